@@ -3,7 +3,7 @@ module github.com/keyedqueue/workqueue
 go 1.26.0
 
 require (
-	github.com/go-logr/logr v1.4.4 // indirect
-	golang.org/x/time v0.16.0 // indirect
-	k8s.io/utils v0.0.0-20260707023825-cf1189d6abe3 // indirect
+	github.com/go-logr/logr v1.4.4
+	golang.org/x/time v0.16.0
+	k8s.io/utils v0.0.0-20260707023825-cf1189d6abe3
 )

@@ -1,0 +1,309 @@
+package workqueue
+
+import (
+	"math"
+	"math/bits"
+	"sync"
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
+	"golang.org/x/time/rate"
+)
+
+// RateLimiter is a [TypedRateLimiter] of keys of any type.
+//
+// Deprecated: Use TypedRateLimiter.
+type RateLimiter TypedRateLimiter[any]
+
+// TypedRateLimiter decides how long a key waits before it is processed again. Its methods are called
+// by many goroutines at once.
+type TypedRateLimiter[T comparable] interface {
+	// When counts one more failure of item, and returns how long it shall wait.
+	When(item T) time.Duration
+	// Forget forgets the failures of item, whether it has succeeded or is given up.
+	Forget(item T)
+	// NumRequeues returns how many failures of item were counted since it was forgotten.
+	NumRequeues(item T) int
+}
+
+// DefaultControllerRateLimiter is a [DefaultTypedControllerRateLimiter] of keys of any type.
+//
+// Deprecated: Use DefaultTypedControllerRateLimiter.
+func DefaultControllerRateLimiter() RateLimiter {
+	return DefaultTypedControllerRateLimiter[any]()
+}
+
+// DefaultTypedControllerRateLimiter returns what most controllers take: a key waits 5 ms after its
+// first failure and twice as long after each other one, up to 1000 s, and all keys together come no
+// faster than 10 a second once 100 were let through.
+func DefaultTypedControllerRateLimiter[T comparable]() TypedRateLimiter[T] {
+	return NewTypedMaxOfRateLimiter(
+		NewTypedItemExponentialFailureRateLimiter[T](5*time.Millisecond, 1000*time.Second),
+		&TypedBucketRateLimiter[T]{Limiter: rate.NewLimiter(10, 100)},
+	)
+}
+
+// BucketRateLimiter is a [TypedBucketRateLimiter] of keys of any type.
+//
+// Deprecated: Use TypedBucketRateLimiter.
+type BucketRateLimiter = TypedBucketRateLimiter[any]
+
+// TypedBucketRateLimiter lets all keys together through at the pace of a token bucket, which is not
+// nil. Each call of When takes a token, and returns how long it takes until that token is there: for
+// ever (math.MaxInt64) if the bucket's burst is zero and its limit is not infinite. The bucket reads
+// the real clock.
+type TypedBucketRateLimiter[T comparable] struct {
+	*rate.Limiter
+}
+
+var _ RateLimiter = &BucketRateLimiter{}
+
+// When takes a token and returns the time until it is there.
+func (r *TypedBucketRateLimiter[T]) When(item T) time.Duration {
+	return r.Limiter.Reserve().Delay()
+}
+
+// NumRequeues returns 0: a bucket does not count by key.
+func (r *TypedBucketRateLimiter[T]) NumRequeues(item T) int { return 0 }
+
+// Forget does nothing: the token stays taken.
+func (r *TypedBucketRateLimiter[T]) Forget(item T) {}
+
+// ItemExponentialFailureRateLimiter is a [TypedItemExponentialFailureRateLimiter] of keys of any type.
+//
+// Deprecated: Use TypedItemExponentialFailureRateLimiter.
+type ItemExponentialFailureRateLimiter = TypedItemExponentialFailureRateLimiter[any]
+
+// TypedItemExponentialFailureRateLimiter makes a key wait baseDelay after its first failure and twice
+// as long after each other one, up to maxDelay:
+//
+//	When = min(baseDelay · 2^failures, maxDelay)    failures: those before this one
+//
+// The product is exact, does not overflow, and is never negative: a baseDelay or maxDelay below zero
+// counts as zero. It keeps each failed key until Forget; nothing expires. Its zero value never delays.
+type TypedItemExponentialFailureRateLimiter[T comparable] struct {
+	failures  failureCounts[T]
+	baseDelay time.Duration
+	maxDelay  time.Duration
+}
+
+var _ RateLimiter = &ItemExponentialFailureRateLimiter{}
+
+// NewItemExponentialFailureRateLimiter is [NewTypedItemExponentialFailureRateLimiter] for keys of any
+// type.
+//
+// Deprecated: Use NewTypedItemExponentialFailureRateLimiter.
+func NewItemExponentialFailureRateLimiter(baseDelay time.Duration, maxDelay time.Duration) RateLimiter {
+	return NewTypedItemExponentialFailureRateLimiter[any](baseDelay, maxDelay)
+}
+
+// NewTypedItemExponentialFailureRateLimiter returns a [TypedItemExponentialFailureRateLimiter].
+func NewTypedItemExponentialFailureRateLimiter[T comparable](baseDelay time.Duration, maxDelay time.Duration) TypedRateLimiter[T] {
+	return &TypedItemExponentialFailureRateLimiter[T]{baseDelay: baseDelay, maxDelay: maxDelay}
+}
+
+// DefaultItemBasedRateLimiter is a [DefaultTypedItemBasedRateLimiter] of keys of any type.
+//
+// Deprecated: Use DefaultTypedItemBasedRateLimiter.
+func DefaultItemBasedRateLimiter() RateLimiter {
+	return DefaultTypedItemBasedRateLimiter[any]()
+}
+
+// DefaultTypedItemBasedRateLimiter makes a key wait 1 ms after its first failure and twice as long
+// after each other one, up to 1000 s.
+func DefaultTypedItemBasedRateLimiter[T comparable]() TypedRateLimiter[T] {
+	return NewTypedItemExponentialFailureRateLimiter[T](time.Millisecond, 1000*time.Second)
+}
+
+// When counts a failure of item and returns how long it shall wait.
+func (r *TypedItemExponentialFailureRateLimiter[T]) When(item T) time.Duration {
+	return doubled(r.baseDelay, r.failures.increment(item)-1, r.maxDelay)
+}
+
+// NumRequeues returns the number of failures of item since it was forgotten.
+func (r *TypedItemExponentialFailureRateLimiter[T]) NumRequeues(item T) int {
+	return r.failures.count(item)
+}
+
+// Forget forgets the failures of item and gives their memory back.
+func (r *TypedItemExponentialFailureRateLimiter[T]) Forget(item T) { r.failures.forget(item) }
+
+// doubled returns base, times doubled, but no more than limit and nothing negative.
+func doubled(base time.Duration, times int, limit time.Duration) time.Duration {
+	base, limit = max(base, 0), max(limit, 0)
+	if base == 0 || times < bits.LeadingZeros64(uint64(base)) {
+		// A shift by so many leaves the sign bit alone.
+		return min(base<<min(times, 62), limit)
+	}
+	return limit
+}
+
+// ItemFastSlowRateLimiter is a [TypedItemFastSlowRateLimiter] of keys of any type.
+//
+// Deprecated: Use TypedItemFastSlowRateLimiter.
+type ItemFastSlowRateLimiter = TypedItemFastSlowRateLimiter[any]
+
+// TypedItemFastSlowRateLimiter makes a key wait fastDelay after each of its first maxFastAttempts
+// failures, and slowDelay after the others. Negative delays count as zero. It keeps each failed key
+// until Forget. Its zero value never delays.
+type TypedItemFastSlowRateLimiter[T comparable] struct {
+	failures        failureCounts[T]
+	maxFastAttempts int
+	fastDelay       time.Duration
+	slowDelay       time.Duration
+}
+
+var _ RateLimiter = &ItemFastSlowRateLimiter{}
+
+// NewItemFastSlowRateLimiter is [NewTypedItemFastSlowRateLimiter] for keys of any type.
+//
+// Deprecated: Use NewTypedItemFastSlowRateLimiter.
+func NewItemFastSlowRateLimiter(fastDelay, slowDelay time.Duration, maxFastAttempts int) RateLimiter {
+	return NewTypedItemFastSlowRateLimiter[any](fastDelay, slowDelay, maxFastAttempts)
+}
+
+// NewTypedItemFastSlowRateLimiter returns a [TypedItemFastSlowRateLimiter].
+func NewTypedItemFastSlowRateLimiter[T comparable](fastDelay, slowDelay time.Duration, maxFastAttempts int) TypedRateLimiter[T] {
+	return &TypedItemFastSlowRateLimiter[T]{
+		fastDelay:       fastDelay,
+		slowDelay:       slowDelay,
+		maxFastAttempts: maxFastAttempts,
+	}
+}
+
+// When counts a failure of item and returns how long it shall wait.
+func (r *TypedItemFastSlowRateLimiter[T]) When(item T) time.Duration {
+	if r.failures.increment(item) <= r.maxFastAttempts {
+		return max(r.fastDelay, 0)
+	}
+	return max(r.slowDelay, 0)
+}
+
+// NumRequeues returns the number of failures of item since it was forgotten.
+func (r *TypedItemFastSlowRateLimiter[T]) NumRequeues(item T) int { return r.failures.count(item) }
+
+// Forget forgets the failures of item and gives their memory back.
+func (r *TypedItemFastSlowRateLimiter[T]) Forget(item T) { r.failures.forget(item) }
+
+// MaxOfRateLimiter is a [TypedMaxOfRateLimiter] of keys of any type.
+//
+// Deprecated: Use TypedMaxOfRateLimiter.
+type MaxOfRateLimiter = TypedMaxOfRateLimiter[any]
+
+// TypedMaxOfRateLimiter asks several limiters and takes the longest of their delays, and the largest
+// of their numbers of requeues. All of them are asked every time: a token bucket gives a token also
+// for a key that another limiter delays for longer, so more keys than its burst may come at once.
+// Its zero value never delays.
+type TypedMaxOfRateLimiter[T comparable] struct {
+	limiters []TypedRateLimiter[T]
+}
+
+// NewMaxOfRateLimiter is [NewTypedMaxOfRateLimiter] for keys of any type.
+//
+// Deprecated: Use NewTypedMaxOfRateLimiter.
+func NewMaxOfRateLimiter(limiters ...TypedRateLimiter[any]) RateLimiter {
+	return NewTypedMaxOfRateLimiter(limiters...)
+}
+
+// NewTypedMaxOfRateLimiter returns a [TypedMaxOfRateLimiter] of limiters.
+func NewTypedMaxOfRateLimiter[T comparable](limiters ...TypedRateLimiter[T]) TypedRateLimiter[T] {
+	return &TypedMaxOfRateLimiter[T]{limiters: limiters}
+}
+
+// When asks all limiters and returns the longest delay.
+func (r *TypedMaxOfRateLimiter[T]) When(item T) time.Duration {
+	longest := time.Duration(0)
+	for _, limiter := range r.limiters {
+		longest = max(longest, limiter.When(item))
+	}
+	return longest
+}
+
+// NumRequeues returns the largest number that a limiter returns.
+func (r *TypedMaxOfRateLimiter[T]) NumRequeues(item T) int {
+	most := 0
+	for _, limiter := range r.limiters {
+		most = max(most, limiter.NumRequeues(item))
+	}
+	return most
+}
+
+// Forget makes all limiters forget item.
+func (r *TypedMaxOfRateLimiter[T]) Forget(item T) {
+	for _, limiter := range r.limiters {
+		limiter.Forget(item)
+	}
+}
+
+// WithMaxWaitRateLimiter is a [TypedWithMaxWaitRateLimiter] of keys of any type.
+//
+// Deprecated: Use TypedWithMaxWaitRateLimiter.
+type WithMaxWaitRateLimiter = TypedWithMaxWaitRateLimiter[any]
+
+// TypedWithMaxWaitRateLimiter cuts the delays of another limiter at maxDelay. A maxDelay below zero
+// counts as zero.
+type TypedWithMaxWaitRateLimiter[T comparable] struct {
+	limiter  TypedRateLimiter[T]
+	maxDelay time.Duration
+}
+
+// NewWithMaxWaitRateLimiter is [NewTypedWithMaxWaitRateLimiter] for keys of any type.
+//
+// Deprecated: Use NewTypedWithMaxWaitRateLimiter.
+func NewWithMaxWaitRateLimiter(limiter RateLimiter, maxDelay time.Duration) RateLimiter {
+	return NewTypedWithMaxWaitRateLimiter[any](limiter, maxDelay)
+}
+
+// NewTypedWithMaxWaitRateLimiter returns a [TypedWithMaxWaitRateLimiter] of limiter, which is not nil.
+func NewTypedWithMaxWaitRateLimiter[T comparable](limiter TypedRateLimiter[T], maxDelay time.Duration) TypedRateLimiter[T] {
+	return &TypedWithMaxWaitRateLimiter[T]{limiter: limiter, maxDelay: maxDelay}
+}
+
+// When returns the other limiter's delay, or maxDelay if that is less.
+func (w TypedWithMaxWaitRateLimiter[T]) When(item T) time.Duration {
+	return max(0, min(w.limiter.When(item), w.maxDelay))
+}
+
+// Forget makes the other limiter forget item.
+func (w TypedWithMaxWaitRateLimiter[T]) Forget(item T) { w.limiter.Forget(item) }
+
+// NumRequeues returns what the other limiter returns.
+func (w TypedWithMaxWaitRateLimiter[T]) NumRequeues(item T) int { return w.limiter.NumRequeues(item) }
+
+// failureCounts counts failures by key. A key that was never counted, or was forgotten, takes no memory.
+type failureCounts[T comparable] struct {
+	mu   sync.Mutex
+	keys keytable.Table[T, uint32] // guarded by mu
+}
+
+// increment counts a failure of item, and returns how many that makes. It stops at math.MaxInt32.
+func (c *failureCounts[T]) increment(item T) int {
+	h := keytable.HashOf(item)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, _ := c.keys.FindOrInsert(h, item)
+	n := c.keys.Value(s)
+	if *n < math.MaxInt32 {
+		*n++
+	}
+	return int(*n)
+}
+
+func (c *failureCounts[T]) count(item T) int {
+	h := keytable.HashOf(item)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.keys.Find(h, item); s != keytable.None {
+		return int(*c.keys.Value(s))
+	}
+	return 0
+}
+
+func (c *failureCounts[T]) forget(item T) {
+	h := keytable.HashOf(item)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.keys.Find(h, item); s != keytable.None {
+		c.keys.Delete(s)
+	}
+}

@@ -1,0 +1,2 @@
+// Package workqueue is a work queue for keys.
+package workqueue

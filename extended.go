@@ -1,0 +1,184 @@
+package workqueue
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// ErrShutDown is returned by GetContext when the queue is shutting down and nothing is queued, and by
+// ShutDownContext when a call of ShutDown ended its wait before everything was finished.
+var ErrShutDown = errors.New("workqueue: queue is shut down")
+
+// Extended is what this package's queues offer beyond client-go's interfaces. Every queue that this
+// package builds implements it, at every layer:
+//
+//	q := workqueue.NewTypedRateLimitingQueue(limiter).(workqueue.Extended[string])
+type Extended[T comparable] interface {
+	TypedInterface[T]
+	// GetContext is Get that gives up when ctx is done, also if keys are queued: then it takes none
+	// and returns ctx.Err(). After shutdown, when nothing is queued, it returns ErrShutDown.
+	GetContext(ctx context.Context) (item T, err error)
+	// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when nothing is
+	// queued and nothing is being processed, ctx.Err() if ctx was done first, and ErrShutDown if a
+	// call of ShutDown ended the wait. In every case the queue is shutting down afterwards, and
+	// ShutDownContext may be called again to wait on.
+	ShutDownContext(ctx context.Context) error
+	// Stats is a snapshot of the queue, taken in constant time.
+	Stats() Stats
+}
+
+// extend returns q as an Extended: itself, or with what it lacks made from what it has.
+func extend[T comparable](q TypedInterface[T]) Extended[T] {
+	if e, ok := q.(Extended[T]); ok {
+		return e
+	}
+	return &extension[T]{
+		TypedInterface: q,
+		fetched:        make(chan T),
+		down:           make(chan struct{}),
+		quiet:          make(chan struct{}),
+	}
+}
+
+// extension makes an Extended of a queue that somebody else wrote, through its public methods alone.
+//
+// A Get of that queue cannot be interrupted, so GetContext leaves it to a goroutine, a fetcher. A
+// caller that gives up leaves its fetcher behind, and the next caller takes over the fetcher, with
+// the key if it has one by then. So there are never more fetchers than there were callers at once, a
+// key that was fetched is not lost, and the fetchers end when the queue is shut down.
+type extension[T comparable] struct {
+	TypedInterface[T]
+
+	// fetched hands over the keys of the fetchers, to whoever waits.
+	fetched chan T
+	// down is closed when a fetcher was told that the queue is shut down. From then on Get does not
+	// block, and no fetcher is started.
+	down chan struct{}
+	// quiet is closed when, after that, no fetcher is left that might have a key.
+	quiet chan struct{}
+
+	mu       sync.Mutex // guards what follows, and the closing of down and quiet
+	waiting  int        // callers that wait for fetched
+	fetchers int        // fetchers that have neither handed over a key nor found the queue shut down
+	isDown   bool
+}
+
+// Get waits for the fetchers if there are any, because one of them may have the only key. A Get that
+// waits at the queue below since before there were fetchers does not see that key; the next caller does.
+func (e *extension[T]) Get() (item T, shutdown bool) {
+	if !e.fetching() {
+		item, shutdown = e.TypedInterface.Get()
+		if !shutdown || !e.fetching() {
+			return item, shutdown
+		}
+	}
+	item, err := e.GetContext(context.Background())
+	return item, err != nil
+}
+
+func (e *extension[T]) fetching() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.fetchers > 0
+}
+
+func (e *extension[T]) GetContext(ctx context.Context) (item T, err error) {
+	if err := ctx.Err(); err != nil {
+		return item, err
+	}
+	if e.beginWaiting() {
+		select {
+		case item = <-e.fetched:
+			e.endWaiting(true)
+			return item, nil
+		case <-ctx.Done():
+			e.endWaiting(false)
+			return item, ctx.Err()
+		case <-e.down:
+			e.endWaiting(false)
+		}
+	}
+	select {
+	case item = <-e.fetched:
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.endFetcherLocked()
+		return item, nil
+	case <-ctx.Done():
+		return item, ctx.Err()
+	case <-e.quiet:
+	}
+	item, shutdown := e.TypedInterface.Get()
+	if shutdown {
+		return item, ErrShutDown
+	}
+	return item, nil
+}
+
+// beginWaiting sees to it that there is a fetcher for one more caller, or returns false if the queue is
+// shut down.
+func (e *extension[T]) beginWaiting() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.isDown {
+		return false
+	}
+	e.waiting++
+	if e.fetchers < e.waiting {
+		e.fetchers++
+		go e.fetch()
+	}
+	return true
+}
+
+func (e *extension[T]) endWaiting(fetched bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.waiting--
+	if fetched {
+		e.endFetcherLocked()
+	}
+}
+
+func (e *extension[T]) fetch() {
+	item, shutdown := e.TypedInterface.Get()
+	if !shutdown {
+		// Whoever receives it counts this fetcher as ended.
+		e.fetched <- item
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.isDown {
+		e.isDown = true
+		close(e.down)
+	}
+	e.endFetcherLocked()
+}
+
+func (e *extension[T]) endFetcherLocked() {
+	e.fetchers--
+	if e.isDown && e.fetchers == 0 {
+		close(e.quiet)
+	}
+}
+
+// ShutDownContext leaves the drain to a goroutine, which goes on when ctx is done, until the drain ends
+// or somebody calls ShutDown. How complete the drain is, is the business of the queue below.
+func (e *extension[T]) ShutDownContext(ctx context.Context) error {
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		e.ShutDownWithDrain()
+	}()
+	select {
+	case <-drained:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Stats knows only the length of the queue below.
+func (e *extension[T]) Stats() Stats { return Stats{Queued: e.Len()} }

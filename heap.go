@@ -1,0 +1,176 @@
+package workqueue
+
+import (
+	"math"
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
+)
+
+// dueHeap keeps keys until they are due, each at most once: the earliest due time is on top. Keys that
+// are due at the same time come out in the order in which they were put in.
+//
+// It is a heap in which a node has four children, so it is half as deep as a binary one, and the
+// children lie in one cache line. An entry has no pointers, so the collector does not look at the heap.
+// A key's slot in the table knows where in the heap its entry is.
+//
+// Invariants, which checkInvariants in the tests asserts:
+//   - No entry is due before its parent.
+//   - For each entry, the value at its slot in keys is the entry's position, and keys has no others.
+type dueHeap[T comparable] struct {
+	keys    keytable.Table[T, heapPosition]
+	entries []dueEntry
+
+	// epoch is the time that is zero to the entries. It is set anew when the first key is put in.
+	epoch time.Time
+	// seq numbers the entries in the order in which they were put in, modulo 2^32: entries of equal
+	// times that are further apart than 2^31 may come out in the wrong order.
+	seq uint32
+}
+
+// heapPosition is an index into dueHeap.entries.
+type heapPosition uint32
+
+type dueEntry struct {
+	// due is the time after the heap's epoch at which the key is due.
+	due  time.Duration
+	slot keytable.Slot
+	seq  uint32
+}
+
+func (e dueEntry) before(f dueEntry) bool {
+	return e.due < f.due || e.due == f.due && int32(e.seq-f.seq) < 0
+}
+
+const heapArity = 4
+
+// minHeapLen is the number of entries for which memory is kept.
+const minHeapLen = 1 << 10
+
+func (h *dueHeap[T]) len() int { return len(h.entries) }
+
+// put makes key, whose hash is hash, due after the delay from now on, or leaves it at its time if that
+// is earlier. It returns whether the earliest due time has changed.
+func (h *dueHeap[T]) put(hash keytable.Hash, key T, now time.Time, delay time.Duration) bool {
+	if len(h.entries) == 0 {
+		h.epoch = now
+	}
+	e := dueEntry{due: addSaturated(h.sinceEpoch(now), delay), seq: h.seq}
+	h.seq++
+	s, inserted := h.keys.FindOrInsert(hash, key)
+	e.slot = s
+	pos := len(h.entries)
+	if inserted {
+		h.entries = append(h.entries, e)
+	} else {
+		pos = int(*h.keys.Value(s))
+		if h.entries[pos].due <= e.due {
+			return false
+		}
+	}
+	return h.up(pos, e) == 0
+}
+
+// popDue takes out a key that is due at now, the earliest first.
+func (h *dueHeap[T]) popDue(now time.Time) (key T, ok bool) {
+	if len(h.entries) == 0 || h.entries[0].due > h.sinceEpoch(now) {
+		return key, false
+	}
+	s := h.entries[0].slot
+	key = h.keys.Key(s)
+	h.keys.Delete(s)
+	last := len(h.entries) - 1
+	e := h.entries[last]
+	h.entries = h.entries[:last]
+	if last > 0 {
+		h.down(0, e)
+	}
+	if c := cap(h.entries); c > minHeapLen && last < c/4 {
+		h.entries = append(make([]dueEntry, 0, c/2), h.entries...)
+	}
+	return key, true
+}
+
+// untilNext returns how long after now the next key is due, which is not positive if it is due
+// already. There must be one.
+func (h *dueHeap[T]) untilNext(now time.Time) time.Duration {
+	return addSaturated(h.entries[0].due, -h.sinceEpoch(now))
+}
+
+// clear takes out all keys and returns how many there were.
+func (h *dueHeap[T]) clear() int {
+	n := len(h.entries)
+	*h = dueHeap[T]{}
+	return n
+}
+
+// up puts e into position pos or, as long as e is before the parent, moves the parent down and tries
+// again one level up. It returns where e ended.
+func (h *dueHeap[T]) up(pos int, e dueEntry) int {
+	for pos > 0 {
+		parent := (pos - 1) / heapArity
+		if !e.before(h.entries[parent]) {
+			break
+		}
+		h.place(pos, h.entries[parent])
+		pos = parent
+	}
+	h.place(pos, e)
+	return pos
+}
+
+// down puts e into position pos or, as long as a child is before e, moves the first child up and tries
+// again one level down.
+func (h *dueHeap[T]) down(pos int, e dueEntry) {
+	for {
+		child := heapArity*pos + 1
+		if child >= len(h.entries) {
+			break
+		}
+		siblings := h.entries[child:min(child+heapArity, len(h.entries))]
+		first := 0
+		for i := range siblings {
+			if siblings[i].before(siblings[first]) {
+				first = i
+			}
+		}
+		if !siblings[first].before(e) {
+			break
+		}
+		h.place(pos, siblings[first])
+		pos = child + first
+	}
+	h.place(pos, e)
+}
+
+func (h *dueHeap[T]) place(pos int, e dueEntry) {
+	h.entries[pos] = e
+	*h.keys.Value(e.slot) = heapPosition(pos)
+}
+
+// sinceEpoch returns now as the entries count time. Should now be so far from the epoch that a
+// Duration cannot tell how far (a fake clock may jump by 300 years), the epoch and the entries move.
+func (h *dueHeap[T]) sinceEpoch(now time.Time) time.Duration {
+	d := now.Sub(h.epoch)
+	if d != math.MaxInt64 && d != math.MinInt64 {
+		return d
+	}
+	for i := range h.entries {
+		// Keeps the order, so the heap stays one.
+		h.entries[i].due = addSaturated(h.entries[i].due, -d)
+	}
+	h.epoch = now
+	return 0
+}
+
+// addSaturated returns a + b, or the nearest Duration to it.
+func addSaturated(a, b time.Duration) time.Duration {
+	sum := a + b
+	switch {
+	case a > 0 && b > 0 && sum < 0:
+		return math.MaxInt64
+	case a < 0 && b < 0 && sum >= 0:
+		return math.MinInt64
+	}
+	return sum
+}

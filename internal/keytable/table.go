@@ -1,0 +1,190 @@
+// Package keytable keeps a set of keys in numbered slots, each with a value beside it.
+//
+// It is the one data structure in which the queues and the rate limiters of this module remember
+// their keys. A built-in map would do the same; a [Table] differs in what a work queue needs from it:
+//
+//   - FindOrInsert is one look-up, where a map takes two, and Delete takes the slot and no key.
+//   - A slot keeps its number for as long as its key lives, so that lists and heaps can be made of
+//     four-byte numbers instead of copies of keys or pointers that the garbage collector follows.
+//   - Memory is given back while keys are deleted. A map never shrinks.
+//
+// # Shape
+//
+// An index of 64-bit words, open-addressed, leads from a key's hash to the number of its slot. The
+// slots live in slabs of [slabLen] entries, which never move once they are full-sized, so growing
+// copies no keys.
+//
+//	hash ──▶ index  [ tag|7 ][   0   ][ tag|2 ][ tag|9 ] …      tag: upper 32 bits of the hash
+//	                     │                 │
+//	                     ▼                 ▼
+//	         slabs  0: [ key value tag ][ … ] …  1: [ … ] …      number = slab·slabLen + place
+//
+// The home of a key is at its tag's leading bits, and the index is probed linearly from there. So
+// doubling the index reads the old one and writes the new one front to back. A deletion moves
+// entries of the same run back (Knuth's algorithm R, "The Art of Computer Programming" volume 3,
+// section 6.4) and leaves no tombstones, so look-ups stay short however long a table lives.
+//
+// A Table is not safe for concurrent use.
+package keytable
+
+import "hash/maphash"
+
+// Slot is the number of a key's place in its table. It is valid from the key's insertion to its
+// deletion, and may be given to another key after that.
+type Slot uint32
+
+// None is the Slot that no key ever has.
+const None Slot = 0
+
+// maxKeys bounds a table, because an index word has 32 bits for a slot.
+const maxKeys = 1<<31 - 1
+
+const (
+	minIndexLen = 16
+	// keptIndexLen is the size (64 KiB) down to which an index shrinks as its keys go. Staying
+	// there lets bursts of some thousand keys come and go without allocation.
+	keptIndexLen = 1 << 13
+)
+
+// Hash is what a table needs to know of a key. It does not depend on the table.
+type Hash uint32
+
+// seed is one for all tables of the process. Nothing tells the order of an index to the outside, so
+// tables that share a seed cannot feed each other keys in it (which would make long runs).
+var seed = maphash.MakeSeed()
+
+// HashOf hashes key. It needs no lock, so callers do it before they take theirs.
+//
+// It panics if key cannot be hashed (a runtime.Error that names its type, as with a map), or if it
+// is not equal to itself, as a float that is NaN or a struct with one in it: such a key could be
+// put into a table and never be found again.
+func HashOf[K comparable](key K) Hash {
+	if key != key {
+		panic(notItself(key))
+	}
+	return Hash(maphash.Comparable(seed, key) >> 32)
+}
+
+// Table is a set of keys of type K, each with a value of type V. The zero Table is empty and ready
+// to use, and takes no memory beyond its own until the first key.
+//
+// Invariants, which checkInvariants in the tests asserts:
+//   - Every key is in exactly one slot, and that slot's number is in the index exactly once, at or
+//     after the key's home with no empty word between.
+//   - A slot's bit in free is set if and only if no key lives there, and then its entry is zero.
+//   - A word's bit in open is set if and only if that word of free is not zero.
+type Table[K comparable, V any] struct {
+	// index holds tag<<32|slot, or zero. Its length is zero or a power of two.
+	index []uint64
+	// shift takes a tag to its home: 32 - log2(len(index)).
+	shift uint8
+	count int
+
+	slots slab[K, V]
+}
+
+// Len returns the number of keys.
+func (t *Table[K, V]) Len() int { return t.count }
+
+// Find returns the slot of key, whose hash is h, or None.
+func (t *Table[K, V]) Find(h Hash, key K) Slot {
+	if t.count == 0 {
+		return None
+	}
+	s, _ := t.probe(h, key)
+	return s
+}
+
+// FindOrInsert returns the slot of key, whose hash is h, and whether it was inserted just now, with
+// the zero V.
+//
+// It panics, with the table unchanged, at the 2³¹st key.
+func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, inserted bool) {
+	if t.count >= len(t.index)/4*3 {
+		t.resizeIndex(max(minIndexLen, 2*len(t.index)))
+	}
+	s, pos := t.probe(h, key)
+	if s != None {
+		return s, false
+	}
+	if t.count >= maxKeys {
+		panic("workqueue: more than 2147483647 keys")
+	}
+	s = t.slots.alloc()
+	e := t.slots.at(s)
+	e.key, e.tag = key, h
+	t.index[pos] = uint64(h)<<32 | uint64(s)
+	t.count++
+	return s, true
+}
+
+// Delete removes the key that lives in s, and zeroes its entry.
+func (t *Table[K, V]) Delete(s Slot) {
+	word := uint64(t.slots.at(s).tag)<<32 | uint64(s)
+	pos := t.home(Hash(word >> 32))
+	for t.index[pos] != word {
+		pos = (pos + 1) & (len(t.index) - 1)
+	}
+	t.closeGap(pos)
+	t.slots.release(s)
+	t.count--
+	if n := len(t.index); n > keptIndexLen && t.count < n/8 {
+		t.resizeIndex(n / 2)
+	}
+}
+
+// Key returns the key that lives in s.
+func (t *Table[K, V]) Key(s Slot) K { return t.slots.at(s).key }
+
+// Value returns the value beside the key that lives in s. The pointer is valid until the next
+// FindOrInsert or Delete.
+func (t *Table[K, V]) Value(s Slot) *V { return &t.slots.at(s).value }
+
+func (t *Table[K, V]) home(h Hash) int { return int(h >> t.shift) }
+
+// probe returns key's slot and its position in the index or, for a key that is not there, None and
+// the empty position at which it belongs. The index must have room.
+func (t *Table[K, V]) probe(h Hash, key K) (Slot, int) {
+	mask := len(t.index) - 1
+	for pos := t.home(h) & mask; ; pos = (pos + 1) & mask {
+		word := t.index[pos]
+		if word == 0 {
+			return None, pos
+		}
+		if Hash(word>>32) == h {
+			if s := Slot(word); t.slots.at(s).key == key {
+				return s, pos
+			}
+		}
+	}
+}
+
+// closeGap empties index[gap] and moves the words after it so that no look-up stops too early: a
+// word moves into the gap unless its home lies behind the gap.
+func (t *Table[K, V]) closeGap(gap int) {
+	mask := len(t.index) - 1
+	for pos := (gap + 1) & mask; t.index[pos] != 0; pos = (pos + 1) & mask {
+		word := t.index[pos]
+		if distance := (pos - t.home(Hash(word>>32))) & mask; distance >= (pos-gap)&mask {
+			t.index[gap] = word
+			gap = pos
+		}
+	}
+	t.index[gap] = 0
+}
+
+func (t *Table[K, V]) resizeIndex(n int) {
+	old := t.index
+	t.index = make([]uint64, n)
+	t.shift = 32 - uint8(log2(n))
+	for _, word := range old {
+		if word == 0 {
+			continue
+		}
+		pos := t.home(Hash(word >> 32))
+		for t.index[pos] != 0 {
+			pos = (pos + 1) & (n - 1)
+		}
+		t.index[pos] = word
+	}
+}

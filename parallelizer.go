@@ -1,0 +1,65 @@
+package workqueue
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// DoWorkPieceFunc does one piece of work, which is known by its number.
+type DoWorkPieceFunc func(piece int)
+
+type options struct {
+	chunkSize int
+}
+
+// Options are options of [ParallelizeUntil].
+type Options func(*options)
+
+// WithChunkSize makes a worker of [ParallelizeUntil] take c pieces at a time, c < 1 meaning 1. That is
+// worth it for a great many pieces that each take less than about a microsecond.
+func WithChunkSize(c int) func(*options) {
+	return func(o *options) { o.chunkSize = c }
+}
+
+// ParallelizeUntil calls doWorkPiece once for each piece from 0 to pieces-1, in up to workers
+// goroutines (at least one), and returns when all these calls have returned. When ctx is done, no
+// further call is begun, so some pieces may never be done: ctx.Err() tells. A nil ctx is never done.
+//
+// A panic of doWorkPiece is not recovered: it ends the program, as it does in any goroutine.
+func ParallelizeUntil(ctx context.Context, workers, pieces int, doWorkPiece DoWorkPieceFunc, opts ...Options) {
+	if pieces <= 0 {
+		return
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	chunkSize := min(max(o.chunkSize, 1), pieces)
+	chunks := (pieces-1)/chunkSize + 1
+
+	var next atomic.Int64
+	work := func() {
+		for {
+			chunk := int(next.Add(1)) - 1
+			if chunk >= chunks {
+				return
+			}
+			first := chunk * chunkSize
+			for piece := first; piece < first+min(chunkSize, pieces-first); piece++ {
+				if ctx.Err() != nil {
+					return
+				}
+				doWorkPiece(piece)
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	for range min(max(workers, 1), chunks) {
+		wg.Go(work)
+	}
+	wg.Wait()
+}

@@ -1,0 +1,416 @@
+package workqueue
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
+	"k8s.io/utils/clock"
+)
+
+// Interface is a [TypedInterface] of keys of any type.
+//
+// Deprecated: Use TypedInterface.
+type Interface TypedInterface[any]
+
+// TypedInterface is a queue of keys, in which a key is at most once and which hands a key to at most
+// one worker at a time. The package comment tells a key's life.
+//
+// All methods are safe for concurrent use.
+type TypedInterface[T comparable] interface {
+	// Add says that item needs processing. It does nothing if item is queued already, or has been
+	// added since the worker that now holds it got it. After shutdown it does nothing.
+	Add(item T)
+	// Len returns the number of keys that are queued, without those that are being processed.
+	Len() int
+	// Get blocks until a key is queued and hands it to the caller, who must call Done with it. After
+	// shutdown it hands out what is still queued, and then returns shutdown = true without blocking.
+	Get() (item T, shutdown bool)
+	// Done says that the caller is finished with an item from Get. If the item was added in the
+	// meantime, it is queued again.
+	Done(item T)
+	// ShutDown makes the queue ignore what is added from now on, and makes a ShutDownWithDrain that
+	// waits return.
+	ShutDown()
+	// ShutDownWithDrain is ShutDown that waits until every queued key has been handed out and every
+	// key that was handed out is Done.
+	ShutDownWithDrain()
+	// ShuttingDown reports whether one of the ShutDown methods has been called.
+	ShuttingDown() bool
+}
+
+// Queue is a place for keys that wait for a worker. A user of [TypedQueueConfig] can supply one to
+// decide the order in which keys are handed out.
+//
+// The queue calls the methods under its lock: never two at once, and they must not call the queue
+// back. A panic of one of them reaches the caller of the queue's method and leaves the queue usable.
+type Queue[T comparable] interface {
+	// Touch tells that a key was added again that is in the Queue already.
+	Touch(item T)
+	// Push puts a key into the Queue. It is not called for a key that is there.
+	Push(item T)
+	// Len returns the number of keys in the Queue.
+	Len() int
+	// Pop takes out the next key. It is called only while Len is not zero.
+	Pop() (item T)
+}
+
+// QueueConfig is a [TypedQueueConfig] of keys of any type.
+//
+// Deprecated: Use TypedQueueConfig.
+type QueueConfig = TypedQueueConfig[any]
+
+// TypedQueueConfig tells [NewTypedWithConfig] what to build. The zero config is a FIFO queue without
+// metrics on the real clock.
+type TypedQueueConfig[T comparable] struct {
+	// Name is the queue's name in its metrics. A queue without a name has no metrics, and never
+	// reads the clock.
+	Name string
+
+	// MetricsProvider makes the queue's metrics. Nil means the one of SetProvider.
+	MetricsProvider MetricsProvider
+
+	// Clock is where all times come from. Nil means the real clock.
+	Clock clock.WithTicker
+
+	// Queue decides the order of the queued keys. Nil means first in, first out, which is much
+	// faster than any Queue, DefaultQueue included, because it needs no keys of its own.
+	Queue Queue[T]
+}
+
+// New returns a FIFO queue.
+//
+// Deprecated: Use NewTyped.
+func New() *Type { return NewTyped[any]() }
+
+// NewTyped returns a FIFO queue without metrics. It starts no goroutine, and a queue that is no
+// longer referred to needs no ShutDown to be collected.
+func NewTyped[T comparable]() *Typed[T] {
+	return NewTypedWithConfig(TypedQueueConfig[T]{})
+}
+
+// NewWithConfig returns a queue as config tells.
+//
+// Deprecated: Use NewTypedWithConfig.
+func NewWithConfig(config QueueConfig) *Type { return NewTypedWithConfig(config) }
+
+// NewTypedWithConfig returns a queue as config tells. Only a queue with a name and a provider of
+// metrics starts a goroutine, which refreshes two of its metrics every 500 ms until shutdown.
+func NewTypedWithConfig[T comparable](config TypedQueueConfig[T]) *Typed[T] {
+	return newQueueWithConfig(config, unfinishedWorkUpdatePeriod)
+}
+
+// NewNamed returns a FIFO queue with metrics of that name.
+//
+// Deprecated: Use NewTypedWithConfig.
+func NewNamed(name string) *Type { return NewWithConfig(QueueConfig{Name: name}) }
+
+// unfinishedWorkUpdatePeriod is how often the metrics that depend on the time are pushed.
+const unfinishedWorkUpdatePeriod = 500 * time.Millisecond
+
+func newQueueWithConfig[T comparable](config TypedQueueConfig[T], updatePeriod time.Duration) *Typed[T] {
+	if config.Clock == nil {
+		config.Clock = clock.RealClock{}
+	}
+	q := &Typed[T]{
+		name:    config.Name,
+		metrics: newQueueMetrics(config.Name, config.MetricsProvider, config.Clock),
+		wakeUps: make(chan struct{}, 1),
+		order:   config.Queue,
+	}
+	if q.metrics != nil {
+		q.startUnfinishedWorkLoop(updatePeriod)
+	}
+	return q
+}
+
+// Type is a [Typed] of keys of any type.
+//
+// Deprecated: Use Typed.
+type Type = Typed[any]
+
+// Typed is a queue as the package comment describes it. It is made by [NewTyped] or
+// [NewTypedWithConfig]; its zero value is not usable.
+//
+// Add, Get and Done take constant time and, once the queue has seen as many keys as it holds, no
+// memory. A key that cannot be hashed or is not equal to itself (NaN) makes the method that it is
+// passed to panic, and leaves the queue as it was.
+type Typed[T comparable] struct {
+	name    string
+	metrics *queueMetrics // nil if there are none
+
+	// shuttingDown is written under mu and read without.
+	shuttingDown atomic.Bool
+	// background counts the goroutine that refreshes metrics; stop ends it.
+	background sync.WaitGroup
+	stop       chan struct{}
+
+	// wakeUps carries at most one wake-up for the getters that sleep. See unlock.
+	wakeUps chan struct{}
+
+	// mu guards all that follows. Methods of order, metrics and clock are called under it, nothing
+	// else that is not ours.
+	mu sync.Mutex
+
+	// keys has a slot for every key that is queued or processing, and for no other.
+	keys keytable.Table[T, slot]
+	// queued are the keys that are dirty and not processing, in the order in which they became so.
+	queued keyList[T]
+	// processing are the keys that workers hold, in the order in which they got them.
+	processing keyList[T]
+	// order, unless nil, has the keys of queued once more and decides which is next.
+	order Queue[T]
+
+	// sleeping counts the getters that wait for a wake-up, wakeUpPending tells that one is on its way.
+	sleeping      int
+	wakeUpPending bool
+	// drain, unless nil, is what the callers of ShutDownContext wait for.
+	drain *drain
+
+	adds           uint64
+	unmatchedDones uint64
+	// started is the sum of startedAt over processing.
+	started durationSum
+}
+
+// Add says that item needs processing. If it is queued already, or held by a worker and added since,
+// Add does nothing; if a worker holds it, it is queued when that worker is Done. After shutdown Add
+// does nothing.
+func (q *Typed[T]) Add(item T) {
+	h := keytable.HashOf(item)
+	q.mu.Lock()
+	defer q.unlock()
+	q.addLocked(h, item)
+}
+
+// addAll adds items under one lock, and returns how many were not ignored because of a shutdown:
+// all or none.
+func (q *Typed[T]) addAll(items []T) int {
+	q.mu.Lock()
+	defer q.unlock()
+	for i, item := range items {
+		if !q.addLocked(keytable.HashOf(item), item) {
+			return i
+		}
+	}
+	return len(items)
+}
+
+// addLocked is Add. It returns false if the queue is shutting down.
+func (q *Typed[T]) addLocked(h keytable.Hash, item T) bool {
+	if q.shuttingDown.Load() {
+		return false
+	}
+	s, inserted := q.keys.FindOrInsert(h, item)
+	k := q.keys.Value(s)
+	if k.dirty {
+		if q.order != nil && !k.processing {
+			q.order.Touch(item)
+		}
+		return true
+	}
+	if inserted {
+		q.pushNewLocked(s, item)
+	}
+	k.dirty = true
+	q.adds++
+	if q.metrics != nil {
+		k.addedAt = q.metrics.now()
+		q.metrics.added()
+	}
+	return true
+}
+
+// pushNewLocked queues a key that has just got its slot, which it loses again if order panics.
+func (q *Typed[T]) pushNewLocked(s keytable.Slot, item T) {
+	if q.order != nil {
+		pushed := false
+		defer func() {
+			if !pushed {
+				q.keys.Delete(s)
+			}
+		}()
+		q.order.Push(item)
+		pushed = true
+	}
+	q.queued.pushBack(&q.keys, s)
+}
+
+// Len returns the number of queued keys, without those that are being processed. Other goroutines may
+// have changed it by the time the caller looks at it.
+func (q *Typed[T]) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.lenLocked()
+}
+
+func (q *Typed[T]) lenLocked() int {
+	if q.order != nil {
+		return q.order.Len()
+	}
+	return q.queued.len
+}
+
+// Get blocks until a key is queued, and hands it to the caller, who must call Done with it. After
+// shutdown it hands out the keys that are still queued, and then returns shutdown = true without
+// blocking, also while other workers hold keys that will be queued again.
+func (q *Typed[T]) Get() (item T, shutdown bool) {
+	item, err := q.GetContext(context.Background())
+	return item, err != nil
+}
+
+// GetContext is Get that gives up when ctx is done, also if keys are queued: then it takes none and
+// returns ctx.Err(). After shutdown, when nothing is queued, it returns [ErrShutDown].
+func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
+	if err := ctx.Err(); err != nil {
+		return item, err
+	}
+	q.mu.Lock()
+	defer q.unlock()
+	for {
+		if s := q.nextLocked(); s != keytable.None {
+			return q.takeLocked(s), nil
+		}
+		if q.shuttingDown.Load() {
+			return item, ErrShutDown
+		}
+		if err := q.sleepLocked(ctx); err != nil {
+			return item, err
+		}
+	}
+}
+
+// nextLocked returns the slot of the key to hand out next, or None.
+func (q *Typed[T]) nextLocked() keytable.Slot {
+	if q.order == nil {
+		return q.queued.head
+	}
+	for q.order.Len() > 0 {
+		item := q.order.Pop()
+		s, inserted := q.keys.FindOrInsert(keytable.HashOf(item), item)
+		k := q.keys.Value(s)
+		switch {
+		case inserted:
+			// A Queue with keys of its own in it: as if they had been added.
+			q.queued.pushBack(&q.keys, s)
+		case k.processing:
+			// A Queue that has a key twice must not make two workers hold it.
+			k.dirty = true
+			continue
+		}
+		return s
+	}
+	return keytable.None
+}
+
+// takeLocked hands out the queued key of s.
+func (q *Typed[T]) takeLocked(s keytable.Slot) T {
+	q.queued.remove(&q.keys, s)
+	q.processing.pushBack(&q.keys, s)
+	k := q.keys.Value(s)
+	k.dirty, k.processing = false, true
+	if q.metrics != nil {
+		q.observeTakeLocked(s, k)
+	}
+	return q.keys.Key(s)
+}
+
+// observeTakeLocked tells the metrics that the key of s is handed out. If one of them panics, the
+// caller of Get does not get the key, so it is queued again.
+func (q *Typed[T]) observeTakeLocked(s keytable.Slot, k *slot) {
+	observed := false
+	defer func() {
+		if !observed {
+			k.dirty = true
+			q.finishLocked(s, k)
+		}
+	}()
+	k.startedAt = q.metrics.now()
+	q.started.add(k.startedAt)
+	q.metrics.taken(k.startedAt - k.addedAt)
+	observed = true
+}
+
+// Done says that the caller is finished with an item that it got from Get. If the item was added in
+// the meantime, it goes to the end of the line. Done of a key that no worker holds changes nothing
+// but [Stats].UnmatchedDones.
+func (q *Typed[T]) Done(item T) {
+	h := keytable.HashOf(item)
+	q.mu.Lock()
+	defer q.unlock()
+	s := q.keys.Find(h, item)
+	if s == keytable.None || !q.keys.Value(s).processing {
+		// Carrying on would queue a queued key a second time, and two workers would hold it
+		// (kubernetes/kubernetes#141079).
+		q.unmatchedDones++
+		return
+	}
+	k := q.keys.Value(s)
+	startedAt := k.startedAt
+	q.finishLocked(s, k)
+	if q.keys.Len() == 0 {
+		q.endDrainLocked(nil)
+	}
+	if q.metrics != nil {
+		q.metrics.finished(startedAt)
+		if q.shuttingDown.Load() {
+			q.metrics.settle(q.processingTimesLocked())
+		}
+	}
+}
+
+// finishLocked takes the key of s from its worker, and queues it again if it is dirty.
+func (q *Typed[T]) finishLocked(s keytable.Slot, k *slot) {
+	if k.dirty && q.order != nil {
+		// First, so that the worker still holds the key if this panics, and may call Done again.
+		q.order.Push(q.keys.Key(s))
+	}
+	q.processing.remove(&q.keys, s)
+	k.processing = false
+	q.started.sub(k.startedAt)
+	k.startedAt = 0
+	if k.dirty {
+		q.queued.pushBack(&q.keys, s)
+	} else {
+		q.keys.Delete(s)
+	}
+}
+
+// sleepLocked unlocks q, waits for a wake-up or for the end of ctx, and locks q again. It returns
+// ctx.Err().
+func (q *Typed[T]) sleepLocked(ctx context.Context) error {
+	q.sleeping++
+	q.mu.Unlock()
+	woken := false
+	select {
+	case <-q.wakeUps:
+		woken = true
+	case <-ctx.Done():
+	}
+	err := ctx.Err()
+	q.mu.Lock()
+	q.sleeping--
+	if woken {
+		q.wakeUpPending = false
+	}
+	return err
+}
+
+// unlock ends every critical section after which there may be something to do for a sleeping getter:
+// a key to take or a shutdown to notice. At most one wake-up is on its way at a time. The getter that
+// receives it passes it on, by calling unlock, while there is more to do. So a burst of adds wakes
+// one worker for a start and not one for each key, and a getter that gives up takes no wake-up with it.
+func (q *Typed[T]) unlock() {
+	wake := q.sleeping > 0 && !q.wakeUpPending && (q.queued.len > 0 || q.shuttingDown.Load())
+	if wake {
+		q.wakeUpPending = true
+	}
+	q.mu.Unlock()
+	if wake {
+		// After unlocking, so that the woken getter does not run into the lock. This cannot block:
+		// there is room for one wake-up, and another one is sent only when this one was received.
+		q.wakeUps <- struct{}{}
+	}
+}

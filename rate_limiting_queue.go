@@ -1,0 +1,136 @@
+package workqueue
+
+import (
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// RateLimitingInterface is a [TypedRateLimitingInterface] of keys of any type.
+//
+// Deprecated: Use TypedRateLimitingInterface.
+type RateLimitingInterface TypedRateLimitingInterface[any]
+
+// TypedRateLimitingInterface is a queue to which a key can be added when a [TypedRateLimiter] allows
+// it. A worker that fails calls AddRateLimited, one that succeeds or gives up calls Forget, and both
+// call Done.
+type TypedRateLimitingInterface[T comparable] interface {
+	TypedDelayingInterface[T]
+
+	// AddRateLimited adds item after the delay that the limiter says. After shutdown it adds nothing.
+	AddRateLimited(item T)
+
+	// Forget makes the limiter forget the failures of item, whether it has succeeded or is given up.
+	// The worker still has to call Done.
+	Forget(item T)
+
+	// NumRequeues returns how many failures of item the limiter has counted since it was forgotten.
+	NumRequeues(item T) int
+}
+
+// RateLimitingQueueConfig is a [TypedRateLimitingQueueConfig] of keys of any type.
+//
+// Deprecated: Use TypedRateLimitingQueueConfig.
+type RateLimitingQueueConfig = TypedRateLimitingQueueConfig[any]
+
+// TypedRateLimitingQueueConfig tells [NewTypedRateLimitingQueueWithConfig] what to build.
+type TypedRateLimitingQueueConfig[T comparable] struct {
+	// Name is the queue's name in its metrics. A queue without a name has no metrics.
+	Name string
+
+	// MetricsProvider makes the queue's metrics. Nil means the one of SetProvider.
+	MetricsProvider MetricsProvider
+
+	// Clock is where all times come from, those of the limiter apart. Nil means the real clock.
+	Clock clock.WithTicker
+
+	// DelayingQueue is where keys go with the limiter's delay. Nil means one from
+	// NewTypedDelayingQueueWithConfig with the fields above; a DelayingQueue that is given here knows
+	// nothing of them.
+	DelayingQueue TypedDelayingInterface[T]
+}
+
+// NewRateLimitingQueue returns a rate-limiting queue without metrics.
+//
+// Deprecated: Use NewTypedRateLimitingQueue.
+func NewRateLimitingQueue(rateLimiter RateLimiter) RateLimitingInterface {
+	return NewRateLimitingQueueWithConfig(rateLimiter, RateLimitingQueueConfig{})
+}
+
+// NewTypedRateLimitingQueue returns a rate-limiting queue without metrics. A nil rateLimiter means
+// [DefaultTypedControllerRateLimiter].
+//
+// The limiters of this package remember a failed key until it is forgotten, so call Forget for every
+// key that has succeeded or is given up.
+func NewTypedRateLimitingQueue[T comparable](rateLimiter TypedRateLimiter[T]) TypedRateLimitingInterface[T] {
+	return NewTypedRateLimitingQueueWithConfig(rateLimiter, TypedRateLimitingQueueConfig[T]{})
+}
+
+// NewRateLimitingQueueWithConfig returns a rate-limiting queue as config tells.
+//
+// Deprecated: Use NewTypedRateLimitingQueueWithConfig.
+func NewRateLimitingQueueWithConfig(rateLimiter RateLimiter, config RateLimitingQueueConfig) RateLimitingInterface {
+	return NewTypedRateLimitingQueueWithConfig(rateLimiter, config)
+}
+
+// NewTypedRateLimitingQueueWithConfig returns a rate-limiting queue as config tells. A nil
+// rateLimiter means [DefaultTypedControllerRateLimiter]. What it returns implements [Extended] too,
+// whatever config.DelayingQueue is.
+//
+// The limiters of this package remember a failed key until it is forgotten, so call Forget for every
+// key that has succeeded or is given up.
+func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimiter[T], config TypedRateLimitingQueueConfig[T]) TypedRateLimitingInterface[T] {
+	if rateLimiter == nil {
+		rateLimiter = DefaultTypedControllerRateLimiter[T]()
+	}
+	if config.DelayingQueue == nil {
+		config.DelayingQueue = NewTypedDelayingQueueWithConfig(TypedDelayingQueueConfig[T]{
+			Name:            config.Name,
+			MetricsProvider: config.MetricsProvider,
+			Clock:           config.Clock,
+		})
+	}
+	return &rateLimitingType[T]{
+		Extended:    extend(TypedInterface[T](config.DelayingQueue)),
+		delaying:    config.DelayingQueue,
+		rateLimiter: rateLimiter,
+	}
+}
+
+// NewNamedRateLimitingQueue returns a rate-limiting queue with metrics of that name.
+//
+// Deprecated: Use NewTypedRateLimitingQueueWithConfig.
+func NewNamedRateLimitingQueue(rateLimiter RateLimiter, name string) RateLimitingInterface {
+	return NewRateLimitingQueueWithConfig(rateLimiter, RateLimitingQueueConfig{Name: name})
+}
+
+// NewRateLimitingQueueWithDelayingInterface returns a rate-limiting queue on top of di.
+//
+// Deprecated: Use NewTypedRateLimitingQueueWithConfig.
+func NewRateLimitingQueueWithDelayingInterface(di DelayingInterface, rateLimiter RateLimiter) RateLimitingInterface {
+	return NewRateLimitingQueueWithConfig(rateLimiter, RateLimitingQueueConfig{DelayingQueue: di})
+}
+
+// rateLimitingType puts AddRateLimited on top of a delaying queue.
+type rateLimitingType[T comparable] struct {
+	// Extended is the delaying queue without its AddAfter.
+	Extended[T]
+	delaying    TypedDelayingInterface[T]
+	rateLimiter TypedRateLimiter[T]
+}
+
+// AddAfter adds item to the delaying queue with that delay. The limiter is not asked.
+func (q *rateLimitingType[T]) AddAfter(item T, duration time.Duration) {
+	q.delaying.AddAfter(item, duration)
+}
+
+// AddRateLimited asks the limiter how long item shall wait, and adds it after that time.
+func (q *rateLimitingType[T]) AddRateLimited(item T) {
+	q.delaying.AddAfter(item, q.rateLimiter.When(item))
+}
+
+// Forget makes the limiter forget item.
+func (q *rateLimitingType[T]) Forget(item T) { q.rateLimiter.Forget(item) }
+
+// NumRequeues returns the number of failures of item that the limiter remembers.
+func (q *rateLimitingType[T]) NumRequeues(item T) int { return q.rateLimiter.NumRequeues(item) }

@@ -1,0 +1,87 @@
+package workqueue
+
+import "context"
+
+// drain is one wait for the queue to become empty, shared by all who wait.
+type drain struct {
+	ended chan struct{}
+	// err is set before ended is closed.
+	err error
+}
+
+// ShutDown makes the queue ignore what is added from now on, and wakes every getter. Keys that are
+// queued are still handed out, and then Get returns shutdown = true. Drains that wait return at once.
+// ShutDown may be called any number of times, also while or after the queue is drained. It waits for
+// the goroutine that refreshes metrics, if there is one, and for nothing else.
+func (q *Typed[T]) ShutDown() {
+	q.mu.Lock()
+	q.beginShutDownLocked()
+	q.endDrainLocked(ErrShutDown)
+	q.unlock()
+	q.background.Wait()
+}
+
+// ShutDownWithDrain is ShutDown that waits until nothing is queued and nothing is being processed,
+// which includes the keys that were added while workers held them. It waits for ever if no worker
+// takes the queued keys, or one of them never calls Done, unless somebody calls ShutDown. Every caller
+// that waits returns. Use ShutDownContext to wait no longer than a limit.
+func (q *Typed[T]) ShutDownWithDrain() {
+	// Nobody to tell that a ShutDown ended the wait; the caller asked for that.
+	_ = q.ShutDownContext(context.Background())
+}
+
+// ShutDownContext is ShutDownWithDrain that waits no longer than until ctx is done. It returns nil
+// when nothing is queued and nothing is being processed, ctx.Err() if ctx was done first, and
+// ErrShutDown if a call of ShutDown ended the wait. In every case the queue is shutting down
+// afterwards, hands out what is still queued, and ShutDownContext may be called again to wait on.
+func (q *Typed[T]) ShutDownContext(ctx context.Context) error {
+	defer q.background.Wait()
+	d := q.beginDrain()
+	if d == nil {
+		return nil
+	}
+	select {
+	case <-d.ended:
+		return d.err
+	case <-ctx.Done():
+	}
+	select {
+	case <-d.ended:
+		return d.err
+	default:
+		return ctx.Err()
+	}
+}
+
+// ShuttingDown reports whether a method that shuts the queue down has been called.
+func (q *Typed[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
+
+// beginDrain shuts the queue down and returns what to wait for, or nil if it is empty.
+func (q *Typed[T]) beginDrain() *drain {
+	q.mu.Lock()
+	defer q.unlock()
+	q.beginShutDownLocked()
+	if q.keys.Len() == 0 {
+		return nil
+	}
+	if q.drain == nil {
+		q.drain = &drain{ended: make(chan struct{})}
+	}
+	return q.drain
+}
+
+func (q *Typed[T]) beginShutDownLocked() {
+	if q.shuttingDown.Swap(true) || q.metrics == nil {
+		return
+	}
+	close(q.stop)
+	q.metrics.settle(q.processingTimesLocked())
+}
+
+func (q *Typed[T]) endDrainLocked(err error) {
+	if q.drain != nil {
+		q.drain.err = err
+		close(q.drain.ended)
+		q.drain = nil
+	}
+}
