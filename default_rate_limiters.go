@@ -281,20 +281,19 @@ func (c *failureCounts[T]) increment(item T) int {
 	h := keytable.HashOf(item)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s, _ := c.keys.FindOrInsert(h, item)
-	n := c.keys.Value(s)
-	if *n < math.MaxInt32 {
-		*n++
+	_, k, _ := c.keys.FindOrInsert(h, item)
+	if k.Value < math.MaxInt32 {
+		k.Value++
 	}
-	return int(*n)
+	return int(k.Value)
 }
 
 func (c *failureCounts[T]) count(item T) int {
 	h := keytable.HashOf(item)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s := c.keys.Find(h, item); s != keytable.None {
-		return int(*c.keys.Value(s))
+	if _, k := c.keys.Find(h, item); k != nil {
+		return int(k.Value)
 	}
 	return 0
 }
@@ -303,7 +302,7 @@ func (c *failureCounts[T]) forget(item T) {
 	h := keytable.HashOf(item)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s := c.keys.Find(h, item); s != keytable.None {
+	if s, k := c.keys.Find(h, item); k != nil {
 		c.keys.Delete(s)
 	}
 }

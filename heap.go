@@ -57,13 +57,13 @@ func (h *dueHeap[T]) put(hash keytable.Hash, key T, now time.Time, delay time.Du
 	}
 	e := dueEntry{due: addSaturated(h.sinceEpoch(now), delay), seq: h.seq}
 	h.seq++
-	s, inserted := h.keys.FindOrInsert(hash, key)
+	s, k, inserted := h.keys.FindOrInsert(hash, key)
 	e.slot = s
 	pos := len(h.entries)
 	if inserted {
 		h.entries = append(h.entries, e)
 	} else {
-		pos = int(*h.keys.Value(s))
+		pos = int(k.Value)
 		if h.entries[pos].due <= e.due {
 			return false
 		}
@@ -77,7 +77,7 @@ func (h *dueHeap[T]) popDue(now time.Time) (key T, ok bool) {
 		return key, false
 	}
 	s := h.entries[0].slot
-	key = h.keys.Key(s)
+	key = h.keys.At(s).Key
 	h.keys.Delete(s)
 	last := len(h.entries) - 1
 	e := h.entries[last]
@@ -145,7 +145,7 @@ func (h *dueHeap[T]) down(pos int, e dueEntry) {
 
 func (h *dueHeap[T]) place(pos int, e dueEntry) {
 	h.entries[pos] = e
-	*h.keys.Value(e.slot) = heapPosition(pos)
+	h.keys.At(e.slot).Value = heapPosition(pos)
 }
 
 // sinceEpoch returns now as the entries count time. Should now be so far from the epoch that a

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/keytable"
 	"k8s.io/utils/clock"
 )
 
@@ -118,7 +119,9 @@ type Stats struct {
 	UnfinishedWork time.Duration
 }
 
-// queueMetrics are the metrics of one queue. Its methods are called under the queue's lock.
+// queueMetrics are the metrics of one queue, and the times that they need. Its methods are called
+// under the queue's lock. Where they change what it knows and push it to a metric, they do so in this
+// order, because a metric is somebody else's code and may panic.
 type queueMetrics struct {
 	clock clock.WithTicker
 	// epoch is when the queue was made. Times are kept as durations since then, a third of the size
@@ -132,8 +135,26 @@ type queueMetrics struct {
 	unfinishedWork SettableGaugeMetric
 	longestRunning SettableGaugeMetric
 
+	// keys has the times of the queue's keys, by their slots there.
+	keys keytable.Column[keyTimes]
+	// first and last are the ends of the list of the keys that workers hold, in the order in which they
+	// got them.
+	first, last keytable.Slot
+	// running is the length of that list, started the sum of its startedAt.
+	running int
+	started durationSum
+
 	// pushed tells that the last values of unfinishedWork and longestRunning were not zero.
 	pushed bool
+}
+
+// keyTimes are the times of a key, as readings of queueMetrics.now.
+type keyTimes struct {
+	addedAt   time.Duration // when it became dirty
+	startedAt time.Duration // when a worker got it
+	// prev and next are its neighbours in the list of the keys that workers hold.
+	prev, next keytable.Slot
+	running    bool
 }
 
 // newQueueMetrics returns nil for a queue that shall have no metrics.
@@ -165,50 +186,90 @@ func newRetriesMetric(name string, configured MetricsProvider) CounterMetric {
 
 func (m *queueMetrics) now() time.Duration { return m.clock.Since(m.epoch) }
 
-func (m *queueMetrics) added() {
+// added: the key at s has become dirty.
+func (m *queueMetrics) added(s keytable.Slot) {
+	m.keys.At(s).addedAt = m.now()
 	m.adds.Inc()
 	m.depth.Inc()
 }
 
-func (m *queueMetrics) taken(latency time.Duration) {
+// taken: a worker gets the key at s.
+func (m *queueMetrics) taken(s keytable.Slot) {
+	now := m.now()
+	k := m.keys.At(s)
+	k.startedAt, k.prev, k.next, k.running = now, m.last, keytable.None, true
+	if m.last == keytable.None {
+		m.first = s
+	} else {
+		m.keys.At(m.last).next = s
+	}
+	m.last = s
+	m.running++
+	m.started.add(now)
+
 	m.depth.Dec()
-	m.latency.Observe(latency.Seconds())
+	m.latency.Observe((now - m.keys.At(s).addedAt).Seconds())
 }
 
-func (m *queueMetrics) finished(startedAt time.Duration) {
-	m.workDuration.Observe((m.now() - startedAt).Seconds())
-}
-
-func (m *queueMetrics) setProcessingTimes(t processingTimes) {
-	m.unfinishedWork.Set(t.unfinished.seconds())
-	m.longestRunning.Set(t.longest.Seconds())
-	m.pushed = t != processingTimes{}
-}
-
-// settle pushes the times of a queue that is shutting down, of which no tick will push them any more:
-// without it they would stay at what they were before the last workers were done.
-func (m *queueMetrics) settle(t processingTimes) {
-	if m.pushed || t != (processingTimes{}) {
-		m.setProcessingTimes(t)
+// finished: the worker is done with the key at s. After shutdown no tick pushes the times of the keys
+// that are still held, so it is done here: they would stay what they were otherwise.
+func (m *queueMetrics) finished(s keytable.Slot, shuttingDown bool) {
+	k := *m.keys.At(s)
+	m.unlink(s)
+	m.workDuration.Observe((m.now() - k.startedAt).Seconds())
+	if shuttingDown {
+		m.settle()
 	}
 }
 
-// processingTimes tells how long workers have held keys: all together, and the first of them.
-type processingTimes struct {
-	unfinished durationSum
-	longest    time.Duration
+// unlink takes the key at s out of the list of those that workers hold.
+func (m *queueMetrics) unlink(s keytable.Slot) {
+	k := m.keys.At(s)
+	if !k.running {
+		return
+	}
+	k.running = false
+	m.running--
+	m.started.sub(k.startedAt)
+	prev, next := k.prev, k.next
+	if prev == keytable.None {
+		m.first = next
+	} else {
+		m.keys.At(prev).next = next
+	}
+	if next == keytable.None {
+		m.last = prev
+	} else {
+		m.keys.At(next).prev = prev
+	}
 }
 
-func (q *Typed[T]) processingTimesLocked() processingTimes {
-	if q.processing.len == 0 {
-		return processingTimes{}
+// unfinished returns for how long workers have held their keys, summed, and the first of them.
+func (m *queueMetrics) unfinished() (sum durationSum, longest time.Duration) {
+	if m.running == 0 {
+		return sum, 0
 	}
-	now := q.metrics.now()
-	return processingTimes{
-		unfinished: q.started.since(now, q.processing.len),
-		longest:    now - q.keys.Value(q.processing.head).startedAt,
+	now := m.now()
+	return m.started.since(now, m.running), now - m.keys.At(m.first).startedAt
+}
+
+// pushUnfinished pushes the metrics that depend on the time.
+func (m *queueMetrics) pushUnfinished() {
+	sum, longest := m.unfinished()
+	m.pushed = sum != durationSum{} || longest != 0
+	m.unfinishedWork.Set(sum.seconds())
+	m.longestRunning.Set(longest.Seconds())
+}
+
+// settle is pushUnfinished that leaves metrics alone that are zero and stay so.
+func (m *queueMetrics) settle() {
+	if m.pushed || m.running > 0 {
+		m.pushUnfinished()
 	}
 }
+
+// trim gives memory back for slots that the queue no longer has.
+func (m *queueMetrics) trim(bound keytable.Slot) { m.keys.Trim(bound) }
 
 func (q *Typed[T]) startUnfinishedWorkLoop(period time.Duration) {
 	q.stop = make(chan struct{})
@@ -230,7 +291,7 @@ func (q *Typed[T]) updateUnfinishedWork() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.shuttingDown.Load() {
-		q.metrics.setProcessingTimes(q.processingTimesLocked())
+		q.metrics.pushUnfinished()
 	}
 }
 
@@ -240,20 +301,20 @@ func (q *Typed[T]) Stats() Stats {
 	defer q.mu.Unlock()
 	st := Stats{
 		Name:           q.name,
-		Queued:         q.queued.len,
-		Processing:     q.processing.len,
+		Queued:         q.queued,
+		Processing:     q.processing,
 		Adds:           q.adds,
 		UnmatchedDones: q.unmatchedDones,
 	}
 	if q.metrics == nil {
 		return st
 	}
-	if q.queued.len > 0 {
-		st.OldestQueued = max(0, q.metrics.now()-q.keys.Value(q.queued.head).addedAt)
+	if q.ready.n > 0 {
+		st.OldestQueued = max(0, q.metrics.now()-q.metrics.keys.At(q.ready.peek()).addedAt)
 	}
-	t := q.processingTimesLocked()
-	st.LongestRunning = max(0, t.longest)
-	st.UnfinishedWork = max(0, t.unfinished.duration())
+	sum, longest := q.metrics.unfinished()
+	st.LongestRunning = max(0, longest)
+	st.UnfinishedWork = max(0, sum.duration())
 	return st
 }
 

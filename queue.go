@@ -150,18 +150,18 @@ type Typed[T comparable] struct {
 	// wakeUps carries at most one wake-up for the getters that sleep. See unlock.
 	wakeUps chan struct{}
 
-	// mu guards all that follows. Methods of order, metrics and clock are called under it, nothing
-	// else that is not ours.
+	// mu guards all that follows. Methods of order and of the metrics are called under it, and no other
+	// code that is not ours.
 	mu sync.Mutex
 
-	// keys has a slot for every key that is queued or processing, and for no other.
-	keys keytable.Table[T, slot]
-	// queued are the keys that are dirty and not processing, in the order in which they became so.
-	queued keyList[T]
-	// processing are the keys that workers hold, in the order in which they got them.
-	processing keyList[T]
-	// order, unless nil, has the keys of queued once more and decides which is next.
+	// keys has a slot for every key that is dirty or processing, and for no other.
+	keys keytable.Table[T, keyState]
+	// ready are the keys that are dirty and not processing, in the order in which they became so. It
+	// is not used if order is not nil; then order has these keys.
+	ready ring[keytable.Slot]
 	order Queue[T]
+	// queued and processing count the keys of keys that are processing, and those that are not.
+	queued, processing int
 
 	// sleeping counts the getters that wait for a wake-up, wakeUpPending tells that one is on its way.
 	sleeping      int
@@ -171,9 +171,17 @@ type Typed[T comparable] struct {
 
 	adds           uint64
 	unmatchedDones uint64
-	// started is the sum of startedAt over processing.
-	started durationSum
 }
+
+// keyState tells in which of the sets dirty and processing a key is.
+type keyState uint8
+
+const (
+	dirty      keyState = 1 << iota // needs processing
+	processing                      // is held by a worker
+)
+
+type entry[T comparable] = keytable.Entry[T, keyState]
 
 // Add says that item needs processing. If it is queued already, or held by a worker and added since,
 // Add does nothing; if a worker holds it, it is queued when that worker is Done. After shutdown Add
@@ -203,39 +211,40 @@ func (q *Typed[T]) addLocked(h keytable.Hash, item T) bool {
 	if q.shuttingDown.Load() {
 		return false
 	}
-	s, inserted := q.keys.FindOrInsert(h, item)
-	k := q.keys.Value(s)
-	if k.dirty {
-		if q.order != nil && !k.processing {
+	s, k, inserted := q.keys.FindOrInsert(h, item)
+	if k.Value&dirty != 0 {
+		if q.order != nil && k.Value&processing == 0 {
 			q.order.Touch(item)
 		}
 		return true
 	}
 	if inserted {
-		q.pushNewLocked(s, item)
+		q.pushLocked(s, k)
 	}
-	k.dirty = true
+	k.Value |= dirty
 	q.adds++
 	if q.metrics != nil {
-		k.addedAt = q.metrics.now()
-		q.metrics.added()
+		q.metrics.added(s)
 	}
 	return true
 }
 
-// pushNewLocked queues a key that has just got its slot, which it loses again if order panics.
-func (q *Typed[T]) pushNewLocked(s keytable.Slot, item T) {
-	if q.order != nil {
+// pushLocked puts the key at s into the line. If order panics, the key loses its slot, unless a worker
+// holds it.
+func (q *Typed[T]) pushLocked(s keytable.Slot, k *entry[T]) {
+	if q.order == nil {
+		q.ready.push(s)
+	} else {
 		pushed := false
 		defer func() {
-			if !pushed {
+			if !pushed && k.Value == 0 {
 				q.keys.Delete(s)
 			}
 		}()
-		q.order.Push(item)
+		q.order.Push(k.Key)
 		pushed = true
 	}
-	q.queued.pushBack(&q.keys, s)
+	q.queued++
 }
 
 // Len returns the number of queued keys, without those that are being processed. Other goroutines may
@@ -250,7 +259,7 @@ func (q *Typed[T]) lenLocked() int {
 	if q.order != nil {
 		return q.order.Len()
 	}
-	return q.queued.len
+	return q.queued
 }
 
 // Get blocks until a key is queued, and hands it to the caller, who must call Done with it. After
@@ -270,8 +279,8 @@ func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
 	q.mu.Lock()
 	defer q.unlock()
 	for {
-		if s := q.nextLocked(); s != keytable.None {
-			return q.takeLocked(s), nil
+		if s, k := q.popLocked(); k != nil {
+			return q.takeLocked(s, k), nil
 		}
 		if q.shuttingDown.Load() {
 			return item, ErrShutDown
@@ -282,54 +291,54 @@ func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
 	}
 }
 
-// nextLocked returns the slot of the key to hand out next, or None.
-func (q *Typed[T]) nextLocked() keytable.Slot {
+// popLocked takes the next key from the line, or returns nil if there is none.
+func (q *Typed[T]) popLocked() (keytable.Slot, *entry[T]) {
 	if q.order == nil {
-		return q.queued.head
+		if q.queued == 0 {
+			return keytable.None, nil
+		}
+		s := q.ready.pop()
+		return s, q.keys.At(s)
 	}
 	for q.order.Len() > 0 {
 		item := q.order.Pop()
-		s, inserted := q.keys.FindOrInsert(keytable.HashOf(item), item)
-		k := q.keys.Value(s)
+		s, k, inserted := q.keys.FindOrInsert(keytable.HashOf(item), item)
 		switch {
 		case inserted:
-			// A Queue with keys of its own in it: as if they had been added.
-			q.queued.pushBack(&q.keys, s)
-		case k.processing:
+			// A Queue with keys of its own in it. They are handed out like any other.
+			q.queued++
+		case k.Value&processing != 0:
 			// A Queue that has a key twice must not make two workers hold it.
-			k.dirty = true
+			k.Value |= dirty
 			continue
 		}
-		return s
+		return s, k
 	}
-	return keytable.None
+	return keytable.None, nil
 }
 
-// takeLocked hands out the queued key of s.
-func (q *Typed[T]) takeLocked(s keytable.Slot) T {
-	q.queued.remove(&q.keys, s)
-	q.processing.pushBack(&q.keys, s)
-	k := q.keys.Value(s)
-	k.dirty, k.processing = false, true
+// takeLocked hands out the key at s, which was just popped.
+func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T]) T {
+	k.Value = processing
+	q.queued--
+	q.processing++
 	if q.metrics != nil {
 		q.observeTakeLocked(s, k)
 	}
-	return q.keys.Key(s)
+	return k.Key
 }
 
-// observeTakeLocked tells the metrics that the key of s is handed out. If one of them panics, the
+// observeTakeLocked tells the metrics that the key at s is handed out. If one of them panics, the
 // caller of Get does not get the key, so it is queued again.
-func (q *Typed[T]) observeTakeLocked(s keytable.Slot, k *slot) {
+func (q *Typed[T]) observeTakeLocked(s keytable.Slot, k *entry[T]) {
 	observed := false
 	defer func() {
 		if !observed {
-			k.dirty = true
+			k.Value |= dirty
 			q.finishLocked(s, k)
 		}
 	}()
-	k.startedAt = q.metrics.now()
-	q.started.add(k.startedAt)
-	q.metrics.taken(k.startedAt - k.addedAt)
+	q.metrics.taken(s)
 	observed = true
 }
 
@@ -340,42 +349,33 @@ func (q *Typed[T]) Done(item T) {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
 	defer q.unlock()
-	s := q.keys.Find(h, item)
-	if s == keytable.None || !q.keys.Value(s).processing {
+	s, k := q.keys.Find(h, item)
+	if k == nil || k.Value&processing == 0 {
 		// Carrying on would queue a queued key a second time, and two workers would hold it
 		// (kubernetes/kubernetes#141079).
 		q.unmatchedDones++
 		return
 	}
-	k := q.keys.Value(s)
-	startedAt := k.startedAt
 	q.finishLocked(s, k)
 	if q.keys.Len() == 0 {
 		q.endDrainLocked(nil)
 	}
 	if q.metrics != nil {
-		q.metrics.finished(startedAt)
-		if q.shuttingDown.Load() {
-			q.metrics.settle(q.processingTimesLocked())
-		}
+		q.metrics.finished(s, q.shuttingDown.Load())
+		q.metrics.trim(q.keys.Bound())
 	}
 }
 
-// finishLocked takes the key of s from its worker, and queues it again if it is dirty.
-func (q *Typed[T]) finishLocked(s keytable.Slot, k *slot) {
-	if k.dirty && q.order != nil {
+// finishLocked takes the key at s from its worker, and puts it back into the line if it is dirty.
+func (q *Typed[T]) finishLocked(s keytable.Slot, k *entry[T]) {
+	if k.Value&dirty != 0 {
 		// First, so that the worker still holds the key if this panics, and may call Done again.
-		q.order.Push(q.keys.Key(s))
-	}
-	q.processing.remove(&q.keys, s)
-	k.processing = false
-	q.started.sub(k.startedAt)
-	k.startedAt = 0
-	if k.dirty {
-		q.queued.pushBack(&q.keys, s)
+		q.pushLocked(s, k)
+		k.Value = dirty
 	} else {
 		q.keys.Delete(s)
 	}
+	q.processing--
 }
 
 // sleepLocked unlocks q, waits for a wake-up or for the end of ctx, and locks q again. It returns
@@ -403,7 +403,7 @@ func (q *Typed[T]) sleepLocked(ctx context.Context) error {
 // receives it passes it on, by calling unlock, while there is more to do. So a burst of adds wakes
 // one worker for a start and not one for each key, and a getter that gives up takes no wake-up with it.
 func (q *Typed[T]) unlock() {
-	wake := q.sleeping > 0 && !q.wakeUpPending && (q.queued.len > 0 || q.shuttingDown.Load())
+	wake := q.sleeping > 0 && !q.wakeUpPending && (q.queued > 0 || q.shuttingDown.Load())
 	if wake {
 		q.wakeUpPending = true
 	}

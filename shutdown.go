@@ -75,7 +75,7 @@ func (q *Typed[T]) beginShutDownLocked() {
 		return
 	}
 	close(q.stop)
-	q.metrics.settle(q.processingTimesLocked())
+	q.metrics.settle()
 }
 
 func (q *Typed[T]) endDrainLocked(err error) {

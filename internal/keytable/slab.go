@@ -1,7 +1,6 @@
 package keytable
 
 import (
-	"fmt"
 	"math/bits"
 	"unsafe"
 )
@@ -15,151 +14,152 @@ const (
 	firstSlabLen = 8
 	// keptBytes is how much memory of empty slabs is kept for the next burst.
 	keptBytes = 128 << 10
-
-	wordBits     = 64
-	wordsPerSlab = slabLen / wordBits
 )
 
-type entry[K comparable, V any] struct {
-	key   K
-	value V
-	tag   Hash
+// Entry is a key and the value beside it. A pointer to one is valid until the next FindOrInsert or
+// Delete of its table.
+type Entry[K comparable, V any] struct {
+	Key   K
+	Value V
+	// tag is the key's hash or, if no key lives here, the next free slot of the slab.
+	tag Hash
 }
 
-// slab hands out the numbers of entries, the lowest free one first: entries of one burst lie beside
-// each other, and the last slabs are the first to run empty and to be given back.
-//
-// Two levels of bitmaps find the lowest free one in a few instructions.
+// slab is a run of slots with consecutive numbers.
 type slab[K comparable, V any] struct {
-	slabs [][]entry[K, V]
-	// free has a bit for each slot, set while nobody lives there; wordsPerSlab words a slab.
-	free []uint64
-	// open has a bit for each word of free, set while that word is not zero.
+	entries []Entry[K, V]
+	// free is the first of the slots in which no key lives; each has the next one in its tag.
+	free Slot
+	// live is the number of the others.
+	live int
+}
+
+// arena hands out slots. It fills the lowest slab that has room, so that the last ones run empty and
+// can be given back when there are fewer keys.
+type arena[K comparable, V any] struct {
+	slabs []slab[K, V]
+	// open has a bit for each slab, set while the slab has room or has no memory yet.
 	open []uint64
-	// firstOpen is a lower bound of the first word of open that is not zero.
-	firstOpen int
-	// empty counts the full-sized slabs in which nobody lives.
+	// current is the slab to fill.
+	current int
+	// empty counts the slabs but the first in which no key lives and that have memory.
 	empty int
 }
 
-func (a *slab[K, V]) at(s Slot) *entry[K, V] { return &a.slabs[s/slabLen][s%slabLen] }
+func (a *arena[K, V]) at(s Slot) *Entry[K, V] {
+	return &a.slabs[s/slabLen].entries[s%slabLen]
+}
 
-// alloc takes the lowest free slot.
-func (a *slab[K, V]) alloc() Slot {
-	for a.firstOpen < len(a.open) && a.open[a.firstOpen] == 0 {
-		a.firstOpen++
+// alloc takes a slot. Its entry is zero but for the tag.
+func (a *arena[K, V]) alloc() (Slot, *Entry[K, V]) {
+	if a.current >= len(a.slabs) || a.slabs[a.current].free == None {
+		a.makeRoom()
 	}
-	if a.firstOpen == len(a.open) {
-		a.addSlab()
+	b := &a.slabs[a.current]
+	s := b.free
+	e := &b.entries[s%slabLen]
+	b.free = Slot(e.tag)
+	b.live++
+	return s, e
+}
+
+// release zeroes e, the entry at s, so that the collector gets what its key points to, and frees s.
+func (a *arena[K, V]) release(s Slot, e *Entry[K, V]) {
+	n := int(s / slabLen)
+	b := &a.slabs[n]
+	*e = Entry[K, V]{tag: Hash(b.free)}
+	if b.free == None {
+		a.open[n/64] |= 1 << (n % 64)
 	}
-	w := a.firstOpen*wordBits + bits.TrailingZeros64(a.open[a.firstOpen])
-	s := Slot(w*wordBits + bits.TrailingZeros64(a.free[w]))
-	if c := int(s) / slabLen; int(s)%slabLen >= len(a.slabs[c]) {
-		a.grow(c)
-	} else if c != 0 && a.free[w] == ^uint64(0) && a.isEmpty(c) {
+	b.free = s
+	b.live--
+	if b.live == 0 && n != 0 {
+		a.releaseSlab(n)
+	}
+}
+
+// makeRoom makes current a slab with a free slot.
+func (a *arena[K, V]) makeRoom() {
+	if a.current < len(a.slabs) {
+		if a.current == 0 && len(a.slabs[0].entries) < slabLen {
+			a.growFirst()
+			return
+		}
+		a.open[a.current/64] &^= 1 << (a.current % 64)
+	}
+	a.current = a.lowestOpen()
+	switch b := &a.slabs[a.current]; {
+	case b.entries != nil && b.live == 0:
 		a.empty--
-	}
-	a.free[w] &= a.free[w] - 1
-	if a.free[w] == 0 {
-		a.open[w/wordBits] &^= 1 << (w % wordBits)
-	}
-	return s
-}
-
-// release zeroes the entry of s, so that the collector gets what its key pointed to, and frees s.
-func (a *slab[K, V]) release(s Slot) {
-	*a.at(s) = entry[K, V]{}
-	w := int(s) / wordBits
-	a.free[w] |= 1 << (s % wordBits)
-	a.open[w/wordBits] |= 1 << (w % wordBits)
-	a.firstOpen = min(a.firstOpen, w/wordBits)
-	if a.free[w] == ^uint64(0) {
-		a.releaseSlab(int(s) / slabLen)
+	case b.entries == nil && a.current != 0:
+		b.entries = make([]Entry[K, V], slabLen)
+		a.chain(a.current, 0)
+	case b.entries == nil:
+		a.growFirst()
 	}
 }
 
-// addSlab adds the numbers of one more slab, all free, and no memory for it yet.
-func (a *slab[K, V]) addSlab() {
-	first := len(a.slabs) == 0
-	a.slabs = append(a.slabs, nil)
-	for range wordsPerSlab {
-		w := len(a.free)
-		a.free = append(a.free, ^uint64(0))
-		if w/wordBits == len(a.open) {
-			a.open = append(a.open, 0)
-		}
-		a.open[w/wordBits] |= 1 << (w % wordBits)
-	}
-	if first {
-		a.free[0] &^= 1 << None
-	}
-	a.firstOpen = min(a.firstOpen, len(a.open)-1)
-}
-
-// grow gives slab c memory: all that it will ever have or, for the first, twice what it has.
-func (a *slab[K, V]) grow(c int) {
-	n := slabLen
-	if c == 0 {
-		n = max(firstSlabLen, 2*len(a.slabs[0]))
-	}
-	grown := make([]entry[K, V], n)
-	copy(grown, a.slabs[c])
-	a.slabs[c] = grown
-}
-
-// isEmpty reports whether nobody lives in slab c.
-func (a *slab[K, V]) isEmpty(c int) bool {
-	for _, word := range a.free[c*wordsPerSlab:][:wordsPerSlab] {
-		if word != ^uint64(0) {
-			return false
+// lowestOpen returns the lowest slab that has room, which may be a new one without memory.
+func (a *arena[K, V]) lowestOpen() int {
+	for i, word := range a.open {
+		if word != 0 {
+			return i*64 + bits.TrailingZeros64(word)
 		}
 	}
-	return true
+	n := len(a.slabs)
+	a.slabs = append(a.slabs, slab[K, V]{})
+	if n/64 == len(a.open) {
+		a.open = append(a.open, 0)
+	}
+	a.open[n/64] |= 1 << (n % 64)
+	return n
 }
 
-// releaseSlab gives slab c back if nobody lives in it and enough empty ones are kept already. The
-// first slab always stays.
-func (a *slab[K, V]) releaseSlab(c int) {
-	if c == 0 || !a.isEmpty(c) {
-		return
+// growFirst gives the first slab room for twice as many entries.
+func (a *arena[K, V]) growFirst() {
+	b := &a.slabs[0]
+	n := len(b.entries)
+	grown := make([]Entry[K, V], max(firstSlabLen, 2*n))
+	copy(grown, b.entries)
+	b.entries = grown
+	a.chain(0, max(n, 1)) // Slot 0 is None.
+}
+
+// chain makes the slots of slab n from place first on its free ones.
+func (a *arena[K, V]) chain(n, first int) {
+	b := &a.slabs[n]
+	for i := len(b.entries) - 1; i >= first; i-- {
+		b.entries[i].tag = Hash(b.free)
+		b.free = Slot(n*slabLen + i)
 	}
-	size := int(unsafe.Sizeof(entry[K, V]{})) * slabLen
-	if (a.empty+1)*size <= keptBytes {
+}
+
+// releaseSlab gives slab n, in which no key lives, back, unless that little memory is kept.
+func (a *arena[K, V]) releaseSlab(n int) {
+	size := slabLen * int(unsafe.Sizeof(Entry[K, V]{}))
+	if n == a.current || (a.empty+1)*size <= keptBytes {
 		a.empty++
 		return
 	}
-	a.slabs[c] = nil
-	a.trim()
-}
-
-// trim forgets the numbers at the end that have no memory behind them, and the bitmaps' own memory
-// with them.
-func (a *slab[K, V]) trim() {
-	n := len(a.slabs)
-	for n > 0 && a.slabs[n-1] == nil {
+	a.slabs[n] = slab[K, V]{}
+	n = len(a.slabs)
+	for n > 0 && a.slabs[n-1].entries == nil {
 		n--
 	}
-	words := n * wordsPerSlab
-	a.slabs = resliced(a.slabs, n)
-	a.free = resliced(a.free, words)
-	a.open = resliced(a.open, (words+wordBits-1)/wordBits)
-	if used := words % wordBits; used != 0 {
-		a.open[len(a.open)-1] &= 1<<used - 1
+	clear(a.open[(n+63)/64:])
+	if n%64 != 0 {
+		a.open[n/64] &= 1<<(n%64) - 1
 	}
-	a.firstOpen = min(a.firstOpen, len(a.open))
+	a.slabs = shortened(a.slabs, n)
+	a.open = shortened(a.open, (n+63)/64)
 }
 
-// resliced returns s[:n], in less memory if s has much more than that needs.
-func resliced[S ~[]E, E any](s S, n int) S {
-	clear(s[n:])
+// shortened returns s[:n], in less memory if s has much more than that takes.
+func shortened[E any](s []E, n int) []E {
 	if cap(s) > 64 && cap(s) > 4*n {
-		return append(make(S, 0, 2*n), s[:n]...)
+		return append(make([]E, 0, 2*n), s[:n]...)
 	}
 	return s[:n]
 }
 
 func log2(n int) int { return bits.Len(uint(n)) - 1 }
-
-func notItself[K comparable](key K) string {
-	return fmt.Sprintf("workqueue: key %v of type %T is not equal to itself (NaN)", key, key)
-}

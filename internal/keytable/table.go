@@ -27,7 +27,10 @@
 // A Table is not safe for concurrent use.
 package keytable
 
-import "hash/maphash"
+import (
+	"fmt"
+	"hash/maphash"
+)
 
 // Slot is the number of a key's place in its table. It is valid from the key's insertion to its
 // deletion, and may be given to another key after that.
@@ -53,15 +56,9 @@ type Hash uint32
 // tables that share a seed cannot feed each other keys in it (which would make long runs).
 var seed = maphash.MakeSeed()
 
-// HashOf hashes key. It needs no lock, so callers do it before they take theirs.
-//
-// It panics if key cannot be hashed (a runtime.Error that names its type, as with a map), or if it
-// is not equal to itself, as a float that is NaN or a struct with one in it: such a key could be
-// put into a table and never be found again.
+// HashOf hashes key. It needs no lock, so callers do it before they take theirs. Like a map, it panics
+// with a [runtime.Error] that names the type if key is of an interface type and cannot be hashed.
 func HashOf[K comparable](key K) Hash {
-	if key != key {
-		panic(notItself(key))
-	}
 	return Hash(maphash.Comparable(seed, key) >> 32)
 }
 
@@ -71,89 +68,92 @@ func HashOf[K comparable](key K) Hash {
 // Invariants, which checkInvariants in the tests asserts:
 //   - Every key is in exactly one slot, and that slot's number is in the index exactly once, at or
 //     after the key's home with no empty word between.
-//   - A slot's bit in free is set if and only if no key lives there, and then its entry is zero.
-//   - A word's bit in open is set if and only if that word of free is not zero.
+//   - Every other slot is in its slab's list of free ones exactly once, and its entry is zero but for
+//     the link of that list.
 type Table[K comparable, V any] struct {
 	// index holds tag<<32|slot, or zero. Its length is zero or a power of two.
 	index []uint64
 	// shift takes a tag to its home: 32 - log2(len(index)).
 	shift uint8
 	count int
+	// limit is the count at which the index must grow.
+	limit int
 
-	slots slab[K, V]
+	slots arena[K, V]
 }
 
 // Len returns the number of keys.
 func (t *Table[K, V]) Len() int { return t.count }
 
-// Find returns the slot of key, whose hash is h, or None.
-func (t *Table[K, V]) Find(h Hash, key K) Slot {
+// Find returns the slot and the entry of key, whose hash is h, or None and nil.
+func (t *Table[K, V]) Find(h Hash, key K) (Slot, *Entry[K, V]) {
 	if t.count == 0 {
-		return None
+		return None, nil
 	}
-	s, _ := t.probe(h, key)
-	return s
+	s, e, _ := t.probe(h, key)
+	return s, e
 }
 
-// FindOrInsert returns the slot of key, whose hash is h, and whether it was inserted just now, with
-// the zero V.
+// FindOrInsert returns the slot and the entry of key, whose hash is h, and whether it was inserted
+// just now, with the zero V.
 //
-// It panics, with the table unchanged, at the 2³¹st key.
-func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, inserted bool) {
-	if t.count >= len(t.index)/4*3 {
-		t.resizeIndex(max(minIndexLen, 2*len(t.index)))
+// It panics, with the table unchanged, at the 2³¹st key, and if key is not equal to itself, as a float
+// that is NaN or a struct with one in it: such a key could never be found again.
+func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inserted bool) {
+	if t.count >= t.limit {
+		t.grow()
 	}
-	s, pos := t.probe(h, key)
-	if s != None {
-		return s, false
+	s, e, pos := t.probe(h, key)
+	if e != nil {
+		return s, e, false
 	}
-	if t.count >= maxKeys {
-		panic("workqueue: more than 2147483647 keys")
+	if key != key {
+		panic(fmt.Sprintf("workqueue: key %v of type %T is not equal to itself (NaN)", key, key))
 	}
-	s = t.slots.alloc()
-	e := t.slots.at(s)
-	e.key, e.tag = key, h
+	s, e = t.slots.alloc()
+	e.Key, e.tag = key, h
 	t.index[pos] = uint64(h)<<32 | uint64(s)
 	t.count++
-	return s, true
+	return s, e, true
 }
 
 // Delete removes the key that lives in s, and zeroes its entry.
 func (t *Table[K, V]) Delete(s Slot) {
-	word := uint64(t.slots.at(s).tag)<<32 | uint64(s)
-	pos := t.home(Hash(word >> 32))
-	for t.index[pos] != word {
-		pos = (pos + 1) & (len(t.index) - 1)
+	e := t.slots.at(s)
+	word := uint64(e.tag)<<32 | uint64(s)
+	mask := len(t.index) - 1
+	pos := t.home(e.tag)
+	for t.index[pos&mask] != word {
+		pos++
 	}
-	t.closeGap(pos)
-	t.slots.release(s)
+	t.closeGap(pos & mask)
+	t.slots.release(s, e)
 	t.count--
 	if n := len(t.index); n > keptIndexLen && t.count < n/8 {
 		t.resizeIndex(n / 2)
 	}
 }
 
-// Key returns the key that lives in s.
-func (t *Table[K, V]) Key(s Slot) K { return t.slots.at(s).key }
+// Bound returns a number that all slots in use are below. It falls when memory is given back.
+func (t *Table[K, V]) Bound() Slot { return Slot(len(t.slots.slabs) * slabLen) }
 
-// Value returns the value beside the key that lives in s. The pointer is valid until the next
-// FindOrInsert or Delete.
-func (t *Table[K, V]) Value(s Slot) *V { return &t.slots.at(s).value }
+// At returns the entry at s, in which a key must live.
+func (t *Table[K, V]) At(s Slot) *Entry[K, V] { return t.slots.at(s) }
 
 func (t *Table[K, V]) home(h Hash) int { return int(h >> t.shift) }
 
-// probe returns key's slot and its position in the index or, for a key that is not there, None and
-// the empty position at which it belongs. The index must have room.
-func (t *Table[K, V]) probe(h Hash, key K) (Slot, int) {
+// probe returns key's slot and entry or, for a key that is not there, the empty position of the index
+// at which it belongs. The index must have room.
+func (t *Table[K, V]) probe(h Hash, key K) (Slot, *Entry[K, V], int) {
 	mask := len(t.index) - 1
-	for pos := t.home(h) & mask; ; pos = (pos + 1) & mask {
-		word := t.index[pos]
+	for pos := t.home(h); ; pos++ {
+		word := t.index[pos&mask]
 		if word == 0 {
-			return None, pos
+			return None, nil, pos & mask
 		}
 		if Hash(word>>32) == h {
-			if s := Slot(word); t.slots.at(s).key == key {
-				return s, pos
+			if e := t.slots.at(Slot(word)); e.Key == key {
+				return Slot(word), e, 0
 			}
 		}
 	}
@@ -173,18 +173,26 @@ func (t *Table[K, V]) closeGap(gap int) {
 	t.index[gap] = 0
 }
 
+func (t *Table[K, V]) grow() {
+	if t.count >= maxKeys {
+		panic("workqueue: more than 2147483647 keys")
+	}
+	t.resizeIndex(max(minIndexLen, 2*len(t.index)))
+}
+
 func (t *Table[K, V]) resizeIndex(n int) {
 	old := t.index
 	t.index = make([]uint64, n)
 	t.shift = 32 - uint8(log2(n))
+	t.limit = min(n/4*3, maxKeys)
 	for _, word := range old {
 		if word == 0 {
 			continue
 		}
 		pos := t.home(Hash(word >> 32))
-		for t.index[pos] != 0 {
-			pos = (pos + 1) & (n - 1)
+		for t.index[pos&(n-1)] != 0 {
+			pos++
 		}
-		t.index[pos] = word
+		t.index[pos&(n-1)] = word
 	}
 }

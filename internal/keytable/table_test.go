@@ -17,10 +17,11 @@ func BenchmarkChurn(b *testing.B) {
 			slots := make([]Slot, n)
 			for i := 0; i < b.N; {
 				for j, k := range keys {
-					slots[j], _ = t.FindOrInsert(HashOf(k), k)
+					slots[j], _, _ = t.FindOrInsert(HashOf(k), k)
 				}
 				for _, k := range keys {
-					t.Delete(t.Find(HashOf(k), k))
+					s, _ := t.Find(HashOf(k), k)
+					t.Delete(s)
 				}
 				i += n
 			}

@@ -1,0 +1,41 @@
+package keytable
+
+// Column is one more value for each slot of a table, apart from the table so that it takes no memory
+// where it is not used. It does not notice when a key is deleted: the next key at that slot finds the
+// value that the last one left.
+//
+// The zero Column is ready to use. A Column is not safe for concurrent use.
+type Column[V any] struct {
+	slabs [][]V
+}
+
+// At returns the value at s. The pointer is valid until the next At of another slot, or Trim.
+func (c *Column[V]) At(s Slot) *V {
+	n, place := int(s/slabLen), int(s%slabLen)
+	if n >= len(c.slabs) || place >= len(c.slabs[n]) {
+		c.provide(n, place)
+	}
+	return &c.slabs[n][place]
+}
+
+// provide gives slab n memory for place. As in a table, only the first slab starts small.
+func (c *Column[V]) provide(n, place int) {
+	for n >= len(c.slabs) {
+		c.slabs = append(c.slabs, nil)
+	}
+	size := slabLen
+	if n == 0 {
+		size = max(firstSlabLen, 1<<(log2(place)+1))
+	}
+	grown := make([]V, size)
+	copy(grown, c.slabs[n])
+	c.slabs[n] = grown
+}
+
+// Trim gives back the memory for slots from bound on.
+func (c *Column[V]) Trim(bound Slot) {
+	if n := int(bound / slabLen); n < len(c.slabs) {
+		clear(c.slabs[n:])
+		c.slabs = shortened(c.slabs, n)
+	}
+}

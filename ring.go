@@ -1,0 +1,64 @@
+package workqueue
+
+// DefaultQueue returns a [Queue] that is first in, first out. A queue that is built without a Queue
+// has this order too, and is faster; this one is for Queues that order some keys themselves and leave
+// the rest to it. Pop of an empty one panics.
+func DefaultQueue[T comparable]() Queue[T] { return &fifo[T]{} }
+
+// fifo is a ring as a Queue.
+type fifo[T comparable] struct{ ring[T] }
+
+func (f *fifo[T]) Touch(T)     {}
+func (f *fifo[T]) Push(item T) { f.push(item) }
+func (f *fifo[T]) Len() int    { return f.n }
+
+func (f *fifo[T]) Pop() T {
+	if f.n == 0 {
+		panic("workqueue: Pop of an empty Queue")
+	}
+	return f.pop()
+}
+
+// ring is a first-in, first-out buffer. Its elements are the n from buf[first] on, taken round at the
+// end; the rest of buf is zero. The length of buf is zero or a power of two.
+type ring[E any] struct {
+	buf      []E
+	first, n int
+}
+
+const (
+	minRingLen = 8
+	// keptRingLen is the length down to which a ring shrinks.
+	keptRingLen = 1 << 10
+)
+
+func (r *ring[E]) push(e E) {
+	if r.n == len(r.buf) {
+		r.resize(max(minRingLen, 2*r.n))
+	}
+	r.buf[(r.first+r.n)&(len(r.buf)-1)] = e
+	r.n++
+}
+
+// pop takes out the oldest element. There must be one.
+func (r *ring[E]) pop() E {
+	var zero E
+	e := r.buf[r.first]
+	r.buf[r.first] = zero
+	r.first = (r.first + 1) & (len(r.buf) - 1)
+	r.n--
+	if len(r.buf) > keptRingLen && r.n <= len(r.buf)/4 {
+		r.resize(len(r.buf) / 2)
+	}
+	return e
+}
+
+// peek returns the oldest element. There must be one.
+func (r *ring[E]) peek() E { return r.buf[r.first] }
+
+func (r *ring[E]) resize(n int) {
+	buf := make([]E, n)
+	k := copy(buf, r.buf[r.first:min(r.first+r.n, len(r.buf))])
+	copy(buf[k:], r.buf[:r.n-k])
+	r.buf, r.first = buf, 0
+}
