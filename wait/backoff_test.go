@@ -1,0 +1,305 @@
+package wait_test
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/keyedqueue/workqueue/wait"
+)
+
+const most = time.Duration(math.MaxInt64)
+
+// take returns the next n delays.
+func take(n int, next func() time.Duration) []time.Duration {
+	var delays []time.Duration
+	for range n {
+		delays = append(delays, next())
+	}
+	return delays
+}
+
+func equalDelays(t *testing.T, what string, got, want []time.Duration) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: delays %v, want %v", what, got, want)
+	}
+}
+
+func TestBackoffSequence(t *testing.T) {
+	tests := []struct {
+		name  string
+		b     wait.Backoff
+		want  []time.Duration
+		steps int // left after them
+	}{
+		{"zero value", wait.Backoff{}, []time.Duration{0, 0}, 0},
+		{"constant", wait.Backoff{Duration: 3}, []time.Duration{3, 3, 3}, 0},
+		{"no steps, no growth", wait.Backoff{Duration: 3, Factor: 2}, []time.Duration{3, 3, 3}, 0},
+		{"negative steps", wait.Backoff{Duration: 3, Factor: 2, Steps: -7}, []time.Duration{3, 3}, 0},
+		{"no factor, steps are used up", wait.Backoff{Duration: 3, Steps: 5}, []time.Duration{3, 3, 3}, 2},
+		{"no factor, the cap is not looked at", wait.Backoff{Duration: 3, Steps: 5, Cap: 1}, []time.Duration{3, 3, 3}, 2},
+		{"as many changes as steps", wait.Backoff{Duration: 1, Factor: 3, Steps: 2}, []time.Duration{1, 3, 9, 9, 9}, 0},
+		{"truncated at each step", wait.Backoff{Duration: 1, Factor: 1.5, Steps: 9}, []time.Duration{1, 1, 1}, 6},
+		{"cap ends the steps", wait.Backoff{Duration: 10, Factor: 2, Steps: 9, Cap: 50}, []time.Duration{10, 20, 40, 50, 50}, 0},
+		{"cap is met exactly", wait.Backoff{Duration: 10, Factor: 2, Steps: 9, Cap: 40}, []time.Duration{10, 20, 40}, 0},
+		{"cap equal to the next delay does not end them", wait.Backoff{Duration: 10, Factor: 2, Steps: 9, Cap: 40}, []time.Duration{10, 20}, 7},
+		{"begins above the cap", wait.Backoff{Duration: 99, Factor: 2, Steps: 9, Cap: 50}, []time.Duration{99, 50, 50}, 0},
+		{"negative cap is none", wait.Backoff{Duration: 10, Factor: 2, Steps: 9, Cap: -1}, []time.Duration{10, 20, 40}, 6},
+		{"shrinks", wait.Backoff{Duration: 100, Factor: 0.1, Steps: 9, Cap: 50}, []time.Duration{100, 10, 1, 0, 0}, 4},
+		{"negative jitter is none", wait.Backoff{Duration: 10, Factor: 2, Steps: 9, Jitter: -1}, []time.Duration{10, 20}, 7},
+
+		// Beyond apimachinery.
+		{"negative duration", wait.Backoff{Duration: -10, Factor: 2, Steps: 9}, []time.Duration{0, 0}, 7},
+		{"negative duration, no steps", wait.Backoff{Duration: -10}, []time.Duration{0, 0}, 0},
+		{"negative duration, jitter", wait.Backoff{Duration: -10, Jitter: 3}, []time.Duration{0, 0}, 0},
+		{"negative factor", wait.Backoff{Duration: 10, Factor: -2, Steps: 9, Cap: 5}, []time.Duration{10, 10}, 7},
+		{"factor is no number", wait.Backoff{Duration: 10, Factor: math.NaN(), Steps: 9}, []time.Duration{10, 10}, 7},
+		{"jitter is no number", wait.Backoff{Duration: 10, Factor: 2, Steps: 9, Jitter: math.NaN()}, []time.Duration{10, 20}, 7},
+		{"overflow", wait.Backoff{Duration: 1 << 61, Factor: 2, Steps: 9}, []time.Duration{1 << 61, 1 << 62, most, most, most}, 4},
+		{"overflow at once", wait.Backoff{Duration: 1, Factor: math.Inf(1), Steps: 9}, []time.Duration{1, most, most}, 6},
+		{"overflow of nothing", wait.Backoff{Duration: 0, Factor: math.Inf(1), Steps: 9}, []time.Duration{0, 0}, 7},
+		{"overflow is capped", wait.Backoff{Duration: 1 << 62, Factor: 4, Steps: 9, Cap: 1<<62 + 1}, []time.Duration{1 << 62, 1<<62 + 1, 1<<62 + 1}, 0},
+		{"jitter overflows", wait.Backoff{Duration: most, Jitter: 1e9}, []time.Duration{most, most}, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := tt.b
+			equalDelays(t, "DelayFunc", take(len(tt.want), b.DelayFunc()), tt.want)
+			equalDelays(t, "Step", take(len(tt.want), b.Step), tt.want)
+			if b.Steps != tt.steps {
+				t.Errorf("%d steps left, want %d", b.Steps, tt.steps)
+			}
+		})
+	}
+}
+
+func TestStepOfNil(t *testing.T) {
+	var b *wait.Backoff
+	if d := b.Step(); d != 0 {
+		t.Errorf("Step() = %v, want 0", d)
+	}
+}
+
+// TestBackoffKeepsItsOwnersValue: everything but Step works on a copy.
+func TestBackoffKeepsItsOwnersValue(t *testing.T) {
+	owned := wait.Backoff{Duration: 1, Factor: 2, Steps: 5, Cap: 1000}
+	before := owned
+	fakeClock := testingclock.NewFakeClock(time.Unix(0, 0))
+	one, other := owned.DelayFunc(), owned.DelayFunc()
+	equalDelays(t, "one", take(3, one), []time.Duration{1, 2, 4})
+	equalDelays(t, "other", take(3, other), []time.Duration{1, 2, 4})
+	take(3, owned.DelayWithReset(fakeClock, time.Hour))
+	timer := owned.Timer()
+	timer.C()
+	timer.Stop()
+	if err := wait.ExponentialBackoff(owned, func() (bool, error) { return false, nil }); !wait.Interrupted(err) {
+		t.Errorf("ExponentialBackoff: %v", err)
+	}
+	if owned != before {
+		t.Errorf("changed to %+v", owned)
+	}
+}
+
+// TestStepJitter: the addition is within bounds, differs from one delay to the next,
+// and does not add up.
+func TestStepJitter(t *testing.T) {
+	const n = 200
+	b := wait.Backoff{Duration: time.Second, Factor: 1, Jitter: 0.5, Steps: n}
+	delays := take(n, b.Step)
+	low, high := slices.Min(delays), slices.Max(delays)
+	if low < time.Second || high > 1500*time.Millisecond {
+		t.Errorf("delays between %v and %v, want 1s to 1.5s", low, high)
+	}
+	// The chance that a uniform draw fails one of these is 0.8^200, 4e-20.
+	if low > 1100*time.Millisecond || high < 1400*time.Millisecond {
+		t.Errorf("delays only between %v and %v", low, high)
+	}
+	if b.Duration != time.Second {
+		t.Errorf("jitter has changed the duration to %v", b.Duration)
+	}
+}
+
+func TestJitter(t *testing.T) {
+	tests := []struct {
+		d         time.Duration
+		factor    float64
+		low, high time.Duration
+	}{
+		{time.Second, 0.25, time.Second, 1250 * time.Millisecond},
+		{time.Second, 3, time.Second, 4 * time.Second},
+		{time.Second, 0, time.Second, 2 * time.Second},
+		{time.Second, -4, time.Second, 2 * time.Second},
+		{time.Second, math.NaN(), time.Second, 2 * time.Second},
+		{0, 5, 0, 0},
+		{-time.Second, 1, 0, 0},
+		{most, 1, most, most},
+		{1 << 62, 1e300, 1 << 62, most},
+	}
+	for _, tt := range tests {
+		low, high := most, time.Duration(0)
+		for range 200 {
+			d := wait.Jitter(tt.d, tt.factor)
+			low, high = min(low, d), max(high, d)
+		}
+		if low < tt.low || high > tt.high {
+			t.Errorf("Jitter(%v, %g) between %v and %v, want %v to %v", tt.d, tt.factor, low, high, tt.low, tt.high)
+		}
+		// 200 draws miss the upper half of their range with a chance of 2^-200.
+		if middle := tt.low + (tt.high-tt.low)/2; high < middle {
+			t.Errorf("Jitter(%v, %g) at most %v of %v", tt.d, tt.factor, high, tt.high)
+		}
+	}
+}
+
+func TestDelayWithReset(t *testing.T) {
+	fakeClock := testingclock.NewFakeClock(time.Unix(0, 0))
+	b := wait.Backoff{Duration: 1, Factor: 2, Steps: 10, Cap: 100}
+	next := b.DelayWithReset(fakeClock, time.Minute)
+	script := []struct {
+		pass time.Duration
+		want time.Duration
+	}{
+		{0, 1}, {0, 2},
+		{time.Minute, 4},              // not more than the interval
+		{1, 1},                        // since the beginning
+		{30 * time.Second, 2}, {0, 4}, // since the reset
+		{30 * time.Second, 8},        // exactly the interval
+		{time.Nanosecond, 1}, {0, 2}, // regularly, in use or not
+		{time.Hour, 1}, {0, 2}, {0, 4}, // as late as it may be
+	}
+	for i, s := range script {
+		fakeClock.Step(s.pass)
+		if got := next(); got != s.want {
+			t.Fatalf("call %d: %d, want %d", i, got, s.want)
+		}
+	}
+}
+
+// TestDelayWithResetCountsTheDelay: unlike the exponential manager, by design.
+func TestDelayWithResetCountsTheDelay(t *testing.T) {
+	fakeClock := testingclock.NewFakeClock(time.Unix(0, 0))
+	next := wait.Backoff{Duration: 2 * time.Second, Factor: 2, Steps: 10}.DelayWithReset(fakeClock, time.Second)
+	var got []time.Duration
+	for range 3 {
+		d := next()
+		got = append(got, d)
+		fakeClock.Step(d)
+	}
+	equalDelays(t, "delays beyond the interval", got, []time.Duration{2 * time.Second, 2 * time.Second, 2 * time.Second})
+}
+
+func TestDelayWithResetDegenerate(t *testing.T) {
+	grows := wait.Backoff{Duration: 1, Factor: 2, Steps: 10}
+	tests := []struct {
+		name     string
+		b        wait.Backoff
+		interval time.Duration
+		want     []time.Duration
+	}{
+		{"no interval", grows, 0, []time.Duration{1, 1, 1}},
+		{"negative interval", grows, -1, []time.Duration{1, 1, 1}},
+		{"no factor", wait.Backoff{Duration: 1, Steps: 10}, 1, []time.Duration{1, 1, 1}},
+		{"negative factor", wait.Backoff{Duration: 1, Factor: -1, Steps: 10}, 1, []time.Duration{1, 1, 1}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, c := range []clock.Clock{nil, testingclock.NewFakeClock(time.Unix(0, 0))} {
+				equalDelays(t, "delays", take(3, tt.b.DelayWithReset(c, tt.interval)), tt.want)
+			}
+		})
+	}
+}
+
+func TestDelayWithResetOnTheRealClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next := wait.Backoff{Duration: 1, Factor: 2, Steps: 10}.DelayWithReset(nil, time.Minute)
+		equalDelays(t, "before", take(3, next), []time.Duration{1, 2, 4})
+		time.Sleep(time.Minute + 1)
+		equalDelays(t, "after", take(3, next), []time.Duration{1, 2, 4})
+	})
+}
+
+// TestSharedDelays lets goroutines share one sequence. Under the race detector it
+// fails if the sequence is not guarded; without, if a delay is lost or given twice.
+func TestSharedDelays(t *testing.T) {
+	const goroutines, each = 4, 10
+	b := wait.Backoff{Duration: 1, Factor: 2, Steps: goroutines * each}
+	still := b
+	still.Factor = 0
+	fakeClock := testingclock.NewFakeClock(time.Unix(0, 0))
+	for name, next := range map[string]wait.DelayFunc{
+		"Concurrent":                   b.DelayFunc().Concurrent(),
+		"DelayWithReset":               b.DelayWithReset(fakeClock, time.Hour),
+		"DelayWithReset, no factor":    still.DelayWithReset(fakeClock, time.Hour),
+		"DelayWithReset, no intervals": b.DelayWithReset(fakeClock, 0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			var all []time.Duration
+			var group wait.Group
+			for range goroutines {
+				group.Start(func() {
+					for range each {
+						d := next()
+						mu.Lock()
+						all = append(all, d)
+						mu.Unlock()
+					}
+				})
+			}
+			group.Wait()
+			if all[0] == slices.Max(all) {
+				return // the constant ones
+			}
+			slices.Sort(all)
+			equalDelays(t, "all", all, take(len(all), b.DelayFunc()))
+		})
+	}
+}
+
+// TestConcurrentSurvivesPanic: the panic reaches its caller and the others go on.
+func TestConcurrentSurvivesPanic(t *testing.T) {
+	calls := 0
+	next := wait.DelayFunc(func() time.Duration {
+		if calls++; calls == 1 {
+			panic("first")
+		}
+		return time.Second
+	}).Concurrent()
+	func() {
+		defer func() {
+			if recover() != "first" {
+				t.Error("the panic did not come through")
+			}
+		}()
+		next()
+	}()
+	if d := next(); d != time.Second {
+		t.Errorf("after the panic: %v", d)
+	}
+}
+
+func TestDelaysDoNotAllocate(t *testing.T) {
+	b := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: 1 << 30, Cap: time.Hour}
+	next := b.DelayFunc()
+	shared := next.Concurrent()
+	reset := b.DelayWithReset(nil, time.Nanosecond)
+	for name, f := range map[string]func(){
+		"Step":           func() { b.Step() },
+		"DelayFunc":      func() { next() },
+		"Concurrent":     func() { shared() },
+		"DelayWithReset": func() { reset() },
+		"Jitter":         func() { wait.Jitter(time.Second, 1) },
+	} {
+		if n := testing.AllocsPerRun(100, f); n != 0 {
+			t.Errorf("%s allocates %v times", name, n)
+		}
+	}
+}

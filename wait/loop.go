@@ -1,0 +1,105 @@
+package wait
+
+import (
+	"context"
+	"time"
+)
+
+// loop is the one loop of this package. It calls condition until that returns true or
+// an error, with one of t's intervals before each call, or without one before the
+// first if immediate is set. With sliding, an interval begins when condition has
+// returned; otherwise before it is called.
+//
+// It returns nil when the condition was true, else the condition's error or that of
+// ctx. An immediate first call takes place whether or not ctx has ended; no other one
+// does once it has. t is stopped when loop ends, be it by a panic or runtime.Goexit.
+func loop(ctx context.Context, t Timer, immediate, sliding bool, condition ConditionWithContextFunc) error {
+	defer t.Stop()
+	for waits := !immediate; ; waits = true {
+		if waits {
+			if err := await(ctx, t.C()); err != nil {
+				return err
+			}
+		}
+		switch {
+		case sliding:
+		case waits:
+			t.Next()
+		default:
+			t.C() // starts the timer
+		}
+		if done, err := condition(ctx); done || err != nil {
+			return err
+		}
+		if sliding {
+			t.Next() // nothing after an immediate call: await starts the timer
+		}
+	}
+}
+
+// await returns nil when tick has fired and ctx not ended.
+func await(ctx context.Context, tick <-chan time.Time) error {
+	select {
+	case <-ctx.Done():
+		return reason(ctx)
+	case <-tick:
+		// select picks at random when both are ready. With short intervals an ended
+		// context could lose that draw several times in a row.
+		return ended(ctx)
+	}
+}
+
+// ended returns nil if ctx has not ended. It asks the channel, not ctx.Err, because a
+// stop channel may have had a value sent to it instead of being closed, which only a
+// receiver notices.
+func ended(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return reason(ctx)
+	default:
+		return nil
+	}
+}
+
+// reason returns the error of a ctx whose Done channel was received from. It is not
+// nil even if ctx knows of no end (see ended), because nil would say that the
+// condition was met.
+func reason(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return context.Canceled
+}
+
+// ContextForChannel returns a context that ends when parentCh is closed: Done returns
+// parentCh, and Err context.Canceled from then on and nil before. It has no deadline
+// and no values. It needs no goroutine and nothing to be released.
+//
+// For a nil channel, and for [NeverStop], the context never ends and its Done is nil,
+// as is that of context.Background.
+func ContextForChannel(parentCh <-chan struct{}) context.Context {
+	if parentCh == NeverStop {
+		// No one closes it, and a package's variable belongs to no synctest bubble:
+		// time stands still in a bubble where a goroutine waits for such a channel.
+		parentCh = nil
+	}
+	return stopContext{stop: parentCh}
+}
+
+// stopContext is a context that ends with a channel.
+type stopContext struct {
+	stop <-chan struct{}
+}
+
+func (c stopContext) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (c stopContext) Done() <-chan struct{}       { return c.stop }
+func (c stopContext) Value(any) any               { return nil }
+
+func (c stopContext) Err() error {
+	select {
+	case <-c.stop:
+		return context.Canceled
+	default:
+		return nil
+	}
+}

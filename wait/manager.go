@@ -1,0 +1,134 @@
+package wait
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// BackoffManager decides how long [BackoffUntil] pauses. The managers of this package
+// may be shared by several goroutines and loops; of another one, ask its author.
+type BackoffManager interface {
+	// Backoff returns a timer, already running, that fires when the pause is over.
+	//
+	// The managers of this package return a new timer each time, which its caller
+	// waits for or stops. Another manager may return the same timer again and again,
+	// as apimachinery's do; then a timer must have fired and been received from
+	// before the next call.
+	Backoff() clock.Timer
+}
+
+// NewExponentialBackoffManager returns a manager whose pauses start with initBackoff
+// and grow by backoffFactor up to maxBackoff, each with a random addition of up to
+// jitter times its length; [Backoff] has the formula and says what odd values mean.
+// Growth does not end before maxBackoff is reached; without one (maxBackoff ≤ 0) it
+// ends at the largest Duration. The random addition is not subject to maxBackoff, nor
+// is an initBackoff that exceeds it.
+//
+// A manager that has not been used for more than resetDuration starts again with
+// initBackoff: whatever failed has worked for a while. The time that its caller was
+// told to wait does not count. Only what passes after the end of the last pause (of
+// the latest to end, where goroutines share the manager) is idle time. Apimachinery
+// measures from the beginning of the pause, so that pauses which grow past
+// resetDuration fall back to initBackoff in the midst of a failure, and the service
+// that fails is retried again and again at the highest rate. If resetDuration is not
+// positive, every pause is the first one.
+//
+// Time is read and waited for on c; nil is the real clock. The manager may be shared
+// by several goroutines: they share one sequence, and each gets timers of its own.
+func NewExponentialBackoffManager(initBackoff, maxBackoff, resetDuration time.Duration, backoffFactor, jitter float64, c clock.Clock) BackoffManager {
+	first := Backoff{
+		Duration: initBackoff,
+		Factor:   backoffFactor,
+		Jitter:   jitter,
+		Steps:    math.MaxInt,
+		Cap:      maxBackoff,
+	}
+	return &exponentialManager{clock: orReal(c), idle: resetDuration, first: first, next: first}
+}
+
+// exponentialManager is the state behind NewExponentialBackoffManager.
+type exponentialManager struct {
+	clock clock.Clock
+	idle  time.Duration // how long unused before it starts again
+	first Backoff
+
+	mu   sync.Mutex // guards the fields below; nothing of the caller's but the clock runs under it
+	next Backoff
+	ends time.Time // when the last of the pauses handed out is over; zero before the first
+}
+
+func (m *exponentialManager) Backoff() clock.Timer {
+	return m.clock.NewTimer(m.step())
+}
+
+// step returns the length of the pause that begins now.
+func (m *exponentialManager) step() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.clock.Now()
+	if m.idle <= 0 || now.Sub(m.ends) > m.idle {
+		m.next = m.first
+	}
+	pause := m.next.Step()
+	if ends := now.Add(pause); ends.After(m.ends) {
+		m.ends = ends // a shared manager may have handed out a longer pause before
+	}
+	return pause
+}
+
+// NewJitteredBackoffManager returns a manager whose pauses all last duration, plus a
+// random addition of up to jitter·duration each time if jitter is positive. It waits
+// on c; nil is the real clock. It may be shared by several goroutines.
+func NewJitteredBackoffManager(duration time.Duration, jitter float64, c clock.Clock) BackoffManager {
+	return jitteredManager{clock: orReal(c), pause: Backoff{Duration: duration, Jitter: jitter}}
+}
+
+// jitteredManager has no state: its pause is a Backoff without steps, of which each
+// call takes the first delay.
+type jitteredManager struct {
+	clock clock.Clock
+	pause Backoff
+}
+
+func (m jitteredManager) Backoff() clock.Timer {
+	return m.clock.NewTimer(m.pause.Step()) // m is this call's own copy
+}
+
+// managerTimer makes a Timer of a manager, for the loop.
+type managerTimer struct {
+	manager BackoffManager
+	timer   clock.Timer // nil: not started
+}
+
+func (t *managerTimer) C() <-chan time.Time {
+	if t.timer == nil {
+		t.timer = t.manager.Backoff()
+	}
+	return t.timer.C()
+}
+
+func (t *managerTimer) Next() {
+	if t.timer != nil {
+		t.timer = t.manager.Backoff()
+	}
+}
+
+// Stop also takes out a tick that no one has received: a manager that hands out one
+// timer for ever, as apimachinery's do, would give it to the next loop as the end of
+// a pause. Not every clock's timer drops it by itself. Never blocks: the tick
+// may have been received.
+func (t *managerTimer) Stop() {
+	if t.timer == nil {
+		return
+	}
+	if !t.timer.Stop() {
+		select {
+		case <-t.timer.C():
+		default:
+		}
+	}
+	t.timer = nil
+}

@@ -1,0 +1,100 @@
+package wait
+
+import (
+	"context"
+	"time"
+)
+
+// NeverStop is a channel that is never closed, for a loop that is not to be stopped.
+var NeverStop <-chan struct{} = make(chan struct{})
+
+// ForeverTestTimeout is how long a test may wait for what ought to happen at once: so
+// long that a slow machine does not fail it, and short enough for someone to wait for
+// the failure.
+var ForeverTestTimeout = 30 * time.Second
+
+// Forever calls f again and again, period after its last return, and never returns.
+// Only a panic or runtime.Goexit in f ends it.
+func Forever(f func(), period time.Duration) {
+	Until(f, period, NeverStop)
+}
+
+// Until calls f until stopCh is closed, with a pause of period after each return. It
+// is JitterUntil without jitter and with sliding set.
+func Until(f func(), period time.Duration, stopCh <-chan struct{}) {
+	JitterUntil(f, period, 0, true, stopCh)
+}
+
+// UntilWithContext calls f until ctx ends, with a pause of period after each return.
+// It is JitterUntilWithContext without jitter and with sliding set.
+func UntilWithContext(ctx context.Context, f func(context.Context), period time.Duration) {
+	JitterUntilWithContext(ctx, f, period, 0, true)
+}
+
+// NonSlidingUntil calls f every period until stopCh is closed. It is JitterUntil
+// without jitter and without sliding.
+func NonSlidingUntil(f func(), period time.Duration, stopCh <-chan struct{}) {
+	JitterUntil(f, period, 0, false, stopCh)
+}
+
+// NonSlidingUntilWithContext calls f every period until ctx ends. It is
+// JitterUntilWithContext without jitter and without sliding.
+func NonSlidingUntilWithContext(ctx context.Context, f func(context.Context), period time.Duration) {
+	JitterUntilWithContext(ctx, f, period, 0, false)
+}
+
+// JitterUntil is JitterUntilWithContext with a channel to stop it. Close stopCh to
+// stop all the loops that have it; a value sent on it stops the one that receives it,
+// between two calls of f.
+func JitterUntil(f func(), period time.Duration, jitterFactor float64, sliding bool, stopCh <-chan struct{}) {
+	JitterUntilWithContext(ContextForChannel(stopCh), withoutContext(f), period, jitterFactor, sliding)
+}
+
+// JitterUntilWithContext calls f until ctx ends: the first time at once, then after
+// pauses that last period, plus a random addition of up to jitterFactor·period if
+// jitterFactor is positive. If period is not positive there is no pause.
+//
+// With sliding, a pause begins when f returns; without, when f is called. A call that
+// lasts longer than its pause is then followed by the next one at once; more than one
+// is not made up for.
+//
+// JitterUntilWithContext blocks. It returns when ctx ends, but lets a call of f
+// finish, and does not call f at all if ctx has ended before. It waits in real time,
+// allocates nothing from one call to the next, and leaves no timer behind. A panic in
+// f ends it and is not caught.
+func JitterUntilWithContext(ctx context.Context, f func(context.Context), period time.Duration, jitterFactor float64, sliding bool) {
+	pause := Backoff{Duration: period, Jitter: jitterFactor}.DelayFunc()
+	until(ctx, f, pause.Timer(nil), sliding)
+}
+
+// BackoffUntil is BackoffUntilWithContext with a channel to stop it. Close stopCh to
+// stop all the loops that have it; a value sent on it stops the one that receives it,
+// between two calls of f.
+func BackoffUntil(f func(), backoff BackoffManager, sliding bool, stopCh <-chan struct{}) {
+	BackoffUntilWithContext(ContextForChannel(stopCh), withoutContext(f), backoff, sliding)
+}
+
+// BackoffUntilWithContext calls f until ctx ends, as JitterUntilWithContext does, with
+// pauses of backoff's making, on backoff's clock. It asks backoff for a pause each
+// time that f has returned, or, without sliding, is about to be called. The timer in
+// hand is stopped when the loop ends, also by a panic in f. It panics if backoff is
+// nil.
+func BackoffUntilWithContext(ctx context.Context, f func(ctx context.Context), backoff BackoffManager, sliding bool) {
+	until(ctx, f, &managerTimer{manager: backoff}, sliding)
+}
+
+// until runs f on t until ctx ends.
+func until(ctx context.Context, f func(context.Context), t Timer, sliding bool) {
+	if ended(ctx) != nil {
+		return
+	}
+	// The error can only be ctx's, and tells the caller nothing new.
+	_ = loop(ctx, t, true, sliding, func(ctx context.Context) (bool, error) {
+		f(ctx)
+		return false, nil
+	})
+}
+
+func withoutContext(f func()) func(context.Context) {
+	return func(context.Context) { f() }
+}
