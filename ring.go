@@ -1,5 +1,7 @@
 package workqueue
 
+import "github.com/keyedqueue/workqueue/internal/stash"
+
 // DefaultQueue returns a [Queue] that is first in, first out. A queue that is built without a Queue
 // has this order too, and is faster; this one is for Queues that order some keys themselves and leave
 // the rest to it. Pop of an empty one panics.
@@ -24,6 +26,8 @@ func (f *fifo[T]) Pop() T {
 type ring[E any] struct {
 	buf      []E
 	first, n int
+	// spare has what buf was before it grew or shrank.
+	spare stash.Stash[E]
 }
 
 const (
@@ -47,8 +51,8 @@ func (r *ring[E]) pop() E {
 	r.buf[r.first] = zero
 	r.first = (r.first + 1) & (len(r.buf) - 1)
 	r.n--
-	if len(r.buf) > keptRingLen && r.n <= len(r.buf)/4 {
-		r.resize(len(r.buf) / 2)
+	if len(r.buf) > keptRingLen && r.n <= len(r.buf)/8 {
+		r.resize(max(keptRingLen, len(r.buf)/4))
 	}
 	return e
 }
@@ -57,8 +61,12 @@ func (r *ring[E]) pop() E {
 func (r *ring[E]) peek() E { return r.buf[r.first] }
 
 func (r *ring[E]) resize(n int) {
-	buf := make([]E, n)
+	buf := r.spare.Get(n)
 	k := copy(buf, r.buf[r.first:min(r.first+r.n, len(r.buf))])
 	copy(buf[k:], r.buf[:r.n-k])
+	if len(r.buf) >= keptRingLen {
+		clear(r.buf)
+		r.spare.Put(r.buf)
+	}
 	r.buf, r.first = buf, 0
 }

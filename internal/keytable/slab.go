@@ -3,6 +3,8 @@ package keytable
 import (
 	"math/bits"
 	"unsafe"
+
+	"github.com/keyedqueue/workqueue/internal/stash"
 )
 
 const (
@@ -44,6 +46,8 @@ type arena[K comparable, V any] struct {
 	current int
 	// empty counts the slabs but the first in which no key lives and that have memory.
 	empty int
+	// spare has the memory of the slabs that were given back.
+	spare stash.Stash[Entry[K, V]]
 }
 
 func (a *arena[K, V]) at(s Slot) *Entry[K, V] {
@@ -92,7 +96,7 @@ func (a *arena[K, V]) makeRoom() {
 	case b.entries != nil && b.live == 0:
 		a.empty--
 	case b.entries == nil && a.current != 0:
-		b.entries = make([]Entry[K, V], slabLen)
+		b.entries = a.spare.Get(slabLen)
 		a.chain(a.current, 0)
 	case b.entries == nil:
 		a.growFirst()
@@ -141,6 +145,7 @@ func (a *arena[K, V]) releaseSlab(n int) {
 		a.empty++
 		return
 	}
+	a.spare.Put(a.slabs[n].entries)
 	a.slabs[n] = slab[K, V]{}
 	n = len(a.slabs)
 	for n > 0 && a.slabs[n-1].entries == nil {

@@ -30,6 +30,8 @@ package keytable
 import (
 	"fmt"
 	"hash/maphash"
+
+	"github.com/keyedqueue/workqueue/internal/stash"
 )
 
 // Slot is the number of a key's place in its table. It is valid from the key's insertion to its
@@ -78,6 +80,8 @@ type Table[K comparable, V any] struct {
 	count int
 	// limit is the count at which the index must grow.
 	limit int
+	// spare has what index was before it grew or shrank.
+	spare stash.Stash[uint64]
 
 	slots arena[K, V]
 }
@@ -129,8 +133,8 @@ func (t *Table[K, V]) Delete(s Slot) {
 	t.closeGap(pos & mask)
 	t.slots.release(s, e)
 	t.count--
-	if n := len(t.index); n > keptIndexLen && t.count < n/8 {
-		t.resizeIndex(n / 2)
+	if n := len(t.index); n > keptIndexLen && t.count < n/16 {
+		t.resizeIndex(max(keptIndexLen, n/4))
 	}
 }
 
@@ -182,7 +186,7 @@ func (t *Table[K, V]) grow() {
 
 func (t *Table[K, V]) resizeIndex(n int) {
 	old := t.index
-	t.index = make([]uint64, n)
+	t.index = t.spare.Get(n)
 	t.shift = 32 - uint8(log2(n))
 	t.limit = min(n/4*3, maxKeys)
 	for _, word := range old {
@@ -194,5 +198,9 @@ func (t *Table[K, V]) resizeIndex(n int) {
 			pos++
 		}
 		t.index[pos&(n-1)] = word
+	}
+	if len(old) >= keptIndexLen {
+		clear(old)
+		t.spare.Put(old)
 	}
 }

@@ -1,0 +1,42 @@
+// Package stash keeps memory for the next burst of keys without keeping it for ever.
+package stash
+
+import "weak"
+
+// A Stash holds slices that are not needed now, until somebody needs one of that length or the garbage
+// collector runs: it refers to them weakly. So the bursts of a busy queue reuse the memory of the last
+// one, and the memory of a quiet queue is gone with the next collection. A [sync.Pool] would keep it
+// for two, and for all queues of the process.
+//
+// The zero Stash is empty and ready to use. It is not safe for concurrent use.
+type Stash[E any] struct {
+	held []weak.Pointer[[]E]
+}
+
+// maxHeld bounds what a Stash itself takes, to 32 KiB.
+const maxHeld = 1 << 12
+
+// Put gives s away. Nobody else may use it afterwards.
+func (h *Stash[E]) Put(s []E) {
+	if len(h.held) < maxHeld {
+		h.held = append(h.held, weak.Make(&s))
+	}
+}
+
+// Get returns a slice of n elements: one that was put here, with the elements that it had then, or a
+// new one.
+func (h *Stash[E]) Get(n int) []E {
+	for i := len(h.held) - 1; i >= 0; i-- {
+		s := h.held[i].Value()
+		if s != nil && len(*s) != n {
+			continue
+		}
+		last := len(h.held) - 1
+		h.held[i] = h.held[last]
+		h.held = h.held[:last]
+		if s != nil {
+			return *s
+		}
+	}
+	return make([]E, n)
+}
