@@ -38,14 +38,19 @@ type slab[K comparable, V any] struct {
 
 // arena hands out slots. It fills the lowest slab that has room, so that the last ones run empty and
 // can be given back when there are fewer keys.
+//
+// Invariants, which checkInvariants in the tests asserts:
+//   - A slot but None is either live or in its slab's list of free ones, and then its entry is zero
+//     but for the tag.
+//   - A slab's bit in open is set if and only if the slab has a free slot or no memory.
+//   - No slab below current has both memory and a free slot.
+//   - empty is the number of slabs but the first that have memory and no live slot.
 type arena[K comparable, V any] struct {
 	slabs []slab[K, V]
-	// open has a bit for each slab, set while the slab has room or has no memory yet.
-	open []uint64
+	open  []uint64
 	// current is the slab to fill.
 	current int
-	// empty counts the slabs but the first in which no key lives and that have memory.
-	empty int
+	empty   int
 	// spare has the memory of the slabs that were given back.
 	spare stash.Stash[Entry[K, V]]
 }
@@ -56,13 +61,19 @@ func (a *arena[K, V]) at(s Slot) *Entry[K, V] {
 
 // alloc takes a slot. Its entry is zero but for the tag.
 func (a *arena[K, V]) alloc() (Slot, *Entry[K, V]) {
-	if a.current >= len(a.slabs) || a.slabs[a.current].free == None {
+	if len(a.slabs) == 0 || a.slabs[a.current].free == None {
 		a.makeRoom()
 	}
 	b := &a.slabs[a.current]
+	if b.live == 0 && a.current != 0 {
+		a.empty--
+	}
 	s := b.free
 	e := &b.entries[s%slabLen]
 	b.free = Slot(e.tag)
+	if b.free == None {
+		a.open[a.current/64] &^= 1 << (a.current % 64)
+	}
 	b.live++
 	return s, e
 }
@@ -77,29 +88,27 @@ func (a *arena[K, V]) release(s Slot, e *Entry[K, V]) {
 	}
 	b.free = s
 	b.live--
+	a.current = min(a.current, n)
 	if b.live == 0 && n != 0 {
 		a.releaseSlab(n)
 	}
 }
 
-// makeRoom makes current a slab with a free slot.
+// makeRoom makes current the lowest slab with a free slot.
 func (a *arena[K, V]) makeRoom() {
-	if a.current < len(a.slabs) {
-		if a.current == 0 && len(a.slabs[0].entries) < slabLen {
-			a.growFirst()
-			return
-		}
-		a.open[a.current/64] &^= 1 << (a.current % 64)
+	if a.current == 0 && len(a.slabs) > 0 && len(a.slabs[0].entries) < slabLen {
+		a.growFirst()
+		return
 	}
 	a.current = a.lowestOpen()
 	switch b := &a.slabs[a.current]; {
-	case b.entries != nil && b.live == 0:
-		a.empty--
-	case b.entries == nil && a.current != 0:
+	case b.entries != nil:
+	case a.current == 0:
+		a.growFirst()
+	default:
 		b.entries = a.spare.Get(slabLen)
 		a.chain(a.current, 0)
-	case b.entries == nil:
-		a.growFirst()
+		a.empty++
 	}
 }
 
@@ -126,6 +135,7 @@ func (a *arena[K, V]) growFirst() {
 	grown := make([]Entry[K, V], max(firstSlabLen, 2*n))
 	copy(grown, b.entries)
 	b.entries = grown
+	a.open[0] |= 1
 	a.chain(0, max(n, 1)) // Slot 0 is None.
 }
 
@@ -141,22 +151,31 @@ func (a *arena[K, V]) chain(n, first int) {
 // releaseSlab gives slab n, in which no key lives, back, unless that little memory is kept.
 func (a *arena[K, V]) releaseSlab(n int) {
 	size := slabLen * int(unsafe.Sizeof(Entry[K, V]{}))
-	if n == a.current || (a.empty+1)*size <= keptBytes {
+	if (a.empty+1)*size <= keptBytes {
 		a.empty++
 		return
 	}
 	a.spare.Put(a.slabs[n].entries)
 	a.slabs[n] = slab[K, V]{}
-	n = len(a.slabs)
-	for n > 0 && a.slabs[n-1].entries == nil {
+	if n == a.current {
+		a.current = 0
+	}
+	a.trim()
+}
+
+// trim forgets the slabs at the end that have no memory.
+func (a *arena[K, V]) trim() {
+	n := len(a.slabs)
+	for a.slabs[n-1].entries == nil {
 		n--
 	}
-	clear(a.open[(n+63)/64:])
+	words := (n + 63) / 64
+	clear(a.open[words:])
 	if n%64 != 0 {
-		a.open[n/64] &= 1<<(n%64) - 1
+		a.open[words-1] &= 1<<(n%64) - 1
 	}
 	a.slabs = shortened(a.slabs, n)
-	a.open = shortened(a.open, (n+63)/64)
+	a.open = shortened(a.open, words)
 }
 
 // shortened returns s[:n], in less memory if s has much more than that takes.

@@ -2,44 +2,299 @@ package keytable
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"strings"
 	"testing"
+	"time"
 )
 
+func insert[K comparable, V any](t *Table[K, V], key K) (Slot, bool) {
+	s, _, inserted := t.FindOrInsert(HashOf(key), key)
+	return s, inserted
+}
+
+func find[K comparable, V any](t *Table[K, V], key K) Slot {
+	s, _ := t.Find(HashOf(key), key)
+	return s
+}
+
+// run makes a table of what data says, beside a map of the same, and compares them: each byte inserts
+// or deletes the key that it names, or a run of keys.
+func run(tb testing.TB, data []byte) {
+	var table Table[int, int]
+	model := map[int]Slot{}
+	for i, b := range data {
+		key, op := int(b&0x3f), b>>6
+		switch op {
+		case 0, 1:
+			s, inserted := insert(&table, key)
+			if old, ok := model[key]; ok == inserted || ok && old != s {
+				tb.Fatalf("step %d: insert %d: slot %d, new %t; model: slot %d, there %t", i, key, s, inserted, old, ok)
+			}
+			if inserted && table.At(s).Value != 0 {
+				tb.Fatalf("step %d: insert %d: value %d", i, key, table.At(s).Value)
+			}
+			table.At(s).Value = ^key
+			model[key] = s
+		case 2:
+			if s := find(&table, key); s != None {
+				table.Delete(s)
+				delete(model, key)
+			}
+		case 3:
+			// A burst, so that slabs come and go.
+			for k := range (key%4 + 1) * 300 {
+				k = 1000 + key/4*10_000 + k
+				s, inserted := insert(&table, k)
+				switch {
+				case inserted:
+					model[k] = s
+				case key%3 != 0:
+					table.Delete(s)
+					delete(model, k)
+				}
+			}
+		}
+		if len(data) < 30 || i%64 == 0 {
+			table.checkInvariants(tb)
+		}
+	}
+	table.checkInvariants(tb)
+	if table.Len() != len(model) {
+		tb.Fatalf("%d keys, want %d", table.Len(), len(model))
+	}
+	for key, want := range model {
+		if s := find(&table, key); s != want || table.At(s).Key != key || s >= table.Bound() {
+			tb.Fatalf("key %d is at %d, want %d, below %d", key, s, want, table.Bound())
+		}
+	}
+	for key := range 64 {
+		if _, ok := model[key]; !ok && find(&table, key) != None {
+			tb.Fatalf("key %d is there", key)
+		}
+	}
+	for key := range model {
+		table.Delete(find(&table, key))
+	}
+	table.checkInvariants(tb)
+}
+
+func TestTableIsAMap(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		data := make([]byte, 1+rng.IntN(300))
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		run(t, data)
+	}
+}
+
+func FuzzTable(f *testing.F) {
+	f.Add([]byte{1, 2, 3, 0x81, 0xc1, 0xc5, 0xc1, 0x82})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 1000 {
+			t.Skip("long inputs only repeat short ones")
+		}
+		run(t, data)
+	})
+}
+
+// Colliding hashes make long runs in the index, which wrap around its end.
+func TestCollisions(t *testing.T) {
+	for _, h := range []Hash{0, math.MaxUint32, math.MaxUint32 - 5, 1 << 31} {
+		var table Table[int, struct{}]
+		for key := range 40 {
+			// Three keys share each hash, and the hashes share few homes.
+			table.FindOrInsert(h-Hash(key/3), key)
+		}
+		for key := 0; key < 40; key += 2 {
+			s, _ := table.Find(h-Hash(key/3), key)
+			table.Delete(s)
+		}
+		for key := range 40 {
+			s, e := table.Find(h-Hash(key/3), key)
+			if there := key%2 == 1; (s != None) != there || there && e.Key != key {
+				t.Errorf("hash %x: key %d: slot %d", h, key, s)
+			}
+		}
+	}
+}
+
+func TestUnusableKeys(t *testing.T) {
+	type pair struct {
+		name string
+		x    float64
+	}
+	check := func(key any, want string) {
+		t.Helper()
+		var table Table[any, int]
+		insert(&table, any("before"))
+		defer func() {
+			r := recover()
+			if r == nil || !strings.Contains(fmt.Sprint(r), want) {
+				t.Errorf("key %v: panic %v, want one that names %s", key, r, want)
+			}
+			table.checkInvariants(t)
+			if table.Len() != 1 {
+				t.Errorf("key %v: %d keys afterwards", key, table.Len())
+			}
+		}()
+		insert(&table, key)
+	}
+	check([]int{1}, "[]int")
+	check(func() {}, "func()")
+	check(map[string]int{}, "map[string]int")
+	check(math.NaN(), "float64")
+	check(pair{"a", math.NaN()}, "keytable.pair")
+
+	var table Table[float64, int]
+	if a, _ := insert(&table, 0.0); a != find(&table, math.Copysign(0, -1)) {
+		t.Error("0 and -0 are equal and have two slots")
+	}
+}
+
+func TestDeletedKeysAreCollected(t *testing.T) {
+	const n = 2000
+	var table Table[*[64]byte, *[64]byte]
+	collected := make(chan struct{}, 2*n)
+	for range n {
+		key, value := new([64]byte), new([64]byte)
+		for _, p := range []*[64]byte{key, value} {
+			runtime.AddCleanup(p, func(struct{}) { collected <- struct{}{} }, struct{}{})
+		}
+		s, _ := insert(&table, key)
+		table.At(s).Value = value
+	}
+	for n := range table.slots.slabs {
+		for i := range table.slots.slabs[n].entries {
+			if s := Slot(n*slabLen + i); s != None && table.At(s).Key != nil {
+				table.Delete(s)
+			}
+		}
+	}
+	if table.Len() != 0 {
+		t.Fatalf("%d keys", table.Len())
+	}
+	deadline := time.After(time.Minute)
+	for i := 0; i < 2*n; {
+		runtime.GC()
+		select {
+		case <-collected:
+			i++
+		case <-deadline:
+			t.Fatalf("%d of %d keys and values were collected", i, 2*n)
+		}
+	}
+	runtime.KeepAlive(&table)
+}
+
+// A straggler in a late slab must not keep the slabs before it, and the slots that are given out next
+// must be the low ones again.
+func TestBurstIsGivenBack(t *testing.T) {
+	const n = 100_000
+	var table Table[int, [4]uint64]
+	for key := range n {
+		insert(&table, key)
+	}
+	for key := range n - 1 {
+		table.Delete(find(&table, key))
+	}
+	table.checkInvariants(t)
+	kept := len(table.index) * 8
+	for _, b := range table.slots.slabs {
+		kept += len(b.entries) * 56
+	}
+	if kept > 512<<10 {
+		t.Errorf("%d KiB are kept for one key", kept>>10)
+	}
+	for key := n; key < n+100; key++ {
+		if s, _ := insert(&table, key); int(s) >= slabLen {
+			t.Fatalf("key %d got slot %d", key, s)
+		}
+	}
+	table.Delete(find(&table, n-1))
+	table.checkInvariants(t)
+	if table.Bound() > 20*slabLen {
+		t.Errorf("the bound is %d with %d keys", table.Bound(), table.Len())
+	}
+}
+
+func TestNoAllocationOnceWarm(t *testing.T) {
+	for _, n := range []int{1, 10, 1000} {
+		var table Table[string, int]
+		keys := make([]string, n)
+		for i := range keys {
+			keys[i] = fmt.Sprint("key ", i)
+		}
+		allocs := testing.AllocsPerRun(20, func() {
+			for _, key := range keys {
+				insert(&table, key)
+			}
+			for _, key := range keys {
+				table.Delete(find(&table, key))
+			}
+		})
+		if allocs != 0 {
+			t.Errorf("%d keys: %v allocations a round", n, allocs)
+		}
+	}
+}
+
+func TestColumn(t *testing.T) {
+	var column Column[int]
+	for _, s := range []Slot{1, 7, 8, 100, slabLen - 1, slabLen, 5 * slabLen} {
+		if v := column.At(s); *v != 0 {
+			t.Errorf("slot %d: %d before it was set", s, *v)
+		}
+		*column.At(s) = int(s)
+	}
+	for _, s := range []Slot{1, 7, 8, 100, slabLen - 1, slabLen, 5 * slabLen} {
+		if v := *column.At(s); v != int(s) {
+			t.Errorf("slot %d: %d", s, v)
+		}
+	}
+	column.Trim(5 * slabLen)
+	if len(column.slabs) != 5 || *column.At(slabLen) != slabLen || *column.At(5 * slabLen) != 0 {
+		t.Errorf("after Trim: %d slabs, %d and %d", len(column.slabs), *column.At(slabLen), *column.At(5 * slabLen))
+	}
+}
+
 func BenchmarkChurn(b *testing.B) {
-	for _, n := range []int{1, 1000, 100_000, 1_000_000} {
+	for _, n := range []int{1, 1000, 100_000} {
 		keys := make([]string, n)
 		for i := range keys {
 			keys[i] = fmt.Sprintf("namespace-%d/name-%d", i%100, i)
 		}
 		b.Run(fmt.Sprintf("impl=table/keys=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
-			var t Table[string, uint64]
-			slots := make([]Slot, n)
-			for i := 0; i < b.N; {
-				for j, k := range keys {
-					slots[j], _, _ = t.FindOrInsert(HashOf(k), k)
+			var table Table[string, uint64]
+			for b.Loop() {
+				for _, key := range keys {
+					insert(&table, key)
 				}
-				for _, k := range keys {
-					s, _ := t.Find(HashOf(k), k)
-					t.Delete(s)
+				for _, key := range keys {
+					table.Delete(find(&table, key))
 				}
-				i += n
 			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/key")
 		})
 		b.Run(fmt.Sprintf("impl=map/keys=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
-			t := map[string]uint64{}
-			for i := 0; i < b.N; {
-				for _, k := range keys {
-					t[k]++
+			m := map[string]uint64{}
+			for b.Loop() {
+				for _, key := range keys {
+					m[key]++
 				}
-				for _, k := range keys {
-					if _, ok := t[k]; ok {
-						delete(t, k)
+				for _, key := range keys {
+					if _, ok := m[key]; ok {
+						delete(m, key)
 					}
 				}
-				i += n
 			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/key")
 		})
 	}
 }
