@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -159,11 +160,11 @@ func TestUnusableKeys(t *testing.T) {
 func TestDeletedKeysAreCollected(t *testing.T) {
 	const n = 2000
 	var table Table[*[64]byte, *[64]byte]
-	collected := make(chan struct{}, 2*n)
+	var collected atomic.Int64
 	for range n {
 		key, value := new([64]byte), new([64]byte)
 		for _, p := range []*[64]byte{key, value} {
-			runtime.AddCleanup(p, func(struct{}) { collected <- struct{}{} }, struct{}{})
+			runtime.AddCleanup(p, func(n *atomic.Int64) { n.Add(1) }, &collected)
 		}
 		s, _ := insert(&table, key)
 		table.At(s).Value = value
@@ -178,14 +179,10 @@ func TestDeletedKeysAreCollected(t *testing.T) {
 	if table.Len() != 0 {
 		t.Fatalf("%d keys", table.Len())
 	}
-	deadline := time.After(time.Minute)
-	for i := 0; i < 2*n; {
+	for deadline := time.Now().Add(time.Minute); collected.Load() < 2*n; runtime.Gosched() {
 		runtime.GC()
-		select {
-		case <-collected:
-			i++
-		case <-deadline:
-			t.Fatalf("%d of %d keys and values were collected", i, 2*n)
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d keys and values were collected", collected.Load(), 2*n)
 		}
 	}
 	runtime.KeepAlive(&table)
