@@ -1,2 +1,80 @@
-// Package workqueue is a work queue for keys.
+// Package workqueue queues keys of things that have changed, for workers that bring something in line
+// with them. It has the API of k8s.io/client-go/util/workqueue: a program that imports that package
+// works with this one after changing the import path.
+//
+// # A key's life
+//
+// What is queued is not the change but the key of the thing: its name, its path, its number. The
+// worker looks the thing up when it gets the key, so any number of changes that happen before then are
+// handled at once. A key is in one of four states, by its membership in two sets, dirty (it needs
+// processing) and processing (a worker holds it):
+//
+//	absent ──Add──▶ queued ──Get──▶ processing ──Done──▶ absent
+//	                  ▲                 │ Add
+//	                  │                 ▼
+//	                  └─────Done── processing and dirty
+//
+// From this follows what the queue is for:
+//
+//   - A key is queued at most once, however often it is added.
+//   - A key is held by at most one worker, so workers need no locks of their own for what a key names.
+//   - An Add is never lost: a key that is added while a worker holds it comes again after Done.
+//   - Keys come in the order in which they became queued.
+//
+// # Three layers
+//
+//   - [Typed], made by [NewTyped], is the queue: Add, Get, Done.
+//   - A delaying queue, made by [NewTypedDelayingQueue], adds AddAfter: add this key later. Waiting keys
+//     are in a heap by the time at which they are due, each at most once, at the earliest of the times
+//     that were asked for. A waiting key can be added now as well, and then comes twice.
+//   - A rate-limiting queue, made by [NewTypedRateLimitingQueue], adds AddRateLimited: add this key when
+//     a [TypedRateLimiter] says. Most programs want this one.
+//
+// Each layer works on the one below through its interface, so a queue of your own can take the place
+// of ours in the configs. All queues of this package are also [Extended].
+//
+// The usual worker is this loop, in as many goroutines as work shall be done at once:
+//
+//	for {
+//		key, shutdown := queue.Get()
+//		if shutdown {
+//			return
+//		}
+//		if err := reconcile(key); err != nil {
+//			queue.AddRateLimited(key) // Again, later.
+//		} else {
+//			queue.Forget(key) // The next failure is a first one.
+//		}
+//		queue.Done(key)
+//	}
+//
+// # Shutdown
+//
+// ShutDown makes a queue ignore what is added, hand out what it still has and then tell each getter
+// that it is over. ShutDownWithDrain waits, in addition, until the workers are done with everything,
+// and ShutDownContext does so for a limited time. All may be called at any time, from any goroutine,
+// any number of times. Keys that wait for their time are dropped; [Stats] tells how many.
+//
+// # Costs
+//
+// Add, Get and Done take constant time; AddAfter takes logarithmic time at worst, and constant time on
+// average when times are in no particular order. None of them allocates once the queue has had as many
+// keys before. A queue that holds nothing has no goroutine, no timer and little memory, and is collected
+// when nobody refers to it, with or without shutdown. (The exception is a queue with push metrics, which
+// refreshes them every 500 ms until shutdown.) After a burst of keys the memory goes back to the
+// collector.
+//
+// # Time
+//
+// All times come from the configured clock. On a fake clock (k8s.io/utils/clock/testing) nothing happens
+// until the test steps it, and on the real clock a queue that is built inside a testing/synctest bubble
+// lives in the bubble's time. A key is never added before its time by the clock's own reading, also when
+// the clock jumps.
+//
+// # Keys
+//
+// A key is any comparable value; small ones are best. The method that is given a key of an interface
+// type that cannot be hashed panics with a runtime error that names the type, like a map. So does the
+// method by which a key that is not equal to itself (NaN) would get into the queue. Neither harms the
+// queue.
 package workqueue

@@ -1,0 +1,198 @@
+package workqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	testingclock "k8s.io/utils/clock/testing"
+)
+
+// Three changes of two things are two keys.
+func ExampleNewTyped() {
+	queue := workqueue.NewTyped[string]()
+	queue.Add("default/web")
+	queue.Add("default/db")
+	queue.Add("default/web")
+	queue.ShutDown()
+
+	for {
+		key, shutdown := queue.Get()
+		if shutdown {
+			break
+		}
+		fmt.Println(key)
+		queue.Done(key)
+	}
+	// Output:
+	// default/web
+	// default/db
+}
+
+// A key that is added while a worker holds it is not handed to a second worker. It comes again when
+// the first one is done.
+func ExampleTyped_Done() {
+	queue := workqueue.NewTyped[string]()
+	queue.Add("default/web")
+	key, _ := queue.Get()
+
+	queue.Add("default/web")
+	fmt.Println("queued while held:", queue.Len())
+	queue.Done(key)
+	fmt.Println("queued after Done:", queue.Len())
+	// Output:
+	// queued while held: 0
+	// queued after Done: 1
+}
+
+func ExampleTyped_GetContext() {
+	queue := workqueue.NewTyped[string]()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+
+	_, err := queue.GetContext(ctx)
+	fmt.Println(err)
+
+	queue.ShutDown()
+	_, err = queue.GetContext(context.Background())
+	fmt.Println(errors.Is(err, workqueue.ErrShutDown))
+	// Output:
+	// context deadline exceeded
+	// true
+}
+
+// ShutDownContext waits for the workers, but not for ever.
+func ExampleTyped_ShutDownContext() {
+	queue := workqueue.NewTyped[string]()
+	queue.Add("default/web")
+	key, _ := queue.Get()
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	fmt.Println(queue.ShutDownContext(ctx))
+
+	queue.Done(key)
+	fmt.Println(queue.ShutDownContext(context.Background()))
+	// Output:
+	// context deadline exceeded
+	// <nil>
+}
+
+// A fake clock makes tests of delays quick and exact.
+func ExampleNewTypedDelayingQueueWithConfig() {
+	clock := testingclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	queue := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Clock: clock})
+	defer queue.ShutDown()
+
+	queue.AddAfter("in an hour", time.Hour)
+	queue.AddAfter("in a minute", time.Minute)
+	queue.AddAfter("in an hour", 2*time.Hour) // Keeps the earlier time.
+
+	for range 2 {
+		clock.Step(30 * time.Minute)
+		key, _ := queue.Get()
+		fmt.Println(clock.Now().Format(time.TimeOnly), key)
+		queue.Done(key)
+	}
+	// Output:
+	// 00:30:00 in a minute
+	// 01:00:00 in an hour
+}
+
+// A worker that fails adds its key again through the limiter.
+func ExampleNewTypedRateLimitingQueue() {
+	queue := workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, time.Second))
+	queue.Add("default/web")
+
+	for attempt := 1; ; attempt++ {
+		key, shutdown := queue.Get()
+		if shutdown {
+			break
+		}
+		if attempt < 3 {
+			queue.AddRateLimited(key)
+			fmt.Println(key, "failed, times:", queue.NumRequeues(key))
+		} else {
+			queue.Forget(key)
+			fmt.Println(key, "succeeded")
+			queue.ShutDown()
+		}
+		queue.Done(key)
+	}
+	// Output:
+	// default/web failed, times: 1
+	// default/web failed, times: 2
+	// default/web succeeded
+}
+
+func ExampleNewTypedItemExponentialFailureRateLimiter() {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 5*time.Second)
+	for range 4 {
+		fmt.Print(limiter.When("default/web"), " ")
+	}
+	fmt.Println(limiter.When("default/db"))
+	limiter.Forget("default/web")
+	fmt.Println(limiter.When("default/web"))
+	// Output:
+	// 1s 2s 4s 5s 1s
+	// 1s
+}
+
+func ExampleNewTypedItemFastSlowRateLimiter() {
+	limiter := workqueue.NewTypedItemFastSlowRateLimiter[string](time.Millisecond, time.Minute, 2)
+	fmt.Println(limiter.When("key"), limiter.When("key"), limiter.When("key"))
+	// Output:
+	// 1ms 1ms 1m0s
+}
+
+// The longer of two delays counts: one that grows with the failures of a key, and one that keeps all
+// keys together from coming too often.
+func ExampleNewTypedMaxOfRateLimiter() {
+	limiter := workqueue.NewTypedMaxOfRateLimiter(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, time.Minute),
+		workqueue.NewTypedItemFastSlowRateLimiter[string](3*time.Millisecond, time.Second, 4),
+	)
+	for range 5 {
+		fmt.Print(limiter.When("key"), " ")
+	}
+	fmt.Println(limiter.NumRequeues("key"))
+	// Output:
+	// 3ms 3ms 4ms 8ms 1s 5
+}
+
+func ExampleNewTypedWithMaxWaitRateLimiter() {
+	limiter := workqueue.NewTypedWithMaxWaitRateLimiter(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, time.Hour),
+		2*time.Minute)
+	fmt.Println(limiter.When("key"), limiter.When("key"), limiter.When("key"))
+	// Output:
+	// 1m0s 2m0s 2m0s
+}
+
+func ExampleParallelizeUntil() {
+	squares := make([]int, 5)
+	workqueue.ParallelizeUntil(context.Background(), 2, len(squares), func(i int) {
+		squares[i] = i * i
+	})
+	fmt.Println(squares)
+	// Output:
+	// [0 1 4 9 16]
+}
+
+// A named queue with a provider pushes its metrics. Every queue has Stats.
+func ExampleExtended() {
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+	queue.Add("a")
+	queue.Add("b")
+	queue.AddAfter("c", time.Hour)
+	_, _ = queue.Get()
+
+	stats := queue.(workqueue.Extended[string]).Stats()
+	fmt.Println("queued:", stats.Queued, "processing:", stats.Processing, "waiting:", stats.Waiting)
+	queue.ShutDown()
+	// Output:
+	// queued: 1 processing: 1 waiting: 1
+}
