@@ -155,9 +155,10 @@ func (h *dueHeap[T]) sinceEpoch(now time.Time) time.Duration {
 	if d != math.MaxInt64 && d != math.MinInt64 {
 		return d
 	}
+	back := -max(d, -math.MaxInt64)
 	for i := range h.entries {
-		// Keeps the order, so the heap stays one.
-		h.entries[i].due = addSaturated(h.entries[i].due, -d)
+		// This keeps the order, so the heap stays one.
+		h.entries[i].due = addSaturated(h.entries[i].due, back)
 	}
 	h.epoch = now
 	return 0
