@@ -220,9 +220,10 @@ func (q *delayingType[T]) waitingLoop() {
 			clear(due)
 			continue
 		}
-		restart(timer, next.Sub(q.clock.Now()))
-		if !q.clock.Now().Before(next) {
-			// A fake clock that was stepped before the timer ran has not noticed it.
+		now := q.clock.Now()
+		restart(timer, next.Sub(now))
+		if after := q.clock.Now(); !after.Before(next) || after.Sub(now) > time.Millisecond {
+			// A fake clock was stepped before the timer ran, which now ends too late.
 			continue
 		}
 		select {

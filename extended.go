@@ -3,6 +3,7 @@ package workqueue
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 )
 
@@ -176,8 +177,17 @@ func (e *extension[T]) ShutDownContext(ctx context.Context) error {
 	case <-drained:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
 	}
+	// The queue shall count as shutting down when this returns. The goroutine sees to that first.
+	for !e.ShuttingDown() {
+		select {
+		case <-drained:
+			return ctx.Err()
+		default:
+			runtime.Gosched()
+		}
+	}
+	return ctx.Err()
 }
 
 // Stats knows only the length of the queue below.

@@ -42,6 +42,9 @@ func (e dueEntry) before(f dueEntry) bool {
 	return e.due < f.due || e.due == f.due && int32(e.seq-f.seq) < 0
 }
 
+// never is the due time of what is due too late to be told.
+const never time.Duration = math.MaxInt64
+
 const heapArity = 4
 
 // minHeapLen is the number of entries for which memory is kept.
@@ -55,7 +58,7 @@ func (h *dueHeap[T]) put(hash keytable.Hash, key T, now time.Time, delay time.Du
 	if len(h.entries) == 0 {
 		h.epoch = now
 	}
-	e := dueEntry{due: addSaturated(h.sinceEpoch(now), delay), seq: h.seq}
+	e := dueEntry{due: h.dueTime(now, delay), seq: h.seq}
 	h.seq++
 	s, k, inserted := h.keys.FindOrInsert(hash, key)
 	e.slot = s
@@ -73,7 +76,7 @@ func (h *dueHeap[T]) put(hash keytable.Hash, key T, now time.Time, delay time.Du
 
 // popDue takes out a key that is due at now, the earliest first.
 func (h *dueHeap[T]) popDue(now time.Time) (key T, ok bool) {
-	if len(h.entries) == 0 || h.entries[0].due > h.sinceEpoch(now) {
+	if len(h.entries) == 0 || h.entries[0].due > now.Sub(h.epoch) || h.entries[0].due == never {
 		return key, false
 	}
 	s := h.entries[0].slot
@@ -94,7 +97,10 @@ func (h *dueHeap[T]) popDue(now time.Time) (key T, ok bool) {
 // untilNext returns how long after now the next key is due, which is not positive if it is due
 // already. There must be one.
 func (h *dueHeap[T]) untilNext(now time.Time) time.Duration {
-	return addSaturated(h.entries[0].due, -h.sinceEpoch(now))
+	if h.entries[0].due == never {
+		return never
+	}
+	return h.epoch.Add(h.entries[0].due).Sub(now)
 }
 
 // clear takes out all keys and returns how many there were.
@@ -148,20 +154,29 @@ func (h *dueHeap[T]) place(pos int, e dueEntry) {
 	h.keys.At(e.slot).Value = heapPosition(pos)
 }
 
-// sinceEpoch returns now as the entries count time. Should now be so far from the epoch that a
-// Duration cannot tell how far (a fake clock may jump by 300 years), the epoch and the entries move.
-func (h *dueHeap[T]) sinceEpoch(now time.Time) time.Duration {
-	d := now.Sub(h.epoch)
-	if d != math.MaxInt64 && d != math.MinInt64 {
-		return d
+// dueTime returns the time after the epoch that is delay, which is positive, after now.
+//
+// A Duration tells times up to 292 years before and after the epoch. What a clock that jumps further
+// than that while keys wait (a fake one that was set to the zero time, say) may do to a key is make it
+// late: nothing is due early, and nothing is forgotten.
+func (h *dueHeap[T]) dueTime(now time.Time, delay time.Duration) time.Duration {
+	elapsed := now.Sub(h.epoch) // saturates
+	if elapsed == math.MaxInt64 {
+		h.restart(now)
+		elapsed = 0
 	}
-	back := -max(d, -math.MaxInt64)
+	// Above the least Duration, which is what every earlier reading looks like.
+	return max(addSaturated(elapsed, delay), math.MinInt64+1)
+}
+
+// restart makes now the epoch, at a time when everything is due that ever will be.
+func (h *dueHeap[T]) restart(now time.Time) {
 	for i := range h.entries {
-		// This keeps the order, so the heap stays one.
-		h.entries[i].due = addSaturated(h.entries[i].due, back)
+		if e := &h.entries[i]; e.due != never {
+			e.due = max(e.due, 0) - math.MaxInt64
+		}
 	}
 	h.epoch = now
-	return 0
 }
 
 // addSaturated returns a + b, or the nearest Duration to it.
