@@ -207,8 +207,8 @@ func (m *queueMetrics) taken(s keytable.Slot) {
 	m.running++
 	m.started.add(now)
 
-	m.depth.Dec()
 	m.latency.Observe((now - m.keys.At(s).addedAt).Seconds())
+	m.depth.Dec()
 }
 
 // finished: the worker is done with the key at s. After shutdown no tick pushes the times of the keys

@@ -221,12 +221,16 @@ func (q *Typed[T]) addLocked(h keytable.Hash, item T) bool {
 	if inserted {
 		q.pushLocked(s, k)
 	}
+	q.markDirtyLocked(s, k)
+	return true
+}
+
+func (q *Typed[T]) markDirtyLocked(s keytable.Slot, k *entry[T]) {
 	k.Value |= dirty
 	q.adds++
 	if q.metrics != nil {
 		q.metrics.added(s)
 	}
-	return true
 }
 
 // pushLocked puts the key at s into the line. If order panics, the key loses its slot, unless a worker
@@ -303,41 +307,50 @@ func (q *Typed[T]) popLocked() (keytable.Slot, *entry[T]) {
 	for q.order.Len() > 0 {
 		item := q.order.Pop()
 		s, k, inserted := q.keys.FindOrInsert(keytable.HashOf(item), item)
-		switch {
-		case inserted:
-			// A Queue with keys of its own in it. They are handed out like any other.
+		if inserted {
+			// A Queue that has keys of its own. takeLocked treats it as added.
 			q.queued++
-		case k.Value&processing != 0:
-			// A Queue that has a key twice must not make two workers hold it.
-			k.Value |= dirty
-			continue
 		}
-		return s, k
+		if k.Value&processing == 0 {
+			return s, k
+		}
+		// A Queue that has a key twice must not make two workers hold it.
+		if k.Value&dirty == 0 {
+			q.markDirtyLocked(s, k)
+		}
 	}
 	return keytable.None, nil
 }
 
 // takeLocked hands out the key at s, which was just popped.
 func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T]) T {
+	unknown := k.Value == 0
 	k.Value = processing
 	q.queued--
 	q.processing++
+	if unknown {
+		q.adds++
+	}
 	if q.metrics != nil {
-		q.observeTakeLocked(s, k)
+		q.observeTakeLocked(s, k, unknown)
 	}
 	return k.Key
 }
 
 // observeTakeLocked tells the metrics that the key at s is handed out. If one of them panics, the
 // caller of Get does not get the key, so it is queued again.
-func (q *Typed[T]) observeTakeLocked(s keytable.Slot, k *entry[T]) {
+func (q *Typed[T]) observeTakeLocked(s keytable.Slot, k *entry[T], unknown bool) {
 	observed := false
 	defer func() {
 		if !observed {
+			q.metrics.unlink(s)
 			k.Value |= dirty
 			q.finishLocked(s, k)
 		}
 	}()
+	if unknown {
+		q.metrics.added(s)
+	}
 	q.metrics.taken(s)
 	observed = true
 }
@@ -357,9 +370,6 @@ func (q *Typed[T]) Done(item T) {
 		return
 	}
 	q.finishLocked(s, k)
-	if q.keys.Len() == 0 {
-		q.endDrainLocked(nil)
-	}
 	if q.metrics != nil {
 		q.metrics.finished(s, q.shuttingDown.Load())
 		q.metrics.trim(q.keys.Bound())
@@ -398,11 +408,17 @@ func (q *Typed[T]) sleepLocked(ctx context.Context) error {
 	return err
 }
 
-// unlock ends every critical section after which there may be something to do for a sleeping getter:
-// a key to take or a shutdown to notice. At most one wake-up is on its way at a time. The getter that
-// receives it passes it on, by calling unlock, while there is more to do. So a burst of adds wakes
-// one worker for a start and not one for each key, and a getter that gives up takes no wake-up with it.
+// unlock ends every critical section after which there may be something to do for others: for a
+// sleeping getter, a key to take or a shutdown to notice, and for those who drain, that nothing is left.
+// It is deferred, so that it also happens when code that is not ours panics.
+//
+// At most one wake-up is on its way at a time. The getter that receives it passes it on, by calling
+// unlock, while there is more to do. So a burst of adds wakes one worker for a start and not one for
+// each key, and a getter that gives up takes no wake-up with it.
 func (q *Typed[T]) unlock() {
+	if q.drain != nil && q.keys.Len() == 0 {
+		q.endDrainLocked(nil)
+	}
 	wake := q.sleeping > 0 && !q.wakeUpPending && (q.queued > 0 || q.shuttingDown.Load())
 	if wake {
 		q.wakeUpPending = true

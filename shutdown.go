@@ -14,11 +14,11 @@ type drain struct {
 // ShutDown may be called any number of times, also while or after the queue is drained. It waits for
 // the goroutine that refreshes metrics, if there is one, and for nothing else.
 func (q *Typed[T]) ShutDown() {
+	defer q.background.Wait()
 	q.mu.Lock()
-	q.beginShutDownLocked()
+	defer q.unlock()
 	q.endDrainLocked(ErrShutDown)
-	q.unlock()
-	q.background.Wait()
+	q.beginShutDownLocked()
 }
 
 // ShutDownWithDrain is ShutDown that waits until nothing is queued and nothing is being processed,

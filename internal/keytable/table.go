@@ -90,8 +90,11 @@ type Table[K comparable, V any] struct {
 func (t *Table[K, V]) Len() int { return t.count }
 
 // Find returns the slot and the entry of key, whose hash is h, or None and nil.
+//
+// It panics if key is not equal to itself, as a float that is NaN or a struct with one in it.
 func (t *Table[K, V]) Find(h Hash, key K) (Slot, *Entry[K, V]) {
 	if t.count == 0 {
+		checkItself(key)
 		return None, nil
 	}
 	s, e, _ := t.probe(h, key)
@@ -101,8 +104,8 @@ func (t *Table[K, V]) Find(h Hash, key K) (Slot, *Entry[K, V]) {
 // FindOrInsert returns the slot and the entry of key, whose hash is h, and whether it was inserted
 // just now, with the zero V.
 //
-// It panics, with the table unchanged, at the 2³¹st key, and if key is not equal to itself, as a float
-// that is NaN or a struct with one in it: such a key could never be found again.
+// It panics, with the table unchanged, at the 2³¹st key, and if key is not equal to itself: it could
+// never be found again.
 func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inserted bool) {
 	if t.count >= t.limit {
 		t.grow()
@@ -110,9 +113,6 @@ func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inser
 	s, e, pos := t.probe(h, key)
 	if e != nil {
 		return s, e, false
-	}
-	if key != key {
-		panic(fmt.Sprintf("workqueue: key %v of type %T is not equal to itself (NaN)", key, key))
 	}
 	s, e = t.slots.alloc()
 	e.Key, e.tag = key, h
@@ -153,6 +153,7 @@ func (t *Table[K, V]) probe(h Hash, key K) (Slot, *Entry[K, V], int) {
 	for pos := t.home(h); ; pos++ {
 		word := t.index[pos&mask]
 		if word == 0 {
+			checkItself(key)
 			return None, nil, pos & mask
 		}
 		if Hash(word>>32) == h {
@@ -160,6 +161,13 @@ func (t *Table[K, V]) probe(h Hash, key K) (Slot, *Entry[K, V], int) {
 				return Slot(word), e, 0
 			}
 		}
+	}
+}
+
+// checkItself is called where a key was not found, which a key that is not equal to itself never is.
+func checkItself[K comparable](key K) {
+	if key != key {
+		panic(fmt.Sprintf("workqueue: key %v of type %T is not equal to itself (NaN)", key, key))
 	}
 }
 
