@@ -160,7 +160,7 @@ type Typed[T comparable] struct {
 	// is not used if order is not nil; then order has these keys.
 	ready ring[keytable.Slot]
 	order Queue[T]
-	// queued and processing count the keys of keys that are processing, and those that are not.
+	// queued and processing count the keys that wait for a worker, and those that workers hold.
 	queued, processing int
 
 	// sleeping counts the getters that wait for a wake-up, wakeUpPending tells that one is on its way.

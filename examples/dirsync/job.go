@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// options are the command line, checked.
+type options struct {
+	source, dest string // absolute, free of links
+	once         bool
+	workers      int
+	rescan       time.Duration // 0: never
+	settle       time.Duration
+	maxRetries   int
+	drainTimeout time.Duration
+}
+
+var (
+	errStopped = errors.New("stopped before everything was looked at")
+	errDrain   = errors.New("the drain took too long")
+)
+
+// dirsync is everything between the command line and the summary: it puts the parts together, runs
+// them until all is equal (with -once) or ctx ends, and drains the queue.
+func dirsync(ctx context.Context, o options, rep *report) error {
+	if err := os.MkdirAll(o.dest, 0o755); err != nil {
+		return err
+	}
+	src, err := openTree(o.source)
+	if err != nil {
+		return err
+	}
+	defer src.close()
+	dst, err := openTree(o.dest)
+	if err != nil {
+		return err
+	}
+	defer dst.close()
+
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	w := newWorkers(newQueue(), rep)
+	w.maxRetries = o.maxRetries
+	w.fatal = stop
+	s := newSyncer(src, dst, o.settle, rep, w.add)
+	w.sync = s.syncKey
+
+	// run is where the two modes differ.
+	var run func() error
+	if o.once {
+		w.maxLooks = o.maxRetries
+		run = func() error { return w.untilIdle(ctx) }
+	} else {
+		watch, err := newWatcher(o.source, rep)
+		if err != nil {
+			return err
+		}
+		defer watch.close()
+		s.watch = watch.watch
+		run = func() error { return watch.run(ctx, s, o.rescan) }
+	}
+
+	// The workers do not stop with ctx. They stop when the queue has been shut down and drained,
+	// or when that has taken too long.
+	working, giveUp := context.WithCancelCause(context.Background())
+	defer giveUp(nil)
+	var wg sync.WaitGroup
+	for range o.workers {
+		wg.Go(func() { w.work(working) })
+	}
+	if rep.progress {
+		shown, hide := context.WithCancel(ctx)
+		var line sync.WaitGroup
+		line.Go(func() { rep.showProgress(shown, w.queue.Stats) })
+		defer line.Wait()
+		defer hide()
+	}
+	if !o.once {
+		wg.Go(func() {
+			if w.untilIdle(ctx) == nil {
+				rep.say("first pass done; watching for changes (Ctrl-C ends)")
+			}
+		})
+	}
+
+	s.list(".") // all there is, to begin with
+	err = run()
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errGone):
+		err = cause
+	case cause != nil:
+		rep.say("finishing what is queued (Ctrl-C again quits at once)")
+	}
+	stop(nil)
+
+	// No events are taken any more. What is queued and what the workers hold is still finished;
+	// what waits for its time is left for the next run.
+	limit, cancel := context.WithTimeout(context.Background(), o.drainTimeout)
+	defer cancel()
+	if w.queue.ShutDownContext(limit) != nil {
+		giveUp(errDrain)
+		err = errors.Join(err, errDrain)
+	}
+	wg.Wait()
+	rep.merged.Store(int64(w.merged()))
+	if left := s.finishDirs(w.left()); len(left) > 0 {
+		rep.say("%d paths are left for the next run, %q among them", len(left), left[0])
+		if o.once {
+			err = errors.Join(err, fmt.Errorf("%d paths were not looked at", len(left)))
+		}
+	}
+	return err
+}

@@ -1,0 +1,450 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A watching is a run of the program in watch mode.
+type watching struct {
+	t      *testing.T
+	cancel context.CancelFunc
+	done   chan result
+}
+
+// startWatching runs the program in watch mode, from its first pass on.
+func startWatching(t *testing.T, src, dst tdir, flags ...string) *watching {
+	t.Helper()
+	checkGoroutines(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &watching{t, cancel, make(chan result, 1)}
+	var stdout, stderr buffer
+	args := append([]string{"-v", "-settle", "20ms", "-rescan", "0"}, flags...)
+	args = append(args, src.path, dst.path)
+	go func() {
+		code := run(ctx, args, &stdout, &stderr)
+		w.done <- result{code, stdout.String(), stderr.String()}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if t.Failed() {
+			t.Logf("standard error:\n%s", stderr.String())
+		}
+	})
+	eventually(t, "the first pass", func() bool { return strings.Contains(stderr.String(), "first pass done") })
+	return w
+}
+
+// end does what Ctrl-C does.
+func (w *watching) end() result {
+	w.t.Helper()
+	w.cancel()
+	return w.wait()
+}
+
+func (w *watching) wait() result {
+	w.t.Helper()
+	select {
+	case r := <-w.done:
+		return r
+	case <-time.After(30 * time.Second):
+		w.t.Fatal("the program does not end")
+		panic("unreachable")
+	}
+}
+
+func waitEqual(t *testing.T, src, dst tdir, after string) {
+	t.Helper()
+	equal := false
+	defer func() {
+		if !equal {
+			t.Logf("after %s:\n%s", after, differences(src.path, dst.path))
+		}
+	}()
+	eventually(t, "equal after "+after, func() bool { return differences(src.path, dst.path) == "" })
+	equal = true
+}
+
+func TestWatch(t *testing.T) {
+	src, dst := newDirs(t)
+	src.file("a/b/c", "one")
+	src.file("a/link target", "one")
+	w := startWatching(t, src, dst)
+	waitEqual(t, src, dst, "the first pass")
+
+	for _, step := range []struct {
+		name string
+		do   func()
+	}{
+		{"a new file", func() { src.file("new", "x") }},
+		{"an update", func() { src.must(os.WriteFile(src.at("a/b/c"), []byte("two"), 0o644)) }},
+		{"an append", func() {
+			f, err := os.OpenFile(src.at("new"), os.O_APPEND|os.O_WRONLY, 0)
+			src.must(err)
+			for i := range 50 {
+				fmt.Fprintln(f, i)
+			}
+			src.must(f.Close())
+		}},
+		{"a mode", func() { src.chmod("new", 0o600) }},
+		{"a directory's mode", func() { src.chmod("a/b", 0o700) }},
+		{"a time", func() { src.age("new", 50*time.Hour) }},
+		{"a link", func() { src.link("link", "a/link target") }},
+		{"a deep tree at once", func() { src.file("p/q/r/s/t/u", "x") }},
+		{"a file in the deep tree", func() { src.file("p/q/r/s/t/v", "x") }},
+		{"a renamed file", func() { src.rename("new", "newer") }},
+		{"a save by way of rename", func() {
+			src.file("newer~", "saved")
+			src.rename("newer~", "newer")
+		}},
+		{"a renamed tree", func() { src.rename("p", "a/p2") }},
+		{"a file in the renamed tree", func() { src.file("a/p2/q/r/s/t/w", "x") }},
+		{"its old name taken again", func() { src.file("p/q/r/other", "x") }},
+		{"a file under the old name", func() { src.file("p/q/r/another", "x") }},
+		{"a tree renamed and removed in part", func() {
+			src.rename("a/p2", "p3")
+			src.remove("p3/q/r/s")
+			src.file("p3/q/r/s2/f", "x")
+		}},
+		{"a directory instead of a file", func() {
+			src.remove("newer")
+			src.file("newer/f", "x")
+		}},
+		{"a file instead of a directory", func() {
+			src.remove("p")
+			src.file("p", "x")
+		}},
+		{"a tree removed and made again", func() {
+			src.remove("p3")
+			src.file("p3/q/r", "other")
+		}},
+		{"a file in the tree that was made again", func() { src.file("p3/q/s", "x") }},
+		{"two files exchanged", func() {
+			src.file("x1", "1")
+			src.file("x2", "2")
+			src.rename("x1", "x3")
+			src.rename("x2", "x1")
+			src.rename("x3", "x2")
+		}},
+		{"everything removed", func() {
+			entries, err := os.ReadDir(src.path)
+			src.must(err)
+			for _, e := range entries {
+				src.remove(e.Name())
+			}
+		}},
+	} {
+		step.do()
+		waitEqual(t, src, dst, step.name)
+	}
+	r := w.end()
+	wantCode(t, r, 0)
+	if r.count(t, "events") == 0 || r.count(t, "failed") != 0 {
+		t.Errorf("summary:\n%s", r.stdout)
+	}
+}
+
+// Events are not everything: nobody reports what happens in DEST.
+func TestRescan(t *testing.T) {
+	src, dst := newDirs(t)
+	src.file("a/b", "x")
+	w := startWatching(t, src, dst, "-rescan", "30ms")
+	waitEqual(t, src, dst, "the first pass")
+	dst.file("a/b", "damaged")
+	dst.file("more", "x")
+	waitEqual(t, src, dst, "damage")
+	dst.rename("a", "../lost") // at once: a removal file by file would race with the repair
+	waitEqual(t, src, dst, "loss")
+	wantCode(t, w.end(), 0)
+}
+
+// Many goroutines of a program change many files, now and then the same ones.
+func TestWatchStorm(t *testing.T) {
+	src, dst := newDirs(t)
+	w := startWatching(t, src, dst)
+	done := make(chan struct{})
+	const writers = 4
+	for g := range writers {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			for i := range 150 {
+				dir := src.at(fmt.Sprintf("d%d", i%5))
+				file := filepath.Join(dir, fmt.Sprintf("e%d", i%3), fmt.Sprint(i%11))
+				os.MkdirAll(filepath.Dir(file), 0o755)
+				// Every content has a length of its own: dirsync may take two files of the
+				// same size and time for the same one.
+				os.WriteFile(file, make([]byte, i*writers+g), 0o644)
+				switch i % 13 {
+				case 5:
+					os.Remove(file)
+				case 7:
+					os.RemoveAll(dir)
+				case 11:
+					os.Rename(dir, src.at(fmt.Sprintf("d%d", (i+1)%5)))
+				}
+			}
+		}()
+	}
+	for range writers {
+		<-done
+	}
+	waitEqual(t, src, dst, "the storm")
+	r := w.end()
+	wantCode(t, r, 0)
+	if r.count(t, "merged") == 0 {
+		t.Error("not one event was merged")
+	}
+}
+
+// SOURCE itself vanishing is not the same as everything in it being deleted.
+func TestSourceDisappears(t *testing.T) {
+	for name, vanish := range map[string]func(src tdir){
+		"renamed":  func(src tdir) { src.must(os.Rename(src.path, src.path+".old")) },
+		"removed":  func(src tdir) { src.must(os.RemoveAll(src.path)) },
+		"replaced": func(src tdir) { src.must(os.Rename(src.path, src.path+".old")); src.mkdir(".") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			src, dst := newDirs(t)
+			for i := range 20 {
+				src.file(fmt.Sprintf("d%d/f", i), "x")
+			}
+			w := startWatching(t, src, dst, "-rescan", "50ms", "-settle", "2s")
+			before, err := snapshot(dst.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			vanish(src)
+			r := w.wait()
+			wantCode(t, r, 1)
+			if !strings.Contains(r.stderr, "no longer the directory") {
+				t.Errorf("standard error:\n%s", r.stderr)
+			}
+			after, err := snapshot(dst.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(before) != len(after) {
+				t.Errorf("DEST had %d paths and has %d", len(before), len(after))
+			}
+		})
+	}
+}
+
+// Nor does dirsync go on without DEST.
+func TestDestDisappears(t *testing.T) {
+	src, dst := newDirs(t)
+	src.file("f", "x")
+	w := startWatching(t, src, dst)
+	dst.must(os.Rename(dst.path, dst.path+".old"))
+	dst.remove("../dst.old/f")
+	dst.must(os.Remove(dst.path + ".old"))
+	src.file("g", "x")
+	r := w.wait()
+	wantCode(t, r, 1)
+	if _, err := os.Lstat(dst.path); err == nil {
+		t.Error("DEST was made again")
+	}
+}
+
+// A reader of a file that is replaced over and over sees old content or new, never part of either.
+func TestNeverHalfAFile(t *testing.T) {
+	src, dst := newDirs(t)
+	s := newTestSyncer(t, src, dst)
+	const size = 1 << 20
+	put := func(version int) {
+		src.must(os.WriteFile(src.at("f"), bytes.Repeat([]byte{byte(version)}, size), 0o644))
+		src.age("f", time.Hour-time.Duration(version)*time.Second)
+		if again, err := s.syncKey(t.Context(), "f"); err != nil || again != 0 {
+			t.Fatalf("version %d: %v, %v", version, again, err)
+		}
+	}
+	put(1)
+	stop, stopped := make(chan struct{}), make(chan int)
+	go func() {
+		reads := 0
+		defer func() { stopped <- reads }()
+		for ; ; reads++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			got, err := os.ReadFile(dst.at("f"))
+			if err != nil || len(got) != size || bytes.Count(got, got[:1]) != size {
+				t.Errorf("read %d bytes, not all the same: %v", len(got), err)
+				return
+			}
+		}
+	}()
+	for version := 2; version < 60; version++ {
+		put(version)
+	}
+	close(stop)
+	if reads := <-stopped; reads == 0 {
+		t.Error("nothing was read meanwhile")
+	}
+}
+
+func TestStillBeingWritten(t *testing.T) {
+	src, dst := newDirs(t)
+	s := newTestSyncer(t, src, dst)
+	s.settle = time.Hour
+	src.file("f", "half")
+	src.age("f", 10*time.Minute)
+	again, err := s.syncKey(t.Context(), "f")
+	if err != nil || again <= 45*time.Minute || again > 50*time.Minute {
+		t.Errorf("look again after %v, %v", again, err)
+	}
+	if _, err := os.Lstat(dst.at("f")); err == nil {
+		t.Error("it was copied")
+	}
+	src.age("f", 2*time.Hour)
+	if again, err := s.syncKey(t.Context(), "f"); err != nil || again != 0 {
+		t.Errorf("%v, %v", again, err)
+	}
+	wantEqual(t, src, dst, ".")
+}
+
+// The file grows between the look and the copy.
+func TestChangedWhileCopied(t *testing.T) {
+	src, dst := newDirs(t)
+	s := newTestSyncer(t, src, dst)
+	src.file("f", "old")
+	from, err := s.src.at("f")
+	src.must(err)
+	defer from.close()
+	to, err := s.dst.at("f")
+	dst.must(err)
+	defer to.close()
+	src.must(os.Link(src.at("f"), src.at("kept"))) // or a new file might get the old one's number
+	lookalike := func(name string) {
+		src.file(name, "old")
+		src.must(os.Chtimes(src.at(name), from.info.ModTime(), from.info.ModTime()))
+	}
+	for _, c := range []struct {
+		name   string
+		change func()
+	}{
+		{"written", func() { src.must(os.WriteFile(src.at("f"), []byte("newer"), 0o644)) }},
+		{"touched", func() { src.must(os.WriteFile(src.at("f"), []byte("old"), 0o644)) }},
+		{"replaced", func() { lookalike("g"); src.rename("g", "f") }},
+		{"a link", func() { lookalike("g"); src.remove("f"); src.link("f", "g") }},
+	} {
+		c.change()
+		if err := s.copyFile(t.Context(), from, to); err != errChanged {
+			t.Errorf("%s: got %v", c.name, err)
+		}
+		if entries, _ := os.ReadDir(dst.path); len(entries) > 0 {
+			t.Errorf("%s: left in DEST: %v", c.name, entries)
+		}
+	}
+}
+
+// A file that comes back within the settle time is never removed.
+func TestRemovalWaits(t *testing.T) {
+	src, dst := newDirs(t)
+	s := newTestSyncer(t, src, dst)
+	s.settle = time.Hour
+	dst.file("f", "x")
+	again, err := s.syncKey(t.Context(), "f")
+	if err != nil || again <= 0 || again > time.Hour {
+		t.Fatalf("look again after %v, %v", again, err)
+	}
+	if _, err := os.Lstat(dst.at("f")); err != nil {
+		t.Fatal(err)
+	}
+	s.missing["f"] = time.Now().Add(-2 * time.Hour)
+	src.must(os.Rename(src.path, src.path+".old"))
+	if _, err := s.syncKey(t.Context(), "f"); err == nil {
+		t.Error("no error without SOURCE")
+	}
+	if _, err := os.Lstat(dst.at("f")); err != nil {
+		t.Fatal(err)
+	}
+	src.must(os.Rename(src.path+".old", src.path))
+	if again, err := s.syncKey(t.Context(), "f"); err != nil || again != 0 {
+		t.Errorf("%v, %v", again, err)
+	}
+	wantEqual(t, src, dst, ".")
+}
+
+// A path whose directory is not there yet asks for the directory, and fails for now.
+func TestChildBeforeParent(t *testing.T) {
+	src, dst := newDirs(t)
+	s := newTestSyncer(t, src, dst)
+	var asked []string
+	s.add = func(key string) { asked = append(asked, key) }
+	src.file("a/b/c", "x")
+	if _, err := s.syncKey(t.Context(), "a/b/c"); err == nil {
+		t.Error("no error")
+	}
+	if fmt.Sprint(asked) != "[a/b]" {
+		t.Errorf("asked for %q", asked)
+	}
+}
+
+// No path leads through a link, be it to a directory of the same tree.
+func TestNoPathThroughLinks(t *testing.T) {
+	src, dst := newDirs(t)
+	s := newTestSyncer(t, src, dst)
+	src.file("real/f", "x")
+	src.link("link", "real")
+	src.link("real/self", ".")
+	src.file("file", "x")
+	for key, want := range map[string]error{
+		"real/f": nil, "real/none": nil, "link": nil, "none": nil,
+		"link/f": errNoParent, "real/self/f": errNoParent, "file/f": errNoParent, "none/f": errNoParent,
+	} {
+		p, err := s.src.at(key)
+		p.close()
+		if err != want {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	p, err := s.src.at("link")
+	src.must(err)
+	defer p.close()
+	if _, err := p.list(); err != errNotDir {
+		t.Errorf("a link was listed: %v", err)
+	}
+}
+
+// Directories that were waiting for their last look when the queue was shut down get it.
+func TestFinishDirs(t *testing.T) {
+	src, dst := newDirs(t)
+	s := newTestSyncer(t, src, dst)
+	for _, d := range []tdir{src, dst} {
+		d.mkdir("d")
+		d.mkdir("to be listed")
+	}
+	src.age("d", time.Hour)
+	src.chmod("d", 0o500)
+	src.file("file", "x")
+	src.mkdir("new")
+	s.unlist("to be listed")
+	rest := s.finishDirs([]string{"d", "file", "gone", "new", "to be listed"})
+	if fmt.Sprint(rest) != "[file gone new to be listed]" {
+		t.Errorf("left: %q", rest)
+	}
+	wantEqual(t, src, dst, ".", "file", "new", "to be listed")
+}
+
+// newTestSyncer returns a syncer without a queue: the test calls syncKey.
+func newTestSyncer(t *testing.T, src, dst tdir) *syncer {
+	t.Helper()
+	a, err := openTree(src.path)
+	src.must(err)
+	b, err := openTree(dst.path)
+	dst.must(err)
+	t.Cleanup(func() {
+		a.close()
+		b.close()
+	})
+	return newSyncer(a, b, 10*time.Millisecond, newReport(t.Output()), func(string) {})
+}
