@@ -1,0 +1,204 @@
+package compat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	peer "k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// requeueAfter is what the reconciler below asks for. It is short, because it passes on the real clock.
+const requeueAfter = 20 * time.Millisecond
+
+// outcome is what the reconciler does with a request: something special once or twice, then nothing.
+type outcome string
+
+const (
+	succeeds  outcome = "succeeds"
+	comesBack outcome = "comes back" // asks to be called again later
+	fails     outcome = "fails"      // twice
+	panics    outcome = "panics"     // once, which controller-runtime makes an error
+	gives     outcome = "gives up"   // with an error that is not to be tried again
+)
+
+// calls is how often a request is reconciled.
+var calls = map[outcome]int{succeeds: 1, comesBack: 2, fails: 3, panics: 2, gives: 1}
+
+// reconciler counts by request. The outcome is in the request's namespace.
+type reconciler struct {
+	t *testing.T
+
+	mu    sync.Mutex
+	calls map[reconcile.Request]int
+	held  map[reconcile.Request]bool
+	last  map[reconcile.Request]time.Time
+}
+
+func (r *reconciler) Reconcile(_ context.Context, request reconcile.Request) (reconcile.Result, error) {
+	r.begin(request)
+	defer r.end(request)
+	switch n := r.count(request); outcome(request.Namespace) {
+	case comesBack:
+		if n == 1 {
+			return reconcile.Result{RequeueAfter: requeueAfter}, nil
+		}
+	case fails:
+		if n <= 2 {
+			return reconcile.Result{}, errors.New("not this time")
+		}
+	case panics:
+		if n == 1 {
+			panic("not this time")
+		}
+	case gives:
+		return reconcile.Result{}, reconcile.TerminalError(errors.New("never"))
+	}
+	return reconcile.Result{}, nil
+}
+
+func (r *reconciler) begin(request reconcile.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held[request] {
+		r.t.Errorf("%s is reconciled twice at once", request)
+	}
+	r.held[request] = true
+}
+
+func (r *reconciler) end(request reconcile.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held[request] = false
+}
+
+func (r *reconciler) count(request reconcile.Request) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if d := now.Sub(r.last[request]); request.Namespace == string(comesBack) && r.calls[request] > 0 && d < requeueAfter {
+		r.t.Errorf("%s came back after %v", request, d)
+	}
+	r.last[request] = now
+	r.calls[request]++
+	return r.calls[request]
+}
+
+func (r *reconciler) wants(want map[reconcile.Request]int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !maps.Equal(r.calls, want) {
+		return fmt.Errorf("reconciled %v\nwant %v", r.calls, want)
+	}
+	return nil
+}
+
+// TestControllerRuntime runs a controller of controller-runtime on our queue, with two of its kinds of
+// source, and every kind of result that a reconciler has.
+func TestControllerRuntime(t *testing.T) {
+	r := &reconciler{
+		t:     t,
+		calls: map[reconcile.Request]int{},
+		held:  map[reconcile.Request]bool{},
+		last:  map[reconcile.Request]time.Time{},
+	}
+	var queue workqueue.TypedRateLimitingInterface[reconcile.Request]
+	c, err := controller.NewTypedUnmanaged("on our queue", controller.TypedOptions[reconcile.Request]{
+		Reconciler:              r,
+		MaxConcurrentReconciles: 3,
+		// The limiter is theirs, the queue is ours, and the controller asks for neither's.
+		RateLimiter: peer.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Millisecond, time.Second),
+		NewQueue: func(name string, limiter peer.TypedRateLimiter[reconcile.Request]) peer.TypedRateLimitingInterface[reconcile.Request] {
+			queue = workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
+				workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: name})
+			return queue
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	want := map[reconcile.Request]int{}
+	ask := func(name string) (requests []reconcile.Request) {
+		for o, n := range calls {
+			request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: string(o), Name: name}}
+			requests = append(requests, request)
+			want[request] = n
+		}
+		return requests
+	}
+	before, between := ask("from a function"), ask("from a channel")
+	if err := c.Watch(source.Func(func(_ context.Context, q peer.TypedRateLimitingInterface[reconcile.Request]) error {
+		for _, request := range before {
+			q.Add(request)
+			q.Add(request)
+		}
+		return nil
+	})); err != nil {
+		t.Fatal(err)
+	}
+	events := make(chan event.TypedGenericEvent[reconcile.Request])
+	if err := c.Watch(source.TypedChannel(events, handler.TypedFuncs[reconcile.Request, reconcile.Request]{
+		GenericFunc: func(_ context.Context, e event.TypedGenericEvent[reconcile.Request], q peer.TypedRateLimitingInterface[reconcile.Request]) {
+			q.AddAfter(e.Object, time.Millisecond)
+		},
+	})); err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- c.Start(ctx) }()
+	for _, request := range between {
+		events <- event.TypedGenericEvent[reconcile.Request]{Object: request}
+	}
+	eventually(t, func() error { return r.wants(want) })
+
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error("Start: ", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the controller did not end")
+	}
+	if err := r.wants(want); err != nil {
+		t.Error("at the end: ", err)
+	}
+	checkEnd(t, queue, want)
+}
+
+// checkEnd finds the queue shut down, with nothing in it, and every failure forgotten that a controller
+// forgets: those that were followed by a success.
+func checkEnd(t *testing.T, queue workqueue.TypedRateLimitingInterface[reconcile.Request], want map[reconcile.Request]int) {
+	t.Helper()
+	for request := range want {
+		if n := queue.NumRequeues(request); n != 0 {
+			t.Errorf("%s has %d requeues", request, n)
+		}
+	}
+	if !queue.ShuttingDown() {
+		t.Error("the queue is not shutting down")
+	}
+	stats := queue.(workqueue.Extended[reconcile.Request]).Stats()
+	// Each half of the requests: one came back, two failures, one panic. And half came after a while.
+	const retries = 2*(1+2+1) + 5
+	if stats.Queued != 0 || stats.Processing != 0 || stats.Waiting != 0 || stats.Retries != retries ||
+		stats.Dropped != 0 || stats.UnmatchedDones != 0 {
+		t.Errorf("at the end: %+v, want %d retries and nothing else", stats, retries)
+	}
+}

@@ -1,0 +1,487 @@
+package compat
+
+import (
+	"context"
+	"fmt"
+	"go/importer"
+	"go/token"
+	"go/types"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	peer "k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/keyedqueue/workqueue/wait"
+)
+
+const (
+	waitPath     = "github.com/keyedqueue/workqueue/wait"
+	waitPeerPath = "k8s.io/apimachinery/pkg/util/wait"
+)
+
+// The two Backoff types convert into each other: same fields, same order.
+var _ = peer.Backoff(wait.Backoff{})
+
+// TestWaitAPI finds each exported name of the peer, but for its deprecated polling
+// functions, with the identical signature.
+func TestWaitAPI(t *testing.T) {
+	packages := importWaitPackages(t, waitPath, waitPeerPath)
+	ours, theirs := packages[waitPath].Scope(), packages[waitPeerPath].Scope()
+	found := 0
+	for _, name := range theirs.Names() {
+		want := theirs.Lookup(name)
+		if !want.Exported() || deprecatedWaitPoll(name) {
+			continue
+		}
+		got := ours.Lookup(name)
+		if got == nil {
+			t.Errorf("%s is missing", name)
+			continue
+		}
+		found++
+		got1, want1 := describeWaitObject(got), describeWaitObject(want)
+		if got1 != want1 {
+			t.Errorf("%s:\n\t%s\nwant\n\t%s", name, got1, want1)
+		}
+	}
+	if found < 30 { // v0.37 has that many
+		t.Errorf("compared only %d names", found)
+	}
+}
+
+func deprecatedWaitPoll(name string) bool {
+	return strings.HasPrefix(name, "Poll") &&
+		name != "PollUntilContextCancel" && name != "PollUntilContextTimeout"
+}
+
+// importWaitPackages returns the packages' types, from what the compiler has exported.
+func importWaitPackages(t *testing.T, paths ...string) map[string]*types.Package {
+	t.Helper()
+	list := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, paths...)...)
+	list.Stderr = os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	files := make(map[string]string)
+	for line := range strings.Lines(string(out)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		files[path] = file
+	}
+	imports := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(files[path])
+	})
+	packages := make(map[string]*types.Package)
+	for _, path := range paths {
+		if packages[path], err = imports.Import(path); err != nil {
+			t.Fatalf("import %s: %v", path, err)
+		}
+	}
+	return packages
+}
+
+// describeWaitObject writes down what of an exported object its users depend on: the same
+// text for both packages if they may be exchanged.
+func describeWaitObject(object types.Object) string {
+	names := func(p *types.Package) string {
+		if p.Path() == waitPath || p.Path() == waitPeerPath {
+			return "wait"
+		}
+		return p.Path()
+	}
+	kind := strings.TrimPrefix(fmt.Sprintf("%T", object), "*types.")
+	text := kind + " " + types.TypeString(withoutWaitParameterNames(object.Type()), names)
+	if _, isType := object.(*types.TypeName); !isType {
+		return text
+	}
+	switch under := object.Type().Underlying().(type) {
+	case *types.Struct:
+		for field := range under.Fields() {
+			if field.Exported() {
+				text += fmt.Sprintf("; field %s %s", field.Name(), types.TypeString(field.Type(), names))
+			}
+		}
+	case *types.Signature:
+		text += "; " + types.TypeString(withoutWaitParameterNames(under), names)
+	case *types.Interface:
+	default:
+		text += "; " + types.TypeString(under, names)
+	}
+	for _, of := range []types.Type{object.Type(), types.NewPointer(object.Type())} {
+		for method := range types.NewMethodSet(of).Methods() {
+			if method.Obj().Exported() {
+				text += fmt.Sprintf("; method %s.%s%s", types.TypeString(of, names), method.Obj().Name(),
+					types.TypeString(withoutWaitParameterNames(method.Obj().Type()), names))
+			}
+		}
+	}
+	return text
+}
+
+// withoutWaitParameterNames strips a signature of the names that are no part of its type.
+func withoutWaitParameterNames(t types.Type) types.Type {
+	signature, ok := t.(*types.Signature)
+	if !ok {
+		return t
+	}
+	strip := func(tuple *types.Tuple) *types.Tuple {
+		var variables []*types.Var
+		for v := range tuple.Variables() {
+			variables = append(variables, types.NewParam(token.NoPos, nil, "", withoutWaitParameterNames(v.Type())))
+		}
+		return types.NewTuple(variables...)
+	}
+	return types.NewSignatureType(nil, nil, nil, strip(signature.Params()), strip(signature.Results()), signature.Variadic())
+}
+
+// randomWaitBackoff returns a configuration as programs have them, with odd values mixed
+// in. Values that this library treats otherwise than its peer, and says so, are left
+// out: negative durations and factors, and what is not a number.
+func randomWaitBackoff(random *rand.Rand) wait.Backoff {
+	pick := func(choices ...float64) float64 { return choices[random.IntN(len(choices))] }
+	b := wait.Backoff{
+		Duration: time.Duration(random.Int64N(1 << random.IntN(50))),
+		Factor:   pick(0, 0.5, 1, 1, 1.1, 1.5, 2, 2, 3, 10, 4*random.Float64(), 100*random.Float64()),
+		Jitter:   pick(0, 0, 0, -1, 0.1, 1, 3*random.Float64()),
+		Steps:    int(pick(-1, 0, 1, 2, 3, 5, 10, 30, math.MaxInt32)),
+	}
+	switch random.IntN(4) {
+	case 0:
+		b.Cap = b.Duration + time.Duration(random.Int64N(1+int64(b.Duration)*100))
+	case 1:
+		b.Cap = time.Duration(random.Int64N(1 << random.IntN(55)))
+	case 2:
+		b.Cap = -1
+	}
+	return b
+}
+
+// waitOverflows reports whether the next step is beyond what the peer can compute.
+func waitOverflows(b peer.Backoff) bool {
+	return b.Steps > 0 && float64(b.Duration)*b.Factor >= math.MaxInt64 ||
+		float64(b.Duration)*(1+max(b.Jitter, 0)) >= math.MaxInt64
+}
+
+// sameWaitDelay fails t unless got and want may be the same delay, of which due is the part
+// that is not random.
+func sameWaitDelay(t *testing.T, got, want, due time.Duration, jitter float64) {
+	t.Helper()
+	if jitter <= 0 {
+		if got != want {
+			t.Fatalf("delay %d, want %d", got, want)
+		}
+		return
+	}
+	longest := due + time.Duration(float64(due)*jitter)
+	if got < due || got > longest {
+		t.Fatalf("delay %d, want one from %d to %d", got, due, longest)
+	}
+}
+
+// manyWaitBackoffs calls f with n random configurations, and names the one that fails.
+func manyWaitBackoffs(t *testing.T, n int, f func(random *rand.Rand, b wait.Backoff)) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(20, 26))
+	var b wait.Backoff
+	defer func() {
+		if t.Failed() {
+			t.Logf("with %+v", b)
+		}
+	}()
+	for range n {
+		b = randomWaitBackoff(random)
+		f(random, b)
+	}
+}
+
+func TestWaitBackoffSteps(t *testing.T) {
+	compared := 0
+	manyWaitBackoffs(t, 20_000, func(_ *rand.Rand, b wait.Backoff) {
+		theirs := peer.Backoff(b)
+		ours, function, theirFunction := b, b.DelayFunc(), theirs.DelayFunc()
+		for range 40 {
+			if waitOverflows(theirs) {
+				return
+			}
+			due := theirs.Duration
+			want := theirs.Step()
+			sameWaitDelay(t, ours.Step(), want, due, b.Jitter)
+			if peer.Backoff(ours) != theirs {
+				t.Fatalf("left %+v, want %+v", ours, theirs)
+			}
+			theirFunction()
+			sameWaitDelay(t, function(), want, due, b.Jitter)
+			compared++
+		}
+	})
+	if compared < 400_000 {
+		t.Errorf("compared only %d steps", compared)
+	}
+}
+
+func TestWaitDelayWithReset(t *testing.T) {
+	compared := 0
+	manyWaitBackoffs(t, 5_000, func(random *rand.Rand, b wait.Backoff) {
+		b.Jitter = min(b.Jitter, 0)
+		c := testingclock.NewFakeClock(time.Unix(0, 0))
+		interval := time.Duration(random.Int64N(100)) - 5
+		ours := b.DelayWithReset(c, interval)
+		theirs := peer.Backoff(b).DelayWithReset(c, interval)
+		for range 60 {
+			c.Step(time.Duration(random.Int64N(12)))
+			want := theirs()
+			if got := ours(); want >= 0 && got != want { // a negative one has overflowed
+				t.Fatalf("interval %d: delay %d, want %d", interval, got, want)
+			} else if want < 0 || want > math.MaxInt64/128 {
+				return
+			}
+			compared++
+		}
+	})
+	if compared < 200_000 {
+		t.Errorf("compared only %d delays", compared)
+	}
+}
+
+// TestWaitBackoffTimer compares when timers fire, in virtual time.
+func TestWaitBackoffTimer(t *testing.T) {
+	type timer interface {
+		C() <-chan time.Time
+		Next()
+		Stop()
+	}
+	fires := func(timer timer) (at []time.Duration) {
+		defer timer.Stop()
+		begin := time.Now()
+		for range 12 {
+			<-timer.C()
+			at = append(at, time.Since(begin))
+			timer.Next()
+		}
+		return at
+	}
+	compared := 0
+	manyWaitBackoffs(t, 2_000, func(_ *rand.Rand, b wait.Backoff) {
+		if b.Jitter > 0 || float64(b.Duration)*math.Pow(max(b.Factor, 1), 12) > 1e18 && b.Cap <= 0 || b.Duration > 1e16 || b.Cap > 1e16 {
+			return // not comparable, or beyond the end of the bubble's time
+		}
+		synctest.Test(t, func(t *testing.T) {
+			got, want := fires(b.Timer()), fires(peer.Backoff(b).Timer())
+			if !slices.Equal(got, want) {
+				t.Errorf("fires at %v, want %v", got, want)
+			}
+		})
+		compared++
+	})
+	if compared < 500 {
+		t.Errorf("compared only %d timers", compared)
+	}
+}
+
+// waitLengths is a fake clock that notes how long its timers last.
+type waitLengths struct {
+	*testingclock.FakeClock
+	last time.Duration
+}
+
+func (c *waitLengths) NewTimer(d time.Duration) clock.Timer {
+	c.last = d
+	return waitLengthsTimer{Timer: c.FakeClock.NewTimer(d), clock: c}
+}
+
+type waitLengthsTimer struct {
+	clock.Timer
+	clock *waitLengths
+}
+
+func (t waitLengthsTimer) Reset(d time.Duration) bool {
+	t.clock.last = d
+	return t.Timer.Reset(d)
+}
+
+// TestWaitExponentialManager compares pauses where the two rules for idle time give
+// the same answer: used again within the reset duration of a pause's beginning, or
+// beyond that of its end.
+func TestWaitExponentialManager(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 3))
+	resets := 0
+	for range 2_000 {
+		first := time.Duration(1 + random.Int64N(1000))
+		maximum := time.Duration(random.Int64N(100_000))
+		reset := time.Duration(1 + random.Int64N(200_000))
+		factor := 4 * random.Float64()
+		c := &waitLengths{FakeClock: testingclock.NewFakeClock(time.Unix(0, 0))}
+		ours := wait.NewExponentialBackoffManager(first, maximum, reset, factor, 0, c)
+		theirs := peer.NewExponentialBackoffManager(first, maximum, reset, factor, 0, c)
+		latest := c.Now() // the end of all pauses so far
+		for step := range 30 {
+			theirs.Backoff().Stop()
+			want := c.last
+			ours.Backoff().Stop()
+			if c.last != want {
+				t.Fatalf("first %d, maximum %d, reset %d, factor %g: pause %d is %d, want %d", first, maximum, reset, factor, step, c.last, want)
+			}
+			if want > math.MaxInt64/16 {
+				break // the next one may overflow
+			}
+			if end := c.Now().Add(want); end.After(latest) {
+				latest = end
+			}
+			pass := time.Duration(random.Int64N(1 + int64(reset)))
+			if random.IntN(4) == 0 {
+				pass = latest.Sub(c.Now()) + reset + 1
+				resets++
+			}
+			c.Step(pass)
+		}
+	}
+	if resets < 1_000 {
+		t.Errorf("compared only %d resets", resets)
+	}
+}
+
+// waitTrace is what a loop does: when it calls, when it returns, and what.
+type waitTrace struct {
+	calls []time.Duration
+	ends  time.Duration
+	err   string
+}
+
+type waitCondition = func(context.Context) (bool, error)
+
+// TestWaitLoops compares when the loops call, and when and with what they return, in
+// virtual time, with random periods, running times and ends. A context ends at an odd
+// time and all else happens at even ones: of two things at the same moment select, and
+// so the peer, would take either.
+func TestWaitLoops(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 8))
+	for range 1_000 {
+		var (
+			period    = 2 * time.Duration(1+random.Int64N(1000))
+			work      = make([]time.Duration, 5)
+			limit     = 2*time.Duration(random.Int64N(8000)) + 1
+			doneAfter = random.IntN(30)
+			immediate = random.IntN(2) == 0
+			sliding   = random.IntN(2) == 0
+			backoff   = wait.Backoff{
+				Duration: period,
+				Factor:   float64(random.IntN(4)),
+				Steps:    random.IntN(8) - 1,
+				Cap:      2 * time.Duration(random.Int64N(5000)),
+			}
+		)
+		for i := range work {
+			if random.IntN(2) == 0 {
+				work[i] = 2 * time.Duration(random.Int64N(2000))
+			}
+		}
+		failure := error(nil)
+		if random.IntN(2) == 0 {
+			failure = fmt.Errorf("failed")
+		}
+
+		loops := map[string]struct {
+			ours, theirs func(ctx context.Context, ask waitCondition) error
+		}{
+			"JitterUntilWithContext": {
+				func(ctx context.Context, ask waitCondition) error {
+					wait.JitterUntilWithContext(ctx, func(ctx context.Context) { ask(ctx) }, period, 0, sliding)
+					return nil
+				},
+				func(ctx context.Context, ask waitCondition) error {
+					peer.JitterUntilWithContext(ctx, func(ctx context.Context) { ask(ctx) }, period, 0, sliding)
+					return nil
+				},
+			},
+			"BackoffUntil": {
+				func(ctx context.Context, ask waitCondition) error {
+					m := wait.NewExponentialBackoffManager(period, 4*period, time.Hour, 2, 0, clock.RealClock{})
+					wait.BackoffUntil(func() { ask(ctx) }, m, sliding, ctx.Done())
+					return nil
+				},
+				func(ctx context.Context, ask waitCondition) error {
+					m := peer.NewExponentialBackoffManager(period, 4*period, time.Hour, 2, 0, clock.RealClock{})
+					peer.BackoffUntil(func() { ask(ctx) }, m, sliding, ctx.Done())
+					return nil
+				},
+			},
+			"PollUntilContextCancel": {
+				func(ctx context.Context, ask waitCondition) error {
+					return wait.PollUntilContextCancel(ctx, period, immediate, ask)
+				},
+				func(ctx context.Context, ask waitCondition) error {
+					return peer.PollUntilContextCancel(ctx, period, immediate, ask)
+				},
+			},
+			"PollUntilContextTimeout": {
+				func(ctx context.Context, ask waitCondition) error {
+					return wait.PollUntilContextTimeout(ctx, period, limit-2, immediate, ask)
+				},
+				func(ctx context.Context, ask waitCondition) error {
+					return peer.PollUntilContextTimeout(ctx, period, limit-2, immediate, ask)
+				},
+			},
+			"DelayFunc.Until": {
+				func(ctx context.Context, ask waitCondition) error {
+					return backoff.DelayFunc().Until(ctx, immediate, sliding, ask)
+				},
+				func(ctx context.Context, ask waitCondition) error {
+					return peer.Backoff(backoff).DelayFunc().Until(ctx, immediate, sliding, ask)
+				},
+			},
+			"ExponentialBackoffWithContext": {
+				func(ctx context.Context, ask waitCondition) error {
+					return wait.ExponentialBackoffWithContext(ctx, backoff, ask)
+				},
+				func(ctx context.Context, ask waitCondition) error {
+					return peer.ExponentialBackoffWithContext(ctx, peer.Backoff(backoff), ask)
+				},
+			},
+			"ExponentialBackoff": {
+				func(ctx context.Context, ask waitCondition) error {
+					return wait.ExponentialBackoff(backoff, func() (bool, error) { return ask(ctx) })
+				},
+				func(ctx context.Context, ask waitCondition) error {
+					return peer.ExponentialBackoff(peer.Backoff(backoff), func() (bool, error) { return ask(ctx) })
+				},
+			},
+		}
+		for name, loop := range loops {
+			record := func(loop func(context.Context, waitCondition) error) (r waitTrace) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithTimeout(t.Context(), limit)
+					defer cancel()
+					begin := time.Now()
+					err := loop(ctx, func(context.Context) (bool, error) {
+						r.calls = append(r.calls, time.Since(begin))
+						n := len(r.calls)
+						time.Sleep(work[n%len(work)])
+						if n < doneAfter {
+							return false, nil
+						}
+						return failure == nil, failure
+					})
+					r.ends = time.Since(begin)
+					r.err = fmt.Sprint(err, peer.Interrupted(err) || wait.Interrupted(err))
+				})
+				return r
+			}
+			got, want := record(loop.ours), record(loop.theirs)
+			if !slices.Equal(got.calls, want.calls) || got.ends != want.ends || got.err != want.err {
+				t.Fatalf("%s, period %d, work %d, limit %d, immediate %t, sliding %t, %+v:\n\tcalls at %d, returns %s at %d\nwant\n\tcalls at %d, returns %s at %d",
+					name, period, work, limit, immediate, sliding, backoff,
+					got.calls, got.err, got.ends, want.calls, want.err, want.ends)
+			}
+		}
+	}
+}
