@@ -149,6 +149,9 @@ type delayingType[T comparable] struct {
 	// called under it.
 	mu      sync.Mutex
 	waiting dueHeap[T]
+	// moving is the number of keys that the waiting loop has taken from the heap, and may not have
+	// added to the queue below yet.
+	moving int
 	// looping tells that waitingLoop runs. It does whenever a key waits.
 	looping bool
 	stopped bool
@@ -250,7 +253,7 @@ func (q *delayingType[T]) takeDue(batch []T) (due []T, next time.Time, ok bool) 
 		}
 		batch = append(batch, key)
 	}
-	if len(batch) > 0 {
+	if q.moving = len(batch); q.moving > 0 {
 		return batch, now, true
 	}
 	if q.waiting.len() == 0 {
@@ -332,14 +335,23 @@ func (q *delayingType[T]) stopWaiting() {
 
 // Stats returns a snapshot of the queue. It takes constant time.
 func (q *delayingType[T]) Stats() Stats {
+	// A key that goes on to the queue below or comes back from there meanwhile is counted twice rather
+	// than not at all: a program may take a queue without any key for a sign that it is done.
+	before := q.numWaiting()
 	st := q.Extended.Stats()
+	st.Waiting += max(before, q.numWaiting())
 	if q.name != "" {
 		st.Name = q.name
 	}
 	st.Retries += q.retries.Load()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	st.Waiting += q.waiting.len()
 	st.Dropped += q.dropped
 	return st
+}
+
+func (q *delayingType[T]) numWaiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting.len() + q.moving
 }

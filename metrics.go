@@ -97,7 +97,8 @@ type Stats struct {
 	// Processing is the number of keys that workers hold.
 	Processing int
 	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held
-	// at once.
+	// at once, and is counted twice while it goes from one to the other. So a queue of which Queued,
+	// Processing and Waiting are zero had no key at some moment.
 	Waiting int
 
 	// Adds counts the adds that changed something, as the metric does.

@@ -47,7 +47,7 @@ func (s *syncer) removeLeftover(key string) error {
 		return err
 	}
 	s.rep.action("leftover", key)
-	return s.change(key, to, func() error { return removeTree(to.dir, to.name) })
+	return s.change(key, place{}, to, func() error { return removeTree(to.dir, to.name) })
 }
 
 // copyFile copies a file to a temporary one beside its target, complete with mode and time, and

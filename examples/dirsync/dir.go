@@ -19,7 +19,7 @@ func (s *syncer) syncDir(key string, from, to place, list bool) error {
 		}
 		return s.listChildren(key, from, to)
 	}
-	err := s.change(key, to, func() error {
+	err := s.change(key, from, to, func() error {
 		if to.info != nil { // a file or a link is in the way
 			if err := to.dir.Remove(to.name); err != nil {
 				return err
@@ -74,20 +74,27 @@ func (s *syncer) setDir(key string, from, to place) error {
 
 // change runs f, which creates, replaces or removes a name in the directory that holds key. It
 // makes that directory writable first, and has it put right again after.
-func (s *syncer) change(key string, to place, f func() error) error {
+//
+// It also looks at SOURCE once more after f. When a directory above is renamed, nobody announces the
+// paths inside: they are asked for when the directory is listed. Had the listing found DEST without
+// what f was just about to put there, it would stay for good.
+func (s *syncer) change(key string, from, to place, f func() error) error {
 	dir := path.Dir(key)
 	defer s.add(dir)
 	if err := s.enter(dir, to.dir); err != nil {
 		return err
 	}
-	defer func() {
-		s.usersMu.Lock()
-		defer s.usersMu.Unlock()
-		if s.users[dir]--; s.users[dir] == 0 {
-			delete(s.users, dir)
-		}
-	}()
-	return f()
+	defer s.leave(dir)
+	if err := f(); err != nil {
+		return err
+	}
+	now, err := s.src.at(key)
+	defer now.close()
+	same := err == nil && now.info != nil && from.info != nil && os.SameFile(now.info, from.info)
+	if neither := now.info == nil && from.info == nil; !same && !neither {
+		s.list(key)
+	}
+	return nil
 }
 
 func (s *syncer) enter(dir string, d *os.Root) error {
@@ -104,6 +111,14 @@ func (s *syncer) enter(dir string, d *os.Root) error {
 	}
 	s.users[dir]++
 	return nil
+}
+
+func (s *syncer) leave(dir string) {
+	s.usersMu.Lock()
+	defer s.usersMu.Unlock()
+	if s.users[dir]--; s.users[dir] == 0 {
+		delete(s.users, dir)
+	}
 }
 
 // finishDirs gives directories their mode and time when the queue has been shut down and their keys

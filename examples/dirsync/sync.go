@@ -99,7 +99,7 @@ func (s *syncer) syncKey(ctx context.Context, key string) (again time.Duration, 
 		return 0, err
 	}
 	if from.info == nil {
-		return s.syncAbsent(key, to)
+		return s.syncAbsent(key, from, to)
 	}
 	s.found(key)
 	switch from.info.Mode().Type() {
@@ -118,7 +118,7 @@ func (s *syncer) syncKey(ctx context.Context, key string) (again time.Duration, 
 // syncAbsent removes what SOURCE no longer has, but only what it has not had for the settle time.
 // Editors save by removing and creating, and "rm -r SOURCE" removes the files first and SOURCE
 // last: a moment later it is clear what was meant.
-func (s *syncer) syncAbsent(key string, to place) (again time.Duration, err error) {
+func (s *syncer) syncAbsent(key string, from, to place) (again time.Duration, err error) {
 	if to.info == nil {
 		s.found(key)
 		return 0, nil
@@ -136,7 +136,7 @@ func (s *syncer) syncAbsent(key string, to place) (again time.Duration, err erro
 	if wait := s.settle - time.Since(since); wait > 0 {
 		return wait, nil
 	}
-	if err := s.change(key, to, func() error { return removeTree(to.dir, to.name) }); err != nil {
+	if err := s.change(key, from, to, func() error { return removeTree(to.dir, to.name) }); err != nil {
 		return 0, err
 	}
 	s.found(key)
@@ -174,7 +174,7 @@ func (s *syncer) syncFile(ctx context.Context, key string, from, to place) (agai
 	if age := time.Since(from.info.ModTime()); age >= 0 && age < s.settle {
 		return s.settle - age, nil
 	}
-	err = s.change(key, to, func() error { return s.copyFile(ctx, from, to) })
+	err = s.change(key, from, to, func() error { return s.copyFile(ctx, from, to) })
 	if errors.Is(err, errChanged) {
 		return s.settle, nil
 	}
@@ -201,7 +201,7 @@ func (s *syncer) syncLink(key string, from, to place) error {
 			return nil
 		}
 	}
-	if err := s.change(key, to, func() error { return s.makeLink(target, to) }); err != nil {
+	if err := s.change(key, from, to, func() error { return s.makeLink(target, to) }); err != nil {
 		return err
 	}
 	s.rep.wrote(key, exists)
