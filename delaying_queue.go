@@ -223,10 +223,7 @@ func (q *delayingType[T]) waitingLoop() {
 			clear(due)
 			continue
 		}
-		now := q.clock.Now()
-		restart(timer, next.Sub(now))
-		if after := q.clock.Now(); !after.Before(next) || after.Sub(now) > time.Millisecond {
-			// A fake clock was stepped before the timer ran, which now ends too late.
+		if !q.startTimer(timer, next) {
 			continue
 		}
 		select {
@@ -234,6 +231,22 @@ func (q *delayingType[T]) waitingLoop() {
 		case <-q.changed:
 		}
 	}
+}
+
+// startTimer makes timer fire at next, or returns false if that is not after now.
+//
+// A fake clock may be stepped after it was read and before the timer runs, which then ends too late by
+// that step. So where the clock has moved, the timer is started once more.
+func (q *delayingType[T]) startTimer(timer clock.Timer, next time.Time) bool {
+	now := q.clock.Now()
+	for range 2 {
+		restart(timer, next.Sub(now))
+		before := now
+		if now = q.clock.Now(); now.Equal(before) {
+			break
+		}
+	}
+	return now.Before(next)
 }
 
 // takeDue takes up to maxBatch due keys from the heap, into batch. If there is none, it returns when to
