@@ -1,0 +1,243 @@
+package workqueue
+
+import (
+	"container/heap"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+var updateBackoff = flag.Bool("update", false, "write the figure and the table of docs/backoff.md anew")
+
+// A fleet of replicas, each with one key, finds the service that they all need failed at the same
+// moment. Each replica has a limiter of its own and retries as that tells. The service is back after a
+// while, but answers only so many requests a second.
+const (
+	fleetSize     = 1000
+	fleetBase     = 100 * time.Millisecond
+	fleetMax      = 30 * time.Second
+	fleetDown     = 120 // seconds
+	fleetCapacity = 100 // requests a second
+	fleetSeconds  = 480 // are simulated
+)
+
+// fleetRun is what the service has seen.
+type fleetRun struct {
+	jitter           Jitter
+	refused, granted [fleetSeconds]int // in each second
+}
+
+type retry struct {
+	at      time.Duration
+	replica int
+}
+
+type retries []retry
+
+func (r retries) Len() int { return len(r) }
+func (r retries) Less(i, j int) bool {
+	return r[i].at < r[j].at || r[i].at == r[j].at && r[i].replica < r[j].replica
+}
+func (r retries) Swap(i, j int) { r[i], r[j] = r[j], r[i] }
+func (r *retries) Push(x any)   { *r = append(*r, x.(retry)) }
+func (r *retries) Pop() any {
+	last := (*r)[len(*r)-1]
+	*r = (*r)[:len(*r)-1]
+	return last
+}
+
+func simulateFleet(jitter Jitter) *fleetRun {
+	run := &fleetRun{jitter: jitter}
+	clock := newPassiveClock()
+	random := rand.New(rand.NewPCG(2015, uint64(jitter))).Uint64N
+	limiters := make([]TypedRateLimiter[string], fleetSize)
+	due := &retries{}
+	for i := range limiters {
+		l := NewTypedItemBackoffRateLimiter[string](BackoffConfig{
+			Base: fleetBase, Max: fleetMax, Jitter: jitter, Clock: clock,
+		}).(*itemBackoffRateLimiter[string])
+		l.random = random
+		limiters[i] = l
+		heap.Push(due, retry{0, i})
+	}
+	for due.Len() > 0 {
+		next := heap.Pop(due).(retry)
+		second := int(next.at / time.Second)
+		if second >= fleetSeconds {
+			break
+		}
+		if second >= fleetDown && run.granted[second] < fleetCapacity {
+			run.granted[second]++
+			continue
+		}
+		run.refused[second]++
+		clock.SetTime(limiterEpoch.Add(next.at))
+		next.at += limiters[next.replica].When("service")
+		heap.Push(due, next)
+	}
+	return run
+}
+
+func (r *fleetRun) requests(second int) int { return r.refused[second] + r.granted[second] }
+
+func total(seconds []int) (n int) {
+	for _, s := range seconds {
+		n += s
+	}
+	return n
+}
+
+// busiest returns the most requests in a second while the service is down, from that second on.
+func (r *fleetRun) busiest(from int) (n int) {
+	for s := from; s < fleetDown; s++ {
+		n = max(n, r.requests(s))
+	}
+	return n
+}
+
+// back returns how many seconds after the service so many replicas are back.
+func (r *fleetRun) back(replicas int) int {
+	for s := range fleetSeconds {
+		if replicas -= r.granted[s]; replicas <= 0 {
+			return s + 1 - fleetDown
+		}
+	}
+	return math.MaxInt
+}
+
+// TestBackoffSimulation simulates the fleet with each jitter and without. It writes docs/backoff.svg,
+// and the table in docs/backoff.md, if called with -update, and otherwise asserts that they are what it
+// would write.
+func TestBackoffSimulation(t *testing.T) {
+	var runs []*fleetRun
+	for _, jitter := range []Jitter{NoJitter, FullJitter, EqualJitter, DecorrelatedJitter} {
+		r := simulateFleet(jitter)
+		runs = append(runs, r)
+		if n := total(r.granted[:]); n != fleetSize {
+			t.Errorf("%v: %d replicas got their answer", jitter, n)
+		}
+		if jitter == NoJitter {
+			if r.busiest(60) != fleetSize {
+				t.Errorf("%v: %d requests in the busiest second, want all at once", jitter, r.busiest(60))
+			}
+			continue
+		}
+		if r.busiest(60) > fleetSize/5 {
+			t.Errorf("%v: %d requests in the busiest second", jitter, r.busiest(60))
+		}
+		if back := r.back(fleetSize); back > int(fleetMax/time.Second)+1 {
+			t.Errorf("%v: all replicas are back after %d s", jitter, back)
+		}
+	}
+	goldenBackoff(t, "docs/backoff.svg", func(string) string { return fleetFigure(runs) })
+	goldenBackoff(t, "docs/backoff.md", func(page string) string {
+		const begin, end = "<!-- the test writes from here -->\n", "<!-- to here -->\n"
+		before, rest, found := strings.Cut(page, begin)
+		_, after, closed := strings.Cut(rest, end)
+		if !found || !closed {
+			t.Fatalf("docs/backoff.md has no place for the table")
+		}
+		return before + begin + fleetTable(runs) + end + after
+	})
+}
+
+// goldenBackoff asserts that a file is what want makes of it, or makes it so if the flag says so.
+func goldenBackoff(t *testing.T, name string, want func(is string) string) {
+	t.Helper()
+	is, err := os.ReadFile(name)
+	if err != nil && !*updateBackoff {
+		t.Fatal(err)
+	}
+	should := want(string(is))
+	if string(is) == should {
+		return
+	}
+	if !*updateBackoff {
+		t.Fatalf("%s is not what the simulation says: go test -run %s -update", name, t.Name())
+	}
+	if err := os.WriteFile(name, []byte(should), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func fleetTable(runs []*fleetRun) string {
+	var b strings.Builder
+	b.WriteString("| | requests while it is down | busiest second after 10 s | after 60 s | half are back after | all are back after | refused meanwhile |\n")
+	b.WriteString("|---|--:|--:|--:|--:|--:|--:|\n")
+	for _, r := range runs {
+		fmt.Fprintf(&b, "| `%v` | %d | %d | %d | %d s | %d s | %d |\n", r.jitter, total(r.refused[:fleetDown]),
+			r.busiest(10), r.busiest(60), r.back(fleetSize/2), r.back(fleetSize), total(r.refused[fleetDown:]))
+	}
+	return b.String()
+}
+
+// The figure has a panel for each run, one below the other, with a logarithmic scale. Its colours can be
+// told from each other and read on white and on black.
+const (
+	figureSeconds = 420 // are shown
+	figureSecond  = 1.5 // is how wide a second is
+	figureLeft    = 56
+	figureTop     = 34
+	panelHeight   = 74
+	panelPitch    = 100
+	panelMost     = 5000 // is the top of the scale
+)
+
+func fleetFigure(runs []*fleetRun) string {
+	var b strings.Builder
+	width, height := figureLeft+figureSeconds*figureSecond+14, figureTop+panelPitch*len(runs)+22
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %d" width="%.0f" height="%d" role="img" font-family="system-ui, sans-serif" font-size="12" fill="#80858c">
+<title>Requests a second of %d replicas to a service that is down for %d seconds, by jitter</title>
+`, width, height, width, height, fleetSize, fleetDown)
+	b.WriteString(`<rect x="56" y="8" width="10" height="10" fill="#e0812f"/><text x="71" y="17">refused</text>
+<rect x="136" y="8" width="10" height="10" fill="#3b8fe0"/><text x="151" y="17">answered</text>
+`)
+	fmt.Fprintf(&b, `<text x="%.1f" y="36" font-size="10">the service is back</text>
+`, figureX(fleetDown)+6)
+	for i, r := range runs {
+		fmt.Fprintf(&b, "<g transform=\"translate(0 %d)\">\n", figureTop+panelPitch*i)
+		for _, n := range []int{1, 10, 100, 1000} {
+			fmt.Fprintf(&b, `<path d="M%d %.1fH%.1f" stroke="#80858c" stroke-opacity=".35"/><text x="%d" y="%.1f" text-anchor="end" font-size="10">%d</text>
+`, figureLeft, figureY(n), figureX(figureSeconds), figureLeft-5, figureY(n)+3.5, n)
+		}
+		fmt.Fprintf(&b, `<path d="%s" stroke="#e0812f" stroke-width="1.5"/>
+<path d="%s" stroke="#3b8fe0" stroke-width="1.5"/>
+<path d="M%.1f %d V%d" stroke="#80858c" stroke-dasharray="4 3"/>
+<text x="%.1f" y="11" text-anchor="end" font-weight="bold">%v</text>
+</g>
+`, figureBars(r.requests), figureBars(func(s int) int { return r.granted[s] }), figureX(fleetDown), -8, panelHeight, figureX(figureSeconds), r.jitter)
+	}
+	bottom := figureTop + panelPitch*(len(runs)-1) + panelHeight
+	for s := 0; s <= figureSeconds; s += 60 {
+		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle" font-size="10">%d</text>
+`, figureX(s), bottom+14, s)
+	}
+	fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">seconds since the failure</text>
+<text transform="translate(14 %d) rotate(-90)" text-anchor="middle">requests a second (logarithmic)</text>
+</svg>
+`, figureX(figureSeconds/2), bottom+32, (figureTop+bottom)/2)
+	return b.String()
+}
+
+// figureBars draws a bar for each second that has requests.
+func figureBars(requests func(second int) int) string {
+	var b strings.Builder
+	for s := range figureSeconds {
+		if n := requests(s); n > 0 {
+			// The scale begins a little below 1, so that a single request is seen.
+			fmt.Fprintf(&b, "M%.1f %dV%.1f", figureX(s)+figureSecond/2, panelHeight, figureY(n))
+		}
+	}
+	return b.String()
+}
+
+func figureX(second int) float64 { return figureLeft + figureSecond*float64(second) }
+
+func figureY(requests int) float64 {
+	return panelHeight - 4 - (panelHeight-4)*math.Log10(float64(requests))/math.Log10(panelMost)
+}

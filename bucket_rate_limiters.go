@@ -1,0 +1,215 @@
+package workqueue
+
+import (
+	"math"
+	"math/bits"
+	"sync"
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
+	"golang.org/x/time/rate"
+	"k8s.io/utils/clock"
+)
+
+// NewTypedBucketRateLimiter returns a limiter that lets all keys together through at the pace of a
+// token bucket, on a clock of the caller's choice: [TypedBucketRateLimiter] reads the real one, so no
+// fake clock can drive it. Nil for c means the real clock, and a nil limiter never delays.
+//
+// When takes a token, and returns how long it takes on c until that token is there:
+//
+//	now := c.Now()
+//	limiter.ReserveN(now, 1).DelayFrom(now)
+//
+// which is zero if it is there already, and for ever (math.MaxInt64) if the bucket's burst is zero and
+// its limit is not infinite. NumRequeues returns 0, as a bucket does not count by key, and Forget does
+// nothing: the token stays taken. All methods may be called by many goroutines at once, take constant
+// time, and allocate nothing. The caller may go on using limiter, with times of the same clock.
+func NewTypedBucketRateLimiter[T comparable](limiter *rate.Limiter, c clock.PassiveClock) TypedRateLimiter[T] {
+	if limiter == nil {
+		limiter = rate.NewLimiter(rate.Inf, 0)
+	}
+	if c == nil {
+		c = clock.RealClock{}
+	}
+	return &bucketRateLimiter[T]{limiter: limiter, clock: c}
+}
+
+type bucketRateLimiter[T comparable] struct {
+	limiter *rate.Limiter
+	clock   clock.PassiveClock
+}
+
+// When takes a token and returns the time until it is there.
+func (r *bucketRateLimiter[T]) When(T) time.Duration {
+	now := r.clock.Now()
+	return r.limiter.ReserveN(now, 1).DelayFrom(now)
+}
+
+// NumRequeues returns 0: a bucket does not count by key.
+func (r *bucketRateLimiter[T]) NumRequeues(T) int { return 0 }
+
+// Forget does nothing: the token stays taken.
+func (r *bucketRateLimiter[T]) Forget(T) {}
+
+// NewTypedItemBucketRateLimiter returns a limiter with a token bucket for each key. A bucket has burst
+// tokens at first and never more, gets limit tokens a second, and may owe tokens. When takes one, and
+// returns how long it takes on c until that token is there: with
+//
+//	interval  1 s / limit, which need not be whole nanoseconds; but the nearest of those if its
+//	          rate.Every is limit too, so that the interval of rate.Every(d) is d (up to 13 days)
+//	start     when the bucket was last full and a token was taken
+//	taken     the number of tokens that were taken from start on, with this one
+//
+// that is, exact but for the rounding,
+//
+//	When = max(0, start + (taken - burst) · interval - now)    rounded up to nanoseconds
+//
+// and the bucket is full again at start + taken · interval. It is dropped then, so buckets take memory
+// only as long as they tell more than that they are full: buckets that are full, and never asked again,
+// are dropped by calls for other keys, up to four by each call, not later than in twice the time that
+// they took to be full.
+//
+// As in golang.org/x/time/rate, an infinite limit (rate.Inf or above) never delays, whatever burst is,
+// and otherwise a burst of zero lets nothing through: When is math.MaxInt64. A limit of zero gives each
+// key its first burst tokens and nothing after them; those buckets are never full again, and take
+// memory until Forget. The same is true of a bucket that would not be full for 146 years. A negative
+// limit and NaN count as zero, a negative burst as zero, and a burst above math.MaxInt32 as that.
+//
+// NumRequeues returns 0, as a bucket does not count failures. Forget drops the bucket and gives its
+// memory back: the key's next bucket is full. Nil for c means the real clock; it is read under the
+// limiter's lock, and when it is set back, time goes on from there. All methods may be called by many
+// goroutines at once, and take constant time and no allocation once the table has its size. A key takes
+// its own size, 32 bytes, and 11 to 22 bytes in the index.
+func NewTypedItemBucketRateLimiter[T comparable](limit rate.Limit, burst int, c clock.PassiveClock) TypedRateLimiter[T] {
+	return &itemBucketRateLimiter[T]{
+		interval:  newTokenInterval(limit),
+		unlimited: limit >= rate.Inf,
+		burst:     uint32(min(max(burst, 0), math.MaxInt32)),
+		keys:      newExpiringKeys[T](c),
+	}
+}
+
+type itemBucketRateLimiter[T comparable] struct {
+	interval  tokenInterval
+	unlimited bool
+	// burst is less than someTokens.
+	burst uint32
+
+	mu sync.Mutex // guards what follows; nothing of the caller's but the clock is called under it
+	// keys counts the tokens that were taken from start on. A key expires when its bucket is full, and
+	// its span is how long after start that is.
+	keys expiringKeys[T]
+}
+
+// When takes a token of item's bucket and returns the time until it is there.
+func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
+	switch {
+	case r.unlimited:
+		return 0
+	case r.burst == 0:
+		return math.MaxInt64
+	}
+	h := keytable.HashOf(item)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.keys.tick()
+	now := r.keys.now
+	s, key := r.keys.findOrInsert(h, item)
+	start := now
+	if key.count > 0 {
+		start = key.expires.duration() - key.span.duration()
+	}
+	if key.count == math.MaxUint32 {
+		start += r.interval.times(someTokens)
+		key.count -= someTokens
+	}
+	key.count++
+	taken, fill := key.count, r.interval.times(key.count)
+	key.span = packed(fill)
+	if fill == forever || key.expires.duration() == forever {
+		r.keys.setLife(s, forever)
+		if taken <= r.burst {
+			return 0
+		}
+		return math.MaxInt64
+	}
+	r.keys.setLife(s, start+fill-now)
+	if taken <= r.burst {
+		return 0
+	}
+	return max(0, start+r.interval.times(taken-r.burst)-now)
+}
+
+// someTokens are left out, and start is moved as if they had never been taken, by up to 1 ns too much,
+// when there are too many of them to count.
+const someTokens = 1 << 31
+
+// NumRequeues returns 0: a bucket does not count failures.
+func (r *itemBucketRateLimiter[T]) NumRequeues(T) int { return 0 }
+
+// Forget drops item's bucket.
+func (r *itemBucketRateLimiter[T]) Forget(item T) {
+	if r.unlimited || r.burst == 0 {
+		return
+	}
+	h := keytable.HashOf(item)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.keys.keys.Len() > 0 {
+		r.keys.tick()
+		r.keys.forget(h, item)
+	}
+}
+
+// tokenInterval is the time in which a bucket gets a token: num · 2^shift / den nanoseconds, or for
+// ever if den is zero.
+type tokenInterval struct {
+	num, den uint64
+	shift    uint
+}
+
+func newTokenInterval(limit rate.Limit) tokenInterval {
+	if !(limit > 0) { // also true of NaN
+		return tokenInterval{}
+	}
+	const second = uint64(time.Second)
+	if d := math.Round(float64(time.Second) / float64(limit)); d < float64(horizon) && rate.Every(time.Duration(d)) == limit {
+		return tokenInterval{num: uint64(d), den: 1}
+	}
+	fraction, exp := math.Frexp(float64(limit))
+	den := uint64(fraction * (1 << 53))
+	exp -= 53 // Now limit = den · 2^exp.
+	switch {
+	case exp <= 0:
+		return tokenInterval{num: second, den: den, shift: uint(-exp)}
+	case exp <= 63-53:
+		return tokenInterval{num: second, den: den << exp}
+	default:
+		// 2^32 tokens come within a nanosecond, be it this or less.
+		return tokenInterval{num: second, den: 1 << 63}
+	}
+}
+
+// times returns n intervals, rounded up, or forever if they are not less than horizon. n is not zero.
+func (i tokenInterval) times(n uint32) time.Duration {
+	hi, lo := bits.Mul64(uint64(n), i.num)
+	length := bits.Len64(lo) + int(i.shift)
+	if hi != 0 {
+		length = 64 + bits.Len64(hi) + int(i.shift)
+	}
+	if i.den == 0 || length > 63+bits.Len64(i.den) {
+		return forever
+	}
+	// So the quotient is less than 2^64, and the product fits 128 bits, because den is less than 2^53
+	// where shift is not zero.
+	hi = hi<<i.shift | lo>>(64-i.shift) | lo<<(i.shift-64)
+	lo <<= i.shift
+	d, rest := bits.Div64(hi, lo, i.den)
+	if rest > 0 {
+		d++
+	}
+	if d >= uint64(horizon) {
+		return forever
+	}
+	return time.Duration(d)
+}

@@ -1,0 +1,296 @@
+package workqueue
+
+import (
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
+	"pgregory.net/rapid"
+)
+
+// On a fake clock, the bucket is the one of x/time/rate.
+func TestBucketOnFakeClock(t *testing.T) {
+	c := newPassiveClock()
+	l := NewTypedBucketRateLimiter[string](rate.NewLimiter(10, 2), c)
+	twin := rate.NewLimiter(10, 2)
+	for i, want := range []time.Duration{0, 0, 100 * ms, 150 * ms, 200 * ms, 0, 0, 100 * ms} {
+		switch i {
+		case 3:
+			stepClock(c, 50*ms)
+		case 4:
+			stepClock(c, 50*ms)
+		case 5:
+			stepClock(c, time.Hour)
+		}
+		if d := l.When("key"); d != want {
+			t.Errorf("delay %d = %v, want %v", i, d, want)
+		}
+		if d := twin.ReserveN(c.Now(), 1).DelayFrom(c.Now()); d != want {
+			t.Errorf("delay %d of x/time/rate = %v, want %v", i, d, want)
+		}
+		l.Forget("key") // gives no token back
+		if n := l.NumRequeues("key"); n != 0 {
+			t.Errorf("NumRequeues = %d", n)
+		}
+	}
+}
+
+func TestBucketEdges(t *testing.T) {
+	for name, c := range map[string]struct {
+		limiter *rate.Limiter
+		want    []time.Duration
+	}{
+		"nil":                   {nil, []time.Duration{0, 0, 0}},
+		"zero":                  {&rate.Limiter{}, []time.Duration{math.MaxInt64}},
+		"burst 0":               {rate.NewLimiter(1, 0), []time.Duration{math.MaxInt64, math.MaxInt64}},
+		"limit 0":               {rate.NewLimiter(0, 1), []time.Duration{0, math.MaxInt64, math.MaxInt64}},
+		"infinite":              {rate.NewLimiter(rate.Inf, 0), []time.Duration{0, 0}},
+		"negative burst":        {rate.NewLimiter(1, -1), []time.Duration{math.MaxInt64}},
+		"once a hundred years":  {rate.NewLimiter(rate.Every(100*365*24*time.Hour), 1), []time.Duration{0}},
+		"not a number, 1 token": {rate.NewLimiter(rate.Limit(math.NaN()), 1), []time.Duration{0}},
+	} {
+		l := NewTypedBucketRateLimiter[string](c.limiter, newPassiveClock())
+		for i, want := range c.want {
+			if d := l.When("key"); d != want {
+				t.Errorf("%s: delay %d = %d, want %d", name, i, d, want)
+			}
+		}
+		for range 100 {
+			if d := l.When("key"); d < 0 {
+				t.Errorf("%s: delay %d", name, d)
+			}
+		}
+	}
+	if d := NewTypedBucketRateLimiter[string](rate.NewLimiter(1, 1), nil).When("key"); d != 0 {
+		t.Errorf("nil clock: first delay = %v", d)
+	}
+}
+
+func TestBucketDoesNotAllocate(t *testing.T) {
+	l := NewTypedBucketRateLimiter[string](rate.NewLimiter(1000, 1), nil)
+	if n := testing.AllocsPerRun(1000, func() { l.When("key"); l.NumRequeues("key"); l.Forget("key") }); n != 0 {
+		t.Errorf("%v allocations a run", n)
+	}
+}
+
+func TestItemBucketDelays(t *testing.T) {
+	const never = math.MaxInt64
+	for name, c := range map[string]struct {
+		limit rate.Limit
+		burst int
+		want  []time.Duration // all at once
+	}{
+		"10, 1":          {10, 1, []time.Duration{0, 100e6, 200e6, 300e6}},
+		"10, 3":          {10, 3, []time.Duration{0, 0, 0, 100e6, 200e6}},
+		"3, 1":           {3, 1, []time.Duration{0, 333333334, 666666667, 1000000000, 1333333334}},
+		"0.3, 2":         {0.3, 2, []time.Duration{0, 0, 3333333334, 6666666667, 10000000001}}, // the float64 is less than 0.3
+		"every 3 s":      {rate.Every(3 * time.Second), 1, []time.Duration{0, 3e9, 6e9, 9e9}},
+		"every 7 ns":     {rate.Every(7), 1, []time.Duration{0, 7, 14, 21}},
+		"every 49 s":     {rate.Every(49 * time.Second), 1, []time.Duration{0, 49e9, 98e9}},
+		"every 100 days": {rate.Every(2400 * time.Hour), 1, []time.Duration{0, 2400 * time.Hour}},
+		"every 100 y":    {rate.Every(100 * 8766 * time.Hour), 1, []time.Duration{0, never, never}},
+		"1e9":            {1e9, 1, []time.Duration{0, 1, 2, 3}},
+		"3e9":            {3e9, 1, []time.Duration{0, 1, 1, 1, 2, 2, 2, 3}},
+		"1e18":           {1e18, 1, []time.Duration{0, 1, 1, 1}},
+		"1e300":          {1e300, 1, []time.Duration{0, 1, 1, 1}},
+		"least":          {math.SmallestNonzeroFloat64, 2, []time.Duration{0, 0, never, never}},
+		"zero":           {0, 2, []time.Duration{0, 0, never, never}},
+		"negative":       {-5, 1, []time.Duration{0, never}},
+		"-Inf":           {rate.Limit(math.Inf(-1)), 1, []time.Duration{0, never}},
+		"NaN":            {rate.Limit(math.NaN()), 1, []time.Duration{0, never}},
+		"rate.Inf":       {rate.Inf, 0, []time.Duration{0, 0, 0}},
+		"+Inf":           {rate.Limit(math.Inf(1)), -1, []time.Duration{0, 0, 0}},
+		"burst 0":        {10, 0, []time.Duration{never, never}},
+		"burst -1":       {10, -1, []time.Duration{never, never}},
+		"burst MaxInt":   {10, math.MaxInt, []time.Duration{0, 0, 0}},
+		"burst MinInt":   {10, math.MinInt, []time.Duration{never}},
+		"no tokens":      {0, 0, []time.Duration{never}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := NewTypedItemBucketRateLimiter[string](c.limit, c.burst, newPassiveClock())
+			for round := range 2 {
+				l.When("another")
+				for i, want := range c.want {
+					if d := l.When("key"); d != want {
+						t.Errorf("round %d: delay %d = %d, want %d", round, i, d, want)
+					}
+					if n := l.NumRequeues("key"); n != 0 {
+						t.Errorf("NumRequeues = %d", n)
+					}
+				}
+				l.Forget("key") // the next bucket is full
+			}
+		})
+	}
+}
+
+func TestItemBucketRefills(t *testing.T) {
+	c := newPassiveClock()
+	l := NewTypedItemBucketRateLimiter[string](10, 2, c)
+	for i, want := range []struct{ at, delay time.Duration }{
+		{0, 0},
+		{0, 0},
+		{0, 100 * ms},
+		{100 * ms, 100 * ms}, // the token that came was taken already
+		{300*ms - 1, 1},      // and so are all that come from here on
+		{300 * ms, 100 * ms},
+		{550 * ms, 0},
+		{550 * ms, 50 * ms},
+		{800*ms - 1, 0}, // nearly full
+		{800*ms - 1, 1},
+		{900 * ms, 0},
+		{900 * ms, 100 * ms},
+		{time.Hour, 0},
+		{time.Hour, 0},
+		{time.Hour, 100 * ms},
+	} {
+		c.SetTime(limiterEpoch.Add(want.at))
+		if d := l.When("key"); d != want.delay {
+			t.Errorf("call %d at %v: delay = %v, want %v", i, want.at, d, want.delay)
+		}
+	}
+}
+
+// An interval comes back from rate.Every.
+func TestItemBucketEveryIsExact(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := time.Duration(rapid.OneOf(rapid.Int64Range(1, 1e6), rapid.Int64Range(1, 13*24*3600e9)).Draw(t, "interval"))
+		if i := newTokenInterval(rate.Every(d)); i != (tokenInterval{num: uint64(d), den: 1}) {
+			t.Fatalf("the interval of Every(%d) is %+v", d, i)
+		}
+	})
+}
+
+// Multiples of the interval are those of exact arithmetic, whatever the limit.
+func TestTokenIntervalTimes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := rapid.OneOf(
+			rapid.Float64Range(math.SmallestNonzeroFloat64, math.Nextafter(math.MaxFloat64, 0)),
+			rapid.Float64Range(1e-12, 1e-6), rapid.Float64Range(1e-6, 1e3),
+			rapid.Float64Range(1e3, 1e12), rapid.Float64Range(1e12, 1e24),
+		).Draw(t, "limit")
+		n := rapid.Uint32Min(1).Draw(t, "n")
+		if got, want := newTokenInterval(rate.Limit(limit)).times(n), intervals(rate.Limit(limit), int64(n)); got != want {
+			t.Fatalf("%d intervals at %v/s = %d, want %d", n, limit, got, want)
+		}
+	})
+}
+
+// intervals returns the time in which a bucket gets n tokens, rounded up, or forever.
+func intervals(limit rate.Limit, n int64) time.Duration {
+	if !(limit > 0) || math.IsInf(float64(limit), 0) {
+		return forever
+	}
+	exact := new(big.Rat).SetFloat64(float64(limit))
+	exact.Quo(big.NewRat(1e9, 1), exact)
+	if d := math.Round(1e9 / float64(limit)); d > 0 && d < 1<<62 && rate.Every(time.Duration(d)) == limit {
+		exact.SetInt64(int64(d))
+	}
+	exact.Mul(exact, new(big.Rat).SetInt64(n))
+	whole, rest := new(big.Int).QuoRem(exact.Num(), exact.Denom(), new(big.Int))
+	if rest.Sign() > 0 {
+		whole.Add(whole, big.NewInt(1))
+	}
+	if whole.Cmp(big.NewInt(1<<62)) >= 0 {
+		return forever
+	}
+	return time.Duration(whole.Int64())
+}
+
+// Apart from roundings, a key has the bucket of x/time/rate.
+func TestItemBucketIsAsOfTimeRate(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, limit := range []rate.Limit{0.001, 0.3, 1, 3, 10, 1000, 12345.678} {
+		for _, burst := range []int{1, 2, 10} {
+			c := newPassiveClock()
+			l := NewTypedItemBucketRateLimiter[int](limit, burst, c)
+			twins := []*rate.Limiter{rate.NewLimiter(limit, burst), rate.NewLimiter(limit, burst)}
+			for range 2000 {
+				key := r.IntN(2)
+				got, want := l.When(key), twins[key].ReserveN(c.Now(), 1).DelayFrom(c.Now())
+				if off := got - want; off.Abs() > time.Microsecond {
+					t.Fatalf("limit %v, burst %d: %v, in x/time/rate %v", limit, burst, got, want)
+				}
+				stepClock(c, time.Duration(r.Float64()*1.2e9/float64(limit)))
+			}
+		}
+	}
+}
+
+// In any time, a bucket lets no more through than its burst and what came in meanwhile.
+func TestItemBucketNeverLetsTooManyThrough(t *testing.T) {
+	c := newPassiveClock()
+	l := NewTypedItemBucketRateLimiter[int](7, 3, c)
+	r := rand.New(rand.NewPCG(3, 4))
+	var through []int64
+	for range 5000 {
+		through = append(through, c.Now().Add(l.When(0)).Sub(limiterEpoch).Nanoseconds())
+		stepClock(c, time.Duration(r.Int64N(3e8)))
+	}
+	for i, at := range through {
+		for j := i + 1; j < min(i+200, len(through)); j++ {
+			// So many tokens in through[j] - at must not have taken less than it takes to get them.
+			if n := int64(j-i+1) - 3; (through[j]-at)*7 < (n-1)*1e9 || n > 0 && (through[j]-at+1)*7 < n*1e9 {
+				t.Fatalf("%d keys within %d ns", j-i+1, through[j]-at)
+			}
+		}
+	}
+}
+
+// More tokens than can be counted.
+func TestItemBucketCountsOn(t *testing.T) {
+	for _, burst := range []int{1, math.MaxInt} {
+		c := newPassiveClock()
+		l := NewTypedItemBucketRateLimiter[int](1e9, burst, c).(*itemBucketRateLimiter[int])
+		l.When(0)
+		key := &l.keys.keys.At(1).Value
+		key.count, key.span = math.MaxUint32-2, packed(math.MaxUint32-2)
+		l.keys.setLife(1, math.MaxUint32-2)
+		for i := range 10 {
+			want := max(0, time.Duration(math.MaxUint32-1+i)-time.Duration(l.burst))
+			if d := l.When(0); d != want {
+				t.Errorf("burst %d: delay %d = %d, want %d", burst, i, d, want)
+			}
+		}
+		if key.count != math.MaxUint32-2+10-someTokens {
+			t.Errorf("burst %d: the count is %d", burst, key.count)
+		}
+	}
+	// A bucket that is never full has no start to move.
+	l := NewTypedItemBucketRateLimiter[int](0, 1, newPassiveClock()).(*itemBucketRateLimiter[int])
+	l.When(0)
+	l.keys.keys.At(1).Value.count = math.MaxUint32 - 2
+	for range 10 {
+		if d := l.When(0); d != math.MaxInt64 {
+			t.Errorf("limit 0: delay = %d", d)
+		}
+	}
+}
+
+// Buckets that are full again take no memory, and the others do. Those that were used at the same time
+// and longer may stand in the way, but no bucket stays for twice the time that it took to be full.
+func TestItemBucketDropsFullBuckets(t *testing.T) {
+	c := newPassiveClock()
+	l := NewTypedItemBucketRateLimiter[int](10, 5, c).(*itemBucketRateLimiter[int])
+	for key := range 100 {
+		for range key%5 + 1 {
+			l.When(key)
+		}
+	}
+	for tenth := range 5 {
+		least, most := 100-20*tenth, 100-20*(tenth/2)
+		if n := l.keys.keys.Len(); n < least || n > most {
+			t.Errorf("%d ms: %d buckets, want %d to %d", 100*tenth, n, least, most)
+		}
+		stepClock(c, 100*ms)
+		for range 100 {
+			l.Forget(-1)
+		}
+	}
+	if n := l.keys.keys.Len(); n != 0 {
+		t.Errorf("%d buckets are left", n)
+	}
+}

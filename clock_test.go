@@ -1,0 +1,394 @@
+package workqueue_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
+)
+
+const century = 100 * 365 * 24 * time.Hour
+
+// leap sets a fake clock by more than a Duration can say.
+func leap(c *testingclock.FakeClock, years int) { c.SetTime(c.Now().AddDate(years, 0, 0)) }
+
+// A key is due when the clock reads its due time or a later one, whatever the clock has read in between.
+// Jumps by more than the 292 years of a Duration may make a key late, but never early, and lose none.
+func TestClockJumps(t *testing.T) {
+	jumps := []struct {
+		name string
+		far  bool
+		jump func(*testingclock.FakeClock)
+	}{
+		{"back a second", false, func(c *testingclock.FakeClock) { c.Step(-time.Second) }},
+		{"back an hour", false, func(c *testingclock.FakeClock) { c.Step(-time.Hour) }},
+		{"back a century", false, func(c *testingclock.FakeClock) { c.Step(-century) }},
+		{"back three centuries", true, func(c *testingclock.FakeClock) { leap(c, -300) }},
+		{"back to year 1", true, func(c *testingclock.FakeClock) { c.SetTime(time.Time{}) }},
+		{"back two centuries, twice", true, func(c *testingclock.FakeClock) { leap(c, -200); leap(c, -200) }},
+		{"back two centuries, with pauses", true, func(c *testingclock.FakeClock) {
+			for range 3 {
+				leap(c, -200)
+				synctest.Wait()
+			}
+		}},
+	}
+	for _, tt := range jumps {
+		t.Run(tt.name, func(t *testing.T) {
+			everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
+				c := newFakeClock()
+				q := build(options[string]{clock: c})
+				q.AddAfter("c", 3*time.Hour)
+				q.AddAfter("b", 2*time.Hour)
+				q.AddAfter("a", time.Hour)
+				synctest.Wait()
+				tt.jump(c)
+				synctest.Wait()
+				wantLen(t, q, 0)
+				// A key that is put in now is due by what the clock reads now.
+				q.AddAfter("now", time.Hour)
+				synctest.Wait()
+				c.Step(time.Hour - 1)
+				synctest.Wait()
+				wantLen(t, q, 0)
+				c.Step(1)
+				synctest.Wait()
+				if tt.far {
+					c.SetTime(testEpoch)
+					synctest.Wait()
+				}
+				process(t, q, "now")
+				for i, key := range []string{"a", "b", "c"} {
+					due := testEpoch.Add(time.Duration(i+1) * time.Hour)
+					c.SetTime(due.Add(-1))
+					synctest.Wait()
+					wantLen(t, q, 0)
+					c.SetTime(due)
+					synctest.Wait()
+					process(t, q, key)
+				}
+				q.ShutDown()
+			})
+		})
+	}
+}
+
+func TestClockJumpsForward(t *testing.T) {
+	for name, jump := range map[string]func(*testingclock.FakeClock){
+		"an hour":                      func(c *testingclock.FakeClock) { c.Step(time.Hour) },
+		"a century":                    func(c *testingclock.FakeClock) { c.Step(century) },
+		"as far as a Duration reaches": func(c *testingclock.FakeClock) { c.Step(math.MaxInt64) },
+		"seven centuries":              func(c *testingclock.FakeClock) { leap(c, 700) },
+		"forth and back":               func(c *testingclock.FakeClock) { leap(c, 700); leap(c, -1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
+				c := newFakeClock()
+				q := build(options[string]{clock: c})
+				for i, key := range []string{"c", "a", "b"} {
+					q.AddAfter(key, []time.Duration{time.Hour, time.Minute, 2 * time.Minute}[i])
+				}
+				synctest.Wait()
+				jump(c)
+				synctest.Wait()
+				process(t, q, "a", "b", "c")
+				q.AddAfter("d", time.Hour)
+				c.Step(time.Hour - 1)
+				synctest.Wait()
+				wantLen(t, q, 0)
+				c.Step(1)
+				synctest.Wait()
+				process(t, q, "d")
+				q.ShutDown()
+			})
+		})
+	}
+}
+
+// The due time of a long delay may be further from the queue's first reading of the clock than a Duration
+// can say. It must not be early, and the loop must not spin when it cannot wait for it.
+func TestLongDelays(t *testing.T) {
+	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
+		fake := newFakeClock()
+		var readings atomic.Int64
+		q := build(options[string]{clock: &hookedClock{WithTicker: fake, onNow: func() {
+			if readings.Add(1) > 10_000 {
+				panic("the waiting loop spins")
+			}
+		}}})
+		q.AddAfter("very long", math.MaxInt64)
+		q.AddAfter("first", time.Minute)
+		fake.Step(30 * time.Second)
+		q.AddAfter("longest", math.MaxInt64)
+		due := fake.Now().Add(math.MaxInt64)
+		fake.Step(time.Hour)
+		synctest.Wait()
+		process(t, q, "first")
+		fake.SetTime(testEpoch.Add(math.MaxInt64 - 1))
+		synctest.Wait()
+		wantLen(t, q, 0)
+		fake.SetTime(due.Add(-1))
+		synctest.Wait()
+		if n := q.Len(); n > 1 {
+			t.Errorf("Len() = %d before the last key is due", n)
+		}
+		for range 3 {
+			leap(fake, 100)
+			synctest.Wait()
+			q.AddAfter("a", time.Second)
+			fake.Step(time.Second)
+			synctest.Wait()
+		}
+		q.ShutDown()
+		st := q.Stats()
+		if n := st.Queued + int(st.Dropped); n != 3 {
+			t.Errorf("Stats() = %+v, want three keys queued or dropped", st)
+		}
+	})
+}
+
+// After jumps by centuries the order is still that of the times.
+func TestOrderSurvivesJumps(t *testing.T) {
+	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[int]) {
+		c := newFakeClock()
+		q := build(options[int]{clock: c})
+		for _, key := range rand.New(rand.NewPCG(3, 4)).Perm(50) {
+			q.AddAfter(key, time.Duration(key+1)*time.Second)
+		}
+		synctest.Wait()
+		leap(c, -700)
+		synctest.Wait()
+		q.AddAfter(1000, 2*century)
+		synctest.Wait()
+		leap(c, 100)
+		synctest.Wait()
+		wantLen(t, q, 0)
+		c.SetTime(testEpoch)
+		synctest.Wait()
+		process(t, q, 1000)
+		want := make([]int, 50)
+		for i := range want {
+			want[i] = i
+		}
+		leap(c, 700)
+		synctest.Wait()
+		process(t, q, want...)
+		q.ShutDown()
+	})
+}
+
+// A fake clock may be stepped at any moment: also after the loop has computed for how long to sleep, and
+// before its timer runs. The timer then has its end too late by the step, and a key that comes due
+// before that must come in time all the same.
+func TestClockIsSteppedWhileTheTimerStarts(t *testing.T) {
+	const due = 8 * time.Second
+	// Which reading of the clock, or which start of the timer, the step comes before. The first reading is
+	// that of AddAfter.
+	moments := map[string]struct{ now, reset int32 }{
+		"reading 2": {now: 2}, "reading 3": {now: 3}, "reading 4": {now: 4}, "reset": {reset: 1},
+	}
+	for name, moment := range moments {
+		for _, d := range []time.Duration{
+			time.Second, 5 * time.Second, due - 1, due, due + 1, time.Hour, -1, -time.Second, -time.Hour,
+			1, time.Microsecond, time.Millisecond,
+		} {
+			t.Run(name+","+d.String(), func(t *testing.T) {
+				everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
+					fake := newFakeClock()
+					var toNow, toReset atomic.Int32
+					stepAt := func(n *atomic.Int32) func() {
+						return func() {
+							if n.Add(-1) == 0 {
+								fake.Step(d)
+							}
+						}
+					}
+					q := build(options[string]{clock: &hookedClock{
+						WithTicker: fake, onNow: stepAt(&toNow), onReset: stepAt(&toReset),
+					}})
+					q.AddAfter("far", 2*time.Hour)
+					synctest.Wait() // The loop sleeps; the next key makes it start its timer anew.
+					toNow.Store(moment.now)
+					toReset.Store(moment.reset)
+					q.AddAfter("a", due)
+					synctest.Wait()
+					if stepped := fake.Since(testEpoch); stepped < due {
+						wantLen(t, q, 0)
+						fake.Step(due - stepped - 1)
+						synctest.Wait()
+						wantLen(t, q, 0)
+						fake.Step(1)
+						synctest.Wait()
+					}
+					process(t, q, "a")
+					q.ShutDown()
+				})
+			})
+		}
+	}
+}
+
+// A fake timer that has fired keeps the time that it has sent, and its clock blocks, with its lock held,
+// when the timer is started again and fires once more. So the loop must take it out first, also when it
+// was woken by something else in the same moment.
+func TestTimerFiresTwice(t *testing.T) {
+	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
+		fake := newFakeClock()
+		var readings atomic.Int32
+		q := build(options[string]{clock: &hookedClock{WithTicker: fake, onNow: func() {
+			switch readings.Add(1) {
+			case 2: // The loop was told of the second key, and looks for what is due: its timer fires.
+				fake.Step(maxWait)
+			case 4: // It has started its timer: that fires again.
+				fake.Step(time.Hour)
+			}
+		}}})
+		readings.Store(100)
+		q.AddAfter("a", time.Hour)
+		synctest.Wait()
+		readings.Store(0)
+		q.AddAfter("b", 30*time.Minute)
+		synctest.Wait()
+		if n := readings.Load(); n < 4 {
+			t.Fatalf("%d readings of the clock: the loop has changed, and this test no longer does what it says", n)
+		}
+		process(t, q, "b", "a")
+		q.ShutDown()
+	})
+}
+
+// skewedClock is a clock that is set by somebody, without its timers noticing, as a real one is.
+type skewedClock struct {
+	clock.WithTicker
+	skew atomic.Int64
+}
+
+func (c *skewedClock) Now() time.Time {
+	// Round drops the monotonic reading, which nobody can set.
+	return c.WithTicker.Now().Round(0).Add(time.Duration(c.skew.Load()))
+}
+
+func (c *skewedClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+func TestClockIsSetWithoutItsTimers(t *testing.T) {
+	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
+		c := &skewedClock{WithTicker: clock.RealClock{}}
+		q := build(options[string]{clock: c})
+		q.AddAfter("a", time.Hour)
+		synctest.Wait()
+		c.skew.Store(int64(time.Hour))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		process(t, q, "a") // late, but by no more than that
+
+		q.AddAfter("b", time.Minute)
+		synctest.Wait()
+		c.skew.Store(0) // an hour back
+		time.Sleep(time.Hour + time.Minute - 1)
+		synctest.Wait()
+		wantLen(t, q, 0)
+		time.Sleep(1)
+		synctest.Wait()
+		process(t, q, "b")
+		q.ShutDown()
+	})
+}
+
+// Stress: the clock is stepped and set, forward and back, while keys are put in and come due. Each key
+// must come, once, and not before its time.
+func TestStressClock(t *testing.T) {
+	for _, l := range delayingLayers[int]() {
+		t.Run(l.name, func(t *testing.T) {
+			limit := stressTime(t) / 4
+			rounds := 0
+			for began := time.Now(); rounds == 0 || time.Since(began) < limit; rounds++ {
+				stressClock(t, l.build)
+			}
+			t.Log(rounds, "rounds")
+		})
+	}
+}
+
+func stressClock(t *testing.T, build delayerBuilder[int]) {
+	const keys = 40
+	c := newFakeClock()
+	q := build(options[int]{clock: c})
+	// steps is write-locked by those who set the clock, so that the times in due are right. The loop of
+	// the queue knows nothing of it.
+	var steps sync.RWMutex
+	var highest, latest time.Duration // since testEpoch: what the clock has been, what it must become
+	var due [keys]time.Duration
+	set := func(to time.Duration) {
+		highest = max(highest, to)
+		c.SetTime(testEpoch.Add(to))
+	}
+	var seen atomic.Int64
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			key, shutdown := q.Get()
+			if shutdown {
+				return
+			}
+			steps.RLock()
+			if highest < due[key] {
+				t.Errorf("key %d is due at %v, and came when the clock had been %v at most", key, due[key], highest)
+			}
+			steps.RUnlock()
+			seen.Add(1)
+			q.Done(key)
+		}
+	})
+	var steppers sync.WaitGroup
+	for range 2 {
+		steppers.Go(func() {
+			for range 40 {
+				steps.Lock()
+				switch d := time.Duration(rand.IntN(3000)) * time.Millisecond; rand.IntN(4) {
+				case 0:
+					set(c.Since(testEpoch) - d)
+				case 1:
+					set(time.Duration(rand.IntN(20)) * time.Second)
+				default:
+					set(c.Since(testEpoch) + d)
+				}
+				steps.Unlock()
+				for range rand.IntN(20) {
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	steppers.Go(func() {
+		for key := range keys {
+			d := time.Duration(1+rand.IntN(20_000)) * time.Millisecond
+			steps.RLock()
+			due[key] = c.Since(testEpoch) + d
+			latest = max(latest, due[key])
+			q.AddAfter(key, d)
+			steps.RUnlock()
+		}
+	})
+	steppers.Wait()
+	// To the last due time and not a moment further: a loop that started its timer while the clock was
+	// being stepped, and sleeps too long now, would never wake.
+	steps.Lock()
+	set(latest)
+	steps.Unlock()
+	eventually(t, "every key came due", func() bool { return seen.Load() == keys })
+	q.ShutDown()
+	all.Wait()
+	if n := seen.Load(); n != keys {
+		t.Errorf("%d keys came %d times", keys, n)
+	}
+	if c.HasWaiters() {
+		t.Error("a timer is left")
+	}
+}

@@ -1,0 +1,241 @@
+package workqueue_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+func TestTouch(t *testing.T) {
+	everyLayer(t, func(t *testing.T, build builder[string]) {
+		order := &listQueue[string]{}
+		var calls []string
+		order.on = func(method string) {
+			if method != "Len" {
+				calls = append(calls, method)
+			}
+		}
+		q := build(options[string]{order: order})
+		want := func(when string, methods ...string) {
+			t.Helper()
+			if !slices.Equal(calls, methods) {
+				t.Errorf("%s: calls %q, want %q", when, calls, methods)
+			}
+			calls = nil
+		}
+		q.Add("a")
+		want("Add", "Push")
+		q.Add("a")
+		q.Add("a")
+		want("Add of a queued key", "Touch", "Touch")
+		hold(t, q, "a")
+		want("Get", "Pop")
+		q.Add("a")
+		q.Add("a")
+		want("Add of a key that a worker holds")
+		q.Done("a")
+		want("Done of a dirty key", "Push")
+		q.Add("a")
+		want("Add of a key that is queued again", "Touch")
+		q.Done("a")
+		want("Done of a queued key")
+		process(t, q, "a")
+		want("Get and Done", "Pop")
+		if !slices.Equal(order.touched, []string{"a", "a", "a"}) {
+			t.Errorf("touched %q", order.touched)
+		}
+		q.Add("b")
+		q.ShutDown()
+		q.Add("b")
+		want("Add after shutdown", "Push")
+	})
+}
+
+// stack is a Queue with an order of its own.
+type stack struct{ listQueue[int] }
+
+func (s *stack) Pop() int {
+	s.keys[0], s.keys[len(s.keys)-1] = s.keys[len(s.keys)-1], s.keys[0]
+	return s.listQueue.Pop()
+}
+
+func TestCustomOrder(t *testing.T) {
+	everyLayer(t, func(t *testing.T, build builder[int]) {
+		q := build(options[int]{order: &stack{}})
+		q.Add(1)
+		q.Add(2)
+		hold(t, q, 2)
+		q.Add(3)
+		q.Add(2)
+		q.Done(2)
+		process[int](t, q, 2, 1, 3) // The swap of our stack's Pop moves 1 before 3.
+	})
+}
+
+func TestDefaultQueueAsCustomQueue(t *testing.T) {
+	everyLayer(t, func(t *testing.T, build builder[int]) {
+		q := build(options[int]{order: workqueue.DefaultQueue[int]()})
+		var want []int
+		for i := range 3000 {
+			q.Add(i)
+			q.Add(i / 2)
+			want = append(want, i)
+		}
+		process(t, q, want...)
+	})
+}
+
+// A panic of a user's Queue reaches the caller, and the queue stays as usable as that Queue is.
+func TestCustomQueuePanics(t *testing.T) {
+	everyLayer(t, func(t *testing.T, build builder[string]) {
+		order := &listQueue[string]{}
+		q := build(options[string]{order: order})
+		panics := func(method string, f func()) {
+			t.Helper()
+			order.on = func(called string) {
+				if called == method {
+					order.on = nil
+					panic("custom " + method)
+				}
+			}
+			if v := wantPanic(t, method, f); v != nil && v != "custom "+method {
+				t.Errorf("%s: panics with %v", method, v)
+			}
+			order.on = nil
+			if err := workqueue.CheckInvariants[string](q); err != nil {
+				t.Errorf("%s: %v", method, err)
+			}
+		}
+		panics("Push", func() { q.Add("a") })
+		wantLen(t, q, 0)
+		q.Add("a")
+		panics("Touch", func() { q.Add("a") })
+		panics("Len", func() { q.Len() })
+		panics("Len", func() { q.Get() })
+		panics("Pop", func() { q.Get() })
+		wantLen(t, q, 1)
+		hold(t, q, "a")
+		q.Add("a")
+		panics("Push", func() { q.Done("a") })
+		if st := q.Stats(); st.Processing != 1 || st.Queued != 0 {
+			t.Errorf("Stats() = %+v, want the key in the worker's hands", st)
+		}
+		q.Done("a") // once more
+		process(t, q, "a")
+		if st := q.Stats(); st.Adds != 2 || st.UnmatchedDones != 0 {
+			t.Errorf("Stats() = %+v, want 2 adds", st)
+		}
+	})
+}
+
+// The getter that is woken for a key runs into a panic. Another getter must get the key.
+func TestPopPanicsInSleepingGetter(t *testing.T) {
+	everyLayer(t, func(t *testing.T, build builder[string]) {
+		order := &listQueue[string]{}
+		q := build(options[string]{order: order})
+		recovered := start(func() any {
+			defer func() { _ = recover() }()
+			key, _ := q.Get()
+			return key
+		})
+		synctest.Wait()
+		other := startGet[string](q)
+		synctest.Wait()
+		order.on = func(method string) {
+			if method == "Pop" {
+				order.on = nil
+				panic("Pop")
+			}
+		}
+		q.Add("a")
+		synctest.Wait()
+		if other.result.Load() == nil && recovered.result.Load() == nil {
+			t.Error("neither getter has the key")
+		}
+		q.ShutDown()
+	})
+}
+
+// hoarder is a Queue that hands out each key several times.
+type hoarder struct{ listQueue[string] }
+
+func (h *hoarder) Push(item string) { h.keys = append(h.keys, item, item, item) }
+
+// A Queue that has a key twice must not make two workers hold it.
+func TestCustomQueueThatRepeatsKeys(t *testing.T) {
+	everyLayer(t, func(t *testing.T, build builder[string]) {
+		q := build(options[string]{order: &hoarder{}})
+		q.Add("a")
+		hold(t, q, "a")
+		second := startGet[string](q)
+		second.mustBlock(t, "Get of a key that is held, and still in the custom Queue")
+		if st := q.Stats(); st.Processing != 1 {
+			t.Errorf("Stats() = %+v, want 1 processing", st)
+		}
+		q.ShutDown()
+		if g := second.mustReturn(t, "Get"); g.err == nil {
+			t.Errorf("two workers hold key %q", g.key)
+		}
+		q.Done("a")
+	})
+}
+
+// A Queue may come with keys that nobody added. They are handed out like others.
+func TestCustomQueueWithItsOwnKeys(t *testing.T) {
+	everyLayer(t, func(t *testing.T, build builder[string]) {
+		q := build(options[string]{order: &listQueue[string]{keys: []string{"x", "y"}}})
+		q.Add("a")
+		wantLen(t, q, 3)
+		hold(t, q, "x")
+		if st := q.Stats(); st.Processing != 1 || st.Queued != 1 {
+			t.Errorf("Stats() = %+v, want 1 processing, 1 queued (that it knows of)", st)
+		}
+		q.Add("x")
+		q.Done("x")
+		drain := startDrain[string](q)
+		drain.mustBlock(t, "drain")
+		process(t, q, "y", "a", "x")
+		drain.mustReturn(t, "drain")
+		if st := q.Stats(); st.Processing != 0 || st.Queued != 0 || st.UnmatchedDones != 0 {
+			t.Errorf("Stats() = %+v, want nothing left", st)
+		}
+	})
+}
+
+// A metric of such keys must not drift: as many keys leave as have come.
+func TestMetricsOfCustomQueues(t *testing.T) {
+	for name, order := range map[string]func() workqueue.Queue[string]{
+		"own keys": func() workqueue.Queue[string] { return &listQueue[string]{keys: []string{"x", "y"}} },
+		"repeats":  func() workqueue.Queue[string] { return &hoarder{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			everyLayer(t, func(t *testing.T, build builder[string]) {
+				r := &recorder{}
+				c := newFakeClock()
+				q := build(options[string]{name: "q", provider: r, clock: c, order: order()})
+				c.Step(1000)
+				for i := range 5 {
+					q.Add(fmt.Sprint(i))
+				}
+				for q.Len() > 0 {
+					key, _ := q.Get()
+					q.Done(key)
+				}
+				q.ShutDown()
+				for _, gauge := range []string{"depth", "unfinished", "longest"} {
+					if v := r.value(gauge); v != 0 {
+						t.Errorf("%s = %v after everything was processed", gauge, v)
+					}
+				}
+				for _, latency := range r.observations("latency") {
+					if latency != 0 {
+						t.Errorf("a latency of %v s, and no time passed since the adds", latency)
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,366 @@
+package workqueue_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// everyClock runs f for each delaying layer, once on the real clock, of which the bubble makes a virtual
+// one, and once on a fake clock. pass lets time pass and the queue come to rest.
+func everyClock(t *testing.T, f func(t *testing.T, q delayer[string], pass func(time.Duration))) {
+	t.Helper()
+	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
+		q := build(options[string]{})
+		f(t, q, func(d time.Duration) {
+			synctest.Wait()
+			time.Sleep(d)
+			synctest.Wait()
+		})
+		q.ShutDown()
+	})
+	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
+		c := newFakeClock()
+		q := build(options[string]{clock: c})
+		f(t, q, func(d time.Duration) {
+			synctest.Wait()
+			c.Step(d)
+			synctest.Wait()
+		})
+		q.ShutDown()
+		if c.HasWaiters() {
+			t.Error("a timer is left after shutdown")
+		}
+	})
+}
+
+func TestAddAfterIsNeverEarly(t *testing.T) {
+	for _, d := range []time.Duration{
+		1, time.Microsecond, time.Second, maxWait - 1, maxWait, maxWait + 1, time.Hour, 100 * time.Hour,
+	} {
+		t.Run(d.String(), func(t *testing.T) {
+			everyClock(t, func(t *testing.T, q delayer[string], pass func(time.Duration)) {
+				q.AddAfter("a", d)
+				pass(0)
+				for rest := d - 1; rest > 0; { // in steps that the heartbeat is not a multiple of
+					step := min(rest, max(d/3, 1))
+					pass(step)
+					rest -= step
+				}
+				wantLen(t, q, 0)
+				if st := q.Stats(); st.Waiting != 1 || st.Retries != 1 || st.Adds != 0 {
+					t.Errorf("Stats() = %+v, want 1 waiting", st)
+				}
+				pass(1)
+				process(t, q, "a")
+				if st := q.Stats(); st.Waiting != 0 || st.Adds != 1 {
+					t.Errorf("Stats() = %+v, want nothing waiting", st)
+				}
+			})
+		})
+	}
+}
+
+// maxWait is what client-go's heartbeat is too: no test may depend on it, but for its name here.
+const maxWait = 10 * time.Second
+
+func TestAddAfterWithoutDelay(t *testing.T) {
+	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
+		base := newGoroutineCount()
+		q := build(options[string]{clock: panickingClock{}})
+		want := []string{"zero", "negative", "most negative"}
+		for i, d := range []time.Duration{0, -1, math.MinInt64} {
+			q.AddAfter(want[i], d)
+			q.AddAfter(want[i], d)
+			// At once means before AddAfter returns.
+			wantLen(t, q, i+1)
+		}
+		base.want(t, "after AddAfter without a delay", 0)
+		if st := q.Stats(); st.Retries != 6 || st.Adds != 3 {
+			t.Errorf("Stats() = %+v, want 6 retries, 3 adds", st)
+		}
+		process(t, q, want...)
+	})
+}
+
+func TestAddAfterTheEarliestTimeWins(t *testing.T) {
+	tests := []struct {
+		name   string
+		delays []time.Duration // of one key, a second after another
+		want   time.Duration   // after the last of them
+	}{
+		{"earlier after later", []time.Duration{time.Hour, time.Minute}, time.Minute},
+		{"later after earlier", []time.Duration{time.Minute, time.Hour}, time.Minute - time.Second},
+		{"same", []time.Duration{time.Minute, time.Minute, time.Minute}, time.Minute - 2*time.Second},
+		{"forever first", []time.Duration{math.MaxInt64, time.Minute}, time.Minute},
+		{"forever last", []time.Duration{time.Minute, math.MaxInt64}, time.Minute - time.Second},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			everyClock(t, func(t *testing.T, q delayer[string], pass func(time.Duration)) {
+				for i, d := range tt.delays {
+					if i > 0 {
+						pass(time.Second)
+					}
+					q.AddAfter("a", d)
+				}
+				if n := q.Stats().Waiting; n != 1 {
+					t.Errorf("%d keys wait, want 1", n)
+				}
+				pass(tt.want - 1)
+				wantLen(t, q, 0)
+				pass(1)
+				process(t, q, "a")
+				pass(2 * time.Hour)
+				wantLen(t, q, 0)
+			})
+		})
+	}
+}
+
+// The loop that sleeps until the earliest due time must hear of an earlier one.
+func TestAddAfterWakesTheLoop(t *testing.T) {
+	everyClock(t, func(t *testing.T, q delayer[string], pass func(time.Duration)) {
+		q.AddAfter("d", 9*time.Second)
+		pass(0)
+		q.AddAfter("c", 3*time.Second)
+		pass(0)
+		q.AddAfter("b", 2*time.Second)
+		q.AddAfter("a", time.Second)
+		for _, key := range []string{"a", "b", "c"} {
+			wantLen(t, q, 0)
+			pass(time.Second)
+			process(t, q, key)
+		}
+		q.AddAfter("d", time.Second) // earlier, and the only one
+		pass(time.Second)
+		process(t, q, "d")
+	})
+}
+
+func TestKeysComeDueInOrder(t *testing.T) {
+	const n = 500
+	everyClock(t, func(t *testing.T, q delayer[string], pass func(time.Duration)) {
+		order := rand.New(rand.NewPCG(1, 2)).Perm(n)
+		want := make([]string, n)
+		for i, place := range order {
+			// Five keys a second; among them the order in which they were put in counts.
+			q.AddAfter(fmt.Sprint(i), time.Duration(place/5+1)*time.Second)
+		}
+		keys := make([]int, n)
+		for i := range keys {
+			keys[i] = i
+		}
+		slices.SortStableFunc(keys, func(a, b int) int { return order[a]/5 - order[b]/5 })
+		for i, key := range keys {
+			want[i] = fmt.Sprint(key)
+		}
+		pass(time.Second)
+		process(t, q, want[:5]...)
+		pass(time.Hour) // all others come due at once
+		process(t, q, want[5:]...)
+	})
+}
+
+// An Add queues a waiting key now, and it comes again when its time has come.
+func TestAddLeavesWaitingKeyWaiting(t *testing.T) {
+	everyClock(t, func(t *testing.T, q delayer[string], pass func(time.Duration)) {
+		q.AddAfter("a", time.Minute)
+		q.Add("a")
+		q.AddAfter("a", 0)
+		process(t, q, "a")
+		if n := q.Stats().Waiting; n != 1 {
+			t.Errorf("%d keys wait, want 1", n)
+		}
+		pass(time.Minute - 1)
+		wantLen(t, q, 0)
+		pass(1)
+		process(t, q, "a")
+
+		// While a worker holds the key, coming due is an Add like another.
+		q.AddAfter("a", time.Minute)
+		q.Add("a")
+		hold(t, q, "a")
+		pass(time.Minute)
+		wantLen(t, q, 0)
+		q.Done("a")
+		process(t, q, "a")
+	})
+}
+
+func TestAddAfterAfterShutDown(t *testing.T) {
+	everyClock(t, func(t *testing.T, q delayer[string], pass func(time.Duration)) {
+		q.ShutDown()
+		base := newGoroutineCount()
+		for _, d := range []time.Duration{-1, 0, 1, math.MaxInt64} {
+			q.AddAfter("a", d)
+		}
+		base.want(t, "after AddAfter after shutdown", 0)
+		if st := q.Stats(); st != (workqueue.Stats{}) {
+			t.Errorf("Stats() = %+v, want nothing", st)
+		}
+		pass(time.Hour)
+		wantShutDown(t, q)
+	})
+}
+
+func TestAddAfterForEver(t *testing.T) {
+	everyClock(t, func(t *testing.T, q delayer[string], pass func(time.Duration)) {
+		q.AddAfter("never", math.MaxInt64)
+		pass(time.Hour) // What is put in from now on would overflow.
+		q.AddAfter("neither", math.MaxInt64)
+		q.AddAfter("almost never", math.MaxInt64-1)
+		q.AddAfter("soon", time.Second)
+		pass(time.Second)
+		process(t, q, "soon")
+		pass(100 * time.Hour)
+		wantLen(t, q, 0)
+		if n := q.Stats().Waiting; n != 3 {
+			t.Errorf("%d keys wait, want 3", n)
+		}
+	})
+}
+
+func TestNoGoroutineWithoutWaitingKeys(t *testing.T) {
+	everyClock(t, func(t *testing.T, q delayer[string], pass func(time.Duration)) {
+		base := newGoroutineCount() // with q, which must not have added to it
+		for range 3 {
+			q.Add("a")
+			process(t, q, "a")
+			base.want(t, "while no key waits", 0)
+			q.AddAfter("a", time.Second)
+			q.AddAfter("b", time.Minute)
+			base.want(t, "while a key waits", 1)
+			pass(time.Second)
+			process(t, q, "a")
+			base.want(t, "while a key waits", 1)
+			pass(time.Hour)
+			process(t, q, "b")
+			base.want(t, "when no key waits any more", 0)
+		}
+	})
+	// That construction starts none either.
+	synctest.Test(t, func(t *testing.T) {
+		base := newGoroutineCount()
+		for _, l := range layers[string]() {
+			l.build(options[string]{})
+		}
+		base.want(t, "after construction", 0)
+	})
+}
+
+// AddAfter must not wait for the loop, which may be stuck in somebody else's Add.
+func TestAddAfterNeverBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := make(chan struct{})
+		below := &plainQueue[int]{beforeAdd: func() { <-stuck }}
+		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Queue: below})
+		for key := range 200 {
+			q.AddAfter(key, time.Second)
+		}
+		time.Sleep(time.Second)
+		adds := start(func() bool {
+			for key := range 5000 {
+				q.AddAfter(key, time.Duration(5000-key)*time.Millisecond) // each the earliest
+			}
+			return true
+		})
+		adds.mustReturn(t, "AddAfter beside a loop that is stuck")
+		close(stuck)
+		time.Sleep(time.Minute)
+		wantLen(t, q, 5000)
+		q.ShutDown()
+	})
+}
+
+func TestShutDownTellsTheLogger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines []string
+		logger := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+		for _, waiting := range []int{0, 3} {
+			lines = nil
+			q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Logger: &logger})
+			for key := range waiting {
+				q.AddAfter(key, time.Second)
+			}
+			q.ShutDown()
+			q.ShutDown()
+			q.ShutDownWithDrain()
+			if want := min(waiting, 1); len(lines) != want {
+				t.Errorf("%d keys were dropped, and the log is %q, want %d lines", waiting, lines, want)
+			}
+		}
+	})
+}
+
+func TestDelayingQueueConstructors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeClock()
+		config := workqueue.DelayingQueueConfig{Clock: c, Name: "name"}
+		tests := map[string]struct {
+			queue workqueue.TypedDelayingInterface[any]
+			named bool
+			fake  bool
+		}{
+			"NewDelayingQueue":                {workqueue.NewDelayingQueue(), false, false},
+			"NewTypedDelayingQueue":           {workqueue.NewTypedDelayingQueue[any](), false, false},
+			"TypedNewDelayingQueue":           {workqueue.TypedNewDelayingQueue[any](), false, false},
+			"NewDelayingQueueWithConfig":      {workqueue.NewDelayingQueueWithConfig(config), true, true},
+			"NewTypedDelayingQueueWithConfig": {workqueue.NewTypedDelayingQueueWithConfig(config), true, true},
+			"NewNamedDelayingQueue":           {workqueue.NewNamedDelayingQueue("name"), true, false},
+			"NewDelayingQueueWithCustomQueue": {workqueue.NewDelayingQueueWithCustomQueue(workqueue.New(), "name"), true, false},
+			"nil custom queue":                {workqueue.NewDelayingQueueWithCustomQueue(nil, "name"), true, false},
+			"NewDelayingQueueWithCustomClock": {workqueue.NewDelayingQueueWithCustomClock(c, "name"), true, true},
+		}
+		for name, tt := range tests {
+			if got := tt.queue.(workqueue.Extended[any]).Stats().Name == "name"; got != tt.named {
+				t.Errorf("%s: is named: %v, want %v", name, got, tt.named)
+			}
+			tt.queue.AddAfter(1, time.Second)
+			synctest.Wait()
+			if tt.fake {
+				c.Step(time.Second)
+			} else {
+				time.Sleep(time.Second)
+			}
+			synctest.Wait()
+			process[any](t, tt.queue, 1)
+			tt.queue.ShutDown()
+		}
+	})
+}
+
+// A queue that is given in the config is the one that the keys go to.
+func TestDelayingQueueOnGivenQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below := workqueue.NewTyped[string]()
+		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: below})
+		q.Add("a")
+		q.AddAfter("b", time.Second)
+		below.Add("c")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		process(t, below, "a", "c", "b")
+
+		// Whoever shuts down the queue below need not know the one above, whose loop notices at the
+		// latest when it would have looked anyway.
+		q.AddAfter("d", time.Hour)
+		base := newGoroutineCount()
+		below.ShutDown()
+		time.Sleep(time.Minute)
+		base.want(t, "a minute after the queue below was shut down", -1)
+		if st := q.(workqueue.Extended[string]).Stats(); st.Waiting != 0 || st.Dropped != 1 {
+			t.Errorf("Stats() = %+v, want 1 dropped", st)
+		}
+		q.AddAfter("e", time.Second)
+		base.want(t, "after AddAfter", -1)
+	})
+}

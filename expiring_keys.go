@@ -1,0 +1,183 @@
+package workqueue
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
+	"k8s.io/utils/clock"
+)
+
+// expiringKeys counts something for each key until the key expires, at a time of its own. A key that
+// has expired counts zero, and its memory is given back by the calls that follow, whatever key they
+// are for: each call looks at a few keys only, and there is no goroutine.
+//
+// The keys that will expire are in lists, linked through their slots: list n has those that were given
+// a life of n bits, that is from 2^(n-1) up to 2^n ns, in the order in which it was given. So no key of
+// a list that stands before another expires later than that one will have lived twice its life, and
+// dropping keys from the front of the lists alone keeps no key for longer than that.
+//
+// A call inserts one key at most and makes sweepSteps steps, each of which drops a key or goes on to the
+// next list. So where each call inserts a key and lets one expire, a round of the lists drops a third as
+// many keys as there are lists, and never more than these have expired and are still there.
+//
+// Invariants, which checkInvariants in the tests asserts:
+//   - A key whose life ends is in exactly one list, and a key that lives for ever is in none.
+//   - Every list is a ring through its head, in order of time given.
+//   - now is below horizon, and so is what any key has left to live.
+type expiringKeys[T comparable] struct {
+	clock clock.PassiveClock
+	// readAt is the clock's last reading. now is by how much the readings have advanced: a clock that
+	// goes back stands still for as long as that reading lasts, and then goes on from there.
+	readAt time.Time
+	now    time.Duration
+
+	keys keytable.Table[T, expiringKey]
+	// heads has the ends of the lists. The head of list n is addressed as slot headSlot(n).
+	heads [lifeLists]links
+	// hand is the list to look at next.
+	hand int
+}
+
+// expiringKey is what the limiters know of a key. It has no field of 64 bits, so that it leaves no
+// gap in the table beside the 32 bits of the hash.
+type expiringKey struct {
+	expires packedDuration // as expiringKeys.now
+	links
+	// count is zero when the key is new or has expired. span is the limiter's own, and not reset.
+	count uint32
+	span  packedDuration
+}
+
+// links are a key's place in its list, and None in no list.
+type links struct{ prev, next keytable.Slot }
+
+// packedDuration is a Duration in two halves, the lower one first.
+type packedDuration [2]uint32
+
+func packed(d time.Duration) packedDuration { return packedDuration{uint32(d), uint32(d >> 32)} }
+
+func (p packedDuration) duration() time.Duration {
+	return time.Duration(p[1])<<32 | time.Duration(p[0])
+}
+
+const (
+	// horizon is 146 years. A longer life does not end. Two of them make a Duration.
+	horizon = time.Duration(1 << 62)
+	forever = time.Duration(math.MaxInt64)
+
+	// lifeLists is the number of lists, as a life is at least 1 ns and less than horizon.
+	lifeLists  = 62
+	sweepSteps = 4
+)
+
+// headSlot returns a number that no key's slot has, because a table has less than 2^31 keys.
+func headSlot(list int) keytable.Slot { return ^keytable.Slot(list) }
+
+func newExpiringKeys[T comparable](c clock.PassiveClock) expiringKeys[T] {
+	if c == nil {
+		c = clock.RealClock{}
+	}
+	k := expiringKeys[T]{clock: c, readAt: c.Now()}
+	for n := range k.heads {
+		k.heads[n] = links{prev: headSlot(n), next: headSlot(n)}
+	}
+	return k
+}
+
+// tick reads the clock and drops a few of the keys that have expired. It comes before all calls below.
+func (k *expiringKeys[T]) tick() {
+	t := k.clock.Now()
+	if d := t.Sub(k.readAt); d > 0 {
+		k.now += min(d, horizon)
+	}
+	k.readAt = t
+	if k.now >= horizon {
+		k.restart()
+	}
+	for range sweepSteps {
+		s := k.heads[k.hand].next
+		if s != headSlot(k.hand) && k.keys.At(s).Value.expires.duration() <= k.now {
+			k.drop(s)
+		} else {
+			k.hand = (k.hand + 1) % lifeLists
+		}
+	}
+}
+
+// restart makes now zero. It looks at every key, once in 146 years of the clock.
+func (k *expiringKeys[T]) restart() {
+	for n := range k.heads {
+		for s := k.heads[n].next; s != headSlot(n); {
+			key := &k.keys.At(s).Value
+			key.expires = packed(max(0, key.expires.duration()-k.now)) // 0: it has expired
+			s = key.next
+		}
+	}
+	k.now = 0
+}
+
+// count returns the count of key, whose hash is h.
+func (k *expiringKeys[T]) count(h keytable.Hash, key T) uint32 {
+	_, e := k.keys.Find(h, key)
+	if e == nil || e.Value.expires.duration() <= k.now {
+		return 0
+	}
+	return e.Value.count
+}
+
+// findOrInsert returns the slot of key, whose hash is h, and what is known of it. The pointer is valid
+// until the next call, which must be setLife.
+func (k *expiringKeys[T]) findOrInsert(h keytable.Hash, key T) (keytable.Slot, *expiringKey) {
+	s, e, _ := k.keys.FindOrInsert(h, key)
+	if e.Value.expires.duration() <= k.now { // also true of a new key
+		e.Value.count = 0
+	}
+	return s, &e.Value
+}
+
+// setLife gives the key at s a life of that length from now on, which is positive.
+func (k *expiringKeys[T]) setLife(s keytable.Slot, length time.Duration) {
+	k.unlink(s)
+	key := &k.keys.At(s).Value
+	if length >= horizon {
+		key.expires = packed(forever)
+		return
+	}
+	list := bits.Len64(uint64(length)) - 1
+	key.expires = packed(k.now + length)
+	key.links = links{prev: k.heads[list].prev, next: headSlot(list)}
+	k.at(key.prev).next = s
+	k.heads[list].prev = s
+}
+
+// forget drops key, whose hash is h.
+func (k *expiringKeys[T]) forget(h keytable.Hash, key T) {
+	if s, e := k.keys.Find(h, key); e != nil {
+		k.drop(s)
+	}
+}
+
+func (k *expiringKeys[T]) drop(s keytable.Slot) {
+	k.unlink(s)
+	k.keys.Delete(s)
+}
+
+// unlink takes the key at s out of its list, if it is in one.
+func (k *expiringKeys[T]) unlink(s keytable.Slot) {
+	l := k.at(s)
+	if l.next != keytable.None {
+		k.at(l.prev).next = l.next
+		k.at(l.next).prev = l.prev
+		*l = links{}
+	}
+}
+
+// at returns the links at s, which may be a list's head.
+func (k *expiringKeys[T]) at(s keytable.Slot) *links {
+	if list := ^s; list < lifeLists {
+		return &k.heads[list]
+	}
+	return &k.keys.At(s).Value.links
+}

@@ -1,0 +1,307 @@
+package workqueue
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
+	"golang.org/x/time/rate"
+	testingclock "k8s.io/utils/clock/testing"
+)
+
+// limiterEpoch is where the fake clocks of the limiters' tests begin.
+var limiterEpoch = time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC)
+
+func newPassiveClock() *testingclock.FakePassiveClock {
+	return testingclock.NewFakePassiveClock(limiterEpoch)
+}
+
+func stepClock(c *testingclock.FakePassiveClock, d time.Duration) { c.SetTime(c.Now().Add(d)) }
+
+// checkInvariants knows that the keys are less than scriptKeys.
+func (k *expiringKeys[T]) checkInvariants() error {
+	if k.now < 0 || k.now >= horizon {
+		return fmt.Errorf("now is %d", k.now)
+	}
+	linked := 0
+	for n := range k.heads {
+		earliest := time.Duration(math.MinInt64)
+		prev := headSlot(n)
+		for s := k.heads[n].next; s != headSlot(n); s = k.at(s).next {
+			l := k.at(s)
+			expires := k.keys.At(s).Value.expires.duration()
+			if l.prev != prev {
+				return fmt.Errorf("list %d: slot %d is after %d, and believes after %d", n, s, prev, l.prev)
+			}
+			if expires-k.now >= horizon {
+				return fmt.Errorf("list %d: slot %d expires at %d, now is %d", n, s, expires, k.now)
+			}
+			// The life's end less its length is when it was given.
+			if latest := expires - 1<<n; latest < earliest {
+				return fmt.Errorf("list %d: slot %d, given until %d, is after one given from %d", n, s, latest, earliest)
+			}
+			if given := expires - (2<<n - 1); given > k.now {
+				return fmt.Errorf("list %d: slot %d expires at %d, now is %d", n, s, expires, k.now)
+			}
+			earliest = max(earliest, expires-(2<<n-1))
+			prev = s
+			linked++
+			if linked > k.keys.Len() {
+				return fmt.Errorf("list %d: more slots in lists than keys", n)
+			}
+		}
+		if k.heads[n].prev != prev {
+			return fmt.Errorf("list %d ends at %d, and believes at %d", n, prev, k.heads[n].prev)
+		}
+	}
+	endless := 0
+	for i := range scriptKeys {
+		key, ok := any(i).(T)
+		if !ok {
+			return nil
+		}
+		_, e := k.keys.Find(keytable.HashOf(key), key)
+		if e != nil && e.Value.expires.duration() == forever {
+			endless++
+			if e.Value.links != (links{}) {
+				return fmt.Errorf("key %d lives for ever, and is in a list: %+v", i, e.Value.links)
+			}
+		}
+	}
+	if linked+endless != k.keys.Len() {
+		return fmt.Errorf("%d keys in lists, %d live for ever, %d in the table", linked, endless, k.keys.Len())
+	}
+	return nil
+}
+
+// expiringLimiter is a limiter with the table of its keys, which die with the key i that failed once
+// within the given time.
+type expiringLimiter struct {
+	name  string
+	build func(*testingclock.FakePassiveClock) (TypedRateLimiter[int], *expiringKeys[int])
+	life  time.Duration
+}
+
+func expiringLimiters() []expiringLimiter {
+	backoff := func(j Jitter) func(*testingclock.FakePassiveClock) (TypedRateLimiter[int], *expiringKeys[int]) {
+		return func(c *testingclock.FakePassiveClock) (TypedRateLimiter[int], *expiringKeys[int]) {
+			l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{
+				Base: time.Second, Max: time.Hour, Jitter: j, ForgetAfter: 4 * time.Second, Clock: c,
+			}).(*itemBackoffRateLimiter[int])
+			return l, &l.keys
+		}
+	}
+	return []expiringLimiter{
+		{"backoff", backoff(NoJitter), 5 * time.Second},
+		{"backoff,full", backoff(FullJitter), 5 * time.Second},
+		{"backoff,decorrelated", backoff(DecorrelatedJitter), 7 * time.Second},
+		{"bucket", func(c *testingclock.FakePassiveClock) (TypedRateLimiter[int], *expiringKeys[int]) {
+			l := NewTypedItemBucketRateLimiter[int](rate.Every(5*time.Second), 1, c).(*itemBucketRateLimiter[int])
+			return l, &l.keys
+		}, 5 * time.Second},
+	}
+}
+
+func everyExpiringLimiter(t *testing.T, f func(*testing.T, *testingclock.FakePassiveClock, TypedRateLimiter[int], *expiringKeys[int], time.Duration)) {
+	for _, e := range expiringLimiters() {
+		t.Run(e.name, func(t *testing.T) {
+			c := newPassiveClock()
+			l, keys := e.build(c)
+			f(t, c, l, keys, e.life)
+		})
+	}
+}
+
+func heapBytes() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // the first one takes the weak pointers of the table's stash
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// A key a millisecond fails once, and is never forgotten by its caller (kubernetes/kubernetes#138743).
+func TestExpiringLimitersStayBounded(t *testing.T) {
+	everyExpiringLimiter(t, func(t *testing.T, c *testingclock.FakePassiveClock, l TypedRateLimiter[int], keys *expiringKeys[int], life time.Duration) {
+		n := 1_000_000
+		if t.Name() != "TestExpiringLimitersStayBounded/backoff" {
+			n = 100_000 // the race detector takes its time
+		}
+		before := heapBytes()
+		most := 0
+		for i := range n {
+			l.When(i)
+			stepClock(c, time.Millisecond)
+			most = max(most, keys.keys.Len())
+		}
+		grown := heapBytes() - before
+		if bound := 2*int(life/time.Millisecond) + lifeLists; most > bound {
+			t.Errorf("%d keys at a time, want no more than %d", most, bound)
+		}
+		if grown > 4<<20 {
+			t.Errorf("%d keys have left %d bytes", n, grown)
+		}
+		t.Logf("%d of %d keys at a time, %d bytes are left", most, n, grown)
+		runtime.KeepAlive(l)
+	})
+}
+
+// Keys that expired centuries ago, and were not dropped for lack of calls, do not come to life again.
+func TestExpiringLimitersOverCenturies(t *testing.T) {
+	everyExpiringLimiter(t, func(t *testing.T, c *testingclock.FakePassiveClock, l TypedRateLimiter[int], keys *expiringKeys[int], _ time.Duration) {
+		const n = 1000
+		for i := range n {
+			l.When(i)
+		}
+		for range 5 {
+			stepClock(c, math.MaxInt64)
+			l.Forget(-1)
+			for i := range n {
+				if got := keys.count(keytable.HashOf(i), i); got != 0 {
+					t.Fatalf("key %d of %d counts %d", i, keys.keys.Len(), got)
+				}
+			}
+		}
+		for range n {
+			l.Forget(-1)
+		}
+		if keys.keys.Len() != 0 {
+			t.Errorf("%d keys are left", keys.keys.Len())
+		}
+	})
+}
+
+// Keys that failed at the same time, long ago, are dropped by the calls for one other key.
+func TestExpiringLimitersRecoverFromBurst(t *testing.T) {
+	everyExpiringLimiter(t, func(t *testing.T, c *testingclock.FakePassiveClock, l TypedRateLimiter[int], keys *expiringKeys[int], life time.Duration) {
+		const n = 50_000
+		before := heapBytes()
+		for i := range n {
+			l.When(i)
+		}
+		if keys.keys.Len() != n {
+			t.Fatalf("%d keys in the table, want %d", keys.keys.Len(), n)
+		}
+		stepClock(c, life)
+		calls := 0
+		for keys.keys.Len() > 1 {
+			l.When(-1)
+			if calls++; calls > n/sweepSteps+100 {
+				t.Fatalf("%d keys are left after %d calls", keys.keys.Len(), calls)
+			}
+		}
+		if grown := heapBytes() - before; grown > 1<<20 {
+			t.Errorf("%d keys have left %d bytes", n, grown)
+		}
+		runtime.KeepAlive(l)
+	})
+}
+
+func TestLimitersForgetGivesMemoryBack(t *testing.T) {
+	everyExpiringLimiter(t, func(t *testing.T, _ *testingclock.FakePassiveClock, l TypedRateLimiter[int], keys *expiringKeys[int], _ time.Duration) {
+		const n = 50_000
+		before := heapBytes()
+		for i := range n {
+			l.When(i)
+		}
+		full := heapBytes() - before
+		for i := range n {
+			l.Forget(i)
+		}
+		if keys.keys.Len() != 0 {
+			t.Errorf("%d keys in the table after Forget of all", keys.keys.Len())
+		}
+		if grown := heapBytes() - before; grown > 1<<20 {
+			t.Errorf("%d keys have left %d bytes", n, grown)
+		}
+		t.Logf("%d bytes a key", full/n)
+		runtime.KeepAlive(l)
+	})
+}
+
+// Keys come, fail and expire all the time.
+func TestLimitersDoNotAllocate(t *testing.T) {
+	everyExpiringLimiter(t, func(t *testing.T, c *testingclock.FakePassiveClock, l TypedRateLimiter[int], _ *expiringKeys[int], life time.Duration) {
+		i := 0
+		call := func() {
+			l.When(i)
+			l.When(i / 2)
+			l.NumRequeues(i)
+			if i%5 == 0 {
+				l.Forget(i - 1)
+			}
+			stepClock(c, life/1000)
+			i++
+		}
+		for range 5000 {
+			call()
+		}
+		if n := testing.AllocsPerRun(5000, call); n != 0 {
+			t.Errorf("%v allocations a run", n)
+		}
+	})
+}
+
+// A key that cannot be kept panics, with the limiter unharmed.
+func TestLimitersRefuseKeysThatAreNoKeys(t *testing.T) {
+	for name, l := range map[string]TypedRateLimiter[any]{
+		"backoff": NewTypedItemBackoffRateLimiter[any](BackoffConfig{}),
+		"bucket":  NewTypedItemBucketRateLimiter[any](1, 1, nil),
+	} {
+		for _, key := range []any{math.NaN(), []int{1}} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%s: When(%v) does not panic", name, key)
+					}
+				}()
+				l.When(key)
+			}()
+		}
+		l.When("key")
+		if l.When("key") == 0 {
+			t.Errorf("%s: no delay after the panics", name)
+		}
+	}
+}
+
+// Each goroutine has keys of its own among those of all, and counts what it may count on.
+func TestLimitersRace(t *testing.T) {
+	limiters := map[string]TypedRateLimiter[int]{
+		"bucket":      NewTypedBucketRateLimiter[int](rate.NewLimiter(1000, 10), nil),
+		"item bucket": NewTypedItemBucketRateLimiter[int](1e6, 2, nil),
+	}
+	for _, j := range []Jitter{NoJitter, FullJitter, EqualJitter, DecorrelatedJitter} {
+		limiters[j.String()] = NewTypedItemBackoffRateLimiter[int](BackoffConfig{Jitter: j, ForgetAfter: time.Millisecond})
+	}
+	for name, l := range limiters {
+		t.Run(name, func(t *testing.T) {
+			var wg sync.WaitGroup
+			for g := range 4 {
+				wg.Go(func() {
+					for i := range 5000 {
+						for _, key := range []int{i % 7, g<<32 | i} {
+							if d := l.When(key); d < 0 {
+								t.Errorf("When = %v", d)
+							}
+						}
+						l.NumRequeues(i % 7)
+						if i%3 == 0 {
+							l.Forget(i % 7)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if k, ok := l.(*itemBackoffRateLimiter[int]); ok {
+				if err := k.keys.checkInvariants(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}

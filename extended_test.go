@@ -1,0 +1,382 @@
+package workqueue_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// plainQueue is a queue that somebody else wrote: a TypedInterface and nothing more. Its zero value is
+// ready to use.
+type plainQueue[T comparable] struct {
+	// beforeAdd, unless nil, is called at the start of Add.
+	beforeAdd func()
+
+	mu    sync.Mutex
+	cond  sync.Cond
+	line  []T
+	dirty map[T]bool // all keys of line, and those that are to be queued again
+	held  map[T]bool
+	down  bool
+}
+
+func (q *plainQueue[T]) lock() {
+	q.mu.Lock()
+	if q.dirty == nil {
+		q.cond.L = &q.mu
+		q.dirty, q.held = make(map[T]bool), make(map[T]bool)
+	}
+}
+
+func (q *plainQueue[T]) Add(item T) {
+	if q.beforeAdd != nil {
+		q.beforeAdd()
+	}
+	q.lock()
+	defer q.mu.Unlock()
+	if q.down || q.dirty[item] {
+		return
+	}
+	q.dirty[item] = true
+	if !q.held[item] {
+		q.line = append(q.line, item)
+	}
+	q.cond.Broadcast()
+}
+
+func (q *plainQueue[T]) Len() int {
+	q.lock()
+	defer q.mu.Unlock()
+	return len(q.line)
+}
+
+func (q *plainQueue[T]) Get() (item T, shutdown bool) {
+	q.lock()
+	defer q.mu.Unlock()
+	for len(q.line) == 0 {
+		if q.down {
+			return item, true
+		}
+		q.cond.Wait()
+	}
+	item = q.line[0]
+	q.line = q.line[1:]
+	delete(q.dirty, item)
+	q.held[item] = true
+	return item, false
+}
+
+func (q *plainQueue[T]) Done(item T) {
+	q.lock()
+	defer q.mu.Unlock()
+	delete(q.held, item)
+	if q.dirty[item] {
+		q.line = append(q.line, item)
+	}
+	q.cond.Broadcast()
+}
+
+func (q *plainQueue[T]) ShutDown() {
+	q.lock()
+	defer q.mu.Unlock()
+	q.down = true
+	q.cond.Broadcast()
+}
+
+func (q *plainQueue[T]) ShutDownWithDrain() {
+	q.lock()
+	defer q.mu.Unlock()
+	q.down = true
+	q.cond.Broadcast()
+	for len(q.held)+len(q.line) > 0 {
+		q.cond.Wait()
+	}
+}
+
+func (q *plainQueue[T]) ShuttingDown() bool {
+	q.lock()
+	defer q.mu.Unlock()
+	return q.down
+}
+
+// plainDelayingQueue is a TypedDelayingInterface that somebody else wrote.
+type plainDelayingQueue[T comparable] struct {
+	plainQueue[T]
+	delays []time.Duration
+}
+
+func (q *plainDelayingQueue[T]) AddAfter(item T, d time.Duration) {
+	q.delays = append(q.delays, d)
+	time.AfterFunc(d, func() { q.Add(item) })
+}
+
+// everyForeign runs f for each of our layers on top of a queue that is not ours.
+func everyForeign(t *testing.T, f func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string])) {
+	t.Helper()
+	t.Run("delaying", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			below := &plainQueue[string]{}
+			f(t, endAfterFailure(t, workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
+				Queue: below,
+			}).(delayer[string])), below)
+		})
+	})
+	t.Run("rate-limiting", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			below := &plainDelayingQueue[string]{}
+			f(t, endAfterFailure(t, workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{
+				DelayingQueue: below,
+			}).(delayer[string])), below)
+		})
+	})
+	t.Run("rate-limiting,delaying", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			below := &plainQueue[string]{}
+			delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
+				Queue: below,
+			})
+			f(t, endAfterFailure(t, workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{
+				DelayingQueue: delaying,
+			}).(delayer[string])), below)
+		})
+	})
+}
+
+func TestForeignQueue(t *testing.T) {
+	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
+		base := newGoroutineCount()
+		q.Add("a")
+		q.AddAfter("c", time.Second)
+		q.AddAfter("b", 0)
+		time.Sleep(0)
+		synctest.Wait()
+		if st := q.Stats(); st.Queued != 2 {
+			t.Errorf("Stats() = %+v, want 2 queued", st)
+		}
+		process(t, below, "a", "b")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		process(t, q, "c")
+		base.want(t, "with nothing waiting", 0)
+		q.AddAfter("d", time.Hour)
+		q.ShutDown()
+		if !below.ShuttingDown() {
+			t.Error("the queue below is not shut down")
+		}
+		wantShutDown(t, q)
+		time.Sleep(time.Hour) // The foreign delaying queue has a timer of its own.
+		base.want(t, "after shutdown", 0)
+	})
+}
+
+func TestForeignDrain(t *testing.T) {
+	for name, drain := range map[string]func(delayer[string]) error{
+		"ShutDownWithDrain": func(q delayer[string]) error { q.ShutDownWithDrain(); return nil },
+		"ShutDownContext":   func(q delayer[string]) error { return q.ShutDownContext(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
+				base := newGoroutineCount()
+				q.Add("a")
+				hold(t, q, "a")
+				q.AddAfter("b", time.Minute)
+				c := start(func() error { return drain(q) })
+				c.mustBlock(t, "drain with a held key")
+				q.Done("a")
+				if err := c.mustReturn(t, "drain"); err != nil {
+					t.Errorf("%s() = %v", name, err)
+				}
+				wantShutDown(t, q)
+				time.Sleep(time.Hour)
+				base.want(t, "after the drain", 0)
+			})
+		})
+	}
+}
+
+func TestForeignShutDownContextGivesUp(t *testing.T) {
+	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
+		base := newGoroutineCount()
+		q.Add("a")
+		hold(t, q, "a")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		for range 2 {
+			if err := q.ShutDownContext(ctx); err != context.DeadlineExceeded || time.Since(began) != time.Minute {
+				t.Errorf("ShutDownContext() = %v after %v", err, time.Since(began))
+			}
+		}
+		if !q.ShuttingDown() {
+			t.Error("ShuttingDown() = false after a drain that gave up")
+		}
+		q.Done("a")
+		if err := q.ShutDownContext(t.Context()); err != nil {
+			t.Errorf("ShutDownContext() = %v", err)
+		}
+		base.want(t, "after the drain", 0)
+	})
+}
+
+// In every case the queue is shutting down afterwards, says Extended, also if the context was done from
+// the beginning.
+func TestForeignShutDownContextOfDoneContext(t *testing.T) {
+	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
+		q.Add("a")
+		hold(t, q, "a")
+		defer q.Done("a")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := q.ShutDownContext(ctx); err != context.Canceled {
+			t.Errorf("ShutDownContext() = %v, want Canceled", err)
+		}
+		if !q.ShuttingDown() {
+			t.Error("ShuttingDown() = false after ShutDownContext")
+		}
+	})
+}
+
+func TestForeignGetContext(t *testing.T) {
+	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
+		base := newGoroutineCount()
+		ctx, cancel := context.WithCancel(t.Context())
+		get := startGetContext(ctx, q)
+		get.mustBlock(t, "GetContext of an empty queue")
+		cancel()
+		if g := get.mustReturn(t, "GetContext"); g.err != context.Canceled {
+			t.Errorf("GetContext() = %v, want Canceled", g)
+		}
+		if key, err := q.GetContext(ctx); key != "" || err != context.Canceled {
+			t.Errorf("GetContext() of a done context = %v, %v, want Canceled", key, err)
+		}
+		// The key arrives while nobody waits. It is for the next caller, whatever that calls.
+		q.Add("a")
+		synctest.Wait()
+		if g := startGetContext(t.Context(), q).mustReturn(t, "GetContext"); g.key != "a" || g.err != nil {
+			t.Errorf("GetContext() = %v, want a", g)
+		}
+		q.Done("a")
+		base.want(t, "when the only call has returned", 0)
+
+		ctx, cancel = context.WithCancel(t.Context())
+		get = startGetContext(ctx, q)
+		get.mustBlock(t, "GetContext of an empty queue")
+		cancel()
+		get.mustReturn(t, "GetContext")
+		q.Add("b")
+		synctest.Wait()
+		if g := startGet[string](q).mustReturn(t, "Get"); g.key != "b" || g.err != nil {
+			t.Errorf("Get() = %v, want b", g)
+		}
+		q.Done("b")
+		q.ShutDown()
+		wantShutDown(t, q)
+		base.want(t, "after shutdown", 0)
+	})
+}
+
+// However many callers gave up, no more goroutines wait in their places than there were callers at once.
+func TestForeignGetContextReusesFetchers(t *testing.T) {
+	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
+		base := newGoroutineCount()
+		for range 20 {
+			var gets []*call[got[string]]
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			for range 3 {
+				gets = append(gets, startGetContext(ctx, q))
+			}
+			time.Sleep(time.Second)
+			for _, get := range gets {
+				get.mustReturn(t, "GetContext")
+			}
+			cancel()
+		}
+		base.want(t, "after 60 calls, three at once", 3)
+		q.ShutDown()
+		base.want(t, "after shutdown", 0)
+		wantShutDown(t, q)
+	})
+}
+
+// Keys that arrived for callers that gave up are still handed out after shutdown.
+func TestForeignGetAfterShutDown(t *testing.T) {
+	for name, get := range map[string]func(delayer[string]) (string, error){
+		"Get": func(q delayer[string]) (string, error) {
+			key, shutdown := q.Get()
+			if shutdown {
+				return key, workqueue.ErrShutDown
+			}
+			return key, nil
+		},
+		"GetContext": func(q delayer[string]) (string, error) { return q.GetContext(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
+				base := newGoroutineCount()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				for range 2 {
+					startGetContext(ctx, q)
+				}
+				time.Sleep(2 * time.Second)
+				for _, key := range []string{"a", "b", "c", "d"} {
+					q.Add(key)
+				}
+				synctest.Wait()
+				q.ShutDown()
+				synctest.Wait()
+				var keys []string
+				for range 4 {
+					key, err := get(q)
+					if err != nil {
+						t.Fatalf("after keys %q: %v", keys, err)
+					}
+					keys = append(keys, key)
+					q.Done(key)
+				}
+				slices.Sort(keys)
+				if !slices.Equal(keys, []string{"a", "b", "c", "d"}) {
+					t.Errorf("got keys %q", keys)
+				}
+				wantShutDown(t, q)
+				base.want(t, "after shutdown", 0)
+			})
+		})
+	}
+}
+
+// Getters of both kinds wait at once, some of them give up, and each key reaches one of the others.
+func TestForeignGetsMix(t *testing.T) {
+	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
+		plain := startGet[string](q)
+		synctest.Wait()
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		impatient := startGetContext(short, q)
+		patient := startGetContext(t.Context(), q)
+		time.Sleep(time.Second)
+		impatient.mustReturn(t, "GetContext after its time")
+		keys := make(map[string]bool)
+		for _, key := range []string{"a", "b", "c"} {
+			q.Add(key)
+			synctest.Wait()
+		}
+		// Three keys, two getters, and one fetcher whose caller has gone.
+		late := startGet[string](q)
+		for _, g := range []got[string]{
+			plain.mustReturn(t, "Get"), patient.mustReturn(t, "GetContext"), late.mustReturn(t, "late Get"),
+		} {
+			if g.err != nil || keys[g.key] {
+				t.Errorf("got %v after %v", g, keys)
+			}
+			keys[g.key] = true
+		}
+		q.ShutDown()
+		wantShutDown(t, q)
+	})
+}

@@ -1,0 +1,153 @@
+package workqueue
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
+	"pgregory.net/rapid"
+)
+
+// slowHeap is what dueHeap does, in the obvious way.
+type slowHeap struct {
+	entries []slowEntry
+	seq     int
+}
+
+type slowEntry struct {
+	key int
+	due time.Time
+	seq int
+}
+
+func (h *slowHeap) put(key int, due time.Time) {
+	h.seq++
+	i := slices.IndexFunc(h.entries, func(e slowEntry) bool { return e.key == key })
+	switch {
+	case i < 0:
+		h.entries = append(h.entries, slowEntry{key, due, h.seq})
+	case due.Before(h.entries[i].due):
+		h.entries[i] = slowEntry{key, due, h.seq}
+	}
+	slices.SortFunc(h.entries, func(a, b slowEntry) int {
+		if c := a.due.Compare(b.due); c != 0 {
+			return c
+		}
+		return a.seq - b.seq
+	})
+}
+
+func (h *slowHeap) popDue(now time.Time) (key int, ok bool) {
+	if len(h.entries) == 0 || h.entries[0].due.After(now) {
+		return 0, false
+	}
+	key = h.entries[0].key
+	h.entries = h.entries[1:]
+	return key, true
+}
+
+func TestHeapAgainstModel(t *testing.T) {
+	// Few keys and times, so that many of them are equal, or many and far apart.
+	for _, size := range []struct {
+		keys int
+		span time.Duration
+		jump time.Duration
+	}{
+		{20, 10, 5},
+		{300, time.Hour, time.Hour},
+		{50, math.MaxInt64 / 8, math.MaxInt64 / 16},
+	} {
+		t.Run(fmt.Sprintf("keys=%d,span=%v", size.keys, size.span), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				// Numbers are about to start anew, as they do every four billion puts.
+				h := dueHeap[int]{seq: math.MaxUint32 - 20}
+				var model slowHeap
+				start := time.Date(2024, 2, 29, 0, 0, 0, 0, time.UTC)
+				now := start
+				t.Repeat(map[string]func(*rapid.T){
+					"put": func(t *rapid.T) {
+						key := rapid.IntRange(0, size.keys-1).Draw(t, "key")
+						d := time.Duration(rapid.Int64Range(1, int64(size.span)).Draw(t, "delay"))
+						h.put(keytable.HashOf(key), key, now, d)
+						model.put(key, now.Add(d))
+					},
+					"time": func(t *rapid.T) {
+						to := now.Add(time.Duration(rapid.Int64Range(-int64(size.jump), int64(size.jump)).Draw(t, "jump")))
+						// No further than that the heap can tell all times exactly.
+						if to.Sub(start).Abs() < math.MaxInt64/4 {
+							now = to
+						}
+					},
+					"pop": func(t *rapid.T) {
+						for range 3 {
+							key, ok := h.popDue(now)
+							if want, wantOK := model.popDue(now); key != want || ok != wantOK {
+								t.Fatalf("popDue() = %d, %v, want %d, %v", key, ok, want, wantOK)
+							}
+						}
+					},
+					"clear": func(t *rapid.T) {
+						if rapid.IntRange(0, 9).Draw(t, "really") == 0 {
+							if n := h.clear(); n != len(model.entries) {
+								t.Fatalf("clear() = %d, want %d", n, len(model.entries))
+							}
+							model.entries = nil
+						}
+					},
+					"": func(t *rapid.T) {
+						if err := h.checkInvariants(); err != nil {
+							t.Fatal(err)
+						}
+						if h.len() != len(model.entries) {
+							t.Fatalf("len() = %d, want %d", h.len(), len(model.entries))
+						}
+						if h.len() > 0 {
+							want := model.entries[0].due.Sub(now)
+							if got := h.untilNext(now); got != want {
+								t.Fatalf("untilNext() = %v, want %v", got, want)
+							}
+						}
+					},
+				})
+			})
+		})
+	}
+}
+
+// put tells when the loop must be woken: when, and only when, the earliest due time is another one.
+func TestHeapTellsOfANewFirst(t *testing.T) {
+	var h dueHeap[string]
+	now := time.Now()
+	for _, step := range []struct {
+		key   string
+		delay time.Duration
+		want  bool
+	}{
+		{"b", 10, true}, {"c", 20, false}, {"d", 10, false}, {"a", 5, true}, {"c", 30, false},
+		{"a", 5, false}, {"a", 4, true}, {"c", 15, false}, {"c", 1, true},
+	} {
+		if got := h.put(keytable.HashOf(step.key), step.key, now, step.delay); got != step.want {
+			t.Errorf("put(%s, %d) = %v, want %v", step.key, step.delay, got, step.want)
+		}
+	}
+}
+
+func TestHeapGivesMemoryBack(t *testing.T) {
+	var h dueHeap[int]
+	now := time.Now()
+	const n = 100_000
+	for key := range n {
+		h.put(keytable.HashOf(key), key, now, time.Duration(n-key))
+	}
+	for key := n - 1; key >= 0; key-- {
+		if got, ok := h.popDue(now.Add(n)); !ok || got != key {
+			t.Fatalf("popDue() = %d, %v, want %d", got, ok, key)
+		}
+		if c := cap(h.entries); c > max(2*minHeapLen, 6*h.len()+1) {
+			t.Fatalf("room for %d entries, and there are %d", c, h.len())
+		}
+	}
+}

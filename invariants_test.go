@@ -1,0 +1,184 @@
+package workqueue
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
+)
+
+// This file is what the tests know of the inside of the queues. All that is guarded by a lock is read
+// under it.
+
+// CheckInvariants returns an error if one of the invariants that the code's comments state does not hold
+// in q, at any of its layers. No other goroutine may be in the middle of a call of q.
+func CheckInvariants[T comparable](q TypedInterface[T]) error {
+	switch q := q.(type) {
+	case *rateLimitingType[T]:
+		return CheckInvariants[T](q.delaying)
+	case *delayingType[T]:
+		if err := q.checkInvariants(); err != nil {
+			return err
+		}
+		return CheckInvariants[T](q.Extended)
+	case *Typed[T]:
+		return q.checkInvariants()
+	}
+	return nil // somebody else's queue
+}
+
+func (q *Typed[T]) checkInvariants() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n := q.keys.Len(); n != q.queued+q.processing || q.queued < 0 || q.processing < 0 {
+		return fmt.Errorf("%d keys, of which %d queued and %d processing", n, q.queued, q.processing)
+	}
+	if q.order != nil {
+		if n := q.order.Len(); n != q.queued || q.ready.n != 0 {
+			return fmt.Errorf("%d keys queued, %d in order, %d in ready", q.queued, n, q.ready.n)
+		}
+	} else if err := q.checkReady(); err != nil {
+		return err
+	}
+	if q.drain != nil && (q.keys.Len() == 0 || !q.shuttingDown.Load()) {
+		return fmt.Errorf("a drain waits with %d keys, shutting down: %v", q.keys.Len(), q.shuttingDown.Load())
+	}
+	if q.sleeping < 0 || len(q.wakeUps) > 0 && !q.wakeUpPending {
+		return fmt.Errorf("%d sleep, pending %v, %d wake-ups", q.sleeping, q.wakeUpPending, len(q.wakeUps))
+	}
+	if q.metrics != nil {
+		return q.metrics.checkInvariants(q.processing)
+	}
+	return nil
+}
+
+// checkReady: ready has each queued key once, and no others.
+func (q *Typed[T]) checkReady() error {
+	if err := q.ready.checkInvariants(); err != nil {
+		return err
+	}
+	if q.ready.n != q.queued {
+		return fmt.Errorf("%d keys queued, %d in ready", q.queued, q.ready.n)
+	}
+	seen := make(map[keytable.Slot]bool)
+	for i := range q.ready.n {
+		s := q.ready.buf[(q.ready.first+i)%len(q.ready.buf)]
+		k := q.keys.At(s)
+		if seen[s] || k.Value != dirty {
+			return fmt.Errorf("slot %d in ready: state %b, seen before: %v", s, k.Value, seen[s])
+		}
+		seen[s] = true
+		if found, _ := q.keys.Find(keytable.HashOf(k.Key), k.Key); found != s {
+			return fmt.Errorf("key %v of slot %d is found in slot %d", k.Key, s, found)
+		}
+	}
+	return nil
+}
+
+// checkInvariants: the list of the running keys has all of them, and started is their sum.
+func (m *queueMetrics) checkInvariants(processing int) error {
+	if m.running != processing {
+		return fmt.Errorf("the metrics know %d running keys of %d", m.running, processing)
+	}
+	if processing == 0 {
+		if m.started != (durationSum{}) && m.started.seconds() != 0 {
+			return fmt.Errorf("no key runs, and started is %v", m.started)
+		}
+		if m.first != keytable.None || m.last != keytable.None {
+			return fmt.Errorf("no key runs, and the list is %d…%d", m.first, m.last)
+		}
+		return nil
+	}
+	var sum durationSum
+	prev, n := keytable.None, 0
+	for s := m.first; s != keytable.None; s = m.keys.At(s).next {
+		k := *m.keys.At(s)
+		if k.prev != prev || !k.running || n > processing {
+			return fmt.Errorf("slot %d after %d in the list of running keys: %+v", s, prev, k)
+		}
+		sum.add(k.startedAt)
+		prev, n = s, n+1
+	}
+	if n != processing || m.last != prev || sum.seconds() != m.started.seconds() {
+		return fmt.Errorf("list of %d of %d keys, last %d of %d, sum %v, want %v",
+			n, processing, m.last, prev, m.started, sum)
+	}
+	return nil
+}
+
+func (q *delayingType[T]) checkInvariants() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n := q.waiting.len(); n > 0 && (!q.looping || q.stopped) {
+		return fmt.Errorf("%d keys wait, looping: %v, stopped: %v", n, q.looping, q.stopped)
+	}
+	return q.waiting.checkInvariants()
+}
+
+func (h *dueHeap[T]) checkInvariants() error {
+	if h.keys.Len() != len(h.entries) {
+		return fmt.Errorf("%d keys and %d entries in the heap", h.keys.Len(), len(h.entries))
+	}
+	for i, e := range h.entries {
+		if parent := (i - 1) / heapArity; i > 0 && e.before(h.entries[parent]) {
+			return fmt.Errorf("heap: entry %d %+v is before its parent %d %+v", i, e, parent, h.entries[parent])
+		}
+		k := h.keys.At(e.slot)
+		if int(k.Value) != i {
+			return fmt.Errorf("heap: the key of entry %d believes that it is at %d", i, k.Value)
+		}
+		if s, _ := h.keys.Find(keytable.HashOf(k.Key), k.Key); s != e.slot {
+			return fmt.Errorf("heap: key %v of slot %d is found in slot %d", k.Key, e.slot, s)
+		}
+	}
+	return nil
+}
+
+func (r *ring[E]) checkInvariants() error {
+	size := len(r.buf)
+	if size&(size-1) != 0 || r.n < 0 || r.n > size || r.first < 0 || size > 0 && r.first >= size {
+		return fmt.Errorf("ring: %d elements from %d in a buffer of %d", r.n, r.first, size)
+	}
+	for i := r.n; i < size; i++ {
+		if v := reflect.ValueOf(&r.buf[(r.first+i)%size]).Elem(); !v.IsZero() {
+			return fmt.Errorf("ring: %v left behind at %d", v, (r.first+i)%size)
+		}
+	}
+	return nil
+}
+
+// WithoutProvider calls f as if SetProvider had not been called yet, and makes it so afterwards too.
+func WithoutProvider(f func()) {
+	old := globalProvider.Swap(nil)
+	defer globalProvider.Store(old)
+	f()
+}
+
+// FreeLock reports whether the lock of the FIFO in q is free, and sees to it that it is, so that a test
+// that finds it held can go on to its end.
+func FreeLock[T comparable](q TypedInterface[T]) bool {
+	switch q := q.(type) {
+	case *rateLimitingType[T]:
+		return FreeLock[T](q.delaying)
+	case *delayingType[T]:
+		return FreeLock[T](q.Extended)
+	case *Typed[T]:
+		free := q.mu.TryLock()
+		q.mu.Unlock()
+		return free
+	}
+	return true
+}
+
+// CountFailures makes limiter count n failures of item, which would take long one by one.
+func CountFailures[T comparable](limiter TypedRateLimiter[T], item T, n uint32) {
+	var counts *failureCounts[T]
+	switch limiter := limiter.(type) {
+	case *TypedItemExponentialFailureRateLimiter[T]:
+		counts = &limiter.failures
+	case *TypedItemFastSlowRateLimiter[T]:
+		counts = &limiter.failures
+	}
+	_, k, _ := counts.keys.FindOrInsert(keytable.HashOf(item), item)
+	k.Value = n
+}

@@ -1,0 +1,236 @@
+package workqueue
+
+import (
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
+	"k8s.io/utils/clock"
+)
+
+// Jitter is how [NewTypedItemBackoffRateLimiter] makes delays random, so that keys (and the replicas of
+// a program) that have failed together do not come back together. The kinds and their names are
+// those of Marc Brooker's "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015);
+// docs/backoff.md compares them.
+type Jitter uint8
+
+const (
+	// NoJitter takes the ceiling itself: all that failed together comes back together.
+	NoJitter Jitter = iota
+	// FullJitter takes anything from 0 to the ceiling.
+	FullJitter
+	// EqualJitter takes anything from half the ceiling to the ceiling.
+	EqualJitter
+	// DecorrelatedJitter takes anything from Base to three times the key's last delay.
+	DecorrelatedJitter
+)
+
+// String returns the name of the constant.
+func (j Jitter) String() string {
+	switch j {
+	case FullJitter:
+		return "FullJitter"
+	case EqualJitter:
+		return "EqualJitter"
+	case DecorrelatedJitter:
+		return "DecorrelatedJitter"
+	default:
+		return "NoJitter"
+	}
+}
+
+// BackoffConfig tells [NewTypedItemBackoffRateLimiter] how long a key waits after a failure. Its zero
+// value is ready to use. With n the failures of the key that were counted before this one (at most
+// 4095: only a Factor below 1.011 still grows there), the ceiling of the delay is
+//
+//	ceiling(n) = min(Base · Factor^n, Max)
+//
+// cut to whole nanoseconds once, after the exact product. From there the kinds of jitter take, with
+// random(a, b) each nanosecond from a to b with the same probability,
+//
+//	NoJitter            ceiling(n)
+//	FullJitter          random(0, ceiling(n))
+//	EqualJitter         random(ceiling(n)/2, ceiling(n))
+//	DecorrelatedJitter  random(Base, min(3 · last, Max))    last: the key's last delay, Base if none
+//
+// So no delay is above Max or below zero, and a key that has reached Max is still spread. This is
+// where it differs from the article's formula min(Max, random(Base, 3 · last)), by which most keys
+// that have failed often wait exactly Max, together again.
+type BackoffConfig struct {
+	// Base is the ceiling of the first delay. 5 ms unless positive, and Max if it is above Max.
+	Base time.Duration
+
+	// Max is the longest delay. 1000 s unless positive.
+	Max time.Duration
+
+	// Factor is by how much the ceiling grows with each failure. Zero and NaN mean 2. A factor below
+	// 1 counts as 1, which is no growth, because a wrong factor should not make a busy loop. It plays
+	// no part in DecorrelatedJitter.
+	Factor float64
+
+	// Jitter makes delays random. NoJitter unless it is one of the other constants.
+	Jitter Jitter
+
+	// ForgetAfter is for how long a key must not fail to be forgotten. It counts from the end of the
+	// key's last delay, because until then the key could not fail: a key that has failed starts
+	// afresh, without a call of Forget, at
+	//
+	//	last failure + its delay + ForgetAfter
+	//
+	// however long that delay was. So it should be longer than the time that a key may wait in the
+	// queue after its delay and be processed. Unless positive, it is twice Max (as in client-go's
+	// util/flowcontrol), but at least 10 minutes. Keys do not expire if it is 146 years or more
+	// (math.MaxInt64, say): then they take memory until Forget.
+	ForgetAfter time.Duration
+
+	// Clock is where ForgetAfter gets its time from, and is read under the limiter's lock. Nil means
+	// the real clock. When it is set back, time goes on from there.
+	Clock clock.PassiveClock
+}
+
+// NewTypedItemBackoffRateLimiter returns a limiter that makes a key wait longer after each failure, as
+// config tells, with jitter if config tells so. Unlike [TypedItemExponentialFailureRateLimiter], which
+// keeps a key until Forget, it forgets keys that have not failed for a while
+// (kubernetes/kubernetes#138743), so keys that are never forgotten by their users leave a table of no
+// more keys than have failed in twice the time delay + ForgetAfter.
+//
+// Each method takes constant time and no allocation once the table has its size; no goroutine or timer
+// is started, and each call (of any method, for any key) drops up to four expired keys. When counts a
+// failure; NumRequeues returns how many were counted, and 0 for a key that has expired; Forget gives
+// the key's memory back. A key takes its own size, 32 bytes, and 11 to 22 bytes in the
+// index. All methods may be called by many goroutines at once. Wrong values in config are taken
+// as its fields say, and never make a method panic.
+func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig) TypedRateLimiter[T] {
+	longest := positiveOr(config.Max, 1000*time.Second)
+	base := min(positiveOr(config.Base, 5*time.Millisecond), longest)
+	return &itemBackoffRateLimiter[T]{
+		base:        base,
+		longest:     longest,
+		ceilings:    ceilings(base, longest, config.Factor),
+		jitter:      config.Jitter,
+		forgetAfter: positiveOr(config.ForgetAfter, max(addSaturated(longest, longest), 10*time.Minute)),
+		random:      rand.Uint64N,
+		keys:        newExpiringKeys[T](config.Clock),
+	}
+}
+
+func positiveOr(d, otherwise time.Duration) time.Duration {
+	if d > 0 {
+		return d
+	}
+	return otherwise
+}
+
+type itemBackoffRateLimiter[T comparable] struct {
+	base, longest time.Duration
+	// ceilings has ceiling(n) at n. Its last element is that of all n that follow.
+	ceilings    []time.Duration
+	jitter      Jitter
+	forgetAfter time.Duration
+
+	// mu guards what follows. Nothing of the caller's but the clock is called under it.
+	mu sync.Mutex
+	// random returns a number below n. Tests have their own.
+	random func(n uint64) uint64
+	// keys counts the failures. A key's span is its last delay.
+	keys expiringKeys[T]
+}
+
+// When counts a failure of item and returns how long it shall wait.
+func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
+	h := keytable.HashOf(item)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.keys.tick()
+	s, key := r.keys.findOrInsert(h, item)
+	delay := r.delay(key.count, key.span.duration())
+	key.count = min(key.count+1, math.MaxInt32)
+	key.span = packed(delay)
+	r.keys.setLife(s, addSaturated(delay, r.forgetAfter))
+	return delay
+}
+
+// NumRequeues returns the number of failures of item since it was forgotten or has expired.
+func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) int {
+	h := keytable.HashOf(item)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.keys.keys.Len() == 0 {
+		return 0
+	}
+	r.keys.tick()
+	return int(r.keys.count(h, item))
+}
+
+// Forget forgets the failures of item and gives their memory back.
+func (r *itemBackoffRateLimiter[T]) Forget(item T) {
+	h := keytable.HashOf(item)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.keys.keys.Len() == 0 {
+		// Not even the clock is read in a program without failures that forgets each key.
+		return
+	}
+	r.keys.tick()
+	r.keys.forget(h, item)
+}
+
+// delay returns the delay after one failure more than failures, the last of which was delayed by last.
+func (r *itemBackoffRateLimiter[T]) delay(failures uint32, last time.Duration) time.Duration {
+	ceiling := r.ceilings[min(int(failures), len(r.ceilings)-1)]
+	switch r.jitter {
+	case FullJitter:
+		return r.between(0, ceiling)
+	case EqualJitter:
+		return r.between(ceiling-ceiling/2, ceiling)
+	case DecorrelatedJitter:
+		if failures == 0 {
+			last = r.base
+		}
+		ceiling = r.longest
+		if last <= r.longest/3 {
+			ceiling = 3 * last
+		}
+		return r.between(r.base, ceiling)
+	default:
+		return ceiling
+	}
+}
+
+// between returns a random Duration from low to high, both included.
+func (r *itemBackoffRateLimiter[T]) between(low, high time.Duration) time.Duration {
+	return low + time.Duration(r.random(uint64(high-low)+1))
+}
+
+// maxCeilings bounds what a limiter remembers of its formula.
+const maxCeilings = 1 << 12
+
+// ceilings returns ceiling(n) at n, up to the first that is longest. The arguments are positive, but
+// factor may be anything.
+func ceilings(base, longest time.Duration, factor float64) []time.Duration {
+	if factor == 0 || math.IsNaN(factor) {
+		factor = 2
+	}
+	// A product that is whole fits, as no power of the factor has more bits than it. All others are
+	// cut at the 512th bit each time, too late to make a difference to the nanoseconds.
+	const precision = 512
+	exact := new(big.Float).SetPrec(precision).SetMode(big.ToZero).SetInt64(int64(base))
+	by := new(big.Float).SetFloat64(factor)
+	limit := new(big.Float).SetInt64(int64(longest))
+	var all []time.Duration
+	for len(all) < maxCeilings && exact.Cmp(limit) < 0 {
+		whole, _ := exact.Int64()
+		all = append(all, time.Duration(whole))
+		if factor <= 1 {
+			return all
+		}
+		exact.Mul(exact, by)
+	}
+	if len(all) < maxCeilings {
+		all = append(all, longest)
+	}
+	return all
+}

@@ -1,0 +1,317 @@
+package workqueue
+
+import (
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+const ms = time.Millisecond
+
+func TestItemBackoffDelays(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	for name, c := range map[string]struct {
+		config BackoffConfig
+		want   []time.Duration
+	}{
+		"zero":     {BackoffConfig{}, []time.Duration{5 * ms, 10 * ms, 20 * ms, 40 * ms, 80 * ms}},
+		"max":      {BackoffConfig{Base: 200 * time.Second}, []time.Duration{200e9, 400e9, 800e9, 1000e9, 1000e9}},
+		"cap":      {BackoffConfig{Base: ms, Max: 5 * ms}, []time.Duration{1 * ms, 2 * ms, 4 * ms, 5 * ms, 5 * ms}},
+		"1.5":      {BackoffConfig{Base: 1, Max: 100, Factor: 1.5}, []time.Duration{1, 1, 2, 3, 5, 7, 11, 17, 25, 38, 57, 86, 100}},
+		"3":        {BackoffConfig{Base: 7, Max: 1000, Factor: 3}, []time.Duration{7, 21, 63, 189, 567, 1000}},
+		"1":        {BackoffConfig{Base: 7, Max: 1000, Factor: 1}, []time.Duration{7, 7, 7}},
+		"0.5":      {BackoffConfig{Base: 7, Max: 1000, Factor: .5}, []time.Duration{7, 7, 7}},
+		"-2":       {BackoffConfig{Base: 7, Max: 1000, Factor: -2}, []time.Duration{7, 7, 7}},
+		"-Inf":     {BackoffConfig{Base: 7, Max: 1000, Factor: -inf}, []time.Duration{7, 7, 7}},
+		"Inf":      {BackoffConfig{Base: 7, Max: 1000, Factor: inf}, []time.Duration{7, 1000, 1000}},
+		"1e308":    {BackoffConfig{Base: 7, Max: math.MaxInt64, Factor: 1e308}, []time.Duration{7, math.MaxInt64, math.MaxInt64}},
+		"NaN":      {BackoffConfig{Base: 7, Max: 1000, Factor: nan}, []time.Duration{7, 14, 28}},
+		"base>max": {BackoffConfig{Base: 2000, Max: 1000}, []time.Duration{1000, 1000}},
+		"base=max": {BackoffConfig{Base: 1000, Max: 1000}, []time.Duration{1000, 1000}},
+		"max<5ms":  {BackoffConfig{Max: 1000}, []time.Duration{1000, 1000}},
+		"negative": {BackoffConfig{Base: -1, Max: -1, ForgetAfter: -1, Factor: -1}, []time.Duration{5 * ms, 5 * ms}},
+		"min":      {BackoffConfig{Base: math.MinInt64, Max: math.MinInt64}, []time.Duration{5 * ms, 10 * ms}},
+		"huge": {
+			BackoffConfig{Base: 1<<62 - 1, Max: math.MaxInt64, ForgetAfter: math.MaxInt64},
+			[]time.Duration{1<<62 - 1, math.MaxInt64 - 1, math.MaxInt64, math.MaxInt64},
+		},
+		"no such jitter": {BackoffConfig{Jitter: 200}, []time.Duration{5 * ms, 10 * ms}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := NewTypedItemBackoffRateLimiter[string](c.config)
+			for round := range 2 {
+				l.When("another")
+				for i, want := range c.want {
+					if got := l.When("key"); got != want {
+						t.Errorf("round %d: delay %d = %d, want %d", round, i, got, want)
+					}
+					if n := l.NumRequeues("key"); n != i+1 {
+						t.Errorf("round %d: NumRequeues = %d after %d failures", round, n, i+1)
+					}
+				}
+				l.Forget("key")
+				if n := l.NumRequeues("key"); n != 0 {
+					t.Errorf("NumRequeues = %d after Forget", n)
+				}
+			}
+			if n := l.NumRequeues("another"); n != 2 {
+				t.Errorf("NumRequeues of the other key = %d, want 2", n)
+			}
+		})
+	}
+}
+
+// The ceilings are those of the formula in exact arithmetic.
+func TestItemBackoffCeilings(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := rapid.Int64Range(1, math.MaxInt64).Draw(t, "max")
+		base := rapid.Int64Range(1, limit).Draw(t, "base")
+		factor := rapid.OneOf(
+			rapid.Float64Range(1, 4), rapid.Float64Range(1, math.MaxFloat64), rapid.SampledFrom([]float64{1.5, 2, 3, 1.25, 10}),
+		).Draw(t, "factor")
+		got := ceilings(time.Duration(base), time.Duration(limit), factor)
+		exact := new(big.Rat).SetInt64(base)
+		by := new(big.Rat).SetFloat64(factor)
+		for n := range 60 {
+			if want := wholeUpTo(exact, limit); got[min(n, len(got)-1)] != want {
+				t.Fatalf("ceiling(%d) = %d, want %d", n, got[min(n, len(got)-1)], want)
+			}
+			exact.Mul(exact, by)
+		}
+	})
+}
+
+// wholeUpTo returns the whole part of d, or limit if d is above it.
+func wholeUpTo(d *big.Rat, limit int64) time.Duration {
+	whole := new(big.Int).Quo(d.Num(), d.Denom())
+	if whole.Cmp(big.NewInt(limit)) >= 0 {
+		return time.Duration(limit)
+	}
+	return time.Duration(whole.Int64())
+}
+
+// A Factor that is nearly 1 neither ends early nor takes memory without bound.
+func TestItemBackoffSlowGrowth(t *testing.T) {
+	for factor, want := range map[float64]int{1: 1, .5: 1, 1.01: 1228, 1.011: 1117, 1.0001: maxCeilings, math.Nextafter(1, 2): maxCeilings} {
+		all := ceilings(5*ms, 1000*time.Second, factor)
+		if len(all) != want {
+			t.Errorf("factor %v: %d ceilings, want %d", factor, len(all), want)
+		}
+		exact := new(big.Float).SetPrec(1 << 16).SetInt64(int64(5 * ms))
+		for n, got := range all[:len(all)-1] {
+			if whole, _ := exact.Int64(); int64(got) != whole {
+				t.Fatalf("factor %v: ceiling(%d) = %d, want %d", factor, n, got, whole)
+			}
+			exact.Mul(exact, big.NewFloat(factor))
+		}
+	}
+	if all := ceilings(1, math.MaxInt64, 1.011); all[len(all)-1] != math.MaxInt64 {
+		t.Errorf("a factor of 1.011 ends at %d", all[len(all)-1])
+	}
+	// What the limiter says at the end of its table is what it says from there on.
+	l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{Factor: 1.0001}).(*itemBackoffRateLimiter[int])
+	for range maxCeilings + 10 {
+		l.When(0)
+	}
+	if got := l.When(0); got != l.ceilings[maxCeilings-1] || l.NumRequeues(0) != maxCeilings+11 {
+		t.Errorf("When = %v after %d failures", got, l.NumRequeues(0))
+	}
+}
+
+// A key's failures stop being counted before they turn negative on any platform.
+func TestItemBackoffCountsToMaxInt32(t *testing.T) {
+	l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{Clock: newPassiveClock()}).(*itemBackoffRateLimiter[int])
+	l.When(1)
+	l.keys.keys.At(1).Value.count = math.MaxInt32 - 1
+	for range 3 {
+		if d := l.When(1); d != 1000*time.Second || l.NumRequeues(1) != math.MaxInt32 {
+			t.Errorf("When = %v, NumRequeues = %d", d, l.NumRequeues(1))
+		}
+	}
+}
+
+// A delay does not count as time without failing, however long it is.
+func TestItemBackoffForgetAfter(t *testing.T) {
+	c := newPassiveClock()
+	l := NewTypedItemBackoffRateLimiter[string](BackoffConfig{
+		Base: time.Second, Max: time.Hour, ForgetAfter: 10 * time.Second, Clock: c,
+	})
+	want := []time.Duration{1, 2, 4, 8, 16, 32, 64, 128}
+	for i, w := range want {
+		if d := l.When("key"); d != w*time.Second {
+			t.Fatalf("delay %d = %v, want %v", i, d, w*time.Second)
+		}
+		// It is tried after its delay, and takes as long as it may to fail again.
+		stepClock(c, w*time.Second+10*time.Second-1)
+		if n := l.NumRequeues("key"); n != i+1 {
+			t.Fatalf("NumRequeues = %d before the key expires, want %d", n, i+1)
+		}
+	}
+	stepClock(c, 1)
+	if n := l.NumRequeues("key"); n != 0 {
+		t.Errorf("NumRequeues = %d after ForgetAfter", n)
+	}
+	if d := l.When("key"); d != time.Second {
+		t.Errorf("delay after ForgetAfter = %v", d)
+	}
+}
+
+func TestItemBackoffForgetAfterDefault(t *testing.T) {
+	for longest, want := range map[time.Duration]time.Duration{
+		time.Second:   10 * time.Minute,
+		time.Hour:     2 * time.Hour,
+		math.MaxInt64: forever - 1,
+	} {
+		c := newPassiveClock()
+		l := NewTypedItemBackoffRateLimiter[string](BackoffConfig{Base: 1, Max: longest, Clock: c})
+		l.When("key")
+		stepClock(c, 1+want-1)
+		if n := l.NumRequeues("key"); n != 1 {
+			t.Errorf("Max %v: NumRequeues = %d before %v have passed", longest, n, want)
+		}
+		stepClock(c, 1)
+		if n := l.NumRequeues("key"); n != 0 && longest != math.MaxInt64 {
+			t.Errorf("Max %v: NumRequeues = %d when %v have passed", longest, n, want)
+		}
+	}
+}
+
+func TestItemBackoffForgetsNever(t *testing.T) {
+	for _, after := range []time.Duration{horizon - 5*ms, horizon, math.MaxInt64} {
+		c := newPassiveClock()
+		l := NewTypedItemBackoffRateLimiter[string](BackoffConfig{ForgetAfter: after, Clock: c})
+		for i := range 5 {
+			if n := l.NumRequeues("key"); n != i {
+				t.Errorf("NumRequeues = %d after %d failures and %d years", n, i, 250*i)
+			}
+			l.When("key")
+			stepClock(c, 250*365*24*time.Hour)
+		}
+	}
+}
+
+func TestItemBackoffForgetsAfterLong(t *testing.T) {
+	c := newPassiveClock()
+	l := NewTypedItemBackoffRateLimiter[string](BackoffConfig{ForgetAfter: horizon - 5*ms - 1, Clock: c})
+	l.When("key")
+	stepClock(c, horizon-2)
+	if n := l.NumRequeues("key"); n != 1 {
+		t.Errorf("NumRequeues = %d", n)
+	}
+	stepClock(c, 1)
+	if n := l.NumRequeues("key"); n != 0 {
+		t.Errorf("NumRequeues = %d after ForgetAfter", n)
+	}
+}
+
+// The time that a program spends without failures must not be taken off the next key's.
+func TestItemBackoffAfterQuietTime(t *testing.T) {
+	c := newPassiveClock()
+	l := NewTypedItemBackoffRateLimiter[string](BackoffConfig{Base: time.Second, Clock: c, ForgetAfter: time.Minute})
+	for range 3 {
+		stepClock(c, time.Hour)
+		l.When("key")
+		l.Forget("other")
+		if n := l.NumRequeues("key"); n != 1 {
+			t.Errorf("NumRequeues = %d at once after a failure", n)
+		}
+		l.Forget("key")
+	}
+}
+
+// evenly asserts that shares, each from 0 to 1, are spread evenly: a chi-squared test over 50 bins. By
+// chance, 1 in 100,000 spreads would be as bad as 103; the seeds being fixed, these are not.
+func evenly(t *testing.T, shares []float64) {
+	t.Helper()
+	const bins = 50
+	var n [bins]float64
+	for _, s := range shares {
+		if s < 0 || s > 1 {
+			t.Fatalf("share %v", s)
+		}
+		n[min(int(s*bins), bins-1)]++
+	}
+	want := float64(len(shares)) / bins
+	sum := 0.0
+	for _, got := range n {
+		sum += (got - want) * (got - want) / want
+	}
+	if sum > 103 {
+		t.Errorf("not evenly spread: chi-squared is %v", sum)
+	}
+}
+
+// Before and after a key has reached Max, delays are spread evenly over what the formula allows.
+func TestItemBackoffJitterIsEven(t *testing.T) {
+	const base, longest, failures, keys = 100 * ms, 10 * time.Second, 20, 5000
+	for _, jitter := range []Jitter{FullJitter, EqualJitter, DecorrelatedJitter} {
+		t.Run(jitter.String(), func(t *testing.T) {
+			l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{
+				Base: base, Max: longest, Jitter: jitter, Clock: newPassiveClock(),
+			}).(*itemBackoffRateLimiter[int])
+			l.random = rand.New(rand.NewPCG(1, uint64(jitter))).Uint64N
+			last := slices.Repeat([]time.Duration{base}, keys)
+			atMax := 0
+			for n := range failures {
+				shares := make([]float64, keys)
+				for key := range keys {
+					high := min(base<<n, longest)
+					low := map[Jitter]time.Duration{FullJitter: 0, EqualJitter: high / 2, DecorrelatedJitter: base}[jitter]
+					if jitter == DecorrelatedJitter {
+						high = min(3*last[key], longest)
+					}
+					d := l.When(key)
+					if d == longest {
+						atMax++
+					}
+					last[key] = d
+					shares[key] = float64(d-low) / float64(high-low)
+				}
+				evenly(t, shares)
+			}
+			if atMax > 2 {
+				t.Errorf("%d delays of %d are Max itself", atMax, failures*keys)
+			}
+		})
+	}
+}
+
+// The two ends of what the formulas allow are possible.
+func TestItemBackoffJitterEnds(t *testing.T) {
+	for _, c := range []struct {
+		jitter    Jitter
+		max       time.Duration
+		low, high time.Duration
+	}{
+		{FullJitter, 1000, 0, 1000},
+		{EqualJitter, 1000, 500, 1000},
+		{EqualJitter, 1001, 501, 1001},
+		{EqualJitter, 1, 1, 1},
+		{FullJitter, math.MaxInt64, 0, math.MaxInt64},
+		{EqualJitter, math.MaxInt64, 1 << 62, math.MaxInt64},
+		{DecorrelatedJitter, math.MaxInt64, math.MaxInt64, math.MaxInt64},
+	} {
+		l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{Base: c.max, Max: c.max, Jitter: c.jitter}).(*itemBackoffRateLimiter[int])
+		l.random = func(uint64) uint64 { return 0 }
+		if d := l.When(0); d != c.low {
+			t.Errorf("%v up to %d: %d, want %d", c.jitter, c.max, d, c.low)
+		}
+		l.random = func(n uint64) uint64 { return n - 1 }
+		if d := l.When(0); d != c.high {
+			t.Errorf("%v up to %d: %d, want %d", c.jitter, c.max, d, c.high)
+		}
+	}
+	// Three times the last delay, or Max.
+	for longest, want := range map[time.Duration]time.Duration{8: 8, 9: 9, 10: 9, 11: 9, 12: 9} {
+		l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{Base: 3, Max: longest, Jitter: DecorrelatedJitter}).(*itemBackoffRateLimiter[int])
+		l.random = func(n uint64) uint64 { return n - 1 }
+		if d := l.When(0); d != want {
+			t.Errorf("up to %d: %d, want %d", longest, d, want)
+		}
+	}
+}

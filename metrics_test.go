@@ -1,0 +1,350 @@
+package workqueue_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+func TestMetrics(t *testing.T) {
+	everyLayer(t, func(t *testing.T, build builder[string]) {
+		r, c := &recorder{}, newFakeClock()
+		q := build(options[string]{name: "q", provider: r, clock: c})
+		synctest.Wait()
+		r.want(t, "new", values{"depth": 0, "adds": 0, "retries": 0, "unfinished": 0, "longest": 0})
+
+		q.Add("a")
+		c.Step(time.Second)
+		q.Add("a") // changes nothing, the latency runs from the first
+		q.Add("b")
+		r.want(t, "queued", values{"depth": 2, "adds": 2, "latency": seconds()})
+		c.Step(time.Second)
+		hold(t, q, "a")
+		r.want(t, "a held", values{"depth": 1, "latency": seconds(2), "work": seconds()})
+		c.Step(time.Second)
+		q.Add("a")
+		q.Add("a")
+		r.want(t, "a held and dirty", values{"depth": 2, "adds": 3})
+		hold(t, q, "b")
+		r.want(t, "both held", values{"depth": 1, "latency": seconds(2, 2)})
+		c.Step(2 * time.Second)
+		q.Done("a")
+		r.want(t, "a done and queued", values{"depth": 1, "work": seconds(3)})
+		c.Step(time.Second)
+		// Its latency runs from the Add during processing.
+		hold(t, q, "a")
+		r.want(t, "a held again", values{"depth": 0, "latency": seconds(2, 2, 3)})
+		c.Step(time.Second)
+		synctest.Wait()
+		// Set at this tick: b has been held for 4 s, a for 1 s.
+		r.want(t, "tick", values{"unfinished": 5, "longest": 4})
+		st := q.Stats()
+		want := workqueue.Stats{Name: "q", Processing: 2, Adds: 3, LongestRunning: 4 * time.Second, UnfinishedWork: 5 * time.Second}
+		if st != want {
+			t.Errorf("Stats() = %+v, want %+v", st, want)
+		}
+		q.Done("b")
+		q.Done("b") // nobody holds it: no metric of it
+		q.Done("a")
+		r.want(t, "all done", values{"work": seconds(3, 4, 1), "adds": 3, "depth": 0})
+		c.Step(500 * time.Millisecond)
+		synctest.Wait()
+		r.want(t, "tick of an empty queue", values{"unfinished": 0, "longest": 0})
+		q.ShutDown()
+		q.Add("c")
+		r.want(t, "shut down", values{"adds": 3, "depth": 0})
+	})
+}
+
+func TestOldestQueued(t *testing.T) {
+	everyLayer(t, func(t *testing.T, build builder[string]) {
+		c := newFakeClock()
+		q := build(options[string]{name: "q", provider: &recorder{}, clock: c, order: nil})
+		if d := q.Stats().OldestQueued; d != 0 {
+			t.Errorf("OldestQueued = %v of an empty queue", d)
+		}
+		q.Add("a")
+		c.Step(time.Second)
+		q.Add("b")
+		c.Step(time.Second)
+		first, second := q.Stats().OldestQueued, time.Duration(0)
+		hold(t, q, "a")
+		second = q.Stats().OldestQueued
+		c.Step(-time.Hour)
+		if d := q.Stats(); d.OldestQueued != 0 || d.LongestRunning != 0 || d.UnfinishedWork != 0 {
+			t.Errorf("Stats() = %+v when the clock was set back", d)
+		}
+		// With a user's Queue, nobody knows which key is next.
+		if (first != 0 || second != 0) && (first != 2*time.Second || second != time.Second) {
+			t.Errorf("OldestQueued = %v, then %v, want 2s and 1s", first, second)
+		}
+		q.ShutDown()
+	})
+}
+
+// Latency of a key that came through AddAfter runs from when it came due.
+func TestRetriesMetric(t *testing.T) {
+	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
+		r, c := &recorder{}, newFakeClock()
+		q := build(options[string]{name: "q", provider: r, clock: c})
+		q.AddAfter("a", time.Second)
+		q.AddAfter("a", 2*time.Second)
+		q.AddAfter("b", 0)
+		q.AddAfter("c", -1)
+		q.Add("d")
+		r.want(t, "AddAfter", values{"retries": 4, "adds": 3, "depth": 3})
+		if st := q.Stats(); st.Name != "q" || st.Retries != 4 || st.Waiting != 1 {
+			t.Errorf("Stats() = %+v, want name q, 4 retries, 1 waiting", st)
+		}
+		synctest.Wait()
+		c.Step(time.Second)
+		synctest.Wait()
+		c.Step(time.Second)
+		process(t, q, "b", "c", "d", "a")
+		r.want(t, "due", values{"adds": 4, "depth": 0, "latency": seconds(2, 2, 2, 1)})
+		q.ShutDown()
+		q.AddAfter("e", 0)
+		q.AddAfter("e", time.Second)
+		r.want(t, "after shutdown", values{"retries": 4})
+	})
+}
+
+// AddRateLimited counts as a retry, whatever the delay; that is what client-go counts.
+func TestRetriesMetricOfAddRateLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, c := &recorder{}, newFakeClock()
+		q := workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemFastSlowRateLimiter[string](0, time.Second, 1),
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: r, Clock: c})
+		for range 3 {
+			q.AddRateLimited("a")
+		}
+		r.want(t, "AddRateLimited", values{"retries": 3, "adds": 1})
+		q.ShutDown()
+		want := []string{
+			"adds of q", "depth of q", "latency of q", "longest of q", "retries of q", "unfinished of q", "work of q",
+		}
+		slices.Sort(r.made)
+		if !slices.Equal(r.made, want) {
+			t.Errorf("made %q, want each once", r.made)
+		}
+	})
+}
+
+func TestMetricsTick(t *testing.T) {
+	everyLayer(t, func(t *testing.T, build builder[string]) {
+		base := newGoroutineCount()
+		r, c := &recorder{}, newFakeClock()
+		q := build(options[string]{name: "q", provider: r, clock: c})
+		base.want(t, "with metrics", 1)
+		q.Add("a")
+		hold(t, q, "a")
+		for _, step := range []struct {
+			d    time.Duration
+			want float64
+		}{
+			{499 * time.Millisecond, 0}, {time.Millisecond, 0.5}, {499 * time.Millisecond, 0.5},
+			{time.Millisecond, 1}, {2 * time.Second, 3}, {250 * time.Millisecond, 3}, {250 * time.Millisecond, 3.5},
+		} {
+			c.Step(step.d)
+			synctest.Wait()
+			r.want(t, fmt.Sprintf("after %v more", step.d), values{"unfinished": step.want, "longest": step.want})
+		}
+		q.ShutDown()
+		base.want(t, "after shutdown", 0)
+		c.Step(time.Hour)
+		q.Done("a")
+		r.want(t, "after shutdown", values{"unfinished": 0, "longest": 0, "depth": 0})
+	})
+}
+
+// A sum of times may be longer than a Duration can say.
+func TestUnfinishedWorkOfManyWorkers(t *testing.T) {
+	everyLayer(t, func(t *testing.T, build builder[int]) {
+		const workers, days = 300, 1000
+		r, c := &recorder{}, newFakeClock()
+		q := build(options[int]{name: "q", provider: r, clock: c})
+		for key := range workers {
+			q.Add(key)
+			hold(t, q, key)
+			c.Step(time.Millisecond)
+		}
+		c.Step(-workers * time.Millisecond)
+		c.Step(days * 24 * time.Hour)
+		synctest.Wait()
+		// Each has been held for that time, but for the milliseconds that it came after the first one.
+		want := float64(days*24*3600*workers) - float64(workers-1)*workers/2/1000
+		r.want(t, "tick", values{"unfinished": want, "longest": float64(days * 24 * 3600)})
+		if st := q.Stats(); st.UnfinishedWork != longest || st.LongestRunning != days*24*time.Hour {
+			t.Errorf("Stats() = %+v, want the longest Duration", st)
+		}
+		for key := range workers - 1 {
+			q.Done(key)
+		}
+		if st, want := q.Stats(), days*24*time.Hour-(workers-1)*time.Millisecond; st.UnfinishedWork != want || st.LongestRunning != want {
+			t.Errorf("Stats() = %+v, want %v for the last key", st, want)
+		}
+		q.Done(workers - 1)
+		q.ShutDown()
+		r.want(t, "in the end", values{"unfinished": 0, "longest": 0})
+	})
+}
+
+// Everything reads zero in the end, however the queue comes to an end, and already when a drain returns.
+func TestGaugesAreZeroInTheEnd(t *testing.T) {
+	ends := map[string]func(q workqueue.Extended[string]){
+		"Done, ShutDown": func(q workqueue.Extended[string]) {
+			process(t, q, "c")
+			q.Done("a")
+			q.Done("b")
+			q.ShutDown()
+		},
+		"ShutDown, Done": func(q workqueue.Extended[string]) {
+			q.ShutDown()
+			q.Done("b")
+			process(t, q, "c")
+			q.Done("a")
+		},
+		"drain": func(q workqueue.Extended[string]) {
+			drain := startDrain[string](q)
+			synctest.Wait()
+			q.Done("b")
+			q.Done("a")
+			process(t, q, "c")
+			drain.mustReturn(t, "drain")
+		},
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			everyLayer(t, func(t *testing.T, build builder[string]) {
+				for _, tick := range []bool{true, false} {
+					r, c := &recorder{}, newFakeClock()
+					q := build(options[string]{name: "q", provider: r, clock: c})
+					q.Add("a")
+					q.Add("b")
+					q.Add("c")
+					hold(t, q, "a", "b")
+					c.Step(time.Second)
+					if tick {
+						synctest.Wait()
+					}
+					end(q)
+					r.want(t, name, values{"depth": 0, "unfinished": 0, "longest": 0})
+				}
+			})
+		})
+	}
+}
+
+// A drain must not return while the Done that ends it has yet to set the gauges: who waits for the drain
+// and then looks at them is to see zeros.
+func TestDrainReturnsAfterTheMetrics(t *testing.T) {
+	everyLayer(t, func(t *testing.T, build builder[string]) {
+		r := &recorder{}
+		q := build(options[string]{name: "q", provider: r, clock: newFakeClock()})
+		q.Add("a")
+		hold(t, q, "a")
+		drain := startDrain[string](q)
+		synctest.Wait()
+		slow := make(chan struct{})
+		r.on = func(string) { <-slow }
+		done := start(func() bool { q.Done("a"); return true })
+		synctest.Wait()
+		early := drain.result.Load() != nil
+		close(slow)
+		done.mustReturn(t, "Done")
+		drain.mustReturn(t, "drain")
+		if early {
+			t.Error("the drain returned before the metrics of the last key were set")
+		}
+	})
+}
+
+// A queue with neither a name nor a provider has no metrics, and does not read the clock.
+func TestNoMetrics(t *testing.T) {
+	tests := []struct {
+		name     string
+		queue    string
+		provider workqueue.MetricsProvider
+	}{
+		{"no name", "", &recorder{}},
+		{"no provider", "q", nil},
+		{"neither", "", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			everyLayer(t, func(t *testing.T, build builder[string]) {
+				workqueue.WithoutProvider(func() {
+					base := newGoroutineCount()
+					q := build(options[string]{name: tt.queue, provider: tt.provider, clock: panickingClock{}})
+					q.Add("a")
+					q.Add("a")
+					hold(t, q, "a")
+					q.Add("a")
+					q.Done("a")
+					process(t, q, "a")
+					q.Stats()
+					base.want(t, "without metrics", 0)
+					q.ShutDown()
+					wantShutDown(t, q)
+					if r, ok := tt.provider.(*recorder); ok && len(r.made) > 0 {
+						t.Errorf("made %q", r.made)
+					}
+				})
+			})
+		})
+	}
+}
+
+func TestProviderThatLeavesMetricsOut(t *testing.T) {
+	all := []string{"depth", "adds", "latency", "work", "unfinished", "longest", "retries"}
+	for _, left := range all {
+		t.Run(left, func(t *testing.T) {
+			everyLayer(t, func(t *testing.T, build builder[string]) {
+				r, c := &recorder{leaveOut: left}, newFakeClock()
+				q := build(options[string]{name: "q", provider: r, clock: c})
+				if d, ok := q.(delayer[string]); ok {
+					d.AddAfter("a", 0)
+				} else {
+					q.Add("a")
+				}
+				hold(t, q, "a")
+				c.Step(time.Second)
+				synctest.Wait()
+				for _, metric := range []string{"unfinished", "longest"} {
+					if v := r.value(metric); metric != left && v != 1 {
+						t.Errorf("%s = %v, want 1", metric, v)
+					}
+				}
+				q.Done("a")
+				q.ShutDown()
+				r.want(t, "end", values{"depth": 0, "unfinished": 0, "longest": 0, left: 0})
+			})
+		})
+	}
+}
+
+func TestSetProvider(t *testing.T) {
+	workqueue.WithoutProvider(func() {
+		first, second, own := &recorder{}, &recorder{}, &recorder{}
+		early := workqueue.NewNamed("early")
+		workqueue.SetProvider(nil) // ignored, and not the first call
+		workqueue.SetProvider(first)
+		workqueue.SetProvider(second)
+		for _, q := range []workqueue.Interface{
+			workqueue.NewNamed("named"), workqueue.New(), early,
+			workqueue.NewWithConfig(workqueue.QueueConfig{Name: "own", MetricsProvider: own}),
+			workqueue.NewNamedRateLimitingQueue(nil, "limiting"),
+		} {
+			q.Add(1)
+			q.ShutDown()
+		}
+		if len(first.made) != 6+7 || first.value("adds") != 2 || len(second.made) != 0 || len(own.made) != 6 {
+			t.Errorf("made %q, %q, %q", first.made, second.made, own.made)
+		}
+	})
+}

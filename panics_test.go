@@ -1,0 +1,190 @@
+package workqueue_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// These tests let somebody else's code panic in each method that calls it. The panic must reach the
+// caller, the lock must be free, no key must be lost, and none be held by nobody.
+
+// panicStep is a method in which a panic is tried, in the order of a key's life.
+type panicStep struct {
+	name string
+	call func(q workqueue.Extended[string])
+}
+
+var panicSteps = []panicStep{
+	{"Add", func(q workqueue.Extended[string]) { q.Add("a") }},
+	{"Get", func(q workqueue.Extended[string]) { q.Get() }},
+	{"Add again", func(q workqueue.Extended[string]) { q.Add("a") }},
+	{"Done", func(q workqueue.Extended[string]) { q.Done("a") }},
+	{"Get again", func(q workqueue.Extended[string]) { q.Get() }},
+	{"ShutDown", func(q workqueue.Extended[string]) { q.ShutDown() }},
+	{"drain", func(q workqueue.Extended[string]) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = q.ShutDownContext(ctx)
+	}},
+	{"last Done", func(q workqueue.Extended[string]) { q.Done("a") }},
+}
+
+// tryPanics walks through panicSteps up to number bad, in which the panic is tried, and then brings
+// the queue to its end. If nothing panicked, the step was taken like the others.
+func tryPanics(t *testing.T, q workqueue.Extended[string], bad int, arm, disarm func()) {
+	t.Helper()
+	name := panicSteps[bad].name
+	for _, step := range panicSteps[:bad] {
+		step.call(q)
+	}
+	arm()
+	finishes(func() { panicSteps[bad].call(q) })
+	disarm()
+	synctest.Wait()
+	if !workqueue.FreeLock[string](q) {
+		t.Fatalf("the lock is held after %s", name)
+	}
+	if err := workqueue.CheckInvariants[string](q); err != nil {
+		t.Errorf("after %s: %v", name, err)
+	}
+	q.Add("a") // Whatever has become of it, from here on it must come once more, unless it is too late.
+	late := q.ShuttingDown()
+	if q.Stats().Processing > 0 {
+		q.Done("a")
+	}
+	seen := 0
+	for q.Len() > 0 {
+		key, _ := q.Get()
+		if key == "a" {
+			seen++
+		}
+		q.Done(key)
+	}
+	if seen != 1 && !late {
+		t.Errorf("after %s the key came %d times", name, seen)
+	}
+	if st := q.Stats(); st.Processing+st.Queued != 0 || st.UnmatchedDones != 0 {
+		t.Errorf("after %s and everything else: %+v", name, st)
+	}
+	if err := q.ShutDownContext(t.Context()); err != nil {
+		t.Errorf("after %s: ShutDownContext() = %v", name, err)
+	}
+	wantShutDown(t, q)
+}
+
+// finishes calls f and returns false if it panics.
+func finishes(f func()) (finished bool) {
+	defer func() { _ = recover() }()
+	f()
+	return true
+}
+
+func TestMetricPanics(t *testing.T) {
+	for _, metric := range []string{"depth", "adds", "latency", "work", "unfinished", "longest"} {
+		for bad, step := range panicSteps {
+			t.Run(metric+","+step.name, func(t *testing.T) {
+				everyLayer(t, func(t *testing.T, build builder[string]) {
+					r, c := &recorder{}, newFakeClock()
+					q := build(options[string]{name: "q", provider: r, clock: c})
+					tryPanics(t, q, bad, func() {
+						c.Step(time.Second)
+						synctest.Wait()
+						r.panicOnce(metric)
+					}, func() { r.on = nil })
+					// What the metric itself counted before it panicked is its own business.
+					for _, gauge := range []string{"unfinished", "longest"} {
+						if v := r.value(gauge); v != 0 {
+							t.Errorf("%s = %v in the end", gauge, v)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// A key that is queued again because a metric panicked in Get is one more that needs processing.
+func TestDepthAfterPanicInGet(t *testing.T) {
+	everyLayer(t, func(t *testing.T, build builder[string]) {
+		r := &recorder{}
+		q := build(options[string]{name: "q", provider: r, clock: newFakeClock()})
+		q.Add("a")
+		r.panicOnce("latency")
+		wantPanic(t, "Get", func() { q.Get() })
+		r.want(t, "after the panic", values{"depth": 1})
+		process(t, q, "a")
+		r.want(t, "in the end", values{"depth": 0})
+		q.ShutDown()
+	})
+}
+
+func TestClockPanics(t *testing.T) {
+	for bad, step := range panicSteps {
+		t.Run(step.name, func(t *testing.T) {
+			everyLayer(t, func(t *testing.T, build builder[string]) {
+				r, fake := &recorder{}, newFakeClock()
+				var armed atomic.Bool
+				c := &hookedClock{WithTicker: fake, onNow: func() {
+					if armed.CompareAndSwap(true, false) {
+						panic("clock")
+					}
+				}}
+				q := build(options[string]{name: "q", provider: r, clock: c})
+				tryPanics(t, q, bad, func() {
+					fake.Step(time.Second)
+					synctest.Wait()
+					armed.Store(true)
+				}, func() { armed.Store(false) })
+				r.want(t, "in the end", values{"unfinished": 0, "longest": 0})
+			})
+		})
+	}
+}
+
+func TestClockPanicsInAddAfter(t *testing.T) {
+	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
+		c := &hookedClock{WithTicker: newFakeClock(), onNow: func() { panic("clock") }}
+		q := build(options[string]{clock: c})
+		wantPanic(t, "AddAfter", func() { q.AddAfter("a", time.Second) })
+		c.onNow = nil
+		q.AddAfter("a", time.Second)
+		synctest.Wait()
+		if st := q.Stats(); st.Waiting != 1 {
+			t.Errorf("Stats() = %+v, want 1 waiting", st)
+		}
+		q.ShutDown()
+	})
+}
+
+// A panic in Get may hit the getter that had the only wake-up.
+func TestMetricPanicsInSleepingGetter(t *testing.T) {
+	everyLayer(t, func(t *testing.T, build builder[string]) {
+		r := &recorder{}
+		q := build(options[string]{name: "q", provider: r, clock: newFakeClock()})
+		var gets []*call[string]
+		for range 2 {
+			gets = append(gets, start(func() (key string) {
+				defer func() { _ = recover() }()
+				key, _ = q.Get()
+				return key
+			}))
+			synctest.Wait()
+		}
+		r.panicOnce("latency")
+		q.Add("a")
+		keys := ""
+		for _, get := range gets {
+			keys += get.mustReturn(t, "Get, one with a panic and one with the key")
+		}
+		if keys != "a" {
+			t.Errorf("got keys %q", keys)
+		}
+		q.Done("a")
+		q.ShutDown()
+	})
+}

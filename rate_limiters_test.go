@@ -1,0 +1,313 @@
+package workqueue_test
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/time/rate"
+	"pgregory.net/rapid"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+const (
+	longest = time.Duration(math.MaxInt64)
+	lowest  = time.Duration(math.MinInt64)
+)
+
+// wantDelays asserts what limiter says to as many failures of key in a row.
+func wantDelays[T comparable](t *testing.T, limiter workqueue.TypedRateLimiter[T], key T, want ...time.Duration) {
+	t.Helper()
+	for i, w := range want {
+		if d := limiter.When(key); d != w {
+			t.Errorf("failure %d of %v: When() = %v, want %v", i+1, key, d, w)
+		}
+	}
+}
+
+func TestItemExponentialFailureRateLimiter(t *testing.T) {
+	const ms, s = time.Millisecond, time.Second
+	tests := []struct {
+		name      string
+		base, max time.Duration
+		want      []time.Duration
+	}{
+		{"doubles", ms, s, []time.Duration{1 * ms, 2 * ms, 4 * ms, 8 * ms, 16 * ms, 32 * ms, 64 * ms, 128 * ms, 256 * ms, 512 * ms, s, s}},
+		{"max is no power", 3, 10, []time.Duration{3, 6, 10, 10}},
+		{"base is max", s, s, []time.Duration{s, s}},
+		{"base above max", s, ms, []time.Duration{ms, ms}},
+		{"no base", 0, s, []time.Duration{0, 0, 0}},
+		{"no max", s, 0, []time.Duration{0, 0}},
+		{"negative base", -s, s, []time.Duration{0, 0}},
+		{"negative max", s, -s, []time.Duration{0, 0}},
+		{"both negative", lowest, lowest, []time.Duration{0, 0}},
+		{"largest", longest, longest, []time.Duration{longest, longest, longest}},
+		{"overflow", longest/2 + 1, longest, []time.Duration{longest/2 + 1, longest, longest}},
+		{"just no overflow", longest / 2, longest, []time.Duration{longest / 2, longest - 1, longest, longest}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](tt.base, tt.max)
+			wantDelays(t, limiter, "a", tt.want...)
+			wantDelays(t, limiter, "b", tt.want[0]) // keys do not know of each other
+			if n := limiter.NumRequeues("a"); n != len(tt.want) {
+				t.Errorf("NumRequeues() = %d, want %d", n, len(tt.want))
+			}
+			limiter.Forget("a")
+			limiter.Forget("never seen")
+			if n := limiter.NumRequeues("a"); n != 0 {
+				t.Errorf("NumRequeues() = %d after Forget", n)
+			}
+			wantDelays(t, limiter, "a", tt.want...)
+			if n := limiter.NumRequeues("b"); n != 1 {
+				t.Errorf("NumRequeues() = %d of a key that was not forgotten", n)
+			}
+		})
+	}
+}
+
+// The formula, in numbers that do not overflow.
+func TestItemExponentialFailureRateLimiterAgainstFormula(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		duration := rapid.OneOf(
+			rapid.Int64(), rapid.Int64Range(-2, 10), rapid.Int64Range(math.MaxInt64-2, math.MaxInt64),
+			rapid.Map(rapid.IntRange(0, 62), func(n int) int64 { return 1 << n }),
+			rapid.Map(rapid.IntRange(1, 62), func(n int) int64 { return 1<<n - 1 }),
+		)
+		base, limit := duration.Draw(t, "base"), duration.Draw(t, "limit")
+		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[int](time.Duration(base), time.Duration(limit))
+		for failures := range 200 {
+			want := new(big.Int).Lsh(big.NewInt(max(base, 0)), uint(failures))
+			if top := big.NewInt(max(limit, 0)); want.Cmp(top) > 0 {
+				want = top
+			}
+			if d := limiter.When(1); d < 0 || int64(d) != want.Int64() {
+				t.Fatalf("base %d, limit %d, failure %d: When() = %d, want %v", base, limit, failures+1, d, want)
+			}
+		}
+	})
+}
+
+// No number of failures is too large, and the count stops before it would start anew.
+func TestRateLimitersAfterManyFailures(t *testing.T) {
+	for _, n := range []uint32{61, 62, 63, 64, 65, 1 << 16, 1<<31 - 3} {
+		for _, limiter := range []workqueue.TypedRateLimiter[string]{
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](1, longest),
+			workqueue.NewTypedItemFastSlowRateLimiter[string](1, longest, 3),
+		} {
+			workqueue.CountFailures(limiter, "a", n)
+			for i := range 5 {
+				want := longest
+				if _, ok := limiter.(*workqueue.TypedItemExponentialFailureRateLimiter[string]); ok && n+uint32(i) < 63 {
+					want = 1 << (n + uint32(i))
+				}
+				wantDelays(t, limiter, "a", want)
+			}
+			if got, want := limiter.NumRequeues("a"), min(int(n)+5, math.MaxInt32); got != want {
+				t.Errorf("%T: NumRequeues() = %d, want %d", limiter, got, want)
+			}
+			limiter.Forget("a")
+			wantDelays(t, limiter, "a", 1)
+		}
+	}
+}
+
+func TestItemFastSlowRateLimiter(t *testing.T) {
+	const fast, slow = time.Second, time.Minute
+	tests := []struct {
+		name       string
+		fast, slow time.Duration
+		attempts   int
+		want       []time.Duration
+	}{
+		{"usual", fast, slow, 3, []time.Duration{fast, fast, fast, slow, slow}},
+		{"never fast", fast, slow, 0, []time.Duration{slow, slow}},
+		{"negative attempts", fast, slow, math.MinInt, []time.Duration{slow, slow}},
+		{"always fast", fast, slow, math.MaxInt, []time.Duration{fast, fast}},
+		{"negative delays", -fast, -slow, 1, []time.Duration{0, 0}},
+		{"largest", longest, lowest, 1, []time.Duration{longest, 0}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			limiter := workqueue.NewTypedItemFastSlowRateLimiter[string](tt.fast, tt.slow, tt.attempts)
+			for range 2 {
+				wantDelays(t, limiter, "a", tt.want...)
+				if n := limiter.NumRequeues("a"); n != len(tt.want) {
+					t.Errorf("NumRequeues() = %d, want %d", n, len(tt.want))
+				}
+				if n := limiter.NumRequeues("b"); n != 0 {
+					t.Errorf("NumRequeues() = %d of a key that has not failed", n)
+				}
+				limiter.Forget("a")
+				if n := limiter.NumRequeues("a"); n != 0 {
+					t.Errorf("NumRequeues() = %d after Forget", n)
+				}
+			}
+		})
+	}
+}
+
+func TestMaxOfRateLimiter(t *testing.T) {
+	counting := workqueue.NewTypedItemExponentialFailureRateLimiter[string](1, 100)
+	limiter := workqueue.NewTypedMaxOfRateLimiter(
+		workqueue.NewTypedItemFastSlowRateLimiter[string](5, 3, 3), counting,
+		&workqueue.TypedBucketRateLimiter[string]{Limiter: rate.NewLimiter(rate.Inf, 0)},
+	)
+	wantDelays(t, limiter, "a", 5, 5, 5, 8, 16, 32, 64, 100, 100)
+	counting.When("a")
+	if n := limiter.NumRequeues("a"); n != 10 {
+		t.Errorf("NumRequeues() = %d, want 10, the largest", n)
+	}
+	limiter.Forget("a")
+	if limiter.NumRequeues("a") != 0 || counting.NumRequeues("a") != 0 {
+		t.Error("Forget does not reach all limiters")
+	}
+	empty := workqueue.NewTypedMaxOfRateLimiter[string]()
+	wantDelays(t, empty, "a", 0, 0)
+	empty.Forget("a")
+	// A delay below zero is none.
+	negative := workqueue.NewTypedMaxOfRateLimiter[string](&script{delays: []time.Duration{-5, lowest}})
+	wantDelays(t, negative, "a", 0, 0)
+}
+
+func TestWithMaxWaitRateLimiter(t *testing.T) {
+	for _, tt := range []struct {
+		max  time.Duration
+		want []time.Duration
+	}{
+		{10, []time.Duration{1, 10, 0, 0, 10}}, {0, make([]time.Duration, 5)}, {-1, make([]time.Duration, 5)},
+		{lowest, make([]time.Duration, 5)}, {longest, []time.Duration{1, 11, 0, 0, longest}},
+	} {
+		inner := &script{delays: []time.Duration{1, 11, -1, lowest, longest}}
+		limiter := workqueue.NewTypedWithMaxWaitRateLimiter(inner, tt.max)
+		wantDelays(t, limiter, "a", tt.want...)
+		if n := limiter.NumRequeues("a"); n != 42 {
+			t.Errorf("NumRequeues() = %d", n)
+		}
+		limiter.Forget("a")
+		if last := inner.asked[len(inner.asked)-1]; last != "Forget a" {
+			t.Errorf("the last call is %s, want Forget", last)
+		}
+	}
+}
+
+func TestBucketRateLimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := &workqueue.TypedBucketRateLimiter[string]{Limiter: rate.NewLimiter(10, 3)}
+		const step = 100 * time.Millisecond
+		wantDelays(t, limiter, "a", 0, 0)
+		wantDelays(t, limiter, "b", 0, step, 2*step) // one bucket for all keys
+		limiter.Forget("b")
+		wantDelays(t, limiter, "b", 3*step)
+		if n := limiter.NumRequeues("b"); n != 0 {
+			t.Errorf("NumRequeues() = %d of a bucket", n)
+		}
+		time.Sleep(time.Second)
+		wantDelays(t, limiter, "a", 0, 0, 0, step)
+
+		closed := &workqueue.TypedBucketRateLimiter[string]{Limiter: rate.NewLimiter(1, 0)}
+		wantDelays(t, closed, "a", longest)
+		open := &workqueue.TypedBucketRateLimiter[string]{Limiter: rate.NewLimiter(rate.Inf, 0)}
+		wantDelays(t, open, "a", 0, 0)
+	})
+}
+
+func TestDefaultRateLimiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, limiter := range map[string]workqueue.TypedRateLimiter[any]{
+			"untyped": workqueue.DefaultControllerRateLimiter(),
+			"typed":   workqueue.DefaultTypedControllerRateLimiter[any](),
+		} {
+			delay := 5 * time.Millisecond
+			for failure := range 25 {
+				if d := limiter.When("a"); d != min(delay, 1000*time.Second) {
+					t.Errorf("%s: failure %d: When() = %v, want %v", name, failure+1, d, delay)
+				}
+				delay *= 2
+			}
+			// The bucket's burst is 100, of which 25 are used, and 10 tokens come a second.
+			for i := range 200 {
+				want := max(5*time.Millisecond, time.Duration(i-74)*100*time.Millisecond)
+				if d := limiter.When(i).Round(time.Microsecond); d != want { // the bucket counts in floats
+					t.Fatalf("%s: When() of another key, number %d = %v, want %v", name, i, d, want)
+				}
+			}
+		}
+		for name, limiter := range map[string]workqueue.TypedRateLimiter[any]{
+			"untyped": workqueue.DefaultItemBasedRateLimiter(),
+			"typed":   workqueue.DefaultTypedItemBasedRateLimiter[any](),
+		} {
+			delay := time.Millisecond
+			for failure := range 100 {
+				if d := limiter.When("a"); d != delay {
+					t.Errorf("item based, %s: failure %d: When() = %v, want %v", name, failure+1, d, delay)
+				}
+				delay = min(2*delay, 1000*time.Second)
+			}
+		}
+	})
+}
+
+func TestUntypedRateLimiters(t *testing.T) {
+	exponential := workqueue.NewItemExponentialFailureRateLimiter(1, 4)
+	wantDelays[any](t, exponential, 1, 1, 2, 4, 4)
+	wantDelays[any](t, exponential, "1", 1)
+	wantDelays[any](t, workqueue.NewItemFastSlowRateLimiter(1, 2, 1), 1, 1, 2)
+	wantDelays[any](t, workqueue.NewMaxOfRateLimiter(exponential), "1", 2)
+	wantDelays[any](t, workqueue.NewWithMaxWaitRateLimiter(exponential, 3), 1, 3)
+}
+
+func TestZeroRateLimiters(t *testing.T) {
+	for _, limiter := range []workqueue.TypedRateLimiter[string]{
+		&workqueue.TypedItemExponentialFailureRateLimiter[string]{},
+		&workqueue.TypedItemFastSlowRateLimiter[string]{},
+		&workqueue.TypedMaxOfRateLimiter[string]{},
+	} {
+		t.Run(fmt.Sprintf("%T", limiter), func(t *testing.T) {
+			limiter.Forget("a")
+			wantDelays(t, limiter, "a", make([]time.Duration, 100)...)
+			limiter.Forget("a")
+			if n := limiter.NumRequeues("a"); n != 0 {
+				t.Errorf("NumRequeues() = %d", n)
+			}
+		})
+	}
+}
+
+// Failures are counted exactly, however many goroutines count them.
+func TestRateLimitersAreConcurrent(t *testing.T) {
+	for _, limiter := range []workqueue.TypedRateLimiter[int]{
+		workqueue.NewTypedItemExponentialFailureRateLimiter[int](1, 1000),
+		workqueue.NewTypedItemFastSlowRateLimiter[int](1, 2, 5),
+		workqueue.DefaultTypedControllerRateLimiter[int](),
+		workqueue.NewTypedWithMaxWaitRateLimiter(workqueue.DefaultTypedItemBasedRateLimiter[int](), time.Second),
+	} {
+		const workers, keys, failures = 8, 10, 200
+		var all sync.WaitGroup
+		for worker := range workers {
+			all.Go(func() {
+				for i := range failures {
+					for key := range keys {
+						limiter.When(key)
+						limiter.NumRequeues(key)
+						limiter.When(1000 + worker)
+						if i%3 == 0 {
+							limiter.Forget(1000 + worker)
+						}
+					}
+				}
+			})
+		}
+		all.Wait()
+		for key := range keys {
+			if n := limiter.NumRequeues(key); n != workers*failures {
+				t.Errorf("%T: NumRequeues(%d) = %d, want %d", limiter, key, n, workers*failures)
+			}
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package workqueue_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// script is a limiter that says what it is told to, and remembers what it was asked.
+type script struct {
+	delays []time.Duration
+	asked  []string
+	on     func()
+}
+
+func (s *script) When(item string) time.Duration {
+	if s.on != nil {
+		s.on()
+	}
+	s.asked = append(s.asked, "When "+item)
+	d := s.delays[0]
+	s.delays = s.delays[1:]
+	return d
+}
+
+func (s *script) Forget(item string) { s.asked = append(s.asked, "Forget "+item) }
+
+func (s *script) NumRequeues(item string) int {
+	s.asked = append(s.asked, "NumRequeues "+item)
+	return 42
+}
+
+func everyRateLimiting(t *testing.T, limiter func() workqueue.TypedRateLimiter[string],
+	f func(t *testing.T, q workqueue.TypedRateLimitingInterface[string])) {
+	t.Helper()
+	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
+		l := limiter()
+		if q, ok := build(options[string]{limiter: l}).(workqueue.TypedRateLimitingInterface[string]); ok {
+			f(t, q)
+			q.ShutDown()
+		}
+	})
+	t.Run("foreign", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter(),
+				workqueue.TypedRateLimitingQueueConfig[string]{DelayingQueue: &plainDelayingQueue[string]{}})
+			f(t, endAfterFailure(t, q))
+			q.ShutDown()
+			time.Sleep(time.Hour)
+		})
+	})
+}
+
+func TestAddRateLimited(t *testing.T) {
+	var limiter *script
+	everyRateLimiting(t, func() workqueue.TypedRateLimiter[string] {
+		limiter = &script{delays: []time.Duration{time.Second, time.Minute, time.Millisecond, time.Hour}}
+		return limiter
+	}, func(t *testing.T, q workqueue.TypedRateLimitingInterface[string]) {
+		q.AddRateLimited("a")
+		q.AddRateLimited("b")
+		q.Forget("a")
+		if n := q.NumRequeues("b"); n != 42 {
+			t.Errorf("NumRequeues() = %d, want what the limiter says", n)
+		}
+		wantLen[string](t, q, 0)
+		time.Sleep(time.Second - 1)
+		synctest.Wait()
+		wantLen[string](t, q, 0)
+		time.Sleep(1)
+		synctest.Wait()
+		process[string](t, q, "a")
+		time.Sleep(59 * time.Second)
+		synctest.Wait()
+		process[string](t, q, "b")
+
+		// Methods that have nothing to do with the limiter do not ask it.
+		asked := []string{"When a", "When b", "Forget a", "NumRequeues b"}
+		q.Add("c")
+		q.AddAfter("d", time.Second)
+		process[string](t, q, "c")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		process[string](t, q, "d")
+		if !slices.Equal(limiter.asked, asked) {
+			t.Errorf("the limiter was asked %q, want %q", limiter.asked, asked)
+		}
+	})
+}
+
+func TestAddRateLimitedAtOnce(t *testing.T) {
+	everyRateLimiting(t, func() workqueue.TypedRateLimiter[string] {
+		return &script{delays: []time.Duration{0, -time.Hour}}
+	}, func(t *testing.T, q workqueue.TypedRateLimitingInterface[string]) {
+		q.AddRateLimited("a")
+		q.AddRateLimited("b")
+		time.Sleep(1)
+		synctest.Wait()
+		if n := q.Len(); n != 2 {
+			t.Errorf("Len() = %d, want 2", n)
+		}
+	})
+}
+
+func TestAddRateLimitedAfterShutDown(t *testing.T) {
+	everyRateLimiting(t, func() workqueue.TypedRateLimiter[string] {
+		return &script{delays: []time.Duration{0, time.Second}}
+	}, func(t *testing.T, q workqueue.TypedRateLimitingInterface[string]) {
+		q.ShutDown()
+		q.AddRateLimited("a")
+		q.AddRateLimited("b")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		wantShutDown(t, q.(workqueue.Extended[string]))
+	})
+}
+
+func TestLimiterPanics(t *testing.T) {
+	var limiter *script
+	everyRateLimiting(t, func() workqueue.TypedRateLimiter[string] {
+		limiter = &script{delays: []time.Duration{time.Second}, on: func() { panic("limiter") }}
+		return limiter
+	}, func(t *testing.T, q workqueue.TypedRateLimitingInterface[string]) {
+		wantPanic(t, "AddRateLimited", func() { q.AddRateLimited("a") })
+		limiter.on = nil
+		q.AddRateLimited("a")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		process[string](t, q, "a")
+	})
+}
+
+// The whole life of a key that fails, with the limiter that a nil one stands for.
+func TestNilLimiterIsTheDefault(t *testing.T) {
+	everyRateLimiting(t, func() workqueue.TypedRateLimiter[string] { return nil },
+		func(t *testing.T, q workqueue.TypedRateLimitingInterface[string]) {
+			delay := 5 * time.Millisecond
+			for failures := range 10 {
+				if n := q.NumRequeues("a"); n != failures {
+					t.Fatalf("NumRequeues() = %d, want %d", n, failures)
+				}
+				q.AddRateLimited("a")
+				time.Sleep(delay - 1)
+				synctest.Wait()
+				wantLen[string](t, q, 0)
+				time.Sleep(1)
+				synctest.Wait()
+				process[string](t, q, "a")
+				delay *= 2
+			}
+			q.Forget("a")
+			if n := q.NumRequeues("a"); n != 0 {
+				t.Errorf("NumRequeues() = %d after Forget", n)
+			}
+			q.AddRateLimited("a")
+			time.Sleep(5 * time.Millisecond)
+			synctest.Wait()
+			process[string](t, q, "a")
+		})
+}
+
+func TestRateLimitingQueueConstructors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeClock()
+		limiter := workqueue.NewItemFastSlowRateLimiter(time.Second, time.Second, 0)
+		config := workqueue.RateLimitingQueueConfig{Name: "name", Clock: c}
+		delaying := workqueue.NewDelayingQueueWithConfig(workqueue.DelayingQueueConfig{Name: "name", Clock: c})
+		tests := map[string]struct {
+			queue workqueue.TypedRateLimitingInterface[any]
+			named bool
+			fake  bool
+		}{
+			"NewRateLimitingQueue":                      {workqueue.NewRateLimitingQueue(limiter), false, false},
+			"NewTypedRateLimitingQueue":                 {workqueue.NewTypedRateLimitingQueue[any](limiter), false, false},
+			"NewRateLimitingQueueWithConfig":            {workqueue.NewRateLimitingQueueWithConfig(limiter, config), true, true},
+			"NewTypedRateLimitingQueueWithConfig":       {workqueue.NewTypedRateLimitingQueueWithConfig[any](limiter, config), true, true},
+			"NewNamedRateLimitingQueue":                 {workqueue.NewNamedRateLimitingQueue(limiter, "name"), true, false},
+			"NewRateLimitingQueueWithDelayingInterface": {workqueue.NewRateLimitingQueueWithDelayingInterface(delaying, limiter), true, true},
+			"nil delaying queue":                        {workqueue.NewRateLimitingQueueWithDelayingInterface(nil, limiter), false, false},
+		}
+		for name, tt := range tests {
+			if got := tt.queue.(workqueue.Extended[any]).Stats().Name == "name"; got != tt.named {
+				t.Errorf("%s: is named: %v, want %v", name, got, tt.named)
+			}
+			tt.queue.AddRateLimited(1)
+			synctest.Wait()
+			if tt.fake {
+				c.Step(time.Second)
+			} else {
+				time.Sleep(time.Second)
+			}
+			synctest.Wait()
+			process[any](t, tt.queue, 1)
+			tt.queue.ShutDown()
+		}
+	})
+}

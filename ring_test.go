@@ -1,0 +1,80 @@
+package workqueue
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestRing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var r ring[*int]
+		var model []*int
+		for range rapid.IntRange(1, 8).Draw(t, "waves") {
+			for range rapid.IntRange(0, 5000).Draw(t, "push") {
+				e := new(int)
+				r.push(e)
+				model = append(model, e)
+			}
+			for range rapid.IntRange(0, len(model)).Draw(t, "pop") {
+				if peeked, e := r.peek(), r.pop(); e != model[0] || peeked != e {
+					t.Fatal("pop or peek returns another element than the oldest")
+				}
+				model = model[1:]
+			}
+			if r.n != len(model) {
+				t.Fatalf("n = %d, want %d", r.n, len(model))
+			}
+			if err := r.checkInvariants(); err != nil {
+				t.Fatal(err)
+			}
+			if len(r.buf) > max(keptRingLen, 8*(r.n+1)) {
+				t.Fatalf("a buffer of %d for %d elements", len(r.buf), r.n)
+			}
+		}
+	})
+}
+
+// A ring that is as full as it always is does not allocate.
+func TestRingDoesNotGrowInUse(t *testing.T) {
+	var r ring[int]
+	for i := range minRingLen {
+		r.push(i)
+	}
+	for i := range 100 {
+		if e := r.pop(); e != i {
+			t.Fatalf("pop() = %d, want %d", e, i)
+		}
+		r.push(i + minRingLen)
+	}
+	if len(r.buf) != minRingLen {
+		t.Errorf("buffer of %d, want %d", len(r.buf), minRingLen)
+	}
+}
+
+func TestDefaultQueue(t *testing.T) {
+	q := DefaultQueue[int]()
+	want := []int{3, 1, 2}
+	for _, key := range want {
+		q.Push(key)
+		q.Touch(key)
+	}
+	var got []int
+	for q.Len() > 0 {
+		got = append(got, q.Pop())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("popped %v, want %v", got, want)
+	}
+	defer func() {
+		if v := recover(); v != "workqueue: Pop of an empty Queue" {
+			t.Errorf("Pop of an empty Queue panics with %v", v)
+		}
+		q.Push(4)
+		if key := q.Pop(); key != 4 || q.Len() != 0 {
+			t.Errorf("Pop() = %d after a panic", key)
+		}
+	}()
+	q.Pop()
+}
