@@ -165,7 +165,7 @@ func TestMetricsTick(t *testing.T) {
 // A sum of times may be longer than a Duration can say.
 func TestUnfinishedWorkOfManyWorkers(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[int]) {
-		const workers, days = 300, 1000
+		const workers, days = 5000, 22
 		r, c := &recorder{}, newFakeClock()
 		q := build(options[int]{name: "q", provider: r, clock: c})
 		for key := range workers {
