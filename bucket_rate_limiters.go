@@ -182,7 +182,7 @@ func newTokenInterval(limit rate.Limit) tokenInterval {
 	switch {
 	case exp <= 0:
 		return tokenInterval{num: second, den: den, shift: uint(-exp)}
-	case exp <= 63-53:
+	case exp <= 64-53:
 		return tokenInterval{num: second, den: den << exp}
 	default:
 		// 2^32 tokens come within a nanosecond, be it this or less.

@@ -179,6 +179,20 @@ func TestTokenIntervalTimes(t *testing.T) {
 	})
 }
 
+// The same at the limits where its arithmetic changes.
+func TestTokenIntervalEdges(t *testing.T) {
+	for exp := -80; exp < 80; exp++ {
+		for _, f := range []float64{1, 1.5, 4.0 / 3, math.Nextafter(2, 1)} {
+			limit := rate.Limit(math.Ldexp(f, exp))
+			for _, n := range []uint32{1, 2, 1 << 31, math.MaxUint32} {
+				if got, want := newTokenInterval(limit).times(n), intervals(limit, int64(n)); got != want {
+					t.Errorf("%d intervals at %v/s = %d, want %d", n, limit, got, want)
+				}
+			}
+		}
+	}
+}
+
 // intervals returns the time in which a bucket gets n tokens, rounded up, or forever.
 func intervals(limit rate.Limit, n int64) time.Duration {
 	if !(limit > 0) || math.IsInf(float64(limit), 0) {
@@ -250,7 +264,7 @@ func TestItemBucketCountsOn(t *testing.T) {
 		key.count, key.span = math.MaxUint32-2, packed(math.MaxUint32-2)
 		l.keys.setLife(1, math.MaxUint32-2)
 		for i := range 10 {
-			want := max(0, time.Duration(math.MaxUint32-1+i)-time.Duration(l.burst))
+			want := max(0, time.Duration(math.MaxUint32-1)+time.Duration(i)-time.Duration(l.burst))
 			if d := l.When(0); d != want {
 				t.Errorf("burst %d: delay %d = %d, want %d", burst, i, d, want)
 			}
@@ -259,13 +273,18 @@ func TestItemBucketCountsOn(t *testing.T) {
 			t.Errorf("burst %d: the count is %d", burst, key.count)
 		}
 	}
-	// A bucket that is never full has no start to move.
-	l := NewTypedItemBucketRateLimiter[int](0, 1, newPassiveClock()).(*itemBucketRateLimiter[int])
-	l.When(0)
-	l.keys.keys.At(1).Value.count = math.MaxUint32 - 2
-	for range 10 {
-		if d := l.When(0); d != math.MaxInt64 {
-			t.Errorf("limit 0: delay = %d", d)
+	// A bucket that is never full has no start to move. At the second limit, it would not be full for
+	// more than 146 years after 2^32 tokens, but after 2^31 it would.
+	for _, limit := range []rate.Limit{0, rate.Every(1600 * ms)} {
+		l := NewTypedItemBucketRateLimiter[int](limit, 1, newPassiveClock()).(*itemBucketRateLimiter[int])
+		l.When(0)
+		key := &l.keys.keys.At(1).Value
+		key.count, key.span = math.MaxUint32-2, packed(forever)
+		l.keys.setLife(1, forever)
+		for range 10 {
+			if d := l.When(0); d != math.MaxInt64 {
+				t.Errorf("limit %v: delay = %d", limit, d)
+			}
 		}
 	}
 }

@@ -235,6 +235,29 @@ func TestClockIsSteppedWhileTheTimerStarts(t *testing.T) {
 	}
 }
 
+// The clock may also be stepped again while the loop starts its timer anew because it was stepped.
+func TestClockIsSteppedAgainAndAgain(t *testing.T) {
+	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
+		fake := newFakeClock()
+		var steps atomic.Int32
+		q := build(options[string]{clock: &hookedClock{WithTicker: fake, onReset: func() {
+			if steps.Add(-1) >= 0 {
+				fake.Step(time.Second)
+			}
+		}}})
+		q.AddAfter("far", time.Hour)
+		synctest.Wait()
+		steps.Store(5)
+		q.AddAfter("a", 8*time.Second)
+		synctest.Wait()
+		wantLen(t, q, 0)
+		fake.SetTime(testEpoch.Add(8 * time.Second))
+		synctest.Wait()
+		process(t, q, "a")
+		q.ShutDown()
+	})
+}
+
 // A fake timer that has fired keeps the time that it has sent, and its clock blocks, with its lock held,
 // when the timer is started again and fires once more. So the loop must take it out first, also when it
 // was woken by something else in the same moment.
@@ -294,7 +317,7 @@ func TestClockIsSetWithoutItsTimers(t *testing.T) {
 		time.Sleep(time.Hour + time.Minute - 1)
 		synctest.Wait()
 		wantLen(t, q, 0)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		process(t, q, "b")
 		q.ShutDown()

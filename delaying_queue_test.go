@@ -281,6 +281,32 @@ func TestAddAfterNeverBlocks(t *testing.T) {
 	})
 }
 
+// A key on its way from waiting to queued is in Stats, so that nobody takes the queue for empty.
+func TestStatsOfKeyThatComesDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below := &plainQueue[int]{}
+		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{
+			Queue: below,
+		}).(delayer[int])
+		adds := 0
+		below.beforeAdd = func() {
+			adds++
+			if st := q.Stats(); st.Waiting+st.Queued < 3 {
+				t.Errorf("Stats() = %+v while key %d of 3 comes due", st, adds)
+			}
+		}
+		for key := range 3 {
+			q.AddAfter(key, time.Second)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if st := q.Stats(); adds != 3 || st.Waiting != 0 || st.Queued != 3 {
+			t.Errorf("Stats() = %+v after %d adds, want 3 queued", st, adds)
+		}
+		q.ShutDown()
+	})
+}
+
 func TestShutDownTellsTheLogger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string

@@ -14,13 +14,13 @@ import (
 // are for: each call looks at a few keys only, and there is no goroutine.
 //
 // The keys that will expire are in lists, linked through their slots: list n has those that were given
-// a life of n bits, that is from 2^(n-1) up to 2^n ns, in the order in which it was given. So no key of
-// a list that stands before another expires later than that one will have lived twice its life, and
-// dropping keys from the front of the lists alone keeps no key for longer than that.
+// a life of at least 2^n and less than 2^(n+1) ns, in the order in which it was given. So what stands
+// before a key in its list expires before the key has lived twice its life, and it is enough to drop
+// keys from the front of the lists.
 //
-// A call inserts one key at most and makes sweepSteps steps, each of which drops a key or goes on to the
-// next list. So where each call inserts a key and lets one expire, a round of the lists drops a third as
-// many keys as there are lists, and never more than these have expired and are still there.
+// A call inserts one key at most, and makes sweepSteps steps: each drops a key, or goes on to the next
+// list. If each call inserts a key and one expires meanwhile, a round of all lists takes a third as many
+// calls as there are lists, and no more keys than that wait to be dropped.
 //
 // Invariants, which checkInvariants in the tests asserts:
 //   - A key whose life ends is in exactly one list, and a key that lives for ever is in none.
@@ -29,7 +29,7 @@ import (
 type expiringKeys[T comparable] struct {
 	clock clock.PassiveClock
 	// readAt is the clock's last reading. now is by how much the readings have advanced: a clock that
-	// goes back stands still for as long as that reading lasts, and then goes on from there.
+	// goes back does not take now back with it, and goes on from there.
 	readAt time.Time
 	now    time.Duration
 

@@ -284,7 +284,7 @@ func TestLimitersRace(t *testing.T) {
 			for g := range 4 {
 				wg.Go(func() {
 					for i := range 5000 {
-						for _, key := range []int{i % 7, g<<32 | i} {
+						for _, key := range []int{i % 7, 10_000*(g+1) + i} {
 							if d := l.When(key); d < 0 {
 								t.Errorf("When = %v", d)
 							}

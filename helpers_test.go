@@ -7,7 +7,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -381,15 +380,6 @@ func (base goroutineCount) want(t *testing.T, when string, more int) {
 	if n := newGoroutineCount() - base; int(n) != more {
 		t.Errorf("%s: %d more goroutines, want %d", when, n, more)
 	}
-}
-
-// parallel calls f in n goroutines and returns when all have returned.
-func parallel(n int, f func(i int)) {
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { f(i) })
-	}
-	wg.Wait()
 }
 
 // panickingClock is the clock of a queue that must not read it.

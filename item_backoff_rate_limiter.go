@@ -56,9 +56,9 @@ func (j Jitter) String() string {
 //	EqualJitter         random(ceiling(n)/2, ceiling(n))
 //	DecorrelatedJitter  random(Base, min(3 · last, Max))    last: the key's last delay, Base if none
 //
-// So no delay is above Max or below zero, and a key that has reached Max is still spread. This is
-// where it differs from the article's formula min(Max, random(Base, 3 · last)), by which most keys
-// that have failed often wait exactly Max, together again.
+// So no delay is above Max or below zero, and keys that have reached Max are still spread. This is where
+// the last formula differs from the article's, min(Max, random(Base, 3 · last)): by that, a key that has
+// waited for Max waits for exactly Max again two times out of three.
 type BackoffConfig struct {
 	// Base is the ceiling of the first delay. 5 ms unless positive, and Max if it is above Max.
 	Base time.Duration
@@ -80,10 +80,10 @@ type BackoffConfig struct {
 	//
 	//	last failure + its delay + ForgetAfter
 	//
-	// however long that delay was. So it should be longer than the time that a key may wait in the
-	// queue after its delay and be processed. Unless positive, it is twice Max (as in client-go's
-	// util/flowcontrol), but at least 10 minutes. Keys do not expire if it is 146 years or more
-	// (math.MaxInt64, say): then they take memory until Forget.
+	// however long that delay was. So it should be longer than what comes after the delay until a key
+	// fails again: to wait for another limiter and in the queue, and to be processed. Unless positive,
+	// it is twice Max (as in client-go's util/flowcontrol), but at least 10 minutes. Keys do not expire
+	// if it is 146 years or more (math.MaxInt64, say): then they take memory until Forget.
 	ForgetAfter time.Duration
 
 	// Clock is where ForgetAfter gets its time from, and is read under the limiter's lock. Nil means
@@ -100,9 +100,9 @@ type BackoffConfig struct {
 // Each method takes constant time and no allocation once the table has its size; no goroutine or timer
 // is started, and each call (of any method, for any key) drops up to four expired keys. When counts a
 // failure; NumRequeues returns how many were counted, and 0 for a key that has expired; Forget gives
-// the key's memory back. A key takes its own size, 32 bytes, and 11 to 22 bytes in the
-// index. All methods may be called by many goroutines at once. Wrong values in config are taken
-// as its fields say, and never make a method panic.
+// the key's memory back. A key takes its own size, 32 bytes, and 11 to 22 bytes in the index. All methods
+// may be called by many goroutines at once. Wrong values in config are taken as its fields say, and never
+// make a method panic.
 func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig) TypedRateLimiter[T] {
 	longest := positiveOr(config.Max, 1000*time.Second)
 	base := min(positiveOr(config.Base, 5*time.Millisecond), longest)

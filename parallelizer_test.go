@@ -39,7 +39,8 @@ func TestParallelizeUntilUsesItsWorkers(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var now, most atomic.Int32
-			workqueue.ParallelizeUntil(nil, tt.workers, tt.pieces, func(int) { //nolint:staticcheck // nil is allowed
+			//lint:ignore SA1012 a nil context is allowed
+			workqueue.ParallelizeUntil(nil, tt.workers, tt.pieces, func(int) {
 				most.Store(max(most.Load(), now.Add(1)))
 				time.Sleep(time.Second)
 				now.Add(-1)

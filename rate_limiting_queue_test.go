@@ -70,7 +70,7 @@ func TestAddRateLimited(t *testing.T) {
 		time.Sleep(time.Second - 1)
 		synctest.Wait()
 		wantLen[string](t, q, 0)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		process[string](t, q, "a")
 		time.Sleep(59 * time.Second)
@@ -97,7 +97,7 @@ func TestAddRateLimitedAtOnce(t *testing.T) {
 	}, func(t *testing.T, q workqueue.TypedRateLimitingInterface[string]) {
 		q.AddRateLimited("a")
 		q.AddRateLimited("b")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if n := q.Len(); n != 2 {
 			t.Errorf("Len() = %d, want 2", n)
@@ -146,7 +146,7 @@ func TestNilLimiterIsTheDefault(t *testing.T) {
 				time.Sleep(delay - 1)
 				synctest.Wait()
 				wantLen[string](t, q, 0)
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 				process[string](t, q, "a")
 				delay *= 2

@@ -58,6 +58,7 @@ func TestErrorInterrupted(t *testing.T) {
 	if wait.ErrorInterrupted(cause) != marked {
 		t.Error("two marks of one cause differ")
 	}
+	//lint:ignore SA1032 both orders are tried
 	if errors.Is(marked, wait.ErrWaitTimeout) || errors.Is(wait.ErrWaitTimeout, marked) {
 		t.Error("one interruption is taken for another")
 	}

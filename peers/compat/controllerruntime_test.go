@@ -116,7 +116,9 @@ func TestControllerRuntime(t *testing.T) {
 	}
 	var queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 	c, err := controller.NewTypedUnmanaged("on our queue", controller.TypedOptions[reconcile.Request]{
-		Reconciler:              r,
+		Reconciler: r,
+		// Names are unique in a process, and -count runs the test again.
+		SkipNameValidation:      new(true),
 		MaxConcurrentReconciles: 3,
 		// The limiter is theirs, the queue is ours, and the controller asks for neither's.
 		RateLimiter: peer.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Millisecond, time.Second),

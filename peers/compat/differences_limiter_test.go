@@ -1,10 +1,8 @@
 package compat
 
 import (
-	"context"
 	"math"
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,9 +88,15 @@ func TestNegativeDelays(t *testing.T) {
 
 // TestZeroLimiters: the zero values of client-go's limiters panic at the first failure. Ours never delay.
 func TestZeroLimiters(t *testing.T) {
-	for name, l := range map[string][2]peer.RateLimiter{
-		"exponential":   {new(peer.ItemExponentialFailureRateLimiter), new(workqueue.ItemExponentialFailureRateLimiter)},
-		"fast and slow": {new(peer.ItemFastSlowRateLimiter), new(workqueue.ItemFastSlowRateLimiter)},
+	for name, l := range map[string][2]peer.TypedRateLimiter[string]{
+		"exponential": {
+			new(peer.TypedItemExponentialFailureRateLimiter[string]),
+			new(workqueue.TypedItemExponentialFailureRateLimiter[string]),
+		},
+		"fast and slow": {
+			new(peer.TypedItemFastSlowRateLimiter[string]),
+			new(workqueue.TypedItemFastSlowRateLimiter[string]),
+		},
 	} {
 		if !panicks(func() { l[0].When("a") }) {
 			t.Errorf("client-go: %s does not panic", name)
@@ -117,43 +121,6 @@ func TestNoLimiter(t *testing.T) {
 		t.Errorf("ours: %d requeues, want 1", n)
 	}
 }
-
-// TestParallelizeLimits: client-go does nothing without workers, and panics with fewer, with less than
-// nothing to do, and with chunks of almost any size. Ours takes each for the nearest that makes sense.
-func TestParallelizeLimits(t *testing.T) {
-	for _, tt := range []struct {
-		name                       string
-		workers, pieces, chunkSize int
-		// theirs is what is done before they return, or panics.
-		theirs, ours int
-	}{
-		{"no workers", 0, 3, 1, 0, 3},
-		{"fewer workers than none", -1, 3, 1, panicked, 3},
-		{"fewer pieces than none", 1, -3, 1, panicked, 0},
-		{"huge chunks", 1, 3, math.MaxInt, panicked, 3},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var done atomic.Int64
-			count := func(int) { done.Add(1) }
-			ctx := context.Background()
-			if panicks(func() {
-				peer.ParallelizeUntil(ctx, tt.workers, tt.pieces, count, peer.WithChunkSize(tt.chunkSize))
-			}) {
-				done.Store(panicked)
-			}
-			if n := int(done.Swap(0)); n != tt.theirs {
-				t.Errorf("client-go: %d pieces, want %d", n, tt.theirs)
-			}
-			workqueue.ParallelizeUntil(ctx, tt.workers, tt.pieces, count, workqueue.WithChunkSize(tt.chunkSize))
-			if n := int(done.Load()); n != tt.ours {
-				t.Errorf("ours: %d pieces, want %d", n, tt.ours)
-			}
-		})
-	}
-}
-
-// panicked stands for the number of pieces that were done by a call that panicked.
-const panicked = -1
 
 // TestBucketWithoutBurst is no difference: a bucket that has no tokens delays for ever, in both.
 func TestBucketWithoutBurst(t *testing.T) {

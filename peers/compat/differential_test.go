@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	testingclock "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
 )
 
@@ -15,7 +16,8 @@ import (
 // until the shortest sequence that still fails is left.
 type op struct {
 	Kind opKind
-	// Key is the number of a key or, for Done, of one of the keys that are held.
+	// Key is the number of a key or, for Done, of one of the keys that are held, or of one of the times
+	// that are ahead.
 	Key int
 	// Ms is a number of milliseconds.
 	Ms int
@@ -31,6 +33,7 @@ const (
 	get
 	done
 	step
+	stepToDue
 	stepBack
 	shutDown
 	drain
@@ -52,6 +55,8 @@ func (o op) String() string {
 		return fmt.Sprintf("Done(held %d)", o.Key)
 	case step:
 		return fmt.Sprintf("step %d ms", o.Ms)
+	case stepToDue:
+		return fmt.Sprintf("step to due time %d", o.Key)
 	case stepBack:
 		return fmt.Sprintf("step back %d ms", o.Ms)
 	case shutDown:
@@ -73,7 +78,7 @@ const (
 // the list begins with some of everything.
 var kinds = []opKind{
 	add, get, addAfter, done, step, addRateLimited, get, done, add, addRateLimited, step,
-	add, get, addAfter, done, step, addRateLimited, get, done, add, forget, stepBack,
+	add, get, addAfter, done, stepToDue, addRateLimited, get, done, add, forget, stepBack,
 }
 
 func oneOp(t *rapid.T) op {
@@ -110,6 +115,9 @@ type run[K comparable] struct {
 	held []int
 	// jumped tells that the clocks were set back.
 	jumped bool
+	// calls counts the calls, and due are the times at which keys of AddAfter were to come.
+	calls int
+	due   []time.Time
 }
 
 // apply makes a call on both queues and returns how they differ afterwards. A call that is a documented
@@ -138,19 +146,29 @@ func (r *run[K]) apply(o op) error {
 			return nil
 		}
 	}
+	r.calls++
 	var saw [2]observed
 	for i, q := range []*subject[K]{r.theirs, r.ours} {
 		// A call happens at a time of its own below a millisecond, which all delays are multiples of.
 		// So no two keys are ever due at the same time: client-go promises no order of those.
-		q.clock.Step(time.Microsecond)
+		now := q.clock.Since(epoch)
+		own := (time.Duration(r.calls)*time.Microsecond - now) % time.Millisecond
+		q.clock.Step((own + time.Millisecond) % time.Millisecond)
 		synctest.Wait()
-		q.apply(o)
+		if o.Kind == stepToDue {
+			r.stepToDue(q.clock, o.Key)
+		} else {
+			q.apply(o)
+		}
 		saw[i] = q.observe()
 		if r.jumped = r.jumped || o.Kind == stepBack; r.jumped {
 			// The worker that has held its key for longest need not be the one that got it first any
 			// more; see TestLongestRunningAfterJump.
 			saw[i].Longest = 0
 		}
+	}
+	if o.Kind == addAfter {
+		r.due = append(r.due, r.ours.clock.Now().Add(time.Duration(o.Ms)*time.Millisecond))
 	}
 	if !reflect.DeepEqual(saw[0], saw[1]) {
 		return fmt.Errorf("after %v\n\tclient-go: %+v\n\tours:      %+v", o, saw[0], saw[1])
@@ -162,6 +180,19 @@ func (r *run[K]) apply(o op) error {
 		}
 	}
 	return nil
+}
+
+// stepToDue steps to a time at which a key is due, to the nanosecond, if one is ahead.
+func (r *run[K]) stepToDue(clock *testingclock.FakeClock, n int) {
+	var ahead []time.Time
+	for _, due := range r.due {
+		if due.After(clock.Now()) {
+			ahead = append(ahead, due)
+		}
+	}
+	if len(ahead) > 0 {
+		clock.SetTime(ahead[n%len(ahead)])
+	}
 }
 
 func (q *subject[K]) apply(o op) {
@@ -267,6 +298,7 @@ func differential[K comparable](t *testing.T, keys []K) {
 			rapid.Check(t, func(rt *rapid.T) {
 				s := setup{
 					Named:   rapid.Bool().Draw(rt, "named"),
+					Mixed:   rapid.Bool().Draw(rt, "mixed"),
 					Custom:  rapid.Bool().Draw(rt, "custom"),
 					Limiter: limiter,
 				}

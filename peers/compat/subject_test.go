@@ -19,6 +19,8 @@ import (
 type setup struct {
 	// Named queues have metrics.
 	Named bool
+	// Mixed queues have client-go's queue below our layers.
+	Mixed bool
 	// Custom queues have a Queue of the user's, which is last in, first out.
 	Custom  bool
 	Limiter limiterKind
@@ -80,18 +82,27 @@ func newOurs[K comparable](s setup, keys []K) *subject[K] {
 	if s.Named {
 		name = "differential"
 	}
-	provider := ourProvider{s.provider(q.metrics)}
-	var base workqueue.TypedInterface[K]
+	provider := s.provider(q.metrics)
+	var order workqueue.Queue[K]
 	if s.Custom {
 		q.order = &tracingQueue[K]{}
+		order = q.order
+	}
+	var base workqueue.TypedInterface[K]
+	switch {
+	case s.Mixed:
+		base = peer.NewTypedWithConfig(peer.TypedQueueConfig[K]{
+			Name: name, MetricsProvider: provider, Clock: q.clock, Queue: order,
+		})
+	case s.Custom:
 		base = workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{
-			Name: name, MetricsProvider: provider, Clock: q.clock, Queue: q.order,
+			Name: name, MetricsProvider: ourProvider{provider}, Clock: q.clock, Queue: order,
 		})
 	}
 	q.queue = workqueue.NewTypedRateLimitingQueueWithConfig(ourLimiter[K](s.Limiter),
 		workqueue.TypedRateLimitingQueueConfig[K]{
 			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
-				Name: name, MetricsProvider: provider, Clock: q.clock, Queue: base,
+				Name: name, MetricsProvider: ourProvider{provider}, Clock: q.clock, Queue: base,
 			}),
 		})
 	return q

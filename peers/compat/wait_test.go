@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 deprecated functions are compared too
+
 package compat
 
 import (
