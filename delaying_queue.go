@@ -162,6 +162,8 @@ const (
 	// maxWait is the longest time for which the waiting loop sleeps while a key waits. A clock that
 	// was set forward without its timers noticing delays a key by no more than that.
 	maxWait = 10 * time.Second
+	// maxTimerStarts is how often the loop starts its timer for one sleep. See startTimer.
+	maxTimerStarts = 10
 	// maxBatch is the number of due keys that the waiting loop takes from the heap at once.
 	maxBatch = 64
 )
@@ -169,7 +171,8 @@ const (
 // AddAfter adds item when duration has passed on the queue's clock, or at once if duration is not
 // positive. If item is waiting already, the earlier time counts. It never blocks, and takes O(log n)
 // time for n waiting keys, but constant time if their due times are in no particular order. An Add of
-// a waiting item does not cancel its waiting. After shutdown AddAfter does nothing.
+// a waiting item does not cancel its waiting. An item that would be due more than 292 years after the
+// first of those that wait was added never comes. After shutdown AddAfter does nothing.
 func (q *delayingType[T]) AddAfter(item T, duration time.Duration) {
 	if q.ShuttingDown() {
 		return
@@ -236,13 +239,15 @@ func (q *delayingType[T]) waitingLoop() {
 // startTimer makes timer fire at next, or returns false if that is not after now.
 //
 // A fake clock may be stepped after it was read and before the timer runs, which then ends too late by
-// that step. So where the clock has moved, the timer is started once more.
+// that step. So where the clock has moved, the timer is started again; a bound keeps clocks that always
+// move from doing so for ever. The real clock cannot be stepped.
 func (q *delayingType[T]) startTimer(timer clock.Timer, next time.Time) bool {
 	now := q.clock.Now()
-	for range 2 {
+	for range maxTimerStarts {
 		restart(timer, next.Sub(now))
 		before := now
-		if now = q.clock.Now(); now.Equal(before) {
+		now = q.clock.Now()
+		if _, isReal := q.clock.(clock.RealClock); isReal || now.Equal(before) {
 			break
 		}
 	}
