@@ -350,6 +350,33 @@ func TestForeignGetAfterShutDown(t *testing.T) {
 	}
 }
 
+// A plain Get that waits below does not see the key that another goroutine fetched for a caller that gave
+// up. When it is told of the shutdown, it must look for such a key first. Which of the two the queue
+// below gives a key to is left to chance; hence the rounds.
+func TestForeignGetThatIsToldOfTheShutDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 30 {
+			q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
+				Queue: &plainQueue[string]{},
+			}).(delayer[string])
+			plain := startGet[string](q)
+			synctest.Wait()
+			ctx, cancel := context.WithCancel(t.Context())
+			gone := startGetContext(ctx, q)
+			synctest.Wait()
+			cancel()
+			gone.mustReturn(t, "GetContext")
+			q.Add("a")
+			synctest.Wait()
+			q.ShutDown()
+			if g := plain.mustReturn(t, "Get"); g.key != "a" || g.err != nil {
+				t.Fatalf("Get() = %v, want a", g)
+			}
+			wantShutDown(t, q)
+		}
+	})
+}
+
 // Getters of both kinds wait at once, some of them give up, and each key reaches one of the others.
 func TestForeignGetsMix(t *testing.T) {
 	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {

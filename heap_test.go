@@ -135,6 +135,23 @@ func TestHeapTellsOfANewFirst(t *testing.T) {
 	}
 }
 
+// The numbers that keep equals in order start anew some day.
+func TestHeapOrderWhenNumbersStartAnew(t *testing.T) {
+	h := dueHeap[int]{seq: math.MaxUint32 - 9}
+	now := time.Now()
+	for key := range 20 {
+		h.put(keytable.HashOf(key), key, now, time.Second)
+		if err := h.checkInvariants(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for want := range 20 {
+		if key, ok := h.popDue(now.Add(time.Second)); !ok || key != want {
+			t.Fatalf("popDue() = %d, %v, want %d", key, ok, want)
+		}
+	}
+}
+
 func TestHeapGivesMemoryBack(t *testing.T) {
 	var h dueHeap[int]
 	now := time.Now()

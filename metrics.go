@@ -56,7 +56,8 @@ type MetricsProvider interface {
 	// are not Done, summed over these keys. It is set every 500 ms of the queue's clock and, after
 	// shutdown, with every Done.
 	NewUnfinishedWorkSecondsMetric(name string) SettableGaugeMetric
-	// NewLongestRunningProcessorSecondsMetric makes the longest of these times.
+	// NewLongestRunningProcessorSecondsMetric makes the longest of these times: that of the key that was
+	// handed out first. (A clock that was set back may have another one be held for longer.)
 	NewLongestRunningProcessorSecondsMetric(name string) SettableGaugeMetric
 	// NewRetriesMetric makes the number of calls of AddAfter, AddRateLimited included.
 	NewRetriesMetric(name string) CounterMetric
@@ -268,9 +269,6 @@ func (m *queueMetrics) settle() {
 		m.pushUnfinished()
 	}
 }
-
-// trim gives memory back for slots that the queue no longer has.
-func (m *queueMetrics) trim(bound keytable.Slot) { m.keys.Trim(bound) }
 
 func (q *Typed[T]) startUnfinishedWorkLoop(period time.Duration) {
 	q.stop = make(chan struct{})

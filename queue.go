@@ -372,7 +372,9 @@ func (q *Typed[T]) Done(item T) {
 	q.finishLocked(s, k)
 	if q.metrics != nil {
 		q.metrics.finished(s, q.shuttingDown.Load())
-		q.metrics.trim(q.keys.Bound())
+		if !q.keys.HasMemory(s) {
+			q.metrics.keys.Release(s)
+		}
 	}
 }
 

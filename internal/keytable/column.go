@@ -9,7 +9,7 @@ type Column[V any] struct {
 	slabs [][]V
 }
 
-// At returns the value at s. The pointer is valid until the next At of another slot, or Trim.
+// At returns the value at s. The pointer is valid until the next At of another slot, or Release.
 func (c *Column[V]) At(s Slot) *V {
 	n, place := int(s/slabLen), int(s%slabLen)
 	if n >= len(c.slabs) || place >= len(c.slabs[n]) {
@@ -32,10 +32,15 @@ func (c *Column[V]) provide(n, place int) {
 	c.slabs[n] = grown
 }
 
-// Trim gives back the memory for slots from bound on.
-func (c *Column[V]) Trim(bound Slot) {
-	if n := int(bound / slabLen); n < len(c.slabs) {
-		clear(c.slabs[n:])
-		c.slabs = shortened(c.slabs, n)
+// Release gives back the memory that s shares with its neighbours. It is for slots of which the table
+// has given back the memory too, so that one late key does not keep the column of a whole burst.
+func (c *Column[V]) Release(s Slot) {
+	n := int(s / slabLen)
+	if n >= len(c.slabs) {
+		return
 	}
+	c.slabs[n] = nil
+	for n = len(c.slabs); n > 0 && c.slabs[n-1] == nil; n-- {
+	}
+	c.slabs = shortened(c.slabs, n)
 }

@@ -138,8 +138,11 @@ func (t *Table[K, V]) Delete(s Slot) {
 	}
 }
 
-// Bound returns a number that all slots in use are below. It falls when memory is given back.
-func (t *Table[K, V]) Bound() Slot { return Slot(len(t.slots.slabs) * slabLen) }
+// HasMemory reports whether the table keeps memory for s, whether or not a key lives there.
+func (t *Table[K, V]) HasMemory(s Slot) bool {
+	n := int(s / slabLen)
+	return n < len(t.slots.slabs) && t.slots.slabs[n].entries != nil
+}
 
 // At returns the entry at s, in which a key must live.
 func (t *Table[K, V]) At(s Slot) *Entry[K, V] { return t.slots.at(s) }

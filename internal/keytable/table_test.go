@@ -67,8 +67,8 @@ func run(tb testing.TB, data []byte) {
 		tb.Fatalf("%d keys, want %d", table.Len(), len(model))
 	}
 	for key, want := range model {
-		if s := find(&table, key); s != want || table.At(s).Key != key || s >= table.Bound() {
-			tb.Fatalf("key %d is at %d, want %d, below %d", key, s, want, table.Bound())
+		if s := find(&table, key); s != want || table.At(s).Key != key || !table.HasMemory(s) {
+			tb.Fatalf("key %d is at %d, want %d, with memory", key, s, want)
 		}
 	}
 	for key := range 64 {
@@ -214,8 +214,8 @@ func TestBurstIsGivenBack(t *testing.T) {
 	}
 	table.Delete(find(&table, n-1))
 	table.checkInvariants(t)
-	if table.Bound() > 20*slabLen {
-		t.Errorf("the bound is %d with %d keys", table.Bound(), table.Len())
+	if n := len(table.slots.slabs); n > 20 {
+		t.Errorf("%d slabs are kept for %d keys", n, table.Len())
 	}
 }
 
@@ -253,9 +253,48 @@ func TestColumn(t *testing.T) {
 			t.Errorf("slot %d: %d", s, v)
 		}
 	}
-	column.Trim(5 * slabLen)
-	if len(column.slabs) != 5 || *column.At(slabLen) != slabLen || *column.At(5 * slabLen) != 0 {
-		t.Errorf("after Trim: %d slabs, %d and %d", len(column.slabs), *column.At(slabLen), *column.At(5 * slabLen))
+	column.Release(slabLen + 3)
+	if column.slabs[1] != nil || *column.At(5 * slabLen) != 5*slabLen {
+		t.Errorf("after Release of slab 1: %v, and %d in slab 5", column.slabs[1], *column.At(5 * slabLen))
+	}
+	column.Release(5 * slabLen)
+	column.Release(100 * slabLen)
+	if len(column.slabs) != 1 || *column.At(100) != 100 || *column.At(5 * slabLen) != 0 {
+		t.Errorf("after Release of slab 5: %d slabs, %d and %d", len(column.slabs), *column.At(100), *column.At(5 * slabLen))
+	}
+}
+
+// What a burst leaves beside one late key: a column of its slab alone.
+func TestColumnFollowsTheTable(t *testing.T) {
+	const n = 100_000
+	var table Table[int, struct{}]
+	var column Column[int]
+	for key := range n {
+		s, _ := insert(&table, key)
+		*column.At(s) = key
+	}
+	for key := range n - 1 {
+		s := find(&table, key)
+		table.Delete(s)
+		if !table.HasMemory(s) {
+			column.Release(s)
+		}
+	}
+	last := find(&table, n-1)
+	if *column.At(last) != n-1 {
+		t.Errorf("the value of the late key is %d", *column.At(last))
+	}
+	with := 0
+	for i, slab := range column.slabs {
+		if slab != nil {
+			with++
+			if !table.HasMemory(Slot(i * slabLen)) {
+				t.Errorf("slab %d of the column has no counterpart", i)
+			}
+		}
+	}
+	if with > 20 {
+		t.Errorf("%d slabs for one key", with)
 	}
 }
 
