@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"golang.org/x/time/rate"
 	testingclock "k8s.io/utils/clock/testing"
 )
 
@@ -146,6 +147,14 @@ func ExampleNewTypedItemFastSlowRateLimiter() {
 	fmt.Println(limiter.When("key"), limiter.When("key"), limiter.When("key"))
 	// Output:
 	// 1ms 1ms 1m0s
+}
+
+// Two keys may come at once, and after that one a second.
+func ExampleTypedBucketRateLimiter() {
+	limiter := &workqueue.TypedBucketRateLimiter[string]{Limiter: rate.NewLimiter(1, 2)}
+	fmt.Println(limiter.When("a"), limiter.When("b"), limiter.When("c") > 900*time.Millisecond)
+	// Output:
+	// 0s 0s true
 }
 
 // The longer of two delays counts: one that grows with the failures of a key, and one that keeps all

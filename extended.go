@@ -166,7 +166,8 @@ func (e *extension[T]) endFetcherLocked() {
 }
 
 // ShutDownContext leaves the drain to a goroutine, which goes on when ctx is done, until the drain ends
-// or somebody calls ShutDown. How complete the drain is, is the business of the queue below.
+// or somebody calls ShutDown. How complete the drain is, is the business of the queue below, which does
+// not tell whether a ShutDown ended it: the result is nil then too.
 func (e *extension[T]) ShutDownContext(ctx context.Context) error {
 	drained := make(chan struct{})
 	go func() {

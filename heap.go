@@ -2,6 +2,7 @@ package workqueue
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
@@ -177,6 +178,16 @@ func (h *dueHeap[T]) restart(now time.Time) {
 		}
 	}
 	h.epoch = now
+	// Times before the old epoch have become equal. A sorted slice is a heap.
+	slices.SortFunc(h.entries, func(e, f dueEntry) int {
+		if e.before(f) {
+			return -1
+		}
+		return 1
+	})
+	for pos, e := range h.entries {
+		h.place(pos, e)
+	}
 }
 
 // addSaturated returns a + b, or the nearest Duration to it.

@@ -168,3 +168,32 @@ func TestHeapGivesMemoryBack(t *testing.T) {
 		}
 	}
 }
+
+// Keys from before the epoch and after it, when the clock has gone far beyond what a Duration tells.
+func TestHeapAfterRestart(t *testing.T) {
+	var h dueHeap[int]
+	epoch := time.Unix(0, 0)
+	put := func(key int, now time.Time, d time.Duration) {
+		h.put(keytable.HashOf(key), key, now, d)
+	}
+	put(1, epoch, time.Hour)
+	put(2, epoch.Add(-3*time.Hour), time.Hour) // due two hours before the epoch
+	put(3, epoch.Add(-5*time.Hour), time.Hour) // and four hours
+	put(4, epoch, math.MaxInt64)
+	far := epoch.Add(math.MaxInt64).Add(24 * time.Hour)
+	put(5, far, time.Minute)
+	if err := h.checkInvariants(); err != nil {
+		t.Fatal(err)
+	}
+	var got []int
+	for _, now := range []time.Time{far, far.Add(time.Minute)} {
+		for key, ok := h.popDue(now); ok; key, ok = h.popDue(now) {
+			got = append(got, key)
+		}
+		got = append(got, 0)
+	}
+	// What was due before the epoch has become equal, and comes in the order in which it was put in.
+	if want := []int{2, 3, 1, 0, 5, 0}; !slices.Equal(got, want) {
+		t.Errorf("keys came in the order %v, want %v; 0 is a minute", got, want)
+	}
+}

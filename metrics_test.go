@@ -164,31 +164,33 @@ func TestMetricsTick(t *testing.T) {
 
 // A sum of times may be longer than a Duration can say.
 func TestUnfinishedWorkOfManyWorkers(t *testing.T) {
-	everyLayer(t, func(t *testing.T, build builder[int]) {
-		const workers, days = 5000, 22
+	synctest.Test(t, func(t *testing.T) {
+		// groups of workers, each of which comes a millisecond after the one before it, for ten days
+		const groups, size, held = 110, 100, 10 * 24 * time.Hour
 		r, c := &recorder{}, newFakeClock()
-		q := build(options[int]{name: "q", provider: r, clock: c})
-		for key := range workers {
+		q := endAfterFailure(t, options[int]{name: "q", provider: r, clock: c}.typed())
+		for key := range groups * size {
 			q.Add(key)
-			hold(t, q, key)
-			c.Step(time.Millisecond)
+			hold[int](t, q, key)
+			if key%size == size-1 {
+				c.Step(time.Millisecond)
+			}
 		}
-		c.Step(-workers * time.Millisecond)
-		c.Step(days * 24 * time.Hour)
+		c.Step(held - groups*time.Millisecond)
 		synctest.Wait()
-		// Each has been held for that time, but for the milliseconds that it came after the first one.
-		want := float64(days*24*3600*workers) - float64(workers-1)*workers/2/1000
-		r.want(t, "tick", values{"unfinished": want, "longest": float64(days * 24 * 3600)})
-		if st := q.Stats(); st.UnfinishedWork != longest || st.LongestRunning != days*24*time.Hour {
+		want := held.Seconds()*groups*size - float64(size*groups*(groups-1)/2)/1000
+		r.want(t, "tick", values{"unfinished": want, "longest": held.Seconds()})
+		if st := q.Stats(); st.UnfinishedWork != longest || st.LongestRunning != held {
 			t.Errorf("Stats() = %+v, want the longest Duration", st)
 		}
-		for key := range workers - 1 {
+		for key := range groups*size - 1 {
 			q.Done(key)
 		}
-		if st, want := q.Stats(), days*24*time.Hour-(workers-1)*time.Millisecond; st.UnfinishedWork != want || st.LongestRunning != want {
-			t.Errorf("Stats() = %+v, want %v for the last key", st, want)
+		last := held - (groups-1)*time.Millisecond
+		if st := q.Stats(); st.UnfinishedWork != last || st.LongestRunning != last {
+			t.Errorf("Stats() = %+v, want %v for the last key", st, last)
 		}
-		q.Done(workers - 1)
+		q.Done(groups*size - 1)
 		q.ShutDown()
 		r.want(t, "in the end", values{"unfinished": 0, "longest": 0})
 	})
