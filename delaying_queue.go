@@ -138,7 +138,7 @@ type delayingType[T comparable] struct {
 
 	// fifo is the queue below, if it is one of ours that takes many keys at once.
 	fifo *Typed[T]
-	// changed tells the waiting loop that the earliest due time is another one, or that no key waits.
+	// changed tells the waiting loop that the earliest due time has changed, or that no key waits.
 	changed chan struct{}
 	// loop counts the goroutine that runs waitingLoop.
 	loop sync.WaitGroup
@@ -149,9 +149,9 @@ type delayingType[T comparable] struct {
 	// called under it.
 	mu      sync.Mutex
 	waiting dueHeap[T]
-	// moving is the number of keys that the waiting loop has taken from the heap, and may not have
-	// added to the queue below yet.
-	moving int
+	// moving are the keys that the waiting loop has taken from the heap, and may not have added to the
+	// queue below yet. The loop reads and clears them without the lock.
+	moving []T
 	// looping tells that waitingLoop runs. It does whenever a key waits.
 	looping bool
 	stopped bool
@@ -170,7 +170,7 @@ const (
 
 // AddAfter adds item when duration has passed on the queue's clock, or at once if duration is not
 // positive. If item is waiting already, the earlier time counts. It never blocks, and takes O(log n)
-// time for n waiting keys, but constant time if their due times are in no particular order. An Add of
+// time for n waiting keys, on average constant time if they are due in no particular order. An Add of
 // a waiting item does not cancel its waiting. An item that would be due more than 292 years after the
 // first of those that wait was added never comes. After shutdown AddAfter does nothing.
 func (q *delayingType[T]) AddAfter(item T, duration time.Duration) {
@@ -215,9 +215,8 @@ func (q *delayingType[T]) notify() {
 func (q *delayingType[T]) waitingLoop() {
 	timer := q.clock.NewTimer(maxWait)
 	defer timer.Stop()
-	batch := make([]T, 0, maxBatch)
 	for {
-		due, next, ok := q.takeDue(batch)
+		due, next, ok := q.takeDue()
 		if !ok {
 			return
 		}
@@ -254,9 +253,9 @@ func (q *delayingType[T]) startTimer(timer clock.Timer, next time.Time) bool {
 	return now.Before(next)
 }
 
-// takeDue takes up to maxBatch due keys from the heap, into batch. If there is none, it returns when to
-// look again. It returns false if no key waits, and then the loop counts as ended.
-func (q *delayingType[T]) takeDue(batch []T) (due []T, next time.Time, ok bool) {
+// takeDue takes up to maxBatch due keys from the heap. If there is none, it returns when to look again.
+// It returns false if no key waits, and then the loop counts as ended.
+func (q *delayingType[T]) takeDue() (due []T, next time.Time, ok bool) {
 	if q.ShuttingDown() {
 		// Whoever shut down the queue below may not have known this one.
 		q.stopWaiting()
@@ -264,15 +263,16 @@ func (q *delayingType[T]) takeDue(batch []T) (due []T, next time.Time, ok bool) 
 	now := q.clock.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(batch) < maxBatch {
+	q.moving = q.moving[:0]
+	for len(q.moving) < maxBatch {
 		key, ok := q.waiting.popDue(now)
 		if !ok {
 			break
 		}
-		batch = append(batch, key)
+		q.moving = append(q.moving, key)
 	}
-	if q.moving = len(batch); q.moving > 0 {
-		return batch, now, true
+	if len(q.moving) > 0 {
+		return q.moving, now, true
 	}
 	if q.waiting.len() == 0 {
 		q.looping = false
@@ -371,5 +371,5 @@ func (q *delayingType[T]) Stats() Stats {
 func (q *delayingType[T]) numWaiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.waiting.len() + q.moving
+	return q.waiting.len() + len(q.moving)
 }

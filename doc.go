@@ -59,7 +59,7 @@
 //
 // Add, Get and Done take constant time; AddAfter takes logarithmic time at worst, and constant time on
 // average when times are in no particular order. None of them allocates once the queue has had as many
-// keys before. A queue that holds nothing has no goroutine, no timer and little memory, and is collected
+// keys before, but for the goroutine and the timer that start when a key waits and none did before. A queue that holds nothing has no goroutine, no timer and little memory, and is collected
 // when nobody refers to it, with or without shutdown. (The exception is a queue with push metrics, which
 // refreshes them every 500 ms until shutdown.) After a burst of keys the memory goes back to the
 // collector.

@@ -23,9 +23,11 @@ type Extended[T comparable] interface {
 	// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when nothing is
 	// queued and nothing is being processed, ctx.Err() if ctx was done first, and ErrShutDown if a
 	// call of ShutDown ended the wait. In every case the queue is shutting down afterwards, and
-	// ShutDownContext may be called again to wait on.
+	// ShutDownContext may be called again to wait on. Over a queue of somebody else's, nil means that
+	// its ShutDownWithDrain returned, with nothing queued.
 	ShutDownContext(ctx context.Context) error
-	// Stats is a snapshot of the queue, taken in constant time.
+	// Stats is a snapshot of the queue, taken in constant time. Of a queue of somebody else's it knows
+	// only the length.
 	Stats() Stats
 }
 
@@ -47,7 +49,8 @@ func extend[T comparable](q TypedInterface[T]) Extended[T] {
 // A Get of that queue cannot be interrupted, so GetContext leaves it to a goroutine, a fetcher. A
 // caller that gives up leaves its fetcher behind, and the next caller takes over the fetcher, with
 // the key if it has one by then. So there are never more fetchers than there were callers at once, a
-// key that was fetched is not lost, and the fetchers end when the queue is shut down.
+// key that was fetched is not lost, and the fetchers end when the queue is shut down, those that have a
+// key when a caller takes it.
 type extension[T comparable] struct {
 	TypedInterface[T]
 
@@ -166,8 +169,8 @@ func (e *extension[T]) endFetcherLocked() {
 }
 
 // ShutDownContext leaves the drain to a goroutine, which goes on when ctx is done, until the drain ends
-// or somebody calls ShutDown. How complete the drain is, is the business of the queue below, which does
-// not tell whether a ShutDown ended it: the result is nil then too.
+// or somebody calls ShutDown. What it waits for is the business of the queue below, which does not tell
+// why it has returned: with keys still queued that counts as a ShutDown.
 func (e *extension[T]) ShutDownContext(ctx context.Context) error {
 	drained := make(chan struct{})
 	go func() {
@@ -176,6 +179,9 @@ func (e *extension[T]) ShutDownContext(ctx context.Context) error {
 	}()
 	select {
 	case <-drained:
+		if e.Len() > 0 {
+			return ErrShutDown
+		}
 		return nil
 	case <-ctx.Done():
 	}

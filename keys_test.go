@@ -123,3 +123,20 @@ func TestKeysOfManyTypes(t *testing.T) {
 		process(t, q, keys...)
 	})
 }
+
+// nosyKey is not equal to itself, and looks at its queue when it is printed.
+type nosyKey struct {
+	x float64
+	q *workqueue.Typed[nosyKey]
+}
+
+func (k nosyKey) String() string { return fmt.Sprint(k.q.Len()) }
+
+func TestPanicDoesNotPrintTheKey(t *testing.T) {
+	q := workqueue.NewTyped[nosyKey]()
+	wantPanic(t, "Add", func() { q.Add(nosyKey{math.NaN(), q}) })
+	q.Add(nosyKey{1, q})
+	if q.Len() != 1 {
+		t.Errorf("Len() = %d after a panic", q.Len())
+	}
+}

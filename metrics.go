@@ -40,7 +40,8 @@ type HistogramMetric interface {
 // returns nil leaves that metric out.
 //
 // A panic of a metric reaches the caller of the queue's method. The queue stays usable and loses no
-// key.
+// key. Where there is no caller, when a delayed key comes due or at a tick, it ends the program, as in
+// any goroutine.
 type MetricsProvider interface {
 	// NewDepthMetric makes the number of keys that need processing: queued, or added again while a
 	// worker holds them.
@@ -113,7 +114,8 @@ type Stats struct {
 	UnmatchedDones uint64
 
 	// OldestQueued is how long ago the key at the head of the line was added. Like the other times, it
-	// is zero in a queue without metrics, which does not read the clock.
+	// is zero in a queue without metrics, which does not read the clock. It is zero, too, in a queue
+	// with an order of the user's, of which nobody knows the head.
 	OldestQueued time.Duration
 	// LongestRunning is for how long the worker that got its key first has held it.
 	LongestRunning time.Duration

@@ -46,6 +46,7 @@ type TypedInterface[T comparable] interface {
 //
 // The queue calls the methods under its lock: never two at once, and they must not call the queue
 // back. A panic of one of them reaches the caller of the queue's method and leaves the queue usable.
+// Where there is no caller, when a delayed key comes due, it ends the program, as in any goroutine.
 type Queue[T comparable] interface {
 	// Touch tells that a key was added again that is in the Queue already.
 	Touch(item T)
@@ -150,8 +151,8 @@ type Typed[T comparable] struct {
 	// wakeUps carries at most one wake-up for the getters that sleep. See unlock.
 	wakeUps chan struct{}
 
-	// mu guards all that follows. Methods of order and of the metrics are called under it, and no other
-	// code that is not ours.
+	// mu guards all that follows. Methods of order, of the metrics and of their clock are called under
+	// it, and no other code that is not ours.
 	mu sync.Mutex
 
 	// keys has a slot for every key that is dirty or processing, and for no other.
@@ -308,7 +309,7 @@ func (q *Typed[T]) popLocked() (keytable.Slot, *entry[T]) {
 		item := q.order.Pop()
 		s, k, inserted := q.keys.FindOrInsert(keytable.HashOf(item), item)
 		if inserted {
-			// A Queue that has keys of its own. takeLocked treats it as added.
+			// A Queue that has keys of its own. takeLocked treats this one as if it had been added.
 			q.queued++
 		}
 		if k.Value&processing == 0 {

@@ -170,7 +170,8 @@ func (t *Table[K, V]) probe(h Hash, key K) (Slot, *Entry[K, V], int) {
 // checkItself is called where a key was not found, which a key that is not equal to itself never is.
 func checkItself[K comparable](key K) {
 	if key != key {
-		panic(fmt.Sprintf("workqueue: key %v of type %T is not equal to itself (NaN)", key, key))
+		// The type alone: this may be under a lock, and %v would call a String method of the caller's.
+		panic(fmt.Sprintf("workqueue: key of type %T is not equal to itself (NaN)", key))
 	}
 }
 

@@ -332,3 +332,20 @@ func BenchmarkChurn(b *testing.B) {
 		})
 	}
 }
+
+// A key that comes and goes where the slabs before it are full must not take a new slab each time, also
+// if its slab alone is more than what is kept of several.
+func TestNoAllocationAtTheEdgeOfASlab(t *testing.T) {
+	var table Table[[40]uint64, int]
+	key := func(i int) [40]uint64 { return [40]uint64{uint64(i)} }
+	for i := range slabLen - 1 { // the first slot is None
+		insert(&table, key(i))
+	}
+	allocs := testing.AllocsPerRun(100, func() {
+		insert(&table, key(slabLen))
+		table.Delete(find(&table, key(slabLen)))
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations a round", allocs)
+	}
+}
