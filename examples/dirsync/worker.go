@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // queue is what the workers need: keys with delays and retries, and a Get that can be given up.
@@ -26,10 +28,12 @@ func newQueue() queue {
 // errBusy is given up with, under -once alone: while watching there is always a later look.
 var errBusy = errors.New("still being written")
 
-// workers take keys from the queue and hand them to sync, the rest of this file being what to do
-// with its answer. Beside the queue they keep the set of keys that somebody is still waiting for,
-// so that -once knows when it is done and a drain what it left.
+// workers take keys from the queue and hand them to sync. The loop around that is package worker's;
+// this file is about what to do with sync's answer. Beside the queue they keep the set of keys that
+// somebody is still waiting for, so that -once knows when it is done and a drain what it left.
 type workers struct {
+	pool       *worker.Pool[string]
+	run        sync.Once
 	queue      queue
 	sync       func(ctx context.Context, key string) (again time.Duration, err error)
 	maxRetries int
@@ -44,16 +48,26 @@ type workers struct {
 	again map[string]int      // further looks granted, of keys that asked for one
 	asks  int                 // how often a key was asked for
 	looks int                 // how often one was handed out
+	held  int                 // how many are handed out now
+	size  int                 // how many workers there shall be
 }
 
 func newWorkers(q queue, rep *report) *workers {
-	return &workers{
+	w := &workers{
 		queue: q,
 		rep:   rep,
 		idle:  make(chan struct{}),
 		asked: make(map[string]struct{}),
 		again: make(map[string]int),
 	}
+	w.pool = worker.New(q, w.handle, worker.Options[string]{
+		OnFinish: w.handled,
+		// The end of work's context is the end of the handlers' too, and they are waited for.
+		DrainTimeout: time.Nanosecond,
+		CancelGrace:  math.MaxInt64,
+		CrashOnPanic: true,
+	})
+	return w
 }
 
 // add asks for key. If it is waiting in the queue already, that is all there is to do for both.
@@ -62,53 +76,75 @@ func (w *workers) add(key string) {
 	w.queue.Add(key)
 }
 
-// work is one worker. It returns when the queue has been shut down and is empty, or at the end of
-// ctx.
+// work adds a worker to the pool, and returns when the pool has ended: when the queue has been shut
+// down and is empty, or at the end of ctx. The first call is the one that runs the pool.
 func (w *workers) work(ctx context.Context) {
-	for {
-		key, err := w.queue.GetContext(ctx)
-		if err != nil {
-			return
+	w.addWorker()
+	w.run.Do(func() {
+		err := w.pool.Run(ctx)
+		if !errors.Is(err, workqueue.ErrShutDown) {
+			return // Whatever is left undone, left knows it.
 		}
-		w.taken(key)
-		w.process(ctx, key)
-		// Always Done, whatever came of it: until then the queue holds back further adds of
-		// this key, which is why no two workers ever have the same one.
-		w.queue.Done(key)
-		w.checkIdle()
+		// The queue was shut down before there was a worker. A drain would wait for its keys.
+		for key, down := w.queue.Get(); !down; key, down = w.queue.Get() {
+			w.queue.Done(key)
+		}
+	})
+}
+
+func (w *workers) addWorker() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.size++
+	if err := w.pool.SetWorkers(w.size); err != nil {
+		panic(err) // It is positive.
 	}
 }
 
-// process decides whether a key comes again, and when.
-func (w *workers) process(ctx context.Context, key string) {
+// handle is the pool's handler: it hands key to sync, and its answer tells the pool whether the key comes
+// again, and when. Always Done, whatever came of it, is the pool's business: until then the queue
+// holds back further adds of this key, which is why no two workers ever have the same one.
+func (w *workers) handle(ctx context.Context, key string) error {
+	w.taken(key)
 	again, err := w.sync(ctx, key)
 	switch {
 	case errors.Is(err, errGone):
-		w.queue.Forget(key)
 		w.fatal(err)
+		return worker.Terminal(err)
 
-	case err != nil && w.queue.NumRequeues(key) < w.maxRetries:
+	case err != nil && worker.Attempt(ctx) > w.maxRetries:
+		// Not Options.MaxRetries, of which 0 means no limit.
+		return worker.Terminal(err)
+
+	case err != nil:
 		// Failed: again, later each time.
+		return err
+
+	case again > 0 && !w.mayLook(key):
+		return worker.Terminal(errBusy)
+
+	case again > 0:
+		// Too early: again at a time we know. Nothing failed, so the limiter has no part in it.
+		return worker.RequeueAfter(again)
+	}
+	return nil
+}
+
+// handled is told what the pool has decided. The key is not Done yet, so nobody else has it.
+func (w *workers) handled(key string, _ time.Duration, err error, next worker.Next) {
+	switch {
+	case errors.Is(err, errGone):
+	case next == worker.NextRetry:
 		w.rep.retry(key, err)
 		w.note(key)
-		w.queue.AddRateLimited(key)
-
-	case err == nil && again > 0 && w.mayLook(key):
-		// Too early: again at a time we know. Nothing failed, so the limiter has no part in it.
-		w.queue.Forget(key)
+	case next == worker.NextRequeue:
 		w.note(key)
-		w.queue.AddAfter(key, again)
-
 	default:
-		// Equal, or given up. In both cases the limiter forgets the key: should it come
-		// again, it starts afresh.
-		w.queue.Forget(key)
+		// Equal, or given up. Should it come again, it starts afresh.
 		w.forgetLooks(key)
-		if err == nil && again > 0 {
-			err = errBusy
-		}
 		w.rep.settled(key, err)
 	}
+	w.putBack()
 }
 
 // untilIdle returns nil as soon as no key is waited for, or errStopped if ctx ends before.
@@ -121,7 +157,7 @@ func (w *workers) untilIdle(ctx context.Context) error {
 	}
 }
 
-// note remembers that key is asked for, before it is added.
+// note remembers that key is asked for, before it is added or while it is held.
 func (w *workers) note(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,17 +169,17 @@ func (w *workers) taken(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looks++
+	w.held++
 	delete(w.asked, key)
 }
 
-// checkIdle closes idle when no worker has a key, none is queued and none waits for its time. The
-// keys that wait are those in asked: between the moment when a key is due and the moment when it is
-// queued, no number in Stats includes it.
-func (w *workers) checkIdle() {
+// putBack notes that a key is no longer held, and closes idle when none is and none is asked for. Stats
+// would not do: between the moment when a key is due and the moment when it is queued, no number in it
+// includes the key.
+func (w *workers) putBack() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	st := w.queue.Stats()
-	if st.Processing > 0 || st.Queued > 0 || len(w.asked) > 0 {
+	if w.held--; w.held > 0 || len(w.asked) > 0 {
 		return
 	}
 	select {

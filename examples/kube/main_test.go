@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) take() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	defer o.b.Reset()
+	return o.b.String()
+}
+
+// cluster is client-go's fake, with the program running on it.
+type cluster struct {
+	t              *testing.T
+	client         *fake.Clientset
+	stdout, stderr output
+	cancel         context.CancelFunc
+	code           chan int
+}
+
+func newCluster(t *testing.T, client *fake.Clientset, args ...string) *cluster {
+	ctx, cancel := context.WithCancel(t.Context())
+	c := &cluster{t: t, client: client, cancel: cancel, code: make(chan int, 1)}
+	go func() {
+		c.code <- run(ctx, args, &c.stdout, &c.stderr, func(string) (kubernetes.Interface, error) { return client, nil })
+	}()
+	c.settle()
+	return c
+}
+
+// settle lets the informers take in what has happened.
+func (c *cluster) settle() {
+	time.Sleep(2 * time.Second)
+	synctest.Wait()
+}
+
+func (c *cluster) set(p *corev1.Pod) {
+	c.t.Helper()
+	pods := c.client.CoreV1().Pods(p.Namespace)
+	if _, err := pods.Update(c.t.Context(), p, metav1.UpdateOptions{}); apierrors.IsNotFound(err) {
+		_, err = pods.Create(c.t.Context(), p, metav1.CreateOptions{})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+	} else if err != nil {
+		c.t.Fatal(err)
+	}
+	c.settle()
+}
+
+func (c *cluster) wantOutput(want string) {
+	c.t.Helper()
+	if got := c.stdout.take(); got != want {
+		c.t.Errorf("printed %q, want %q", got, want)
+	}
+}
+
+func (c *cluster) end(code int) {
+	c.t.Helper()
+	c.cancel()
+	if got := <-c.code; got != code {
+		c.t.Errorf("exit code %d, want %d; stderr:\n%s", got, code, c.stderr.take())
+	}
+}
+
+func pod(name, uid string, restarts int32) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(uid)},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "app", RestartCount: restarts,
+			State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}},
+		}}},
+	}
+}
+
+func TestReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, fake.NewClientset(pod("old", "1", 50)), "-restarts", "3", "-within", "10m")
+		c.set(pod("web", "2", 0))
+		c.set(pod("web", "2", 2))
+		c.set(pod("old", "1", 52))
+		c.wantOutput("")
+		c.set(pod("web", "2", 3))
+		c.wantOutput("default/web: 3 restarts within 10m0s: app (CrashLoopBackOff, last exit 137 OOMKilled)\n")
+		c.set(pod("web", "2", 3)) // Nothing new.
+		c.wantOutput("")
+		c.set(pod("web", "2", 4))
+		c.wantOutput("default/web: 4 restarts within 10m0s: app (CrashLoopBackOff, last exit 137 OOMKilled)\n")
+		// Restarts that are long ago do not count.
+		time.Sleep(time.Hour)
+		c.set(pod("web", "2", 6))
+		c.set(pod("old", "1", 54))
+		c.wantOutput("")
+		c.set(pod("web", "2", 7))
+		c.wantOutput("default/web: 3 restarts within 10m0s: app (CrashLoopBackOff, last exit 137 OOMKilled)\n")
+		// Another Pod of the same name starts afresh, whether or not we have seen the first one go.
+		c.set(pod("web", "3", 20))
+		c.wantOutput("")
+		if err := c.client.CoreV1().Pods("default").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		c.settle()
+		c.set(pod("web", "3", 30))
+		c.wantOutput("")
+		c.end(0)
+	})
+}
+
+func TestNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, fake.NewClientset(), "-restarts", "1", "-namespace", "kube-system")
+		c.set(pod("web", "1", 0))
+		c.set(pod("web", "1", 5))
+		inside := pod("dns", "2", 0)
+		inside.Namespace = "kube-system"
+		c.set(inside)
+		inside.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "dns", RestartCount: 1}
+		c.set(inside)
+		c.wantOutput("kube-system/dns: 1 restarts within 10m0s: dns\n")
+		c.end(0)
+	})
+}
+
+// A cluster that does not allow it ends the program, instead of trying for ever.
+func TestForbidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("not you"))
+		})
+		c := newCluster(t, client)
+		if code := <-c.code; code != 1 || !strings.HasPrefix(c.stderr.take(), "kube: the cluster does not let us watch Pods: ") {
+			t.Errorf("exit code %d, stderr:\n%s", code, c.stderr.take())
+		}
+	})
+}
+
+func TestArguments(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"-h"}, 0, "-kubeconfig file"},
+		{[]string{"-help"}, 0, "Exit codes:"},
+		{[]string{"-nonsense"}, 2, "kube: flag provided but not defined: -nonsense\nUsage: kube [flags]"},
+		{[]string{"extra"}, 2, `kube: unexpected argument "extra"`},
+		{[]string{"-restarts", "0"}, 2, "kube: -restarts 0: want 1 or more"},
+		{[]string{"-within", "-1s"}, 2, "kube: -within -1s: want more than 0"},
+		{[]string{"-workers", "0"}, 2, "kube: -workers 0: want 1 or more"},
+		{[]string{"-within", "soon"}, 2, `kube: invalid value "soon" for flag -within`},
+		{[]string{}, 1, "kube: no connection today"},
+	} {
+		var stdout, stderr output
+		code := run(t.Context(), c.args, &stdout, &stderr, func(string) (kubernetes.Interface, error) {
+			return nil, errors.New("no connection today")
+		})
+		printed := stdout.take() + stderr.take()
+		if code != c.code || !strings.Contains(printed, c.want) {
+			t.Errorf("%q: exit code %d, printed:\n%s", c.args, code, printed)
+		}
+	}
+}
+
+func TestConnect(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config")
+	// Nothing listens there.
+	if err := os.WriteFile(config, []byte(`
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: c, context: {cluster: c, user: ""}}]
+current-context: c
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := connect(config); err == nil || !strings.HasPrefix(err.Error(), "the cluster at http://127.0.0.1:1 does not answer: ") {
+		t.Errorf("connect returned %v", err)
+	}
+	if _, err := connect(filepath.Join(dir, "missing")); err == nil || !strings.HasPrefix(err.Error(), "no cluster: ") {
+		t.Errorf("connect returned %v", err)
+	}
+}

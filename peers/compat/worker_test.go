@@ -1,0 +1,271 @@
+package compat_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue/worker"
+	clientgo "k8s.io/client-go/util/workqueue"
+)
+
+// Package worker over client-go's queue, which has no GetContext and no Get that can be given up.
+
+type workerRun struct {
+	cancel context.CancelFunc
+	result chan error
+}
+
+func runWorker(t *testing.T, p *worker.Pool[string]) workerRun {
+	ctx, cancel := context.WithCancel(t.Context())
+	r := workerRun{cancel, make(chan error, 1)}
+	go func() { r.result <- p.Run(ctx) }()
+	synctest.Wait()
+	return r
+}
+
+func clientgoQueue() clientgo.TypedRateLimitingInterface[string] {
+	return clientgo.NewTypedRateLimitingQueue(
+		clientgo.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour))
+}
+
+// endOfBubble lets the goroutine of client-go's delaying queue notice the shutdown.
+func endOfBubble() { time.Sleep(time.Minute) }
+
+func TestWorkerOutcomes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer endOfBubble()
+		q := clientgoQueue()
+		var mu sync.Mutex
+		var got []string
+		start := time.Now()
+		for _, key := range []string{"fine", "fails", "later", "terminal", "panics", "exits", "never"} {
+			q.Add(key)
+		}
+		r := runWorker(t, worker.New(q, func(ctx context.Context, key string) error {
+			mu.Lock()
+			got = append(got, fmt.Sprintf("%v %s %d", time.Since(start), key, worker.Attempt(ctx)))
+			mu.Unlock()
+			if worker.Attempt(ctx) > 1 && key != "never" || time.Since(start) > 0 && key == "later" {
+				return nil
+			}
+			switch key {
+			case "fails", "never":
+				return errors.New("fails")
+			case "later":
+				return fmt.Errorf("wait: %w", worker.RequeueAfter(1500*time.Millisecond))
+			case "terminal":
+				return worker.Terminal(errors.New("for ever"))
+			case "panics":
+				panic(1)
+			case "exits":
+				runtime.Goexit()
+			}
+			return nil
+		}, worker.Options[string]{MaxRetries: 2, OnDrop: func(key string, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, fmt.Sprintf("%v drop %s: %v", time.Since(start), key, err))
+		}}))
+		time.Sleep(time.Hour)
+		r.cancel()
+		if err := <-r.result; err != nil {
+			t.Error(err)
+		}
+		want := []string{
+			"0s fine 1", "0s fails 1", "0s later 1", "0s terminal 1", "0s drop terminal: for ever",
+			"0s panics 1", "0s exits 1", "0s never 1",
+			"1s fails 2", "1s panics 2", "1s exits 2", "1s never 2", "1.5s later 1",
+			"3s never 3", "3s drop never: fails",
+		}
+		slices.SortStableFunc(got[8:12], strings.Compare) // Keys that are due at once come in any order.
+		slices.SortStableFunc(want[8:12], strings.Compare)
+		if !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+		for _, key := range []string{"fine", "fails", "later", "terminal", "panics", "exits", "never"} {
+			if n := q.NumRequeues(key); n != 0 {
+				t.Errorf("the limiter still counts %d for %s", n, key)
+			}
+		}
+	})
+}
+
+// A worker that is blocked in Get when it should stop leaves that Get behind. The key that it returns
+// later is not lost.
+func TestWorkerShrinksAndPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer endOfBubble()
+		q := clientgoQueue()
+		var mu sync.Mutex
+		running, most, handled := 0, 0, 0
+		p := worker.New(q, func(context.Context, string) error {
+			mu.Lock()
+			running++
+			most = max(most, running)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			running--
+			handled++
+			mu.Unlock()
+			return nil
+		}, worker.Options[string]{Workers: 4})
+		check := func(wantMost, wantHandled int) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if most != wantMost || handled != wantHandled {
+				t.Errorf("%d at once, %d handled, want %d and %d", most, handled, wantMost, wantHandled)
+			}
+			most = running
+		}
+		set := func(n int) {
+			if err := p.SetWorkers(n); err != nil {
+				t.Error(err)
+			}
+		}
+		r := runWorker(t, p)
+		set(1) // Four Gets are blocked, three of them for nobody.
+		for i := range 8 {
+			q.Add(fmt.Sprint(i))
+		}
+		time.Sleep(2500 * time.Millisecond)
+		check(1, 2)
+		set(0)
+		time.Sleep(time.Hour)
+		check(1, 3)
+		set(3)
+		time.Sleep(10 * time.Second)
+		check(3, 8)
+		set(0)
+		for i := range 8 {
+			q.Add(fmt.Sprint(i))
+		}
+		time.Sleep(time.Hour)
+		check(0, 8)
+		r.cancel()
+		var left *worker.ShutdownError[string]
+		if err := <-r.result; !errors.As(err, &left) || len(left.NotStarted) != 8 {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+}
+
+func TestWorkerEnds(t *testing.T) {
+	for _, c := range []struct {
+		drain               worker.Drain
+		timeout             time.Duration
+		unfinished, waiting []string
+		after               time.Duration
+	}{
+		{worker.Running, 10 * time.Second, nil, []string{"3s", "4s"}, 2 * time.Second},
+		{worker.Running, time.Second, []string{"2s"}, []string{"3s", "4s"}, time.Second},
+		{worker.All, time.Minute, nil, nil, 9 * time.Second},
+		{worker.All, 3 * time.Second, []string{"3s"}, []string{"4s"}, 3 * time.Second},
+	} {
+		t.Run(fmt.Sprint(c.drain, " ", c.timeout), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				defer endOfBubble()
+				q := clientgoQueue()
+				for _, key := range []string{"2s", "3s", "4s"} {
+					q.Add(key)
+				}
+				r := runWorker(t, worker.New(q, func(ctx context.Context, key string) error {
+					d, err := time.ParseDuration(key)
+					time.Sleep(d)
+					return err
+				}, worker.Options[string]{Drain: c.drain, DrainTimeout: c.timeout}))
+				start := time.Now()
+				r.cancel()
+				err := <-r.result
+				if took := time.Since(start); took != c.after {
+					t.Errorf("Run returned after %v, want %v", took, c.after)
+				}
+				left := new(worker.ShutdownError[string])
+				if err != nil && !errors.As(err, &left) {
+					t.Error(err)
+				}
+				if !slices.Equal(left.Unfinished, c.unfinished) || !slices.Equal(left.NotStarted, c.waiting) {
+					t.Errorf("left: %+v", left)
+				}
+			})
+		})
+	}
+}
+
+// After the end of the context nothing that is added is started, though a Get is still blocked.
+func TestWorkerStartsNothingAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer endOfBubble()
+		q := clientgoQueue()
+		r := runWorker(t, worker.New(q, func(context.Context, string) error {
+			t.Error("started")
+			return nil
+		}, worker.Options[string]{Workers: 2}))
+		r.cancel()
+		q.Add("late")
+		var left *worker.ShutdownError[string]
+		if err := <-r.result; !errors.As(err, &left) || !slices.Equal(left.NotStarted, []string{"late"}) {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+}
+
+// A shutdown by somebody else ends Run when the queue is empty.
+func TestWorkerQueueIsShutDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer endOfBubble()
+		q := clientgoQueue()
+		handled := 0
+		for i := range 5 {
+			q.Add(fmt.Sprint(i))
+		}
+		r := runWorker(t, worker.New(q, func(context.Context, string) error {
+			handled++
+			time.Sleep(time.Second)
+			return nil
+		}, worker.Options[string]{}))
+		q.ShutDown()
+		if err := <-r.result; err != nil || handled != 5 {
+			t.Errorf("Run returned %v, %d were handled", err, handled)
+		}
+		if err := worker.Run(t.Context(), q, func(context.Context, string) error { return nil }, worker.Options[string]{}); err == nil {
+			t.Error("Run on a queue that is shut down returned nil")
+		}
+	})
+}
+
+// TestMigratingCompiles builds the code in docs/migrating.md, each block by itself.
+func TestMigratingCompiles(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "migrating.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(text, -1)
+	if len(blocks) != 4 {
+		t.Errorf("%d blocks of code, want 4", len(blocks))
+	}
+	for i, block := range blocks {
+		file := filepath.Join(t.TempDir(), fmt.Sprintf("block%d.go", i))
+		if err := os.WriteFile(file, block[1], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		// Vet compiles, and also finds what compiles and is wrong. The module is the one of this test.
+		if out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput(); err != nil {
+			t.Errorf("block %d: %v\n%s", i+1, err, out)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package worker_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+type contextKey struct{}
+
+// The handlers' contexts have the values of Run's, but do not end with it. What Attempt and Logger say
+// of a context stays true after the call.
+func TestHandlerContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger, logs := newLogger()
+		q := workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour),
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: "pods"})
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), contextKey{}, "value"))
+		var kept []context.Context
+		q.Add("a")
+		result := make(chan error)
+		go func() {
+			result <- worker.Run(ctx, q, func(ctx context.Context, key string) error {
+				ctx, cancel := context.WithTimeout(ctx, time.Hour)
+				defer cancel()
+				kept = append(kept, context.WithoutCancel(ctx))
+				worker.Logger(ctx).Info("hello")
+				if ctx.Value(contextKey{}) != "value" {
+					t.Error("a value of Run's context is missing")
+				}
+				if worker.Attempt(ctx) < 3 {
+					return errBroken
+				}
+				time.Sleep(time.Second)
+				if ctx.Err() != nil {
+					t.Errorf("the context has ended before the handler's time: %v", ctx.Err())
+				}
+				return nil
+			}, options{Logger: logger})
+		}()
+		time.Sleep(3500 * time.Millisecond)
+		cancel()
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+		q.Forget("a")
+		for i, ctx := range kept {
+			if worker.Attempt(ctx) != i+1 {
+				t.Errorf("call %d is attempt %d", i+1, worker.Attempt(ctx))
+			}
+		}
+		want := `level=INFO msg=hello queue=pods key=a
+level=WARN msg="The handler failed, its key comes again" queue=pods key=a next=retry attempt=1 duration=0s err=broken
+level=INFO msg=hello queue=pods key=a
+level=WARN msg="The handler failed, its key comes again" queue=pods key=a next=retry attempt=2 duration=0s err=broken
+level=INFO msg=hello queue=pods key=a
+level=DEBUG msg="Handled a key" queue=pods key=a next=forget attempt=3 duration=1s err=<nil>
+`
+		if logs.String() != want {
+			t.Errorf("logged:\n%s", logs)
+		}
+	})
+}
+
+func TestAttemptWithoutLogger(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		kept := make(map[string][]context.Context)
+		q.Add("a")
+		q.Add("b")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			kept[key] = append(kept[key], ctx)
+			worker.Logger(ctx).Info("nobody hears this")
+			if key == "a" && worker.Attempt(ctx) < 3 {
+				return errBroken
+			}
+			return nil
+		}, options{}))
+		r.after(time.Minute)
+		r.endCleanly()
+		if len(kept["a"]) != 3 || len(kept["b"]) != 1 || worker.Attempt(kept["b"][0]) != 1 {
+			t.Errorf("calls: %v", kept)
+		}
+		for i, ctx := range kept["a"] {
+			if worker.Attempt(ctx) != i+1 {
+				t.Errorf("call %d is attempt %d", i+1, worker.Attempt(ctx))
+			}
+		}
+	})
+}
+
+func TestOutsideOfACall(t *testing.T) {
+	if n := worker.Attempt(t.Context()); n != 0 {
+		t.Errorf("Attempt is %d", n)
+	}
+	worker.Logger(t.Context()).Error("nobody hears this")
+}
+
+func TestLogs(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		logger, logs := newLogger()
+		q.Add("terminal")
+		q.Add("panic")
+		q.Add("fatal")
+		q.Add("queued")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			switch key {
+			case "terminal":
+				return worker.Terminal(errBroken)
+			case "panic":
+				panic("at the disco")
+			default:
+				return worker.Fatal(errBroken)
+			}
+		}, options{Logger: logger}))
+		if r.returned() == nil {
+			t.Error("no error")
+		}
+		for _, want := range []string{
+			`level=ERROR msg="The handler failed, its key is dropped" key=terminal next=drop attempt=1 duration=0s err=broken`,
+			`level=ERROR msg="The handler panicked" key=panic panic="at the disco"`,
+			`level=WARN msg="The handler failed, its key comes again" key=panic next=retry attempt=1 duration=0s err="panic: at the disco"`,
+			`level=ERROR msg="The workers end because of a fatal error" err=broken`,
+			`level=WARN msg="Keys are left undone" unfinished=[] notStarted=[queued] failing=[panic]`,
+		} {
+			if !strings.Contains(logs.String(), want+"\n") {
+				t.Errorf("missing: %s\nin:\n%s", want, logs)
+			}
+		}
+	})
+}

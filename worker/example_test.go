@@ -1,0 +1,174 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+func newExampleQueue() workqueue.TypedRateLimitingInterface[string] {
+	return workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, time.Second))
+}
+
+func ExampleRun() {
+	queue := newExampleQueue()
+	queue.Add("apples")
+	queue.Add("pears")
+	ctx, cancel := context.WithCancel(context.Background())
+
+	err := worker.Run(ctx, queue, func(ctx context.Context, key string) error {
+		if key == "pears" && worker.Attempt(ctx) == 1 {
+			return errors.New("not ripe") // Again, when the limiter says.
+		}
+		fmt.Println(key, "at attempt", worker.Attempt(ctx))
+		if key == "pears" {
+			cancel()
+		}
+		return nil
+	}, worker.Options[string]{MaxRetries: 5, DrainTimeout: 10 * time.Second})
+	fmt.Println("end:", err)
+	// Output:
+	// apples at attempt 1
+	// pears at attempt 2
+	// end: <nil>
+}
+
+// What was left undone is in the error, by key.
+func ExampleShutdownError() {
+	queue := newExampleQueue()
+	for _, key := range []string{"first", "second", "third"} {
+		queue.Add(key)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+
+	err := worker.Run(ctx, queue, func(ctx context.Context, key string) error {
+		cancel() // The handler that runs may finish. No other is started.
+		return nil
+	}, worker.Options[string]{Name: "fruit"})
+
+	var left *worker.ShutdownError[string]
+	if errors.As(err, &left) {
+		fmt.Println(left.NotStarted)
+	}
+	fmt.Println(err)
+	// Output:
+	// [second third]
+	// worker: keys of queue "fruit" left undone: 2 queued and not started: second, third
+}
+
+// With Drain: All, what is queued when the context ends is handled first.
+func ExampleOptions_drain() {
+	queue := newExampleQueue()
+	for _, key := range []string{"first", "second", "third"} {
+		queue.Add(key)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+
+	err := worker.Run(ctx, queue, func(ctx context.Context, key string) error {
+		cancel()
+		fmt.Println(key)
+		return nil
+	}, worker.Options[string]{Drain: worker.All, DrainTimeout: time.Minute})
+	fmt.Println("end:", err)
+	// Output:
+	// first
+	// second
+	// third
+	// end: <nil>
+}
+
+func ExampleRequeueAfter() {
+	queue := newExampleQueue()
+	queue.Add("oven")
+	ctx, cancel := context.WithCancel(context.Background())
+
+	looks := 0
+	err := worker.Run(ctx, queue, func(ctx context.Context, key string) error {
+		if looks++; looks < 3 {
+			fmt.Println("not hot, attempt", worker.Attempt(ctx))
+			return worker.RequeueAfter(time.Millisecond) // No failure.
+		}
+		cancel()
+		return nil
+	}, worker.Options[string]{})
+	fmt.Println("end:", err)
+	// Output:
+	// not hot, attempt 1
+	// not hot, attempt 1
+	// end: <nil>
+}
+
+func ExampleTerminal() {
+	queue := newExampleQueue()
+	queue.Add("lead")
+	ctx, cancel := context.WithCancel(context.Background())
+
+	err := worker.Run(ctx, queue, func(ctx context.Context, key string) error {
+		return worker.Terminal(errors.New("will never be gold"))
+	}, worker.Options[string]{OnDrop: func(key string, err error) {
+		fmt.Println(key, err)
+		cancel()
+	}})
+	fmt.Println("end:", err)
+	// Output:
+	// lead will never be gold
+	// end: <nil>
+}
+
+func ExamplePool_SetWorkers() {
+	queue := newExampleQueue()
+	handled := make(chan string)
+	pool := worker.New(queue, func(ctx context.Context, key string) error {
+		handled <- key
+		return nil
+	}, worker.Options[string]{})
+	ctx, cancel := context.WithCancel(context.Background())
+	result := make(chan error)
+	go func() { result <- pool.Run(ctx) }()
+
+	_ = pool.SetWorkers(0) // A pause.
+	queue.Add("a")
+	_ = pool.SetWorkers(8)
+	fmt.Println(<-handled)
+	cancel()
+	fmt.Println("end:", <-result)
+	// Output:
+	// a
+	// end: <nil>
+}
+
+func ExampleGroup() {
+	words := newExampleQueue()
+	numbers := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]())
+	lengths := make(chan int, 1)
+
+	var group worker.Group
+	group.Add(worker.New(words, func(ctx context.Context, word string) error {
+		numbers.Add(len(word))
+		return nil
+	}, worker.Options[string]{}))
+	group.Add(worker.New(numbers, func(ctx context.Context, n int) error {
+		lengths <- n
+		return nil
+	}, worker.Options[int]{}))
+	group.Add(worker.RunnerFunc(func(ctx context.Context) error {
+		words.Add("seventeen")
+		<-ctx.Done()
+		return nil
+	}))
+
+	ctx, cancel := context.WithCancel(context.Background())
+	result := make(chan error)
+	go func() { result <- group.Run(ctx) }()
+	fmt.Println(<-lengths)
+	cancel()
+	fmt.Println("end:", <-result)
+	// Output:
+	// 9
+	// end: <nil>
+}

@@ -1,0 +1,470 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+var errBroken = errors.New("broken")
+
+// TestOutcomes has a handler answer in every way there is, at the first attempt, and checks what becomes
+// of the key, what the hooks are told, and that Done is called once for each Get.
+func TestOutcomes(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		answer  func() error
+		next    worker.Next
+		again   time.Duration // when the key comes again; 0: not
+		is      error         // what the error is, apart from nil
+		dropped bool
+		retries int // what the limiter counts after the first attempt
+		fatal   bool
+	}{
+		{name: "nil", answer: func() error { return nil }, next: worker.NextForget},
+		{name: "error", answer: func() error { return errBroken },
+			next: worker.NextRetry, again: time.Second, is: errBroken, retries: 1},
+		{name: "RequeueAfter", answer: func() error { return worker.RequeueAfter(7 * time.Second) },
+			next: worker.NextRequeue, again: 7 * time.Second, is: worker.RequeueAfter(7 * time.Second)},
+		{name: "RequeueAfter, wrapped", answer: func() error { return fmt.Errorf("not yet: %w", worker.RequeueAfter(7*time.Second)) },
+			next: worker.NextRequeue, again: 7 * time.Second, is: worker.RequeueAfter(7 * time.Second)},
+		{name: "RequeueAfter, joined", answer: func() error { return errors.Join(errBroken, worker.RequeueAfter(7*time.Second)) },
+			next: worker.NextRequeue, again: 7 * time.Second, is: errBroken},
+		{name: "Terminal", answer: func() error { return worker.Terminal(errBroken) },
+			next: worker.NextDrop, is: errBroken, dropped: true},
+		{name: "Terminal, wrapped", answer: func() error { return fmt.Errorf("no: %w", worker.Terminal(errBroken)) },
+			next: worker.NextDrop, is: errBroken, dropped: true},
+		{name: "Terminal counts more than RequeueAfter", answer: func() error {
+			return errors.Join(worker.RequeueAfter(7*time.Second), worker.Terminal(errBroken))
+		}, next: worker.NextDrop, is: errBroken, dropped: true},
+		{name: "Terminal(nil)", answer: func() error { return worker.Terminal(nil) }, next: worker.NextForget},
+		{name: "Fatal", answer: func() error { return worker.Fatal(errBroken) },
+			next: worker.NextDrop, is: errBroken, dropped: true, fatal: true},
+		{name: "Fatal(nil)", answer: func() error { return worker.Fatal(nil) }, next: worker.NextForget},
+		{name: "panic", answer: func() error { panic(errBroken) },
+			next: worker.NextRetry, again: time.Second, is: errBroken, retries: 1},
+		{name: "panic with an answer", answer: func() error { panic(worker.Fatal(worker.RequeueAfter(time.Minute))) },
+			next: worker.NextRetry, again: time.Second, is: worker.RequeueAfter(time.Minute), retries: 1},
+		{name: "Goexit", answer: func() error { runtime.Goexit(); return nil },
+			next: worker.NextRetry, again: time.Second, is: worker.ErrGoexit, retries: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				counted := countDone(q)
+				var calls []time.Duration
+				var finished, dropped []error
+				var begun time.Time
+				q.Add("a")
+				r := run(t, worker.New(counted, func(ctx context.Context, key string) error {
+					if begun.IsZero() {
+						begun = time.Now()
+					}
+					calls = append(calls, time.Since(begun))
+					time.Sleep(time.Millisecond)
+					if len(calls) == 1 {
+						return c.answer()
+					}
+					return nil
+				}, options{
+					OnDrop: func(key string, err error) {
+						dropped = append(dropped, err)
+					},
+					OnFinish: func(key string, duration time.Duration, err error, next worker.Next) {
+						if _, done := counted.counts("a"); done != len(finished) {
+							t.Errorf("Done was called before OnFinish")
+						}
+						finished = append(finished, err)
+						if key != "a" || duration != time.Millisecond {
+							t.Errorf("OnFinish of %v after %v", key, duration)
+						}
+						if want := c.next; len(finished) == 1 && next != want {
+							t.Errorf("next: %v, want %v", next, want)
+						}
+					},
+				}))
+				r.after(10 * time.Millisecond)
+				if n := q.NumRequeues("a"); n != c.retries {
+					t.Errorf("the limiter counts %d failures, want %d", n, c.retries)
+				}
+				if c.fatal {
+					if err := r.returned(); !errors.Is(err, errBroken) {
+						t.Errorf("Run returned %v", err)
+					}
+				} else {
+					r.after(time.Minute)
+					r.endCleanly()
+				}
+				if err := finished[0]; !errors.Is(err, c.is) || (err == nil) != (c.is == nil) {
+					t.Errorf("the error is %v, want %v", err, c.is)
+				}
+				if (len(dropped) == 1) != c.dropped || c.dropped && dropped[0] != finished[0] {
+					t.Errorf("OnDrop: %v", dropped)
+				}
+				want := []time.Duration{0}
+				if c.again > 0 {
+					want = append(want, time.Millisecond+c.again)
+				}
+				if !slices.Equal(calls, want) {
+					t.Errorf("calls at %v, want %v", calls, want)
+				}
+				gets, done := counted.counts("a")
+				if _, extended := q.(workqueue.Extended[string]); extended {
+					gets = len(calls) // countDone hides GetContext, and Get is not called
+				}
+				if gets != done || done != len(want) {
+					t.Errorf("%d Gets, %d Dones, want %d", gets, done, len(want))
+				}
+				if n := q.NumRequeues("a"); n != 0 {
+					t.Errorf("at the end the limiter counts %d", n)
+				}
+			})
+		})
+	}
+}
+
+// Done once also means: not for keys that nobody holds. The queue itself counts those.
+func TestNoUnmatchedDone(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		answers := []func() error{
+			func() error { return nil }, func() error { return errBroken }, func() error { panic(1) },
+			func() error { runtime.Goexit(); return nil }, func() error { return worker.Terminal(errBroken) },
+			func() error { return worker.RequeueAfter(0) },
+		}
+		calls := 0
+		for i := range 20 {
+			q.Add(fmt.Sprint(i))
+		}
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			calls++ // One worker.
+			time.Sleep(time.Millisecond)
+			q.Add(key)
+			return answers[calls%len(answers)]()
+		}, options{}))
+		time.Sleep(time.Second)
+		r.end()
+		e, ok := q.(workqueue.Extended[string])
+		if !ok {
+			e = q.(plain).stringQueue.(workqueue.Extended[string])
+		}
+		if st := e.Stats(); st.UnmatchedDones != 0 || st.Processing != 0 || calls < 20 {
+			t.Errorf("after %d calls: %+v", calls, st)
+		}
+	})
+}
+
+func TestMaxRetries(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var mu sync.Mutex // for the race detector: the test looks while the pool runs
+		var attempts []int
+		var times []time.Duration
+		var dropped []string
+		start := time.Now()
+		q.Add("a")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			attempts = append(attempts, worker.Attempt(ctx))
+			times = append(times, time.Since(start))
+			return errBroken
+		}, options{MaxRetries: 2, OnDrop: func(key string, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			dropped = append(dropped, fmt.Sprint(key, " ", err))
+		}}))
+		time.Sleep(time.Hour)
+		mu.Lock()
+		if want := []int{1, 2, 3}; !slices.Equal(attempts, want) {
+			t.Errorf("attempts %v, want %v", attempts, want)
+		}
+		if want := []time.Duration{0, time.Second, 3 * time.Second}; !slices.Equal(times, want) {
+			t.Errorf("at %v, want %v", times, want)
+		}
+		if want := []string{"a broken"}; !slices.Equal(dropped, want) {
+			t.Errorf("OnDrop: %q, want %q", dropped, want)
+		}
+		if n := q.NumRequeues("a"); n != 0 {
+			t.Errorf("the limiter still counts %d", n)
+		}
+		mu.Unlock()
+		// A key that was dropped starts afresh.
+		q.Add("a")
+		time.Sleep(time.Hour)
+		r.endCleanly()
+		if want := []int{1, 2, 3, 1, 2, 3}; !slices.Equal(attempts, want) {
+			t.Errorf("attempts %v, want %v", attempts, want)
+		}
+	})
+}
+
+// A limiter that does not count by key, like client-go's BucketRateLimiter, must not make keys immortal.
+func TestMaxRetriesWithLimiterThatDoesNotCount(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ stringQueue) {
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedMaxOfRateLimiter[string]())
+		calls := 0
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error {
+			if calls++; calls > 10 {
+				return nil
+			}
+			return errBroken
+		}, options{MaxRetries: 3}))
+		if calls != 4 {
+			t.Errorf("%d calls, want 4", calls)
+		}
+		r.endCleanly()
+	})
+}
+
+func TestNoLimitOfRetries(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		calls := 0
+		q.Add("a")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			if calls++; calls > 100 {
+				return nil
+			}
+			return errBroken
+		}, options{OnDrop: func(key string, err error) { t.Error("dropped") }}))
+		time.Sleep(101 * time.Hour)
+		r.endCleanly()
+		if calls != 101 {
+			t.Errorf("%d calls", calls)
+		}
+	})
+}
+
+// Success and RequeueAfter both end a row of failures, and the limiter's too, whoever has made it count.
+func TestWhatForgets(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		answers := []error{
+			errBroken, errBroken, worker.RequeueAfter(time.Second),
+			errBroken, worker.RequeueAfter(time.Second), worker.RequeueAfter(time.Second), nil, nil,
+		}
+		var attempts, counts []int
+		q.Add("a")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			attempts = append(attempts, worker.Attempt(ctx))
+			counts = append(counts, q.NumRequeues(key))
+			return answers[len(attempts)-1]
+		}, options{MaxRetries: 2}))
+		time.Sleep(time.Hour)
+		q.AddRateLimited("a") // The last call's is not the pool's.
+		time.Sleep(time.Hour)
+		r.endCleanly()
+		if want := []int{1, 2, 3, 1, 2, 1, 1, 1}; !slices.Equal(attempts, want) {
+			t.Errorf("attempts %v, want %v", attempts, want)
+		}
+		if want := []int{0, 1, 2, 0, 1, 0, 0, 1}; !slices.Equal(counts, want) {
+			t.Errorf("limiter's counts %v, want %v", counts, want)
+		}
+		if n := q.NumRequeues("a"); n != 0 {
+			t.Errorf("at the end the limiter counts %d", n)
+		}
+	})
+}
+
+func TestPanicHasValueAndStack(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var got error
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error {
+			if got == nil {
+				thePanickingFunction()
+			}
+			return nil
+		}, options{OnFinish: func(_ string, _ time.Duration, err error, next worker.Next) {
+			if err != nil {
+				got = err
+			}
+		}}))
+		var p *worker.PanicError
+		if !errors.As(got, &p) {
+			t.Fatalf("the error is %v", got)
+		}
+		if p.Value != "what a value" || !strings.Contains(string(p.Stack), "thePanickingFunction") {
+			t.Errorf("value %v, stack:\n%s", p.Value, p.Stack)
+		}
+		if p.Error() != "panic: what a value" || p.Unwrap() != nil {
+			t.Errorf("%v, %v", p, p.Unwrap())
+		}
+		r.after(time.Second)
+		r.endCleanly()
+	})
+}
+
+func thePanickingFunction() { panic("what a value") }
+
+// A handler that ends its goroutine must not cost the pool a worker.
+func TestGoexitReplacesWorker(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		running, most := 0, 0
+		for i := range 10 {
+			q.Add(fmt.Sprint(i))
+		}
+		gone := 0
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			if worker.Attempt(ctx) == 1 {
+				gone++
+				runtime.Goexit()
+			}
+			running++
+			most = max(most, running)
+			time.Sleep(time.Minute)
+			running--
+			return nil
+		}, options{Workers: 1}))
+		r.after(time.Hour)
+		if gone != 10 || most != 1 || q.Len() != 0 {
+			t.Errorf("%d goroutines ended, then %d handlers at once, %d keys left", gone, most, q.Len())
+		}
+		r.endCleanly()
+	})
+}
+
+// A key's hooks and its handler are one after the other, whatever the number of workers.
+func TestHooksOfAKeyDoNotOverlap(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		q.Add("a")
+		type stamp struct{}
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			q.Add(key)
+			j.add(fmt.Sprint("handler ", ctx.Value(stamp{}), " attempt ", worker.Attempt(ctx)))
+			return worker.Terminal(errBroken)
+		}, options{
+			Workers: 4,
+			OnStart: func(ctx context.Context, key string) context.Context {
+				j.add("start " + key)
+				return context.WithValue(ctx, stamp{}, "stamped")
+			},
+			OnDrop: func(key string, err error) {
+				j.add("drop " + key)
+				time.Sleep(time.Second)
+			},
+			OnFinish: func(key string, _ time.Duration, err error, next worker.Next) {
+				j.add(fmt.Sprint("finish ", key, " ", err, " ", next))
+				time.Sleep(time.Second)
+			},
+		}))
+		r.after(5 * time.Second)
+		one := []string{"start a", "handler stamped attempt 1", "drop a", "finish a broken drop"}
+		if got, want := j.take()[:8], append(slices.Clone(one), one...); !slices.Equal(got, want) {
+			t.Errorf("got %q", got)
+		}
+		r.end() // The key is always queued.
+	})
+}
+
+// A panic outside the handler has no key to blame. It must not go unnoticed, nor cost a Done.
+func TestPanicOfAHookIsFatal(t *testing.T) {
+	for name, o := range map[string]options{
+		"OnFinish": {OnFinish: func(string, time.Duration, error, worker.Next) { panic("hook") }},
+		"OnDrop":   {OnDrop: func(string, error) { panic("hook") }},
+		"OnStuck":  {OnStuck: func(string, time.Duration) { panic("hook") }, StuckAfter: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				counted := countDone(q)
+				q.Add("a")
+				r := run(t, worker.New(counted, func(context.Context, string) error {
+					time.Sleep(2 * time.Second)
+					return worker.Terminal(errBroken)
+				}, o))
+				r.after(2 * time.Second)
+				var p *worker.PanicError
+				if err := r.returned(); !errors.As(err, &p) || p.Value != "hook" {
+					t.Errorf("Run returned %v", err)
+				}
+				if _, done := counted.counts("a"); done != 1 {
+					t.Errorf("%d Dones", done)
+				}
+			})
+		})
+	}
+}
+
+func TestPanicOfOnStartFailsTheKey(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		starts, calls := 0, 0
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error { calls++; return nil }, options{
+			OnStart: func(ctx context.Context, key string) context.Context {
+				if starts++; starts == 1 {
+					panic("start")
+				}
+				return nil // Means ctx.
+			},
+			HandlerTimeout: time.Minute,
+		}))
+		r.after(time.Second)
+		if starts != 2 || calls != 1 {
+			t.Errorf("%d starts, %d calls", starts, calls)
+		}
+		r.endCleanly()
+	})
+}
+
+// panickyLimiter panics when it is asked for a delay.
+type panickyLimiter struct {
+	workqueue.TypedRateLimiter[string]
+}
+
+func (panickyLimiter) When(string) time.Duration { panic("limiter") }
+
+// The key has failed and cannot be queued again. It is reported, and Done.
+func TestPanicOfTheLimiterIsFatal(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ stringQueue) {
+		q := countDone(workqueue.NewTypedRateLimitingQueue[string](panickyLimiter{workqueue.NewTypedMaxOfRateLimiter[string]()}))
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{}))
+		err := r.returned()
+		var p *worker.PanicError
+		var left *worker.ShutdownError[string]
+		if !errors.As(err, &p) || p.Value != "limiter" || !errors.As(err, &left) || !slices.Equal(left.Failing, []string{"a"}) {
+			t.Errorf("Run returned %v", err)
+		}
+		if _, done := q.counts("a"); done != 1 {
+			t.Errorf("%d Dones", done)
+		}
+	})
+}
+
+func TestErrors(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		text string
+	}{
+		{worker.RequeueAfter(time.Second), "again after 1s"},
+		{worker.Terminal(errBroken), "broken"},
+		{worker.Fatal(errBroken), "broken"},
+		{&worker.PanicError{Value: errBroken}, "panic: broken"},
+		{&worker.ShutdownError[string]{Name: "q", Unfinished: []string{"a"}, NotStarted: []string{"b", "c"}, Failing: []string{"d"}},
+			`worker: keys of queue "q" left undone: 1 still running: a; 2 queued and not started: b, c; 1 failed and not retried: d`},
+		{&worker.ShutdownError[int]{NotStarted: []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}},
+			`worker: keys left undone: 11 queued and not started: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …`},
+	} {
+		if c.err.Error() != c.text {
+			t.Errorf("%q, want %q", c.err, c.text)
+		}
+	}
+	var terminal *worker.TerminalError
+	var fatal *worker.FatalError
+	var again worker.RequeueAfterError
+	wrapped := fmt.Errorf("%w, %w, %w", worker.Terminal(errBroken), worker.Fatal(errBroken), worker.RequeueAfter(time.Second))
+	if !errors.As(wrapped, &terminal) || !errors.As(wrapped, &fatal) || !errors.As(wrapped, &again) ||
+		again.After != time.Second || !errors.Is(wrapped, errBroken) {
+		t.Error(wrapped)
+	}
+	if got := fmt.Sprint(worker.NextForget, worker.NextRequeue, worker.NextRetry, worker.NextDrop, worker.Next(9)); got != "forget requeue retry drop Next(9)" {
+		t.Error(got)
+	}
+}

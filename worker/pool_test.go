@@ -1,0 +1,353 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// gauge is a handler that takes a second and knows how many of its calls there are.
+type gauge struct {
+	mu            sync.Mutex
+	running, most int
+	handled       []string
+}
+
+func (g *gauge) handle(ctx context.Context, key string) error {
+	g.mu.Lock()
+	g.running++
+	g.most = max(g.most, g.running)
+	g.mu.Unlock()
+	time.Sleep(time.Second)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running--
+	g.handled = append(g.handled, key)
+	return nil
+}
+
+func (g *gauge) now() int {
+	synctest.Wait()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.running
+}
+
+// reset returns the largest number of calls at once since the last reset.
+func (g *gauge) reset() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	most := g.most
+	g.most = g.running
+	return most
+}
+
+func setWorkers(t *testing.T, p *worker.Pool[string], n int) {
+	t.Helper()
+	if err := p.SetWorkers(n); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSetWorkers(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var g gauge
+		for i := range 100 {
+			q.Add(fmt.Sprint(i))
+		}
+		p := worker.New(q, g.handle, options{Workers: 2})
+		r := run(t, p)
+		if n := g.now(); n != 2 {
+			t.Errorf("%d handlers", n)
+		}
+		// Growing is immediate.
+		setWorkers(t, p, 5)
+		if n := g.now(); n != 5 {
+			t.Errorf("%d handlers after growing", n)
+		}
+		// Shrinking lets handlers finish, and starts no other meanwhile.
+		r.after(500 * time.Millisecond)
+		setWorkers(t, p, 3)
+		if n := g.now(); n != 5 {
+			t.Errorf("%d handlers while shrinking", n)
+		}
+		r.after(time.Second)
+		g.reset()
+		r.after(10500 * time.Millisecond)
+		if n := g.reset(); n != 3 {
+			t.Errorf("%d handlers after shrinking", n)
+		}
+		// Growing again before the surplus has gone replaces nobody.
+		setWorkers(t, p, 0)
+		setWorkers(t, p, 4)
+		setWorkers(t, p, 3)
+		r.after(20500 * time.Millisecond)
+		if n := g.reset(); n != 4 && n != 3 {
+			t.Errorf("%d handlers after changes", n)
+		}
+		r.after(25500 * time.Millisecond)
+		if n := g.reset(); n != 3 {
+			t.Errorf("%d handlers in the end", n)
+		}
+		r.after(time.Minute)
+		r.endCleanly()
+		if len(g.handled) != 100 {
+			t.Errorf("%d keys were handled", len(g.handled))
+		}
+		setWorkers(t, p, 10) // Run has returned: nothing happens.
+	})
+}
+
+// With no worker the pool starts nothing, and Run goes on. A plain queue's Get cannot be interrupted; the
+// key that comes out of it after the pause has begun must be there when the pause ends.
+func TestPause(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var g gauge
+		p := worker.New(q, g.handle, options{Workers: 3})
+		r := run(t, p)
+		setWorkers(t, p, 0)
+		for i := range 10 {
+			q.Add(fmt.Sprint(i))
+		}
+		r.after(time.Hour)
+		r.goesOn()
+		if g.reset() != 0 {
+			t.Error("a paused pool has started a key")
+		}
+		setWorkers(t, p, 1)
+		r.after(time.Hour + 10*time.Second)
+		if g.reset() != 1 || len(g.handled) != 10 {
+			t.Errorf("after the pause %q were handled", g.handled)
+		}
+		r.endCleanly()
+	})
+}
+
+// Keys are in order also after a pause.
+func TestPauseKeepsOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		var g gauge
+		p := worker.New(q, g.handle, options{})
+		r := run(t, p)
+		setWorkers(t, p, 0)
+		var want []string
+		for i := range 10 {
+			q.Add(fmt.Sprint(i))
+			want = append(want, fmt.Sprint(i))
+		}
+		setWorkers(t, p, 1)
+		r.after(time.Minute)
+		if !slices.Equal(g.handled, want) {
+			t.Errorf("%q", g.handled)
+		}
+		r.endCleanly()
+	})
+}
+
+func TestPauseWhileHandling(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var g gauge
+		q.Add("a")
+		q.Add("b")
+		p := worker.New(q, g.handle, options{})
+		r := run(t, p)
+		setWorkers(t, p, 0)
+		setWorkers(t, p, 1) // The old worker stays, or there would be two.
+		if n := g.now(); n != 1 {
+			t.Errorf("%d handlers", n)
+		}
+		setWorkers(t, p, 0)
+		r.after(time.Hour)
+		if !slices.Equal(g.handled, []string{"a"}) {
+			t.Errorf("handled %q", g.handled)
+		}
+		r.cancel()
+		if e := left(t, r.returned()); !slices.Equal(e.NotStarted, []string{"b"}) {
+			t.Errorf("left: %+v", e)
+		}
+	})
+}
+
+func TestSetWorkersBeforeRun(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var g gauge
+		q.Add("a")
+		p := worker.New(q, g.handle, options{Workers: 7})
+		setWorkers(t, p, 0)
+		r := run(t, p)
+		if g.now() != 0 {
+			t.Error("the pool is not paused")
+		}
+		if err := p.SetWorkers(-1); err == nil || err.Error() != "worker: SetWorkers of a negative number: -1" {
+			t.Errorf("SetWorkers(-1) returned %v", err)
+		}
+		setWorkers(t, p, 1)
+		r.after(time.Second)
+		r.endCleanly()
+	})
+}
+
+// Paused, a pool ends as always, and takes what a plain queue's getters may have in hand.
+func TestEndOfAPausedPool(t *testing.T) {
+	for _, drain := range []worker.Drain{worker.Running, worker.All} {
+		t.Run(fmt.Sprint("drain=", drain), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				var g gauge
+				p := worker.New(q, g.handle, options{Workers: 2, Drain: drain})
+				r := run(t, p)
+				setWorkers(t, p, 0)
+				for _, key := range []string{"a", "b", "c"} {
+					q.Add(key)
+				}
+				synctest.Wait()
+				r.cancel()
+				e := left(t, r.returned())
+				slices.Sort(e.NotStarted) // Two getters of a plain queue may have swapped theirs.
+				if !slices.Equal(e.NotStarted, []string{"a", "b", "c"}) {
+					t.Errorf("left: %+v", e)
+				}
+			})
+		})
+	}
+}
+
+// TestNoKeyIsLost changes the number of workers all the time while keys come in, and ends at any moment.
+// Each key that was added is handled after its last add, or is reported.
+func TestNoKeyIsLost(t *testing.T) {
+	for seed := range uint64(40) {
+		inBubble(t, func(t *testing.T, q stringQueue) {
+			random, sizes := rand.New(rand.NewPCG(seed, 0)), rand.New(rand.NewPCG(seed, 1))
+			var mu sync.Mutex
+			owed := make(map[string]int) // by key: adds that no call has begun after
+			p := worker.New(q, func(ctx context.Context, key string) error {
+				mu.Lock()
+				delete(owed, key)
+				d := time.Duration(random.IntN(20)) * time.Millisecond
+				mu.Unlock()
+				time.Sleep(d)
+				return nil
+			}, options{Workers: 3, Drain: worker.Drain(seed % 2), DrainTimeout: 5 * time.Millisecond})
+			r := run(t, p)
+			var added sync.WaitGroup
+			added.Go(func() {
+				for range 100 {
+					setWorkers(t, p, sizes.IntN(5))
+					time.Sleep(3 * time.Millisecond)
+				}
+			})
+			for i := range 300 {
+				key := fmt.Sprint(i % 17)
+				mu.Lock()
+				if !q.ShuttingDown() {
+					owed[key]++
+					q.Add(key)
+				}
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+			}
+			added.Wait()
+			r.cancel()
+			time.Sleep(time.Second)
+			if err := r.returned(); err != nil {
+				// One that is unfinished may have been added again since it was started.
+				for _, key := range slices.Concat(left(t, err).NotStarted, left(t, err).Unfinished) {
+					delete(owed, key)
+				}
+			}
+			if len(owed) > 0 {
+				t.Errorf("seed %d: lost %v", seed, slices.Collect(maps.Keys(owed)))
+			}
+		})
+	}
+}
+
+// TestStress does the same with real goroutines, so that the race detector sees them. It checks that
+// every Get has its Done.
+func TestStress(t *testing.T) {
+	for name, queue := range map[string]stringQueue{"extended": newFastQueue(), "plain": plain{newFastQueue()}} {
+		t.Run(name, func(t *testing.T) {
+			p := worker.New(queue, func(ctx context.Context, key string) error {
+				switch rand.IntN(10) {
+				case 0:
+					return errBroken
+				case 1:
+					panic("one of many")
+				case 2:
+					return worker.RequeueAfter(time.Microsecond)
+				}
+				return nil
+			}, options{Workers: 4, Drain: worker.All, HandlerTimeout: time.Minute, StuckAfter: time.Millisecond})
+			result := make(chan error)
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() { result <- p.Run(ctx) }()
+			var adders sync.WaitGroup
+			for range 2 {
+				adders.Go(func() {
+					for i := range 20_000 {
+						queue.Add(fmt.Sprint(rand.IntN(50)))
+						if i%500 == 0 {
+							setWorkers(t, p, rand.IntN(6))
+						}
+					}
+				})
+			}
+			adders.Wait()
+			setWorkers(t, p, 3)
+			cancel()
+			err := <-result
+			if err != nil && (len(left(t, err).Unfinished) > 0 || len(left(t, err).NotStarted) > 0) {
+				t.Error(err)
+			}
+			e, ok := queue.(workqueue.Extended[string])
+			if !ok {
+				e = queue.(plain).stringQueue.(workqueue.Extended[string])
+			}
+			if st := e.Stats(); st.Processing != 0 || st.Queued != 0 || st.UnmatchedDones != 0 {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
+}
+
+func newFastQueue() stringQueue {
+	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](0, 0))
+}
+
+// Idle workers that have not yet noticed the end when Run looks who is still busy are not busy. It is the
+// real scheduler that has to hit this moment, so there are many ends.
+func TestIdleWorkersAreNotUnfinished(t *testing.T) {
+	for range 300 {
+		q := newFastQueue()
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error)
+		handled := make(chan struct{})
+		go func() {
+			result <- worker.Run(ctx, q, func(context.Context, string) error {
+				handled <- struct{}{}
+				return nil
+			}, options{Workers: 8, DrainTimeout: 1})
+		}()
+		for i := range 16 {
+			q.Add(fmt.Sprint(i))
+			<-handled
+		}
+		for q.(workqueue.Extended[string]).Stats().Processing > 0 {
+			runtime.Gosched()
+		}
+		cancel()
+		if err := <-result; err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+)
+
+// untilEnd waits until all workers have ended, or the time to finish is over.
+func (p *Pool[T]) untilEnd(ctx context.Context) {
+	select {
+	case <-p.finished:
+		return
+	case <-p.stopping:
+	case <-ctx.Done():
+		p.Stop(p.options.Drain)
+	}
+	limit := p.options.Clock.NewTimer(p.options.DrainTimeout)
+	defer limit.Stop()
+	if p.finishesQueue() {
+		p.queue.ShutDown()
+	}
+	select {
+	case <-p.finished:
+	case <-limit.C():
+	}
+}
+
+func (p *Pool[T]) finishesQueue() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stop == finishQueue
+}
+
+// finish ends what has not ended, and returns what Run does.
+func (p *Pool[T]) finish() error {
+	p.Stop(Running)
+	select {
+	case <-p.finished:
+		p.endHandling(nil)
+	default:
+		p.endHandling(errDrainTimeout)
+		p.waitForGrace()
+	}
+	p.closed.Store(true)
+	unfinished := p.unfinished()
+	p.queue.ShutDown()
+	left := p.leftUndone(unfinished, p.takeQueued())
+	if p.logger != nil && !left.empty() {
+		p.logger.Warn("Keys are left undone",
+			"unfinished", left.Unfinished, "notStarted", left.NotStarted, "failing", left.Failing)
+	}
+	return p.result(left)
+}
+
+// waitForGrace gives handlers the time to notice that their contexts have ended.
+func (p *Pool[T]) waitForGrace() {
+	if p.options.CancelGrace == 0 {
+		return
+	}
+	limit := p.options.Clock.NewTimer(p.options.CancelGrace)
+	defer limit.Stop()
+	select {
+	case <-p.finished:
+	case <-limit.C():
+	}
+}
+
+// unfinished returns the keys that are being handled. It is called when no other key is started, so
+// every other worker leaves by itself, and to lock its mu is to wait for that.
+func (p *Pool[T]) unfinished() []T {
+	p.mu.Lock()
+	workers := slices.Clone(p.workers)
+	p.mu.Unlock()
+	var keys []T
+	for _, w := range workers {
+		w.mu.Lock()
+		if w.busy {
+			keys = append(keys, w.key)
+		}
+		w.mu.Unlock()
+	}
+	return keys
+}
+
+// takeQueued takes out of the queue, which is shut down, what it has.
+func (p *Pool[T]) takeQueued() []T {
+	var keys []T
+	for {
+		key, err := p.getter.GetContext(context.Background())
+		if err != nil {
+			return keys
+		}
+		keys = append(keys, key)
+		p.queue.Done(key)
+	}
+}
+
+// leftUndone puts together what is left, each key once.
+func (p *Pool[T]) leftUndone(unfinished, queued []T) *ShutdownError[T] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seen := make(map[T]struct{})
+	once := func(keys []T) []T {
+		return slices.DeleteFunc(keys, func(key T) bool {
+			_, known := seen[key]
+			seen[key] = struct{}{}
+			return known
+		})
+	}
+	return &ShutdownError[T]{
+		Name:       p.options.Name,
+		Unfinished: once(unfinished),
+		NotStarted: once(append(p.notStarted, queued...)),
+		Failing:    once(p.failures.all()),
+	}
+}
+
+// result joins what is left undone to the fatal error.
+func (p *Pool[T]) result(left *ShutdownError[T]) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case left.empty():
+		return p.fatal
+	case p.fatal == nil:
+		return left
+	default:
+		return errors.Join(p.fatal, left)
+	}
+}

@@ -1,0 +1,527 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// sleeper returns a handler that takes as long as the key says, whatever becomes of its context, and
+// writes into the journal when it starts, when its context ends and when it returns.
+func sleeper(j *journal) handler {
+	return func(ctx context.Context, key string) error {
+		d, err := time.ParseDuration(key)
+		if err != nil {
+			return worker.Terminal(err)
+		}
+		j.add("start " + key)
+		stop := context.AfterFunc(ctx, func() { j.add(fmt.Sprint("end ", key, ": ", context.Cause(ctx))) })
+		time.Sleep(d)
+		stop()
+		j.add("return " + key)
+		return nil
+	}
+}
+
+// left returns the keys that err says were left undone.
+func left(t *testing.T, err error) *worker.ShutdownError[string] {
+	t.Helper()
+	var e *worker.ShutdownError[string]
+	if !errors.As(err, &e) {
+		t.Fatalf("the error is %v", err)
+	}
+	return e
+}
+
+func TestEndWaitsForHandlers(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		q.Add("5s")
+		q.Add("8s")
+		r := run(t, worker.New(q, sleeper(&j), options{Workers: 2, DrainTimeout: 10 * time.Second}))
+		j.take()
+		r.cancel()
+		r.after(8*time.Second - 1)
+		r.goesOn()
+		r.after(8 * time.Second)
+		if err := r.returned(); err != nil {
+			t.Error(err)
+		}
+		if got, want := j.take(), []string{"return 5s", "return 8s"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if !q.ShuttingDown() {
+			t.Error("the queue is not shut down")
+		}
+	})
+}
+
+func TestDrainTimeout(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		counted := countDone(q)
+		q.Add("5s")
+		q.Add("1h")
+		q.Add("1s")
+		q.Add("2s")
+		r := run(t, worker.New(counted, sleeper(&j), options{Name: "times", Workers: 2, DrainTimeout: 10 * time.Second}))
+		r.cancel()
+		q.Add("3s")
+		r.after(10*time.Second - 1)
+		r.goesOn()
+		if got, want := j.take()[2:], []string{"return 5s"}; !slices.Equal(got, want) {
+			t.Errorf("before the timeout: %q, want %q", got, want)
+		}
+		r.after(10 * time.Second)
+		e := left(t, r.returned())
+		if e.Name != "times" || !slices.Equal(e.Unfinished, []string{"1h"}) || !slices.Equal(e.NotStarted, []string{"1s", "2s", "3s"}) || e.Failing != nil {
+			t.Errorf("left: %+v", e)
+		}
+		if got := j.take(); len(got) != 1 || !strings.HasPrefix(got[0], "end 1h: worker: the time to finish") {
+			t.Errorf("at the timeout: %q", got)
+		}
+		if q.Len() != 0 {
+			t.Errorf("%d keys are still queued", q.Len())
+		}
+		// The handler that was left behind holds its key until it returns.
+		if _, done := counted.counts("1h"); done != 0 {
+			t.Error("Done before the handler returned")
+		}
+		r.after(time.Hour)
+		for _, key := range []string{"5s", "1h", "1s", "2s", "3s"} {
+			if _, done := counted.counts(key); done != 1 {
+				t.Errorf("%d Dones of %s", done, key)
+			}
+		}
+		if got := j.take(); !slices.Equal(got, []string{"return 1h"}) {
+			t.Errorf("after all: %q", got)
+		}
+	})
+}
+
+// Whoever ends the context knows that what is added from then on is not started.
+func TestNothingStartsAfterTheEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		r := run(t, worker.New(q, sleeper(&j), options{Workers: 3}))
+		r.cancel()
+		q.Add("1s")
+		if e := left(t, r.returned()); !slices.Equal(e.NotStarted, []string{"1s"}) || j.take() != nil {
+			t.Errorf("left: %+v", e)
+		}
+	})
+}
+
+func TestContextThatHasEnded(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		q.Add("1s")
+		var j journal
+		if e := left(t, worker.Run(ctx, q, sleeper(&j), options{})); !slices.Equal(e.NotStarted, []string{"1s"}) || j.take() != nil {
+			t.Errorf("left: %+v", e)
+		}
+	})
+}
+
+func TestDrainAll(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		for i := 1; i <= 4; i++ {
+			q.Add(fmt.Sprint(i, "s"))
+		}
+		q.AddAfter("5s", time.Minute) // It is dropped.
+		r := run(t, worker.New(q, sleeper(&j), options{Drain: worker.All, DrainTimeout: time.Minute}))
+		q.Add("1s") // While it is handled: it comes again.
+		r.cancel()
+		synctest.Wait()
+		q.Add("9s") // Too late.
+		r.after(11*time.Second - 1)
+		r.goesOn()
+		r.after(11 * time.Second)
+		if err := r.returned(); err != nil {
+			t.Error(err)
+		}
+		want := "start 1s,return 1s,start 2s,return 2s,start 3s,return 3s,start 4s,return 4s,start 1s,return 1s"
+		if got := strings.Join(j.take(), ","); got != want {
+			t.Errorf("%s", got)
+		}
+	})
+}
+
+func TestDrainAllWithinTheTimeout(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		for i := 3; i <= 6; i++ {
+			q.Add(fmt.Sprint(i, "s"))
+		}
+		r := run(t, worker.New(q, sleeper(&j), options{Drain: worker.All, DrainTimeout: 9 * time.Second}))
+		r.cancel()
+		r.after(9 * time.Second)
+		e := left(t, r.returned())
+		if !slices.Equal(e.Unfinished, []string{"5s"}) || !slices.Equal(e.NotStarted, []string{"6s"}) {
+			t.Errorf("left: %+v", e)
+		}
+		r.after(time.Minute)
+		if q.Len() != 0 || !strings.HasSuffix(strings.Join(j.take(), ","), "return 5s") {
+			t.Errorf("%q", j.take())
+		}
+	})
+}
+
+// A key that fails while the queue is finished cannot come again: it is reported. One that is queued once
+// more, and then succeeds, is not.
+func TestFailingDuringTheDrain(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		for _, key := range []string{"a", "b", "c", "d", "e"} {
+			q.Add(key)
+		}
+		calls := make(map[string]int)
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			calls[key]++
+			if key == "a" && calls[key] == 1 {
+				q.Add(key) // The context has not ended yet.
+			}
+			time.Sleep(time.Second)
+			switch {
+			case key == "c", calls[key] == 2:
+				return nil
+			case key == "d":
+				return worker.RequeueAfter(time.Minute)
+			case key == "e":
+				return worker.Terminal(errBroken)
+			}
+			return errBroken
+		}, options{Drain: worker.All}))
+		r.cancel()
+		r.after(6 * time.Second)
+		e := left(t, r.returned())
+		if !slices.Equal(e.Failing, []string{"b"}) || e.Unfinished != nil || e.NotStarted != nil || calls["a"] != 2 {
+			t.Errorf("left: %+v, calls: %v", e, calls)
+		}
+	})
+}
+
+// A key that waits for its retry at the end is left undone as well.
+func TestFailingBeforeTheEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		for _, key := range []string{"c", "a", "b"} {
+			q.Add(key)
+		}
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			if key == "b" {
+				return worker.RequeueAfter(time.Hour)
+			}
+			return errBroken
+		}, options{}))
+		r.cancel()
+		if e := left(t, r.returned()); !slices.Equal(e.Failing, []string{"a", "c"}) || e.NotStarted != nil {
+			t.Errorf("left: %+v", e)
+		}
+	})
+}
+
+func TestCancelGrace(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		q.Add("obeys")
+		q.Add("obeys late")
+		q.Add("ignores")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			switch key {
+			case "obeys":
+				<-ctx.Done()
+			case "obeys late":
+				<-ctx.Done()
+				time.Sleep(2 * time.Second)
+			default:
+				time.Sleep(time.Hour)
+			}
+			return nil
+		}, options{Workers: 3, DrainTimeout: 10 * time.Second, CancelGrace: 3 * time.Second}))
+		r.cancel()
+		r.after(13*time.Second - 1)
+		r.goesOn()
+		r.after(13 * time.Second)
+		if e := left(t, r.returned()); !slices.Equal(e.Unfinished, []string{"ignores"}) {
+			t.Errorf("left: %+v", e)
+		}
+		r.after(time.Hour)
+	})
+}
+
+func TestCancelGraceEndsWithTheHandlers(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		q.Add("obeys")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			return nil
+		}, options{DrainTimeout: 10 * time.Second, CancelGrace: time.Hour}))
+		r.cancel()
+		r.after(11 * time.Second)
+		if err := r.returned(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestDefaultDrainTimeout(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		q.Add("1m")
+		r := run(t, worker.New(q, sleeper(&j), options{}))
+		r.cancel()
+		r.after(30*time.Second - 1)
+		r.goesOn()
+		r.after(30 * time.Second)
+		left(t, r.returned())
+		r.after(time.Minute)
+	})
+}
+
+func TestNoDrainTimeout(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		q.Add("10000h")
+		r := run(t, worker.New(q, sleeper(&j), options{DrainTimeout: math.MaxInt64}))
+		r.endCleanly()
+		r.after(10000 * time.Hour)
+	})
+}
+
+// Somebody else's shutdown ends Run when the queue is empty, and no time limit counts.
+func TestQueueIsShutDown(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		for i := 1; i <= 4; i++ {
+			q.Add(fmt.Sprint(i, "h"))
+		}
+		r := run(t, worker.New(q, sleeper(&j), options{Workers: 2, DrainTimeout: time.Second}))
+		q.ShutDown()
+		r.after(6 * time.Hour)
+		if err := r.returned(); err != nil || len(j.take()) != 8 {
+			t.Errorf("Run returned %v, %q", err, j.take())
+		}
+	})
+}
+
+// While somebody drains the queue, a key comes again that is added while it is handled: also if all other
+// workers have left because they found the queue empty.
+func TestQueueIsDrained(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		q.Add("1h")
+		r := run(t, worker.New(q, sleeper(&j), options{Workers: 3}))
+		q.Add("1h")
+		drained := make(chan struct{})
+		go func() {
+			defer close(drained)
+			q.ShutDownWithDrain()
+		}()
+		r.after(2 * time.Hour)
+		if err := r.returned(); err != nil || len(j.take()) != 4 {
+			t.Errorf("Run returned %v", err)
+		}
+		<-drained
+	})
+}
+
+func TestStop(t *testing.T) {
+	add := func(q stringQueue) {
+		for _, key := range []string{"3s", "4s", "5s"} {
+			q.Add(key)
+		}
+	}
+	t.Run("Running", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, q stringQueue) {
+			add(q)
+			p := worker.New(q, sleeper(new(journal)), options{Drain: worker.All})
+			r := run(t, p)
+			p.Stop(worker.Running)
+			p.Stop(worker.Running)
+			p.Stop(worker.All) // Too late.
+			synctest.Wait()
+			q.Add("6s") // All would have shut the queue down.
+			r.after(3 * time.Second)
+			if e := left(t, r.returned()); !slices.Equal(e.NotStarted, []string{"4s", "5s", "6s"}) {
+				t.Errorf("left: %+v", e)
+			}
+		})
+	})
+	t.Run("All", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, q stringQueue) {
+			add(q)
+			p := worker.New(q, sleeper(new(journal)), options{})
+			r := run(t, p)
+			p.Stop(worker.All)
+			r.after(12 * time.Second)
+			if err := r.returned(); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	t.Run("All, then the end of the context", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, q stringQueue) {
+			add(q)
+			p := worker.New(q, sleeper(new(journal)), options{})
+			r := run(t, p)
+			p.Stop(worker.All)
+			r.after(5 * time.Second)
+			r.cancel()
+			r.after(7 * time.Second)
+			if e := left(t, r.returned()); !slices.Equal(e.NotStarted, []string{"5s"}) {
+				t.Errorf("left: %+v", e)
+			}
+		})
+	})
+	t.Run("the end of the context with All, then Running", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, q stringQueue) {
+			add(q)
+			p := worker.New(q, sleeper(new(journal)), options{Drain: worker.All, DrainTimeout: 6 * time.Second})
+			r := run(t, p)
+			r.cancel()
+			r.after(5 * time.Second)
+			p.Stop(worker.Running)
+			r.after(6 * time.Second) // The limit is that of the first one.
+			if e := left(t, r.returned()); !slices.Equal(e.Unfinished, []string{"4s"}) || !slices.Equal(e.NotStarted, []string{"5s"}) {
+				t.Errorf("left: %+v", e)
+			}
+			r.after(time.Minute)
+		})
+	})
+	t.Run("before Run", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, q stringQueue) {
+			add(q)
+			p := worker.New(q, sleeper(new(journal)), options{})
+			p.Stop(worker.Running)
+			if e := left(t, run(t, p).returned()); len(e.NotStarted) != 3 {
+				t.Errorf("left: %+v", e)
+			}
+		})
+	})
+	t.Run("All before Run", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, q stringQueue) {
+			add(q)
+			p := worker.New(q, sleeper(new(journal)), options{})
+			p.Stop(worker.All)
+			r := run(t, p)
+			r.after(12 * time.Second)
+			if err := r.returned(); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
+
+// A fatal error ends Run as the end of its context does, and is what Run returns.
+func TestFatal(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		q.Add("slow")
+		q.Add("fatal")
+		q.Add("queued")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			time.Sleep(time.Second)
+			if key == "fatal" {
+				return fmt.Errorf("gone: %w", worker.Fatal(errBroken))
+			}
+			time.Sleep(time.Second)
+			return ctx.Err()
+		}, options{Workers: 2}))
+		r.after(2 * time.Second)
+		err := r.returned()
+		if e := left(t, err); !errors.Is(err, errBroken) || e.Failing != nil || !slices.Equal(e.NotStarted, []string{"queued"}) {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+}
+
+func TestBadInput(t *testing.T) {
+	handle := func(context.Context, string) error { return nil }
+	down := newQueue()
+	down.ShutDown()
+	for _, c := range []struct {
+		name    string
+		queue   stringQueue
+		handler handler
+		options options
+		text    string
+	}{
+		{"nil handler", newQueue(), nil, options{}, "worker: the handler is nil"},
+		{"nil queue", nil, handle, options{}, "worker: the queue is nil"},
+		{"queue that is shut down", down, handle, options{}, "worker: the queue cannot be used: workqueue: queue is shut down"},
+		{"plain queue that is shut down", plain{down}, handle, options{}, "worker: the queue cannot be used: workqueue: queue is shut down"},
+		{"workers", newQueue(), handle, options{Workers: -1}, "worker: Options.Workers is negative: -1"},
+		{"retries", newQueue(), handle, options{MaxRetries: -2}, "worker: Options.MaxRetries is negative: -2"},
+		{"drain timeout", newQueue(), handle, options{DrainTimeout: -time.Second}, "worker: Options.DrainTimeout is negative: -1s"},
+		{"grace", newQueue(), handle, options{CancelGrace: -1}, "worker: Options.CancelGrace is negative: -1ns"},
+		{"handler timeout", newQueue(), handle, options{HandlerTimeout: -1}, "worker: Options.HandlerTimeout is negative: -1ns"},
+		{"stuck after", newQueue(), handle, options{StuckAfter: -1}, "worker: Options.StuckAfter is negative: -1ns"},
+		{"drain", newQueue(), handle, options{Drain: 7}, "worker: Options.Drain is neither Running nor All: 7"},
+		{"several", nil, nil, options{Workers: -1}, "worker: Options.Workers is negative: -1\nworker: the handler is nil\nworker: the queue is nil"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.queue != nil {
+				c.queue.Add("a")
+			}
+			err := worker.Run(t.Context(), c.queue, c.handler, c.options)
+			if err == nil || err.Error() != c.text {
+				t.Errorf("Run returned %v, want %s", err, c.text)
+			}
+			if c.queue == down && !errors.Is(err, workqueue.ErrShutDown) {
+				t.Error("it is not ErrShutDown")
+			}
+			if c.queue != nil && c.queue != down && c.queue != stringQueue(plain{down}) && (c.queue.Len() != 1 || c.queue.ShuttingDown()) {
+				t.Error("the queue was touched")
+			}
+		})
+	}
+	var none context.Context
+	if err := worker.Run(none, newQueue(), handle, options{}); err == nil || err.Error() != "worker: Run without a context" {
+		t.Errorf("Run(nil) returned %v", err)
+	}
+}
+
+func TestRunTwice(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		p := worker.New(q, func(context.Context, string) error { return nil }, options{})
+		r := run(t, p)
+		if err := p.Run(t.Context()); err == nil || err.Error() != "worker: Run was called before on this pool" {
+			t.Errorf("the second Run returned %v", err)
+		}
+		r.endCleanly()
+		if err := p.Run(t.Context()); !errors.Is(err, workqueue.ErrShutDown) {
+			t.Errorf("the third Run returned %v", err)
+		}
+	})
+}
+
+// brokenQueue has a GetContext that fails for reasons of its own.
+type brokenQueue struct {
+	stringQueue
+	extended workqueue.Extended[string]
+}
+
+func (b brokenQueue) GetContext(context.Context) (string, error) { return "", errBroken }
+func (b brokenQueue) ShutDownContext(ctx context.Context) error {
+	return b.extended.ShutDownContext(ctx)
+}
+func (b brokenQueue) Stats() workqueue.Stats { return b.extended.Stats() }
+
+func TestGetContextThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		err := run(t, worker.New(brokenQueue{q, q.(workqueue.Extended[string])}, sleeper(new(journal)), options{Workers: 3})).returned()
+		if !errors.Is(err, errBroken) {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+}

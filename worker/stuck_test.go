@@ -1,0 +1,196 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+func TestHandlerTimeout(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var ended time.Duration
+		var err error
+		q.Add("a")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			start := time.Now()
+			if deadline, ok := ctx.Deadline(); !ok || !deadline.Equal(start.Add(3*time.Second)) {
+				t.Errorf("the deadline is %v, %v", deadline, ok)
+			}
+			if worker.Attempt(ctx) > 1 {
+				return nil
+			}
+			<-ctx.Done()
+			ended = time.Since(start)
+			return ctx.Err()
+		}, options{HandlerTimeout: 3 * time.Second, OnFinish: func(key string, _ time.Duration, e error, next worker.Next) {
+			if err == nil {
+				err = e
+			}
+		}}))
+		r.after(time.Minute)
+		if ended != 3*time.Second || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the context ended after %v, the handler returned %v", ended, err)
+		}
+		r.endCleanly()
+	})
+}
+
+// A handler's context ends when its call does if there is a timeout, so that no timer stays.
+func TestHandlerTimeoutLeavesNoTimer(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var kept context.Context
+		q.Add("a")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			kept = ctx
+			return nil
+		}, options{HandlerTimeout: time.Hour}))
+		if kept.Err() != context.Canceled {
+			t.Errorf("after the call the context's error is %v", kept.Err())
+		}
+		r.endCleanly()
+	})
+}
+
+// On a clock that the context package knows nothing of, timeouts are the same.
+func TestHandlerTimeoutOnFakeClock(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		clock := testingclock.NewFakeClock(time.Unix(0, 0))
+		var errs []error
+		q.Add("a")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			if deadline, ok := ctx.Deadline(); !ok || !deadline.Equal(clock.Now().Add(3*time.Second)) {
+				t.Errorf("the deadline is %v, %v", deadline, ok)
+			}
+			child, cancel := context.WithCancel(ctx)
+			defer cancel()
+			<-child.Done()
+			errs = append(errs, ctx.Err(), child.Err(), context.Cause(ctx))
+			return nil
+		}, options{HandlerTimeout: 3 * time.Second, DrainTimeout: time.Second, CancelGrace: time.Minute, Clock: clock}))
+		clock.Step(3*time.Second - 1)
+		r.after(time.Hour)
+		if errs != nil {
+			t.Fatal("the context ended too early")
+		}
+		clock.Step(1)
+		synctest.Wait()
+		if e := context.DeadlineExceeded; !slices.Equal(errs, []error{e, e, e}) {
+			t.Errorf("%v", errs)
+		}
+		// The end of the parent reaches it too.
+		q.Add("b")
+		errs = nil
+		synctest.Wait()
+		r.cancel()
+		synctest.Wait()
+		r.goesOn()
+		clock.Step(time.Second)
+		if err := r.returned(); err != nil || errs[0] != context.Canceled {
+			t.Errorf("Run returned %v, the context's errors were %v", err, errs)
+		}
+	})
+}
+
+// Each stuck call is reported once, at its time, with its key; it keeps its key, and other workers go on.
+func TestStuck(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		logger, logs := newLogger()
+		start := time.Now()
+		counted := countDone(q)
+		r := run(t, worker.New(counted, func(ctx context.Context, key string) error {
+			d, _ := time.ParseDuration(key)
+			time.Sleep(d)
+			return nil
+		}, options{
+			Workers: 3, HandlerTimeout: 10 * time.Second, StuckAfter: 5 * time.Second, Logger: logger, Name: "q",
+			OnStuck: func(key string, running time.Duration) {
+				j.add(fmt.Sprint(key, " ", running, " at ", time.Since(start)))
+			},
+		}))
+		r.after(2 * time.Second)
+		q.Add("1h")
+		r.after(3 * time.Second)
+		q.Add("14s")
+		q.Add("16s")
+		r.after(10 * time.Minute)
+		if got, want := j.take(), []string{"1h 15s at 17s", "16s 15s at 18s"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if _, done := counted.counts("1h"); done != 0 {
+			t.Error("a stuck handler lost its key")
+		}
+		if n := strings.Count(logs.String(), `level=WARN msg="A handler is stuck" queue=q key=1h running=15s`); n != 1 {
+			t.Errorf("logged:\n%s", logs)
+		}
+		r.after(2 * time.Hour)
+		if _, done := counted.counts("1h"); done != 1 {
+			t.Error("no Done")
+		}
+		// The next call of the same key is another one.
+		q.Add("1h")
+		r.after(3 * time.Hour)
+		if got, want := j.take(), []string{"1h 15s at 2h0m15s"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		r.endCleanly()
+	})
+}
+
+func TestStuckWithoutTimeout(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		q.Add("a")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			time.Sleep(time.Minute)
+			return nil
+		}, options{StuckAfter: 5 * time.Second, OnStuck: func(key string, running time.Duration) {
+			j.add(fmt.Sprint(key, " ", running))
+		}}))
+		r.after(5*time.Second - 1)
+		if got := j.take(); got != nil {
+			t.Errorf("too early: %q", got)
+		}
+		q.Add("b") // The same worker's next call.
+		r.after(2 * time.Minute)
+		if got, want := j.take(), []string{"a 5s", "b 5s"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		r.endCleanly()
+	})
+}
+
+func TestStuckOnFakeClock(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		clock := testingclock.NewFakeClock(time.Unix(0, 0))
+		var j journal
+		q.Add("a")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			time.Sleep(time.Minute)
+			return nil
+		}, options{StuckAfter: 5 * time.Second, Clock: clock, OnStuck: func(key string, running time.Duration) {
+			j.add(fmt.Sprint(key, " ", running))
+		}}))
+		clock.Step(3 * time.Second)
+		synctest.Wait()
+		if got := j.take(); got != nil {
+			t.Errorf("too early: %q", got)
+		}
+		clock.Step(3 * time.Second)
+		synctest.Wait()
+		if got, want := j.take(), []string{"a 6s"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		r.after(time.Minute)
+		r.endCleanly()
+	})
+}
