@@ -26,8 +26,7 @@ const (
 
 // handle does everything with a key that a worker has got. Whatever happens, its Done is called once,
 // after all else.
-func (p *Pool[T]) handle(w *worker[T]) {
-	key := w.key
+func (p *Pool[T]) handle(w *worker[T], key T) {
 	c := call{attempt: 1}
 	if p.failures.any() {
 		c.attempt += p.failures.of(key)
@@ -46,7 +45,7 @@ func (p *Pool[T]) handle(w *worker[T]) {
 		p.settle(w, &c)
 	}
 	c.phase = done
-	w.end()
+	w.mu.Lock()
 	p.queue.Done(key)
 }
 
@@ -57,7 +56,7 @@ func (p *Pool[T]) conclude(w *worker[T], c *call) {
 	}
 	key := w.key
 	defer p.queue.Done(key)
-	defer w.end()
+	defer w.mu.Lock()
 	if c.phase == settling {
 		return // A panic goes on, and ends the pool.
 	}

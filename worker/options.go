@@ -13,7 +13,8 @@ import (
 // Options tell how a [Pool] works. The zero Options are one worker that retries for ever.
 //
 // The hooks are called by the workers, several at once if there are several workers, while the key in
-// question is held. So they should be quick.
+// question is held. So they should be quick. OnStuck alone is called by a goroutine of its own, one call
+// at a time, and the handler that it is about may return meanwhile.
 type Options[T comparable] struct {
 	// Name is the queue's name in logs and errors. Empty means the one in the queue's Stats.
 	Name string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -60,7 +61,7 @@ type Pool[T comparable] struct {
 	endGetting context.CancelFunc
 	started    bool
 	stop       stopMode
-	over       bool // the queue is shut down and had no key left when asked
+	over       bool // the queue is shut down, and had no key left when the last worker asked
 	ended      bool // there are no workers, and there never will be
 	fatal      error
 	notStarted []T // keys that were got too late to be started
@@ -123,6 +124,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	}
 	stuck := p.watchForStuck()
 	p.untilEnd(ctx)
+	p.untilGivenUp()
 	stuck.end()
 	return p.finish()
 }
@@ -237,12 +239,31 @@ func (p *Pool[T]) endLocked() {
 // fail ends the pool because of err.
 func (p *Pool[T]) fail(err error) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failLocked(err)
+}
+
+func (p *Pool[T]) failLocked(err error) {
 	if p.fatal == nil {
 		p.fatal = err
 	}
 	p.stopLocked(Running)
-	p.mu.Unlock()
-	if p.logger != nil {
-		p.logger.Error("The workers end because of a fatal error", "err", err)
+}
+
+// panicked is called with what was recovered from code that is not ours, the handler apart.
+func (p *Pool[T]) panicked(v any) {
+	if p.options.CrashOnPanic {
+		panic(v)
 	}
+	p.fail(&PanicError{Value: v, Stack: debug.Stack()})
+}
+
+// guarded runs f, which calls such code.
+func (p *Pool[T]) guarded(f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.panicked(v)
+		}
+	}()
+	f()
 }

@@ -10,15 +10,15 @@ import (
 func (p *Pool[T]) untilEnd(ctx context.Context) {
 	select {
 	case <-p.finished:
-		return
 	case <-p.stopping:
 	case <-ctx.Done():
 		p.Stop(p.options.Drain)
 	}
+	p.guarded(p.logFatal)
 	limit := p.options.Clock.NewTimer(p.options.DrainTimeout)
 	defer limit.Stop()
 	if p.finishesQueue() {
-		p.queue.ShutDown()
+		p.guarded(p.queue.ShutDown)
 	}
 	select {
 	case <-p.finished:
@@ -32,38 +32,57 @@ func (p *Pool[T]) finishesQueue() bool {
 	return p.stop == finishQueue
 }
 
-// finish ends what has not ended, and returns what Run does.
-func (p *Pool[T]) finish() error {
+// untilGivenUp ends what has not ended, and gives handlers the time to notice.
+func (p *Pool[T]) untilGivenUp() {
 	p.Stop(Running)
 	select {
 	case <-p.finished:
 		p.endHandling(nil)
+		return
 	default:
 		p.endHandling(errDrainTimeout)
-		p.waitForGrace()
 	}
+	if p.options.CancelGrace > 0 {
+		limit := p.options.Clock.NewTimer(p.options.CancelGrace)
+		defer limit.Stop()
+		select {
+		case <-p.finished:
+		case <-limit.C():
+		}
+	}
+}
+
+// finish looks what is left undone, and returns what Run does.
+func (p *Pool[T]) finish() error {
 	p.closed.Store(true)
 	unfinished := p.unfinished()
-	p.queue.ShutDown()
-	left := p.leftUndone(unfinished, p.takeQueued())
+	var queued []T
+	p.guarded(func() {
+		p.queue.ShutDown()
+		p.takeQueued(&queued)
+	})
+	left := p.leftUndone(unfinished, queued)
+	p.guarded(func() { p.logLeft(left) })
+	return p.result(left)
+}
+
+func (p *Pool[T]) logFatal() {
+	if err := p.fatalError(); err != nil && p.logger != nil {
+		p.logger.Error("The workers end because of a fatal error", "err", err)
+	}
+}
+
+func (p *Pool[T]) logLeft(left *ShutdownError[T]) {
 	if p.logger != nil && !left.empty() {
 		p.logger.Warn("Keys are left undone",
 			"unfinished", left.Unfinished, "notStarted", left.NotStarted, "failing", left.Failing)
 	}
-	return p.result(left)
 }
 
-// waitForGrace gives handlers the time to notice that their contexts have ended.
-func (p *Pool[T]) waitForGrace() {
-	if p.options.CancelGrace == 0 {
-		return
-	}
-	limit := p.options.Clock.NewTimer(p.options.CancelGrace)
-	defer limit.Stop()
-	select {
-	case <-p.finished:
-	case <-limit.C():
-	}
+func (p *Pool[T]) fatalError() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fatal
 }
 
 // unfinished returns the keys that are being handled. It is called when no other key is started, so
@@ -75,7 +94,7 @@ func (p *Pool[T]) unfinished() []T {
 	var keys []T
 	for _, w := range workers {
 		w.mu.Lock()
-		if w.busy {
+		if !w.left {
 			keys = append(keys, w.key)
 		}
 		w.mu.Unlock()
@@ -83,15 +102,14 @@ func (p *Pool[T]) unfinished() []T {
 	return keys
 }
 
-// takeQueued takes out of the queue, which is shut down, what it has.
-func (p *Pool[T]) takeQueued() []T {
-	var keys []T
+// takeQueued takes out of the queue, which is shut down, what it has, and appends it to keys.
+func (p *Pool[T]) takeQueued(keys *[]T) {
 	for {
 		key, err := p.getter.GetContext(context.Background())
 		if err != nil {
-			return keys
+			return
 		}
-		keys = append(keys, key)
+		*keys = append(*keys, key)
 		p.queue.Done(key)
 	}
 }
@@ -118,14 +136,13 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) *ShutdownError[T] {
 
 // result joins what is left undone to the fatal error.
 func (p *Pool[T]) result(left *ShutdownError[T]) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	fatal := p.fatalError()
 	switch {
 	case left.empty():
-		return p.fatal
-	case p.fatal == nil:
+		return fatal
+	case fatal == nil:
 		return left
 	default:
-		return errors.Join(p.fatal, left)
+		return errors.Join(fatal, left)
 	}
 }

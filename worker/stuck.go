@@ -1,9 +1,11 @@
 package worker
 
 import (
-	"runtime/debug"
+	"math"
 	"slices"
 	"time"
+
+	"k8s.io/utils/clock"
 )
 
 // watcher is the goroutine that reports stuck handlers.
@@ -15,20 +17,7 @@ func (p *Pool[T]) watchForStuck() *watcher {
 		return nil
 	}
 	w := &watcher{stop: make(chan struct{}), stopped: make(chan struct{})}
-	go func() {
-		defer close(w.stopped)
-		defer func() {
-			v := recover()
-			switch {
-			case v == nil:
-			case p.options.CrashOnPanic:
-				panic(v)
-			default:
-				p.fail(&PanicError{Value: v, Stack: debug.Stack()})
-			}
-		}()
-		p.watch(w.stop)
-	}()
+	go p.watch(w)
 	return w
 }
 
@@ -42,68 +31,78 @@ func (w *watcher) end() {
 
 // watch sleeps until the handler that has run for longest would be stuck. Handlers that start while it
 // sleeps need not wake it, because none of them can be stuck before limit has passed.
-func (p *Pool[T]) watch(stop <-chan struct{}) {
+func (p *Pool[T]) watch(w *watcher) {
+	returned := false
+	defer func() {
+		if v := recover(); v != nil {
+			p.panicked(v)
+		} else if !returned { // The hook has called runtime.Goexit.
+			go p.watch(w)
+			return
+		}
+		close(w.stopped)
+	}()
 	limit := p.options.HandlerTimeout + p.options.StuckAfter
 	if limit < 0 { // an overflow
-		limit = p.options.StuckAfter
+		limit = math.MaxInt64
 	}
-	timer := p.options.Clock.NewTimer(limit)
-	defer timer.Stop()
+	for next := p.options.Clock.Now().Add(limit); sleepUntil(p.options.Clock, next, w.stop); {
+		next = p.reportStuck(limit)
+	}
+	returned = true
+}
+
+// sleepUntil returns true at the given time, or false when stop is closed.
+func sleepUntil(c clock.Clock, at time.Time, stop <-chan struct{}) bool {
 	for {
-		now := p.options.Clock.Now()
-		next := p.reportStuck(now, limit)
-		if !timer.Stop() {
-			select {
-			case <-timer.C():
-			default:
-			}
+		now := c.Now()
+		timer := c.NewTimer(at.Sub(now))
+		if c.Since(now) >= time.Millisecond {
+			timer.Stop() // A fake clock was stepped in between, and the timer would be late.
+			continue
 		}
-		timer.Reset(next.Sub(now))
-		if p.options.Clock.Since(now) >= time.Millisecond {
-			continue // A fake clock was stepped before the timer ran, or a hook took its time.
-		}
+		defer timer.Stop()
 		select {
 		case <-timer.C():
+			return true
 		case <-stop:
-			return
+			return false
 		}
 	}
 }
 
 // reportStuck reports the handlers that have run for limit and were not reported, and returns when to
 // look again.
-func (p *Pool[T]) reportStuck(now time.Time, limit time.Duration) time.Time {
+func (p *Pool[T]) reportStuck(limit time.Duration) time.Time {
 	p.mu.Lock()
 	workers := slices.Clone(p.workers)
 	p.mu.Unlock()
+	now := p.options.Clock.Now()
 	next := now.Add(limit)
 	for _, w := range workers {
 		if !w.mu.TryLock() {
 			continue // It has no key.
 		}
-		key, started := w.key, w.started
-		report := w.busy && !w.stuck
-		switch {
-		case !report:
-		case now.Sub(started) >= limit:
+		key, running := w.key, now.Sub(w.started)
+		report := !w.left && !w.stuck && running >= limit
+		if report {
 			w.stuck = true
-		default:
-			report = false
-			if at := started.Add(limit); at.Before(next) {
-				next = at
-			}
+		} else if at := w.started.Add(limit); !w.left && !w.stuck && at.Before(next) {
+			next = at
 		}
 		w.mu.Unlock()
-		if !report {
-			continue
-		}
-		running := now.Sub(started)
-		if p.logger != nil {
-			p.logger.Warn("A handler is stuck", "key", key, "running", running)
-		}
-		if p.options.OnStuck != nil {
-			p.options.OnStuck(key, running)
+		if report {
+			p.tellStuck(key, running)
 		}
 	}
 	return next
+}
+
+func (p *Pool[T]) tellStuck(key T, running time.Duration) {
+	if p.logger != nil {
+		p.logger.Warn("A handler is stuck", "key", key, "running", running)
+	}
+	if p.options.OnStuck != nil {
+		p.options.OnStuck(key, running)
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -15,20 +14,14 @@ import (
 // worker is one of a pool's workers: the goroutine that runs work, or after a Goexit its successor.
 type worker[T comparable] struct {
 	// mu is locked by the worker itself whenever it has no key to handle, also while it waits for one:
-	// what follows can be read by others only while a key is handled, and then does not change. A worker
-	// pays for that with an Unlock and a Lock a key, which nobody competes for.
+	// what follows can be read by others only while a key is handled, and then does not change, or when
+	// the worker has left. A worker pays for that with an Unlock and a Lock a key, which nobody competes
+	// for. It is locked before the key's Done, so that a key that is Done is never taken for unfinished.
 	mu      sync.Mutex
-	busy    bool
 	key     T
 	started time.Time // zero unless the pool is timed
 	stuck   bool      // key was reported. Written by the one goroutine that watches for stuck handlers.
-}
-
-// end is called before the key's Done, so that a key that is Done is never taken for unfinished.
-func (w *worker[T]) end() {
-	w.mu.Lock()
-	var none T
-	w.busy, w.key = false, none
+	left    bool      // there is no key, and will be none
 }
 
 // work gets keys and handles them until w shall end. It is called with w.mu locked.
@@ -43,15 +36,11 @@ func (p *Pool[T]) work(w *worker[T]) {
 			go p.work(w)
 			return
 		}
-		if p.options.CrashOnPanic {
-			panic(v)
-		}
 		// Handlers' panics do not get here. What does is the panic of a hook or of the queue.
-		p.fail(&PanicError{Value: v, Stack: debug.Stack()})
+		p.panicked(v)
 		p.mu.Lock()
+		defer p.mu.Unlock()
 		p.leaveLocked(w)
-		p.mu.Unlock()
-		w.mu.Unlock()
 	}()
 	for getting := p.currentGetting(); getting != nil; {
 		key, err := p.getter.GetContext(getting)
@@ -64,12 +53,12 @@ func (p *Pool[T]) work(w *worker[T]) {
 			p.putDown(key)
 			continue
 		}
-		w.busy, w.key = true, key
+		w.key = key
 		if p.timed {
 			w.started, w.stuck = p.options.Clock.Now(), false
 		}
 		w.mu.Unlock()
-		p.handle(w)
+		p.handle(w, key)
 	}
 	returned = true
 }
@@ -83,25 +72,21 @@ func (p *Pool[T]) currentGetting() context.Context {
 // stays decides whether w, whose GetContext(getting) returned err, goes on. It returns the context for
 // the next one, or nil if w has left.
 func (p *Pool[T]) stays(w *worker[T], getting context.Context, err error) context.Context {
-	foreign := false
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	switch {
 	case errors.Is(err, workqueue.ErrShutDown):
-		// Keys that other workers hold may be queued again, but then these are there to get them.
-		p.over = true
+		// A key that another worker holds may be queued again, and that worker is there to get it. After
+		// the last one there is nothing to come, unless the pool was paused.
+		p.over = len(p.workers) == 1
 	case p.starting.Err() != nil:
 	case getting.Err() == nil:
-		foreign = true
+		// Neither the context nor a shutdown: the queue has a reason of its own.
+		p.failLocked(fmt.Errorf("worker: GetContext of the queue: %w", err))
 	case len(p.workers) <= p.target:
-		defer p.mu.Unlock()
 		return p.getting
 	}
 	p.leaveLocked(w)
-	p.mu.Unlock()
-	w.mu.Unlock()
-	if foreign {
-		p.fail(fmt.Errorf("worker: GetContext of the queue: %w", err))
-	}
 	return nil
 }
 
@@ -109,6 +94,9 @@ func (p *Pool[T]) stays(w *worker[T], getting context.Context, err error) contex
 func (p *Pool[T]) leaveLocked(w *worker[T]) {
 	i := slices.Index(p.workers, w)
 	p.workers = slices.Delete(p.workers, i, i+1)
+	var none T
+	w.key, w.left = none, true
+	w.mu.Unlock()
 	p.endLocked()
 }
 
