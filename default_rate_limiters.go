@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
@@ -272,6 +273,9 @@ func (w TypedWithMaxWaitRateLimiter[T]) NumRequeues(item T) int { return w.limit
 
 // failureCounts counts failures by key. A key that was never counted, or was forgotten, takes no memory.
 type failureCounts[T comparable] struct {
+	// some tells that keys is not empty. It is written under mu and read without, so that to forget a key
+	// costs next to nothing while no key fails, which is nearly always: a worker does that for each key.
+	some atomic.Bool
 	mu   sync.Mutex
 	keys keytable.Table[T, uint32] // guarded by mu
 }
@@ -282,6 +286,7 @@ func (c *failureCounts[T]) increment(item T) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, k, _ := c.keys.FindOrInsert(h, item)
+	c.some.Store(true)
 	if k.Value < math.MaxInt32 {
 		k.Value++
 	}
@@ -299,10 +304,15 @@ func (c *failureCounts[T]) count(item T) int {
 }
 
 func (c *failureCounts[T]) forget(item T) {
+	if !c.some.Load() {
+		keytable.CheckKey(item)
+		return
+	}
 	h := keytable.HashOf(item)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s, k := c.keys.Find(h, item); k != nil {
 		c.keys.Delete(s)
+		c.some.Store(c.keys.Len() > 0)
 	}
 }

@@ -94,7 +94,7 @@ func (t *Table[K, V]) Len() int { return t.count }
 // It panics if key is not equal to itself, as a float that is NaN or a struct with one in it.
 func (t *Table[K, V]) Find(h Hash, key K) (Slot, *Entry[K, V]) {
 	if t.count == 0 {
-		checkItself(key)
+		CheckKey(key)
 		return None, nil
 	}
 	s, e, _ := t.probe(h, key)
@@ -156,7 +156,7 @@ func (t *Table[K, V]) probe(h Hash, key K) (Slot, *Entry[K, V], int) {
 	for pos := t.home(h); ; pos++ {
 		word := t.index[pos&mask]
 		if word == 0 {
-			checkItself(key)
+			CheckKey(key)
 			return None, nil, pos & mask
 		}
 		if Hash(word>>32) == h {
@@ -167,8 +167,9 @@ func (t *Table[K, V]) probe(h Hash, key K) (Slot, *Entry[K, V], int) {
 	}
 }
 
-// checkItself is called where a key was not found, which a key that is not equal to itself never is.
-func checkItself[K comparable](key K) {
+// CheckKey panics for the keys for which HashOf or Find would, without hashing. Tables call it where a key
+// was not found, which a key that is not equal to itself never is.
+func CheckKey[K comparable](key K) {
 	if key != key {
 		// The type alone: this may be under a lock, and %v would call a String method of the caller's.
 		panic(fmt.Sprintf("workqueue: key of type %T is not equal to itself (NaN)", key))
