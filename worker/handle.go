@@ -8,62 +8,47 @@ import (
 	"time"
 )
 
-// call is one call of the handler.
-type call struct {
-	err     error
-	attempt int
-	// phase is how far the call got, so that conclude knows whose panic or Goexit it sees.
-	phase phase
-}
-
-type phase uint8
-
-const (
-	handling phase = iota // OnStart and the handler
-	settling              // what follows from the answer
-	done                  // Done was called
-)
-
 // handle does everything with a key that a worker has got. Whatever happens, its Done is called once,
-// after all else.
+// after all else: if not here, because of a panic or a runtime.Goexit, then by conclude.
 func (p *Pool[T]) handle(w *worker[T], key T) {
-	c := call{attempt: 1}
+	w.phase, w.attempt = handling, 1
 	if p.failures.any() {
-		c.attempt += p.failures.of(key)
+		w.attempt += p.failures.of(key)
 	}
-	// Deferred, because after a panic or a runtime.Goexit nothing else is run.
-	defer p.conclude(w, &c)
-	if p.plain && c.attempt == 1 {
-		c.err = p.handler(p.first, key)
+	if p.plain && w.attempt == 1 {
+		err := p.handler(p.first, key)
+		w.phase = settling
+		if err == nil {
+			p.queue.Forget(key) // This is all that settle would do.
+		} else {
+			p.settle(w, err)
+		}
 	} else {
-		c.err = p.callWithContext(key, c.attempt)
+		err := p.callWithContext(key, w.attempt)
+		w.phase = settling
+		p.settle(w, err)
 	}
-	c.phase = settling
-	if p.plain && c.attempt == 1 && c.err == nil {
-		p.queue.Forget(key) // This is all that settle would do.
-	} else {
-		p.settle(w, &c)
-	}
-	c.phase = done
+	w.phase = waiting
 	w.mu.Lock()
 	p.queue.Done(key)
 }
 
 // conclude does what handle has not done because of a panic or a runtime.Goexit.
-func (p *Pool[T]) conclude(w *worker[T], c *call) {
-	if c.phase == done {
+func (p *Pool[T]) conclude(w *worker[T]) {
+	if w.phase == waiting {
 		return
 	}
 	key := w.key
 	defer p.queue.Done(key)
 	defer w.mu.Lock()
-	if c.phase == settling {
+	defer func() { w.phase = waiting }()
+	if w.phase == settling {
 		return // A panic goes on, and ends the pool.
 	}
-	c.err = ErrGoexit
+	err := ErrGoexit
 	if v := recover(); v != nil {
 		stack := debug.Stack()
-		c.err = &PanicError{Value: v, Stack: stack}
+		err = &PanicError{Value: v, Stack: stack}
 		if p.logger != nil {
 			p.logger.Error("The handler panicked", "key", key, "panic", v, "stack", string(stack))
 		}
@@ -72,7 +57,7 @@ func (p *Pool[T]) conclude(w *worker[T], c *call) {
 			panic(v)
 		}
 	}
-	p.settle(w, c)
+	p.settle(w, err)
 }
 
 // callWithContext calls the handler with a context of its own.
@@ -106,8 +91,8 @@ func (p *Pool[T]) onStart(ctx context.Context, key T) context.Context {
 }
 
 // settle does with the key what the handler's answer asks for, and tells those who want to know.
-func (p *Pool[T]) settle(w *worker[T], c *call) {
-	key, next := w.key, p.decide(c)
+func (p *Pool[T]) settle(w *worker[T], err error) {
+	key, next := w.key, p.decide(w, err)
 	switch next {
 	case NextRetry:
 		p.failures.count(key)
@@ -115,35 +100,35 @@ func (p *Pool[T]) settle(w *worker[T], c *call) {
 	case NextRequeue:
 		p.forget(key)
 		var again RequeueAfterError
-		errors.As(c.err, &again)
+		errors.As(err, &again)
 		p.queue.AddAfter(key, again.After)
 	default:
 		p.forget(key)
 	}
-	if c.err != nil || p.options.OnFinish != nil || p.logger != nil {
-		p.tell(w, c, next)
+	if err != nil || p.options.OnFinish != nil || p.logger != nil {
+		p.tell(w, err, next)
 	}
 }
 
 // decide finds out what the handler's answer asks for.
-func (p *Pool[T]) decide(c *call) Next {
-	if c.err == nil {
+func (p *Pool[T]) decide(w *worker[T], err error) Next {
+	if err == nil {
 		return NextForget
 	}
-	if c.phase == settling { // The handler has returned. What a panic was called with is no answer.
+	if w.phase == settling { // The handler has returned. What a panic was called with is no answer.
 		var (
 			fatal    *FatalError
 			terminal *TerminalError
 			again    RequeueAfterError
 		)
 		switch {
-		case errors.As(c.err, &fatal), errors.As(c.err, &terminal):
+		case errors.As(err, &fatal), errors.As(err, &terminal):
 			return NextDrop
-		case errors.As(c.err, &again):
+		case errors.As(err, &again):
 			return NextRequeue
 		}
 	}
-	if p.options.MaxRetries > 0 && c.attempt > p.options.MaxRetries {
+	if p.options.MaxRetries > 0 && w.attempt > p.options.MaxRetries {
 		return NextDrop
 	}
 	return NextRetry
@@ -155,30 +140,30 @@ func (p *Pool[T]) forget(key T) {
 }
 
 // tell calls the hooks and the logger, and ends the pool if the error is fatal.
-func (p *Pool[T]) tell(w *worker[T], c *call, next Next) {
+func (p *Pool[T]) tell(w *worker[T], err error, next Next) {
 	key := w.key
 	var duration time.Duration
 	if p.timed {
 		duration = p.options.Clock.Since(w.started)
 	}
 	if p.logger != nil {
-		p.log(key, c, next, duration)
+		p.log(w, err, next, duration)
 	}
 	if next == NextDrop {
 		var fatal *FatalError
-		if c.phase == settling && errors.As(c.err, &fatal) {
-			p.fail(c.err)
+		if w.phase == settling && errors.As(err, &fatal) {
+			p.fail(err)
 		}
 		if p.options.OnDrop != nil {
-			p.options.OnDrop(key, c.err)
+			p.options.OnDrop(key, err)
 		}
 	}
 	if p.options.OnFinish != nil {
-		p.options.OnFinish(key, duration, c.err, next)
+		p.options.OnFinish(key, duration, err, next)
 	}
 }
 
-func (p *Pool[T]) log(key T, c *call, next Next, duration time.Duration) {
+func (p *Pool[T]) log(w *worker[T], err error, next Next, duration time.Duration) {
 	level, message := slog.LevelDebug, "Handled a key"
 	switch next {
 	case NextRetry:
@@ -188,7 +173,7 @@ func (p *Pool[T]) log(key T, c *call, next Next, duration time.Duration) {
 	}
 	// Not the handler's context, which may have ended.
 	if p.logger.Enabled(p.handling, level) {
-		p.logger.LogAttrs(p.handling, level, message, slog.Any("key", key), slog.String("next", next.String()),
-			slog.Int("attempt", c.attempt), slog.Duration("duration", duration), slog.Any("err", c.err))
+		p.logger.LogAttrs(p.handling, level, message, slog.Any("key", w.key), slog.String("next", next.String()),
+			slog.Int("attempt", w.attempt), slog.Duration("duration", duration), slog.Any("err", err))
 	}
 }

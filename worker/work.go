@@ -11,7 +11,8 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// worker is one of a pool's workers: the goroutine that runs work, or after a Goexit its successor.
+// worker is one of a pool's workers: the goroutine that runs work, or its successor after a handler has
+// panicked or called runtime.Goexit.
 type worker[T comparable] struct {
 	// mu is locked by the worker itself whenever it has no key to handle, also while it waits for one:
 	// what follows can be read by others only while a key is handled, and then does not change, or when
@@ -22,26 +23,27 @@ type worker[T comparable] struct {
 	started time.Time // zero unless the pool is timed
 	stuck   bool      // key was reported. Written by the one goroutine that watches for stuck handlers.
 	left    bool      // there is no key, and will be none
+
+	// What follows is for the worker's goroutine alone.
+
+	attempt int
+	phase   phase
 }
+
+// phase is how far a worker has got with a key, so that it is known whose panic or Goexit it was.
+type phase uint8
+
+const (
+	waiting  phase = iota // there is no key, or its Done was called
+	handling              // OnStart and the handler
+	settling              // what follows from the answer
+)
 
 // work gets keys and handles them until w shall end. It is called with w.mu locked.
 func (p *Pool[T]) work(w *worker[T]) {
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		v := recover()
-		if v == nil { // runtime.Goexit
-			go p.work(w)
-			return
-		}
-		// Handlers' panics do not get here. What does is the panic of a hook or of the queue.
-		p.panicked(v)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.leaveLocked(w)
-	}()
+	// Deferred once and not for each key, which would cost more than all else here.
+	defer p.replace(w)
+	defer p.conclude(w)
 	for getting := p.currentGetting(); getting != nil; {
 		key, err := p.getter.GetContext(getting)
 		if err != nil {
@@ -60,7 +62,23 @@ func (p *Pool[T]) work(w *worker[T]) {
 		w.mu.Unlock()
 		p.handle(w, key)
 	}
-	returned = true
+}
+
+// replace sees to it that there is a worker after one that did not leave as it should.
+func (p *Pool[T]) replace(w *worker[T]) {
+	if w.left {
+		return
+	}
+	v := recover()
+	if v == nil {
+		go p.work(w)
+		return
+	}
+	// Handlers' panics do not get here. What does is the panic of a hook, the logger or the queue.
+	p.panicked(v)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leaveLocked(w)
 }
 
 func (p *Pool[T]) currentGetting() context.Context {
