@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -151,11 +150,7 @@ func TestNoUnmatchedDone(t *testing.T) {
 		}, options{}))
 		time.Sleep(time.Second)
 		r.end()
-		e, ok := q.(workqueue.Extended[string])
-		if !ok {
-			e = q.(plain).stringQueue.(workqueue.Extended[string])
-		}
-		if st := e.Stats(); st.UnmatchedDones != 0 || st.Processing != 0 || calls < 20 {
+		if st := stats(q); st.UnmatchedDones != 0 || st.Processing != 0 || calls < 20 {
 			t.Errorf("after %d calls: %+v", calls, st)
 		}
 	})
@@ -272,37 +267,6 @@ func TestWhatForgets(t *testing.T) {
 	})
 }
 
-func TestPanicHasValueAndStack(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var got error
-		q.Add("a")
-		r := run(t, worker.New(q, func(context.Context, string) error {
-			if got == nil {
-				thePanickingFunction()
-			}
-			return nil
-		}, options{OnFinish: func(_ string, _ time.Duration, err error, next worker.Next) {
-			if err != nil {
-				got = err
-			}
-		}}))
-		var p *worker.PanicError
-		if !errors.As(got, &p) {
-			t.Fatalf("the error is %v", got)
-		}
-		if p.Value != "what a value" || !strings.Contains(string(p.Stack), "thePanickingFunction") {
-			t.Errorf("value %v, stack:\n%s", p.Value, p.Stack)
-		}
-		if p.Error() != "panic: what a value" || p.Unwrap() != nil {
-			t.Errorf("%v, %v", p, p.Unwrap())
-		}
-		r.after(time.Second)
-		r.endCleanly()
-	})
-}
-
-func thePanickingFunction() { panic("what a value") }
-
 // A handler that ends its goroutine must not cost the pool a worker.
 func TestGoexitReplacesWorker(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
@@ -361,80 +325,6 @@ func TestHooksOfAKeyDoNotOverlap(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 		r.end() // The key is always queued.
-	})
-}
-
-// A panic outside the handler has no key to blame. It must not go unnoticed, nor cost a Done.
-func TestPanicOfAHookIsFatal(t *testing.T) {
-	for name, o := range map[string]options{
-		"OnFinish": {OnFinish: func(string, time.Duration, error, worker.Next) { panic("hook") }},
-		"OnDrop":   {OnDrop: func(string, error) { panic("hook") }},
-		"OnStuck":  {OnStuck: func(string, time.Duration) { panic("hook") }, StuckAfter: time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, q stringQueue) {
-				counted := countDone(q)
-				q.Add("a")
-				r := run(t, worker.New(counted, func(context.Context, string) error {
-					time.Sleep(2 * time.Second)
-					return worker.Terminal(errBroken)
-				}, o))
-				r.after(2 * time.Second)
-				var p *worker.PanicError
-				if err := r.returned(); !errors.As(err, &p) || p.Value != "hook" {
-					t.Errorf("Run returned %v", err)
-				}
-				if _, done := counted.counts("a"); done != 1 {
-					t.Errorf("%d Dones", done)
-				}
-			})
-		})
-	}
-}
-
-func TestPanicOfOnStartFailsTheKey(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		starts, calls := 0, 0
-		q.Add("a")
-		r := run(t, worker.New(q, func(context.Context, string) error { calls++; return nil }, options{
-			OnStart: func(ctx context.Context, key string) context.Context {
-				if starts++; starts == 1 {
-					panic("start")
-				}
-				return nil // Means ctx.
-			},
-			HandlerTimeout: time.Minute,
-		}))
-		r.after(time.Second)
-		if starts != 2 || calls != 1 {
-			t.Errorf("%d starts, %d calls", starts, calls)
-		}
-		r.endCleanly()
-	})
-}
-
-// panickyLimiter panics when it is asked for a delay.
-type panickyLimiter struct {
-	workqueue.TypedRateLimiter[string]
-}
-
-func (panickyLimiter) When(string) time.Duration { panic("limiter") }
-
-// The key has failed and cannot be queued again. It is reported, and Done.
-func TestPanicOfTheLimiterIsFatal(t *testing.T) {
-	inBubble(t, func(t *testing.T, _ stringQueue) {
-		q := countDone(workqueue.NewTypedRateLimitingQueue[string](panickyLimiter{workqueue.NewTypedMaxOfRateLimiter[string]()}))
-		q.Add("a")
-		r := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{}))
-		err := r.returned()
-		var p *worker.PanicError
-		var left *worker.ShutdownError[string]
-		if !errors.As(err, &p) || p.Value != "limiter" || !errors.As(err, &left) || !slices.Equal(left.Failing, []string{"a"}) {
-			t.Errorf("Run returned %v", err)
-		}
-		if _, done := q.counts("a"); done != 1 {
-			t.Errorf("%d Dones", done)
-		}
 	})
 }
 

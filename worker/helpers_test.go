@@ -22,6 +22,14 @@ type stringQueue = workqueue.TypedRateLimitingInterface[string]
 // plain hides that a queue is Extended.
 type plain struct{ stringQueue }
 
+// stats returns those of the queue within, if q is plain.
+func stats(q stringQueue) workqueue.Stats {
+	if p, ok := q.(plain); ok {
+		q = p.stringQueue
+	}
+	return q.(workqueue.Extended[string]).Stats()
+}
+
 // newQueue returns a queue whose keys come again after 1 s, 2 s, 4 s.
 func newQueue() stringQueue {
 	return workqueue.NewTypedRateLimitingQueue(

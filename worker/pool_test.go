@@ -222,6 +222,33 @@ func TestEndOfAPausedPool(t *testing.T) {
 	}
 }
 
+// While somebody else drains the queue, a pool that is paused does not end: the key that was added while
+// it was handled still waits for a worker, also if another one has found the queue empty before.
+func TestPauseWhileTheQueueIsDrained(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var g gauge
+		q.Add("a")
+		p := worker.New(q, g.handle, options{Workers: 2})
+		r := run(t, p)
+		q.Add("a")
+		drained := make(chan struct{})
+		go func() {
+			defer close(drained)
+			q.ShutDownWithDrain()
+		}()
+		synctest.Wait() // The second worker leaves.
+		setWorkers(t, p, 0)
+		r.after(time.Hour)
+		r.goesOn()
+		setWorkers(t, p, 2)
+		r.after(time.Hour + time.Second)
+		if err := r.returned(); err != nil || len(g.handled) != 2 {
+			t.Errorf("Run returned %v, handled %q", err, g.handled)
+		}
+		<-drained
+	})
+}
+
 // TestNoKeyIsLost changes the number of workers all the time while keys come in, and ends at any moment.
 // Each key that was added is handled after its last add, or is reported.
 func TestNoKeyIsLost(t *testing.T) {
@@ -309,11 +336,7 @@ func TestStress(t *testing.T) {
 			if err != nil && (len(left(t, err).Unfinished) > 0 || len(left(t, err).NotStarted) > 0) {
 				t.Error(err)
 			}
-			e, ok := queue.(workqueue.Extended[string])
-			if !ok {
-				e = queue.(plain).stringQueue.(workqueue.Extended[string])
-			}
-			if st := e.Stats(); st.Processing != 0 || st.Queued != 0 || st.UnmatchedDones != 0 {
+			if st := stats(queue); st.Processing != 0 || st.Queued != 0 || st.UnmatchedDones != 0 {
 				t.Errorf("%+v", st)
 			}
 		})
@@ -342,7 +365,7 @@ func TestIdleWorkersAreNotUnfinished(t *testing.T) {
 			q.Add(fmt.Sprint(i))
 			<-handled
 		}
-		for q.(workqueue.Extended[string]).Stats().Processing > 0 {
+		for stats(q).Processing > 0 {
 			runtime.Gosched()
 		}
 		cancel()

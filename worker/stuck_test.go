@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -191,6 +192,37 @@ func TestStuckOnFakeClock(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 		r.after(time.Minute)
+		r.endCleanly()
+	})
+}
+
+// Handlers are watched for as long as Run waits for them.
+func TestStuckDuringTheGrace(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error {
+			time.Sleep(time.Hour)
+			return nil
+		}, options{DrainTimeout: time.Second, CancelGrace: 2 * time.Hour, StuckAfter: time.Minute,
+			OnStuck: func(key string, running time.Duration) { j.add(fmt.Sprint(key, " ", running)) }}))
+		r.endCleanly()
+		if got := j.take(); !slices.Equal(got, []string{"a 1m0s"}) {
+			t.Errorf("reported %q", got)
+		}
+	})
+}
+
+// Times that are too large to be added mean never.
+func TestStuckAfterForEver(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error {
+			time.Sleep(1000 * time.Hour)
+			return nil
+		}, options{HandlerTimeout: math.MaxInt64, StuckAfter: time.Hour,
+			OnStuck: func(string, time.Duration) { t.Error("reported") }}))
+		r.after(1001 * time.Hour)
 		r.endCleanly()
 	})
 }

@@ -1,0 +1,71 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+func TestBadInput(t *testing.T) {
+	handle := func(context.Context, string) error { return nil }
+	down := newQueue()
+	down.ShutDown()
+	for _, c := range []struct {
+		name    string
+		queue   stringQueue
+		handler handler
+		options options
+		text    string
+	}{
+		{"nil handler", newQueue(), nil, options{}, "worker: the handler is nil"},
+		{"nil queue", nil, handle, options{}, "worker: the queue is nil"},
+		{"queue that is shut down", down, handle, options{}, "worker: the queue cannot be used: workqueue: queue is shut down"},
+		{"plain queue that is shut down", plain{down}, handle, options{}, "worker: the queue cannot be used: workqueue: queue is shut down"},
+		{"workers", newQueue(), handle, options{Workers: -1}, "worker: Options.Workers is negative: -1"},
+		{"retries", newQueue(), handle, options{MaxRetries: -2}, "worker: Options.MaxRetries is negative: -2"},
+		{"drain timeout", newQueue(), handle, options{DrainTimeout: -time.Second}, "worker: Options.DrainTimeout is negative: -1s"},
+		{"grace", newQueue(), handle, options{CancelGrace: -1}, "worker: Options.CancelGrace is negative: -1ns"},
+		{"handler timeout", newQueue(), handle, options{HandlerTimeout: -1}, "worker: Options.HandlerTimeout is negative: -1ns"},
+		{"stuck after", newQueue(), handle, options{StuckAfter: -1}, "worker: Options.StuckAfter is negative: -1ns"},
+		{"drain", newQueue(), handle, options{Drain: 7}, "worker: Options.Drain is neither Running nor All: 7"},
+		{"several", nil, nil, options{Workers: -1}, "worker: Options.Workers is negative: -1\nworker: the handler is nil\nworker: the queue is nil"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.queue != nil {
+				c.queue.Add("a")
+			}
+			err := worker.Run(t.Context(), c.queue, c.handler, c.options)
+			if err == nil || err.Error() != c.text {
+				t.Errorf("Run returned %v, want %s", err, c.text)
+			}
+			if c.queue == down && !errors.Is(err, workqueue.ErrShutDown) {
+				t.Error("it is not ErrShutDown")
+			}
+			if c.queue != nil && c.queue != down && c.queue != stringQueue(plain{down}) && (c.queue.Len() != 1 || c.queue.ShuttingDown()) {
+				t.Error("the queue was touched")
+			}
+		})
+	}
+	var none context.Context
+	if err := worker.Run(none, newQueue(), handle, options{}); err == nil || err.Error() != "worker: Run without a context" {
+		t.Errorf("Run(nil) returned %v", err)
+	}
+}
+
+func TestRunTwice(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		p := worker.New(q, func(context.Context, string) error { return nil }, options{})
+		r := run(t, p)
+		if err := p.Run(t.Context()); err == nil || err.Error() != "worker: Run was called before on this pool" {
+			t.Errorf("the second Run returned %v", err)
+		}
+		r.endCleanly()
+		if err := p.Run(t.Context()); !errors.Is(err, workqueue.ErrShutDown) {
+			t.Errorf("the third Run returned %v", err)
+		}
+	})
+}

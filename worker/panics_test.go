@@ -1,0 +1,298 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+func TestPanicHasValueAndStack(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var got error
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error {
+			if got == nil {
+				thePanickingFunction()
+			}
+			return nil
+		}, options{OnFinish: func(_ string, _ time.Duration, err error, next worker.Next) {
+			if err != nil {
+				got = err
+			}
+		}}))
+		var p *worker.PanicError
+		if !errors.As(got, &p) {
+			t.Fatalf("the error is %v", got)
+		}
+		if p.Value != "what a value" || !strings.Contains(string(p.Stack), "thePanickingFunction") {
+			t.Errorf("value %v, stack:\n%s", p.Value, p.Stack)
+		}
+		if p.Error() != "panic: what a value" || p.Unwrap() != nil {
+			t.Errorf("%v, %v", p, p.Unwrap())
+		}
+		r.after(time.Second)
+		r.endCleanly()
+	})
+}
+
+func thePanickingFunction() { panic("what a value") }
+
+// A panic outside the handler has no key to blame. It must not go unnoticed, nor cost a Done.
+func TestPanicOfAHookIsFatal(t *testing.T) {
+	for name, o := range map[string]options{
+		"OnFinish": {OnFinish: func(string, time.Duration, error, worker.Next) { panic("hook") }},
+		"OnDrop":   {OnDrop: func(string, error) { panic("hook") }},
+		"OnStuck":  {OnStuck: func(string, time.Duration) { panic("hook") }, StuckAfter: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				counted := countDone(q)
+				q.Add("a")
+				r := run(t, worker.New(counted, func(context.Context, string) error {
+					time.Sleep(2 * time.Second)
+					return worker.Terminal(errBroken)
+				}, o))
+				r.after(2 * time.Second)
+				var p *worker.PanicError
+				if err := r.returned(); !errors.As(err, &p) || p.Value != "hook" {
+					t.Errorf("Run returned %v", err)
+				}
+				if _, done := counted.counts("a"); done != 1 {
+					t.Errorf("%d Dones", done)
+				}
+			})
+		})
+	}
+}
+
+func TestPanicOfOnStartFailsTheKey(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		starts, calls := 0, 0
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error { calls++; return nil }, options{
+			OnStart: func(ctx context.Context, key string) context.Context {
+				if starts++; starts == 1 {
+					panic("start")
+				}
+				return nil // Means ctx.
+			},
+			HandlerTimeout: time.Minute,
+		}))
+		r.after(time.Second)
+		if starts != 2 || calls != 1 {
+			t.Errorf("%d starts, %d calls", starts, calls)
+		}
+		r.endCleanly()
+	})
+}
+
+// panickyLimiter panics when it is asked for a delay.
+type panickyLimiter struct {
+	workqueue.TypedRateLimiter[string]
+}
+
+func (panickyLimiter) When(string) time.Duration { panic("limiter") }
+
+// The key has failed and cannot be queued again. It is reported, and Done.
+func TestPanicOfTheLimiterIsFatal(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ stringQueue) {
+		q := countDone(workqueue.NewTypedRateLimitingQueue[string](panickyLimiter{workqueue.NewTypedMaxOfRateLimiter[string]()}))
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{}))
+		err := r.returned()
+		var p *worker.PanicError
+		var left *worker.ShutdownError[string]
+		if !errors.As(err, &p) || p.Value != "limiter" || !errors.As(err, &left) || !slices.Equal(left.Failing, []string{"a"}) {
+			t.Errorf("Run returned %v", err)
+		}
+		if _, done := q.counts("a"); done != 1 {
+			t.Errorf("%d Dones", done)
+		}
+	})
+}
+
+// What a hook does after a handler that has panicked or ended its goroutine is no different, and Done is
+// called once in every case. A hook that ends the goroutine ends the call, and nothing else.
+func TestHookThatEndsTheGoroutine(t *testing.T) {
+	handlers := map[string]func() error{
+		"returns": func() error { return worker.Terminal(errBroken) },
+		"panics":  func() error { panic("handler") },
+		"exits":   func() error { runtime.Goexit(); return nil },
+	}
+	hooks := map[string]func(){"panics": func() { panic("hook") }, "exits": runtime.Goexit}
+	for handlerName, handle := range handlers {
+		for hookName, hook := range hooks {
+			t.Run(fmt.Sprintf("handler %s, hook %s", handlerName, hookName), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, q stringQueue) {
+					counted := countDone(q)
+					handled := 0
+					q.Add("a")
+					q.Add("b")
+					r := run(t, worker.New(counted, func(_ context.Context, key string) error {
+						if handled++; key == "a" && handled == 1 {
+							return handle()
+						}
+						return nil
+					}, options{OnFinish: func(key string, _ time.Duration, err error, _ worker.Next) {
+						if err != nil {
+							hook()
+						}
+					}}))
+					r.after(time.Minute)
+					var err error
+					if hookName == "panics" {
+						var p *worker.PanicError
+						if err = r.returned(); !errors.As(err, &p) || p.Value != "hook" {
+							t.Errorf("Run returned %v", err)
+						}
+					} else {
+						err = r.end()
+						if err != nil || handled < 2 {
+							t.Errorf("Run returned %v after %d calls", err, handled)
+						}
+					}
+					wantMatchedDones(t, q)
+				})
+			})
+		}
+	}
+}
+
+func TestOnStuckThatEndsItsGoroutine(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		q.Add("a")
+		q.Add("b")
+		r := run(t, worker.New(q, func(context.Context, string) error {
+			time.Sleep(time.Minute)
+			return nil
+		}, options{StuckAfter: time.Second, OnStuck: func(key string, _ time.Duration) {
+			j.add(key)
+			runtime.Goexit()
+		}}))
+		r.after(time.Hour)
+		if got := j.take(); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("reported %q", got)
+		}
+		r.endCleanly()
+	})
+}
+
+// wantMatchedDones checks that every key that was handed out was Done, and no other.
+func wantMatchedDones(t *testing.T, q stringQueue) {
+	t.Helper()
+	if st := stats(q); st.UnmatchedDones != 0 || st.Processing != 0 || st.Queued != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// panickyLog is a slog.Handler that panics.
+type panickyLog struct{}
+
+func (panickyLog) Enabled(context.Context, slog.Level) bool  { return true }
+func (panickyLog) Handle(context.Context, slog.Record) error { panic("log") }
+func (l panickyLog) WithAttrs([]slog.Attr) slog.Handler      { return l }
+func (l panickyLog) WithGroup(string) slog.Handler           { return l }
+
+// A logger that always panics ends Run too, which itself still writes to it.
+func TestPanicOfTheLoggerIsFatal(t *testing.T) {
+	for name, handle := range map[string]func() error{
+		"nil":   func() error { return nil },
+		"error": func() error { return errBroken },
+		"panic": func() error { panic("handler") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				q.Add("a")
+				q.Add("b")
+				r := run(t, worker.New(q, func(context.Context, string) error { return handle() },
+					options{Logger: slog.New(panickyLog{})}))
+				err := r.returned()
+				var p *worker.PanicError
+				if e := left(t, err); !errors.As(err, &p) || p.Value != "log" || !slices.Equal(e.NotStarted, []string{"b"}) {
+					t.Errorf("Run returned %v", err)
+				}
+				wantMatchedDones(t, q)
+			})
+		})
+	}
+	t.Run("at the end", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, q stringQueue) {
+			p := worker.New(q, func(context.Context, string) error { return nil }, options{Logger: slog.New(panickyLog{})})
+			setWorkers(t, p, 0)
+			r := run(t, p)
+			q.Add("a")
+			var panicked *worker.PanicError
+			if err := r.end(); !errors.As(err, &panicked) || !slices.Equal(left(t, err).NotStarted, []string{"a"}) {
+				t.Errorf("Run returned %v", err)
+			}
+		})
+	})
+}
+
+// panickyQueue panics in one of its methods.
+type panickyQueue struct {
+	stringQueue
+	workqueue.Extended[string]
+	method string
+}
+
+func (q panickyQueue) in(method string) {
+	if q.method == method {
+		panic("queue")
+	}
+}
+
+func (q panickyQueue) Get() (string, bool) { return q.stringQueue.Get() }
+func (q panickyQueue) Add(key string)      { q.stringQueue.Add(key) }
+func (q panickyQueue) Len() int            { return q.stringQueue.Len() }
+func (q panickyQueue) ShuttingDown() bool  { return q.stringQueue.ShuttingDown() }
+func (q panickyQueue) ShutDownWithDrain()  { q.stringQueue.ShutDownWithDrain() }
+func (q panickyQueue) ShutDown()           { q.in("ShutDown"); q.stringQueue.ShutDown() }
+func (q panickyQueue) Done(key string)     { q.stringQueue.Done(key); q.in("Done") }
+func (q panickyQueue) Forget(key string)   { q.in("Forget"); q.stringQueue.Forget(key) }
+func (q panickyQueue) AddRateLimited(key string) {
+	q.in("AddRateLimited")
+	q.stringQueue.AddRateLimited(key)
+}
+func (q panickyQueue) GetContext(ctx context.Context) (string, error) {
+	q.in("GetContext")
+	return q.Extended.GetContext(ctx)
+}
+
+// A queue that panics ends Run, also if it does so again while Run ends.
+func TestPanicOfTheQueueIsFatal(t *testing.T) {
+	for _, method := range []string{"GetContext", "Done", "Forget", "AddRateLimited", "ShutDown"} {
+		for _, drain := range []worker.Drain{worker.Running, worker.All} {
+			t.Run(fmt.Sprint(method, " drain=", drain), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					q := newQueue()
+					q.Add("a")
+					r := run(t, worker.New(panickyQueue{q, q.(workqueue.Extended[string]), method}, func(context.Context, string) error {
+						if method == "AddRateLimited" {
+							return errBroken
+						}
+						return nil
+					}, options{Workers: 2, Drain: drain}))
+					var p *worker.PanicError
+					if err := r.end(); !errors.As(err, &p) || p.Value != "queue" {
+						t.Errorf("Run returned %v", err)
+					}
+					if st := stats(q); st.UnmatchedDones != 0 || st.Processing != 0 {
+						t.Errorf("%+v", st)
+					}
+				})
+			})
+		}
+	}
+}
