@@ -48,6 +48,8 @@
 //		queue.Done(key)
 //	}
 //
+// Package worker has it ready-made, with all that it lacks.
+//
 // # Shutdown
 //
 // ShutDown makes a queue ignore what is added, hand out what it still has and then tell each getter

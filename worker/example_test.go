@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
+	"testing"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -13,6 +16,50 @@ import (
 func newExampleQueue() workqueue.TypedRateLimitingInterface[string] {
 	return workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, time.Second))
+}
+
+// reconcile stands for what a program does with a key.
+func reconcile(context.Context, string) error { return nil }
+
+func Example() {
+	queue := newExampleQueue()
+	queue.Add("default/db")
+	queue.Add("default/web")
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+
+	err := worker.Run(ctx, queue, func(ctx context.Context, key string) error {
+		if key == "default/db" {
+			return worker.RequeueAfter(time.Minute) // nothing failed, it is only too early
+		}
+		return reconcile(ctx, key) // an error: again, when the queue's limiter says
+	}, worker.Options[string]{Workers: 4, MaxRetries: 5, HandlerTimeout: time.Minute, DrainTimeout: 10 * time.Second})
+	var left *worker.ShutdownError[string]
+	if errors.As(err, &left) {
+		fmt.Println("not started:", left.NotStarted)
+	}
+
+	fmt.Println("end:", err)
+	// Output:
+	// end: <nil>
+}
+
+// The README shows what Example runs.
+func TestREADME(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ := strings.Cut(string(source), "\n\terr := ")
+	code, _, _ = strings.Cut("\terr := "+code, "\n\n")
+	code = strings.ReplaceAll(strings.TrimPrefix(code, "\t"), "\n\t", "\n")
+	if !strings.Contains(string(readme), "```go\n"+code+"\n```\n") {
+		t.Errorf("README.md does not have this code:\n%s", code)
+	}
 }
 
 func ExampleRun() {

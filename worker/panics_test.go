@@ -121,6 +121,22 @@ func TestPanicOfTheLimiterIsFatal(t *testing.T) {
 	})
 }
 
+// What a panic is called with is no answer, also when the key is dropped because of it.
+func TestPanicWithFatalIsNotFatal(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var dropped []error
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error { panic(worker.Fatal(errBroken)) },
+			options{MaxRetries: 1, OnDrop: func(_ string, err error) { dropped = append(dropped, err) }}))
+		r.after(time.Minute)
+		r.goesOn()
+		r.endCleanly()
+		if len(dropped) != 1 || !errors.Is(dropped[0], errBroken) {
+			t.Errorf("dropped: %v", dropped)
+		}
+	})
+}
+
 // What a hook does after a handler that has panicked or ended its goroutine is no different, and Done is
 // called once in every case. A hook that ends the goroutine ends the call, and nothing else.
 func TestHookThatEndsTheGoroutine(t *testing.T) {

@@ -70,9 +70,7 @@ func dirsync(ctx context.Context, o options, rep *report) error {
 	working, giveUp := context.WithCancelCause(context.Background())
 	defer giveUp(nil)
 	var wg sync.WaitGroup
-	for range o.workers {
-		wg.Go(func() { w.work(working) })
-	}
+	wg.Go(func() { w.work(working, o.workers) })
 	if rep.progress {
 		shown, hide := context.WithCancel(ctx)
 		var line sync.WaitGroup

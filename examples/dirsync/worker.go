@@ -32,8 +32,6 @@ var errBusy = errors.New("still being written")
 // this file is about what to do with sync's answer. Beside the queue they keep the set of keys that
 // somebody is still waiting for, so that -once knows when it is done and a drain what it left.
 type workers struct {
-	pool       *worker.Pool[string]
-	run        sync.Once
 	queue      queue
 	sync       func(ctx context.Context, key string) (again time.Duration, err error)
 	maxRetries int
@@ -49,25 +47,16 @@ type workers struct {
 	asks  int                 // how often a key was asked for
 	looks int                 // how often one was handed out
 	held  int                 // how many are handed out now
-	size  int                 // how many workers there shall be
 }
 
 func newWorkers(q queue, rep *report) *workers {
-	w := &workers{
+	return &workers{
 		queue: q,
 		rep:   rep,
 		idle:  make(chan struct{}),
 		asked: make(map[string]struct{}),
 		again: make(map[string]int),
 	}
-	w.pool = worker.New(q, w.handle, worker.Options[string]{
-		OnFinish: w.handled,
-		// The end of work's context is the end of the handlers' too, and they are waited for.
-		DrainTimeout: time.Nanosecond,
-		CancelGrace:  math.MaxInt64,
-		CrashOnPanic: true,
-	})
-	return w
 }
 
 // add asks for key. If it is waiting in the queue already, that is all there is to do for both.
@@ -76,33 +65,27 @@ func (w *workers) add(key string) {
 	w.queue.Add(key)
 }
 
-// work adds a worker to the pool, and returns when the pool has ended: when the queue has been shut
-// down and is empty, or at the end of ctx. The first call is the one that runs the pool.
-func (w *workers) work(ctx context.Context) {
-	w.addWorker()
-	w.run.Do(func() {
-		err := w.pool.Run(ctx)
-		if !errors.Is(err, workqueue.ErrShutDown) {
-			return // Whatever is left undone, left knows it.
-		}
-		// The queue was shut down before there was a worker. A drain would wait for its keys.
-		for key, down := w.queue.Get(); !down; key, down = w.queue.Get() {
-			w.queue.Done(key)
-		}
+// work is n workers. It returns when the queue has been shut down and is empty, or at the end of ctx.
+func (w *workers) work(ctx context.Context, n int) {
+	err := worker.Run(ctx, w.queue, w.handle, worker.Options[string]{
+		Workers:  n,
+		OnFinish: w.handled,
+		// The end of ctx is the end of the handlers' contexts too, and they are waited for.
+		DrainTimeout: time.Nanosecond,
+		CancelGrace:  math.MaxInt64,
+		CrashOnPanic: true,
 	})
-}
-
-func (w *workers) addWorker() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.size++
-	if err := w.pool.SetWorkers(w.size); err != nil {
-		panic(err) // It is positive.
+	if !errors.Is(err, workqueue.ErrShutDown) {
+		return // Whatever is left undone, left knows it.
+	}
+	// The queue was shut down before this was called. Whoever drains it waits for its keys.
+	for key, down := w.queue.Get(); !down; key, down = w.queue.Get() {
+		w.queue.Done(key)
 	}
 }
 
-// handle is the pool's handler: it hands key to sync, and its answer tells the pool whether the key comes
-// again, and when. Always Done, whatever came of it, is the pool's business: until then the queue
+// handle hands key to sync, and its answer tells package worker whether the key comes again, and when.
+// Always Done, whatever came of it, is that package's business: until then the queue
 // holds back further adds of this key, which is why no two workers ever have the same one.
 func (w *workers) handle(ctx context.Context, key string) error {
 	w.taken(key)
@@ -130,7 +113,7 @@ func (w *workers) handle(ctx context.Context, key string) error {
 	return nil
 }
 
-// handled is told what the pool has decided. The key is not Done yet, so nobody else has it.
+// handled is told what was decided. The key is not Done yet, so nobody else has it.
 func (w *workers) handled(key string, _ time.Duration, err error, next worker.Next) {
 	switch {
 	case errors.Is(err, errGone):

@@ -22,9 +22,7 @@ func startWorkers(t *testing.T, n int, f func(key string) (time.Duration, error)
 		w.queue.ShutDown()
 		wg.Wait()
 	})
-	for range n {
-		wg.Go(func() { w.work(t.Context()) })
-	}
+	wg.Go(func() { w.work(t.Context(), n) })
 	return w
 }
 
