@@ -22,7 +22,8 @@ type RunnerFunc func(ctx context.Context) error
 func (f RunnerFunc) Run(ctx context.Context) error { return f(ctx) }
 
 // Group runs several Runners as one. They start together and end together: when the context ends, or
-// when one of them returns an error. One that returns nil before that does not end the others.
+// when one of them returns an error. One that returns nil before that does not end the others,
+// and one that panics ends the process, as in any goroutine.
 //
 // The zero Group is empty and ready for use. A Group is a Runner itself.
 type Group struct {
