@@ -166,7 +166,7 @@ func (p *Pool[T]) start(ctx context.Context) error {
 
 // SetWorkers changes how many handlers run at once. More of them start at once; if there are too many,
 // those that have no key end at once, and the others when their handlers have returned. With 0 the pool
-// pauses, and Run goes on. It may be called before Run, and instead of Options.Workers. It returns an error
+// pauses, and Run goes on, also if somebody else shuts the queue down. It may be called before Run, and instead of Options.Workers. It returns an error
 // if n is negative, and does nothing once Run has returned.
 func (p *Pool[T]) SetWorkers(n int) error {
 	if n < 0 {

@@ -357,6 +357,27 @@ func TestFatal(t *testing.T) {
 	})
 }
 
+// Of several fatal errors the first one counts, for Run and for those who read the log.
+func TestFirstFatalErrorCounts(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		logger, logs := newLogger()
+		q.Add("1s")
+		q.Add("2s")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			d, err := time.ParseDuration(key)
+			time.Sleep(d)
+			return worker.Fatal(errors.Join(err, errors.New(key)))
+		}, options{Workers: 2, Logger: logger}))
+		r.after(2 * time.Second)
+		if err := r.returned(); err == nil || err.Error() != "1s" {
+			t.Errorf("Run returned %v", err)
+		}
+		if n := strings.Count(logs.String(), "because of a fatal error"); n != 1 {
+			t.Errorf("logged:\n%s", logs)
+		}
+	})
+}
+
 // brokenQueue has a GetContext that fails for reasons of its own.
 type brokenQueue struct {
 	stringQueue
