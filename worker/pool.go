@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 
 	"github.com/keyedqueue/workqueue"
 )
@@ -42,9 +41,6 @@ type Pool[T comparable] struct {
 	first        *callContext
 
 	failures failures[T]
-	// closed is set when Run looks which handlers are still running. From then on no other is started.
-	closed atomic.Bool
-
 	// stopping is closed when stop is set, and finished when ended is.
 	stopping, finished chan struct{}
 
@@ -166,8 +162,9 @@ func (p *Pool[T]) start(ctx context.Context) error {
 
 // SetWorkers changes how many handlers run at once. More of them start at once; if there are too many,
 // those that have no key end at once, and the others when their handlers have returned. With 0 the pool
-// pauses, and Run goes on, also if somebody else shuts the queue down. It may be called before Run, and instead of Options.Workers. It returns an error
-// if n is negative, and does nothing once Run has returned.
+// pauses, and Run goes on, also if somebody else shuts the queue down. It may be called before Run, and
+// instead of Options.Workers. It returns an error if n is negative, and does nothing once Run has
+// returned.
 func (p *Pool[T]) SetWorkers(n int) error {
 	if n < 0 {
 		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)

@@ -54,7 +54,6 @@ func (p *Pool[T]) untilGivenUp() {
 
 // finish looks what is left undone, and returns what Run does.
 func (p *Pool[T]) finish() error {
-	p.closed.Store(true)
 	unfinished := p.unfinished()
 	var queued []T
 	p.guarded(func() {
@@ -85,8 +84,8 @@ func (p *Pool[T]) fatalError() error {
 	return p.fatal
 }
 
-// unfinished returns the keys that are being handled. It is called when no other key is started, so
-// every other worker leaves by itself, and to lock its mu is to wait for that.
+// unfinished returns the keys that are being handled. It is called when starting has ended, so every
+// other worker leaves by itself, and to lock its mu is to wait for that.
 func (p *Pool[T]) unfinished() []T {
 	p.mu.Lock()
 	workers := slices.Clone(p.workers)

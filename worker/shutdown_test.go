@@ -178,6 +178,65 @@ func TestDrainAllWithinTheTimeout(t *testing.T) {
 	})
 }
 
+// After DrainTimeout no key is started, also while Run still waits for handlers.
+func TestNothingStartsDuringTheGrace(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		for i := 3; i <= 5; i++ {
+			q.Add(fmt.Sprint(i, "s"))
+		}
+		r := run(t, worker.New(q, sleeper(&j), options{Drain: worker.All, DrainTimeout: 5 * time.Second, CancelGrace: time.Minute}))
+		r.cancel()
+		r.after(7 * time.Second)
+		if e := left(t, r.returned()); e.Unfinished != nil || !slices.Equal(e.NotStarted, []string{"5s"}) {
+			t.Errorf("left: %+v", e)
+		}
+		if got := j.take(); slices.Contains(got, "start 5s") {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// lateQueue hands out a key when the context has just ended, which GetContext may.
+type lateQueue struct {
+	stringQueue
+	workqueue.Extended[string]
+}
+
+func (q lateQueue) Get() (string, bool) { return q.stringQueue.Get() }
+func (q lateQueue) Add(key string)      { q.stringQueue.Add(key) }
+func (q lateQueue) Len() int            { return q.stringQueue.Len() }
+func (q lateQueue) Done(key string)     { q.stringQueue.Done(key) }
+func (q lateQueue) ShutDown()           { q.stringQueue.ShutDown() }
+func (q lateQueue) ShutDownWithDrain()  { q.stringQueue.ShutDownWithDrain() }
+func (q lateQueue) ShuttingDown() bool  { return q.stringQueue.ShuttingDown() }
+func (q lateQueue) GetContext(ctx context.Context) (string, error) {
+	if ctx.Done() == nil || ctx.Err() != nil {
+		return q.Extended.GetContext(ctx)
+	}
+	<-ctx.Done()
+	return q.Extended.GetContext(context.WithoutCancel(ctx))
+}
+
+// A key that is got while the context ends may have been added after that. It is not started.
+func TestKeyThatIsGotTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		for _, key := range []string{"a", "b", "c"} {
+			q.Add(key)
+		}
+		var j journal
+		r := run(t, worker.New(lateQueue{q, q.(workqueue.Extended[string])}, sleeper(&j), options{Workers: 2}))
+		r.cancel()
+		e := left(t, r.returned())
+		slices.Sort(e.NotStarted)
+		if !slices.Equal(e.NotStarted, []string{"a", "b", "c"}) || j.take() != nil {
+			t.Errorf("left: %+v", e)
+		}
+		wantMatchedDones(t, q)
+	})
+}
+
 // A key that fails while the queue is finished cannot come again: it is reported. One that is queued once
 // more, and then succeeds, is not.
 func TestFailingDuringTheDrain(t *testing.T) {

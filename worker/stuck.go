@@ -56,6 +56,9 @@ func (p *Pool[T]) watch(w *watcher) {
 func sleepUntil(c clock.Clock, at time.Time, stop <-chan struct{}) bool {
 	for {
 		now := c.Now()
+		if !now.Before(at) {
+			return true
+		}
 		timer := c.NewTimer(at.Sub(now))
 		if c.Since(now) >= time.Millisecond {
 			timer.Stop() // A fake clock was stepped in between, and the timer would be late.

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue/worker"
@@ -189,6 +190,42 @@ func TestStuckOnFakeClock(t *testing.T) {
 		clock.Step(3 * time.Second)
 		synctest.Wait()
 		if got, want := j.take(), []string{"a 6s"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		r.after(time.Minute)
+		r.endCleanly()
+	})
+}
+
+// jumpingClock is stepped by somebody else just when its second timer is made.
+type jumpingClock struct {
+	*testingclock.FakeClock
+	timers int
+}
+
+func (c *jumpingClock) NewTimer(d time.Duration) clock.Timer {
+	if c.timers++; c.timers == 2 {
+		c.Step(time.Second)
+	}
+	return c.FakeClock.NewTimer(d)
+}
+
+func TestStuckOnAClockThatJumps(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		clock := &jumpingClock{FakeClock: testingclock.NewFakeClock(time.Unix(0, 0))}
+		var j journal
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			time.Sleep(time.Minute)
+			return nil
+		}, options{StuckAfter: 5 * time.Second, Clock: clock, OnStuck: func(key string, running time.Duration) {
+			j.add(fmt.Sprint(key, " ", running))
+		}}))
+		clock.Step(time.Second)
+		q.Add("a")
+		synctest.Wait()
+		clock.Step(4 * time.Second) // Too early by a second, for which there is the next timer.
+		synctest.Wait()
+		if got, want := j.take(), []string{"a 5s"}; !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
 		r.after(time.Minute)

@@ -50,8 +50,8 @@ func (p *Pool[T]) work(w *worker[T]) {
 			getting = p.stays(w, getting, err)
 			continue
 		}
-		if p.closed.Load() {
-			// Until here, or until w.mu is unlocked, unfinished waits for this worker.
+		if p.starting.Err() != nil {
+			// It has ended since GetContext looked. The key may have been added even after that.
 			p.putDown(key)
 			continue
 		}
