@@ -289,6 +289,38 @@ func TestFailingBeforeTheEnd(t *testing.T) {
 	})
 }
 
+// A key that has failed is reported once, by what it is now.
+func TestEachKeyIsReportedOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		for _, key := range []string{"a", "b", "waits"} {
+			q.Add(key)
+		}
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			if worker.Attempt(ctx) > 1 {
+				time.Sleep(time.Hour)
+				return nil
+			}
+			if key == "waits" {
+				time.Sleep(time.Second)
+			}
+			return errBroken
+		}, options{Workers: 3, DrainTimeout: 400 * time.Millisecond})
+		r := run(t, p)
+		setWorkers(t, p, 1)
+		r.after(1500 * time.Millisecond) // One runs again; the other one that was due at 1 s is queued.
+		r.cancel()
+		r.after(1900 * time.Millisecond)
+		e := left(t, r.returned())
+		all := slices.Concat(e.Unfinished, e.NotStarted, e.Failing)
+		slices.Sort(all)
+		if len(e.Unfinished) != 1 || len(e.NotStarted) != 1 || !slices.Equal(e.Failing, []string{"waits"}) ||
+			!slices.Equal(all, []string{"a", "b", "waits"}) {
+			t.Errorf("left: %+v", e)
+		}
+		r.after(2 * time.Hour)
+	})
+}
+
 func TestCancelGrace(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		q.Add("obeys")
