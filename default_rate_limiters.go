@@ -286,7 +286,9 @@ func (c *failureCounts[T]) increment(item T) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, k, _ := c.keys.FindOrInsert(h, item)
-	c.some.Store(true)
+	if !c.some.Load() {
+		c.some.Store(true)
+	}
 	if k.Value < math.MaxInt32 {
 		k.Value++
 	}

@@ -101,6 +101,7 @@ func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConf
 	if config.Logger != nil {
 		q.logger = *config.Logger
 	}
+	watch(config.Name, config.MetricsProvider, q.ownStats)
 	return q
 }
 
@@ -357,7 +358,20 @@ func (q *delayingType[T]) Stats() Stats {
 	// than not at all: a program may take a queue without any key for a sign that it is done.
 	before := q.numWaiting()
 	st := q.Extended.Stats()
-	st.Waiting += max(before, q.numWaiting())
+	q.addStats(&st, before)
+	return st
+}
+
+// ownStats are the Stats of this layer alone.
+func (q *delayingType[T]) ownStats() Stats {
+	st := Stats{ShuttingDown: q.ShuttingDown()}
+	q.addStats(&st, 0)
+	return st
+}
+
+// addStats adds to the stats of the queue below, before which a number of keys was seen waiting.
+func (q *delayingType[T]) addStats(st *Stats, seenWaiting int) {
+	st.Waiting += max(seenWaiting, q.numWaiting())
 	if q.name != "" {
 		st.Name = q.name
 	}
@@ -365,7 +379,6 @@ func (q *delayingType[T]) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	st.Dropped += q.dropped
-	return st
 }
 
 func (q *delayingType[T]) numWaiting() int {

@@ -204,7 +204,7 @@ func TestAddAfterAfterShutDown(t *testing.T) {
 			q.AddAfter("a", d)
 		}
 		base.want(t, "after AddAfter after shutdown", 0)
-		if st := q.Stats(); st != (workqueue.Stats{}) {
+		if st := q.Stats(); st != (workqueue.Stats{ShuttingDown: true}) {
 			t.Errorf("Stats() = %+v, want nothing", st)
 		}
 		pass(time.Hour)

@@ -29,6 +29,9 @@ type Extended[T comparable] interface {
 	// Stats is a snapshot of the queue, taken in constant time. Of a queue of somebody else's it knows
 	// only the length.
 	Stats() Stats
+	// Snapshot is Stats and, of each state, up to limit keys, oldest first. Of a queue of somebody
+	// else's it knows only the length.
+	Snapshot(limit int) Snapshot[T]
 }
 
 // extend returns q as an Extended: itself, or with what it lacks made from what it has.

@@ -17,9 +17,9 @@ import (
 //
 // Invariants, which checkInvariants in the tests asserts:
 //   - No entry is due before its parent.
-//   - For each entry, the value at its slot in keys is the entry's position, and keys has no others.
+//   - For each entry, the position at its slot in keys is that of the entry, and keys has no others.
 type dueHeap[T comparable] struct {
-	keys    keytable.Table[T, heapPosition]
+	keys    keytable.Table[T, waitingKey]
 	entries []dueEntry
 
 	// epoch is the time that is zero to the entries. It is set anew when the first key is put in.
@@ -29,8 +29,13 @@ type dueHeap[T comparable] struct {
 	seq uint32
 }
 
-// heapPosition is an index into dueHeap.entries.
-type heapPosition uint32
+// waitingKey is what is known of a key beside its entry.
+type waitingKey struct {
+	// position is the index of the key's entry.
+	position uint32
+	// since is the time after the heap's epoch at which the key was put in.
+	since packedDuration
+}
 
 type dueEntry struct {
 	// due is the time after the heap's epoch at which the key is due.
@@ -66,8 +71,9 @@ func (h *dueHeap[T]) put(hash keytable.Hash, key T, now time.Time, delay time.Du
 	pos := len(h.entries)
 	if inserted {
 		h.entries = append(h.entries, e)
+		k.Value.since = packed(now.Sub(h.epoch))
 	} else {
-		pos = int(k.Value)
+		pos = int(k.Value.position)
 		if h.entries[pos].due <= e.due {
 			return false
 		}
@@ -152,7 +158,7 @@ func (h *dueHeap[T]) down(pos int, e dueEntry) {
 
 func (h *dueHeap[T]) place(pos int, e dueEntry) {
 	h.entries[pos] = e
-	h.keys.At(e.slot).Value = heapPosition(pos)
+	h.keys.At(e.slot).Value.position = uint32(pos)
 }
 
 // dueTime returns the time after the epoch that is delay, which is positive, after now.
@@ -187,6 +193,8 @@ func (h *dueHeap[T]) restart(now time.Time) {
 	})
 	for pos, e := range h.entries {
 		h.place(pos, e)
+		since := &h.keys.At(e.slot).Value.since
+		*since = packed(addSaturated(since.duration(), -math.MaxInt64))
 	}
 }
 

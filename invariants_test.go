@@ -46,8 +46,18 @@ func (q *Typed[T]) checkInvariants() error {
 	if q.sleeping < 0 || len(q.wakeUps) > 0 && !q.wakeUpPending {
 		return fmt.Errorf("%d sleep, pending %v, %d wake-ups", q.sleeping, q.wakeUpPending, len(q.wakeUps))
 	}
-	if q.metrics != nil {
-		return q.metrics.checkInvariants(q.processing)
+	watchers := q.sleeping
+	if q.drain != nil {
+		watchers++
+	}
+	if q.watchers != watchers {
+		return fmt.Errorf("%d watchers, want %d", q.watchers, watchers)
+	}
+	if q.latest != keytable.None && q.keys.At(q.latest).Value&processing == 0 {
+		return fmt.Errorf("slot %d is the latest, and nobody holds its key", q.latest)
+	}
+	if q.observer != nil {
+		return q.checkObserver()
 	}
 	return nil
 }
@@ -75,33 +85,17 @@ func (q *Typed[T]) checkReady() error {
 	return nil
 }
 
-// checkInvariants: the list of the running keys has all of them, and started is their sum.
-func (m *queueMetrics) checkInvariants(processing int) error {
-	if m.running != processing {
-		return fmt.Errorf("the metrics know %d running keys of %d", m.running, processing)
-	}
-	if processing == 0 {
-		if m.started != (durationSum{}) && m.started.seconds() != 0 {
-			return fmt.Errorf("no key runs, and started is %v", m.started)
+// checkObserver: the observer has the keys that workers hold, and no others.
+func (q *Typed[T]) checkObserver() error {
+	n := 0
+	for s := range q.observer.Running() {
+		if q.keys.At(s).Value&processing == 0 {
+			return fmt.Errorf("the observer believes that slot %d is held", s)
 		}
-		if m.first != keytable.None || m.last != keytable.None {
-			return fmt.Errorf("no key runs, and the list is %d…%d", m.first, m.last)
-		}
-		return nil
+		n++
 	}
-	var sum durationSum
-	prev, n := keytable.None, 0
-	for s := m.first; s != keytable.None; s = m.keys.At(s).next {
-		k := *m.keys.At(s)
-		if k.prev != prev || !k.running || n > processing {
-			return fmt.Errorf("slot %d after %d in the list of running keys: %+v", s, prev, k)
-		}
-		sum.add(k.startedAt)
-		prev, n = s, n+1
-	}
-	if n != processing || m.last != prev || sum.seconds() != m.started.seconds() {
-		return fmt.Errorf("list of %d of %d keys, last %d of %d, sum %v, want %v",
-			n, processing, m.last, prev, m.started, sum)
+	if n != q.processing {
+		return fmt.Errorf("the observer knows %d keys that are held, of %d", n, q.processing)
 	}
 	return nil
 }
@@ -124,8 +118,8 @@ func (h *dueHeap[T]) checkInvariants() error {
 			return fmt.Errorf("heap: entry %d %+v is before its parent %d %+v", i, e, parent, h.entries[parent])
 		}
 		k := h.keys.At(e.slot)
-		if int(k.Value) != i {
-			return fmt.Errorf("heap: the key of entry %d believes that it is at %d", i, k.Value)
+		if int(k.Value.position) != i {
+			return fmt.Errorf("heap: the key of entry %d believes that it is at %d", i, k.Value.position)
 		}
 		if s, _ := h.keys.Find(keytable.HashOf(k.Key), k.Key); s != e.slot {
 			return fmt.Errorf("heap: key %v of slot %d is found in slot %d", k.Key, e.slot, s)

@@ -1,11 +1,10 @@
 package workqueue
 
 import (
-	"math"
 	"sync/atomic"
 	"time"
 
-	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/observe"
 	"k8s.io/utils/clock"
 )
 
@@ -64,6 +63,26 @@ type MetricsProvider interface {
 	NewRetriesMetric(name string) CounterMetric
 }
 
+// StatsProvider is a [MetricsProvider] that reads a queue's Stats when it needs them, instead of being
+// told of every change. A queue that finds one makes no metrics, calls nobody on its way and starts no
+// goroutine: it counts inside itself, which is several times as fast.
+type StatsProvider interface {
+	MetricsProvider
+	// HistogramBounds returns the longest times that each bucket of the histograms in Stats takes, in
+	// seconds, ascending and not NaN; nil means powers of ten from 10 ns to 1,000 s, as Kubernetes has
+	// them. Making a queue panics if they are anything else.
+	HistogramBounds() []float64
+	// WatchQueue is called once for each layer of a queue that is made with that name. What stats
+	// returns is that layer's own part alone, so the parts of one queue add up: layer 1 has all but
+	// Waiting, Retries and Dropped, which a delaying queue has. It may be called at any time, takes
+	// constant time and does not block. When ShuttingDown is set and Queued, Processing and Waiting are
+	// zero, nothing will change any more. A queue that is never shut down lives as long as its stats.
+	WatchQueue(name string, stats func() Stats)
+}
+
+// defaultBuckets are those of Kubernetes' own queue metrics: powers of ten from 10 ns to 1,000 s.
+var defaultBuckets = observe.NewBuckets([]float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100, 1000})
+
 // globalProvider is what SetProvider set.
 var globalProvider atomic.Pointer[MetricsProvider]
 
@@ -117,182 +136,94 @@ type Stats struct {
 	// is zero in a queue without metrics, which does not read the clock. It is zero, too, in a queue
 	// with an order of the user's, of which nobody knows the head.
 	OldestQueued time.Duration
+	// ShuttingDown tells that one of the ShutDown methods was called.
+	ShuttingDown bool
 	// LongestRunning is for how long the worker that got its key first has held it.
 	LongestRunning time.Duration
 	// UnfinishedWork is the sum, over all keys that workers hold, of how long they have held them.
 	UnfinishedWork time.Duration
+	// Latency has the times from a key's first add until a worker got it, WorkDuration those from Get to
+	// Done. They are nil in a queue without metrics.
+	Latency, WorkDuration *Histogram
 }
 
-// queueMetrics are the metrics of one queue, and the times that they need. Its methods are called
-// under the queue's lock. Where they change what it knows and push it to a metric, they do so in this
-// order, because a metric is somebody else's code and may panic.
-type queueMetrics struct {
-	clock clock.WithTicker
-	// epoch is when the queue was made. Times are kept as durations since then, a third of the size
-	// of a time.Time. A reading by Since is also the cheaper one on the real clock.
-	epoch time.Time
-
-	depth          GaugeMetric
-	adds           CounterMetric
-	latency        HistogramMetric
-	workDuration   HistogramMetric
-	unfinishedWork SettableGaugeMetric
-	longestRunning SettableGaugeMetric
-
-	// keys has the times of the queue's keys, by their slots there.
-	keys keytable.Column[keyTimes]
-	// first and last are the ends of the list of the keys that workers hold, in the order in which they
-	// got them.
-	first, last keytable.Slot
-	// running is the length of that list, started the sum of its startedAt.
-	running int
-	started durationSum
-
-	// pushed tells that the last values of unfinishedWork and longestRunning were not zero.
-	pushed bool
+// Histogram counts times by their length. It is a copy and does not change.
+type Histogram struct {
+	// Bounds are the longest times that each bucket takes, in seconds, ascending. They are shared, and
+	// must not be changed.
+	Bounds []float64
+	// Counts are the numbers of times in each bucket alone and, last, of those above all bounds.
+	Counts []uint64
+	// Sum is the sum of all times, in seconds.
+	Sum float64
 }
 
-// keyTimes are the times of a key, as readings of queueMetrics.now.
-type keyTimes struct {
-	addedAt   time.Duration // when it became dirty
-	startedAt time.Duration // when a worker got it
-	// prev and next are its neighbours in the list of the keys that workers hold.
-	prev, next keytable.Slot
-	running    bool
+// Count returns the number of times.
+func (h *Histogram) Count() uint64 {
+	n := uint64(0)
+	for _, c := range h.Counts {
+		n += c
+	}
+	return n
 }
 
-// newQueueMetrics returns nil for a queue that shall have no metrics.
-func newQueueMetrics(name string, configured MetricsProvider, c clock.WithTicker) *queueMetrics {
+func newHistogram(h *observe.Histogram) *Histogram {
+	bounds, counts, sum := h.Read()
+	return &Histogram{Bounds: bounds, Counts: counts, Sum: sum}
+}
+
+// newObserver returns nil for a queue that shall have no metrics.
+func newObserver(name string, configured MetricsProvider, c clock.WithTicker) *observe.Observer {
 	p := providerFor(name, configured)
 	if p == nil {
 		return nil
 	}
-	return &queueMetrics{
-		clock:          c,
-		epoch:          c.Now(),
-		depth:          orNoop(p.NewDepthMetric(name)),
-		adds:           orNoop(p.NewAddsMetric(name)),
-		latency:        orNoop(p.NewLatencyMetric(name)),
-		workDuration:   orNoop(p.NewWorkDurationMetric(name)),
-		unfinishedWork: orNoop(p.NewUnfinishedWorkSecondsMetric(name)),
-		longestRunning: orNoop(p.NewLongestRunningProcessorSecondsMetric(name)),
+	if p, ok := p.(StatsProvider); ok {
+		return observe.New(c, buckets(p.HistogramBounds()), nil)
+	}
+	return observe.New(c, defaultBuckets, &observe.Push{
+		Depth:          observe.OrNoop(p.NewDepthMetric(name)),
+		Adds:           observe.OrNoop(p.NewAddsMetric(name)),
+		Latency:        observe.OrNoop(p.NewLatencyMetric(name)),
+		WorkDuration:   observe.OrNoop(p.NewWorkDurationMetric(name)),
+		UnfinishedWork: observe.OrNoop(p.NewUnfinishedWorkSecondsMetric(name)),
+		LongestRunning: observe.OrNoop(p.NewLongestRunningProcessorSecondsMetric(name)),
+	})
+}
+
+// buckets returns those that a StatsProvider wants.
+func buckets(bounds []float64) *observe.Buckets {
+	if bounds == nil {
+		return defaultBuckets
+	}
+	b, err := observe.SharedBuckets(bounds)
+	if err != nil {
+		panic("workqueue: StatsProvider: " + err.Error())
+	}
+	return b
+}
+
+// watch tells the provider of a layer's stats, if it wants to read them.
+func watch(name string, configured MetricsProvider, stats func() Stats) {
+	if p, ok := providerFor(name, configured).(StatsProvider); ok {
+		p.WatchQueue(name, stats)
 	}
 }
 
 // newRetriesMetric returns what a delaying queue counts its retries with.
 func newRetriesMetric(name string, configured MetricsProvider) CounterMetric {
 	p := providerFor(name, configured)
-	if p == nil {
-		return noopMetric{}
+	if _, pulls := p.(StatsProvider); pulls || p == nil {
+		return observe.OrNoop[CounterMetric](nil)
 	}
-	return orNoop(p.NewRetriesMetric(name))
+	return observe.OrNoop(p.NewRetriesMetric(name))
 }
 
-func (m *queueMetrics) now() time.Duration { return m.clock.Since(m.epoch) }
-
-// added: the key at s has become dirty.
-func (m *queueMetrics) added(s keytable.Slot) {
-	m.keys.At(s).addedAt = m.now()
-	m.adds.Inc()
-	m.depth.Inc()
-}
-
-// taken: a worker gets the key at s.
-func (m *queueMetrics) taken(s keytable.Slot) {
-	now := m.now()
-	k := m.keys.At(s)
-	k.startedAt, k.prev, k.next, k.running = now, m.last, keytable.None, true
-	if m.last == keytable.None {
-		m.first = s
-	} else {
-		m.keys.At(m.last).next = s
-	}
-	m.last = s
-	m.running++
-	m.started.add(now)
-
-	m.latency.Observe((now - m.keys.At(s).addedAt).Seconds())
-	m.depth.Dec()
-}
-
-// finished: the worker is done with the key at s. After shutdown no tick pushes the times of the keys
-// that are still held, so it is done here: they would stay what they were otherwise.
-func (m *queueMetrics) finished(s keytable.Slot, shuttingDown bool) {
-	k := *m.keys.At(s)
-	m.unlink(s)
-	m.workDuration.Observe((m.now() - k.startedAt).Seconds())
-	if shuttingDown {
-		m.settle()
-	}
-}
-
-// unlink takes the key at s out of the list of those that workers hold.
-func (m *queueMetrics) unlink(s keytable.Slot) {
-	k := m.keys.At(s)
-	if !k.running {
-		return
-	}
-	k.running = false
-	m.running--
-	m.started.sub(k.startedAt)
-	prev, next := k.prev, k.next
-	if prev == keytable.None {
-		m.first = next
-	} else {
-		m.keys.At(prev).next = next
-	}
-	if next == keytable.None {
-		m.last = prev
-	} else {
-		m.keys.At(next).prev = prev
-	}
-}
-
-// unfinished returns for how long workers have held their keys, summed, and the first of them.
-func (m *queueMetrics) unfinished() (sum durationSum, longest time.Duration) {
-	if m.running == 0 {
-		return sum, 0
-	}
-	now := m.now()
-	return m.started.since(now, m.running), now - m.keys.At(m.first).startedAt
-}
-
-// pushUnfinished pushes the metrics that depend on the time.
-func (m *queueMetrics) pushUnfinished() {
-	sum, longest := m.unfinished()
-	m.pushed = sum != durationSum{} || longest != 0
-	m.unfinishedWork.Set(sum.seconds())
-	m.longestRunning.Set(longest.Seconds())
-}
-
-// settle is pushUnfinished that leaves metrics alone that are zero and stay so.
-func (m *queueMetrics) settle() {
-	if m.pushed || m.running > 0 {
-		m.pushUnfinished()
-	}
-}
-
-func (q *Typed[T]) startUnfinishedWorkLoop(period time.Duration) {
-	q.stop = make(chan struct{})
-	ticker := q.metrics.clock.NewTicker(period)
-	q.background.Go(func() {
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C():
-				q.updateUnfinishedWork()
-			case <-q.stop:
-				return
-			}
-		}
-	})
-}
-
-func (q *Typed[T]) updateUnfinishedWork() {
+func (q *Typed[T]) refreshMetrics() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.shuttingDown.Load() {
-		q.metrics.pushUnfinished()
+		q.observer.Refresh()
 	}
 }
 
@@ -300,66 +231,26 @@ func (q *Typed[T]) updateUnfinishedWork() {
 func (q *Typed[T]) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.statsLocked()
+}
+
+func (q *Typed[T]) statsLocked() Stats {
 	st := Stats{
 		Name:           q.name,
+		ShuttingDown:   q.shuttingDown.Load(),
 		Queued:         q.queued,
 		Processing:     q.processing,
 		Adds:           q.adds,
 		UnmatchedDones: q.unmatchedDones,
 	}
-	if q.metrics == nil {
+	if q.observer == nil {
 		return st
 	}
 	if q.ready.n > 0 {
-		st.OldestQueued = max(0, q.metrics.now()-q.metrics.keys.At(q.ready.peek()).addedAt)
+		st.OldestQueued = q.observer.SinceAdded(q.ready.at(0))
 	}
-	sum, longest := q.metrics.unfinished()
-	st.LongestRunning = max(0, longest)
-	st.UnfinishedWork = max(0, sum.duration())
+	st.UnfinishedWork, st.LongestRunning = q.observer.Unfinished()
+	st.Latency = newHistogram(&q.observer.Latency)
+	st.WorkDuration = newHistogram(&q.observer.WorkDuration)
 	return st
-}
-
-// durationSum is a sum of durations, kept as seconds and nanoseconds: in nanoseconds alone, 10,000
-// workers that are stuck for eleven days would overflow it.
-type durationSum struct{ sec, nsec int64 }
-
-func (s *durationSum) add(d time.Duration) {
-	s.sec += int64(d / time.Second)
-	s.nsec += int64(d % time.Second)
-}
-
-func (s *durationSum) sub(d time.Duration) { s.add(-d) }
-
-// since returns the sum of the times from each of the n summands of s to now.
-func (s durationSum) since(now time.Duration, n int) durationSum {
-	nsec := int64(now%time.Second)*int64(n) - s.nsec
-	return durationSum{
-		sec:  int64(now/time.Second)*int64(n) - s.sec + nsec/int64(time.Second),
-		nsec: nsec % int64(time.Second),
-	}
-}
-
-func (s durationSum) seconds() float64 { return float64(s.sec) + float64(s.nsec)/1e9 }
-
-// duration returns s, or the longest Duration if s is longer.
-func (s durationSum) duration() time.Duration {
-	if s.sec >= int64(math.MaxInt64/time.Second) {
-		return math.MaxInt64
-	}
-	return time.Duration(s.sec)*time.Second + time.Duration(s.nsec)
-}
-
-// noopMetric stands for each metric that a provider left out.
-type noopMetric struct{}
-
-func (noopMetric) Inc()            {}
-func (noopMetric) Dec()            {}
-func (noopMetric) Set(float64)     {}
-func (noopMetric) Observe(float64) {}
-
-func orNoop[M any](metric M) M {
-	if any(metric) == nil {
-		return any(noopMetric{}).(M)
-	}
-	return metric
 }

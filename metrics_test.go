@@ -43,6 +43,9 @@ func TestMetrics(t *testing.T) {
 		// Set at this tick: b has been held for 4 s, a for 1 s.
 		r.want(t, "tick", values{"unfinished": 5, "longest": 4})
 		st := q.Stats()
+		wantTimes(t, "latency", st.Latency, 2, 2, 3)
+		wantTimes(t, "work duration", st.WorkDuration, 3)
+		st.Latency, st.WorkDuration = nil, nil
 		want := workqueue.Stats{Name: "q", Processing: 2, Adds: 3, LongestRunning: 4 * time.Second, UnfinishedWork: 5 * time.Second}
 		if st != want {
 			t.Errorf("Stats() = %+v, want %+v", st, want)
@@ -349,4 +352,18 @@ func TestSetProvider(t *testing.T) {
 			t.Errorf("made %q, %q, %q", first.made, second.made, own.made)
 		}
 	})
+}
+
+// wantTimes fails unless h has counted those numbers of seconds.
+func wantTimes(t *testing.T, what string, h *workqueue.Histogram, seconds ...float64) {
+	t.Helper()
+	sum, counts := 0.0, make([]uint64, len(h.Counts))
+	for _, s := range seconds {
+		sum += s
+		i, _ := slices.BinarySearch(h.Bounds, s)
+		counts[i]++
+	}
+	if h.Sum != sum || h.Count() != uint64(len(seconds)) || !slices.Equal(h.Counts, counts) {
+		t.Errorf("%s: %+v, want those of %v", what, *h, seconds)
+	}
 }

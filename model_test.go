@@ -184,9 +184,11 @@ func compareWithModel(t *rapid.T, build builder[int], named bool) {
 				t.Fatal(err)
 			}
 			want := m.stats
+			want.ShuttingDown = m.down
 			want.Queued, want.Processing, want.Waiting = len(m.line), len(m.held), len(m.waiting)
 			got := q.Stats()
 			got.Name, got.OldestQueued, got.LongestRunning, got.UnfinishedWork = "", 0, 0, 0
+			got.Latency, got.WorkDuration = nil, nil
 			if got != want || q.Len() != len(m.line) || q.ShuttingDown() != m.down {
 				t.Fatalf("Stats() = %+v, Len() = %d, ShuttingDown() = %v, want %+v, %v", got, q.Len(), q.ShuttingDown(), want, m.down)
 			}

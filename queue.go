@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/observe"
 	"k8s.io/utils/clock"
 )
 
@@ -116,14 +117,14 @@ func newQueueWithConfig[T comparable](config TypedQueueConfig[T], updatePeriod t
 		config.Clock = clock.RealClock{}
 	}
 	q := &Typed[T]{
-		name:    config.Name,
-		metrics: newQueueMetrics(config.Name, config.MetricsProvider, config.Clock),
-		wakeUps: make(chan struct{}, 1),
-		order:   config.Queue,
+		name:     config.Name,
+		observer: newObserver(config.Name, config.MetricsProvider, config.Clock),
+		wakeUps:  make(chan struct{}, 1),
+		order:    config.Queue,
 	}
-	if q.metrics != nil {
-		q.startUnfinishedWorkLoop(updatePeriod)
-	}
+	q.guarded = q.order != nil || q.observer != nil && q.observer.RunsForeignCode() || keytable.MayPanic[T]()
+	q.ticker.Start(q.observer, updatePeriod, q.refreshMetrics)
+	watch(config.Name, config.MetricsProvider, q.Stats)
 	return q
 }
 
@@ -139,16 +140,19 @@ type Type = Typed[any]
 // memory. A key that cannot be hashed or is not equal to itself (NaN) makes the method that it is
 // passed to panic, and leaves the queue as it was.
 type Typed[T comparable] struct {
-	name    string
-	metrics *queueMetrics // nil if there are none
+	name     string
+	observer *observe.Observer // nil if nobody wants to know
+	ticker   observe.Ticker
+	// guarded tells that code that may panic runs under the lock.
+	guarded bool
 
 	// shuttingDown is written under mu and read without.
 	shuttingDown atomic.Bool
-	// background counts the goroutine that refreshes metrics; stop ends it.
-	background sync.WaitGroup
-	stop       chan struct{}
+	// severalHeld tells that workers held more than one key when the last one was handed out. It is
+	// written under mu and read without.
+	severalHeld atomic.Bool
 
-	// wakeUps carries at most one wake-up for the getters that sleep. See unlock.
+	// wakeUps carries at most one wake-up for the getters that sleep. See notifyAndUnlock.
 	wakeUps chan struct{}
 
 	// mu guards all that follows. Methods of order, of the metrics and of their clock are called under
@@ -163,7 +167,11 @@ type Typed[T comparable] struct {
 	order Queue[T]
 	// queued and processing count the keys that wait for a worker, and those that workers hold.
 	queued, processing int
+	// latest is the slot of the key that was handed out last, or None if its worker is done with it.
+	latest keytable.Slot
 
+	// watchers is sleeping, and one more if drain is not nil: those who may have to be told something.
+	watchers int
 	// sleeping counts the getters that wait for a wake-up, wakeUpPending tells that one is on its way.
 	sleeping      int
 	wakeUpPending bool
@@ -190,6 +198,15 @@ type entry[T comparable] = keytable.Entry[T, keyState]
 func (q *Typed[T]) Add(item T) {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
+	if q.guarded {
+		q.addGuarded(h, item)
+		return
+	}
+	q.addLocked(h, item)
+	q.unlock()
+}
+
+func (q *Typed[T]) addGuarded(h keytable.Hash, item T) {
 	defer q.unlock()
 	q.addLocked(h, item)
 }
@@ -229,8 +246,8 @@ func (q *Typed[T]) addLocked(h keytable.Hash, item T) bool {
 func (q *Typed[T]) markDirtyLocked(s keytable.Slot, k *entry[T]) {
 	k.Value |= dirty
 	q.adds++
-	if q.metrics != nil {
-		q.metrics.added(s)
+	if q.observer != nil {
+		q.observer.Added(s)
 	}
 }
 
@@ -271,7 +288,7 @@ func (q *Typed[T]) lenLocked() int {
 // shutdown it hands out the keys that are still queued, and then returns shutdown = true without
 // blocking, also while other workers hold keys that will be queued again.
 func (q *Typed[T]) Get() (item T, shutdown bool) {
-	item, err := q.GetContext(context.Background())
+	item, err := q.get(nil)
 	return item, err != nil
 }
 
@@ -281,8 +298,26 @@ func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
 	if err := ctx.Err(); err != nil {
 		return item, err
 	}
+	return q.get(ctx)
+}
+
+// get waits for a key until ctx is done, if there is a ctx.
+func (q *Typed[T]) get(ctx context.Context) (item T, err error) {
 	q.mu.Lock()
+	if q.guarded {
+		return q.getGuarded(ctx)
+	}
+	item, err = q.getLocked(ctx)
+	q.unlock()
+	return item, err
+}
+
+func (q *Typed[T]) getGuarded(ctx context.Context) (item T, err error) {
 	defer q.unlock()
+	return q.getLocked(ctx)
+}
+
+func (q *Typed[T]) getLocked(ctx context.Context) (item T, err error) {
 	for {
 		if s, k := q.popLocked(); k != nil {
 			return q.takeLocked(s, k), nil
@@ -329,30 +364,43 @@ func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T]) T {
 	k.Value = processing
 	q.queued--
 	q.processing++
+	q.latest = s
+	if several := q.processing > 1; several != q.severalHeld.Load() {
+		q.severalHeld.Store(several)
+	}
 	if unknown {
 		q.adds++
 	}
-	if q.metrics != nil {
-		q.observeTakeLocked(s, k, unknown)
+	switch {
+	case q.observer == nil:
+	case q.guarded:
+		q.observeTakeGuarded(s, k, unknown)
+	default:
+		q.observeTakeLocked(s, unknown)
 	}
 	return k.Key
 }
 
-// observeTakeLocked tells the metrics that the key at s is handed out. If one of them panics, the
-// caller of Get does not get the key, so it is queued again.
-func (q *Typed[T]) observeTakeLocked(s keytable.Slot, k *entry[T], unknown bool) {
+// observeTakeLocked tells the observer that the key at s is handed out.
+func (q *Typed[T]) observeTakeLocked(s keytable.Slot, unknown bool) {
+	if unknown {
+		q.observer.Added(s)
+	}
+	q.observer.Taken(s)
+}
+
+// observeTakeGuarded is observeTakeLocked where metrics or their clock may panic. Then the caller of Get
+// does not get the key, so it is queued again.
+func (q *Typed[T]) observeTakeGuarded(s keytable.Slot, k *entry[T], unknown bool) {
 	observed := false
 	defer func() {
 		if !observed {
-			q.metrics.unlink(s)
+			q.observer.Untake(s)
 			k.Value |= dirty
 			q.finishLocked(s, k)
 		}
 	}()
-	if unknown {
-		q.metrics.added(s)
-	}
-	q.metrics.taken(s)
+	q.observeTakeLocked(s, unknown)
 	observed = true
 }
 
@@ -360,10 +408,38 @@ func (q *Typed[T]) observeTakeLocked(s keytable.Slot, k *entry[T], unknown bool)
 // the meantime, it goes to the end of the line. Done of a key that no worker holds changes nothing
 // but [Stats].UnmatchedDones.
 func (q *Typed[T]) Done(item T) {
-	h := keytable.HashOf(item)
+	var h keytable.Hash
+	hashed := q.severalHeld.Load()
+	if hashed {
+		h = keytable.HashOf(item)
+	}
 	q.mu.Lock()
+	if q.guarded {
+		q.doneGuarded(item, h, hashed)
+		return
+	}
+	q.doneLocked(item, h, hashed)
+	q.unlock()
+}
+
+func (q *Typed[T]) doneGuarded(item T, h keytable.Hash, hashed bool) {
 	defer q.unlock()
-	s, k := q.keys.Find(h, item)
+	q.doneLocked(item, h, hashed)
+}
+
+// doneLocked is Done of item, whose hash is h if it is hashed already.
+func (q *Typed[T]) doneLocked(item T, h keytable.Hash, hashed bool) {
+	s := q.latest
+	var k *entry[T]
+	if s != keytable.None {
+		k = q.keys.At(s)
+	}
+	if k == nil || k.Key != item {
+		if !hashed {
+			h = keytable.HashOf(item)
+		}
+		s, k = q.keys.Find(h, item)
+	}
 	if k == nil || k.Value&processing == 0 {
 		// Carrying on would queue a queued key a second time, and two workers would hold it
 		// (kubernetes/kubernetes#141079).
@@ -371,11 +447,18 @@ func (q *Typed[T]) Done(item T) {
 		return
 	}
 	q.finishLocked(s, k)
-	if q.metrics != nil {
-		q.metrics.finished(s, q.shuttingDown.Load())
-		if !q.keys.HasMemory(s) {
-			q.metrics.keys.Release(s)
-		}
+	if q.observer != nil {
+		q.observeFinishLocked(s)
+	}
+}
+
+func (q *Typed[T]) observeFinishLocked(s keytable.Slot) {
+	q.observer.Finished(s)
+	if q.shuttingDown.Load() {
+		q.observer.Settle()
+	}
+	if !q.keys.HasMemory(s) {
+		q.observer.Release(s)
 	}
 }
 
@@ -389,36 +472,53 @@ func (q *Typed[T]) finishLocked(s keytable.Slot, k *entry[T]) {
 		q.keys.Delete(s)
 	}
 	q.processing--
+	if s == q.latest {
+		q.latest = keytable.None
+	}
 }
 
-// sleepLocked unlocks q, waits for a wake-up or for the end of ctx, and locks q again. It returns
-// ctx.Err().
-func (q *Typed[T]) sleepLocked(ctx context.Context) error {
+// sleepLocked unlocks q, waits for a wake-up or, if there is a ctx, for its end, and locks q again. It
+// returns ctx.Err().
+func (q *Typed[T]) sleepLocked(ctx context.Context) (err error) {
 	q.sleeping++
+	q.watchers++
 	q.mu.Unlock()
-	woken := false
-	select {
-	case <-q.wakeUps:
-		woken = true
-	case <-ctx.Done():
+	woken := true
+	if ctx == nil {
+		<-q.wakeUps
+	} else {
+		select {
+		case <-q.wakeUps:
+		case <-ctx.Done():
+			woken = false
+		}
+		err = ctx.Err()
 	}
-	err := ctx.Err()
 	q.mu.Lock()
 	q.sleeping--
+	q.watchers--
 	if woken {
 		q.wakeUpPending = false
 	}
 	return err
 }
 
-// unlock ends every critical section after which there may be something to do for others: for a
-// sleeping getter, a key to take or a shutdown to notice, and for those who drain, that nothing is left.
-// It is deferred, so that it also happens when code that is not ours panics.
+// unlock ends every critical section after which there may be something to do for others.
+func (q *Typed[T]) unlock() {
+	if q.watchers != 0 {
+		q.notifyAndUnlock()
+		return
+	}
+	q.mu.Unlock()
+}
+
+// notifyAndUnlock tells a sleeping getter that there is a key to take or a shutdown to notice, and those
+// who drain that nothing is left.
 //
 // At most one wake-up is on its way at a time. The getter that receives it passes it on, by calling
 // unlock, while there is more to do. So a burst of adds wakes one worker for a start and not one for
 // each key, and a getter that gives up takes no wake-up with it.
-func (q *Typed[T]) unlock() {
+func (q *Typed[T]) notifyAndUnlock() {
 	if q.drain != nil && q.keys.Len() == 0 {
 		q.endDrainLocked(nil)
 	}

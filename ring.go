@@ -57,8 +57,8 @@ func (r *ring[E]) pop() E {
 	return e
 }
 
-// peek returns the oldest element. There must be one.
-func (r *ring[E]) peek() E { return r.buf[r.first] }
+// at returns the element before which there are i. There must be one.
+func (r *ring[E]) at(i int) E { return r.buf[(r.first+i)&(len(r.buf)-1)] }
 
 func (r *ring[E]) resize(n int) {
 	buf := r.spare.Get(n)

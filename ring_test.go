@@ -18,7 +18,7 @@ func TestRing(t *testing.T) {
 				model = append(model, e)
 			}
 			for range rapid.IntRange(0, len(model)).Draw(t, "pop") {
-				if peeked, e := r.peek(), r.pop(); e != model[0] || peeked != e {
+				if peeked, e := r.at(0), r.pop(); e != model[0] || peeked != e {
 					t.Fatal("pop or peek returns another element than the oldest")
 				}
 				model = model[1:]

@@ -14,7 +14,7 @@ type drain struct {
 // ShutDown may be called any number of times, also while or after the queue is drained. It waits for
 // the goroutine that refreshes metrics, if there is one, and for nothing else.
 func (q *Typed[T]) ShutDown() {
-	defer q.background.Wait()
+	defer q.ticker.Wait()
 	q.mu.Lock()
 	defer q.unlock()
 	q.endDrainLocked(ErrShutDown)
@@ -35,7 +35,7 @@ func (q *Typed[T]) ShutDownWithDrain() {
 // ErrShutDown if a call of ShutDown ended the wait. In every case the queue is shutting down
 // afterwards, hands out what is still queued, and ShutDownContext may be called again to wait on.
 func (q *Typed[T]) ShutDownContext(ctx context.Context) error {
-	defer q.background.Wait()
+	defer q.ticker.Wait()
 	d := q.beginDrain()
 	if d == nil {
 		return nil
@@ -66,16 +66,19 @@ func (q *Typed[T]) beginDrain() *drain {
 	}
 	if q.drain == nil {
 		q.drain = &drain{ended: make(chan struct{})}
+		q.watchers++
 	}
 	return q.drain
 }
 
 func (q *Typed[T]) beginShutDownLocked() {
-	if q.shuttingDown.Swap(true) || q.metrics == nil {
+	if q.shuttingDown.Swap(true) {
 		return
 	}
-	close(q.stop)
-	q.metrics.settle()
+	q.ticker.Stop()
+	if q.observer != nil {
+		q.observer.Settle()
+	}
 }
 
 func (q *Typed[T]) endDrainLocked(err error) {
@@ -83,5 +86,6 @@ func (q *Typed[T]) endDrainLocked(err error) {
 		q.drain.err = err
 		close(q.drain.ended)
 		q.drain = nil
+		q.watchers--
 	}
 }

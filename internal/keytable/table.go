@@ -30,6 +30,8 @@ package keytable
 import (
 	"fmt"
 	"hash/maphash"
+	"iter"
+	"reflect"
 
 	"github.com/keyedqueue/workqueue/internal/stash"
 )
@@ -62,6 +64,26 @@ var seed = maphash.MakeSeed()
 // with a [runtime.Error] that names the type if key is of an interface type and cannot be hashed.
 func HashOf[K comparable](key K) Hash {
 	return Hash(maphash.Comparable(seed, key) >> 32)
+}
+
+// MayPanic reports whether a method of a table of such keys can panic: because a key cannot be hashed or
+// compared, or is not equal to itself.
+func MayPanic[K comparable]() bool { return mayPanic(reflect.TypeFor[K]()) }
+
+func mayPanic(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Interface, reflect.Float32, reflect.Float64, reflect.Complex64, reflect.Complex128:
+		return true
+	case reflect.Array:
+		return mayPanic(t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if mayPanic(t.Field(i).Type) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Table is a set of keys of type K, each with a value of type V. The zero Table is empty and ready
@@ -138,6 +160,25 @@ func (t *Table[K, V]) Delete(s Slot) {
 	}
 }
 
+// Slabs returns the number of slabs, for [Table.Slab].
+func (t *Table[K, V]) Slabs() int { return len(t.slots.slabs) }
+
+// Slab returns the slots of slab n with their entries, some hundred at most, none if there is no such
+// slab. Entries in which no key lives have the zero V. The table must not change meanwhile.
+func (t *Table[K, V]) Slab(n int) iter.Seq2[Slot, *Entry[K, V]] {
+	return func(yield func(Slot, *Entry[K, V]) bool) {
+		if n >= len(t.slots.slabs) {
+			return
+		}
+		entries := t.slots.slabs[n].entries
+		for i := range entries {
+			if !yield(Slot(n*slabLen+i), &entries[i]) {
+				return
+			}
+		}
+	}
+}
+
 // HasMemory reports whether the table keeps memory for s, whether or not a key lives there.
 func (t *Table[K, V]) HasMemory(s Slot) bool {
 	n := int(s / slabLen)
@@ -147,22 +188,22 @@ func (t *Table[K, V]) HasMemory(s Slot) bool {
 // At returns the entry at s, in which a key must live.
 func (t *Table[K, V]) At(s Slot) *Entry[K, V] { return t.slots.at(s) }
 
-func (t *Table[K, V]) home(h Hash) int { return int(h >> t.shift) }
+func (t *Table[K, V]) home(h Hash) int { return int(h >> (t.shift & 31)) }
 
 // probe returns key's slot and entry or, for a key that is not there, the empty position of the index
 // at which it belongs. The index must have room.
 func (t *Table[K, V]) probe(h Hash, key K) (Slot, *Entry[K, V], int) {
-	mask := len(t.index) - 1
+	index := t.index
 	for pos := t.home(h); ; pos++ {
-		word := t.index[pos&mask]
-		if word == 0 {
-			CheckKey(key)
-			return None, nil, pos & mask
-		}
-		if Hash(word>>32) == h {
+		pos &= len(index) - 1
+		word := index[pos]
+		if Hash(word>>32) == h && word != 0 {
 			if e := t.slots.at(Slot(word)); e.Key == key {
-				return Slot(word), e, 0
+				return Slot(word), e, pos
 			}
+		} else if word == 0 {
+			CheckKey(key)
+			return None, nil, pos
 		}
 	}
 }

@@ -1,0 +1,114 @@
+package observe
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Buckets divide durations into classes by their upper bounds. They do not change, and any number of
+// histograms share them.
+type Buckets struct {
+	seconds []float64
+	// bounds are the seconds in nanoseconds, rounded down: a whole number of nanoseconds is at most the
+	// one if it is at most the other.
+	bounds []time.Duration
+	// start is, for durations of so many bits, the first bucket that may be the right one.
+	start [64]uint16
+}
+
+// maxBuckets bounds the number of buckets.
+const maxBuckets = math.MaxUint16
+
+// shared has what SharedBuckets returned last.
+var shared atomic.Pointer[Buckets]
+
+// SharedBuckets returns the buckets with those upper bounds in seconds. Those of the last call are used
+// again, so that ten thousand queues of one program have one.
+func SharedBuckets(seconds []float64) (*Buckets, error) {
+	if b := shared.Load(); b != nil && slices.Equal(b.seconds, seconds) {
+		return b, nil
+	}
+	if len(seconds) > maxBuckets {
+		return nil, fmt.Errorf("%d buckets, of at most %d", len(seconds), maxBuckets)
+	}
+	for i, s := range seconds {
+		if math.IsNaN(s) || i > 0 && s <= seconds[i-1] {
+			return nil, fmt.Errorf("bound %d of the buckets, %v, is not above the one before", i, s)
+		}
+	}
+	b := NewBuckets(seconds)
+	shared.Store(b)
+	return b, nil
+}
+
+// NewBuckets returns the buckets with those upper bounds in seconds, which must ascend.
+func NewBuckets(seconds []float64) *Buckets {
+	b := &Buckets{seconds: slices.Clone(seconds), bounds: make([]time.Duration, len(seconds))}
+	for i, s := range seconds {
+		b.bounds[i] = nanoseconds(s)
+	}
+	for n := range b.start {
+		shortest := time.Duration(uint64(1) << n >> 1)
+		i, _ := slices.BinarySearch(b.bounds, shortest)
+		b.start[n] = uint16(i)
+	}
+	return b
+}
+
+// nanoseconds returns the greatest Duration that is not longer than so many seconds.
+func nanoseconds(seconds float64) time.Duration {
+	n := seconds * float64(time.Second)
+	switch {
+	case n >= math.MaxInt64:
+		return math.MaxInt64
+	case n <= math.MinInt64:
+		return math.MinInt64
+	}
+	d := time.Duration(n)
+	// The product was rounded. What counts is how d compares as the number of seconds that it is.
+	for (d + 1).Seconds() <= seconds {
+		d++
+	}
+	for d.Seconds() > seconds {
+		d--
+	}
+	return d
+}
+
+// Histogram counts durations by [Buckets]. It takes memory only when it has counted one.
+type Histogram struct {
+	buckets *Buckets
+	// counts has one more than the buckets, for what is longer than all of them.
+	counts []uint64
+	// sum is in nanoseconds. Up to 2⁵³, which are 104 days, it is exact.
+	sum float64
+}
+
+func (h *Histogram) observe(d time.Duration) {
+	if h.counts == nil {
+		h.counts = make([]uint64, len(h.buckets.bounds)+1)
+	}
+	i := 0
+	if d > 0 {
+		i = int(h.buckets.start[bits.Len64(uint64(d))&63])
+	}
+	for i < len(h.buckets.bounds) && d > h.buckets.bounds[i] {
+		i++
+	}
+	h.counts[i]++
+	h.sum += float64(d)
+}
+
+// Read returns the upper bounds in seconds, which the caller must not change, a copy of the numbers of
+// durations that belong to each bucket and, last, to none, and the sum of the durations in seconds.
+func (h *Histogram) Read() (bounds []float64, counts []uint64, sum float64) {
+	counts = slices.Clone(h.counts)
+	if counts == nil {
+		counts = make([]uint64, len(h.buckets.bounds)+1)
+	}
+	return h.buckets.seconds, counts, h.sum / float64(time.Second)
+}

@@ -1,0 +1,86 @@
+package observe
+
+import (
+	"sync"
+	"time"
+)
+
+// Push are the metrics of one queue that are told of every change. None of them is nil; see [OrNoop].
+type Push struct {
+	Depth interface {
+		Inc()
+		Dec()
+	}
+	Adds                  interface{ Inc() }
+	Latency, WorkDuration interface{ Observe(float64) }
+	// UnfinishedWork and LongestRunning depend on the time, and are told by [Observer.Refresh].
+	UnfinishedWork, LongestRunning interface{ Set(float64) }
+}
+
+// Refresh pushes the metrics that depend on the time.
+func (o *Observer) Refresh() {
+	sum, longest := o.unfinished()
+	o.pushed = sum != durationSum{} || longest != 0
+	o.push.UnfinishedWork.Set(sum.seconds())
+	o.push.LongestRunning.Set(longest.Seconds())
+}
+
+// Settle is Refresh that leaves metrics alone that are zero and stay so. After shutdown no tick pushes
+// the times of the keys that are still held; they would stay what they were otherwise.
+func (o *Observer) Settle() {
+	if o.push != nil && (o.pushed || o.running > 0) {
+		o.Refresh()
+	}
+}
+
+// Ticker calls something again and again on a goroutine of its own.
+type Ticker struct {
+	stop    chan struct{}
+	running sync.WaitGroup
+}
+
+// Start calls f every period of the observer's clock, until Stop, if the observer has somebody to tell.
+func (t *Ticker) Start(o *Observer, period time.Duration, f func()) {
+	if o == nil || o.push == nil {
+		return
+	}
+	t.stop = make(chan struct{})
+	ticker := o.clock.NewTicker(period)
+	t.running.Go(func() {
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C():
+				f()
+			case <-t.stop:
+				return
+			}
+		}
+	})
+}
+
+// Stop lets the goroutine end, if there is one, and does not wait for it. It must not be called twice.
+func (t *Ticker) Stop() {
+	if t.stop != nil {
+		close(t.stop)
+	}
+}
+
+// Wait waits until the goroutine has ended after Stop.
+func (t *Ticker) Wait() { t.running.Wait() }
+
+// noop stands for each metric that a provider left out.
+type noop struct{}
+
+func (noop) Inc()            {}
+func (noop) Dec()            {}
+func (noop) Set(float64)     {}
+func (noop) Observe(float64) {}
+
+// OrNoop returns metric or, if it is nil, one that does nothing.
+func OrNoop[M any](metric M) M {
+	if any(metric) == nil {
+		return any(noop{}).(M)
+	}
+	return metric
+}
