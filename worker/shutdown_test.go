@@ -417,6 +417,9 @@ func (b brokenQueue) ShutDownContext(ctx context.Context) error {
 	return b.extended.ShutDownContext(ctx)
 }
 func (b brokenQueue) Stats() workqueue.Stats { return b.extended.Stats() }
+func (b brokenQueue) Snapshot(limit int) workqueue.Snapshot[string] {
+	return b.extended.Snapshot(limit)
+}
 
 func TestGetContextThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
