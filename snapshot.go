@@ -2,6 +2,7 @@ package workqueue
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
@@ -15,7 +16,8 @@ type Snapshot[T comparable] struct {
 	Stats Stats
 	// Processing are keys that workers hold: the one that is held for the longest time first.
 	Processing []KeySnapshot[T]
-	// Queued are keys that wait for a worker: the next one first.
+	// Queued are keys that wait for a worker: the next one first or, in a queue with an order of the
+	// user's, the one that was added first.
 	Queued []KeySnapshot[T]
 	// Waiting are keys that wait for their time: the next one that is due first.
 	Waiting []KeySnapshot[T]
@@ -39,8 +41,8 @@ type KeySnapshot[T comparable] struct {
 // longer than it takes to copy them: of a million keys, ten cost no more than of ten.
 //
 // There are two exceptions, in which it looks at all keys, some hundred at a time with the lock given
-// back in between. Then the keys are in no particular order: those that are processed in a queue without
-// metrics, and those that are queued in a queue with an order of the user's.
+// back in between: for those that are processed in a queue without metrics, and for those that are queued
+// in a queue with an order of the user's. Then it takes the first ones that it meets.
 func (q *Typed[T]) Snapshot(limit int) Snapshot[T] {
 	limit = max(limit, 0)
 	var s Snapshot[T]
@@ -53,6 +55,7 @@ func (q *Typed[T]) Snapshot(limit int) Snapshot[T] {
 	}
 	if q.order != nil {
 		s.Queued = q.scan(s.Queued, func(k keyState) bool { return k == dirty })
+		slices.SortStableFunc(s.Queued, func(a, b KeySnapshot[T]) int { return a.Since.Compare(b.Since) })
 	}
 	return s
 }
@@ -125,9 +128,11 @@ func (q *delayingType[T]) copyWaiting(limit int) []KeySnapshot[T] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	next := frontier[T]{heap: &q.waiting}
-	for pos := 0; len(keys) < cap(keys) && pos >= 0; pos = next.pop() {
+	next.pushFrom(0, 1)
+	for len(keys) < cap(keys) && len(next.positions) > 0 {
+		pos := heap.Pop(&next).(int)
 		keys = append(keys, q.waiting.snapshot(pos))
-		next.pushChildren(pos)
+		next.pushFrom(heapArity*pos+1, heapArity)
 	}
 	return keys
 }
@@ -145,18 +150,11 @@ type frontier[T comparable] struct {
 	positions []int
 }
 
-func (f *frontier[T]) pushChildren(pos int) {
-	for child := heapArity*pos + 1; child <= heapArity*(pos+1) && child < len(f.heap.entries); child++ {
-		heap.Push(f, child)
+// pushFrom adds n positions from pos on, as far as there are so many.
+func (f *frontier[T]) pushFrom(pos, n int) {
+	for end := min(pos+n, len(f.heap.entries)); pos < end; pos++ {
+		heap.Push(f, pos)
 	}
-}
-
-// pop returns the position that comes next, or -1.
-func (f *frontier[T]) pop() int {
-	if len(f.positions) == 0 {
-		return -1
-	}
-	return heap.Pop(f).(int)
 }
 
 func (f *frontier[T]) Len() int      { return len(f.positions) }

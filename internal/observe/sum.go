@@ -38,7 +38,10 @@ func (s durationSum) negated() durationSum {
 }
 
 func (s durationSum) seconds() float64 {
-	return (float64(int64(s.hi))*(1<<64) + float64(s.lo)) / float64(time.Second)
+	if int64(s.hi) < 0 {
+		return -s.negated().seconds()
+	}
+	return (float64(s.hi)*(1<<64) + float64(s.lo)) / float64(time.Second)
 }
 
 // duration returns s, or the Duration that is nearest to it.

@@ -1,0 +1,83 @@
+package observe
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A duration belongs to the first bucket whose bound is not below the number of seconds that it is, which
+// is what whoever compares seconds as floats would find.
+func TestBuckets(t *testing.T) {
+	for name, bounds := range map[string][]float64{
+		"powers of ten": {1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100, 1000},
+		"fine":          {0.1, 0.100000001, 0.1000000015, 0.2, 0.3},
+		"odd":           {-1, 0, 1e-10, 1e-9, 2.5e-9, 1, 9e9, 1e18, math.Inf(1)},
+		"one":           {1},
+		"none":          {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			check := func(d time.Duration) {
+				t.Helper()
+				h := Histogram{buckets: NewBuckets(bounds)}
+				h.observe(d)
+				got, counts, sum := h.Read()
+				want := sort.Search(len(bounds), func(i int) bool { return d.Seconds() <= bounds[i] })
+				if counts[want] != 1 || len(counts) != len(bounds)+1 || !slices.Equal(got, bounds) {
+					t.Fatalf("%v: %v, want it at %d", d, counts, want)
+				}
+				if sum != float64(d)/1e9 {
+					t.Fatalf("%v: the sum is %v", d, sum)
+				}
+			}
+			for _, b := range bounds {
+				for d := -3; d <= 3; d++ {
+					if n := nanoseconds(b); n > math.MinInt64+3 && n < math.MaxInt64-3 {
+						check(n + time.Duration(d))
+					}
+				}
+			}
+			rng := rand.New(rand.NewPCG(1, 2))
+			for range 1000 {
+				check(time.Duration(rng.Uint64()) >> rng.IntN(64))
+			}
+			for _, d := range []time.Duration{math.MinInt64, -1, 0, 1, math.MaxInt64} {
+				check(d)
+			}
+		})
+	}
+}
+
+func TestHistogramAddsUp(t *testing.T) {
+	h := Histogram{buckets: NewBuckets([]float64{1, 2})}
+	if _, counts, sum := h.Read(); !slices.Equal(counts, []uint64{0, 0, 0}) || sum != 0 {
+		t.Errorf("a new one has %v, %v", counts, sum)
+	}
+	for range 3 {
+		h.observe(time.Second)
+		h.observe(3 * time.Second)
+	}
+	_, counts, sum := h.Read()
+	counts[0]++ // a copy
+	if _, counts, _ = h.Read(); !slices.Equal(counts, []uint64{3, 0, 3}) || sum != 12 {
+		t.Errorf("got %v, %v", counts, sum)
+	}
+}
+
+func TestSharedBuckets(t *testing.T) {
+	a, err := SharedBuckets([]float64{1, 2})
+	b, _ := SharedBuckets([]float64{1, 2})
+	c, _ := SharedBuckets([]float64{1, 3})
+	if a != b || a == c || err != nil {
+		t.Errorf("%p, %p and %p, %v", a, b, c, err)
+	}
+	for _, bad := range [][]float64{{1, 1}, {2, 1}, {math.NaN()}, {1, math.NaN()}, make([]float64, maxBuckets+1)} {
+		if _, err := SharedBuckets(bad); err == nil || !strings.Contains(err.Error(), "bucket") {
+			t.Errorf("%d bounds: %v", len(bad), err)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package workqueue_test
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// describe is a short text of what a Snapshot has: a:2 is a key that was there two seconds after the epoch.
+func describe(keys []workqueue.KeySnapshot[string]) string {
+	s := ""
+	for _, k := range keys {
+		s += k.Key
+		if !k.Since.IsZero() {
+			s += fmt.Sprint(":", k.Since.Sub(testEpoch).Seconds())
+		}
+		if !k.Due.IsZero() {
+			s += fmt.Sprint("-", k.Due.Sub(testEpoch).Seconds())
+		}
+		if k.Again {
+			s += "+"
+		}
+		if k.Requeues > 0 {
+			s += fmt.Sprint("*", k.Requeues)
+		}
+		s += " "
+	}
+	return s
+}
+
+func wantSnapshot(t *testing.T, q workqueue.Extended[string], limit int, processing, queued, waiting string) {
+	t.Helper()
+	s := q.Snapshot(limit)
+	if got := describe(s.Processing); got != processing {
+		t.Errorf("limit %d: processing: %s, want %s", limit, got, processing)
+	}
+	if got := describe(s.Queued); got != queued {
+		t.Errorf("limit %d: queued: %s, want %s", limit, got, queued)
+	}
+	if got := describe(s.Waiting); got != waiting {
+		t.Errorf("limit %d: waiting: %s, want %s", limit, got, waiting)
+	}
+	stats := q.Stats()
+	s.Stats.Latency, s.Stats.WorkDuration, stats.Latency, stats.WorkDuration = nil, nil, nil, nil
+	if s.Stats != stats {
+		t.Errorf("limit %d: Stats = %+v, want %+v", limit, s.Stats, stats)
+	}
+}
+
+func TestSnapshot(t *testing.T) {
+	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
+		c := newFakeClock()
+		q := build(options[string]{name: "q", provider: &recorder{}, clock: c})
+		wantSnapshot(t, q, 10, "", "", "")
+		for _, key := range []string{"a", "b", "c", "d", "e"} {
+			q.Add(key)
+			c.Step(time.Second)
+		}
+		hold(t, q, "a", "b")
+		c.Step(time.Second)
+		hold(t, q, "c")
+		q.Add("b")
+		q.AddAfter("x", 20*time.Second)
+		c.Step(time.Second)
+		q.AddAfter("x", 10*time.Second) // waits since the first
+		q.AddAfter("y", 5*time.Second)
+		q.AddAfter("z", 30*time.Second)
+		q.AddAfter("a", 40*time.Second)
+		wantSnapshot(t, q, 10, "a:5 b:5+ c:6 ", "d:3 e:4 ", "y:7-12 x:6-17 z:7-37 a:7-47 ")
+		wantSnapshot(t, q, 1, "a:5 ", "d:3 ", "y:7-12 ")
+		wantSnapshot(t, q, 0, "", "", "")
+		wantSnapshot(t, q, -1, "", "", "")
+		q.Done("a")
+		q.Done("b")
+		wantSnapshot(t, q, 10, "c:6 ", "d:3 e:4 b:6 ", "y:7-12 x:6-17 z:7-37 a:7-47 ")
+		q.ShutDown()
+		wantSnapshot(t, q, 10, "c:6 ", "d:3 e:4 b:6 ", "")
+	})
+}
+
+// Without metrics there are no times, and with an order of the user's there is no order, but all keys.
+func TestSnapshotFindsAllKeys(t *testing.T) {
+	const n = 3000
+	everyLayer(t, func(t *testing.T, build builder[string]) {
+		for _, name := range []string{"", "named"} {
+			q := build(options[string]{name: name, provider: &recorder{}})
+			var keys []string
+			for i := range n {
+				keys = append(keys, fmt.Sprint(i))
+				q.Add(keys[i])
+			}
+			for range n / 2 {
+				q.Get()
+			}
+			for i := range n / 4 { // gaps
+				q.Done(keys[i])
+			}
+			s := q.Snapshot(n)
+			if len(s.Processing) != n/4 || len(s.Queued) != n/2 {
+				t.Errorf("%d and %d keys, want %d and %d", len(s.Processing), len(s.Queued), n/4, n/2)
+			}
+			byNumber := func(a, b workqueue.KeySnapshot[string]) int {
+				return cmp.Or(len(a.Key)-len(b.Key), strings.Compare(a.Key, b.Key))
+			}
+			slices.SortFunc(s.Processing, byNumber)
+			slices.SortFunc(s.Queued, byNumber)
+			for i := range s.Processing {
+				if key := s.Processing[i].Key; key != keys[n/4+i] {
+					t.Fatalf("key %s is processing, want %s", key, keys[n/4+i])
+				}
+			}
+			for i := range s.Queued {
+				if k := s.Queued[i]; k.Key != keys[n/2+i] || k.Since.IsZero() != (name == "") {
+					t.Fatalf("key %s is queued since %v, want %s", k.Key, k.Since, keys[n/2+i])
+				}
+			}
+			q.ShutDown()
+		}
+	})
+}
+
+func TestSnapshotTellsRequeues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeClock()
+		q := workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour),
+			workqueue.TypedRateLimitingQueueConfig[string]{Clock: c})
+		for range 3 {
+			q.AddRateLimited("a")
+		}
+		q.AddRateLimited("b")
+		q.Add("a")
+		wantSnapshot(t, q.(workqueue.Extended[string]), 9, "", "a*3 ", "a:0-1*3 b:0-1*1 ")
+		hold(t, q, "a")
+		wantSnapshot(t, q.(workqueue.Extended[string]), 9, "a*3 ", "", "a:0-1*3 b:0-1*1 ")
+		q.ShutDown()
+	})
+}
+
+// The heap is read in order, whatever its shape.
+func TestSnapshotOfManyWaitingKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(1, 1))
+		q := workqueue.NewTypedDelayingQueue[int]().(delayer[int])
+		var due []time.Duration
+		for i := range 1000 {
+			due = append(due, time.Duration(1+rng.IntN(300))*time.Second)
+			q.AddAfter(i, due[i])
+		}
+		start := time.Now()
+		slices.Sort(due)
+		for _, limit := range []int{1, 2, 7, 500, 1000, 2000} {
+			waiting := q.Snapshot(limit).Waiting
+			if len(waiting) != min(limit, 1000) {
+				t.Fatalf("limit %d: %d keys", limit, len(waiting))
+			}
+			for i, k := range waiting {
+				if d := k.Due.Sub(start); d != due[i] || !k.Since.Equal(start) {
+					t.Fatalf("limit %d: key %d is due after %v, want %v", limit, i, d, due[i])
+				}
+			}
+		}
+		q.ShutDown()
+	})
+}
+
+// While keys come and go, a Snapshot is never torn: what it has was there.
+func TestSnapshotUnderLoad(t *testing.T) {
+	for _, l := range delayingLayers[string]() {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			q := l.build(options[string]{name: "q", provider: &recorder{}})
+			keys := make([]string, 2000)
+			for i := range keys {
+				keys[i] = fmt.Sprint(i)
+			}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for key, shutdown := q.Get(); !shutdown; key, shutdown = q.Get() {
+					q.Done(key)
+				}
+			}()
+			for i := range 20_000 {
+				q.Add(keys[i%len(keys)])
+				q.AddAfter(keys[i*7%len(keys)], time.Duration(i%5)*time.Microsecond)
+				if i%100 == 0 {
+					s := q.Snapshot(10)
+					for _, k := range slices.Concat(s.Processing, s.Queued, s.Waiting) {
+						if k.Key == "" || k.Since.IsZero() || time.Until(k.Since) > 0 {
+							t.Fatalf("Snapshot has %+v", k)
+						}
+					}
+				}
+			}
+			q.ShutDown()
+			<-done
+		})
+	}
+}
