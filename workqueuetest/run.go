@@ -1,0 +1,326 @@
+package workqueuetest
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"regexp"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// seedVariable is the environment variable with the seed of the random cases.
+const seedVariable = "WORKQUEUE_SEED"
+
+// epoch is when the fake clocks start.
+var epoch = time.Date(2024, time.February, 29, 12, 0, 0, 0, time.UTC)
+
+// forever is, in a bubble, when a case is taken to block for ever. No case takes as long.
+const forever = 1000 * time.Hour
+
+// patience is how much real time a case may take beyond the time that stress tests are given. A case that
+// takes longer is left behind with its goroutines: there is no way to end a goroutine that waits for a
+// mutex.
+var patience = 60 * time.Second
+
+// run is one go at a case. Failures are kept here and not reported to the test, so that a case which is to
+// fail can. Its methods are safe for concurrent use.
+//
+// A case ends when one of Fatalf and skip is called, or when it returns. Then its queues are shut down,
+// and all goroutines must end.
+type run struct {
+	suite *Suite
+	t     *testing.T // for bubbles
+	seed  uint64
+
+	clock clock.WithTicker
+	fake  *testingclock.FakeClock // nil on the real clock
+
+	mu       sync.Mutex // guards all that follows
+	failures []string
+	skipped  string
+	lacking  bool
+	ends     []func() // shut down the queues of the case
+}
+
+func newRun(s *Suite, t *testing.T, fake bool) *run {
+	r := &run{suite: s, t: t, seed: seed(), clock: clock.RealClock{}}
+	if fake {
+		r.fake = testingclock.NewFakeClock(epoch)
+		r.clock = r.fake
+	}
+	return r
+}
+
+func seed() uint64 {
+	if n, err := strconv.ParseUint(os.Getenv(seedVariable), 10, 64); err == nil {
+		return n
+	}
+	return rand.Uint64()
+}
+
+// rand returns numbers that depend on the seed and n.
+func (r *run) rand(n int) *rand.Rand { return rand.New(rand.NewPCG(r.seed, uint64(n))) }
+
+// try tries a case on every clock.
+func (s Suite) try(t *testing.T, c testCase) outcome {
+	clocks := []bool{false, true}
+	if c.unbubbled || s.IgnoresClock {
+		clocks = clocks[:1]
+	}
+	var o outcome
+	for _, fake := range clocks {
+		r := newRun(&s, t, fake)
+		if c.unbubbled {
+			r.unbubbled(func() { c.try(r) })
+		} else {
+			r.bubbled(func() { c.try(r) })
+		}
+		got := r.outcome()
+		if fake {
+			for i, f := range got.failures {
+				got.failures[i] = "on a fake clock: " + f
+			}
+		}
+		o.failures = append(o.failures, got.failures...)
+		o.skipped, o.lacking, o.seed = got.skipped, got.lacking, got.seed
+	}
+	return o
+}
+
+func (r *run) outcome() outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return outcome{r.failures, r.skipped, r.lacking, r.seed}
+}
+
+// bubbled runs f in a bubble.
+func (r *run) bubbled(f func()) {
+	r.watched(patience, func() {
+		defer func() {
+			if v := recover(); v != nil {
+				r.Errorf("%v", v) // the bubble's: goroutines are left
+			}
+		}()
+		synctest.Test(r.t, func(*testing.T) { r.supervise(f) })
+	})
+}
+
+// supervise runs f in the bubble in which it is called, and then ends what f has started.
+func (r *run) supervise(f func()) {
+	before := goroutines()
+	r.within(forever, func() { f() })
+	r.within(forever, r.endQueues)
+	// Some only notice when they next look at the clock.
+	for range 3 {
+		synctest.Wait()
+		time.Sleep(20 * time.Second)
+		if r.fake != nil {
+			r.fake.Step(20 * time.Second)
+		}
+	}
+	synctest.Wait()
+	if left := before.since(); len(left) > 0 && !r.Failed() {
+		r.Errorf("goroutines are left after shutdown:\n%s", bytes.Join(left, []byte("\n\n")))
+	}
+}
+
+// within runs f in a goroutine of a bubble, and fails if it has not returned when everything waits for
+// something and d has passed.
+func (r *run) within(d time.Duration, f func()) {
+	done := make(chan struct{})
+	before := goroutines()
+	r.start(f, func() { close(done) })
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		r.Errorf("blocks for ever:\n%s", bytes.Join(before.since(), []byte("\n\n")))
+	}
+}
+
+// start runs f in a goroutine. A panic of f is a failure.
+func (r *run) start(f func(), ended func()) {
+	go func() {
+		defer ended()
+		defer func() {
+			if v := recover(); v != nil {
+				r.Errorf("panic: %v\n%s", v, debug.Stack())
+			}
+		}()
+		f()
+	}()
+}
+
+// unbubbled runs f in real time. All its goroutines must have ended soon after.
+func (r *run) unbubbled(f func()) {
+	others := goleak.IgnoreCurrent()
+	r.watched(patience+stressTotal(), f)
+	r.watched(patience, r.endQueues)
+	if r.Failed() {
+		return
+	}
+	if err := goleak.Find(others); err != nil {
+		r.Errorf("goroutines are left after shutdown: %v", err)
+	}
+}
+
+// watched runs f in a goroutine, and waits for it, but no longer than d in real time.
+func (r *run) watched(d time.Duration, f func()) {
+	done := make(chan struct{})
+	r.start(f, func() { close(done) })
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		buf := make([]byte, 1<<20)
+		r.Errorf("does not end within %v, all goroutines:\n%s", d, buf[:runtime.Stack(buf, true)])
+	}
+}
+
+// endQueues shuts down all queues that the case has built.
+func (r *run) endQueues() {
+	r.mu.Lock()
+	ends := r.ends
+	r.ends = nil
+	r.mu.Unlock()
+	for _, end := range ends {
+		end()
+	}
+}
+
+// Errorf notes a failure.
+func (r *run) Errorf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	const most = 10 // of a loop that goes on
+	if len(r.failures) < most {
+		r.failures = append(r.failures, fmt.Sprintf(format, args...))
+	}
+}
+
+// Fatalf notes a failure and ends the calling goroutine.
+func (r *run) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+// Failed reports whether there was a failure.
+func (r *run) Failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.failures) > 0
+}
+
+// skip ends the case, which cannot be tried here.
+func (r *run) skip(why string) {
+	r.mu.Lock()
+	r.skipped = why
+	r.mu.Unlock()
+	runtime.Goexit()
+}
+
+// lacks is skip for a queue that lacks what the case is about.
+func (r *run) lacks(what string) {
+	r.mu.Lock()
+	r.lacking = true
+	r.mu.Unlock()
+	r.skip("the queue has no " + what)
+}
+
+// queue builds a queue as the case's clock and config want it.
+func (r *run) queue(c Config[string]) workqueue.TypedInterface[string] {
+	if c.Clock == nil {
+		c.Clock = r.clock
+	}
+	q := r.suite.New(c)
+	r.atEnd(q.ShutDown)
+	return q
+}
+
+func (r *run) atEnd(end func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ends = append(r.ends, end)
+}
+
+// capable builds a queue that has the methods of Q, or skips the case.
+func capable[Q any](r *run, c Config[string]) Q {
+	q, ok := r.queue(c).(Q)
+	if !ok {
+		r.lacks(fmt.Sprintf("methods of %v", reflect.TypeFor[Q]()))
+	}
+	return q
+}
+
+type (
+	fifo     = workqueue.TypedInterface[string]
+	delaying = workqueue.TypedDelayingInterface[string]
+	limiting = workqueue.TypedRateLimitingInterface[string]
+	extended = workqueue.Extended[string]
+)
+
+// check asks the author of the queue whether its inside is as it should be.
+func (r *run) check(q fifo) {
+	if r.suite.Check == nil {
+		return
+	}
+	if err := r.suite.Check(q); err != nil {
+		r.Fatalf("the inside of the queue: %v", err)
+	}
+}
+
+// goroutineSet are the goroutines of a bubble, by their numbers.
+type goroutineSet map[string][]byte
+
+var (
+	goroutineNumber = regexp.MustCompile(`^goroutine (\d+) `)
+	bubbleNumber    = regexp.MustCompile(`^goroutine [^\n]*(synctest bubble \d+\b)`)
+)
+
+// goroutines returns those of the bubble that it is called in.
+func goroutines() goroutineSet {
+	buf := make([]byte, 1<<16)
+	bubble := bubbleNumber.FindSubmatch(buf[:runtime.Stack(buf, false)])[1]
+	for {
+		n := runtime.Stack(buf, true)
+		if n < len(buf) {
+			buf = buf[:n]
+			break
+		}
+		buf = make([]byte, 2*len(buf))
+	}
+	set := make(goroutineSet)
+	for stack := range bytes.SplitSeq(buf, []byte("\n\n")) {
+		if b := bubbleNumber.FindSubmatch(stack); b != nil && bytes.Equal(b[1], bubble) {
+			set[string(goroutineNumber.FindSubmatch(stack)[1])] = stack
+		}
+	}
+	return set
+}
+
+// since returns the stacks of the goroutines of the bubble that were not in set.
+func (set goroutineSet) since() [][]byte {
+	var stacks [][]byte
+	for number, stack := range goroutines() {
+		if _, ok := set[number]; !ok {
+			stacks = append(stacks, stack)
+		}
+	}
+	return stacks
+}
