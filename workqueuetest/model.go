@@ -43,11 +43,14 @@ func (o op) String() string {
 		return fmt.Sprintf("pass %v", o.d)
 	case "AddAfter":
 		return fmt.Sprintf("AddAfter(%d, %v)", o.key, o.d)
-	case "Add", "Done of any":
+	case "Add", "Done of any", "AddAfter to the full minute":
 		return fmt.Sprintf("%s(%d)", o.kind, o.key)
 	}
 	return o.kind
 }
+
+// GoString is how rapid prints what it draws.
+func (o op) GoString() string { return o.String() }
 
 const modelKeys = 8
 
@@ -56,6 +59,10 @@ func (m modelOptions) kinds() []string {
 	kinds := []string{"Add", "Get", "AddAfter", "Done", "pass", "Add", "Get", "Done", "Add", "Get canceled"}
 	if m.unmatchedDone {
 		kinds = append(kinds, "Done of any")
+	}
+	if m.ties {
+		kinds = append(kinds, "AddAfter to the full minute", "AddAfter to the full minute", "AddAfter to the full minute",
+			"pass to the full minute")
 	}
 	return kinds
 }
@@ -77,7 +84,8 @@ func (m modelOptions) draw(t *rapid.T) []op {
 		}
 		return o
 	})
-	ops := rapid.SliceOfN(one, 0, 80).Draw(t, "calls")
+	// A slice of slices, because rapid chooses the length of a slice near its least one.
+	ops := slices.Concat(rapid.SliceOfN(rapid.SliceOfN(one, 0, 12), 8, 16).Draw(t, "calls")...)
 	if m.shutDown && rapid.Bool().Draw(t, "end") {
 		ops = append(ops, op{kind: rapid.SampledFrom([]string{"ShutDown", "drain"}).Draw(t, "kind of end")})
 		ops = append(ops, rapid.SliceOfN(one, 0, 30).Draw(t, "calls after it")...)
@@ -144,12 +152,14 @@ func (r *run) playModel(m modelOptions, ops []op, at *int) {
 			q.Done(key)
 			model.done(o.key)
 			held = slices.DeleteFunc(held, func(n int) bool { return n == o.key })
-		case "AddAfter":
+		case "AddAfter", "AddAfter to the full minute":
 			d, ok := q.(delaying)
-			if !ok {
+			switch now := r.clock.Now(); {
+			case !ok:
 				continue
-			}
-			if !m.ties && o.d > 0 {
+			case o.kind != "AddAfter":
+				o.d = untilFullMinute(now)
+			case !m.ties && o.d > 0:
 				o.d += time.Duration(i) * time.Microsecond // No two keys are due at the same time.
 			}
 			d.AddAfter(key, o.d)
@@ -159,6 +169,9 @@ func (r *run) playModel(m modelOptions, ops []op, at *int) {
 				continue
 			}
 			r.pass(o.d)
+			model.pass(r.clock.Now())
+		case "pass to the full minute":
+			r.pass(untilFullMinute(r.clock.Now()))
 			model.pass(r.clock.Now())
 		case "ShutDown":
 			q.ShutDown()
@@ -179,6 +192,10 @@ func (r *run) playModel(m modelOptions, ops []op, at *int) {
 		r.wantStats(q, "after this", model.wantStats())
 		r.check(q)
 	}
+}
+
+func untilFullMinute(now time.Time) time.Duration {
+	return now.Truncate(time.Minute).Add(time.Minute).Sub(now)
 }
 
 // rapidTB is a run as rapid wants it.
