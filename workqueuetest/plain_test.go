@@ -1,0 +1,198 @@
+package workqueuetest
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// plain is a queue with a mutex and a condition, as anybody might write it, and with bugs if so wished.
+type plain struct {
+	addsAfterShutDown, wakesOne bool
+
+	*sync.Cond
+	line        []string
+	dirty, held map[string]bool
+	down, ended bool
+}
+
+func newPlain(q plain) *plain {
+	q.Cond = sync.NewCond(new(sync.Mutex))
+	q.dirty, q.held = make(map[string]bool), make(map[string]bool)
+	return &q
+}
+
+// unlock wakes everybody, to look for themselves.
+func (q *plain) unlock() {
+	if q.wakesOne {
+		if len(q.line) <= 1 {
+			q.Signal()
+		}
+	} else {
+		q.Broadcast()
+	}
+	q.L.Unlock()
+}
+
+func (q *plain) Add(key string) {
+	q.L.Lock()
+	defer q.unlock()
+	if q.down && !q.addsAfterShutDown || q.dirty[key] {
+		return
+	}
+	q.dirty[key] = true
+	if !q.held[key] {
+		q.line = append(q.line, key)
+	}
+}
+
+func (q *plain) Get() (string, bool) {
+	q.L.Lock()
+	defer q.L.Unlock()
+	for len(q.line) == 0 {
+		if q.down {
+			return "", true
+		}
+		q.Wait()
+	}
+	key := q.line[0]
+	q.line = q.line[1:]
+	delete(q.dirty, key)
+	q.held[key] = true
+	return key, false
+}
+
+func (q *plain) Done(key string) {
+	q.L.Lock()
+	defer q.unlock()
+	if q.held[key] && q.dirty[key] {
+		q.line = append(q.line, key)
+	}
+	delete(q.held, key)
+	if len(q.dirty)+len(q.held) == 0 {
+		q.dirty, q.held = make(map[string]bool), make(map[string]bool)
+	}
+}
+
+func (q *plain) Len() int {
+	q.L.Lock()
+	defer q.L.Unlock()
+	return len(q.line)
+}
+
+func (q *plain) ShutDown() {
+	q.L.Lock()
+	defer q.unlock()
+	q.down, q.ended = true, true
+}
+
+func (q *plain) ShutDownWithDrain() {
+	q.L.Lock()
+	defer q.L.Unlock()
+	q.down, q.ended = true, false
+	q.Broadcast()
+	for len(q.line)+len(q.held) > 0 && !q.ended {
+		q.Wait()
+	}
+}
+
+func (q *plain) ShuttingDown() bool {
+	q.L.Lock()
+	defer q.L.Unlock()
+	return q.down
+}
+
+// lateAdder is a delaying queue whose delays know nothing of shutdown.
+type lateAdder struct {
+	*plain
+	clock clock.WithTicker
+}
+
+func (q lateAdder) AddAfter(key string, d time.Duration) {
+	if d <= 0 {
+		q.Add(key)
+		return
+	}
+	timer := q.clock.NewTimer(d)
+	go func() {
+		<-timer.C()
+		q.Add(key)
+	}()
+}
+
+func (q lateAdder) AddRateLimited(key string) { q.AddAfter(key, time.Second) }
+func (q lateAdder) Forget(string)             {}
+func (q lateAdder) NumRequeues(string) int    { return 0 }
+
+// cancels is a queue in which an Add cancels a delay. Its layer of delays has a key of its own for every
+// AddAfter, "key number", so that one that was cancelled does not stand for a later one.
+type cancels struct {
+	workqueue.TypedInterface[string]
+	delays delaying
+	clock  clock.WithTicker
+
+	mu      sync.Mutex
+	n       int
+	waiting map[string]delayOf
+}
+
+type delayOf struct {
+	n   int
+	due time.Time
+}
+
+// dueAdder is where the layer of delays adds its keys.
+type dueAdder struct {
+	workqueue.TypedInterface[string]
+	q *cancels
+}
+
+func newCancels(c Config[string]) *cancels {
+	q := &cancels{TypedInterface: workqueue.NewTyped[string](), clock: c.Clock, waiting: make(map[string]delayOf)}
+	q.delays = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
+		Clock: c.Clock, Queue: dueAdder{q.TypedInterface, q},
+	})
+	return q
+}
+
+func (a dueAdder) Add(name string) {
+	var key string
+	var n int
+	_, _ = fmt.Sscan(name, &key, &n)
+	a.q.mu.Lock()
+	due := a.q.waiting[key].n == n
+	a.q.mu.Unlock()
+	if due {
+		a.q.Add(key)
+	}
+}
+
+func (q *cancels) Add(key string) {
+	q.mu.Lock()
+	delete(q.waiting, key)
+	q.mu.Unlock()
+	q.TypedInterface.Add(key)
+}
+
+func (q *cancels) AddAfter(key string, d time.Duration) {
+	if d <= 0 {
+		q.Add(key)
+		return
+	}
+	due := q.clock.Now().Add(d)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w, ok := q.waiting[key]; ok && !due.Before(w.due) {
+		return
+	}
+	q.n++
+	q.waiting[key] = delayOf{q.n, due}
+	q.delays.AddAfter(fmt.Sprint(key, " ", q.n), d)
+}
+
+func (q *cancels) ShutDown()          { q.delays.ShutDown() }
+func (q *cancels) ShutDownWithDrain() { q.delays.ShutDownWithDrain() }
