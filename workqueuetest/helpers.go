@@ -202,7 +202,7 @@ func (r *run) wantStats(q fifo, when string, want workqueue.Stats) {
 // wantGoroutines asserts how many goroutines the bubble has more than in base.
 func (r *run) wantGoroutines(base goroutineSet, when string, want int) {
 	synctest.Wait()
-	if more := base.since(); len(more) != want {
+	if more := goroutines().since(base); len(more) != want {
 		r.Fatalf("%s: %d more goroutines, want %d:\n%s", when, len(more), want, more)
 	}
 }

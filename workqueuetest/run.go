@@ -110,19 +110,23 @@ func (r *run) outcome() outcome {
 // bubbled runs f in a bubble.
 func (r *run) bubbled(f func()) {
 	r.watched(patience, func() {
+		var bubble string
 		defer func() {
-			if v := recover(); v != nil {
-				r.Errorf("%v", v) // the bubble's: goroutines are left
+			if v := recover(); v != nil && !r.Failed() {
+				r.Errorf("goroutines are left after shutdown (%v):\n%s", v, bytes.Join(goroutinesOf(bubble).since(nil), []byte("\n\n")))
 			}
 		}()
-		synctest.Test(r.t, func(*testing.T) { r.supervise(f) })
+		synctest.Test(r.t, func(*testing.T) {
+			bubble = thisBubble()
+			r.supervise(f)
+		})
 	})
 }
 
-// supervise runs f in the bubble in which it is called, and then ends what f has started.
+// supervise runs f in the bubble in which it is called, and then ends what f has started. Goroutines that
+// are left then make the bubble panic.
 func (r *run) supervise(f func()) {
-	before := goroutines()
-	r.within(forever, func() { f() })
+	r.within(forever, f)
 	r.within(forever, r.endQueues)
 	// Some only notice when they next look at the clock.
 	for range 3 {
@@ -132,24 +136,19 @@ func (r *run) supervise(f func()) {
 			r.fake.Step(20 * time.Second)
 		}
 	}
-	synctest.Wait()
-	if left := before.since(); len(left) > 0 && !r.Failed() {
-		r.Errorf("goroutines are left after shutdown:\n%s", bytes.Join(left, []byte("\n\n")))
-	}
 }
 
 // within runs f in a goroutine of a bubble, and fails if it has not returned when everything waits for
 // something and d has passed.
 func (r *run) within(d time.Duration, f func()) {
 	done := make(chan struct{})
-	before := goroutines()
 	r.start(f, func() { close(done) })
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-done:
 	case <-timer.C:
-		r.Errorf("blocks for ever:\n%s", bytes.Join(before.since(), []byte("\n\n")))
+		r.Errorf("blocks for ever:\n%s", bytes.Join(goroutines().since(nil), []byte("\n\n")))
 	}
 }
 
@@ -293,10 +292,18 @@ var (
 	bubbleNumber    = regexp.MustCompile(`^goroutine [^\n]*(synctest bubble \d+\b)`)
 )
 
+// thisBubble returns what the stacks of the goroutines have in common that are in the bubble in which it is
+// called.
+func thisBubble() string {
+	buf := make([]byte, 1<<10)
+	return string(bubbleNumber.FindSubmatch(buf[:runtime.Stack(buf, false)])[1])
+}
+
 // goroutines returns those of the bubble that it is called in.
-func goroutines() goroutineSet {
+func goroutines() goroutineSet { return goroutinesOf(thisBubble()) }
+
+func goroutinesOf(bubble string) goroutineSet {
 	buf := make([]byte, 1<<16)
-	bubble := bubbleNumber.FindSubmatch(buf[:runtime.Stack(buf, false)])[1]
 	for {
 		n := runtime.Stack(buf, true)
 		if n < len(buf) {
@@ -307,18 +314,18 @@ func goroutines() goroutineSet {
 	}
 	set := make(goroutineSet)
 	for stack := range bytes.SplitSeq(buf, []byte("\n\n")) {
-		if b := bubbleNumber.FindSubmatch(stack); b != nil && bytes.Equal(b[1], bubble) {
+		if b := bubbleNumber.FindSubmatch(stack); b != nil && string(b[1]) == bubble {
 			set[string(goroutineNumber.FindSubmatch(stack)[1])] = stack
 		}
 	}
 	return set
 }
 
-// since returns the stacks of the goroutines of the bubble that were not in set.
-func (set goroutineSet) since() [][]byte {
+// since returns the stacks of those that are not in before.
+func (set goroutineSet) since(before goroutineSet) [][]byte {
 	var stacks [][]byte
-	for number, stack := range goroutines() {
-		if _, ok := set[number]; !ok {
+	for number, stack := range set {
+		if _, ok := before[number]; !ok {
 			stacks = append(stacks, stack)
 		}
 	}
