@@ -3,8 +3,6 @@ package workqueue_test
 import (
 	"math"
 	"math/rand/v2"
-	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -322,96 +320,4 @@ func TestClockIsSetWithoutItsTimers(t *testing.T) {
 		process(t, q, "b")
 		q.ShutDown()
 	})
-}
-
-// Stress: the clock is stepped and set, forward and back, while keys are put in and come due. Each key
-// must come, once, and not before its time.
-func TestStressClock(t *testing.T) {
-	for _, l := range delayingLayers[int]() {
-		t.Run(l.name, func(t *testing.T) {
-			limit := stressTime(t) / 4
-			rounds := 0
-			for began := time.Now(); rounds == 0 || time.Since(began) < limit; rounds++ {
-				stressClock(t, l.build)
-			}
-			t.Log(rounds, "rounds")
-		})
-	}
-}
-
-func stressClock(t *testing.T, build delayerBuilder[int]) {
-	const keys = 40
-	c := newFakeClock()
-	q := build(options[int]{clock: c})
-	// steps is write-locked by those who set the clock, so that the times in due are right. The loop of
-	// the queue knows nothing of it.
-	var steps sync.RWMutex
-	var highest, latest time.Duration // since testEpoch: what the clock has been, what it must become
-	var due [keys]time.Duration
-	set := func(to time.Duration) {
-		highest = max(highest, to)
-		c.SetTime(testEpoch.Add(to))
-	}
-	var seen atomic.Int64
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			key, shutdown := q.Get()
-			if shutdown {
-				return
-			}
-			steps.RLock()
-			if highest < due[key] {
-				t.Errorf("key %d is due at %v, and came when the clock had been %v at most", key, due[key], highest)
-			}
-			steps.RUnlock()
-			seen.Add(1)
-			q.Done(key)
-		}
-	})
-	var steppers sync.WaitGroup
-	for range 2 {
-		steppers.Go(func() {
-			for range 40 {
-				steps.Lock()
-				switch d := time.Duration(rand.IntN(3000)) * time.Millisecond; rand.IntN(4) {
-				case 0:
-					set(c.Since(testEpoch) - d)
-				case 1:
-					set(time.Duration(rand.IntN(20)) * time.Second)
-				default:
-					set(c.Since(testEpoch) + d)
-				}
-				steps.Unlock()
-				for range rand.IntN(20) {
-					runtime.Gosched()
-				}
-			}
-		})
-	}
-	steppers.Go(func() {
-		for key := range keys {
-			d := time.Duration(1+rand.IntN(20_000)) * time.Millisecond
-			steps.RLock()
-			due[key] = c.Since(testEpoch) + d
-			latest = max(latest, due[key])
-			q.AddAfter(key, d)
-			steps.RUnlock()
-		}
-	})
-	steppers.Wait()
-	// To the last due time and not a moment further: a loop that started its timer while the clock was
-	// being stepped, and sleeps too long now, would never wake.
-	steps.Lock()
-	set(latest)
-	steps.Unlock()
-	eventually(t, "every key came due", func() bool { return seen.Load() == keys })
-	q.ShutDown()
-	all.Wait()
-	if n := seen.Load(); n != keys {
-		t.Errorf("%d keys came %d times", keys, n)
-	}
-	if c.HasWaiters() {
-		t.Error("a timer is left")
-	}
 }

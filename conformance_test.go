@@ -39,3 +39,27 @@ func TestConformance(t *testing.T) {
 		})
 	}
 }
+
+// A delaying queue on top of one that is not ours keeps what its lower layer does not decide.
+func TestConformanceOverForeignQueue(t *testing.T) {
+	workqueuetest.Suite{
+		New: func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
+			return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter, workqueue.TypedRateLimitingQueueConfig[string]{
+				DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
+					Clock: c.Clock, Queue: &plainQueue[string]{},
+				}),
+			})
+		},
+		NoMetrics:    true,
+		PartialStats: true,
+		Known: map[string]string{
+			"MemoryIsGivenBack": "the queue below keeps its maps",
+		},
+		Skip: map[string]string{
+			"ShutDownContextGivesUp":        "a drain of an empty queue that is told to give up at once may give up before it has looked",
+			"Linearizable":                  "a key that was fetched for a getter that gave up has left the queue below, and nobody holds it",
+			"LinearizableWithUnmatchedDone": "the same",
+			"StressCancel":                  "a Get that waits below does not see the key that was fetched for a getter that gave up; the next one does",
+		},
+	}.Run(t)
+}

@@ -42,33 +42,6 @@ func everyClock(t *testing.T, f func(t *testing.T, q delayer[string], pass func(
 	})
 }
 
-func TestAddAfterIsNeverEarly(t *testing.T) {
-	for _, d := range []time.Duration{
-		1, time.Microsecond, time.Second, maxWait - 1, maxWait, maxWait + 1, time.Hour, 100 * time.Hour,
-	} {
-		t.Run(d.String(), func(t *testing.T) {
-			everyClock(t, func(t *testing.T, q delayer[string], pass func(time.Duration)) {
-				q.AddAfter("a", d)
-				pass(0)
-				for rest := d - 1; rest > 0; { // in steps that the heartbeat is not a multiple of
-					step := min(rest, max(d/3, 1))
-					pass(step)
-					rest -= step
-				}
-				wantLen(t, q, 0)
-				if st := q.Stats(); st.Waiting != 1 || st.Retries != 1 || st.Adds != 0 {
-					t.Errorf("Stats() = %+v, want 1 waiting", st)
-				}
-				pass(1)
-				process(t, q, "a")
-				if st := q.Stats(); st.Waiting != 0 || st.Adds != 1 {
-					t.Errorf("Stats() = %+v, want nothing waiting", st)
-				}
-			})
-		})
-	}
-}
-
 // maxWait is what client-go's heartbeat is too: no test may depend on it, but for its name here.
 const maxWait = 10 * time.Second
 
@@ -88,61 +61,6 @@ func TestAddAfterWithoutDelay(t *testing.T) {
 			t.Errorf("Stats() = %+v, want 6 retries, 3 adds", st)
 		}
 		process(t, q, want...)
-	})
-}
-
-func TestAddAfterTheEarliestTimeWins(t *testing.T) {
-	tests := []struct {
-		name   string
-		delays []time.Duration // of one key, a second after another
-		want   time.Duration   // after the last of them
-	}{
-		{"earlier after later", []time.Duration{time.Hour, time.Minute}, time.Minute},
-		{"later after earlier", []time.Duration{time.Minute, time.Hour}, time.Minute - time.Second},
-		{"same", []time.Duration{time.Minute, time.Minute, time.Minute}, time.Minute - 2*time.Second},
-		{"forever first", []time.Duration{math.MaxInt64, time.Minute}, time.Minute},
-		{"forever last", []time.Duration{time.Minute, math.MaxInt64}, time.Minute - time.Second},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			everyClock(t, func(t *testing.T, q delayer[string], pass func(time.Duration)) {
-				for i, d := range tt.delays {
-					if i > 0 {
-						pass(time.Second)
-					}
-					q.AddAfter("a", d)
-				}
-				if n := q.Stats().Waiting; n != 1 {
-					t.Errorf("%d keys wait, want 1", n)
-				}
-				pass(tt.want - 1)
-				wantLen(t, q, 0)
-				pass(1)
-				process(t, q, "a")
-				pass(2 * time.Hour)
-				wantLen(t, q, 0)
-			})
-		})
-	}
-}
-
-// The loop that sleeps until the earliest due time must hear of an earlier one.
-func TestAddAfterWakesTheLoop(t *testing.T) {
-	everyClock(t, func(t *testing.T, q delayer[string], pass func(time.Duration)) {
-		q.AddAfter("d", 9*time.Second)
-		pass(0)
-		q.AddAfter("c", 3*time.Second)
-		pass(0)
-		q.AddAfter("b", 2*time.Second)
-		q.AddAfter("a", time.Second)
-		for _, key := range []string{"a", "b", "c"} {
-			wantLen(t, q, 0)
-			pass(time.Second)
-			process(t, q, key)
-		}
-		q.AddAfter("d", time.Second) // earlier, and the only one
-		pass(time.Second)
-		process(t, q, "d")
 	})
 }
 
@@ -167,65 +85,6 @@ func TestKeysComeDueInOrder(t *testing.T) {
 		process(t, q, want[:5]...)
 		pass(time.Hour) // all others come due at once
 		process(t, q, want[5:]...)
-	})
-}
-
-// An Add queues a waiting key now, and it comes again when its time has come.
-func TestAddLeavesWaitingKeyWaiting(t *testing.T) {
-	everyClock(t, func(t *testing.T, q delayer[string], pass func(time.Duration)) {
-		q.AddAfter("a", time.Minute)
-		q.Add("a")
-		q.AddAfter("a", 0)
-		process(t, q, "a")
-		if n := q.Stats().Waiting; n != 1 {
-			t.Errorf("%d keys wait, want 1", n)
-		}
-		pass(time.Minute - 1)
-		wantLen(t, q, 0)
-		pass(1)
-		process(t, q, "a")
-
-		// While a worker holds the key, coming due is an Add like another.
-		q.AddAfter("a", time.Minute)
-		q.Add("a")
-		hold(t, q, "a")
-		pass(time.Minute)
-		wantLen(t, q, 0)
-		q.Done("a")
-		process(t, q, "a")
-	})
-}
-
-func TestAddAfterAfterShutDown(t *testing.T) {
-	everyClock(t, func(t *testing.T, q delayer[string], pass func(time.Duration)) {
-		q.ShutDown()
-		base := newGoroutineCount()
-		for _, d := range []time.Duration{-1, 0, 1, math.MaxInt64} {
-			q.AddAfter("a", d)
-		}
-		base.want(t, "after AddAfter after shutdown", 0)
-		if st := q.Stats(); st != (workqueue.Stats{ShuttingDown: true}) {
-			t.Errorf("Stats() = %+v, want nothing", st)
-		}
-		pass(time.Hour)
-		wantShutDown(t, q)
-	})
-}
-
-func TestAddAfterForEver(t *testing.T) {
-	everyClock(t, func(t *testing.T, q delayer[string], pass func(time.Duration)) {
-		q.AddAfter("never", math.MaxInt64)
-		pass(time.Hour) // What is put in from now on would overflow.
-		q.AddAfter("neither", math.MaxInt64)
-		q.AddAfter("almost never", math.MaxInt64-1)
-		q.AddAfter("soon", time.Second)
-		pass(time.Second)
-		process(t, q, "soon")
-		pass(100 * time.Hour)
-		wantLen(t, q, 0)
-		if n := q.Stats().Waiting; n != 3 {
-			t.Errorf("%d keys wait, want 3", n)
-		}
 	})
 }
 

@@ -23,6 +23,7 @@ type plainQueue[T comparable] struct {
 	dirty map[T]bool // all keys of line, and those that are to be queued again
 	held  map[T]bool
 	down  bool
+	ended bool // the drain that waits, by ShutDown
 }
 
 func (q *plainQueue[T]) lock() {
@@ -74,26 +75,26 @@ func (q *plainQueue[T]) Get() (item T, shutdown bool) {
 func (q *plainQueue[T]) Done(item T) {
 	q.lock()
 	defer q.mu.Unlock()
-	delete(q.held, item)
-	if q.dirty[item] {
+	if q.held[item] && q.dirty[item] {
 		q.line = append(q.line, item)
 	}
+	delete(q.held, item)
 	q.cond.Broadcast()
 }
 
 func (q *plainQueue[T]) ShutDown() {
 	q.lock()
 	defer q.mu.Unlock()
-	q.down = true
+	q.down, q.ended = true, true
 	q.cond.Broadcast()
 }
 
 func (q *plainQueue[T]) ShutDownWithDrain() {
 	q.lock()
 	defer q.mu.Unlock()
-	q.down = true
+	q.down, q.ended = true, false
 	q.cond.Broadcast()
-	for len(q.held)+len(q.line) > 0 {
+	for len(q.held)+len(q.line) > 0 && !q.ended {
 		q.cond.Wait()
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/keyedqueue/workqueue"
 )
@@ -28,71 +27,6 @@ func (c *collected) want(t *testing.T, what string, n int64) {
 		runtime.GC()
 		return c.Load() >= n
 	})
-}
-
-// A queue that is no longer referred to is garbage, whether it was used or not, and needs no ShutDown.
-func TestIdleQueueIsGarbage(t *testing.T) {
-	const n = 20
-	for _, l := range layers[*object]() {
-		t.Run(l.name, func(t *testing.T) {
-			var c collected
-			for i := range n {
-				q := l.build(options[*object]{})
-				if d, ok := q.(delayer[*object]); ok && i%2 == 0 {
-					d.AddAfter(c.object(), time.Microsecond) // its loop must end by itself
-					key, _ := q.Get()
-					q.Done(key)
-				} else {
-					// The key is still queued when the queue is dropped.
-					q.Add(c.object())
-				}
-			}
-			c.want(t, "dropped queues with their keys", n)
-		})
-	}
-}
-
-// A queue that lives on does not keep keys that have left it.
-func TestProcessedKeysAreGarbage(t *testing.T) {
-	const n = 3000 // more than any buffer starts with
-	orders := map[string]workqueue.Queue[*object]{"": nil, ",DefaultQueue": workqueue.DefaultQueue[*object]()}
-	for _, l := range delayingLayers[*object]() {
-		for name, order := range orders {
-			t.Run(l.name+name, func(t *testing.T) {
-				var c collected
-				q := l.build(options[*object]{order: order})
-				for range n {
-					q.Add(c.object())
-				}
-				for range n {
-					key, _ := q.Get()
-					q.Done(key)
-				}
-				c.want(t, "processed keys", n)
-				runtime.KeepAlive(q)
-			})
-			t.Run(l.name+name+",delayed", func(t *testing.T) {
-				var c collected
-				q := l.build(options[*object]{order: order})
-				keeper := new(object)
-				q.AddAfter(keeper, time.Hour) // so that the loop, with what it has in its hands, goes on
-				for range n {
-					q.AddAfter(c.object(), time.Microsecond)
-				}
-				for range n {
-					key, _ := q.Get()
-					q.Done(key)
-				}
-				c.want(t, "delayed keys", n)
-				for range n {
-					q.AddAfter(c.object(), time.Hour)
-				}
-				q.ShutDown()
-				c.want(t, "dropped keys", 2*n)
-				runtime.KeepAlive(q)
-			})
-		}
-	}
 }
 
 func TestForgottenKeysAreGarbage(t *testing.T) {

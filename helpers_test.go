@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"os"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -228,10 +227,6 @@ func startDrain[T comparable](q workqueue.TypedInterface[T]) *call[bool] {
 	return start(func() bool { q.ShutDownWithDrain(); return true })
 }
 
-func startShutDownContext[T comparable](ctx context.Context, q workqueue.Extended[T]) *call[error] {
-	return start(func() error { return q.ShutDownContext(ctx) })
-}
-
 // hold gets the next key of q, which must be want.
 func hold[T comparable](t *testing.T, q workqueue.TypedInterface[T], want ...T) {
 	t.Helper()
@@ -334,23 +329,6 @@ func (h hookedTimer) Reset(d time.Duration) bool {
 		h.clock.onReset()
 	}
 	return h.Timer.Reset(d)
-}
-
-// stressTests is how many tests share the time of WORKQUEUE_STRESS.
-const stressTests = 5
-
-// stressTime returns for how long one stress test shall run: its share of WORKQUEUE_STRESS, a duration
-// for all of them together.
-func stressTime(t *testing.T) time.Duration {
-	t.Helper()
-	total := time.Second
-	if s := os.Getenv("WORKQUEUE_STRESS"); s != "" {
-		var err error
-		if total, err = time.ParseDuration(s); err != nil {
-			t.Fatalf("WORKQUEUE_STRESS: %v", err)
-		}
-	}
-	return total / stressTests
 }
 
 // eventually polls until f returns true, outside of bubbles, where there is no virtual time.

@@ -109,21 +109,6 @@ func TestNaN(t *testing.T) {
 	})
 }
 
-// Keys of an interface type are equal if their dynamic types and values are.
-func TestKeysOfManyTypes(t *testing.T) {
-	p, r := new(int), new(int)
-	keys := []any{1, int64(1), "1", 1.0, [1]int{1}, struct{ a, b int }{1, 2}, p, r, nil, true, 'x', complex(1, 1)}
-	everyLayer(t, func(t *testing.T, build builder[any]) {
-		q := build(options[any]{})
-		for range 2 {
-			for _, key := range keys {
-				q.Add(key)
-			}
-		}
-		process(t, q, keys...)
-	})
-}
-
 // nosyKey is not equal to itself, and looks at its queue when it is printed.
 type nosyKey struct {
 	x float64

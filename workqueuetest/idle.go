@@ -54,6 +54,13 @@ func tryNoTimerWhileIdle(r *run) {
 	if c.HasWaiters() {
 		r.Fatalf("a queue in which no key waits any more has a timer")
 	}
+	q.AddAfter("a", time.Second)
+	q.AddAfter("b", time.Hour)
+	r.pass(0)
+	q.ShutDown()
+	if c.HasWaiters() {
+		r.Fatalf("a queue that was shut down while keys waited has a timer")
+	}
 }
 
 func tryNoGoroutineAfterShutDown(r *run) {
@@ -63,9 +70,11 @@ func tryNoGoroutineAfterShutDown(r *run) {
 			d.AddAfter("a", time.Hour)
 			r.pass(0)
 		}
-		end := e.start(r, q)
-		end.mustReturn("with a key that waits")
+		e.start(r, q).mustReturn("with a key that waits")
 		r.wantGoroutines(base, "after "+e.name, 0)
+		if e.drain {
+			r.wantOnlyTheDrain(base, e)
+		}
 		if !r.suite.NoMetrics {
 			q := r.queue(Config[string]{Name: queueName, MetricsProvider: &recorder{}})
 			r.pass(0)
@@ -73,6 +82,25 @@ func tryNoGoroutineAfterShutDown(r *run) {
 			r.wantGoroutines(base, "with metrics, after "+e.name, 0)
 		}
 	})
+}
+
+// wantOnlyTheDrain asserts that a drain stops what waits for delayed keys before it waits itself.
+func (r *run) wantOnlyTheDrain(base goroutineSet, drain ender) {
+	q := r.queue(Config[string]{})
+	q.Add("held")
+	r.hold(q, "held")
+	if d, ok := q.(delaying); ok {
+		d.AddAfter("a", time.Hour)
+		r.pass(0)
+	}
+	end := drain.start(r, q)
+	end.mustBlock("with a key held")
+	if drain.name == "ShutDownWithDrain" || !r.suite.PartialStats {
+		r.wantGoroutines(base, "the drainer apart, during "+drain.name, 1)
+	}
+	q.Done("held")
+	end.mustReturn("with nothing left")
+	r.wantGoroutines(base, "after "+drain.name, 0)
 }
 
 // object is something that keys point to. It is not tiny, because the collector puts tiny objects

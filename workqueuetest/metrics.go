@@ -75,6 +75,16 @@ func (r *recorder) NewRetriesMetric(name string) workqueue.CounterMetric {
 	return r.make("retries", name)
 }
 
+// value returns that of a gauge or a counter.
+func (r *recorder) value(metric string) float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if v := r.values[metric]; len(v) > 0 {
+		return v[0]
+	}
+	return 0
+}
+
 // want asserts metrics. A value or an observation that is not listed must be zero, or missing.
 func (r *recorder) want(run *run, when string, want map[string][]float64) {
 	r.mu.Lock()

@@ -95,103 +95,141 @@ func (m modelOptions) draw(t *rapid.T) []op {
 
 // tryModel draws sequences of calls, and lets rapid find the shortest one that fails.
 func (r *run) tryModel(m modelOptions) {
-	rapid.Check(&rapidTB{run: r}, func(t *rapid.T) {
-		ops := m.draw(t)
-		sub := newRun(r.suite, r.t, !r.suite.IgnoresClock)
-		at := -1
-		sub.bubbled(func() { sub.playModel(m, ops, &at) })
-		if o := sub.outcome(); len(o.failures) > 0 {
-			t.Fatalf("after %v:\n%s", ops[:min(at+1, len(ops))], o)
-		}
-	})
+	for range 3 { // times the hundred that rapid tries, or what its flag says
+		rapid.Check(&rapidTB{run: r}, func(t *rapid.T) {
+			ops := m.draw(t)
+			sub := newRun(r.suite, r.t, !r.suite.IgnoresClock)
+			at := -1
+			sub.bubbled(func() { sub.playModel(m, ops, &at) })
+			if o := sub.outcome(); len(o.failures) > 0 {
+				t.Fatalf("after %v:\n%s", ops[:min(at+1, len(ops))], o)
+			}
+		})
+	}
 }
 
-// playModel makes the calls on a queue and on the model. It keeps in at which one it is at.
+// playModel makes the calls on a queue and on the model. It keeps in at which one it is at. Every second
+// queue has metrics.
 func (r *run) playModel(m modelOptions, ops []op, at *int) {
-	q := r.queue(Config[string]{})
-	model := newSlowQueue(r.suite.AddCancelsDelay)
-	var held []int
-	var ignored error // of a drain whose context is done, which tells whether the queue is empty
+	p := &modelRun{run: r, model: newSlowQueue(r.suite.AddCancelsDelay)}
+	var c Config[string]
+	if !r.suite.NoMetrics && len(ops)%2 == 0 {
+		p.metrics = &recorder{}
+		c.Name, c.MetricsProvider = queueName, p.metrics
+	}
+	p.q = r.queue(c)
 	for i, o := range ops {
 		*at = i
-		key := strconv.Itoa(o.key)
-		switch o.kind {
-		case "Add":
-			q.Add(key)
-			model.add(o.key)
-		case "Get":
-			if len(model.line) == 0 && !model.down {
-				continue // would block
-			}
-			g := r.startGet(q).mustReturn("when the model's would")
-			if (g.err != nil) != (len(model.line) == 0) {
-				r.Fatalf("Get() = %q, %v, and keys %v are queued", g.key, g.err, model.line)
-			}
-			if g.err == nil {
-				if want := model.get(); g.key != strconv.Itoa(want) {
-					r.Fatalf("Get() = %s, want %d", g.key, want)
-				}
-				n, _ := strconv.Atoi(g.key)
-				held = append(held, n)
-			}
-		case "Get canceled":
-			if e, ok := q.(extended); ok {
-				if key, err := e.GetContext(canceled()); key != "" || err == nil {
-					r.Fatalf("GetContext() of a done context = %q, %v", key, err)
-				}
-			}
-		case "Done":
-			if len(held) == 0 {
-				continue
-			}
-			n := o.key % len(held)
-			q.Done(strconv.Itoa(held[n]))
-			model.done(held[n])
-			held = slices.Delete(held, n, n+1)
-		case "Done of any":
-			q.Done(key)
-			model.done(o.key)
-			held = slices.DeleteFunc(held, func(n int) bool { return n == o.key })
-		case "AddAfter", "AddAfter to the full minute":
-			d, ok := q.(delaying)
-			switch now := r.clock.Now(); {
-			case !ok:
-				continue
-			case o.kind != "AddAfter":
-				o.d = untilFullMinute(now)
-			case !m.ties && o.d > 0:
-				o.d += time.Duration(i) * time.Microsecond // No two keys are due at the same time.
-			}
-			d.AddAfter(key, o.d)
-			model.addAfter(o.key, r.clock.Now(), o.d)
-		case "pass":
-			if r.fake == nil && o.d < 0 {
-				continue
-			}
-			r.pass(o.d)
-			model.pass(r.clock.Now())
-		case "pass to the full minute":
-			r.pass(untilFullMinute(r.clock.Now()))
-			model.pass(r.clock.Now())
-		case "ShutDown":
-			q.ShutDown()
-			model.shutDown()
-		case "drain":
-			if e, ok := q.(extended); ok {
-				ignored = e.ShutDownContext(canceled())
-				model.shutDown()
-				if empty := len(model.line)+len(model.held) == 0; empty && ignored != nil {
-					r.Fatalf("ShutDownContext() of an empty queue = %v", ignored)
-				}
-			}
+		if !m.ties && o.kind == "AddAfter" && o.d > 0 {
+			o.d += time.Duration(i) * time.Microsecond // No two keys are due at the same time.
 		}
-		synctest.Wait()
-		if q.Len() != len(model.line) || q.ShuttingDown() != model.down {
-			r.Fatalf("Len() = %d, ShuttingDown() = %v, want %d %v, %v", q.Len(), q.ShuttingDown(), len(model.line), model.line, model.down)
-		}
-		r.wantStats(q, "after this", model.wantStats())
-		r.check(q)
+		p.call(o)
+		p.compare()
 	}
+}
+
+// modelRun is a queue beside its model.
+type modelRun struct {
+	*run
+	q       fifo
+	model   *slowQueue
+	metrics *recorder // nil if the queue has none
+	held    []int
+}
+
+// call makes a call on both, unless it would block.
+func (p *modelRun) call(o op) {
+	key := strconv.Itoa(o.key)
+	switch o.kind {
+	case "Add":
+		p.q.Add(key)
+		p.model.add(o.key)
+	case "Get":
+		p.get()
+	case "Get canceled":
+		if e, ok := p.q.(extended); ok {
+			if key, err := e.GetContext(canceled()); key != "" || err == nil {
+				p.Fatalf("GetContext() of a done context = %q, %v", key, err)
+			}
+		}
+	case "Done":
+		if len(p.held) > 0 {
+			n := o.key % len(p.held)
+			p.q.Done(strconv.Itoa(p.held[n]))
+			p.model.done(p.held[n])
+			p.held = slices.Delete(p.held, n, n+1)
+		}
+	case "Done of any":
+		p.q.Done(key)
+		p.model.done(o.key)
+		p.held = slices.DeleteFunc(p.held, func(n int) bool { return n == o.key })
+	case "AddAfter":
+		p.addAfter(o.key, o.d)
+	case "AddAfter to the full minute":
+		p.addAfter(o.key, untilFullMinute(p.clock.Now()))
+	case "pass":
+		p.pass(o.d)
+	case "pass to the full minute":
+		p.pass(untilFullMinute(p.clock.Now()))
+	case "ShutDown":
+		p.q.ShutDown()
+		p.model.shutDown()
+	case "drain":
+		if e, ok := p.q.(extended); ok {
+			_ = e.ShutDownContext(canceled()) // It gives up at once, if it has to wait at all.
+			p.model.shutDown()
+		}
+	}
+}
+
+func (p *modelRun) get() {
+	queued := len(p.model.line) > 0
+	if !queued && !p.model.down {
+		return
+	}
+	g := p.startGet(p.q).mustReturn("when the model's would")
+	if (g.err == nil) != queued {
+		p.Fatalf("Get() = %q, %v, and keys %v are queued", g.key, g.err, p.model.line)
+	}
+	if !queued {
+		return
+	}
+	want := p.model.get()
+	if g.key != strconv.Itoa(want) {
+		p.Fatalf("Get() = %s, want %d", g.key, want)
+	}
+	p.held = append(p.held, want)
+}
+
+func (p *modelRun) addAfter(key int, d time.Duration) {
+	if q, ok := p.q.(delaying); ok {
+		q.AddAfter(strconv.Itoa(key), d)
+		p.model.addAfter(key, p.clock.Now(), d)
+	}
+}
+
+func (p *modelRun) pass(d time.Duration) {
+	if p.fake != nil || d > 0 { // The real clock does not go back.
+		p.run.pass(d)
+		p.model.pass(p.clock.Now())
+	}
+}
+
+// compare asserts that what there is to see of both is the same.
+func (p *modelRun) compare() {
+	synctest.Wait()
+	n, down := p.q.Len(), p.q.ShuttingDown()
+	if n != len(p.model.line) || down != p.model.down {
+		p.Fatalf("Len() = %d, ShuttingDown() = %v, want %d %v, %v", n, down, len(p.model.line), p.model.line, p.model.down)
+	}
+	p.wantStats(p.q, "after this", p.model.wantStats())
+	if p.metrics != nil {
+		adds, depth := p.metrics.value("adds"), p.metrics.value("depth")
+		if adds != float64(p.model.stats.Adds) || depth != float64(len(p.model.dirty)) {
+			p.Fatalf("metrics: adds %v, depth %v, want %d, %d", adds, depth, p.model.stats.Adds, len(p.model.dirty))
+		}
+	}
+	p.check(p.q)
 }
 
 func untilFullMinute(now time.Time) time.Duration {

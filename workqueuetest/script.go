@@ -176,10 +176,12 @@ func tryNeverEarly(r *run) {
 func tryAddAfterForEver(r *run) {
 	q := capable[delaying](r, Config[string]{})
 	q.AddAfter("never", math.MaxInt64)
+	q.AddAfter("soon", math.MaxInt64)
 	r.pass(time.Hour) // What is put in from now on would overflow.
 	q.AddAfter("neither", math.MaxInt64)
 	q.AddAfter("almost never", math.MaxInt64-1)
 	q.AddAfter("soon", time.Second)
+	q.AddAfter("soon", math.MaxInt64)
 	r.pass(time.Second)
 	r.process(q, "a second after the delay of a second", "soon")
 	r.pass(100 * time.Hour)

@@ -180,7 +180,7 @@ func tryShutDownContextGivesUp(r *run) {
 		impatient := shutDown(ctx)
 		time.Sleep(time.Minute - 1)
 		impatient.mustBlock("before its deadline")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if err := impatient.mustReturn("after its deadline"); err != context.DeadlineExceeded {
 			r.Fatalf("ShutDownContext() = %v, want DeadlineExceeded", err)
 		}
@@ -191,6 +191,9 @@ func tryShutDownContextGivesUp(r *run) {
 	r.process(q, "a done", "a")
 	if err := patient.mustReturn("with nothing left"); err != nil {
 		r.Fatalf("ShutDownContext() = %v, want nil", err)
+	}
+	if err := shutDown(canceled()).mustReturn("with nothing left"); err != nil {
+		r.Fatalf("ShutDownContext() = %v with nothing left, want nil whatever the context is", err)
 	}
 	r.wantShutDown(q, "in the end")
 }

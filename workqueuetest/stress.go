@@ -333,8 +333,8 @@ func (r *run) stressEveryMethod(random *rand.Rand) {
 	all.Wait()
 	r.check(q)
 	for _, gauge := range []string{"depth", "unfinished", "longest"} {
-		if v := m.values[gauge]; len(v) > 0 && v[0] != 0 {
-			r.Errorf("in the end gauge %s is %v", gauge, v[0])
+		if v := m.value(gauge); v != 0 {
+			r.Errorf("in the end gauge %s is %v", gauge, v)
 		}
 	}
 }

@@ -163,7 +163,11 @@ func TestBrokenQueues(t *testing.T) {
 
 // What is declared is not held against a queue.
 func TestDeclaredDifferences(t *testing.T) {
-	s := Suite{New: func(c Config[string]) workqueue.TypedInterface[string] { return newCancels(c) }, AddCancelsDelay: true, PartialStats: true}
+	s := Suite{
+		New:             func(c Config[string]) workqueue.TypedInterface[string] { return newCancels(c) },
+		AddCancelsDelay: true,
+		NoMetrics:       true,
+	}
 	for _, name := range []string{"AddOfWaitingKey", "AddAfterNothingOfWaitingKey", "Model", "ModelWithTies"} {
 		c, _ := find(cases(), name)
 		if o := s.try(t, c); len(o.failures) > 0 {

@@ -1,0 +1,29 @@
+package workqueuetest_test
+
+import (
+	"testing"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/workqueuetest"
+)
+
+// newQueue stands for the queue of somebody else. For keys of any type, because some cases are about those.
+func newQueue[T comparable](c workqueuetest.Config[T]) workqueue.TypedInterface[T] {
+	return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter, workqueue.TypedRateLimitingQueueConfig[T]{
+		Name:            c.Name,
+		MetricsProvider: c.MetricsProvider,
+		Clock:           c.Clock,
+	})
+}
+
+// In a test file of that queue, this function is TestMyQueue.
+func testMyQueue(t *testing.T) {
+	workqueuetest.Suite{
+		New:    newQueue[string],
+		NewAny: newQueue[any],
+	}.Run(t)
+}
+
+func ExampleSuite() {
+	_ = testMyQueue // go test calls it
+}

@@ -1,0 +1,18 @@
+package workqueuetest_test
+
+import (
+	"fmt"
+
+	"github.com/keyedqueue/workqueue/workqueuetest"
+)
+
+// What a queue is tried for can be listed, for a document or for a test that picks some of it.
+func ExampleCases() {
+	for _, c := range workqueuetest.Cases()[:3] {
+		fmt.Printf("%s: %s\n", c.Name, c.Promise)
+	}
+	// Output:
+	// Order: Keys come in the order in which they became queued.
+	// AddTwice: Add of a queued key does nothing: it comes once, at its old place.
+	// AddWhileHeld: A key that is added while a worker holds it comes again after Done, once, at the end of the line.
+}
