@@ -47,7 +47,11 @@ func (q *holding) note(key string, held bool) (before bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	before = q.held[key]
-	q.held[key] = held
+	if held {
+		q.held[key] = true
+	} else {
+		delete(q.held, key)
+	}
 	return before
 }
 
