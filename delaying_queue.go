@@ -204,6 +204,15 @@ func (q *delayingType[T]) wait(item T, h keytable.Hash, now time.Time, d time.Du
 	return false
 }
 
+// DoneAndGet is Done of done and then GetContext. See [Typed.DoneAndGet].
+func (q *delayingType[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
+	if q.fifo != nil {
+		return q.fifo.DoneAndGet(ctx, done)
+	}
+	q.Done(done)
+	return q.GetContext(ctx)
+}
+
 // notify makes the waiting loop look at the heap again.
 func (q *delayingType[T]) notify() {
 	select {

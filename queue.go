@@ -408,11 +408,7 @@ func (q *Typed[T]) observeTakeGuarded(s keytable.Slot, k *entry[T], unknown bool
 // the meantime, it goes to the end of the line. Done of a key that no worker holds changes nothing
 // but [Stats].UnmatchedDones.
 func (q *Typed[T]) Done(item T) {
-	var h keytable.Hash
-	hashed := q.severalHeld.Load()
-	if hashed {
-		h = keytable.HashOf(item)
-	}
+	h, hashed := q.hashIfNeeded(item)
 	q.mu.Lock()
 	if q.guarded {
 		q.doneGuarded(item, h, hashed)
@@ -425,6 +421,37 @@ func (q *Typed[T]) Done(item T) {
 func (q *Typed[T]) doneGuarded(item T, h keytable.Hash, hashed bool) {
 	defer q.unlock()
 	q.doneLocked(item, h, hashed)
+}
+
+// DoneAndGet is Done of done and then [Typed.GetContext], under one lock: for a worker that takes one key
+// after the other. If it returns an error, done is Done nevertheless.
+func (q *Typed[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
+	h, hashed := q.hashIfNeeded(done)
+	q.mu.Lock()
+	if q.guarded {
+		defer q.unlock()
+		return q.doneAndGetLocked(ctx, done, h, hashed)
+	}
+	item, err = q.doneAndGetLocked(ctx, done, h, hashed)
+	q.unlock()
+	return item, err
+}
+
+func (q *Typed[T]) doneAndGetLocked(ctx context.Context, done T, h keytable.Hash, hashed bool) (item T, err error) {
+	q.doneLocked(done, h, hashed)
+	if err := ctx.Err(); err != nil {
+		return item, err
+	}
+	return q.getLocked(ctx)
+}
+
+// hashIfNeeded hashes item, of which Done will be called, unless the lock is likely to show that it is the
+// key that was handed out last.
+func (q *Typed[T]) hashIfNeeded(item T) (h keytable.Hash, hashed bool) {
+	if q.severalHeld.Load() {
+		return keytable.HashOf(item), true
+	}
+	return 0, false
 }
 
 // doneLocked is Done of item, whose hash is h if it is hashed already.

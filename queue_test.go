@@ -1,7 +1,9 @@
 package workqueue_test
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -49,6 +51,60 @@ func TestQueueConstructors(t *testing.T) {
 			}
 		})
 	}
+}
+
+// doneAndGetter is what workers may use of our queues.
+type doneAndGetter interface {
+	workqueue.Extended[string]
+	DoneAndGet(ctx context.Context, done string) (string, error)
+}
+
+func TestDoneAndGet(t *testing.T) {
+	everyLayer(t, func(t *testing.T, build builder[string]) {
+		q := build(options[string]{}).(doneAndGetter)
+		ctx, cancel := context.WithCancel(t.Context())
+		want := func(done, want string, wantErr error) {
+			t.Helper()
+			if key, err := q.DoneAndGet(ctx, done); key != want || err != wantErr {
+				t.Fatalf("DoneAndGet(%q) = %q, %v, want %q, %v", done, key, err, want, wantErr)
+			}
+			if err := workqueue.CheckInvariants[string](q); err != nil {
+				t.Fatal(err)
+			}
+		}
+		q.Add("a")
+		q.Add("b")
+		hold(t, q, "a")
+		q.Add("a")
+		want("a", "b", nil)
+		want("x", "a", nil) // nobody has it, and b is still held
+		if st := q.Stats(); st.Processing != 2 || st.UnmatchedDones != 1 {
+			t.Fatalf("Stats() = %+v", st)
+		}
+		// It sleeps until there is a key.
+		go func() {
+			time.Sleep(time.Hour)
+			q.Add("c")
+		}()
+		want("a", "c", nil)
+		// It counts as Done whatever comes next.
+		q.Done("b")
+		q.Add("d")
+		cancel()
+		want("c", "", context.Canceled)
+		if st := q.Stats(); st.Processing != 0 || st.Queued != 1 {
+			t.Fatalf("Stats() = %+v, with c Done and d left", st)
+		}
+		ctx = t.Context()
+		hold(t, q, "d")
+		drained := make(chan error, 1)
+		go func() { drained <- q.ShutDownContext(ctx) }()
+		synctest.Wait()
+		want("d", "", workqueue.ErrShutDown)
+		if err := <-drained; err != nil {
+			t.Errorf("ShutDownContext() = %v", err)
+		}
+	})
 }
 
 // The key that was handed out last is found without a look-up, which must not find any other.

@@ -1,6 +1,7 @@
 package workqueue
 
 import (
+	"context"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -90,11 +91,13 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 			Clock:           config.Clock,
 		})
 	}
-	return &rateLimitingType[T]{
+	q := &rateLimitingType[T]{
 		Extended:    extend(TypedInterface[T](config.DelayingQueue)),
 		delaying:    config.DelayingQueue,
 		rateLimiter: rateLimiter,
 	}
+	q.ours, _ = config.DelayingQueue.(*delayingType[T])
+	return q
 }
 
 // NewNamedRateLimitingQueue returns a rate-limiting queue with metrics of that name.
@@ -117,6 +120,17 @@ type rateLimitingType[T comparable] struct {
 	Extended[T]
 	delaying    TypedDelayingInterface[T]
 	rateLimiter TypedRateLimiter[T]
+	// ours is the delaying queue, if it is one of ours.
+	ours *delayingType[T]
+}
+
+// DoneAndGet is Done of done and then GetContext. See [Typed.DoneAndGet].
+func (q *rateLimitingType[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
+	if q.ours != nil {
+		return q.ours.DoneAndGet(ctx, done)
+	}
+	q.Done(done)
+	return q.GetContext(ctx)
 }
 
 // AddAfter adds item to the delaying queue with that delay. The limiter is not asked.
