@@ -117,7 +117,7 @@ func (c *collected) object() *object {
 }
 
 func (c *collected) want(r *run, what string, n int64) {
-	for deadline := time.Now().Add(patience / 12); c.Load() < n; {
+	for deadline := time.Now().Add(patience / 4); c.Load() < n; {
 		if time.Now().After(deadline) {
 			r.Fatalf("%s: %d of %d are collected", what, c.Load(), n)
 		}

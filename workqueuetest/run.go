@@ -34,7 +34,7 @@ const forever = 1000 * time.Hour
 // patience is how much real time a case may take beyond the time that stress tests are given. A case that
 // takes longer is left behind with its goroutines: there is no way to end a goroutine that waits for a
 // mutex.
-var patience = 60 * time.Second
+var patience = 20 * time.Second
 
 // run is one go at a case. Failures are kept here and not reported to the test, so that a case which is to
 // fail can. Its methods are safe for concurrent use.
