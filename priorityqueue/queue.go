@@ -1,0 +1,417 @@
+package priorityqueue
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/slotheap"
+	"k8s.io/utils/clock"
+)
+
+// Queue is a queue as the package comment describes it. It is made by [New]; its zero value is not usable.
+// All methods are safe for concurrent use. A key that cannot be hashed or is not equal to itself (NaN) makes
+// the method that it is passed to panic, and leaves the queue as it was.
+type Queue[T comparable] struct {
+	clock clock.WithTicker
+	// epoch is the zero of the times in the queue, which are int64 nanoseconds.
+	epoch   time.Time
+	limiter workqueue.TypedRateLimiter[T]
+
+	aging       time.Duration
+	minInterval time.Duration
+	groupOf     func(T) string
+	weightOf    func(string) int
+	maxPerGroup int
+	// alwaysTimed tells that every call needs to know what time it is.
+	alwaysTimed bool
+
+	// shuttingDown is written under mu and read without.
+	shuttingDown atomic.Bool
+	// timesPending tells whether a key waits, to those who are about to lock mu and may have to read the
+	// clock before.
+	timesPending atomic.Bool
+	// loop counts the goroutine that runs waitingLoop.
+	loop sync.WaitGroup
+	// wakeUps carries at most one wake-up for the getters that sleep, changed at most one for the waiting
+	// loop. See unlock.
+	wakeUps, changed chan struct{}
+
+	// asking is held while the limiter is asked, and locked before mu. See addRateLimited.
+	asking sync.Mutex
+
+	// mu guards all that follows. No code that is not ours runs under it.
+	mu sync.Mutex
+
+	// keys has a slot for every key that is ready, waiting, running or resting, and for no other.
+	keys keytable.Table[T, item]
+	// details are what the queue knows of some keys only.
+	details keytable.Column[details]
+
+	// lines are the ready keys, a line for each priority and group, order is who of them is next, and
+	// recent is the line that was last asked for. See ready.go.
+	lines  keytable.Table[lineKey, line]
+	order  slotheap.Heap[int64]
+	recent keytable.Slot
+	// lastReady is the latest of the times at which keys became ready.
+	lastReady int64
+
+	// groups are the groups of keys, and rings whose turn it is. See groups.go.
+	groups keytable.Table[string, group]
+	rings  keytable.Table[int, ring]
+
+	// due has the waiting keys, the earliest first, and dueSeq numbers them in the order of their adds.
+	due    slotheap.Heap[uint32]
+	dueSeq uint32
+	// looping tells that waitingLoop runs. It does whenever a key waits. It sleeps until sleepsUntil, and
+	// told tells that a wake-up is on its way to it.
+	looping     bool
+	sleepsUntil int64
+	told        bool
+
+	// resting are the keys that are remembered for MinInterval alone, in the order in which they became so.
+	resting list
+
+	// queued and running count the keys of these states, timedWishes the running ones that are to wait for
+	// their time when they are Done.
+	queued, running, timedWishes int
+
+	paused bool
+	// sleeping counts the getters that wait for a wake-up, wakeUpPending tells that one is on its way.
+	sleeping      int
+	wakeUpPending bool
+	// drain, unless nil, is what the callers of ShutDownContext wait for.
+	drain *drain
+
+	adds, retries, dropped, unmatchedDones uint64
+}
+
+var (
+	_ workqueue.TypedRateLimitingInterface[int] = (*Queue[int])(nil)
+	_ workqueue.Extended[int]                   = (*Queue[int])(nil)
+)
+
+// item is what the queue knows of every key.
+type item struct {
+	// priority is that of a ready or waiting key, and that with which a running one was handed out.
+	priority int
+	// prev and next are the neighbours of a ready key in its line, and of a resting one.
+	prev, next keytable.Slot
+	// home is the line of a ready key, and the group of a waiting or running one.
+	home  keytable.Slot
+	state state
+}
+
+// state tells where a key is, and what is to become of it.
+type state uint16
+
+const (
+	// A key is in exactly one of these four.
+	ready   state = 1 << iota // in a line
+	waiting                   // in due
+	running                   // held by a worker
+	resting                   // in resting
+
+	again   // of a running key: comes again when its worker is Done
+	timed   // of a running key to come again: not before details.at
+	backoff // of a waiting or timed key: the limiter was asked for it
+	yields  // of a running key to come again: when does not matter if the limiter is asked
+	dated   // details.added is known
+)
+
+// details are what the queue knows of a key that has a time, or is to come again, and of every key if
+// Config.Aging or MinInterval is set.
+type details struct {
+	// priority is that with which a running key is to come again.
+	priority int
+	// at is when a running key is to come again, or, in a queue with Aging, when a ready key became so.
+	at int64
+	// added is when the key was first added since its last hand-out.
+	added int64
+	// started is when the key was last handed out, in a queue with MinInterval.
+	started int64
+}
+
+const (
+	// unknown is the time of a caller who did not read the clock. It is before every time, so that as the
+	// time for which a key waits it means: none.
+	unknown int64 = math.MinInt64
+	// never is the time that does not come.
+	never int64 = math.MaxInt64
+)
+
+// New returns a queue as config tells. It starts no goroutine, and a queue that is no longer referred to
+// needs no ShutDown to be collected, unless a key waits in it. New panics if config makes no sense: a
+// negative value, or Weight or MaxPerGroup without Group.
+func New[T comparable](config Config[T]) *Queue[T] {
+	config.check()
+	if config.Clock == nil {
+		config.Clock = clock.RealClock{}
+	}
+	if config.RateLimiter == nil {
+		config.RateLimiter = workqueue.DefaultTypedControllerRateLimiter[T]()
+	}
+	return &Queue[T]{
+		clock:       config.Clock,
+		epoch:       config.Clock.Now(),
+		limiter:     config.RateLimiter,
+		aging:       config.Aging,
+		minInterval: config.MinInterval,
+		groupOf:     config.Group,
+		weightOf:    config.Weight,
+		maxPerGroup: config.MaxPerGroup,
+		alwaysTimed: config.Aging > 0 || config.MinInterval > 0,
+		wakeUps:     make(chan struct{}, 1),
+		changed:     make(chan struct{}, 1),
+		lastReady:   unknown,
+	}
+}
+
+// Len returns the number of ready keys, including those whose group is at its limit, and without those that
+// wait for their time or are being processed.
+func (q *Queue[T]) Len() int {
+	q.lock(false)
+	defer q.unlock()
+	return q.queued
+}
+
+// Get blocks until a key can be handed out, and hands it to the caller, who must call Done with it. After
+// shutdown it hands out the keys that are still queued, waiting for a Done where a group is at its limit,
+// and then returns shutdown = true without blocking.
+func (q *Queue[T]) Get() (item T, shutdown bool) {
+	item, _, err := q.get(context.Background())
+	return item, err != nil
+}
+
+// GetWithPriority is Get that also tells the key's priority: the one that it was added with, whatever it has
+// gained by Aging.
+func (q *Queue[T]) GetWithPriority() (item T, priority int, shutdown bool) {
+	item, priority, err := q.get(context.Background())
+	return item, priority, err != nil
+}
+
+// GetContext is Get that gives up when ctx is done, also if keys are queued: then it takes none and returns
+// ctx.Err(). After shutdown, when nothing is queued, it returns [workqueue.ErrShutDown].
+func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
+	item, _, err = q.get(ctx)
+	return item, err
+}
+
+func (q *Queue[T]) get(ctx context.Context) (key T, priority int, err error) {
+	if err := ctx.Err(); err != nil {
+		return key, 0, err
+	}
+	now := q.lock(false)
+	defer q.unlock()
+	if now, err = q.awaitLocked(ctx, now); err != nil {
+		return key, 0, err
+	}
+	key, priority = q.takeLocked(now)
+	return key, priority, nil
+}
+
+// GetBatch waits like GetContext until a key can be handed out, and then takes that one and those that can be
+// handed out at the same moment, up to limit of them. The caller must call Done with each. It allocates
+// the slice that it returns. It panics if limit is less than one.
+func (q *Queue[T]) GetBatch(ctx context.Context, limit int) ([]T, error) {
+	if limit < 1 {
+		panic("priorityqueue: GetBatch of less than one key")
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	now := q.lock(false)
+	defer q.unlock()
+	now, err := q.awaitLocked(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+	batch := make([]T, 0, min(limit, q.queued))
+	for len(batch) < limit && q.takeable() {
+		key, _ := q.takeLocked(now)
+		batch = append(batch, key)
+	}
+	return batch, nil
+}
+
+// awaitLocked waits until a key can be handed out, or there is an error to return. It returns the time.
+func (q *Queue[T]) awaitLocked(ctx context.Context, now int64) (int64, error) {
+	for {
+		if q.takeable() {
+			return now, nil
+		}
+		if q.shuttingDown.Load() && q.queued == 0 {
+			return now, workqueue.ErrShutDown
+		}
+		var err error
+		if now, err = q.sleepLocked(ctx); err != nil {
+			return now, err
+		}
+	}
+}
+
+// takeable reports whether a key can be handed out.
+func (q *Queue[T]) takeable() bool { return q.order.Len() > 0 && !q.paused }
+
+// takeLocked hands out the next key. There must be one.
+func (q *Queue[T]) takeLocked(now int64) (T, int) {
+	s := q.nextLocked()
+	e := q.keys.At(s)
+	q.leaveLineLocked(s, &e.Value)
+	e.Value.state = running | e.Value.state&dated
+	q.running++
+	if q.groupOf != nil {
+		q.beginLocked(e.Value.home)
+	}
+	if q.minInterval > 0 {
+		q.details.At(s).started = now
+	}
+	return e.Key, e.Value.priority
+}
+
+// Done says that the caller is finished with an item from Get. If the item was added in the meantime, it
+// becomes ready, or waits for the time that was asked for. Done of a key that no worker holds changes
+// nothing but [workqueue.Stats].UnmatchedDones.
+func (q *Queue[T]) Done(item T) {
+	h := keytable.HashOf(item)
+	now := q.lock(false)
+	defer q.unlock()
+	s, e := q.keys.Find(h, item)
+	if e == nil || e.Value.state&running == 0 {
+		q.unmatchedDones++
+		return
+	}
+	it := &e.Value
+	q.running--
+	if q.groupOf != nil {
+		q.endLocked(it.home)
+	}
+	switch {
+	case it.state&again == 0 || it.state&timed != 0 && q.shuttingDown.Load():
+		q.leaveLocked(s, it, now)
+	case it.state&timed == 0:
+		it.priority = q.details.At(s).priority
+		q.pushLocked(s, it, now)
+	default:
+		q.timedWishes--
+		d := q.details.At(s)
+		it.priority = d.priority
+		q.waitLocked(s, it, d.at, now)
+	}
+}
+
+// leaveLocked takes the key at s, which is in no line and not in due any more, out of the queue.
+func (q *Queue[T]) leaveLocked(s keytable.Slot, it *item, now int64) {
+	if q.groupOf != nil {
+		q.leaveGroupLocked(it.home)
+	}
+	if q.minInterval > 0 && !q.shuttingDown.Load() && q.floorOf(s) > now {
+		q.restLocked(s, it)
+		return
+	}
+	q.deleteLocked(s)
+}
+
+func (q *Queue[T]) deleteLocked(s keytable.Slot) {
+	q.keys.Delete(s)
+	if !q.keys.HasMemory(s) {
+		q.details.Release(s)
+		q.due.Release(s)
+	}
+}
+
+// readTime returns the time, or unknown if the caller can do without it. The clock is not ours, so it is
+// read before locking.
+func (q *Queue[T]) readTime(needed bool) int64 {
+	if needed || q.alwaysTimed || q.timesPending.Load() {
+		return q.elapsed()
+	}
+	return unknown
+}
+
+// elapsed returns the time by the queue's clock, which is neither unknown nor never, however far off.
+func (q *Queue[T]) elapsed() int64 {
+	return min(max(int64(q.clock.Since(q.epoch)), unknown+1), never-1)
+}
+
+// lock locks q, lets happen what time has brought, and returns the time. That may be unknown unless it is
+// needed.
+func (q *Queue[T]) lock(timeNeeded bool) int64 {
+	now := q.readTime(timeNeeded)
+	q.mu.Lock()
+	q.passLocked(now)
+	return now
+}
+
+// passLocked makes ready what is due at now. So a key whose time has come is there for whoever looks, also
+// before the waiting loop has noticed.
+func (q *Queue[T]) passLocked(now int64) {
+	if q.due.Len() > 0 && q.due.First().Rank <= now {
+		q.moveDueLocked(now)
+	}
+	if q.resting.first != keytable.None {
+		q.sweepLocked(now)
+	}
+}
+
+// sleepLocked unlocks q, waits for a wake-up or for the end of ctx, and locks q again. It returns the time
+// and ctx.Err().
+func (q *Queue[T]) sleepLocked(ctx context.Context) (int64, error) {
+	q.sleeping++
+	q.mu.Unlock()
+	now, err := q.sleep(ctx)
+	q.passLocked(now)
+	return now, err
+}
+
+func (q *Queue[T]) sleep(ctx context.Context) (now int64, err error) {
+	woken := false
+	defer func() {
+		// Also if the clock panics: the caller unlocks in any case, and so passes on the wake-up.
+		q.mu.Lock()
+		q.sleeping--
+		if woken {
+			q.wakeUpPending = false
+		}
+	}()
+	select {
+	case <-q.wakeUps:
+		woken = true
+	case <-ctx.Done():
+	}
+	return q.readTime(false), ctx.Err()
+}
+
+// unlock ends every critical section after which there may be something to do for others: for a sleeping
+// getter, a key to take or a shutdown to notice; for the waiting loop, another time to wait for; and for
+// those who drain, that nothing is left. It is deferred, so that it also happens when the caller panics.
+//
+// At most one wake-up is on its way to the getters at a time. The one who receives it passes it on, by
+// calling unlock, while there is more to do.
+func (q *Queue[T]) unlock() {
+	if q.drain != nil && q.queued+q.running == 0 {
+		q.endDrainLocked(nil)
+	}
+	wake := q.sleeping > 0 && !q.wakeUpPending &&
+		(q.takeable() || q.queued == 0 && q.shuttingDown.Load())
+	if wake {
+		q.wakeUpPending = true
+	}
+	tell := (q.due.Len() > 0 || q.looping) && q.tendLoopLocked()
+	if pending := q.due.Len()+q.timedWishes > 0; pending != q.timesPending.Load() {
+		q.timesPending.Store(pending)
+	}
+	q.mu.Unlock()
+	// After unlocking, so that who is woken does not run into the lock. This cannot block: there is room for
+	// one wake-up, and another one is sent only when this one was received.
+	if wake {
+		q.wakeUps <- struct{}{}
+	}
+	if tell {
+		q.changed <- struct{}{}
+	}
+}

@@ -1,0 +1,119 @@
+package priorityqueue
+
+import (
+	"context"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/keytable"
+)
+
+// drain is one wait for the queue to become empty, shared by all who wait.
+type drain struct {
+	ended chan struct{}
+	// err is set before ended is closed.
+	err error
+}
+
+// ShutDown makes the queue ignore what is added from now on, ends a pause, and drops the keys that wait for
+// their time, whatever for; [workqueue.Stats].Dropped tells how many. Keys that are queued are still handed
+// out, and then Get returns shutdown = true. Drains that wait return at once. ShutDown may be called any
+// number of times, also while or after the queue is drained. It waits for the goroutine of the queue,
+// which ends at once, and takes time in proportion to the number of keys that it drops.
+func (q *Queue[T]) ShutDown() {
+	defer q.loop.Wait()
+	q.mu.Lock()
+	defer q.unlock()
+	q.endDrainLocked(workqueue.ErrShutDown)
+	q.beginShutDownLocked()
+}
+
+// ShutDownWithDrain is ShutDown that waits until nothing is queued and nothing is being processed, which
+// includes the keys that were added while workers held them. It waits for ever if no worker takes the
+// queued keys, or one of them never calls Done, unless somebody calls ShutDown. Every caller that waits
+// returns. Use ShutDownContext to wait no longer than a limit.
+func (q *Queue[T]) ShutDownWithDrain() {
+	// Nobody to tell that a ShutDown ended the wait; the caller asked for that.
+	_ = q.ShutDownContext(context.Background())
+}
+
+// ShutDownContext is ShutDownWithDrain that waits no longer than until ctx is done. It returns nil when
+// nothing is queued and nothing is being processed, ctx.Err() if ctx was done first, and
+// [workqueue.ErrShutDown] if a call of ShutDown ended the wait. In every case the queue is shutting down
+// afterwards, hands out what is still queued, and ShutDownContext may be called again to wait on.
+func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
+	defer q.loop.Wait()
+	d := q.beginDrain()
+	if d == nil {
+		return nil
+	}
+	select {
+	case <-d.ended:
+		return d.err
+	case <-ctx.Done():
+	}
+	select {
+	case <-d.ended:
+		return d.err
+	default:
+		return ctx.Err()
+	}
+}
+
+// ShuttingDown reports whether a method that shuts the queue down has been called.
+func (q *Queue[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
+
+// beginDrain shuts the queue down and returns what to wait for, or nil if it is empty.
+func (q *Queue[T]) beginDrain() *drain {
+	q.mu.Lock()
+	defer q.unlock()
+	q.beginShutDownLocked()
+	if q.queued+q.running == 0 {
+		return nil
+	}
+	if q.drain == nil {
+		q.drain = &drain{ended: make(chan struct{})}
+	}
+	return q.drain
+}
+
+func (q *Queue[T]) beginShutDownLocked() {
+	if q.shuttingDown.Swap(true) {
+		return
+	}
+	q.paused = false
+	q.dropped += uint64(q.due.Len() + q.timedWishes)
+	q.timedWishes = 0
+	for _, e := range q.due.All() {
+		if q.groupOf != nil {
+			q.leaveGroupLocked(q.keys.At(e.Slot).Value.home)
+		}
+		q.deleteLocked(e.Slot)
+	}
+	q.due.Clear()
+	for q.resting.first != keytable.None {
+		q.forgetRestLocked(q.resting.first)
+	}
+}
+
+func (q *Queue[T]) endDrainLocked(err error) {
+	if q.drain != nil {
+		q.drain.err = err
+		close(q.drain.ended)
+		q.drain = nil
+	}
+}
+
+// Pause makes Get hand out no key until Resume or a shutdown. Everything else goes on: keys are added, come
+// due, and count in Len. After shutdown it does nothing.
+func (q *Queue[T]) Pause() {
+	q.mu.Lock()
+	defer q.unlock()
+	q.paused = !q.shuttingDown.Load()
+}
+
+// Resume ends a pause. It does nothing if there is none.
+func (q *Queue[T]) Resume() {
+	q.mu.Lock()
+	defer q.unlock()
+	q.paused = false
+}

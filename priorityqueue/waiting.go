@@ -1,0 +1,122 @@
+package priorityqueue
+
+import (
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/slotheap"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// maxSleep is the longest time for which the waiting loop sleeps. A clock that was set forward without its
+	// timers noticing delays a key by no more than that.
+	maxSleep = 10 * time.Second
+	// maxTimerStarts is how often the loop starts its timer for one sleep. See startTimer.
+	maxTimerStarts = 10
+)
+
+// waitLocked makes the key at s, whose home is its group, wait until at, or makes it ready if that is past.
+func (q *Queue[T]) waitLocked(s keytable.Slot, it *item, at, now int64) {
+	if at <= now {
+		q.adds++
+		q.pushLocked(s, it, now)
+		return
+	}
+	it.state = waiting | it.state&(backoff|dated)
+	q.due.Push(slotheap.Entry[uint32]{Rank: at, Tie: q.dueSeq, Slot: s})
+	q.dueSeq++
+}
+
+// moveDueLocked makes ready what is due at now.
+func (q *Queue[T]) moveDueLocked(now int64) {
+	for q.due.Len() > 0 {
+		first := q.due.First()
+		if first.Rank > now {
+			return
+		}
+		q.due.Remove(first.Slot)
+		q.adds++
+		q.pushLocked(first.Slot, &q.keys.At(first.Slot).Value, first.Rank)
+	}
+}
+
+// tendLoopLocked starts the waiting loop if a key waits and there is none, and otherwise reports whether the
+// loop must be told that it sleeps too long. One of the two conditions for its being called must hold.
+func (q *Queue[T]) tendLoopLocked() bool {
+	if !q.looping {
+		q.looping = true
+		// It looks at due first of all.
+		q.sleepsUntil = unknown
+		q.loop.Go(q.waitingLoop)
+	}
+	if q.told || q.due.Len() > 0 && q.due.First().Rank >= q.sleepsUntil {
+		return false
+	}
+	q.told = true
+	return true
+}
+
+// waitingLoop makes keys ready when they are due, and returns when none waits any more.
+func (q *Queue[T]) waitingLoop() {
+	timer := q.clock.NewTimer(maxSleep)
+	defer timer.Stop()
+	told := false
+	for {
+		until, ok := q.beginSleep(told)
+		if !ok {
+			return
+		}
+		told = false
+		if !q.startTimer(timer, until) {
+			continue
+		}
+		select {
+		case <-timer.C():
+		case <-q.changed:
+			told = true
+		}
+	}
+}
+
+// beginSleep makes ready what is due, and returns when to look again. It returns false if no key waits, and
+// then the loop counts as ended.
+func (q *Queue[T]) beginSleep(told bool) (until int64, ok bool) {
+	now := q.lock(true)
+	defer q.unlock()
+	if told {
+		q.told = false
+	}
+	if q.due.Len() == 0 {
+		q.looping = false
+		return 0, false
+	}
+	q.sleepsUntil = q.due.First().Rank
+	return min(q.sleepsUntil, addSaturated(now, maxSleep)), true
+}
+
+// startTimer makes timer fire at until, or returns false if that is not after now.
+//
+// A fake clock may be stepped after it was read and before the timer runs, which then ends too late by that
+// step. So where the clock has moved, the timer is started again; a bound keeps clocks that always move from
+// doing so for ever. The real clock cannot be stepped.
+func (q *Queue[T]) startTimer(timer clock.Timer, until int64) bool {
+	_, isReal := q.clock.(clock.RealClock)
+	now := q.elapsed()
+	for range maxTimerStarts {
+		if !timer.Stop() {
+			// A fake timer keeps what it has fired, and its clock blocks when it fires a second time.
+			select {
+			case <-timer.C():
+			default:
+			}
+		}
+		timer.Reset(time.Duration(until - now))
+		before := now
+		now = q.elapsed()
+		if isReal || now == before {
+			break
+		}
+	}
+	return now < until
+}
