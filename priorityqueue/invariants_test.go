@@ -1,0 +1,186 @@
+package priorityqueue
+
+import (
+	"fmt"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
+)
+
+// CheckInvariants returns an error if one of the invariants that the code's comments state does not hold. No
+// other goroutine may be in the middle of a call of q.
+func (q *Queue[T]) CheckInvariants() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	counts := map[state]int{}
+	inLines := 0
+	perGroup := map[keytable.Slot]group{}
+	live := 0
+	for s := keytable.Slot(1); live < q.keys.Len(); s++ {
+		if !q.keys.HasMemory(s) || q.keys.At(s).Value.state == 0 {
+			continue
+		}
+		live++
+		e := q.keys.At(s)
+		it := &e.Value
+		if found, _ := q.keys.Find(keytable.HashOf(e.Key), e.Key); found != s {
+			return fmt.Errorf("key %v of slot %d is found in slot %d", e.Key, s, found)
+		}
+		where := it.state & (ready | waiting | running | resting)
+		if where&(where-1) != 0 || where == 0 {
+			return fmt.Errorf("key %v is in state %b", e.Key, it.state)
+		}
+		counts[where]++
+		if it.state&timed != 0 {
+			counts[timed]++
+		}
+		home := it.home
+		switch where {
+		case ready:
+			l := q.lines.At(it.home)
+			home = l.Key.group
+			if it.priority < l.Key.priority || it.priority != l.Key.priority && q.aging == 0 {
+				return fmt.Errorf("key %v of priority %d stands in the line of %d", e.Key, it.priority, l.Key.priority)
+			}
+		case waiting:
+			if q.due.At(s).Slot != s {
+				return fmt.Errorf("key %v is not in due", e.Key)
+			}
+		case resting:
+			continue
+		}
+		g := perGroup[home]
+		g.keys++
+		if where == running {
+			g.running++
+		}
+		perGroup[home] = g
+	}
+	if counts[ready] != q.queued || counts[running] != q.running || counts[waiting] != q.due.Len() {
+		return fmt.Errorf("states %v, counted %d queued, %d running, %d due", counts, q.queued, q.running, q.due.Len())
+	}
+	if !q.shuttingDown.Load() && counts[timed] != q.timedWishes {
+		return fmt.Errorf("%d running keys with a time, counted %d", counts[timed], q.timedWishes)
+	}
+	if n, err := q.checkList(&q.resting, resting); err != nil || n != counts[resting] {
+		return fmt.Errorf("%d keys rest, %d in the list: %v", counts[resting], n, err)
+	}
+	lines, ordered := 0, 0
+	rings := map[int]int{}
+	for n := keytable.Slot(1); lines < q.lines.Len(); n++ {
+		if !q.lines.HasMemory(n) {
+			continue
+		}
+		e := q.lines.At(n)
+		l := &e.Value
+		if l.first == keytable.None && n != q.recent {
+			continue // not live, or it will be missing in the end
+		}
+		lines++
+		keys, err := q.checkList(&l.list, ready)
+		if err != nil {
+			return err
+		}
+		inLines += keys
+		open := q.maxPerGroup == 0 || perGroup[e.Key.group].running < q.maxPerGroup
+		if l.inOrder != (keys > 0 && open) {
+			return fmt.Errorf("line %v with %d keys, group open: %v, in order: %v", e.Key, keys, open, l.inOrder)
+		}
+		if !l.inOrder {
+			continue
+		}
+		ordered++
+		if entry := q.order.At(n); entry != q.entryLocked(n) {
+			return fmt.Errorf("line %v is in order as %v, and should be as %v", e.Key, entry, q.entryLocked(n))
+		}
+		if q.groupOf != nil {
+			rings[e.Key.priority]++
+			if q.lines.At(l.next).Value.prev != n || q.lines.At(l.next).Key.priority != e.Key.priority {
+				return fmt.Errorf("line %v and the one after it do not know each other", e.Key)
+			}
+		}
+	}
+	if inLines != q.queued || ordered != q.order.Len() || len(rings) != q.rings.Len() {
+		return fmt.Errorf("%d keys in lines, %d queued; %d lines in order, %d counted; %d rings, %d counted",
+			inLines, q.queued, ordered, q.order.Len(), len(rings), q.rings.Len())
+	}
+	if err := q.checkGroups(perGroup); err != nil {
+		return err
+	}
+	return q.checkWakeUps()
+}
+
+func (q *Queue[T]) checkList(l *list, want state) (n int, err error) {
+	prev := keytable.None
+	at := unknown
+	for s := l.first; s != keytable.None; s = q.keys.At(s).Value.next {
+		it := &q.keys.At(s).Value
+		if it.prev != prev || it.state&want == 0 || n > q.keys.Len() {
+			return n, fmt.Errorf("slot %d after %d in a list: %+v", s, prev, it)
+		}
+		if q.aging > 0 && want == ready {
+			if t := q.details.At(s).at; t < at {
+				return n, fmt.Errorf("slot %d after %d became ready before it", s, prev)
+			} else {
+				at = t
+			}
+		}
+		prev = s
+		n++
+	}
+	if l.last != prev {
+		return n, fmt.Errorf("the last of a list is %d, and should be %d", l.last, prev)
+	}
+	return n, nil
+}
+
+func (q *Queue[T]) checkGroups(want map[keytable.Slot]group) error {
+	if q.groupOf == nil {
+		if q.groups.Len()+q.rings.Len() > 0 {
+			return fmt.Errorf("%d groups and %d rings in a queue without", q.groups.Len(), q.rings.Len())
+		}
+		return nil
+	}
+	if len(want) != q.groups.Len() {
+		return fmt.Errorf("%d groups, counted %d", len(want), q.groups.Len())
+	}
+	for g, w := range want {
+		e := q.groups.At(g)
+		if e.Value.keys != w.keys || e.Value.running != w.running || e.Value.weight < 1 {
+			return fmt.Errorf("group %q is %+v, counted %+v", e.Key, e.Value, w)
+		}
+		prev := keytable.None
+		for n := e.Value.lines; n != keytable.None; n = q.lines.At(n).Value.nextOfGroup {
+			if l := q.lines.At(n); l.Key.group != g || l.Value.prevOfGroup != prev {
+				return fmt.Errorf("line %v in the list of group %q", l.Key, e.Key)
+			}
+			prev = n
+		}
+	}
+	return nil
+}
+
+func (q *Queue[T]) checkWakeUps() error {
+	if q.due.Len() > 0 && (!q.looping || q.shuttingDown.Load()) {
+		return fmt.Errorf("%d keys wait, looping: %v, shutting down: %v", q.due.Len(), q.looping, q.shuttingDown.Load())
+	}
+	if q.due.Len() > 0 && q.due.First().Rank < q.sleepsUntil && !q.told {
+		return fmt.Errorf("the loop sleeps until %d, and a key is due at %d", q.sleepsUntil, q.due.First().Rank)
+	}
+	if pending := q.due.Len()+q.timedWishes > 0; pending != q.timesPending.Load() {
+		return fmt.Errorf("times pending: %v, and should be %v", q.timesPending.Load(), pending)
+	}
+	if q.drain != nil && (q.queued+q.running == 0 || !q.shuttingDown.Load()) {
+		return fmt.Errorf("a drain waits with %d queued, %d running", q.queued, q.running)
+	}
+	if q.sleeping < 0 || len(q.wakeUps) > 0 && !q.wakeUpPending {
+		return fmt.Errorf("%d sleep, pending %v, %d wake-ups", q.sleeping, q.wakeUpPending, len(q.wakeUps))
+	}
+	return nil
+}
+
+// Remembered returns the number of keys, groups and lines that the queue has memory for.
+func (q *Queue[T]) Remembered() (keys, groups, lines int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.keys.Len(), q.groups.Len(), q.lines.Len()
+}

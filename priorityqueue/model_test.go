@@ -1,0 +1,273 @@
+package priorityqueue_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	testingclock "k8s.io/utils/clock/testing"
+	"pgregory.net/rapid"
+
+	"github.com/keyedqueue/workqueue"
+	pq "github.com/keyedqueue/workqueue/priorityqueue"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var testEpoch = time.Date(2024, time.February, 29, 12, 0, 0, 0, time.UTC)
+
+// countingLimiter makes the n-th failure of a key in a row wait for n·n seconds, less one: the first for none.
+type countingLimiter struct {
+	failures map[int]int
+	asked    int
+}
+
+func newCountingLimiter() *countingLimiter { return &countingLimiter{failures: map[int]int{}} }
+
+func (l *countingLimiter) When(key int) time.Duration {
+	l.failures[key]++
+	l.asked++
+	n := l.failures[key]
+	return time.Duration(n*n-1) * time.Second
+}
+func (l *countingLimiter) Forget(key int)          { delete(l.failures, key) }
+func (l *countingLimiter) NumRequeues(key int) int { return l.failures[key] }
+
+func drawConfig(t *rapid.T) pq.Config[int] {
+	c := pq.Config[int]{
+		Aging:       rapid.SampledFrom([]time.Duration{0, 0, time.Second, 3 * time.Second, 1 << 61}).Draw(t, "aging"),
+		MinInterval: rapid.SampledFrom([]time.Duration{0, 0, 4 * time.Second}).Draw(t, "interval"),
+	}
+	if rapid.Bool().Draw(t, "groups") {
+		c.Group = func(key int) string { return fmt.Sprint("group ", key%3) }
+		c.MaxPerGroup = rapid.IntRange(0, 2).Draw(t, "max")
+		if rapid.Bool().Draw(t, "weights") {
+			weights := rapid.SliceOfN(rapid.IntRange(-1, 3), 3, 3).Draw(t, "weight")
+			c.Weight = func(group string) int { return weights[group[len(group)-1]-'0'] }
+		}
+	}
+	return c
+}
+
+func drawOpts(t *rapid.T) pq.AddOpts {
+	seconds := func(name string, from, to int) time.Duration {
+		return time.Duration(rapid.IntRange(from, to).Draw(t, name)) * time.Second
+	}
+	return pq.AddOpts{
+		Priority:    rapid.IntRange(-1, 2).Draw(t, "priority"),
+		After:       max(0, seconds("after", -8, 8)),
+		RateLimited: rapid.IntRange(0, 3).Draw(t, "limited") == 0,
+		SetPriority: rapid.IntRange(0, 4).Draw(t, "set") == 0,
+		Delay:       rapid.SampledFrom([]pq.DelayPolicy{0, 0, 0, pq.Latest, pq.Replace, pq.RespectBackoff, pq.RespectBackoff}).Draw(t, "policy"),
+		MaxDelay:    max(0, seconds("max delay", -10, 10)),
+	}
+}
+
+// Random calls, one after another, of a queue with random features and of the obvious slow one.
+func TestAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rapid.SyncTest(t, compareWithModel)
+	})
+}
+
+func compareWithModel(t *rapid.T) {
+	c := testingclock.NewFakeClock(testEpoch)
+	config := drawConfig(t)
+	config.Clock = c
+	limiter := newCountingLimiter()
+	config.RateLimiter = limiter
+	q := pq.New(config)
+	defer q.ShutDown()
+	m := &slowQueue{
+		config: config, limiter: newCountingLimiter(), keys: map[int]*slowKey{},
+		lastStart: map[int]time.Duration{}, lastReady: atOnce,
+	}
+	key := rapid.IntRange(0, 8)
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	add := func(t *rapid.T) {
+		k, o := key.Draw(t, "key"), drawOpts(t)
+		q.AddWithOpts(o, k)
+		m.add(k, o, false, o.After > 0 || o.RateLimited)
+	}
+	get := func(t *rapid.T) {
+		if m.next() == nil && !(m.down && m.count(pq.Queued) == 0) {
+			t.Skip("would block")
+		}
+		k, p, shutdown := q.GetWithPriority()
+		if shutdown != (m.next() == nil) {
+			t.Fatalf("GetWithPriority() reports shutdown: %v", shutdown)
+		}
+		if !shutdown {
+			if wantKey, wantPriority := m.get(); k != wantKey || p != wantPriority {
+				t.Fatalf("GetWithPriority() = %d, %d, want %d, %d", k, p, wantKey, wantPriority)
+			}
+		}
+	}
+	done := func(t *rapid.T) {
+		k := key.Draw(t, "key")
+		if held := m.sorted(pq.Processing); len(held) > 0 && rapid.IntRange(0, 9).Draw(t, "held") > 0 {
+			k = held[k%len(held)].key
+		}
+		q.Done(k)
+		m.done(k)
+	}
+	t.Repeat(map[string]func(*rapid.T){
+		"add": add, "add again": add, "add once more": add,
+		"get": get, "get again": get,
+		"done": done, "done again": done,
+		"add plainly": func(t *rapid.T) {
+			k := key.Draw(t, "key")
+			q.Add(k)
+			m.add(k, pq.AddOpts{}, false, false)
+		},
+		"add after": func(t *rapid.T) {
+			k, d := key.Draw(t, "key"), time.Duration(rapid.IntRange(-2, 8).Draw(t, "seconds"))*time.Second
+			q.AddAfter(k, d)
+			m.add(k, pq.AddOpts{After: d}, true, true)
+		},
+		"add rate limited": func(t *rapid.T) {
+			k := key.Draw(t, "key")
+			q.AddRateLimited(k)
+			m.add(k, pq.AddOpts{RateLimited: true}, true, true)
+		},
+		"add all": func(t *rapid.T) {
+			keys := rapid.SliceOfN(key, 0, 4).Draw(t, "keys")
+			q.AddAll(slices.Values(keys))
+			m.clockRead = m.timesPending()
+			defer func() { m.clockRead = false }()
+			for _, k := range keys {
+				m.add(k, pq.AddOpts{}, false, false)
+			}
+		},
+		"get batch": func(t *rapid.T) {
+			if m.next() == nil {
+				t.Skip("would block")
+			}
+			limit := rapid.IntRange(1, 4).Draw(t, "limit")
+			got, err := q.GetBatch(context.Background(), limit)
+			var want []int
+			for len(want) < limit && m.next() != nil {
+				k, _ := m.get()
+				want = append(want, k)
+			}
+			if err != nil || !slices.Equal(got, want) {
+				t.Fatalf("GetBatch(%d) = %v, %v, want %v", limit, got, err, want)
+			}
+		},
+		"get canceled": func(t *rapid.T) {
+			if k, err := q.GetContext(canceled); err != context.Canceled {
+				t.Fatalf("GetContext() = %d, %v, want Canceled", k, err)
+			}
+		},
+		"remove": func(t *rapid.T) {
+			k := key.Draw(t, "key")
+			if got, want := q.Remove(k), m.remove(k); got != want {
+				t.Fatalf("Remove(%d) = %v, want %v", k, got, want)
+			}
+		},
+		"forget": func(t *rapid.T) {
+			k := key.Draw(t, "key")
+			q.Forget(k)
+			m.limiter.Forget(k)
+		},
+		"pause": func(t *rapid.T) {
+			if m.paused || rapid.Bool().Draw(t, "resume") {
+				q.Resume()
+				m.paused = false
+			} else {
+				q.Pause()
+				m.paused = !m.down
+			}
+		},
+		"time": func(t *rapid.T) {
+			from := -5
+			if config.MinInterval > 0 {
+				from = 0 // the model does not forget that an interval is over
+			}
+			d := time.Duration(rapid.IntRange(from, 15).Draw(t, "seconds")) * time.Second / 2
+			synctest.Wait() // the loop's timer must not fire a second time before it looks
+			c.Step(d)
+			if rapid.Bool().Draw(t, "wait") {
+				synctest.Wait()
+			}
+			m.pass(c.Since(testEpoch))
+		},
+		"shut down": func(t *rapid.T) {
+			if rapid.IntRange(0, 20).Draw(t, "really") > 0 {
+				t.Skip("later")
+			}
+			var err error
+			if rapid.Bool().Draw(t, "drain") {
+				err = q.ShutDownContext(canceled)
+			} else {
+				q.ShutDown()
+			}
+			m.shutDown()
+			if left := m.count(pq.Queued) + m.count(pq.Processing); err != nil && left == 0 {
+				t.Fatalf("ShutDownContext() = %v of an empty queue", err)
+			}
+		},
+		"": func(t *rapid.T) { compareState(t, q, m, limiter) },
+	})
+}
+
+func compareState(t *rapid.T, q *pq.Queue[int], m *slowQueue, limiter *countingLimiter) {
+	want := m.stats
+	want.Queued, want.Processing, want.Waiting = m.count(pq.Queued), m.count(pq.Processing), m.waiting()
+	// Adds of keys that are due are not counted before somebody looks.
+	if got := q.Stats(); got != want || q.Len() != want.Queued || q.ShuttingDown() != m.down {
+		t.Fatalf("Stats() = %+v, Len() = %d, ShuttingDown() = %v, want %+v, %v", got, q.Len(), q.ShuttingDown(), want, m.down)
+	}
+	if err := q.CheckInvariants(); err != nil {
+		t.Fatal(err)
+	}
+	if asked := m.limiter.(*countingLimiter).asked; limiter.asked != asked {
+		t.Fatalf("the limiter was asked %d times, want %d", limiter.asked, asked)
+	}
+	all := map[int]pq.Info[int]{}
+	for info := range q.All() {
+		all[info.Key] = info
+	}
+	if len(all) != len(m.keys) {
+		t.Fatalf("All() has %d keys, want %d", len(all), len(m.keys))
+	}
+	for key := range 9 {
+		got, ok := q.Inspect(key)
+		want := m.info(key)
+		if got != want || ok != (want.State != pq.Absent) {
+			t.Fatalf("Inspect(%d) = %+v, %v, want %+v", key, got, ok, want)
+		}
+		if ok && all[key] != want {
+			t.Fatalf("All() has %+v, want %+v", all[key], want)
+		}
+	}
+}
+
+func (m *slowQueue) info(key int) pq.Info[int] {
+	info := pq.Info[int]{Key: key, Failures: m.limiter.NumRequeues(key)}
+	k := m.keys[key]
+	if k == nil {
+		return info
+	}
+	info.State, info.Priority, info.Group = k.state, k.priority, k.group
+	if k.dated {
+		info.Added = testEpoch.Add(k.added)
+	}
+	if k.state == pq.Processing {
+		info.Again = k.again && !(k.timed && m.down)
+		if info.Again {
+			info.Priority = k.againPriority
+		}
+	}
+	if k.state == pq.Waiting || info.Again && k.timed {
+		info.Due = testEpoch.Add(k.due)
+	}
+	return info
+}
+
+var _ workqueue.TypedRateLimiter[int] = (*countingLimiter)(nil)

@@ -1,0 +1,406 @@
+package priorityqueue_test
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	pq "github.com/keyedqueue/workqueue/priorityqueue"
+)
+
+// slowQueue is what a queue does, in the obvious way. Times are durations since the test's epoch.
+type slowQueue struct {
+	config  pq.Config[int]
+	limiter workqueue.TypedRateLimiter[int]
+	now     time.Duration
+
+	keys map[int]*slowKey
+	// turns are, for each priority, the groups from which a key can be taken, the next one first.
+	turns map[int][]slowTurn
+	// lastStart is never forgotten.
+	lastStart map[int]time.Duration
+	lastReady time.Duration
+	seq       int
+	paused    bool
+	// clockRead is set during a call that has read the clock, for whatever reason.
+	clockRead bool
+	down      bool
+	stats     workqueue.Stats
+}
+
+type slowTurn struct {
+	group string
+	left  int
+}
+
+type slowKey struct {
+	key      int
+	state    pq.State
+	priority int // as handed out, if processing
+	level    int // of the line in which it stands
+	group    string
+	seq      int           // among the ready, or the waiting
+	since    time.Duration // ready
+	due      time.Duration
+	added    time.Duration
+	dated    bool
+	// of a key that is processing
+	again         bool
+	againPriority int
+	timed         bool // due is when it comes again
+	yields        bool
+
+	backoff bool
+}
+
+const atOnce time.Duration = -1 << 62
+
+func (m *slowQueue) timed() bool { return m.config.Aging > 0 || m.config.MinInterval > 0 }
+
+func (m *slowQueue) group(key int) string {
+	if m.config.Group == nil {
+		return ""
+	}
+	return m.config.Group(key)
+}
+
+func (m *slowQueue) weight(group string) int {
+	if m.config.Weight == nil {
+		return 1
+	}
+	return max(1, m.config.Weight(group))
+}
+
+func (m *slowQueue) floor(key int) time.Duration {
+	if last, ok := m.lastStart[key]; ok && m.config.MinInterval > 0 {
+		return last + m.config.MinInterval
+	}
+	return atOnce
+}
+
+// sorted returns the keys of a state, those that came first before the others.
+func (m *slowQueue) sorted(state pq.State) []*slowKey {
+	var all []*slowKey
+	for _, k := range m.keys {
+		if k.state == state {
+			all = append(all, k)
+		}
+	}
+	slices.SortFunc(all, func(a, b *slowKey) int {
+		if state == pq.Waiting {
+			return cmp.Or(cmp.Compare(a.due, b.due), a.seq-b.seq)
+		}
+		return a.seq - b.seq
+	})
+	return all
+}
+
+func (m *slowQueue) count(state pq.State) int { return len(m.sorted(state)) }
+
+func (m *slowQueue) line(level int, group string) (line []*slowKey) {
+	for _, k := range m.sorted(pq.Queued) {
+		if k.level == level && k.group == group {
+			line = append(line, k)
+		}
+	}
+	return line
+}
+
+func (m *slowQueue) blocked(group string) bool {
+	n := 0
+	for _, k := range m.sorted(pq.Processing) {
+		if k.group == group {
+			n++
+		}
+	}
+	return m.config.MaxPerGroup > 0 && n >= m.config.MaxPerGroup
+}
+
+// update gives turns to those groups, and no others, from which a key can be taken.
+func (m *slowQueue) update() {
+	if m.turns == nil {
+		m.turns = map[int][]slowTurn{}
+	}
+	for level, ring := range m.turns {
+		m.turns[level] = slices.DeleteFunc(ring, func(t slowTurn) bool {
+			return m.blocked(t.group) || len(m.line(level, t.group)) == 0
+		})
+	}
+	for _, k := range m.sorted(pq.Queued) {
+		has := slices.ContainsFunc(m.turns[k.level], func(t slowTurn) bool { return t.group == k.group })
+		if !has && !m.blocked(k.group) {
+			m.turns[k.level] = append(m.turns[k.level], slowTurn{group: k.group})
+		}
+	}
+}
+
+func (m *slowQueue) rank(since time.Duration, level int) time.Duration {
+	return since - time.Duration(level)*m.config.Aging
+}
+
+func (m *slowQueue) becomeReady(k *slowKey, now time.Duration) {
+	m.seq++
+	m.lastReady = max(m.lastReady, now)
+	k.state, k.level, k.seq, k.since = pq.Queued, k.priority, m.seq, m.lastReady
+	k.again, k.timed, k.yields, k.backoff = false, false, false, false
+	m.update()
+}
+
+// wait makes k wait until at.
+func (m *slowQueue) wait(k *slowKey, at time.Duration) {
+	if at <= m.now {
+		m.stats.Adds++
+		m.becomeReady(k, m.now)
+		return
+	}
+	m.seq++
+	k.state, k.seq, k.due, k.again, k.timed, k.yields = pq.Waiting, m.seq, at, false, false, false
+}
+
+// pass makes ready what is due at now.
+func (m *slowQueue) pass(now time.Duration) {
+	m.now = now
+	for _, k := range m.sorted(pq.Waiting) {
+		if k.due <= now {
+			m.stats.Adds++
+			m.becomeReady(k, k.due)
+		}
+	}
+}
+
+func (m *slowQueue) add(key int, o pq.AddOpts, keep, retry bool) {
+	if m.down {
+		return
+	}
+	if retry {
+		m.stats.Retries++
+	}
+	k := m.keys[key]
+	at, noTime, fromLimiter := atOnce, false, false
+	if o.After > 0 {
+		at = m.now + o.After
+	}
+	needed := o.After > 0 || o.MaxDelay > 0
+	if o.RateLimited {
+		ask := k == nil
+		if k != nil {
+			switch k.state {
+			case pq.Waiting:
+				ask = !k.backoff
+			case pq.Processing:
+				ask = !k.again || k.yields || k.timed && !k.backoff
+			}
+		}
+		if ask {
+			needed = true
+			fromLimiter = true
+			if d := m.limiter.When(key); o.After <= 0 || d < o.After {
+				at = m.now + d
+			}
+		} else {
+			noTime = o.After <= 0
+		}
+	}
+	known := needed || m.timed() || m.timesPending() || m.clockRead
+	merge := func(before time.Duration) time.Duration {
+		switch {
+		case noTime, o.Delay == pq.RespectBackoff && k.backoff:
+			return before
+		case o.Delay == pq.Latest:
+			return max(before, at)
+		case o.Delay == pq.Replace:
+			return at
+		}
+		return min(before, at)
+	}
+	bound := func(at time.Duration) time.Duration {
+		if o.MaxDelay > 0 && (o.Delay == pq.Latest || o.Delay == pq.Replace) {
+			at = min(at, k.added+o.MaxDelay)
+		}
+		return max(at, m.floor(key))
+	}
+	mark := func() {
+		if fromLimiter {
+			k.backoff = true
+		} else if o.Delay == pq.Replace && !o.RateLimited {
+			k.backoff = false
+		}
+	}
+	switch {
+	case k == nil:
+		k = &slowKey{key: key, priority: o.Priority, group: m.group(key), added: m.now, dated: known, backoff: fromLimiter}
+		m.keys[key] = k
+		m.wait(k, bound(at))
+	case k.state == pq.Queued:
+		if o.Priority < k.priority && !o.SetPriority || o.Priority == k.priority {
+			return
+		}
+		higher := o.Priority > k.priority
+		k.priority = o.Priority
+		if higher && m.config.Aging > 0 &&
+			m.rank(k.since, k.level) <= m.rank(max(m.lastReady, m.now), o.Priority) {
+			return
+		}
+		// It leaves its line before it joins the next one.
+		delete(m.keys, key)
+		m.update()
+		m.keys[key] = k
+		m.becomeReady(k, m.now)
+	case k.state == pq.Waiting:
+		if k.priority = max(k.priority, o.Priority); o.SetPriority {
+			k.priority = o.Priority
+		}
+		before := k.due
+		due := bound(merge(before))
+		mark()
+		if due != before {
+			m.wait(k, due)
+		}
+	default:
+		p := o.Priority
+		if keep {
+			p = k.priority
+		}
+		if k.againPriority = max(k.againPriority, p); !k.again || o.SetPriority {
+			k.againPriority = p
+		}
+		switch {
+		case !k.again:
+			k.again, k.yields, k.dated = true, o.Delay == pq.RespectBackoff, false
+			k.backoff = false
+		case k.yields && fromLimiter:
+			k.yields = false
+		case !k.timed:
+			k.yields = k.yields && o.Delay == pq.RespectBackoff
+			return
+		default:
+			at = merge(k.due)
+			k.yields = k.yields && o.Delay == pq.RespectBackoff
+		}
+		if !k.dated && known {
+			k.added, k.dated = m.now, true
+		}
+		mark()
+		k.due = bound(at)
+		if k.timed = k.due > m.now; !k.timed {
+			k.backoff = false
+			m.stats.Adds++
+		}
+	}
+}
+
+// timesPending tells whether the queue would read the clock for any call.
+func (m *slowQueue) timesPending() bool {
+	for _, k := range m.keys {
+		if k.state == pq.Waiting || k.state == pq.Processing && k.timed && !m.down {
+			return true
+		}
+	}
+	return false
+}
+
+// next returns the key that is to be handed out next, or nil.
+func (m *slowQueue) next() *slowKey {
+	if m.paused {
+		return nil
+	}
+	var best *slowKey
+	for level, ring := range m.turns {
+		for _, t := range ring {
+			k := m.line(level, t.group)[0]
+			if best == nil || m.before(k, best) {
+				best = k
+			}
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	return m.line(best.level, m.turns[best.level][0].group)[0]
+}
+
+// before reports whether the line of a comes before that of b, of which they are the first.
+func (m *slowQueue) before(a, b *slowKey) bool {
+	if m.config.Aging > 0 {
+		if ra, rb := m.rank(a.since, a.level), m.rank(b.since, b.level); ra != rb {
+			return ra < rb
+		}
+	}
+	return a.level > b.level
+}
+
+func (m *slowQueue) get() (key, priority int) {
+	k := m.next()
+	ring := m.turns[k.level]
+	t := ring[0]
+	if t.left == 0 {
+		t.left = m.weight(t.group)
+	}
+	t.left--
+	if t.left == 0 {
+		m.turns[k.level] = append(ring[1:], t)
+	} else {
+		ring[0] = t
+	}
+	k.state = pq.Processing
+	m.lastStart[k.key] = m.now
+	m.update()
+	return k.key, k.priority
+}
+
+func (m *slowQueue) done(key int) {
+	k := m.keys[key]
+	if k == nil || k.state != pq.Processing {
+		m.stats.UnmatchedDones++
+		return
+	}
+	// Not held any more, and not ready yet: the group's other keys take their places first.
+	delete(m.keys, key)
+	m.update()
+	if !k.again || k.timed && m.down {
+		return
+	}
+	m.keys[key] = k
+	k.priority = k.againPriority
+	if k.timed {
+		m.wait(k, k.due)
+	} else {
+		m.becomeReady(k, m.now)
+	}
+}
+
+func (m *slowQueue) remove(key int) pq.State {
+	k := m.keys[key]
+	if k == nil {
+		return pq.Absent
+	}
+	if k.state == pq.Processing {
+		k.again, k.timed, k.yields, k.backoff = false, false, false, false
+		return k.state
+	}
+	delete(m.keys, key)
+	m.update()
+	return k.state
+}
+
+func (m *slowQueue) shutDown() {
+	if m.down {
+		return
+	}
+	m.stats.Dropped += uint64(m.waiting())
+	m.down, m.paused = true, false
+	for _, k := range m.sorted(pq.Waiting) {
+		delete(m.keys, k.key)
+	}
+}
+
+// waiting is what Stats tells as Waiting.
+func (m *slowQueue) waiting() (n int) {
+	for _, k := range m.keys {
+		if k.state == pq.Waiting || k.state == pq.Processing && k.timed && !m.down {
+			n++
+		}
+	}
+	return n
+}
