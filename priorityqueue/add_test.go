@@ -1,0 +1,405 @@
+package priorityqueue_test
+
+import (
+	"context"
+	"math"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	pq "github.com/keyedqueue/workqueue/priorityqueue"
+)
+
+func TestPriorities(t *testing.T) {
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{Priority: -5}, "e")
+		q.AddWithOpts(pq.AddOpts{Priority: 5}, "a", "b")
+		q.Add("d")
+		q.AddWithOpts(pq.AddOpts{Priority: math.MinInt}, "last")
+		q.AddWithOpts(pq.AddOpts{Priority: math.MaxInt}, "first")
+		q.AddWithOpts(pq.AddOpts{Priority: 5}, "c")
+		if key, priority, _ := q.GetWithPriority(); key != "first" || priority != math.MaxInt {
+			t.Errorf("GetWithPriority() = %s, %d", key, priority)
+		}
+		drain(t, q, "a b c d e last")
+	})
+}
+
+func TestPriorityOfQueuedKey(t *testing.T) {
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "a", "b")
+		q.AddWithOpts(pq.AddOpts{Priority: 2}, "c")
+		q.AddWithOpts(pq.AddOpts{Priority: 2}, "b") // to the end of priority 2
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "c") // keeps the higher one
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "a") // keeps its place
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "d")
+		drain(t, q, "c b a d")
+		q.AddWithOpts(pq.AddOpts{Priority: 2}, "a", "b", "c")
+		q.AddWithOpts(pq.AddOpts{Priority: 1, SetPriority: true}, "b")
+		drain(t, q, "a c b")
+	})
+}
+
+// A key that was added with a delay is there once, at the highest priority.
+func TestWaitingKeyIsAddedNow(t *testing.T) {
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{Priority: 3, After: time.Minute}, "a")
+		q.Add("b")
+		q.Add("a")
+		if key, priority, _ := q.GetWithPriority(); key != "a" || priority != 3 {
+			t.Fatalf("GetWithPriority() = %s, %d, want a, 3", key, priority)
+		}
+		q.Done("a")
+		drain(t, q, "b")
+		time.Sleep(time.Hour)
+		if st := q.Stats(); st.Queued+st.Waiting != 0 || st.Adds != 2 {
+			t.Errorf("Stats() = %+v an hour later", st)
+		}
+	})
+}
+
+// Keys that are due come in the order of their times, before those that were added later, also if nobody
+// looked in between.
+func TestOrderOfDueKeys(t *testing.T) {
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddAfter("c", 3*time.Second)
+		q.AddAfter("a", time.Second)
+		q.AddAfter("b", time.Second)
+		q.AddWithOpts(pq.AddOpts{After: 2 * time.Second, Priority: 1}, "first")
+		get := startGet(q)
+		get.mustBlock(t, "Get")
+		time.Sleep(time.Second)
+		if got := get.mustReturn(t, "Get"); got != "a <nil>" {
+			t.Fatalf("Get() = %s", got)
+		}
+		time.Sleep(2 * time.Second)
+		q.Add("d")
+		drain(t, q, "first b c d")
+	})
+}
+
+func TestDelayPolicies(t *testing.T) {
+	const s = time.Second
+	limited := pq.AddOpts{RateLimited: true}
+	tests := []struct {
+		name string
+		adds []pq.AddOpts // one a second
+		want string       // after the last one
+		held string       // if a worker holds the key
+	}{
+		{"earliest", []pq.AddOpts{{After: 9 * s}, {After: 3 * s}, {After: 9 * s}}, "waiting 2s", ""},
+		{"earliest, now", []pq.AddOpts{{After: 9 * s}, {}, {After: 9 * s}}, "queued", "processing again"},
+		{"latest", []pq.AddOpts{{After: 9 * s}, {After: 9 * s, Delay: pq.Latest}, {After: s, Delay: pq.Latest}}, "waiting 8s", ""},
+		{"latest, now", []pq.AddOpts{{After: 9 * s}, {Delay: pq.Latest}}, "waiting 8s", ""},
+		{"latest of a queued key", []pq.AddOpts{{}, {After: s, Delay: pq.Latest}}, "queued", "processing again"},
+		{"latest, bounded", []pq.AddOpts{
+			{After: 5 * s, Delay: pq.Latest, MaxDelay: 6 * s}, {After: 5 * s, Delay: pq.Latest, MaxDelay: 6 * s},
+			{After: 5 * s, Delay: pq.Latest, MaxDelay: 6 * s}}, "waiting 4s", ""},
+		{"bound in the past", []pq.AddOpts{{After: 5 * s}, {After: 5 * s, Delay: pq.Latest, MaxDelay: s}}, "queued", "processing again"},
+		{"earliest is not bounded", []pq.AddOpts{{After: 5 * s, MaxDelay: s}}, "waiting 5s", ""},
+		{"replace", []pq.AddOpts{{After: 9 * s}, {After: s, Delay: pq.Replace}, {After: 5 * s, Delay: pq.Replace}}, "queued", "processing 5s"},
+		{"replace, bounded", []pq.AddOpts{{After: 2 * s}, {After: 9 * s, Delay: pq.Replace, MaxDelay: 3 * s}}, "waiting 2s", ""},
+		{"replace, now", []pq.AddOpts{{After: 9 * s}, {Delay: pq.Replace}}, "queued", "processing again"},
+		{"limiter", []pq.AddOpts{limited, limited, {After: 20 * s, RateLimited: true}}, "waiting 8s", ""},
+		{"limiter and a shorter time", []pq.AddOpts{{After: s, RateLimited: true}}, "waiting 1s", ""},
+		{"limiter and a longer time", []pq.AddOpts{{After: 20 * s, RateLimited: true}}, "waiting 10s", ""},
+		{"event before its backoff is over", []pq.AddOpts{limited, {}}, "queued", "processing again"},
+		{"backoff is respected", []pq.AddOpts{limited, {Delay: pq.RespectBackoff}, {After: s, Delay: pq.RespectBackoff}}, "waiting 8s", ""},
+		{"other times are not", []pq.AddOpts{{After: 9 * s}, {Delay: pq.RespectBackoff}}, "queued", "processing again"},
+		{"replaced backoff", []pq.AddOpts{limited, {After: 3 * s, Delay: pq.Replace}, {Delay: pq.RespectBackoff}}, "queued", "processing again"},
+		{"event yields to the worker's retry", []pq.AddOpts{{Delay: pq.RespectBackoff}, limited}, "queued", "processing 10s"},
+		{"delayed event yields", []pq.AddOpts{{After: 3 * s, Delay: pq.RespectBackoff}, limited}, "waiting 2s", "processing 10s"},
+		{"two events, one of which does not yield", []pq.AddOpts{{Delay: pq.RespectBackoff}, {}, limited}, "queued", "processing again"},
+	}
+	for _, tt := range tests {
+		for _, held := range []bool{false, true} {
+			name, want := tt.name, tt.want
+			if held {
+				name += ", held"
+				if want = "processing" + tt.want[min(len(tt.want), len("waiting")):]; tt.held != "" {
+					want = tt.held
+				}
+			}
+			t.Run(name, func(t *testing.T) {
+				script(t, pq.Config[string]{RateLimiter: fixed(10 * s)}, func(t *testing.T, q *pq.Queue[string]) {
+					if held {
+						q.Add("a")
+						hold(t, q, "a")
+					}
+					for i, o := range tt.adds {
+						if i > 0 {
+							time.Sleep(s)
+						}
+						q.AddWithOpts(o, "a")
+					}
+					wantAt(t, q, "a", want)
+					if held {
+						q.Done("a")
+						wantAt(t, q, "a", map[bool]string{
+							true: "queued", false: "waiting" + want[min(len(want), len("processing")):],
+						}[want == "processing again"])
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestPriorityOfRetry(t *testing.T) {
+	script(t, pq.Config[string]{RateLimiter: fixed(time.Second)}, func(t *testing.T, q *pq.Queue[string]) {
+		next := func(want int) {
+			t.Helper()
+			q.Done("a")
+			time.Sleep(time.Second)
+			if key, priority, _ := q.GetWithPriority(); key != "a" || priority != want {
+				t.Fatalf("GetWithPriority() = %s, %d, want a, %d", key, priority, want)
+			}
+		}
+		q.AddWithOpts(pq.AddOpts{Priority: 7}, "a")
+		hold(t, q, "a")
+		q.AddRateLimited("a")
+		next(7)
+		q.AddAfter("a", time.Second)
+		next(7)
+		q.AddWithOpts(pq.AddOpts{Priority: 3}, "a")
+		next(3)
+		q.Add("a")
+		next(0)
+		q.AddWithOpts(pq.AddOpts{Priority: -4}, "a")
+		next(-4)
+		q.AddWithOpts(pq.AddOpts{Priority: 4}, "a")
+		q.AddWithOpts(pq.AddOpts{Priority: 2, SetPriority: true}, "a")
+		next(2)
+		q.Done("a")
+		q.AddRateLimited("a") // nobody holds it
+		if info, _ := q.Inspect("a"); info.Priority != 0 {
+			t.Errorf("Inspect() = %+v, want priority 0", info)
+		}
+	})
+}
+
+func TestMinInterval(t *testing.T) {
+	config := pq.Config[string]{MinInterval: 10 * time.Second, RateLimiter: fixed(time.Second)}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		wantAt(t, q, "a", "queued")
+		hold(t, q, "a")
+		time.Sleep(3 * time.Second)
+		q.Add("a")
+		wantAt(t, q, "a", "processing 7s")
+		q.Done("a")
+		wantAt(t, q, "a", "waiting 7s")
+		time.Sleep(7 * time.Second)
+		hold(t, q, "a")
+		q.AddRateLimited("a")
+		q.Done("a")
+		wantAt(t, q, "a", "waiting 10s")
+		q.AddWithOpts(pq.AddOpts{After: 12 * time.Second, Delay: pq.Replace}, "a")
+		wantAt(t, q, "a", "waiting 12s")
+		q.Add("a")
+		wantAt(t, q, "a", "waiting 10s")
+		if s := q.Remove("a"); s != pq.Waiting {
+			t.Errorf("Remove() = %v", s)
+		}
+		wantAt(t, q, "a", "absent")
+		time.Sleep(4 * time.Second)
+		q.Add("a") // it is still known when it was handed out
+		wantAt(t, q, "a", "waiting 6s")
+		time.Sleep(6 * time.Second)
+		hold(t, q, "a")
+		time.Sleep(11 * time.Second)
+		q.Add("a")
+		q.Done("a")
+		wantAt(t, q, "a", "queued")
+	})
+}
+
+// Once the interval is over, a key takes no memory. A drain does not wait for it.
+func TestMinIntervalIsForgotten(t *testing.T) {
+	script(t, pq.Config[string]{MinInterval: 10 * time.Second}, func(t *testing.T, q *pq.Queue[string]) {
+		for range 3 {
+			q.Add("a")
+			q.Add("b")
+			q.Add("c")
+			drain(t, q, "a b c")
+			if n, _, _ := q.Remembered(); n != 3 {
+				t.Errorf("%d keys are remembered, want 3", n)
+			}
+			time.Sleep(10 * time.Second)
+			q.Len()
+			q.Len()
+			if n, _, _ := q.Remembered(); n != 0 {
+				t.Errorf("%d keys are remembered after the interval", n)
+			}
+		}
+		q.Add("a")
+		drain(t, q, "a")
+		if err := q.ShutDownContext(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if n, _, _ := q.Remembered(); n != 0 {
+			t.Errorf("%d keys are remembered after shutdown", n)
+		}
+	})
+}
+
+func TestRemove(t *testing.T) {
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		remove := func(key string, want pq.State) {
+			t.Helper()
+			if got := q.Remove(key); got != want {
+				t.Fatalf("Remove(%s) = %v, want %v", key, got, want)
+			}
+		}
+		remove("a", pq.Absent)
+		for _, key := range []string{"a", "b", "c", "d"} {
+			q.Add(key)
+		}
+		remove("b", pq.Queued)
+		remove("d", pq.Queued)
+		remove("b", pq.Absent)
+		drain(t, q, "a c")
+		q.AddAfter("a", time.Second)
+		q.AddAfter("b", 2*time.Second)
+		goroutines := start(func() bool { return true }) // ends
+		remove("a", pq.Waiting)
+		remove("b", pq.Waiting)
+		goroutines.mustReturn(t, "the waiting loop, which would make the bubble panic")
+		time.Sleep(time.Minute)
+		drain(t, q, "")
+		q.Add("a")
+		hold(t, q, "a")
+		q.Add("a")
+		remove("a", pq.Processing)
+		q.AddAfter("a", time.Second)
+		remove("a", pq.Processing)
+		q.Done("a")
+		wantAt(t, q, "a", "absent")
+		if st := q.Stats(); st != (workqueue.Stats{Adds: st.Adds, Retries: st.Retries}) {
+			t.Errorf("Stats() = %+v", st)
+		}
+		q.Add("a")
+		d := startDrain(q)
+		d.mustBlock(t, "drain")
+		remove("a", pq.Queued)
+		if err := d.mustReturn(t, "drain after Remove"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAddAll(t *testing.T) {
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddAll(func(yield func(string) bool) {
+			for _, key := range []string{"a", "b", "a", "c"} {
+				q.Len() // no lock is held
+				if !yield(key) {
+					return
+				}
+			}
+		})
+		drain(t, q, "a b c")
+	})
+	q := pq.New(pq.Config[any]{})
+	wantPanic(t, "AddAll", "unhashable", func() { q.AddAll(slices.Values([]any{1, []int{}})) })
+	if q.Len() != 0 {
+		t.Errorf("%d keys were added by an AddAll that panicked", q.Len())
+	}
+}
+
+func TestGetBatch(t *testing.T) {
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		batch := start(func() []string { b, _ := q.GetBatch(context.Background(), 2); return b })
+		batch.mustBlock(t, "GetBatch")
+		q.AddAll(slices.Values([]string{"a", "b", "c"}))
+		if got := batch.mustReturn(t, "GetBatch"); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("GetBatch(2) = %v", got)
+		}
+		if got, err := q.GetBatch(context.Background(), 1000); !slices.Equal(got, []string{"c"}) || err != nil {
+			t.Errorf("GetBatch(1000) = %v, %v", got, err)
+		}
+		wantPanic(t, "GetBatch(0)", "priorityqueue: GetBatch", func() { _, _ = q.GetBatch(context.Background(), 0) })
+		ctx, cancel := context.WithCancel(context.Background())
+		canceled := start(func() error { _, err := q.GetBatch(ctx, 1); return err })
+		canceled.mustBlock(t, "GetBatch")
+		cancel()
+		if err := canceled.mustReturn(t, "GetBatch, canceled"); err != context.Canceled {
+			t.Error(err)
+		}
+		q.ShutDown()
+		if _, err := q.GetBatch(context.Background(), 1); err != workqueue.ErrShutDown {
+			t.Errorf("GetBatch() after shutdown = %v", err)
+		}
+	})
+}
+
+func TestPause(t *testing.T) {
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Pause()
+		q.Add("a")
+		get := startGet(q)
+		get.mustBlock(t, "Get of a paused queue")
+		if q.Len() != 1 {
+			t.Errorf("Len() = %d", q.Len())
+		}
+		q.Resume()
+		if got := get.mustReturn(t, "Get after Resume"); got != "a <nil>" {
+			t.Error(got)
+		}
+		q.Pause()
+		q.Add("b")
+		get = startGet(q)
+		get.mustBlock(t, "Get of a paused queue")
+		q.ShutDown()
+		if got := get.mustReturn(t, "Get after ShutDown"); got != "b <nil>" {
+			t.Error(got)
+		}
+		q.Pause()
+		startGet(q).mustReturn(t, "Get after ShutDown and Pause")
+	})
+}
+
+func TestBadConfig(t *testing.T) {
+	group := func(string) string { return "" }
+	weight := func(string) int { return 1 }
+	for want, config := range map[string]pq.Config[string]{
+		"priorityqueue: Config.Aging":                     {Aging: -1},
+		"priorityqueue: Config.MinInterval":               {MinInterval: -1},
+		"priorityqueue: Config.MaxPerGroup is":            {MaxPerGroup: -1, Group: group},
+		"priorityqueue: Config.MaxPerGroup without Group": {MaxPerGroup: 1},
+		"priorityqueue: Config.Weight without Group":      {Weight: weight},
+	} {
+		wantPanic(t, "New", want, func() { pq.New(config) })
+	}
+	q := pq.New(pq.Config[string]{})
+	wantPanic(t, "AddWithOpts", "priorityqueue: AddOpts.Delay", func() { q.AddWithOpts(pq.AddOpts{Delay: 4}, "a") })
+	_ = pq.New(pq.Config[string]{Group: group, Weight: weight, MaxPerGroup: 1, Aging: 1, MinInterval: 1})
+}
+
+func TestBadKeys(t *testing.T) {
+	for _, bad := range []any{[]int{}, math.NaN()} {
+		synctest.Test(t, func(t *testing.T) {
+			q := pq.New(pq.Config[any]{RateLimiter: workqueue.DefaultTypedItemBasedRateLimiter[any]()})
+			want := map[bool]string{true: "unhashable", false: "float64 is not equal to itself"}[bad != nil && !isFloat(bad)]
+			wantPanic(t, "Add", want, func() { q.Add(bad) })
+			wantPanic(t, "AddAfter", want, func() { q.AddAfter(bad, time.Second) })
+			wantPanic(t, "AddRateLimited", want, func() { q.AddRateLimited(bad) })
+			wantPanic(t, "Done", want, func() { q.Done(bad) })
+			wantPanic(t, "Remove", want, func() { q.Remove(bad) })
+			wantPanic(t, "Inspect", want, func() { q.Inspect(bad) })
+			q.Add(1)
+			if key, _ := q.Get(); key != 1 {
+				t.Errorf("Get() = %v", key)
+			}
+			q.Done(1)
+			if err := q.CheckInvariants(); err != nil {
+				t.Error(err)
+			}
+			q.ShutDown()
+		})
+	}
+}
+
+func isFloat(v any) bool { _, ok := v.(float64); return ok }
