@@ -1,0 +1,78 @@
+package priorityqueue_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	pq "github.com/keyedqueue/workqueue/priorityqueue"
+)
+
+func TestWarmOperationsDoNotAllocate(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	group := func(key string) string { return key[:2] }
+	for name, config := range map[string]pq.Config[string]{
+		"plain":  {},
+		"aging":  {Aging: time.Second},
+		"groups": {Group: group, MaxPerGroup: 3},
+		"all":    {Group: group, MaxPerGroup: 3, Aging: time.Second, MinInterval: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const n = 100
+			var keys [n]string
+			for i := range keys {
+				keys[i] = fmt.Sprintf("%02d/key", i)
+			}
+			config.RateLimiter = fixed(time.Hour)
+			q := pq.New(config)
+			defer q.ShutDown()
+			q.AddAfter("xx/waits", time.Hour) // or else the loop starts each time a key waits
+			zero := func(what string, f func()) {
+				t.Helper()
+				f()
+				f()
+				if a := testing.AllocsPerRun(100, f); a != 0 {
+					t.Errorf("%s: %v allocations", what, a)
+				}
+			}
+			all := func(yield func(string) bool) {
+				for _, key := range keys {
+					yield(key)
+				}
+			}
+			zero("Add, Get, Done", func() {
+				for i, key := range keys {
+					q.AddWithOpts(pq.AddOpts{Priority: i % 10}, key)
+				}
+				for q.Len() > 0 {
+					key, _ := q.Get()
+					q.Add(key)
+					q.Remove(key)
+					q.Done(key)
+				}
+			})
+			zero("AddAfter, Add, Remove", func() {
+				for key := range all {
+					q.AddAfter(key, time.Hour)
+					q.AddWithOpts(pq.AddOpts{After: 2 * time.Hour, Delay: pq.Latest}, key)
+					q.AddRateLimited(key)
+					q.Inspect(key)
+				}
+				for key := range all {
+					q.Add(key)
+				}
+				for key := range all {
+					q.AddWithOpts(pq.AddOpts{Priority: 1}, key)
+					q.Remove(key)
+				}
+			})
+			zero("Done of a key that is not held, Len, Stats", func() {
+				q.Done("xx/nobody")
+				q.Len()
+				q.Stats()
+			})
+		})
+	}
+}

@@ -1,0 +1,269 @@
+package priorityqueue_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pq "github.com/keyedqueue/workqueue/priorityqueue"
+)
+
+// arrival is a key that became ready.
+type arrival struct {
+	added time.Duration
+	first int // the priority with which it was added
+}
+
+// The bound of the package comment: a key of priority p is handed out before every key of priority P that
+// becomes ready more than (P-p)·Aging after it. Raising a priority does not break it.
+func TestAgingBound(t *testing.T) {
+	const aging = 2 * time.Second
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			q := pq.New(pq.Config[int]{Aging: aging})
+			defer q.ShutDown()
+			began := time.Now()
+			keys := map[int]*arrival{}
+			check := func() {
+				key, priority, _ := q.GetWithPriority()
+				taken := keys[key]
+				delete(keys, key)
+				for other, k := range keys {
+					if taken.added > k.added+time.Duration(priority-k.first)*aging {
+						t.Fatalf("key %d, of priority %d and ready at %v, comes before %d, of %d and ready at %v",
+							key, priority, taken.added, other, k.first, k.added)
+					}
+				}
+				q.Done(key)
+			}
+			for key := range 300 {
+				p := r.IntN(7) - 3
+				keys[key] = &arrival{added: time.Since(began), first: p}
+				q.AddWithOpts(pq.AddOpts{Priority: p}, key)
+				if raised := r.IntN(key + 1); keys[raised] != nil {
+					q.AddWithOpts(pq.AddOpts{Priority: r.IntN(7) - 3}, raised)
+				}
+				if r.IntN(2) == 0 {
+					check()
+				}
+				time.Sleep(time.Duration(r.IntN(1000)) * time.Millisecond)
+			}
+			for len(keys) > 0 {
+				check()
+			}
+		})
+	}
+}
+
+// With groups, after the same time no more than n·W keys are handed out before it: n keys that rank no
+// later than it, W the weights of all groups together.
+func TestAgingBoundWithGroups(t *testing.T) {
+	const aging, groups, weights, topPriority = time.Second, 4, 1 + 2 + 3 + 4, 3
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			q := pq.New(pq.Config[int]{
+				Aging:  aging,
+				Group:  func(key int) string { return fmt.Sprint(key % groups) },
+				Weight: func(group string) int { return int(group[0]-'0') + 1 },
+			})
+			defer q.ShutDown()
+			began := time.Now()
+			rank := func(a arrival) time.Duration { return a.added - time.Duration(a.first)*aging }
+			ready := map[int]arrival{}
+			limits := map[int]int{} // how many more keys may come first
+			for key := range 2000 {
+				now := time.Since(began)
+				a := arrival{added: now, first: r.IntN(topPriority + 1)}
+				ready[key] = a
+				q.AddWithOpts(pq.AddOpts{Priority: a.first}, key)
+				for other, k := range ready {
+					if _, ok := limits[other]; ok || now < k.added+time.Duration(topPriority-k.first)*aging {
+						continue
+					}
+					n := 0
+					for _, o := range ready {
+						if rank(o) <= rank(k) {
+							n++
+						}
+					}
+					limits[other] = n * weights
+				}
+				if r.IntN(5) > 0 {
+					got, _ := q.Get()
+					q.Done(got)
+					delete(ready, got)
+					delete(limits, got)
+					for other := range limits {
+						if limits[other]--; limits[other] < 0 {
+							t.Fatalf("key %d, %+v, is still there", other, ready[other])
+						}
+					}
+				}
+				time.Sleep(time.Duration(r.IntN(100)) * time.Millisecond)
+			}
+		})
+	}
+}
+
+// To become more urgent does not cost a key the time for which it has been ready.
+func TestRaisedKeyKeepsItsAge(t *testing.T) {
+	script(t, pq.Config[string]{Aging: time.Second}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("old")
+		time.Sleep(10 * time.Second)
+		q.AddWithOpts(pq.AddOpts{Priority: 5}, "new")
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "old")
+		if key, priority, _ := q.GetWithPriority(); key != "old" || priority != 1 {
+			t.Errorf("GetWithPriority() = %s, %d, want old, 1", key, priority)
+		}
+		q.Done("old")
+		q.Add("old")
+		q.AddWithOpts(pq.AddOpts{Priority: 20}, "old")
+		drain(t, q, "old new")
+	})
+}
+
+func TestAgingOfExtremePriorities(t *testing.T) {
+	script(t, pq.Config[string]{Aging: math.MaxInt64}, func(t *testing.T, q *pq.Queue[string]) {
+		for name, p := range map[string]int{"min": math.MinInt, "min+1": math.MinInt + 1, "-1": -1, "0": 0, "1": 1, "2": 2,
+			"max-1": math.MaxInt - 1, "max": math.MaxInt} {
+			q.AddWithOpts(pq.AddOpts{Priority: p}, name)
+		}
+		drain(t, q, "max max-1 2 1 0 -1 min+1 min")
+	})
+}
+
+// byPrefix groups keys by what is before the slash.
+func byPrefix(key string) string {
+	group, _, _ := strings.Cut(key, "/")
+	return group
+}
+
+func TestGroupsTakeTurns(t *testing.T) {
+	config := pq.Config[string]{Group: byPrefix, Weight: func(group string) int {
+		return map[string]int{"b": 2, "c": -1}[group]
+	}}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		for range 4 {
+			q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "a/3", "b/1", "b/2", "b/3", "c/1", "c/2")
+			q.AddWithOpts(pq.AddOpts{Priority: 1}, "a/urgent", "b/urgent", "b/also", "a/also")
+			drain(t, q, "a/urgent b/urgent b/also a/also a/1 b/1 b/2 c/1 a/2 b/3 c/2 a/3")
+			if keys, groups, lines := q.Remembered(); keys+groups+lines != 0 {
+				t.Errorf("an empty queue remembers %d keys, %d groups, %d lines", keys, groups, lines)
+			}
+		}
+	})
+}
+
+// One tenant with very many keys delays another one's first key by one turn.
+func TestManyKeysOfOneGroup(t *testing.T) {
+	const turn = 3
+	q := pq.New(pq.Config[int]{
+		Group:  func(key int) string { return fmt.Sprint(key < 100_000) },
+		Weight: func(string) int { return turn },
+	})
+	for key := range 100_000 {
+		q.Add(key)
+	}
+	for round := range 50 {
+		q.Add(1_000_000 + round)
+		for i := 0; ; i++ {
+			key, _ := q.Get()
+			q.Done(key)
+			if key >= 1_000_000 {
+				break
+			}
+			if i == turn {
+				t.Fatalf("round %d: more than a turn of the other group comes first", round)
+			}
+		}
+		for range round { // at any point of a turn
+			key, _ := q.Get()
+			q.Done(key)
+		}
+	}
+}
+
+func TestMaxPerGroup(t *testing.T) {
+	config := pq.Config[string]{Group: byPrefix, MaxPerGroup: 2, Weight: func(string) int { return 3 }}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "a/3", "a/4", "a/5", "a/6", "b/1", "b/2", "b/3")
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "a/7")
+		hold(t, q, "a/7 a/1 b/1 b/2")
+		if q.Len() != 6 {
+			t.Errorf("Len() = %d", q.Len())
+		}
+		get := startGet(q)
+		get.mustBlock(t, "Get of keys of groups at their limits")
+		q.Add("c/1")
+		if got := get.mustReturn(t, "Get of another group"); got != "c/1 <nil>" {
+			t.Error(got)
+		}
+		q.Add("a/7")
+		q.Add("b/2")
+		q.Done("b/2")
+		hold(t, q, "b/3")
+		q.Done("a/7") // it is ready again itself, at priority 0
+		hold(t, q, "a/2")
+		q.Done("b/3")
+		q.Done("a/2") // a group that was at its limit begins a turn
+		hold(t, q, "b/2 a/3")
+		for _, key := range []string{"a/3", "a/1", "b/1", "b/2", "c/1"} {
+			q.Done(key)
+		}
+		drain(t, q, "a/4 a/5 a/6 a/7")
+	})
+}
+
+// Of a group at its limit, keys may be raised, removed and due.
+func TestBlockedKeysChange(t *testing.T) {
+	config := pq.Config[string]{Group: byPrefix, MaxPerGroup: 1}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "a/3", "a/4")
+		q.AddAfter("a/5", time.Second)
+		hold(t, q, "a/1")
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "a/4")
+		q.Remove("a/2")
+		time.Sleep(time.Second)
+		get := startGet(q)
+		get.mustBlock(t, "Get")
+		q.Done("a/1")
+		if got := get.mustReturn(t, "Get after Done"); got != "a/4 <nil>" {
+			t.Error(got)
+		}
+		q.Done("a/4")
+		drain(t, q, "a/3 a/5")
+	})
+}
+
+// After shutdown the keys of a group at its limit are handed out, as its others are Done.
+func TestShutDownWithBlockedGroup(t *testing.T) {
+	script(t, pq.Config[string]{Group: byPrefix, MaxPerGroup: 1}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2")
+		hold(t, q, "a/1")
+		gets := []*call[string]{startGet(q), startGet(q)}
+		d := startDrain(q)
+		for _, get := range gets {
+			get.mustBlock(t, "Get while keys are left")
+		}
+		q.Done("a/1")
+		synctest.Wait()
+		q.Done("a/2")
+		got := gets[0].mustReturn(t, "Get") + ", " + gets[1].mustReturn(t, "Get")
+		if !strings.Contains(got, "a/2 <nil>") || !strings.Contains(got, "shut down") {
+			t.Errorf("getters got %s", got)
+		}
+		if err := d.mustReturn(t, "drain"); err != nil {
+			t.Error(err)
+		}
+		if _, err := q.GetContext(context.Background()); err == nil {
+			t.Error("Get after the end")
+		}
+	})
+}

@@ -1,0 +1,139 @@
+package priorityqueue_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pq "github.com/keyedqueue/workqueue/priorityqueue"
+)
+
+// hooked is a limiter that calls back.
+type hooked struct {
+	fixed
+	asked  atomic.Int32
+	onWhen func(key string)
+}
+
+func (h *hooked) When(key string) time.Duration {
+	h.asked.Add(1)
+	if h.onWhen != nil {
+		h.onWhen(key)
+	}
+	return h.fixed.When(key)
+}
+
+func TestLimiterIsAskedOnce(t *testing.T) {
+	h := &hooked{fixed: fixed(time.Minute)}
+	script(t, pq.Config[string]{RateLimiter: h}, func(t *testing.T, q *pq.Queue[string]) {
+		want := func(what string, n int32) {
+			t.Helper()
+			if got := h.asked.Swap(0); got != n {
+				t.Errorf("%s: the limiter was asked %d times, want %d", what, got, n)
+			}
+		}
+		many := func() {
+			for range 1000 {
+				q.AddRateLimited("a")
+			}
+		}
+		many()
+		want("a thousand adds of one key", 1)
+		if st := q.Stats(); st.Waiting != 1 || st.Retries != 1000 {
+			t.Errorf("Stats() = %+v", st)
+		}
+		q.Add("a")
+		many()
+		want("of a queued key", 0)
+		hold(t, q, "a")
+		many()
+		want("of a held key", 1)
+		q.Add("a")
+		many()
+		want("of a held key that comes again", 0)
+		q.Remove("a")
+		q.AddAfter("a", time.Hour)
+		many()
+		want("of a held key that was to come later", 1)
+		q.Done("a")
+		many()
+		want("when it waits", 0)
+		q.ShutDown()
+		many()
+		want("after shutdown", 0)
+	})
+}
+
+func TestLimiterIsAskedOnceByManyAtOnce(t *testing.T) {
+	h := &hooked{fixed: fixed(time.Hour)}
+	q := pq.New(pq.Config[string]{RateLimiter: h})
+	defer q.ShutDown()
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			q.AddRateLimited("a")
+			if info, _ := q.Inspect("a"); info.State != pq.Waiting {
+				t.Errorf("after AddRateLimited: %+v", info)
+			}
+		})
+	}
+	all.Wait()
+	if n := h.asked.Load(); n != 1 {
+		t.Errorf("the limiter was asked %d times", n)
+	}
+}
+
+// A limiter may call the queue, and what happens meanwhile is not undone by its answer.
+func TestLimiterCallsTheQueue(t *testing.T) {
+	h := &hooked{fixed: fixed(time.Minute)}
+	script(t, pq.Config[string]{RateLimiter: h}, func(t *testing.T, q *pq.Queue[string]) {
+		h.onWhen = func(key string) {
+			q.Len()
+			q.Inspect(key)
+			q.Add(key)
+			q.AddAfter("b", time.Hour)
+		}
+		q.AddRateLimited("a")
+		wantAt(t, q, "a", "queued")
+		wantAt(t, q, "b", "waiting 1h0m0s")
+		h.onWhen = func(string) { q.ShutDown() }
+		q.AddRateLimited("c")
+		wantAt(t, q, "c", "absent")
+		drain(t, q, "a")
+	})
+}
+
+// A panic of the limiter reaches the caller, and changes nothing.
+func TestLimiterPanics(t *testing.T) {
+	h := &hooked{fixed: fixed(time.Minute)}
+	script(t, pq.Config[string]{RateLimiter: h}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("held")
+		hold(t, q, "held")
+		q.AddAfter("waits", time.Hour)
+		h.onWhen = func(string) { panic("limiter") }
+		for _, key := range []string{"absent", "waits", "held"} {
+			wantPanic(t, "AddRateLimited", "limiter", func() { q.AddRateLimited(key) })
+		}
+		wantAt(t, q, "absent", "absent")
+		wantAt(t, q, "waits", "waiting 1h0m0s")
+		wantAt(t, q, "held", "processing")
+		h.onWhen = nil
+		q.AddRateLimited("waits")
+		wantAt(t, q, "waits", "waiting 1m0s")
+		q.Done("held")
+		wantAt(t, q, "held", "absent")
+	})
+}
+
+// Code that is not ours runs without the lock.
+func TestGroupCallsTheQueue(t *testing.T) {
+	var q *pq.Queue[string]
+	q = pq.New(pq.Config[string]{
+		Group:  func(key string) string { q.Len(); return byPrefix(key) },
+		Weight: func(group string) int { q.Inspect("a"); return 1 },
+	})
+	q.AddWithOpts(pq.AddOpts{}, "a/1", "b/1")
+	drain(t, q, "a/1 b/1")
+	q.ShutDown()
+}

@@ -1,0 +1,231 @@
+package priorityqueue_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/keyedqueue/workqueue"
+	pq "github.com/keyedqueue/workqueue/priorityqueue"
+)
+
+func TestShutDown(t *testing.T) {
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("held")
+		q.Add("also-held")
+		hold(t, q, "held")
+		hold(t, q, "also-held")
+		q.Add("held")
+		q.AddAfter("also-held", time.Minute)
+		q.Add("queued")
+		q.AddAfter("waits", time.Second)
+		hold(t, q, "queued")
+		get := startGet(q)
+		get.mustBlock(t, "Get")
+		q.ShutDown()
+		q.ShutDown()
+		if got := get.mustReturn(t, "Get after ShutDown"); got != " "+workqueue.ErrShutDown.Error() {
+			t.Error(got)
+		}
+		q.Add("late")
+		q.AddAfter("late", time.Second)
+		q.AddRateLimited("late")
+		q.AddAll(func(yield func(string) bool) { yield("late") })
+		q.Done("queued")
+		if st := q.Stats(); st.Dropped != 2 || st.Waiting != 0 || st.Processing != 2 {
+			t.Errorf("Stats() = %+v, want 2 dropped", st)
+		}
+		d := startDrain(q)
+		d.mustBlock(t, "drain")
+		q.Done("also-held")
+		q.Done("held")
+		d.mustBlock(t, "drain with a key that was added while it was held")
+		hold(t, q, "held")
+		d.mustBlock(t, "drain")
+		q.Done("held")
+		if err := d.mustReturn(t, "drain"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Hour)
+		if _, shutdown := q.Get(); !shutdown || q.Len() != 0 {
+			t.Error("Get of a queue that is shut down and empty")
+		}
+		if st := q.Stats(); st.Dropped != 2 {
+			t.Errorf("Stats() = %+v, want 2 dropped", st)
+		}
+	})
+}
+
+func TestEndsOfDrain(t *testing.T) {
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		ctx, cancel := context.WithCancel(context.Background())
+		canceled := start(func() error { return q.ShutDownContext(ctx) })
+		others := []*call[error]{startDrain(q), startDrain(q)}
+		canceled.mustBlock(t, "drain")
+		cancel()
+		if err := canceled.mustReturn(t, "canceled drain"); err != context.Canceled {
+			t.Error(err)
+		}
+		others[0].mustBlock(t, "drain")
+		q.ShutDown()
+		for _, d := range others {
+			if err := d.mustReturn(t, "drain after ShutDown"); !errors.Is(err, workqueue.ErrShutDown) {
+				t.Error(err)
+			}
+		}
+		last := start(func() bool { q.ShutDownWithDrain(); return true })
+		last.mustBlock(t, "drain")
+		drain(t, q, "a")
+		last.mustReturn(t, "drain")
+	})
+}
+
+func TestGetContext(t *testing.T) {
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		ctx, cancel := context.WithCancel(context.Background())
+		get := start(func() error { _, err := q.GetContext(ctx); return err })
+		get.mustBlock(t, "GetContext")
+		cancel()
+		if err := get.mustReturn(t, "GetContext"); err != context.Canceled {
+			t.Error(err)
+		}
+		q.Add("a")
+		if _, err := q.GetContext(ctx); err != context.Canceled || q.Len() != 1 {
+			t.Errorf("GetContext() = %v with %d keys left", err, q.Len())
+		}
+	})
+}
+
+func TestUnmatchedDone(t *testing.T) {
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Done("a")
+		q.Add("a")
+		q.Done("a")
+		q.AddAfter("b", time.Second)
+		q.Done("b")
+		drain(t, q, "a")
+		if st := q.Stats(); st.UnmatchedDones != 3 {
+			t.Errorf("Stats() = %+v, want 3 unmatched", st)
+		}
+	})
+}
+
+// The waiting loop is there while a key waits, and only then. An empty queue without Aging and MinInterval
+// does not read the clock.
+func TestIdleQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var readings atomic.Int32
+		q := pq.New(pq.Config[string]{Clock: &hookedClock{WithTicker: clock.RealClock{}, onNow: func() { readings.Add(1) }}})
+		readings.Store(0)
+		q.Add("a")
+		drain(t, q, "a")
+		q.Stats()
+		if n := readings.Load(); n != 0 {
+			t.Errorf("%d readings of the clock", n)
+		}
+		for range 3 {
+			q.AddAfter("a", time.Second)
+			q.AddAfter("b", time.Minute)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			q.Remove("b")
+			drain(t, q, "a")
+		}
+		// The bubble panics if the loop is still there. There is no ShutDown.
+	})
+}
+
+func TestIdleQueueIsCollected(t *testing.T) {
+	q := pq.New(pq.Config[int]{Group: func(int) string { return "" }, Aging: 1, MinInterval: time.Millisecond})
+	collected := make(chan struct{})
+	runtime.AddCleanup(q, func(c chan struct{}) { close(c) }, collected)
+	q.Add(1)
+	q.Get()
+	q.Done(1)
+	q = nil
+	for range 10 {
+		runtime.GC()
+	}
+	select {
+	case <-collected:
+	case <-time.After(10 * time.Second):
+		t.Error("the queue is still there")
+	}
+}
+
+// hookedClock calls onNow, unless nil, before each reading.
+type hookedClock struct {
+	clock.WithTicker
+	onNow func()
+}
+
+func (c *hookedClock) Since(t time.Time) time.Duration {
+	if c.onNow != nil {
+		c.onNow()
+	}
+	return c.WithTicker.Since(t)
+}
+
+// A panic of the clock reaches the caller, the lock is free, and no wake-up is lost.
+func TestClockPanics(t *testing.T) {
+	for _, name := range []string{"add", "get", "done", "len", "sleep"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &hookedClock{WithTicker: testingclock.NewFakeClock(testEpoch)}
+				q := pq.New(pq.Config[string]{Clock: c, MinInterval: 1})
+				defer q.ShutDown()
+				q.Add("a")
+				key, _ := q.Get()
+				bang := func() { panic("clock") }
+				switch name {
+				case "add":
+					c.onNow = bang
+					wantPanic(t, name, "clock", func() { q.Add("b") })
+				case "get":
+					c.onNow = bang
+					wantPanic(t, name, "clock", func() { q.Get() })
+				case "done":
+					c.onNow = bang
+					wantPanic(t, name, "clock", func() { q.Done(key) })
+				case "len":
+					c.onNow = bang
+					wantPanic(t, name, "clock", func() { q.Len() })
+				case "sleep":
+					panicked := start(func() (v any) {
+						defer func() { v = recover() }()
+						q.Get()
+						return nil
+					})
+					synctest.Wait()
+					other := startGet(q)
+					synctest.Wait()
+					readings := 0
+					c.onNow = func() {
+						if readings++; readings == 2 { // the first is Add's
+							panic("clock")
+						}
+					}
+					q.Add("b")
+					synctest.Wait()
+					got := []any{panicked.mustReturn(t, "Get"), other.mustReturn(t, "the other Get")}
+					if got[0] != any("clock") || got[1] != any("b <nil>") {
+						t.Errorf("one getter panics with %v, the other gets %v", got[0], got[1])
+					}
+				}
+				c.onNow = nil
+				if err := q.CheckInvariants(); err != nil {
+					t.Error(err)
+				}
+				q.Done("a")
+			})
+		})
+	}
+}
