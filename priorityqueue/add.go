@@ -30,7 +30,10 @@ type request struct {
 
 // Add says that item needs processing, with priority 0. It takes constant time. After shutdown it does
 // nothing. See the package comment for what it means in which state.
-func (q *Queue[T]) Add(item T) { q.add(item, &request{}) }
+func (q *Queue[T]) Add(item T) { q.add(item, &plain) }
+
+// plain is the request of Add.
+var plain request
 
 // AddAfter adds item when duration has passed, or at once if duration is not positive. A key that a worker
 // holds keeps the priority with which it was handed out; any other is added with priority 0. It never
@@ -56,17 +59,23 @@ func (q *Queue[T]) AddWithOpts(o AddOpts, keys ...T) {
 func (q *Queue[T]) AddAll(keys iter.Seq[T]) {
 	var all []newKey[T]
 	for key := range keys {
-		all = append(all, q.prepare(key))
+		all = append(all, newKey[T]{key: key, hash: keytable.HashOf(key)})
+		if q.groupOf != nil {
+			q.findGroup(&all[len(all)-1])
+		}
 	}
 	now := q.lock(false)
 	defer q.unlock()
 	for i := range all {
-		q.addLocked(&all[i], &request{}, now)
+		q.addLocked(&all[i], &plain, now)
 	}
 }
 
 func (q *Queue[T]) add(key T, r *request) {
-	k := q.prepare(key)
+	k := newKey[T]{key: key, hash: keytable.HashOf(key)}
+	if q.groupOf != nil {
+		q.findGroup(&k)
+	}
 	if r.RateLimited {
 		q.addRateLimited(&k, r)
 		return
@@ -78,18 +87,13 @@ func (q *Queue[T]) add(key T, r *request) {
 
 func (r *request) needsTime() bool { return r.After > 0 || r.MaxDelay > 0 }
 
-func (q *Queue[T]) prepare(key T) newKey[T] {
-	k := newKey[T]{key: key, hash: keytable.HashOf(key)}
-	if q.groupOf == nil {
-		return k
-	}
-	k.group = q.groupOf(key)
+func (q *Queue[T]) findGroup(k *newKey[T]) {
+	k.group = q.groupOf(k.key)
 	k.groupHash = keytable.HashOf(k.group)
 	k.weight = 1
 	if q.weightOf != nil {
 		k.weight = max(1, q.weightOf(k.group))
 	}
-	return k
 }
 
 // addLocked adds a key. The time must be known if r needs it.
