@@ -1,0 +1,242 @@
+package controllerruntime_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	clientgo "k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/keyedqueue/workqueue/controllerruntime"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+)
+
+// scene is a manager with one controller on our queue. The test is its source of events.
+type scene struct {
+	t       *testing.T
+	client  client.Client
+	queue   clientgo.TypedRateLimitingInterface[reconcile.Request]
+	handler handler.EventHandler
+
+	mu        sync.Mutex
+	reconcile func(ctx context.Context, name string) (reconcile.Result, error)
+	log       []string // what was reconciled, and when
+	began     time.Time
+}
+
+func (s *scene) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	s.mu.Lock()
+	s.log = append(s.log, fmt.Sprintf("%s@%v", r.Name, time.Since(s.began)))
+	f := s.reconcile
+	s.mu.Unlock()
+	return f(ctx, r.Name)
+}
+
+// create has the handler see a ConfigMap of the fake client.
+func (s *scene) create(initial bool, names ...string) {
+	for _, name := range names {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+		if err := s.client.Create(context.Background(), object); err != nil {
+			s.t.Fatal(err)
+		}
+		s.handler.Create(context.Background(), event.CreateEvent{Object: object, IsInInitialList: initial}, s.queue)
+	}
+}
+
+// want asserts what was reconciled since the last call.
+func (s *scene) want(want ...string) {
+	s.t.Helper()
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.log, want) {
+		s.t.Errorf("reconciled %v, want %v", s.log, want)
+	}
+	s.log = nil
+}
+
+// onManager runs f with a scene whose manager runs. When f is done the manager is stopped, and must end.
+func onManager(t *testing.T, newQueue func(string, clientgo.TypedRateLimiter[reconcile.Request]) clientgo.TypedRateLimitingInterface[reconcile.Request], f func(s *scene)) {
+	log.SetLogger(logr.Discard())
+	synctest.Test(t, func(t *testing.T) {
+		c := fake.NewClientBuilder().Build()
+		mgr, err := manager.New(&rest.Config{}, manager.Options{
+			Scheme: scheme.Scheme,
+			MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+				return meta.NewDefaultRESTMapper(nil), nil
+			},
+			NewCache: func(*rest.Config, cache.Options) (cache.Cache, error) {
+				return &informertest.FakeInformers{Scheme: scheme.Scheme}, nil
+			},
+			NewClient: func(*rest.Config, client.Options) (client.Client, error) { return c, nil },
+			Metrics:   metricsserver.Options{BindAddress: "0"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &scene{t: t, client: mgr.GetClient(), handler: &handler.EnqueueRequestForObject{}, began: time.Now()}
+		s.reconcile = func(context.Context, string) (reconcile.Result, error) { return reconcile.Result{}, nil }
+		ctrl, err := controller.New("test", mgr, controller.Options{
+			Reconciler: s, NewQueue: newQueue, SkipNameValidation: new(true),
+			RateLimiter: clientgo.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Hour),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ctrl.Watch(source.Func(func(_ context.Context, q clientgo.TypedRateLimitingInterface[reconcile.Request]) error {
+			s.queue = q
+			return nil
+		})); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- mgr.Start(ctx) }()
+		synctest.Wait()
+		f(s)
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if !s.queue.ShuttingDown() {
+			t.Error("the manager has ended, and the queue is not shut down")
+		}
+	})
+}
+
+// What is listed at the start comes after what changes.
+func TestPrioritiesOfHandlers(t *testing.T) {
+	onManager(t, controllerruntime.NewQueue, func(s *scene) {
+		s.reconcile = func(context.Context, string) (reconcile.Result, error) {
+			time.Sleep(time.Second)
+			return reconcile.Result{}, nil
+		}
+		s.create(true, "first") // at once in the hands of the only worker
+		synctest.Wait()
+		s.create(true, "listed", "listed-too")
+		s.create(false, "new")
+		time.Sleep(4 * time.Second)
+		s.want("first@0s", "new@1s", "listed@2s", "listed-too@3s")
+	})
+}
+
+func TestRequeueAfter(t *testing.T) {
+	onManager(t, controllerruntime.NewQueue, func(s *scene) {
+		s.reconcile = func(context.Context, string) (reconcile.Result, error) {
+			return reconcile.Result{RequeueAfter: time.Minute, Priority: new(7)}, nil
+		}
+		s.create(false, "a")
+		time.Sleep(2 * time.Minute)
+		s.want("a@0s", "a@1m0s", "a@2m0s")
+		info, _ := s.queue.(interface {
+			Inspect(reconcile.Request) (priorityqueue.Info[reconcile.Request], bool)
+		}).Inspect(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "a"}})
+		if info.State != priorityqueue.Waiting || info.Priority != 7 || time.Until(info.Due) != time.Minute {
+			s.t.Errorf("Inspect() = %+v, want to wait a minute with priority 7", info)
+		}
+	})
+}
+
+// Errors and panics are retried with backoff, at the priority of the key, and others are not held up.
+func TestRateLimits(t *testing.T) {
+	onManager(t, controllerruntime.NewQueue, func(s *scene) {
+		failures := 0
+		s.reconcile = func(_ context.Context, name string) (reconcile.Result, error) {
+			if name != "bad" || failures == 3 {
+				return reconcile.Result{}, nil
+			}
+			if failures++; failures == 2 {
+				panic("reconciler")
+			}
+			return reconcile.Result{}, errors.New("not yet")
+		}
+		s.create(true, "bad")
+		synctest.Wait()
+		s.create(true, "good")
+		time.Sleep(time.Hour)
+		s.want("bad@0s", "good@0s", "bad@1s", "bad@3s", "bad@7s")
+		if n := s.queue.NumRequeues(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "bad"}}); n != 0 {
+			s.t.Errorf("%d failures are remembered after a success", n)
+		}
+	})
+}
+
+// The key that is being reconciled at shutdown is finished, and the manager waits for it; no other is begun.
+func TestManagerStops(t *testing.T) {
+	var finished bool
+	onManager(t, controllerruntime.NewQueue, func(s *scene) {
+		s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			finished = true
+			return reconcile.Result{}, nil
+		}
+		s.create(false, "held", "queued")
+		synctest.Wait()
+		s.want("held@0s")
+		s.t.Cleanup(func() {
+			if len(s.log) > 0 {
+				s.t.Errorf("reconciled %v after the manager was stopped", s.log)
+			}
+		})
+	})
+	if !finished {
+		t.Error("the manager did not wait for the reconciler")
+	}
+}
+
+// With aging, what was listed at the start is reconciled although changes never end.
+func TestAging(t *testing.T) {
+	withAging := controllerruntime.With(priorityqueue.Config[reconcile.Request]{Aging: 100 * time.Millisecond})
+	for name, newQueue := range map[string]func(string, clientgo.TypedRateLimiter[reconcile.Request]) clientgo.TypedRateLimitingInterface[reconcile.Request]{
+		"with aging": withAging, "without": controllerruntime.NewQueue,
+	} {
+		t.Run(name, func(t *testing.T) {
+			onManager(t, newQueue, func(s *scene) {
+				s.reconcile = func(_ context.Context, name string) (reconcile.Result, error) {
+					time.Sleep(time.Second)
+					return reconcile.Result{}, nil
+				}
+				for i := range 30 {
+					s.create(false, fmt.Sprint("busy", 2*i), fmt.Sprint("busy", 2*i+1))
+					if i == 0 {
+						s.create(true, "listed")
+					}
+					time.Sleep(time.Second)
+				}
+				synctest.Wait()
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				came := slices.ContainsFunc(s.log, func(line string) bool { return line[:4] == "list" })
+				if came != (name == "with aging") {
+					t.Errorf("%s the key of low priority came: %v", name, came)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,172 @@
+package controllerruntime_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	clientgo "k8s.io/client-go/util/workqueue"
+	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+
+	"github.com/keyedqueue/workqueue/controllerruntime"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type queue interface {
+	crpriority.PriorityQueue[string]
+	Inspect(key string) (priorityqueue.Info[string], bool)
+}
+
+// inBubble runs f with a queue that is built the way a controller builds it.
+func inBubble(t *testing.T, f func(t *testing.T, q queue)) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := clientgo.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour)
+		q := controllerruntime.NewTypedQueue("name", limiter).(queue)
+		defer q.ShutDown()
+		f(t, q)
+	})
+}
+
+func TestAddWithOpts(t *testing.T) {
+	tests := []struct {
+		name string
+		opts []crpriority.AddOpts
+		want priorityqueue.Info[string]
+		due  time.Duration
+	}{
+		{"nothing", []crpriority.AddOpts{{}}, priorityqueue.Info[string]{State: priorityqueue.Queued}, 0},
+		{"priority", []crpriority.AddOpts{{Priority: new(3)}, {Priority: new(5)}, {Priority: new(4)}, {}},
+			priorityqueue.Info[string]{State: priorityqueue.Queued, Priority: 5}, 0},
+		{"low priority", []crpriority.AddOpts{{Priority: new(-100)}},
+			priorityqueue.Info[string]{State: priorityqueue.Queued, Priority: -100}, 0},
+		{"after", []crpriority.AddOpts{{After: time.Hour}, {After: time.Minute, Priority: new(2)}},
+			priorityqueue.Info[string]{State: priorityqueue.Waiting, Priority: 2}, time.Minute},
+		{"negative after", []crpriority.AddOpts{{After: -1, RateLimited: true}},
+			priorityqueue.Info[string]{State: priorityqueue.Queued}, 0},
+		{"limiter", []crpriority.AddOpts{{RateLimited: true}, {RateLimited: true}},
+			priorityqueue.Info[string]{State: priorityqueue.Waiting, Failures: 1}, time.Second},
+		{"limiter and shorter after", []crpriority.AddOpts{{RateLimited: true, After: time.Millisecond}},
+			priorityqueue.Info[string]{State: priorityqueue.Waiting, Failures: 1}, time.Millisecond},
+		{"limiter and longer after", []crpriority.AddOpts{{RateLimited: true, After: time.Minute}},
+			priorityqueue.Info[string]{State: priorityqueue.Waiting, Failures: 1}, time.Second},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q queue) {
+				for _, o := range tt.opts {
+					q.AddWithOpts(o, "a", "b")
+				}
+				for _, key := range []string{"a", "b"} {
+					tt.want.Key = key
+					got, _ := q.Inspect(key)
+					if tt.due > 0 {
+						tt.want.Due = time.Now().Add(tt.due)
+					}
+					if !got.Due.Equal(tt.want.Due) {
+						t.Errorf("%s is due %v, want %v", key, got.Due, tt.want.Due)
+					}
+					tt.want.Due, tt.want.Added = got.Due, got.Added
+					if got != tt.want {
+						t.Errorf("Inspect(%s) = %+v, want %+v", key, got, tt.want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// The plain adds have priority zero, also of a key that is being processed with another one: it may be an event
+// that adds it.
+func TestPlainAddsWhileProcessing(t *testing.T) {
+	inBubble(t, func(t *testing.T, q queue) {
+		for _, add := range []func(){
+			func() { q.Add("a") }, func() { q.AddAfter("a", time.Second) }, func() { q.AddRateLimited("a") },
+		} {
+			q.AddWithOpts(crpriority.AddOpts{Priority: new(-100)}, "a")
+			q.Get()
+			add()
+			q.Done("a")
+			time.Sleep(time.Second)
+			if _, priority, _ := q.GetWithPriority(); priority != 0 {
+				t.Errorf("priority %d, want 0", priority)
+			}
+			q.Done("a")
+		}
+	})
+}
+
+func TestShutDown(t *testing.T) {
+	inBubble(t, func(t *testing.T, q queue) {
+		got := make(chan bool, 2)
+		q.Add("held")
+		q.Get()
+		for range 2 {
+			go func() { _, _, shutdown := q.GetWithPriority(); got <- shutdown }()
+		}
+		synctest.Wait()
+		q.ShutDown()
+		q.ShutDown()
+		if !<-got || !<-got {
+			t.Error("a getter that waited got a key")
+		}
+		q.Done("held")
+		q.Add("late")
+		if _, shutdown := q.Get(); !shutdown || q.Len() != 0 {
+			t.Error("a key after ShutDown")
+		}
+	})
+	inBubble(t, func(t *testing.T, q queue) {
+		q.Add("held")
+		q.Get()
+		q.Add("held") // comes again, but not after ShutDown
+		q.Add("queued")
+		q.ShutDown()
+		q.Done("held")
+		if key, priority, shutdown := q.GetWithPriority(); !shutdown || key != "" || priority != 0 {
+			t.Errorf("GetWithPriority() = %s, %d, %v after ShutDown", key, priority, shutdown)
+		}
+	})
+}
+
+// A getter that waits because the only group is at its limit must not be given a key after ShutDown.
+func TestShutDownWithBlockedGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := controllerruntime.With(priorityqueue.Config[string]{
+			Group: func(string) string { return "" }, MaxPerGroup: 1,
+		})("name", clientgo.DefaultTypedControllerRateLimiter[string]())
+		q.Add("held")
+		q.Add("queued")
+		q.Get()
+		got := make(chan bool, 2)
+		for range 2 {
+			go func() { _, shutdown := q.Get(); got <- shutdown }()
+		}
+		synctest.Wait()
+		q.ShutDown()
+		q.Done("held")
+		if !<-got || !<-got {
+			t.Error("a getter that waited got a key")
+		}
+	})
+}
+
+func TestDrain(t *testing.T) {
+	inBubble(t, func(t *testing.T, q queue) {
+		q.Add("a")
+		q.Add("b")
+		go func() {
+			for key, shutdown := q.Get(); !shutdown; key, shutdown = q.Get() {
+				time.Sleep(time.Second)
+				q.Done(key)
+			}
+		}()
+		began := time.Now()
+		q.ShutDownWithDrain()
+		if d := time.Since(began); d != 2*time.Second {
+			t.Errorf("drained after %v, want 2s", d)
+		}
+	})
+}
