@@ -109,7 +109,7 @@ func TestShutDown(t *testing.T) {
 		synctest.Wait()
 		q.ShutDown()
 		q.ShutDown()
-		if !<-got || !<-got {
+		if first, second := <-got, <-got; !first || !second {
 			t.Error("a getter that waited got a key")
 		}
 		q.Done("held")
@@ -147,7 +147,7 @@ func TestShutDownWithBlockedGroup(t *testing.T) {
 		synctest.Wait()
 		q.ShutDown()
 		q.Done("held")
-		if !<-got || !<-got {
+		if first, second := <-got, <-got; !first || !second {
 			t.Error("a getter that waited got a key")
 		}
 	})

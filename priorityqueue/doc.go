@@ -1,1 +1,93 @@
+// Package priorityqueue queues keys of things that have changed, as package workqueue does, and decides in one
+// place when each of them comes: by priority, time, age, and what others of its group have had. It has
+// the interfaces of package workqueue, and more: [Queue.AddWithOpts], [Queue.GetWithPriority],
+// [Queue.GetBatch], [Queue.Remove], [Queue.Inspect], [Queue.Pause].
+//
+// # A key's life
+//
+// A key has one entry, and is in one of four states:
+//
+//	absent ──add──▶ queued ◀──its time comes── waiting
+//	  ▲  │            │  ▲                      ▲  ▲
+//	  │  └──add with──┼──┼─────a delay──────────┘  │
+//	  │               │  │                         │
+//	  │              Get └──────────┬──────────────┘
+//	  │               ▼             │ Done
+//	  └─────Done── processing ──add─▶ processing, to come again
+//
+// A key is held by at most one worker. What is added while a worker holds it is kept as one wish: to come again
+// at once, or at a time. Everything is immediate: what is added can be got, and what is due can be seen,
+// when the call returns.
+//
+// # What an add means
+//
+// Adds of a key merge. The priority becomes the highest one (or, with SetPriority, the new one). A key whose
+// priority rises goes to the end of that priority. The time is merged by [AddOpts].Delay:
+//
+//	the key is          Earliest    Latest     Replace    RespectBackoff
+//	absent              new time    new time   new time   new time
+//	queued              queued      queued     queued     queued
+//	waiting             the earlier the later  new time   the earlier; its own if the limiter was asked
+//	processing          new time    new time   new time   new time, which yields to the worker's retry
+//	  to come again     at once     at once    at once    at once
+//	  to come at a time, as if it were waiting
+//
+// where the new time is now if the add has no delay. With MaxDelay, Latest and Replace move no key beyond that
+// long after its first add. A key that is to come again, and a time that a wish has, are forgotten when it is
+// handed out.
+//
+// The limiter is asked for a key once between two hand-outs, if at all, see [AddOpts].RateLimited. So any
+// number of rate-limited adds count as one failure. With Replace, an add that is not rate-limited makes the
+// key one for which the limiter was not asked.
+//
+// # Order
+//
+// Keys of higher priority come first, and keys of equal priority in the order in which they became ready: by a
+// plain add, by their time, or by the Done of the worker that held them.
+//
+// With [Config].Aging a key gains one level of priority for each Aging that it has been ready. So there is a
+// bound: a key of priority p is handed out before every key of priority P that becomes ready more than
+// (P-p)·Aging after it. This holds as long as P·Aging and p·Aging are less than 292 years; beyond that
+// priorities count and ages do not. To raise a key's priority never makes it come later.
+//
+// # Fairness
+//
+// With [Config].Group keys of equal priority are handed out group by group, in turns of as many keys as the
+// group's Weight. A group whose first key becomes ready is the last of the round. So one group with a million
+// keys delays another one's first key by one turn. Groups share turns within a priority, not across.
+//
+// With [Config].MaxPerGroup no more keys of a group are processed at once. A group that has reached that leaves
+// the round, and comes back, as the last one, when one of its keys is Done. Its keys count as queued. After
+// shutdown Get waits for them.
+//
+// Aging and Group together: a priority is as old as its oldest key that can be handed out, and whose turn it is
+// within the priority does not depend on age. So the bound is a number of keys: from (P-p)·Aging after a
+// key of priority p became ready on, where P is the highest priority there is, at most n·W keys are handed
+// out before it, where n is the number of ready keys that by age and priority are not behind it, and W
+// the sum of the weights of the groups. Time for which its group is at its limit does not count.
+//
+// # Shutdown
+//
+// ShutDown makes the queue ignore what is added, drop what waits for its time, hand out what is queued and then
+// tell each getter that it is over. A drain waits, in addition, until the workers are done with everything.
+//
+// # Costs
+//
+// With n waiting keys, l the number of priorities (or, with groups, of priorities and groups) that have ready
+// keys: Add, Get, Done and Remove take constant time if all priorities are equal, and O(log l) at worst;
+// what waits takes O(log n) when it begins and ends to wait. Nobody walks past keys that cannot be handed
+// out. Once warm, nothing allocates but the slices of AddAll, GetBatch and All, and the goroutine and the
+// timer that start when a key waits and none did. There is no other goroutine, and no timer. After a burst
+// the memory goes back to the collector.
+//
+// A cycle of Add, Get and Done takes one to two times that of the FIFO of package workqueue. The clock is read
+// only while a key waits, or with Aging or MinInterval.
+//
+// # Differences from package workqueue
+//
+//   - An add without delay of a waiting key queues it, and it does not come a second time. There, it comes again
+//     when its time has come.
+//   - Rate-limited adds merge, and the limiter may not be asked.
+//   - AddAfter and AddRateLimited of a key that a worker holds keep its priority.
+//   - There is no Queue for an order of one's own, and there are no metrics yet.
 package priorityqueue

@@ -21,7 +21,7 @@ func (e Entry[T]) before(f Entry[T]) bool {
 // cache lines. An entry has no pointers, so the collector does not look at the heap. Where in the heap a
 // slot's entry is, is in a column beside the table of the slots.
 //
-// Invariants, which CheckInvariants asserts:
+// Invariants, which checkInvariants in the tests asserts:
 //   - No entry is before its parent.
 //   - For each entry, the value at its slot in positions is the entry's position.
 //

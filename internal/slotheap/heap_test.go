@@ -1,0 +1,97 @@
+package slotheap
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
+	"pgregory.net/rapid"
+)
+
+// checkInvariants returns an error if what the comment of Heap promises does not hold.
+func (h *Heap[T]) checkInvariants() error {
+	for i, e := range h.entries {
+		if parent := (i - 1) / arity; i > 0 && e.before(h.entries[parent]) {
+			return fmt.Errorf("entry %d, %v, is before its parent %v", i, e, h.entries[parent])
+		}
+		if pos := *h.positions.At(e.Slot); int(pos) != i {
+			return fmt.Errorf("entry %d, %v, is believed to be at %d", i, e, pos)
+		}
+	}
+	return nil
+}
+
+func TestAgainstMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var h Heap[uint32]
+		want := map[keytable.Slot]Entry[uint32]{}
+		entry := func(t *rapid.T) Entry[uint32] {
+			return Entry[uint32]{
+				Rank: rapid.Int64Range(-3, 3).Draw(t, "rank"),
+				Tie:  rapid.Uint32Range(0, 3).Draw(t, "tie"),
+				Slot: keytable.Slot(rapid.IntRange(1, 40).Draw(t, "slot")),
+			}
+		}
+		put := func(t *rapid.T) {
+			e := entry(t)
+			if _, ok := want[e.Slot]; ok {
+				h.Replace(e)
+			} else {
+				h.Push(e)
+			}
+			want[e.Slot] = e
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"put": put, "put again": put, "and again": put,
+			"remove": func(t *rapid.T) {
+				s := entry(t).Slot
+				if _, ok := want[s]; ok {
+					h.Remove(s)
+					delete(want, s)
+				}
+			},
+			"": func(t *rapid.T) {
+				if err := h.checkInvariants(); err != nil {
+					t.Fatal(err)
+				}
+				if h.Len() != len(want) || len(h.All()) != len(want) {
+					t.Fatalf("Len() = %d, want %d", h.Len(), len(want))
+				}
+				if len(want) == 0 {
+					return
+				}
+				least := slices.MinFunc(slices.Collect(maps.Values(want)), func(a, b Entry[uint32]) int {
+					return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Tie, b.Tie))
+				})
+				if got := h.First(); got.Rank != least.Rank || got.Tie != least.Tie || h.At(got.Slot) != got || want[got.Slot] != got {
+					t.Fatalf("First() = %v, want %v", got, least)
+				}
+			},
+		})
+	})
+}
+
+func TestMemoryIsGivenBack(t *testing.T) {
+	var h Heap[int64]
+	const n = 100_000
+	for s := range keytable.Slot(n) {
+		h.Push(Entry[int64]{Rank: int64(s * 7919 % n), Slot: s + 1})
+	}
+	for h.Len() > 0 {
+		h.Remove(h.First().Slot)
+	}
+	if c := cap(h.entries); c > 2*keptLen {
+		t.Errorf("room for %d entries is kept, want at most %d", c, 2*keptLen)
+	}
+	for s := range keytable.Slot(n) {
+		h.Release(s + 1)
+	}
+	h.Push(Entry[int64]{Slot: 1})
+	h.Clear()
+	if h.Len() != 0 {
+		t.Errorf("Len() = %d after Clear", h.Len())
+	}
+}
