@@ -10,7 +10,9 @@ import (
 // Config tells [New] what to build. The zero Config is a queue with priorities, on the real clock, with the
 // default controller limiter and nothing else.
 type Config[T comparable] struct {
-	// Clock is where all times come from, those of the limiter apart. Nil means the real clock.
+	// Clock is where all times come from, those of the limiter apart. Nil means the real clock. It is read
+	// without the queue's lock. A clock that is set to a time 292 years and more from that of New stands
+	// still, for the queue.
 	Clock clock.WithTicker
 
 	// RateLimiter says for how long a key that is added with RateLimited waits. Nil means
