@@ -221,6 +221,19 @@ func TestMaxPerGroup(t *testing.T) {
 	})
 }
 
+// A group that comes back from its limit begins a new turn, whatever was left of the last one.
+func TestTurnAfterLimit(t *testing.T) {
+	config := pq.Config[string]{Group: byPrefix, MaxPerGroup: 2, Weight: func(string) int { return 3 }}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "a/3", "a/4", "b/1", "b/2", "b/3")
+		hold(t, q, "a/1 a/2 b/1 b/2")
+		for _, key := range []string{"a/1", "a/2", "b/1", "b/2"} {
+			q.Done(key)
+		}
+		hold(t, q, "a/3 a/4 b/3")
+	})
+}
+
 // Of a group at its limit, keys may be raised, removed and due.
 func TestBlockedKeysChange(t *testing.T) {
 	config := pq.Config[string]{Group: byPrefix, MaxPerGroup: 1}

@@ -1,6 +1,7 @@
 package priorityqueue_test
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -66,7 +67,11 @@ func TestLimiterIsAskedOnce(t *testing.T) {
 }
 
 func TestLimiterIsAskedOnceByManyAtOnce(t *testing.T) {
-	h := &hooked{fixed: fixed(time.Hour)}
+	h := &hooked{fixed: fixed(time.Hour), onWhen: func(string) {
+		for range 1000 {
+			runtime.Gosched() // lets the others come as far as they can
+		}
+	}}
 	q := pq.New(pq.Config[string]{RateLimiter: h})
 	defer q.ShutDown()
 	var all sync.WaitGroup
@@ -101,6 +106,15 @@ func TestLimiterCallsTheQueue(t *testing.T) {
 		q.AddRateLimited("c")
 		wantAt(t, q, "c", "absent")
 		drain(t, q, "a")
+	})
+}
+
+// A limiter may say a time in the past.
+func TestNegativeDelay(t *testing.T) {
+	script(t, pq.Config[string]{RateLimiter: fixed(-time.Hour)}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddRateLimited("a")
+		q.AddWithOpts(pq.AddOpts{RateLimited: true, After: time.Hour}, "b")
+		drain(t, q, "a b")
 	})
 }
 

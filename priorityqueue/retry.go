@@ -32,7 +32,7 @@ func (q *Queue[T]) addRateLimited(k *newKey[T], r *request) {
 	}
 	asked := *r
 	asked.answered = true
-	delay := max(0, q.limiter.When(k.key))
+	delay := q.limiter.When(k.key)
 	if r.After <= 0 || delay < r.After {
 		asked.After = delay
 	}
