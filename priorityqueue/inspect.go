@@ -179,7 +179,7 @@ func (q *Queue[T]) Remove(key T) State {
 	return before
 }
 
-// Stats returns a snapshot of the queue. It takes constant time. A key that waits counts as Waiting and as
+// Stats returns a snapshot of the queue. It takes constant time, but for keys that have just come due. A key that waits counts as Waiting and as
 // nothing else, but for one that a worker holds and that is to wait when it is Done. Keys of a group
 // that is at its limit are Queued.
 func (q *Queue[T]) Stats() workqueue.Stats {

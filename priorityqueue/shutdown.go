@@ -14,14 +14,18 @@ type drain struct {
 	err error
 }
 
-// ShutDown makes the queue ignore what is added from now on, ends a pause, and drops the keys that wait for
-// their time, whatever for; [workqueue.Stats].Dropped tells how many. Keys that are queued are still handed
+// ShutDown makes the queue ignore what is added from now on, ends a pause, and drops the keys that still
+// wait for their time, whatever for; [workqueue.Stats].Dropped tells how many. Keys that are queued are still handed
 // out, and then Get returns shutdown = true. Drains that wait return at once. ShutDown may be called any
 // number of times, also while or after the queue is drained. It waits for the goroutine of the queue,
 // which ends at once, and takes time in proportion to the number of keys that it drops.
 func (q *Queue[T]) ShutDown() {
-	defer q.loop.Wait()
-	q.mu.Lock()
+	q.beginShutDown()
+	q.loop.Wait()
+}
+
+func (q *Queue[T]) beginShutDown() {
+	q.lock(false)
 	defer q.unlock()
 	q.endDrainLocked(workqueue.ErrShutDown)
 	q.beginShutDownLocked()
@@ -41,8 +45,8 @@ func (q *Queue[T]) ShutDownWithDrain() {
 // [workqueue.ErrShutDown] if a call of ShutDown ended the wait. In every case the queue is shutting down
 // afterwards, hands out what is still queued, and ShutDownContext may be called again to wait on.
 func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
-	defer q.loop.Wait()
 	d := q.beginDrain()
+	q.loop.Wait()
 	if d == nil {
 		return nil
 	}
@@ -64,7 +68,7 @@ func (q *Queue[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
 // beginDrain shuts the queue down and returns what to wait for, or nil if it is empty.
 func (q *Queue[T]) beginDrain() *drain {
-	q.mu.Lock()
+	q.lock(false)
 	defer q.unlock()
 	q.beginShutDownLocked()
 	if q.queued+q.running == 0 {

@@ -63,6 +63,19 @@ func TestShutDown(t *testing.T) {
 	})
 }
 
+// A key whose time has come is queued, also if nobody has noticed before the shutdown.
+func TestDueKeyAtShutDown(t *testing.T) {
+	c := testingclock.NewFakeClock(testEpoch)
+	script(t, pq.Config[string]{Clock: c}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddAfter("due", time.Second)
+		q.AddAfter("waits", time.Second+1)
+		synctest.Wait()
+		c.Step(time.Second)
+		q.ShutDown()
+		drain(t, q, "due")
+	})
+}
+
 func TestEndsOfDrain(t *testing.T) {
 	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
 		q.Add("a")
