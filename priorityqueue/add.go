@@ -37,8 +37,8 @@ var plain request
 
 // AddAfter adds item when duration has passed, or at once if duration is not positive. A key that a worker
 // holds keeps the priority with which it was handed out; any other is added with priority 0. It never
-// blocks, and takes O(log n) time for n waiting keys. A key that would be due more than 292 years after New
-// never comes. After shutdown AddAfter does nothing.
+// blocks, and takes O(log n) time for n waiting keys. A key that would be due more than 292 years after the
+// queue's first reading of the clock never comes. After shutdown AddAfter does nothing.
 func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
 	q.add(item, &request{AddOpts: AddOpts{After: duration}, keepPriority: true, retry: true})
 }

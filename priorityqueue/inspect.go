@@ -120,9 +120,6 @@ func (q *Queue[T]) infoLocked(s keytable.Slot) Info[T] {
 	return info
 }
 
-// timeOf returns t as the clock tells it.
-func (q *Queue[T]) timeOf(t int64) time.Time { return q.epoch.Add(time.Duration(t)) }
-
 // All returns the keys that are in the queue, in no particular order, as they are when a range over it begins:
 // the queue is locked for a time in proportion to their number, and not any more when the first one is
 // yielded. Failures are those at the time when the key is yielded.

@@ -11,8 +11,7 @@ import (
 // default controller limiter and nothing else.
 type Config[T comparable] struct {
 	// Clock is where all times come from, those of the limiter apart. Nil means the real clock. It is read
-	// without the queue's lock. A clock that is set to a time 292 years and more from that of New stands
-	// still, for the queue.
+	// without the queue's lock.
 	Clock clock.WithTicker
 
 	// RateLimiter says for how long a key that is added with RateLimited waits. Nil means

@@ -2,7 +2,6 @@ package priorityqueue
 
 import (
 	"context"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,8 +17,8 @@ import (
 // the method that it is passed to panic, and leaves the queue as it was.
 type Queue[T comparable] struct {
 	clock clock.WithTicker
-	// epoch is the zero of the times in the queue, which are int64 nanoseconds.
-	epoch   time.Time
+	// epoch is the zero of the times in the queue, or nil as long as there are none. It is changed under mu.
+	epoch   atomic.Pointer[time.Time]
 	limiter workqueue.TypedRateLimiter[T]
 
 	aging       time.Duration
@@ -136,14 +135,6 @@ type details struct {
 	started int64
 }
 
-const (
-	// unknown is the time of a caller who did not read the clock. It is before every time, so that as the
-	// time for which a key waits it means: none.
-	unknown int64 = math.MinInt64
-	// never is the time that does not come.
-	never int64 = math.MaxInt64
-)
-
 // New returns a queue as config tells. It starts no goroutine, and a queue that is no longer referred to
 // needs no ShutDown to be collected, unless a key waits in it. New panics if config makes no sense: a
 // negative value, or Weight or MaxPerGroup without Group.
@@ -157,7 +148,6 @@ func New[T comparable](config Config[T]) *Queue[T] {
 	}
 	return &Queue[T]{
 		clock:       config.Clock,
-		epoch:       config.Clock.Now(),
 		limiter:     config.RateLimiter,
 		aging:       config.Aging,
 		minInterval: config.MinInterval,
@@ -324,51 +314,20 @@ func (q *Queue[T]) deleteLocked(s keytable.Slot) {
 	}
 }
 
-// readTime returns the time, or unknown if the caller can do without it. The clock is not ours, so it is
-// read before locking.
-func (q *Queue[T]) readTime(needed bool) int64 {
-	if needed || q.alwaysTimed || q.timesPending.Load() {
-		return q.elapsed()
-	}
-	return unknown
-}
-
-// elapsed returns the time by the queue's clock, which is neither unknown nor never, however far off.
-func (q *Queue[T]) elapsed() int64 {
-	return min(max(int64(q.clock.Since(q.epoch)), unknown+1), never-1)
-}
-
-// lock locks q, lets happen what time has brought, and returns the time. That may be unknown unless it is
-// needed.
-func (q *Queue[T]) lock(timeNeeded bool) int64 {
-	now := q.readTime(timeNeeded)
-	q.mu.Lock()
-	q.passLocked(now)
-	return now
-}
-
-// passLocked makes ready what is due at now. So a key whose time has come is there for whoever looks, also
-// before the waiting loop has noticed.
-func (q *Queue[T]) passLocked(now int64) {
-	if q.due.Len() > 0 && q.due.First().Rank <= now {
-		q.moveDueLocked(now)
-	}
-	if q.resting.first != keytable.None {
-		q.sweepLocked(now)
-	}
-}
-
 // sleepLocked unlocks q, waits for a wake-up or for the end of ctx, and locks q again. It returns the time
 // and ctx.Err().
 func (q *Queue[T]) sleepLocked(ctx context.Context) (int64, error) {
 	q.sleeping++
 	q.mu.Unlock()
-	now, err := q.sleep(ctx)
+	now, epoch, err := q.sleep(ctx)
+	if epoch != nil && epoch != q.epoch.Load() {
+		now = unknown
+	}
 	q.passLocked(now)
 	return now, err
 }
 
-func (q *Queue[T]) sleep(ctx context.Context) (now int64, err error) {
+func (q *Queue[T]) sleep(ctx context.Context) (now int64, epoch *time.Time, err error) {
 	woken := false
 	defer func() {
 		// Also if the clock panics: the caller unlocks in any case, and so passes on the wake-up.
@@ -383,7 +342,8 @@ func (q *Queue[T]) sleep(ctx context.Context) (now int64, err error) {
 		woken = true
 	case <-ctx.Done():
 	}
-	return q.readTime(false), ctx.Err()
+	now, epoch = q.readTime(false)
+	return now, epoch, ctx.Err()
 }
 
 // unlock ends every critical section after which there may be something to do for others: for a sleeping

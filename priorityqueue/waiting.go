@@ -63,12 +63,12 @@ func (q *Queue[T]) waitingLoop() {
 	defer timer.Stop()
 	told := false
 	for {
-		until, ok := q.beginSleep(told)
+		until, epoch, ok := q.beginSleep(told)
 		if !ok {
 			return
 		}
 		told = false
-		if !q.startTimer(timer, until) {
+		if !q.startTimer(timer, until, epoch) {
 			continue
 		}
 		select {
@@ -81,7 +81,7 @@ func (q *Queue[T]) waitingLoop() {
 
 // beginSleep makes ready what is due, and returns when to look again. It returns false if no key waits, and
 // then the loop counts as ended.
-func (q *Queue[T]) beginSleep(told bool) (until int64, ok bool) {
+func (q *Queue[T]) beginSleep(told bool) (until int64, epoch *time.Time, ok bool) {
 	now := q.lock(true)
 	defer q.unlock()
 	if told {
@@ -89,10 +89,10 @@ func (q *Queue[T]) beginSleep(told bool) (until int64, ok bool) {
 	}
 	if q.due.Len() == 0 {
 		q.looping = false
-		return 0, false
+		return 0, nil, false
 	}
 	q.sleepsUntil = q.due.First().Rank
-	return min(q.sleepsUntil, addSaturated(now, maxSleep)), true
+	return min(q.sleepsUntil, addSaturated(now, maxSleep)), q.epoch.Load(), true
 }
 
 // startTimer makes timer fire at until, or returns false if that is not after now.
@@ -100,9 +100,9 @@ func (q *Queue[T]) beginSleep(told bool) (until int64, ok bool) {
 // A fake clock may be stepped after it was read and before the timer runs, which then ends too late by that
 // step. So where the clock has moved, the timer is started again; a bound keeps clocks that always move from
 // doing so for ever. The real clock cannot be stepped.
-func (q *Queue[T]) startTimer(timer clock.Timer, until int64) bool {
+func (q *Queue[T]) startTimer(timer clock.Timer, until int64, epoch *time.Time) bool {
 	_, isReal := q.clock.(clock.RealClock)
-	now := q.elapsed()
+	now := q.elapsed(epoch)
 	for range maxTimerStarts {
 		if !timer.Stop() {
 			// A fake timer keeps what it has fired, and its clock blocks when it fires a second time.
@@ -113,7 +113,7 @@ func (q *Queue[T]) startTimer(timer clock.Timer, until int64) bool {
 		}
 		timer.Reset(time.Duration(until - now))
 		before := now
-		now = q.elapsed()
+		now = q.elapsed(epoch)
 		if isReal || now == before {
 			break
 		}

@@ -2,7 +2,12 @@
 // or taken out.
 package slotheap
 
-import "github.com/keyedqueue/workqueue/internal/keytable"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
+)
 
 // Entry is a slot and what it is ordered by: by Rank, and by Tie where that is equal.
 type Entry[T uint32 | int64] struct {
@@ -68,6 +73,19 @@ func (h *Heap[T]) Remove(s keytable.Slot) {
 	}
 	if c := cap(h.entries); c > keptLen && last < c/4 {
 		h.entries = append(make([]Entry[T], 0, c/2), h.entries...)
+	}
+}
+
+// Rerank gives every entry the rank that is computed from it, in O(n log n).
+func (h *Heap[T]) Rerank(rank func(Entry[T]) int64) {
+	for i, e := range h.entries {
+		h.entries[i].Rank = rank(e)
+	}
+	slices.SortFunc(h.entries, func(e, f Entry[T]) int {
+		return cmp.Or(cmp.Compare(e.Rank, f.Rank), cmp.Compare(e.Tie, f.Tie))
+	})
+	for i, e := range h.entries { // A sorted slice is a heap.
+		h.set(i, e)
 	}
 }
 

@@ -53,6 +53,14 @@ func TestAgainstMap(t *testing.T) {
 					delete(want, s)
 				}
 			},
+			"rerank": func(t *rapid.T) {
+				by := rapid.Int64Range(-2, 2).Draw(t, "by")
+				h.Rerank(func(e Entry[uint32]) int64 { return e.Rank * by })
+				for s, e := range want {
+					e.Rank *= by
+					want[s] = e
+				}
+			},
 			"": func(t *rapid.T) {
 				if err := h.checkInvariants(); err != nil {
 					t.Fatal(err)
