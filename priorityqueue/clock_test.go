@@ -1,0 +1,77 @@
+package priorityqueue_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	testingclock "k8s.io/utils/clock/testing"
+
+	pq "github.com/keyedqueue/workqueue/priorityqueue"
+)
+
+// A fake clock may be set further from where it was than a Duration can tell. What waits is due then, in its
+// order, and what is added afterwards waits as long as it should.
+func TestClockLeapsForward(t *testing.T) {
+	c := testingclock.NewFakeClock(testEpoch)
+	config := pq.Config[string]{Clock: c, Aging: time.Second, MinInterval: time.Minute, Group: byPrefix}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		for _, years := range []int{150, 300, 2000} {
+			q.AddWithOpts(pq.AddOpts{Priority: -1}, "low", "held", "raised")
+			q.AddWithOpts(pq.AddOpts{Priority: 10}, "raised")
+			q.AddAfter("c", time.Hour)
+			q.AddAfter("a", time.Minute)
+			q.AddAfter("b", time.Minute)
+			hold(t, q, "raised low")
+			q.AddAfter("low", time.Hour)
+			synctest.Wait()
+			c.SetTime(c.Now().AddDate(years, 0, 0))
+			q.Done("raised")
+			q.Done("low")
+			if err := q.CheckInvariants(); err != nil {
+				t.Fatal(err)
+			}
+			q.AddWithOpts(pq.AddOpts{Priority: 1}, "new")
+			// By age those that were ready and then those that came due. At now, by priority.
+			drain(t, q, "held a b c new low")
+			q.Add("new")
+			q.AddAfter("d", 2*time.Minute)
+			c.Step(time.Minute - 1)
+			drain(t, q, "")
+			c.Step(1)
+			drain(t, q, "new")
+			info, _ := q.Inspect("d")
+			if until := info.Due.Sub(c.Now()); until != time.Minute {
+				t.Errorf("d is due in %v, want 1m", until)
+			}
+			synctest.Wait()
+			c.Step(time.Minute)
+			drain(t, q, "d")
+			c.Step(time.Hour)
+		}
+	})
+}
+
+// A clock that goes back makes nothing early. An empty queue follows it however far it goes.
+func TestClockLeapsBack(t *testing.T) {
+	c := testingclock.NewFakeClock(testEpoch)
+	script(t, pq.Config[string]{Clock: c, Aging: time.Second}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddAfter("a", time.Hour)
+		synctest.Wait()
+		c.SetTime(time.Time{})
+		drain(t, q, "")
+		c.SetTime(testEpoch.Add(time.Hour - 1))
+		synctest.Wait()
+		drain(t, q, "")
+		c.Step(1)
+		drain(t, q, "a")
+		synctest.Wait()
+		c.SetTime(time.Time{})
+		q.Add("b")
+		c.Step(time.Second)
+		q.AddWithOpts(pq.AddOpts{Priority: 2, After: 2 * time.Second}, "c")
+		synctest.Wait()
+		c.Step(2 * time.Second)
+		drain(t, q, "b c")
+	})
+}
