@@ -7,13 +7,10 @@
 //
 // A key has one entry, and is in one of four states:
 //
-//	absent ──add──▶ queued ◀──its time comes── waiting
-//	  ▲  │            │  ▲                      ▲  ▲
-//	  │  └──add with──┼──┼─────a delay──────────┘  │
-//	  │               │  │                         │
-//	  │              Get └──────────┬──────────────┘
-//	  │               ▼             │ Done
-//	  └─────Done── processing ──add─▶ processing, to come again
+//	absent ──────add─────▶ queued ──Get──▶ processing ──Done──▶ absent
+//	   │                     ▲ ▲                │ add
+//	   │          its time ──┘ └──Done──┐       ▼
+//	   └──add, later──▶ waiting ◀──Done── processing, to come again
 //
 // A key is held by at most one worker. What is added while a worker holds it is kept as one wish: to come again
 // at once, or at a time. Everything is immediate: what is added can be got, and what is due can be seen,
@@ -33,8 +30,8 @@
 //	  to come at a time, as if it were waiting
 //
 // where the new time is now if the add has no delay. With MaxDelay, Latest and Replace move no key beyond that
-// long after its first add. A key that is to come again, and a time that a wish has, are forgotten when it is
-// handed out.
+// long after its first add. What was asked for a key counts until it is handed out; what is asked after that
+// is for the next time.
 //
 // The limiter is asked for a key once between two hand-outs, if at all, see [AddOpts].RateLimited. So any
 // number of rate-limited adds count as one failure. With Replace, an add that is not rate-limited makes the
@@ -48,7 +45,8 @@
 // With [Config].Aging a key gains one level of priority for each Aging that it has been ready. So there is a
 // bound: a key of priority p is handed out before every key of priority P that becomes ready more than
 // (P-p)·Aging after it. This holds as long as P·Aging and p·Aging are less than 292 years; beyond that
-// priorities count and ages do not. To raise a key's priority never makes it come later.
+// priorities count and ages do not. To raise a key's priority never makes it come later; to lower it with
+// SetPriority does.
 //
 // # Fairness
 //
@@ -75,7 +73,8 @@
 //
 // With n waiting keys, l the number of priorities (or, with groups, of priorities and groups) that have ready
 // keys: Add, Get, Done and Remove take constant time if all priorities are equal, and O(log l) at worst;
-// what waits takes O(log n) when it begins and ends to wait. Nobody walks past keys that cannot be handed
+// what waits takes O(log n) when it begins and ends to wait. A Get or Done that takes a group to its limit, or
+// back from there, takes as many steps as the group has priorities with ready keys. Nobody walks past keys that cannot be handed
 // out. Once warm, nothing allocates but the slices of AddAll, GetBatch and All, and the goroutine and the
 // timer that start when a key waits and none did. There is no other goroutine, and no timer. After a burst
 // the memory goes back to the collector.
