@@ -247,7 +247,7 @@ func (q *Typed[T]) markDirtyLocked(s keytable.Slot, k *entry[T]) {
 	k.Value |= dirty
 	q.adds++
 	if q.observer != nil {
-		q.observer.Added(s)
+		q.observer.Added(s, q.observer.Now())
 	}
 }
 
@@ -383,10 +383,11 @@ func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T]) T {
 
 // observeTakeLocked tells the observer that the key at s is handed out.
 func (q *Typed[T]) observeTakeLocked(s keytable.Slot, unknown bool) {
+	now := q.observer.Now()
 	if unknown {
-		q.observer.Added(s)
+		q.observer.Added(s, now)
 	}
-	q.observer.Taken(s)
+	q.observer.Taken(s, now)
 }
 
 // observeTakeGuarded is observeTakeLocked where metrics or their clock may panic. Then the caller of Get
@@ -480,7 +481,8 @@ func (q *Typed[T]) doneLocked(item T, h keytable.Hash, hashed bool) {
 }
 
 func (q *Typed[T]) observeFinishLocked(s keytable.Slot) {
-	q.observer.Finished(s)
+	startedAt := q.observer.Untake(s) // first, because a clock may panic
+	q.observer.Worked(q.observer.Now() - startedAt)
 	if q.shuttingDown.Load() {
 		q.observer.Settle()
 	}

@@ -41,7 +41,7 @@ type Observer struct {
 	started durationSum
 }
 
-// keyTimes are the times of a key, as readings of Observer.now.
+// keyTimes are the times of a key, as readings of Observer.Now.
 type keyTimes struct {
 	addedAt   time.Duration // when it became dirty
 	startedAt time.Duration // when a worker got it
@@ -66,25 +66,25 @@ func New(c clock.WithTicker, buckets *Buckets, push *Push) *Observer {
 // RunsForeignCode reports whether the methods call code that is not ours, and may panic.
 func (o *Observer) RunsForeignCode() bool { return o.push != nil || !o.isReal }
 
-func (o *Observer) now() time.Duration {
+// Now returns the time since the observer was made.
+func (o *Observer) Now() time.Duration {
 	if o.isReal {
 		return time.Since(o.epoch)
 	}
 	return o.clock.Since(o.epoch)
 }
 
-// Added tells that the key at s has become dirty.
-func (o *Observer) Added(s keytable.Slot) {
-	o.keys.At(s).addedAt = o.now()
+// Added tells that the key at s has become dirty now.
+func (o *Observer) Added(s keytable.Slot, now time.Duration) {
+	o.keys.At(s).addedAt = now
 	if o.push != nil {
 		o.push.Adds.Inc()
 		o.push.Depth.Inc()
 	}
 }
 
-// Taken tells that a worker gets the key at s.
-func (o *Observer) Taken(s keytable.Slot) {
-	now := o.now()
+// Taken tells that a worker gets the key at s now.
+func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 	k := o.keys.At(s)
 	latency := now - k.addedAt
 	k.startedAt, k.prev, k.next, k.running = now, o.last, keytable.None, true
@@ -103,22 +103,12 @@ func (o *Observer) Taken(s keytable.Slot) {
 	}
 }
 
-// Finished tells that the worker is done with the key at s.
-func (o *Observer) Finished(s keytable.Slot) {
-	startedAt := o.keys.At(s).startedAt
-	o.Untake(s) // first, because a clock may panic
-	duration := o.now() - startedAt
-	o.WorkDuration.observe(duration)
-	if o.push != nil {
-		o.push.WorkDuration.Observe(duration.Seconds())
-	}
-}
-
-// Untake takes back what Taken did to the key at s, but for what it told the metrics.
-func (o *Observer) Untake(s keytable.Slot) {
+// Untake tells that no worker holds the key at s any more, and returns when one got it. It does nothing if
+// none has held it.
+func (o *Observer) Untake(s keytable.Slot) time.Duration {
 	k := o.keys.At(s)
 	if !k.running {
-		return
+		return k.startedAt
 	}
 	k.running = false
 	o.running--
@@ -133,6 +123,15 @@ func (o *Observer) Untake(s keytable.Slot) {
 		o.last = prev
 	} else {
 		o.keys.At(next).prev = prev
+	}
+	return k.startedAt
+}
+
+// Worked tells for how long a worker has held a key that is Done.
+func (o *Observer) Worked(d time.Duration) {
+	o.WorkDuration.observe(d)
+	if o.push != nil {
+		o.push.WorkDuration.Observe(d.Seconds())
 	}
 }
 
@@ -156,7 +155,7 @@ func (o *Observer) Running() iter.Seq[keytable.Slot] {
 
 // SinceAdded returns how long ago the key at s became dirty, zero if the clock says that it will.
 func (o *Observer) SinceAdded(s keytable.Slot) time.Duration {
-	return max(0, o.now()-o.keys.At(s).addedAt)
+	return max(0, o.Now()-o.keys.At(s).addedAt)
 }
 
 // Unfinished returns for how long workers have held their keys, summed, and the first of them, zero if
@@ -170,6 +169,6 @@ func (o *Observer) unfinished() (sum durationSum, longest time.Duration) {
 	if o.running == 0 {
 		return sum, 0
 	}
-	now := o.now()
+	now := o.Now()
 	return o.started.since(now, o.running), now - o.keys.At(o.first).startedAt
 }

@@ -32,21 +32,23 @@ func TestObserverAgainstModel(t *testing.T) {
 			case 0:
 				c.SetTime(c.Now().Add(time.Duration(rng.Int64N(int64(3*time.Hour))) - time.Hour))
 			case 1:
-				o.Added(s)
+				o.Added(s, o.Now())
 				added[s] = c.Now()
 			case 2, 3:
 				if !running {
 					if _, ok := added[s]; !ok {
-						o.Added(s)
+						o.Added(s, o.Now())
 						added[s] = c.Now()
 					}
-					o.Taken(s)
+					o.Taken(s, o.Now())
 					started[s] = c.Now()
 					order = append(order, s)
 				}
 			case 4:
 				if running {
-					o.Finished(s)
+					if at := o.Untake(s); o.Now()-at != c.Now().Sub(started[s]) {
+						t.Fatalf("seed %d, step %d: Untake returns %v", seed, step, at)
+					}
 				} else {
 					o.Untake(s) // changes nothing
 				}
