@@ -246,10 +246,11 @@ func (q *Typed[T]) statsLocked() Stats {
 	if q.observer == nil {
 		return st
 	}
+	now := q.observer.Now()
 	if q.ready.n > 0 {
-		st.OldestQueued = q.observer.SinceAdded(q.ready.at(0))
+		st.OldestQueued = q.observer.SinceAdded(q.ready.at(0), now)
 	}
-	st.UnfinishedWork, st.LongestRunning = q.observer.Unfinished()
+	st.UnfinishedWork, st.LongestRunning = q.observer.Unfinished(now)
 	st.Latency = newHistogram(&q.observer.Latency)
 	st.WorkDuration = newHistogram(&q.observer.WorkDuration)
 	return st

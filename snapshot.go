@@ -1,11 +1,11 @@
 package workqueue
 
 import (
-	"container/heap"
 	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
 // Snapshot is what a queue has at one moment, for people who want to know what it is doing. It holds
@@ -84,9 +84,9 @@ func (q *Typed[T]) snapshotLocked(s keytable.Slot) KeySnapshot[T] {
 	c := KeySnapshot[T]{Key: k.Key, Again: k.Value == dirty|processing}
 	if q.observer != nil {
 		if k.Value&processing != 0 {
-			c.Since = q.observer.StartedAt(s)
+			c.Since = q.observer.Time(q.observer.StartedAt(s))
 		} else {
-			c.Since = q.observer.AddedAt(s)
+			c.Since = q.observer.Time(q.observer.AddedAt(s))
 		}
 	}
 	return c
@@ -127,12 +127,12 @@ func (q *delayingType[T]) copyWaiting(limit int) []KeySnapshot[T] {
 	keys := make([]KeySnapshot[T], 0, min(limit, q.numWaiting()))
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	next := frontier[T]{heap: &q.waiting}
-	next.pushFrom(0, 1)
-	for len(keys) < cap(keys) && len(next.positions) > 0 {
-		pos := heap.Pop(&next).(int)
+	before := func(i, j int) bool { return q.waiting.entries[i].before(q.waiting.entries[j]) }
+	for pos := range slotheap.InOrder(q.waiting.len(), before) {
+		if len(keys) == cap(keys) {
+			break
+		}
 		keys = append(keys, q.waiting.snapshot(pos))
-		next.pushFrom(heapArity*pos+1, heapArity)
 	}
 	return keys
 }
@@ -141,35 +141,6 @@ func (h *dueHeap[T]) snapshot(pos int) KeySnapshot[T] {
 	e := h.entries[pos]
 	k := h.keys.At(e.slot)
 	return KeySnapshot[T]{Key: k.Key, Since: h.epoch.Add(k.Value.since.duration()), Due: h.epoch.Add(e.due)}
-}
-
-// frontier has the positions of a heap whose parents have been seen, and not they themselves. So the
-// heap can be read in order without being changed.
-type frontier[T comparable] struct {
-	heap      *dueHeap[T]
-	positions []int
-}
-
-// pushFrom adds n positions from pos on, as far as there are so many.
-func (f *frontier[T]) pushFrom(pos, n int) {
-	for end := min(pos+n, len(f.heap.entries)); pos < end; pos++ {
-		heap.Push(f, pos)
-	}
-}
-
-func (f *frontier[T]) Len() int      { return len(f.positions) }
-func (f *frontier[T]) Swap(i, j int) { f.positions[i], f.positions[j] = f.positions[j], f.positions[i] }
-func (f *frontier[T]) Push(pos any)  { f.positions = append(f.positions, pos.(int)) }
-
-func (f *frontier[T]) Less(i, j int) bool {
-	return f.heap.entries[f.positions[i]].before(f.heap.entries[f.positions[j]])
-}
-
-func (f *frontier[T]) Pop() any {
-	last := len(f.positions) - 1
-	pos := f.positions[last]
-	f.positions = f.positions[:last]
-	return pos
 }
 
 // Snapshot copies up to limit keys of each state, and tells what [Stats] does. It asks the limiter for

@@ -33,11 +33,10 @@ type Observer struct {
 
 	// keys has the times of the queue's keys, by their slots there.
 	keys keytable.Column[keyTimes]
-	// first and last are the ends of the list of the keys that workers hold, in the order in which they
-	// got them.
-	first, last keytable.Slot
-	// running is the length of that list, started the sum of its startedAt.
-	running int
+	// lists has the keys for which Queued was called, and those that workers hold, each in the order in
+	// which they became so.
+	lists [running + 1]list
+	// started is the sum of the startedAt of those that are running.
 	started durationSum
 }
 
@@ -45,9 +44,55 @@ type Observer struct {
 type keyTimes struct {
 	addedAt   time.Duration // when it became dirty
 	startedAt time.Duration // when a worker got it
-	// prev and next are its neighbours in the list of the keys that workers hold.
+	// prev and next are its neighbours in the list that it is in.
 	prev, next keytable.Slot
-	running    bool
+	in         listName
+}
+
+// listName is an index into Observer.lists.
+type listName uint8
+
+const (
+	none listName = iota // This list stays empty.
+	queued
+	running
+)
+
+// list is some keys in a certain order, chained by prev and next of their times.
+type list struct {
+	first, last keytable.Slot
+	n           int
+}
+
+// link puts the key at s, which is in no list, at the end of one.
+func (o *Observer) link(in listName, s keytable.Slot) {
+	k, l := o.keys.At(s), &o.lists[in]
+	k.prev, k.next, k.in = l.last, keytable.None, in
+	if l.last == keytable.None {
+		l.first = s
+	} else {
+		o.keys.At(l.last).next = s
+	}
+	l.last = s
+	l.n++
+}
+
+// unlink takes the key at s out of its list.
+func (o *Observer) unlink(s keytable.Slot) {
+	k := o.keys.At(s)
+	prev, next, l := k.prev, k.next, &o.lists[k.in]
+	k.in = none
+	if prev == keytable.None {
+		l.first = next
+	} else {
+		o.keys.At(prev).next = next
+	}
+	if next == keytable.None {
+		l.last = prev
+	} else {
+		o.keys.At(next).prev = prev
+	}
+	l.n--
 }
 
 // New returns an Observer that reads c, counts into buckets and, unless it is nil, tells push.
@@ -83,18 +128,28 @@ func (o *Observer) Added(s keytable.Slot, now time.Duration) {
 	}
 }
 
+// Queued tells that the key at s waits for a worker, in a queue that does not know itself which of its keys
+// has done so for the longest time. It does nothing if that was told before.
+func (o *Observer) Queued(s keytable.Slot) {
+	if o.keys.At(s).in == none {
+		o.link(queued, s)
+	}
+}
+
+// Unqueued tells that the key at s does not wait for a worker any more. It does nothing if it has not.
+func (o *Observer) Unqueued(s keytable.Slot) {
+	if o.keys.At(s).in == queued {
+		o.unlink(s)
+	}
+}
+
 // Taken tells that a worker gets the key at s now.
 func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
+	o.Unqueued(s)
 	k := o.keys.At(s)
 	latency := now - k.addedAt
-	k.startedAt, k.prev, k.next, k.running = now, o.last, keytable.None, true
-	if o.last == keytable.None {
-		o.first = s
-	} else {
-		o.keys.At(o.last).next = s
-	}
-	o.last = s
-	o.running++
+	k.startedAt = now
+	o.link(running, s)
 	o.started.add(now)
 	o.Latency.observe(latency)
 	if o.push != nil {
@@ -107,22 +162,9 @@ func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 // none has held it.
 func (o *Observer) Untake(s keytable.Slot) time.Duration {
 	k := o.keys.At(s)
-	if !k.running {
-		return k.startedAt
-	}
-	k.running = false
-	o.running--
-	o.started.sub(k.startedAt)
-	prev, next := k.prev, k.next
-	if prev == keytable.None {
-		o.first = next
-	} else {
-		o.keys.At(prev).next = next
-	}
-	if next == keytable.None {
-		o.last = prev
-	} else {
-		o.keys.At(next).prev = prev
+	if k.in == running {
+		o.unlink(s)
+		o.started.sub(k.startedAt)
 	}
 	return k.startedAt
 }
@@ -135,40 +177,59 @@ func (o *Observer) Worked(d time.Duration) {
 	}
 }
 
+// Shift makes the times of the key at s earlier by d, because whoever tells the time begins to count
+// later by so much.
+func (o *Observer) Shift(s keytable.Slot, d time.Duration) {
+	k := o.keys.At(s)
+	if k.in == running {
+		o.started.sub(d)
+	}
+	k.addedAt -= d
+	k.startedAt -= d
+}
+
 // Release gives back the memory that s shares with its neighbours, as [keytable.Column] does.
 func (o *Observer) Release(s keytable.Slot) { o.keys.Release(s) }
 
-// AddedAt returns when the key at s became dirty.
-func (o *Observer) AddedAt(s keytable.Slot) time.Time { return o.epoch.Add(o.keys.At(s).addedAt) }
+// AddedAt returns when the key at s became dirty, after the observer was made.
+func (o *Observer) AddedAt(s keytable.Slot) time.Duration { return o.keys.At(s).addedAt }
 
-// StartedAt returns when a worker got the key at s.
-func (o *Observer) StartedAt(s keytable.Slot) time.Time { return o.epoch.Add(o.keys.At(s).startedAt) }
+// StartedAt returns when a worker got the key at s, after the observer was made.
+func (o *Observer) StartedAt(s keytable.Slot) time.Duration { return o.keys.At(s).startedAt }
+
+// Time returns what is so long after the observer was made.
+func (o *Observer) Time(d time.Duration) time.Time { return o.epoch.Add(d) }
 
 // Running returns the slots of the keys that workers hold, in the order in which they got them. The
 // observer must not change meanwhile.
-func (o *Observer) Running() iter.Seq[keytable.Slot] {
+func (o *Observer) Running() iter.Seq[keytable.Slot] { return o.slots(running) }
+
+// InLine returns the slots of the keys for which Queued was called, in that order. The observer must not
+// change meanwhile.
+func (o *Observer) InLine() iter.Seq[keytable.Slot] { return o.slots(queued) }
+
+func (o *Observer) slots(l listName) iter.Seq[keytable.Slot] {
 	return func(yield func(keytable.Slot) bool) {
-		for s := o.first; s != keytable.None && yield(s); s = o.keys.At(s).next {
+		for s := o.lists[l].first; s != keytable.None && yield(s); s = o.keys.At(s).next {
 		}
 	}
 }
 
-// SinceAdded returns how long ago the key at s became dirty, zero if the clock says that it will.
-func (o *Observer) SinceAdded(s keytable.Slot) time.Duration {
-	return max(0, o.Now()-o.keys.At(s).addedAt)
+// SinceAdded returns how long before now the key at s became dirty, zero if it was after.
+func (o *Observer) SinceAdded(s keytable.Slot, now time.Duration) time.Duration {
+	return max(0, now-o.keys.At(s).addedAt)
 }
 
-// Unfinished returns for how long workers have held their keys, summed, and the first of them, zero if
-// the clock says that they will.
-func (o *Observer) Unfinished() (sum, longest time.Duration) {
-	s, longest := o.unfinished()
+// Unfinished returns for how long workers have held their keys, summed, and the first of them, zero if it
+// is negative because the clock was set back.
+func (o *Observer) Unfinished(now time.Duration) (sum, longest time.Duration) {
+	s, longest := o.unfinished(now)
 	return max(0, s.duration()), max(0, longest)
 }
 
-func (o *Observer) unfinished() (sum durationSum, longest time.Duration) {
-	if o.running == 0 {
+func (o *Observer) unfinished(now time.Duration) (sum durationSum, longest time.Duration) {
+	if o.lists[running].n == 0 {
 		return sum, 0
 	}
-	now := o.Now()
-	return o.started.since(now, o.running), now - o.keys.At(o.first).startedAt
+	return o.started.since(now, o.lists[running].n), now - o.keys.At(o.lists[running].first).startedAt
 }

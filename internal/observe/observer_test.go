@@ -66,13 +66,13 @@ func compare(o *Observer, now time.Time, added, started map[keytable.Slot]time.T
 		return fmt.Errorf("running are %v, want %v", got, order)
 	}
 	for s, at := range added {
-		if !o.AddedAt(s).Equal(at) || o.SinceAdded(s) != max(0, now.Sub(at)) {
-			return fmt.Errorf("slot %d: added at %v, %v ago, want %v", s, o.AddedAt(s), o.SinceAdded(s), at)
+		if !o.Time(o.AddedAt(s)).Equal(at) || o.SinceAdded(s, o.Now()) != max(0, now.Sub(at)) {
+			return fmt.Errorf("slot %d: added at %v, %v ago, want %v", s, o.AddedAt(s), o.SinceAdded(s, o.Now()), at)
 		}
 	}
 	var sum, longest time.Duration
 	for s, at := range started {
-		if !o.StartedAt(s).Equal(at) {
+		if !o.Time(o.StartedAt(s)).Equal(at) {
 			return fmt.Errorf("slot %d: started at %v, want %v", s, o.StartedAt(s), at)
 		}
 		sum += now.Sub(at)
@@ -80,7 +80,7 @@ func compare(o *Observer, now time.Time, added, started map[keytable.Slot]time.T
 	if len(order) > 0 {
 		longest = now.Sub(started[order[0]])
 	}
-	if gotSum, gotLongest := o.Unfinished(); gotSum != max(0, sum) || gotLongest != max(0, longest) {
+	if gotSum, gotLongest := o.Unfinished(o.Now()); gotSum != max(0, sum) || gotLongest != max(0, longest) {
 		return fmt.Errorf("unfinished %v, longest %v, want %v, %v", gotSum, gotLongest, sum, longest)
 	}
 	return nil

@@ -19,7 +19,7 @@ type Push struct {
 
 // Refresh pushes the metrics that depend on the time.
 func (o *Observer) Refresh() {
-	sum, longest := o.unfinished()
+	sum, longest := o.unfinished(o.Now())
 	o.pushed = sum != durationSum{} || longest != 0
 	o.push.UnfinishedWork.Set(sum.seconds())
 	o.push.LongestRunning.Set(longest.Seconds())
@@ -28,7 +28,7 @@ func (o *Observer) Refresh() {
 // Settle is Refresh that leaves metrics alone that are zero and stay so. After shutdown no tick pushes
 // the times of the keys that are still held; they would stay what they were otherwise.
 func (o *Observer) Settle() {
-	if o.push != nil && (o.pushed || o.running > 0) {
+	if o.push != nil && (o.pushed || o.lists[running].n > 0) {
 		o.Refresh()
 	}
 }
