@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/observe"
 )
 
 // This file is what the tests know of the inside of the queues. All that is guarded by a lock is read
@@ -143,8 +144,8 @@ func (r *ring[E]) checkInvariants() error {
 
 // WithoutProvider calls f as if SetProvider had not been called yet, and makes it so afterwards too.
 func WithoutProvider(f func()) {
-	old := globalProvider.Swap(nil)
-	defer globalProvider.Store(old)
+	old := observe.Global.Swap(nil)
+	defer observe.Global.Store(old)
 	f()
 }
 

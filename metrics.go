@@ -1,7 +1,6 @@
 package workqueue
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/observe"
@@ -80,17 +79,11 @@ type StatsProvider interface {
 	WatchQueue(name string, stats func() Stats)
 }
 
-// defaultBuckets are those of Kubernetes' own queue metrics: powers of ten from 10 ns to 1,000 s.
-var defaultBuckets = observe.NewBuckets([]float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100, 1000})
-
-// globalProvider is what SetProvider set.
-var globalProvider atomic.Pointer[MetricsProvider]
-
 // SetProvider sets the provider of all queues that are made from now on with a name and without a
 // provider of their own. Only the first call has an effect; nil is ignored.
 func SetProvider(metricsProvider MetricsProvider) {
-	if metricsProvider != nil {
-		globalProvider.CompareAndSwap(nil, &metricsProvider)
+	if p := any(metricsProvider); p != nil {
+		observe.Global.CompareAndSwap(nil, &p)
 	}
 }
 
@@ -102,8 +95,8 @@ func providerFor(name string, configured MetricsProvider) MetricsProvider {
 	if configured != nil {
 		return configured
 	}
-	if global := globalProvider.Load(); global != nil {
-		return *global
+	if global := observe.Global.Load(); global != nil {
+		return (*global).(MetricsProvider)
 	}
 	return nil
 }
@@ -145,7 +138,21 @@ type Stats struct {
 	// Latency has the times from a key's first add until a worker got it, WorkDuration those from Get to
 	// Done. They are nil in a queue without metrics.
 	Latency, WorkDuration *Histogram
+	// ByPriority divides Queued. It is nil in a queue without priorities, or without metrics.
+	ByPriority *PriorityDepths
 }
+
+// PriorityDepths are the numbers of queued keys of each priority.
+type PriorityDepths struct {
+	// Depths are those of the priorities that the queue has met first, ten at most so that metrics have
+	// few labels, highest priority first.
+	Depths []PriorityDepth
+	// Others is the number of queued keys of all other priorities.
+	Others int
+}
+
+// PriorityDepth is the number of queued keys of one priority.
+type PriorityDepth struct{ Priority, Queued int }
 
 // Histogram counts times by their length. It is a copy and does not change.
 type Histogram struct {
@@ -179,9 +186,13 @@ func newObserver(name string, configured MetricsProvider, c clock.WithTicker) *o
 		return nil
 	}
 	if p, ok := p.(StatsProvider); ok {
-		return observe.New(c, buckets(p.HistogramBounds()), nil)
+		buckets, err := observe.SharedBuckets(p.HistogramBounds())
+		if err != nil {
+			panic("workqueue: StatsProvider: " + err.Error())
+		}
+		return observe.New(c, buckets, nil)
 	}
-	return observe.New(c, defaultBuckets, &observe.Push{
+	return observe.New(c, observe.DefaultBuckets, &observe.Push{
 		Depth:          observe.OrNoop(p.NewDepthMetric(name)),
 		Adds:           observe.OrNoop(p.NewAddsMetric(name)),
 		Latency:        observe.OrNoop(p.NewLatencyMetric(name)),
@@ -189,18 +200,6 @@ func newObserver(name string, configured MetricsProvider, c clock.WithTicker) *o
 		UnfinishedWork: observe.OrNoop(p.NewUnfinishedWorkSecondsMetric(name)),
 		LongestRunning: observe.OrNoop(p.NewLongestRunningProcessorSecondsMetric(name)),
 	})
-}
-
-// buckets returns those that a StatsProvider wants.
-func buckets(bounds []float64) *observe.Buckets {
-	if bounds == nil {
-		return defaultBuckets
-	}
-	b, err := observe.SharedBuckets(bounds)
-	if err != nil {
-		panic("workqueue: StatsProvider: " + err.Error())
-	}
-	return b
 }
 
 // watch tells the provider of a layer's stats, if it wants to read them.

@@ -136,7 +136,7 @@ func (q *Queue[T]) arriveLocked(s keytable.Slot, it *item, k *newKey[T], r *requ
 	if now != unknown {
 		q.dateLocked(s, it, now)
 	} else if r.After <= 0 {
-		q.adds++
+		q.addedLocked(s, now)
 		q.pushLocked(s, it, now)
 		return
 	}
@@ -208,7 +208,7 @@ func (q *Queue[T]) wishLocked(s keytable.Slot, it *item, r *request, now int64) 
 		return
 	}
 	it.state &^= backoff
-	q.adds++
+	q.addedLocked(s, now)
 }
 
 func (q *Queue[T]) dateLocked(s keytable.Slot, it *item, now int64) {

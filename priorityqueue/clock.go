@@ -116,6 +116,9 @@ func (q *Queue[T]) shiftLocked(shift int64) {
 			d := q.details.At(s)
 			d.at, d.added, d.started = earlier(d.at), earlier(d.added), earlier(d.started)
 		}
+		if q.observer != nil {
+			q.observer.Shift(s, time.Duration(shift))
+		}
 	}
 	q.due.Rerank(func(e slotheap.Entry[uint32]) int64 { return earlier(e.Rank) })
 	q.order.Rerank(func(e slotheap.Entry[int64]) int64 { return q.entryLocked(e.Slot).Rank })

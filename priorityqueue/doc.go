@@ -80,7 +80,7 @@
 // the memory goes back to the collector.
 //
 // A cycle of Add, Get and Done takes one to two times that of the FIFO of package workqueue. The clock is read
-// only while a key waits, or with Aging or MinInterval.
+// only while a key waits, or with Aging, MinInterval or metrics.
 //
 // # Differences from package workqueue
 //
@@ -88,5 +88,6 @@
 //     when its time has come.
 //   - Rate-limited adds merge, and the limiter may not be asked.
 //   - AddAfter and AddRateLimited of a key that a worker holds keep its priority.
-//   - There is no Queue for an order of one's own, and there are no metrics yet.
+//   - There is no Queue for an order of one's own.
+//   - Metrics are read, by a [workqueue.StatsProvider], and not pushed.
 package priorityqueue

@@ -4,7 +4,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
@@ -125,7 +124,7 @@ func (q *Queue[T]) infoLocked(s keytable.Slot) Info[T] {
 // yielded. Failures are those at the time when the key is yielded.
 func (q *Queue[T]) All() iter.Seq[Info[T]] {
 	return func(yield func(Info[T]) bool) {
-		for _, info := range q.snapshot() {
+		for _, info := range q.infos() {
 			info.Failures = q.limiter.NumRequeues(info.Key)
 			if !yield(info) {
 				return
@@ -134,7 +133,7 @@ func (q *Queue[T]) All() iter.Seq[Info[T]] {
 	}
 }
 
-func (q *Queue[T]) snapshot() []Info[T] {
+func (q *Queue[T]) infos() []Info[T] {
 	q.lock(false)
 	defer q.unlock()
 	all := make([]Info[T], 0, q.queued+q.running+q.due.Len())
@@ -162,6 +161,9 @@ func (q *Queue[T]) Remove(key T) State {
 	before := it.state.public()
 	switch before {
 	case Queued:
+		if q.observer != nil {
+			q.observer.Unqueued(s)
+		}
 		q.leaveLineLocked(s, it)
 		q.leaveLocked(s, it, now)
 	case Waiting:
@@ -174,21 +176,4 @@ func (q *Queue[T]) Remove(key T) State {
 		it.state = running | it.state&dated
 	}
 	return before
-}
-
-// Stats returns a snapshot of the queue. It takes constant time, but for keys that have just come due. A key that waits counts as Waiting and as
-// nothing else, but for one that a worker holds and that is to wait when it is Done. Keys of a group
-// that is at its limit are Queued.
-func (q *Queue[T]) Stats() workqueue.Stats {
-	q.lock(false)
-	defer q.unlock()
-	return workqueue.Stats{
-		Queued:         q.queued,
-		Processing:     q.running,
-		Waiting:        q.due.Len() + q.timedWishes,
-		Adds:           q.adds,
-		Retries:        q.retries,
-		Dropped:        q.dropped,
-		UnmatchedDones: q.unmatchedDones,
-	}
 }

@@ -2,6 +2,7 @@ package priorityqueue
 
 import (
 	"fmt"
+	"iter"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
@@ -106,7 +107,41 @@ func (q *Queue[T]) CheckInvariants() error {
 	if err := q.checkGroups(perGroup); err != nil {
 		return err
 	}
+	if err := q.checkObserver(); err != nil {
+		return err
+	}
 	return q.checkWakeUps()
+}
+
+// checkObserver: the observer has the queued and the running keys, and depths has the former.
+func (q *Queue[T]) checkObserver() error {
+	if q.observer == nil {
+		return nil
+	}
+	for _, l := range []struct {
+		slots iter.Seq[keytable.Slot]
+		state state
+		n     int
+	}{{q.observer.InLine(), ready, q.queued}, {q.observer.Running(), running, q.running}} {
+		n := 0
+		for s := range l.slots {
+			if q.keys.At(s).Value.state&l.state == 0 {
+				return fmt.Errorf("slot %d of state %b is in the observer's list of state %b", s, q.keys.At(s).Value.state, l.state)
+			}
+			n++
+		}
+		if n != l.n {
+			return fmt.Errorf("the observer has %d keys of state %b, want %d", n, l.state, l.n)
+		}
+	}
+	n := q.depths.others
+	for _, d := range q.depths.known {
+		n += d.Queued
+	}
+	if n != q.queued {
+		return fmt.Errorf("depths are %+v, want %d together", q.depths, q.queued)
+	}
+	return nil
 }
 
 func (q *Queue[T]) checkList(l *list, want state) (n int, err error) {

@@ -42,6 +42,9 @@ func drawConfig(t *rapid.T) pq.Config[int] {
 		Aging:       rapid.SampledFrom([]time.Duration{0, 0, time.Second, 3 * time.Second, 1 << 61}).Draw(t, "aging"),
 		MinInterval: rapid.SampledFrom([]time.Duration{0, 0, 4 * time.Second}).Draw(t, "interval"),
 	}
+	if rapid.Bool().Draw(t, "metrics") {
+		c.Name, c.MetricsProvider = "q", &reader{}
+	}
 	if rapid.Bool().Draw(t, "groups") {
 		c.Group = func(key int) string { return fmt.Sprint("group ", key%3) }
 		c.MaxPerGroup = rapid.IntRange(0, 2).Draw(t, "max")
@@ -216,11 +219,27 @@ func compareWithModel(t *rapid.T) {
 	})
 }
 
+// compareHistograms: a latency is counted for each key that was handed out, and a time of work for each of
+// those that is Done.
+func compareHistograms(t *rapid.T, got workqueue.Stats, m *slowQueue) {
+	work, running := got.WorkDuration.Count(), uint64(m.count(pq.Processing))
+	if taken := got.Latency.Count(); taken != m.taken || work != m.taken-running {
+		t.Fatalf("%d latencies and %d times of work of %d keys, of which %d are held", taken, work, m.taken, running)
+	}
+}
+
 func compareState(t *rapid.T, q *pq.Queue[int], m *slowQueue, limiter *countingLimiter) {
 	want := m.stats
 	want.Queued, want.Processing, want.Waiting = m.count(pq.Queued), m.count(pq.Processing), m.waiting()
 	// Adds of keys that are due are not counted before somebody looks.
-	if got := q.Stats(); got != want || q.Len() != want.Queued || q.ShuttingDown() != m.down {
+	want.Name, want.ShuttingDown = m.config.Name, m.down
+	got := q.Stats()
+	if m.config.MetricsProvider != nil {
+		compareHistograms(t, got, m)
+		got.OldestQueued, got.LongestRunning, got.UnfinishedWork = 0, 0, 0
+		got.Latency, got.WorkDuration, got.ByPriority = nil, nil, nil
+	}
+	if got != want || q.Len() != want.Queued || q.ShuttingDown() != m.down {
 		t.Fatalf("Stats() = %+v, Len() = %d, ShuttingDown() = %v, want %+v, %v", got, q.Len(), q.ShuttingDown(), want, m.down)
 	}
 	if err := q.CheckInvariants(); err != nil {

@@ -10,6 +10,15 @@ import (
 // Config tells [New] what to build. The zero Config is a queue with priorities, on the real clock, with the
 // default controller limiter and nothing else.
 type Config[T comparable] struct {
+	// Name is the queue's name in Stats and metrics. A queue without a name has no metrics.
+	Name string
+
+	// MetricsProvider, unless nil, reads the queue's metrics. Nil means the one of
+	// [workqueue.SetProvider], if it is a StatsProvider. (Metrics that want to be told of every change
+	// cannot be had: code of others would run under the queue's lock.) With metrics the queue reads the
+	// clock in every call.
+	MetricsProvider workqueue.StatsProvider
+
 	// Clock is where all times come from, those of the limiter apart. Nil means the real clock. It is read
 	// without the queue's lock.
 	Clock clock.WithTicker

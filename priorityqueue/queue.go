@@ -8,6 +8,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/observe"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 	"k8s.io/utils/clock"
 )
@@ -16,6 +17,7 @@ import (
 // All methods are safe for concurrent use. A key that cannot be hashed or is not equal to itself (NaN) makes
 // the method that it is passed to panic, and leaves the queue as it was.
 type Queue[T comparable] struct {
+	name  string
 	clock clock.WithTicker
 	// epoch is the zero of the times in the queue, or nil as long as there are none. It is changed under mu.
 	epoch   atomic.Pointer[time.Time]
@@ -87,6 +89,10 @@ type Queue[T comparable] struct {
 	drain *drain
 
 	adds, retries, dropped, unmatchedDones uint64
+
+	// observer is nil if nobody wants to know. depths is kept if it is not.
+	observer *observe.Observer
+	depths   depths
 }
 
 var (
@@ -146,7 +152,8 @@ func New[T comparable](config Config[T]) *Queue[T] {
 	if config.RateLimiter == nil {
 		config.RateLimiter = workqueue.DefaultTypedControllerRateLimiter[T]()
 	}
-	return &Queue[T]{
+	q := &Queue[T]{
+		name:        config.Name,
 		clock:       config.Clock,
 		limiter:     config.RateLimiter,
 		aging:       config.Aging,
@@ -159,6 +166,8 @@ func New[T comparable](config Config[T]) *Queue[T] {
 		changed:     make(chan struct{}, 1),
 		lastReady:   unknown,
 	}
+	q.beginObserving(&config)
+	return q
 }
 
 // Len returns the number of ready keys, including those whose group is at its limit, and without those that
@@ -260,6 +269,9 @@ func (q *Queue[T]) takeLocked(now int64) (T, int) {
 	if q.minInterval > 0 {
 		q.details.At(s).started = now
 	}
+	if q.observer != nil {
+		q.observer.Taken(s, time.Duration(now))
+	}
 	return e.Key, e.Value.priority
 }
 
@@ -279,6 +291,9 @@ func (q *Queue[T]) Done(item T) {
 	q.running--
 	if q.groupOf != nil {
 		q.endLocked(it.home)
+	}
+	if q.observer != nil {
+		q.observer.Worked(time.Duration(now) - q.observer.Untake(s))
 	}
 	switch {
 	case it.state&again == 0 || it.state&timed != 0 && q.shuttingDown.Load():
@@ -311,6 +326,9 @@ func (q *Queue[T]) deleteLocked(s keytable.Slot) {
 	if !q.keys.HasMemory(s) {
 		q.details.Release(s)
 		q.due.Release(s)
+		if q.observer != nil {
+			q.observer.Release(s)
+		}
 	}
 }
 

@@ -82,6 +82,10 @@ func (q *Queue[T]) pushLocked(s keytable.Slot, it *item, now int64) {
 	it.home = n
 	it.state = ready | it.state&dated
 	q.queued++
+	if q.observer != nil {
+		q.observer.Queued(s)
+		q.depths.add(q.lines.At(n).Key.priority, 1)
+	}
 	l := &q.lines.At(n).Value
 	q.appendLocked(&l.list, s, it)
 	if l.first == s {
@@ -96,6 +100,9 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
 	l := &e.Value
 	it.home = e.Key.group
 	q.queued--
+	if q.observer != nil {
+		q.depths.add(e.Key.priority, -1)
+	}
 	wasFirst := l.first == s
 	q.unlinkLocked(&l.list, it)
 	switch {

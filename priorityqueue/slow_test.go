@@ -26,6 +26,7 @@ type slowQueue struct {
 	// clockRead is set during a call that has read the clock, for whatever reason.
 	clockRead bool
 	down      bool
+	taken     uint64
 	stats     workqueue.Stats
 }
 
@@ -56,7 +57,9 @@ type slowKey struct {
 
 const atOnce time.Duration = -1 << 62
 
-func (m *slowQueue) timed() bool { return m.config.Aging > 0 || m.config.MinInterval > 0 }
+func (m *slowQueue) timed() bool {
+	return m.config.Aging > 0 || m.config.MinInterval > 0 || m.config.MetricsProvider != nil
+}
 
 func (m *slowQueue) group(key int) string {
 	if m.config.Group == nil {
@@ -332,6 +335,7 @@ func (m *slowQueue) before(a, b *slowKey) bool {
 
 func (m *slowQueue) get() (key, priority int) {
 	k := m.next()
+	m.taken++
 	ring := m.turns[k.level]
 	t := ring[0]
 	if t.left == 0 {

@@ -31,7 +31,7 @@ var stressConfigs = map[string]pq.Config[int]{
 	"plain":    {},
 	"aging":    {Aging: time.Microsecond},
 	"groups":   {Group: func(key int) string { return fmt.Sprint(key % 2) }, MaxPerGroup: 2},
-	"all":      {Group: func(key int) string { return fmt.Sprint(key % 3) }, MaxPerGroup: 1, Aging: time.Microsecond, MinInterval: time.Microsecond},
+	"all":      {Group: func(key int) string { return fmt.Sprint(key % 3) }, MaxPerGroup: 1, Aging: time.Microsecond, MinInterval: time.Microsecond, Name: "q", MetricsProvider: &reader{}},
 	"interval": {MinInterval: 50 * time.Microsecond},
 }
 

@@ -19,7 +19,7 @@ const (
 // waitLocked makes the key at s, whose home is its group, wait until at, or makes it ready if that is past.
 func (q *Queue[T]) waitLocked(s keytable.Slot, it *item, at, now int64) {
 	if at <= now {
-		q.adds++
+		q.addedLocked(s, now)
 		q.pushLocked(s, it, now)
 		return
 	}
@@ -36,7 +36,7 @@ func (q *Queue[T]) moveDueLocked(now int64) {
 			return
 		}
 		q.due.Remove(first.Slot)
-		q.adds++
+		q.addedLocked(first.Slot, first.Rank)
 		q.pushLocked(first.Slot, &q.keys.At(first.Slot).Value, first.Rank)
 	}
 }

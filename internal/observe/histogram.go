@@ -20,15 +20,21 @@ type Buckets struct {
 	start [64]uint16
 }
 
+// DefaultBuckets are those of Kubernetes' own queue metrics: powers of ten from 10 ns to 1,000 s.
+var DefaultBuckets = NewBuckets([]float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100, 1000})
+
 // maxBuckets bounds the number of buckets.
 const maxBuckets = math.MaxUint16
 
 // shared has what SharedBuckets returned last.
 var shared atomic.Pointer[Buckets]
 
-// SharedBuckets returns the buckets with those upper bounds in seconds. Those of the last call are used
-// again, so that ten thousand queues of one program have one.
+// SharedBuckets returns the buckets with those upper bounds in seconds, or DefaultBuckets if seconds is nil.
+// Those of the last call are used again, so that ten thousand queues of one program have one.
 func SharedBuckets(seconds []float64) (*Buckets, error) {
+	if seconds == nil {
+		return DefaultBuckets, nil
+	}
 	if b := shared.Load(); b != nil && slices.Equal(b.seconds, seconds) {
 		return b, nil
 	}

@@ -1,0 +1,189 @@
+package priorityqueue_test
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	pq "github.com/keyedqueue/workqueue/priorityqueue"
+	testingclock "k8s.io/utils/clock/testing"
+)
+
+// reader is a StatsProvider.
+type reader struct {
+	workqueue.MetricsProvider
+	name  string
+	stats func() workqueue.Stats
+}
+
+func (*reader) HistogramBounds() []float64 { return []float64{0.5, 1.5, 3} }
+
+func (r *reader) WatchQueue(name string, stats func() workqueue.Stats) {
+	r.name, r.stats = name, stats
+}
+
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+
+func TestStats(t *testing.T) {
+	r := &reader{}
+	script(t, pq.Config[string]{Name: "q", MetricsProvider: r}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "a", "b")
+		time.Sleep(time.Second)
+		q.AddWithOpts(pq.AddOpts{Priority: 2}, "c", "b") // b goes behind c, and has waited since before
+		q.AddAfter("w", 10*time.Second)
+		q.AddAfter("x", time.Second)
+		time.Sleep(seconds(1.5)) // x is due since half a second
+		hold(t, q, "c b")
+		q.Add("b")
+		q.Done("nobody")
+		time.Sleep(time.Second)
+		want := workqueue.Stats{
+			Name: "q", Queued: 2, Processing: 2, Waiting: 1, Adds: 5, Retries: 2, UnmatchedDones: 1,
+			OldestQueued: seconds(3.5), LongestRunning: time.Second, UnfinishedWork: 2 * time.Second,
+			Latency:      &workqueue.Histogram{Bounds: []float64{0.5, 1.5, 3}, Counts: []uint64{0, 1, 1, 0}, Sum: 4},
+			WorkDuration: &workqueue.Histogram{Bounds: []float64{0.5, 1.5, 3}, Counts: []uint64{0, 0, 0, 0}},
+			ByPriority: &workqueue.PriorityDepths{
+				Depths: []workqueue.PriorityDepth{{Priority: 2}, {Priority: 1, Queued: 1}, {Priority: 0, Queued: 1}},
+			},
+		}
+		if st := q.Stats(); !reflect.DeepEqual(st, want) || r.name != "q" || !reflect.DeepEqual(r.stats(), st) {
+			t.Errorf("Stats() = %+v, want %+v", st, want)
+		}
+		q.Done("b") // comes again: its latency runs from the add a second ago
+		q.Remove("a")
+		if st := q.Stats(); st.OldestQueued != seconds(1.5) || st.WorkDuration.Sum != 1 || st.LongestRunning != time.Second {
+			t.Errorf("Stats() = %+v", st)
+		}
+		hold(t, q, "x b")
+		if st := q.Stats(); st.OldestQueued != 0 || st.Latency.Sum != 4+1.5+1 || st.Processing != 3 {
+			t.Errorf("Stats() = %+v", st)
+		}
+		q.ShutDown()
+		if st := q.Stats(); !st.ShuttingDown || st.Dropped != 1 {
+			t.Errorf("Stats() = %+v", st)
+		}
+	})
+}
+
+func TestStatsWithoutMetrics(t *testing.T) {
+	for _, config := range []pq.Config[string]{{}, {Name: "q"}, {MetricsProvider: &reader{}}} {
+		script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+			q.Add("a")
+			time.Sleep(time.Second)
+			if st, want := q.Stats(), (workqueue.Stats{Name: config.Name, Queued: 1, Adds: 1}); st != want {
+				t.Errorf("Stats() = %+v, want %+v", st, want)
+			}
+		})
+	}
+}
+
+// Ten priorities are counted by themselves, all others together, whatever becomes of their keys.
+func TestByPriority(t *testing.T) {
+	config := pq.Config[string]{
+		Name: "q", MetricsProvider: &reader{}, MaxPerGroup: 1,
+		Group: func(key string) string { return key[len(key)-1:] },
+	}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		for i := range 15 {
+			q.AddWithOpts(pq.AddOpts{Priority: i}, fmt.Sprint(i, "a"), fmt.Sprint(i, "b"))
+		}
+		q.AddWithOpts(pq.AddOpts{Priority: 3}, "0a")
+		q.Remove("5a")
+		hold(t, q, "14a 14b") // of the others
+		d := q.Stats().ByPriority
+		var got []string
+		for _, p := range d.Depths {
+			got = append(got, fmt.Sprint(p.Priority, ":", p.Queued))
+		}
+		if s := strings.Join(got, " "); s != "9:2 8:2 7:2 6:2 5:1 4:2 3:3 2:2 1:2 0:1" || d.Others != 8 {
+			t.Errorf("%s and %d others", s, d.Others)
+		}
+	})
+}
+
+func TestSnapshot(t *testing.T) {
+	for _, observed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			config := pq.Config[string]{Name: "q", RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](
+				time.Second, time.Hour)}
+			if observed {
+				config.MetricsProvider = &reader{}
+			}
+			q := pq.New(config)
+			describe := func(keys []workqueue.KeySnapshot[string]) string {
+				var all []string
+				for _, k := range keys {
+					s := k.Key
+					if !k.Since.IsZero() {
+						s += fmt.Sprint(":", k.Since.Sub(start).Seconds())
+					}
+					if !k.Due.IsZero() {
+						s += fmt.Sprint("-", k.Due.Sub(start).Seconds())
+					}
+					if k.Again {
+						s += "+"
+					}
+					if k.Requeues > 0 {
+						s += fmt.Sprint("*", k.Requeues)
+					}
+					all = append(all, s)
+				}
+				if !observed {
+					slices.Sort(all)
+				}
+				return strings.Join(all, " ")
+			}
+			want := func(limit int, processing, queued, waiting string) {
+				t.Helper()
+				s := q.Snapshot(limit)
+				got := []string{describe(s.Processing), describe(s.Queued), describe(s.Waiting)}
+				if !slices.Equal(got, []string{processing, queued, waiting}) || !reflect.DeepEqual(s.Stats, q.Stats()) {
+					t.Errorf("Snapshot(%d) = %q, %+v, want %q", limit, got, s.Stats, []string{processing, queued, waiting})
+				}
+			}
+			want(9, "", "", "")
+			q.Add("a")
+			q.AddWithOpts(pq.AddOpts{Priority: 9}, "b", "c")
+			time.Sleep(time.Second)
+			q.Add("d")
+			hold(t, q, "b c")
+			q.AddAfter("c", 5*time.Second)
+			q.AddAfter("y", 9*time.Second)
+			q.AddRateLimited("x")
+			if observed {
+				want(9, "b:1 c:1+", "a:0 d:1", "x:1-2*1 y:1-10")
+				want(1, "b:1", "a:0", "x:1-2*1")
+			} else {
+				want(9, "b c+", "a d", "x:1-2*1 y:1-10")
+				want(1, "b", "a", "x:1-2*1")
+			}
+			want(0, "", "", "")
+			want(-1, "", "", "")
+			q.ShutDown()
+		})
+	}
+}
+
+// A clock that leaps for centuries takes the times of the keys that are there with it.
+func TestStatsOfAClockThatLeaps(t *testing.T) {
+	c := testingclock.NewFakeClock(time.Unix(0, 0))
+	q := pq.New(pq.Config[string]{Name: "q", MetricsProvider: &reader{}, Clock: c})
+	q.Add("a")
+	q.Add("b")
+	q.Get()
+	century := 100 * 365 * 24 * time.Hour
+	for range 2 {
+		c.Step(century)
+		q.Len()
+	}
+	if st := q.Stats(); st.OldestQueued != 2*century || st.LongestRunning != 2*century || st.UnfinishedWork != 2*century {
+		t.Errorf("Stats() = %+v", st)
+	}
+	q.ShutDown()
+}
