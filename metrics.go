@@ -68,8 +68,8 @@ type MetricsProvider interface {
 type StatsProvider interface {
 	MetricsProvider
 	// HistogramBounds returns the longest times that each bucket of the histograms in Stats takes, in
-	// seconds, ascending and not NaN; nil means powers of ten from 10 ns to 1,000 s, as Kubernetes has
-	// them. Making a queue panics if they are anything else.
+	// seconds, ascending and not NaN; nil means powers of ten from 10 ns to 1,000 s, as
+	// controller-runtime has them. Making a queue panics if they are anything else.
 	HistogramBounds() []float64
 	// WatchQueue is called once for each layer of a queue that is made with that name. What stats
 	// returns is that layer's own part alone, so the parts of one queue add up: layer 1 has all but
