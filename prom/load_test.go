@@ -1,0 +1,199 @@
+package prom_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/prom"
+)
+
+// While workers are busy, and queues of the same name come and go, what each scrape says fits together and
+// no counter falls.
+func TestScrapeUnderLoad(t *testing.T) {
+	for name, keys := range map[string]int{
+		"many keys": 1000, // mostly added again while they are queued
+		"few keys":  3,    // mostly added again while they are held
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			registry := prometheus.NewPedanticRegistry()
+			p := prom.NewProvider(registry, prom.Options{NativeHistogramBucketFactor: 2})
+			stop := make(chan struct{})
+			var all sync.WaitGroup
+			all.Go(func() { keepBusy(p, "steady", keys, stop) })
+			all.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						brief := make(chan struct{})
+						time.AfterFunc(time.Millisecond, func() { close(brief) })
+						keepBusy(p, "brief", keys, brief)
+					}
+				}
+			})
+			last := map[string]float64{}
+			for deadline := time.Now().Add(500 * time.Millisecond); time.Now().Before(deadline); {
+				families, err := registry.Gather()
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantConsistent(t, families, "steady", keys)
+				wantConsistent(t, families, "brief", keys)
+				wantGrowing(t, families, last)
+			}
+			close(stop)
+			all.Wait()
+			families, err := registry.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantGrowing(t, families, last)
+			for _, name := range []string{"steady", "brief"} {
+				v := numbers(families, name)
+				if v.adds == 0 || v.adds != v.got || v.got != v.done || find(families, "depth", name) != nil {
+					t.Errorf("%s in the end: %+v, want all of its adds done, and no depth", name, v)
+				}
+			}
+		})
+	}
+}
+
+// keepBusy has workers and a producer work on a queue until stop is closed.
+func keepBusy(p *prom.Provider, name string, keys int, stop <-chan struct{}) {
+	q := workqueue.NewTypedRateLimitingQueueWithConfig(nil,
+		workqueue.TypedRateLimitingQueueConfig[int]{Name: name, MetricsProvider: p})
+	var workers sync.WaitGroup
+	for range 4 {
+		workers.Go(func() {
+			for key, down := q.Get(); !down; key, down = q.Get() {
+				q.Done(key)
+			}
+		})
+	}
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			q.ShutDownWithDrain()
+			workers.Wait()
+			return
+		default:
+			q.Add(i % keys)
+			q.AddAfter(i%keys, time.Duration(i%3)*time.Microsecond)
+		}
+	}
+}
+
+type seen struct{ depth, adds, got, done float64 }
+
+func numbers(families []*dto.MetricFamily, name string) seen {
+	return seen{
+		depth: find(families, "depth", name).GetGauge().GetValue(),
+		adds:  find(families, "adds_total", name).GetCounter().GetValue(),
+		got:   float64(find(families, "queue_duration_seconds", name).GetHistogram().GetSampleCount()),
+		done:  float64(find(families, "work_duration_seconds", name).GetHistogram().GetSampleCount()),
+	}
+}
+
+// wantConsistent fails unless these are numbers of one moment.
+func wantConsistent(t *testing.T, families []*dto.MetricFamily, name string, keys int) {
+	t.Helper()
+	if v := numbers(families, name); v.depth != v.adds-v.got || v.depth > float64(keys) || v.done > v.got || v.got > v.done+4 {
+		t.Errorf("%s: %+v, want as depth what was added and not got, and no more than four keys held", name, v)
+	}
+}
+
+func wantGrowing(t *testing.T, families []*dto.MetricFamily, last map[string]float64) {
+	t.Helper()
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			v := m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			id := fmt.Sprint(f.GetName(), m.GetLabel())
+			if v < last[id] {
+				t.Errorf("%s fell from %v to %v", id, last[id], v)
+			}
+			last[id] = v
+		}
+	}
+}
+
+// Several may scrape at once, and whoever they stop reading leaves nothing locked.
+func TestConcurrentScrapes(t *testing.T) {
+	b := newBench(prom.Options{})
+	for range 50 {
+		q := b.queue("q")
+		q.Add("a")
+		process(t, q, 1)
+		q.ShutDown()
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			b.want(t, "scraped at once", "q", grown(map[string]float64{
+				"adds_total": 50, "queue_duration_seconds": 50, "work_duration_seconds": 50,
+			}))
+		})
+	}
+	wg.Wait()
+
+	stuck := make(chan prometheus.Metric)
+	collected := make(chan struct{})
+	go func() {
+		b.provider.Collect(stuck)
+		close(collected)
+	}()
+	<-stuck // and nobody takes the next one for now
+	b.queue("q").ShutDown()
+	b.get(t, "depth", "q")
+	for open := true; open; {
+		select {
+		case <-stuck:
+		case <-collected:
+			open = false
+		}
+	}
+}
+
+// A queue whose clock panics lets a scrape fail, and not the ones after it.
+func TestPanickingClock(t *testing.T) {
+	b := newBench(prom.Options{})
+	ended := b.queue("q")
+	ended.Add("a")
+	process(t, ended, 1)
+	ended.ShutDown()
+	broken := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{
+		Name: "q", MetricsProvider: panickingProvider{b.provider},
+	})
+	defer broken.ShutDown()
+	panics = true
+	if _, err := b.Gather(); err == nil {
+		t.Error("no error")
+	}
+	panics = false
+	for range 2 {
+		b.want(t, "afterwards", "q", all(map[string]float64{
+			"adds_total": 1, "queue_duration_seconds": 1, "work_duration_seconds": 1,
+		}))
+	}
+}
+
+// panics tells that reading the queues of a panickingProvider panics.
+var panics bool
+
+type panickingProvider struct{ *prom.Provider }
+
+func (p panickingProvider) WatchQueue(name string, stats func() workqueue.Stats) {
+	p.Provider.WatchQueue(name, func() workqueue.Stats {
+		if panics {
+			panic("clock")
+		}
+		return stats()
+	})
+}

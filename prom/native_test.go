@@ -1,0 +1,113 @@
+package prom_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/keyedqueue/workqueue/prom"
+)
+
+// trickyTimes are at and around the bounds of all kinds of buckets, and as long and short as can be.
+func trickyTimes() []time.Duration {
+	times := []time.Duration{0, 1, 2, 3, math.MaxInt64, math.MaxInt64 - 1, 1000 * time.Second, 10 * time.Second}
+	for e := -30.0; e <= 33; e += 0.125 {
+		ns := math.Exp2(e) * 1e9
+		times = append(times, time.Duration(ns), time.Duration(ns)+1, max(0, time.Duration(ns)-1))
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		times = append(times, time.Duration(math.Exp2(63*random.Float64())))
+	}
+	for d := time.Duration(1); d <= 1000*time.Second; d *= 10 {
+		times = append(times, d-1, d, d+1)
+	}
+	return times
+}
+
+// A queue's histogram is the same as one of client_golang that is told of every time, whatever the buckets.
+func TestNativeHistograms(t *testing.T) {
+	for _, factor := range []float64{0, 1.0001, 1.005, 1.1, 1.2, 1.5, 2, 3, 4, 20, 70000} {
+		for name, classic := range map[string][]float64{
+			"none": {}, "Kubernetes": prometheus.ExponentialBuckets(10e-9, 10, 10),
+			"odd": {-1, 0, 1e-10, 0.75, 1, 8, 1e5, 1e12},
+		} {
+			if factor == 0 && len(classic) == 0 {
+				continue // client_golang would take others
+			}
+			t.Run(fmt.Sprintf("factor=%v/classic=%s", factor, name), func(t *testing.T) {
+				b := newBench(prom.Options{Buckets: classic, NativeHistogramBucketFactor: factor})
+				peer := prometheus.NewHistogram(prometheus.HistogramOpts{
+					Name: "peer", Buckets: classic, NativeHistogramBucketFactor: factor,
+				})
+				q, pushed := b.queue("q"), b.provider.NewWorkDurationMetric("pushed")
+				defer q.ShutDown()
+				start := b.clock.Now()
+				for _, d := range trickyTimes() {
+					q.Add("a")
+					q.Get()
+					b.clock.SetTime(start.Add(d))
+					q.Done("a")
+					b.clock.SetTime(start)
+					peer.Observe(d.Seconds())
+					pushed.Observe(d.Seconds())
+				}
+				var want dto.Metric
+				if err := peer.Write(&want); err != nil {
+					t.Fatal(err)
+				}
+				want.Histogram.CreatedTimestamp = nil
+				sum := want.Histogram.GetSampleSum()
+				for _, name := range []string{"q", "pushed"} {
+					got := proto.Clone(b.get(t, "work_duration_seconds", name).Histogram).(*dto.Histogram)
+					if math.Abs(got.GetSampleSum()-sum) > sum*1e-12 {
+						t.Errorf("sum of %s = %v, want %v", name, got.GetSampleSum(), sum)
+					}
+					got.SampleSum = &sum
+					if !proto.Equal(got, want.Histogram) {
+						t.Errorf("%s: %s", name, firstDifference(got.String(), want.Histogram.String()))
+					}
+				}
+			})
+		}
+	}
+}
+
+func firstDifference(got, want string) string {
+	n := 0
+	for n < len(got) && n < len(want) && got[n] == want[n] {
+		n++
+	}
+	from := max(0, n-200)
+	return fmt.Sprintf("\n…%.400s…, want\n…%.400s…", got[from:], want[from:])
+}
+
+// A clock that is set back makes negative times, which belong to the zero bucket and to all classic ones.
+func TestNegativeTimes(t *testing.T) {
+	b := newBench(prom.Options{NativeHistogramBucketFactor: 1.1})
+	q := b.queue("q")
+	defer q.ShutDown()
+	q.Add("a")
+	b.clock.Step(-time.Second)
+	q.Get()
+	h := b.get(t, "queue_duration_seconds", "q").Histogram
+	if h.GetZeroCount() != 1 || h.GetSampleCount() != 1 || h.GetSampleSum() != -1 || h.Bucket[0].GetCumulativeCount() != 1 {
+		t.Errorf("%v, want one time in the zero bucket", h)
+	}
+}
+
+// A histogram without any time must be seen to be a native one.
+func TestEmptyNativeHistogram(t *testing.T) {
+	b := newBench(prom.Options{Buckets: []float64{}, NativeHistogramBucketFactor: 1.1})
+	defer b.queue("q").ShutDown()
+	h := b.get(t, "queue_duration_seconds", "q").Histogram
+	if h.GetZeroThreshold() == 0 || h.Schema == nil || h.GetSchema() != 3 || len(h.Bucket) != 0 {
+		t.Errorf("%v, want an empty native histogram", h)
+	}
+}

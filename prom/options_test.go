@@ -1,0 +1,109 @@
+package prom_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/keyedqueue/workqueue/prom"
+)
+
+func TestLint(t *testing.T) {
+	for name, opts := range map[string]prom.Options{
+		"default":    {},
+		"native":     {NativeHistogramBucketFactor: 1.1},
+		"controller": {ControllerLabel: true, ConstLabels: prometheus.Labels{"zone": "a"}, Namespace: "example"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(opts)
+			defer b.queue("q").ShutDown()
+			problems, err := testutil.GatherAndLint(b)
+			if err != nil || len(problems) > 0 {
+				t.Errorf("GatherAndLint() = %v, %v", problems, err)
+			}
+			if n, err := testutil.GatherAndCount(b); n != 11 || err != nil {
+				t.Errorf("%d metrics, %v, want 11", n, err)
+			}
+		})
+	}
+}
+
+func TestLabels(t *testing.T) {
+	b := newBench(prom.Options{
+		Namespace: "example", ControllerLabel: true, ConstLabels: prometheus.Labels{"zone": "a", "app": "b"},
+		Buckets: []float64{1, math.Inf(1)},
+	})
+	defer b.queue("q").ShutDown()
+	got := text(t, b)
+	for _, want := range []string{
+		`example_workqueue_depth{app="b",controller="q",name="q",zone="a"} 0`,
+		`example_workqueue_work_duration_seconds_bucket{app="b",controller="q",name="q",zone="a",le="1"} 0`,
+		`example_workqueue_work_duration_seconds_bucket{app="b",controller="q",name="q",zone="a",le="+Inf"} 0`,
+	} {
+		if strings.Count(got, want) != 1 {
+			t.Errorf("no %s in\n%s", want, got)
+		}
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	nan := math.NaN()
+	for name, tt := range map[string]struct {
+		opts prom.Options
+		want string
+	}{
+		"descending buckets": {prom.Options{Buckets: []float64{1, 0.5}}, "in Buckets must ascend"},
+		"equal buckets":      {prom.Options{Buckets: []float64{1, 1}}, "the one at 1 is 1"},
+		"NaN bucket":         {prom.Options{Buckets: []float64{nan, 1}}, "the one at 0 is NaN"},
+		"infinite bucket":    {prom.Options{Buckets: []float64{math.Inf(-1), 1}}, "finite"},
+		"factor 1":           {prom.Options{NativeHistogramBucketFactor: 1}, "NativeHistogramBucketFactor must be greater than 1"},
+		"factor NaN":         {prom.Options{NativeHistogramBucketFactor: nan}, "NativeHistogramBucketFactor must be greater than 1"},
+		"label name":         {prom.Options{ConstLabels: prometheus.Labels{"__x": ""}}, `"__x" is not a valid label name`},
+		"label value":        {prom.Options{ConstLabels: prometheus.Labels{"x": "\xff"}}, "not valid UTF-8"},
+		"label le":           {prom.Options{ConstLabels: prometheus.Labels{"le": ""}}, `"le"`},
+		"label name twice":   {prom.Options{ConstLabels: prometheus.Labels{"name": ""}}, `"name" is one that has the queue's name`},
+		"label controller twice": {
+			prom.Options{ConstLabels: prometheus.Labels{"controller": ""}, ControllerLabel: true},
+			`"controller" is one that has the queue's name`,
+		},
+		"namespace": {prom.Options{Namespace: "\xff"}, "is not a valid metric name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := prom.New(tt.opts)
+			if p != nil || err == nil || !strings.HasPrefix(err.Error(), "prom: ") || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("New() = %v, %v, want %q", p, err, tt.want)
+			}
+			wantPanic(t, func() { prom.NewProvider(prometheus.NewRegistry(), tt.opts) }, tt.want)
+		})
+	}
+	if _, err := prom.New(prom.Options{ConstLabels: prometheus.Labels{"controller": "x"}}); err != nil {
+		t.Errorf("the constant label controller, which nothing else needs: %v", err)
+	}
+}
+
+func TestRegistration(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	prom.NewProvider(registry, prom.Options{})
+	wantPanic(t, func() { prom.NewProvider(registry, prom.Options{}) }, "prom: ", "already", "Namespace")
+	wantPanic(t, func() { prom.NewProvider(registry, prom.Options{ControllerLabel: true}) }, "prom: ", "label names")
+	wantPanic(t, func() { prom.NewProvider(nil, prom.Options{}) }, "prom: the registerer is nil")
+	prom.NewProvider(registry, prom.Options{ConstLabels: prometheus.Labels{"x": "1"}, Namespace: "other"})
+
+	var already prometheus.AlreadyRegisteredError
+	func() {
+		defer func() { _ = errors.As(recover().(error), &already) }()
+		prom.NewProvider(registry, prom.Options{})
+	}()
+	if _, ok := already.ExistingCollector.(*prom.Provider); !ok {
+		t.Errorf("the panic does not tell of the provider that is registered: %v", already)
+	}
+
+	p, err := prom.New(prom.Options{ConstLabels: prometheus.Labels{"x": "2"}, Namespace: "other"})
+	if err != nil || registry.Register(p) != nil || !registry.Unregister(p) {
+		t.Errorf("New() = %v, %v, want one to register and to unregister", p, err)
+	}
+}

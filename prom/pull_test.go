@@ -1,0 +1,260 @@
+package prom_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/prom"
+)
+
+// all are the families of a queue that was just made.
+func all(different map[string]float64) map[string]float64 {
+	m := map[string]float64{
+		"depth": 0, "adds_total": 0, "retries_total": 0, "unfinished_work_seconds": 0,
+		"longest_running_processor_seconds": 0, "waiting_keys": 0, "oldest_queued_key_age_seconds": 0,
+		"dropped_keys_total": 0, "unmatched_dones_total": 0,
+		"queue_duration_seconds": 0, "queue_duration_seconds_sum": 0,
+		"work_duration_seconds": 0, "work_duration_seconds_sum": 0,
+	}
+	for f, v := range different {
+		m[f] = v
+	}
+	return m
+}
+
+// grown are the families that stay when a queue ends.
+func grown(different map[string]float64) map[string]float64 {
+	m := all(different)
+	for _, f := range []string{
+		"depth", "unfinished_work_seconds", "longest_running_processor_seconds", "waiting_keys",
+		"oldest_queued_key_age_seconds",
+	} {
+		delete(m, f)
+	}
+	return m
+}
+
+func TestLifeOfAQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(prom.Options{})
+		q := b.queue("q")
+		b.want(t, "new", "q", all(nil))
+		q.Add("a")
+		b.clock.Step(time.Second)
+		q.Add("b")
+		q.Add("b")
+		b.clock.Step(time.Second)
+		b.want(t, "queued", "q", all(map[string]float64{
+			"depth": 2, "adds_total": 2, "oldest_queued_key_age_seconds": 2,
+		}))
+		q.Get()
+		b.clock.Step(time.Second)
+		q.Get()
+		q.Add("a") // needs processing, but is not queued
+		b.clock.Step(time.Second)
+		b.want(t, "held", "q", all(map[string]float64{
+			"depth": 1, "adds_total": 3, "unfinished_work_seconds": 3, "longest_running_processor_seconds": 2,
+			"queue_duration_seconds": 2, "queue_duration_seconds_sum": 4,
+		}))
+		q.Done("a")
+		q.Done("nobody's")
+		q.AddAfter("c", time.Minute)
+		synctest.Wait()
+		b.want(t, "waiting", "q", all(map[string]float64{
+			"depth": 1, "adds_total": 3, "unfinished_work_seconds": 1, "longest_running_processor_seconds": 1,
+			"queue_duration_seconds": 2, "queue_duration_seconds_sum": 4, "retries_total": 1, "waiting_keys": 1,
+			"work_duration_seconds": 1, "work_duration_seconds_sum": 2,
+			"unmatched_dones_total": 1, "oldest_queued_key_age_seconds": 1,
+		}))
+		q.ShutDown()
+		q.Done("b")
+		b.want(t, "shut down, and a key is left", "q", all(map[string]float64{
+			"depth": 1, "adds_total": 3, "oldest_queued_key_age_seconds": 1,
+			"queue_duration_seconds": 2, "queue_duration_seconds_sum": 4, "retries_total": 1, "dropped_keys_total": 1,
+			"work_duration_seconds": 2, "work_duration_seconds_sum": 3, "unmatched_dones_total": 1,
+		}))
+		process(t, q, 1)
+		for range 3 {
+			b.want(t, "ended", "q", grown(map[string]float64{
+				"adds_total": 3, "queue_duration_seconds": 3, "queue_duration_seconds_sum": 5, "retries_total": 1,
+				"work_duration_seconds": 3, "work_duration_seconds_sum": 3,
+				"dropped_keys_total": 1, "unmatched_dones_total": 1,
+			}))
+		}
+	})
+}
+
+// Queues of one name add up, and a name's counters do not fall when one of its queues ends.
+func TestQueuesOfOneName(t *testing.T) {
+	b := newBench(prom.Options{})
+	first, second, other := b.queue("q"), b.queue("q"), b.queue("other")
+	first.Add("a")
+	b.clock.Step(time.Second)
+	second.Add("a")
+	second.Add("b")
+	other.Add("a")
+	first.Get()
+	b.clock.Step(2 * time.Second)
+	second.Get()
+	b.clock.Step(4 * time.Second)
+	held := all(map[string]float64{
+		"depth": 1, "adds_total": 3, "unfinished_work_seconds": 10, "longest_running_processor_seconds": 6,
+		"queue_duration_seconds": 2, "queue_duration_seconds_sum": 3, "oldest_queued_key_age_seconds": 6,
+	})
+	b.want(t, "both", "q", held)
+	b.want(t, "another name", "other", all(map[string]float64{
+		"depth": 1, "adds_total": 1, "oldest_queued_key_age_seconds": 6,
+	}))
+	first.ShutDown()
+	b.want(t, "shut down with a key held", "q", held)
+	first.Done("a")
+	left := map[string]float64{
+		"depth": 1, "adds_total": 3, "unfinished_work_seconds": 4, "longest_running_processor_seconds": 4,
+		"queue_duration_seconds": 2, "queue_duration_seconds_sum": 3, "oldest_queued_key_age_seconds": 6,
+		"work_duration_seconds": 1, "work_duration_seconds_sum": 6,
+	}
+	for range 2 {
+		b.want(t, "one ended", "q", all(left))
+	}
+	second.Done("a")
+	process(t, second, 1)
+	second.ShutDown()
+	ended := map[string]float64{
+		"adds_total": 3, "queue_duration_seconds": 3, "queue_duration_seconds_sum": 9,
+		"work_duration_seconds": 3, "work_duration_seconds_sum": 10,
+	}
+	b.want(t, "both ended", "q", grown(ended))
+	third := b.queue("q")
+	b.want(t, "a third one", "q", all(ended))
+	third.ShutDown()
+	other.ShutDown()
+}
+
+// The text as a whole: names, types, helps, labels and buckets as Kubernetes has them, and ours.
+func TestText(t *testing.T) {
+	b := newBench(prom.Options{})
+	q := b.queue("q")
+	defer q.ShutDown()
+	q.Add("a")
+	q.Get()
+	b.clock.Step(20 * time.Second)
+	q.Done("a")
+	const want = `# HELP workqueue_adds_total Total number of adds handled by workqueue
+# TYPE workqueue_adds_total counter
+workqueue_adds_total{name="q"} 1
+# HELP workqueue_depth Current depth of workqueue
+# TYPE workqueue_depth gauge
+workqueue_depth{name="q"} 0
+# HELP workqueue_dropped_keys_total Total number of keys that were still waiting for their time at shutdown.
+# TYPE workqueue_dropped_keys_total counter
+workqueue_dropped_keys_total{name="q"} 0
+# HELP workqueue_longest_running_processor_seconds How many seconds has the longest running processor for workqueue been running.
+# TYPE workqueue_longest_running_processor_seconds gauge
+workqueue_longest_running_processor_seconds{name="q"} 0
+# HELP workqueue_oldest_queued_key_age_seconds How many seconds ago the key was added that is at the head of the line.
+# TYPE workqueue_oldest_queued_key_age_seconds gauge
+workqueue_oldest_queued_key_age_seconds{name="q"} 0
+# HELP workqueue_queue_duration_seconds How long in seconds an item stays in workqueue before being requested.
+# TYPE workqueue_queue_duration_seconds histogram
+workqueue_queue_duration_seconds_bucket{name="q",le="1e-08"} 1
+workqueue_queue_duration_seconds_bucket{name="q",le="1e-07"} 1
+workqueue_queue_duration_seconds_bucket{name="q",le="1e-06"} 1
+workqueue_queue_duration_seconds_bucket{name="q",le="9.999999999999999e-06"} 1
+workqueue_queue_duration_seconds_bucket{name="q",le="9.999999999999999e-05"} 1
+workqueue_queue_duration_seconds_bucket{name="q",le="0.001"} 1
+workqueue_queue_duration_seconds_bucket{name="q",le="0.01"} 1
+workqueue_queue_duration_seconds_bucket{name="q",le="0.1"} 1
+workqueue_queue_duration_seconds_bucket{name="q",le="1"} 1
+workqueue_queue_duration_seconds_bucket{name="q",le="10"} 1
+workqueue_queue_duration_seconds_bucket{name="q",le="+Inf"} 1
+workqueue_queue_duration_seconds_sum{name="q"} 0
+workqueue_queue_duration_seconds_count{name="q"} 1
+# HELP workqueue_retries_total Total number of retries handled by workqueue
+# TYPE workqueue_retries_total counter
+workqueue_retries_total{name="q"} 0
+# HELP workqueue_unfinished_work_seconds How many seconds of work has done that is in progress and hasn't been observed by work_duration. Large values indicate stuck threads. One can deduce the number of stuck threads by observing the rate at which this increases.
+# TYPE workqueue_unfinished_work_seconds gauge
+workqueue_unfinished_work_seconds{name="q"} 0
+# HELP workqueue_unmatched_dones_total Total number of calls of Done for a key that no worker held. Each is a bug in the caller.
+# TYPE workqueue_unmatched_dones_total counter
+workqueue_unmatched_dones_total{name="q"} 0
+# HELP workqueue_waiting_keys Number of keys that wait for their time to be queued.
+# TYPE workqueue_waiting_keys gauge
+workqueue_waiting_keys{name="q"} 0
+# HELP workqueue_work_duration_seconds How long in seconds processing an item from workqueue takes.
+# TYPE workqueue_work_duration_seconds histogram
+workqueue_work_duration_seconds_bucket{name="q",le="1e-08"} 0
+workqueue_work_duration_seconds_bucket{name="q",le="1e-07"} 0
+workqueue_work_duration_seconds_bucket{name="q",le="1e-06"} 0
+workqueue_work_duration_seconds_bucket{name="q",le="9.999999999999999e-06"} 0
+workqueue_work_duration_seconds_bucket{name="q",le="9.999999999999999e-05"} 0
+workqueue_work_duration_seconds_bucket{name="q",le="0.001"} 0
+workqueue_work_duration_seconds_bucket{name="q",le="0.01"} 0
+workqueue_work_duration_seconds_bucket{name="q",le="0.1"} 0
+workqueue_work_duration_seconds_bucket{name="q",le="1"} 0
+workqueue_work_duration_seconds_bucket{name="q",le="10"} 0
+workqueue_work_duration_seconds_bucket{name="q",le="+Inf"} 1
+workqueue_work_duration_seconds_sum{name="q"} 20
+workqueue_work_duration_seconds_count{name="q"} 1
+`
+	if got := text(t, b); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// A name may be anything. What is not UTF-8 would make the registry fail.
+func TestNames(t *testing.T) {
+	b := newBench(prom.Options{})
+	for _, name := range []string{"a \"quoted\"\n name", "\xff", "z", "a"} {
+		q := b.queue(name)
+		q.Add("a")
+		defer q.ShutDown()
+	}
+	var names []string
+	for line := range strings.Lines(text(t, b)) {
+		if strings.HasPrefix(line, "workqueue_depth{") {
+			names = append(names, strings.TrimSpace(line))
+		}
+	}
+	want := []string{
+		`workqueue_depth{name="a"} 1`, `workqueue_depth{name="a \"quoted\"\n name"} 1`,
+		`workqueue_depth{name="z"} 1`, `workqueue_depth{name="` + "\uFFFD" + `"} 1`,
+	}
+	if fmt.Sprint(names) != fmt.Sprint(want) {
+		t.Errorf("got %q, want %q", names, want)
+	}
+}
+
+// Queues that have ended are not kept, also if nobody ever scrapes; and what they counted is.
+func TestManyShortLivedQueues(t *testing.T) {
+	b := newBench(prom.Options{})
+	const n = 5000
+	var collected atomic.Int64
+	for range n {
+		own := &struct{ clock.WithTicker }{b.clock} // lives as long as the queue
+		runtime.AddCleanup(own, func(int) { collected.Add(1) }, 0)
+		q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{
+			Name: "q", MetricsProvider: b.provider, Clock: own,
+		})
+		q.Add("a")
+		q.Get()
+		q.Done("a")
+		q.ShutDown()
+	}
+	for deadline := time.Now().Add(20 * time.Second); collected.Load() < n/2; runtime.GC() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d queues have been collected", collected.Load(), n)
+		}
+	}
+	b.want(t, "in the end", "q", grown(map[string]float64{
+		"adds_total": n, "queue_duration_seconds": n, "work_duration_seconds": n,
+	}))
+}

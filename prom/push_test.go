@@ -1,0 +1,161 @@
+package prom_test
+
+import (
+	"math"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue/prom"
+)
+
+func TestPush(t *testing.T) {
+	b := newBench(prom.Options{})
+	p := b.provider
+	depth, unfinished := p.NewDepthMetric("q"), p.NewUnfinishedWorkSecondsMetric("q")
+	longest, retries := p.NewLongestRunningProcessorSecondsMetric("q"), p.NewRetriesMetric("q")
+	b.want(t, "new", "q", map[string]float64{
+		"depth": 0, "unfinished_work_seconds": 0, "longest_running_processor_seconds": 0, "retries_total": 0,
+	})
+	adds, latency, work := p.NewAddsMetric("q"), p.NewLatencyMetric("q"), p.NewWorkDurationMetric("q")
+	depth.Inc()
+	depth.Inc()
+	depth.Dec()
+	unfinished.Set(2.5)
+	longest.Set(1.5)
+	retries.Inc()
+	adds.Inc()
+	adds.Inc()
+	latency.Observe(0.5)
+	work.Observe(3)
+	work.Observe(100)
+	work.Observe(math.NaN())
+	b.want(t, "told", "q", map[string]float64{
+		"depth": 1, "unfinished_work_seconds": 2.5, "longest_running_processor_seconds": 1.5,
+		"retries_total": 1, "adds_total": 2, "queue_duration_seconds": 1, "queue_duration_seconds_sum": 0.5,
+		"work_duration_seconds": 2, "work_duration_seconds_sum": 103,
+	})
+	runtime.KeepAlive([]any{depth, unfinished, longest})
+}
+
+// Callers of one name, and queues that are read: what they say adds up, and none overwrites another's.
+func TestPushersAndQueuesOfOneName(t *testing.T) {
+	b := newBench(prom.Options{})
+	p := b.provider
+	firstUnfinished, secondUnfinished := p.NewUnfinishedWorkSecondsMetric("q"), p.NewUnfinishedWorkSecondsMetric("q")
+	firstLongest, secondLongest := p.NewLongestRunningProcessorSecondsMetric("q"), p.NewLongestRunningProcessorSecondsMetric("q")
+	firstDepth, secondDepth := p.NewDepthMetric("q"), p.NewDepthMetric("q")
+	firstUnfinished.Set(10)
+	secondUnfinished.Set(20)
+	firstLongest.Set(7)
+	secondLongest.Set(5)
+	firstDepth.Inc()
+	secondDepth.Inc()
+	p.NewAddsMetric("q").Inc()
+	p.NewAddsMetric("q").Inc()
+	p.NewLatencyMetric("q").Observe(1)
+	p.NewLatencyMetric("q").Observe(1e6)
+	want := map[string]float64{
+		"depth": 2, "unfinished_work_seconds": 30, "longest_running_processor_seconds": 7, "adds_total": 2,
+		"queue_duration_seconds": 2, "queue_duration_seconds_sum": 1000001,
+	}
+	b.want(t, "pushed", "q", want)
+	q := b.queue("q")
+	q.Add("a")
+	q.Get()
+	b.clock.Step(8 * time.Second)
+	q.Add("b")
+	both := all(map[string]float64{
+		"depth": 3, "unfinished_work_seconds": 38, "longest_running_processor_seconds": 8, "adds_total": 4,
+		"queue_duration_seconds": 3, "queue_duration_seconds_sum": 1000001,
+	})
+	for range 2 {
+		b.want(t, "and read", "q", both)
+	}
+	h := b.get(t, "queue_duration_seconds", "q").Histogram
+	for _, bucket := range h.Bucket {
+		want := uint64(1)
+		if bucket.GetUpperBound() >= 1 {
+			want = 2
+		}
+		if bucket.GetCumulativeCount() != want {
+			t.Errorf("bucket %v has %d, want %d", bucket.GetUpperBound(), bucket.GetCumulativeCount(), want)
+		}
+	}
+	process(t, q, 1)
+	q.Done("a")
+	q.ShutDown()
+	runtime.KeepAlive([]any{firstUnfinished, secondUnfinished, firstLongest, secondLongest, firstDepth, secondDepth})
+}
+
+// A caller that is gone takes its gauges with it, and leaves its counters. Gauges come and go without
+// piling up.
+func TestGaugesOfCallersThatAreGone(t *testing.T) {
+	b := newBench(prom.Options{})
+	kept := b.provider.NewUnfinishedWorkSecondsMetric("q")
+	kept.Set(1)
+	for range 1000 {
+		b.provider.NewUnfinishedWorkSecondsMetric("q").Set(1)
+		b.provider.NewDepthMetric("q").Inc()
+		b.provider.NewAddsMetric("q").Inc()
+	}
+	gone := func() bool { return b.get(t, "depth", "q") == nil }
+	for deadline := time.Now().Add(20 * time.Second); !gone(); runtime.GC() {
+		if time.Now().After(deadline) {
+			t.Fatal("the gauges of callers that are gone are there for ever")
+		}
+	}
+	b.want(t, "one is left", "q", map[string]float64{"unfinished_work_seconds": 1, "adds_total": 1000})
+	runtime.KeepAlive(kept)
+}
+
+func TestConcurrentPush(t *testing.T) {
+	b := newBench(prom.Options{})
+	const callers, times = 8, 1000
+	depth := b.provider.NewDepthMetric("q")
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			adds, latency := b.provider.NewAddsMetric("q"), b.provider.NewLatencyMetric("q")
+			for range times {
+				adds.Inc()
+				depth.Inc()
+				latency.Observe(1)
+			}
+		})
+	}
+	wg.Go(func() {
+		for range 50 {
+			text(t, b)
+		}
+	})
+	wg.Wait()
+	b.want(t, "all told", "q", map[string]float64{
+		"depth": callers * times, "adds_total": callers * times,
+		"queue_duration_seconds": callers * times, "queue_duration_seconds_sum": callers * times,
+	})
+}
+
+// An interface that the metrics lack.
+type resetter interface{ Reset() }
+
+func TestFor(t *testing.T) {
+	b := newBench(prom.Options{})
+	a := prom.For[theirGauge, theirCounter, theirHistogram, theirSettable](b.provider)
+	depth, unfinished, longest := a.NewDepthMetric("q"), a.NewUnfinishedWorkSecondsMetric("q"), a.NewLongestRunningProcessorSecondsMetric("q")
+	depth.Inc()
+	unfinished.Set(2)
+	longest.Set(3)
+	a.NewAddsMetric("q").Inc()
+	a.NewRetriesMetric("q").Inc()
+	a.NewLatencyMetric("q").Observe(4)
+	a.NewWorkDurationMetric("q").Observe(5)
+	b.want(t, "told", "q", map[string]float64{
+		"depth": 1, "unfinished_work_seconds": 2, "longest_running_processor_seconds": 3, "adds_total": 1,
+		"retries_total": 1, "queue_duration_seconds": 1, "queue_duration_seconds_sum": 4,
+		"work_duration_seconds": 1, "work_duration_seconds_sum": 5,
+	})
+	runtime.KeepAlive([]any{depth, unfinished, longest})
+	wantPanic(t, func() { prom.For[theirGauge, resetter, theirHistogram, theirSettable](b.provider) }, "prom: ", "resetter")
+}
