@@ -1,0 +1,209 @@
+package dashboards
+
+import (
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/prom"
+)
+
+const (
+	dashboardFile = "../../docs/grafana-workqueue.json"
+	alertsFile    = "../../docs/workqueue-alerts.yml"
+)
+
+// dashboard is what these tests look at of a Grafana dashboard.
+type dashboard struct {
+	Title, UID    string
+	SchemaVersion int
+	Templating    struct {
+		List []struct {
+			Name, Type, Definition string
+			Query                  any
+		}
+	}
+	Panels []struct {
+		ID                       int
+		Type, Title, Description string
+		GridPos                  struct{ H, W, X, Y int }
+		Datasource               struct{ Type, UID string }
+		Targets                  []struct {
+			RefID, Expr string
+			Datasource  struct{ UID string }
+		}
+	}
+}
+
+func readDashboard(t *testing.T) (d dashboard) {
+	t.Helper()
+	content, err := os.ReadFile(dashboardFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(content, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// exported returns the names of the time series that prom makes, and which of them have been used.
+func exported(t *testing.T) map[string]bool {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{
+		Name: "q", MetricsProvider: prom.NewProvider(registry, prom.Options{}),
+	})
+	defer queue.ShutDown()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, f := range families {
+		names[f.GetName()] = false
+		if len(f.Metric) > 0 && f.Metric[0].Histogram != nil {
+			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+				names[f.GetName()+suffix] = false
+			}
+		}
+	}
+	return names
+}
+
+// check parses an expression, of which every metric must be one that prom makes.
+func check(t *testing.T, where, expr string, names map[string]bool) {
+	t.Helper()
+	root, err := parser.NewParser(parser.Options{}).ParseExpr(expr)
+	if err != nil {
+		t.Errorf("%s: %s: %v", where, expr, err)
+		return
+	}
+	parser.Inspect(root, func(node parser.Node, _ []parser.Node) error {
+		if s, ok := node.(*parser.VectorSelector); ok {
+			if _, ok := names[s.Name]; !ok {
+				t.Errorf("%s: %s: nothing makes a metric %q", where, expr, s.Name)
+			}
+			names[s.Name] = true
+		}
+		return nil
+	})
+}
+
+// fillIn replaces Grafana's variables by what they may stand for.
+var fillIn = strings.NewReplacer("$__rate_interval", "5m", "$job", "controller|worker", "$name", ".*")
+
+func TestDashboardExpressions(t *testing.T) {
+	names := exported(t)
+	expressions := 0
+	for _, p := range readDashboard(t).Panels {
+		for _, target := range p.Targets {
+			expressions++
+			expr := fillIn.Replace(target.Expr)
+			if strings.Contains(expr, "$") {
+				t.Errorf("panel %q: unknown variable in %s", p.Title, expr)
+			}
+			check(t, "panel "+p.Title, expr, names)
+			if n := strings.Count(target.Expr, `{job=~"$job", name=~"$name"}`); n != strings.Count(target.Expr, "workqueue_") {
+				t.Errorf("panel %q: not all metrics are those of $job and $name: %s", p.Title, target.Expr)
+			}
+		}
+	}
+	if expressions < 12 {
+		t.Errorf("%d expressions", expressions)
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if !names[name] && !strings.HasSuffix(name, "_count") && !strings.HasSuffix(name, "_sum") {
+			t.Errorf("no panel shows %s", name)
+		}
+	}
+}
+
+func TestDashboardShape(t *testing.T) {
+	d := readDashboard(t)
+	if d.Title == "" || d.UID == "" || d.SchemaVersion < 39 {
+		t.Errorf("title %q, uid %q, schemaVersion %d", d.Title, d.UID, d.SchemaVersion)
+	}
+	var variables []string
+	names := exported(t)
+	for _, v := range d.Templating.List {
+		variables = append(variables, v.Name)
+		if arguments, ok := strings.CutPrefix(v.Definition, "label_values("); ok {
+			selector, _, _ := strings.Cut(arguments, ", ")
+			check(t, "variable "+v.Name, fillIn.Replace(selector), names)
+		} else if v.Type != "datasource" {
+			t.Errorf("variable %s is a %s of %q", v.Name, v.Type, v.Definition)
+		}
+	}
+	if !slices.Equal(variables, []string{"datasource", "job", "name"}) {
+		t.Errorf("variables %q", variables)
+	}
+	ids, taken := map[int]bool{}, map[[2]int]string{}
+	for _, p := range d.Panels {
+		if p.ID == 0 || ids[p.ID] || p.Title == "" {
+			t.Errorf("panel %q has ID %d", p.Title, p.ID)
+		}
+		ids[p.ID] = true
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other, ok := taken[[2]int{x, y}]; ok || x >= 24 {
+					t.Fatalf("panel %q is where %q is, or outside", p.Title, other)
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+		if p.Type == "row" {
+			continue
+		}
+		if len(p.Description) < 80 || len(p.Targets) == 0 || p.Datasource.UID != "${datasource}" {
+			t.Errorf("panel %q: description %q, %d targets, data source %q",
+				p.Title, p.Description, len(p.Targets), p.Datasource.UID)
+		}
+		for i, target := range p.Targets {
+			if target.RefID != string(rune('A'+i)) || target.Datasource.UID != "${datasource}" {
+				t.Errorf("panel %q: target %q, data source %q", p.Title, target.RefID, target.Datasource.UID)
+			}
+		}
+	}
+}
+
+// The rules are what Prometheus itself takes for rules: the same as promtool check rules.
+func TestAlertRules(t *testing.T) {
+	content, err := os.ReadFile(alertsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, errs := rulefmt.Parse(content, false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.Default())
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	names := exported(t)
+	var alerts []string
+	for _, group := range groups.Groups {
+		for _, rule := range group.Rules {
+			alerts = append(alerts, rule.Alert)
+			check(t, "alert "+rule.Alert, rule.Expr, names)
+			if rule.For == 0 || rule.Labels["severity"] == "" {
+				t.Errorf("alert %s: for %v, labels %v", rule.Alert, rule.For, rule.Labels)
+			}
+			for _, annotation := range []string{"summary", "description"} {
+				if !strings.Contains(rule.Annotations[annotation], "{{ $labels.name }}") {
+					t.Errorf("alert %s: the %s does not name the queue", rule.Alert, annotation)
+				}
+			}
+		}
+	}
+	if want := []string{"WorkqueueWorkerStuck", "WorkqueueBacklogGrows", "WorkqueueRetryStorm"}; !slices.Equal(alerts, want) {
+		t.Errorf("alerts %q, want %q", alerts, want)
+	}
+}
