@@ -39,6 +39,13 @@ func TestScrapeUnderLoad(t *testing.T) {
 					}
 				}
 			})
+			all.Go(func() { // A second Prometheus. What one is told must not change when the other asks.
+				for deadline := time.Now().Add(500 * time.Millisecond); time.Now().Before(deadline); {
+					if _, err := registry.Gather(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
 			last := map[string]float64{}
 			for deadline := time.Now().Add(500 * time.Millisecond); time.Now().Before(deadline); {
 				families, err := registry.Gather()

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"k8s.io/utils/clock"
 
 	"github.com/keyedqueue/workqueue"
@@ -230,6 +232,24 @@ func TestNames(t *testing.T) {
 	}
 	if fmt.Sprint(names) != fmt.Sprint(want) {
 		t.Errorf("got %q, want %q", names, want)
+	}
+	// The registry sorts too. It is much quicker if the metrics come in order.
+	metrics := make(chan prometheus.Metric)
+	go func() {
+		b.provider.Collect(metrics)
+		close(metrics)
+	}()
+	last := ""
+	for m := range metrics {
+		var out dto.Metric
+		if err := m.Write(&out); err != nil {
+			t.Error(err)
+		}
+		if name := out.Label[0].GetValue(); name < last {
+			t.Errorf("%q comes after %q", name, last)
+		} else {
+			last = name
+		}
 	}
 }
 

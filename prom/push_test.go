@@ -4,6 +4,7 @@ import (
 	"math"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,29 +113,36 @@ func TestGaugesOfCallersThatAreGone(t *testing.T) {
 
 func TestConcurrentPush(t *testing.T) {
 	b := newBench(prom.Options{})
-	const callers, times = 8, 1000
 	depth := b.provider.NewDepthMetric("q")
-	var wg sync.WaitGroup
-	for range callers {
-		wg.Go(func() {
+	var callers sync.WaitGroup
+	var told atomic.Int64
+	stop := make(chan struct{})
+	for range 8 {
+		callers.Go(func() {
 			adds, latency := b.provider.NewAddsMetric("q"), b.provider.NewLatencyMetric("q")
-			for range times {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
 				adds.Inc()
 				depth.Inc()
 				latency.Observe(1)
+				told.Add(1)
 			}
 		})
 	}
-	wg.Go(func() {
-		for range 50 {
-			text(t, b)
-		}
-	})
-	wg.Wait()
+	for range 50 {
+		text(t, b)
+	}
+	close(stop)
+	callers.Wait()
+	n := float64(told.Load())
 	b.want(t, "all told", "q", map[string]float64{
-		"depth": callers * times, "adds_total": callers * times,
-		"queue_duration_seconds": callers * times, "queue_duration_seconds_sum": callers * times,
+		"depth": n, "adds_total": n, "queue_duration_seconds": n, "queue_duration_seconds_sum": n,
 	})
+	runtime.KeepAlive(depth)
 }
 
 // An interface that the metrics lack.
