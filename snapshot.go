@@ -21,6 +21,10 @@ type Snapshot[T comparable] struct {
 	Queued []KeySnapshot[T]
 	// Waiting are keys that wait for their time: the next one that is due first.
 	Waiting []KeySnapshot[T]
+	// Failing are keys that the limiter has counted failures of, in whatever state they are: the one with
+	// the most first. Only those of a [RequeueLister] are known. Since and Due are set for those that wait
+	// for their time.
+	Failing []KeySnapshot[T]
 }
 
 // KeySnapshot is what a queue knows of a key.
@@ -144,13 +148,18 @@ func (h *dueHeap[T]) snapshot(pos int) KeySnapshot[T] {
 }
 
 // Snapshot copies up to limit keys of each state, and tells what [Stats] does. It asks the limiter for
-// the requeues of each of them.
+// the requeues of each of them, and for those with the most, for which our limiters look at all keys that
+// have failed, some hundred at a time with the lock given back in between.
 func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
 	s := q.Extended.Snapshot(limit)
 	for _, keys := range [][]KeySnapshot[T]{s.Processing, s.Queued, s.Waiting} {
 		for i := range keys {
 			keys[i].Requeues = q.rateLimiter.NumRequeues(keys[i].Key)
 		}
+	}
+	s.Failing = mostRequeuedOf(q.rateLimiter, max(limit, 0))
+	if ours, ok := q.delaying.(*delayingType[T]); ok {
+		ours.tellDue(s.Failing)
 	}
 	return s
 }
