@@ -1,0 +1,200 @@
+package e2e
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/debug"
+	testingclock "k8s.io/utils/clock/testing"
+)
+
+const hostile = `<script>document.title='owned'</script><img src=x onerror="document.title='owned'">`
+
+// program is one with a few queues, on a clock that stands still unless it is told.
+type program struct {
+	clock *testingclock.FakeClock
+	page  *debug.Handler
+	// orders has a stuck key.
+	orders  workqueue.TypedRateLimitingInterface[string]
+	invoice workqueue.TypedRateLimitingInterface[string]
+	url     string
+}
+
+func newProgram(t *testing.T) *program {
+	p := &program{clock: testingclock.NewFakeClock(time.Date(2026, 11, 20, 9, 14, 3, 0, time.UTC))}
+	// Samples are taken when the clock is stepped; here the lines come from real queues all the same.
+	p.page = debug.NewHandler(debug.Options{Clock: p.clock})
+	t.Cleanup(p.page.Close)
+	mux := http.NewServeMux()
+	mux.Handle("/debug/workqueue", p.page)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	p.url = server.URL + "/debug/workqueue"
+
+	p.orders = p.queue(t, "orders")
+	p.invoice = p.queue(t, "invoices")
+	mail := p.queue(t, "mail")
+	p.queue(t, "thumbnails")
+	for i, step := range []string{"acme/web", "acme/api", "globex/checkout"} {
+		p.orders.Add(step)
+		if key, _ := p.orders.Get(); key != step {
+			t.Fatalf("got %q", key)
+		}
+		p.step(time.Duration(i+1) * 45 * time.Second)
+	}
+	for n := range 9 {
+		for range 2 + n*n%7 {
+			p.invoice.AddRateLimited(fmt.Sprintf("2026-11/%05d", 4711+n*17))
+		}
+	}
+	for n := range 90 {
+		depth := int(40 + 35*math.Sin(float64(n)/9) + float64(n*n%11))
+		for p.orders.Len() < depth {
+			p.orders.Add(fmt.Sprintf("acme/order-%05d", 10000+n*200+p.orders.Len()))
+		}
+		for p.orders.Len() > depth {
+			key, _ := p.orders.Get()
+			p.clock.Step(20 * time.Millisecond)
+			p.orders.Done(key)
+		}
+		for k := range n * n % 17 {
+			mail.Add(fmt.Sprintf("reader-%d@example.org", k))
+		}
+		p.step(5 * time.Second)
+		for mail.Len() > 0 {
+			key, _ := mail.Get()
+			mail.Done(key)
+		}
+	}
+	p.orders.AddAfter("acme/later", 95*time.Second)
+	p.orders.AddAfter("globex/renewal", 3*time.Hour)
+	for i, key := range []string{"initech/refund-881", "globex/checkout-17", hostile} {
+		for range 2 + 3*i {
+			p.orders.AddRateLimited(key)
+		}
+	}
+	return p
+}
+
+func (p *program) queue(t *testing.T, name string) workqueue.TypedRateLimitingInterface[string] {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, 24*time.Hour)
+	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{
+		Name: name, Clock: p.clock, MetricsProvider: debug.Times{},
+	})
+	debug.Register(p.page, "", q)
+	t.Cleanup(q.ShutDown)
+	return q
+}
+
+// step lets time pass, and the sampler look.
+func (p *program) step(d time.Duration) {
+	for ; d > 0; d -= 5 * time.Second {
+		p.clock.Step(min(d, 5*time.Second))
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+func TestPage(t *testing.T) {
+	p := newProgram(t)
+	b := newBrowser(t)
+	b.be(look{"desktop", 1280, 900, false})
+
+	b.open(p.url)
+	if got := eval[string](b, `document.querySelector("tbody a").textContent`); got != "orders" {
+		t.Errorf("the first queue is %q, want the one with the stuck key", got)
+	}
+	b.follow("tbody a")
+	first := eval[string](b, `document.querySelector("[aria-labelledby=running] tbody tr").textContent`)
+	if !strings.Contains(first, "acme/web") || !strings.Contains(first, "12m") {
+		t.Errorf("the first key that runs is %q, want the stuck one", first)
+	}
+	failing := eval[string](b, `document.querySelector("[aria-labelledby=failing] tbody code").textContent`)
+	if failing != hostile {
+		t.Errorf("the hostile key is shown as %q", failing)
+	}
+	if n := eval[int](b, `document.querySelectorAll("main script, main img").length`); n != 0 {
+		t.Errorf("a key became %d elements", n)
+	}
+	if title := eval[string](b, `document.title`); title != "orders · Work queues" {
+		t.Errorf("the title is %q", title)
+	}
+	// The style was let in, and with it the hash in the header is right. For the script the refresh tells.
+	if font := eval[string](b, `getComputedStyle(document.body).fontVariantNumeric`); font != "tabular-nums" {
+		t.Errorf("numbers are %s", font)
+	}
+	b.wantNoComplaints()
+}
+
+func TestRefresh(t *testing.T) {
+	p := newProgram(t)
+	b := newBrowser(t)
+	b.be(look{"phone", 390, 400, false})
+	b.open(p.url + "?queue=orders")
+	eval[bool](b, `window.kept = document.querySelector("[aria-labelledby=running] tbody tr"),
+		window.scrollTo(0, 500), document.querySelector("header a").focus({ preventScroll: true }), true`)
+	p.orders.Done("acme/web")
+	p.step(time.Minute)
+	b.wait(`document.querySelector("[aria-labelledby=running] code").textContent === "acme/api"`)
+	if !eval[bool](b, `kept.isConnected && scrollY === 500 && document.activeElement.textContent === "Work queues"`) {
+		t.Error("the page was made anew")
+	}
+	eval[bool](b, `document.getElementById("pause").click() ?? true`)
+	p.orders.Done("acme/api")
+	time.Sleep(7 * time.Second) // The browser's clock is not ours.
+	if got := eval[string](b, `document.querySelector("[aria-labelledby=running] code").textContent`); got != "acme/api" {
+		t.Errorf("it was refreshed while paused, and shows %q first", got)
+	}
+	eval[bool](b, `document.getElementById("pause").click() ?? true`)
+	b.wait(`document.querySelector("[aria-labelledby=running] code").textContent === "globex/checkout"`)
+	b.wantNoComplaints()
+
+	p.page.Close()
+	b.wait(`document.querySelector("main").textContent.includes("No queue orders is registered")`)
+}
+
+// The page fits the screen at all widths: nothing needs scrolling sideways.
+func TestFits(t *testing.T) {
+	p := newProgram(t)
+	debug.Register(p.page, strings.Repeat("long-name", 20), workqueue.NewTyped[string]())
+	p.orders.AddRateLimited(strings.Repeat("unbreakable", 100_000))
+	b := newBrowser(t)
+	for _, width := range []int64{320, 390, 700, 1000, 1280, 1900} {
+		b.be(look{"", width, 800, width%20 == 0})
+		for _, query := range []string{"", "?queue=orders", "?queue=invoices", "?queue=none"} {
+			b.open(p.url + query)
+			if wide := eval[int64](b, `document.documentElement.scrollWidth`); wide > width {
+				t.Errorf("%q is %d wide on a screen of %d", query, wide, width)
+			}
+		}
+	}
+}
+
+// TestPictures writes what a reader sees to the directory WORKQUEUE_PICTURES, and with it docs/debug.png:
+//
+//	WORKQUEUE_PICTURES=/tmp go test -run Pictures . && cp /tmp/queue-desktop-light.png ../../docs/debug.png
+func TestPictures(t *testing.T) {
+	dir := os.Getenv("WORKQUEUE_PICTURES")
+	if dir == "" {
+		t.Skip("WORKQUEUE_PICTURES names no directory")
+	}
+	p := newProgram(t)
+	b := newBrowser(t)
+	for _, l := range []look{
+		{"desktop-light", 1280, 500, false}, {"desktop-dark", 1280, 500, true},
+		{"phone-light", 390, 700, false}, {"phone-dark", 390, 700, true},
+	} {
+		b.be(l)
+		for name, query := range map[string]string{"list": "", "queue": "?queue=orders&keys=6", "failing": "?queue=invoices"} {
+			b.open(p.url + query)
+			b.picture(filepath.Join(dir, name+"-"+l.name+".png"))
+		}
+	}
+}

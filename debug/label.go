@@ -1,0 +1,83 @@
+package debug
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// maxKey and maxName are how many bytes of a key and of a name are shown.
+	maxKey  = 256
+	maxName = 128
+)
+
+// label is a text from outside, made harmless.
+type label struct {
+	// Text is valid UTF-8, printable, and cut.
+	Text string
+	// Bytes is the length of the whole text.
+	Bytes int
+	Cut   bool
+}
+
+func newLabel(s string, limit int) label {
+	l := label{Bytes: len(s)}
+	if len(s) > limit {
+		l.Cut = true
+		s = s[:limit]
+		// Not in the middle of a rune, unless it is none.
+		for i := 1; i < utf8.UTFMax && len(s) > i; i++ {
+			if last := s[len(s)-i:]; utf8.RuneStart(last[0]) {
+				if !utf8.FullRuneInString(last) {
+					s = s[:len(s)-i]
+				}
+				break
+			}
+		}
+	}
+	l.Text = printable(s)
+	return l
+}
+
+// printable returns s with what cannot be printed escaped as in Go: control characters, invalid UTF-8, and
+// what changes the order of other characters, or is not seen.
+func printable(s string) string {
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case strconv.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			quoted := strconv.QuoteRune(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+	}
+	return b.String()
+}
+
+// keyText returns what a key is called: a string itself, of other types what fmt says. It calls the
+// methods of the key, so no lock may be held.
+func keyText(key any) (s string) {
+	defer func() {
+		// fmt recovers, but not if what was panicked with panics, too.
+		if recover() != nil {
+			s = fmt.Sprintf("(%T: cannot be printed)", key)
+		}
+	}()
+	switch key.(type) {
+	case string: // not by fmt, which copies it
+		return key.(string)
+	case error, fmt.Stringer, fmt.Formatter:
+		return fmt.Sprint(key)
+	}
+	// fmt follows a pointer to a struct, which somebody may be changing.
+	if v := reflect.ValueOf(key); v.Kind() == reflect.Pointer {
+		return fmt.Sprintf("(%T)(%p)", key, key)
+	}
+	return fmt.Sprintf("%+v", key)
+}
