@@ -2,7 +2,9 @@ package debug
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -161,21 +163,21 @@ func (h *Handler) find(id string) *entry {
 }
 
 // readAll returns all queues, in no order, with their stats, and forgets those that have ended.
-func (h *Handler) readAll() []reading {
-	h.mu.Lock()
-	all := make([]reading, 0, len(h.queues))
-	for _, e := range h.queues {
-		all = append(all, reading{entry: e})
-	}
-	h.mu.Unlock()
-	live := all[:0]
-	for _, r := range all {
-		r.stats, r.err = r.entry.read()
-		if s := r.stats; s.ShuttingDown && s.Queued == 0 && s.Processing == 0 && s.Waiting == 0 {
-			h.remove(r.entry)
+func (h *Handler) readAll() []*reading {
+	var live []*reading
+	for _, e := range h.entries() {
+		stats, err := e.read()
+		if stats.ShuttingDown && stats.Queued == 0 && stats.Processing == 0 && stats.Waiting == 0 {
+			h.remove(e)
 			continue
 		}
-		live = append(live, r)
+		live = append(live, &reading{e, stats, err})
 	}
 	return live
+}
+
+func (h *Handler) entries() []*entry {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Values(h.queues))
 }

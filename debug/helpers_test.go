@@ -114,13 +114,3 @@ func wantBody(t *testing.T, w *httptest.ResponseRecorder, texts ...string) {
 		rest = after
 	}
 }
-
-// eventually waits for the sampler, which lives on a goroutine that only its clock can hurry.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 20 s", what)
-		}
-	}
-}

@@ -69,9 +69,9 @@ func keyText(key any) (s string) {
 			s = fmt.Sprintf("(%T: cannot be printed)", key)
 		}
 	}()
-	switch key.(type) {
+	switch key := key.(type) {
 	case string: // not by fmt, which copies it
-		return key.(string)
+		return key
 	case error, fmt.Stringer, fmt.Formatter:
 		return fmt.Sprint(key)
 	}

@@ -72,7 +72,7 @@ func (h *Handler) list(query url.Values) *listReport {
 	all := h.readAll()
 	r.Registered = len(all)
 	wanted := strings.ToLower(r.Search)
-	all = slices.DeleteFunc(all, func(q reading) bool { return !strings.Contains(strings.ToLower(q.entry.name), wanted) })
+	all = slices.DeleteFunc(all, func(q *reading) bool { return !strings.Contains(strings.ToLower(q.entry.name), wanted) })
 	r.Matching = len(all)
 	for _, q := range all {
 		r.Queued += q.stats.Queued
@@ -83,8 +83,8 @@ func (h *Handler) list(query url.Values) *listReport {
 	r.Page, _ = strconv.Atoi(query.Get("page"))
 	r.Page = min(max(r.Page, 1), r.Pages)
 
-	slices.SortFunc(all, func(a, b reading) int {
-		return cmp.Or(by.compare(&b, &a), cmp.Compare(a.entry.name, b.entry.name), cmp.Compare(a.entry.id, b.entry.id))
+	slices.SortFunc(all, func(a, b *reading) int {
+		return cmp.Or(by.compare(b, a), cmp.Compare(a.entry.name, b.entry.name), cmp.Compare(a.entry.id, b.entry.id))
 	})
 	first := (r.Page - 1) * pageLen
 	all = all[first:min(first+pageLen, len(all))]

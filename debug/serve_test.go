@@ -16,7 +16,7 @@ import (
 )
 
 func TestOnlyGetAndHead(t *testing.T) {
-	h := newHandler(t, debug.Options{})
+	h := newHandler(t, debug.Options{Clock: newClock()})
 	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get"} {
 		w := do(h, method, "/")
 		if w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" || w.Header().Get("X-Frame-Options") == "" {

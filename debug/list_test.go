@@ -1,0 +1,188 @@
+package debug_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/debug"
+)
+
+func TestSorting(t *testing.T) {
+	clock := newClock()
+	h := newHandler(t, debug.Options{Clock: clock})
+	add := func(name string) queue[int] {
+		q := newQueue[int](t, name, clock)
+		debug.Register(h, "", q)
+		return q
+	}
+	stuck, behind, busy, sleepy, idle := add("stuck"), add("Behind"), add("busy"), add("sleepy"), add("idle")
+	stuck.Add(0)
+	stuck.Get()
+	clock.Step(time.Minute)
+	for key := range 5 {
+		behind.Add(key)
+	}
+	clock.Step(time.Minute)
+	for key := range 2 {
+		busy.Add(key)
+		busy.Get()
+	}
+	busy.Add(3)
+	for key := range 9 {
+		sleepy.AddRateLimited(key)
+		idle.Add(key)
+		idle.Get()
+		idle.Done(key)
+	}
+	clock.Step(time.Second)
+	plain := workqueue.NewTyped[int]()
+	debug.Register(h, "plain", plain)
+	plain.Add(1)
+	for sort, want := range map[string]string{
+		"":           "stuck Behind busy plain sleepy idle",
+		"trouble":    "stuck Behind busy plain sleepy idle",
+		"nonsense":   "stuck Behind busy plain sleepy idle",
+		"queued":     "Behind busy plain idle sleepy stuck",
+		"processing": "busy stuck Behind idle plain sleepy",
+		"waiting":    "sleepy Behind busy idle plain stuck",
+		"oldest":     "Behind busy idle plain sleepy stuck",
+		"longest":    "stuck busy Behind idle plain sleepy",
+		"unfinished": "stuck busy Behind idle plain sleepy",
+		"adds":       "idle Behind busy plain stuck sleepy",
+		"retries":    "sleepy Behind busy idle plain stuck",
+		"name":       "Behind busy idle plain sleepy stuck",
+	} {
+		if got := getJSON[list](t, h, "?sort="+sort).ids(); got != want {
+			t.Errorf("by %q: %s, want %s", sort, got, want)
+		}
+	}
+	wantBody(t, get(h, "?sort=waiting"), `<option value="waiting" selected>`, ">sleepy</a>")
+	wantBody(t, get(h, ""), ">stuck</a>", `<td role="cell" class="n warn" data-label="Longest in work">2m 01s</td>`)
+}
+
+func TestSearch(t *testing.T) {
+	h := newHandler(t, debug.Options{})
+	for _, name := range []string{"orders-eu", "Orders-us", "mail"} {
+		q := workqueue.NewTyped[int]()
+		debug.Register(h, name, q)
+		q.Add(1)
+	}
+	l := getJSON[list](t, h, "?search=ORDERS&sort=name")
+	if l.ids() != "Orders-us orders-eu" || l.Matching != 2 || l.Registered != 3 || l.Queued != 2 {
+		t.Errorf("%+v", l)
+	}
+	if l := getJSON[list](t, h, "?search=nothing"); l.Matching != 0 || l.Queues == nil {
+		t.Errorf("%+v", l)
+	}
+	w := get(h, "?search=%22%3E%3Cscript%3E")
+	wantBody(t, w, `value="&#34;&gt;&lt;script&gt;"`, "No queue has a name like that")
+	if w := get(h, "?search="+strings.Repeat("%00", 100_000)); w.Body.Len() > 20_000 {
+		t.Errorf("%d bytes", w.Body.Len())
+	}
+}
+
+func TestPages(t *testing.T) {
+	h := newHandler(t, debug.Options{})
+	for n := range 120 {
+		debug.Register(h, fmt.Sprintf("q%03d", n), workqueue.NewTyped[int]())
+	}
+	for page, want := range map[string]struct {
+		page, n int
+		first   string
+	}{
+		"": {1, 50, "q000"}, "1": {1, 50, "q000"}, "2": {2, 50, "q050"}, "3": {3, 20, "q100"},
+		"4": {3, 20, "q100"}, "0": {1, 50, "q000"}, "-9": {1, 50, "q000"}, "x": {1, 50, "q000"},
+		"99999999999999999999": {3, 20, "q100"},
+	} {
+		l := getJSON[list](t, h, "?sort=name&page="+page)
+		if l.Page != want.page || l.Pages != 3 || len(l.Queues) != want.n || l.Queues[0].ID != want.first {
+			t.Errorf("page %q: %d of %d, %s", page, l.Page, l.Pages, l.ids())
+		}
+	}
+	wantBody(t, get(h, "?sort=name&page=2&search=q"),
+		`href="?page=1&amp;search=q&amp;sort=name" rel="prev"`, "Page 2 of 3", `href="?page=3&amp;search=q&amp;sort=name" rel="next"`)
+}
+
+func TestKeysOfAQueue(t *testing.T) {
+	clock := newClock()
+	h := newHandler(t, debug.Options{Clock: clock})
+	q := newQueue[int](t, "q", clock)
+	debug.Register(h, "", q)
+	for n := range 1000 {
+		q.Add(n)
+	}
+	for range 300 {
+		q.Get()
+		clock.Step(time.Second)
+	}
+	for n := range 400 {
+		for range 1 + n%3 {
+			q.AddRateLimited(5000 + n)
+		}
+	}
+	for query, want := range map[string]int{"": 25, "&keys=3": 3, "&keys=0": 1, "&keys=-5": 1, "&keys=x": 25, "&keys=9999": 250} {
+		d := getJSON[detail](t, h, "?queue=q"+query)
+		if len(d.Running) != want || len(d.Queued) != want || len(d.Waiting) != want || len(d.Failing) != want {
+			t.Errorf("%q: %d, %d, %d, %d keys", query, len(d.Running), len(d.Queued), len(d.Waiting), len(d.Failing))
+		}
+		if d.Running[0].Key != "0" || d.Queued[0].Key != "300" || d.Waiting[0].Requeues < 1 || d.Failing[0].Requeues != 3 {
+			t.Errorf("%q: %+v", query, d)
+		}
+	}
+	wantBody(t, get(h, "?queue=q"), "25 of 300, held by workers, longest first", "<code>0</code>", "5m",
+		"most requeues first", "<code>5002</code>", "25 of 700", "25 of 400", `href="?keys=250&amp;queue=q"`)
+	if w := get(h, "?queue=q&keys=250"); strings.Contains(w.Body.String(), "Show more keys") {
+		t.Error("there is more than all")
+	}
+}
+
+func TestManyQueues(t *testing.T) {
+	h := newHandler(t, debug.Options{})
+	for n := range 10_000 {
+		q := workqueue.NewTypedRateLimitingQueueWithConfig[int](nil, workqueue.TypedRateLimitingQueueConfig[int]{
+			Name: "queue of the tenant " + fmt.Sprint(n), MetricsProvider: debug.Times{},
+		})
+		debug.Register(h, "", q)
+		q.Add(n)
+	}
+	for _, accept := range []string{"text/html", "application/json"} {
+		began := time.Now()
+		w := get(h, "", "Accept", accept)
+		took := time.Since(began)
+		t.Logf("%s: %d bytes in %v", accept, w.Body.Len(), took)
+		if w.Body.Len() > 100_000 || took > 5*time.Second {
+			t.Errorf("%s: %d bytes in %v", accept, w.Body.Len(), took)
+		}
+	}
+}
+
+func TestManyKeys(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a million keys")
+	}
+	clock := newClock()
+	h := newHandler(t, debug.Options{Clock: clock})
+	q := newQueue[int](t, "q", clock)
+	debug.Register(h, "", q)
+	for n := range 1_000_000 {
+		q.Add(n)
+		if n%2 == 0 {
+			q.AddRateLimited(n)
+		}
+	}
+	for range 1000 {
+		q.Get()
+	}
+	for _, query := range []string{"?queue=q", "?queue=q&keys=250"} {
+		began := time.Now()
+		w := get(h, query)
+		took := time.Since(began)
+		t.Logf("%s: %d bytes in %v", query, w.Body.Len(), took)
+		if w.Body.Len() > 250_000 || took > 5*time.Second {
+			t.Errorf("%s: %d bytes in %v", query, w.Body.Len(), took)
+		}
+	}
+}
