@@ -97,7 +97,7 @@ func TestApart(t *testing.T) {
 func TestHelp(t *testing.T) {
 	r := runMain(t.Context(), "-h")
 	wantCode(t, r, 0)
-	for _, want := range []string{"SOURCE", "REMOVED", "-once", "-workers", "-rescan", "-settle", "-max-retries", "-drain-timeout"} {
+	for _, want := range []string{"SOURCE", "REMOVED", "-once", "-workers", "-rescan", "-settle", "-max-retries", "-drain-timeout", "-http"} {
 		if !strings.Contains(r.stdout, want) {
 			t.Errorf("-h does not mention %s", want)
 		}

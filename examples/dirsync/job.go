@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // options are the command line, checked.
@@ -18,6 +20,16 @@ type options struct {
 	settle       time.Duration
 	maxRetries   int
 	drainTimeout time.Duration
+	http         string  // as it was asked for, or empty
+	server       *server // listens there, nil unless http is set
+}
+
+// metrics returns what the queue tells of its times, or nil if nobody wants to know.
+func (o *options) metrics() workqueue.MetricsProvider {
+	if o.server == nil {
+		return nil
+	}
+	return o.server.metrics
 }
 
 var (
@@ -28,6 +40,9 @@ var (
 // dirsync is everything between the command line and the summary: it puts the parts together, runs
 // them until all is equal (with -once) or ctx ends, and drains the queue.
 func dirsync(ctx context.Context, o options, rep *report) error {
+	if o.server != nil {
+		defer o.server.close()
+	}
 	if err := os.MkdirAll(o.dest, 0o755); err != nil {
 		return err
 	}
@@ -44,7 +59,7 @@ func dirsync(ctx context.Context, o options, rep *report) error {
 
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	w := newWorkers(newQueue(), rep)
+	w := newWorkers(newQueue(o.metrics()), rep)
 	w.maxRetries = o.maxRetries
 	w.fatal = stop
 	s := newSyncer(src, dst, o.settle, rep, w.add)
@@ -63,6 +78,10 @@ func dirsync(ctx context.Context, o options, rep *report) error {
 		defer watch.close()
 		s.watch = watch.watch
 		run = func() error { return watch.run(ctx, s, o.rescan) }
+	}
+
+	if o.server != nil {
+		o.server.serve(w.queue, rep)
 	}
 
 	// The workers do not stop with ctx. They stop when the queue has been shut down and drained,

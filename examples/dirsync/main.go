@@ -45,6 +45,9 @@ A file is written to a temporary file beside its target (.dirsync-*.tmp) and
 renamed, so a reader never sees half of it. Names of this form are never copied;
 those that an earlier run left behind in DEST are removed.
 
+With -http localhost:8080 a browser shows at http://localhost:8080/ which paths
+are worked on, which fail and which wait, until dirsync has ended.
+
 Ctrl-C (or SIGTERM) finishes what is queued and ends; a second one quits at
 once. If SOURCE or DEST itself disappears or is replaced, dirsync ends with an
 error and removes nothing more.
@@ -80,6 +83,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.DurationVar(&o.settle, "settle", 500*time.Millisecond, "copy a file when it has not been written to for this long, and remove what has been missing from SOURCE for this long")
 	flags.IntVar(&o.maxRetries, "max-retries", 8, "how often to retry a path before giving up on it until its next event or rescan")
 	flags.DurationVar(&o.drainTimeout, "drain-timeout", 30*time.Second, "how long to finish what is queued after Ctrl-C")
+	flags.StringVar(&o.http, "http", "", "show what is in the queue at this `address` while running, for instance localhost:8080; all who can reach it see the names of files")
 	flags.BoolVar(&rep.verbose, "v", false, "print every path that is changed or retried")
 
 	err := flags.Parse(args)
@@ -111,7 +115,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// check completes the options with the two directories.
+// check completes the options with the two directories and, last, the server.
 func (o *options) check(args []string) (err error) {
 	switch {
 	case len(args) != 2:
@@ -138,5 +142,11 @@ func (o *options) check(args []string) (err error) {
 	if err := checkApart(o.source, o.dest); err != nil {
 		return err
 	}
-	return checkNotEmpty(o.source, o.dest)
+	if err := checkNotEmpty(o.source, o.dest); err != nil {
+		return err
+	}
+	if o.http != "" {
+		o.server, err = newServer(o.http)
+	}
+	return err
 }

@@ -15,6 +15,7 @@ type watching struct {
 	t      *testing.T
 	cancel context.CancelFunc
 	done   chan result
+	stderr *buffer
 }
 
 // startWatching runs the program in watch mode, from its first pass on.
@@ -22,8 +23,8 @@ func startWatching(t *testing.T, src, dst tdir, flags ...string) *watching {
 	t.Helper()
 	checkGoroutines(t)
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &watching{t, cancel, make(chan result, 1)}
 	var stdout, stderr buffer
+	w := &watching{t, cancel, make(chan result, 1), &stderr}
 	args := append([]string{"-v", "-settle", "20ms", "-rescan", "0"}, flags...)
 	args = append(args, src.path, dst.path)
 	go func() {

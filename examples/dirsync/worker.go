@@ -18,11 +18,14 @@ type queue interface {
 	workqueue.Extended[string]
 }
 
-func newQueue() queue {
+func newQueue(metrics workqueue.MetricsProvider) queue {
 	// A key that fails comes again after 20 ms, 40 ms, 80 ms and so on. Each key has its own
 	// count: a file that cannot be read does not slow the others down.
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](20*time.Millisecond, 30*time.Second)
-	return workqueue.NewTypedRateLimitingQueue(limiter).(queue)
+	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{
+		Name:            "dirsync",
+		MetricsProvider: metrics,
+	}).(queue)
 }
 
 // errBusy is given up with, under -once alone: while watching there is always a later look.

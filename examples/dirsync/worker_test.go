@@ -13,7 +13,7 @@ import (
 func startWorkers(t *testing.T, n int, f func(key string) (time.Duration, error)) *workers {
 	t.Helper()
 	checkGoroutines(t)
-	w := newWorkers(newQueue(), newReport(t.Output()))
+	w := newWorkers(newQueue(nil), newReport(t.Output()))
 	w.maxRetries = 3
 	w.fatal = func(err error) { t.Errorf("fatal: %v", err) }
 	w.sync = func(_ context.Context, key string) (time.Duration, error) { return f(key) }
