@@ -79,6 +79,7 @@ func TestScriptAndStyleAreThoseOfThePolicy(t *testing.T) {
 				t.Errorf("%s: policy %q lacks %s", query, policy, want)
 			}
 		}
+		wantBody(t, w, `<noscript><meta http-equiv="refresh" content="5"></noscript>`)
 		body := regexp.MustCompile(`(?s)<script>.*?</script>`).ReplaceAllString(w.Body.String(), "")
 		if found := regexp.MustCompile(`(?i)\s(style|on\w+|src)=|https?:|url\(|@import`).FindAllString(body, -1); found != nil {
 			t.Errorf("%s: the page has %q", query, found)
