@@ -288,7 +288,7 @@ func (q *Typed[T]) lenLocked() int {
 // shutdown it hands out the keys that are still queued, and then returns shutdown = true without
 // blocking, also while other workers hold keys that will be queued again.
 func (q *Typed[T]) Get() (item T, shutdown bool) {
-	item, err := q.get(nil)
+	item, err := q.get(context.Background())
 	return item, err != nil
 }
 
@@ -301,7 +301,7 @@ func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
 	return q.get(ctx)
 }
 
-// get waits for a key until ctx is done, if there is a ctx.
+// get waits for a key until ctx is done.
 func (q *Typed[T]) get(ctx context.Context) (item T, err error) {
 	q.mu.Lock()
 	if q.guarded {
@@ -506,23 +506,18 @@ func (q *Typed[T]) finishLocked(s keytable.Slot, k *entry[T]) {
 	}
 }
 
-// sleepLocked unlocks q, waits for a wake-up or, if there is a ctx, for its end, and locks q again. It
-// returns ctx.Err().
-func (q *Typed[T]) sleepLocked(ctx context.Context) (err error) {
+// sleepLocked unlocks q, waits for a wake-up or the end of ctx, and locks q again. It returns ctx.Err().
+func (q *Typed[T]) sleepLocked(ctx context.Context) error {
 	q.sleeping++
 	q.watchers++
 	q.mu.Unlock()
-	woken := true
-	if ctx == nil {
-		<-q.wakeUps
-	} else {
-		select {
-		case <-q.wakeUps:
-		case <-ctx.Done():
-			woken = false
-		}
-		err = ctx.Err()
+	woken := false
+	select {
+	case <-q.wakeUps:
+		woken = true
+	case <-ctx.Done():
 	}
+	err := ctx.Err()
 	q.mu.Lock()
 	q.sleeping--
 	q.watchers--

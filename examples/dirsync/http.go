@@ -13,19 +13,27 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/prom"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// A server shows over HTTP what is in the queue, from before the first key until after the last one.
+// A server shows over HTTP what is in the queue, to people and to Prometheus, from before the first key until after the last one.
 type server struct {
 	listener net.Listener
-	// metrics makes the queue read the clock, so that the page tells since when a key is there.
-	metrics workqueue.MetricsProvider
-	page    *debug.Handler
+	// metrics reads the queue for Prometheus. A queue with metrics knows since when a key is there, which
+	// the page tells too.
+	metrics  workqueue.MetricsProvider
+	registry *prometheus.Registry
+	page     *debug.Handler
 	http    http.Server
 	serving sync.WaitGroup
 }
 
-const pagePath = "/debug/workqueue"
+const (
+	pagePath    = "/debug/workqueue"
+	metricsPath = "/metrics"
+)
 
 // newServer listens at addr, and answers only once it serves: an address that cannot be had is known
 // before any work is begun.
@@ -34,9 +42,11 @@ func newServer(addr string) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-http %s: %w", addr, err)
 	}
+	registry := prometheus.NewRegistry()
 	s := &server{
 		listener: listener,
-		metrics:  debug.Times{},
+		metrics:  prom.NewProvider(registry, prom.Options{}),
+		registry: registry,
 		page:     debug.NewHandler(debug.Options{}),
 	}
 	s.http = http.Server{
@@ -50,6 +60,7 @@ func newServer(addr string) (*server, error) {
 func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(pagePath, s.page)
+	mux.Handle("GET "+metricsPath, promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
 	mux.Handle("/{$}", http.RedirectHandler(pagePath, http.StatusFound))
 	return mux
 }

@@ -39,6 +39,9 @@ func TestHTTP(t *testing.T) {
 	if !strings.Contains(body, "Longest in work") {
 		t.Errorf("the queue keeps no times:\n%s", body)
 	}
+	if _, body = getPage(t, address+"/metrics"); !strings.Contains(body, `workqueue_adds_total{name="dirsync"} `) {
+		t.Errorf("/metrics does not have the queue:\n%s", body)
+	}
 	wantCode(t, w.end(), 0)
 	if conn, err := net.Dial("tcp", strings.TrimPrefix(address, "http://")); err == nil {
 		conn.Close()
