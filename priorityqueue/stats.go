@@ -129,6 +129,14 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 			keys[i].Requeues = q.limiter.NumRequeues(keys[i].Key)
 		}
 	}
+	if lister, ok := q.limiter.(workqueue.RequeueLister[T]); ok {
+		s.Failing = lister.MostRequeued(limit)
+		for i := range s.Failing {
+			if info := q.inspect(s.Failing[i].Key); info.State == Waiting {
+				s.Failing[i].Since, s.Failing[i].Due = info.Added, info.Due
+			}
+		}
+	}
 	return s
 }
 

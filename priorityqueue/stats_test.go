@@ -165,6 +165,14 @@ func TestSnapshot(t *testing.T) {
 			}
 			want(0, "", "", "")
 			want(-1, "", "", "")
+			q.Done("b")
+			q.AddAfter("b", 0)
+			hold(t, q, "a")
+			q.AddRateLimited("a")
+			q.AddWithOpts(pq.AddOpts{RateLimited: true, Delay: pq.Replace}, "x")
+			if got := describe(q.Snapshot(9).Failing); got != "a*1 x:1-2*1" && got != "x:1-2*1 a*1" {
+				t.Errorf("failing: %s", got)
+			}
 			q.ShutDown()
 		})
 	}
