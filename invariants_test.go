@@ -47,6 +47,17 @@ func (q *Typed[T]) checkInvariants() error {
 	if q.sleeping < 0 || len(q.wakeUps) > 0 && !q.wakeUpPending {
 		return fmt.Errorf("%d sleep, pending %v, %d wake-ups", q.sleeping, q.wakeUpPending, len(q.wakeUps))
 	}
+	again := 0
+	for n := range q.keys.Slabs() {
+		for _, k := range q.keys.Slab(n) {
+			if k.Value == dirty|processing {
+				again++
+			}
+		}
+	}
+	if q.again != again {
+		return fmt.Errorf("%d keys are dirty and processing, counted %d", again, q.again)
+	}
 	watchers := q.sleeping
 	if q.drain != nil {
 		watchers++

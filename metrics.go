@@ -110,6 +110,8 @@ type Stats struct {
 	Queued int
 	// Processing is the number of keys that workers hold.
 	Processing int
+	// Again is how many of those were added meanwhile, so that they are queued when their worker is Done.
+	Again int
 	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held
 	// at once, and is counted twice while it goes from one to the other. So a queue of which Queued,
 	// Processing and Waiting are zero had no key at some moment.
@@ -239,6 +241,7 @@ func (q *Typed[T]) statsLocked() Stats {
 		ShuttingDown:   q.shuttingDown.Load(),
 		Queued:         q.queued,
 		Processing:     q.processing,
+		Again:          q.again,
 		Adds:           q.adds,
 		UnmatchedDones: q.unmatchedDones,
 	}

@@ -165,8 +165,9 @@ type Typed[T comparable] struct {
 	// is not used if order is not nil; then order has these keys.
 	ready ring[keytable.Slot]
 	order Queue[T]
-	// queued and processing count the keys that wait for a worker, and those that workers hold.
-	queued, processing int
+	// queued and processing count the keys that wait for a worker, and those that workers hold; again
+	// counts those of the latter that are dirty.
+	queued, processing, again int
 	// latest is the slot of the key that was handed out last, or None if its worker is done with it.
 	latest keytable.Slot
 
@@ -246,6 +247,9 @@ func (q *Typed[T]) addLocked(h keytable.Hash, item T) bool {
 func (q *Typed[T]) markDirtyLocked(s keytable.Slot, k *entry[T]) {
 	k.Value |= dirty
 	q.adds++
+	if k.Value&processing != 0 {
+		q.again++
+	}
 	if q.observer != nil {
 		q.observer.Added(s, q.observer.Now())
 	}
@@ -398,6 +402,7 @@ func (q *Typed[T]) observeTakeGuarded(s keytable.Slot, k *entry[T], unknown bool
 		if !observed {
 			q.observer.Untake(s)
 			k.Value |= dirty
+			q.again++
 			q.finishLocked(s, k)
 		}
 	}()
@@ -497,6 +502,7 @@ func (q *Typed[T]) finishLocked(s keytable.Slot, k *entry[T]) {
 		// First, so that the worker still holds the key if this panics, and may call Done again.
 		q.pushLocked(s, k)
 		k.Value = dirty
+		q.again--
 	} else {
 		q.keys.Delete(s)
 	}

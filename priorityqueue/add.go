@@ -174,9 +174,9 @@ func (q *Queue[T]) wishLocked(s keytable.Slot, it *item, r *request, now int64) 
 	} else {
 		d.priority = max(d.priority, priority)
 	}
-	at := r.time(now)
+	at, wished := r.time(now), it.state&again != 0
 	switch {
-	case it.state&again == 0:
+	case !wished:
 		it.state = running | again
 		if r.Delay == RespectBackoff {
 			it.state |= yields
@@ -199,6 +199,8 @@ func (q *Queue[T]) wishLocked(s keytable.Slot, it *item, r *request, now int64) 
 	}
 	if it.state&timed != 0 {
 		q.timedWishes--
+	} else if wished {
+		q.wishes--
 	}
 	it.state = r.mark(it.state &^ timed)
 	if at = q.boundLocked(s, r, at); at > now {
@@ -208,6 +210,7 @@ func (q *Queue[T]) wishLocked(s keytable.Slot, it *item, r *request, now int64) 
 		return
 	}
 	it.state &^= backoff
+	q.wishes++
 	q.addedLocked(s, now)
 }
 

@@ -170,7 +170,11 @@ func (q *Queue[T]) Remove(key T) State {
 		q.due.Remove(s)
 		q.leaveLocked(s, it, now)
 	case Processing:
-		if it.state&timed != 0 && !q.shuttingDown.Load() {
+		switch {
+		case it.state&again == 0:
+		case it.state&timed == 0:
+			q.wishes--
+		case !q.shuttingDown.Load():
 			q.timedWishes--
 		}
 		it.state = running | it.state&dated

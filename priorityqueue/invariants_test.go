@@ -33,6 +33,8 @@ func (q *Queue[T]) CheckInvariants() error {
 		counts[where]++
 		if it.state&timed != 0 {
 			counts[timed]++
+		} else if it.state&again != 0 {
+			counts[again]++
 		}
 		home := it.home
 		switch where {
@@ -61,6 +63,9 @@ func (q *Queue[T]) CheckInvariants() error {
 	}
 	if !q.shuttingDown.Load() && counts[timed] != q.timedWishes {
 		return fmt.Errorf("%d running keys with a time, counted %d", counts[timed], q.timedWishes)
+	}
+	if counts[again] != q.wishes {
+		return fmt.Errorf("%d running keys to come at once, counted %d", counts[again], q.wishes)
 	}
 	if n, err := q.checkList(&q.resting, resting); err != nil || n != counts[resting] {
 		return fmt.Errorf("%d keys rest, %d in the list: %v", counts[resting], n, err)

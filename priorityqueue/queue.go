@@ -78,8 +78,8 @@ type Queue[T comparable] struct {
 	resting list
 
 	// queued and running count the keys of these states, timedWishes the running ones that are to wait for
-	// their time when they are Done.
-	queued, running, timedWishes int
+	// their time when they are Done, and wishes those that are to come at once.
+	queued, running, timedWishes, wishes int
 
 	paused bool
 	// sleeping counts the getters that wait for a wake-up, wakeUpPending tells that one is on its way.
@@ -299,6 +299,7 @@ func (q *Queue[T]) Done(item T) {
 	case it.state&again == 0 || it.state&timed != 0 && q.shuttingDown.Load():
 		q.leaveLocked(s, it, now)
 	case it.state&timed == 0:
+		q.wishes--
 		it.priority = q.details.At(s).priority
 		q.pushLocked(s, it, now)
 	default:

@@ -51,6 +51,7 @@ func (q *Queue[T]) statsLocked(now int64) workqueue.Stats {
 		ShuttingDown:   q.shuttingDown.Load(),
 		Queued:         q.queued,
 		Processing:     q.running,
+		Again:          q.wishes,
 		Waiting:        q.due.Len() + q.timedWishes,
 		Adds:           q.adds,
 		Retries:        q.retries,

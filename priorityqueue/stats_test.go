@@ -43,7 +43,7 @@ func TestStats(t *testing.T) {
 		q.Done("nobody")
 		time.Sleep(time.Second)
 		want := workqueue.Stats{
-			Name: "q", Queued: 2, Processing: 2, Waiting: 1, Adds: 5, Retries: 2, UnmatchedDones: 1,
+			Name: "q", Queued: 2, Processing: 2, Again: 1, Waiting: 1, Adds: 5, Retries: 2, UnmatchedDones: 1,
 			OldestQueued: seconds(3.5), LongestRunning: time.Second, UnfinishedWork: 2 * time.Second,
 			Latency:      &workqueue.Histogram{Bounds: []float64{0.5, 1.5, 3}, Counts: []uint64{0, 1, 1, 0}, Sum: 4},
 			WorkDuration: &workqueue.Histogram{Bounds: []float64{0.5, 1.5, 3}, Counts: []uint64{0, 0, 0, 0}},

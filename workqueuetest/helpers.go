@@ -194,7 +194,7 @@ func (r *run) wantStats(q fifo, when string, want workqueue.Stats) {
 	st := e.Stats()
 	// The others depend on metrics.
 	st.Name, st.OldestQueued, st.LongestRunning, st.UnfinishedWork = "", 0, 0, 0
-	st.Latency, st.WorkDuration = nil, nil
+	st.Latency, st.WorkDuration, st.ByPriority, st.Again = nil, nil, nil, 0
 	want.ShuttingDown = q.ShuttingDown()
 	if st != want {
 		r.Fatalf("%s: Stats() = %+v, want %+v", when, st, want)

@@ -65,6 +65,9 @@ func tryAddWhileHeld(r *run) {
 	q.Add("a")
 	r.wantLen(q, "a held and added, b added", 1)
 	r.wantStats(q, "a held and added, b added", workqueue.Stats{Queued: 1, Processing: 1, Adds: 3})
+	if e, ok := q.(extended); ok && !r.suite.PartialStats && e.Stats().Again != 1 {
+		r.Fatalf("a held and added: Stats().Again = %d, want 1", e.Stats().Again)
+	}
 	q.Done("a")
 	r.check(q)
 	r.wantLen(q, "a done", 2)

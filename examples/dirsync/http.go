@@ -26,8 +26,8 @@ type server struct {
 	metrics  workqueue.MetricsProvider
 	registry *prometheus.Registry
 	page     *debug.Handler
-	http    http.Server
-	serving sync.WaitGroup
+	http     http.Server
+	serving  sync.WaitGroup
 }
 
 const (
