@@ -21,30 +21,33 @@
 //	a panic             is such an error, a *PanicError with the value and the stack
 //	runtime.Goexit      is such an error, ErrGoexit; another goroutine takes the worker's place
 //
-// The first four are also recognised when they are wrapped (%w, [errors.Join]); if several are, the
-// one lower in this table up to Fatal counts. In every case the queue's Done is called exactly once,
-// after all else has been done with the key: a key is with one handler, and its hooks, at a time.
+// RequeueAfter, Terminal and Fatal are also recognised when they are wrapped (%w, [errors.Join]); if several
+// are, Fatal beats Terminal and Terminal beats RequeueAfter. In every case the queue's Done is called exactly
+// once, after all else has been done with the key: a key is with one handler, and its hooks, at a time.
 //
 // Failures are counted here, not taken from the queue's NumRequeues: not every limiter counts by key,
-// and those that do also count AddRateLimited by others. [Attempt] tells a handler the number.
+// and those that do also count AddRateLimited by others. [Attempt] tells a handler the number. Two pools on
+// one queue count each for itself, so that a key may fail MaxRetries times in both.
 //
 // A panic that is not the handler's, one of a hook, of the logger, or of the queue or its limiter, is a
 // bug without a key to blame: it ends Run like Fatal, with a [PanicError]. A runtime.Goexit there ends the
-// call, and nothing else.
+// call, and nothing else. In both cases the hooks that would have followed for the key are skipped.
 //
 // # The end
 //
-// Run ends when its context does, when [Pool.Stop] is called, at a fatal error, or when somebody else
-// shuts the queue down and it has handed out all it had. At the end of the context
+// Run ends when its context does, when [Pool.Stop] is called, at a fatal error (like Stop(Running): the
+// queue is not finished then, whatever Options.Drain says), or when somebody else shuts the queue down and
+// it has handed out all it had. At the end of the context
 //
 //  1. no more keys are started, or, with Options.Drain [All], the queue is shut down and handled to
 //     its end;
 //  2. handlers that run get Options.DrainTimeout, and their contexts stay alive for as long;
-//  3. then their contexts end, the queue is shut down, and Run returns, whether or not the handlers do.
+//  3. then their contexts end (with [ErrDrainTimeout] as the cause), the queue is shut down, and Run
+//     returns, whether or not the handlers do.
 //
 // A handler that is left behind goes on holding its key. When it returns after all, hooks and Done are
 // called as always. Run returns nil if nothing was left undone, and otherwise a [ShutdownError] that
-// has the keys. The queue is shut down in every case, and the keys that were queued are taken out of it.
+// has the keys; see [OnlyLeft] for programs to which that is no failure. The queue is shut down in every case, and the keys that were queued are taken out of it.
 //
 // # A queue without GetContext
 //
@@ -58,5 +61,5 @@
 //
 // A key costs 1.1 to 1.3 times what Get and Done cost, and no allocation, as long as there is no Logger, no
 // HandlerTimeout and no hook but OnDrop and OnStuck, and the key has not failed before. Only StuckAfter,
-// OnFinish and Logger make a worker read the clock.
+// HandlerTimeout, OnFinish and Logger make a worker read the clock.
 package worker

@@ -7,11 +7,13 @@ import (
 	"time"
 )
 
-// ErrGoexit is the failure of a handler that called [runtime.Goexit] (which [testing.T.FailNow] does).
-var ErrGoexit = errors.New("worker: the handler ended its goroutine")
+// ErrGoexit is the failure of a handler, or of a [Runner] in a [Group], that called [runtime.Goexit] (which
+// [testing.T.FailNow] does).
+var ErrGoexit = errors.New("worker: runtime.Goexit was called")
 
-// errDrainTimeout is the cause of the handlers' contexts' end.
-var errDrainTimeout = errors.New("worker: the time to finish after the end of Run's context is over")
+// ErrDrainTimeout is the [context.Cause] of a handler's context that has ended because Options.DrainTimeout
+// is over.
+var ErrDrainTimeout = errors.New("worker: the time to finish after the end of Run's context is over")
 
 // RequeueAfterError is what [RequeueAfter] returns.
 type RequeueAfterError struct{ After time.Duration }
@@ -36,7 +38,7 @@ func Terminal(err error) error {
 }
 
 // Error is that of the error within.
-func (e *TerminalError) Error() string { return e.Err.Error() }
+func (e *TerminalError) Error() string { return fmt.Sprint(e.Err) }
 
 // Unwrap returns the error within.
 func (e *TerminalError) Unwrap() error { return e.Err }
@@ -44,8 +46,8 @@ func (e *TerminalError) Unwrap() error { return e.Err }
 // FatalError is what [Fatal] returns.
 type FatalError struct{ Err error }
 
-// Fatal wraps an error so that its key does not come again and Run ends, as at the end of its context,
-// and returns it. It returns nil if err is nil.
+// Fatal wraps an error so that its key does not come again and Run ends, as after [Pool.Stop] of [Running]
+// whatever Options.Drain is, and returns it. It returns nil if err is nil.
 func Fatal(err error) error {
 	if err == nil {
 		return nil
@@ -54,7 +56,7 @@ func Fatal(err error) error {
 }
 
 // Error is that of the error within.
-func (e *FatalError) Error() string { return e.Err.Error() }
+func (e *FatalError) Error() string { return fmt.Sprint(e.Err) }
 
 // Unwrap returns the error within.
 func (e *FatalError) Unwrap() error { return e.Err }
@@ -82,11 +84,13 @@ type ShutdownError[T comparable] struct {
 	Name string
 	// Unfinished are the keys whose handlers were still running when Run returned.
 	Unfinished []T
-	// NotStarted are the keys that were queued, in their order. The queue does not have them any more.
+	// NotStarted are the keys that were queued, in their order, and after them those whose handler wanted
+	// them again at once ([RequeueAfter] of 0) when the queue was shut down already. The queue does not
+	// have them any more.
 	NotStarted []T
 	// Failing are the keys whose last call has failed and for whose retry it was too late: those that
-	// still waited for it (which is no matter of DrainTimeout) and those that have failed since. Keys that
-	// wait because of RequeueAfter are not among them.
+	// still waited for it (which is no matter of DrainTimeout) and those that have failed since, if only
+	// because their context has ended. Keys that wait because of RequeueAfter are not among them.
 	Failing []T
 }
 
@@ -107,6 +111,33 @@ func (e *ShutdownError[T]) Error() string {
 	}
 	return fmt.Sprintf("worker: keys%s left undone: %s", of, strings.Join(parts, "; "))
 }
+
+// OnlyLeft reports whether err says that keys were left undone, and nothing else: whether it is a
+// [ShutdownError], whatever its keys are, or several joined by [errors.Join], as a [Group] does. It is for
+// programs to which that is no failure, because they look at everything again when they start:
+//
+//	if ctx.Err() != nil && worker.OnlyLeft(err) {
+//		return nil
+//	}
+//
+// Errors that are wrapped in any other way are taken for something else.
+func OnlyLeft(err error) bool {
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		for _, err := range e.Unwrap() {
+			if !OnlyLeft(err) {
+				return false
+			}
+		}
+		return true
+	case interface{ onlyLeft() }:
+		return true
+	}
+	return false
+}
+
+// onlyLeft is how OnlyLeft knows a ShutdownError of any type of keys.
+func (e *ShutdownError[T]) onlyLeft() {}
 
 // few lists at most ten keys.
 func few[T any](keys []T) string {

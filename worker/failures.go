@@ -3,35 +3,43 @@ package worker
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 )
 
-// failures counts how many times in a row keys have failed. A key that has not failed takes no memory.
+// failures counts how many times in a row keys have failed. A key that has not failed takes no memory. Keys
+// that were to come again at once when the queue was shut down already are there too, with a count of 0.
 type failures[T comparable] struct {
-	keys   atomic.Int64 // that have failed
+	keys   atomic.Int64 // in counts
 	mu     sync.Mutex
 	counts map[T]int // guarded by mu; nil if there are none, so that a map that was large is not kept
 }
 
-// any reports whether any key has failed.
+// any reports whether there is any key.
 func (f *failures[T]) any() bool { return f.keys.Load() != 0 }
 
-func (f *failures[T]) of(key T) int {
+func (f *failures[T]) of(key T) (n int, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.counts[key]
+	n, known = f.counts[key]
+	return n, known
 }
 
-func (f *failures[T]) count(key T) {
+// count notes one more failure of key.
+func (f *failures[T]) count(key T) { f.add(key, 1) }
+
+// refuse notes that the queue, which is shut down, has not taken key back. It may come again nevertheless, if
+// it was added before, and is then forgotten.
+func (f *failures[T]) refuse(key T) { f.add(key, 0) }
+
+func (f *failures[T]) add(key T, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.counts == nil {
 		f.counts = make(map[T]int)
 	}
-	f.counts[key]++
+	f.counts[key] += n
 	f.keys.Store(int64(len(f.counts)))
 }
 
@@ -45,15 +53,27 @@ func (f *failures[T]) forget(key T) {
 	f.keys.Store(int64(len(f.counts)))
 }
 
-// all returns the keys that have failed, sorted by their text so that reports are the same every time.
-func (f *failures[T]) all() []T {
+// all returns the keys that have failed, and those that were refused, each sorted by their text so that
+// reports are the same every time.
+func (f *failures[T]) all() (failing, refused []T) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	keys := slices.Collect(maps.Keys(f.counts))
+	for key, n := range f.counts {
+		if n > 0 {
+			failing = append(failing, key)
+		} else {
+			refused = append(refused, key)
+		}
+	}
+	f.mu.Unlock()
+	sortByText(failing)
+	sortByText(refused)
+	return failing, refused
+}
+
+func sortByText[T comparable](keys []T) {
 	texts := make(map[T]string, len(keys))
 	for _, key := range keys {
 		texts[key] = fmt.Sprint(key)
 	}
 	slices.SortFunc(keys, func(a, b T) int { return cmp.Compare(texts[a], texts[b]) })
-	return keys
 }

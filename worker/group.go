@@ -45,10 +45,10 @@ func (g *Group) Add(r Runner) {
 	g.runners = append(g.runners, r)
 }
 
-// Run runs all that was added and returns when all have returned: their errors joined, the one that
-// came first at the front, or nil if there are none. If one of them is a Pool that cannot begin, because
-// of bad input or a queue that is shut down, Run returns all such errors at once and starts nothing. An
-// error that is nothing but the context's own, after its end, is left out.
+// Run runs all that was added and returns when all have returned: nil, the error if there is one, or the
+// errors joined, the one that came first at the front. If one of them is a Pool that cannot begin, because
+// of bad input, a queue that is shut down or a Run before, Run returns all such errors at once and starts
+// nothing. An error that is nothing but the context's own, after its end, is left out.
 func (g *Group) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")
@@ -76,27 +76,34 @@ func (g *Group) Run(ctx context.Context) error {
 			cancel()
 		}
 	}
+	if len(errs) == 1 {
+		return errs[0]
+	}
 	return errors.Join(errs...)
 }
 
 // begin returns the runners if all of them can run.
 func (g *Group) begin() ([]Runner, error) {
-	if err := g.check(); err != nil {
-		return nil, err
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.started {
-		return nil, errors.New("worker: Run was called before on this group")
+	if err := g.checkLocked(); err != nil {
+		return nil, err
 	}
 	g.started = true
 	return g.runners, nil
 }
 
-// check returns an error if Run of one of the pools cannot begin.
+// check returns an error if Run cannot begin.
 func (g *Group) check() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.checkLocked()
+}
+
+func (g *Group) checkLocked() error {
+	if g.started {
+		return errors.New("worker: Run was called before on this group")
+	}
 	var errs []error
 	for _, r := range g.runners {
 		if c, ok := r.(interface{ check() error }); ok {

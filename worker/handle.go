@@ -8,14 +8,17 @@ import (
 	"time"
 )
 
-// handle does everything with a key that a worker has got. Whatever happens, its Done is called once,
-// after all else: if not here, because of a panic or a runtime.Goexit, then by conclude.
+// handle does everything with a key that a worker has got, but Done, which is called once whatever happens:
+// by the worker's next get or, after a panic or a runtime.Goexit, by conclude.
 func (p *Pool[T]) handle(w *worker[T], key T) {
-	w.phase, w.attempt = handling, 1
+	w.phase, w.attempt = calling, 1
+	known := false
 	if p.failures.any() {
-		w.attempt += p.failures.of(key)
+		var failed int
+		failed, known = p.failures.of(key)
+		w.attempt += failed
 	}
-	if p.plain && w.attempt == 1 {
+	if p.plain && !known {
 		err := p.handler(p.first, key)
 		w.phase = settling
 		if err == nil {
@@ -28,36 +31,33 @@ func (p *Pool[T]) handle(w *worker[T], key T) {
 		w.phase = settling
 		p.settle(w, err)
 	}
-	w.phase = waiting
-	w.mu.Lock()
-	p.queue.Done(key)
+	w.phase = settled
 }
 
-// conclude does what handle has not done because of a panic or a runtime.Goexit.
+// conclude does what has not been done because of a panic or a runtime.Goexit.
 func (p *Pool[T]) conclude(w *worker[T]) {
-	if w.phase == waiting {
+	if w.phase == noKey {
 		return
 	}
-	key := w.key
-	defer p.queue.Done(key)
-	defer w.mu.Lock()
-	defer func() { w.phase = waiting }()
-	if w.phase == settling {
+	defer func() {
+		w.mu.Lock()
+		w.phase = noKey
+		p.doneLocked(w)
+	}()
+	if w.phase != calling {
 		return // A panic goes on, and ends the pool.
 	}
-	err := ErrGoexit
 	if v := recover(); v != nil {
-		stack := debug.Stack()
-		err = &PanicError{Value: v, Stack: stack}
-		if p.logger != nil {
-			p.logger.Error("The handler panicked", "key", key, "panic", v, "stack", string(stack))
-		}
+		err := &PanicError{Value: v, Stack: debug.Stack()}
 		if p.options.CrashOnPanic {
+			p.logPanic(w.key, err)
 			// The stack that the runtime prints is still that of the handler.
 			panic(v)
 		}
+		p.settle(w, err)
+		return
 	}
-	p.settle(w, err)
+	p.settle(w, ErrGoexit)
 }
 
 // callWithContext calls the handler with a context of its own.
@@ -92,46 +92,56 @@ func (p *Pool[T]) onStart(ctx context.Context, key T) context.Context {
 
 // settle does with the key what the handler's answer asks for, and tells those who want to know.
 func (p *Pool[T]) settle(w *worker[T], err error) {
-	key, next := w.key, p.decide(w, err)
+	var duration time.Duration
+	if p.timed {
+		duration = p.options.Clock.Since(w.started)
+	}
+	key := w.key
+	next, after := p.decide(w, err)
 	switch next {
 	case NextRetry:
 		p.failures.count(key)
 		p.queue.AddRateLimited(key)
 	case NextRequeue:
 		p.forget(key)
-		var again RequeueAfterError
-		errors.As(err, &again)
-		p.queue.AddAfter(key, again.After)
+		p.queue.AddAfter(key, after)
+		if after <= 0 && p.queue.ShuttingDown() {
+			p.failures.refuse(key)
+		}
 	default:
 		p.forget(key)
 	}
 	if err != nil || p.options.OnFinish != nil || p.logger != nil {
-		p.tell(w, err, next)
+		p.tell(w, err, next, duration)
 	}
 }
 
-// decide finds out what the handler's answer asks for.
-func (p *Pool[T]) decide(w *worker[T], err error) Next {
+// decide finds out what the handler's answer asks for, and when the key comes again if it is NextRequeue.
+func (p *Pool[T]) decide(w *worker[T], err error) (next Next, after time.Duration) {
 	if err == nil {
-		return NextForget
+		return NextForget, 0
 	}
 	if w.phase == settling { // The handler has returned. What a panic was called with is no answer.
 		var (
 			fatal    *FatalError
 			terminal *TerminalError
 			again    RequeueAfterError
+			pointer  *RequeueAfterError
 		)
 		switch {
 		case errors.As(err, &fatal), errors.As(err, &terminal):
-			return NextDrop
+			return NextDrop, 0
 		case errors.As(err, &again):
-			return NextRequeue
+			return NextRequeue, again.After
+		case errors.As(err, &pointer):
+			return NextRequeue, pointer.After
 		}
 	}
-	if p.options.MaxRetries > 0 && w.attempt > p.options.MaxRetries {
-		return NextDrop
+	// A handler that was cut short by DrainTimeout has not had its last attempt.
+	if w.attempt > p.options.MaxRetries && p.handling.Err() == nil {
+		return NextDrop, 0
 	}
-	return NextRetry
+	return NextRetry, 0
 }
 
 func (p *Pool[T]) forget(key T) {
@@ -140,12 +150,8 @@ func (p *Pool[T]) forget(key T) {
 }
 
 // tell calls the hooks and the logger, and ends the pool if the error is fatal.
-func (p *Pool[T]) tell(w *worker[T], err error, next Next) {
+func (p *Pool[T]) tell(w *worker[T], err error, next Next, duration time.Duration) {
 	key := w.key
-	var duration time.Duration
-	if p.timed {
-		duration = p.options.Clock.Since(w.started)
-	}
 	if p.logger != nil {
 		p.log(w, err, next, duration)
 	}
@@ -164,6 +170,9 @@ func (p *Pool[T]) tell(w *worker[T], err error, next Next) {
 }
 
 func (p *Pool[T]) log(w *worker[T], err error, next Next, duration time.Duration) {
+	if e, ok := err.(*PanicError); ok && w.phase == calling {
+		p.logPanic(w.key, e)
+	}
 	level, message := slog.LevelDebug, "Handled a key"
 	switch next {
 	case NextRetry:
@@ -175,5 +184,11 @@ func (p *Pool[T]) log(w *worker[T], err error, next Next, duration time.Duration
 	if p.logger.Enabled(p.handling, level) {
 		p.logger.LogAttrs(p.handling, level, message, slog.Any("key", w.key), slog.String("next", next.String()),
 			slog.Int("attempt", w.attempt), slog.Duration("duration", duration), slog.Any("err", err))
+	}
+}
+
+func (p *Pool[T]) logPanic(key T, err *PanicError) {
+	if p.logger != nil {
+		p.logger.Error("The handler panicked", "key", key, "panic", err.Value, "stack", string(err.Stack))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -23,12 +24,12 @@ type Options[T comparable] struct {
 	Workers int
 
 	// MaxRetries is how many times a key that fails comes again before it is dropped: it is handled
-	// once more than that. Zero means no limit. A handler that wants no retry returns [Terminal].
+	// once more than that. Zero means no limit, [NoRetries] none at all. A call that fails after
+	// DrainTimeout is not counted as the last one: it may be the end of its context that it failed by.
 	MaxRetries int
 
 	// DrainTimeout is how long Run waits, from the end of its context on, for what is still to be
-	// done. Zero means 30 s. A very long one (math.MaxInt64) is no limit, and a nanosecond does not
-	// wait at all.
+	// done. Zero means 30 s, [NoDrain] not at all. A very long one (math.MaxInt64) is no limit.
 	DrainTimeout time.Duration
 
 	// CancelGrace is how long Run waits, after DrainTimeout has ended the handlers' contexts, for the
@@ -53,13 +54,14 @@ type Options[T comparable] struct {
 
 	// OnFinish is called after the handler, when it is decided what comes next and the queue has been
 	// told so, but Done has not been called yet. The duration is that of OnStart and the handler, and
-	// err is what the handler returned, a [PanicError] or [ErrGoexit].
+	// err is what the handler returned, a [*PanicError] or [ErrGoexit].
 	OnFinish func(key T, duration time.Duration, err error, next Next)
 
 	// OnDrop is called before OnFinish for a key that does not come again though it has failed.
 	OnDrop func(key T, err error)
 
-	// OnStuck is called once for a call of the handler that is stuck, with the time since its start.
+	// OnStuck is called once for a call of the handler that is stuck, with the time since its start. Run
+	// does not wait for it.
 	OnStuck func(key T, running time.Duration)
 
 	// CrashOnPanic makes a panic end the process, as it does without this package, instead of failing
@@ -67,12 +69,21 @@ type Options[T comparable] struct {
 	CrashOnPanic bool
 
 	// Logger is told of failures, drops, stuck handlers and the end, and, at level Debug, of every
-	// key. Nil means silence. See [Logger] for the one that handlers get.
+	// key. Nil means silence, also about panics: without OnFinish or OnDrop nobody hears of one that was
+	// turned into the failure of its key. See [Logger] for the one that handlers get.
 	Logger *slog.Logger
 
 	// Clock is where all times come from, except those of the queue. Nil means the real clock.
 	Clock clock.Clock
 }
+
+// What Options cannot say with zero.
+const (
+	// NoRetries as MaxRetries drops a key when it fails for the first time.
+	NoRetries = -1
+	// NoDrain as DrainTimeout ends the handlers' contexts at once when Run is to end.
+	NoDrain time.Duration = -1
+)
 
 // Drain is what a [Pool] finishes before it ends.
 type Drain uint8
@@ -86,7 +97,8 @@ const (
 	All
 )
 
-// Next is what becomes of a key after a call of its handler.
+// Next is what becomes of a key after a call of its handler. When the queue is shut down, and takes no keys
+// back, NextRequeue and NextRetry are what would have become of it; see [ShutdownError].
 type Next uint8
 
 const (
@@ -126,8 +138,8 @@ func (o *Options[T]) check() error {
 		}
 	}
 	atLeastZero("Workers", o.Workers, o.Workers < 0)
-	atLeastZero("MaxRetries", o.MaxRetries, o.MaxRetries < 0)
-	atLeastZero("DrainTimeout", o.DrainTimeout, o.DrainTimeout < 0)
+	atLeastZero("MaxRetries", o.MaxRetries, o.MaxRetries < 0 && o.MaxRetries != NoRetries)
+	atLeastZero("DrainTimeout", o.DrainTimeout, o.DrainTimeout < 0 && o.DrainTimeout != NoDrain)
 	atLeastZero("CancelGrace", o.CancelGrace, o.CancelGrace < 0)
 	atLeastZero("HandlerTimeout", o.HandlerTimeout, o.HandlerTimeout < 0)
 	atLeastZero("StuckAfter", o.StuckAfter, o.StuckAfter < 0)
@@ -137,13 +149,22 @@ func (o *Options[T]) check() error {
 	return errors.Join(errs...)
 }
 
-// setDefaults replaces zero values by what they mean.
+// setDefaults replaces zero values, NoRetries and NoDrain by what they mean.
 func (o *Options[T]) setDefaults() {
 	if o.Workers == 0 {
 		o.Workers = 1
 	}
-	if o.DrainTimeout == 0 {
+	switch o.MaxRetries {
+	case 0:
+		o.MaxRetries = math.MaxInt
+	case NoRetries:
+		o.MaxRetries = 0
+	}
+	switch o.DrainTimeout {
+	case 0:
 		o.DrainTimeout = defaultDrainTimeout
+	case NoDrain:
+		o.DrainTimeout = 0
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

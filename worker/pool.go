@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"github.com/keyedqueue/workqueue"
 )
@@ -25,23 +26,28 @@ type Pool[T comparable] struct {
 	options Options[T]
 	invalid error // what Run says to options
 
-	// Set by start, before there are workers.
+	// begun is set by the first Run.
+	begun atomic.Bool
 
-	getter workqueue.Extended[T] // queue, or made of it
-	logger *slog.Logger          // with the queue's name; nil means silence
+	// Set by prepare, before there are workers.
+
+	getter     workqueue.Extended[T] // queue, or made of it
+	doneAndGet doneAndGetter[T]      // queue, or nil if it is none
+	logger     *slog.Logger          // with the queue's name; nil means silence
 	// starting is the context in which keys are started. It ends when no other key shall be.
 	starting    context.Context
 	endStarting context.CancelFunc
 	// handling is the handlers' context.
 	handling    context.Context
 	endHandling context.CancelCauseFunc
-	// plain tells that options ask for nothing to be done for a key that succeeds at once, whose handler
-	// then gets the context first. timed tells that they ask for the time at which handlers start.
+	// plain tells that options ask for nothing to be done for a key that succeeds at once. Its handler gets
+	// the context first, which all first attempts share. timed tells that options ask for the time at which
+	// handlers start.
 	plain, timed bool
 	first        *callContext
 
 	failures failures[T]
-	// stopping is closed when stop is set, and finished when ended is.
+	// stopping is closed when stop is first set, and finished when ended is.
 	stopping, finished chan struct{}
 
 	// mu guards what follows. It is taken with a worker's mu held, and never the other way round. No
@@ -57,7 +63,7 @@ type Pool[T comparable] struct {
 	endGetting context.CancelFunc
 	started    bool
 	stop       stopMode
-	over       bool // the queue is shut down, and had no key left when the last worker asked
+	exhausted  bool // the queue is shut down, and had no key left when the last worker asked
 	ended      bool // there are no workers, and there never will be
 	fatal      error
 	notStarted []T // keys that were got too late to be started
@@ -91,6 +97,9 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler fu
 // check returns an error if Run cannot begin.
 func (p *Pool[T]) check() error {
 	errs := []error{p.invalid}
+	if p.begun.Load() {
+		errs = append(errs, errRunTwice)
+	}
 	if p.handler == nil {
 		errs = append(errs, errors.New("worker: the handler is nil"))
 	}
@@ -115,9 +124,11 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	if err := p.start(ctx); err != nil {
-		return err
+	if !p.begun.CompareAndSwap(false, true) {
+		return errRunTwice
 	}
+	p.prepare(ctx)
+	p.start()
 	stuck := p.watchForStuck()
 	p.untilEnd(ctx)
 	p.untilGivenUp()
@@ -125,15 +136,12 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	return p.finish()
 }
 
-// start starts the workers.
-func (p *Pool[T]) start(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.started {
-		return errors.New("worker: Run was called before on this pool")
-	}
-	p.started = true
+var errRunTwice = errors.New("worker: Run was called before on this pool")
+
+// prepare does what start needs and what must not be done under mu.
+func (p *Pool[T]) prepare(ctx context.Context) {
 	p.getter = extend(p.queue)
+	p.doneAndGet, _ = p.queue.(doneAndGetter[T])
 	if p.options.Name == "" {
 		p.options.Name = p.getter.Stats().Name
 	}
@@ -147,24 +155,33 @@ func (p *Pool[T]) start(ctx context.Context) error {
 	p.plain = o.HandlerTimeout == 0 && o.OnStart == nil && o.OnFinish == nil && p.logger == nil
 	p.timed = o.StuckAfter > 0 || o.OnFinish != nil || p.logger != nil
 	if p.options.Drain == Running {
-		// A child, so that whoever has ended ctx knows that no key that is added later is started. It also
-		// cuts short what Stop(All) has begun.
+		// A child, so that whoever has ended ctx knows that no key that is added later is started (unless ctx
+		// is of a type of the caller's own: its end takes a goroutine to get here). It also cuts short what
+		// Stop(All) has begun.
 		values = ctx
 	}
 	p.starting, p.endStarting = context.WithCancel(values)
+}
+
+// start starts the workers.
+func (p *Pool[T]) start() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.started = true
 	if p.stop == startNothing {
 		p.endStarting()
 	}
 	p.getting, p.endGetting = context.WithCancel(p.starting)
 	p.growLocked()
-	return nil
+	p.endLocked() // It may have been stopped before, and have no worker.
 }
 
 // SetWorkers changes how many handlers run at once. More of them start at once; if there are too many,
-// those that have no key end at once, and the others when their handlers have returned. With 0 the pool
-// pauses, and Run goes on, also if somebody else shuts the queue down. It may be called before Run, and
-// instead of Options.Workers. It returns an error if n is negative, and does nothing once Run has
-// returned.
+// those that have no key end at once, and the others when their handlers have returned. A worker that is
+// just getting a key while SetWorkers is called may still start its handler after SetWorkers has returned.
+// With 0 the pool pauses, and Run goes on, also if somebody else shuts the queue down. It may be called
+// before Run, and instead of Options.Workers. It returns an error if n is negative, and does nothing once
+// Run has returned.
 func (p *Pool[T]) SetWorkers(n int) error {
 	if n < 0 {
 		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)
@@ -227,24 +244,24 @@ func (p *Pool[T]) stopLocked(drain Drain) {
 
 // endLocked ends the pool if it has stopped and there are no workers.
 func (p *Pool[T]) endLocked() {
-	if !p.ended && len(p.workers) == 0 && (p.over || p.stop != goOn) {
+	if !p.ended && len(p.workers) == 0 && (p.exhausted || p.stop != goOn) {
 		p.ended = true
 		close(p.finished)
 	}
 }
 
-// fail ends the pool because of err.
+// fail ends the pool because of err. Of several errors the first one counts.
 func (p *Pool[T]) fail(err error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.failLocked(err)
-}
-
-func (p *Pool[T]) failLocked(err error) {
-	if p.fatal == nil {
+	first := p.fatal == nil
+	if first {
 		p.fatal = err
 	}
 	p.stopLocked(Running)
+	p.mu.Unlock()
+	if first && p.logger != nil {
+		p.guarded(func() { p.logger.Error("The workers end because of a fatal error", "err", err) })
+	}
 }
 
 // panicked is called with what was recovered from code that is not ours, the handler apart.

@@ -14,11 +14,13 @@ func (p *Pool[T]) untilEnd(ctx context.Context) {
 	case <-ctx.Done():
 		p.Stop(p.options.Drain)
 	}
-	p.guarded(p.logFatal)
 	limit := p.options.Clock.NewTimer(p.options.DrainTimeout)
 	defer limit.Stop()
 	if p.finishesQueue() {
 		p.guarded(p.queue.ShutDown)
+	}
+	if p.options.DrainTimeout == 0 {
+		return
 	}
 	select {
 	case <-p.finished:
@@ -40,7 +42,7 @@ func (p *Pool[T]) untilGivenUp() {
 		p.endHandling(nil)
 		return
 	default:
-		p.endHandling(errDrainTimeout)
+		p.endHandling(ErrDrainTimeout)
 	}
 	if p.options.CancelGrace > 0 {
 		limit := p.options.Clock.NewTimer(p.options.CancelGrace)
@@ -65,16 +67,11 @@ func (p *Pool[T]) finish() error {
 	return p.result(left)
 }
 
-func (p *Pool[T]) logFatal() {
-	if err := p.fatalError(); err != nil && p.logger != nil {
-		p.logger.Error("The workers end because of a fatal error", "err", err)
-	}
-}
-
 func (p *Pool[T]) logLeft(left *ShutdownError[T]) {
 	if p.logger != nil && !left.empty() {
-		p.logger.Warn("Keys are left undone",
-			"unfinished", left.Unfinished, "notStarted", left.NotStarted, "failing", left.Failing)
+		// Their numbers, and the first few in the error's text: there may be very many.
+		p.logger.Warn("Keys are left undone", "unfinished", len(left.Unfinished),
+			"notStarted", len(left.NotStarted), "failing", len(left.Failing), "err", left)
 	}
 }
 
@@ -93,7 +90,7 @@ func (p *Pool[T]) unfinished() []T {
 	var keys []T
 	for _, w := range workers {
 		w.mu.Lock()
-		if !w.left {
+		if !w.left && !w.done {
 			keys = append(keys, w.key)
 		}
 		w.mu.Unlock()
@@ -115,6 +112,7 @@ func (p *Pool[T]) takeQueued(keys *[]T) {
 
 // leftUndone puts together what is left, each key once.
 func (p *Pool[T]) leftUndone(unfinished, queued []T) *ShutdownError[T] {
+	failing, refused := p.failures.all()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	seen := make(map[T]struct{})
@@ -128,8 +126,8 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) *ShutdownError[T] {
 	return &ShutdownError[T]{
 		Name:       p.options.Name,
 		Unfinished: once(unfinished),
-		NotStarted: once(append(p.notStarted, queued...)),
-		Failing:    once(p.failures.all()),
+		NotStarted: once(slices.Concat(p.notStarted, queued, refused)),
+		Failing:    once(failing),
 	}
 }
 

@@ -32,24 +32,14 @@ func (w *watcher) end() {
 // watch sleeps until the handler that has run for longest would be stuck. Handlers that start while it
 // sleeps need not wake it, because none of them can be stuck before limit has passed.
 func (p *Pool[T]) watch(w *watcher) {
-	returned := false
-	defer func() {
-		if v := recover(); v != nil {
-			p.panicked(v)
-		} else if !returned { // The hook has called runtime.Goexit.
-			go p.watch(w)
-			return
-		}
-		close(w.stopped)
-	}()
+	defer close(w.stopped)
 	limit := p.options.HandlerTimeout + p.options.StuckAfter
 	if limit < 0 { // an overflow
 		limit = math.MaxInt64
 	}
 	for next := p.options.Clock.Now().Add(limit); sleepUntil(p.options.Clock, next, w.stop); {
-		next = p.reportStuck(limit)
+		next = p.reportStuck(limit, w.stop)
 	}
-	returned = true
 }
 
 // sleepUntil returns true at the given time, or false when stop is closed.
@@ -76,7 +66,7 @@ func sleepUntil(c clock.Clock, at time.Time, stop <-chan struct{}) bool {
 
 // reportStuck reports the handlers that have run for limit and were not reported, and returns when to
 // look again.
-func (p *Pool[T]) reportStuck(limit time.Duration) time.Time {
+func (p *Pool[T]) reportStuck(limit time.Duration, stop <-chan struct{}) time.Time {
 	p.mu.Lock()
 	workers := slices.Clone(p.workers)
 	p.mu.Unlock()
@@ -87,25 +77,39 @@ func (p *Pool[T]) reportStuck(limit time.Duration) time.Time {
 			continue // It has no key.
 		}
 		key, running := w.key, now.Sub(w.started)
-		report := !w.left && !w.stuck && running >= limit
+		report := !w.left && !w.done && !w.stuck && running >= limit
 		if report {
 			w.stuck = true
-		} else if at := w.started.Add(limit); !w.left && !w.stuck && at.Before(next) {
+		} else if at := w.started.Add(limit); !w.left && !w.done && !w.stuck && at.Before(next) {
 			next = at
 		}
 		w.mu.Unlock()
-		if report {
-			p.tellStuck(key, running)
+		if report && !p.tellStuck(key, running, stop) {
+			break
 		}
 	}
 	return next
 }
 
-func (p *Pool[T]) tellStuck(key T, running time.Duration) {
-	if p.logger != nil {
-		p.logger.Warn("A handler is stuck", "key", key, "running", running)
-	}
-	if p.options.OnStuck != nil {
-		p.options.OnStuck(key, running)
+// tellStuck calls the logger and the hook in a goroutine of their own, so that Run need not wait for them:
+// it returns true when they have, or false when stop is closed.
+func (p *Pool[T]) tellStuck(key T, running time.Duration, stop <-chan struct{}) bool {
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		p.guarded(func() {
+			if p.logger != nil {
+				p.logger.Warn("A handler is stuck", "key", key, "running", running)
+			}
+			if p.options.OnStuck != nil {
+				p.options.OnStuck(key, running)
+			}
+		})
+	}()
+	select {
+	case <-told:
+		return true
+	case <-stop:
+		return false
 	}
 }

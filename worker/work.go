@@ -17,11 +17,12 @@ type worker[T comparable] struct {
 	// mu is locked by the worker itself whenever it has no key to handle, also while it waits for one:
 	// what follows can be read by others only while a key is handled, and then does not change, or when
 	// the worker has left. A worker pays for that with an Unlock and a Lock a key, which nobody competes
-	// for. It is locked before the key's Done, so that a key that is Done is never taken for unfinished.
+	// for.
 	mu      sync.Mutex
 	key     T
 	started time.Time // zero unless the pool is timed
 	stuck   bool      // key was reported. Written by the one goroutine that watches for stuck handlers.
+	done    bool      // key is Done, or about to be, and not unfinished any more
 	left    bool      // there is no key, and will be none
 
 	// What follows is for the worker's goroutine alone.
@@ -34,9 +35,10 @@ type worker[T comparable] struct {
 type phase uint8
 
 const (
-	waiting  phase = iota // there is no key, or its Done was called
-	handling              // OnStart and the handler
+	noKey    phase = iota // or Done was called
+	calling               // OnStart and the handler
 	settling              // what follows from the answer
+	settled               // all but Done
 )
 
 // work gets keys and handles them until w shall end. It is called with w.mu locked.
@@ -45,23 +47,45 @@ func (p *Pool[T]) work(w *worker[T]) {
 	defer p.replace(w)
 	defer p.conclude(w)
 	for getting := p.currentGetting(); getting != nil; {
-		key, err := p.getter.GetContext(getting)
+		key, err := p.get(w, getting)
 		if err != nil {
 			getting = p.stays(w, getting, err)
 			continue
 		}
+		w.key, w.done = key, false
 		if p.starting.Err() != nil {
-			// It has ended since GetContext looked. The key may have been added even after that.
-			p.putDown(key)
+			// It has ended since the queue looked. The key may have been added even after that.
+			p.putDown(w)
 			continue
 		}
-		w.key = key
 		if p.timed {
 			w.started, w.stuck = p.options.Clock.Now(), false
 		}
 		w.mu.Unlock()
 		p.handle(w, key)
 	}
+}
+
+// get is Done of the key that w has handled, if there is one, and GetContext. It locks w.mu.
+func (p *Pool[T]) get(w *worker[T], ctx context.Context) (T, error) {
+	if w.phase == settled {
+		w.mu.Lock()
+		w.phase = noKey
+		if p.doneAndGet != nil {
+			return p.doneAndGet.DoneAndGet(ctx, w.key)
+		}
+		p.doneLocked(w)
+	}
+	return p.getter.GetContext(ctx)
+}
+
+// doneLocked is Done of w's key. A queue of somebody else's may take its time for that, and nobody shall
+// wait for it who only wants to know about w.
+func (p *Pool[T]) doneLocked(w *worker[T]) {
+	w.done = true
+	w.mu.Unlock()
+	defer w.mu.Lock()
+	p.queue.Done(w.key)
 }
 
 // replace sees to it that there is a worker after one that did not leave as it should.
@@ -74,11 +98,13 @@ func (p *Pool[T]) replace(w *worker[T]) {
 		go p.work(w)
 		return
 	}
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.leaveLocked(w)
+	}()
 	// Handlers' panics do not get here. What does is the panic of a hook, the logger or the queue.
 	p.panicked(v)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.leaveLocked(w)
 }
 
 func (p *Pool[T]) currentGetting() context.Context {
@@ -90,18 +116,18 @@ func (p *Pool[T]) currentGetting() context.Context {
 // stays decides whether w, whose GetContext(getting) returned err, goes on. It returns the context for
 // the next one, or nil if w has left.
 func (p *Pool[T]) stays(w *worker[T], getting context.Context, err error) context.Context {
+	down := errors.Is(err, workqueue.ErrShutDown)
+	if !down && getting.Err() == nil {
+		// The queue has a reason of its own.
+		p.fail(fmt.Errorf("worker: GetContext of the queue: %w", err))
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case errors.Is(err, workqueue.ErrShutDown):
+	if down {
 		// A key that another worker holds may be queued again, and that worker is there to get it. After
 		// the last one there is nothing to come, unless the pool was paused.
-		p.over = len(p.workers) == 1
-	case p.starting.Err() != nil:
-	case getting.Err() == nil:
-		// Neither the context nor a shutdown: the queue has a reason of its own.
-		p.failLocked(fmt.Errorf("worker: GetContext of the queue: %w", err))
-	case len(p.workers) <= p.target:
+		p.exhausted = len(p.workers) == 1
+	} else if p.starting.Err() == nil && len(p.workers) <= p.target {
 		return p.getting
 	}
 	p.leaveLocked(w)
@@ -118,12 +144,18 @@ func (p *Pool[T]) leaveLocked(w *worker[T]) {
 	p.endLocked()
 }
 
-// putDown gives up a key that was got too late to be started.
-func (p *Pool[T]) putDown(key T) {
+// putDown gives up w's key, which was got too late to be started.
+func (p *Pool[T]) putDown(w *worker[T]) {
 	p.mu.Lock()
-	p.notStarted = append(p.notStarted, key)
+	p.notStarted = append(p.notStarted, w.key)
 	p.mu.Unlock()
-	p.queue.Done(key)
+	p.doneLocked(w)
+}
+
+// doneAndGetter is what queues of this module can do beside Extended: Done and the next GetContext under
+// one lock.
+type doneAndGetter[T comparable] interface {
+	DoneAndGet(ctx context.Context, done T) (T, error)
 }
 
 // extend returns q as an Extended. For a queue that is none, a rate-limiting queue of ours is put on top
