@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -94,7 +95,7 @@ func TestGroupGoexit(t *testing.T) {
 		var g worker.Group
 		g.Add(worker.New(newQueue(), sleeper(new(journal)), options{}))
 		g.Add(worker.RunnerFunc(func(context.Context) error { runtime.Goexit(); return nil }))
-		if err := run(t, &g).returned(); !errors.Is(err, worker.ErrGoexit) {
+		if err := run(t, &g).returned(); err != worker.ErrGoexit || err.Error() != "worker: runtime.Goexit was called" {
 			t.Errorf("Run returned %v", err)
 		}
 	})
@@ -115,6 +116,59 @@ func TestGroupBadInput(t *testing.T) {
 			t.Errorf("Run returned %v", err)
 		}
 	}
+}
+
+// A pool that has run, or runs, cannot run again, and nothing else is started for it.
+func TestGroupOfAPoolThatRan(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		p := worker.New(q, sleeper(new(journal)), options{})
+		r := run(t, p)
+		var g worker.Group
+		g.Add(worker.RunnerFunc(func(context.Context) error { t.Error("started"); return nil }))
+		g.Add(p)
+		if err := g.Run(t.Context()); err == nil || err.Error() != "worker: Run was called before on this pool" {
+			t.Errorf("Run returned %v", err)
+		}
+		r.endCleanly()
+	})
+}
+
+// OnlyLeft is true for what is left of any number of pools with any keys, and for nothing besides.
+func TestOnlyLeft(t *testing.T) {
+	strings, ints := &worker.ShutdownError[string]{}, &worker.ShutdownError[int]{}
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{errBroken, false},
+		{strings, true},
+		{errors.Join(strings, ints), true},
+		{errors.Join(ints, errors.Join(strings, ints)), true},
+		{errors.Join(errBroken, strings), false},
+		{errors.Join(ints, errors.Join(strings, errBroken)), false},
+		{worker.Fatal(strings), false},
+		{&worker.PanicError{Value: ints}, false},
+	} {
+		if got := worker.OnlyLeft(c.err); got != c.want {
+			t.Errorf("OnlyLeft(%v) is %v", c.err, got)
+		}
+	}
+}
+
+// What one pool returns is what its group does, so that a type switch finds it too.
+func TestGroupOfOneError(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var g worker.Group
+		g.Add(worker.New(newQueue(), sleeper(new(journal)), options{}))
+		g.Add(worker.New(q, sleeper(new(journal)), options{}))
+		q.Add("1s")
+		q.Add("2s")
+		err := run(t, &g).end()
+		if e, ok := err.(*worker.ShutdownError[string]); !ok || !slices.Equal(e.NotStarted, []string{"2s"}) {
+			t.Errorf("Run returned %T: %v", err, err)
+		}
+	})
 }
 
 func TestGroupMisuse(t *testing.T) {

@@ -19,6 +19,7 @@ var errBroken = errors.New("broken")
 // TestOutcomes has a handler answer in every way there is, at the first attempt, and checks what becomes
 // of the key, what the hooks are told, and that Done is called once for each Get.
 func TestOutcomes(t *testing.T) {
+	byPointer := &worker.RequeueAfterError{After: 7 * time.Second}
 	for _, c := range []struct {
 		name    string
 		answer  func() error
@@ -38,6 +39,8 @@ func TestOutcomes(t *testing.T) {
 			next: worker.NextRequeue, again: 7 * time.Second, is: worker.RequeueAfter(7 * time.Second)},
 		{name: "RequeueAfter, joined", answer: func() error { return errors.Join(errBroken, worker.RequeueAfter(7*time.Second)) },
 			next: worker.NextRequeue, again: 7 * time.Second, is: errBroken},
+		{name: "RequeueAfterError, by pointer", answer: func() error { return byPointer },
+			next: worker.NextRequeue, again: 7 * time.Second, is: byPointer},
 		{name: "Terminal", answer: func() error { return worker.Terminal(errBroken) },
 			next: worker.NextDrop, is: errBroken, dropped: true},
 		{name: "Terminal, wrapped", answer: func() error { return fmt.Errorf("no: %w", worker.Terminal(errBroken)) },
@@ -219,6 +222,22 @@ func TestMaxRetriesWithLimiterThatDoesNotCount(t *testing.T) {
 	})
 }
 
+func TestNoRetries(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		calls, drops := 0, 0
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error {
+			calls++
+			return errBroken
+		}, options{MaxRetries: worker.NoRetries, OnDrop: func(string, error) { drops++ }}))
+		r.after(time.Hour)
+		if calls != 1 || drops != 1 {
+			t.Errorf("%d calls, %d drops", calls, drops)
+		}
+		r.endCleanly()
+	})
+}
+
 func TestNoLimitOfRetries(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		calls := 0
@@ -336,6 +355,8 @@ func TestErrors(t *testing.T) {
 		{worker.RequeueAfter(time.Second), "again after 1s"},
 		{worker.Terminal(errBroken), "broken"},
 		{worker.Fatal(errBroken), "broken"},
+		{&worker.TerminalError{}, "<nil>"},
+		{&worker.FatalError{}, "<nil>"},
 		{&worker.PanicError{Value: errBroken}, "panic: broken"},
 		{&worker.ShutdownError[string]{Name: "q", Unfinished: []string{"a"}, NotStarted: []string{"b", "c"}, Failing: []string{"d"}},
 			`worker: keys of queue "q" left undone: 1 still running: a; 2 queued and not started: b, c; 1 failed and not retried: d`},

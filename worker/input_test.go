@@ -28,6 +28,7 @@ func TestBadInput(t *testing.T) {
 		{"workers", newQueue(), handle, options{Workers: -1}, "worker: Options.Workers is negative: -1"},
 		{"retries", newQueue(), handle, options{MaxRetries: -2}, "worker: Options.MaxRetries is negative: -2"},
 		{"drain timeout", newQueue(), handle, options{DrainTimeout: -time.Second}, "worker: Options.DrainTimeout is negative: -1s"},
+		{"nearly NoDrain", newQueue(), handle, options{DrainTimeout: -2}, "worker: Options.DrainTimeout is negative: -2ns"},
 		{"grace", newQueue(), handle, options{CancelGrace: -1}, "worker: Options.CancelGrace is negative: -1ns"},
 		{"handler timeout", newQueue(), handle, options{HandlerTimeout: -1}, "worker: Options.HandlerTimeout is negative: -1ns"},
 		{"stuck after", newQueue(), handle, options{StuckAfter: -1}, "worker: Options.StuckAfter is negative: -1ns"},

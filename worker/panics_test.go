@@ -192,12 +192,14 @@ func TestOnStuckThatEndsItsGoroutine(t *testing.T) {
 		r := run(t, worker.New(q, func(context.Context, string) error {
 			time.Sleep(time.Minute)
 			return nil
-		}, options{StuckAfter: time.Second, OnStuck: func(key string, _ time.Duration) {
-			j.add(key)
+		}, options{Workers: 2, StuckAfter: time.Second, OnStuck: func(key string, running time.Duration) {
+			j.add(fmt.Sprint(key, " ", running))
 			runtime.Goexit()
 		}}))
 		r.after(time.Hour)
-		if got := j.take(); !slices.Equal(got, []string{"a", "b"}) {
+		got := j.take()
+		slices.Sort(got)
+		if !slices.Equal(got, []string{"a 1s", "b 1s"}) {
 			t.Errorf("reported %q", got)
 		}
 		r.endCleanly()
@@ -310,5 +312,67 @@ func TestPanicOfTheQueueIsFatal(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// logThat calls f when it is told of a handler's panic.
+type logThat struct {
+	slog.Handler
+	f func()
+}
+
+func (l logThat) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "The handler panicked" {
+		l.f()
+	}
+	return nil
+}
+
+// The key is given to the limiter before the logger is told of the panic: whatever the logger does, it is
+// not lost.
+func TestLoggerThatFailsAtAPanic(t *testing.T) {
+	for name, f := range map[string]func(){"panics": func() { panic("log") }, "exits": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				calls := 0
+				q.Add("a")
+				r := run(t, worker.New(q, func(context.Context, string) error {
+					if calls++; calls == 1 {
+						panic("handler")
+					}
+					return nil
+				}, options{Logger: slog.New(logThat{panickyLog{}, f})}))
+				r.after(time.Minute)
+				if name == "exits" {
+					r.endCleanly()
+					if calls != 2 {
+						t.Errorf("%d calls", calls)
+					}
+				} else if e := left(t, r.returned()); !slices.Equal(e.Failing, []string{"a"}) {
+					t.Errorf("left: %+v", e)
+				}
+				wantMatchedDones(t, q)
+			})
+		})
+	}
+}
+
+// A fatal error is logged when it happens: also during the drain, and when Run has returned.
+func TestLateFatalErrorIsLogged(t *testing.T) {
+	for _, drain := range []time.Duration{time.Second, time.Minute} {
+		inBubble(t, func(t *testing.T, q stringQueue) {
+			logger, logs := newLogger()
+			q.Add("a")
+			r := run(t, worker.New(q, func(context.Context, string) error {
+				time.Sleep(10 * time.Second)
+				return nil
+			}, options{DrainTimeout: drain, Logger: logger,
+				OnFinish: func(string, time.Duration, error, worker.Next) { panic("hook") }}))
+			r.end()
+			r.after(2 * time.Minute)
+			if n := strings.Count(logs.String(), `msg="The workers end because of a fatal error" err="panic: hook"`); n != 1 {
+				t.Errorf("logged:\n%s", logs)
+			}
+		})
 	}
 }

@@ -82,6 +82,19 @@ func TestStop(t *testing.T) {
 			}
 		})
 	})
+	t.Run("before Run, without workers", func(t *testing.T) {
+		for _, drain := range []worker.Drain{worker.Running, worker.All} {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				add(q)
+				p := worker.New(q, sleeper(new(journal)), options{CancelGrace: time.Minute})
+				setWorkers(t, p, 0)
+				p.Stop(drain)
+				if e := left(t, run(t, p).returned()); len(e.NotStarted) != 3 {
+					t.Errorf("left: %+v", e)
+				}
+			})
+		}
+	})
 	t.Run("All before Run", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, q stringQueue) {
 			add(q)

@@ -92,8 +92,13 @@ func (p *Pool[T]) reportStuck(limit time.Duration, stop <-chan struct{}) time.Ti
 }
 
 // tellStuck calls the logger and the hook in a goroutine of their own, so that Run need not wait for them:
-// it returns true when they have, or false when stop is closed.
+// it returns true when they have, or false when stop is closed, after which it calls neither.
 func (p *Pool[T]) tellStuck(key T, running time.Duration, stop <-chan struct{}) bool {
+	select {
+	case <-stop:
+		return false
+	default:
+	}
 	told := make(chan struct{})
 	go func() {
 		defer close(told)

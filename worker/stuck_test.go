@@ -250,6 +250,30 @@ func TestStuckDuringTheGrace(t *testing.T) {
 	})
 }
 
+// Run does not wait for a hook, and while one call goes on there is no other.
+func TestOnStuckThatBlocks(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		q.Add("a")
+		q.Add("b")
+		r := run(t, worker.New(q, func(context.Context, string) error {
+			time.Sleep(time.Minute)
+			return nil
+		}, options{Workers: 2, StuckAfter: time.Second, DrainTimeout: time.Second, OnStuck: func(string, time.Duration) {
+			j.add("reported")
+			time.Sleep(time.Hour)
+		}}))
+		r.after(2 * time.Second)
+		r.cancel()
+		r.after(3 * time.Second)
+		left(t, r.returned())
+		r.after(2 * time.Hour)
+		if n := len(j.take()); n != 1 {
+			t.Errorf("%d reports", n)
+		}
+	})
+}
+
 // Times that are too large to be added mean never.
 func TestStuckAfterForEver(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
