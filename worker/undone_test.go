@@ -205,3 +205,52 @@ func TestDurationIsTheHandlers(t *testing.T) {
 		r.after(2 * time.Minute)
 	})
 }
+
+// joiningQueue counts how Done is called.
+type joiningQueue struct {
+	stringQueue
+	workqueue.Extended[string]
+	joined, single *int
+}
+
+func (q joiningQueue) Get() (string, bool) { return q.stringQueue.Get() }
+func (q joiningQueue) Add(key string)      { q.stringQueue.Add(key) }
+func (q joiningQueue) Len() int            { return q.stringQueue.Len() }
+func (q joiningQueue) ShuttingDown() bool  { return q.stringQueue.ShuttingDown() }
+func (q joiningQueue) ShutDown()           { q.stringQueue.ShutDown() }
+func (q joiningQueue) ShutDownWithDrain()  { q.stringQueue.ShutDownWithDrain() }
+func (q joiningQueue) Done(key string)     { *q.single++; q.stringQueue.Done(key) }
+
+func (q joiningQueue) DoneAndGet(ctx context.Context, done string) (string, error) {
+	*q.joined++
+	return q.stringQueue.(interface {
+		DoneAndGet(context.Context, string) (string, error)
+	}).DoneAndGet(ctx, done)
+}
+
+// A queue that has DoneAndGet gets its Dones in this way, except those after a handler that has not
+// returned, and those of keys that were not started.
+func TestDoneAndGet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newQueue()
+		q := joiningQueue{inner, inner.(workqueue.Extended[string]), new(int), new(int)}
+		for _, key := range []string{"a", "b", "panics", "c", "d"} {
+			q.Add(key)
+		}
+		r := run(t, worker.New(q, func(_ context.Context, key string) error {
+			time.Sleep(time.Second)
+			if key == "panics" {
+				panic(key)
+			}
+			return nil
+		}, options{MaxRetries: worker.NoRetries}))
+		r.after(3500 * time.Millisecond)
+		if e := left(t, r.end()); !slices.Equal(e.NotStarted, []string{"d"}) {
+			t.Errorf("left: %+v", e)
+		}
+		if *q.joined != 3 || *q.single != 2 {
+			t.Errorf("%d times Done with Get, %d without", *q.joined, *q.single)
+		}
+		wantMatchedDones(t, inner)
+	})
+}

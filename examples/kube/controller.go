@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -80,8 +79,7 @@ func watch(ctx context.Context, client kubernetes.Interface, o options, stdout, 
 		Logger:         slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}))
 	err = group.Run(ctx)
-	var left *worker.ShutdownError[cache.ObjectName]
-	if ctx.Err() != nil && errors.As(err, &left) {
+	if ctx.Err() != nil && worker.OnlyLeft(err) {
 		// Nothing that matters: the next start lists all Pods again.
 		return nil
 	}

@@ -145,8 +145,9 @@ func TestNamespace(t *testing.T) {
 		c.set(pod("web", "1", 5))
 		inside := pod("dns", "2", 0)
 		inside.Namespace = "kube-system"
+		inside.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "dns"}
 		c.set(inside)
-		inside.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "dns", RestartCount: 1}
+		inside.Status.ContainerStatuses[0].RestartCount = 1
 		c.set(inside)
 		c.wantOutput("kube-system/dns: 1 restarts within 10m0s: dns\n")
 		c.end(0)
@@ -161,8 +162,9 @@ func TestForbidden(t *testing.T) {
 			return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("not you"))
 		})
 		c := newCluster(t, client)
-		if code := <-c.code; code != 1 || !strings.HasPrefix(c.stderr.take(), "kube: the cluster does not let us watch Pods: ") {
-			t.Errorf("exit code %d, stderr:\n%s", code, c.stderr.take())
+		code, stderr := <-c.code, c.stderr.take()
+		if code != 1 || !strings.HasPrefix(stderr, "kube: the cluster does not let us watch Pods: ") {
+			t.Errorf("exit code %d, stderr:\n%s", code, stderr)
 		}
 	})
 }

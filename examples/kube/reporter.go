@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,15 +31,19 @@ type reporter struct {
 // history is what was seen of a Pod.
 type history struct {
 	uid types.UID
-	// seen are the sums of restarts and when they were first seen, oldest first. The first one is the
-	// last from before the time that counts, so the restarts in that time are the last minus the first.
-	seen     []sum
-	reported int // the sum when the last line was printed
+	// counts are the containers' counters when they were last seen. What a counter has when it is first
+	// seen is from before, and one that has fallen starts afresh.
+	counts map[string]int32
+	// restarts are those that were seen within the time that counts, oldest first.
+	restarts []restart
+	news     bool // there were some since the last line
 }
 
-type sum struct {
-	restarts int
-	at       time.Time
+// restart is that a container's counter was seen to have grown by n.
+type restart struct {
+	container string
+	n         int
+	at        time.Time
 }
 
 func newReporter(lister corelisters.PodLister, o options, out io.Writer) *reporter {
@@ -56,24 +61,36 @@ func (r *reporter) look(ctx context.Context, key cache.ObjectName) error {
 		return err
 	}
 	h := r.history(key)
-	restarts := restartsOf(pod)
-	if h.uid != pod.UID || h.seen == nil {
+	if h.uid != pod.UID || h.counts == nil {
 		// Another Pod of the same name, or one that we have never seen.
-		*h = history{uid: pod.UID, seen: []sum{{restarts: restarts}}}
+		*h = history{uid: pod.UID, counts: make(map[string]int32)}
 	}
-	now := time.Now()
-	if restarts > h.seen[len(h.seen)-1].restarts {
-		h.seen = append(h.seen, sum{restarts, now})
-	}
-	for len(h.seen) > 1 && now.Sub(h.seen[1].at) > r.options.within {
-		h.seen = h.seen[1:]
-	}
-	n := restarts - h.seen[0].restarts
-	if n < r.options.restarts || restarts <= h.reported {
+	n := h.see(containersOf(pod), time.Now(), r.options.within)
+	if n < r.options.restarts || !h.news {
 		return nil
 	}
-	h.reported = restarts
-	return r.print("%s: %d restarts within %v: %s\n", key, n, r.options.within, strings.Join(troubles(pod), ", "))
+	if err := r.print("%s: %d restarts within %v: %s\n", key, n, r.options.within, strings.Join(h.troubles(pod), ", ")); err != nil {
+		return err // The line is still to be printed.
+	}
+	h.news = false
+	return nil
+}
+
+// see takes in the state of the containers, and returns how many restarts there were within the time.
+func (h *history) see(containers []corev1.ContainerStatus, now time.Time, within time.Duration) int {
+	for _, c := range containers {
+		if before, known := h.counts[c.Name]; known && c.RestartCount > before {
+			h.restarts = append(h.restarts, restart{c.Name, int(c.RestartCount - before), now})
+			h.news = true
+		}
+		h.counts[c.Name] = c.RestartCount
+	}
+	h.restarts = slices.DeleteFunc(h.restarts, func(s restart) bool { return now.Sub(s.at) > within })
+	n := 0
+	for _, s := range h.restarts {
+		n += s.n
+	}
+	return n
 }
 
 func (r *reporter) history(key cache.ObjectName) *history {
@@ -105,19 +122,11 @@ func containersOf(pod *corev1.Pod) []corev1.ContainerStatus {
 	return append(append([]corev1.ContainerStatus(nil), pod.Status.InitContainerStatuses...), pod.Status.ContainerStatuses...)
 }
 
-func restartsOf(pod *corev1.Pod) int {
-	n := 0
-	for _, c := range containersOf(pod) {
-		n += int(c.RestartCount)
-	}
-	return n
-}
-
 // troubles names the containers that have restarted, and why as far as the cluster tells.
-func troubles(pod *corev1.Pod) []string {
+func (h *history) troubles(pod *corev1.Pod) []string {
 	var list []string
 	for _, c := range containersOf(pod) {
-		if c.RestartCount == 0 {
+		if !slices.ContainsFunc(h.restarts, func(s restart) bool { return s.container == c.Name }) {
 			continue
 		}
 		var why []string

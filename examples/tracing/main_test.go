@@ -114,7 +114,7 @@ func TestSpans(t *testing.T) {
 		slices.Sort(got)
 		want := []string{
 			"0s 1s again 1 forget",
-			"0s 1s exits 1 retry worker: the handler ended its goroutine exception",
+			"0s 1s exits 1 retry worker: runtime.Goexit was called exception",
 			"0s 1s fine 1 forget",
 			"0s 1s later 1 requeue",
 			"0s 1s panics 1 retry panic: oh exception",
