@@ -18,15 +18,15 @@ func newExampleQueue() workqueue.TypedRateLimitingInterface[string] {
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, time.Second))
 }
 
-// reconcile stands for what a program does with a key.
-func reconcile(context.Context, string) error { return nil }
-
 func Example() {
 	queue := newExampleQueue()
-	queue.Add("default/db")
 	queue.Add("default/web")
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
-	defer cancel()
+	ctx, cancel := context.WithCancel(context.Background())
+	reconcile := func(context.Context, string) error {
+		fmt.Println("web is looked at")
+		cancel() // So that this ends.
+		return nil
+	}
 
 	err := worker.Run(ctx, queue, func(ctx context.Context, key string) error {
 		if key == "default/db" {
@@ -41,6 +41,7 @@ func Example() {
 
 	fmt.Println("end:", err)
 	// Output:
+	// web is looked at
 	// end: <nil>
 }
 

@@ -149,22 +149,16 @@ func (o *Options[T]) check() error {
 	return errors.Join(errs...)
 }
 
-// setDefaults replaces zero values, NoRetries and NoDrain by what they mean.
+// setDefaults replaces zero values by what they mean.
 func (o *Options[T]) setDefaults() {
 	if o.Workers == 0 {
 		o.Workers = 1
 	}
-	switch o.MaxRetries {
-	case 0:
+	if o.MaxRetries == 0 {
 		o.MaxRetries = math.MaxInt
-	case NoRetries:
-		o.MaxRetries = 0
 	}
-	switch o.DrainTimeout {
-	case 0:
+	if o.DrainTimeout == 0 {
 		o.DrainTimeout = defaultDrainTimeout
-	case NoDrain:
-		o.DrainTimeout = 0
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

@@ -14,13 +14,13 @@ func (p *Pool[T]) untilEnd(ctx context.Context) {
 	case <-ctx.Done():
 		p.Stop(p.options.Drain)
 	}
+	if p.options.DrainTimeout == NoDrain {
+		return
+	}
 	limit := p.options.Clock.NewTimer(p.options.DrainTimeout)
 	defer limit.Stop()
 	if p.finishesQueue() {
 		p.guarded(p.queue.ShutDown)
-	}
-	if p.options.DrainTimeout == 0 {
-		return
 	}
 	select {
 	case <-p.finished:

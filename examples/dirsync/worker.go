@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -73,15 +74,19 @@ func (w *workers) work(ctx context.Context, n int) {
 	err := worker.Run(ctx, w.queue, w.handle, worker.Options[string]{
 		Workers:  n,
 		OnFinish: w.handled,
+		// Here 0 means none, there it means no limit.
+		MaxRetries: cmp.Or(w.maxRetries, worker.NoRetries),
 		// The end of ctx is the end of the handlers' contexts too, and they are waited for.
-		DrainTimeout: time.Nanosecond,
+		DrainTimeout: worker.NoDrain,
 		CancelGrace:  math.MaxInt64,
 		CrashOnPanic: true,
 	})
 	if !errors.Is(err, workqueue.ErrShutDown) {
 		return // Whatever is left undone, left knows it.
 	}
-	// The queue was shut down before this was called. Whoever drains it waits for its keys.
+	// The program was ended so early that the queue was shut down before Run looked, and Run leaves such a
+	// queue alone. But dirsync waits until the queue is drained: somebody has to take its keys out. They
+	// are not handled, and left knows them, as they were never taken.
 	for key, down := w.queue.Get(); !down; key, down = w.queue.Get() {
 		w.queue.Done(key)
 	}
@@ -95,11 +100,9 @@ func (w *workers) handle(ctx context.Context, key string) error {
 	again, err := w.sync(ctx, key)
 	switch {
 	case errors.Is(err, errGone):
+		// Not worker.Fatal, which would end the other handlers with NoDrain. The program is stopped, and what
+		// the others do is finished within its drain timeout, as after Ctrl-C.
 		w.fatal(err)
-		return worker.Terminal(err)
-
-	case err != nil && worker.Attempt(ctx) > w.maxRetries:
-		// Not Options.MaxRetries, of which 0 means no limit.
 		return worker.Terminal(err)
 
 	case err != nil:
