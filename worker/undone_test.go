@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	testingclock "k8s.io/utils/clock/testing"
+
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -116,7 +118,7 @@ func TestNoDrain(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			return nil
-		}, options{DrainTimeout: worker.NoDrain, CancelGrace: time.Minute}))
+		}, options{DrainTimeout: worker.NoDrain, CancelGrace: time.Minute, Clock: testingclock.NewFakeClock(time.Now())}))
 		r.cancel()
 		r.after(time.Second)
 		if err := r.returned(); err != nil {
