@@ -10,24 +10,24 @@ import (
 
 // handle does everything with a key that a worker has got, but Done, which is called once whatever happens:
 // by the worker's next get or, after a panic or a runtime.Goexit, by conclude.
-func (p *Pool[T]) handle(w *worker[T], key T) {
+func (p *Pool[T]) handle(w *worker[T]) {
 	w.phase, w.attempt = calling, 1
 	known := false
 	if p.failures.any() {
 		var failed int
-		failed, known = p.failures.of(key)
+		failed, known = p.failures.of(w.key)
 		w.attempt += failed
 	}
 	if p.plain && !known {
-		err := p.handler(p.first, key)
+		err := p.handler(p.first, w.key)
 		w.phase = settling
 		if err == nil {
-			p.queue.Forget(key) // This is all that settle would do.
+			p.queue.Forget(w.key) // This is all that settle would do.
 		} else {
 			p.settle(w, err)
 		}
 	} else {
-		err := p.callWithContext(key, w.attempt)
+		err := p.callWithContext(w.key, w.attempt)
 		w.phase = settling
 		p.settle(w, err)
 	}

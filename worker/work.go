@@ -47,7 +47,15 @@ func (p *Pool[T]) work(w *worker[T]) {
 	defer p.replace(w)
 	defer p.conclude(w)
 	for getting := p.currentGetting(); getting != nil; {
-		key, err := p.get(w, getting)
+		var key T
+		var err error
+		if w.phase == settled && p.doneAndGet != nil {
+			w.mu.Lock()
+			w.phase = noKey
+			key, err = p.doneAndGet.DoneAndGet(getting, w.key)
+		} else {
+			key, err = p.get(w, getting)
+		}
 		if err != nil {
 			getting = p.stays(w, getting, err)
 			continue
@@ -62,7 +70,7 @@ func (p *Pool[T]) work(w *worker[T]) {
 			w.started, w.stuck = p.options.Clock.Now(), false
 		}
 		w.mu.Unlock()
-		p.handle(w, key)
+		p.handle(w)
 	}
 }
 
@@ -71,9 +79,6 @@ func (p *Pool[T]) get(w *worker[T], ctx context.Context) (T, error) {
 	if w.phase == settled {
 		w.mu.Lock()
 		w.phase = noKey
-		if p.doneAndGet != nil {
-			return p.doneAndGet.DoneAndGet(ctx, w.key)
-		}
 		p.doneLocked(w)
 	}
 	return p.getter.GetContext(ctx)
