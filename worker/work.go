@@ -50,6 +50,7 @@ func (p *Pool[T]) work(w *worker[T]) {
 		var key T
 		var err error
 		if w.phase == settled && p.doneAndGet != nil {
+			// Here and not in get: the call would cost a twentieth of all.
 			w.mu.Lock()
 			w.phase = noKey
 			key, err = p.doneAndGet.DoneAndGet(getting, w.key)
@@ -74,7 +75,8 @@ func (p *Pool[T]) work(w *worker[T]) {
 	}
 }
 
-// get is Done of the key that w has handled, if there is one, and GetContext. It locks w.mu.
+// get is Done of the key that w has handled, if there is one, and GetContext, each for itself. It returns with
+// w.mu locked.
 func (p *Pool[T]) get(w *worker[T], ctx context.Context) (T, error) {
 	if w.phase == settled {
 		w.mu.Lock()
