@@ -18,6 +18,11 @@
 //	workqueue_dropped_keys_total                 counter    keys that were still waiting at shutdown
 //	workqueue_unmatched_dones_total              counter    calls of Done for a key that no worker held
 //
+// A queue with priorities, as package priorityqueue has them, has one more, with the label priority: a
+// number for each of up to ten priorities, and "other".
+//
+//	workqueue_queued_keys                        gauge      keys that wait for a worker, by priority
+//
 // In docs there are a Grafana dashboard and alert rules for them.
 //
 // # What a scrape costs

@@ -41,26 +41,30 @@ const (
 	bucketLabel = "le"
 )
 
-// descs returns descriptors of all families.
-func (o Options) descs() (descs [numFamilies]*prometheus.Desc, err error) {
+// descs returns descriptors of all families, and of the metric by priority.
+func (o Options) descs() (descs [numFamilies]*prometheus.Desc, byPriority *prometheus.Desc, err error) {
 	if _, ok := o.ConstLabels[bucketLabel]; ok {
-		return descs, fmt.Errorf("the constant label %q is one that histograms need for themselves", bucketLabel)
+		return descs, nil, fmt.Errorf("the constant label %q is one that histograms need for themselves", bucketLabel)
 	}
 	labels := []string{nameLabel}
 	if o.ControllerLabel {
 		labels = append(labels, controllerLabel)
 	}
-	for _, own := range labels {
+	for _, own := range append(labels, priorityLabel) {
 		if _, ok := o.ConstLabels[own]; ok {
-			return descs, fmt.Errorf("the constant label %q is one that has the queue's name", own)
+			return descs, nil, fmt.Errorf("the constant label %q is one that the metrics have themselves", own)
 		}
+	}
+	desc := func(name, help string, labels []string) *prometheus.Desc {
+		name = prometheus.BuildFQName(o.Namespace, "workqueue", name)
+		return prometheus.NewDesc(name, help, labels, maps.Clone(o.ConstLabels))
 	}
 	for f, family := range families {
-		name := prometheus.BuildFQName(o.Namespace, "workqueue", family.name)
-		descs[f] = prometheus.NewDesc(name, family.help, labels, maps.Clone(o.ConstLabels))
+		descs[f] = desc(family.name, family.help, labels)
 		if err := descs[f].Err(); err != nil {
-			return descs, err
+			return descs, nil, err
 		}
 	}
-	return descs, nil
+	byPriority = desc(queuedName, queuedHelp, append(labels, priorityLabel))
+	return descs, byPriority, byPriority.Err()
 }

@@ -65,10 +65,10 @@ func TestBadOptions(t *testing.T) {
 		"label name":         {prom.Options{ConstLabels: prometheus.Labels{"__x": ""}}, `"__x" is not a valid label name`},
 		"label value":        {prom.Options{ConstLabels: prometheus.Labels{"x": "\xff"}}, "not valid UTF-8"},
 		"label le":           {prom.Options{ConstLabels: prometheus.Labels{"le": ""}}, `"le"`},
-		"label name twice":   {prom.Options{ConstLabels: prometheus.Labels{"name": ""}}, `"name" is one that has the queue's name`},
+		"label name twice":   {prom.Options{ConstLabels: prometheus.Labels{"name": ""}}, `"name" is one that the metrics have themselves`},
 		"label controller twice": {
 			prom.Options{ConstLabels: prometheus.Labels{"controller": ""}, ControllerLabel: true},
-			`"controller" is one that has the queue's name`,
+			`"controller" is one that the metrics have themselves`,
 		},
 		"namespace": {prom.Options{Namespace: "\xff"}, "is not a valid metric name"},
 	} {

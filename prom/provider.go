@@ -21,8 +21,10 @@ var (
 // It is made by [NewProvider] or [New]; its zero value is not usable. All methods are safe for concurrent
 // use.
 type Provider struct {
-	descs   [numFamilies]*prometheus.Desc
-	buckets *buckets
+	descs [numFamilies]*prometheus.Desc
+	// byPriority describes the metric of queues with priorities.
+	byPriority *prometheus.Desc
+	buckets    *buckets
 
 	mu sync.Mutex // guards what follows; nothing else is locked under it
 	// byName and sorted have the same series, but sorted is in no order while it is unsorted. An array that
@@ -53,7 +55,7 @@ func NewProvider(registerer prometheus.Registerer, opts Options) *Provider {
 
 // New returns a provider whose metrics the caller has to register, and an error if the options are wrong.
 func New(opts Options) (*Provider, error) {
-	descs, err := opts.descs()
+	descs, byPriority, err := opts.descs()
 	if err != nil {
 		return nil, fmt.Errorf("prom: %w", err)
 	}
@@ -61,7 +63,9 @@ func New(opts Options) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prom: %w", err)
 	}
-	return &Provider{descs: descs, buckets: b, byName: map[string]*series{}, sweepAt: minSweep}, nil
+	return &Provider{
+		descs: descs, byPriority: byPriority, buckets: b, byName: map[string]*series{}, sweepAt: minSweep,
+	}, nil
 }
 
 func register(registerer prometheus.Registerer, p *Provider) error {
@@ -147,6 +151,7 @@ func (p *Provider) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range p.descs {
 		ch <- d
 	}
+	ch <- p.byPriority
 }
 
 // Collect reads all queues and sends their metrics, in the order of the names, which saves the registry
@@ -177,6 +182,7 @@ func (p *Provider) send(ch chan<- prometheus.Metric, s *series, v *values, prese
 			ch <- &samples[f]
 		}
 	}
+	v.priorities.send(ch, p.byPriority, s.labels)
 }
 
 // sample is a metric of one name at one scrape. It does not change.

@@ -33,6 +33,7 @@ type series struct {
 type values struct {
 	numbers               [numFamilies]float64
 	latency, workDuration histogram
+	priorities            priorities
 }
 
 // histogram counts times by the buckets of a provider.
@@ -86,21 +87,12 @@ func (v *values) addCounters(st *workqueue.Stats) {
 }
 
 func (v *values) addGauges(st *workqueue.Stats) {
-	v.add(depth, float64(needProcessing(st)))
+	v.add(depth, float64(st.Queued+st.Again)) // what Kubernetes calls the depth
+	v.priorities.add(st.ByPriority)
 	v.add(waiting, float64(st.Waiting))
 	v.add(unfinished, st.UnfinishedWork.Seconds())
 	v.add(longestRunning, st.LongestRunning.Seconds())
 	v.add(oldestQueued, st.OldestQueued.Seconds())
-}
-
-// needProcessing returns the number of keys that Kubernetes calls the depth. To those that are queued it
-// adds those that workers hold and that were added again meanwhile. Each add that counts is one key more
-// of them, and each Get, which ends one latency, one key less.
-func needProcessing(st *workqueue.Stats) uint64 {
-	if st.Latency == nil {
-		return uint64(st.Queued)
-	}
-	return st.Adds - st.Latency.Count()
 }
 
 // hasEnded tells that nothing about a queue will change any more.

@@ -1,0 +1,96 @@
+package prom_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/prom"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// queuedKeys compares the metric by priority with what it shall be.
+func queuedKeys(t *testing.T, registry *prometheus.Registry, want string) {
+	t.Helper()
+	if want != "" {
+		want = "# HELP workqueue_queued_keys Number of keys that wait for a worker, by priority.\n" +
+			"# TYPE workqueue_queued_keys gauge\n" + want
+	}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_queued_keys"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPriorities(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	p := prom.NewProvider(registry, prom.Options{ControllerLabel: true, ConstLabels: prometheus.Labels{"zone": "z"}})
+	workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "fifo", MetricsProvider: p}).Add("a")
+	queuedKeys(t, registry, "")
+
+	build := func() *priorityqueue.Queue[string] {
+		return priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: p})
+	}
+	a, b := build(), build()
+	a.AddWithOpts(priorityqueue.AddOpts{Priority: 5}, "x", "y", "z")
+	b.AddWithOpts(priorityqueue.AddOpts{Priority: 5}, "x")
+	b.AddWithOpts(priorityqueue.AddOpts{Priority: -1}, "y")
+	a.Get()
+	queuedKeys(t, registry, `
+workqueue_queued_keys{controller="q",name="q",priority="-1",zone="z"} 1
+workqueue_queued_keys{controller="q",name="q",priority="5",zone="z"} 3
+workqueue_queued_keys{controller="q",name="q",priority="other",zone="z"} 0
+`)
+	// What one queue does not count by itself, and what is too much for all together, is other.
+	for i := range 30 {
+		a.AddWithOpts(priorityqueue.AddOpts{Priority: 100 + i}, fmt.Sprint(i))
+		b.AddWithOpts(priorityqueue.AddOpts{Priority: 200 + i}, fmt.Sprint(i))
+	}
+	problems, err := testutil.GatherAndLint(registry)
+	if len(problems) > 0 || err != nil {
+		t.Errorf("%v, %v", problems, err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, keys := 0, 0.0
+	for _, f := range families {
+		if f.GetName() == "workqueue_queued_keys" {
+			for _, m := range f.GetMetric() {
+				lines++
+				keys += m.GetGauge().GetValue()
+			}
+		}
+	}
+	if lines != 11 || keys != 4+60 {
+		t.Errorf("%d values with %v keys", lines, keys)
+	}
+	for _, q := range []*priorityqueue.Queue[string]{a, b} {
+		q.ShutDown()
+		for key, shutdown := q.Get(); !shutdown; key, shutdown = q.Get() {
+			q.Done(key)
+		}
+		for _, key := range []string{"x", "y", "z"} {
+			q.Done(key)
+		}
+	}
+	queuedKeys(t, registry, "")
+}
+
+// A key that is removed is no longer one that needs processing.
+func TestDepthAfterRemove(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	q := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: prom.NewProvider(registry, prom.Options{})})
+	q.Add("a")
+	q.Add("b")
+	q.Get()
+	q.Add("a")
+	q.Remove("b")
+	want := "# HELP workqueue_depth Current depth of workqueue\n# TYPE workqueue_depth gauge\nworkqueue_depth{name=\"q\"} 1\n"
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_depth"); err != nil {
+		t.Error(err)
+	}
+}
