@@ -64,9 +64,9 @@ type list struct {
 	n           int
 }
 
-// link puts the key at s, which is in no list, at the end of one.
-func (o *Observer) link(in listName, s keytable.Slot) {
-	k, l := o.keys.At(s), &o.lists[in]
+// link puts the key at s, which is in no list and has the times k, at the end of one.
+func (o *Observer) link(in listName, s keytable.Slot, k *keyTimes) {
+	l := &o.lists[in]
 	k.prev, k.next, k.in = l.last, keytable.None, in
 	if l.last == keytable.None {
 		l.first = s
@@ -77,9 +77,8 @@ func (o *Observer) link(in listName, s keytable.Slot) {
 	l.n++
 }
 
-// unlink takes the key at s out of its list.
-func (o *Observer) unlink(s keytable.Slot) {
-	k := o.keys.At(s)
+// unlink takes the key whose times are k out of its list.
+func (o *Observer) unlink(k *keyTimes) {
 	prev, next, l := k.prev, k.next, &o.lists[k.in]
 	k.in = none
 	if prev == keytable.None {
@@ -131,25 +130,27 @@ func (o *Observer) Added(s keytable.Slot, now time.Duration) {
 // Queued tells that the key at s waits for a worker, in a queue that does not know itself which of its keys
 // has done so for the longest time. It does nothing if that was told before.
 func (o *Observer) Queued(s keytable.Slot) {
-	if o.keys.At(s).in == none {
-		o.link(queued, s)
+	if k := o.keys.At(s); k.in == none {
+		o.link(queued, s, k)
 	}
 }
 
 // Unqueued tells that the key at s does not wait for a worker any more. It does nothing if it has not.
 func (o *Observer) Unqueued(s keytable.Slot) {
-	if o.keys.At(s).in == queued {
-		o.unlink(s)
+	if k := o.keys.At(s); k.in == queued {
+		o.unlink(k)
 	}
 }
 
 // Taken tells that a worker gets the key at s now.
 func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
-	o.Unqueued(s)
 	k := o.keys.At(s)
+	if k.in == queued {
+		o.unlink(k)
+	}
 	latency := now - k.addedAt
 	k.startedAt = now
-	o.link(running, s)
+	o.link(running, s, k)
 	o.started.add(now)
 	o.Latency.observe(latency)
 	if o.push != nil {
@@ -163,7 +164,7 @@ func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 func (o *Observer) Untake(s keytable.Slot) time.Duration {
 	k := o.keys.At(s)
 	if k.in == running {
-		o.unlink(s)
+		o.unlink(k)
 		o.started.sub(k.startedAt)
 	}
 	return k.startedAt
