@@ -61,10 +61,17 @@
 //
 // Add, Get and Done take constant time; AddAfter takes logarithmic time at worst, and constant time on
 // average when times are in no particular order. None of them allocates once the queue has had as many
-// keys before, but for the goroutine and the timer that start when a key waits and none did before. A queue that holds nothing has no goroutine, no timer and little memory, and is collected
-// when nobody refers to it, with or without shutdown. (The exception is a queue with push metrics, which
-// refreshes them every 500 ms until shutdown.) After a burst of keys the memory goes back to the
-// collector.
+// keys before, but for the goroutine and the timer that start when a key waits and none did before. A queue
+// that holds nothing has no goroutine, no timer and little memory, and is collected when nobody refers to
+// it, with or without shutdown. (A queue with metrics lives until shutdown, because they are read or, if
+// they are pushed, refreshed every 500 ms.) After a burst of keys the memory goes back to the collector.
+//
+// # Seeing into it
+//
+// [Extended] has Stats, numbers in constant time, and Snapshot, the keys that run, that are queued, that wait
+// and that keep failing. A queue with a name and a [MetricsProvider] knows since when. A [StatsProvider], such
+// as that of package prom, reads the numbers when they are wanted; other providers are told of every change,
+// as in client-go. Package debug shows it all as a page.
 //
 // # Time
 //
