@@ -100,7 +100,11 @@ func NewItemExponentialFailureRateLimiter(baseDelay time.Duration, maxDelay time
 
 // NewTypedItemExponentialFailureRateLimiter returns a [TypedItemExponentialFailureRateLimiter].
 func NewTypedItemExponentialFailureRateLimiter[T comparable](baseDelay time.Duration, maxDelay time.Duration) TypedRateLimiter[T] {
-	return &TypedItemExponentialFailureRateLimiter[T]{baseDelay: baseDelay, maxDelay: maxDelay}
+	return &TypedItemExponentialFailureRateLimiter[T]{
+		baseDelay: baseDelay,
+		maxDelay:  maxDelay,
+		failures:  failureCounts[T]{usable: !keytable.MayPanic[T]()},
+	}
 }
 
 // DefaultItemBasedRateLimiter is a [DefaultTypedItemBasedRateLimiter] of keys of any type.
@@ -169,6 +173,7 @@ func NewTypedItemFastSlowRateLimiter[T comparable](fastDelay, slowDelay time.Dur
 		fastDelay:       fastDelay,
 		slowDelay:       slowDelay,
 		maxFastAttempts: maxFastAttempts,
+		failures:        failureCounts[T]{usable: !keytable.MayPanic[T]()},
 	}
 }
 
@@ -197,6 +202,8 @@ type MaxOfRateLimiter = TypedMaxOfRateLimiter[any]
 // Its zero value never delays.
 type TypedMaxOfRateLimiter[T comparable] struct {
 	limiters []TypedRateLimiter[T]
+	// remembering are the limiters but the buckets, which know no keys: Forget is called for every key.
+	remembering []TypedRateLimiter[T]
 }
 
 // NewMaxOfRateLimiter is [NewTypedMaxOfRateLimiter] for keys of any type.
@@ -208,7 +215,13 @@ func NewMaxOfRateLimiter(limiters ...TypedRateLimiter[any]) RateLimiter {
 
 // NewTypedMaxOfRateLimiter returns a [TypedMaxOfRateLimiter] of limiters.
 func NewTypedMaxOfRateLimiter[T comparable](limiters ...TypedRateLimiter[T]) TypedRateLimiter[T] {
-	return &TypedMaxOfRateLimiter[T]{limiters: limiters}
+	r := &TypedMaxOfRateLimiter[T]{limiters: limiters}
+	for _, limiter := range limiters {
+		if _, isBucket := limiter.(*TypedBucketRateLimiter[T]); !isBucket {
+			r.remembering = append(r.remembering, limiter)
+		}
+	}
+	return r
 }
 
 // When asks all limiters and returns the longest delay.
@@ -231,7 +244,7 @@ func (r *TypedMaxOfRateLimiter[T]) NumRequeues(item T) int {
 
 // Forget makes all limiters forget item.
 func (r *TypedMaxOfRateLimiter[T]) Forget(item T) {
-	for _, limiter := range r.limiters {
+	for _, limiter := range r.remembering {
 		limiter.Forget(item)
 	}
 }
@@ -276,8 +289,10 @@ type failureCounts[T comparable] struct {
 	// some tells that keys is not empty. It is written under mu and read without, so that to forget a key
 	// costs next to nothing while no key fails, which is nearly always: a worker does that for each key.
 	some atomic.Bool
-	mu   sync.Mutex
-	keys keytable.Table[T, uint32] // guarded by mu
+	// usable tells that every key of the type can be kept, so that none needs to be looked at to find out.
+	usable bool
+	mu     sync.Mutex
+	keys   keytable.Table[T, uint32] // guarded by mu
 }
 
 // increment counts a failure of item, and returns how many that makes. It stops at math.MaxInt32.
@@ -307,7 +322,9 @@ func (c *failureCounts[T]) count(item T) int {
 
 func (c *failureCounts[T]) forget(item T) {
 	if !c.some.Load() {
-		keytable.CheckKey(item)
+		if !c.usable {
+			keytable.CheckKey(item)
+		}
 		return
 	}
 	h := keytable.HashOf(item)

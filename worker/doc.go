@@ -60,10 +60,8 @@
 // # Cost
 //
 // Over a queue of this module, whose DoneAndGet makes one lock of a key's Done and the next Get, a key costs
-// 0.96 to 1.2 times what Get, Forget and Done by hand cost, and 1.1 to 1.45 times what Get and Done alone do:
-// with 1,000 keys 1.24 to 1.45 with the default limiter, whose Forget is about half of the difference, and
-// 1.23 to 1.3 with no limiter. These are ratios of runs in turn, on a busy machine with two cores (see
-// BenchmarkKey). There is no allocation, as long as there is no Logger, no HandlerTimeout, no hook but OnDrop
+// 1.1 to 1.15 times what Get, Forget and Done by hand cost, and 1.1 to 1.3 times what Get and Done alone do.
+// These are ratios of runs in turn, on a machine with two cores (see BenchmarkKey). There is no allocation, as long as there is no Logger, no HandlerTimeout, no hook but OnDrop
 // and OnStuck, and the key has not failed before. Only StuckAfter, HandlerTimeout, OnFinish and Logger make a
 // worker read the clock.
 package worker

@@ -96,8 +96,9 @@ func TestConformanceOfClientGo(t *testing.T) {
 		NewAny: newPeer[any],
 		Known:  knownOfClientGo,
 		Skip: map[string]string{
-			"StressDrain": "a drain that returns early need not be seen doing so",
-			"StressClock": "a step of the clock while the timer is being started makes a key late, now and then",
+			"StressDrain":             "a drain that returns early need not be seen doing so",
+			"ProcessedKeysAreGarbage": "its maps may keep a few deleted keys until they grow",
+			"StressClock":             "a step of the clock while the timer is being started makes a key late, now and then",
 		},
 	}.Run(t)
 }
