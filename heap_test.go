@@ -97,24 +97,64 @@ func TestHeapAgainstModel(t *testing.T) {
 							model.entries = nil
 						}
 					},
-					"": func(t *rapid.T) {
-						if err := h.checkInvariants(); err != nil {
-							t.Fatal(err)
-						}
-						if h.len() != len(model.entries) {
-							t.Fatalf("len() = %d, want %d", h.len(), len(model.entries))
-						}
-						if h.len() > 0 {
-							want := model.entries[0].due.Sub(now)
-							if got := h.untilNext(now); got != want {
-								t.Fatalf("untilNext() = %v, want %v", got, want)
-							}
-						}
-					},
+					"": func(t *rapid.T) { sameHeaps(t, &h, &model, now) },
 				})
 			})
 		})
 	}
+}
+
+// sameHeaps asserts that h is in order, and that what there is to see of it is the model's.
+func sameHeaps(t rapid.TB, h *dueHeap[int], model *slowHeap, now time.Time) {
+	t.Helper()
+	if err := h.checkInvariants(); err != nil {
+		t.Fatal(err)
+	}
+	if h.len() != len(model.entries) {
+		t.Fatalf("len() = %d, want %d", h.len(), len(model.entries))
+	}
+	if h.len() > 0 {
+		want := model.entries[0].due.Sub(now)
+		if got := h.untilNext(now); got != want {
+			t.Fatalf("untilNext() = %v, want %v", got, want)
+		}
+	}
+}
+
+// FuzzHeap makes two bytes of the script a call. What a byte says of a delay or a jump grows with its square,
+// so that some are equal and some far apart.
+func FuzzHeap(f *testing.F) {
+	f.Fuzz(func(t *testing.T, script []byte) {
+		h := dueHeap[int]{seq: math.MaxUint32 - 3}
+		var model slowHeap
+		now := time.Unix(0, 0)
+		for script = script[:min(len(script), 1000)]; len(script) >= 2; script = script[2:] {
+			what, arg := script[0], time.Duration(script[1])
+			key := int(what & 0x3f)
+			switch what >> 6 {
+			case 0, 1:
+				due := now.Add(1 + arg*arg)
+				first := len(model.entries) == 0 || due.Before(model.entries[0].due)
+				if changed := h.put(keytable.HashOf(key), key, now, 1+arg*arg); changed != first {
+					t.Fatalf("put(%d) at %d for %d = %v, want %v", key, now.UnixNano(), due.UnixNano(), changed, first)
+				}
+				model.put(key, due)
+			case 2:
+				if key < 8 { // back, sometimes
+					arg = -arg
+				}
+				now = now.Add(arg * arg.Abs())
+			case 3:
+				for range key%4 + 1 {
+					key, ok := h.popDue(now)
+					if want, wantOK := model.popDue(now); key != want || ok != wantOK {
+						t.Fatalf("popDue() = %d, %v, want %d, %v", key, ok, want, wantOK)
+					}
+				}
+			}
+			sameHeaps(t, &h, &model, now)
+		}
+	})
 }
 
 // put tells when the loop must be woken: when, and only when, the earliest due time is another one.

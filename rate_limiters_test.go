@@ -80,15 +80,68 @@ func TestItemExponentialFailureRateLimiterAgainstFormula(t *testing.T) {
 			rapid.Map(rapid.IntRange(1, 62), func(n int) int64 { return 1<<n - 1 }),
 		)
 		base, limit := duration.Draw(t, "base"), duration.Draw(t, "limit")
-		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[int](time.Duration(base), time.Duration(limit))
-		for failures := range 200 {
-			want := new(big.Int).Lsh(big.NewInt(max(base, 0)), uint(failures))
-			if top := big.NewInt(max(limit, 0)); want.Cmp(top) > 0 {
-				want = top
+		checkExponential(t, base, limit, 0, 200)
+	})
+}
+
+// checkExponential asserts that the n delays after the first failures are those of the formula.
+func checkExponential(t rapid.TB, base, limit int64, first uint32, n int) {
+	t.Helper()
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[int](time.Duration(base), time.Duration(limit))
+	workqueue.CountFailures(limiter, 1, first)
+	top := big.NewInt(max(limit, 0))
+	for failures := int(first); failures < int(first)+n; failures++ {
+		want := top
+		if base <= 0 || failures < 64 { // A shift by more is above every limit.
+			want = new(big.Int).Lsh(big.NewInt(max(base, 0)), uint(min(failures, 64)))
+		}
+		if want.Cmp(top) > 0 {
+			want = top
+		}
+		if d := limiter.When(1); d < 0 || int64(d) != want.Int64() {
+			t.Fatalf("base %d, limit %d, failure %d: When() = %d, want %v", base, limit, failures+1, d, want)
+		}
+	}
+}
+
+// FuzzLimiters tries client-go's limiters by key with any arguments: the exponential one is exact; a longest
+// delay cuts, the longest of several counts, and none is ever negative or becomes shorter with a failure.
+func FuzzLimiters(f *testing.F) {
+	f.Fuzz(func(t *testing.T, base, limit int64, failures uint32, fast, slow int64, attempts int, longest int64) {
+		failures %= math.MaxInt32 // where the count stops
+		checkExponential(t, base, limit, failures, 3)
+		exponential := func() workqueue.TypedRateLimiter[int] {
+			return workqueue.NewTypedItemExponentialFailureRateLimiter[int](time.Duration(base), time.Duration(limit))
+		}
+		steps := func() workqueue.TypedRateLimiter[int] {
+			return workqueue.NewTypedItemFastSlowRateLimiter[int](time.Duration(fast), time.Duration(slow), attempts)
+		}
+		one, other := exponential(), steps()
+		both := workqueue.NewTypedWithMaxWaitRateLimiter(
+			workqueue.NewTypedMaxOfRateLimiter(exponential(), steps()), time.Duration(longest))
+		var last time.Duration
+		for n := 1; n <= 70; n++ {
+			d, e := one.When(1), other.When(1)
+			want := slow
+			if n <= attempts {
+				want = fast
 			}
-			if d := limiter.When(1); d < 0 || int64(d) != want.Int64() {
-				t.Fatalf("base %d, limit %d, failure %d: When() = %d, want %v", base, limit, failures+1, d, want)
+			if int64(e) != max(want, 0) {
+				t.Fatalf("failure %d: the second limiter says %d, want %d", n, e, want)
 			}
+			if d < last || d > max(time.Duration(limit), 0) {
+				t.Fatalf("failure %d: %d after %d, of at most %d", n, d, last, limit)
+			}
+			last = d
+			if got, want := both.When(1), max(0, min(max(d, e), time.Duration(longest))); got != want {
+				t.Fatalf("failure %d: %d and %d, of at most %d, make %d, want %d", n, d, e, longest, got, want)
+			}
+			if r := both.NumRequeues(1); r != n {
+				t.Fatalf("NumRequeues() = %d, want %d", r, n)
+			}
+		}
+		if both.Forget(1); both.NumRequeues(1) != 0 {
+			t.Fatal("Forget does not forget")
 		}
 	})
 }

@@ -36,6 +36,44 @@ func TestRing(t *testing.T) {
 	})
 }
 
+// FuzzRing makes each byte of the script some pushes or pops: what there is of either in a row doubles with
+// the byte, so that the ring grows and shrinks between its sizes.
+func FuzzRing(f *testing.F) {
+	f.Fuzz(func(t *testing.T, script []byte) {
+		var r ring[int]
+		var model []int
+		next := 1 // no element is zero, which is what the rest of the buffer is
+		for _, b := range script[:min(len(script), 100)] {
+			n := 1<<(b>>4&7) + int(b&15)*int(b>>4&7)*8
+			if b>>7 == 0 {
+				for range n {
+					r.push(next)
+					model = append(model, next)
+					next++
+				}
+			} else {
+				for range min(n, len(model)) {
+					if e := r.pop(); e != model[0] {
+						t.Fatalf("pop() = %d, want %d", e, model[0])
+					}
+					model = model[1:]
+				}
+			}
+			if r.n != len(model) {
+				t.Fatalf("n = %d, want %d", r.n, len(model))
+			}
+			if err := r.checkInvariants(); err != nil {
+				t.Fatal(err)
+			}
+			for i, want := range model {
+				if e := r.at(i); e != want {
+					t.Fatalf("at(%d) = %d, want %d", i, e, want)
+				}
+			}
+		}
+	})
+}
+
 // A ring that is as full as it always is does not allocate.
 func TestRingDoesNotGrowInUse(t *testing.T) {
 	var r ring[int]

@@ -23,16 +23,7 @@ func TestBuckets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			check := func(d time.Duration) {
 				t.Helper()
-				h := Histogram{buckets: NewBuckets(bounds)}
-				h.observe(d)
-				got, counts, sum := h.Read()
-				want := sort.Search(len(bounds), func(i int) bool { return d.Seconds() <= bounds[i] })
-				if counts[want] != 1 || len(counts) != len(bounds)+1 || !slices.Equal(got, bounds) {
-					t.Fatalf("%v: %v, want it at %d", d, counts, want)
-				}
-				if sum != float64(d)/1e9 {
-					t.Fatalf("%v: the sum is %v", d, sum)
-				}
+				checkBucket(t, bounds, d)
 			}
 			for _, b := range bounds {
 				for d := -3; d <= 3; d++ {
@@ -50,6 +41,46 @@ func TestBuckets(t *testing.T) {
 			}
 		})
 	}
+}
+
+// checkBucket asserts that a histogram with those bounds counts d where it belongs.
+func checkBucket(t *testing.T, bounds []float64, d time.Duration) {
+	t.Helper()
+	h := Histogram{buckets: NewBuckets(bounds)}
+	h.observe(d)
+	got, counts, sum := h.Read()
+	want := sort.Search(len(bounds), func(i int) bool { return d.Seconds() <= bounds[i] })
+	if counts[want] != 1 || len(counts) != len(bounds)+1 || !slices.Equal(got, bounds) {
+		t.Fatalf("%v: %v, want it at %d", d, counts, want)
+	}
+	if sum != float64(d)/1e9 {
+		t.Fatalf("%v: the sum is %v", d, sum)
+	}
+}
+
+// FuzzBuckets tries four bounds that ascend, and the durations at each of them.
+func FuzzBuckets(f *testing.F) {
+	f.Fuzz(func(t *testing.T, a, b, c, d float64, other int64) {
+		bounds := []float64{a, b, c, d}
+		slices.Sort(bounds)
+		buckets, err := SharedBuckets(slices.Clone(bounds))
+		ascend := !math.IsNaN(bounds[0]) // which is where NaN is sorted to
+		for i := range bounds[1:] {
+			ascend = ascend && bounds[i] < bounds[i+1]
+		}
+		if (err == nil) != ascend {
+			t.Fatalf("SharedBuckets(%v): %v", bounds, err)
+		}
+		if !ascend || bounds[0] < math.MinInt64/1e9 { // A bound below every Duration counts the least one.
+			return
+		}
+		checkBucket(t, bounds, time.Duration(other))
+		for _, at := range buckets.bounds {
+			for n := range time.Duration(3) {
+				checkBucket(t, bounds, at+n-1) // also where it overflows
+			}
+		}
+	})
 }
 
 func TestHistogramAddsUp(t *testing.T) {

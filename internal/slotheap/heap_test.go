@@ -62,23 +62,75 @@ func TestAgainstMap(t *testing.T) {
 				}
 			},
 			"": func(t *rapid.T) {
-				if err := h.checkInvariants(); err != nil {
-					t.Fatal(err)
-				}
-				if h.Len() != len(want) || len(h.All()) != len(want) {
-					t.Fatalf("Len() = %d, want %d", h.Len(), len(want))
-				}
-				if len(want) == 0 {
-					return
-				}
-				least := slices.MinFunc(slices.Collect(maps.Values(want)), func(a, b Entry[uint32]) int {
-					return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Tie, b.Tie))
-				})
-				if got := h.First(); got.Rank != least.Rank || got.Tie != least.Tie || h.At(got.Slot) != got || want[got.Slot] != got {
-					t.Fatalf("First() = %v, want %v", got, least)
-				}
+				sameEntries(t, &h, want)
 			},
 		})
+	})
+}
+
+// sameEntries asserts that h is in order and has the entries of want.
+func sameEntries(t rapid.TB, h *Heap[uint32], want map[keytable.Slot]Entry[uint32]) {
+	t.Helper()
+	if err := h.checkInvariants(); err != nil {
+		t.Fatal(err)
+	}
+	if h.Len() != len(want) || len(h.All()) != len(want) {
+		t.Fatalf("Len() = %d, want %d", h.Len(), len(want))
+	}
+	for s, e := range want {
+		if got := h.At(s); got != e {
+			t.Fatalf("At(%d) = %v, want %v", s, got, e)
+		}
+	}
+	if len(want) == 0 {
+		return
+	}
+	least := slices.MinFunc(slices.Collect(maps.Values(want)), order)
+	if got := h.First(); order(got, least) != 0 || want[got.Slot] != got {
+		t.Fatalf("First() = %v, want %v", got, least)
+	}
+}
+
+func order(a, b Entry[uint32]) int {
+	return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Tie, b.Tie))
+}
+
+// FuzzHeap makes two bytes of the script a call.
+func FuzzHeap(f *testing.F) {
+	f.Fuzz(func(t *testing.T, script []byte) {
+		var h Heap[uint32]
+		want := map[keytable.Slot]Entry[uint32]{}
+		for script = script[:min(len(script), 1000)]; len(script) >= 2; script = script[2:] {
+			what, arg := script[0], script[1]
+			e := Entry[uint32]{Rank: int64(arg >> 2), Tie: uint32(arg & 3), Slot: keytable.Slot(what&0x3f) + 1}
+			_, there := want[e.Slot]
+			switch {
+			case what == 0xff:
+				by := int64(int8(arg))
+				h.Rerank(func(e Entry[uint32]) int64 { return e.Rank * by % 64 })
+				for s, e := range want {
+					e.Rank = e.Rank * by % 64
+					want[s] = e
+				}
+			case what>>6 == 3 && there:
+				h.Remove(e.Slot)
+				delete(want, e.Slot)
+			case there:
+				h.Replace(e)
+				want[e.Slot] = e
+			case what>>6 < 3:
+				h.Push(e)
+				want[e.Slot] = e
+			}
+			sameEntries(t, &h, want)
+		}
+		var inOrder []Entry[uint32]
+		for e := range h.InOrder() {
+			inOrder = append(inOrder, e)
+		}
+		if len(inOrder) != len(want) || !slices.IsSortedFunc(inOrder, order) {
+			t.Fatalf("in order: %v", inOrder)
+		}
 	})
 }
 
