@@ -72,7 +72,7 @@ func nanoseconds(seconds float64) time.Duration {
 	switch {
 	case n >= math.MaxInt64:
 		return math.MaxInt64
-	case n <= math.MinInt64:
+	case n < math.MinInt64:
 		return math.MinInt64
 	}
 	d := time.Duration(n)
