@@ -82,6 +82,8 @@ func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConf
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
+	// Before the queue below, which a provider that panics here would leave behind with its ticker running.
+	retriesMetric := newRetriesMetric(config.Name, config.MetricsProvider)
 	if config.Queue == nil {
 		config.Queue = NewTypedWithConfig(TypedQueueConfig[T]{
 			Name:            config.Name,
@@ -93,7 +95,7 @@ func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConf
 		Extended:      extend(config.Queue),
 		name:          config.Name,
 		clock:         config.Clock,
-		retriesMetric: newRetriesMetric(config.Name, config.MetricsProvider),
+		retriesMetric: retriesMetric,
 		logger:        logr.Discard(),
 		changed:       make(chan struct{}, 1),
 	}

@@ -34,7 +34,7 @@ var panicSteps = []panicStep{
 	{"last Done", func(q workqueue.Extended[string]) { q.Done("a") }},
 }
 
-// tryPanics walks through panicSteps up to number bad, in which the panic is tried, and then brings
+// tryPanics walks through panicSteps up to number bad, in which the panic (or runtime.Goexit) is tried, and then brings
 // the queue to its end. If nothing panicked, the step was taken like the others.
 func tryPanics(t *testing.T, q workqueue.Extended[string], bad int, arm, disarm func()) {
 	t.Helper()
@@ -43,7 +43,7 @@ func tryPanics(t *testing.T, q workqueue.Extended[string], bad int, arm, disarm 
 		step.call(q)
 	}
 	arm()
-	finishes(func() { panicSteps[bad].call(q) })
+	aside(func() { panicSteps[bad].call(q) })
 	disarm()
 	synctest.Wait()
 	if !workqueue.FreeLock[string](q) {
@@ -77,11 +77,15 @@ func tryPanics(t *testing.T, q workqueue.Extended[string], bad int, arm, disarm 
 	wantShutDown(t, q)
 }
 
-// finishes calls f and returns false if it panics.
-func finishes(f func()) (finished bool) {
-	defer func() { _ = recover() }()
-	f()
-	return true
+// aside calls f on a goroutine of its own, which f may end by a panic or by runtime.Goexit.
+func aside(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { _ = recover() }()
+		f()
+	}()
+	<-done
 }
 
 func TestMetricPanics(t *testing.T) {
