@@ -152,6 +152,10 @@ func TestBrokenQueues(t *testing.T) {
 				}
 				began := time.Now()
 				o := s.try(t, c)
+				// Whether goroutines meet where the bug is is a matter of luck, and so is the seed.
+				for again := 0; again < 20 && len(o.failures) == 0 && o.skipped == ""; again++ {
+					o = s.try(t, c)
+				}
 				if len(o.failures) == 0 && !(raceEnabled && name == "MemoryIsGivenBack") {
 					t.Errorf("%s finds nothing, skipped: %q", name, o.skipped)
 				}
