@@ -154,7 +154,6 @@ func TestForeignQueue(t *testing.T) {
 		q.Add("a")
 		q.AddAfter("c", time.Second)
 		q.AddAfter("b", 0)
-		time.Sleep(0)
 		synctest.Wait()
 		if st := q.Stats(); st.Queued != 2 {
 			t.Errorf("Stats() = %+v, want 2 queued", st)

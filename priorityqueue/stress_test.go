@@ -119,8 +119,10 @@ func TestStress(t *testing.T) {
 			})
 		}
 		producing.Wait()
-		for q.Stats().Waiting > 0 {
-			time.Sleep(time.Microsecond)
+		for end := time.Now().Add(30 * time.Second); q.Stats().Waiting > 0; time.Sleep(time.Microsecond) {
+			if time.Now().After(end) {
+				t.Fatalf("keys still wait: %+v", q.Stats())
+			}
 		}
 		q.ShutDownWithDrain()
 		working.Wait()

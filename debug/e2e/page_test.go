@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 )
 
@@ -20,7 +22,7 @@ const hostile = `<script>document.title='owned'</script><img src=x onerror="docu
 
 // program is one with a few queues, on a clock that stands still unless it is told.
 type program struct {
-	clock *testingclock.FakeClock
+	clock *watchedClock
 	page  *debug.Handler
 	// orders has a stuck key.
 	orders  workqueue.TypedRateLimitingInterface[string]
@@ -29,7 +31,8 @@ type program struct {
 }
 
 func newProgram(t *testing.T) *program {
-	p := &program{clock: testingclock.NewFakeClock(time.Date(2026, 11, 20, 9, 14, 3, 0, time.UTC))}
+	start := time.Date(2026, 11, 20, 9, 14, 3, 0, time.UTC)
+	p := &program{clock: &watchedClock{FakeClock: testingclock.NewFakeClock(start)}}
 	// Samples are taken when the clock is stepped; here the lines come from real queues all the same.
 	p.page = debug.NewHandler(debug.Options{Clock: p.clock})
 	t.Cleanup(p.page.Close)
@@ -48,7 +51,7 @@ func newProgram(t *testing.T) *program {
 		if key, _ := p.orders.Get(); key != step {
 			t.Fatalf("got %q", key)
 		}
-		p.step(time.Duration(i+1) * 45 * time.Second)
+		p.step(t, time.Duration(i+1) * 45 * time.Second)
 	}
 	for n := range 9 {
 		for range 2 + n*n%7 {
@@ -68,7 +71,7 @@ func newProgram(t *testing.T) *program {
 		for k := range n * n % 17 {
 			mail.Add(fmt.Sprintf("reader-%d@example.org", k))
 		}
-		p.step(5 * time.Second)
+		p.step(t, 5*time.Second)
 		for mail.Len() > 0 {
 			key, _ := mail.Get()
 			mail.Done(key)
@@ -94,13 +97,46 @@ func (p *program) queue(t *testing.T, name string) workqueue.TypedRateLimitingIn
 	return q
 }
 
-// step lets time pass, and the sampler look: nobody can see when it has, and if it comes too late, a line is
-// a little shorter.
-func (p *program) step(d time.Duration) {
+// step lets time pass, by multiples of the five seconds at which the sampler looks, and lets it look.
+func (p *program) step(t *testing.T, d time.Duration) {
+	t.Helper()
 	for ; d > 0; d -= 5 * time.Second {
-		p.clock.Step(min(d, 5*time.Second))
-		time.Sleep(2 * time.Millisecond)
+		p.clock.awaitMore(t, 0)
+		before := p.clock.waits.Load()
+		p.clock.Step(5 * time.Second)
+		p.clock.awaitMore(t, before)
 	}
+}
+
+// watchedClock counts how often somebody is about to wait for the next tick: the sampler does so when it has
+// looked at all queues.
+type watchedClock struct {
+	*testingclock.FakeClock
+	waits atomic.Int64
+}
+
+// awaitMore waits until somebody has waited more often than n times.
+func (c *watchedClock) awaitMore(t *testing.T, n int64) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); c.waits.Load() <= n; time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(end) {
+			t.Fatal("the sampler does not look")
+		}
+	}
+}
+
+func (c *watchedClock) NewTicker(d time.Duration) clock.Ticker {
+	return watchedTicker{c.FakeClock.NewTicker(d), &c.waits}
+}
+
+type watchedTicker struct {
+	clock.Ticker
+	waits *atomic.Int64
+}
+
+func (t watchedTicker) C() <-chan time.Time {
+	t.waits.Add(1)
+	return t.Ticker.C()
 }
 
 func TestPage(t *testing.T) {
@@ -142,7 +178,7 @@ func TestRefresh(t *testing.T) {
 	eval[bool](b, `window.kept = document.querySelector("[aria-labelledby=running] tbody tr"),
 		window.scrollTo(0, 500), document.querySelector("header a").focus({ preventScroll: true }), true`)
 	p.orders.Done("acme/web")
-	p.step(time.Minute)
+	p.step(t, time.Minute)
 	b.wait(`document.querySelector("[aria-labelledby=running] code").textContent === "acme/api"`)
 	if !eval[bool](b, `kept.isConnected && scrollY === 500 && document.activeElement.textContent === "Work queues"`) {
 		t.Error("the page was made anew")

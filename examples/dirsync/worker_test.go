@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -101,46 +102,48 @@ func TestLooksAgainTooOften(t *testing.T) {
 // What the whole program relies on: a key has one worker at a time, no add is lost, and the adds
 // that were not handed out are the merged ones.
 func TestOneWorkerAKey(t *testing.T) {
-	const keys, adds = 10, 2000
-	var mu sync.Mutex
-	var wanted, done, busy [keys]int
-	looks := 0
-	index := func(key string) (i int) {
-		fmt.Sscan(key, &i)
-		return i
-	}
-	w := startWorkers(t, 8, func(key string) (time.Duration, error) {
-		i := index(key)
-		mu.Lock()
-		looks++
-		if busy[i]++; busy[i] > 1 {
-			t.Errorf("key %s has two workers", key)
+	synctest.Test(t, func(t *testing.T) {
+		const keys, adds = 10, 2000
+		var mu sync.Mutex
+		var wanted, done, busy [keys]int
+		looks := 0
+		index := func(key string) (i int) {
+			fmt.Sscan(key, &i)
+			return i
 		}
-		version := wanted[i]
-		mu.Unlock()
-		time.Sleep(50 * time.Microsecond)
-		mu.Lock()
-		busy[i]--
-		done[i] = version
-		mu.Unlock()
-		return 0, nil
+		w := startWorkers(t, 8, func(key string) (time.Duration, error) {
+			i := index(key)
+			mu.Lock()
+			looks++
+			if busy[i]++; busy[i] > 1 {
+				t.Errorf("key %s has two workers", key)
+			}
+			version := wanted[i]
+			mu.Unlock()
+			time.Sleep(50 * time.Microsecond)
+			mu.Lock()
+			busy[i]--
+			done[i] = version
+			mu.Unlock()
+			return 0, nil
+		})
+		for n := range adds {
+			mu.Lock()
+			wanted[n%keys]++
+			mu.Unlock()
+			w.add(fmt.Sprint(n % keys))
+		}
+		eventually(t, "every version is done", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return done == wanted
+		})
+		w.queue.ShutDownWithDrain()
+		if merged := w.merged(); looks+merged != adds || merged == 0 {
+			t.Errorf("%d looks + %d merged, of %d adds", looks, merged, adds)
+		}
+		if left := w.left(); len(left) > 0 {
+			t.Errorf("left: %q", left)
+		}
 	})
-	for n := range adds {
-		mu.Lock()
-		wanted[n%keys]++
-		mu.Unlock()
-		w.add(fmt.Sprint(n % keys))
-	}
-	eventually(t, "every version is done", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return done == wanted
-	})
-	w.queue.ShutDownWithDrain()
-	if merged := w.merged(); looks+merged != adds || merged == 0 {
-		t.Errorf("%d looks + %d merged, of %d adds", looks, merged, adds)
-	}
-	if left := w.left(); len(left) > 0 {
-		t.Errorf("left: %q", left)
-	}
 }
