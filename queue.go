@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/drain"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/observe"
 	"k8s.io/utils/clock"
@@ -177,7 +178,7 @@ type Typed[T comparable] struct {
 	sleeping      int
 	wakeUpPending bool
 	// drain, unless nil, is what the callers of ShutDownContext wait for.
-	drain *drain
+	drain *drain.Drain
 
 	adds           uint64
 	unmatchedDones uint64

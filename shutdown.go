@@ -1,13 +1,10 @@
 package workqueue
 
-import "context"
+import (
+	"context"
 
-// drain is one wait for the queue to become empty, shared by all who wait.
-type drain struct {
-	ended chan struct{}
-	// err is set before ended is closed.
-	err error
-}
+	"github.com/keyedqueue/workqueue/internal/drain"
+)
 
 // ShutDown makes the queue ignore what is added from now on, and wakes every getter. Keys that are
 // queued are still handed out, and then Get returns shutdown = true. Drains that wait return at once.
@@ -36,28 +33,14 @@ func (q *Typed[T]) ShutDownWithDrain() {
 // afterwards, hands out what is still queued, and ShutDownContext may be called again to wait on.
 func (q *Typed[T]) ShutDownContext(ctx context.Context) error {
 	defer q.ticker.Wait()
-	d := q.beginDrain()
-	if d == nil {
-		return nil
-	}
-	select {
-	case <-d.ended:
-		return d.err
-	case <-ctx.Done():
-	}
-	select {
-	case <-d.ended:
-		return d.err
-	default:
-		return ctx.Err()
-	}
+	return q.beginDrain().Wait(ctx)
 }
 
 // ShuttingDown reports whether a method that shuts the queue down has been called.
 func (q *Typed[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
 // beginDrain shuts the queue down and returns what to wait for, or nil if it is empty.
-func (q *Typed[T]) beginDrain() *drain {
+func (q *Typed[T]) beginDrain() *drain.Drain {
 	q.mu.Lock()
 	defer q.unlock()
 	q.beginShutDownLocked()
@@ -65,7 +48,7 @@ func (q *Typed[T]) beginDrain() *drain {
 		return nil
 	}
 	if q.drain == nil {
-		q.drain = &drain{ended: make(chan struct{})}
+		q.drain = drain.New()
 		q.watchers++
 	}
 	return q.drain
@@ -83,8 +66,7 @@ func (q *Typed[T]) beginShutDownLocked() {
 
 func (q *Typed[T]) endDrainLocked(err error) {
 	if q.drain != nil {
-		q.drain.err = err
-		close(q.drain.ended)
+		q.drain.End(err)
 		q.drain = nil
 		q.watchers--
 	}

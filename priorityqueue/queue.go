@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/drain"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/observe"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
@@ -86,7 +87,7 @@ type Queue[T comparable] struct {
 	sleeping      int
 	wakeUpPending bool
 	// drain, unless nil, is what the callers of ShutDownContext wait for.
-	drain *drain
+	drain *drain.Drain
 
 	adds, retries, dropped, unmatchedDones uint64
 

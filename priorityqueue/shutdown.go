@@ -4,15 +4,9 @@ import (
 	"context"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/drain"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
-
-// drain is one wait for the queue to become empty, shared by all who wait.
-type drain struct {
-	ended chan struct{}
-	// err is set before ended is closed.
-	err error
-}
 
 // ShutDown makes the queue ignore what is added from now on, ends a pause, and drops the keys that still
 // wait for their time, whatever for; [workqueue.Stats].Dropped tells how many. Keys that are queued are still handed
@@ -47,27 +41,14 @@ func (q *Queue[T]) ShutDownWithDrain() {
 func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 	d := q.beginDrain()
 	q.loop.Wait()
-	if d == nil {
-		return nil
-	}
-	select {
-	case <-d.ended:
-		return d.err
-	case <-ctx.Done():
-	}
-	select {
-	case <-d.ended:
-		return d.err
-	default:
-		return ctx.Err()
-	}
+	return d.Wait(ctx)
 }
 
 // ShuttingDown reports whether a method that shuts the queue down has been called.
 func (q *Queue[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
 // beginDrain shuts the queue down and returns what to wait for, or nil if it is empty.
-func (q *Queue[T]) beginDrain() *drain {
+func (q *Queue[T]) beginDrain() *drain.Drain {
 	q.lock(false)
 	defer q.unlock()
 	q.beginShutDownLocked()
@@ -75,7 +56,7 @@ func (q *Queue[T]) beginDrain() *drain {
 		return nil
 	}
 	if q.drain == nil {
-		q.drain = &drain{ended: make(chan struct{})}
+		q.drain = drain.New()
 	}
 	return q.drain
 }
@@ -101,8 +82,7 @@ func (q *Queue[T]) beginShutDownLocked() {
 
 func (q *Queue[T]) endDrainLocked(err error) {
 	if q.drain != nil {
-		q.drain.err = err
-		close(q.drain.ended)
+		q.drain.End(err)
 		q.drain = nil
 	}
 }

@@ -51,7 +51,7 @@ func newProgram(t *testing.T) *program {
 		if key, _ := p.orders.Get(); key != step {
 			t.Fatalf("got %q", key)
 		}
-		p.step(t, time.Duration(i+1) * 45 * time.Second)
+		p.step(t, time.Duration(i+1)*45*time.Second)
 	}
 	for n := range 9 {
 		for range 2 + n*n%7 {
