@@ -2,35 +2,45 @@ package keytable
 
 import "testing"
 
-// checkInvariants asserts what the comment of Table promises.
+// checkInvariants asserts what the comment of Table promises, of a table whose keys were hashed by HashOf.
 func (t *Table[K, V]) checkInvariants(tb testing.TB) {
 	tb.Helper()
-	mask := len(t.index) - 1
+	t.checkHashed(tb, HashOf)
+}
+
+// checkHashed is checkInvariants for keys that were hashed by hash.
+func (t *Table[K, V]) checkHashed(tb testing.TB, hash func(K) Hash) {
+	tb.Helper()
 	found := map[Slot]bool{}
-	for pos, word := range t.index {
-		if word == 0 {
-			continue
-		}
-		s, h := Slot(word), Hash(word>>32)
-		if found[s] {
-			tb.Fatalf("slot %d is in the index twice", s)
-		}
-		found[s] = true
-		e := t.slots.at(s)
-		if e.tag != h || HashOf(e.Key) != h {
-			tb.Fatalf("key %v: hash %x, in the entry %x, in the index %x", e.Key, HashOf(e.Key), e.tag, h)
-		}
-		for p := t.home(h); p != pos; p = (p + 1) & mask {
-			if t.index[p] == 0 {
-				tb.Fatalf("key %v: index is empty at %d, between its home %d and its place %d", e.Key, p, t.home(h), pos)
+	passed := make([]uint64, len(t.index))
+	for n := range t.index {
+		g := &t.index[n]
+		for set := g.used(); set != 0; set &= set - 1 {
+			place := placeOf(set)
+			s := g.slots[place]
+			if found[s] {
+				tb.Fatalf("slot %d is in the index twice", s)
+			}
+			found[s] = true
+			e := t.slots.at(s)
+			if h := hash(e.Key); e.tag != h || g.tags>>(8*place)&0xff != tagOf(h) {
+				tb.Fatalf("key %v: hash %x, in the entry %x, tags in the index %x", e.Key, h, e.tag, g.tags)
+			}
+			for p := t.home(e.tag); p != n; p = (p + 1) & (len(t.index) - 1) {
+				passed[p]++
 			}
 		}
 	}
-	if len(found) != t.count {
-		tb.Fatalf("%d words in the index, %d keys counted", len(found), t.count)
+	for n := range t.index {
+		if got := t.index[n].passed(); got != min(passed[n], maxPassed) {
+			tb.Fatalf("group %d counts %d keys that passed it, there are %d", n, got, passed[n])
+		}
 	}
-	if t.count > 0 && t.count >= len(t.index) {
-		tb.Fatalf("%d keys in an index of %d", t.count, len(t.index))
+	if len(found) != t.count {
+		tb.Fatalf("%d slots in the index, %d keys counted", len(found), t.count)
+	}
+	if t.count > keysPerGroup*len(t.index) {
+		tb.Fatalf("%d keys in an index of %d groups", t.count, len(t.index))
 	}
 	t.slots.checkInvariants(tb, found)
 }

@@ -10,19 +10,19 @@
 //
 // # Shape
 //
-// An index of 64-bit words, open-addressed, leads from a key's hash to the number of its slot. The
-// slots live in slabs of [slabLen] entries, which never move once they are full-sized, so growing
-// copies no keys.
+// An index leads from a key's hash to the number of its slot. It is an array of groups of 32 bytes, each
+// with room for six slots and a byte of each one's hash, the tag. The slots live in slabs of [slabLen]
+// entries, which never move once they are full-sized, so growing copies no keys.
 //
-//	hash ──▶ index  [ tag|7 ][   0   ][ tag|2 ][ tag|9 ] …      tag: upper 32 bits of the hash
-//	                     │                 │
-//	                     ▼                 ▼
-//	         slabs  0: [ key value tag ][ … ] …  1: [ … ] …      number = slab·slabLen + place
+//	hash ──▶ index  [ tags │ 7 · 2 · · · ][ tags │ · 9 · · · · ][ …
+//	                         │   │                   │
+//	                         ▼   ▼                   ▼
+//	         slabs  0: [ key value hash ][ … ] …  1: [ … ] …      number = slab·slabLen + place
 //
-// The home of a key is at its tag's leading bits, and the index is probed linearly from there. So
-// doubling the index reads the old one and writes the new one front to back. A deletion moves
-// entries of the same run back (Knuth's algorithm R, "The Art of Computer Programming" volume 3,
-// section 6.4) and leaves no tombstones, so look-ups stay short however long a table lives.
+// A key's home is the group that the leading bits of its hash tell. If that is full, the key lives in the
+// next group that is not, and each group that it passed counts it, so that a look-up knows whether to go on.
+// A deletion counts back and leaves nothing behind, so look-ups stay short however long a table lives.
+// (The counters are those of Meta's F14; the comparison of all tags at once is that of Swiss tables.)
 //
 // A Table is not safe for concurrent use.
 package keytable
@@ -43,14 +43,17 @@ type Slot uint32
 // None is the Slot that no key ever has.
 const None Slot = 0
 
-// maxKeys bounds a table, because an index word has 32 bits for a slot.
+// maxKeys bounds a table, because a slot has 32 bits.
 const maxKeys = 1<<31 - 1
 
 const (
-	minIndexLen = 16
-	// keptIndexLen is the size (64 KiB) down to which an index shrinks as its keys go. Staying
-	// there lets bursts of some thousand keys come and go without allocation.
-	keptIndexLen = 1 << 13
+	// keysPerGroup is how many of a group's places are used on average before the index grows. Then one key in
+	// twenty lives outside of its home; with one more to a group it would be one in ten.
+	keysPerGroup = 4
+	minGroups    = 2
+	// keptGroups is the length (64 KiB) down to which an index shrinks as its keys go. Staying there lets
+	// bursts of some thousand keys come and go without allocation.
+	keptGroups = 1 << 11
 )
 
 // Hash is what a table needs to know of a key. It does not depend on the table.
@@ -90,20 +93,20 @@ func mayPanic(t reflect.Type) bool {
 // to use, and takes no memory beyond its own until the first key.
 //
 // Invariants, which checkInvariants in the tests asserts:
-//   - Every key is in exactly one slot, and that slot's number is in the index exactly once, at or
-//     after the key's home with no empty word between.
+//   - Every key is in exactly one slot, and that slot's number is in the index exactly once: in
+//     its home or, counted as passed by all groups between, in a later one.
 //   - Every other slot is in its slab's list of free ones exactly once, and its entry is zero but for
 //     the link of that list.
 type Table[K comparable, V any] struct {
-	// index holds tag<<32|slot, or zero. Its length is zero or a power of two.
-	index []uint64
-	// shift takes a tag to its home: 32 - log2(len(index)).
+	// index is empty or has a power of two of groups.
+	index []group
+	// shift takes a hash to its home: 32 - log2(len(index)).
 	shift uint8
 	count int
 	// limit is the count at which the index must grow.
 	limit int
 	// spare has what index was before it grew or shrank.
-	spare stash.Stash[uint64]
+	spare stash.Stash[group]
 
 	slots arena[K, V]
 }
@@ -114,12 +117,13 @@ func (t *Table[K, V]) Len() int { return t.count }
 // Find returns the slot and the entry of key, whose hash is h, or None and nil.
 //
 // It panics if key is not equal to itself, as a float that is NaN or a struct with one in it.
-func (t *Table[K, V]) Find(h Hash, key K) (Slot, *Entry[K, V]) {
-	if t.count == 0 {
-		CheckKey(key)
-		return None, nil
+func (t *Table[K, V]) Find(h Hash, key K) (s Slot, e *Entry[K, V]) {
+	if t.count != 0 {
+		s, e = t.probe(h, key)
 	}
-	s, e, _ := t.probe(h, key)
+	if e == nil {
+		CheckKey(key)
+	}
 	return s, e
 }
 
@@ -132,13 +136,19 @@ func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inser
 	if t.count >= t.limit {
 		t.grow()
 	}
-	s, e, pos := t.probe(h, key)
-	if e != nil {
-		return s, e, false
+	// A new key's home can mostly tell that it is new, and has a place for it.
+	home := &t.index[t.home(h)]
+	if home.match(h)|home.passed() != 0 {
+		if s, e := t.probe(h, key); e != nil {
+			return s, e, false
+		}
 	}
+	CheckKey(key)
 	s, e = t.slots.alloc()
 	e.Key, e.tag = key, h
-	t.index[pos] = uint64(h)<<32 | uint64(s)
+	if !home.put(h, s) {
+		t.insert(h, s)
+	}
 	t.count++
 	return s, e, true
 }
@@ -146,17 +156,11 @@ func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inser
 // Delete removes the key that lives in s, and zeroes its entry.
 func (t *Table[K, V]) Delete(s Slot) {
 	e := t.slots.at(s)
-	word := uint64(e.tag)<<32 | uint64(s)
-	mask := len(t.index) - 1
-	pos := t.home(e.tag)
-	for t.index[pos&mask] != word {
-		pos++
-	}
-	t.closeGap(pos & mask)
+	t.remove(e.tag, s)
 	t.slots.release(s, e)
 	t.count--
-	if n := len(t.index); n > keptIndexLen && t.count < n/16 {
-		t.resizeIndex(max(keptIndexLen, n/4))
+	if len(t.index) > keptGroups && t.count < len(t.index)/8 {
+		t.shrink()
 	}
 }
 
@@ -190,21 +194,44 @@ func (t *Table[K, V]) At(s Slot) *Entry[K, V] { return t.slots.at(s) }
 
 func (t *Table[K, V]) home(h Hash) int { return int(h >> (t.shift & 31)) }
 
-// probe returns key's slot and entry or, for a key that is not there, the empty position of the index
-// at which it belongs. The index must have room.
-func (t *Table[K, V]) probe(h Hash, key K) (Slot, *Entry[K, V], int) {
-	index := t.index
-	for pos := t.home(h); ; pos++ {
-		pos &= len(index) - 1
-		word := index[pos]
-		if Hash(word>>32) == h && word != 0 {
-			if e := t.slots.at(Slot(word)); e.Key == key {
-				return Slot(word), e, pos
+// group returns group n, taken round at the end of the index.
+func (t *Table[K, V]) group(n int) *group { return &t.index[n&(len(t.index)-1)] }
+
+// probe returns key's slot and entry, or None and nil. The index must not be empty.
+func (t *Table[K, V]) probe(h Hash, key K) (Slot, *Entry[K, V]) {
+	for n := t.home(h); ; n++ {
+		g := t.group(n)
+		for set := g.match(h); set != 0; set &= set - 1 {
+			s := g.slots[placeOf(set)]
+			if e := t.slots.at(s); e.Key == key {
+				return s, e
 			}
-		} else if word == 0 {
-			CheckKey(key)
-			return None, nil, pos
 		}
+		if g.passed() == 0 {
+			return None, nil
+		}
+	}
+}
+
+// insert puts s, whose key has hash h, into the first group from its home on that has a place.
+func (t *Table[K, V]) insert(h Hash, s Slot) {
+	for n := t.home(h); ; n++ {
+		g := t.group(n)
+		if g.put(h, s) {
+			return
+		}
+		g.pass(1)
+	}
+}
+
+// remove takes s, whose key has hash h, out of the index.
+func (t *Table[K, V]) remove(h Hash, s Slot) {
+	for n := t.home(h); ; n++ {
+		g := t.group(n)
+		if g.remove(h, s) {
+			return
+		}
+		g.pass(-1)
 	}
 }
 
@@ -217,43 +244,42 @@ func CheckKey[K comparable](key K) {
 	}
 }
 
-// closeGap empties index[gap] and moves the words after it so that no look-up stops too early: a
-// word moves into the gap unless its home lies behind the gap.
-func (t *Table[K, V]) closeGap(gap int) {
-	mask := len(t.index) - 1
-	for pos := (gap + 1) & mask; t.index[pos] != 0; pos = (pos + 1) & mask {
-		word := t.index[pos]
-		if distance := (pos - t.home(Hash(word>>32))) & mask; distance >= (pos-gap)&mask {
-			t.index[gap] = word
-			gap = pos
-		}
-	}
-	t.index[gap] = 0
-}
-
+// grow makes room for more keys: twice as many or, if a burst has left an index that is larger than that, up
+// to 16 times as many, since growing step by step moves each key again and again.
 func (t *Table[K, V]) grow() {
 	if t.count >= maxKeys {
 		panic("workqueue: more than 2147483647 keys")
 	}
-	t.resizeIndex(max(minIndexLen, 2*len(t.index)))
+	n := max(minGroups, 2*len(t.index))
+	for m := 8 * n; m > n; m /= 2 {
+		if index := t.spare.Take(m); index != nil {
+			t.moveTo(index)
+			return
+		}
+	}
+	t.moveTo(t.spare.Get(n))
 }
 
-func (t *Table[K, V]) resizeIndex(n int) {
+// shrink gives memory back when few keys are left. The index stays large enough for those who come and go
+// around this number of keys not to make it grow and shrink in turn.
+func (t *Table[K, V]) shrink() {
+	t.moveTo(t.spare.Get(max(keptGroups, len(t.index)/4)))
+}
+
+// moveTo makes index, whose groups are empty, the table's.
+func (t *Table[K, V]) moveTo(index []group) {
 	old := t.index
-	t.index = t.spare.Get(n)
-	t.shift = 32 - uint8(log2(n))
-	t.limit = min(n/4*3, maxKeys)
-	for _, word := range old {
-		if word == 0 {
-			continue
+	t.index = index
+	t.shift = 32 - uint8(log2(len(index)))
+	t.limit = min(len(index)*keysPerGroup, maxKeys)
+	for i := range old {
+		g := &old[i]
+		for set := g.used(); set != 0; set &= set - 1 {
+			s := g.slots[placeOf(set)]
+			t.insert(t.slots.at(s).tag, s)
 		}
-		pos := t.home(Hash(word >> 32))
-		for t.index[pos&(n-1)] != 0 {
-			pos++
-		}
-		t.index[pos&(n-1)] = word
 	}
-	if len(old) >= keptIndexLen {
+	if len(old) >= keptGroups {
 		clear(old)
 		t.spare.Put(old)
 	}

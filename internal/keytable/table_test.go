@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 func insert[K comparable, V any](t *Table[K, V], key K) (Slot, bool) {
@@ -103,20 +104,23 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
-// Colliding hashes make long runs in the index, which wrap around its end.
+// Colliding hashes overfill a group and the next ones, also around the end of the index.
 func TestCollisions(t *testing.T) {
 	for _, h := range []Hash{0, math.MaxUint32, math.MaxUint32 - 5, 1 << 31} {
 		var table Table[int, struct{}]
+		// Three keys share each hash, and the hashes share few homes.
+		hash := func(key int) Hash { return h - Hash(key/3) }
 		for key := range 40 {
-			// Three keys share each hash, and the hashes share few homes.
-			table.FindOrInsert(h-Hash(key/3), key)
+			table.FindOrInsert(hash(key), key)
+			table.checkHashed(t, hash)
 		}
 		for key := 0; key < 40; key += 2 {
-			s, _ := table.Find(h-Hash(key/3), key)
+			s, _ := table.Find(hash(key), key)
 			table.Delete(s)
+			table.checkHashed(t, hash)
 		}
 		for key := range 40 {
-			s, e := table.Find(h-Hash(key/3), key)
+			s, e := table.Find(hash(key), key)
 			if there := key%2 == 1; (s != None) != there || there && e.Key != key {
 				t.Errorf("hash %x: key %d: slot %d", h, key, s)
 			}
@@ -200,7 +204,7 @@ func TestBurstIsGivenBack(t *testing.T) {
 		table.Delete(find(&table, key))
 	}
 	table.checkInvariants(t)
-	kept := len(table.index) * 8
+	kept := len(table.index) * int(unsafe.Sizeof(group{}))
 	for _, b := range table.slots.slabs {
 		kept += len(b.entries) * 56
 	}

@@ -26,6 +26,14 @@ func (h *Stash[E]) Put(s []E) {
 // Get returns a slice of n elements: one that was put here, with the elements that it had then, or a
 // new one.
 func (h *Stash[E]) Get(n int) []E {
+	if s := h.Take(n); s != nil {
+		return s
+	}
+	return make([]E, n)
+}
+
+// Take returns a slice of n elements that was put here, with the elements that it had then, or nil.
+func (h *Stash[E]) Take(n int) []E {
 	for i := len(h.held) - 1; i >= 0; i-- {
 		s := h.held[i].Value()
 		if s != nil && len(*s) != n {
@@ -38,5 +46,5 @@ func (h *Stash[E]) Get(n int) []E {
 			return *s
 		}
 	}
-	return make([]E, n)
+	return nil
 }

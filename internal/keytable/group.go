@@ -1,0 +1,74 @@
+package keytable
+
+import "math/bits"
+
+// group is a piece of the index: up to groupLen slots, and a byte of each one's hash to find it by. It is
+// half a cache line, and all its bytes are compared at once, so that a look-up has neither a second miss nor
+// a branch that cannot be foretold.
+type group struct {
+	// tags has, from the lowest byte up, the tag of the key at each of slots, or zero where there is none;
+	// and in its upper 16 bits the number of keys that would live here but that the group was full. Where
+	// that is maxPassed, it is not known any more, and stays so.
+	tags  uint64
+	slots [groupLen]Slot
+}
+
+const (
+	groupLen  = 6
+	maxPassed = 1<<16 - 1
+
+	// lowBits and highBits are the lowest and the highest bit of each tag.
+	lowBits  = 0x0101_0101_0101
+	highBits = lowBits << 7
+)
+
+// tagOf returns the byte by which a group tells its keys apart. Its highest bit tells it from zero. The others
+// are the last ones of the hash, because the first ones have led to the group.
+func tagOf(h Hash) uint64 { return uint64(h)&0x7f | 0x80 }
+
+// match returns a set, for placeOf, of the places at which a key of hash h may be. It is never short of one,
+// and rarely has another.
+func (g *group) match(h Hash) uint64 {
+	// The usual search for zero bytes (Warren, "Hacker's Delight", section 6-1). The borrow of one can make
+	// the next byte look like one if it is 1, which is why callers look closer.
+	differing := g.tags ^ tagOf(h)*lowBits
+	return (differing - lowBits) &^ differing & highBits
+}
+
+// used returns the set of the places that have a slot.
+func (g *group) used() uint64 { return g.tags & highBits }
+
+// placeOf returns the lowest place of a set that is not empty.
+func placeOf(set uint64) int { return bits.TrailingZeros64(set) / 8 }
+
+// put gives s, whose key has hash h, a place, and returns false if there is none.
+func (g *group) put(h Hash, s Slot) bool {
+	free := ^g.tags & highBits
+	if free == 0 {
+		return false
+	}
+	g.slots[placeOf(free)] = s
+	g.tags |= tagOf(h) << ((bits.TrailingZeros64(free) - 7) & 63)
+	return true
+}
+
+// remove takes s, whose key has hash h, out, and returns false if it is not here.
+func (g *group) remove(h Hash, s Slot) bool {
+	for set := g.match(h); set != 0; set &= set - 1 {
+		if place := placeOf(set); g.slots[place] == s {
+			g.tags &^= 0xff << (8 * place & 63)
+			return true
+		}
+	}
+	return false
+}
+
+// passed returns how many keys live in later groups for want of a place here.
+func (g *group) passed() uint64 { return g.tags >> 48 }
+
+// pass counts n more of them.
+func (g *group) pass(n int) {
+	if g.passed() != maxPassed {
+		g.tags += uint64(n) << 48
+	}
+}
