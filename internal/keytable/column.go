@@ -11,15 +11,17 @@ type Column[V any] struct {
 
 // At returns the value at s. The pointer is valid until the next At of another slot, or Release.
 func (c *Column[V]) At(s Slot) *V {
-	n, place := int(s/slabLen), int(s%slabLen)
-	if n >= len(c.slabs) || place >= len(c.slabs[n]) {
-		c.provide(n, place)
+	if n := s / slabLen; int(n) < len(c.slabs) {
+		if slab := c.slabs[n]; int(s%slabLen) < len(slab) {
+			return &slab[s%slabLen]
+		}
 	}
-	return &c.slabs[n][place]
+	return c.provide(s)
 }
 
-// provide gives slab n memory for place. As in a table, only the first slab starts small.
-func (c *Column[V]) provide(n, place int) {
+// provide is At where there is no memory for s yet. As in a table, only the first slab starts small.
+func (c *Column[V]) provide(s Slot) *V {
+	n, place := int(s/slabLen), int(s%slabLen)
 	for n >= len(c.slabs) {
 		c.slabs = append(c.slabs, nil)
 	}
@@ -30,6 +32,7 @@ func (c *Column[V]) provide(n, place int) {
 	grown := make([]V, size)
 	copy(grown, c.slabs[n])
 	c.slabs[n] = grown
+	return &grown[place]
 }
 
 // Release gives back the memory that s shares with its neighbours. It is for slots of which the table
