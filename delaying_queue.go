@@ -94,7 +94,7 @@ func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConf
 	q := &delayingType[T]{
 		Extended:      extend(config.Queue),
 		name:          config.Name,
-		clock:         config.Clock,
+		clock:         steady(config.Clock),
 		retriesMetric: retriesMetric,
 		logger:        logr.Discard(),
 		changed:       make(chan struct{}, 1),
@@ -157,8 +157,11 @@ type delayingType[T comparable] struct {
 	moving []T
 	// looping tells that waitingLoop runs. It does whenever a key waits.
 	looping bool
-	stopped bool
-	dropped uint64
+	// sleepsUntil is when waitingLoop will look at the heap again if nobody tells it to. It is zero if the
+	// loop is about to look.
+	sleepsUntil time.Time
+	stopped     bool
+	dropped     uint64
 }
 
 const (
@@ -198,12 +201,11 @@ func (q *delayingType[T]) wait(item T, h keytable.Hash, now time.Time, d time.Du
 	if q.stopped || !q.waiting.put(h, item, now, d) {
 		return false
 	}
-	if q.looping {
-		return true
+	if !q.looping {
+		q.looping = true
+		q.loop.Go(q.waitingLoop)
 	}
-	q.looping = true
-	q.loop.Go(q.waitingLoop)
-	return false
+	return now.Add(d).Before(q.sleepsUntil)
 }
 
 // DoneAndGet is Done of done and then GetContext. See [Typed.DoneAndGet].
@@ -258,7 +260,7 @@ func (q *delayingType[T]) startTimer(timer clock.Timer, next time.Time) bool {
 		restart(timer, next.Sub(now))
 		before := now
 		now = q.clock.Now()
-		if _, isReal := q.clock.(clock.RealClock); isReal || now.Equal(before) {
+		if _, isReal := q.clock.(steadyClock); isReal || now.Equal(before) {
 			break
 		}
 	}
@@ -283,6 +285,7 @@ func (q *delayingType[T]) takeDue() (due []T, next time.Time, ok bool) {
 		}
 		q.moving = append(q.moving, key)
 	}
+	q.sleepsUntil = time.Time{}
 	if len(q.moving) > 0 {
 		return q.moving, now, true
 	}
@@ -290,7 +293,8 @@ func (q *delayingType[T]) takeDue() (due []T, next time.Time, ok bool) {
 		q.looping = false
 		return nil, now, false
 	}
-	return nil, now.Add(min(maxWait, q.waiting.untilNext(now))), true
+	q.sleepsUntil = now.Add(min(maxWait, q.waiting.untilNext(now)))
+	return nil, q.sleepsUntil, true
 }
 
 // addDue adds keys to the queue below. Those that a shutdown makes it ignore count as dropped.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -247,5 +248,30 @@ func TestDelayingQueueOnGivenQueue(t *testing.T) {
 		}
 		q.AddAfter("e", time.Second)
 		base.want(t, "after AddAfter", -1)
+	})
+}
+
+// The loop looks every ten seconds anyway, so a key that is due later than that wakes nobody.
+func TestLateKeysDoNotWakeTheLoop(t *testing.T) {
+	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[int]) {
+		var looks atomic.Int64
+		c := &hookedClock{WithTicker: newFakeClock(), onReset: func() { looks.Add(1) }}
+		q := build(options[int]{clock: c})
+		q.AddAfter(0, time.Hour)
+		synctest.Wait()
+		before := looks.Load()
+		for i := 1; i <= 50; i++ {
+			q.AddAfter(i, time.Hour-time.Duration(i)*time.Minute)
+			synctest.Wait()
+		}
+		if n := looks.Load(); n != before {
+			t.Errorf("the loop looked %d times for keys that are due in minutes", n-before)
+		}
+		q.AddAfter(51, maxWait-1)
+		synctest.Wait()
+		if n := looks.Load(); n == before {
+			t.Error("the loop did not look for a key that is due before it would look itself")
+		}
+		q.ShutDown()
 	})
 }
