@@ -26,6 +26,9 @@ type buckets struct {
 	// classic are those of the classic buckets, the i-th of which ends with bounds[ends[i]].
 	classic []float64
 	ends    []int
+	// empty are the classic buckets of no times. All histograms share those below their shortest time,
+	// which are many: most of what a scrape takes memory for are buckets.
+	empty []*dto.Bucket
 
 	native bool
 	// schema says that there are 2^schema native buckets from a power of two to the next.
@@ -75,9 +78,10 @@ func newBuckets(classic []float64, nativeFactor float64) (*buckets, error) {
 	case nativeFactor != 0:
 		return nil, fmt.Errorf("the NativeHistogramBucketFactor must be greater than 1, but is %v", nativeFactor)
 	}
-	for _, bound := range b.classic {
+	for i, bound := range b.classic {
 		end, _ := slices.BinarySearch(b.bounds, bound)
 		b.ends = append(b.ends, end)
+		b.empty = append(b.empty, &dto.Bucket{CumulativeCount: new(uint64), UpperBound: &b.classic[i]})
 	}
 	if b.native {
 		b.numberNative()
@@ -147,32 +151,42 @@ func (b *buckets) numberNative() {
 // zeros returns the counts of no times.
 func (b *buckets) zeros() []uint64 { return make([]uint64, len(b.bounds)+1) }
 
-// histogram returns what Prometheus is told of those times.
-func (b *buckets) histogram(times histogram) *dto.Histogram {
-	if times.counts == nil {
-		times.counts = b.zeros()
+// fill makes h what Prometheus is told of those times.
+func (b *buckets) fill(h *dto.Histogram, times *histogram) {
+	counts := times.counts
+	if counts == nil {
+		counts = b.zeros()
 	}
-	numbers := make([]uint64, len(b.classic)+1)
-	classic := make([]dto.Bucket, len(b.classic))
-	pointers := make([]*dto.Bucket, len(b.classic))
-	next, count := 0, uint64(0)
+	type bucket struct {
+		dto.Bucket
+		count uint64
+	}
+	var filled []bucket // after those that are empty, as the counts are cumulative
+	next, empty, count := 0, 0, uint64(0)
+	h.Bucket = slices.Clone(b.empty)
 	for i, end := range b.ends {
 		for ; next <= end; next++ {
-			count += times.counts[next]
+			count += counts[next]
 		}
-		numbers[i] = count
-		classic[i].CumulativeCount, classic[i].UpperBound = &numbers[i], &b.classic[i]
-		pointers[i] = &classic[i]
+		if count == 0 {
+			empty++
+			continue
+		}
+		if filled == nil {
+			filled = make([]bucket, len(b.ends)-empty)
+		}
+		one := &filled[i-empty]
+		one.count = count
+		one.CumulativeCount, one.UpperBound = &one.count, &b.classic[i]
+		h.Bucket[i] = &one.Bucket
 	}
-	for ; next < len(times.counts); next++ {
-		count += times.counts[next]
+	for ; next < len(counts); next++ {
+		count += counts[next]
 	}
-	numbers[len(b.classic)] = count
-	h := &dto.Histogram{SampleCount: &numbers[len(b.classic)], SampleSum: &times.sum, Bucket: pointers}
+	h.SampleCount, h.SampleSum = &count, &times.sum
 	if b.native {
-		b.addNative(h, times.counts)
+		b.addNative(h, counts)
 	}
-	return h
 }
 
 // addNative adds the native buckets to h. Those that are not empty come in spans, and each as the

@@ -41,10 +41,10 @@ const (
 	bucketLabel = "le"
 )
 
-// descs returns descriptors of all families, and of the metric by priority.
-func (o Options) descs() (descs [numFamilies]*prometheus.Desc, byPriority *prometheus.Desc, err error) {
+// descs returns descriptors of all families.
+func (o Options) descs() (descs [numFamilies + 1]*prometheus.Desc, err error) {
 	if _, ok := o.ConstLabels[bucketLabel]; ok {
-		return descs, nil, fmt.Errorf("the constant label %q is one that histograms need for themselves", bucketLabel)
+		return descs, fmt.Errorf("the constant label %q is one that histograms need for themselves", bucketLabel)
 	}
 	labels := []string{nameLabel}
 	if o.ControllerLabel {
@@ -52,19 +52,18 @@ func (o Options) descs() (descs [numFamilies]*prometheus.Desc, byPriority *prome
 	}
 	for _, own := range append(labels, priorityLabel) {
 		if _, ok := o.ConstLabels[own]; ok {
-			return descs, nil, fmt.Errorf("the constant label %q is one that the metrics have themselves", own)
+			return descs, fmt.Errorf("the constant label %q is one that the metrics have themselves", own)
 		}
 	}
-	desc := func(name, help string, labels []string) *prometheus.Desc {
-		name = prometheus.BuildFQName(o.Namespace, "workqueue", name)
-		return prometheus.NewDesc(name, help, labels, maps.Clone(o.ConstLabels))
-	}
-	for f, family := range families {
-		descs[f] = desc(family.name, family.help, labels)
+	for f := range family(len(descs)) {
+		own := labels
+		if f == byPriority {
+			own = append(labels, priorityLabel)
+		}
+		descs[f] = prometheus.NewDesc(f.fullName(o.Namespace), families[f].help, own, maps.Clone(o.ConstLabels))
 		if err := descs[f].Err(); err != nil {
-			return descs, nil, err
+			return descs, err
 		}
 	}
-	byPriority = desc(queuedName, queuedHelp, append(labels, priorityLabel))
-	return descs, byPriority, byPriority.Err()
+	return descs, nil
 }

@@ -20,9 +20,6 @@ const (
 	otherPriorities = "other"
 	// maxPriorities is how many values the label has for one name, besides.
 	maxPriorities = 10
-
-	queuedName = "queued_keys"
-	queuedHelp = "Number of keys that wait for a worker, by priority."
 )
 
 // priorities counts the queued keys of one name by priority.
@@ -48,18 +45,23 @@ func (p *priorities) add(d *workqueue.PriorityDepths) {
 	}
 }
 
-// send sends the metrics, if any queue of the name has priorities.
-func (p *priorities) send(ch chan<- prometheus.Metric, desc *prometheus.Desc, labels []*dto.LabelPair) {
+// samples returns the metrics in the order of their labels. They are none if no queue of the name has
+// priorities.
+func (p *priorities) samples(desc *prometheus.Desc, labels []*dto.LabelPair) []sample {
 	if p.queued == nil {
-		return
+		return nil
 	}
-	one := func(priority string, queued int) {
-		ch <- &sample{desc: desc, labels: withPriority(labels, priority), value: float64(queued)}
+	queued := map[string]int{otherPriorities: p.others}
+	for priority, n := range p.queued {
+		queued[strconv.Itoa(priority)] = n
 	}
-	for _, priority := range slices.Sorted(maps.Keys(p.queued)) {
-		one(strconv.Itoa(priority), p.queued[priority])
+	var samples []sample
+	for _, priority := range slices.Sorted(maps.Keys(queued)) {
+		samples = append(samples, sample{
+			desc: desc, labels: withPriority(labels, priority), gauge: &dto.Gauge{Value: new(float64(queued[priority]))},
+		})
 	}
-	one(otherPriorities, p.others)
+	return samples
 }
 
 // withPriority returns labels and one more, sorted by name as a registry wants them.

@@ -15,16 +15,16 @@ import (
 var (
 	_ workqueue.StatsProvider = (*Provider)(nil)
 	_ prometheus.Collector    = (*Provider)(nil)
+	_ prometheus.Gatherer     = (*Provider)(nil)
 )
 
 // Provider is a [workqueue.MetricsProvider], and the [prometheus.Collector] that collects these metrics.
 // It is made by [NewProvider] or [New]; its zero value is not usable. All methods are safe for concurrent
 // use.
 type Provider struct {
-	descs [numFamilies]*prometheus.Desc
-	// byPriority describes the metric of queues with priorities.
-	byPriority *prometheus.Desc
-	buckets    *buckets
+	namespace string
+	descs     [numFamilies + 1]*prometheus.Desc
+	buckets   *buckets
 
 	mu sync.Mutex // guards what follows; nothing else is locked under it
 	// byName and sorted have the same series, but sorted is in no order while it is unsorted. An array that
@@ -55,7 +55,7 @@ func NewProvider(registerer prometheus.Registerer, opts Options) *Provider {
 
 // New returns a provider whose metrics the caller has to register, and an error if the options are wrong.
 func New(opts Options) (*Provider, error) {
-	descs, byPriority, err := opts.descs()
+	descs, err := opts.descs()
 	if err != nil {
 		return nil, fmt.Errorf("prom: %w", err)
 	}
@@ -64,7 +64,7 @@ func New(opts Options) (*Provider, error) {
 		return nil, fmt.Errorf("prom: %w", err)
 	}
 	return &Provider{
-		descs: descs, byPriority: byPriority, buckets: b, byName: map[string]*series{}, sweepAt: minSweep,
+		namespace: opts.Namespace, descs: descs, buckets: b, byName: map[string]*series{}, sweepAt: minSweep,
 	}, nil
 }
 
@@ -144,70 +144,4 @@ func (p *Provider) allSeries() []*series {
 		p.unsorted = false
 	}
 	return p.sorted
-}
-
-// Describe sends the descriptors of all metrics.
-func (p *Provider) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range p.descs {
-		ch <- d
-	}
-	ch <- p.byPriority
-}
-
-// Collect reads all queues and sends their metrics, in the order of the names, which saves the registry
-// most of its sorting.
-func (p *Provider) Collect(ch chan<- prometheus.Metric) {
-	for _, s := range p.allSeries() {
-		v, present, ended := s.read()
-		if ended > 0 {
-			p.forget(ended)
-		}
-		p.send(ch, s, v, present)
-	}
-}
-
-func (p *Provider) send(ch chan<- prometheus.Metric, s *series, v *values, present familySet) {
-	samples := make([]sample, numFamilies)
-	for f := range numFamilies {
-		samples[f] = sample{desc: p.descs[f], labels: s.labels, value: v.numbers[f], kind: families[f].kind}
-	}
-	if present.has(latency) {
-		samples[latency].histogram = s.buckets.histogram(v.latency)
-	}
-	if present.has(workDuration) {
-		samples[workDuration].histogram = s.buckets.histogram(v.workDuration)
-	}
-	for f := range samples {
-		if present.has(family(f)) {
-			ch <- &samples[f]
-		}
-	}
-	v.priorities.send(ch, p.byPriority, s.labels)
-}
-
-// sample is a metric of one name at one scrape. It does not change.
-type sample struct {
-	desc   *prometheus.Desc
-	labels []*dto.LabelPair
-	value  float64
-	kind   prometheus.ValueType
-	// histogram, unless nil, takes the place of value.
-	histogram *dto.Histogram
-}
-
-// Desc returns the descriptor of the metric's family.
-func (s *sample) Desc() *prometheus.Desc { return s.desc }
-
-// Write fills in out.
-func (s *sample) Write(out *dto.Metric) error {
-	out.Label = s.labels
-	switch {
-	case s.histogram != nil:
-		out.Histogram = s.histogram
-	case s.kind == prometheus.CounterValue:
-		out.Counter = &dto.Counter{Value: &s.value}
-	default:
-		out.Gauge = &dto.Gauge{Value: &s.value}
-	}
-	return nil
 }

@@ -2,11 +2,13 @@ package prom_test
 
 import (
 	"fmt"
-	"io"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/keyedqueue/workqueue"
@@ -14,7 +16,7 @@ import (
 )
 
 // manyQueues registers n queues, each of a name of its own and with a few keys in every state.
-func manyQueues(tb testing.TB, n int, opts prom.Options) *prometheus.Registry {
+func manyQueues(tb testing.TB, n int, opts prom.Options) (*prometheus.Registry, *prom.Provider) {
 	registry := prometheus.NewRegistry()
 	p := prom.NewProvider(registry, opts)
 	for i := range n {
@@ -30,46 +32,71 @@ func manyQueues(tb testing.TB, n int, opts prom.Options) *prometheus.Registry {
 		}
 		q.Done("done")
 	}
-	return registry
+	return registry, p
 }
 
-// BenchmarkScrape scrapes many queues of as many names: what a registry makes of them, and the text that
-// is sent.
+// BenchmarkScrape scrapes many queues of as many names, through a registry and without: what is gathered,
+// and that with what promhttp makes of it, as text (native histograms: protobuf), which Prometheus wants
+// compressed.
 func BenchmarkScrape(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		for kind, opts := range map[string]prom.Options{
 			"classic": {},
 			"native":  {Buckets: []float64{}, NativeHistogramBucketFactor: 1.1},
 		} {
-			b.Run(fmt.Sprintf("queues=%d/buckets=%s", n, kind), func(b *testing.B) {
-				registry := manyQueues(b, n, opts)
-				var gathering time.Duration
-				b.ReportAllocs()
-				for b.Loop() {
-					start := time.Now()
-					families, err := registry.Gather()
-					gathering += time.Since(start)
-					if err != nil {
-						b.Fatal(err)
-					}
-					enc := expfmt.NewEncoder(io.Discard, expfmt.NewFormat(expfmt.TypeProtoDelim))
-					for _, f := range families {
-						if err := enc.Encode(f); err != nil {
-							b.Fatal(err)
+			registry, p := manyQueues(b, n, opts)
+			for by, gatherer := range map[string]prometheus.Gatherer{"registry": registry, "provider": p} {
+				name := fmt.Sprintf("queues=%d/buckets=%s/by=%s", n, kind, by)
+				b.Run(name+"/step=gather", func(b *testing.B) {
+					b.ReportAllocs()
+					for b.Loop() {
+						if families, err := gatherer.Gather(); err != nil || len(families) != 11 {
+							b.Fatalf("%d families, %v", len(families), err)
 						}
 					}
-				}
-				b.ReportMetric(float64(gathering.Microseconds())/1000/float64(b.N), "gather-ms/op")
-			})
+				})
+				b.Run(name+"/step=http", func(b *testing.B) { serve(b, gatherer, kind, "identity") })
+				b.Run(name+"/step=gzip", func(b *testing.B) { serve(b, gatherer, kind, "gzip") })
+			}
 		}
 	}
+}
+
+func serve(b *testing.B, g prometheus.Gatherer, kind, encoding string) {
+	request := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	request.Header.Set("Accept-Encoding", encoding)
+	if kind == "native" {
+		request.Header.Set("Accept", string(expfmt.NewFormat(expfmt.TypeProtoDelim)))
+	}
+	handler := promhttp.HandlerFor(g, promhttp.HandlerOpts{})
+	b.ReportAllocs()
+	for b.Loop() {
+		response := &discardingWriter{header: http.Header{}}
+		handler.ServeHTTP(response, request)
+		if response.status > http.StatusOK || response.n == 0 {
+			b.Fatalf("%d bytes, status %d", response.n, response.status)
+		}
+	}
+}
+
+// discardingWriter is an [http.ResponseWriter] that counts bytes.
+type discardingWriter struct {
+	header    http.Header
+	status, n int
+}
+
+func (w *discardingWriter) Header() http.Header    { return w.header }
+func (w *discardingWriter) WriteHeader(status int) { w.status = status }
+func (w *discardingWriter) Write(b []byte) (int, error) {
+	w.n += len(b)
+	return len(b), nil
 }
 
 // Ten thousand queues of as many names: BenchmarkScrape says how long that takes. This test is for
 // what grows faster than their number, so it allows for a slow and busy machine and the race detector.
 func TestTenThousandQueues(t *testing.T) {
 	const n, limit = 10_000, 5 * time.Second
-	registry := manyQueues(t, n, prom.Options{})
+	registry, _ := manyQueues(t, n, prom.Options{})
 	fastest := time.Hour
 	for range 3 {
 		start := time.Now()

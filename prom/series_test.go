@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/keyedqueue/workqueue"
 )
@@ -58,14 +59,20 @@ func TestReadValuesStay(t *testing.T) {
 			if v == after {
 				want++
 			}
-			if n := p.buckets.histogram(v.latency).GetSampleCount(); n != want {
+			if n := sampleCount(p, v); n != want {
 				t.Errorf("round %d: %d times, want %d", round, n, want)
 			}
 		}
 		defer func() {
-			if n := p.buckets.histogram(after.latency).GetSampleCount(); n != uint64(round+1) {
+			if n := sampleCount(p, after); n != uint64(round+1) {
 				t.Errorf("what was read in round %d, %d times, has become %d", round, round+1, n)
 			}
 		}()
 	}
+}
+
+func sampleCount(p *Provider, v *values) uint64 {
+	var h dto.Histogram
+	p.buckets.fill(&h, &v.latency)
+	return h.GetSampleCount()
 }

@@ -1,0 +1,72 @@
+package prom
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// Describe sends the descriptors of all metrics.
+func (p *Provider) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range p.descs {
+		ch <- d
+	}
+}
+
+// Collect reads all queues and sends their metrics, in the order of the names, which saves the registry
+// most of its sorting.
+func (p *Provider) Collect(ch chan<- prometheus.Metric) {
+	p.scrape(p.allSeries(), func(_ family, m *sample) { ch <- m })
+}
+
+// Gather reads all queues and returns what a registry would that has only this provider, at a third of the
+// cost: a registry checks every metric of every scrape for what cannot be wrong here. The caller may keep
+// what it returns, but must not change it. The error is always nil.
+func (p *Provider) Gather() ([]*dto.MetricFamily, error) {
+	names := p.allSeries()
+	var metrics [numFamilies + 1][]*dto.Metric
+	var unused []dto.Metric // made many at a time
+	p.scrape(names, func(f family, m *sample) {
+		if metrics[f] == nil {
+			metrics[f] = make([]*dto.Metric, 0, len(names))
+		}
+		if len(unused) == 0 {
+			unused = make([]dto.Metric, 64)
+		}
+		m.fill(&unused[0])
+		metrics[f] = append(metrics[f], &unused[0])
+		unused = unused[1:]
+	})
+	var all []*dto.MetricFamily
+	for f := range family(len(metrics)) {
+		if len(metrics[f]) > 0 {
+			all = append(all, &dto.MetricFamily{
+				Name: new(f.fullName(p.namespace)), Help: &families[f].help, Type: f.kind().Enum(), Metric: metrics[f],
+			})
+		}
+	}
+	slices.SortFunc(all, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return all, nil
+}
+
+// scrape reads the queues of those names, one name after the other, and yields their metrics.
+func (p *Provider) scrape(names []*series, yield func(family, *sample)) {
+	for _, s := range names {
+		v, present, ended := s.read()
+		if ended > 0 {
+			p.forget(ended)
+		}
+		samples := p.samples(s, v)
+		for f := range samples {
+			if present.has(family(f)) {
+				yield(family(f), &samples[f])
+			}
+		}
+		priorities := v.priorities.samples(p.descs[byPriority], s.labels)
+		for i := range priorities {
+			yield(byPriority, &priorities[i])
+		}
+	}
+}
