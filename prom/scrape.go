@@ -21,9 +21,13 @@ func (p *Provider) Collect(ch chan<- prometheus.Metric) {
 	p.scrape(p.allSeries(), func(_ family, m *sample) { ch <- m })
 }
 
-// Gather reads all queues and returns what a registry would that has only this provider, at a third of the
-// cost: a registry checks every metric of every scrape for what cannot be wrong here. The caller may keep
-// what it returns, but must not change it. The error is always nil.
+// Gather reads all queues and returns what a registry would that has this provider alone, for less than
+// half of the cost: a registry checks each metric at each scrape, and here nothing can be wrong. It is for programs
+// with thousands of names, which serve it beside a registry that does not have the provider, nor metrics
+// of these names; [prometheus.Gatherers] would check everything again.
+//
+// The caller may keep what it returns, but must not change it. The error is always nil. If a queue's clock
+// panics, so does Gather.
 func (p *Provider) Gather() ([]*dto.MetricFamily, error) {
 	names := p.allSeries()
 	var metrics [numFamilies + 1][]*dto.Metric
