@@ -63,10 +63,10 @@ func ExampleProvider_Gather() {
 	if err != nil {
 		panic(err)
 	}
-	http.Handle("/metrics", promhttp.HandlerForTransactional(prometheus.NewMultiTRegistry(
+	metrics := promhttp.HandlerForTransactional(prometheus.NewMultiTRegistry(
 		prometheus.ToTransactionalGatherer(registry),
 		prometheus.ToTransactionalGatherer(provider),
-	), promhttp.HandlerOpts{}))
+	), promhttp.HandlerOpts{}) // what the program serves as /metrics
 
 	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{
 		Name: "deployments", MetricsProvider: provider,
@@ -75,7 +75,7 @@ func ExampleProvider_Gather() {
 	queue.Add("default/web")
 
 	response := httptest.NewRecorder()
-	http.DefaultServeMux.ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	metrics.ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for line := range strings.Lines(response.Body.String()) {
 		if strings.HasPrefix(line, "orders_total") || strings.HasPrefix(line, "workqueue_depth") {
 			fmt.Print(line)
