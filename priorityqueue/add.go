@@ -43,9 +43,10 @@ func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
 	q.add(item, &request{AddOpts: AddOpts{After: duration}, keepPriority: true, retry: true})
 }
 
-// AddWithOpts adds each of the keys as o says. It takes O(log n) time for each, where n is the number of
-// waiting keys or of the priorities of the ready ones. After shutdown it does nothing. It panics if o.Delay is
-// not one of the policies.
+// AddWithOpts adds each of the keys as o says, one after another. It takes O(log n) time for each, where n is
+// the number of waiting keys or of the priorities of the ready ones. After shutdown it does nothing. It panics
+// if o.Delay is not one of the policies. If a key, Group, Weight or the limiter makes it panic, the keys before
+// have been added.
 func (q *Queue[T]) AddWithOpts(o AddOpts, keys ...T) {
 	o.check()
 	r := request{AddOpts: o, retry: o.After > 0 || o.RateLimited}
@@ -55,11 +56,13 @@ func (q *Queue[T]) AddWithOpts(o AddOpts, keys ...T) {
 }
 
 // AddAll is Add of all keys at one moment, so that none is handed out, or seen, before the others are there.
-// The sequence is read before the queue is locked.
+// The sequence is read before the queue is locked, and may call the queue. If it, Group or Weight panics, or one
+// of the keys makes AddAll panic, none is added.
 func (q *Queue[T]) AddAll(keys iter.Seq[T]) {
 	var all []newKey[T]
 	for key := range keys {
 		all = append(all, newKey[T]{key: key, hash: keytable.HashOf(key)})
+		keytable.CheckKey(key)
 		if q.groupOf != nil {
 			q.findGroup(&all[len(all)-1])
 		}
@@ -162,7 +165,8 @@ func (q *Queue[T]) putOffLocked(s keytable.Slot, it *item, r *request, now int64
 	}
 }
 
-// wishLocked adds a key that a worker holds: it comes again when that one is Done.
+// wishLocked adds a key that a worker holds: it comes again when that one is Done, or at its time if that is
+// later.
 func (q *Queue[T]) wishLocked(s keytable.Slot, it *item, r *request, now int64) {
 	d := q.details.At(s)
 	priority := r.Priority
@@ -174,42 +178,57 @@ func (q *Queue[T]) wishLocked(s keytable.Slot, it *item, r *request, now int64) 
 	} else {
 		d.priority = max(d.priority, priority)
 	}
-	at, wished := r.time(now), it.state&again != 0
+	at := r.time(now)
 	switch {
-	case !wished:
-		it.state = running | again
-		if r.Delay == RespectBackoff {
+	case it.state&again == 0:
+		it.state = running
+		if r.Delay == RespectBackoff && !r.answered {
 			it.state |= yields
 		}
 	case it.state&yields != 0 && r.answered:
 		it.state &^= yields
-	case it.state&timed == 0:
-		if r.Delay != RespectBackoff {
-			it.state &^= yields
-		}
-		return
 	default:
-		at = r.merge(d.at, it.state, now)
 		if r.Delay != RespectBackoff {
 			it.state &^= yields
 		}
+		if it.state&timed == 0 {
+			return
+		}
+		at = r.merge(q.due.At(s).Rank, it.state, now)
 	}
 	if it.state&dated == 0 && now != unknown {
 		q.dateLocked(s, it, now)
 	}
-	if it.state&timed != 0 {
-		q.timedWishes--
-	} else if wished {
+	it.state = r.mark(it.state)
+	q.comeAgainLocked(s, it, q.boundLocked(s, r, at), now)
+}
+
+// comeAgainLocked makes the running key at s come again at that time instead of any other.
+func (q *Queue[T]) comeAgainLocked(s keytable.Slot, it *item, at, now int64) {
+	switch it.state & (again | timed) {
+	case again:
+		if at <= now {
+			it.state &^= backoff
+			return
+		}
 		q.wishes--
+	case again | timed:
+		if at == q.due.At(s).Rank {
+			return
+		}
+		q.due.Remove(s)
 	}
-	it.state = r.mark(it.state &^ timed)
-	if at = q.boundLocked(s, r, at); at > now {
-		it.state |= timed
-		d.at = at
-		q.timedWishes++
+	if at <= now {
+		q.comeAgainAtOnceLocked(s, it, now)
 		return
 	}
-	it.state &^= backoff
+	it.state |= again | timed
+	q.enterDueLocked(s, at)
+}
+
+// comeAgainAtOnceLocked makes the running key at s, which is not in due, come again when its worker is Done.
+func (q *Queue[T]) comeAgainAtOnceLocked(s keytable.Slot, it *item, now int64) {
+	it.state = it.state&^(timed|backoff) | again
 	q.wishes++
 	q.addedLocked(s, now)
 }

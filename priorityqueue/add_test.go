@@ -100,7 +100,7 @@ func TestDelayPolicies(t *testing.T) {
 			{After: 5 * s, Delay: pq.Latest, MaxDelay: 6 * s}}, "4s", ""},
 		{"bound in the past", []pq.AddOpts{{After: 5 * s}, {After: 5 * s, Delay: pq.Latest, MaxDelay: s}}, "now", ""},
 		{"earliest is not bounded", []pq.AddOpts{{After: 5 * s, MaxDelay: s}}, "5s", ""},
-		{"replace", []pq.AddOpts{{After: 9 * s}, {After: s, Delay: pq.Replace}, {After: 5 * s, Delay: pq.Replace}}, "now", "5s"},
+		{"replace", []pq.AddOpts{{After: 9 * s}, {After: s, Delay: pq.Replace}, {After: 5 * s, Delay: pq.Replace}}, "now", ""},
 		{"replace, bounded", []pq.AddOpts{{After: 2 * s}, {After: 9 * s, Delay: pq.Replace, MaxDelay: 3 * s}}, "2s", ""},
 		{"replace, now", []pq.AddOpts{{After: 9 * s}, {Delay: pq.Replace}}, "now", ""},
 		{"limiter", []pq.AddOpts{limited, limited, {After: 20 * s, RateLimited: true}}, "8s", ""},
@@ -146,6 +146,40 @@ func TestDelayPolicies(t *testing.T) {
 			})
 		}
 	}
+}
+
+// When the time of a key comes that a worker holds, it is to come again at once, whatever is asked after that.
+func TestDueWhileHeld(t *testing.T) {
+	h := &hooked{fixed: fixed(time.Minute)}
+	script(t, pq.Config[string]{RateLimiter: h}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		q.Add("b")
+		hold(t, q, "a b")
+		q.AddAfter("a", 5*time.Second)
+		q.AddAfter("b", 5*time.Second)
+		want := func(want workqueue.Stats) {
+			t.Helper()
+			if st := q.Stats(); st != want {
+				t.Errorf("Stats() = %+v, want %+v", st, want)
+			}
+		}
+		want(workqueue.Stats{Processing: 2, Waiting: 2, Adds: 2, Retries: 2})
+		time.Sleep(5*time.Second - 1)
+		wantAt(t, q, "a", "processing 1ns")
+		q.Done("b")
+		wantAt(t, q, "b", "waiting 1ns")
+		time.Sleep(1)
+		wantAt(t, q, "a", "processing again")
+		want(workqueue.Stats{Queued: 1, Processing: 1, Again: 1, Adds: 4, Retries: 2})
+		q.AddWithOpts(pq.AddOpts{After: time.Hour, Delay: pq.Replace}, "a")
+		q.AddWithOpts(pq.AddOpts{After: time.Hour, Delay: pq.Latest}, "a")
+		q.AddRateLimited("a")
+		if n := h.asked.Load(); n != 0 {
+			t.Errorf("the limiter was asked %d times", n)
+		}
+		q.Done("a")
+		drain(t, q, "b a")
+	})
 }
 
 func TestPriorityOfRetry(t *testing.T) {
@@ -303,8 +337,21 @@ func TestAddAll(t *testing.T) {
 		})
 		drain(t, q, "a b c")
 	})
-	q := pq.New(pq.Config[any]{})
-	wantPanic(t, "AddAll", "unhashable", func() { q.AddAll(slices.Values([]any{1, []int{}})) })
+	q := pq.New(pq.Config[any]{Group: func(key any) string {
+		if key == "bad" {
+			panic("group")
+		}
+		return ""
+	}})
+	for want, bad := range map[string]any{"unhashable": []int{}, "NaN": math.NaN(), "group": "bad"} {
+		wantPanic(t, "AddAll", want, func() { q.AddAll(slices.Values([]any{1, bad})) })
+	}
+	wantPanic(t, "AddAll", "sequence", func() {
+		q.AddAll(func(yield func(any) bool) {
+			yield(1)
+			panic("sequence")
+		})
+	})
 	if q.Len() != 0 {
 		t.Errorf("%d keys were added by an AddAll that panicked", q.Len())
 	}

@@ -111,10 +111,9 @@ func (q *Queue[T]) shiftLocked(shift int64) {
 			continue
 		}
 		left--
-		st := q.keys.At(s).Value.state
-		if q.alwaysTimed || st&(timed|dated) != 0 {
+		if q.alwaysTimed || q.keys.At(s).Value.state&dated != 0 {
 			d := q.details.At(s)
-			d.at, d.added, d.started = earlier(d.at), earlier(d.added), earlier(d.started)
+			d.since, d.added, d.started = earlier(d.since), earlier(d.added), earlier(d.started)
 		}
 		if q.observer != nil {
 			q.observer.Shift(s, time.Duration(shift))

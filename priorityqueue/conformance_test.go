@@ -27,7 +27,6 @@ func TestConformance(t *testing.T) {
 		AddCancelsDelay: true,
 		MergesRetries:   true,
 		Known: map[string]string{
-			"Stats":                  "a key that a worker holds, and that is to come again at a time, waits until Done",
 			"Model":                  merges,
 			"ModelWithShutDown":      merges,
 			"ModelWithUnmatchedDone": merges,

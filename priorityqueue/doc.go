@@ -27,7 +27,7 @@
 //	waiting             the earlier the later  new time   the earlier; its own if the limiter was asked
 //	processing          new time    new time   new time   new time, which yields to the worker's retry
 //	  to come again     at once     at once    at once    at once
-//	  to come at a time, as if it were waiting
+//	  to come at a time, as if it were waiting; to come again at once when that time has come
 //
 // where the new time is now if the add has no delay. With MaxDelay, Latest and Replace move no key beyond that
 // long after its first add. What was asked for a key counts until it is handed out; what is asked after that

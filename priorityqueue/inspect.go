@@ -63,8 +63,8 @@ type Info[T comparable] struct {
 	// otherwise.
 	Due time.Time
 	// Added is when the key was added first since its last hand-out, or, if it is being processed and not to
-	// come again, before that. It is zero for a key that was added without a delay, unless the queue
-	// has Aging or MinInterval: others do not read the clock for it.
+	// come again, before that. It is zero for a key that was added without a delay when no other
+	// waited, unless the queue has Aging, MinInterval or metrics: others do not read the clock for it.
 	Added time.Time
 	// Failures is how many failures the limiter has counted since the key was forgotten.
 	Failures int
@@ -97,17 +97,11 @@ func (q *Queue[T]) infoLocked(s keytable.Slot) Info[T] {
 	switch {
 	case it.state&ready != 0:
 		group = q.lines.At(it.home).Key.group
-	case it.state&waiting != 0:
+	case it.state&(waiting|timed) != 0:
 		info.Due = q.timeOf(q.due.At(s).Rank)
-	case it.state&timed != 0:
-		if !q.shuttingDown.Load() {
-			info.Due = q.timeOf(q.details.At(s).at)
-			info.Again = true
-		}
-	default:
-		info.Again = it.state&again != 0
 	}
-	if info.Again {
+	if it.state&again != 0 {
+		info.Again = true
 		info.Priority = q.details.At(s).priority
 	}
 	if it.state&dated != 0 {
@@ -136,11 +130,12 @@ func (q *Queue[T]) All() iter.Seq[Info[T]] {
 func (q *Queue[T]) infos() []Info[T] {
 	q.lock(false)
 	defer q.unlock()
-	all := make([]Info[T], 0, q.queued+q.running+q.due.Len())
-	// The slots of the keys are those with a state among the first ones. A slab without memory has none.
-	for s := keytable.Slot(1); len(all) < cap(all); s++ {
-		if q.keys.HasMemory(s) && q.keys.At(s).Value.state&(ready|waiting|running) != 0 {
-			all = append(all, q.infoLocked(s))
+	all := make([]Info[T], 0, q.keys.Len())
+	for n := range q.keys.Slabs() {
+		for s, e := range q.keys.Slab(n) {
+			if e.Value.state&(ready|waiting|running) != 0 {
+				all = append(all, q.infoLocked(s))
+			}
 		}
 	}
 	return all
@@ -170,12 +165,11 @@ func (q *Queue[T]) Remove(key T) State {
 		q.due.Remove(s)
 		q.leaveLocked(s, it, now)
 	case Processing:
-		switch {
-		case it.state&again == 0:
-		case it.state&timed == 0:
+		switch it.state & (again | timed) {
+		case again:
 			q.wishes--
-		case !q.shuttingDown.Load():
-			q.timedWishes--
+		case again | timed:
+			q.due.Remove(s)
 		}
 		it.state = running | it.state&dated
 	}

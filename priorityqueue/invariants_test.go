@@ -36,6 +36,9 @@ func (q *Queue[T]) CheckInvariants() error {
 		} else if it.state&again != 0 {
 			counts[again]++
 		}
+		if it.state&(waiting|timed) != 0 && q.due.At(s).Slot != s {
+			return fmt.Errorf("key %v is not in due", e.Key)
+		}
 		home := it.home
 		switch where {
 		case ready:
@@ -43,10 +46,6 @@ func (q *Queue[T]) CheckInvariants() error {
 			home = l.Key.group
 			if it.priority < l.Key.priority || it.priority != l.Key.priority && q.aging == 0 {
 				return fmt.Errorf("key %v of priority %d stands in the line of %d", e.Key, it.priority, l.Key.priority)
-			}
-		case waiting:
-			if q.due.At(s).Slot != s {
-				return fmt.Errorf("key %v is not in due", e.Key)
 			}
 		case resting:
 			continue
@@ -58,11 +57,8 @@ func (q *Queue[T]) CheckInvariants() error {
 		}
 		perGroup[home] = g
 	}
-	if counts[ready] != q.queued || counts[running] != q.running || counts[waiting] != q.due.Len() {
+	if counts[ready] != q.queued || counts[running] != q.running || counts[waiting]+counts[timed] != q.due.Len() {
 		return fmt.Errorf("states %v, counted %d queued, %d running, %d due", counts, q.queued, q.running, q.due.Len())
-	}
-	if !q.shuttingDown.Load() && counts[timed] != q.timedWishes {
-		return fmt.Errorf("%d running keys with a time, counted %d", counts[timed], q.timedWishes)
 	}
 	if counts[again] != q.wishes {
 		return fmt.Errorf("%d running keys to come at once, counted %d", counts[again], q.wishes)
@@ -158,7 +154,7 @@ func (q *Queue[T]) checkList(l *list, want state) (n int, err error) {
 			return n, fmt.Errorf("slot %d after %d in a list: %+v", s, prev, it)
 		}
 		if q.aging > 0 && want == ready {
-			if t := q.details.At(s).at; t < at {
+			if t := q.details.At(s).since; t < at {
 				return n, fmt.Errorf("slot %d after %d became ready before it", s, prev)
 			} else {
 				at = t
@@ -206,7 +202,7 @@ func (q *Queue[T]) checkWakeUps() error {
 	if q.due.Len() > 0 && q.due.First().Rank < q.sleepsUntil && !q.told {
 		return fmt.Errorf("the loop sleeps until %d, and a key is due at %d", q.sleepsUntil, q.due.First().Rank)
 	}
-	if pending := q.due.Len()+q.timedWishes > 0; pending != q.timesPending.Load() {
+	if pending := q.due.Len() > 0; pending != q.timesPending.Load() {
 		return fmt.Errorf("times pending: %v, and should be %v", q.timesPending.Load(), pending)
 	}
 	if q.drain != nil && (q.queued+q.running == 0 || !q.shuttingDown.Load()) {

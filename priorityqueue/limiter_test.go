@@ -57,6 +57,11 @@ func TestLimiterIsAskedOnce(t *testing.T) {
 		q.AddAfter("a", time.Hour)
 		many()
 		want("of a held key that was to come later", 1)
+		q.Remove("a")
+		for range 1000 {
+			q.AddWithOpts(pq.AddOpts{RateLimited: true, Delay: pq.RespectBackoff}, "a")
+		}
+		want("of a held key, with RespectBackoff", 1)
 		q.Done("a")
 		many()
 		want("when it waits", 0)

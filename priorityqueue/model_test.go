@@ -230,7 +230,7 @@ func compareHistograms(t *rapid.T, got workqueue.Stats, m *slowQueue) {
 
 func compareState(t *rapid.T, q *pq.Queue[int], m *slowQueue, limiter *countingLimiter) {
 	want := m.stats
-	want.Queued, want.Processing, want.Waiting = m.count(pq.Queued), m.count(pq.Processing), m.waiting()
+	want.Queued, want.Processing, want.Waiting = m.count(pq.Queued), m.count(pq.Processing), m.count(pq.Waiting)
 	// Adds of keys that are due are not counted before somebody looks.
 	want.Name, want.ShuttingDown = m.config.Name, m.down
 	got := q.Stats()
@@ -279,12 +279,12 @@ func (m *slowQueue) info(key int) pq.Info[int] {
 		info.Added = testEpoch.Add(k.added)
 	}
 	if k.state == pq.Processing {
-		info.Again = k.again && !(k.timed && m.down)
+		info.Again = k.again
 		if info.Again {
 			info.Priority = k.againPriority
 		}
 	}
-	if k.state == pq.Waiting || info.Again && k.timed {
+	if k.state == pq.Waiting || k.timed {
 		info.Due = testEpoch.Add(k.due)
 	}
 	return info

@@ -66,7 +66,8 @@ type Queue[T comparable] struct {
 	groups keytable.Table[string, group]
 	rings  keytable.Table[int, ring]
 
-	// due has the waiting keys, the earliest first, and dueSeq numbers them in the order of their adds.
+	// due has the keys that wait for their time, and the running ones that are not to come again before
+	// theirs: the earliest first. dueSeq numbers them in the order of their adds.
 	due    slotheap.Heap[uint32]
 	dueSeq uint32
 	// looping tells that waitingLoop runs. It does whenever a key waits. It sleeps until sleepsUntil, and
@@ -78,9 +79,9 @@ type Queue[T comparable] struct {
 	// resting are the keys that are remembered for MinInterval alone, in the order in which they became so.
 	resting list
 
-	// queued and running count the keys of these states, timedWishes the running ones that are to wait for
-	// their time when they are Done, and wishes those that are to come at once.
-	queued, running, timedWishes, wishes int
+	// queued and running count the keys of these states, and wishes the running ones that are to come again
+	// at once.
+	queued, running, wishes int
 
 	paused bool
 	// sleeping counts the getters that wait for a wake-up, wakeUpPending tells that one is on its way.
@@ -118,24 +119,24 @@ type state uint16
 const (
 	// A key is in exactly one of these four.
 	ready   state = 1 << iota // in a line
-	waiting                   // in due
+	waiting                   // in due, and nowhere else
 	running                   // held by a worker
 	resting                   // in resting
 
 	again   // of a running key: comes again when its worker is Done
-	timed   // of a running key to come again: not before details.at
+	timed   // of a running key to come again: not before its time, for which it is in due
 	backoff // of a waiting or timed key: the limiter was asked for it
 	yields  // of a running key to come again: when does not matter if the limiter is asked
 	dated   // details.added is known
 )
 
-// details are what the queue knows of a key that has a time, or is to come again, and of every key if
+// details are what the queue knows of a key that has waited, or is to come again, and of every key if
 // Config.Aging or MinInterval is set.
 type details struct {
 	// priority is that with which a running key is to come again.
 	priority int
-	// at is when a running key is to come again, or, in a queue with Aging, when a ready key became so.
-	at int64
+	// since is when a ready key became so, in a queue with Aging.
+	since int64
 	// added is when the key was first added since its last hand-out.
 	added int64
 	// started is when the key was last handed out, in a queue with MinInterval.
@@ -296,19 +297,17 @@ func (q *Queue[T]) Done(item T) {
 	if q.observer != nil {
 		q.observer.Worked(time.Duration(now) - q.observer.Untake(s))
 	}
-	switch {
-	case it.state&again == 0 || it.state&timed != 0 && q.shuttingDown.Load():
+	if it.state&again == 0 {
 		q.leaveLocked(s, it, now)
-	case it.state&timed == 0:
-		q.wishes--
-		it.priority = q.details.At(s).priority
-		q.pushLocked(s, it, now)
-	default:
-		q.timedWishes--
-		d := q.details.At(s)
-		it.priority = d.priority
-		q.waitLocked(s, it, d.at, now)
+		return
 	}
+	it.priority = q.details.At(s).priority
+	if it.state&timed != 0 {
+		it.state = waiting | it.state&(backoff|dated)
+		return
+	}
+	q.wishes--
+	q.pushLocked(s, it, now)
 }
 
 // leaveLocked takes the key at s, which is in no line and not in due any more, out of the queue.
@@ -382,7 +381,7 @@ func (q *Queue[T]) unlock() {
 		q.wakeUpPending = true
 	}
 	tell := (q.due.Len() > 0 || q.looping) && q.tendLoopLocked()
-	if pending := q.due.Len()+q.timedWishes > 0; pending != q.timesPending.Load() {
+	if pending := q.due.Len() > 0; pending != q.timesPending.Load() {
 		q.timesPending.Store(pending)
 	}
 	q.mu.Unlock()

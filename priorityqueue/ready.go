@@ -76,7 +76,7 @@ func (q *Queue[T]) unlinkLocked(l *list, it *item) {
 func (q *Queue[T]) pushLocked(s keytable.Slot, it *item, now int64) {
 	if q.aging > 0 {
 		q.lastReady = max(q.lastReady, now)
-		q.details.At(s).at = q.lastReady
+		q.details.At(s).since = q.lastReady
 	}
 	n := q.lineLocked(lineKey{it.priority, it.home})
 	it.home = n
@@ -184,7 +184,7 @@ func (q *Queue[T]) entryLocked(n keytable.Slot) slotheap.Entry[int64] {
 	// ^p is -p-1, and cannot overflow.
 	entry := slotheap.Entry[int64]{Rank: int64(^e.Key.priority), Tie: int64(^e.Key.priority), Slot: n}
 	if q.aging > 0 {
-		entry.Rank = q.rank(q.details.At(e.Value.first).at, e.Key.priority)
+		entry.Rank = q.rank(q.details.At(e.Value.first).since, e.Key.priority)
 	}
 	return entry
 }
@@ -222,7 +222,7 @@ func addSaturated(t int64, d time.Duration) int64 {
 // must not cost it time.
 func (q *Queue[T]) reprioritizeLocked(s keytable.Slot, it *item, priority int, now int64) {
 	if q.aging > 0 && priority > it.priority {
-		here := q.rank(q.details.At(s).at, q.lines.At(it.home).Key.priority)
+		here := q.rank(q.details.At(s).since, q.lines.At(it.home).Key.priority)
 		if here <= q.rank(max(q.lastReady, now), priority) {
 			it.priority = priority
 			return

@@ -66,11 +66,15 @@ func (q *Queue[T]) beginShutDownLocked() {
 		return
 	}
 	q.paused = false
-	q.dropped += uint64(q.due.Len() + q.timedWishes)
-	q.timedWishes = 0
+	q.dropped += uint64(q.due.Len())
 	for _, e := range q.due.All() {
+		it := &q.keys.At(e.Slot).Value
+		if it.state&running != 0 {
+			it.state = running | it.state&dated
+			continue
+		}
 		if q.groupOf != nil {
-			q.leaveGroupLocked(q.keys.At(e.Slot).Value.home)
+			q.leaveGroupLocked(it.home)
 		}
 		q.deleteLocked(e.Slot)
 	}

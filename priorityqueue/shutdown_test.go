@@ -67,12 +67,23 @@ func TestShutDown(t *testing.T) {
 func TestDueKeyAtShutDown(t *testing.T) {
 	c := testingclock.NewFakeClock(testEpoch)
 	script(t, pq.Config[string]{Clock: c}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("held")
+		q.Add("too")
+		hold(t, q, "held too")
 		q.AddAfter("due", time.Second)
+		q.AddAfter("held", time.Second)
 		q.AddAfter("waits", time.Second+1)
+		q.AddAfter("too", time.Second+1)
 		synctest.Wait()
 		c.Step(time.Second)
 		q.ShutDown()
-		drain(t, q, "due")
+		wantAt(t, q, "too", "processing")
+		q.Done("held")
+		q.Done("too")
+		drain(t, q, "due held")
+		if st := q.Stats(); st.Dropped != 2 {
+			t.Errorf("Stats() = %+v, want 2 dropped", st)
+		}
 	})
 }
 

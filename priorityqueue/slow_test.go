@@ -49,7 +49,7 @@ type slowKey struct {
 	// of a key that is processing
 	again         bool
 	againPriority int
-	timed         bool // due is when it comes again
+	timed         bool // not before due
 	yields        bool
 
 	backoff bool
@@ -82,11 +82,12 @@ func (m *slowQueue) floor(key int) time.Duration {
 	return atOnce
 }
 
-// sorted returns the keys of a state, those that came first before the others.
+// sorted returns the keys of a state, those that came first before the others. Keys that are held, and are not
+// to come again before their time, wait as well.
 func (m *slowQueue) sorted(state pq.State) []*slowKey {
 	var all []*slowKey
 	for _, k := range m.keys {
-		if k.state == state {
+		if k.state == state || state == pq.Waiting && k.timed {
 			all = append(all, k)
 		}
 	}
@@ -158,15 +159,20 @@ func (m *slowQueue) wait(k *slowKey, at time.Duration) {
 		return
 	}
 	m.seq++
-	k.state, k.seq, k.due, k.again, k.timed, k.yields = pq.Waiting, m.seq, at, false, false, false
+	k.state, k.seq, k.due = pq.Waiting, m.seq, at
 }
 
 // pass makes ready what is due at now.
 func (m *slowQueue) pass(now time.Duration) {
 	m.now = now
 	for _, k := range m.sorted(pq.Waiting) {
-		if k.due <= now {
-			m.stats.Adds++
+		if k.due > now {
+			continue
+		}
+		m.stats.Adds++
+		if k.timed {
+			k.timed, k.backoff = false, false
+		} else {
 			m.becomeReady(k, k.due)
 		}
 	}
@@ -268,9 +274,10 @@ func (m *slowQueue) add(key int, o pq.AddOpts, keep, retry bool) {
 		if k.againPriority = max(k.againPriority, p); !k.again || o.SetPriority {
 			k.againPriority = p
 		}
+		wasAtOnce, before := k.again && !k.timed, k.due
 		switch {
 		case !k.again:
-			k.again, k.yields, k.dated = true, o.Delay == pq.RespectBackoff, false
+			k.again, k.yields, k.dated = true, o.Delay == pq.RespectBackoff && !fromLimiter, false
 			k.backoff = false
 		case k.yields && fromLimiter:
 			k.yields = false
@@ -285,23 +292,24 @@ func (m *slowQueue) add(key int, o pq.AddOpts, keep, retry bool) {
 			k.added, k.dated = m.now, true
 		}
 		mark()
+		wasTimed := k.timed
 		k.due = bound(at)
-		if k.timed = k.due > m.now; !k.timed {
+		k.timed = k.due > m.now
+		switch {
+		case k.timed && !(wasTimed && k.due == before):
+			m.seq++
+			k.seq = m.seq
+		case !k.timed:
 			k.backoff = false
-			m.stats.Adds++
+			if !wasAtOnce {
+				m.stats.Adds++
+			}
 		}
 	}
 }
 
 // timesPending tells whether the queue would read the clock for any call.
-func (m *slowQueue) timesPending() bool {
-	for _, k := range m.keys {
-		if k.state == pq.Waiting || k.state == pq.Processing && k.timed && !m.down {
-			return true
-		}
-	}
-	return false
-}
+func (m *slowQueue) timesPending() bool { return m.count(pq.Waiting) > 0 }
 
 // next returns the key that is to be handed out next, or nil.
 func (m *slowQueue) next() *slowKey {
@@ -362,16 +370,17 @@ func (m *slowQueue) done(key int) {
 	// Not held any more, and not ready yet: the group's other keys take their places first.
 	delete(m.keys, key)
 	m.update()
-	if !k.again || k.timed && m.down {
+	if !k.again {
 		return
 	}
 	m.keys[key] = k
 	k.priority = k.againPriority
 	if k.timed {
-		m.wait(k, k.due)
+		k.state = pq.Waiting
 	} else {
 		m.becomeReady(k, m.now)
 	}
+	k.again, k.timed, k.yields = false, false, false
 }
 
 func (m *slowQueue) remove(key int) pq.State {
@@ -392,19 +401,13 @@ func (m *slowQueue) shutDown() {
 	if m.down {
 		return
 	}
-	m.stats.Dropped += uint64(m.waiting())
+	m.stats.Dropped += uint64(m.count(pq.Waiting))
 	m.down, m.paused = true, false
 	for _, k := range m.sorted(pq.Waiting) {
-		delete(m.keys, k.key)
-	}
-}
-
-// waiting is what Stats tells as Waiting.
-func (m *slowQueue) waiting() (n int) {
-	for _, k := range m.keys {
-		if k.state == pq.Waiting || k.state == pq.Processing && k.timed && !m.down {
-			n++
+		if k.timed {
+			k.again, k.timed, k.yields, k.backoff = false, false, false, false
+		} else {
+			delete(m.keys, k.key)
 		}
 	}
-	return n
 }

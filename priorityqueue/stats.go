@@ -37,8 +37,8 @@ func (q *Queue[T]) addedLocked(s keytable.Slot, now int64) {
 }
 
 // Stats returns a snapshot of the queue. It takes constant time, but for keys that have just come due. A key
-// that waits counts as Waiting and as nothing else, but for one that a worker holds and that is to wait when
-// it is Done. Keys of a group that is at its limit are Queued.
+// that a worker holds and that is not to come again before its time counts as Processing and as Waiting.
+// Keys of a group that is at its limit are Queued.
 func (q *Queue[T]) Stats() workqueue.Stats {
 	now := q.lock(false)
 	defer q.unlock()
@@ -52,7 +52,7 @@ func (q *Queue[T]) statsLocked(now int64) workqueue.Stats {
 		Queued:         q.queued,
 		Processing:     q.running,
 		Again:          q.wishes,
-		Waiting:        q.due.Len() + q.timedWishes,
+		Waiting:        q.due.Len(),
 		Adds:           q.adds,
 		Retries:        q.retries,
 		Dropped:        q.dropped,
@@ -150,7 +150,8 @@ func (q *Queue[T]) copyInOrder(s *workqueue.Snapshot[T]) {
 		if len(s.Waiting) == cap(s.Waiting) {
 			break
 		}
-		s.Waiting = append(s.Waiting, q.keyLocked(e.Slot))
+		info := q.infoLocked(e.Slot)
+		s.Waiting = append(s.Waiting, workqueue.KeySnapshot[T]{Key: info.Key, Since: info.Added, Due: info.Due})
 	}
 	if q.observer == nil {
 		return
@@ -169,13 +170,11 @@ func (q *Queue[T]) copyInOrder(s *workqueue.Snapshot[T]) {
 	}
 }
 
-// keyLocked returns what Snapshot tells of the key at s, but for its failures.
+// keyLocked returns what Snapshot tells of the key at s, which is ready or running, but for its failures.
 func (q *Queue[T]) keyLocked(s keytable.Slot) workqueue.KeySnapshot[T] {
 	info := q.infoLocked(s)
 	k := workqueue.KeySnapshot[T]{Key: info.Key, Again: info.Again}
 	switch {
-	case info.State == Waiting:
-		k.Since, k.Due = info.Added, info.Due
 	case q.observer == nil:
 	case info.State == Processing:
 		k.Since = q.timeOf(int64(q.observer.StartedAt(s)))

@@ -157,10 +157,10 @@ func TestSnapshot(t *testing.T) {
 			q.AddAfter("y", 9*time.Second)
 			q.AddRateLimited("x")
 			if observed {
-				want(9, "b:1 c:1+", "a:0 d:1", "x:1-2*1 y:1-10")
+				want(9, "b:1 c:1+", "a:0 d:1", "x:1-2*1 c:1-6 y:1-10") // c is held, and waits
 				want(1, "b:1", "a:0", "x:1-2*1")
 			} else {
-				want(9, "b c+", "a d", "x:1-2*1 y:1-10")
+				want(9, "b c+", "a d", "c:1-6 x:1-2*1 y:1-10") // sorted by describe
 				want(1, "b", "a", "x:1-2*1")
 			}
 			want(0, "", "", "")

@@ -24,11 +24,16 @@ func (q *Queue[T]) waitLocked(s keytable.Slot, it *item, at, now int64) {
 		return
 	}
 	it.state = waiting | it.state&(backoff|dated)
+	q.enterDueLocked(s, at)
+}
+
+// enterDueLocked puts the key at s, which is not there, into due.
+func (q *Queue[T]) enterDueLocked(s keytable.Slot, at int64) {
 	q.due.Push(slotheap.Entry[uint32]{Rank: at, Tie: q.dueSeq, Slot: s})
 	q.dueSeq++
 }
 
-// moveDueLocked makes ready what is due at now.
+// moveDueLocked makes ready what is due at now. What a worker holds is to come again at once from then on.
 func (q *Queue[T]) moveDueLocked(now int64) {
 	for q.due.Len() > 0 {
 		first := q.due.First()
@@ -36,8 +41,13 @@ func (q *Queue[T]) moveDueLocked(now int64) {
 			return
 		}
 		q.due.Remove(first.Slot)
+		it := &q.keys.At(first.Slot).Value
+		if it.state&running != 0 {
+			q.comeAgainAtOnceLocked(first.Slot, it, first.Rank)
+			continue
+		}
 		q.addedLocked(first.Slot, first.Rank)
-		q.pushLocked(first.Slot, &q.keys.At(first.Slot).Value, first.Rank)
+		q.pushLocked(first.Slot, it, first.Rank)
 	}
 }
 
