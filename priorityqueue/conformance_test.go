@@ -8,10 +8,8 @@ import (
 	"github.com/keyedqueue/workqueue/workqueuetest"
 )
 
-// merges is why models of two entries a key do not fit. TestAgainstModel has one that does.
-const merges = "an AddAfter of a key that is queued, or will be when its worker is Done, does nothing"
-
-// It is a queue as those of package workqueue are, but for the documented differences.
+// It is a queue as those of package workqueue are, but for the documented differences: one entry a key, and
+// retries that merge. Of its metrics there are only those that are read, which TestStats is about.
 func TestConformance(t *testing.T) {
 	workqueuetest.Suite{
 		New: func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
@@ -23,14 +21,8 @@ func TestConformance(t *testing.T) {
 		Check: func(q workqueue.TypedInterface[string]) error {
 			return q.(*pq.Queue[string]).CheckInvariants()
 		},
-		NoMetrics:       true,
-		AddCancelsDelay: true,
-		MergesRetries:   true,
-		Known: map[string]string{
-			"Model":                  merges,
-			"ModelWithShutDown":      merges,
-			"ModelWithUnmatchedDone": merges,
-			"ModelWithTies":          merges,
-		},
+		NoMetrics:     true,
+		OneEntry:      true,
+		MergesRetries: true,
 	}.Run(t)
 }

@@ -91,7 +91,9 @@ func tryAddRateLimitedOfWaitingKey(r *run) {
 	q.AddRateLimited("a")
 	q.AddRateLimited("a")
 	if r.suite.MergesRetries {
-		r.pass(5 * time.Second)
+		r.pass(2*time.Second - 1)
+		r.wantLen(q, "before all of the times", 0)
+		r.pass(3*time.Second + 1)
 		r.process(q, "at the first of the times, or earlier", "a")
 	} else {
 		r.wantAsked(l, "When a", "When a", "When a")

@@ -146,8 +146,15 @@ func tryStats(r *run) {
 	r.pass(5)
 	r.wantStats(q, "keys came due", workqueue.Stats{Queued: 3, Processing: 1, Adds: 5, Retries: 4})
 	d.AddAfter("e", 5)
+	d.AddAfter("f", 5)
+	q.Add("f")
+	waiting := 2
+	if r.suite.OneEntry {
+		waiting = 1
+	}
+	r.wantStats(q, "a waiting key added", workqueue.Stats{Queued: 4, Processing: 1, Waiting: waiting, Adds: 6, Retries: 6})
 	q.ShutDown()
-	r.wantStats(q, "after ShutDown", workqueue.Stats{Queued: 3, Processing: 1, Adds: 5, Retries: 5, Dropped: 1})
+	r.wantStats(q, "after ShutDown", workqueue.Stats{Queued: 4, Processing: 1, Adds: 6, Retries: 6, Dropped: uint64(waiting)})
 }
 
 func tryNothingWaits(r *run) {

@@ -111,7 +111,7 @@ func (r *run) tryModel(m modelOptions) {
 // playModel makes the calls on a queue and on the model. It keeps in at which one it is at. Every second
 // queue has metrics.
 func (r *run) playModel(m modelOptions, ops []op, at *int) {
-	p := &modelRun{run: r, model: newSlowQueue(r.suite.AddCancelsDelay)}
+	p := &modelRun{run: r, model: newSlowQueue(r.suite.OneEntry)}
 	var c Config[string]
 	if !r.suite.NoMetrics && len(ops)%2 == 0 {
 		p.metrics = &recorder{}

@@ -1,13 +1,10 @@
 package workqueuetest
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
-
-	"github.com/keyedqueue/workqueue"
 )
 
 // plain is a queue with a mutex and a condition, as anybody might write it, and with bugs if so wished.
@@ -127,72 +124,3 @@ func (q lateAdder) AddAfter(key string, d time.Duration) {
 func (q lateAdder) AddRateLimited(key string) { q.AddAfter(key, time.Second) }
 func (q lateAdder) Forget(string)             {}
 func (q lateAdder) NumRequeues(string) int    { return 0 }
-
-// cancels is a queue in which an Add cancels a delay. Its layer of delays has a key of its own for every
-// AddAfter, "key number", so that one that was cancelled does not stand for a later one.
-type cancels struct {
-	workqueue.TypedInterface[string]
-	delays delaying
-	clock  clock.WithTicker
-
-	mu      sync.Mutex
-	n       int
-	waiting map[string]delayOf
-}
-
-type delayOf struct {
-	n   int
-	due time.Time
-}
-
-// dueAdder is where the layer of delays adds its keys.
-type dueAdder struct {
-	workqueue.TypedInterface[string]
-	q *cancels
-}
-
-func newCancels(c Config[string]) *cancels {
-	q := &cancels{TypedInterface: workqueue.NewTyped[string](), clock: c.Clock, waiting: make(map[string]delayOf)}
-	q.delays = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
-		Clock: c.Clock, Queue: dueAdder{q.TypedInterface, q},
-	})
-	return q
-}
-
-func (a dueAdder) Add(name string) {
-	var key string
-	var n int
-	_, _ = fmt.Sscan(name, &key, &n)
-	a.q.mu.Lock()
-	due := a.q.waiting[key].n == n
-	a.q.mu.Unlock()
-	if due {
-		a.q.Add(key)
-	}
-}
-
-func (q *cancels) Add(key string) {
-	q.mu.Lock()
-	delete(q.waiting, key)
-	q.mu.Unlock()
-	q.TypedInterface.Add(key)
-}
-
-func (q *cancels) AddAfter(key string, d time.Duration) {
-	if d <= 0 {
-		q.Add(key)
-		return
-	}
-	due := q.clock.Now().Add(d)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if w, ok := q.waiting[key]; ok && !due.Before(w.due) {
-		return
-	}
-	q.n++
-	q.waiting[key] = delayOf{q.n, due}
-	q.delays.AddAfter(fmt.Sprint(key, " ", q.n), d)
-}
-
-func (q *cancels) ShutDown()          { q.delays.ShutDown() }
-func (q *cancels) ShutDownWithDrain() { q.delays.ShutDownWithDrain() }

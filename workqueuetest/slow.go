@@ -10,7 +10,7 @@ import (
 
 // slowQueue is what a queue with a delay does, in the obvious way. Its keys are numbers.
 type slowQueue struct {
-	addCancelsDelay bool
+	oneEntry bool
 
 	line        []int
 	dirty, held map[int]bool
@@ -25,15 +25,15 @@ type slowWaiting struct {
 	due      time.Time
 }
 
-func newSlowQueue(addCancelsDelay bool) *slowQueue {
-	return &slowQueue{addCancelsDelay: addCancelsDelay, dirty: make(map[int]bool), held: make(map[int]bool)}
+func newSlowQueue(oneEntry bool) *slowQueue {
+	return &slowQueue{oneEntry: oneEntry, dirty: make(map[int]bool), held: make(map[int]bool)}
 }
 
 func (m *slowQueue) add(key int) {
 	if m.down {
 		return
 	}
-	if m.addCancelsDelay {
+	if m.oneEntry {
 		m.waiting = slices.DeleteFunc(m.waiting, func(w slowWaiting) bool { return w.key == key })
 	}
 	if m.dirty[key] {
@@ -72,6 +72,9 @@ func (m *slowQueue) addAfter(key int, now time.Time, d time.Duration) {
 	m.stats.Retries++
 	if d <= 0 {
 		m.add(key)
+		return
+	}
+	if m.oneEntry && m.dirty[key] {
 		return
 	}
 	m.seq++

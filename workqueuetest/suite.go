@@ -43,11 +43,14 @@ type Suite struct {
 	NoMetrics bool
 	// PartialStats is the mark of a queue whose Stats knows no more than how many keys are queued.
 	PartialStats bool
-	// AddCancelsDelay is the mark of a queue in which an Add of a waiting key is instead of the later
-	// one: the key comes once, now. Without it the key comes now and again at its time.
-	AddCancelsDelay bool
+	// OneEntry is the mark of a queue that has one entry a key: of all adds since the key was handed out, the
+	// one whose time is the earliest counts. So an Add of a waiting key cancels its delay, and an AddAfter
+	// of a key that is queued, or is to come again when its worker is Done, does nothing. Without it a
+	// delay goes on beside that, and the key comes again at its time.
+	OneEntry bool
 	// MergesRetries is the mark of a queue that need not ask its limiter again when AddRateLimited is
-	// called for a key that waits already.
+	// called for a key that waits already: it comes at the limiter's first answer or, if that is earlier, at
+	// another one.
 	MergesRetries bool
 
 	// Known are the names of cases that the queue is known to fail, with the reason. Such a case is

@@ -32,6 +32,8 @@ var broken = []struct {
 	caught []string
 	new    func(Config[string]) workqueue.TypedInterface[string]
 	newAny func(Config[any]) workqueue.TypedInterface[any]
+	// merges declares that the queue has one entry a key, and merges retries.
+	merges bool
 }{
 	{name: "loses adds of held keys", caught: []string{"AddWhileHeld", "GetWaits", "DrainWaitsForKeysAddedWhileHeld", "Model", "Linearizable", "StressEveryAddIsProcessed"},
 		new: func(c Config[string]) fifo { return losesAdds{newHolding(c)} }},
@@ -82,8 +84,33 @@ var broken = []struct {
 		new: func(c Config[string]) fifo { c.Clock = clock.RealClock{}; return sound(c) }},
 	{name: "jitter", caught: []string{"AddAfterTies", "ModelWithTies"},
 		new: func(c Config[string]) fifo { return jitters{sound(c)} }},
-	{name: "an Add cancels a delay", caught: []string{"AddOfWaitingKey", "AddAfterNothingOfWaitingKey", "Model"},
-		new: func(c Config[string]) fifo { return newCancels(c) }},
+	{name: "one entry a key, undeclared", caught: []string{
+		"AddOfWaitingKey", "AddAfterNothingOfWaitingKey", "AddAfterOfQueuedKey", "AddAfterOfKeyToComeAgain", "AddOfHeldWaitingKey", "Stats", "Model",
+	},
+		new: func(c Config[string]) fifo { return newMerging(c) }},
+	{name: "two entries a key", merges: true, caught: []string{
+		"AddOfWaitingKey", "AddAfterNothingOfWaitingKey", "AddAfterOfQueuedKey", "AddAfterOfKeyToComeAgain", "AddOfHeldWaitingKey", "Stats",
+		"Model", "ModelWithShutDown", "ModelWithUnmatchedDone", "ModelWithTies",
+	},
+		new: func(c Config[string]) fifo { return sound(c) }},
+	{name: "a delay wins", merges: true, caught: []string{"AddOfWaitingKey", "Stats", "Model"},
+		new: func(c Config[string]) fifo { return delayWins{newMerging(c)} }},
+	{name: "a delay puts off", merges: true, caught: []string{"AddAfterOfQueuedKey", "Model"},
+		new: func(c Config[string]) fifo { return putsOff{newMerging(c)} }},
+	{name: "the last wish counts", merges: true, caught: []string{"AddAfterOfKeyToComeAgain", "Model"},
+		new: func(c Config[string]) fifo { return lastWishCounts{newMerging(c)} }},
+	{name: "the first wish counts", merges: true, caught: []string{"AddOfHeldWaitingKey", "Model"},
+		new: func(c Config[string]) fifo { return firstWishCounts{newMerging(c)} }},
+	{name: "loses delayed adds of held keys", merges: true, caught: []string{"DueWhileHeld", "Stats", "Model"},
+		new: func(c Config[string]) fifo { return losesDelays{newMerging(c)} }},
+	{name: "loses keys that need not wait", merges: true, caught: []string{"AddOfWaitingKey", "Stats", "Model"},
+		new: func(c Config[string]) fifo { return losesKeys{newMerging(c)} }},
+	{name: "wrong Stats of merged adds", merges: true, caught: []string{"Stats", "Model"},
+		new: func(c Config[string]) fifo { return countsMerged{newMerging(c), new(int)} }},
+	{name: "retries at once", merges: true, caught: []string{"AddRateLimitedOfWaitingKey"},
+		new: func(c Config[string]) fifo { return retriesAtOnce{newMerging(c)} }},
+	{name: "merges, and loses adds of held keys", merges: true, caught: []string{"AddWhileHeld", "Model", "Linearizable", "StressEveryAddIsProcessed"},
+		new: func(c Config[string]) fifo { return losesMergedAdds{newMerging(c)} }},
 	{name: "only later times count", caught: []string{"AddAfterEarlier", "AddRateLimitedOfWaitingKey", "AddAfterNewFirst", "Model"},
 		new: func(c Config[string]) fifo {
 			return &latestWins{whole: sound(c), due: make(map[string]time.Time), clock: c.Clock}
@@ -143,7 +170,7 @@ func TestBrokenQueues(t *testing.T) {
 	t.Setenv("WORKQUEUE_STRESS", "2m") // A case ends when it has found something.
 	for _, b := range broken {
 		t.Run(b.name, func(t *testing.T) {
-			s := Suite{New: b.new, NewAny: b.newAny}
+			s := Suite{New: b.new, NewAny: b.newAny, NoMetrics: b.merges, OneEntry: b.merges, MergesRetries: b.merges}
 			for _, name := range b.caught {
 				c, ok := find(cases(), name)
 				if !ok {
@@ -162,21 +189,6 @@ func TestBrokenQueues(t *testing.T) {
 				t.Logf("%s after %v: %.300s", name, time.Since(began), o)
 			}
 		})
-	}
-}
-
-// What is declared is not held against a queue.
-func TestDeclaredDifferences(t *testing.T) {
-	s := Suite{
-		New:             func(c Config[string]) workqueue.TypedInterface[string] { return newCancels(c) },
-		AddCancelsDelay: true,
-		NoMetrics:       true,
-	}
-	for _, name := range []string{"AddOfWaitingKey", "AddAfterNothingOfWaitingKey", "Model", "ModelWithTies"} {
-		c, _ := find(cases(), name)
-		if o := s.try(t, c); len(o.failures) > 0 {
-			t.Errorf("%s: %s", name, o)
-		}
 	}
 }
 
