@@ -18,9 +18,13 @@
 //   - ShutDown may be called more than once. ShutDownWithDrain waits until nothing is queued and nothing is
 //     being processed; controller-runtime does not call it.
 //   - A key that could not be found again, because it is not equal to itself, is refused with a panic.
+//   - The queue is not in controller-runtime's metrics, but in those of a provider of package workqueue, if there
+//     is one. controller-runtime's registry has metrics of the usual names already, so it takes another namespace:
+//     workqueue.SetProvider(prom.NewProvider(metrics.Registry, prom.Options{Namespace: "keyed"})).
 package controllerruntime
 
 import (
+	"cmp"
 	"sync/atomic"
 	"time"
 
@@ -31,18 +35,18 @@ import (
 )
 
 // NewQueue returns a queue for a controller: it is for the field NewQueue of controller.Options. The queue has
-// the controller's limiter, and no metrics, so the name is not used.
+// the controller's name and limiter.
 func NewQueue(name string, rateLimiter clientgo.TypedRateLimiter[reconcile.Request]) clientgo.TypedRateLimitingInterface[reconcile.Request] {
 	return NewTypedQueue(name, rateLimiter)
 }
 
 // NewTypedQueue is NewQueue for controller.TypedOptions.
-func NewTypedQueue[request comparable](_ string, rateLimiter clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
-	return newQueue(priorityqueue.Config[request]{RateLimiter: rateLimiter})
+func NewTypedQueue[request comparable](name string, rateLimiter clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
+	return With(priorityqueue.Config[request]{})(name, rateLimiter)
 }
 
-// With returns a NewQueue whose queues are built as config says. If config has no limiter, each has the one of
-// its controller.
+// With returns a NewQueue whose queues are built as config says. If config has no name or no limiter, each has
+// that of its controller.
 //
 //	controller.Options{NewQueue: controllerruntime.With(priorityqueue.Config[reconcile.Request]{
 //		Group: func(r reconcile.Request) string { return r.Namespace },
@@ -52,17 +56,14 @@ func NewTypedQueue[request comparable](_ string, rateLimiter clientgo.TypedRateL
 // (controller-runtime's handlers give what they list at the start the priority -100. With this Aging it has
 // the same right as a new change after 100 seconds.)
 func With[request comparable](config priorityqueue.Config[request]) func(string, clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
-	return func(_ string, rateLimiter clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
+	return func(name string, rateLimiter clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
 		c := config
+		c.Name = cmp.Or(c.Name, name)
 		if c.RateLimiter == nil {
 			c.RateLimiter = rateLimiter
 		}
-		return newQueue(c)
+		return &Queue[request]{Queue: priorityqueue.New(c)}
 	}
-}
-
-func newQueue[request comparable](config priorityqueue.Config[request]) *Queue[request] {
-	return &Queue[request]{Queue: priorityqueue.New(config)}
 }
 
 // Queue is a [priorityqueue.Queue] with the interface and the rules of controller-runtime's PriorityQueue. It is

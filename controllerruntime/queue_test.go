@@ -5,12 +5,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	clientgo "k8s.io/client-go/util/workqueue"
 	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 
 	"github.com/keyedqueue/workqueue/controllerruntime"
 	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/prom"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -151,6 +153,30 @@ func TestShutDownWithBlockedGroup(t *testing.T) {
 			t.Error("a getter that waited got a key")
 		}
 	})
+}
+
+// The metrics of a controller's queue have the controller's name, unless config has another.
+func TestNameAndMetrics(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	provider := prom.NewProvider(registry, prom.Options{Namespace: "keyed"})
+	limiter := clientgo.DefaultTypedControllerRateLimiter[string]()
+	for want, config := range map[string]priorityqueue.Config[string]{
+		"controller": {MetricsProvider: provider}, "mine": {MetricsProvider: provider, Name: "mine"},
+	} {
+		q := controllerruntime.With(config)("controller", limiter).(*controllerruntime.Queue[string])
+		defer q.ShutDown()
+		q.Add("a")
+		if name := q.Stats().Name; name != want {
+			t.Errorf("the queue's name is %q, want %q", name, want)
+		}
+	}
+	families, err := registry.Gather()
+	for _, f := range families {
+		if f.GetName() == "keyed_workqueue_depth" && len(f.GetMetric()) == 2 {
+			return
+		}
+	}
+	t.Errorf("no depth of two queues in %v, %v", families, err)
 }
 
 func TestDrain(t *testing.T) {
