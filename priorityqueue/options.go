@@ -50,7 +50,7 @@ type Config[T comparable] struct {
 
 	// MinInterval, unless zero, is the shortest time from one hand-out of a key to the next. Whoever adds
 	// it sooner makes it wait. With MinInterval the queue reads the clock in every call, and remembers a
-	// key until the time is over.
+	// key until the time is over. (Each later call, of whatever method, then forgets some hundred of them.)
 	MinInterval time.Duration
 }
 
