@@ -182,6 +182,22 @@ func TestDueWhileHeld(t *testing.T) {
 	})
 }
 
+// Keys that are due at the same time come in the order of their adds, whoever held them then.
+func TestTiesOfHeldKeys(t *testing.T) {
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		q.Add("c")
+		hold(t, q, "a c")
+		for _, key := range []string{"a", "b", "c", "a", "b"} {
+			q.AddAfter(key, time.Second)
+		}
+		q.Done("c")
+		q.Done("a")
+		time.Sleep(time.Second)
+		drain(t, q, "a b c")
+	})
+}
+
 func TestPriorityOfRetry(t *testing.T) {
 	script(t, pq.Config[string]{RateLimiter: fixed(time.Second)}, func(t *testing.T, q *pq.Queue[string]) {
 		next := func(want int) {

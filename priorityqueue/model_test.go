@@ -72,9 +72,11 @@ func drawOpts(t *rapid.T) pq.AddOpts {
 
 // Random calls, one after another, of a queue with random features and of the obvious slow one.
 func TestAgainstModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		rapid.SyncTest(t, compareWithModel)
-	})
+	for range 10 { // times the hundred that rapid tries, or what its flag says
+		rapid.Check(t, func(t *rapid.T) {
+			rapid.SyncTest(t, compareWithModel)
+		})
+	}
 }
 
 func compareWithModel(t *rapid.T) {

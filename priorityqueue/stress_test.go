@@ -178,3 +178,94 @@ func TestStressCancel(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// Everything is called at once, Remove and Pause too. When it is over, whoever waits gets what is left, nothing is
+// remembered, and the numbers are right.
+func TestStressEveryMethod(t *testing.T) {
+	const keys, callers, workers, calls = 6, 3, 4, 200
+	everyConfigStressed(t, func(t *testing.T, config pq.Config[int]) {
+		config.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[int](time.Nanosecond, time.Microsecond)
+		q := pq.New(config)
+		var taken, done atomic.Int64
+		var calling, working sync.WaitGroup
+		for range workers {
+			working.Go(func() {
+				for {
+					ctx, cancel := context.Background(), func() {}
+					if rand.IntN(4) == 0 {
+						ctx, cancel = context.WithTimeout(ctx, time.Duration(rand.IntN(50))*time.Microsecond)
+					}
+					batch, err := q.GetBatch(ctx, 1+rand.IntN(3))
+					cancel()
+					if err == workqueue.ErrShutDown {
+						return
+					}
+					taken.Add(int64(len(batch)))
+					for _, key := range batch {
+						someCall(q, key)
+						done.Add(1)
+						q.Done(key)
+					}
+				}
+			})
+		}
+		for range callers {
+			calling.Go(func() {
+				for range calls {
+					someCall(q, rand.IntN(keys))
+				}
+			})
+		}
+		calling.Wait()
+		q.Resume()
+		drained := make(chan struct{})
+		go func() {
+			q.ShutDownWithDrain()
+			working.Wait()
+			close(drained)
+		}()
+		select {
+		case <-drained:
+		case <-time.After(30 * time.Second):
+			t.Fatalf("somebody waits for ever: %+v", q.Stats())
+		}
+		if err := q.CheckInvariants(); err != nil {
+			t.Error(err)
+		}
+		if keys, groups, _ := q.Remembered(); keys+groups != 0 {
+			t.Errorf("%d keys and %d groups are remembered", keys, groups)
+		}
+		st := q.Stats()
+		if st.Latency != nil && (st.Latency.Count() != uint64(taken.Load()) || st.WorkDuration.Count() != uint64(done.Load())) {
+			t.Errorf("%d keys were taken, and %d done: %+v", taken.Load(), done.Load(), st)
+		}
+		if st.Queued+st.Processing+st.Waiting+st.Again != 0 || st.UnmatchedDones != 0 {
+			t.Errorf("Stats() = %+v", st)
+		}
+	})
+}
+
+func someCall(q *pq.Queue[int], key int) {
+	switch rand.IntN(12) {
+	case 0:
+		q.Remove(key)
+	case 1:
+		q.AddRateLimited(key)
+	case 2:
+		q.Pause()
+	case 3, 4:
+		q.Resume()
+	case 5:
+		q.AddAll(func(yield func(int) bool) { _ = yield(key) && yield(key+1) })
+	case 6:
+		q.Snapshot(2)
+	case 7:
+		for range q.All() {
+		}
+	default:
+		q.AddWithOpts(pq.AddOpts{
+			Priority: rand.IntN(3), SetPriority: rand.IntN(2) == 0, RateLimited: rand.IntN(4) == 0,
+			After: time.Duration(rand.IntN(3)) * time.Microsecond, Delay: pq.DelayPolicy(rand.IntN(4)),
+		}, key)
+	}
+}
