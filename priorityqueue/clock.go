@@ -11,8 +11,8 @@ import (
 // The times in a queue are int64 nanoseconds since its epoch, which is when it first read its clock. That reaches
 // 292 years back and forth. A fake clock may go further, so when it has gone half as far the epoch is moved.
 //
-// The clock is not ours, so it is read before the queue is locked. The reading is void if the epoch has
-// moved in between.
+// The clock is not ours, so it is read before the queue is locked. If the epoch has moved in between, the reading is
+// told from the new one.
 
 const (
 	// unknown is the time of a caller who did not read the clock. It is before every time, so that as the
@@ -54,15 +54,20 @@ func (q *Queue[T]) timeOf(t int64) time.Time { return q.epoch.Load().Add(time.Du
 // lock locks q, lets happen what time has brought, and returns the time. That may be unknown unless it is
 // needed.
 func (q *Queue[T]) lock(timeNeeded bool) int64 {
-	for {
-		now, epoch := q.readTime(timeNeeded)
-		q.mu.Lock()
-		if epoch == nil || epoch == q.epoch.Load() {
-			q.passLocked(now)
-			return now
-		}
-		q.mu.Unlock()
+	now, epoch := q.readTime(timeNeeded)
+	q.mu.Lock()
+	now = q.sinceEpochLocked(now, epoch)
+	q.passLocked(now)
+	return now
+}
+
+// sinceEpochLocked returns now, which was read as the time since epoch, as the time since q.epoch.
+func (q *Queue[T]) sinceEpochLocked(now int64, epoch *time.Time) int64 {
+	current := q.epoch.Load()
+	if epoch == nil || epoch == current {
+		return now
 	}
+	return max(int64(epoch.Add(time.Duration(now)).Sub(*current)), unknown+1)
 }
 
 // passLocked makes ready what is due at now. So a key whose time has come is there for whoever looks, also

@@ -52,6 +52,51 @@ func TestClockLeapsForward(t *testing.T) {
 	})
 }
 
+// leapingClock calls afterSince, unless nil, when it has been read.
+type leapingClock struct {
+	*testingclock.FakeClock
+	afterSince func()
+}
+
+func (c *leapingClock) Since(t time.Time) time.Duration {
+	d := c.FakeClock.Since(t)
+	if c.afterSince != nil {
+		c.afterSince()
+	}
+	return d
+}
+
+// The clock may leap when somebody has read it and has not yet locked the queue. What was read still counts.
+func TestClockLeapsWhileItIsRead(t *testing.T) {
+	c := &leapingClock{FakeClock: testingclock.NewFakeClock(testEpoch)}
+	config := pq.Config[string]{Clock: c, MinInterval: time.Minute, Name: "q", MetricsProvider: &reader{}}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		get := startGet(q)
+		get.mustBlock(t, "Get")
+		leapAt := func(reading int) {
+			c.afterSince = func() {
+				if reading--; reading == 0 {
+					c.afterSince = nil
+					c.SetTime(c.Now().AddDate(150, 0, 0))
+					q.Len() // moves the epoch
+				}
+			}
+		}
+		leapAt(2) // the first one is Add's, then the getter wakes up
+		q.Add("a")
+		if got := get.mustReturn(t, "Get"); got != "a <nil>" {
+			t.Fatalf("Get() = %s", got)
+		}
+		if st := q.Stats(); st.Latency.Sum != 0 || st.LongestRunning != c.Since(testEpoch) {
+			t.Errorf("Stats() = %+v", st)
+		}
+		q.Done("a")
+		leapAt(1)
+		q.AddAfter("b", time.Minute) // before the leap
+		drain(t, q, "b")
+	})
+}
+
 // A clock that goes back makes nothing early. An empty queue follows it however far it goes.
 func TestClockLeapsBack(t *testing.T) {
 	c := testingclock.NewFakeClock(testEpoch)

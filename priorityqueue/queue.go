@@ -339,9 +339,7 @@ func (q *Queue[T]) sleepLocked(ctx context.Context) (int64, error) {
 	q.sleeping++
 	q.mu.Unlock()
 	now, epoch, err := q.sleep(ctx)
-	if epoch != nil && epoch != q.epoch.Load() {
-		now = unknown
-	}
+	now = q.sinceEpochLocked(now, epoch)
 	q.passLocked(now)
 	return now, err
 }

@@ -24,7 +24,7 @@ func stressTime(t *testing.T) time.Duration {
 	if err != nil {
 		t.Fatalf("WORKQUEUE_STRESS: %v", err)
 	}
-	return d / 2
+	return d / 3
 }
 
 var stressConfigs = map[string]pq.Config[int]{
