@@ -2,12 +2,14 @@ package debug_test
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
 func TestSorting(t *testing.T) {
@@ -137,6 +139,33 @@ func TestKeysOfAQueue(t *testing.T) {
 	if w := get(h, "?queue=q&keys=250"); strings.Contains(w.Body.String(), "Show more keys") {
 		t.Error("there is more than all")
 	}
+}
+
+func TestKeysOfAPriorityQueue(t *testing.T) {
+	clock := newClock()
+	h := newHandler(t, debug.Options{Clock: clock})
+	q := priorityqueue.New(priorityqueue.Config[string]{
+		Name: "q", Clock: clock, MetricsProvider: debug.Times{},
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour),
+	})
+	defer q.ShutDown()
+	debug.Register(h, "", q)
+	q.AddWithOpts(priorityqueue.AddOpts{Priority: 1}, "held")
+	q.Get()
+	q.Add("queued")
+	clock.Step(5 * time.Minute)
+	q.AddRateLimited("failing")
+	q.AddAfter("held", time.Minute)
+	d := getJSON[detail](t, h, "?queue=q")
+	want := detail{
+		Queue: d.Queue, Running: []key{{Key: "held", Bytes: 4}}, Queued: []key{{Key: "queued", Bytes: 6}},
+		Waiting: []key{{Key: "held", Bytes: 4}, {Key: "failing", Bytes: 7, Requeues: 1}},
+		Failing: []key{{Key: "failing", Bytes: 7, Requeues: 1}},
+	}
+	if !reflect.DeepEqual(d, want) {
+		t.Errorf("got %+v, want %+v", d, want)
+	}
+	wantBody(t, get(h, "?queue=q"), "<code>held</code>", "5m", "<code>queued</code>", "5m", "<code>failing</code>")
 }
 
 func TestManyQueues(t *testing.T) {
