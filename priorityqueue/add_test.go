@@ -168,7 +168,7 @@ func TestDueWhileHeld(t *testing.T) {
 		wantAt(t, q, "a", "processing 1ns")
 		q.Done("b")
 		wantAt(t, q, "b", "waiting 1ns")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		wantAt(t, q, "a", "processing again")
 		want(workqueue.Stats{Queued: 1, Processing: 1, Again: 1, Adds: 4, Retries: 2})
 		q.AddWithOpts(pq.AddOpts{After: time.Hour, Delay: pq.Replace}, "a")

@@ -68,6 +68,17 @@ func TestWarmOperationsDoNotAllocate(t *testing.T) {
 					q.Remove(key)
 				}
 			})
+			zero("AddRateLimited of a held key", func() {
+				for key := range all {
+					q.Remove(key)
+					q.AddWithOpts(pq.AddOpts{Delay: pq.Replace}, key)
+				}
+				for q.Len() > 0 {
+					key, _ := q.Get()
+					q.AddRateLimited(key)
+					q.Done(key)
+				}
+			})
 			zero("Done of a key that is not held, Len, Stats", func() {
 				q.Done("xx/nobody")
 				q.Len()
