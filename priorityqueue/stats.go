@@ -108,8 +108,8 @@ func (d *depths) public() *workqueue.PriorityDepths {
 
 // Snapshot copies up to limit keys of each state, and tells what Stats does. Queued keys come in the order in
 // which they became ready, whatever their priority. A key that is processed, and waits to come again, is among
-// both. It holds the lock for about as long as it takes to copy
-// them, and asks the limiter for the requeues of each afterwards.
+// both. Snapshot holds the lock for about as long as it takes to copy them, and asks the limiter for the
+// requeues of each afterwards.
 //
 // In a queue without metrics it looks at all keys, some hundred at a time with the lock given back in
 // between, and takes the first ones that it meets.
