@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"fmt"
 	"testing"
 )
@@ -17,23 +18,28 @@ func BenchmarkCycleMetrics(b *testing.B) {
 }
 
 func cycle[T comparable](b *testing.B, kind string, key func(i int) T, all []impl[T]) {
-	for _, n := range []int{1, 1000, 100_000, 1_000_000} {
+	for _, n := range sizes(1, 1000, 100_000, 1_000_000) {
 		keys := keysOf(n, key)
 		b.Run(fmt.Sprintf("key=%s/keys=%d", kind, n), func(b *testing.B) {
-			everyImpl(b, all, func(b *testing.B, q queue[T]) {
-				for b.Loop() {
-					for _, key := range keys {
-						q.Add(key)
-					}
-					drain(q, n)
-				}
-				if q.Len() != 0 {
-					b.Fatalf("%d keys are left", q.Len())
-				}
-				reportPerKey(b, n)
-			})
+			everyImpl(b, all, func(b *testing.B, q queue[T]) { addAndDrain(b, q, keys, drain) })
+			// The same queue again, with a worker that makes one call of two.
+			joined := []impl[T]{{all[0].name + "-doneandget", all[0].make}}
+			everyImpl(b, joined, func(b *testing.B, q queue[T]) { addAndDrain(b, q, keys, drainJoined) })
 		})
 	}
+}
+
+func addAndDrain[T comparable](b *testing.B, q queue[T], keys []T, drain func(q queue[T], n int)) {
+	for b.Loop() {
+		for _, key := range keys {
+			q.Add(key)
+		}
+		drain(q, len(keys))
+	}
+	if q.Len() != 0 {
+		b.Fatalf("%d keys are left", q.Len())
+	}
+	reportPerKey(b, len(keys))
 }
 
 func drain[T comparable](q queue[T], n int) {
@@ -43,9 +49,22 @@ func drain[T comparable](q queue[T], n int) {
 	}
 }
 
+// drainJoined is drain with Done and the Get that follows as one call, which our FIFO has.
+func drainJoined[T comparable](q queue[T], n int) {
+	ctx := context.Background()
+	joined := q.(interface {
+		DoneAndGet(ctx context.Context, done T) (T, error)
+	})
+	key, _ := q.Get()
+	for range n - 1 {
+		key, _ = joined.DoneAndGet(ctx, key)
+	}
+	q.Done(key)
+}
+
 // BenchmarkDuplicateAdd adds a key that is queued already.
 func BenchmarkDuplicateAdd(b *testing.B) {
-	for _, n := range []int{1, 100_000} {
+	for _, n := range sizes(1, 100_000) {
 		keys := keysOf(n, structKey)
 		b.Run(fmt.Sprintf("key=struct/keys=%d", n), func(b *testing.B) {
 			everyImpl(b, impls[objectKey](), func(b *testing.B, q queue[objectKey]) {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -63,44 +64,80 @@ func impls[T comparable]() []impl[T] {
 	}
 }
 
-// implsWithMetrics are those that a Prometheus registry scrapes.
-func implsWithMetrics[T comparable]() []impl[T] {
-	return []impl[T]{
-		{"keyedqueue", func() queue[T] {
-			return workqueue.NewTypedRateLimitingQueueWithConfig[T](nil, workqueue.TypedRateLimitingQueueConfig[T]{
-				Name: "bench", MetricsProvider: prom.NewProvider(prometheus.NewRegistry(), prom.Options{}),
-			})
+// maker makes queues of these names.
+type maker[T comparable] func(name string) queue[T]
+
+// scrapedImpl is an implementation whose queues a Prometheus registry scrapes.
+type scrapedImpl[T comparable] struct {
+	name string
+	in   func(registry *prometheus.Registry) maker[T]
+}
+
+func scrapedImpls[T comparable]() []scrapedImpl[T] {
+	return []scrapedImpl[T]{
+		{"keyedqueue", func(registry *prometheus.Registry) maker[T] {
+			provider := prom.NewProvider(registry, prom.Options{})
+			return func(name string) queue[T] {
+				return workqueue.NewTypedRateLimitingQueueWithConfig[T](nil,
+					workqueue.TypedRateLimitingQueueConfig[T]{Name: name, MetricsProvider: provider})
+			}
 		}},
-		{"keyedqueue-priority", func() queue[T] {
-			return priorityqueue.New(priorityqueue.Config[T]{
-				Name: "bench", MetricsProvider: prom.NewProvider(prometheus.NewRegistry(), prom.Options{}),
-			})
+		{"keyedqueue-priority", func(registry *prometheus.Registry) maker[T] {
+			provider := prom.NewProvider(registry, prom.Options{})
+			return func(name string) queue[T] {
+				return priorityqueue.New(priorityqueue.Config[T]{Name: name, MetricsProvider: provider})
+			}
 		}},
-		{"client-go", func() queue[T] {
-			return clientgo.NewTypedRateLimitingQueueWithConfig(clientgo.DefaultTypedControllerRateLimiter[T](),
-				clientgo.TypedRateLimitingQueueConfig[T]{
-					Name: "bench", MetricsProvider: newPushProvider(prometheus.NewRegistry()),
-				})
+		{"client-go", func(registry *prometheus.Registry) maker[T] {
+			provider := newPushProvider(registry)
+			return func(name string) queue[T] {
+				return clientgo.NewTypedRateLimitingQueueWithConfig(clientgo.DefaultTypedControllerRateLimiter[T](),
+					clientgo.TypedRateLimitingQueueConfig[T]{Name: name, MetricsProvider: provider})
+			}
 		}},
-		{"controller-runtime", func() queue[T] {
-			return controllerruntime.New("bench", func(o *controllerruntime.Opts[T]) {
-				o.MetricProvider = newPushProvider(prometheus.NewRegistry())
-			})
+		{"controller-runtime", func(registry *prometheus.Registry) maker[T] {
+			provider := newPushProvider(registry)
+			return func(name string) queue[T] {
+				return controllerruntime.New(name, func(o *controllerruntime.Opts[T]) { o.MetricProvider = provider })
+			}
 		}},
 	}
 }
 
+// implsWithMetrics are the scraped ones, each queue in a registry of its own.
+func implsWithMetrics[T comparable]() []impl[T] {
+	var all []impl[T]
+	for _, i := range scrapedImpls[T]() {
+		all = append(all, impl[T]{i.name, func() queue[T] { return i.in(prometheus.NewRegistry())("bench") }})
+	}
+	return all
+}
+
 // everyImpl runs f with each implementation, and a queue that is shut down at the end.
 func everyImpl[T comparable](b *testing.B, all []impl[T], f func(b *testing.B, q queue[T])) {
+	everyMake(b, all, func(b *testing.B, newQueue func() queue[T]) {
+		q := newQueue()
+		f(b, q)
+		b.StopTimer()
+		q.ShutDown()
+	})
+}
+
+// everyMake runs f with each implementation. f shuts down the queues that it makes, once, because
+// controller-runtime's panics at the second time.
+func everyMake[T comparable](b *testing.B, all []impl[T], f func(b *testing.B, newQueue func() queue[T])) {
 	for _, i := range all {
 		b.Run("impl="+i.name, func(b *testing.B) {
-			q := i.make()
 			b.ReportAllocs()
-			f(b, q)
-			b.StopTimer()
-			q.ShutDown()
+			f(b, i.make)
 		})
 	}
+}
+
+// sizes are numbers of keys. With -short those that take seconds are left out.
+func sizes(all ...int) []int {
+	const short = 100_000
+	return slices.DeleteFunc(all, func(n int) bool { return n > short && testing.Short() })
 }
 
 type objectKey struct{ namespace, name string }
@@ -122,4 +159,10 @@ func keysOf[T any](n int, key func(i int) T) []T {
 // reportPerKey reports the time for each of the n keys of an iteration, which is what to compare.
 func reportPerKey(b *testing.B, n int) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/key")
+}
+
+// quantile returns the value that this part of the values, which it sorts, is not above.
+func quantile(values []time.Duration, part float64) float64 {
+	slices.Sort(values)
+	return float64(values[int(part*float64(len(values)-1))])
 }
