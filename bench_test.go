@@ -2,6 +2,7 @@ package workqueue_test
 
 import (
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,6 +33,17 @@ func reportPerKey(b *testing.B, n int) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/key")
 }
 
+// failIfAllocating fails if f, which does something to n keys and has been run before, allocates for them.
+// That a queue notes which memory it keeps for its next burst is less than an allocation for fifty keys.
+// The collector does not run meanwhile: it takes that memory.
+func failIfAllocating(b *testing.B, n int, f func()) {
+	b.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	if a := testing.AllocsPerRun(2, f) / float64(n); a > 0.02 {
+		b.Errorf("%.2f allocations a key, although the queue is warm", a)
+	}
+}
+
 // BenchmarkCycle adds n keys and drains them.
 func BenchmarkCycle(b *testing.B) {
 	benchmarkCycle(b, "string", stringKey)
@@ -43,8 +55,7 @@ func benchmarkCycle[T comparable](b *testing.B, kind string, key func(i int) T) 
 		b.Run(fmt.Sprintf("key=%s/keys=%d", kind, n), func(b *testing.B) {
 			keys := keysOf(n, key)
 			queue := workqueue.NewTyped[T]()
-			b.ReportAllocs()
-			for b.Loop() {
+			cycle := func() {
 				for _, key := range keys {
 					queue.Add(key)
 				}
@@ -53,10 +64,16 @@ func benchmarkCycle[T comparable](b *testing.B, kind string, key func(i int) T) 
 					queue.Done(key)
 				}
 			}
-			if st := queue.Stats(); st.Adds != uint64(b.N)*uint64(n) || st.Queued+st.Processing != 0 {
+			cycle()
+			b.ReportAllocs()
+			for b.Loop() {
+				cycle()
+			}
+			if st := queue.Stats(); st.Adds != uint64(b.N+1)*uint64(n) || st.Queued+st.Processing != 0 {
 				b.Fatalf("not every key came through: %+v", st)
 			}
 			reportPerKey(b, n)
+			failIfAllocating(b, n, cycle)
 		})
 	}
 }
@@ -72,6 +89,7 @@ func BenchmarkAddDuplicate(b *testing.B) {
 	if queue.Len() != 1 {
 		b.Fatalf("%d keys are queued", queue.Len())
 	}
+	failIfAllocating(b, 1, func() { queue.Add("key") })
 }
 
 // BenchmarkContended has producers add distinct keys, and workers process them.
@@ -142,11 +160,15 @@ func BenchmarkRequeue(b *testing.B) {
 	queue := workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](0, 0))
 	defer queue.ShutDown()
-	b.ReportAllocs()
-	for b.Loop() {
+	fail := func() {
 		queue.AddRateLimited("key")
 		key, _ := queue.Get()
 		queue.Forget(key)
 		queue.Done(key)
 	}
+	b.ReportAllocs()
+	for b.Loop() {
+		fail()
+	}
+	failIfAllocating(b, 1, fail)
 }

@@ -30,16 +30,15 @@ func cycle[T comparable](b *testing.B, kind string, key func(i int) T, all []imp
 }
 
 func addAndDrain[T comparable](b *testing.B, q queue[T], keys []T, drain func(q queue[T], n int)) {
-	for b.Loop() {
+	measureWarm(b, len(keys), func() {
 		for _, key := range keys {
 			q.Add(key)
 		}
 		drain(q, len(keys))
-	}
+	})
 	if q.Len() != 0 {
 		b.Fatalf("%d keys are left", q.Len())
 	}
-	reportPerKey(b, len(keys))
 }
 
 func drain[T comparable](q queue[T], n int) {
@@ -71,15 +70,14 @@ func BenchmarkDuplicateAdd(b *testing.B) {
 				for _, key := range keys {
 					q.Add(key)
 				}
-				for b.Loop() {
+				measureWarm(b, n, func() {
 					for _, key := range keys {
 						q.Add(key)
 					}
-				}
+				})
 				if q.Len() != n {
 					b.Fatalf("%d keys are queued, want %d", q.Len(), n)
 				}
-				reportPerKey(b, n)
 			})
 		})
 	}

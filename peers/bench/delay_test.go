@@ -91,14 +91,13 @@ func BenchmarkRequeue(b *testing.B) {
 	keys := keysOf(n, stringKey)
 	b.Run(fmt.Sprintf("key=string/keys=%d", n), func(b *testing.B) {
 		everyImpl(b, impls[string](), func(b *testing.B, q queue[string]) {
-			for b.Loop() {
+			measureWarm(b, n, func() {
 				for _, key := range keys {
 					q.AddRateLimited(key)
 					q.Forget(key)
 				}
 				settle(q, "the last")
-			}
-			reportPerKey(b, n)
+			})
 		})
 	})
 }

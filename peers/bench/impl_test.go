@@ -2,7 +2,9 @@ package bench
 
 import (
 	"fmt"
+	"runtime/debug"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -165,4 +167,24 @@ func reportPerKey(b *testing.B, n int) {
 func quantile(values []time.Duration, part float64) float64 {
 	slices.Sort(values)
 	return float64(values[int(part*float64(len(values)-1))])
+}
+
+// measureWarm measures f, which does something to n keys, in a queue to which it has been done before.
+// Once so warm, ours must not allocate. (That a queue notes which memory it keeps for its next burst is less
+// than an allocation for fifty keys.)
+func measureWarm(b *testing.B, n int, f func()) {
+	b.Helper()
+	f()
+	for b.Loop() {
+		f()
+	}
+	reportPerKey(b, n)
+	if !strings.Contains(b.Name(), "/impl=keyedqueue") {
+		return
+	}
+	// The collector would take what is kept.
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	if a := testing.AllocsPerRun(2, f) / float64(n); a > 0.02 {
+		b.Errorf("%.2f allocations a key, although the queue is warm", a)
+	}
 }

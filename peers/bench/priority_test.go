@@ -54,7 +54,7 @@ func BenchmarkPriorities(b *testing.B) {
 		keys := keysOf(n, structKey)
 		b.Run(fmt.Sprintf("key=struct/keys=%d", n), func(b *testing.B) {
 			everyPrioritized(b, func(b *testing.B, q prioritized[objectKey]) {
-				for b.Loop() {
+				measureWarm(b, n, func() {
 					for i, key := range keys {
 						q.addWithPriority(i%levels, key)
 					}
@@ -67,8 +67,7 @@ func BenchmarkPriorities(b *testing.B) {
 						last = priority
 						q.Done(key)
 					}
-				}
-				reportPerKey(b, n)
+				})
 			})
 		})
 	}
@@ -85,15 +84,14 @@ func BenchmarkHeld(b *testing.B) {
 					q.Get()
 					q.addWithPriority(1, key)
 				}
-				for b.Loop() {
+				measureWarm(b, 1, func() {
 					q.Add(keys[0])
 					key, _ := q.Get()
 					q.Done(key)
 					if key != keys[0] {
 						b.Fatalf("%v came, want %v", key, keys[0])
 					}
-				}
-				reportPerKey(b, 1)
+				})
 			})
 		})
 	}

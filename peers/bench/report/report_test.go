@@ -1,0 +1,118 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCommitted asserts that the page and the figure are what the committed raw output says.
+func TestCommitted(t *testing.T) {
+	docs := filepath.Join("..", "..", "..", "docs")
+	want, err := generate(docs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range want {
+		is, err := os.ReadFile(filepath.Join(docs, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(is) != content {
+			t.Errorf("docs/%s is not what the results say: go run ./peers/bench/report, in the root", name)
+		}
+	}
+}
+
+const sample = `go: go1.26
+goos: linux
+BenchmarkCycle/key=struct/keys=1000/impl=keyedqueue-doneandget-2 	 10	 1 ns/op	 50.0 ns/key	 0 B/op
+BenchmarkCycle/key=struct/keys=1000/impl=keyedqueue-2 	 10	 1 ns/op	 60.00 ns/key	 0 B/op
+BenchmarkCycle/key=struct/keys=1000/impl=keyedqueue-2 	 10	 1 ns/op	 90.00 ns/key	 0 B/op
+BenchmarkCycle/key=struct/keys=1000/impl=keyedqueue-2 	 10	 1 ns/op	 70.00 ns/key	 0 B/op
+BenchmarkCycle/key=struct/keys=1000/impl=client-go-2 	 10	 1 ns/op	 210 ns/key	 0 B/op
+BenchmarkCycle/key=struct/keys=1000000/impl=keyedqueue 	 10	 1 ns/op	 140 ns/key	 0 B/op
+BenchmarkCycle/key=struct/keys=1000000/impl=client-go 	 10	 1 ns/op	 2100 ns/key	 0 B/op
+`
+
+func TestTable(t *testing.T) {
+	r, err := parse(strings.NewReader(sample))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.header["goos"] != "linux" {
+		t.Errorf("header = %v", r.header)
+	}
+	tests := []struct{ name, got, want string }{
+		{"Cycle", table{"cycle", "Cycle", []string{"ns/key"}}.markdown(r), `
+| keys | keyedqueue | keyedqueue-doneandget | client-go | client-go ÷ keyedqueue |
+|---|--:|--:|--:|--:|
+| 1,000 | 70 | 50 | 210 | 3.0× |
+| 1,000,000 | 140 |  | 2,100 | 15× |
+`},
+		{"growth", growth(r), `
+|  | keys | keyedqueue | keyedqueue-doneandget | keyedqueue-priority | client-go | controller-runtime |
+|---|--:|--:|--:|--:|--:|--:|
+| Cycle | 1,000,000 | 2.0× |  |  | 10× |  |
+`},
+	}
+	for _, tt := range tests {
+		if want := strings.TrimPrefix(tt.want, "\n"); tt.got != want {
+			t.Errorf("%s:\n%s\nwant\n%s", tt.name, tt.got, want)
+		}
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	for _, text := range []string{
+		"BenchmarkCycle/keys=1-2 10 1 ns/op",
+		"BenchmarkCycle/impl=client-go-2 10",
+		"BenchmarkCycle/impl=client-go-2 10 many ns/op",
+		"--- FAIL",
+	} {
+		if _, err := parse(strings.NewReader(text + "\n")); err == nil {
+			t.Errorf("%q has been taken for a result", text)
+		}
+	}
+}
+
+func TestFillErrors(t *testing.T) {
+	all := ""
+	results, err := os.Open(filepath.Join("..", "..", "..", "docs", rawFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer results.Close()
+	r, err := parse(results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append([]string{"machine", "growth"}, names()...) {
+		all += "<!-- report: " + name + " -->\n<!-- end -->\n"
+	}
+	for name, page := range map[string]string{
+		"a place is missing":       strings.Replace(all, "report: cycle -->", "cycle -->", 1),
+		"a place that nobody has":  all + "<!-- report: x -->\n<!-- end -->\n",
+		"a place that comes twice": all + "<!-- report: cycle -->\n<!-- end -->\n",
+	} {
+		if _, err := fill(page, r); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	filled, err := fill(all, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := fill(filled, r); err != nil || again != filled {
+		t.Errorf("the second time it is another page: %v", err)
+	}
+}
+
+func names() []string {
+	var all []string
+	for _, t := range tables {
+		all = append(all, t.name)
+	}
+	return all
+}
