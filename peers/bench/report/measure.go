@@ -27,7 +27,7 @@ func (m measurement) write(raw, module string) error {
 	defer os.RemoveAll(scratch)
 	// The program is run as a whole again and again, because with -test.count it would run one benchmark many
 	// times and then the next. So what else the machine does falls on all implementations.
-	program := filepath.Join(scratch, "bench.test")
+	program := filepath.Join(scratch, "peers.test")
 	if _, err := output(module, "go", "test", "-c", "-o", program, "./bench"); err != nil {
 		return err
 	}
