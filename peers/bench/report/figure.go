@@ -16,7 +16,7 @@ const (
 	panelWidth  = 258
 	panelHeight = 260
 	panelPitch  = 368
-	figWidth    = panelLeft + panelPitch + panelWidth + 54
+	figWidth    = panelLeft + panelPitch + panelWidth + 70
 	figHeight   = panelTop + panelHeight + 48
 	leastTime   = 10 // ns
 	mostTime    = 10_000
