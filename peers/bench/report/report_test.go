@@ -77,19 +77,16 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-func TestFillErrors(t *testing.T) {
-	all := ""
-	results, err := os.Open(filepath.Join("..", "..", "..", "docs", rawFile))
+func TestFill(t *testing.T) {
+	all := "<!-- report: machine -->\n<!-- end -->\n<!-- report: growth -->\n<!-- end -->\n"
+	raw := "goos: linux\n"
+	for _, b := range tables {
+		all += "<!-- report: " + b.name + " -->\n<!-- end -->\n"
+		raw += "Benchmark" + b.bench + "/impl=client-go-2 1 1 ns/op\n"
+	}
+	r, err := parse(strings.NewReader(raw))
 	if err != nil {
 		t.Fatal(err)
-	}
-	defer results.Close()
-	r, err := parse(results)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range append([]string{"machine", "growth"}, names()...) {
-		all += "<!-- report: " + name + " -->\n<!-- end -->\n"
 	}
 	for name, page := range map[string]string{
 		"a place is missing":       strings.Replace(all, "report: cycle -->", "cycle -->", 1),
@@ -107,12 +104,13 @@ func TestFillErrors(t *testing.T) {
 	if again, err := fill(filled, r); err != nil || again != filled {
 		t.Errorf("the second time it is another page: %v", err)
 	}
-}
-
-func names() []string {
-	var all []string
-	for _, t := range tables {
-		all = append(all, t.name)
+	r.rows["New"] = []string{""}
+	if _, err := fill(all, r); err == nil {
+		t.Error("a benchmark without a table: no error")
 	}
-	return all
+	delete(r.rows, "New")
+	delete(r.rows, "Cycle")
+	if _, err := fill(all, r); err == nil {
+		t.Error("a table without a benchmark: no error")
+	}
 }

@@ -50,14 +50,22 @@ type comparison struct{ peer, ours string }
 
 var comparisons = []comparison{{clientGo, fifo}, {runtimePQ, priority}}
 
-func (c comparison) isIn(impls []string) bool {
-	return slices.Contains(impls, c.peer) && slices.Contains(impls, c.ours)
+func comparisonsAmong(impls []string) []comparison {
+	return slices.DeleteFunc(slices.Clone(comparisons), func(c comparison) bool {
+		return !slices.Contains(impls, c.peer) || !slices.Contains(impls, c.ours)
+	})
 }
 
 var place = regexp.MustCompile(`(?s)(<!-- report: (\S+) -->\n).*?(<!-- end -->\n)`)
 
-// fill returns the page with each of its places filled. Every table must have one.
+// fill returns the page with each of its places filled. Every benchmark must have a table, and every table a
+// place.
 func fill(page string, r *results) (string, error) {
+	for bench := range r.rows {
+		if !slices.ContainsFunc(tables, func(t table) bool { return t.bench == bench }) {
+			return "", fmt.Errorf("there is no table for %s", bench)
+		}
+	}
 	parts := map[string]string{"machine": machine(r), "growth": growth(r)}
 	for _, t := range tables {
 		if len(r.rows[t.bench]) == 0 {
@@ -85,6 +93,7 @@ func fill(page string, r *results) (string, error) {
 // implementation, and the ratios of the peers to ours. Parameters that are always the same are left out.
 func (t table) markdown(r *results) string {
 	impls := r.columns(t.bench)
+	compared := comparisonsAmong(impls)
 	several := r.varying(t.bench)
 	var head []string
 	for _, p := range several(r.rows[t.bench][0]) {
@@ -95,10 +104,8 @@ func (t table) markdown(r *results) string {
 	}
 	left := len(head)
 	head = append(head, impls...)
-	for _, c := range comparisons {
-		if c.isIn(impls) {
-			head = append(head, c.peer+" ÷ "+c.ours)
-		}
+	for _, c := range compared {
+		head = append(head, c.peer+" ÷ "+c.ours)
 	}
 	var b strings.Builder
 	writeRow(&b, head)
@@ -116,10 +123,8 @@ func (t table) markdown(r *results) string {
 			for _, impl := range impls {
 				cells = append(cells, number(value(impl)))
 			}
-			for _, c := range comparisons {
-				if c.isIn(impls) {
-					cells = append(cells, ratio(value(c.peer), value(c.ours)))
-				}
+			for _, c := range compared {
+				cells = append(cells, ratio(value(c.peer), value(c.ours)))
 			}
 			writeRow(&b, cells)
 		}
