@@ -82,12 +82,13 @@ func (h *dueHeap[T]) put(hash keytable.Hash, key T, now time.Time, delay time.Du
 }
 
 // popDue takes out a key that is due at now, the earliest first.
-func (h *dueHeap[T]) popDue(now time.Time) (key T, ok bool) {
+func (h *dueHeap[T]) popDue(now time.Time) (key hashedKey[T], ok bool) {
 	if len(h.entries) == 0 || h.entries[0].due > now.Sub(h.epoch) || h.entries[0].due == never {
 		return key, false
 	}
 	s := h.entries[0].slot
-	key = h.keys.At(s).Key
+	k := h.keys.At(s)
+	key = hashedKey[T]{k.Hash(), k.Key}
 	h.keys.Delete(s)
 	last := len(h.entries) - 1
 	e := h.entries[last]
@@ -140,18 +141,17 @@ func (h *dueHeap[T]) down(pos int, e dueEntry) {
 		if child >= len(h.entries) {
 			break
 		}
-		siblings := h.entries[child:min(child+heapArity, len(h.entries))]
-		first := 0
-		for i := range siblings {
-			if siblings[i].before(siblings[first]) {
+		first := child
+		for i := child + 1; i < min(child+heapArity, len(h.entries)); i++ {
+			if h.entries[i].before(h.entries[first]) {
 				first = i
 			}
 		}
-		if !siblings[first].before(e) {
+		if !h.entries[first].before(e) {
 			break
 		}
-		h.place(pos, siblings[first])
-		pos = child + first
+		h.place(pos, h.entries[first])
+		pos = first
 	}
 	h.place(pos, e)
 }

@@ -83,7 +83,7 @@ func TestHeapAgainstModel(t *testing.T) {
 					},
 					"pop": func(t *rapid.T) {
 						for range 3 {
-							key, ok := h.popDue(now)
+							key, ok := pop(t, &h, now)
 							if want, wantOK := model.popDue(now); key != want || ok != wantOK {
 								t.Fatalf("popDue() = %d, %v, want %d, %v", key, ok, want, wantOK)
 							}
@@ -102,6 +102,16 @@ func TestHeapAgainstModel(t *testing.T) {
 			})
 		})
 	}
+}
+
+// pop is popDue, and asserts that the hash is that of the key.
+func pop[T comparable](t rapid.TB, h *dueHeap[T], now time.Time) (key T, ok bool) {
+	t.Helper()
+	k, ok := h.popDue(now)
+	if ok && k.hash != keytable.HashOf(k.key) {
+		t.Fatalf("popDue() = %v with a hash of %x, want %x", k.key, k.hash, keytable.HashOf(k.key))
+	}
+	return k.key, ok
 }
 
 // sameHeaps asserts that h is in order, and that what there is to see of it is the model's.
@@ -146,7 +156,7 @@ func FuzzHeap(f *testing.F) {
 				now = now.Add(arg * arg.Abs())
 			case 3:
 				for range key%4 + 1 {
-					key, ok := h.popDue(now)
+					key, ok := pop(t, &h, now)
 					if want, wantOK := model.popDue(now); key != want || ok != wantOK {
 						t.Fatalf("popDue() = %d, %v, want %d, %v", key, ok, want, wantOK)
 					}
@@ -186,7 +196,7 @@ func TestHeapOrderWhenNumbersStartAnew(t *testing.T) {
 		}
 	}
 	for want := range 20 {
-		if key, ok := h.popDue(now.Add(time.Second)); !ok || key != want {
+		if key, ok := pop(t, &h, now.Add(time.Second)); !ok || key != want {
 			t.Fatalf("popDue() = %d, %v, want %d", key, ok, want)
 		}
 	}
@@ -200,7 +210,7 @@ func TestHeapGivesMemoryBack(t *testing.T) {
 		h.put(keytable.HashOf(key), key, now, time.Duration(n-key))
 	}
 	for key := n - 1; key >= 0; key-- {
-		if got, ok := h.popDue(now.Add(n)); !ok || got != key {
+		if got, ok := pop(t, &h, now.Add(n)); !ok || got != key {
 			t.Fatalf("popDue() = %d, %v, want %d", got, ok, key)
 		}
 		if c := cap(h.entries); c > max(2*minHeapLen, 6*h.len()+1) {
@@ -227,7 +237,7 @@ func TestHeapAfterRestart(t *testing.T) {
 	}
 	var got []int
 	for _, now := range []time.Time{far, far.Add(time.Minute)} {
-		for key, ok := h.popDue(now); ok; key, ok = h.popDue(now) {
+		for key, ok := pop(t, &h, now); ok; key, ok = pop(t, &h, now) {
 			got = append(got, key)
 		}
 		got = append(got, 0)

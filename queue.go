@@ -213,17 +213,23 @@ func (q *Typed[T]) addGuarded(h keytable.Hash, item T) {
 	q.addLocked(h, item)
 }
 
-// addAll adds items under one lock, and returns how many were not ignored because of a shutdown:
-// all or none.
-func (q *Typed[T]) addAll(items []T) int {
+// hashedKey is a key that was hashed before.
+type hashedKey[T comparable] struct {
+	hash keytable.Hash
+	key  T
+}
+
+// addAll adds keys under one lock, and returns how many were not ignored because of a shutdown: all or
+// none.
+func (q *Typed[T]) addAll(keys []hashedKey[T]) int {
 	q.mu.Lock()
 	defer q.unlock()
-	for i, item := range items {
-		if !q.addLocked(keytable.HashOf(item), item) {
+	for i, k := range keys {
+		if !q.addLocked(k.hash, k.key) {
 			return i
 		}
 	}
-	return len(items)
+	return len(keys)
 }
 
 // addLocked is Add. It returns false if the queue is shutting down.

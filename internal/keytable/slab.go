@@ -30,6 +30,9 @@ type Entry[K comparable, V any] struct {
 	tag Hash
 }
 
+// Hash returns the hash of the key that lives here.
+func (e *Entry[K, V]) Hash() Hash { return e.tag }
+
 // slab is a run of slots with consecutive numbers.
 type slab[K comparable, V any] struct {
 	entries []Entry[K, V]
