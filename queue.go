@@ -262,22 +262,27 @@ func (q *Typed[T]) markDirtyLocked(s keytable.Slot, k *entry[T]) {
 	}
 }
 
-// pushLocked puts the key at s into the line. If order panics, the key loses its slot, unless a worker
-// holds it.
+// pushLocked puts the key at s into the line.
 func (q *Typed[T]) pushLocked(s keytable.Slot, k *entry[T]) {
 	if q.order == nil {
 		q.ready.push(s)
 	} else {
-		pushed := false
-		defer func() {
-			if !pushed && k.Value == 0 {
-				q.keys.Delete(s)
-			}
-		}()
-		q.order.Push(k.Key)
-		pushed = true
+		q.pushToOrderLocked(s, k)
 	}
 	q.queued++
+}
+
+// pushToOrderLocked is pushLocked with a Queue. If that panics, the key loses its slot, unless a worker holds
+// it.
+func (q *Typed[T]) pushToOrderLocked(s keytable.Slot, k *entry[T]) {
+	pushed := false
+	defer func() {
+		if !pushed && k.Value == 0 {
+			q.keys.Delete(s)
+		}
+	}()
+	q.order.Push(k.Key)
+	pushed = true
 }
 
 // Len returns the number of queued keys, without those that are being processed. Other goroutines may
