@@ -199,7 +199,10 @@ func (t *Table[K, V]) group(n int) *group { return &t.index[n&(len(t.index)-1)] 
 
 // probe returns key's slot and entry, or None and nil. The index must not be empty.
 func (t *Table[K, V]) probe(h Hash, key K) (Slot, *Entry[K, V]) {
-	for n := t.home(h); ; n++ {
+	// One round is enough, and only its count ends it where every group of a small index was full at some time,
+	// and the keys that passed it are still there.
+	home := t.home(h)
+	for n, last := home, home+len(t.index)-1; ; n++ {
 		g := t.group(n)
 		for set := g.match(h); set != 0; set &= set - 1 {
 			s := g.slots[placeOf(set)]
@@ -207,7 +210,7 @@ func (t *Table[K, V]) probe(h Hash, key K) (Slot, *Entry[K, V]) {
 				return s, e
 			}
 		}
-		if g.passed() == 0 {
+		if n == last || g.passed() == 0 {
 			return None, nil
 		}
 	}

@@ -104,6 +104,42 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
+// Each group may have been full, one after the other, and have let keys pass that are still there. A look-up
+// of another key must end nevertheless. (It went round for ever, which only this test's timeout would tell.)
+func TestEveryGroupWasPassed(t *testing.T) {
+	const second = Hash(1) << 31 // leads to the second of two groups
+	var table Table[int, struct{}]
+	hash := func(key int) Hash { return Hash(key/10) * second }
+	var first []Slot
+	for key := range groupLen + 1 {
+		s, _, _ := table.FindOrInsert(hash(key), key)
+		first = append(first, s)
+	}
+	for _, s := range first[:groupLen] {
+		table.Delete(s)
+	}
+	for key := 10; key < 10+groupLen; key++ {
+		table.FindOrInsert(hash(key), key)
+	}
+	table.checkHashed(t, hash)
+	if len(table.index) != 2 || table.index[0].passed() == 0 || table.index[1].passed() == 0 {
+		t.Fatalf("of %d groups, some were not passed", len(table.index))
+	}
+	for _, key := range []int{9, 19} {
+		if s, _ := table.Find(hash(key), key); s != None {
+			t.Errorf("found key %d, which is not there, at %d", key, s)
+		}
+		if s, _, inserted := table.FindOrInsert(hash(key), key); !inserted {
+			t.Errorf("key %d was not inserted, but found at %d", key, s)
+		}
+	}
+	for _, key := range []int{groupLen, 10, 9 + groupLen, 9, 19} {
+		if s, _ := table.Find(hash(key), key); s == None {
+			t.Errorf("key %d is lost", key)
+		}
+	}
+}
+
 // Colliding hashes overfill a group and the next ones, also around the end of the index.
 func TestCollisions(t *testing.T) {
 	for _, h := range []Hash{0, math.MaxUint32, math.MaxUint32 - 5, 1 << 31} {
