@@ -100,8 +100,8 @@ func schemaFor(factor float64) int32 {
 	return maxSchema
 }
 
-// fractionsOf returns the upper bounds of a schema's native buckets, from one to the next power of two. They are rounded as client_golang has them: each schema has the bounds of the one before, and a
-// multiple of each.
+// fractionsOf returns the upper bounds of a schema's native buckets, from one to the next power of two. They
+// are rounded as client_golang has them: each schema has the bounds of the one before, and a multiple of each.
 func fractionsOf(schema int32) []float64 {
 	bounds := []float64{1}
 	for s := int32(1); s <= schema; s++ {
