@@ -149,9 +149,6 @@ func (r *itemBucketRateLimiter[T]) NumRequeues(T) int { return 0 }
 
 // Forget drops item's bucket.
 func (r *itemBucketRateLimiter[T]) Forget(item T) {
-	if r.unlimited || r.burst == 0 {
-		return
-	}
 	h := keytable.HashOf(item)
 	r.mu.Lock()
 	defer r.mu.Unlock()

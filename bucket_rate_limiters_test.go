@@ -259,6 +259,7 @@ func TestItemBucketCountsOn(t *testing.T) {
 	for _, burst := range []int{1, math.MaxInt} {
 		c := newPassiveClock()
 		l := NewTypedItemBucketRateLimiter[int](1e9, burst, c).(*itemBucketRateLimiter[int])
+		stepClock(c, time.Hour) // buckets do not start when the limiter does
 		l.When(0)
 		key := &l.keys.keys.At(1).Value
 		key.count, key.span = math.MaxUint32-2, packed(math.MaxUint32-2)

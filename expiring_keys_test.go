@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"golang.org/x/time/rate"
+	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 )
 
@@ -244,6 +245,41 @@ func TestLimitersDoNotAllocate(t *testing.T) {
 			t.Errorf("%v allocations a run", n)
 		}
 	})
+}
+
+// readCounter counts the readings of a clock.
+type readCounter struct {
+	clock.PassiveClock
+	n int
+}
+
+func (c *readCounter) Now() time.Time {
+	c.n++
+	return c.PassiveClock.Now()
+}
+
+// A program in which no key fails, and that forgets each of them, does not pay for reading the clock.
+func TestLimitersWithoutKeysDoNotReadTheClock(t *testing.T) {
+	c := &readCounter{PassiveClock: newPassiveClock()}
+	for name, l := range map[string]TypedRateLimiter[int]{
+		"backoff": NewTypedItemBackoffRateLimiter[int](BackoffConfig{Clock: c}),
+		"bucket":  NewTypedItemBucketRateLimiter[int](10, 1, c),
+	} {
+		before := c.n
+		l.Forget(1)
+		l.NumRequeues(1)
+		if list, ok := l.(RequeueLister[int]); ok {
+			list.MostRequeued(1)
+		}
+		if c.n != before {
+			t.Errorf("%s: the clock is read %d times", name, c.n-before)
+		}
+		l.When(1)
+		l.Forget(1)
+		if c.n == before {
+			t.Errorf("%s: the clock is not read when a key has failed", name)
+		}
+	}
 }
 
 // A key that cannot be kept panics, with the limiter unharmed.

@@ -97,7 +97,7 @@ func (h *dueHeap[T]) popDue(now time.Time) (key hashedKey[T], ok bool) {
 		h.down(0, e)
 	}
 	if c := cap(h.entries); c > minHeapLen && last < c/4 {
-		h.entries = append(make([]dueEntry, 0, c/2), h.entries...)
+		h.entries = append(make([]dueEntry, 0, max(minHeapLen, c/2)), h.entries...)
 	}
 	return key, true
 }

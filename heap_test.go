@@ -210,11 +210,53 @@ func TestHeapGivesMemoryBack(t *testing.T) {
 		h.put(keytable.HashOf(key), key, now, time.Duration(n-key))
 	}
 	for key := n - 1; key >= 0; key-- {
+		before, first := cap(h.entries), &h.entries[0]
 		if got, ok := pop(t, &h, now.Add(n)); !ok || got != key {
 			t.Fatalf("popDue() = %d, %v, want %d", got, ok, key)
 		}
-		if c := cap(h.entries); c > max(2*minHeapLen, 6*h.len()+1) {
-			t.Fatalf("room for %d entries, and there are %d", c, h.len())
+		want := before
+		if before > minHeapLen && h.len() < before/4 {
+			want = max(minHeapLen, before/2)
+		}
+		if c := cap(h.entries); c != want {
+			t.Fatalf("room for %d entries, and there are %d; want room for %d", c, h.len(), want)
+		}
+		if want == before && &h.entries[:1][0] != first {
+			t.Fatalf("%d entries were copied to where there is as much room as before", h.len())
+		}
+	}
+	if c := cap(h.entries); c != minHeapLen {
+		t.Errorf("room for %d entries is kept, want %d", c, minHeapLen)
+	}
+}
+
+func TestAddSaturated(t *testing.T) {
+	const least, most = math.MinInt64, math.MaxInt64
+	for _, c := range []struct{ a, b, want time.Duration }{
+		{0, 0, 0}, {1, 2, 3}, {-1, -2, -3}, {5, -7, -2}, {-5, 7, 2},
+		{most, 0, most}, {0, most, most}, {most, 1, most}, {1, most, most}, {most, most, most}, {most, -1, most - 1},
+		{1 << 62, 1 << 62, most}, {1 << 62, 1<<62 - 1, most},
+		{least, 0, least}, {0, least, least}, {least, -1, least}, {-1, least, least}, {least, least, least},
+		{least, 1, least + 1}, {-1 << 62, -1 << 62, least}, {least, most, -1}, {most, least, -1},
+	} {
+		if got := addSaturated(c.a, c.b); got != c.want {
+			t.Errorf("addSaturated(%d, %d) = %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+// When the epoch moves, a key that waits has waited since the same time as before.
+func TestHeapRemembersSinceAfterRestart(t *testing.T) {
+	var h dueHeap[int]
+	epoch := time.Unix(0, 0)
+	for key, after := range []time.Duration{0, time.Hour} {
+		h.put(keytable.HashOf(key), key, epoch.Add(after), math.MaxInt64)
+	}
+	h.put(keytable.HashOf(2), 2, epoch.Add(math.MaxInt64), time.Second)
+	for key, after := range []time.Duration{0, time.Hour, math.MaxInt64} {
+		_, e := h.keys.Find(keytable.HashOf(key), key)
+		if got := h.snapshot(int(e.Value.position)).Since; !got.Equal(epoch.Add(after)) {
+			t.Errorf("key %d waits since %v, want %v", key, got, epoch.Add(after))
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package workqueue
 
 import (
+	"runtime/debug"
 	"slices"
 	"testing"
 
@@ -88,6 +89,51 @@ func TestRingDoesNotGrowInUse(t *testing.T) {
 	}
 	if len(r.buf) != minRingLen {
 		t.Errorf("buffer of %d, want %d", len(r.buf), minRingLen)
+	}
+}
+
+// A ring shrinks to a quarter when it is an eighth full, down to the size that it keeps.
+func TestRingShrinks(t *testing.T) {
+	var r ring[int]
+	const n = 8 * keptRingLen
+	for i := range n {
+		r.push(i)
+	}
+	for i := range n {
+		before, buf := len(r.buf), &r.buf[0]
+		if e := r.pop(); e != i {
+			t.Fatalf("pop() = %d, want %d", e, i)
+		}
+		want := before
+		if before > keptRingLen && r.n <= before/8 {
+			want = max(keptRingLen, before/4)
+		}
+		if len(r.buf) != want {
+			t.Fatalf("buffer of %d for %d elements, want %d", len(r.buf), r.n, want)
+		}
+		if want == before && &r.buf[0] != buf {
+			t.Fatalf("%d elements were copied to a buffer as large as before", r.n)
+		}
+	}
+	if len(r.buf) != keptRingLen {
+		t.Errorf("buffer of %d is kept, want %d", len(r.buf), keptRingLen)
+	}
+}
+
+// A burst leaves the ring with the buffer that it had before, unless the collector came in between.
+func TestRingReusesBuffers(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	var r ring[int]
+	for i := range keptRingLen {
+		r.push(i)
+	}
+	before := &r.buf[0]
+	r.push(keptRingLen)
+	for r.n > 0 {
+		r.pop()
+	}
+	if len(r.buf) != keptRingLen || &r.buf[0] != before {
+		t.Errorf("another buffer, of %d, after a burst", len(r.buf))
 	}
 }
 
