@@ -191,15 +191,15 @@ func newTokenInterval(limit rate.Limit) tokenInterval {
 func (i tokenInterval) times(n uint32) time.Duration {
 	hi, lo := bits.Mul64(uint64(n), i.num)
 	length := bits.Len64(lo) + int(i.shift)
-	if hi != 0 {
-		length = 64 + bits.Len64(hi) + int(i.shift)
+	if hi != 0 { // and shift is zero, as num is not above a second where it is not
+		length = 64 + bits.Len64(hi)
 	}
 	if i.den == 0 || length > 63+bits.Len64(i.den) {
 		return forever
 	}
 	// So the quotient is less than 2^64, and the product fits 128 bits, because den is less than 2^53
 	// where shift is not zero.
-	hi = hi<<i.shift | lo>>(64-i.shift) | lo<<(i.shift-64)
+	hi |= lo>>(64-i.shift) | lo<<(i.shift-64)
 	lo <<= i.shift
 	d, rest := bits.Div64(hi, lo, i.den)
 	if rest > 0 {

@@ -193,6 +193,24 @@ func TestTokenIntervalEdges(t *testing.T) {
 	}
 }
 
+// A time of horizon is forever, and one that is shorter is not.
+func TestTokenIntervalHorizon(t *testing.T) {
+	for _, c := range []struct {
+		i    tokenInterval
+		n    uint32
+		want time.Duration
+	}{
+		{tokenInterval{num: 1<<61 - 1, den: 1}, 2, horizon - 2},
+		{tokenInterval{num: 1 << 61, den: 1}, 2, forever},
+		{tokenInterval{num: 1, den: 1 << 10, shift: 41}, 1<<31 - 1, horizon - 1<<31},
+		{tokenInterval{num: 1, den: 1 << 10, shift: 41}, 1 << 31, forever},
+	} {
+		if got := c.i.times(c.n); got != c.want {
+			t.Errorf("%d times %+v = %d, want %d", c.n, c.i, got, c.want)
+		}
+	}
+}
+
 // intervals returns the time in which a bucket gets n tokens, rounded up, or forever.
 func intervals(limit rate.Limit, n int64) time.Duration {
 	if !(limit > 0) || math.IsInf(float64(limit), 0) {

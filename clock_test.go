@@ -233,6 +233,22 @@ func TestClockIsSteppedWhileTheTimerStarts(t *testing.T) {
 	}
 }
 
+// Where the clock has not moved, the timer is started once.
+func TestTimerIsStartedOnce(t *testing.T) {
+	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
+		var starts atomic.Int32
+		q := build(options[string]{clock: &hookedClock{WithTicker: newFakeClock(), onReset: func() { starts.Add(1) }}})
+		for i, key := range []string{"c", "b", "a"} { // each is the first
+			q.AddAfter(key, time.Duration(3-i)*time.Second)
+			synctest.Wait()
+			if n := starts.Load(); int(n) != i+1 {
+				t.Errorf("%d starts of the timer for %d keys", n, i+1)
+			}
+		}
+		q.ShutDown()
+	})
+}
+
 // The clock may also be stepped again while the loop starts its timer anew because it was stepped.
 func TestClockIsSteppedAgainAndAgain(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {

@@ -167,6 +167,38 @@ func TestStatsOfKeyThatComesDue(t *testing.T) {
 	})
 }
 
+// Keys that the loop has taken, and that the queue below ignores because it was shut down meanwhile, count
+// as dropped.
+func TestQueueBelowIsShutDownWhileKeysComeDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFakeClock()
+		c := &hookedClock{WithTicker: fake}
+		fifo, plain := workqueue.NewTyped[int](), &plainQueue[int]{}
+		for _, tt := range []struct {
+			below   workqueue.TypedInterface[int]
+			hook    *func()
+			dropped uint64
+		}{
+			{fifo, &c.onNow, 3},
+			{plain, &plain.beforeAdd, 2}, // the first is on its way already
+		} {
+			q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Clock: c, Queue: tt.below})
+			for key := range 3 {
+				q.AddAfter(key, time.Second)
+			}
+			synctest.Wait()
+			*tt.hook = tt.below.ShutDown
+			fake.Step(time.Second)
+			synctest.Wait()
+			if st := q.(delayer[int]).Stats(); st.Dropped != tt.dropped || st.Waiting != 0 || st.Queued != 0 {
+				t.Errorf("%T: Stats() = %+v, want %d dropped", tt.below, st, tt.dropped)
+			}
+			*tt.hook = nil
+			q.ShutDown()
+		}
+	})
+}
+
 func TestShutDownTellsTheLogger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string

@@ -282,6 +282,23 @@ func TestLimitersWithoutKeysDoNotReadTheClock(t *testing.T) {
 	}
 }
 
+// Forget of a limiter that counts no failures any more takes no lock.
+func TestForgetAfterTheLastKey(t *testing.T) {
+	l := NewTypedItemExponentialFailureRateLimiter[int](1, 2).(*TypedItemExponentialFailureRateLimiter[int])
+	for _, step := range []struct {
+		call func(int)
+		key  int
+		some bool
+	}{
+		{func(key int) { l.When(key) }, 1, true}, {func(key int) { l.When(key) }, 2, true},
+		{l.Forget, 2, true}, {l.Forget, 2, true}, {l.Forget, 1, false},
+	} {
+		if step.call(step.key); l.failures.some.Load() != step.some {
+			t.Errorf("with %d keys, some = %v", l.failures.keys.Len(), !step.some)
+		}
+	}
+}
+
 // A key that cannot be kept panics, with the limiter unharmed.
 func TestLimitersRefuseKeysThatAreNoKeys(t *testing.T) {
 	for name, l := range map[string]TypedRateLimiter[any]{
