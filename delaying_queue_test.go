@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -168,33 +169,59 @@ func TestStatsOfKeyThatComesDue(t *testing.T) {
 }
 
 // Keys that the loop has taken, and that the queue below ignores because it was shut down meanwhile, count
-// as dropped.
-func TestQueueBelowIsShutDownWhileKeysComeDue(t *testing.T) {
+// as dropped, beside those that still waited.
+func TestShutDownWhileKeysComeDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFakeClock()
 		c := &hookedClock{WithTicker: fake}
-		fifo, plain := workqueue.NewTyped[int](), &plainQueue[int]{}
+		fifo, plain, another := workqueue.NewTyped[int](), &plainQueue[int]{}, &plainQueue[int]{}
+		var q workqueue.TypedDelayingInterface[int]
 		for _, tt := range []struct {
-			below   workqueue.TypedInterface[int]
-			hook    *func()
-			dropped uint64
+			below workqueue.TypedInterface[int]
+			hook  *func()
+			do    func()
+			added uint64 // the first is on its way already
 		}{
-			{fifo, &c.onNow, 3},
-			{plain, &plain.beforeAdd, 2}, // the first is on its way already
+			{fifo, &c.onNow, fifo.ShutDown, 0},
+			{plain, &plain.beforeAdd, plain.ShutDown, 1},
+			{another, &another.beforeAdd, func() {
+				go q.ShutDown() // waits for the loop, which is here
+				for !another.ShuttingDown() {
+					runtime.Gosched()
+				}
+			}, 1},
 		} {
-			q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Clock: c, Queue: tt.below})
+			q = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Clock: c, Queue: tt.below})
 			for key := range 3 {
 				q.AddAfter(key, time.Second)
 			}
+			q.AddAfter(3, time.Hour)
 			synctest.Wait()
-			*tt.hook = tt.below.ShutDown
+			*tt.hook = func() { *tt.hook = nil; tt.do() }
 			fake.Step(time.Second)
 			synctest.Wait()
-			if st := q.(delayer[int]).Stats(); st.Dropped != tt.dropped || st.Waiting != 0 || st.Queued != 0 {
-				t.Errorf("%T: Stats() = %+v, want %d dropped", tt.below, st, tt.dropped)
+			if st := q.(delayer[int]).Stats(); st.Dropped != 4-tt.added || st.Waiting != 0 || st.Queued != 0 {
+				t.Errorf("%T: Stats() = %+v, want %d dropped", tt.below, st, 4-tt.added)
 			}
-			*tt.hook = nil
 			q.ShutDown()
+		}
+	})
+}
+
+// A delaying queue may be put on top of another one: both have keys that wait.
+func TestStatsOfTwoDelayingQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below := workqueue.NewTypedDelayingQueue[int]()
+		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Queue: below}).(delayer[int])
+		below.AddAfter(1, time.Second)
+		q.AddAfter(2, time.Second)
+		q.AddAfter(3, time.Second)
+		if st := q.Stats(); st.Waiting != 3 || st.Retries != 3 {
+			t.Errorf("Stats() = %+v, want 3 that wait, of 3 retries", st)
+		}
+		q.ShutDown()
+		if st := q.Stats(); st.Waiting != 0 || st.Dropped != 3 {
+			t.Errorf("Stats() = %+v after shutdown, want 3 dropped", st)
 		}
 	})
 }

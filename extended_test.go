@@ -407,3 +407,18 @@ func TestForeignGetsMix(t *testing.T) {
 		wantShutDown(t, q)
 	})
 }
+
+// Where nobody uses GetContext, Get is that of the queue below, without a goroutine.
+func TestGetOfAnotherQueueStartsNoGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: &plainQueue[string]{}})
+		base := newGoroutineCount()
+		get := startGet[string](q)
+		get.mustBlock(t, "Get of an empty queue")
+		base.want(t, "while one Get waits", 1)
+		q.ShutDown()
+		if got := get.mustReturn(t, "Get after shutdown"); got.err != workqueue.ErrShutDown {
+			t.Errorf("Get() = %+v", got)
+		}
+	})
+}
