@@ -172,8 +172,9 @@ func TestCustomQueueThatRepeatsKeys(t *testing.T) {
 		hold(t, q, "a")
 		second := startGet[string](q)
 		second.mustBlock(t, "Get of a key that is held, and still in the custom Queue")
-		if st := q.Stats(); st.Processing != 1 {
-			t.Errorf("Stats() = %+v, want 1 processing", st)
+		// As if it had been added meanwhile, once.
+		if st := q.Stats(); st.Processing != 1 || st.Again != 1 || st.Adds != 2 {
+			t.Errorf("Stats() = %+v, want 1 processing, and again, of 2 adds", st)
 		}
 		q.ShutDown()
 		if g := second.mustReturn(t, "Get"); g.err == nil {
@@ -199,8 +200,8 @@ func TestCustomQueueWithItsOwnKeys(t *testing.T) {
 		drain.mustBlock(t, "drain")
 		process(t, q, "y", "a", "x")
 		drain.mustReturn(t, "drain")
-		if st := q.Stats(); st.Processing != 0 || st.Queued != 0 || st.UnmatchedDones != 0 {
-			t.Errorf("Stats() = %+v, want nothing left", st)
+		if st := q.Stats(); st.Processing != 0 || st.Queued != 0 || st.UnmatchedDones != 0 || st.Adds != 4 {
+			t.Errorf("Stats() = %+v, want nothing left of 4 adds", st)
 		}
 	})
 }

@@ -113,6 +113,9 @@ func TestItemBackoffSlowGrowth(t *testing.T) {
 	if all := ceilings(1, math.MaxInt64, 1.011); all[len(all)-1] != math.MaxInt64 {
 		t.Errorf("a factor of 1.011 ends at %d", all[len(all)-1])
 	}
+	if all := ceilings(2, 8, 2); !slices.Equal(all, []time.Duration{2, 4, 8}) {
+		t.Errorf("ceilings up to 8 are %d", all)
+	}
 	// What the limiter says at the end of its table is what it says from there on.
 	l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{Factor: 1.0001}).(*itemBackoffRateLimiter[int])
 	for range maxCeilings + 10 {

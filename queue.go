@@ -413,7 +413,7 @@ func (q *Typed[T]) observeTakeGuarded(s keytable.Slot, k *entry[T], unknown bool
 	defer func() {
 		if !observed {
 			q.observer.Untake(s)
-			k.Value |= dirty
+			k.Value = dirty | processing
 			q.again++
 			q.finishLocked(s, k)
 		}
