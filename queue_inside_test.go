@@ -52,3 +52,20 @@ func TestDrainGetsNoWakeUp(t *testing.T) {
 		t.Errorf("the drain has not ended with the last key, %d watchers", q.watchers)
 	}
 }
+
+// A getter that sleeps is woken when there is something for it, and not by everything that happens.
+func TestSleeperIsWokenForAKey(t *testing.T) {
+	q := NewTyped[int]()
+	q.Add(1)
+	q.Get()
+	q.sleeping, q.watchers = 1, 1 // as if a getter slept
+	q.Done(1)
+	if len(q.wakeUps) != 0 {
+		t.Error("a wake-up was sent, and nothing is queued")
+	}
+	q.Add(2)
+	q.Add(3)
+	if len(q.wakeUps) != 1 || !q.wakeUpPending {
+		t.Errorf("%d wake-ups are on their way, want 1", len(q.wakeUps))
+	}
+}
