@@ -100,6 +100,11 @@ func (a *arena[K, V]) checkInvariants(tb testing.TB, live map[Slot]bool) {
 			tb.Fatalf("slot %d is in no slab", s)
 		}
 	}
+	for n := len(a.slabs); n < 64*len(a.open); n++ {
+		if a.open[n/64]&(1<<(n%64)) != 0 {
+			tb.Fatalf("slab %d is open, and there are %d", n, len(a.slabs))
+		}
+	}
 	if empty != a.empty {
 		tb.Fatalf("%d slabs are empty, %d counted", empty, a.empty)
 	}

@@ -130,7 +130,7 @@ func (a *arena[K, V]) lowestOpen() int {
 	if n/64 == len(a.open) {
 		a.open = append(a.open, 0)
 	}
-	a.open[n/64] |= 1 << (n % 64)
+	a.open[n/64] = 1 << (n % 64) // no other slab is open
 	return n
 }
 
@@ -141,7 +141,8 @@ func (a *arena[K, V]) growFirst() {
 	grown := make([]Entry[K, V], max(firstSlabLen, 2*n))
 	copy(grown, b.entries)
 	b.entries = grown
-	a.open[0] |= 1
+	// No slab but the first has a bit in open as long as it is not full-sized.
+	a.open[0] = 1
 	a.chain(0, max(n, 1)) // Slot 0 is None.
 }
 
@@ -163,9 +164,7 @@ func (a *arena[K, V]) releaseSlab(n int) {
 	}
 	a.spare.Put(a.slabs[n].entries)
 	a.slabs[n] = slab[K, V]{}
-	if n == a.current {
-		a.current = 0
-	}
+	a.current = 0 // The slab to fill may be this one. makeRoom finds the lowest.
 	a.trim()
 }
 

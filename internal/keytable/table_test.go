@@ -223,6 +223,17 @@ func TestUnusableKeys(t *testing.T) {
 	check(pair{"a", math.NaN()}, "keytable.pair")
 
 	var table Table[float64, int]
+	for _, when := range []string{"in an empty table", "beside a key"} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("Find of NaN %s does not panic", when)
+				}
+			}()
+			find(&table, math.NaN())
+		}()
+		insert(&table, 1.0)
+	}
 	if a, _ := insert(&table, 0.0); a != find(&table, math.Copysign(0, -1)) {
 		t.Error("0 and -0 are equal and have two slots")
 	}
@@ -330,8 +341,31 @@ func TestColumn(t *testing.T) {
 	}
 	column.Release(5 * slabLen)
 	column.Release(100 * slabLen)
+	column.Release(slabLen) // where the slabs end
 	if len(column.slabs) != 1 || *column.At(100) != 100 || *column.At(5 * slabLen) != 0 {
 		t.Errorf("after Release of slab 5: %d slabs, %d and %d", len(column.slabs), *column.At(100), *column.At(5 * slabLen))
+	}
+	column.Release(5 * slabLen)
+	column.Release(1)
+	if len(column.slabs) != 0 || *column.At(100) != 0 {
+		t.Errorf("after Release of all: %d slabs, %d", len(column.slabs), *column.At(100))
+	}
+}
+
+// Only the first slab starts small, and it grows to what is needed.
+func TestColumnsMemory(t *testing.T) {
+	var column Column[int]
+	for _, c := range []struct {
+		s    Slot
+		want int
+	}{
+		{1, firstSlabLen}, {firstSlabLen - 1, firstSlabLen}, {firstSlabLen, 2 * firstSlabLen}, {100, 128}, {128, 256},
+		{slabLen - 1, slabLen}, {slabLen, slabLen}, {3*slabLen + 1, slabLen},
+	} {
+		column.At(c.s)
+		if n := len(column.slabs[c.s/slabLen]); n != c.want {
+			t.Errorf("slot %d: a slab of %d, want %d", c.s, n, c.want)
+		}
 	}
 }
 

@@ -1,0 +1,187 @@
+package keytable
+
+import (
+	"runtime/debug"
+	"testing"
+)
+
+// fill makes a table of the keys below n, which are in the slots from 1 on.
+func fill[V any](n int) *Table[int, V] {
+	var t Table[int, V]
+	for key := range n {
+		insert(&t, key)
+	}
+	return &t
+}
+
+// Slots are given out from the lowest slab that has room, however far up it is.
+func TestLowestSlabComesFirst(t *testing.T) {
+	const slabs = 140
+	table := fill[struct{}](slabs*slabLen - 1) // the first slot is None
+	var free []Slot
+	for _, n := range []int{130, 100, 70, 3} {
+		s := Slot(n*slabLen + 7)
+		table.Delete(s)
+		free = append(free, s)
+	}
+	for i := len(free) - 1; i >= 0; i-- {
+		if s, _ := insert(table, -1-i); s != free[i] {
+			t.Errorf("the next key is in slot %d, want %d", s, free[i])
+		}
+		table.checkInvariants(t)
+	}
+	if s, _ := insert(table, -9); s != slabs*slabLen {
+		t.Errorf("the key for which there is no room is in slot %d", s)
+	}
+}
+
+// The slabs at the end are forgotten when they run empty, whatever their number, and come again.
+func TestSlabsAreForgottenAndComeAgain(t *testing.T) {
+	type large [512]byte // of which no empty slab is kept
+	for _, c := range []struct{ slabs, left int }{{66, 1}, {65, 63}, {66, 64}, {130, 65}} {
+		table := fill[large](c.slabs*slabLen - 1)
+		table.Delete(7) // room in the first slab
+		for s := Slot(c.slabs*slabLen - 1); s >= Slot(c.left*slabLen); s-- {
+			table.Delete(s)
+		}
+		table.checkInvariants(t)
+		if n := table.Slabs(); n != c.left {
+			t.Errorf("%d slabs for the keys of %d", n, c.left)
+		}
+		for key := range c.slabs * slabLen {
+			insert(table, key)
+		}
+		table.checkInvariants(t)
+		if n := table.Slabs(); n != c.slabs+1 {
+			t.Errorf("%d slabs, want %d", n, c.slabs+1)
+		}
+	}
+}
+
+func emptyKept[V any]() int {
+	const slabs = 40
+	table := fill[V](slabs * slabLen)
+	for s := Slot(1); s <= slabs*slabLen; s++ {
+		table.Delete(s)
+	}
+	return table.slots.empty
+}
+
+// Of slabs that run empty as much is kept as keptBytes says, and one in any case up to keptSlab.
+func TestEmptySlabsAreKept(t *testing.T) {
+	for size, kept := range map[int]int{ // of an entry, in bytes
+		16:  emptyKept[uint32](),
+		128: emptyKept[[29]uint32](),
+		132: emptyKept[[30]uint32](),
+		256: emptyKept[[61]uint32](),
+		512: emptyKept[[125]uint32](),
+		520: emptyKept[[126]uint32](),
+	} {
+		want := keptBytes / (size * slabLen)
+		if want == 0 && size*slabLen <= keptSlab {
+			want = 1
+		}
+		if kept != want {
+			t.Errorf("entries of %d B: %d empty slabs are kept, want %d", size, kept, want)
+		}
+	}
+}
+
+func TestShortened(t *testing.T) {
+	for _, c := range []struct{ room, n, want int }{
+		{64, 1, 64}, {65, 1, 2}, {65, 16, 32}, {65, 17, 65}, {100, 25, 100}, {101, 25, 50}, {1000, 0, 0}, {1000, 1000, 1000},
+	} {
+		s := make([]int, c.room)
+		for i := range s {
+			s[i] = i
+		}
+		got := shortened(s, c.n)
+		if len(got) != c.n || cap(got) != c.want {
+			t.Errorf("%d of %d: length %d, room for %d, want %d", c.n, c.room, len(got), cap(got), c.want)
+		}
+		for i, v := range got {
+			if v != i {
+				t.Fatalf("%d of %d: element %d is %d", c.n, c.room, i, v)
+			}
+		}
+	}
+}
+
+// Slab leads to every key, and ends where there are no more slabs.
+func TestSlab(t *testing.T) {
+	table := fill[int](3 * slabLen)
+	for key := range 3 * slabLen {
+		_, e := table.Find(HashOf(key), key)
+		e.Value = key + 1
+	}
+	slots, keys := 0, 0
+	for n := range table.Slabs() + 2 {
+		for s, e := range table.Slab(n) {
+			if int(s) != slots || e != table.At(s) {
+				t.Fatalf("slot %d of slab %d, want slot %d", s, n, slots)
+			}
+			slots++
+			if e.Value != 0 {
+				if e.Value != e.Key+1 {
+					t.Fatalf("key %d has value %d", e.Key, e.Value)
+				}
+				keys++
+			}
+		}
+	}
+	if keys != table.Len() || slots != table.Slabs()*slabLen {
+		t.Errorf("%d keys in %d slots, want %d in %d", keys, slots, table.Len(), table.Slabs()*slabLen)
+	}
+	for range table.Slab(0) {
+		break // ends the loop, and does not go on behind it
+	}
+	if end := Slot(table.Slabs() * slabLen); !table.HasMemory(end-1) || table.HasMemory(end) {
+		t.Errorf("memory for slot %d: %v, for slot %d: %v", end-1, table.HasMemory(end-1), end, table.HasMemory(end))
+	}
+}
+
+// The index shrinks to a quarter when there are less keys than an eighth of its groups, and stays where it is
+// otherwise.
+func TestIndexShrinks(t *testing.T) {
+	const n = 100_000
+	table := fill[struct{}](n)
+	for s := range Slot(n) {
+		groups, index := len(table.index), &table.index[0]
+		table.Delete(s + 1)
+		want := groups
+		if groups > keptGroups && table.Len() < groups/8 {
+			want = max(keptGroups, groups/4)
+		}
+		if len(table.index) != want {
+			t.Fatalf("%d groups for %d keys, want %d", len(table.index), table.Len(), want)
+		}
+		if want == groups && &table.index[0] != index {
+			t.Fatalf("the index was moved at %d keys", table.Len())
+		}
+	}
+	if len(table.index) != keptGroups {
+		t.Errorf("%d groups are kept, want %d", len(table.index), keptGroups)
+	}
+}
+
+// A burst that comes again takes the largest index that the last one left, up to 16 times the present one.
+func TestIndexGrowsToThatOfTheLastBurst(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	for _, c := range []struct{ burst, want int }{{2, 2}, {4, 4}, {8, 8}, {16, 16}, {32, 16}} { // in keptGroups
+		n := c.burst * keptGroups * keysPerGroup
+		table := fill[struct{}](n)
+		if len(table.index) != c.burst*keptGroups {
+			t.Fatalf("%d groups for %d keys", len(table.index), n)
+		}
+		for s := range Slot(n) {
+			table.Delete(s + 1)
+		}
+		for key := range keptGroups*keysPerGroup + 1 {
+			insert(table, key)
+		}
+		table.checkInvariants(t)
+		if got := len(table.index); got != c.want*keptGroups {
+			t.Errorf("after a burst with %d groups, %d, want %d", c.burst*keptGroups, got, c.want*keptGroups)
+		}
+	}
+}
