@@ -190,16 +190,13 @@ func newTokenInterval(limit rate.Limit) tokenInterval {
 // times returns n intervals, rounded up, or forever if they are not less than horizon. n is not zero.
 func (i tokenInterval) times(n uint32) time.Duration {
 	hi, lo := bits.Mul64(uint64(n), i.num)
-	length := bits.Len64(lo) + int(i.shift)
-	if hi != 0 { // and shift is zero, as num is not above a second where it is not
-		length = 64 + bits.Len64(hi)
-	}
-	if i.den == 0 || length > 63+bits.Len64(i.den) {
+	// If hi is not zero, num is more than a second, and den is 1.
+	if i.den == 0 || hi != 0 || bits.Len64(lo)+int(i.shift) > 63+bits.Len64(i.den) {
 		return forever
 	}
 	// So the quotient is less than 2^64, and the product fits 128 bits, because den is less than 2^53
 	// where shift is not zero.
-	hi |= lo>>(64-i.shift) | lo<<(i.shift-64)
+	hi = lo>>(64-i.shift) | lo<<(i.shift-64)
 	lo <<= i.shift
 	d, rest := bits.Div64(hi, lo, i.den)
 	if rest > 0 {
