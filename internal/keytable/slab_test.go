@@ -185,3 +185,21 @@ func TestIndexGrowsToThatOfTheLastBurst(t *testing.T) {
 		}
 	}
 }
+
+// An index that was left for a larger one comes back, unless the collector came in between.
+func TestIndexComesBack(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	const n = keptGroups * keysPerGroup
+	table := fill[struct{}](n)
+	before := &table.index[0]
+	insert(table, n)
+	if len(table.index) != 2*keptGroups {
+		t.Fatalf("%d groups for %d keys", len(table.index), n+1)
+	}
+	for s := range Slot(n) {
+		table.Delete(s + 1)
+	}
+	if len(table.index) != keptGroups || &table.index[0] != before {
+		t.Errorf("another index, of %d groups, after a burst", len(table.index))
+	}
+}
