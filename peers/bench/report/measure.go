@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 )
@@ -16,6 +17,9 @@ type measurement struct {
 	benchtime string
 	short     bool
 }
+
+// machineLine are the lines before the benchmarks. They are the same each time.
+var machineLine = regexp.MustCompile(`^(goos|goarch|pkg|cpu): `)
 
 // write runs the benchmarks of the module in a directory, and writes what they print to a file, with the
 // versions of all that is measured. The file is changed only if all went well.
@@ -46,8 +50,7 @@ func (m measurement) write(raw, module string) error {
 			return err
 		}
 		for line := range strings.Lines(out) {
-			// The lines before the benchmarks are the same each time.
-			if strings.HasPrefix(line, "Benchmark") || round == 0 && strings.Contains(line, ": ") {
+			if strings.HasPrefix(line, "Benchmark") || round == 0 && machineLine.MatchString(line) {
 				all += line
 			}
 		}
