@@ -33,7 +33,8 @@ type KeySnapshot[T comparable] struct {
 	// Since is when a worker got the key, when it was queued, or when it began to wait. In a queue
 	// without metrics, which reads the clock only where it must, it is zero but for waiting keys.
 	Since time.Time
-	// Due is when the time of a waiting key comes, and zero for the others.
+	// Due is when the time of a waiting key comes, and zero for the others. Like Since it is counted from
+	// when the queue was made: where the wall clock has been set since then, both are off by as much.
 	Due time.Time
 	// Again tells that a key that is being processed was added meanwhile, so that it comes again.
 	Again bool
