@@ -35,9 +35,6 @@ func (g *group) match(h Hash) uint64 {
 	return (differing - lowBits) &^ differing & highBits
 }
 
-// used returns the set of the places that have a slot.
-func (g *group) used() uint64 { return g.tags & highBits }
-
 // placeOf returns the lowest place of a set that is not empty.
 func placeOf(set uint64) int { return bits.TrailingZeros64(set) / 8 }
 

@@ -109,3 +109,6 @@ func (a *arena[K, V]) checkInvariants(tb testing.TB, live map[Slot]bool) {
 		tb.Fatalf("%d slabs are empty, %d counted", empty, a.empty)
 	}
 }
+
+// used returns the set of the places that have a slot.
+func (g *group) used() uint64 { return g.tags & highBits }

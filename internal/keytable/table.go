@@ -275,12 +275,10 @@ func (t *Table[K, V]) moveTo(index []group) {
 	t.index = index
 	t.shift = 32 - uint8(log2(len(index)))
 	t.limit = min(len(index)*keysPerGroup, maxKeys)
-	for i := range old {
-		g := &old[i]
-		for set := g.used(); set != 0; set &= set - 1 {
-			s := g.slots[placeOf(set)]
-			t.insert(t.slots.at(s).tag, s)
-		}
+	// By slabs, which are in order in memory, and not by the old index, which leads to them in none: reading
+	// the hashes of a million keys is most of the work.
+	for n := range t.slots.slabs {
+		t.slots.forLive(n, t.insert)
 	}
 	if len(old) >= keptGroups {
 		clear(old)
