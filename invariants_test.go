@@ -65,8 +65,8 @@ func (q *Typed[T]) checkInvariants() error {
 	if q.watchers != watchers {
 		return fmt.Errorf("%d watchers, want %d", q.watchers, watchers)
 	}
-	if q.latest != keytable.None && q.keys.At(q.latest).Value&processing == 0 {
-		return fmt.Errorf("slot %d is the latest, and nobody holds its key", q.latest)
+	if s := q.latest.Slot(); s != keytable.None && q.keys.At(s).Value&processing == 0 {
+		return fmt.Errorf("slot %d is the latest, and nobody holds its key", s)
 	}
 	if q.observer != nil {
 		return q.checkObserver()

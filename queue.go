@@ -149,9 +149,6 @@ type Typed[T comparable] struct {
 
 	// shuttingDown is written under mu and read without.
 	shuttingDown atomic.Bool
-	// severalHeld tells that workers held more than one key when the last one was handed out. It is
-	// written under mu and read without.
-	severalHeld atomic.Bool
 
 	// wakeUps carries at most one wake-up for the getters that sleep. See notifyAndUnlock.
 	wakeUps chan struct{}
@@ -169,8 +166,8 @@ type Typed[T comparable] struct {
 	// queued and processing count the keys that wait for a worker, and those that workers hold; again
 	// counts those of the latter that are dirty.
 	queued, processing, again int
-	// latest is the slot of the key that was handed out last, or None if its worker is done with it.
-	latest keytable.Slot
+	// latest is the key that was handed out last. Its Hash is called without mu.
+	latest keytable.Latest[T]
 
 	// watchers is sleeping, and one more if drain is not nil: those who may have to be told something.
 	watchers int
@@ -380,10 +377,7 @@ func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T]) T {
 	k.Value = processing
 	q.queued--
 	q.processing++
-	q.latest = s
-	if several := q.processing > 1; several != q.severalHeld.Load() {
-		q.severalHeld.Store(several)
-	}
+	q.latest.Took(s, q.processing)
 	if unknown {
 		q.adds++
 	}
@@ -426,7 +420,7 @@ func (q *Typed[T]) observeTakeGuarded(s keytable.Slot, k *entry[T], unknown bool
 // the meantime, it goes to the end of the line. Done of a key that no worker holds changes nothing
 // but [Stats].UnmatchedDones.
 func (q *Typed[T]) Done(item T) {
-	h, hashed := q.hashIfNeeded(item)
+	h, hashed := q.latest.Hash(item)
 	q.mu.Lock()
 	if q.guarded {
 		q.doneGuarded(item, h, hashed)
@@ -444,7 +438,7 @@ func (q *Typed[T]) doneGuarded(item T, h keytable.Hash, hashed bool) {
 // DoneAndGet is Done of done and then [Typed.GetContext], under one lock: for a worker that takes one key
 // after the other. If it returns an error, done is Done nevertheless.
 func (q *Typed[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
-	h, hashed := q.hashIfNeeded(done)
+	h, hashed := q.latest.Hash(done)
 	q.mu.Lock()
 	if q.guarded {
 		defer q.unlock()
@@ -463,28 +457,9 @@ func (q *Typed[T]) doneAndGetLocked(ctx context.Context, done T, h keytable.Hash
 	return q.getLocked(ctx)
 }
 
-// hashIfNeeded hashes item, of which Done will be called, unless the lock is likely to show that it is the
-// key that was handed out last.
-func (q *Typed[T]) hashIfNeeded(item T) (h keytable.Hash, hashed bool) {
-	if q.severalHeld.Load() {
-		return keytable.HashOf(item), true
-	}
-	return 0, false
-}
-
 // doneLocked is Done of item, whose hash is h if it is hashed already.
 func (q *Typed[T]) doneLocked(item T, h keytable.Hash, hashed bool) {
-	s := q.latest
-	var k *entry[T]
-	if s != keytable.None {
-		k = q.keys.At(s)
-	}
-	if k == nil || k.Key != item {
-		if !hashed {
-			h = keytable.HashOf(item)
-		}
-		s, k = q.keys.Find(h, item)
-	}
+	s, k := keytable.FindHeld(&q.keys, &q.latest, item, h, hashed)
 	if k == nil || k.Value&processing == 0 {
 		// Carrying on would queue a queued key a second time, and two workers would hold it
 		// (kubernetes/kubernetes#141079).
@@ -519,9 +494,7 @@ func (q *Typed[T]) finishLocked(s keytable.Slot, k *entry[T]) {
 		q.keys.Delete(s)
 	}
 	q.processing--
-	if s == q.latest {
-		q.latest = keytable.None
-	}
+	q.latest.Ended(s)
 }
 
 // sleepLocked unlocks q, waits for a wake-up or the end of ctx, and locks q again. It returns ctx.Err().

@@ -8,7 +8,7 @@ func TestDoneHashesIfSeveralAreHeld(t *testing.T) {
 	q := NewTyped[int]()
 	want := func(when string, want bool) {
 		t.Helper()
-		if _, hashed := q.hashIfNeeded(1); hashed != want {
+		if _, hashed := q.latest.Hash(1); hashed != want {
 			t.Errorf("%s: hashed = %v", when, hashed)
 		}
 	}

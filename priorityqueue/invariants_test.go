@@ -60,8 +60,8 @@ func (q *Queue[T]) CheckInvariants() error {
 	if counts[ready] != q.queued || counts[running] != q.running || counts[waiting]+counts[timed] != q.due.Len() {
 		return fmt.Errorf("states %v, counted %d queued, %d running, %d due", counts, q.queued, q.running, q.due.Len())
 	}
-	if q.latest != keytable.None && (!q.keys.HasMemory(q.latest) || q.keys.At(q.latest).Value.state&running == 0) {
-		return fmt.Errorf("slot %d was handed out last, and nobody holds it", q.latest)
+	if s := q.latest.Slot(); s != keytable.None && (!q.keys.HasMemory(s) || q.keys.At(s).Value.state&running == 0) {
+		return fmt.Errorf("slot %d was handed out last, and nobody holds it", s)
 	}
 	if counts[again] != q.wishes {
 		return fmt.Errorf("%d running keys to come at once, counted %d", counts[again], q.wishes)

@@ -82,11 +82,8 @@ type Queue[T comparable] struct {
 	// queued and running count the keys of these states, and wishes the running ones that are to come again
 	// at once.
 	queued, running, wishes int
-	// latest is the slot of the key that was handed out last, or None if its worker is done with it.
-	latest keytable.Slot
-	// severalHeld tells that workers held more than one key when the last one was handed out. It is
-	// written under mu and read without.
-	severalHeld atomic.Bool
+	// latest is the key that was handed out last. Its Hash is called without mu.
+	latest keytable.Latest[T]
 
 	paused bool
 	// sleeping counts the getters that wait for a wake-up, wakeUpPending tells that one is on its way.
@@ -270,10 +267,7 @@ func (q *Queue[T]) takeLocked(now int64) (T, int) {
 	q.leaveLineLocked(s, &e.Value)
 	e.Value.state = running | e.Value.state&dated
 	q.running++
-	q.latest = s
-	if several := q.running > 1; several != q.severalHeld.Load() {
-		q.severalHeld.Store(several)
-	}
+	q.latest.Took(s, q.running)
 	if q.groupOf != nil {
 		q.beginLocked(e.Value.home)
 	}
@@ -290,24 +284,17 @@ func (q *Queue[T]) takeLocked(now int64) (T, int) {
 // becomes ready, or waits for the time that was asked for. Done of a key that no worker holds changes
 // nothing but [workqueue.Stats].UnmatchedDones.
 func (q *Queue[T]) Done(item T) {
-	var h keytable.Hash
-	// Mostly the lock will show that it is the key that was handed out last, which needs no hash.
-	hashed := q.severalHeld.Load()
-	if hashed {
-		h = keytable.HashOf(item)
-	}
+	h, hashed := q.latest.Hash(item)
 	now := q.lock(false)
 	defer q.unlock()
-	s, e := q.findHeldLocked(item, h, hashed)
+	s, e := keytable.FindHeld(&q.keys, &q.latest, item, h, hashed)
 	if e == nil || e.Value.state&running == 0 {
 		q.unmatchedDones++
 		return
 	}
 	it := &e.Value
 	q.running--
-	if s == q.latest {
-		q.latest = keytable.None
-	}
+	q.latest.Ended(s)
 	if q.groupOf != nil {
 		q.endLocked(it.home)
 	}
@@ -325,19 +312,6 @@ func (q *Queue[T]) Done(item T) {
 	}
 	q.wishes--
 	q.pushLocked(s, it, now)
-}
-
-// findHeldLocked finds key, which the caller says a worker holds. Its hash is h if it is hashed already.
-func (q *Queue[T]) findHeldLocked(key T, h keytable.Hash, hashed bool) (keytable.Slot, *keytable.Entry[T, item]) {
-	if q.latest != keytable.None {
-		if e := q.keys.At(q.latest); e.Key == key {
-			return q.latest, e
-		}
-	}
-	if !hashed {
-		h = keytable.HashOf(key)
-	}
-	return q.keys.Find(h, key)
 }
 
 // leaveLocked takes the key at s, which is in no line and not in due any more, out of the queue.

@@ -2,6 +2,7 @@ package prom_test
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"testing"
 	"time"
@@ -80,16 +81,19 @@ func TestMemoryOfAScrape(t *testing.T) {
 		b.clock.Step(time.Millisecond)
 		q.Done("a")
 	}
-	metrics := make(chan prometheus.Metric, 11*names)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	b.provider.Collect(metrics)
-	runtime.ReadMemStats(&after)
-	if len(metrics) != cap(metrics) {
-		t.Fatalf("%d metrics, want %d", len(metrics), cap(metrics))
+	objects, bytes := math.Inf(1), math.Inf(1)
+	for range 5 { // What others allocate meanwhile is counted too, so the least is what we do.
+		metrics := make(chan prometheus.Metric, 11*names)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		b.provider.Collect(metrics)
+		runtime.ReadMemStats(&after)
+		if len(metrics) != cap(metrics) {
+			t.Fatalf("%d metrics, want %d", len(metrics), cap(metrics))
+		}
+		objects = min(objects, float64(after.Mallocs-before.Mallocs)/names)
+		bytes = min(bytes, float64(after.TotalAlloc-before.TotalAlloc)/names)
 	}
-	objects := float64(after.Mallocs-before.Mallocs) / names
-	bytes := float64(after.TotalAlloc-before.TotalAlloc) / names
 	if objects > maxObjects || bytes > maxBytes {
 		t.Errorf("a name takes %.1f objects and %.0f bytes, want at most %d and %d", objects, bytes, maxObjects, maxBytes)
 	}
