@@ -15,6 +15,10 @@
 //   - What is added is there when the call returns. No goroutine runs while no key waits for its time.
 //   - The limiter is asked only if its answer can matter: several rate-limited adds of a key that waits for its
 //     retry count as one failure.
+//   - Keys of equal priority come in the order in which they became ready. For a key that is added while a
+//     worker holds it that is the Done, as in client-go's queue, and until then Stats().Again counts it and Len does
+//     not. For a waiting key that is added without a delay it is that add. controller-runtime gives both the place
+//     of their first add, and counts the former in Len.
 //   - ShutDown may be called more than once. ShutDownWithDrain waits until nothing is queued and nothing is
 //     being processed; controller-runtime does not call it.
 //   - A key that could not be found again, because it is not equal to itself, is refused with a panic.

@@ -100,6 +100,27 @@ func TestPlainAddsWhileProcessing(t *testing.T) {
 	})
 }
 
+// A key's place in line is that of the moment when it became ready, and until then Len does not count it.
+func TestPlaceInLine(t *testing.T) {
+	inBubble(t, func(t *testing.T, q queue) {
+		q.AddAfter("waiting", time.Hour)
+		q.Add("held")
+		q.Get()
+		q.Add("held")
+		q.Add("new")
+		q.Add("waiting")
+		if n := q.Len(); n != 2 {
+			t.Errorf("Len() = %d, want 2", n)
+		}
+		q.Done("held")
+		for _, want := range []string{"new", "waiting", "held"} {
+			if key, _ := q.Get(); key != want {
+				t.Errorf("got %s, want %s", key, want)
+			}
+		}
+	})
+}
+
 func TestShutDown(t *testing.T) {
 	inBubble(t, func(t *testing.T, q queue) {
 		got := make(chan bool, 2)
