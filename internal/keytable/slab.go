@@ -1,6 +1,7 @@
 package keytable
 
 import (
+	"iter"
 	"math/bits"
 	"unsafe"
 
@@ -155,22 +156,24 @@ func (a *arena[K, V]) chain(n, first int) {
 	}
 }
 
-// forLive calls f for each slot of slab n in which a key lives, with the key's hash.
-func (a *arena[K, V]) forLive(n int, f func(Hash, Slot)) {
-	b := &a.slabs[n]
-	if b.live == 0 {
-		return
-	}
-	var free [slabLen / 64]uint64
-	if n == 0 {
-		free[0] = 1 // Slot 0 is None.
-	}
-	for s := b.free; s != None; s = Slot(b.entries[s%slabLen].tag) {
-		free[s%slabLen/64] |= 1 << (s % 64)
-	}
-	for i := range b.entries {
-		if free[i/64]&(1<<(i%64)) == 0 {
-			f(b.entries[i].tag, Slot(n*slabLen+i))
+// live returns the slots of slab n in which keys live, with the keys' hashes.
+func (a *arena[K, V]) live(n int) iter.Seq2[Slot, Hash] {
+	return func(yield func(Slot, Hash) bool) {
+		b := &a.slabs[n]
+		if b.live == 0 {
+			return
+		}
+		var free [slabLen / 64]uint64
+		if n == 0 {
+			free[0] = 1 // Slot 0 is None.
+		}
+		for s := b.free; s != None; s = Slot(b.entries[s%slabLen].tag) {
+			free[s%slabLen/64] |= 1 << (s % 64)
+		}
+		for i := range b.entries {
+			if free[i/64]&(1<<(i%64)) == 0 && !yield(Slot(n*slabLen+i), b.entries[i].tag) {
+				return
+			}
 		}
 	}
 }

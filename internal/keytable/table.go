@@ -32,6 +32,7 @@ import (
 	"hash/maphash"
 	"iter"
 	"reflect"
+	"runtime"
 
 	"github.com/keyedqueue/workqueue/internal/stash"
 )
@@ -275,10 +276,18 @@ func (t *Table[K, V]) moveTo(index []group) {
 	t.index = index
 	t.shift = 32 - uint8(log2(len(index)))
 	t.limit = min(len(index)*keysPerGroup, maxKeys)
-	// By slabs, which are in order in memory, and not by the old index, which leads to them in none: reading
-	// the hashes of a million keys is most of the work.
+	// By slabs, which are in order in memory, and not by the old index, which leads to them in none. The homes of
+	// a slab's keys are read before the first of them is changed, so that the processor waits for memory once
+	// and not for each.
 	for n := range t.slots.slabs {
-		t.slots.forLive(n, t.insert)
+		var tags uint64
+		for _, h := range t.slots.live(n) {
+			tags |= t.index[t.home(h)].tags
+		}
+		runtime.KeepAlive(tags)
+		for s, h := range t.slots.live(n) {
+			t.insert(h, s)
+		}
 	}
 	if len(old) >= keptGroups {
 		clear(old)
