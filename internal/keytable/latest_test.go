@@ -5,12 +5,16 @@ import "testing"
 func TestLatest(t *testing.T) {
 	var table Table[string, int]
 	var latest Latest[string]
-	const wrong = Hash(1) // leads nowhere, so that only those are found that need no hash
 	found := func(key string, h Hash, hashed bool) bool {
 		s, e := FindHeld(&table, &latest, key, h, hashed)
 		return s != None && e.Key == key
 	}
 	a, b := "a", "b"
+	// A hash that leads to neither, so that only those are found by it that need none.
+	var wrong Hash
+	for tagOf(wrong) == tagOf(HashOf(a)) || tagOf(wrong) == tagOf(HashOf(b)) {
+		wrong++
+	}
 	slotA, _ := insert(&table, a)
 	slotB, _ := insert(&table, b)
 
