@@ -17,8 +17,8 @@ func (c steadyClock) Now() time.Time { return c.epoch.Add(time.Since(c.epoch)) }
 
 // steady returns c or, if that is the real clock, a steady one.
 func steady(c clock.Clock) clock.Clock {
-	if real, ok := c.(clock.RealClock); ok {
-		return steadyClock{RealClock: real, epoch: real.Now()}
+	if r, ok := c.(clock.RealClock); ok {
+		return steadyClock{RealClock: r, epoch: r.Now()}
 	}
 	return c
 }

@@ -12,8 +12,8 @@ import (
 // are due at the same time come out in the order in which they were put in.
 //
 // It is a heap in which a node has four children, so it is half as deep as a binary one, and the
-// children are neighbours in memory, 64 bytes of it. An entry has no pointers, so the collector does not look at the heap.
-// A key's slot in the table knows where in the heap its entry is.
+// children are neighbours in memory, 64 bytes of it. An entry has no pointers, so the collector does not
+// look at the heap. A key's slot in the table knows where in the heap its entry is.
 //
 // Invariants, which checkInvariants in the tests asserts:
 //   - No entry is due before its parent.

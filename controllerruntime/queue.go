@@ -71,8 +71,8 @@ func With[request comparable](config priorityqueue.Config[request]) func(string,
 }
 
 // Queue is a [priorityqueue.Queue] with the interface and the rules of controller-runtime's PriorityQueue. It is
-// made by [NewQueue], [NewTypedQueue] or what [With] returns. The methods that controller-runtime does not know are those of the
-// priorityqueue.Queue: GetContext and GetBatch hand out what is queued after ShutDown, too.
+// made by [NewQueue], [NewTypedQueue] or what [With] returns. The methods that controller-runtime does not know
+// are those of the priorityqueue.Queue: GetContext and GetBatch hand out what is queued after ShutDown, too.
 type Queue[request comparable] struct {
 	*priorityqueue.Queue[request]
 	// stopped tells that ShutDown was called. ShutDownWithDrain alone leaves it false.

@@ -1,6 +1,8 @@
 package keytable
 
 import (
+	"math"
+	"math/rand/v2"
 	"testing"
 	"unsafe"
 )
@@ -64,5 +66,96 @@ func TestManyPass(t *testing.T) {
 	}
 	if g.passed() != maxPassed || g.used() != 0 {
 		t.Errorf("passed = %d, places in use %x", g.passed(), g.used())
+	}
+}
+
+// A table of few keys lives long, with an index that stays as it is, and with look-ups of keys that are not
+// there.
+func TestFewKeysComeAndGo(t *testing.T) {
+	for live := 1; live <= 40; live++ {
+		rng := rand.New(rand.NewPCG(uint64(live), 0))
+		var table Table[int, struct{}]
+		var keys []int
+		for key := range 20_000 {
+			if len(keys) == live {
+				i := rng.IntN(live)
+				table.Delete(find(&table, keys[i]))
+				keys[i] = keys[live-1]
+				keys = keys[:live-1]
+			}
+			if find(&table, -1-key) != None {
+				t.Fatalf("found a key that is not there")
+			}
+			insert(&table, key)
+			keys = append(keys, key)
+			if key%1000 == 0 {
+				table.checkInvariants(t)
+			}
+		}
+		for _, key := range keys {
+			if find(&table, key) == None {
+				t.Errorf("key %d is lost", key)
+			}
+		}
+	}
+}
+
+// Each group may have been full, one after the other, and have let keys pass that are still there. A look-up
+// of another key must end nevertheless. (It went round for ever, which only this test's timeout would tell.)
+func TestEveryGroupWasPassed(t *testing.T) {
+	const second = Hash(1) << 31 // leads to the second of two groups
+	var table Table[int, struct{}]
+	hash := func(key int) Hash { return Hash(key/10) * second }
+	var first []Slot
+	for key := range groupLen + 1 {
+		s, _, _ := table.FindOrInsert(hash(key), key)
+		first = append(first, s)
+	}
+	for _, s := range first[:groupLen] {
+		table.Delete(s)
+	}
+	for key := 10; key < 10+groupLen; key++ {
+		table.FindOrInsert(hash(key), key)
+	}
+	table.checkHashed(t, hash)
+	if len(table.index) != 2 || table.index[0].passed() == 0 || table.index[1].passed() == 0 {
+		t.Fatalf("of %d groups, some were not passed", len(table.index))
+	}
+	for _, key := range []int{9, 19} {
+		if s, _ := table.Find(hash(key), key); s != None {
+			t.Errorf("found key %d, which is not there, at %d", key, s)
+		}
+		if s, _, inserted := table.FindOrInsert(hash(key), key); !inserted {
+			t.Errorf("key %d was not inserted, but found at %d", key, s)
+		}
+	}
+	for _, key := range []int{groupLen, 10, 9 + groupLen, 9, 19} {
+		if s, _ := table.Find(hash(key), key); s == None {
+			t.Errorf("key %d is lost", key)
+		}
+	}
+}
+
+// Colliding hashes overfill a group and the next ones, also around the end of the index.
+func TestCollisions(t *testing.T) {
+	for _, h := range []Hash{0, math.MaxUint32, math.MaxUint32 - 5, 1 << 31} {
+		var table Table[int, struct{}]
+		// Three keys share each hash, and the hashes share few homes.
+		hash := func(key int) Hash { return h - Hash(key/3) }
+		for key := range 40 {
+			table.FindOrInsert(hash(key), key)
+			table.checkHashed(t, hash)
+		}
+		for key := 0; key < 40; key += 2 {
+			s, _ := table.Find(hash(key), key)
+			table.Delete(s)
+			table.checkHashed(t, hash)
+		}
+		for key := range 40 {
+			s, e := table.Find(hash(key), key)
+			if there := key%2 == 1; (s != None) != there || there && e.Key != key {
+				t.Errorf("hash %x: key %d: slot %d", h, key, s)
+			}
+		}
 	}
 }

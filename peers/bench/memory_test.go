@@ -18,6 +18,20 @@ func inUse() float64 {
 	return float64(m.HeapAlloc + m.StackInuse)
 }
 
+// atRest waits until the number of goroutines has been the same for a while, but no longer than some seconds: those
+// that have begun wait for something then, and those that were told to end are gone.
+func atRest() {
+	const enough, most = 10, 5000
+	for same, looks, before := 0, 0, -1; same < enough && looks < most; looks++ {
+		time.Sleep(time.Millisecond)
+		if n := runtime.NumGoroutine(); n == before {
+			same++
+		} else {
+			same, before = 0, n
+		}
+	}
+}
+
 // BenchmarkIdle makes queues that nobody uses.
 func BenchmarkIdle(b *testing.B) {
 	const n = 1000
@@ -30,14 +44,14 @@ func BenchmarkIdle(b *testing.B) {
 			for i := range queues {
 				queues[i] = newQueue()
 			}
-			time.Sleep(10 * time.Millisecond) // until the goroutines that have begun wait for something
+			atRest()
 			size += inUse()
 			goroutines += float64(runtime.NumGoroutine())
 			for _, q := range queues {
 				q.ShutDown()
 			}
 			clear(queues)
-			time.Sleep(10 * time.Millisecond) // until they are gone
+			atRest()
 		}
 		b.ReportMetric(0, "ns/op") // says nothing
 		b.ReportMetric(size/float64(b.N)/n, "B/queue")
