@@ -154,7 +154,7 @@ type delayingType[T comparable] struct {
 	waiting dueHeap[T]
 	// moving are the keys that the waiting loop has taken from the heap, and may not have added to the
 	// queue below yet. The loop reads and clears them without the lock.
-	moving []hashedKey[T]
+	moving []keytable.Hashed[T]
 	// looping tells that waitingLoop runs. It does whenever a key waits.
 	looping bool
 	// sleepsUntil is when waitingLoop will look at the heap again if nobody tells it to. It is zero if the
@@ -269,7 +269,7 @@ func (q *delayingType[T]) startTimer(timer clock.Timer, next time.Time) bool {
 
 // takeDue takes up to maxBatch due keys from the heap. If there is none, it returns when to look again.
 // It returns false if no key waits, and then the loop counts as ended.
-func (q *delayingType[T]) takeDue() (due []hashedKey[T], next time.Time, ok bool) {
+func (q *delayingType[T]) takeDue() (due []keytable.Hashed[T], next time.Time, ok bool) {
 	if q.ShuttingDown() {
 		// Whoever shut down the queue below may not have known this one.
 		q.stopWaiting()
@@ -298,13 +298,13 @@ func (q *delayingType[T]) takeDue() (due []hashedKey[T], next time.Time, ok bool
 }
 
 // addDue adds keys to the queue below. Those that a shutdown makes it ignore count as dropped.
-func (q *delayingType[T]) addDue(keys []hashedKey[T]) {
+func (q *delayingType[T]) addDue(keys []keytable.Hashed[T]) {
 	added := 0
 	if q.fifo != nil {
 		added = q.fifo.addAll(keys)
 	} else {
 		for added < len(keys) && !q.ShuttingDown() {
-			q.Add(keys[added].key)
+			q.Add(keys[added].Key)
 			added++
 		}
 	}

@@ -82,13 +82,13 @@ func (h *dueHeap[T]) put(hash keytable.Hash, key T, now time.Time, delay time.Du
 }
 
 // popDue takes out a key that is due at now, the earliest first.
-func (h *dueHeap[T]) popDue(now time.Time) (key hashedKey[T], ok bool) {
+func (h *dueHeap[T]) popDue(now time.Time) (key keytable.Hashed[T], ok bool) {
 	if len(h.entries) == 0 || h.entries[0].due > now.Sub(h.epoch) || h.entries[0].due == never {
 		return key, false
 	}
 	s := h.entries[0].slot
 	k := h.keys.At(s)
-	key = hashedKey[T]{k.Hash(), k.Key}
+	key = keytable.Hashed[T]{Hash: k.Hash(), Key: k.Key}
 	h.keys.Delete(s)
 	last := len(h.entries) - 1
 	e := h.entries[last]

@@ -108,10 +108,10 @@ func TestHeapAgainstModel(t *testing.T) {
 func pop[T comparable](t rapid.TB, h *dueHeap[T], now time.Time) (key T, ok bool) {
 	t.Helper()
 	k, ok := h.popDue(now)
-	if ok && k.hash != keytable.HashOf(k.key) {
-		t.Fatalf("popDue() = %v with a hash of %x, want %x", k.key, k.hash, keytable.HashOf(k.key))
+	if ok && k.Hash != keytable.HashOf(k.Key) {
+		t.Fatalf("popDue() = %v with a hash of %x, want %x", k.Key, k.Hash, keytable.HashOf(k.Key))
 	}
-	return k.key, ok
+	return k.Key, ok
 }
 
 // sameHeaps asserts that h is in order, and that what there is to see of it is the model's.

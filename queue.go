@@ -210,19 +210,14 @@ func (q *Typed[T]) addGuarded(h keytable.Hash, item T) {
 	q.addLocked(h, item)
 }
 
-// hashedKey is a key that was hashed before.
-type hashedKey[T comparable] struct {
-	hash keytable.Hash
-	key  T
-}
-
 // addAll adds keys under one lock, and returns how many were not ignored because of a shutdown: all or
 // none.
-func (q *Typed[T]) addAll(keys []hashedKey[T]) int {
+func (q *Typed[T]) addAll(keys []keytable.Hashed[T]) int {
 	q.mu.Lock()
 	defer q.unlock()
+	q.keys.PreloadKeys(keys)
 	for i, k := range keys {
-		if !q.addLocked(k.hash, k.key) {
+		if !q.addLocked(k.Hash, k.Key) {
 			return i
 		}
 	}
@@ -349,6 +344,9 @@ func (q *Typed[T]) popLocked() (keytable.Slot, *entry[T]) {
 	if q.order == nil {
 		if q.queued == 0 {
 			return keytable.None, nil
+		}
+		if q.ready.first%keytable.PreloadLen == 0 {
+			q.keys.Preload(q.ready.ahead(keytable.PreloadLen))
 		}
 		s := q.ready.pop()
 		return s, q.keys.At(s)

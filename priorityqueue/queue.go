@@ -84,6 +84,8 @@ type Queue[T comparable] struct {
 	queued, running, wishes int
 	// latest is the key that was handed out last. Its Hash is called without mu.
 	latest keytable.Latest[T]
+	// preloaded is how many keys are to be handed out before the next preloadLocked that does something.
+	preloaded int
 
 	paused bool
 	// sleeping counts the getters that wait for a wake-up, wakeUpPending tells that one is on its way.
@@ -263,6 +265,9 @@ func (q *Queue[T]) takeable() bool { return q.order.Len() > 0 && !q.paused }
 // takeLocked hands out the next key. There must be one.
 func (q *Queue[T]) takeLocked(now int64) (T, int) {
 	s := q.nextLocked()
+	if q.keys.IsLarge() {
+		q.preloadLocked(s)
+	}
 	e := q.keys.At(s)
 	q.leaveLineLocked(s, &e.Value)
 	e.Value.state = running | e.Value.state&dated
@@ -278,6 +283,23 @@ func (q *Queue[T]) takeLocked(now int64) (T, int) {
 		q.observer.Taken(s, time.Duration(now))
 	}
 	return e.Key, e.Value.priority
+}
+
+// preloadLocked prepares for handing out the key at s, and those after it in its line.
+func (q *Queue[T]) preloadLocked(s keytable.Slot) {
+	if q.preloaded > 0 {
+		q.preloaded--
+		return
+	}
+	var next [keytable.PreloadLen]keytable.Slot
+	for i := range next {
+		next[i] = s
+		if s = q.keys.At(s).Value.next; s == keytable.None {
+			break
+		}
+	}
+	q.keys.Preload(next[:])
+	q.preloaded = len(next) - 1
 }
 
 // Done says that the caller is finished with an item from Get. If the item was added in the meantime, it

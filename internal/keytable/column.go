@@ -1,12 +1,17 @@
 package keytable
 
+import "github.com/keyedqueue/workqueue/internal/stash"
+
 // Column is one more value for each slot of a table, apart from the table so that it takes no memory
-// where it is not used. It does not notice when a key is deleted: the next key at that slot finds the
-// value that the last one left.
+// where it is not used. It does not notice when a key is deleted: the next key at that slot finds what the
+// last one left or, after Release, what one at another slot left or the zero V. V has no pointers, which would
+// keep alive what they lead to.
 //
 // The zero Column is ready to use. A Column is not safe for concurrent use.
 type Column[V any] struct {
 	slabs [][]V
+	// spare has the slabs that were given back.
+	spare stash.Stash[V]
 }
 
 // At returns the value at s. The pointer is valid until the next At of another slot, or Release.
@@ -25,22 +30,25 @@ func (c *Column[V]) provide(s Slot) *V {
 	for n >= len(c.slabs) {
 		c.slabs = append(c.slabs, nil)
 	}
-	size := slabLen
-	if n == 0 {
-		size = max(firstSlabLen, 1<<(log2(place)+1))
+	if n > 0 {
+		c.slabs[n] = c.spare.Get(slabLen)
+	} else {
+		grown := make([]V, max(firstSlabLen, 1<<(log2(place)+1)))
+		copy(grown, c.slabs[0])
+		c.slabs[0] = grown
 	}
-	grown := make([]V, size)
-	copy(grown, c.slabs[n])
-	c.slabs[n] = grown
-	return &grown[place]
+	return &c.slabs[n][place]
 }
 
 // Release gives back the memory that s shares with its neighbours. It is for slots of which the table
 // has given back the memory too, so that one late key does not keep the column of a whole burst.
 func (c *Column[V]) Release(s Slot) {
 	n := int(s / slabLen)
-	if n >= len(c.slabs) {
+	if n >= len(c.slabs) || c.slabs[n] == nil {
 		return
+	}
+	if n > 0 {
+		c.spare.Put(c.slabs[n])
 	}
 	c.slabs[n] = nil
 	for n = len(c.slabs); n > 0 && c.slabs[n-1] == nil; n-- {

@@ -1,0 +1,46 @@
+package keytable
+
+import "runtime"
+
+// Who is about to look for many keys, one after the other, waits for memory at each of them if the index does
+// not fit into the processor's own cache. The preload methods read the homes of some keys before, without
+// looking at what they read: a processor waits for several independent readings no longer than for one.
+
+// PreloadLen is a good number of keys to preload at once: as many readings as processors have under way.
+const PreloadLen = 8
+
+// largeIndex is the length (1 MiB) from which this pays.
+const largeIndex = 1 << 15
+
+// IsLarge reports whether the preload methods do anything.
+func (t *Table[K, V]) IsLarge() bool { return len(t.index) >= largeIndex }
+
+// Preload prepares for finding or deleting the keys at slots soon. Some may be None.
+func (t *Table[K, V]) Preload(slots []Slot) {
+	if !t.IsLarge() {
+		return
+	}
+	var read uint64
+	for _, s := range slots {
+		read |= t.index[t.home(t.slots.at(s).tag)].tags
+	}
+	runtime.KeepAlive(read)
+}
+
+// Hashed is a key with its hash.
+type Hashed[K comparable] struct {
+	Hash Hash
+	Key  K
+}
+
+// PreloadKeys prepares for finding or inserting keys soon.
+func (t *Table[K, V]) PreloadKeys(keys []Hashed[K]) {
+	if !t.IsLarge() {
+		return
+	}
+	var read uint64
+	for i := range keys {
+		read |= t.index[t.home(keys[i].Hash)].tags
+	}
+	runtime.KeepAlive(read)
+}
