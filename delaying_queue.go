@@ -277,14 +277,7 @@ func (q *delayingType[T]) takeDue() (due []keytable.Hashed[T], next time.Time, o
 	now := q.clock.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.moving = q.moving[:0]
-	for len(q.moving) < maxBatch {
-		key, ok := q.waiting.popDue(now)
-		if !ok {
-			break
-		}
-		q.moving = append(q.moving, key)
-	}
+	q.moving = q.waiting.popDue(now, q.moving[:0])
 	q.sleepsUntil = time.Time{}
 	if len(q.moving) > 0 {
 		return q.moving, now, true

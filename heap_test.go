@@ -40,13 +40,12 @@ func (h *slowHeap) put(key int, due time.Time) {
 	})
 }
 
-func (h *slowHeap) popDue(now time.Time) (key int, ok bool) {
-	if len(h.entries) == 0 || h.entries[0].due.After(now) {
-		return 0, false
+func (h *slowHeap) popDue(now time.Time) (keys []int) {
+	for len(h.entries) > 0 && len(keys) < maxBatch && !h.entries[0].due.After(now) {
+		keys = append(keys, h.entries[0].key)
+		h.entries = h.entries[1:]
 	}
-	key = h.entries[0].key
-	h.entries = h.entries[1:]
-	return key, true
+	return keys
 }
 
 func TestHeapAgainstModel(t *testing.T) {
@@ -82,11 +81,8 @@ func TestHeapAgainstModel(t *testing.T) {
 						}
 					},
 					"pop": func(t *rapid.T) {
-						for range 3 {
-							key, ok := pop(t, &h, now)
-							if want, wantOK := model.popDue(now); key != want || ok != wantOK {
-								t.Fatalf("popDue() = %d, %v, want %d, %v", key, ok, want, wantOK)
-							}
+						if keys, want := pop(t, &h, now), model.popDue(now); !slices.Equal(keys, want) {
+							t.Fatalf("popDue() = %v, want %v", keys, want)
 						}
 					},
 					"clear": func(t *rapid.T) {
@@ -104,14 +100,16 @@ func TestHeapAgainstModel(t *testing.T) {
 	}
 }
 
-// pop is popDue, and asserts that the hash is that of the key.
-func pop[T comparable](t rapid.TB, h *dueHeap[T], now time.Time) (key T, ok bool) {
+// pop is popDue, and asserts that the hashes are those of the keys.
+func pop[T comparable](t rapid.TB, h *dueHeap[T], now time.Time) (keys []T) {
 	t.Helper()
-	k, ok := h.popDue(now)
-	if ok && k.Hash != keytable.HashOf(k.Key) {
-		t.Fatalf("popDue() = %v with a hash of %x, want %x", k.Key, k.Hash, keytable.HashOf(k.Key))
+	for _, k := range h.popDue(now, nil) {
+		if k.Hash != keytable.HashOf(k.Key) {
+			t.Fatalf("popDue() has %v with a hash of %x, want %x", k.Key, k.Hash, keytable.HashOf(k.Key))
+		}
+		keys = append(keys, k.Key)
 	}
-	return k.Key, ok
+	return keys
 }
 
 // sameHeaps asserts that h is in order, and that what there is to see of it is the model's.
@@ -155,11 +153,8 @@ func FuzzHeap(f *testing.F) {
 				}
 				now = now.Add(arg * arg.Abs())
 			case 3:
-				for range key%4 + 1 {
-					key, ok := pop(t, &h, now)
-					if want, wantOK := model.popDue(now); key != want || ok != wantOK {
-						t.Fatalf("popDue() = %d, %v, want %d, %v", key, ok, want, wantOK)
-					}
+				if keys, want := pop(t, &h, now), model.popDue(now); !slices.Equal(keys, want) {
+					t.Fatalf("popDue() = %v, want %v", keys, want)
 				}
 			}
 			sameHeaps(t, &h, &model, now)
@@ -195,38 +190,40 @@ func TestHeapOrderWhenNumbersStartAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for want := range 20 {
-		if key, ok := pop(t, &h, now.Add(time.Second)); !ok || key != want {
-			t.Fatalf("popDue() = %d, %v, want %d", key, ok, want)
-		}
+	keys := pop(t, &h, now.Add(time.Second))
+	if len(keys) != 20 || !slices.IsSorted(keys) {
+		t.Fatalf("popDue() = %v", keys)
 	}
 }
 
-func TestHeapGivesMemoryBack(t *testing.T) {
+// The keys that are due come in batches, and what they took goes with them.
+func TestHeapPopsManyKeys(t *testing.T) {
 	var h dueHeap[int]
 	now := time.Now()
-	const n = 100_000
+	const n = 300_000 // which is enough for a table to preload
 	for key := range n {
 		h.put(keytable.HashOf(key), key, now, time.Duration(n-key))
 	}
-	for key := n - 1; key >= 0; key-- {
-		before, first := cap(h.entries), &h.entries[0]
-		if got, ok := pop(t, &h, now.Add(n)); !ok || got != key {
-			t.Fatalf("popDue() = %d, %v, want %d", got, ok, key)
+	for want := n - 1; h.len() > 0; {
+		keys := pop(t, &h, now.Add(n))
+		if len(keys) != min(maxBatch, want+1) {
+			t.Fatalf("popDue() = %d keys of %d", len(keys), want+1)
 		}
-		want := before
-		if before > minHeapLen && h.len() < before/4 {
-			want = max(minHeapLen, before/2)
-		}
-		if c := cap(h.entries); c != want {
-			t.Fatalf("room for %d entries, and there are %d; want room for %d", c, h.len(), want)
-		}
-		if want == before && &h.entries[:1][0] != first {
-			t.Fatalf("%d entries were copied to where there is as much room as before", h.len())
+		for _, key := range keys {
+			if key != want {
+				t.Fatalf("popDue() has %d, want %d", key, want)
+			}
+			want--
 		}
 	}
-	if c := cap(h.entries); c != minHeapLen {
-		t.Errorf("room for %d entries is kept, want %d", c, minHeapLen)
+	left := 0
+	for s := range keytable.Slot(n) {
+		if h.keys.HasMemory(s) {
+			left++
+		}
+	}
+	if left > n/10 {
+		t.Errorf("memory for %d keys is left", left)
 	}
 }
 
@@ -254,8 +251,8 @@ func TestHeapRemembersSinceAfterRestart(t *testing.T) {
 	}
 	h.put(keytable.HashOf(2), 2, epoch.Add(math.MaxInt64), time.Second)
 	for key, after := range []time.Duration{0, time.Hour, math.MaxInt64} {
-		_, e := h.keys.Find(keytable.HashOf(key), key)
-		if got := h.snapshot(int(e.Value.position)).Since; !got.Equal(epoch.Add(after)) {
+		s, _ := h.keys.Find(keytable.HashOf(key), key)
+		if got := h.snapshot(s).Since; !got.Equal(epoch.Add(after)) {
 			t.Errorf("key %d waits since %v, want %v", key, got, epoch.Add(after))
 		}
 	}
@@ -279,10 +276,7 @@ func TestHeapAfterRestart(t *testing.T) {
 	}
 	var got []int
 	for _, now := range []time.Time{far, far.Add(time.Minute)} {
-		for key, ok := pop(t, &h, now); ok; key, ok = pop(t, &h, now) {
-			got = append(got, key)
-		}
-		got = append(got, 0)
+		got = append(append(got, pop(t, &h, now)...), 0)
 	}
 	// What was due before the epoch has become equal, and comes in the order in which it was put in.
 	if want := []int{2, 3, 1, 0, 5, 0}; !slices.Equal(got, want) {

@@ -122,19 +122,16 @@ func (q *delayingType[T]) checkInvariants() error {
 }
 
 func (h *dueHeap[T]) checkInvariants() error {
-	if h.keys.Len() != len(h.entries) {
-		return fmt.Errorf("%d keys and %d entries in the heap", h.keys.Len(), len(h.entries))
+	if h.keys.Len() != h.order.Len() {
+		return fmt.Errorf("%d keys, of which %d are in order", h.keys.Len(), h.order.Len())
 	}
-	for i, e := range h.entries {
-		if parent := (i - 1) / heapArity; i > 0 && e.before(h.entries[parent]) {
-			return fmt.Errorf("heap: entry %d %+v is before its parent %d %+v", i, e, parent, h.entries[parent])
+	for e := range h.order.All() {
+		k := h.keys.At(e.Slot)
+		if s, _ := h.keys.Find(keytable.HashOf(k.Key), k.Key); s != e.Slot {
+			return fmt.Errorf("heap: key %v of slot %d is found in slot %d", k.Key, e.Slot, s)
 		}
-		k := h.keys.At(e.slot)
-		if int(k.Value.position) != i {
-			return fmt.Errorf("heap: the key of entry %d believes that it is at %d", i, k.Value.position)
-		}
-		if s, _ := h.keys.Find(keytable.HashOf(k.Key), k.Key); s != e.slot {
-			return fmt.Errorf("heap: key %v of slot %d is found in slot %d", k.Key, e.slot, s)
+		if at := h.order.At(e.Slot); at != e {
+			return fmt.Errorf("heap: entry %v of slot %d is believed to be %v", e, e.Slot, at)
 		}
 	}
 	return nil

@@ -145,8 +145,8 @@ func (q *delayingType[T]) tellDueOf(k *KeySnapshot[T]) {
 	h := keytable.HashOf(k.Key)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, e := q.waiting.keys.Find(h, k.Key); e != nil {
-		s := q.waiting.snapshot(int(e.Value.position))
-		k.Since, k.Due = s.Since, s.Due
+	if s, e := q.waiting.keys.Find(h, k.Key); e != nil {
+		waiting := q.waiting.snapshot(s)
+		k.Since, k.Due = waiting.Since, waiting.Due
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
-	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
 // Snapshot is what a queue has at one moment, for people who want to know what it is doing. It holds
@@ -132,20 +131,22 @@ func (q *delayingType[T]) copyWaiting(limit int) []KeySnapshot[T] {
 	keys := make([]KeySnapshot[T], 0, min(limit, q.numWaiting()))
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	before := func(i, j int) bool { return q.waiting.entries[i].before(q.waiting.entries[j]) }
-	for pos := range slotheap.InOrder(q.waiting.len(), before) {
+	for e := range q.waiting.order.InOrder() {
 		if len(keys) == cap(keys) {
 			break
 		}
-		keys = append(keys, q.waiting.snapshot(pos))
+		keys = append(keys, q.waiting.snapshot(e.Slot))
 	}
 	return keys
 }
 
-func (h *dueHeap[T]) snapshot(pos int) KeySnapshot[T] {
-	e := h.entries[pos]
-	k := h.keys.At(e.slot)
-	return KeySnapshot[T]{Key: k.Key, Since: h.epoch.Add(k.Value.since.duration()), Due: h.epoch.Add(e.due)}
+func (h *dueHeap[T]) snapshot(s keytable.Slot) KeySnapshot[T] {
+	k := h.keys.At(s)
+	return KeySnapshot[T]{
+		Key:   k.Key,
+		Since: h.epoch.Add(k.Value.since.duration()),
+		Due:   h.epoch.Add(time.Duration(h.order.At(s).Rank)),
+	}
 }
 
 // Snapshot copies up to limit keys of each state, and tells what [Stats] does. It asks the limiter for

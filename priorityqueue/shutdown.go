@@ -67,7 +67,7 @@ func (q *Queue[T]) beginShutDownLocked() {
 	}
 	q.paused = false
 	q.dropped += uint64(q.due.Len())
-	for _, e := range q.due.All() {
+	for e := range q.due.All() {
 		it := &q.keys.At(e.Slot).Value
 		if it.state&running != 0 {
 			it.state = running | it.state&dated

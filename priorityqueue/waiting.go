@@ -40,7 +40,7 @@ func (q *Queue[T]) moveDueLocked(now int64) {
 		if first.Rank > now {
 			return
 		}
-		q.due.Remove(first.Slot)
+		q.due.Pop()
 		it := &q.keys.At(first.Slot).Value
 		if it.state&running != 0 {
 			q.comeAgainAtOnceLocked(first.Slot, it, first.Rank)

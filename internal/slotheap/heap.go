@@ -3,13 +3,15 @@
 package slotheap
 
 import (
-	"cmp"
+	"iter"
 	"slices"
+	"unsafe"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Entry is a slot and what it is ordered by: by Rank, and by Tie where that is equal.
+// Entry is a slot and what it is ordered by: by Rank, and by Tie where that is equal. Ties of 32 bits are numbers
+// that wrap around: one is before another if it is less than 2^31 numbers before it.
 type Entry[T uint32 | int64] struct {
 	Rank int64
 	Tie  T
@@ -17,14 +19,20 @@ type Entry[T uint32 | int64] struct {
 }
 
 func (e Entry[T]) before(f Entry[T]) bool {
-	return e.Rank < f.Rank || e.Rank == f.Rank && e.Tie < f.Tie
+	if e.Rank != f.Rank {
+		return e.Rank < f.Rank
+	}
+	if unsafe.Sizeof(e.Tie) == 4 {
+		return int32(e.Tie-f.Tie) < 0
+	}
+	return e.Tie < f.Tie
 }
 
 // Heap has slots, each at most once. Of which slots it has, the user keeps account.
 //
-// A node has four children, so the heap is half as deep as a binary one, and the children lie in one or two
-// cache lines. An entry has no pointers, so the collector does not look at the heap. Where in the heap a
-// slot's entry is, is in a column beside the table of the slots.
+// A node has four children, so the heap is half as deep as a binary one, and the four lie side by side: where
+// an entry takes 16 bytes, in one cache line. An entry has no pointers, so the collector does not look at the
+// heap. Where in the heap a slot's entry is, is in a column beside the table of the slots.
 //
 // Invariants, which checkInvariants in the tests asserts:
 //   - No entry is before its parent.
@@ -32,60 +40,66 @@ func (e Entry[T]) before(f Entry[T]) bool {
 //
 // The zero Heap is empty and ready to use. It is not safe for concurrent use.
 type Heap[T uint32 | int64] struct {
-	entries   []Entry[T]
+	n         int
+	nodes     nodes[T]
 	positions keytable.Column[uint32]
 }
 
-const (
-	arity = 4
-	// keptLen is the number of entries for which memory is kept.
-	keptLen = 1 << 10
-)
-
 // Len returns the number of slots.
-func (h *Heap[T]) Len() int { return len(h.entries) }
+func (h *Heap[T]) Len() int { return h.n }
 
 // First returns the least entry. There must be one.
-func (h *Heap[T]) First() Entry[T] { return h.entries[0] }
+func (h *Heap[T]) First() Entry[T] { return *h.nodes.at(root) }
 
 // At returns the entry of s, which must be in the heap.
-func (h *Heap[T]) At(s keytable.Slot) Entry[T] { return h.entries[*h.positions.At(s)] }
+func (h *Heap[T]) At(s keytable.Slot) Entry[T] { return *h.nodes.at(h.position(s)) }
 
-// All returns the entries in the order of the heap, to be read before the next change.
-func (h *Heap[T]) All() []Entry[T] { return h.entries }
+// All returns the entries in no particular order. The heap must not change meanwhile.
+func (h *Heap[T]) All() iter.Seq[Entry[T]] {
+	return func(yield func(Entry[T]) bool) {
+		for p := root; p < h.end() && yield(*h.nodes.at(p)); p++ {
+		}
+	}
+}
 
 // Push puts in e, whose slot must not be in the heap.
 func (h *Heap[T]) Push(e Entry[T]) {
-	h.entries = append(h.entries, e)
-	h.up(len(h.entries)-1, e)
+	p := h.end()
+	h.nodes.provide(p)
+	h.n++
+	h.up(p, e)
+}
+
+// Pop takes out the least entry. There must be one.
+func (h *Heap[T]) Pop() Entry[T] {
+	e := h.First()
+	h.removeAt(root)
+	return e
 }
 
 // Replace puts e in the place of the entry of the same slot.
-func (h *Heap[T]) Replace(e Entry[T]) { h.place(int(*h.positions.At(e.Slot)), e) }
+func (h *Heap[T]) Replace(e Entry[T]) { h.place(h.position(e.Slot), e) }
 
 // Remove takes out s, which must be in the heap.
-func (h *Heap[T]) Remove(s keytable.Slot) {
-	pos, last := int(*h.positions.At(s)), len(h.entries)-1
-	e := h.entries[last]
-	h.entries = h.entries[:last]
-	if pos < last {
-		h.place(pos, e)
-	}
-	if c := cap(h.entries); c > keptLen && last < c/4 {
-		h.entries = append(make([]Entry[T], 0, c/2), h.entries...)
-	}
-}
+func (h *Heap[T]) Remove(s keytable.Slot) { h.removeAt(h.position(s)) }
 
 // Rerank gives every entry the rank that is computed from it, in O(n log n).
 func (h *Heap[T]) Rerank(rank func(Entry[T]) int64) {
-	for i, e := range h.entries {
-		h.entries[i].Rank = rank(e)
+	entries := slices.AppendSeq(make([]Entry[T], 0, h.n), h.All())
+	for i, e := range entries {
+		entries[i].Rank = rank(e)
 	}
-	slices.SortFunc(h.entries, func(e, f Entry[T]) int {
-		return cmp.Or(cmp.Compare(e.Rank, f.Rank), cmp.Compare(e.Tie, f.Tie))
+	slices.SortFunc(entries, func(e, f Entry[T]) int {
+		switch {
+		case e.before(f):
+			return -1
+		case f.before(e):
+			return 1
+		}
+		return 0
 	})
-	for i, e := range h.entries { // A sorted slice is a heap.
-		h.set(i, e)
+	for i, e := range entries { // What is sorted is a heap.
+		h.set(root+position(i), e)
 	}
 }
 
@@ -96,54 +110,58 @@ func (h *Heap[T]) Clear() { *h = Heap[T]{} }
 // slots of which their table has given back the memory too.
 func (h *Heap[T]) Release(s keytable.Slot) { h.positions.Release(s) }
 
-// place puts e where it belongs from pos on, up or down.
-func (h *Heap[T]) place(pos int, e Entry[T]) {
-	if pos > 0 && e.before(h.entries[(pos-1)/arity]) {
-		h.up(pos, e)
+// end returns the first position at which there is no entry.
+func (h *Heap[T]) end() position { return root + position(h.n) }
+
+func (h *Heap[T]) position(s keytable.Slot) position { return position(*h.positions.At(s)) }
+
+func (h *Heap[T]) removeAt(p position) {
+	h.n--
+	last := h.end()
+	if p < last {
+		h.place(p, *h.nodes.at(last))
+	}
+	h.nodes.trim(last)
+}
+
+// place puts e where it belongs from p on, up or down.
+func (h *Heap[T]) place(p position, e Entry[T]) {
+	if p != root && e.before(*h.nodes.at(p.parent())) {
+		h.up(p, e)
 	} else {
-		h.down(pos, e)
+		h.down(p, e)
 	}
 }
 
-// up puts e into position pos or, as long as e is before the parent, moves the parent down and tries again
-// one level up.
-func (h *Heap[T]) up(pos int, e Entry[T]) {
-	for pos > 0 {
-		parent := (pos - 1) / arity
-		if !e.before(h.entries[parent]) {
+// up puts e into p or, as long as e is before the parent, moves the parent down and tries again one level up.
+func (h *Heap[T]) up(p position, e Entry[T]) {
+	for p != root {
+		parent := *h.nodes.at(p.parent())
+		if !e.before(parent) {
 			break
 		}
-		h.set(pos, h.entries[parent])
-		pos = parent
+		h.set(p, parent)
+		p = p.parent()
 	}
-	h.set(pos, e)
+	h.set(p, e)
 }
 
-// down puts e into position pos or, as long as a child is before e, moves the first child up and tries again
-// one level down.
-func (h *Heap[T]) down(pos int, e Entry[T]) {
-	for {
-		child := arity*pos + 1
-		if child >= len(h.entries) {
+// down puts e into p or, as long as a child is before e, moves the first child up and tries again one level
+// down.
+func (h *Heap[T]) down(p position, e Entry[T]) {
+	for end := h.end(); p.children() < end; {
+		children := h.nodes.family(p.children())
+		first := children.first(end - p.children())
+		if !children[first].before(e) {
 			break
 		}
-		siblings := h.entries[child:min(child+arity, len(h.entries))]
-		first := 0
-		for i := range siblings {
-			if siblings[i].before(siblings[first]) {
-				first = i
-			}
-		}
-		if !siblings[first].before(e) {
-			break
-		}
-		h.set(pos, siblings[first])
-		pos = child + first
+		h.set(p, children[first])
+		p = p.children() + first
 	}
-	h.set(pos, e)
+	h.set(p, e)
 }
 
-func (h *Heap[T]) set(pos int, e Entry[T]) {
-	h.entries[pos] = e
-	*h.positions.At(e.Slot) = uint32(pos)
+func (h *Heap[T]) set(p position, e Entry[T]) {
+	*h.nodes.at(p) = e
+	*h.positions.At(e.Slot) = uint32(p)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"testing"
 
@@ -13,12 +14,13 @@ import (
 
 // checkInvariants returns an error if what the comment of Heap promises does not hold.
 func (h *Heap[T]) checkInvariants() error {
-	for i, e := range h.entries {
-		if parent := (i - 1) / arity; i > 0 && e.before(h.entries[parent]) {
-			return fmt.Errorf("entry %d, %v, is before its parent %v", i, e, h.entries[parent])
+	for p := root; p < h.end(); p++ {
+		e := *h.nodes.at(p)
+		if p != root && e.before(*h.nodes.at(p.parent())) {
+			return fmt.Errorf("entry %d, %v, is before its parent %v", p, e, *h.nodes.at(p.parent()))
 		}
-		if pos := *h.positions.At(e.Slot); int(pos) != i {
-			return fmt.Errorf("entry %d, %v, is believed to be at %d", i, e, pos)
+		if believed := h.position(e.Slot); believed != p {
+			return fmt.Errorf("entry %d, %v, is believed to be at %d", p, e, believed)
 		}
 	}
 	return nil
@@ -74,8 +76,12 @@ func sameEntries(t rapid.TB, h *Heap[uint32], want map[keytable.Slot]Entry[uint3
 	if err := h.checkInvariants(); err != nil {
 		t.Fatal(err)
 	}
-	if h.Len() != len(want) || len(h.All()) != len(want) {
-		t.Fatalf("Len() = %d, want %d", h.Len(), len(want))
+	n := 0
+	for range h.All() {
+		n++
+	}
+	if h.Len() != len(want) || n != len(want) {
+		t.Fatalf("Len() = %d, %d in All, want %d", h.Len(), n, len(want))
 	}
 	for s, e := range want {
 		if got := h.At(s); got != e {
@@ -134,17 +140,60 @@ func FuzzHeap(f *testing.F) {
 	})
 }
 
+// Ties wrap around.
+func TestTies(t *testing.T) {
+	var h Heap[uint32]
+	for i := range keytable.Slot(20) {
+		h.Push(Entry[uint32]{Tie: math.MaxUint32 - 10 + uint32(i), Slot: i + 1})
+	}
+	for i := range keytable.Slot(20) {
+		if s := h.Pop().Slot; s != i+1 {
+			t.Fatalf("Pop() = %d, want %d", s, i+1)
+		}
+	}
+}
+
+// Also what is as far apart as can be has an order.
+func TestBefore(t *testing.T) {
+	ranks := []int64{math.MinInt64, -1, 0, 1, math.MaxInt64}
+	ties := ranks
+	for _, rank := range ranks {
+		for _, tie := range ties {
+			for _, rank2 := range ranks {
+				for _, tie2 := range ties {
+					e, f := Entry[int64]{Rank: rank, Tie: tie}, Entry[int64]{Rank: rank2, Tie: tie2}
+					want := rank < rank2 || rank == rank2 && tie < tie2
+					if got := e.before(f); got != want {
+						t.Errorf("%v before %v: %v, want %v", e, f, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Memory comes and goes by chunks. What is left after a burst is the first one, and one more at the edge.
 func TestMemoryIsGivenBack(t *testing.T) {
 	var h Heap[int64]
 	const n = 100_000
 	for s := range keytable.Slot(n) {
 		h.Push(Entry[int64]{Rank: int64(s * 7919 % n), Slot: s + 1})
+		if families := int(h.end()+arity-1) / arity; h.room() < families || h.room() > 2*max(families, firstChunkLen) {
+			t.Fatalf("room for %d families, and there are %d", h.room(), families)
+		}
 	}
 	for h.Len() > 0 {
-		h.Remove(h.First().Slot)
+		first := h.First()
+		if e := h.Pop(); e != first {
+			t.Fatalf("Pop() = %v, and First() was %v", e, first)
+		}
+		families := int(h.end()+arity-1) / arity
+		if h.room() < families || h.room() > families+2*chunkLen {
+			t.Fatalf("room for %d families, and there are %d", h.room(), families)
+		}
 	}
-	if c := cap(h.entries); c > 2*keptLen {
-		t.Errorf("room for %d entries is kept, want at most %d", c, 2*keptLen)
+	if h.room() != chunkLen {
+		t.Errorf("room for %d families is kept, want %d", h.room(), chunkLen)
 	}
 	for s := range keytable.Slot(n) {
 		h.Release(s + 1)
@@ -154,4 +203,31 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	if h.Len() != 0 {
 		t.Errorf("Len() = %d after Clear", h.Len())
 	}
+}
+
+// A heap that grows and shrinks around the edge of a chunk does not take and give it each time.
+func TestMemoryAtAnEdge(t *testing.T) {
+	var h Heap[uint32]
+	for s := range keytable.Slot(chunkLen*arity + 10) {
+		h.Push(Entry[uint32]{Slot: s + 1})
+	}
+	for range chunkLen * arity / 2 {
+		if h.Pop(); h.room() != 2*chunkLen {
+			t.Fatalf("room for %d families while there are %d entries", h.room(), h.Len())
+		}
+	}
+	for range 20 {
+		h.Pop()
+	}
+	if h.room() != chunkLen {
+		t.Errorf("room for %d families while there are %d entries", h.room(), h.Len())
+	}
+}
+
+// room returns for how many families there is memory.
+func (h *Heap[T]) room() (n int) {
+	for _, chunk := range h.nodes.chunks {
+		n += len(chunk)
+	}
+	return n
 }
