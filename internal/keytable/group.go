@@ -49,16 +49,18 @@ func (g *group) put(h Hash, s Slot) bool {
 	return true
 }
 
-// remove takes s, whose key has hash h, out, and returns false if it is not here.
-func (g *group) remove(h Hash, s Slot) bool {
+// find returns the place of s, whose key has hash h, or -1 if it is not here.
+func (g *group) find(h Hash, s Slot) int {
 	for set := g.match(h); set != 0; set &= set - 1 {
 		if place := placeOf(set); g.slots[place] == s {
-			g.tags &^= 0xff << (8 * place & 63)
-			return true
+			return place
 		}
 	}
-	return false
+	return -1
 }
+
+// free makes place, at which there is a slot, free.
+func (g *group) free(place int) { g.tags &^= 0xff << (8 * place & 63) }
 
 // passed returns how many keys live in later groups for want of a place here.
 func (g *group) passed() uint64 { return g.tags >> 48 }

@@ -47,8 +47,12 @@ func TestGroupsPlaces(t *testing.T) {
 			t.Fatalf("no place for slot %d", s)
 		}
 	}
-	if !g.remove(5, 3) || g.remove(5, 3) || g.remove(6, 4) {
-		t.Errorf("remove took what was not there, or not what was")
+	if place := g.find(5, 3); place != 2 {
+		t.Errorf("slot 3 is found at %d", place)
+	}
+	g.free(2)
+	if g.find(5, 3) >= 0 || g.find(6, 4) >= 0 || g.find(5, 4) != 3 {
+		t.Errorf("found what is not there, or not what is")
 	}
 	if !g.put(7, 9) || g.slots[2] != 9 {
 		t.Errorf("the free place was not found: %v", g.slots)
@@ -118,8 +122,8 @@ func TestEveryGroupWasPassed(t *testing.T) {
 		table.FindOrInsert(hash(key), key)
 	}
 	table.checkHashed(t, hash)
-	if len(table.index) != 2 || table.index[0].passed() == 0 || table.index[1].passed() == 0 {
-		t.Fatalf("of %d groups, some were not passed", len(table.index))
+	if len(table.index.groups) != 2 || table.index.groups[0].passed() == 0 || table.index.groups[1].passed() == 0 {
+		t.Fatalf("of %d groups, some were not passed", len(table.index.groups))
 	}
 	for _, key := range []int{9, 19} {
 		if s, _ := table.Find(hash(key), key); s != None {

@@ -11,10 +11,29 @@ func (t *Table[K, V]) checkInvariants(tb testing.TB) {
 // checkHashed is checkInvariants for keys that were hashed by hash.
 func (t *Table[K, V]) checkHashed(tb testing.TB, hash func(K) Hash) {
 	tb.Helper()
+	found := t.checkIndex(tb, &t.index, hash)
+	for s := range t.checkIndex(tb, &t.old, hash) {
+		if !found[s] && int(s)/slabLen < t.moved {
+			tb.Fatalf("slot %d of slab %d is in the old index alone, and %d slabs were moved", s, s/slabLen, t.moved)
+		}
+		found[s] = true
+	}
+	if len(found) != t.count {
+		tb.Fatalf("%d slots in the index, %d keys counted", len(found), t.count)
+	}
+	if t.count > keysPerGroup*len(t.index.groups) {
+		tb.Fatalf("%d keys in an index of %d groups", t.count, len(t.index.groups))
+	}
+	t.slots.checkInvariants(tb, found)
+}
+
+// checkIndex asserts that an index is in order, and returns its slots.
+func (t *Table[K, V]) checkIndex(tb testing.TB, x *index, hash func(K) Hash) map[Slot]bool {
+	tb.Helper()
 	found := map[Slot]bool{}
-	passed := make([]uint64, len(t.index))
-	for n := range t.index {
-		g := &t.index[n]
+	passed := make([]uint64, len(x.groups))
+	for n := range x.groups {
+		g := &x.groups[n]
 		for set := g.used(); set != 0; set &= set - 1 {
 			place := placeOf(set)
 			s := g.slots[place]
@@ -26,23 +45,17 @@ func (t *Table[K, V]) checkHashed(tb testing.TB, hash func(K) Hash) {
 			if h := hash(e.Key); e.tag != h || g.tags>>(8*place)&0xff != tagOf(h) {
 				tb.Fatalf("key %v: hash %x, in the entry %x, tags in the index %x", e.Key, h, e.tag, g.tags)
 			}
-			for p := t.home(e.tag); p != n; p = (p + 1) & (len(t.index) - 1) {
+			for p := x.home(e.tag); p != n; p = (p + 1) & (len(x.groups) - 1) {
 				passed[p]++
 			}
 		}
 	}
-	for n := range t.index {
-		if got := t.index[n].passed(); got != min(passed[n], maxPassed) {
+	for n := range x.groups {
+		if got := x.groups[n].passed(); got != min(passed[n], maxPassed) {
 			tb.Fatalf("group %d counts %d keys that passed it, there are %d", n, got, passed[n])
 		}
 	}
-	if len(found) != t.count {
-		tb.Fatalf("%d slots in the index, %d keys counted", len(found), t.count)
-	}
-	if t.count > keysPerGroup*len(t.index) {
-		tb.Fatalf("%d keys in an index of %d groups", t.count, len(t.index))
-	}
-	t.slots.checkInvariants(tb, found)
+	return found
 }
 
 // checkInvariants asserts that each slot is either in live or in its slab's list of free ones.

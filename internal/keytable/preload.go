@@ -13,7 +13,7 @@ const PreloadLen = 8
 const largeIndex = 1 << 15
 
 // IsLarge reports whether the preload methods do anything.
-func (t *Table[K, V]) IsLarge() bool { return len(t.index) >= largeIndex }
+func (t *Table[K, V]) IsLarge() bool { return len(t.index.groups) >= largeIndex }
 
 // Preload prepares for finding or deleting the keys at slots soon. Some may be None.
 func (t *Table[K, V]) Preload(slots []Slot) {
@@ -22,7 +22,7 @@ func (t *Table[K, V]) Preload(slots []Slot) {
 	}
 	var read uint64
 	for _, s := range slots {
-		read |= t.index[t.home(t.slots.at(s).tag)].tags
+		read |= t.index.groups[t.index.home(t.slots.at(s).tag)].tags
 	}
 	runtime.KeepAlive(read)
 }
@@ -40,7 +40,7 @@ func (t *Table[K, V]) PreloadKeys(keys []Hashed[K]) {
 	}
 	var read uint64
 	for i := range keys {
-		read |= t.index[t.home(keys[i].Hash)].tags
+		read |= t.index.groups[t.index.home(keys[i].Hash)].tags
 	}
 	runtime.KeepAlive(read)
 }

@@ -146,21 +146,21 @@ func TestIndexShrinks(t *testing.T) {
 	const n = 100_000
 	table := fill[struct{}](n)
 	for s := range Slot(n) {
-		groups, index := len(table.index), &table.index[0]
+		groups, index := len(table.index.groups), &table.index.groups[0]
 		table.Delete(s + 1)
 		want := groups
 		if groups > keptGroups && table.Len() < groups/8 {
 			want = max(keptGroups, groups/4)
 		}
-		if len(table.index) != want {
-			t.Fatalf("%d groups for %d keys, want %d", len(table.index), table.Len(), want)
+		if len(table.index.groups) != want {
+			t.Fatalf("%d groups for %d keys, want %d", len(table.index.groups), table.Len(), want)
 		}
-		if want == groups && &table.index[0] != index {
+		if want == groups && &table.index.groups[0] != index {
 			t.Fatalf("the index was moved at %d keys", table.Len())
 		}
 	}
-	if len(table.index) != keptGroups {
-		t.Errorf("%d groups are kept, want %d", len(table.index), keptGroups)
+	if len(table.index.groups) != keptGroups {
+		t.Errorf("%d groups are kept, want %d", len(table.index.groups), keptGroups)
 	}
 }
 
@@ -170,8 +170,8 @@ func TestIndexGrowsToThatOfTheLastBurst(t *testing.T) {
 	for _, c := range []struct{ burst, want int }{{2, 2}, {4, 4}, {8, 8}, {16, 16}, {32, 16}} { // in keptGroups
 		n := c.burst * keptGroups * keysPerGroup
 		table := fill[struct{}](n)
-		if len(table.index) != c.burst*keptGroups {
-			t.Fatalf("%d groups for %d keys", len(table.index), n)
+		if len(table.index.groups) != c.burst*keptGroups {
+			t.Fatalf("%d groups for %d keys", len(table.index.groups), n)
 		}
 		for s := range Slot(n) {
 			table.Delete(s + 1)
@@ -180,7 +180,7 @@ func TestIndexGrowsToThatOfTheLastBurst(t *testing.T) {
 			insert(table, key)
 		}
 		table.checkInvariants(t)
-		if got := len(table.index); got != c.want*keptGroups {
+		if got := len(table.index.groups); got != c.want*keptGroups {
 			t.Errorf("after a burst with %d groups, %d, want %d", c.burst*keptGroups, got, c.want*keptGroups)
 		}
 	}
@@ -191,15 +191,15 @@ func TestIndexComesBack(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	const n = keptGroups * keysPerGroup
 	table := fill[struct{}](n)
-	before := &table.index[0]
+	before := &table.index.groups[0]
 	insert(table, n)
-	if len(table.index) != 2*keptGroups {
-		t.Fatalf("%d groups for %d keys", len(table.index), n+1)
+	if len(table.index.groups) != 2*keptGroups {
+		t.Fatalf("%d groups for %d keys", len(table.index.groups), n+1)
 	}
 	for s := range Slot(n) {
 		table.Delete(s + 1)
 	}
-	if len(table.index) != keptGroups || &table.index[0] != before {
-		t.Errorf("another index, of %d groups, after a burst", len(table.index))
+	if len(table.index.groups) != keptGroups || &table.index.groups[0] != before {
+		t.Errorf("another index, of %d groups, after a burst", len(table.index.groups))
 	}
 }

@@ -6,13 +6,15 @@
 //   - FindOrInsert is one look-up, where a map takes two, and Delete takes the slot and no key.
 //   - A slot keeps its number for as long as its key lives, so that lists and heaps can be made of
 //     four-byte numbers instead of copies of keys or pointers that the garbage collector follows.
-//   - Memory is given back while keys are deleted. A map never shrinks.
+//   - Memory is given back while keys are deleted. A map never shrinks. Neither that nor growing makes one
+//     call wait until a million keys have been moved.
 //
 // # Shape
 //
 // An index leads from a key's hash to the number of its slot. It is an array of groups of 32 bytes, each
 // with room for six slots and a byte of each one's hash, the tag. The slots live in slabs of [slabLen]
-// entries, which never move once they are full-sized, so growing copies no keys.
+// entries, which never move once they are full-sized, so growing copies no keys. How the index grows is told
+// in growth.go.
 //
 //	hash ──▶ index  [ tags │ 7 · 2 · · · ][ tags │ · 9 · · · · ][ …
 //	                         │   │                   │
@@ -32,7 +34,6 @@ import (
 	"hash/maphash"
 	"iter"
 	"reflect"
-	"runtime"
 
 	"github.com/keyedqueue/workqueue/internal/stash"
 )
@@ -94,19 +95,21 @@ func mayPanic(t reflect.Type) bool {
 // to use, and takes no memory beyond its own until the first key.
 //
 // Invariants, which checkInvariants in the tests asserts:
-//   - Every key is in exactly one slot, and that slot's number is in the index exactly once: in
-//     its home or, counted as passed by all groups between, in a later one.
+//   - Every key is in exactly one slot, and that slot's number is in the index exactly once: in its home
+//     or, counted as passed by all groups between, in a later one. While keys are moving, it may be in the
+//     old index, too, or there alone if its slab has not been moved.
 //   - Every other slot is in its slab's list of free ones exactly once, and its entry is zero but for
 //     the link of that list.
 type Table[K comparable, V any] struct {
-	// index is empty or has a power of two of groups.
-	index []group
-	// shift takes a hash to its home: 32 - log2(len(index)).
-	shift uint8
+	index index
 	count int
 	// limit is the count at which the index must grow.
 	limit int
-	// spare has what index was before it grew or shrank.
+	// old is what index was before it grew or shrank, as long as keys are moving. Those of the slabs below moved
+	// have.
+	old   index
+	moved int
+	// spare has the groups of such indexes.
 	spare stash.Stash[group]
 
 	slots arena[K, V]
@@ -120,7 +123,9 @@ func (t *Table[K, V]) Len() int { return t.count }
 // It panics if key is not equal to itself, as a float that is NaN or a struct with one in it.
 func (t *Table[K, V]) Find(h Hash, key K) (s Slot, e *Entry[K, V]) {
 	if t.count != 0 {
-		s, e = t.probe(h, key)
+		if s, e = t.probe(&t.index, h, key); e == nil && t.isMoving() {
+			s, e = t.probe(&t.old, h, key)
+		}
 	}
 	if e == nil {
 		CheckKey(key)
@@ -137,10 +142,16 @@ func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inser
 	if t.count >= t.limit {
 		t.grow()
 	}
+	if t.isMoving() {
+		if s, e := t.findMoving(h, key); e != nil {
+			return s, e, false
+		}
+		t.moveSome()
+	}
 	// A new key's home can mostly tell that it is new, and has a place for it.
-	home := &t.index[t.home(h)]
+	home := &t.index.groups[t.index.home(h)]
 	if home.match(h)|home.passed() != 0 {
-		if s, e := t.probe(h, key); e != nil {
+		if s, e := t.probe(&t.index, h, key); e != nil {
 			return s, e, false
 		}
 	}
@@ -148,7 +159,7 @@ func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inser
 	s, e = t.slots.alloc()
 	e.Key, e.tag = key, h
 	if !home.put(h, s) {
-		t.insert(h, s)
+		t.index.insert(h, s)
 	}
 	t.count++
 	return s, e, true
@@ -157,10 +168,15 @@ func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inser
 // Delete removes the key that lives in s, and zeroes its entry.
 func (t *Table[K, V]) Delete(s Slot) {
 	e := t.slots.at(s)
-	t.remove(e.tag, s)
+	if t.isMoving() {
+		t.moveSome()
+		t.removeMoving(e.tag, s)
+	} else {
+		t.index.remove(e.tag, s)
+	}
 	t.slots.release(s, e)
 	t.count--
-	if len(t.index) > keptGroups && t.count < len(t.index)/8 {
+	if n := len(t.index.groups); n > keptGroups && t.count < n/8 {
 		t.shrink()
 	}
 }
@@ -193,104 +209,11 @@ func (t *Table[K, V]) HasMemory(s Slot) bool {
 // At returns the entry at s, in which a key must live.
 func (t *Table[K, V]) At(s Slot) *Entry[K, V] { return t.slots.at(s) }
 
-func (t *Table[K, V]) home(h Hash) int { return int(h >> (t.shift & 31)) }
-
-// group returns group n, taken round at the end of the index.
-func (t *Table[K, V]) group(n int) *group { return &t.index[n&(len(t.index)-1)] }
-
-// probe returns key's slot and entry, or None and nil. The index must not be empty.
-func (t *Table[K, V]) probe(h Hash, key K) (Slot, *Entry[K, V]) {
-	// One round is enough, and only its count ends it where every group of a small index was full at some time,
-	// and the keys that passed it are still there.
-	home := t.home(h)
-	for n, last := home, home+len(t.index)-1; ; n++ {
-		g := t.group(n)
-		for set := g.match(h); set != 0; set &= set - 1 {
-			s := g.slots[placeOf(set)]
-			if e := t.slots.at(s); e.Key == key {
-				return s, e
-			}
-		}
-		if n == last || g.passed() == 0 {
-			return None, nil
-		}
-	}
-}
-
-// insert puts s, whose key has hash h, into the first group from its home on that has a place.
-func (t *Table[K, V]) insert(h Hash, s Slot) {
-	for n := t.home(h); ; n++ {
-		g := t.group(n)
-		if g.put(h, s) {
-			return
-		}
-		g.pass(1)
-	}
-}
-
-// remove takes s, whose key has hash h, out of the index.
-func (t *Table[K, V]) remove(h Hash, s Slot) {
-	for n := t.home(h); ; n++ {
-		g := t.group(n)
-		if g.remove(h, s) {
-			return
-		}
-		g.pass(-1)
-	}
-}
-
 // CheckKey panics for the keys for which HashOf or Find would, without hashing. Tables call it where a key
 // was not found, which a key that is not equal to itself never is.
 func CheckKey[K comparable](key K) {
 	if key != key {
 		// The type alone: this may be under a lock, and %v would call a String method of the caller's.
 		panic(fmt.Sprintf("workqueue: key of type %T is not equal to itself (NaN)", key))
-	}
-}
-
-// grow makes room for more keys: twice as many or, if a burst has left an index that is larger than that, up
-// to 16 times as many, since growing step by step moves each key again and again.
-func (t *Table[K, V]) grow() {
-	if t.count >= maxKeys {
-		panic("workqueue: more than 2147483647 keys")
-	}
-	n := max(minGroups, 2*len(t.index))
-	for m := 8 * n; m > n; m /= 2 {
-		if index := t.spare.Take(m); index != nil {
-			t.moveTo(index)
-			return
-		}
-	}
-	t.moveTo(t.spare.Get(n))
-}
-
-// shrink gives memory back when few keys are left. The index stays large enough for those who come and go
-// around this number of keys not to make it grow and shrink in turn.
-func (t *Table[K, V]) shrink() {
-	t.moveTo(t.spare.Get(max(keptGroups, len(t.index)/4)))
-}
-
-// moveTo makes index, whose groups are empty, the table's.
-func (t *Table[K, V]) moveTo(index []group) {
-	old := t.index
-	t.index = index
-	t.shift = 32 - uint8(log2(len(index)))
-	t.limit = min(len(index)*keysPerGroup, maxKeys)
-	// By slabs, which are in order in memory, and not by the old index, which leads to them in none. The homes of
-	// a slab's keys are read before the first of them is changed, so that the processor waits for memory once
-	// and not for each.
-	for n := range t.slots.slabs {
-		var tags uint64
-		for _, h := range t.slots.live(n) {
-			tags |= t.index[t.home(h)].tags
-		}
-		runtime.KeepAlive(tags)
-		for s, h := range t.slots.live(n) {
-			t.insert(h, s)
-		}
-	}
-	if len(old) >= keptGroups {
-		clear(old)
-		t.spare.Put(old)
 	}
 }

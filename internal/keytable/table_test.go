@@ -192,7 +192,7 @@ func TestBurstIsGivenBack(t *testing.T) {
 		table.Delete(find(&table, key))
 	}
 	table.checkInvariants(t)
-	kept := len(table.index) * int(unsafe.Sizeof(group{}))
+	kept := len(table.index.groups) * int(unsafe.Sizeof(group{}))
 	for _, b := range table.slots.slabs {
 		kept += len(b.entries) * 56
 	}

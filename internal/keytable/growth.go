@@ -1,0 +1,107 @@
+package keytable
+
+import "runtime"
+
+// The index grows by doubling. To move all keys at once would make one unlucky caller wait for tens of
+// milliseconds where there are a million. So the old index stays until insertions and deletions, each of which
+// moves the keys of a slab, have moved them all; meanwhile a look-up goes to both. That is over after as many
+// calls as there are slabs, long before the index is too small again.
+//
+// The order is that of the slabs, whose hashes lie side by side in memory, and not that of the old index, which
+// leads to them in none.
+
+// isMoving reports whether there are keys that are in old and not in index.
+func (t *Table[K, V]) isMoving() bool { return len(t.old.groups) != 0 }
+
+// grow makes room for more keys: twice as many or, if a burst has left an index that is larger than that, up
+// to 16 times as many, since growing step by step moves each key again and again.
+func (t *Table[K, V]) grow() {
+	if t.count >= maxKeys {
+		panic("workqueue: more than 2147483647 keys")
+	}
+	n := max(minGroups, 2*len(t.index.groups))
+	for m := 8 * n; m > n; m /= 2 {
+		if groups := t.spare.Take(m); groups != nil {
+			t.moveTo(groups)
+			return
+		}
+	}
+	t.moveTo(t.spare.Get(n))
+}
+
+// shrink gives memory back when few keys are left. The index stays large enough for those who come and go
+// around this number of keys not to make it grow and shrink in turn.
+func (t *Table[K, V]) shrink() {
+	t.moveTo(t.spare.Get(max(keptGroups, len(t.index.groups)/4)))
+}
+
+// moveTo makes groups, which are empty, the table's index, to which the keys begin to move. Those of a small index
+// are there at once.
+func (t *Table[K, V]) moveTo(groups []group) {
+	t.moveAll()
+	t.old, t.moved = t.index, 0
+	t.index = indexOf(groups)
+	t.limit = min(len(groups)*keysPerGroup, maxKeys)
+	if len(t.old.groups) <= keptGroups {
+		t.moveAll()
+	}
+}
+
+func (t *Table[K, V]) moveAll() {
+	for t.isMoving() {
+		t.moveSome()
+	}
+}
+
+// moveSome moves the keys of the next slab that has any. They stay in old, too, until all have moved.
+func (t *Table[K, V]) moveSome() {
+	slabs := t.slots.slabs
+	for t.moved < len(slabs) && slabs[t.moved].live == 0 {
+		t.moved++
+	}
+	if t.moved < len(slabs) {
+		t.moveSlab(t.moved)
+		t.moved++
+	} else {
+		t.forgetOld()
+	}
+}
+
+func (t *Table[K, V]) moveSlab(n int) {
+	// All homes are read before the first of them is changed. See preload.go.
+	var read uint64
+	for _, h := range t.slots.live(n) {
+		read |= t.index.group(t.index.home(h)).tags
+	}
+	runtime.KeepAlive(read)
+	for s, h := range t.slots.live(n) {
+		if !t.index.has(h, s) { // It is if the key was inserted meanwhile.
+			t.index.insert(h, s)
+		}
+	}
+}
+
+func (t *Table[K, V]) forgetOld() {
+	if len(t.old.groups) >= keptGroups {
+		clear(t.old.groups)
+		t.spare.Put(t.old.groups)
+	}
+	t.old = index{}
+}
+
+// findMoving is Find while keys move.
+func (t *Table[K, V]) findMoving(h Hash, key K) (Slot, *Entry[K, V]) {
+	if s, e := t.probe(&t.index, h, key); e != nil {
+		return s, e
+	}
+	return t.probe(&t.old, h, key)
+}
+
+// removeMoving takes s, whose key has hash h, out of both indexes while keys move.
+func (t *Table[K, V]) removeMoving(h Hash, s Slot) {
+	for _, x := range []*index{&t.index, &t.old} {
+		if x.has(h, s) {
+			x.remove(h, s)
+		}
+	}
+}

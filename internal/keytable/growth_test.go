@@ -1,0 +1,156 @@
+package keytable
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// Everything that can be done with a table is done while its keys move, to a larger index or a smaller one.
+func TestWhileKeysMove(t *testing.T) {
+	const groups = 4 * keptGroups
+	for name, start := range map[string]func() *Table[int, int]{
+		"growing": func() *Table[int, int] {
+			table := new(Table[int, int])
+			for key := range groups*keysPerGroup + 1 {
+				insert(table, key)
+			}
+			return table
+		},
+		"shrinking": func() *Table[int, int] {
+			table := new(Table[int, int])
+			for key := range groups * keysPerGroup {
+				insert(table, key)
+			}
+			rng := rand.New(rand.NewPCG(3, 4))
+			for _, key := range rng.Perm(groups * keysPerGroup)[groups/8-1:] {
+				table.Delete(find(table, key))
+			}
+			return table
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(3) {
+				table := start()
+				if !table.isMoving() {
+					t.Fatalf("%d keys in %d groups are not moving", table.Len(), len(table.index.groups))
+				}
+				steps := disturb(t, table, rand.New(rand.NewPCG(seed, 1)))
+				if most := 2 * groups * keysPerGroup / slabLen; steps < 10 || steps > most {
+					t.Errorf("keys moved in %d steps, want at most %d", steps, most)
+				}
+			}
+		})
+	}
+}
+
+// disturb inserts, deletes and looks for keys until none is moving, and returns how many steps that took.
+func disturb(t *testing.T, table *Table[int, int], rng *rand.Rand) (steps int) {
+	t.Helper()
+	there := map[int]bool{}
+	for _, e := range table.all() {
+		there[e.Key] = true
+		e.Value = e.Key
+	}
+	last := 0
+	for ; table.isMoving(); steps++ {
+		key := rng.IntN(5 * keptGroups * keysPerGroup)
+		if rng.IntN(4) == 0 {
+			key = last // what was just inserted, deleted or looked for
+		}
+		last = key
+		switch s, e := table.Find(HashOf(key), key); {
+		case (s != None) != there[key] || s != None && (e.Key != key || e.Value != key):
+			t.Fatalf("key %d, there: %v; found at %d: %v", key, there[key], s, e)
+		case s == None || rng.IntN(3) == 0:
+			_, e, inserted := table.FindOrInsert(HashOf(key), key)
+			if inserted == there[key] || !inserted && e.Value != key {
+				t.Fatalf("key %d, there: %v, inserted: %v, value %d", key, there[key], inserted, e.Value)
+			}
+			e.Value = key
+			there[key] = true
+		default:
+			table.Delete(s)
+			delete(there, key)
+		}
+		if steps%8 == 0 {
+			table.checkInvariants(t)
+		}
+	}
+	table.checkInvariants(t)
+	for key := range there {
+		if s, e := table.Find(HashOf(key), key); s == None || e.Value != key {
+			t.Fatalf("key %d is lost", key)
+		}
+	}
+	if table.Len() != len(there) {
+		t.Fatalf("%d keys, want %d", table.Len(), len(there))
+	}
+	return steps
+}
+
+// all returns the entries of all keys.
+func (t *Table[K, V]) all() (entries []*Entry[K, V]) {
+	for n := range t.Slabs() {
+		for s := range t.slots.live(n) {
+			entries = append(entries, t.At(s))
+		}
+	}
+	return entries
+}
+
+// What is deleted while keys move may take slabs with it, also those that are to be moved next.
+func TestSlabsGoWhileKeysMove(t *testing.T) {
+	var table Table[int, struct{}]
+	const n = 4*keptGroups*keysPerGroup + 1
+	var slots []Slot
+	for key := range n {
+		s, _ := insert(&table, key)
+		slots = append(slots, s)
+	}
+	for i := n - 1; table.isMoving(); i-- {
+		for key := i; key > i-slabLen/2; key-- {
+			// Without moving, as fast as memory can go.
+			table.removeMoving(table.At(slots[key]).tag, slots[key])
+			table.slots.release(slots[key], table.At(slots[key]))
+			table.count--
+		}
+		i -= slabLen/2 - 1
+		table.moveSome()
+	}
+	table.checkInvariants(t)
+}
+
+// Should an index be too small or too large again before all keys have moved, they do so then.
+func TestGrowthWhileKeysMove(t *testing.T) {
+	var table Table[int, struct{}]
+	const n = 4*keptGroups*keysPerGroup + 1
+	for key := range n {
+		insert(&table, key)
+	}
+	for _, resize := range []func(){table.grow, table.grow, table.shrink} {
+		if !table.isMoving() {
+			t.Fatal("no keys are moving")
+		}
+		resize()
+		table.checkInvariants(t)
+	}
+	for key := range n {
+		if find(&table, key) == None {
+			t.Fatalf("key %d is lost", key)
+		}
+	}
+}
+
+// As long as it takes less than a millisecond, all keys move at once.
+func TestFewKeysMoveAtOnce(t *testing.T) {
+	var table Table[int, struct{}]
+	for key := range 2*keptGroups*keysPerGroup + 1 {
+		if table.isMoving() {
+			t.Fatalf("%d keys are moving", table.Len())
+		}
+		insert(&table, key)
+	}
+	if !table.isMoving() {
+		t.Errorf("%d keys are not moving", table.Len())
+	}
+}
