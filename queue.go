@@ -43,23 +43,6 @@ type TypedInterface[T comparable] interface {
 	ShuttingDown() bool
 }
 
-// Queue is a place for keys that wait for a worker. A user of [TypedQueueConfig] can supply one to
-// decide the order in which keys are handed out.
-//
-// The queue calls the methods under its lock: never two at once, and they must not call the queue
-// back. A panic of one of them reaches the caller of the queue's method and leaves the queue usable.
-// Where there is no caller, when a delayed key comes due, it ends the program, as in any goroutine.
-type Queue[T comparable] interface {
-	// Touch tells that a key was added again that is in the Queue already.
-	Touch(item T)
-	// Push puts a key into the Queue. It is not called for a key that is there.
-	Push(item T)
-	// Len returns the number of keys in the Queue.
-	Len() int
-	// Pop takes out the next key. It is called only while Len is not zero.
-	Pop() (item T)
-}
-
 // QueueConfig is a [TypedQueueConfig] of keys of any type.
 //
 // Deprecated: Use TypedQueueConfig.
@@ -315,20 +298,21 @@ func (q *Typed[T]) get(ctx context.Context) (item T, err error) {
 	if q.guarded {
 		return q.getGuarded(ctx)
 	}
-	item, err = q.getLocked(ctx)
+	item, err = q.getLocked(ctx, q.nowLocked())
 	q.unlock()
 	return item, err
 }
 
 func (q *Typed[T]) getGuarded(ctx context.Context) (item T, err error) {
 	defer q.unlock()
-	return q.getLocked(ctx)
+	return q.getLocked(ctx, q.nowLocked())
 }
 
-func (q *Typed[T]) getLocked(ctx context.Context) (item T, err error) {
+// getLocked is get at a time that was just read.
+func (q *Typed[T]) getLocked(ctx context.Context, now time.Duration) (item T, err error) {
 	for {
 		if s, k := q.popLocked(); k != nil {
-			return q.takeLocked(s, k), nil
+			return q.takeLocked(s, k, now), nil
 		}
 		if q.shuttingDown.Load() {
 			return item, ErrShutDown
@@ -336,7 +320,16 @@ func (q *Typed[T]) getLocked(ctx context.Context) (item T, err error) {
 		if err := q.sleepLocked(ctx); err != nil {
 			return item, err
 		}
+		now = q.nowLocked()
 	}
+}
+
+// nowLocked returns the time in the observer's terms, which nobody wants to know if there is none.
+func (q *Typed[T]) nowLocked() time.Duration {
+	if q.observer == nil {
+		return 0
+	}
+	return q.observer.Now()
 }
 
 // popLocked takes the next key from the line, or returns nil if there is none.
@@ -370,7 +363,7 @@ func (q *Typed[T]) popLocked() (keytable.Slot, *entry[T]) {
 }
 
 // takeLocked hands out the key at s, which was just popped.
-func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T]) T {
+func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T], now time.Duration) T {
 	unknown := k.Value == 0
 	k.Value = processing
 	q.queued--
@@ -382,25 +375,24 @@ func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T]) T {
 	switch {
 	case q.observer == nil:
 	case q.guarded:
-		q.observeTakeGuarded(s, k, unknown)
+		q.observeTakeGuarded(s, k, now, unknown)
 	default:
-		q.observeTakeLocked(s, unknown)
+		q.observeTakeLocked(s, now, unknown)
 	}
 	return k.Key
 }
 
 // observeTakeLocked tells the observer that the key at s is handed out.
-func (q *Typed[T]) observeTakeLocked(s keytable.Slot, unknown bool) {
-	now := q.observer.Now()
+func (q *Typed[T]) observeTakeLocked(s keytable.Slot, now time.Duration, unknown bool) {
 	if unknown {
 		q.observer.Added(s, now)
 	}
 	q.observer.Taken(s, now)
 }
 
-// observeTakeGuarded is observeTakeLocked where metrics or their clock may panic. Then the caller of Get
-// does not get the key, so it is queued again.
-func (q *Typed[T]) observeTakeGuarded(s keytable.Slot, k *entry[T], unknown bool) {
+// observeTakeGuarded is observeTakeLocked where metrics may panic. Then the caller of Get does not get the
+// key, so it is queued again.
+func (q *Typed[T]) observeTakeGuarded(s keytable.Slot, k *entry[T], now time.Duration, unknown bool) {
 	observed := false
 	defer func() {
 		if !observed {
@@ -410,7 +402,7 @@ func (q *Typed[T]) observeTakeGuarded(s keytable.Slot, k *entry[T], unknown bool
 			q.finishLocked(s, k)
 		}
 	}()
-	q.observeTakeLocked(s, unknown)
+	q.observeTakeLocked(s, now, unknown)
 	observed = true
 }
 
@@ -448,37 +440,41 @@ func (q *Typed[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
 }
 
 func (q *Typed[T]) doneAndGetLocked(ctx context.Context, done T, h keytable.Hash, hashed bool) (item T, err error) {
-	q.doneLocked(done, h, hashed)
+	now := q.doneLocked(done, h, hashed)
 	if err := ctx.Err(); err != nil {
 		return item, err
 	}
-	return q.getLocked(ctx)
+	return q.getLocked(ctx, now)
 }
 
-// doneLocked is Done of item, whose hash is h if it is hashed already.
-func (q *Typed[T]) doneLocked(item T, h keytable.Hash, hashed bool) {
+// doneLocked is Done of item, whose hash is h if it is hashed already. It returns the time.
+func (q *Typed[T]) doneLocked(item T, h keytable.Hash, hashed bool) (now time.Duration) {
 	s, k := keytable.FindHeld(&q.keys, &q.latest, item, h, hashed)
 	if k == nil || k.Value&processing == 0 {
 		// Carrying on would queue a queued key a second time, and two workers would hold it
 		// (kubernetes/kubernetes#141079).
 		q.unmatchedDones++
-		return
+		return q.nowLocked()
 	}
 	q.finishLocked(s, k)
-	if q.observer != nil {
-		q.observeFinishLocked(s)
+	if q.observer == nil {
+		return 0
 	}
+	return q.observeFinishLocked(s)
 }
 
-func (q *Typed[T]) observeFinishLocked(s keytable.Slot) {
+// observeFinishLocked tells the observer that the worker of the key at s is done, and returns the time.
+func (q *Typed[T]) observeFinishLocked(s keytable.Slot) (now time.Duration) {
 	startedAt := q.observer.Untake(s) // first, because a clock may panic
-	q.observer.Worked(q.observer.Now() - startedAt)
+	now = q.observer.Now()
+	q.observer.Worked(now - startedAt)
 	if q.shuttingDown.Load() {
 		q.observer.Settle()
 	}
 	if !q.keys.HasMemory(s) {
 		q.observer.Release(s)
 	}
+	return now
 }
 
 // finishLocked takes the key at s from its worker, and puts it back into the line if it is dirty.
@@ -493,56 +489,4 @@ func (q *Typed[T]) finishLocked(s keytable.Slot, k *entry[T]) {
 	}
 	q.processing--
 	q.latest.Ended(s)
-}
-
-// sleepLocked unlocks q, waits for a wake-up or the end of ctx, and locks q again. It returns ctx.Err().
-func (q *Typed[T]) sleepLocked(ctx context.Context) error {
-	q.sleeping++
-	q.watchers++
-	q.mu.Unlock()
-	woken := false
-	select {
-	case <-q.wakeUps:
-		woken = true
-	case <-ctx.Done():
-	}
-	err := ctx.Err()
-	q.mu.Lock()
-	q.sleeping--
-	q.watchers--
-	if woken {
-		q.wakeUpPending = false
-	}
-	return err
-}
-
-// unlock ends every critical section after which there may be something to do for others.
-func (q *Typed[T]) unlock() {
-	if q.watchers != 0 {
-		q.notifyAndUnlock()
-		return
-	}
-	q.mu.Unlock()
-}
-
-// notifyAndUnlock tells a sleeping getter that there is a key to take or a shutdown to notice, and those
-// who drain that nothing is left.
-//
-// At most one wake-up is on its way at a time. The getter that receives it passes it on, by calling
-// unlock, while there is more to do. So a burst of adds wakes one worker for a start and not one for
-// each key, and a getter that gives up takes no wake-up with it.
-func (q *Typed[T]) notifyAndUnlock() {
-	if q.drain != nil && q.keys.Len() == 0 {
-		q.endDrainLocked(nil)
-	}
-	wake := q.sleeping > 0 && !q.wakeUpPending && (q.queued > 0 || q.shuttingDown.Load())
-	if wake {
-		q.wakeUpPending = true
-	}
-	q.mu.Unlock()
-	if wake {
-		// After unlocking, so that the woken getter does not run into the lock. This cannot block:
-		// there is room for one wake-up, and another one is sent only when this one was received.
-		q.wakeUps <- struct{}{}
-	}
 }

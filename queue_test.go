@@ -107,6 +107,41 @@ func TestDoneAndGet(t *testing.T) {
 	})
 }
 
+// The time of a Done is that of the Get that follows, unless it has to wait.
+func TestDoneAndGetReadsTheClockOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFakeClock()
+		reads := 0
+		c := &hookedClock{WithTicker: fake, onNow: func() { reads++ }}
+		q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{
+			Name: "q", MetricsProvider: &recorder{}, Clock: c,
+		})
+		defer q.ShutDown()
+		q.Add("a")
+		q.Add("b")
+		hold(t, q, "a")
+		reads = 0
+		if key, err := q.DoneAndGet(t.Context(), "a"); key != "b" || err != nil {
+			t.Fatalf("DoneAndGet() = %q, %v", key, err)
+		}
+		if reads != 1 {
+			t.Errorf("the clock was read %d times", reads)
+		}
+		// What the next key waited for is not time that a worker held it.
+		go func() {
+			time.Sleep(time.Second)
+			fake.Step(time.Minute)
+			q.Add("c")
+		}()
+		if key, err := q.DoneAndGet(t.Context(), "b"); key != "c" || err != nil {
+			t.Fatalf("DoneAndGet() = %q, %v", key, err)
+		}
+		if st := q.Stats(); st.LongestRunning != 0 {
+			t.Errorf("c has been held for %v", st.LongestRunning)
+		}
+	})
+}
+
 // Over a queue of somebody else's, which lacks it, DoneAndGet is the two calls.
 func TestDoneAndGetOverOtherQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

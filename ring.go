@@ -2,6 +2,23 @@ package workqueue
 
 import "github.com/keyedqueue/workqueue/internal/stash"
 
+// Queue is a place for keys that wait for a worker. A user of [TypedQueueConfig] can supply one to
+// decide the order in which keys are handed out.
+//
+// The queue calls the methods under its lock: never two at once, and they must not call the queue
+// back. A panic of one of them reaches the caller of the queue's method and leaves the queue usable.
+// Where there is no caller, when a delayed key comes due, it ends the program, as in any goroutine.
+type Queue[T comparable] interface {
+	// Touch tells that a key was added again that is in the Queue already.
+	Touch(item T)
+	// Push puts a key into the Queue. It is not called for a key that is there.
+	Push(item T)
+	// Len returns the number of keys in the Queue.
+	Len() int
+	// Pop takes out the next key. It is called only while Len is not zero.
+	Pop() (item T)
+}
+
 // DefaultQueue returns a [Queue] that is first in, first out. A queue that is built without a Queue
 // has this order too, and is faster; this one is for Queues that order some keys themselves and leave
 // the rest to it. Pop of an empty one panics.
