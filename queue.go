@@ -338,7 +338,7 @@ func (q *Typed[T]) popLocked() (keytable.Slot, *entry[T]) {
 		if q.queued == 0 {
 			return keytable.None, nil
 		}
-		if q.ready.first%keytable.PreloadLen == 0 {
+		if q.ready.first%keytable.PreloadLen == 0 { // Done will look for these keys.
 			q.keys.Preload(q.ready.ahead(keytable.PreloadLen))
 		}
 		s := q.ready.pop()

@@ -4,7 +4,7 @@ import "github.com/keyedqueue/workqueue/internal/stash"
 
 // position is where in the heap an entry is. The first one is not 0 but [root], so that all entries with one
 // parent are a [family].
-type position uint32
+type position uint
 
 const (
 	arity          = 4
