@@ -3,7 +3,7 @@ package keytable
 import "runtime"
 
 // The index grows by doubling. To move all keys at once would make one unlucky caller wait for tens of
-// milliseconds where there are a million. So the old index stays until insertions and deletions, each of which
+// milliseconds where there are a million. So the old index stays until FindOrInsert and Delete, each of which
 // moves the keys of a slab, have moved them all; meanwhile a look-up goes to both. That is over after as many
 // calls as there are slabs, long before the index is too small again.
 //

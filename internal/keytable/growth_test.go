@@ -154,3 +154,25 @@ func TestFewKeysMoveAtOnce(t *testing.T) {
 		t.Errorf("%d keys are not moving", table.Len())
 	}
 }
+
+// A table whose keys are only found again, as those of a limiter are, must not keep the old index for ever.
+func TestKnownKeysEndTheMoving(t *testing.T) {
+	var table Table[int, struct{}]
+	const n = 4*keptGroups*keysPerGroup + 1
+	for key := range n {
+		insert(&table, key)
+	}
+	if !table.isMoving() {
+		t.Fatal("no keys are moving")
+	}
+	for range 10 {
+		for key := range n {
+			if _, inserted := insert(&table, key); inserted {
+				t.Fatalf("key %d was not there", key)
+			}
+		}
+	}
+	if table.isMoving() {
+		t.Errorf("the old index of %d groups is still kept after %d calls", len(table.old.groups), 10*n)
+	}
+}

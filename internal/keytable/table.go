@@ -143,10 +143,11 @@ func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inser
 		t.grow()
 	}
 	if t.isMoving() {
-		if s, e := t.findMoving(h, key); e != nil {
+		s, e := t.findMoving(h, key)
+		t.moveSome()
+		if e != nil {
 			return s, e, false
 		}
-		t.moveSome()
 	}
 	// A new key's home can mostly tell that it is new, and has a place for it.
 	home := &t.index.groups[t.index.home(h)]

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"runtime/debug"
 	"slices"
 	"testing"
 
@@ -202,6 +203,25 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	h.Clear()
 	if h.Len() != 0 {
 		t.Errorf("Len() = %d after Clear", h.Len())
+	}
+}
+
+// The chunks that a burst gave back serve the next one.
+func TestChunksAreReused(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	var h Heap[uint32]
+	fill := func() *Entry[uint32] {
+		for h.Len() < 2*chunkLen*arity {
+			h.Push(Entry[uint32]{Slot: keytable.Slot(h.Len() + 1)})
+		}
+		return h.nodes.at(chunkLen * arity)
+	}
+	first := fill()
+	for h.Len() > 0 {
+		h.Pop()
+	}
+	if second := fill(); second != first && h.nodes.at(2*chunkLen*arity) != first { // in whatever order
+		t.Error("the second burst has new memory")
 	}
 }
 
