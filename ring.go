@@ -77,7 +77,7 @@ func (r *ring[E]) pop() E {
 // at returns the element before which there are i. There must be one.
 func (r *ring[E]) at(i int) E { return r.buf[(r.first+i)&(len(r.buf)-1)] }
 
-// ahead returns the n elements that begin with the oldest one, up to the end of buf; zeros count as elements.
+// ahead returns up to n of the oldest elements that lie side by side; if there are fewer, what follows is zero.
 func (r *ring[E]) ahead(n int) []E { return r.buf[r.first:min(r.first+n, len(r.buf))] }
 
 func (r *ring[E]) resize(n int) {

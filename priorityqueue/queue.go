@@ -84,7 +84,7 @@ type Queue[T comparable] struct {
 	queued, running, wishes int
 	// latest is the key that was handed out last. Its Hash is called without mu.
 	latest keytable.Latest[T]
-	// preloaded is how many keys are to be handed out before the next preloadLocked that does something.
+	// preloaded is about how many of the keys that are handed out next were preloaded. It need not be right.
 	preloaded int
 
 	paused bool

@@ -5,7 +5,7 @@ import "runtime"
 // The index grows by doubling. To move all keys at once would make one unlucky caller wait for tens of
 // milliseconds where there are a million. So the old index stays until FindOrInsert and Delete, each of which
 // moves the keys of a slab, have moved them all; meanwhile a look-up goes to both. That is over after as many
-// calls as there are slabs, long before the index is too small again.
+// calls as there are slabs with keys, long before the index is too small or too large again.
 //
 // The order is that of the slabs, whose hashes lie side by side in memory, and not that of the old index, which
 // leads to them in none.
@@ -20,7 +20,7 @@ func (t *Table[K, V]) grow() {
 		panic("workqueue: more than 2147483647 keys")
 	}
 	n := max(minGroups, 2*len(t.index.groups))
-	for m := 8 * n; m > n; m /= 2 {
+	for m := 8 * n; m > n; m /= 2 { // n is twice as many already
 		if groups := t.spare.Take(m); groups != nil {
 			t.moveTo(groups)
 			return
@@ -53,16 +53,14 @@ func (t *Table[K, V]) moveAll() {
 	}
 }
 
-// moveSome moves the keys of the next slab that has any. They stay in old, too, until all have moved.
+// moveSome moves the keys of the next slab, and forgets old if no later one has any. They also stay in old, which is
+// dropped as a whole; only Delete takes single keys out of it.
 func (t *Table[K, V]) moveSome() {
+	t.moveSlab(t.moved)
 	slabs := t.slots.slabs
-	for t.moved < len(slabs) && slabs[t.moved].live == 0 {
-		t.moved++
+	for t.moved++; t.moved < len(slabs) && slabs[t.moved].live == 0; t.moved++ {
 	}
-	if t.moved < len(slabs) {
-		t.moveSlab(t.moved)
-		t.moved++
-	} else {
+	if t.moved >= len(slabs) {
 		t.forgetOld()
 	}
 }
@@ -89,7 +87,7 @@ func (t *Table[K, V]) forgetOld() {
 	t.old = index{}
 }
 
-// findMoving is Find while keys move.
+// findMoving looks for key while keys move.
 func (t *Table[K, V]) findMoving(h Hash, key K) (Slot, *Entry[K, V]) {
 	if s, e := t.probe(&t.index, h, key); e != nil {
 		return s, e

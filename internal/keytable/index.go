@@ -57,10 +57,11 @@ func (x *index) has(h Hash, s Slot) bool {
 	return false
 }
 
-// probe returns the slot and the entry of key, whose hash is h, or None and nil. The index must not be empty.
+// probe returns the slot and the entry of key, whose hash is h, or None and nil. The index must not be empty,
+// as old is when no keys are moving.
 func (t *Table[K, V]) probe(x *index, h Hash, key K) (Slot, *Entry[K, V]) {
-	// One round is enough, and only its count ends it where every group of a small index was full at some time,
-	// and the keys that passed it are still there.
+	// The first group that nobody passed ends it. If there is none, because each was full at some time and the
+	// keys that passed it are still there, one round is enough.
 	home := x.home(h)
 	for n, last := home, home+len(x.groups)-1; ; n++ {
 		g := x.group(n)

@@ -156,13 +156,13 @@ func (a *arena[K, V]) chain(n, first int) {
 	}
 }
 
-// live returns the slots of slab n in which keys live, with the keys' hashes.
+// live returns the slots of slab n in which keys live, with the keys' hashes: none if there is no such slab.
 func (a *arena[K, V]) live(n int) iter.Seq2[Slot, Hash] {
 	return func(yield func(Slot, Hash) bool) {
-		b := &a.slabs[n]
-		if b.live == 0 {
+		if n >= len(a.slabs) || a.slabs[n].live == 0 {
 			return
 		}
+		b := &a.slabs[n]
 		var free [slabLen / 64]uint64
 		if n == 0 {
 			free[0] = 1 // Slot 0 is None.

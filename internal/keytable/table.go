@@ -105,8 +105,7 @@ type Table[K comparable, V any] struct {
 	count int
 	// limit is the count at which the index must grow.
 	limit int
-	// old is what index was before it grew or shrank, as long as keys are moving. Those of the slabs below moved
-	// have.
+	// old is what index was before it grew or shrank, while keys are moving. Those of slabs below moved are done.
 	old   index
 	moved int
 	// spare has the groups of such indexes.
@@ -123,8 +122,10 @@ func (t *Table[K, V]) Len() int { return t.count }
 // It panics if key is not equal to itself, as a float that is NaN or a struct with one in it.
 func (t *Table[K, V]) Find(h Hash, key K) (s Slot, e *Entry[K, V]) {
 	if t.count != 0 {
-		if s, e = t.probe(&t.index, h, key); e == nil && t.isMoving() {
-			s, e = t.probe(&t.old, h, key)
+		if t.isMoving() {
+			s, e = t.findMoving(h, key)
+		} else {
+			s, e = t.probe(&t.index, h, key)
 		}
 	}
 	if e == nil {

@@ -138,6 +138,12 @@ func FuzzHeap(f *testing.F) {
 		if len(inOrder) != len(want) || !slices.IsSortedFunc(inOrder, order) {
 			t.Fatalf("in order: %v", inOrder)
 		}
+		for _, e := range inOrder {
+			if want[e.Slot] != e {
+				t.Fatalf("in order there is %v, want %v", e, want[e.Slot])
+			}
+			delete(want, e.Slot)
+		}
 	})
 }
 

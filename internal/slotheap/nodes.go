@@ -3,7 +3,7 @@ package slotheap
 import "github.com/keyedqueue/workqueue/internal/stash"
 
 // position is where in the heap an entry is. The first one is not 0 but [root], so that all entries with one
-// parent are a [family].
+// parent are a [family]: those of 3 are 4 to 7, those of 4 are 8 to 11, those of p begin at 4(p-2).
 type position uint
 
 const (
@@ -86,6 +86,6 @@ func (a *nodes[T]) trim(p position) {
 	if last > 0 && int(p/arity) < last*chunkLen-chunkLen/2 {
 		a.spare.Put(a.chunks[last])
 		a.chunks[last] = nil
-		a.chunks = a.chunks[:last]
+		a.chunks = a.chunks[:last] // of which the rest is small
 	}
 }
