@@ -309,6 +309,28 @@ func (q *Queue[T]) Done(item T) {
 	h, hashed := q.latest.Hash(item)
 	now := q.lock(false)
 	defer q.unlock()
+	q.doneLocked(item, h, hashed, now)
+}
+
+// DoneAndGet is Done of done and then GetContext, under one lock: for a worker that takes one key after the other.
+// If it returns an error, done is Done nevertheless.
+func (q *Queue[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
+	h, hashed := q.latest.Hash(done)
+	now := q.lock(false)
+	defer q.unlock()
+	q.doneLocked(done, h, hashed, now)
+	if err := ctx.Err(); err != nil {
+		return item, err
+	}
+	if now, err = q.awaitLocked(ctx, now); err != nil {
+		return item, err
+	}
+	item, _ = q.takeLocked(now)
+	return item, nil
+}
+
+// doneLocked is Done of item, whose hash is h if it is hashed already.
+func (q *Queue[T]) doneLocked(item T, h keytable.Hash, hashed bool, now int64) {
 	s, e := keytable.FindHeld(&q.keys, &q.latest, item, h, hashed)
 	if e == nil || e.Value.state&running == 0 {
 		q.unmatchedDones++

@@ -78,6 +78,12 @@ func TestStress(t *testing.T) {
 			holders[key].Add(-1)
 		}
 		var working, producing sync.WaitGroup
+		working.Go(func() {
+			key, err := q.GetContext(context.Background())
+			for ; err == nil; key, err = q.DoneAndGet(context.Background(), key) {
+				process(key)
+			}
+		})
 		for worker := range workers {
 			working.Go(func() {
 				for {

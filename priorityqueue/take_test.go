@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -104,5 +105,74 @@ func TestPause(t *testing.T) {
 		}
 		q.Pause()
 		startGet(q).mustReturn(t, "Get after ShutDown and Pause")
+	})
+}
+
+func TestDoneAndGet(t *testing.T) {
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		ctx, cancel := context.WithCancel(t.Context())
+		want := func(done, want string, wantErr error) {
+			t.Helper()
+			if key, err := q.DoneAndGet(ctx, done); key != want || err != wantErr {
+				t.Fatalf("DoneAndGet(%q) = %q, %v, want %q, %v", done, key, err, want, wantErr)
+			}
+			if err := q.CheckInvariants(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		q.Add("a")
+		q.Add("b")
+		hold(t, q, "a")
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "a")
+		want("a", "a", nil) // again, and more urgent than b
+		want("x", "b", nil) // nobody holds x, and a is held still
+		if st := q.Stats(); st.Processing != 2 || st.UnmatchedDones != 1 {
+			t.Fatalf("Stats() = %+v", st)
+		}
+		// It sleeps until there is a key.
+		q.AddAfter("c", time.Hour)
+		want("a", "c", nil)
+		// It counts as Done whatever comes next.
+		q.Add("d")
+		cancel()
+		want("b", "", context.Canceled)
+		if st := q.Stats(); st.Processing != 1 || st.Queued != 1 {
+			t.Fatalf("Stats() = %+v, with b Done, c held and d queued", st)
+		}
+		ctx = t.Context()
+		hold(t, q, "d")
+		drained := make(chan error, 1)
+		go func() { drained <- q.ShutDownContext(ctx) }()
+		synctest.Wait()
+		want("c", "", workqueue.ErrShutDown)
+		want("d", "", workqueue.ErrShutDown)
+		if err := <-drained; err != nil {
+			t.Errorf("ShutDownContext() = %v", err)
+		}
+	})
+}
+
+// The key that is Done may be what kept its group at its limit, for the caller and for others.
+func TestDoneAndGetInGroups(t *testing.T) {
+	config := pq.Config[string]{Group: func(key string) string { return key[:1] }, MaxPerGroup: 2}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		for _, key := range []string{"a1", "a2", "a3", "a4"} {
+			q.Add(key)
+		}
+		hold(t, q, "a1 a2")
+		other := start(func() string { key, _ := q.Get(); return key })
+		if key, err := q.DoneAndGet(t.Context(), "a1"); key != "a3" || err != nil {
+			t.Fatalf("DoneAndGet() = %q, %v", key, err)
+		}
+		q.Done("a2")
+		if key := other.mustReturn(t, "Get"); key != "a4" {
+			t.Errorf("Get() = %q", key)
+		}
+		// A worker that finds nothing leaves the wake-up of another's key to that one.
+		other = start(func() string { key, _ := q.DoneAndGet(t.Context(), "a4"); return key })
+		q.Add("b1")
+		if key := other.mustReturn(t, "DoneAndGet"); key != "b1" {
+			t.Errorf("DoneAndGet() = %q", key)
+		}
 	})
 }

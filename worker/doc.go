@@ -60,8 +60,8 @@
 // # Cost
 //
 // Over a queue of package workqueue, whose DoneAndGet makes one lock of a key's Done and the next Get, a key costs
-// 1.1 to 1.15 times what Get, Forget and Done by hand cost, and 1.1 to 1.3 times what Get and Done alone do.
-// These are ratios of runs in turn, on a machine with two cores (see BenchmarkKey). There is no allocation, as long as there is no Logger, no HandlerTimeout, no hook but OnDrop
-// and OnStuck, and the key has not failed before. Only StuckAfter, HandlerTimeout, OnFinish and Logger make a
-// worker read the clock.
+// 1.1 to 1.15 times what Get, Forget and Done by hand cost, and 1.1 to 1.3 times what Get and Done alone do. These
+// are ratios of runs in turn, on a machine with two cores (see BenchmarkKey). (A priorityqueue has DoneAndGet, too.)
+// There is no allocation, as long as there is no Logger, no HandlerTimeout, no hook but OnDrop and OnStuck, and the
+// key has not failed before. Only StuckAfter, HandlerTimeout, OnFinish and Logger make a worker read the clock.
 package worker
