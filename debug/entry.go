@@ -56,7 +56,7 @@ type history struct {
 func (h *history) add(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	sample := uint32(min(max(n, 0), math.MaxUint32))
+	sample := sampleOf(n)
 	if len(h.samples) < historyLen {
 		h.samples = append(h.samples, sample)
 		return
@@ -72,5 +72,7 @@ func (h *history) all(now int) []uint32 {
 	all := make([]uint32, 0, len(h.samples)+1)
 	all = append(all, h.samples[h.next:]...)
 	all = append(all, h.samples[:h.next]...)
-	return append(all, uint32(min(max(now, 0), math.MaxUint32)))
+	return append(all, sampleOf(now))
 }
+
+func sampleOf(n int) uint32 { return uint32(min(max(int64(n), 0), math.MaxUint32)) }

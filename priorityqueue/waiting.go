@@ -14,6 +14,9 @@ const (
 	maxSleep = 10 * time.Second
 	// maxTimerStarts is how often the loop starts its timer for one sleep. See startTimer.
 	maxTimerStarts = 10
+	// maxMoved is how many due keys are made ready at once: some hundred microseconds, for which everybody else
+	// waits.
+	maxMoved = 1 << 10
 )
 
 // waitLocked makes the key at s, whose home is its group, wait until at, or makes it ready if that is past.
@@ -33,9 +36,10 @@ func (q *Queue[T]) enterDueLocked(s keytable.Slot, at int64) {
 	q.dueSeq++
 }
 
-// moveDueLocked makes ready what is due at now. What a worker holds is to come again at once from then on.
+// moveDueLocked makes ready what is due at now, the earliest first, or maxMoved keys if more are. What a worker
+// holds is to come again at once from then on.
 func (q *Queue[T]) moveDueLocked(now int64) {
-	for q.due.Len() > 0 {
+	for n := 0; n < maxMoved && q.due.Len() > 0; n++ {
 		first := q.due.First()
 		if first.Rank > now {
 			return
