@@ -51,7 +51,9 @@ func (t *Table[K, V]) checkIndex(tb testing.TB, x *index, hash func(K) Hash) map
 		}
 	}
 	for n := range x.groups {
-		if got := x.groups[n].passed(); got != passed[n] && got != maxPassed {
+		// Once at its end a count stays there, but no test takes away many of so many keys.
+		saturated := passed[n] > maxPassed/2
+		if got := x.groups[n].passed(); got != passed[n] && !(saturated && got == maxPassed) {
 			tb.Fatalf("group %d counts %d keys that passed it, there are %d", n, got, passed[n])
 		}
 	}
