@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/keyedqueue/workqueue/internal/alarm"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"k8s.io/utils/clock"
 )
@@ -164,15 +165,8 @@ type delayingType[T comparable] struct {
 	dropped     uint64
 }
 
-const (
-	// maxWait is the longest time for which the waiting loop sleeps while a key waits. A clock that
-	// was set forward without its timers noticing delays a key by no more than that.
-	maxWait = 10 * time.Second
-	// maxTimerStarts is how often the loop starts its timer for one sleep. See startTimer.
-	maxTimerStarts = 10
-	// maxBatch is the number of due keys that the waiting loop takes from the heap at once.
-	maxBatch = 64
-)
+// maxBatch is the number of due keys that the waiting loop takes from the heap at once.
+const maxBatch = 64
 
 // AddAfter adds item when duration has passed on the queue's clock, or at once if duration is not
 // positive. If item is waiting already, the earlier time counts. It never blocks, and takes O(log n)
@@ -227,7 +221,7 @@ func (q *delayingType[T]) notify() {
 
 // waitingLoop adds keys to the queue below when they are due, and returns when none waits any more.
 func (q *delayingType[T]) waitingLoop() {
-	timer := q.clock.NewTimer(maxWait)
+	timer := q.clock.NewTimer(alarm.MaxSleep)
 	defer timer.Stop()
 	for {
 		due, next, ok := q.takeDue()
@@ -239,7 +233,7 @@ func (q *delayingType[T]) waitingLoop() {
 			clear(due)
 			continue
 		}
-		if !q.startTimer(timer, next) {
+		if !q.setAlarm(timer, next) {
 			continue
 		}
 		select {
@@ -249,22 +243,10 @@ func (q *delayingType[T]) waitingLoop() {
 	}
 }
 
-// startTimer makes timer fire at next, or returns false if that is not after now.
-//
-// A fake clock may be stepped after it was read and before the timer runs, which then ends too late by
-// that step. So where the clock has moved, the timer is started again; a bound keeps clocks that always
-// move from doing so for ever. The real clock cannot be stepped.
-func (q *delayingType[T]) startTimer(timer clock.Timer, next time.Time) bool {
-	now := q.clock.Now()
-	for range maxTimerStarts {
-		restart(timer, next.Sub(now))
-		before := now
-		now = q.clock.Now()
-		if _, isReal := q.clock.(steadyClock); isReal || now.Equal(before) {
-			break
-		}
-	}
-	return now.Before(next)
+// setAlarm makes timer fire at next, or returns false if that is not after now.
+func (q *delayingType[T]) setAlarm(timer clock.Timer, next time.Time) bool {
+	_, isReal := q.clock.(steadyClock)
+	return alarm.Set(timer, isReal, func() time.Duration { return next.Sub(q.clock.Now()) })
 }
 
 // takeDue takes up to maxBatch due keys from the heap. If there is none, it returns when to look again.
@@ -286,7 +268,7 @@ func (q *delayingType[T]) takeDue() (due []keytable.Hashed[T], next time.Time, o
 		q.looping = false
 		return nil, now, false
 	}
-	q.sleepsUntil = now.Add(min(maxWait, q.waiting.untilNext(now)))
+	q.sleepsUntil = now.Add(min(alarm.MaxSleep, q.waiting.untilNext(now)))
 	return nil, q.sleepsUntil, true
 }
 
@@ -306,18 +288,6 @@ func (q *delayingType[T]) addDue(keys []keytable.Hashed[T]) {
 		q.dropped += uint64(len(keys) - added)
 		q.mu.Unlock()
 	}
-}
-
-// restart makes timer fire after d from now on, and not for anything before.
-func restart(timer clock.Timer, d time.Duration) {
-	if !timer.Stop() {
-		// A fake timer keeps what it has fired, and its clock blocks when it fires a second time.
-		select {
-		case <-timer.C():
-		default:
-		}
-	}
-	timer.Reset(d)
 }
 
 // ShutDown makes the queue ignore what is added from now on, and drops the keys that still wait for

@@ -3,21 +3,15 @@ package priorityqueue
 import (
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/alarm"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 	"k8s.io/utils/clock"
 )
 
-const (
-	// maxSleep is the longest time for which the waiting loop sleeps. A clock that was set forward without its
-	// timers noticing delays a key by no more than that.
-	maxSleep = 10 * time.Second
-	// maxTimerStarts is how often the loop starts its timer for one sleep. See startTimer.
-	maxTimerStarts = 10
-	// maxMoved is how many due keys are made ready at once: some hundred microseconds, for which everybody else
-	// waits.
-	maxMoved = 1 << 10
-)
+// maxMoved is how many due keys are made ready at once: some hundred microseconds, for which everybody else
+// waits.
+const maxMoved = 1 << 10
 
 // waitLocked makes the key at s, whose home is its group, wait until at, or makes it ready if that is past.
 func (q *Queue[T]) waitLocked(s keytable.Slot, it *item, at, now int64) {
@@ -73,7 +67,7 @@ func (q *Queue[T]) tendLoopLocked() bool {
 
 // waitingLoop makes keys ready when they are due, and returns when none waits any more.
 func (q *Queue[T]) waitingLoop() {
-	timer := q.clock.NewTimer(maxSleep)
+	timer := q.clock.NewTimer(alarm.MaxSleep)
 	defer timer.Stop()
 	told := false
 	for {
@@ -82,7 +76,7 @@ func (q *Queue[T]) waitingLoop() {
 			return
 		}
 		told = false
-		if !q.startTimer(timer, until, epoch) {
+		if !q.setAlarm(timer, until, epoch) {
 			continue
 		}
 		select {
@@ -106,31 +100,11 @@ func (q *Queue[T]) beginSleep(told bool) (until int64, epoch *time.Time, ok bool
 		return 0, nil, false
 	}
 	q.sleepsUntil = q.due.First().Rank
-	return min(q.sleepsUntil, addSaturated(now, maxSleep)), q.epoch.Load(), true
+	return min(q.sleepsUntil, addSaturated(now, alarm.MaxSleep)), q.epoch.Load(), true
 }
 
-// startTimer makes timer fire at until, or returns false if that is not after now.
-//
-// A fake clock may be stepped after it was read and before the timer runs, which then ends too late by that
-// step. So where the clock has moved, the timer is started again; a bound keeps clocks that always move from
-// doing so for ever. The real clock cannot be stepped.
-func (q *Queue[T]) startTimer(timer clock.Timer, until int64, epoch *time.Time) bool {
+// setAlarm makes timer fire at until, or returns false if that is not after now.
+func (q *Queue[T]) setAlarm(timer clock.Timer, until int64, epoch *time.Time) bool {
 	_, isReal := q.clock.(clock.RealClock)
-	now := q.elapsed(epoch)
-	for range maxTimerStarts {
-		if !timer.Stop() {
-			// A fake timer keeps what it has fired, and its clock blocks when it fires a second time.
-			select {
-			case <-timer.C():
-			default:
-			}
-		}
-		timer.Reset(time.Duration(until - now))
-		before := now
-		now = q.elapsed(epoch)
-		if isReal || now == before {
-			break
-		}
-	}
-	return now < until
+	return alarm.Set(timer, isReal, func() time.Duration { return time.Duration(until - q.elapsed(epoch)) })
 }
