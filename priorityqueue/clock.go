@@ -71,8 +71,8 @@ func (q *Queue[T]) sinceEpochLocked(now int64, epoch *time.Time) int64 {
 }
 
 // passLocked makes ready what is due at now. So a key whose time has come is there for whoever looks, also
-// before the waiting loop has noticed. (Where a thousand come due at once, the rest is left to the next caller,
-// and to the loop, which goes on without a sleep.)
+// before the waiting loop has noticed. (Where many come due at once, the rest is left to the next caller, and
+// to the loop, which goes on without a sleep.)
 func (q *Queue[T]) passLocked(now int64) {
 	if q.due.Len() > 0 && q.due.First().Rank <= now {
 		q.moveDueLocked(now)
