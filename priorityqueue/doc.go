@@ -14,7 +14,7 @@
 //
 // A key is held by at most one worker. What is added while a worker holds it is kept as one wish: to come again
 // at once, or at a time. Everything is immediate: what is added can be got, and what is due can be seen,
-// when the call returns. (Of a thousand keys that come due at once each call sees to some hundred, and the
+// when the call returns. (Of many thousand keys that come due at once each call sees to a thousand, and the
 // queue's goroutine to the others, so that nobody waits for all of them.)
 //
 // # What an add means
