@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # What gremlins passes on to the tests. Cached results, vet and the linker's tables would say nothing of a mutant.
 export GOWORK=off GOFLAGS='-short -count=1 -vet=off -ldflags=-w' WORKQUEUE_STRESS=20ms
-[ $# -gt 0 ] || set -- . internal/keytable
+[ $# -gt 0 ] || set -- . internal/keytable internal/slotheap
 for package; do
 	# A mutant may take this many times as long as the tests of that directory and all below it.
 	patience=5
