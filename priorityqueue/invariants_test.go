@@ -77,7 +77,7 @@ func (q *Queue[T]) CheckInvariants() error {
 		}
 		e := q.lines.At(n)
 		l := &e.Value
-		if l.first == keytable.None && n != q.recent {
+		if l.first == keytable.None && n != *q.recentOf(e.Key.priority) {
 			continue // not live, or it will be missing in the end
 		}
 		lines++

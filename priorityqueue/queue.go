@@ -55,10 +55,10 @@ type Queue[T comparable] struct {
 	details keytable.Column[details]
 
 	// lines are the ready keys, a line for each priority and group, order is who of them is next, and
-	// recent is the line that was last asked for. See ready.go.
+	// recent are lines that were asked for last. See ready.go.
 	lines  keytable.Table[lineKey, line]
 	order  slotheap.Heap[int64]
-	recent keytable.Slot
+	recent [recentLines]keytable.Slot
 	// lastReady is the latest of the times at which keys became ready.
 	lastReady int64
 

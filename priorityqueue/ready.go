@@ -29,7 +29,7 @@ type lineKey struct {
 //   - Its keys are in the order of the times at which they became ready, if there is Aging.
 //   - It is in order, and in the ring of its priority if there are groups, if and only if it has a key and
 //     its group is not at its limit.
-//   - A line without keys is the recent one of a queue without groups.
+//   - A line without keys is in recent, of a queue without groups.
 type line struct {
 	list
 	inOrder bool
@@ -111,7 +111,7 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
 		if q.groupOf != nil {
 			q.unlinkLineLocked(n)
 			q.deleteLineLocked(n)
-		} else if n != q.recent {
+		} else if n != *q.recentOf(e.Key.priority) {
 			q.deleteLineLocked(n)
 		}
 	case wasFirst && l.inOrder && q.aging > 0:
@@ -128,11 +128,20 @@ func (q *Queue[T]) nextLocked() keytable.Slot {
 	return q.lines.At(n).Value.first
 }
 
-// lineLocked returns the line of k, which is made if there is none. One that is empty and was not the last
-// to be asked for is no longer kept, so their number does not grow with that of the priorities seen.
+// recentLines is the number of lines that are found without a look-up, and kept while they are empty.
+const recentLines = 16
+
+// recentOf returns where the line of that priority is if it was asked for last, of those that share the place.
+func (q *Queue[T]) recentOf(priority int) *keytable.Slot {
+	return &q.recent[uint(priority)%recentLines]
+}
+
+// lineLocked returns the line of k, which is made if there is none. One that is empty and no longer in recent is
+// not kept, so their number does not grow with that of the priorities seen.
 func (q *Queue[T]) lineLocked(k lineKey) keytable.Slot {
-	if q.recent != keytable.None && q.lines.At(q.recent).Key == k {
-		return q.recent
+	recent := q.recentOf(k.priority)
+	if *recent != keytable.None && q.lines.At(*recent).Key == k {
+		return *recent
 	}
 	n, _, inserted := q.lines.FindOrInsert(keytable.HashOf(k), k)
 	if q.groupOf != nil {
@@ -141,10 +150,10 @@ func (q *Queue[T]) lineLocked(k lineKey) keytable.Slot {
 		}
 		return n
 	}
-	if q.recent != keytable.None && q.lines.At(q.recent).Value.first == keytable.None {
-		q.deleteLineLocked(q.recent)
+	if *recent != keytable.None && q.lines.At(*recent).Value.first == keytable.None {
+		q.deleteLineLocked(*recent)
 	}
-	q.recent = n
+	*recent = n
 	return n
 }
 
