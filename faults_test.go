@@ -177,9 +177,13 @@ func (l slowLimiter) NumRequeues(int) int    { l.slow(); return 0 }
 // A user's Queue, clock, limiter and metrics that are slow make the queue slow, and nothing else: each key is
 // held by one worker at a time, what was added last is processed, the gauges end at zero.
 func TestSlowForeignCode(t *testing.T) {
-	// It really sleeps: outside of a bubble, because much of it is under the queue's lock, and who waits for
-	// that keeps a bubble's time from passing. Nothing is hoped to have happened after it.
-	slow := func() { time.Sleep(10 * time.Microsecond) }
+	// Slow is to let everybody else run for some time. It cannot be a bubble's time, because much of it is under the
+	// queue's lock, and who waits for that keeps such a time from passing.
+	slow := func() {
+		for range 100 {
+			runtime.Gosched()
+		}
+	}
 	r := &recorder{on: func(string) { slow() }}
 	q := options[int]{
 		name: "q", provider: r, limiter: slowLimiter{slow},

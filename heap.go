@@ -13,7 +13,8 @@ import (
 //
 // Invariant, which checkInvariants in the tests asserts: the slots of keys are those in order.
 type dueHeap[T comparable] struct {
-	keys keytable.Table[T, waitingKey]
+	// keys has for each key the time after epoch at which it was put in.
+	keys keytable.Table[T, packedDuration]
 	// order has for each key the time after epoch at which it is due. Ties number the keys in the order in
 	// which they were put in, modulo 2^32: keys of equal times that are further apart than 2^31 may come out
 	// in the wrong order.
@@ -24,19 +25,13 @@ type dueHeap[T comparable] struct {
 	epoch time.Time
 }
 
-// waitingKey is what is known of a key beside its due time.
-type waitingKey struct {
-	// since is the time after the heap's epoch at which the key was put in.
-	since packedDuration
-}
-
 // never is the due time of what is due too late to be told.
 const never time.Duration = math.MaxInt64
 
 func (h *dueHeap[T]) len() int { return h.order.Len() }
 
 // put makes key, whose hash is hash, due after the delay from now on, or leaves it at its time if that
-// is earlier. It returns whether the key is now the first one, and was not at that time.
+// is earlier. It returns whether the earliest due time has changed.
 func (h *dueHeap[T]) put(hash keytable.Hash, key T, now time.Time, delay time.Duration) bool {
 	if h.len() == 0 {
 		h.epoch = now
@@ -47,7 +42,7 @@ func (h *dueHeap[T]) put(hash keytable.Hash, key T, now time.Time, delay time.Du
 	h.seq++
 	switch {
 	case inserted:
-		k.Value.since = packed(now.Sub(h.epoch))
+		k.Value = packed(now.Sub(h.epoch))
 		h.order.Push(e)
 	case due < h.order.At(s).Rank:
 		h.order.Replace(e)
@@ -123,7 +118,7 @@ func (h *dueHeap[T]) restart(now time.Time) {
 		return max(e.Rank, 0) + before
 	})
 	for e := range h.order.All() {
-		since := &h.keys.At(e.Slot).Value.since
+		since := &h.keys.At(e.Slot).Value
 		*since = packed(addSaturated(since.duration(), before))
 	}
 	h.epoch = now

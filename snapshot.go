@@ -144,7 +144,7 @@ func (h *dueHeap[T]) snapshot(s keytable.Slot) KeySnapshot[T] {
 	k := h.keys.At(s)
 	return KeySnapshot[T]{
 		Key:   k.Key,
-		Since: h.epoch.Add(k.Value.since.duration()),
+		Since: h.epoch.Add(k.Value.duration()),
 		Due:   h.epoch.Add(time.Duration(h.order.At(s).Rank)),
 	}
 }

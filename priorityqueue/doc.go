@@ -76,9 +76,9 @@
 // keys: Add, Get, Done and Remove take constant time if all priorities are equal, and O(log l) at worst;
 // what waits takes O(log n) when it begins and ends to wait. A Get or Done that takes a group to its limit, or
 // back from there, takes as many steps as the group has priorities with ready keys. Nobody walks past keys that
-// cannot be handed out. Once warm, nothing allocates but the slices of AddAll, GetBatch and All, and the goroutine and the
-// timer that start when a key waits and none did. There is no other goroutine, and no timer. After a burst
-// the memory goes back to the collector.
+// cannot be handed out. Once warm, nothing allocates but the slices of AddAll, GetBatch and All, and the
+// goroutine and the timer that start when a key waits and none did. There is no other goroutine, and no timer.
+// After a burst the memory goes back to the collector.
 //
 // A cycle of Add, Get and Done takes 1.2 to 1.8 times that of the FIFO of package workqueue. The clock is read
 // only while a key waits, or with Aging, MinInterval or metrics.

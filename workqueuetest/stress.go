@@ -107,6 +107,7 @@ func (r *run) stressVersions(random *rand.Rand, early bool) {
 		holders: make([]atomic.Int32, keys),
 	}
 	var producing, working sync.WaitGroup
+	var calls atomic.Int64 // of adds
 	for range workers {
 		random := rand.New(rand.NewPCG(random.Uint64(), 0))
 		working.Add(1)
@@ -120,11 +121,15 @@ func (r *run) stressVersions(random *rand.Rand, early bool) {
 		r.start(func() {
 			for range adds {
 				r.addVersion(q, v, random, early)
+				calls.Add(1)
 			}
 		}, producing.Done)
 	}
 	if early {
-		time.Sleep(time.Duration(random.IntN(100)) * time.Microsecond)
+		enough := random.Int64N(producers * adds)
+		for deadline := time.Now().Add(patience / 3); calls.Load() < enough && time.Now().Before(deadline); {
+			runtime.Gosched()
+		}
 	} else {
 		producing.Wait()
 		// Until the delayed keys have come, too.

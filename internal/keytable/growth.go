@@ -35,8 +35,8 @@ func (t *Table[K, V]) shrink() {
 	t.moveTo(t.spare.Get(max(keptGroups, len(t.index.groups)/4)))
 }
 
-// moveTo makes groups, which are empty, the table's index, to which the keys begin to move. Those of a small index
-// are there at once.
+// moveTo makes groups, which are empty, the table's index, to which the keys begin to move. Those of a small
+// index are there at once.
 func (t *Table[K, V]) moveTo(groups []group) {
 	t.moveAll()
 	t.old, t.moved = t.index, 0
@@ -53,8 +53,8 @@ func (t *Table[K, V]) moveAll() {
 	}
 }
 
-// moveSome moves the keys of the next slab, and forgets old if no later one has any. They also stay in old, which is
-// dropped as a whole; only Delete takes single keys out of it.
+// moveSome moves the keys of the next slab, and forgets old if no later one has any. They also stay in old,
+// which is dropped as a whole; only Delete takes single keys out of it.
 func (t *Table[K, V]) moveSome() {
 	t.moveSlab(t.moved)
 	slabs := t.slots.slabs
@@ -69,7 +69,7 @@ func (t *Table[K, V]) moveSlab(n int) {
 	// All homes are read before the first of them is changed. See preload.go.
 	var read uint64
 	for _, h := range t.slots.live(n) {
-		read |= t.index.group(t.index.home(h)).tags
+		read |= t.index.homeGroup(h).tags
 	}
 	runtime.KeepAlive(read)
 	for s, h := range t.slots.live(n) {

@@ -22,7 +22,7 @@ func (t *Table[K, V]) Preload(slots []Slot) {
 	}
 	var read uint64
 	for _, s := range slots {
-		read |= t.index.groups[t.index.home(t.slots.at(s).tag)].tags
+		read |= t.index.homeGroup(t.slots.at(s).tag).tags
 	}
 	runtime.KeepAlive(read)
 }
@@ -40,7 +40,7 @@ func (t *Table[K, V]) PreloadKeys(keys []Hashed[K]) {
 	}
 	var read uint64
 	for i := range keys {
-		read |= t.index.groups[t.index.home(keys[i].Hash)].tags
+		read |= t.index.homeGroup(keys[i].Hash).tags
 	}
 	runtime.KeepAlive(read)
 }

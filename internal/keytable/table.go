@@ -151,7 +151,7 @@ func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inser
 		}
 	}
 	// A new key's home can mostly tell that it is new, and has a place for it.
-	home := &t.index.groups[t.index.home(h)]
+	home := t.index.homeGroup(h)
 	if home.match(h)|home.passed() != 0 {
 		if s, e := t.probe(&t.index, h, key); e != nil {
 			return s, e, false

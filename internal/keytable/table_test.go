@@ -98,10 +98,7 @@ func TestTableIsAMap(t *testing.T) {
 func FuzzTable(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 0x81, 0xc1, 0xc5, 0xc1, 0x82})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if len(data) > 1000 {
-			t.Skip("long inputs only repeat short ones")
-		}
-		run(t, data)
+		run(t, data[:min(len(data), 1000)]) // more only repeats what is there
 	})
 }
 
