@@ -1,8 +1,10 @@
 package workqueue
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -227,6 +229,169 @@ func TestHeapPopsManyKeys(t *testing.T) {
 	}
 }
 
+// When most of many keys are due, they come out in the order in which they would one by one, whatever is put in
+// meanwhile.
+func TestHeapStorm(t *testing.T) {
+	const n = minStorm + 10_000
+	var h dueHeap[int]
+	now := time.Unix(1_000_000, 0)
+	put := func(key int, delay time.Duration) { h.put(keytable.HashOf(key), key, now, delay) }
+	var storm, later []slowEntry
+	for key := range n {
+		delay := time.Duration(rand.Int64N(n/4)) + 1 // some are equal
+		if key%5 == 0 {
+			delay += n
+			later = append(later, slowEntry{key, now.Add(delay), key})
+		} else {
+			storm = append(storm, slowEntry{key, now.Add(delay), key})
+		}
+		put(key, delay)
+	}
+	byDue := func(a, b slowEntry) int { return cmp.Or(a.due.Compare(b.due), a.seq-b.seq) }
+	slices.SortFunc(storm, byDue)
+
+	now = now.Add(n / 2)
+	pops := func(want []slowEntry) {
+		t.Helper()
+		for len(want) > 0 {
+			keys := pop(t, &h, now)
+			if len(keys) == 0 || len(keys) > len(want) {
+				t.Fatalf("popDue() = %d keys, and there are %d", len(keys), len(want))
+			}
+			for i, key := range keys {
+				if key != want[i].key {
+					t.Fatalf("popDue() has %d, want %v", key, want[i])
+				}
+			}
+			want = want[len(keys):]
+		}
+		if err := h.checkInvariants(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	half := n / 2 / maxBatch * maxBatch
+	pops(storm[:half])
+	if h.storm.Len() == 0 {
+		t.Fatal("this is no storm")
+	}
+	if left := h.untilNext(now); left > 0 {
+		t.Errorf("untilNext() = %v in a storm", left)
+	}
+	put(storm[half].key, 1) // What is in the storm stays there,
+	put(storm[n*3/5].key, 1)
+	put(later[7].key, 1) // what waits comes earlier,
+	later[7].due, later[7].seq = now.Add(1), n
+	put(storm[0].key, 2) // and what has gone comes again.
+	later = append(later, slowEntry{storm[0].key, now.Add(2), n + 1})
+	pops(storm[half:])
+	if len(pop(t, &h, now)) > 0 {
+		t.Error("keys are early after the storm")
+	}
+	slices.SortFunc(later, byDue)
+	now = now.Add(2 * n)
+	pops(later)
+	if h.len() != 0 {
+		t.Errorf("len() = %d in the end", h.len())
+	}
+}
+
+// A clock that jumps further in a storm than a Duration tells makes keys late at worst, and loses none.
+func TestHeapStormAndRestart(t *testing.T) {
+	var h dueHeap[int]
+	epoch := time.Unix(0, 0)
+	for key := range minStorm {
+		h.put(keytable.HashOf(key), key, epoch, time.Duration(minStorm-key))
+	}
+	now := epoch.Add(minStorm)
+	keys := pop(t, &h, now)
+	if h.storm.Len() == 0 {
+		t.Fatal("this is no storm")
+	}
+	now = epoch.Add(math.MaxInt64)
+	h.put(keytable.HashOf(minStorm), minStorm, now, time.Second)
+	if err := h.checkInvariants(); err != nil {
+		t.Fatal(err)
+	}
+	for e := range h.inOrder() {
+		k := h.snapshot(e)
+		if since := map[bool]time.Time{true: now, false: epoch}[k.Key == minStorm]; !k.Since.Equal(since) {
+			t.Fatalf("key %d waits since %v, want %v", k.Key, k.Since, since)
+		}
+	}
+	for len(keys) < minStorm {
+		more := pop(t, &h, now)
+		if len(more) == 0 {
+			t.Fatalf("popDue() stops after %d keys", len(keys))
+		}
+		keys = append(keys, more...)
+	}
+	if slices.Sort(keys); keys[0] != 0 || keys[minStorm-1] != minStorm-1 || h.len() != 1 {
+		t.Errorf("keys %d to %d came, and %d are left", keys[0], keys[minStorm-1], h.len())
+	}
+}
+
+// A storm does not end because there is another one.
+func TestHeapStormInAStorm(t *testing.T) {
+	var h dueHeap[int]
+	now := time.Unix(0, 0)
+	for key := range 2 * minStorm {
+		h.put(keytable.HashOf(key), key, now, time.Duration(key%2+1))
+	}
+	popped := 0
+	for range 3 {
+		popped += len(pop(t, &h, now.Add(1)))
+	}
+	if h.storm.Len() == 0 || h.order.Len() < minStorm {
+		t.Fatalf("%d keys in storm, %d in order", h.storm.Len(), h.order.Len())
+	}
+	for h.len() > 0 {
+		popped += len(pop(t, &h, now.Add(2)))
+	}
+	if popped != 2*minStorm {
+		t.Errorf("%d keys were popped, want %d", popped, 2*minStorm)
+	}
+}
+
+// What is due too late to be told is not due when it is too late to tell the time.
+func TestHeapNeverStorms(t *testing.T) {
+	var h dueHeap[int]
+	epoch := time.Unix(0, 0)
+	for key := range minStorm {
+		h.put(keytable.HashOf(key), key, epoch, never)
+	}
+	if keys := pop(t, &h, epoch.Add(never).Add(time.Hour)); len(keys) > 0 {
+		t.Errorf("%d keys are due", len(keys))
+	}
+}
+
+// What a storm has left is dropped like all else, and seen by Snapshot first.
+func TestStormIsSeenAndDropped(t *testing.T) {
+	q := &delayingType[int]{}
+	now := time.Unix(0, 0)
+	for key := range minStorm {
+		q.waiting.put(keytable.HashOf(key), key, now, time.Duration(key+1))
+	}
+	q.waiting.put(keytable.HashOf(minStorm), minStorm, now, time.Hour)
+	pop(t, &q.waiting, now.Add(minStorm))
+	for i, k := range q.copyWaiting(minStorm) {
+		want := KeySnapshot[int]{Key: maxBatch + i, Since: now, Due: now.Add(time.Duration(maxBatch + i + 1))}
+		if want.Key == minStorm {
+			want.Due = now.Add(time.Hour)
+		}
+		if k != want {
+			t.Fatalf("key %d of those that wait is %v, want %v", i, k, want)
+		}
+	}
+	failing := []KeySnapshot[int]{{Key: maxBatch}, {Key: minStorm}}
+	q.tellDue(failing)
+	if want := []KeySnapshot[int]{{Key: maxBatch}, {Key: minStorm, Since: now, Due: now.Add(time.Hour)}}; !slices.Equal(failing, want) {
+		t.Errorf("failing keys are %v, want %v", failing, want)
+	}
+	if n := q.waiting.clear(); n != minStorm+1-maxBatch || q.waiting.len() != 0 {
+		t.Errorf("clear() = %d, and %d are left", n, q.waiting.len())
+	}
+}
+
 func TestAddSaturated(t *testing.T) {
 	const least, most = math.MinInt64, math.MaxInt64
 	for _, c := range []struct{ a, b, want time.Duration }{
@@ -252,7 +417,7 @@ func TestHeapRemembersSinceAfterRestart(t *testing.T) {
 	h.put(keytable.HashOf(2), 2, epoch.Add(math.MaxInt64), time.Second)
 	for key, after := range []time.Duration{0, time.Hour, math.MaxInt64} {
 		s, _ := h.keys.Find(keytable.HashOf(key), key)
-		if got := h.snapshot(s).Since; !got.Equal(epoch.Add(after)) {
+		if got := h.snapshot(h.order.At(s)).Since; !got.Equal(epoch.Add(after)) {
 			t.Errorf("key %d waits since %v, want %v", key, got, epoch.Add(after))
 		}
 	}

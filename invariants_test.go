@@ -122,15 +122,21 @@ func (q *delayingType[T]) checkInvariants() error {
 }
 
 func (h *dueHeap[T]) checkInvariants() error {
-	if h.keys.Len() != h.order.Len() {
-		return fmt.Errorf("%d keys, of which %d are in order", h.keys.Len(), h.order.Len())
+	if h.keys.Len() != h.len() {
+		return fmt.Errorf("%d keys, of which %d are in order and %d in storm", h.keys.Len(), h.order.Len(), h.storm.Len())
 	}
-	for e := range h.order.All() {
+	inStorm := h.storm.Len()
+	for e := range h.inOrder() {
 		k := h.keys.At(e.Slot)
 		if s, _ := h.keys.Find(keytable.HashOf(k.Key), k.Key); s != e.Slot {
 			return fmt.Errorf("heap: key %v of slot %d is found in slot %d", k.Key, e.Slot, s)
 		}
-		if at := h.order.At(e.Slot); at != e {
+		if inStorm > 0 {
+			inStorm--
+			if h.order.Has(e.Slot) {
+				return fmt.Errorf("heap: slot %d is in storm and in order", e.Slot)
+			}
+		} else if at := h.order.At(e.Slot); at != e {
 			return fmt.Errorf("heap: entry %v of slot %d is believed to be %v", e, e.Slot, at)
 		}
 	}

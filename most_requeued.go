@@ -134,7 +134,7 @@ func most[T comparable](keys []KeySnapshot[T], limit int) []KeySnapshot[T] {
 	return slices.Delete(keys, n, len(keys))
 }
 
-// tellDue sets Since and Due of those keys that wait for their time.
+// tellDue sets Since and Due of those keys that wait for their time, and not of those that are due.
 func (q *delayingType[T]) tellDue(keys []KeySnapshot[T]) {
 	for i := range keys {
 		q.tellDueOf(&keys[i])
@@ -145,8 +145,8 @@ func (q *delayingType[T]) tellDueOf(k *KeySnapshot[T]) {
 	h := keytable.HashOf(k.Key)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if s, e := q.waiting.keys.Find(h, k.Key); e != nil {
-		waiting := q.waiting.snapshot(s)
+	if s, e := q.waiting.keys.Find(h, k.Key); e != nil && q.waiting.order.Has(s) {
+		waiting := q.waiting.snapshot(q.waiting.order.At(s))
 		k.Since, k.Due = waiting.Since, waiting.Due
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
 // Snapshot is what a queue has at one moment, for people who want to know what it is doing. It holds
@@ -131,21 +132,21 @@ func (q *delayingType[T]) copyWaiting(limit int) []KeySnapshot[T] {
 	keys := make([]KeySnapshot[T], 0, min(limit, q.numWaiting()))
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for e := range q.waiting.order.InOrder() {
+	for e := range q.waiting.inOrder() {
 		if len(keys) == cap(keys) {
 			break
 		}
-		keys = append(keys, q.waiting.snapshot(e.Slot))
+		keys = append(keys, q.waiting.snapshot(e))
 	}
 	return keys
 }
 
-func (h *dueHeap[T]) snapshot(s keytable.Slot) KeySnapshot[T] {
-	k := h.keys.At(s)
+func (h *dueHeap[T]) snapshot(e slotheap.Entry[uint32]) KeySnapshot[T] {
+	k := h.keys.At(e.Slot)
 	return KeySnapshot[T]{
 		Key:   k.Key,
 		Since: h.epoch.Add(k.Value.duration()),
-		Due:   h.epoch.Add(time.Duration(h.order.At(s).Rank)),
+		Due:   h.epoch.Add(time.Duration(e.Rank)),
 	}
 }
 

@@ -99,7 +99,7 @@ func sameEntries(t rapid.TB, h *Heap[uint32], want map[keytable.Slot]Entry[uint3
 }
 
 func order(a, b Entry[uint32]) int {
-	return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Tie, b.Tie))
+	return cmp.Or(cmp.Compare(a.Rank, b.Rank), int(int32(a.Tie-b.Tie)))
 }
 
 // FuzzHeap makes two bytes of the script a call.
@@ -209,6 +209,9 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	h.Clear()
 	if h.Len() != 0 {
 		t.Errorf("Len() = %d after Clear", h.Len())
+	}
+	if h.Has(1) {
+		t.Error("slot 1 is there after Clear")
 	}
 }
 

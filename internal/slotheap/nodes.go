@@ -80,10 +80,10 @@ func (a *nodes[T]) provide(p position) {
 	}
 }
 
-// trim gives back the last chunk if the entries end at p, and half a chunk more could be put in without it.
+// trim gives back the chunks behind p, where the entries end, but for one if less than half a chunk more could be
+// put in without it.
 func (a *nodes[T]) trim(p position) {
-	last := len(a.chunks) - 1
-	if last > 0 && int(p/arity) < last*chunkLen-chunkLen/2 {
+	for last := len(a.chunks) - 1; last > 0 && int(p/arity) < last*chunkLen-chunkLen/2; last-- {
 		a.spare.Put(a.chunks[last])
 		a.chunks[last] = nil
 		a.chunks = a.chunks[:last] // of which the rest is small
