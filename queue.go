@@ -376,22 +376,14 @@ func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T], now time.Duration) T
 	case q.observer == nil:
 	case q.guarded:
 		q.observeTakeGuarded(s, k, now, unknown)
-	default:
-		q.observeTakeLocked(s, now, unknown)
+	default: // A queue that is not guarded has no keys that it does not know.
+		q.observer.Taken(s, now)
 	}
 	return k.Key
 }
 
-// observeTakeLocked tells the observer that the key at s is handed out.
-func (q *Typed[T]) observeTakeLocked(s keytable.Slot, now time.Duration, unknown bool) {
-	if unknown {
-		q.observer.Added(s, now)
-	}
-	q.observer.Taken(s, now)
-}
-
-// observeTakeGuarded is observeTakeLocked where metrics may panic. Then the caller of Get does not get the
-// key, so it is queued again.
+// observeTakeGuarded tells the observer that the key at s is handed out. If a metric panics, the caller of Get
+// does not get the key, so it is queued again.
 func (q *Typed[T]) observeTakeGuarded(s keytable.Slot, k *entry[T], now time.Duration, unknown bool) {
 	observed := false
 	defer func() {
@@ -402,7 +394,10 @@ func (q *Typed[T]) observeTakeGuarded(s keytable.Slot, k *entry[T], now time.Dur
 			q.finishLocked(s, k)
 		}
 	}()
-	q.observeTakeLocked(s, now, unknown)
+	if unknown {
+		q.observer.Added(s, now)
+	}
+	q.observer.Taken(s, now)
 	observed = true
 }
 

@@ -24,6 +24,10 @@ func (c *Column[V]) At(s Slot) *V {
 	return c.provide(s)
 }
 
+// Existing is At of a slot for which there is memory: At was called since the last Release. It is inlined, which
+// At is too long for.
+func (c *Column[V]) Existing(s Slot) *V { return &c.slabs[s/slabLen][s%slabLen] }
+
 // provide is At where there is no memory for s yet. As in a table, only the first slab starts small.
 func (c *Column[V]) provide(s Slot) *V {
 	n, place := int(s/slabLen), int(s%slabLen)

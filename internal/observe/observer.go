@@ -71,7 +71,7 @@ func (o *Observer) link(in listName, s keytable.Slot, k *keyTimes) {
 	if l.last == keytable.None {
 		l.first = s
 	} else {
-		o.keys.At(l.last).next = s
+		o.keys.Existing(l.last).next = s
 	}
 	l.last = s
 	l.n++
@@ -84,12 +84,12 @@ func (o *Observer) unlink(k *keyTimes) {
 	if prev == keytable.None {
 		l.first = next
 	} else {
-		o.keys.At(prev).next = next
+		o.keys.Existing(prev).next = next
 	}
 	if next == keytable.None {
 		l.last = prev
 	} else {
-		o.keys.At(next).prev = prev
+		o.keys.Existing(next).prev = prev
 	}
 	l.n--
 }
@@ -159,10 +159,10 @@ func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 	}
 }
 
-// Untake tells that no worker holds the key at s any more, and returns when one got it. It does nothing if
-// none has held it.
+// Untake tells that no worker holds the key at s, of which Added or Taken was told, any more. It returns when
+// one got it, and does nothing if none has held it.
 func (o *Observer) Untake(s keytable.Slot) time.Duration {
-	k := o.keys.At(s)
+	k := o.keys.Existing(s)
 	if k.in == running {
 		o.unlink(k)
 		o.started.sub(k.startedAt)
@@ -211,7 +211,7 @@ func (o *Observer) InLine() iter.Seq[keytable.Slot] { return o.slots(queued) }
 
 func (o *Observer) slots(l listName) iter.Seq[keytable.Slot] {
 	return func(yield func(keytable.Slot) bool) {
-		for s := o.lists[l].first; s != keytable.None && yield(s); s = o.keys.At(s).next {
+		for s := o.lists[l].first; s != keytable.None && yield(s); s = o.keys.Existing(s).next {
 		}
 	}
 }
@@ -232,5 +232,5 @@ func (o *Observer) unfinished(now time.Duration) (sum durationSum, longest time.
 	if o.lists[running].n == 0 {
 		return sum, 0
 	}
-	return o.started.since(now, o.lists[running].n), now - o.keys.At(o.lists[running].first).startedAt
+	return o.started.since(now, o.lists[running].n), now - o.keys.Existing(o.lists[running].first).startedAt
 }

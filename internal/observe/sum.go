@@ -12,7 +12,7 @@ type durationSum struct{ hi, lo uint64 }
 
 func (s *durationSum) add(d time.Duration) { *s = s.plus(extended(d)) }
 
-func (s *durationSum) sub(d time.Duration) { *s = s.plus(extended(d).negated()) }
+func (s *durationSum) sub(d time.Duration) { *s = s.minus(extended(d)) }
 
 // since returns the sum of the times from each of the n summands of s to now.
 func (s durationSum) since(now time.Duration, n int) durationSum {
@@ -20,7 +20,7 @@ func (s durationSum) since(now time.Duration, n int) durationSum {
 	if now < 0 {
 		hi -= uint64(n) // uint64(now) was now + 2⁶⁴.
 	}
-	return durationSum{hi, lo}.plus(s.negated())
+	return durationSum{hi, lo}.minus(s)
 }
 
 func extended(d time.Duration) durationSum { return durationSum{uint64(d >> 63), uint64(d)} }
@@ -31,15 +31,15 @@ func (s durationSum) plus(t durationSum) durationSum {
 	return durationSum{hi, lo}
 }
 
-func (s durationSum) negated() durationSum {
-	lo, borrow := bits.Sub64(0, s.lo, 0)
-	hi, _ := bits.Sub64(0, s.hi, borrow)
+func (s durationSum) minus(t durationSum) durationSum {
+	lo, borrow := bits.Sub64(s.lo, t.lo, 0)
+	hi, _ := bits.Sub64(s.hi, t.hi, borrow)
 	return durationSum{hi, lo}
 }
 
 func (s durationSum) seconds() float64 {
 	if int64(s.hi) < 0 {
-		return -s.negated().seconds()
+		return -durationSum{}.minus(s).seconds()
 	}
 	return (float64(s.hi)*(1<<64) + float64(s.lo)) / float64(time.Second)
 }

@@ -68,7 +68,7 @@ func (h *Heap[T]) First() Entry[T] { return *h.nodes.at(root) }
 
 // Has reports whether s is in the heap.
 func (h *Heap[T]) Has(s keytable.Slot) bool {
-	p := h.position(s)
+	p := position(*h.positions.At(s))
 	return p >= root && p < h.end() && h.nodes.at(p).Slot == s
 }
 
@@ -87,6 +87,7 @@ func (h *Heap[T]) All() iter.Seq[Entry[T]] {
 func (h *Heap[T]) Push(e Entry[T]) {
 	p := h.end()
 	h.nodes.provide(p)
+	h.positions.At(e.Slot)
 	h.n++
 	h.up(p, e)
 }
@@ -133,7 +134,7 @@ func (h *Heap[T]) Release(s keytable.Slot) { h.positions.Release(s) }
 // end returns the first position at which there is no entry.
 func (h *Heap[T]) end() position { return root + position(h.n) }
 
-func (h *Heap[T]) position(s keytable.Slot) position { return position(*h.positions.At(s)) }
+func (h *Heap[T]) position(s keytable.Slot) position { return position(*h.positions.Existing(s)) }
 
 func (h *Heap[T]) removeAt(p position) {
 	h.n--
@@ -183,5 +184,5 @@ func (h *Heap[T]) down(p position, e Entry[T]) {
 
 func (h *Heap[T]) set(p position, e Entry[T]) {
 	*h.nodes.at(p) = e
-	*h.positions.At(e.Slot) = uint32(p)
+	*h.positions.Existing(e.Slot) = uint32(p)
 }
