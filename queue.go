@@ -9,6 +9,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/drain"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/observe"
+	"github.com/keyedqueue/workqueue/internal/spin"
 	"k8s.io/utils/clock"
 )
 
@@ -179,7 +180,9 @@ type entry[T comparable] = keytable.Entry[T, keyState]
 // does nothing.
 func (q *Typed[T]) Add(item T) {
 	h := keytable.HashOf(item)
-	q.mu.Lock()
+	if !q.latest.Several() || !spin.TryLock(&q.mu) {
+		q.mu.Lock()
+	}
 	if q.guarded {
 		q.addGuarded(h, item)
 		return
@@ -294,7 +297,9 @@ func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
 
 // get waits for a key until ctx is done.
 func (q *Typed[T]) get(ctx context.Context) (item T, err error) {
-	q.mu.Lock()
+	if !q.latest.Several() || !spin.TryLock(&q.mu) {
+		q.mu.Lock()
+	}
 	if q.guarded {
 		return q.getGuarded(ctx)
 	}
@@ -406,7 +411,9 @@ func (q *Typed[T]) observeTakeGuarded(s keytable.Slot, k *entry[T], now time.Dur
 // but [Stats].UnmatchedDones.
 func (q *Typed[T]) Done(item T) {
 	h, hashed := q.latest.Hash(item)
-	q.mu.Lock()
+	if !q.latest.Several() || !spin.TryLock(&q.mu) {
+		q.mu.Lock()
+	}
 	if q.guarded {
 		q.doneGuarded(item, h, hashed)
 		return
@@ -424,7 +431,9 @@ func (q *Typed[T]) doneGuarded(item T, h keytable.Hash, hashed bool) {
 // after the other. If it returns an error, done is Done nevertheless.
 func (q *Typed[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
 	h, hashed := q.latest.Hash(done)
-	q.mu.Lock()
+	if !q.latest.Several() || !spin.TryLock(&q.mu) {
+		q.mu.Lock()
+	}
 	if q.guarded {
 		defer q.unlock()
 		return q.doneAndGetLocked(ctx, done, h, hashed)

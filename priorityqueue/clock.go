@@ -6,6 +6,7 @@ import (
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
+	"github.com/keyedqueue/workqueue/internal/spin"
 )
 
 // The times in a queue are int64 nanoseconds since its epoch, which is when it first read its clock. That reaches
@@ -55,7 +56,9 @@ func (q *Queue[T]) timeOf(t int64) time.Time { return q.epoch.Load().Add(time.Du
 // needed.
 func (q *Queue[T]) lock(timeNeeded bool) int64 {
 	now, epoch := q.readTime(timeNeeded)
-	q.mu.Lock()
+	if !q.latest.Several() || !spin.TryLock(&q.mu) {
+		q.mu.Lock()
+	}
 	now = q.sinceEpochLocked(now, epoch)
 	q.passLocked(now)
 	return now

@@ -5,7 +5,7 @@ import "sync/atomic"
 // Latest knows which key of a table was handed out last, because that is mostly the one of which Done is called
 // next, and then needs no hash.
 //
-// The zero Latest knows none. Its methods are called under the table's lock, but for Hash.
+// The zero Latest knows none. Its methods are called under the table's lock, but for Several and Hash.
 type Latest[K comparable] struct {
 	slot Slot
 	// several is read without the lock.
@@ -22,6 +22,9 @@ func (l *Latest[K]) Took(s Slot, held int) {
 		l.several.Store(several)
 	}
 }
+
+// Several reports whether more than one key is held, so that several workers are about.
+func (l *Latest[K]) Several() bool { return l.several.Load() }
 
 // Ended tells that the key at s is not held any more. It must be told of each key that was handed out, because
 // its slot may get another one.
