@@ -15,8 +15,9 @@ import (
 
 // slowHeap is what dueHeap does, in the obvious way.
 type slowHeap struct {
-	entries []slowEntry
-	seq     int
+	// storm has what came due together, which goes first whatever the clock does.
+	storm, entries []slowEntry
+	seq            int
 }
 
 type slowEntry struct {
@@ -27,6 +28,9 @@ type slowEntry struct {
 
 func (h *slowHeap) put(key int, due time.Time) {
 	h.seq++
+	if slices.ContainsFunc(h.storm, func(e slowEntry) bool { return e.key == key }) {
+		return
+	}
 	i := slices.IndexFunc(h.entries, func(e slowEntry) bool { return e.key == key })
 	switch {
 	case i < 0:
@@ -43,11 +47,34 @@ func (h *slowHeap) put(key int, due time.Time) {
 }
 
 func (h *slowHeap) popDue(now time.Time) (keys []int) {
-	for len(h.entries) > 0 && len(keys) < maxBatch && !h.entries[0].due.After(now) {
-		keys = append(keys, h.entries[0].key)
-		h.entries = h.entries[1:]
+	for len(keys) < maxBatch {
+		switch {
+		case len(h.storm) > 0:
+			keys = append(keys, h.storm[0].key)
+			h.storm = h.storm[1:]
+		case len(h.entries) > 0 && !h.entries[0].due.After(now):
+			keys = append(keys, h.entries[0].key)
+			h.entries = h.entries[1:]
+		default:
+			return keys
+		}
 	}
 	return keys
+}
+
+// storm does to both what popDue does if many keys wait, and most of them are due.
+func storm(h *dueHeap[int], model *slowHeap, now time.Time) {
+	if h.storm.Len() > 0 {
+		return
+	}
+	h.storm = h.order.TakeMost(int64(now.Sub(h.epoch)))
+	if h.storm.Len() > 0 {
+		n := slices.IndexFunc(model.entries, func(e slowEntry) bool { return e.due.After(now) })
+		if n < 0 {
+			n = len(model.entries)
+		}
+		model.storm, model.entries = model.entries[:n:n], model.entries[n:]
+	}
 }
 
 func TestHeapAgainstModel(t *testing.T) {
@@ -87,12 +114,13 @@ func TestHeapAgainstModel(t *testing.T) {
 							t.Fatalf("popDue() = %v, want %v", keys, want)
 						}
 					},
+					"storm": func(t *rapid.T) { storm(&h, &model, now) },
 					"clear": func(t *rapid.T) {
 						if rapid.IntRange(0, 9).Draw(t, "really") == 0 {
-							if n := h.clear(); n != len(model.entries) {
-								t.Fatalf("clear() = %d, want %d", n, len(model.entries))
+							if n, want := h.clear(), len(model.storm)+len(model.entries); n != want {
+								t.Fatalf("clear() = %d, want %d", n, want)
 							}
-							model.entries = nil
+							model.storm, model.entries = nil, nil
 						}
 					},
 					"": func(t *rapid.T) { sameHeaps(t, &h, &model, now) },
@@ -120,10 +148,10 @@ func sameHeaps(t rapid.TB, h *dueHeap[int], model *slowHeap, now time.Time) {
 	if err := h.checkInvariants(); err != nil {
 		t.Fatal(err)
 	}
-	if h.len() != len(model.entries) {
-		t.Fatalf("len() = %d, want %d", h.len(), len(model.entries))
+	if n := len(model.storm) + len(model.entries); h.len() != n || h.storm.Len() != len(model.storm) {
+		t.Fatalf("len() = %d, %d of them in storm, want %d and %d", h.len(), h.storm.Len(), n, len(model.storm))
 	}
-	if h.len() > 0 {
+	if len(model.entries) > 0 && len(model.storm) == 0 {
 		want := model.entries[0].due.Sub(now)
 		if got := h.untilNext(now); got != want {
 			t.Fatalf("untilNext() = %v, want %v", got, want)
@@ -144,7 +172,7 @@ func FuzzHeap(f *testing.F) {
 			switch what >> 6 {
 			case 0, 1:
 				due := now.Add(1 + arg*arg)
-				first := len(model.entries) == 0 || due.Before(model.entries[0].due)
+				first := len(model.storm) == 0 && (len(model.entries) == 0 || due.Before(model.entries[0].due))
 				if changed := h.put(keytable.HashOf(key), key, now, 1+arg*arg); changed != first {
 					t.Fatalf("put(%d) at %d for %d = %v, want %v", key, now.UnixNano(), due.UnixNano(), changed, first)
 				}
@@ -155,6 +183,10 @@ func FuzzHeap(f *testing.F) {
 				}
 				now = now.Add(arg * arg.Abs())
 			case 3:
+				if arg >= 128 {
+					storm(&h, &model, now)
+					break
+				}
 				if keys, want := pop(t, &h, now), model.popDue(now); !slices.Equal(keys, want) {
 					t.Fatalf("popDue() = %v, want %v", keys, want)
 				}
@@ -274,9 +306,6 @@ func TestHeapStorm(t *testing.T) {
 	if h.storm.Len() == 0 {
 		t.Fatal("this is no storm")
 	}
-	if left := h.untilNext(now); left > 0 {
-		t.Errorf("untilNext() = %v in a storm", left)
-	}
 	put(storm[half].key, 1) // What is in the storm stays there,
 	put(storm[n*3/5].key, 1)
 	put(later[7].key, 1) // what waits comes earlier,
@@ -313,9 +342,12 @@ func TestHeapStormAndRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for e := range h.inOrder() {
-		k := h.snapshot(e)
-		if since := map[bool]time.Time{true: now, false: epoch}[k.Key == minStorm]; !k.Since.Equal(since) {
-			t.Fatalf("key %d waits since %v, want %v", k.Key, k.Since, since)
+		k, want := h.snapshot(e), epoch
+		if k.Key == minStorm {
+			want = now
+		}
+		if !k.Since.Equal(want) {
+			t.Fatalf("key %d waits since %v, want %v", k.Key, k.Since, want)
 		}
 	}
 	for len(keys) < minStorm {
@@ -381,6 +413,9 @@ func TestStormIsSeenAndDropped(t *testing.T) {
 		if k != want {
 			t.Fatalf("key %d of those that wait is %v, want %v", i, k, want)
 		}
+	}
+	if keys := q.copyWaiting(3); len(keys) != 3 {
+		t.Errorf("of three keys %d are copied", len(keys))
 	}
 	failing := []KeySnapshot[int]{{Key: maxBatch}, {Key: minStorm}}
 	q.tellDue(failing)

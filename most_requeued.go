@@ -134,7 +134,8 @@ func most[T comparable](keys []KeySnapshot[T], limit int) []KeySnapshot[T] {
 	return slices.Delete(keys, n, len(keys))
 }
 
-// tellDue sets Since and Due of those keys that wait for their time, and not of those that are due.
+// tellDue sets Since and Due of those keys that wait for their time. Those of a storm, whose time has come, it leaves
+// out: where in the storm a key is, nobody knows.
 func (q *delayingType[T]) tellDue(keys []KeySnapshot[T]) {
 	for i := range keys {
 		q.tellDueOf(&keys[i])

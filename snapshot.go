@@ -23,7 +23,7 @@ type Snapshot[T comparable] struct {
 	Waiting []KeySnapshot[T]
 	// Failing are keys that the limiter has counted failures of, in whatever state they are: the one with
 	// the most first. Only those of a [RequeueLister] are known. Since and Due are set for those that wait
-	// for their time.
+	// for a time that has not come yet.
 	Failing []KeySnapshot[T]
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // BenchmarkPop puts n entries in, in the order of their ranks or in none, and takes them out, one by one or by
-// Split.
+// TakeMost.
 func BenchmarkPop(b *testing.B) {
 	for _, way := range []string{"heap", "run"} {
 		benchmarkPop(b, way)
@@ -35,7 +35,7 @@ func benchmarkPop(b *testing.B, way string) {
 					}
 					var r Run[uint32]
 					if way == "run" {
-						r = h.Split(math.MaxInt64)
+						r = h.TakeMost(math.MaxInt64)
 					}
 					for r.Len() > 0 {
 						r.Pop()

@@ -30,13 +30,11 @@ func (e Entry[T]) before(f Entry[T]) bool {
 
 // isBefore is before as a number, 1 if it is true, found without a branch.
 func (e Entry[T]) isBefore(f Entry[T]) int {
-	const sign = 1 << 63 // as unsigned numbers, with the sign turned round, they have the same order
-	tie := uint64(e.Tie) ^ sign
-	ofTie := uint64(f.Tie) ^ sign
+	const sign = 1 << 63 // With the sign turned round, unsigned numbers have the order of the signed ones.
+	_, borrow := bits.Sub64(uint64(e.Tie)^sign, uint64(f.Tie)^sign, 0)
 	if unsafe.Sizeof(e.Tie) == 4 {
-		tie, ofTie = uint64(e.Tie-f.Tie)^1<<31, 1<<31
+		borrow = uint64(e.Tie-f.Tie) >> 31
 	}
-	_, borrow := bits.Sub64(tie, ofTie, 0)
 	_, borrow = bits.Sub64(uint64(e.Rank)^sign, uint64(f.Rank)^sign, borrow)
 	return int(borrow)
 }
@@ -66,7 +64,7 @@ func (h *Heap[T]) Len() int { return h.n }
 // First returns the least entry. There must be one.
 func (h *Heap[T]) First() Entry[T] { return *h.nodes.at(root) }
 
-// Has reports whether s is in the heap.
+// Has reports whether s is in the heap. A key must live in s.
 func (h *Heap[T]) Has(s keytable.Slot) bool {
 	p := position(*h.positions.At(s))
 	return p >= root && p < h.end() && h.nodes.at(p).Slot == s
@@ -111,14 +109,11 @@ func (h *Heap[T]) Rerank(rank func(Entry[T]) int64) {
 		e := h.nodes.at(p)
 		e.Rank = rank(*e)
 	}
-	h.order()
+	h.heapify()
 }
 
-// order makes a heap of entries that are in no order, though the positions of their slots are right.
-func (h *Heap[T]) order() {
-	if h.n < 2 {
-		return
-	}
+// heapify makes a heap of entries that are in no order, though the positions of their slots are right.
+func (h *Heap[T]) heapify() {
 	for p := (h.end() - 1).parent(); p >= root; p-- {
 		h.down(p, *h.nodes.at(p))
 	}

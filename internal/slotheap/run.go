@@ -11,8 +11,10 @@ import (
 // It is sorted no further than it was read, by incremental quicksort (Paredes and Navarro, Optimal incremental
 // sorting, 2006): to find the first one, a part of the entries that is not sorted is divided in two until what
 // comes first is short; the bounds are remembered. So the first Pop of n entries takes O(n), and none keeps
-// its caller waiting for O(n log n), which is what all of them take. An entry costs a fifth of the Pop of a
-// large [Heap], because dividing reads memory from one end to the other.
+// its caller waiting for O(n log n), which is what all of them take. For a large [Heap] that is several times
+// quicker than to Pop them, because dividing reads memory from one end to the other.
+//
+// No two entries should have both the same Rank and the same Tie: among many that do, a Pop takes O(n).
 //
 // Invariants, for entries from next on:
 //   - Those before sorted are in order, and not after any other.
@@ -25,10 +27,10 @@ type Run[T uint32 | int64] struct {
 	bounds       []int
 }
 
-// Split takes out all entries of that rank or less, if they seem to be most of the heap, and none otherwise. The
-// slots of those that it takes out are not in the heap any more. It takes O(n) time, or none to speak of if it takes
-// out none.
-func (h *Heap[T]) Split(rank int64) (r Run[T]) {
+// TakeMost takes out all entries of that rank or less, if they seem to be most of the heap, and none otherwise. The
+// slots of those that it takes out are not in the heap any more. It takes O(n) time, or nearly none if it takes out
+// none.
+func (h *Heap[T]) TakeMost(rank int64) (r Run[T]) {
 	if !h.isMostlyUpTo(rank) {
 		return r
 	}
@@ -44,7 +46,7 @@ func (h *Heap[T]) Split(rank int64) (r Run[T]) {
 	}
 	h.n = int(kept - root)
 	h.nodes.trim(kept)
-	h.order()
+	h.heapify()
 	return r
 }
 
