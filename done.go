@@ -63,32 +63,30 @@ func (q *Typed[T]) doneAndGetLocked(ctx context.Context, done T, h keytable.Hash
 
 // doneLocked is Done of item, whose hash is h if it is hashed already. It returns the time.
 func (q *Typed[T]) doneLocked(item T, h keytable.Hash, hashed bool) (now time.Duration) {
+	now = q.nowLocked() // before anything changes, because a clock may panic
 	s, k := keytable.FindHeld(&q.keys, &q.latest, item, h, hashed)
 	if k == nil || k.Value&processing == 0 {
 		// Carrying on would queue a queued key a second time, and two workers would hold it
 		// (kubernetes/kubernetes#141079).
 		q.unmatchedDones++
-		return q.nowLocked()
+		return now
 	}
 	q.finishLocked(s, k)
-	if q.observer == nil {
-		return 0
+	if q.observer != nil {
+		q.observeFinishLocked(s, now)
 	}
-	return q.observeFinishLocked(s)
+	return now
 }
 
-// observeFinishLocked tells the observer that the worker of the key at s is done, and returns the time.
-func (q *Typed[T]) observeFinishLocked(s keytable.Slot) (now time.Duration) {
-	startedAt := q.observer.Untake(s) // first, because a clock may panic
-	now = q.observer.Now()
-	q.observer.Worked(now - startedAt)
+// observeFinishLocked tells the observer that the worker of the key at s is done.
+func (q *Typed[T]) observeFinishLocked(s keytable.Slot, now time.Duration) {
+	q.observer.Finished(s, now)
 	if q.shuttingDown.Load() {
 		q.observer.Settle()
 	}
 	if !q.keys.HasMemory(s) {
 		q.observer.Release(s)
 	}
-	return now
 }
 
 // finishLocked takes the key at s from its worker, and puts it back into the line if it is dirty.

@@ -150,6 +150,27 @@ func TestClockPanics(t *testing.T) {
 	}
 }
 
+// A Done that panics because of the clock has not happened, and may be called again.
+func TestClockPanicsInDone(t *testing.T) {
+	everyLayer(t, func(t *testing.T, build builder[string]) {
+		r, c := &recorder{}, &hookedClock{WithTicker: newFakeClock()}
+		q := build(options[string]{name: "q", provider: r, clock: c})
+		q.Add("a")
+		q.Get()
+		c.onNow = func() { panic("clock") }
+		wantPanic(t, "Done", func() { q.Done("a") })
+		c.onNow = nil
+		if st := q.Stats(); st.Processing != 1 {
+			t.Errorf("Stats() = %+v after the panic, want 1 processing", st)
+		}
+		q.Done("a")
+		if st := q.Stats(); st.Processing != 0 || st.UnmatchedDones != 0 {
+			t.Errorf("Stats() = %+v in the end", st)
+		}
+		q.ShutDown()
+	})
+}
+
 func TestClockPanicsInAddAfter(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
 		c := &hookedClock{WithTicker: newFakeClock(), onNow: func() { panic("clock") }}

@@ -343,7 +343,7 @@ func (q *Queue[T]) doneLocked(item T, h keytable.Hash, hashed bool, now int64) {
 		q.endLocked(it.home)
 	}
 	if q.observer != nil {
-		q.observer.Worked(time.Duration(now) - q.observer.Untake(s))
+		q.observer.Finished(s, time.Duration(now))
 	}
 	if it.state&again == 0 {
 		q.leaveLocked(s, it, now)

@@ -160,22 +160,24 @@ func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 	}
 }
 
-// Untake tells that no worker holds the key at s, of which Added or Taken was told, any more. It returns when
-// one got it, and does nothing if none has held it.
-func (o *Observer) Untake(s keytable.Slot) time.Duration {
+// Finished tells that the worker that got the key at s, as Taken told, is done with it now.
+func (o *Observer) Finished(s keytable.Slot, now time.Duration) {
 	k := o.keys.Existing(s)
-	if k.in == running {
-		o.unlink(k)
-		o.started.sub(k.startedAt)
-	}
-	return k.startedAt
-}
-
-// Worked tells for how long a worker has held a key that is Done.
-func (o *Observer) Worked(d time.Duration) {
+	o.unlink(k)
+	o.started.sub(k.startedAt)
+	d := now - k.startedAt
 	o.WorkDuration.observe(d)
 	if o.push != nil {
 		o.push.WorkDuration.Observe(d.Seconds())
+	}
+}
+
+// Untake tells that no worker holds the key at s, of which Added or Taken was told, after all. It does nothing if
+// none has held it.
+func (o *Observer) Untake(s keytable.Slot) {
+	if k := o.keys.Existing(s); k.in == running {
+		o.unlink(k)
+		o.started.sub(k.startedAt)
 	}
 }
 

@@ -20,6 +20,7 @@ func TestObserverAgainstModel(t *testing.T) {
 		c := testingclock.NewFakeClock(time.Unix(1_000_000, 0))
 		o := New(c, NewBuckets([]float64{1}), nil)
 		added, started := map[keytable.Slot]time.Time{}, map[keytable.Slot]time.Time{}
+		worked := 0.0
 		var order []keytable.Slot // those that run, in the order in which they were taken
 		drop := func(s keytable.Slot) {
 			order = slices.DeleteFunc(order, func(o keytable.Slot) bool { return o == s })
@@ -45,14 +46,16 @@ func TestObserverAgainstModel(t *testing.T) {
 					order = append(order, s)
 				}
 			case 4:
-				if running {
-					if at := o.Untake(s); o.Now()-at != c.Now().Sub(started[s]) {
-						t.Fatalf("seed %d, step %d: Untake returns %v", seed, step, at)
-					}
-				} else if _, ok := added[s]; ok {
-					o.Untake(s) // changes nothing
+				if _, ok := added[s]; running && rng.IntN(2) == 0 {
+					worked += c.Now().Sub(started[s]).Seconds()
+					o.Finished(s, o.Now())
+				} else if ok {
+					o.Untake(s) // changes nothing if it is not running
 				}
 				drop(s)
+			}
+			if _, _, sum := o.WorkDuration.Read(); math.Abs(sum-worked) > 1e-6*max(1, math.Abs(worked)) {
+				t.Fatalf("seed %d, step %d: workers worked for %v s, want %v", seed, step, sum, worked)
 			}
 			if err := compare(o, c.Now(), added, started, order); err != nil {
 				t.Fatalf("seed %d, step %d: %v", seed, step, err)
