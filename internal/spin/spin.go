@@ -1,7 +1,10 @@
 // Package spin takes a mutex from somebody who is about to give it back.
 package spin
 
-import "sync"
+import (
+	"runtime"
+	"sync"
+)
 
 const (
 	tries = 10
@@ -25,13 +28,11 @@ func TryLock(mu *sync.Mutex) bool {
 	return false
 }
 
-// busy takes n steps, each of which needs the result of the one before. The last one is returned, so that no
-// compiler takes the steps for superfluous.
-//
-//go:noinline
-func busy(n int) (x uint32) {
+// busy takes n steps, each of which needs the result of the one before.
+func busy(n int) {
+	x := uint32(0)
 	for range n {
 		x = x*1664525 + 1013904223
 	}
-	return x
+	runtime.KeepAlive(x) // or a compiler may take the steps for superfluous
 }
