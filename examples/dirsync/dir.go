@@ -17,6 +17,9 @@ func (s *syncer) syncDir(key string, from, to place, list bool) error {
 		if err := s.setDir(key, from, to); err != nil || !list {
 			return err
 		}
+		if s.watch != nil {
+			defer s.add(key) // Its time may have changed since, and before it was watched.
+		}
 		return s.listChildren(key, from, to)
 	}
 	err := s.change(key, from, to, func() error {

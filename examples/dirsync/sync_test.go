@@ -220,6 +220,29 @@ func TestLostWhileCopied(t *testing.T) {
 	}
 }
 
+// A directory's time changes after the look at it, and before it is watched, so that no event tells.
+func TestTimeChangesBeforeTheWatch(t *testing.T) {
+	src, dst := newDirs(t)
+	src.mkdir("d")
+	dst.mkdir("d")
+	s := newTestSyncer(t, src, dst)
+	asked := []string{"d"}
+	s.add = func(key string) { asked = append(asked, key) }
+	s.watch = func(string) { src.age("d", time.Hour) }
+	s.unlist("d")
+	for looks := 0; len(asked) > 0; looks++ {
+		key := asked[0]
+		asked = asked[1:]
+		if again, err := s.syncKey(t.Context(), key); err != nil || again != 0 {
+			t.Fatalf("%q: %v, %v", key, again, err)
+		}
+		if looks > 10 {
+			t.Fatal("there is no end to the looks")
+		}
+	}
+	wantEqual(t, src, dst, ".")
+}
+
 // newTestSyncer returns a syncer without a queue: the test calls syncKey.
 func newTestSyncer(t *testing.T, src, dst tdir) *syncer {
 	t.Helper()
