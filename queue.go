@@ -138,7 +138,8 @@ type Typed[T comparable] struct {
 	wakeUps chan struct{}
 
 	// mu guards all that follows. Methods of order, of the metrics and of their clock are called under
-	// it, and no other code that is not ours.
+	// it, and no other code that is not ours. Add, Get and Done try for it as package spin does, if several
+	// keys are held; that is written out in each, as unlock is and for the same reason.
 	mu sync.Mutex
 
 	// keys has a slot for every key that is dirty or processing, and for no other.
