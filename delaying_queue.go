@@ -93,7 +93,7 @@ func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConf
 		})
 	}
 	q := &delayingType[T]{
-		Extended:      extend(config.Queue),
+		Extended:      Extend(config.Queue),
 		name:          config.Name,
 		clock:         steady(config.Clock),
 		retriesMetric: retriesMetric,
@@ -200,15 +200,6 @@ func (q *delayingType[T]) wait(item T, h keytable.Hash, now time.Time, d time.Du
 		q.loop.Go(q.waitingLoop)
 	}
 	return now.Add(d).Before(q.sleepsUntil)
-}
-
-// DoneAndGet is Done of done and then GetContext. See [Typed.DoneAndGet].
-func (q *delayingType[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
-	if q.fifo != nil {
-		return q.fifo.DoneAndGet(ctx, done)
-	}
-	q.Done(done)
-	return q.GetContext(ctx)
 }
 
 // notify makes the waiting loop look at the heap again.

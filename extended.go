@@ -20,6 +20,9 @@ type Extended[T comparable] interface {
 	// GetContext is Get that gives up when ctx is done, also if keys are queued: then it takes none
 	// and returns ctx.Err(). After shutdown, when nothing is queued, it returns ErrShutDown.
 	GetContext(ctx context.Context) (item T, err error)
+	// DoneAndGet is Done of done followed by GetContext, under one lock where the queue is ours. If it
+	// returns an error, done is Done nevertheless.
+	DoneAndGet(ctx context.Context, done T) (item T, err error)
 	// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when nothing is
 	// queued and nothing is being processed, ctx.Err() if ctx was done first, and ErrShutDown if a
 	// call of ShutDown ended the wait. In every case the queue is shutting down afterwards, and
@@ -34,13 +37,18 @@ type Extended[T comparable] interface {
 	Snapshot(limit int) Snapshot[T]
 }
 
-// extend returns q as an Extended: itself, or with what it lacks made from what it has.
-func extend[T comparable](q TypedInterface[T]) Extended[T] {
-	if e, ok := q.(Extended[T]); ok {
+// Extend returns queue as an [Extended]: queue itself if it is one, or a wrapper that builds what is
+// missing from queue's public methods. Use the wrapper instead of queue from then on: GetContext may hold
+// a key that only the wrapper can hand out.
+//
+// A Get of such a queue cannot be interrupted, so the wrapper calls it on a goroutine of its own. That
+// goroutine may stay, waiting for a key, after GetContext has returned; it ends when the queue shuts down.
+func Extend[T comparable](queue TypedInterface[T]) Extended[T] {
+	if e, ok := queue.(Extended[T]); ok {
 		return e
 	}
 	return &extension[T]{
-		TypedInterface: q,
+		TypedInterface: queue,
 		fetched:        make(chan T),
 		down:           make(chan struct{}),
 		quiet:          make(chan struct{}),
@@ -198,6 +206,12 @@ func (e *extension[T]) ShutDownContext(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// DoneAndGet is Done and GetContext, each for itself.
+func (e *extension[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
+	e.Done(done)
+	return e.GetContext(ctx)
 }
 
 // Stats knows only the length of the queue below.

@@ -134,20 +134,14 @@ func most[T comparable](keys []KeySnapshot[T], limit int) []KeySnapshot[T] {
 	return slices.Delete(keys, n, len(keys))
 }
 
-// tellDue sets Since and Due of those keys that wait for their time. Those of a storm, whose time has come, it leaves
-// out: where in the storm a key is, nobody knows.
-func (q *delayingType[T]) tellDue(keys []KeySnapshot[T]) {
-	for i := range keys {
-		q.tellDueOf(&keys[i])
-	}
-}
-
-func (q *delayingType[T]) tellDueOf(k *KeySnapshot[T]) {
-	h := keytable.HashOf(k.Key)
+// inspectWaiting returns when key is due, if it waits.
+func (q *delayingType[T]) inspectWaiting(key T) (k KeySnapshot[T], waits bool) {
+	h := keytable.HashOf(key)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if s, e := q.waiting.keys.Find(h, k.Key); e != nil && q.waiting.order.Has(s) {
-		waiting := q.waiting.snapshot(q.waiting.order.At(s))
-		k.Since, k.Due = waiting.Since, waiting.Due
+	s, e := q.waiting.keys.Find(h, key)
+	if e == nil || !q.waiting.order.Has(s) {
+		return k, false
 	}
+	return q.waiting.snapshot(q.waiting.order.At(s)), true
 }

@@ -1,7 +1,6 @@
 package workqueue
 
 import (
-	"context"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -91,13 +90,11 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 			Clock:           config.Clock,
 		})
 	}
-	q := &rateLimitingType[T]{
-		Extended:    extend(TypedInterface[T](config.DelayingQueue)),
+	return &rateLimitingType[T]{
+		Extended:    Extend(TypedInterface[T](config.DelayingQueue)),
 		delaying:    config.DelayingQueue,
 		rateLimiter: rateLimiter,
 	}
-	q.ours, _ = config.DelayingQueue.(*delayingType[T])
-	return q
 }
 
 // NewNamedRateLimitingQueue returns a rate-limiting queue with metrics of that name.
@@ -120,17 +117,6 @@ type rateLimitingType[T comparable] struct {
 	Extended[T]
 	delaying    TypedDelayingInterface[T]
 	rateLimiter TypedRateLimiter[T]
-	// ours is the delaying queue, if it is one of ours.
-	ours *delayingType[T]
-}
-
-// DoneAndGet is Done of done and then GetContext. See [Typed.DoneAndGet].
-func (q *rateLimitingType[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
-	if q.ours != nil {
-		return q.ours.DoneAndGet(ctx, done)
-	}
-	q.Done(done)
-	return q.GetContext(ctx)
 }
 
 // AddAfter adds item to the delaying queue with that delay. The limiter is not asked.

@@ -161,10 +161,19 @@ func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
 		}
 	}
 	s.Failing = mostRequeuedOf(q.rateLimiter, max(limit, 0))
-	if ours, ok := q.delaying.(*delayingType[T]); ok {
-		ours.tellDue(s.Failing)
+	if below, ok := q.delaying.(waitingInspector[T]); ok {
+		for i := range s.Failing {
+			if k, waits := below.inspectWaiting(s.Failing[i].Key); waits {
+				s.Failing[i].Since, s.Failing[i].Due = k.Since, k.Due
+			}
+		}
 	}
 	return s
+}
+
+// waitingInspector is a delaying queue that can look up when one waiting key is due.
+type waitingInspector[T comparable] interface {
+	inspectWaiting(key T) (k KeySnapshot[T], waits bool)
 }
 
 // Snapshot has only the Stats of the queue below.
