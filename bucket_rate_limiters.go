@@ -2,7 +2,6 @@ package workqueue
 
 import (
 	"math"
-	"math/bits"
 	"sync"
 	"time"
 
@@ -20,7 +19,7 @@ import (
 //	now := c.Now()
 //	limiter.ReserveN(now, 1).DelayFrom(now)
 //
-// which is zero if it is there already, and for ever (math.MaxInt64) if the bucket's burst is zero and
+// which is zero if it is there already, and forever (math.MaxInt64) if the bucket's burst is zero and
 // its limit is not infinite. NumRequeues returns 0, as a bucket does not count by key, and Forget does
 // nothing: the token stays taken. All methods may be called by many goroutines at once, take constant
 // time, and allocate nothing. The caller may go on using limiter, with times of the same clock.
@@ -60,14 +59,13 @@ func (r *bucketRateLimiter[T]) Forget(T) {}
 //	start     when the bucket was last full and a token was taken
 //	taken     the number of tokens that were taken from start on, with this one
 //
-// that is, exact but for the rounding,
+// it is
 //
 //	When = max(0, start + (taken - burst) · interval - now)    rounded up to nanoseconds
 //
-// and the bucket is full again at start + taken · interval. It is dropped then, so buckets take memory
-// only as long as they tell more than that they are full: buckets that are full, and never asked again,
-// are dropped by calls for other keys, up to four by each call, not later than in twice the time that
-// they took to be full.
+// computed in float64, which is exact to the nanosecond up to 104 days. The bucket is full again at
+// start + taken · interval. A full bucket carries no information, so it is dropped: by calls for any key, up to four
+// by each call, not later than in twice the time that it took to be full.
 //
 // As in golang.org/x/time/rate, an infinite limit (rate.Inf or above) never delays, whatever burst is,
 // and otherwise a burst of zero lets nothing through: When is math.MaxInt64. A limit of zero gives each
@@ -103,6 +101,7 @@ type itemBucketRateLimiter[T comparable] struct {
 
 // When takes a token of item's bucket and returns the time until it is there.
 func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
+	keytable.CheckKey(item)
 	switch {
 	case r.unlimited:
 		return 0
@@ -145,64 +144,45 @@ func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
 const someTokens = 1 << 31
 
 // NumRequeues returns 0: a bucket does not count failures.
-func (r *itemBucketRateLimiter[T]) NumRequeues(T) int { return 0 }
+func (r *itemBucketRateLimiter[T]) NumRequeues(item T) int {
+	keytable.CheckKey(item)
+	return 0
+}
 
 // Forget drops item's bucket.
 func (r *itemBucketRateLimiter[T]) Forget(item T) {
+	keytable.CheckKey(item)
 	h := keytable.HashOf(item)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.keys.keys.Len() > 0 {
-		r.keys.tick()
-		r.keys.forget(h, item)
+	if r.keys.keys.Len() == 0 {
+		return
 	}
+	r.keys.tick()
+	r.keys.forget(h, item)
 }
 
-// tokenInterval is the time in which a bucket gets a token: num · 2^shift / den nanoseconds, or for
-// ever if den is zero.
-type tokenInterval struct {
-	num, den uint64
-	shift    uint
-}
+// tokenInterval is the time in which a bucket gets a token, in nanoseconds. It is infinite if the bucket gets none.
+type tokenInterval float64
 
+// newTokenInterval returns 1 s / limit. If a whole number of nanoseconds comes so close that its rate.Every is limit,
+// it returns that number.
 func newTokenInterval(limit rate.Limit) tokenInterval {
-	if !(limit > 0) { // also true of NaN
-		return tokenInterval{}
+	if !(limit > 0) { // Also true of NaN.
+		return tokenInterval(math.Inf(1))
 	}
-	const second = uint64(time.Second)
-	if d := math.Round(float64(time.Second) / float64(limit)); d < float64(horizon) && rate.Every(time.Duration(d)) == limit {
-		return tokenInterval{num: uint64(d), den: 1}
+	interval := float64(time.Second) / float64(limit)
+	if d := math.Round(interval); d < float64(horizon) && rate.Every(time.Duration(d)) == limit {
+		interval = d
 	}
-	fraction, exp := math.Frexp(float64(limit))
-	den := uint64(fraction * (1 << 53))
-	exp -= 53 // Now limit = den · 2^exp.
-	switch {
-	case exp <= 0:
-		return tokenInterval{num: second, den: den, shift: uint(-exp)}
-	case exp <= 64-53:
-		return tokenInterval{num: second, den: den << exp}
-	default:
-		// 2^32 tokens come within a nanosecond, be it this or less.
-		return tokenInterval{num: second, den: 1 << 63}
-	}
+	return tokenInterval(interval)
 }
 
-// times returns n intervals, rounded up, or forever if they are not less than horizon. n is not zero.
+// times returns n intervals, rounded up, or forever if they are not less than horizon. It is exact to the nanosecond up
+// to 2⁵³ ns, which are 104 days.
 func (i tokenInterval) times(n uint32) time.Duration {
-	hi, lo := bits.Mul64(uint64(n), i.num)
-	// If hi is not zero, num is more than a second, and den is 1.
-	if i.den == 0 || hi != 0 || bits.Len64(lo)+int(i.shift) > 63+bits.Len64(i.den) {
-		return forever
-	}
-	// So the quotient is less than 2^64, and the product fits 128 bits, because den is less than 2^53
-	// where shift is not zero.
-	hi = lo>>(64-i.shift) | lo<<(i.shift-64)
-	lo <<= i.shift
-	d, rest := bits.Div64(hi, lo, i.den)
-	if rest > 0 {
-		d++
-	}
-	if d >= uint64(horizon) {
+	d := math.Ceil(float64(n) * float64(i))
+	if d >= float64(horizon) {
 		return forever
 	}
 	return time.Duration(d)

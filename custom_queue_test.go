@@ -191,8 +191,8 @@ func TestCustomQueueWithItsOwnKeys(t *testing.T) {
 		q.Add("a")
 		wantLen(t, q, 3)
 		hold(t, q, "x")
-		if st := q.Stats(); st.Processing != 1 || st.Queued != 1 {
-			t.Errorf("Stats() = %+v, want 1 processing, 1 queued (that it knows of)", st)
+		if st := q.Stats(); st.Processing != 1 || st.Queued != 2 {
+			t.Errorf("Stats() = %+v, want 1 processing, 2 queued", st)
 		}
 		q.Add("x")
 		q.Done("x")

@@ -100,11 +100,7 @@ func NewItemExponentialFailureRateLimiter(baseDelay time.Duration, maxDelay time
 
 // NewTypedItemExponentialFailureRateLimiter returns a [TypedItemExponentialFailureRateLimiter].
 func NewTypedItemExponentialFailureRateLimiter[T comparable](baseDelay time.Duration, maxDelay time.Duration) TypedRateLimiter[T] {
-	return &TypedItemExponentialFailureRateLimiter[T]{
-		baseDelay: baseDelay,
-		maxDelay:  maxDelay,
-		failures:  failureCounts[T]{usable: !keytable.MayPanic[T]()},
-	}
+	return &TypedItemExponentialFailureRateLimiter[T]{baseDelay: baseDelay, maxDelay: maxDelay}
 }
 
 // DefaultItemBasedRateLimiter is a [DefaultTypedItemBasedRateLimiter] of keys of any type.
@@ -173,7 +169,6 @@ func NewTypedItemFastSlowRateLimiter[T comparable](fastDelay, slowDelay time.Dur
 		fastDelay:       fastDelay,
 		slowDelay:       slowDelay,
 		maxFastAttempts: maxFastAttempts,
-		failures:        failureCounts[T]{usable: !keytable.MayPanic[T]()},
 	}
 }
 
@@ -286,13 +281,11 @@ func (w TypedWithMaxWaitRateLimiter[T]) NumRequeues(item T) int { return w.limit
 
 // failureCounts counts failures by key. A key that was never counted, or was forgotten, takes no memory.
 type failureCounts[T comparable] struct {
-	// some tells that keys is not empty. It is written under mu and read without, so that to forget a key
-	// costs next to nothing while no key fails, which is nearly always: a worker does that for each key.
+	// some reports whether keys is not empty. It is written under mu and read without, so that forgetting a key
+	// costs next to nothing while no key fails: a worker forgets each key.
 	some atomic.Bool
-	// usable tells that every key of the type can be kept, so that none needs to be looked at to find out.
-	usable bool
-	mu     sync.Mutex
-	keys   keytable.Table[T, uint32] // guarded by mu
+	mu   sync.Mutex
+	keys keytable.Table[T, uint32] // guarded by mu
 }
 
 // increment counts a failure of item, and returns how many that makes. It stops at math.MaxInt32.
@@ -301,9 +294,7 @@ func (c *failureCounts[T]) increment(item T) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, k, _ := c.keys.FindOrInsert(h, item)
-	if !c.some.Load() {
-		c.some.Store(true)
-	}
+	c.some.Store(true)
 	if k.Value < math.MaxInt32 {
 		k.Value++
 	}
@@ -322,9 +313,7 @@ func (c *failureCounts[T]) count(item T) int {
 
 func (c *failureCounts[T]) forget(item T) {
 	if !c.some.Load() {
-		if !c.usable {
-			keytable.CheckKey(item)
-		}
+		keytable.CheckKey(item)
 		return
 	}
 	h := keytable.HashOf(item)

@@ -30,10 +30,9 @@ type TypedDelayingInterface[T comparable] interface {
 // Deprecated: Use TypedDelayingQueueConfig.
 type DelayingQueueConfig = TypedDelayingQueueConfig[any]
 
-// TypedDelayingQueueConfig tells [NewTypedDelayingQueueWithConfig] what to build.
+// TypedDelayingQueueConfig configures [NewTypedDelayingQueueWithConfig].
 type TypedDelayingQueueConfig[T comparable] struct {
-	// Logger is told how many keys were still waiting at shutdown. The queue adds no name to it. Nil
-	// means that nobody is told.
+	// Logger logs how many keys were still waiting at shutdown. The queue adds no name to it. Nil means no log.
 	Logger *logr.Logger
 
 	// Name is the queue's name in its metrics. A queue without a name has no metrics.
@@ -46,7 +45,7 @@ type TypedDelayingQueueConfig[T comparable] struct {
 	Clock clock.WithTicker
 
 	// Queue is where keys go when they are due. Nil means one from NewTypedWithConfig with the fields
-	// above; a Queue that is given here knows nothing of them.
+	// above, which have no effect on a Queue that is given here.
 	Queue TypedInterface[T]
 }
 
@@ -63,7 +62,7 @@ func NewTypedDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 	return NewTypedDelayingQueueWithConfig(TypedDelayingQueueConfig[T]{})
 }
 
-// NewDelayingQueueWithConfig returns a delaying queue as config tells.
+// NewDelayingQueueWithConfig returns a delaying queue configured by config.
 //
 // Deprecated: Use NewTypedDelayingQueueWithConfig.
 func NewDelayingQueueWithConfig(config DelayingQueueConfig) DelayingInterface {
@@ -77,20 +76,21 @@ func TypedNewDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 	return NewTypedDelayingQueue[T]()
 }
 
-// NewTypedDelayingQueueWithConfig returns a delaying queue as config tells. What it returns
-// implements [Extended] too, whatever config.Queue is.
+// NewTypedDelayingQueueWithConfig returns a delaying queue configured by config. The result is also an [Extended],
+// whatever config.Queue is.
 func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConfig[T]) TypedDelayingInterface[T] {
+	return newDelayingQueue(config, providerFor(config.Name, config.MetricsProvider))
+}
+
+// newDelayingQueue builds a delaying queue with a provider that was looked up already. See newQueue.
+func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider MetricsProvider) TypedDelayingInterface[T] {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
-	// Before the queue below, which a provider that panics here would leave behind with its ticker running.
-	retriesMetric := newRetriesMetric(config.Name, config.MetricsProvider)
+	// A provider may panic. So this comes before the queue below, whose ticker would be left running.
+	retriesMetric := newRetriesMetric(config.Name, provider)
 	if config.Queue == nil {
-		config.Queue = NewTypedWithConfig(TypedQueueConfig[T]{
-			Name:            config.Name,
-			MetricsProvider: config.MetricsProvider,
-			Clock:           config.Clock,
-		})
+		config.Queue = newQueue(TypedQueueConfig[T]{Name: config.Name, Clock: config.Clock}, provider, unfinishedWorkUpdatePeriod)
 	}
 	q := &delayingType[T]{
 		Extended:      Extend(config.Queue),
@@ -100,11 +100,10 @@ func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConf
 		logger:        logr.Discard(),
 		changed:       make(chan struct{}, 1),
 	}
-	q.fifo, _ = config.Queue.(*Typed[T])
 	if config.Logger != nil {
 		q.logger = *config.Logger
 	}
-	watch(config.Name, config.MetricsProvider, q.ownStats)
+	watch(config.Name, provider, q.ownStats)
 	return q
 }
 
@@ -130,8 +129,25 @@ func NewDelayingQueueWithCustomClock(clock clock.WithTicker, name string) Delayi
 	return NewDelayingQueueWithConfig(DelayingQueueConfig{Name: name, Clock: clock})
 }
 
-// delayingType puts AddAfter on top of a queue. Keys wait in a heap, and while there is one, a
-// goroutine runs waitingLoop to add them to the queue when they are due.
+// steadyClock is a [clock.RealClock] that reads only the monotonic clock, which costs half as much. It does not
+// follow jumps of the wall clock, which do not matter to a queue: it uses differences of times.
+type steadyClock struct {
+	clock.RealClock
+	epoch time.Time
+}
+
+func (c steadyClock) Now() time.Time { return c.epoch.Add(time.Since(c.epoch)) }
+
+// steady returns c or, if that is the real clock, a steady one.
+func steady(c clock.Clock) clock.Clock {
+	if r, ok := c.(clock.RealClock); ok {
+		return steadyClock{RealClock: r, epoch: r.Now()}
+	}
+	return c
+}
+
+// delayingType puts AddAfter on top of a queue. Keys wait in a heap. While there is one, a goroutine runs
+// waitingLoop, which adds them to the queue below when they are due.
 type delayingType[T comparable] struct {
 	Extended[T]
 
@@ -140,12 +156,12 @@ type delayingType[T comparable] struct {
 	logger        logr.Logger
 	retriesMetric CounterMetric
 
-	// fifo is the queue below, if it is one of ours that takes many keys at once.
-	fifo *Typed[T]
-	// changed tells the waiting loop that the earliest due time has changed, or that no key waits.
+	// changed makes the waiting loop look at the heap again: the earliest due time has changed, or no key waits.
 	changed chan struct{}
 	// loop counts the goroutine that runs waitingLoop.
 	loop sync.WaitGroup
+	// moved is how many keys of moving the loop has added to the queue below. Only the loop uses it.
+	moved int
 
 	retries atomic.Uint64
 
@@ -153,26 +169,26 @@ type delayingType[T comparable] struct {
 	// called under it.
 	mu      sync.Mutex
 	waiting dueHeap[T]
-	// moving are the keys that the waiting loop has taken from the heap, and may not have added to the
-	// queue below yet. The loop reads and clears them without the lock.
-	moving []keytable.Hashed[T]
-	// looping tells that waitingLoop runs. It does whenever a key waits.
+	// moving has keys that the waiting loop has taken from the heap, and may not have added to the
+	// queue below yet. The loop reads it without the lock.
+	moving []T
+	// looping reports whether waitingLoop runs. It does whenever a key waits.
 	looping bool
-	// sleepsUntil is when waitingLoop will look at the heap again if nobody tells it to. It is zero if the
-	// loop is about to look.
+	// sleepsUntil is when waitingLoop will look at the heap again if changed does not wake it. It is zero if
+	// the loop is about to look.
 	sleepsUntil time.Time
 	stopped     bool
 	dropped     uint64
 }
 
-// maxBatch is the number of due keys that the waiting loop takes from the heap at once.
+// maxBatch is the number of due keys that the waiting loop takes from the heap under one lock.
 const maxBatch = 64
 
 // AddAfter adds item when duration has passed on the queue's clock, or at once if duration is not
 // positive. If item is waiting already, the earlier time counts. It never blocks, and takes O(log n)
 // time for n waiting keys, on average constant time if they are due in no particular order. An Add of
 // a waiting item does not cancel its waiting. An item that would be due more than 292 years after the
-// first of those that wait was added never comes. After shutdown AddAfter does nothing.
+// first of the waiting keys was added never comes. After shutdown AddAfter does nothing.
 func (q *delayingType[T]) AddAfter(item T, duration time.Duration) {
 	if q.ShuttingDown() {
 		return
@@ -188,7 +204,7 @@ func (q *delayingType[T]) AddAfter(item T, duration time.Duration) {
 	}
 }
 
-// wait makes item wait, and returns whether the waiting loop must be told.
+// wait makes item wait, and returns whether the waiting loop sleeps for too long.
 func (q *delayingType[T]) wait(item T, h keytable.Hash, now time.Time, d time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -206,22 +222,29 @@ func (q *delayingType[T]) wait(item T, h keytable.Hash, now time.Time, d time.Du
 func (q *delayingType[T]) notify() {
 	select {
 	case q.changed <- struct{}{}:
-	default: // The loop has not seen the last one yet.
+	default: // The loop has not received the last one yet.
 	}
 }
 
 // waitingLoop adds keys to the queue below when they are due, and returns when none waits any more.
 func (q *delayingType[T]) waitingLoop() {
+	ended := false
+	defer func() {
+		// The clock or the queue below has called runtime.Goexit. Without a loop no key would ever come again.
+		if !ended {
+			q.loop.Go(q.waitingLoop)
+		}
+	}()
 	timer := q.clock.NewTimer(alarm.MaxSleep)
 	defer timer.Stop()
 	for {
-		due, next, ok := q.takeDue()
+		next, ok := q.takeDue()
 		if !ok {
+			ended = true
 			return
 		}
-		if len(due) > 0 {
-			q.addDue(due)
-			clear(due)
+		if q.moved < len(q.moving) {
+			q.addDue()
 			continue
 		}
 		if !q.setAlarm(timer, next) {
@@ -234,59 +257,74 @@ func (q *delayingType[T]) waitingLoop() {
 	}
 }
 
-// setAlarm makes timer fire at next, or returns false if that is not after now.
+// setAlarm makes timer fire at next. It returns false if that is not after now.
 func (q *delayingType[T]) setAlarm(timer clock.Timer, next time.Time) bool {
 	_, isReal := q.clock.(steadyClock)
 	return alarm.Set(timer, isReal, func() time.Duration { return next.Sub(q.clock.Now()) })
 }
 
-// takeDue takes up to maxBatch due keys from the heap. If there is none, it returns when to look again.
+// takeDue moves up to maxBatch due keys from the heap to moving. If there is none, it returns when to look again.
 // It returns false if no key waits, and then the loop counts as ended.
-func (q *delayingType[T]) takeDue() (due []keytable.Hashed[T], next time.Time, ok bool) {
+func (q *delayingType[T]) takeDue() (next time.Time, ok bool) {
 	if q.ShuttingDown() {
-		// Whoever shut down the queue below may not have known this one.
-		q.stopWaiting()
+		// The queue below may have been shut down without this one.
+		q.logDropped(q.stopWaiting())
 	}
 	now := q.clock.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.moving = q.waiting.popDue(now, q.moving[:0])
 	q.sleepsUntil = time.Time{}
-	if len(q.moving) > 0 {
-		return q.moving, now, true
+	if q.moved < len(q.moving) {
+		return now, true // A loop that was restarted goes on with the batch of the last one.
 	}
-	if q.waiting.len() == 0 {
-		q.looping = false
-		return nil, now, false
+	clear(q.moving)
+	q.moving, q.moved = q.waiting.popDue(now, q.moving[:0]), 0
+	switch {
+	case len(q.moving) > 0:
+		return now, true
+	case q.waiting.len() == 0:
+		q.looping, q.moving = false, nil
+		return now, false
 	}
 	q.sleepsUntil = now.Add(min(alarm.MaxSleep, q.waiting.untilNext(now)))
-	return nil, q.sleepsUntil, true
+	return q.sleepsUntil, true
 }
 
-// addDue adds keys to the queue below. Those that a shutdown makes it ignore count as dropped.
-func (q *delayingType[T]) addDue(keys []keytable.Hashed[T]) {
-	added := 0
-	if q.fifo != nil {
-		added = q.fifo.addAll(keys)
-	} else {
-		for added < len(keys) && !q.ShuttingDown() {
-			q.Add(keys[added].Key)
-			added++
-		}
+// addDue adds the keys of moving to the queue below. If that is shut down, they count as dropped.
+func (q *delayingType[T]) addDue() {
+	for q.moved < len(q.moving) && q.addBelow(q.moving[q.moved]) {
+		q.moved++
 	}
-	if added < len(keys) {
+	if n := len(q.moving) - q.moved; n > 0 {
+		q.moved += n
 		q.mu.Lock()
-		q.dropped += uint64(len(keys) - added)
-		q.mu.Unlock()
+		defer q.mu.Unlock()
+		q.dropped += uint64(n)
 	}
+}
+
+// adder is a queue that can report whether a shutdown made it ignore an Add.
+type adder[T comparable] interface{ add(item T) bool }
+
+// addBelow adds item to the queue below. It returns false if that is shut down. (Of a queue that is no adder, a
+// shutdown at this very moment goes unnoticed.)
+func (q *delayingType[T]) addBelow(item T) bool {
+	if below, ok := q.Extended.(adder[T]); ok {
+		return below.add(item)
+	}
+	if q.ShuttingDown() {
+		return false
+	}
+	q.Add(item)
+	return true
 }
 
 // ShutDown makes the queue ignore what is added from now on, and drops the keys that still wait for
-// their time; [Stats].Dropped tells how many. Keys that are queued are still handed out. Drains that
+// their time; [Stats].Dropped counts them. Keys that are queued are still handed out. Drains that
 // wait return. ShutDown may be called any number of times. It waits for the goroutines of the queue,
 // which end at once.
 func (q *delayingType[T]) ShutDown() {
-	q.stopWaiting()
+	defer q.logDropped(q.stopWaiting()) // Last, because a logger may panic.
 	q.Extended.ShutDown()
 	q.loop.Wait()
 }
@@ -294,7 +332,7 @@ func (q *delayingType[T]) ShutDown() {
 // ShutDownWithDrain is ShutDown that waits until nothing is queued and nothing is being processed. The
 // keys that still wait for their time are dropped before the wait and not after it.
 func (q *delayingType[T]) ShutDownWithDrain() {
-	q.stopWaiting()
+	defer q.logDropped(q.stopWaiting())
 	q.Extended.ShutDownWithDrain()
 	q.loop.Wait()
 }
@@ -302,29 +340,33 @@ func (q *delayingType[T]) ShutDownWithDrain() {
 // ShutDownContext is ShutDownWithDrain that waits no longer than until ctx is done. See
 // [Extended].ShutDownContext for what it returns.
 func (q *delayingType[T]) ShutDownContext(ctx context.Context) error {
-	q.stopWaiting()
-	err := q.Extended.ShutDownContext(ctx)
-	q.loop.Wait()
-	return err
+	defer q.logDropped(q.stopWaiting())
+	defer q.loop.Wait()
+	return q.Extended.ShutDownContext(ctx)
 }
 
-// stopWaiting drops all waiting keys, lets no other wait, and so ends the waiting loop.
-func (q *delayingType[T]) stopWaiting() {
+// stopWaiting drops all waiting keys, lets no other wait, and so ends the waiting loop. It returns how many keys
+// it has dropped.
+func (q *delayingType[T]) stopWaiting() int {
+	defer q.notify()
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	n := q.waiting.clear()
 	q.stopped = true
 	q.dropped += uint64(n)
-	q.mu.Unlock()
-	q.notify()
+	return n
+}
+
+func (q *delayingType[T]) logDropped(n int) {
 	if n > 0 {
 		q.logger.Info("Dropped keys that were waiting for their time, because the queue is shut down", "keys", n)
 	}
 }
 
-// Stats returns a snapshot of the queue. It takes constant time.
+// Stats returns the queue's numbers. It takes constant time.
 func (q *delayingType[T]) Stats() Stats {
 	// A key that goes on to the queue below or comes back from there meanwhile is counted twice rather
-	// than not at all: a program may take a queue without any key for a sign that it is done.
+	// than not at all: a program may take a queue without any key as a sign that it is done.
 	before := q.numWaiting()
 	st := q.Extended.Stats()
 	q.addStats(&st, before)
@@ -338,7 +380,8 @@ func (q *delayingType[T]) ownStats() Stats {
 	return st
 }
 
-// addStats adds to the stats of the queue below, before which a number of keys was seen waiting.
+// addStats adds this layer's numbers to st, the stats of the queue below. seenWaiting is the number of keys that
+// waited before st was taken.
 func (q *delayingType[T]) addStats(st *Stats, seenWaiting int) {
 	st.Waiting += max(seenWaiting, q.numWaiting())
 	if q.name != "" {

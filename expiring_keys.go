@@ -23,13 +23,13 @@ import (
 // calls as there are lists, and no more keys than that wait to be dropped.
 //
 // Invariants, which checkInvariants in the tests asserts:
-//   - A key whose life ends is in exactly one list, and a key that lives for ever is in none.
+//   - A key whose life ends is in exactly one list, and a key that lives forever is in none.
 //   - Every list is a ring through its head, in order of time given.
-//   - now is below horizon, and so is what any key has left to live.
+//   - now is not above horizon, and what any key has left to live is below it.
 type expiringKeys[T comparable] struct {
 	clock clock.PassiveClock
-	// readAt is the clock's last reading. now is by how much the readings have advanced: a clock that
-	// goes back does not take now back with it, and goes on from there.
+	// readAt is the clock's last reading. now is by how much the readings have advanced, at most horizon. It
+	// does not go back with the clock, and goes on from where it was.
 	readAt time.Time
 	now    time.Duration
 
@@ -40,8 +40,8 @@ type expiringKeys[T comparable] struct {
 	hand int
 }
 
-// expiringKey is what the limiters know of a key. It has no field of 64 bits, so that it leaves no
-// gap in the table beside the 32 bits of the hash.
+// expiringKey is what the limiters know of a key. It has no field of 64 bits: with the 32 bits of the hash beside
+// it, that would leave a gap in the table.
 type expiringKey struct {
 	expires packedDuration // as expiringKeys.now
 	links
@@ -63,7 +63,8 @@ func (p packedDuration) duration() time.Duration {
 }
 
 const (
-	// horizon is 146 years. A longer life does not end. Two of them make a Duration.
+	// horizon is 146 years. A longer life does not end, and neither does any life once the clock has advanced by
+	// so much since the limiter was made. Two of them make a Duration.
 	horizon = time.Duration(1 << 62)
 	forever = time.Duration(math.MaxInt64)
 
@@ -90,12 +91,9 @@ func newExpiringKeys[T comparable](c clock.PassiveClock) expiringKeys[T] {
 func (k *expiringKeys[T]) tick() {
 	t := k.clock.Now()
 	if d := t.Sub(k.readAt); d > 0 {
-		k.now += min(d, horizon)
+		k.now = min(addSaturated(k.now, d), horizon)
 	}
 	k.readAt = t
-	if k.now >= horizon {
-		k.restart()
-	}
 	for range sweepSteps {
 		s := k.heads[k.hand].next
 		if s != headSlot(k.hand) && k.keys.At(s).Value.expires.duration() <= k.now {
@@ -104,18 +102,6 @@ func (k *expiringKeys[T]) tick() {
 			k.hand = (k.hand + 1) % lifeLists
 		}
 	}
-}
-
-// restart makes now zero. It looks at every key, once in 146 years of the clock.
-func (k *expiringKeys[T]) restart() {
-	for n := range k.heads {
-		for s := k.heads[n].next; s != headSlot(n); {
-			key := &k.keys.At(s).Value
-			key.expires = packed(max(0, key.expires.duration()-k.now)) // 0: it has expired
-			s = key.next
-		}
-	}
-	k.now = 0
 }
 
 // count returns the count of key, whose hash is h.

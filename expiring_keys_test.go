@@ -25,7 +25,7 @@ func stepClock(c *testingclock.FakePassiveClock, d time.Duration) { c.SetTime(c.
 
 // checkInvariants knows that the keys are less than scriptKeys.
 func (k *expiringKeys[T]) checkInvariants() error {
-	if k.now < 0 || k.now >= horizon {
+	if k.now < 0 || k.now > horizon {
 		return fmt.Errorf("now is %d", k.now)
 	}
 	linked := 0

@@ -11,6 +11,17 @@ import (
 // ShutDownContext when a call of ShutDown ended its wait before everything was finished.
 var ErrShutDown = errors.New("workqueue: queue is shut down")
 
+// errContextDone is what a getter returns under the lock instead of the context's own error: Err is foreign code.
+var errContextDone = errors.New("workqueue: the context is done")
+
+// contextError returns ctx.Err() of a context whose Done is closed.
+func contextError(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return context.Canceled // A context that breaks the contract of its interface.
+}
+
 // Extended is what this package's queues offer beyond client-go's interfaces. Every queue that this
 // package builds implements it, at every layer:
 //
@@ -26,14 +37,13 @@ type Extended[T comparable] interface {
 	// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when nothing is
 	// queued and nothing is being processed, ctx.Err() if ctx was done first, and ErrShutDown if a
 	// call of ShutDown ended the wait. In every case the queue is shutting down afterwards, and
-	// ShutDownContext may be called again to wait on. Over a queue of somebody else's, nil means that
-	// its ShutDownWithDrain returned, with nothing queued.
+	// ShutDownContext may be called again to wait on. In a wrapper made by Extend, nil means that the
+	// queue's ShutDownWithDrain returned with nothing queued.
 	ShutDownContext(ctx context.Context) error
-	// Stats is a snapshot of the queue, taken in constant time. Of a queue of somebody else's it knows
-	// only the length.
+	// Stats returns the queue's numbers in constant time. A wrapper made by Extend knows only the length.
 	Stats() Stats
-	// Snapshot is Stats and, of each state, up to limit keys, oldest first. Of a queue of somebody
-	// else's it knows only the length.
+	// Snapshot returns Stats and up to limit keys of each state, oldest first. A wrapper made by Extend knows
+	// only the length.
 	Snapshot(limit int) Snapshot[T]
 }
 
@@ -55,19 +65,19 @@ func Extend[T comparable](queue TypedInterface[T]) Extended[T] {
 	}
 }
 
-// extension makes an Extended of a queue that somebody else wrote, through its public methods alone.
+// extension makes an Extended of any queue, through its public methods alone.
 //
 // A Get of that queue cannot be interrupted, so GetContext leaves it to a goroutine, a fetcher. A
 // caller that gives up leaves its fetcher behind, and the next caller takes over the fetcher, with
-// the key if it has one by then. So there are never more fetchers than there were callers at once, a
-// key that was fetched is not lost, and the fetchers end when the queue is shut down, those that have a
-// key when a caller takes it.
+// its key if it has one by then. So there are never more fetchers than there were callers at once, and no
+// fetched key is lost. The fetchers end when the queue is shut down; one that has a key ends when a caller takes
+// the key.
 type extension[T comparable] struct {
 	TypedInterface[T]
 
-	// fetched hands over the keys of the fetchers, to whoever waits.
+	// fetched hands over the keys of the fetchers to the callers that wait.
 	fetched chan T
-	// down is closed when a fetcher was told that the queue is shut down. From then on Get does not
+	// down is closed when a fetcher has found the queue shut down. From then on Get does not
 	// block, and no fetcher is started.
 	down chan struct{}
 	// quiet is closed when, after that, no fetcher is left that might have a key.
@@ -131,7 +141,7 @@ func (e *extension[T]) GetContext(ctx context.Context) (item T, err error) {
 	return item, nil
 }
 
-// beginWaiting sees to it that there is a fetcher for one more caller, or returns false if the queue is
+// beginWaiting makes sure that there is a fetcher for one more caller. It returns false if the queue is
 // shut down.
 func (e *extension[T]) beginWaiting() bool {
 	e.mu.Lock()
@@ -159,7 +169,7 @@ func (e *extension[T]) endWaiting(fetched bool) {
 func (e *extension[T]) fetch() {
 	item, shutdown := e.TypedInterface.Get()
 	if !shutdown {
-		// Whoever receives it counts this fetcher as ended.
+		// The receiver counts this fetcher as ended.
 		e.fetched <- item
 		return
 	}
@@ -179,9 +189,9 @@ func (e *extension[T]) endFetcherLocked() {
 	}
 }
 
-// ShutDownContext leaves the drain to a goroutine, which goes on when ctx is done, until the drain ends
-// or somebody calls ShutDown. What it waits for is the business of the queue below, which does not tell
-// why it has returned: with keys still queued that counts as a ShutDown.
+// ShutDownContext leaves the drain to a goroutine. When ctx is done the goroutine goes on, until the drain ends
+// or ShutDown is called. The queue below decides what its drain waits for, and does not say why it has returned: if
+// keys are still queued, that counts as a ShutDown.
 func (e *extension[T]) ShutDownContext(ctx context.Context) error {
 	drained := make(chan struct{})
 	go func() {
@@ -196,7 +206,7 @@ func (e *extension[T]) ShutDownContext(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	// The queue shall count as shutting down when this returns. The goroutine sees to that first.
+	// The queue must count as shutting down when this returns. The goroutine does that first.
 	for !e.ShuttingDown() {
 		select {
 		case <-drained:

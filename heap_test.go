@@ -1,10 +1,8 @@
 package workqueue
 
 import (
-	"cmp"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -15,9 +13,8 @@ import (
 
 // slowHeap is what dueHeap does, in the obvious way.
 type slowHeap struct {
-	// storm has what came due together, which goes first whatever the clock does.
-	storm, entries []slowEntry
-	seq            int
+	entries []slowEntry
+	seq     int
 }
 
 type slowEntry struct {
@@ -28,9 +25,6 @@ type slowEntry struct {
 
 func (h *slowHeap) put(key int, due time.Time) {
 	h.seq++
-	if slices.ContainsFunc(h.storm, func(e slowEntry) bool { return e.key == key }) {
-		return
-	}
 	i := slices.IndexFunc(h.entries, func(e slowEntry) bool { return e.key == key })
 	switch {
 	case i < 0:
@@ -48,33 +42,13 @@ func (h *slowHeap) put(key int, due time.Time) {
 
 func (h *slowHeap) popDue(now time.Time) (keys []int) {
 	for len(keys) < maxBatch {
-		switch {
-		case len(h.storm) > 0:
-			keys = append(keys, h.storm[0].key)
-			h.storm = h.storm[1:]
-		case len(h.entries) > 0 && !h.entries[0].due.After(now):
-			keys = append(keys, h.entries[0].key)
-			h.entries = h.entries[1:]
-		default:
+		if len(h.entries) == 0 || h.entries[0].due.After(now) {
 			return keys
 		}
+		keys = append(keys, h.entries[0].key)
+		h.entries = h.entries[1:]
 	}
 	return keys
-}
-
-// storm does to both what popDue does if many keys wait, and most of them are due.
-func storm(h *dueHeap[int], model *slowHeap, now time.Time) {
-	if h.storm.Len() > 0 {
-		return
-	}
-	h.storm = h.order.TakeMost(int64(now.Sub(h.epoch)))
-	if h.storm.Len() > 0 {
-		n := slices.IndexFunc(model.entries, func(e slowEntry) bool { return e.due.After(now) })
-		if n < 0 {
-			n = len(model.entries)
-		}
-		model.storm, model.entries = model.entries[:n:n], model.entries[n:]
-	}
 }
 
 func TestHeapAgainstModel(t *testing.T) {
@@ -110,17 +84,16 @@ func TestHeapAgainstModel(t *testing.T) {
 						}
 					},
 					"pop": func(t *rapid.T) {
-						if keys, want := pop(t, &h, now), model.popDue(now); !slices.Equal(keys, want) {
+						if keys, want := h.popDue(now, nil), model.popDue(now); !slices.Equal(keys, want) {
 							t.Fatalf("popDue() = %v, want %v", keys, want)
 						}
 					},
-					"storm": func(t *rapid.T) { storm(&h, &model, now) },
 					"clear": func(t *rapid.T) {
 						if rapid.IntRange(0, 9).Draw(t, "really") == 0 {
-							if n, want := h.clear(), len(model.storm)+len(model.entries); n != want {
+							if n, want := h.clear(), len(model.entries); n != want {
 								t.Fatalf("clear() = %d, want %d", n, want)
 							}
-							model.storm, model.entries = nil, nil
+							model.entries = nil
 						}
 					},
 					"": func(t *rapid.T) { sameHeaps(t, &h, &model, now) },
@@ -130,28 +103,16 @@ func TestHeapAgainstModel(t *testing.T) {
 	}
 }
 
-// pop is popDue, and asserts that the hashes are those of the keys.
-func pop[T comparable](t rapid.TB, h *dueHeap[T], now time.Time) (keys []T) {
-	t.Helper()
-	for _, k := range h.popDue(now, nil) {
-		if k.Hash != keytable.HashOf(k.Key) {
-			t.Fatalf("popDue() has %v with a hash of %x, want %x", k.Key, k.Hash, keytable.HashOf(k.Key))
-		}
-		keys = append(keys, k.Key)
-	}
-	return keys
-}
-
 // sameHeaps asserts that h is in order, and that what there is to see of it is the model's.
 func sameHeaps(t rapid.TB, h *dueHeap[int], model *slowHeap, now time.Time) {
 	t.Helper()
 	if err := h.checkInvariants(); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(model.storm) + len(model.entries); h.len() != n || h.storm.Len() != len(model.storm) {
-		t.Fatalf("len() = %d, %d of them in storm, want %d and %d", h.len(), h.storm.Len(), n, len(model.storm))
+	if h.len() != len(model.entries) {
+		t.Fatalf("len() = %d, want %d", h.len(), len(model.entries))
 	}
-	if len(model.entries) > 0 && len(model.storm) == 0 {
+	if len(model.entries) > 0 {
 		want := model.entries[0].due.Sub(now)
 		if got := h.untilNext(now); got != want {
 			t.Fatalf("untilNext() = %v, want %v", got, want)
@@ -172,7 +133,7 @@ func FuzzHeap(f *testing.F) {
 			switch what >> 6 {
 			case 0, 1:
 				due := now.Add(1 + arg*arg)
-				first := len(model.storm) == 0 && (len(model.entries) == 0 || due.Before(model.entries[0].due))
+				first := len(model.entries) == 0 || due.Before(model.entries[0].due)
 				if changed := h.put(keytable.HashOf(key), key, now, 1+arg*arg); changed != first {
 					t.Fatalf("put(%d) at %d for %d = %v, want %v", key, now.UnixNano(), due.UnixNano(), changed, first)
 				}
@@ -183,11 +144,7 @@ func FuzzHeap(f *testing.F) {
 				}
 				now = now.Add(arg * arg.Abs())
 			case 3:
-				if arg >= 128 {
-					storm(&h, &model, now)
-					break
-				}
-				if keys, want := pop(t, &h, now), model.popDue(now); !slices.Equal(keys, want) {
+				if keys, want := h.popDue(now, nil), model.popDue(now); !slices.Equal(keys, want) {
 					t.Fatalf("popDue() = %v, want %v", keys, want)
 				}
 			}
@@ -196,8 +153,8 @@ func FuzzHeap(f *testing.F) {
 	})
 }
 
-// put tells when the loop must be woken: when, and only when, the earliest due time is another one.
-func TestHeapTellsOfANewFirst(t *testing.T) {
+// put reports a change of the earliest due time, and nothing else, because the loop must be woken then.
+func TestHeapReportsANewFirst(t *testing.T) {
 	var h dueHeap[string]
 	now := time.Now()
 	for _, step := range []struct {
@@ -224,7 +181,7 @@ func TestHeapOrderWhenNumbersStartAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	keys := pop(t, &h, now.Add(time.Second))
+	keys := h.popDue(now.Add(time.Second), nil)
 	if len(keys) != 20 || !slices.IsSorted(keys) {
 		t.Fatalf("popDue() = %v", keys)
 	}
@@ -239,7 +196,7 @@ func TestHeapPopsManyKeys(t *testing.T) {
 		h.put(keytable.HashOf(key), key, now, time.Duration(n-key))
 	}
 	for want := n - 1; h.len() > 0; {
-		keys := pop(t, &h, now.Add(n))
+		keys := h.popDue(now.Add(n), nil)
 		if len(keys) != min(maxBatch, want+1) {
 			t.Fatalf("popDue() = %d keys of %d", len(keys), want+1)
 		}
@@ -261,176 +218,6 @@ func TestHeapPopsManyKeys(t *testing.T) {
 	}
 }
 
-// When most of many keys are due, they come out in the order in which they would one by one, whatever is put in
-// meanwhile.
-func TestHeapStorm(t *testing.T) {
-	const n = minStorm + 10_000
-	var h dueHeap[int]
-	now := time.Unix(1_000_000, 0)
-	put := func(key int, delay time.Duration) { h.put(keytable.HashOf(key), key, now, delay) }
-	var storm, later []slowEntry
-	for key := range n {
-		delay := time.Duration(rand.Int64N(n/4)) + 1 // some are equal
-		if key%5 == 0 {
-			delay += n
-			later = append(later, slowEntry{key, now.Add(delay), key})
-		} else {
-			storm = append(storm, slowEntry{key, now.Add(delay), key})
-		}
-		put(key, delay)
-	}
-	byDue := func(a, b slowEntry) int { return cmp.Or(a.due.Compare(b.due), a.seq-b.seq) }
-	slices.SortFunc(storm, byDue)
-
-	now = now.Add(n / 2)
-	pops := func(want []slowEntry) {
-		t.Helper()
-		for len(want) > 0 {
-			keys := pop(t, &h, now)
-			if len(keys) == 0 || len(keys) > len(want) {
-				t.Fatalf("popDue() = %d keys, and there are %d", len(keys), len(want))
-			}
-			for i, key := range keys {
-				if key != want[i].key {
-					t.Fatalf("popDue() has %d, want %v", key, want[i])
-				}
-			}
-			want = want[len(keys):]
-		}
-		if err := h.checkInvariants(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	half := n / 2 / maxBatch * maxBatch
-	pops(storm[:half])
-	if h.storm.Len() == 0 {
-		t.Fatal("this is no storm")
-	}
-	put(storm[half].key, 1) // What is in the storm stays there,
-	put(storm[n*3/5].key, 1)
-	put(later[7].key, 1) // what waits comes earlier,
-	later[7].due, later[7].seq = now.Add(1), n
-	put(storm[0].key, 2) // and what has gone comes again.
-	later = append(later, slowEntry{storm[0].key, now.Add(2), n + 1})
-	pops(storm[half:])
-	if len(pop(t, &h, now)) > 0 {
-		t.Error("keys are early after the storm")
-	}
-	slices.SortFunc(later, byDue)
-	now = now.Add(2 * n)
-	pops(later)
-	if h.len() != 0 {
-		t.Errorf("len() = %d in the end", h.len())
-	}
-}
-
-// A clock that jumps further in a storm than a Duration tells makes keys late at worst, and loses none.
-func TestHeapStormAndRestart(t *testing.T) {
-	var h dueHeap[int]
-	epoch := time.Unix(0, 0)
-	for key := range minStorm {
-		h.put(keytable.HashOf(key), key, epoch, time.Duration(minStorm-key))
-	}
-	now := epoch.Add(minStorm)
-	keys := pop(t, &h, now)
-	if h.storm.Len() == 0 {
-		t.Fatal("this is no storm")
-	}
-	now = epoch.Add(math.MaxInt64)
-	h.put(keytable.HashOf(minStorm), minStorm, now, time.Second)
-	if err := h.checkInvariants(); err != nil {
-		t.Fatal(err)
-	}
-	for e := range h.inOrder() {
-		k, want := h.snapshot(e), epoch
-		if k.Key == minStorm {
-			want = now
-		}
-		if !k.Since.Equal(want) {
-			t.Fatalf("key %d waits since %v, want %v", k.Key, k.Since, want)
-		}
-	}
-	for len(keys) < minStorm {
-		more := pop(t, &h, now)
-		if len(more) == 0 {
-			t.Fatalf("popDue() stops after %d keys", len(keys))
-		}
-		keys = append(keys, more...)
-	}
-	if slices.Sort(keys); keys[0] != 0 || keys[minStorm-1] != minStorm-1 || h.len() != 1 {
-		t.Errorf("keys %d to %d came, and %d are left", keys[0], keys[minStorm-1], h.len())
-	}
-}
-
-// A storm does not end because there is another one.
-func TestHeapStormInAStorm(t *testing.T) {
-	var h dueHeap[int]
-	now := time.Unix(0, 0)
-	for key := range 2 * minStorm {
-		h.put(keytable.HashOf(key), key, now, time.Duration(key%2+1))
-	}
-	popped := 0
-	for range 3 {
-		popped += len(pop(t, &h, now.Add(1)))
-	}
-	if h.storm.Len() == 0 || h.order.Len() < minStorm {
-		t.Fatalf("%d keys in storm, %d in order", h.storm.Len(), h.order.Len())
-	}
-	for h.len() > 0 {
-		popped += len(pop(t, &h, now.Add(2)))
-	}
-	if popped != 2*minStorm {
-		t.Errorf("%d keys were popped, want %d", popped, 2*minStorm)
-	}
-}
-
-// What is due too late to be told is not due when it is too late to tell the time.
-func TestHeapNeverStorms(t *testing.T) {
-	var h dueHeap[int]
-	epoch := time.Unix(0, 0)
-	for key := range minStorm {
-		h.put(keytable.HashOf(key), key, epoch, never)
-	}
-	if keys := pop(t, &h, epoch.Add(never).Add(time.Hour)); len(keys) > 0 {
-		t.Errorf("%d keys are due", len(keys))
-	}
-}
-
-// What a storm has left is dropped like all else, and seen by Snapshot first.
-func TestStormIsSeenAndDropped(t *testing.T) {
-	q := &delayingType[int]{}
-	now := time.Unix(0, 0)
-	for key := range minStorm {
-		q.waiting.put(keytable.HashOf(key), key, now, time.Duration(key+1))
-	}
-	q.waiting.put(keytable.HashOf(minStorm), minStorm, now, time.Hour)
-	pop(t, &q.waiting, now.Add(minStorm))
-	for i, k := range q.copyWaiting(minStorm) {
-		want := KeySnapshot[int]{Key: maxBatch + i, Since: now, Due: now.Add(time.Duration(maxBatch + i + 1))}
-		if want.Key == minStorm {
-			want.Due = now.Add(time.Hour)
-		}
-		if k != want {
-			t.Fatalf("key %d of those that wait is %v, want %v", i, k, want)
-		}
-	}
-	if keys := q.copyWaiting(3); len(keys) != 3 {
-		t.Errorf("of three keys %d are copied", len(keys))
-	}
-	failing := []KeySnapshot[int]{{Key: maxBatch}, {Key: minStorm}}
-	for i := range failing {
-		if k, waits := q.inspectWaiting(failing[i].Key); waits {
-			failing[i] = k
-		}
-	}
-	if want := []KeySnapshot[int]{{Key: maxBatch}, {Key: minStorm, Since: now, Due: now.Add(time.Hour)}}; !slices.Equal(failing, want) {
-		t.Errorf("failing keys are %v, want %v", failing, want)
-	}
-	if n := q.waiting.clear(); n != minStorm+1-maxBatch || q.waiting.len() != 0 {
-		t.Errorf("clear() = %d, and %d are left", n, q.waiting.len())
-	}
-}
-
 func TestAddSaturated(t *testing.T) {
 	const least, most = math.MinInt64, math.MaxInt64
 	for _, c := range []struct{ a, b, want time.Duration }{
@@ -446,44 +233,29 @@ func TestAddSaturated(t *testing.T) {
 	}
 }
 
-// When the epoch moves, a key that waits has waited since the same time as before.
-func TestHeapRemembersSinceAfterRestart(t *testing.T) {
-	var h dueHeap[int]
+// Times that are too far apart for a Duration make keys late at worst, and none early.
+func TestHeapSaturates(t *testing.T) {
 	epoch := time.Unix(0, 0)
-	for key, after := range []time.Duration{0, time.Hour} {
-		h.put(keytable.HashOf(key), key, epoch.Add(after), math.MaxInt64)
-	}
-	h.put(keytable.HashOf(2), 2, epoch.Add(math.MaxInt64), time.Second)
-	for key, after := range []time.Duration{0, time.Hour, math.MaxInt64} {
-		s, _ := h.keys.Find(keytable.HashOf(key), key)
-		if got := h.snapshot(h.order.At(s)).Since; !got.Equal(epoch.Add(after)) {
-			t.Errorf("key %d waits since %v, want %v", key, got, epoch.Add(after))
-		}
-	}
-}
-
-// Keys from before the epoch and after it, when the clock has gone far beyond what a Duration tells.
-func TestHeapAfterRestart(t *testing.T) {
 	var h dueHeap[int]
-	epoch := time.Unix(0, 0)
-	put := func(key int, now time.Time, d time.Duration) {
-		h.put(keytable.HashOf(key), key, now, d)
-	}
+	put := func(key int, now time.Time, d time.Duration) { h.put(keytable.HashOf(key), key, now, d) }
 	put(1, epoch, time.Hour)
-	put(2, epoch.Add(-3*time.Hour), time.Hour) // due two hours before the epoch
-	put(3, epoch.Add(-5*time.Hour), time.Hour) // and four hours
-	put(4, epoch, math.MaxInt64)
-	far := epoch.Add(math.MaxInt64).Add(24 * time.Hour)
-	put(5, far, time.Minute)
+	put(2, epoch.Add(-3*time.Hour), time.Hour) // Due two hours before the epoch.
+	put(3, epoch.Add(math.MaxInt64).Add(time.Hour), time.Minute)
+	put(4, epoch.Add(math.MinInt64).Add(-time.Hour), time.Minute)
+	put(5, epoch, never)
 	if err := h.checkInvariants(); err != nil {
 		t.Fatal(err)
 	}
-	var got []int
-	for _, now := range []time.Time{far, far.Add(time.Minute)} {
-		got = append(append(got, pop(t, &h, now)...), 0)
+	if keys := h.popDue(epoch.Add(math.MinInt64), nil); len(keys) > 0 {
+		t.Errorf("%v are early", keys)
 	}
-	// What was due before the epoch has become equal, and comes in the order in which it was put in.
-	if want := []int{2, 3, 1, 0, 5, 0}; !slices.Equal(got, want) {
-		t.Errorf("keys came in the order %v, want %v; 0 is a minute", got, want)
+	if keys, want := h.popDue(epoch.Add(math.MaxInt64).Add(2*time.Hour), nil), []int{4, 2, 1}; !slices.Equal(keys, want) {
+		t.Errorf("popDue() = %v, want %v", keys, want)
+	}
+	if d := h.untilNext(epoch); d != never {
+		t.Errorf("untilNext() = %v of keys that never come", d)
+	}
+	if n := h.clear(); n != 2 {
+		t.Errorf("%d keys are left, want 2", n)
 	}
 }

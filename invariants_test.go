@@ -1,8 +1,10 @@
 package workqueue
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/observe"
@@ -29,44 +31,35 @@ func CheckInvariants[T comparable](q TypedInterface[T]) error {
 }
 
 func (q *Typed[T]) checkInvariants() error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if n := q.keys.Len(); n != q.queued+q.processing || q.queued < 0 || q.processing < 0 {
-		return fmt.Errorf("%d keys, of which %d queued and %d processing", n, q.queued, q.processing)
-	}
-	if q.order != nil {
-		if n := q.order.Len(); n != q.queued || q.ready.n != 0 {
-			return fmt.Errorf("%d keys queued, %d in order, %d in ready", q.queued, n, q.ready.n)
-		}
-	} else if err := q.checkReady(); err != nil {
-		return err
-	}
-	if q.drain != nil && (q.keys.Len() == 0 || !q.shuttingDown.Load()) {
-		return fmt.Errorf("a drain waits with %d keys, shutting down: %v", q.keys.Len(), q.shuttingDown.Load())
-	}
-	if q.sleeping < 0 || len(q.wakeUps) > 0 && !q.wakeUpPending {
-		return fmt.Errorf("%d sleep, pending %v, %d wake-ups", q.sleeping, q.wakeUpPending, len(q.wakeUps))
-	}
-	again := 0
+	q.gate.Lock()
+	defer q.gate.Unlock()
+	queued, held, again := 0, 0, 0
 	for n := range q.keys.Slabs() {
 		for _, k := range q.keys.Slab(n) {
-			if k.Value == dirty|processing {
+			switch k.Value {
+			case dirty:
+				queued++
+			case processing:
+				held++
+			case dirty | processing:
+				held++
 				again++
 			}
 		}
 	}
-	if q.again != again {
-		return fmt.Errorf("%d keys are dirty and processing, counted %d", again, q.again)
+	switch {
+	case q.keys.Len() != queued+held:
+		return fmt.Errorf("%d keys, %d of them queued and %d held", q.keys.Len(), queued, held)
+	case q.lenLocked() != queued:
+		return fmt.Errorf("%d keys are dirty and not processing, %d in line", queued, q.lenLocked())
+	case q.processing != held || q.again != again:
+		return fmt.Errorf("%d keys held and %d dirty, counted %d and %d", held, again, q.processing, q.again)
 	}
-	watchers := q.sleeping
-	if q.drain != nil {
-		watchers++
+	if err := q.checkReady(); err != nil {
+		return err
 	}
-	if q.watchers != watchers {
-		return fmt.Errorf("%d watchers, want %d", q.watchers, watchers)
-	}
-	if s := q.latest.Slot(); s != keytable.None && q.keys.At(s).Value&processing == 0 {
-		return fmt.Errorf("slot %d is the latest, and nobody holds its key", s)
+	if s := q.last.Slot(); s != keytable.None && q.keys.At(s).Value&processing == 0 {
+		return fmt.Errorf("the key of slot %d was taken last, and is not held", s)
 	}
 	if q.observer != nil {
 		return q.checkObserver()
@@ -74,17 +67,13 @@ func (q *Typed[T]) checkInvariants() error {
 	return nil
 }
 
-// checkReady: ready has each queued key once, and no others.
+// checkReady: each key of ready is queued, and there once.
 func (q *Typed[T]) checkReady() error {
 	if err := q.ready.checkInvariants(); err != nil {
 		return err
 	}
-	if q.ready.n != q.queued {
-		return fmt.Errorf("%d keys queued, %d in ready", q.queued, q.ready.n)
-	}
 	seen := make(map[keytable.Slot]bool)
-	for i := range q.ready.n {
-		s := q.ready.buf[(q.ready.first+i)%len(q.ready.buf)]
+	for _, s := range q.readySlotsLocked(q.ready.n) {
 		k := q.keys.At(s)
 		if seen[s] || k.Value != dirty {
 			return fmt.Errorf("slot %d in ready: state %b, seen before: %v", s, k.Value, seen[s])
@@ -123,20 +112,14 @@ func (q *delayingType[T]) checkInvariants() error {
 
 func (h *dueHeap[T]) checkInvariants() error {
 	if h.keys.Len() != h.len() {
-		return fmt.Errorf("%d keys, of which %d are in order and %d in storm", h.keys.Len(), h.order.Len(), h.storm.Len())
+		return fmt.Errorf("%d keys, %d of them in order", h.keys.Len(), h.len())
 	}
-	inStorm := h.storm.Len()
-	for e := range h.inOrder() {
+	for e := range h.order.InOrder() {
 		k := h.keys.At(e.Slot)
 		if s, _ := h.keys.Find(keytable.HashOf(k.Key), k.Key); s != e.Slot {
 			return fmt.Errorf("heap: key %v of slot %d is found in slot %d", k.Key, e.Slot, s)
 		}
-		if inStorm > 0 {
-			inStorm--
-			if h.order.Has(e.Slot) {
-				return fmt.Errorf("heap: slot %d is in storm and in order", e.Slot)
-			}
-		} else if at := h.order.At(e.Slot); at != e {
+		if at := h.order.At(e.Slot); at != e {
 			return fmt.Errorf("heap: entry %v of slot %d is believed to be %v", e, e.Slot, at)
 		}
 	}
@@ -144,14 +127,27 @@ func (h *dueHeap[T]) checkInvariants() error {
 }
 
 func (r *ring[E]) checkInvariants() error {
-	size := len(r.buf)
-	if size&(size-1) != 0 || r.n < 0 || r.n > size || r.first < 0 || size > 0 && r.first >= size {
-		return fmt.Errorf("ring: %d elements from %d in a buffer of %d", r.n, r.first, size)
-	}
-	for i := r.n; i < size; i++ {
-		if v := reflect.ValueOf(&r.buf[(r.first+i)%size]).Elem(); !v.IsZero() {
-			return fmt.Errorf("ring: %v left behind at %d", v, (r.first+i)%size)
+	n := 0
+	for b := r.head; b != nil; b = b.next {
+		switch {
+		case b.first < 0 || b.first > b.end || b.end > len(b.buf):
+			return fmt.Errorf("ring: elements %d to %d of a block of %d", b.first, b.end, len(b.buf))
+		case b.first == b.end && r.n > 0:
+			return errors.New("ring: an empty block")
+		case b.next == nil && b != r.tail:
+			return errors.New("ring: the tail is not the last block")
+		case b.next != nil && b.end < len(b.buf):
+			return fmt.Errorf("ring: %d elements in a block of %d before another one", b.end, len(b.buf))
 		}
+		n += b.end - b.first
+		for i := range b.buf {
+			if v := reflect.ValueOf(&b.buf[i]).Elem(); (i < b.first || i >= b.end) && !v.IsZero() {
+				return fmt.Errorf("ring: %v left behind at %d", v, i)
+			}
+		}
+	}
+	if n != r.n {
+		return fmt.Errorf("ring: %d elements in the blocks, want %d", n, r.n)
 	}
 	return nil
 }
@@ -163,8 +159,8 @@ func WithoutProvider(f func()) {
 	f()
 }
 
-// FreeLock reports whether the lock of the FIFO in q is free, and sees to it that it is, so that a test
-// that finds it held can go on to its end.
+// FreeLock reports whether the lock of the FIFO in q is free, and unlocks it if it is not, so that a test
+// can go on to its end.
 func FreeLock[T comparable](q TypedInterface[T]) bool {
 	switch q := q.(type) {
 	case *rateLimitingType[T]:
@@ -172,9 +168,18 @@ func FreeLock[T comparable](q TypedInterface[T]) bool {
 	case *delayingType[T]:
 		return FreeLock[T](q.Extended)
 	case *Typed[T]:
-		free := q.mu.TryLock()
-		q.mu.Unlock()
-		return free
+		locked := make(chan struct{})
+		go func() {
+			q.gate.Lock()
+			close(locked)
+		}()
+		defer q.gate.Unlock()
+		select {
+		case <-locked:
+			return true
+		case <-time.After(10 * time.Second):
+			return false
+		}
 	}
 	return true
 }

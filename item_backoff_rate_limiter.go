@@ -2,7 +2,6 @@ package workqueue
 
 import (
 	"math"
-	"math/big"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -42,13 +41,13 @@ func (j Jitter) String() string {
 	}
 }
 
-// BackoffConfig tells [NewTypedItemBackoffRateLimiter] how long a key waits after a failure. Its zero
+// BackoffConfig configures how long a key waits after a failure, for [NewTypedItemBackoffRateLimiter]. Its zero
 // value is ready to use. With n the failures of the key that were counted before this one (at most
 // 4095: only a Factor below 1.011 still grows there), the ceiling of the delay is
 //
 //	ceiling(n) = min(Base · Factor^n, Max)
 //
-// cut to whole nanoseconds once, after the exact product. From there the kinds of jitter take, with
+// computed in float64 and cut to whole nanoseconds. From there the kinds of jitter take, with
 // random(a, b) each nanosecond from a to b with the same probability,
 //
 //	NoJitter            ceiling(n)
@@ -92,7 +91,7 @@ type BackoffConfig struct {
 }
 
 // NewTypedItemBackoffRateLimiter returns a limiter that makes a key wait longer after each failure, as
-// config tells, with jitter if config tells so. Unlike [TypedItemExponentialFailureRateLimiter], which
+// configured by config. Unlike [TypedItemExponentialFailureRateLimiter], which
 // keeps a key until Forget, it forgets keys that have not failed for a while
 // (kubernetes/kubernetes#138743), so keys that are never forgotten by their users leave a table of no
 // more keys than have failed in twice the time delay + ForgetAfter.
@@ -155,6 +154,7 @@ func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 
 // NumRequeues returns the number of failures of item since it was forgotten or has expired.
 func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) int {
+	keytable.CheckKey(item)
 	h := keytable.HashOf(item)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,11 +167,12 @@ func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) int {
 
 // Forget forgets the failures of item and gives their memory back.
 func (r *itemBackoffRateLimiter[T]) Forget(item T) {
+	keytable.CheckKey(item)
 	h := keytable.HashOf(item)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.keys.keys.Len() == 0 {
-		// Not even the clock is read in a program without failures that forgets each key.
+		// A program without failures that forgets each key should not even read the clock for it.
 		return
 	}
 	r.keys.tick()
@@ -214,23 +215,15 @@ func ceilings(base, longest time.Duration, factor float64) []time.Duration {
 	if factor == 0 || math.IsNaN(factor) {
 		factor = 2
 	}
-	// A product that is whole fits, as no power of the factor has more bits than it. All others are
-	// cut at the 512th bit each time, too late to make a difference to the nanoseconds.
-	const precision = 512
-	exact := new(big.Float).SetPrec(precision).SetMode(big.ToZero).SetInt64(int64(base))
-	by := new(big.Float).SetFloat64(factor)
-	limit := new(big.Float).SetInt64(int64(longest))
-	var all []time.Duration
-	for len(all) < maxCeilings && exact.Cmp(limit) < 0 {
-		whole, _ := exact.Int64()
-		all = append(all, time.Duration(whole))
-		if factor <= 1 {
-			return all
-		}
-		exact.Mul(exact, by)
+	all := []time.Duration{base}
+	if factor <= 1 || base == longest {
+		return all
 	}
-	if len(all) < maxCeilings {
-		all = append(all, longest)
+	for ceiling := float64(base) * factor; len(all) < maxCeilings; ceiling *= factor {
+		if ceiling >= float64(longest) {
+			return append(all, longest)
+		}
+		all = append(all, time.Duration(ceiling))
 	}
 	return all
 }

@@ -38,7 +38,7 @@ func TestItemBackoffDelays(t *testing.T) {
 		"min":      {BackoffConfig{Base: math.MinInt64, Max: math.MinInt64}, []time.Duration{5 * ms, 10 * ms}},
 		"huge": {
 			BackoffConfig{Base: 1<<62 - 1, Max: math.MaxInt64, ForgetAfter: math.MaxInt64},
-			[]time.Duration{1<<62 - 1, math.MaxInt64 - 1, math.MaxInt64, math.MaxInt64},
+			[]time.Duration{1<<62 - 1, math.MaxInt64, math.MaxInt64},
 		},
 		"no such jitter": {BackoffConfig{Jitter: 200}, []time.Duration{5 * ms, 10 * ms}},
 	} {
@@ -66,7 +66,7 @@ func TestItemBackoffDelays(t *testing.T) {
 	}
 }
 
-// The ceilings are those of the formula in exact arithmetic.
+// The ceilings are those of the formula in exact arithmetic, within the rounding of float64.
 func TestItemBackoffCeilings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.Int64Range(1, math.MaxInt64).Draw(t, "max")
@@ -78,13 +78,16 @@ func TestItemBackoffCeilings(t *testing.T) {
 		exact := new(big.Rat).SetInt64(base)
 		by := new(big.Rat).SetFloat64(factor)
 		for n := range 60 {
-			if want := wholeUpTo(exact, limit); got[min(n, len(got)-1)] != want {
+			if want := wholeUpTo(exact, limit); !isClose(got[min(n, len(got)-1)], want) {
 				t.Fatalf("ceiling(%d) = %d, want %d", n, got[min(n, len(got)-1)], want)
 			}
 			exact.Mul(exact, by)
 		}
 	})
 }
+
+// isClose allows for the rounding of a few thousand products of float64 numbers.
+func isClose(got, want time.Duration) bool { return (got - want).Abs() <= 1+want>>40 }
 
 // wholeUpTo returns the whole part of d, or limit if d is above it.
 func wholeUpTo(d *big.Rat, limit int64) time.Duration {
@@ -104,7 +107,7 @@ func TestItemBackoffSlowGrowth(t *testing.T) {
 		}
 		exact := new(big.Float).SetPrec(1 << 16).SetInt64(int64(5 * ms))
 		for n, got := range all[:len(all)-1] {
-			if whole, _ := exact.Int64(); int64(got) != whole {
+			if whole, _ := exact.Int64(); !isClose(got, time.Duration(whole)) {
 				t.Fatalf("factor %v: ceiling(%d) = %d, want %d", factor, n, got, whole)
 			}
 			exact.Mul(exact, big.NewFloat(factor))

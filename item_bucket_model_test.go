@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// itemBucketModel is the formula of NewTypedItemBucketRateLimiter, taken literally.
+// itemBucketModel is the formula of NewTypedItemBucketRateLimiter, taken literally. (TestTokenIntervalTimes compares the
+// multiples of an interval with exact ones.)
 type itemBucketModel struct {
 	*modelTime
 	limit rate.Limit
@@ -37,7 +38,7 @@ func (m *itemBucketModel) when(key int) time.Duration {
 		m.keys[key] = k
 	}
 	k.taken++
-	if fill := intervals(m.limit, k.taken); fill == forever {
+	if fill := newTokenInterval(m.limit).times(uint32(k.taken)); fill == forever {
 		k.full = nil
 	} else if k.full != nil {
 		k.full = new(big.Int).Add(k.start, big.NewInt(int64(fill)))
@@ -48,7 +49,7 @@ func (m *itemBucketModel) when(key int) time.Duration {
 	case k.full == nil:
 		return math.MaxInt64
 	}
-	there := new(big.Int).Add(k.start, big.NewInt(int64(intervals(m.limit, k.taken-m.burst))))
+	there := new(big.Int).Add(k.start, big.NewInt(int64(newTokenInterval(m.limit).times(uint32(k.taken-m.burst)))))
 	if there.Cmp(&m.now) <= 0 {
 		return 0
 	}

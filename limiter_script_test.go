@@ -33,9 +33,12 @@ func scripted(t interface {
 	t.Helper()
 	elapse := func(d time.Duration) {
 		stepClock(c, d)
-		l.Forget(scriptKeys) // reads the clock: a step that nobody sees did not happen
+		l.Forget(scriptKeys) // Reads the clock: a step between two readings back and forth does not count.
 		if d > 0 {
 			now.now.Add(&now.now, big.NewInt(int64(d)))
+			if end := big.NewInt(int64(horizon)); now.now.Cmp(end) > 0 {
+				now.now.Set(end)
+			}
 		}
 	}
 	for i := 0; i+1 < len(script); i += 2 {

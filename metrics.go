@@ -33,7 +33,7 @@ type HistogramMetric interface {
 	Observe(float64)
 }
 
-// MetricsProvider makes the metrics of a queue, each once for a queue that has a name. The queue
+// MetricsProvider makes the metrics of a queue that has a name, each once. The queue
 // calls them under its lock, so they should be quick and must not call the queue. A method that
 // returns nil leaves that metric out.
 //
@@ -62,20 +62,21 @@ type MetricsProvider interface {
 	NewRetriesMetric(name string) CounterMetric
 }
 
-// StatsProvider is a [MetricsProvider] that reads a queue's Stats when it needs them, instead of being
-// told of every change. A queue that finds one makes no metrics, calls nobody on its way and starts no
-// goroutine: it counts inside itself, which is several times as fast.
+// StatsProvider is a [MetricsProvider] that reads a queue's Stats when it needs them. With one, a queue makes no
+// metrics, calls no foreign code when keys pass through it, and starts no goroutine: it counts inside itself, which is
+// several times as fast as pushing every change.
 type StatsProvider interface {
 	MetricsProvider
 	// HistogramBounds returns the longest times that each bucket of the histograms in Stats takes, in
-	// seconds, ascending and not NaN; nil means powers of ten from 10 ns to 1,000 s, as
-	// controller-runtime has them. Making a queue panics if they are anything else.
+	// seconds, ascending and not NaN; nil means powers of ten from 10 ns to 1,000 s, as in
+	// controller-runtime. If they are anything else, making a queue panics.
 	HistogramBounds() []float64
 	// WatchQueue is called once for each layer of a queue that is made with that name. What stats
 	// returns is that layer's own part alone, so the parts of one queue add up: layer 1 has all but
 	// Waiting, Retries and Dropped, which a delaying queue has. It may be called at any time, takes
 	// constant time and does not block. When ShuttingDown is set and Queued, Processing and Waiting are
-	// zero, nothing will change any more. A queue that is never shut down lives as long as its stats.
+	// zero, nothing changes any more but UnmatchedDones. A queue that is never shut down lives as long as its
+	// stats.
 	WatchQueue(name string, stats func() Stats)
 }
 
@@ -87,7 +88,7 @@ func SetProvider(metricsProvider MetricsProvider) {
 	}
 }
 
-// providerFor returns the provider of a queue's metrics, or nil if the queue shall have none.
+// providerFor returns the provider of a queue's metrics, or nil if the queue has no metrics.
 func providerFor(name string, configured MetricsProvider) MetricsProvider {
 	if name == "" {
 		return nil
@@ -101,7 +102,7 @@ func providerFor(name string, configured MetricsProvider) MetricsProvider {
 	return nil
 }
 
-// Stats is what a queue says of itself at one moment.
+// Stats are a queue's numbers at one moment.
 type Stats struct {
 	// Name is the queue's name, or empty.
 	Name string
@@ -113,8 +114,8 @@ type Stats struct {
 	// Again is how many of those were added meanwhile, so that they are queued when their worker is Done.
 	Again int
 	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held
-	// at once, and is counted twice while it goes from one to the other. So a queue of which Queued,
-	// Processing and Waiting are zero had no key at some moment.
+	// at once, and is counted twice while it moves from one layer to the other. So if Queued, Processing and
+	// Waiting are all zero, the queue had no key at some moment.
 	Waiting int
 
 	// Adds counts the adds that changed something, as the metric does.
@@ -128,10 +129,10 @@ type Stats struct {
 	UnmatchedDones uint64
 
 	// OldestQueued is how long ago the key at the head of the line was added. Like the other times, it
-	// is zero in a queue without metrics, which does not read the clock. It is zero, too, in a queue
-	// with an order of the user's, of which nobody knows the head.
+	// is zero in a queue without metrics, which does not read the clock. It is also zero in a queue
+	// with a custom Queue, whose head is unknown.
 	OldestQueued time.Duration
-	// ShuttingDown tells that one of the ShutDown methods was called.
+	// ShuttingDown reports whether one of the ShutDown methods was called.
 	ShuttingDown bool
 	// LongestRunning is for how long the worker that got its key first has held it.
 	LongestRunning time.Duration
@@ -181,13 +182,12 @@ func newHistogram(h *observe.Histogram) *Histogram {
 	return &Histogram{Bounds: bounds, Counts: counts, Sum: sum}
 }
 
-// newObserver returns nil for a queue that shall have no metrics.
-func newObserver(name string, configured MetricsProvider, c clock.WithTicker) *observe.Observer {
-	p := providerFor(name, configured)
-	if p == nil {
+// newObserver returns what keeps a queue's times and tells its metrics, or nil without a provider.
+func newObserver(name string, provider MetricsProvider, c clock.WithTicker) *observe.Observer {
+	if provider == nil {
 		return nil
 	}
-	if p, ok := p.(StatsProvider); ok {
+	if p, ok := provider.(StatsProvider); ok {
 		buckets, err := observe.SharedBuckets(p.HistogramBounds())
 		if err != nil {
 			panic("workqueue: StatsProvider: " + err.Error())
@@ -195,43 +195,42 @@ func newObserver(name string, configured MetricsProvider, c clock.WithTicker) *o
 		return observe.New(c, buckets, nil)
 	}
 	return observe.New(c, observe.DefaultBuckets, &observe.Push{
-		Depth:          observe.OrNoop(p.NewDepthMetric(name)),
-		Adds:           observe.OrNoop(p.NewAddsMetric(name)),
-		Latency:        observe.OrNoop(p.NewLatencyMetric(name)),
-		WorkDuration:   observe.OrNoop(p.NewWorkDurationMetric(name)),
-		UnfinishedWork: observe.OrNoop(p.NewUnfinishedWorkSecondsMetric(name)),
-		LongestRunning: observe.OrNoop(p.NewLongestRunningProcessorSecondsMetric(name)),
+		Depth:          observe.OrNoop(provider.NewDepthMetric(name)),
+		Adds:           observe.OrNoop(provider.NewAddsMetric(name)),
+		Latency:        observe.OrNoop(provider.NewLatencyMetric(name)),
+		WorkDuration:   observe.OrNoop(provider.NewWorkDurationMetric(name)),
+		UnfinishedWork: observe.OrNoop(provider.NewUnfinishedWorkSecondsMetric(name)),
+		LongestRunning: observe.OrNoop(provider.NewLongestRunningProcessorSecondsMetric(name)),
 	})
 }
 
-// watch tells the provider of a layer's stats, if it wants to read them.
-func watch(name string, configured MetricsProvider, stats func() Stats) {
-	if p, ok := providerFor(name, configured).(StatsProvider); ok {
+// watch lets a StatsProvider read a layer's stats.
+func watch(name string, provider MetricsProvider, stats func() Stats) {
+	if p, ok := provider.(StatsProvider); ok {
 		p.WatchQueue(name, stats)
 	}
 }
 
-// newRetriesMetric returns what a delaying queue counts its retries with.
-func newRetriesMetric(name string, configured MetricsProvider) CounterMetric {
-	p := providerFor(name, configured)
-	if _, pulls := p.(StatsProvider); pulls || p == nil {
+// newRetriesMetric returns the counter of a delaying queue's retries.
+func newRetriesMetric(name string, provider MetricsProvider) CounterMetric {
+	if _, pulls := provider.(StatsProvider); pulls || provider == nil {
 		return observe.OrNoop[CounterMetric](nil)
 	}
-	return observe.OrNoop(p.NewRetriesMetric(name))
+	return observe.OrNoop(provider.NewRetriesMetric(name))
 }
 
 func (q *Typed[T]) refreshMetrics() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.gate.Lock()
+	defer q.gate.Unlock()
 	if !q.shuttingDown.Load() {
 		q.observer.Refresh()
 	}
 }
 
-// Stats returns a snapshot of the queue. It takes constant time.
+// Stats returns the queue's numbers. It takes constant time.
 func (q *Typed[T]) Stats() Stats {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.gate.Lock()
+	defer q.gate.Unlock()
 	return q.statsLocked()
 }
 
@@ -239,7 +238,7 @@ func (q *Typed[T]) statsLocked() Stats {
 	st := Stats{
 		Name:           q.name,
 		ShuttingDown:   q.shuttingDown.Load(),
-		Queued:         q.queued,
+		Queued:         q.lenLocked(),
 		Processing:     q.processing,
 		Again:          q.again,
 		Adds:           q.adds,
@@ -249,8 +248,8 @@ func (q *Typed[T]) statsLocked() Stats {
 		return st
 	}
 	now := q.observer.Now()
-	if q.ready.n > 0 {
-		st.OldestQueued = q.observer.SinceAdded(q.ready.at(0), now)
+	if q.custom == nil && q.ready.n > 0 {
+		st.OldestQueued = q.observer.SinceAdded(q.ready.ahead(1)[0], now)
 	}
 	st.UnfinishedWork, st.LongestRunning = q.observer.Unfinished(now)
 	st.Latency = newHistogram(&q.observer.Latency)

@@ -2,14 +2,12 @@ package workqueue
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/keyedqueue/workqueue/internal/drain"
+	"github.com/keyedqueue/workqueue/internal/gate"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/observe"
-	"github.com/keyedqueue/workqueue/internal/spin"
 	"k8s.io/utils/clock"
 )
 
@@ -18,24 +16,23 @@ import (
 // Deprecated: Use TypedInterface.
 type Interface TypedInterface[any]
 
-// TypedInterface is a queue of keys, in which a key is at most once and which hands a key to at most
-// one worker at a time. The package comment tells a key's life.
+// TypedInterface is a queue of keys. It has each key at most once, and hands each key to at most one worker
+// at a time. The package comment describes a key's life.
 //
 // All methods are safe for concurrent use.
 type TypedInterface[T comparable] interface {
-	// Add says that item needs processing. It does nothing if item is queued already, or has been
-	// added since the worker that now holds it got it. After shutdown it does nothing.
+	// Add says that item needs processing. It does nothing if item is queued already, or was added again
+	// since the worker that holds it got it. After shutdown it does nothing.
 	Add(item T)
-	// Len returns the number of keys that are queued, without those that are being processed.
+	// Len returns the number of queued keys. Keys that workers hold are not counted.
 	Len() int
 	// Get blocks until a key is queued and hands it to the caller, who must call Done with it. After
 	// shutdown it hands out what is still queued, and then returns shutdown = true without blocking.
 	Get() (item T, shutdown bool)
-	// Done says that the caller is finished with an item from Get. If the item was added in the
+	// Done says that the caller has finished with an item from Get. If the item was added in the
 	// meantime, it is queued again.
 	Done(item T)
-	// ShutDown makes the queue ignore what is added from now on, and makes a ShutDownWithDrain that
-	// waits return.
+	// ShutDown makes the queue ignore later adds. It ends a ShutDownWithDrain that is waiting.
 	ShutDown()
 	// ShutDownWithDrain is ShutDown that waits until every queued key has been handed out and every
 	// key that was handed out is Done.
@@ -49,7 +46,7 @@ type TypedInterface[T comparable] interface {
 // Deprecated: Use TypedQueueConfig.
 type QueueConfig = TypedQueueConfig[any]
 
-// TypedQueueConfig tells [NewTypedWithConfig] what to build. The zero config is a FIFO queue without
+// TypedQueueConfig configures [NewTypedWithConfig]. The zero config is a FIFO queue without
 // metrics on the real clock.
 type TypedQueueConfig[T comparable] struct {
 	// Name is the queue's name in its metrics. A queue without a name has no metrics, and never
@@ -62,8 +59,8 @@ type TypedQueueConfig[T comparable] struct {
 	// Clock is where all times come from. Nil means the real clock.
 	Clock clock.WithTicker
 
-	// Queue decides the order of the queued keys. Nil means first in, first out, which is much
-	// faster than any Queue, DefaultQueue included, because it needs no keys of its own.
+	// Queue decides the order of the queued keys. Nil means first in, first out. That is much faster than
+	// any Queue, DefaultQueue included, because it needs no second copy of the keys.
 	Queue Queue[T]
 }
 
@@ -78,12 +75,12 @@ func NewTyped[T comparable]() *Typed[T] {
 	return NewTypedWithConfig(TypedQueueConfig[T]{})
 }
 
-// NewWithConfig returns a queue as config tells.
+// NewWithConfig returns a queue configured by config.
 //
 // Deprecated: Use NewTypedWithConfig.
 func NewWithConfig(config QueueConfig) *Type { return NewTypedWithConfig(config) }
 
-// NewTypedWithConfig returns a queue as config tells. Only a queue with a name and a provider of
+// NewTypedWithConfig returns a queue configured by config. Only a queue with a name and a provider of
 // metrics starts a goroutine, which refreshes two of its metrics every 500 ms until shutdown.
 func NewTypedWithConfig[T comparable](config TypedQueueConfig[T]) *Typed[T] {
 	return newQueueWithConfig(config, unfinishedWorkUpdatePeriod)
@@ -97,19 +94,25 @@ func NewNamed(name string) *Type { return NewWithConfig(QueueConfig{Name: name})
 // unfinishedWorkUpdatePeriod is how often the metrics that depend on the time are pushed.
 const unfinishedWorkUpdatePeriod = 500 * time.Millisecond
 
+// newQueueWithConfig is the constructor that client-go's tests call, with an update period of their own.
 func newQueueWithConfig[T comparable](config TypedQueueConfig[T], updatePeriod time.Duration) *Typed[T] {
+	return newQueue(config, providerFor(config.Name, config.MetricsProvider), updatePeriod)
+}
+
+// newQueue builds a queue with a provider that was looked up already: a queue of several layers must not read the
+// global one several times, because SetProvider may be called in between.
+func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider, updatePeriod time.Duration) *Typed[T] {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
 	q := &Typed[T]{
 		name:     config.Name,
-		observer: newObserver(config.Name, config.MetricsProvider, config.Clock),
-		wakeUps:  make(chan struct{}, 1),
-		order:    config.Queue,
+		gate:     gate.New(),
+		custom:   config.Queue,
+		observer: newObserver(config.Name, provider, config.Clock),
 	}
-	q.guarded = q.order != nil || q.observer != nil && q.observer.RunsForeignCode() || keytable.MayPanic[T]()
 	q.ticker.Start(q.observer, updatePeriod, q.refreshMetrics)
-	watch(config.Name, config.MetricsProvider, q.Stats)
+	watch(config.Name, provider, q.Stats)
 	return q
 }
 
@@ -121,52 +124,37 @@ type Type = Typed[any]
 // Typed is a queue as the package comment describes it. It is made by [NewTyped] or
 // [NewTypedWithConfig]; its zero value is not usable.
 //
-// Add, Get and Done take constant time and, once the queue has seen as many keys as it holds, no
-// memory. A key that cannot be hashed or is not equal to itself (NaN) makes the method that it is
-// passed to panic, and leaves the queue as it was.
+// Add, Get and Done take constant time. Once the queue has held as many keys before, they allocate nothing. A key
+// that cannot be hashed, or is not equal to itself (NaN), makes the method that it is passed to panic, and leaves
+// the queue as it was.
 type Typed[T comparable] struct {
-	name     string
-	observer *observe.Observer // nil if nobody wants to know
-	ticker   observe.Ticker
-	// guarded tells that code that may panic runs under the lock.
-	guarded bool
+	name   string
+	ticker observe.Ticker
 
-	// shuttingDown is written under mu and read without.
+	// shuttingDown is written under the gate's lock and read without.
 	shuttingDown atomic.Bool
 
-	// wakeUps carries at most one wake-up for the getters that sleep. See notifyAndUnlock.
-	wakeUps chan struct{}
-
-	// mu guards all that follows. Methods of order, of the metrics and of their clock are called under
-	// it, and no other code that is not ours. Add, Get and Done try for it as package spin does, if several
-	// keys are held; that is written out in each, as unlock is and for the same reason.
-	mu sync.Mutex
+	// gate is the lock of all that follows. Methods of custom, of push metrics and of their clock are called
+	// while it is locked, and no other foreign code.
+	gate *gate.Gate
 
 	// keys has a slot for every key that is dirty or processing, and for no other.
 	keys keytable.Table[T, keyState]
-	// ready are the keys that are dirty and not processing, in the order in which they became so. It
-	// is not used if order is not nil; then order has these keys.
-	ready ring[keytable.Slot]
-	order Queue[T]
-	// queued and processing count the keys that wait for a worker, and those that workers hold; again
-	// counts those of the latter that are dirty.
-	queued, processing, again int
-	// latest is the key that was handed out last. Its Hash is called without mu.
-	latest keytable.Latest[T]
+	// ready has the keys that are dirty and not processing, in the order in which they became so. If custom is
+	// not nil, custom has them, and ready has only those that a panic made Get hand back.
+	ready  ring[keytable.Slot]
+	custom Queue[T]
+	// processing counts the keys that workers hold, and again those of them that are dirty.
+	processing, again int
+	last              keytable.LastTaken[T]
 
-	// watchers is sleeping, and one more if drain is not nil: those who may have to be told something.
-	watchers int
-	// sleeping counts the getters that wait for a wake-up, wakeUpPending tells that one is on its way.
-	sleeping      int
-	wakeUpPending bool
-	// drain, unless nil, is what the callers of ShutDownContext wait for.
-	drain *drain.Drain
+	observer *observe.Observer // nil without metrics
 
 	adds           uint64
 	unmatchedDones uint64
 }
 
-// keyState tells in which of the sets dirty and processing a key is.
+// keyState is a key's membership in the sets dirty and processing.
 type keyState uint8
 
 const (
@@ -176,54 +164,41 @@ const (
 
 type entry[T comparable] = keytable.Entry[T, keyState]
 
+// unlock ends every critical section that may have changed what sleeping getters or drains wait for.
+func (q *Typed[T]) unlock() {
+	defer q.gate.Unlock()
+	if q.gate.Watched() {
+		q.notifyLocked()
+	}
+}
+
+func (q *Typed[T]) notifyLocked() {
+	n := q.lenLocked()
+	if n > 0 || q.shuttingDown.Load() {
+		q.gate.Wake()
+	}
+	if n == 0 && q.processing == 0 {
+		q.gate.EndDrain(nil)
+	}
+}
+
 // Add says that item needs processing. If it is queued already, or held by a worker and added since,
 // Add does nothing; if a worker holds it, it is queued when that worker is Done. After shutdown Add
 // does nothing.
-func (q *Typed[T]) Add(item T) {
+func (q *Typed[T]) Add(item T) { q.add(item) }
+
+// add is Add. It returns false if the queue is shutting down and ignores item.
+func (q *Typed[T]) add(item T) bool {
 	h := keytable.HashOf(item)
-	if !q.latest.Several() || !spin.TryLock(&q.mu) {
-		q.mu.Lock()
-	}
-	if q.guarded {
-		q.addGuarded(h, item)
-		return
-	}
-	q.addLocked(h, item)
-	if q.watchers == 0 {
-		q.mu.Unlock()
-	} else {
-		q.notifyAndUnlock()
-	}
-}
-
-func (q *Typed[T]) addGuarded(h keytable.Hash, item T) {
+	q.gate.Lock()
 	defer q.unlock()
-	q.addLocked(h, item)
-}
-
-// addAll adds keys under one lock, and returns how many were not ignored because of a shutdown: all or
-// none.
-func (q *Typed[T]) addAll(keys []keytable.Hashed[T]) int {
-	q.mu.Lock()
-	defer q.unlock()
-	q.keys.PreloadKeys(keys)
-	for i, k := range keys {
-		if !q.addLocked(k.Hash, k.Key) {
-			return i
-		}
-	}
-	return len(keys)
-}
-
-// addLocked is Add. It returns false if the queue is shutting down.
-func (q *Typed[T]) addLocked(h keytable.Hash, item T) bool {
 	if q.shuttingDown.Load() {
 		return false
 	}
 	s, k, inserted := q.keys.FindOrInsert(h, item)
 	if k.Value&dirty != 0 {
-		if q.order != nil && k.Value&processing == 0 {
-			q.order.Touch(item)
+		if q.custom != nil && k.Value&processing == 0 {
+			q.custom.Touch(item)
 		}
 		return true
 	}
@@ -245,126 +220,103 @@ func (q *Typed[T]) markDirtyLocked(s keytable.Slot, k *entry[T]) {
 	}
 }
 
-// pushLocked puts the key at s into the line.
+// pushLocked puts the key at s at the end of the line.
 func (q *Typed[T]) pushLocked(s keytable.Slot, k *entry[T]) {
-	if q.order == nil {
+	if q.custom == nil {
 		q.ready.push(s)
 	} else {
-		q.pushToOrderLocked(s, k)
+		q.pushToCustomLocked(s, k)
 	}
-	q.queued++
 }
 
-// pushToOrderLocked is pushLocked with a Queue. If that panics, the key loses its slot, unless a worker holds
-// it.
-func (q *Typed[T]) pushToOrderLocked(s keytable.Slot, k *entry[T]) {
+// pushToCustomLocked is pushLocked with a Queue. If that panics, a key that was just inserted is deleted again.
+func (q *Typed[T]) pushToCustomLocked(s keytable.Slot, k *entry[T]) {
 	pushed := false
 	defer func() {
 		if !pushed && k.Value == 0 {
 			q.keys.Delete(s)
 		}
 	}()
-	q.order.Push(k.Key)
+	q.custom.Push(k.Key)
 	pushed = true
 }
 
-// Len returns the number of queued keys, without those that are being processed. Other goroutines may
-// have changed it by the time the caller looks at it.
+// Len returns the number of queued keys. Keys that workers hold are not counted.
 func (q *Typed[T]) Len() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.gate.Lock()
+	defer q.gate.Unlock()
 	return q.lenLocked()
 }
 
 func (q *Typed[T]) lenLocked() int {
-	if q.order != nil {
-		return q.order.Len()
+	if q.custom != nil {
+		return q.custom.Len() + q.ready.n
 	}
-	return q.queued
+	return q.ready.n
 }
 
 // Get blocks until a key is queued, and hands it to the caller, who must call Done with it. After
 // shutdown it hands out the keys that are still queued, and then returns shutdown = true without
 // blocking, also while other workers hold keys that will be queued again.
 func (q *Typed[T]) Get() (item T, shutdown bool) {
-	item, err := q.get(context.Background())
+	q.gate.Lock()
+	defer q.unlock()
+	item, err := q.getLocked(nil)
 	return item, err != nil
 }
 
 // GetContext is Get that gives up when ctx is done, also if keys are queued: then it takes none and
 // returns ctx.Err(). After shutdown, when nothing is queued, it returns [ErrShutDown].
 func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
+	// Methods of ctx are foreign code, which must not run under the lock.
 	if err := ctx.Err(); err != nil {
 		return item, err
 	}
-	return q.get(ctx)
-}
-
-// get waits for a key until ctx is done.
-func (q *Typed[T]) get(ctx context.Context) (item T, err error) {
-	if !q.latest.Several() || !spin.TryLock(&q.mu) {
-		q.mu.Lock()
-	}
-	if q.guarded {
-		return q.getGuarded(ctx)
-	}
-	item, err = q.getLocked(ctx, q.nowLocked())
-	if q.watchers == 0 {
-		q.mu.Unlock()
-	} else {
-		q.notifyAndUnlock()
+	item, err = q.getUntil(ctx.Done())
+	if err == errContextDone {
+		err = contextError(ctx)
 	}
 	return item, err
 }
 
-func (q *Typed[T]) getGuarded(ctx context.Context) (item T, err error) {
+func (q *Typed[T]) getUntil(done <-chan struct{}) (item T, err error) {
+	q.gate.Lock()
 	defer q.unlock()
-	return q.getLocked(ctx, q.nowLocked())
+	return q.getLocked(done)
 }
 
-// getLocked is get at a time that was just read.
-func (q *Typed[T]) getLocked(ctx context.Context, now time.Duration) (item T, err error) {
+// getLocked waits for a key, and returns errContextDone if done is closed first.
+func (q *Typed[T]) getLocked(done <-chan struct{}) (item T, err error) {
 	for {
 		if s, k := q.popLocked(); k != nil {
-			return q.takeLocked(s, k, now), nil
+			q.takeLocked(s, k)
+			return k.Key, nil
 		}
 		if q.shuttingDown.Load() {
 			return item, ErrShutDown
 		}
-		if err := q.sleepLocked(ctx); err != nil {
-			return item, err
+		if !q.gate.Sleep(done, nil) {
+			return item, errContextDone
 		}
-		now = q.nowLocked()
 	}
 }
 
-// nowLocked returns the time in the observer's terms, which nobody wants to know if there is none.
-func (q *Typed[T]) nowLocked() time.Duration {
-	if q.observer == nil {
-		return 0
-	}
-	return q.observer.Now()
-}
-
-// popLocked takes the next key from the line, or returns nil if there is none.
+// popLocked takes the next key from the line. It returns nil if there is none.
 func (q *Typed[T]) popLocked() (keytable.Slot, *entry[T]) {
-	if q.order == nil {
-		if q.queued == 0 {
-			return keytable.None, nil
-		}
-		if q.ready.first%keytable.PreloadLen == 0 { // Done will look for these keys.
+	if q.ready.n > 0 {
+		if q.ready.head.first%keytable.PreloadLen == 0 { // Done will look for these keys.
 			q.keys.Preload(q.ready.ahead(keytable.PreloadLen))
 		}
 		s := q.ready.pop()
 		return s, q.keys.At(s)
 	}
-	for q.order.Len() > 0 {
-		item := q.order.Pop()
-		s, k, inserted := q.keys.FindOrInsert(keytable.HashOf(item), item)
-		if inserted {
-			// A Queue that has keys of its own. takeLocked treats this one as if it had been added.
-			q.queued++
-		}
+	if q.custom == nil {
+		return keytable.None, nil
+	}
+	for q.custom.Len() > 0 {
+		item := q.custom.Pop()
+		// A Queue may have keys of its own, which were never added. takeLocked marks them dirty.
+		s, k, _ := q.keys.FindOrInsert(keytable.HashOf(item), item)
 		if k.Value&processing == 0 {
 			return s, k
 		}
@@ -376,41 +328,97 @@ func (q *Typed[T]) popLocked() (keytable.Slot, *entry[T]) {
 	return keytable.None, nil
 }
 
-// takeLocked hands out the key at s, which was just popped.
-func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T], now time.Duration) T {
-	unknown := k.Value == 0
-	k.Value = processing
-	q.queued--
-	q.processing++
-	q.latest.Took(s, q.processing)
-	if unknown {
+// takeLocked gives the key at s, which was just popped, to a worker. If a metric panics, the caller of Get does
+// not get the key, so it goes back into the line: into ready, because a custom Queue may panic as well.
+func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T]) {
+	if q.observer != nil {
+		taken := false
+		defer func() {
+			if !taken {
+				q.observer.Untake(s)
+				q.ready.push(s)
+			}
+		}()
+		if k.Value == 0 {
+			q.markDirtyLocked(s, k)
+		}
+		q.observer.Taken(s, q.observer.Now())
+		taken = true
+	} else if k.Value == 0 {
 		q.adds++
 	}
-	switch {
-	case q.observer == nil:
-	case q.guarded:
-		q.observeTakeGuarded(s, k, now, unknown)
-	default: // A queue that is not guarded has no keys that it does not know.
-		q.observer.Taken(s, now)
-	}
-	return k.Key
+	k.Value = processing
+	q.processing++
+	q.last.Took(s, q.processing)
 }
 
-// observeTakeGuarded tells the observer that the key at s is handed out. If a metric panics, the caller of Get
-// does not get the key, so it is queued again.
-func (q *Typed[T]) observeTakeGuarded(s keytable.Slot, k *entry[T], now time.Duration, unknown bool) {
-	observed := false
-	defer func() {
-		if !observed {
-			q.observer.Untake(s)
-			k.Value = dirty | processing
-			q.again++
-			q.finishLocked(s, k)
-		}
-	}()
-	if unknown {
-		q.observer.Added(s, now)
+// Done says that the caller has finished with an item that it got from Get. If the item was added in
+// the meantime, it goes to the end of the line. Done of a key that no worker holds changes nothing
+// but [Stats].UnmatchedDones.
+func (q *Typed[T]) Done(item T) {
+	h, hashed := q.last.Hash(item)
+	q.gate.Lock()
+	defer q.unlock()
+	q.doneLocked(item, h, hashed)
+}
+
+// DoneAndGet is Done of done followed by [Typed.GetContext], under one lock: for a worker that takes one key
+// after the other. If it returns an error, done is Done nevertheless.
+func (q *Typed[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
+	ended, err := ctx.Done(), ctx.Err()
+	if err != nil {
+		q.Done(done)
+		return item, err
 	}
-	q.observer.Taken(s, now)
-	observed = true
+	item, err = q.doneAndGetUntil(ended, done)
+	if err == errContextDone {
+		err = contextError(ctx)
+	}
+	return item, err
+}
+
+func (q *Typed[T]) doneAndGetUntil(ended <-chan struct{}, done T) (item T, err error) {
+	h, hashed := q.last.Hash(done)
+	q.gate.Lock()
+	defer q.unlock()
+	q.doneLocked(done, h, hashed)
+	return q.getLocked(ended)
+}
+
+// doneLocked is Done of item, whose hash is h if it is hashed already.
+func (q *Typed[T]) doneLocked(item T, h keytable.Hash, hashed bool) {
+	s, k := keytable.FindTaken(&q.keys, &q.last, item, h, hashed)
+	if k == nil || k.Value&processing == 0 {
+		// Carrying on would queue a queued key a second time, and two workers would hold it
+		// (kubernetes/kubernetes#141079).
+		q.unmatchedDones++
+		return
+	}
+	var now time.Duration
+	if q.observer != nil {
+		now = q.observer.Now() // Before anything changes, because a clock may panic.
+	}
+	if k.Value&dirty != 0 {
+		// First, so that the worker still holds the key if this panics, and may call Done again.
+		q.pushLocked(s, k)
+		k.Value = dirty
+		q.again--
+	} else {
+		q.keys.Delete(s)
+	}
+	q.processing--
+	q.last.Ended(s)
+	if q.observer != nil {
+		q.observeDoneLocked(s, now)
+	}
+}
+
+func (q *Typed[T]) observeDoneLocked(s keytable.Slot, now time.Duration) {
+	if !q.keys.HasMemory(s) {
+		defer q.observer.Release(s)
+	}
+	q.observer.Finished(s, now)
+	if q.shuttingDown.Load() {
+		q.observer.Settle()
+	}
 }

@@ -33,7 +33,7 @@ type TypedRateLimitingInterface[T comparable] interface {
 // Deprecated: Use TypedRateLimitingQueueConfig.
 type RateLimitingQueueConfig = TypedRateLimitingQueueConfig[any]
 
-// TypedRateLimitingQueueConfig tells [NewTypedRateLimitingQueueWithConfig] what to build.
+// TypedRateLimitingQueueConfig configures [NewTypedRateLimitingQueueWithConfig].
 type TypedRateLimitingQueueConfig[T comparable] struct {
 	// Name is the queue's name in its metrics. A queue without a name has no metrics.
 	Name string
@@ -41,12 +41,12 @@ type TypedRateLimitingQueueConfig[T comparable] struct {
 	// MetricsProvider makes the queue's metrics. Nil means the one of SetProvider.
 	MetricsProvider MetricsProvider
 
-	// Clock is where all times come from, those of the limiter apart. Nil means the real clock.
+	// Clock is where all times come from, except those of the limiter. Nil means the real clock.
 	Clock clock.WithTicker
 
 	// DelayingQueue is where keys go with the limiter's delay. Nil means one from
-	// NewTypedDelayingQueueWithConfig with the fields above; a DelayingQueue that is given here knows
-	// nothing of them.
+	// NewTypedDelayingQueueWithConfig with the fields above, which have no effect on a DelayingQueue that is
+	// given here.
 	DelayingQueue TypedDelayingInterface[T]
 }
 
@@ -66,15 +66,15 @@ func NewTypedRateLimitingQueue[T comparable](rateLimiter TypedRateLimiter[T]) Ty
 	return NewTypedRateLimitingQueueWithConfig(rateLimiter, TypedRateLimitingQueueConfig[T]{})
 }
 
-// NewRateLimitingQueueWithConfig returns a rate-limiting queue as config tells.
+// NewRateLimitingQueueWithConfig returns a rate-limiting queue configured by config.
 //
 // Deprecated: Use NewTypedRateLimitingQueueWithConfig.
 func NewRateLimitingQueueWithConfig(rateLimiter RateLimiter, config RateLimitingQueueConfig) RateLimitingInterface {
 	return NewTypedRateLimitingQueueWithConfig(rateLimiter, config)
 }
 
-// NewTypedRateLimitingQueueWithConfig returns a rate-limiting queue as config tells. A nil
-// rateLimiter means [DefaultTypedControllerRateLimiter]. What it returns implements [Extended] too,
+// NewTypedRateLimitingQueueWithConfig returns a rate-limiting queue configured by config. A nil
+// rateLimiter means [DefaultTypedControllerRateLimiter]. The result is also an [Extended],
 // whatever config.DelayingQueue is.
 //
 // The limiters of this package remember a failed key until it is forgotten, so call Forget for every
@@ -84,11 +84,8 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 		rateLimiter = DefaultTypedControllerRateLimiter[T]()
 	}
 	if config.DelayingQueue == nil {
-		config.DelayingQueue = NewTypedDelayingQueueWithConfig(TypedDelayingQueueConfig[T]{
-			Name:            config.Name,
-			MetricsProvider: config.MetricsProvider,
-			Clock:           config.Clock,
-		})
+		provider := providerFor(config.Name, config.MetricsProvider)
+		config.DelayingQueue = newDelayingQueue(TypedDelayingQueueConfig[T]{Name: config.Name, Clock: config.Clock}, provider)
 	}
 	return &rateLimitingType[T]{
 		Extended:    Extend(TypedInterface[T](config.DelayingQueue)),
@@ -124,7 +121,7 @@ func (q *rateLimitingType[T]) AddAfter(item T, duration time.Duration) {
 	q.delaying.AddAfter(item, duration)
 }
 
-// AddRateLimited asks the limiter how long item shall wait, and adds it after that time.
+// AddRateLimited asks the limiter how long item must wait, and adds it after that time.
 func (q *rateLimitingType[T]) AddRateLimited(item T) {
 	q.delaying.AddAfter(item, q.rateLimiter.When(item))
 }

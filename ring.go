@@ -1,6 +1,10 @@
 package workqueue
 
-import "github.com/keyedqueue/workqueue/internal/stash"
+import (
+	"iter"
+
+	"github.com/keyedqueue/workqueue/internal/stash"
+)
 
 // Queue is a place for keys that wait for a worker. A user of [TypedQueueConfig] can supply one to
 // decide the order in which keys are handed out.
@@ -9,7 +13,7 @@ import "github.com/keyedqueue/workqueue/internal/stash"
 // back. A panic of one of them reaches the caller of the queue's method and leaves the queue usable.
 // Where there is no caller, when a delayed key comes due, it ends the program, as in any goroutine.
 type Queue[T comparable] interface {
-	// Touch tells that a key was added again that is in the Queue already.
+	// Touch is called when a key is added that is in the Queue already.
 	Touch(item T)
 	// Push puts a key into the Queue. It is not called for a key that is there.
 	Push(item T)
@@ -38,55 +42,104 @@ func (f *fifo[T]) Pop() T {
 	return f.pop()
 }
 
-// ring is a first-in, first-out buffer. Its elements are the n from buf[first] on, taken round at the
-// end; the rest of buf is zero. The length of buf is zero or a power of two.
+// ring is a first-in, first-out buffer: a chain of blocks, of which the first is being emptied and the last is
+// being filled. It grows and shrinks by whole blocks, so no call copies or clears what a million others put in.
+//
+// Elements that are not in the ring are zero. The zero ring is empty and ready to use.
 type ring[E any] struct {
-	buf      []E
-	first, n int
-	// spare has what buf was before it grew or shrank.
+	head, tail *ringBlock[E]
+	n          int
+	// free, unless nil, is a block that was emptied and will be the next tail. spare has the buffers of others.
+	free  *ringBlock[E]
 	spare stash.Stash[E]
 }
 
+// ringBlock has the elements from buf[first] on, up to buf[end].
+type ringBlock[E any] struct {
+	buf        []E
+	first, end int
+	next       *ringBlock[E]
+}
+
 const (
-	minRingLen = 8
-	// keptRingLen is the length down to which a ring shrinks.
-	keptRingLen = 1 << 10
+	minBlockLen = 8
+	maxBlockLen = 1 << 10
 )
 
 func (r *ring[E]) push(e E) {
-	if r.n == len(r.buf) {
-		r.resize(max(minRingLen, 2*r.n))
+	b := r.tail
+	if b == nil || b.end == len(b.buf) {
+		b = r.extend()
 	}
-	r.buf[(r.first+r.n)&(len(r.buf)-1)] = e
+	b.buf[b.end] = e
+	b.end++
 	r.n++
+}
+
+// extend makes room behind the tail, and returns the tail.
+func (r *ring[E]) extend() *ringBlock[E] {
+	switch b := r.tail; {
+	case b == nil:
+		r.tail = &ringBlock[E]{buf: make([]E, minBlockLen)}
+		r.head = r.tail
+	case r.head == b && len(b.buf) < maxBlockLen:
+		// A ring of few elements is one block, whose elements move to its start.
+		if 2*(b.end-b.first) > len(b.buf) {
+			grown := make([]E, 2*len(b.buf))
+			copy(grown, b.buf[b.first:b.end])
+			b.buf = grown
+		} else {
+			moved := copy(b.buf, b.buf[b.first:b.end])
+			clear(b.buf[moved:])
+		}
+		b.first, b.end = 0, r.n
+	default:
+		if r.free == nil {
+			r.free = &ringBlock[E]{buf: r.spare.Get(maxBlockLen)}
+		}
+		b.next, r.tail, r.free = r.free, r.free, nil
+	}
+	return r.tail
 }
 
 // pop takes out the oldest element. There must be one.
 func (r *ring[E]) pop() E {
 	var zero E
-	e := r.buf[r.first]
-	r.buf[r.first] = zero
-	r.first = (r.first + 1) & (len(r.buf) - 1)
+	b := r.head
+	e := b.buf[b.first]
+	b.buf[b.first] = zero
+	b.first++
 	r.n--
-	if len(r.buf) > keptRingLen && r.n <= len(r.buf)/8 {
-		r.resize(max(keptRingLen, len(r.buf)/4))
+	if b.first == b.end {
+		r.emptied()
 	}
 	return e
 }
 
-// at returns the element before which there are i. There must be one.
-func (r *ring[E]) at(i int) E { return r.buf[(r.first+i)&(len(r.buf)-1)] }
-
-// ahead returns up to n of the oldest elements that lie side by side; if there are fewer, what follows is zero.
-func (r *ring[E]) ahead(n int) []E { return r.buf[r.first:min(r.first+n, len(r.buf))] }
-
-func (r *ring[E]) resize(n int) {
-	buf := r.spare.Get(n)
-	k := copy(buf, r.buf[r.first:min(r.first+r.n, len(r.buf))])
-	copy(buf[k:], r.buf[:r.n-k])
-	if len(r.buf) >= keptRingLen {
-		clear(r.buf)
-		r.spare.Put(r.buf)
+// emptied takes the first block out of the chain, or starts it again if it is the only one.
+func (r *ring[E]) emptied() {
+	b, spare := r.head, r.free
+	b.first, b.end = 0, 0
+	if b != r.tail {
+		r.head, b.next, r.free = b.next, nil, b
+	} else {
+		r.free = nil
 	}
-	r.buf, r.first = buf, 0
+	if spare != nil {
+		r.spare.Put(spare.buf)
+	}
+}
+
+// ahead returns up to n of the oldest elements, as many as lie side by side.
+func (r *ring[E]) ahead(n int) []E {
+	b := r.head
+	return b.buf[b.first:min(b.first+n, b.end)]
+}
+
+// blocks returns the elements in pieces, the oldest first. The ring must not change meanwhile.
+func (r *ring[E]) blocks() iter.Seq[[]E] {
+	return func(yield func([]E) bool) {
+		for b := r.head; b != nil && yield(b.buf[b.first:b.end]); b = b.next {
+		}
+	}
 }

@@ -19,7 +19,8 @@ func TestRing(t *testing.T) {
 				model = append(model, e)
 			}
 			for range rapid.IntRange(0, len(model)).Draw(t, "pop") {
-				if peeked, e := r.at(0), r.pop(); e != model[0] || peeked != e {
+				peeked := r.ahead(1)[0]
+				if e := r.pop(); e != model[0] || peeked != e {
 					t.Fatal("pop or peek returns another element than the oldest")
 				}
 				model = model[1:]
@@ -30,8 +31,8 @@ func TestRing(t *testing.T) {
 			if err := r.checkInvariants(); err != nil {
 				t.Fatal(err)
 			}
-			if len(r.buf) > max(keptRingLen, 8*(r.n+1)) {
-				t.Fatalf("a buffer of %d for %d elements", len(r.buf), r.n)
+			if n := room(&r); n > max(3*maxBlockLen, 4*r.n+minBlockLen) {
+				t.Fatalf("room for %d for %d elements", n, r.n)
 			}
 		}
 	})
@@ -66,74 +67,96 @@ func FuzzRing(f *testing.F) {
 			if err := r.checkInvariants(); err != nil {
 				t.Fatal(err)
 			}
-			for i, want := range model {
-				if e := r.at(i); e != want {
-					t.Fatalf("at(%d) = %d, want %d", i, e, want)
-				}
+			var all []int
+			for block := range r.blocks() {
+				all = append(all, block...)
+			}
+			if !slices.Equal(all, model) {
+				t.Fatalf("blocks() = %v, want %v", all, model)
 			}
 		}
 	})
 }
 
-// A ring that is as full as it always is does not allocate.
+// room returns how many elements the memory of r is for.
+func room[E any](r *ring[E]) (n int) {
+	for b := r.head; b != nil; b = b.next {
+		n += len(b.buf)
+	}
+	if r.free != nil {
+		n += len(r.free.buf)
+	}
+	return n
+}
+
+// A ring that is as full as it always is does not allocate, whether its elements fill one block or several.
 func TestRingDoesNotGrowInUse(t *testing.T) {
-	var r ring[int]
-	for i := range minRingLen {
-		r.push(i)
-	}
-	for i := range 100 {
-		if e := r.pop(); e != i {
-			t.Fatalf("pop() = %d, want %d", e, i)
+	for _, n := range []int{1, minBlockLen, maxBlockLen - 1, maxBlockLen, 5 * maxBlockLen} {
+		var r ring[int]
+		next := 0
+		push := func() { r.push(next); next++ }
+		for range n {
+			push()
 		}
-		r.push(i + minRingLen)
-	}
-	if len(r.buf) != minRingLen {
-		t.Errorf("buffer of %d, want %d", len(r.buf), minRingLen)
+		turn := func() {
+			for range 10 * n {
+				if e := r.pop(); e != next-n {
+					t.Fatalf("pop() = %d, want %d", e, next-n)
+				}
+				push()
+			}
+		}
+		turn()
+		if allocs := testing.AllocsPerRun(1, turn); allocs > 0 {
+			t.Errorf("%v allocations in a ring of %d", allocs, n)
+		}
+		if size := room(&r); size > max(4*n, minBlockLen)+2*maxBlockLen {
+			t.Errorf("room for %d for %d elements", size, n)
+		}
 	}
 }
 
-// A ring shrinks to a quarter when it is an eighth full, down to the size that it keeps.
-func TestRingShrinks(t *testing.T) {
+// A ring that has run empty has no more than the memory of one block.
+func TestRingGivesMemoryBack(t *testing.T) {
 	var r ring[int]
-	const n = 8 * keptRingLen
+	const n = 8*maxBlockLen + 1
 	for i := range n {
 		r.push(i)
 	}
 	for i := range n {
-		before, buf := len(r.buf), &r.buf[0]
 		if e := r.pop(); e != i {
 			t.Fatalf("pop() = %d, want %d", e, i)
 		}
-		want := before
-		if before > keptRingLen && r.n <= before/8 {
-			want = max(keptRingLen, before/4)
-		}
-		if len(r.buf) != want {
-			t.Fatalf("buffer of %d for %d elements, want %d", len(r.buf), r.n, want)
-		}
-		if want == before && &r.buf[0] != buf {
-			t.Fatalf("%d elements were copied to a buffer as large as before", r.n)
+		if size := room(&r); size > r.n+3*maxBlockLen {
+			t.Fatalf("room for %d for %d elements", size, r.n)
 		}
 	}
-	if len(r.buf) != keptRingLen {
-		t.Errorf("buffer of %d is kept, want %d", len(r.buf), keptRingLen)
+	if size := room(&r); size != maxBlockLen {
+		t.Errorf("room for %d is kept, want %d", size, maxBlockLen)
 	}
 }
 
-// A burst leaves the ring with the buffer that it had before, unless the collector came in between.
-func TestRingReusesBuffers(t *testing.T) {
+// The next burst uses the blocks of the last one, unless the collector came in between.
+func TestRingReusesBlocks(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	var r ring[int]
-	for i := range keptRingLen {
-		r.push(i)
+	burst := func() (blocks []*int) {
+		for i := range 4 * maxBlockLen {
+			r.push(i)
+		}
+		for block := range r.blocks() {
+			blocks = append(blocks, &block[0])
+		}
+		for r.n > 0 {
+			r.pop()
+		}
+		return blocks
 	}
-	before := &r.buf[0]
-	r.push(keptRingLen)
-	for r.n > 0 {
-		r.pop()
-	}
-	if len(r.buf) != keptRingLen || &r.buf[0] != before {
-		t.Errorf("another buffer, of %d, after a burst", len(r.buf))
+	before := burst()
+	for _, block := range burst() {
+		if !slices.Contains(before, block) {
+			t.Error("a block is new")
+		}
 	}
 }
 

@@ -3,7 +3,7 @@ package workqueue
 import (
 	"context"
 
-	"github.com/keyedqueue/workqueue/internal/drain"
+	"github.com/keyedqueue/workqueue/internal/gate"
 )
 
 // ShutDown makes the queue ignore what is added from now on, and wakes every getter. Keys that are
@@ -12,18 +12,18 @@ import (
 // the goroutine that refreshes metrics, if there is one, and for nothing else.
 func (q *Typed[T]) ShutDown() {
 	defer q.ticker.Wait()
-	q.mu.Lock()
+	q.gate.Lock()
 	defer q.unlock()
-	q.endDrainLocked(ErrShutDown)
+	q.gate.EndDrain(ErrShutDown)
 	q.beginShutDownLocked()
 }
 
 // ShutDownWithDrain is ShutDown that waits until nothing is queued and nothing is being processed,
-// which includes the keys that were added while workers held them. It waits for ever if no worker
-// takes the queued keys, or one of them never calls Done, unless somebody calls ShutDown. Every caller
+// which includes the keys that were added while workers held them. It waits forever if no worker
+// takes the queued keys, or one of them never calls Done, unless ShutDown is called meanwhile. Every caller
 // that waits returns. Use ShutDownContext to wait no longer than a limit.
 func (q *Typed[T]) ShutDownWithDrain() {
-	// Nobody to tell that a ShutDown ended the wait; the caller asked for that.
+	// The caller asked for no error: a ShutDown that ends the wait is as good as an empty queue.
 	_ = q.ShutDownContext(context.Background())
 }
 
@@ -36,22 +36,18 @@ func (q *Typed[T]) ShutDownContext(ctx context.Context) error {
 	return q.beginDrain().Wait(ctx)
 }
 
-// ShuttingDown reports whether a method that shuts the queue down has been called.
+// ShuttingDown reports whether one of the ShutDown methods has been called.
 func (q *Typed[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
 // beginDrain shuts the queue down and returns what to wait for, or nil if it is empty.
-func (q *Typed[T]) beginDrain() *drain.Drain {
-	q.mu.Lock()
+func (q *Typed[T]) beginDrain() *gate.Drain {
+	q.gate.Lock()
 	defer q.unlock()
 	q.beginShutDownLocked()
-	if q.keys.Len() == 0 {
+	if q.lenLocked() == 0 && q.processing == 0 {
 		return nil
 	}
-	if q.drain == nil {
-		q.drain = drain.New()
-		q.watchers++
-	}
-	return q.drain
+	return q.gate.Drain()
 }
 
 func (q *Typed[T]) beginShutDownLocked() {
@@ -61,13 +57,5 @@ func (q *Typed[T]) beginShutDownLocked() {
 	q.ticker.Stop()
 	if q.observer != nil {
 		q.observer.Settle()
-	}
-}
-
-func (q *Typed[T]) endDrainLocked(err error) {
-	if q.drain != nil {
-		q.drain.End(err)
-		q.drain = nil
-		q.watchers--
 	}
 }

@@ -1,87 +1,138 @@
 package workqueue
 
 import (
+	"cmp"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
-	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// Snapshot is what a queue has at one moment, for people who want to know what it is doing. It holds
-// copies: keeping it does not harm the queue.
+// Snapshot shows people what is in a queue at one moment. It holds copies: keeping it does not harm the queue.
 type Snapshot[T comparable] struct {
 	// Stats are those of the same moment, or nearly so. They count all keys, also those that the lists
 	// below leave out.
 	Stats Stats
-	// Processing are keys that workers hold: the one that is held for the longest time first.
+	// Processing are keys that workers hold: the one that has been held for longest first.
 	Processing []KeySnapshot[T]
-	// Queued are keys that wait for a worker: the next one first or, in a queue with an order of the
-	// user's, the one that was added first.
+	// Queued are keys that wait for a worker: the next one first or, in a queue with a custom Queue, the one that
+	// was added first.
 	Queued []KeySnapshot[T]
 	// Waiting are keys that wait for their time: the next one that is due first.
 	Waiting []KeySnapshot[T]
-	// Failing are keys that the limiter has counted failures of, in whatever state they are: the one with
-	// the most first. Only those of a [RequeueLister] are known. Since and Due are set for those that wait
-	// for a time that has not come yet.
+	// Failing are keys whose failures the limiter has counted, in whatever state they are: the one with
+	// the most failures first. It is empty if the limiter is not a [RequeueLister]. Since and Due are set for keys
+	// that wait for their time.
 	Failing []KeySnapshot[T]
 }
 
 // KeySnapshot is what a queue knows of a key.
 type KeySnapshot[T comparable] struct {
 	Key T
-	// Since is when a worker got the key, when it was queued, or when it began to wait. In a queue
-	// without metrics, which reads the clock only where it must, it is zero but for waiting keys.
+	// Since is when a worker got the key, when it was queued, or when it began to wait. A queue
+	// without metrics knows it only of waiting keys, because it reads the clock only where it must; of others it is
+	// zero.
 	Since time.Time
-	// Due is when the time of a waiting key comes, and zero for the others. Like Since it is counted from
-	// when the queue was made: where the wall clock has been set since then, both are off by as much.
+	// Due is when the time of a waiting key comes, and zero for other keys. Since and Due count from readings of
+	// the clock when the queue was made or its first key began to wait: if the wall clock has been set since then,
+	// both are off by as much.
 	Due time.Time
-	// Again tells that a key that is being processed was added meanwhile, so that it comes again.
+	// Again reports that a key that is being processed was added meanwhile, so that it comes again.
 	Again bool
-	// Requeues is the number of failures that the limiter remembers, zero in a queue that has none.
+	// Requeues is the number of failures that the limiter remembers, zero in a queue without a limiter.
 	Requeues int
 }
 
-// Snapshot copies up to limit keys of each state, and tells what [Stats] does. It holds the lock for no
-// longer than it takes to copy them: of a million keys, ten cost no more than of ten.
+// fewKeys is how many keys Snapshot copies under one lock. To copy more takes several locks, or looks at all keys, a
+// few hundred under each lock, and sorts them afterwards: no call may make others wait for milliseconds.
+const fewKeys = 512
+
+// Snapshot returns Stats and copies of up to limit keys of each state. Up to 512 keys of a state are copied as they
+// are at one moment, and ten keys of a million cost no more than ten of ten. A higher limit takes O(n log n) for n
+// keys, and gives the lock back every few hundred keys: then a key that moves meanwhile may be listed twice, or not
+// at all.
 //
-// There are two exceptions, in which it looks at all keys, some hundred at a time with the lock given
-// back in between: for those that are processed in a queue without metrics, and for those that are queued
-// in a queue with an order of the user's. Then it takes the first ones that it meets.
+// A queue without metrics has to look at all keys to find those that are being processed, and with a custom Queue to
+// find those that are queued. Then it takes the first ones that it finds.
 func (q *Typed[T]) Snapshot(limit int) Snapshot[T] {
 	limit = max(limit, 0)
-	var s Snapshot[T]
-	stats := q.Stats()
-	s.Processing = make([]KeySnapshot[T], 0, min(limit, stats.Processing))
-	s.Queued = make([]KeySnapshot[T], 0, min(limit, stats.Queued))
-	q.copyInOrder(&s)
-	if q.observer == nil {
-		s.Processing = q.scan(s.Processing, func(k keyState) bool { return k&processing != 0 })
+	s := q.copyFew(min(limit, fewKeys))
+	if q.custom != nil {
+		s.Queued = q.scan(limit, func(k keyState) bool { return k == dirty })
+		sortBySince(s.Queued)
+	} else if limit > fewKeys && s.Stats.Queued > fewKeys {
+		s.Queued = q.copyQueued(min(limit, s.Stats.Queued))
 	}
-	if q.order != nil {
-		s.Queued = q.scan(s.Queued, func(k keyState) bool { return k == dirty })
-		slices.SortStableFunc(s.Queued, func(a, b KeySnapshot[T]) int { return a.Since.Compare(b.Since) })
+	isProcessing := func(k keyState) bool { return k&processing != 0 }
+	if q.observer == nil {
+		s.Processing = q.scan(limit, isProcessing)
+	} else if limit > fewKeys && s.Stats.Processing > fewKeys {
+		s.Processing = q.scan(math.MaxInt, isProcessing)
+		sortBySince(s.Processing)
+		s.Processing = s.Processing[:min(limit, len(s.Processing))]
 	}
 	return s
 }
 
-// copyInOrder fills s from those lists that q has in the right order, up to the capacity of the slices.
-func (q *Typed[T]) copyInOrder(s *Snapshot[T]) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+// copyFew copies up to limit keys of those states whose keys the queue has in order, under one lock.
+func (q *Typed[T]) copyFew(limit int) (s Snapshot[T]) {
+	q.gate.Lock()
+	defer q.gate.Unlock()
 	s.Stats = q.statsLocked()
-	for i := range min(q.ready.n, cap(s.Queued)) {
-		s.Queued = append(s.Queued, q.snapshotLocked(q.ready.at(i)))
+	for _, slot := range q.readySlotsLocked(limit) {
+		s.Queued = append(s.Queued, q.snapshotLocked(slot))
 	}
 	if q.observer == nil {
-		return
+		return s
 	}
 	for slot := range q.observer.Running() {
-		if len(s.Processing) == cap(s.Processing) {
+		if len(s.Processing) == limit {
 			break
 		}
 		s.Processing = append(s.Processing, q.snapshotLocked(slot))
 	}
+	return s
+}
+
+// readySlotsLocked returns the first slots of the line.
+func (q *Typed[T]) readySlotsLocked(limit int) []keytable.Slot {
+	slots := make([]keytable.Slot, 0, min(limit, q.ready.n))
+	for block := range q.ready.blocks() {
+		slots = append(slots, block[:min(len(block), limit-len(slots))]...)
+	}
+	return slots
+}
+
+// copyQueued copies up to limit of the queued keys: the slots at once, because they have four bytes each, and then
+// the keys.
+func (q *Typed[T]) copyQueued(limit int) []KeySnapshot[T] {
+	slots := func() []keytable.Slot {
+		q.gate.Lock()
+		defer q.gate.Unlock()
+		return q.readySlotsLocked(limit)
+	}()
+	keys := make([]KeySnapshot[T], 0, len(slots))
+	for some := range slices.Chunk(slots, fewKeys) {
+		keys = q.appendQueued(keys, some)
+	}
+	return keys
+}
+
+// appendQueued appends the keys at slots that are still queued.
+func (q *Typed[T]) appendQueued(keys []KeySnapshot[T], slots []keytable.Slot) []KeySnapshot[T] {
+	q.gate.Lock()
+	defer q.gate.Unlock()
+	for _, s := range slots {
+		if q.keys.HasMemory(s) && q.keys.At(s).Value == dirty {
+			keys = append(keys, q.snapshotLocked(s))
+		}
+	}
+	return keys
+}
+
+func sortBySince[T comparable](keys []KeySnapshot[T]) {
+	slices.SortStableFunc(keys, func(a, b KeySnapshot[T]) int { return a.Since.Compare(b.Since) })
 }
 
 func (q *Typed[T]) snapshotLocked(s keytable.Slot) KeySnapshot[T] {
@@ -97,13 +148,13 @@ func (q *Typed[T]) snapshotLocked(s keytable.Slot) KeySnapshot[T] {
 	return c
 }
 
-// scan appends the keys in a state that is wanted, up to the capacity of keys.
-func (q *Typed[T]) scan(keys []KeySnapshot[T], wanted func(keyState) bool) []KeySnapshot[T] {
-	scanSlab := func(n int) bool {
-		q.mu.Lock()
-		defer q.mu.Unlock()
+// scan returns up to limit keys whose state is wanted.
+func (q *Typed[T]) scan(limit int, wanted func(keyState) bool) (keys []KeySnapshot[T]) {
+	scanSlab := func(n int) (more bool) {
+		q.gate.Lock()
+		defer q.gate.Unlock()
 		for slot, k := range q.keys.Slab(n) {
-			if len(keys) == cap(keys) {
+			if len(keys) == limit {
 				return false
 			}
 			if wanted(k.Value) {
@@ -117,10 +168,9 @@ func (q *Typed[T]) scan(keys []KeySnapshot[T], wanted func(keyState) bool) []Key
 	return keys
 }
 
-// Snapshot copies up to limit keys of each state, and tells what [Stats] does. It holds the lock for
-// about as long as it takes to copy them.
+// Snapshot returns Stats and copies of up to limit keys of each state. See [Typed.Snapshot] for what it costs.
 func (q *delayingType[T]) Snapshot(limit int) Snapshot[T] {
-	// In this order, a key that comes due meanwhile may be seen twice.
+	// In this order, a key that comes due meanwhile may be listed twice.
 	waiting := q.copyWaiting(max(limit, 0))
 	s := q.Extended.Snapshot(limit)
 	s.Waiting = append(waiting, s.Waiting...)
@@ -128,31 +178,67 @@ func (q *delayingType[T]) Snapshot(limit int) Snapshot[T] {
 	return s
 }
 
+// copyWaiting returns up to limit of the keys that wait.
 func (q *delayingType[T]) copyWaiting(limit int) []KeySnapshot[T] {
-	keys := make([]KeySnapshot[T], 0, min(limit, q.numWaiting()))
+	if limit <= fewKeys {
+		return q.appendFirstDue(make([]KeySnapshot[T], 0, min(limit, q.numWaiting())))
+	}
+	var keys []KeySnapshot[T]
+	scanSlab := func(n int) (more bool) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		for slot := range q.waiting.keys.LiveSlots(n) {
+			keys = append(keys, q.waiting.snapshot(slot))
+		}
+		return n+1 < q.waiting.keys.Slabs()
+	}
+	for n := 0; scanSlab(n); n++ {
+	}
+	slices.SortFunc(keys, func(a, b KeySnapshot[T]) int { return a.Due.Compare(b.Due) })
+	return keys[:min(limit, len(keys))]
+}
+
+// appendFirstDue appends the keys that are due first, up to the capacity of keys.
+func (q *delayingType[T]) appendFirstDue(keys []KeySnapshot[T]) []KeySnapshot[T] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for e := range q.waiting.inOrder() {
+	for e := range q.waiting.order.InOrder() {
 		if len(keys) == cap(keys) {
 			break
 		}
-		keys = append(keys, q.waiting.snapshot(e))
+		keys = append(keys, q.waiting.snapshot(e.Slot))
 	}
 	return keys
 }
 
-func (h *dueHeap[T]) snapshot(e slotheap.Entry[uint32]) KeySnapshot[T] {
-	k := h.keys.At(e.Slot)
+// inspectWaiting returns when key is due, if it waits.
+func (q *delayingType[T]) inspectWaiting(key T) (k KeySnapshot[T], waits bool) {
+	h := keytable.HashOf(key)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s, e := q.waiting.keys.Find(h, key); e != nil {
+		return q.waiting.snapshot(s), true
+	}
+	return k, false
+}
+
+func (h *dueHeap[T]) snapshot(s keytable.Slot) KeySnapshot[T] {
+	k := h.keys.At(s)
 	return KeySnapshot[T]{
 		Key:   k.Key,
 		Since: h.epoch.Add(k.Value.duration()),
-		Due:   h.epoch.Add(time.Duration(e.Rank)),
+		Due:   h.epoch.Add(time.Duration(h.order.At(s).Rank)),
 	}
 }
 
-// Snapshot copies up to limit keys of each state, and tells what [Stats] does. It asks the limiter for
-// the requeues of each of them, and for those with the most, for which our limiters look at all keys that
-// have failed, some hundred at a time with the lock given back in between.
+// waitingInspector is a delaying queue that can look up when one waiting key is due.
+type waitingInspector[T comparable] interface {
+	inspectWaiting(key T) (k KeySnapshot[T], waits bool)
+}
+
+// Snapshot returns Stats and copies of up to limit keys of each state. It asks the limiter for the
+// requeues of each of them, and for the keys with the most. For the latter our limiters look at all keys that
+// have failed, a few hundred at a time with the lock given back in between.
 func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
 	s := q.Extended.Snapshot(limit)
 	for _, keys := range [][]KeySnapshot[T]{s.Processing, s.Queued, s.Waiting} {
@@ -171,10 +257,130 @@ func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
 	return s
 }
 
-// waitingInspector is a delaying queue that can look up when one waiting key is due.
-type waitingInspector[T comparable] interface {
-	inspectWaiting(key T) (k KeySnapshot[T], waits bool)
-}
-
 // Snapshot has only the Stats of the queue below.
 func (e *extension[T]) Snapshot(int) Snapshot[T] { return Snapshot[T]{Stats: e.Stats()} }
+
+// RequeueLister is a [TypedRateLimiter] that lists the keys that keep failing, for a queue's Snapshot. The limiters
+// of this package that count failures do so, and those that ask other limiters pass on their lists.
+type RequeueLister[T comparable] interface {
+	// MostRequeued returns up to limit keys with the most requeues, those with the most first. Only Key and
+	// Requeues, which is above zero, are set. It is called by any goroutine at any time.
+	MostRequeued(limit int) []KeySnapshot[T]
+}
+
+// MostRequeued returns up to limit keys with the most failures, those with the most first. It looks at all
+// keys that have failed, a few hundred at a time, and other calls come in between.
+func (r *TypedItemExponentialFailureRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
+	return r.failures.most(limit)
+}
+
+// MostRequeued returns up to limit keys with the most failures, those with the most first. It looks at all
+// keys that have failed, a few hundred at a time, and other calls come in between.
+func (r *TypedItemFastSlowRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
+	return r.failures.most(limit)
+}
+
+// MostRequeued returns up to limit keys with the most failures, those with the most first, without those
+// that have expired. It looks at all keys, a few hundred at a time, and other calls come in between.
+func (r *itemBackoffRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
+	return mostRequeued(limit, func(n int, found *topKeys[T]) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.keys.keys.Len() == 0 {
+			return false
+		}
+		r.keys.tick()
+		for _, k := range r.keys.keys.Slab(n) {
+			if k.Value.expires.duration() > r.keys.now {
+				found.offer(k.Key, k.Value.count)
+			}
+		}
+		return n+1 < r.keys.keys.Slabs()
+	})
+}
+
+// MostRequeued returns up to limit keys with the most requeues, those with the most first. It asks those of the
+// limiters that are RequeueListers.
+func (r *TypedMaxOfRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
+	var keys []KeySnapshot[T]
+	for _, limiter := range r.limiters {
+		keys = append(keys, mostRequeuedOf(limiter, limit)...)
+	}
+	return most(keys, limit)
+}
+
+// MostRequeued returns what the other limiter returns, if it is a RequeueLister.
+func (w TypedWithMaxWaitRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
+	return mostRequeuedOf(w.limiter, limit)
+}
+
+func (c *failureCounts[T]) most(limit int) []KeySnapshot[T] {
+	return mostRequeued(limit, func(n int, found *topKeys[T]) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, k := range c.keys.Slab(n) {
+			found.offer(k.Key, k.Value)
+		}
+		return n+1 < c.keys.Slabs()
+	})
+}
+
+func mostRequeuedOf[T comparable](limiter TypedRateLimiter[T], limit int) []KeySnapshot[T] {
+	if l, ok := limiter.(RequeueLister[T]); ok {
+		return l.MostRequeued(limit)
+	}
+	return nil
+}
+
+// topKeys has the keys with the most requeues so far, and others that were found since it was last sorted.
+type topKeys[T comparable] struct {
+	keys []KeySnapshot[T]
+	// above is how many requeues a key must exceed to be worth keeping.
+	above int
+}
+
+func (t *topKeys[T]) offer(key T, requeues uint32) {
+	if int(requeues) > t.above {
+		t.keys = append(t.keys, KeySnapshot[T]{Key: key, Requeues: int(requeues)})
+	}
+}
+
+// mostRequeued returns the keys with the most requeues of those that scan offers, slab by slab, until it returns
+// false. It sorts between the calls of scan, when no lock is held.
+func mostRequeued[T comparable](limit int, scan func(n int, found *topKeys[T]) bool) []KeySnapshot[T] {
+	limit = min(limit, math.MaxInt32/2)
+	if limit <= 0 {
+		return nil
+	}
+	var found topKeys[T]
+	for n, more := 0, true; more; n++ {
+		more = scan(n, &found)
+		if len(found.keys) < 2*limit {
+			continue
+		}
+		found.keys = most(found.keys, limit)
+		if len(found.keys) == limit {
+			found.above = found.keys[limit-1].Requeues
+		}
+	}
+	return most(found.keys, limit)
+}
+
+// most sorts keys and returns the first limit of them, each once: one that was forgotten and has failed
+// again may have been found in both of its slots.
+func most[T comparable](keys []KeySnapshot[T], limit int) []KeySnapshot[T] {
+	slices.SortStableFunc(keys, func(a, b KeySnapshot[T]) int { return cmp.Compare(b.Requeues, a.Requeues) })
+	seen := make(map[T]struct{}, min(len(keys), max(limit, 0)))
+	n := 0
+	for _, k := range keys {
+		if n >= limit {
+			break
+		}
+		if _, again := seen[k.Key]; !again {
+			seen[k.Key] = struct{}{}
+			keys[n] = k
+			n++
+		}
+	}
+	return slices.Delete(keys, n, len(keys))
+}

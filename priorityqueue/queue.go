@@ -2,12 +2,13 @@ package priorityqueue
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/drain"
+	"github.com/keyedqueue/workqueue/internal/gate"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/observe"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
@@ -18,10 +19,9 @@ import (
 // All methods are safe for concurrent use. A key that cannot be hashed or is not equal to itself (NaN) makes
 // the method that it is passed to panic, and leaves the queue as it was.
 type Queue[T comparable] struct {
-	name  string
-	clock clock.WithTicker
-	// epoch is the zero of the times in the queue, or nil as long as there are none. It is changed under mu.
-	epoch   atomic.Pointer[time.Time]
+	name    string
+	clock   clock.WithTicker
+	epoch   time.Time // the zero of the times in the queue
 	limiter workqueue.TypedRateLimiter[T]
 
 	aging       time.Duration
@@ -32,22 +32,21 @@ type Queue[T comparable] struct {
 	// alwaysTimed tells that every call needs to know what time it is.
 	alwaysTimed bool
 
-	// shuttingDown is written under mu and read without.
+	// shuttingDown is written under the lock and read without.
 	shuttingDown atomic.Bool
-	// timesPending tells whether a key waits, to those who are about to lock mu and may have to read the
+	// timesPending tells whether a key waits, to those who are about to lock gate and may have to read the
 	// clock before.
 	timesPending atomic.Bool
 	// loop counts the goroutine that runs waitingLoop.
 	loop sync.WaitGroup
-	// wakeUps carries at most one wake-up for the getters that sleep, changed at most one for the waiting
-	// loop. See unlock.
-	wakeUps, changed chan struct{}
+	// changed carries at most one wake-up for the waiting loop. See unlock.
+	changed chan struct{}
 
-	// asking is held while the limiter is asked, and locked before mu. See addRateLimited.
+	// asking is held while the limiter is asked, and locked before gate. See addRateLimited.
 	asking sync.Mutex
 
-	// mu guards all that follows. No code that is not ours runs under it.
-	mu sync.Mutex
+	// gate is the lock of all that follows. No foreign code runs under it.
+	gate *gate.Gate
 
 	// keys has a slot for every key that is ready, waiting, running or resting, and for no other.
 	keys keytable.Table[T, item]
@@ -57,7 +56,7 @@ type Queue[T comparable] struct {
 	// lines are the ready keys, a line for each priority and group, order is who of them is next, and
 	// recent are lines that were asked for last. See ready.go.
 	lines  keytable.Table[lineKey, line]
-	order  slotheap.Heap[int64]
+	order  slotheap.Heap
 	recent [recentLines]keytable.Slot
 	// lastReady is the latest of the times at which keys became ready.
 	lastReady int64
@@ -68,7 +67,7 @@ type Queue[T comparable] struct {
 
 	// due has the keys that wait for their time, and the running ones that are not to come again before
 	// theirs: the earliest first. dueSeq numbers them in the order of their adds.
-	due    slotheap.Heap[uint32]
+	due    slotheap.Heap
 	dueSeq uint32
 	// looping tells that waitingLoop runs. It does whenever a key waits. It sleeps until sleepsUntil, and
 	// told tells that a wake-up is on its way to it.
@@ -82,17 +81,11 @@ type Queue[T comparable] struct {
 	// queued and running count the keys of these states, and wishes the running ones that are to come again
 	// at once.
 	queued, running, wishes int
-	// latest is the key that was handed out last. Its Hash is called without mu.
-	latest keytable.Latest[T]
+	last                    keytable.LastTaken[T]
 	// preloaded is about how many of the keys that are handed out next were preloaded. It need not be right.
 	preloaded int
 
 	paused bool
-	// sleeping counts the getters that wait for a wake-up, wakeUpPending tells that one is on its way.
-	sleeping      int
-	wakeUpPending bool
-	// drain, unless nil, is what the callers of ShutDownContext wait for.
-	drain *drain.Drain
 
 	adds, retries, dropped, unmatchedDones uint64
 
@@ -168,7 +161,8 @@ func New[T comparable](config Config[T]) *Queue[T] {
 		weightOf:    config.Weight,
 		maxPerGroup: config.MaxPerGroup,
 		alwaysTimed: config.Aging > 0 || config.MinInterval > 0,
-		wakeUps:     make(chan struct{}, 1),
+		gate:        gate.New(),
+		epoch:       config.Clock.Now(),
 		changed:     make(chan struct{}, 1),
 		lastReady:   unknown,
 	}
@@ -207,44 +201,64 @@ func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
 }
 
 func (q *Queue[T]) get(ctx context.Context) (key T, priority int, err error) {
-	if err := ctx.Err(); err != nil {
+	done, err := doneOf(ctx)
+	if err != nil {
 		return key, 0, err
 	}
-	now := q.lock(false)
-	defer q.unlock()
-	if now, err = q.awaitLocked(ctx, now); err != nil {
-		return key, 0, err
-	}
-	key, priority = q.takeLocked(now)
-	return key, priority, nil
+	err = q.withKey(done, func(now int64) { key, priority = q.takeLocked(now) })
+	return key, priority, errorOf(ctx, err)
 }
 
 // GetBatch waits like GetContext until a key can be handed out, and then takes that one and those that can be
 // handed out at the same moment, up to limit of them. The caller must call Done with each. It allocates
 // the slice that it returns. It panics if limit is less than one.
-func (q *Queue[T]) GetBatch(ctx context.Context, limit int) ([]T, error) {
+func (q *Queue[T]) GetBatch(ctx context.Context, limit int) (batch []T, err error) {
 	if limit < 1 {
 		panic("priorityqueue: GetBatch of less than one key")
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	now := q.lock(false)
-	defer q.unlock()
-	now, err := q.awaitLocked(ctx, now)
+	done, err := doneOf(ctx)
 	if err != nil {
 		return nil, err
 	}
-	batch := make([]T, 0, min(limit, q.queued))
-	for len(batch) < limit && q.takeable() {
-		key, _ := q.takeLocked(now)
-		batch = append(batch, key)
+	err = q.withKey(done, func(now int64) {
+		for len(batch) < limit && q.takeable() {
+			key, _ := q.takeLocked(now)
+			batch = append(batch, key)
+		}
+	})
+	return batch, errorOf(ctx, err)
+}
+
+// withKey waits until a key can be handed out, and calls take under the lock.
+func (q *Queue[T]) withKey(done <-chan struct{}, take func(now int64)) error {
+	now := q.lock(false)
+	defer q.unlock()
+	now, err := q.awaitLocked(done, now)
+	if err == nil {
+		take(now)
 	}
-	return batch, nil
+	return err
+}
+
+// errDone is what a getter returns under the lock instead of its context's error: Err is foreign code.
+var errDone = errors.New("priorityqueue: the context is done")
+
+// doneOf returns ctx.Done(), or ctx.Err() if ctx is done.
+func doneOf(ctx context.Context) (<-chan struct{}, error) { return ctx.Done(), ctx.Err() }
+
+// errorOf returns err, or ctx.Err() if err is errDone.
+func errorOf(ctx context.Context, err error) error {
+	if err != errDone {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return context.Canceled // A context that breaks the contract of its interface.
 }
 
 // awaitLocked waits until a key can be handed out, or there is an error to return. It returns the time.
-func (q *Queue[T]) awaitLocked(ctx context.Context, now int64) (int64, error) {
+func (q *Queue[T]) awaitLocked(done <-chan struct{}, now int64) (int64, error) {
 	for {
 		if q.takeable() {
 			return now, nil
@@ -252,10 +266,10 @@ func (q *Queue[T]) awaitLocked(ctx context.Context, now int64) (int64, error) {
 		if q.shuttingDown.Load() && q.queued == 0 {
 			return now, workqueue.ErrShutDown
 		}
-		var err error
-		if now, err = q.sleepLocked(ctx); err != nil {
-			return now, err
+		if !q.gate.Sleep(done, func() { now = q.readTime(false) }) {
+			return now, errDone
 		}
+		q.passLocked(now)
 	}
 }
 
@@ -272,7 +286,7 @@ func (q *Queue[T]) takeLocked(now int64) (T, int) {
 	q.leaveLineLocked(s, &e.Value)
 	e.Value.state = running | e.Value.state&dated
 	q.running++
-	q.latest.Took(s, q.running)
+	q.last.Took(s, q.running)
 	if q.groupOf != nil {
 		q.beginLocked(e.Value.home)
 	}
@@ -306,23 +320,30 @@ func (q *Queue[T]) preloadLocked(s keytable.Slot) {
 // becomes ready, or waits for the time that was asked for. Done of a key that no worker holds changes
 // nothing but [workqueue.Stats].UnmatchedDones.
 func (q *Queue[T]) Done(item T) {
-	h, hashed := q.latest.Hash(item)
+	h, hashed := q.last.Hash(item)
 	now := q.lock(false)
 	defer q.unlock()
 	q.doneLocked(item, h, hashed, now)
 }
 
-// DoneAndGet is Done of done and then GetContext, under one lock: for a worker that takes one key after the other.
+// DoneAndGet is Done of done followed by GetContext, under one lock: for a worker that takes one key after the other.
 // If it returns an error, done is Done nevertheless.
 func (q *Queue[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
-	h, hashed := q.latest.Hash(done)
+	ended, err := doneOf(ctx)
+	if err != nil {
+		q.Done(done)
+		return item, err
+	}
+	item, err = q.doneAndGet(ended, done)
+	return item, errorOf(ctx, err)
+}
+
+func (q *Queue[T]) doneAndGet(ended <-chan struct{}, done T) (item T, err error) {
+	h, hashed := q.last.Hash(done)
 	now := q.lock(false)
 	defer q.unlock()
 	q.doneLocked(done, h, hashed, now)
-	if err := ctx.Err(); err != nil {
-		return item, err
-	}
-	if now, err = q.awaitLocked(ctx, now); err != nil {
+	if now, err = q.awaitLocked(ended, now); err != nil {
 		return item, err
 	}
 	item, _ = q.takeLocked(now)
@@ -331,14 +352,14 @@ func (q *Queue[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
 
 // doneLocked is Done of item, whose hash is h if it is hashed already.
 func (q *Queue[T]) doneLocked(item T, h keytable.Hash, hashed bool, now int64) {
-	s, e := keytable.FindHeld(&q.keys, &q.latest, item, h, hashed)
+	s, e := keytable.FindTaken(&q.keys, &q.last, item, h, hashed)
 	if e == nil || e.Value.state&running == 0 {
 		q.unmatchedDones++
 		return
 	}
 	it := &e.Value
 	q.running--
-	q.latest.Ended(s)
+	q.last.Ended(s)
 	if q.groupOf != nil {
 		q.endLocked(it.home)
 	}
@@ -381,61 +402,25 @@ func (q *Queue[T]) deleteLocked(s keytable.Slot) {
 	}
 }
 
-// sleepLocked unlocks q, waits for a wake-up or for the end of ctx, and locks q again. It returns the time
-// and ctx.Err().
-func (q *Queue[T]) sleepLocked(ctx context.Context) (int64, error) {
-	q.sleeping++
-	q.mu.Unlock()
-	now, epoch, err := q.sleep(ctx)
-	now = q.sinceEpochLocked(now, epoch)
-	q.passLocked(now)
-	return now, err
-}
-
-func (q *Queue[T]) sleep(ctx context.Context) (now int64, epoch *time.Time, err error) {
-	woken := false
-	defer func() {
-		// Also if the clock panics: the caller unlocks in any case, and so passes on the wake-up.
-		q.mu.Lock()
-		q.sleeping--
-		if woken {
-			q.wakeUpPending = false
-		}
-	}()
-	select {
-	case <-q.wakeUps:
-		woken = true
-	case <-ctx.Done():
-	}
-	now, epoch = q.readTime(false)
-	return now, epoch, ctx.Err()
-}
-
 // unlock ends every critical section after which there may be something to do for others: for a sleeping
 // getter, a key to take or a shutdown to notice; for the waiting loop, another time to wait for; and for
-// those who drain, that nothing is left. It is deferred, so that it also happens when the caller panics.
-//
-// At most one wake-up is on its way to the getters at a time. The one who receives it passes it on, by
-// calling unlock, while there is more to do.
+// drains, that nothing is left. It is deferred, so that it also happens when the caller panics.
 func (q *Queue[T]) unlock() {
-	if q.drain != nil && q.queued+q.running == 0 {
-		q.endDrainLocked(nil)
-	}
-	wake := q.sleeping > 0 && !q.wakeUpPending &&
-		(q.takeable() || q.queued == 0 && q.shuttingDown.Load())
-	if wake {
-		q.wakeUpPending = true
+	if q.gate.Watched() {
+		if q.takeable() || q.queued == 0 && q.shuttingDown.Load() {
+			q.gate.Wake()
+		}
+		if q.queued+q.running == 0 {
+			q.gate.EndDrain(nil)
+		}
 	}
 	tell := (q.due.Len() > 0 || q.looping) && q.tendLoopLocked()
 	if pending := q.due.Len() > 0; pending != q.timesPending.Load() {
 		q.timesPending.Store(pending)
 	}
-	q.mu.Unlock()
-	// After unlocking, so that who is woken does not run into the lock. This cannot block: there is room for
+	q.gate.Unlock()
+	// After unlocking, so that the loop does not run into the lock. This cannot block: there is room for
 	// one wake-up, and another one is sent only when this one was received.
-	if wake {
-		q.wakeUps <- struct{}{}
-	}
 	if tell {
 		q.changed <- struct{}{}
 	}

@@ -186,12 +186,12 @@ func (q *Queue[T]) withdrawLocked(n keytable.Slot) {
 	}
 }
 
-// entryLocked returns the place of line n in the order. Where times and priorities are so far apart that the
-// rank cannot tell, the priority does.
-func (q *Queue[T]) entryLocked(n keytable.Slot) slotheap.Entry[int64] {
+// entryLocked returns the place of line n in the order. Where ranks are equal, the higher priority comes first.
+func (q *Queue[T]) entryLocked(n keytable.Slot) slotheap.Entry {
 	e := q.lines.At(n)
-	// ^p is -p-1, and cannot overflow.
-	entry := slotheap.Entry[int64]{Rank: int64(^e.Key.priority), Tie: int64(^e.Key.priority), Slot: n}
+	// ^p is -p-1, and cannot overflow. Ties of less than 2^31 compare as numbers.
+	behind := int64(^e.Key.priority)
+	entry := slotheap.Entry{Rank: behind, Tie: uint32(min(max(behind, -1<<30), 1<<30)), Slot: n}
 	if q.aging > 0 {
 		entry.Rank = q.rank(q.details.At(e.Value.first).since, e.Key.priority)
 	}

@@ -4,8 +4,9 @@ import (
 	"context"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/drain"
+	"github.com/keyedqueue/workqueue/internal/gate"
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
 // ShutDown makes the queue ignore what is added from now on, ends a pause, and drops the keys that still
@@ -21,7 +22,7 @@ func (q *Queue[T]) ShutDown() {
 func (q *Queue[T]) beginShutDown() {
 	q.lock(false)
 	defer q.unlock()
-	q.endDrainLocked(workqueue.ErrShutDown)
+	q.gate.EndDrain(workqueue.ErrShutDown)
 	q.beginShutDownLocked()
 }
 
@@ -48,17 +49,14 @@ func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 func (q *Queue[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
 // beginDrain shuts the queue down and returns what to wait for, or nil if it is empty.
-func (q *Queue[T]) beginDrain() *drain.Drain {
+func (q *Queue[T]) beginDrain() *gate.Drain {
 	q.lock(false)
 	defer q.unlock()
 	q.beginShutDownLocked()
 	if q.queued+q.running == 0 {
 		return nil
 	}
-	if q.drain == nil {
-		q.drain = drain.New()
-	}
-	return q.drain
+	return q.gate.Drain()
 }
 
 func (q *Queue[T]) beginShutDownLocked() {
@@ -78,30 +76,23 @@ func (q *Queue[T]) beginShutDownLocked() {
 		}
 		q.deleteLocked(e.Slot)
 	}
-	q.due.Clear()
+	q.due = slotheap.Heap{}
 	for q.resting.first != keytable.None {
 		q.forgetRestLocked(q.resting.first)
-	}
-}
-
-func (q *Queue[T]) endDrainLocked(err error) {
-	if q.drain != nil {
-		q.drain.End(err)
-		q.drain = nil
 	}
 }
 
 // Pause makes Get hand out no key until Resume or a shutdown. Everything else goes on: keys are added, come
 // due, and count in Len. After shutdown it does nothing.
 func (q *Queue[T]) Pause() {
-	q.mu.Lock()
+	q.gate.Lock()
 	defer q.unlock()
 	q.paused = !q.shuttingDown.Load()
 }
 
 // Resume ends a pause. It does nothing if there is none.
 func (q *Queue[T]) Resume() {
-	q.mu.Lock()
+	q.gate.Lock()
 	defer q.unlock()
 	q.paused = false
 }

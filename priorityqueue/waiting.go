@@ -26,7 +26,7 @@ func (q *Queue[T]) waitLocked(s keytable.Slot, it *item, at, now int64) {
 
 // enterDueLocked puts the key at s, which is not there, into due.
 func (q *Queue[T]) enterDueLocked(s keytable.Slot, at int64) {
-	q.due.Push(slotheap.Entry[uint32]{Rank: at, Tie: q.dueSeq, Slot: s})
+	q.due.Push(slotheap.Entry{Rank: at, Tie: q.dueSeq, Slot: s})
 	q.dueSeq++
 }
 
@@ -71,12 +71,12 @@ func (q *Queue[T]) waitingLoop() {
 	defer timer.Stop()
 	told := false
 	for {
-		until, epoch, ok := q.beginSleep(told)
+		until, ok := q.beginSleep(told)
 		if !ok {
 			return
 		}
 		told = false
-		if !q.setAlarm(timer, until, epoch) {
+		if !q.setAlarm(timer, until) {
 			continue
 		}
 		select {
@@ -89,7 +89,7 @@ func (q *Queue[T]) waitingLoop() {
 
 // beginSleep makes ready what is due, and returns when to look again. It returns false if no key waits, and
 // then the loop counts as ended.
-func (q *Queue[T]) beginSleep(told bool) (until int64, epoch *time.Time, ok bool) {
+func (q *Queue[T]) beginSleep(told bool) (until int64, ok bool) {
 	now := q.lock(true)
 	defer q.unlock()
 	if told {
@@ -97,14 +97,14 @@ func (q *Queue[T]) beginSleep(told bool) (until int64, epoch *time.Time, ok bool
 	}
 	if q.due.Len() == 0 {
 		q.looping = false
-		return 0, nil, false
+		return 0, false
 	}
 	q.sleepsUntil = q.due.First().Rank
-	return min(q.sleepsUntil, addSaturated(now, alarm.MaxSleep)), q.epoch.Load(), true
+	return min(q.sleepsUntil, addSaturated(now, alarm.MaxSleep)), true
 }
 
 // setAlarm makes timer fire at until, or returns false if that is not after now.
-func (q *Queue[T]) setAlarm(timer clock.Timer, until int64, epoch *time.Time) bool {
+func (q *Queue[T]) setAlarm(timer clock.Timer, until int64) bool {
 	_, isReal := q.clock.(clock.RealClock)
-	return alarm.Set(timer, isReal, func() time.Duration { return time.Duration(until - q.elapsed(epoch)) })
+	return alarm.Set(timer, isReal, func() time.Duration { return time.Duration(until - q.elapsed()) })
 }

@@ -17,8 +17,8 @@ func TestManyDueKeys(t *testing.T) {
 			q.AddAfter(key, time.Second)
 		}
 		waiting := func(move bool) int {
-			q.mu.Lock()
-			defer q.mu.Unlock()
+			q.gate.Lock()
+			defer q.gate.Unlock()
 			if move {
 				q.moveDueLocked(q.due.First().Rank)
 			}

@@ -2,17 +2,17 @@ package keytable
 
 import "runtime"
 
-// Who is about to look for many keys, one after the other, waits for memory at each of them if the index does
-// not fit into the processor's own cache. The preload methods read the homes of some keys before, without
-// looking at what they read: a processor waits for several independent readings no longer than for one.
+// A caller that looks up many keys in a row misses the cache on each, if the index does not fit into the
+// processor's own cache. Preload reads the homes of some keys before, without looking at what it reads: a processor
+// waits for several independent readings no longer than for one.
 
-// PreloadLen is a good number of keys to preload at once: as many readings as processors have under way.
+// PreloadLen is a good number of keys to preload at once: as many readings as a processor has under way.
 const PreloadLen = 8
 
 // largeIndex is the length (1 MiB) from which this pays.
 const largeIndex = 1 << 15
 
-// IsLarge reports whether the preload methods do anything.
+// IsLarge reports whether Preload does anything.
 func (t *Table[K, V]) IsLarge() bool { return len(t.index.groups) >= largeIndex }
 
 // Preload prepares for finding or deleting the keys at slots soon. Some may be None.
@@ -23,24 +23,6 @@ func (t *Table[K, V]) Preload(slots []Slot) {
 	var read uint64
 	for _, s := range slots {
 		read |= t.index.homeGroup(t.slots.at(s).tag).tags
-	}
-	runtime.KeepAlive(read)
-}
-
-// Hashed is a key with its hash.
-type Hashed[K comparable] struct {
-	Hash Hash
-	Key  K
-}
-
-// PreloadKeys prepares for finding or inserting keys soon.
-func (t *Table[K, V]) PreloadKeys(keys []Hashed[K]) {
-	if !t.IsLarge() {
-		return
-	}
-	var read uint64
-	for i := range keys {
-		read |= t.index.homeGroup(keys[i].Hash).tags
 	}
 	runtime.KeepAlive(read)
 }

@@ -33,7 +33,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"iter"
-	"reflect"
 
 	"github.com/keyedqueue/workqueue/internal/stash"
 )
@@ -69,26 +68,6 @@ var seed = maphash.MakeSeed()
 // with a [runtime.Error] that names the type if key is of an interface type and cannot be hashed.
 func HashOf[K comparable](key K) Hash {
 	return Hash(maphash.Comparable(seed, key) >> 32)
-}
-
-// MayPanic reports whether a method of a table of such keys can panic: because a key cannot be hashed or
-// compared, or is not equal to itself.
-func MayPanic[K comparable]() bool { return mayPanic(reflect.TypeFor[K]()) }
-
-func mayPanic(t reflect.Type) bool {
-	switch t.Kind() {
-	case reflect.Interface, reflect.Float32, reflect.Float64, reflect.Complex64, reflect.Complex128:
-		return true
-	case reflect.Array:
-		return mayPanic(t.Elem())
-	case reflect.Struct:
-		for i := range t.NumField() {
-			if mayPanic(t.Field(i).Type) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // Table is a set of keys of type K, each with a value of type V. The zero Table is empty and ready
@@ -196,6 +175,18 @@ func (t *Table[K, V]) Slab(n int) iter.Seq2[Slot, *Entry[K, V]] {
 		entries := t.slots.slabs[n].entries
 		for i := range entries {
 			if !yield(Slot(n*slabLen+i), &entries[i]) {
+				return
+			}
+		}
+	}
+}
+
+// LiveSlots returns the slots of slab n in which keys live, none if there is no such slab. The table must not
+// change meanwhile.
+func (t *Table[K, V]) LiveSlots(n int) iter.Seq[Slot] {
+	return func(yield func(Slot) bool) {
+		for s := range t.slots.live(n) {
+			if !yield(s) {
 				return
 			}
 		}

@@ -296,11 +296,9 @@ func TestPreload(t *testing.T) {
 	var slots []Slot
 	for key := range 2 * largeIndex * keysPerGroup {
 		if key%largeIndex == 0 {
-			all := []Hashed[int]{{HashOf(key), key}, {HashOf(-1), -1}}
 			if key == 0 {
-				all, slots = nil, nil
+				slots = nil
 			}
-			table.PreloadKeys(all)
 			table.Preload(append(slots[max(0, len(slots)-5):], None, None))
 		}
 		s, _ := insert(&table, key)

@@ -1,32 +1,31 @@
-// Package observe keeps what a queue tells of itself beyond its keys: since when a key has been queued or
-// held by a worker, how long that took others, and the metrics that want to be told of every change.
+// Package observe measures a queue: since when each key has been queued or held by a worker, how long that took for
+// keys that are done, and the metrics to which every change is pushed.
 package observe
 
 import (
 	"iter"
+	"math"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"k8s.io/utils/clock"
 )
 
-// Observer has the times of one queue's keys and the [Histogram]s of those that are over, and tells them
+// Observer has the times of one queue's keys and [Histogram]s of the times that are over, and pushes them
 // to the queue's [Push] metrics.
 //
-// Its methods are called under the queue's lock. Where they change what it knows and push it to a metric,
-// they do so in this order, because a metric is somebody else's code and may panic.
+// Its methods are called under the queue's lock. They change the observer's own state before they push to a metric,
+// because a metric is foreign code and may panic.
 type Observer struct {
-	clock  clock.WithTicker
-	isReal bool
+	clock clock.WithTicker
 	// since is the clock's Since, or time.Since if it is the real one.
 	since func(time.Time) time.Duration
 	// epoch is when the queue was made. Times are kept as durations since then, a third of the size
 	// of a time.Time. A reading by Since is also the cheaper one on the real clock.
 	epoch time.Time
 
-	// push is nil if nobody wants to be told.
-	push *Push
-	// pushed tells that the last values of the metrics that depend on the time were not zero.
+	push *Push // nil if there is nothing to push to
+	// pushed reports whether the last pushed values of the metrics that depend on the time were not zero.
 	pushed bool
 
 	// Latency has the times from a key's add to its Get, WorkDuration those from Get to Done.
@@ -37,8 +36,9 @@ type Observer struct {
 	// lists has the keys for which Queued was called, and those that workers hold, each in the order in
 	// which they became so.
 	lists [running + 1]list
-	// started is the sum of the startedAt of those that are running.
-	started durationSum
+	// startedMicros is the sum of the startedAt of those that are running, each in whole microseconds. In
+	// nanoseconds an int64 would overflow with 10,000 workers that are stuck for eleven days.
+	startedMicros int64
 }
 
 // keyTimes are the times of a key, as readings of Observer.Now.
@@ -95,16 +95,14 @@ func (o *Observer) unlink(k *keyTimes) {
 	l.n--
 }
 
-// New returns an Observer that reads c, counts into buckets and, unless it is nil, tells push.
+// New returns an Observer that reads c, counts into buckets and, unless push is nil, pushes to it.
 func New(c clock.WithTicker, buckets *Buckets, push *Push) *Observer {
-	_, isReal := c.(clock.RealClock)
-	since := time.Since
-	if !isReal {
-		since = c.Since
+	since := c.Since
+	if _, isReal := c.(clock.RealClock); isReal {
+		since = time.Since
 	}
 	return &Observer{
 		clock:        c,
-		isReal:       isReal,
 		since:        since,
 		epoch:        c.Now(),
 		push:         push,
@@ -113,13 +111,10 @@ func New(c clock.WithTicker, buckets *Buckets, push *Push) *Observer {
 	}
 }
 
-// RunsForeignCode reports whether the methods call code that is not ours, and may panic.
-func (o *Observer) RunsForeignCode() bool { return o.push != nil || !o.isReal }
-
 // Now returns the time since the observer was made.
 func (o *Observer) Now() time.Duration { return o.since(o.epoch) }
 
-// Added tells that the key at s has become dirty now.
+// Added notes that the key at s has become dirty now.
 func (o *Observer) Added(s keytable.Slot, now time.Duration) {
 	o.keys.At(s).addedAt = now
 	if o.push != nil {
@@ -128,22 +123,22 @@ func (o *Observer) Added(s keytable.Slot, now time.Duration) {
 	}
 }
 
-// Queued tells that the key at s waits for a worker, in a queue that does not know itself which of its keys
-// has done so for the longest time. It does nothing if that was told before.
+// Queued notes that the key at s waits for a worker, in a queue that does not know itself which of its keys
+// has waited for the longest time. It does nothing if that was noted before.
 func (o *Observer) Queued(s keytable.Slot) {
 	if k := o.keys.At(s); k.in == none {
 		o.link(queued, s, k)
 	}
 }
 
-// Unqueued tells that the key at s does not wait for a worker any more. It does nothing if it has not.
+// Unqueued notes that the key at s does not wait for a worker any more. It does nothing if it has not.
 func (o *Observer) Unqueued(s keytable.Slot) {
 	if k := o.keys.At(s); k.in == queued {
 		o.unlink(k)
 	}
 }
 
-// Taken tells that a worker gets the key at s now.
+// Taken notes that a worker gets the key at s now.
 func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 	k := o.keys.At(s)
 	if k.in == queued {
@@ -152,7 +147,7 @@ func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 	latency := now - k.addedAt
 	k.startedAt = now
 	o.link(running, s, k)
-	o.started.add(now)
+	o.startedMicros += now.Microseconds()
 	o.Latency.observe(latency)
 	if o.push != nil {
 		o.push.Latency.Observe(latency.Seconds())
@@ -160,11 +155,11 @@ func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 	}
 }
 
-// Finished tells that the worker that got the key at s, as Taken told, is done with it now.
+// Finished notes that the worker for which Taken was called is done with the key at s now.
 func (o *Observer) Finished(s keytable.Slot, now time.Duration) {
 	k := o.keys.Existing(s)
 	o.unlink(k)
-	o.started.sub(k.startedAt)
+	o.startedMicros -= k.startedAt.Microseconds()
 	d := now - k.startedAt
 	o.WorkDuration.observe(d)
 	if o.push != nil {
@@ -172,24 +167,12 @@ func (o *Observer) Finished(s keytable.Slot, now time.Duration) {
 	}
 }
 
-// Untake tells that no worker holds the key at s, of which Added or Taken was told, after all. It does nothing if
-// none has held it.
+// Untake takes back Taken of the key at s, unless Taken was not called.
 func (o *Observer) Untake(s keytable.Slot) {
-	if k := o.keys.Existing(s); k.in == running {
+	if k := o.keys.At(s); k.in == running {
 		o.unlink(k)
-		o.started.sub(k.startedAt)
+		o.startedMicros -= k.startedAt.Microseconds()
 	}
-}
-
-// Shift makes the times of the key at s earlier by d, because whoever tells the time begins to count
-// later by so much.
-func (o *Observer) Shift(s keytable.Slot, d time.Duration) {
-	k := o.keys.At(s)
-	if k.in == running {
-		o.started.sub(d)
-	}
-	k.addedAt -= d
-	k.startedAt -= d
 }
 
 // Release gives back the memory that s shares with its neighbours, as [keytable.Column] does.
@@ -224,16 +207,21 @@ func (o *Observer) SinceAdded(s keytable.Slot, now time.Duration) time.Duration 
 	return max(0, now-o.keys.At(s).addedAt)
 }
 
-// Unfinished returns for how long workers have held their keys, summed, and the first of them, zero if it
-// is negative because the clock was set back.
+// Unfinished returns for how long workers have held their keys, summed, and how long the first of them has. Both
+// are zero if they are negative because the clock was set back. The sum is in whole microseconds.
 func (o *Observer) Unfinished(now time.Duration) (sum, longest time.Duration) {
-	s, longest := o.unfinished(now)
-	return max(0, s.duration()), max(0, longest)
+	micros, longest := o.unfinished(now)
+	sum = math.MaxInt64
+	if micros < math.MaxInt64/int64(time.Microsecond) {
+		sum = max(0, time.Duration(micros)*time.Microsecond)
+	}
+	return sum, max(0, longest)
 }
 
-func (o *Observer) unfinished(now time.Duration) (sum durationSum, longest time.Duration) {
-	if o.lists[running].n == 0 {
-		return sum, 0
+func (o *Observer) unfinished(now time.Duration) (micros int64, longest time.Duration) {
+	l := &o.lists[running]
+	if l.n == 0 {
+		return 0, 0
 	}
-	return o.started.since(now, o.lists[running].n), now - o.keys.Existing(o.lists[running].first).startedAt
+	return int64(l.n)*now.Microseconds() - o.startedMicros, now - o.keys.Existing(l.first).startedAt
 }

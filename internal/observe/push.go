@@ -19,9 +19,9 @@ type Push struct {
 
 // Refresh pushes the metrics that depend on the time.
 func (o *Observer) Refresh() {
-	sum, longest := o.unfinished(o.Now())
-	o.pushed = sum != durationSum{} || longest != 0
-	o.push.UnfinishedWork.Set(sum.seconds())
+	micros, longest := o.unfinished(o.Now())
+	o.pushed = micros != 0 || longest != 0
+	o.push.UnfinishedWork.Set(float64(micros) / 1e6)
 	o.push.LongestRunning.Set(longest.Seconds())
 }
 

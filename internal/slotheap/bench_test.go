@@ -2,22 +2,14 @@ package slotheap
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// BenchmarkPop puts n entries in, in the order of their ranks or in none, and takes them out, one by one or by
-// TakeMost.
+// BenchmarkPop puts n entries in, in the order of their ranks or in none, and takes them out.
 func BenchmarkPop(b *testing.B) {
-	for _, way := range []string{"heap", "run"} {
-		benchmarkPop(b, way)
-	}
-}
-
-func benchmarkPop(b *testing.B, way string) {
 	for _, n := range []int{1000, 100_000, 1_000_000} {
 		for _, order := range []string{"sorted", "random"} {
 			ranks := make([]int64, n)
@@ -27,18 +19,11 @@ func benchmarkPop(b *testing.B, way string) {
 					ranks[i] = rand.Int64()
 				}
 			}
-			b.Run(fmt.Sprintf("way=%s/ranks=%s/n=%d", way, order, n), func(b *testing.B) {
-				var h Heap[uint32]
+			b.Run(fmt.Sprintf("ranks=%s/n=%d", order, n), func(b *testing.B) {
+				var h Heap
 				for b.Loop() {
 					for i, rank := range ranks {
-						h.Push(Entry[uint32]{Rank: rank, Slot: keytable.Slot(i + 1)})
-					}
-					var r Run[uint32]
-					if way == "run" {
-						r = h.TakeMost(math.MaxInt64)
-					}
-					for r.Len() > 0 {
-						r.Pop()
+						h.Push(Entry{Rank: rank, Slot: keytable.Slot(i + 1)})
 					}
 					for h.Len() > 0 {
 						h.Pop()

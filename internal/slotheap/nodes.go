@@ -17,10 +17,10 @@ func (p position) parent() position { return p/arity + 2 }
 func (p position) children() position { return arity * (p - 2) }
 
 // family is the entries of one parent. The root is the last of a family of its own.
-type family[T uint32 | int64] [arity]Entry[T]
+type family [arity]Entry
 
 // first returns the place of the least of the first n entries, or of all if n is more than there are.
-func (f *family[T]) first(n position) (first position) {
+func (f *family) first(n position) (first position) {
 	if n < arity {
 		for i := range n {
 			if f[i].before(f[first]) {
@@ -43,38 +43,38 @@ func (f *family[T]) first(n position) (first position) {
 }
 
 // nodes is an array of families that grows and shrinks without moving what it has, in chunks.
-type nodes[T uint32 | int64] struct {
-	chunks [][]family[T]
+type nodes struct {
+	chunks [][]family
 	// spare has the chunks that were given back.
-	spare stash.Stash[family[T]]
+	spare stash.Stash[family]
 }
 
 const (
-	// chunkLen is the number of families of a chunk: 64 KiB of the smaller entries.
+	// chunkLen is the number of families of a chunk: 64 KiB.
 	chunkLen = 1 << 10
 	// firstChunkLen is what the first chunk starts with. It grows by copying, up to chunkLen.
 	firstChunkLen = 4
 )
 
-func (a *nodes[T]) at(p position) *Entry[T] { return &a.family(p)[p%arity] }
+func (a *nodes) at(p position) *Entry { return &a.family(p)[p%arity] }
 
 // family returns the family of the entry at p.
-func (a *nodes[T]) family(p position) *family[T] {
+func (a *nodes) family(p position) *family {
 	n := p / arity
 	return &a.chunks[n/chunkLen][n%chunkLen]
 }
 
 // provide makes sure that there is memory for an entry at p. There must be for all before.
-func (a *nodes[T]) provide(p position) {
+func (a *nodes) provide(p position) {
 	n := int(p / arity)
 	switch c := n / chunkLen; {
 	case c < len(a.chunks) && n%chunkLen < len(a.chunks[c]):
 	case c > 0:
 		a.chunks = append(a.chunks, a.spare.Get(chunkLen))
 	case len(a.chunks) == 0:
-		a.chunks = append(a.chunks, make([]family[T], firstChunkLen))
+		a.chunks = append(a.chunks, make([]family, firstChunkLen))
 	default:
-		grown := make([]family[T], 2*len(a.chunks[0]))
+		grown := make([]family, 2*len(a.chunks[0]))
 		copy(grown, a.chunks[0])
 		a.chunks[0] = grown
 	}
@@ -82,7 +82,7 @@ func (a *nodes[T]) provide(p position) {
 
 // trim gives back the chunks behind p, where the entries end, but for one if less than half a chunk more could be
 // put in without it.
-func (a *nodes[T]) trim(p position) {
+func (a *nodes) trim(p position) {
 	for last := len(a.chunks) - 1; last > 0 && int(p/arity) < last*chunkLen-chunkLen/2; last-- {
 		a.spare.Put(a.chunks[last])
 		a.chunks[last] = nil

@@ -7,9 +7,9 @@ import (
 
 // InOrder returns the entries from the least on. The heap must not change meanwhile. To read k of them takes
 // O(k log k).
-func (h *Heap[T]) InOrder() iter.Seq[Entry[T]] {
-	return func(yield func(Entry[T]) bool) {
-		f := frontier[T]{nodes: &h.nodes}
+func (h *Heap) InOrder() iter.Seq[Entry] {
+	return func(yield func(Entry) bool) {
+		f := frontier{nodes: &h.nodes}
 		for p, n := root, position(1); ; {
 			for end := min(p+n, h.end()); p < end; p++ {
 				heap.Push(&f, p)
@@ -27,21 +27,21 @@ func (h *Heap[T]) InOrder() iter.Seq[Entry[T]] {
 }
 
 // frontier has the positions whose parents have been read, and not they themselves.
-type frontier[T uint32 | int64] struct {
-	nodes     *nodes[T]
+type frontier struct {
+	nodes     *nodes
 	positions []position
 }
 
-func (f *frontier[T]) Len() int { return len(f.positions) }
+func (f *frontier) Len() int { return len(f.positions) }
 
-func (f *frontier[T]) Less(i, j int) bool {
+func (f *frontier) Less(i, j int) bool {
 	return f.nodes.at(f.positions[i]).before(*f.nodes.at(f.positions[j]))
 }
 
-func (f *frontier[T]) Swap(i, j int) { f.positions[i], f.positions[j] = f.positions[j], f.positions[i] }
-func (f *frontier[T]) Push(p any)    { f.positions = append(f.positions, p.(position)) }
+func (f *frontier) Swap(i, j int) { f.positions[i], f.positions[j] = f.positions[j], f.positions[i] }
+func (f *frontier) Push(p any)    { f.positions = append(f.positions, p.(position)) }
 
-func (f *frontier[T]) Pop() any {
+func (f *frontier) Pop() any {
 	last := len(f.positions) - 1
 	p := f.positions[last]
 	f.positions = f.positions[:last]

@@ -1,0 +1,130 @@
+// Package gate is the lock of a queue, and everything that waits for the queue: getters that sleep until there
+// is a key, and drains that wait until there is none.
+package gate
+
+import (
+	"context"
+	"sync"
+)
+
+// Gate is a lock with waiters. The queue locks it, changes its own state, reports what sleepers and drains wait
+// for by Wake and EndDrain, and unlocks it. A Gate must be made by [New].
+//
+// At most one wake-up is on its way at a time, also after a burst of adds. The getter that receives it wakes the
+// next one when it unlocks, if there is still something to do. So one producer does not wake 64 workers for 64
+// keys that three of them could handle, and a getter that gives up takes no wake-up with it.
+type Gate struct {
+	mu sync.Mutex
+	// wakeUps has room for one, and pending reports that one is in it or was just received.
+	wakeUps chan struct{}
+
+	// mu guards what follows.
+
+	sleeping int
+	pending  bool
+	// wake makes Unlock send a wake-up.
+	wake  bool
+	drain *Drain // nil if nothing waits for the end
+}
+
+// New returns a Gate that is unlocked.
+func New() *Gate { return &Gate{wakeUps: make(chan struct{}, 1)} }
+
+// Lock locks the gate.
+func (g *Gate) Lock() { g.mu.Lock() }
+
+// Unlock unlocks the gate and sends the wake-up that Wake has asked for.
+func (g *Gate) Unlock() {
+	wake := g.wake
+	g.wake = false
+	g.mu.Unlock()
+	if wake {
+		// After unlocking, so that the woken getter does not run into the lock. This cannot block: there is
+		// room for one wake-up, and another one is sent only after this one was received.
+		g.wakeUps <- struct{}{}
+	}
+}
+
+// Watched reports whether anything sleeps or drains, so that Wake or EndDrain can have an effect. The gate must be
+// locked, as in all methods below.
+func (g *Gate) Watched() bool { return g.sleeping > 0 || g.drain != nil }
+
+// Wake wakes a sleeping getter at Unlock, unless none sleeps or one is being woken already.
+func (g *Gate) Wake() {
+	if g.sleeping > 0 && !g.pending {
+		g.wake, g.pending = true, true
+	}
+}
+
+// Sleep unlocks the gate, waits for a wake-up or for done, and locks it again. It returns false if done is closed;
+// a nil done never is. Before it locks the gate again it calls awake, unless that is nil. If awake panics the gate
+// is locked nevertheless, so that the caller's deferred unlock passes the wake-up on.
+func (g *Gate) Sleep(done <-chan struct{}, awake func()) bool {
+	g.sleeping++
+	g.Unlock()
+	woken := false
+	defer func() {
+		g.mu.Lock()
+		g.sleeping--
+		if woken {
+			g.pending = false
+		}
+	}()
+	select {
+	case <-g.wakeUps:
+		woken = true
+	case <-done:
+	}
+	if awake != nil {
+		awake()
+	}
+	select {
+	case <-done:
+		return false
+	default:
+		return true
+	}
+}
+
+// Drain is one wait for the queue to become empty, shared by all callers that wait at the same time.
+type Drain struct {
+	ended chan struct{}
+	// err is set before ended is closed.
+	err error
+}
+
+// Drain returns the drain that EndDrain will end.
+func (g *Gate) Drain() *Drain {
+	if g.drain == nil {
+		g.drain = &Drain{ended: make(chan struct{})}
+	}
+	return g.drain
+}
+
+// EndDrain makes all that wait for the drain return err. It does nothing if none waits.
+func (g *Gate) EndDrain(err error) {
+	if g.drain != nil {
+		g.drain.err = err
+		close(g.drain.ended)
+		g.drain = nil
+	}
+}
+
+// Wait waits until d has ended, and returns the error that it ended with, or ctx.Err() if ctx is done first. A d
+// that is nil has ended without an error. The gate must not be locked.
+func (d *Drain) Wait(ctx context.Context) error {
+	if d == nil {
+		return nil
+	}
+	select {
+	case <-d.ended:
+		return d.err
+	case <-ctx.Done():
+	}
+	select {
+	case <-d.ended: // Both, and this is the better news.
+		return d.err
+	default:
+		return ctx.Err()
+	}
+}

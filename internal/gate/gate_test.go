@@ -1,0 +1,151 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+)
+
+// sleeper starts a goroutine that sleeps once at g, and passes a wake-up on if more is set when it unlocks.
+func sleeper(g *Gate, done <-chan struct{}, more *bool) (woken <-chan bool) {
+	result := make(chan bool, 1)
+	go func() {
+		g.Lock()
+		woken := g.Sleep(done, nil)
+		if *more {
+			g.Wake()
+		}
+		g.Unlock()
+		result <- woken
+	}()
+	return result
+}
+
+func wake(g *Gate, times int) {
+	g.Lock()
+	defer g.Unlock()
+	for range times {
+		g.Wake()
+	}
+}
+
+// A wake-up is for one sleeper, who passes it on if there is more to do.
+func TestWakeUpsArePassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, more := New(), false
+		wake(g, 3) // Nothing sleeps, so this does nothing.
+		var sleepers []<-chan bool
+		for range 5 {
+			sleepers = append(sleepers, sleeper(g, nil, &more))
+		}
+		awake := func() (n int) {
+			synctest.Wait()
+			for _, s := range sleepers {
+				n += len(s)
+			}
+			return n
+		}
+		if n := awake(); n != 0 {
+			t.Fatalf("%d woke up by themselves", n)
+		}
+		wake(g, 3)
+		if n := awake(); n != 1 {
+			t.Fatalf("%d woke up, want 1", n)
+		}
+		more = true
+		wake(g, 1)
+		if n := awake(); n != 5 {
+			t.Fatalf("%d woke up, want 5", n)
+		}
+		if g.Watched() || g.pending || len(g.wakeUps) != 0 {
+			t.Errorf("watched: %v, pending: %v, %d wake-ups", g.Watched(), g.pending, len(g.wakeUps))
+		}
+	})
+}
+
+// A sleeper that gives up at the moment of a wake-up says so, and the wake-up is there for the next one.
+func TestSleeperGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 100 { // A select between the two chooses at random.
+			g, more := New(), true
+			done := make(chan struct{})
+			first := sleeper(g, done, &more)
+			second := sleeper(g, nil, &more)
+			synctest.Wait()
+			g.Lock()
+			g.Wake()
+			close(done)
+			g.Unlock()
+			if <-first {
+				t.Fatal("Sleep = true with done closed")
+			}
+			if !<-second {
+				t.Fatal("Sleep = false without a done")
+			}
+		}
+	})
+}
+
+// If awake panics, or ends its goroutine, the gate is locked for the caller's deferred unlock.
+func TestSleepWithAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := New()
+		ended := make(chan any)
+		go func() {
+			defer func() { ended <- recover() }()
+			g.Lock()
+			defer g.Unlock()
+			g.Sleep(nil, func() { panic("awake") })
+		}()
+		synctest.Wait()
+		wake(g, 1)
+		if v := <-ended; v != "awake" {
+			t.Errorf("recovered %v", v)
+		}
+		g.Lock()
+		defer g.Unlock()
+		if g.Watched() || g.pending {
+			t.Errorf("watched: %v, pending: %v", g.Watched(), g.pending)
+		}
+	})
+}
+
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, end := New(), errors.New("the end")
+		ctx, cancel := context.WithCancel(t.Context())
+		results := make(chan error, 3)
+		for _, ctx := range []context.Context{ctx, ctx, t.Context()} {
+			d := g.Drain()
+			go func() { results <- d.Wait(ctx) }()
+		}
+		d := g.Drain()
+		if !g.Watched() {
+			t.Error("a drain does not count as watching")
+		}
+		cancel()
+		for range 2 {
+			if err := <-results; err != context.Canceled {
+				t.Errorf("Wait = %v of a context that was canceled", err)
+			}
+		}
+		synctest.Wait()
+		if len(results) != 0 {
+			t.Fatalf("Wait returned %v before the end", <-results)
+		}
+		g.EndDrain(end)
+		g.EndDrain(nil) // Nothing is left to end.
+		if err := <-results; err != end || g.Watched() {
+			t.Errorf("Wait = %v, want %v; watched: %v", err, end, g.Watched())
+		}
+		for range 100 { // A select between the two chooses at random.
+			if err := d.Wait(ctx); err != end {
+				t.Fatalf("Wait = %v of an ended drain, want %v", err, end)
+			}
+		}
+		if err := (*Drain)(nil).Wait(ctx); err != nil {
+			t.Errorf("Wait = %v of no drain", err)
+		}
+	})
+}
