@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 type pair struct{ namespace, name string }
 
 func TestWarmOperationsDoNotAllocate(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	t.Run("string", func(t *testing.T) { testAllocs(t, func(i int) string { return fmt.Sprint("key ", i) }) })
@@ -88,7 +89,7 @@ func testAllocs[T comparable](t *testing.T, keyOf func(int) T) {
 // Delayed keys that come and go: the heap and its loop keep what they need. (The loop allocates when it
 // is started, for a queue in which no key waits, so one does.)
 func TestDelayedKeysDoNotAllocate(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	q := workqueue.NewTypedDelayingQueue[int]()

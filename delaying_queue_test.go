@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // everyClock runs f for each delaying layer, once on the real clock, of which the bubble makes a virtual
@@ -30,7 +31,7 @@ func everyClock(t *testing.T, f func(t *testing.T, q delayer[string], pass func(
 		q.ShutDown()
 	})
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-		c := newFakeClock()
+		c := testkit.NewFakeClock()
 		q := build(options[string]{clock: c})
 		f(t, q, func(d time.Duration) {
 			synctest.Wait()
@@ -50,7 +51,7 @@ const maxWait = 10 * time.Second
 func TestAddAfterWithoutDelay(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
 		base := newGoroutineCount()
-		q := build(options[string]{clock: panickingClock{}})
+		q := build(options[string]{clock: testkit.PanickingClock{}})
 		want := []string{"zero", "negative", "most negative"}
 		for i, d := range []time.Duration{0, -1, math.MinInt64} {
 			q.AddAfter(want[i], d)
@@ -128,13 +129,13 @@ func TestAddAfterNeverBlocks(t *testing.T) {
 			q.AddAfter(key, time.Second)
 		}
 		time.Sleep(time.Second)
-		adds := start(func() bool {
+		adds := testkit.Start(func() bool {
 			for key := range 5000 {
 				q.AddAfter(key, time.Duration(5000-key)*time.Millisecond) // each the earliest
 			}
 			return true
 		})
-		adds.mustReturn(t, "AddAfter beside a loop that is stuck")
+		adds.MustReturn(t, "AddAfter beside a loop that is stuck")
 		close(stuck)
 		time.Sleep(time.Minute)
 		wantLen(t, q, 5000)
@@ -172,8 +173,8 @@ func TestStatsOfKeyThatComesDue(t *testing.T) {
 // as dropped, beside those that still waited.
 func TestShutDownWhileKeysComeDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fake := newFakeClock()
-		c := &hookedClock{WithTicker: fake}
+		fake := testkit.NewFakeClock()
+		c := &testkit.HookedClock{WithTicker: fake}
 		fifo, plain, another := workqueue.NewTyped[int](), &plainQueue[int]{}, &plainQueue[int]{}
 		var q workqueue.TypedDelayingInterface[int]
 		for _, tt := range []struct {
@@ -182,7 +183,7 @@ func TestShutDownWhileKeysComeDue(t *testing.T) {
 			do    func()
 			added uint64 // the first is on its way already
 		}{
-			{fifo, &c.onNow, fifo.ShutDown, 0},
+			{fifo, &c.OnNow, fifo.ShutDown, 0},
 			{plain, &plain.beforeAdd, plain.ShutDown, 1},
 			{another, &another.beforeAdd, func() {
 				go q.ShutDown() // waits for the loop, which is here
@@ -248,7 +249,7 @@ func TestShutDownTellsTheLogger(t *testing.T) {
 
 func TestDelayingQueueConstructors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newFakeClock()
+		c := testkit.NewFakeClock()
 		config := workqueue.DelayingQueueConfig{Clock: c, Name: "name"}
 		tests := map[string]struct {
 			queue workqueue.TypedDelayingInterface[any]
@@ -314,7 +315,7 @@ func TestDelayingQueueOnGivenQueue(t *testing.T) {
 func TestLateKeysDoNotWakeTheLoop(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[int]) {
 		var looks atomic.Int64
-		c := &hookedClock{WithTicker: newFakeClock(), onReset: func() { looks.Add(1) }}
+		c := &testkit.HookedClock{WithTicker: testkit.NewFakeClock(), OnReset: func() { looks.Add(1) }}
 		q := build(options[int]{clock: c})
 		q.AddAfter(0, time.Hour)
 		synctest.Wait()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // plainQueue is a queue that somebody else wrote: a TypedInterface and nothing more. Its zero value is
@@ -185,10 +186,10 @@ func TestForeignDrain(t *testing.T) {
 				q.Add("a")
 				hold(t, q, "a")
 				q.AddAfter("b", time.Minute)
-				c := start(func() error { return drain(q) })
-				c.mustBlock(t, "drain with a held key")
+				c := testkit.Start(func() error { return drain(q) })
+				c.MustBlock(t, "drain with a held key")
 				q.Done("a")
-				if err := c.mustReturn(t, "drain"); err != nil {
+				if err := c.MustReturn(t, "drain"); err != nil {
 					t.Errorf("%s() = %v", name, err)
 				}
 				wantShutDown(t, q)
@@ -246,9 +247,9 @@ func TestForeignGetContext(t *testing.T) {
 		base := newGoroutineCount()
 		ctx, cancel := context.WithCancel(t.Context())
 		get := startGetContext(ctx, q)
-		get.mustBlock(t, "GetContext of an empty queue")
+		get.MustBlock(t, "GetContext of an empty queue")
 		cancel()
-		if g := get.mustReturn(t, "GetContext"); g.err != context.Canceled {
+		if g := get.MustReturn(t, "GetContext"); g.err != context.Canceled {
 			t.Errorf("GetContext() = %v, want Canceled", g)
 		}
 		if key, err := q.GetContext(ctx); key != "" || err != context.Canceled {
@@ -257,7 +258,7 @@ func TestForeignGetContext(t *testing.T) {
 		// The key arrives while nobody waits. It is for the next caller, whatever that calls.
 		q.Add("a")
 		synctest.Wait()
-		if g := startGetContext(t.Context(), q).mustReturn(t, "GetContext"); g.key != "a" || g.err != nil {
+		if g := startGetContext(t.Context(), q).MustReturn(t, "GetContext"); g.key != "a" || g.err != nil {
 			t.Errorf("GetContext() = %v, want a", g)
 		}
 		q.Done("a")
@@ -265,12 +266,12 @@ func TestForeignGetContext(t *testing.T) {
 
 		ctx, cancel = context.WithCancel(t.Context())
 		get = startGetContext(ctx, q)
-		get.mustBlock(t, "GetContext of an empty queue")
+		get.MustBlock(t, "GetContext of an empty queue")
 		cancel()
-		get.mustReturn(t, "GetContext")
+		get.MustReturn(t, "GetContext")
 		q.Add("b")
 		synctest.Wait()
-		if g := startGet[string](q).mustReturn(t, "Get"); g.key != "b" || g.err != nil {
+		if g := startGet[string](q).MustReturn(t, "Get"); g.key != "b" || g.err != nil {
 			t.Errorf("Get() = %v, want b", g)
 		}
 		q.Done("b")
@@ -285,14 +286,14 @@ func TestForeignGetContextReusesFetchers(t *testing.T) {
 	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
 		base := newGoroutineCount()
 		for range 20 {
-			var gets []*call[got[string]]
+			var gets []*testkit.Call[got[string]]
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			for range 3 {
 				gets = append(gets, startGetContext(ctx, q))
 			}
 			time.Sleep(time.Second)
 			for _, get := range gets {
-				get.mustReturn(t, "GetContext")
+				get.MustReturn(t, "GetContext")
 			}
 			cancel()
 		}
@@ -365,11 +366,11 @@ func TestForeignGetThatIsToldOfTheShutDown(t *testing.T) {
 			gone := startGetContext(ctx, q)
 			synctest.Wait()
 			cancel()
-			gone.mustReturn(t, "GetContext")
+			gone.MustReturn(t, "GetContext")
 			q.Add("a")
 			synctest.Wait()
 			q.ShutDown()
-			if g := plain.mustReturn(t, "Get"); g.key != "a" || g.err != nil {
+			if g := plain.MustReturn(t, "Get"); g.key != "a" || g.err != nil {
 				t.Fatalf("Get() = %v, want a", g)
 			}
 			wantShutDown(t, q)
@@ -387,7 +388,7 @@ func TestForeignGetsMix(t *testing.T) {
 		impatient := startGetContext(short, q)
 		patient := startGetContext(t.Context(), q)
 		time.Sleep(time.Second)
-		impatient.mustReturn(t, "GetContext after its time")
+		impatient.MustReturn(t, "GetContext after its time")
 		keys := make(map[string]bool)
 		for _, key := range []string{"a", "b", "c"} {
 			q.Add(key)
@@ -396,7 +397,7 @@ func TestForeignGetsMix(t *testing.T) {
 		// Three keys, two getters, and one fetcher whose caller has gone.
 		late := startGet[string](q)
 		for _, g := range []got[string]{
-			plain.mustReturn(t, "Get"), patient.mustReturn(t, "GetContext"), late.mustReturn(t, "late Get"),
+			plain.MustReturn(t, "Get"), patient.MustReturn(t, "GetContext"), late.MustReturn(t, "late Get"),
 		} {
 			if g.err != nil || keys[g.key] {
 				t.Errorf("got %v after %v", g, keys)
@@ -414,10 +415,10 @@ func TestGetOfAnotherQueueStartsNoGoroutine(t *testing.T) {
 		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: &plainQueue[string]{}})
 		base := newGoroutineCount()
 		get := startGet[string](q)
-		get.mustBlock(t, "Get of an empty queue")
+		get.MustBlock(t, "Get of an empty queue")
 		base.want(t, "while one Get waits", 1)
 		q.ShutDown()
-		if got := get.mustReturn(t, "Get after shutdown"); got.err != workqueue.ErrShutDown {
+		if got := get.MustReturn(t, "Get after shutdown"); got.err != workqueue.ErrShutDown {
 			t.Errorf("Get() = %+v", got)
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	"k8s.io/utils/clock"
 )
 
@@ -24,7 +25,7 @@ import (
 
 // fewer is n, or so much less that the race detector is done with it in the same time.
 func fewer(n int) int {
-	if raceEnabled || testing.Short() {
+	if testkit.RaceEnabled || testing.Short() {
 		return n / 50
 	}
 	return n
@@ -80,14 +81,14 @@ func TestForeignCodeThatEndsTheGoroutine(t *testing.T) {
 							}
 						}
 					}
-					fake := newFakeClock()
+					fake := testkit.NewFakeClock()
 					o := options[string]{
 						name:     "q",
-						provider: &recorder{on: func(metric string) { end(metric)() }},
-						clock:    &hookedClock{WithTicker: fake, onNow: end("clock")},
+						provider: &testkit.Recorder{On: func(metric string) { end(metric)() }},
+						clock:    &testkit.HookedClock{WithTicker: fake, OnNow: end("clock")},
 					}
 					if where == "Queue" {
-						o.order = &listQueue[string]{on: func(string) { end("Queue")() }}
+						o.order = &testkit.ListQueue[string]{On: func(string) { end("Queue")() }}
 					}
 					tryPanics(t, build(o), bad, func() {
 						fake.Step(time.Second)
@@ -102,7 +103,7 @@ func TestForeignCodeThatEndsTheGoroutine(t *testing.T) {
 
 // badProvider panics when it is asked for one of its metrics.
 type badProvider struct {
-	recorder
+	testkit.Recorder
 	bad string
 }
 
@@ -110,14 +111,14 @@ func (p *badProvider) NewDepthMetric(name string) workqueue.GaugeMetric {
 	if p.bad == "depth" {
 		panic("provider")
 	}
-	return p.recorder.NewDepthMetric(name)
+	return p.Recorder.NewDepthMetric(name)
 }
 
 func (p *badProvider) NewRetriesMetric(name string) workqueue.CounterMetric {
 	if p.bad == "retries" {
 		panic("provider")
 	}
-	return p.recorder.NewRetriesMetric(name)
+	return p.Recorder.NewRetriesMetric(name)
 }
 
 // A provider that panics does so into whoever builds the queue. No goroutine is left of what was built.
@@ -127,7 +128,7 @@ func TestProviderPanics(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				before := newGoroutineCount()
 				o := options[string]{name: "q", provider: &badProvider{bad: metric}}
-				if v := wantPanic(t, "constructor", func() { o.rateLimiting() }); v != "provider" {
+				if v := testkit.WantPanic(t, "constructor", func() { o.rateLimiting() }); v != "provider" {
 					t.Errorf("panics with %v", v)
 				}
 				before.want(t, "after the panic", 0)
@@ -142,8 +143,8 @@ func TestPanicOnTheQueuesGoroutine(t *testing.T) {
 	const variable = "WORKQUEUE_TEST_PANIC"
 	if os.Getenv(variable) != "" {
 		var onLoop atomic.Bool
-		q := options[string]{clock: &hookedClock{WithTicker: clock.RealClock{}, onReset: func() { onLoop.Store(true) },
-			onNow: func() {
+		q := options[string]{clock: &testkit.HookedClock{WithTicker: clock.RealClock{}, OnReset: func() { onLoop.Store(true) },
+			OnNow: func() {
 				if onLoop.Load() {
 					theFaultyClock()
 				}
@@ -184,11 +185,11 @@ func TestSlowForeignCode(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	r := &recorder{on: func(string) { slow() }}
+	r := &testkit.Recorder{On: func(string) { slow() }}
 	q := options[int]{
 		name: "q", provider: r, limiter: slowLimiter{slow},
-		clock: &hookedClock{WithTicker: clock.RealClock{}, onNow: slow, onReset: slow},
-		order: &listQueue[int]{on: func(string) { slow() }},
+		clock: &testkit.HookedClock{WithTicker: clock.RealClock{}, OnNow: slow, OnReset: slow},
+		order: &testkit.ListQueue[int]{On: func(string) { slow() }},
 	}.rateLimiting()
 	const keys = 8
 	var added, done [keys]atomic.Int64
@@ -224,7 +225,7 @@ func TestSlowForeignCode(t *testing.T) {
 		})
 	}
 	producers.Wait()
-	eventually(t, "the last delayed key comes", func() bool {
+	testkit.Eventually(t, "the last delayed key comes", func() bool {
 		return q.(workqueue.Extended[int]).Stats().Waiting == 0
 	})
 	q.ShutDownWithDrain()
@@ -235,7 +236,7 @@ func TestSlowForeignCode(t *testing.T) {
 		}
 	}
 	for _, gauge := range []string{"depth", "unfinished", "longest"} {
-		if v := r.value(gauge); v != 0 {
+		if v := r.Value(gauge); v != 0 {
 			t.Errorf("%s = %v in the end", gauge, v)
 		}
 	}
@@ -247,15 +248,15 @@ func TestLimiterHangs(t *testing.T) {
 		stuck := make(chan struct{})
 		limiter := &script{delays: []time.Duration{time.Second}, on: func() { <-stuck }}
 		q := endAfterFailure(t, options[string]{limiter: limiter}.rateLimiting())
-		add := start(func() bool { q.AddRateLimited("a"); return true })
-		add.mustBlock(t, "AddRateLimited")
+		add := testkit.Start(func() bool { q.AddRateLimited("a"); return true })
+		add.MustBlock(t, "AddRateLimited")
 		q.Add("b")
 		q.AddAfter("c", time.Second)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		process[string](t, q, "b", "c")
 		close(stuck)
-		add.mustReturn(t, "AddRateLimited")
+		add.MustReturn(t, "AddRateLimited")
 		time.Sleep(time.Second)
 		synctest.Wait()
 		process[string](t, q, "a")
@@ -266,7 +267,7 @@ func TestLimiterHangs(t *testing.T) {
 // A million keys that come due in the same moment, while a million are added: each comes once for each.
 func TestMillionKeysAtOnce(t *testing.T) {
 	n := fewer(million)
-	fake := newFakeClock()
+	fake := testkit.NewFakeClock()
 	q := options[int]{clock: fake}.delaying()
 	for key := range n {
 		q.AddAfter(key, time.Hour)
@@ -302,7 +303,7 @@ func TestMillionKeysAtOnce(t *testing.T) {
 func TestSameKeyAMillionTimes(t *testing.T) {
 	n := fewer(million)
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, time.Hour)
-	fake := newFakeClock()
+	fake := testkit.NewFakeClock()
 	q := options[string]{limiter: limiter, clock: fake}.rateLimiting()
 	for i := range n {
 		q.AddAfter("a", time.Duration(n-i)*time.Second) // each the earliest
@@ -343,7 +344,7 @@ func TestSameKeyAMillionTimes(t *testing.T) {
 // afterwards and none after shutdown. All keys come.
 func TestTenThousandQueues(t *testing.T) {
 	n := 10_000
-	if raceEnabled { // The race detector knows at most 8128 goroutines.
+	if testkit.RaceEnabled { // The race detector knows at most 8128 goroutines.
 		n = 1000
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -385,8 +386,8 @@ func TestTenThousandQueues(t *testing.T) {
 func TestMemoryLimitIsReached(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 20))
 	n := fewer(60_000)
-	keys := allKeys(n)
-	fake := newFakeClock()
+	keys := testkit.Keys(n)
+	fake := testkit.NewFakeClock()
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, time.Hour)
 	q := options[string]{clock: fake, limiter: limiter}.rateLimiting()
 	for burst := range 2 {

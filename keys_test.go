@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 type badStruct struct{ field any }
@@ -59,7 +60,7 @@ func TestBadKeys(t *testing.T) {
 				q.Add("queued")
 				for _, bad := range badKeys {
 					what := fmt.Sprintf("%s of a %T", name, bad.key)
-					switch v := wantPanic(t, what, func() { method(q, bad.key) }).(type) {
+					switch v := testkit.WantPanic(t, what, func() { method(q, bad.key) }).(type) {
 					case nil:
 					case runtime.Error:
 						if !strings.Contains(v.Error(), bad.typeName) || bad.hashable {
@@ -95,8 +96,8 @@ func TestNaN(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[float64]) {
 		q := build(options[float64]{})
 		for range 100 { // many, so that nothing of them must pile up
-			wantPanic(t, "Add", func() { q.Add(math.NaN()) })
-			wantPanic(t, "AddAfter", func() { q.AddAfter(math.NaN(), time.Second) })
+			testkit.WantPanic(t, "Add", func() { q.Add(math.NaN()) })
+			testkit.WantPanic(t, "AddAfter", func() { q.AddAfter(math.NaN(), time.Second) })
 		}
 		if st := q.Stats(); st.Queued+st.Waiting != 0 {
 			t.Errorf("Stats() = %+v", st)
@@ -119,7 +120,7 @@ func (k nosyKey) String() string { return fmt.Sprint(k.q.Len()) }
 
 func TestPanicDoesNotPrintTheKey(t *testing.T) {
 	q := workqueue.NewTyped[nosyKey]()
-	wantPanic(t, "Add", func() { q.Add(nosyKey{math.NaN(), q}) })
+	testkit.WantPanic(t, "Add", func() { q.Add(nosyKey{math.NaN(), q}) })
 	q.Add(nosyKey{1, q})
 	if q.Len() != 1 {
 		t.Errorf("Len() = %d after a panic", q.Len())

@@ -1,14 +1,13 @@
 package workqueue_test
 
 import (
-	"fmt"
 	"runtime"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // The limits of this file are promises. They are about a million keys; what the keys' strings point to
@@ -16,32 +15,9 @@ import (
 
 const million = 1_000_000
 
-// heap returns how much memory is in use.
-func heap() int64 {
-	for range 3 { // the first ends what goes on already, the last frees what cleanups gave up
-		runtime.GC()
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
-// allKeys returns n keys, which share one string.
-func allKeys(n int) []string {
-	var b strings.Builder
-	keys := make([]string, n)
-	for i := range keys {
-		fmt.Fprintf(&b, "namespace/%08d", i)
-	}
-	for i, all, size := 0, b.String(), b.Len()/n; i < n; i++ {
-		keys[i] = all[i*size : (i+1)*size]
-	}
-	return keys
-}
-
 func skipMemory(t *testing.T) {
 	t.Helper()
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector takes memory of its own")
 	}
 	if testing.Short() {
@@ -51,7 +27,7 @@ func skipMemory(t *testing.T) {
 
 func TestMemoryOfAMillionKeys(t *testing.T) {
 	skipMemory(t)
-	keys := allKeys(million)
+	keys := testkit.Keys(million)
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)
 	tests := []struct {
 		name  string
@@ -79,17 +55,17 @@ func TestMemoryOfAMillionKeys(t *testing.T) {
 			// In a bubble, so that all delayed keys come due at once.
 			synctest.Test(t, func(t *testing.T) {
 				q := workqueue.NewTypedRateLimitingQueue(limiter)
-				before := heap()
+				before := testkit.Heap()
 				for _, key := range keys {
 					tt.fill(q, key)
 				}
-				full := heap() - before
+				full := testkit.Heap() - before
 				t.Logf("%d bytes a key", full/million)
 				if full > tt.limit*million {
 					t.Errorf("%d bytes a key, at most %d are promised", full/million, tt.limit)
 				}
 				tt.empty(q)
-				kept := heap() - before
+				kept := testkit.Heap() - before
 				t.Logf("%d KiB kept", kept>>10)
 				if kept > 1<<20 {
 					t.Errorf("%d KiB kept, at most 1024 are promised", kept>>10)
@@ -111,12 +87,12 @@ func drainAll(q workqueue.TypedRateLimitingInterface[string]) {
 // A million keys that workers held all at once, and a user's Queue for them.
 func TestMemoryOfAMillionHeldKeys(t *testing.T) {
 	skipMemory(t)
-	keys := allKeys(million)
+	keys := testkit.Keys(million)
 	for name, order := range map[string]workqueue.Queue[string]{
 		"ring": nil, "DefaultQueue": workqueue.DefaultQueue[string](),
 	} {
 		q := options[string]{order: order, name: "q", provider: silent{}}.rateLimiting()
-		before := heap()
+		before := testkit.Heap()
 		for _, key := range keys {
 			q.Add(key)
 		}
@@ -126,7 +102,7 @@ func TestMemoryOfAMillionHeldKeys(t *testing.T) {
 		for _, key := range keys {
 			q.Done(key)
 		}
-		kept := heap() - before
+		kept := testkit.Heap() - before
 		t.Logf("%s: %d KiB kept", name, kept>>10)
 		if kept > 1<<20 {
 			t.Errorf("%s: %d KiB kept, at most 1024 are promised", name, kept>>10)
@@ -141,11 +117,11 @@ func TestMemoryOfAnIdleQueue(t *testing.T) {
 	const n = 10_000
 	queues := make([]workqueue.TypedRateLimitingInterface[string], n)
 	goroutines := runtime.NumGoroutine()
-	before := heap()
+	before := testkit.Heap()
 	for i := range queues {
 		queues[i] = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	}
-	size := (heap() - before) / n
+	size := (testkit.Heap() - before) / n
 	t.Logf("%d bytes", size)
 	if size > 2<<10 {
 		t.Errorf("an idle queue takes %d bytes, at most 2048 are promised", size)

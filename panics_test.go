@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // These tests let somebody else's code panic in each method that calls it. The panic must reach the
@@ -93,16 +94,16 @@ func TestMetricPanics(t *testing.T) {
 		for bad, step := range panicSteps {
 			t.Run(metric+","+step.name, func(t *testing.T) {
 				everyLayer(t, func(t *testing.T, build builder[string]) {
-					r, c := &recorder{}, newFakeClock()
+					r, c := &testkit.Recorder{}, testkit.NewFakeClock()
 					q := build(options[string]{name: "q", provider: r, clock: c})
 					tryPanics(t, q, bad, func() {
 						c.Step(time.Second)
 						synctest.Wait()
-						r.panicOnce(metric)
-					}, func() { r.on = nil })
+						r.PanicOnce(metric)
+					}, func() { r.On = nil })
 					// What the metric itself counted before it panicked is its own business.
 					for _, gauge := range []string{"unfinished", "longest"} {
-						if v := r.value(gauge); v != 0 {
+						if v := r.Value(gauge); v != 0 {
 							t.Errorf("%s = %v in the end", gauge, v)
 						}
 					}
@@ -115,14 +116,14 @@ func TestMetricPanics(t *testing.T) {
 // A key that is queued again because a metric panicked in Get is one more that needs processing.
 func TestDepthAfterPanicInGet(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		r := &recorder{}
-		q := build(options[string]{name: "q", provider: r, clock: newFakeClock()})
+		r := &testkit.Recorder{}
+		q := build(options[string]{name: "q", provider: r, clock: testkit.NewFakeClock()})
 		q.Add("a")
-		r.panicOnce("latency")
-		wantPanic(t, "Get", func() { q.Get() })
-		r.want(t, "after the panic", values{"depth": 1})
+		r.PanicOnce("latency")
+		testkit.WantPanic(t, "Get", func() { q.Get() })
+		r.Want(t, "after the panic", testkit.Values{"depth": 1})
 		process(t, q, "a")
-		r.want(t, "in the end", values{"depth": 0})
+		r.Want(t, "in the end", testkit.Values{"depth": 0})
 		q.ShutDown()
 	})
 }
@@ -131,9 +132,9 @@ func TestClockPanics(t *testing.T) {
 	for bad, step := range panicSteps {
 		t.Run(step.name, func(t *testing.T) {
 			everyLayer(t, func(t *testing.T, build builder[string]) {
-				r, fake := &recorder{}, newFakeClock()
+				r, fake := &testkit.Recorder{}, testkit.NewFakeClock()
 				var armed atomic.Bool
-				c := &hookedClock{WithTicker: fake, onNow: func() {
+				c := &testkit.HookedClock{WithTicker: fake, OnNow: func() {
 					if armed.CompareAndSwap(true, false) {
 						panic("clock")
 					}
@@ -144,7 +145,7 @@ func TestClockPanics(t *testing.T) {
 					synctest.Wait()
 					armed.Store(true)
 				}, func() { armed.Store(false) })
-				r.want(t, "in the end", values{"unfinished": 0, "longest": 0})
+				r.Want(t, "in the end", testkit.Values{"unfinished": 0, "longest": 0})
 			})
 		})
 	}
@@ -153,13 +154,13 @@ func TestClockPanics(t *testing.T) {
 // A Done that panics because of the clock has not happened, and may be called again.
 func TestClockPanicsInDone(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		r, c := &recorder{}, &hookedClock{WithTicker: newFakeClock()}
+		r, c := &testkit.Recorder{}, &testkit.HookedClock{WithTicker: testkit.NewFakeClock()}
 		q := build(options[string]{name: "q", provider: r, clock: c})
 		q.Add("a")
 		q.Get()
-		c.onNow = func() { panic("clock") }
-		wantPanic(t, "Done", func() { q.Done("a") })
-		c.onNow = nil
+		c.OnNow = func() { panic("clock") }
+		testkit.WantPanic(t, "Done", func() { q.Done("a") })
+		c.OnNow = nil
 		if st := q.Stats(); st.Processing != 1 {
 			t.Errorf("Stats() = %+v after the panic, want 1 processing", st)
 		}
@@ -173,10 +174,10 @@ func TestClockPanicsInDone(t *testing.T) {
 
 func TestClockPanicsInAddAfter(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-		c := &hookedClock{WithTicker: newFakeClock(), onNow: func() { panic("clock") }}
+		c := &testkit.HookedClock{WithTicker: testkit.NewFakeClock(), OnNow: func() { panic("clock") }}
 		q := build(options[string]{clock: c})
-		wantPanic(t, "AddAfter", func() { q.AddAfter("a", time.Second) })
-		c.onNow = nil
+		testkit.WantPanic(t, "AddAfter", func() { q.AddAfter("a", time.Second) })
+		c.OnNow = nil
 		q.AddAfter("a", time.Second)
 		synctest.Wait()
 		if st := q.Stats(); st.Waiting != 1 {
@@ -189,22 +190,22 @@ func TestClockPanicsInAddAfter(t *testing.T) {
 // A panic in Get may hit the getter that had the only wake-up.
 func TestMetricPanicsInSleepingGetter(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		r := &recorder{}
-		q := build(options[string]{name: "q", provider: r, clock: newFakeClock()})
-		var gets []*call[string]
+		r := &testkit.Recorder{}
+		q := build(options[string]{name: "q", provider: r, clock: testkit.NewFakeClock()})
+		var gets []*testkit.Call[string]
 		for range 2 {
-			gets = append(gets, start(func() (key string) {
+			gets = append(gets, testkit.Start(func() (key string) {
 				defer func() { _ = recover() }()
 				key, _ = q.Get()
 				return key
 			}))
 			synctest.Wait()
 		}
-		r.panicOnce("latency")
+		r.PanicOnce("latency")
 		q.Add("a")
 		keys := ""
 		for _, get := range gets {
-			keys += get.mustReturn(t, "Get, one with a panic and one with the key")
+			keys += get.MustReturn(t, "Get, one with a panic and one with the key")
 		}
 		if keys != "a" {
 			t.Errorf("got keys %q", keys)

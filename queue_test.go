@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 func TestStatsOfUnnamedQueue(t *testing.T) {
@@ -110,11 +111,11 @@ func TestDoneAndGet(t *testing.T) {
 // The time of a Done is that of the Get that follows, unless it has to wait.
 func TestDoneAndGetReadsTheClockOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fake := newFakeClock()
+		fake := testkit.NewFakeClock()
 		reads := 0
-		c := &hookedClock{WithTicker: fake, onNow: func() { reads++ }}
+		c := &testkit.HookedClock{WithTicker: fake, OnNow: func() { reads++ }}
 		q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{
-			Name: "q", MetricsProvider: &recorder{}, Clock: c,
+			Name: "q", MetricsProvider: &testkit.Recorder{}, Clock: c,
 		})
 		defer q.ShutDown()
 		q.Add("a")

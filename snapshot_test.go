@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // describe is a short text of what a Snapshot has: a:2 is a key that was there two seconds after the epoch.
@@ -19,10 +20,10 @@ func describe(keys []workqueue.KeySnapshot[string]) string {
 	for _, k := range keys {
 		s += k.Key
 		if !k.Since.IsZero() {
-			s += fmt.Sprint(":", k.Since.Sub(testEpoch).Seconds())
+			s += fmt.Sprint(":", k.Since.Sub(testkit.Epoch).Seconds())
 		}
 		if !k.Due.IsZero() {
-			s += fmt.Sprint("-", k.Due.Sub(testEpoch).Seconds())
+			s += fmt.Sprint("-", k.Due.Sub(testkit.Epoch).Seconds())
 		}
 		if k.Again {
 			s += "+"
@@ -56,8 +57,8 @@ func wantSnapshot(t *testing.T, q workqueue.Extended[string], limit int, process
 
 func TestSnapshot(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-		c := newFakeClock()
-		q := build(options[string]{name: "q", provider: &recorder{}, clock: c})
+		c := testkit.NewFakeClock()
+		q := build(options[string]{name: "q", provider: &testkit.Recorder{}, clock: c})
 		wantSnapshot(t, q, 10, "", "", "")
 		for _, key := range []string{"a", "b", "c", "d", "e"} {
 			q.Add(key)
@@ -90,7 +91,7 @@ func TestSnapshotFindsAllKeys(t *testing.T) {
 	const n = 3000
 	everyLayer(t, func(t *testing.T, build builder[string]) {
 		for _, name := range []string{"", "named"} {
-			q := build(options[string]{name: name, provider: &recorder{}})
+			q := build(options[string]{name: name, provider: &testkit.Recorder{}})
 			var keys []string
 			for i := range n {
 				keys = append(keys, fmt.Sprint(i))
@@ -128,7 +129,7 @@ func TestSnapshotFindsAllKeys(t *testing.T) {
 
 func TestSnapshotTellsRequeues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newFakeClock()
+		c := testkit.NewFakeClock()
 		q := workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour),
 			workqueue.TypedRateLimitingQueueConfig[string]{Clock: c})
@@ -176,7 +177,7 @@ func TestSnapshotUnderLoad(t *testing.T) {
 	for _, l := range delayingLayers[string]() {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
-			q := l.build(options[string]{name: "q", provider: &recorder{}})
+			q := l.build(options[string]{name: "q", provider: &testkit.Recorder{}})
 			keys := make([]string, 2000)
 			for i := range keys {
 				keys[i] = fmt.Sprint(i)

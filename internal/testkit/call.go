@@ -18,6 +18,9 @@ func Start[R any](f func() R) *Call[R] {
 // Return is for callers that start the goroutine themselves: it notes that the call has returned result.
 func (c *Call[R]) Return(result R) { c.result.Store(&result) }
 
+// Returned reports whether the call has returned.
+func (c *Call[R]) Returned() bool { return c.result.Load() != nil }
+
 // MustBlock fails the test if the call has returned when all goroutines of the bubble are blocked.
 func (c *Call[R]) MustBlock(t TB, what string) {
 	t.Helper()
