@@ -1,9 +1,9 @@
 package workqueuetest
 
 import (
-	"runtime"
-	"sync/atomic"
 	"time"
+
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // idleCases are about what a queue costs that has nothing to do.
@@ -76,7 +76,7 @@ func tryNoGoroutineAfterShutDown(r *run) {
 			r.wantOnlyTheDrain(base, e)
 		}
 		if !r.suite.NoMetrics {
-			q := r.queue(Config[string]{Name: queueName, MetricsProvider: &recorder{}})
+			q := r.queue(Config[string]{Name: queueName, MetricsProvider: &testkit.Recorder{}})
 			r.pass(0)
 			e.start(r, q).mustReturn("of an empty queue with metrics")
 			r.wantGoroutines(base, "with metrics, after "+e.name, 0)
@@ -101,27 +101,4 @@ func (r *run) wantOnlyTheDrain(base goroutineSet, drain ender) {
 	q.Done("held")
 	end.mustReturn("with nothing left")
 	r.wantGoroutines(base, "after "+drain.name, 0)
-}
-
-// object is something that keys point to. It is not tiny, because the collector puts tiny objects
-// together and keeps them so.
-type object [64]byte
-
-// collected counts objects that the collector has found to be garbage.
-type collected struct{ atomic.Int64 }
-
-func (c *collected) object() *object {
-	o := new(object)
-	runtime.AddCleanup(o, func(c *collected) { c.Add(1) }, c)
-	return o
-}
-
-func (c *collected) want(r *run, what string, n int64) {
-	for deadline := time.Now().Add(patience / 4); c.Load() < n; {
-		if time.Now().After(deadline) {
-			r.Fatalf("%s: %d of %d are collected", what, c.Load(), n)
-		}
-		runtime.GC()
-		time.Sleep(time.Millisecond)
-	}
 }

@@ -203,6 +203,9 @@ func (r *run) endQueues() {
 	}
 }
 
+// Helper makes a run a testkit.TB.
+func (r *run) Helper() {}
+
 // Errorf notes a failure.
 func (r *run) Errorf(format string, args ...any) {
 	r.mu.Lock()

@@ -20,8 +20,8 @@ type TB interface {
 // WantPanic calls f, which must panic with a value whose text contains all words. It returns the value.
 func WantPanic(t TB, what string, f func(), words ...string) any {
 	t.Helper()
-	value, panicked := PanicOf(f)
-	if !panicked {
+	value := PanicOf(f)
+	if value == nil {
 		t.Errorf("%s: does not panic", what)
 		return nil
 	}
@@ -33,17 +33,11 @@ func WantPanic(t TB, what string, f func(), words ...string) any {
 	return value
 }
 
-// PanicOf calls f and returns the value that it panics with.
-func PanicOf(f func()) (value any, panicked bool) {
-	panicked = true
-	defer func() {
-		if panicked {
-			value = recover()
-		}
-	}()
+// PanicOf calls f and returns the value that f panics with, or nil.
+func PanicOf(f func()) (value any) {
+	defer func() { value = recover() }()
 	f()
-	panicked = false
-	return nil, false
+	return nil
 }
 
 // Eventually polls until f returns true. It is for tests outside of bubbles, which have no virtual time.
