@@ -7,6 +7,8 @@ package testkit
 import (
 	"fmt"
 	"strings"
+	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -48,5 +50,17 @@ func Eventually(t TB, what string, f func() bool) {
 			t.Fatalf("%s: not within 20 s", what)
 		}
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// InBubble runs f, a property that rapid checks, in a bubble of testing/synctest. A panic of f, by which rapid
+// ends a property that fails, leaves the bubble.
+func InBubble(t *testing.T, f func()) {
+	var value any
+	synctest.Test(t, func(*testing.T) {
+		value = PanicOf(f)
+	})
+	if value != nil {
+		panic(value)
 	}
 }
