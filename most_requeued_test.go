@@ -2,6 +2,7 @@ package workqueue_test
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -65,7 +66,7 @@ func TestMostRequeued(t *testing.T) {
 			want("with many keys", 5, " 513:15 2500:14 777:13 0:12 4999:11")
 			want("with many keys", 0, "")
 			want("with many keys", -1, "")
-			if list := l.(workqueue.RequeueLister[int]).MostRequeued(1 << 40); len(list) != 5000 || list[4999].Requeues != 1 {
+			if list := l.(workqueue.RequeueLister[int]).MostRequeued(math.MaxInt); len(list) != 5000 || list[4999].Requeues != 1 {
 				t.Errorf("all of them are %d", len(list))
 			}
 			l.Forget(513)
