@@ -50,7 +50,7 @@ const maxWait = 10 * time.Second
 
 func TestAddAfterWithoutDelay(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-		base := newGoroutineCount()
+		base := testkit.Goroutines()
 		q := build(options[string]{clock: testkit.PanickingClock{}})
 		want := []string{"zero", "negative", "most negative"}
 		for i, d := range []time.Duration{0, -1, math.MinInt64} {
@@ -59,7 +59,7 @@ func TestAddAfterWithoutDelay(t *testing.T) {
 			// At once means before AddAfter returns.
 			wantLen(t, q, i+1)
 		}
-		base.want(t, "after AddAfter without a delay", 0)
+		base.WantMore(t, "after AddAfter without a delay", 0)
 		if st := q.Stats(); st.Retries != 6 || st.Adds != 3 {
 			t.Errorf("Stats() = %+v, want 6 retries, 3 adds", st)
 		}
@@ -93,29 +93,29 @@ func TestKeysComeDueInOrder(t *testing.T) {
 
 func TestNoGoroutineWithoutWaitingKeys(t *testing.T) {
 	everyClock(t, func(t *testing.T, q delayer[string], pass func(time.Duration)) {
-		base := newGoroutineCount() // with q, which must not have added to it
+		base := testkit.Goroutines() // with q, which must not have added to it
 		for range 3 {
 			q.Add("a")
 			process(t, q, "a")
-			base.want(t, "while no key waits", 0)
+			base.WantMore(t, "while no key waits", 0)
 			q.AddAfter("a", time.Second)
 			q.AddAfter("b", time.Minute)
-			base.want(t, "while a key waits", 1)
+			base.WantMore(t, "while a key waits", 1)
 			pass(time.Second)
 			process(t, q, "a")
-			base.want(t, "while a key waits", 1)
+			base.WantMore(t, "while a key waits", 1)
 			pass(time.Hour)
 			process(t, q, "b")
-			base.want(t, "when no key waits any more", 0)
+			base.WantMore(t, "when no key waits any more", 0)
 		}
 	})
 	// That construction starts none either.
 	synctest.Test(t, func(t *testing.T) {
-		base := newGoroutineCount()
+		base := testkit.Goroutines()
 		for _, l := range layers[string]() {
 			l.build(options[string]{})
 		}
-		base.want(t, "after construction", 0)
+		base.WantMore(t, "after construction", 0)
 	})
 }
 
@@ -299,15 +299,15 @@ func TestDelayingQueueOnGivenQueue(t *testing.T) {
 		// Whoever shuts down the queue below need not know the one above, whose loop notices at the
 		// latest when it would have looked anyway.
 		q.AddAfter("d", time.Hour)
-		base := newGoroutineCount()
+		base := testkit.Goroutines()
 		below.ShutDown()
 		time.Sleep(time.Minute)
-		base.want(t, "a minute after the queue below was shut down", -1)
+		base.WantMore(t, "a minute after the queue below was shut down", -1)
 		if st := q.(workqueue.Extended[string]).Stats(); st.Waiting != 0 || st.Dropped != 1 {
 			t.Errorf("Stats() = %+v, want 1 dropped", st)
 		}
 		q.AddAfter("e", time.Second)
-		base.want(t, "after AddAfter", -1)
+		base.WantMore(t, "after AddAfter", -1)
 	})
 }
 

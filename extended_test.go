@@ -151,7 +151,7 @@ func everyForeign(t *testing.T, f func(t *testing.T, q delayer[string], below wo
 
 func TestForeignQueue(t *testing.T) {
 	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
-		base := newGoroutineCount()
+		base := testkit.Goroutines()
 		q.Add("a")
 		q.AddAfter("c", time.Second)
 		q.AddAfter("b", 0)
@@ -163,7 +163,7 @@ func TestForeignQueue(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		process(t, q, "c")
-		base.want(t, "with nothing waiting", 0)
+		base.WantMore(t, "with nothing waiting", 0)
 		q.AddAfter("d", time.Hour)
 		q.ShutDown()
 		if !below.ShuttingDown() {
@@ -171,7 +171,7 @@ func TestForeignQueue(t *testing.T) {
 		}
 		wantShutDown(t, q)
 		time.Sleep(time.Hour) // The foreign delaying queue has a timer of its own.
-		base.want(t, "after shutdown", 0)
+		base.WantMore(t, "after shutdown", 0)
 	})
 }
 
@@ -182,7 +182,7 @@ func TestForeignDrain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
-				base := newGoroutineCount()
+				base := testkit.Goroutines()
 				q.Add("a")
 				hold(t, q, "a")
 				q.AddAfter("b", time.Minute)
@@ -194,7 +194,7 @@ func TestForeignDrain(t *testing.T) {
 				}
 				wantShutDown(t, q)
 				time.Sleep(time.Hour)
-				base.want(t, "after the drain", 0)
+				base.WantMore(t, "after the drain", 0)
 			})
 		})
 	}
@@ -202,7 +202,7 @@ func TestForeignDrain(t *testing.T) {
 
 func TestForeignShutDownContextGivesUp(t *testing.T) {
 	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
-		base := newGoroutineCount()
+		base := testkit.Goroutines()
 		q.Add("a")
 		hold(t, q, "a")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -220,7 +220,7 @@ func TestForeignShutDownContextGivesUp(t *testing.T) {
 		if err := q.ShutDownContext(t.Context()); err != nil {
 			t.Errorf("ShutDownContext() = %v", err)
 		}
-		base.want(t, "after the drain", 0)
+		base.WantMore(t, "after the drain", 0)
 	})
 }
 
@@ -244,7 +244,7 @@ func TestForeignShutDownContextOfDoneContext(t *testing.T) {
 
 func TestForeignGetContext(t *testing.T) {
 	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
-		base := newGoroutineCount()
+		base := testkit.Goroutines()
 		ctx, cancel := context.WithCancel(t.Context())
 		get := startGetContext(ctx, q)
 		get.MustBlock(t, "GetContext of an empty queue")
@@ -262,7 +262,7 @@ func TestForeignGetContext(t *testing.T) {
 			t.Errorf("GetContext() = %v, want a", g)
 		}
 		q.Done("a")
-		base.want(t, "when the only call has returned", 0)
+		base.WantMore(t, "when the only call has returned", 0)
 
 		ctx, cancel = context.WithCancel(t.Context())
 		get = startGetContext(ctx, q)
@@ -277,14 +277,14 @@ func TestForeignGetContext(t *testing.T) {
 		q.Done("b")
 		q.ShutDown()
 		wantShutDown(t, q)
-		base.want(t, "after shutdown", 0)
+		base.WantMore(t, "after shutdown", 0)
 	})
 }
 
 // However many callers gave up, no more goroutines wait in their places than there were callers at once.
 func TestForeignGetContextReusesFetchers(t *testing.T) {
 	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
-		base := newGoroutineCount()
+		base := testkit.Goroutines()
 		for range 20 {
 			var gets []*testkit.Call[got[string]]
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -297,9 +297,9 @@ func TestForeignGetContextReusesFetchers(t *testing.T) {
 			}
 			cancel()
 		}
-		base.want(t, "after 60 calls, three at once", 3)
+		base.WantMore(t, "after 60 calls, three at once", 3)
 		q.ShutDown()
-		base.want(t, "after shutdown", 0)
+		base.WantMore(t, "after shutdown", 0)
 		wantShutDown(t, q)
 	})
 }
@@ -318,7 +318,7 @@ func TestForeignGetAfterShutDown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
-				base := newGoroutineCount()
+				base := testkit.Goroutines()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				for range 2 {
@@ -345,7 +345,7 @@ func TestForeignGetAfterShutDown(t *testing.T) {
 					t.Errorf("got keys %q", keys)
 				}
 				wantShutDown(t, q)
-				base.want(t, "after shutdown", 0)
+				base.WantMore(t, "after shutdown", 0)
 			})
 		})
 	}
@@ -413,10 +413,10 @@ func TestForeignGetsMix(t *testing.T) {
 func TestGetOfAnotherQueueStartsNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: &plainQueue[string]{}})
-		base := newGoroutineCount()
+		base := testkit.Goroutines()
 		get := startGet[string](q)
 		get.MustBlock(t, "Get of an empty queue")
-		base.want(t, "while one Get waits", 1)
+		base.WantMore(t, "while one Get waits", 1)
 		q.ShutDown()
 		if got := get.MustReturn(t, "Get after shutdown"); got.err != workqueue.ErrShutDown {
 			t.Errorf("Get() = %+v", got)

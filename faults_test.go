@@ -126,12 +126,12 @@ func TestProviderPanics(t *testing.T) {
 	for _, metric := range []string{"depth", "retries"} {
 		t.Run(metric, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				before := newGoroutineCount()
+				before := testkit.Goroutines()
 				o := options[string]{name: "q", provider: &badProvider{bad: metric}}
 				if v := testkit.WantPanic(t, "constructor", func() { o.rateLimiting() }); v != "provider" {
 					t.Errorf("panics with %v", v)
 				}
-				before.want(t, "after the panic", 0)
+				before.WantMore(t, "after the panic", 0)
 			})
 		})
 	}
@@ -348,22 +348,16 @@ func TestTenThousandQueues(t *testing.T) {
 		n = 1000
 	}
 	synctest.Test(t, func(t *testing.T) {
-		base := runtime.NumGoroutine() + 10 // as some that have done everything may not be gone yet
+		base := testkit.Goroutines()
 		queues := make([]delayer[int], n)
 		for i := range queues {
 			queues[i] = options[int]{}.rateLimiting().(delayer[int])
 			queues[i].AddAfter(i, time.Second)
 			queues[i].Add(-i)
 		}
-		synctest.Wait()
-		if g := runtime.NumGoroutine() - base; g > n {
-			t.Errorf("%d goroutines for %d queues", g, n)
-		}
+		base.WantMore(t, "a key waits in each queue", n)
 		time.Sleep(time.Second)
-		synctest.Wait()
-		if g := runtime.NumGoroutine() - base; g > 0 {
-			t.Errorf("%d goroutines after all keys have come due", g)
-		}
+		base.WantMore(t, "all keys have come due", 0)
 		for i, q := range queues {
 			want := []int{-i, i}
 			if i == 0 {
@@ -374,10 +368,7 @@ func TestTenThousandQueues(t *testing.T) {
 			q.ShutDown()
 			wantShutDown(t, q)
 		}
-		synctest.Wait()
-		if g := runtime.NumGoroutine() - base; g > 0 {
-			t.Errorf("%d goroutines after shutdown", g)
-		}
+		base.WantMore(t, "after shutdown", 0)
 	})
 }
 

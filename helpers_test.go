@@ -1,10 +1,8 @@
 package workqueue_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -218,23 +216,5 @@ func wantShutDown[T comparable](t *testing.T, q workqueue.Extended[T]) {
 	}
 	if key, err := q.GetContext(context.Background()); !errors.Is(err, workqueue.ErrShutDown) || key != zero {
 		t.Fatalf("GetContext() after shutdown = %v, %v, want the zero key and ErrShutDown", key, err)
-	}
-}
-
-// goroutineCount is the number of goroutines of the bubble at one moment.
-type goroutineCount int
-
-// newGoroutineCount counts by their stacks, because runtime.NumGoroutine sees other tests' as well.
-func newGoroutineCount() goroutineCount {
-	synctest.Wait()
-	buf := make([]byte, 1<<20)
-	return goroutineCount(bytes.Count(buf[:runtime.Stack(buf, true)], []byte("synctest bubble")))
-}
-
-// want asserts how many goroutines there are more than at that moment.
-func (base goroutineCount) want(t *testing.T, when string, more int) {
-	t.Helper()
-	if n := newGoroutineCount() - base; int(n) != more {
-		t.Errorf("%s: %d more goroutines, want %d", when, n, more)
 	}
 }

@@ -142,10 +142,10 @@ func TestRetriesMetricOfAddRateLimited(t *testing.T) {
 
 func TestMetricsTick(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		base := newGoroutineCount()
+		base := testkit.Goroutines()
 		r, c := &testkit.Recorder{}, testkit.NewFakeClock()
 		q := build(options[string]{name: "q", provider: r, clock: c})
-		base.want(t, "with metrics", 1)
+		base.WantMore(t, "with metrics", 1)
 		q.Add("a")
 		hold(t, q, "a")
 		for _, step := range []struct {
@@ -160,7 +160,7 @@ func TestMetricsTick(t *testing.T) {
 			r.Want(t, fmt.Sprintf("after %v more", step.d), testkit.Values{"unfinished": step.want, "longest": step.want})
 		}
 		q.ShutDown()
-		base.want(t, "after shutdown", 0)
+		base.WantMore(t, "after shutdown", 0)
 		c.Step(time.Hour)
 		q.Done("a")
 		r.Want(t, "after shutdown", testkit.Values{"unfinished": 0, "longest": 0, "depth": 0})
@@ -286,7 +286,7 @@ func TestNoMetrics(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			everyLayer(t, func(t *testing.T, build builder[string]) {
 				workqueue.WithoutProvider(func() {
-					base := newGoroutineCount()
+					base := testkit.Goroutines()
 					q := build(options[string]{name: tt.queue, provider: tt.provider, clock: testkit.PanickingClock{}})
 					q.Add("a")
 					q.Add("a")
@@ -295,7 +295,7 @@ func TestNoMetrics(t *testing.T) {
 					q.Done("a")
 					process(t, q, "a")
 					q.Stats()
-					base.want(t, "without metrics", 0)
+					base.WantMore(t, "without metrics", 0)
 					q.ShutDown()
 					wantShutDown(t, q)
 					if r, ok := tt.provider.(*testkit.Recorder); ok && len(r.Made()) > 0 {

@@ -17,7 +17,7 @@ func idleCases() []testCase {
 }
 
 func tryNoGoroutineWhileIdle(r *run) {
-	base := goroutines()
+	base := testkit.Goroutines()
 	q := r.queue(Config[string]{})
 	r.wantGoroutines(base, "new", 0)
 	for range 3 {
@@ -64,7 +64,7 @@ func tryNoTimerWhileIdle(r *run) {
 }
 
 func tryNoGoroutineAfterShutDown(r *run) {
-	base := goroutines()
+	base := testkit.Goroutines()
 	r.eachEnder(func(q fifo, e ender) {
 		if d, ok := q.(delaying); ok {
 			d.AddAfter("a", time.Hour)
@@ -85,7 +85,7 @@ func tryNoGoroutineAfterShutDown(r *run) {
 }
 
 // wantOnlyTheDrain asserts that a drain stops what waits for delayed keys before it waits itself.
-func (r *run) wantOnlyTheDrain(base goroutineSet, drain ender) {
+func (r *run) wantOnlyTheDrain(base testkit.GoroutineSet, drain ender) {
 	q := r.queue(Config[string]{})
 	q.Add("held")
 	r.hold(q, "held")

@@ -47,8 +47,11 @@ func (g *Garbage) Object() *Object {
 // Want fails the test unless the collector has soon freed n objects.
 func (g *Garbage) Want(t TB, what string, n int64) {
 	t.Helper()
-	Eventually(t, fmt.Sprintf("%s: %d objects are freed", what, n), func() bool {
-		runtime.GC()
-		return g.freed.Load() >= n
-	})
+	Eventually(t, fmt.Sprintf("%s: %d objects are freed", what, n), func() bool { return g.Collect() >= n })
+}
+
+// Collect runs the collector and returns how many objects have been freed.
+func (g *Garbage) Collect() int64 {
+	runtime.GC()
+	return g.freed.Load()
 }
