@@ -1,27 +1,22 @@
 package workqueue_test
 
 import (
-	"context"
-	"errors"
-	"os"
-	"os/exec"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
-	"k8s.io/utils/clock"
 )
 
-// The tests of this file let a program be as bad as programs are. Each says what holds all the same. Others
-// of the kind are in panics_test.go, clock_test.go, custom_queue_test.go and package worker; docs/testing.md
-// has the whole table.
+// The tests of this file put more on a queue than most programs do, or slow it down from outside. Each says what
+// holds all the same.
 
 // fewer is n, or so much less that the race detector is done with it in the same time.
 func fewer(n int) int {
@@ -30,150 +25,6 @@ func fewer(n int) int {
 	}
 	return n
 }
-
-// A worker whose goroutine ends without Done, by runtime.Goexit or a panic that somebody recovers, or never
-// comes back, takes its key with it and nothing else: no one else gets the key, an Add of it is kept, other
-// keys go on, a drain waits and can be given up. When somebody calls Done, the key comes again.
-func TestWorkerThatNeverCallsDone(t *testing.T) {
-	everyLayer(t, func(t *testing.T, build builder[string]) {
-		q := build(options[string]{})
-		for _, end := range []func(){runtime.Goexit, func() { panic("handler") }} {
-			q.Add("a")
-			aside(func() {
-				q.Get()
-				end()
-			})
-			q.Add("a")
-			q.Add("b")
-			process(t, q, "b")
-			if st := q.Stats(); st.Processing != 1 || st.Queued != 0 {
-				t.Errorf("Stats() = %+v, want 1 processing", st)
-			}
-			q.Done("a")
-			process(t, q, "a")
-		}
-		q.Add("a")
-		hold(t, q, "a")
-		q.Add("a")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		if err := q.ShutDownContext(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("ShutDownContext() = %v, want the context's error", err)
-		}
-		q.Done("a")
-		process(t, q, "a")
-		wantShutDown(t, q)
-	})
-}
-
-// Code of the user's that the queue calls may end the goroutine: a fake of a test that calls t.FailNow. It is
-// then as with a panic: no lock is held, and no key is lost, or held by nobody.
-func TestForeignCodeThatEndsTheGoroutine(t *testing.T) {
-	for _, where := range []string{"Queue", "clock", "depth", "adds", "latency", "work", "unfinished"} {
-		for bad, step := range panicSteps {
-			t.Run(where+","+step.name, func(t *testing.T) {
-				everyLayer(t, func(t *testing.T, build builder[string]) {
-					var armed atomic.Bool
-					end := func(called string) func() {
-						return func() {
-							if called == where && armed.CompareAndSwap(true, false) {
-								runtime.Goexit()
-							}
-						}
-					}
-					fake := testkit.NewFakeClock()
-					o := options[string]{
-						name:     "q",
-						provider: &testkit.Recorder{On: func(metric string) { end(metric)() }},
-						clock:    &testkit.HookedClock{WithTicker: fake, OnNow: end("clock")},
-					}
-					if where == "Queue" {
-						o.order = &testkit.ListQueue[string]{On: func(string) { end("Queue")() }}
-					}
-					tryPanics(t, build(o), bad, func() {
-						fake.Step(time.Second)
-						synctest.Wait()
-						armed.Store(true)
-					}, func() { armed.Store(false) })
-				})
-			})
-		}
-	}
-}
-
-// badProvider panics when it is asked for one of its metrics.
-type badProvider struct {
-	testkit.Recorder
-	bad string
-}
-
-func (p *badProvider) NewDepthMetric(name string) workqueue.GaugeMetric {
-	if p.bad == "depth" {
-		panic("provider")
-	}
-	return p.Recorder.NewDepthMetric(name)
-}
-
-func (p *badProvider) NewRetriesMetric(name string) workqueue.CounterMetric {
-	if p.bad == "retries" {
-		panic("provider")
-	}
-	return p.Recorder.NewRetriesMetric(name)
-}
-
-// A provider that panics does so into whoever builds the queue. No goroutine is left of what was built.
-func TestProviderPanics(t *testing.T) {
-	for _, metric := range []string{"depth", "retries"} {
-		t.Run(metric, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				before := testkit.Goroutines()
-				o := options[string]{name: "q", provider: &badProvider{bad: metric}}
-				if v := testkit.WantPanic(t, "constructor", func() { o.rateLimiting() }); v != "provider" {
-					t.Errorf("panics with %v", v)
-				}
-				before.WantMore(t, "after the panic", 0)
-			})
-		})
-	}
-}
-
-// On a goroutine of the queue's own there is no caller. A panic there ends the program and says where it was,
-// as in any program: the queue does not swallow it and go on without its clock.
-func TestPanicOnTheQueuesGoroutine(t *testing.T) {
-	const variable = "WORKQUEUE_TEST_PANIC"
-	if os.Getenv(variable) != "" {
-		var onLoop atomic.Bool
-		q := options[string]{clock: &testkit.HookedClock{WithTicker: clock.RealClock{}, OnReset: func() { onLoop.Store(true) },
-			OnNow: func() {
-				if onLoop.Load() {
-					theFaultyClock()
-				}
-			}}}.delaying()
-		q.AddAfter("a", time.Millisecond)
-		q.Get()
-		return
-	}
-	command := exec.Command(os.Args[0], "-test.run=^TestPanicOnTheQueuesGoroutine$")
-	command.Env = append(os.Environ(), variable+"=1")
-	out, err := command.CombinedOutput()
-	if err == nil {
-		t.Error("the process has not ended")
-	}
-	for _, want := range []string{"panic: clock out of order", "theFaultyClock"} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("no %q in\n%s", want, out)
-		}
-	}
-}
-
-func theFaultyClock() { panic("clock out of order") }
-
-// slowLimiter takes its time. It never delays.
-type slowLimiter struct{ slow func() }
-
-func (l slowLimiter) When(int) time.Duration { l.slow(); return 0 }
-func (l slowLimiter) Forget(int)             { l.slow() }
-func (l slowLimiter) NumRequeues(int) int    { l.slow(); return 0 }
 
 // A user's Queue, clock, limiter and metrics that are slow make the queue slow, and nothing else: each key is
 // held by one worker at a time, what was added last is processed, the gauges end at zero.
