@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 const century = 100 * 365 * 24 * time.Hour
@@ -41,7 +43,7 @@ func TestClockJumps(t *testing.T) {
 	for _, tt := range jumps {
 		t.Run(tt.name, func(t *testing.T) {
 			everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-				c := newFakeClock()
+				c := testkit.NewFakeClock()
 				q := build(options[string]{clock: c})
 				q.AddAfter("c", 3*time.Hour)
 				q.AddAfter("b", 2*time.Hour)
@@ -59,12 +61,12 @@ func TestClockJumps(t *testing.T) {
 				c.Step(1)
 				synctest.Wait()
 				if tt.far {
-					c.SetTime(testEpoch)
+					c.SetTime(testkit.Epoch)
 					synctest.Wait()
 				}
 				process(t, q, "now")
 				for i, key := range []string{"a", "b", "c"} {
-					due := testEpoch.Add(time.Duration(i+1) * time.Hour)
+					due := testkit.Epoch.Add(time.Duration(i+1) * time.Hour)
 					c.SetTime(due.Add(-1))
 					synctest.Wait()
 					wantLen(t, q, 0)
@@ -88,7 +90,7 @@ func TestClockJumpsForward(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-				c := newFakeClock()
+				c := testkit.NewFakeClock()
 				q := build(options[string]{clock: c})
 				for i, key := range []string{"c", "a", "b"} {
 					q.AddAfter(key, []time.Duration{time.Hour, time.Minute, 2 * time.Minute}[i])
@@ -114,9 +116,9 @@ func TestClockJumpsForward(t *testing.T) {
 // can say. It must not be early, and the loop must not spin when it cannot wait for it.
 func TestLongDelays(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-		fake := newFakeClock()
+		fake := testkit.NewFakeClock()
 		var readings atomic.Int64
-		q := build(options[string]{clock: &hookedClock{WithTicker: fake, onNow: func() {
+		q := build(options[string]{clock: &testkit.HookedClock{WithTicker: fake, OnNow: func() {
 			if readings.Add(1) > 10_000 {
 				panic("the waiting loop spins")
 			}
@@ -129,7 +131,7 @@ func TestLongDelays(t *testing.T) {
 		fake.Step(time.Hour)
 		synctest.Wait()
 		process(t, q, "first")
-		fake.SetTime(testEpoch.Add(math.MaxInt64 - 1))
+		fake.SetTime(testkit.Epoch.Add(math.MaxInt64 - 1))
 		synctest.Wait()
 		wantLen(t, q, 0)
 		fake.SetTime(due.Add(-1))
@@ -155,7 +157,7 @@ func TestLongDelays(t *testing.T) {
 // After jumps by centuries the order is still that of the times.
 func TestOrderSurvivesJumps(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[int]) {
-		c := newFakeClock()
+		c := testkit.NewFakeClock()
 		q := build(options[int]{clock: c})
 		for _, key := range rand.New(rand.NewPCG(3, 4)).Perm(50) {
 			q.AddAfter(key, time.Duration(key+1)*time.Second)
@@ -168,7 +170,7 @@ func TestOrderSurvivesJumps(t *testing.T) {
 		leap(c, 100)
 		synctest.Wait()
 		wantLen(t, q, 0)
-		c.SetTime(testEpoch)
+		c.SetTime(testkit.Epoch)
 		synctest.Wait()
 		process(t, q, 1000)
 		want := make([]int, 50)
@@ -199,7 +201,7 @@ func TestClockIsSteppedWhileTheTimerStarts(t *testing.T) {
 		} {
 			t.Run(name+","+d.String(), func(t *testing.T) {
 				everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-					fake := newFakeClock()
+					fake := testkit.NewFakeClock()
 					var toNow, toReset atomic.Int32
 					stepAt := func(n *atomic.Int32) func() {
 						return func() {
@@ -208,8 +210,8 @@ func TestClockIsSteppedWhileTheTimerStarts(t *testing.T) {
 							}
 						}
 					}
-					q := build(options[string]{clock: &hookedClock{
-						WithTicker: fake, onNow: stepAt(&toNow), onReset: stepAt(&toReset),
+					q := build(options[string]{clock: &testkit.HookedClock{
+						WithTicker: fake, OnNow: stepAt(&toNow), OnReset: stepAt(&toReset),
 					}})
 					q.AddAfter("far", 2*time.Hour)
 					synctest.Wait() // The loop sleeps; the next key makes it start its timer anew.
@@ -217,7 +219,7 @@ func TestClockIsSteppedWhileTheTimerStarts(t *testing.T) {
 					toReset.Store(moment.reset)
 					q.AddAfter("a", due)
 					synctest.Wait()
-					if stepped := fake.Since(testEpoch); stepped < due {
+					if stepped := fake.Since(testkit.Epoch); stepped < due {
 						wantLen(t, q, 0)
 						fake.Step(due - stepped - 1)
 						synctest.Wait()
@@ -237,7 +239,7 @@ func TestClockIsSteppedWhileTheTimerStarts(t *testing.T) {
 func TestTimerIsStartedOnce(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
 		var starts atomic.Int32
-		q := build(options[string]{clock: &hookedClock{WithTicker: newFakeClock(), onReset: func() { starts.Add(1) }}})
+		q := build(options[string]{clock: &testkit.HookedClock{WithTicker: testkit.NewFakeClock(), OnReset: func() { starts.Add(1) }}})
 		for i, key := range []string{"c", "b", "a"} { // each is the first
 			q.AddAfter(key, time.Duration(3-i)*time.Second)
 			synctest.Wait()
@@ -252,9 +254,9 @@ func TestTimerIsStartedOnce(t *testing.T) {
 // The clock may also be stepped again while the loop starts its timer anew because it was stepped.
 func TestClockIsSteppedAgainAndAgain(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-		fake := newFakeClock()
+		fake := testkit.NewFakeClock()
 		var steps atomic.Int32
-		q := build(options[string]{clock: &hookedClock{WithTicker: fake, onReset: func() {
+		q := build(options[string]{clock: &testkit.HookedClock{WithTicker: fake, OnReset: func() {
 			if steps.Add(-1) >= 0 {
 				fake.Step(time.Second)
 			}
@@ -265,7 +267,7 @@ func TestClockIsSteppedAgainAndAgain(t *testing.T) {
 		q.AddAfter("a", 8*time.Second)
 		synctest.Wait()
 		wantLen(t, q, 0)
-		fake.SetTime(testEpoch.Add(8 * time.Second))
+		fake.SetTime(testkit.Epoch.Add(8 * time.Second))
 		synctest.Wait()
 		process(t, q, "a")
 		q.ShutDown()
@@ -277,9 +279,9 @@ func TestClockIsSteppedAgainAndAgain(t *testing.T) {
 // was woken by something else in the same moment.
 func TestTimerFiresTwice(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-		fake := newFakeClock()
+		fake := testkit.NewFakeClock()
 		var readings atomic.Int32
-		q := build(options[string]{clock: &hookedClock{WithTicker: fake, onNow: func() {
+		q := build(options[string]{clock: &testkit.HookedClock{WithTicker: fake, OnNow: func() {
 			switch readings.Add(1) {
 			case 2: // The loop was told of the second key, and looks for what is due: its timer fires.
 				fake.Step(maxWait)

@@ -7,13 +7,14 @@ import (
 	"testing/synctest"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 func TestTouch(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		order := &listQueue[string]{}
+		order := &testkit.ListQueue[string]{}
 		var calls []string
-		order.on = func(method string) {
+		order.On = func(method string) {
 			if method != "Len" {
 				calls = append(calls, method)
 			}
@@ -44,8 +45,8 @@ func TestTouch(t *testing.T) {
 		want("Done of a queued key")
 		process(t, q, "a")
 		want("Get and Done", "Pop")
-		if !slices.Equal(order.touched, []string{"a", "a", "a"}) {
-			t.Errorf("touched %q", order.touched)
+		if !slices.Equal(order.Touched, []string{"a", "a", "a"}) {
+			t.Errorf("touched %q", order.Touched)
 		}
 		q.Add("b")
 		q.ShutDown()
@@ -55,11 +56,11 @@ func TestTouch(t *testing.T) {
 }
 
 // stack is a Queue with an order of its own.
-type stack struct{ listQueue[int] }
+type stack struct{ testkit.ListQueue[int] }
 
 func (s *stack) Pop() int {
-	s.keys[0], s.keys[len(s.keys)-1] = s.keys[len(s.keys)-1], s.keys[0]
-	return s.listQueue.Pop()
+	s.Keys[0], s.Keys[len(s.Keys)-1] = s.Keys[len(s.Keys)-1], s.Keys[0]
+	return s.ListQueue.Pop()
 }
 
 func TestCustomOrder(t *testing.T) {
@@ -91,20 +92,20 @@ func TestDefaultQueueAsCustomQueue(t *testing.T) {
 // A panic of a user's Queue reaches the caller, and the queue stays as usable as that Queue is.
 func TestCustomQueuePanics(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		order := &listQueue[string]{}
+		order := &testkit.ListQueue[string]{}
 		q := build(options[string]{order: order})
 		panics := func(method string, f func()) {
 			t.Helper()
-			order.on = func(called string) {
+			order.On = func(called string) {
 				if called == method {
-					order.on = nil
+					order.On = nil
 					panic("custom " + method)
 				}
 			}
-			if v := wantPanic(t, method, f); v != nil && v != "custom "+method {
+			if v := testkit.WantPanic(t, method, f); v != nil && v != "custom "+method {
 				t.Errorf("%s: panics with %v", method, v)
 			}
-			order.on = nil
+			order.On = nil
 			if err := workqueue.CheckInvariants[string](q); err != nil {
 				t.Errorf("%s: %v", method, err)
 			}
@@ -134,9 +135,9 @@ func TestCustomQueuePanics(t *testing.T) {
 // The getter that is woken for a key runs into a panic. Another getter must get the key.
 func TestPopPanicsInSleepingGetter(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		order := &listQueue[string]{}
+		order := &testkit.ListQueue[string]{}
 		q := build(options[string]{order: order})
-		recovered := start(func() any {
+		recovered := testkit.Start(func() any {
 			defer func() { _ = recover() }()
 			key, _ := q.Get()
 			return key
@@ -144,15 +145,15 @@ func TestPopPanicsInSleepingGetter(t *testing.T) {
 		synctest.Wait()
 		other := startGet[string](q)
 		synctest.Wait()
-		order.on = func(method string) {
+		order.On = func(method string) {
 			if method == "Pop" {
-				order.on = nil
+				order.On = nil
 				panic("Pop")
 			}
 		}
 		q.Add("a")
 		synctest.Wait()
-		if other.result.Load() == nil && recovered.result.Load() == nil {
+		if !other.Returned() && !recovered.Returned() {
 			t.Error("neither getter has the key")
 		}
 		q.ShutDown()
@@ -160,9 +161,9 @@ func TestPopPanicsInSleepingGetter(t *testing.T) {
 }
 
 // hoarder is a Queue that hands out each key several times.
-type hoarder struct{ listQueue[string] }
+type hoarder struct{ testkit.ListQueue[string] }
 
-func (h *hoarder) Push(item string) { h.keys = append(h.keys, item, item, item) }
+func (h *hoarder) Push(item string) { h.Keys = append(h.Keys, item, item, item) }
 
 // A Queue that has a key twice must not make two workers hold it.
 func TestCustomQueueThatRepeatsKeys(t *testing.T) {
@@ -171,13 +172,13 @@ func TestCustomQueueThatRepeatsKeys(t *testing.T) {
 		q.Add("a")
 		hold(t, q, "a")
 		second := startGet[string](q)
-		second.mustBlock(t, "Get of a key that is held, and still in the custom Queue")
+		second.MustBlock(t, "Get of a key that is held, and still in the custom Queue")
 		// As if it had been added meanwhile, once.
 		if st := q.Stats(); st.Processing != 1 || st.Again != 1 || st.Adds != 2 {
 			t.Errorf("Stats() = %+v, want 1 processing, and again, of 2 adds", st)
 		}
 		q.ShutDown()
-		if g := second.mustReturn(t, "Get"); g.err == nil {
+		if g := second.MustReturn(t, "Get"); g.err == nil {
 			t.Errorf("two workers hold key %q", g.key)
 		}
 		q.Done("a")
@@ -187,7 +188,7 @@ func TestCustomQueueThatRepeatsKeys(t *testing.T) {
 // A Queue may come with keys that nobody added. They are handed out like others.
 func TestCustomQueueWithItsOwnKeys(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		q := build(options[string]{order: &listQueue[string]{keys: []string{"x", "y"}}})
+		q := build(options[string]{order: &testkit.ListQueue[string]{Keys: []string{"x", "y"}}})
 		q.Add("a")
 		wantLen(t, q, 3)
 		hold(t, q, "x")
@@ -197,9 +198,9 @@ func TestCustomQueueWithItsOwnKeys(t *testing.T) {
 		q.Add("x")
 		q.Done("x")
 		drain := startDrain[string](q)
-		drain.mustBlock(t, "drain")
+		drain.MustBlock(t, "drain")
 		process(t, q, "y", "a", "x")
-		drain.mustReturn(t, "drain")
+		drain.MustReturn(t, "drain")
 		if st := q.Stats(); st.Processing != 0 || st.Queued != 0 || st.UnmatchedDones != 0 || st.Adds != 4 {
 			t.Errorf("Stats() = %+v, want nothing left of 4 adds", st)
 		}
@@ -209,13 +210,13 @@ func TestCustomQueueWithItsOwnKeys(t *testing.T) {
 // A metric of such keys must not drift: as many keys leave as have come.
 func TestMetricsOfCustomQueues(t *testing.T) {
 	for name, order := range map[string]func() workqueue.Queue[string]{
-		"own keys": func() workqueue.Queue[string] { return &listQueue[string]{keys: []string{"x", "y"}} },
+		"own keys": func() workqueue.Queue[string] { return &testkit.ListQueue[string]{Keys: []string{"x", "y"}} },
 		"repeats":  func() workqueue.Queue[string] { return &hoarder{} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			everyLayer(t, func(t *testing.T, build builder[string]) {
-				r := &recorder{}
-				c := newFakeClock()
+				r := &testkit.Recorder{}
+				c := testkit.NewFakeClock()
 				q := build(options[string]{name: "q", provider: r, clock: c, order: order()})
 				c.Step(1000)
 				for i := range 5 {
@@ -227,11 +228,11 @@ func TestMetricsOfCustomQueues(t *testing.T) {
 				}
 				q.ShutDown()
 				for _, gauge := range []string{"depth", "unfinished", "longest"} {
-					if v := r.value(gauge); v != 0 {
+					if v := r.Value(gauge); v != 0 {
 						t.Errorf("%s = %v after everything was processed", gauge, v)
 					}
 				}
-				for _, latency := range r.observations("latency") {
+				for _, latency := range r.Observations("latency") {
 					if latency != 0 {
 						t.Errorf("a latency of %v s, and no time passed since the adds", latency)
 					}

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // everyClock runs f for each delaying layer, once on the real clock, of which the bubble makes a virtual
@@ -30,7 +31,7 @@ func everyClock(t *testing.T, f func(t *testing.T, q delayer[string], pass func(
 		q.ShutDown()
 	})
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-		c := newFakeClock()
+		c := testkit.NewFakeClock()
 		q := build(options[string]{clock: c})
 		f(t, q, func(d time.Duration) {
 			synctest.Wait()
@@ -49,8 +50,8 @@ const maxWait = 10 * time.Second
 
 func TestAddAfterWithoutDelay(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-		base := newGoroutineCount()
-		q := build(options[string]{clock: panickingClock{}})
+		base := testkit.Goroutines()
+		q := build(options[string]{clock: testkit.PanickingClock{}})
 		want := []string{"zero", "negative", "most negative"}
 		for i, d := range []time.Duration{0, -1, math.MinInt64} {
 			q.AddAfter(want[i], d)
@@ -58,7 +59,7 @@ func TestAddAfterWithoutDelay(t *testing.T) {
 			// At once means before AddAfter returns.
 			wantLen(t, q, i+1)
 		}
-		base.want(t, "after AddAfter without a delay", 0)
+		base.WantMore(t, "after AddAfter without a delay", 0)
 		if st := q.Stats(); st.Retries != 6 || st.Adds != 3 {
 			t.Errorf("Stats() = %+v, want 6 retries, 3 adds", st)
 		}
@@ -92,29 +93,29 @@ func TestKeysComeDueInOrder(t *testing.T) {
 
 func TestNoGoroutineWithoutWaitingKeys(t *testing.T) {
 	everyClock(t, func(t *testing.T, q delayer[string], pass func(time.Duration)) {
-		base := newGoroutineCount() // with q, which must not have added to it
+		base := testkit.Goroutines() // with q, which must not have added to it
 		for range 3 {
 			q.Add("a")
 			process(t, q, "a")
-			base.want(t, "while no key waits", 0)
+			base.WantMore(t, "while no key waits", 0)
 			q.AddAfter("a", time.Second)
 			q.AddAfter("b", time.Minute)
-			base.want(t, "while a key waits", 1)
+			base.WantMore(t, "while a key waits", 1)
 			pass(time.Second)
 			process(t, q, "a")
-			base.want(t, "while a key waits", 1)
+			base.WantMore(t, "while a key waits", 1)
 			pass(time.Hour)
 			process(t, q, "b")
-			base.want(t, "when no key waits any more", 0)
+			base.WantMore(t, "when no key waits any more", 0)
 		}
 	})
 	// That construction starts none either.
 	synctest.Test(t, func(t *testing.T) {
-		base := newGoroutineCount()
+		base := testkit.Goroutines()
 		for _, l := range layers[string]() {
 			l.build(options[string]{})
 		}
-		base.want(t, "after construction", 0)
+		base.WantMore(t, "after construction", 0)
 	})
 }
 
@@ -128,13 +129,13 @@ func TestAddAfterNeverBlocks(t *testing.T) {
 			q.AddAfter(key, time.Second)
 		}
 		time.Sleep(time.Second)
-		adds := start(func() bool {
+		adds := testkit.Start(func() bool {
 			for key := range 5000 {
 				q.AddAfter(key, time.Duration(5000-key)*time.Millisecond) // each the earliest
 			}
 			return true
 		})
-		adds.mustReturn(t, "AddAfter beside a loop that is stuck")
+		adds.MustReturn(t, "AddAfter beside a loop that is stuck")
 		close(stuck)
 		time.Sleep(time.Minute)
 		wantLen(t, q, 5000)
@@ -172,8 +173,8 @@ func TestStatsOfKeyThatComesDue(t *testing.T) {
 // as dropped, beside those that still waited.
 func TestShutDownWhileKeysComeDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fake := newFakeClock()
-		c := &hookedClock{WithTicker: fake}
+		fake := testkit.NewFakeClock()
+		c := &testkit.HookedClock{WithTicker: fake}
 		fifo, plain, another := workqueue.NewTyped[int](), &plainQueue[int]{}, &plainQueue[int]{}
 		var q workqueue.TypedDelayingInterface[int]
 		for _, tt := range []struct {
@@ -182,7 +183,7 @@ func TestShutDownWhileKeysComeDue(t *testing.T) {
 			do    func()
 			added uint64 // the first is on its way already
 		}{
-			{fifo, &c.onNow, fifo.ShutDown, 0},
+			{fifo, &c.OnNow, fifo.ShutDown, 0},
 			{plain, &plain.beforeAdd, plain.ShutDown, 1},
 			{another, &another.beforeAdd, func() {
 				go q.ShutDown() // waits for the loop, which is here
@@ -248,7 +249,7 @@ func TestShutDownTellsTheLogger(t *testing.T) {
 
 func TestDelayingQueueConstructors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newFakeClock()
+		c := testkit.NewFakeClock()
 		config := workqueue.DelayingQueueConfig{Clock: c, Name: "name"}
 		tests := map[string]struct {
 			queue workqueue.TypedDelayingInterface[any]
@@ -298,15 +299,15 @@ func TestDelayingQueueOnGivenQueue(t *testing.T) {
 		// Whoever shuts down the queue below need not know the one above, whose loop notices at the
 		// latest when it would have looked anyway.
 		q.AddAfter("d", time.Hour)
-		base := newGoroutineCount()
+		base := testkit.Goroutines()
 		below.ShutDown()
 		time.Sleep(time.Minute)
-		base.want(t, "a minute after the queue below was shut down", -1)
+		base.WantMore(t, "a minute after the queue below was shut down", -1)
 		if st := q.(workqueue.Extended[string]).Stats(); st.Waiting != 0 || st.Dropped != 1 {
 			t.Errorf("Stats() = %+v, want 1 dropped", st)
 		}
 		q.AddAfter("e", time.Second)
-		base.want(t, "after AddAfter", -1)
+		base.WantMore(t, "after AddAfter", -1)
 	})
 }
 
@@ -314,7 +315,7 @@ func TestDelayingQueueOnGivenQueue(t *testing.T) {
 func TestLateKeysDoNotWakeTheLoop(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[int]) {
 		var looks atomic.Int64
-		c := &hookedClock{WithTicker: newFakeClock(), onReset: func() { looks.Add(1) }}
+		c := &testkit.HookedClock{WithTicker: testkit.NewFakeClock(), OnReset: func() { looks.Add(1) }}
 		q := build(options[int]{clock: c})
 		q.AddAfter(0, time.Hour)
 		synctest.Wait()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // plainQueue is a queue that somebody else wrote: a TypedInterface and nothing more. Its zero value is
@@ -150,7 +151,7 @@ func everyForeign(t *testing.T, f func(t *testing.T, q delayer[string], below wo
 
 func TestForeignQueue(t *testing.T) {
 	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
-		base := newGoroutineCount()
+		base := testkit.Goroutines()
 		q.Add("a")
 		q.AddAfter("c", time.Second)
 		q.AddAfter("b", 0)
@@ -162,7 +163,7 @@ func TestForeignQueue(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		process(t, q, "c")
-		base.want(t, "with nothing waiting", 0)
+		base.WantMore(t, "with nothing waiting", 0)
 		q.AddAfter("d", time.Hour)
 		q.ShutDown()
 		if !below.ShuttingDown() {
@@ -170,7 +171,7 @@ func TestForeignQueue(t *testing.T) {
 		}
 		wantShutDown(t, q)
 		time.Sleep(time.Hour) // The foreign delaying queue has a timer of its own.
-		base.want(t, "after shutdown", 0)
+		base.WantMore(t, "after shutdown", 0)
 	})
 }
 
@@ -181,19 +182,19 @@ func TestForeignDrain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
-				base := newGoroutineCount()
+				base := testkit.Goroutines()
 				q.Add("a")
 				hold(t, q, "a")
 				q.AddAfter("b", time.Minute)
-				c := start(func() error { return drain(q) })
-				c.mustBlock(t, "drain with a held key")
+				c := testkit.Start(func() error { return drain(q) })
+				c.MustBlock(t, "drain with a held key")
 				q.Done("a")
-				if err := c.mustReturn(t, "drain"); err != nil {
+				if err := c.MustReturn(t, "drain"); err != nil {
 					t.Errorf("%s() = %v", name, err)
 				}
 				wantShutDown(t, q)
 				time.Sleep(time.Hour)
-				base.want(t, "after the drain", 0)
+				base.WantMore(t, "after the drain", 0)
 			})
 		})
 	}
@@ -201,7 +202,7 @@ func TestForeignDrain(t *testing.T) {
 
 func TestForeignShutDownContextGivesUp(t *testing.T) {
 	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
-		base := newGoroutineCount()
+		base := testkit.Goroutines()
 		q.Add("a")
 		hold(t, q, "a")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -219,7 +220,7 @@ func TestForeignShutDownContextGivesUp(t *testing.T) {
 		if err := q.ShutDownContext(t.Context()); err != nil {
 			t.Errorf("ShutDownContext() = %v", err)
 		}
-		base.want(t, "after the drain", 0)
+		base.WantMore(t, "after the drain", 0)
 	})
 }
 
@@ -243,12 +244,12 @@ func TestForeignShutDownContextOfDoneContext(t *testing.T) {
 
 func TestForeignGetContext(t *testing.T) {
 	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
-		base := newGoroutineCount()
+		base := testkit.Goroutines()
 		ctx, cancel := context.WithCancel(t.Context())
 		get := startGetContext(ctx, q)
-		get.mustBlock(t, "GetContext of an empty queue")
+		get.MustBlock(t, "GetContext of an empty queue")
 		cancel()
-		if g := get.mustReturn(t, "GetContext"); g.err != context.Canceled {
+		if g := get.MustReturn(t, "GetContext"); g.err != context.Canceled {
 			t.Errorf("GetContext() = %v, want Canceled", g)
 		}
 		if key, err := q.GetContext(ctx); key != "" || err != context.Canceled {
@@ -257,48 +258,48 @@ func TestForeignGetContext(t *testing.T) {
 		// The key arrives while nobody waits. It is for the next caller, whatever that calls.
 		q.Add("a")
 		synctest.Wait()
-		if g := startGetContext(t.Context(), q).mustReturn(t, "GetContext"); g.key != "a" || g.err != nil {
+		if g := startGetContext(t.Context(), q).MustReturn(t, "GetContext"); g.key != "a" || g.err != nil {
 			t.Errorf("GetContext() = %v, want a", g)
 		}
 		q.Done("a")
-		base.want(t, "when the only call has returned", 0)
+		base.WantMore(t, "when the only call has returned", 0)
 
 		ctx, cancel = context.WithCancel(t.Context())
 		get = startGetContext(ctx, q)
-		get.mustBlock(t, "GetContext of an empty queue")
+		get.MustBlock(t, "GetContext of an empty queue")
 		cancel()
-		get.mustReturn(t, "GetContext")
+		get.MustReturn(t, "GetContext")
 		q.Add("b")
 		synctest.Wait()
-		if g := startGet[string](q).mustReturn(t, "Get"); g.key != "b" || g.err != nil {
+		if g := startGet[string](q).MustReturn(t, "Get"); g.key != "b" || g.err != nil {
 			t.Errorf("Get() = %v, want b", g)
 		}
 		q.Done("b")
 		q.ShutDown()
 		wantShutDown(t, q)
-		base.want(t, "after shutdown", 0)
+		base.WantMore(t, "after shutdown", 0)
 	})
 }
 
 // However many callers gave up, no more goroutines wait in their places than there were callers at once.
 func TestForeignGetContextReusesFetchers(t *testing.T) {
 	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
-		base := newGoroutineCount()
+		base := testkit.Goroutines()
 		for range 20 {
-			var gets []*call[got[string]]
+			var gets []*testkit.Call[got[string]]
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			for range 3 {
 				gets = append(gets, startGetContext(ctx, q))
 			}
 			time.Sleep(time.Second)
 			for _, get := range gets {
-				get.mustReturn(t, "GetContext")
+				get.MustReturn(t, "GetContext")
 			}
 			cancel()
 		}
-		base.want(t, "after 60 calls, three at once", 3)
+		base.WantMore(t, "after 60 calls, three at once", 3)
 		q.ShutDown()
-		base.want(t, "after shutdown", 0)
+		base.WantMore(t, "after shutdown", 0)
 		wantShutDown(t, q)
 	})
 }
@@ -317,7 +318,7 @@ func TestForeignGetAfterShutDown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
-				base := newGoroutineCount()
+				base := testkit.Goroutines()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				for range 2 {
@@ -344,7 +345,7 @@ func TestForeignGetAfterShutDown(t *testing.T) {
 					t.Errorf("got keys %q", keys)
 				}
 				wantShutDown(t, q)
-				base.want(t, "after shutdown", 0)
+				base.WantMore(t, "after shutdown", 0)
 			})
 		})
 	}
@@ -365,11 +366,11 @@ func TestForeignGetThatIsToldOfTheShutDown(t *testing.T) {
 			gone := startGetContext(ctx, q)
 			synctest.Wait()
 			cancel()
-			gone.mustReturn(t, "GetContext")
+			gone.MustReturn(t, "GetContext")
 			q.Add("a")
 			synctest.Wait()
 			q.ShutDown()
-			if g := plain.mustReturn(t, "Get"); g.key != "a" || g.err != nil {
+			if g := plain.MustReturn(t, "Get"); g.key != "a" || g.err != nil {
 				t.Fatalf("Get() = %v, want a", g)
 			}
 			wantShutDown(t, q)
@@ -387,7 +388,7 @@ func TestForeignGetsMix(t *testing.T) {
 		impatient := startGetContext(short, q)
 		patient := startGetContext(t.Context(), q)
 		time.Sleep(time.Second)
-		impatient.mustReturn(t, "GetContext after its time")
+		impatient.MustReturn(t, "GetContext after its time")
 		keys := make(map[string]bool)
 		for _, key := range []string{"a", "b", "c"} {
 			q.Add(key)
@@ -396,7 +397,7 @@ func TestForeignGetsMix(t *testing.T) {
 		// Three keys, two getters, and one fetcher whose caller has gone.
 		late := startGet[string](q)
 		for _, g := range []got[string]{
-			plain.mustReturn(t, "Get"), patient.mustReturn(t, "GetContext"), late.mustReturn(t, "late Get"),
+			plain.MustReturn(t, "Get"), patient.MustReturn(t, "GetContext"), late.MustReturn(t, "late Get"),
 		} {
 			if g.err != nil || keys[g.key] {
 				t.Errorf("got %v after %v", g, keys)
@@ -412,12 +413,12 @@ func TestForeignGetsMix(t *testing.T) {
 func TestGetOfAnotherQueueStartsNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: &plainQueue[string]{}})
-		base := newGoroutineCount()
+		base := testkit.Goroutines()
 		get := startGet[string](q)
-		get.mustBlock(t, "Get of an empty queue")
-		base.want(t, "while one Get waits", 1)
+		get.MustBlock(t, "Get of an empty queue")
+		base.WantMore(t, "while one Get waits", 1)
 		q.ShutDown()
-		if got := get.mustReturn(t, "Get after shutdown"); got.err != workqueue.ErrShutDown {
+		if got := get.MustReturn(t, "Get after shutdown"); got.err != workqueue.ErrShutDown {
 			t.Errorf("Get() = %+v", got)
 		}
 	})

@@ -1,21 +1,18 @@
 package workqueue_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"runtime"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 	"k8s.io/utils/clock"
-	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -80,7 +77,7 @@ type delayingLayer[T comparable] struct {
 func delayingLayers[T comparable]() []delayingLayer[T] {
 	custom := func(o options[T]) options[T] {
 		if o.order == nil {
-			o.order = &listQueue[T]{}
+			o.order = &testkit.ListQueue[T]{}
 		}
 		return o
 	}
@@ -97,7 +94,7 @@ func layers[T comparable]() []layer[T] {
 		{"typed", func(o options[T]) workqueue.Extended[T] { return o.typed() }},
 		{"typed,custom", func(o options[T]) workqueue.Extended[T] {
 			if o.order == nil {
-				o.order = &listQueue[T]{}
+				o.order = &testkit.ListQueue[T]{}
 			}
 			return o.typed()
 		}},
@@ -143,71 +140,14 @@ func endAfterFailure[Q interface{ ShutDown() }](t *testing.T, q Q) Q {
 	return q
 }
 
-// listQueue is a user's Queue, as simple as can be.
-type listQueue[T comparable] struct {
-	keys    []T
-	touched []T
-	// on, unless nil, is called at the start of every method, with its name.
-	on func(method string)
-}
-
-func (l *listQueue[T]) call(method string) {
-	if l.on != nil {
-		l.on(method)
-	}
-}
-
-func (l *listQueue[T]) Touch(item T) { l.call("Touch"); l.touched = append(l.touched, item) }
-func (l *listQueue[T]) Push(item T)  { l.call("Push"); l.keys = append(l.keys, item) }
-func (l *listQueue[T]) Len() int     { l.call("Len"); return len(l.keys) }
-func (l *listQueue[T]) Pop() T {
-	l.call("Pop")
-	item := l.keys[0]
-	l.keys = slices.Delete(l.keys, 0, 1)
-	return item
-}
-
-// call is a call that may block.
-type call[R any] struct{ result atomic.Pointer[R] }
-
-// start makes a call in a goroutine.
-func start[R any](f func() R) *call[R] {
-	c := &call[R]{}
-	go func() {
-		r := f()
-		c.result.Store(&r)
-	}()
-	return c
-}
-
-// mustBlock fails the test unless the call is blocked, in a bubble in which all others are as well.
-func (c *call[R]) mustBlock(t *testing.T, what string) {
-	t.Helper()
-	synctest.Wait()
-	if r := c.result.Load(); r != nil {
-		t.Fatalf("%s: returned %v, and should block", what, *r)
-	}
-}
-
-// mustReturn returns the result of the call. It must have returned when the bubble has come to rest.
-func (c *call[R]) mustReturn(t *testing.T, what string) R {
-	t.Helper()
-	synctest.Wait()
-	r := c.result.Load()
-	if r == nil {
-		t.Fatalf("%s: still blocks", what)
-	}
-	return *r
-}
-
 // got is what Get or GetContext returned.
 type got[T comparable] struct {
 	key T
 	err error
 }
 
-func startGet[T comparable](q workqueue.TypedInterface[T]) *call[got[T]] {
-	return start(func() got[T] {
+func startGet[T comparable](q workqueue.TypedInterface[T]) *testkit.Call[got[T]] {
+	return testkit.Start(func() got[T] {
 		key, shutdown := q.Get()
 		if shutdown {
 			return got[T]{key, workqueue.ErrShutDown}
@@ -216,15 +156,15 @@ func startGet[T comparable](q workqueue.TypedInterface[T]) *call[got[T]] {
 	})
 }
 
-func startGetContext[T comparable](ctx context.Context, q workqueue.Extended[T]) *call[got[T]] {
-	return start(func() got[T] {
+func startGetContext[T comparable](ctx context.Context, q workqueue.Extended[T]) *testkit.Call[got[T]] {
+	return testkit.Start(func() got[T] {
 		key, err := q.GetContext(ctx)
 		return got[T]{key, err}
 	})
 }
 
-func startDrain[T comparable](q workqueue.TypedInterface[T]) *call[bool] {
-	return start(func() bool { q.ShutDownWithDrain(); return true })
+func startDrain[T comparable](q workqueue.TypedInterface[T]) *testkit.Call[bool] {
+	return testkit.Start(func() bool { q.ShutDownWithDrain(); return true })
 }
 
 // hold gets the next key of q, which must be want.
@@ -278,96 +218,3 @@ func wantShutDown[T comparable](t *testing.T, q workqueue.Extended[T]) {
 		t.Fatalf("GetContext() after shutdown = %v, %v, want the zero key and ErrShutDown", key, err)
 	}
 }
-
-// wantPanic calls f, which must panic, and returns what with.
-func wantPanic(t *testing.T, what string, f func()) (value any) {
-	t.Helper()
-	defer func() {
-		if value = recover(); value == nil {
-			t.Errorf("%s: does not panic", what)
-		}
-	}()
-	f()
-	return nil
-}
-
-var testEpoch = time.Date(2024, time.February, 29, 12, 0, 0, 0, time.UTC)
-
-func newFakeClock() *testingclock.FakeClock { return testingclock.NewFakeClock(testEpoch) }
-
-// hookedClock calls its hooks, those that are not nil, before it does what it is asked.
-type hookedClock struct {
-	clock.WithTicker
-	onNow, onReset func()
-}
-
-func (c *hookedClock) Now() time.Time {
-	if c.onNow != nil {
-		c.onNow()
-	}
-	return c.WithTicker.Now()
-}
-
-func (c *hookedClock) Since(t time.Time) time.Duration {
-	if c.onNow != nil {
-		c.onNow()
-	}
-	return c.WithTicker.Since(t)
-}
-
-func (c *hookedClock) NewTimer(d time.Duration) clock.Timer {
-	return hookedTimer{c.WithTicker.NewTimer(d), c}
-}
-
-type hookedTimer struct {
-	clock.Timer
-	clock *hookedClock
-}
-
-func (h hookedTimer) Reset(d time.Duration) bool {
-	if h.clock.onReset != nil {
-		h.clock.onReset()
-	}
-	return h.Timer.Reset(d)
-}
-
-// eventually polls until f returns true, outside of bubbles, where there is no virtual time.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !f(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 20 s", what)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-// goroutineCount is the number of goroutines of the bubble at one moment.
-type goroutineCount int
-
-// newGoroutineCount counts by their stacks, because runtime.NumGoroutine sees other tests' as well.
-func newGoroutineCount() goroutineCount {
-	synctest.Wait()
-	buf := make([]byte, 1<<20)
-	return goroutineCount(bytes.Count(buf[:runtime.Stack(buf, true)], []byte("synctest bubble")))
-}
-
-// want asserts how many goroutines there are more than at that moment.
-func (base goroutineCount) want(t *testing.T, when string, more int) {
-	t.Helper()
-	if n := newGoroutineCount() - base; int(n) != more {
-		t.Errorf("%s: %d more goroutines, want %d", when, n, more)
-	}
-}
-
-// panickingClock is the clock of a queue that must not read it.
-type panickingClock struct{}
-
-func (panickingClock) Now() time.Time                              { panic("clock: Now") }
-func (panickingClock) Since(time.Time) time.Duration               { panic("clock: Since") }
-func (panickingClock) After(time.Duration) <-chan time.Time        { panic("clock: After") }
-func (panickingClock) NewTimer(time.Duration) clock.Timer          { panic("clock: NewTimer") }
-func (panickingClock) NewTicker(d time.Duration) clock.Ticker      { panic("clock: NewTicker") }
-func (panickingClock) Sleep(time.Duration)                         { panic("clock: Sleep") }
-func (panickingClock) Tick(time.Duration) <-chan time.Time         { panic("clock: Tick") }
-func (panickingClock) AfterFunc(time.Duration, func()) clock.Timer { panic("clock: AfterFunc") }

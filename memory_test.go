@@ -3,12 +3,12 @@ package workqueue_test
 import (
 	"fmt"
 	"runtime"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // The limits of this file are promises. They are about a million keys; what the keys' strings point to
@@ -16,32 +16,9 @@ import (
 
 const million = 1_000_000
 
-// heap returns how much memory is in use.
-func heap() int64 {
-	for range 3 { // the first ends what goes on already, the last frees what cleanups gave up
-		runtime.GC()
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
-// allKeys returns n keys, which share one string.
-func allKeys(n int) []string {
-	var b strings.Builder
-	keys := make([]string, n)
-	for i := range keys {
-		fmt.Fprintf(&b, "namespace/%08d", i)
-	}
-	for i, all, size := 0, b.String(), b.Len()/n; i < n; i++ {
-		keys[i] = all[i*size : (i+1)*size]
-	}
-	return keys
-}
-
 func skipMemory(t *testing.T) {
 	t.Helper()
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector takes memory of its own")
 	}
 	if testing.Short() {
@@ -51,7 +28,7 @@ func skipMemory(t *testing.T) {
 
 func TestMemoryOfAMillionKeys(t *testing.T) {
 	skipMemory(t)
-	keys := allKeys(million)
+	keys := testkit.Keys(million)
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)
 	tests := []struct {
 		name  string
@@ -79,17 +56,17 @@ func TestMemoryOfAMillionKeys(t *testing.T) {
 			// In a bubble, so that all delayed keys come due at once.
 			synctest.Test(t, func(t *testing.T) {
 				q := workqueue.NewTypedRateLimitingQueue(limiter)
-				before := heap()
+				before := testkit.Heap()
 				for _, key := range keys {
 					tt.fill(q, key)
 				}
-				full := heap() - before
+				full := testkit.Heap() - before
 				t.Logf("%d bytes a key", full/million)
 				if full > tt.limit*million {
 					t.Errorf("%d bytes a key, at most %d are promised", full/million, tt.limit)
 				}
 				tt.empty(q)
-				kept := heap() - before
+				kept := testkit.Heap() - before
 				t.Logf("%d KiB kept", kept>>10)
 				if kept > 1<<20 {
 					t.Errorf("%d KiB kept, at most 1024 are promised", kept>>10)
@@ -111,12 +88,12 @@ func drainAll(q workqueue.TypedRateLimitingInterface[string]) {
 // A million keys that workers held all at once, and a user's Queue for them.
 func TestMemoryOfAMillionHeldKeys(t *testing.T) {
 	skipMemory(t)
-	keys := allKeys(million)
+	keys := testkit.Keys(million)
 	for name, order := range map[string]workqueue.Queue[string]{
 		"ring": nil, "DefaultQueue": workqueue.DefaultQueue[string](),
 	} {
 		q := options[string]{order: order, name: "q", provider: silent{}}.rateLimiting()
-		before := heap()
+		before := testkit.Heap()
 		for _, key := range keys {
 			q.Add(key)
 		}
@@ -126,7 +103,7 @@ func TestMemoryOfAMillionHeldKeys(t *testing.T) {
 		for _, key := range keys {
 			q.Done(key)
 		}
-		kept := heap() - before
+		kept := testkit.Heap() - before
 		t.Logf("%s: %d KiB kept", name, kept>>10)
 		if kept > 1<<20 {
 			t.Errorf("%s: %d KiB kept, at most 1024 are promised", name, kept>>10)
@@ -141,11 +118,11 @@ func TestMemoryOfAnIdleQueue(t *testing.T) {
 	const n = 10_000
 	queues := make([]workqueue.TypedRateLimitingInterface[string], n)
 	goroutines := runtime.NumGoroutine()
-	before := heap()
+	before := testkit.Heap()
 	for i := range queues {
 		queues[i] = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	}
-	size := (heap() - before) / n
+	size := (testkit.Heap() - before) / n
 	t.Logf("%d bytes", size)
 	if size > 2<<10 {
 		t.Errorf("an idle queue takes %d bytes, at most 2048 are promised", size)
@@ -154,4 +131,150 @@ func TestMemoryOfAnIdleQueue(t *testing.T) {
 		t.Errorf("%d idle queues have %d goroutines", n, g-goroutines)
 	}
 	runtime.KeepAlive(queues)
+}
+
+type pair struct{ namespace, name string }
+
+func TestWarmOperationsDoNotAllocate(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	t.Run("string", func(t *testing.T) { testAllocs(t, func(i int) string { return fmt.Sprint("key ", i) }) })
+	t.Run("struct", func(t *testing.T) { testAllocs(t, func(i int) pair { return pair{"namespace", fmt.Sprint(i)} }) })
+	t.Run("pointer", func(t *testing.T) { testAllocs(t, func(i int) *int { return &i }) })
+	t.Run("any", func(t *testing.T) { testAllocs(t, func(i int) any { return &i }) })
+}
+
+func testAllocs[T comparable](t *testing.T, keyOf func(int) T) {
+	const n = 100
+	var keys [n]T
+	for i := range keys {
+		keys[i] = keyOf(i)
+	}
+	zero := func(what string, f func()) {
+		t.Helper()
+		f() // warms it
+		if a := testing.AllocsPerRun(200, f); a != 0 {
+			t.Errorf("%s: %v allocations", what, a)
+		}
+	}
+	for _, named := range []bool{false, true} {
+		o := options[T]{limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[T](time.Hour, 2*time.Hour)}
+		if named {
+			o.name, o.provider = "q", silent{}
+		}
+		q := o.rateLimiting()
+		what := func(s string) string { return fmt.Sprintf("%s, metrics: %v", s, named) }
+		process := func() {
+			for range n {
+				key, _ := q.Get()
+				q.Done(key)
+			}
+		}
+		zero(what("Add, Get, Done"), func() {
+			q.Add(keys[0])
+			key, _ := q.Get()
+			q.Done(key)
+		})
+		zero(what("many Add, Get, Done"), func() {
+			for _, key := range keys {
+				q.Add(key)
+			}
+			process()
+		})
+		zero(what("Add while processing"), func() {
+			q.Add(keys[0])
+			key, _ := q.Get()
+			q.Add(key)
+			q.Done(key)
+			key, _ = q.Get()
+			q.Done(key)
+		})
+		q.Add(keys[0])
+		zero(what("Add of a queued key"), func() { q.Add(keys[0]) })
+		zero(what("Done of a key that is not held"), func() { q.Done(keys[0]) })
+		zero(what("Len"), func() { q.Len() })
+		if !named { // The histograms of Stats are copies.
+			zero(what("Stats"), func() { q.(workqueue.Extended[T]).Stats() })
+		}
+		q.AddAfter(keys[1], time.Hour)
+		zero(what("AddAfter of a waiting key"), func() { q.AddAfter(keys[1], 2*time.Hour) })
+		zero(what("AddAfter of a waiting key, earlier"), func() { q.AddAfter(keys[1], time.Minute) })
+		q.AddRateLimited(keys[2])
+		zero(what("AddRateLimited, Forget"), func() {
+			q.AddRateLimited(keys[2])
+			q.NumRequeues(keys[2])
+			q.Forget(keys[2])
+		})
+		q.ShutDown()
+	}
+}
+
+// Delayed keys that come and go: the heap and its loop keep what they need. (The loop allocates when it
+// is started, for a queue in which no key waits, so one does.)
+func TestDelayedKeysDoNotAllocate(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	q := workqueue.NewTypedDelayingQueue[int]()
+	defer q.ShutDown()
+	q.AddAfter(-1, time.Hour)
+	cycle := func() {
+		for key := range 50 {
+			q.AddAfter(key, time.Duration(1+key))
+		}
+		for range 50 {
+			key, _ := q.Get()
+			q.Done(key)
+		}
+	}
+	cycle()
+	if a := testing.AllocsPerRun(100, cycle); a > 1 {
+		t.Errorf("%v allocations for 50 delayed keys", a)
+	}
+}
+
+// silent is a provider whose metrics do nothing.
+type silent struct{}
+
+func (silent) Inc()            {}
+func (silent) Dec()            {}
+func (silent) Set(float64)     {}
+func (silent) Observe(float64) {}
+
+func (silent) NewDepthMetric(string) workqueue.GaugeMetric            { return silent{} }
+func (silent) NewAddsMetric(string) workqueue.CounterMetric           { return silent{} }
+func (silent) NewLatencyMetric(string) workqueue.HistogramMetric      { return silent{} }
+func (silent) NewWorkDurationMetric(string) workqueue.HistogramMetric { return silent{} }
+func (silent) NewRetriesMetric(string) workqueue.CounterMetric        { return silent{} }
+func (silent) NewUnfinishedWorkSecondsMetric(string) workqueue.SettableGaugeMetric {
+	return silent{}
+}
+func (silent) NewLongestRunningProcessorSecondsMetric(string) workqueue.SettableGaugeMetric {
+	return silent{}
+}
+
+func TestForgottenKeysAreGarbage(t *testing.T) {
+	const n = 3000
+	for name, limiter := range map[string]workqueue.TypedRateLimiter[*testkit.Object]{
+		"exponential": workqueue.DefaultTypedItemBasedRateLimiter[*testkit.Object](),
+		"fast slow":   workqueue.NewTypedItemFastSlowRateLimiter[*testkit.Object](1, 2, 3),
+		"max of":      workqueue.DefaultTypedControllerRateLimiter[*testkit.Object](),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c testkit.Garbage
+			keys := make([]*testkit.Object, n)
+			for i := range keys {
+				keys[i] = c.Object()
+				limiter.When(keys[i])
+			}
+			for i := range keys {
+				limiter.NumRequeues(keys[i])
+				limiter.Forget(keys[i])
+				keys[i] = nil
+			}
+			c.Want(t, "forgotten keys", n)
+			runtime.KeepAlive(limiter)
+		})
+	}
 }

@@ -8,40 +8,41 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 func TestMetrics(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		r, c := &recorder{}, newFakeClock()
+		r, c := &testkit.Recorder{}, testkit.NewFakeClock()
 		q := build(options[string]{name: "q", provider: r, clock: c})
 		synctest.Wait()
-		r.want(t, "new", values{"depth": 0, "adds": 0, "retries": 0, "unfinished": 0, "longest": 0})
+		r.Want(t, "new", testkit.Values{"depth": 0, "adds": 0, "retries": 0, "unfinished": 0, "longest": 0})
 
 		q.Add("a")
 		c.Step(time.Second)
 		q.Add("a") // changes nothing, the latency runs from the first
 		q.Add("b")
-		r.want(t, "queued", values{"depth": 2, "adds": 2, "latency": seconds()})
+		r.Want(t, "queued", testkit.Values{"depth": 2, "adds": 2, "latency": testkit.Seconds()})
 		c.Step(time.Second)
 		hold(t, q, "a")
-		r.want(t, "a held", values{"depth": 1, "latency": seconds(2), "work": seconds()})
+		r.Want(t, "a held", testkit.Values{"depth": 1, "latency": testkit.Seconds(2), "work": testkit.Seconds()})
 		c.Step(time.Second)
 		q.Add("a")
 		q.Add("a")
-		r.want(t, "a held and dirty", values{"depth": 2, "adds": 3})
+		r.Want(t, "a held and dirty", testkit.Values{"depth": 2, "adds": 3})
 		hold(t, q, "b")
-		r.want(t, "both held", values{"depth": 1, "latency": seconds(2, 2)})
+		r.Want(t, "both held", testkit.Values{"depth": 1, "latency": testkit.Seconds(2, 2)})
 		c.Step(2 * time.Second)
 		q.Done("a")
-		r.want(t, "a done and queued", values{"depth": 1, "work": seconds(3)})
+		r.Want(t, "a done and queued", testkit.Values{"depth": 1, "work": testkit.Seconds(3)})
 		c.Step(time.Second)
 		// Its latency runs from the Add during processing.
 		hold(t, q, "a")
-		r.want(t, "a held again", values{"depth": 0, "latency": seconds(2, 2, 3)})
+		r.Want(t, "a held again", testkit.Values{"depth": 0, "latency": testkit.Seconds(2, 2, 3)})
 		c.Step(time.Second)
 		synctest.Wait()
 		// Set at this tick: b has been held for 4 s, a for 1 s.
-		r.want(t, "tick", values{"unfinished": 5, "longest": 4})
+		r.Want(t, "tick", testkit.Values{"unfinished": 5, "longest": 4})
 		st := q.Stats()
 		wantTimes(t, "latency", st.Latency, 2, 2, 3)
 		wantTimes(t, "work duration", st.WorkDuration, 3)
@@ -53,20 +54,20 @@ func TestMetrics(t *testing.T) {
 		q.Done("b")
 		q.Done("b") // nobody holds it: no metric of it
 		q.Done("a")
-		r.want(t, "all done", values{"work": seconds(3, 4, 1), "adds": 3, "depth": 0})
+		r.Want(t, "all done", testkit.Values{"work": testkit.Seconds(3, 4, 1), "adds": 3, "depth": 0})
 		c.Step(500 * time.Millisecond)
 		synctest.Wait()
-		r.want(t, "tick of an empty queue", values{"unfinished": 0, "longest": 0})
+		r.Want(t, "tick of an empty queue", testkit.Values{"unfinished": 0, "longest": 0})
 		q.ShutDown()
 		q.Add("c")
-		r.want(t, "shut down", values{"adds": 3, "depth": 0})
+		r.Want(t, "shut down", testkit.Values{"adds": 3, "depth": 0})
 	})
 }
 
 func TestOldestQueued(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		c := newFakeClock()
-		q := build(options[string]{name: "q", provider: &recorder{}, clock: c, order: nil})
+		c := testkit.NewFakeClock()
+		q := build(options[string]{name: "q", provider: &testkit.Recorder{}, clock: c, order: nil})
 		if d := q.Stats().OldestQueued; d != 0 {
 			t.Errorf("OldestQueued = %v of an empty queue", d)
 		}
@@ -92,14 +93,14 @@ func TestOldestQueued(t *testing.T) {
 // Latency of a key that came through AddAfter runs from when it came due.
 func TestRetriesMetric(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-		r, c := &recorder{}, newFakeClock()
+		r, c := &testkit.Recorder{}, testkit.NewFakeClock()
 		q := build(options[string]{name: "q", provider: r, clock: c})
 		q.AddAfter("a", time.Second)
 		q.AddAfter("a", 2*time.Second)
 		q.AddAfter("b", 0)
 		q.AddAfter("c", -1)
 		q.Add("d")
-		r.want(t, "AddAfter", values{"retries": 4, "adds": 3, "depth": 3})
+		r.Want(t, "AddAfter", testkit.Values{"retries": 4, "adds": 3, "depth": 3})
 		if st := q.Stats(); st.Name != "q" || st.Retries != 4 || st.Waiting != 1 {
 			t.Errorf("Stats() = %+v, want name q, 4 retries, 1 waiting", st)
 		}
@@ -108,42 +109,43 @@ func TestRetriesMetric(t *testing.T) {
 		synctest.Wait()
 		c.Step(time.Second)
 		process(t, q, "b", "c", "d", "a")
-		r.want(t, "due", values{"adds": 4, "depth": 0, "latency": seconds(2, 2, 2, 1)})
+		r.Want(t, "due", testkit.Values{"adds": 4, "depth": 0, "latency": testkit.Seconds(2, 2, 2, 1)})
 		q.ShutDown()
 		q.AddAfter("e", 0)
 		q.AddAfter("e", time.Second)
-		r.want(t, "after shutdown", values{"retries": 4})
+		r.Want(t, "after shutdown", testkit.Values{"retries": 4})
 	})
 }
 
 // AddRateLimited counts as a retry, whatever the delay; that is what client-go counts.
 func TestRetriesMetricOfAddRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, c := &recorder{}, newFakeClock()
+		r, c := &testkit.Recorder{}, testkit.NewFakeClock()
 		q := workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemFastSlowRateLimiter[string](0, time.Second, 1),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: r, Clock: c})
 		for range 3 {
 			q.AddRateLimited("a")
 		}
-		r.want(t, "AddRateLimited", values{"retries": 3, "adds": 1})
+		r.Want(t, "AddRateLimited", testkit.Values{"retries": 3, "adds": 1})
 		q.ShutDown()
 		want := []string{
 			"adds of q", "depth of q", "latency of q", "longest of q", "retries of q", "unfinished of q", "work of q",
 		}
-		slices.Sort(r.made)
-		if !slices.Equal(r.made, want) {
-			t.Errorf("made %q, want each once", r.made)
+		made := r.Made()
+		slices.Sort(made)
+		if !slices.Equal(made, want) {
+			t.Errorf("made %q, want each once", made)
 		}
 	})
 }
 
 func TestMetricsTick(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		base := newGoroutineCount()
-		r, c := &recorder{}, newFakeClock()
+		base := testkit.Goroutines()
+		r, c := &testkit.Recorder{}, testkit.NewFakeClock()
 		q := build(options[string]{name: "q", provider: r, clock: c})
-		base.want(t, "with metrics", 1)
+		base.WantMore(t, "with metrics", 1)
 		q.Add("a")
 		hold(t, q, "a")
 		for _, step := range []struct {
@@ -155,13 +157,13 @@ func TestMetricsTick(t *testing.T) {
 		} {
 			c.Step(step.d)
 			synctest.Wait()
-			r.want(t, fmt.Sprintf("after %v more", step.d), values{"unfinished": step.want, "longest": step.want})
+			r.Want(t, fmt.Sprintf("after %v more", step.d), testkit.Values{"unfinished": step.want, "longest": step.want})
 		}
 		q.ShutDown()
-		base.want(t, "after shutdown", 0)
+		base.WantMore(t, "after shutdown", 0)
 		c.Step(time.Hour)
 		q.Done("a")
-		r.want(t, "after shutdown", values{"unfinished": 0, "longest": 0, "depth": 0})
+		r.Want(t, "after shutdown", testkit.Values{"unfinished": 0, "longest": 0, "depth": 0})
 	})
 }
 
@@ -170,7 +172,7 @@ func TestUnfinishedWorkOfManyWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// groups of workers, each of which comes a millisecond after the one before it, for ten days
 		const groups, size, held = 110, 100, 10 * 24 * time.Hour
-		r, c := &recorder{}, newFakeClock()
+		r, c := &testkit.Recorder{}, testkit.NewFakeClock()
 		q := endAfterFailure(t, options[int]{name: "q", provider: r, clock: c}.typed())
 		for key := range groups * size {
 			q.Add(key)
@@ -182,7 +184,7 @@ func TestUnfinishedWorkOfManyWorkers(t *testing.T) {
 		c.Step(held - groups*time.Millisecond)
 		synctest.Wait()
 		want := held.Seconds()*groups*size - float64(size*groups*(groups-1)/2)/1000
-		r.want(t, "tick", values{"unfinished": want, "longest": held.Seconds()})
+		r.Want(t, "tick", testkit.Values{"unfinished": want, "longest": held.Seconds()})
 		if st := q.Stats(); st.UnfinishedWork != longest || st.LongestRunning != held {
 			t.Errorf("Stats() = %+v, want the longest Duration", st)
 		}
@@ -195,7 +197,7 @@ func TestUnfinishedWorkOfManyWorkers(t *testing.T) {
 		}
 		q.Done(groups*size - 1)
 		q.ShutDown()
-		r.want(t, "in the end", values{"unfinished": 0, "longest": 0})
+		r.Want(t, "in the end", testkit.Values{"unfinished": 0, "longest": 0})
 	})
 }
 
@@ -220,14 +222,14 @@ func TestGaugesAreZeroInTheEnd(t *testing.T) {
 			q.Done("b")
 			q.Done("a")
 			process(t, q, "c")
-			drain.mustReturn(t, "drain")
+			drain.MustReturn(t, "drain")
 		},
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
 			everyLayer(t, func(t *testing.T, build builder[string]) {
 				for _, tick := range []bool{true, false} {
-					r, c := &recorder{}, newFakeClock()
+					r, c := &testkit.Recorder{}, testkit.NewFakeClock()
 					q := build(options[string]{name: "q", provider: r, clock: c})
 					q.Add("a")
 					q.Add("b")
@@ -238,7 +240,7 @@ func TestGaugesAreZeroInTheEnd(t *testing.T) {
 						synctest.Wait()
 					}
 					end(q)
-					r.want(t, name, values{"depth": 0, "unfinished": 0, "longest": 0})
+					r.Want(t, name, testkit.Values{"depth": 0, "unfinished": 0, "longest": 0})
 				}
 			})
 		})
@@ -249,20 +251,20 @@ func TestGaugesAreZeroInTheEnd(t *testing.T) {
 // and then looks at them is to see zeros.
 func TestDrainReturnsAfterTheMetrics(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		r := &recorder{}
-		q := build(options[string]{name: "q", provider: r, clock: newFakeClock()})
+		r := &testkit.Recorder{}
+		q := build(options[string]{name: "q", provider: r, clock: testkit.NewFakeClock()})
 		q.Add("a")
 		hold(t, q, "a")
 		drain := startDrain[string](q)
 		synctest.Wait()
 		slow := make(chan struct{})
-		r.on = func(string) { <-slow }
-		done := start(func() bool { q.Done("a"); return true })
+		r.On = func(string) { <-slow }
+		done := testkit.Start(func() bool { q.Done("a"); return true })
 		synctest.Wait()
-		early := drain.result.Load() != nil
+		early := drain.Returned()
 		close(slow)
-		done.mustReturn(t, "Done")
-		drain.mustReturn(t, "drain")
+		done.MustReturn(t, "Done")
+		drain.MustReturn(t, "drain")
 		if early {
 			t.Error("the drain returned before the metrics of the last key were set")
 		}
@@ -276,7 +278,7 @@ func TestNoMetrics(t *testing.T) {
 		queue    string
 		provider workqueue.MetricsProvider
 	}{
-		{"no name", "", &recorder{}},
+		{"no name", "", &testkit.Recorder{}},
 		{"no provider", "q", nil},
 		{"neither", "", nil},
 	}
@@ -284,8 +286,8 @@ func TestNoMetrics(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			everyLayer(t, func(t *testing.T, build builder[string]) {
 				workqueue.WithoutProvider(func() {
-					base := newGoroutineCount()
-					q := build(options[string]{name: tt.queue, provider: tt.provider, clock: panickingClock{}})
+					base := testkit.Goroutines()
+					q := build(options[string]{name: tt.queue, provider: tt.provider, clock: testkit.PanickingClock{}})
 					q.Add("a")
 					q.Add("a")
 					hold(t, q, "a")
@@ -293,11 +295,11 @@ func TestNoMetrics(t *testing.T) {
 					q.Done("a")
 					process(t, q, "a")
 					q.Stats()
-					base.want(t, "without metrics", 0)
+					base.WantMore(t, "without metrics", 0)
 					q.ShutDown()
 					wantShutDown(t, q)
-					if r, ok := tt.provider.(*recorder); ok && len(r.made) > 0 {
-						t.Errorf("made %q", r.made)
+					if r, ok := tt.provider.(*testkit.Recorder); ok && len(r.Made()) > 0 {
+						t.Errorf("made %q", r.Made())
 					}
 				})
 			})
@@ -310,7 +312,7 @@ func TestProviderThatLeavesMetricsOut(t *testing.T) {
 	for _, left := range all {
 		t.Run(left, func(t *testing.T) {
 			everyLayer(t, func(t *testing.T, build builder[string]) {
-				r, c := &recorder{leaveOut: left}, newFakeClock()
+				r, c := &testkit.Recorder{LeaveOut: left}, testkit.NewFakeClock()
 				q := build(options[string]{name: "q", provider: r, clock: c})
 				if d, ok := q.(delayer[string]); ok {
 					d.AddAfter("a", 0)
@@ -321,13 +323,13 @@ func TestProviderThatLeavesMetricsOut(t *testing.T) {
 				c.Step(time.Second)
 				synctest.Wait()
 				for _, metric := range []string{"unfinished", "longest"} {
-					if v := r.value(metric); metric != left && v != 1 {
+					if v := r.Value(metric); metric != left && v != 1 {
 						t.Errorf("%s = %v, want 1", metric, v)
 					}
 				}
 				q.Done("a")
 				q.ShutDown()
-				r.want(t, "end", values{"depth": 0, "unfinished": 0, "longest": 0, left: 0})
+				r.Want(t, "end", testkit.Values{"depth": 0, "unfinished": 0, "longest": 0, left: 0})
 			})
 		})
 	}
@@ -335,7 +337,7 @@ func TestProviderThatLeavesMetricsOut(t *testing.T) {
 
 func TestSetProvider(t *testing.T) {
 	workqueue.WithoutProvider(func() {
-		first, second, own := &recorder{}, &recorder{}, &recorder{}
+		first, second, own := &testkit.Recorder{}, &testkit.Recorder{}, &testkit.Recorder{}
 		early := workqueue.NewNamed("early")
 		workqueue.SetProvider(nil) // ignored, and not the first call
 		workqueue.SetProvider(first)
@@ -348,8 +350,8 @@ func TestSetProvider(t *testing.T) {
 			q.Add(1)
 			q.ShutDown()
 		}
-		if len(first.made) != 6+7 || first.value("adds") != 2 || len(second.made) != 0 || len(own.made) != 6 {
-			t.Errorf("made %q, %q, %q", first.made, second.made, own.made)
+		if len(first.Made()) != 6+7 || first.Value("adds") != 2 || len(second.Made()) != 0 || len(own.Made()) != 6 {
+			t.Errorf("made %q, %q, %q", first.Made(), second.Made(), own.Made())
 		}
 	})
 }

@@ -2,12 +2,20 @@ package workqueue_test
 
 import (
 	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // These tests let somebody else's code panic in each method that calls it. The panic must reach the
@@ -93,16 +101,16 @@ func TestMetricPanics(t *testing.T) {
 		for bad, step := range panicSteps {
 			t.Run(metric+","+step.name, func(t *testing.T) {
 				everyLayer(t, func(t *testing.T, build builder[string]) {
-					r, c := &recorder{}, newFakeClock()
+					r, c := &testkit.Recorder{}, testkit.NewFakeClock()
 					q := build(options[string]{name: "q", provider: r, clock: c})
 					tryPanics(t, q, bad, func() {
 						c.Step(time.Second)
 						synctest.Wait()
-						r.panicOnce(metric)
-					}, func() { r.on = nil })
+						r.PanicOnce(metric)
+					}, func() { r.On = nil })
 					// What the metric itself counted before it panicked is its own business.
 					for _, gauge := range []string{"unfinished", "longest"} {
-						if v := r.value(gauge); v != 0 {
+						if v := r.Value(gauge); v != 0 {
 							t.Errorf("%s = %v in the end", gauge, v)
 						}
 					}
@@ -115,14 +123,14 @@ func TestMetricPanics(t *testing.T) {
 // A key that is queued again because a metric panicked in Get is one more that needs processing.
 func TestDepthAfterPanicInGet(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		r := &recorder{}
-		q := build(options[string]{name: "q", provider: r, clock: newFakeClock()})
+		r := &testkit.Recorder{}
+		q := build(options[string]{name: "q", provider: r, clock: testkit.NewFakeClock()})
 		q.Add("a")
-		r.panicOnce("latency")
-		wantPanic(t, "Get", func() { q.Get() })
-		r.want(t, "after the panic", values{"depth": 1})
+		r.PanicOnce("latency")
+		testkit.WantPanic(t, "Get", func() { q.Get() })
+		r.Want(t, "after the panic", testkit.Values{"depth": 1})
 		process(t, q, "a")
-		r.want(t, "in the end", values{"depth": 0})
+		r.Want(t, "in the end", testkit.Values{"depth": 0})
 		q.ShutDown()
 	})
 }
@@ -131,9 +139,9 @@ func TestClockPanics(t *testing.T) {
 	for bad, step := range panicSteps {
 		t.Run(step.name, func(t *testing.T) {
 			everyLayer(t, func(t *testing.T, build builder[string]) {
-				r, fake := &recorder{}, newFakeClock()
+				r, fake := &testkit.Recorder{}, testkit.NewFakeClock()
 				var armed atomic.Bool
-				c := &hookedClock{WithTicker: fake, onNow: func() {
+				c := &testkit.HookedClock{WithTicker: fake, OnNow: func() {
 					if armed.CompareAndSwap(true, false) {
 						panic("clock")
 					}
@@ -144,7 +152,7 @@ func TestClockPanics(t *testing.T) {
 					synctest.Wait()
 					armed.Store(true)
 				}, func() { armed.Store(false) })
-				r.want(t, "in the end", values{"unfinished": 0, "longest": 0})
+				r.Want(t, "in the end", testkit.Values{"unfinished": 0, "longest": 0})
 			})
 		})
 	}
@@ -153,13 +161,13 @@ func TestClockPanics(t *testing.T) {
 // A Done that panics because of the clock has not happened, and may be called again.
 func TestClockPanicsInDone(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		r, c := &recorder{}, &hookedClock{WithTicker: newFakeClock()}
+		r, c := &testkit.Recorder{}, &testkit.HookedClock{WithTicker: testkit.NewFakeClock()}
 		q := build(options[string]{name: "q", provider: r, clock: c})
 		q.Add("a")
 		q.Get()
-		c.onNow = func() { panic("clock") }
-		wantPanic(t, "Done", func() { q.Done("a") })
-		c.onNow = nil
+		c.OnNow = func() { panic("clock") }
+		testkit.WantPanic(t, "Done", func() { q.Done("a") })
+		c.OnNow = nil
 		if st := q.Stats(); st.Processing != 1 {
 			t.Errorf("Stats() = %+v after the panic, want 1 processing", st)
 		}
@@ -173,10 +181,10 @@ func TestClockPanicsInDone(t *testing.T) {
 
 func TestClockPanicsInAddAfter(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-		c := &hookedClock{WithTicker: newFakeClock(), onNow: func() { panic("clock") }}
+		c := &testkit.HookedClock{WithTicker: testkit.NewFakeClock(), OnNow: func() { panic("clock") }}
 		q := build(options[string]{clock: c})
-		wantPanic(t, "AddAfter", func() { q.AddAfter("a", time.Second) })
-		c.onNow = nil
+		testkit.WantPanic(t, "AddAfter", func() { q.AddAfter("a", time.Second) })
+		c.OnNow = nil
 		q.AddAfter("a", time.Second)
 		synctest.Wait()
 		if st := q.Stats(); st.Waiting != 1 {
@@ -189,22 +197,22 @@ func TestClockPanicsInAddAfter(t *testing.T) {
 // A panic in Get may hit the getter that had the only wake-up.
 func TestMetricPanicsInSleepingGetter(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		r := &recorder{}
-		q := build(options[string]{name: "q", provider: r, clock: newFakeClock()})
-		var gets []*call[string]
+		r := &testkit.Recorder{}
+		q := build(options[string]{name: "q", provider: r, clock: testkit.NewFakeClock()})
+		var gets []*testkit.Call[string]
 		for range 2 {
-			gets = append(gets, start(func() (key string) {
+			gets = append(gets, testkit.Start(func() (key string) {
 				defer func() { _ = recover() }()
 				key, _ = q.Get()
 				return key
 			}))
 			synctest.Wait()
 		}
-		r.panicOnce("latency")
+		r.PanicOnce("latency")
 		q.Add("a")
 		keys := ""
 		for _, get := range gets {
-			keys += get.mustReturn(t, "Get, one with a panic and one with the key")
+			keys += get.MustReturn(t, "Get, one with a panic and one with the key")
 		}
 		if keys != "a" {
 			t.Errorf("got keys %q", keys)
@@ -213,3 +221,147 @@ func TestMetricPanicsInSleepingGetter(t *testing.T) {
 		q.ShutDown()
 	})
 }
+
+// A worker whose goroutine ends without Done, by runtime.Goexit or a panic that somebody recovers, or never
+// comes back, takes its key with it and nothing else: no one else gets the key, an Add of it is kept, other
+// keys go on, a drain waits and can be given up. When somebody calls Done, the key comes again.
+func TestWorkerThatNeverCallsDone(t *testing.T) {
+	everyLayer(t, func(t *testing.T, build builder[string]) {
+		q := build(options[string]{})
+		for _, end := range []func(){runtime.Goexit, func() { panic("handler") }} {
+			q.Add("a")
+			aside(func() {
+				q.Get()
+				end()
+			})
+			q.Add("a")
+			q.Add("b")
+			process(t, q, "b")
+			if st := q.Stats(); st.Processing != 1 || st.Queued != 0 {
+				t.Errorf("Stats() = %+v, want 1 processing", st)
+			}
+			q.Done("a")
+			process(t, q, "a")
+		}
+		q.Add("a")
+		hold(t, q, "a")
+		q.Add("a")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := q.ShutDownContext(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("ShutDownContext() = %v, want the context's error", err)
+		}
+		q.Done("a")
+		process(t, q, "a")
+		wantShutDown(t, q)
+	})
+}
+
+// Code of the user's that the queue calls may end the goroutine: a fake of a test that calls t.FailNow. It is
+// then as with a panic: no lock is held, and no key is lost, or held by nobody.
+func TestForeignCodeThatEndsTheGoroutine(t *testing.T) {
+	for _, where := range []string{"Queue", "clock", "depth", "adds", "latency", "work", "unfinished"} {
+		for bad, step := range panicSteps {
+			t.Run(where+","+step.name, func(t *testing.T) {
+				everyLayer(t, func(t *testing.T, build builder[string]) {
+					var armed atomic.Bool
+					end := func(called string) func() {
+						return func() {
+							if called == where && armed.CompareAndSwap(true, false) {
+								runtime.Goexit()
+							}
+						}
+					}
+					fake := testkit.NewFakeClock()
+					o := options[string]{
+						name:     "q",
+						provider: &testkit.Recorder{On: func(metric string) { end(metric)() }},
+						clock:    &testkit.HookedClock{WithTicker: fake, OnNow: end("clock")},
+					}
+					if where == "Queue" {
+						o.order = &testkit.ListQueue[string]{On: func(string) { end("Queue")() }}
+					}
+					tryPanics(t, build(o), bad, func() {
+						fake.Step(time.Second)
+						synctest.Wait()
+						armed.Store(true)
+					}, func() { armed.Store(false) })
+				})
+			})
+		}
+	}
+}
+
+// badProvider panics when it is asked for one of its metrics.
+type badProvider struct {
+	testkit.Recorder
+	bad string
+}
+
+func (p *badProvider) NewDepthMetric(name string) workqueue.GaugeMetric {
+	if p.bad == "depth" {
+		panic("provider")
+	}
+	return p.Recorder.NewDepthMetric(name)
+}
+
+func (p *badProvider) NewRetriesMetric(name string) workqueue.CounterMetric {
+	if p.bad == "retries" {
+		panic("provider")
+	}
+	return p.Recorder.NewRetriesMetric(name)
+}
+
+// A provider that panics does so into whoever builds the queue. No goroutine is left of what was built.
+func TestProviderPanics(t *testing.T) {
+	for _, metric := range []string{"depth", "retries"} {
+		t.Run(metric, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				before := testkit.Goroutines()
+				o := options[string]{name: "q", provider: &badProvider{bad: metric}}
+				if v := testkit.WantPanic(t, "constructor", func() { o.rateLimiting() }); v != "provider" {
+					t.Errorf("panics with %v", v)
+				}
+				before.WantMore(t, "after the panic", 0)
+			})
+		})
+	}
+}
+
+// On a goroutine of the queue's own there is no caller. A panic there ends the program and says where it was,
+// as in any program: the queue does not swallow it and go on without its clock.
+func TestPanicOnTheQueuesGoroutine(t *testing.T) {
+	const variable = "WORKQUEUE_TEST_PANIC"
+	if os.Getenv(variable) != "" {
+		var onLoop atomic.Bool
+		q := options[string]{clock: &testkit.HookedClock{WithTicker: clock.RealClock{}, OnReset: func() { onLoop.Store(true) },
+			OnNow: func() {
+				if onLoop.Load() {
+					theFaultyClock()
+				}
+			}}}.delaying()
+		q.AddAfter("a", time.Millisecond)
+		q.Get()
+		return
+	}
+	command := exec.Command(os.Args[0], "-test.run=^TestPanicOnTheQueuesGoroutine$")
+	command.Env = append(os.Environ(), variable+"=1")
+	out, err := command.CombinedOutput()
+	if err == nil {
+		t.Error("the process has not ended")
+	}
+	for _, want := range []string{"panic: clock out of order", "theFaultyClock"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
+func theFaultyClock() { panic("clock out of order") }
+
+// slowLimiter takes its time. It never delays.
+type slowLimiter struct{ slow func() }
+
+func (l slowLimiter) When(int) time.Duration { l.slow(); return 0 }
+func (l slowLimiter) Forget(int)             { l.slow() }
+func (l slowLimiter) NumRequeues(int) int    { l.slow(); return 0 }

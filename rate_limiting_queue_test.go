@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // script is a limiter that says what it is told to, and remembers what it was asked.
@@ -124,7 +125,7 @@ func TestLimiterPanics(t *testing.T) {
 		limiter = &script{delays: []time.Duration{time.Second}, on: func() { panic("limiter") }}
 		return limiter
 	}, func(t *testing.T, q workqueue.TypedRateLimitingInterface[string]) {
-		wantPanic(t, "AddRateLimited", func() { q.AddRateLimited("a") })
+		testkit.WantPanic(t, "AddRateLimited", func() { q.AddRateLimited("a") })
 		limiter.on = nil
 		q.AddRateLimited("a")
 		time.Sleep(time.Second)
@@ -164,7 +165,7 @@ func TestNilLimiterIsTheDefault(t *testing.T) {
 
 func TestRateLimitingQueueConstructors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newFakeClock()
+		c := testkit.NewFakeClock()
 		limiter := workqueue.NewItemFastSlowRateLimiter(time.Second, time.Second, 0)
 		config := workqueue.RateLimitingQueueConfig{Name: "name", Clock: c}
 		delaying := workqueue.NewDelayingQueueWithConfig(workqueue.DelayingQueueConfig{Name: "name", Clock: c})

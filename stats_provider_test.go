@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // reader is a StatsProvider. It has no metrics, so a queue that makes one panics.
@@ -46,10 +47,10 @@ func (r *reader) sum() (total workqueue.Stats) {
 
 func TestStatsProvider(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		base := newGoroutineCount()
-		r, c := &reader{bounds: []float64{0.5, 1.5, 3}}, newFakeClock()
+		base := testkit.Goroutines()
+		r, c := &reader{bounds: []float64{0.5, 1.5, 3}}, testkit.NewFakeClock()
 		q := build(options[string]{name: "q", provider: r, clock: c})
-		base.want(t, "of a queue that is read", 0)
+		base.WantMore(t, "of a queue that is read", 0)
 		for i, name := range r.names {
 			if name != "q" {
 				t.Errorf("layer %d is watched as %q", i, name)

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -73,8 +74,8 @@ func drawOpts(t *rapid.T) pq.AddOpts {
 // Random calls, one after another, of a queue with random features and of the obvious slow one.
 func TestAgainstModel(t *testing.T) {
 	for range 10 { // times the hundred that rapid tries, or what its flag says
-		rapid.Check(t, func(t *rapid.T) {
-			rapid.SyncTest(t, compareWithModel)
+		rapid.Check(t, func(r *rapid.T) {
+			testkit.InBubble(t, func() { compareWithModel(r) })
 		})
 	}
 }

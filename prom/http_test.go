@@ -1,8 +1,8 @@
 package prom_test
 
 import (
-	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -15,8 +15,22 @@ import (
 	"github.com/keyedqueue/workqueue/prom"
 )
 
+// The media types of the formats, which Prometheus asks for.
+const (
+	textFormat     = "text/plain"
+	protobufFormat = "application/vnd.google.protobuf"
+)
+
+// accept is the header of a request that asks for a format.
+func accept(format string) string {
+	if format == protobufFormat {
+		return format + ";proto=io.prometheus.client.MetricFamily;encoding=delimited"
+	}
+	return format + ";version=0.0.4"
+}
+
 // scrape gets and parses /metrics in that format, as Prometheus does.
-func scrape(t *testing.T, b *bench, format expfmt.FormatType) []*dto.MetricFamily {
+func scrape(t *testing.T, b *bench, format string) []*dto.MetricFamily {
 	t.Helper()
 	server := httptest.NewServer(promhttp.HandlerFor(b, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}))
 	defer server.Close()
@@ -24,14 +38,15 @@ func scrape(t *testing.T, b *bench, format expfmt.FormatType) []*dto.MetricFamil
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header.Set("Accept", string(expfmt.NewFormat(format)))
+	request.Header.Set("Accept", accept(format))
 	response, err := server.Client().Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	if got := expfmt.ResponseFormat(response.Header).FormatType(); response.StatusCode != http.StatusOK || got != format {
-		t.Fatalf("%s, format %v", response.Status, got)
+	got, _, err := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	if err != nil || response.StatusCode != http.StatusOK || got != format {
+		t.Fatalf("%s, format %q, %v", response.Status, got, err)
 	}
 	var families []*dto.MetricFamily
 	decoder := expfmt.NewDecoder(response.Body, expfmt.ResponseFormat(response.Header))
@@ -57,8 +72,8 @@ func TestHTTP(t *testing.T) {
 		b.clock.Step(time.Second)
 		process(t, q, 1)
 	}
-	for _, format := range []expfmt.FormatType{expfmt.TypeTextPlain, expfmt.TypeProtoDelim} {
-		t.Run(fmt.Sprint(format), func(t *testing.T) {
+	for _, format := range []string{textFormat, protobufFormat} {
+		t.Run(format, func(t *testing.T) {
 			families := scrape(t, b, format)
 			types := map[dto.MetricType]int{}
 			for _, f := range families {
@@ -79,7 +94,7 @@ func TestHTTP(t *testing.T) {
 					t.Errorf("%d in the bucket up to %v", bucket.GetCumulativeCount(), bucket.GetUpperBound())
 				}
 			}
-			if format == expfmt.TypeProtoDelim && (h.GetSchema() != 3 || len(h.PositiveSpan) != 1 ||
+			if format == protobufFormat && (h.GetSchema() != 3 || len(h.PositiveSpan) != 1 ||
 				h.PositiveSpan[0].GetOffset() != 0 || len(h.PositiveDelta) != 1 || h.PositiveDelta[0] != 3) {
 				t.Errorf("native buckets %v, want 3 in that up to 1", h)
 			}

@@ -61,7 +61,8 @@ func (o Options) descs() (descs [numFamilies + 1]*prometheus.Desc, err error) {
 			own = append(labels, priorityLabel)
 		}
 		descs[f] = prometheus.NewDesc(f.fullName(o.Namespace), families[f].help, own, maps.Clone(o.ConstLabels))
-		if err := descs[f].Err(); err != nil {
+		// A Desc that is wrong reports it only to those who use it.
+		if _, err := prometheus.NewConstMetric(descs[f], prometheus.GaugeValue, 0, make([]string, len(own))...); err != nil {
 			return descs, err
 		}
 	}

@@ -57,8 +57,9 @@ func (p *priorities) samples(desc *prometheus.Desc, labels []*dto.LabelPair) []s
 	}
 	var samples []sample
 	for _, priority := range slices.Sorted(maps.Keys(queued)) {
+		n := float64(queued[priority])
 		samples = append(samples, sample{
-			desc: desc, labels: withPriority(labels, priority), gauge: &dto.Gauge{Value: new(float64(queued[priority]))},
+			desc: desc, labels: withPriority(labels, priority), gauge: &dto.Gauge{Value: &n},
 		})
 	}
 	return samples

@@ -1,6 +1,8 @@
 package prom
 
 import (
+	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -16,8 +18,15 @@ func (p *Provider) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect reads all queues and sends their metrics, in the order of the names, which saves the registry
-// most of its sorting.
+// most of its sorting. A panic, which only a queue's clock can cause, becomes an error of the scrape: registries
+// before client_golang v1.24 let it end the program.
 func (p *Provider) Collect(ch chan<- prometheus.Metric) {
+	defer func() {
+		if v := recover(); v != nil {
+			err := fmt.Errorf("reading the queues panicked: %v\n%s", v, debug.Stack())
+			ch <- prometheus.NewInvalidMetric(p.descs[0], err)
+		}
+	}()
 	p.scrape(p.allSeries(), func(_ family, m *sample) { ch <- m })
 }
 
@@ -46,8 +55,9 @@ func (p *Provider) Gather() ([]*dto.MetricFamily, error) {
 	var all []*dto.MetricFamily
 	for f := range family(len(metrics)) {
 		if len(metrics[f]) > 0 {
+			name, help := f.fullName(p.namespace), families[f].help
 			all = append(all, &dto.MetricFamily{
-				Name: new(f.fullName(p.namespace)), Help: new(families[f].help), Type: f.kind().Enum(),
+				Name: &name, Help: &help, Type: f.kind().Enum(),
 				Metric: metrics[f],
 			})
 		}

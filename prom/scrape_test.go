@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/prometheus/common/expfmt"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/prom"
@@ -67,7 +66,7 @@ func serve(b *testing.B, g prometheus.Gatherer, kind, encoding string) {
 	request := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 	request.Header.Set("Accept-Encoding", encoding)
 	if kind == "native" {
-		request.Header.Set("Accept", string(expfmt.NewFormat(expfmt.TypeProtoDelim)))
+		request.Header.Set("Accept", accept(protobufFormat))
 	}
 	handler := promhttp.HandlerFor(g, promhttp.HandlerOpts{})
 	b.ReportAllocs()

@@ -82,7 +82,7 @@ func FuzzBackoff(f *testing.F) {
 	f.Add(int64(time.Second), 2.0, 0.1, 10, int64(time.Minute))
 	f.Add(int64(time.Second), 2.0, 0.0, 100, int64(0))
 	f.Add(int64(most), 1.0, 1.0, 5, int64(most))
-	f.Add(int64(most), math.MaxFloat64, math.MaxFloat64, most, int64(0))
+	f.Add(int64(most), math.MaxFloat64, math.MaxFloat64, math.MaxInt, int64(0))
 	f.Add(int64(1), math.Inf(1), math.Inf(1), 3, int64(0))
 	f.Add(int64(0), math.Inf(1), math.Inf(1), 3, int64(7))
 	f.Add(int64(-5), -2.0, -1.0, -3, int64(-1))

@@ -2,6 +2,10 @@ package workqueuetest
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -89,4 +93,120 @@ func tryFakeClock(r *run) {
 	r.wantLen(q, "100 hours later, with the clock not stepped", 0)
 	r.pass(time.Second)
 	r.process(q, "the clock is stepped", "a")
+}
+
+// clockStress steps and sets a fake clock, forward and back, while keys are put in and come due.
+type clockStress struct {
+	r *run
+	q delaying
+	c *testingclock.FakeClock
+
+	// steps is write-locked by those who set the clock, so that the times in due are right. The queue
+	// knows nothing of it, and sees the clock being set at any moment. It guards what follows.
+	steps           sync.RWMutex
+	highest, latest time.Duration // since epoch: what the clock has been, what it must become
+	due             []time.Duration
+
+	seen []atomic.Int32
+}
+
+func (r *run) stressClock(random *rand.Rand) {
+	const keys = 40
+	if r.suite.IgnoresClock {
+		r.lacks("use for a clock")
+	}
+	s := &clockStress{
+		r: r, c: testingclock.NewFakeClock(epoch),
+		due: make([]time.Duration, keys), seen: make([]atomic.Int32, keys),
+	}
+	s.q = capable[delaying](r, Config[string]{Clock: s.c})
+	var working, stepping sync.WaitGroup
+	working.Add(1)
+	r.start(s.work, working.Done)
+	for range 2 {
+		random := rand.New(rand.NewPCG(random.Uint64(), 0))
+		stepping.Add(1)
+		r.start(func() { s.step(random) }, stepping.Done)
+	}
+	for key := range keys {
+		d := time.Duration(1+random.IntN(20_000)) * time.Millisecond
+		s.steps.Lock()
+		s.due[key] = s.c.Since(epoch) + d
+		s.latest = max(s.latest, s.due[key])
+		s.q.AddAfter(fmt.Sprint(key), d)
+		s.steps.Unlock()
+	}
+	stepping.Wait()
+	// To the last due time and not a moment further: a queue that started its timer while the clock was
+	// being set, and sleeps too long now, would never wake.
+	s.steps.Lock()
+	s.set(s.latest)
+	s.steps.Unlock()
+	s.wantAll()
+	s.q.ShutDown()
+	working.Wait()
+	s.wantAll()
+}
+
+// set is called with steps locked.
+func (s *clockStress) set(to time.Duration) {
+	s.highest = max(s.highest, to)
+	s.c.SetTime(epoch.Add(to))
+}
+
+func (s *clockStress) step(random *rand.Rand) {
+	for range 40 {
+		s.steps.Lock()
+		switch d := time.Duration(random.IntN(3000)) * time.Millisecond; random.IntN(4) {
+		case 0:
+			s.set(s.c.Since(epoch) - d)
+		case 1:
+			s.set(time.Duration(random.IntN(20)) * time.Second)
+		default:
+			s.set(s.c.Since(epoch) + d)
+		}
+		s.steps.Unlock()
+		for range random.IntN(20) {
+			runtime.Gosched()
+		}
+	}
+}
+
+func (s *clockStress) work() {
+	for {
+		name, shutdown := s.q.Get()
+		if shutdown {
+			return
+		}
+		var key int
+		_, _ = fmt.Sscan(name, &key)
+		s.steps.RLock()
+		if s.highest < s.due[key] {
+			s.r.Errorf("key %d is due at %v, and came when the clock had been %v at most", key, s.due[key], s.highest)
+		}
+		s.steps.RUnlock()
+		s.seen[key].Add(1)
+		s.q.Done(name)
+	}
+}
+
+// wantAll waits until every key has come, and asserts that none has come twice.
+func (s *clockStress) wantAll() {
+	for deadline := time.Now().Add(patience / 3); ; time.Sleep(100 * time.Microsecond) {
+		missing := 0
+		for key := range s.seen {
+			switch n := s.seen[key].Load(); {
+			case n == 0:
+				missing++
+			case n > 1:
+				s.r.Fatalf("key %d came %d times", key, n)
+			}
+		}
+		if missing == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.r.Fatalf("%d keys have not come, and the clock reads the last one's time", missing)
+		}
+	}
 }

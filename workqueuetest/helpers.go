@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // The methods of run in this file are for cases in bubbles.
@@ -202,9 +203,9 @@ func (r *run) wantStats(q fifo, when string, want workqueue.Stats) {
 }
 
 // wantGoroutines asserts how many goroutines the bubble has more than in base.
-func (r *run) wantGoroutines(base goroutineSet, when string, want int) {
+func (r *run) wantGoroutines(base testkit.GoroutineSet, when string, want int) {
 	synctest.Wait()
-	if more := goroutines().since(base); len(more) != want {
+	if more := testkit.Goroutines().Since(base); len(more) != want {
 		r.Fatalf("%s: %d more goroutines, want %d:\n%s", when, len(more), want, more)
 	}
 }

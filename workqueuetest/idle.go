@@ -1,9 +1,9 @@
 package workqueuetest
 
 import (
-	"runtime"
-	"sync/atomic"
 	"time"
+
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // idleCases are about what a queue costs that has nothing to do.
@@ -17,7 +17,7 @@ func idleCases() []testCase {
 }
 
 func tryNoGoroutineWhileIdle(r *run) {
-	base := goroutines()
+	base := testkit.Goroutines()
 	q := r.queue(Config[string]{})
 	r.wantGoroutines(base, "new", 0)
 	for range 3 {
@@ -64,7 +64,7 @@ func tryNoTimerWhileIdle(r *run) {
 }
 
 func tryNoGoroutineAfterShutDown(r *run) {
-	base := goroutines()
+	base := testkit.Goroutines()
 	r.eachEnder(func(q fifo, e ender) {
 		if d, ok := q.(delaying); ok {
 			d.AddAfter("a", time.Hour)
@@ -76,7 +76,7 @@ func tryNoGoroutineAfterShutDown(r *run) {
 			r.wantOnlyTheDrain(base, e)
 		}
 		if !r.suite.NoMetrics {
-			q := r.queue(Config[string]{Name: queueName, MetricsProvider: &recorder{}})
+			q := r.queue(Config[string]{Name: queueName, MetricsProvider: &testkit.Recorder{}})
 			r.pass(0)
 			e.start(r, q).mustReturn("of an empty queue with metrics")
 			r.wantGoroutines(base, "with metrics, after "+e.name, 0)
@@ -85,7 +85,7 @@ func tryNoGoroutineAfterShutDown(r *run) {
 }
 
 // wantOnlyTheDrain asserts that a drain stops what waits for delayed keys before it waits itself.
-func (r *run) wantOnlyTheDrain(base goroutineSet, drain ender) {
+func (r *run) wantOnlyTheDrain(base testkit.GoroutineSet, drain ender) {
 	q := r.queue(Config[string]{})
 	q.Add("held")
 	r.hold(q, "held")
@@ -101,27 +101,4 @@ func (r *run) wantOnlyTheDrain(base goroutineSet, drain ender) {
 	q.Done("held")
 	end.mustReturn("with nothing left")
 	r.wantGoroutines(base, "after "+drain.name, 0)
-}
-
-// object is something that keys point to. It is not tiny, because the collector puts tiny objects
-// together and keeps them so.
-type object [64]byte
-
-// collected counts objects that the collector has found to be garbage.
-type collected struct{ atomic.Int64 }
-
-func (c *collected) object() *object {
-	o := new(object)
-	runtime.AddCleanup(o, func(c *collected) { c.Add(1) }, c)
-	return o
-}
-
-func (c *collected) want(r *run, what string, n int64) {
-	for deadline := time.Now().Add(patience / 4); c.Load() < n; {
-		if time.Now().After(deadline) {
-			r.Fatalf("%s: %d of %d are collected", what, c.Load(), n)
-		}
-		runtime.GC()
-		time.Sleep(time.Millisecond)
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // keyCases are about keys of other types than string.
@@ -68,7 +69,7 @@ func (r *run) tryBadKeys(bad map[string]any, rightKind func(any) bool) {
 		q.Add("queued")
 		for typeName, key := range bad {
 			what := fmt.Sprintf("%s of a key of type %T", name, key)
-			v := panicOf(func() { method(q, key) })
+			v := testkit.PanicOf(func() { method(q, key) })
 			if v == nil {
 				r.Fatalf("%s does not panic", what)
 			}

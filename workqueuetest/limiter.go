@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // scriptedLimiter says what it is told to, and remembers what it was asked.
@@ -137,18 +139,11 @@ func tryForget(r *run) {
 func tryLimiterPanics(r *run) {
 	q, l := r.limiting(time.Second)
 	l.panics = true
-	if v := panicOf(func() { q.AddRateLimited("a") }); v != "limiter" {
+	if v := testkit.PanicOf(func() { q.AddRateLimited("a") }); v != "limiter" {
 		r.Fatalf("AddRateLimited panics with %v, and the limiter with %q", v, "limiter")
 	}
 	l.panics = false
 	q.AddRateLimited("a")
 	r.pass(time.Second)
 	r.process(q, "after a limiter that panicked", "a")
-}
-
-// panicOf returns what f panics with, or nil.
-func panicOf(f func()) (value any) {
-	defer func() { value = recover() }()
-	f()
-	return nil
 }

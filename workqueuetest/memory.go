@@ -1,13 +1,12 @@
 package workqueuetest
 
 import (
-	"fmt"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // memoryCases are about what a queue keeps of what it was given.
@@ -20,29 +19,39 @@ func memoryCases() []testCase {
 
 func tryIdleQueueIsGarbage(r *run) {
 	const n = 20
-	var c collected
+	var c testkit.Garbage
 	for i := range n {
 		if r.suite.NewAny == nil {
 			r.lacks("NewAny")
 		}
 		q := r.suite.NewAny(Config[any]{Clock: r.clock})
 		if d, ok := q.(workqueue.TypedDelayingInterface[any]); ok && i%2 == 0 {
-			d.AddAfter(c.object(), time.Microsecond) // what it starts must end by itself
+			d.AddAfter(c.Object(), time.Microsecond) // what it starts must end by itself
 			key, _ := q.Get()
 			q.Done(key)
 		} else {
-			q.Add(c.object()) // is still queued when the queue is dropped
+			q.Add(c.Object()) // is still queued when the queue is dropped
 		}
 	}
-	c.want(r, "dropped queues with their keys", n)
+	r.wantFreed(&c, "dropped queues with their keys", n)
+}
+
+// wantFreed asserts that the collector has soon freed n objects.
+func (r *run) wantFreed(c *testkit.Garbage, what string, n int64) {
+	for deadline := time.Now().Add(patience / 4); c.Collect() < n; {
+		if time.Now().After(deadline) {
+			r.Fatalf("%s: %d of %d are collected", what, c.Collect(), n)
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func tryProcessedKeysAreGarbage(r *run) {
 	const n = 3000 // more than any buffer starts with
 	q := r.anyQueue()
-	var c collected
+	var c testkit.Garbage
 	for range n {
-		q.Add(c.object())
+		q.Add(c.Object())
 	}
 	process := func() {
 		for range n {
@@ -51,45 +60,35 @@ func tryProcessedKeysAreGarbage(r *run) {
 		}
 	}
 	process()
-	c.want(r, "processed keys", n)
+	r.wantFreed(&c, "processed keys", n)
 	if d, ok := q.(workqueue.TypedDelayingInterface[any]); ok {
 		d.AddAfter("keeper", time.Hour) // so that the loop, with what it has in its hands, goes on
 		for range n {
-			d.AddAfter(c.object(), time.Microsecond)
+			d.AddAfter(c.Object(), time.Microsecond)
 		}
 		process()
-		c.want(r, "processed keys, delayed ones too", 2*n)
+		r.wantFreed(&c, "processed keys, delayed ones too", 2*n)
 		for range n {
-			d.AddAfter(c.object(), time.Hour)
+			d.AddAfter(c.Object(), time.Hour)
 		}
 		q.ShutDown()
-		c.want(r, "processed and dropped keys", 3*n)
+		r.wantFreed(&c, "processed and dropped keys", 3*n)
 	}
 	runtime.KeepAlive(q)
-}
-
-// heap returns how much memory is in use.
-func heap() int64 {
-	for range 3 { // the first ends what goes on already, the last frees what cleanups gave up
-		runtime.GC()
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 func tryMemoryIsGivenBack(r *run) {
 	// A quarter of what the keys took, at most, may be kept.
 	const n, most = 200_000, 4 << 20
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		r.skip("the race detector takes memory of its own")
 	}
 	if testing.Short() {
 		r.skip("a short run")
 	}
 	q := r.queue(Config[string]{})
-	keys := allKeys(n)
-	before := heap()
+	keys := testkit.Keys(n)
+	before := testkit.Heap()
 	for range 2 {
 		for _, key := range keys {
 			q.Add(key)
@@ -99,7 +98,7 @@ func tryMemoryIsGivenBack(r *run) {
 			q.Done(key)
 		}
 	}
-	if kept := heap() - before; kept > most {
+	if kept := testkit.Heap() - before; kept > most {
 		r.Fatalf("%d KiB are kept after %d keys were queued and processed, at most %d are allowed", kept>>10, n, most>>10)
 	}
 	if d, ok := q.(delaying); ok {
@@ -110,23 +109,10 @@ func tryMemoryIsGivenBack(r *run) {
 			key, _ := q.Get()
 			q.Done(key)
 		}
-		if kept := heap() - before; kept > most {
+		if kept := testkit.Heap() - before; kept > most {
 			r.Fatalf("%d KiB are kept after %d keys were delayed and processed, at most %d are allowed", kept>>10, n, most>>10)
 		}
 	}
 	runtime.KeepAlive(q)
 	runtime.KeepAlive(keys)
-}
-
-// allKeys returns n keys, which share one string.
-func allKeys(n int) []string {
-	var b strings.Builder
-	keys := make([]string, n)
-	for i := range keys {
-		fmt.Fprintf(&b, "%08d", i)
-	}
-	for i, all, size := 0, b.String(), b.Len()/n; i < n; i++ {
-		keys[i] = all[i*size : (i+1)*size]
-	}
-	return keys
 }

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"reflect"
-	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // seedVariable is the environment variable with the seed of the random cases.
@@ -113,11 +113,11 @@ func (r *run) bubbled(f func()) {
 		var bubble string
 		defer func() {
 			if v := recover(); v != nil && !r.Failed() {
-				r.Errorf("goroutines are left after shutdown (%v):\n%s", v, bytes.Join(goroutinesOf(bubble).since(nil), []byte("\n\n")))
+				r.Errorf("goroutines are left after shutdown (%v):\n%s", v, bytes.Join(testkit.GoroutinesOf(bubble).Since(nil), []byte("\n\n")))
 			}
 		}()
 		synctest.Test(r.t, func(*testing.T) {
-			bubble = thisBubble()
+			bubble = testkit.Bubble()
 			r.supervise(f)
 		})
 	})
@@ -148,7 +148,7 @@ func (r *run) within(d time.Duration, f func()) {
 	select {
 	case <-done:
 	case <-timer.C:
-		r.Errorf("blocks for ever:\n%s", bytes.Join(goroutines().since(nil), []byte("\n\n")))
+		r.Errorf("blocks for ever:\n%s", bytes.Join(testkit.Goroutines().Since(nil), []byte("\n\n")))
 	}
 }
 
@@ -202,6 +202,9 @@ func (r *run) endQueues() {
 		end()
 	}
 }
+
+// Helper makes a run a testkit.TB.
+func (r *run) Helper() {}
 
 // Errorf notes a failure.
 func (r *run) Errorf(format string, args ...any) {
@@ -282,52 +285,4 @@ func (r *run) check(q fifo) {
 	if err := r.suite.Check(q); err != nil {
 		r.Fatalf("the inside of the queue: %v", err)
 	}
-}
-
-// goroutineSet are the goroutines of a bubble, by their numbers.
-type goroutineSet map[string][]byte
-
-var (
-	goroutineNumber = regexp.MustCompile(`^goroutine (\d+) `)
-	bubbleNumber    = regexp.MustCompile(`^goroutine [^\n]*(synctest bubble \d+\b)`)
-)
-
-// thisBubble returns what the stacks of the goroutines have in common that are in the bubble in which it is
-// called.
-func thisBubble() string {
-	buf := make([]byte, 1<<10)
-	return string(bubbleNumber.FindSubmatch(buf[:runtime.Stack(buf, false)])[1])
-}
-
-// goroutines returns those of the bubble that it is called in.
-func goroutines() goroutineSet { return goroutinesOf(thisBubble()) }
-
-func goroutinesOf(bubble string) goroutineSet {
-	buf := make([]byte, 1<<16)
-	for {
-		n := runtime.Stack(buf, true)
-		if n < len(buf) {
-			buf = buf[:n]
-			break
-		}
-		buf = make([]byte, 2*len(buf))
-	}
-	set := make(goroutineSet)
-	for stack := range bytes.SplitSeq(buf, []byte("\n\n")) {
-		if b := bubbleNumber.FindSubmatch(stack); b != nil && string(b[1]) == bubble {
-			set[string(goroutineNumber.FindSubmatch(stack)[1])] = stack
-		}
-	}
-	return set
-}
-
-// since returns the stacks of those that are not in before.
-func (set goroutineSet) since(before goroutineSet) [][]byte {
-	var stacks [][]byte
-	for number, stack := range set {
-		if _, ok := before[number]; !ok {
-			stacks = append(stacks, stack)
-		}
-	}
-	return stacks
 }

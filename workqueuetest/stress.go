@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // The cases of this file and of stress_clock.go run outside of bubbles, because a goroutine that waits for
@@ -310,7 +311,7 @@ func (r *run) drainForEver(q extended, withShutDown bool) {
 
 func (r *run) stressEveryMethod(random *rand.Rand) {
 	c := Config[string]{RateLimiter: workqueue.NewTypedItemFastSlowRateLimiter[string](time.Microsecond, time.Millisecond, 3)}
-	m := &recorder{}
+	m := &testkit.Recorder{}
 	if !r.suite.NoMetrics {
 		c.Name, c.MetricsProvider = queueName, m
 	}
@@ -338,7 +339,7 @@ func (r *run) stressEveryMethod(random *rand.Rand) {
 	all.Wait()
 	r.check(q)
 	for _, gauge := range []string{"depth", "unfinished", "longest"} {
-		if v := m.value(gauge); v != 0 {
+		if v := m.Value(gauge); v != 0 {
 			r.Errorf("in the end gauge %s is %v", gauge, v)
 		}
 	}

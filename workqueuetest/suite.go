@@ -150,8 +150,8 @@ func unbubbled(name, promise string, try func(*run)) testCase {
 func cases() []testCase {
 	var all []testCase
 	for _, some := range [][]testCase{
-		lineCases(), getCases(), shutDownCases(), drainCases(), delayCases(), scriptCases(), clockCases(),
-		limiterCases(), keyCases(), metricsCases(), idleCases(), memoryCases(), modelCases(), linearCases(), stressCases(),
+		fifoCases(), getCases(), shutDownCases(), drainCases(), delayCases(), scriptCases(), clockCases(),
+		limiterCases(), keyCases(), metricsCases(), idleCases(), memoryCases(), modelCases(), linearizableCases(), stressCases(),
 	} {
 		all = append(all, some...)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -183,7 +184,7 @@ func TestBrokenQueues(t *testing.T) {
 				for again := 0; again < 20 && len(o.failures) == 0 && o.skipped == ""; again++ {
 					o = s.try(t, c)
 				}
-				if len(o.failures) == 0 && !((raceEnabled || testing.Short()) && name == "MemoryIsGivenBack") {
+				if len(o.failures) == 0 && !((testkit.RaceEnabled || testing.Short()) && name == "MemoryIsGivenBack") {
 					t.Errorf("%s finds nothing, skipped: %q", name, o.skipped)
 				}
 				t.Logf("%s after %v: %.300s", name, time.Since(began), o)

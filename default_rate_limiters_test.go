@@ -161,7 +161,7 @@ func TestRateLimitersAfterManyFailures(t *testing.T) {
 				}
 				wantDelays(t, limiter, "a", want)
 			}
-			if got, want := limiter.NumRequeues("a"), min(int(n)+5, math.MaxInt32); got != want {
+			if got, want := limiter.NumRequeues("a"), int(min(n+5, math.MaxInt32)); got != want {
 				t.Errorf("%T: NumRequeues() = %d, want %d", limiter, got, want)
 			}
 			limiter.Forget("a")

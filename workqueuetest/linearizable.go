@@ -16,7 +16,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-func linearCases() []testCase {
+func linearizableCases() []testCase {
 	return []testCase{
 		unbubbled("Linearizable", "Calls that are made at once have the effects of calls made one after another, each at some moment between its beginning and its end.",
 			func(r *run) { r.tryLinearizable(false) }),

@@ -6,8 +6,8 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// lineCases are about Add, Done and the order of the keys.
-func lineCases() []testCase {
+// fifoCases are about Add, Done and the order of the keys.
+func fifoCases() []testCase {
 	return []testCase{
 		bubbled("Order", "Keys come in the order in which they became queued.", tryOrder),
 		bubbled("AddTwice", "Add of a queued key does nothing: it comes once, at its old place.", tryAddTwice),

@@ -1,178 +1,30 @@
 package workqueue_test
 
 import (
-	"context"
-	"errors"
-	"os"
-	"os/exec"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"k8s.io/utils/clock"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// The tests of this file let a program be as bad as programs are. Each says what holds all the same. Others
-// of the kind are in panics_test.go, clock_test.go, custom_queue_test.go and package worker; docs/testing.md
-// has the whole table.
+// The tests of this file put more on a queue than most programs do, or slow it down from outside. Each says what
+// holds all the same.
 
 // fewer is n, or so much less that the race detector is done with it in the same time.
 func fewer(n int) int {
-	if raceEnabled || testing.Short() {
+	if testkit.RaceEnabled || testing.Short() {
 		return n / 50
 	}
 	return n
 }
-
-// A worker whose goroutine ends without Done, by runtime.Goexit or a panic that somebody recovers, or never
-// comes back, takes its key with it and nothing else: no one else gets the key, an Add of it is kept, other
-// keys go on, a drain waits and can be given up. When somebody calls Done, the key comes again.
-func TestWorkerThatNeverCallsDone(t *testing.T) {
-	everyLayer(t, func(t *testing.T, build builder[string]) {
-		q := build(options[string]{})
-		for _, end := range []func(){runtime.Goexit, func() { panic("handler") }} {
-			q.Add("a")
-			aside(func() {
-				q.Get()
-				end()
-			})
-			q.Add("a")
-			q.Add("b")
-			process(t, q, "b")
-			if st := q.Stats(); st.Processing != 1 || st.Queued != 0 {
-				t.Errorf("Stats() = %+v, want 1 processing", st)
-			}
-			q.Done("a")
-			process(t, q, "a")
-		}
-		q.Add("a")
-		hold(t, q, "a")
-		q.Add("a")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		if err := q.ShutDownContext(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("ShutDownContext() = %v, want the context's error", err)
-		}
-		q.Done("a")
-		process(t, q, "a")
-		wantShutDown(t, q)
-	})
-}
-
-// Code of the user's that the queue calls may end the goroutine: a fake of a test that calls t.FailNow. It is
-// then as with a panic: no lock is held, and no key is lost, or held by nobody.
-func TestForeignCodeThatEndsTheGoroutine(t *testing.T) {
-	for _, where := range []string{"Queue", "clock", "depth", "adds", "latency", "work", "unfinished"} {
-		for bad, step := range panicSteps {
-			t.Run(where+","+step.name, func(t *testing.T) {
-				everyLayer(t, func(t *testing.T, build builder[string]) {
-					var armed atomic.Bool
-					end := func(called string) func() {
-						return func() {
-							if called == where && armed.CompareAndSwap(true, false) {
-								runtime.Goexit()
-							}
-						}
-					}
-					fake := newFakeClock()
-					o := options[string]{
-						name:     "q",
-						provider: &recorder{on: func(metric string) { end(metric)() }},
-						clock:    &hookedClock{WithTicker: fake, onNow: end("clock")},
-					}
-					if where == "Queue" {
-						o.order = &listQueue[string]{on: func(string) { end("Queue")() }}
-					}
-					tryPanics(t, build(o), bad, func() {
-						fake.Step(time.Second)
-						synctest.Wait()
-						armed.Store(true)
-					}, func() { armed.Store(false) })
-				})
-			})
-		}
-	}
-}
-
-// badProvider panics when it is asked for one of its metrics.
-type badProvider struct {
-	recorder
-	bad string
-}
-
-func (p *badProvider) NewDepthMetric(name string) workqueue.GaugeMetric {
-	if p.bad == "depth" {
-		panic("provider")
-	}
-	return p.recorder.NewDepthMetric(name)
-}
-
-func (p *badProvider) NewRetriesMetric(name string) workqueue.CounterMetric {
-	if p.bad == "retries" {
-		panic("provider")
-	}
-	return p.recorder.NewRetriesMetric(name)
-}
-
-// A provider that panics does so into whoever builds the queue. No goroutine is left of what was built.
-func TestProviderPanics(t *testing.T) {
-	for _, metric := range []string{"depth", "retries"} {
-		t.Run(metric, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				before := newGoroutineCount()
-				o := options[string]{name: "q", provider: &badProvider{bad: metric}}
-				if v := wantPanic(t, "constructor", func() { o.rateLimiting() }); v != "provider" {
-					t.Errorf("panics with %v", v)
-				}
-				before.want(t, "after the panic", 0)
-			})
-		})
-	}
-}
-
-// On a goroutine of the queue's own there is no caller. A panic there ends the program and says where it was,
-// as in any program: the queue does not swallow it and go on without its clock.
-func TestPanicOnTheQueuesGoroutine(t *testing.T) {
-	const variable = "WORKQUEUE_TEST_PANIC"
-	if os.Getenv(variable) != "" {
-		var onLoop atomic.Bool
-		q := options[string]{clock: &hookedClock{WithTicker: clock.RealClock{}, onReset: func() { onLoop.Store(true) },
-			onNow: func() {
-				if onLoop.Load() {
-					theFaultyClock()
-				}
-			}}}.delaying()
-		q.AddAfter("a", time.Millisecond)
-		q.Get()
-		return
-	}
-	command := exec.Command(os.Args[0], "-test.run=^TestPanicOnTheQueuesGoroutine$")
-	command.Env = append(os.Environ(), variable+"=1")
-	out, err := command.CombinedOutput()
-	if err == nil {
-		t.Error("the process has not ended")
-	}
-	for _, want := range []string{"panic: clock out of order", "theFaultyClock"} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("no %q in\n%s", want, out)
-		}
-	}
-}
-
-func theFaultyClock() { panic("clock out of order") }
-
-// slowLimiter takes its time. It never delays.
-type slowLimiter struct{ slow func() }
-
-func (l slowLimiter) When(int) time.Duration { l.slow(); return 0 }
-func (l slowLimiter) Forget(int)             { l.slow() }
-func (l slowLimiter) NumRequeues(int) int    { l.slow(); return 0 }
 
 // A user's Queue, clock, limiter and metrics that are slow make the queue slow, and nothing else: each key is
 // held by one worker at a time, what was added last is processed, the gauges end at zero.
@@ -184,11 +36,11 @@ func TestSlowForeignCode(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	r := &recorder{on: func(string) { slow() }}
+	r := &testkit.Recorder{On: func(string) { slow() }}
 	q := options[int]{
 		name: "q", provider: r, limiter: slowLimiter{slow},
-		clock: &hookedClock{WithTicker: clock.RealClock{}, onNow: slow, onReset: slow},
-		order: &listQueue[int]{on: func(string) { slow() }},
+		clock: &testkit.HookedClock{WithTicker: clock.RealClock{}, OnNow: slow, OnReset: slow},
+		order: &testkit.ListQueue[int]{On: func(string) { slow() }},
 	}.rateLimiting()
 	const keys = 8
 	var added, done [keys]atomic.Int64
@@ -224,7 +76,7 @@ func TestSlowForeignCode(t *testing.T) {
 		})
 	}
 	producers.Wait()
-	eventually(t, "the last delayed key comes", func() bool {
+	testkit.Eventually(t, "the last delayed key comes", func() bool {
 		return q.(workqueue.Extended[int]).Stats().Waiting == 0
 	})
 	q.ShutDownWithDrain()
@@ -235,7 +87,7 @@ func TestSlowForeignCode(t *testing.T) {
 		}
 	}
 	for _, gauge := range []string{"depth", "unfinished", "longest"} {
-		if v := r.value(gauge); v != 0 {
+		if v := r.Value(gauge); v != 0 {
 			t.Errorf("%s = %v in the end", gauge, v)
 		}
 	}
@@ -247,15 +99,15 @@ func TestLimiterHangs(t *testing.T) {
 		stuck := make(chan struct{})
 		limiter := &script{delays: []time.Duration{time.Second}, on: func() { <-stuck }}
 		q := endAfterFailure(t, options[string]{limiter: limiter}.rateLimiting())
-		add := start(func() bool { q.AddRateLimited("a"); return true })
-		add.mustBlock(t, "AddRateLimited")
+		add := testkit.Start(func() bool { q.AddRateLimited("a"); return true })
+		add.MustBlock(t, "AddRateLimited")
 		q.Add("b")
 		q.AddAfter("c", time.Second)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		process[string](t, q, "b", "c")
 		close(stuck)
-		add.mustReturn(t, "AddRateLimited")
+		add.MustReturn(t, "AddRateLimited")
 		time.Sleep(time.Second)
 		synctest.Wait()
 		process[string](t, q, "a")
@@ -266,7 +118,7 @@ func TestLimiterHangs(t *testing.T) {
 // A million keys that come due in the same moment, while a million are added: each comes once for each.
 func TestMillionKeysAtOnce(t *testing.T) {
 	n := fewer(million)
-	fake := newFakeClock()
+	fake := testkit.NewFakeClock()
 	q := options[int]{clock: fake}.delaying()
 	for key := range n {
 		q.AddAfter(key, time.Hour)
@@ -302,7 +154,7 @@ func TestMillionKeysAtOnce(t *testing.T) {
 func TestSameKeyAMillionTimes(t *testing.T) {
 	n := fewer(million)
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, time.Hour)
-	fake := newFakeClock()
+	fake := testkit.NewFakeClock()
 	q := options[string]{limiter: limiter, clock: fake}.rateLimiting()
 	for i := range n {
 		q.AddAfter("a", time.Duration(n-i)*time.Second) // each the earliest
@@ -343,26 +195,20 @@ func TestSameKeyAMillionTimes(t *testing.T) {
 // afterwards and none after shutdown. All keys come.
 func TestTenThousandQueues(t *testing.T) {
 	n := 10_000
-	if raceEnabled { // The race detector knows at most 8128 goroutines.
+	if testkit.RaceEnabled { // The race detector knows at most 8128 goroutines.
 		n = 1000
 	}
 	synctest.Test(t, func(t *testing.T) {
-		base := runtime.NumGoroutine() + 10 // as some that have done everything may not be gone yet
+		base := testkit.Goroutines()
 		queues := make([]delayer[int], n)
 		for i := range queues {
 			queues[i] = options[int]{}.rateLimiting().(delayer[int])
 			queues[i].AddAfter(i, time.Second)
 			queues[i].Add(-i)
 		}
-		synctest.Wait()
-		if g := runtime.NumGoroutine() - base; g > n {
-			t.Errorf("%d goroutines for %d queues", g, n)
-		}
+		base.WantMore(t, "a key waits in each queue", n)
 		time.Sleep(time.Second)
-		synctest.Wait()
-		if g := runtime.NumGoroutine() - base; g > 0 {
-			t.Errorf("%d goroutines after all keys have come due", g)
-		}
+		base.WantMore(t, "all keys have come due", 0)
 		for i, q := range queues {
 			want := []int{-i, i}
 			if i == 0 {
@@ -373,10 +219,7 @@ func TestTenThousandQueues(t *testing.T) {
 			q.ShutDown()
 			wantShutDown(t, q)
 		}
-		synctest.Wait()
-		if g := runtime.NumGoroutine() - base; g > 0 {
-			t.Errorf("%d goroutines after shutdown", g)
-		}
+		base.WantMore(t, "after shutdown", 0)
 	})
 }
 
@@ -385,8 +228,8 @@ func TestTenThousandQueues(t *testing.T) {
 func TestMemoryLimitIsReached(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 20))
 	n := fewer(60_000)
-	keys := allKeys(n)
-	fake := newFakeClock()
+	keys := testkit.Keys(n)
+	fake := testkit.NewFakeClock()
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, time.Hour)
 	q := options[string]{clock: fake, limiter: limiter}.rateLimiting()
 	for burst := range 2 {

@@ -1,5 +1,0 @@
-//go:build !race
-
-package workqueuetest
-
-const raceEnabled = false
