@@ -1,10 +1,10 @@
-// Package prom shows the metrics of queues to Prometheus, under the names that Kubernetes gives them, so
-// that its dashboards and alerts work unchanged:
+// Package prom exports the metrics of queues to Prometheus, under the names that Kubernetes gives them, so that
+// its dashboards and alerts work unchanged:
 //
 //	workqueue.SetProvider(prom.NewProvider(prometheus.DefaultRegisterer, prom.Options{}))
 //
-// From then on every queue that is made with a name has these metrics, all with the label name. The upper
-// seven are those of Kubernetes.
+// From then on every queue that is made with a name has these metrics, all with the label name. The first seven
+// are those of Kubernetes.
 //
 //	workqueue_depth                              gauge      keys that need processing
 //	workqueue_adds_total                         counter    adds that changed something
@@ -18,35 +18,29 @@
 //	workqueue_dropped_keys_total                 counter    keys that were still waiting at shutdown
 //	workqueue_unmatched_dones_total              counter    calls of Done for a key that no worker held
 //
-// A queue with priorities, as package priorityqueue has them, has one more, with the label priority: a
-// number for each of up to ten priorities, and "other".
+// Queues with priorities, like those of package priorityqueue, have one more, with the label priority. It has a
+// value for each of up to ten priorities, and one for all "other".
 //
 //	workqueue_queued_keys                        gauge      keys that wait for a worker, by priority
 //
-// In docs there are a Grafana dashboard and alert rules for them.
+// The folder docs has a Grafana dashboard, alert rules, and what to do about each alert.
 //
 // # What a scrape costs
 //
-// A queue of this module counts inside itself and calls no metrics library. The scrape reads it: it takes
-// each queue's lock for as long as it takes to copy the numbers, and not those of several queues at once.
-// What a scrape shows of one queue is from one moment.
+// Queues of this module count inside themselves and call no metrics library. A scrape reads them: it locks one
+// queue after the other, each for as long as it takes to copy its numbers. The numbers of one queue are from one
+// moment. BenchmarkScrape measures all steps of a scrape for ten thousand names.
 //
-// Then a registry checks every metric, one after the other, which costs more than all of that. A program
-// with thousands of names can serve what [Provider.Gather] returns beside its registry, for half of the
-// processor time. To write it down as text and compress it, as Prometheus asks for, costs several times as
-// much either way: BenchmarkScrape measures each step, for ten thousand names.
+// # Queues with the same name
 //
-// # Queues of one name
+// Their numbers add up. Of the longest running worker and the oldest queued key, the longest of all queues counts.
+// When the last queue of a name has been shut down and its last key is done, the name's gauges disappear, and its
+// counters and histograms stay, so that they never fall. They stay until the program ends, so names should be few
+// and fixed. A queue that is never shut down is kept alive by its metrics.
 //
-// They add up. Of the times of which there is one a queue, the longest running worker and the oldest
-// queued key, the longest counts. When a queue has been shut down and the last key is done, its gauges go
-// (so they are absent, and not zero, when no queue of that name is left) and its counters stay, so that
-// they never fall. They stay for as long as the program runs, so names should be few and fixed. A queue
-// that is never shut down is kept by its metrics, like any metric by its registry.
+// # Other queues
 //
-// # Queues of others
-//
-// For any caller but this module's queues, a [Provider] is an ordinary provider of metrics that are told
-// of every change. [For] makes it fit a package that has MetricsProvider interfaces of its own, as
-// client-go has.
+// For any other caller than this module's queues, a [Provider] is an ordinary provider of metrics to which every
+// change is pushed. Callers with the same name share its metrics. [For] adapts a Provider to a package that has
+// interfaces of its own, like client-go.
 package prom

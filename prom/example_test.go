@@ -2,13 +2,10 @@ package prom_test
 
 import (
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/keyedqueue/workqueue"
@@ -53,37 +50,6 @@ func ExampleOptions() {
 	print(registry, "example_workqueue_depth")
 	// Output:
 	// example_workqueue_depth{controller="deployments",name="deployments",zone="a"} 1
-}
-
-// A program with thousands of queues serves their metrics beside those of a registry, not through it.
-func ExampleProvider_Gather() {
-	registry := prometheus.NewRegistry() // or prometheus.DefaultGatherer
-	registry.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "orders_total", Help: "Orders."}))
-	provider, err := prom.New(prom.Options{}) // and not registered
-	if err != nil {
-		panic(err)
-	}
-	metrics := promhttp.HandlerForTransactional(prometheus.NewMultiTRegistry(
-		prometheus.ToTransactionalGatherer(registry),
-		prometheus.ToTransactionalGatherer(provider),
-	), promhttp.HandlerOpts{}) // what the program serves as /metrics
-
-	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{
-		Name: "deployments", MetricsProvider: provider,
-	})
-	defer queue.ShutDown()
-	queue.Add("default/web")
-
-	response := httptest.NewRecorder()
-	metrics.ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	for line := range strings.Lines(response.Body.String()) {
-		if strings.HasPrefix(line, "orders_total") || strings.HasPrefix(line, "workqueue_depth") {
-			fmt.Print(line)
-		}
-	}
-	// Output:
-	// orders_total 0
-	// workqueue_depth{name="deployments"} 1
 }
 
 // Interfaces as some other package has them.

@@ -99,7 +99,7 @@ func TestRegistration(t *testing.T) {
 		prom.NewProvider(registry, prom.Options{})
 	}()
 	if _, ok := already.ExistingCollector.(*prom.Provider); !ok {
-		t.Errorf("the panic does not tell of the provider that is registered: %v", already)
+		t.Errorf("the panic does not contain the registered provider: %v", already)
 	}
 
 	p, err := prom.New(prom.Options{ConstLabels: prometheus.Labels{"x": "2"}, Namespace: "other"})

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// queuedKeys compares the metric by priority with what it shall be.
+// queuedKeys fails unless the values of the metric by priority are these.
 func queuedKeys(t *testing.T, registry *prometheus.Registry, want string) {
 	t.Helper()
 	if want != "" {
@@ -43,7 +43,7 @@ workqueue_queued_keys{controller="q",name="q",priority="-1",zone="z"} 1
 workqueue_queued_keys{controller="q",name="q",priority="5",zone="z"} 3
 workqueue_queued_keys{controller="q",name="q",priority="other",zone="z"} 0
 `)
-	// What one queue does not count by itself, and what is too much for all together, is other.
+	// Priorities beyond the limit of one queue, or beyond that of the sum, count as other.
 	for i := range 30 {
 		a.AddWithOpts(priorityqueue.AddOpts{Priority: 100 + i}, fmt.Sprint(i))
 		b.AddWithOpts(priorityqueue.AddOpts{Priority: 200 + i}, fmt.Sprint(i))

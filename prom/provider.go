@@ -3,45 +3,72 @@ package prom
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/totals"
 )
+
+// Options are the options of a [Provider]. The zero Options make the metrics look like Kubernetes'.
+type Options struct {
+	// Namespace is put before the names of the metrics, with an underscore. It lets these metrics be in one
+	// registry with others that have the same names.
+	Namespace string
+
+	// ConstLabels are labels that every metric has, in addition to name.
+	ConstLabels prometheus.Labels
+
+	// ControllerLabel adds the label controller, whose value is the queue's name too, as in
+	// controller-runtime.
+	ControllerLabel bool
+
+	// Buckets are the upper bounds of the histograms' classic buckets, in seconds, ascending. Nil means
+	// Kubernetes' own, powers of ten from 10 ns to 10 s. (Those of controller-runtime go on to 1,000 s:
+	// prometheus.ExponentialBuckets(10e-9, 10, 12).) An empty slice that is not nil means none.
+	Buckets []float64
+
+	// NativeHistogramBucketFactor, if it is greater than one, adds native buckets to the histograms. A bucket's
+	// bound is at most that factor times the one before; 1.1 is a good choice. Prometheus scrapes native
+	// buckets if it is configured to, and then needs no Buckets.
+	//
+	// Each histogram of each queue has a counter for every native bucket that a time can fall into. With a
+	// factor of 1.1 these take 4 KiB; twice and half of that with the next finer and coarser one.
+	NativeHistogramBucketFactor float64
+}
+
+const (
+	nameLabel       = "name"
+	controllerLabel = "controller"
+	bucketLabel     = "le" // which histograms need
+)
+
+// Provider is a [workqueue.MetricsProvider], and the [prometheus.Collector] of its metrics. It is made by
+// [NewProvider] or [New]; its zero value is not usable. All methods are safe for concurrent use.
+type Provider struct {
+	families   []family[workqueue.Stats]
+	queuedKeys *prometheus.Desc
+	buckets    *buckets
+	queues     *totals.Set[workqueue.Stats]
+
+	mu     sync.Mutex // guards what follows; no foreign code runs under it
+	pushed map[string]*pushed
+	labels map[string][]*dto.LabelPair
+}
 
 var (
 	_ workqueue.StatsProvider = (*Provider)(nil)
 	_ prometheus.Collector    = (*Provider)(nil)
-	_ prometheus.Gatherer     = (*Provider)(nil)
 )
 
-// Provider is a [workqueue.MetricsProvider], and the [prometheus.Collector] that collects these metrics.
-// It is made by [NewProvider] or [New]; its zero value is not usable. All methods are safe for concurrent
-// use.
-type Provider struct {
-	namespace string
-	descs     [numFamilies + 1]*prometheus.Desc
-	buckets   *buckets
-
-	mu sync.Mutex // guards what follows; nothing else is locked under it
-	// byName and sorted have the same series, but sorted is in no order while it is unsorted. An array that
-	// sorted has once pointed to is not changed when it has been sorted.
-	byName   map[string]*series
-	sorted   []*series
-	unsorted bool
-	// layers is how many layers of queues are watched. When it comes to sweepAt, those that have ended are
-	// looked for.
-	layers, sweepAt int
-}
-
-// minSweep is how many layers may be watched before anybody looks for those that have ended.
-const minSweep = 1024
-
-// NewProvider returns a provider whose metrics are registered. It panics if the options are wrong, or if
-// the registerer refuses, as it does if it has metrics of these names with the same constant labels.
+// NewProvider returns a provider and registers its metrics. It panics if the options are wrong, or if the
+// registerer has other metrics of these names with the same constant labels.
 func NewProvider(registerer prometheus.Registerer, opts Options) *Provider {
 	p, err := New(opts)
 	if err == nil {
@@ -51,21 +78,6 @@ func NewProvider(registerer prometheus.Registerer, opts Options) *Provider {
 		panic(err)
 	}
 	return p
-}
-
-// New returns a provider whose metrics the caller has to register, and an error if the options are wrong.
-func New(opts Options) (*Provider, error) {
-	descs, err := opts.descs()
-	if err != nil {
-		return nil, fmt.Errorf("prom: %w", err)
-	}
-	b, err := newBuckets(opts.Buckets, opts.NativeHistogramBucketFactor)
-	if err != nil {
-		return nil, fmt.Errorf("prom: %w", err)
-	}
-	return &Provider{
-		namespace: opts.Namespace, descs: descs, buckets: b, byName: map[string]*series{}, sweepAt: minSweep,
-	}, nil
 }
 
 func register(registerer prometheus.Registerer, p *Provider) error {
@@ -79,69 +91,126 @@ func register(registerer prometheus.Registerer, p *Provider) error {
 	return nil
 }
 
-// HistogramBounds returns the upper bounds of the buckets that a queue has to count by. The caller must not
+// New returns a provider that the caller has to register, and an error if the options are wrong.
+func New(opts Options) (*Provider, error) {
+	b, err := newBuckets(opts.Buckets, opts.NativeHistogramBucketFactor)
+	if err != nil {
+		return nil, fmt.Errorf("prom: %w", err)
+	}
+	p := &Provider{
+		families: slices.Clone(queueFamilies), buckets: b, queues: totals.Queues(),
+		pushed: map[string]*pushed{}, labels: map[string][]*dto.LabelPair{},
+	}
+	if err := p.setDescs(opts); err != nil {
+		return nil, fmt.Errorf("prom: %w", err)
+	}
+	return p, nil
+}
+
+func (p *Provider) setDescs(opts Options) error {
+	labels := []string{nameLabel}
+	if opts.ControllerLabel {
+		labels = append(labels, controllerLabel)
+	}
+	for _, own := range append(labels, priorityLabel, bucketLabel) {
+		if _, ok := opts.ConstLabels[own]; ok {
+			return fmt.Errorf("the constant label %q is one that the metrics have themselves", own)
+		}
+	}
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(opts.Namespace, "", name), help, labels, maps.Clone(opts.ConstLabels))
+	}
+	for i := range p.families {
+		f := &p.families[i]
+		f.desc = desc(f.name, f.help, labels...)
+	}
+	p.queuedKeys = desc(queuedKeysName, queuedKeysHelp, append(labels, priorityLabel)...)
+	return prometheus.NewRegistry().Register(p) // checks the descriptors
+}
+
+// HistogramBounds returns the upper bounds of the buckets by which a queue has to count. The caller must not
 // change them.
 func (p *Provider) HistogramBounds() []float64 { return p.buckets.bounds }
 
-// WatchQueue makes the metrics of that name include a queue, which is read at every scrape until it has
-// ended. It takes constant time and does not block.
-func (p *Provider) WatchQueue(name string, stats func() workqueue.Stats) {
-	p.seriesOf(name).watch(stats)
+// WatchQueue adds a queue to the metrics of that name. Every scrape reads it until it was shut down and its last
+// key is done. WatchQueue takes constant time and does not block.
+func (p *Provider) WatchQueue(name string, stats func() workqueue.Stats) { p.queues.Watch(name, stats) }
+
+// Describe sends the descriptors of all metrics.
+func (p *Provider) Describe(ch chan<- *prometheus.Desc) {
+	for i := range p.families {
+		ch <- p.families[i].desc
+	}
+	ch <- p.queuedKeys
+}
+
+// Collect reads all queues and sends their metrics.
+func (p *Provider) Collect(ch chan<- prometheus.Metric) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.layers++
-	if p.layers >= p.sweepAt {
-		// If nobody scrapes, nobody forgets the queues that have ended. Not here: a queue may be made
-		// under a lock that reading another one needs.
-		p.sweepAt = 2 * p.layers
-		go p.sweep()
+	pushed := maps.Clone(p.pushed)
+	p.mu.Unlock()
+	for queues := range p.queues.All() {
+		p.collectName(ch, queues, pushed[queues.Name], true)
+		delete(pushed, queues.Name)
+	}
+	for name, metrics := range pushed {
+		p.collectName(ch, totals.Total[workqueue.Stats]{Name: name}, metrics, false)
 	}
 }
 
-// sweep forgets the queues that have ended.
-func (p *Provider) sweep() {
-	for _, s := range p.allSeries() {
-		_, _, ended := s.read()
-		p.forget(ended)
+// collectName sends the metrics of one name: those of its queues, if there have ever been any, with what was pushed
+// under the same name, which is nil if nothing was.
+func (p *Provider) collectName(ch chan<- prometheus.Metric, queues totals.Total[workqueue.Stats], own *pushed, watched bool) {
+	st, labels := &queues.Sum, p.labelsOf(queues.Name)
+	if own != nil {
+		own.addTo(st, p.buckets)
+	}
+	metrics := make([]metric, len(p.families))
+	for i := range p.families {
+		f, m := &p.families[i], &metrics[i]
+		isPushed := own != nil && i < numPushed && own[i] != nil
+		if !isPushed && !(watched && (queues.Live || f.gauge == nil)) {
+			continue
+		}
+		m.desc, m.labels = f.desc, labels
+		f.read(m, st, p.buckets)
+		ch <- m
+	}
+	if st.ByPriority != nil {
+		p.collectPriorities(ch, st.ByPriority, labels)
 	}
 }
 
-func (p *Provider) forget(layers int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.layers -= layers
-	p.sweepAt = max(minSweep, 2*p.layers)
-}
-
-// seriesOf returns the series of a name, which it makes if there is none. What is not UTF-8 in a name is
-// replaced, because a registry refuses it, and would let the whole scrape fail.
-func (p *Provider) seriesOf(name string) *series {
-	name = strings.ToValidUTF8(name, "\uFFFD")
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.byName[name]
-	if s == nil {
-		s = &series{name: name, labels: p.labels(name), buckets: p.buckets}
-		p.byName[name] = s
-		p.sorted = append(p.sorted, s)
-		p.unsorted = true
+// collectPriorities sends the metrics of a name whose queues have priorities.
+func (p *Provider) collectPriorities(ch chan<- prometheus.Metric, depths *workqueue.PriorityDepths, labels []*dto.LabelPair) {
+	send := func(priority string, queued int) {
+		ch <- &metric{
+			desc: p.queuedKeys, labels: withLabel(labels, priorityLabel, priority),
+			kind: dto.MetricType_GAUGE, value: float64(queued),
+		}
 	}
-	return s
+	for _, d := range depths.Depths {
+		send(strconv.Itoa(d.Priority), d.Queued)
+	}
+	send(otherPriorities, depths.Others)
 }
 
-// labels returns the labels of a name. They are the same for all families.
-func (p *Provider) labels(name string) []*dto.LabelPair {
-	return prometheus.MakeLabelPairs(p.descs[0], []string{name, name})
-}
-
-// allSeries returns all series in the order of their names.
-func (p *Provider) allSeries() []*series {
+// labelsOf returns the labels of that name's metrics, which are the same for all families.
+func (p *Provider) labelsOf(name string) []*dto.LabelPair {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.unsorted {
-		p.sorted = slices.Clone(p.sorted)
-		slices.SortFunc(p.sorted, func(a, b *series) int { return strings.Compare(a.name, b.name) })
-		p.unsorted = false
+	labels := p.labels[name]
+	if labels == nil {
+		// The second value is that of the label controller, if there is one.
+		labels = prometheus.MakeLabelPairs(p.families[depth].desc, []string{name, name})
+		p.labels[name] = labels
 	}
-	return p.sorted
+	return labels
+}
+
+// withLabel returns labels and one more, sorted by name.
+func withLabel(labels []*dto.LabelPair, name, value string) []*dto.LabelPair {
+	all := append(slices.Clone(labels), &dto.LabelPair{Name: &name, Value: &value})
+	slices.SortFunc(all, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return all
 }

@@ -67,7 +67,7 @@ func TestLifeOfAQueue(t *testing.T) {
 			"queue_duration_seconds": 2, "queue_duration_seconds_sum": 4,
 		}))
 		q.Done("a")
-		q.Done("nobody's")
+		q.Done("x")
 		q.AddAfter("c", time.Minute)
 		synctest.Wait()
 		b.want(t, "waiting", "q", all(map[string]float64{
@@ -253,7 +253,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Queues that have ended are not kept, also if nobody ever scrapes; and what they counted is.
+// Queues that have ended are not kept alive, even without any scrape. What they counted is kept.
 func TestManyShortLivedQueues(t *testing.T) {
 	b := newBench(prom.Options{})
 	const n = 5000

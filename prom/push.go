@@ -1,193 +1,161 @@
 package prom
 
 import (
-	"math"
-	"slices"
-	"sync"
-	"sync/atomic"
-	"weak"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/totals"
 )
 
-// pushed are the metrics of one name whose callers tell them of every change.
-type pushed struct {
-	depth, unfinished, longestRunning gaugeSet
-	// The others are shared by all callers, and nil until the first.
-	adds, retries         *counter
-	latency, workDuration *observations
-}
+// pushed are the metrics of one name that callers push to, by family. Those that no caller has asked for are nil.
+type pushed [numPushed]prometheus.Metric
 
-// addTo adds what the callers have told to v, and returns the families that they made.
-func (p *pushed) addTo(v *values) (present familySet) {
-	p.depth.addTo(v, depth, &present)
-	p.unfinished.addTo(v, unfinished, &present)
-	p.longestRunning.addTo(v, longestRunning, &present)
-	p.adds.addTo(v, adds, &present)
-	p.retries.addTo(v, retries, &present)
-	p.latency.addTo(&v.latency, latency, &present)
-	p.workDuration.addTo(&v.workDuration, workDuration, &present)
-	return present
-}
-
-// counter is a number that goes up.
-type counter struct{ n atomic.Uint64 }
-
-func (c *counter) Inc() { c.n.Add(1) }
-
-func (c *counter) addTo(v *values, f family, present *familySet) {
-	if c != nil {
-		v.add(f, float64(c.n.Load()))
-		*present |= 1 << f
-	}
-}
-
-// gauge is one caller's number.
-type gauge struct {
-	bits atomic.Uint64
-	// The allocator packs several objects of up to 16 bytes into one, so that one of them would keep
-	// the others alive.
-	_ [16]byte
-}
-
-func (g *gauge) value() float64 { return math.Float64frombits(g.bits.Load()) }
-
-func (g *gauge) Set(v float64) { g.bits.Store(math.Float64bits(v)) }
-func (g *gauge) Inc()          { g.add(1) }
-func (g *gauge) Dec()          { g.add(-1) }
-
-func (g *gauge) add(d float64) {
-	for {
-		old := g.bits.Load()
-		if g.bits.CompareAndSwap(old, math.Float64bits(math.Float64frombits(old)+d)) {
-			return
+// addTo adds what was pushed to st.
+func (m *pushed) addTo(st *workqueue.Stats, b *buckets) {
+	var read [numPushed]dto.Metric
+	for f := range m {
+		if m[f] != nil {
+			_ = m[f].Write(&read[f]) // The metrics of client_golang return no error.
 		}
 	}
+	seconds := func(f int) time.Duration { return time.Duration(read[f].Gauge.GetValue() * float64(time.Second)) }
+	st.Queued += int(read[depth].Gauge.GetValue())
+	st.UnfinishedWork += seconds(unfinishedWork)
+	st.LongestRunning = max(st.LongestRunning, seconds(longestRunning))
+	st.Adds += uint64(read[adds].Counter.GetValue())
+	st.Retries += uint64(read[retries].Counter.GetValue())
+	st.Latency = totals.AddHistograms(st.Latency, b.times(read[queueDuration].Histogram))
+	st.WorkDuration = totals.AddHistograms(st.WorkDuration, b.times(read[workDuration].Histogram))
 }
 
-// gaugeSet are the gauges of one family and name. Each caller has its own, because what two of them set
-// must not overwrite each other. Callers do not say when they have no more use for one; the collector does.
-type gaugeSet struct{ members []weak.Pointer[gauge] }
+func newGauge() prometheus.Gauge { return prometheus.NewGauge(prometheus.GaugeOpts{Name: "g"}) }
 
-func (s *gaugeSet) add() *gauge {
-	if len(s.members) == cap(s.members) {
-		s.forgetDead()
-		s.members = slices.Grow(s.members, len(s.members)+1)
+func newCounter() prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts{Name: "c"}) }
+
+// newHistogram returns one with the bounds of a queue's, so that both can be added up.
+func (b *buckets) newHistogram() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "h", Buckets: b.bounds})
+}
+
+// pushTo returns the metric of that family and name, which create makes if there is none.
+func pushTo[M prometheus.Metric](p *Provider, f int, name string, create func() M) M {
+	name = strings.ToValidUTF8(name, "\uFFFD")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	metrics := p.pushed[name]
+	if metrics == nil {
+		metrics = &pushed{}
+		p.pushed[name] = metrics
 	}
-	g := &gauge{}
-	s.members = append(s.members, weak.Make(g))
-	return g
-}
-
-func (s *gaugeSet) forgetDead() {
-	s.members = slices.DeleteFunc(s.members, func(m weak.Pointer[gauge]) bool { return m.Value() == nil })
-}
-
-func (s *gaugeSet) addTo(v *values, f family, present *familySet) {
-	s.forgetDead()
-	for _, m := range s.members {
-		if g := m.Value(); g != nil {
-			v.add(f, g.value())
-			*present |= 1 << f
-		}
+	if metrics[f] == nil {
+		metrics[f] = create()
 	}
+	return metrics[f].(M)
 }
 
-// observations is a histogram that is told of single times.
-type observations struct {
-	buckets *buckets
-	mu      sync.Mutex // guards what follows
-	counts  []uint64
-	sum     float64
-}
-
-// Observe counts a number of seconds. It ignores NaN.
-func (o *observations) Observe(seconds float64) {
-	if math.IsNaN(seconds) {
-		return
-	}
-	i, _ := slices.BinarySearch(o.buckets.bounds, seconds)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.counts[i]++
-	o.sum += seconds
-}
-
-func (o *observations) addTo(h *histogram, f family, present *familySet) {
-	if o == nil {
-		return
-	}
-	*present |= 1 << f
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	h.add(slices.Clone(o.counts), o.sum)
-}
-
-// NewDepthMetric returns a gauge that is one summand of workqueue_depth of that name, for as long as the
-// caller keeps it.
+// NewDepthMetric returns the gauge workqueue_depth of that name, which all its callers share.
 func (p *Provider) NewDepthMetric(name string) workqueue.GaugeMetric {
-	return p.newGauge(name, func(m *pushed) *gaugeSet { return &m.depth })
+	return pushTo(p, depth, name, newGauge)
 }
 
-// NewUnfinishedWorkSecondsMetric returns a gauge that is one summand of workqueue_unfinished_work_seconds
-// of that name, for as long as the caller keeps it.
+// NewUnfinishedWorkSecondsMetric returns the gauge workqueue_unfinished_work_seconds of that name, which all its
+// callers share.
 func (p *Provider) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return p.newGauge(name, func(m *pushed) *gaugeSet { return &m.unfinished })
+	return pushTo(p, unfinishedWork, name, newGauge)
 }
 
-// NewLongestRunningProcessorSecondsMetric returns a gauge. The greatest of a name is
-// workqueue_longest_running_processor_seconds, for as long as the caller keeps it.
+// NewLongestRunningProcessorSecondsMetric returns the gauge workqueue_longest_running_processor_seconds of that
+// name, which all its callers share.
 func (p *Provider) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return p.newGauge(name, func(m *pushed) *gaugeSet { return &m.longestRunning })
+	return pushTo(p, longestRunning, name, newGauge)
 }
 
-// NewAddsMetric returns the counter that all callers add to workqueue_adds_total of that name with.
+// NewAddsMetric returns the counter workqueue_adds_total of that name, which all its callers share.
 func (p *Provider) NewAddsMetric(name string) workqueue.CounterMetric {
-	return p.newCounter(name, func(m *pushed) **counter { return &m.adds })
+	return pushTo(p, adds, name, newCounter)
 }
 
-// NewRetriesMetric returns the counter that all callers add to workqueue_retries_total of that name with.
+// NewRetriesMetric returns the counter workqueue_retries_total of that name, which all its callers share.
 func (p *Provider) NewRetriesMetric(name string) workqueue.CounterMetric {
-	return p.newCounter(name, func(m *pushed) **counter { return &m.retries })
+	return pushTo(p, retries, name, newCounter)
 }
 
-// NewLatencyMetric returns what all callers add to workqueue_queue_duration_seconds of that name with. It
-// ignores NaN.
+// NewLatencyMetric returns the histogram workqueue_queue_duration_seconds of that name, which all its callers
+// share.
 func (p *Provider) NewLatencyMetric(name string) workqueue.HistogramMetric {
-	return p.newObservations(name, func(m *pushed) **observations { return &m.latency })
+	return pushTo(p, queueDuration, name, p.buckets.newHistogram)
 }
 
-// NewWorkDurationMetric returns what all callers add to workqueue_work_duration_seconds of that name with.
-// It ignores NaN.
+// NewWorkDurationMetric returns the histogram workqueue_work_duration_seconds of that name, which all its callers
+// share.
 func (p *Provider) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
-	return p.newObservations(name, func(m *pushed) **observations { return &m.workDuration })
+	return pushTo(p, workDuration, name, p.buckets.newHistogram)
 }
 
-func (p *Provider) newGauge(name string, of func(*pushed) *gaugeSet) *gauge {
-	s := p.seriesOf(name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return of(&s.pushed).add()
+// Adapter is a [Provider] whose methods return the interfaces of another package. It is made by [For].
+type Adapter[G, C, H, S any] struct{ provider *Provider }
+
+// For returns p as the provider of a package that has metric interfaces of its own: gauges G with Inc and Dec,
+// counters C with Inc, histograms H with Observe, and settable gauges S with Set. This gives client-go's queues
+// the same metrics:
+//
+//	clientgo.SetProvider(prom.For[clientgo.GaugeMetric, clientgo.CounterMetric,
+//		clientgo.HistogramMetric, clientgo.SettableGaugeMetric](p))
+//
+// For panics if p's metrics do not implement these interfaces.
+func For[G, C, H, S any](p *Provider) Adapter[G, C, H, S] {
+	convert[G](newGauge())
+	convert[C](newCounter())
+	convert[H](p.buckets.newHistogram())
+	convert[S](newGauge())
+	return Adapter[G, C, H, S]{p}
 }
 
-func (p *Provider) newCounter(name string, of func(*pushed) **counter) *counter {
-	s := p.seriesOf(name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := of(&s.pushed)
-	if *c == nil {
-		*c = &counter{}
+func convert[I any](metric any) I {
+	i, ok := metric.(I)
+	if !ok {
+		panic(fmt.Sprintf("prom: %T does not implement %v", metric, reflect.TypeFor[I]()))
 	}
-	return *c
+	return i
 }
 
-func (p *Provider) newObservations(name string, of func(*pushed) **observations) *observations {
-	s := p.seriesOf(name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	o := of(&s.pushed)
-	if *o == nil {
-		*o = &observations{buckets: s.buckets, counts: s.buckets.zeros()}
-	}
-	return *o
+// NewDepthMetric is that of [Provider].
+func (a Adapter[G, C, H, S]) NewDepthMetric(name string) G {
+	return convert[G](a.provider.NewDepthMetric(name))
+}
+
+// NewAddsMetric is that of [Provider].
+func (a Adapter[G, C, H, S]) NewAddsMetric(name string) C {
+	return convert[C](a.provider.NewAddsMetric(name))
+}
+
+// NewLatencyMetric is that of [Provider].
+func (a Adapter[G, C, H, S]) NewLatencyMetric(name string) H {
+	return convert[H](a.provider.NewLatencyMetric(name))
+}
+
+// NewWorkDurationMetric is that of [Provider].
+func (a Adapter[G, C, H, S]) NewWorkDurationMetric(name string) H {
+	return convert[H](a.provider.NewWorkDurationMetric(name))
+}
+
+// NewUnfinishedWorkSecondsMetric is that of [Provider].
+func (a Adapter[G, C, H, S]) NewUnfinishedWorkSecondsMetric(name string) S {
+	return convert[S](a.provider.NewUnfinishedWorkSecondsMetric(name))
+}
+
+// NewLongestRunningProcessorSecondsMetric is that of [Provider].
+func (a Adapter[G, C, H, S]) NewLongestRunningProcessorSecondsMetric(name string) S {
+	return convert[S](a.provider.NewLongestRunningProcessorSecondsMetric(name))
+}
+
+// NewRetriesMetric is that of [Provider].
+func (a Adapter[G, C, H, S]) NewRetriesMetric(name string) C {
+	return convert[C](a.provider.NewRetriesMetric(name))
 }

@@ -1,0 +1,145 @@
+// Package totals adds up the numbers of all queues that have one name, for the packages that export them.
+package totals
+
+import (
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Set knows the sources of numbers S, such as queues, and adds up those with the same name. It forgets a source
+// that has ended, and keeps what it counted, so that no sum of a counter falls. It is safe for concurrent use.
+type Set[S any] struct {
+	// add adds part to sum. It must not change what the pointers in either point to.
+	add func(sum *S, part S)
+	// ended reports whether the numbers of a source will not change any more. It may remove from them
+	// what need not be kept.
+	ended func(*S) bool
+
+	mu     sync.Mutex // guards what follows
+	byName map[string]*group[S]
+	// sorted has the groups in the order of their names. An array that it has once pointed to does not change.
+	sorted []*group[S]
+}
+
+// Total is the sum of the sources of one name.
+type Total[S any] struct {
+	Name string
+	// Live means that at least one of the sources has not ended.
+	Live bool
+	Sum  S
+}
+
+// group has the sources of one name. It stays as long as its Set.
+type group[S any] struct {
+	name string
+
+	// reading is locked while the sources are read, before mu. It guards ended, the sum of those that have ended.
+	reading sync.Mutex
+	ended   S
+
+	// mu guards what follows. No foreign code runs under it, so Watch never waits for a source.
+	mu      sync.Mutex
+	sources []func() S
+	// sweepAt is the number of sources at which those that have ended are looked for.
+	sweepAt int
+}
+
+// minSweep is the number of sources of one name that may pile up without being read.
+const minSweep = 64
+
+// Watch adds a source to those of that name. It takes constant time and does not call source. What is not UTF-8
+// in the name is replaced, because Prometheus and OpenTelemetry refuse it.
+func (s *Set[S]) Watch(name string, source func() S) {
+	g := s.group(strings.ToValidUTF8(name, "\uFFFD"))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.sources = append(g.sources, source)
+	if len(g.sources) >= g.sweepAt {
+		g.sweepAt = 2 * len(g.sources)
+		// In a goroutine, because the caller may hold a lock that a source needs.
+		go s.read(g)
+	}
+}
+
+func (s *Set[S]) group(name string) *group[S] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.byName[name]
+	if g == nil {
+		if s.byName == nil {
+			s.byName = map[string]*group[S]{}
+		}
+		g = &group[S]{name: name, sweepAt: minSweep}
+		s.byName[name] = g
+		s.sorted = nil
+	}
+	return g
+}
+
+// All reads all sources, one name after the other in the order of the names, and yields their sums. If a source
+// panics, so does All, and nothing is lost.
+func (s *Set[S]) All() iter.Seq[Total[S]] {
+	return func(yield func(Total[S]) bool) {
+		for _, g := range s.groups() {
+			if !yield(s.read(g)) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Set[S]) groups() []*group[S] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sorted == nil {
+		for _, g := range s.byName {
+			s.sorted = append(s.sorted, g)
+		}
+		slices.SortFunc(s.sorted, func(a, b *group[S]) int { return strings.Compare(a.name, b.name) })
+	}
+	return s.sorted
+}
+
+func (s *Set[S]) read(g *group[S]) Total[S] {
+	g.reading.Lock()
+	defer g.reading.Unlock()
+	g.mu.Lock()
+	sources := g.sources // Others only append to it meanwhile.
+	g.mu.Unlock()
+
+	var sum S
+	ended := g.ended
+	var endedAt []int // their numbers in sources
+	for i, source := range sources {
+		part := source()
+		if s.ended(&part) {
+			endedAt = append(endedAt, i)
+			s.add(&ended, part)
+		} else {
+			s.add(&sum, part)
+		}
+	}
+	s.add(&sum, ended)
+	g.ended = ended
+	g.forget(endedAt)
+	return Total[S]{Name: g.name, Live: len(endedAt) < len(sources), Sum: sum}
+}
+
+// forget removes the sources with these numbers, which ascend.
+func (g *group[S]) forget(numbers []int) {
+	if len(numbers) == 0 {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	kept := make([]func() S, 0, len(g.sources)-len(numbers))
+	for i, source := range g.sources {
+		if _, ended := slices.BinarySearch(numbers, i); !ended {
+			kept = append(kept, source)
+		}
+	}
+	g.sources = kept
+	g.sweepAt = max(minSweep, 2*len(kept))
+}

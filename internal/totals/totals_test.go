@@ -1,0 +1,148 @@
+package totals
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// source returns a source whose numbers are st, at whatever time it is read.
+func source(st *workqueue.Stats) func() workqueue.Stats { return func() workqueue.Stats { return *st } }
+
+func wantTotals(t *testing.T, s *Set[workqueue.Stats], want ...Total[workqueue.Stats]) {
+	t.Helper()
+	if got := slices.Collect(s.All()); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+}
+
+// Everything that Stats has is added up, except for the two longest times, the name and the state.
+func TestEveryField(t *testing.T) {
+	full := func(n int) workqueue.Stats {
+		var st workqueue.Stats
+		v := reflect.ValueOf(&st).Elem()
+		for i := range v.NumField() {
+			switch f := v.Field(i); f.Kind() {
+			case reflect.Int, reflect.Int64:
+				f.SetInt(int64(n))
+			case reflect.Uint64:
+				f.SetUint(uint64(n))
+			}
+		}
+		st.Latency = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{uint64(n), 1}, Sum: float64(n)}
+		st.WorkDuration = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{2, uint64(n)}, Sum: float64(n)}
+		st.ByPriority = &workqueue.PriorityDepths{Depths: []workqueue.PriorityDepth{{Priority: 1, Queued: n}}, Others: n}
+		return st
+	}
+	one, two := full(3), full(4)
+	s := Queues()
+	s.Watch("q", source(&one))
+	s.Watch("q", source(&two))
+	want := full(7)
+	want.OldestQueued, want.LongestRunning = 4, 4
+	want.Latency.Counts, want.WorkDuration.Counts = []uint64{7, 2}, []uint64{4, 7}
+	for range 2 {
+		wantTotals(t, s, Total[workqueue.Stats]{Name: "q", Live: true, Sum: want})
+	}
+	if !reflect.DeepEqual(one, full(3)) || !reflect.DeepEqual(two, full(4)) {
+		t.Error("adding has changed the numbers of a source")
+	}
+}
+
+// A source that has ended is forgotten, and what it counted is not.
+func TestEndedSources(t *testing.T) {
+	s := Queues()
+	for range 3 {
+		for range 10 {
+			st := workqueue.Stats{ShuttingDown: true, Adds: 2, Latency: &workqueue.Histogram{Counts: []uint64{1, 1}, Sum: 1}}
+			s.Watch("q", source(&st))
+		}
+		for range s.All() {
+		}
+	}
+	if n := len(s.byName["q"].sources); n != 0 {
+		t.Errorf("%d sources are kept", n)
+	}
+	want := workqueue.Stats{Adds: 60, Latency: &workqueue.Histogram{Counts: []uint64{30, 30}, Sum: 30}}
+	wantTotals(t, s, Total[workqueue.Stats]{Name: "q", Sum: want})
+
+	for i, busy := range []workqueue.Stats{{Queued: 1}, {Processing: 1}, {Waiting: 1}} {
+		busy.ShuttingDown = true
+		s.Watch(fmt.Sprint(i), source(&busy))
+	}
+	for total := range s.All() {
+		if total.Live != (total.Name != "q") {
+			t.Errorf("%s: live = %v", total.Name, total.Live)
+		}
+	}
+}
+
+// What one call of All yielded stays as it is when the next call adds a queue that has ended meanwhile.
+func TestYieldedSumsStay(t *testing.T) {
+	s := Queues()
+	read := func() workqueue.Stats { return slices.Collect(s.All())[0].Sum }
+	var before []workqueue.Stats
+	for range 5 {
+		st := workqueue.Stats{ShuttingDown: true, Latency: &workqueue.Histogram{Counts: []uint64{1}, Sum: 1}}
+		s.Watch("q", source(&st))
+		before = append(before, read())
+	}
+	for i, st := range before {
+		if n := st.Latency.Count(); n != uint64(i+1) {
+			t.Errorf("sum %d has become %d", i+1, n)
+		}
+	}
+}
+
+// Sources that end while the set is not read do not pile up.
+func TestSweep(t *testing.T) {
+	s := Queues()
+	var reads sync.WaitGroup
+	reads.Add(minSweep)
+	for range minSweep {
+		s.Watch("q", func() workqueue.Stats {
+			reads.Done()
+			return workqueue.Stats{ShuttingDown: true, Adds: 1}
+		})
+	}
+	reads.Wait()
+	wantTotals(t, s, Total[workqueue.Stats]{Name: "q", Sum: workqueue.Stats{Adds: minSweep}})
+}
+
+// Priorities beyond the limit of a sum count as others.
+func TestManyPriorities(t *testing.T) {
+	s := Queues()
+	for i := range 3 {
+		st := workqueue.Stats{ByPriority: &workqueue.PriorityDepths{Others: 1}}
+		for p := range 6 {
+			st.ByPriority.Depths = append(st.ByPriority.Depths, workqueue.PriorityDepth{Priority: 5*i + p, Queued: 1})
+		}
+		s.Watch("q", source(&st))
+	}
+	sum := slices.Collect(s.All())[0].Sum.ByPriority
+	queued := sum.Others
+	for _, d := range sum.Depths {
+		queued += d.Queued
+	}
+	if len(sum.Depths) != MaxPriorities || queued != 3+18 {
+		t.Errorf("%+v, want %d priorities and 21 keys", sum, MaxPriorities)
+	}
+}
+
+func TestNamesThatAreNotUTF8(t *testing.T) {
+	s := Queues()
+	for _, name := range []string{"b", "\xff", "a"} {
+		s.Watch(name, source(&workqueue.Stats{}))
+	}
+	var names []string
+	for total := range s.All() {
+		names = append(names, total.Name)
+	}
+	if want := []string{"a", "b", "\uFFFD"}; !slices.Equal(names, want) {
+		t.Errorf("names %q, want %q", names, want)
+	}
+}

@@ -1,0 +1,212 @@
+package prom
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// buckets describe the histograms, and turn those of the queues into Prometheus' classic and native ones.
+//
+// A queue counts by one list of bounds. It contains the bounds of all classic and all native buckets, so each of
+// these is the sum of neighbours in the list, and both kinds are exact.
+type buckets struct {
+	// bounds are all upper bounds, in seconds, ascending.
+	bounds []float64
+	// classic are those of the classic buckets; the i-th one ends at bounds[ends[i]].
+	classic []float64
+	ends    []int
+	// native is nil without native buckets.
+	native *nativeBuckets
+}
+
+// kubernetesBuckets come from the same function as Kubernetes' own, and so have the same rounding errors. The
+// label le must be equal to the last digit for Prometheus to add up the buckets of several programs.
+var kubernetesBuckets = prometheus.ExponentialBuckets(10e-9, 10, 10)
+
+func newBuckets(classic []float64, nativeFactor float64) (*buckets, error) {
+	if classic == nil {
+		classic = kubernetesBuckets
+	}
+	if n := len(classic); n > 0 && math.IsInf(classic[n-1], 1) {
+		classic = classic[:n-1] // Every histogram has this one.
+	}
+	for i, bound := range classic {
+		if math.IsNaN(bound) || math.IsInf(bound, 0) || i > 0 && bound <= classic[i-1] {
+			return nil, fmt.Errorf("the bounds in Buckets must ascend and be finite, but the one at %d is %v", i, bound)
+		}
+	}
+	b := &buckets{bounds: append([]float64{}, classic...), classic: slices.Clone(classic)}
+	switch {
+	case nativeFactor > 1:
+		b.native = newNativeBuckets(nativeFactor)
+		b.bounds = append(append(b.bounds, 0), b.native.bounds...)
+		slices.Sort(b.bounds)
+		b.bounds = slices.Compact(b.bounds)
+	case nativeFactor != 0:
+		return nil, fmt.Errorf("the NativeHistogramBucketFactor must be greater than 1, but is %v", nativeFactor)
+	}
+	for _, bound := range b.classic {
+		end, _ := slices.BinarySearch(b.bounds, bound)
+		b.ends = append(b.ends, end)
+	}
+	return b, nil
+}
+
+// histogram returns times, which may be nil, as Prometheus has it.
+func (b *buckets) histogram(times *workqueue.Histogram) *dto.Histogram {
+	if times == nil {
+		times = &workqueue.Histogram{Counts: make([]uint64, len(b.bounds)+1)}
+	}
+	type bucket struct {
+		dto.Bucket
+		count uint64
+	}
+	all := make([]bucket, len(b.ends)+1) // One piece of memory, because a scrape makes many; the last one is +Inf.
+	h := &dto.Histogram{Bucket: make([]*dto.Bucket, len(b.ends)), SampleSum: &times.Sum}
+	next, count := 0, uint64(0)
+	for i, end := range b.ends {
+		for ; next <= end; next++ {
+			count += times.Counts[next]
+		}
+		all[i].count = count
+		all[i].CumulativeCount, all[i].UpperBound = &all[i].count, &b.classic[i]
+		h.Bucket[i] = &all[i].Bucket
+	}
+	for ; next < len(times.Counts); next++ {
+		count += times.Counts[next]
+	}
+	all[len(b.ends)].count = count
+	h.SampleCount = &all[len(b.ends)].count
+	if b.native != nil {
+		b.native.addTo(h, b.bounds, times.Counts)
+	}
+	return h
+}
+
+// times is the inverse of histogram, for one whose classic buckets are all of b.bounds. It returns nil for nil.
+func (b *buckets) times(h *dto.Histogram) *workqueue.Histogram {
+	if h == nil {
+		return nil
+	}
+	times := &workqueue.Histogram{Bounds: b.bounds, Counts: make([]uint64, len(b.bounds)+1), Sum: h.GetSampleSum()}
+	before := uint64(0)
+	for i := range b.bounds {
+		count := h.Bucket[i].GetCumulativeCount()
+		times.Counts[i] = count - before
+		before = count
+	}
+	times.Counts[len(b.bounds)] = h.GetSampleCount() - before
+	return times
+}
+
+// nativeBuckets are the buckets of a native histogram that times can fall into. The bucket of index i ends at
+// 2^(i/2^schema) seconds.
+//
+// Times are whole nanoseconds in an int64, so all positive ones lie between 2⁻³⁰ s, which is less than a
+// nanosecond, and 2³⁴ s. Zero is in the zero bucket, and so are negative times, which come from a clock that was
+// set back.
+type nativeBuckets struct {
+	schema int32
+	// bounds are the upper bounds in seconds. The first one is that of the bucket with index lowest.
+	bounds []float64
+	lowest int32
+}
+
+const (
+	minSchema, maxSchema            = -4, 8
+	lowestExponent, highestExponent = -30, 34
+)
+
+// newNativeBuckets returns the coarsest buckets that grow by no more than factor from one to the next. The finest
+// ones grow by 0.3 %.
+func newNativeBuckets(factor float64) *nativeBuckets {
+	n := &nativeBuckets{schema: minSchema}
+	for n.schema < maxSchema && math.Exp2(math.Exp2(-float64(n.schema))) > factor {
+		n.schema++
+	}
+	n.lowest = int32(math.Floor(math.Ldexp(lowestExponent, int(n.schema))))
+	highest := int32(math.Ceil(math.Ldexp(highestExponent, int(n.schema))))
+	fractions := fractionsOf(n.schema)
+	for i := n.lowest; i <= highest; i++ {
+		if n.schema < 0 {
+			n.bounds = append(n.bounds, math.Ldexp(1, int(i)<<-n.schema))
+		} else {
+			n.bounds = append(n.bounds, math.Ldexp(fractions[i&(1<<n.schema-1)], int(i)>>n.schema))
+		}
+	}
+	return n
+}
+
+// fractionsOf returns the bounds from one to the next power of two. They are rounded as in client_golang: the
+// bounds of a schema are those of the one before, and in between a multiple of each.
+func fractionsOf(schema int32) []float64 {
+	bounds := []float64{1}
+	for s := int32(1); s <= schema; s++ {
+		factor := math.Exp2(math.Exp2(-float64(s)))
+		var finer []float64
+		for _, bound := range bounds {
+			finer = append(finer, bound, bound*factor)
+		}
+		bounds = finer
+	}
+	return bounds
+}
+
+// addTo adds the native buckets to h. The i-th of counts has the times up to bounds[i], and the last one those
+// above.
+func (n *nativeBuckets) addTo(h *dto.Histogram, bounds []float64, counts []uint64) {
+	schema, threshold, zeros := n.schema, prometheus.DefNativeHistogramZeroThreshold, uint64(0)
+	var e spanEncoder
+	next := 0 // in counts
+	for ; next < len(bounds) && bounds[next] <= 0; next++ {
+		zeros += counts[next]
+	}
+	for i, bound := range n.bounds {
+		count := uint64(0)
+		for ; next < len(bounds) && bounds[next] <= bound; next++ {
+			count += counts[next]
+		}
+		if count > 0 {
+			e.add(n.lowest+int32(i), int64(count))
+		}
+	}
+	h.Schema, h.ZeroThreshold, h.ZeroCount = &schema, &threshold, &zeros
+	h.PositiveSpan, h.PositiveDelta = e.spans, e.deltas
+}
+
+// spanEncoder writes native buckets in ascending order as Prometheus does: spans of buckets in a row, and for each
+// bucket the difference of its count to the one before.
+type spanEncoder struct {
+	spans  []*dto.BucketSpan
+	deltas []int64
+	// next is the index after the last bucket, whose count was last.
+	next int32
+	last int64
+}
+
+// maxGap is the number of empty buckets in a row that take less space than a new span.
+const maxGap = 2
+
+func (e *spanEncoder) add(i int32, count int64) {
+	if gap := i - e.next; len(e.spans) == 0 || gap > maxGap {
+		e.spans = append(e.spans, &dto.BucketSpan{Offset: &gap, Length: new(uint32)})
+		e.next = i
+	}
+	for e.next < i {
+		e.push(0)
+	}
+	e.push(count)
+}
+
+func (e *spanEncoder) push(count int64) {
+	*e.spans[len(e.spans)-1].Length++
+	e.deltas = append(e.deltas, count-e.last)
+	e.last = count
+	e.next++
+}
