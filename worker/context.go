@@ -15,7 +15,7 @@ type callContext struct {
 	context.Context
 	attempt int
 	logger  *slog.Logger // with the queue's name; nil means silence
-	key     any          // unless logger is nil
+	key     any          // nil if logger is
 }
 
 // callContextKey is what a callContext returns itself for.

@@ -16,14 +16,14 @@ type failures[T comparable] struct {
 	counts map[T]int // guarded by mu; nil if there are none, so that a map that was large is not kept
 }
 
-// any reports whether there is any key.
-func (f *failures[T]) any() bool { return f.keys.Load() != 0 }
-
-func (f *failures[T]) of(key T) (n int, known bool) {
+// of returns how many times in a row key has failed.
+func (f *failures[T]) of(key T) int {
+	if f.keys.Load() == 0 {
+		return 0
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n, known = f.counts[key]
-	return n, known
+	return f.counts[key]
 }
 
 // count notes one more failure of key.
@@ -44,6 +44,9 @@ func (f *failures[T]) add(key T, n int) {
 }
 
 func (f *failures[T]) forget(key T) {
+	if f.keys.Load() == 0 {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.counts, key)

@@ -8,9 +8,13 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/utils/clock"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
@@ -373,6 +377,62 @@ func TestLateFatalErrorIsLogged(t *testing.T) {
 			if n := strings.Count(logs.String(), `msg="The workers end because of a fatal error" err="panic: hook"`); n != 1 {
 				t.Errorf("logged:\n%s", logs)
 			}
+		})
+	}
+}
+
+// panickyClock panics at its nth reading, and never again.
+type panickyClock struct {
+	clock.Clock
+	readings *atomic.Int64
+	at       int64
+}
+
+func (c panickyClock) read() {
+	if c.readings.Add(1) == c.at {
+		panic("clock")
+	}
+}
+
+func (c panickyClock) Now() time.Time                         { c.read(); return c.Clock.Now() }
+func (c panickyClock) Since(t time.Time) time.Duration        { c.read(); return c.Clock.Since(t) }
+func (c panickyClock) NewTimer(d time.Duration) clock.Timer   { c.read(); return c.Clock.NewTimer(d) }
+func (c panickyClock) After(d time.Duration) <-chan time.Time { c.read(); return c.Clock.After(d) }
+
+// Whenever the clock panics, Run returns that, every key is Done, and those that were not handled are
+// reported.
+func TestPanicOfTheClockIsFatal(t *testing.T) {
+	for at := int64(1); at <= 8; at++ {
+		t.Run(fmt.Sprint("reading ", at), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				var mu sync.Mutex
+				var handled []string
+				q.Add("a")
+				q.Add("b")
+				c := panickyClock{clock.RealClock{}, new(atomic.Int64), at}
+				r := run(t, worker.New(q, func(_ context.Context, key string) error {
+					time.Sleep(3 * time.Second)
+					mu.Lock()
+					defer mu.Unlock()
+					handled = append(handled, key)
+					return nil
+				}, options{Clock: c, StuckAfter: time.Second, HandlerTimeout: time.Second}))
+				r.after(10 * time.Second)
+				err := r.end()
+				r.after(time.Minute)
+				var p *worker.PanicError
+				if c.readings.Load() >= at && (!errors.As(err, &p) || p.Value != "clock") {
+					t.Errorf("Run returned %v", err)
+				}
+				if e := new(worker.ShutdownError[string]); errors.As(err, &e) {
+					handled = append(handled, e.NotStarted...)
+				}
+				slices.Sort(handled)
+				if !slices.Equal(handled, []string{"a", "b"}) {
+					t.Errorf("handled or reported: %q", handled)
+				}
+				wantMatchedDones(t, q)
+			})
 		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -31,30 +30,28 @@ type Pool[T comparable] struct {
 
 	// Set by prepare, before there are workers.
 
-	getter     workqueue.Extended[T] // queue, or made of it
-	doneAndGet doneAndGetter[T]      // queue, or nil if it is none
-	logger     *slog.Logger          // with the queue's name; nil means silence
-	// starting is the context in which keys are started. It ends when no other key shall be.
+	getter workqueue.Extended[T] // queue, or made of it
+	logger *slog.Logger          // with the queue's name; nil means silence
+	// starting is the context in which keys are started. It ends when no other key may be.
 	starting    context.Context
 	endStarting context.CancelFunc
 	// handling is the handlers' context.
 	handling    context.Context
 	endHandling context.CancelCauseFunc
-	// plain tells that options ask for nothing to be done for a key that succeeds at once. Its handler gets
-	// the context first, which all first attempts share. timed tells that options ask for the time at which
-	// handlers start.
-	plain, timed bool
-	first        *callContext
+	// firstCall is the context of all first attempts if there is no logger: they differ in nothing.
+	firstCall context.Context
 
 	failures failures[T]
 	// stopping is closed when stop is first set, and finished when ended is.
 	stopping, finished chan struct{}
 
-	// mu guards what follows. It is taken with a worker's mu held, and never the other way round. No
-	// code that is not ours runs under it.
+	// mu guards what follows and the workers. No foreign code runs under it, and no worker holds it while
+	// it waits for a key, handles one or calls Done.
 	mu sync.Mutex
-	// target is how many workers there shall be, workers are those that there are: fewer only before
-	// Run and after the end, more while some that are to go still handle their key.
+	// notGetting is signalled whenever a worker is not getting any more.
+	notGetting sync.Cond
+	// target is how many workers are wanted, workers are those that exist: fewer only before
+	// Run and after the end, more while surplus ones still handle their key.
 	target  int
 	workers []*worker[T]
 	// getting is the context of the workers' Gets. When there are too many workers it ends, and those
@@ -89,6 +86,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler fu
 		stopping: make(chan struct{}),
 		finished: make(chan struct{}),
 	}
+	p.notGetting.L = &p.mu
 	p.options.setDefaults()
 	p.target = p.options.Workers
 	return p
@@ -140,8 +138,7 @@ var errRunTwice = errors.New("worker: Run was called before on this pool")
 
 // prepare does what start needs and what must not be done under mu.
 func (p *Pool[T]) prepare(ctx context.Context) {
-	p.getter = extend(p.queue)
-	p.doneAndGet, _ = p.queue.(doneAndGetter[T])
+	p.getter = workqueue.Extend[T](p.queue)
 	if p.options.Name == "" {
 		p.options.Name = p.getter.Stats().Name
 	}
@@ -150,10 +147,7 @@ func (p *Pool[T]) prepare(ctx context.Context) {
 	}
 	values := context.WithoutCancel(ctx)
 	p.handling, p.endHandling = context.WithCancelCause(values)
-	p.first = &callContext{Context: p.handling, attempt: 1}
-	o := &p.options
-	p.plain = o.HandlerTimeout == 0 && o.OnStart == nil && o.OnFinish == nil && p.logger == nil
-	p.timed = o.StuckAfter > 0 || o.OnFinish != nil || p.logger != nil
+	p.firstCall = &callContext{Context: p.handling, attempt: 1}
 	if p.options.Drain == Running {
 		// A child, so that whoever has ended ctx knows that no key that is added later is started (unless ctx
 		// is of a type of the caller's own: its end takes a goroutine to get here). It also cuts short what
@@ -206,7 +200,6 @@ func (p *Pool[T]) SetWorkers(n int) error {
 func (p *Pool[T]) growLocked() {
 	for len(p.workers) < p.target && !p.ended {
 		w := new(worker[T])
-		w.mu.Lock() // for work
 		p.workers = append(p.workers, w)
 		go p.work(w)
 	}
@@ -262,22 +255,4 @@ func (p *Pool[T]) fail(err error) {
 	if first && p.logger != nil {
 		p.guarded(func() { p.logger.Error("The workers end because of a fatal error", "err", err) })
 	}
-}
-
-// panicked is called with what was recovered from code that is not ours, the handler apart.
-func (p *Pool[T]) panicked(v any) {
-	if p.options.CrashOnPanic {
-		panic(v)
-	}
-	p.fail(&PanicError{Value: v, Stack: debug.Stack()})
-}
-
-// guarded runs f, which calls such code.
-func (p *Pool[T]) guarded(f func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			p.panicked(v)
-		}
-	}()
-	f()
 }

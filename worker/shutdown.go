@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 )
 
 // untilEnd waits until all workers have ended, or the time to finish is over.
@@ -17,15 +18,22 @@ func (p *Pool[T]) untilEnd(ctx context.Context) {
 	if p.options.DrainTimeout == NoDrain {
 		return
 	}
-	limit := p.options.Clock.NewTimer(p.options.DrainTimeout)
-	defer limit.Stop()
 	if p.finishesQueue() {
 		p.guarded(p.queue.ShutDown)
 	}
-	select {
-	case <-p.finished:
-	case <-limit.C():
-	}
+	p.awaitFinished(p.options.DrainTimeout)
+}
+
+// awaitFinished waits until all workers have ended, or limit is over.
+func (p *Pool[T]) awaitFinished(limit time.Duration) {
+	p.guarded(func() {
+		timer := p.options.Clock.NewTimer(limit)
+		defer timer.Stop()
+		select {
+		case <-p.finished:
+		case <-timer.C():
+		}
+	})
 }
 
 func (p *Pool[T]) finishesQueue() bool {
@@ -45,12 +53,7 @@ func (p *Pool[T]) untilGivenUp() {
 		p.endHandling(ErrDrainTimeout)
 	}
 	if p.options.CancelGrace > 0 {
-		limit := p.options.Clock.NewTimer(p.options.CancelGrace)
-		defer limit.Stop()
-		select {
-		case <-p.finished:
-		case <-limit.C():
-		}
+		p.awaitFinished(p.options.CancelGrace)
 	}
 }
 
@@ -81,19 +84,19 @@ func (p *Pool[T]) fatalError() error {
 	return p.fatal
 }
 
-// unfinished returns the keys that are being handled. It is called when starting has ended, so every
-// other worker leaves by itself, and to lock its mu is to wait for that.
+// unfinished returns the keys that are being handled. It is called when starting has ended: a worker that is
+// still getting is about to leave, or has a key that it is about to put down, and is waited for.
 func (p *Pool[T]) unfinished() []T {
 	p.mu.Lock()
-	workers := slices.Clone(p.workers)
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	for slices.ContainsFunc(p.workers, func(w *worker[T]) bool { return w.state == getting }) {
+		p.notGetting.Wait()
+	}
 	var keys []T
-	for _, w := range workers {
-		w.mu.Lock()
-		if !w.left && !w.done {
+	for _, w := range p.workers {
+		if w.state == handling {
 			keys = append(keys, w.key)
 		}
-		w.mu.Unlock()
 	}
 	return keys
 }

@@ -413,6 +413,9 @@ type brokenQueue struct {
 }
 
 func (b brokenQueue) GetContext(context.Context) (string, error) { return "", errBroken }
+func (b brokenQueue) DoneAndGet(context.Context, string) (string, error) {
+	return "", errBroken
+}
 func (b brokenQueue) ShutDownContext(ctx context.Context) error {
 	return b.extended.ShutDownContext(ctx)
 }

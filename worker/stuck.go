@@ -2,7 +2,6 @@ package worker
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -17,7 +16,10 @@ func (p *Pool[T]) watchForStuck() *watcher {
 		return nil
 	}
 	w := &watcher{stop: make(chan struct{}), stopped: make(chan struct{})}
-	go p.watch(w)
+	go func() {
+		defer close(w.stopped)
+		p.guarded(func() { p.watch(w) })
+	}()
 	return w
 }
 
@@ -32,7 +34,6 @@ func (w *watcher) end() {
 // watch sleeps until the handler that has run for longest would be stuck. Handlers that start while it
 // sleeps need not wake it, because none of them can be stuck before limit has passed.
 func (p *Pool[T]) watch(w *watcher) {
-	defer close(w.stopped)
 	limit := p.options.HandlerTimeout + p.options.StuckAfter
 	if limit < 0 { // an overflow
 		limit = math.MaxInt64
@@ -67,28 +68,33 @@ func sleepUntil(c clock.Clock, at time.Time, stop <-chan struct{}) bool {
 // reportStuck reports the handlers that have run for limit and were not reported, and returns when to
 // look again.
 func (p *Pool[T]) reportStuck(limit time.Duration, stop <-chan struct{}) time.Time {
-	p.mu.Lock()
-	workers := slices.Clone(p.workers)
-	p.mu.Unlock()
 	now := p.options.Clock.Now()
-	next := now.Add(limit)
-	for _, w := range workers {
-		if !w.mu.TryLock() {
-			continue // It has no key.
-		}
-		key, running := w.key, now.Sub(w.started)
-		report := !w.left && !w.done && !w.stuck && running >= limit
-		if report {
-			w.stuck = true
-		} else if at := w.started.Add(limit); !w.left && !w.done && !w.stuck && at.Before(next) {
-			next = at
-		}
-		w.mu.Unlock()
-		if report && !p.tellStuck(key, running, stop) {
+	stuck, next := p.findStuck(now, limit)
+	for _, c := range stuck {
+		if !p.tellStuck(c.key, now.Sub(c.started), stop) {
 			break
 		}
 	}
 	return next
+}
+
+// findStuck returns the calls that are stuck and were not reported, and when the next one may be.
+func (p *Pool[T]) findStuck(now time.Time, limit time.Duration) (stuck []call[T], next time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next = now.Add(limit)
+	for _, w := range p.workers {
+		at := w.started.Add(limit)
+		switch {
+		case w.state != handling || w.stuck:
+		case !at.After(now):
+			w.stuck = true
+			stuck = append(stuck, call[T]{key: w.key, started: w.started})
+		case at.Before(next):
+			next = at
+		}
+	}
+	return stuck, next
 }
 
 // tellStuck calls the logger and the hook in a goroutine of their own, so that Run need not wait for them:
