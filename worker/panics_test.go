@@ -29,9 +29,9 @@ func TestPanicHasValueAndStack(t *testing.T) {
 				thePanickingFunction()
 			}
 			return nil
-		}, options{OnFinish: func(_ string, _ time.Duration, err error, next worker.Next) {
-			if err != nil {
-				got = err
+		}, options{OnFinish: func(_ context.Context, r outcome) {
+			if r.Err != nil {
+				got = r.Err
 			}
 		}}))
 		var p *worker.PanicError
@@ -54,9 +54,9 @@ func thePanickingFunction() { panic("what a value") }
 // A panic outside the handler has no key to blame. It must not go unnoticed, nor cost a Done.
 func TestPanicOfAHookIsFatal(t *testing.T) {
 	for name, o := range map[string]options{
-		"OnFinish": {OnFinish: func(string, time.Duration, error, worker.Next) { panic("hook") }},
-		"OnDrop":   {OnDrop: func(string, error) { panic("hook") }},
-		"OnStuck":  {OnStuck: func(string, time.Duration) { panic("hook") }, StuckAfter: time.Second},
+		"OnFinish": {OnFinish: func(context.Context, outcome) { panic("hook") }},
+		"OnDrop":   {OnDrop: func(context.Context, outcome) { panic("hook") }},
+		"OnStuck":  {OnStuck: func(context.Context, stuck) { panic("hook") }, StuckAfter: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, q stringQueue) {
@@ -115,8 +115,7 @@ func TestPanicOfTheLimiterIsFatal(t *testing.T) {
 		r := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{}))
 		err := r.returned()
 		var p *worker.PanicError
-		var left *worker.ShutdownError[string]
-		if !errors.As(err, &p) || p.Value != "limiter" || !errors.As(err, &left) || !slices.Equal(left.Failing, []string{"a"}) {
+		if !errors.As(err, &p) || p.Value != "limiter" || !slices.Equal(left(t, err).Failing, []string{"a"}) {
 			t.Errorf("Run returned %v", err)
 		}
 		if _, done := q.counts("a"); done != 1 {
@@ -131,7 +130,7 @@ func TestPanicWithFatalIsNotFatal(t *testing.T) {
 		var dropped []error
 		q.Add("a")
 		r := run(t, worker.New(q, func(context.Context, string) error { panic(worker.Fatal(errBroken)) },
-			options{MaxRetries: 1, OnDrop: func(_ string, err error) { dropped = append(dropped, err) }}))
+			options{MaxRetries: 1, OnDrop: func(_ context.Context, r outcome) { dropped = append(dropped, r.Err) }}))
 		r.after(time.Minute)
 		r.goesOn()
 		r.endCleanly()
@@ -163,8 +162,8 @@ func TestHookThatEndsTheGoroutine(t *testing.T) {
 							return handle()
 						}
 						return nil
-					}, options{OnFinish: func(key string, _ time.Duration, err error, _ worker.Next) {
-						if err != nil {
+					}, options{OnFinish: func(_ context.Context, r outcome) {
+						if r.Err != nil {
 							hook()
 						}
 					}}))
@@ -196,8 +195,8 @@ func TestOnStuckThatEndsItsGoroutine(t *testing.T) {
 		r := run(t, worker.New(q, func(context.Context, string) error {
 			time.Sleep(time.Minute)
 			return nil
-		}, options{Workers: 2, StuckAfter: time.Second, OnStuck: func(key string, running time.Duration) {
-			j.add(fmt.Sprint(key, " ", running))
+		}, options{Workers: 2, StuckAfter: time.Second, OnStuck: func(_ context.Context, s stuck) {
+			j.add(fmt.Sprint(s.Key, " ", s.Duration))
 			runtime.Goexit()
 		}}))
 		r.after(time.Hour)
@@ -370,8 +369,8 @@ func TestLateFatalErrorIsLogged(t *testing.T) {
 			r := run(t, worker.New(q, func(context.Context, string) error {
 				time.Sleep(10 * time.Second)
 				return nil
-			}, options{DrainTimeout: drain, Logger: logger,
-				OnFinish: func(string, time.Duration, error, worker.Next) { panic("hook") }}))
+			}, options{DrainTimeout: drain, CancelGrace: worker.NoGrace, Logger: logger,
+				OnFinish: func(context.Context, outcome) { panic("hook") }}))
 			r.end()
 			r.after(2 * time.Minute)
 			if n := strings.Count(logs.String(), `msg="The workers end because of a fatal error" err="panic: hook"`); n != 1 {
@@ -424,8 +423,8 @@ func TestPanicOfTheClockIsFatal(t *testing.T) {
 				if c.readings.Load() >= at && (!errors.As(err, &p) || p.Value != "clock") {
 					t.Errorf("Run returned %v", err)
 				}
-				if e := new(worker.ShutdownError[string]); errors.As(err, &e) {
-					handled = append(handled, e.NotStarted...)
+				if e := new(leftError); errors.As(err, &e) {
+					handled = append(handled, e.left.NotStarted...)
 				}
 				slices.Sort(handled)
 				if !slices.Equal(handled, []string{"a", "b"}) {

@@ -17,6 +17,8 @@ type worker[T comparable] struct {
 	state state
 	// What follows belongs to the key of a worker that is handling.
 	key     T
+	ctx     context.Context // that OnStart got
+	attempt int
 	started time.Time
 	stuck   bool // the call was reported as stuck
 }
@@ -30,6 +32,11 @@ const (
 	finished              // calls Done, or was given a key too late to start it
 	gone                  // has left the pool
 )
+
+// runningKey describes the call of a worker that is handling.
+func (w *worker[T]) runningKey(now time.Time) RunningKey[T] {
+	return RunningKey[T]{Key: w.key, Attempt: w.attempt, Started: w.started, Duration: now.Sub(w.started), Stuck: w.stuck}
+}
 
 // work gets keys and handles them until there is none for w any more.
 func (p *Pool[T]) work(w *worker[T]) {
@@ -76,12 +83,9 @@ func (p *Pool[T]) leaveLocked(w *worker[T]) {
 	p.endLocked()
 }
 
-// replace ensures that a worker whose goroutine ended early leaves the pool or gets another goroutine.
+// replace ensures that a worker whose goroutine ends early gets another goroutine or leaves the pool.
 func (p *Pool[T]) replace(w *worker[T]) {
-	p.mu.Lock()
-	left := w.state == gone
-	p.mu.Unlock()
-	if left {
+	if p.hasLeft(w) {
 		return
 	}
 	v := recover()
@@ -94,8 +98,14 @@ func (p *Pool[T]) replace(w *worker[T]) {
 		defer p.mu.Unlock()
 		p.leaveLocked(w)
 	}()
-	// Handlers' panics do not get here. What does is the panic of a hook, the logger, the clock or the queue.
+	// Handlers' panics do not get here. What does is the panic of a hook, the logger or the queue.
 	p.panicked(v)
+}
+
+func (p *Pool[T]) hasLeft(w *worker[T]) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return w.state == gone
 }
 
 // process does everything with a key that w has got. Done comes last, and exactly once whatever panics or
@@ -103,85 +113,61 @@ func (p *Pool[T]) replace(w *worker[T]) {
 func (p *Pool[T]) process(w *worker[T], key T) {
 	defer p.queue.Done(key)
 	defer p.setFinished(w)
-	c := call[T]{key: key, attempt: p.failures.of(key) + 1}
-	p.guarded(func() { p.prepareCall(&c) }) // If the clock panics, begin returns false.
+	c := call[T]{Result: Result[T]{Key: key}}
+	p.guarded(func() { p.prepareCall(&c) }) // If it panics, the pool ends and begin returns false.
 	if c.cancel != nil {
 		defer c.cancel()
 	}
-	if !p.begin(w, key, c.started) {
+	if !p.begin(w, &c) {
+		p.putDown(&c)
 		return
 	}
 	returned := false
 	defer func() {
 		if !returned {
-			// recover must be called here, and not in a function that this one calls.
+			// recover works only here, in the deferred function itself.
 			p.notReturned(&c, recover())
 		}
 		p.settle(&c)
 	}()
-	c.err = p.handler(p.onStart(c.ctx, key), key)
+	if p.options.OnStart != nil {
+		if ctx := p.options.OnStart(c.ctx, key); ctx != nil {
+			c.ctx = ctx
+		}
+	}
+	c.Err = p.handler(c.ctx, key)
 	returned = true
 }
 
-// begin makes w the worker that handles key, or returns false if that must not be started any more: starting
+// begin makes w the worker that handles c's key, or returns false if that must not be started any more: starting
 // may have ended since the queue looked, and the key may have been added even after that.
-func (p *Pool[T]) begin(w *worker[T], key T, now time.Time) bool {
+func (p *Pool[T]) begin(w *worker[T], c *call[T]) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.notGetting.Broadcast()
-	if p.starting.Err() != nil {
-		p.notStarted = append(p.notStarted, key)
-		w.state = finished
-		return false
+	if p.starting.Err() == nil {
+		*w = worker[T]{state: handling, key: c.Key, ctx: c.ctx, attempt: c.Attempt, started: c.Started}
+		return true
 	}
-	w.state, w.key, w.started, w.stuck = handling, key, now, false
-	return true
+	w.state = finished
+	if !p.options.KeepQueue {
+		p.notStarted = append(p.notStarted, c.Key)
+	}
+	return false
+}
+
+// putDown gives a key that was not started back to a queue that is to be kept.
+func (p *Pool[T]) putDown(c *call[T]) {
+	if p.options.KeepQueue {
+		p.addAfter(c, 0)
+	}
 }
 
 func (p *Pool[T]) setFinished(w *worker[T]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var none T
-	w.state, w.key = finished, none
+	*w = worker[T]{state: finished}
 	p.notGetting.Broadcast()
-}
-
-// notReturned notes why the handler has not returned: it panicked with v, or called runtime.Goexit.
-func (p *Pool[T]) notReturned(c *call[T], v any) {
-	if v == nil {
-		c.err = ErrGoexit
-		return
-	}
-	c.panic = &PanicError{Value: v, Stack: debug.Stack()}
-	c.err = c.panic
-	if p.options.CrashOnPanic {
-		p.logPanic(c)
-		// The stack that the runtime prints is still that of the handler.
-		panic(v)
-	}
-}
-
-// prepareCall makes the handler's context.
-func (p *Pool[T]) prepareCall(c *call[T]) {
-	c.started = p.options.Clock.Now()
-	ctx := p.firstCall
-	if c.attempt > 1 || p.logger != nil {
-		ctx = &callContext{Context: p.handling, attempt: c.attempt, key: c.key, logger: p.logger}
-	}
-	c.ctx = ctx
-	if p.options.HandlerTimeout > 0 {
-		c.ctx, c.cancel = withTimeout(ctx, p.options.Clock, p.options.HandlerTimeout)
-	}
-}
-
-// onStart returns what the hook makes of the handler's context.
-func (p *Pool[T]) onStart(ctx context.Context, key T) context.Context {
-	if p.options.OnStart != nil {
-		if of := p.options.OnStart(ctx, key); of != nil {
-			return of
-		}
-	}
-	return ctx
 }
 
 // guarded runs f, which calls foreign code.
