@@ -23,8 +23,8 @@ type FailedKey[T comparable] struct {
 	Err string `json:"error"`
 	// Time is when the last call ended.
 	Time time.Time `json:"time"`
-	// NextTry is when the key comes due. It is zero if the key was dropped, is queued or handled, or if the
-	// queue does not know: see [KeyFinder].
+	// NextTry is when the key comes due. It is zero if the key was dropped, is queued or being handled, and if it
+	// is not known: if the queue is not Extended, or 10,000 other keys come due before.
 	NextTry time.Time `json:"next_try,omitzero"`
 }
 

@@ -147,10 +147,10 @@ func as[E error, P interface {
 
 // retry gives the key to the queue's limiter.
 func (p *Pool[T]) retry(c *call[T]) {
-	c.failed.calls++
+	c.failed = failureCount{calls: c.failed.calls + 1}
 	// Before AddRateLimited, which may panic: the key must not be lost.
-	p.failures.set(c.Key, c.failed)
 	p.failures.errors.put(c.failedKey())
+	p.failures.set(c.Key, c.failed)
 	select {
 	case p.anyFailing <- struct{}{}:
 	default:
@@ -199,17 +199,7 @@ func (p *Pool[T]) isStale(key T, c failureCount) bool {
 	if c.calls == 0 || p.finder == nil || p.queue.ShuttingDown() { // A shutdown drops keys that are to be reported.
 		return false
 	}
-	_, found := p.finder.FindKey(key)
-	return !found
-}
-
-// find returns when a key that waits in the queue comes due.
-func (p *Pool[T]) find(key T) time.Time {
-	if p.finder == nil {
-		return time.Time{}
-	}
-	due, _ := p.finder.FindKey(key)
-	return due
+	return !p.finder.Has(key)
 }
 
 func (p *Pool[T]) log(c *call[T]) {

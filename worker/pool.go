@@ -21,10 +21,13 @@ func Run[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInt
 // Pool runs a handler in a number of workers that can be changed. It is made by [New]. All methods may
 // be called from any goroutine, handlers and hooks included, except that those must not call Run.
 type Pool[T comparable] struct {
-	queue   workqueue.TypedRateLimitingInterface[T]
-	handler Handler[T]
-	options Options[T]
-	invalid error // what Run returns because of options
+	queue      workqueue.TypedRateLimitingInterface[T]
+	getter     workqueue.Extended[T] // queue, or made of it
+	priorities PriorityQueue[T]      // nil if queue is none
+	finder     KeyFinder[T]          // nil if queue is none
+	handler    Handler[T]
+	options    Options[T]
+	invalid    error // what Run returns because of options
 
 	// begun is set by the first Run.
 	begun atomic.Bool
@@ -38,11 +41,7 @@ type Pool[T comparable] struct {
 
 	// Set by prepare, before there are workers.
 
-	getter     workqueue.Extended[T] // queue, or made of it
-	priorities PriorityQueue[T]      // nil if queue is none
-	finder     KeyFinder[T]          // nil if queue is none
-	name       string
-	logger     *slog.Logger // with the pool's name; nil means silence
+	logger *slog.Logger // with the pool's name; nil means silence
 	// starting is the context in which keys are started. It ends when no other key may be.
 	starting    context.Context
 	endStarting context.CancelFunc
@@ -85,7 +84,6 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 		handler:    handler,
 		invalid:    options.check(),
 		options:    options,
-		name:       options.Name,
 		failures:   newFailures[T](),
 		anyFailing: make(chan struct{}, 1),
 		stopping:   make(chan struct{}),
@@ -97,6 +95,14 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 	p.options.setDefaults()
 	p.dropped.max = p.options.KeepDropped
 	p.target = p.options.Workers
+	if queue != nil {
+		p.getter = workqueue.Extend[T](queue)
+		p.priorities, _ = queue.(PriorityQueue[T])
+		p.finder, _ = queue.(KeyFinder[T])
+		if p.options.Name == "" {
+			p.options.Name = p.getter.Stats().Name
+		}
+	}
 	if handler != nil {
 		for _, wrap := range slices.Backward(options.Middleware) {
 			p.handler = wrap(p.handler)
@@ -163,14 +169,8 @@ var errRunTwice = errors.New("worker: Run was called before on this pool")
 
 // prepare does what start needs and what must not be done under mu.
 func (p *Pool[T]) prepare(ctx context.Context) {
-	p.getter = workqueue.Extend[T](p.queue)
-	p.priorities, _ = p.queue.(PriorityQueue[T])
-	p.finder, _ = p.queue.(KeyFinder[T])
-	if p.name == "" {
-		p.name = p.getter.Stats().Name
-	}
-	if p.logger = p.options.Logger; p.logger != nil && p.name != "" {
-		p.logger = p.logger.With("queue", p.name)
+	if p.logger = p.options.Logger; p.logger != nil && p.options.Name != "" {
+		p.logger = p.logger.With("queue", p.options.Name)
 	}
 	values := context.WithoutCancel(ctx)
 	p.handling, p.endHandling = context.WithCancelCause(values)

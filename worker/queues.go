@@ -12,10 +12,9 @@ type PriorityQueue[T comparable] interface {
 	AddWithPriority(key T, priority int, after time.Duration)
 }
 
-// KeyFinder is what a queue offers if it knows where a key is. Through it a pool learns when a failing key
-// is tried again, and that one was removed from the queue.
+// KeyFinder is what a queue offers if keys can be removed from it. Through it a pool learns that a failing key
+// will not come again.
 type KeyFinder[T comparable] interface {
-	// FindKey reports whether the queue has key: queued, held by a worker or waiting for its time. In the last
-	// case it returns when that comes, and otherwise the zero time.
-	FindKey(key T) (due time.Time, found bool)
+	// Has reports whether key is in the queue: queued, waiting for its time or held by a worker.
+	Has(key T) bool
 }

@@ -136,7 +136,7 @@ func (p *Pool[T]) Stats() Stats {
 	defer p.mu.Unlock()
 	n := &p.counted
 	s := Stats{
-		Name:      p.name,
+		Name:      p.options.Name,
 		Living:    len(p.workers),
 		Handled:   n.handled,
 		Failed:    n.failed,
@@ -171,18 +171,30 @@ func (p *Pool[T]) Snapshot(limit int) Snapshot[T] {
 	for done := false; !done; {
 		s.Failing = p.failures.errors.newest(limit)
 		done = true
-		for i := range s.Failing {
-			f := &s.Failing[i]
+		for _, f := range s.Failing {
 			if c := p.failures.of(f.Key); p.isStale(f.Key, c) {
-				p.failures.errors.forget(f.Key)
 				p.failures.forgetIf(f.Key, c)
 				done = false // One more may fit in.
 			}
-			f.NextTry = p.find(f.Key)
 		}
 	}
+	p.setNextTries(s.Failing)
 	s.Stats = p.Stats()
 	return s
+}
+
+// setNextTries asks the queue when failing keys come due.
+func (p *Pool[T]) setNextTries(failing []FailedKey[T]) {
+	if len(failing) == 0 {
+		return
+	}
+	due := make(map[T]time.Time)
+	for _, k := range p.getter.Snapshot(keepErrors).Waiting {
+		due[k.Key] = k.Due
+	}
+	for i := range failing {
+		failing[i].NextTry = due[failing[i].Key]
+	}
 }
 
 // running returns up to limit keys that are being handled, the one that started first at the front.
@@ -213,14 +225,14 @@ func (p *Pool[T]) watch() {
 			provider = *global
 		}
 	}
-	if p.name == "" {
+	if p.options.Name == "" {
 		return
 	}
 	if provider, ok := provider.(StatsProvider); ok {
-		provider.WatchPool(p.name, p.Stats)
+		provider.WatchPool(p.options.Name, p.Stats)
 	}
 	if provider, ok := provider.(SnapshotProvider); ok {
-		provider.WatchPoolKeys(p.name, func(limit int) Snapshot[any] { return p.Snapshot(limit).anyKeys() })
+		provider.WatchPoolKeys(p.options.Name, func(limit int) Snapshot[any] { return p.Snapshot(limit).anyKeys() })
 	}
 }
 
