@@ -10,12 +10,15 @@ import (
 )
 
 // callContext is the context of one call of a handler. Nothing in it changes, so a handler may keep it
-// for longer than its call. Calls that differ in nothing share one.
+// longer than its call. Calls that differ in nothing share one.
 type callContext struct {
 	context.Context
-	attempt int
-	logger  *slog.Logger // with the queue's name; nil means silence
-	key     any          // unless logger is nil
+	attempt  int
+	priority int
+	// prioritized reports that the queue has priorities.
+	prioritized bool
+	logger      *slog.Logger // with the queue's name; nil means silence
+	key         any          // nil if logger is
 }
 
 // callContextKey is what a callContext returns itself for.
@@ -38,9 +41,18 @@ func Attempt(ctx context.Context) int {
 	return 0
 }
 
+// Priority returns the priority of the key of a handler's call. It returns false if the queue has no priorities
+// (see [PriorityQueue]), or ctx is not from a handler's call.
+func Priority(ctx context.Context) (priority int, ok bool) {
+	if c, ok := ctx.Value(callContextKey{}).(*callContext); ok {
+		return c.priority, c.prioritized
+	}
+	return 0, false
+}
+
 var silent = slog.New(slog.DiscardHandler)
 
-// Logger returns Options.Logger with the attributes "queue", if the queue has a name, and "key". If
+// Logger returns Options.Logger with the attributes "queue", if the pool has a name, and "key". If
 // there is none, or ctx is not from a handler's call, it returns one that is silent.
 func Logger(ctx context.Context) *slog.Logger {
 	if c, ok := ctx.Value(callContextKey{}).(*callContext); ok && c.logger != nil {

@@ -126,7 +126,7 @@ func TestLogs(t *testing.T) {
 			`level=ERROR msg="The handler panicked" key=panic panic="at the disco"`,
 			`level=WARN msg="The handler failed, its key comes again" key=panic next=retry attempt=1 duration=0s err="panic: at the disco"`,
 			`level=ERROR msg="The workers end because of a fatal error" err=broken`,
-			`level=WARN msg="Keys are left undone" unfinished=0 notStarted=1 failing=1 err="worker: keys left undone: 1 queued and not started: queued; 1 failed and not retried: panic"`,
+			`level=WARN msg="Keys are left undone" unfinished=0 notStarted=1 failing=1 left="1 queued and not started: queued; 1 failed and not retried: panic"`,
 		} {
 			if !strings.Contains(logs.String(), want+"\n") {
 				t.Errorf("missing: %s\nin:\n%s", want, logs)

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -19,7 +18,7 @@ func TestCrashOnPanic(t *testing.T) {
 		q.Add("a")
 		o := options{CrashOnPanic: true}
 		if where == "hook" {
-			o.OnFinish = func(string, time.Duration, error, worker.Next) { thePanickingFunction() }
+			o.OnFinish = func(context.Context, outcome) { thePanickingFunction() }
 		}
 		_ = worker.Run(t.Context(), q, func(context.Context, string) error {
 			if where == "handler" {

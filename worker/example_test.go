@@ -33,11 +33,10 @@ func Example() {
 			return worker.RequeueAfter(time.Minute) // nothing failed, it is only too early
 		}
 		return reconcile(ctx, key) // an error: again, when the queue's limiter says
-	}, worker.Options[string]{Workers: 4, MaxRetries: 5, HandlerTimeout: time.Minute, DrainTimeout: 10 * time.Second})
-	var left *worker.ShutdownError[string]
-	if errors.As(err, &left) {
-		fmt.Println("not started:", left.NotStarted)
-	}
+	}, worker.Options[string]{
+		Workers: 4, MaxRetries: 5, HandlerTimeout: time.Minute, DrainTimeout: 10 * time.Second,
+		OnLeft: func(left worker.Left[string]) { fmt.Println("left undone:", left) },
+	})
 
 	fmt.Println("end:", err)
 	// Output:
@@ -86,27 +85,25 @@ func ExampleRun() {
 	// end: <nil>
 }
 
-// What was left undone is in the error, by key.
-func ExampleShutdownError() {
+// What was left undone is not an error.
+func ExamplePool_Left() {
 	queue := newExampleQueue()
 	for _, key := range []string{"first", "second", "third"} {
 		queue.Add(key)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 
-	err := worker.Run(ctx, queue, func(ctx context.Context, key string) error {
+	pool := worker.New(queue, func(ctx context.Context, key string) error {
 		cancel() // The handler that runs may finish. No other is started.
 		return nil
-	}, worker.Options[string]{Name: "fruit"})
-
-	var left *worker.ShutdownError[string]
-	if errors.As(err, &left) {
-		fmt.Println(left.NotStarted)
-	}
-	fmt.Println(err)
+	}, worker.Options[string]{})
+	fmt.Println("end:", pool.Run(ctx))
+	fmt.Println(pool.Left().NotStarted)
+	fmt.Println(pool.Left())
 	// Output:
+	// end: <nil>
 	// [second third]
-	// worker: keys of queue "fruit" left undone: 2 queued and not started: second, third
+	// 2 queued and not started: second, third
 }
 
 // With Drain: All, what is queued when the context ends is handled first.
@@ -158,13 +155,60 @@ func ExampleTerminal() {
 
 	err := worker.Run(ctx, queue, func(ctx context.Context, key string) error {
 		return worker.Terminal(errors.New("will never be gold"))
-	}, worker.Options[string]{OnDrop: func(key string, err error) {
-		fmt.Println(key, err)
+	}, worker.Options[string]{OnDrop: func(_ context.Context, r worker.Result[string]) {
+		fmt.Println(r.Key, r.Err)
 		cancel()
 	}})
 	fmt.Println("end:", err)
 	// Output:
 	// lead will never be gold
+	// end: <nil>
+}
+
+// The pool remembers why keys were dropped.
+func ExamplePool_Snapshot() {
+	queue := newExampleQueue()
+	queue.Add("disk")
+	ctx, cancel := context.WithCancel(context.Background())
+
+	pool := worker.New(queue, func(ctx context.Context, key string) error {
+		return errors.New("no space left on device")
+	}, worker.Options[string]{MaxRetries: 2, OnDrop: func(context.Context, worker.Result[string]) { cancel() }})
+	fmt.Println("end:", pool.Run(ctx))
+
+	s := pool.Snapshot(10)
+	fmt.Println(s.Stats.Handled, "calls,", s.Stats.Failed, "failed,", s.Stats.Dropped, "dropped")
+	for _, f := range s.Dropped {
+		fmt.Printf("%s, attempt %d: %s\n", f.Key, f.Attempt, f.Err)
+	}
+	// Output:
+	// end: <nil>
+	// 3 calls, 3 failed, 1 dropped
+	// disk, attempt 3: no space left on device
+}
+
+// Middleware sees each call and its context.
+func ExampleOptions_middleware() {
+	queue := newExampleQueue()
+	queue.Add("a")
+	ctx, cancel := context.WithCancel(context.Background())
+	logCalls := func(next worker.Handler[string]) worker.Handler[string] {
+		return func(ctx context.Context, key string) error {
+			fmt.Println("before", key)
+			err := next(ctx, key)
+			fmt.Println("after", key, err)
+			return err
+		}
+	}
+
+	err := worker.Run(ctx, queue, func(ctx context.Context, key string) error {
+		cancel()
+		return nil
+	}, worker.Options[string]{Middleware: []func(worker.Handler[string]) worker.Handler[string]{logCalls}})
+	fmt.Println("end:", err)
+	// Output:
+	// before a
+	// after a <nil>
 	// end: <nil>
 }
 

@@ -22,8 +22,9 @@ type RunnerFunc func(ctx context.Context) error
 func (f RunnerFunc) Run(ctx context.Context) error { return f(ctx) }
 
 // Group runs several Runners as one. They start together and end together: when the context ends, or
-// when one of them returns an error. One that returns nil before that does not end the others,
-// and one that panics ends the process, as in any goroutine.
+// when one of them returns an error. One that returns nil before that does not end the others: so a Pool ends its
+// group by a fatal error, and not because its queue was shut down or keys were left. A Runner that panics ends the
+// process, as in any goroutine.
 //
 // The zero Group is empty and ready for use. A Group is a Runner itself.
 type Group struct {
@@ -53,6 +54,39 @@ func (g *Group) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")
 	}
+	if err := g.check(); err != nil {
+		return err
+	}
+	return g.run(ctx)
+}
+
+// checkedRunner is a Runner of this package. A Group calls check of all before it calls run of any, instead of Run,
+// which checks again: by then the queue of a pool may have been shut down, and that is not fatal.
+type checkedRunner interface {
+	check() error
+	run(ctx context.Context) error
+}
+
+// check returns an error if Run cannot begin.
+func (g *Group) check() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.started {
+		return errGroupRunTwice
+	}
+	var errs []error
+	for _, r := range g.runners {
+		if c, ok := r.(checkedRunner); ok {
+			errs = append(errs, c.check())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+var errGroupRunTwice = errors.New("worker: Run was called before on this group")
+
+// run is Run after check.
+func (g *Group) run(ctx context.Context) error {
 	runners, err := g.begin()
 	if err != nil {
 		return err
@@ -65,7 +99,11 @@ func (g *Group) Run(ctx context.Context) error {
 			// Deferred, so that a Runner that ends its goroutine does not leave the others alone.
 			err := ErrGoexit
 			defer func() { results <- err }()
-			err = r.Run(ctx)
+			if c, ok := r.(checkedRunner); ok {
+				err = c.run(ctx)
+			} else {
+				err = r.Run(ctx)
+			}
 		}()
 	}
 	var errs []error
@@ -82,33 +120,13 @@ func (g *Group) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// begin returns the runners if all of them can run.
+// begin returns the runners, of which none can be added from now on.
 func (g *Group) begin() ([]Runner, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err := g.checkLocked(); err != nil {
-		return nil, err
+	if g.started {
+		return nil, errGroupRunTwice
 	}
 	g.started = true
 	return g.runners, nil
-}
-
-// check returns an error if Run cannot begin.
-func (g *Group) check() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.checkLocked()
-}
-
-func (g *Group) checkLocked() error {
-	if g.started {
-		return errors.New("worker: Run was called before on this group")
-	}
-	var errs []error
-	for _, r := range g.runners {
-		if c, ok := r.(interface{ check() error }); ok {
-			errs = append(errs, c.check())
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -61,7 +61,8 @@ func TestGroupFatal(t *testing.T) {
 		q.Add("3s")
 		q.Add("4s")
 		numbers.Add(1)
-		g.Add(worker.New(q, sleeper(&j), options{Name: "slow"}))
+		slow := worker.New(q, sleeper(&j), options{})
+		g.Add(slow)
 		g.Add(worker.New(numbers, func(ctx context.Context, n int) error {
 			time.Sleep(time.Second)
 			return worker.Fatal(errBroken)
@@ -69,8 +70,8 @@ func TestGroupFatal(t *testing.T) {
 		r := run(t, &g)
 		r.after(3 * time.Second)
 		err := r.returned()
-		if !errors.Is(err, errBroken) || err.Error() != "broken\nworker: keys of queue \"slow\" left undone: 1 queued and not started: 4s" {
-			t.Errorf("Run returned %v", err)
+		if !errors.Is(err, errBroken) || err.Error() != "broken" || !slices.Equal(slow.Left().NotStarted, []string{"4s"}) {
+			t.Errorf("Run returned %v, left: %v", err, slow.Left())
 		}
 	})
 }
@@ -130,44 +131,6 @@ func TestGroupOfAPoolThatRan(t *testing.T) {
 			t.Errorf("Run returned %v", err)
 		}
 		r.endCleanly()
-	})
-}
-
-// OnlyLeft is true for what is left of any number of pools with any keys, and for nothing besides.
-func TestOnlyLeft(t *testing.T) {
-	strings, ints := &worker.ShutdownError[string]{}, &worker.ShutdownError[int]{}
-	for _, c := range []struct {
-		err  error
-		want bool
-	}{
-		{nil, false},
-		{errBroken, false},
-		{strings, true},
-		{errors.Join(strings, ints), true},
-		{errors.Join(ints, errors.Join(strings, ints)), true},
-		{errors.Join(errBroken, strings), false},
-		{errors.Join(ints, errors.Join(strings, errBroken)), false},
-		{worker.Fatal(strings), false},
-		{&worker.PanicError{Value: ints}, false},
-	} {
-		if got := worker.OnlyLeft(c.err); got != c.want {
-			t.Errorf("OnlyLeft(%v) is %v", c.err, got)
-		}
-	}
-}
-
-// What one pool returns is what its group does, so that a type switch finds it too.
-func TestGroupOfOneError(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var g worker.Group
-		g.Add(worker.New(newQueue(), sleeper(new(journal)), options{}))
-		g.Add(worker.New(q, sleeper(new(journal)), options{}))
-		q.Add("1s")
-		q.Add("2s")
-		err := run(t, &g).end()
-		if e, ok := err.(*worker.ShutdownError[string]); !ok || !slices.Equal(e.NotStarted, []string{"2s"}) {
-			t.Errorf("Run returned %T: %v", err, err)
-		}
 	})
 }
 

@@ -8,187 +8,219 @@ import (
 	"time"
 )
 
-// handle does everything with a key that a worker has got, but Done, which is called once whatever happens:
-// by the worker's next get or, after a panic or a runtime.Goexit, by conclude.
-func (p *Pool[T]) handle(w *worker[T]) {
-	w.phase, w.attempt = calling, 1
-	known := false
-	if p.failures.any() {
-		var failed int
-		failed, known = p.failures.of(w.key)
-		w.attempt += failed
+// call is one call of the handler.
+type call[T comparable] struct {
+	Result[T]
+	ctx      context.Context
+	cancel   context.CancelFunc // nil without a HandlerTimeout
+	priority int                // of a key of a PriorityQueue
+	failed   failureCount       // of the calls before
+	panic    *PanicError        // Err, if the handler panicked
+
+	// What follows is decided by settle.
+
+	after time.Duration // if Next is NextRequeue
+	fatal bool
+}
+
+// prepareCall finds out what is known of the key, and makes the handler's context.
+func (p *Pool[T]) prepareCall(c *call[T]) {
+	if c.failed = p.failures.of(c.Key); p.isStale(c.Key, c.failed) {
+		p.failures.forget(c.Key)
+		c.failed = failureCount{}
 	}
-	if p.plain && !known {
-		err := p.handler(p.first, w.key)
-		w.phase = settling
-		if err == nil {
-			p.queue.Forget(w.key) // This is all that settle would do.
-		} else {
-			p.settle(w, err)
+	c.Attempt = c.failed.calls + 1
+	if p.priorities != nil {
+		c.priority = p.priorities.PriorityOf(c.Key)
+	}
+	c.Started = p.options.Clock.Now()
+	ctx := p.firstCall
+	if ctx == nil || c.Attempt > 1 {
+		ctx = &callContext{Context: p.handling, attempt: c.Attempt, priority: c.priority, prioritized: p.priorities != nil}
+		if p.logger != nil {
+			ctx.logger, ctx.key = p.logger, c.Key
 		}
-	} else {
-		err := p.callWithContext(w.key, w.attempt)
-		w.phase = settling
-		p.settle(w, err)
 	}
-	w.phase = settled
-}
-
-// conclude does what has not been done because of a panic or a runtime.Goexit.
-func (p *Pool[T]) conclude(w *worker[T]) {
-	if w.phase == noKey {
-		return
-	}
-	defer func() {
-		w.mu.Lock()
-		w.phase = noKey
-		p.doneLocked(w)
-	}()
-	if w.phase != calling {
-		return // A panic goes on, and ends the pool.
-	}
-	if v := recover(); v != nil {
-		err := &PanicError{Value: v, Stack: debug.Stack()}
-		if p.options.CrashOnPanic {
-			p.logPanic(w.key, err)
-			// The stack that the runtime prints is still that of the handler.
-			panic(v)
-		}
-		p.settle(w, err)
-		return
-	}
-	p.settle(w, ErrGoexit)
-}
-
-// callWithContext calls the handler with a context of its own.
-func (p *Pool[T]) callWithContext(key T, attempt int) error {
-	ctx, cancel := p.context(key, attempt)
-	defer cancel()
-	return p.handler(p.onStart(ctx, key), key)
-}
-
-// context returns a context for the handler, and what ends it.
-func (p *Pool[T]) context(key T, attempt int) (context.Context, context.CancelFunc) {
-	ctx := &callContext{Context: p.handling, attempt: attempt, logger: p.logger}
-	if p.logger != nil {
-		ctx.key = key
-	}
+	c.ctx = ctx
 	if p.options.HandlerTimeout > 0 {
-		return withTimeout(ctx, p.options.Clock, p.options.HandlerTimeout)
+		c.ctx, c.cancel = withTimeout(ctx, p.options.Clock, p.options.HandlerTimeout)
 	}
-	return ctx, func() {}
 }
 
-// onStart returns what the hook makes of the handler's context.
-func (p *Pool[T]) onStart(ctx context.Context, key T) context.Context {
-	if p.options.OnStart == nil {
-		return ctx
+// notReturned notes why the handler has not returned: it panicked with v, or called runtime.Goexit.
+func (p *Pool[T]) notReturned(c *call[T], v any) {
+	if v == nil {
+		c.Err = ErrGoexit
+		return
 	}
-	if of := p.options.OnStart(ctx, key); of != nil {
-		return of
+	c.panic = &PanicError{Value: v, Stack: debug.Stack()}
+	c.Err = c.panic
+	if p.options.CrashOnPanic {
+		p.logPanic(c)
+		// The stack that the runtime prints is still that of the handler.
+		panic(v)
 	}
-	return ctx
 }
 
-// settle does with the key what the handler's answer asks for, and tells those who want to know.
-func (p *Pool[T]) settle(w *worker[T], err error) {
-	var duration time.Duration
-	if p.timed {
-		duration = p.options.Clock.Since(w.started)
-	}
-	key := w.key
-	next, after := p.decide(w, err)
-	switch next {
+// settle does with the key what the handler's answer asks for, and calls the hooks and the logger.
+func (p *Pool[T]) settle(c *call[T]) {
+	p.guarded(func() { c.Duration = p.options.Clock.Since(c.Started) })
+	p.decide(c)
+	p.count(c)
+	switch c.Next {
 	case NextRetry:
-		p.failures.count(key)
-		p.queue.AddRateLimited(key)
+		p.retry(c)
 	case NextRequeue:
-		p.forget(key)
-		p.queue.AddAfter(key, after)
-		if after <= 0 && p.queue.ShuttingDown() {
-			p.failures.refuse(key)
+		p.forget(c.Key)
+		p.addAfter(c, c.after)
+		if c.after <= 0 && p.queue.ShuttingDown() {
+			p.failures.set(c.Key, failureCount{})
 		}
-	default:
-		p.forget(key)
+	case NextDrop:
+		p.forget(c.Key)
+		p.dropped.put(c.failedKey())
+	case NextForget:
+		p.forget(c.Key)
 	}
-	if err != nil || p.options.OnFinish != nil || p.logger != nil {
-		p.tell(w, err, next, duration)
+	p.log(c)
+	if c.fatal {
+		p.fail(c.Err)
+	}
+	if c.Next == NextDrop && p.options.OnDrop != nil {
+		p.options.OnDrop(c.ctx, c.Result)
+	}
+	if p.options.OnFinish != nil {
+		p.options.OnFinish(c.ctx, c.Result)
 	}
 }
 
-// decide finds out what the handler's answer asks for, and when the key comes again if it is NextRequeue.
-func (p *Pool[T]) decide(w *worker[T], err error) (next Next, after time.Duration) {
-	if err == nil {
-		return NextForget, 0
+// decide finds out what the handler's answer asks for.
+func (p *Pool[T]) decide(c *call[T]) {
+	if c.Err == nil {
+		c.Next = NextForget
+		return
 	}
-	if w.phase == settling { // The handler has returned. What a panic was called with is no answer.
-		var (
-			fatal    *FatalError
-			terminal *TerminalError
-			again    RequeueAfterError
-			pointer  *RequeueAfterError
-		)
-		switch {
-		case errors.As(err, &fatal), errors.As(err, &terminal):
-			return NextDrop, 0
-		case errors.As(err, &again):
-			return NextRequeue, again.After
-		case errors.As(err, &pointer):
-			return NextRequeue, pointer.After
+	if c.panic == nil { // What a panic was called with is no answer.
+		var fatal *FatalError
+		var terminal *TerminalError
+		if errors.As(c.Err, &fatal) || errors.As(c.Err, &terminal) {
+			c.Next, c.fatal = NextDrop, fatal != nil
+			return
+		}
+		if again, ok := as[Requeue](c.Err); ok {
+			c.Next, c.after, c.priority = NextRequeue, again.After, again.Priority
+			return
+		}
+		if again, ok := as[RequeueAfterError](c.Err); ok {
+			c.Next, c.after = NextRequeue, again.After
+			return
 		}
 	}
+	c.Next = NextRetry
 	// A handler that was cut short by DrainTimeout has not had its last attempt.
-	if w.attempt > p.options.MaxRetries && p.handling.Err() == nil {
-		return NextDrop, 0
+	if p.options.allows(c.failed.calls) || p.handling.Err() != nil {
+		return
 	}
-	return NextRetry, 0
+	c.Next = NextDrop
+}
+
+// allows reports whether a key that has failed so many times before may be retried once more.
+func (o *Options[T]) allows(failed int) bool {
+	return o.MaxRetries == UnlimitedRetries || failed < o.MaxRetries
+}
+
+// as finds an error of the struct type E in err, also if it is there by pointer.
+func as[E error, P interface {
+	*E
+	error
+}](err error) (E, bool) {
+	var e E
+	if errors.As(err, &e) {
+		return e, true
+	}
+	var pointer P
+	if errors.As(err, &pointer) {
+		return *pointer, true
+	}
+	return e, false
+}
+
+// retry gives the key to the queue's limiter.
+func (p *Pool[T]) retry(c *call[T]) {
+	c.failed = failureCount{calls: c.failed.calls + 1}
+	// Before AddRateLimited, which may panic: the key must not be lost.
+	p.failures.errors.put(c.failedKey())
+	p.failures.set(c.Key, c.failed)
+	select {
+	case p.anyFailing <- struct{}{}:
+	default:
+	}
+	p.queue.AddRateLimited(c.Key)
+	if c.failed.limited = p.queue.NumRequeues(c.Key) > 0; c.failed.limited {
+		p.failures.set(c.Key, c.failed)
+	}
+}
+
+func (c *call[T]) failedKey() FailedKey[T] {
+	return FailedKey[T]{Key: c.Key, Attempt: c.Attempt, Err: errorText(c.Err), Time: c.Started.Add(c.Duration)}
+}
+
+// addAfter adds the key with its priority.
+func (p *Pool[T]) addAfter(c *call[T], after time.Duration) {
+	if p.priorities != nil {
+		p.priorities.AddWithPriority(c.Key, c.priority, after)
+	} else {
+		p.queue.AddAfter(c.Key, after)
+	}
 }
 
 func (p *Pool[T]) forget(key T) {
-	p.failures.forget(key)
+	p.Forget(key)
 	p.queue.Forget(key)
 }
 
-// tell calls the hooks and the logger, and ends the pool if the error is fatal.
-func (p *Pool[T]) tell(w *worker[T], err error, next Next, duration time.Duration) {
-	key := w.key
-	if p.logger != nil {
-		p.log(w, err, next, duration)
-	}
-	if next == NextDrop {
-		var fatal *FatalError
-		if w.phase == settling && errors.As(err, &fatal) {
-			p.fail(err)
-		}
-		if p.options.OnDrop != nil {
-			p.options.OnDrop(key, err)
-		}
-	}
-	if p.options.OnFinish != nil {
-		p.options.OnFinish(key, duration, err, next)
-	}
+// Forget makes the pool forget that key has failed or was dropped: for a program that removes a key from the queue, or
+// handles it, by itself. (If the key was failing, the pool finds out within a minute; see [Pool.Snapshot].) It
+// does not touch the queue.
+func (p *Pool[T]) Forget(key T) {
+	p.failures.forget(key)
+	p.dropped.forget(key)
 }
 
-func (p *Pool[T]) log(w *worker[T], err error, next Next, duration time.Duration) {
-	if e, ok := err.(*PanicError); ok && w.phase == calling {
-		p.logPanic(w.key, e)
+// sweepFailures forgets what is stale.
+func (p *Pool[T]) sweepFailures() { p.failures.sweep(p.isStale) }
+
+// isStale reports whether a key that has failed so often was removed from the queue since, or forgotten by
+// somebody else.
+func (p *Pool[T]) isStale(key T, c failureCount) bool {
+	if c.limited && p.queue.NumRequeues(key) == 0 {
+		return true
 	}
+	if c.calls == 0 || p.finder == nil || p.queue.ShuttingDown() { // A shutdown drops keys that are to be reported.
+		return false
+	}
+	return !p.finder.Has(key)
+}
+
+func (p *Pool[T]) log(c *call[T]) {
+	if p.logger == nil {
+		return
+	}
+	p.logPanic(c)
 	level, message := slog.LevelDebug, "Handled a key"
-	switch next {
+	switch c.Next {
 	case NextRetry:
 		level, message = slog.LevelWarn, "The handler failed, its key comes again"
 	case NextDrop:
 		level, message = slog.LevelError, "The handler failed, its key is dropped"
 	}
 	// Not the handler's context, which may have ended.
-	if p.logger.Enabled(p.handling, level) {
-		p.logger.LogAttrs(p.handling, level, message, slog.Any("key", w.key), slog.String("next", next.String()),
-			slog.Int("attempt", w.attempt), slog.Duration("duration", duration), slog.Any("err", err))
-	}
+	p.logger.LogAttrs(p.handling, level, message, slog.Any("key", c.Key), slog.String("next", c.Next.String()),
+		slog.Int("attempt", c.Attempt), slog.Duration("duration", c.Duration), slog.Any("err", c.Err))
 }
 
-func (p *Pool[T]) logPanic(key T, err *PanicError) {
-	if p.logger != nil {
-		p.logger.Error("The handler panicked", "key", key, "panic", err.Value, "stack", string(err.Stack))
+func (p *Pool[T]) logPanic(c *call[T]) {
+	if p.logger != nil && c.panic != nil {
+		p.logger.Error("The handler panicked", "key", c.Key, "panic", c.panic.Value, "stack", string(c.panic.Stack))
 	}
 }

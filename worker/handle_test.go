@@ -19,6 +19,7 @@ var errBroken = errors.New("broken")
 // TestOutcomes has a handler answer in every way there is, at the first attempt, and checks what becomes
 // of the key, what the hooks are told, and that Done is called once for each Get.
 func TestOutcomes(t *testing.T) {
+	requeue := &worker.Requeue{After: 7 * time.Second}
 	byPointer := &worker.RequeueAfterError{After: 7 * time.Second}
 	for _, c := range []struct {
 		name    string
@@ -41,6 +42,10 @@ func TestOutcomes(t *testing.T) {
 			next: worker.NextRequeue, again: 7 * time.Second, is: errBroken},
 		{name: "RequeueAfterError, by pointer", answer: func() error { return byPointer },
 			next: worker.NextRequeue, again: 7 * time.Second, is: byPointer},
+		{name: "Requeue", answer: func() error { return worker.Requeue{After: 7 * time.Second, Priority: 3} },
+			next: worker.NextRequeue, again: 7 * time.Second, is: worker.Requeue{After: 7 * time.Second, Priority: 3}},
+		{name: "Requeue, wrapped pointer", answer: func() error { return fmt.Errorf("soon: %w", requeue) },
+			next: worker.NextRequeue, again: 7 * time.Second, is: requeue},
 		{name: "Terminal", answer: func() error { return worker.Terminal(errBroken) },
 			next: worker.NextDrop, is: errBroken, dropped: true},
 		{name: "Terminal, wrapped", answer: func() error { return fmt.Errorf("no: %w", worker.Terminal(errBroken)) },
@@ -77,19 +82,19 @@ func TestOutcomes(t *testing.T) {
 					}
 					return nil
 				}, options{
-					OnDrop: func(key string, err error) {
-						dropped = append(dropped, err)
+					OnDrop: func(_ context.Context, r outcome) {
+						dropped = append(dropped, r.Err)
 					},
-					OnFinish: func(key string, duration time.Duration, err error, next worker.Next) {
+					OnFinish: func(ctx context.Context, r outcome) {
 						if _, done := counted.counts("a"); done != len(finished) {
 							t.Errorf("Done was called before OnFinish")
 						}
-						finished = append(finished, err)
-						if key != "a" || duration != time.Millisecond {
-							t.Errorf("OnFinish of %v after %v", key, duration)
+						finished = append(finished, r.Err)
+						if r.Key != "a" || r.Duration != time.Millisecond || time.Since(r.Started) != time.Millisecond || r.Attempt != worker.Attempt(ctx) {
+							t.Errorf("OnFinish of %+v", r)
 						}
-						if want := c.next; len(finished) == 1 && next != want {
-							t.Errorf("next: %v, want %v", next, want)
+						if want := c.next; len(finished) == 1 && r.Next != want {
+							t.Errorf("next: %v, want %v", r.Next, want)
 						}
 					},
 				}))
@@ -173,10 +178,10 @@ func TestMaxRetries(t *testing.T) {
 			attempts = append(attempts, worker.Attempt(ctx))
 			times = append(times, time.Since(start))
 			return errBroken
-		}, options{MaxRetries: 2, OnDrop: func(key string, err error) {
+		}, options{MaxRetries: 2, OnDrop: func(_ context.Context, r outcome) {
 			mu.Lock()
 			defer mu.Unlock()
-			dropped = append(dropped, fmt.Sprint(key, " ", err))
+			dropped = append(dropped, fmt.Sprint(r.Key, " ", r.Err))
 		}}))
 		time.Sleep(time.Hour)
 		mu.Lock()
@@ -229,7 +234,7 @@ func TestNoRetries(t *testing.T) {
 		r := run(t, worker.New(q, func(context.Context, string) error {
 			calls++
 			return errBroken
-		}, options{MaxRetries: worker.NoRetries, OnDrop: func(string, error) { drops++ }}))
+		}, options{MaxRetries: worker.NoRetries, OnDrop: func(context.Context, outcome) { drops++ }}))
 		r.after(time.Hour)
 		if calls != 1 || drops != 1 {
 			t.Errorf("%d calls, %d drops", calls, drops)
@@ -247,7 +252,7 @@ func TestNoLimitOfRetries(t *testing.T) {
 				return nil
 			}
 			return errBroken
-		}, options{OnDrop: func(key string, err error) { t.Error("dropped") }}))
+		}, options{MaxRetries: worker.UnlimitedRetries, OnDrop: func(context.Context, outcome) { t.Error("dropped") }}))
 		time.Sleep(101 * time.Hour)
 		r.endCleanly()
 		if calls != 101 {
@@ -329,17 +334,17 @@ func TestHooksOfAKeyDoNotOverlap(t *testing.T) {
 				j.add("start " + key)
 				return context.WithValue(ctx, stamp{}, "stamped")
 			},
-			OnDrop: func(key string, err error) {
-				j.add("drop " + key)
+			OnDrop: func(ctx context.Context, r outcome) {
+				j.add(fmt.Sprint("drop ", r.Key, " ", ctx.Value(stamp{})))
 				time.Sleep(time.Second)
 			},
-			OnFinish: func(key string, _ time.Duration, err error, next worker.Next) {
-				j.add(fmt.Sprint("finish ", key, " ", err, " ", next))
+			OnFinish: func(ctx context.Context, r outcome) {
+				j.add(fmt.Sprint("finish ", r.Key, " ", ctx.Value(stamp{}), " ", r.Err, " ", r.Next))
 				time.Sleep(time.Second)
 			},
 		}))
 		r.after(5 * time.Second)
-		one := []string{"start a", "handler stamped attempt 1", "drop a", "finish a broken drop"}
+		one := []string{"start a", "handler stamped attempt 1", "drop a stamped", "finish a stamped broken drop"}
 		if got, want := j.take()[:8], append(slices.Clone(one), one...); !slices.Equal(got, want) {
 			t.Errorf("got %q", got)
 		}
@@ -358,10 +363,7 @@ func TestErrors(t *testing.T) {
 		{&worker.TerminalError{}, "<nil>"},
 		{&worker.FatalError{}, "<nil>"},
 		{&worker.PanicError{Value: errBroken}, "panic: broken"},
-		{&worker.ShutdownError[string]{Name: "q", Unfinished: []string{"a"}, NotStarted: []string{"b", "c"}, Failing: []string{"d"}},
-			`worker: keys of queue "q" left undone: 1 still running: a; 2 queued and not started: b, c; 1 failed and not retried: d`},
-		{&worker.ShutdownError[int]{NotStarted: []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}},
-			`worker: keys left undone: 11 queued and not started: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …`},
+		{worker.Requeue{After: time.Second, Priority: 7}, "again after 1s with priority 7"},
 	} {
 		if c.err.Error() != c.text {
 			t.Errorf("%q, want %q", c.err, c.text)

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"testing"
@@ -49,20 +50,51 @@ func inBubble(t *testing.T, test func(t *testing.T, q stringQueue)) {
 
 type handler = func(ctx context.Context, key string) error
 
-type options = worker.Options[string]
+type (
+	options = worker.Options[string]
+	outcome = worker.Result[string]
+	stuck   = worker.RunningKey[string]
+)
 
 // running is a Run that goes on.
 type running struct {
 	t      *testing.T
 	cancel context.CancelFunc
 	begun  time.Time
-	result chan error
+	result chan error // that of Run, and a leftError
+}
+
+// leftError has what a pool left undone, for the tests alone: what Run returns is nil then.
+type leftError struct{ left worker.Left[string] }
+
+func (e *leftError) Error() string { return "left: " + e.left.String() }
+
+// withLeft joins a leftError to what Run of r has returned, if anything was left.
+func withLeft(r worker.Runner, err error) error {
+	p, ok := r.(*worker.Pool[string])
+	if !ok || p.Left().Empty() {
+		return err
+	}
+	if err == nil {
+		return &leftError{p.Left()}
+	}
+	return errors.Join(err, &leftError{p.Left()})
+}
+
+// left returns the keys that err, from withLeft, says were left undone.
+func left(t *testing.T, err error) worker.Left[string] {
+	t.Helper()
+	var e *leftError
+	if !errors.As(err, &e) {
+		t.Fatalf("nothing was left, and Run returned %v", err)
+	}
+	return e.left
 }
 
 func run(t *testing.T, r worker.Runner) *running {
 	ctx, cancel := context.WithCancel(t.Context())
 	g := &running{t: t, cancel: cancel, begun: time.Now(), result: make(chan error, 1)}
-	go func() { g.result <- r.Run(ctx) }()
+	go func() { g.result <- withLeft(r, r.Run(ctx)) }()
 	synctest.Wait()
 	return g
 }

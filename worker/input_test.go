@@ -28,11 +28,12 @@ func TestBadInput(t *testing.T) {
 		{"workers", newQueue(), handle, options{Workers: -1}, "worker: Options.Workers is negative: -1"},
 		{"retries", newQueue(), handle, options{MaxRetries: -2}, "worker: Options.MaxRetries is negative: -2"},
 		{"drain timeout", newQueue(), handle, options{DrainTimeout: -time.Second}, "worker: Options.DrainTimeout is negative: -1s"},
-		{"nearly NoDrain", newQueue(), handle, options{DrainTimeout: -2}, "worker: Options.DrainTimeout is negative: -2ns"},
-		{"grace", newQueue(), handle, options{CancelGrace: -1}, "worker: Options.CancelGrace is negative: -1ns"},
+		{"nearly NoGrace", newQueue(), handle, options{CancelGrace: -2}, "worker: Options.CancelGrace is negative: -2ns"},
 		{"handler timeout", newQueue(), handle, options{HandlerTimeout: -1}, "worker: Options.HandlerTimeout is negative: -1ns"},
 		{"stuck after", newQueue(), handle, options{StuckAfter: -1}, "worker: Options.StuckAfter is negative: -1ns"},
-		{"drain", newQueue(), handle, options{Drain: 7}, "worker: Options.Drain is neither Running nor All: 7"},
+		{"drain", newQueue(), handle, options{Drain: 7}, "worker: Options.Drain is none of Running, All and Nothing: 7"},
+		{"drain of a queue to keep", newQueue(), handle, options{Drain: worker.All, KeepQueue: true}, "worker: Options.Drain is All, which shuts the queue down, and KeepQueue forbids that"},
+		{"plain queue to keep", plain{newQueue()}, handle, options{KeepQueue: true}, "worker: Options.KeepQueue needs a queue that is Extended: a Get that is given up would keep its key"},
 		{"several", nil, nil, options{Workers: -1}, "worker: Options.Workers is negative: -1\nworker: the handler is nil\nworker: the queue is nil"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -2,6 +2,9 @@ package worker
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/keyedqueue/workqueue"
@@ -27,17 +30,64 @@ func TestNoWorkersAfterTheEnd(t *testing.T) {
 
 // After a time in which very many keys have failed, nothing of them is kept.
 func TestFailuresGiveMemoryBack(t *testing.T) {
-	var f failures[int]
-	for key := range 10 {
-		f.count(key)
+	f := newFailures[int]()
+	for key := range 10_000 {
+		f.set(key, failureCount{calls: 1})
+		f.errors.put(FailedKey[int]{Key: key})
 	}
-	for key := range 10 {
-		if !f.any() {
+	for key := range 10_000 {
+		if f.of(key).calls != 1 {
 			t.Error("forgotten too early")
 		}
 		f.forget(key)
 	}
-	if f.counts != nil || f.any() {
-		t.Errorf("kept: %v", f.counts)
+	for i := range f.shards {
+		if s := &f.shards[i]; s.counts != nil {
+			t.Errorf("kept: %v", s.counts)
+		}
+	}
+	if f.keys.Load() != 0 || len(f.errors.byKey) != 0 || f.errors.order.Len() != 0 {
+		t.Errorf("%d keys, %d errors", f.keys.Load(), len(f.errors.byKey))
+	}
+}
+
+// The last errors are bounded in number, and the text of each is bounded.
+func TestRecentIsBounded(t *testing.T) {
+	r := recent[int]{max: 3}
+	for _, key := range []int{1, 2, 3, 4, 3} {
+		r.put(FailedKey[int]{Key: key})
+	}
+	var keys []int
+	for _, f := range r.newest(10) {
+		keys = append(keys, f.Key)
+	}
+	if !slices.Equal(keys, []int{3, 4, 2}) || len(r.byKey) != 3 || len(r.newest(2)) != 2 || len(r.newest(-1)) != 0 {
+		t.Errorf("kept %v", keys)
+	}
+	none := recent[int]{max: -1}
+	none.put(FailedKey[int]{Key: 1})
+	if len(none.newest(10)) != 0 {
+		t.Error("kept one of none")
+	}
+}
+
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+func TestErrorText(t *testing.T) {
+	long := strings.Repeat("ä", 1000)
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{errors.New("short"), "short"},
+		{errors.New(long), long[:1024]},
+		{errors.New("x" + long), "x" + long[:1022]},
+		{(*nilError)(nil), "<nil>"},
+	} {
+		if got := errorText(c.err); got != c.want {
+			t.Errorf("%d bytes, want %d: %s", len(got), len(c.want), got)
+		}
 	}
 }

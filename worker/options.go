@@ -5,106 +5,141 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"k8s.io/utils/clock"
 )
 
-// Options tell how a [Pool] works. The zero Options are one worker that retries for ever.
+// Handler handles a key. See the package comment for what its error means.
+type Handler[T comparable] func(ctx context.Context, key T) error
+
+// Options configure a [Pool]. The zero Options are one worker that retries without limit.
 //
-// The hooks are called by the workers, several at once if there are several workers, while the key in
-// question is held. So they should be quick. OnStuck alone is called by a goroutine of its own, one call
-// at a time, and the handler that it is about may return meanwhile.
+// The workers call the hooks, several at once if there are several workers, while the key in question is held.
+// So hooks should be quick. Two hooks have a goroutine of their own: OnStuck, which is called for one key at a
+// time while its handler goes on, and OnLeft, which Run calls.
 type Options[T comparable] struct {
-	// Name is the queue's name in logs and errors. Empty means the one in the queue's Stats.
+	// Name is the pool's name in logs and metrics. Empty means the one in the queue's Stats.
 	Name string
 
 	// Workers is how many handlers run at once. Zero means 1. See [Pool.SetWorkers].
 	Workers int
 
-	// MaxRetries is how many times a key that fails comes again before it is dropped: it is handled
-	// once more than that. Zero means no limit, [NoRetries] none at all. A call that fails after
-	// DrainTimeout is not counted as the last one: it may be the end of its context that it failed by.
+	// MaxRetries is how many times a failing key comes again before it is dropped: it is handled
+	// once more than that. Zero means [UnlimitedRetries]; see also [NoRetries]. A call that fails after
+	// DrainTimeout does not count as the last one: it may have failed because its context has ended.
 	MaxRetries int
 
-	// DrainTimeout is how long Run waits, from the end of its context on, for what is still to be
-	// done. Zero means 30 s, [NoDrain] not at all. A very long one (math.MaxInt64) is no limit.
-	DrainTimeout time.Duration
-
-	// CancelGrace is how long Run waits, after DrainTimeout has ended the handlers' contexts, for the
-	// handlers to notice. Zero means not at all.
-	CancelGrace time.Duration
-
-	// Drain says what is still to be done when Run's context ends.
+	// Drain says what Run still finishes when its context ends.
 	Drain Drain
 
+	// DrainTimeout is how long Run waits, from the end of its context, for what Drain says. Zero means 30 s.
+	// math.MaxInt64 is no limit.
+	DrainTimeout time.Duration
+
+	// CancelGrace is how long Run then waits for handlers to notice that their contexts have ended.
+	// Zero means 1 s; see also [NoGrace].
+	CancelGrace time.Duration
+
+	// KeepQueue leaves the queue open, with the keys that it has, when Run returns: for a program that
+	// runs again after it has lost its leadership, with a new Pool, and for several pools on one queue. The
+	// queue must be [workqueue.Extended], and Drain must not be All.
+	KeepQueue bool
+
 	// HandlerTimeout is how long a call of the handler may take until its context ends with
-	// [context.DeadlineExceeded]. Zero means as long as it likes.
+	// [context.DeadlineExceeded]. Zero means no limit.
 	HandlerTimeout time.Duration
 
 	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its
-	// start) before it is reported as stuck, once a call, to OnStuck and in the log. It goes on
-	// holding its key. Zero means that none is reported.
+	// start) before it is reported as stuck, once per call, to OnStuck and in the log. It keeps its key.
+	// Zero means never.
 	StuckAfter time.Duration
 
-	// OnStart is called before the handler, and returns the context for it, which is ctx or made from
-	// it. If it panics or ends the goroutine, the key fails as if the handler had.
+	// KeepDropped is how many dropped keys the pool remembers, with their last errors. Zero means 1,000, a
+	// negative number none. See [Pool.Snapshot].
+	KeepDropped int
+
+	// Middleware wraps the handler; the first one is the outermost. Each is called once, by New.
+	Middleware []func(next Handler[T]) Handler[T]
+
+	// OnStart is called before the handler, and returns the context for it, which is ctx or derived from
+	// it; nil means ctx. If it panics or ends the goroutine, the key fails as if the handler had.
 	OnStart func(ctx context.Context, key T) context.Context
 
-	// OnFinish is called after the handler, when it is decided what comes next and the queue has been
-	// told so, but Done has not been called yet. The duration is that of OnStart and the handler, and
-	// err is what the handler returned, a [*PanicError] or [ErrGoexit].
-	OnFinish func(key T, duration time.Duration, err error, next Next)
+	// OnFinish is called after the handler, when the key has been given back to the queue or forgotten, but
+	// Done has not been called yet. The context is the handler's, and may have ended.
+	OnFinish func(ctx context.Context, r Result[T])
 
-	// OnDrop is called before OnFinish for a key that does not come again though it has failed.
-	OnDrop func(key T, err error)
+	// OnDrop is called before OnFinish for a key that has failed and does not come again.
+	OnDrop func(ctx context.Context, r Result[T])
 
-	// OnStuck is called once for a call of the handler that is stuck, with the time since its start. Run
+	// OnStuck is called once for a call of the handler that is stuck, with the context that OnStart got. Run
 	// does not wait for it.
-	OnStuck func(key T, running time.Duration)
+	OnStuck func(ctx context.Context, r RunningKey[T])
+
+	// OnLeft is called before Run returns if something is left undone.
+	OnLeft func(left Left[T])
 
 	// CrashOnPanic makes a panic end the process, as it does without this package, instead of failing
 	// the key.
 	CrashOnPanic bool
 
-	// Logger is told of failures, drops, stuck handlers and the end, and, at level Debug, of every
-	// key. Nil means silence, also about panics: without OnFinish or OnDrop nobody hears of one that was
-	// turned into the failure of its key. See [Logger] for the one that handlers get.
+	// Logger logs failures, drops, stuck handlers and the end, and, at level Debug, every key. Nil means no
+	// log. See [Logger] for the one that handlers get.
 	Logger *slog.Logger
+
+	// MetricsProvider reads the pool's Stats if it is a [StatsProvider] and the pool has a name. Nil means the
+	// one of [workqueue.SetProvider].
+	MetricsProvider workqueue.MetricsProvider
 
 	// Clock is where all times come from, except those of the queue. Nil means the real clock.
 	Clock clock.Clock
 }
 
-// What Options cannot say with zero.
+// Values for what a plain number cannot say.
 const (
+	// UnlimitedRetries as MaxRetries never drops a key because it fails. It is the default.
+	UnlimitedRetries = 0
 	// NoRetries as MaxRetries drops a key when it fails for the first time.
 	NoRetries = -1
-	// NoDrain as DrainTimeout ends the handlers' contexts at once when Run is to end.
-	NoDrain time.Duration = -1
+	// NoGrace as CancelGrace makes Run return without waiting for the handlers whose contexts it has ended.
+	NoGrace time.Duration = -1
 )
 
-// Drain is what a [Pool] finishes before it ends.
+const (
+	defaultDrainTimeout = 30 * time.Second
+	defaultCancelGrace  = time.Second
+	defaultKeepDropped  = 1000
+)
+
+// Drain is what a [Pool] finishes before it ends, for as long as DrainTimeout allows.
 type Drain uint8
 
 const (
-	// Running finishes the handlers that run. Keys that are queued are not started.
+	// Running finishes the handlers that run. Queued keys are not started.
 	Running Drain = iota
 	// All finishes what is queued too: the queue is shut down, which drops keys that wait for their
-	// time, and what it has is handled. A key that fails in the meantime cannot come again and is
-	// reported as failing. A paused pool has no workers that would finish anything.
+	// time, and its keys are handled. A key that fails meanwhile cannot come again and is
+	// left failing. A paused pool has no workers that would finish anything.
 	All
+	// Nothing ends the handlers' contexts at once.
+	Nothing
 )
 
+// urgency orders what a pool was asked to finish: the least of several requests counts.
+func (d Drain) urgency() int {
+	return map[Drain]int{All: 1, Running: 2, Nothing: 3}[d]
+}
+
 // Next is what becomes of a key after a call of its handler. When the queue is shut down, and takes no keys
-// back, NextRequeue and NextRetry are what would have become of it; see [ShutdownError].
+// back, NextRequeue and NextRetry are what would have become of it; see [Left].
 type Next uint8
 
 const (
 	// NextForget: the key is done, and its failures are forgotten.
 	NextForget Next = iota
-	// NextRequeue: the handler returned RequeueAfter. [RequeueAfterError] tells the time.
+	// NextRequeue: the handler asked for the key again. See [Requeue] and [RequeueAfter].
 	NextRequeue
 	// NextRetry: the handler has failed, and the key was given to the queue's limiter.
 	NextRetry
@@ -127,7 +162,19 @@ func (n Next) String() string {
 	return fmt.Sprintf("Next(%d)", uint8(n))
 }
 
-const defaultDrainTimeout = 30 * time.Second
+// Result is what a call of the handler has come to.
+type Result[T comparable] struct {
+	Key T
+	// Attempt is how many times in a row the key was handled, this call included.
+	Attempt int
+	// Started is when the call began, and Duration how long OnStart and the handler took.
+	Started  time.Time
+	Duration time.Duration
+	// Err is what the handler returned, a [*PanicError] or [ErrGoexit].
+	Err error
+	// Next is what becomes of the key.
+	Next Next
+}
 
 // check returns an error that names every field with a value that makes no sense.
 func (o *Options[T]) check() error {
@@ -139,12 +186,15 @@ func (o *Options[T]) check() error {
 	}
 	atLeastZero("Workers", o.Workers, o.Workers < 0)
 	atLeastZero("MaxRetries", o.MaxRetries, o.MaxRetries < 0 && o.MaxRetries != NoRetries)
-	atLeastZero("DrainTimeout", o.DrainTimeout, o.DrainTimeout < 0 && o.DrainTimeout != NoDrain)
-	atLeastZero("CancelGrace", o.CancelGrace, o.CancelGrace < 0)
+	atLeastZero("DrainTimeout", o.DrainTimeout, o.DrainTimeout < 0)
+	atLeastZero("CancelGrace", o.CancelGrace, o.CancelGrace < 0 && o.CancelGrace != NoGrace)
 	atLeastZero("HandlerTimeout", o.HandlerTimeout, o.HandlerTimeout < 0)
 	atLeastZero("StuckAfter", o.StuckAfter, o.StuckAfter < 0)
-	if o.Drain > All {
-		errs = append(errs, fmt.Errorf("worker: Options.Drain is neither Running nor All: %d", o.Drain))
+	if o.Drain > Nothing {
+		errs = append(errs, fmt.Errorf("worker: Options.Drain is none of Running, All and Nothing: %d", o.Drain))
+	}
+	if o.Drain == All && o.KeepQueue {
+		errs = append(errs, errors.New("worker: Options.Drain is All, which shuts the queue down, and KeepQueue forbids that"))
 	}
 	return errors.Join(errs...)
 }
@@ -154,11 +204,14 @@ func (o *Options[T]) setDefaults() {
 	if o.Workers == 0 {
 		o.Workers = 1
 	}
-	if o.MaxRetries == 0 {
-		o.MaxRetries = math.MaxInt
-	}
 	if o.DrainTimeout == 0 {
 		o.DrainTimeout = defaultDrainTimeout
+	}
+	if o.CancelGrace == 0 {
+		o.CancelGrace = defaultCancelGrace
+	}
+	if o.KeepDropped == 0 {
+		o.KeepDropped = defaultKeepDropped
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

@@ -8,9 +8,13 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/utils/clock"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
@@ -25,9 +29,9 @@ func TestPanicHasValueAndStack(t *testing.T) {
 				thePanickingFunction()
 			}
 			return nil
-		}, options{OnFinish: func(_ string, _ time.Duration, err error, next worker.Next) {
-			if err != nil {
-				got = err
+		}, options{OnFinish: func(_ context.Context, r outcome) {
+			if r.Err != nil {
+				got = r.Err
 			}
 		}}))
 		var p *worker.PanicError
@@ -50,9 +54,9 @@ func thePanickingFunction() { panic("what a value") }
 // A panic outside the handler has no key to blame. It must not go unnoticed, nor cost a Done.
 func TestPanicOfAHookIsFatal(t *testing.T) {
 	for name, o := range map[string]options{
-		"OnFinish": {OnFinish: func(string, time.Duration, error, worker.Next) { panic("hook") }},
-		"OnDrop":   {OnDrop: func(string, error) { panic("hook") }},
-		"OnStuck":  {OnStuck: func(string, time.Duration) { panic("hook") }, StuckAfter: time.Second},
+		"OnFinish": {OnFinish: func(context.Context, outcome) { panic("hook") }},
+		"OnDrop":   {OnDrop: func(context.Context, outcome) { panic("hook") }},
+		"OnStuck":  {OnStuck: func(context.Context, stuck) { panic("hook") }, StuckAfter: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, q stringQueue) {
@@ -111,8 +115,7 @@ func TestPanicOfTheLimiterIsFatal(t *testing.T) {
 		r := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{}))
 		err := r.returned()
 		var p *worker.PanicError
-		var left *worker.ShutdownError[string]
-		if !errors.As(err, &p) || p.Value != "limiter" || !errors.As(err, &left) || !slices.Equal(left.Failing, []string{"a"}) {
+		if !errors.As(err, &p) || p.Value != "limiter" || !slices.Equal(left(t, err).Failing, []string{"a"}) {
 			t.Errorf("Run returned %v", err)
 		}
 		if _, done := q.counts("a"); done != 1 {
@@ -127,7 +130,7 @@ func TestPanicWithFatalIsNotFatal(t *testing.T) {
 		var dropped []error
 		q.Add("a")
 		r := run(t, worker.New(q, func(context.Context, string) error { panic(worker.Fatal(errBroken)) },
-			options{MaxRetries: 1, OnDrop: func(_ string, err error) { dropped = append(dropped, err) }}))
+			options{MaxRetries: 1, OnDrop: func(_ context.Context, r outcome) { dropped = append(dropped, r.Err) }}))
 		r.after(time.Minute)
 		r.goesOn()
 		r.endCleanly()
@@ -159,8 +162,8 @@ func TestHookThatEndsTheGoroutine(t *testing.T) {
 							return handle()
 						}
 						return nil
-					}, options{OnFinish: func(key string, _ time.Duration, err error, _ worker.Next) {
-						if err != nil {
+					}, options{OnFinish: func(_ context.Context, r outcome) {
+						if r.Err != nil {
 							hook()
 						}
 					}}))
@@ -192,8 +195,8 @@ func TestOnStuckThatEndsItsGoroutine(t *testing.T) {
 		r := run(t, worker.New(q, func(context.Context, string) error {
 			time.Sleep(time.Minute)
 			return nil
-		}, options{Workers: 2, StuckAfter: time.Second, OnStuck: func(key string, running time.Duration) {
-			j.add(fmt.Sprint(key, " ", running))
+		}, options{Workers: 2, StuckAfter: time.Second, OnStuck: func(_ context.Context, s stuck) {
+			j.add(fmt.Sprint(s.Key, " ", s.Duration))
 			runtime.Goexit()
 		}}))
 		r.after(time.Hour)
@@ -366,13 +369,69 @@ func TestLateFatalErrorIsLogged(t *testing.T) {
 			r := run(t, worker.New(q, func(context.Context, string) error {
 				time.Sleep(10 * time.Second)
 				return nil
-			}, options{DrainTimeout: drain, Logger: logger,
-				OnFinish: func(string, time.Duration, error, worker.Next) { panic("hook") }}))
+			}, options{DrainTimeout: drain, CancelGrace: worker.NoGrace, Logger: logger,
+				OnFinish: func(context.Context, outcome) { panic("hook") }}))
 			r.end()
 			r.after(2 * time.Minute)
 			if n := strings.Count(logs.String(), `msg="The workers end because of a fatal error" err="panic: hook"`); n != 1 {
 				t.Errorf("logged:\n%s", logs)
 			}
+		})
+	}
+}
+
+// panickyClock panics at its nth reading, and never again.
+type panickyClock struct {
+	clock.Clock
+	readings *atomic.Int64
+	at       int64
+}
+
+func (c panickyClock) read() {
+	if c.readings.Add(1) == c.at {
+		panic("clock")
+	}
+}
+
+func (c panickyClock) Now() time.Time                         { c.read(); return c.Clock.Now() }
+func (c panickyClock) Since(t time.Time) time.Duration        { c.read(); return c.Clock.Since(t) }
+func (c panickyClock) NewTimer(d time.Duration) clock.Timer   { c.read(); return c.Clock.NewTimer(d) }
+func (c panickyClock) After(d time.Duration) <-chan time.Time { c.read(); return c.Clock.After(d) }
+
+// Whenever the clock panics, Run returns that, every key is Done, and those that were not handled are
+// reported.
+func TestPanicOfTheClockIsFatal(t *testing.T) {
+	for at := int64(1); at <= 8; at++ {
+		t.Run(fmt.Sprint("reading ", at), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				var mu sync.Mutex
+				var handled []string
+				q.Add("a")
+				q.Add("b")
+				c := panickyClock{clock.RealClock{}, new(atomic.Int64), at}
+				r := run(t, worker.New(q, func(_ context.Context, key string) error {
+					time.Sleep(3 * time.Second)
+					mu.Lock()
+					defer mu.Unlock()
+					handled = append(handled, key)
+					return nil
+				}, options{Clock: c, StuckAfter: time.Second, HandlerTimeout: time.Second}))
+				r.after(10 * time.Second)
+				err := r.end()
+				r.after(time.Minute)
+				var p *worker.PanicError
+				if c.readings.Load() >= at && (!errors.As(err, &p) || p.Value != "clock") {
+					t.Errorf("Run returned %v", err)
+				}
+				if e := new(leftError); errors.As(err, &e) {
+					handled = append(handled, e.left.NotStarted...)
+				}
+				slices.Sort(handled)
+				if !slices.Equal(handled, []string{"a", "b"}) {
+					t.Errorf("handled or reported: %q", handled)
+				}
+				wantMatchedDones(t, q)
+			})
 		})
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -14,47 +14,50 @@ import (
 
 // Run handles the keys of queue until ctx ends, as the package comment describes. It is Run of a [New]
 // pool.
-func Run[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], handler func(ctx context.Context, key T) error, options Options[T]) error {
+func Run[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) error {
 	return New(queue, handler, options).Run(ctx)
 }
 
 // Pool runs a handler in a number of workers that can be changed. It is made by [New]. All methods may
-// be called from any goroutine, handlers and hooks included, except that Run must not be called by those.
+// be called from any goroutine, handlers and hooks included, except that those must not call Run.
 type Pool[T comparable] struct {
-	queue   workqueue.TypedRateLimitingInterface[T]
-	handler func(ctx context.Context, key T) error
-	options Options[T]
-	invalid error // what Run says to options
+	queue      workqueue.TypedRateLimitingInterface[T]
+	getter     workqueue.Extended[T] // queue, or made of it
+	priorities PriorityQueue[T]      // nil if queue is none
+	finder     KeyFinder[T]          // nil if queue is none
+	handler    Handler[T]
+	options    Options[T]
+	invalid    error // what Run returns because of options
 
 	// begun is set by the first Run.
 	begun atomic.Bool
 
+	failures *failures[T]
+	dropped  recent[T]
+	// anyFailing has one element when keys begin to fail. See awaitStop.
+	anyFailing chan struct{}
+	// stopping is closed when stop is first set, abandoned when that is Nothing, and finished when ended is set.
+	stopping, abandoned, finished chan struct{}
+
 	// Set by prepare, before there are workers.
 
-	getter     workqueue.Extended[T] // queue, or made of it
-	doneAndGet doneAndGetter[T]      // queue, or nil if it is none
-	logger     *slog.Logger          // with the queue's name; nil means silence
-	// starting is the context in which keys are started. It ends when no other key shall be.
+	logger *slog.Logger // with the pool's name; nil means silence
+	// starting is the context in which keys are started. It ends when no other key may be.
 	starting    context.Context
 	endStarting context.CancelFunc
 	// handling is the handlers' context.
 	handling    context.Context
 	endHandling context.CancelCauseFunc
-	// plain tells that options ask for nothing to be done for a key that succeeds at once. Its handler gets
-	// the context first, which all first attempts share. timed tells that options ask for the time at which
-	// handlers start.
-	plain, timed bool
-	first        *callContext
+	// firstCall is the context of all first attempts if they differ in nothing, and otherwise nil.
+	firstCall *callContext
 
-	failures failures[T]
-	// stopping is closed when stop is first set, and finished when ended is.
-	stopping, finished chan struct{}
-
-	// mu guards what follows. It is taken with a worker's mu held, and never the other way round. No
-	// code that is not ours runs under it.
+	// mu guards what follows and the workers. No foreign code runs under it, and no worker holds it while
+	// it waits for a key, handles one or calls Done.
 	mu sync.Mutex
-	// target is how many workers there shall be, workers are those that there are: fewer only before
-	// Run and after the end, more while some that are to go still handle their key.
+	// notGetting is signalled whenever a worker is not getting any more.
+	notGetting sync.Cond
+	// target is how many workers are wanted, workers are those that exist: fewer only before
+	// Run and after the end, more while surplus ones still handle their key.
 	target  int
 	workers []*worker[T]
 	// getting is the context of the workers' Gets. When there are too many workers it ends, and those
@@ -62,35 +65,49 @@ type Pool[T comparable] struct {
 	getting    context.Context
 	endGetting context.CancelFunc
 	started    bool
-	stop       stopMode
-	exhausted  bool // the queue is shut down, and had no key left when the last worker asked
-	ended      bool // there are no workers, and there never will be
+	stopped    bool
+	stop       Drain // if stopped
+	exhausted  bool  // the queue is shut down, and had no key left when the last worker asked
+	ended      bool  // there are no workers, and never will be
+	returned   bool  // Run has returned, or is about to
 	fatal      error
 	notStarted []T // keys that were got too late to be started
+	left       Left[T]
+	counted    counters
 }
 
-// stopMode is how a pool was told to stop. The larger one of two counts.
-type stopMode uint8
-
-const (
-	goOn         stopMode = iota
-	finishQueue           // All
-	startNothing          // Running
-)
-
 // New returns a pool that handles the keys of queue when Run is called. It starts nothing. If one of the
-// arguments makes no sense, Run says so.
-func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler func(ctx context.Context, key T) error, options Options[T]) *Pool[T] {
+// arguments makes no sense, Run returns an error.
+func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) *Pool[T] {
 	p := &Pool[T]{
-		queue:    queue,
-		handler:  handler,
-		invalid:  options.check(),
-		options:  options,
-		stopping: make(chan struct{}),
-		finished: make(chan struct{}),
+		queue:      queue,
+		handler:    handler,
+		invalid:    options.check(),
+		options:    options,
+		failures:   newFailures[T](),
+		anyFailing: make(chan struct{}, 1),
+		stopping:   make(chan struct{}),
+		abandoned:  make(chan struct{}),
+		finished:   make(chan struct{}),
 	}
+	p.notGetting.L = &p.mu
+	p.counted.durations = make([]uint64, len(durationBounds)+1)
 	p.options.setDefaults()
+	p.dropped.max = p.options.KeepDropped
 	p.target = p.options.Workers
+	if queue != nil {
+		p.getter = workqueue.Extend[T](queue)
+		p.priorities, _ = queue.(PriorityQueue[T])
+		p.finder, _ = queue.(KeyFinder[T])
+		if p.options.Name == "" {
+			p.options.Name = p.getter.Stats().Name
+		}
+	}
+	if handler != nil {
+		for _, wrap := range slices.Backward(options.Middleware) {
+			p.handler = wrap(p.handler)
+		}
+	}
 	return p
 }
 
@@ -103,20 +120,22 @@ func (p *Pool[T]) check() error {
 	if p.handler == nil {
 		errs = append(errs, errors.New("worker: the handler is nil"))
 	}
-	if p.queue == nil {
+	switch _, extended := p.queue.(workqueue.Extended[T]); {
+	case p.queue == nil:
 		errs = append(errs, errors.New("worker: the queue is nil"))
-	} else if p.queue.ShuttingDown() {
+	case p.queue.ShuttingDown():
 		errs = append(errs, fmt.Errorf("worker: the queue cannot be used: %w", workqueue.ErrShutDown))
+	case p.options.KeepQueue && !extended:
+		errs = append(errs, errors.New("worker: Options.KeepQueue needs a queue that is Extended: a Get that is given up would keep its key"))
 	}
 	return errors.Join(errs...)
 }
 
 // Run starts the workers, and returns when they have ended or were given up, as the package comment
-// describes. It returns nil if nothing was left undone, and otherwise an error that is, or has joined in
-// it, the fatal error that ended it and a [ShutdownError].
+// describes. It returns nil unless a fatal error has ended it. [Pool.Left] has what was left undone.
 //
 // It returns an error at once, and leaves the queue alone, if the handler or the queue is nil, an option
-// is negative, the queue is shut down, or Run was called before.
+// makes no sense, the queue is shut down, or Run was called before.
 func (p *Pool[T]) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")
@@ -124,38 +143,42 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	if err := p.check(); err != nil {
 		return err
 	}
+	return p.run(ctx)
+}
+
+// run is Run after check. If the queue was shut down in between, it handles what is left in it.
+func (p *Pool[T]) run(ctx context.Context) error {
 	if !p.begun.CompareAndSwap(false, true) {
 		return errRunTwice
 	}
 	p.prepare(ctx)
+	p.watch()
 	p.start()
 	stuck := p.watchForStuck()
-	p.untilEnd(ctx)
-	p.untilGivenUp()
+	p.awaitStop(ctx)
+	p.drain(ctx)
+	p.giveUp()
 	stuck.end()
-	return p.finish()
+	p.finish()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fatal
 }
 
 var errRunTwice = errors.New("worker: Run was called before on this pool")
 
 // prepare does what start needs and what must not be done under mu.
 func (p *Pool[T]) prepare(ctx context.Context) {
-	p.getter = extend(p.queue)
-	p.doneAndGet, _ = p.queue.(doneAndGetter[T])
-	if p.options.Name == "" {
-		p.options.Name = p.getter.Stats().Name
-	}
 	if p.logger = p.options.Logger; p.logger != nil && p.options.Name != "" {
 		p.logger = p.logger.With("queue", p.options.Name)
 	}
 	values := context.WithoutCancel(ctx)
 	p.handling, p.endHandling = context.WithCancelCause(values)
-	p.first = &callContext{Context: p.handling, attempt: 1}
-	o := &p.options
-	p.plain = o.HandlerTimeout == 0 && o.OnStart == nil && o.OnFinish == nil && p.logger == nil
-	p.timed = o.StuckAfter > 0 || o.OnFinish != nil || p.logger != nil
-	if p.options.Drain == Running {
-		// A child, so that whoever has ended ctx knows that no key that is added later is started (unless ctx
+	if p.logger == nil && p.priorities == nil {
+		p.firstCall = &callContext{Context: p.handling, attempt: 1}
+	}
+	if p.options.Drain != All {
+		// A child: who ends ctx can rely on it that no key that is added later is started (unless ctx
 		// is of a type of the caller's own: its end takes a goroutine to get here). It also cuts short what
 		// Stop(All) has begun.
 		values = ctx
@@ -168,7 +191,7 @@ func (p *Pool[T]) start() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.started = true
-	if p.stop == startNothing {
+	if p.stopped && p.stop != All {
 		p.endStarting()
 	}
 	p.getting, p.endGetting = context.WithCancel(p.starting)
@@ -194,7 +217,7 @@ func (p *Pool[T]) SetWorkers(n int) error {
 	}
 	p.growLocked()
 	if len(p.workers) > n {
-		// Wakes all that wait for a key. Each looks whether it is one too many, and so do those that
+		// Wakes all that wait for a key. Each finds out whether it is one too many, and so do those that
 		// handle a key, afterwards. See stays.
 		p.endGetting()
 		p.getting, p.endGetting = context.WithCancel(p.starting)
@@ -206,15 +229,14 @@ func (p *Pool[T]) SetWorkers(n int) error {
 func (p *Pool[T]) growLocked() {
 	for len(p.workers) < p.target && !p.ended {
 		w := new(worker[T])
-		w.mu.Lock() // for work
 		p.workers = append(p.workers, w)
 		go p.work(w)
 	}
 }
 
 // Stop makes Run end, as the end of its context does, but with the given Drain. It does not wait. It
-// can be called any number of times, also before Run. Running after All, from Stop or from the end of the
-// context, gives up what is still queued; the time that is left to finish stays the same.
+// may be called any number of times, also before Run. Of several requests the one that finishes least counts;
+// the time that is left to finish stays the same. With KeepQueue, All means Running.
 func (p *Pool[T]) Stop(drain Drain) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,21 +244,23 @@ func (p *Pool[T]) Stop(drain Drain) {
 }
 
 func (p *Pool[T]) stopLocked(drain Drain) {
-	mode := startNothing
-	if drain == All {
-		mode = finishQueue
+	if drain == All && p.options.KeepQueue {
+		drain = Running
 	}
-	if mode <= p.stop {
+	if p.stopped && drain.urgency() <= p.stop.urgency() {
 		return
 	}
-	if p.stop == goOn {
+	if !p.stopped {
 		close(p.stopping)
 	}
-	p.stop = mode
+	if drain == Nothing {
+		close(p.abandoned)
+	}
+	p.stopped, p.stop = true, drain
 	if !p.started {
 		return
 	}
-	if mode == startNothing {
+	if drain != All {
 		p.endStarting()
 	}
 	p.endLocked()
@@ -244,7 +268,7 @@ func (p *Pool[T]) stopLocked(drain Drain) {
 
 // endLocked ends the pool if it has stopped and there are no workers.
 func (p *Pool[T]) endLocked() {
-	if !p.ended && len(p.workers) == 0 && (p.exhausted || p.stop != goOn) {
+	if !p.ended && len(p.workers) == 0 && (p.exhausted || p.stopped) {
 		p.ended = true
 		close(p.finished)
 	}
@@ -252,32 +276,19 @@ func (p *Pool[T]) endLocked() {
 
 // fail ends the pool because of err. Of several errors the first one counts.
 func (p *Pool[T]) fail(err error) {
-	p.mu.Lock()
-	first := p.fatal == nil
-	if first {
-		p.fatal = err
-	}
-	p.stopLocked(Running)
-	p.mu.Unlock()
-	if first && p.logger != nil {
+	if p.setFatal(err) && p.logger != nil {
 		p.guarded(func() { p.logger.Error("The workers end because of a fatal error", "err", err) })
 	}
 }
 
-// panicked is called with what was recovered from code that is not ours, the handler apart.
-func (p *Pool[T]) panicked(v any) {
-	if p.options.CrashOnPanic {
-		panic(v)
+// setFatal stops the pool, and reports whether err is its first fatal error.
+func (p *Pool[T]) setFatal(err error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopLocked(Running)
+	if p.fatal != nil {
+		return false
 	}
-	p.fail(&PanicError{Value: v, Stack: debug.Stack()})
-}
-
-// guarded runs f, which calls such code.
-func (p *Pool[T]) guarded(f func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			p.panicked(v)
-		}
-	}()
-	f()
+	p.fatal = err
+	return true
 }

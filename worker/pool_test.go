@@ -264,7 +264,7 @@ func TestNoKeyIsLost(t *testing.T) {
 				mu.Unlock()
 				time.Sleep(d)
 				return nil
-			}, options{Workers: 3, Drain: worker.Drain(seed % 2), DrainTimeout: 5 * time.Millisecond})
+			}, options{Workers: 3, Drain: worker.Drain(seed % 2), DrainTimeout: 5 * time.Millisecond, CancelGrace: worker.NoGrace})
 			r := run(t, p)
 			var added sync.WaitGroup
 			added.Go(func() {
@@ -359,7 +359,7 @@ func TestIdleWorkersAreNotUnfinished(t *testing.T) {
 			result <- worker.Run(ctx, q, func(context.Context, string) error {
 				handled <- struct{}{}
 				return nil
-			}, options{Workers: 8, DrainTimeout: 1})
+			}, options{Workers: 8, DrainTimeout: 1, CancelGrace: worker.NoGrace})
 		}()
 		for i := range 16 {
 			q.Add(fmt.Sprint(i))

@@ -2,40 +2,142 @@ package worker
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"slices"
+	"strings"
+	"sync"
+	"time"
 )
 
-// untilEnd waits until all workers have ended, or the time to finish is over.
-func (p *Pool[T]) untilEnd(ctx context.Context) {
-	select {
-	case <-p.finished:
-	case <-p.stopping:
-	case <-ctx.Done():
-		p.Stop(p.options.Drain)
+// Left is what a pool left undone when Run returned. A key is in one of the lists at most.
+type Left[T comparable] struct {
+	// Unfinished are the keys whose handlers were still running.
+	Unfinished []T `json:"unfinished"`
+	// NotStarted are the keys that were queued, in their order, and after them those whose handler wanted
+	// them again at once ([RequeueAfter] of 0) when the queue was shut down already. It is empty with
+	// Options.KeepQueue: they are still queued.
+	NotStarted []T `json:"not_started"`
+	// Failing are the keys whose last call has failed and for whose retry it was too late: those that
+	// still waited for it (whatever DrainTimeout is) and those that have failed since, if only
+	// because their context has ended. Keys that wait because of RequeueAfter are not among them. It is empty
+	// with Options.KeepQueue, unless somebody else has shut the queue down.
+	Failing []T `json:"failing"`
+}
+
+// Empty reports whether nothing was left.
+func (l Left[T]) Empty() bool { return len(l.Unfinished)+len(l.NotStarted)+len(l.Failing) == 0 }
+
+// String returns how many keys there are of each kind, and the first few of them.
+func (l Left[T]) String() string {
+	var parts []string
+	add := func(what string, keys []T) {
+		if len(keys) > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s: %s", len(keys), what, few(keys)))
+		}
 	}
-	if p.options.DrainTimeout == NoDrain {
-		return
+	add("still running", l.Unfinished)
+	add("queued and not started", l.NotStarted)
+	add("failed and not retried", l.Failing)
+	if parts == nil {
+		return "nothing"
 	}
-	limit := p.options.Clock.NewTimer(p.options.DrainTimeout)
-	defer limit.Stop()
-	if p.finishesQueue() {
-		p.guarded(p.queue.ShutDown)
+	return strings.Join(parts, "; ")
+}
+
+// few lists at most ten keys.
+func few[T any](keys []T) string {
+	const most = 10
+	var b strings.Builder
+	for i, key := range keys[:min(len(keys), most)] {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprint(&b, key)
 	}
-	select {
-	case <-p.finished:
-	case <-limit.C():
+	if len(keys) > most {
+		b.WriteString(", …")
 	}
+	return b.String()
+}
+
+// Left returns what was left undone when Run returned, and nothing before that.
+func (p *Pool[T]) Left() Left[T] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.left
+}
+
+// sweepEvery is how often the pool forgets failing keys that were removed from the queue, or that somebody else has
+// handled.
+const sweepEvery = time.Minute
+
+// awaitStop waits until the pool is stopped, or all workers have ended.
+func (p *Pool[T]) awaitStop(ctx context.Context) {
+	p.guarded(func() {
+		var sweep <-chan time.Time // nil while no key fails: an idle pool has no timer
+		for {
+			select {
+			case <-p.finished:
+				return
+			case <-p.stopping:
+				return
+			case <-ctx.Done():
+				p.Stop(p.options.Drain)
+				return
+			case <-p.anyFailing:
+				if sweep == nil {
+					sweep = p.options.Clock.After(sweepEvery)
+				}
+			case <-sweep:
+				sweep = nil
+				if p.sweepFailures(); p.failures.keys.Load() > 0 {
+					sweep = p.options.Clock.After(sweepEvery)
+				}
+			}
+		}
+	})
+}
+
+// drain waits until all workers have ended or the time to finish is over.
+func (p *Pool[T]) drain(ctx context.Context) {
+	p.guarded(func() {
+		limit := p.options.Clock.NewTimer(p.options.DrainTimeout)
+		defer limit.Stop()
+		if p.finishesQueue() {
+			p.shutDownQueue()
+		}
+		ended := ctx.Done()
+		for {
+			select {
+			case <-p.finished:
+				return
+			case <-p.abandoned:
+				return
+			case <-limit.C():
+				return
+			case <-ended:
+				p.Stop(p.options.Drain)
+				ended = nil
+			}
+		}
+	})
 }
 
 func (p *Pool[T]) finishesQueue() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.stop == finishQueue
+	return p.stopped && p.stop == All
 }
 
-// untilGivenUp ends what has not ended, and gives handlers the time to notice.
-func (p *Pool[T]) untilGivenUp() {
+// shutDownQueue shuts the queue down. From then on the queue does not know any more which keys were to be
+// retried.
+func (p *Pool[T]) shutDownQueue() {
+	p.sweepFailures()
+	p.queue.ShutDown()
+}
+
+// giveUp ends what has not ended, and gives handlers the time to notice.
+func (p *Pool[T]) giveUp() {
 	p.Stop(Running)
 	select {
 	case <-p.finished:
@@ -44,75 +146,119 @@ func (p *Pool[T]) untilGivenUp() {
 	default:
 		p.endHandling(ErrDrainTimeout)
 	}
-	if p.options.CancelGrace > 0 {
+	if p.options.CancelGrace == NoGrace {
+		return
+	}
+	p.guarded(func() {
 		limit := p.options.Clock.NewTimer(p.options.CancelGrace)
 		defer limit.Stop()
 		select {
 		case <-p.finished:
 		case <-limit.C():
 		}
-	}
+	})
 }
 
-// finish looks what is left undone, and returns what Run does.
-func (p *Pool[T]) finish() error {
+// finish shuts the queue down, unless that is to be kept, and finds out what is left undone.
+func (p *Pool[T]) finish() {
 	unfinished := p.unfinished()
 	var queued []T
-	p.guarded(func() {
-		p.queue.ShutDown()
-		p.takeQueued(&queued)
-	})
+	if !p.options.KeepQueue {
+		p.guarded(p.shutDownQueue)
+		if p.queue.ShuttingDown() { // ShutDown may have panicked.
+			queued = p.takeQueued()
+		}
+	}
 	left := p.leftUndone(unfinished, queued)
-	p.guarded(func() { p.logLeft(left) })
-	return p.result(left)
-}
-
-func (p *Pool[T]) logLeft(left *ShutdownError[T]) {
-	if p.logger != nil && !left.empty() {
-		// Their numbers, and the first few in the error's text: there may be very many.
-		p.logger.Warn("Keys are left undone", "unfinished", len(left.Unfinished),
-			"notStarted", len(left.NotStarted), "failing", len(left.Failing), "err", left)
+	p.setReturned(left)
+	if left.Empty() {
+		return
+	}
+	p.guarded(func() {
+		if p.logger != nil {
+			// Their numbers, and the first few in the text: there may be very many.
+			p.logger.Warn("Keys are left undone", "unfinished", len(left.Unfinished),
+				"notStarted", len(left.NotStarted), "failing", len(left.Failing), "left", left.String())
+		}
+	})
+	if p.options.OnLeft != nil {
+		p.guarded(func() { p.options.OnLeft(left) })
 	}
 }
 
-func (p *Pool[T]) fatalError() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.fatal
-}
-
-// unfinished returns the keys that are being handled. It is called when starting has ended, so every
-// other worker leaves by itself, and to lock its mu is to wait for that.
+// unfinished returns the keys that are being handled. It is called when starting has ended: a worker that is
+// still getting is about to leave, or has a key that it is about to put down, and is waited for.
 func (p *Pool[T]) unfinished() []T {
 	p.mu.Lock()
-	workers := slices.Clone(p.workers)
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	for slices.ContainsFunc(p.workers, func(w *worker[T]) bool { return w.state == getting }) {
+		p.notGetting.Wait()
+	}
 	var keys []T
-	for _, w := range workers {
-		w.mu.Lock()
-		if !w.left && !w.done {
+	for _, w := range p.workers {
+		if w.state == handling {
 			keys = append(keys, w.key)
 		}
-		w.mu.Unlock()
 	}
 	return keys
 }
 
-// takeQueued takes out of the queue, which is shut down, what it has, and appends it to keys.
-func (p *Pool[T]) takeQueued(keys *[]T) {
+// patience is how long the queue, which is shut down, may take to hand out one more key before Run goes on without
+// it. It is a time of the real clock.
+const patience = 100 * time.Millisecond
+
+// takeQueued takes the keys out of the queue, which is shut down. A queue may hold some of them back until other
+// keys are Done, as a priorityqueue does with the keys of a group that is at its limit. They are taken out when
+// that happens, and Run does not wait for it.
+func (p *Pool[T]) takeQueued() []T {
+	var mu sync.Mutex
+	var keys []T
+	taken, all := make(chan struct{}, 1), make(chan struct{})
+	go func() {
+		defer close(all)
+		p.guarded(func() {
+			for {
+				key, err := p.getter.GetContext(context.Background())
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				keys = append(keys, key)
+				mu.Unlock()
+				p.queue.Done(key)
+				select {
+				case taken <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	for {
-		key, err := p.getter.GetContext(context.Background())
-		if err != nil {
-			return
+		select {
+		case <-all:
+			return keys
+		case <-taken:
+			timer.Reset(patience)
+		case <-timer.C:
+			mu.Lock()
+			known := slices.Clone(keys)
+			mu.Unlock()
+			for _, k := range p.getter.Snapshot(p.getter.Len()).Queued {
+				known = append(known, k.Key)
+			}
+			return known
 		}
-		*keys = append(*keys, key)
-		p.queue.Done(key)
 	}
 }
 
 // leftUndone puts together what is left, each key once.
-func (p *Pool[T]) leftUndone(unfinished, queued []T) *ShutdownError[T] {
-	failing, refused := p.failures.all()
+func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
+	var failing, refused []T
+	if p.queue.ShuttingDown() {
+		failing, refused = p.failures.all()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	seen := make(map[T]struct{})
@@ -123,23 +269,15 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) *ShutdownError[T] {
 			return known
 		})
 	}
-	return &ShutdownError[T]{
-		Name:       p.options.Name,
+	return Left[T]{
 		Unfinished: once(unfinished),
 		NotStarted: once(slices.Concat(p.notStarted, queued, refused)),
 		Failing:    once(failing),
 	}
 }
 
-// result joins what is left undone to the fatal error.
-func (p *Pool[T]) result(left *ShutdownError[T]) error {
-	fatal := p.fatalError()
-	switch {
-	case left.empty():
-		return fatal
-	case fatal == nil:
-		return left
-	default:
-		return errors.Join(fatal, left)
-	}
+func (p *Pool[T]) setReturned(left Left[T]) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left, p.returned = left, true
 }

@@ -32,22 +32,12 @@ func sleeper(j *journal) handler {
 	}
 }
 
-// left returns the keys that err says were left undone.
-func left(t *testing.T, err error) *worker.ShutdownError[string] {
-	t.Helper()
-	var e *worker.ShutdownError[string]
-	if !errors.As(err, &e) {
-		t.Fatalf("the error is %v", err)
-	}
-	return e
-}
-
 func TestEndWaitsForHandlers(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var j journal
 		q.Add("5s")
 		q.Add("8s")
-		r := run(t, worker.New(q, sleeper(&j), options{Workers: 2, DrainTimeout: 10 * time.Second}))
+		r := run(t, worker.New(q, sleeper(&j), options{Workers: 2, DrainTimeout: 10 * time.Second, CancelGrace: worker.NoGrace}))
 		j.take()
 		r.cancel()
 		r.after(8*time.Second - 1)
@@ -73,7 +63,7 @@ func TestDrainTimeout(t *testing.T) {
 		q.Add("1h")
 		q.Add("1s")
 		q.Add("2s")
-		r := run(t, worker.New(counted, sleeper(&j), options{Name: "times", Workers: 2, DrainTimeout: 10 * time.Second}))
+		r := run(t, worker.New(counted, sleeper(&j), options{Workers: 2, DrainTimeout: 10 * time.Second, CancelGrace: worker.NoGrace}))
 		r.cancel()
 		q.Add("3s")
 		r.after(10*time.Second - 1)
@@ -83,7 +73,7 @@ func TestDrainTimeout(t *testing.T) {
 		}
 		r.after(10 * time.Second)
 		e := left(t, r.returned())
-		if e.Name != "times" || !slices.Equal(e.Unfinished, []string{"1h"}) || !slices.Equal(e.NotStarted, []string{"1s", "2s", "3s"}) || e.Failing != nil {
+		if !slices.Equal(e.Unfinished, []string{"1h"}) || !slices.Equal(e.NotStarted, []string{"1s", "2s", "3s"}) || e.Failing != nil {
 			t.Errorf("left: %+v", e)
 		}
 		if got := j.take(); len(got) != 1 || !strings.HasPrefix(got[0], "end 1h: worker: the time to finish") {
@@ -127,7 +117,8 @@ func TestContextThatHasEnded(t *testing.T) {
 		cancel()
 		q.Add("1s")
 		var j journal
-		if e := left(t, worker.Run(ctx, q, sleeper(&j), options{})); !slices.Equal(e.NotStarted, []string{"1s"}) || j.take() != nil {
+		p := worker.New(q, sleeper(&j), options{})
+		if e := left(t, withLeft(p, p.Run(ctx))); !slices.Equal(e.NotStarted, []string{"1s"}) || j.take() != nil {
 			t.Errorf("left: %+v", e)
 		}
 	})
@@ -140,7 +131,7 @@ func TestDrainAll(t *testing.T) {
 			q.Add(fmt.Sprint(i, "s"))
 		}
 		q.AddAfter("5s", time.Minute) // It is dropped.
-		r := run(t, worker.New(q, sleeper(&j), options{Drain: worker.All, DrainTimeout: time.Minute}))
+		r := run(t, worker.New(q, sleeper(&j), options{Drain: worker.All, DrainTimeout: time.Minute, CancelGrace: worker.NoGrace}))
 		q.Add("1s") // While it is handled: it comes again.
 		r.cancel()
 		synctest.Wait()
@@ -164,7 +155,7 @@ func TestDrainAllWithinTheTimeout(t *testing.T) {
 		for i := 3; i <= 6; i++ {
 			q.Add(fmt.Sprint(i, "s"))
 		}
-		r := run(t, worker.New(q, sleeper(&j), options{Drain: worker.All, DrainTimeout: 9 * time.Second}))
+		r := run(t, worker.New(q, sleeper(&j), options{Drain: worker.All, DrainTimeout: 9 * time.Second, CancelGrace: worker.NoGrace}))
 		r.cancel()
 		r.after(9 * time.Second)
 		e := left(t, r.returned())
@@ -285,7 +276,7 @@ func TestEachKeyIsReportedOnce(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 			return errBroken
-		}, options{Workers: 3, DrainTimeout: 400 * time.Millisecond})
+		}, options{Workers: 3, DrainTimeout: 400 * time.Millisecond, CancelGrace: worker.NoGrace})
 		r := run(t, p)
 		setWorkers(t, p, 1)
 		r.after(1500 * time.Millisecond) // One runs again; the other one that was due at 1 s is queued.
@@ -302,6 +293,7 @@ func TestEachKeyIsReportedOnce(t *testing.T) {
 	})
 }
 
+// By default Run waits for 30 s, and then for one more second.
 func TestDefaultDrainTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var j journal
@@ -309,8 +301,16 @@ func TestDefaultDrainTimeout(t *testing.T) {
 		r := run(t, worker.New(q, sleeper(&j), options{}))
 		r.cancel()
 		r.after(30*time.Second - 1)
-		r.goesOn()
+		if lines := j.take(); len(lines) != 1 {
+			t.Errorf("too early: %q", lines)
+		}
 		r.after(30 * time.Second)
+		if lines := j.take(); len(lines) != 1 || !strings.HasPrefix(lines[0], "end 1m") {
+			t.Errorf("at the timeout: %q", lines)
+		}
+		r.after(31*time.Second - 1)
+		r.goesOn()
+		r.after(31 * time.Second)
 		left(t, r.returned())
 		r.after(time.Minute)
 	})
@@ -320,7 +320,7 @@ func TestNoDrainTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var j journal
 		q.Add("10000h")
-		r := run(t, worker.New(q, sleeper(&j), options{DrainTimeout: math.MaxInt64}))
+		r := run(t, worker.New(q, sleeper(&j), options{DrainTimeout: math.MaxInt64, CancelGrace: worker.NoGrace}))
 		r.endCleanly()
 		r.after(10000 * time.Hour)
 	})
@@ -333,7 +333,7 @@ func TestQueueIsShutDown(t *testing.T) {
 		for i := 1; i <= 4; i++ {
 			q.Add(fmt.Sprint(i, "h"))
 		}
-		r := run(t, worker.New(q, sleeper(&j), options{Workers: 2, DrainTimeout: time.Second}))
+		r := run(t, worker.New(q, sleeper(&j), options{Workers: 2, DrainTimeout: time.Second, CancelGrace: worker.NoGrace}))
 		q.ShutDown()
 		r.after(6 * time.Hour)
 		if err := r.returned(); err != nil || len(j.take()) != 8 {
@@ -413,6 +413,9 @@ type brokenQueue struct {
 }
 
 func (b brokenQueue) GetContext(context.Context) (string, error) { return "", errBroken }
+func (b brokenQueue) DoneAndGet(context.Context, string) (string, error) {
+	return "", errBroken
+}
 func (b brokenQueue) ShutDownContext(ctx context.Context) error {
 	return b.extended.ShutDownContext(ctx)
 }

@@ -60,7 +60,7 @@ func TestStop(t *testing.T) {
 	t.Run("the end of the context with All, then Running", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, q stringQueue) {
 			add(q)
-			p := worker.New(q, sleeper(new(journal)), options{Drain: worker.All, DrainTimeout: 6 * time.Second})
+			p := worker.New(q, sleeper(new(journal)), options{Drain: worker.All, DrainTimeout: 6 * time.Second, CancelGrace: worker.NoGrace})
 			r := run(t, p)
 			r.cancel()
 			r.after(5 * time.Second)

@@ -1,8 +1,8 @@
 package worker
 
 import (
+	"context"
 	"math"
-	"slices"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -17,7 +17,10 @@ func (p *Pool[T]) watchForStuck() *watcher {
 		return nil
 	}
 	w := &watcher{stop: make(chan struct{}), stopped: make(chan struct{})}
-	go p.watch(w)
+	go func() {
+		defer close(w.stopped)
+		p.guarded(func() { p.watchHandlers(w) })
+	}()
 	return w
 }
 
@@ -29,10 +32,9 @@ func (w *watcher) end() {
 	}
 }
 
-// watch sleeps until the handler that has run for longest would be stuck. Handlers that start while it
+// watchHandlers sleeps until the handler that has run for longest would be stuck. Handlers that start while it
 // sleeps need not wake it, because none of them can be stuck before limit has passed.
-func (p *Pool[T]) watch(w *watcher) {
-	defer close(w.stopped)
+func (p *Pool[T]) watchHandlers(w *watcher) {
 	limit := p.options.HandlerTimeout + p.options.StuckAfter
 	if limit < 0 { // an overflow
 		limit = math.MaxInt64
@@ -67,52 +69,63 @@ func sleepUntil(c clock.Clock, at time.Time, stop <-chan struct{}) bool {
 // reportStuck reports the handlers that have run for limit and were not reported, and returns when to
 // look again.
 func (p *Pool[T]) reportStuck(limit time.Duration, stop <-chan struct{}) time.Time {
-	p.mu.Lock()
-	workers := slices.Clone(p.workers)
-	p.mu.Unlock()
 	now := p.options.Clock.Now()
-	next := now.Add(limit)
-	for _, w := range workers {
-		if !w.mu.TryLock() {
-			continue // It has no key.
-		}
-		key, running := w.key, now.Sub(w.started)
-		report := !w.left && !w.done && !w.stuck && running >= limit
-		if report {
-			w.stuck = true
-		} else if at := w.started.Add(limit); !w.left && !w.done && !w.stuck && at.Before(next) {
-			next = at
-		}
-		w.mu.Unlock()
-		if report && !p.tellStuck(key, running, stop) {
+	stuck, next := p.findStuck(now, limit)
+	for _, s := range stuck {
+		if !p.report(s, stop) {
 			break
 		}
 	}
 	return next
 }
 
-// tellStuck calls the logger and the hook in a goroutine of their own, so that Run need not wait for them:
-// it returns true when they have, or false when stop is closed, after which it calls neither.
-func (p *Pool[T]) tellStuck(key T, running time.Duration, stop <-chan struct{}) bool {
+// stuckCall is a call that is to be reported.
+type stuckCall[T comparable] struct {
+	ctx context.Context
+	RunningKey[T]
+}
+
+// findStuck returns the calls that are stuck and were not reported, and when the next one may be.
+func (p *Pool[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuckCall[T], next time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next = now.Add(limit)
+	for _, w := range p.workers {
+		at := w.started.Add(limit)
+		switch {
+		case w.state != handling || w.stuck:
+		case !at.After(now):
+			w.stuck = true
+			stuck = append(stuck, stuckCall[T]{w.ctx, w.runningKey(now)})
+		case at.Before(next):
+			next = at
+		}
+	}
+	return stuck, next
+}
+
+// report calls the logger and the hook in a goroutine of their own, so that Run need not wait for them:
+// it returns true when they have returned, or false when stop is closed, after which it calls neither.
+func (p *Pool[T]) report(s stuckCall[T], stop <-chan struct{}) bool {
 	select {
 	case <-stop:
 		return false
 	default:
 	}
-	told := make(chan struct{})
+	reported := make(chan struct{})
 	go func() {
-		defer close(told)
+		defer close(reported)
 		p.guarded(func() {
 			if p.logger != nil {
-				p.logger.Warn("A handler is stuck", "key", key, "running", running)
+				p.logger.Warn("A handler is stuck", "key", s.Key, "running", s.Duration)
 			}
 			if p.options.OnStuck != nil {
-				p.options.OnStuck(key, running)
+				p.options.OnStuck(s.ctx, s.RunningKey)
 			}
 		})
 	}()
 	select {
-	case <-told:
+	case <-reported:
 		return true
 	case <-stop:
 		return false

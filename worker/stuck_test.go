@@ -33,9 +33,9 @@ func TestHandlerTimeout(t *testing.T) {
 			<-ctx.Done()
 			ended = time.Since(start)
 			return ctx.Err()
-		}, options{HandlerTimeout: 3 * time.Second, OnFinish: func(key string, _ time.Duration, e error, next worker.Next) {
+		}, options{HandlerTimeout: 3 * time.Second, OnFinish: func(_ context.Context, r outcome) {
 			if err == nil {
-				err = e
+				err = r.Err
 			}
 		}}))
 		r.after(time.Minute)
@@ -115,8 +115,8 @@ func TestStuck(t *testing.T) {
 			return nil
 		}, options{
 			Workers: 3, HandlerTimeout: 10 * time.Second, StuckAfter: 5 * time.Second, Logger: logger, Name: "q",
-			OnStuck: func(key string, running time.Duration) {
-				j.add(fmt.Sprint(key, " ", running, " at ", time.Since(start)))
+			OnStuck: func(_ context.Context, s stuck) {
+				j.add(fmt.Sprint(s.Key, " ", s.Duration, " at ", time.Since(start)))
 			},
 		}))
 		r.after(2 * time.Second)
@@ -155,8 +155,8 @@ func TestStuckWithoutTimeout(t *testing.T) {
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 			time.Sleep(time.Minute)
 			return nil
-		}, options{StuckAfter: 5 * time.Second, OnStuck: func(key string, running time.Duration) {
-			j.add(fmt.Sprint(key, " ", running))
+		}, options{StuckAfter: 5 * time.Second, OnStuck: func(_ context.Context, s stuck) {
+			j.add(fmt.Sprint(s.Key, " ", s.Duration))
 		}}))
 		r.after(5*time.Second - 1)
 		if got := j.take(); got != nil {
@@ -179,8 +179,8 @@ func TestStuckOnFakeClock(t *testing.T) {
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 			time.Sleep(time.Minute)
 			return nil
-		}, options{StuckAfter: 5 * time.Second, Clock: clock, OnStuck: func(key string, running time.Duration) {
-			j.add(fmt.Sprint(key, " ", running))
+		}, options{StuckAfter: 5 * time.Second, Clock: clock, OnStuck: func(_ context.Context, s stuck) {
+			j.add(fmt.Sprint(s.Key, " ", s.Duration))
 		}}))
 		clock.Step(3 * time.Second)
 		synctest.Wait()
@@ -217,8 +217,8 @@ func TestStuckOnAClockThatJumps(t *testing.T) {
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 			time.Sleep(time.Minute)
 			return nil
-		}, options{StuckAfter: 5 * time.Second, Clock: clock, OnStuck: func(key string, running time.Duration) {
-			j.add(fmt.Sprint(key, " ", running))
+		}, options{StuckAfter: 5 * time.Second, Clock: clock, OnStuck: func(_ context.Context, s stuck) {
+			j.add(fmt.Sprint(s.Key, " ", s.Duration))
 		}}))
 		clock.Step(time.Second)
 		q.Add("a")
@@ -242,7 +242,7 @@ func TestStuckDuringTheGrace(t *testing.T) {
 			time.Sleep(time.Hour)
 			return nil
 		}, options{DrainTimeout: time.Second, CancelGrace: 2 * time.Hour, StuckAfter: time.Minute,
-			OnStuck: func(key string, running time.Duration) { j.add(fmt.Sprint(key, " ", running)) }}))
+			OnStuck: func(_ context.Context, s stuck) { j.add(fmt.Sprint(s.Key, " ", s.Duration)) }}))
 		r.endCleanly()
 		if got := j.take(); !slices.Equal(got, []string{"a 1m0s"}) {
 			t.Errorf("reported %q", got)
@@ -259,7 +259,7 @@ func TestOnStuckThatBlocks(t *testing.T) {
 		r := run(t, worker.New(q, func(context.Context, string) error {
 			time.Sleep(time.Minute)
 			return nil
-		}, options{Workers: 2, StuckAfter: time.Second, DrainTimeout: time.Second, OnStuck: func(string, time.Duration) {
+		}, options{Workers: 2, StuckAfter: time.Second, DrainTimeout: time.Second, CancelGrace: worker.NoGrace, OnStuck: func(context.Context, stuck) {
 			j.add("reported")
 			time.Sleep(time.Hour)
 		}}))
@@ -282,7 +282,7 @@ func TestStuckAfterForEver(t *testing.T) {
 			time.Sleep(1000 * time.Hour)
 			return nil
 		}, options{HandlerTimeout: math.MaxInt64, StuckAfter: time.Hour,
-			OnStuck: func(string, time.Duration) { t.Error("reported") }}))
+			OnStuck: func(context.Context, stuck) { t.Error("reported") }}))
 		r.after(1001 * time.Hour)
 		r.endCleanly()
 	})

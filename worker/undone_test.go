@@ -32,7 +32,7 @@ func TestInterruptedLastAttempt(t *testing.T) {
 			}
 			return ctx.Err()
 		}, options{Workers: 2, MaxRetries: 1, DrainTimeout: time.Second, CancelGrace: time.Second,
-			OnDrop: func(key string, err error) { j.add(fmt.Sprint(key, " ", err)) }}))
+			OnDrop: func(_ context.Context, r outcome) { j.add(fmt.Sprint(r.Key, " ", r.Err)) }}))
 		r.after(2 * time.Second)
 		if e := left(t, r.end()); !slices.Equal(e.Failing, []string{"interrupted"}) || e.Unfinished != nil {
 			t.Errorf("left: %+v", e)
@@ -95,8 +95,8 @@ func TestDoneThatTakesLong(t *testing.T) {
 		r := run(t, worker.New(slowDone{q}, func(context.Context, string) error {
 			time.Sleep(2 * time.Second)
 			return nil
-		}, options{DrainTimeout: time.Second, StuckAfter: 5 * time.Second,
-			OnStuck: func(key string, _ time.Duration) { t.Errorf("%s is stuck", key) }}))
+		}, options{DrainTimeout: time.Second, CancelGrace: worker.NoGrace, StuckAfter: 5 * time.Second,
+			OnStuck: func(_ context.Context, s stuck) { t.Errorf("%s is stuck", s.Key) }}))
 		r.after(30 * time.Second)
 		r.cancel()
 		r.after(31 * time.Second)
@@ -108,7 +108,7 @@ func TestDoneThatTakesLong(t *testing.T) {
 	})
 }
 
-func TestNoDrain(t *testing.T) {
+func TestDrainNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		q.Add("a")
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
@@ -118,7 +118,7 @@ func TestNoDrain(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			return nil
-		}, options{DrainTimeout: worker.NoDrain, CancelGrace: time.Minute, Clock: testingclock.NewFakeClock(time.Now())}))
+		}, options{Drain: worker.Nothing, CancelGrace: time.Minute, Clock: testingclock.NewFakeClock(time.Now())}))
 		r.cancel()
 		r.after(time.Second)
 		if err := r.returned(); err != nil {
@@ -137,9 +137,10 @@ func TestLogOfManyKeys(t *testing.T) {
 		logger, logs := newLogger()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		err := worker.Run(ctx, q, sleeper(new(journal)), options{Logger: logger})
-		if len(left(t, err).NotStarted) != n || len(logs.String()) > 1000 {
-			t.Errorf("%d keys, %d bytes logged", len(left(t, err).NotStarted), len(logs.String()))
+		var left worker.Left[string]
+		err := worker.Run(ctx, q, sleeper(new(journal)), options{Logger: logger, OnLeft: func(l worker.Left[string]) { left = l }})
+		if err != nil || len(left.NotStarted) != n || len(logs.String()) > 1000 {
+			t.Errorf("Run returned %v, %d keys, %d bytes logged", err, len(left.NotStarted), len(logs.String()))
 		}
 	})
 }
@@ -166,9 +167,13 @@ func TestForeignCodeMayCallThePool(t *testing.T) {
 		q.Add(&stoppingKey{stop})
 		p = worker.New(q, func(context.Context, *stoppingKey) error { return errBroken },
 			worker.Options[*stoppingKey]{})
-		err := run(t, p).end()
-		if err == nil || err.Error() != "worker: keys left undone: 1 failed and not retried: key" {
-			t.Errorf("Run returned %v", err)
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error)
+		go func() { result <- p.Run(ctx) }()
+		synctest.Wait()
+		cancel()
+		if err := <-result; err != nil || p.Left().String() != "1 failed and not retried: key" {
+			t.Errorf("Run returned %v, left: %v", err, p.Left())
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -188,7 +193,7 @@ type slowLimiter struct {
 
 func (slowLimiter) When(string) time.Duration { time.Sleep(time.Minute); return time.Second }
 
-// OnFinish is told how long the handler took, and not what came after it.
+// A Result has the time that the handler took, without what came after it.
 func TestDurationIsTheHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := workqueue.NewTypedRateLimitingQueue[string](slowLimiter{workqueue.NewTypedMaxOfRateLimiter[string]()})
@@ -196,63 +201,14 @@ func TestDurationIsTheHandlers(t *testing.T) {
 		r := run(t, worker.New(q, func(context.Context, string) error {
 			time.Sleep(time.Second)
 			return errBroken
-		}, options{OnFinish: func(_ string, took time.Duration, _ error, _ worker.Next) {
-			if took != time.Second {
-				t.Errorf("the handler took %v", took)
+		}, options{OnFinish: func(_ context.Context, r outcome) {
+			if r.Duration != time.Second {
+				t.Errorf("the handler took %v", r.Duration)
 			}
 		}}))
 		r.after(10 * time.Second)
 		r.cancel()
 		<-r.result
 		r.after(2 * time.Minute)
-	})
-}
-
-// joiningQueue counts how Done is called.
-type joiningQueue struct {
-	stringQueue
-	workqueue.Extended[string]
-	joined, single *int
-}
-
-func (q joiningQueue) Get() (string, bool) { return q.stringQueue.Get() }
-func (q joiningQueue) Add(key string)      { q.stringQueue.Add(key) }
-func (q joiningQueue) Len() int            { return q.stringQueue.Len() }
-func (q joiningQueue) ShuttingDown() bool  { return q.stringQueue.ShuttingDown() }
-func (q joiningQueue) ShutDown()           { q.stringQueue.ShutDown() }
-func (q joiningQueue) ShutDownWithDrain()  { q.stringQueue.ShutDownWithDrain() }
-func (q joiningQueue) Done(key string)     { *q.single++; q.stringQueue.Done(key) }
-
-func (q joiningQueue) DoneAndGet(ctx context.Context, done string) (string, error) {
-	*q.joined++
-	return q.stringQueue.(interface {
-		DoneAndGet(context.Context, string) (string, error)
-	}).DoneAndGet(ctx, done)
-}
-
-// A queue that has DoneAndGet gets its Dones in this way, except those after a handler that has not
-// returned, and those of keys that were not started.
-func TestDoneAndGet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newQueue()
-		q := joiningQueue{inner, inner.(workqueue.Extended[string]), new(int), new(int)}
-		for _, key := range []string{"a", "b", "panics", "c", "d"} {
-			q.Add(key)
-		}
-		r := run(t, worker.New(q, func(_ context.Context, key string) error {
-			time.Sleep(time.Second)
-			if key == "panics" {
-				panic(key)
-			}
-			return nil
-		}, options{MaxRetries: worker.NoRetries}))
-		r.after(3500 * time.Millisecond)
-		if e := left(t, r.end()); !slices.Equal(e.NotStarted, []string{"d"}) {
-			t.Errorf("left: %+v", e)
-		}
-		if *q.joined != 3 || *q.single != 2 {
-			t.Errorf("%d times Done with Get, %d without", *q.joined, *q.single)
-		}
-		wantMatchedDones(t, inner)
 	})
 }

@@ -4,104 +4,92 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 )
 
-// worker is one of a pool's workers: the goroutine that runs work, or its successor after a handler has
-// panicked or called runtime.Goexit.
+// worker is one of a pool's workers. A goroutine runs work for it; if a handler ends that goroutine with
+// runtime.Goexit, another one takes its place. The pool's mu guards all fields.
 type worker[T comparable] struct {
-	// mu is locked by the worker itself whenever it has no key to handle, also while it waits for one:
-	// what follows can be read by others only while a key is handled, and then does not change, or when
-	// the worker has left. A worker pays for that with an Unlock and a Lock a key, which nobody competes
-	// for.
-	mu      sync.Mutex
+	state state
+	// What follows belongs to the key of a worker that is handling.
 	key     T
-	started time.Time // zero unless the pool is timed
-	stuck   bool      // key was reported. Written by the one goroutine that watches for stuck handlers.
-	done    bool      // key is Done, or about to be, and not unfinished any more
-	left    bool      // there is no key, and will be none
-
-	// What follows is for the worker's goroutine alone.
-
+	ctx     context.Context // that OnStart got
 	attempt int
-	phase   phase
+	started time.Time
+	stuck   bool // the call was reported as stuck
 }
 
-// phase is how far a worker has got with a key, so that it is known whose panic or Goexit it was.
-type phase uint8
+// state is what a worker does.
+type state uint8
 
 const (
-	noKey    phase = iota // or Done was called
-	calling               // OnStart and the handler
-	settling              // what follows from the answer
-	settled               // all but Done
+	getting  state = iota // waits for a key
+	handling              // has a key whose handler, or what follows from its answer, is not finished
+	finished              // calls Done, or was given a key too late to start it
+	gone                  // has left the pool
 )
 
-// work gets keys and handles them until w shall end. It is called with w.mu locked.
+// runningKey describes the call of a worker that is handling.
+func (w *worker[T]) runningKey(now time.Time) RunningKey[T] {
+	return RunningKey[T]{Key: w.key, Attempt: w.attempt, Started: w.started, Duration: now.Sub(w.started), Stuck: w.stuck}
+}
+
+// work gets keys and handles them until there is none for w any more.
 func (p *Pool[T]) work(w *worker[T]) {
-	// Deferred once and not for each key, which would cost more than all else here.
 	defer p.replace(w)
-	defer p.conclude(w)
-	for getting := p.currentGetting(); getting != nil; {
+	var err error
+	for {
+		ctx, stays := p.stays(w, err)
+		if !stays {
+			return
+		}
 		var key T
-		var err error
-		if w.phase == settled && p.doneAndGet != nil {
-			// Here and not in get: the call would cost a twentieth of all.
-			w.mu.Lock()
-			w.phase = noKey
-			key, err = p.doneAndGet.DoneAndGet(getting, w.key)
-		} else {
-			key, err = p.get(w, getting)
+		if key, err = p.getter.GetContext(ctx); err == nil {
+			p.process(w, key)
+		} else if ctx.Err() == nil && !errors.Is(err, workqueue.ErrShutDown) {
+			p.fail(fmt.Errorf("worker: GetContext of the queue: %w", err))
 		}
-		if err != nil {
-			getting = p.stays(w, getting, err)
-			continue
-		}
-		w.key, w.done = key, false
-		if p.starting.Err() != nil {
-			// It has ended since the queue looked. The key may have been added even after that.
-			p.putDown(w)
-			continue
-		}
-		if p.timed {
-			w.started, w.stuck = p.options.Clock.Now(), false
-		}
-		w.mu.Unlock()
-		p.handle(w)
 	}
 }
 
-// get is Done of the key that w has handled, if there is one, and GetContext, each for itself. It returns with
-// w.mu locked.
-func (p *Pool[T]) get(w *worker[T], ctx context.Context) (T, error) {
-	if w.phase == settled {
-		w.mu.Lock()
-		w.phase = noKey
-		p.doneLocked(w)
+// stays returns the context for w's next GetContext, or false if w has left the pool. The error is that of
+// its last GetContext.
+func (p *Pool[T]) stays(w *worker[T], err error) (context.Context, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case errors.Is(err, workqueue.ErrShutDown):
+		// A key that another worker holds may be queued again, and that worker is there to get it. After
+		// the last one there is nothing to come, unless the pool was paused.
+		p.exhausted = len(p.workers) == 1
+	case p.starting.Err() == nil && len(p.workers) <= p.target:
+		w.state = getting
+		return p.getting, true
 	}
-	return p.getter.GetContext(ctx)
+	p.leaveLocked(w)
+	return nil, false
 }
 
-// doneLocked is Done of w's key. A queue of somebody else's may take its time for that, and nobody shall
-// wait for it who only wants to know about w.
-func (p *Pool[T]) doneLocked(w *worker[T]) {
-	w.done = true
-	w.mu.Unlock()
-	defer w.mu.Lock()
-	p.queue.Done(w.key)
+// leaveLocked takes w from the pool.
+func (p *Pool[T]) leaveLocked(w *worker[T]) {
+	i := slices.Index(p.workers, w)
+	p.workers = slices.Delete(p.workers, i, i+1)
+	*w = worker[T]{state: gone}
+	p.notGetting.Broadcast()
+	p.endLocked()
 }
 
-// replace sees to it that there is a worker after one that did not leave as it should.
+// replace ensures that a worker whose goroutine ends early gets another goroutine or leaves the pool.
 func (p *Pool[T]) replace(w *worker[T]) {
-	if w.left {
+	if p.hasLeft(w) {
 		return
 	}
 	v := recover()
-	if v == nil {
+	if v == nil { // runtime.Goexit
 		go p.work(w)
 		return
 	}
@@ -114,66 +102,88 @@ func (p *Pool[T]) replace(w *worker[T]) {
 	p.panicked(v)
 }
 
-func (p *Pool[T]) currentGetting() context.Context {
+func (p *Pool[T]) hasLeft(w *worker[T]) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.getting
+	return w.state == gone
 }
 
-// stays decides whether w, whose GetContext(getting) returned err, goes on. It returns the context for
-// the next one, or nil if w has left.
-func (p *Pool[T]) stays(w *worker[T], getting context.Context, err error) context.Context {
-	down := errors.Is(err, workqueue.ErrShutDown)
-	if !down && getting.Err() == nil {
-		// The queue has a reason of its own.
-		p.fail(fmt.Errorf("worker: GetContext of the queue: %w", err))
+// process does everything with a key that w has got. Done comes last, and exactly once whatever panics or
+// calls runtime.Goexit before.
+func (p *Pool[T]) process(w *worker[T], key T) {
+	defer p.queue.Done(key)
+	defer p.setFinished(w)
+	c := call[T]{Result: Result[T]{Key: key}}
+	p.guarded(func() { p.prepareCall(&c) }) // If it panics, the pool ends and begin returns false.
+	if c.cancel != nil {
+		defer c.cancel()
 	}
+	if !p.begin(w, &c) {
+		p.putDown(&c)
+		return
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			// recover works only here, in the deferred function itself.
+			p.notReturned(&c, recover())
+		}
+		p.settle(&c)
+	}()
+	if p.options.OnStart != nil {
+		if ctx := p.options.OnStart(c.ctx, key); ctx != nil {
+			c.ctx = ctx
+		}
+	}
+	c.Err = p.handler(c.ctx, key)
+	returned = true
+}
+
+// begin makes w the worker that handles c's key, or returns false if that must not be started any more: starting
+// may have ended since the queue looked, and the key may have been added even after that.
+func (p *Pool[T]) begin(w *worker[T], c *call[T]) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if down {
-		// A key that another worker holds may be queued again, and that worker is there to get it. After
-		// the last one there is nothing to come, unless the pool was paused.
-		p.exhausted = len(p.workers) == 1
-	} else if p.starting.Err() == nil && len(p.workers) <= p.target {
-		return p.getting
+	p.notGetting.Broadcast()
+	if p.starting.Err() == nil {
+		*w = worker[T]{state: handling, key: c.Key, ctx: c.ctx, attempt: c.Attempt, started: c.Started}
+		return true
 	}
-	p.leaveLocked(w)
-	return nil
+	w.state = finished
+	if !p.options.KeepQueue {
+		p.notStarted = append(p.notStarted, c.Key)
+	}
+	return false
 }
 
-// leaveLocked takes w, which has no key, from the pool.
-func (p *Pool[T]) leaveLocked(w *worker[T]) {
-	i := slices.Index(p.workers, w)
-	p.workers = slices.Delete(p.workers, i, i+1)
-	var none T
-	w.key, w.left = none, true
-	w.mu.Unlock()
-	p.endLocked()
+// putDown gives a key that was not started back to a queue that is to be kept.
+func (p *Pool[T]) putDown(c *call[T]) {
+	if p.options.KeepQueue {
+		p.addAfter(c, 0)
+	}
 }
 
-// putDown gives up w's key, which was got too late to be started.
-func (p *Pool[T]) putDown(w *worker[T]) {
+func (p *Pool[T]) setFinished(w *worker[T]) {
 	p.mu.Lock()
-	p.notStarted = append(p.notStarted, w.key)
-	p.mu.Unlock()
-	p.doneLocked(w)
+	defer p.mu.Unlock()
+	*w = worker[T]{state: finished}
+	p.notGetting.Broadcast()
 }
 
-// doneAndGetter is what queues of this module can do beside Extended: Done and the next GetContext under
-// one lock.
-type doneAndGetter[T comparable] interface {
-	DoneAndGet(ctx context.Context, done T) (T, error)
+// guarded runs f, which calls foreign code.
+func (p *Pool[T]) guarded(f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.panicked(v)
+		}
+	}()
+	f()
 }
 
-// extend returns q as an Extended. For a queue that is none, a rate-limiting queue of ours is put on top
-// of it, of which only the methods of Extended are used.
-func extend[T comparable](q workqueue.TypedRateLimitingInterface[T]) workqueue.Extended[T] {
-	if e, ok := q.(workqueue.Extended[T]); ok {
-		return e
+// panicked is called with what was recovered from foreign code other than the handler.
+func (p *Pool[T]) panicked(v any) {
+	if p.options.CrashOnPanic {
+		panic(v)
 	}
-	top := workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedMaxOfRateLimiter[T](),
-		workqueue.TypedRateLimitingQueueConfig[T]{DelayingQueue: q},
-	)
-	return top.(workqueue.Extended[T])
+	p.fail(&PanicError{Value: v, Stack: debug.Stack()})
 }

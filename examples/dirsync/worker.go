@@ -74,10 +74,10 @@ func (w *workers) work(ctx context.Context, n int) {
 	err := worker.Run(ctx, w.queue, w.handle, worker.Options[string]{
 		Workers:  n,
 		OnFinish: w.handled,
-		// Here 0 means none, there it means no limit.
+		// Here 0 means none.
 		MaxRetries: cmp.Or(w.maxRetries, worker.NoRetries),
 		// The end of ctx is the end of the handlers' contexts too, and they are waited for.
-		DrainTimeout: worker.NoDrain,
+		Drain:        worker.Nothing,
 		CancelGrace:  math.MaxInt64,
 		CrashOnPanic: true,
 	})
@@ -100,8 +100,8 @@ func (w *workers) handle(ctx context.Context, key string) error {
 	again, err := w.sync(ctx, key)
 	switch {
 	case errors.Is(err, errGone):
-		// Not worker.Fatal, which would end the other handlers with NoDrain. The program is stopped, and what
-		// the others do is finished within its drain timeout, as after Ctrl-C.
+		// Not worker.Fatal: the program is stopped, and what the other handlers do is finished within its drain
+		// timeout, as after Ctrl-C.
 		w.fatal(err)
 		return worker.Terminal(err)
 
@@ -119,19 +119,19 @@ func (w *workers) handle(ctx context.Context, key string) error {
 	return nil
 }
 
-// handled is told what was decided. The key is not Done yet, so nobody else has it.
-func (w *workers) handled(key string, _ time.Duration, err error, next worker.Next) {
+// handled is called when it is decided what comes next. The key is not Done yet, so nobody else has it.
+func (w *workers) handled(_ context.Context, r worker.Result[string]) {
 	switch {
-	case errors.Is(err, errGone):
-	case next == worker.NextRetry:
-		w.rep.retry(key, err)
-		w.note(key)
-	case next == worker.NextRequeue:
-		w.note(key)
+	case errors.Is(r.Err, errGone):
+	case r.Next == worker.NextRetry:
+		w.rep.retry(r.Key, r.Err)
+		w.note(r.Key)
+	case r.Next == worker.NextRequeue:
+		w.note(r.Key)
 	default:
 		// Equal, or given up. Should it come again, it starts afresh.
-		w.forgetLooks(key)
-		w.rep.settled(key, err)
+		w.forgetLooks(r.Key)
+		w.rep.settled(r.Key, r.Err)
 	}
 	w.putBack()
 }

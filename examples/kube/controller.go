@@ -78,10 +78,6 @@ func watch(ctx context.Context, client kubernetes.Interface, o options, stdout, 
 		DrainTimeout:   5 * time.Second,
 		Logger:         slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}))
-	err = group.Run(ctx)
-	if ctx.Err() != nil && worker.OnlyLeft(err) {
-		// Nothing that matters: the next start lists all Pods again.
-		return nil
-	}
-	return err
+	// Keys that are left undone do not matter: the next start lists all Pods again.
+	return group.Run(ctx)
 }

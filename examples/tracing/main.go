@@ -50,7 +50,7 @@ func run(ctx context.Context, out io.Writer) error {
 		}
 		return nil
 	}
-	s := &spans[string]{tracer: tracer, queue: "kitchen"}
+	s := spans[string]{tracer: tracer, queue: "kitchen"}
 	err := worker.Run(ctx, queue, cook, worker.Options[string]{OnStart: s.start, OnFinish: s.finish})
 	if err != nil {
 		return err

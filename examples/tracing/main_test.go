@@ -61,7 +61,7 @@ func TestSpans(t *testing.T) {
 		var mu sync.Mutex
 		calls := make(map[string]int)
 		start := time.Now()
-		s := &spans[string]{tracer: tracer, queue: "q"}
+		s := spans[string]{tracer: tracer, queue: "q"}
 		go func() {
 			result <- worker.Run(ctx, queue, func(ctx context.Context, key string) error {
 				if !trace.SpanFromContext(ctx).IsRecording() {
@@ -91,10 +91,6 @@ func TestSpans(t *testing.T) {
 		if err := <-result; err != nil {
 			t.Fatal(err)
 		}
-		s.open.Range(func(key, _ any) bool {
-			t.Errorf("the span of %v was not ended", key)
-			return true
-		})
 		var got []string
 		for _, span := range exporter.GetSpans() {
 			text := []string{span.StartTime.Sub(start).String(), span.EndTime.Sub(span.StartTime).String()}

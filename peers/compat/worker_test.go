@@ -73,10 +73,10 @@ func TestWorkerOutcomes(t *testing.T) {
 				runtime.Goexit()
 			}
 			return nil
-		}, worker.Options[string]{MaxRetries: 2, OnDrop: func(key string, err error) {
+		}, worker.Options[string]{MaxRetries: 2, OnDrop: func(_ context.Context, r worker.Result[string]) {
 			mu.Lock()
 			defer mu.Unlock()
-			got = append(got, fmt.Sprintf("%v drop %s: %v", time.Since(start), key, err))
+			got = append(got, fmt.Sprintf("%v drop %s: %v", time.Since(start), r.Key, r.Err))
 		}}))
 		time.Sleep(time.Hour)
 		r.cancel()
@@ -157,9 +157,8 @@ func TestWorkerShrinksAndPauses(t *testing.T) {
 		time.Sleep(time.Hour)
 		check(0, 8)
 		r.cancel()
-		var left *worker.ShutdownError[string]
-		if err := <-r.result; !errors.As(err, &left) || len(left.NotStarted) != 8 {
-			t.Errorf("Run returned %v", err)
+		if err := <-r.result; err != nil || len(p.Left().NotStarted) != 8 {
+			t.Errorf("Run returned %v, left: %v", err, p.Left())
 		}
 	})
 }
@@ -183,23 +182,21 @@ func TestWorkerEnds(t *testing.T) {
 				for _, key := range []string{"2s", "3s", "4s"} {
 					q.Add(key)
 				}
-				r := runWorker(t, worker.New(q, func(ctx context.Context, key string) error {
+				p := worker.New(q, func(ctx context.Context, key string) error {
 					d, err := time.ParseDuration(key)
 					time.Sleep(d)
 					return err
-				}, worker.Options[string]{Drain: c.drain, DrainTimeout: c.timeout}))
+				}, worker.Options[string]{Drain: c.drain, DrainTimeout: c.timeout, CancelGrace: worker.NoGrace})
+				r := runWorker(t, p)
 				start := time.Now()
 				r.cancel()
 				err := <-r.result
 				if took := time.Since(start); took != c.after {
 					t.Errorf("Run returned after %v, want %v", took, c.after)
 				}
-				left := new(worker.ShutdownError[string])
-				if err != nil && !errors.As(err, &left) {
-					t.Error(err)
-				}
-				if !slices.Equal(left.Unfinished, c.unfinished) || !slices.Equal(left.NotStarted, c.waiting) {
-					t.Errorf("left: %+v", left)
+				left := p.Left()
+				if err != nil || !slices.Equal(left.Unfinished, c.unfinished) || !slices.Equal(left.NotStarted, c.waiting) {
+					t.Errorf("Run returned %v, left: %+v", err, left)
 				}
 			})
 		})
@@ -211,15 +208,15 @@ func TestWorkerStartsNothingAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		defer endOfBubble()
 		q := clientgoQueue()
-		r := runWorker(t, worker.New(q, func(context.Context, string) error {
+		p := worker.New(q, func(context.Context, string) error {
 			t.Error("started")
 			return nil
-		}, worker.Options[string]{Workers: 2}))
+		}, worker.Options[string]{Workers: 2})
+		r := runWorker(t, p)
 		r.cancel()
 		q.Add("late")
-		var left *worker.ShutdownError[string]
-		if err := <-r.result; !errors.As(err, &left) || !slices.Equal(left.NotStarted, []string{"late"}) {
-			t.Errorf("Run returned %v", err)
+		if err := <-r.result; err != nil || !slices.Equal(p.Left().NotStarted, []string{"late"}) {
+			t.Errorf("Run returned %v, left: %v", err, p.Left())
 		}
 	})
 }

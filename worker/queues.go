@@ -1,0 +1,20 @@
+package worker
+
+import "time"
+
+// PriorityQueue is what a queue offers if its keys have priorities, as those of package priorityqueue do. A pool
+// whose queue implements it keeps a key's priority when the key comes again, and makes [Priority] and
+// [Requeue] work.
+type PriorityQueue[T comparable] interface {
+	// PriorityOf returns the priority of a key, which a worker holds.
+	PriorityOf(key T) int
+	// AddWithPriority adds key with that priority after the given time, or at once unless that is positive.
+	AddWithPriority(key T, priority int, after time.Duration)
+}
+
+// KeyFinder is what a queue offers if keys can be removed from it. Through it a pool learns that a failing key
+// will not come again.
+type KeyFinder[T comparable] interface {
+	// Has reports whether key is in the queue: queued, waiting for its time or held by a worker.
+	Has(key T) bool
+}

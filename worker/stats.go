@@ -1,0 +1,254 @@
+package worker
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/observe"
+)
+
+// Stats are a pool's numbers at one moment. Each call of the handler that has ended is one of: succeeded, which
+// is Handled - Failed - Requeued; requeued; retried, which is Failed - Dropped; dropped.
+type Stats struct {
+	// Name is the pool's name, or empty.
+	Name string `json:"name"`
+
+	// Wanted is the number of workers that SetWorkers or Options have asked for, and 0 once Run has returned.
+	Wanted int `json:"wanted"`
+	// Living is the number of workers that exist. After Run they are those whose handlers were left behind.
+	Living int `json:"living"`
+	// Busy is the number of workers that handle a key.
+	Busy int `json:"busy"`
+	// Stuck is the number of those whose handler was reported as stuck.
+	Stuck int `json:"stuck"`
+
+	// Handled counts the calls of the handler that have ended, in whatever way.
+	Handled uint64 `json:"handled"`
+	// Failed counts the calls that have failed, those that panicked or were the last one for a key included.
+	Failed uint64 `json:"failed"`
+	// Panicked counts the calls that panicked.
+	Panicked uint64 `json:"panicked"`
+	// TimedOut counts the calls that took longer than HandlerTimeout, whatever they returned.
+	TimedOut uint64 `json:"timed_out"`
+	// Requeued counts the calls that asked for their key again, by Requeue or RequeueAfter.
+	Requeued uint64 `json:"requeued"`
+	// Dropped counts the calls that failed and whose key did not come again.
+	Dropped uint64 `json:"dropped"`
+
+	// Failing is the number of keys whose last call has failed and that are to come again. A key that was
+	// removed from the queue, or that somebody else has handled, counts for up to a minute more.
+	Failing int `json:"failing"`
+
+	// Durations has the times that OnStart and the handler took together.
+	Durations *workqueue.Histogram `json:"durations"`
+
+	// Ended reports that Run has returned and no handler goes on: nothing will change any more.
+	Ended bool `json:"ended"`
+}
+
+// RunningKey is a key whose handler goes on.
+type RunningKey[T comparable] struct {
+	Key T `json:"key"`
+	// Attempt is how many times in a row the key was handled, this call included.
+	Attempt int `json:"attempt"`
+	// Started is when the call began, and Duration how long ago.
+	Started  time.Time     `json:"started"`
+	Duration time.Duration `json:"duration_ns"`
+	// Stuck reports that the call has taken too long. See Options.StuckAfter.
+	Stuck bool `json:"stuck"`
+}
+
+// Snapshot is what a pool does at one moment, for people. It holds copies.
+type Snapshot[T comparable] struct {
+	// Stats count all keys, also those that the lists leave out.
+	Stats Stats `json:"stats"`
+	// Running are the keys that are being handled, the one that started first at the front.
+	Running []RunningKey[T] `json:"running"`
+	// Failing are the keys whose last call has failed, the last failure first. The pool remembers the errors
+	// of 10,000 of them.
+	Failing []FailedKey[T] `json:"failing"`
+	// Dropped are the last keys that were dropped, the last one first: Options.KeepDropped at most. A key leaves
+	// the list when this pool handles it without failure, and by Forget.
+	Dropped []FailedKey[T] `json:"dropped"`
+}
+
+// StatsProvider is what a [workqueue.MetricsProvider] implements to read the Stats of pools. (Such a provider
+// should be a [workqueue.StatsProvider], too.)
+type StatsProvider interface {
+	// WatchPool is called when Run begins, once for each pool with a name. Several pools may have the same
+	// one. The function stats may be called at any time and does not block. When Ended is set, nothing
+	// changes any more, and stats should be dropped: until then it keeps the pool in memory.
+	WatchPool(name string, stats func() Stats)
+}
+
+// SnapshotProvider is what a provider of metrics implements to show the keys of pools.
+type SnapshotProvider interface {
+	// WatchPoolKeys is called as WatchPool is. The function snapshot is [Pool.Snapshot].
+	WatchPoolKeys(name string, snapshot func(limit int) Snapshot[any])
+}
+
+// durationBounds are the upper bounds of Stats.Durations, in seconds.
+var durationBounds = []float64{
+	1e-5, 1e-4, 1e-3, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 150, 300, 600, 1800,
+}
+
+// counters are what a pool counts of its calls.
+type counters struct {
+	handled, failed, panicked, timedOut, requeued, dropped uint64
+
+	durations []uint64 // by durationBounds, and one more
+	seconds   float64
+}
+
+// count counts a call that has ended.
+func (p *Pool[T]) count(c *call[T]) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := &p.counted
+	n.handled++
+	if c.panic != nil {
+		n.panicked++
+	}
+	if p.options.HandlerTimeout > 0 && c.Duration >= p.options.HandlerTimeout {
+		n.timedOut++
+	}
+	switch c.Next {
+	case NextRequeue:
+		n.requeued++
+	case NextRetry:
+		n.failed++
+	case NextDrop:
+		n.failed++
+		n.dropped++
+	}
+	seconds := c.Duration.Seconds()
+	i, _ := slices.BinarySearch(durationBounds, seconds)
+	n.durations[i]++
+	n.seconds += seconds
+}
+
+// Stats returns the pool's numbers. It takes time in proportion to the number of workers, and does not block.
+func (p *Pool[T]) Stats() Stats {
+	failing := int(p.failures.keys.Load())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := &p.counted
+	s := Stats{
+		Name:      p.options.Name,
+		Living:    len(p.workers),
+		Handled:   n.handled,
+		Failed:    n.failed,
+		Panicked:  n.panicked,
+		TimedOut:  n.timedOut,
+		Requeued:  n.requeued,
+		Dropped:   n.dropped,
+		Failing:   failing,
+		Durations: &workqueue.Histogram{Bounds: durationBounds, Counts: slices.Clone(n.durations), Sum: n.seconds},
+		Ended:     p.returned && len(p.workers) == 0,
+	}
+	if !p.returned {
+		s.Wanted = p.target
+	}
+	for _, w := range p.workers {
+		if w.state == handling {
+			s.Busy++
+		}
+		if w.state == handling && w.stuck {
+			s.Stuck++
+		}
+	}
+	return s
+}
+
+// Snapshot returns Stats and up to limit keys of each kind. It asks the queue and its limiter about the failing
+// ones: those that have been removed from the queue since, or that somebody else has handled, are left out and
+// forgotten. (A queue reports what was removed if it is a [KeyFinder]. What was handled is known from NumRequeues,
+// if the limiter counts by key.)
+func (p *Pool[T]) Snapshot(limit int) Snapshot[T] {
+	s := Snapshot[T]{Running: p.running(limit), Dropped: p.dropped.newest(limit)}
+	for done := false; !done; {
+		s.Failing = p.failures.errors.newest(limit)
+		done = true
+		for _, f := range s.Failing {
+			if c := p.failures.of(f.Key); p.isStale(f.Key, c) {
+				p.failures.forgetIf(f.Key, c)
+				done = false // One more may fit in.
+			}
+		}
+	}
+	p.setNextTries(s.Failing)
+	s.Stats = p.Stats()
+	return s
+}
+
+// setNextTries asks the queue when failing keys come due.
+func (p *Pool[T]) setNextTries(failing []FailedKey[T]) {
+	if len(failing) == 0 {
+		return
+	}
+	due := make(map[T]time.Time)
+	for _, k := range p.getter.Snapshot(keepErrors).Waiting {
+		due[k.Key] = k.Due
+	}
+	for i := range failing {
+		failing[i].NextTry = due[failing[i].Key]
+	}
+}
+
+// running returns up to limit keys that are being handled, the one that started first at the front.
+func (p *Pool[T]) running(limit int) []RunningKey[T] {
+	now := p.options.Clock.Now()
+	keys := p.allRunning(now)
+	slices.SortStableFunc(keys, func(a, b RunningKey[T]) int { return cmp.Compare(b.Duration, a.Duration) })
+	return keys[:max(0, min(limit, len(keys)))]
+}
+
+func (p *Pool[T]) allRunning(now time.Time) []RunningKey[T] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	keys := []RunningKey[T]{}
+	for _, w := range p.workers {
+		if w.state == handling {
+			keys = append(keys, w.runningKey(now))
+		}
+	}
+	return keys
+}
+
+// watch offers the pool to the provider of metrics.
+func (p *Pool[T]) watch() {
+	provider := any(p.options.MetricsProvider)
+	if provider == nil {
+		if global := observe.Global.Load(); global != nil {
+			provider = *global
+		}
+	}
+	if p.options.Name == "" {
+		return
+	}
+	if provider, ok := provider.(StatsProvider); ok {
+		provider.WatchPool(p.options.Name, p.Stats)
+	}
+	if provider, ok := provider.(SnapshotProvider); ok {
+		provider.WatchPoolKeys(p.options.Name, func(limit int) Snapshot[any] { return p.Snapshot(limit).anyKeys() })
+	}
+}
+
+// anyKeys returns s with keys of no particular type.
+func (s Snapshot[T]) anyKeys() Snapshot[any] {
+	a := Snapshot[any]{Stats: s.Stats, Running: []RunningKey[any]{}}
+	for _, r := range s.Running {
+		a.Running = append(a.Running, RunningKey[any]{r.Key, r.Attempt, r.Started, r.Duration, r.Stuck})
+	}
+	failed := func(keys []FailedKey[T]) []FailedKey[any] {
+		all := []FailedKey[any]{}
+		for _, f := range keys {
+			all = append(all, FailedKey[any]{f.Key, f.Attempt, f.Err, f.Time, f.NextTry})
+		}
+		return all
+	}
+	a.Failing, a.Dropped = failed(s.Failing), failed(s.Dropped)
+	return a
+}
