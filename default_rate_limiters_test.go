@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 const (
@@ -360,6 +361,42 @@ func TestRateLimitersAreConcurrent(t *testing.T) {
 		for key := range keys {
 			if n := limiter.NumRequeues(key); n != workers*failures {
 				t.Errorf("%T: NumRequeues(%d) = %d, want %d", limiter, key, n, workers*failures)
+			}
+		}
+	}
+}
+
+// A key that cannot be kept makes every method of a limiter that counts by key panic, whatever else is in it.
+func TestLimitersRefuseBadKeys(t *testing.T) {
+	build := map[string]func() workqueue.TypedRateLimiter[any]{
+		"exponential": func() workqueue.TypedRateLimiter[any] {
+			return workqueue.NewTypedItemExponentialFailureRateLimiter[any](1, 2)
+		},
+		"fast slow": func() workqueue.TypedRateLimiter[any] { return workqueue.NewTypedItemFastSlowRateLimiter[any](1, 2, 3) },
+		"backoff": func() workqueue.TypedRateLimiter[any] {
+			return workqueue.NewTypedItemBackoffRateLimiter[any](workqueue.BackoffConfig{})
+		},
+		"bucket":           func() workqueue.TypedRateLimiter[any] { return workqueue.NewTypedItemBucketRateLimiter[any](1, 1, nil) },
+		"bucket, no burst": func() workqueue.TypedRateLimiter[any] { return workqueue.NewTypedItemBucketRateLimiter[any](1, 0, nil) },
+		"bucket, infinite": func() workqueue.TypedRateLimiter[any] {
+			return workqueue.NewTypedItemBucketRateLimiter[any](rate.Inf, 1, nil)
+		},
+	}
+	for name, build := range build {
+		for _, others := range [][]any{nil, {1}, {1, "a", 2.5}} {
+			for _, bad := range []any{math.NaN(), []int{1}} {
+				l := build()
+				for _, key := range others {
+					l.When(key)
+				}
+				word := fmt.Sprintf("%T", bad)
+				what := fmt.Sprintf("%s with %d keys: ", name, len(others))
+				testkit.WantPanic(t, what+"When", func() { l.When(bad) }, word)
+				testkit.WantPanic(t, what+"NumRequeues", func() { l.NumRequeues(bad) }, word)
+				testkit.WantPanic(t, what+"Forget", func() { l.Forget(bad) }, word)
+				for _, key := range others {
+					l.Forget(key)
+				}
 			}
 		}
 	}

@@ -59,7 +59,7 @@ func Extend[T comparable](queue TypedInterface[T]) Extended[T] {
 	}
 	return &extension[T]{
 		TypedInterface: queue,
-		fetched:        make(chan T),
+		fetched:        make(chan *T),
 		down:           make(chan struct{}),
 		quiet:          make(chan struct{}),
 	}
@@ -75,8 +75,9 @@ func Extend[T comparable](queue TypedInterface[T]) Extended[T] {
 type extension[T comparable] struct {
 	TypedInterface[T]
 
-	// fetched hands over the keys of the fetchers to the callers that wait.
-	fetched chan T
+	// fetched hands over the keys of the fetchers to the callers that wait: pointers to them, because a channel
+	// cannot have elements of 64 KiB.
+	fetched chan *T
 	// down is closed when a fetcher has found the queue shut down. From then on Get does not
 	// block, and no fetcher is started.
 	down chan struct{}
@@ -114,9 +115,9 @@ func (e *extension[T]) GetContext(ctx context.Context) (item T, err error) {
 	}
 	if e.beginWaiting() {
 		select {
-		case item = <-e.fetched:
+		case key := <-e.fetched:
 			e.endWaiting(true)
-			return item, nil
+			return *key, nil
 		case <-ctx.Done():
 			e.endWaiting(false)
 			return item, ctx.Err()
@@ -125,11 +126,11 @@ func (e *extension[T]) GetContext(ctx context.Context) (item T, err error) {
 		}
 	}
 	select {
-	case item = <-e.fetched:
+	case key := <-e.fetched:
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.endFetcherLocked()
-		return item, nil
+		return *key, nil
 	case <-ctx.Done():
 		return item, ctx.Err()
 	case <-e.quiet:
@@ -170,7 +171,7 @@ func (e *extension[T]) fetch() {
 	item, shutdown := e.TypedInterface.Get()
 	if !shutdown {
 		// The receiver counts this fetcher as ended.
-		e.fetched <- item
+		e.fetched <- &item
 		return
 	}
 	e.mu.Lock()

@@ -39,14 +39,11 @@ func (q *Typed[T]) ShutDownContext(ctx context.Context) error {
 // ShuttingDown reports whether one of the ShutDown methods has been called.
 func (q *Typed[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
-// beginDrain shuts the queue down and returns what to wait for, or nil if it is empty.
+// beginDrain shuts the queue down and returns what to wait for. If the queue is empty, unlock ends the drain at once.
 func (q *Typed[T]) beginDrain() *gate.Drain {
 	q.gate.Lock()
 	defer q.unlock()
 	q.beginShutDownLocked()
-	if q.lenLocked() == 0 && q.processing == 0 {
-		return nil
-	}
 	return q.gate.Drain()
 }
 

@@ -184,16 +184,29 @@ func (q *delayingType[T]) copyWaiting(limit int) []KeySnapshot[T] {
 		return q.appendFirstDue(make([]KeySnapshot[T], 0, min(limit, q.numWaiting())))
 	}
 	var keys []KeySnapshot[T]
+	var before time.Time // Keys that are due then or later are not among the first. Zero until enough keys are known.
 	scanSlab := func(n int) (more bool) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		for slot := range q.waiting.keys.LiveSlots(n) {
-			keys = append(keys, q.waiting.snapshot(slot))
+			if k := q.waiting.snapshot(slot); before.IsZero() || k.Due.Before(before) {
+				keys = append(keys, k)
+			}
 		}
 		return n+1 < q.waiting.keys.Slabs()
 	}
-	for n := 0; scanSlab(n); n++ {
+	for n, more := 0, true; more; n++ {
+		more = scanSlab(n)
+		if len(keys)/2 >= limit {
+			keys = firstDue(keys, limit)
+			before = keys[limit-1].Due
+		}
 	}
+	return firstDue(keys, limit)
+}
+
+// firstDue sorts keys and returns up to limit of those that are due first.
+func firstDue[T comparable](keys []KeySnapshot[T], limit int) []KeySnapshot[T] {
 	slices.SortFunc(keys, func(a, b KeySnapshot[T]) int { return a.Due.Compare(b.Due) })
 	return keys[:min(limit, len(keys))]
 }

@@ -48,14 +48,11 @@ func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 // ShuttingDown reports whether a method that shuts the queue down has been called.
 func (q *Queue[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
-// beginDrain shuts the queue down and returns what to wait for, or nil if it is empty.
+// beginDrain shuts the queue down and returns what to wait for. If the queue is empty, unlock ends the drain at once.
 func (q *Queue[T]) beginDrain() *gate.Drain {
 	q.lock(false)
 	defer q.unlock()
 	q.beginShutDownLocked()
-	if q.queued+q.running == 0 {
-		return nil
-	}
 	return q.gate.Drain()
 }
 

@@ -110,12 +110,9 @@ func (g *Gate) EndDrain(err error) {
 	}
 }
 
-// Wait waits until d has ended, and returns the error that it ended with, or ctx.Err() if ctx is done first. A d
-// that is nil has ended without an error. The gate must not be locked.
+// Wait waits until d has ended, and returns the error that it ended with, or ctx.Err() if ctx is done first. The gate
+// must not be locked.
 func (d *Drain) Wait(ctx context.Context) error {
-	if d == nil {
-		return nil
-	}
 	select {
 	case <-d.ended:
 		return d.err

@@ -79,8 +79,10 @@ func (t *Table[K, V]) moveSlab(n int) {
 	}
 }
 
+// forgetOld keeps the memory of old for the next burst, unless it is so large that clearing it would make the caller
+// wait for milliseconds.
 func (t *Table[K, V]) forgetOld() {
-	if len(t.old.groups) >= keptGroups {
+	if n := len(t.old.groups); n >= keptGroups && n <= largestSpare {
 		clear(t.old.groups)
 		t.spare.Put(t.old.groups)
 	}

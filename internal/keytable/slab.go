@@ -15,11 +15,9 @@ const (
 	// firstSlabLen is what the first slab starts with. It grows by copying, so that a queue of three
 	// keys does not pay for 512.
 	firstSlabLen = 8
-	// keptBytes is how much memory of empty slabs is kept for the next burst.
+	// keptBytes is how much memory of empty slabs is kept for the next burst. One empty slab is kept even if it is
+	// larger, so that a key that comes and goes at the edge of a slab does not take a new one each time.
 	keptBytes = 128 << 10
-	// keptSlab is the size up to which one empty slab is kept even if it is larger than that, so that a
-	// key that comes and goes at the edge of a slab does not take a new one each time.
-	keptSlab = 256 << 10
 )
 
 // Entry is a key and the value beside it. A pointer to one is valid until the next FindOrInsert or
@@ -181,7 +179,7 @@ func (a *arena[K, V]) live(n int) iter.Seq2[Slot, Hash] {
 // releaseSlab gives slab n, in which no key lives, back, unless that little memory is kept.
 func (a *arena[K, V]) releaseSlab(n int) {
 	size := slabLen * int(unsafe.Sizeof(Entry[K, V]{}))
-	if (a.empty+1)*size <= keptBytes || a.empty == 0 && size <= keptSlab {
+	if a.empty == 0 || (a.empty+1)*size <= keptBytes {
 		a.empty++
 		return
 	}

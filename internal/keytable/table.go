@@ -55,6 +55,9 @@ const (
 	// keptGroups is the length (64 KiB) down to which an index shrinks as its keys go. Staying there lets
 	// bursts of some thousand keys come and go without allocation.
 	keptGroups = 1 << 11
+	// largestSpare is the length (8 MiB, for a million keys) up to which an index that is not needed any more is
+	// cleared and kept for the next burst.
+	largestSpare = 1 << 18
 )
 
 // Hash is what a table needs to know of a key. It does not depend on the table.
