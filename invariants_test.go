@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"testing"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
@@ -195,4 +196,65 @@ func CountFailures[T comparable](limiter TypedRateLimiter[T], item T, n uint32) 
 	}
 	_, k, _ := counts.keys.FindOrInsert(keytable.HashOf(item), item)
 	k.Value = n
+}
+
+// While one worker holds one key at a time, Done computes no hash: under the lock it will find the key that
+// was taken last. While workers hold several keys, Done hashes its key before it takes the lock.
+func TestDoneHashesIfSeveralAreHeld(t *testing.T) {
+	q := NewTyped[int]()
+	want := func(when string, want bool) {
+		t.Helper()
+		if _, hashed := q.last.Hash(1); hashed != want {
+			t.Errorf("%s: hashed = %v", when, hashed)
+		}
+	}
+	for key := range 5 {
+		q.Add(key)
+	}
+	want("before a Get", false)
+	q.Get()
+	want("with one key held", false)
+	q.Get()
+	want("with two keys held", true)
+	q.Get()
+	want("with three keys held", true)
+	for key := range 3 {
+		q.Done(key)
+	}
+	q.Get()
+	want("with one key held again", false)
+	q.Done(3)
+	q.Get()
+	want("with the next one held", false)
+}
+
+// What has been found is looked through when it is twice what is wanted, not before and not later, and then
+// nothing is kept that cannot be among the best.
+func TestMostRequeuedLooksThroughFew(t *testing.T) {
+	const limit = 3
+	steps := []struct{ offer, length, above int }{ // what is offered, and what is there before it
+		{5, 0, 0},
+		{1, 5, 0},
+		{2, 3, 4}, // 6, 5 and 4 were the best of six
+		{4, 5, 4},
+		{1, 3, 10},
+	}
+	next := uint32(1)
+	best := mostRequeued(limit, func(n int, found *topKeys[int]) bool {
+		step := steps[n]
+		if len(found.keys) != step.length || found.above != step.above {
+			t.Errorf("step %d: %d keys, above %d, want %d, above %d", n, len(found.keys), found.above, step.length, step.above)
+		}
+		for range step.offer {
+			if found.above > 0 {
+				found.offer(-1, uint32(found.above)) // is not among the best
+			}
+			found.offer(int(next), next)
+			next++
+		}
+		return n+1 < len(steps)
+	})
+	if len(best) != limit || best[0].Key != 13 || best[1].Key != 12 || best[2].Key != 11 {
+		t.Errorf("the best are %v", best)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -69,9 +70,9 @@ func TestOrderOfDueKeys(t *testing.T) {
 		q.AddAfter("b", time.Second)
 		q.AddWithOpts(pq.AddOpts{After: 2 * time.Second, Priority: 1}, "first")
 		get := startGet(q)
-		get.mustBlock(t, "Get")
+		get.MustBlock(t, "Get")
 		time.Sleep(time.Second)
-		if got := get.mustReturn(t, "Get"); got != "a <nil>" {
+		if got := get.MustReturn(t, "Get"); got != "a <nil>" {
 			t.Fatalf("Get() = %s", got)
 		}
 		time.Sleep(2 * time.Second)
@@ -314,14 +315,14 @@ func TestAddAll(t *testing.T) {
 		return ""
 	}})
 	for want, bad := range map[string]any{"unhashable": []int{}, "NaN": math.NaN(), "group": "bad"} {
-		wantPanic(t, "AddAll", want, func() { q.AddAll(slices.Values([]any{1, bad})) })
+		testkit.WantPanic(t, "AddAll", func() { q.AddAll(slices.Values([]any{1, bad})) }, want)
 	}
-	wantPanic(t, "AddAll", "sequence", func() {
+	testkit.WantPanic(t, "AddAll", func() {
 		q.AddAll(func(yield func(any) bool) {
 			yield(1)
 			panic("sequence")
 		})
-	})
+	}, "sequence")
 	if q.Len() != 0 {
 		t.Errorf("%d keys were added by an AddAll that panicked", q.Len())
 	}
@@ -337,10 +338,10 @@ func TestBadConfig(t *testing.T) {
 		"priorityqueue: Config.MaxPerGroup without Group": {MaxPerGroup: 1},
 		"priorityqueue: Config.Weight without Group":      {Weight: weight},
 	} {
-		wantPanic(t, "New", want, func() { pq.New(config) })
+		testkit.WantPanic(t, "New", func() { pq.New(config) }, want)
 	}
 	q := pq.New(pq.Config[string]{})
-	wantPanic(t, "AddWithOpts", "priorityqueue: AddOpts.Delay", func() { q.AddWithOpts(pq.AddOpts{Delay: 4}, "a") })
+	testkit.WantPanic(t, "AddWithOpts", func() { q.AddWithOpts(pq.AddOpts{Delay: 4}, "a") }, "priorityqueue: AddOpts.Delay")
 	_ = pq.New(pq.Config[string]{Group: group, Weight: weight, MaxPerGroup: 1, Aging: 1, MinInterval: 1})
 }
 
@@ -348,12 +349,12 @@ func TestBadKeys(t *testing.T) {
 	for want, bad := range map[string]any{"unhashable": []int{}, "float64 is not equal to itself": math.NaN()} {
 		synctest.Test(t, func(t *testing.T) {
 			q := pq.New(pq.Config[any]{RateLimiter: workqueue.DefaultTypedItemBasedRateLimiter[any]()})
-			wantPanic(t, "Add", want, func() { q.Add(bad) })
-			wantPanic(t, "AddAfter", want, func() { q.AddAfter(bad, time.Second) })
-			wantPanic(t, "AddRateLimited", want, func() { q.AddRateLimited(bad) })
-			wantPanic(t, "Done", want, func() { q.Done(bad) })
-			wantPanic(t, "Remove", want, func() { q.Remove(bad) })
-			wantPanic(t, "Inspect", want, func() { q.Inspect(bad) })
+			testkit.WantPanic(t, "Add", func() { q.Add(bad) }, want)
+			testkit.WantPanic(t, "AddAfter", func() { q.AddAfter(bad, time.Second) }, want)
+			testkit.WantPanic(t, "AddRateLimited", func() { q.AddRateLimited(bad) }, want)
+			testkit.WantPanic(t, "Done", func() { q.Done(bad) }, want)
+			testkit.WantPanic(t, "Remove", func() { q.Remove(bad) }, want)
+			testkit.WantPanic(t, "Inspect", func() { q.Inspect(bad) }, want)
 			q.Add(1)
 			if key, _ := q.Get(); key != 1 {
 				t.Errorf("Get() = %v", key)

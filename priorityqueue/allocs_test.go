@@ -6,10 +6,12 @@ import (
 	"time"
 
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
+
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 func TestWarmOperationsDoNotAllocate(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	group := func(key string) string { return key[:2] }

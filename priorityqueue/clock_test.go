@@ -8,12 +8,14 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
+
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // A fake clock may be set further from where it was than a Duration can tell. What waits is due then, in its
 // order, and what is added afterwards waits as long as it should.
 func TestClockLeapsForward(t *testing.T) {
-	c := testingclock.NewFakeClock(testEpoch)
+	c := testkit.NewFakeClock()
 	config := pq.Config[string]{Clock: c, Aging: time.Second, MinInterval: time.Minute, Group: byPrefix}
 	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
 		for _, years := range []int{150, 300, 2000} {
@@ -68,11 +70,11 @@ func (c *leapingClock) Since(t time.Time) time.Duration {
 
 // The clock may leap when somebody has read it and has not yet locked the queue. What was read still counts.
 func TestClockLeapsWhileItIsRead(t *testing.T) {
-	c := &leapingClock{FakeClock: testingclock.NewFakeClock(testEpoch)}
+	c := &leapingClock{FakeClock: testkit.NewFakeClock()}
 	config := pq.Config[string]{Clock: c, MinInterval: time.Minute, Name: "q", MetricsProvider: &reader{}}
 	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
 		get := startGet(q)
-		get.mustBlock(t, "Get")
+		get.MustBlock(t, "Get")
 		leapAt := func(reading int) {
 			c.afterSince = func() {
 				if reading--; reading == 0 {
@@ -84,10 +86,10 @@ func TestClockLeapsWhileItIsRead(t *testing.T) {
 		}
 		leapAt(2) // the first one is Add's, then the getter wakes up
 		q.Add("a")
-		if got := get.mustReturn(t, "Get"); got != "a <nil>" {
+		if got := get.MustReturn(t, "Get"); got != "a <nil>" {
 			t.Fatalf("Get() = %s", got)
 		}
-		if st := q.Stats(); st.Latency.Sum != 0 || st.LongestRunning != c.Since(testEpoch) {
+		if st := q.Stats(); st.Latency.Sum != 0 || st.LongestRunning != c.Since(testkit.Epoch) {
 			t.Errorf("Stats() = %+v", st)
 		}
 		q.Done("a")
@@ -99,13 +101,13 @@ func TestClockLeapsWhileItIsRead(t *testing.T) {
 
 // A clock that goes back makes nothing early. An empty queue follows it however far it goes.
 func TestClockLeapsBack(t *testing.T) {
-	c := testingclock.NewFakeClock(testEpoch)
+	c := testkit.NewFakeClock()
 	script(t, pq.Config[string]{Clock: c, Aging: time.Second}, func(t *testing.T, q *pq.Queue[string]) {
 		q.AddAfter("a", time.Hour)
 		synctest.Wait()
 		c.SetTime(time.Time{})
 		drain(t, q, "")
-		c.SetTime(testEpoch.Add(time.Hour - 1))
+		c.SetTime(testkit.Epoch.Add(time.Hour - 1))
 		synctest.Wait()
 		drain(t, q, "")
 		c.Step(1)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
+
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // arrival is a key that became ready.
@@ -200,9 +202,9 @@ func TestMaxPerGroup(t *testing.T) {
 			t.Errorf("Len() = %d", q.Len())
 		}
 		get := startGet(q)
-		get.mustBlock(t, "Get of keys of groups at their limits")
+		get.MustBlock(t, "Get of keys of groups at their limits")
 		q.Add("c/1")
-		if got := get.mustReturn(t, "Get of another group"); got != "c/1 <nil>" {
+		if got := get.MustReturn(t, "Get of another group"); got != "c/1 <nil>" {
 			t.Error(got)
 		}
 		q.Add("a/7")
@@ -245,9 +247,9 @@ func TestBlockedKeysChange(t *testing.T) {
 		q.Remove("a/2")
 		time.Sleep(time.Second)
 		get := startGet(q)
-		get.mustBlock(t, "Get")
+		get.MustBlock(t, "Get")
 		q.Done("a/1")
-		if got := get.mustReturn(t, "Get after Done"); got != "a/4 <nil>" {
+		if got := get.MustReturn(t, "Get after Done"); got != "a/4 <nil>" {
 			t.Error(got)
 		}
 		q.Done("a/4")
@@ -260,19 +262,19 @@ func TestShutDownWithBlockedGroup(t *testing.T) {
 	script(t, pq.Config[string]{Group: byPrefix, MaxPerGroup: 1}, func(t *testing.T, q *pq.Queue[string]) {
 		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2")
 		hold(t, q, "a/1")
-		gets := []*call[string]{startGet(q), startGet(q)}
+		gets := []*testkit.Call[string]{startGet(q), startGet(q)}
 		d := startDrain(q)
 		for _, get := range gets {
-			get.mustBlock(t, "Get while keys are left")
+			get.MustBlock(t, "Get while keys are left")
 		}
 		q.Done("a/1")
 		synctest.Wait()
 		q.Done("a/2")
-		got := gets[0].mustReturn(t, "Get") + ", " + gets[1].mustReturn(t, "Get")
+		got := gets[0].MustReturn(t, "Get") + ", " + gets[1].MustReturn(t, "Get")
 		if !strings.Contains(got, "a/2 <nil>") || !strings.Contains(got, "shut down") {
 			t.Errorf("getters got %s", got)
 		}
-		if err := d.mustReturn(t, "drain"); err != nil {
+		if err := d.MustReturn(t, "drain"); err != nil {
 			t.Error(err)
 		}
 		if _, err := q.GetContext(context.Background()); err == nil {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -75,56 +75,15 @@ func wantAt(t *testing.T, q *pq.Queue[string], key, want string) {
 	}
 }
 
-// call is a call that may block.
-type call[R any] struct{ result atomic.Pointer[R] }
-
-func start[R any](f func() R) *call[R] {
-	c := &call[R]{}
-	go func() {
-		r := f()
-		c.result.Store(&r)
-	}()
-	return c
-}
-
-func startGet(q *pq.Queue[string]) *call[string] {
-	return start(func() string {
+func startGet(q *pq.Queue[string]) *testkit.Call[string] {
+	return testkit.Start(func() string {
 		key, err := q.GetContext(context.Background())
 		return fmt.Sprint(key, " ", err)
 	})
 }
 
-func startDrain(q *pq.Queue[string]) *call[error] {
-	return start(func() error { return q.ShutDownContext(context.Background()) })
-}
-
-func (c *call[R]) mustBlock(t *testing.T, what string) {
-	t.Helper()
-	synctest.Wait()
-	if r := c.result.Load(); r != nil {
-		t.Fatalf("%s: returned %v, and should block", what, *r)
-	}
-}
-
-func (c *call[R]) mustReturn(t *testing.T, what string) (r R) {
-	t.Helper()
-	synctest.Wait()
-	p := c.result.Load()
-	if p == nil {
-		t.Fatalf("%s: still blocks", what)
-	}
-	return *p
-}
-
-func wantPanic(t *testing.T, what, want string, f func()) {
-	t.Helper()
-	defer func() {
-		t.Helper()
-		if v := fmt.Sprint(recover()); !strings.Contains(v, want) {
-			t.Errorf("%s: panics with %q, want %q in it", what, v, want)
-		}
-	}()
-	f()
+func startDrain(q *pq.Queue[string]) *testkit.Call[error] {
+	return testkit.Start(func() error { return q.ShutDownContext(context.Background()) })
 }
 
 var _ workqueue.TypedRateLimiter[string] = fixed(0)

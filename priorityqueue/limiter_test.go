@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -132,7 +133,7 @@ func TestLimiterPanics(t *testing.T) {
 		q.AddAfter("waits", time.Hour)
 		h.onWhen = func(string) { panic("limiter") }
 		for _, key := range []string{"absent", "waits", "held"} {
-			wantPanic(t, "AddRateLimited", "limiter", func() { q.AddRateLimited(key) })
+			testkit.WantPanic(t, "AddRateLimited", func() { q.AddRateLimited(key) }, "limiter")
 		}
 		wantAt(t, q, "absent", "absent")
 		wantAt(t, q, "waits", "waiting 1h0m0s")

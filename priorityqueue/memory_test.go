@@ -9,22 +9,14 @@ import (
 	"time"
 
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
-)
 
-// heap returns how much memory is in use.
-func heap() int64 {
-	for range 3 { // the first ends what goes on already, the last frees what cleanups gave up
-		runtime.GC()
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
+	"github.com/keyedqueue/workqueue/internal/testkit"
+)
 
 // The limits of this test are promises. They are about a million keys; what the keys' strings point to is
 // there before and counts for nothing.
 func TestMemoryOfAMillionKeys(t *testing.T) {
-	if raceEnabled || testing.Short() {
+	if testkit.RaceEnabled || testing.Short() {
 		t.Skip("a million keys take seconds, and the race detector takes memory of its own")
 	}
 	const million, size = 1_000_000, len("namespace/00000000")
@@ -53,11 +45,11 @@ func TestMemoryOfAMillionKeys(t *testing.T) {
 			// In a bubble, so that all waiting keys come due at once.
 			synctest.Test(t, func(t *testing.T) {
 				q := pq.New(tt.config)
-				before := heap()
+				before := testkit.Heap()
 				for i := range million {
 					q.AddWithOpts(tt.opts(i), key(i))
 				}
-				full := heap() - before
+				full := testkit.Heap() - before
 				t.Logf("%d bytes a key", full/million)
 				if full > tt.limit*million {
 					t.Errorf("%d bytes a key, at most %d are promised", full/million, tt.limit)
@@ -71,7 +63,7 @@ func TestMemoryOfAMillionKeys(t *testing.T) {
 				for range million / 200 {
 					q.Len() // sweeps
 				}
-				kept := heap() - before
+				kept := testkit.Heap() - before
 				t.Logf("%d KiB kept", kept>>10)
 				if kept > 1<<20 {
 					t.Errorf("%d KiB kept, at most 1024 are promised", kept>>10)
@@ -84,17 +76,17 @@ func TestMemoryOfAMillionKeys(t *testing.T) {
 }
 
 func TestMemoryOfAnIdleQueue(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector takes memory of its own")
 	}
 	const n = 1000
 	queues := make([]*pq.Queue[string], n)
 	limiter := fixed(0)
-	before := heap()
+	before := testkit.Heap()
 	for i := range queues {
 		queues[i] = pq.New(pq.Config[string]{RateLimiter: limiter})
 	}
-	size := (heap() - before) / n
+	size := (testkit.Heap() - before) / n
 	t.Logf("%d bytes", size)
 	if size > 2<<10 {
 		t.Errorf("an idle queue takes %d bytes, at most 2048 are promised", size)

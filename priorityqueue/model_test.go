@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	testingclock "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
 
 	"github.com/keyedqueue/workqueue"
@@ -18,8 +17,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-var testEpoch = time.Date(2024, time.February, 29, 12, 0, 0, 0, time.UTC)
 
 // countingLimiter makes the n-th failure of a key in a row wait for n·n seconds, less one: the first for none.
 type countingLimiter struct {
@@ -81,7 +78,7 @@ func TestAgainstModel(t *testing.T) {
 }
 
 func compareWithModel(t *rapid.T) {
-	c := testingclock.NewFakeClock(testEpoch)
+	c := testkit.NewFakeClock()
 	config := drawConfig(t)
 	config.Clock = c
 	limiter := newCountingLimiter()
@@ -201,7 +198,7 @@ func compareWithModel(t *rapid.T) {
 			if rapid.Bool().Draw(t, "wait") {
 				synctest.Wait()
 			}
-			m.pass(c.Since(testEpoch))
+			m.pass(c.Since(testkit.Epoch))
 		},
 		"shut down": func(t *rapid.T) {
 			if rapid.IntRange(0, 20).Draw(t, "really") > 0 {
@@ -279,7 +276,7 @@ func (m *slowQueue) info(key int) pq.Info[int] {
 	}
 	info.State, info.Priority, info.Group = k.state, k.priority, k.group
 	if k.dated {
-		info.Added = testEpoch.Add(k.added)
+		info.Added = testkit.Epoch.Add(k.added)
 	}
 	if k.state == pq.Processing {
 		info.Again = k.again
@@ -288,7 +285,7 @@ func (m *slowQueue) info(key int) pq.Info[int] {
 		}
 	}
 	if k.state == pq.Waiting || k.timed {
-		info.Due = testEpoch.Add(k.due)
+		info.Due = testkit.Epoch.Add(k.due)
 	}
 	return info
 }

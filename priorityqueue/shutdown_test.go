@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
-	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -28,10 +28,10 @@ func TestShutDown(t *testing.T) {
 		q.AddAfter("waits", time.Second)
 		hold(t, q, "queued")
 		get := startGet(q)
-		get.mustBlock(t, "Get")
+		get.MustBlock(t, "Get")
 		q.ShutDown()
 		q.ShutDown()
-		if got := get.mustReturn(t, "Get after ShutDown"); got != " "+workqueue.ErrShutDown.Error() {
+		if got := get.MustReturn(t, "Get after ShutDown"); got != " "+workqueue.ErrShutDown.Error() {
 			t.Error(got)
 		}
 		q.Add("late")
@@ -43,14 +43,14 @@ func TestShutDown(t *testing.T) {
 			t.Errorf("Stats() = %+v, want 2 dropped", st)
 		}
 		d := startDrain(q)
-		d.mustBlock(t, "drain")
+		d.MustBlock(t, "drain")
 		q.Done("also-held")
 		q.Done("held")
-		d.mustBlock(t, "drain with a key that was added while it was held")
+		d.MustBlock(t, "drain with a key that was added while it was held")
 		hold(t, q, "held")
-		d.mustBlock(t, "drain")
+		d.MustBlock(t, "drain")
 		q.Done("held")
-		if err := d.mustReturn(t, "drain"); err != nil {
+		if err := d.MustReturn(t, "drain"); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(time.Hour)
@@ -65,7 +65,7 @@ func TestShutDown(t *testing.T) {
 
 // A key whose time has come is queued, also if nobody has noticed before the shutdown.
 func TestDueKeyAtShutDown(t *testing.T) {
-	c := testingclock.NewFakeClock(testEpoch)
+	c := testkit.NewFakeClock()
 	script(t, pq.Config[string]{Clock: c}, func(t *testing.T, q *pq.Queue[string]) {
 		q.Add("held")
 		q.Add("too")
@@ -91,24 +91,24 @@ func TestEndsOfDrain(t *testing.T) {
 	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
 		q.Add("a")
 		ctx, cancel := context.WithCancel(context.Background())
-		canceled := start(func() error { return q.ShutDownContext(ctx) })
-		others := []*call[error]{startDrain(q), startDrain(q)}
-		canceled.mustBlock(t, "drain")
+		canceled := testkit.Start(func() error { return q.ShutDownContext(ctx) })
+		others := []*testkit.Call[error]{startDrain(q), startDrain(q)}
+		canceled.MustBlock(t, "drain")
 		cancel()
-		if err := canceled.mustReturn(t, "canceled drain"); err != context.Canceled {
+		if err := canceled.MustReturn(t, "canceled drain"); err != context.Canceled {
 			t.Error(err)
 		}
-		others[0].mustBlock(t, "drain")
+		others[0].MustBlock(t, "drain")
 		q.ShutDown()
 		for _, d := range others {
-			if err := d.mustReturn(t, "drain after ShutDown"); !errors.Is(err, workqueue.ErrShutDown) {
+			if err := d.MustReturn(t, "drain after ShutDown"); !errors.Is(err, workqueue.ErrShutDown) {
 				t.Error(err)
 			}
 		}
-		last := start(func() bool { q.ShutDownWithDrain(); return true })
-		last.mustBlock(t, "drain")
+		last := testkit.Start(func() bool { q.ShutDownWithDrain(); return true })
+		last.MustBlock(t, "drain")
 		drain(t, q, "a")
-		last.mustReturn(t, "drain")
+		last.MustReturn(t, "drain")
 	})
 }
 
@@ -127,23 +127,23 @@ func TestDrainOfWhatIsHeldUp(t *testing.T) {
 		q.Add("a/held") // not before its interval is over
 		q.Pause()
 		q.Add("d/paused")
-		gets := []*call[string]{startGet(q), startGet(q)}
-		gets[0].mustBlock(t, "Get of a paused queue")
+		gets := []*testkit.Call[string]{startGet(q), startGet(q)}
+		gets[0].MustBlock(t, "Get of a paused queue")
 		d := startDrain(q)
-		d.mustBlock(t, "drain")
+		d.MustBlock(t, "drain")
 		if st := q.Stats(); st.Dropped != 3 || st.Queued != 1 || st.Processing != 2 {
 			t.Errorf("Stats() = %+v, want 3 dropped, d/paused and a/held processed", st)
 		}
 		q.Done("d/paused")
-		d.mustBlock(t, "drain")
+		d.MustBlock(t, "drain")
 		q.Done("a/held")
-		d.mustBlock(t, "drain")
+		d.MustBlock(t, "drain")
 		q.Done("a/blocked")
-		if err := d.mustReturn(t, "drain"); err != nil {
+		if err := d.MustReturn(t, "drain"); err != nil {
 			t.Error(err)
 		}
 		for _, get := range gets {
-			get.mustReturn(t, "Get")
+			get.MustReturn(t, "Get")
 		}
 		if keys, groups, lines := q.Remembered(); keys+groups+lines != 0 {
 			t.Errorf("%d keys, %d groups and %d lines are remembered", keys, groups, lines)
@@ -154,10 +154,10 @@ func TestDrainOfWhatIsHeldUp(t *testing.T) {
 func TestGetContext(t *testing.T) {
 	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
 		ctx, cancel := context.WithCancel(context.Background())
-		get := start(func() error { _, err := q.GetContext(ctx); return err })
-		get.mustBlock(t, "GetContext")
+		get := testkit.Start(func() error { _, err := q.GetContext(ctx); return err })
+		get.MustBlock(t, "GetContext")
 		cancel()
-		if err := get.mustReturn(t, "GetContext"); err != context.Canceled {
+		if err := get.MustReturn(t, "GetContext"); err != context.Canceled {
 			t.Error(err)
 		}
 		q.Add("a")
@@ -186,7 +186,7 @@ func TestUnmatchedDone(t *testing.T) {
 func TestIdleQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var readings atomic.Int32
-		q := pq.New(pq.Config[string]{Clock: &hookedClock{WithTicker: clock.RealClock{}, onNow: func() { readings.Add(1) }}})
+		q := pq.New(pq.Config[string]{Clock: &testkit.HookedClock{WithTicker: clock.RealClock{}, OnNow: func() { readings.Add(1) }}})
 		readings.Store(0)
 		q.Add("a")
 		drain(t, q, "a")
@@ -224,25 +224,12 @@ func TestIdleQueueIsCollected(t *testing.T) {
 	}
 }
 
-// hookedClock calls onNow, unless nil, before each reading.
-type hookedClock struct {
-	clock.WithTicker
-	onNow func()
-}
-
-func (c *hookedClock) Since(t time.Time) time.Duration {
-	if c.onNow != nil {
-		c.onNow()
-	}
-	return c.WithTicker.Since(t)
-}
-
 // A panic of the clock reaches the caller, the lock is free, and no wake-up is lost.
 func TestClockPanics(t *testing.T) {
 	for _, name := range []string{"add", "get", "done", "len", "sleep"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := &hookedClock{WithTicker: testingclock.NewFakeClock(testEpoch)}
+				c := &testkit.HookedClock{WithTicker: testkit.NewFakeClock()}
 				q := pq.New(pq.Config[string]{Clock: c, MinInterval: 1})
 				defer q.ShutDown()
 				q.Add("a")
@@ -250,19 +237,19 @@ func TestClockPanics(t *testing.T) {
 				bang := func() { panic("clock") }
 				switch name {
 				case "add":
-					c.onNow = bang
-					wantPanic(t, name, "clock", func() { q.Add("b") })
+					c.OnNow = bang
+					testkit.WantPanic(t, name, func() { q.Add("b") }, "clock")
 				case "get":
-					c.onNow = bang
-					wantPanic(t, name, "clock", func() { q.Get() })
+					c.OnNow = bang
+					testkit.WantPanic(t, name, func() { q.Get() }, "clock")
 				case "done":
-					c.onNow = bang
-					wantPanic(t, name, "clock", func() { q.Done(key) })
+					c.OnNow = bang
+					testkit.WantPanic(t, name, func() { q.Done(key) }, "clock")
 				case "len":
-					c.onNow = bang
-					wantPanic(t, name, "clock", func() { q.Len() })
+					c.OnNow = bang
+					testkit.WantPanic(t, name, func() { q.Len() }, "clock")
 				case "sleep":
-					panicked := start(func() (v any) {
+					panicked := testkit.Start(func() (v any) {
 						defer func() { v = recover() }()
 						q.Get()
 						return nil
@@ -271,19 +258,19 @@ func TestClockPanics(t *testing.T) {
 					other := startGet(q)
 					synctest.Wait()
 					readings := 0
-					c.onNow = func() {
+					c.OnNow = func() {
 						if readings++; readings == 2 { // the first is Add's
 							panic("clock")
 						}
 					}
 					q.Add("b")
 					synctest.Wait()
-					got := []any{panicked.mustReturn(t, "Get"), other.mustReturn(t, "the other Get")}
+					got := []any{panicked.MustReturn(t, "Get"), other.MustReturn(t, "the other Get")}
 					if got[0] != any("clock") || got[1] != any("b <nil>") {
 						t.Errorf("one getter panics with %v, the other gets %v", got[0], got[1])
 					}
 				}
-				c.onNow = nil
+				c.OnNow = nil
 				if err := q.CheckInvariants(); err != nil {
 					t.Error(err)
 				}

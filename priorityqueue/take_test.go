@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -29,10 +30,10 @@ func TestRemove(t *testing.T) {
 		drain(t, q, "a c")
 		q.AddAfter("a", time.Second)
 		q.AddAfter("b", 2*time.Second)
-		goroutines := start(func() bool { return true }) // ends
+		goroutines := testkit.Start(func() bool { return true }) // ends
 		remove("a", pq.Waiting)
 		remove("b", pq.Waiting)
-		goroutines.mustReturn(t, "the waiting loop, which would make the bubble panic")
+		goroutines.MustReturn(t, "the waiting loop, which would make the bubble panic")
 		time.Sleep(time.Minute)
 		drain(t, q, "")
 		q.Add("a")
@@ -48,9 +49,9 @@ func TestRemove(t *testing.T) {
 		}
 		q.Add("a")
 		d := startDrain(q)
-		d.mustBlock(t, "drain")
+		d.MustBlock(t, "drain")
 		remove("a", pq.Queued)
-		if err := d.mustReturn(t, "drain after Remove"); err != nil {
+		if err := d.MustReturn(t, "drain after Remove"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -58,21 +59,21 @@ func TestRemove(t *testing.T) {
 
 func TestGetBatch(t *testing.T) {
 	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		batch := start(func() []string { b, _ := q.GetBatch(context.Background(), 2); return b })
-		batch.mustBlock(t, "GetBatch")
+		batch := testkit.Start(func() []string { b, _ := q.GetBatch(context.Background(), 2); return b })
+		batch.MustBlock(t, "GetBatch")
 		q.AddAll(slices.Values([]string{"a", "b", "c"}))
-		if got := batch.mustReturn(t, "GetBatch"); !slices.Equal(got, []string{"a", "b"}) {
+		if got := batch.MustReturn(t, "GetBatch"); !slices.Equal(got, []string{"a", "b"}) {
 			t.Errorf("GetBatch(2) = %v", got)
 		}
 		if got, err := q.GetBatch(context.Background(), 1000); !slices.Equal(got, []string{"c"}) || err != nil {
 			t.Errorf("GetBatch(1000) = %v, %v", got, err)
 		}
-		wantPanic(t, "GetBatch(0)", "priorityqueue: GetBatch", func() { _, _ = q.GetBatch(context.Background(), 0) })
+		testkit.WantPanic(t, "GetBatch(0)", func() { _, _ = q.GetBatch(context.Background(), 0) }, "priorityqueue: GetBatch")
 		ctx, cancel := context.WithCancel(context.Background())
-		canceled := start(func() error { _, err := q.GetBatch(ctx, 1); return err })
-		canceled.mustBlock(t, "GetBatch")
+		canceled := testkit.Start(func() error { _, err := q.GetBatch(ctx, 1); return err })
+		canceled.MustBlock(t, "GetBatch")
 		cancel()
-		if err := canceled.mustReturn(t, "GetBatch, canceled"); err != context.Canceled {
+		if err := canceled.MustReturn(t, "GetBatch, canceled"); err != context.Canceled {
 			t.Error(err)
 		}
 		q.ShutDown()
@@ -87,24 +88,24 @@ func TestPause(t *testing.T) {
 		q.Pause()
 		q.Add("a")
 		get := startGet(q)
-		get.mustBlock(t, "Get of a paused queue")
+		get.MustBlock(t, "Get of a paused queue")
 		if q.Len() != 1 {
 			t.Errorf("Len() = %d", q.Len())
 		}
 		q.Resume()
-		if got := get.mustReturn(t, "Get after Resume"); got != "a <nil>" {
+		if got := get.MustReturn(t, "Get after Resume"); got != "a <nil>" {
 			t.Error(got)
 		}
 		q.Pause()
 		q.Add("b")
 		get = startGet(q)
-		get.mustBlock(t, "Get of a paused queue")
+		get.MustBlock(t, "Get of a paused queue")
 		q.ShutDown()
-		if got := get.mustReturn(t, "Get after ShutDown"); got != "b <nil>" {
+		if got := get.MustReturn(t, "Get after ShutDown"); got != "b <nil>" {
 			t.Error(got)
 		}
 		q.Pause()
-		startGet(q).mustReturn(t, "Get after ShutDown and Pause")
+		startGet(q).MustReturn(t, "Get after ShutDown and Pause")
 	})
 }
 
@@ -160,18 +161,18 @@ func TestDoneAndGetInGroups(t *testing.T) {
 			q.Add(key)
 		}
 		hold(t, q, "a1 a2")
-		other := start(func() string { key, _ := q.Get(); return key })
+		other := testkit.Start(func() string { key, _ := q.Get(); return key })
 		if key, err := q.DoneAndGet(t.Context(), "a1"); key != "a3" || err != nil {
 			t.Fatalf("DoneAndGet() = %q, %v", key, err)
 		}
 		q.Done("a2")
-		if key := other.mustReturn(t, "Get"); key != "a4" {
+		if key := other.MustReturn(t, "Get"); key != "a4" {
 			t.Errorf("Get() = %q", key)
 		}
 		// A worker that finds nothing leaves the wake-up of another's key to that one.
-		other = start(func() string { key, _ := q.DoneAndGet(t.Context(), "a4"); return key })
+		other = testkit.Start(func() string { key, _ := q.DoneAndGet(t.Context(), "a4"); return key })
 		q.Add("b1")
-		if key := other.mustReturn(t, "DoneAndGet"); key != "b1" {
+		if key := other.MustReturn(t, "DoneAndGet"); key != "b1" {
 			t.Errorf("DoneAndGet() = %q", key)
 		}
 	})

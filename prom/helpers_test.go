@@ -2,7 +2,6 @@ package prom_test
 
 import (
 	"bytes"
-	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/prom"
 )
 
@@ -35,7 +35,7 @@ func newBench(opts prom.Options) *bench {
 	return &bench{
 		Registry: registry,
 		provider: prom.NewProvider(registry, opts),
-		clock:    testingclock.NewFakeClock(time.Date(2024, time.February, 29, 12, 0, 0, 0, time.UTC)),
+		clock:    testkit.NewFakeClock(),
 	}
 }
 
@@ -129,20 +129,4 @@ func process(t *testing.T, q queue, n int) {
 		key, _ := q.Get()
 		q.Done(key)
 	}
-}
-
-// wantPanic calls f, which must panic with a text that has all of these in it.
-func wantPanic(t *testing.T, f func(), words ...string) {
-	t.Helper()
-	defer func() {
-		t.Helper()
-		v := fmt.Sprint(recover())
-		for _, w := range words {
-			if !strings.Contains(v, w) {
-				t.Errorf("panics with %q, want %q in it", v, w)
-			}
-		}
-	}()
-	f()
-	t.Error("does not panic")
 }

@@ -10,6 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/prom"
 )
 
@@ -182,7 +183,7 @@ func TestPanickingClock(t *testing.T) {
 	})
 	defer broken.ShutDown()
 	panics = true
-	wantPanic(t, func() { b.provider.Collect(make(chan prometheus.Metric, 100)) }, "clock")
+	testkit.WantPanic(t, "Collect", func() { b.provider.Collect(make(chan prometheus.Metric, 100)) }, "clock")
 	panics = false
 	for range 2 {
 		b.want(t, "afterwards", "q", all(map[string]float64{

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/prom"
 )
 
@@ -77,7 +78,7 @@ func TestBadOptions(t *testing.T) {
 			if p != nil || err == nil || !strings.HasPrefix(err.Error(), "prom: ") || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("New() = %v, %v, want %q", p, err, tt.want)
 			}
-			wantPanic(t, func() { prom.NewProvider(prometheus.NewRegistry(), tt.opts) }, tt.want)
+			testkit.WantPanic(t, "NewProvider", func() { prom.NewProvider(prometheus.NewRegistry(), tt.opts) }, tt.want)
 		})
 	}
 	if _, err := prom.New(prom.Options{ConstLabels: prometheus.Labels{"controller": "x"}}); err != nil {
@@ -88,9 +89,9 @@ func TestBadOptions(t *testing.T) {
 func TestRegistration(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	prom.NewProvider(registry, prom.Options{})
-	wantPanic(t, func() { prom.NewProvider(registry, prom.Options{}) }, "prom: ", "already", "Namespace")
-	wantPanic(t, func() { prom.NewProvider(registry, prom.Options{ControllerLabel: true}) }, "prom: ", "label names")
-	wantPanic(t, func() { prom.NewProvider(nil, prom.Options{}) }, "prom: the registerer is nil")
+	testkit.WantPanic(t, "NewProvider", func() { prom.NewProvider(registry, prom.Options{}) }, "prom: ", "already", "Namespace")
+	testkit.WantPanic(t, "NewProvider", func() { prom.NewProvider(registry, prom.Options{ControllerLabel: true}) }, "prom: ", "label names")
+	testkit.WantPanic(t, "NewProvider", func() { prom.NewProvider(nil, prom.Options{}) }, "prom: the registerer is nil")
 	prom.NewProvider(registry, prom.Options{ConstLabels: prometheus.Labels{"x": "1"}, Namespace: "other"})
 
 	var already prometheus.AlreadyRegisteredError

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/prom"
 )
 
@@ -146,5 +147,5 @@ func TestFor(t *testing.T) {
 		"retries_total": 1, "queue_duration_seconds": 1, "queue_duration_seconds_sum": 4,
 		"work_duration_seconds": 1, "work_duration_seconds_sum": 5,
 	})
-	wantPanic(t, func() { prom.For[theirGauge, resetter, theirHistogram, theirSettable](b.provider) }, "prom: ", "resetter")
+	testkit.WantPanic(t, "For", func() { prom.For[theirGauge, resetter, theirHistogram, theirSettable](b.provider) }, "prom: ", "resetter")
 }

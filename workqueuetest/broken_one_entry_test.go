@@ -7,8 +7,8 @@ import (
 	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
-// merging is a sound queue with one entry a key: it is tried for the whole contract where it lives. The queues
-// below have one bug each, in what is to become of a key's second add.
+// merging is a correct queue with OneEntry. Its own package runs the whole suite on it. The queues below have one bug
+// each, in how they treat the second add of a key.
 type merging = *priorityqueue.Queue[string]
 
 func newMerging(c Config[string]) merging {
@@ -34,7 +34,7 @@ func (q putsOff) AddAfter(key string, d time.Duration) {
 	q.merging.AddAfter(key, d)
 }
 
-// lastWishCounts forgets what was asked before for a key that a worker holds.
+// lastWishCounts forgets the earlier adds of a key that a worker holds.
 type lastWishCounts struct{ merging }
 
 func (q lastWishCounts) AddAfter(key string, d time.Duration) {
@@ -44,7 +44,7 @@ func (q lastWishCounts) AddAfter(key string, d time.Duration) {
 	q.merging.AddAfter(key, d)
 }
 
-// firstWishCounts ignores what is asked for a key that a worker holds, and that is to come again anyway.
+// firstWishCounts ignores further adds of a held key that Done will queue anyway.
 type firstWishCounts struct{ merging }
 
 func (q firstWishCounts) Add(key string) {
@@ -71,7 +71,7 @@ func (q losesDelays) AddAfter(key string, d time.Duration) {
 	}
 }
 
-// losesKeys takes a key out that was queued before its time came.
+// losesKeys removes a key that was queued before its time came.
 type losesKeys struct{ merging }
 
 func (q losesKeys) Add(key string) {
@@ -99,7 +99,7 @@ func (q countsMerged) Stats() workqueue.Stats {
 	return st
 }
 
-// retriesAtOnce takes a second failure of a waiting key for a change.
+// retriesAtOnce queues a waiting key at once when it fails a second time.
 type retriesAtOnce struct{ merging }
 
 func (q retriesAtOnce) AddRateLimited(key string) {

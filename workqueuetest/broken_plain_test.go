@@ -7,7 +7,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// plain is a queue with a mutex and a condition, as anybody might write it, and with bugs if so wished.
+// plain is the usual queue with a mutex and a condition variable. Its flags add bugs.
 type plain struct {
 	addsAfterShutDown, wakesOne bool
 
@@ -23,7 +23,7 @@ func newPlain(q plain) *plain {
 	return &q
 }
 
-// unlock wakes everybody, to look for themselves.
+// unlock wakes all waiters, which check for themselves.
 func (q *plain) unlock() {
 	if q.wakesOne {
 		if len(q.line) <= 1 {
@@ -103,7 +103,7 @@ func (q *plain) ShuttingDown() bool {
 	return q.down
 }
 
-// lateAdder is a delaying queue whose delays know nothing of shutdown.
+// lateAdder is a delaying queue whose delays ignore a shutdown.
 type lateAdder struct {
 	*plain
 	clock clock.WithTicker

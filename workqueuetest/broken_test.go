@@ -18,7 +18,7 @@ type whole interface {
 	extended
 }
 
-// sound builds a queue without a bug.
+// sound builds a correct queue.
 func sound(c Config[string]) whole {
 	return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter, workqueue.TypedRateLimitingQueueConfig[string]{
 		Name: c.Name, MetricsProvider: c.MetricsProvider, Clock: c.Clock,
@@ -31,8 +31,8 @@ func soundAny(c Config[any]) workqueue.TypedInterface[any] {
 	})
 }
 
-// holding is a queue that knows which keys workers hold. The broken queues below wrap one another's base,
-// and have one bug each.
+// holding is a correct queue that knows which keys workers hold. The queues below wrap a correct one, and add one bug
+// each.
 type holding struct {
 	whole
 	mu   sync.Mutex
@@ -98,7 +98,7 @@ func (q forgetsHolders) Add(key string) {
 	q.whole.Add(key)
 }
 
-// requeues queues a key again when it is done that nobody holds.
+// requeues queues a key whose Done is called although no worker holds it.
 type requeues struct{ *holding }
 
 func (q requeues) Done(key string) {
@@ -108,7 +108,7 @@ func (q requeues) Done(key string) {
 	q.holding.Done(key)
 }
 
-// lastInFirstOut is an order for sound queues.
+// lastInFirstOut is an order for correct queues.
 type lastInFirstOut struct{ keys []string }
 
 func (l *lastInFirstOut) Touch(string)    {}
@@ -166,7 +166,7 @@ func (q *locksDuringDrain) Len() int {
 	return q.whole.Len()
 }
 
-// shutsDownOnce panics when it is shut down again.
+// shutsDownOnce panics when it is shut down a second time.
 type shutsDownOnce struct {
 	whole
 	down chan struct{}
@@ -187,7 +187,7 @@ func (q abandons) Get() (string, bool) {
 	return q.whole.Get()
 }
 
-// takesKeysAlong leaves a getter behind when the context of GetContext ends, and with it the next key.
+// takesKeysAlong leaves a goroutine behind when GetContext gives up, which takes the next key.
 type takesKeysAlong struct{ whole }
 
 func (q takesKeysAlong) GetContext(ctx context.Context) (string, error) {
@@ -211,7 +211,7 @@ func (q takesKeysAlong) GetContext(ctx context.Context) (string, error) {
 	}
 }
 
-// ignoresContext waits for a key whatever its context does.
+// ignoresContext waits for a key even after its context has ended.
 type ignoresContext struct{ whole }
 
 func (q ignoresContext) GetContext(context.Context) (string, error) {
@@ -231,7 +231,7 @@ func (q shifts) AddAfter(key string, d time.Duration) {
 	q.whole.AddAfter(key, d)
 }
 
-// addsEach lets every call of AddAfter add the key, on goroutines of its own, until ShutDown.
+// addsEach adds a key once for every call of AddAfter, in goroutines of its own, until ShutDown.
 type addsEach struct {
 	whole
 	clock clock.WithTicker
@@ -256,7 +256,7 @@ func (q addsEach) ShutDown() {
 	q.whole.ShutDown()
 }
 
-// remembers does not ask its limiter to forget.
+// remembers does not pass Forget on to its limiter.
 type remembers struct{ whole }
 
 func (remembers) Forget(string) {}
@@ -296,7 +296,7 @@ func (q hoards) Done(key string) {
 	q.holding.Done(key)
 }
 
-// hoardsAny is hoards for keys of any type. It also tolerates keys that cannot be kept.
+// hoardsAny is hoards for keys of any type. It also accepts unhashable keys.
 type hoardsAny struct {
 	workqueue.TypedRateLimitingInterface[any]
 	keys *[]any
@@ -308,7 +308,7 @@ func (q hoardsAny) Add(key any) {
 	q.TypedRateLimitingInterface.Add(key)
 }
 
-// looks takes keys for equal that look the same.
+// looks considers keys equal if they print the same.
 type looks struct {
 	workqueue.TypedInterface[any]
 	seen map[string]bool
@@ -321,7 +321,7 @@ func (q looks) Add(key any) {
 	}
 }
 
-// countsAll counts every Add in its Stats, also one that changes nothing.
+// countsAll counts every Add in its Stats, even one that changes nothing.
 type countsAll struct {
 	whole
 	adds *atomic.Uint64
@@ -338,7 +338,7 @@ func (q countsAll) Stats() workqueue.Stats {
 	return st
 }
 
-// neverSinks is a provider of metrics whose depth only grows.
+// neverSinks is a metrics provider whose depth only grows.
 type neverSinks struct{ workqueue.MetricsProvider }
 
 type onlyUp struct{ workqueue.GaugeMetric }
@@ -349,7 +349,7 @@ func (p neverSinks) NewDepthMetric(name string) workqueue.GaugeMetric {
 	return onlyUp{p.MetricsProvider.NewDepthMetric(name)}
 }
 
-// jitters adds some nanoseconds to delays.
+// jitters adds a few nanoseconds to delays.
 type jitters struct{ whole }
 
 func (q jitters) AddAfter(key string, d time.Duration) {
@@ -359,7 +359,7 @@ func (q jitters) AddAfter(key string, d time.Duration) {
 	q.whole.AddAfter(key, d)
 }
 
-// latestWins ignores an AddAfter that is earlier than the one that waits.
+// latestWins ignores an AddAfter that is due before the waiting entry.
 type latestWins struct {
 	whole
 	mu    sync.Mutex
@@ -380,7 +380,7 @@ func (q *latestWins) AddAfter(key string, d time.Duration) {
 
 func (q *latestWins) AddRateLimited(key string) { q.AddAfter(key, time.Hour) }
 
-// unlimited takes every retry for the first.
+// unlimited treats every retry as the first.
 type unlimited struct{ whole }
 
 func (q unlimited) AddRateLimited(key string) { q.AddAfter(key, time.Millisecond) }
@@ -393,14 +393,14 @@ func (q tolerant) AddRateLimited(key string) {
 	q.whole.AddRateLimited(key)
 }
 
-// patient drains for as long as it takes.
+// patient ignores the context of ShutDownContext.
 type patient struct{ whole }
 
 func (q patient) ShutDownContext(context.Context) error {
 	return q.whole.ShutDownContext(context.Background())
 }
 
-// alwaysDelays adds nothing at once.
+// alwaysDelays delays keys that should be queued at once.
 type alwaysDelays struct{ whole }
 
 func (q alwaysDelays) AddAfter(key string, d time.Duration) { q.whole.AddAfter(key, max(d, 1)) }

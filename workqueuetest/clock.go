@@ -12,7 +12,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-// clockCases are about a clock that is set, which only a fake one can be.
+// clockCases are about a clock that is set forward or back. Only a fake clock can be.
 func clockCases() []testCase {
 	return []testCase{
 		bubbled("ClockJumpsBack", "When the clock is set back, keys come when it reads their times again.", tryClockJumpsBack),
@@ -45,7 +45,7 @@ func tryClockJumpsBack(r *run) {
 		r.pass(0)
 		r.pass(-d)
 		r.wantLen(q, fmt.Sprintf("the clock is set back by %v", d), 0)
-		q.AddAfter("now", time.Minute) // is due by what the clock reads now
+		q.AddAfter("now", time.Minute) // its time is relative to what the clock reads now
 		synctest.Wait()
 		r.pass(time.Minute - 1)
 		r.wantLen(q, "before the time of a key that was added after the jump", 0)
@@ -66,7 +66,7 @@ func tryClockJumpsBack(r *run) {
 
 func tryClockJumpsForward(r *run) {
 	r.needFakeClock()
-	// Not by a century: a fake clock fires each tick on the way, for a queue that has a ticker.
+	// Not by a century: if the queue has a ticker, a fake clock fires every tick on the way.
 	for _, d := range []time.Duration{time.Hour, 1000 * time.Hour} {
 		q := capable[delaying](r, Config[string]{})
 		for i, key := range []string{"c", "a", "b"} {
@@ -101,10 +101,10 @@ type clockStress struct {
 	q delaying
 	c *testingclock.FakeClock
 
-	// steps is write-locked by those who set the clock, so that the times in due are right. The queue
-	// knows nothing of it, and sees the clock being set at any moment. It guards what follows.
+	// steps is write-locked while the clock is set, so that the times in due are right. The queue does not use it:
+	// for the queue the clock may change at any moment. It guards what follows.
 	steps           sync.RWMutex
-	highest, latest time.Duration // since epoch: what the clock has been, what it must become
+	highest, latest time.Duration // since epoch: the highest reading so far, and the last due time
 	due             []time.Duration
 
 	seen []atomic.Int32
@@ -137,8 +137,8 @@ func (r *run) stressClock(random *rand.Rand) {
 		s.steps.Unlock()
 	}
 	stepping.Wait()
-	// To the last due time and not a moment further: a queue that started its timer while the clock was
-	// being set, and sleeps too long now, would never wake.
+	// Step to the last due time and no further: a queue that started its timer while the clock was being set, and
+	// therefore sleeps too long, would never wake.
 	s.steps.Lock()
 	s.set(s.latest)
 	s.steps.Unlock()
@@ -148,7 +148,7 @@ func (r *run) stressClock(random *rand.Rand) {
 	s.wantAll()
 }
 
-// set is called with steps locked.
+// set sets the clock. The caller holds steps.
 func (s *clockStress) set(to time.Duration) {
 	s.highest = max(s.highest, to)
 	s.c.SetTime(epoch.Add(to))

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// script is a case of AddAfter told as steps, and the time line that they must lead to.
+// script is a case of AddAfter: a list of steps, and the time line that must result.
 //
 // The steps are: "add key", "after key delay", "pass duration" (in seconds, looking at the queue just
 // before and at each), "jump duration" (at once), "stop" and "go" (the worker stops and goes on taking
 // keys), "keep" and "done key" (it keeps the keys from then on, until they are done), "shutdown".
 //
-// The worker takes what is queued after every step. Each time at which it got keys is an entry of the time
-// line: the time since the start of the script, and the keys.
+// After every step the worker takes what is queued. Each time at which it got keys is an entry of the time line: the
+// time since the start of the script, and the keys.
 type script struct {
 	name, promise string
 	steps, want   string
-	// wantOneEntry is the time line of a queue with one entry a key, if it is another.
+	// wantOneEntry is the time line of a queue with OneEntry, if it differs.
 	wantOneEntry string
 }
 
@@ -27,13 +27,13 @@ var scripts = []script{
 		steps: "after a 5s; pass 20s", want: "5s a"},
 	{name: "AddAfterWithoutDelay", promise: "AddAfter with a delay that is not positive is Add.",
 		steps: "after b 0s; after a -1s; after c -2562047h", want: "0s b; 0s a; 0s c"},
-	{name: "AddAfterEarlier", promise: "Of several times that are asked for one key, the earliest wins, if it comes last.",
+	{name: "AddAfterEarlier", promise: "Of several times for one key the earliest wins, also if it is asked for last.",
 		steps: "after a 10s; pass 1s; after a 3s; pass 20s", want: "4s a"},
-	{name: "AddAfterLater", promise: "Of several times that are asked for one key, the earliest wins, if it comes first.",
+	{name: "AddAfterLater", promise: "Of several times for one key the earliest wins, also if it is asked for first.",
 		steps: "after a 3s; pass 1s; after a 60s; pass 120s", want: "3s a"},
-	{name: "AddAfterSame", promise: "A key waits once, however often it is added, and may wait again when it has come.",
+	{name: "AddAfterSame", promise: "A key waits once, however often it is added, and may wait again after it has come.",
 		steps: "after a 3s; after a 3s; after a 3s; pass 5s; after a 3s; pass 5s", want: "3s a; 8s a"},
-	{name: "AddAfterNewFirst", promise: "A key that is due before all that wait comes in time.",
+	{name: "AddAfterNewFirst", promise: "A key that is due before all waiting keys comes in time.",
 		steps: "after d 9s; pass 1s; after c 3s; pass 1s; after b 1s; pass 10s; after d 9s; pass 1s; after d 1s; pass 9s",
 		want:  "3s b; 4s c; 9s d; 14s d"},
 	{name: "AddAfterOrder", promise: "Keys that come due together come in the order of their times.",
@@ -80,7 +80,7 @@ func (s script) try(r *run) {
 	}
 }
 
-// play is a script on its way.
+// play is a script that is running.
 type play struct {
 	r         *run
 	q         delaying
@@ -152,12 +152,12 @@ func (p *play) take() {
 	p.line = append(p.line, entry)
 }
 
-// delayCases are those about AddAfter that are too long for a script.
+// delayCases are the cases of AddAfter that are too long for a script.
 func delayCases() []testCase {
 	return []testCase{
-		bubbled("NeverEarly", "No key comes before its time, by a nanosecond, or after it, whatever the delay.", tryNeverEarly),
-		bubbled("AddAfterForEver", "A delay may be as long as a Duration can say, and does not keep others from coming.", tryAddAfterForEver),
-		bubbled("ManyDelays", "Keys that are put in with times in any order come in the order of the times.", tryManyDelays),
+		bubbled("NeverEarly", "No key comes a nanosecond before its time or after it, whatever the delay.", tryNeverEarly),
+		bubbled("AddAfterForEver", "A delay may be as long as the longest Duration, and other keys still come.", tryAddAfterForEver),
+		bubbled("ManyDelays", "Keys come in the order of their times, whatever the order of the adds.", tryManyDelays),
 	}
 }
 
@@ -183,7 +183,7 @@ func tryAddAfterForEver(r *run) {
 	q := capable[delaying](r, Config[string]{})
 	q.AddAfter("never", math.MaxInt64)
 	q.AddAfter("soon", math.MaxInt64)
-	r.pass(time.Hour) // What is put in from now on would overflow.
+	r.pass(time.Hour) // From now on the due times would overflow.
 	q.AddAfter("neither", math.MaxInt64)
 	q.AddAfter("almost never", math.MaxInt64-1)
 	q.AddAfter("soon", time.Second)
@@ -191,7 +191,7 @@ func tryAddAfterForEver(r *run) {
 	r.pass(time.Second)
 	r.process(q, "a second after the delay of a second", "soon")
 	r.pass(100 * time.Hour)
-	r.wantLen(q, "100 hours later, with three keys that wait for ever", 0)
+	r.wantLen(q, "100 hours later, with three keys that wait forever", 0)
 }
 
 func tryManyDelays(r *run) {

@@ -1,11 +1,10 @@
-// Package workqueuetest tries a work queue for the contract that the queues of
-// [github.com/keyedqueue/workqueue] keep: that a key is queued once, in order, is held by one worker at a
-// time, and is never lost; what a shutdown and a drain wait for; that no delay ends early; and what a queue
-// costs while it has nothing to do.
+// Package workqueuetest tests whether a work queue keeps the contract of [github.com/keyedqueue/workqueue]: a key is
+// queued once, in order, is held by one worker at a time, and is never lost; a shutdown and a drain wait for what
+// they should; no delay ends early; and an idle queue costs nothing.
 //
 // # Use
 //
-// A test of the queue, wherever it is from, is one call:
+// The test of a queue is one call:
 //
 //	func TestMyQueue(t *testing.T) {
 //		workqueuetest.Run(t, func(c workqueuetest.Config[string]) workqueue.TypedRateLimitingInterface[string] {
@@ -13,11 +12,10 @@
 //		})
 //	}
 //
-// Each case is a subtest. It says what was promised, what was seen, and how to repeat it. [Cases] lists them.
+// Each case is a subtest. It reports what was promised, what happened, and how to repeat it. [Cases] lists them.
 //
-// What the queue has is found out: with AddAfter, AddRateLimited or the methods of [workqueue.Extended] it is
-// tried for those as well. What it does not promise is declared in a [Suite], where also the cases are listed
-// that it is known to fail:
+// A queue that has AddAfter, AddRateLimited or the methods of [workqueue.Extended] is tested for those as well. Use a
+// [Suite] to declare what the queue does not promise, and which cases it is known to fail:
 //
 //	workqueuetest.Suite{
 //		New:       func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] { return myqueue.New(c.Clock) },
@@ -25,21 +23,21 @@
 //		Known:     map[string]string{"AddAfterTies": "keys due at the same time come in any order"},
 //	}.Run(t)
 //
-// # How it tries
+// # How it works
 //
-// Most cases are scripts in the virtual time of testing/synctest, once on the bubble's clock and once on a fake
-// one. The queue must be built by New alone, so that all of it is in the bubble.
+// Most cases run in the virtual time of testing/synctest, once on the bubble's clock and once on a fake one. New must
+// build the whole queue, so that all of it is in the bubble.
 //
-// The cases named Model make random calls on the queue and on an obvious slow one, and shrink what differs to
-// the shortest sequence of calls that does; see [pgregory.net/rapid] for its flags. It leaves a file in
-// testdata/rapid with which the next run begins.
+// The cases named Model make random calls on the queue and on a slow queue whose code is obvious. If the two differ,
+// rapid shrinks the calls to the shortest sequence that still fails, and stores it in testdata/rapid for the next run.
+// See [pgregory.net/rapid] for its flags.
 //
-// The cases named Linearizable record what several goroutines saw, and look for an order of the calls that
-// explains it.
+// The cases named Linearizable record what several goroutines saw, and search for an order of the calls that explains
+// it.
 //
-// The cases named Stress look for races in real time, best with the race detector. The environment variable
-// WORKQUEUE_STRESS is how long they take together, like 1m; WORKQUEUE_SEED is the seed of what they draw.
+// The cases named Stress look for races in real time, best with the race detector. Two environment variables control
+// them: WORKQUEUE_STRESS is how long they take together, such as 1m, and WORKQUEUE_SEED is their random seed.
 //
-// A case that fails does not keep the others from being tried, also if the queue panics or blocks for ever. What
-// it has started cannot be ended then, and stays until the process ends.
+// All cases run, even if some fail, panic or block forever. The goroutines of a case that blocks stay until the
+// process ends.
 package workqueuetest

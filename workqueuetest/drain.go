@@ -12,11 +12,11 @@ import (
 
 func drainCases() []testCase {
 	return []testCase{
-		bubbled("DrainWaitsForQueuedKeys", "A drain waits for the keys that are queued, also if no worker holds any.", tryDrainWaitsForQueuedKeys),
+		bubbled("DrainWaitsForQueuedKeys", "A drain waits for queued keys, even if no worker holds any.", tryDrainWaitsForQueuedKeys),
 		bubbled("DrainWaitsForHeldKeys", "A drain waits for the keys that workers hold.", tryDrainWaitsForHeldKeys),
 		bubbled("DrainWaitsForKeysAddedWhileHeld", "A drain waits for the keys that Done queues again.", tryDrainWaitsForDirtyKeys),
-		bubbled("EveryDrainEnds", "When nothing is left, every drain that waits returns.", tryEveryDrainEnds),
-		bubbled("DrainWithWorkers", "Workers that sleep and workers that work finish everything, and the drain returns with the last Done.", tryDrainWithWorkers),
+		bubbled("EveryDrainEnds", "When nothing is left, every drain returns.", tryEveryDrainEnds),
+		bubbled("DrainWithWorkers", "Sleeping and busy workers finish everything, and the drain returns with the last Done.", tryDrainWithWorkers),
 		bubbled("DrainWhileKeysComeDue", "A key that comes due while the queue is drained is either processed, or counted as dropped.", tryDrainWhileKeysComeDue),
 	}
 }
@@ -68,7 +68,7 @@ func tryDrainWaitsForDirtyKeys(r *run) {
 	})
 }
 
-// client-go wakes one drain of several.
+// client-go wakes only one of several drains.
 func tryEveryDrainEnds(r *run) {
 	q := r.queue(Config[string]{})
 	q.Add("a")
@@ -109,7 +109,7 @@ func tryDrainWithWorkers(r *run) {
 		for i := range 9 {
 			q.Add(fmt.Sprint(i))
 			synctest.Wait()
-			q.Add(fmt.Sprint(i)) // of the first three, while they are held
+			q.Add(fmt.Sprint(i)) // the first three are held
 		}
 		began := time.Now()
 		if err := drain.end(q); err != nil {

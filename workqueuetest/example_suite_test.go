@@ -7,7 +7,7 @@ import (
 	"github.com/keyedqueue/workqueue/workqueuetest"
 )
 
-// newQueue stands for the queue of somebody else. For keys of any type, because some cases are about those.
+// newQueue stands for your queue. It is generic because some cases are about keys of other types.
 func newQueue[T comparable](c workqueuetest.Config[T]) workqueue.TypedInterface[T] {
 	return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter, workqueue.TypedRateLimitingQueueConfig[T]{
 		Name:            c.Name,
@@ -16,7 +16,7 @@ func newQueue[T comparable](c workqueuetest.Config[T]) workqueue.TypedInterface[
 	})
 }
 
-// In a test file of that queue, this function is TestMyQueue.
+// In your test file, this function is TestMyQueue.
 func testMyQueue(t *testing.T) {
 	workqueuetest.Suite{
 		New:    newQueue[string],

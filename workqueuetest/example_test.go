@@ -6,7 +6,7 @@ import (
 	"github.com/keyedqueue/workqueue/workqueuetest"
 )
 
-// What a queue is tried for can be listed, for a document or for a test that picks some of it.
+// The cases can be listed, for a document or to choose some of them.
 func ExampleCases() {
 	for _, c := range workqueuetest.Cases()[:3] {
 		fmt.Printf("%s: %s\n", c.Name, c.Promise)

@@ -22,7 +22,7 @@ func fifoCases() []testCase {
 func tryOrder(r *run) {
 	q := r.queue(Config[string]{})
 	next, want := 0, 0
-	// Waves that grow and shrink, so that buffers do, and wrap.
+	// Waves of different sizes, so that buffers grow, shrink and wrap around.
 	for wave := range 30 {
 		for range wave * 5 {
 			q.Add(fmt.Sprint(next))
@@ -84,7 +84,7 @@ func tryAddAfterShutDown(r *run) {
 		end.mustWaitIf(e.drain, "with a key held")
 		q.Add("new")
 		q.Add("queued")
-		q.Add("held") // would be queued again by Done
+		q.Add("held") // Done would queue it again
 		q.Done("held")
 		r.process(q, "adds after "+e.name, "queued")
 		end.mustReturn("with nothing left")
@@ -112,8 +112,8 @@ func tryDoneOfUnheldKey(r *run) {
 	second.mustBlock("of a second worker, with the only key done twice")
 	q.Add("a")
 	second.mustReturn("after an Add")
-	// Twice, with the key queued again in between: the second Done must not end the turn of the
-	// worker that comes next.
+	// Done is called twice, and in between the key is queued again: the second Done must not end the turn of the
+	// next worker.
 	q.Add("a")
 	q.Done("a")
 	q.Done("a")
@@ -190,7 +190,7 @@ func tryNothingWaits(r *run) {
 	drain := enders(q)[1].start(r, q)
 	drain.mustBlock("with a key held")
 	calls("during a drain")
-	// Nothing is queued, so the getter is not to wait for the worker's Done.
+	// Nothing is queued, so the getter must not wait for the worker's Done.
 	if g := get.mustReturn("during a drain, with nothing queued"); g.err == nil {
 		r.Fatalf("Get() = %q during a drain, with nothing queued", g.key)
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// getCases are about who gets a key, and who waits.
+// getCases are about which getters get a key, and which wait.
 func getCases() []testCase {
 	return []testCase{
 		bubbled("GetWaits", "Get waits while nothing is queued, also if workers hold keys that will be queued again.", tryGetWaits),
 		bubbled("AddWakesGetters", "As many getters wake as there are keys for, however the adds are spread over time.", tryAddWakesGetters),
 		bubbled("GetAfterShutDown", "After ShutDown, Get hands out what is queued, and then reports shutdown without waiting.", tryGetAfterShutDown),
-		bubbled("ShutDownWakesGetters", "Every getter that waits for a key is told of a shutdown.", tryShutDownWakesGetters),
+		bubbled("ShutDownWakesGetters", "A shutdown wakes every getter that waits for a key.", tryShutDownWakesGetters),
 		bubbled("GetContextOfDoneContext", "GetContext with a context that is done takes no key.", tryGetContextOfDoneContext),
 		bubbled("GetContextGivesUp", "GetContext waits no longer than its context.", tryGetContextGivesUp),
 		bubbled("GetContextLosesNoKey", "A getter whose context ends takes neither a key nor a wake-up with it.", tryGetContextLosesNoKey),
@@ -75,7 +75,7 @@ func tryGetAfterShutDown(r *run) {
 	q.Add("a")
 	q.ShutDown()
 	r.hold(q, "b", "c")
-	// A worker holds a, and will bring it back. Get does not wait for that.
+	// A worker holds a and will return it. Get does not wait for that.
 	r.wantShutDown(q, "with a held")
 	q.Done("a")
 	r.process(q, "a done", "a")
@@ -143,9 +143,8 @@ func tryGetContextGivesUp(r *run) {
 	}
 }
 
-// A getter may be told of a key and see its context end in the same instant. In a bubble, a cancelled
-// context and an Add can be had at once, and which of the two the getter sees is left to chance; hence
-// the rounds.
+// A getter may be woken for a key at the moment its context ends. In a bubble both can happen at once, and which of
+// the two the getter sees is random; hence the rounds.
 func tryGetContextLosesNoKey(r *run) {
 	for round := range 50 {
 		q := capable[extended](r, Config[string]{})

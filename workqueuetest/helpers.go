@@ -11,9 +11,9 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// The methods of run in this file are for cases in bubbles.
+// The helpers in this file are for cases in bubbles.
 
-// pass lets time pass on the clock of the case, and the queue come to rest.
+// pass lets time pass on the clock of the case, and waits until all goroutines are blocked.
 func (r *run) pass(d time.Duration) {
 	synctest.Wait()
 	if r.fake != nil {
@@ -96,11 +96,11 @@ func (r *run) startGetContext(ctx context.Context, q extended) *call[got] {
 // ender is one of the ways to shut a queue down.
 type ender struct {
 	name  string
-	drain bool // waits
+	drain bool // whether it waits for the keys
 	end   func(q fifo) error
 }
 
-// enders returns the ways that q has.
+// enders returns the ways to shut q down.
 func enders(q fifo) []ender {
 	all := []ender{
 		{"ShutDown", false, func(q fifo) error { q.ShutDown(); return nil }},
@@ -135,7 +135,7 @@ func (r *run) eachDrain(f func(q fifo, drain ender)) {
 	})
 }
 
-// hold gets the next keys of q, which must be want.
+// hold gets keys, which must be want, and does not finish them.
 func (r *run) hold(q fifo, want ...string) {
 	for _, w := range want {
 		if g := r.startGet(q).mustReturn("when key " + w + " is to come"); g.key != w || g.err != nil {
@@ -186,7 +186,7 @@ func (r *run) wantShutDown(q fifo, when string) {
 	}
 }
 
-// wantStats asserts what a queue with Stats says of itself.
+// wantStats checks Stats, if the queue has it.
 func (r *run) wantStats(q fifo, when string, want workqueue.Stats) {
 	e, ok := q.(extended)
 	if !ok || r.suite.PartialStats {
@@ -202,7 +202,7 @@ func (r *run) wantStats(q fifo, when string, want workqueue.Stats) {
 	}
 }
 
-// wantGoroutines asserts how many goroutines the bubble has more than in base.
+// wantGoroutines asserts how many goroutines the bubble has in addition to base.
 func (r *run) wantGoroutines(base testkit.GoroutineSet, when string, want int) {
 	synctest.Wait()
 	if more := testkit.Goroutines().Since(base); len(more) != want {

@@ -6,13 +6,13 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// idleCases are about what a queue costs that has nothing to do.
+// idleCases are about what an idle queue costs.
 func idleCases() []testCase {
 	return []testCase{
 		bubbled("NoGoroutineWhileIdle", "A queue has a goroutine of its own only while a key waits for its time.", tryNoGoroutineWhileIdle),
 		bubbled("NoTimerWhileIdle", "A queue has a timer only while a key waits for its time.", tryNoTimerWhileIdle),
 		bubbled("NoGoroutineAfterShutDown", "No goroutine of the queue is left when a method that shuts down returns.", tryNoGoroutineAfterShutDown),
-		unbubbled("IdleQueueIsGarbage", "A queue that nobody refers to is collected, with its keys, without shutdown.", tryIdleQueueIsGarbage),
+		unbubbled("IdleQueueIsGarbage", "A queue without references is garbage, with its keys, even if it was not shut down.", tryIdleQueueIsGarbage),
 	}
 }
 
@@ -84,7 +84,7 @@ func tryNoGoroutineAfterShutDown(r *run) {
 	})
 }
 
-// wantOnlyTheDrain asserts that a drain stops what waits for delayed keys before it waits itself.
+// wantOnlyTheDrain asserts that a drain ends the waiting loop and its timer before it waits itself.
 func (r *run) wantOnlyTheDrain(base testkit.GoroutineSet, drain ender) {
 	q := r.queue(Config[string]{})
 	q.Add("held")

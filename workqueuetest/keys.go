@@ -12,11 +12,11 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// keyCases are about keys of other types than string.
+// keyCases are about keys that are not strings.
 func keyCases() []testCase {
 	return []testCase{
-		bubbled("UnhashableKey", "A method that is given a key that cannot be hashed panics and names the type. The queue is unharmed.", tryUnhashableKey),
-		bubbled("KeyUnequalToItself", "A method that is given a key that is not equal to itself panics and names the type. The queue is unharmed.", tryKeyUnequalToItself),
+		bubbled("UnhashableKey", "With an unhashable key every method panics with the name of the type, and the queue is unharmed.", tryUnhashableKey),
+		bubbled("KeyUnequalToItself", "With a key that is not equal to itself every method panics with the name of the type, and the queue is unharmed.", tryKeyUnequalToItself),
 		bubbled("KeysOfManyTypes", "Keys of an interface type are equal if their types and values are.", tryKeysOfManyTypes),
 	}
 }
@@ -48,7 +48,7 @@ func tryKeyUnequalToItself(r *run) {
 	}, func(any) bool { return true })
 }
 
-// tryBadKeys tries each method with each of the keys, by the types that the panic must name.
+// tryBadKeys calls each method with each bad key. The panic must name the type, which is the key's index in bad.
 func (r *run) tryBadKeys(bad map[string]any, rightKind func(any) bool) {
 	type queue = workqueue.TypedInterface[any]
 	methods := map[string]func(q queue, key any){

@@ -8,7 +8,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// scriptedLimiter says what it is told to, and remembers what it was asked.
+// scriptedLimiter returns the delays that a case sets, and records its calls.
 type scriptedLimiter struct {
 	mu     sync.Mutex
 	delays []time.Duration
@@ -43,11 +43,11 @@ func (l *scriptedLimiter) NumRequeues(item string) int {
 
 func limiterCases() []testCase {
 	return []testCase{
-		bubbled("AddRateLimited", "AddRateLimited asks the limiter, once, and adds the key after the delay that it says.", tryAddRateLimited),
-		bubbled("AddRateLimitedWithoutDelay", "If the limiter says no delay, or less, the key is queued at once.", tryAddRateLimitedWithoutDelay),
+		bubbled("AddRateLimited", "AddRateLimited asks the limiter once, and adds the key after the delay that it returns.", tryAddRateLimited),
+		bubbled("AddRateLimitedWithoutDelay", "If the limiter returns zero or less, the key is queued at once.", tryAddRateLimitedWithoutDelay),
 		bubbled("AddRateLimitedOfWaitingKey", "AddRateLimited of a waiting key asks the limiter again (unless declared otherwise), and the earliest time wins.", tryAddRateLimitedOfWaitingKey),
 		bubbled("AddRateLimitedAfterShutDown", "After shutdown AddRateLimited adds nothing.", tryAddRateLimitedAfterShutDown),
-		bubbled("Forget", "Forget and NumRequeues are the limiter's, and no other method asks it.", tryForget),
+		bubbled("Forget", "Forget and NumRequeues call the limiter, and no other method but AddRateLimited does.", tryForget),
 		bubbled("LimiterPanics", "A panic of the limiter reaches the caller, and the queue stays usable.", tryLimiterPanics),
 	}
 }

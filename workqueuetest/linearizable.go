@@ -18,14 +18,14 @@ import (
 
 func linearizableCases() []testCase {
 	return []testCase{
-		unbubbled("Linearizable", "Calls that are made at once have the effects of calls made one after another, each at some moment between its beginning and its end.",
+		unbubbled("Linearizable", "Concurrent calls have the effects of calls made one after another, each at some moment between its beginning and its end.",
 			func(r *run) { r.tryLinearizable(false) }),
-		unbubbled("LinearizableWithUnmatchedDone", "So do calls of Done for keys that somebody else holds, or nobody.",
+		unbubbled("LinearizableWithUnmatchedDone", "The same is true if Done is called for keys that another worker holds, or none.",
 			func(r *run) { r.tryLinearizable(true) }),
 	}
 }
 
-// lineState is the queue between two calls. It is never changed, so states share their slices.
+// lineState is the queue between two calls. It is immutable, so states share their slices.
 type lineState struct {
 	line        []string
 	dirty, held []string // sorted
@@ -110,15 +110,15 @@ var lineModel = porcupine.Model{
 	},
 }
 
-// history records calls. A call's times are the numbers of the event before it and after it, so that no
-// clock's resolution makes one call look as if it overlapped another.
+// history records calls. It numbers the beginnings and ends of calls instead of reading a clock, whose resolution
+// could make calls seem to overlap.
 type history struct {
 	events atomic.Int64
 	mu     sync.Mutex
 	calls  []porcupine.Operation
 }
 
-// record makes a call. What it returns is recorded, unless ok is false: then it had no effect.
+// record makes a call and records its result, unless the call had no effect.
 func (h *history) record(client int, c lineCall, f func() (result lineResult, ok bool)) lineResult {
 	began := h.events.Add(1)
 	result, ok := f()
@@ -168,8 +168,8 @@ func (r *run) tryLinearizable(unmatchedDone bool) {
 	}
 }
 
-// makeHistory lets a few goroutines make a few calls each, all at once, on a new queue. In some rounds one
-// of them shuts the queue down, otherwise that comes in the end.
+// makeHistory lets a few goroutines make a few calls each on a new queue, concurrently. In some rounds one of them
+// shuts the queue down; in the others that happens at the end.
 func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 	const producers, workers, calls = 2, 2, 8
 	q := r.queue(Config[string]{})
@@ -234,7 +234,7 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 	working.Wait()
 }
 
-// someGet is a Get or, if q has it, sometimes a GetContext that soon gives up. That has no effect then.
+// someGet is a Get or, if q has it, sometimes a GetContext that soon gives up and then has no effect.
 func someGet(q fifo, random *rand.Rand) (result lineResult, effect bool) {
 	var g got
 	if e, ok := q.(extended); ok && random.IntN(2) == 0 {

@@ -9,10 +9,10 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// memoryCases are about what a queue keeps of what it was given.
+// memoryCases are about what a queue keeps of the keys that have left it.
 func memoryCases() []testCase {
 	return []testCase{
-		unbubbled("ProcessedKeysAreGarbage", "A queue does not keep what keys point to that have left it.", tryProcessedKeysAreGarbage),
+		unbubbled("ProcessedKeysAreGarbage", "A queue does not keep alive what the keys that have left it point to.", tryProcessedKeysAreGarbage),
 		unbubbled("MemoryIsGivenBack", "After a burst of keys a queue gives memory back.", tryMemoryIsGivenBack),
 	}
 }
@@ -26,7 +26,7 @@ func tryIdleQueueIsGarbage(r *run) {
 		}
 		q := r.suite.NewAny(Config[any]{Clock: r.clock})
 		if d, ok := q.(workqueue.TypedDelayingInterface[any]); ok && i%2 == 0 {
-			d.AddAfter(c.Object(), time.Microsecond) // what it starts must end by itself
+			d.AddAfter(c.Object(), time.Microsecond) // the goroutine that it starts must end by itself
 			key, _ := q.Get()
 			q.Done(key)
 		} else {
@@ -47,7 +47,7 @@ func (r *run) wantFreed(c *testkit.Garbage, what string, n int64) {
 }
 
 func tryProcessedKeysAreGarbage(r *run) {
-	const n = 3000 // more than any buffer starts with
+	const n = 3000 // more than the initial capacity of any buffer
 	q := r.anyQueue()
 	var c testkit.Garbage
 	for range n {
@@ -62,7 +62,7 @@ func tryProcessedKeysAreGarbage(r *run) {
 	process()
 	r.wantFreed(&c, "processed keys", n)
 	if d, ok := q.(workqueue.TypedDelayingInterface[any]); ok {
-		d.AddAfter("keeper", time.Hour) // so that the loop, with what it has in its hands, goes on
+		d.AddAfter("keeper", time.Hour) // so that the loop keeps running, with everything that it refers to
 		for range n {
 			d.AddAfter(c.Object(), time.Microsecond)
 		}
@@ -78,7 +78,7 @@ func tryProcessedKeysAreGarbage(r *run) {
 }
 
 func tryMemoryIsGivenBack(r *run) {
-	// A quarter of what the keys took, at most, may be kept.
+	// At most a quarter of what the keys took may be kept.
 	const n, most = 200_000, 4 << 20
 	if testkit.RaceEnabled {
 		r.skip("the race detector takes memory of its own")

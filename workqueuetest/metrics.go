@@ -12,7 +12,7 @@ import (
 
 func metricsCases() []testCase {
 	return []testCase{
-		bubbled("Metrics", "The metrics tell how many keys are queued, were added, and how long each waited and was worked on.", tryMetrics),
+		bubbled("Metrics", "The metrics show how many keys are queued, how many were added, and how long each waited and was held.", tryMetrics),
 		bubbled("MetricsOfDelays", "A call of AddAfter counts as a retry. The key's latency begins when it comes due.", tryMetricsOfDelays),
 		bubbled("MetricsAfterShutDown", "When the last key is done after a shutdown, the gauges are zero.", tryMetricsAfterShutDown),
 		bubbled("MetricsOfUnnamedQueue", "A queue without a name has no metrics.", tryMetricsOfUnnamedQueue),
@@ -21,15 +21,14 @@ func metricsCases() []testCase {
 
 const queueName = "conformance"
 
-// measured builds a queue with metrics. The case is skipped on a fake clock that does not make the metrics
-// tick: in a bubble the real one does as well.
+// measured builds a queue with metrics, or skips the case if the queue has none.
 func (r *run) measured() (fifo, *testkit.Recorder) {
 	if r.suite.NoMetrics {
 		r.lacks("metrics")
 	}
 	metrics := &testkit.Recorder{}
 	q := r.queue(Config[string]{Name: queueName, MetricsProvider: metrics})
-	// client-go's clock begins to tick when its goroutine gets to it.
+	// client-go's ticker starts in a goroutine of its own.
 	synctest.Wait()
 	return q, metrics
 }
@@ -48,7 +47,7 @@ func tryMetrics(r *run) {
 	// The steps are multiples of 500 ms, which is how often the last two of the metrics are set.
 	q.Add("a")
 	r.pass(time.Second)
-	q.Add("a") // changes nothing, the latency runs from the first
+	q.Add("a") // changes nothing: the latency counts from the first Add
 	q.Add("b")
 	r.wantMetrics(m, "a and b queued", values{"depth": 2, "adds": 2})
 	r.pass(time.Second)
@@ -65,7 +64,7 @@ func tryMetrics(r *run) {
 		"depth": 1, "adds": 3, "latency": testkit.Seconds(2, 2), "work": testkit.Seconds(3), "unfinished": 5, "longest": 3,
 	})
 	r.pass(time.Second)
-	r.hold(q, "a") // its latency runs from the Add while it was held
+	r.hold(q, "a") // its latency counts from the Add while it was held
 	q.Done("b")
 	q.Done("a")
 	r.pass(time.Second)

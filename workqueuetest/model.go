@@ -16,22 +16,22 @@ import (
 
 func modelCases() []testCase {
 	return []testCase{
-		unbubbled("Model", "One call after another, the queue does what the obvious slow queue does.",
+		unbubbled("Model", "For any sequence of calls, the queue does what the model does.",
 			func(r *run) { r.tryModel(modelOptions{}) }),
-		unbubbled("ModelWithShutDown", "One call after another, before, during and after shutdown, the queue does what the obvious slow queue does.",
+		unbubbled("ModelWithShutDown", "For any sequence of calls before, during and after shutdown, the queue does what the model does.",
 			func(r *run) { r.tryModel(modelOptions{shutDown: true}) }),
-		unbubbled("ModelWithUnmatchedDone", "One call after another, with calls of Done for keys that no worker holds, the queue does what the obvious slow queue does.",
+		unbubbled("ModelWithUnmatchedDone", "For any sequence of calls, also of Done for keys that no worker holds, the queue does what the model does.",
 			func(r *run) { r.tryModel(modelOptions{unmatchedDone: true}) }),
-		unbubbled("ModelWithTies", "One call after another, with keys that are due at the same time, the queue does what the obvious slow queue does.",
+		unbubbled("ModelWithTies", "For any sequence of calls, also with keys that are due at the same time, the queue does what the model does.",
 			func(r *run) { r.tryModel(modelOptions{ties: true, shutDown: true}) }),
 	}
 }
 
-// modelOptions tell what there is in a sequence of calls beside the usual.
+// modelOptions add unusual calls to the sequences.
 type modelOptions struct{ shutDown, unmatchedDone, ties bool }
 
-// op is one call. It is data, so that rapid can leave some out and make others simpler until the shortest
-// sequence that still fails is left.
+// op is one call, as data: rapid leaves out some and simplifies others, until the shortest sequence that still fails
+// is left.
 type op struct {
 	kind string
 	// key is the number of a key or, for Done, of one of the keys that are held.
@@ -52,12 +52,12 @@ func (o op) String() string {
 	return o.kind
 }
 
-// GoString is how rapid prints what it draws.
+// GoString makes rapid print the calls readably.
 func (o op) GoString() string { return o.String() }
 
 const modelKeys = 8
 
-// kinds are the calls that are drawn, some more often than others. rapid likes the first ones best.
+// kinds are the calls to draw. Frequent ones are listed more than once, and rapid prefers the first.
 func (m modelOptions) kinds() []string {
 	kinds := []string{"Add", "Get", "AddAfter", "Done", "pass", "Add", "Get", "Done", "Add", "Get canceled"}
 	if m.unmatchedDone {
@@ -87,7 +87,7 @@ func (m modelOptions) draw(t *rapid.T) []op {
 		}
 		return o
 	})
-	// A slice of slices, because rapid chooses the length of a slice near its least one.
+	// A slice of slices, because rapid prefers slices that are close to their least length.
 	ops := slices.Concat(rapid.SliceOfN(rapid.SliceOfN(one, 0, 12), 8, 16).Draw(t, "calls")...)
 	if m.shutDown && rapid.Bool().Draw(t, "end") {
 		ops = append(ops, op{kind: rapid.SampledFrom([]string{"ShutDown", "drain"}).Draw(t, "kind of end")})
@@ -96,9 +96,9 @@ func (m modelOptions) draw(t *rapid.T) []op {
 	return ops
 }
 
-// tryModel draws sequences of calls, and lets rapid find the shortest one that fails.
+// tryModel draws sequences of calls, and lets rapid shrink one that fails.
 func (r *run) tryModel(m modelOptions) {
-	for range 3 { // times the hundred that rapid tries, or what its flag says
+	for range 3 { // times -rapid.checks, which is 100 by default
 		rapid.Check(&rapidTB{run: r}, func(t *rapid.T) {
 			ops := m.draw(t)
 			sub := newRun(r.suite, r.t, !r.suite.IgnoresClock)
@@ -111,7 +111,7 @@ func (r *run) tryModel(m modelOptions) {
 	}
 }
 
-// playModel makes the calls on a queue and on the model. It keeps in at which one it is at. Every second
+// playModel makes the calls on a queue and on the model, and keeps the index of the current call in at. Every second
 // queue has metrics.
 func (r *run) playModel(m modelOptions, ops []op, at *int) {
 	p := &modelRun{run: r, model: newSlowQueue(r.suite.OneEntry)}
@@ -140,7 +140,7 @@ type modelRun struct {
 	held    []int
 }
 
-// call makes a call on both, unless it would block.
+// call makes a call on the queue and the model, unless it would block.
 func (p *modelRun) call(o op) {
 	key := strconv.Itoa(o.key)
 	switch o.kind {
@@ -179,7 +179,7 @@ func (p *modelRun) call(o op) {
 		p.model.shutDown()
 	case "drain":
 		if e, ok := p.q.(extended); ok {
-			_ = e.ShutDownContext(canceled()) // It gives up at once, if it has to wait at all.
+			_ = e.ShutDownContext(canceled()) // It does not wait.
 			p.model.shutDown()
 		}
 	}
@@ -218,7 +218,7 @@ func (p *modelRun) pass(d time.Duration) {
 	}
 }
 
-// compare asserts that what there is to see of both is the same.
+// compare asserts that the queue and the model look the same.
 func (p *modelRun) compare() {
 	synctest.Wait()
 	n, down := p.q.Len(), p.q.ShuttingDown()
@@ -239,7 +239,7 @@ func untilFullMinute(now time.Time) time.Duration {
 	return now.Truncate(time.Minute).Add(time.Minute).Sub(now)
 }
 
-// rapidTB is a run as rapid wants it.
+// rapidTB makes a run a rapid.TB.
 type rapidTB struct {
 	*run
 	said []string
@@ -248,7 +248,7 @@ type rapidTB struct {
 func (tb *rapidTB) Helper()      {}
 func (tb *rapidTB) Name() string { return tb.t.Name() }
 
-// What rapid says of runs that passed is of no interest.
+// rapid's messages about runs that passed are dropped.
 func (tb *rapidTB) Logf(format string, args ...any) {
 	if tb.Failed() {
 		tb.said = append(tb.said, fmt.Sprintf(format, args...))
@@ -262,12 +262,12 @@ func (tb *rapidTB) Error(args ...any)                { tb.Errorf("%s", fmt.Sprin
 func (tb *rapidTB) Fatal(args ...any)                { tb.Error(args...); tb.FailNow() }
 func (tb *rapidTB) Fail()                            { tb.Errorf("failed") }
 
-// FailNow is what rapid calls at last, after it has said how to repeat the failure.
+// FailNow is rapid's last call, after it has logged how to repeat the failure.
 func (tb *rapidTB) FailNow() {
 	tb.Fatalf("%s", strings.Join(tb.said, "\n"))
 }
 
-// slowQueue is what a queue with a delay does, in the obvious way. Its keys are numbers.
+// slowQueue is a delaying queue, written in the obvious way. Its keys are numbers.
 type slowQueue struct {
 	oneEntry bool
 
@@ -347,7 +347,7 @@ func (m *slowQueue) addAfter(key int, now time.Time, d time.Duration) {
 	}
 }
 
-// pass adds what is due at now.
+// pass adds the keys that are due at now.
 func (m *slowQueue) pass(now time.Time) {
 	slices.SortFunc(m.waiting, func(a, b slowWaiting) int {
 		return cmp.Or(a.due.Compare(b.due), a.seq-b.seq)

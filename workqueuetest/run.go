@@ -28,19 +28,17 @@ const seedVariable = "WORKQUEUE_SEED"
 // epoch is when the fake clocks start.
 var epoch = time.Date(2024, time.February, 29, 12, 0, 0, 0, time.UTC)
 
-// forever is, in a bubble, when a case is taken to block for ever. No case takes as long.
+// forever is the virtual time after which a case is considered blocked. No case takes as long.
 const forever = 1000 * time.Hour
 
-// patience is how much real time a case may take beyond the time that stress tests are given. A case that
-// takes longer is left behind with its goroutines: there is no way to end a goroutine that waits for a
-// mutex.
+// patience is how much real time a case may take, in addition to the time of the stress cases. A case that takes
+// longer is abandoned with its goroutines, because nothing can end a goroutine that waits for a mutex.
 var patience = 20 * time.Second
 
-// run is one go at a case. Failures are kept here and not reported to the test, so that a case which is to
-// fail can. Its methods are safe for concurrent use.
+// run is one run of a case. It collects failures instead of reporting them to the test, because some cases are expected
+// to fail. Its methods are safe for concurrent use.
 //
-// A case ends when one of Fatalf and skip is called, or when it returns. Then its queues are shut down,
-// and all goroutines must end.
+// A case ends when it returns or calls Fatalf or skip. Then its queues are shut down, and all goroutines must end.
 type run struct {
 	suite *Suite
 	t     *testing.T // for bubbles
@@ -53,7 +51,7 @@ type run struct {
 	failures []string
 	skipped  string
 	lacking  bool
-	ends     []func() // shut down the queues of the case
+	ends     []func() // shuts down the queues of the case
 }
 
 func newRun(s *Suite, t *testing.T, fake bool) *run {
@@ -72,10 +70,10 @@ func seed() uint64 {
 	return rand.Uint64()
 }
 
-// rand returns numbers that depend on the seed and n.
+// rand returns a source of random numbers that depends on the seed and on n.
 func (r *run) rand(n int) *rand.Rand { return rand.New(rand.NewPCG(r.seed, uint64(n))) }
 
-// try tries a case on every clock.
+// try runs a case on every clock.
 func (s Suite) try(t *testing.T, c testCase) outcome {
 	clocks := []bool{false, true}
 	if c.unbubbled || s.IgnoresClock {
@@ -123,12 +121,12 @@ func (r *run) bubbled(f func()) {
 	})
 }
 
-// supervise runs f in the bubble in which it is called, and then ends what f has started. Goroutines that
-// are left then make the bubble panic.
+// supervise runs f in the caller's bubble, and then ends what f has started. If goroutines are left after that, the
+// bubble panics.
 func (r *run) supervise(f func()) {
 	r.within(forever, f)
 	r.within(forever, r.endQueues)
-	// Some only notice when they next look at the clock.
+	// Some goroutines only notice the shutdown when they next read the clock.
 	for range 3 {
 		synctest.Wait()
 		time.Sleep(20 * time.Second)
@@ -138,8 +136,7 @@ func (r *run) supervise(f func()) {
 	}
 }
 
-// within runs f in a goroutine of a bubble, and fails if it has not returned when everything waits for
-// something and d has passed.
+// within runs f in a goroutine of a bubble, and fails if f has not returned after d of virtual time.
 func (r *run) within(d time.Duration, f func()) {
 	done := make(chan struct{})
 	r.start(f, func() { close(done) })
@@ -148,7 +145,7 @@ func (r *run) within(d time.Duration, f func()) {
 	select {
 	case <-done:
 	case <-timer.C:
-		r.Errorf("blocks for ever:\n%s", bytes.Join(testkit.Goroutines().Since(nil), []byte("\n\n")))
+		r.Errorf("blocks forever:\n%s", bytes.Join(testkit.Goroutines().Since(nil), []byte("\n\n")))
 	}
 }
 
@@ -229,7 +226,7 @@ func (r *run) Failed() bool {
 	return len(r.failures) > 0
 }
 
-// skip ends the case, which cannot be tried here.
+// skip ends a case that cannot run here.
 func (r *run) skip(why string) {
 	r.mu.Lock()
 	r.skipped = why
@@ -237,7 +234,7 @@ func (r *run) skip(why string) {
 	runtime.Goexit()
 }
 
-// lacks is skip for a queue that lacks what the case is about.
+// lacks is skip for a queue that lacks what the case needs.
 func (r *run) lacks(what string) {
 	r.mu.Lock()
 	r.lacking = true
@@ -245,7 +242,7 @@ func (r *run) lacks(what string) {
 	r.skip("the queue has no " + what)
 }
 
-// queue builds a queue as the case's clock and config want it.
+// queue builds a queue with that config and the clock of the case.
 func (r *run) queue(c Config[string]) workqueue.TypedInterface[string] {
 	if c.Clock == nil {
 		c.Clock = r.clock
@@ -277,7 +274,7 @@ type (
 	extended = workqueue.Extended[string]
 )
 
-// check asks the author of the queue whether its inside is as it should be.
+// check calls Suite.Check.
 func (r *run) check(q fifo) {
 	if r.suite.Check == nil {
 		return

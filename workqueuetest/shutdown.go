@@ -12,9 +12,9 @@ import (
 // shutDownCases are about shutdown in every state. Those about drains are in drain.go.
 func shutDownCases() []testCase {
 	return []testCase{
-		bubbled("ShutDownTwice", "Every method that shuts down may be called any number of times, by any number of callers, before and after the others.", tryShutDownTwice),
-		bubbled("ShutDownInEveryState", "In whatever state a queue is shut down, what is queued and held can be finished, and every call returns.", tryShutDownInEveryState),
-		bubbled("ShutDownEndsDrain", "ShutDown ends the drains that wait, also if it is not the first one.", tryShutDownEndsDrain),
+		bubbled("ShutDownTwice", "Every method that shuts down may be called any number of times, by any number of callers, in any order.", tryShutDownTwice),
+		bubbled("ShutDownInEveryState", "In whatever state a queue is shut down, queued and held keys can be finished, and every call returns.", tryShutDownInEveryState),
+		bubbled("ShutDownEndsDrain", "ShutDown ends waiting drains, even if the queue was shut down before.", tryShutDownEndsDrain),
 		bubbled("ShutDownDropsWaiting", "Every way to shut down drops the keys that wait for their time, and counts them.", tryShutDownDropsWaiting),
 		bubbled("ShutDownContextGivesUp", "ShutDownContext waits no longer than its context, and may be called again to wait on.", tryShutDownContextGivesUp),
 	}
@@ -46,8 +46,7 @@ func tryShutDownTwice(r *run) {
 	})
 }
 
-// states are what a queue may be in the middle of when it is shut down. Each function brings an empty
-// queue there.
+// states are the states in which a queue may be shut down. Each function brings an empty queue into one.
 var states = map[string]func(r *run, q fifo){
 	"new":    func(*run, fifo) {},
 	"used":   func(r *run, q fifo) { q.Add("a"); r.take(q) },
@@ -117,7 +116,7 @@ func tryShutDownEndsDrain(r *run) {
 				}
 			}
 		}
-		// And no drains but those that waited then.
+		// It ends only the drains that were waiting then.
 		again := drain.start(r, q)
 		again.mustBlock("after two ShutDowns")
 		q.Done("a")

@@ -14,10 +14,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// The cases of this file and of stress_clock.go run outside of bubbles, because a goroutine that waits for
-// a mutex is not at rest, and because the race detector is to see goroutines that really run at once. They
-// are about races: what they draw is repeated by the seed, and the order in which the machine runs
-// goroutines is not.
+// The cases of this file run outside of bubbles, in real time, so that goroutines really run at once and the race
+// detector sees them. The seed repeats the random calls, but not the order in which goroutines run.
 
 func stressCases() []testCase {
 	all := []struct {
@@ -47,7 +45,7 @@ func stressCases() []testCase {
 	return cases
 }
 
-// stressTotal is how long all stress cases together run.
+// stressTotal is how long all stress cases run together.
 func stressTotal() time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("WORKQUEUE_STRESS")); err == nil {
 		return d
@@ -55,17 +53,16 @@ func stressTotal() time.Duration {
 	return time.Second
 }
 
-// versions are what workers must see of keys.
+// versions checks that workers see the newest version of every key.
 type versions struct {
 	r *run
-	// written counts the versions of each key. Before a version is counted in added, its Add has returned,
-	// and no shutdown had begun by then.
+	// written counts the versions of each key. added counts those whose Add has returned before any shutdown began.
 	written, added, seen []atomic.Int64
 	holders              []atomic.Int32
 	ending               atomic.Bool
 }
 
-// hold is what a worker does with a key between Get and Done. It takes some time, so that adds fall into it.
+// hold is what a worker does between Get and Done. It takes some time, so that adds happen meanwhile.
 func (v *versions) hold(key int, random *rand.Rand) {
 	if n := v.holders[key].Add(1); n != 1 {
 		v.r.Errorf("%d workers hold key %d", n, key)
@@ -97,10 +94,10 @@ func (v *versions) check() {
 	}
 }
 
-// stressVersions lets producers add versions of few keys while workers process them. If early is set, the
-// shutdown comes while they do. Delayed adds then promise nothing, because they may be dropped.
+// stressVersions lets producers add versions of a few keys while workers process them. With early, the queue is shut
+// down meanwhile; delayed adds may then be dropped, so they do not count.
 func (r *run) stressVersions(random *rand.Rand, early bool) {
-	// Few adds, because an add that is lost shows if it was the last one of its key.
+	// Few adds, because a lost add only shows if it was the last one of its key.
 	const keys, producers, workers, adds = 5, 3, 4, 30
 	q := r.queue(Config[string]{RateLimiter: workqueue.NewTypedItemFastSlowRateLimiter[string](time.Microsecond, 50*time.Microsecond, 3)})
 	v := &versions{
@@ -108,7 +105,7 @@ func (r *run) stressVersions(random *rand.Rand, early bool) {
 		holders: make([]atomic.Int32, keys),
 	}
 	var producing, working sync.WaitGroup
-	var calls atomic.Int64 // of adds
+	var calls atomic.Int64 // of all methods that add
 	for range workers {
 		random := rand.New(rand.NewPCG(random.Uint64(), 0))
 		working.Add(1)
@@ -133,7 +130,7 @@ func (r *run) stressVersions(random *rand.Rand, early bool) {
 		}
 	} else {
 		producing.Wait()
-		// Until the delayed keys have come, too.
+		// Wait for the delayed keys, too.
 		for deadline := time.Now().Add(patience / 3); !r.Failed(); time.Sleep(50 * time.Microsecond) {
 			left := 0
 			for key := range keys {
@@ -229,7 +226,7 @@ func (r *run) stressCancel(random *rand.Rand) {
 				r.Errorf("got key %s, want %s", got, key)
 			}
 		case <-time.After(patience / 3):
-			r.Fatalf("key %s reaches nobody, with one getter that waits and two that gave up", key)
+			r.Fatalf("no getter gets key %s: one waits and two gave up", key)
 		}
 	}
 	q.ShutDown()
@@ -345,7 +342,7 @@ func (r *run) stressEveryMethod(random *rand.Rand) {
 	}
 }
 
-// someCall makes one of the calls that do not wait for others.
+// someCall makes a random call that does not wait for other goroutines.
 func someCall(q fifo, random *rand.Rand) {
 	key := fmt.Sprint(random.IntN(8))
 	switch random.IntN(7) {

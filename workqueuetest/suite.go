@@ -9,74 +9,73 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Config is what a case wants of the queue that it is about to try. A queue that has no use for a
-// field leaves it alone; see [Suite] for how to say so.
+// Config says how to build the queue for a case. A queue may ignore fields that it has no use for; declare that in
+// the [Suite].
 type Config[T comparable] struct {
-	// Name and MetricsProvider are set if the case looks at metrics. Without a name there shall be none.
+	// Name and MetricsProvider are set if the case checks metrics. A queue without a name must not have any.
 	Name            string
 	MetricsProvider workqueue.MetricsProvider
-	// Clock is where all times of the queue come from. It is never nil.
+	// Clock is the clock for all of the queue's times. It is never nil.
 	Clock clock.WithTicker
-	// RateLimiter is what AddRateLimited asks. It is nil if the case does not care.
+	// RateLimiter is the limiter of AddRateLimited. It is nil if any limiter will do.
 	RateLimiter workqueue.TypedRateLimiter[T]
 }
 
-// Suite tells how to build a queue, and what it does not promise. New is required; the zero values of
-// all others stand for a queue that keeps the whole contract.
+// Suite describes how to build a queue, and what it does not promise. New is required. The zero values of all other
+// fields stand for a queue that keeps the whole contract.
 type Suite struct {
-	// New builds an empty queue. A queue that also has AddAfter, AddRateLimited or the methods of
-	// [workqueue.Extended] is tried for those too; cases that need what it lacks are skipped.
+	// New builds an empty queue. A queue that also has AddAfter, AddRateLimited or the methods of [workqueue.Extended]
+	// is tested for those too. Cases that need a method that the queue lacks are skipped.
 	New func(Config[string]) workqueue.TypedInterface[string]
 
-	// NewAny builds the same queue for keys of any type, for the cases about keys that cannot be kept
-	// and about garbage. They are skipped if it is nil.
+	// NewAny builds the same queue for keys of any type. The cases about unhashable keys and about garbage need it,
+	// and are skipped if it is nil.
 	NewAny func(Config[any]) workqueue.TypedInterface[any]
 
-	// Check, unless nil, is called when a queue is at rest, with no call under way. It returns an error
-	// if the inside of the queue is not as its author knows it should be.
+	// Check, unless nil, is called while no method of the queue runs. It returns an error if the queue violates one of
+	// its own invariants.
 	Check func(workqueue.TypedInterface[string]) error
 
-	// IgnoresClock is the mark of a queue that lives on the real clock alone. In the bubbles of
-	// testing/synctest, where most cases run, that one is virtual too.
+	// IgnoresClock declares that the queue only uses the real clock. Most cases run in a bubble of testing/synctest,
+	// where the real clock is virtual too.
 	IgnoresClock bool
-	// NoMetrics is the mark of a queue that reports to no MetricsProvider.
+	// NoMetrics declares that the queue ignores the MetricsProvider.
 	NoMetrics bool
-	// PartialStats is the mark of a queue whose Stats knows no more than how many keys are queued.
+	// PartialStats declares that only Queued is right in the queue's Stats.
 	PartialStats bool
-	// OneEntry is the mark of a queue that has one entry a key: of all adds since the key was handed out, the
-	// one whose time is the earliest counts. So an Add of a waiting key cancels its delay, and an AddAfter
-	// of a key that is queued, or is to come again when its worker is Done, does nothing. Without it a
-	// delay goes on beside that, and the key comes again at its time.
+	// OneEntry declares that the queue has one entry per key: of all adds since the key was handed out, the one with
+	// the earliest time counts. An Add of a waiting key then cancels its delay, and AddAfter does nothing for a key
+	// that is queued or will be queued by Done. In a queue without OneEntry the delay goes on, and the key comes again
+	// at its time.
 	OneEntry bool
-	// MergesRetries is the mark of a queue that need not ask its limiter again when AddRateLimited is
-	// called for a key that waits already: it comes at the limiter's first answer or, if that is earlier, at
-	// another one.
+	// MergesRetries declares that AddRateLimited need not ask the limiter if the key waits already. The key comes after
+	// the limiter's first answer or an earlier one.
 	MergesRetries bool
 
-	// Known are the names of cases that the queue is known to fail, with the reason. Such a case is
-	// run, and fails the test only if the queue passes it.
+	// Known maps the cases that the queue is known to fail to the reasons. Such a case runs, and fails the test only
+	// if the queue passes it.
 	Known map[string]string
-	// Skip are the names of cases that are not run, with the reason. It is for those that end
-	// differently from run to run; prefer Known.
+	// Skip maps the cases that must not run to the reasons. Prefer Known; Skip is for cases whose result differs from
+	// run to run.
 	Skip map[string]string
-	// Strict makes a case that is skipped because the queue lacks something fail instead.
+	// Strict makes a case fail, instead of being skipped, if the queue lacks what it needs.
 	Strict bool
 }
 
-// Run tries the queues that newQueue builds for the whole contract, each case in a subtest. It takes
-// some seconds, most of them in the cases whose names begin with Stress: the environment variable
-// WORKQUEUE_STRESS, a duration like 1m, says how long those take together; a second if it is not set.
+// Run tests whether the queues that newQueue builds keep the whole contract, each case in a subtest. It takes a few
+// seconds, most of them for the cases whose names begin with Stress. The environment variable WORKQUEUE_STRESS, a
+// duration such as 1m, is how long those take together; the default is a second.
 //
-// Use [Suite.Run] for a queue with less than a TypedRateLimitingInterface, for one that keeps some of
-// the contract only, and to have keys of other types tried as well.
+// Use [Suite.Run] for a queue with fewer methods than a TypedRateLimitingInterface, for one that keeps only some of the
+// contract, and to test keys of other types as well.
 func Run(t *testing.T, newQueue func(Config[string]) workqueue.TypedRateLimitingInterface[string]) {
 	t.Helper()
 	Suite{New: func(c Config[string]) workqueue.TypedInterface[string] { return newQueue(c) }}.Run(t)
 }
 
-// Run tries the queues that s.New builds, each case in a subtest of its name. A failing case does not
-// keep the others from being run: a call that blocks for ever and a panic on the caller's goroutine are
-// failures like others. (A panic on a goroutine of the queue's own ends the process, as in any program.)
+// Run tests the queues that s.New builds, each case in a subtest of its name. A call that blocks forever and a panic on
+// the caller's goroutine are failures like others: the remaining cases still run. A panic on one of the queue's own
+// goroutines ends the process, as in any program.
 func (s Suite) Run(t *testing.T) {
 	t.Helper()
 	all := cases()
@@ -96,7 +95,7 @@ func (s Suite) Run(t *testing.T) {
 	}
 }
 
-// report makes the test's result of what a case has come to.
+// report turns the outcome of a case into the result of its subtest.
 func (s Suite) report(t *testing.T, c testCase, o outcome) {
 	t.Helper()
 	why, known := s.Known[c.Name]
@@ -118,11 +117,11 @@ func (s Suite) report(t *testing.T, c testCase, o outcome) {
 type Case struct {
 	// Name is the name of its subtest.
 	Name string
-	// Promise is what the queue has to keep.
+	// Promise is what the case checks.
 	Promise string
 }
 
-// Cases returns all cases of the suite, in the order in which they are run.
+// Cases returns all cases of the suite, in the order in which they run.
 func Cases() []Case {
 	var list []Case
 	for _, c := range cases() {
@@ -131,10 +130,10 @@ func Cases() []Case {
 	return list
 }
 
-// testCase is a case and how to try it.
+// testCase is a case and the code that checks it.
 type testCase struct {
 	Case
-	// try is run in a bubble, once on its real clock and once on a fake one, unless unbubbled is set.
+	// try runs in a bubble, once on the bubble's clock and once on a fake one, unless unbubbled is set.
 	try       func(*run)
 	unbubbled bool
 }
@@ -177,7 +176,7 @@ func merged(maps ...map[string]string) map[string]string {
 	return all
 }
 
-// outcome is what a case has come to.
+// outcome is the result of a case.
 type outcome struct {
 	failures []string
 	skipped  string // why, if it could not be tried

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// What is to fail leaves no file behind to try again, and need not be the shortest there is.
+	// Cases that are expected to fail write no files, and need not be shrunk.
 	for name, value := range map[string]string{"rapid.nofailfile": "true", "rapid.shrinktime": "100ms"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// broken are queues with one bug each, and the cases that must find it. Others may, too.
+// broken are queues with one bug each, and the cases that must find it. Other cases may find it, too.
 var broken = []struct {
 	name   string
 	caught []string
@@ -163,7 +163,7 @@ var broken = []struct {
 
 var neverFreed []any
 
-// The suite can fail: each bug is found by the cases that are about it, and no case hangs on it.
+// Each bug is found by the cases that are about it, and makes no case hang.
 func TestBrokenQueues(t *testing.T) {
 	old := patience
 	defer func() { patience = old }()
@@ -180,7 +180,7 @@ func TestBrokenQueues(t *testing.T) {
 				}
 				began := time.Now()
 				o := s.try(t, c)
-				// Whether goroutines meet where the bug is is a matter of luck, and so is the seed.
+				// A race needs luck, and so does a random seed.
 				for again := 0; again < 20 && len(o.failures) == 0 && o.skipped == ""; again++ {
 					o = s.try(t, c)
 				}
@@ -193,7 +193,7 @@ func TestBrokenQueues(t *testing.T) {
 	}
 }
 
-// A queue with nothing but the methods of client-go's first layer, and no use for what it is told.
+// A queue with only the methods of client-go's first layer, which ignores its Config.
 func TestPlainQueue(t *testing.T) {
 	Suite{
 		New:       func(Config[string]) workqueue.TypedInterface[string] { return newPlain(plain{}) },
@@ -201,7 +201,7 @@ func TestPlainQueue(t *testing.T) {
 	}.Run(t)
 }
 
-// The queue that the broken ones are made of is not.
+// The queue that the broken ones wrap is correct.
 func TestSoundQueue(t *testing.T) {
 	Suite{
 		New:    func(c Config[string]) workqueue.TypedInterface[string] { return newHolding(c) },

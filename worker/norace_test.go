@@ -1,6 +1,0 @@
-//go:build !race
-
-package worker_test
-
-// raceEnabled tells the tests that measure memory that the race detector would measure itself.
-const raceEnabled = false
