@@ -2,5 +2,5 @@
 
 package worker_test
 
-// raceEnabled tells the tests that measure memory that the race detector would measure itself.
+// raceEnabled reports that the race detector is on, which itself takes memory.
 const raceEnabled = false

@@ -318,7 +318,7 @@ func TestPanicOfTheQueueIsFatal(t *testing.T) {
 	}
 }
 
-// logThat calls f when it is told of a handler's panic.
+// logThat calls f when a handler's panic is logged.
 type logThat struct {
 	slog.Handler
 	f func()
@@ -331,8 +331,7 @@ func (l logThat) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// The key is given to the limiter before the logger is told of the panic: whatever the logger does, it is
-// not lost.
+// The key is given to the limiter before the panic is logged: whatever the logger does, the key is not lost.
 func TestLoggerThatFailsAtAPanic(t *testing.T) {
 	for name, f := range map[string]func(){"panics": func() { panic("log") }, "exits": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
