@@ -14,6 +14,9 @@ import (
 // Very many keys that have failed, and were removed from the queue and forgotten, leave no memory, and are not
 // reported at the end.
 func TestMemoryOfFailingKeys(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector takes memory")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		const n = 300_000
 		q := priorityqueue.New(priorityqueue.Config[int]{})

@@ -434,3 +434,16 @@ func TestPanicOfTheClockIsFatal(t *testing.T) {
 		})
 	}
 }
+
+// A clock that panics when the handler has returned does not cost the key its retry.
+func TestPanicOfTheClockAfterTheHandler(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		q.Add("a")
+		c := panickyClock{clock.RealClock{}, new(atomic.Int64), 2} // Now before the handler, Since after it.
+		err := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{Clock: c})).returned()
+		var p *worker.PanicError
+		if !errors.As(err, &p) || p.Value != "clock" || !slices.Equal(left(t, err).Failing, []string{"a"}) {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+}
