@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
 // TestNoAllocations hands keys to a worker, one at a time and many at once, without hooks, logger and
 // timeout.
 func TestNoAllocations(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[pair]())

@@ -2,11 +2,11 @@ package worker_test
 
 import (
 	"context"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -14,7 +14,7 @@ import (
 // Very many keys that have failed, and were removed from the queue and forgotten, leave no memory, and are not
 // reported at the end.
 func TestMemoryOfFailingKeys(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector takes memory")
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -25,7 +25,7 @@ func TestMemoryOfFailingKeys(t *testing.T) {
 		result := make(chan error)
 		go func() { result <- p.Run(ctx) }()
 		synctest.Wait()
-		before := heapSize()
+		before := testkit.Heap()
 		for key := range n {
 			q.Add(key)
 		}
@@ -36,7 +36,7 @@ func TestMemoryOfFailingKeys(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if grown := int64(heapSize()) - int64(before); grown > n*4 {
+		if grown := testkit.Heap() - before; grown > n*4 {
 			t.Errorf("%d keys that are gone leave %d bytes", n, grown)
 		}
 		cancel()
@@ -44,12 +44,4 @@ func TestMemoryOfFailingKeys(t *testing.T) {
 			t.Errorf("Run returned %v, left: %v", err, p.Left())
 		}
 	})
-}
-
-func heapSize() uint64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }
