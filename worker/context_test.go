@@ -75,7 +75,7 @@ func TestAttemptWithoutLogger(t *testing.T) {
 		q.Add("b")
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 			kept[key] = append(kept[key], ctx)
-			worker.Logger(ctx).Info("nobody hears this")
+			worker.Logger(ctx).Info("silence")
 			if key == "a" && worker.Attempt(ctx) < 3 {
 				return errBroken
 			}
@@ -98,7 +98,7 @@ func TestOutsideOfACall(t *testing.T) {
 	if n := worker.Attempt(t.Context()); n != 0 {
 		t.Errorf("Attempt is %d", n)
 	}
-	worker.Logger(t.Context()).Error("nobody hears this")
+	worker.Logger(t.Context()).Error("silence")
 }
 
 func TestLogs(t *testing.T) {

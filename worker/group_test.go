@@ -35,7 +35,7 @@ func TestGroup(t *testing.T) {
 			names.Add("3s")
 			numbers.Add(5)
 			<-ctx.Done()
-			return ctx.Err() // Says nothing that is worth telling.
+			return ctx.Err() // No failure: the context has ended.
 		}))
 		r := run(t, &g)
 		r.after(time.Second)
@@ -102,7 +102,7 @@ func TestGroupGoexit(t *testing.T) {
 	})
 }
 
-// Bad input of one pool is told before anything starts.
+// Bad input of one pool is reported before anything starts.
 func TestGroupBadInput(t *testing.T) {
 	down := intQueue()
 	down.ShutDown()

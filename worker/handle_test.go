@@ -17,7 +17,7 @@ import (
 var errBroken = errors.New("broken")
 
 // TestOutcomes has a handler answer in every way there is, at the first attempt, and checks what becomes
-// of the key, what the hooks are told, and that Done is called once for each Get.
+// of the key, what the hooks get, and that Done is called once for each Get.
 func TestOutcomes(t *testing.T) {
 	requeue := &worker.Requeue{After: 7 * time.Second}
 	byPointer := &worker.RequeueAfterError{After: 7 * time.Second}
@@ -138,7 +138,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// Done once also means: not for keys that nobody holds. The queue itself counts those.
+// Done is never called for a key that no worker holds. The queue itself counts such calls.
 func TestNoUnmatchedDone(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		answers := []func() error{
@@ -261,7 +261,7 @@ func TestNoLimitOfRetries(t *testing.T) {
 	})
 }
 
-// Success and RequeueAfter both end a row of failures, and the limiter's too, whoever has made it count.
+// Success and RequeueAfter both end a row of failures, also those that the limiter has counted for others.
 func TestWhatForgets(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		answers := []error{

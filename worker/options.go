@@ -56,8 +56,8 @@ type Options[T comparable] struct {
 	// Zero means never.
 	StuckAfter time.Duration
 
-	// KeepDropped is how many dropped keys the pool remembers, with their last errors. Zero means 1,000, a
-	// negative number none. See [Pool.Snapshot].
+	// KeepDropped is how many dropped keys the pool remembers, each with up to 1 KiB of its last error. Zero means
+	// 1,000, a negative number none. See [Pool.Snapshot].
 	KeepDropped int
 
 	// Middleware wraps the handler; the first one is the outermost. Each is called once, by New.

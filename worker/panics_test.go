@@ -318,7 +318,7 @@ func TestPanicOfTheQueueIsFatal(t *testing.T) {
 	}
 }
 
-// logThat calls f when it is told of a handler's panic.
+// logThat calls f when a handler's panic is logged.
 type logThat struct {
 	slog.Handler
 	f func()
@@ -331,8 +331,7 @@ func (l logThat) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// The key is given to the limiter before the logger is told of the panic: whatever the logger does, it is
-// not lost.
+// The key is given to the limiter before the panic is logged: whatever the logger does, the key is not lost.
 func TestLoggerThatFailsAtAPanic(t *testing.T) {
 	for name, f := range map[string]func(){"panics": func() { panic("log") }, "exits": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
@@ -434,4 +433,17 @@ func TestPanicOfTheClockIsFatal(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A clock that panics when the handler has returned does not cost the key its retry.
+func TestPanicOfTheClockAfterTheHandler(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		q.Add("a")
+		c := panickyClock{clock.RealClock{}, new(atomic.Int64), 2} // Now before the handler, Since after it.
+		err := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{Clock: c})).returned()
+		var p *worker.PanicError
+		if !errors.As(err, &p) || p.Value != "clock" || !slices.Equal(left(t, err).Failing, []string{"a"}) {
+			t.Errorf("Run returned %v", err)
+		}
+	})
 }

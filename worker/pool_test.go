@@ -87,7 +87,7 @@ func TestSetWorkers(t *testing.T) {
 		if n := g.reset(); n != 3 {
 			t.Errorf("%d handlers after shrinking", n)
 		}
-		// Growing again before the surplus has gone replaces nobody.
+		// Growing again before the surplus has gone starts no other.
 		setWorkers(t, p, 0)
 		setWorkers(t, p, 4)
 		setWorkers(t, p, 3)

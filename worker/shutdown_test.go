@@ -98,7 +98,7 @@ func TestDrainTimeout(t *testing.T) {
 	})
 }
 
-// Whoever ends the context knows that what is added from then on is not started.
+// What is added after the end of the context is not started.
 func TestNothingStartsAfterTheEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var j journal

@@ -170,19 +170,27 @@ func TestFailingKeysThatAreGone(t *testing.T) {
 					}
 					switch when {
 					case "at once":
+						want := 1 + q.NumRequeues("0") // A key that comes again was never missed.
+						q.Add("0")
+						synctest.Wait()
+						if attempts["0"] != want {
+							t.Errorf("attempt %d, want %d", attempts["0"], want)
+						}
+						c.gone(q, "0")
 						if got := p.Snapshot(n).Failing; len(got) != 1 || got[0].Key != fmt.Sprint(n-1) || p.Stats().Failing != 1 {
 							t.Errorf("%d keys fail", len(got))
 						}
-						q.Add("0")
-						synctest.Wait()
-						if attempts["0"] != 1 {
-							t.Errorf("attempt %d", attempts["0"])
-						}
-						p.Forget("0")
 					case "later":
 						r.after(time.Minute)
 						if got := p.Stats().Failing; got != 1 {
 							t.Errorf("%d keys fail", got)
+						}
+						q.Add("0")
+						synctest.Wait()
+						c.gone(q, "0")
+						r.after(2 * time.Minute)
+						if got := p.Stats().Failing; got != 1 {
+							t.Errorf("one more minute later %d keys fail", got)
 						}
 					}
 					r.cancel()
@@ -193,6 +201,19 @@ func TestFailingKeysThatAreGone(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Keys that were waiting for their retry when somebody else shut the queue down are failing, and not gone.
+func TestFailingKeysOfAQueueThatIsShutDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newPriorityQueue(priorityqueue.Config[string]{})
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{}))
+		q.ShutDown()
+		if e := left(t, r.returned()); !slices.Equal(e.Failing, []string{"a"}) {
+			t.Errorf("left: %+v", e)
+		}
+	})
 }
 
 // What a limiter that does not count by key answers does not mean that a key was forgotten.

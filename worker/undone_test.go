@@ -127,6 +127,20 @@ func TestDrainNothing(t *testing.T) {
 	})
 }
 
+// NoGrace needs no timer.
+func TestNoGrace(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		q.Add("1m")
+		r := run(t, worker.New(q, sleeper(new(journal)),
+			options{Drain: worker.Nothing, CancelGrace: worker.NoGrace, Clock: testingclock.NewFakeClock(time.Now())}))
+		r.cancel()
+		if e := left(t, r.returned()); !slices.Equal(e.Unfinished, []string{"1m"}) {
+			t.Errorf("left: %+v", e)
+		}
+		r.after(time.Minute)
+	})
+}
+
 // With very many keys the log gets their number, and a few of them.
 func TestLogOfManyKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
