@@ -42,5 +42,5 @@
 //
 // For any other caller than this module's queues, a [Provider] is an ordinary provider of metrics to which every
 // change is pushed. Callers with the same name share its metrics. [For] adapts a Provider to a package that has
-// interfaces of its own, like client-go.
+// interfaces of its own, like client-go. [Join] is for programs whose registry has metrics of client-go's queues.
 package prom
