@@ -1,6 +1,7 @@
 package workqueue
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/observe"
@@ -71,12 +72,13 @@ type StatsProvider interface {
 	// seconds, ascending and not NaN; nil means powers of ten from 10 ns to 1,000 s, as in
 	// controller-runtime. If they are anything else, making a queue panics.
 	HistogramBounds() []float64
-	// WatchQueue is called once for each layer of a queue that is made with that name. What stats
-	// returns is that layer's own part alone, so the parts of one queue add up: layer 1 has all but
-	// Waiting, Retries and Dropped, which a delaying queue has. It may be called at any time, takes
-	// constant time and does not block. When ShuttingDown is set and Queued, Processing and Waiting are
-	// zero, nothing changes any more but UnmatchedDones. A queue that is never shut down lives as long as its
-	// stats.
+	// WatchQueue is called once for a queue that is made with that name, however many layers it has. What stats
+	// returns is the whole queue's: a key on its way between the layers may be counted twice, but is never missing.
+	// (If a delaying queue is made on top of a queue that has another name or another provider, or is not of this
+	// package, each is watched on its own, and their numbers add up. Then a key may be missing from both for a
+	// moment.) The function stats may be called at any time, takes constant time and does not block. When
+	// ShuttingDown is set and Queued, Processing and Waiting are zero, nothing changes any more but UnmatchedDones.
+	// A queue that is never shut down lives as long as its stats.
 	WatchQueue(name string, stats func() Stats)
 }
 
@@ -204,11 +206,30 @@ func newObserver(name string, provider MetricsProvider, c clock.WithTicker) *obs
 	})
 }
 
-// watch lets a StatsProvider read a layer's stats.
-func watch(name string, provider MetricsProvider, stats func() Stats) {
-	if p, ok := provider.(StatsProvider); ok {
+// watch lets a StatsProvider read a queue's stats, and returns it. With another provider it does nothing.
+func watch(name string, provider MetricsProvider, stats func() Stats) StatsProvider {
+	p, ok := provider.(StatsProvider)
+	if ok {
 		p.WatchQueue(name, stats)
 	}
+	return p
+}
+
+// watchedStats are the Stats that the provider reads.
+func (q *Typed[T]) watchedStats() Stats {
+	if whole := q.whole.Load(); whole != nil {
+		return (*whole)()
+	}
+	return q.Stats()
+}
+
+// watchWhole makes the provider that watches q read the stats of the queue on top of it. It returns false if no
+// provider watches q, or another one, or under another name.
+func (q *Typed[T]) watchWhole(name string, provider MetricsProvider, whole func() Stats) bool {
+	if p, ok := provider.(StatsProvider); !ok || q.name != name || !reflect.ValueOf(p).Comparable() || p != q.watchedBy {
+		return false
+	}
+	return q.whole.CompareAndSwap(nil, &whole)
 }
 
 // newRetriesMetric returns the counter of a delaying queue's retries.

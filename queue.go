@@ -112,7 +112,7 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 		observer: newObserver(config.Name, provider, config.Clock),
 	}
 	q.ticker.Start(q.observer, updatePeriod, q.refreshMetrics)
-	watch(config.Name, provider, q.Stats)
+	q.watchedBy = watch(config.Name, provider, q.watchedStats)
 	return q
 }
 
@@ -130,6 +130,9 @@ type Type = Typed[any]
 type Typed[T comparable] struct {
 	name   string
 	ticker observe.Ticker
+	// watchedBy reads the Stats of this queue, or those of the whole queue of which it is the lowest layer.
+	watchedBy StatsProvider
+	whole     atomic.Pointer[func() Stats]
 
 	// shuttingDown is written under the gate's lock and read without.
 	shuttingDown atomic.Bool

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -86,6 +87,91 @@ func TestStatsProvider(t *testing.T) {
 			t.Errorf("after shutdown the layers tell %+v together, want %+v", sum, q.Stats())
 		}
 	})
+}
+
+type delayingQueue interface {
+	workqueue.Extended[string]
+	AddAfter(key string, delay time.Duration)
+}
+
+// slowStats is a queue whose Stats calls a hook when it has read the queue.
+type slowStats struct {
+	workqueue.Extended[string]
+	then func()
+}
+
+func (q *slowStats) Stats() workqueue.Stats {
+	st := q.Extended.Stats()
+	q.then()
+	return st
+}
+
+// A key that moves from layer to layer while both are read is counted in at least one, even if it moves there and back.
+func TestStatsOfAMovingKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below := &slowStats{Extended: workqueue.NewTyped[string]()}
+		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: below}).(delayingQueue)
+		defer q.ShutDown()
+		wait := func() {
+			below.Get()
+			q.AddAfter("a", time.Minute)
+			below.Done("a")
+		}
+		comeDue := func() {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		for name, moves := range map[string]struct{ before, meanwhile func() }{
+			"comes due":              {wait, comeDue},
+			"waits again":            {func() {}, wait},
+			"waits again, comes due": {func() {}, func() { wait(); comeDue() }},
+			"comes due, waits again": {wait, func() { comeDue(); wait() }},
+		} {
+			q.Add("a")
+			moves.before()
+			below.then = moves.meanwhile
+			if st := q.Stats(); st.Queued+st.Processing+st.Waiting == 0 {
+				t.Errorf("a key that %s is in no state: %+v", name, st)
+			}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			below.then = func() {}
+			if st := q.Stats(); st.Queued != 1 || st.Waiting != 0 {
+				t.Errorf("after a key that %s: %+v, want it queued", name, st)
+			}
+			key, _ := q.Get()
+			q.Done(key)
+		}
+	})
+}
+
+// A delaying queue on top of a queue with the same name and provider is watched together with it. Otherwise each is
+// watched on its own.
+func TestLayersThatAreWatchedTogether(t *testing.T) {
+	r, other := &reader{}, &reader{}
+	build := func(name string, provider *reader) delayingQueue {
+		below := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "q", MetricsProvider: r})
+		return workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
+			Name: name, MetricsProvider: provider, Queue: below,
+		}).(delayingQueue)
+	}
+	for i, tt := range []struct {
+		name     string
+		provider *reader
+		r, other int
+	}{{"q", r, 1, 0}, {"p", r, 2, 0}, {"q", other, 1, 1}} {
+		*r, *other = reader{}, reader{}
+		q := build(tt.name, tt.provider)
+		defer q.ShutDown()
+		q.Add("a")
+		q.AddAfter("b", time.Hour)
+		if len(r.stats) != tt.r || len(other.stats) != tt.other {
+			t.Errorf("case %d: %d and %d stats are watched, want %d and %d", i, len(r.stats), len(other.stats), tt.r, tt.other)
+		}
+		if st, more := r.sum(), other.sum(); st.Queued+more.Queued != 1 || st.Waiting+more.Waiting != 1 || st.Retries+more.Retries != 1 {
+			t.Errorf("case %d: the provider reads %+v and %+v", i, st, more)
+		}
+	}
 }
 
 func TestUnnamedQueueIsNotWatched(t *testing.T) {
