@@ -2,6 +2,7 @@ package controllerruntime_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"regexp"
 	"strings"
@@ -13,7 +14,10 @@ import (
 	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/controllerruntime"
+	"github.com/keyedqueue/workqueue/prom"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // served returns what the manager's /metrics has of the queue with that name, with "NAME" in its place. Durations
@@ -100,6 +104,49 @@ func TestMetricsOfAManager(t *testing.T) {
 		got := served(s.t, "test")
 		if !strings.Contains(got, `workqueue_depth{controller="NAME",name="NAME",priority="0"} `) {
 			s.t.Errorf("no depth in\n%s", got)
+		}
+	})
+}
+
+// A pool of package worker in a program with a manager has controller-runtime's metrics of controllers.
+func TestPoolAmongControllers(t *testing.T) {
+	onManager(t, controllerruntime.NewQueue, func(s *scene) {
+		s.create(false, "a")
+		s.want("a@0s")
+		p, err := prom.Join(metrics.Registry, prom.Options{ControllerRuntime: true})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		runs++
+		name := fmt.Sprint("pool-", runs)
+		queue := workqueue.NewTypedRateLimitingQueue[string](nil)
+		queue.Add("a")
+		ctx, cancel := context.WithCancel(context.Background())
+		if err := worker.Run(ctx, queue, func(context.Context, string) error {
+			cancel()
+			return nil
+		}, worker.Options[string]{Name: name, MetricsProvider: p}); err != nil {
+			s.t.Error(err)
+		}
+		families, err := metrics.Registry.Gather()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		both := 0
+		for _, f := range families {
+			if !strings.HasPrefix(f.GetName(), "controller_runtime_reconcile") {
+				continue
+			}
+			controllers := map[string]bool{}
+			for _, m := range f.GetMetric() {
+				controllers[m.GetLabel()[0].GetValue()] = true
+			}
+			if controllers["test"] && controllers[name] {
+				both++
+			}
+		}
+		if both != 5 {
+			s.t.Errorf("controller and pool are together in %d of controller-runtime's metrics, want 5", both)
 		}
 	})
 }

@@ -24,9 +24,9 @@ type family[S any] struct {
 	label     string
 	splitKind dto.MetricType
 
-	// What follows is set by the provider. nameLabels are the labels whose value is the name of the queue.
+	// nameLabels are the labels whose value is the name of the queue or pool. Nil means those of the provider.
 	nameLabels []string
-	// descs have the same labels and different help. All but the first are for [Join].
+	// descs are set by the provider. They have the same labels and different help. All but the first are for [Join].
 	descs []*prometheus.Desc
 }
 

@@ -1,6 +1,7 @@
 package prom
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -31,12 +32,19 @@ func Join(registerer prometheus.Registerer, opts Options) (*Provider, error) {
 		return nil, err
 	}
 	p.joined = &joined{registerer: registerer, known: map[*prometheus.Desc]*prometheus.Desc{}}
-	for i := range p.families {
-		if f := &p.families[i]; p.joined.desc(f.descs) == nil {
-			return nil, fmt.Errorf("prom: the registry has a metric %s with other help or other labels", f.name)
-		}
+	if err := errors.Join(checkJoined(p, p.families), checkJoined(p, p.poolFamilies)); err != nil {
+		return nil, err
 	}
 	return p, registerer.Register(p)
+}
+
+func checkJoined[S any](p *Provider, families []family[S]) error {
+	for i := range families {
+		if p.desc(families[i].descs) == nil {
+			return fmt.Errorf("prom: the registry has a metric %s with other help or other labels", families[i].name)
+		}
+	}
+	return nil
 }
 
 // stabilities are what Kubernetes puts before the help of its metrics. Join tries each.

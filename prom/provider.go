@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/totals"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // Options are the options of a [Provider]. The zero Options make the metrics look like Kubernetes'.
@@ -25,8 +26,8 @@ type Options struct {
 
 	// ControllerRuntime makes the metrics look like controller-runtime's: they have the label controller, whose
 	// value is the name, too; workqueue_depth has the label priority, which is empty for a queue without priorities;
-	// the help is controller-runtime's, and so are the defaults of the two fields below: powers of ten to 1,000 s,
-	// and a factor of 1.1.
+	// those of pools have names like controller_runtime_reconcile_total; the help is controller-runtime's, and so are
+	// the defaults of the two fields below: powers of ten to 1,000 s, and a factor of 1.1.
 	ControllerRuntime bool
 
 	// Buckets are the upper bounds of the histograms' classic buckets, in seconds, ascending. Nil means
@@ -52,10 +53,12 @@ const (
 // Provider is a [workqueue.MetricsProvider], and the [prometheus.Collector] of its metrics. It is made by
 // [NewProvider] or [New]; its zero value is not usable. All methods are safe for concurrent use.
 type Provider struct {
-	families []family[workqueue.Stats]
-	buckets  *buckets
-	queues   *totals.Set[workqueue.Stats]
-	joined   *joined // nil for a provider that is not made by Join
+	families     []family[workqueue.Stats]
+	poolFamilies []family[worker.Stats]
+	buckets      *buckets
+	queues       *totals.Set[workqueue.Stats]
+	pools        *totals.Set[worker.Stats]
+	joined       *joined // nil for a provider that is not made by Join
 
 	mu     sync.Mutex // guards what follows; no foreign code runs under it
 	pushed map[string]*pushed
@@ -96,9 +99,9 @@ var errNoRegisterer = errors.New("prom: the registerer is nil")
 
 // New returns a provider that the caller has to register, and an error if the options are wrong.
 func New(opts Options) (*Provider, error) {
-	families := slices.Clone(queueFamilies)
+	families, pools := slices.Clone(queueFamilies), slices.Clone(poolFamilies)
 	if opts.ControllerRuntime {
-		families = controllerRuntimeFamilies()
+		families, pools = controllerRuntimeFamilies(), controllerRuntimePoolFamilies()
 		if opts.Buckets == nil {
 			opts.Buckets = prometheus.ExponentialBuckets(10e-9, 10, 12)
 		}
@@ -111,7 +114,7 @@ func New(opts Options) (*Provider, error) {
 		return nil, fmt.Errorf("prom: %w", err)
 	}
 	p := &Provider{
-		families: families, buckets: b, queues: totals.Queues(),
+		families: families, poolFamilies: pools, buckets: b, queues: totals.Queues(), pools: totals.Pools(),
 		pushed: map[string]*pushed{}, labels: map[string][]*dto.LabelPair{},
 	}
 	if err := p.setDescs(opts); err != nil {
@@ -125,7 +128,7 @@ func (p *Provider) setDescs(opts Options) error {
 	if opts.ControllerRuntime {
 		nameLabels = append(nameLabels, controllerLabel)
 	}
-	for _, own := range append([]string{priorityLabel, bucketLabel}, nameLabels...) {
+	for _, own := range append([]string{priorityLabel, resultLabel, bucketLabel}, nameLabels...) {
 		if _, ok := opts.ConstLabels[own]; ok {
 			return fmt.Errorf("the constant label %q is one that the metrics have themselves", own)
 		}
@@ -133,12 +136,17 @@ func (p *Provider) setDescs(opts Options) error {
 	for i := range p.families {
 		p.families[i].setDescs(opts, nameLabels)
 	}
+	for i := range p.poolFamilies {
+		p.poolFamilies[i].setDescs(opts, nameLabels)
+	}
 	return prometheus.NewRegistry().Register(p) // which checks the descriptors
 }
 
 func (f *family[S]) setDescs(opts Options, nameLabels []string) {
-	f.nameLabels = nameLabels
-	labels := slices.Clone(nameLabels)
+	if f.nameLabels == nil {
+		f.nameLabels = nameLabels
+	}
+	labels := slices.Clone(f.nameLabels)
 	if f.split != nil {
 		labels = append(labels, f.label)
 	}
@@ -165,16 +173,24 @@ func (p *Provider) Describe(ch chan<- *prometheus.Desc) {
 	for i := range p.families {
 		ch <- p.families[i].descs[0]
 	}
+	for i := range p.poolFamilies {
+		ch <- p.poolFamilies[i].descs[0]
+	}
 }
 
-// Collect reads all queues and sends their metrics.
+// desc returns the one of a family's descriptors that its metrics have, or nil if the family is left out.
+func (p *Provider) desc(descs []*prometheus.Desc) *prometheus.Desc {
+	if p.joined != nil {
+		return p.joined.desc(descs)
+	}
+	return descs[0]
+}
+
+// Collect reads all queues and pools, and sends their metrics.
 func (p *Provider) Collect(ch chan<- prometheus.Metric) {
 	descs := make([]*prometheus.Desc, len(p.families))
 	for i := range p.families {
-		descs[i] = p.families[i].descs[0]
-		if p.joined != nil {
-			descs[i] = p.joined.desc(p.families[i].descs)
-		}
+		descs[i] = p.desc(p.families[i].descs)
 	}
 	p.mu.Lock()
 	pushed := maps.Clone(p.pushed)
@@ -186,6 +202,7 @@ func (p *Provider) Collect(ch chan<- prometheus.Metric) {
 	for name, own := range pushed {
 		p.collectName(ch, descs, &totals.Total[workqueue.Stats]{Name: name}, false, own)
 	}
+	p.collectPools(ch)
 }
 
 // collectName sends the metrics of one name, under those of descs that are not nil. They are the sum of its queues,
