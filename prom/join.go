@@ -41,7 +41,7 @@ func Join(registerer prometheus.Registerer, opts Options) (*Provider, error) {
 func checkJoined[S any](p *Provider, families []family[S]) error {
 	for i := range families {
 		if p.desc(families[i].descs) == nil {
-			return fmt.Errorf("prom: the registry has a metric %s with other help or other labels", families[i].name)
+			return fmt.Errorf("prom: the registry has a metric %s with other help or other labels", families[i].Name)
 		}
 	}
 	return nil

@@ -47,6 +47,7 @@ const (
 	nameLabel       = "name"
 	controllerLabel = "controller"
 	priorityLabel   = "priority"
+	resultLabel     = "result"
 	bucketLabel     = "le" // which histograms need
 )
 
@@ -68,6 +69,7 @@ type Provider struct {
 
 var (
 	_ workqueue.StatsProvider = (*Provider)(nil)
+	_ worker.StatsProvider    = (*Provider)(nil)
 	_ prometheus.Collector    = (*Provider)(nil)
 )
 
@@ -99,7 +101,7 @@ var errNoRegisterer = errors.New("prom: the registerer is nil")
 
 // New returns a provider that the caller has to register, and an error if the options are wrong.
 func New(opts Options) (*Provider, error) {
-	families, pools := slices.Clone(queueFamilies), slices.Clone(poolFamilies)
+	families, pools := familiesOf(totals.QueueMetrics), familiesOf(totals.PoolMetrics)
 	if opts.ControllerRuntime {
 		families, pools = controllerRuntimeFamilies(), controllerRuntimePoolFamilies()
 		if opts.Buckets == nil {
@@ -147,12 +149,12 @@ func (f *family[S]) setDescs(opts Options, nameLabels []string) {
 		f.nameLabels = nameLabels
 	}
 	labels := slices.Clone(f.nameLabels)
-	if f.split != nil {
-		labels = append(labels, f.label)
+	if f.Split != nil {
+		labels = append(labels, f.Label)
 	}
 	for _, stability := range stabilities {
 		f.descs = append(f.descs, prometheus.NewDesc(
-			prometheus.BuildFQName(opts.Namespace, "", f.name), stability+f.help, labels, maps.Clone(opts.ConstLabels)))
+			prometheus.BuildFQName(opts.Namespace, "", f.Name), stability+f.Help, labels, maps.Clone(opts.ConstLabels)))
 	}
 }
 
@@ -163,6 +165,10 @@ func (p *Provider) HistogramBounds() []float64 { return p.buckets.bounds }
 // WatchQueue adds a queue to the metrics of that name. Every scrape reads it until it was shut down and its last
 // key is done. WatchQueue takes constant time and does not block.
 func (p *Provider) WatchQueue(name string, stats func() workqueue.Stats) { p.queues.Watch(name, stats) }
+
+// WatchPool adds a pool of package worker to the metrics of that name. Every scrape reads it until it has ended. A pool
+// calls it when it runs.
+func (p *Provider) WatchPool(name string, stats func() worker.Stats) { p.pools.Watch(name, stats) }
 
 // Describe sends the descriptors of all metrics. A provider that is made by [Join] sends none: to a registry, this
 // means that it may collect any metrics.
@@ -217,15 +223,34 @@ func (p *Provider) collectName(ch chan<- prometheus.Metric, descs []*prometheus.
 	for i := range p.families {
 		f := &p.families[i]
 		isPushed := own != nil && i < numPushed && own[i] != nil
-		isWatched := watched && (queues.Live || !f.isGauge())
+		isWatched := watched && (queues.Live || !f.IsGauge())
 		switch {
 		case descs[i] == nil || !isPushed && !isWatched:
-		case f.split != nil:
+		case f.Split != nil:
 			f.send(ch, descs[i], queues.Name, &queues.Sum, p.buckets)
 		default:
 			metrics[i].desc, metrics[i].labels = descs[i], labels
 			f.read(&metrics[i], &queues.Sum, p.buckets)
 			ch <- &metrics[i]
+		}
+	}
+}
+
+// collectPools reads all pools and sends their metrics.
+func (p *Provider) collectPools(ch chan<- prometheus.Metric) {
+	for pools := range p.pools.All() {
+		b := p.buckets
+		if h := pools.Sum.Durations; h != nil {
+			b = &buckets{bounds: h.Bounds, classic: h.Bounds}
+			for i := range h.Bounds {
+				b.ends = append(b.ends, i)
+			}
+		}
+		for i := range p.poolFamilies {
+			f := &p.poolFamilies[i]
+			if desc := p.desc(f.descs); desc != nil && (pools.Live || !f.IsGauge()) {
+				f.send(ch, desc, pools.Name, &pools.Sum, b)
+			}
 		}
 	}
 }
@@ -236,7 +261,7 @@ func (p *Provider) labelsOf(name string) []*dto.LabelPair {
 	defer p.mu.Unlock()
 	labels := p.labels[name]
 	if labels == nil {
-		labels = p.families[adds].labels(name)
+		labels = p.families[totals.Adds].labels(name)
 		p.labels[name] = labels
 	}
 	return labels
