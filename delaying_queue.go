@@ -89,7 +89,8 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 	}
 	// A provider may panic. So this comes before the queue below, whose ticker would be left running.
 	retriesMetric := newRetriesMetric(config.Name, provider)
-	if config.Queue == nil {
+	ownsQueue := config.Queue == nil
+	if ownsQueue {
 		config.Queue = newQueue(TypedQueueConfig[T]{Name: config.Name, Clock: config.Clock}, provider, unfinishedWorkUpdatePeriod)
 	}
 	q := &delayingType[T]{
@@ -103,7 +104,11 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 	if config.Logger != nil {
 		q.logger = *config.Logger
 	}
-	watch(config.Name, provider, q.ownStats)
+	if ownsQueue {
+		watch(config.Name, provider, q.Stats)
+	} else {
+		watch(config.Name, provider, q.ownStats)
+	}
 	return q
 }
 
@@ -179,6 +184,8 @@ type delayingType[T comparable] struct {
 	sleepsUntil time.Time
 	stopped     bool
 	dropped     uint64
+	// arrivals counts the keys that have begun to wait.
+	arrivals uint64
 }
 
 // maxBatch is the number of due keys that the waiting loop takes from the heap under one lock.
@@ -208,7 +215,13 @@ func (q *delayingType[T]) AddAfter(item T, duration time.Duration) {
 func (q *delayingType[T]) wait(item T, h keytable.Hash, now time.Time, d time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.stopped || !q.waiting.put(h, item, now, d) {
+	if q.stopped {
+		return false
+	}
+	before := q.waiting.len()
+	isFirst := q.waiting.put(h, item, now, d)
+	q.arrivals += uint64(q.waiting.len() - before)
+	if !isFirst {
 		return false
 	}
 	if !q.looping {
@@ -366,24 +379,26 @@ func (q *delayingType[T]) logDropped(n int) {
 // Stats returns the queue's numbers. It takes constant time.
 func (q *delayingType[T]) Stats() Stats {
 	// A key that goes on to the queue below or comes back from there meanwhile is counted twice rather
-	// than not at all: a program may take a queue without any key as a sign that it is done.
-	before := q.numWaiting()
+	// than not at all: a program may take a queue without any key as a sign that it is done. So Waiting counts
+	// all keys that waited at any moment until the queue below has been read.
+	waiting, arrivals := q.numWaiting()
 	st := q.Extended.Stats()
-	q.addStats(&st, before)
+	_, now := q.numWaiting()
+	st.Waiting += waiting + int(now-arrivals)
+	q.addStats(&st)
 	return st
 }
 
 // ownStats are the Stats of this layer alone.
 func (q *delayingType[T]) ownStats() Stats {
 	st := Stats{ShuttingDown: q.ShuttingDown()}
-	q.addStats(&st, 0)
+	st.Waiting, _ = q.numWaiting()
+	q.addStats(&st)
 	return st
 }
 
-// addStats adds this layer's numbers to st, the stats of the queue below. seenWaiting is the number of keys that
-// waited before st was taken.
-func (q *delayingType[T]) addStats(st *Stats, seenWaiting int) {
-	st.Waiting += max(seenWaiting, q.numWaiting())
+// addStats adds this layer's numbers to st, except Waiting.
+func (q *delayingType[T]) addStats(st *Stats) {
 	if q.name != "" {
 		st.Name = q.name
 	}
@@ -393,8 +408,9 @@ func (q *delayingType[T]) addStats(st *Stats, seenWaiting int) {
 	st.Dropped += q.dropped
 }
 
-func (q *delayingType[T]) numWaiting() int {
+// numWaiting returns how many keys wait, and how many have ever begun to wait.
+func (q *delayingType[T]) numWaiting() (n int, arrivals uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.waiting.len() + len(q.moving)
+	return q.waiting.len() + len(q.moving), q.arrivals
 }

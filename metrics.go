@@ -71,11 +71,12 @@ type StatsProvider interface {
 	// seconds, ascending and not NaN; nil means powers of ten from 10 ns to 1,000 s, as in
 	// controller-runtime. If they are anything else, making a queue panics.
 	HistogramBounds() []float64
-	// WatchQueue is called once for each layer of a queue that is made with that name. What stats
-	// returns is that layer's own part alone, so the parts of one queue add up: layer 1 has all but
-	// Waiting, Retries and Dropped, which a delaying queue has. It may be called at any time, takes
-	// constant time and does not block. When ShuttingDown is set and Queued, Processing and Waiting are
-	// zero, nothing changes any more but UnmatchedDones. A queue that is never shut down lives as long as its
+	// WatchQueue is called once for a queue that is made with that name, however many layers it has. What stats
+	// returns is the whole queue's: a key that moves between the layers may be counted twice, but is never missing.
+	// (A delaying queue that is made on top of an existing queue, by config.Queue, is watched on its own, and the
+	// numbers of both add up. Then a key may be missing from both for a moment.) The function stats may be called at
+	// any time, takes constant time and does not block. When ShuttingDown is set and Queued, Processing and Waiting
+	// are zero, nothing changes any more but UnmatchedDones. A queue that is never shut down lives as long as its
 	// stats.
 	WatchQueue(name string, stats func() Stats)
 }
@@ -204,7 +205,7 @@ func newObserver(name string, provider MetricsProvider, c clock.WithTicker) *obs
 	})
 }
 
-// watch lets a StatsProvider read a layer's stats.
+// watch lets a StatsProvider read a queue's stats. With another provider it does nothing.
 func watch(name string, provider MetricsProvider, stats func() Stats) {
 	if p, ok := provider.(StatsProvider); ok {
 		p.WatchQueue(name, stats)

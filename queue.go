@@ -96,11 +96,14 @@ const unfinishedWorkUpdatePeriod = 500 * time.Millisecond
 
 // newQueueWithConfig is the constructor that client-go's tests call, with an update period of their own.
 func newQueueWithConfig[T comparable](config TypedQueueConfig[T], updatePeriod time.Duration) *Typed[T] {
-	return newQueue(config, providerFor(config.Name, config.MetricsProvider), updatePeriod)
+	provider := providerFor(config.Name, config.MetricsProvider)
+	q := newQueue(config, provider, updatePeriod)
+	watch(config.Name, provider, q.Stats)
+	return q
 }
 
-// newQueue builds a queue with a provider that was looked up already: a queue of several layers must not read the
-// global one several times, because SetProvider may be called in between.
+// newQueue builds a queue whose Stats no provider watches yet. The provider was looked up already: a queue of several
+// layers must not read the global one several times, because SetProvider may be called in between.
 func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider, updatePeriod time.Duration) *Typed[T] {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
@@ -112,7 +115,6 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 		observer: newObserver(config.Name, provider, config.Clock),
 	}
 	q.ticker.Start(q.observer, updatePeriod, q.refreshMetrics)
-	watch(config.Name, provider, q.Stats)
 	return q
 }
 

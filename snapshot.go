@@ -174,14 +174,17 @@ func (q *delayingType[T]) Snapshot(limit int) Snapshot[T] {
 	waiting := q.copyWaiting(max(limit, 0))
 	s := q.Extended.Snapshot(limit)
 	s.Waiting = append(waiting, s.Waiting...)
-	q.addStats(&s.Stats, len(waiting))
+	n, _ := q.numWaiting()
+	s.Stats.Waiting += max(n, len(waiting))
+	q.addStats(&s.Stats)
 	return s
 }
 
 // copyWaiting returns up to limit of the keys that wait.
 func (q *delayingType[T]) copyWaiting(limit int) []KeySnapshot[T] {
 	if limit <= fewKeys {
-		return q.appendFirstDue(make([]KeySnapshot[T], 0, min(limit, q.numWaiting())))
+		n, _ := q.numWaiting()
+		return q.appendFirstDue(make([]KeySnapshot[T], 0, min(limit, n)))
 	}
 	var keys []KeySnapshot[T]
 	var before time.Time // Keys that are due then or later are not among the first. Zero until enough keys are known.

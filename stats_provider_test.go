@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -86,6 +87,83 @@ func TestStatsProvider(t *testing.T) {
 			t.Errorf("after shutdown the layers tell %+v together, want %+v", sum, q.Stats())
 		}
 	})
+}
+
+type delayingQueue interface {
+	workqueue.Extended[string]
+	AddAfter(key string, delay time.Duration)
+}
+
+// slowStats is a queue whose Stats calls a hook when it has read the queue.
+type slowStats struct {
+	workqueue.Extended[string]
+	then func()
+}
+
+func (q *slowStats) Stats() workqueue.Stats {
+	st := q.Extended.Stats()
+	q.then()
+	return st
+}
+
+// A key that moves from layer to layer while both are read is counted in at least one, even if it moves there and back.
+func TestStatsOfAMovingKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below := &slowStats{Extended: workqueue.NewTyped[string]()}
+		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: below}).(delayingQueue)
+		defer q.ShutDown()
+		wait := func() {
+			below.Get()
+			q.AddAfter("a", time.Minute)
+			below.Done("a")
+		}
+		comeDue := func() {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		for name, moves := range map[string]struct{ before, meanwhile func() }{
+			"comes due":              {wait, comeDue},
+			"waits again":            {func() {}, wait},
+			"waits again, comes due": {func() {}, func() { wait(); comeDue() }},
+			"comes due, waits again": {wait, func() { comeDue(); wait() }},
+		} {
+			q.Add("a")
+			moves.before()
+			below.then = moves.meanwhile
+			if st := q.Stats(); st.Queued+st.Processing+st.Waiting == 0 {
+				t.Errorf("a key that %s is in no state: %+v", name, st)
+			}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			below.then = func() {}
+			if st := q.Stats(); st.Queued != 1 || st.Waiting != 0 {
+				t.Errorf("after a key that %s: %+v, want it queued", name, st)
+			}
+			key, _ := q.Get()
+			q.Done(key)
+		}
+	})
+}
+
+// A delaying queue is watched as a whole, or, on top of an existing queue, beside that one.
+func TestLayersThatAreWatchedTogether(t *testing.T) {
+	for _, ready := range []bool{false, true} {
+		r := &reader{}
+		config := workqueue.TypedDelayingQueueConfig[string]{Name: "q", MetricsProvider: r}
+		if ready {
+			config.Queue = workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "q", MetricsProvider: r})
+		}
+		q := workqueue.NewTypedDelayingQueueWithConfig(config)
+		defer q.ShutDown()
+		q.Add("a")
+		q.AddAfter("b", time.Hour)
+		if want := map[bool]int{false: 1, true: 2}[ready]; len(r.stats) != want {
+			t.Errorf("%d stats are watched, want %d", len(r.stats), want)
+		}
+		if st := r.sum(); st.Queued != 1 || st.Waiting != 1 || st.Retries != 1 {
+			t.Errorf("the provider reads %+v", st)
+		}
+	}
 }
 
 func TestUnnamedQueueIsNotWatched(t *testing.T) {

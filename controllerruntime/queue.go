@@ -22,9 +22,12 @@
 //   - ShutDown may be called more than once. ShutDownWithDrain waits until nothing is queued and nothing is
 //     being processed; controller-runtime does not call it.
 //   - A key that could not be found again, because it is not equal to itself, is refused with a panic.
-//   - The queue is not in controller-runtime's metrics, but in those of a provider of package workqueue, if there
-//     is one. controller-runtime's registry has metrics of the usual names already, so it takes another namespace:
-//     workqueue.SetProvider(prom.NewProvider(metrics.Registry, prom.Options{Namespace: "keyed"})).
+//
+// # Metrics
+//
+// The queue's metrics are in controller-runtime's registry, under controller-runtime's names, with its labels and
+// help, beside those of controllers on the default queue. The manager serves them without any configuration.
+// Config.MetricsProvider replaces them; a provider of workqueue.SetProvider does not.
 package controllerruntime
 
 import (
@@ -65,6 +68,9 @@ func With[request comparable](config priorityqueue.Config[request]) func(string,
 		c.Name = cmp.Or(c.Name, name)
 		if c.RateLimiter == nil {
 			c.RateLimiter = rateLimiter
+		}
+		if c.MetricsProvider == nil {
+			c.MetricsProvider = registryMetrics()
 		}
 		return &Queue[request]{Queue: priorityqueue.New(c)}
 	}

@@ -23,6 +23,22 @@
 //
 //	workqueue_queued_keys                        gauge      keys that wait for a worker, by priority
 //
+// A pool of package worker has these, with its name, which is that of its queue if it has no other:
+//
+//	workqueue_pool_results_total                 counter    calls of the handler, by result: success, requeue, retry, drop
+//	workqueue_pool_errors_total                  counter    those that failed
+//	workqueue_pool_dropped_keys_total            counter    those that failed and whose key was given up
+//	workqueue_pool_panics_total                  counter    those that panicked
+//	workqueue_pool_timeouts_total                counter    those that took longer than their timeout
+//	workqueue_pool_handle_duration_seconds       histogram  how long they took
+//	workqueue_pool_wanted_workers                gauge      workers that the pool should have
+//	workqueue_pool_living_workers                gauge      workers that exist
+//	workqueue_pool_busy_workers                  gauge      workers that handle a key
+//	workqueue_pool_stuck_workers                 gauge      workers whose handler takes too long
+//	workqueue_pool_failing_keys                  gauge      keys that failed and will be tried again
+//
+// With [Options].ControllerRuntime those that controller-runtime has, too, have its names.
+//
 // The folder docs has a Grafana dashboard, alert rules, and what to do about each alert.
 //
 // # What a scrape costs
@@ -42,5 +58,5 @@
 //
 // For any other caller than this module's queues, a [Provider] is an ordinary provider of metrics to which every
 // change is pushed. Callers with the same name share its metrics. [For] adapts a Provider to a package that has
-// interfaces of its own, like client-go.
+// interfaces of its own, like client-go. [Join] is for programs whose registry has metrics of client-go's queues.
 package prom

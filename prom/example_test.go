@@ -36,7 +36,6 @@ func ExampleOptions() {
 	registry := prometheus.NewRegistry()
 	provider := prom.NewProvider(registry, prom.Options{
 		Namespace:                   "example",
-		ControllerLabel:             true,
 		ConstLabels:                 prometheus.Labels{"zone": "a"},
 		Buckets:                     []float64{},
 		NativeHistogramBucketFactor: 1.1,
@@ -49,7 +48,7 @@ func ExampleOptions() {
 
 	print(registry, "example_workqueue_depth")
 	// Output:
-	// example_workqueue_depth{controller="deployments",name="deployments",zone="a"} 1
+	// example_workqueue_depth{name="deployments",zone="a"} 1
 }
 
 // Interfaces as some other package has them.

@@ -5,108 +5,122 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/totals"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
-// family is one metric: its name, and how to read it from numbers S. One of gauge, counter and histogram is set.
+// family is a metric as this provider has it.
 type family[S any] struct {
-	name, help string
-	gauge      func(*S) float64
-	counter    func(*S) float64
-	histogram  func(*S) *workqueue.Histogram
-	// desc is set in the provider's copy of the family.
-	desc *prometheus.Desc
+	totals.Metric[S]
+	// nameLabels are the labels whose value is the name of the queue or pool. Nil means those of the provider.
+	nameLabels []string
+	// descs are set by the provider. They have the same labels and different help. All but the first are for [Join].
+	descs []*prometheus.Desc
 }
 
-// read sets the value of m to that in numbers.
-func (f *family[S]) read(m *metric, numbers *S, b *buckets) {
-	switch {
-	case f.gauge != nil:
-		m.kind, m.value = dto.MetricType_GAUGE, f.gauge(numbers)
-	case f.counter != nil:
-		m.kind, m.value = dto.MetricType_COUNTER, f.counter(numbers)
-	default:
-		m.kind, m.histogram = dto.MetricType_HISTOGRAM, b.histogram(f.histogram(numbers))
+func familiesOf[S any](metrics []totals.Metric[S]) []family[S] {
+	families := make([]family[S], len(metrics))
+	for i, m := range metrics {
+		families[i].Metric = m
+	}
+	return families
+}
+
+// controllerRuntimeFamilies returns the metrics of queues as controller-runtime has them, in pkg/internal/metrics.
+func controllerRuntimeFamilies() []family[workqueue.Stats] {
+	f := familiesOf(totals.QueueMetrics[:totals.QueuedKeys]) // The values of QueuedKeys are those of Depth here.
+	f[totals.Depth].Metric = totals.Metric[workqueue.Stats]{
+		Name: f[totals.Depth].Name, Help: "Current depth of workqueue by workqueue and priority",
+		Split: depthByPriority, Label: priorityLabel, SplitGauge: true,
+	}
+	f[totals.QueueDuration].Help = "How long in seconds an item stays in workqueue before being requested"
+	f[totals.UnfinishedWork].Help = "How many seconds of work has been done that is in progress and hasn't been observed by " +
+		"work_duration. Large values indicate stuck threads. One can deduce the number of stuck threads by observing " +
+		"the rate at which this increases."
+	f[totals.Retries].Help = "Total number of items added to the workqueue with a non-zero delay (rate-limited requeues, " +
+		"explicit RequeueAfter or AddAfter calls)"
+	return f
+}
+
+// depthByPriority returns the values of controller-runtime's workqueue_depth.
+func depthByPriority(st *workqueue.Stats) []totals.Labelled {
+	if st.ByPriority == nil {
+		return []totals.Labelled{{Label: "", Value: float64(st.Queued + st.Again)}}
+	}
+	values := totals.ByPriority(st.ByPriority)
+	if len(values) == totals.MaxPriorities {
+		values = append(values, totals.Labelled{Label: "exceeded_cardinality_limit", Value: float64(st.ByPriority.Others)})
+	}
+	return values
+}
+
+// controllerRuntimePoolFamilies returns the metrics of pools under the names of controller-runtime, for those that it has, in
+// pkg/internal/controller/metrics.
+func controllerRuntimePoolFamilies() []family[worker.Stats] {
+	f := familiesOf(totals.PoolMetrics)
+	for i, own := range []struct{ name, help string }{
+		totals.PoolResults:   {"reconcile_total", "Total number of reconciliations per controller"},
+		totals.PoolErrors:    {"reconcile_errors_total", "Total number of reconciliation errors per controller"},
+		totals.PoolDropped:   {"terminal_reconcile_errors_total", "Total number of terminal reconciliation errors per controller"},
+		totals.PoolPanics:    {"reconcile_panics_total", "Total number of reconciliation panics per controller"},
+		totals.PoolTimeouts:  {"reconcile_timeouts_total", "Total number of reconciliation timeouts per controller"},
+		totals.PoolDuration:  {"reconcile_time_seconds", "Length of time per reconciliation per controller"},
+		totals.WantedWorkers: {"max_concurrent_reconciles", "Maximum number of concurrent reconciles per controller"},
+		totals.BusyWorkers:   {"active_workers", "Number of currently used workers per controller"},
+	} {
+		f[i].Name, f[i].Help = "controller_runtime_"+own.name, own.help
+		f[i].nameLabels = []string{controllerLabel}
+	}
+	f[totals.PoolResults].Split = controllerRuntimeResults
+	return f
+}
+
+// controllerRuntimeResults does not know which calls of Requeue had a delay, so "requeue_after" is missing.
+func controllerRuntimeResults(st *worker.Stats) []totals.Labelled {
+	return []totals.Labelled{
+		{Label: "success", Value: float64(st.Handled - st.Failed - st.Requeued)},
+		{Label: "requeue", Value: float64(st.Requeued)},
+		{Label: "error", Value: float64(st.Failed)},
 	}
 }
 
-// The families of queues that callers can push to.
-const (
-	depth = iota
-	adds
-	queueDuration
-	workDuration
-	unfinishedWork
-	longestRunning
-	retries
-	numPushed
-)
-
-// queueFamilies are the metrics of queues. Names and help of the first seven are those of Kubernetes, in
-// k8s.io/component-base/metrics/prometheus/workqueue.
-var queueFamilies = []family[workqueue.Stats]{
-	depth: {
-		name: "workqueue_depth", help: "Current depth of workqueue",
-		gauge: func(st *workqueue.Stats) float64 { return float64(st.Queued + st.Again) },
-	},
-	adds: {
-		name: "workqueue_adds_total", help: "Total number of adds handled by workqueue",
-		counter: func(st *workqueue.Stats) float64 { return float64(st.Adds) },
-	},
-	queueDuration: {
-		name:      "workqueue_queue_duration_seconds",
-		help:      "How long in seconds an item stays in workqueue before being requested.",
-		histogram: func(st *workqueue.Stats) *workqueue.Histogram { return st.Latency },
-	},
-	workDuration: {
-		name:      "workqueue_work_duration_seconds",
-		help:      "How long in seconds processing an item from workqueue takes.",
-		histogram: func(st *workqueue.Stats) *workqueue.Histogram { return st.WorkDuration },
-	},
-	unfinishedWork: {
-		name: "workqueue_unfinished_work_seconds",
-		help: "How many seconds of work has done that is in progress and hasn't been observed by work_duration. " +
-			"Large values indicate stuck threads. One can deduce the number of stuck threads by observing " +
-			"the rate at which this increases.",
-		gauge: func(st *workqueue.Stats) float64 { return st.UnfinishedWork.Seconds() },
-	},
-	longestRunning: {
-		name:  "workqueue_longest_running_processor_seconds",
-		help:  "How many seconds has the longest running processor for workqueue been running.",
-		gauge: func(st *workqueue.Stats) float64 { return st.LongestRunning.Seconds() },
-	},
-	retries: {
-		name: "workqueue_retries_total", help: "Total number of retries handled by workqueue",
-		counter: func(st *workqueue.Stats) float64 { return float64(st.Retries) },
-	},
-	{
-		name: "workqueue_waiting_keys", help: "Number of keys that wait for their time to be queued.",
-		gauge: func(st *workqueue.Stats) float64 { return float64(st.Waiting) },
-	},
-	{
-		name:  "workqueue_oldest_queued_key_age_seconds",
-		help:  "How many seconds ago the key was added that is at the head of the line.",
-		gauge: func(st *workqueue.Stats) float64 { return st.OldestQueued.Seconds() },
-	},
-	{
-		name:    "workqueue_dropped_keys_total",
-		help:    "Total number of keys that were still waiting for their time at shutdown.",
-		counter: func(st *workqueue.Stats) float64 { return float64(st.Dropped) },
-	},
-	{
-		name:    "workqueue_unmatched_dones_total",
-		help:    "Total number of calls of Done for a key that no worker held. Each is a bug in the caller.",
-		counter: func(st *workqueue.Stats) float64 { return float64(st.UnmatchedDones) },
-	},
+// send reads the family's values from numbers and sends them under the descriptor desc, which is one of f.descs.
+func (f *family[S]) send(ch chan<- prometheus.Metric, desc *prometheus.Desc, name string, numbers *S, b *buckets) {
+	if f.Split == nil {
+		m := &metric{desc: desc, labels: f.labels(name)}
+		f.read(m, numbers, b)
+		ch <- m
+		return
+	}
+	kind := dto.MetricType_COUNTER
+	if f.SplitGauge {
+		kind = dto.MetricType_GAUGE
+	}
+	for _, v := range f.Split(numbers) {
+		ch <- &metric{desc: desc, labels: f.labels(name, v.Label), kind: kind, value: v.Value}
+	}
 }
 
-// queuedKeys is the metric of queues with priorities. It has one value for each priority.
-const (
-	queuedKeysName = "workqueue_queued_keys"
-	queuedKeysHelp = "Number of keys that wait for a worker, by priority."
-	priorityLabel  = "priority"
-	// otherPriorities is the label's value for all priorities that have no value of their own.
-	otherPriorities = "other"
-)
+// read sets the value of m to that in numbers. The family must not be split.
+func (f *family[S]) read(m *metric, numbers *S, b *buckets) {
+	switch {
+	case f.Gauge != nil:
+		m.kind, m.value = dto.MetricType_GAUGE, f.Gauge(numbers)
+	case f.Counter != nil:
+		m.kind, m.value = dto.MetricType_COUNTER, f.Counter(numbers)
+	default:
+		m.kind, m.histogram = dto.MetricType_HISTOGRAM, b.histogram(f.Histogram(numbers))
+	}
+}
+
+// labels returns the labels of a metric, sorted: those with the name, and that of a split family.
+func (f *family[S]) labels(name string, split ...string) []*dto.LabelPair {
+	var values []string
+	for range f.nameLabels {
+		values = append(values, name)
+	}
+	return prometheus.MakeLabelPairs(f.descs[0], append(values, split...))
+}
 
 // metric is one value of a family at one scrape. It does not change.
 type metric struct {

@@ -1,6 +1,7 @@
 package prom_test
 
 import (
+	"bufio"
 	"io"
 	"mime"
 	"net/http"
@@ -49,7 +50,7 @@ func scrape(t *testing.T, b *bench, format string) []*dto.MetricFamily {
 		t.Fatalf("%s, format %q, %v", response.Status, got, err)
 	}
 	var families []*dto.MetricFamily
-	decoder := expfmt.NewDecoder(response.Body, expfmt.ResponseFormat(response.Header))
+	decoder := expfmt.NewDecoder(bufio.NewReader(response.Body), expfmt.ResponseFormat(response.Header))
 	for {
 		var f dto.MetricFamily
 		if err := decoder.Decode(&f); err == io.EOF {

@@ -17,7 +17,7 @@ func TestLint(t *testing.T) {
 	for name, opts := range map[string]prom.Options{
 		"default":    {},
 		"native":     {NativeHistogramBucketFactor: 1.1},
-		"controller": {ControllerLabel: true, ConstLabels: prometheus.Labels{"zone": "a"}, Namespace: "example"},
+		"controller": {ControllerRuntime: true, ConstLabels: prometheus.Labels{"zone": "a"}, Namespace: "example"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(opts)
@@ -35,13 +35,13 @@ func TestLint(t *testing.T) {
 
 func TestLabels(t *testing.T) {
 	b := newBench(prom.Options{
-		Namespace: "example", ControllerLabel: true, ConstLabels: prometheus.Labels{"zone": "a", "app": "b"},
+		Namespace: "example", ControllerRuntime: true, ConstLabels: prometheus.Labels{"zone": "a", "app": "b"},
 		Buckets: []float64{1, math.Inf(1)},
 	})
 	defer b.queue("q").ShutDown()
 	got := text(t, b)
 	for _, want := range []string{
-		`example_workqueue_depth{app="b",controller="q",name="q",zone="a"} 0`,
+		`example_workqueue_depth{app="b",controller="q",name="q",priority="",zone="a"} 0`,
 		`example_workqueue_work_duration_seconds_bucket{app="b",controller="q",name="q",zone="a",le="1"} 0`,
 		`example_workqueue_work_duration_seconds_bucket{app="b",controller="q",name="q",zone="a",le="+Inf"} 0`,
 	} {
@@ -68,7 +68,7 @@ func TestBadOptions(t *testing.T) {
 		"label le":           {prom.Options{ConstLabels: prometheus.Labels{"le": ""}}, `"le"`},
 		"label name twice":   {prom.Options{ConstLabels: prometheus.Labels{"name": ""}}, `"name" is one that the metrics have themselves`},
 		"label controller twice": {
-			prom.Options{ConstLabels: prometheus.Labels{"controller": ""}, ControllerLabel: true},
+			prom.Options{ConstLabels: prometheus.Labels{"controller": ""}, ControllerRuntime: true},
 			`"controller" is one that the metrics have themselves`,
 		},
 		"namespace": {prom.Options{Namespace: "\xff"}, "is not a valid metric name"},
@@ -90,7 +90,7 @@ func TestRegistration(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	prom.NewProvider(registry, prom.Options{})
 	testkit.WantPanic(t, "NewProvider", func() { prom.NewProvider(registry, prom.Options{}) }, "prom: ", "already", "Namespace")
-	testkit.WantPanic(t, "NewProvider", func() { prom.NewProvider(registry, prom.Options{ControllerLabel: true}) }, "prom: ", "label names")
+	testkit.WantPanic(t, "NewProvider", func() { prom.NewProvider(registry, prom.Options{ControllerRuntime: true}) }, "prom: ", "label names")
 	testkit.WantPanic(t, "NewProvider", func() { prom.NewProvider(nil, prom.Options{}) }, "prom: the registerer is nil")
 	prom.NewProvider(registry, prom.Options{ConstLabels: prometheus.Labels{"x": "1"}, Namespace: "other"})
 

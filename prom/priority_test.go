@@ -26,7 +26,7 @@ func queuedKeys(t *testing.T, registry *prometheus.Registry, want string) {
 
 func TestPriorities(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	p := prom.NewProvider(registry, prom.Options{ControllerLabel: true, ConstLabels: prometheus.Labels{"zone": "z"}})
+	p := prom.NewProvider(registry, prom.Options{ConstLabels: prometheus.Labels{"zone": "z"}})
 	workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "fifo", MetricsProvider: p}).Add("a")
 	queuedKeys(t, registry, "")
 
@@ -39,9 +39,9 @@ func TestPriorities(t *testing.T) {
 	b.AddWithOpts(priorityqueue.AddOpts{Priority: -1}, "y")
 	a.Get()
 	queuedKeys(t, registry, `
-workqueue_queued_keys{controller="q",name="q",priority="-1",zone="z"} 1
-workqueue_queued_keys{controller="q",name="q",priority="5",zone="z"} 3
-workqueue_queued_keys{controller="q",name="q",priority="other",zone="z"} 0
+workqueue_queued_keys{name="q",priority="-1",zone="z"} 1
+workqueue_queued_keys{name="q",priority="5",zone="z"} 3
+workqueue_queued_keys{name="q",priority="other",zone="z"} 0
 `)
 	// Priorities beyond the limit of one queue, or beyond that of the sum, count as other.
 	for i := range 30 {

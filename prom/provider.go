@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/totals"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // Options are the options of a [Provider]. The zero Options make the metrics look like Kubernetes'.
@@ -25,13 +24,14 @@ type Options struct {
 	// ConstLabels are labels that every metric has, in addition to name.
 	ConstLabels prometheus.Labels
 
-	// ControllerLabel adds the label controller, whose value is the queue's name too, as in
-	// controller-runtime.
-	ControllerLabel bool
+	// ControllerRuntime makes the metrics look like controller-runtime's: they have the label controller, whose
+	// value is the name, too; workqueue_depth has the label priority, which is empty for a queue without priorities;
+	// those of pools have names like controller_runtime_reconcile_total; the help is controller-runtime's, and so are
+	// the defaults of the two fields below: powers of ten to 1,000 s, and a factor of 1.1.
+	ControllerRuntime bool
 
 	// Buckets are the upper bounds of the histograms' classic buckets, in seconds, ascending. Nil means
-	// Kubernetes' own, powers of ten from 10 ns to 10 s. (Those of controller-runtime go on to 1,000 s:
-	// prometheus.ExponentialBuckets(10e-9, 10, 12).) An empty slice that is not nil means none.
+	// Kubernetes' own, powers of ten from 10 ns to 10 s. An empty slice that is not nil means none.
 	Buckets []float64
 
 	// NativeHistogramBucketFactor, if it is greater than one, adds native buckets to the histograms. A bucket's
@@ -46,24 +46,30 @@ type Options struct {
 const (
 	nameLabel       = "name"
 	controllerLabel = "controller"
+	priorityLabel   = "priority"
+	resultLabel     = "result"
 	bucketLabel     = "le" // which histograms need
 )
 
 // Provider is a [workqueue.MetricsProvider], and the [prometheus.Collector] of its metrics. It is made by
 // [NewProvider] or [New]; its zero value is not usable. All methods are safe for concurrent use.
 type Provider struct {
-	families   []family[workqueue.Stats]
-	queuedKeys *prometheus.Desc
-	buckets    *buckets
-	queues     *totals.Set[workqueue.Stats]
+	families     []family[workqueue.Stats]
+	poolFamilies []family[worker.Stats]
+	buckets      *buckets
+	queues       *totals.Set[workqueue.Stats]
+	pools        *totals.Set[worker.Stats]
+	joined       *joined // nil for a provider that is not made by Join
 
 	mu     sync.Mutex // guards what follows; no foreign code runs under it
 	pushed map[string]*pushed
+	// labels are those that all families have except the split ones, by name.
 	labels map[string][]*dto.LabelPair
 }
 
 var (
 	_ workqueue.StatsProvider = (*Provider)(nil)
+	_ worker.StatsProvider    = (*Provider)(nil)
 	_ prometheus.Collector    = (*Provider)(nil)
 )
 
@@ -82,7 +88,7 @@ func NewProvider(registerer prometheus.Registerer, opts Options) *Provider {
 
 func register(registerer prometheus.Registerer, p *Provider) error {
 	if registerer == nil {
-		return errors.New("prom: the registerer is nil")
+		return errNoRegisterer
 	}
 	if err := registerer.Register(p); err != nil {
 		return fmt.Errorf("prom: the registerer has metrics of these names already; "+
@@ -91,14 +97,26 @@ func register(registerer prometheus.Registerer, p *Provider) error {
 	return nil
 }
 
+var errNoRegisterer = errors.New("prom: the registerer is nil")
+
 // New returns a provider that the caller has to register, and an error if the options are wrong.
 func New(opts Options) (*Provider, error) {
+	families, pools := familiesOf(totals.QueueMetrics), familiesOf(totals.PoolMetrics)
+	if opts.ControllerRuntime {
+		families, pools = controllerRuntimeFamilies(), controllerRuntimePoolFamilies()
+		if opts.Buckets == nil {
+			opts.Buckets = prometheus.ExponentialBuckets(10e-9, 10, 12)
+		}
+		if opts.NativeHistogramBucketFactor == 0 {
+			opts.NativeHistogramBucketFactor = 1.1
+		}
+	}
 	b, err := newBuckets(opts.Buckets, opts.NativeHistogramBucketFactor)
 	if err != nil {
 		return nil, fmt.Errorf("prom: %w", err)
 	}
 	p := &Provider{
-		families: slices.Clone(queueFamilies), buckets: b, queues: totals.Queues(),
+		families: families, poolFamilies: pools, buckets: b, queues: totals.Queues(), pools: totals.Pools(),
 		pushed: map[string]*pushed{}, labels: map[string][]*dto.LabelPair{},
 	}
 	if err := p.setDescs(opts); err != nil {
@@ -108,24 +126,36 @@ func New(opts Options) (*Provider, error) {
 }
 
 func (p *Provider) setDescs(opts Options) error {
-	labels := []string{nameLabel}
-	if opts.ControllerLabel {
-		labels = append(labels, controllerLabel)
+	nameLabels := []string{nameLabel}
+	if opts.ControllerRuntime {
+		nameLabels = append(nameLabels, controllerLabel)
 	}
-	for _, own := range append(labels, priorityLabel, bucketLabel) {
+	for _, own := range append([]string{priorityLabel, resultLabel, bucketLabel}, nameLabels...) {
 		if _, ok := opts.ConstLabels[own]; ok {
 			return fmt.Errorf("the constant label %q is one that the metrics have themselves", own)
 		}
 	}
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(prometheus.BuildFQName(opts.Namespace, "", name), help, labels, maps.Clone(opts.ConstLabels))
-	}
 	for i := range p.families {
-		f := &p.families[i]
-		f.desc = desc(f.name, f.help, labels...)
+		p.families[i].setDescs(opts, nameLabels)
 	}
-	p.queuedKeys = desc(queuedKeysName, queuedKeysHelp, append(labels, priorityLabel)...)
-	return prometheus.NewRegistry().Register(p) // checks the descriptors
+	for i := range p.poolFamilies {
+		p.poolFamilies[i].setDescs(opts, nameLabels)
+	}
+	return prometheus.NewRegistry().Register(p) // which checks the descriptors
+}
+
+func (f *family[S]) setDescs(opts Options, nameLabels []string) {
+	if f.nameLabels == nil {
+		f.nameLabels = nameLabels
+	}
+	labels := slices.Clone(f.nameLabels)
+	if f.Split != nil {
+		labels = append(labels, f.Label)
+	}
+	for _, stability := range stabilities {
+		f.descs = append(f.descs, prometheus.NewDesc(
+			prometheus.BuildFQName(opts.Namespace, "", f.Name), stability+f.Help, labels, maps.Clone(opts.ConstLabels)))
+	}
 }
 
 // HistogramBounds returns the upper bounds of the buckets by which a queue has to count. The caller must not
@@ -136,81 +166,103 @@ func (p *Provider) HistogramBounds() []float64 { return p.buckets.bounds }
 // key is done. WatchQueue takes constant time and does not block.
 func (p *Provider) WatchQueue(name string, stats func() workqueue.Stats) { p.queues.Watch(name, stats) }
 
-// Describe sends the descriptors of all metrics.
+// WatchPool adds a pool of package worker to the metrics of that name. Every scrape reads it until it has ended. A pool
+// calls it when it runs.
+func (p *Provider) WatchPool(name string, stats func() worker.Stats) { p.pools.Watch(name, stats) }
+
+// Describe sends the descriptors of all metrics. A provider that is made by [Join] sends none: to a registry, this
+// means that it may collect any metrics.
 func (p *Provider) Describe(ch chan<- *prometheus.Desc) {
-	for i := range p.families {
-		ch <- p.families[i].desc
+	if p.joined != nil {
+		return
 	}
-	ch <- p.queuedKeys
+	for i := range p.families {
+		ch <- p.families[i].descs[0]
+	}
+	for i := range p.poolFamilies {
+		ch <- p.poolFamilies[i].descs[0]
+	}
 }
 
-// Collect reads all queues and sends their metrics.
+// desc returns the one of a family's descriptors that its metrics have, or nil if the family is left out.
+func (p *Provider) desc(descs []*prometheus.Desc) *prometheus.Desc {
+	if p.joined != nil {
+		return p.joined.desc(descs)
+	}
+	return descs[0]
+}
+
+// Collect reads all queues and pools, and sends their metrics.
 func (p *Provider) Collect(ch chan<- prometheus.Metric) {
+	descs := make([]*prometheus.Desc, len(p.families))
+	for i := range p.families {
+		descs[i] = p.desc(p.families[i].descs)
+	}
 	p.mu.Lock()
 	pushed := maps.Clone(p.pushed)
 	p.mu.Unlock()
 	for queues := range p.queues.All() {
-		p.collectName(ch, queues, pushed[queues.Name], true)
+		p.collectName(ch, descs, &queues, true, pushed[queues.Name])
 		delete(pushed, queues.Name)
 	}
-	for name, metrics := range pushed {
-		p.collectName(ch, totals.Total[workqueue.Stats]{Name: name}, metrics, false)
+	for name, own := range pushed {
+		p.collectName(ch, descs, &totals.Total[workqueue.Stats]{Name: name}, false, own)
 	}
+	p.collectPools(ch)
 }
 
-// collectName sends the metrics of one name: those of its queues, if there have ever been any, with what was pushed
-// under the same name, which is nil if nothing was.
-func (p *Provider) collectName(ch chan<- prometheus.Metric, queues totals.Total[workqueue.Stats], own *pushed, watched bool) {
-	st, labels := &queues.Sum, p.labelsOf(queues.Name)
+// collectName sends the metrics of one name, under those of descs that are not nil. They are the sum of its queues,
+// if watched says that there have ever been any, and of what was pushed, which is nil if nothing was.
+func (p *Provider) collectName(ch chan<- prometheus.Metric, descs []*prometheus.Desc, queues *totals.Total[workqueue.Stats],
+	watched bool, own *pushed) {
 	if own != nil {
-		own.addTo(st, p.buckets)
+		own.addTo(&queues.Sum, p.buckets)
 	}
-	metrics := make([]metric, len(p.families))
+	labels := p.labelsOf(queues.Name)
+	metrics := make([]metric, len(p.families)) // one piece of memory, because a scrape makes many
 	for i := range p.families {
-		f, m := &p.families[i], &metrics[i]
+		f := &p.families[i]
 		isPushed := own != nil && i < numPushed && own[i] != nil
-		if !isPushed && !(watched && (queues.Live || f.gauge == nil)) {
-			continue
+		isWatched := watched && (queues.Live || !f.IsGauge())
+		switch {
+		case descs[i] == nil || !isPushed && !isWatched:
+		case f.Split != nil:
+			f.send(ch, descs[i], queues.Name, &queues.Sum, p.buckets)
+		default:
+			metrics[i].desc, metrics[i].labels = descs[i], labels
+			f.read(&metrics[i], &queues.Sum, p.buckets)
+			ch <- &metrics[i]
 		}
-		m.desc, m.labels = f.desc, labels
-		f.read(m, st, p.buckets)
-		ch <- m
-	}
-	if st.ByPriority != nil {
-		p.collectPriorities(ch, st.ByPriority, labels)
 	}
 }
 
-// collectPriorities sends the metrics of a name whose queues have priorities.
-func (p *Provider) collectPriorities(ch chan<- prometheus.Metric, depths *workqueue.PriorityDepths, labels []*dto.LabelPair) {
-	send := func(priority string, queued int) {
-		ch <- &metric{
-			desc: p.queuedKeys, labels: withLabel(labels, priorityLabel, priority),
-			kind: dto.MetricType_GAUGE, value: float64(queued),
+// collectPools reads all pools and sends their metrics.
+func (p *Provider) collectPools(ch chan<- prometheus.Metric) {
+	for pools := range p.pools.All() {
+		b := p.buckets
+		if h := pools.Sum.Durations; h != nil {
+			b = &buckets{bounds: h.Bounds, classic: h.Bounds}
+			for i := range h.Bounds {
+				b.ends = append(b.ends, i)
+			}
+		}
+		for i := range p.poolFamilies {
+			f := &p.poolFamilies[i]
+			if desc := p.desc(f.descs); desc != nil && (pools.Live || !f.IsGauge()) {
+				f.send(ch, desc, pools.Name, &pools.Sum, b)
+			}
 		}
 	}
-	for _, d := range depths.Depths {
-		send(strconv.Itoa(d.Priority), d.Queued)
-	}
-	send(otherPriorities, depths.Others)
 }
 
-// labelsOf returns the labels of that name's metrics, which are the same for all families.
+// labelsOf returns the labels of that name's metrics, except the split ones.
 func (p *Provider) labelsOf(name string) []*dto.LabelPair {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	labels := p.labels[name]
 	if labels == nil {
-		// The second value is that of the label controller, if there is one.
-		labels = prometheus.MakeLabelPairs(p.families[depth].desc, []string{name, name})
+		labels = p.families[totals.Adds].labels(name)
 		p.labels[name] = labels
 	}
 	return labels
-}
-
-// withLabel returns labels and one more, sorted by name.
-func withLabel(labels []*dto.LabelPair, name, value string) []*dto.LabelPair {
-	all := append(slices.Clone(labels), &dto.LabelPair{Name: &name, Value: &value})
-	slices.SortFunc(all, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
-	return all
 }

@@ -13,6 +13,9 @@ import (
 	"github.com/keyedqueue/workqueue/internal/totals"
 )
 
+// numPushed is the number of the first metrics of queues, to which callers can push.
+const numPushed = totals.Retries + 1
+
 // pushed are the metrics of one name that callers push to, by family. Those that no caller has asked for are nil.
 type pushed [numPushed]prometheus.Metric
 
@@ -25,13 +28,13 @@ func (m *pushed) addTo(st *workqueue.Stats, b *buckets) {
 		}
 	}
 	seconds := func(f int) time.Duration { return time.Duration(read[f].Gauge.GetValue() * float64(time.Second)) }
-	st.Queued += int(read[depth].Gauge.GetValue())
-	st.UnfinishedWork += seconds(unfinishedWork)
-	st.LongestRunning = max(st.LongestRunning, seconds(longestRunning))
-	st.Adds += uint64(read[adds].Counter.GetValue())
-	st.Retries += uint64(read[retries].Counter.GetValue())
-	st.Latency = totals.AddHistograms(st.Latency, b.times(read[queueDuration].Histogram))
-	st.WorkDuration = totals.AddHistograms(st.WorkDuration, b.times(read[workDuration].Histogram))
+	st.Queued += int(read[totals.Depth].Gauge.GetValue())
+	st.UnfinishedWork += seconds(totals.UnfinishedWork)
+	st.LongestRunning = max(st.LongestRunning, seconds(totals.LongestRunning))
+	st.Adds += uint64(read[totals.Adds].Counter.GetValue())
+	st.Retries += uint64(read[totals.Retries].Counter.GetValue())
+	st.Latency = totals.AddHistograms(st.Latency, b.times(read[totals.QueueDuration].Histogram))
+	st.WorkDuration = totals.AddHistograms(st.WorkDuration, b.times(read[totals.WorkDuration].Histogram))
 }
 
 func newGauge() prometheus.Gauge { return prometheus.NewGauge(prometheus.GaugeOpts{Name: "g"}) }
@@ -61,41 +64,41 @@ func pushTo[M prometheus.Metric](p *Provider, f int, name string, create func() 
 
 // NewDepthMetric returns the gauge workqueue_depth of that name, which all its callers share.
 func (p *Provider) NewDepthMetric(name string) workqueue.GaugeMetric {
-	return pushTo(p, depth, name, newGauge)
+	return pushTo(p, totals.Depth, name, newGauge)
 }
 
 // NewUnfinishedWorkSecondsMetric returns the gauge workqueue_unfinished_work_seconds of that name, which all its
 // callers share.
 func (p *Provider) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return pushTo(p, unfinishedWork, name, newGauge)
+	return pushTo(p, totals.UnfinishedWork, name, newGauge)
 }
 
 // NewLongestRunningProcessorSecondsMetric returns the gauge workqueue_longest_running_processor_seconds of that
 // name, which all its callers share.
 func (p *Provider) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return pushTo(p, longestRunning, name, newGauge)
+	return pushTo(p, totals.LongestRunning, name, newGauge)
 }
 
 // NewAddsMetric returns the counter workqueue_adds_total of that name, which all its callers share.
 func (p *Provider) NewAddsMetric(name string) workqueue.CounterMetric {
-	return pushTo(p, adds, name, newCounter)
+	return pushTo(p, totals.Adds, name, newCounter)
 }
 
 // NewRetriesMetric returns the counter workqueue_retries_total of that name, which all its callers share.
 func (p *Provider) NewRetriesMetric(name string) workqueue.CounterMetric {
-	return pushTo(p, retries, name, newCounter)
+	return pushTo(p, totals.Retries, name, newCounter)
 }
 
 // NewLatencyMetric returns the histogram workqueue_queue_duration_seconds of that name, which all its callers
 // share.
 func (p *Provider) NewLatencyMetric(name string) workqueue.HistogramMetric {
-	return pushTo(p, queueDuration, name, p.buckets.newHistogram)
+	return pushTo(p, totals.QueueDuration, name, p.buckets.newHistogram)
 }
 
 // NewWorkDurationMetric returns the histogram workqueue_work_duration_seconds of that name, which all its callers
 // share.
 func (p *Provider) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
-	return pushTo(p, workDuration, name, p.buckets.newHistogram)
+	return pushTo(p, totals.WorkDuration, name, p.buckets.newHistogram)
 }
 
 // Adapter is a [Provider] whose methods return the interfaces of another package. It is made by [For].

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // source returns a source whose numbers are st, at whatever time it is read.
@@ -50,6 +51,33 @@ func TestEveryField(t *testing.T) {
 	}
 	if !reflect.DeepEqual(one, full(3)) || !reflect.DeepEqual(two, full(4)) {
 		t.Error("adding has changed the numbers of a source")
+	}
+}
+
+func TestEveryFieldOfPools(t *testing.T) {
+	full := func(n int) (st worker.Stats) {
+		v := reflect.ValueOf(&st).Elem()
+		for i := range v.NumField() {
+			switch f := v.Field(i); f.Kind() {
+			case reflect.Int:
+				f.SetInt(int64(n))
+			case reflect.Uint64:
+				f.SetUint(uint64(n))
+			}
+		}
+		st.Durations = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{uint64(n), 0}, Sum: float64(n)}
+		return st
+	}
+	s := Pools()
+	s.Watch("p", func() worker.Stats { return full(3) })
+	s.Watch("p", func() worker.Stats { return full(4) })
+	s.Watch("p", func() worker.Stats { return worker.Stats{Ended: true, Handled: 1} })
+	want := full(7)
+	want.Handled = 8
+	for range 2 {
+		if got := slices.Collect(s.All()); len(got) != 1 || !got[0].Live || !reflect.DeepEqual(got[0].Sum, want) {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
 	}
 }
 

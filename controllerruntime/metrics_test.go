@@ -1,0 +1,152 @@
+package controllerruntime_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	clientgo "k8s.io/client-go/util/workqueue"
+	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/controllerruntime"
+	"github.com/keyedqueue/workqueue/prom"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// served returns what the manager's /metrics has of the queue with that name, with "NAME" in its place. Durations
+// differ from run to run, so the values that depend on them are replaced by "TIME".
+func served(t *testing.T, name string) string {
+	t.Helper()
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all bytes.Buffer
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "workqueue_") {
+			continue
+		}
+		if _, err := expfmt.MetricFamilyToText(&all, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var header, own strings.Builder
+	for line := range strings.Lines(all.String()) {
+		if strings.HasPrefix(line, "#") {
+			if strings.HasPrefix(line, "# HELP") {
+				header.Reset()
+			}
+			header.WriteString(line)
+		} else if strings.Contains(line, fmt.Sprintf("name=%q", name)) {
+			own.WriteString(header.String() + duration.ReplaceAllString(line, "$1 TIME\n"))
+			header.Reset()
+		}
+	}
+	return strings.ReplaceAll(own.String(), name, "NAME")
+}
+
+var duration = regexp.MustCompile(`(?m)^(.*_seconds(?:_sum)?\{.*\}|.*le="(?:[0-9].*)"\}) .*\n`)
+
+// ours are the lines of metrics that controller-runtime does not have.
+var ours = regexp.MustCompile(`(?m)^(# (HELP|TYPE) )?workqueue_(waiting_keys|oldest_queued_key_age_seconds|dropped_keys_total|unmatched_dones_total)[ {].*\n`)
+
+var runs int
+
+// A queue that NewQueue makes has the series that controller-runtime's has, in the same registry: after the same calls
+// what is served differs in the name, in times, and in four metrics more.
+func TestSameSeriesAsTheDefaultQueue(t *testing.T) {
+	runs++
+	theirName, ourName := fmt.Sprint("theirs-", runs), fmt.Sprint("ours-", runs)
+	limiter := func() clientgo.TypedRateLimiter[string] {
+		return clientgo.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)
+	}
+	theirs := crpriority.New(theirName, func(o *crpriority.Opts[string]) { o.RateLimiter = limiter() })
+	mine := controllerruntime.NewTypedQueue(ourName, limiter()).(crpriority.PriorityQueue[string])
+	defer theirs.ShutDown()
+	defer mine.ShutDown()
+
+	for _, q := range []crpriority.PriorityQueue[string]{theirs, mine} {
+		q.AddWithOpts(crpriority.AddOpts{Priority: new(-100)}, "listed", "listed-too")
+		q.Add("new")
+		q.AddRateLimited("failed")
+		for range 2 {
+			key, _, _ := q.GetWithPriority()
+			if key == "new" {
+				q.Done(key)
+			}
+		}
+	}
+	want := served(t, theirName)
+	if n := strings.Count(want, "# TYPE"); n != 7 {
+		t.Fatalf("controller-runtime's queue has %d metrics:\n%s", n, want)
+	}
+	got := served(t, ourName)
+	if n := len(ours.FindAllString(got, -1)); n != 3*4 {
+		t.Errorf("%d lines of our own metrics, want 12:\n%s", n, got)
+	}
+	if got = ours.ReplaceAllString(got, ""); got != want {
+		t.Errorf("ours:\n%s\ncontroller-runtime's:\n%s", got, want)
+	}
+}
+
+// A controller of a manager has metrics without any configuration.
+func TestMetricsOfAManager(t *testing.T) {
+	onManager(t, controllerruntime.NewQueue, func(s *scene) {
+		s.create(false, "a")
+		s.want("a@0s")
+		got := served(s.t, "test")
+		if !strings.Contains(got, `workqueue_depth{controller="NAME",name="NAME",priority="0"} `) {
+			s.t.Errorf("no depth in\n%s", got)
+		}
+	})
+}
+
+// A pool of package worker in a program with a manager has controller-runtime's metrics of controllers.
+func TestPoolAmongControllers(t *testing.T) {
+	onManager(t, controllerruntime.NewQueue, func(s *scene) {
+		s.create(false, "a")
+		s.want("a@0s")
+		p, err := prom.Join(metrics.Registry, prom.Options{ControllerRuntime: true})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		runs++
+		name := fmt.Sprint("pool-", runs)
+		queue := workqueue.NewTypedRateLimitingQueue[string](nil)
+		queue.Add("a")
+		ctx, cancel := context.WithCancel(context.Background())
+		if err := worker.Run(ctx, queue, func(context.Context, string) error {
+			cancel()
+			return nil
+		}, worker.Options[string]{Name: name, MetricsProvider: p}); err != nil {
+			s.t.Error(err)
+		}
+		families, err := metrics.Registry.Gather()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		both := 0
+		for _, f := range families {
+			if !strings.HasPrefix(f.GetName(), "controller_runtime_reconcile") {
+				continue
+			}
+			controllers := map[string]bool{}
+			for _, m := range f.GetMetric() {
+				controllers[m.GetLabel()[0].GetValue()] = true
+			}
+			if controllers["test"] && controllers[name] {
+				both++
+			}
+		}
+		if both != 5 {
+			s.t.Errorf("controller and pool are together in %d of controller-runtime's metrics, want 5", both)
+		}
+	})
+}

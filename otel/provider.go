@@ -1,0 +1,229 @@
+// Package otel exports the metrics of queues and worker pools to OpenTelemetry:
+//
+//	p, err := otel.New(otel.Options{})
+//	reader := metric.NewPeriodicReader(exporter, metric.WithProducer(p))         // histograms
+//	meters := metric.NewMeterProvider(metric.WithReader(reader))
+//	_, err = p.Register(meters.Meter("github.com/keyedqueue/workqueue/otel"))    // all others
+//	workqueue.SetProvider(p)
+//
+// where metric is go.opentelemetry.io/otel/sdk/metric. From then on every queue and every pool with a name has the
+// metrics of package prom, with the attribute name. Names follow OpenTelemetry's custom, so that Prometheus, to which
+// they may be sent, makes of them those of package prom: workqueue.adds becomes workqueue_adds_total, and
+// workqueue.queue_duration, in seconds, workqueue_queue_duration_seconds. Dashboards and alerts work with both.
+//
+// Gauges and counters are asynchronous instruments of the metric API: a collection reads the queues. The API has no
+// asynchronous histogram, so a [Provider] produces the histograms itself, for a reader of the SDK. Without
+// metric.WithProducer they are missing.
+//
+// Queues with the same name add up, as in package prom, and as there what they counted stays until the program ends.
+package otel
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/totals"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// Options are the options of a [Provider].
+type Options struct {
+	// Bounds are the upper bounds of the buckets of a queue's histograms, in seconds, ascending. Nil means powers of
+	// ten from 10 ns to 1,000 s. An empty slice that is not nil means no buckets.
+	Bounds []float64
+}
+
+// Provider is a [workqueue.StatsProvider] and a [worker.StatsProvider] that exports their metrics. It is made by [New].
+// All methods are safe for concurrent use.
+type Provider struct {
+	bounds []float64
+	start  time.Time
+	queues *totals.Set[workqueue.Stats]
+	pools  *totals.Set[worker.Stats]
+}
+
+var (
+	_ workqueue.StatsProvider = (*Provider)(nil)
+	_ worker.StatsProvider    = (*Provider)(nil)
+	_ sdk.Producer            = (*Provider)(nil)
+)
+
+// New returns a provider. It returns an error if the options are wrong.
+func New(opts Options) (*Provider, error) {
+	for i, bound := range opts.Bounds {
+		if math.IsNaN(bound) || math.IsInf(bound, 0) || i > 0 && bound <= opts.Bounds[i-1] {
+			return nil, fmt.Errorf("otel: Bounds must ascend and be finite, but the one at %d is %v", i, bound)
+		}
+	}
+	return &Provider{
+		bounds: slices.Clone(opts.Bounds), // which keeps nil and empty
+		start:  time.Now(), queues: totals.Queues(), pools: totals.Pools(),
+	}, nil
+}
+
+// HistogramBounds returns Options.Bounds. The caller must not change them.
+func (p *Provider) HistogramBounds() []float64 { return p.bounds }
+
+// WatchQueue adds a queue to the metrics of that name. Every collection reads it until it was shut down and its last
+// key is done. WatchQueue takes constant time and does not block.
+func (p *Provider) WatchQueue(name string, stats func() workqueue.Stats) { p.queues.Watch(name, stats) }
+
+// WatchPool adds a pool to the metrics of that name. Every collection reads it until it has ended.
+func (p *Provider) WatchPool(name string, stats func() worker.Stats) { p.pools.Watch(name, stats) }
+
+// Register makes the instruments of all gauges and counters, and lets meter read the queues and pools at every
+// collection, until the Registration is unregistered. Call it once for each MeterProvider.
+func (p *Provider) Register(meter metric.Meter) (metric.Registration, error) {
+	queues, err := newInstruments(meter, totals.QueueMetrics)
+	if err != nil {
+		return nil, err
+	}
+	pools, err := newInstruments(meter, totals.PoolMetrics)
+	if err != nil {
+		return nil, err
+	}
+	var all []metric.Observable
+	for _, i := range append(slices.Clone(queues), pools...) {
+		if i != nil {
+			all = append(all, i)
+		}
+	}
+	return meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		observe(o, p.queues, totals.QueueMetrics, queues)
+		observe(o, p.pools, totals.PoolMetrics, pools)
+		return nil
+	}, all...)
+}
+
+// newInstruments returns an instrument for each of the metrics, nil for histograms.
+func newInstruments[S any](meter metric.Meter, metrics []totals.Metric[S]) ([]metric.Float64Observable, error) {
+	instruments := make([]metric.Float64Observable, len(metrics))
+	for i := range metrics {
+		m := &metrics[i]
+		name, unit := nameOf(m.Name)
+		var err error
+		switch {
+		case m.Histogram != nil:
+		case m.IsGauge():
+			instruments[i], err = meter.Float64ObservableGauge(name, metric.WithDescription(m.Help), metric.WithUnit(unit))
+		default:
+			instruments[i], err = meter.Float64ObservableCounter(name, metric.WithDescription(m.Help), metric.WithUnit(unit))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return instruments, nil
+}
+
+// observe reads all sources of set and reports their metrics to the instruments.
+func observe[S any](o metric.Observer, set *totals.Set[S], metrics []totals.Metric[S], instruments []metric.Float64Observable) {
+	for t := range set.All() {
+		name := attribute.String("name", t.Name)
+		attributes := metric.WithAttributeSet(attribute.NewSet(name))
+		for i := range metrics {
+			m := &metrics[i]
+			switch {
+			case m.Histogram != nil || m.IsGauge() && !t.Live:
+			case m.Gauge != nil:
+				o.ObserveFloat64(instruments[i], m.Gauge(&t.Sum), attributes)
+			case m.Counter != nil:
+				o.ObserveFloat64(instruments[i], m.Counter(&t.Sum), attributes)
+			default:
+				for _, v := range m.Split(&t.Sum) {
+					o.ObserveFloat64(instruments[i], v.Value, metric.WithAttributes(name, attribute.String(m.Label, v.Label)))
+				}
+			}
+		}
+	}
+}
+
+// Produce reads all queues and pools and returns their histograms. It is for the SDK's readers: see
+// [sdk.WithProducer].
+func (p *Provider) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
+	var all []metricdata.Metrics
+	all = appendHistograms(all, p.start, p.queues, totals.QueueMetrics)
+	all = appendHistograms(all, p.start, p.pools, totals.PoolMetrics)
+	if len(all) == 0 {
+		return nil, nil
+	}
+	return []metricdata.ScopeMetrics{{
+		Scope: instrumentation.Scope{Name: "github.com/keyedqueue/workqueue/otel"}, Metrics: all,
+	}}, nil
+}
+
+func appendHistograms[S any](all []metricdata.Metrics, start time.Time, set *totals.Set[S], metrics []totals.Metric[S]) []metricdata.Metrics {
+	sums := slices.Collect(set.All())
+	now := time.Now()
+	for _, m := range metrics {
+		if m.Histogram == nil {
+			continue
+		}
+		var points []metricdata.HistogramDataPoint[float64]
+		for i := range sums {
+			h := m.Histogram(&sums[i].Sum)
+			if h == nil {
+				continue
+			}
+			points = append(points, metricdata.HistogramDataPoint[float64]{
+				Attributes: attribute.NewSet(attribute.String("name", sums[i].Name)),
+				StartTime:  start, Time: now,
+				Count: h.Count(), Bounds: h.Bounds, BucketCounts: h.Counts, Sum: h.Sum,
+			})
+		}
+		if len(points) > 0 {
+			name, unit := nameOf(m.Name)
+			all = append(all, metricdata.Metrics{
+				Name: name, Description: m.Help, Unit: unit,
+				Data: metricdata.Histogram[float64]{Temporality: metricdata.CumulativeTemporality, DataPoints: points},
+			})
+		}
+	}
+	return all
+}
+
+// nameOf returns the name that OpenTelemetry's custom makes of that in Prometheus, and the unit.
+func nameOf(prometheus string) (name, unit string) {
+	name = strings.TrimSuffix(prometheus, "_total")
+	if short, ok := strings.CutSuffix(name, "_seconds"); ok {
+		name, unit = short, "s"
+	}
+	name = strings.Replace(name, "workqueue_pool_", "workqueue.pool.", 1)
+	return strings.Replace(name, "workqueue_", "workqueue.", 1), unit
+}
+
+// The metrics of a provider are not pushed to, so the methods below return nil: that metric does not exist.
+
+// NewDepthMetric returns nil.
+func (*Provider) NewDepthMetric(string) workqueue.GaugeMetric { return nil }
+
+// NewAddsMetric returns nil.
+func (*Provider) NewAddsMetric(string) workqueue.CounterMetric { return nil }
+
+// NewLatencyMetric returns nil.
+func (*Provider) NewLatencyMetric(string) workqueue.HistogramMetric { return nil }
+
+// NewWorkDurationMetric returns nil.
+func (*Provider) NewWorkDurationMetric(string) workqueue.HistogramMetric { return nil }
+
+// NewUnfinishedWorkSecondsMetric returns nil.
+func (*Provider) NewUnfinishedWorkSecondsMetric(string) workqueue.SettableGaugeMetric { return nil }
+
+// NewLongestRunningProcessorSecondsMetric returns nil.
+func (*Provider) NewLongestRunningProcessorSecondsMetric(string) workqueue.SettableGaugeMetric {
+	return nil
+}
+
+// NewRetriesMetric returns nil.
+func (*Provider) NewRetriesMetric(string) workqueue.CounterMetric { return nil }

@@ -1,0 +1,66 @@
+package prom_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/prom"
+)
+
+// Other packages are tried for Join in peers/metrics and controllerruntime.
+func TestJoin(t *testing.T) {
+	const help = "Current depth of workqueue"
+	for name, tt := range map[string]struct {
+		help   string
+		labels []string
+		err    string
+	}{
+		"same":         {help: help, labels: []string{"name"}},
+		"other help":   {help: "Depth", labels: []string{"name"}, err: "workqueue_depth"},
+		"other labels": {help: help, labels: []string{"name", "zone"}, err: "workqueue_depth"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plain := prometheus.NewPedanticRegistry()
+			for of, registerer := range map[string]prometheus.Registerer{
+				"registry": plain, "wrapper": prometheus.WrapRegistererWithPrefix("x_", plain),
+			} {
+				theirs := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "workqueue_depth", Help: tt.help}, tt.labels)
+				registerer.MustRegister(theirs)
+				theirs.WithLabelValues([]string{"theirs", "z"}[:len(tt.labels)]...)
+				p, err := prom.Join(registerer, prom.Options{})
+				if tt.err != "" {
+					if err == nil || !strings.Contains(err.Error(), tt.err) {
+						t.Errorf("%s: Join() = %v, want an error with %q", of, err, tt.err)
+					}
+					continue
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "ours", MetricsProvider: p})
+				defer q.ShutDown()
+			}
+			if tt.err != "" {
+				return
+			}
+			got := text(t, plain)
+			for _, line := range []string{
+				`workqueue_depth{name="ours"} 0`, `workqueue_depth{name="theirs"} 0`,
+				`x_workqueue_depth{name="ours"} 0`, `x_workqueue_depth{name="theirs"} 0`, `workqueue_waiting_keys{name="ours"} 0`,
+			} {
+				if !strings.Contains(got, "\n"+line+"\n") {
+					t.Errorf("no %s in\n%s", line, got)
+				}
+			}
+		})
+	}
+	if _, err := prom.Join(nil, prom.Options{}); err == nil {
+		t.Error("no error from Join without a registerer")
+	}
+	if _, err := prom.Join(prometheus.NewRegistry(), prom.Options{Namespace: "\xff"}); err == nil {
+		t.Error("no error from Join with wrong options")
+	}
+}
