@@ -16,7 +16,7 @@ var AfterDone = &analysis.Analyzer{
 After Done another worker may hold the key. A second Done then takes it from that worker: in client-go the key is
 queued twice, and two workers hold it. Processing after Done runs beside the other worker's. (Add, AddAfter,
 AddRateLimited, Forget and NumRequeues are fine after Done.)`,
-	URL:      url + "#hdr-queueafterdone",
+	URL:      url + "#queueafterdone",
 	Run:      runAfterDone,
 	Requires: []*analysis.Analyzer{functions},
 }

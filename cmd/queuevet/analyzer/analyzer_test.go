@@ -13,7 +13,7 @@ func TestAnalyzers(t *testing.T) {
 		analyzer *analysis.Analyzer
 		packages []string
 	}{
-		{analyzer.Leak, []string{"leak"}},
+		{analyzer.Leak, []string{"leak", "helper"}},
 		{analyzer.AfterDone, []string{"afterdone"}},
 		{analyzer.Forget, []string{"forget", "forgetdrop", "forgetok"}},
 		{analyzer.Key, []string{"keys"}},

@@ -2,7 +2,8 @@
 // k8s.io/client-go/util/workqueue and sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue.
 //
 // An analyzer prefers silence to a false alarm: where it cannot see what becomes of a key, it reports nothing.
-// Files whose names end in _test.go are not checked, because a test may well take a key and drop the queue.
+// Tests, and packages that import package testing to help them, are not checked: a test may well take a key and
+// drop the queue.
 // A comment silences a finding on its own line and on the next:
 //
 //	//queuevet:ignore the pointers come from a pool, one per object
@@ -17,7 +18,7 @@ import (
 	"golang.org/x/tools/go/analysis"
 )
 
-const url = "https://pkg.go.dev/github.com/keyedqueue/workqueue/cmd/queuevet"
+const url = "https://github.com/keyedqueue/workqueue/tree/main/cmd/queuevet"
 
 // All returns every analyzer.
 func All() []*analysis.Analyzer {
@@ -44,13 +45,18 @@ type reporter struct {
 	pass *analysis.Pass
 	// ignored has the lines that are silenced, by file.
 	ignored map[*token.File]map[int]bool
+	// helps: the package helps tests, as it imports package testing outside of test files.
+	helps bool
 }
 
 func newReporter(pass *analysis.Pass) *reporter {
-	r := &reporter{pass, map[*token.File]map[int]bool{}}
+	r := &reporter{pass: pass, ignored: map[*token.File]map[int]bool{}}
 	for _, f := range pass.Files {
-		lines := map[int]bool{}
-		r.ignored[pass.Fset.File(f.FileStart)] = lines
+		file, lines := pass.Fset.File(f.FileStart), map[int]bool{}
+		r.ignored[file] = lines
+		for _, spec := range f.Imports {
+			r.helps = r.helps || spec.Path.Value == `"testing"` && !isTest(file)
+		}
 		for _, group := range f.Comments {
 			for _, c := range group.List {
 				if strings.HasPrefix(c.Text, "//queuevet:ignore") {
@@ -66,7 +72,7 @@ func newReporter(pass *analysis.Pass) *reporter {
 // wanted reports whether a finding at pos would be reported.
 func (r *reporter) wanted(pos token.Pos) bool {
 	f := r.pass.Fset.File(pos)
-	return f != nil && !isTest(f) && !r.ignored[f][f.Line(pos)]
+	return f != nil && !r.helps && !isTest(f) && !r.ignored[f][f.Line(pos)]
 }
 
 func (r *reporter) report(d analysis.Diagnostic) {

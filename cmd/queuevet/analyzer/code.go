@@ -33,7 +33,7 @@ type code struct {
 	ends map[*ssa.Function]callsQueue
 }
 
-// runFunctions returns no functions for a package without queues, and for the queues' own packages.
+// runFunctions returns no functions for a package without queues, for one that helps tests, and for the queues' own.
 func runFunctions(pass *analysis.Pass) (any, error) {
 	c := &code{
 		knowledge: pass.ResultOf[facts].(*knowledge),
@@ -41,7 +41,7 @@ func runFunctions(pass *analysis.Pass) (any, error) {
 		values:    map[*types.Var][]*ssa.Function{},
 		ends:      map[*ssa.Function]callsQueue{},
 	}
-	if !c.mentions {
+	if !c.mentions || c.helps {
 		return c, nil
 	}
 	for _, fn := range build(pass) {

@@ -17,7 +17,7 @@ var Forget = &analysis.Analyzer{
 A limiter counts the failures of a key until Forget. Without it the next failure, a day later, waits as if all of
 them had come in a row, and the limiter remembers every key that ever failed. Call Forget when the work succeeds
 (and when it is given up).`,
-	URL:      url + "#hdr-queueforget",
+	URL:      url + "#queueforget",
 	Run:      runForget,
 	Requires: []*analysis.Analyzer{functions},
 }

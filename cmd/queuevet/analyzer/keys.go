@@ -21,7 +21,7 @@ change while the key is queued. Add a name, or a struct of names.
 
 Pointers from a table of the same package (a map whose values they are) are not reported: there is one for each
 object.`,
-	URL:      url + "#hdr-queuekey",
+	URL:      url + "#queuekey",
 	Run:      runKey,
 	Requires: []*analysis.Analyzer{facts},
 }

@@ -18,7 +18,7 @@ var Leak = &analysis.Analyzer{
 A key that a worker got and never gave back by Done is not handed out again, however often it is added, and
 ShutDownWithDrain waits for it forever. Every path from Get to a return, and to the next Get, needs a Done, unless
 the queue is shut down; "defer queue.Done(key)" right after the test for shutdown is the usual way.`,
-	URL:      url + "#hdr-queueleak",
+	URL:      url + "#queueleak",
 	Run:      runLeak,
 	Requires: []*analysis.Analyzer{functions},
 }
@@ -40,7 +40,7 @@ func runLeak(pass *analysis.Pass) (any, error) {
 // with returns c, reporting to pass.
 func (c *code) with(pass *analysis.Pass) *code {
 	d := *c
-	d.reporter = &reporter{pass, c.ignored}
+	d.reporter = &reporter{pass, c.ignored, c.helps}
 	return &d
 }
 

@@ -13,7 +13,7 @@ var Metrics = &analysis.Analyzer{
 
 A queue of this project with a name reports its metrics to this project's provider. A program that sets only
 client-go's provider, which component-base and controller-runtime do when they are imported, will not show them.`,
-	URL:      url + "#hdr-queuemetrics",
+	URL:      url + "#queuemetrics",
 	Run:      runMetrics,
 	Requires: []*analysis.Analyzer{facts},
 }

@@ -21,7 +21,7 @@ var Import = &analysis.Analyzer{
 The flag -queueimport.migrate turns it on; -fix of the command queuevet does, too. It tries the change by checking
 the types of the package with it, and offers it for the files that still compile. What must keep client-go's
 import is reported: a function, say, that is passed to a library whose own signatures name client-go's queue.`,
-	URL:      url + "#hdr-queueimport",
+	URL:      url + "#queueimport",
 	Run:      runImport,
 	Requires: []*analysis.Analyzer{facts},
 }
