@@ -77,7 +77,7 @@ func (k *knowledge) of(f *types.Func) callsQueue {
 	if kind := kindOf(f); kind != other {
 		return callsQueue{Done: finishes(f), Forget: kind == forget}
 	}
-	if f.Pkg() == k.pass.Pkg {
+	if k.isOwn(f) {
 		return k.calls[f]
 	}
 	var fact callsQueue
@@ -86,6 +86,9 @@ func (k *knowledge) of(f *types.Func) callsQueue {
 	}
 	return fact
 }
+
+// isOwn reports whether f is a function of this package.
+func (k *knowledge) isOwn(f *types.Func) bool { return f.Pkg() == k.pass.Pkg }
 
 // inherit begins with what is known of the imported packages.
 func (k *knowledge) inherit() {

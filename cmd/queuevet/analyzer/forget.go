@@ -82,7 +82,7 @@ func (u *uses) note(instr ssa.Instruction) {
 		return
 	}
 	f, _, args := method(ci.Common())
-	foreign := f == nil || f.Pkg() != u.knowledge.pass.Pkg || ci.Common().IsInvoke()
+	foreign := f == nil || !u.isOwn(f) || ci.Common().IsInvoke()
 	switch {
 	case f != nil && inQueuePackage(f):
 		u.constructor(f, ci.Common())

@@ -5,6 +5,7 @@ import (
 	"go/token"
 	"go/types"
 	"maps"
+	"strings"
 
 	"golang.org/x/tools/go/analysis"
 	"golang.org/x/tools/go/ssa"
@@ -45,6 +46,9 @@ func (c *code) with(pass *analysis.Pass) *code {
 }
 
 func (c *code) checkGet(got *call) {
+	if isShutDown(got) {
+		return
+	}
 	switch got.kind {
 	case get, doneAndGet:
 		l := &leak{code: c, got: got, given: map[ssa.Value]bool{}}
@@ -57,6 +61,21 @@ func (c *code) checkGet(got *call) {
 			c.reportf(got.instr.Pos(), "keys from %s are never Done", got.name)
 		}
 	}
+}
+
+// isShutDown reports whether the function of got has shut the queue down before: then it takes what is left.
+func isShutDown(got *call) bool {
+	found := false
+	each(got.instr.Parent(), func(i ssa.Instruction) {
+		ci, ok := i.(*ssa.Call)
+		if !ok {
+			return
+		}
+		f, queue, _ := method(&ci.Call)
+		found = found || f != nil && inQueuePackage(f) && strings.HasPrefix(f.Name(), "ShutDown") &&
+			name(queue) == name(got.queue) && i.Block().Dominates(got.instr.Block())
+	})
+	return found
 }
 
 // neverFinished reports whether nothing after got may finish a key or hand one on.
@@ -83,6 +102,9 @@ type leak struct {
 	// given is what a successful Get returns besides the key: no shutdown, no error.
 	given map[ssa.Value]bool
 }
+
+// maxDepth is how far calls are followed.
+const maxDepth = 4
 
 func (l *leak) report(pos token.Pos) {
 	where := fmt.Sprintf("when the function is left at line %d", l.line(pos))
@@ -144,7 +166,7 @@ func (l *leak) search(block *ssa.BasicBlock, index int, from path, held map[ssa.
 		case *ssa.Panic:
 			return false
 		case *ssa.MakeClosure:
-			return !l.keepsFinisher(instr, held)
+			return !l.keepsFinisher(instr, held, depth)
 		case *ssa.Defer:
 			p.deferred = l.finishes(instr, p, held, depth, &left) || p.deferred
 		case ssa.CallInstruction:
@@ -160,62 +182,71 @@ func (l *leak) search(block *ssa.BasicBlock, index int, from path, held map[ssa.
 
 // keepsFinisher reports whether mc may finish the key or hand it on, and is kept or passed on, so that it cannot be
 // seen when it is called.
-func (l *leak) keepsFinisher(mc *ssa.MakeClosure, held map[ssa.Value]bool) bool {
-	fn := mc.Fn.(*ssa.Function)
-	if !l.effect(l.source(fn)).Done {
-		inside := map[ssa.Value]bool{}
-		for i, bound := range mc.Bindings {
-			if held[bound] && i < len(fn.FreeVars) {
-				maps.Copy(inside, holders(fn, fn.FreeVars[i]))
-			}
-		}
-		if !l.handedOnIn(fn, inside, 0) {
-			return false
-		}
-	}
+func (l *leak) keepsFinisher(mc *ssa.MakeClosure, held map[ssa.Value]bool, depth int) bool {
+	called := true
 	for _, user := range *mc.Referrers() {
 		ci, ok := user.(ssa.CallInstruction)
-		if !ok || ci.Common().Value != mc {
-			return true
+		called = called && ok && ci.Common().Value == mc
+	}
+	if called {
+		return false
+	}
+	fn := mc.Fn.(*ssa.Function)
+	if l.effect(l.source(fn)).Done {
+		return true
+	}
+	inside := map[ssa.Value]bool{}
+	for i, bound := range mc.Bindings {
+		if held[bound] && i < len(fn.FreeVars) {
+			maps.Copy(inside, holders(fn, fn.FreeVars[i]))
 		}
 	}
-	return false
+	return l.handedOnIn(fn, inside, depth+1)
 }
 
 // finishes reports whether instr may finish the key, or hand it on to something that may. If instr calls a function
 // of this package that finishes the key on some of its paths only, and nothing does afterwards, it sets left.
 func (l *leak) finishes(instr ssa.CallInstruction, p *path, held map[ssa.Value]bool, depth int, left *token.Pos) bool {
-	common := instr.Common()
 	if q := queueCall(instr); q != nil {
 		return (q.kind == done || q.kind == doneAndGet) && mayAlias(identityOf(q.queue), identityOf(l.got.queue))
 	}
-	if _, ok := common.Value.(*ssa.Builtin); ok {
-		return false
-	}
+	common := instr.Common()
 	f, _, args := method(common)
-	passed := passed(common, args, held)
-	if f != nil && f.Name() == "Done" && passed {
-		return true // of an interface that is not the queue's own
+	if f != nil && !l.isOwn(f) && !common.IsInvoke() && l.of(f).Done {
+		return true
 	}
-	if f != nil && f.Pkg() != l.knowledge.pass.Pkg && !common.IsInvoke() {
-		return l.of(f).Done || passesQueue(args) || passed && keeps.MatchString(f.Name()) && !l.managedAfter(instr, held)
-	}
-	if common.IsInvoke() && reads.MatchString(common.Method.Name()) {
-		return false
+	if f != nil && f.Name() == "Done" && passed(common, args, held) {
+		return true // of an interface that stands for the queue
 	}
 	for _, fn := range l.callees(common) {
-		switch {
-		case fn == nil:
-			// It could be anything. If this function goes on with the key, it is still its own to finish.
-			if passesQueue(args) || passed && !l.managedAfter(instr, held) {
-				return true
-			}
-		case l.effect(fn).Done:
+		if fn != nil && l.effect(fn).Done && len(fn.Blocks) > 0 {
 			return !l.leaves(instr, fn, p, held, depth, left)
-		default:
-			if inside, _ := bind(common, fn, held, p.known); l.handedOnIn(fn, inside, depth) {
-				return true
-			}
+		}
+	}
+	// If this function goes on with the key, it is still its own to finish.
+	return passesQueue(args) || l.handsOnByCall(instr, held, depth) && !l.managedAfter(instr, held)
+}
+
+// handsOnByCall reports whether a function that instr calls may hand on the key.
+func (l *leak) handsOnByCall(instr ssa.CallInstruction, held map[ssa.Value]bool, depth int) bool {
+	common := instr.Common()
+	f, _, args := method(common)
+	takes := passed(common, args, held)
+	switch _, builtin := common.Value.(*ssa.Builtin); {
+	case builtin:
+		return false
+	case common.IsInvoke():
+		return takes && !reads.MatchString(f.Name())
+	case f != nil && !l.isOwn(f):
+		return takes && keeps.MatchString(f.Name())
+	}
+	for _, fn := range l.callees(common) {
+		if fn == nil {
+			// It could be anything.
+			return takes
+		}
+		if inside, _ := bind(common, fn, held, nil); l.handedOnIn(fn, inside, depth+1) {
+			return true
 		}
 	}
 	return false
@@ -226,38 +257,27 @@ func (l *leak) handedOnIn(fn *ssa.Function, inside map[ssa.Value]bool, depth int
 	if len(inside) == 0 {
 		return false
 	}
-	found := depth > 5
+	found := depth > maxDepth
 	each(fn, func(instr ssa.Instruction) {
-		if found {
-			return
-		}
-		if _, ok := instr.(*ssa.Return); !ok && handsOn(instr, inside) {
-			found = true
-			return
-		}
-		ci, ok := instr.(ssa.CallInstruction)
-		if !ok || queueCall(instr) != nil {
-			return
-		}
-		common := ci.Common()
-		f, _, args := method(common)
-		if f != nil && f.Pkg() != l.knowledge.pass.Pkg && !common.IsInvoke() {
-			found = keeps.MatchString(f.Name()) && passed(common, args, inside)
-			return
-		}
-		for _, callee := range l.callees(common) {
-			if callee != nil && callee != fn {
-				deeper, _ := bind(common, callee, inside, nil)
-				found = found || l.handedOnIn(callee, deeper, depth+1)
+		switch i := instr.(type) {
+		case *ssa.Return:
+			return // The caller has the key already.
+		case *ssa.MakeClosure:
+			found = found || l.keepsFinisher(i, inside, depth)
+		case ssa.CallInstruction:
+			if queueCall(i) == nil {
+				_, _, args := method(i.Common())
+				found = found || passesQueue(args) || l.handsOnByCall(i, inside, depth)
 			}
 		}
+		found = found || handsOn(instr, inside)
 	})
 	return found
 }
 
 // leaves reports whether fn, which finishes a key, leaves this one on some path, and nothing finishes it later.
 func (l *leak) leaves(instr ssa.CallInstruction, fn *ssa.Function, p *path, held map[ssa.Value]bool, depth int, left *token.Pos) bool {
-	if _, ok := instr.(*ssa.Call); !ok || depth > 3 || len(fn.Blocks) == 0 || p.deferred {
+	if _, ok := instr.(*ssa.Call); !ok || depth > maxDepth || p.deferred {
 		return false
 	}
 	inside, known := bind(instr.Common(), fn, held, p.known)

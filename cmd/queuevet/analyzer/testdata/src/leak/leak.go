@@ -350,7 +350,7 @@ func (c *controller) exits() {
 
 type finisher interface{ Done(key string) }
 
-func handler(queue workqueue.TypedInterface[string], f finisher, unknown func(string)) {
+func handler(queue workqueue.TypedInterface[string], forget workqueue.TypedRateLimitingInterface[string], f finisher, unknown func(string)) {
 	for {
 		key, quit := queue.Get()
 		if quit {
@@ -358,6 +358,7 @@ func handler(queue workqueue.TypedInterface[string], f finisher, unknown func(st
 		}
 		if key == "mine" {
 			f.Done(key)
+			forget.Forget(key)
 			continue
 		}
 		unknown(key) // may well finish it
@@ -449,4 +450,62 @@ func (c *controller) work(key string, quit bool) bool {
 	}
 	defer c.queue.Done(key)
 	return true
+}
+
+func drain(queue workqueue.TypedInterface[string]) {
+	queue.ShutDown()
+	for {
+		if _, shutdown := queue.Get(); shutdown {
+			return
+		}
+	}
+}
+
+type dispatcher struct {
+	queue   workqueue.TypedInterface[string]
+	pool    interface{ Run(f func()) }
+	workers []chan string
+	handler interface{ Handle(key string) }
+}
+
+func (d *dispatcher) toWorker() {
+	key, quit := d.queue.Get()
+	if quit {
+		return
+	}
+	d.dispatch(key)
+}
+
+func (d *dispatcher) dispatch(key string) { d.workers[len(key)] <- key }
+
+func (d *dispatcher) toPool() {
+	key, quit := d.queue.Get()
+	if quit {
+		return
+	}
+	d.submit(key)
+}
+
+func (d *dispatcher) submit(key string) {
+	d.pool.Run(func() { d.workers[0] <- key })
+}
+
+func (d *dispatcher) toHandler() {
+	key, quit := d.queue.Get()
+	if quit {
+		return
+	}
+	d.handle(key)
+}
+
+func (d *dispatcher) handle(key string) {
+	d.handler.Handle(key) // may well finish it
+}
+
+func (d *dispatcher) logsOnly(log interface{ Info(args ...any) }) {
+	key, quit := d.queue.Get() // want `key from Get is not Done`
+	if quit {
+		return
+	}
+	log.Info("got", key)
 }
