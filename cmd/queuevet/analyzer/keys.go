@@ -20,7 +20,8 @@ process one object at a time, and its backoff begins anew with each pointer. Wha
 change while the key is queued. Add a name, or a struct of names.
 
 Pointers from a table of the same package (a map whose values they are) are not reported: there is one for each
-object.`,
+object. Nor are events that hold objects, if every Add makes a new one and none is retried: such a queue is meant
+to be a plain list.`,
 	URL:      url + "#queuekey",
 	Run:      runKey,
 	Requires: []*analysis.Analyzer{facts},
@@ -73,7 +74,7 @@ func (c *keyCheck) constructor(call *ast.CallExpr) {
 		queue = tuple.At(0).Type()
 	}
 	key := keyType(queue)
-	if key == nil || types.IsInterface(key) || isTypeParam(key) {
+	if key == nil || types.IsInterface(key) || isTypeParam(key) || c.areEvents(key) {
 		return
 	}
 	c.check(call.Pos(), key, "keys of this queue are")

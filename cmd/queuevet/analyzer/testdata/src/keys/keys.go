@@ -55,3 +55,27 @@ func right(legacy workqueue.RateLimitingInterface, v any) {
 }
 
 func generic[T comparable]() workqueue.TypedInterface[T] { return workqueue.NewTyped[T]() }
+
+type change struct{ old, new any }
+
+type retried struct{ labels map[string]string }
+
+type name struct{ namespace, name string }
+
+func events(object any) {
+	changes := workqueue.NewTyped[*change]() // every change counts
+	changes.Add(&change{new: object})
+	c := &change{old: object}
+	changes.Add(c)
+	if got, quit := changes.Get(); !quit {
+		changes.Done(got)
+	}
+
+	retries := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[*retried]()) // want `keys of this queue are pointers \(\*retried\)`
+	r := &retried{}
+	retries.Add(r)
+	retries.Forget(r)
+
+	names := workqueue.NewTyped[*name]() // want `keys of this queue are pointers \(\*name\)`
+	names.Add(&name{"namespace", "name"})
+}

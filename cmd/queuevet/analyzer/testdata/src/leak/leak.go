@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	ours "github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
@@ -23,7 +24,7 @@ type controller struct {
 func (c *controller) process(key string) error { return nil }
 
 func (c *controller) never() bool {
-	key, quit := c.queue.Get() // want `key from Get is not Done when the function is left at line 32: the queue will not hand it out again`
+	key, quit := c.queue.Get() // want `key from Get is not Done when the function is left at line 33: the queue will not hand it out again`
 	if quit {
 		return false
 	}
@@ -52,7 +53,7 @@ func (c *controller) notOnError() {
 }
 
 func (c *controller) wrongType(queue workqueue.RateLimitingInterface) bool {
-	obj, quit := queue.Get() // want `is not Done when the function is left at line 62`
+	obj, quit := queue.Get() // want `is not Done when the function is left at line 63`
 	if quit {
 		return false
 	}
@@ -78,7 +79,7 @@ func (c *controller) deferInLoop() {
 }
 
 func (c *controller) inClosure() bool {
-	key, quit := c.queue.Get() // want `is not Done when the function is left at line 87`
+	key, quit := c.queue.Get() // want `is not Done when the function is left at line 88`
 	if quit {
 		return false
 	}
@@ -271,6 +272,14 @@ func (c *controller) pool(submit func(func())) {
 		return
 	}
 	submit(func() { c.finish(key) })
+}
+
+func (c *controller) inGroup(group *sync.WaitGroup) {
+	key, quit := c.queue.Get()
+	if quit {
+		return
+	}
+	group.Go(func() { c.finish(key) })
 }
 
 func (c *controller) next() (string, bool) {
