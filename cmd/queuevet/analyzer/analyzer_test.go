@@ -1,0 +1,34 @@
+package analyzer_test
+
+import (
+	"testing"
+
+	"github.com/keyedqueue/workqueue/cmd/queuevet/analyzer"
+	"golang.org/x/tools/go/analysis"
+	"golang.org/x/tools/go/analysis/analysistest"
+)
+
+func TestAnalyzers(t *testing.T) {
+	for _, test := range []struct {
+		analyzer *analysis.Analyzer
+		packages []string
+	}{
+		{analyzer.Leak, []string{"leak", "helper"}},
+		{analyzer.AfterDone, []string{"afterdone"}},
+		{analyzer.Forget, []string{"forget", "forgetdrop", "forgetok"}},
+		{analyzer.Key, []string{"keys"}},
+		{analyzer.Metrics, []string{"metricsbad", "metricsours", "metricsconfig", "metricsnone", "metricsnamed", "metricslib"}},
+	} {
+		t.Run(test.analyzer.Name, func(t *testing.T) {
+			analysistest.Run(t, analysistest.TestData(), test.analyzer, test.packages...)
+		})
+	}
+}
+
+func TestImport(t *testing.T) {
+	if err := analyzer.Import.Flags.Set("migrate", "true"); err != nil {
+		t.Fatal(err)
+	}
+	analysistest.RunWithSuggestedFixes(t, analysistest.TestData(), analyzer.Import,
+		"migrate", "migratehandler", "migratelib", "migratemetrics")
+}

@@ -1,0 +1,2 @@
+// Package prom stands for the provider of metrics.
+package prom

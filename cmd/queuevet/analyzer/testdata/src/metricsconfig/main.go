@@ -1,0 +1,10 @@
+package main
+
+import (
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	_ "k8s.io/component-base/metrics/prometheus/workqueue"
+)
+
+func main() {
+	priorityqueue.New(priorityqueue.Config[string]{Name: "files", MetricsProvider: 1})
+}

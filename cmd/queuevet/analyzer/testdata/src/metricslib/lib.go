@@ -1,0 +1,7 @@
+package metricslib
+
+import "github.com/keyedqueue/workqueue/priorityqueue"
+
+func New() *priorityqueue.Queue[string] {
+	return priorityqueue.New(priorityqueue.Config[string]{Name: "files"})
+}

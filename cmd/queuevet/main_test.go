@@ -1,0 +1,89 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCommand runs the command as users do, on a module whose dependencies are those of the analyzers' tests.
+func TestCommand(t *testing.T) {
+	dir := t.TempDir()
+	queuevet := filepath.Join(dir, "queuevet")
+	run(t, ".", 0, "go", "build", "-o", queuevet, ".")
+	app := newModule(t, dir)
+
+	const leak = "app.go:15:24: key from Get is not Done when the function is left at line 19"
+	for _, command := range [][]string{
+		{"go", "vet", "-vettool=" + queuevet, "./..."},
+		{queuevet, "./..."},
+	} {
+		out := run(t, app, -1, command...)
+		if !strings.Contains(out, leak) || strings.Count(out, ".go:") != 1 {
+			t.Errorf("%v printed\n%swant only\n%s", command, out, leak)
+		}
+	}
+	if out := run(t, app, 0, "go", "vet", "-vettool="+queuevet, "-queueleak=false", "./..."); out != "" {
+		t.Errorf("without queueleak it printed\n%s", out)
+	}
+
+	run(t, app, 0, queuevet, "-fix", "./...")
+	run(t, app, 0, "go", "build", "./...")
+	want := map[string]string{
+		"app.go": `"github.com/keyedqueue/workqueue"`, "app_test.go": `"github.com/keyedqueue/workqueue"`,
+		"handler/handler.go": `"k8s.io/client-go/util/workqueue"`,
+	}
+	for file, imported := range want {
+		source, err := os.ReadFile(filepath.Join(app, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(source), imported) {
+			t.Errorf("after -fix, %s does not import %s:\n%s", file, imported, source)
+		}
+	}
+}
+
+// newModule makes a module in dir, with the analyzers' fake dependencies as modules beside it.
+func newModule(t *testing.T, dir string) (app string) {
+	if err := os.CopyFS(dir, os.DirFS("analyzer/testdata/src")); err != nil {
+		t.Fatal(err)
+	}
+	app = filepath.Join(dir, "app")
+	if err := os.CopyFS(app, os.DirFS("testdata/app")); err != nil {
+		t.Fatal(err)
+	}
+	mod := "module app\n\ngo 1.25\n"
+	for _, module := range []string{"k8s.io/client-go", "github.com/keyedqueue/workqueue", "sigs.k8s.io/controller-runtime"} {
+		write(t, filepath.Join(dir, module, "go.mod"), "module "+module+"\n\ngo 1.25\n")
+		mod += "require " + module + " v0.0.0\nreplace " + module + " => ../" + module + "\n"
+	}
+	write(t, filepath.Join(app, "go.mod"), mod)
+	return app
+}
+
+func write(t *testing.T, file, content string) {
+	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs a command and returns what it prints. It must end with the exit code; -1 stands for any but 0.
+func run(t *testing.T, dir string, code int, command ...string) string {
+	t.Helper()
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Dir = dir
+	if dir != "." {
+		cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod", "GOPROXY=off")
+	}
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	if got := cmd.ProcessState.ExitCode(); got != code && (code != -1 || got == 0) {
+		t.Errorf("%v ended with %d, want %d:\n%s", command, got, code, out)
+	}
+	return string(out)
+}
