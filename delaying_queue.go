@@ -316,14 +316,15 @@ func (q *delayingType[T]) addDue() {
 	}
 }
 
-// adder is a queue that can report whether a shutdown made it ignore an Add.
-type adder[T comparable] interface{ add(item T) bool }
+// dueAdder is a queue with an Add for the waiting loop: it reports whether a shutdown made it ignore the key, and knows
+// that its caller is about to block.
+type dueAdder[T comparable] interface{ addDue(item T) bool }
 
-// addBelow adds item to the queue below. It returns false if that is shut down. (Of a queue that is no adder, a
+// addBelow adds item to the queue below. It returns false if that is shut down. (Of a queue that is no dueAdder, a
 // shutdown at this very moment goes unnoticed.)
 func (q *delayingType[T]) addBelow(item T) bool {
-	if below, ok := q.Extended.(adder[T]); ok {
-		return below.add(item)
+	if below, ok := q.Extended.(dueAdder[T]); ok {
+		return below.addDue(item)
 	}
 	if q.ShuttingDown() {
 		return false

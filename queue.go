@@ -187,15 +187,20 @@ func (q *Typed[T]) notifyLocked() {
 // Add says that item needs processing. If it is queued already, or held by a worker and added since,
 // Add does nothing; if a worker holds it, it is queued when that worker is Done. After shutdown Add
 // does nothing.
-func (q *Typed[T]) Add(item T) { q.add(item) }
+func (q *Typed[T]) Add(item T) { q.add(item, false) }
 
-// add is Add. It returns false if the queue is shutting down and ignores item.
-func (q *Typed[T]) add(item T) bool {
+// addDue is Add of a key that has come due. It returns false if a shutdown makes the queue ignore it.
+func (q *Typed[T]) addDue(item T) bool { return q.add(item, true) }
+
+func (q *Typed[T]) add(item T, due bool) bool {
 	h := keytable.HashOf(item)
 	q.gate.Lock()
 	defer q.unlock()
 	if q.shuttingDown.Load() {
 		return false
+	}
+	if due {
+		q.gate.WakeAnother()
 	}
 	s, k, inserted := q.keys.FindOrInsert(h, item)
 	if k.Value&dirty != 0 {

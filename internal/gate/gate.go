@@ -10,25 +10,28 @@ import (
 // Gate is a lock with waiters. The queue locks it, changes its own state, reports what sleepers and drains wait
 // for by Wake and EndDrain, and unlocks it. A Gate must be made by [New].
 //
-// At most one wake-up is on its way at a time, also after a burst of adds. The getter that receives it wakes the
-// next one when it unlocks, if there is still something to do. So one producer does not wake 64 workers for 64
-// keys that three of them could handle, and a getter that gives up takes no wake-up with it.
+// A burst of adds wakes one getter, and not one for each key. The getter that is woken wakes the next one when it
+// unlocks, if there is still something to do. So one producer does not wake 64 workers for 64 keys that three of them
+// could handle, and a getter that gives up takes no wake-up with it.
 type Gate struct {
-	mu sync.Mutex
-	// wakeUps has room for one, and pending reports that one is in it or was just received.
+	mu      sync.Mutex
 	wakeUps chan struct{}
 
 	// mu guards what follows.
 
 	sleeping int
-	pending  bool
-	// wake makes Unlock send a wake-up.
-	wake  bool
-	drain *Drain // nil if nothing waits for the end
+	// pending is the number of wake-ups that are on their way: sent, or about to be sent by Unlock, and not yet
+	// noted by a getter that has locked the gate again.
+	pending int
+	wake    bool   // Unlock must send one.
+	drain   *Drain // nil if nothing waits for the end
 }
 
+// maxPending is how many wake-ups can be on their way at a time.
+const maxPending = 2
+
 // New returns a Gate that is unlocked.
-func New() *Gate { return &Gate{wakeUps: make(chan struct{}, 1)} }
+func New() *Gate { return &Gate{wakeUps: make(chan struct{}, maxPending)} }
 
 // Lock locks the gate.
 func (g *Gate) Lock() { g.mu.Lock() }
@@ -39,8 +42,8 @@ func (g *Gate) Unlock() {
 	g.wake = false
 	g.mu.Unlock()
 	if wake {
-		// After unlocking, so that the woken getter does not run into the lock. This cannot block: there is
-		// room for one wake-up, and another one is sent only after this one was received.
+		// After unlocking, so that the woken getter does not run into the lock. This cannot block, because there
+		// is room for all that are pending.
 		g.wakeUps <- struct{}{}
 	}
 }
@@ -50,9 +53,17 @@ func (g *Gate) Unlock() {
 func (g *Gate) Watched() bool { return g.sleeping > 0 || g.drain != nil }
 
 // Wake wakes a sleeping getter at Unlock, unless none sleeps or one is being woken already.
-func (g *Gate) Wake() {
-	if g.sleeping > 0 && !g.pending {
-		g.wake, g.pending = true, true
+func (g *Gate) Wake() { g.wakeUpTo(1) }
+
+// WakeAnother is Wake that wakes a second getter if one is being woken already. It is for goroutines that are about to
+// block, such as a loop that waits for keys to come due: the getter then takes over their processor at once. The first
+// getter may have to wait until the goroutine that woke it leaves its processor, which takes 10 ms if that is busy.
+func (g *Gate) WakeAnother() { g.wakeUpTo(maxPending) }
+
+func (g *Gate) wakeUpTo(pending int) {
+	if g.pending < min(pending, g.sleeping) && !g.wake {
+		g.wake = true
+		g.pending++
 	}
 }
 
@@ -67,7 +78,7 @@ func (g *Gate) Sleep(done <-chan struct{}, awake func()) bool {
 		g.mu.Lock()
 		g.sleeping--
 		if woken {
-			g.pending = false
+			g.pending--
 		}
 	}()
 	select {
