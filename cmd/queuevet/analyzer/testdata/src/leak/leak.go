@@ -382,6 +382,34 @@ func passesQueue(queue workqueue.TypedInterface[string], work func(workqueue.Typ
 	work(queue, key)
 }
 
+func passesOnlyQueue(queue workqueue.TypedInterface[string], finish func(workqueue.TypedInterface[string])) {
+	_, quit := queue.Get()
+	if quit {
+		return
+	}
+	finish(queue)
+}
+
+func (c *controller) maybe(key string) bool {
+	if key == "" {
+		c.queue.Done(key)
+		return true
+	}
+	return false
+}
+
+func (c *controller) usesMaybe() {
+	key, quit := c.queue.Get()
+	if quit {
+		return
+	}
+	if c.maybe(key) {
+		return
+	}
+	c.process(key)
+	c.queue.Done(key)
+}
+
 var errShutDown = errors.New("shut down")
 
 func errorsIs(ctx context.Context, queue ours.Extended[string]) {
