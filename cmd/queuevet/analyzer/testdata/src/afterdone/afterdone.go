@@ -91,6 +91,15 @@ func (c *controller) resultAfterDone(ctx context.Context) {
 
 func (c *controller) handleResult(key string, err error) { c.handleErr(err, key) }
 
+func (c *controller) deferred(ctx context.Context) {
+	key, quit := c.queue.Get()
+	if quit {
+		return
+	}
+	defer c.queue.Done(key)
+	c.handleErr(c.syncHandler(ctx, key), key)
+}
+
 func (c *controller) exclusive(key string) {
 	err := c.syncHandler(context.Background(), key)
 	if err != nil {

@@ -546,3 +546,24 @@ func (d *dispatcher) logsOnly(log interface{ Info(args ...any) }) {
 	}
 	log.Info("got", key)
 }
+
+func bytes(queue workqueue.TypedInterface[string], other string) {
+	key, quit := queue.Get() // want `key from Get is not Done`
+	if quit {
+		return
+	}
+	var b []byte
+	b = append(b, other...)
+	all := func(keys ...string) {}
+	all([]string{string(b), key}...)
+}
+
+func variadic[S ~[]string](queue workqueue.TypedInterface[string], s S, f func(...string)) {
+	key, quit := queue.Get()
+	if quit {
+		return
+	}
+	f(s...)
+	defer queue.Done(key)
+	_ = append(s, key)
+}
