@@ -17,7 +17,7 @@ func TestAnalyzers(t *testing.T) {
 		{analyzer.AfterDone, []string{"afterdone"}},
 		{analyzer.Forget, []string{"forget", "forgetdrop", "forgetok"}},
 		{analyzer.Key, []string{"keys"}},
-		{analyzer.Metrics, []string{"metricsbad", "metricsours", "metricsconfig", "metricsnone", "metricsnamed", "metricslib"}},
+		{analyzer.Metrics, []string{"metricsbad", "metricsours", "metricsprom", "metricsconfig", "metricsnone", "metricsnamed", "metricslib"}},
 	} {
 		t.Run(test.analyzer.Name, func(t *testing.T) {
 			analysistest.Run(t, analysistest.TestData(), test.analyzer, test.packages...)

@@ -86,7 +86,7 @@ func (s *search) run(block *ssa.BasicBlock, index int, p path) bool {
 	return true
 }
 
-// remember returns the names of the conditions of fn that are worth to be remembered, because they are tested more
+// remember returns the names of the conditions of fn that are worth remembering, because they are tested more
 // than once or become the value of a variable. To remember all would multiply the paths.
 func remember(fn *ssa.Function) map[string]bool {
 	tests := map[string]int{}

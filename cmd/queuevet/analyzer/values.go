@@ -117,8 +117,8 @@ var reads = regexp.MustCompile(`^(Contains|Exists|Find|Get|Has|Is|List|Load|Look
 // passed reports whether one of args is held. What a variadic function formats or logs does not count.
 func passed(common *ssa.CallCommon, args []ssa.Value, held map[ssa.Value]bool) bool {
 	if common.Signature().Variadic() && len(args) > 0 {
-		last := args[len(args)-1].Type().Underlying().(*types.Slice)
-		if types.IsInterface(last.Elem()) {
+		last, ok := args[len(args)-1].Type().Underlying().(*types.Slice) // not so in append(bytes, string...)
+		if ok && types.IsInterface(last.Elem()) {
 			args = args[:len(args)-1]
 		}
 	}

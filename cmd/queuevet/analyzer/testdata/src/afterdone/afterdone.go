@@ -79,6 +79,27 @@ func (c *controller) handleErr(err error, key string) {
 	c.queue.Forget(key)
 }
 
+func (c *controller) resultAfterDone(ctx context.Context) {
+	key, quit := c.queue.Get()
+	if quit {
+		return
+	}
+	err := c.syncHandler(ctx, key)
+	c.queue.Done(key)
+	c.handleResult(key, err)
+}
+
+func (c *controller) handleResult(key string, err error) { c.handleErr(err, key) }
+
+func (c *controller) deferred(ctx context.Context) {
+	key, quit := c.queue.Get()
+	if quit {
+		return
+	}
+	defer c.queue.Done(key)
+	c.handleErr(c.syncHandler(ctx, key), key)
+}
+
 func (c *controller) exclusive(key string) {
 	err := c.syncHandler(context.Background(), key)
 	if err != nil {

@@ -19,7 +19,7 @@ func (c *never) next() bool {
 	return true
 }
 
-// Nobody takes keys from this queue here.
+// No key is taken from this queue here.
 type source struct {
 	target workqueue.TypedRateLimitingInterface[int64]
 }

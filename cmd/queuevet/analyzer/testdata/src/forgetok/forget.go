@@ -101,3 +101,24 @@ func bucket(sync func(rune) error) {
 		queue.Done(key)
 	}
 }
+
+type inCaller struct {
+	queue workqueue.TypedRateLimitingInterface[uint16]
+	sync  func(uint16) error
+}
+
+func (c *inCaller) next() {
+	key, _ := c.queue.Get()
+	defer c.queue.Done(key)
+	if c.try(key) {
+		c.queue.Forget(key)
+	}
+}
+
+func (c *inCaller) try(key uint16) bool {
+	if err := c.sync(key); err != nil {
+		c.queue.AddRateLimited(key)
+		return false
+	}
+	return true
+}

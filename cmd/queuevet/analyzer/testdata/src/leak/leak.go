@@ -382,6 +382,34 @@ func passesQueue(queue workqueue.TypedInterface[string], work func(workqueue.Typ
 	work(queue, key)
 }
 
+func passesOnlyQueue(queue workqueue.TypedInterface[string], finish func(workqueue.TypedInterface[string])) {
+	_, quit := queue.Get()
+	if quit {
+		return
+	}
+	finish(queue)
+}
+
+func (c *controller) maybe(key string) bool {
+	if key == "" {
+		c.queue.Done(key)
+		return true
+	}
+	return false
+}
+
+func (c *controller) usesMaybe() {
+	key, quit := c.queue.Get()
+	if quit {
+		return
+	}
+	if c.maybe(key) {
+		return
+	}
+	c.process(key)
+	c.queue.Done(key)
+}
+
 var errShutDown = errors.New("shut down")
 
 func errorsIs(ctx context.Context, queue ours.Extended[string]) {
@@ -517,4 +545,25 @@ func (d *dispatcher) logsOnly(log interface{ Info(args ...any) }) {
 		return
 	}
 	log.Info("got", key)
+}
+
+func bytes(queue workqueue.TypedInterface[string], other string) {
+	key, quit := queue.Get() // want `key from Get is not Done`
+	if quit {
+		return
+	}
+	var b []byte
+	b = append(b, other...)
+	all := func(keys ...string) {}
+	all([]string{string(b), key}...)
+}
+
+func variadic[S ~[]string](queue workqueue.TypedInterface[string], s S, f func(...string)) {
+	key, quit := queue.Get()
+	if quit {
+		return
+	}
+	f(s...)
+	defer queue.Done(key)
+	_ = append(s, key)
 }

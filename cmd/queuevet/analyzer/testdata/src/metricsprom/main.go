@@ -1,0 +1,10 @@
+package main
+
+import (
+	"metricslib"
+
+	_ "github.com/keyedqueue/workqueue/prom"
+	_ "k8s.io/component-base/metrics/prometheus/workqueue"
+)
+
+func main() { metricslib.New() }
