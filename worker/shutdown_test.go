@@ -100,15 +100,17 @@ func TestDrainTimeout(t *testing.T) {
 
 // What is added after the end of the context is not started.
 func TestNothingStartsAfterTheEnd(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var j journal
-		r := run(t, worker.New(q, sleeper(&j), options{Workers: 3}))
-		r.cancel()
-		q.Add("1s")
-		if e := left(t, r.returned()); !slices.Equal(e.NotStarted, []string{"1s"}) || j.take() != nil {
-			t.Errorf("left: %+v", e)
-		}
-	})
+	for _, drain := range []worker.Drain{worker.Running, worker.Nothing} {
+		inBubble(t, func(t *testing.T, q stringQueue) {
+			var j journal
+			r := run(t, worker.New(q, sleeper(&j), options{Workers: 3, Drain: drain}))
+			r.cancel()
+			q.Add("1s")
+			if e := left(t, r.returned()); !slices.Equal(e.NotStarted, []string{"1s"}) || j.take() != nil {
+				t.Errorf("left: %+v", e)
+			}
+		})
+	}
 }
 
 func TestContextThatHasEnded(t *testing.T) {
@@ -203,6 +205,33 @@ func TestKeyThatIsGotTooLate(t *testing.T) {
 		e := left(t, r.returned())
 		slices.Sort(e.NotStarted)
 		if !slices.Equal(e.NotStarted, []string{"a", "b", "c"}) || j.take() != nil {
+			t.Errorf("left: %+v", e)
+		}
+		wantMatchedDones(t, q)
+	})
+}
+
+// slowGet takes a second to return a key that it has taken out of the queue when the context has just ended.
+type slowGet struct{ lateQueue }
+
+func (q slowGet) GetContext(ctx context.Context) (string, error) {
+	key, err := q.lateQueue.GetContext(ctx)
+	if ctx.Done() != nil && err == nil {
+		time.Sleep(time.Second)
+	}
+	return key, err
+}
+
+// Run waits for a worker that has a key in hand, to report it.
+func TestKeyThatTakesLongToGet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.Add("a")
+		q.Add("b")
+		r := run(t, worker.New(slowGet{lateQueue{q, q.(workqueue.Extended[string])}}, sleeper(new(journal)), options{Drain: worker.Nothing, CancelGrace: worker.NoGrace}))
+		r.cancel()
+		r.after(time.Second)
+		if e := left(t, r.returned()); !slices.Equal(e.NotStarted, []string{"a", "b"}) {
 			t.Errorf("left: %+v", e)
 		}
 		wantMatchedDones(t, q)
