@@ -51,6 +51,21 @@ func TestFailuresGiveMemoryBack(t *testing.T) {
 	}
 }
 
+// A key that has failed again since it was found to be stale is not forgotten.
+func TestForgetIf(t *testing.T) {
+	f := newFailures[int]()
+	f.set(1, failureCount{calls: 2})
+	f.forgetIf(1, failureCount{calls: 1})
+	if f.of(1).calls != 2 || f.keys.Load() != 1 {
+		t.Error("forgotten")
+	}
+	f.forgetIf(1, failureCount{calls: 2})
+	f.forgetIf(1, failureCount{})
+	if f.of(1).calls != 0 || f.keys.Load() != 0 {
+		t.Error("not forgotten")
+	}
+}
+
 // The last errors are bounded in number, and the text of each is bounded.
 func TestRecentIsBounded(t *testing.T) {
 	r := recent[int]{max: 3}

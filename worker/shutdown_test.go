@@ -100,15 +100,17 @@ func TestDrainTimeout(t *testing.T) {
 
 // What is added after the end of the context is not started.
 func TestNothingStartsAfterTheEnd(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var j journal
-		r := run(t, worker.New(q, sleeper(&j), options{Workers: 3}))
-		r.cancel()
-		q.Add("1s")
-		if e := left(t, r.returned()); !slices.Equal(e.NotStarted, []string{"1s"}) || j.take() != nil {
-			t.Errorf("left: %+v", e)
-		}
-	})
+	for _, drain := range []worker.Drain{worker.Running, worker.Nothing} {
+		inBubble(t, func(t *testing.T, q stringQueue) {
+			var j journal
+			r := run(t, worker.New(q, sleeper(&j), options{Workers: 3, Drain: drain}))
+			r.cancel()
+			q.Add("1s")
+			if e := left(t, r.returned()); !slices.Equal(e.NotStarted, []string{"1s"}) || j.take() != nil {
+				t.Errorf("left: %+v", e)
+			}
+		})
+	}
 }
 
 func TestContextThatHasEnded(t *testing.T) {
@@ -166,46 +168,6 @@ func TestDrainAllWithinTheTimeout(t *testing.T) {
 		if q.Len() != 0 || !strings.HasSuffix(strings.Join(j.take(), ","), "return 5s") {
 			t.Errorf("%q", j.take())
 		}
-	})
-}
-
-// lateQueue hands out a key when the context has just ended, which GetContext may.
-type lateQueue struct {
-	stringQueue
-	workqueue.Extended[string]
-}
-
-func (q lateQueue) Get() (string, bool) { return q.stringQueue.Get() }
-func (q lateQueue) Add(key string)      { q.stringQueue.Add(key) }
-func (q lateQueue) Len() int            { return q.stringQueue.Len() }
-func (q lateQueue) Done(key string)     { q.stringQueue.Done(key) }
-func (q lateQueue) ShutDown()           { q.stringQueue.ShutDown() }
-func (q lateQueue) ShutDownWithDrain()  { q.stringQueue.ShutDownWithDrain() }
-func (q lateQueue) ShuttingDown() bool  { return q.stringQueue.ShuttingDown() }
-func (q lateQueue) GetContext(ctx context.Context) (string, error) {
-	if ctx.Done() == nil || ctx.Err() != nil {
-		return q.Extended.GetContext(ctx)
-	}
-	<-ctx.Done()
-	return q.Extended.GetContext(context.WithoutCancel(ctx))
-}
-
-// A key that is got while the context ends may have been added after that. It is not started.
-func TestKeyThatIsGotTooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
-		for _, key := range []string{"a", "b", "c"} {
-			q.Add(key)
-		}
-		var j journal
-		r := run(t, worker.New(lateQueue{q, q.(workqueue.Extended[string])}, sleeper(&j), options{Workers: 2}))
-		r.cancel()
-		e := left(t, r.returned())
-		slices.Sort(e.NotStarted)
-		if !slices.Equal(e.NotStarted, []string{"a", "b", "c"}) || j.take() != nil {
-			t.Errorf("left: %+v", e)
-		}
-		wantMatchedDones(t, q)
 	})
 }
 
