@@ -110,6 +110,10 @@ type Stats struct {
 
 	// Queued is the number of keys that wait for a worker.
 	Queued int
+	// Blocked is how many of those cannot be handed out, because their group is at its limit. Paused reports that
+	// none can be. Only queues with such features set them.
+	Blocked int
+	Paused  bool
 	// Processing is the number of keys that workers hold.
 	Processing int
 	// Again is how many of those were added meanwhile, so that they are queued when their worker is Done.
@@ -142,20 +146,21 @@ type Stats struct {
 	// Latency has the times from a key's first add until a worker got it, WorkDuration those from Get to
 	// Done. They are nil in a queue without metrics.
 	Latency, WorkDuration *Histogram
-	// ByPriority divides Queued. It is nil in a queue without priorities, or without metrics.
+	// ByPriority divides Queued and Again together. It is nil in a queue without priorities, or without metrics.
 	ByPriority *PriorityDepths
 }
 
-// PriorityDepths are the numbers of queued keys of each priority.
+// PriorityDepths are the numbers of keys of each priority that need processing: queued, or added again while a worker
+// holds them.
 type PriorityDepths struct {
 	// Depths are those of the priorities that the queue has met first, ten at most so that metrics have
 	// few labels, highest priority first.
 	Depths []PriorityDepth
-	// Others is the number of queued keys of all other priorities.
+	// Others is the number of such keys of all other priorities.
 	Others int
 }
 
-// PriorityDepth is the number of queued keys of one priority.
+// PriorityDepth is the number of such keys of one priority.
 type PriorityDepth struct{ Priority, Queued int }
 
 // Histogram counts times by their length. It is a copy and does not change.

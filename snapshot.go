@@ -42,6 +42,11 @@ type KeySnapshot[T comparable] struct {
 	Again bool
 	// Requeues is the number of failures that the limiter remembers, zero in a queue without a limiter.
 	Requeues int
+	// Priority and Group are those of the key, in a queue that has such.
+	Priority int
+	Group    string
+	// Blocked reports that a queued key cannot be handed out, because its group is at its limit.
+	Blocked bool
 }
 
 // fewKeys is how many keys Snapshot copies under one lock. To copy more takes several locks, or looks at all keys, a

@@ -26,9 +26,9 @@ func ExampleNewQueue() {
 // start has after a minute the priority of what changes then.
 func ExampleWith() {
 	newQueue := controllerruntime.With(priorityqueue.Config[reconcile.Request]{
-		Group:       func(r reconcile.Request) string { return r.Namespace },
-		MaxPerGroup: 5,
-		Aging:       time.Minute / 100,
+		Group: func(r reconcile.Request) string { return r.Namespace },
+		Limit: func(string) int { return 5 },
+		Aging: time.Minute / 100,
 	})
 	_ = controller.Options{MaxConcurrentReconciles: 50, NewQueue: newQueue}
 }

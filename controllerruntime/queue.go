@@ -14,13 +14,13 @@
 //
 //   - What is added is there when the call returns. No goroutine runs while no key waits for its time.
 //   - The limiter is asked only if its answer can matter: several rate-limited adds of a key that waits for its
-//     retry count as one failure.
-//   - Keys of equal priority come in the order in which they became ready. For a key that is added while a
-//     worker holds it that is the Done, as in client-go's queue, and until then Stats().Again counts it and Len does
-//     not. For a waiting key that is added without a delay it is that add. controller-runtime gives both the place
-//     of their first add, and counts the former in Len.
-//   - ShutDown may be called more than once. ShutDownWithDrain waits until nothing is queued and nothing is
-//     being processed; controller-runtime does not call it.
+//     retry count as one failure. It is not asked for an add with a negative After.
+//   - A waiting key that is added without a delay has the place in line of that add. In controller-runtime it has
+//     that of its first add.
+//   - Metrics count up to ten priorities separately, controller-runtime's up to 25.
+//   - ShutDown may be called more than once. It drops what is queued, so nothing stays counted.
+//     ShutDownWithDrain waits until nothing is queued and nothing is being processed; controller-runtime does not call
+//     it.
 //   - A key that could not be found again, because it is not equal to itself, is refused with a panic.
 //
 // # Metrics
@@ -32,7 +32,6 @@ package controllerruntime
 
 import (
 	"cmp"
-	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue/priorityqueue"
@@ -52,8 +51,9 @@ func NewTypedQueue[request comparable](name string, rateLimiter clientgo.TypedRa
 	return With(priorityqueue.Config[request]{})(name, rateLimiter)
 }
 
-// With returns a NewQueue whose queues are built as config says. If config has no name or no limiter, each has
-// that of its controller.
+// With returns a NewQueue whose queues are configured by config. If config has no name or no limiter, each queue
+// has that of its controller. Each queue is passed to the functions onNew before its controller gets it, so that a
+// program can show it on its debug page, pause it or look into it.
 //
 //	controller.Options{NewQueue: controllerruntime.With(priorityqueue.Config[reconcile.Request]{
 //		Group: func(r reconcile.Request) string { return r.Namespace },
@@ -62,7 +62,7 @@ func NewTypedQueue[request comparable](name string, rateLimiter clientgo.TypedRa
 //
 // (controller-runtime's handlers give what they list at the start the priority -100. With this Aging it has
 // the same right as a new change after 100 seconds.)
-func With[request comparable](config priorityqueue.Config[request]) func(string, clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
+func With[request comparable](config priorityqueue.Config[request], onNew ...func(*Queue[request])) func(string, clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
 	return func(name string, rateLimiter clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
 		c := config
 		c.Name = cmp.Or(c.Name, name)
@@ -72,17 +72,21 @@ func With[request comparable](config priorityqueue.Config[request]) func(string,
 		if c.MetricsProvider == nil {
 			c.MetricsProvider = registryMetrics()
 		}
-		return &Queue[request]{Queue: priorityqueue.New(c)}
+		// controller-runtime keeps the place of the add.
+		c.PlaceOfAdd = true
+		q := &Queue[request]{Queue: priorityqueue.New(c)}
+		for _, f := range onNew {
+			f(q)
+		}
+		return q
 	}
 }
 
 // Queue is a [priorityqueue.Queue] with the interface and the rules of controller-runtime's PriorityQueue. It is
 // made by [NewQueue], [NewTypedQueue] or what [With] returns. The methods that controller-runtime does not know
-// are those of the priorityqueue.Queue: GetContext and GetBatch hand out what is queued after ShutDown, too.
+// are those of the priorityqueue.Queue.
 type Queue[request comparable] struct {
 	*priorityqueue.Queue[request]
-	// stopped tells that ShutDown was called. ShutDownWithDrain alone leaves it false.
-	stopped atomic.Bool
 }
 
 var _ crpriority.PriorityQueue[int] = (*Queue[int])(nil)
@@ -107,33 +111,15 @@ func (q *Queue[request]) AddRateLimited(item request) {
 	q.AddWithOpts(crpriority.AddOpts{RateLimited: true}, item)
 }
 
-// Get is GetWithPriority without the priority.
-func (q *Queue[request]) Get() (item request, shutdown bool) {
-	item, _, shutdown = q.GetWithPriority()
-	return item, shutdown
+// Len returns the number of keys that need processing, as in controller-runtime: also those that were added again
+// while a worker holds them.
+func (q *Queue[request]) Len() int {
+	st := q.Stats()
+	return st.Queued + st.Again
 }
 
-// GetWithPriority blocks until a key can be handed out, and hands it to the caller, who must call Done with
-// it. After ShutDown it returns shutdown = true without blocking, also if keys are queued, as in
-// controller-runtime: what a controller has not begun when its context ends, or when it is no longer the
-// leader, it is not to begin. After ShutDownWithDrain it hands out what is queued before that.
-func (q *Queue[request]) GetWithPriority() (item request, priority int, shutdown bool) {
-	if q.stopped.Load() {
-		return item, 0, true
-	}
-	item, priority, shutdown = q.Queue.GetWithPriority()
-	if !shutdown && q.stopped.Load() {
-		// It came while this waited, or just before ShutDown. Nobody will process it.
-		q.Done(item)
-		var none request
-		return none, 0, true
-	}
-	return item, priority, shutdown
-}
-
-// ShutDown makes the queue ignore what is added from now on, and hand out no more. Keys that workers hold are
-// finished as usual. It may be called any number of times.
-func (q *Queue[request]) ShutDown() {
-	q.stopped.Store(true)
-	q.Queue.ShutDown()
-}
+// ShutDown makes the queue ignore what is added from now on, and hand out no more, as in controller-runtime: a
+// controller must not begin anything when its context has ended, or when it is no longer the leader. What is
+// queued is dropped, and every getter returns at once with shutdown = true. Keys that workers hold are finished as
+// usual. It may be called any number of times.
+func (q *Queue[request]) ShutDown() { q.ShutDownNow() }

@@ -100,7 +100,8 @@ func TestPlainAddsWhileProcessing(t *testing.T) {
 	})
 }
 
-// A key's place in line is that of the moment when it became ready, and until then Len does not count it.
+// A key that is held keeps the place of its add, and Len counts it. A waiting key that is added has the place of that
+// add.
 func TestPlaceInLine(t *testing.T) {
 	inBubble(t, func(t *testing.T, q queue) {
 		q.AddAfter("waiting", time.Hour)
@@ -109,11 +110,11 @@ func TestPlaceInLine(t *testing.T) {
 		q.Add("held")
 		q.Add("new")
 		q.Add("waiting")
-		if n := q.Len(); n != 2 {
-			t.Errorf("Len() = %d, want 2", n)
+		if n := q.Len(); n != 3 {
+			t.Errorf("Len() = %d, want 3", n)
 		}
 		q.Done("held")
-		for _, want := range []string{"new", "waiting", "held"} {
+		for _, want := range []string{"held", "new", "waiting"} {
 			if key, _ := q.Get(); key != want {
 				t.Errorf("got %s, want %s", key, want)
 			}
@@ -158,7 +159,7 @@ func TestShutDown(t *testing.T) {
 func TestShutDownWithBlockedGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := controllerruntime.With(priorityqueue.Config[string]{
-			Group: func(string) string { return "" }, MaxPerGroup: 1,
+			Group: func(string) string { return "" }, Limit: func(string) int { return 1 },
 		})("name", clientgo.DefaultTypedControllerRateLimiter[string]())
 		q.Add("held")
 		q.Add("queued")

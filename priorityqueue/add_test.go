@@ -298,7 +298,7 @@ func TestMinIntervalIsForgotten(t *testing.T) {
 
 func TestAddAll(t *testing.T) {
 	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddAll(func(yield func(string) bool) {
+		q.AddAll(pq.AddOpts{}, func(yield func(string) bool) {
 			for _, key := range []string{"a", "b", "a", "c"} {
 				q.Len() // no lock is held
 				if !yield(key) {
@@ -315,10 +315,10 @@ func TestAddAll(t *testing.T) {
 		return ""
 	}})
 	for want, bad := range map[string]any{"unhashable": []int{}, "NaN": math.NaN(), "group": "bad"} {
-		testkit.WantPanic(t, "AddAll", func() { q.AddAll(slices.Values([]any{1, bad})) }, want)
+		testkit.WantPanic(t, "AddAll", func() { q.AddAll(pq.AddOpts{}, slices.Values([]any{1, bad})) }, want)
 	}
 	testkit.WantPanic(t, "AddAll", func() {
-		q.AddAll(func(yield func(any) bool) {
+		q.AddAll(pq.AddOpts{}, func(yield func(any) bool) {
 			yield(1)
 			panic("sequence")
 		})
@@ -332,17 +332,17 @@ func TestBadConfig(t *testing.T) {
 	group := func(string) string { return "" }
 	weight := func(string) int { return 1 }
 	for want, config := range map[string]pq.Config[string]{
-		"priorityqueue: Config.Aging":                     {Aging: -1},
-		"priorityqueue: Config.MinInterval":               {MinInterval: -1},
-		"priorityqueue: Config.MaxPerGroup is":            {MaxPerGroup: -1, Group: group},
-		"priorityqueue: Config.MaxPerGroup without Group": {MaxPerGroup: 1},
-		"priorityqueue: Config.Weight without Group":      {Weight: weight},
+		"priorityqueue: Config.Aging":                {Aging: -1},
+		"priorityqueue: Config.MinInterval":          {MinInterval: -1},
+		"priorityqueue: Config.Delay":                {Delay: 5},
+		"priorityqueue: Config.Limit without Group":  {Limit: limit(1)},
+		"priorityqueue: Config.Weight without Group": {Weight: weight},
 	} {
 		testkit.WantPanic(t, "New", func() { pq.New(config) }, want)
 	}
 	q := pq.New(pq.Config[string]{})
-	testkit.WantPanic(t, "AddWithOpts", func() { q.AddWithOpts(pq.AddOpts{Delay: 4}, "a") }, "priorityqueue: AddOpts.Delay")
-	_ = pq.New(pq.Config[string]{Group: group, Weight: weight, MaxPerGroup: 1, Aging: 1, MinInterval: 1})
+	testkit.WantPanic(t, "AddWithOpts", func() { q.AddWithOpts(pq.AddOpts{Delay: 5}, "a") }, "priorityqueue: AddOpts.Delay")
+	_ = pq.New(pq.Config[string]{Group: group, Weight: weight, Limit: limit(1), Aging: 1, MinInterval: 1})
 }
 
 func TestBadKeys(t *testing.T) {

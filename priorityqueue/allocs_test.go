@@ -5,9 +5,8 @@ import (
 	"testing"
 	"time"
 
-	pq "github.com/keyedqueue/workqueue/priorityqueue"
-
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
 func TestWarmOperationsDoNotAllocate(t *testing.T) {
@@ -18,8 +17,8 @@ func TestWarmOperationsDoNotAllocate(t *testing.T) {
 	for name, config := range map[string]pq.Config[string]{
 		"plain":  {},
 		"aging":  {Aging: time.Second},
-		"groups": {Group: group, MaxPerGroup: 3},
-		"all":    {Group: group, MaxPerGroup: 3, Aging: time.Second, MinInterval: 1},
+		"groups": {Group: group, Limit: limit(3)},
+		"all":    {Group: group, Limit: limit(3), Aging: time.Second, MinInterval: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const n = 100

@@ -33,10 +33,10 @@ func BenchmarkCycle(b *testing.B) {
 	}{
 		{"plain", 1, pq.Config[objectKey]{}},
 		{"aging", 1, pq.Config[objectKey]{Aging: time.Minute}},
-		{"groups", 1, pq.Config[objectKey]{Group: group, MaxPerGroup: 10}},
+		{"groups", 1, pq.Config[objectKey]{Group: group, Limit: limit(10)}},
 		{"interval", 1, pq.Config[objectKey]{MinInterval: 1}},
 		{"priorities", 10, pq.Config[objectKey]{}},
-		{"all", 10, pq.Config[objectKey]{Aging: time.Minute, Group: group, MaxPerGroup: 10, MinInterval: 1}},
+		{"all", 10, pq.Config[objectKey]{Aging: time.Minute, Group: group, Limit: limit(10), MinInterval: 1}},
 	} {
 		for _, n := range []int{1, 1000, 100_000} {
 			b.Run(fmt.Sprintf("config=%s/keys=%d", c.name, n), func(b *testing.B) {

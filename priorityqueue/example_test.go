@@ -147,10 +147,10 @@ func ExampleConfig_group() {
 	// big/4
 }
 
-func ExampleConfig_maxPerGroup() {
+func ExampleConfig_limit() {
 	q := priorityqueue.New(priorityqueue.Config[string]{
-		Group:       func(key string) string { tenant, _, _ := strings.Cut(key, "/"); return tenant },
-		MaxPerGroup: 1, // a tenant's keys exclude each other
+		Group: func(key string) string { tenant, _, _ := strings.Cut(key, "/"); return tenant },
+		Limit: func(string) int { return 1 }, // a tenant's keys exclude each other
 	})
 	q.AddWithOpts(priorityqueue.AddOpts{}, "a/1", "a/2", "b/1")
 	first, _ := q.Get()
@@ -181,7 +181,7 @@ func ExampleConfig_minInterval() {
 
 func ExampleQueue_GetBatch() {
 	q := priorityqueue.New(priorityqueue.Config[string]{})
-	q.AddAll(slices.Values([]string{"a", "b", "c"}))
+	q.AddAll(priorityqueue.AddOpts{}, slices.Values([]string{"a", "b", "c"}))
 	keys, err := q.GetBatch(context.Background(), 2)
 	fmt.Println(keys, err)
 	for _, key := range keys {

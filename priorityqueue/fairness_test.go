@@ -10,9 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	pq "github.com/keyedqueue/workqueue/priorityqueue"
-
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
 // arrival is a key that became ready.
@@ -132,12 +131,24 @@ func TestRaisedKeyKeepsItsAge(t *testing.T) {
 }
 
 func TestAgingOfExtremePriorities(t *testing.T) {
+	const bound = 1<<30 - 1
 	script(t, pq.Config[string]{Aging: math.MaxInt64}, func(t *testing.T, q *pq.Queue[string]) {
-		for name, p := range map[string]int{"min": math.MinInt, "min+1": math.MinInt + 1, "-1": -1, "0": 0, "1": 1, "2": 2,
-			"max-1": math.MaxInt - 1, "max": math.MaxInt} {
+		for name, p := range map[string]int{"min": -bound, "min+1": -bound + 1, "-1": -1, "0": 0, "1": 1, "2": 2,
+			"max-1": bound - 2, "max": bound - 1} {
 			q.AddWithOpts(pq.AddOpts{Priority: p}, name)
 		}
 		drain(t, q, "max max-1 2 1 0 -1 min+1 min")
+		q.AddWithOpts(pq.AddOpts{Priority: math.MinInt}, "last")
+		q.AddWithOpts(pq.AddOpts{Priority: math.MaxInt}, "first")
+		q.Add("0")
+		drain(t, q, "first 0 last")
+	})
+	// Ranks are equal where the higher priority is that much younger.
+	script(t, pq.Config[string]{Aging: 1}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{Priority: math.MinInt32}, "low")
+		time.Sleep(1<<32 - 1)
+		q.AddWithOpts(pq.AddOpts{Priority: math.MaxInt32}, "high")
+		drain(t, q, "high low")
 	})
 }
 
@@ -192,8 +203,8 @@ func TestManyKeysOfOneGroup(t *testing.T) {
 	}
 }
 
-func TestMaxPerGroup(t *testing.T) {
-	config := pq.Config[string]{Group: byPrefix, MaxPerGroup: 2, Weight: func(string) int { return 3 }}
+func TestLimit(t *testing.T) {
+	config := pq.Config[string]{Group: byPrefix, Limit: limit(2), Weight: func(string) int { return 3 }}
 	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
 		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "a/3", "a/4", "a/5", "a/6", "b/1", "b/2", "b/3")
 		q.AddWithOpts(pq.AddOpts{Priority: 1}, "a/7")
@@ -225,7 +236,7 @@ func TestMaxPerGroup(t *testing.T) {
 
 // A group that comes back from its limit begins a new turn, whatever was left of the last one.
 func TestTurnAfterLimit(t *testing.T) {
-	config := pq.Config[string]{Group: byPrefix, MaxPerGroup: 2, Weight: func(string) int { return 3 }}
+	config := pq.Config[string]{Group: byPrefix, Limit: limit(2), Weight: func(string) int { return 3 }}
 	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
 		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "a/3", "a/4", "b/1", "b/2", "b/3")
 		hold(t, q, "a/1 a/2 b/1 b/2")
@@ -238,7 +249,7 @@ func TestTurnAfterLimit(t *testing.T) {
 
 // Of a group at its limit, keys may be raised, removed and due.
 func TestBlockedKeysChange(t *testing.T) {
-	config := pq.Config[string]{Group: byPrefix, MaxPerGroup: 1}
+	config := pq.Config[string]{Group: byPrefix, Limit: limit(1)}
 	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
 		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "a/3", "a/4")
 		q.AddAfter("a/5", time.Second)
@@ -259,7 +270,7 @@ func TestBlockedKeysChange(t *testing.T) {
 
 // After shutdown the keys of a group at its limit are handed out, as its others are Done.
 func TestShutDownWithBlockedGroup(t *testing.T) {
-	script(t, pq.Config[string]{Group: byPrefix, MaxPerGroup: 1}, func(t *testing.T, q *pq.Queue[string]) {
+	script(t, pq.Config[string]{Group: byPrefix, Limit: limit(1)}, func(t *testing.T, q *pq.Queue[string]) {
 		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2")
 		hold(t, q, "a/1")
 		gets := []*testkit.Call[string]{startGet(q), startGet(q)}

@@ -3,32 +3,46 @@ package priorityqueue
 import "github.com/keyedqueue/workqueue/internal/keytable"
 
 // Groups share turns by deficit round-robin: the lines of one priority stand in a ring, and each hands out as
-// many keys as its group weighs before it is the next one's turn. (Every key costs one, so what is left of a
-// turn is never more than that, and is lost when the line has no more keys.) A line that begins to have keys
-// is the last of the round.
+// many keys as its group weighs before the next one's turn. (Every key costs one, so what is left of a turn is
+// never more than that, and is lost when the line has no more keys.) A line that begins to have ready keys is the
+// last of the round.
 //
-// A group that is at its limit has its lines taken out of the rings and the order, and put back when one of
-// its keys is Done. So nobody has to walk past keys that cannot be handed out.
+// A group that is at its limit has its lines moved from the rings and the order to the heap blocked, and back when
+// one of its keys is Done. So no call walks past keys that cannot be handed out.
 
 // group is what the queue knows of a group. It is kept as long as one of its keys is ready, waiting or
 // running.
 type group struct {
 	keys, running int
 	weight        int
-	// lines is the first of those with ready keys of the group, of which there is one for each priority.
+	// limit is how many of its keys may be running, zero if there is no limit.
+	limit int
+	// lines is the first of its lines, one for each priority.
 	lines keytable.Slot
 }
+
+// isFull reports whether the group is at its limit, or above one that was lowered.
+func (g *group) isFull() bool { return g.limit > 0 && g.running >= g.limit }
 
 // ring is the lines of one priority that are in order, in their turns.
 type ring struct {
 	turn keytable.Slot
 }
 
-// joinGroupLocked counts a key into the group of that name, which it returns.
+// groupOfLocked returns the group of a key.
+func (q *Queue[T]) groupOfLocked(it *item) keytable.Slot {
+	if it.state&(ready|parked) != 0 {
+		return q.lines.At(it.home).Key.group
+	}
+	return it.home
+}
+
+// joinGroupLocked counts a key into its group, which it returns.
 func (q *Queue[T]) joinGroupLocked(k *newKey[T]) keytable.Slot {
 	g, e, _ := q.groups.FindOrInsert(k.groupHash, k.group)
 	e.Value.keys++
 	e.Value.weight = k.weight
+	q.updateGroupLocked(g, e.Value.running, k.limit)
 	return g
 }
 
@@ -40,27 +54,22 @@ func (q *Queue[T]) leaveGroupLocked(g keytable.Slot) {
 	}
 }
 
-// beginLocked counts a key of group g that is handed out.
-func (q *Queue[T]) beginLocked(g keytable.Slot) {
+// countRunningLocked counts a key of group g that is handed out or, if n is -1, Done.
+func (q *Queue[T]) countRunningLocked(g keytable.Slot, n int) {
 	e := &q.groups.At(g).Value
-	e.running++
-	if e.running != q.maxPerGroup {
-		return
-	}
-	for n := e.lines; n != keytable.None; n = q.lines.At(n).Value.nextOfGroup {
-		q.withdrawLocked(n)
-	}
+	q.updateGroupLocked(g, e.running+n, e.limit)
 }
 
-// endLocked counts a key of group g that is Done.
-func (q *Queue[T]) endLocked(g keytable.Slot) {
+// updateGroupLocked changes group g and, if that takes it to its limit or back, moves its lines.
+func (q *Queue[T]) updateGroupLocked(g keytable.Slot, running, limit int) {
 	e := &q.groups.At(g).Value
-	e.running--
-	if e.running+1 != q.maxPerGroup {
+	wasFull := e.isFull()
+	e.running, e.limit = running, limit
+	if e.isFull() == wasFull {
 		return
 	}
 	for n := e.lines; n != keytable.None; n = q.lines.At(n).Value.nextOfGroup {
-		q.offerLocked(n)
+		q.settleLocked(n)
 	}
 }
 
@@ -87,27 +96,22 @@ func (q *Queue[T]) unlinkLineLocked(n keytable.Slot) {
 	}
 }
 
-// enterRingLocked makes line n the last of the round in its ring, or returns false if its group is at its
-// limit.
-func (q *Queue[T]) enterRingLocked(n keytable.Slot) bool {
+// enterRingLocked makes line n the last of the round in its ring, at the beginning of its turn.
+func (q *Queue[T]) enterRingLocked(n keytable.Slot) {
 	e := q.lines.At(n)
-	if q.maxPerGroup > 0 && q.groups.At(e.Key.group).Value.running >= q.maxPerGroup {
-		return false
-	}
 	_, r, inserted := q.rings.FindOrInsert(keytable.HashOf(e.Key.priority), e.Key.priority)
 	l := &e.Value
 	l.left = 0
 	if inserted {
 		r.Value.turn = n
 		l.prev, l.next = n, n
-		return true
+		return
 	}
 	next := r.Value.turn
 	prev := q.lines.At(next).Value.prev
 	l.prev, l.next = prev, next
 	q.lines.At(prev).Value.next = n
 	q.lines.At(next).Value.prev = n
-	return true
 }
 
 func (q *Queue[T]) leaveRingLocked(n keytable.Slot) {

@@ -86,4 +86,7 @@ func startDrain(q *pq.Queue[string]) *testkit.Call[error] {
 	return testkit.Start(func() error { return q.ShutDownContext(context.Background()) })
 }
 
+// limit is a Limit that is n for each group.
+func limit(n int) func(string) int { return func(string) int { return n } }
+
 var _ workqueue.TypedRateLimiter[string] = fixed(0)

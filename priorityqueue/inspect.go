@@ -53,8 +53,12 @@ func (s state) public() State {
 type Info[T comparable] struct {
 	Key   T
 	State State
-	// Again tells that a key that is being processed has been added since, and comes again.
+	// Again reports that a key that is being processed has been added since, and comes again.
 	Again bool
+	// Blocked reports that a queued key cannot be handed out, because its group is at its limit.
+	Blocked bool
+	// Paused reports that the queue is paused.
+	Paused bool
 	// Priority is the one with which the key will be handed out, or was if it does not come again.
 	Priority int
 	// Group is the key's group, or empty in a queue without groups.
@@ -62,7 +66,7 @@ type Info[T comparable] struct {
 	// Due is when the key comes, if it waits for its time or will do so when its worker is Done. It is zero
 	// otherwise.
 	Due time.Time
-	// Added is when the key was added first since its last hand-out, or, if it is being processed and not to
+	// Added is when the key was added first since its last hand-out, or, if it is being processed and does not
 	// come again, before that. It is zero for a key that was added without a delay when no other
 	// waited, unless the queue has Aging, MinInterval or metrics: others do not read the clock for it.
 	Added time.Time
@@ -70,34 +74,45 @@ type Info[T comparable] struct {
 	Failures int
 }
 
-// Inspect returns what the queue knows of key, and whether it is in the queue. If it is not, only Key and
+// Inspect returns what the queue knows of key, and whether it is in the queue. If it is not, only Key, Paused and
 // Failures are set. It takes constant time. The limiter's NumRequeues is called without the queue's lock.
 func (q *Queue[T]) Inspect(key T) (Info[T], bool) {
 	info := q.inspect(key)
-	info.Failures = q.limiter.NumRequeues(key)
+	info.Failures = q.NumRequeues(key)
 	return info, info.State != Absent
+}
+
+// Has reports whether key is in the queue: queued, waiting or held by a worker.
+func (q *Queue[T]) Has(key T) bool { return q.inspect(key).State != Absent }
+
+// PriorityOf returns the priority with which key was handed out, if a worker holds it, and with which it will be
+// handed out otherwise. It is 0 if key is not in the queue.
+func (q *Queue[T]) PriorityOf(key T) int {
+	h := keytable.HashOf(key)
+	q.lockAt(q.readClock(false))
+	defer q.unlock()
+	if _, e := q.keys.Find(h, key); e != nil && e.Value.state&resting == 0 {
+		return e.Value.priority
+	}
+	return 0
 }
 
 func (q *Queue[T]) inspect(key T) Info[T] {
 	h := keytable.HashOf(key)
-	q.lock(false)
+	q.lockAt(q.readClock(false))
 	defer q.unlock()
 	if s, e := q.keys.Find(h, key); e != nil && e.Value.state&resting == 0 {
 		return q.infoLocked(s)
 	}
-	return Info[T]{Key: key}
+	return Info[T]{Key: key, Paused: q.paused}
 }
 
-// infoLocked returns what is known of the key at s, which is not resting, but for its failures.
+// infoLocked returns what is known of the key at s, which is not resting, except its failures.
 func (q *Queue[T]) infoLocked(s keytable.Slot) Info[T] {
 	e := q.keys.At(s)
 	it := &e.Value
-	info := Info[T]{Key: e.Key, State: it.state.public(), Priority: it.priority}
-	group := it.home
-	switch {
-	case it.state&ready != 0:
-		group = q.lines.At(it.home).Key.group
-	case it.state&(waiting|timed) != 0:
+	info := Info[T]{Key: e.Key, State: it.state.public(), Paused: q.paused, Priority: it.priority}
+	if it.state&(waiting|timed) != 0 {
 		info.Due = q.timeOf(q.due.At(s).Rank)
 	}
 	if it.state&again != 0 {
@@ -107,71 +122,88 @@ func (q *Queue[T]) infoLocked(s keytable.Slot) Info[T] {
 	if it.state&dated != 0 {
 		info.Added = q.timeOf(q.details.At(s).added)
 	}
-	if q.groupOf != nil {
-		info.Group = q.groups.At(group).Key
+	if q.config.Group != nil {
+		g := q.groups.At(q.groupOfLocked(it))
+		info.Group = g.Key
+		info.Blocked = it.state&ready != 0 && g.Value.isFull()
 	}
 	return info
 }
 
-// All returns the keys that are in the queue, in no particular order, as they are when a range over it begins:
-// the queue is locked for a time in proportion to their number, and not any more when the first one is
-// yielded. Failures are those at the time when the key is yielded.
+// All returns the keys that are in the queue, in no particular order. A range over it reads a few hundred keys
+// at a time, each as it is at that moment, and holds no lock while it yields them. A key that leaves the queue and
+// comes back meanwhile may be yielded twice, and one that is added meanwhile may be left out. Failures are
+// those at the time when the key is yielded.
 func (q *Queue[T]) All() iter.Seq[Info[T]] {
 	return func(yield func(Info[T]) bool) {
-		for _, info := range q.infos() {
-			info.Failures = q.limiter.NumRequeues(info.Key)
-			if !yield(info) {
-				return
+		var some []Info[T]
+		for n, slabs := 0, q.slabs(); n < slabs; n++ {
+			some = q.appendInfos(some[:0], n)
+			for _, info := range some {
+				info.Failures = q.NumRequeues(info.Key)
+				if !yield(info) {
+					return
+				}
 			}
 		}
 	}
 }
 
-func (q *Queue[T]) infos() []Info[T] {
-	q.lock(false)
+func (q *Queue[T]) slabs() int {
+	q.gate.Lock()
 	defer q.unlock()
-	all := make([]Info[T], 0, q.keys.Len())
-	for n := range q.keys.Slabs() {
-		for s, e := range q.keys.Slab(n) {
-			if e.Value.state&(ready|waiting|running) != 0 {
-				all = append(all, q.infoLocked(s))
-			}
+	return q.keys.Slabs()
+}
+
+// appendInfos appends what is known of the keys of slab n.
+func (q *Queue[T]) appendInfos(infos []Info[T], n int) []Info[T] {
+	q.lockAt(q.readClock(false))
+	defer q.unlock()
+	for s := range q.keys.LiveSlots(n) {
+		if q.keys.At(s).Value.state&resting == 0 {
+			infos = append(infos, q.infoLocked(s))
 		}
 	}
-	return all
+	return infos
 }
 
 // Remove takes key out of the queue, and returns the state in which it was. A key that is Processing stays with
-// its worker, who calls Done as usual; what is removed is the wish that it comes again. What the limiter has
-// counted stays until Forget. Remove works after shutdown too, and may end a drain.
+// its worker, who calls Done as usual, and does not come again. What the limiter has counted stays until Forget.
+// Remove works after shutdown too, and may end a drain.
 func (q *Queue[T]) Remove(key T) State {
 	h := keytable.HashOf(key)
-	now := q.lock(false)
+	now := q.readClock(false)
+	q.lockAt(now)
 	defer q.unlock()
 	s, e := q.keys.Find(h, key)
 	if e == nil {
 		return Absent
 	}
-	it := &e.Value
-	before := it.state.public()
-	switch before {
-	case Queued:
+	before := e.Value.state.public()
+	q.removeLocked(s, &e.Value, now)
+	return before
+}
+
+// removeLocked takes the key at s, unless it is resting, out of the queue, or makes a running one not come again.
+func (q *Queue[T]) removeLocked(s keytable.Slot, it *item, now int64) {
+	switch st := it.state; {
+	case st&ready != 0:
 		if q.observer != nil {
 			q.observer.Unqueued(s)
 		}
+		q.endNeedLocked(it.priority)
 		q.leaveLineLocked(s, it)
 		q.leaveLocked(s, it, now)
-	case Waiting:
+	case st&waiting != 0:
 		q.due.Remove(s)
 		q.leaveLocked(s, it, now)
-	case Processing:
-		switch it.state & (again | timed) {
+	case st&running != 0:
+		switch st & (again | timed) {
 		case again:
-			q.wishes--
+			q.cancelWishLocked(s, it)
 		case again | timed:
 			q.due.Remove(s)
 		}
 		it.state = running | it.state&dated
 	}
-	return before
 }

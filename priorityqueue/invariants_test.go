@@ -14,6 +14,7 @@ func (q *Queue[T]) CheckInvariants() error {
 	defer q.gate.Unlock()
 	counts := map[state]int{}
 	inLines := 0
+	perPriority := map[int]int{}
 	perGroup := map[keytable.Slot]group{}
 	live := 0
 	for s := keytable.Slot(1); live < q.keys.Len(); s++ {
@@ -31,6 +32,12 @@ func (q *Queue[T]) CheckInvariants() error {
 			return fmt.Errorf("key %v is in state %b", e.Key, it.state)
 		}
 		counts[where]++
+		if it.state&parked != 0 {
+			if it.state&(running|again|timed) != running|again {
+				return fmt.Errorf("key %v of state %b is parked", e.Key, it.state)
+			}
+			counts[parked]++
+		}
 		if it.state&timed != 0 {
 			counts[timed]++
 		} else if it.state&again != 0 {
@@ -39,17 +46,23 @@ func (q *Queue[T]) CheckInvariants() error {
 		if it.state&(waiting|timed) != 0 && q.due.At(s).Slot != s {
 			return fmt.Errorf("key %v is not in due", e.Key)
 		}
-		home := it.home
-		switch where {
-		case ready:
+		priority := it.priority
+		if it.state&again != 0 {
+			priority = q.details.At(s).priority
+		}
+		if it.state&(ready|parked) != 0 {
 			l := q.lines.At(it.home)
-			home = l.Key.group
-			if it.priority < l.Key.priority || it.priority != l.Key.priority && q.aging == 0 {
-				return fmt.Errorf("key %v of priority %d stands in the line of %d", e.Key, it.priority, l.Key.priority)
+			if priority < l.Key.priority || priority != l.Key.priority && q.config.Aging == 0 {
+				return fmt.Errorf("key %v of priority %d stands in the line of %d", e.Key, priority, l.Key.priority)
 			}
-		case resting:
+		}
+		if it.state&ready != 0 || it.state&again != 0 && it.state&timed == 0 {
+			perPriority[priority]++
+		}
+		if where == resting {
 			continue
 		}
+		home := q.groupOfLocked(it)
 		g := perGroup[home]
 		g.keys++
 		if where == running {
@@ -69,7 +82,10 @@ func (q *Queue[T]) CheckInvariants() error {
 	if n, err := q.checkList(&q.resting, resting); err != nil || n != counts[resting] {
 		return fmt.Errorf("%d keys rest, %d in the list: %v", counts[resting], n, err)
 	}
-	lines, ordered := 0, 0
+	if q.config.PlaceOfAdd != (counts[parked] == counts[again]) && counts[again] > 0 {
+		return fmt.Errorf("%d of %d keys that come again are parked", counts[parked], counts[again])
+	}
+	lines, ordered, blocked, blockedKeys := 0, 0, 0, 0
 	rings := map[int]int{}
 	for n := keytable.Slot(1); lines < q.lines.Len(); n++ {
 		if !q.lines.HasMemory(n) {
@@ -77,48 +93,68 @@ func (q *Queue[T]) CheckInvariants() error {
 		}
 		e := q.lines.At(n)
 		l := &e.Value
-		if l.first == keytable.None && n != *q.recentOf(e.Key.priority) {
+		if l.first == keytable.None && n != q.lastLine {
 			continue // not live, or it will be missing in the end
 		}
 		lines++
-		keys, err := q.checkList(&l.list, ready)
+		keys, err := q.checkList(&l.list, ready|parked)
 		if err != nil {
 			return err
 		}
 		inLines += keys
-		open := q.maxPerGroup == 0 || perGroup[e.Key.group].running < q.maxPerGroup
-		if l.inOrder != (keys > 0 && open) {
-			return fmt.Errorf("line %v with %d keys, group open: %v, in order: %v", e.Key, keys, open, l.inOrder)
+		readyKeys := 0
+		for s := l.first; s != keytable.None; s = q.keys.At(s).Value.next {
+			if q.keys.At(s).Value.state&ready != 0 {
+				readyKeys++
+			}
 		}
-		if !l.inOrder {
+		want := inOrder
+		switch {
+		case readyKeys == 0:
+			want = inNone
+		case q.config.Group != nil && q.groups.At(e.Key.group).Value.isFull():
+			want = inBlocked
+			blocked++
+			blockedKeys += readyKeys
+		}
+		if l.heap != want || l.ready != readyKeys {
+			return fmt.Errorf("line %v with %d ready keys counts %d, in heap %d, want %d", e.Key, readyKeys, l.ready, l.heap, want)
+		}
+		if want == inNone {
+			continue
+		}
+		if entry := q.heapOf(want).At(n); entry != q.entryLocked(n) {
+			return fmt.Errorf("line %v stands as %v, and should as %v", e.Key, entry, q.entryLocked(n))
+		}
+		if want == inBlocked {
 			continue
 		}
 		ordered++
-		if entry := q.order.At(n); entry != q.entryLocked(n) {
-			return fmt.Errorf("line %v is in order as %v, and should be as %v", e.Key, entry, q.entryLocked(n))
-		}
-		if q.groupOf != nil {
+		if q.config.Group != nil {
 			rings[e.Key.priority]++
 			if q.lines.At(l.next).Value.prev != n || q.lines.At(l.next).Key.priority != e.Key.priority {
 				return fmt.Errorf("line %v and the one after it do not know each other", e.Key)
 			}
 		}
 	}
-	if inLines != q.queued || ordered != q.order.Len() || len(rings) != q.rings.Len() {
+	if blocked != q.blocked.Len() || blockedKeys != q.blockedKeys {
+		return fmt.Errorf("%d lines with %d keys are blocked, counted %d, %d", blocked, blockedKeys, q.blocked.Len(), q.blockedKeys)
+	}
+	if inLines != q.queued+counts[parked] || ordered != q.order.Len() || len(rings) != q.rings.Len() {
 		return fmt.Errorf("%d keys in lines, %d queued; %d lines in order, %d counted; %d rings, %d counted",
 			inLines, q.queued, ordered, q.order.Len(), len(rings), q.rings.Len())
 	}
 	if err := q.checkGroups(perGroup); err != nil {
 		return err
 	}
-	if err := q.checkObserver(); err != nil {
+	if err := q.checkObserver(perPriority); err != nil {
 		return err
 	}
 	return q.checkWakeUps()
 }
 
 // checkObserver: the observer has the queued and the running keys, and depths has the former.
-func (q *Queue[T]) checkObserver() error {
+func (q *Queue[T]) checkObserver(perPriority map[int]int) error {
 	if q.observer == nil {
 		return nil
 	}
@@ -141,9 +177,12 @@ func (q *Queue[T]) checkObserver() error {
 	n := q.depths.others
 	for _, d := range q.depths.known {
 		n += d.Queued
+		if d.Queued != perPriority[d.Priority] {
+			return fmt.Errorf("depths are %+v, want %v", q.depths, perPriority)
+		}
 	}
-	if n != q.queued {
-		return fmt.Errorf("depths are %+v, want %d together", q.depths, q.queued)
+	if n != q.queued+q.wishes {
+		return fmt.Errorf("depths are %+v, want %d together", q.depths, q.queued+q.wishes)
 	}
 	return nil
 }
@@ -156,7 +195,7 @@ func (q *Queue[T]) checkList(l *list, want state) (n int, err error) {
 		if it.prev != prev || it.state&want == 0 || n > q.keys.Len() {
 			return n, fmt.Errorf("slot %d after %d in a list: %+v", s, prev, it)
 		}
-		if q.aging > 0 && want == ready {
+		if q.config.Aging > 0 && want&ready != 0 {
 			if t := q.details.At(s).since; t < at {
 				return n, fmt.Errorf("slot %d after %d became ready before it", s, prev)
 			} else {
@@ -173,7 +212,7 @@ func (q *Queue[T]) checkList(l *list, want state) (n int, err error) {
 }
 
 func (q *Queue[T]) checkGroups(want map[keytable.Slot]group) error {
-	if q.groupOf == nil {
+	if q.config.Group == nil {
 		if q.groups.Len()+q.rings.Len() > 0 {
 			return fmt.Errorf("%d groups and %d rings in a queue without", q.groups.Len(), q.rings.Len())
 		}
@@ -201,9 +240,6 @@ func (q *Queue[T]) checkGroups(want map[keytable.Slot]group) error {
 func (q *Queue[T]) checkWakeUps() error {
 	if q.due.Len() > 0 && (!q.looping || q.shuttingDown.Load()) {
 		return fmt.Errorf("%d keys wait, looping: %v, shutting down: %v", q.due.Len(), q.looping, q.shuttingDown.Load())
-	}
-	if q.due.Len() > 0 && q.due.First().Rank < q.sleepsUntil && !q.told {
-		return fmt.Errorf("the loop sleeps until %d, and a key is due at %d", q.sleepsUntil, q.due.First().Rank)
 	}
 	if pending := q.due.Len() > 0; pending != q.timesPending.Load() {
 		return fmt.Errorf("times pending: %v, and should be %v", q.timesPending.Load(), pending)

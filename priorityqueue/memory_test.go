@@ -8,9 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	pq "github.com/keyedqueue/workqueue/priorityqueue"
-
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
 // The limits of this test are promises. They are about a million keys; what the keys' strings point to is

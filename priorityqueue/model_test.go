@@ -38,6 +38,9 @@ func (l *countingLimiter) NumRequeues(key int) int { return l.failures[key] }
 func drawConfig(t *rapid.T) pq.Config[int] {
 	c := pq.Config[int]{
 		Aging:       rapid.SampledFrom([]time.Duration{0, 0, time.Second, 3 * time.Second, 1 << 61}).Draw(t, "aging"),
+		Delay:       rapid.SampledFrom([]pq.DelayPolicy{0, 0, pq.Latest, pq.Replace, pq.RespectBackoff}).Draw(t, "policy"),
+		MaxDelay:    rapid.SampledFrom([]time.Duration{0, 0, 6 * time.Second}).Draw(t, "max delay"),
+		PlaceOfAdd:  rapid.Bool().Draw(t, "place of add"),
 		MinInterval: rapid.SampledFrom([]time.Duration{0, 0, 4 * time.Second}).Draw(t, "interval"),
 	}
 	if rapid.Bool().Draw(t, "metrics") {
@@ -45,7 +48,8 @@ func drawConfig(t *rapid.T) pq.Config[int] {
 	}
 	if rapid.Bool().Draw(t, "groups") {
 		c.Group = func(key int) string { return fmt.Sprint("group ", key%3) }
-		c.MaxPerGroup = rapid.IntRange(0, 2).Draw(t, "max")
+		limits := rapid.SliceOfN(rapid.IntRange(-1, 2), 3, 3).Draw(t, "limit")
+		c.Limit = func(group string) int { return limits[group[len(group)-1]-'0'] }
 		if rapid.Bool().Draw(t, "weights") {
 			weights := rapid.SliceOfN(rapid.IntRange(-1, 3), 3, 3).Draw(t, "weight")
 			c.Weight = func(group string) int { return weights[group[len(group)-1]-'0'] }
@@ -63,7 +67,7 @@ func drawOpts(t *rapid.T) pq.AddOpts {
 		After:       max(0, seconds("after", -8, 8)),
 		RateLimited: rapid.IntRange(0, 3).Draw(t, "limited") == 0,
 		SetPriority: rapid.IntRange(0, 4).Draw(t, "set") == 0,
-		Delay:       rapid.SampledFrom([]pq.DelayPolicy{0, 0, 0, pq.Latest, pq.Replace, pq.RespectBackoff, pq.RespectBackoff}).Draw(t, "policy"),
+		Delay:       rapid.SampledFrom([]pq.DelayPolicy{0, 0, pq.Earliest, pq.Latest, pq.Replace, pq.RespectBackoff, pq.RespectBackoff}).Draw(t, "policy"),
 		MaxDelay:    max(0, seconds("max delay", -10, 10)),
 	}
 }
@@ -140,7 +144,7 @@ func compareWithModel(t *rapid.T) {
 		},
 		"add all": func(t *rapid.T) {
 			keys := rapid.SliceOfN(key, 0, 4).Draw(t, "keys")
-			q.AddAll(slices.Values(keys))
+			q.AddAll(pq.AddOpts{}, slices.Values(keys))
 			m.clockRead = m.timesPending()
 			defer func() { m.clockRead = false }()
 			for _, k := range keys {
@@ -232,7 +236,12 @@ func compareState(t *rapid.T, q *pq.Queue[int], m *slowQueue, limiter *countingL
 	want := m.stats
 	want.Queued, want.Processing, want.Waiting = m.count(pq.Queued), m.count(pq.Processing), m.count(pq.Waiting)
 	// Adds of keys that are due are not counted before somebody looks.
-	want.Name, want.ShuttingDown = m.config.Name, m.down
+	want.Name, want.ShuttingDown, want.Paused = m.config.Name, m.down, m.paused
+	for _, k := range m.sorted(pq.Queued) {
+		if m.blocked(k.group) {
+			want.Blocked++
+		}
+	}
 	got := q.Stats()
 	got.Again = 0 // CheckInvariants counts them
 	if m.config.MetricsProvider != nil {
@@ -248,6 +257,18 @@ func compareState(t *rapid.T, q *pq.Queue[int], m *slowQueue, limiter *countingL
 	}
 	if asked := m.limiter.(*countingLimiter).asked; limiter.asked != asked {
 		t.Fatalf("the limiter was asked %d times, want %d", limiter.asked, asked)
+	}
+	var snapshot []int
+	blocked := 0
+	for _, k := range q.Snapshot(100).Queued {
+		if !k.Blocked {
+			snapshot = append(snapshot, k.Key)
+		} else if blocked++; !m.blocked(k.Group) {
+			t.Fatalf("Snapshot() has %+v, which is not blocked", k)
+		}
+	}
+	if order := m.order(); !slices.Equal(snapshot, order) || blocked != want.Blocked {
+		t.Fatalf("Snapshot() has the queued keys %v, and %d are blocked, want %v, %d", snapshot, blocked, order, want.Blocked)
 	}
 	all := map[int]pq.Info[int]{}
 	for info := range q.All() {
@@ -269,12 +290,13 @@ func compareState(t *rapid.T, q *pq.Queue[int], m *slowQueue, limiter *countingL
 }
 
 func (m *slowQueue) info(key int) pq.Info[int] {
-	info := pq.Info[int]{Key: key, Failures: m.limiter.NumRequeues(key)}
+	info := pq.Info[int]{Key: key, Paused: m.paused, Failures: m.limiter.NumRequeues(key)}
 	k := m.keys[key]
 	if k == nil {
 		return info
 	}
 	info.State, info.Priority, info.Group = k.state, k.priority, k.group
+	info.Blocked = k.state == pq.Queued && m.blocked(k.group)
 	if k.dated {
 		info.Added = testkit.Epoch.Add(k.added)
 	}

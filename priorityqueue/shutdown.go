@@ -6,32 +6,35 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/gate"
 	"github.com/keyedqueue/workqueue/internal/keytable"
-	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
 // ShutDown makes the queue ignore what is added from now on, ends a pause, and drops the keys that still
-// wait for their time, whatever for; [workqueue.Stats].Dropped tells how many. Keys that are queued are still handed
-// out, and then Get returns shutdown = true. Drains that wait return at once. ShutDown may be called any
+// wait for their time, for whatever reason; [workqueue.Stats].Dropped counts them. Keys that are queued are still
+// handed out, and then Get returns shutdown = true. Drains that wait return at once. ShutDown may be called any
 // number of times, also while or after the queue is drained. It waits for the goroutine of the queue,
-// which ends at once, and takes time in proportion to the number of keys that it drops.
-func (q *Queue[T]) ShutDown() {
-	q.beginShutDown()
-	q.loop.Wait()
-}
+// which ends at once, and takes time in proportion to the number of keys in the queue if one of them waits; it
+// gives the lock back every few hundred keys.
+func (q *Queue[T]) ShutDown() { q.shutDown(false) }
 
-func (q *Queue[T]) beginShutDown() {
-	q.lock(false)
-	defer q.unlock()
-	q.gate.EndDrain(workqueue.ErrShutDown)
-	q.beginShutDownLocked()
+// ShutDownNow is ShutDown that also drops the queued keys: every getter returns at once with shutdown = true, and
+// no key is handed out any more. Keys that workers hold are finished as usual, and do not come again. Drains that
+// begin later wait for their Dones alone.
+func (q *Queue[T]) ShutDownNow() { q.shutDown(true) }
+
+func (q *Queue[T]) shutDown(stop bool) {
+	defer q.loop.Wait()
+	q.beginShutDown(func() {
+		q.stopped = q.stopped || stop
+		q.gate.EndDrain(workqueue.ErrShutDown)
+	})
 }
 
 // ShutDownWithDrain is ShutDown that waits until nothing is queued and nothing is being processed, which
-// includes the keys that were added while workers held them. It waits for ever if no worker takes the
-// queued keys, or one of them never calls Done, unless somebody calls ShutDown. Every caller that waits
+// includes the keys that were added while workers held them. It waits forever if no worker takes the
+// queued keys, or one of them never calls Done, unless ShutDown is called meanwhile. Every caller that waits
 // returns. Use ShutDownContext to wait no longer than a limit.
 func (q *Queue[T]) ShutDownWithDrain() {
-	// Nobody to tell that a ShutDown ended the wait; the caller asked for that.
+	// The caller asked for no error: a ShutDown that ends the wait is as good as an empty queue.
 	_ = q.ShutDownContext(context.Background())
 }
 
@@ -40,42 +43,66 @@ func (q *Queue[T]) ShutDownWithDrain() {
 // [workqueue.ErrShutDown] if a call of ShutDown ended the wait. In every case the queue is shutting down
 // afterwards, hands out what is still queued, and ShutDownContext may be called again to wait on.
 func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
-	d := q.beginDrain()
+	var drain *gate.Drain
+	q.beginShutDown(func() { drain = q.gate.Drain() }) // If the queue is empty, unlock ends the drain at once.
 	q.loop.Wait()
-	return d.Wait(ctx)
+	return drain.Wait(ctx)
 }
 
 // ShuttingDown reports whether a method that shuts the queue down has been called.
 func (q *Queue[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
-// beginDrain shuts the queue down and returns what to wait for. If the queue is empty, unlock ends the drain at once.
-func (q *Queue[T]) beginDrain() *gate.Drain {
-	q.lock(false)
-	defer q.unlock()
-	q.beginShutDownLocked()
-	return q.gate.Drain()
+// beginShutDown shuts the queue down, calls andLocked under the same lock, and drops the keys that do not come any
+// more.
+func (q *Queue[T]) beginShutDown(andLocked func()) {
+	now := q.readClock(false)
+	for !q.closeAt(now, andLocked) {
+	}
+	for n := 0; q.dropSlab(n); n++ {
+	}
 }
 
-func (q *Queue[T]) beginShutDownLocked() {
-	if q.shuttingDown.Swap(true) {
-		return
+// closeAt shuts the queue down, or returns false if more keys are due at now than one call makes ready. They must
+// not be dropped.
+func (q *Queue[T]) closeAt(now int64, andLocked func()) bool {
+	q.lockAt(now)
+	defer q.unlock()
+	if q.due.Len() > 0 && q.due.First().Rank <= now && !q.shuttingDown.Load() {
+		return false
 	}
+	q.shuttingDown.Store(true)
 	q.paused = false
-	q.dropped += uint64(q.due.Len())
-	for e := range q.due.All() {
-		it := &q.keys.At(e.Slot).Value
-		if it.state&running != 0 {
-			it.state = running | it.state&dated
-			continue
-		}
-		if q.groupOf != nil {
-			q.leaveGroupLocked(it.home)
-		}
-		q.deleteLocked(e.Slot)
+	andLocked()
+	return true
+}
+
+// dropSlab drops those keys of slab n that do not come any more, and returns false if there is none in any slab.
+// Every shutdown calls it, so all are dropped when the first one returns.
+func (q *Queue[T]) dropSlab(n int) (more bool) {
+	q.gate.Lock()
+	defer q.unlock()
+	if q.due.Len() == 0 && q.resting.first == keytable.None && !(q.stopped && q.queued+q.wishes > 0) {
+		return false
 	}
-	q.due = slotheap.Heap{}
-	for q.resting.first != keytable.None {
-		q.forgetRestLocked(q.resting.first)
+	slots := make([]keytable.Slot, 0, maxPerLock)
+	for s := range q.keys.LiveSlots(n) {
+		slots = append(slots, s)
+	}
+	for _, s := range slots {
+		q.dropLocked(s)
+	}
+	return true
+}
+
+// dropLocked drops the key at s if it does not come any more.
+func (q *Queue[T]) dropLocked(s keytable.Slot) {
+	it := &q.keys.At(s).Value
+	switch st := it.state; {
+	case st&resting != 0:
+		q.forgetRestLocked(s)
+	case st&(waiting|timed) != 0, q.stopped && st&(ready|again) != 0:
+		q.dropped++
+		q.removeLocked(s, it, unknown)
 	}
 }
 

@@ -37,7 +37,7 @@ func TestShutDown(t *testing.T) {
 		q.Add("late")
 		q.AddAfter("late", time.Second)
 		q.AddRateLimited("late")
-		q.AddAll(func(yield func(string) bool) { yield("late") })
+		q.AddAll(pq.AddOpts{}, func(yield func(string) bool) { yield("late") })
 		q.Done("queued")
 		if st := q.Stats(); st.Dropped != 2 || st.Waiting != 0 || st.Processing != 2 {
 			t.Errorf("Stats() = %+v, want 2 dropped", st)
@@ -115,7 +115,7 @@ func TestEndsOfDrain(t *testing.T) {
 // A drain of a paused queue, with keys of every kind that cannot be handed out now: it waits for those that are
 // queued, whose workers must be Done first, and drops those that wait, MinInterval among them.
 func TestDrainOfWhatIsHeldUp(t *testing.T) {
-	config := pq.Config[string]{Group: byPrefix, MaxPerGroup: 1, MinInterval: time.Minute, RateLimiter: fixed(time.Second)}
+	config := pq.Config[string]{Group: byPrefix, Limit: limit(1), MinInterval: time.Minute, RateLimiter: fixed(time.Second)}
 	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
 		q.AddWithOpts(pq.AddOpts{}, "a/held", "a/blocked", "b/interval", "b/resting")
 		hold(t, q, "a/held b/interval")

@@ -2,6 +2,7 @@ package priorityqueue_test
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -51,6 +52,7 @@ type slowKey struct {
 	againPriority int
 	timed         bool // not before due
 	yields        bool
+	placed        bool // has its place in line
 
 	backoff bool
 }
@@ -118,7 +120,11 @@ func (m *slowQueue) blocked(group string) bool {
 			n++
 		}
 	}
-	return m.config.MaxPerGroup > 0 && n >= m.config.MaxPerGroup
+	if m.config.Limit == nil {
+		return false
+	}
+	limit := m.config.Limit(group)
+	return limit > 0 && n >= limit
 }
 
 // update gives turns to those groups, and no others, from which a key can be taken.
@@ -144,11 +150,29 @@ func (m *slowQueue) rank(since time.Duration, level int) time.Duration {
 }
 
 func (m *slowQueue) becomeReady(k *slowKey, now time.Duration) {
+	if !k.placed {
+		m.place(k, k.priority, now)
+	}
+	k.state = pq.Queued
+	k.again, k.timed, k.yields, k.backoff, k.placed = false, false, false, false, false
+	m.update()
+}
+
+// place gives k the last place in a line.
+func (m *slowQueue) place(k *slowKey, level int, now time.Duration) {
 	m.seq++
 	m.lastReady = max(m.lastReady, now)
-	k.state, k.level, k.seq, k.since = pq.Queued, k.priority, m.seq, m.lastReady
-	k.again, k.timed, k.yields, k.backoff = false, false, false, false
-	m.update()
+	k.level, k.seq, k.since = level, m.seq, m.lastReady
+}
+
+// comeAgain makes k, which a worker holds, come again at once.
+func (m *slowQueue) comeAgain(k *slowKey, now time.Duration) {
+	m.stats.Adds++
+	k.timed, k.backoff = false, false
+	if m.config.PlaceOfAdd {
+		m.place(k, k.againPriority, now)
+		k.placed = true
+	}
 }
 
 // wait makes k wait until at.
@@ -169,10 +193,10 @@ func (m *slowQueue) pass(now time.Duration) {
 		if k.due > now {
 			continue
 		}
-		m.stats.Adds++
 		if k.timed {
-			k.timed, k.backoff = false, false
+			m.comeAgain(k, k.due)
 		} else {
+			m.stats.Adds++
 			m.becomeReady(k, k.due)
 		}
 	}
@@ -185,12 +209,18 @@ func (m *slowQueue) add(key int, o pq.AddOpts, keep, retry bool) {
 	if retry {
 		m.stats.Retries++
 	}
+	if o.Delay == pq.DefaultDelay {
+		o.Delay = cmp.Or(m.config.Delay, pq.Earliest)
+	}
+	if o.MaxDelay == 0 {
+		o.MaxDelay = m.config.MaxDelay
+	}
 	k := m.keys[key]
-	at, noTime, fromLimiter := atOnce, false, false
+	at, asked, fromLimiter := atOnce, false, false
 	if o.After > 0 {
 		at = m.now + o.After
 	}
-	needed := o.After > 0 || o.MaxDelay > 0
+	needed := o.After > 0 || o.Delay == pq.RespectBackoff || o.MaxDelay > 0 && (o.Delay == pq.Latest || o.Delay == pq.Replace)
 	if o.RateLimited {
 		ask := k == nil
 		if k != nil {
@@ -208,13 +238,19 @@ func (m *slowQueue) add(key int, o pq.AddOpts, keep, retry bool) {
 				at = m.now + d
 			}
 		} else {
-			noTime = o.After <= 0
+			asked = true
 		}
 	}
 	known := needed || m.timed() || m.timesPending() || m.clockRead
 	merge := func(before time.Duration) time.Duration {
+		if asked { // what the limiter said is in before
+			if o.After <= 0 {
+				at = before
+			}
+			at = min(before, at)
+		}
 		switch {
-		case noTime, o.Delay == pq.RespectBackoff && k.backoff:
+		case o.Delay == pq.RespectBackoff && k.backoff:
 			return before
 		case o.Delay == pq.Latest:
 			return max(before, at)
@@ -245,10 +281,9 @@ func (m *slowQueue) add(key int, o pq.AddOpts, keep, retry bool) {
 		if o.Priority < k.priority && !o.SetPriority || o.Priority == k.priority {
 			return
 		}
-		higher := o.Priority > k.priority
+		before := k.priority
 		k.priority = o.Priority
-		if higher && m.config.Aging > 0 &&
-			m.rank(k.since, k.level) <= m.rank(max(m.lastReady, m.now), o.Priority) {
+		if !m.losesPlace(k, before, o.Priority) {
 			return
 		}
 		// It leaves its line before it joins the next one.
@@ -271,8 +306,12 @@ func (m *slowQueue) add(key int, o pq.AddOpts, keep, retry bool) {
 		if keep {
 			p = k.priority
 		}
+		beforePriority := k.againPriority
 		if k.againPriority = max(k.againPriority, p); !k.again || o.SetPriority {
 			k.againPriority = p
+		}
+		if k.placed && m.losesPlace(k, beforePriority, k.againPriority) {
+			m.place(k, k.againPriority, m.now)
 		}
 		wasAtOnce, before := k.again && !k.timed, k.due
 		switch {
@@ -302,10 +341,22 @@ func (m *slowQueue) add(key int, o pq.AddOpts, keep, retry bool) {
 		case !k.timed:
 			k.backoff = false
 			if !wasAtOnce {
-				m.stats.Adds++
+				m.comeAgain(k, m.now)
 			}
 		}
+		if k.timed {
+			k.placed = false
+		}
 	}
+}
+
+// losesPlace reports whether a key that is ready, or has its place, goes to the end of another line when its
+// priority changes.
+func (m *slowQueue) losesPlace(k *slowKey, before, after int) bool {
+	if after <= before || m.config.Aging == 0 {
+		return after != before
+	}
+	return m.rank(k.since, k.level) > m.rank(max(m.lastReady, m.now), after)
 }
 
 // timesPending tells whether the queue would read the clock for any call.
@@ -361,6 +412,31 @@ func (m *slowQueue) get() (key, priority int) {
 	return k.key, k.priority
 }
 
+// order returns the queued keys in the order in which they will be handed out if no group comes to its
+// limit, without those that are blocked already.
+func (m *slowQueue) order() (order []int) {
+	future := *m
+	future.paused = false
+	future.keys, future.lastStart = maps.Clone(m.keys), maps.Clone(m.lastStart)
+	for key, k := range m.keys {
+		copied := *k
+		if future.keys[key] = &copied; k.state == pq.Queued && m.blocked(k.group) {
+			delete(future.keys, key)
+		}
+	}
+	future.config.Limit = nil
+	future.turns = map[int][]slowTurn{}
+	for level, ring := range m.turns {
+		future.turns[level] = slices.Clone(ring)
+	}
+	for future.next() != nil {
+		key, _ := future.get()
+		future.done(key)
+		order = append(order, key)
+	}
+	return order
+}
+
 func (m *slowQueue) done(key int) {
 	k := m.keys[key]
 	if k == nil || k.state != pq.Processing {
@@ -389,7 +465,7 @@ func (m *slowQueue) remove(key int) pq.State {
 		return pq.Absent
 	}
 	if k.state == pq.Processing {
-		k.again, k.timed, k.yields, k.backoff = false, false, false, false
+		k.again, k.timed, k.yields, k.backoff, k.placed = false, false, false, false, false
 		return k.state
 	}
 	delete(m.keys, key)

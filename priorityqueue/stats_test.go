@@ -48,7 +48,7 @@ func TestStats(t *testing.T) {
 			Latency:      &workqueue.Histogram{Bounds: []float64{0.5, 1.5, 3}, Counts: []uint64{0, 1, 1, 0}, Sum: 4},
 			WorkDuration: &workqueue.Histogram{Bounds: []float64{0.5, 1.5, 3}, Counts: []uint64{0, 0, 0, 0}},
 			ByPriority: &workqueue.PriorityDepths{
-				Depths: []workqueue.PriorityDepth{{Priority: 2}, {Priority: 1, Queued: 1}, {Priority: 0, Queued: 1}},
+				Depths: []workqueue.PriorityDepth{{Priority: 2}, {Priority: 1, Queued: 1}, {Priority: 0, Queued: 2}},
 			},
 		}
 		if st := q.Stats(); !reflect.DeepEqual(st, want) || r.name != "q" || !reflect.DeepEqual(r.stats(), st) {
@@ -85,7 +85,7 @@ func TestStatsWithoutMetrics(t *testing.T) {
 // Ten priorities are counted by themselves, all others together, whatever becomes of their keys.
 func TestByPriority(t *testing.T) {
 	config := pq.Config[string]{
-		Name: "q", MetricsProvider: &reader{}, MaxPerGroup: 1,
+		Name: "q", MetricsProvider: &reader{}, Limit: limit(1),
 		Group: func(key string) string { return key[len(key)-1:] },
 	}
 	script(t, config, func(t *testing.T, q *pq.Queue[string]) {

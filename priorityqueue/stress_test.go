@@ -27,11 +27,14 @@ func stressTime(t *testing.T) time.Duration {
 	return d / 3
 }
 
+// stressLimit is the Limit of all groups.
+const stressLimit = 2
+
 var stressConfigs = map[string]pq.Config[int]{
 	"plain":    {},
 	"aging":    {Aging: time.Microsecond},
-	"groups":   {Group: func(key int) string { return fmt.Sprint(key % 2) }, MaxPerGroup: 2},
-	"all":      {Group: func(key int) string { return fmt.Sprint(key % 3) }, MaxPerGroup: 1, Aging: time.Microsecond, MinInterval: time.Microsecond, Name: "q", MetricsProvider: &reader{}},
+	"groups":   {Group: func(key int) string { return fmt.Sprint(key % 2) }, Limit: limit(stressLimit)},
+	"all":      {Group: func(key int) string { return fmt.Sprint(key % 3) }, Limit: limit(stressLimit), Aging: time.Microsecond, MinInterval: time.Microsecond, Name: "q", MetricsProvider: &reader{}},
 	"interval": {MinInterval: 50 * time.Microsecond},
 }
 
@@ -66,7 +69,7 @@ func TestStress(t *testing.T) {
 			}
 			if config.Group != nil {
 				counter, _ := groups.LoadOrStore(config.Group(key), new(atomic.Int32))
-				if n := counter.(*atomic.Int32).Add(1); int(n) > config.MaxPerGroup {
+				if n := counter.(*atomic.Int32).Add(1); n > stressLimit {
 					t.Errorf("%d keys of group %s are held", n, config.Group(key))
 				}
 				defer counter.(*atomic.Int32).Add(-1)
@@ -262,7 +265,7 @@ func someCall(q *pq.Queue[int], key int) {
 	case 3, 4:
 		q.Resume()
 	case 5:
-		q.AddAll(func(yield func(int) bool) { _ = yield(key) && yield(key+1) })
+		q.AddAll(pq.AddOpts{}, func(yield func(int) bool) { _ = yield(key) && yield(key+1) })
 	case 6:
 		q.Snapshot(2)
 	case 7:

@@ -61,14 +61,14 @@ func TestGetBatch(t *testing.T) {
 	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
 		batch := testkit.Start(func() []string { b, _ := q.GetBatch(context.Background(), 2); return b })
 		batch.MustBlock(t, "GetBatch")
-		q.AddAll(slices.Values([]string{"a", "b", "c"}))
+		q.AddAll(pq.AddOpts{}, slices.Values([]string{"a", "b", "c"}))
 		if got := batch.MustReturn(t, "GetBatch"); !slices.Equal(got, []string{"a", "b"}) {
 			t.Errorf("GetBatch(2) = %v", got)
 		}
 		if got, err := q.GetBatch(context.Background(), 1000); !slices.Equal(got, []string{"c"}) || err != nil {
 			t.Errorf("GetBatch(1000) = %v, %v", got, err)
 		}
-		testkit.WantPanic(t, "GetBatch(0)", func() { _, _ = q.GetBatch(context.Background(), 0) }, "priorityqueue: GetBatch")
+		testkit.WantPanic(t, "GetBatch(0)", func() { _, _ = q.GetBatch(context.Background(), 0) }, "priorityqueue: a batch")
 		ctx, cancel := context.WithCancel(context.Background())
 		canceled := testkit.Start(func() error { _, err := q.GetBatch(ctx, 1); return err })
 		canceled.MustBlock(t, "GetBatch")
@@ -155,7 +155,7 @@ func TestDoneAndGet(t *testing.T) {
 
 // The key that is Done may be what kept its group at its limit, for the caller and for others.
 func TestDoneAndGetInGroups(t *testing.T) {
-	config := pq.Config[string]{Group: func(key string) string { return key[:1] }, MaxPerGroup: 2}
+	config := pq.Config[string]{Group: func(key string) string { return key[:1] }, Limit: limit(2)}
 	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
 		for _, key := range []string{"a1", "a2", "a3", "a4"} {
 			q.Add(key)

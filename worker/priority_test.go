@@ -106,8 +106,8 @@ func TestQueueThatHoldsKeysBack(t *testing.T) {
 			t.Run(fmt.Sprint(name, " drain=", drain), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					q := newPriorityQueue(priorityqueue.Config[string]{
-						Group:       func(key string) string { return key[:1] },
-						MaxPerGroup: 1,
+						Group: func(key string) string { return key[:1] },
+						Limit: func(string) int { return 1 },
 					})
 					for _, key := range []string{"a1", "a2", "a3"} {
 						q.Add(key)
@@ -140,8 +140,8 @@ func TestQueueThatHoldsKeysBack(t *testing.T) {
 func TestSomeKeysAreHeldBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{
-			Group:       func(key string) string { return key[:1] },
-			MaxPerGroup: 1,
+			Group: func(key string) string { return key[:1] },
+			Limit: func(string) int { return 1 },
 		})
 		for _, key := range []string{"a1", "a2", "b1", "b2", "c1"} {
 			q.Add(key)

@@ -22,6 +22,8 @@ func queueEnded(st *workqueue.Stats) bool {
 
 func addQueue(sum *workqueue.Stats, part workqueue.Stats) {
 	sum.Queued += part.Queued
+	sum.Blocked += part.Blocked
+	sum.Paused = sum.Paused || part.Paused
 	sum.Processing += part.Processing
 	sum.Again += part.Again
 	sum.Waiting += part.Waiting

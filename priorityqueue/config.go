@@ -1,0 +1,138 @@
+package priorityqueue
+
+import (
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"k8s.io/utils/clock"
+)
+
+// Config configures [New]. The zero Config is a queue with priorities, on the real clock, with the default
+// controller limiter and nothing else.
+type Config[T comparable] struct {
+	// Name is the queue's name in Stats and metrics. A queue without a name has no metrics.
+	Name string
+
+	// MetricsProvider reads the queue's metrics. Nil means the one of [workqueue.SetProvider], if it is a
+	// StatsProvider. (Metrics that are pushed at every change are not supported: foreign code would run
+	// under the queue's lock.) With metrics the queue reads the clock in every call.
+	MetricsProvider workqueue.StatsProvider
+
+	// Clock is where all times come from, except those of the limiter. Nil means the real clock. It is
+	// read without the queue's lock. The queue measures times from its construction, up to 292 years in
+	// both directions; beyond that, time stands still for it.
+	Clock clock.WithTicker
+
+	// RateLimiter decides how long a key that is added with RateLimited waits. Nil means
+	// [workqueue.DefaultTypedControllerRateLimiter]. It is called without the queue's lock, and When by one
+	// goroutine at a time. It may call the queue, but not add to it with RateLimited.
+	RateLimiter workqueue.TypedRateLimiter[T]
+
+	// Delay is the policy of all adds whose AddOpts name none, Add and AddAfter included. The zero value means
+	// Earliest.
+	Delay DelayPolicy
+
+	// MaxDelay is the MaxDelay of all adds whose AddOpts have none.
+	MaxDelay time.Duration
+
+	// PlaceOfAdd makes a key that is added while a worker holds it keep the place in line of that add. Without
+	// it, the key takes its place when the worker is Done. With it, each hand-out steps over the held keys
+	// at the head of the line.
+	PlaceOfAdd bool
+
+	// Aging, unless zero, is the time for which a key must have been ready to count as one of a priority
+	// higher by one. So every ready key is handed out in the end, however many of higher priority come: see
+	// "Order" in the package comment. With Aging the queue reads the clock in every call.
+	Aging time.Duration
+
+	// Group, unless nil, returns the group of a key. Groups take turns among keys of equal priority. It is
+	// called once for each key that is added, before the queue is locked. A key stays in the group that it
+	// had when it came into the queue until it has left the queue.
+	Group func(key T) string
+
+	// Weight returns how many keys of a group are handed out in one of its turns. Nil means one, and so does
+	// an answer below one. It is called after each call of Group. The answer counts from the group's next
+	// turn on, if the key was not in the queue.
+	Weight func(group string) int
+
+	// Limit returns how many keys of a group may be processed at once. Its other keys are blocked: they stay
+	// queued, and out of the way of other groups' keys. Nil means no limit, and so does an answer below one. It
+	// is called after each call of Group. The answer counts from then on, if the key was not in the queue.
+	Limit func(group string) int
+
+	// MinInterval, unless zero, is the shortest time from one hand-out of a key to the next. A key that is
+	// added sooner waits. With MinInterval the queue reads the clock in every call, and remembers each key
+	// until its interval is over. (Later calls, of whatever method, then forget a few hundred of them each.)
+	MinInterval time.Duration
+}
+
+func (c *Config[T]) check() {
+	switch {
+	case c.Delay > RespectBackoff:
+		panic("priorityqueue: Config.Delay is not a DelayPolicy")
+	case c.Aging < 0:
+		panic("priorityqueue: Config.Aging is negative")
+	case c.MinInterval < 0:
+		panic("priorityqueue: Config.MinInterval is negative")
+	case c.Group == nil && c.Weight != nil:
+		panic("priorityqueue: Config.Weight without Group")
+	case c.Group == nil && c.Limit != nil:
+		panic("priorityqueue: Config.Limit without Group")
+	}
+}
+
+// AddOpts decide when, and how urgently, the keys of an [Queue.AddWithOpts] come. The zero AddOpts are those of
+// Add: now, with priority 0.
+type AddOpts struct {
+	// Priority is how urgent the key is. Keys of higher priority come first. A key that is in the queue with
+	// a higher one keeps that.
+	Priority int
+
+	// After is how long the key waits. Zero and less mean not at all.
+	After time.Duration
+
+	// RateLimited makes the key wait for the limiter's delay, or for After if that is positive and
+	// shorter. The limiter is asked only if its answer can matter: not for a key that is ready, or will be
+	// when its worker is Done, and not for a key for which it was asked since the last hand-out.
+	RateLimited bool
+
+	// SetPriority makes the key take Priority even if it has a higher one.
+	SetPriority bool
+
+	// Delay decides what becomes of a key that has a time to wait for already.
+	Delay DelayPolicy
+
+	// MaxDelay, if positive, bounds how far Latest and Replace can put off a key: it comes no later than
+	// that after the first add since its last hand-out. Zero means Config.MaxDelay.
+	MaxDelay time.Duration
+}
+
+// DelayPolicy decides what an add means for a key that waits for its time, or will do so when its worker is
+// Done. Under each policy a key that is ready, or will be when its worker is Done, stays so.
+type DelayPolicy uint8
+
+const (
+	// DefaultDelay is Config.Delay.
+	DefaultDelay DelayPolicy = iota
+	// Earliest makes the key come at the earlier of the two times.
+	Earliest
+	// Latest makes the key come at the later of the two times. Use it with MaxDelay to wait until a thing
+	// has come to rest.
+	Latest
+	// Replace makes the key come at the new time.
+	Replace
+	// RespectBackoff is Earliest for a key for which the limiter has not been asked. A key that is backing
+	// off keeps its time, so events do not make a failing key fail more often. If a worker holds the key,
+	// the order does not matter: if it fails and adds the key with RateLimited, the limiter's time
+	// counts.
+	RespectBackoff
+)
+
+// putsOff reports whether the policy can make a key come later than it was to come.
+func (d DelayPolicy) putsOff() bool { return d == Latest || d == Replace }
+
+func (o *AddOpts) check() {
+	if o.Delay > RespectBackoff {
+		panic("priorityqueue: AddOpts.Delay is not a DelayPolicy")
+	}
+}

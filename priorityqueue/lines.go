@@ -1,0 +1,301 @@
+package priorityqueue
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/slotheap"
+)
+
+// The ready keys stand in lines, one for each priority and, in a queue with groups, each group: first in,
+// first out. Lines from which a key can be taken are in the heap order, and those of groups at their limit in the
+// heap blocked.
+//
+// Without Aging a line's rank is its priority. With Aging it is the time at which its first key became
+// ready, less Aging for each level of priority: the time at which it would have been ready if age had been
+// bought with priority. That order does not change as time passes, so nothing has to be done about it. Keys
+// of one line became ready in the order in which they stand, so the first one decides.
+//
+// With PlaceOfAdd, a key that comes again when its worker is Done is parked in its line: it stands there, and is
+// stepped over until it is ready.
+
+// lineKey is what a line is found by. Without groups the group is None.
+type lineKey struct {
+	priority int
+	group    keytable.Slot
+}
+
+// line is the ready and parked keys of one priority and group.
+//
+// Invariants, which checkInvariants in the tests asserts:
+//   - Its keys are in the order of the times at which they took their places, if there is Aging.
+//   - It is in order or in blocked if and only if one of its keys is ready; in blocked if and only if its
+//     group is at its limit. It is in the ring of its priority if it is in order and there are groups.
+//   - A line without keys is lastLine, in a queue without groups.
+type line struct {
+	list
+	// ready is the number of ready keys, and heap the one that the line is in.
+	ready int
+	heap  heapName
+	// What follows is used if there are groups.
+
+	// prev and next are the lines before and after it in the ring of its priority.
+	prev, next keytable.Slot
+	// prevOfGroup and nextOfGroup are neighbours in the list of the lines of its group.
+	prevOfGroup, nextOfGroup keytable.Slot
+	// left is the number of keys that may still be handed out in its turn, zero if it has not begun.
+	left int
+}
+
+// heapName is the heap that a line is in.
+type heapName uint8
+
+const (
+	inNone heapName = iota
+	inOrder
+	inBlocked
+)
+
+// list is some keys in the order of their arrival, chained by prev and next of their items.
+type list struct{ first, last keytable.Slot }
+
+// appendLocked puts the key at s, which is in no list, at the end of l.
+func (q *Queue[T]) appendLocked(l *list, s keytable.Slot, it *item) {
+	it.prev, it.next = l.last, keytable.None
+	if l.last == keytable.None {
+		l.first = s
+	} else {
+		q.keys.At(l.last).Value.next = s
+	}
+	l.last = s
+}
+
+// unlinkLocked takes a key out of l.
+func (q *Queue[T]) unlinkLocked(l *list, it *item) {
+	if it.prev == keytable.None {
+		l.first = it.next
+	} else {
+		q.keys.At(it.prev).Value.next = it.next
+	}
+	if it.next == keytable.None {
+		l.last = it.prev
+	} else {
+		q.keys.At(it.next).Value.prev = it.prev
+	}
+}
+
+// enterLineLocked puts the key at s, whose home is its group, at the end of the line of that priority: as of now, or
+// of the time at which the last key took its place if the clock has gone back.
+func (q *Queue[T]) enterLineLocked(s keytable.Slot, it *item, priority int, now int64) {
+	if q.config.Aging > 0 {
+		q.lastReady = max(q.lastReady, now)
+		q.details.At(s).since = q.lastReady
+	}
+	it.home = q.lineLocked(lineKey{priority, it.home})
+	q.appendLocked(&q.lines.At(it.home).Value.list, s, it)
+}
+
+// pushLocked makes the key at s, whose home is its group, ready.
+func (q *Queue[T]) pushLocked(s keytable.Slot, it *item, now int64) {
+	q.enterLineLocked(s, it, it.priority, now)
+	q.becomeReadyLocked(s, it)
+}
+
+// becomeReadyLocked makes the key at s, which has its place in a line, ready.
+func (q *Queue[T]) becomeReadyLocked(s keytable.Slot, it *item) {
+	it.state = ready | it.state&dated
+	l := &q.lines.At(it.home).Value
+	q.countReadyLocked(l, 1)
+	if l.ready == 1 || q.config.PlaceOfAdd && q.firstReadyLocked(l) == s {
+		q.settleLocked(it.home)
+	}
+	if q.observer != nil {
+		q.observer.Queued(s)
+	}
+}
+
+// leaveLineLocked takes the ready or parked key at s out of its line. Its home is its group afterwards.
+func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
+	n := it.home
+	e := q.lines.At(n)
+	l := &e.Value
+	it.home = e.Key.group
+	wasFirst := l.first == s
+	if q.config.PlaceOfAdd {
+		wasFirst = q.firstReadyLocked(l) == s
+	}
+	q.unlinkLocked(&l.list, it)
+	if it.state&ready != 0 {
+		q.countReadyLocked(l, -1)
+	}
+	if l.ready == 0 || wasFirst && q.config.Aging > 0 {
+		q.settleLocked(n)
+	}
+	if l.first == keytable.None && (q.config.Group != nil || n != q.lastLine) {
+		q.deleteLineLocked(n)
+	}
+}
+
+// countReadyLocked counts ready keys of l that come or, if n is negative, go.
+func (q *Queue[T]) countReadyLocked(l *line, n int) {
+	l.ready += n
+	q.queued += n
+	if l.heap == inBlocked {
+		q.blockedKeys += n
+	}
+}
+
+// firstReadyLocked returns the first ready key of l, or None.
+func (q *Queue[T]) firstReadyLocked(l *line) keytable.Slot { return q.readyFromLocked(l.first) }
+
+// readyFromLocked returns the first ready key from s on in its line, or None.
+func (q *Queue[T]) readyFromLocked(s keytable.Slot) keytable.Slot {
+	if q.config.PlaceOfAdd {
+		for s != keytable.None && q.keys.At(s).Value.state&parked != 0 {
+			s = q.keys.At(s).Value.next
+		}
+	}
+	return s
+}
+
+// nextLocked returns the key to be handed out next. There must be one.
+func (q *Queue[T]) nextLocked() keytable.Slot {
+	n := q.order.First().Slot
+	if q.config.Group != nil {
+		n = q.turnLocked(n)
+	}
+	return q.firstReadyLocked(&q.lines.At(n).Value)
+}
+
+// lineLocked returns the line of k, which is made if there is none. An empty one that is not the last one is
+// not kept, so their number does not grow with that of the priorities seen.
+func (q *Queue[T]) lineLocked(k lineKey) keytable.Slot {
+	if q.lastLine != keytable.None && q.lines.At(q.lastLine).Key == k {
+		return q.lastLine
+	}
+	n, _, inserted := q.lines.FindOrInsert(keytable.HashOf(k), k)
+	if q.config.Group != nil {
+		if inserted {
+			q.linkLineLocked(n, k.group)
+		}
+		return n
+	}
+	if q.lastLine != keytable.None && q.lines.At(q.lastLine).Value.first == keytable.None {
+		q.deleteLineLocked(q.lastLine)
+	}
+	q.lastLine = n
+	return n
+}
+
+func (q *Queue[T]) deleteLineLocked(n keytable.Slot) {
+	if q.config.Group != nil {
+		q.unlinkLineLocked(n)
+	}
+	q.lines.Delete(n)
+	if !q.lines.HasMemory(n) {
+		q.order.Release(n)
+		q.blocked.Release(n)
+	}
+}
+
+// settleLocked puts line n into the heap where it belongs, by its first ready key.
+func (q *Queue[T]) settleLocked(n keytable.Slot) {
+	e := q.lines.At(n)
+	l := &e.Value
+	where := inOrder
+	switch {
+	case l.ready == 0:
+		where = inNone
+	case q.config.Group != nil && q.groups.At(e.Key.group).Value.isFull():
+		where = inBlocked
+	}
+	if where == l.heap {
+		if where != inNone && q.config.Aging > 0 {
+			q.heapOf(where).Replace(q.entryLocked(n))
+		}
+		return
+	}
+	switch l.heap {
+	case inOrder:
+		q.order.Remove(n)
+		if q.config.Group != nil {
+			q.leaveRingLocked(n)
+		}
+	case inBlocked:
+		q.blocked.Remove(n)
+		q.blockedKeys -= l.ready
+	}
+	l.heap = where
+	switch where {
+	case inOrder:
+		q.order.Push(q.entryLocked(n))
+		if q.config.Group != nil {
+			q.enterRingLocked(n)
+		}
+	case inBlocked:
+		q.blocked.Push(q.entryLocked(n))
+		q.blockedKeys += l.ready
+	}
+}
+
+func (q *Queue[T]) heapOf(name heapName) *slotheap.Heap {
+	if name == inBlocked {
+		return &q.blocked
+	}
+	return &q.order
+}
+
+// entryLocked returns the place of line n, which has a ready key, in the order.
+func (q *Queue[T]) entryLocked(n keytable.Slot) slotheap.Entry {
+	return q.entryOfKeyLocked(n, q.firstReadyLocked(&q.lines.At(n).Value))
+}
+
+// maxTie bounds the ties of lines, because ties that are 2^31 apart cannot be compared.
+const maxTie = 1<<30 - 1
+
+// entryOfKeyLocked returns the place of line n in the order if s is its first ready key. Where ranks are equal, the
+// higher priority comes first.
+func (q *Queue[T]) entryOfKeyLocked(n, s keytable.Slot) slotheap.Entry {
+	priority := q.lines.At(n).Key.priority
+	behind := int64(^priority) // This is -priority-1, and cannot overflow.
+	entry := slotheap.Entry{Rank: behind, Tie: uint32(min(max(behind, -maxTie), maxTie)), Slot: n}
+	if q.config.Aging > 0 {
+		entry.Rank = q.rank(q.details.At(s).since, priority)
+	}
+	return entry
+}
+
+// rank returns since - priority·Aging, or the nearest int64 to it.
+func (q *Queue[T]) rank(since int64, priority int) int64 {
+	magnitude := uint64(priority)
+	if priority < 0 {
+		magnitude = -magnitude
+	}
+	hi, lo := bits.Mul64(magnitude, uint64(q.config.Aging))
+	if hi > 0 || lo > math.MaxInt64 {
+		lo = math.MaxInt64
+	}
+	if priority < 0 {
+		return addSaturated(since, time.Duration(lo))
+	}
+	return addSaturated(since, -time.Duration(lo))
+}
+
+// reprioritizeLocked moves the ready or parked key at s, whose priority was raised or lowered, to the end of the
+// line of its new priority. If it is ahead of where that would put it, by its age, it stays where it is: to become
+// more urgent must not cost it time.
+func (q *Queue[T]) reprioritizeLocked(s keytable.Slot, it *item, raised bool, priority int, now int64) {
+	if q.config.Aging > 0 && raised {
+		here := q.rank(q.details.At(s).since, q.lines.At(it.home).Key.priority)
+		if here <= q.rank(max(q.lastReady, now), priority) {
+			return
+		}
+	}
+	q.leaveLineLocked(s, it)
+	q.enterLineLocked(s, it, priority, now)
+	if it.state&ready != 0 {
+		q.becomeReadyLocked(s, it)
+	}
+}
