@@ -33,7 +33,7 @@ func TestForWorker(t *testing.T) {
 		q.Get()
 		want("held", true, 3)
 		q.AddWithPriority("a", 2, 0)
-		want("added again", true, 2)
+		want("added again", true, 3) // Until Done, the priority is that of the hand-out.
 		q.Done("a")
 		want("queued again", true, 2)
 		q.Remove("a")
