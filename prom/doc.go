@@ -21,7 +21,7 @@
 // Queues with priorities, like those of package priorityqueue, have one more, with the label priority. It has a
 // value for each of up to ten priorities, and one for all "other".
 //
-//	workqueue_queued_keys                        gauge      keys that wait for a worker, by priority
+//	workqueue_queued_keys                        gauge      keys that need processing, by priority
 //
 // A pool of package worker has these, with its name, which is that of its queue if it has no other:
 //

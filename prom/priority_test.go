@@ -16,7 +16,7 @@ import (
 func queuedKeys(t *testing.T, registry *prometheus.Registry, want string) {
 	t.Helper()
 	if want != "" {
-		want = "# HELP workqueue_queued_keys Number of keys that wait for a worker, by priority.\n" +
+		want = "# HELP workqueue_queued_keys Number of keys that need processing, by priority.\n" +
 			"# TYPE workqueue_queued_keys gauge\n" + want
 	}
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_queued_keys"); err != nil {
