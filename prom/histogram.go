@@ -74,7 +74,7 @@ func (c *histogramCache) get(times *workqueue.Histogram, b *buckets) *dto.Histog
 	if times == nil {
 		return b.histogram(nil)
 	}
-	if last := c.last.Load(); last != nil && last.times.Sum == times.Sum && slices.Equal(last.times.Counts, times.Counts) {
+	if last := c.last.Load(); last != nil && slices.Equal(last.times.Counts, times.Counts) {
 		return last.histogram
 	}
 	now := &cachedHistogram{times, b.histogram(times)}

@@ -94,3 +94,31 @@ func TestDepthAfterRemove(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// In the style of controller-runtime the depth is divided by priority, and those beyond the limit have one value.
+func TestDepthByPriority(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	q := priorityqueue.New(priorityqueue.Config[int]{
+		Name: "q", MetricsProvider: prom.NewProvider(registry, prom.Options{ControllerRuntime: true}),
+	})
+	defer q.ShutDown()
+	want := `# HELP workqueue_depth Current depth of workqueue by workqueue and priority
+# TYPE workqueue_depth gauge
+`
+	for i := range 9 {
+		q.AddWithOpts(priorityqueue.AddOpts{Priority: i}, i)
+		want += fmt.Sprintf("workqueue_depth{controller=\"q\",name=\"q\",priority=\"%d\"} 1\n", i)
+	}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_depth"); err != nil {
+		t.Error(err)
+	}
+	for i := 9; i < 12; i++ {
+		q.AddWithOpts(priorityqueue.AddOpts{Priority: i}, i)
+	}
+	want += `workqueue_depth{controller="q",name="q",priority="9"} 1
+workqueue_depth{controller="q",name="q",priority="exceeded_cardinality_limit"} 2
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_depth"); err != nil {
+		t.Error(err)
+	}
+}
