@@ -21,7 +21,7 @@
 // Queues with priorities, like those of package priorityqueue, have one more, with the label priority. It has a
 // value for each of up to ten priorities, and one for all "other".
 //
-//	workqueue_queued_keys                        gauge      keys that wait for a worker, by priority
+//	workqueue_queued_keys                        gauge      keys that need processing, by priority
 //
 // A pool of package worker has these, with its name, which is that of its queue if it has no other:
 //
@@ -45,7 +45,10 @@
 //
 // Queues of this module count inside themselves and call no metrics library. A scrape reads them: it locks one
 // queue after the other, each for as long as it takes to copy its numbers. The numbers of one queue are from one
-// moment. BenchmarkScrape measures all steps of a scrape for ten thousand names.
+// moment. Histograms are kept until they change: 2.6 KB a name, and a fifth of an idle queue's scrape.
+//
+// Ten thousand names in a plain registry take 80 to 100 ms of CPU time, most of it in the registry; client_golang's own
+// metrics take 180 ms. BenchmarkScrape measures all steps of a scrape.
 //
 // # Queues with the same name
 //

@@ -54,8 +54,8 @@ func depthByPriority(st *workqueue.Stats) []totals.Labelled {
 	return values
 }
 
-// controllerRuntimePoolFamilies returns the metrics of pools under the names of controller-runtime, for those that it has, in
-// pkg/internal/controller/metrics.
+// controllerRuntimePoolFamilies returns the metrics of pools, with the names of controller-runtime for those that it
+// has, in pkg/internal/controller/metrics.
 func controllerRuntimePoolFamilies() []family[worker.Stats] {
 	f := familiesOf(totals.PoolMetrics)
 	for i, own := range []struct{ name, help string }{

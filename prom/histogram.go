@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -56,6 +57,29 @@ func newBuckets(classic []float64, nativeFactor float64) (*buckets, error) {
 		b.ends = append(b.ends, end)
 	}
 	return b, nil
+}
+
+// histogramCache keeps a histogram as Prometheus has it until its times change. It is safe for concurrent use.
+type histogramCache struct {
+	last atomic.Pointer[cachedHistogram]
+}
+
+type cachedHistogram struct {
+	times     *workqueue.Histogram
+	histogram *dto.Histogram
+}
+
+// get returns b.histogram(times). It may return the same one as before, which must not be changed.
+func (c *histogramCache) get(times *workqueue.Histogram, b *buckets) *dto.Histogram {
+	if times == nil {
+		return b.histogram(nil)
+	}
+	if last := c.last.Load(); last != nil && slices.Equal(last.times.Counts, times.Counts) {
+		return last.histogram
+	}
+	now := &cachedHistogram{times, b.histogram(times)}
+	c.last.Store(now)
+	return now.histogram
 }
 
 // histogram returns times, which may be nil, as Prometheus has it.

@@ -57,6 +57,19 @@ func TestJoin(t *testing.T) {
 			}
 		})
 	}
+	registry := prometheus.NewRegistry()
+	p, err := prom.Join(registry, prom.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "ours", MetricsProvider: p}).ShutDown()
+	text(t, registry)
+	later := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "workqueue_depth", Help: "[BETA] " + help}, []string{"name"})
+	registry.MustRegister(later)
+	later.WithLabelValues("theirs")
+	if got := text(t, registry); strings.Count(got, "\nworkqueue_depth{") != 2 {
+		t.Errorf("not both depths after a registration that is later than Join:\n%s", got)
+	}
 	if _, err := prom.Join(nil, prom.Options{}); err == nil {
 		t.Error("no error from Join without a registerer")
 	}

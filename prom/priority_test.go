@@ -16,7 +16,7 @@ import (
 func queuedKeys(t *testing.T, registry *prometheus.Registry, want string) {
 	t.Helper()
 	if want != "" {
-		want = "# HELP workqueue_queued_keys Number of keys that wait for a worker, by priority.\n" +
+		want = "# HELP workqueue_queued_keys Number of keys that need processing, by priority.\n" +
 			"# TYPE workqueue_queued_keys gauge\n" + want
 	}
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_queued_keys"); err != nil {
@@ -90,6 +90,34 @@ func TestDepthAfterRemove(t *testing.T) {
 	q.Add("a")
 	q.Remove("b")
 	want := "# HELP workqueue_depth Current depth of workqueue\n# TYPE workqueue_depth gauge\nworkqueue_depth{name=\"q\"} 1\n"
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_depth"); err != nil {
+		t.Error(err)
+	}
+}
+
+// In the style of controller-runtime the depth is divided by priority, and those beyond the limit have one value.
+func TestDepthByPriority(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	q := priorityqueue.New(priorityqueue.Config[int]{
+		Name: "q", MetricsProvider: prom.NewProvider(registry, prom.Options{ControllerRuntime: true}),
+	})
+	defer q.ShutDown()
+	want := `# HELP workqueue_depth Current depth of workqueue by workqueue and priority
+# TYPE workqueue_depth gauge
+`
+	for i := range 9 {
+		q.AddWithOpts(priorityqueue.AddOpts{Priority: i}, i)
+		want += fmt.Sprintf("workqueue_depth{controller=\"q\",name=\"q\",priority=\"%d\"} 1\n", i)
+	}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_depth"); err != nil {
+		t.Error(err)
+	}
+	for i := 9; i < 12; i++ {
+		q.AddWithOpts(priorityqueue.AddOpts{Priority: i}, i)
+	}
+	want += `workqueue_depth{controller="q",name="q",priority="9"} 1
+workqueue_depth{controller="q",name="q",priority="exceeded_cardinality_limit"} 2
+`
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_depth"); err != nil {
 		t.Error(err)
 	}

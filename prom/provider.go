@@ -63,8 +63,16 @@ type Provider struct {
 
 	mu     sync.Mutex // guards what follows; no foreign code runs under it
 	pushed map[string]*pushed
-	// labels are those that all families have except the split ones, by name.
-	labels map[string][]*dto.LabelPair
+	names  map[string]*nameCache
+}
+
+// nameCache keeps what the metrics of one name have in common from scrape to scrape.
+type nameCache struct {
+	// labels are those of all families except the split ones.
+	labels []*dto.LabelPair
+	// histograms are those of the last scrape, by family: most of what a scrape allocates, and of an idle queue
+	// they stay as they are.
+	histograms [totals.WorkDuration + 1]histogramCache
 }
 
 var (
@@ -117,7 +125,7 @@ func New(opts Options) (*Provider, error) {
 	}
 	p := &Provider{
 		families: families, poolFamilies: pools, buckets: b, queues: totals.Queues(), pools: totals.Pools(),
-		pushed: map[string]*pushed{}, labels: map[string][]*dto.LabelPair{},
+		pushed: map[string]*pushed{}, names: map[string]*nameCache{},
 	}
 	if err := p.setDescs(opts); err != nil {
 		return nil, fmt.Errorf("prom: %w", err)
@@ -163,7 +171,8 @@ func (f *family[S]) setDescs(opts Options, nameLabels []string) {
 func (p *Provider) HistogramBounds() []float64 { return p.buckets.bounds }
 
 // WatchQueue adds a queue to the metrics of that name. Every scrape reads it until it was shut down and its last
-// key is done. WatchQueue takes constant time and does not block.
+// key is done; a later Done, which is unmatched, is not in the metrics. WatchQueue takes constant time and does not
+// block.
 func (p *Provider) WatchQueue(name string, stats func() workqueue.Stats) { p.queues.Watch(name, stats) }
 
 // WatchPool adds a pool of package worker to the metrics of that name. Every scrape reads it until it has ended. A pool
@@ -218,7 +227,7 @@ func (p *Provider) collectName(ch chan<- prometheus.Metric, descs []*prometheus.
 	if own != nil {
 		own.addTo(&queues.Sum, p.buckets)
 	}
-	labels := p.labelsOf(queues.Name)
+	cache := p.cacheOf(queues.Name)
 	metrics := make([]metric, len(p.families)) // one piece of memory, because a scrape makes many
 	for i := range p.families {
 		f := &p.families[i]
@@ -229,8 +238,13 @@ func (p *Provider) collectName(ch chan<- prometheus.Metric, descs []*prometheus.
 		case f.Split != nil:
 			f.send(ch, descs[i], queues.Name, &queues.Sum, p.buckets)
 		default:
-			metrics[i].desc, metrics[i].labels = descs[i], labels
-			f.read(&metrics[i], &queues.Sum, p.buckets)
+			metrics[i].desc, metrics[i].labels = descs[i], cache.labels
+			if f.Histogram != nil {
+				metrics[i].kind = dto.MetricType_HISTOGRAM
+				metrics[i].histogram = cache.histograms[i].get(f.Histogram(&queues.Sum), p.buckets)
+			} else {
+				f.read(&metrics[i], &queues.Sum, p.buckets)
+			}
 			ch <- &metrics[i]
 		}
 	}
@@ -255,14 +269,13 @@ func (p *Provider) collectPools(ch chan<- prometheus.Metric) {
 	}
 }
 
-// labelsOf returns the labels of that name's metrics, except the split ones.
-func (p *Provider) labelsOf(name string) []*dto.LabelPair {
+func (p *Provider) cacheOf(name string) *nameCache {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	labels := p.labels[name]
-	if labels == nil {
-		labels = p.families[totals.Adds].labels(name)
-		p.labels[name] = labels
+	cache := p.names[name]
+	if cache == nil {
+		cache = &nameCache{labels: p.families[totals.Adds].labels(name)}
+		p.names[name] = cache
 	}
-	return labels
+	return cache
 }

@@ -104,7 +104,7 @@ var QueueMetrics = []Metric[workqueue.Stats]{
 		Counter: func(st *workqueue.Stats) float64 { return float64(st.UnmatchedDones) },
 	},
 	QueuedKeys: {
-		Name: "workqueue_queued_keys", Help: "Number of keys that wait for a worker, by priority.",
+		Name: "workqueue_queued_keys", Help: "Number of keys that need processing, by priority.",
 		Split: queuedByPriority, Label: "priority", SplitGauge: true,
 	},
 }

@@ -126,6 +126,23 @@ func TestYieldedSumsStay(t *testing.T) {
 	}
 }
 
+// The priorities of a queue that has ended do not take the places of others.
+func TestPrioritiesOfEndedQueues(t *testing.T) {
+	s := Queues()
+	for _, down := range []bool{true, false} {
+		st := workqueue.Stats{ShuttingDown: down, ByPriority: &workqueue.PriorityDepths{
+			Depths: []workqueue.PriorityDepth{{Priority: 1, Queued: 0}},
+		}}
+		if !down {
+			st.ByPriority.Depths[0].Priority = 2
+		}
+		s.Watch("q", source(&st))
+	}
+	if d := slices.Collect(s.All())[0].Sum.ByPriority.Depths; len(d) != 1 || d[0].Priority != 2 {
+		t.Errorf("%+v, want only priority 2", d)
+	}
+}
+
 // Sources that end while the set is not read do not pile up.
 func TestSweep(t *testing.T) {
 	s := Queues()

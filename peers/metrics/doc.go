@@ -1,4 +1,4 @@
-// Package metrics holds a test that compares what Prometheus is told by this module's queues and prom, by
-// client-go's queues and Kubernetes' own provider of metrics, and by client-go's queues and prom. It is a
-// package of its own because Kubernetes' provider makes itself that of all of a program's queues.
+// Package metrics compares what Prometheus scrapes from this module's queues with prom, from client-go's queues with
+// Kubernetes' own provider of metrics, and from client-go's queues with prom. It is a package of its own because
+// Kubernetes' provider serves all queues of a program that imports it.
 package metrics

@@ -87,7 +87,7 @@ func (s *subject) text(t *testing.T, name string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(b.String()) {
 		if strings.HasPrefix(line, "#") || strings.Contains(line, fmt.Sprintf("name=%q", name)) {
-			// Kubernetes tells its users how stable a metric is.
+			// The stability is Kubernetes' own.
 			kept.WriteString(strings.Replace(line, "[BETA] ", "", 1))
 		}
 	}
