@@ -9,6 +9,7 @@ scratch=$(mktemp -d)
 trap 'chmod -R u+w "$scratch"; rm -rf "$scratch"' EXIT
 export GOWORK=off
 say() { printf -- '-- %s\n' "$*"; }
+quietly() { "$@" >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }; }
 
 say "the release command"
 go -C tools test ./release
@@ -34,7 +35,7 @@ say "go makes the same zips of the tags"
 go_mod_sums() { # Prints the sums of all published modules, as the go command finds them by the environment.
 	git -C "$scratch/repository" tag --list "*$version" | while read -r tag; do
 		path=github.com/keyedqueue/workqueue/$tag
-		(cd "$scratch" && go mod download -json "${path%/"$version"}@$version") | grep '"\(Path\|Sum\|GoModSum\)"'
+		(cd "$scratch" && go mod download -json "${path%/"$version"}@$version") | sed -n 's|^.*"\(Path\|Sum\|GoModSum\)": "\(.*\)".*|\1 \2|p'
 	done
 }
 export GOSUMDB=off # Our version is in no database; everybody else's sums are in our go.sum files.
@@ -49,22 +50,21 @@ diff "$scratch/of-tags" "$scratch/of-zips"
 say "every published module builds as it is tagged, with its go.sum"
 git -C "$scratch/repository" checkout --quiet "$version"
 git -C "$scratch/repository" tag --list "*/$version" | while read -r tag; do
-	(cd "$scratch/repository/${tag%/"$version"}" && ! grep ^replace go.mod && go list -deps ./... >/dev/null)
+	(cd "$scratch/repository/${tag%/"$version"}" && ! grep ^replace go.mod && quietly go list -deps ./...)
 done
 
 consume() { # In an empty module: get the package, build and run a program with it, which prints its own name.
-	name=$1
 	say "go get $2@$version"
-	mkdir "$scratch/$name"
-	cp "tools/release/testdata/consumers/$name/main.go" "$scratch/$name"
+	mkdir "$scratch/$1"
+	cp "tools/release/testdata/consumers/$1/main.go" "$scratch/$1"
 	(
-		cd "$scratch/$name"
-		go mod init example.com/consumer
-		go get "$2@$version"
-		go mod tidy
-		go build -o consumer .
-		[ "$(./consumer)" = "$name" ]
-	) >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
+		cd "$scratch/$1"
+		quietly go mod init example.com/consumer
+		quietly go get "$2@$version"
+		quietly go mod tidy
+		quietly go build -o consumer .
+		[ "$(./consumer)" = "$1" ]
+	)
 }
 consume root github.com/keyedqueue/workqueue
 for name in worker prom debug priorityqueue controllerruntime otel redisqueue; do
@@ -77,7 +77,7 @@ say "go install of the programs"
 export GOBIN=$scratch/bin
 programs=(examples/dirsync examples/kube cmd/swap)
 [ ! -e cmd/queuevet ] || programs+=(cmd/queuevet)
-go_install() { (cd "$scratch" && go install "github.com/keyedqueue/workqueue/$1@$version"); }
+go_install() { (cd "$scratch" && quietly go install "github.com/keyedqueue/workqueue/$1@$version"); }
 for program in "${programs[@]}"; do
 	go_install "$program"
 	# -h is there, and says how the program is used.
@@ -85,7 +85,7 @@ for program in "${programs[@]}"; do
 done
 go_install examples/tracing # It has no flags.
 "$GOBIN/tracing" | grep -q "handle kitchen"
-"$GOBIN/dirsync" -once docs "$scratch/copy"
+quietly "$GOBIN/dirsync" -once docs "$scratch/copy"
 diff -r docs "$scratch/copy"
 
 say "swap, on a program of client-go"
@@ -93,12 +93,12 @@ mkdir "$scratch/swapped"
 cp tools/release/testdata/consumers/swap/main.go "$scratch/swapped"
 (
 	cd "$scratch/swapped"
-	go mod init example.com/swapped
-	go get k8s.io/client-go@v0.37.2
-	go mod tidy
-	"$GOBIN/swap"
+	quietly go mod init example.com/swapped
+	quietly go get k8s.io/client-go@v0.37.2
+	quietly go mod tidy
+	quietly "$GOBIN/swap"
 	[ "$(go run -modfile=swap.mod .)" = swap ]
-) >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
+)
 
 say "the API comparison finds no difference to what was just released"
 "$scratch/release" -C "$scratch/repository" api "$version" | tee "$scratch/api"

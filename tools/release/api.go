@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"go/types"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,29 +88,33 @@ func compareModules(path, old, new string) (apidiff.Report, error) {
 
 // load returns the packages of a module that others can import.
 func load(path, dir string) (*apidiff.Module, error) {
-	config := &packages.Config{
-		Mode: packages.LoadTypes,
-		Dir:  dir,
-		Env:  append(os.Environ(), "GOWORK=off"),
-	}
-	loaded, err := packages.Load(config, "./...")
+	config := &packages.Config{Mode: packages.NeedName, Dir: dir, Env: append(os.Environ(), "GOWORK=off")}
+	all, err := packages.Load(config, "./...")
 	if err != nil {
 		return nil, err
 	}
+	var public []string
+	for _, pkg := range all {
+		if pkg.Name != "main" && !slices.Contains(strings.Split(pkg.PkgPath, "/"), "internal") {
+			public = append(public, pkg.PkgPath)
+		}
+	}
 	m := &apidiff.Module{Path: path}
+	if len(public) == 0 {
+		return m, nil // And nothing needs to be compiled.
+	}
+	config.Mode = packages.LoadTypes
+	loaded, err := packages.Load(config, public...)
+	if err != nil {
+		return nil, err
+	}
 	for _, pkg := range loaded {
 		if len(pkg.Errors) > 0 {
 			return nil, fmt.Errorf("%s: %w", dir, pkg.Errors[0])
 		}
-		if isPublic(pkg.Types) {
-			m.Packages = append(m.Packages, pkg.Types)
-		}
+		m.Packages = append(m.Packages, pkg.Types)
 	}
 	return m, nil
-}
-
-func isPublic(pkg *types.Package) bool {
-	return pkg.Name() != "main" && !slices.Contains(strings.Split(pkg.Path(), "/"), "internal")
 }
 
 func describe(report apidiff.Report) string {

@@ -119,7 +119,7 @@ func (r *repository) tagPublished(version string) error {
 			return err
 		}
 	}
-	if _, err := r.git("commit", "--quiet", "--all", "--message", version+", as it is published"); err != nil {
+	if _, err := r.git("commit", "--quiet", "--message", version+", as it is published"); err != nil {
 		return err
 	}
 	for _, m := range r.published() {

@@ -34,7 +34,7 @@ func (r *repository) sums(m *nested, version string) ([]string, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	if _, err := r.git("add", "--update"); err != nil {
+	if _, err := r.git("add", "--all"); err != nil {
 		return nil, err
 	}
 	tree, err := r.git("write-tree")
