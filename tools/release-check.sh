@@ -81,10 +81,10 @@ go_install() { (cd "$scratch" && quietly go install "github.com/keyedqueue/workq
 for program in "${programs[@]}"; do
 	go_install "$program"
 	# -h is there, and says how the program is used.
-	"$GOBIN/${program##*/}" -h 2>&1 | grep -qi -e usage -e flags || { echo "$program -h says nothing"; exit 1; }
+	"$GOBIN/${program##*/}" -h 2>&1 | grep -i -e usage -e flags >/dev/null || { echo "$program -h says nothing"; exit 1; }
 done
 go_install examples/tracing # It has no flags.
-"$GOBIN/tracing" | grep -q "handle kitchen"
+"$GOBIN/tracing" | grep "handle kitchen" >/dev/null
 quietly "$GOBIN/dirsync" -once docs "$scratch/copy"
 diff -r docs "$scratch/copy"
 
