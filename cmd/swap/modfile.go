@@ -147,6 +147,26 @@ func keepGoDebug(file *modfile.File) (note string) {
 	return ""
 }
 
+// newerGo returns a note if swap.mod asks for a newer Go than go.mod.
+func (p *program) newerGo() (note string, err error) {
+	var versions []string
+	for _, name := range []string{"go.mod", modName} {
+		file, err := parseModFile(filepath.Join(p.root, name))
+		if err != nil {
+			return "", err
+		}
+		if file.Go == nil {
+			return "", nil
+		}
+		versions = append(versions, file.Go.Version)
+	}
+	if version.Compare("go"+versions[0], "go"+versions[1]) >= 0 {
+		return "", nil
+	}
+	return fmt.Sprintf("%s says go %s and go.mod go %s, because the queue needs it. GODEBUG settings stay as they are, but vet, "+
+		"which go test runs, reports what it does for newer programs (-vet=off).", modName, versions[1], versions[0]), nil
+}
+
 // addWorkspace does in file what the workspace does: its other modules, and what it replaces, take the place of the
 // versions that are required.
 func (p *program) addWorkspace(file *modfile.File) error {

@@ -70,6 +70,12 @@ func (p *program) command(name string) string {
 	return line
 }
 
+// unswapped returns a go command that looks at the program as it is, and changes none of its files, whatever GOFLAGS
+// says. It looks at modules, not into a vendor directory, which has but some packages of each and no go.mod files.
+func (p *program) unswapped() goCommand {
+	return goCommand{dir: p.root, flags: []string{"-mod=readonly"}}
+}
+
 // swapped returns a go command that builds the swapped program. It may complete swap.mod and swap.sum.
 func (p *program) swapped() goCommand {
 	return goCommand{dir: p.root, env: []string{"GOWORK=off"}, flags: p.swappedFlags()}
@@ -94,9 +100,7 @@ func (m *module) String() string {
 
 // clientGo returns the client-go that the program builds with. Its Dir exists.
 func (p *program) clientGo() (*module, error) {
-	// Not from a vendor directory: it has only the packages that are used, and no go.mod.
-	source := goCommand{dir: p.root, flags: []string{"-mod=readonly"}}
-	out, err := source.run("list", "-m", "-json", clientGoPath)
+	out, err := p.unswapped().run("list", "-m", "-json", clientGoPath)
 	if err != nil {
 		return nil, fmt.Errorf("this program builds with no %s, or its go.mod is not in order: %w", clientGoPath, err)
 	}
@@ -109,7 +113,7 @@ func (p *program) clientGo() (*module, error) {
 		if m.Replace != nil {
 			wanted = m.Replace
 		}
-		out, err := source.run("mod", "download", "-json", wanted.Path+"@"+wanted.Version)
+		out, err := p.unswapped().run("mod", "download", "-json", wanted.Path+"@"+wanted.Version)
 		if err != nil {
 			return nil, err
 		}

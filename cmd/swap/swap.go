@@ -44,7 +44,7 @@ func (p *program) swap(queue queueModule) (_ *result, err error) {
 	if r.clientGo, err = p.clientGo(); err != nil {
 		return nil, err
 	}
-	before, err := p.versions(goCommand{dir: p.root})
+	before, err := p.versions(p.unswapped())
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +84,11 @@ func (p *program) swap(queue queueModule) (_ *result, err error) {
 		return nil, err
 	}
 	r.changed = before.changed(after)
+	if note, err := p.newerGo(); err != nil {
+		return nil, err
+	} else if note != "" {
+		r.notes = append(r.notes, note)
+	}
 	return r, nil
 }
 
@@ -108,9 +113,6 @@ type builds struct {
 
 // versions lists what all packages of the module and their tests import.
 func (p *program) versions(g goCommand) (*builds, error) {
-	if p.vendor && g.flags == nil {
-		g.flags = []string{"-mod=readonly"}
-	}
 	// With -e, because swap is no judge of the program: a package may lack its generated files, say.
 	out, err := g.run("list", "-e", "-deps", "-test", "-f", "{{with .Module}}{{$.ImportPath}} {{.Path}} {{.Version}}{{end}}", "./...")
 	if err != nil {
