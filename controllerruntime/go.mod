@@ -6,7 +6,7 @@ replace github.com/keyedqueue/workqueue => ../
 
 require (
 	github.com/go-logr/logr v1.4.4
-	github.com/keyedqueue/workqueue v0.0.0-00010101000000-000000000000
+	github.com/keyedqueue/workqueue v0.1.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/common v0.72.0
 	go.uber.org/goleak v1.3.0

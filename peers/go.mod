@@ -5,7 +5,7 @@ go 1.26.0
 replace github.com/keyedqueue/workqueue => ../
 
 require (
-	github.com/keyedqueue/workqueue v0.0.0-00010101000000-000000000000
+	github.com/keyedqueue/workqueue v0.1.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/common v0.72.0
 	github.com/prometheus/prometheus v0.315.0

@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.22.1
-	github.com/keyedqueue/workqueue v0.0.0
+	github.com/keyedqueue/workqueue v0.1.0
 	k8s.io/utils v0.0.0-20260707023825-cf1189d6abe3
 )
 

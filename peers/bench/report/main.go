@@ -1,4 +1,4 @@
-// Command report makes docs/performance.md and its figure of docs/performance.txt, the raw output of the
+// Command report makes docs/performance.md and its figure of peers/bench/performance.txt, the raw output of the
 // benchmarks, which it first makes anew with -run. It is run from the root of the repository:
 //
 //	go run ./peers/bench/report        # tables and figure
@@ -12,9 +12,9 @@ import (
 	"path/filepath"
 )
 
-// The files of the directory docs.
+// The raw output is no part of the root module, which everyone downloads. The rest is in the directory docs.
 const (
-	rawFile    = "performance.txt"
+	rawFile    = "../peers/bench/performance.txt"
 	pageFile   = "performance.md"
 	figureFile = "performance.svg"
 )
@@ -27,7 +27,7 @@ func main() {
 	flag.BoolVar(&m.short, "short", false, "with -run: leave out the sizes that take seconds")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "Usage, in the root of the repository: go run ./peers/bench/report [flags]\n\n"+
-			"Writes docs/performance.md and docs/performance.svg from docs/performance.txt.\n\nFlags:")
+			"Writes docs/performance.md and docs/performance.svg from peers/bench/performance.txt.\n\nFlags:")
 		flag.PrintDefaults()
 	}
 	flag.Parse()

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestMain leaves the go.work of this repository out of account: the programs under test are not part of it.
+func TestMain(m *testing.M) {
+	os.Setenv("GOWORK", "")
+	os.Setenv("GOFLAGS", "-buildvcs=false")
+	os.Exit(m.Run())
+}
+
+// The oldest supported version and the newest. TestEveryVersion has those in between.
+func TestProgram(t *testing.T) {
+	for _, version := range []string{"v0.31.0", newestClientGo} {
+		t.Run(version, func(t *testing.T) { tryProgram(t, version) })
+	}
+}
+
+const newestClientGo = "v0.37.2"
+
+// tryProgram swaps a program that uses the given client-go, runs its tests, and cleans up.
+func tryProgram(t *testing.T, version string) {
+	t.Setenv("GOFLAGS", "-mod=mod") // Then go list may change go.mod, but swap must not.
+	dir := write(t, read(t, "program.txtar"), "CLIENT_GO", version, "QUEUE", queuePath)
+	shell(t, dir, "go mod tidy")
+	before := tree(t, filepath.Dir(dir))
+
+	r := swapIn(t, dir)
+	if len(r.api.forwarded) < 60 || len(r.api.kept) > 0 {
+		t.Errorf("forwarded %q, kept %q", r.api.forwarded, r.api.kept)
+	}
+	if !strings.Contains(r.String(), "\tgo test -modfile=swap.mod ./...\n") ||
+		version == "v0.31.0" && !strings.Contains(r.String(), "and go.mod go 1.23.0, because the queue needs it") {
+		t.Errorf("swap printed:\n%s", r)
+	}
+	shell(t, dir, "go build -modfile=swap.mod ./... && go vet -modfile=swap.mod ./... && go test -modfile=swap.mod ./...")
+	shell(t, dir, "go mod verify && go build -modfile=swap.mod -mod=readonly "+workqueuePath+"/...")
+
+	// Without -modfile the program is what it was.
+	if out, err := tryShell(dir, "go test ./..."); err == nil || !strings.Contains(out, "is of package "+workqueuePath) {
+		t.Errorf("the program itself is not on client-go's queue any more:\n%s", out)
+	}
+	swapIn(t, dir) // Again.
+	if after := tree(t, filepath.Dir(dir)); after != before {
+		t.Errorf("files before:\n%safter:\n%s", before, after)
+	}
+	p, err := findProgram(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.remove(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{modName, sumName, dirName} {
+		if exists(filepath.Join(dir, name)) {
+			t.Errorf("-remove left %s", name)
+		}
+	}
+	if err := p.remove(); err != nil {
+		t.Errorf("a second -remove: %v", err)
+	}
+}

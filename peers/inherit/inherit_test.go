@@ -1,0 +1,181 @@
+package inherit
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write docs/inherit.md instead of comparing it")
+
+const page = "../../docs/inherit.md"
+
+// programs are those of the table. Ours are the ones that a release is tried with.
+var programs = []struct{ name, what, ours, theirs string }{
+	{"root", "a rate-limiting queue", "the root package", "client-go"},
+	{"worker", "a worker that retries", "`worker`", "client-go, apimachinery"},
+	{"prom", "a queue with Prometheus metrics", "`prom`", "client-go, component-base"},
+	{"priorityqueue", "a priority queue", "`priorityqueue`", "controller-runtime"},
+	{"controllerruntime", "a controller's priority queue", "`controllerruntime`", "controller-runtime"},
+}
+
+// cost is what a program inherits.
+type cost struct {
+	required, linked int
+	size             float64 // MB of the stripped program.
+}
+
+const head = `# What a program inherits
+
+Five programs, each on this library and on its peer:
+
+- **modules required**: what ` + "`go list -m all`" + ` prints for a tidy module that has nothing but the program, the queue's own
+  module included. These are downloaded, at least their go.mod files, and scanners and update bots look at them.
+- **modules linked**: those of which a package is part of the program.
+- **size**: of the program, built with ` + "`-trimpath -ldflags='-s -w'`" + `.
+
+client-go CLIENT, component-base COMPONENT, controller-runtime RUNTIME. Written by
+` + "`(cd peers && go test ./inherit -update)`" + `; without ` + "`-update`" + ` the same test fails if a number of modules is another one, or a
+size differs by more than a tenth.
+
+| program | on | modules required | modules linked | size |
+|---|---|---|---|---|
+`
+
+func TestInherit(t *testing.T) {
+	var rows []string
+	for _, p := range programs {
+		for _, side := range []struct{ on, dir string }{
+			{p.ours, "../../tools/release/testdata/consumers"}, {p.theirs, "testdata"},
+		} {
+			c := measure(t, filepath.Join(side.dir, p.name), p.name)
+			rows = append(rows, fmt.Sprintf("| %s | %s | %d | %d | %.1f MB |\n", p.what, side.on, c.required, c.linked, c.size))
+		}
+	}
+	want := strings.NewReplacer("CLIENT", version(t, "k8s.io/client-go"), "COMPONENT", version(t, "k8s.io/component-base"),
+		"RUNTIME", version(t, "sigs.k8s.io/controller-runtime")).Replace(head) + strings.Join(rows, "")
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !similar(string(got), want) {
+		t.Errorf("docs/inherit.md is out of date (go test ./inherit -update). It should be\n%s", want)
+	}
+}
+
+// similar compares two pages, the sizes in them by and large: they vary with the version of Go.
+func similar(got, want string) bool {
+	gotLines, wantLines := strings.Split(got, "\n"), strings.Split(want, "\n")
+	if len(gotLines) != len(wantLines) {
+		return false
+	}
+	for i, line := range wantLines {
+		before, size, isRow := cutSize(line)
+		gotBefore, gotSize, gotIsRow := cutSize(gotLines[i])
+		if before != gotBefore || isRow != gotIsRow || math.Abs(size-gotSize) > size/10 {
+			return false
+		}
+	}
+	return true
+}
+
+// cutSize takes the size off a row of the table.
+func cutSize(line string) (before string, size float64, ok bool) {
+	at := strings.LastIndex(strings.TrimSuffix(line, " MB |"), "| ")
+	if at < 0 || !strings.HasSuffix(line, " MB |") {
+		return line, 0, false
+	}
+	_, err := fmt.Sscanf(line[at:], "| %f MB |", &size)
+	return line[:at], size, err == nil
+}
+
+// measure builds the program of a directory in a module of its own, runs it, and counts.
+func measure(t *testing.T, dir, output string) cost {
+	t.Helper()
+	module := t.TempDir()
+	source, err := os.ReadFile(filepath.Join(dir, "main.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(module, "main.go"), source, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(t, module, "go", "mod", "init", "example.com/program")
+	for _, path := range []string{"k8s.io/client-go", "k8s.io/component-base", "sigs.k8s.io/controller-runtime"} {
+		if bytes.Contains(source, []byte(path)) {
+			run(t, module, "go", "mod", "edit", "-require="+path+"@"+version(t, path))
+		}
+	}
+	const root = "github.com/keyedqueue/workqueue"
+	for path, at := range map[string]string{root: "../..", root + "/controllerruntime": "../../controllerruntime"} {
+		absolute, err := filepath.Abs(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(source, []byte(`"`+root)) {
+			run(t, module, "go", "mod", "edit", "-replace="+path+"="+absolute)
+		}
+	}
+	run(t, module, "go", "mod", "tidy")
+	run(t, module, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", "built", ".")
+	if got := run(t, module, "./built"); !strings.HasSuffix(got, output+"\n") {
+		t.Fatalf("%s printed %q", dir, got)
+	}
+	info, err := os.Stat(filepath.Join(module, "built"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first module is the program's own.
+	required := strings.Count(run(t, module, "go", "list", "-m", "all"), "\n") - 1
+	linked := strings.Count(run(t, module, "go", "version", "-m", "built"), "\n\tdep\t")
+	return cost{required, linked, float64(info.Size()) / 1e6}
+}
+
+// version returns the version of a module that package peers compares with.
+func version(t *testing.T, path string) string {
+	t.Helper()
+	return strings.TrimSpace(run(t, ".", "go", "list", "-m", "-f", "{{.Version}}", path))
+}
+
+func run(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-buildvcs=false")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, stderr.Bytes())
+	}
+	return string(out)
+}
+
+func TestSimilar(t *testing.T) {
+	const page = "# Page\n\n| a | b | 24 | 4 | 2.0 MB |\n"
+	for other, want := range map[string]bool{
+		page: true,
+		"# Page\n\n| a | b | 24 | 4 | 2.1 MB |\n":                              true,
+		"# Page\n\n| a | b | 24 | 4 | 2.3 MB |\n":                              false,
+		"# Page\n\n| a | b | 25 | 4 | 2.0 MB |\n":                              false,
+		"# Page\n\n| a | b | 24 | 4 | - |\n":                                   false,
+		"# Other\n\n| a | b | 24 | 4 | 2.0 MB |\n":                             false,
+		"# Page\n\n| a | b | 24 | 4 | 2.0 MB |\n| a | b | 24 | 4 | 2.0 MB |\n": false,
+	} {
+		if got := similar(other, page); got != want {
+			t.Errorf("%v for\n%s", got, other)
+		}
+	}
+}

@@ -1,0 +1,17 @@
+package main
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/util/workqueue"
+)
+
+func main() {
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+	queue.Add("root")
+	key, _ := queue.Get()
+	queue.Forget(key)
+	queue.Done(key)
+	queue.ShutDownWithDrain()
+	fmt.Println(key)
+}
