@@ -37,7 +37,7 @@ func scripted(t interface {
 	t.Helper()
 	elapse := func(d time.Duration) {
 		stepClock(c, d)
-		l.Forget(scriptKeys) // Reads the clock: a step between two readings back and forth does not count.
+		keys.tick() // Two steps between readings, forth and back, would count as one.
 		if d > 0 {
 			now.now.Add(&now.now, big.NewInt(int64(d)))
 			if end := big.NewInt(int64(horizon)); now.now.Cmp(end) > 0 {
