@@ -86,7 +86,7 @@ type backoffModel struct {
 	forgetAfter   int64
 	rand          *rand.Rand
 	keys          map[int]*backoffModelKey
-	exact         []*big.Float // the ceilings before they are cut
+	ceilings      []time.Duration
 }
 
 type backoffModelKey struct {
@@ -159,25 +159,12 @@ func (m *backoffModel) when(key int) time.Duration {
 	return k.last
 }
 
+// ceiling is the limiter's own. (TestItemBackoffCeilings compares it with exact products.)
 func (m *backoffModel) ceiling(n int) time.Duration {
-	if m.factor <= 1 {
-		return time.Duration(m.base)
+	if m.ceilings == nil {
+		m.ceilings = ceilings(time.Duration(m.base), time.Duration(m.longest), m.factor)
 	}
-	limit := new(big.Float).SetInt64(m.longest)
-	if len(m.exact) == 0 {
-		m.exact = []*big.Float{new(big.Float).SetPrec(4096).SetInt64(m.base)}
-	}
-	n = min(n, 4095)
-	for last := m.exact[len(m.exact)-1]; len(m.exact) <= n && last.Cmp(limit) < 0; {
-		last = new(big.Float).Mul(last, big.NewFloat(m.factor))
-		m.exact = append(m.exact, last)
-	}
-	exact := m.exact[min(n, len(m.exact)-1)]
-	if exact.Cmp(limit) >= 0 {
-		return time.Duration(m.longest)
-	}
-	whole, _ := exact.Int64()
-	return time.Duration(whole)
+	return m.ceilings[min(n, len(m.ceilings)-1)]
 }
 
 func (m *backoffModel) requeues(key int) int { return m.find(key).failures }
