@@ -18,9 +18,11 @@
 //	workqueue_dropped_keys_total                 counter    keys that were still waiting at shutdown
 //	workqueue_unmatched_dones_total              counter    calls of Done for a key that no worker held
 //
-// Queues with priorities, like those of package priorityqueue, have one more, with the label priority. It has a
-// value for each of up to ten priorities, and one for all "other".
+// Queues with priorities, like those of package priorityqueue, have three more. The last one has the label priority,
+// with a value for each of up to ten priorities, and one for all "other".
 //
+//	workqueue_blocked_keys                       gauge      queued keys whose group is at its limit
+//	workqueue_paused                             gauge      1 while the queue is paused, otherwise 0
 //	workqueue_queued_keys                        gauge      keys that need processing, by priority
 //
 // A pool of package worker has these, with its name, which is that of its queue if it has no other:

@@ -157,7 +157,7 @@ func (f *family[S]) setDescs(opts Options, nameLabels []string) {
 		f.nameLabels = nameLabels
 	}
 	labels := slices.Clone(f.nameLabels)
-	if f.Split != nil {
+	if f.Label != "" {
 		labels = append(labels, f.Label)
 	}
 	for _, stability := range stabilities {
