@@ -16,7 +16,7 @@ func queueEnded(st *workqueue.Stats) bool {
 	if !st.ShuttingDown || st.Queued > 0 || st.Processing > 0 || st.Waiting > 0 {
 		return false
 	}
-	st.ByPriority = nil
+	st.ByPriority, st.Paused = nil, false
 	return true
 }
 

@@ -126,11 +126,11 @@ func TestYieldedSumsStay(t *testing.T) {
 	}
 }
 
-// The priorities of a queue that has ended do not take the places of others.
+// The priorities of a queue that has ended do not take the places of others, and its pause does not count.
 func TestPrioritiesOfEndedQueues(t *testing.T) {
 	s := Queues()
 	for _, down := range []bool{true, false} {
-		st := workqueue.Stats{ShuttingDown: down, ByPriority: &workqueue.PriorityDepths{
+		st := workqueue.Stats{ShuttingDown: down, Paused: down, ByPriority: &workqueue.PriorityDepths{
 			Depths: []workqueue.PriorityDepth{{Priority: 1, Queued: 0}},
 		}}
 		if !down {
@@ -138,8 +138,9 @@ func TestPrioritiesOfEndedQueues(t *testing.T) {
 		}
 		s.Watch("q", source(&st))
 	}
-	if d := slices.Collect(s.All())[0].Sum.ByPriority.Depths; len(d) != 1 || d[0].Priority != 2 {
-		t.Errorf("%+v, want only priority 2", d)
+	sum := slices.Collect(s.All())[0].Sum
+	if d := sum.ByPriority.Depths; len(d) != 1 || d[0].Priority != 2 || sum.Paused {
+		t.Errorf("%+v, want only priority 2, and no pause", sum)
 	}
 }
 
