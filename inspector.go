@@ -68,7 +68,10 @@ func (s Snapshot[T]) untyped() Snapshot[any] {
 	keys := func(typed []KeySnapshot[T]) []KeySnapshot[any] {
 		all := make([]KeySnapshot[any], len(typed))
 		for i, k := range typed {
-			all[i] = KeySnapshot[any]{Key: k.Key, Since: k.Since, Due: k.Due, Again: k.Again, Requeues: k.Requeues}
+			all[i] = KeySnapshot[any]{
+				Key: k.Key, Since: k.Since, Due: k.Due, Again: k.Again, Requeues: k.Requeues,
+				Priority: k.Priority, Group: k.Group, Blocked: k.Blocked,
+			}
 		}
 		return all
 	}

@@ -46,10 +46,10 @@ var (
 	retries  = source{"c", "retries", func(p point) float64 { return perSecond(p.retries, p) }}
 
 	latencies = []source{
-		{"a", "in the line", func(p point) float64 { return float64(p.latencyMean) }},
-		{"a most", "99% of them", func(p point) float64 { return float64(p.latencyMost) }},
+		{"a", "in line", func(p point) float64 { return float64(p.latencyMean) }},
+		{"a most", "99%", func(p point) float64 { return float64(p.latencyMost) }},
 		{"b", "in work", func(p point) float64 { return float64(p.workMean) }},
-		{"b most", "99% of them", func(p point) float64 { return float64(p.workMost) }},
+		{"b most", "99%", func(p point) float64 { return float64(p.workMost) }},
 	}
 )
 
@@ -80,7 +80,7 @@ func (r *detailReport) Charts() []chart {
 		newChart("Per second", q.timeline, linear, perSecondText, adds, dones, third),
 	}
 	if q.Timed {
-		all = append(all, newChart("Mean times", q.timeline, logarithmic, preciseOrNone, latencies...))
+		all = append(all, newChart("Times", q.timeline, logarithmic, preciseOrNone, latencies...))
 	}
 	return all
 }
@@ -216,6 +216,7 @@ func logarithmic(values []float64) axis {
 	if math.Mod(high-low, 2) != 0 {
 		high++ // The middle is a power of ten, too.
 	}
+	low = max(low, high-6) // What is shorter is at the bottom.
 	return axis{
 		func(v float64) float64 {
 			if v <= 0 {

@@ -205,18 +205,24 @@ func (h *Handler) stopIfEmptyLocked() {
 // sample reads the numbers of all queues at every tick until stop is closed.
 func (h *Handler) sample(stop <-chan struct{}, ticker clock.Ticker) {
 	defer ticker.Stop()
+	last := h.clock.Now()
 	for {
 		select {
 		case <-stop:
 			return
 		case <-ticker.C():
 		}
+		// After a tick that was late the next one is early. Few events in a short time would look like a high rate.
+		now := h.clock.Now()
+		if now.Sub(last) < h.every/2 {
+			continue
+		}
+		last = now
 		all := h.readAll()
 		h.mu.Lock()
 		h.tick++
 		tick := h.tick
 		h.mu.Unlock()
-		now := h.clock.Now()
 		for _, r := range all {
 			r.entry.history.add(tick, r.measure(now))
 		}

@@ -30,6 +30,9 @@ type keyReport struct {
 	DueIn    *seconds  `json:"due_in_seconds,omitempty"`
 	Again    bool      `json:"again"`
 	Requeues int       `json:"requeues"`
+	Priority int       `json:"priority"`
+	Group    string    `json:"group,omitempty"`
+	Blocked  bool      `json:"blocked,omitempty"`
 	// What follows is known of keys that a pool handles.
 	Attempt  int       `json:"attempt,omitempty"`
 	Stuck    bool      `json:"stuck,omitempty"`
@@ -41,7 +44,10 @@ type keyReport struct {
 }
 
 func newKeyReport(k workqueue.KeySnapshot[any]) keyReport {
-	return keyReport{Since: utc(k.Since), Due: utc(k.Due), Again: k.Again, Requeues: k.Requeues, raw: k.Key}
+	return keyReport{
+		Since: utc(k.Since), Due: utc(k.Due), Again: k.Again, Requeues: k.Requeues,
+		Priority: k.Priority, Group: newLabel(k.Group, maxName).short(), Blocked: k.Blocked, raw: k.Key,
+	}
 }
 
 // utc returns t in UTC, and the zero time as it is.

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"html/template"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -131,6 +132,8 @@ type section struct {
 	Keys                     []keyReport
 	// Total is the number of keys in that state, or -1 if it is not known.
 	Total int
+	// Prioritized reports that some of them have a priority other than 0.
+	Prioritized bool
 	// Queue is the id of the queue, and Actions what can be done with each key.
 	Queue   string
 	Actions actionSet
@@ -167,7 +170,12 @@ func newSection(kind string, r *detailReport) section {
 			s.Hint, s.Empty = "most requeues first", "No key has failed, as far as the limiter knows."
 		}
 	}
+	s.Prioritized = prioritized(s.Keys)
 	return s
+}
+
+func prioritized(keys []keyReport) bool {
+	return slices.ContainsFunc(keys, func(k keyReport) bool { return k.Priority != 0 })
 }
 
 // AnyAction reports whether something can be done with the keys.
@@ -193,7 +201,7 @@ func (r row) HrefKey() string { return "?" + url.Values{"queue": {r.Queue}, "key
 
 // FoundRows returns the keys that a search has found, as rows.
 func (r *detailReport) FoundRows() []row {
-	s := section{Kind: "found", Keys: r.Found.Keys, Queue: r.Queue.ID, Actions: r.actions}
+	s := section{Kind: "found", Keys: r.Found.Keys, Queue: r.Queue.ID, Actions: r.actions, Prioritized: prioritized(r.Found.Keys)}
 	return s.Rows()
 }
 

@@ -40,6 +40,8 @@ type queueReport struct {
 	ID             string       `json:"id"`
 	Name           string       `json:"name"`
 	Queued         int          `json:"queued"`
+	Blocked        int          `json:"blocked"`
+	Paused         bool         `json:"paused"`
 	Processing     int          `json:"processing"`
 	Waiting        int          `json:"waiting"`
 	Adds           uint64       `json:"adds"`
@@ -95,6 +97,8 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 		ID:             r.entry.id,
 		Name:           r.entry.name,
 		Queued:         s.Queued,
+		Blocked:        s.Blocked,
+		Paused:         s.Paused,
 		Processing:     s.Processing,
 		Waiting:        s.Waiting,
 		Adds:           s.Adds,
