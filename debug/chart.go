@@ -104,13 +104,13 @@ func newChart(title string, t timeline, scale func([]float64) axis, text func(fl
 	for _, v := range y.labels {
 		c.Y = append(c.Y, text(v))
 	}
-	covers := t.covers()
-	for _, part := range []float64{1, 0.5} {
-		c.X = append(c.X, human(time.Duration(part*covers*float64(time.Second)))+" ago")
+	covers := time.Duration(t.covers() * float64(time.Second))
+	if covers > time.Minute {
+		covers = covers.Truncate(10 * time.Second)
 	}
-	c.X = append(c.X, "now")
+	c.X = []string{human(covers) + " ago", human(covers/2) + " ago", "now"}
 	var label strings.Builder
-	fmt.Fprintf(&label, "%s over the last %s:", title, human(time.Duration(covers*float64(time.Second))))
+	fmt.Fprintf(&label, "%s over the last %s:", title, human(covers))
 	for i, s := range sources {
 		of := column(t.points, s.of)
 		line := newSeries(s, of, t, y)
@@ -153,7 +153,10 @@ func newSeries(s source, values []float64, t timeline, y axis) series {
 			}
 			fmt.Fprintf(&line, "M%.5g,%.4g", from*chartWidth, down)
 		}
-		fmt.Fprintf(&line, "L%.5g,%.4g", ends[i]*chartWidth, down)
+		// A flat part needs only its ends.
+		if !open || i+1 == len(values) || values[i-1] != v || values[i+1] != v {
+			fmt.Fprintf(&line, "L%.5g,%.4g", ends[i]*chartWidth, down)
+		}
 		open = true
 	}
 	all := series{Class: s.class, Name: s.name, Line: line.String()}

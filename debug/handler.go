@@ -190,8 +190,8 @@ func (h *Handler) removeLocked(e *entry) {
 func (h *Handler) startLocked() {
 	if h.stop == nil {
 		h.stop = make(chan struct{})
-		stop, ticker := h.stop, h.clock.NewTicker(h.every)
-		h.sampler.Go(func() { h.sample(stop, ticker) })
+		stop, ticker, now := h.stop, h.clock.NewTicker(h.every), h.clock.Now()
+		h.sampler.Go(func() { h.sample(stop, ticker, now) })
 	}
 }
 
@@ -202,10 +202,9 @@ func (h *Handler) stopIfEmptyLocked() {
 	}
 }
 
-// sample reads the numbers of all queues at every tick until stop is closed.
-func (h *Handler) sample(stop <-chan struct{}, ticker clock.Ticker) {
+// sample reads the numbers of all queues at every tick until stop is closed. The first tick counts from last.
+func (h *Handler) sample(stop <-chan struct{}, ticker clock.Ticker, last time.Time) {
 	defer ticker.Stop()
-	last := h.clock.Now()
 	for {
 		select {
 		case <-stop:
