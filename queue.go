@@ -99,7 +99,7 @@ func newQueueWithConfig[T comparable](config TypedQueueConfig[T], updatePeriod t
 	provider := providerFor(config.Name, config.MetricsProvider)
 	q := newQueue(config, provider, updatePeriod)
 	watch(config.Name, provider, q.Stats)
-	return q
+	return inspected[T](q, config.Name, provider, nil)
 }
 
 // newQueue builds a queue whose Stats no provider watches yet. The provider was looked up already: a queue of several

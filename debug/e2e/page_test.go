@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"io/fs"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -9,11 +11,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/worker"
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 )
@@ -77,6 +81,7 @@ func newProgram(t *testing.T) *program {
 			mail.Done(key)
 		}
 	}
+	p.uploads(t)
 	p.orders.AddAfter("acme/later", 95*time.Second)
 	p.orders.AddAfter("globex/renewal", 3*time.Hour)
 	for i, key := range []string{"initech/refund-881", "globex/checkout-17", hostile} {
@@ -85,6 +90,51 @@ func newProgram(t *testing.T) *program {
 		}
 	}
 	return p
+}
+
+// uploads is a queue with workers whose disk is full.
+func (p *program) uploads(t *testing.T) {
+	q := p.queue(t, "uploads")
+	stuck := make(chan struct{})
+	pool := worker.New(q, func(_ context.Context, key string) error {
+		p.clock.Step(40 * time.Millisecond)
+		switch {
+		case strings.HasSuffix(key, ".iso"):
+			<-stuck
+		case strings.HasSuffix(key, ".mp4"):
+			return worker.Terminal(&fs.PathError{Op: "write", Path: "/srv/uploads/" + key + ".part", Err: syscall.ENOSPC})
+		case strings.HasSuffix(key, ".raw"):
+			return fmt.Errorf("copying %s: %w", key, &fs.PathError{Op: "write", Path: "/srv/uploads/" + key + ".part", Err: syscall.ENOSPC})
+		}
+		return nil
+	}, worker.Options[string]{Workers: 4, Clock: p.clock, MetricsProvider: p.page})
+	ended := make(chan error)
+	go func() { ended <- pool.Run(t.Context()) }()
+	t.Cleanup(func() {
+		close(stuck)
+		<-ended
+	})
+	handled := uint64(0)
+	upload := func(name string, n int) {
+		q.Add(fmt.Sprintf(name, n))
+		handled++
+		for pool.Stats().Handled < handled {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+	q.Add("ubuntu-26.04.iso")
+	for n := range 60 {
+		for k := range 3 + n%7 + n/20*n%5 {
+			upload("2026-11-20/scan-%04d.pdf", n*10+k)
+		}
+		if n > 40 && n%3 == 0 {
+			upload("2026-11-20/camera-%d.raw", n)
+		}
+		if n > 40 && n%8 == 0 {
+			upload("2026-11-20/film-%d.mp4", n)
+		}
+		p.step(t, 5*time.Second)
+	}
 }
 
 func (p *program) queue(t *testing.T, name string) workqueue.TypedRateLimitingInterface[string] {
@@ -150,7 +200,7 @@ func TestPage(t *testing.T) {
 	}
 	b.follow("tbody a")
 	first := eval[string](b, `document.querySelector("[aria-labelledby=running] tbody tr").textContent`)
-	if !strings.Contains(first, "acme/web") || !strings.Contains(first, "12m") {
+	if !strings.Contains(first, "acme/web") || !strings.Contains(first, "17m") {
 		t.Errorf("the first key that runs is %q, want the stuck one", first)
 	}
 	failing := eval[string](b, `document.querySelector("[aria-labelledby=failing] tbody code").textContent`)
@@ -197,12 +247,12 @@ func TestRefresh(t *testing.T) {
 		t.Error("it is refreshed while a key is selected")
 	}
 	eval[bool](b, `getSelection().removeAllRanges(), true`)
-	eval[bool](b, `document.getElementById("pause").click(), true`)
+	eval[bool](b, `document.getElementById("hold").click(), true`)
 	if asks() {
-		t.Error("it is refreshed while it is paused")
+		t.Error("it is refreshed while that is stopped")
 	}
 	p.orders.Done("acme/api")
-	eval[bool](b, `document.getElementById("pause").click(), true`)
+	eval[bool](b, `document.getElementById("hold").click(), true`)
 	b.wait(`document.querySelector("[aria-labelledby=running] code").textContent === "globex/checkout"`)
 	b.wantNoComplaints()
 
@@ -258,11 +308,11 @@ func TestPictures(t *testing.T) {
 	p := newProgram(t)
 	b := newBrowser(t)
 	for _, l := range []look{
-		{"desktop-light", 1280, 500, false}, {"desktop-dark", 1280, 500, true},
-		{"phone-light", 390, 700, false}, {"phone-dark", 390, 700, true},
+		{"desktop-light", 1400, 500, false}, {"desktop-dark", 1400, 500, true},
+		{"phone-light", 360, 700, false}, {"phone-dark", 360, 700, true},
 	} {
 		b.be(l)
-		for name, query := range map[string]string{"list": "", "queue": "?queue=orders&keys=6", "failing": "?queue=invoices"} {
+		for name, query := range map[string]string{"list": "", "queue": "?queue=uploads&keys=6", "stuck": "?queue=orders&keys=6", "key": "?queue=uploads&key=2026-11-20/camera-57.raw"} {
 			b.open(p.url + query)
 			b.picture(filepath.Join(dir, name+"-"+l.name+".png"))
 		}
