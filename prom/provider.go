@@ -171,8 +171,8 @@ func (f *family[S]) setDescs(opts Options, nameLabels []string) {
 func (p *Provider) HistogramBounds() []float64 { return p.buckets.bounds }
 
 // WatchQueue adds a queue to the metrics of that name. Every scrape reads it until it was shut down and its last
-// key is done; a later Done, which is unmatched, is not in the metrics. WatchQueue takes constant time and does not
-// block.
+// key is done. Only the 16 queues of a name that have ended last are read for longer, to count Dones that come without
+// a key. WatchQueue takes constant time and does not block.
 func (p *Provider) WatchQueue(name string, stats func() workqueue.Stats) { p.queues.Watch(name, stats) }
 
 // WatchPool adds a pool of package worker to the metrics of that name. Every scrape reads it until it has ended. A pool

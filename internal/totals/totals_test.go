@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/keyedqueue/workqueue"
@@ -147,16 +148,46 @@ func TestPrioritiesOfEndedQueues(t *testing.T) {
 // Sources that end while the set is not read do not pile up.
 func TestSweep(t *testing.T) {
 	s := Queues()
-	var reads sync.WaitGroup
-	reads.Add(minSweep)
+	var first sync.WaitGroup
+	first.Add(minSweep)
+	var reads atomic.Int64
 	for range minSweep {
+		done := sync.OnceFunc(first.Done)
 		s.Watch("q", func() workqueue.Stats {
-			reads.Done()
+			defer done()
+			reads.Add(1)
 			return workqueue.Stats{ShuttingDown: true, Adds: 1}
 		})
 	}
-	reads.Wait()
+	first.Wait()
 	wantTotals(t, s, Total[workqueue.Stats]{Name: "q", Sum: workqueue.Stats{Adds: minSweep}})
+	if n := reads.Load(); n != minSweep+maxLately {
+		t.Errorf("%d readings, want one of each source, and one more of the last %d", n, maxLately)
+	}
+}
+
+// Dones without a key are counted after the end of a queue, too.
+func TestLateDones(t *testing.T) {
+	s := Queues()
+	st := workqueue.Stats{ShuttingDown: true, Adds: 5, UnmatchedDones: 1}
+	s.Watch("q", source(&st))
+	want := func(dones uint64) {
+		t.Helper()
+		wantTotals(t, s, Total[workqueue.Stats]{Name: "q", Sum: workqueue.Stats{Adds: 5, UnmatchedDones: dones}})
+	}
+	want(1)
+	st.UnmatchedDones = 4
+	want(4)
+	want(4)
+	for range maxLately - 1 {
+		s.Watch("q", source(&workqueue.Stats{ShuttingDown: true}))
+	}
+	st.UnmatchedDones++
+	want(5)
+	s.Watch("q", source(&workqueue.Stats{ShuttingDown: true}))
+	want(5)
+	st.UnmatchedDones++
+	want(5) // It is not among the last ones any more.
 }
 
 // Priorities beyond the limit of a sum count as others.
