@@ -58,7 +58,7 @@ func TestQueuesAppear(t *testing.T) {
 	if d := getJSON[detail](t, h, "?queue=limiting"); len(d.Failing) != 1 || d.Failing[0].Requeues != 1 {
 		t.Errorf("the outermost layer was not shown: %+v", d)
 	}
-	if got := strings.Join(metrics.queues, " "); got != "fifo delaying delaying limiting limiting priority" {
+	if got := strings.Join(metrics.queues, " "); got != "fifo delaying limiting priority" {
 		t.Errorf("the metrics heard of %s", got)
 	}
 	if got := strings.Join(metrics.inspected, " "); got != "fifo delaying limiting priority" {
