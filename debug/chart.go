@@ -48,9 +48,9 @@ var (
 	retries  = source{"c", "retries", func(p point) float64 { return perSecond(p.retries, p) }}
 
 	latencies = []source{
-		{"a", "in the line, mean", func(p point) float64 { return float64(p.latencyMean) }},
+		{"a", "in the line", func(p point) float64 { return float64(p.latencyMean) }},
 		{"a most", "99% in the line", func(p point) float64 { return float64(p.latencyMost) }},
-		{"b", "in work, mean", func(p point) float64 { return float64(p.workMean) }},
+		{"b", "in work", func(p point) float64 { return float64(p.workMean) }},
 		{"b most", "99% in work", func(p point) float64 { return float64(p.workMost) }},
 	}
 )
@@ -83,7 +83,7 @@ func (r *detailReport) Charts() []chart {
 	}
 	if q.Timed {
 		times := newChart("Times", q.timeline, logarithmic, preciseOrNone, latencies...)
-		times.Note = "dotted: 99% of them"
+		times.Note = "means, dotted 99%"
 		times.Series[1].Quiet, times.Series[3].Quiet = true, true
 		all = append(all, times)
 	}
