@@ -10,8 +10,8 @@ import (
 // chart is a few numbers over the last minutes, drawn in a box of chartWidth by chartHeight that the page stretches.
 // The labels are text beside the box, so that they are not stretched.
 type chart struct {
-	Title  string
-	Series []series
+	Title, Note string
+	Series      []series
 	// Y are the labels of the vertical axis from top to bottom, and X those of the horizontal one from left to
 	// right, at equal distances.
 	Y, X []string
@@ -23,6 +23,8 @@ type chart struct {
 type series struct {
 	Class, Name, Now string
 	Line, Area       string
+	// Quiet leaves it out of the legend, because the chart's Note explains it.
+	Quiet bool
 }
 
 const (
@@ -46,10 +48,10 @@ var (
 	retries  = source{"c", "retries", func(p point) float64 { return perSecond(p.retries, p) }}
 
 	latencies = []source{
-		{"a", "in line", func(p point) float64 { return float64(p.latencyMean) }},
-		{"a most", "99%", func(p point) float64 { return float64(p.latencyMost) }},
+		{"a", "in the line", func(p point) float64 { return float64(p.latencyMean) }},
+		{"a most", "99% in the line", func(p point) float64 { return float64(p.latencyMost) }},
 		{"b", "in work", func(p point) float64 { return float64(p.workMean) }},
-		{"b most", "99%", func(p point) float64 { return float64(p.workMost) }},
+		{"b most", "99% in work", func(p point) float64 { return float64(p.workMost) }},
 	}
 )
 
@@ -80,7 +82,10 @@ func (r *detailReport) Charts() []chart {
 		newChart("Per second", q.timeline, linear, perSecondText, adds, dones, third),
 	}
 	if q.Timed {
-		all = append(all, newChart("Times", q.timeline, logarithmic, preciseOrNone, latencies...))
+		times := newChart("Times", q.timeline, logarithmic, preciseOrNone, latencies...)
+		times.Note = "means, dotted 99%"
+		times.Series[1].Quiet, times.Series[3].Quiet = true, true
+		all = append(all, times)
 	}
 	return all
 }

@@ -41,7 +41,7 @@ type Options struct {
 //
 // While something is shown the handler has one goroutine, which reads the numbers of all queues every few seconds,
 // so that the charts are there at the first look. That takes a few milliseconds for a thousand queues, up to 8 KB
-// for each queue that was busy in the last ten minutes, and less than 1 KB for others.
+// for each queue that was busy in the last ten minutes, and about 1 KB for others.
 type Handler struct {
 	// Times has the methods of a provider that makes no metrics.
 	Times

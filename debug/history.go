@@ -2,6 +2,7 @@ package debug
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -134,9 +135,11 @@ func (h *history) add(tick uint32, m measure) {
 	if m.at.Sub(h.middle.at) >= recentFor {
 		h.started, h.middle = h.middle, m
 	}
-	for len(h.points) > 0 && tick-h.points[0].tick >= historyLen {
-		h.points = h.points[1:]
+	old := 0
+	for old < len(h.points) && tick-h.points[old].tick >= historyLen {
+		old++
 	}
+	h.points = slices.Delete(h.points, 0, old)
 	if !p.idle() {
 		h.points = append(h.points, p)
 	} else if len(h.points) == 0 {

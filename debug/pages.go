@@ -134,6 +134,8 @@ type section struct {
 	Total int
 	// Prioritized reports that some of them have a priority other than 0.
 	Prioritized bool
+	// Attempts reports that it is known how often each of them was handled.
+	Attempts bool
 	// Queue is the id of the queue, and Actions what can be done with each key.
 	Queue   string
 	Actions actionSet
@@ -149,7 +151,7 @@ func newSection(kind string, r *detailReport) section {
 			s.Hint = "held by workers, in no order"
 		}
 		s.Keys, s.Total = r.Running, max(r.Queue.Processing, workers.Busy)
-		s.Actions = actionSet{}
+		s.Actions, s.Attempts = actionSet{}, len(r.Queue.Pools) > 0
 	case "queued":
 		s.Title, s.Hint, s.Empty = "Head of the line", "wait for a worker, next first", "No key waits for a worker."
 		s.Keys, s.Total = r.Queued, r.Queue.Queued

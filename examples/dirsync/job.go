@@ -24,12 +24,12 @@ type options struct {
 	server       *server // listens there, nil unless http is set
 }
 
-// metrics returns what the queue tells of its times, or nil if nobody wants to know.
+// metrics returns the provider of metrics of the queue and the workers, or nil without a server.
 func (o *options) metrics() workqueue.MetricsProvider {
 	if o.server == nil {
 		return nil
 	}
-	return o.server.metrics
+	return o.server.page
 }
 
 var (
@@ -61,6 +61,7 @@ func dirsync(ctx context.Context, o options, rep *report) error {
 	defer stop(nil)
 	w := newWorkers(newQueue(o.metrics()), rep)
 	w.maxRetries = o.maxRetries
+	w.metrics = o.metrics()
 	w.fatal = stop
 	s := newSyncer(src, dst, o.settle, rep, w.add)
 	w.sync = s.syncKey
@@ -81,7 +82,7 @@ func dirsync(ctx context.Context, o options, rep *report) error {
 	}
 
 	if o.server != nil {
-		o.server.serve(w.queue, rep)
+		o.server.serve(rep)
 	}
 
 	// The workers do not stop with ctx. They stop when the queue has been shut down and drained,

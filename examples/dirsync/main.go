@@ -46,7 +46,7 @@ renamed, so a reader never sees half of it. Names of this form are never copied;
 those that an earlier run left behind in DEST are removed.
 
 With -http localhost:8080 a browser shows at http://localhost:8080/ which paths
-are worked on, which fail and which wait, until dirsync has ended. The queue's
+are worked on, which fail and why, and which wait, until dirsync has ended. The queue's
 metrics for Prometheus are at /metrics.
 
 Ctrl-C (or SIGTERM) finishes what is queued and ends; a second one quits at
