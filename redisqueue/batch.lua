@@ -42,7 +42,11 @@ local REMEMBER = math.max(10 * lease / 1000, 3600000) -- milliseconds
 
 local call, sub, byte, format = redis.call, string.sub, string.byte, string.format
 
+-- Numbers with leading zeros are read with an explicit base: some Lua implementations take them for octal.
 local function digits(n) return format('%016.0f', n) end
+local function whole(n) return format('%.0f', n) end
+-- A score may come as 1.1e+8, which tonumber does not know everywhere.
+local function score(text) return text + 0 end
 
 -- A batch that was executed before gets the reply that it got. One that is not the next has been overtaken, or the
 -- server has lost batches before it, and with them the keys that were handed out: then the session is over.
@@ -67,20 +71,20 @@ end
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local meta = call('HMGET', META, 'v', 't', 'f', 'a', 'b', 'c')
-local passed = now - (tonumber(meta[2]) or now)
+local passed = now - (meta[2] and tonumber(meta[2], 10) or now)
 local leaseClock = (tonumber(meta[1]) or 0) + math.max(0, math.min(passed, lease / 2))
-local fence = math.max(tonumber(meta[3]) or 0, now)
+local fence = math.max(meta[3] and tonumber(meta[3], 10) or 0, now)
 local again = tonumber(meta[4]) or 0
 local since = digits(now)
 
 if number ~= '1' then
 	local ends = call('ZSCORE', LEASES, session)
-	if not ends or tonumber(ends) <= leaseClock then
+	if not ends or score(ends) <= leaseClock then
 		return 'LOST'
 	end
 end
 -- The first command that writes must be one that a full server refuses: from here on it refuses none.
-call('ZADD', LEASES, digits(leaseClock + lease), session)
+call('ZADD', LEASES, whole(leaseClock + lease), session)
 if number == '1' then
 	call('HSETNX', STATES, FILLER, '')
 	call('HSETNX', LASTS, FILLER, '')
@@ -191,10 +195,10 @@ end
 
 local function failuresOf(key)
 	local expires = call('ZSCORE', EXPIRIES, key)
-	if not expires or tonumber(expires) <= now then
+	if not expires or score(expires) <= now then
 		return 0
 	end
-	return tonumber(call('ZSCORE', FAILURES, key)) or 0
+	return score(call('ZSCORE', FAILURES, key) or 0)
 end
 
 local backoff
@@ -246,12 +250,12 @@ local operations = {
 	n = function(key) results[#results + 1] = 'n' .. failuresOf(key) .. ' ' end,
 	-- Quit ends the session. What it holds is reclaimed below, and its blocking read is woken to end.
 	q = function()
-		call('ZADD', LEASES, '-inf', session)
+		call('ZADD', LEASES, -1, session)
 		call('RPUSH', WAKE, 1)
 		call('PEXPIRE', WAKE, 60000)
 	end,
 	-- These have a number of 16 characters before the key.
-	l = function(key, delay) addLater(key, tonumber(delay)) end,
+	l = function(key, delay) addLater(key, tonumber(delay, 10)) end,
 	r = function(key, random) addRateLimited(key, tonumber(random)) end,
 	d = function(key, itsFence)
 		local state = heldBy(key, session .. itsFence)
@@ -301,7 +305,7 @@ for i = FIRST_OP, #ARGV do
 end
 
 -- The keys of a session whose lease has ended come again.
-local dead = call('ZRANGEBYSCORE', LEASES, '-inf', digits(leaseClock), 'LIMIT', 0, 1)[1]
+local dead = call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, 1)[1]
 if dead then
 	-- What is released above is still in HELD, but not in the state of a held key.
 	local past = sub(dead, 1, -2) .. string.char(byte(dead, -1) + 1)
@@ -375,7 +379,7 @@ chunks(absent, 1000, function(first, last) call('HDEL', STATES, unpack(absent, f
 chunks(tail, 1000, function(first, last) call('RPUSH', LINE, unpack(tail, first, last)) end)
 chunks(released, 1000, function(first, last) call('ZREM', HELD, unpack(released, first, last)) end)
 chunks(held, 1000, function(first, last) call('ZADD', HELD, unpack(held, first, last)) end)
-call('HSET', META, 'v', digits(leaseClock), 't', since, 'f', digits(fence), 'a', again)
+call('HSET', META, 'v', whole(leaseClock), 't', since, 'f', digits(fence), 'a', again)
 if backoff and meta[5] then
 	call('HSET', META, 'b', meta[5], 'c', meta[6])
 end
@@ -393,7 +397,7 @@ end
 local waiting = call('ZCARD', DELAYS) - 1
 local nextDue = -1
 if waiting > 0 then
-	nextDue = math.max(0, tonumber(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2]) - now)
+	nextDue = math.max(0, score(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2]) - now)
 end
 local reply = table.concat({
 	'OK', since, queued, call('HLEN', STATES) - 1 - queued, again, waiting, call('ZCARD', FAILURES) - 1,
