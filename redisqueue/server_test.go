@@ -16,6 +16,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// silence is go-redis's logger: it reports each connection that a test cuts.
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(silence{})
+	os.Exit(m.Run())
+}
+
 // server is a redis-server process of a test's own, on a port of its own.
 type server struct {
 	t    testing.TB
