@@ -179,6 +179,12 @@ func (s *shard[T]) failed(err error) {
 	q.mu.Lock()
 	first := s.outage == nil
 	s.outage = err
+	// The getters need not wait for this shard.
+	q.asked -= s.asked
+	s.asked = 0
+	for _, other := range q.shards {
+		other.kickLocked()
+	}
 	q.totals.errors++
 	q.mu.Unlock()
 	if first {

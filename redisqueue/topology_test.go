@@ -202,7 +202,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	for n := range 2 {
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.addrs})
 		t.Cleanup(func() { client.Close() })
-		config := Config[string]{Logger: discard, Shards: 3, Lease: 10 * time.Second}
+		config := Config[string]{Logger: discard, Shards: 3, Lease: 4 * time.Second}
 		config.Backoff.Base = time.Millisecond
 		q := newTestQueue(t, client, config)
 		queues = append(queues, q)
@@ -232,7 +232,7 @@ func TestClusterSlotsMove(t *testing.T) {
 	producers.Wait()
 	eventually(t, 30*time.Second, func() error {
 		if left := h.unhandled(); len(left) > 0 {
-			return fmt.Errorf("never handled: %q; %+v, %+v", left, queues[0].Info(), queues[0].Stats())
+			return fmt.Errorf("never handled: %q; %+v", left, queues[0].Info())
 		}
 		return nil
 	})
