@@ -286,6 +286,15 @@ func (s *shard[T]) deliver(b *batch) (*reply, error) {
 	}
 }
 
+// askOthersLocked lets the other shards serve the getters that s has not served.
+func (q *Queue[T]) askOthersLocked(s *shard[T]) {
+	for _, other := range q.shards {
+		if other != s {
+			other.kickLocked()
+		}
+	}
+}
+
 func (s *shard[T]) call(run script, wait bool, keys []string, args []any) (any, int, error) {
 	if wait {
 		return run.runAndWait(context.Background(), s.q.client, keys, args, s.q.config.WaitReplicas, s.q.config.WaitTimeout)
@@ -318,6 +327,9 @@ func (s *shard[T]) apply(b *batch, r *reply, err error) {
 		lost = s.lostLocked(b)
 	default:
 		lost = s.executedLocked(b, r, items, bad, err)
+	}
+	if b.want > 0 {
+		q.askOthersLocked(s)
 	}
 	q.endLocked()
 	q.mu.Unlock()

@@ -182,9 +182,7 @@ func (s *shard[T]) failed(err error) {
 	// The getters need not wait for this shard.
 	q.asked -= s.asked
 	s.asked = 0
-	for _, other := range q.shards {
-		other.kickLocked()
-	}
+	q.askOthersLocked(s)
 	q.totals.errors++
 	q.mu.Unlock()
 	if first {
