@@ -6,7 +6,7 @@ replace github.com/keyedqueue/workqueue => ../
 
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
-	github.com/keyedqueue/workqueue v0.0.0-00010101000000-000000000000
+	github.com/keyedqueue/workqueue v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 )
 
