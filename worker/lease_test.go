@@ -28,7 +28,7 @@ func (q leasing) Lease(ctx context.Context, key string) (context.Context, contex
 	if q.leased != nil {
 		q.leased(cancel)
 	}
-	return ctx, func() { q.j.add("release " + key) }
+	return ctx, func() { q.j.add("release " + key); cancel(nil) }
 }
 
 func (q leasing) Add(key string) { q.j.add("add " + key); q.stringQueue.Add(key) }
