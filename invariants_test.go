@@ -28,7 +28,7 @@ func CheckInvariants[T comparable](q TypedInterface[T]) error {
 	case *Typed[T]:
 		return q.checkInvariants()
 	}
-	return nil // somebody else's queue
+	return nil // a user's queue
 }
 
 func (q *Typed[T]) checkInvariants() error {

@@ -14,8 +14,8 @@
 //
 // A key is held by at most one worker. What is added while a worker holds it is kept as one wish: to come again
 // at once, or at a time. Everything is immediate: what is added can be got, and what is due can be seen,
-// when the call returns. (Of many thousand keys that come due at once each call sees to a thousand, and the
-// queue's goroutine to the others, so that nobody waits for all of them.)
+// when the call returns. (If many thousand keys come due at once, each call makes a thousand of them ready, and the
+// queue's goroutine the others, so that no call waits for all of them.)
 //
 // # What an add means
 //
@@ -67,16 +67,16 @@
 //
 // # Shutdown
 //
-// ShutDown makes the queue ignore what is added, drop what waits for its time, hand out what is queued and then
-// tell each getter that it is over. A drain waits, in addition, until the workers are done with everything.
+// ShutDown makes the queue ignore what is added, drop what waits for its time, and hand out what is queued. Then
+// each Get reports the shutdown. A drain waits, in addition, until the workers are done with everything.
 //
 // # Costs
 //
 // With n waiting keys, l the number of priorities (or, with groups, of priorities and groups) that have ready
 // keys: Add, Get, Done and Remove take constant time if all priorities are equal, and O(log l) at worst;
 // what waits takes O(log n) when it begins and ends to wait. A Get or Done that takes a group to its limit, or
-// back from there, takes as many steps as the group has priorities with ready keys. Nobody walks past keys that
-// cannot be handed out. Once warm, nothing allocates but the slices of AddAll, GetBatch and All, and the
+// back from there, takes as many steps as the group has priorities with ready keys. A key that cannot be handed out never
+// delays the search for one that can. Once warm, nothing allocates but the slices of AddAll, GetBatch and All, and the
 // goroutine and the timer that start when a key waits and none did. There is no other goroutine, and no timer.
 // After a burst the memory goes back to the collector.
 //
