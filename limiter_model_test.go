@@ -77,7 +77,8 @@ func scripted(t interface {
 	}
 }
 
-// backoffModel is the formula of BackoffConfig, taken literally.
+// backoffModel is the formula of BackoffConfig, taken literally, but for the ceilings. TestItemBackoffCeilings compares
+// those with exact arithmetic, from which float64 may differ by a nanosecond.
 type backoffModel struct {
 	*modelTime
 	base, longest int64
@@ -86,7 +87,7 @@ type backoffModel struct {
 	forgetAfter   int64
 	rand          *rand.Rand
 	keys          map[int]*backoffModelKey
-	exact         []*big.Float // the ceilings before they are cut
+	ceilings      []time.Duration
 }
 
 type backoffModelKey struct {
@@ -110,6 +111,7 @@ func newBackoffModel(config BackoffConfig, r *rand.Rand) *backoffModel {
 	if m.factor == 0 || math.IsNaN(m.factor) {
 		m.factor = 2
 	}
+	m.ceilings = ceilings(time.Duration(m.base), time.Duration(m.longest), m.factor)
 	return m
 }
 
@@ -124,7 +126,7 @@ func (m *backoffModel) find(key int) *backoffModelKey {
 
 func (m *backoffModel) when(key int) time.Duration {
 	k := m.find(key)
-	ceiling := m.ceiling(k.failures)
+	ceiling := m.ceilings[min(k.failures, len(m.ceilings)-1)]
 	low, high := big.NewInt(int64(ceiling)), big.NewInt(int64(ceiling))
 	switch m.jitter {
 	case FullJitter:
@@ -157,27 +159,6 @@ func (m *backoffModel) when(key int) time.Duration {
 		k.gone = m.after(life)
 	}
 	return k.last
-}
-
-func (m *backoffModel) ceiling(n int) time.Duration {
-	if m.factor <= 1 {
-		return time.Duration(m.base)
-	}
-	limit := new(big.Float).SetInt64(m.longest)
-	if len(m.exact) == 0 {
-		m.exact = []*big.Float{new(big.Float).SetPrec(4096).SetInt64(m.base)}
-	}
-	n = min(n, 4095)
-	for last := m.exact[len(m.exact)-1]; len(m.exact) <= n && last.Cmp(limit) < 0; {
-		last = new(big.Float).Mul(last, big.NewFloat(m.factor))
-		m.exact = append(m.exact, last)
-	}
-	exact := m.exact[min(n, len(m.exact)-1)]
-	if exact.Cmp(limit) >= 0 {
-		return time.Duration(m.longest)
-	}
-	whole, _ := exact.Int64()
-	return time.Duration(whole)
 }
 
 func (m *backoffModel) requeues(key int) int { return m.find(key).failures }

@@ -153,18 +153,6 @@ func (q *Typed[T]) snapshotLocked(s keytable.Slot) KeySnapshot[T] {
 	return c
 }
 
-// collect returns the keys that scan appends, which it calls with one slab of a table after the other until it returns
-// false. Scan locks the table: room for a slab's keys is made before, because to move a million keys takes milliseconds.
-// For the same reason it is trim, called after each scan, that sorts keys and leaves out those that are not needed.
-func collect[T comparable](scan func(n int, keys []KeySnapshot[T]) ([]KeySnapshot[T], bool), trim func([]KeySnapshot[T]) []KeySnapshot[T]) []KeySnapshot[T] {
-	var keys []KeySnapshot[T]
-	for n, more := 0, true; more; n++ {
-		keys, more = scan(n, slices.Grow(keys, fewKeys))
-		keys = trim(keys)
-	}
-	return keys
-}
-
 // scan returns up to limit keys whose state is wanted.
 func (q *Typed[T]) scan(limit int, wanted func(keyState) bool) []KeySnapshot[T] {
 	scanSlab := func(n int, keys []KeySnapshot[T]) ([]KeySnapshot[T], bool) {
@@ -180,7 +168,7 @@ func (q *Typed[T]) scan(limit int, wanted func(keyState) bool) []KeySnapshot[T] 
 		}
 		return keys, n+1 < q.keys.Slabs()
 	}
-	return collect(scanSlab, func(keys []KeySnapshot[T]) []KeySnapshot[T] { return keys })
+	return keytable.Collect(scanSlab, nil)
 }
 
 // Snapshot returns Stats and copies of up to limit keys of each state. See [Typed.Snapshot] for what it costs.
@@ -219,7 +207,7 @@ func (q *delayingType[T]) copyWaiting(limit int) []KeySnapshot[T] {
 		}
 		return keys
 	}
-	return firstDue(collect(scanSlab, trim), limit)
+	return firstDue(keytable.Collect(scanSlab, trim), limit)
 }
 
 // firstDue sorts keys and returns up to limit of those that are due first.
@@ -398,7 +386,7 @@ func mostRequeued[T comparable](limit int, scan func(n int, found *topKeys[T]) b
 		}
 		return keys
 	}
-	return most(collect(scanSlab, trim), limit)
+	return most(keytable.Collect(scanSlab, trim), limit)
 }
 
 // most sorts keys and returns the first limit of them, each once: one that was forgotten and has failed
