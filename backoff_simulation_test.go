@@ -15,8 +15,8 @@ import (
 var updateBackoff = flag.Bool("update", false, "write the figure and the table of docs/backoff.md anew")
 
 // A fleet of replicas, each with one key, finds the service that they all need failed at the same
-// moment. Each replica has a limiter of its own and retries as that tells. The service is back after a
-// while, but answers only so many requests a second.
+// moment. Each replica has a limiter of its own and retries after that limiter's delays. The service is back after a
+// while, but answers only a limited number of requests a second.
 const (
 	fleetSize     = 1000
 	fleetBase     = 100 * time.Millisecond
@@ -177,7 +177,7 @@ func fleetTable(runs []*fleetRun) string {
 }
 
 // The figure has a panel for each run, one below the other, with a logarithmic scale. Its colours can be
-// told from each other and read on white and on black.
+// distinguished and read on white and on black.
 const (
 	figureSeconds = 420 // are shown
 	figureSecond  = 1.5 // is how wide a second is

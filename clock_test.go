@@ -283,7 +283,7 @@ func TestTimerFiresTwice(t *testing.T) {
 		var readings atomic.Int32
 		q := build(options[string]{clock: &testkit.HookedClock{WithTicker: fake, OnNow: func() {
 			switch readings.Add(1) {
-			case 2: // The loop was told of the second key, and looks for what is due: its timer fires.
+			case 2: // The loop was woken for the second key, and looks for due keys: its timer fires.
 				fake.Step(maxWait)
 			case 5: // It has started its timer: that fires again.
 				fake.Step(time.Hour)
@@ -303,14 +303,14 @@ func TestTimerFiresTwice(t *testing.T) {
 	})
 }
 
-// skewedClock is a clock that is set by somebody, without its timers noticing, as a real one is.
+// skewedClock is a clock that can be set without its timers noticing, like a real one.
 type skewedClock struct {
 	clock.WithTicker
 	skew atomic.Int64
 }
 
 func (c *skewedClock) Now() time.Time {
-	// Round drops the monotonic reading, which nobody can set.
+	// Round drops the monotonic reading, which cannot be set.
 	return c.WithTicker.Now().Round(0).Add(time.Duration(c.skew.Load()))
 }
 

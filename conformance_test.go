@@ -56,8 +56,8 @@ func TestConformanceOverForeignQueue(t *testing.T) {
 			"MemoryIsGivenBack": "the queue below keeps its maps",
 		},
 		Skip: map[string]string{
-			"ShutDownContextGivesUp":        "a drain of an empty queue that is told to give up at once may give up before it has looked",
-			"Linearizable":                  "a key that was fetched for a getter that gave up has left the queue below, and nobody holds it",
+			"ShutDownContextGivesUp":        "a drain of an empty queue whose context is done already may give up before it has looked",
+			"Linearizable":                  "a key that was fetched for a getter that gave up has left the queue below, and no worker holds it",
 			"LinearizableWithUnmatchedDone": "the same",
 			"StressCancel":                  "a Get that waits below does not see the key that was fetched for a getter that gave up; the next one does",
 		},

@@ -185,7 +185,7 @@ func TestCustomQueueThatRepeatsKeys(t *testing.T) {
 	})
 }
 
-// A Queue may come with keys that nobody added. They are handed out like others.
+// A Queue may have keys that were never added. They are handed out like others.
 func TestCustomQueueWithItsOwnKeys(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
 		q := build(options[string]{order: &testkit.ListQueue[string]{Keys: []string{"x", "y"}}})

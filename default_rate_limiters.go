@@ -19,7 +19,7 @@ type RateLimiter TypedRateLimiter[any]
 // TypedRateLimiter decides how long a key waits before it is processed again. Its methods are called
 // by many goroutines at once.
 type TypedRateLimiter[T comparable] interface {
-	// When counts one more failure of item, and returns how long it shall wait.
+	// When counts one more failure of item, and returns how long it must wait.
 	When(item T) time.Duration
 	// Forget forgets the failures of item, whether it has succeeded or is given up.
 	Forget(item T)
@@ -50,9 +50,9 @@ func DefaultTypedControllerRateLimiter[T comparable]() TypedRateLimiter[T] {
 type BucketRateLimiter = TypedBucketRateLimiter[any]
 
 // TypedBucketRateLimiter lets all keys together through at the pace of a token bucket, which is not
-// nil. Each call of When takes a token, and returns how long it takes until that token is there: for
-// ever (math.MaxInt64) if the bucket's burst is zero and its limit is not infinite. The bucket reads
-// the real clock.
+// nil. Each call of When takes a token, and returns how long it takes until that token is there. That is
+// math.MaxInt64 if the bucket's burst is zero and its limit is not infinite. The bucket reads the real
+// clock.
 type TypedBucketRateLimiter[T comparable] struct {
 	*rate.Limiter
 }
@@ -116,7 +116,7 @@ func DefaultTypedItemBasedRateLimiter[T comparable]() TypedRateLimiter[T] {
 	return NewTypedItemExponentialFailureRateLimiter[T](time.Millisecond, 1000*time.Second)
 }
 
-// When counts a failure of item and returns how long it shall wait.
+// When counts a failure of item and returns how long it must wait.
 func (r *TypedItemExponentialFailureRateLimiter[T]) When(item T) time.Duration {
 	return doubled(r.baseDelay, r.failures.increment(item)-1, r.maxDelay)
 }
@@ -172,7 +172,7 @@ func NewTypedItemFastSlowRateLimiter[T comparable](fastDelay, slowDelay time.Dur
 	}
 }
 
-// When counts a failure of item and returns how long it shall wait.
+// When counts a failure of item and returns how long it must wait.
 func (r *TypedItemFastSlowRateLimiter[T]) When(item T) time.Duration {
 	if r.failures.increment(item) <= r.maxFastAttempts {
 		return max(r.fastDelay, 0)

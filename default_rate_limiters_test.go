@@ -284,7 +284,7 @@ func TestDefaultRateLimiters(t *testing.T) {
 				}
 				delay *= 2
 			}
-			// The bucket's burst is 100, of which 25 are used, and 10 tokens come a second.
+			// The bucket's burst is 100. 25 tokens are used, and 10 come a second.
 			for i := range 200 {
 				want := max(5*time.Millisecond, time.Duration(i-74)*100*time.Millisecond)
 				if d := limiter.When(i).Round(time.Microsecond); d != want { // the bucket counts in floats

@@ -17,8 +17,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// everyClock runs f for each delaying layer, once on the real clock, of which the bubble makes a virtual
-// one, and once on a fake clock. pass lets time pass and the queue come to rest.
+// everyClock runs f for each delaying layer, once on the real clock, which is virtual in the bubble, and
+// once on a fake clock. pass lets time pass and the queue come to rest.
 func everyClock(t *testing.T, f func(t *testing.T, q delayer[string], pass func(time.Duration))) {
 	t.Helper()
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
@@ -119,7 +119,7 @@ func TestNoGoroutineWithoutWaitingKeys(t *testing.T) {
 	})
 }
 
-// AddAfter must not wait for the loop, which may be stuck in somebody else's Add.
+// AddAfter must not wait for the loop, which may be stuck in a foreign Add.
 func TestAddAfterNeverBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
@@ -143,7 +143,7 @@ func TestAddAfterNeverBlocks(t *testing.T) {
 	})
 }
 
-// A key on its way from waiting to queued is in Stats, so that nobody takes the queue for empty.
+// A key on its way from waiting to queued is in Stats, so that the queue does not look empty.
 func TestStatsOfKeyThatComesDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		below := &plainQueue[int]{}
@@ -227,7 +227,7 @@ func TestStatsOfTwoDelayingQueues(t *testing.T) {
 	})
 }
 
-func TestShutDownTellsTheLogger(t *testing.T) {
+func TestShutDownLogsDroppedKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string
 		logger := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
@@ -296,8 +296,8 @@ func TestDelayingQueueOnGivenQueue(t *testing.T) {
 		synctest.Wait()
 		process(t, below, "a", "c", "b")
 
-		// Whoever shuts down the queue below need not know the one above, whose loop notices at the
-		// latest when it would have looked anyway.
+		// The queue below may be shut down alone. The loop of the one above notices that when it next looks for due
+		// keys.
 		q.AddAfter("d", time.Hour)
 		base := testkit.Goroutines()
 		below.ShutDown()
@@ -311,7 +311,7 @@ func TestDelayingQueueOnGivenQueue(t *testing.T) {
 	})
 }
 
-// The loop looks every ten seconds anyway, so a key that is due later than that wakes nobody.
+// The loop looks every ten seconds anyway, so a key that is due later than that does not wake it.
 func TestLateKeysDoNotWakeTheLoop(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[int]) {
 		var looks atomic.Int64

@@ -33,7 +33,7 @@
 // Each layer works on the one below through its interface, so a queue of your own can take the place
 // of ours in the configs. All queues of this package are also [Extended].
 //
-// The usual worker is this loop, in as many goroutines as work shall be done at once:
+// The usual worker is this loop, in one goroutine per worker:
 //
 //	for {
 //		key, shutdown := queue.Get()
@@ -48,29 +48,29 @@
 //		queue.Done(key)
 //	}
 //
-// Package worker has it ready-made, with all that it lacks.
+// Package worker provides this loop, with retry limits, panic recovery, timeouts and an orderly shutdown.
 //
 // # Shutdown
 //
-// ShutDown makes a queue ignore what is added, hand out what it still has and then tell each getter
-// that it is over. ShutDownWithDrain waits, in addition, until the workers are done with everything,
+// ShutDown makes a queue ignore what is added and hand out what it still has. Then each Get reports the
+// shutdown. ShutDownWithDrain waits, in addition, until the workers are done with everything,
 // and ShutDownContext does so for a limited time. All may be called at any time, from any goroutine,
-// any number of times. Keys that wait for their time are dropped; [Stats] tells how many.
+// any number of times. Keys that wait for their time are dropped; [Stats] counts them.
 //
 // # Costs
 //
 // Add, Get and Done take constant time; AddAfter takes logarithmic time at worst, and constant time on
 // average when times are in no particular order. None of them allocates once the queue has had as many
 // keys before, but for the goroutine and the timer that start when a key waits and none did before. A queue
-// that holds nothing has no goroutine, no timer and little memory, and is collected when nobody refers to
-// it, with or without shutdown. (A queue with metrics lives until shutdown, because they are read or, if
+// that holds nothing has no goroutine, no timer and little memory, and is garbage when it is no longer
+// referred to, with or without shutdown. (A queue with metrics lives until shutdown, because they are read or, if
 // they are pushed, refreshed every 500 ms.) After a burst of keys the memory goes back to the collector.
 //
 // # Seeing into it
 //
 // [Extended] has Stats, numbers in constant time, and Snapshot, the keys that run, that are queued, that wait
 // and that keep failing. A queue with a name and a [MetricsProvider] knows since when. A [StatsProvider], such
-// as that of package prom, reads the numbers when they are wanted; other providers are told of every change,
+// as that of package prom, reads the numbers when they are wanted; to other providers every change is pushed,
 // as in client-go. Package debug shows it all as a page.
 //
 // # Time

@@ -65,7 +65,7 @@ func ExampleTyped_GetContext() {
 	// true
 }
 
-// ShutDownContext waits for the workers, but not for ever.
+// ShutDownContext waits for the workers, but not forever.
 func ExampleTyped_ShutDownContext() {
 	queue := workqueue.NewTyped[string]()
 	queue.Add("default/web")
@@ -208,7 +208,7 @@ func ExampleExtended() {
 }
 
 // A key waits longer after each failure. Once it has not failed for a while, it starts afresh, even if
-// nobody has called Forget.
+// Forget was not called.
 func ExampleNewTypedItemBackoffRateLimiter() {
 	clock := testingclock.NewFakeClock(time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC))
 	limiter := workqueue.NewTypedItemBackoffRateLimiter[string](workqueue.BackoffConfig{

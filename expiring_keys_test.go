@@ -69,12 +69,12 @@ func (k *expiringKeys[T]) checkInvariants() error {
 		if e != nil && e.Value.expires.duration() == forever {
 			endless++
 			if e.Value.links != (links{}) {
-				return fmt.Errorf("key %d lives for ever, and is in a list: %+v", i, e.Value.links)
+				return fmt.Errorf("key %d lives forever, and is in a list: %+v", i, e.Value.links)
 			}
 		}
 	}
 	if linked+endless != k.keys.Len() {
-		return fmt.Errorf("%d keys in lists, %d live for ever, %d in the table", linked, endless, k.keys.Len())
+		return fmt.Errorf("%d keys in lists, %d live forever, %d in the table", linked, endless, k.keys.Len())
 	}
 	return nil
 }

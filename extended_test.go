@@ -12,7 +12,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// plainQueue is a queue that somebody else wrote: a TypedInterface and nothing more. Its zero value is
+// plainQueue is a queue of a user: a TypedInterface and nothing more. Its zero value is
 // ready to use.
 type plainQueue[T comparable] struct {
 	// beforeAdd, unless nil, is called at the start of Add.
@@ -106,7 +106,7 @@ func (q *plainQueue[T]) ShuttingDown() bool {
 	return q.down
 }
 
-// plainDelayingQueue is a TypedDelayingInterface that somebody else wrote.
+// plainDelayingQueue is a TypedDelayingInterface of a user.
 type plainDelayingQueue[T comparable] struct {
 	plainQueue[T]
 	delays []time.Duration
@@ -255,7 +255,7 @@ func TestForeignGetContext(t *testing.T) {
 		if key, err := q.GetContext(ctx); key != "" || err != context.Canceled {
 			t.Errorf("GetContext() of a done context = %v, %v, want Canceled", key, err)
 		}
-		// The key arrives while nobody waits. It is for the next caller, whatever that calls.
+		// The key arrives while no caller waits. The next caller gets it, by whatever method.
 		q.Add("a")
 		synctest.Wait()
 		if g := startGetContext(t.Context(), q).MustReturn(t, "GetContext"); g.key != "a" || g.err != nil {
@@ -352,9 +352,9 @@ func TestForeignGetAfterShutDown(t *testing.T) {
 }
 
 // A plain Get that waits below does not see the key that another goroutine fetched for a caller that gave
-// up. When it is told of the shutdown, it must look for such a key first. Which of the two the queue
+// up. When it sees the shutdown, it must look for such a key first. Which of the two the queue
 // below gives a key to is left to chance; hence the rounds.
-func TestForeignGetThatIsToldOfTheShutDown(t *testing.T) {
+func TestForeignGetThatSeesTheShutDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 30 {
 			q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
@@ -409,7 +409,7 @@ func TestForeignGetsMix(t *testing.T) {
 	})
 }
 
-// Where nobody uses GetContext, Get is that of the queue below, without a goroutine.
+// Without GetContext, Get is that of the queue below, without a goroutine.
 func TestGetOfAnotherQueueStartsNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: &plainQueue[string]{}})

@@ -78,7 +78,7 @@ func TestHeapAgainstModel(t *testing.T) {
 					},
 					"time": func(t *rapid.T) {
 						to := now.Add(time.Duration(rapid.Int64Range(-int64(size.jump), int64(size.jump)).Draw(t, "jump")))
-						// No further than that the heap can tell all times exactly.
+						// The heap expresses times exactly only up to here.
 						if to.Sub(start).Abs() < math.MaxInt64/4 {
 							now = to
 						}

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// options tell a layer what to build.
+// options are what a layer is built with.
 type options[T comparable] struct {
 	name     string
 	provider workqueue.MetricsProvider
@@ -105,7 +105,7 @@ func layers[T comparable]() []layer[T] {
 	return all
 }
 
-// everyLayer runs f for each layer, in a bubble: the clock is virtual, a call that blocks for ever
+// everyLayer runs f for each layer, in a bubble: the clock is virtual, a call that blocks forever
 // fails the test, and so does a goroutine that f leaves behind.
 func everyLayer[T comparable](t *testing.T, f func(*testing.T, builder[T])) {
 	t.Helper()

@@ -28,7 +28,7 @@ func CheckInvariants[T comparable](q TypedInterface[T]) error {
 	case *Typed[T]:
 		return q.checkInvariants()
 	}
-	return nil // somebody else's queue
+	return nil // a user's queue
 }
 
 func (q *Typed[T]) checkInvariants() error {
@@ -74,7 +74,7 @@ func (q *Typed[T]) checkReady() error {
 		return err
 	}
 	seen := make(map[keytable.Slot]bool)
-	for _, s := range q.readySlotsLocked(q.ready.n) {
+	for _, s := range q.appendReadyLocked(make([]keytable.Slot, 0, q.ready.n)) {
 		k := q.keys.At(s)
 		if seen[s] || k.Value != dirty {
 			return fmt.Errorf("slot %d in ready: state %b, seen before: %v", s, k.Value, seen[s])

@@ -138,7 +138,7 @@ type itemBackoffRateLimiter[T comparable] struct {
 	keys expiringKeys[T]
 }
 
-// When counts a failure of item and returns how long it shall wait.
+// When counts a failure of item and returns how long it must wait.
 func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 	h := keytable.HashOf(item)
 	r.mu.Lock()
@@ -179,7 +179,7 @@ func (r *itemBackoffRateLimiter[T]) Forget(item T) {
 	r.keys.forget(h, item)
 }
 
-// delay returns the delay after one failure more than failures, the last of which was delayed by last.
+// delay returns the delay after one failure more than failures. The key was delayed by last after the last of them.
 func (r *itemBackoffRateLimiter[T]) delay(failures uint32, last time.Duration) time.Duration {
 	ceiling := r.ceilings[min(int(failures), len(r.ceilings)-1)]
 	switch r.jitter {

@@ -29,8 +29,8 @@ func fewer(n int) int {
 // A user's Queue, clock, limiter and metrics that are slow make the queue slow, and nothing else: each key is
 // held by one worker at a time, what was added last is processed, the gauges end at zero.
 func TestSlowForeignCode(t *testing.T) {
-	// Slow is to let everybody else run for some time. It cannot be a bubble's time, because much of it is under the
-	// queue's lock, and who waits for that keeps such a time from passing.
+	// slow lets other goroutines run for some time. It cannot sleep in a bubble's time: much of it runs under the
+	// queue's lock, and a goroutine that waits for a lock keeps that time from passing.
 	slow := func() {
 		for range 100 {
 			runtime.Gosched()
@@ -93,7 +93,7 @@ func TestSlowForeignCode(t *testing.T) {
 	}
 }
 
-// A limiter that hangs keeps nobody from anything but its caller: no lock is held while it is asked.
+// A limiter that hangs blocks only its caller: no lock is held while it is asked.
 func TestLimiterHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})

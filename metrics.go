@@ -129,7 +129,7 @@ type Stats struct {
 	Retries uint64
 	// Dropped is the number of keys that were still waiting for their time at shutdown.
 	Dropped uint64
-	// UnmatchedDones counts the calls of Done for a key that no worker held, each of which is a bug in
+	// UnmatchedDones counts the calls of Done for a key that no worker held. Each of them is a bug in
 	// the caller.
 	UnmatchedDones uint64
 
@@ -188,7 +188,7 @@ func newHistogram(h *observe.Histogram) *Histogram {
 	return &Histogram{Bounds: bounds, Counts: counts, Sum: sum}
 }
 
-// newObserver returns what keeps a queue's times and tells its metrics, or nil without a provider.
+// newObserver returns what keeps a queue's times and pushes its metrics, or nil without a provider.
 func newObserver(name string, provider MetricsProvider, c clock.WithTicker) *observe.Observer {
 	if provider == nil {
 		return nil

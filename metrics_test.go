@@ -52,7 +52,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("Stats() = %+v, want %+v", st, want)
 		}
 		q.Done("b")
-		q.Done("b") // nobody holds it: no metric of it
+		q.Done("b") // not held: no metric of it
 		q.Done("a")
 		r.Want(t, "all done", testkit.Values{"work": testkit.Seconds(3, 4, 1), "adds": 3, "depth": 0})
 		c.Step(500 * time.Millisecond)
@@ -82,7 +82,7 @@ func TestOldestQueued(t *testing.T) {
 		if d := q.Stats(); d.OldestQueued != 0 || d.LongestRunning != 0 || d.UnfinishedWork != 0 {
 			t.Errorf("Stats() = %+v when the clock was set back", d)
 		}
-		// With a user's Queue, nobody knows which key is next.
+		// With a user's Queue, the next key is unknown.
 		if (first != 0 || second != 0) && (first != 2*time.Second || second != time.Second) {
 			t.Errorf("OldestQueued = %v, then %v, want 2s and 1s", first, second)
 		}
@@ -170,7 +170,7 @@ func TestMetricsTick(t *testing.T) {
 // A sum of times may be longer than a Duration can say.
 func TestUnfinishedWorkOfManyWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// groups of workers, each of which comes a millisecond after the one before it, for ten days
+		// groups of workers, each a millisecond after the one before, for ten days
 		const groups, size, held = 110, 100, 10 * 24 * time.Hour
 		r, c := &testkit.Recorder{}, testkit.NewFakeClock()
 		q := endAfterFailure(t, options[int]{name: "q", provider: r, clock: c}.typed())
@@ -247,7 +247,7 @@ func TestGaugesAreZeroInTheEnd(t *testing.T) {
 	}
 }
 
-// A drain must not return while the Done that ends it has yet to set the gauges: who waits for the drain
+// A drain must not return while the Done that ends it has yet to set the gauges: a program that waits for the drain
 // and then looks at them is to see zeros.
 func TestDrainReturnsAfterTheMetrics(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {

@@ -18,8 +18,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// These tests let somebody else's code panic in each method that calls it. The panic must reach the
-// caller, the lock must be free, no key must be lost, and none be held by nobody.
+// These tests let foreign code panic in each method that calls it. The panic must reach the
+// caller, the lock must be free, and no key must be lost, or be processing without a worker.
 
 // panicStep is a method in which a panic is tried, in the order of a key's life.
 type panicStep struct {
@@ -222,9 +222,9 @@ func TestMetricPanicsInSleepingGetter(t *testing.T) {
 	})
 }
 
-// A worker whose goroutine ends without Done, by runtime.Goexit or a panic that somebody recovers, or never
+// A worker whose goroutine ends without Done, by runtime.Goexit or a panic that is recovered, or never
 // comes back, takes its key with it and nothing else: no one else gets the key, an Add of it is kept, other
-// keys go on, a drain waits and can be given up. When somebody calls Done, the key comes again.
+// keys go on, a drain waits and can be given up. When Done is called after all, the key comes again.
 func TestWorkerThatNeverCallsDone(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
 		q := build(options[string]{})
@@ -258,7 +258,7 @@ func TestWorkerThatNeverCallsDone(t *testing.T) {
 }
 
 // Code of the user's that the queue calls may end the goroutine: a fake of a test that calls t.FailNow. It is
-// then as with a panic: no lock is held, and no key is lost, or held by nobody.
+// then as with a panic: no lock is held, and no key is lost, or processing without a worker.
 func TestForeignCodeThatEndsTheGoroutine(t *testing.T) {
 	for _, where := range []string{"Queue", "clock", "depth", "adds", "latency", "work", "unfinished"} {
 		for bad, step := range panicSteps {
@@ -312,7 +312,7 @@ func (p *badProvider) NewRetriesMetric(name string) workqueue.CounterMetric {
 	return p.Recorder.NewRetriesMetric(name)
 }
 
-// A provider that panics does so into whoever builds the queue. No goroutine is left of what was built.
+// A panic of a provider reaches the caller that builds the queue. No goroutine is left.
 func TestProviderPanics(t *testing.T) {
 	for _, metric := range []string{"depth", "retries"} {
 		t.Run(metric, func(t *testing.T) {

@@ -24,7 +24,7 @@ func WithChunkSize(c int) func(*options) {
 
 // ParallelizeUntil calls doWorkPiece once for each piece from 0 to pieces-1, in up to workers
 // goroutines (at least one), and returns when all these calls have returned. When ctx is done, no
-// further call is begun, so some pieces may never be done: ctx.Err() tells. A nil ctx is never done.
+// further call is begun, so some pieces may never be done: check ctx.Err(). A nil ctx is never done.
 //
 // A panic of doWorkPiece is not recovered: it ends the program, as it does in any goroutine.
 func ParallelizeUntil(ctx context.Context, workers, pieces int, doWorkPiece DoWorkPieceFunc, opts ...Options) {

@@ -82,7 +82,7 @@ func TestDoneAndGet(t *testing.T) {
 		hold(t, q, "a")
 		q.Add("a")
 		want("a", "b", nil)
-		want("x", "a", nil) // nobody has it, and b is still held
+		want("x", "a", nil) // not held; b still is
 		if st := q.Stats(); st.Processing != 2 || st.UnmatchedDones != 1 {
 			t.Fatalf("Stats() = %+v", st)
 		}
@@ -141,7 +141,7 @@ func TestDoneAndGetThatWaits(t *testing.T) {
 	})
 }
 
-// Over a queue of somebody else's, which lacks it, DoneAndGet is the two calls.
+// Over a user's queue, which lacks it, DoneAndGet is the two calls.
 func TestDoneAndGetOverOtherQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		delaying := func() workqueue.TypedDelayingInterface[string] {
@@ -186,7 +186,7 @@ func TestDoneInAnyOrder(t *testing.T) {
 				}
 				hold(t, q, keys[:n]...)
 				q.Add(keys[n-1])
-				q.Done(key{"a", "3"}) // nobody has it
+				q.Done(key{"a", "3"}) // not held
 				held := n
 				for _, i := range order {
 					q.Done(keys[i])

@@ -10,7 +10,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// script is a limiter that says what it is told to, and remembers what it was asked.
+// script is a limiter that returns given delays, and remembers its calls.
 type script struct {
 	delays []time.Duration
 	asked  []string

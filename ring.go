@@ -42,7 +42,7 @@ func (f *fifo[T]) Pop() T {
 	return f.pop()
 }
 
-// ring is a first-in, first-out buffer: a chain of blocks, of which the first is being emptied and the last is
+// ring is a first-in, first-out buffer: a chain of blocks. The first is being emptied, and the last is
 // being filled. It grows and shrinks by whole blocks, so no call copies or clears what a million others put in.
 //
 // Elements that are not in the ring are zero. The zero ring is empty and ready to use.

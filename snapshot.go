@@ -85,7 +85,7 @@ func (q *Typed[T]) copyFew(limit int) (s Snapshot[T]) {
 	q.gate.Lock()
 	defer q.gate.Unlock()
 	s.Stats = q.statsLocked()
-	for _, slot := range q.readySlotsLocked(limit) {
+	for _, slot := range q.appendReadyLocked(make([]keytable.Slot, 0, min(limit, q.ready.n))) {
 		s.Queued = append(s.Queued, q.snapshotLocked(slot))
 	}
 	if q.observer == nil {
@@ -100,11 +100,10 @@ func (q *Typed[T]) copyFew(limit int) (s Snapshot[T]) {
 	return s
 }
 
-// readySlotsLocked returns the first slots of the line.
-func (q *Typed[T]) readySlotsLocked(limit int) []keytable.Slot {
-	slots := make([]keytable.Slot, 0, min(limit, q.ready.n))
+// appendReadyLocked appends the first slots of the line, up to the capacity of slots.
+func (q *Typed[T]) appendReadyLocked(slots []keytable.Slot) []keytable.Slot {
 	for block := range q.ready.blocks() {
-		slots = append(slots, block[:min(len(block), limit-len(slots))]...)
+		slots = append(slots, block[:min(len(block), cap(slots)-len(slots))]...)
 	}
 	return slots
 }
@@ -112,10 +111,11 @@ func (q *Typed[T]) readySlotsLocked(limit int) []keytable.Slot {
 // copyQueued copies up to limit of the queued keys: the slots at once, because they have four bytes each, and then
 // the keys.
 func (q *Typed[T]) copyQueued(limit int) []KeySnapshot[T] {
-	slots := func() []keytable.Slot {
+	slots := make([]keytable.Slot, 0, limit) // Memory is taken before the lock: to get much of it takes milliseconds.
+	func() {
 		q.gate.Lock()
 		defer q.gate.Unlock()
-		return q.readySlotsLocked(limit)
+		slots = q.appendReadyLocked(slots)
 	}()
 	keys := make([]KeySnapshot[T], 0, len(slots))
 	for some := range slices.Chunk(slots, fewKeys) {
@@ -154,23 +154,21 @@ func (q *Typed[T]) snapshotLocked(s keytable.Slot) KeySnapshot[T] {
 }
 
 // scan returns up to limit keys whose state is wanted.
-func (q *Typed[T]) scan(limit int, wanted func(keyState) bool) (keys []KeySnapshot[T]) {
-	scanSlab := func(n int) (more bool) {
+func (q *Typed[T]) scan(limit int, wanted func(keyState) bool) []KeySnapshot[T] {
+	scanSlab := func(n int, keys []KeySnapshot[T]) ([]KeySnapshot[T], bool) {
 		q.gate.Lock()
 		defer q.gate.Unlock()
 		for slot, k := range q.keys.Slab(n) {
 			if len(keys) == limit {
-				return false
+				return keys, false
 			}
 			if wanted(k.Value) {
 				keys = append(keys, q.snapshotLocked(slot))
 			}
 		}
-		return n+1 < q.keys.Slabs()
+		return keys, n+1 < q.keys.Slabs()
 	}
-	for n := 0; scanSlab(n); n++ {
-	}
-	return keys
+	return keytable.Collect(scanSlab, nil)
 }
 
 // Snapshot returns Stats and copies of up to limit keys of each state. See [Typed.Snapshot] for what it costs.
@@ -191,9 +189,8 @@ func (q *delayingType[T]) copyWaiting(limit int) []KeySnapshot[T] {
 		n, _ := q.numWaiting()
 		return q.appendFirstDue(make([]KeySnapshot[T], 0, min(limit, n)))
 	}
-	var keys []KeySnapshot[T]
 	var before time.Time // Keys that are due then or later are not among the first. Zero until enough keys are known.
-	scanSlab := func(n int) (more bool) {
+	scanSlab := func(n int, keys []KeySnapshot[T]) ([]KeySnapshot[T], bool) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		for slot := range q.waiting.keys.LiveSlots(n) {
@@ -201,16 +198,16 @@ func (q *delayingType[T]) copyWaiting(limit int) []KeySnapshot[T] {
 				keys = append(keys, k)
 			}
 		}
-		return n+1 < q.waiting.keys.Slabs()
+		return keys, n+1 < q.waiting.keys.Slabs()
 	}
-	for n, more := 0, true; more; n++ {
-		more = scanSlab(n)
+	trim := func(keys []KeySnapshot[T]) []KeySnapshot[T] {
 		if len(keys)/2 >= limit {
 			keys = firstDue(keys, limit)
 			before = keys[limit-1].Due
 		}
+		return keys
 	}
-	return firstDue(keys, limit)
+	return firstDue(keytable.Collect(scanSlab, trim), limit)
 }
 
 // firstDue sorts keys and returns up to limit of those that are due first.
@@ -367,24 +364,29 @@ func (t *topKeys[T]) offer(key T, requeues uint32) {
 }
 
 // mostRequeued returns the keys with the most requeues of those that scan offers, slab by slab, until it returns
-// false. It sorts between the calls of scan, when no lock is held.
+// false.
 func mostRequeued[T comparable](limit int, scan func(n int, found *topKeys[T]) bool) []KeySnapshot[T] {
 	limit = min(limit, math.MaxInt32/2)
 	if limit <= 0 {
 		return nil
 	}
 	var found topKeys[T]
-	for n, more := 0, true; more; n++ {
-		more = scan(n, &found)
-		if len(found.keys) < 2*limit {
-			continue
-		}
-		found.keys = most(found.keys, limit)
-		if len(found.keys) == limit {
-			found.above = found.keys[limit-1].Requeues
-		}
+	scanSlab := func(n int, keys []KeySnapshot[T]) ([]KeySnapshot[T], bool) {
+		found.keys = keys
+		more := scan(n, &found)
+		return found.keys, more
 	}
-	return most(found.keys, limit)
+	trim := func(keys []KeySnapshot[T]) []KeySnapshot[T] {
+		if len(keys) < 2*limit {
+			return keys
+		}
+		keys = most(keys, limit)
+		if len(keys) == limit {
+			found.above = keys[limit-1].Requeues
+		}
+		return keys
+	}
+	return most(keytable.Collect(scanSlab, trim), limit)
 }
 
 // most sorts keys and returns the first limit of them, each once: one that was forgotten and has failed

@@ -131,7 +131,7 @@ func TestSnapshotFindsAllKeys(t *testing.T) {
 	})
 }
 
-func TestSnapshotTellsRequeues(t *testing.T) {
+func TestSnapshotHasRequeues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := testkit.NewFakeClock()
 		q := workqueue.NewTypedRateLimitingQueueWithConfig(

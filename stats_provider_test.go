@@ -26,7 +26,7 @@ func (r *reader) WatchQueue(name string, stats func() workqueue.Stats) {
 	r.stats = append(r.stats, stats)
 }
 
-// sum is what the layers of the watched queues tell together, without histograms.
+// sum adds up the Stats of the layers of the watched queues, without histograms.
 func (r *reader) sum() (total workqueue.Stats) {
 	total.ShuttingDown = true
 	for _, stats := range r.stats {
@@ -80,11 +80,11 @@ func TestStatsProvider(t *testing.T) {
 		}
 		st.Name, st.Latency, st.WorkDuration = "", nil, nil
 		if sum := r.sum(); sum != st {
-			t.Errorf("the layers tell %+v together, want %+v", sum, st)
+			t.Errorf("the layers have %+v together, want %+v", sum, st)
 		}
 		q.ShutDown()
 		if sum := r.sum(); !sum.ShuttingDown || sum.Waiting != 0 || sum.Dropped != q.Stats().Dropped {
-			t.Errorf("after shutdown the layers tell %+v together, want %+v", sum, q.Stats())
+			t.Errorf("after shutdown the layers have %+v together, want %+v", sum, q.Stats())
 		}
 	})
 }
@@ -196,8 +196,7 @@ func TestHistogramBounds(t *testing.T) {
 	build([]float64{2, 1})
 }
 
-// A queue that nobody else's code runs in has no deferred unlock on its way; keys that cannot be used must
-// not leave it locked.
+// Keys that cannot be used must not leave the queue locked.
 func TestStatsProviderAndBadKeys(t *testing.T) {
 	q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[any]{Name: "q", MetricsProvider: &reader{}})
 	for _, f := range []func(any){q.Add, q.Done} {

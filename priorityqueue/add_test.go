@@ -61,7 +61,7 @@ func TestWaitingKeyIsAddedNow(t *testing.T) {
 	})
 }
 
-// Keys that are due come in the order of their times, before those that were added later, also if nobody
+// Keys that are due come in the order of their times, before those that were added later, also if no call
 // looked in between.
 func TestOrderOfDueKeys(t *testing.T) {
 	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
@@ -112,7 +112,7 @@ func TestDelayPolicies(t *testing.T) {
 		{"replaced backoff", []pq.AddOpts{limited, {After: 3 * s, Delay: pq.Replace}, {Delay: pq.RespectBackoff}}, "now", ""},
 		{"event yields to the worker's retry", []pq.AddOpts{{Delay: pq.RespectBackoff}, limited}, "now", "10s"},
 		{"delayed event yields", []pq.AddOpts{{After: 3 * s, Delay: pq.RespectBackoff}, limited}, "2s", "10s"},
-		{"two events, one of which does not yield", []pq.AddOpts{{Delay: pq.RespectBackoff}, {}, limited}, "now", ""},
+		{"two events, and one does not yield", []pq.AddOpts{{Delay: pq.RespectBackoff}, {}, limited}, "now", ""},
 	}
 	for _, tt := range tests {
 		for _, held := range []bool{false, true} {
@@ -182,7 +182,7 @@ func TestDueWhileHeld(t *testing.T) {
 	})
 }
 
-// Keys that are due at the same time come in the order of their adds, whoever held them then.
+// Keys that are due at the same time come in the order of their adds, whether or not a worker held them then.
 func TestTiesOfHeldKeys(t *testing.T) {
 	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
 		q.Add("a")
@@ -224,7 +224,7 @@ func TestPriorityOfRetry(t *testing.T) {
 		q.AddWithOpts(pq.AddOpts{Priority: 2, SetPriority: true}, "a")
 		next(2)
 		q.Done("a")
-		q.AddRateLimited("a") // nobody holds it
+		q.AddRateLimited("a") // not held
 		if info, _ := q.Inspect("a"); info.Priority != 0 {
 			t.Errorf("Inspect() = %+v, want priority 0", info)
 		}

@@ -81,7 +81,7 @@ func TestWarmOperationsDoNotAllocate(t *testing.T) {
 				}
 			})
 			zero("Done of a key that is not held, Len, Stats", func() {
-				q.Done("xx/nobody")
+				q.Done("xx/unknown")
 				q.Len()
 				q.Stats()
 			})

@@ -75,7 +75,7 @@ func (c *leapingClock) Since(t time.Time) time.Duration {
 	return d
 }
 
-// The clock may leap when somebody has read it and has not yet locked the queue. What was read still counts.
+// The clock may leap after a call has read it and before it locks the queue. What was read still counts.
 func TestClockLeapsWhileItIsRead(t *testing.T) {
 	c := &leapingClock{FakeClock: testkit.NewFakeClock()}
 	config := pq.Config[string]{Clock: c, MinInterval: time.Minute, Name: "q", MetricsProvider: &reader{}}

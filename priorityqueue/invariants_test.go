@@ -74,7 +74,7 @@ func (q *Queue[T]) CheckInvariants() error {
 		return fmt.Errorf("states %v, counted %d queued, %d running, %d due", counts, q.queued, q.running, q.due.Len())
 	}
 	if s := q.last.Slot(); s != keytable.None && (!q.keys.HasMemory(s) || q.keys.At(s).Value.state&running == 0) {
-		return fmt.Errorf("slot %d was handed out last, and nobody holds it", s)
+		return fmt.Errorf("slot %d was handed out last, and is not held", s)
 	}
 	if counts[again] != q.wishes {
 		return fmt.Errorf("%d running keys to come at once, counted %d", counts[again], q.wishes)

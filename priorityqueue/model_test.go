@@ -228,14 +228,14 @@ func compareWithModel(t *rapid.T) {
 func compareHistograms(t *rapid.T, got workqueue.Stats, m *slowQueue) {
 	work, running := got.WorkDuration.Count(), uint64(m.count(pq.Processing))
 	if taken := got.Latency.Count(); taken != m.taken || work != m.taken-running {
-		t.Fatalf("%d latencies and %d times of work of %d keys, of which %d are held", taken, work, m.taken, running)
+		t.Fatalf("%d latencies and %d times of work of %d keys, %d of them held", taken, work, m.taken, running)
 	}
 }
 
 func compareState(t *rapid.T, q *pq.Queue[int], m *slowQueue, limiter *countingLimiter) {
 	want := m.stats
 	want.Queued, want.Processing, want.Waiting = m.count(pq.Queued), m.count(pq.Processing), m.count(pq.Waiting)
-	// Adds of keys that are due are not counted before somebody looks.
+	// Adds of keys that are due are not counted before a call looks.
 	want.Name, want.ShuttingDown, want.Paused = m.config.Name, m.down, m.paused
 	for _, k := range m.sorted(pq.Queued) {
 		if m.blocked(k.group) {

@@ -63,7 +63,7 @@ func TestShutDown(t *testing.T) {
 	})
 }
 
-// A key whose time has come is queued, also if nobody has noticed before the shutdown.
+// A key whose time has come is queued, also if no call noticed it before the shutdown.
 func TestDueKeyAtShutDown(t *testing.T) {
 	c := testkit.NewFakeClock()
 	script(t, pq.Config[string]{Clock: c}, func(t *testing.T, q *pq.Queue[string]) {

@@ -359,7 +359,7 @@ func (m *slowQueue) losesPlace(k *slowKey, before, after int) bool {
 	return m.rank(k.since, k.level) > m.rank(max(m.lastReady, m.now), after)
 }
 
-// timesPending tells whether the queue would read the clock for any call.
+// timesPending reports whether the queue would read the clock for any call.
 func (m *slowQueue) timesPending() bool { return m.count(pq.Waiting) > 0 }
 
 // next returns the key that is to be handed out next, or nil.
@@ -382,7 +382,7 @@ func (m *slowQueue) next() *slowKey {
 	return m.line(best.level, m.turns[best.level][0].group)[0]
 }
 
-// before reports whether the line of a comes before that of b, of which they are the first.
+// before reports whether the line whose first key is a comes before the one whose first key is b.
 func (m *slowQueue) before(a, b *slowKey) bool {
 	if m.config.Aging > 0 {
 		if ra, rb := m.rank(a.since, a.level), m.rank(b.since, b.level); ra != rb {

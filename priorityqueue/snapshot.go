@@ -121,14 +121,14 @@ func (q *Queue[T]) waitingSnapshotLocked(s keytable.Slot) workqueue.KeySnapshot[
 }
 
 // scan returns up to limit keys whose state is wanted, slab by slab.
-func (q *Queue[T]) scan(limit int, wanted func(state) bool, asWaiting bool) (keys keySnapshots[T]) {
-	scanSlab := func(n int) (more bool) {
+func (q *Queue[T]) scan(limit int, wanted func(state) bool, asWaiting bool) keySnapshots[T] {
+	scanSlab := func(n int, keys keySnapshots[T]) (keySnapshots[T], bool) {
 		q.lockAt(q.readClock(false))
 		defer q.unlock()
 		for s := range q.keys.LiveSlots(n) {
 			switch {
 			case len(keys) == limit:
-				return false
+				return keys, false
 			case !wanted(q.keys.At(s).Value.state):
 			case asWaiting:
 				keys = append(keys, q.waitingSnapshotLocked(s))
@@ -136,11 +136,9 @@ func (q *Queue[T]) scan(limit int, wanted func(state) bool, asWaiting bool) (key
 				keys = append(keys, q.snapshotLocked(s))
 			}
 		}
-		return n+1 < q.keys.Slabs()
+		return keys, n+1 < q.keys.Slabs()
 	}
-	for n := 0; scanSlab(n); n++ {
-	}
-	return keys
+	return keytable.Collect(scanSlab, nil)
 }
 
 // addOtherQueued returns first and, behind them, the other queued keys up to limit.

@@ -40,7 +40,7 @@ func TestStats(t *testing.T) {
 		time.Sleep(seconds(1.5)) // x is due since half a second
 		hold(t, q, "c b")
 		q.Add("b")
-		q.Done("nobody")
+		q.Done("unknown")
 		time.Sleep(time.Second)
 		want := workqueue.Stats{
 			Name: "q", Queued: 2, Processing: 2, Again: 1, Waiting: 1, Adds: 5, Retries: 2, UnmatchedDones: 1,

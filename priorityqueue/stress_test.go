@@ -14,7 +14,7 @@ import (
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
-// stressTime is for how long one test shall run: its share of WORKQUEUE_STRESS, a duration.
+// stressTime is how long one test runs: its share of WORKQUEUE_STRESS, a duration.
 func stressTime(t *testing.T) time.Duration {
 	s := os.Getenv("WORKQUEUE_STRESS")
 	if s == "" {
@@ -122,7 +122,7 @@ func TestStress(t *testing.T) {
 					case 2:
 						q.Inspect(key)
 					case 3:
-						q.Done(1000) // held by nobody
+						q.Done(1000) // not held
 					}
 				}
 			})
@@ -147,7 +147,7 @@ func TestStress(t *testing.T) {
 }
 
 // A getter is cancelled, and a key removed, at the moment at which a key arrives. Either it has the key, or
-// another getter gets it: one that already sleeps, and would sleep for ever if the wake-up were lost.
+// another getter gets it: one that already sleeps, and would sleep forever if the wake-up were lost.
 func TestStressCancel(t *testing.T) {
 	everyConfigStressed(t, func(t *testing.T, config pq.Config[int]) {
 		q := pq.New(config)
@@ -180,7 +180,7 @@ func TestStressCancel(t *testing.T) {
 					t.Errorf("got key %d, want %d", got, key)
 				}
 			case <-time.After(20 * time.Second):
-				t.Fatalf("key %d reaches nobody", key)
+				t.Fatalf("no getter gets key %d", key)
 			}
 		}
 		q.ShutDown()
@@ -188,7 +188,7 @@ func TestStressCancel(t *testing.T) {
 	})
 }
 
-// Everything is called at once, Remove and Pause too. When it is over, whoever waits gets what is left, nothing is
+// Everything is called at once, Remove and Pause too. When it is over, every getter that waits gets what is left, nothing is
 // remembered, and the numbers are right.
 func TestStressEveryMethod(t *testing.T) {
 	const keys, callers, workers, calls = 6, 3, 4, 200
@@ -236,7 +236,7 @@ func TestStressEveryMethod(t *testing.T) {
 		select {
 		case <-drained:
 		case <-time.After(30 * time.Second):
-			t.Fatalf("somebody waits for ever: %+v", q.Stats())
+			t.Fatalf("a call waits forever: %+v", q.Stats())
 		}
 		if err := q.CheckInvariants(); err != nil {
 			t.Error(err)

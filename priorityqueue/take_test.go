@@ -126,7 +126,7 @@ func TestDoneAndGet(t *testing.T) {
 		hold(t, q, "a")
 		q.AddWithOpts(pq.AddOpts{Priority: 1}, "a")
 		want("a", "a", nil) // again, and more urgent than b
-		want("x", "b", nil) // nobody holds x, and a is held still
+		want("x", "b", nil) // x is not held, and a still is
 		if st := q.Stats(); st.Processing != 2 || st.UnmatchedDones != 1 {
 			t.Fatalf("Stats() = %+v", st)
 		}

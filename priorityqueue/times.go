@@ -11,8 +11,8 @@ import (
 // The clock is foreign code, so it is read before the queue is locked.
 
 const (
-	// unknown is the time of a caller who did not read the clock. It is before every time, so that as the
-	// time for which a key waits it means: none.
+	// unknown is the time of a caller that did not read the clock. It is before every other time. As the time
+	// for which a key waits it means that the key does not wait.
 	unknown int64 = math.MinInt64
 	// never is the time that does not come.
 	never int64 = math.MaxInt64

@@ -11,8 +11,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// Where many keys come due at once, nobody waits until all have been made ready. The loop sees to all of them
-// without being told.
+// Where many keys come due at once, no call waits until all have been made ready. The loop makes all of them ready
+// without being woken.
 func TestManyDueKeys(t *testing.T) {
 	const n = 3*maxMoved + 5
 	synctest.Test(t, func(t *testing.T) {

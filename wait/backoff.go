@@ -158,7 +158,7 @@ func (b Backoff) Timer() Timer {
 }
 
 // Jitter returns a random duration between duration and duration + maxFactor·duration,
-// so that those who would act at the same moment spread out. If maxFactor is not
+// so that callers that would act at the same moment spread out. If maxFactor is not
 // positive, it is taken as 1. A negative duration counts as zero, and the result never
 // exceeds the largest Duration. Jitter may be called by several goroutines.
 func Jitter(duration time.Duration, maxFactor float64) time.Duration {

@@ -14,7 +14,7 @@ type DelayFunc func() time.Duration
 
 // Timer returns a Timer, not yet started, whose intervals are what fn returns, on the
 // clock c; nil is the real clock. fn is called once as each interval begins, by
-// whoever calls C or Next.
+// the caller of C or Next.
 func (fn DelayFunc) Timer(c clock.Clock) Timer {
 	return &delayTimer{delay: fn, clock: orReal(c)}
 }
@@ -39,7 +39,7 @@ func (fn DelayFunc) Concurrent() DelayFunc {
 	var mu sync.Mutex
 	return func() time.Duration {
 		mu.Lock()
-		defer mu.Unlock() // deferred, so that a panic in fn does not block the others for ever
+		defer mu.Unlock() // deferred, so that a panic in fn does not block the others forever
 		return fn()
 	}
 }

@@ -16,7 +16,7 @@
 //
 // [PollUntilContextCancel], [PollUntilContextTimeout], [ExponentialBackoff] and
 // [ExponentialBackoffWithContext] call a condition until it is true, fails, or the
-// caller's patience ends; [Interrupted] tells the last from the others.
+// caller's patience ends; [Interrupted] recognizes the error of the last case.
 //
 // # Time
 //

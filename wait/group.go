@@ -20,8 +20,8 @@ func (g *Group) Start(f func()) {
 	g.running.Go(f)
 }
 
-// StartWithChannel is Start for an f that takes a channel, which should tell it to
-// return when closed.
+// StartWithChannel is Start for an f that takes a channel, and should return
+// when that is closed.
 func (g *Group) StartWithChannel(stopCh <-chan struct{}, f func(stopCh <-chan struct{})) {
 	g.Start(func() { f(stopCh) })
 }

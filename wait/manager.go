@@ -28,8 +28,8 @@ type BackoffManager interface {
 // is an initBackoff that exceeds it.
 //
 // A manager that has not been used for more than resetDuration starts again with
-// initBackoff: whatever failed has worked for a while. The time that its caller was
-// told to wait does not count. Only what passes after the end of the last pause (of
+// initBackoff: whatever failed has worked for a while. The pauses themselves
+// do not count. Only what passes after the end of the last pause (of
 // the latest to end, where goroutines share the manager) is idle time. Apimachinery
 // measures from the beginning of the pause, so that pauses which grow past
 // resetDuration fall back to initBackoff in the midst of a failure, and the service
@@ -86,8 +86,8 @@ func NewJitteredBackoffManager(duration time.Duration, jitter float64, c clock.C
 	return jitteredManager{clock: orReal(c), pause: Backoff{Duration: duration, Jitter: jitter}}
 }
 
-// jitteredManager has no state: its pause is a Backoff without steps, of which each
-// call takes the first delay.
+// jitteredManager has no state: its pause is a Backoff without steps. Each call
+// takes its first delay.
 type jitteredManager struct {
 	clock clock.Clock
 	pause Backoff
@@ -117,7 +117,7 @@ func (t *managerTimer) Next() {
 }
 
 // Stop also takes out a tick that no one has received: a manager that hands out one
-// timer for ever, as apimachinery's do, would give it to the next loop as the end of
+// timer forever, as apimachinery's do, would give it to the next loop as the end of
 // a pause. Not every clock's timer drops it by itself. Never blocks: the tick
 // may have been received.
 func (t *managerTimer) Stop() {

@@ -60,7 +60,7 @@ func TestExponentialManagerGrows(t *testing.T) {
 	}
 }
 
-// TestExponentialManagerStartsAgain: after idle time, of which pauses are no part.
+// TestExponentialManagerStartsAgain: after idle time, which does not include pauses.
 func TestExponentialManagerStartsAgain(t *testing.T) {
 	c := newTimerClock()
 	m := wait.NewExponentialBackoffManager(2*time.Second, time.Hour, 10*time.Second, 3, 0, c)

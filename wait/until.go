@@ -88,7 +88,7 @@ func until(ctx context.Context, f func(context.Context), t Timer, sliding bool) 
 	if ended(ctx) != nil {
 		return
 	}
-	// The error can only be ctx's, and tells the caller nothing new.
+	// The error can only be ctx's, which the caller has already.
 	_ = loop(ctx, t, true, sliding, func(ctx context.Context) (bool, error) {
 		f(ctx)
 		return false, nil

@@ -137,7 +137,7 @@ func TestUntilDoesNotCallWhenStopped(t *testing.T) {
 	})
 }
 
-// TestUntilStopsByAValue: whoever cannot close the channel, because other loops have
+// TestUntilStopsByAValue: a caller that cannot close the channel, because other loops have
 // it, sends on it.
 func TestUntilStopsByAValue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -18,7 +18,7 @@ const maxStarts = 10
 //
 // A fake clock may be stepped after left has read it and before the timer runs, which then ends too late by that
 // step. So where the clock has moved, the timer is started again; a bound keeps clocks that always move from
-// doing so for ever. The real clock cannot be stepped.
+// doing so forever. The real clock cannot be stepped.
 func Set(timer clock.Timer, isReal bool, left func() time.Duration) bool {
 	d := left()
 	for range maxStarts {

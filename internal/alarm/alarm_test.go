@@ -12,7 +12,7 @@ func TestSet(t *testing.T) {
 	due := c.Now().Add(time.Minute)
 	left := func() time.Duration { return due.Sub(c.Now()) }
 	timer := c.NewTimer(time.Second)
-	c.Step(time.Second) // It has fired, and nobody has noticed.
+	c.Step(time.Second) // It has fired, unnoticed.
 	if !Set(timer, false, left) {
 		t.Error("Set() = false, and 59 seconds are left")
 	}
@@ -32,7 +32,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// Between the reading of the clock and the start of the timer somebody steps it.
+// Between the reading of the clock and the start of the timer it is stepped.
 func TestSetOnAClockThatMoves(t *testing.T) {
 	for _, tt := range []struct {
 		name         string

@@ -30,7 +30,7 @@ func wake(g *Gate, times int) {
 	}
 }
 
-// A wake-up is for one sleeper, who passes it on if there is more to do.
+// A wake-up is for one sleeper. It passes the wake-up on if there is more to do.
 func TestWakeUpsArePassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, more := new(Gate), false

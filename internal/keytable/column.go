@@ -44,8 +44,8 @@ func (c *Column[V]) provide(s Slot) *V {
 	return &c.slabs[n][place]
 }
 
-// Release gives back the memory that s shares with its neighbours. It is for slots of which the table
-// has given back the memory too, so that one late key does not keep the column of a whole burst.
+// Release gives back the memory that s shares with its neighbours. It is for slots whose memory the table
+// has given back too, so that one late key does not keep the column of a whole burst.
 func (c *Column[V]) Release(s Slot) {
 	n := int(s / slabLen)
 	if n >= len(c.slabs) || c.slabs[n] == nil {

@@ -4,7 +4,7 @@ import "math/bits"
 
 // group is a piece of the index: up to groupLen slots, and a byte of each one's hash to find it by. It is
 // half a cache line, and all its bytes are compared at once, so that a look-up has neither a second miss nor
-// a branch that cannot be foretold.
+// a branch that cannot be predicted.
 type group struct {
 	// tags has, from the lowest byte up, the tag of the key at each of slots, or zero where there is none;
 	// and in its upper 16 bits the number of keys that would live here but that the group was full. Where
@@ -22,7 +22,7 @@ const (
 	highBits = lowBits << 7
 )
 
-// tagOf returns the byte by which a group tells its keys apart. Its highest bit tells it from zero. The others
+// tagOf returns the byte by which a group distinguishes its keys. Its highest bit is set, so it is not zero. The others
 // are the last ones of the hash, because the first ones have led to the group.
 func tagOf(h Hash) uint64 { return uint64(h)&0x7f | 0x80 }
 

@@ -105,7 +105,7 @@ func TestFewKeysComeAndGo(t *testing.T) {
 }
 
 // Each group may have been full, one after the other, and have let keys pass that are still there. A look-up
-// of another key must end nevertheless. (It went round for ever, which only this test's timeout would tell.)
+// of another key must end nevertheless. (It went round forever: then this test times out.)
 func TestEveryGroupWasPassed(t *testing.T) {
 	const second = Hash(1) << 31 // leads to the second of two groups
 	var table Table[int, struct{}]

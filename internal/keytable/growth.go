@@ -3,8 +3,8 @@ package keytable
 import "runtime"
 
 // The index grows by doubling. To move all keys at once would make one unlucky caller wait for tens of
-// milliseconds where there are a million. So the old index stays until FindOrInsert and Delete, each of which
-// moves the keys of a slab, have moved them all; meanwhile a look-up goes to both. That is over after as many
+// milliseconds where there are a million. So the old index stays for a while. Each FindOrInsert and Delete
+// moves the keys of one slab, until all have been moved; meanwhile a look-up goes to both. That is over after as many
 // calls as there are slabs with keys, long before the index is too small or too large again.
 //
 // The order is that of the slabs, whose hashes lie side by side in memory, and not that of the old index, which
@@ -29,8 +29,8 @@ func (t *Table[K, V]) grow() {
 	t.moveTo(t.spare.Get(n))
 }
 
-// shrink gives memory back when few keys are left. The index stays large enough for those who come and go
-// around this number of keys not to make it grow and shrink in turn.
+// shrink gives memory back when few keys are left. The index stays so large that keys which come and
+// go around this number do not make it grow and shrink in turn.
 func (t *Table[K, V]) shrink() {
 	t.moveTo(t.spare.Get(max(keptGroups, len(t.index.groups)/4)))
 }

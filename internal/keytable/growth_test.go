@@ -155,7 +155,7 @@ func TestFewKeysMoveAtOnce(t *testing.T) {
 	}
 }
 
-// A table whose keys are only found again, as those of a limiter are, must not keep the old index for ever.
+// A table whose keys are only found again, as those of a limiter are, must not keep the old index forever.
 func TestKnownKeysEndTheMoving(t *testing.T) {
 	var table Table[int, struct{}]
 	const n = 4*keptGroups*keysPerGroup + 1

@@ -63,8 +63,8 @@ func (x *index) has(h Hash, s Slot) bool {
 // probe returns the slot and the entry of key, whose hash is h, or None and nil. The index must not be empty,
 // as old is when no keys are moving.
 func (t *Table[K, V]) probe(x *index, h Hash, key K) (Slot, *Entry[K, V]) {
-	// The first group that nobody passed ends it. If there is none, because each was full at some time and the
-	// keys that passed it are still there, one round is enough.
+	// The search ends at the first group that no key has passed. There may be no such group, if each was full at
+	// some time and the keys that passed it are still there. Then the search ends after one round.
 	home := x.home(h)
 	for n, last := home, home+len(x.groups)-1; ; n++ {
 		g := x.group(n)

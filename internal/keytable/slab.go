@@ -3,6 +3,7 @@ package keytable
 import (
 	"iter"
 	"math/bits"
+	"slices"
 	"unsafe"
 
 	"github.com/keyedqueue/workqueue/internal/stash"
@@ -213,3 +214,18 @@ func shortened[E any](s []E, n int) []E {
 }
 
 func log2(n int) int { return bits.Len(uint(n)) - 1 }
+
+// Collect returns what scan appends. It calls scan with the number of one slab of a table after the other, until scan
+// returns false. Scan locks the table and appends at most one value for each key: Collect has made room for those
+// before, because to move a million values takes milliseconds. For the same reason trim sorts and leaves out values:
+// it is called, unless nil, after each scan, without the lock.
+func Collect[E any](scan func(n int, all []E) ([]E, bool), trim func([]E) []E) []E {
+	var all []E
+	for n, more := 0, true; more; n++ {
+		all, more = scan(n, slices.Grow(all, slabLen))
+		if trim != nil {
+			all = trim(all)
+		}
+	}
+	return all
+}

@@ -13,15 +13,15 @@
 //
 // An index leads from a key's hash to the number of its slot. It is an array of groups of 32 bytes, each
 // with room for six slots and a byte of each one's hash, the tag. The slots live in slabs of [slabLen]
-// entries, which never move once they are full-sized, so growing copies no keys. How the index grows is told
-// in growth.go.
+// entries, which never move once they are full-sized, so growing copies no keys. growth.go describes how the
+// index grows.
 //
 //	hash ──▶ index  [ tags │ 7 · 2 · · · ][ tags │ · 9 · · · · ][ …
 //	                         │   │                   │
 //	                         ▼   ▼                   ▼
 //	         slabs  0: [ key value hash ][ … ] …  1: [ … ] …      number = slab·slabLen + place
 //
-// A key's home is the group that the leading bits of its hash tell. If that is full, the key lives in the
+// The leading bits of a key's hash are the number of its home, a group. If that is full, the key lives in the
 // next group that is not, and each group that it passed counts it, so that a look-up knows whether to go on.
 // A deletion counts back and leaves nothing behind, so look-ups stay short however long a table lives.
 // (The counters are those of Meta's F14; the comparison of all tags at once is that of Swiss tables.)
@@ -63,7 +63,7 @@ const (
 // Hash is what a table needs to know of a key. It does not depend on the table.
 type Hash uint32
 
-// seed is one for all tables of the process. Nothing tells the order of an index to the outside, so
+// seed is one for all tables of the process. The order of an index is not visible from outside, so
 // tables that share a seed cannot feed each other keys in it (which would make long runs).
 var seed = maphash.MakeSeed()
 
@@ -132,7 +132,7 @@ func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inser
 			return s, e, false
 		}
 	}
-	// A new key's home can mostly tell that it is new, and has a place for it.
+	// For most new keys a look at the home shows that they are new, and the home has a place for them.
 	home := t.index.homeGroup(h)
 	if home.match(h)|home.passed() != 0 {
 		if s, e := t.probe(&t.index, h, key); e != nil {
@@ -168,7 +168,7 @@ func (t *Table[K, V]) Delete(s Slot) {
 // Slabs returns the number of slabs, for [Table.Slab].
 func (t *Table[K, V]) Slabs() int { return len(t.slots.slabs) }
 
-// Slab returns the slots of slab n with their entries, some hundred at most, none if there is no such
+// Slab returns the slots of slab n with their entries, a few hundred at most, none if there is no such
 // slab. Entries in which no key lives have the zero V. The table must not change meanwhile.
 func (t *Table[K, V]) Slab(n int) iter.Seq2[Slot, *Entry[K, V]] {
 	return func(yield func(Slot, *Entry[K, V]) bool) {

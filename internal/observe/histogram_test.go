@@ -11,7 +11,7 @@ import (
 )
 
 // A duration belongs to the first bucket whose bound is not below the number of seconds that it is, which
-// is what whoever compares seconds as floats would find.
+// is what a comparison of seconds as floats finds.
 func TestBuckets(t *testing.T) {
 	for name, bounds := range map[string][]float64{
 		"powers of ten": {1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100, 1000},

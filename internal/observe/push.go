@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Push are the metrics of one queue that are told of every change. None of them is nil; see [OrNoop].
+// Push has the metrics of one queue to which every change is pushed. None of them is nil; see [OrNoop].
 type Push struct {
 	Depth interface {
 		Inc()
@@ -13,7 +13,7 @@ type Push struct {
 	}
 	Adds                  interface{ Inc() }
 	Latency, WorkDuration interface{ Observe(float64) }
-	// UnfinishedWork and LongestRunning depend on the time, and are told by [Observer.Refresh].
+	// UnfinishedWork and LongestRunning depend on the time. [Observer.Refresh] sets them.
 	UnfinishedWork, LongestRunning interface{ Set(float64) }
 }
 
@@ -39,7 +39,8 @@ type Ticker struct {
 	running sync.WaitGroup
 }
 
-// Start calls f every period of the observer's clock, until Stop, if the observer has somebody to tell.
+// Start calls f every period of the observer's clock, until Stop. It does nothing if the observer has no
+// push metrics.
 func (t *Ticker) Start(o *Observer, period time.Duration, f func()) {
 	if o == nil || o.push == nil {
 		return

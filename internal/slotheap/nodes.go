@@ -86,6 +86,6 @@ func (a *nodes) trim(p position) {
 	for last := len(a.chunks) - 1; last > 0 && int(p/arity) < last*chunkLen-chunkLen/2; last-- {
 		a.spare.Put(a.chunks[last])
 		a.chunks[last] = nil
-		a.chunks = a.chunks[:last] // of which the rest is small
+		a.chunks = a.chunks[:last]
 	}
 }

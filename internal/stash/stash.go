@@ -1,12 +1,12 @@
-// Package stash keeps memory for the next burst of keys without keeping it for ever.
+// Package stash keeps memory for the next burst of keys, but only until the garbage collector runs.
 package stash
 
 import "weak"
 
-// A Stash holds slices that are not needed now, until somebody needs one of that length or the garbage
-// collector runs: it refers to them weakly. So the bursts of a busy queue reuse the memory of the last
-// one, and the memory of a quiet queue is gone with the next collection. A [sync.Pool] would keep it
-// for two, and for all queues of the process.
+// A Stash holds slices that are not needed now, until one of that length is needed or the garbage
+// collector runs: it refers to them weakly. So each burst of a busy queue reuses the memory of the last
+// one, and a quiet queue loses that memory with the next collection. A [sync.Pool] would keep it for
+// two collections, and share it with all queues of the process.
 //
 // The zero Stash is empty and ready to use. It is not safe for concurrent use.
 type Stash[E any] struct {
@@ -16,7 +16,7 @@ type Stash[E any] struct {
 // maxHeld bounds what a Stash itself takes, to 32 KiB.
 const maxHeld = 1 << 12
 
-// Put gives s away. Nobody else may use it afterwards.
+// Put takes s over. The caller must not use it afterwards.
 func (h *Stash[E]) Put(s []E) {
 	if len(h.held) < maxHeld {
 		h.held = append(h.held, weak.Make(&s))
