@@ -290,7 +290,7 @@ func TestSpecs(t *testing.T) {
 
 // Random calls do the same to both queues, as far as no documented difference is met.
 func TestLikeControllerRuntime(t *testing.T) {
-	for seed := range uint64(100) {
+	for seed := range uint64(30) {
 		onBoth(t, func(s *spec) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			// What is known of each key: when it is due, and whether it is held or queued.

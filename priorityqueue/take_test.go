@@ -382,3 +382,18 @@ func TestPlaceOfAdd(t *testing.T) {
 		drain(t, q, "a")
 	})
 }
+
+// A key that has its place in line ages there.
+func TestPlaceOfAddWithAging(t *testing.T) {
+	script(t, pq.Config[string]{PlaceOfAdd: true, Aging: time.Second}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		hold(t, q, "a")
+		q.Add("a")
+		time.Sleep(5 * time.Second)
+		q.Add("b")
+		time.Sleep(time.Second)
+		q.AddWithOpts(pq.AddOpts{Priority: 3}, "c")
+		q.Done("a")
+		drain(t, q, "a c b")
+	})
+}

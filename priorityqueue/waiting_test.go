@@ -152,3 +152,39 @@ func slowest(n int) map[string]time.Duration {
 	}
 	return worst
 }
+
+// While a shutdown drops many keys it gives the lock back. Nothing that it is to drop is handed out in between, or
+// comes due.
+func TestBetweenTheLocksOfAShutDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Config[string]{Aging: time.Hour}) // reads the clock in every call
+		q.Add("held")
+		q.Get()
+		q.AddAfter("held", time.Second)
+		q.AddAfter("waiting", time.Second)
+		q.Add("queued")
+		begin := func(stop bool) {
+			q.gate.Lock()
+			defer q.unlock()
+			q.shuttingDown.Store(true)
+			q.stopped = stop
+		}
+		begin(false)
+		time.Sleep(time.Second)
+		if n := q.Len(); n != 1 {
+			t.Errorf("%d keys are queued, want 1", n)
+		}
+		q.Done("held")
+		if info, ok := q.Inspect("held"); ok {
+			t.Errorf("a key that was to come later is %+v after its Done", info)
+		}
+		begin(true)
+		if key, shutdown := q.Get(); !shutdown {
+			t.Errorf("Get() = %s", key)
+		}
+		q.ShutDownNow()
+		if st := q.Stats(); st.Dropped != 3 || st.Queued+st.Waiting+st.Processing != 0 {
+			t.Errorf("Stats() = %+v", st)
+		}
+	})
+}
