@@ -17,10 +17,11 @@ import (
 // watcher notes what it hears of, as a provider of metrics does.
 type watcher struct {
 	debug.Times
+	bounds                         []float64
 	queues, pools, inspected, keys []string
 }
 
-func (*watcher) HistogramBounds() []float64 { return []float64{1, 2} }
+func (w *watcher) HistogramBounds() []float64 { return w.bounds }
 func (w *watcher) WatchQueue(name string, _ func() workqueue.Stats) {
 	w.queues = append(w.queues, name)
 }
@@ -34,7 +35,7 @@ func (w *watcher) WatchPoolKeys(name string, _ func(int) worker.Snapshot[any]) {
 
 // Queues of every kind appear once each, by themselves, under the name that they have.
 func TestQueuesAppear(t *testing.T) {
-	metrics := &watcher{}
+	metrics := &watcher{bounds: []float64{1, 2}}
 	h := newHandler(t, debug.Options{Metrics: metrics})
 	fifo := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "fifo", MetricsProvider: h})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Name: "delaying", MetricsProvider: h})

@@ -21,7 +21,7 @@ type Options struct {
 	// Metrics is the program's provider of metrics, if it has one: what the handler hears of as a provider, it passes
 	// on to Metrics. See [Handler].
 	Metrics workqueue.StatsProvider
-	// Actions lets whoever sees the page change the queues: retry a key now, remove it, pause and resume a queue. See
+	// Actions lets readers of the page change the queues: retry a key now, remove it, pause and resume a queue. See
 	// "Actions" in the package comment.
 	Actions bool
 	// Audit is called for each request for an action, also for those that were refused or have failed, before it is
@@ -40,8 +40,8 @@ type Options struct {
 // [Register] shows other queues.
 //
 // While something is shown the handler has one goroutine, which reads the numbers of all queues every few seconds,
-// so that the charts are there at the first look. That takes a few milliseconds for a thousand queues, up to 8 KB
-// for each queue that was busy in the last ten minutes, and about 1 KB for others.
+// so that the charts are there at the first look. That takes a few milliseconds for a thousand queues, up to 10 KB
+// for each queue that was busy in the last ten minutes, and less than 2 KB for others.
 type Handler struct {
 	// Times has the methods of a provider that makes no metrics.
 	Times

@@ -123,20 +123,27 @@ func TestRecentTimes(t *testing.T) {
 	})
 }
 
-// A bound is shown as what it is, and not rounded down.
+// A bound is shown as what it is, and not rounded down, also if it was multiplied by ten until it was there.
 func TestBounds(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
-		pass(q, 10, 100*time.Microsecond)
-		wantBody(t, get(h, "?queue=q"), "In work</th>", ">100 µs<", "≤ 100 µs")
-	})
-	w := &watcher{} // its bounds are 1 and 2
-	synctest.Test(t, func(t *testing.T) {
-		h := debug.NewHandler(debug.Options{Metrics: w})
-		defer h.Close()
-		q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "q", MetricsProvider: h})
-		pass(q, 1, 3*time.Second)
-		wantBody(t, get(h, "?queue=q"), "In work</th>", "beyond all bounds")
-	})
+	for _, c := range []struct {
+		bounds []float64
+		held   time.Duration
+		want   string
+	}{
+		{nil, 100 * time.Microsecond, "≤ 100 µs"},
+		{[]float64{9.999999999999999e-05, 1}, 90 * time.Microsecond, "≤ 100 µs"},
+		{[]float64{0.0015, 1}, time.Millisecond, "≤ 1.5 ms"},
+		{[]float64{0.001, 1000}, time.Second, "≤ 16m 40s"},
+		{[]float64{1, 2}, 3 * time.Second, "beyond all bounds"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := debug.NewHandler(debug.Options{Metrics: &watcher{bounds: c.bounds}})
+			defer h.Close()
+			q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "q", MetricsProvider: h})
+			pass(q, 10, c.held)
+			wantBody(t, get(h, "?queue=q"), "In work</th>", ">"+c.want+"<")
+		})
+	}
 }
 
 // lines returns, for each line of the first chart of a page, the points at which it begins and ends.

@@ -26,7 +26,7 @@ import (
 
 const hostile = `<script>document.title='owned'</script><img src=x onerror="document.title='owned'">`
 
-// program is one with a few queues, on a clock that stands still unless it is told.
+// program is one with a few queues, on a clock that stands still until it is stepped.
 type program struct {
 	clock *watchedClock
 	page  *debug.Handler
@@ -217,7 +217,7 @@ func TestPage(t *testing.T) {
 	if title := eval[string](b, `document.title`); title != "orders · Work queues" {
 		t.Errorf("the title is %q", title)
 	}
-	// The style was let in, and with it the hash in the header is right. For the script the refresh tells.
+	// The style was let in, and with it the hash in the header is right. The refresh shows the same of the script.
 	if font := eval[string](b, `getComputedStyle(document.body).fontVariantNumeric`); font != "tabular-nums" {
 		t.Errorf("numbers are %s", font)
 	}
@@ -297,7 +297,7 @@ var pagesOf = map[string]string{
 }
 
 // The pages fit the screen: nothing needs scrolling sideways, no tile is empty, lines have the whole width of their
-// chart, and text can be told from its ground.
+// chart, and text stands out from its ground.
 func TestFits(t *testing.T) {
 	p := newProgram(t)
 	debug.Register(p.page, strings.Repeat("long-name", 20), workqueue.NewTyped[string]())
