@@ -202,11 +202,12 @@ func TestRepliesLost(t *testing.T) {
 	random := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	var mu sync.Mutex
 	var cuts atomic.Int64
+	lengths := rand.New(rand.NewPCG(rand.Uint64(), 1)) // guarded by mu
 	p := startProxy(t, s.addr, func() int {
 		mu.Lock()
 		defer mu.Unlock()
 		cuts.Add(1)
-		return 200 + random.IntN(1500)
+		return 200 + lengths.IntN(1500)
 	})
 	client := redis.NewClient(&redis.Options{Addr: p.addr(), MaxRetries: 2})
 	t.Cleanup(func() { client.Close() })

@@ -390,7 +390,7 @@ func tryHistory(t *testing.T, seed uint64) {
 		r.quiet.Wait()
 	}
 	last := replicas[number]
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if len(h.unhandled()) == 0 {
 			break
 		}

@@ -18,7 +18,7 @@ var filler = strings.Repeat("\x00", 80)
 
 // Bounds on what one call asks the server to do, so that it takes no longer than a few milliseconds.
 const (
-	maxOps   = 768
+	maxWork  = 512 // see op.work
 	maxBytes = 256 << 10
 	maxWant  = 512
 )
@@ -44,6 +44,17 @@ type op struct {
 	seq    uint64
 	number chan<- int // where NumRequeues waits
 	done   bool       // a Done, and not a key that is handed back
+}
+
+// work is how much the operation costs the server, in plain adds.
+func (o *op) work() int {
+	switch o.arg[0] {
+	case 'l':
+		return 2
+	case 'r':
+		return 6
+	}
+	return 1
 }
 
 func addLater(encoded string, delay time.Duration) op {

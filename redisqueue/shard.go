@@ -179,11 +179,10 @@ func (s *shard[T]) nextBatch() (b *batch, lost losses) {
 
 // takeLocked moves operations into b, within the bounds of a batch.
 func (s *shard[T]) takeLocked(b *batch) {
-	size := 0
+	size, work := 0, 0
 	kept := s.ops[:0:0]
-	taken := 0
 	for i, o := range s.ops {
-		if len(b.ops) >= maxOps || size >= maxBytes {
+		if work >= maxWork || size >= maxBytes {
 			kept = append(kept, s.ops[i:]...)
 			break
 		}
@@ -191,7 +190,7 @@ func (s *shard[T]) takeLocked(b *batch) {
 			kept = append(kept, o)
 			continue
 		}
-		taken++
+		work += o.work()
 		size += len(o.arg)
 		b.ops = append(b.ops, o)
 		if o.plain {

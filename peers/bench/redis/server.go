@@ -67,11 +67,13 @@ func (s *server) flush() error { return s.admin.FlushAll(background).Err() }
 
 // info returns a field of INFO.
 func (s *server) info(section, field string) float64 {
-	text, _ := s.admin.Info(background, section).Result()
-	for line := range strings.Lines(text) {
-		if value, ok := strings.CutPrefix(strings.TrimSpace(line), field+":"); ok {
-			f, _ := strconv.ParseFloat(value, 64)
-			return f
+	for range 10 { // With an append-only file a server may hang for seconds.
+		text, _ := s.admin.Info(background, section).Result()
+		for line := range strings.Lines(text) {
+			if value, ok := strings.CutPrefix(strings.TrimSpace(line), field+":"); ok {
+				f, _ := strconv.ParseFloat(value, 64)
+				return f
+			}
 		}
 	}
 	panic(fmt.Sprint("the server does not say its ", field))
