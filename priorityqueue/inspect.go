@@ -4,6 +4,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
@@ -206,4 +207,13 @@ func (q *Queue[T]) removeLocked(s keytable.Slot, it *item, now int64) {
 		}
 		it.state = running | it.state&dated
 	}
+}
+
+var _ workqueue.KeyRemover[int] = (*Queue[int])(nil)
+
+// Discard is Remove and Forget. It reports whether key was in the queue.
+func (q *Queue[T]) Discard(key T) bool {
+	state := q.Remove(key)
+	q.Forget(key)
+	return state != Absent
 }

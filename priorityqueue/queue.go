@@ -53,7 +53,7 @@ type Queue[T comparable] struct {
 	// lastReady is the latest of the times at which keys became ready.
 	lastReady int64
 
-	// groups are the groups of keys, and rings whose turn it is. See groups.go.
+	// groups are the groups of keys, and rings whose turn it is. See lines.go.
 	groups keytable.Table[string, group]
 	rings  keytable.Table[int, ring]
 

@@ -66,7 +66,7 @@ func (t *Table[K, V]) moveSome() {
 }
 
 func (t *Table[K, V]) moveSlab(n int) {
-	// All homes are read before the first of them is changed. See preload.go.
+	// All homes are read before the first of them is changed. See Preload.
 	var read uint64
 	for _, h := range t.slots.live(n) {
 		read |= t.index.homeGroup(h).tags

@@ -1,5 +1,7 @@
 package keytable
 
+import "math/bits"
+
 // index leads from hashes to slots. What the package comment says of its shape is here.
 type index struct {
 	// groups is empty or has a power of two of them.
@@ -77,5 +79,75 @@ func (t *Table[K, V]) probe(x *index, h Hash, key K) (Slot, *Entry[K, V]) {
 		if n == last || g.passed() == 0 {
 			return None, nil
 		}
+	}
+}
+
+// group is a piece of the index: up to groupLen slots, and a byte of each one's hash to find it by. It is
+// half a cache line, and all its bytes are compared at once, so that a look-up has neither a second miss nor
+// a branch that cannot be predicted.
+type group struct {
+	// tags has, from the lowest byte up, the tag of the key at each of slots, or zero where there is none;
+	// and in its upper 16 bits the number of keys that would live here but that the group was full. Where
+	// that is maxPassed, it is not known any more, and stays so.
+	tags  uint64
+	slots [groupLen]Slot
+}
+
+const (
+	groupLen  = 6
+	maxPassed = 1<<16 - 1
+
+	// lowBits and highBits are the lowest and the highest bit of each tag.
+	lowBits  = 0x0101_0101_0101
+	highBits = lowBits << 7
+)
+
+// tagOf returns the byte by which a group distinguishes its keys. Its highest bit is set, so it is not zero. The others
+// are the last ones of the hash, because the first ones have led to the group.
+func tagOf(h Hash) uint64 { return uint64(h)&0x7f | 0x80 }
+
+// match returns a set, for placeOf, of the places at which a key of hash h may be. It is never short of one,
+// and rarely has another.
+func (g *group) match(h Hash) uint64 {
+	// The usual search for zero bytes (Warren, "Hacker's Delight", section 6-1). The borrow of one can make
+	// the next byte look like one if it is 1, which is why callers look closer.
+	differing := g.tags ^ tagOf(h)*lowBits
+	return (differing - lowBits) &^ differing & highBits
+}
+
+// placeOf returns the lowest place of a set that is not empty.
+func placeOf(set uint64) int { return bits.TrailingZeros64(set) / 8 }
+
+// put gives s, whose key has hash h, a place, and returns false if there is none.
+func (g *group) put(h Hash, s Slot) bool {
+	free := ^g.tags & highBits
+	if free == 0 {
+		return false
+	}
+	g.slots[placeOf(free)] = s
+	g.tags |= tagOf(h) << ((bits.TrailingZeros64(free) - 7) & 63)
+	return true
+}
+
+// find returns the place of s, whose key has hash h, or -1 if it is not here.
+func (g *group) find(h Hash, s Slot) int {
+	for set := g.match(h); set != 0; set &= set - 1 {
+		if place := placeOf(set); g.slots[place] == s {
+			return place
+		}
+	}
+	return -1
+}
+
+// free makes place, at which there is a slot, free.
+func (g *group) free(place int) { g.tags &^= 0xff << (8 * place & 63) }
+
+// passed returns how many keys live in later groups for want of a place here.
+func (g *group) passed() uint64 { return g.tags >> 48 }
+
+// pass counts n more of them.
+func (g *group) pass(n int) {
+	if g.passed() != maxPassed {
+		g.tags += uint64(n) << 48
 	}
 }
