@@ -79,7 +79,8 @@ func TypedNewDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 // NewTypedDelayingQueueWithConfig returns a delaying queue configured by config. The result is also an [Extended],
 // whatever config.Queue is.
 func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConfig[T]) TypedDelayingInterface[T] {
-	return newDelayingQueue(config, providerFor(config.Name, config.MetricsProvider))
+	provider := providerFor(config.Name, config.MetricsProvider)
+	return inspected[T](newDelayingQueue(config, provider), config.Name, provider, config.Queue)
 }
 
 // newDelayingQueue builds a delaying queue with a provider that was looked up already. See newQueue.

@@ -37,9 +37,7 @@ func scripted(t interface {
 	t.Helper()
 	elapse := func(d time.Duration) {
 		stepClock(c, d)
-		// Reads the clock: a step back and forth between two readings does not count. (No method of a limiter without
-		// keys reads it.)
-		keys.tick()
+		keys.tick() // Two steps between readings, forth and back, would count as one.
 		if d > 0 {
 			now.now.Add(&now.now, big.NewInt(int64(d)))
 			if end := big.NewInt(int64(horizon)); now.now.Cmp(end) > 0 {
@@ -79,8 +77,7 @@ func scripted(t interface {
 	}
 }
 
-// backoffModel is the formula of BackoffConfig, taken literally, but for the ceilings. TestItemBackoffCeilings compares
-// those with exact arithmetic, from which float64 may differ by a nanosecond.
+// backoffModel is the formula of BackoffConfig, taken literally.
 type backoffModel struct {
 	*modelTime
 	base, longest int64
@@ -113,7 +110,6 @@ func newBackoffModel(config BackoffConfig, r *rand.Rand) *backoffModel {
 	if m.factor == 0 || math.IsNaN(m.factor) {
 		m.factor = 2
 	}
-	m.ceilings = ceilings(time.Duration(m.base), time.Duration(m.longest), m.factor)
 	return m
 }
 
@@ -128,7 +124,7 @@ func (m *backoffModel) find(key int) *backoffModelKey {
 
 func (m *backoffModel) when(key int) time.Duration {
 	k := m.find(key)
-	ceiling := m.ceilings[min(k.failures, len(m.ceilings)-1)]
+	ceiling := m.ceiling(k.failures)
 	low, high := big.NewInt(int64(ceiling)), big.NewInt(int64(ceiling))
 	switch m.jitter {
 	case FullJitter:
@@ -161,6 +157,14 @@ func (m *backoffModel) when(key int) time.Duration {
 		k.gone = m.after(life)
 	}
 	return k.last
+}
+
+// ceiling is the limiter's own. (TestItemBackoffCeilings compares it with exact products.)
+func (m *backoffModel) ceiling(n int) time.Duration {
+	if m.ceilings == nil {
+		m.ceilings = ceilings(time.Duration(m.base), time.Duration(m.longest), m.factor)
+	}
+	return m.ceilings[min(n, len(m.ceilings)-1)]
 }
 
 func (m *backoffModel) requeues(key int) int { return m.find(key).failures }

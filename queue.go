@@ -99,7 +99,7 @@ func newQueueWithConfig[T comparable](config TypedQueueConfig[T], updatePeriod t
 	provider := providerFor(config.Name, config.MetricsProvider)
 	q := newQueue(config, provider, updatePeriod)
 	watch(config.Name, provider, q.Stats)
-	return q
+	return inspected[T](q, config.Name, provider, nil)
 }
 
 // newQueue builds a queue whose Stats no provider watches yet. The provider was looked up already: a queue of several
@@ -110,7 +110,6 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 	}
 	q := &Typed[T]{
 		name:     config.Name,
-		gate:     gate.New(),
 		custom:   config.Queue,
 		observer: newObserver(config.Name, provider, config.Clock),
 	}
@@ -138,7 +137,7 @@ type Typed[T comparable] struct {
 
 	// gate is the lock of all that follows. Methods of custom, of push metrics and of their clock are called
 	// while it is locked, and no other foreign code.
-	gate *gate.Gate
+	gate gate.Gate
 
 	// keys has a slot for every key that is dirty or processing, and for no other.
 	keys keytable.Table[T, keyState]
@@ -168,13 +167,15 @@ type entry[T comparable] = keytable.Entry[T, keyState]
 
 // unlock ends every critical section that may have changed what sleeping getters or drains wait for.
 func (q *Typed[T]) unlock() {
-	defer q.gate.Unlock()
 	if q.gate.Watched() {
-		q.notifyLocked()
+		q.notifyAndUnlock()
+		return
 	}
+	q.gate.Unlock()
 }
 
-func (q *Typed[T]) notifyLocked() {
+func (q *Typed[T]) notifyAndUnlock() {
+	defer q.gate.Unlock() // Also if a custom Queue panics in Len.
 	n := q.lenLocked()
 	if n > 0 || q.shuttingDown.Load() {
 		q.gate.Wake()

@@ -83,15 +83,16 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 	if rateLimiter == nil {
 		rateLimiter = DefaultTypedControllerRateLimiter[T]()
 	}
+	below, provider := config.DelayingQueue, providerFor(config.Name, config.MetricsProvider)
 	if config.DelayingQueue == nil {
-		provider := providerFor(config.Name, config.MetricsProvider)
 		config.DelayingQueue = newDelayingQueue(TypedDelayingQueueConfig[T]{Name: config.Name, Clock: config.Clock}, provider)
 	}
-	return &rateLimitingType[T]{
+	q := &rateLimitingType[T]{
 		Extended:    Extend(TypedInterface[T](config.DelayingQueue)),
 		delaying:    config.DelayingQueue,
 		rateLimiter: rateLimiter,
 	}
+	return inspected[T](q, config.Name, provider, below)
 }
 
 // NewNamedRateLimitingQueue returns a rate-limiting queue with metrics of that name.

@@ -55,12 +55,12 @@ func served(t *testing.T, name string) string {
 var duration = regexp.MustCompile(`(?m)^(.*_seconds(?:_sum)?\{.*\}|.*le="(?:[0-9].*)"\}) .*\n`)
 
 // ours are the lines of metrics that controller-runtime does not have.
-var ours = regexp.MustCompile(`(?m)^(# (HELP|TYPE) )?workqueue_(waiting_keys|oldest_queued_key_age_seconds|dropped_keys_total|unmatched_dones_total)[ {].*\n`)
+var ours = regexp.MustCompile(`(?m)^(# (HELP|TYPE) )?workqueue_(waiting_keys|blocked_keys|paused|oldest_queued_key_age_seconds|dropped_keys_total|unmatched_dones_total)[ {].*\n`)
 
 var runs int
 
 // A queue that NewQueue makes has the series that controller-runtime's has, in the same registry: after the same calls
-// what is served differs in the name, in times, and in four metrics more.
+// what is served differs in the name, in times, and in six metrics more.
 func TestSameSeriesAsTheDefaultQueue(t *testing.T) {
 	runs++
 	theirName, ourName := fmt.Sprint("theirs-", runs), fmt.Sprint("ours-", runs)
@@ -88,8 +88,8 @@ func TestSameSeriesAsTheDefaultQueue(t *testing.T) {
 		t.Fatalf("controller-runtime's queue has %d metrics:\n%s", n, want)
 	}
 	got := served(t, ourName)
-	if n := len(ours.FindAllString(got, -1)); n != 3*4 {
-		t.Errorf("%d lines of our own metrics, want 12:\n%s", n, got)
+	if n := len(ours.FindAllString(got, -1)); n != 3*6 {
+		t.Errorf("%d lines of our own metrics, want 18:\n%s", n, got)
 	}
 	if got = ours.ReplaceAllString(got, ""); got != want {
 		t.Errorf("ours:\n%s\ncontroller-runtime's:\n%s", got, want)

@@ -218,3 +218,52 @@ func TestDrain(t *testing.T) {
 		}
 	})
 }
+
+// After ShutDown nothing but the held keys is counted, every getter returns at once, and no drain waits for keys that no
+// worker will get.
+func TestShutDownWithQueuedKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := priorityqueue.Config[string]{Group: func(key string) string { return key }, Limit: func(string) int { return 1 }}
+		q := controllerruntime.With(config)("with queued keys", clientgo.DefaultTypedControllerRateLimiter[string]()).(*controllerruntime.Queue[string])
+		q.Add("held")
+		q.Get()
+		q.Add("held")
+		returned := make(chan bool, 3)
+		for range 3 {
+			go func() { _, shutdown := q.Get(); returned <- shutdown }()
+		}
+		synctest.Wait()
+		q.Pause()
+		q.Add("queued")
+		q.AddAfter("waiting", time.Hour)
+		q.ShutDown()
+		for range 3 {
+			if !<-returned {
+				t.Error("a getter that waited got a key")
+			}
+		}
+		if st := q.Stats(); st.Queued+st.Again+st.Waiting != 0 || st.Processing != 1 || q.Len() != 0 {
+			t.Errorf("Stats() = %+v", st)
+		}
+		drained := make(chan struct{})
+		go func() { q.ShutDownWithDrain(); close(drained) }()
+		q.Done("held")
+		<-drained // The bubble panics if this hangs.
+	})
+}
+
+// Each queue is handed out before its controller gets it.
+func TestOnNew(t *testing.T) {
+	var queues []*controllerruntime.Queue[string]
+	newQueue := controllerruntime.With(priorityqueue.Config[string]{}, func(q *controllerruntime.Queue[string]) {
+		q.Pause()
+		queues = append(queues, q)
+	})
+	for i, name := range []string{"first", "second"} {
+		q := newQueue(name, clientgo.DefaultTypedControllerRateLimiter[string]())
+		defer q.ShutDown()
+		if len(queues) != i+1 || q != clientgo.TypedRateLimitingInterface[string](queues[i]) || queues[i].Stats().Name != name || !queues[i].Stats().Paused {
+			t.Errorf("%d queues were handed out before %s was", len(queues), name)
+		}
+	}
+}

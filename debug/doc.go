@@ -1,30 +1,65 @@
-// Package debug shows what is in a program's queues right now: as a page for people, and as JSON.
+// Package debug shows what is in a program's queues right now, what its workers do and why keys fail: as a page for
+// people, and as JSON.
 //
 //	h := debug.NewHandler(debug.Options{})
 //	defer h.Close()
-//	debug.Register(h, "orders", queue)
+//	workqueue.SetProvider(h) // queues and pools with a name appear by themselves
 //	mux.Handle("/debug/workqueue", h)
 //
-// Nothing is mounted by importing the package, and nothing can be changed through the handler. But keys may
-// tell what is not for everyone, and whoever may see the page may make the program look at its queues: mount
-// it where only operators come, beside pprof. It has one address, wherever it is mounted and with or without
-// [net/http.StripPrefix]; what is shown depends on the query alone:
+// A program with metrics passes its provider to the handler: debug.Options{Metrics: prom.NewProvider(…)}. A queue
+// that has no name, or another provider, is shown by [Register].
+//
+// Nothing is mounted by importing the package, and nothing can be changed through the handler unless Options.Actions
+// is set. But keys and errors may name what is not for everyone, and a reader of the page may make the program look
+// at its queues: mount it where only operators come, beside pprof. It has one address, wherever it is mounted and
+// with or without [net/http.StripPrefix]; what is shown depends on the query alone:
 //
 //	?sort=…&search=…&page=…   the list of queues, 50 a page, those in most trouble first
 //	?queue=ID&keys=…          one queue, and of each state up to that many keys (25, at most 250)
+//	?queue=ID&key=…           the same, and what is known of one key
+//	&format=json              each of them as JSON (or format=html, whatever the Accept header says)
 //
 // Sort is by trouble (the longest time that a key has been held, or has been in the line), queued,
-// processing, waiting, oldest, longest, unfinished, adds, retries or name.
+// processing, waiting, oldest, longest, unfinished, failing, given_up, errors, adds, retries or name.
+//
+// A key is found by its whole text, as the page shows it or as it is. If no key is called that, those whose texts
+// contain it are shown. A search looks at up to a million keys of each state, which takes a few seconds, and one
+// search runs at a time.
 //
 // # Times
 //
-// A queue reads the clock only if it has metrics, that is a name and a MetricsProvider. Without them the
-// page knows numbers and keys, but not for how long they have been there. A program that has no use for
-// metrics gives its queues [Times] for a provider.
+// A queue reads the clock only if it has metrics, that is a name and a MetricsProvider: the handler is one. A queue
+// that is registered by hand gets [Times] for a provider. Without one the page knows numbers and keys, but not for
+// how long they have been there.
+//
+// # Errors
+//
+// Package worker knows why a key has failed. A pool is shown on the page of the queue that has its name, which is the
+// queue's own unless worker.Options has another. Of a queue without a pool the page shows what its limiter knows: how
+// often a key was requeued.
+//
+// # Actions
+//
+// With Options.Actions, a POST changes a queue. Its form has these fields:
+//
+//	action   retry (adds the key now), remove (takes it out of the queue and forgets its failures), pause or resume
+//	queue    the queue's id
+//	key      the text of the key, whole or as the page shows it. If it fits several keys, nothing is done.
+//
+// Every queue can retry. Those of package priorityqueue can do the rest; see [workqueue.KeyRemover]. The answer is an
+// object with the fields action, queue, key and, if nothing was done, error.
+//
+// A page of another site cannot send such a request: it needs the header X-Workqueue-Action, with any value, which
+// forms cannot send and scripts of other origins may not, and the browser must not say that it comes from another
+// origin (see [net/http.CrossOriginProtection]). Programs that are no browsers need only the header:
+//
+//	curl -H 'X-Workqueue-Action: 1' -d action=retry -d queue=orders -d key=acme/17 localhost:8080/debug/workqueue
+//
+// This does not replace a login. Each request is reported to Options.Audit, also one that was refused.
 //
 // # JSON
 //
-// A request that would rather have application/json than text/html gets the same as an object. Fields may
+// A request that prefers application/json to text/html, or has format=json, gets the same as an object. Fields may
 // be added; those that are there keep their names and meanings. Times are as in RFC 3339, and left out where
 // they are not known. Fields that end in _seconds are numbers with fractions.
 //
@@ -32,8 +67,8 @@
 //
 //	time                     when it was made
 //	registered, matching     the number of queues, and of those whose names contain what was searched for
-//	queued, processing,      sums over the matching queues
-//	waiting
+//	queued, processing,      sums over the matching queues and their pools
+//	waiting, failing, given_up
 //	search, sort, page,      what is shown
 //	pages
 //	sample_seconds           the time between two values of depth
@@ -42,34 +77,53 @@
 // Each of its queues, and "queue" of a queue's own page:
 //
 //	id, name                 what to ask for as ?queue=, and the name
-//	queued, processing,      as in [workqueue.Stats]
-//	waiting, adds, retries,
-//	dropped, unmatched_dones,
+//	queued, blocked, paused, as in [workqueue.Stats]
+//	processing, waiting,
+//	adds, retries, dropped,
+//	unmatched_dones,
 //	shutting_down,
 //	oldest_queued_seconds,
 //	longest_running_seconds,
 //	unfinished_work_seconds
 //	timed                    whether the queue reads the clock; if not, the three times are zero
+//	last_minute              adds_per_second, dones_per_second, errors_per_second and retries_per_second
 //	depth                    queued at each of the last samples, 120 at most, and last queued as above
-//	error                    that the queue panicked when it was asked, if it did; then all is zero
+//	pools                    the pools with the queue's name: name, wanted, living, busy, stuck, handled, failed,
+//	                         panicked, timed_out, requeued, given_up and failing as in worker.Stats (where given_up
+//	                         is Dropped), and handler, the durations of calls, as latency below
+//	error                    that the queue or a pool panicked when it was asked, if it did; then all is zero
 //
 // A queue's page has, beside time, sample_seconds and queue:
 //
-//	latency, work            from add to Get, and from Get to Done: count, mean_seconds, and
-//	                         p50_at_most_seconds and p99_at_most_seconds, the bounds that half and 99 of
+//	latency, work            from add to Get, and from Get to Done, since the queue was made: count, mean_seconds,
+//	                         and p50_at_most_seconds and p99_at_most_seconds, the bounds that half and 99 of
 //	                         100 did not exceed, left out above the last one; null in a queue without times
+//	recent                   latency and work of the last covers_seconds, which are five to ten minutes
+//	history                  queued, processing, waiting, adds_per_second, dones_per_second, errors_per_second,
+//	                         retries_per_second, latency_mean_seconds and work_mean_seconds: of each of the last
+//	                         samples, and last since then. The rates and means are those of the time between two
+//	                         samples, so that no burst is missed; a mean is null if there was nothing.
 //	running, queued,         keys that workers hold, longest first; the head of the line; keys that wait
-//	waiting, failing         for their time, next due first; keys that fail, most requeues first
+//	waiting, failing,        for their time, next due first; keys that fail, the last failure first, then those that
+//	given_up                 only the limiter knows, most requeues first; keys that a pool has dropped, the last first
+//	found                    with ?key=: search, exact, keys, and more if there are more than these 25
 //
 // and each key:
 //
 //	key                      the text: a string itself, of other types what fmt prints, cut after 256
 //	                         bytes. What cannot be printed is escaped as in Go: \n, \x00, \u202e.
 //	bytes                    the length of the whole text
+//	state                    of a found key: processing, queued, waiting, failing (not in the queue, but the limiter
+//	                         or a pool remembers its failures) or given_up
 //	since, for_seconds       since when it is in that state, and for how long
 //	due, due_in_seconds      when a waiting key's time comes, and how long that is
 //	again                    whether it was added again while a worker holds it
 //	requeues                 its failures that the limiter remembers
+//	priority, group, blocked as in [workqueue.KeySnapshot]
+//	attempt                  how often a pool has handled it in a row, this time included
+//	stuck                    whether the pool's handler has held it for too long
+//	error, failed_at,        the last error, cut after 1 KiB, and when that was
+//	failed_ago_seconds
 //
 // A request for a queue that is not registered gets status 404 and an object with the field error.
 package debug

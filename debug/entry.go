@@ -1,78 +1,107 @@
 package debug
 
 import (
+	"cmp"
 	"fmt"
-	"math"
-	"sync"
+	"slices"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
-// entry is a registered queue, without the type of its keys.
+// entry is what the list has a row for: a queue, with the pools that have its name, or pools whose queue is not
+// known.
 type entry struct {
 	id, name string
-	// stats and keys ask the queue, which may be somebody else's and panic.
-	stats func() workqueue.Stats
-	keys  func(limit int) keyLists
-	depth history
+	// queue is zero if only pools are known. Its functions are foreign code and may panic.
+	queue   workqueue.Inspector
+	history history
 }
 
-// reading is what a queue said of itself.
+// pool is a worker pool, which names its queue.
+type pool struct {
+	snapshot func(limit int) worker.Snapshot[any]
+}
+
+// reading is what an entry's queue and pools reported at one moment.
 type reading struct {
 	entry *entry
 	stats workqueue.Stats
-	err   string
+	pools []worker.Stats
+	// err is what went wrong, or empty.
+	err string
+	// minute has the rates of the last minute. Only a report sets it.
+	minute rates
 }
+
+func (e *entry) hasQueue() bool { return e.queue.Stats != nil }
 
 func (e *entry) read() (s workqueue.Stats, err string) {
-	defer recovered(&err)
-	return e.stats(), ""
+	if !e.hasQueue() {
+		return s, ""
+	}
+	defer recovered("queue", &err)
+	return e.queue.Stats(), ""
 }
 
-func (e *entry) readKeys(limit int) (k keyLists, err string) {
-	defer recovered(&err)
-	return e.keys(limit), ""
+func (e *entry) readKeys(limit int) (s workqueue.Snapshot[any], err string) {
+	if e.queue.Snapshot == nil {
+		return s, ""
+	}
+	defer recovered("queue", &err)
+	return e.queue.Snapshot(limit), ""
 }
 
-// recovered is deferred where code runs that is not ours. It tells the type of what that panicked with, as
+func (p *pool) read(limit int) (s worker.Snapshot[any], err string) {
+	defer recovered("pool", &err)
+	return p.snapshot(limit), ""
+}
+
+// recovered is deferred where foreign code runs. It reports the type of the value that the code panicked with, because
 // the value may have methods that panic as well.
-func recovered(err *string) {
+func recovered(what string, err *string) {
 	if r := recover(); r != nil {
-		*err = fmt.Sprintf("The queue panicked with a %T.", r)
+		*err = fmt.Sprintf("The %s panicked with a %T.", what, r)
 	}
 }
 
-// historyLen is the number of samples that are kept.
-const historyLen = 120
-
-// history has the last samples of a number.
-type history struct {
-	mu      sync.Mutex // guards what follows
-	samples []uint32
-	// next is where the next sample goes, once there are historyLen.
-	next int
+// ended reports whether a queue was shut down and has no key left.
+func ended(s workqueue.Stats) bool {
+	return s.ShuttingDown && s.Queued == 0 && s.Processing == 0 && s.Waiting == 0
 }
 
-func (h *history) add(n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	sample := sampleOf(n)
-	if len(h.samples) < historyLen {
-		h.samples = append(h.samples, sample)
-		return
+// keys reads up to limit keys of each state from the queue and from its pools.
+func (e *entry) keys(pools []*pool, limit int) (s workqueue.Snapshot[any], ps []worker.Snapshot[any], err string) {
+	s, err = e.readKeys(limit)
+	for _, p := range pools {
+		snapshot, failure := p.read(limit)
+		err = cmp.Or(err, failure)
+		ps = append(ps, snapshot)
 	}
-	h.samples[h.next] = sample
-	h.next = (h.next + 1) % historyLen
+	return s, ps, err
 }
 
-// all returns the samples, the oldest first, and then now.
-func (h *history) all(now int) []uint32 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	all := make([]uint32, 0, len(h.samples)+1)
-	all = append(all, h.samples[h.next:]...)
-	all = append(all, h.samples[:h.next]...)
-	return append(all, sampleOf(now))
+// sum adds up what pools count.
+func sum(pools []worker.Stats) (all worker.Stats) {
+	for _, p := range pools {
+		all.Wanted += p.Wanted
+		all.Living += p.Living
+		all.Busy += p.Busy
+		all.Stuck += p.Stuck
+		all.Handled += p.Handled
+		all.Failed += p.Failed
+		all.Dropped += p.Dropped
+		all.Failing += p.Failing
+	}
+	return all
 }
 
-func sampleOf(n int) uint32 { return uint32(min(max(int64(n), 0), math.MaxUint32)) }
+// poolStats returns the Stats of those snapshots, by name.
+func poolStats(snapshots []worker.Snapshot[any]) []worker.Stats {
+	all := make([]worker.Stats, len(snapshots))
+	for i, s := range snapshots {
+		all[i] = s.Stats
+	}
+	slices.SortStableFunc(all, func(a, b worker.Stats) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}

@@ -2,7 +2,6 @@ package debug
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -12,37 +11,73 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Options tell [NewHandler] how to look. The zero value is ready to use.
+// Options configure [NewHandler]. The zero value is ready to use.
 type Options struct {
 	// Clock is the clock of the queues. Nil means the real one.
 	Clock clock.WithTicker
-	// SampleEvery is how often each queue's depth is read. Of these samples 120 are kept, so the lines on
-	// the page are 10 minutes long unless it is set. 5 s unless positive.
+	// SampleEvery is how often each queue's numbers are read. Of these samples 120 are kept, so the charts on
+	// the page cover 10 minutes unless it is set. 5 s unless positive.
 	SampleEvery time.Duration
+	// Metrics is the program's provider of metrics, if it has one: what the handler hears of as a provider, it passes
+	// on to Metrics. See [Handler].
+	Metrics workqueue.StatsProvider
+	// Actions lets readers of the page change the queues: retry a key now, remove it, pause and resume a queue. See
+	// "Actions" in the package comment.
+	Actions bool
+	// Audit is called for each request for an action, also for those that were refused or have failed, before it is
+	// answered. Several goroutines may call it at once. Nil means a line in the log of [log/slog].
+	Audit func(r *http.Request, a Action)
 }
 
-// Handler is an [http.Handler] that shows the queues that were registered with it. Make it with
-// [NewHandler]. All methods may be called by many goroutines at once.
+// Handler is an [http.Handler] that shows queues and worker pools. Make it with [NewHandler]. All methods may be
+// called by many goroutines at once.
 //
-// While a queue is registered it has one goroutine, which reads the depth of all queues every few seconds,
-// so that the lines are there at the first look. That takes about a millisecond for a thousand queues, and
-// up to 500 bytes for each.
+// It is also a [workqueue.StatsProvider]: queues of which it is the MetricsProvider, and pools, appear by themselves
+// if they have a name. One line is enough for all of a program:
+//
+//	workqueue.SetProvider(h)
+//
+// [Register] shows other queues.
+//
+// While something is shown the handler has one goroutine, which reads the numbers of all queues every few seconds,
+// so that the charts are there at the first look. That takes a few milliseconds for a thousand queues, up to 10 KB
+// for each queue that was busy in the last ten minutes, and less than 2 KB for others.
 type Handler struct {
-	clock clock.WithTicker
-	every time.Duration
+	// Times has the methods of a provider that makes no metrics.
+	Times
+
+	clock   clock.WithTicker
+	every   time.Duration
+	metrics workqueue.StatsProvider
+	audit   func(*http.Request, Action) // nil without actions
 
 	// sampler counts the goroutine.
 	sampler sync.WaitGroup
 
+	// searching bounds the memory that copies of queues take.
+	searching sync.Mutex
+
 	// mu guards what follows. No method of a queue is called under it.
 	mu sync.Mutex
-	// queues are by id.
-	queues map[string]*entry
+	// queues are by id, and those that can be compared by themselves, too.
+	queues  map[string]*entry
+	byQueue map[any]*entry
+	// pools are by name.
+	pools map[string]*poolGroup
 	// seq counts the ids that had to be made up.
 	seq int
-	// stop ends the goroutine, which there is if it is not nil: while there are queues.
+	// tick counts the samples.
+	tick uint32
+	// stop ends the goroutine. It is not nil while there are queues or pools.
 	stop   chan struct{}
 	closed bool
+}
+
+// poolGroup is the pools that have one name.
+type poolGroup struct {
+	pools []*pool
+	// entry shows them if no queue has that name.
+	entry *entry
 }
 
 var _ http.Handler = (*Handler)(nil)
@@ -56,11 +91,21 @@ func NewHandler(o Options) *Handler {
 	if o.SampleEvery <= 0 {
 		o.SampleEvery = 5 * time.Second
 	}
-	return &Handler{clock: o.Clock, every: o.SampleEvery, queues: make(map[string]*entry)}
+	h := &Handler{
+		clock: o.Clock, every: o.SampleEvery, metrics: o.Metrics,
+		queues: make(map[string]*entry), byQueue: make(map[any]*entry), pools: make(map[string]*poolGroup),
+	}
+	if o.Actions {
+		if h.audit = o.Audit; h.audit == nil {
+			h.audit = logAction
+		}
+	}
+	return h
 }
 
 // Register makes h show q under that name, or under the one in its Stats if name is empty. Names may be
-// given twice. After Close it does nothing.
+// given twice. A queue that is shown already, because h is its MetricsProvider, gets the new name. After Close
+// Register does nothing.
 //
 // h keeps q, so it is not collected while it is registered. It ends when unregister is called (any number
 // of times), when h is closed, or by itself within Options.SampleEvery after q has been shut down and has
@@ -70,32 +115,21 @@ func NewHandler(o Options) *Handler {
 // shown. A queue that panics is shown as one that panics. The methods String and Error of keys are called
 // when a queue's page is asked for, outside of all locks. A pointer that lacks them is shown as an address.
 func Register[T comparable](h *Handler, name string, q workqueue.TypedInterface[T]) (unregister func()) {
-	e := &entry{stats: func() workqueue.Stats {
-		return workqueue.Stats{Queued: q.Len(), ShuttingDown: q.ShuttingDown()}
-	}}
-	e.keys = func(int) keyLists { return keyLists{} }
-	if q, ok := q.(inspectable[T]); ok {
-		e.stats = q.Stats
-		e.keys = func(limit int) keyLists { return newKeyLists(q.Snapshot(limit), limit) }
-	}
+	return h.register(name, workqueue.Inspect(q))
+}
+
+func (h *Handler) register(name string, q workqueue.Inspector) (unregister func()) {
+	e := &entry{queue: q}
+	stats, _ := e.read()
 	if name == "" {
-		s, _ := e.read()
-		name = s.Name
+		name = stats.Name
 	}
-	l := newLabel(name, maxName)
-	if e.name = l.Text; l.Cut {
-		e.name += "…"
-	}
-	return h.add(e)
+	e.name = newLabel(name, maxName).short()
+	r := reading{entry: e, stats: stats}
+	return h.add(e, r.measure(h.clock.Now()))
 }
 
-// inspectable is the part of [workqueue.Extended] that is needed.
-type inspectable[T comparable] interface {
-	Stats() workqueue.Stats
-	Snapshot(limit int) workqueue.Snapshot[T]
-}
-
-// Close forgets all queues and ends the goroutine, which it waits for. h goes on to answer requests, and
+// Close forgets all queues and pools and ends the goroutine, which it waits for. h goes on to answer requests, and
 // shows no queues. Close may be called any number of times.
 func (h *Handler) Close() {
 	defer h.sampler.Wait()
@@ -103,45 +137,73 @@ func (h *Handler) Close() {
 	defer h.mu.Unlock()
 	h.closed = true
 	clear(h.queues)
+	clear(h.byQueue)
+	clear(h.pools)
 	h.stopIfEmptyLocked()
 }
 
-func (h *Handler) add(e *entry) (remove func()) {
+func (h *Handler) add(e *entry, m measure) (remove func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
 		return func() {}
 	}
+	for _, old := range []any{e.queue.Queue, e.queue.Below} {
+		if shown := h.byQueue[hashable(old)]; shown != nil {
+			h.removeLocked(shown)
+		}
+	}
+	h.setIDLocked(e)
+	h.queues[e.id] = e
+	if key := hashable(e.queue.Queue); key != nil {
+		h.byQueue[key] = e
+	}
+	e.history.begin(h.tick, m)
+	h.startLocked()
+	return func() { h.remove(e) }
+}
+
+// setIDLocked gives e its name as its id, or one that is like it.
+func (h *Handler) setIDLocked(e *entry) {
 	for e.id = e.name; e.id == "" || h.queues[e.id] != nil; e.id = fmt.Sprintf("%s~%d", e.name, h.seq) {
 		h.seq++
 	}
-	h.queues[e.id] = e
-	if h.stop == nil {
-		h.stop = make(chan struct{})
-		stop, ticker := h.stop, h.clock.NewTicker(h.every)
-		h.sampler.Go(func() { h.sample(stop, ticker) })
-	}
-	return func() { h.remove(e) }
 }
 
 func (h *Handler) remove(e *entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.queues[e.id] == e {
-		delete(h.queues, e.id)
-		h.stopIfEmptyLocked()
+	h.removeLocked(e)
+	h.stopIfEmptyLocked()
+}
+
+func (h *Handler) removeLocked(e *entry) {
+	if h.queues[e.id] != e {
+		return
+	}
+	delete(h.queues, e.id)
+	if key := hashable(e.queue.Queue); h.byQueue[key] == e {
+		delete(h.byQueue, key)
+	}
+}
+
+func (h *Handler) startLocked() {
+	if h.stop == nil {
+		h.stop = make(chan struct{})
+		stop, ticker, now := h.stop, h.clock.NewTicker(h.every), h.clock.Now()
+		h.sampler.Go(func() { h.sample(stop, ticker, now) })
 	}
 }
 
 func (h *Handler) stopIfEmptyLocked() {
-	if h.stop != nil && len(h.queues) == 0 {
+	if h.stop != nil && len(h.queues) == 0 && len(h.pools) == 0 {
 		close(h.stop)
 		h.stop = nil
 	}
 }
 
-// sample reads the depth of all queues at every tick until stop is closed.
-func (h *Handler) sample(stop <-chan struct{}, ticker clock.Ticker) {
+// sample reads the numbers of all queues at every tick until stop is closed. The first tick counts from last.
+func (h *Handler) sample(stop <-chan struct{}, ticker clock.Ticker, last time.Time) {
 	defer ticker.Stop()
 	for {
 		select {
@@ -149,35 +211,108 @@ func (h *Handler) sample(stop <-chan struct{}, ticker clock.Ticker) {
 			return
 		case <-ticker.C():
 		}
-		for _, r := range h.readAll() {
-			r.entry.depth.add(r.stats.Queued)
+		// After a tick that was late the next one is early. Few events in a short time would look like a high rate.
+		now := h.clock.Now()
+		if now.Sub(last) < h.every/2 {
+			continue
+		}
+		last = now
+		all := h.readAll()
+		h.mu.Lock()
+		h.tick++
+		tick := h.tick
+		h.mu.Unlock()
+		for _, r := range all {
+			r.entry.history.add(tick, r.measure(now))
 		}
 	}
 }
 
-// find returns the queue with that id, or nil.
-func (h *Handler) find(id string) *entry {
+func (h *Handler) ticks() uint32 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.queues[id]
+	return h.tick
 }
 
-// readAll returns all queues, in no order, with their stats, and forgets those that have ended.
+// find returns the entry with that id and its pools, or nil.
+func (h *Handler) find(id string) (*entry, []*pool) {
+	h.mu.Lock()
+	e := h.queues[id]
+	h.mu.Unlock()
+	if e == nil {
+		all := h.entries()
+		if i := slices.IndexFunc(all, func(e *entry) bool { return e.id == id }); i >= 0 {
+			e = all[i]
+		}
+	}
+	if e == nil {
+		return nil, nil
+	}
+	stats, _ := e.read()
+	return e, h.poolsOf(e, stats.Name)
+}
+
+// readAll returns all entries, in no order, with their stats, and forgets queues and pools that have ended.
 func (h *Handler) readAll() []*reading {
 	var live []*reading
 	for _, e := range h.entries() {
 		stats, err := e.read()
-		if stats.ShuttingDown && stats.Queued == 0 && stats.Processing == 0 && stats.Waiting == 0 {
+		if ended(stats) {
 			h.remove(e)
 			continue
 		}
-		live = append(live, &reading{e, stats, err})
+		r := &reading{entry: e, stats: stats, err: err}
+		for _, p := range h.poolsOf(e, stats.Name) {
+			if s, failure := p.read(0); failure != "" {
+				r.err = failure
+			} else if s.Stats.Ended {
+				h.removePool(s.Stats.Name, p)
+			} else {
+				r.pools = append(r.pools, s.Stats)
+			}
+		}
+		live = append(live, r)
 	}
 	return live
 }
 
+// entries returns the queues, and an entry for the pools of each name that no queue has.
 func (h *Handler) entries() []*entry {
 	h.mu.Lock()
+	queues := make([]*entry, 0, len(h.queues)+len(h.pools))
+	for _, e := range h.queues {
+		queues = append(queues, e)
+	}
+	alone := make(map[string]*entry, len(h.pools))
+	for name, g := range h.pools {
+		alone[name] = g.entry
+	}
+	h.mu.Unlock()
+	if len(alone) == 0 {
+		return queues
+	}
+	for _, e := range queues {
+		delete(alone, e.name)
+		if stats, _ := e.read(); stats.Name != e.name {
+			delete(alone, stats.Name)
+		}
+	}
+	for _, e := range alone {
+		queues = append(queues, e)
+	}
+	return queues
+}
+
+// poolsOf returns the pools that have the name under which e is shown, or that of its queue.
+func (h *Handler) poolsOf(e *entry, queueName string) []*pool {
+	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Collect(maps.Values(h.queues))
+	var all []*pool
+	if g := h.pools[e.name]; g != nil {
+		all = slices.Clone(g.pools)
+	}
+	if g := h.pools[queueName]; g != nil && queueName != e.name {
+		all = append(all, g.pools...)
+	}
+	return all
 }

@@ -79,7 +79,7 @@ func TestQueueThatHasEndedGoes(t *testing.T) {
 	})
 }
 
-// Nobody looks, and a queue that has ended is let go of, and with the last one goes the goroutine.
+// A queue that has ended is let go of even if no page is asked for, and the goroutine goes with the last one.
 func TestSamplerLetsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := debug.NewHandler(debug.Options{})

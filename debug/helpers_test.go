@@ -109,7 +109,8 @@ func wantBody(t *testing.T, w *httptest.ResponseRecorder, texts ...string) {
 	for _, text := range texts {
 		_, after, found := strings.Cut(rest, text)
 		if !found {
-			t.Fatalf("%q is not there, or not in order:\n%s", text, w.Body)
+			_, body, _ := strings.Cut(w.Body.String(), "<body>")
+			t.Fatalf("%q is not there, or not in order:\n%s", text, body)
 		}
 		rest = after
 	}

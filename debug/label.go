@@ -12,6 +12,8 @@ const (
 	// maxKey and maxName are how many bytes of a key and of a name are shown.
 	maxKey  = 256
 	maxName = 128
+	// maxError is how many bytes of an error are shown, which is what package worker keeps.
+	maxError = 1024
 )
 
 // label is a text from outside, made harmless.
@@ -21,6 +23,14 @@ type label struct {
 	// Bytes is the length of the whole text.
 	Bytes int
 	Cut   bool
+}
+
+// short returns the text with a sign that it was cut.
+func (l label) short() string {
+	if l.Cut {
+		return l.Text + "…"
+	}
+	return l.Text
 }
 
 func newLabel(s string, limit int) label {

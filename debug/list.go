@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // pageLen is the number of queues on a page.
@@ -17,6 +18,11 @@ type order struct {
 	compare     func(a, b *reading) int
 }
 
+// by returns the order by a number.
+func by[N cmp.Ordered](name, title string, number func(*reading) N) order {
+	return order{name, title, func(a, b *reading) int { return cmp.Compare(number(a), number(b)) }}
+}
+
 // orders has the default first.
 var orders = []order{
 	{"trouble", "most in trouble", func(a, b *reading) int {
@@ -24,19 +30,23 @@ var orders = []order{
 		return cmp.Or(
 			compareBools(a.err != "", b.err != ""),
 			cmp.Compare(max(a.stats.LongestRunning, a.stats.OldestQueued), max(b.stats.LongestRunning, b.stats.OldestQueued)),
+			cmp.Compare(sum(a.pools).Failing, sum(b.pools).Failing),
 			cmp.Compare(a.stats.Queued, b.stats.Queued),
 			cmp.Compare(a.stats.Processing, b.stats.Processing),
 			cmp.Compare(a.stats.Waiting, b.stats.Waiting),
 		)
 	}},
-	{"queued", "most queued", func(a, b *reading) int { return cmp.Compare(a.stats.Queued, b.stats.Queued) }},
-	{"processing", "most in work", func(a, b *reading) int { return cmp.Compare(a.stats.Processing, b.stats.Processing) }},
-	{"waiting", "most waiting", func(a, b *reading) int { return cmp.Compare(a.stats.Waiting, b.stats.Waiting) }},
-	{"oldest", "oldest queued", func(a, b *reading) int { return cmp.Compare(a.stats.OldestQueued, b.stats.OldestQueued) }},
-	{"longest", "longest in work", func(a, b *reading) int { return cmp.Compare(a.stats.LongestRunning, b.stats.LongestRunning) }},
-	{"unfinished", "most unfinished work", func(a, b *reading) int { return cmp.Compare(a.stats.UnfinishedWork, b.stats.UnfinishedWork) }},
-	{"adds", "most adds", func(a, b *reading) int { return cmp.Compare(a.stats.Adds, b.stats.Adds) }},
-	{"retries", "most retries", func(a, b *reading) int { return cmp.Compare(a.stats.Retries, b.stats.Retries) }},
+	by("queued", "most queued", func(r *reading) int { return r.stats.Queued }),
+	by("processing", "most in work", func(r *reading) int { return r.stats.Processing }),
+	by("waiting", "most waiting", func(r *reading) int { return r.stats.Waiting }),
+	by("oldest", "oldest queued", func(r *reading) time.Duration { return r.stats.OldestQueued }),
+	by("longest", "longest in work", func(r *reading) time.Duration { return r.stats.LongestRunning }),
+	by("unfinished", "most unfinished work", func(r *reading) time.Duration { return r.stats.UnfinishedWork }),
+	by("failing", "most failing keys", func(r *reading) int { return sum(r.pools).Failing }),
+	by("given_up", "most keys given up", func(r *reading) uint64 { return sum(r.pools).Dropped }),
+	by("errors", "most errors per second", func(r *reading) float64 { return r.minute.Errors }),
+	by("adds", "most adds", func(r *reading) uint64 { return r.stats.Adds }),
+	by("retries", "most retries", func(r *reading) uint64 { return r.stats.Retries }),
 	{"name", "name", func(a, b *reading) int { return 0 }},
 }
 
@@ -63,8 +73,9 @@ func orderNamed(name string) order {
 // list reads all queues, and reports those of the page that query asks for.
 func (h *Handler) list(query url.Values) *listReport {
 	by := orderNamed(query.Get("sort"))
+	now := h.clock.Now()
 	r := &listReport{
-		Time:        h.clock.Now().UTC(),
+		Time:        now.UTC(),
 		Search:      newLabel(query.Get("search"), maxName).Text,
 		Sort:        by.name,
 		SampleEvery: seconds(h.every),
@@ -74,10 +85,17 @@ func (h *Handler) list(query url.Values) *listReport {
 	wanted := strings.ToLower(r.Search)
 	all = slices.DeleteFunc(all, func(q *reading) bool { return !strings.Contains(strings.ToLower(q.entry.name), wanted) })
 	r.Matching = len(all)
+	tick := h.ticks()
 	for _, q := range all {
 		r.Queued += q.stats.Queued
 		r.Processing += q.stats.Processing
 		r.Waiting += q.stats.Waiting
+		pools := sum(q.pools)
+		r.Failing += pools.Failing
+		r.GivenUp += pools.Dropped
+		if by.name == "errors" {
+			q.minute = q.entry.history.rates(tick, q.measure(now), h.every)
+		}
 	}
 	r.Pages = max(1, (len(all)+pageLen-1)/pageLen)
 	r.Page, _ = strconv.Atoi(query.Get("page"))
@@ -90,7 +108,7 @@ func (h *Handler) list(query url.Values) *listReport {
 	all = all[first:min(first+pageLen, len(all))]
 	r.Queues = make([]queueReport, len(all))
 	for i, q := range all {
-		r.Queues[i] = newQueueReport(q.entry, q.stats, q.err)
+		r.Queues[i] = h.newQueueReport(q, now)
 	}
 	return r
 }
@@ -103,7 +121,7 @@ const (
 
 // detail reports the queue that query asks for, or returns nil if there is none.
 func (h *Handler) detail(query url.Values) *detailReport {
-	e := h.find(query.Get("queue"))
+	e, pools := h.find(query.Get("queue"))
 	if e == nil {
 		return nil
 	}
@@ -112,17 +130,31 @@ func (h *Handler) detail(query url.Values) *detailReport {
 		limit = someKeys
 	}
 	limit = min(max(limit, 1), maxKeys)
-	s, failure := e.read()
-	keys, keysFailure := e.readKeys(limit)
+	now := h.clock.Now()
+	reading := &reading{entry: e}
+	reading.stats, reading.err = e.read()
+	keys, snapshots, failure := e.keys(pools, limit)
+	reading.err = cmp.Or(reading.err, failure)
+	reading.pools = poolStats(snapshots)
 	r := &detailReport{
-		Time:        h.clock.Now().UTC(),
+		Time:        now.UTC(),
 		SampleEvery: seconds(h.every),
-		Queue:       newQueueReport(e, s, cmp.Or(failure, keysFailure)),
-		Latency:     newTimesReport(s.Latency),
-		Work:        newTimesReport(s.WorkDuration),
-		keyLists:    keys,
+		Queue:       h.newQueueReport(reading, now),
+		Latency:     newTimesReport(reading.stats.Latency),
+		Work:        newTimesReport(reading.stats.WorkDuration),
+		keyLists:    newKeyLists(keys, snapshots, limit),
 		limit:       limit,
+		actions:     h.actionsOf(e),
 	}
-	r.tellTimes(r.Time)
+	r.History = newHistoryReport(r.Queue.timeline.points)
+	if r.Queue.Timed {
+		latency, work, covers := e.history.recent(reading.measure(now))
+		r.Recent = &recentReport{seconds(covers), newTimesReport(latency), newTimesReport(work)}
+	}
+	if text := query.Get("key"); text != "" {
+		r.Found, failure = h.search(e, pools, text, now)
+		r.Queue.Error = cmp.Or(r.Queue.Error, failure)
+	}
+	r.finish(r.Time)
 	return r
 }

@@ -200,6 +200,9 @@ func TestManyKeys(t *testing.T) {
 	}
 	wantBounded(t, h, "?queue=q", "text/html", 50_000)
 	wantBounded(t, h, "?queue=q&keys=250", "text/html", 250_000)
+	if s := find(t, h, "q", "999999"); len(s.Found.Keys) != 1 || s.Found.Keys[0].State != "queued" {
+		t.Errorf("%+v", s.Found)
+	}
 }
 
 // wantBounded asserts how long an answer is, and that it takes no longer than a busy machine explains.

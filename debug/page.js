@@ -2,9 +2,9 @@
 (() => {
 	const live = document.getElementById("live");
 	const note = document.getElementById("note");
-	const pause = document.getElementById("pause");
+	const hold = document.getElementById("hold");
 	const every = 1000 * document.documentElement.dataset.refresh;
-	let paused = false;
+	let held = false;
 	let timer;
 
 	// become makes a node like another one and leaves alone what is alike already, so that the page keeps
@@ -60,8 +60,8 @@
 	}
 
 	async function refresh() {
-		// Whoever has selected a key wants to copy it.
-		if (paused || document.hidden || !getSelection().isCollapsed) {
+		// A reader who has selected a key wants to copy it.
+		if (held || document.hidden || !getSelection().isCollapsed) {
 			return;
 		}
 		try {
@@ -75,7 +75,7 @@
 			if (fresh === null) {
 				throw new Error("not this page");
 			}
-			if (!paused) {
+			if (!held) {
 				becomeWithFocus(fresh);
 				document.title = page.title;
 			}
@@ -92,11 +92,46 @@
 		timer = setTimeout(loop, every);
 	}
 
-	pause.hidden = false;
-	pause.addEventListener("click", () => {
-		paused = !paused;
-		pause.textContent = paused ? "Go on" : "Pause";
-		if (!paused) {
+	// act asks for what a button is for. The header is one that forms and other sites cannot send.
+	async function act(button) {
+		const { action, queue, key } = button.dataset;
+		if (action === "remove" && !confirm(`Remove ${key}?`)) {
+			return;
+		}
+		const form = new URLSearchParams({ action, queue });
+		if (key !== undefined) {
+			form.set("key", key);
+		}
+		button.disabled = true;
+		try {
+			const response = await fetch(location.pathname, {
+				method: "POST",
+				headers: { "X-Workqueue-Action": action, Accept: "application/json" },
+				body: form,
+			});
+			const answer = await response.json();
+			note.textContent = answer.error ?? "";
+			if (response.ok) {
+				await refresh();
+			}
+		} catch {
+			note.textContent = "The program does not answer.";
+		}
+		button.disabled = false;
+	}
+
+	document.documentElement.classList.add("js");
+	live.addEventListener("click", (event) => {
+		const button = event.target.closest("[data-action]");
+		if (button !== null) {
+			act(button);
+		}
+	});
+	hold.hidden = false;
+	hold.addEventListener("click", () => {
+		held = !held;
+		hold.textContent = held ? "Refresh again" : "Stop refreshing";
+		if (!held) {
 			loop();
 		}
 	});

@@ -4,13 +4,14 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"fmt"
 	"html/template"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 var (
@@ -50,11 +51,11 @@ var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"number":  number,
 	"human":   func(s seconds) string { return human(time.Duration(s)) },
 	"level":   level,
-	"most":    most,
-	"mean":    func(s float64) string { return human(time.Duration(s * float64(time.Second))) },
+	"most":    atMostText,
+	"mean":    precise,
+	"rate":    perSecondText,
 	"stamp":   func(t time.Time) string { return t.Format(time.RFC3339Nano) },
 	"clock":   func(t time.Time) string { return t.Format("15:04:05") + " UTC" },
-	"line":    newLine,
 	"section": newSection,
 }).Parse(pageHTML))
 
@@ -71,9 +72,6 @@ func (r *listReport) Href(page int) string {
 func (r *listReport) Previous() int { return r.Page - 1 }
 func (r *listReport) Next() int     { return r.Page + 1 }
 
-// Span is how long the lines are.
-func (r *listReport) Span() seconds { return r.SampleEvery * historyLen }
-
 // Title is how the order is called on the page.
 func (o order) Title() string { return o.title }
 
@@ -85,131 +83,137 @@ func (q queueReport) Href() string { return "?" + url.Values{"queue": {q.ID}}.En
 
 // HrefAll returns the address of the same page with as many keys as can be had, or "" if that is this one.
 func (r *detailReport) HrefAll() string {
-	longest := max(len(r.Running), len(r.Queued), len(r.Waiting), len(r.Failing))
+	longest := 0
+	for _, keys := range r.all() {
+		longest = max(longest, len(*keys))
+	}
 	if r.limit == maxKeys || longest < r.limit {
 		return ""
 	}
 	return "?" + url.Values{"queue": {r.Queue.ID}, "keys": {strconv.Itoa(maxKeys)}}.Encode()
 }
 
+// HrefJSON returns the address of the list as JSON.
+func (r *listReport) HrefJSON() string { return r.Href(r.Page) + "&format=json" }
+
+// HrefJSON returns the address of the same as JSON.
+func (r *detailReport) HrefJSON() string {
+	v := url.Values{"queue": {r.Queue.ID}, "format": {"json"}}
+	if r.Found != nil {
+		v.Set("key", r.Found.Search)
+	} else if r.limit != someKeys {
+		v.Set("keys", strconv.Itoa(r.limit))
+	}
+	return "?" + v.Encode()
+}
+
+// CanPause reports whether the queue can be paused from the page.
+func (r *detailReport) CanPause() bool { return r.actions.Pause }
+
+// Workers adds up the queue's pools.
+func (q queueReport) Workers() (w worker.Stats) {
+	for _, p := range q.Pools {
+		w.Wanted += p.Wanted
+		w.Living += p.Living
+		w.Busy += p.Busy
+		w.Stuck += p.Stuck
+		w.Failing += p.Failing
+		w.Dropped += p.GivenUp
+	}
+	return w
+}
+
+// HasQueue reports whether more is known than pools.
+func (q queueReport) HasQueue() bool { return q.hasQueue }
+
 // section is a list of keys on a queue's page.
 type section struct {
 	Kind, Title, Hint, Empty string
 	Keys                     []keyReport
-	// Total is the number of keys in that state, or -1 if nobody knows.
+	// Total is the number of keys in that state, or -1 if it is not known.
 	Total int
+	// Prioritized reports that some of them have a priority other than 0.
+	Prioritized bool
+	// Attempts reports that it is known how often each of them was handled.
+	Attempts bool
+	// Queue is the id of the queue, and Actions what can be done with each key.
+	Queue   string
+	Actions actionSet
 }
 
 func newSection(kind string, r *detailReport) section {
+	s := section{Kind: kind, Total: -1, Queue: r.Queue.ID, Actions: r.actions}
+	workers := r.Queue.Workers()
 	switch kind {
 	case "running":
-		hint := "held by workers, longest first"
-		if !r.Queue.Timed {
-			hint = "held by workers, in no order"
+		s.Title, s.Hint, s.Empty = "Running", "held by workers, longest first", "No worker holds a key."
+		if !r.Queue.Timed && len(r.Queue.Pools) == 0 {
+			s.Hint = "held by workers, in no order"
 		}
-		return section{kind, "Running", hint, "No worker holds a key.", r.Running, r.Queue.Processing}
+		s.Keys, s.Total = r.Running, max(r.Queue.Processing, workers.Busy)
+		s.Actions, s.Attempts = actionSet{}, len(r.Queue.Pools) > 0
 	case "queued":
-		return section{kind, "Head of the line", "wait for a worker, next first", "No key waits for a worker.", r.Queued, r.Queue.Queued}
+		s.Title, s.Hint, s.Empty = "Head of the line", "wait for a worker, next first", "No key waits for a worker."
+		s.Keys, s.Total = r.Queued, r.Queue.Queued
+		s.Actions.Retry = false
 	case "waiting":
-		return section{kind, "Waiting", "wait for their time, next due first", "No key waits for its time.", r.Waiting, r.Queue.Waiting}
+		s.Title, s.Hint, s.Empty = "Waiting", "wait for their time, next due first", "No key waits for its time."
+		s.Keys, s.Total = r.Waiting, r.Queue.Waiting
+	case "given-up":
+		s.Title, s.Hint, s.Empty = "Given up", "will not come again by themselves, the last one first", "No key was given up."
+		s.Keys = r.GivenUp
+		s.Actions.Remove = false
 	default:
-		return section{kind, "Failing", "most requeues first", "No key has failed, as far as the limiter tells.", r.Failing, -1}
+		s.Title, s.Hint, s.Empty = "Failing", "the last failure first", "No key is failing."
+		s.Keys = r.Failing
+		if len(r.Queue.Pools) > 0 {
+			s.Total = max(workers.Failing, len(r.Failing))
+		} else {
+			s.Hint, s.Empty = "most requeues first", "No key has failed, as far as the limiter knows."
+		}
 	}
-}
-
-// line is a history as it is drawn: in a box of lineWidth by lineHeight, with now at the right edge.
-type line struct {
-	Path, Area, Label string
-	Max               uint32
-	Span              string
-}
-
-const (
-	lineWidth  = 240
-	lineHeight = 40
-)
-
-func newLine(depth []uint32, every seconds) line {
-	top := slices.Max(depth)
-	span := human(time.Duration(every) * historyLen)
-	now := depth[len(depth)-1]
-	l := line{
-		Max:   top,
-		Span:  span,
-		Label: fmt.Sprintf("Queued over the last %s: now %s, at most %s", span, number(now), number(top)),
-	}
-	var path strings.Builder
-	for i, n := range depth {
-		x := lineWidth * (historyLen - float64(len(depth)-1-i)) / historyLen
-		// A pixel is left above and below, so that the stroke is not cut.
-		y := lineHeight - 1 - (lineHeight-2)*float64(n)/float64(max(top, 1))
-		fmt.Fprintf(&path, "%.4g,%.4g ", x, y)
-	}
-	l.Path = strings.TrimSpace(path.String())
-	first := lineWidth * (historyLen - float64(len(depth)-1)) / historyLen
-	l.Area = fmt.Sprintf("%.4g,%d %s %d,%d", first, lineHeight, l.Path, lineWidth, lineHeight)
-	return l
-}
-
-// level tells how much a time deserves to be looked at.
-func level(s seconds) string {
-	switch d := time.Duration(s); {
-	case d >= 10*time.Minute:
-		return "bad"
-	case d >= time.Minute:
-		return "warn"
-	case d == 0:
-		return "none"
-	default:
-		return ""
-	}
-}
-
-// most returns a bound for people.
-func most(bound *float64) string {
-	if bound == nil {
-		return "beyond all bounds"
-	}
-	return "≤ " + human(time.Duration(*bound*float64(time.Second)))
-}
-
-// number returns n with its thousands apart.
-func number(n any) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
+	s.Prioritized = prioritized(s.Keys)
 	return s
 }
 
-// human returns d in one or two units.
-func human(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d <= 0:
-		return "0 s"
-	case d < time.Microsecond:
-		return fmt.Sprintf("%d ns", d)
-	case d < time.Millisecond:
-		return fmt.Sprintf("%d µs", d/time.Microsecond)
-	case d < time.Second:
-		return fmt.Sprintf("%d ms", d/time.Millisecond)
-	case d < 10*time.Second:
-		return strings.TrimSuffix(fmt.Sprintf("%.1f", d.Truncate(100*time.Millisecond).Seconds()), ".0") + " s"
-	case d < time.Minute:
-		return fmt.Sprintf("%d s", d/time.Second)
-	case d < time.Hour:
-		return twoUnits(d, time.Minute, "m", time.Second, "s")
-	case d < 2*day:
-		return twoUnits(d, time.Hour, "h", time.Minute, "m")
-	default:
-		return twoUnits(d, day, "d", time.Hour, "h")
-	}
+func prioritized(keys []keyReport) bool {
+	return slices.ContainsFunc(keys, func(k keyReport) bool { return k.Priority != 0 })
 }
 
-func twoUnits(d, large time.Duration, l string, small time.Duration, s string) string {
-	if rest := d % large / small; rest > 0 {
-		return fmt.Sprintf("%d%s %02d%s", d/large, l, rest, s)
+// AnyAction reports whether something can be done with the keys.
+func (s section) AnyAction() bool { return s.Actions.Retry || s.Actions.Remove }
+
+// row is a key in a section.
+type row struct {
+	keyReport
+	section
+}
+
+// Rows returns the keys with what the rows of a table need beside them.
+func (s section) Rows() []row {
+	all := make([]row, len(s.Keys))
+	for i, k := range s.Keys {
+		all[i] = row{k, s}
 	}
-	return fmt.Sprintf("%d%s", d/large, l)
+	return all
+}
+
+// HrefKey returns the address of what is known of one key.
+func (r row) HrefKey() string { return "?" + url.Values{"queue": {r.Queue}, "key": {r.Key}}.Encode() }
+
+// FoundRows returns the keys that a search has found, as rows.
+func (r *detailReport) FoundRows() []row {
+	s := section{Kind: "found", Keys: r.Found.Keys, Queue: r.Queue.ID, Actions: r.actions, Prioritized: prioritized(r.Found.Keys)}
+	return s.Rows()
+}
+
+// StateText is the key's state for people.
+func (k keyReport) StateText() string {
+	switch k.State {
+	case "processing":
+		return "running"
+	case "given_up":
+		return "given up"
+	}
+	return k.State
 }

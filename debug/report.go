@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // seconds is a duration, which is a number of seconds in JSON.
@@ -16,7 +17,7 @@ func (s seconds) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, time.Duration(s).Seconds(), 'f', -1, 64), nil
 }
 
-// listReport is what the list page tells.
+// listReport is what the list page shows.
 type listReport struct {
 	Time        time.Time     `json:"time"`
 	Registered  int           `json:"registered"`
@@ -24,6 +25,8 @@ type listReport struct {
 	Queued      int           `json:"queued"`
 	Processing  int           `json:"processing"`
 	Waiting     int           `json:"waiting"`
+	Failing     int           `json:"failing"`
+	GivenUp     uint64        `json:"given_up"`
 	Search      string        `json:"search"`
 	Sort        string        `json:"sort"`
 	Page        int           `json:"page"`
@@ -32,31 +35,70 @@ type listReport struct {
 	Queues      []queueReport `json:"queues"`
 }
 
-// queueReport is what is told of each queue.
+// queueReport is what is shown of each queue.
 type queueReport struct {
-	ID             string   `json:"id"`
-	Name           string   `json:"name"`
-	Queued         int      `json:"queued"`
-	Processing     int      `json:"processing"`
-	Waiting        int      `json:"waiting"`
-	Adds           uint64   `json:"adds"`
-	Retries        uint64   `json:"retries"`
-	Dropped        uint64   `json:"dropped"`
-	UnmatchedDones uint64   `json:"unmatched_dones"`
-	ShuttingDown   bool     `json:"shutting_down"`
-	Timed          bool     `json:"timed"`
-	OldestQueued   seconds  `json:"oldest_queued_seconds"`
-	LongestRunning seconds  `json:"longest_running_seconds"`
-	UnfinishedWork seconds  `json:"unfinished_work_seconds"`
-	Depth          []uint32 `json:"depth"`
-	Error          string   `json:"error,omitempty"`
+	ID             string       `json:"id"`
+	Name           string       `json:"name"`
+	Queued         int          `json:"queued"`
+	Blocked        int          `json:"blocked"`
+	Paused         bool         `json:"paused"`
+	Processing     int          `json:"processing"`
+	Waiting        int          `json:"waiting"`
+	Adds           uint64       `json:"adds"`
+	Retries        uint64       `json:"retries"`
+	Dropped        uint64       `json:"dropped"`
+	UnmatchedDones uint64       `json:"unmatched_dones"`
+	ShuttingDown   bool         `json:"shutting_down"`
+	Timed          bool         `json:"timed"`
+	OldestQueued   seconds      `json:"oldest_queued_seconds"`
+	LongestRunning seconds      `json:"longest_running_seconds"`
+	UnfinishedWork seconds      `json:"unfinished_work_seconds"`
+	Minute         rates        `json:"last_minute"`
+	Depth          []uint32     `json:"depth"`
+	Pools          []poolReport `json:"pools"`
+	Error          string       `json:"error,omitempty"`
+
+	hasQueue bool
+	timeline timeline
 }
 
-func newQueueReport(e *entry, s workqueue.Stats, err string) queueReport {
-	return queueReport{
-		ID:             e.id,
-		Name:           e.name,
+// poolReport is what is shown of a pool of workers.
+type poolReport struct {
+	Name     string       `json:"name"`
+	Wanted   int          `json:"wanted"`
+	Living   int          `json:"living"`
+	Busy     int          `json:"busy"`
+	Stuck    int          `json:"stuck"`
+	Handled  uint64       `json:"handled"`
+	Failed   uint64       `json:"failed"`
+	Panicked uint64       `json:"panicked"`
+	TimedOut uint64       `json:"timed_out"`
+	Requeued uint64       `json:"requeued"`
+	GivenUp  uint64       `json:"given_up"`
+	Failing  int          `json:"failing"`
+	Handler  *timesReport `json:"handler"`
+}
+
+func newPoolReports(pools []worker.Stats) []poolReport {
+	all := make([]poolReport, len(pools))
+	for i, s := range pools {
+		all[i] = poolReport{
+			Name: newLabel(s.Name, maxName).short(), Wanted: s.Wanted, Living: s.Living, Busy: s.Busy, Stuck: s.Stuck,
+			Handled: s.Handled, Failed: s.Failed, Panicked: s.Panicked, TimedOut: s.TimedOut,
+			Requeued: s.Requeued, GivenUp: s.Dropped, Failing: s.Failing, Handler: newTimesReport(s.Durations),
+		}
+	}
+	return all
+}
+
+func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
+	s := r.stats
+	q := queueReport{
+		ID:             r.entry.id,
+		Name:           r.entry.name,
 		Queued:         s.Queued,
+		Blocked:        s.Blocked,
+		Paused:         s.Paused,
 		Processing:     s.Processing,
 		Waiting:        s.Waiting,
 		Adds:           s.Adds,
@@ -68,84 +110,92 @@ func newQueueReport(e *entry, s workqueue.Stats, err string) queueReport {
 		OldestQueued:   seconds(s.OldestQueued),
 		LongestRunning: seconds(s.LongestRunning),
 		UnfinishedWork: seconds(s.UnfinishedWork),
-		Depth:          e.depth.all(s.Queued),
-		Error:          err,
+		Pools:          newPoolReports(r.pools),
+		Error:          r.err,
+		hasQueue:       r.entry.hasQueue(),
 	}
+	m := r.measure(now)
+	q.Minute = r.entry.history.rates(h.ticks(), m, h.every)
+	q.timeline = r.entry.history.all(h.ticks(), m, h.every)
+	q.Depth = column(q.timeline.points, func(p point) uint32 { return p.queued })
+	return q
 }
 
-// detailReport is what a queue's own page tells.
-type detailReport struct {
-	Time        time.Time    `json:"time"`
-	SampleEvery seconds      `json:"sample_seconds"`
-	Queue       queueReport  `json:"queue"`
-	Latency     *timesReport `json:"latency"`
-	Work        *timesReport `json:"work"`
-	keyLists
-	limit int
-}
-
-// keyLists are the keys of a snapshot.
-type keyLists struct {
-	Running []keyReport `json:"running"`
-	Queued  []keyReport `json:"queued"`
-	Waiting []keyReport `json:"waiting"`
-	Failing []keyReport `json:"failing"`
-}
-
-func newKeyLists[T comparable](s workqueue.Snapshot[T], limit int) keyLists {
-	return keyLists{
-		Running: newKeyReports(s.Processing, limit),
-		Queued:  newKeyReports(s.Queued, limit),
-		Waiting: newKeyReports(s.Waiting, limit),
-		Failing: newKeyReports(s.Failing, limit),
-	}
-}
-
-// keyReport is what is told of a key.
-type keyReport struct {
-	Key      string    `json:"key"`
-	Bytes    int       `json:"bytes"`
-	Cut      bool      `json:"-"`
-	Since    time.Time `json:"since,omitzero"`
-	For      *seconds  `json:"for_seconds,omitempty"`
-	Due      time.Time `json:"due,omitzero"`
-	DueIn    *seconds  `json:"due_in_seconds,omitempty"`
-	Again    bool      `json:"again"`
-	Requeues int       `json:"requeues"`
-}
-
-// newKeyReports cuts keys at limit, because a queue or a limiter of somebody else's may not.
-func newKeyReports[T comparable](keys []workqueue.KeySnapshot[T], limit int) []keyReport {
-	keys = keys[:min(len(keys), limit)]
-	all := make([]keyReport, len(keys))
-	for i, k := range keys {
-		l := newLabel(keyText(k.Key), maxKey)
-		all[i] = keyReport{
-			Key: l.Text, Bytes: l.Bytes, Cut: l.Cut,
-			Since: k.Since.UTC(), Due: k.Due.UTC(), Again: k.Again, Requeues: k.Requeues,
-		}
+func column[V any](points []point, of func(point) V) []V {
+	all := make([]V, len(points))
+	for i, p := range points {
+		all[i] = of(p)
 	}
 	return all
 }
 
-// tellTimes sets the times that depend on now.
-func (k *keyLists) tellTimes(now time.Time) {
-	for _, keys := range []*[]keyReport{&k.Running, &k.Queued, &k.Waiting, &k.Failing} {
-		if *keys == nil {
-			*keys = []keyReport{} // JSON has [], not null
-		}
-		for i := range *keys {
-			key := &(*keys)[i]
-			if !key.Since.IsZero() {
-				d := seconds(max(0, now.Sub(key.Since)))
-				key.For = &d
-			}
-			if !key.Due.IsZero() {
-				d := seconds(max(0, key.Due.Sub(now)))
-				key.DueIn = &d
-			}
-		}
+// detailReport is what a queue's own page shows.
+type detailReport struct {
+	Time        time.Time     `json:"time"`
+	SampleEvery seconds       `json:"sample_seconds"`
+	Queue       queueReport   `json:"queue"`
+	Latency     *timesReport  `json:"latency"`
+	Work        *timesReport  `json:"work"`
+	Recent      *recentReport `json:"recent"`
+	History     historyReport `json:"history"`
+	keyLists
+	// Found is not nil if a key was searched for.
+	Found *foundReport `json:"found,omitempty"`
+
+	limit   int
+	actions actionSet
+}
+
+// historyReport has one value for each of the last samples, oldest first, and the last ones since then.
+type historyReport struct {
+	Queued     []uint32   `json:"queued"`
+	Processing []uint32   `json:"processing"`
+	Waiting    []uint32   `json:"waiting"`
+	Adds       []float64  `json:"adds_per_second"`
+	Dones      []float64  `json:"dones_per_second"`
+	Errors     []float64  `json:"errors_per_second"`
+	Retries    []float64  `json:"retries_per_second"`
+	Latency    []*float64 `json:"latency_mean_seconds"`
+	Work       []*float64 `json:"work_mean_seconds"`
+}
+
+func newHistoryReport(points []point) historyReport {
+	perSecond := func(of func(point) uint32) []float64 {
+		return column(points, func(p point) float64 { return perSecond(of(p), p) })
 	}
+	known := func(of func(point) float32) []*float64 {
+		return column(points, func(p point) *float64 {
+			if v := float64(of(p)); v > 0 {
+				return &v
+			}
+			return nil
+		})
+	}
+	return historyReport{
+		Queued:     column(points, func(p point) uint32 { return p.queued }),
+		Processing: column(points, func(p point) uint32 { return p.processing }),
+		Waiting:    column(points, func(p point) uint32 { return p.waiting }),
+		Adds:       perSecond(func(p point) uint32 { return p.adds }),
+		Dones:      perSecond(func(p point) uint32 { return p.dones }),
+		Errors:     perSecond(func(p point) uint32 { return p.errors }),
+		Retries:    perSecond(func(p point) uint32 { return p.retries }),
+		Latency:    known(func(p point) float32 { return p.latencyMean }),
+		Work:       known(func(p point) float32 { return p.workMean }),
+	}
+}
+
+func perSecond(n uint32, p point) float64 {
+	if p.seconds <= 0 {
+		return 0
+	}
+	return float64(n) / float64(p.seconds)
+}
+
+// recentReport is about the last minutes.
+type recentReport struct {
+	Covers  seconds      `json:"covers_seconds"`
+	Latency *timesReport `json:"latency"`
+	Work    *timesReport `json:"work"`
 }
 
 // timesReport sums up a histogram.

@@ -10,18 +10,34 @@ import (
 	"strings"
 )
 
-// ServeHTTP answers GET and HEAD, and nothing else. The path does not matter.
+// ServeHTTP answers GET and HEAD and, if Options.Actions is set, POST. The path does not matter.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	setHeaders(w.Header())
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "Only GET and HEAD: nothing can be changed here.", http.StatusMethodNotAllowed)
-		return
+	switch {
+	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+		status, template, report := h.answer(r)
+		if wantsJSON(r) {
+			template = ""
+		}
+		write(w, r, status, template, report)
+	case r.Method == http.MethodPost && h.audit != nil:
+		status, report := h.serveAction(w, r)
+		write(w, r, status, "", report)
+	default:
+		allow := "GET, HEAD"
+		if h.audit != nil {
+			allow += ", POST"
+		}
+		w.Header().Set("Allow", allow)
+		http.Error(w, "Only "+allow+".", http.StatusMethodNotAllowed)
 	}
-	status, template, report := h.answer(r)
+}
+
+// write answers with a report: as the page of that template, or as JSON without one.
+func write(w http.ResponseWriter, r *http.Request, status int, template string, report any) {
 	var body bytes.Buffer
 	var err error
-	if prefersJSON(r.Header.Values("Accept")) {
+	if template == "" {
 		w.Header().Set("Content-Type", "application/json")
 		err = json.NewEncoder(&body).Encode(report)
 	} else {
@@ -34,12 +50,23 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(body.Len()))
 	w.WriteHeader(status)
-	if r.Method == http.MethodGet {
-		_, _ = w.Write(body.Bytes()) // Whoever asked has gone.
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body.Bytes()) // An error means that the client has gone.
 	}
 }
 
-// errorReport is what is told of a queue that is not there.
+// wantsJSON reports whether format=json is in the query or, without a format, the Accept header prefers JSON.
+func wantsJSON(r *http.Request) bool {
+	switch r.URL.Query().Get("format") {
+	case "json":
+		return true
+	case "html":
+		return false
+	}
+	return prefersJSON(r.Header.Values("Accept"))
+}
+
+// errorReport is the answer for a queue that is not there.
 type errorReport struct {
 	Error string `json:"error"`
 }
@@ -73,7 +100,7 @@ func setHeaders(header http.Header) {
 	}
 }
 
-// prefersJSON tells whether an Accept header names application/json, and rates it above text/html.
+// prefersJSON reports whether an Accept header names application/json, and rates it above text/html.
 func prefersJSON(accept []string) bool {
 	rating := map[string]float64{}
 	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {

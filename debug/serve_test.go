@@ -170,12 +170,13 @@ func TestJSON(t *testing.T) {
 	q.AddRateLimited("fails\n")
 	clock.Step(2500 * time.Millisecond)
 
-	queue := `{"id":"orders","name":"orders","queued":1,"processing":1,"waiting":1,"adds":3,"retries":2,` +
+	queue := `{"id":"orders","name":"orders","queued":1,"blocked":0,"paused":false,"processing":1,"waiting":1,"adds":3,"retries":2,` +
 		`"dropped":0,"unmatched_dones":1,"shutting_down":false,"timed":true,"oldest_queued_seconds":2.5,` +
-		`"longest_running_seconds":2.5,"unfinished_work_seconds":2.5,"depth":[1]}`
+		`"longest_running_seconds":2.5,"unfinished_work_seconds":2.5,` +
+		`"last_minute":{"adds_per_second":1.2,"dones_per_second":0,"errors_per_second":0,"retries_per_second":0.8},"depth":[1],"pools":[]}`
 	w := get(h, "", "Accept", "application/json")
 	want := `{"time":"2026-11-20T09:14:05.5Z","registered":1,"matching":1,"queued":1,"processing":1,"waiting":1,` +
-		`"search":"","sort":"trouble","page":1,"pages":1,"sample_seconds":5,"queues":[` + queue + "]}\n"
+		`"failing":0,"given_up":0,"search":"","sort":"trouble","page":1,"pages":1,"sample_seconds":5,"queues":[` + queue + "]}\n"
 	if got := w.Body.String(); got != want {
 		t.Errorf("the list is\n%s, want\n%s", got, want)
 	}
@@ -183,10 +184,13 @@ func TestJSON(t *testing.T) {
 	want = `{"time":"2026-11-20T09:14:05.5Z","sample_seconds":5,"queue":` + queue +
 		`,"latency":{"count":1,"mean_seconds":0,"p50_at_most_seconds":1e-8,"p99_at_most_seconds":1e-8}` +
 		`,"work":{"count":0,"mean_seconds":0}` +
-		`,"running":[{"key":"run","bytes":3,"since":"2026-11-20T09:14:03Z","for_seconds":2.5,"again":true,"requeues":0}]` +
-		`,"queued":[{"key":"next","bytes":4,"since":"2026-11-20T09:14:03Z","for_seconds":2.5,"again":false,"requeues":0}]` +
-		`,"waiting":[{"key":"fails\\n","bytes":6,"since":"2026-11-20T09:14:03Z","for_seconds":2.5,"due":"2026-11-20T09:15:03Z","due_in_seconds":57.5,"again":false,"requeues":2}]` +
-		`,"failing":[{"key":"fails\\n","bytes":6,"since":"2026-11-20T09:14:03Z","for_seconds":2.5,"due":"2026-11-20T09:15:03Z","due_in_seconds":57.5,"again":false,"requeues":2}]` + "}\n"
+		`,"recent":{"covers_seconds":2.5,"latency":{"count":1,"mean_seconds":0,"p50_at_most_seconds":1e-8,"p99_at_most_seconds":1e-8},"work":{"count":0,"mean_seconds":0}}` +
+		`,"history":{"queued":[1],"processing":[1],"waiting":[1],"adds_per_second":[1.2],"dones_per_second":[0],` +
+		`"errors_per_second":[0],"retries_per_second":[0.8],"latency_mean_seconds":[null],"work_mean_seconds":[null]}` +
+		`,"running":[{"key":"run","bytes":3,"since":"2026-11-20T09:14:03Z","for_seconds":2.5,"again":true,"requeues":0,"priority":0}]` +
+		`,"queued":[{"key":"next","bytes":4,"since":"2026-11-20T09:14:03Z","for_seconds":2.5,"again":false,"requeues":0,"priority":0}]` +
+		`,"waiting":[{"key":"fails\\n","bytes":6,"since":"2026-11-20T09:14:03Z","for_seconds":2.5,"due":"2026-11-20T09:15:03Z","due_in_seconds":57.5,"again":false,"requeues":2,"priority":0}]` +
+		`,"failing":[{"key":"fails\\n","bytes":6,"since":"2026-11-20T09:14:03Z","for_seconds":2.5,"due":"2026-11-20T09:15:03Z","due_in_seconds":57.5,"again":false,"requeues":2,"priority":0}],"given_up":[]` + "}\n"
 	if got := w.Body.String(); got != want {
 		t.Errorf("the queue is\n%s, want\n%s", got, want)
 	}
@@ -198,9 +202,9 @@ func TestJSONWithoutTimes(t *testing.T) {
 	q := workqueue.NewTyped[int]()
 	debug.Register(h, "plain", q)
 	w := get(h, "?queue=plain", "Accept", "application/json")
-	wantBody(t, w, `"timed":false`, `"latency":null`, `"work":null`, `"running":[],"queued":[],"waiting":[],"failing":[]`)
+	wantBody(t, w, `"timed":false`, `"latency":null`, `"work":null`, `"running":[],"queued":[],"waiting":[],"failing":[],"given_up":[]`)
 	q.Add(1)
 	w = get(h, "?queue=plain", "Accept", "application/json")
-	wantBody(t, w, `"queued":[{"key":"1","bytes":1,"again":false,"requeues":0}]`)
+	wantBody(t, w, `"queued":[{"key":"1","bytes":1,"again":false,"requeues":0,"priority":0}]`)
 	wantBody(t, get(h, "?queue=plain"), "does not read the clock")
 }

@@ -3,7 +3,7 @@ package debug
 import "github.com/keyedqueue/workqueue"
 
 // Times is a MetricsProvider for programs that have no other: a queue that has it (and a name) reads the
-// clock, so that the page tells for how long keys have been there. It makes no metrics.
+// clock, so that the page shows for how long keys have been there. It makes no metrics.
 //
 //	workqueue.SetProvider(debug.Times{})
 type Times struct{}

@@ -142,7 +142,11 @@ func observe[S any](o metric.Observer, set *totals.Set[S], metrics []totals.Metr
 				o.ObserveFloat64(instruments[i], m.Counter(&t.Sum), attributes)
 			default:
 				for _, v := range m.Split(&t.Sum) {
-					o.ObserveFloat64(instruments[i], v.Value, metric.WithAttributes(name, attribute.String(m.Label, v.Label)))
+					own := attributes
+					if m.Label != "" {
+						own = metric.WithAttributes(name, attribute.String(m.Label, v.Label))
+					}
+					o.ObserveFloat64(instruments[i], v.Value, own)
 				}
 			}
 		}

@@ -1,7 +1,7 @@
 // Package priorityqueue queues keys of things that have changed, as package workqueue does, and decides in one
-// place when each of them comes: by priority, time, age, and what others of its group have had. It has
-// the interfaces of package workqueue, and more: [Queue.AddWithOpts], [Queue.GetWithPriority],
-// [Queue.GetBatch], [Queue.Remove], [Queue.Inspect], [Queue.Pause].
+// place when each of them comes: by priority, time, age, and what other keys of its group have had. It has
+// the interfaces of package workqueue, and more: [Queue.AddWithOpts], [Queue.Take], [Queue.GetBatch],
+// [Queue.Remove], [Queue.Inspect], [Queue.Pause].
 //
 // # A key's life
 //
@@ -13,20 +13,21 @@
 //	   └──add, later──▶ waiting ◀──Done── processing, to come again
 //
 // A key is held by at most one worker. What is added while a worker holds it is kept as one wish: to come again
-// at once, or at a time. Everything is immediate: what is added can be got, and what is due can be seen,
-// when the call returns. (If many thousand keys come due at once, each call makes a thousand of them ready, and the
-// queue's goroutine the others, so that no call waits for all of them.)
+// at once, or at a time. Everything is immediate: when the call returns, what was added can be taken, and
+// what is due can be seen. (Where many thousand keys come due at once, each call makes a thousand of them ready, and
+// the queue's goroutine the others, so that no call waits for all of them.)
 //
 // # What an add means
 //
 // Adds of a key merge. The priority becomes the highest one (or, with SetPriority, the new one). A key whose
-// priority rises goes to the end of that priority. The time is merged by [AddOpts].Delay:
+// priority rises goes to the end of that priority. [AddOpts].Delay decides how the time is merged; where it names no
+// policy, [Config].Delay counts, and that is Earliest unless it says otherwise:
 //
 //	the key is          Earliest    Latest     Replace    RespectBackoff
 //	absent              new time    new time   new time   new time
 //	queued              queued      queued     queued     queued
 //	waiting             the earlier the later  new time   the earlier; its own if the limiter was asked
-//	processing          new time    new time   new time   new time, which yields to the worker's retry
+//	processing          new time    new time   new time   new time, or that of the worker's retry
 //	  to come again     at once     at once    at once    at once
 //	  to come at a time, as if it were waiting; to come again at once when that time has come
 //
@@ -34,20 +35,21 @@
 // long after its first add. What was asked for a key counts until it is handed out; what is asked after that
 // is for the next time.
 //
-// The limiter is asked for a key once between two hand-outs, if at all, see [AddOpts].RateLimited. So any
-// number of rate-limited adds count as one failure. With Replace, an add that is not rate-limited makes the
-// key one for which the limiter was not asked.
+// The limiter is asked for a key at most once between two hand-outs, see [AddOpts].RateLimited. So any number of
+// rate-limited adds count as one failure. With Replace, an add that is not rate-limited makes the key one for
+// which the limiter was not asked.
 //
 // # Order
 //
-// Keys of higher priority come first, and keys of equal priority in the order in which they became ready: by a
-// plain add, by their time, or by the Done of the worker that held them.
+// Keys of higher priority come first, and keys of equal priority in the order in which they took their places in
+// line: at a plain add, when their time came, or at the Done of the worker that held them (with
+// [Config].PlaceOfAdd at the add in between).
 //
-// With [Config].Aging a key gains one level of priority for each Aging that it has been ready. So there is a
+// With [Config].Aging a key gains one level of priority for each Aging that it has been in line. So there is a
 // bound: a key of priority p is handed out before every key of priority P that becomes ready more than
-// (P-p)·Aging after it. This holds as long as P·Aging and p·Aging are less than 292 years; beyond that
-// priorities count and ages do not. To raise a key's priority never makes it come later; to lower it with
-// SetPriority does.
+// (P-p)·Aging after it. This holds as long as P·Aging and p·Aging are less than 292 years. Beyond that ages do not
+// count, and priorities above 2³⁰ or below -2³⁰ count as equal to these. To raise a key's priority never makes
+// it come later; to lower it with SetPriority does.
 //
 // # Fairness
 //
@@ -55,33 +57,38 @@
 // group's Weight. A group whose first key becomes ready is the last of the round. So one group with a million
 // keys delays another one's first key by one turn. Groups share turns within a priority, not across.
 //
-// With [Config].MaxPerGroup no more keys of a group are processed at once. A group that has reached that leaves
-// the round, and comes back, as the last one, when one of its keys is Done. Its keys count as queued. After
-// shutdown Get waits for them.
+// With [Config].Limit no more keys of a group than that are processed at once. The other keys of a group at its
+// limit are blocked: the group leaves the round, and comes back, as the last one, when one of its keys is
+// Done. Blocked keys count as queued. After shutdown Get waits for them.
 //
 // Aging and Group together: a priority is as old as its oldest key that can be handed out, and whose turn it is
-// within the priority does not depend on age. So the bound is a number of keys: from (P-p)·Aging after a
-// key of priority p became ready on, where P is the highest priority there is, at most n·W keys are handed
-// out before it, where n is the number of ready keys that by age and priority are not behind it, and W
-// the sum of the weights of the groups. Time for which its group is at its limit does not count.
+// within the priority does not depend on age. So the bound is a number of keys. It counts from the moment (P-p)·Aging
+// after a key of priority p became ready, where P is the highest priority there is. From then on at most n·W keys
+// are handed out before it, where n is the number of ready keys that by age and priority are not behind it,
+// and W the sum of the weights of the groups. Time for which its group is at its limit does not count.
 //
 // # Shutdown
 //
-// ShutDown makes the queue ignore what is added, drop what waits for its time, and hand out what is queued. Then
-// each Get reports the shutdown. A drain waits, in addition, until the workers are done with everything.
+// ShutDown makes the queue ignore what is added, drop what waits for its time, hand out what is queued and then
+// return every getter. ShutDownNow drops what is queued, too. A drain waits, in addition, until the workers are done
+// with everything.
 //
 // # Costs
 //
 // With n waiting keys, l the number of priorities (or, with groups, of priorities and groups) that have ready
 // keys: Add, Get, Done and Remove take constant time if all priorities are equal, and O(log l) at worst;
-// what waits takes O(log n) when it begins and ends to wait. A Get or Done that takes a group to its limit, or
-// back from there, takes as many steps as the group has priorities with ready keys. A key that cannot be handed out never
-// delays the search for one that can. Once warm, nothing allocates but the slices of AddAll, GetBatch and All, and the
-// goroutine and the timer that start when a key waits and none did. There is no other goroutine, and no timer.
-// After a burst the memory goes back to the collector.
+// a delayed key takes O(log n) when it begins and ends to wait. A Get or Done that takes a group to its limit, or
+// back from there, takes as many steps as the group has priorities with ready keys. No call walks past keys that
+// cannot be handed out, except with PlaceOfAdd, where a hand-out steps over held keys at the head of the line.
 //
-// A cycle of Add, Get and Done takes 1.2 to 1.8 times that of the FIFO of package workqueue. The clock is read
-// only while a key waits, or with Aging, MinInterval or metrics.
+// No call holds the lock for more than about a thousand keys: those that concern more keys give it back in between.
+//
+// Once warm, nothing allocates but the slices of AddAll, batches and All, and the goroutine and the timer that start
+// when a key waits and none did. There is no other goroutine, and no timer. After a burst the memory goes
+// back to the collector.
+//
+// A cycle of Add, Get and Done takes up to twice that of the FIFO of package workqueue. The clock is read
+// only while a key waits, or with Aging, MinInterval or metrics, or where a policy needs the time.
 //
 // # Differences from package workqueue
 //

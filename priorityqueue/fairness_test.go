@@ -293,3 +293,97 @@ func TestShutDownWithBlockedGroup(t *testing.T) {
 		}
 	})
 }
+
+// Each group has its own limit, and a group whose limit changes follows.
+func TestLimits(t *testing.T) {
+	limits := map[string]int{"a": 1, "b": 2, "c": 0, "d": -5}
+	config := pq.Config[string]{Group: byPrefix, Limit: func(group string) int { return limits[group] }}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		for _, g := range []string{"a", "b", "c", "d"} {
+			for i := range 4 {
+				q.Add(fmt.Sprint(g, "/", i))
+			}
+		}
+		get := func() (got string) {
+			batch, err := q.GetBatch(t.Context(), 100)
+			if err != nil {
+				t.Error(err)
+			}
+			return strings.Join(batch, " ")
+		}
+		if got := get(); got != "a/0 b/0 c/0 d/0 b/1 c/1 d/1 c/2 d/2 c/3 d/3" {
+			t.Errorf("got %s", got)
+		}
+		if st := q.Stats(); st.Blocked != 5 || st.Queued != 5 {
+			t.Errorf("Stats() = %+v, want 5 blocked", st)
+		}
+		limits["a"] = 3
+		q.Add("a/1") // is in the queue, so nothing is asked of it
+		if st := q.Stats(); st.Blocked != 5 {
+			t.Errorf("Stats() = %+v, want 5 blocked", st)
+		}
+		q.Add("a/4")
+		if got := get(); got != "a/1 a/2" {
+			t.Errorf("got %s, with the higher limit", got)
+		}
+		limits["b"] = 1
+		q.Add("b/4")
+		q.Done("b/0") // one is still held
+		if st := q.Stats(); st.Blocked != 5 || st.Queued != 5 {
+			t.Errorf("Stats() = %+v, want 5 blocked", st)
+		}
+		q.Done("b/1")
+		if got := get(); got != "b/2" {
+			t.Errorf("got %s, with the lower limit", got)
+		}
+		limits["a"] = 0
+		q.Add("a/5")
+		if got := get(); got != "a/3 a/4 a/5" {
+			t.Errorf("got %s, without a limit", got)
+		}
+	})
+}
+
+// The weight of a group that is there already counts from its next turn on.
+func TestWeightChanges(t *testing.T) {
+	weight := 1
+	config := pq.Config[string]{Group: byPrefix, Weight: func(string) int { return weight }}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "a/3", "a/4", "b/1", "b/2", "b/3")
+		hold(t, q, "a/1 b/1")
+		weight = 2
+		q.AddWithOpts(pq.AddOpts{}, "a/4") // is in the queue
+		hold(t, q, "a/2 b/2")
+		q.AddWithOpts(pq.AddOpts{}, "a/5")
+		hold(t, q, "a/3 a/4 b/3 a/5")
+	})
+}
+
+// What is blocked, and why, is visible.
+func TestBlockedKeysAreShown(t *testing.T) {
+	config := pq.Config[string]{Group: byPrefix, Limit: limit(1)}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "b/1")
+		hold(t, q, "a/1")
+		for key, blocked := range map[string]bool{"a/1": false, "a/2": true, "b/1": false} {
+			if info, _ := q.Inspect(key); info.Blocked != blocked || info.Paused {
+				t.Errorf("Inspect(%s) = %+v", key, info)
+			}
+		}
+		s := q.Snapshot(9)
+		if k := s.Queued; len(k) != 2 || k[0].Key != "b/1" || k[0].Blocked || k[1].Key != "a/2" || !k[1].Blocked || k[1].Group != "a" {
+			t.Errorf("Snapshot has %+v queued", k)
+		}
+		q.Pause()
+		info, _ := q.Inspect("b/1")
+		absent, _ := q.Inspect("x")
+		if st := q.Stats(); !st.Paused || st.Blocked != 1 || !info.Paused || !absent.Paused {
+			t.Errorf("paused: Stats() = %+v, Inspect() = %+v, %+v", st, info, absent)
+		}
+		q.Resume()
+		q.Done("a/1")
+		if st := q.Stats(); st.Paused || st.Blocked != 0 {
+			t.Errorf("Stats() = %+v", st)
+		}
+	})
+}

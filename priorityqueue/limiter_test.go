@@ -157,3 +157,68 @@ func TestGroupCallsTheQueue(t *testing.T) {
 	drain(t, q, "a/1 b/1")
 	q.ShutDown()
 }
+
+// Under each policy After can only shorten what the limiter has said.
+func TestLongAfterDoesNotOverrideTheLimiter(t *testing.T) {
+	const s = time.Second
+	for _, policy := range []pq.DelayPolicy{pq.Earliest, pq.Latest, pq.Replace, pq.RespectBackoff} {
+		for _, held := range []bool{false, true} {
+			script(t, pq.Config[string]{RateLimiter: fixed(10 * s)}, func(t *testing.T, q *pq.Queue[string]) {
+				state := "waiting "
+				if held {
+					q.Add("a")
+					hold(t, q, "a")
+					state = "processing "
+				}
+				for _, after := range []time.Duration{20 * s, 30 * s, 0, -5 * s} {
+					q.AddWithOpts(pq.AddOpts{RateLimited: true, After: after, Delay: policy}, "a")
+					wantAt(t, q, "a", state+"10s")
+				}
+			})
+		}
+	}
+}
+
+// A negative After is none.
+func TestNegativeAfterWithLimiter(t *testing.T) {
+	script(t, pq.Config[string]{RateLimiter: fixed(time.Minute)}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{RateLimited: true, After: -time.Hour}, "a")
+		wantAt(t, q, "a", "waiting 1m0s")
+	})
+}
+
+// MaxDelay counts from the first add, also if that was an event of which the queue did not have to know the time.
+func TestMaxDelayCountsFromTheFirstAdd(t *testing.T) {
+	const s = time.Second
+	script(t, pq.Config[string]{RateLimiter: fixed(10 * s)}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		hold(t, q, "a")
+		q.AddWithOpts(pq.AddOpts{Delay: pq.RespectBackoff}, "a")
+		time.Sleep(2 * s)
+		q.AddWithOpts(pq.AddOpts{RateLimited: true, Delay: pq.Replace, MaxDelay: 6 * s}, "a")
+		wantAt(t, q, "a", "processing 4s")
+	})
+}
+
+// Config.Delay and MaxDelay are those of all adds that name no others.
+func TestDefaultDelay(t *testing.T) {
+	const s = time.Second
+	config := pq.Config[string]{RateLimiter: fixed(s), Delay: pq.Latest, MaxDelay: 12 * s}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddAfter("a", 5*s)
+		q.AddAfter("a", 9*s)
+		wantAt(t, q, "a", "waiting 9s")
+		q.Add("a")
+		q.AddAll(pq.AddOpts{}, func(yield func(string) bool) { yield("a") })
+		q.AddRateLimited("a")
+		wantAt(t, q, "a", "waiting 9s")
+		q.AddAfter("a", 20*s)
+		wantAt(t, q, "a", "waiting 12s")
+		q.AddWithOpts(pq.AddOpts{After: 15 * s, Delay: pq.Replace, MaxDelay: 13 * s}, "a")
+		wantAt(t, q, "a", "waiting 13s")
+		q.AddWithOpts(pq.AddOpts{After: s, Delay: pq.Earliest}, "a")
+		wantAt(t, q, "a", "waiting 1s")
+		q.Add("new")
+		drain(t, q, "new")
+	})
+}

@@ -36,7 +36,7 @@ type Queue[T comparable] struct {
 	asking sync.Mutex
 
 	// gate is the lock of all that follows. No foreign code runs under it.
-	gate *gate.Gate
+	gate gate.Gate
 
 	// keys has a slot for every key that is ready, waiting, running or resting, and for no other.
 	keys keytable.Table[T, item]
@@ -154,7 +154,6 @@ func New[T comparable](config Config[T]) *Queue[T] {
 		epoch:       config.Clock.Now(),
 		alwaysTimed: config.Aging > 0 || config.MinInterval > 0,
 		wakeLoop:    make(chan struct{}, 1),
-		gate:        gate.New(),
 		lastReady:   unknown,
 	}
 	q.beginObserving()

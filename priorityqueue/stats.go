@@ -26,6 +26,9 @@ func (q *Queue[T]) beginObserving() {
 	}
 	q.observer = observe.New(q.config.Clock, buckets, nil)
 	provider.WatchQueue(q.config.Name, q.Stats)
+	if provider, ok := provider.(workqueue.InspectorProvider); ok {
+		provider.InspectQueue(q.config.Name, workqueue.Inspect(q))
+	}
 }
 
 // beginNeedLocked counts an add that made the key at s ready, or come again at once, with that priority.

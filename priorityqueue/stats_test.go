@@ -195,3 +195,63 @@ func TestStatsOfAClockThatLeaps(t *testing.T) {
 	}
 	q.ShutDown()
 }
+
+// Snapshot lists queued keys in the order in which they are handed out, and in a long list those after the first 512
+// by their priorities.
+func TestSnapshotOrder(t *testing.T) {
+	const n = 3000
+	for _, groups := range []bool{false, true} {
+		config := pq.Config[string]{}
+		if groups {
+			config.Group = byPrefix
+			config.Weight = func(group string) int { return len(group) }
+		}
+		script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+			for i := range n {
+				q.AddWithOpts(pq.AddOpts{Priority: i % 4}, fmt.Sprint(strings.Repeat("g", 1+i%3), "/", i))
+			}
+			q.AddAfter("a", time.Hour)
+			all := q.Snapshot(n + 1).Queued
+			few := q.Snapshot(100).Queued
+			if len(all) != n || len(few) != 100 || !slices.Equal(all[:100], few) {
+				t.Fatalf("Snapshot has %d and %d keys, want %d and 100", len(all), len(few), n)
+			}
+			for i := range n {
+				info, _ := q.Take(t.Context())
+				if k := all[i]; k.Priority != info.Priority || i < 512 && (k.Key != info.Key || k.Group != info.Group) {
+					t.Fatalf("key %d is %+v, and Snapshot has %+v", i, info, k)
+				}
+			}
+			held := q.Snapshot(n).Processing
+			if len(held) != n {
+				t.Errorf("Snapshot has %d keys that are processed", len(held))
+			}
+		})
+	}
+}
+
+// A long Snapshot has all keys of each state, in order.
+func TestLongSnapshot(t *testing.T) {
+	const n = 1500
+	config := pq.Config[string]{Name: "q", MetricsProvider: &reader{}}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		for i := range n {
+			q.AddAfter(fmt.Sprint(i*7%n), time.Duration(1+i*7%n)*time.Minute)
+			q.Add(fmt.Sprint("held ", i))
+			q.Get()
+			time.Sleep(time.Millisecond)
+		}
+		s := q.Snapshot(n - 1)
+		if len(s.Waiting) != n-1 || len(s.Processing) != n-1 {
+			t.Fatalf("Snapshot has %d waiting keys and %d that are processed", len(s.Waiting), len(s.Processing))
+		}
+		if !slices.IsSortedFunc(s.Waiting, func(a, b workqueue.KeySnapshot[string]) int { return a.Due.Compare(b.Due) }) {
+			t.Error("the waiting keys are not in the order of their times")
+		}
+		for i, k := range s.Processing {
+			if k.Key != fmt.Sprint("held ", i) {
+				t.Fatalf("key %d that is processed is %+v", i, k)
+			}
+		}
+	})
+}

@@ -177,3 +177,223 @@ func TestDoneAndGetInGroups(t *testing.T) {
 		}
 	})
 }
+
+func TestTake(t *testing.T) {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour)
+	config := pq.Config[string]{Group: byPrefix, RateLimiter: limiter}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		take := testkit.Start(func() pq.Info[string] { info, _ := q.Take(t.Context()); return info })
+		take.MustBlock(t, "Take")
+		added := time.Now()
+		q.AddWithOpts(pq.AddOpts{Priority: 7, RateLimited: true}, "a/1")
+		time.Sleep(time.Second)
+		want := pq.Info[string]{Key: "a/1", State: pq.Processing, Priority: 7, Group: "a", Failures: 1}
+		got := take.MustReturn(t, "Take")
+		if want.Added = got.Added; got != want || !got.Added.Equal(added) {
+			t.Errorf("Take() = %+v, want %+v, added %v", got, want, added)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		canceled := testkit.Start(func() error { _, err := q.Take(ctx); return err })
+		canceled.MustBlock(t, "Take")
+		cancel()
+		if err := canceled.MustReturn(t, "Take, canceled"); err != context.Canceled {
+			t.Error(err)
+		}
+		q.Add("a/2")
+		if _, err := q.Take(ctx); err != context.Canceled || q.Len() != 1 {
+			t.Errorf("Take() = %v, with %d keys left", err, q.Len())
+		}
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "b/1")
+		batch, err := q.TakeBatch(t.Context(), 5)
+		if len(batch) != 2 || batch[0].Key != "b/1" || batch[0].Priority != 1 || batch[1].Group != "a" || err != nil {
+			t.Errorf("TakeBatch() = %+v, %v", batch, err)
+		}
+		q.ShutDown()
+		if _, err := q.Take(t.Context()); err != workqueue.ErrShutDown {
+			t.Errorf("Take() after shutdown = %v", err)
+		}
+	})
+}
+
+// fragile is a limiter whose NumRequeues panics for a key.
+type fragile struct {
+	fixed
+	key string
+}
+
+func (f *fragile) NumRequeues(key string) int {
+	if key == f.key {
+		panic("NumRequeues")
+	}
+	return 0
+}
+
+// If the limiter panics, the caller does not know the keys that were taken. So they go back.
+func TestTakeGivesKeysBack(t *testing.T) {
+	f := &fragile{key: "b"}
+	config := pq.Config[string]{RateLimiter: f, Name: "q", MetricsProvider: &reader{}}
+	for _, down := range []bool{false, true} {
+		script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+			f.key = "b"
+			q.AddWithOpts(pq.AddOpts{Priority: 5}, "a", "b")
+			if down {
+				go q.ShutDownWithDrain()
+				synctest.Wait()
+			}
+			testkit.WantPanic(t, "TakeBatch", func() { _, _ = q.TakeBatch(t.Context(), 3) }, "NumRequeues")
+			if st := q.Stats(); st.Queued != 2 || st.Processing != 0 {
+				t.Errorf("Stats() = %+v, want two queued keys", st)
+			}
+			if _, err := q.Take(t.Context()); err != nil {
+				t.Error(err)
+			}
+			testkit.WantPanic(t, "Take", func() { _, _ = q.Take(t.Context()) }, "NumRequeues")
+			f.key = ""
+			if info, err := q.Take(t.Context()); info.Key != "b" || info.Priority != 5 || err != nil {
+				t.Errorf("Take() = %+v, %v", info, err)
+			}
+			q.DoneBatch("a", "b")
+		})
+	}
+}
+
+func TestDoneBatch(t *testing.T) {
+	q := pq.New(pq.Config[any]{})
+	defer q.ShutDown()
+	q.AddAll(pq.AddOpts{Priority: 3}, func(yield func(any) bool) {
+		for key := 0; key < 2000 && yield(key); key++ {
+		}
+	})
+	batch, _ := q.GetBatch(t.Context(), 5000)
+	if len(batch) != 2000 {
+		t.Fatalf("GetBatch() has %d keys, want 2000", len(batch))
+	}
+	testkit.WantPanic(t, "DoneBatch", func() { q.DoneBatch(0, []int{}) }, "unhashable")
+	if st := q.Stats(); st.Processing != 2000 {
+		t.Errorf("%d keys are held after a DoneBatch that panicked", st.Processing)
+	}
+	q.Add(0)
+	q.DoneBatch(append(batch, "nobody")...)
+	if st := q.Stats(); st.Processing != 0 || st.UnmatchedDones != 1 || st.Queued != 1 {
+		t.Errorf("Stats() = %+v", st)
+	}
+	if err := q.CheckInvariants(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A batch takes memory for the keys that it returns, whatever its limit.
+func TestGetBatchAllocatesWhatItReturns(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	q := pq.New(pq.Config[int]{})
+	for _, n := range []int{1, 500} {
+		if a := testing.AllocsPerRun(10, func() {
+			for key := range n {
+				q.Add(key)
+			}
+			batch, _ := q.GetBatch(t.Context(), 1<<40)
+			if len(batch) != n || cap(batch) > n+n/4+8 {
+				t.Errorf("a batch of %d keys has a capacity of %d", n, cap(batch))
+			}
+			for _, key := range batch {
+				q.Done(key)
+			}
+		}); a > 1 {
+			t.Errorf("a batch of %d keys costs %v allocations", n, a)
+		}
+	}
+}
+
+// The worker asks for the priority of a key that it holds, and not for that of an add in between.
+func TestPriorityOf(t *testing.T) {
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		want := func(priority int, has bool) {
+			t.Helper()
+			if p := q.PriorityOf("a"); p != priority || q.Has("a") != has {
+				t.Errorf("PriorityOf() = %d, Has() = %v, want %d, %v", p, q.Has("a"), priority, has)
+			}
+		}
+		want(0, false)
+		q.AddWithPriority("a", 7, time.Second)
+		want(7, true)
+		time.Sleep(time.Second)
+		hold(t, q, "a")
+		q.Add("a")
+		want(7, true)
+		q.Done("a")
+		want(0, true)
+	})
+}
+
+// With PlaceOfAdd a key that is added while a worker holds it has its place from then on. Others pass it only while it
+// is held.
+func TestPlaceOfAdd(t *testing.T) {
+	for _, c := range []struct {
+		place bool
+		want  string
+	}{{false, "c d a e b f"}, {true, "c a d b e f"}} {
+		script(t, pq.Config[string]{PlaceOfAdd: c.place}, func(t *testing.T, q *pq.Queue[string]) {
+			q.Add("a")
+			q.Add("b")
+			hold(t, q, "a b")
+			q.Add("c")
+			q.Add("a")
+			q.Add("d")
+			q.AddAfter("b", time.Second)
+			time.Sleep(time.Second)
+			q.Add("e")
+			if st := q.Stats(); st.Queued != 3 || st.Again != 2 {
+				t.Errorf("Stats() = %+v", st)
+			}
+			q.Done("a")
+			if !c.place {
+				q.Remove("e") // it would stand before b's place at Done
+				q.Add("e")
+			}
+			q.Done("b")
+			q.Add("f")
+			drain(t, q, c.want)
+		})
+	}
+	config := pq.Config[string]{PlaceOfAdd: true, Name: "q", MetricsProvider: &reader{}}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddAll(pq.AddOpts{}, slices.Values([]string{"a", "b", "x"}))
+		hold(t, q, "a b x")
+		q.AddAll(pq.AddOpts{}, slices.Values([]string{"a", "b", "x", "c"}))
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "b") // to the end of another line
+		q.Remove("x")
+		drain(t, q, "c")
+		get := startGet(q)
+		get.MustBlock(t, "Get of held keys")
+		q.Done("x")
+		q.Done("a")
+		if got := get.MustReturn(t, "Get"); got != "a <nil>" {
+			t.Error(got)
+		}
+		q.Add("a")
+		q.Done("b")
+		hold(t, q, "b")
+		if d := q.Stats().ByPriority; len(d.Depths) != 2 || d.Depths[0].Queued != 0 || d.Depths[1].Queued != 1 {
+			t.Errorf("depths are %+v, want one key of priority 0", d)
+		}
+		q.DoneBatch("a", "b")
+		drain(t, q, "a")
+	})
+}
+
+// A key that has its place in line ages there.
+func TestPlaceOfAddWithAging(t *testing.T) {
+	script(t, pq.Config[string]{PlaceOfAdd: true, Aging: time.Second}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		hold(t, q, "a")
+		q.Add("a")
+		time.Sleep(5 * time.Second)
+		q.Add("b")
+		time.Sleep(time.Second)
+		q.AddWithOpts(pq.AddOpts{Priority: 3}, "c")
+		q.Done("a")
+		drain(t, q, "a c b")
+	})
+}

@@ -1,9 +1,14 @@
 package priorityqueue
 
 import (
+	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // Where many keys come due at once, no call waits until all have been made ready. The loop makes all of them ready
@@ -40,6 +45,148 @@ func TestManyDueKeys(t *testing.T) {
 				t.Fatalf("Get() = %d, want %d", key, want)
 			}
 			q.Done(want)
+		}
+	})
+}
+
+// No call holds the lock for a time that grows with the number of keys. (The queue's own parts, because a test of
+// durations would depend on the machine.)
+func TestLocksAreShort(t *testing.T) {
+	const n = 10 * maxPerLock
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Config[int]{MinInterval: time.Hour})
+		for key := range n {
+			q.AddAfter(key, time.Hour)
+		}
+		q.AddAll(AddOpts{}, func(yield func(int) bool) {
+			for key := n; key < 2*n && yield(key); key++ {
+			}
+		})
+		left := func() int { return q.Stats().Waiting + q.Stats().Queued }
+		if some := q.appendInfos(nil, 3); len(some) > maxPerLock {
+			t.Errorf("All reads %d keys under one lock", len(some))
+		}
+		if s := q.copyFew(fewKeys); len(s.Queued) > maxPerLock || len(s.Waiting) > maxPerLock {
+			t.Errorf("Snapshot copies %d and %d keys under one lock", len(s.Queued), len(s.Waiting))
+		}
+		if len(q.Snapshot(n).Queued) != n {
+			t.Error("Snapshot lacks keys")
+		}
+		q.gate.Lock()
+		q.shuttingDown.Store(true)
+		q.stopped = true
+		q.unlock()
+		for n := 0; left() > 0; n++ {
+			before := left()
+			if q.dropSlab(n); before-left() > maxPerLock {
+				t.Fatalf("%d keys are dropped under one lock", before-left())
+			}
+		}
+		q.ShutDown()
+		if len(slices.Collect(q.All())) != 0 {
+			t.Error("not all keys were dropped")
+		}
+	})
+}
+
+// Another goroutine gets the lock while many keys are read, added, taken and dropped.
+func TestOthersGetTheLock(t *testing.T) {
+	if testkit.RaceEnabled || testing.Short() {
+		t.Skip("it takes seconds, and the race detector is slow")
+	}
+	const n, limit = 300_000, 20 * time.Millisecond
+	best := map[string]time.Duration{}
+	for range 10 { // The machine may be busy with something else, so one good try of each call is enough.
+		slow := false
+		for what, d := range slowest(n) {
+			if before, ok := best[what]; !ok || d < before {
+				best[what] = d
+			}
+			slow = slow || best[what] > limit
+		}
+		if !slow {
+			return
+		}
+	}
+	t.Errorf("others have waited for %v, at most %v are promised", best, limit)
+}
+
+// slowest returns for how long the slowest call of Len took during each of the calls that concern n keys.
+func slowest(n int) map[string]time.Duration {
+	worst := map[string]time.Duration{}
+	for _, groups := range []bool{false, true} {
+		config := Config[int]{}
+		if groups {
+			config.Group = func(key int) string { return fmt.Sprint(key % 100) }
+		}
+		q := New(config)
+		measure := func(what string, f func()) {
+			var ended atomic.Bool
+			result := make(chan time.Duration)
+			go func() {
+				longest := time.Duration(0)
+				for !ended.Load() {
+					began := time.Now()
+					q.Len()
+					longest = max(longest, time.Since(began))
+				}
+				result <- longest
+			}()
+			f()
+			ended.Store(true)
+			worst[what] = max(worst[what], <-result)
+		}
+		keys := func(from int) func(yield func(int) bool) {
+			return func(yield func(int) bool) {
+				for key := from; key < from+n && yield(key); key++ {
+				}
+			}
+		}
+		q.AddAll(AddOpts{After: time.Hour}, keys(n))
+		measure("AddAll", func() { q.AddAll(AddOpts{}, keys(0)) })
+		measure("Snapshot", func() { q.Snapshot(2 * n) })
+		measure("All", func() {
+			for range q.All() {
+			}
+		})
+		measure("ShutDown", q.ShutDown)
+		measure("ShutDownNow", q.ShutDownNow)
+	}
+	return worst
+}
+
+// While a shutdown drops many keys it gives the lock back. Nothing that it is to drop is handed out in between, or
+// comes due.
+func TestBetweenTheLocksOfAShutDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Config[string]{Aging: time.Hour}) // reads the clock in every call
+		q.Add("held")
+		q.Get()
+		q.AddAfter("held", time.Second)
+		q.AddAfter("waiting", time.Second)
+		q.Add("queued")
+		begin := func(stop bool) {
+			q.gate.Lock()
+			defer q.unlock()
+			q.shuttingDown.Store(true)
+			q.stopped = stop
+		}
+		begin(false)
+		time.Sleep(time.Second)
+		if n := q.Len(); n != 1 {
+			t.Errorf("%d keys are queued, want 1", n)
+		}
+		q.Done("held")
+		if info, ok := q.Inspect("held"); ok {
+			t.Errorf("a key that was to come later is %+v after its Done", info)
+		}
+		begin(true)
+		if key, shutdown := q.Get(); !shutdown {
+			t.Errorf("Get() = %s", key)
+		}
+		q.ShutDownNow()
+		if st := q.Stats(); st.Dropped != 3 || st.Queued+st.Waiting+st.Processing != 0 {
+			t.Errorf("Stats() = %+v", st)
 		}
 	})
 }

@@ -113,7 +113,7 @@ func (f *family[S]) read(m *metric, numbers *S, b *buckets) {
 	}
 }
 
-// labels returns the labels of a metric, sorted: those with the name, and that of a split family.
+// labels returns the labels of a metric, sorted: those with the name, and the Label of the family, if it has one.
 func (f *family[S]) labels(name string, split ...string) []*dto.LabelPair {
 	var values []string
 	for range f.nameLabels {

@@ -122,3 +122,22 @@ workqueue_depth{controller="q",name="q",priority="exceeded_cardinality_limit"} 2
 		t.Error(err)
 	}
 }
+
+func TestBlockedAndPaused(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	p := prom.NewProvider(registry, prom.Options{})
+	defer workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "fifo", MetricsProvider: p}).ShutDown()
+	p.WatchQueue("q", func() workqueue.Stats {
+		return workqueue.Stats{Queued: 3, Blocked: 2, Paused: true, ByPriority: &workqueue.PriorityDepths{}}
+	})
+	want := `# HELP workqueue_blocked_keys Number of queued keys whose group is at its limit.
+# TYPE workqueue_blocked_keys gauge
+workqueue_blocked_keys{name="q"} 2
+# HELP workqueue_paused Whether the queue is paused: 1 or 0.
+# TYPE workqueue_paused gauge
+workqueue_paused{name="q"} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_blocked_keys", "workqueue_paused"); err != nil {
+		t.Error(err)
+	}
+}

@@ -157,7 +157,7 @@ func (f *family[S]) setDescs(opts Options, nameLabels []string) {
 		f.nameLabels = nameLabels
 	}
 	labels := slices.Clone(f.nameLabels)
-	if f.Split != nil {
+	if f.Label != "" {
 		labels = append(labels, f.Label)
 	}
 	for _, stability := range stabilities {
@@ -171,8 +171,8 @@ func (f *family[S]) setDescs(opts Options, nameLabels []string) {
 func (p *Provider) HistogramBounds() []float64 { return p.buckets.bounds }
 
 // WatchQueue adds a queue to the metrics of that name. Every scrape reads it until it was shut down and its last
-// key is done; a later Done, which is unmatched, is not in the metrics. WatchQueue takes constant time and does not
-// block.
+// key is done. Only the 16 queues of a name that have ended last are read for longer, to count Dones that come without
+// a key. WatchQueue takes constant time and does not block.
 func (p *Provider) WatchQueue(name string, stats func() workqueue.Stats) { p.queues.Watch(name, stats) }
 
 // WatchPool adds a pool of package worker to the metrics of that name. Every scrape reads it until it has ended. A pool
@@ -228,7 +228,7 @@ func (p *Provider) collectName(ch chan<- prometheus.Metric, descs []*prometheus.
 		own.addTo(&queues.Sum, p.buckets)
 	}
 	cache := p.cacheOf(queues.Name)
-	metrics := make([]metric, len(p.families)) // one piece of memory, because a scrape makes many
+	metrics := make([]metric, 0, totals.UnmatchedDones+1) // one piece of memory for those that are not split
 	for i := range p.families {
 		f := &p.families[i]
 		isPushed := own != nil && i < numPushed && own[i] != nil
@@ -238,14 +238,15 @@ func (p *Provider) collectName(ch chan<- prometheus.Metric, descs []*prometheus.
 		case f.Split != nil:
 			f.send(ch, descs[i], queues.Name, &queues.Sum, p.buckets)
 		default:
-			metrics[i].desc, metrics[i].labels = descs[i], cache.labels
+			metrics = append(metrics, metric{desc: descs[i], labels: cache.labels})
+			m := &metrics[len(metrics)-1]
 			if f.Histogram != nil {
-				metrics[i].kind = dto.MetricType_HISTOGRAM
-				metrics[i].histogram = cache.histograms[i].get(f.Histogram(&queues.Sum), p.buckets)
+				m.kind = dto.MetricType_HISTOGRAM
+				m.histogram = cache.histograms[i].get(f.Histogram(&queues.Sum), p.buckets)
 			} else {
-				f.read(&metrics[i], &queues.Sum, p.buckets)
+				f.read(m, &queues.Sum, p.buckets)
 			}
-			ch <- &metrics[i]
+			ch <- m
 		}
 	}
 }

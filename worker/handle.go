@@ -12,7 +12,7 @@ import (
 type call[T comparable] struct {
 	Result[T]
 	ctx      context.Context
-	cancel   context.CancelFunc // nil without a HandlerTimeout
+	cancel   context.CancelFunc // nil without a HandlerTimeout and a lease
 	priority int                // of a key of a PriorityQueue
 	failed   failureCount       // of the calls before
 	panic    *PanicError        // Err, if the handler panicked
@@ -44,6 +44,16 @@ func (p *Pool[T]) prepareCall(c *call[T]) {
 	c.ctx = ctx
 	if p.options.HandlerTimeout > 0 {
 		c.ctx, c.cancel = withTimeout(ctx, p.options.Clock, p.options.HandlerTimeout)
+	}
+	if p.leaser != nil {
+		endTimeout := c.cancel
+		leased, release := p.leaser.Lease(c.ctx, c.Key)
+		c.ctx, c.cancel = leased, func() {
+			release()
+			if endTimeout != nil {
+				endTimeout()
+			}
+		}
 	}
 }
 

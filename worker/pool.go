@@ -25,6 +25,7 @@ type Pool[T comparable] struct {
 	getter     workqueue.Extended[T] // queue, or made of it
 	priorities PriorityQueue[T]      // nil if queue is none
 	finder     KeyFinder[T]          // nil if queue is none
+	leaser     workqueue.Leaser[T]   // nil if queue is none
 	handler    Handler[T]
 	options    Options[T]
 	invalid    error // what Run returns because of options
@@ -99,6 +100,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 		p.getter = workqueue.Extend[T](queue)
 		p.priorities, _ = queue.(PriorityQueue[T])
 		p.finder, _ = queue.(KeyFinder[T])
+		p.leaser, _ = queue.(workqueue.Leaser[T])
 		if p.options.Name == "" {
 			p.options.Name = p.getter.Stats().Name
 		}

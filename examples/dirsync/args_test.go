@@ -85,6 +85,19 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
+// A path in an error is as short as it can be.
+func TestPathsInErrors(t *testing.T) {
+	_, dst := newDirs(t)
+	base := filepath.Dir(dst.path)
+	t.Chdir(base)
+	for _, arg := range []string{"missing", "./missing", ".//./missing/.", base + "/./missing", base + "//missing/"} {
+		r := runMain(t.Context(), "-once", arg, dst.path)
+		if r.code != 2 || !strings.Contains(r.stderr, filepath.Join(base, "missing")+":") {
+			t.Errorf("%q: exit code %d, %s", arg, r.code, r.stderr)
+		}
+	}
+}
+
 // Neighbours whose names begin alike lie apart.
 func TestApart(t *testing.T) {
 	src, dst := newDirs(t)

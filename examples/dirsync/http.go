@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/prom"
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,13 +20,12 @@ import (
 // A server shows over HTTP what is in the queue, to people and to Prometheus, from before the first key until after the last one.
 type server struct {
 	listener net.Listener
-	// metrics reads the queue for Prometheus. A queue with metrics knows since when a key is there, which
-	// the page tells too.
-	metrics  workqueue.MetricsProvider
 	registry *prometheus.Registry
-	page     *debug.Handler
-	http     http.Server
-	serving  sync.WaitGroup
+	// page is the queue's and the workers' provider of metrics, so it shows both by itself. What it hears of it passes
+	// on to Prometheus.
+	page    *debug.Handler
+	http    http.Server
+	serving sync.WaitGroup
 }
 
 const (
@@ -45,9 +43,8 @@ func newServer(addr string) (*server, error) {
 	registry := prometheus.NewRegistry()
 	s := &server{
 		listener: listener,
-		metrics:  prom.NewProvider(registry, prom.Options{}),
 		registry: registry,
-		page:     debug.NewHandler(debug.Options{}),
+		page:     debug.NewHandler(debug.Options{Metrics: prom.NewProvider(registry, prom.Options{})}),
 	}
 	s.http = http.Server{
 		Handler:           s.routes(),
@@ -65,9 +62,8 @@ func (s *server) routes() http.Handler {
 	return mux
 }
 
-// serve shows q until close.
-func (s *server) serve(q queue, rep *report) {
-	debug.Register(s.page, "", q)
+// serve answers until close.
+func (s *server) serve(rep *report) {
 	s.serving.Go(func() {
 		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 			rep.say("-http: %v", err)

@@ -24,12 +24,12 @@ type options struct {
 	server       *server // listens there, nil unless http is set
 }
 
-// metrics returns what the queue tells of its times, or nil if nobody wants to know.
+// metrics returns the provider of metrics of the queue and the workers, or nil without a server.
 func (o *options) metrics() workqueue.MetricsProvider {
 	if o.server == nil {
 		return nil
 	}
-	return o.server.metrics
+	return o.server.page
 }
 
 var (
@@ -61,6 +61,7 @@ func dirsync(ctx context.Context, o options, rep *report) error {
 	defer stop(nil)
 	w := newWorkers(newQueue(o.metrics()), rep)
 	w.maxRetries = o.maxRetries
+	w.metrics = o.metrics()
 	w.fatal = stop
 	s := newSyncer(src, dst, o.settle, rep, w.add)
 	w.sync = s.syncKey
@@ -81,7 +82,7 @@ func dirsync(ctx context.Context, o options, rep *report) error {
 	}
 
 	if o.server != nil {
-		o.server.serve(w.queue, rep)
+		o.server.serve(rep)
 	}
 
 	// The workers do not stop with ctx. They stop when the queue has been shut down and drained,
@@ -90,16 +91,15 @@ func dirsync(ctx context.Context, o options, rep *report) error {
 	defer giveUp(nil)
 	var wg sync.WaitGroup
 	wg.Go(func() { w.work(working, o.workers) })
+	endProgress := func() {}
 	if rep.progress {
-		shown, hide := context.WithCancel(ctx)
-		var line sync.WaitGroup
-		line.Go(func() { rep.showProgress(shown, w.queue.Stats) })
-		defer line.Wait()
-		defer hide()
+		endProgress = rep.startProgress(ctx, w.queue.Stats)
+		defer endProgress()
 	}
 	if !o.once {
 		wg.Go(func() {
 			if w.untilIdle(ctx) == nil {
+				endProgress()
 				rep.say("first pass done; watching for changes (Ctrl-C ends)")
 			}
 		})
@@ -110,11 +110,20 @@ func dirsync(ctx context.Context, o options, rep *report) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errGone):
 		err = cause
+	case errors.Is(err, errStopped):
+		giveUp(errStopped)
 	case cause != nil:
 		rep.say("finishing what is queued (Ctrl-C again quits at once)")
 	}
 	stop(nil)
 
+	if errors.Is(err, errStopped) {
+		w.queue.ShutDown()
+		wg.Wait()
+		rep.merged.Store(int64(w.merged()))
+		rep.sayLeft(w.left(), s.toList()) // Directories get their mode and time from the next run, too.
+		return err
+	}
 	// No events are taken any more. What is queued and what the workers hold is still finished;
 	// what waits for its time is left for the next run.
 	limit, cancel := context.WithTimeout(context.Background(), o.drainTimeout)
@@ -125,11 +134,10 @@ func dirsync(ctx context.Context, o options, rep *report) error {
 	}
 	wg.Wait()
 	rep.merged.Store(int64(w.merged()))
-	if left := s.finishDirs(w.left()); len(left) > 0 {
-		rep.say("%d paths are left for the next run, %q among them", len(left), left[0])
-		if o.once {
-			err = errors.Join(err, fmt.Errorf("%d paths were not looked at", len(left)))
-		}
+	left := s.finishDirs(w.left())
+	rep.sayLeft(left, s.toList())
+	if o.once && len(left) > 0 {
+		err = errors.Join(err, fmt.Errorf("%d paths were not looked at", len(left)))
 	}
 	return err
 }

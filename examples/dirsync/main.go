@@ -46,16 +46,19 @@ renamed, so a reader never sees half of it. Names of this form are never copied;
 those that an earlier run left behind in DEST are removed.
 
 With -http localhost:8080 a browser shows at http://localhost:8080/ which paths
-are worked on, which fail and which wait, until dirsync has ended. The queue's
+are worked on, which fail and why, and which wait, until dirsync has ended. The queue's
 metrics for Prometheus are at /metrics.
 
-Ctrl-C (or SIGTERM) finishes what is queued and ends; a second one quits at
-once. If SOURCE or DEST itself disappears or is replaced, dirsync ends with an
-error and removes nothing more.
+Ctrl-C (or SIGTERM) ends dirsync. With -once it stops at once and says what is
+left. Otherwise it finishes what is queued first, and a second Ctrl-C stops it
+at once. If SOURCE or DEST itself disappears or is replaced, dirsync ends with
+an error and removes nothing more.
+
+On a terminal a line shows the progress of the first pass (not with -v).
 
 Exit codes: 0 done, or ended by Ctrl-C after finishing what was queued; 1 with
--once, something could not be synced, and otherwise: the drain took too long, or
-SOURCE or DEST disappeared; 2 bad arguments.
+-once, something could not be synced or Ctrl-C came first, and otherwise: the
+drain took too long, or SOURCE or DEST disappeared; 2 bad arguments.
 
 The summary counts: paths seen (names found by listing directories), events
 (from the file system), merged (a path was asked for that was waiting in the
@@ -77,7 +80,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var o options
 	rep := newReport(stderr)
 	flags := flag.NewFlagSet("dirsync", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // errors are told below, in our own words
+	flags.SetOutput(io.Discard) // errors are reported below, in our own words
 	flags.BoolVar(&o.once, "once", false, "sync everything once, print what was done, and end")
 	flags.IntVar(&o.workers, "workers", 4, "how many paths are worked on at the same time")
 	flags.DurationVar(&o.rescan, "rescan", time.Minute, "how often to look at every path, in case an event was lost; 0: never")
@@ -103,7 +106,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 
 	rep.watching = !o.once
-	rep.progress = o.once && !rep.verbose && isTerminal(stderr)
+	rep.progress = !rep.verbose && isTerminal(stderr)
 	err = dirsync(ctx, o, rep)
 	failed := rep.summary(stdout)
 	if err != nil {

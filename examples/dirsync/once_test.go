@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -309,18 +310,30 @@ func TestOnceThroughLinks(t *testing.T) {
 	wantEqual(t, src, dst)
 }
 
-// What cannot be cleared away in time is told, and told by the exit code.
+// Ctrl-C ends -once at once. It reports what is left, and the next run does it.
 func TestOnceStopped(t *testing.T) {
 	checkGoroutines(t)
 	src, dst := newDirs(t)
-	for i := range 500 {
-		src.file(fmt.Sprint(i), "x")
+	const files = 5000
+	for i := range files {
+		src.file(fmt.Sprintf("d/%d", i), "x")
 	}
-	ctx, cancel := contextDone()
+	src.mkdir("e/f")
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r := runMain(ctx, "-once", "-drain-timeout", "1ns", src.path, dst.path)
+	ended := make(chan result)
+	go func() { ended <- runMain(ctx, "-once", src.path, dst.path) }()
+	eventually(t, "a file is copied", func() bool {
+		found, _ := filepath.Glob(dst.at("d/[0-9]*"))
+		return len(found) > 0
+	})
+	cancel()
+	r := <-ended
 	wantCode(t, r, 1)
-	for _, want := range []string{"stopped before", "drain took too long", "not looked at"} {
+	if n := r.count(t, "copied"); n > files/2 {
+		t.Errorf("%d of %d files were copied nevertheless", n, files)
+	}
+	for _, want := range []string{" paths are left for the next run, \"d", "stopped before everything was looked at"} {
 		if !strings.Contains(r.stderr, want) {
 			t.Errorf("%q is missing in:\n%s", want, r.stderr)
 		}
@@ -328,4 +341,18 @@ func TestOnceStopped(t *testing.T) {
 	r = once(t, src, dst)
 	wantCode(t, r, 0)
 	wantEqual(t, src, dst)
+}
+
+// A run that is stopped before it has begun has not listed SOURCE.
+func TestOnceStoppedAtOnce(t *testing.T) {
+	checkGoroutines(t)
+	src, dst := newDirs(t)
+	src.file("f", "x")
+	ctx, cancel := contextDone()
+	defer cancel()
+	r := runMain(ctx, "-once", src.path, dst.path)
+	wantCode(t, r, 1)
+	if !strings.Contains(r.stderr, "stopped before everything was looked at") {
+		t.Errorf("standard error:\n%s", r.stderr)
+	}
 }

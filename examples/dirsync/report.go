@@ -15,12 +15,12 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// A report counts what is done and tells the user. Nothing unprintable is printed: a file's name
+// A report counts what is done and shows it to the user. Nothing unprintable is printed: a file's name
 // may hold a line break, or what a terminal takes for a command.
 type report struct {
 	verbose  bool
 	progress bool // a status line is shown on out
-	watching bool // failures are told as they happen, not only at the end
+	watching bool // failures are reported as they happen, not only at the end
 	start    time.Time
 
 	seen    atomic.Int64 // paths found by listing directories of either side
@@ -68,7 +68,7 @@ func (r *report) sayLocked(format string, args ...any) {
 	fmt.Fprintf(r.out, "dirsync: %s\n", line)
 }
 
-// action tells what was done to a path, under -v.
+// action reports what was done to a path, with -v.
 func (r *report) action(what, key string) {
 	if r.verbose {
 		r.say("%s %q", what, key)
@@ -128,6 +128,17 @@ func (r *report) forgetBelow(key string) {
 	}
 }
 
+// startProgress shows a status line until ctx ends or end is called, which returns when the line is gone.
+func (r *report) startProgress(ctx context.Context, stats func() workqueue.Stats) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var line sync.WaitGroup
+	line.Go(func() { r.showProgress(ctx, stats) })
+	return func() {
+		cancel()
+		line.Wait()
+	}
+}
+
 // showProgress keeps a status line up to date until ctx ends.
 func (r *report) showProgress(ctx context.Context, stats func() workqueue.Stats) {
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -147,6 +158,19 @@ func (r *report) showProgress(ctx context.Context, stats func() workqueue.Stats)
 			return
 		case <-tick.C:
 		}
+	}
+}
+
+// sayLeft reports what the next run has to do: left are paths, and unlisted is how many directories among them
+// were not listed, so that what they hold is not counted.
+func (r *report) sayLeft(left []string, unlisted int) {
+	switch {
+	case len(left) == 0:
+	case unlisted == 0:
+		r.say("%d paths are left for the next run, %q among them", len(left), left[0])
+	default:
+		r.say("%d paths are left for the next run, %q among them, and what is in %d directories that were not listed",
+			len(left), left[0], unlisted)
 	}
 }
 

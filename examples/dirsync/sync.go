@@ -58,6 +58,13 @@ func (s *syncer) unlist(key string) {
 	s.mu.Unlock()
 }
 
+// toList returns how many directories are still to be listed.
+func (s *syncer) toList() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.unlisted)
+}
+
 // syncKey makes DEST equal to SOURCE at key. If it is too early to tell, it changes nothing and
 // says after which time to look again.
 func (s *syncer) syncKey(ctx context.Context, key string) (again time.Duration, err error) {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -196,7 +197,15 @@ func resolve(arg string) (string, error) {
 		}
 		arg = wd + string(filepath.Separator) + arg
 	}
-	return filepath.EvalSymlinks(arg)
+	return filepath.EvalSymlinks(withoutDots(arg))
+}
+
+// withoutDots removes the "." and the empty elements of a path, which mean nothing but would show in errors.
+func withoutDots(p string) string {
+	volume := filepath.VolumeName(p)
+	elems := strings.Split(filepath.ToSlash(p[len(volume):]), "/")
+	elems = slices.DeleteFunc(elems, func(elem string) bool { return elem == "" || elem == "." })
+	return volume + filepath.FromSlash("/"+strings.Join(elems, "/"))
 }
 
 // checkApart refuses two directories of which one holds the other. It compares the directories

@@ -41,6 +41,7 @@ type workers struct {
 	maxRetries int
 	maxLooks   int         // how often a key may ask for another look; 0: as often as it likes
 	fatal      func(error) // stops the program
+	metrics    workqueue.MetricsProvider
 	rep        *report
 
 	idle chan struct{} // closed when, for the first time, nothing is left to do
@@ -72,8 +73,9 @@ func (w *workers) add(key string) {
 // work is n workers. It returns when the queue has been shut down and is empty, or at the end of ctx.
 func (w *workers) work(ctx context.Context, n int) {
 	err := worker.Run(ctx, w.queue, w.handle, worker.Options[string]{
-		Workers:  n,
-		OnFinish: w.handled,
+		Workers:         n,
+		OnFinish:        w.handled,
+		MetricsProvider: w.metrics,
 		// Here 0 means none.
 		MaxRetries: cmp.Or(w.maxRetries, worker.NoRetries),
 		// The end of ctx is the end of the handlers' contexts too, and they are waited for.

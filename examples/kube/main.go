@@ -29,12 +29,13 @@ It only reads. Its user must be allowed to list and watch Pods.
 
   kube                                      the cluster that kubectl uses
   kube -kubeconfig ~/.kube/test -namespace default -restarts 5 -within 1h
+  kube -demo                                no cluster: Pods that are made up, for a few seconds
 
 Restarts that happened before the start are not counted, because the cluster
-does not tell when they were.
+does not say when they were.
 
-Exit codes: 0 ended by Ctrl-C or SIGTERM; 1 the cluster cannot be reached or
-refuses; 2 bad arguments.
+Exit codes: 0 ended by Ctrl-C, SIGTERM or the end of the demo; 1 the cluster
+cannot be reached or refuses; 2 bad arguments.
 
 Flags:
 `
@@ -72,12 +73,13 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer, connect func(kubeconfig string) (kubernetes.Interface, error)) int {
 	var o options
 	flags := flag.NewFlagSet("kube", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // Errors are told below, in our own words.
+	flags.SetOutput(io.Discard) // Errors are reported below, in our own words.
 	kubeconfig := flags.String("kubeconfig", "", "`file` that says where the cluster is; default: $KUBECONFIG, ~/.kube/config, or the cluster that this runs in")
 	flags.StringVar(&o.namespace, "namespace", "", "watch this namespace only")
 	flags.IntVar(&o.restarts, "restarts", 3, "how many restarts are too many")
 	flags.DurationVar(&o.within, "within", 10*time.Minute, "the time in which they are")
 	flags.IntVar(&o.workers, "workers", 2, "how many Pods are looked at at the same time")
+	isDemo := flags.Bool("demo", false, "show what it prints, without a cluster")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(stdout, usage)
@@ -92,9 +94,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, connect f
 		fmt.Fprintf(stderr, "kube: %v\nUsage: kube [flags] (kube -h explains)\n", err)
 		return 2
 	}
-	client, err := connect(*kubeconfig)
-	if err == nil {
-		err = watch(ctx, client, o, stdout, stderr)
+	if *isDemo {
+		err = demo(ctx, o, stdout, stderr)
+	} else {
+		var client kubernetes.Interface
+		if client, err = connect(*kubeconfig); err == nil {
+			err = watch(ctx, client, o, stdout, stderr)
+		}
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "kube: %v\n", err)

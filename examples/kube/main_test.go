@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/keyedqueue/workqueue/examples/internal/readme"
 )
 
 type output struct {
@@ -135,6 +137,33 @@ func TestReports(t *testing.T) {
 		c.set(pod("web", "3", 30))
 		c.wantOutput("")
 		c.end(0)
+	})
+}
+
+func TestDemo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stdout, stderr output
+		code := run(t.Context(), []string{"-demo"}, &stdout, &stderr, nil)
+		want := readme.Output(t, "go run ./examples/kube -demo")
+		if got := stdout.take(); code != 0 || got != want {
+			t.Errorf("exit code %d, printed:\n%s%s\nREADME.md shows:\n%s", code, got, stderr.take(), want)
+		}
+	})
+}
+
+// Ctrl-C ends the demo at once.
+func TestDemoStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var stdout, stderr output
+		code := make(chan int)
+		go func() { code <- run(ctx, []string{"-demo"}, &stdout, &stderr, nil) }()
+		time.Sleep(600 * time.Millisecond)
+		start := time.Now()
+		cancel()
+		if got := <-code; got != 0 || time.Since(start) > 500*time.Millisecond {
+			t.Errorf("exit code %d after %v, stderr:\n%s", got, time.Since(start), stderr.take())
+		}
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -72,7 +73,10 @@ func printSpans(out io.Writer, all tracetest.SpanStubs) {
 				fmt.Fprintf(out, " %s=%s", a.Key, a.Value.String())
 			}
 		}
-		fmt.Fprintf(out, " status=%v %s\n", span.Status.Code, span.Status.Description)
+		if span.Status.Code == codes.Error {
+			fmt.Fprintf(out, " error=%q", span.Status.Description)
+		}
+		fmt.Fprintln(out)
 		for _, child := range all {
 			if child.Parent.SpanID() == span.SpanContext.SpanID() {
 				fmt.Fprintf(out, "  %s\n", child.Name)

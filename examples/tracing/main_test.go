@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/examples/internal/readme"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -28,17 +29,8 @@ func TestRun(t *testing.T) {
 		if err := run(t.Context(), &out); err != nil {
 			t.Fatal(err)
 		}
-		want := `handle kitchen: workqueue.key=bread workqueue.attempt=1 workqueue.next=forget status=Unset 
-  cook bread
-handle kitchen: workqueue.key=soup workqueue.attempt=1 workqueue.next=retry status=Error not hot yet
-  cook soup
-handle kitchen: workqueue.key=stone workqueue.attempt=1 workqueue.next=drop status=Error stays hard
-  cook stone
-handle kitchen: workqueue.key=soup workqueue.attempt=2 workqueue.next=forget status=Unset 
-  cook soup
-`
-		if out.String() != want {
-			t.Errorf("printed:\n%s", out.String())
+		if want := readme.Output(t, "go run ./examples/tracing"); out.String() != want {
+			t.Errorf("printed:\n%s\nREADME.md shows:\n%s", out.String(), want)
 		}
 	})
 }

@@ -9,17 +9,17 @@ import (
 )
 
 // Gate is a lock with waiters. The queue locks it, changes its own state, reports what sleepers and drains wait
-// for by Wake and EndDrain, and unlocks it. A Gate must be made by [New].
+// for by Wake and EndDrain, and unlocks it. The zero Gate is unlocked and ready to use.
 //
 // A burst of adds wakes one getter, and not one for each key. The getter that is woken wakes the next one when it
 // unlocks, if there is still something to do. So one producer does not wake 64 workers for 64 keys that three of them
 // could handle, and a getter that gives up takes no wake-up with it.
 type Gate struct {
-	mu      sync.Mutex
-	wakeUps chan struct{}
+	mu sync.Mutex
 
 	// mu guards what follows.
 
+	wakeUps  chan struct{} // nil until a getter sleeps
 	sleeping int
 	// pending is the number of wake-ups that are on their way: sent, or about to be sent by Unlock, and not yet
 	// noted by a getter that has locked the gate again.
@@ -31,19 +31,23 @@ type Gate struct {
 // maxPending is how many wake-ups can be on their way at a time.
 const maxPending = 2
 
-// New returns a Gate that is unlocked.
-func New() *Gate { return &Gate{wakeUps: make(chan struct{}, maxPending)} }
+// Lock locks the gate.
+func (g *Gate) Lock() {
+	if !g.mu.TryLock() {
+		g.lockSlow()
+	}
+}
 
-// Lock locks the gate. While another goroutine has it, which takes tens of nanoseconds, Lock tries again for a few
+// lockSlow locks the gate while another goroutine has it, which takes tens of nanoseconds. It tries for a few
 // microseconds before it sleeps. A [sync.Mutex] spins only if its processor has nothing else to run. Otherwise it puts
 // the caller to sleep at once, and in a program that leaves no processor idle that costs more than many critical
 // sections: delayed keys came 3.5 ms late instead of 0.5 ms (BenchmarkSaturatedLateness, GOMAXPROCS=2).
-func (g *Gate) Lock() {
+func (g *Gate) lockSlow() {
 	for range lockTries {
+		busy()
 		if g.mu.TryLock() {
 			return
 		}
-		busy()
 	}
 	g.mu.Lock()
 }
@@ -66,14 +70,20 @@ func busy() {
 
 // Unlock unlocks the gate and sends the wake-up that Wake has asked for.
 func (g *Gate) Unlock() {
-	wake := g.wake
-	g.wake = false
-	g.mu.Unlock()
-	if wake {
-		// After unlocking, so that the woken getter does not run into the lock. This cannot block, because there
-		// is room for all that are pending.
-		g.wakeUps <- struct{}{}
+	if g.wake {
+		g.unlockAndWake()
+		return
 	}
+	g.mu.Unlock()
+}
+
+// unlockAndWake sends a wake-up after unlocking, so that the woken getter does not run into the lock. This cannot block,
+// because there is room for all that are pending.
+func (g *Gate) unlockAndWake() {
+	g.wake = false
+	wakeUps := g.wakeUps
+	g.mu.Unlock()
+	wakeUps <- struct{}{}
 }
 
 // Watched reports whether anything sleeps or drains, so that Wake or EndDrain can have an effect. The gate must be
@@ -99,9 +109,12 @@ func (g *Gate) wakeUpTo(pending int) {
 // a nil done never is. Before it locks the gate again it calls awake, unless that is nil. If awake panics the gate
 // is locked nevertheless, so that the caller's deferred unlock passes the wake-up on.
 func (g *Gate) Sleep(done <-chan struct{}, awake func()) bool {
+	if g.wakeUps == nil {
+		g.wakeUps = make(chan struct{}, maxPending)
+	}
+	wakeUps, woken := g.wakeUps, false
 	g.sleeping++
 	g.Unlock()
-	woken := false
 	defer func() {
 		g.mu.Lock()
 		g.sleeping--
@@ -110,7 +123,7 @@ func (g *Gate) Sleep(done <-chan struct{}, awake func()) bool {
 		}
 	}()
 	select {
-	case <-g.wakeUps:
+	case <-wakeUps:
 		woken = true
 	case <-done:
 	}

@@ -33,7 +33,7 @@ func wake(g *Gate, times int) {
 // A wake-up is for one sleeper. It passes the wake-up on if there is more to do.
 func TestWakeUpsArePassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, more := New(), false
+		g, more := new(Gate), false
 		wake(g, 3) // Nothing sleeps, so this does nothing.
 		var sleepers []<-chan bool
 		for range 5 {
@@ -67,7 +67,7 @@ func TestWakeUpsArePassedOn(t *testing.T) {
 // While one sleeper is being woken, WakeAnother wakes a second one, and no third.
 func TestWakeAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, more := New(), false
+		g, more := new(Gate), false
 		var sleepers []<-chan bool
 		for range 5 {
 			sleepers = append(sleepers, sleeper(g, nil, &more))
@@ -109,7 +109,7 @@ func TestWakeAnother(t *testing.T) {
 func TestSleeperGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 100 { // A select between the two chooses at random.
-			g, more := New(), true
+			g, more := new(Gate), true
 			done := make(chan struct{})
 			first := sleeper(g, done, &more)
 			second := sleeper(g, nil, &more)
@@ -131,7 +131,7 @@ func TestSleeperGivesUp(t *testing.T) {
 // If awake panics, or ends its goroutine, the gate is locked for the caller's deferred unlock.
 func TestSleepWithAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := New()
+		g := new(Gate)
 		ended := make(chan any)
 		go func() {
 			defer func() { ended <- recover() }()
@@ -154,7 +154,7 @@ func TestSleepWithAPanic(t *testing.T) {
 
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, end := New(), errors.New("the end")
+		g, end := new(Gate), errors.New("the end")
 		ctx, cancel := context.WithCancel(t.Context())
 		results := make(chan error, 3)
 		for _, ctx := range []context.Context{ctx, ctx, t.Context()} {

@@ -16,7 +16,8 @@ type Metric[S any] struct {
 	Counter   func(*S) float64
 	Histogram func(*S) *workqueue.Histogram
 
-	// Split reads a metric that has several values, which differ in Label. They are gauges or counters.
+	// Split reads a metric that has several values, which differ in Label, or a metric without Label that only some
+	// sources have. The values are gauges or counters.
 	Split      func(*S) []Labelled
 	Label      string
 	SplitGauge bool
@@ -44,6 +45,8 @@ const (
 	OldestQueued
 	DroppedKeys
 	UnmatchedDones
+	BlockedKeys
+	Paused
 	QueuedKeys
 )
 
@@ -103,10 +106,38 @@ var QueueMetrics = []Metric[workqueue.Stats]{
 		Help:    "Total number of calls of Done for a key that no worker held. Each is a bug in the caller.",
 		Counter: func(st *workqueue.Stats) float64 { return float64(st.UnmatchedDones) },
 	},
+	BlockedKeys: {
+		Name: "workqueue_blocked_keys", Help: "Number of queued keys whose group is at its limit.",
+		Split: blocked, SplitGauge: true,
+	},
+	Paused: {
+		Name: "workqueue_paused", Help: "Whether the queue is paused: 1 or 0.",
+		Split: paused, SplitGauge: true,
+	},
 	QueuedKeys: {
 		Name: "workqueue_queued_keys", Help: "Number of keys that need processing, by priority.",
 		Split: queuedByPriority, Label: "priority", SplitGauge: true,
 	},
+}
+
+// blocked returns the value of workqueue_blocked_keys, which only queues with priorities have.
+func blocked(st *workqueue.Stats) []Labelled {
+	if st.ByPriority == nil {
+		return nil
+	}
+	return []Labelled{{Value: float64(st.Blocked)}}
+}
+
+// paused returns the value of workqueue_paused, which only queues with priorities have.
+func paused(st *workqueue.Stats) []Labelled {
+	if st.ByPriority == nil {
+		return nil
+	}
+	value := 0.0
+	if st.Paused {
+		value = 1
+	}
+	return []Labelled{{Value: value}}
 }
 
 // queuedByPriority returns the values of workqueue_queued_keys.

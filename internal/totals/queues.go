@@ -8,7 +8,7 @@ import (
 
 // Queues returns an empty set of queues.
 func Queues() *Set[workqueue.Stats] {
-	return &Set[workqueue.Stats]{add: addQueue, ended: queueEnded}
+	return &Set[workqueue.Stats]{add: addQueue, ended: queueEnded, late: lateDones}
 }
 
 // queueEnded reports whether a queue was shut down and has no key left.
@@ -16,8 +16,13 @@ func queueEnded(st *workqueue.Stats) bool {
 	if !st.ShuttingDown || st.Queued > 0 || st.Processing > 0 || st.Waiting > 0 {
 		return false
 	}
-	st.ByPriority = nil
+	st.ByPriority, st.Paused = nil, false
 	return true
+}
+
+// lateDones returns the Dones without a key that were called after a queue has ended. Nothing else can change then.
+func lateDones(before, now workqueue.Stats) workqueue.Stats {
+	return workqueue.Stats{UnmatchedDones: now.UnmatchedDones - before.UnmatchedDones}
 }
 
 func addQueue(sum *workqueue.Stats, part workqueue.Stats) {

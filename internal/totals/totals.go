@@ -9,13 +9,16 @@ import (
 )
 
 // Set knows the sources of numbers S, such as queues, and adds up those with the same name. It forgets a source
-// that has ended, and keeps what it counted, so that no sum of a counter falls. It is safe for concurrent use.
+// that has ended, and keeps what it counted, so that no sum of a counter falls. (The few that have ended last are still
+// read, if something can be late.) It is safe for concurrent use.
 type Set[S any] struct {
 	// add adds part to sum. It must not change what the pointers in either point to.
 	add func(sum *S, part S)
 	// ended reports whether the numbers of a source will not change any more. It may remove from them
 	// what need not be kept.
 	ended func(*S) bool
+	// late returns what has changed all the same since a source has ended, or is nil if nothing can.
+	late func(before, now S) S
 
 	mu     sync.Mutex // guards what follows
 	byName map[string]*group[S]
@@ -35,9 +38,11 @@ type Total[S any] struct {
 type group[S any] struct {
 	name string
 
-	// reading is locked while the sources are read, before mu. It guards ended, the sum of those that have ended.
+	// reading is locked while the sources are read, before mu. It guards ended, the sum of those that have ended,
+	// and lately, those that have ended last.
 	reading sync.Mutex
 	ended   S
+	lately  []endedSource[S]
 
 	// mu guards what follows. No foreign code runs under it, so Watch never waits for a source.
 	mu      sync.Mutex
@@ -45,6 +50,15 @@ type group[S any] struct {
 	// sweepAt is the number of sources at which those that have ended are looked for.
 	sweepAt int
 }
+
+// endedSource is a source that has ended, and its numbers when it was read last.
+type endedSource[S any] struct {
+	source func() S
+	last   S
+}
+
+// maxLately is how many sources of one name are still read after they have ended.
+const maxLately = 16
 
 // minSweep is the number of sources of one name that may pile up without being read.
 const minSweep = 64
@@ -110,19 +124,26 @@ func (s *Set[S]) read(g *group[S]) Total[S] {
 	g.mu.Unlock()
 
 	var sum S
-	ended := g.ended
+	ended, lately := g.ended, slices.Clone(g.lately)
+	for i, l := range lately {
+		lately[i].last = l.source()
+		s.add(&ended, s.late(l.last, lately[i].last))
+	}
 	var endedAt []int // their numbers in sources
 	for i, source := range sources {
 		part := source()
-		if s.ended(&part) {
-			endedAt = append(endedAt, i)
-			s.add(&ended, part)
-		} else {
+		if !s.ended(&part) {
 			s.add(&sum, part)
+			continue
+		}
+		endedAt = append(endedAt, i)
+		s.add(&ended, part)
+		if s.late != nil {
+			lately = append(lately, endedSource[S]{source, part})
 		}
 	}
 	s.add(&sum, ended)
-	g.ended = ended
+	g.ended, g.lately = ended, lately[max(0, len(lately)-maxLately):]
 	g.forget(endedAt)
 	return Total[S]{Name: g.name, Live: len(endedAt) < len(sources), Sum: sum}
 }

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/keyedqueue/workqueue"
@@ -126,11 +127,11 @@ func TestYieldedSumsStay(t *testing.T) {
 	}
 }
 
-// The priorities of a queue that has ended do not take the places of others.
+// The priorities of a queue that has ended do not take the places of others, and its pause does not count.
 func TestPrioritiesOfEndedQueues(t *testing.T) {
 	s := Queues()
 	for _, down := range []bool{true, false} {
-		st := workqueue.Stats{ShuttingDown: down, ByPriority: &workqueue.PriorityDepths{
+		st := workqueue.Stats{ShuttingDown: down, Paused: down, ByPriority: &workqueue.PriorityDepths{
 			Depths: []workqueue.PriorityDepth{{Priority: 1, Queued: 0}},
 		}}
 		if !down {
@@ -138,24 +139,55 @@ func TestPrioritiesOfEndedQueues(t *testing.T) {
 		}
 		s.Watch("q", source(&st))
 	}
-	if d := slices.Collect(s.All())[0].Sum.ByPriority.Depths; len(d) != 1 || d[0].Priority != 2 {
-		t.Errorf("%+v, want only priority 2", d)
+	sum := slices.Collect(s.All())[0].Sum
+	if d := sum.ByPriority.Depths; len(d) != 1 || d[0].Priority != 2 || sum.Paused {
+		t.Errorf("%+v, want only priority 2, and no pause", sum)
 	}
 }
 
 // Sources that end while the set is not read do not pile up.
 func TestSweep(t *testing.T) {
 	s := Queues()
-	var reads sync.WaitGroup
-	reads.Add(minSweep)
+	var first sync.WaitGroup
+	first.Add(minSweep)
+	var reads atomic.Int64
 	for range minSweep {
+		done := sync.OnceFunc(first.Done)
 		s.Watch("q", func() workqueue.Stats {
-			reads.Done()
+			defer done()
+			reads.Add(1)
 			return workqueue.Stats{ShuttingDown: true, Adds: 1}
 		})
 	}
-	reads.Wait()
+	first.Wait()
 	wantTotals(t, s, Total[workqueue.Stats]{Name: "q", Sum: workqueue.Stats{Adds: minSweep}})
+	if n := reads.Load(); n != minSweep+maxLately {
+		t.Errorf("%d readings, want one of each source, and one more of the last %d", n, maxLately)
+	}
+}
+
+// Dones without a key are counted after the end of a queue, too.
+func TestLateDones(t *testing.T) {
+	s := Queues()
+	st := workqueue.Stats{ShuttingDown: true, Adds: 5, UnmatchedDones: 1}
+	s.Watch("q", source(&st))
+	want := func(dones uint64) {
+		t.Helper()
+		wantTotals(t, s, Total[workqueue.Stats]{Name: "q", Sum: workqueue.Stats{Adds: 5, UnmatchedDones: dones}})
+	}
+	want(1)
+	st.UnmatchedDones = 4
+	want(4)
+	want(4)
+	for range maxLately - 1 {
+		s.Watch("q", source(&workqueue.Stats{ShuttingDown: true}))
+	}
+	st.UnmatchedDones++
+	want(5)
+	s.Watch("q", source(&workqueue.Stats{ShuttingDown: true}))
+	want(5)
+	st.UnmatchedDones++
+	want(5) // It is not among the last ones any more.
 }
 
 // Priorities beyond the limit of a sum count as others.

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,7 +15,9 @@ import (
 // goroutine that does not block keeps its processor for 10 ms.
 func BenchmarkSaturatedLateness(b *testing.B) {
 	const producers, workers, perProducer, delayed = 4, 8, 1000, 100
-	everyImpl(b, impls[int](), func(b *testing.B, q queue[int]) {
+	// Controller-runtime's queue is left out: under this load an iteration took more than 40 s.
+	all := slices.DeleteFunc(impls[int](), func(i impl[int]) bool { return i.name == "controller-runtime" })
+	everyImpl(b, all, func(b *testing.B, q queue[int]) {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 		var stop atomic.Bool
 		var running sync.WaitGroup

@@ -252,12 +252,12 @@ func TestMigratingCompiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(text, -1)
-	if len(blocks) != 4 {
-		t.Errorf("%d blocks of code, want 4", len(blocks))
+	if len(blocks) != 7 {
+		t.Errorf("%d blocks of code, want 7", len(blocks))
 	}
 	for i, block := range blocks {
 		file := filepath.Join(t.TempDir(), fmt.Sprintf("block%d.go", i))
-		if err := os.WriteFile(file, block[1], 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(wholeFile(string(block[1]))), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		// Vet compiles, and also finds what compiles and is wrong. The module is the one of this test.
@@ -265,4 +265,24 @@ func TestMigratingCompiles(t *testing.T) {
 			t.Errorf("block %d: %v\n%s", i+1, err, out)
 		}
 	}
+}
+
+// wholeFile makes a file of statements, and returns what is a file already.
+func wholeFile(code string) string {
+	if strings.HasPrefix(code, "package ") {
+		return code
+	}
+	var imports strings.Builder
+	for name, path := range map[string]string{
+		"workqueue":      "github.com/keyedqueue/workqueue",
+		"prom":           "github.com/keyedqueue/workqueue/prom",
+		"prometheus":     "github.com/prometheus/client_golang/prometheus",
+		"legacyregistry": "k8s.io/component-base/metrics/legacyregistry",
+		"metrics":        "sigs.k8s.io/controller-runtime/pkg/metrics",
+	} {
+		if regexp.MustCompile(`\b` + name + `\.`).MatchString(code) {
+			fmt.Fprintf(&imports, "import %q\n", path)
+		}
+	}
+	return "package p\n\n" + imports.String() + "\nfunc _() error {\n" + code + "return nil\n}\n"
 }

@@ -25,6 +25,7 @@ var tables = []table{
 	{"add-after-waiting", "AddAfterWaiting", []string{"ns/key"}},
 	{"due-storm", "DueStorm", []string{"ns/key"}},
 	{"lateness", "Lateness", []string{"p50-ns", "p99-ns"}},
+	{"saturated", "SaturatedLateness", []string{"p50-ns", "p99-ns"}},
 	{"requeue", "Requeue", []string{"ns/key"}},
 	{"priorities", "Priorities", []string{"ns/key"}},
 	{"held", "Held", []string{"ns/key"}},

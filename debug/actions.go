@@ -1,0 +1,172 @@
+package debug
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+)
+
+// Action is a request to change a queue.
+type Action struct {
+	// Name is "retry", "remove", "pause" or "resume", or whatever else was asked for.
+	Name string
+	// Queue is the id of the queue, and Key the text of the key, if there is one. They are printable, and long
+	// ones are cut.
+	Queue, Key string
+	// Err is why nothing was done, or nil.
+	Err error
+}
+
+const (
+	actionRetry  = "retry"
+	actionRemove = "remove"
+	actionPause  = "pause"
+	actionResume = "resume"
+)
+
+// actionHeader is what a request for an action needs: browsers let scripts of other sites send it only if the server
+// agrees beforehand, and forms cannot send it at all.
+const actionHeader = "X-Workqueue-Action"
+
+// actionSet is what the page offers for a queue.
+type actionSet struct{ Retry, Remove, Pause bool }
+
+func (h *Handler) actionsOf(e *entry) actionSet {
+	if h.audit == nil {
+		return actionSet{}
+	}
+	return actionSet{Retry: e.queue.Add != nil, Remove: e.queue.Remove != nil, Pause: e.queue.Pause != nil}
+}
+
+// actionError is why an action was refused or impossible, with the status of the answer.
+type actionError struct {
+	status int
+	text   string
+}
+
+func (e *actionError) Error() string { return e.text }
+
+func refuse(status int, format string, args ...any) error {
+	return &actionError{status, fmt.Sprintf(format, args...)}
+}
+
+// actionReport is the answer to a request for an action.
+type actionReport struct {
+	Action string `json:"action"`
+	Queue  string `json:"queue"`
+	Key    string `json:"key,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// maxForm bounds the size of a request for an action.
+const maxForm = 64 << 10
+
+// serveAction does what a POST asks for, and reports it to the audit hook.
+func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status int, report actionReport) {
+	err := checkOrigin(r)
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if formErr := r.ParseForm(); formErr != nil {
+		err = cmp.Or(err, refuse(http.StatusBadRequest, "The form cannot be read."))
+	}
+	form := r.PostForm
+	if err == nil {
+		err = h.act(form.Get("action"), form.Get("queue"), form.Get("key"))
+	}
+	a := Action{
+		Name:  newLabel(form.Get("action"), maxName).short(),
+		Queue: newLabel(form.Get("queue"), maxName).short(),
+		Key:   newLabel(form.Get("key"), maxKey).short(),
+		Err:   err,
+	}
+	h.audit(r, a)
+	report = actionReport{Action: a.Name, Queue: a.Queue, Key: a.Key}
+	if err == nil {
+		return http.StatusOK, report
+	}
+	report.Error = err.Error()
+	status = http.StatusInternalServerError
+	if e := (*actionError)(nil); errors.As(err, &e) {
+		status = e.status
+	}
+	return status, report
+}
+
+var crossOrigin = http.NewCrossOriginProtection()
+
+// checkOrigin refuses what a page of another site may have sent.
+func checkOrigin(r *http.Request) error {
+	if err := crossOrigin.Check(r); err != nil {
+		return refuse(http.StatusForbidden, "The request comes from another site.")
+	}
+	if r.Header.Get(actionHeader) == "" {
+		return refuse(http.StatusForbidden, "The request lacks the header %s.", actionHeader)
+	}
+	return nil
+}
+
+func (h *Handler) act(action, id, key string) error {
+	e, pools := h.find(id)
+	if e == nil {
+		return refuse(http.StatusNotFound, "No such queue is registered.")
+	}
+	can := h.actionsOf(e)
+	switch {
+	case action == actionPause && can.Pause:
+		return guarded(e.queue.Pause)
+	case action == actionResume && can.Pause:
+		return guarded(e.queue.Resume)
+	case action == actionRetry && can.Retry:
+		return h.actOnKey(e, pools, key, func(key any) error {
+			e.queue.Add(key)
+			return nil
+		})
+	case action == actionRemove && can.Remove:
+		return h.actOnKey(e, pools, key, func(key any) error {
+			if !e.queue.Remove(key) {
+				return refuse(http.StatusNotFound, "The key was not in the queue.")
+			}
+			return nil
+		})
+	}
+	return refuse(http.StatusBadRequest, "This queue has no such action.")
+}
+
+// actOnKey calls f with the key that is called text.
+func (h *Handler) actOnKey(e *entry, pools []*pool, text string, f func(key any) error) (err error) {
+	found, failure := h.search(e, pools, text, h.clock.Now())
+	switch {
+	case failure != "":
+		return errors.New(failure)
+	case !found.Exact || len(found.Keys) == 0:
+		return refuse(http.StatusNotFound, "No key is called that.")
+	case len(found.Keys) > 1:
+		return refuse(http.StatusConflict, "More than one key is called that.")
+	}
+	guardedErr := guarded(func() { err = f(found.Keys[0].raw) })
+	return cmp.Or(err, guardedErr)
+}
+
+// guarded calls f, and returns an error if it panics.
+func guarded(f func()) error {
+	var failure string
+	func() {
+		defer recovered("queue", &failure)
+		f()
+	}()
+	if failure != "" {
+		return errors.New(failure)
+	}
+	return nil
+}
+
+// logAction is the audit hook of a program that has none.
+func logAction(r *http.Request, a Action) {
+	log := slog.With("action", a.Name, "queue", a.Queue, "key", a.Key, "remote", r.RemoteAddr)
+	if a.Err != nil {
+		log.WarnContext(r.Context(), "workqueue/debug: an action was not done", "error", a.Err)
+		return
+	}
+	log.InfoContext(r.Context(), "workqueue/debug: an action was done")
+}

@@ -1,0 +1,237 @@
+package debug
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// chart is a few numbers over the last minutes, drawn in a box of chartWidth by chartHeight that the page stretches.
+// The labels are text beside the box, so that they are not stretched.
+type chart struct {
+	Title, Note string
+	Series      []series
+	// Y are the labels of the vertical axis from top to bottom, and X those of the horizontal one from left to
+	// right, at equal distances.
+	Y, X []string
+	// Label describes the chart to those who do not see it.
+	Label string
+}
+
+// series is one number over time. Class is how it is drawn, Now its last value.
+type series struct {
+	Class, Name, Now string
+	Line, Area       string
+	// Quiet leaves it out of the legend, because the chart's Note explains it.
+	Quiet bool
+}
+
+const (
+	chartWidth  = 300
+	chartHeight = 60
+)
+
+// source is what a series shows.
+type source struct {
+	class, name string
+	of          func(point) float64
+}
+
+var (
+	queued   = source{"a area", "queued", func(p point) float64 { return float64(p.queued) }}
+	held     = source{"b", "in work", func(p point) float64 { return float64(p.processing) }}
+	waiting  = source{"c", "waiting", func(p point) float64 { return float64(p.waiting) }}
+	adds     = source{"a area", "adds", func(p point) float64 { return perSecond(p.adds, p) }}
+	dones    = source{"b", "dones", func(p point) float64 { return perSecond(p.dones, p) }}
+	failures = source{"d", "errors", func(p point) float64 { return perSecond(p.errors, p) }}
+	retries  = source{"c", "retries", func(p point) float64 { return perSecond(p.retries, p) }}
+
+	latencies = []source{
+		{"a", "in the line", func(p point) float64 { return float64(p.latencyMean) }},
+		{"a most", "99% in the line", func(p point) float64 { return float64(p.latencyMost) }},
+		{"b", "in work", func(p point) float64 { return float64(p.workMean) }},
+		{"b most", "99% in work", func(p point) float64 { return float64(p.workMost) }},
+	}
+)
+
+func preciseOrNone(s float64) string {
+	switch {
+	case s <= 0:
+		return "–"
+	case math.IsInf(s, 1):
+		return "beyond all bounds"
+	}
+	return precise(s)
+}
+
+func count(v float64) string { return number(int64(math.Round(v))) }
+
+// Charts returns what is drawn on the queue's page.
+func (r *detailReport) Charts() []chart {
+	q := &r.Queue
+	if !q.hasQueue {
+		return []chart{newChart("Errors per second", q.timeline, linear, perSecondText, failures)}
+	}
+	third := retries // Only pools know errors.
+	if len(q.Pools) > 0 {
+		third = failures
+	}
+	all := []chart{
+		newChart("Keys", q.timeline, linear, count, queued, held, waiting),
+		newChart("Per second", q.timeline, linear, perSecondText, adds, dones, third),
+	}
+	if q.Timed {
+		times := newChart("Times", q.timeline, logarithmic, preciseOrNone, latencies...)
+		times.Note = "means, dotted 99%"
+		times.Series[1].Quiet, times.Series[3].Quiet = true, true
+		all = append(all, times)
+	}
+	return all
+}
+
+// Sparks returns what is drawn in the queue's row of the list, each number on its own scale. What came and went
+// between two samples is in no depth, but in the adds.
+func (q queueReport) Sparks() []chart {
+	return []chart{
+		newChart("Queued", q.timeline, linear, count, queued),
+		newChart("Adds per second", q.timeline, linear, perSecondText, source{"c", adds.name, adds.of}),
+	}
+}
+
+func newChart(title string, t timeline, scale func([]float64) axis, text func(float64) string, sources ...source) chart {
+	var values []float64
+	for _, s := range sources {
+		values = append(values, column(t.points, s.of)...)
+	}
+	y := scale(values)
+	c := chart{Title: title}
+	for _, v := range y.labels {
+		c.Y = append(c.Y, text(v))
+	}
+	covers := time.Duration(t.covers() * float64(time.Second))
+	if covers > time.Minute {
+		covers = covers.Truncate(10 * time.Second)
+	}
+	c.X = []string{human(covers) + " ago", human(covers/2) + " ago", "now"}
+	var label strings.Builder
+	fmt.Fprintf(&label, "%s over the last %s:", title, human(covers))
+	for i, s := range sources {
+		of := column(t.points, s.of)
+		line := newSeries(s, of, t, y)
+		line.Now = text(of[len(of)-1])
+		c.Series = append(c.Series, line)
+		most := 0.0
+		for _, v := range of {
+			most = max(most, v)
+		}
+		if i > 0 {
+			label.WriteByte(';')
+		}
+		if len(sources) > 1 {
+			label.WriteByte(' ')
+			label.WriteString(s.name)
+		}
+		fmt.Fprintf(&label, " now %s, at most %s", line.Now, text(most))
+	}
+	c.Label = label.String()
+	return c
+}
+
+// newSeries draws values as a line from the left edge of the box to the right one, with a gap where there is none.
+func newSeries(s source, values []float64, t timeline, y axis) series {
+	var line strings.Builder
+	ends := t.ends()
+	open := false
+	for i, v := range values {
+		h := y.height(v)
+		if math.IsNaN(h) {
+			open = false
+			continue
+		}
+		// A pixel is left above and below, so that the stroke is not cut.
+		down := 1 + (chartHeight-2)*(1-h)
+		if !open {
+			from := ends[i]
+			if i == 0 {
+				from = 0 // What is known of the first interval holds from its begin.
+			}
+			fmt.Fprintf(&line, "M%.5g,%.4g", from*chartWidth, down)
+		}
+		// A flat part needs only its ends.
+		if !open || i+1 == len(values) || values[i-1] != v || values[i+1] != v {
+			fmt.Fprintf(&line, "L%.5g,%.4g", ends[i]*chartWidth, down)
+		}
+		open = true
+	}
+	all := series{Class: s.class, Name: s.name, Line: line.String()}
+	if strings.Contains(s.class, "area") {
+		all.Area = fmt.Sprintf("%sL%d,%dL0,%d", all.Line, chartWidth, chartHeight, chartHeight)
+	}
+	return all
+}
+
+// axis is a vertical scale.
+type axis struct {
+	// height is where a value is, 0 at the bottom and 1 at the top, or NaN where nothing is drawn.
+	height func(v float64) float64
+	// labels are at equal distances, from top to bottom.
+	labels []float64
+}
+
+// linear returns an axis from 0 to a round number above all values.
+func linear(values []float64) axis {
+	top := 0.0
+	for _, v := range values {
+		top = max(top, v)
+	}
+	top = roundUp(top)
+	return axis{func(v float64) float64 { return v / top }, []float64{top, top / 2, 0}}
+}
+
+// roundUp returns a number that is not below v and, like its half, round.
+func roundUp(v float64) float64 {
+	if v <= 0 {
+		return 2
+	}
+	power := math.Pow(10, math.Floor(math.Log10(v)))
+	for _, f := range []float64{1, 2, 4, 6, 8} {
+		if v <= f*power {
+			return f * power
+		}
+	}
+	return 10 * power
+}
+
+// logarithmic returns an axis between two powers of ten, without the values that are zero. It is for times, of which
+// a bucket's bound may be infinite: that is at the top.
+func logarithmic(values []float64) axis {
+	least, most := math.Inf(1), 0.0
+	for _, v := range values {
+		if v > 0 && !math.IsInf(v, 1) {
+			least, most = min(least, v), max(most, v)
+		}
+	}
+	if most == 0 {
+		least, most = 1e-3, 0.1
+	}
+	// Rounded, because the bounds of buckets are powers of ten that a float32 does not have.
+	low := math.Floor(math.Log10(least) + 1e-6)
+	high := math.Ceil(math.Log10(most) - 1e-6)
+	if high-low < 2 {
+		high = low + 2
+	}
+	if math.Mod(high-low, 2) != 0 {
+		high++ // The middle is a power of ten, too.
+	}
+	low = max(low, high-6) // What is shorter is at the bottom.
+	return axis{
+		func(v float64) float64 {
+			if v <= 0 {
+				return math.NaN()
+			}
+			return min(max((math.Log10(v)-low)/(high-low), 0), 1)
+		},
+		[]float64{math.Pow(10, high), math.Pow(10, (low+high)/2), math.Pow(10, low)},
+	}
+}

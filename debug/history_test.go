@@ -1,0 +1,211 @@
+package debug_test
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/debug"
+)
+
+type historyOf struct {
+	Queue struct {
+		Minute struct {
+			Adds    float64 `json:"adds_per_second"`
+			Dones   float64 `json:"dones_per_second"`
+			Retries float64 `json:"retries_per_second"`
+		} `json:"last_minute"`
+		Depth []int
+	}
+	History struct {
+		Queued  []int
+		Adds    []float64  `json:"adds_per_second"`
+		Dones   []float64  `json:"dones_per_second"`
+		Latency []*float64 `json:"latency_mean_seconds"`
+		Work    []*float64 `json:"work_mean_seconds"`
+	}
+	Recent struct {
+		Covers        float64 `json:"covers_seconds"`
+		Latency, Work struct {
+			Count int
+			Mean  float64 `json:"mean_seconds"`
+			Most  float64 `json:"p99_at_most_seconds"`
+		}
+	}
+}
+
+// inBubble makes a handler and a queue of it in a bubble, half a second before a sample would be taken at a whole one.
+func inBubble(t *testing.T, f func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int])) {
+	synctest.Test(t, func(t *testing.T) {
+		h := debug.NewHandler(debug.Options{})
+		defer h.Close()
+		q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "q", MetricsProvider: h})
+		defer q.ShutDown()
+		f(t, h, q)
+	})
+}
+
+// pass has n keys added, taken and done, each held for that long.
+func pass(q *workqueue.Typed[int], n int, held time.Duration) {
+	for key := range n {
+		q.Add(key)
+		q.Get()
+		time.Sleep(held)
+		q.Done(key)
+	}
+}
+
+// What comes and goes between two samples is in no depth, but in the rates and the times.
+func TestBurstBetweenSamples(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
+		time.Sleep(12 * time.Second)
+		pass(q, 1000, time.Millisecond)
+		time.Sleep(19 * time.Second) // now at 32 s
+		d := getJSON[historyOf](t, h, "?queue=q")
+		if slices.Max(d.History.Queued) != 0 {
+			t.Errorf("queued %v", d.History.Queued)
+		}
+		if want := []float64{0, 0, 200, 0, 0, 0, 0}; !slices.Equal(d.History.Adds, want) || !slices.Equal(d.History.Dones, want) {
+			t.Errorf("adds %v, dones %v, want %v", d.History.Adds, d.History.Dones, want)
+		}
+		if w := d.History.Work[2]; w == nil || math.Abs(*w-0.001) > 1e-6 || d.History.Work[3] != nil {
+			t.Errorf("work %v", d.History.Work)
+		}
+		if m := d.Queue.Minute; m.Adds != 1000.0/32 || m.Dones != 1000.0/32 {
+			t.Errorf("rates of the last minute: %+v", m)
+		}
+		time.Sleep(time.Minute)
+		if d := getJSON[historyOf](t, h, "?queue=q"); d.Queue.Minute.Adds != 0 || d.History.Adds[2] != 200 {
+			t.Errorf("after a minute: %+v, %v", d.Queue.Minute, d.History.Adds)
+		}
+		time.Sleep(10 * time.Minute)
+		if d := getJSON[historyOf](t, h, "?queue=q"); len(d.History.Adds) != 121 || slices.Max(d.History.Adds) != 0 {
+			t.Errorf("after ten minutes: %v", d.History.Adds)
+		}
+	})
+}
+
+// Without times, dones are what was added and is not there any more.
+func TestDonesWithoutTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := debug.NewHandler(debug.Options{})
+		defer h.Close()
+		q := workqueue.NewTyped[int]()
+		debug.Register(h, "q", q)
+		pass(q, 10, 0)
+		q.Add(1)
+		q.Add(2)
+		q.Get()
+		q.Add(1)
+		time.Sleep(10 * time.Second)
+		if d := getJSON[historyOf](t, h, "?queue=q"); d.Queue.Minute.Dones != 1 || d.Queue.Minute.Adds != 1.3 {
+			t.Errorf("%+v", d.Queue.Minute)
+		}
+	})
+}
+
+// The times of the last minutes do not have those of an hour ago in them.
+func TestRecentTimes(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
+		pass(q, 10, 5*time.Second)
+		time.Sleep(time.Hour)
+		pass(q, 10, 5*time.Millisecond)
+		r := getJSON[historyOf](t, h, "?queue=q").Recent
+		if r.Work.Count != 10 || math.Abs(r.Work.Mean-0.005) > 1e-9 || r.Work.Most != 0.01 || r.Covers < 300 || r.Covers > 600 {
+			t.Errorf("%+v", r)
+		}
+		wantBody(t, get(h, "?queue=q"), "Times</h2>", "In work</th>", "5 ms", "≤ 10 ms", "In work, since the start", "2.5 s", "≤ 10 s")
+	})
+}
+
+// A bound is shown as what it is, and not rounded down, also if it was multiplied by ten until it was there.
+func TestBounds(t *testing.T) {
+	for _, c := range []struct {
+		bounds []float64
+		held   time.Duration
+		want   string
+	}{
+		{nil, 100 * time.Microsecond, "≤ 100 µs"},
+		{[]float64{9.999999999999999e-05, 1}, 90 * time.Microsecond, "≤ 100 µs"},
+		{[]float64{0.0015, 1}, time.Millisecond, "≤ 1.5 ms"},
+		{[]float64{0.001, 1000}, time.Second, "≤ 16m 40s"},
+		{[]float64{1, 2}, 3 * time.Second, "beyond all bounds"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := debug.NewHandler(debug.Options{Metrics: &watcher{bounds: c.bounds}})
+			defer h.Close()
+			q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "q", MetricsProvider: h})
+			pass(q, 10, c.held)
+			wantBody(t, get(h, "?queue=q"), "In work</th>", ">"+c.want+"<")
+		})
+	}
+}
+
+// lines returns, for each line of the first chart of a page, the points at which it begins and ends.
+func lines(t *testing.T, body string) (xs []float64) {
+	t.Helper()
+	_, svg, _ := strings.Cut(body, `class="plot"`)
+	_, svg, _ = strings.Cut(svg, `class="a area" d="M`)
+	path, _, found := strings.Cut(svg, `"`)
+	if !found {
+		t.Fatalf("no line in\n%s", body)
+	}
+	for _, p := range strings.Split(path, "L") {
+		x, _, _ := strings.Cut(p, ",")
+		n, err := strconv.ParseFloat(x, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		xs = append(xs, n)
+	}
+	return xs
+}
+
+// A chart has the whole width at once, and its axes say what is where.
+func TestChartsFillTheirWidth(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
+		for n := range 70 {
+			q.Add(n)
+		}
+		for _, wait := range []time.Duration{0, 3 * time.Second, 14 * time.Second, 2 * time.Minute, time.Hour} {
+			time.Sleep(wait)
+			xs := lines(t, get(h, "?queue=q").Body.String())
+			if xs[0] != 0 || xs[len(xs)-1] != 300 || !slices.IsSorted(xs) {
+				t.Errorf("after %v more: %v", wait, xs)
+			}
+		}
+		wantBody(t, get(h, "?queue=q"), `<div class="y" aria-hidden="true"><span>80</span><span>40</span><span>0</span></div>`,
+			`aria-label="Keys over the last 10m: queued now 70, at most 70;`,
+			`<div class="x" aria-hidden="true"><span>10m ago</span><span>5m ago</span><span>now</span></div>`)
+	})
+	inBubble(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
+		time.Sleep(30 * time.Second)
+		wantBody(t, get(h, "?queue=q"), `<span>30 s ago</span><span>15 s ago</span><span>now</span>`)
+	})
+}
+
+// A tick that was late makes the next one early, and no rate of it.
+func TestEarlyTick(t *testing.T) {
+	clock := newClock()
+	h := newHandler(t, debug.Options{Clock: clock})
+	q := newQueue[int](t, "q", clock)
+	debug.Register(h, "", q)
+	for !clock.HasWaiters() {
+		time.Sleep(time.Millisecond)
+	}
+	clock.Step(9990 * time.Millisecond)
+	for len(getJSON[historyOf](t, h, "?queue=q").History.Adds) < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	q.Add(1)
+	clock.Step(20 * time.Millisecond)
+	time.Sleep(20 * time.Millisecond)
+	if d := getJSON[historyOf](t, h, "?queue=q"); slices.Max(d.History.Adds) != 0 {
+		t.Errorf("adds %v", d.History.Adds)
+	}
+}

@@ -1,0 +1,124 @@
+package redisqueue
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+)
+
+// Codec translates between keys and the strings that Redis keeps. Equal keys must have equal strings, and Decode must
+// return a key that is equal to the one that was encoded, on every replica. Its methods are called by many
+// goroutines at once.
+type Codec[T comparable] interface {
+	// Encode returns key's string. A method of the queue that is given a key for which Encode returns an error
+	// panics with that error.
+	Encode(key T) (string, error)
+	// Decode returns the key of a string. A string for which it returns an error is set aside; see [Queue.SetAside].
+	Decode(encoded string) (T, error)
+}
+
+// codec is a Codec of two functions.
+type codec[T comparable] struct {
+	encode func(T) (string, error)
+	decode func(string) (T, error)
+}
+
+func (c codec[T]) Encode(key T) (string, error)     { return c.encode(key) }
+func (c codec[T]) Decode(encoded string) (T, error) { return c.decode(encoded) }
+
+// defaultCodec returns the codec of Config's documentation, or an error for a type whose keys would not come back
+// equal.
+func defaultCodec[T comparable]() (Codec[T], error) {
+	t := reflect.TypeFor[T]()
+	_, marshals := any(*new(T)).(encoding.TextMarshaler)
+	_, unmarshals := any(new(T)).(encoding.TextUnmarshaler)
+	switch {
+	case t.Kind() == reflect.Interface || t.Kind() == reflect.Pointer:
+		// Refused below, also if it marshals: another value would come back.
+	case marshals && unmarshals:
+		return codec[T]{encodeText[T], decodeText[T]}, nil
+	case t.Kind() == reflect.String:
+		return codec[T]{
+			func(key T) (string, error) { return reflect.ValueOf(key).String(), nil },
+			func(encoded string) (key T, err error) {
+				reflect.ValueOf(&key).Elem().SetString(encoded)
+				return key, nil
+			},
+		}, nil
+	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Int64:
+		return codec[T]{
+			func(key T) (string, error) { return strconv.FormatInt(reflect.ValueOf(key).Int(), 10), nil },
+			func(encoded string) (key T, err error) {
+				n, err := strconv.ParseInt(encoded, 10, t.Bits())
+				reflect.ValueOf(&key).Elem().SetInt(n)
+				return key, err
+			},
+		}, nil
+	case t.Kind() >= reflect.Uint && t.Kind() <= reflect.Uintptr:
+		return codec[T]{
+			func(key T) (string, error) { return strconv.FormatUint(reflect.ValueOf(key).Uint(), 10), nil },
+			func(encoded string) (key T, err error) {
+				n, err := strconv.ParseUint(encoded, 10, t.Bits())
+				reflect.ValueOf(&key).Elem().SetUint(n)
+				return key, err
+			},
+		}, nil
+	}
+	if err := checkJSON(t); err != nil {
+		return nil, fmt.Errorf("redisqueue: keys of type %v need a Codec: %w", t, err)
+	}
+	return codec[T]{encodeJSON[T], decodeJSON[T]}, nil
+}
+
+func encodeText[T comparable](key T) (string, error) {
+	text, err := any(key).(encoding.TextMarshaler).MarshalText()
+	return string(text), err
+}
+
+func decodeText[T comparable](encoded string) (key T, err error) {
+	err = any(&key).(encoding.TextUnmarshaler).UnmarshalText([]byte(encoded))
+	return key, err
+}
+
+func encodeJSON[T comparable](key T) (string, error) {
+	text, err := json.Marshal(key)
+	return string(text), err
+}
+
+func decodeJSON[T comparable](encoded string) (key T, err error) {
+	err = json.Unmarshal([]byte(encoded), &key)
+	return key, err
+}
+
+// checkJSON returns an error if a value of type t may differ from what JSON makes of it.
+func checkJSON(t reflect.Type) error {
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) && t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
+		return nil
+	}
+	switch t.Kind() {
+	case reflect.Bool, reflect.String, reflect.Float32, reflect.Float64:
+		return nil
+	case reflect.Array:
+		return checkJSON(t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			field := t.Field(i)
+			if !field.IsExported() {
+				return fmt.Errorf("JSON leaves out the field %s of %v", field.Name, t)
+			}
+			if field.Tag.Get("json") == "-" {
+				return fmt.Errorf("JSON leaves out the field %s of %v", field.Name, t)
+			}
+			if err := checkJSON(field.Type); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if t.Kind() >= reflect.Int && t.Kind() <= reflect.Uintptr {
+		return nil
+	}
+	return fmt.Errorf("a %v is not equal to what JSON makes of it", t)
+}

@@ -1,0 +1,165 @@
+package redisqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/redis/go-redis/v9"
+)
+
+// Config is what [New] needs to know. All replicas of a queue should have the same, but for the fields that are
+// about the replica itself: OnError, Logger and MetricsProvider.
+type Config[T comparable] struct {
+	// Name identifies the queue on the server, and in metrics. It is required, and must not contain braces.
+	Name string
+	// Lease is for how long a key stays with a replica that is not heard of. 30 s if zero, at least 1 s. It should
+	// be longer than the server's failover and the replicas' pauses.
+	Lease time.Duration
+	// PollInterval is how often a replica with waiting getters looks for keys, should a wake-up be lost. 1 s if zero,
+	// and at most a third of Lease.
+	PollInterval time.Duration
+	// Shards spreads the queue over that many hash tags, and so over the nodes of a cluster. A key is always in
+	// the same one; order holds within a shard. It must not change while keys are in the queue. 1 if zero.
+	Shards int
+	// Codec translates keys. Nil means: strings and integers as they are, types with MarshalText and UnmarshalText
+	// by these, others as JSON. New returns an error for types that would not come back equal.
+	Codec Codec[T]
+	// Backoff is how long a key waits after each failure (AddRateLimited). Failures are counted on the server, for all
+	// replicas, in microseconds. Its Clock is not used.
+	Backoff workqueue.BackoffConfig
+	// Limit is how many keys a second come back after failures, all replicas together; Burst is how many may come at
+	// once. The delay of a key is the longer one of the backoff's and the bucket's. A Limit of zero means none; a
+	// Burst below 1 means 1.
+	Limit float64
+	Burst int
+	// RateLimiter, unless nil, replaces Backoff, Limit and Burst. It counts in this process alone: a key that fails on
+	// two replicas has one failure on each.
+	RateLimiter workqueue.TypedRateLimiter[T]
+	// WaitReplicas is how many replicas of the server must have an add before AddContext and Flush confirm it. In a
+	// cluster it needs go-redis's ClusterClient.
+	WaitReplicas int
+	// WaitTimeout bounds the wait for these. 1 s if zero.
+	WaitTimeout time.Duration
+	// OnError is called when the server does not answer, or refuses what it is asked for, and again for each attempt that
+	// fails; when a lease is lost; and when a key cannot be decoded. It is called on a goroutine of the queue's, which
+	// waits for it, without a lock.
+	OnError func(error)
+	// Logger is for the same events, an outage once when it begins and once when it ends. Nil means slog's default.
+	Logger *slog.Logger
+	// MetricsProvider must be a [workqueue.StatsProvider], such as one of package prom, or nil.
+	MetricsProvider workqueue.MetricsProvider
+}
+
+func (c *Config[T]) complete() error {
+	switch {
+	case c.Name == "" || strings.ContainsAny(c.Name, "{}"):
+		return fmt.Errorf("redisqueue: Name %q is empty or has braces", c.Name)
+	case c.Lease != 0 && c.Lease < time.Second:
+		return fmt.Errorf("redisqueue: a Lease of %v is less than a second", c.Lease)
+	case c.Shards < 0 || c.Shards > 1024:
+		return fmt.Errorf("redisqueue: %d shards", c.Shards)
+	}
+	if c.Lease == 0 {
+		c.Lease = 30 * time.Second
+	}
+	if c.PollInterval <= 0 {
+		c.PollInterval = time.Second
+	}
+	c.PollInterval = min(c.PollInterval, c.Lease/3)
+	c.Shards = max(c.Shards, 1)
+	if c.WaitTimeout <= 0 {
+		c.WaitTimeout = time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if _, ok := c.MetricsProvider.(workqueue.StatsProvider); c.MetricsProvider != nil && !ok {
+		return fmt.Errorf("redisqueue: %T is not a workqueue.StatsProvider", c.MetricsProvider)
+	}
+	if c.Codec == nil {
+		standard, err := defaultCodec[T]()
+		if err != nil {
+			return err
+		}
+		c.Codec = standard
+	}
+	return nil
+}
+
+// backoffArgument is the limiter's configuration as batch.lua reads it, with times in microseconds.
+func (c *Config[T]) backoffArgument() string {
+	b := c.Backoff
+	longest := positiveOr(b.Max, 1000*time.Second)
+	base := min(positiveOr(b.Base, 5*time.Millisecond), longest)
+	factor := b.Factor
+	if factor == 0 || math.IsNaN(factor) {
+		factor = 2
+	}
+	forgetAfter := positiveOr(b.ForgetAfter, max(2*min(longest, math.MaxInt64/2), 10*time.Minute))
+	jitter := 0
+	switch b.Jitter {
+	case workqueue.FullJitter:
+		jitter = 1
+	case workqueue.EqualJitter:
+		jitter = 2
+	case workqueue.DecorrelatedJitter:
+		jitter = 3
+	}
+	micros := func(d time.Duration) string {
+		return strconv.FormatFloat(float64(d)/float64(time.Microsecond), 'f', 3, 64)
+	}
+	number := func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
+	return strings.Join([]string{
+		micros(base), micros(longest), number(min(max(factor, 1), 1e300)), strconv.Itoa(jitter), micros(forgetAfter),
+		number(max(c.Limit, 0)), strconv.Itoa(max(c.Burst, 1)),
+	}, " ")
+}
+
+func positiveOr(d, otherwise time.Duration) time.Duration {
+	if d > 0 {
+		return d
+	}
+	return otherwise
+}
+
+// checkServer refuses servers on which keys could get lost. What a server does not say of itself is not checked.
+func checkServer(ctx context.Context, client redis.UniversalClient) error {
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return checkNode(ctx, node) })
+	}
+	return checkNode(ctx, client)
+}
+
+func checkNode(ctx context.Context, node redis.UniversalClient) error {
+	if err := node.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("redisqueue: %w", err)
+	}
+	info, err := node.Info(ctx).Result()
+	if err != nil {
+		return nil // Without the right to ask, we take the user's word.
+	}
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch name {
+		case "redis_version":
+			if major, err := strconv.Atoi(strings.Split(value, ".")[0]); err == nil && major < 7 {
+				return fmt.Errorf("redisqueue: the server is Redis %s; 7.0 or newer is needed", value)
+			}
+		case "maxmemory_policy":
+			if value != "noeviction" {
+				return fmt.Errorf("%w: maxmemory-policy is %s", ErrEviction, value)
+			}
+		}
+	}
+	return nil
+}
+
+// ErrEviction is returned by [New] if the server may evict keys when its memory is full, and so parts of a queue.
+var ErrEviction = errors.New("redisqueue: the server must have maxmemory-policy noeviction")

@@ -1,0 +1,174 @@
+package redisqueue
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/workqueuetest"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// bubbleClient makes a server live in the virtual time of a testing/synctest bubble: the scripts read the
+// caller's clock instead of the server's, and a blocking read is a pause. A goroutine that waits for the server is not
+// blocked in the sense of synctest, so the bubble's time stands still meanwhile.
+type bubbleClient struct{ redis.UniversalClient }
+
+func (c bubbleClient) EvalSha(ctx context.Context, hash string, keys []string, args ...any) *redis.Cmd {
+	return c.UniversalClient.EvalSha(ctx, hash, keys, append(args[:len(args):len(args)], time.Now().UnixMicro())...)
+}
+
+func (c bubbleClient) Eval(ctx context.Context, source string, keys []string, args ...any) *redis.Cmd {
+	return c.UniversalClient.Eval(ctx, source, keys, append(args[:len(args):len(args)], time.Now().UnixMicro())...)
+}
+
+func (c bubbleClient) BLPop(ctx context.Context, timeout time.Duration, keys ...string) *redis.StringSliceCmd {
+	if time.Now().Year() > 2020 {
+		return c.UniversalClient.BLPop(ctx, timeout, keys...) // not in a bubble
+	}
+	time.Sleep(timeout)
+	cmd := redis.NewStringSliceCmd(ctx)
+	cmd.SetErr(redis.Nil)
+	return cmd
+}
+
+// bubbleScripts take the time from their last argument.
+func bubbleScripts() scripts {
+	inBubble := func(source string) string {
+		replaced := strings.Replace(source, "call('TIME')", "{ 0, table.remove(ARGV) }", 1)
+		if replaced == source {
+			panic("the script does not read the time")
+		}
+		return replaced
+	}
+	return newScripts(inBubble(batchSource), inBubble(snapshotSource))
+}
+
+var queueNumber atomic.Int64
+
+// nameless hides the name that a queue must have, and a queue without metrics has not in the suite.
+type nameless struct{ *Queue[string] }
+
+func (q nameless) Stats() workqueue.Stats {
+	st := q.Queue.Stats()
+	st.Name = ""
+	return st
+}
+
+// conformance tries the queue on the server at that address.
+func conformance(t *testing.T, addr string, skip map[string]string) {
+	client := redis.NewClient(&redis.Options{
+		Addr: addr, PoolSize: 200, ConnMaxIdleTime: -1, ReadTimeout: time.Minute,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	defer client.Close()
+	// The connections are opened before a case looks for goroutines: miniredis has two for each.
+	var all sync.WaitGroup
+	for range 32 {
+		all.Go(func() { client.BLPop(context.Background(), time.Second, "nothing") })
+	}
+	all.Wait()
+	s := bubbleScripts()
+	build := func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
+		config := Config[string]{
+			Name:         fmt.Sprint("conformance", queueNumber.Add(1)),
+			PollInterval: 10 * time.Second,
+			RateLimiter:  c.RateLimiter,
+		}
+		if err := config.complete(); err != nil {
+			t.Fatal(err)
+		}
+		return nameless{newQueue(bubbleClient{client}, config, s)}
+	}
+	workqueuetest.Suite{
+		New:          build,
+		Check:        func(q workqueue.TypedInterface[string]) error { return checkInvariants(client, q.(nameless).Queue) },
+		IgnoresClock: true,
+		NoMetrics:    true,
+		Shared:       true,
+		Known:        map[string]string{"NeverEarly": "delays are rounded up to microseconds"},
+		Skip:         skip,
+	}.Run(t)
+}
+
+func TestConformanceOnMiniredis(t *testing.T) {
+	// Its Lua is a hundred times slower than the server's.
+	checks := flag.Lookup("rapid.checks")
+	before := checks.Value.String()
+	if err := checks.Value.Set("10"); err != nil {
+		t.Fatal(err)
+	}
+	defer checks.Value.Set(before)
+	server := miniredis.RunT(t)
+	conformance(t, server.Addr(), nil)
+}
+
+func TestConformanceOnServer(t *testing.T) {
+	conformance(t, startServer(t).addr, nil)
+}
+
+// checkInvariants returns an error if the data of a queue that is at rest contradict each other.
+func checkInvariants[T comparable](client redis.UniversalClient, q *Queue[T]) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	q.refresh(ctx)
+	for _, s := range q.shards {
+		keys := s.names.shard
+		states, err := client.HGetAll(ctx, keys[1]).Result()
+		if err != nil {
+			return err
+		}
+		line, err := client.LRange(ctx, keys[2], 0, -1).Result()
+		if err != nil {
+			return err
+		}
+		held, err := client.ZRange(ctx, keys[8], 0, -1).Result()
+		if err != nil {
+			return err
+		}
+		again, _ := client.HGet(ctx, keys[0], "a").Int()
+		delete(states, filler)
+		queued := make(map[string]bool)
+		for _, key := range line {
+			if state := states[key]; len(state) != 16 || queued[key] {
+				return fmt.Errorf("key %q is in the line, %v for the second time, and its state is %q", key, queued[key], state)
+			}
+			queued[key] = true
+		}
+		heldBy := make(map[string]string)
+		for _, member := range held {
+			if member != filler {
+				heldBy[member[11:]] = member[:11]
+			}
+		}
+		for key, state := range states {
+			switch {
+			case state[0] == 'p' || state[0] == 'd':
+				if state[0] == 'd' {
+					again--
+				}
+				if heldBy[key] != state[1:12] {
+					return fmt.Errorf("key %q has state %q and is held by %q", key, state, heldBy[key])
+				}
+				delete(heldBy, key)
+			case !queued[key]:
+				return fmt.Errorf("key %q has state %q and is not in the line", key, state)
+			}
+		}
+		if len(heldBy) > 0 {
+			return fmt.Errorf("held without a state: %q", heldBy)
+		}
+		if again != 0 {
+			return fmt.Errorf("the number of dirty keys that are processed is off by %d", again)
+		}
+	}
+	return nil
+}

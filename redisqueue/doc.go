@@ -1,0 +1,71 @@
+// Package redisqueue is a work queue for many processes: the queue of package workqueue, with its keys in Redis or Valkey.
+// Any number of replicas add keys and work on them. A key is with one worker at a time, of all replicas, and the keys of
+// a replica that is killed come again.
+//
+//	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"}) // or a Sentinel or Cluster client
+//	queue, err := redisqueue.New(ctx, client, redisqueue.Config[string]{Name: "orders"})
+//	…
+//	queue.Add("order/17")                   // from any replica; ten adds are one key
+//	err = queue.AddContext(ctx, "order/17") // the same, but returns when Redis has it
+//	err = worker.Run(ctx, queue, handle, worker.Options[string]{Workers: 16})
+//
+// It needs Redis 7.0 or newer with maxmemory-policy noeviction, which [New] checks. docs/replicas.md says when a shared
+// queue is worth it, and how to run the server.
+//
+// # Leases
+//
+// A replica holds its keys under a lease ([Config].Lease), which it renews every third of it. While the lease lives, no
+// other replica gets the keys. If the replica is not heard of for that long (it was killed or paused, or the network
+// was down), the keys come again, elsewhere and before all that is queued. The replica notices by its own monotonic clock,
+// and not later than the server: the handlers' contexts end with the cause [ErrLeaseLost], Done does nothing on the server, and
+// the new holder is not disturbed. A key whose lease was lost is not handed out in the same process before its Done.
+//
+// A process that is stopped cannot notice anything, and goes on for a moment when it continues. Whatever that moment must
+// not destroy should be guarded with the [Fence] of the hand-out. The monotonic clock of a virtual machine that is
+// suspended may stand still: then only the fence helps.
+//
+// The server counts leases on a clock that goes at most half a lease ahead from one call to the next. So they survive that
+// its time is set, and a while of being down. When no replica at all has called for a while, the keys of a dead one come
+// up to a lease later.
+//
+// # What may be lost
+//
+// An add that AddContext or Flush has confirmed is lost only if the server loses it: up to a second of adds with
+// appendfsync everysec, all since the last snapshot without an append-only file, and in a failover what had not reached the
+// replica that took over. [Config].WaitReplicas makes confirmations wait for the server's replicas, which makes that loss
+// less likely; Redis does not rule it out. An add without confirmation is in a buffer in this process, which survives an
+// outage of the server and not the end of the process.
+//
+// Keys are handled at least once: again when a lease was lost although the handler had finished, or when the
+// server has lost the Done.
+//
+// # Differences from a queue in memory
+//
+// Otherwise the contract of package workqueue holds, and workqueuetest checks it (Suite.Shared). What differs:
+//
+//   - Shutdown concerns this replica. Get hands out nothing afterwards, and keys that are queued or wait stay for the
+//     others. Until the last held key is Done, what is added is accepted. Drains wait for the held keys alone.
+//   - Time is the server's. A fake clock does not drive the queue. Delays are rounded up to microseconds, and keys
+//     that are due at the same time come in any order.
+//   - Keys become strings; see [Codec]. The string of 80 zero bytes is reserved.
+//   - With several shards, order holds within each.
+//   - Failures are counted on the server, and expire there; MaxRetries of package worker counts on each replica.
+//     A custom RateLimiter counts on each replica too.
+//   - Len, Stats, Snapshot and NumRequeues ask the server, for up to a second.
+//   - A key that was fetched for a getter which gave up at that moment may go to a later one. If it was added in
+//     between, it comes once more than it must.
+//   - A key that cannot be decoded (another version of the program may have added it) is set aside, counted in [Info],
+//     listed by [Queue.SetAside], and stops nothing.
+//
+// # Cost
+//
+// All that the callers of a replica want while a call of the server is under way goes into one batch, which a script executes
+// atomically and once, also if its reply is lost and it is sent again. So many callers share a round trip: at 64
+// goroutines a key costs about 0.02 calls. A queued key takes about 120 bytes on the server beside its own. A call
+// that has keys to work off in bulk (a million that are due, ten thousand of a dead replica) takes some of them and leaves the
+// rest to the next.
+//
+// An idle queue has no goroutine, no timer and no call, unless a Get waits: that takes one connection for a
+// blocking read, and a call every [Config].PollInterval, should a wake-up be lost. While keys are held there is a
+// call every third of a lease.
+package redisqueue

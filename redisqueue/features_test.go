@@ -1,0 +1,292 @@
+package redisqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/keyedqueue/workqueue"
+	"github.com/redis/go-redis/v9"
+)
+
+type name string
+
+type place struct {
+	Namespace, Name string
+	Port            int
+}
+
+// Keys come back equal, and types whose keys would not are refused.
+func TestCodecs(t *testing.T) {
+	roundTrip(t, "", "a", "ü\x00\xff", "1 2\n")
+	roundTrip(t, name("n"))
+	roundTrip(t, -1, 0, 1<<62)
+	roundTrip(t, uint8(255))
+	roundTrip(t, place{"a", "b\"", 3}, place{})
+	roundTrip(t, [2]string{"a", ""})
+	roundTrip(t, netip.MustParseAddr("::1"))
+	roundTrip(t, 1.5)
+	refused[any](t)
+	refused[*place](t)
+	refused[struct{ a int }](t)
+	refused[struct{ A *int }](t)
+	refused[chan int](t)
+}
+
+func roundTrip[T comparable](t *testing.T, keys ...T) {
+	t.Helper()
+	c, err := defaultCodec[T]()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for _, key := range keys {
+		encoded, err := c.Encode(key)
+		if err != nil {
+			t.Errorf("Encode(%v): %v", key, err)
+		}
+		if back, err := c.Decode(encoded); err != nil || back != key {
+			t.Errorf("%v became %q and then %v, %v", key, encoded, back, err)
+		}
+	}
+}
+
+func refused[T comparable](t *testing.T) {
+	t.Helper()
+	if _, err := defaultCodec[T](); err == nil {
+		t.Errorf("keys of type %T are not refused", *new(T))
+	}
+}
+
+// A key that cannot be decoded is set aside and stops nothing.
+func TestSetAside(t *testing.T) {
+	s := startServer(t)
+	texts := newTestQueue(t, s.client(), Config[string]{Logger: discard})
+	for _, key := range []string{"1", "two", "3"} {
+		texts.Add(key)
+	}
+	ctx := within(t, 10*time.Second)
+	if err := texts.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var reported error
+	numbers, err := New(ctx, s.client(), Config[int]{Name: "test", Logger: discard, OnError: func(err error) { reported = err }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer endQueue(t, numbers)
+	for _, want := range []int{1, 3} {
+		if n, err := numbers.GetContext(ctx); n != want || err != nil {
+			t.Errorf("GetContext() = %d, %v, want %d", n, err, want)
+		}
+		numbers.Done(want)
+	}
+	st := numbers.Stats()
+	aside, total, err := numbers.SetAside(ctx, 10)
+	if !slices.Equal(aside, []string{"two"}) || total != 1 || err != nil || numbers.Info().SetAside != 1 || reported == nil {
+		t.Errorf("SetAside() = %q, %d, %v; %+v, reported %v", aside, total, err, numbers.Info(), reported)
+	}
+	if st.Queued+st.Processing != 0 {
+		t.Errorf("Stats() = %+v", st)
+	}
+	if err := numbers.DropSetAside(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// Delays double, are counted for all replicas, and Forget forgets; the token bucket is one for all.
+func TestBackoffAndLimit(t *testing.T) {
+	s := startServer(t)
+	config := Config[string]{Logger: discard}
+	config.Backoff = workqueue.BackoffConfig{Base: time.Minute, Max: 5 * time.Minute}
+	a, b := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
+	flush := func(q *Queue[string]) {
+		t.Helper()
+		if err := q.Flush(within(t, 5*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		a.AddRateLimited("k3x")
+	}
+	wantDelay := func(q *Queue[string], key string, want time.Duration) {
+		t.Helper()
+		for _, k := range q.Snapshot(100).Waiting {
+			if k.Key == key {
+				if d := time.Until(k.Due); d > want || d < want-10*time.Second {
+					t.Errorf("%s is due in %v, want %v", key, d, want)
+				}
+				return
+			}
+		}
+		t.Errorf("%s does not wait", key)
+	}
+	a.AddRateLimited("x")
+	wantDelay(a, "x", time.Minute)
+	b.AddRateLimited("x")
+	flush(b)
+	if n := a.NumRequeues("x"); n != 2 {
+		t.Errorf("NumRequeues() = %d, want 2: one on each replica", n)
+	}
+	if f := a.Snapshot(1).Failing; len(f) != 1 || f[0].Key != "k3x" || f[0].Requeues != 3 {
+		t.Errorf("Failing = %+v, want k3x with 3", f)
+	}
+	a.Forget("x")
+	flush(a)
+	if n := b.NumRequeues("x"); n != 0 {
+		t.Errorf("NumRequeues() after Forget = %d", n)
+	}
+
+	config = Config[string]{Name: "limited", Logger: discard, Limit: 0.01, Burst: 2}
+	config.Backoff.Base = time.Millisecond
+	c, d := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
+	c.AddRateLimited("1")
+	flush(c)
+	d.AddRateLimited("2")
+	flush(d)
+	mustGet(t, c, "1")
+	mustGet(t, c, "2")
+	c.AddRateLimited("3")
+	wantDelay(c, "3", 100*time.Second)
+	d.AddRateLimited("4")
+	wantDelay(d, "4", 200*time.Second)
+	c.Done("1")
+	c.Done("2")
+}
+
+// Every kind of jitter keeps within its bounds.
+func TestJitter(t *testing.T) {
+	s := startServer(t)
+	for _, jitter := range []workqueue.Jitter{workqueue.FullJitter, workqueue.EqualJitter, workqueue.DecorrelatedJitter} {
+		config := Config[string]{Name: jitter.String(), Logger: discard}
+		config.Backoff = workqueue.BackoffConfig{Base: time.Hour, Max: 2 * time.Hour, Jitter: jitter}
+		q := newTestQueue(t, s.client(), config)
+		for _, key := range keysNamed("k", 50) {
+			q.AddRateLimited(key)
+		}
+		low, high := time.Duration(0), time.Hour
+		switch jitter {
+		case workqueue.EqualJitter:
+			low = time.Hour / 2
+		case workqueue.DecorrelatedJitter:
+			low, high = time.Hour, 2*time.Hour
+		}
+		var dues []time.Duration
+		for _, k := range q.Snapshot(100).Waiting {
+			dues = append(dues, time.Until(k.Due))
+		}
+		if len(dues) != 50 || slices.Min(dues) < low-time.Minute || slices.Max(dues) > high || slices.Max(dues)-slices.Min(dues) < 10*time.Minute {
+			t.Errorf("%v: %d delays from %v to %v", jitter, len(dues), slices.Min(dues), slices.Max(dues))
+		}
+	}
+}
+
+func TestSnapshotAndPurge(t *testing.T) {
+	for _, shards := range []int{1, 4} {
+		s := startServer(t)
+		q := newTestQueue(t, s.client(), Config[string]{Logger: discard, Shards: shards})
+		q.Add("held")
+		mustGet(t, q, "held")
+		q.Add("held")
+		for _, key := range keysNamed("k", 200) {
+			q.Add(key)
+		}
+		q.AddAfter("later", time.Hour)
+		snapshot := q.Snapshot(5)
+		if len(snapshot.Queued) != 5 || len(snapshot.Processing) != 1 || len(snapshot.Waiting) != 1 || snapshot.Stats.Queued != 200 {
+			t.Errorf("%d shards: Snapshot() = %+v", shards, snapshot)
+		} else if p := snapshot.Processing[0]; p.Key != "held" || !p.Again || time.Since(p.Since) > time.Minute {
+			t.Errorf("%d shards: Processing = %+v", shards, p)
+		}
+		ctx, release := q.Lease(context.Background(), "held")
+		if err := q.Purge(within(t, 5*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		q.Stats() // The replica learns it with its next call.
+		<-ctx.Done()
+		release()
+		if st := q.Stats(); st.Queued+st.Processing+st.Waiting != 0 {
+			t.Errorf("%d shards: Stats() after Purge = %+v", shards, st)
+		}
+		q.Done("held")
+		q.Add("new")
+		mustGet(t, q, "new")
+		q.Done("new")
+	}
+}
+
+// New works with miniredis, and its metrics are those of Stats.
+func TestMiniredisAndMetrics(t *testing.T) {
+	client := clientOf(t, miniredis.RunT(t).Addr())
+	m := &watcher{}
+	q := newTestQueue(t, client, Config[string]{Logger: discard, MetricsProvider: m})
+	q.Add("x")
+	mustGet(t, q, "x")
+	q.Done("x")
+	eventually(t, 5*time.Second, func() error {
+		st := m.stats()
+		if st.Name != "test" || st.Adds != 1 || st.Latency.Count() != 1 || st.WorkDuration.Count() != 1 || st.Processing != 0 {
+			return fmt.Errorf("%+v", st)
+		}
+		return nil
+	})
+}
+
+type watcher struct {
+	workqueue.MetricsProvider
+	stats func() workqueue.Stats
+}
+
+func (w *watcher) HistogramBounds() []float64                        { return nil }
+func (w *watcher) WatchQueue(_ string, stats func() workqueue.Stats) { w.stats = stats }
+
+// A user with the commands of docs/replicas.md, and no other, can do everything.
+func TestACL(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "docs", "replicas.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := regexp.MustCompile(`(?s)ACL SETUSER orders on >secret (.*?)` + "```").FindSubmatch(page)
+	if rule == nil {
+		t.Fatal("docs/replicas.md has no ACL")
+	}
+	s := startServer(t)
+	ctx := within(t, 20*time.Second)
+	args := []any{"ACL", "SETUSER", "orders", "on", ">secret"}
+	for _, word := range strings.Fields(string(rule[1])) {
+		args = append(args, word)
+	}
+	if err := s.client().Do(ctx, args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: s.addr, Username: "orders", Password: "secret"})
+	defer client.Close()
+	var failures []error
+	config := Config[string]{Name: "orders", Logger: discard, OnError: func(err error) { failures = append(failures, err) }, Limit: 100}
+	config.Backoff.Jitter = workqueue.DecorrelatedJitter
+	q := newTestQueue(t, client, config)
+	q.AddRateLimited("a")
+	mustGet(t, q, "a")
+	q.Forget("a")
+	q.AddAfter("b", time.Millisecond)
+	mustGet(t, q, "b")
+	q.Done("a")
+	q.Done("b")
+	q.Snapshot(10)
+	_, _, err = q.SetAside(ctx, 1)
+	if err := errors.Join(err, q.Flush(ctx), q.DropSetAside(ctx), q.Purge(ctx), q.ShutDownContext(ctx)); err != nil {
+		t.Error(err)
+	}
+	if len(failures) > 0 {
+		t.Error(failures)
+	}
+}

@@ -1,0 +1,285 @@
+package redisqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/redis/go-redis/v9"
+)
+
+// Queue is one replica's end of a queue on a server. Its methods are safe for concurrent use. Those of
+// workqueue's interfaces keep their contract, but for the differences that the package comment lists.
+type Queue[T comparable] struct {
+	config  Config[T]
+	client  redis.UniversalClient
+	scripts scripts
+	backoff string
+
+	// mu guards what follows and the shards. No foreign code runs under it: no codec, no context's method, no hook.
+	mu     sync.Mutex
+	shards []*shard[T]
+	// held has the keys that this process's workers have, those included whose lease is lost, until Done.
+	held    map[T]*hold[T]
+	getters getters[T]
+	// asked is the sum of the shards' asked: how many keys the calls in flight may bring. It is never more than there
+	// are getters, but for those that gave up meanwhile.
+	asked  int
+	ending ending
+	totals totals
+}
+
+var (
+	_ workqueue.TypedRateLimitingInterface[string] = (*Queue[string])(nil)
+	_ workqueue.Extended[string]                   = (*Queue[string])(nil)
+)
+
+// New returns a replica's end of the queue with that name, after it has made sure that the server answers, is new enough
+// and does not evict keys. ctx bounds that alone. A queue that has nothing to do has no goroutine and no timer; it
+// need not be shut down. The client stays the caller's, and must stay open until shutdown has ended.
+//
+// The client's ReadTimeout should be well below the lease, as it is by default: only after that is a server that hangs
+// asked again.
+func New[T comparable](ctx context.Context, client redis.UniversalClient, config Config[T]) (*Queue[T], error) {
+	if err := config.complete(); err != nil {
+		return nil, err
+	}
+	if err := checkServer(ctx, client); err != nil {
+		return nil, err
+	}
+	return newQueue(client, config, newScripts(batchSource, snapshotSource)), nil
+}
+
+// newQueue is New with a complete config and without a look at the server.
+func newQueue[T comparable](client redis.UniversalClient, config Config[T], s scripts) *Queue[T] {
+	q := &Queue[T]{
+		config:  config,
+		client:  client,
+		scripts: s,
+		backoff: config.backoffArgument(),
+		held:    make(map[T]*hold[T]),
+	}
+	q.ending.ended = make(chan struct{})
+	for i := range config.Shards {
+		q.shards = append(q.shards, &shard[T]{q: q, names: newKeyNames(config.Name, i), adds: make(map[string]uint64)})
+	}
+	if provider, ok := config.MetricsProvider.(workqueue.StatsProvider); ok {
+		q.totals.observe(provider.HistogramBounds())
+		provider.WatchQueue(config.Name, q.latestStats)
+	}
+	return q
+}
+
+// locate encodes item and returns its shard. It panics for what is no key.
+func (q *Queue[T]) locate(item T) (string, *shard[T]) {
+	if item != item {
+		panic(fmt.Sprintf("redisqueue: a key of type %T is not equal to itself", item))
+	}
+	encoded, err := q.config.Codec.Encode(item)
+	if err != nil {
+		panic(fmt.Errorf("redisqueue: encode a key of type %T: %w", item, err))
+	}
+	if encoded == filler {
+		panic("redisqueue: a key of 80 zero bytes is reserved")
+	}
+	if len(q.shards) == 1 {
+		return encoded, q.shards[0]
+	}
+	// FNV-1a. All replicas, of all versions, must agree on it.
+	h := uint32(2166136261)
+	for i := range len(encoded) {
+		h = (h ^ uint32(encoded[i])) * 16777619
+	}
+	return encoded, q.shards[h%uint32(len(q.shards))]
+}
+
+// Add queues item, from any replica. It does not block: the key goes to a buffer, in which further adds of it are
+// merged, and from there to the server as soon as the last call to it has returned. The buffer survives an outage of the
+// server, but not of this process: see AddContext and Flush. Once this replica has shut down, Add does
+// nothing; until it has, other replicas can process what handlers add that still run.
+func (q *Queue[T]) Add(item T) {
+	encoded, s := q.locate(item)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s.addLocked(encoded)
+}
+
+// AddContext is Add that returns nil when the server has item, and WaitReplicas replicas of it have. If ctx ends before,
+// it returns an error; the add is then on its way all the same. After shutdown it returns ErrShutDown.
+func (q *Queue[T]) AddContext(ctx context.Context, item T) error {
+	encoded, s := q.locate(item)
+	q.mu.Lock()
+	target, ok := s.addLocked(encoded)
+	if !ok {
+		q.mu.Unlock()
+		return workqueue.ErrShutDown
+	}
+	c := s.confirmLocked(target)
+	q.mu.Unlock()
+	return c.wait(ctx, s)
+}
+
+// Flush returns nil when the server, and WaitReplicas replicas of it, have all that was added before and all calls of Done.
+// If ctx ends before, it returns an error.
+func (q *Queue[T]) Flush(ctx context.Context) error {
+	confirmations := make([]*confirmation, len(q.shards))
+	q.mu.Lock()
+	for i, s := range q.shards {
+		confirmations[i] = s.confirmLocked(s.numbered)
+	}
+	q.mu.Unlock()
+	var errs []error
+	for i, c := range confirmations {
+		errs = append(errs, c.wait(ctx, q.shards[i]))
+	}
+	return errors.Join(errs...)
+}
+
+// AddAfter adds item when duration has passed on the server's clock, or at once if duration is not positive. It
+// does not block. The earliest time counts, of all replicas'. Delays are rounded up to microseconds.
+func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
+	encoded, s := q.locate(item)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ending.over {
+		return
+	}
+	q.totals.retries++
+	if duration <= 0 {
+		s.addLocked(encoded)
+		return
+	}
+	s.enqueueLocked(addLater(encoded, duration))
+}
+
+// AddRateLimited counts a failure of item and adds it after the delay that follows from Backoff, Limit and Burst, or from
+// RateLimiter. It does not block.
+func (q *Queue[T]) AddRateLimited(item T) {
+	if limiter := q.config.RateLimiter; limiter != nil {
+		q.AddAfter(item, limiter.When(item))
+		return
+	}
+	encoded, s := q.locate(item)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ending.over {
+		return
+	}
+	q.totals.retries++
+	s.enqueueLocked(addRateLimited(encoded))
+}
+
+// Forget forgets the failures of item. It does not block.
+func (q *Queue[T]) Forget(item T) {
+	if limiter := q.config.RateLimiter; limiter != nil {
+		limiter.Forget(item)
+		return
+	}
+	encoded, s := q.locate(item)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.ending.over {
+		s.enqueueLocked(op{kind: opForget, arg: "f" + encoded})
+	}
+}
+
+// NumRequeues returns how many failures of item were counted, on all replicas, since it was forgotten. It asks the server,
+// for up to a second, and returns 0 if that does not answer.
+func (q *Queue[T]) NumRequeues(item T) int {
+	if limiter := q.config.RateLimiter; limiter != nil {
+		return limiter.NumRequeues(item)
+	}
+	encoded, s := q.locate(item)
+	number := make(chan int, 1)
+	q.mu.Lock()
+	if q.ending.over {
+		q.mu.Unlock()
+		return 0
+	}
+	s.enqueueLocked(op{kind: opNumRequeues, arg: "n" + encoded, number: number})
+	q.mu.Unlock()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case n := <-number:
+		return n
+	case <-timer.C:
+		return 0
+	}
+}
+
+// patience is how long methods without a context wait for the server.
+const patience = time.Second
+
+// Get waits for a key and hands it to the caller, who must call Done with it. After shutdown it returns shutdown = true,
+// also if keys are queued: those are for the other replicas.
+func (q *Queue[T]) Get() (item T, shutdown bool) {
+	item, err := q.GetContext(context.Background())
+	return item, err != nil
+}
+
+// GetContext is Get that gives up when ctx is done.
+func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
+	if err := ctx.Err(); err != nil {
+		return item, err
+	}
+	q.mu.Lock()
+	g := q.registerLocked()
+	q.mu.Unlock()
+	return q.await(ctx, g)
+}
+
+// DoneAndGet is Done of done followed by GetContext, in one call of the server.
+func (q *Queue[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
+	checkHashable(done)
+	err = ctx.Err()
+	q.mu.Lock()
+	lost := q.doneLocked(done)
+	var g *getter[T]
+	if err == nil {
+		g = q.registerLocked()
+	}
+	q.mu.Unlock()
+	q.announce(lost)
+	if err != nil {
+		return item, err
+	}
+	return q.await(ctx, g)
+}
+
+// Done says that the caller is finished with item. It does not block. If the lease of item was lost meanwhile, Done changes
+// nothing on the server and is counted in [Info].
+func (q *Queue[T]) Done(item T) {
+	checkHashable(item)
+	q.mu.Lock()
+	lost := q.doneLocked(item)
+	q.mu.Unlock()
+	q.announce(lost)
+}
+
+// checkHashable panics, outside of all locks, for a key that no map can have.
+func checkHashable[T comparable](item T) {
+	_ = map[T]struct{}(nil)[item]
+}
+
+// Purge deletes the queue from the server, with its keys, delays and failures. Keys that are being processed, on any
+// replica, lose their leases. It deletes without blocking the server, in several calls; what is added meanwhile may be
+// deleted or not.
+func (q *Queue[T]) Purge(ctx context.Context) error {
+	for _, s := range q.shards {
+		session := newSession()
+		for {
+			left, err := q.scripts.purge.run(ctx, q.client, s.names.of(session), []any{session})
+			if err != nil {
+				return fmt.Errorf("redisqueue: purge: %w", err)
+			}
+			if n, _ := left.(int64); n == 0 {
+				break
+			}
+		}
+	}
+	return nil
+}

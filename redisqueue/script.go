@@ -1,0 +1,208 @@
+package redisqueue
+
+import (
+	"context"
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	//go:embed batch.lua
+	batchSource string
+	//go:embed snapshot.lua
+	snapshotSource string
+	//go:embed purge.lua
+	purgeSource string
+)
+
+// scripts are what a queue runs on the server. Tests have other ones.
+type scripts struct{ batch, batchWhenFull, snapshot, purge script }
+
+func newScripts(batch, snapshot string) scripts {
+	return scripts{
+		batch: newScript(batch),
+		// The server runs this one although its memory is full. The other one fails before it has changed anything.
+		batchWhenFull: newScript("#!lua flags=allow-oom\n" + batch),
+		snapshot:      newScript(snapshot),
+		purge:         newScript(purgeSource),
+	}
+}
+
+// script is a Lua script, which the server caches until it is restarted or told to forget it.
+type script struct{ source, hash string }
+
+func newScript(source string) script {
+	sum := sha1.Sum([]byte(source))
+	return script{source, hex.EncodeToString(sum[:])}
+}
+
+// scripter is a client, or a pipeline of one.
+type scripter interface {
+	EvalSha(ctx context.Context, hash string, keys []string, args ...any) *redis.Cmd
+	Eval(ctx context.Context, source string, keys []string, args ...any) *redis.Cmd
+}
+
+func (s script) run(ctx context.Context, client scripter, keys []string, args []any) (any, error) {
+	result, err := client.EvalSha(ctx, s.hash, keys, args...).Result()
+	if isNoScript(err) {
+		result, err = client.Eval(ctx, s.source, keys, args...).Result()
+	}
+	return result, err
+}
+
+// runAndWait is run and, on the same connection, WAIT, which is about what that connection has written. It returns how
+// many replicas have it.
+func (s script) runAndWait(ctx context.Context, client redis.UniversalClient, keys []string, args []any, replicas int, timeout time.Duration) (any, int, error) {
+	node := client
+	cluster, isCluster := client.(*redis.ClusterClient)
+	if isCluster {
+		master, err := cluster.MasterForKey(ctx, keys[0])
+		if err != nil {
+			return nil, 0, err
+		}
+		node = master
+	}
+	once := func(add func(redis.Pipeliner) *redis.Cmd) (any, int, error) {
+		pipe := node.Pipeline()
+		result := add(pipe)
+		have := pipe.Do(ctx, "WAIT", replicas, timeout.Milliseconds())
+		_, _ = pipe.Exec(ctx) // Both results have their errors.
+		if err := result.Err(); err != nil {
+			return nil, 0, err
+		}
+		n, err := have.Int()
+		return result.Val(), n, err
+	}
+	result, n, err := once(func(p redis.Pipeliner) *redis.Cmd { return p.EvalSha(ctx, s.hash, keys, args...) })
+	if isNoScript(err) {
+		result, n, err = once(func(p redis.Pipeliner) *redis.Cmd { return p.Eval(ctx, s.source, keys, args...) })
+	}
+	if isCluster && err != nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
+		cluster.ReloadState(ctx)
+	}
+	return result, n, err
+}
+
+func isNoScript(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
+
+// isFull reports whether the server refused a script because its memory is full.
+func isFull(err error) bool {
+	return err != nil && (redis.HasErrorPrefix(err, "OOM") || strings.Contains(err.Error(), "OOM command not allowed"))
+}
+
+// keyNames are the KEYS of the scripts: those of a shard, and those of a session.
+type keyNames struct {
+	prefix string
+	shard  []string
+}
+
+func newKeyNames(queue string, shard int) keyNames {
+	prefix := "workqueue:{" + queue + "/" + strconv.Itoa(shard) + "}:"
+	n := keyNames{prefix: prefix}
+	for _, name := range []string{
+		"meta", "states", "line", "delays", "failures", "expiries", "lasts", "leases", "held", "sleepers", "aside",
+	} {
+		n.shard = append(n.shard, prefix+name)
+	}
+	return n
+}
+
+func (n keyNames) wake(session string) string { return n.prefix + "wake:" + session }
+
+func (n keyNames) of(session string) []string {
+	return append(n.shard[:len(n.shard):len(n.shard)], n.prefix+"reply:"+session, n.wake(session))
+}
+
+// reply is what batch.lua returned.
+type reply struct {
+	lost bool // The session is over, and nothing was done.
+
+	now                                                int64 // microseconds
+	queued, processing, again, waiting, failing, aside int
+	changed, unmatched                                 int
+	nextDue                                            time.Duration // negative if no key waits
+	keys                                               []handedOut
+	numbers                                            []int
+}
+
+// handedOut is a key from the server.
+type handedOut struct {
+	encoded string
+	fence   string
+	since   int64 // microseconds
+}
+
+var errReply = errors.New("redisqueue: the server's reply makes no sense")
+
+func parseReply(text string) (*reply, error) {
+	if text == "LOST" {
+		return &reply{lost: true}, nil
+	}
+	p := parser{rest: text}
+	if p.word() != "OK" {
+		return nil, errReply
+	}
+	r := &reply{}
+	r.now = p.number()
+	for _, field := range []*int{&r.queued, &r.processing, &r.again, &r.waiting, &r.failing, &r.aside, &r.changed, &r.unmatched} {
+		*field = int(p.number())
+	}
+	r.nextDue = time.Duration(p.number())
+	if r.nextDue > 0 {
+		r.nextDue = min(r.nextDue, time.Duration(1<<62)/time.Microsecond) * time.Microsecond
+	}
+	r.keys = make([]handedOut, 0, min(max(int(p.number()), 0), maxWant))
+	for p.rest != "" && !p.bad {
+		switch kind := p.take(1); kind {
+		case "n":
+			r.numbers = append(r.numbers, int(p.number()))
+		case "k":
+			n := int(p.number())
+			key := handedOut{fence: p.word(), since: p.number()}
+			key.encoded = p.take(n)
+			r.keys = append(r.keys, key)
+		default:
+			p.bad = true
+		}
+	}
+	if p.bad {
+		return nil, errReply
+	}
+	return r, nil
+}
+
+type parser struct {
+	rest string
+	bad  bool
+}
+
+func (p *parser) word() string {
+	word, rest, ok := strings.Cut(p.rest, " ")
+	p.rest, p.bad = rest, p.bad || !ok
+	return word
+}
+
+func (p *parser) number() int64 {
+	n, err := strconv.ParseInt(p.word(), 10, 64)
+	p.bad = p.bad || err != nil
+	return n
+}
+
+func (p *parser) take(n int) string {
+	if n < 0 || n > len(p.rest) {
+		p.bad = true
+		return ""
+	}
+	taken := p.rest[:n]
+	p.rest = p.rest[n:]
+	return taken
+}
+
+func (n keyNames) aside() string { return n.shard[10] }

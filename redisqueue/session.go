@@ -1,0 +1,229 @@
+package redisqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// ErrLeaseLost is the cause of the end of a handler's context when the lease of its key is lost: another replica may
+// have the key.
+var ErrLeaseLost = errors.New("redisqueue: the lease of the key is lost")
+
+// session is one life of this replica in a shard: while its lease lives, the keys that it was handed out are its own. Each
+// batch renews it. A session whose lease may have ended is given up, with all its keys, and another one begun.
+type session struct {
+	id  string // empty: the next batch begins one
+	seq uint64 // of its last batch
+	// leaseFrom is when the last batch that was answered was first sent, on the monotonic clock. The server counts the lease
+	// from a later moment, so here it ends first.
+	leaseFrom time.Time
+	held      int // keys that it holds
+	renew     bool
+	// abandoned: the lease has ended by our own clock. What is left to do is to quit.
+	abandoned bool
+	// registered: the server knows that getters sleep here.
+	registered bool
+	timer      *time.Timer // renews and expires the lease while keys are held
+}
+
+// hold is a key that a worker of this process has.
+type hold[T comparable] struct {
+	encoded string
+	fence   string
+	shard   *shard[T]
+	began   time.Time
+	lost    bool
+	cancel  []context.CancelCauseFunc // of the contexts that Lease has returned
+	// parked is the same key, handed out to this process again after its lease was lost and before its Done. Two
+	// workers of one process never have the same key.
+	parked *handedOut
+}
+
+// losses are keys whose lease was lost, and the contexts of their handlers.
+type losses struct {
+	keys   int
+	cancel []context.CancelCauseFunc
+}
+
+// announce tells the handlers and the user of losses, which must not be done under a lock.
+func (q *Queue[T]) announce(l losses) {
+	for _, cancel := range l.cancel {
+		cancel(ErrLeaseLost)
+	}
+	if l.keys > 0 {
+		q.report("Lost the lease of keys that are being processed", fmt.Errorf("%w (%d keys)", ErrLeaseLost, l.keys))
+	}
+}
+
+// Lease returns a context for the handler of a key that Get has returned. It is derived from ctx, carries the key's
+// [Fence], and ends with the cause [ErrLeaseLost] when the lease of the key is lost. Package worker calls it. The
+// caller must call the returned function when the handler has returned. For a key that is not held, Lease
+// returns ctx itself.
+func (q *Queue[T]) Lease(ctx context.Context, item T) (context.Context, context.CancelFunc) {
+	checkHashable(item)
+	q.mu.Lock()
+	h := q.held[item]
+	q.mu.Unlock()
+	if h == nil {
+		return ctx, func() {}
+	}
+	leased, cancel := context.WithCancelCause(context.WithValue(ctx, fenceKey{}, h.fence))
+	q.mu.Lock()
+	lost := h.lost
+	h.cancel = append(h.cancel, cancel)
+	q.mu.Unlock()
+	if lost {
+		cancel(ErrLeaseLost)
+	}
+	return leased, func() { cancel(context.Canceled) }
+}
+
+var _ workqueue.Leaser[string] = (*Queue[string])(nil)
+
+type fenceKey struct{}
+
+// Fence returns a number that grows with each hand-out of a key, on whichever replica, and true, if ctx is a handler's
+// context (see [Queue.Lease]). A handler that stores it beside what it writes, and refuses to write where a greater one
+// is stored, cannot overwrite the work of a later holder although it does not know yet that it has lost its lease.
+// Numbers of different shards are not in order, but those of one key are.
+func Fence(ctx context.Context) (int64, bool) {
+	fence, ok := ctx.Value(fenceKey{}).(string)
+	if !ok {
+		return 0, false
+	}
+	p := parser{rest: fence + " "}
+	return p.number(), !p.bad
+}
+
+// doneLocked is Done under the lock.
+func (q *Queue[T]) doneLocked(item T) (lost losses) {
+	h := q.held[item]
+	if h == nil {
+		q.totals.unmatchedDones++
+		return lost
+	}
+	s := h.shard
+	now := time.Now()
+	if !h.lost {
+		lost = s.checkLeaseLocked(now)
+	}
+	delete(q.held, item)
+	q.totals.finished(now.Sub(h.began))
+	if !h.lost {
+		s.session.held--
+		s.enqueueLocked(aboutHeld("d", h.fence, h.encoded))
+		q.endLocked()
+		return lost
+	}
+	q.totals.lostDones++
+	if h.parked != nil {
+		s.session.held--
+		s.handLocked(*h.parked, item, now)
+	}
+	q.endLocked()
+	return lost
+}
+
+// checkLeaseLocked gives up the session if its lease has ended by our clock.
+func (s *shard[T]) checkLeaseLocked(now time.Time) losses {
+	c := &s.session
+	if c.id == "" || c.seq == 0 || c.abandoned || c.leaseFrom.IsZero() || now.Sub(c.leaseFrom) < s.q.config.Lease {
+		return losses{}
+	}
+	if c.held == 0 && s.owed == 0 && !s.inFlight {
+		// It holds nothing: the server may forget it when it likes.
+		s.session = session{timer: c.timer}
+		return losses{}
+	}
+	c.abandoned = true
+	lost := s.loseLocked()
+	s.kickLocked()
+	return lost
+}
+
+// loseLocked makes all keys of the session lost.
+func (s *shard[T]) loseLocked() (lost losses) {
+	for _, h := range s.q.held {
+		if h.shard != s {
+			continue
+		}
+		h.parked = nil
+		if !h.lost {
+			h.lost = true
+			s.q.totals.lostLeases++
+			lost.keys++
+			lost.cancel = append(lost.cancel, h.cancel...)
+			h.cancel = nil
+		}
+	}
+	s.session.held = 0
+	return lost
+}
+
+// sessionEndedLocked is called when the server has answered that the session is over.
+func (s *shard[T]) sessionEndedLocked() losses {
+	lost := s.loseLocked()
+	s.session = session{timer: s.session.timer}
+	s.empty = false
+	return lost
+}
+
+// lostLocked is called when the server has executed nothing of b because it does not know the session: its lease has ended,
+// or the server has lost data. What does not depend on the session goes to the next one.
+func (s *shard[T]) lostLocked(b *batch) losses {
+	lost := s.sessionEndedLocked()
+	s.putBackLocked(b.ops)
+	kept := s.ops[:0]
+	for _, o := range s.ops {
+		if o.kind != opHeld {
+			kept = append(kept, o)
+		} else if o.done {
+			s.q.totals.lostDones++
+		}
+	}
+	clear(s.ops[len(kept):])
+	s.ops, s.owed = kept, 0
+	for _, c := range s.confirmations {
+		c.after = max(c.after, b.number+1) // There must be another batch, although it may have no operations.
+	}
+	return lost
+}
+
+// armLocked sets the timer of the lease.
+func (s *shard[T]) armLocked(now time.Time) {
+	c := &s.session
+	if c.held == 0 || c.id == "" || c.abandoned {
+		return
+	}
+	third := s.q.config.Lease / 3
+	at := c.leaseFrom.Add(third)
+	if !at.After(now) {
+		// The next attempt is under way, or the server does not answer.
+		at = c.leaseFrom.Add(s.q.config.Lease)
+	}
+	if c.timer == nil {
+		c.timer = time.AfterFunc(at.Sub(now), s.tick)
+	} else {
+		c.timer.Reset(at.Sub(now))
+	}
+}
+
+// tick renews the lease, or gives it up.
+func (s *shard[T]) tick() {
+	q := s.q
+	q.mu.Lock()
+	now := time.Now()
+	lost := s.checkLeaseLocked(now)
+	c := &s.session
+	if c.held > 0 && !c.abandoned && now.Sub(c.leaseFrom) >= q.config.Lease/3 {
+		c.renew = true
+		s.kickLocked()
+	}
+	s.armLocked(now)
+	q.mu.Unlock()
+	q.announce(lost)
+}

@@ -1,0 +1,260 @@
+package redisqueue
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// startSentinel starts a sentinel that watches the master at that address, and returns its own.
+func startSentinel(t *testing.T, master string) string {
+	t.Helper()
+	path, err := exec.LookPath("redis-sentinel")
+	if err != nil {
+		t.Fatalf("%v: run redisqueue/install-redis.sh, which installs it", err)
+	}
+	addr := freeAddr(t)
+	_, port, _ := net.SplitHostPort(addr)
+	host, masterPort, _ := net.SplitHostPort(master)
+	file := filepath.Join(t.TempDir(), "sentinel.conf")
+	config := fmt.Sprintf(`port %s
+bind 127.0.0.1
+dir %s
+sentinel monitor m %s %s 2
+sentinel down-after-milliseconds m 1000
+sentinel failover-timeout m 5000
+`, port, t.TempDir(), host, masterPort)
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, file)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return addr
+}
+
+// A failover to a replica loses no add that WaitReplicas has waited for, and the queue goes on by itself.
+func TestSentinelFailover(t *testing.T) {
+	master := startServer(t)
+	replica := startServer(t, "--replicaof", "127.0.0.1", master.port())
+	var sentinels []string
+	for range 3 {
+		sentinels = append(sentinels, startSentinel(t, master.addr))
+	}
+	ctx := context.Background()
+	for _, addr := range sentinels {
+		c := redis.NewSentinelClient(&redis.Options{Addr: addr})
+		defer c.Close()
+		eventually(t, 30*time.Second, func() error {
+			m, err := c.Master(ctx, "m").Result()
+			if err == nil && (m["num-slaves"] != "1" || m["num-other-sentinels"] != "2") {
+				err = fmt.Errorf("the sentinel knows %v", m)
+			}
+			return err
+		})
+	}
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: sentinels})
+	t.Cleanup(func() { client.Close() })
+	q := newTestQueue(t, client, Config[string]{WaitReplicas: 1, Logger: discard})
+	left := make(map[string]bool)
+	add := func(key string) {
+		t.Helper()
+		eventually(t, 40*time.Second, func() error { return q.AddContext(within(t, 20*time.Second), key) })
+		left[key] = true
+	}
+	for _, key := range keysNamed("before", 100) {
+		add(key)
+	}
+	master.kill()
+	began := time.Now()
+	config := redis.NewClient(&redis.Options{Addr: replica.addr})
+	defer config.Close()
+	q.Add("during")
+	left["during"] = true
+	eventually(t, 40*time.Second, func() error {
+		info, err := config.Info(ctx, "replication").Result()
+		if err == nil && !strings.Contains(info, "role:master") {
+			err = fmt.Errorf("no failover: %s", info)
+		}
+		return err
+	})
+	for len(left) > 0 {
+		key, err := q.GetContext(within(t, 40*time.Second))
+		if err != nil {
+			t.Fatalf("%v; left: %d, %+v", err, len(left), q.Info())
+		}
+		delete(left, key)
+		q.Done(key)
+	}
+	t.Logf("all was handled %v after the master was killed", time.Since(began).Round(time.Millisecond))
+	// There is no replica any more.
+	if err := q.AddContext(within(t, 20*time.Second), "after"); err == nil || !strings.Contains(err.Error(), ErrNotReplicated.Error()) {
+		t.Errorf("AddContext() without a replica = %v, want %v", err, ErrNotReplicated)
+	}
+	mustGet(t, q, "after")
+	q.Done("after")
+}
+
+// cluster are three masters, each with a third of the slots.
+type cluster struct {
+	t     *testing.T
+	nodes []*redis.Client
+	ids   []string
+	addrs []string
+}
+
+func startCluster(t *testing.T) *cluster {
+	c := &cluster{t: t}
+	ctx := context.Background()
+	for i := range 3 {
+		s := startServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", portOf(freeAddr(t)))
+		node := s.client()
+		first, last := i*16384/3, (i+1)*16384/3-1
+		if err := node.ClusterAddSlotsRange(ctx, first, last).Err(); err != nil {
+			t.Fatal(err)
+		}
+		id, _ := node.Do(ctx, "CLUSTER", "MYID").Text()
+		c.nodes, c.ids, c.addrs = append(c.nodes, node), append(c.ids, id), append(c.addrs, s.addr)
+		for j, port := range c.busPorts()[:i] {
+			if err := node.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", portOf(c.addrs[j]), port).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, node := range c.nodes {
+		eventually(t, 20*time.Second, func() error {
+			info, err := node.ClusterInfo(ctx).Result()
+			if err == nil && (!strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:3")) {
+				err = fmt.Errorf("no cluster: %s", info)
+			}
+			return err
+		})
+	}
+	return c
+}
+
+func portOf(addr string) string { _, port, _ := net.SplitHostPort(addr); return port }
+
+func (c *cluster) busPorts() (ports []string) {
+	for _, node := range c.nodes {
+		port, _ := node.ConfigGet(context.Background(), "cluster-port").Result()
+		ports = append(ports, port["cluster-port"])
+	}
+	return ports
+}
+
+// move moves a slot from one node to another, a key at a time, while it is used.
+func (c *cluster) move(slot, from, to int) {
+	c.t.Helper()
+	ctx := context.Background()
+	must := func(node int, args ...any) any {
+		c.t.Helper()
+		result, err := c.nodes[node].Do(ctx, append([]any{"CLUSTER"}, args...)...).Result()
+		if err != nil {
+			c.t.Fatal(args, err)
+		}
+		return result
+	}
+	must(to, "SETSLOT", slot, "IMPORTING", c.ids[from])
+	must(from, "SETSLOT", slot, "MIGRATING", c.ids[to])
+	for {
+		keys := must(from, "GETKEYSINSLOT", slot, 1).([]any)
+		if len(keys) == 0 {
+			break
+		}
+		err := c.nodes[from].Do(ctx, "MIGRATE", "127.0.0.1", portOf(c.addrs[to]), keys[0], 0, 5000).Err()
+		if err != nil && err != redis.Nil {
+			c.t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	for _, node := range []int{to, from, 3 - to - from} {
+		must(node, "SETSLOT", slot, "NODE", c.ids[to])
+	}
+}
+
+// The slots of a queue move from node to node while replicas use it. Nothing is lost, and no key is with two workers.
+func TestClusterSlotsMove(t *testing.T) {
+	c := startCluster(t)
+	h := newHistory(t, 6)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var queues []*Queue[string]
+	var workers, producers sync.WaitGroup
+	for n := range 2 {
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.addrs})
+		t.Cleanup(func() { client.Close() })
+		config := Config[string]{Logger: discard, Shards: 3, Lease: 4 * time.Second}
+		config.Backoff.Base = time.Millisecond
+		q := newTestQueue(t, client, config)
+		queues = append(queues, q)
+		for i := range 3 {
+			workers.Go(func() { h.work(ctx, n, q, rand.New(rand.NewPCG(uint64(n), uint64(i)))) })
+		}
+		producers.Go(func() { h.produce(ctx, q, rand.New(rand.NewPCG(uint64(n), 9))) })
+	}
+	for shard := range 3 {
+		slot64, err := c.nodes[0].ClusterKeySlot(ctx, queues[0].shards[shard].names.shard[0]).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot := int(slot64)
+		at := slot * 3 / 16384
+		for at > 0 && slot < at*16384/3 {
+			at--
+		}
+		for range 3 {
+			next := (at + 1) % 3
+			c.move(slot, at, next)
+			at = next
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	h.quiet.Store(true)
+	producers.Wait()
+	eventually(t, 30*time.Second, func() error {
+		if left := h.unhandled(); len(left) > 0 {
+			return fmt.Errorf("never handled: %q; %+v", left, queues[0].Info())
+		}
+		return nil
+	})
+	for _, q := range queues {
+		if err := q.ShutDownContext(within(t, 30*time.Second)); err != nil {
+			t.Errorf("shutdown: %v, %+v", err, q.Info())
+		}
+	}
+	workers.Wait()
+	if err := h.check(); err != nil {
+		t.Error(err)
+	}
+	n := 0
+	for _, version := range h.confirmed {
+		n += version
+	}
+	for _, q := range queues {
+		info := q.Info()
+		t.Logf("%+v", info)
+		if info.LostLeases > 0 {
+			t.Errorf("leases were lost: %+v", info)
+		}
+	}
+	t.Logf("%s adds were confirmed", strconv.Itoa(n))
+}

@@ -1,0 +1,86 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// leasing is a queue with leases.
+type leasing struct {
+	stringQueue
+	j      *journal
+	leased func(cancel context.CancelCauseFunc)
+}
+
+var errLeaseLost = errors.New("lost")
+
+type leaseOf struct{}
+
+func (q leasing) Lease(ctx context.Context, key string) (context.Context, context.CancelFunc) {
+	q.j.add("lease " + key)
+	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, leaseOf{}, key))
+	if q.leased != nil {
+		q.leased(cancel)
+	}
+	return ctx, func() { q.j.add("release " + key); cancel(nil) }
+}
+
+func (q leasing) Add(key string) { q.j.add("add " + key); q.stringQueue.Add(key) }
+
+func (q leasing) AddAfter(key string, d time.Duration) {
+	q.j.add("add " + key)
+	q.stringQueue.AddAfter(key, d)
+}
+func (q leasing) Done(key string) { q.j.add("done " + key); q.stringQueue.Done(key) }
+
+// A handler's context is that of the key's lease, also with a HandlerTimeout, and ends when the lease is lost. The lease is
+// released before Done.
+func TestLease(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			var j journal
+			q := leasing{newQueue(), &j, func(cancel context.CancelCauseFunc) { time.AfterFunc(time.Second, func() { cancel(errLeaseLost) }) }}
+			r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+				if got := ctx.Value(leaseOf{}); got != key {
+					t.Errorf("the context has the lease of %v", got)
+				}
+				<-ctx.Done()
+				j.add(context.Cause(ctx).Error())
+				return nil
+			}, options{HandlerTimeout: timeout}))
+			q.Add("a")
+			r.after(time.Minute)
+			got := j.take()
+			if want := []string{"add a", "lease a", "lost", "release a", "done a"}; !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			r.endCleanly()
+		})
+	}
+}
+
+// A key that was got too late to be started goes back to a queue with leases: others handle it.
+func TestLeaseOfKeyNotStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		var pool *worker.Pool[string]
+		q := leasing{newQueue(), &j, func(context.CancelCauseFunc) { pool.Stop(worker.Running) }}
+		pool = worker.New(q, func(context.Context, string) error {
+			j.add("handled")
+			return nil
+		}, options{})
+		q.Add("a")
+		r := run(t, pool)
+		_ = r.returned()
+		got := j.take()
+		if want := []string{"add a", "lease a", "add a", "release a", "done a"}; !slices.Equal(got[:min(len(got), len(want))], want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
