@@ -12,6 +12,45 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
+// A worker that retries. Package worker provides this loop, with retry limits, panic recovery and an orderly end.
+func Example() {
+	queue := workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, time.Second))
+	failed := false
+	reconcile := func(key string) error {
+		if key == "default/db" && !failed {
+			failed = true
+			return errors.New("not ready")
+		}
+		return nil
+	}
+	queue.Add("default/db")
+	queue.Add("default/web")
+	queue.Add("default/web") // Is queued: nothing changes.
+
+	for {
+		key, shutdown := queue.Get()
+		if shutdown {
+			break
+		}
+		if err := reconcile(key); err != nil {
+			fmt.Println(key, "failed:", err)
+			queue.AddRateLimited(key) // Again, later.
+		} else {
+			fmt.Println(key, "is in line")
+			queue.Forget(key) // The next failure is a first one.
+		}
+		queue.Done(key)
+		if key == "default/db" && failed && queue.NumRequeues(key) == 0 {
+			queue.ShutDown() // So that this ends.
+		}
+	}
+	// Output:
+	// default/db failed: not ready
+	// default/web is in line
+	// default/db is in line
+}
+
 // Three changes of two things are two keys.
 func ExampleNewTyped() {
 	queue := workqueue.NewTyped[string]()

@@ -12,7 +12,8 @@ import (
 	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
-func ExampleNewQueue() {
+// A controller on the queue of package priorityqueue. Its metrics are in the manager's registry.
+func Example() {
 	setUp := func(mgr ctrl.Manager, r reconcile.Reconciler) error {
 		return ctrl.NewControllerManagedBy(mgr).
 			For(&corev1.ConfigMap{}).

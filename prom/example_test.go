@@ -13,7 +13,7 @@ import (
 )
 
 // In main, before the first queue is made. The program serves /metrics as always, with promhttp.Handler.
-func ExampleNewProvider() {
+func Example() {
 	registry := prometheus.NewRegistry() // or prometheus.DefaultRegisterer
 	workqueue.SetProvider(prom.NewProvider(registry, prom.Options{}))
 

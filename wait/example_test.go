@@ -11,6 +11,18 @@ import (
 	"github.com/keyedqueue/workqueue/wait"
 )
 
+// Poll until something is there, at most for a while.
+func Example() {
+	looks := 0
+	isThere := func(context.Context) (bool, error) {
+		looks++
+		return looks == 3, nil // An error would end the polling.
+	}
+	err := wait.PollUntilContextTimeout(context.Background(), time.Millisecond, time.Minute, true, isThere)
+	fmt.Println(looks, err)
+	// Output: 3 <nil>
+}
+
 func ExampleBackoff_Step() {
 	b := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: 5 * time.Second}
 	for range 5 {

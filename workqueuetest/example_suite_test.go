@@ -24,6 +24,6 @@ func testMyQueue(t *testing.T) {
 	}.Run(t)
 }
 
-func ExampleSuite() {
+func Example() {
 	_ = testMyQueue // go test calls it
 }
