@@ -273,7 +273,7 @@ func TestDoneBatch(t *testing.T) {
 		t.Errorf("%d keys are held after a DoneBatch that panicked", st.Processing)
 	}
 	q.Add(0)
-	q.DoneBatch(append(batch, "nobody")...)
+	q.DoneBatch(append(batch, "unknown")...)
 	if st := q.Stats(); st.Processing != 0 || st.UnmatchedDones != 1 || st.Queued != 1 {
 		t.Errorf("Stats() = %+v", st)
 	}
