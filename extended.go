@@ -168,7 +168,14 @@ func (e *extension[T]) endWaiting(fetched bool) {
 }
 
 func (e *extension[T]) fetch() {
+	returned := false
+	defer func() {
+		if !returned { // Get has called runtime.Goexit, and a caller may wait for this fetcher.
+			go e.fetch()
+		}
+	}()
 	item, shutdown := e.TypedInterface.Get()
+	returned = true
 	if !shutdown {
 		// The receiver counts this fetcher as ended.
 		e.fetched <- &item

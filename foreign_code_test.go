@@ -285,3 +285,33 @@ func TestQueueThatDropsKeysCanBeDrained(t *testing.T) {
 		}
 	})
 }
+
+// endingQueue is a queue whose Get ends its goroutine once.
+type endingQueue struct {
+	plainQueue[int]
+	armed atomic.Bool
+}
+
+func (q *endingQueue) Get() (int, bool) {
+	if q.armed.CompareAndSwap(true, false) {
+		runtime.Goexit()
+	}
+	return q.plainQueue.Get()
+}
+
+// A getter waits for a key, although the Get of the queue below has ended the goroutine that fetches one.
+func TestGoexitInForeignGet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below := &endingQueue{}
+		below.armed.Store(true)
+		q := workqueue.Extend[int](below)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		below.Add(1)
+		if key, err := q.GetContext(ctx); key != 1 || err != nil {
+			t.Errorf("GetContext() = %d, %v", key, err)
+		}
+		q.Done(1)
+		q.ShutDown()
+	})
+}

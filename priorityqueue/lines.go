@@ -2,7 +2,6 @@ package priorityqueue
 
 import (
 	"math"
-	"math/bits"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
@@ -269,18 +268,9 @@ func (q *Queue[T]) entryOfKeyLocked(n, s keytable.Slot) slotheap.Entry {
 
 // rank returns since - priority·Aging, or the nearest int64 to it.
 func (q *Queue[T]) rank(since int64, priority int) int64 {
-	magnitude := uint64(priority)
-	if priority < 0 {
-		magnitude = -magnitude
-	}
-	hi, lo := bits.Mul64(magnitude, uint64(q.config.Aging))
-	if hi > 0 || lo > math.MaxInt64 {
-		lo = math.MaxInt64
-	}
-	if priority < 0 {
-		return addSaturated(since, time.Duration(lo))
-	}
-	return addSaturated(since, -time.Duration(lo))
+	most := math.MaxInt64 / int64(q.config.Aging)
+	bought := min(max(int64(priority), -most), most) * int64(q.config.Aging)
+	return addSaturated(since, time.Duration(-bought))
 }
 
 // reprioritizeLocked moves the ready or parked key at s, whose priority was raised or lowered, to the end of the
