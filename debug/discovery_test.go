@@ -39,7 +39,8 @@ func TestQueuesAppear(t *testing.T) {
 	h := newHandler(t, debug.Options{Metrics: metrics})
 	fifo := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "fifo", MetricsProvider: h})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Name: "delaying", MetricsProvider: h})
-	limiting := workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{Name: "limiting", MetricsProvider: h})
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)
+	limiting := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{Name: "limiting", MetricsProvider: h})
 	priority := priorityqueue.New(priorityqueue.Config[string]{Name: "priority", MetricsProvider: h})
 	workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{MetricsProvider: h}) // without a name
 	for _, q := range []workqueue.TypedInterface[string]{fifo, delaying, limiting, priority} {
