@@ -79,6 +79,7 @@ func (s *syncer) syncKey(ctx context.Context, key string) (again time.Duration, 
 		if err == nil {
 			return
 		}
+		err = shortPaths(err)
 		if list {
 			s.unlist(key)
 		}

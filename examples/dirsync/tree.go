@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -197,15 +196,16 @@ func resolve(arg string) (string, error) {
 		}
 		arg = wd + string(filepath.Separator) + arg
 	}
-	return filepath.EvalSymlinks(withoutDots(arg))
+	return filepath.EvalSymlinks(arg)
 }
 
-// withoutDots removes the "." and the empty elements of a path, which mean nothing but would show in errors.
-func withoutDots(p string) string {
-	volume := filepath.VolumeName(p)
-	elems := strings.Split(filepath.ToSlash(p[len(volume):]), "/")
-	elems = slices.DeleteFunc(elems, func(elem string) bool { return elem == "" || elem == "." })
-	return volume + filepath.FromSlash("/"+strings.Join(elems, "/"))
+// shortPaths removes what means nothing from the path in err: the tree's own handle is opened as ".", and files that
+// are opened through it have names like "/source/./file".
+func shortPaths(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		p.Path = filepath.Clean(p.Path)
+	}
+	return err
 }
 
 // checkApart refuses two directories of which one holds the other. It compares the directories

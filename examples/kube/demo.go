@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -33,7 +34,7 @@ func demo(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	if watchErr := <-watched; watchErr != nil {
 		return watchErr
 	}
-	if ctx.Err() != nil && err == context.Canceled {
+	if errors.Is(err, context.Canceled) {
 		return nil // Ctrl-C.
 	}
 	return err
@@ -68,7 +69,7 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// demoPod returns a Pod whose container has restarted so often.
+// demoPod returns a Pod whose container has restarted that many times.
 func demoPod(name string, restarts int32) *corev1.Pod {
 	app := corev1.ContainerStatus{Name: "app", RestartCount: restarts}
 	if restarts > 0 {
