@@ -177,7 +177,7 @@ type delayingType[T comparable] struct {
 	waiting dueHeap[T]
 	// moving has keys that the waiting loop has taken from the heap, and may not have added to the
 	// queue below yet. The loop reads it without the lock.
-	moving []T
+	moving []keytable.Hashed[T]
 	// looping reports whether waitingLoop runs. It does whenever a key waits.
 	looping bool
 	// sleepsUntil is when waitingLoop will look at the heap again if changed does not wake it. It is zero if
@@ -306,7 +306,11 @@ func (q *delayingType[T]) takeDue() (next time.Time, ok bool) {
 
 // addDue adds the keys of moving to the queue below. If that is shut down, they count as dropped.
 func (q *delayingType[T]) addDue() {
-	for q.moved < len(q.moving) && q.addBelow(q.moving[q.moved]) {
+	if below, ok := q.Extended.(dueAdder[T]); ok {
+		q.moved += below.addDue(q.moving[q.moved:])
+	}
+	for q.moved < len(q.moving) && !q.ShuttingDown() {
+		q.Add(q.moving[q.moved].Key)
 		q.moved++
 	}
 	if n := len(q.moving) - q.moved; n > 0 {
@@ -317,21 +321,10 @@ func (q *delayingType[T]) addDue() {
 	}
 }
 
-// dueAdder is a queue with an Add for the waiting loop: it reports whether a shutdown made it ignore the key, and knows
-// that its caller is about to block.
-type dueAdder[T comparable] interface{ addDue(item T) bool }
-
-// addBelow adds item to the queue below. It returns false if that is shut down. (Of a queue that is no dueAdder, a
-// shutdown at this very moment goes unnoticed.)
-func (q *delayingType[T]) addBelow(item T) bool {
-	if below, ok := q.Extended.(dueAdder[T]); ok {
-		return below.addDue(item)
-	}
-	if q.ShuttingDown() {
-		return false
-	}
-	q.Add(item)
-	return true
+// dueAdder is a queue that takes a batch of due keys under one lock. It reports how many of them it has taken: all, or
+// fewer if it is shut down. (Of another queue, a shutdown at the very moment of an Add goes unnoticed.)
+type dueAdder[T comparable] interface {
+	addDue(keys []keytable.Hashed[T]) int
 }
 
 // ShutDown makes the queue ignore what is added from now on, and drops the keys that still wait for

@@ -53,7 +53,7 @@ func (h *dueHeap[T]) put(hash keytable.Hash, key T, now time.Time, delay time.Du
 }
 
 // popDue takes out up to maxBatch keys that are due at now, and appends them to keys, the earliest first.
-func (h *dueHeap[T]) popDue(now time.Time, keys []T) []T {
+func (h *dueHeap[T]) popDue(now time.Time, keys []keytable.Hashed[T]) []keytable.Hashed[T] {
 	elapsed := now.Sub(h.epoch)
 	var slots [maxBatch]keytable.Slot
 	n := 0
@@ -66,7 +66,8 @@ func (h *dueHeap[T]) popDue(now time.Time, keys []T) []T {
 	}
 	h.keys.Preload(slots[:n])
 	for _, s := range slots[:n] {
-		keys = append(keys, h.keys.At(s).Key)
+		k := h.keys.At(s)
+		keys = append(keys, keytable.Hashed[T]{Hash: k.Hash(), Key: k.Key})
 		h.keys.Delete(s)
 		if !h.keys.HasMemory(s) {
 			h.order.Release(s)

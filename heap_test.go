@@ -84,7 +84,7 @@ func TestHeapAgainstModel(t *testing.T) {
 						}
 					},
 					"pop": func(t *rapid.T) {
-						if keys, want := h.popDue(now, nil), model.popDue(now); !slices.Equal(keys, want) {
+						if keys, want := popKeys(t, &h, now), model.popDue(now); !slices.Equal(keys, want) {
 							t.Fatalf("popDue() = %v, want %v", keys, want)
 						}
 					},
@@ -101,6 +101,18 @@ func TestHeapAgainstModel(t *testing.T) {
 			})
 		})
 	}
+}
+
+// popKeys is popDue, and asserts that the hashes are those of the keys.
+func popKeys[T comparable](t rapid.TB, h *dueHeap[T], now time.Time) (keys []T) {
+	t.Helper()
+	for _, k := range h.popDue(now, nil) {
+		if k.Hash != keytable.HashOf(k.Key) {
+			t.Fatalf("popDue() has %v with a hash of %x, want %x", k.Key, k.Hash, keytable.HashOf(k.Key))
+		}
+		keys = append(keys, k.Key)
+	}
+	return keys
 }
 
 // sameHeaps asserts that h is in order, and that what there is to see of it is the model's.
@@ -144,7 +156,7 @@ func FuzzHeap(f *testing.F) {
 				}
 				now = now.Add(arg * arg.Abs())
 			case 3:
-				if keys, want := h.popDue(now, nil), model.popDue(now); !slices.Equal(keys, want) {
+				if keys, want := popKeys(t, &h, now), model.popDue(now); !slices.Equal(keys, want) {
 					t.Fatalf("popDue() = %v, want %v", keys, want)
 				}
 			}
@@ -181,7 +193,7 @@ func TestHeapOrderWhenNumbersStartAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	keys := h.popDue(now.Add(time.Second), nil)
+	keys := popKeys(t, &h, now.Add(time.Second))
 	if len(keys) != 20 || !slices.IsSorted(keys) {
 		t.Fatalf("popDue() = %v", keys)
 	}
@@ -196,7 +208,7 @@ func TestHeapPopsManyKeys(t *testing.T) {
 		h.put(keytable.HashOf(key), key, now, time.Duration(n-key))
 	}
 	for want := n - 1; h.len() > 0; {
-		keys := h.popDue(now.Add(n), nil)
+		keys := popKeys(t, &h, now.Add(n))
 		if len(keys) != min(maxBatch, want+1) {
 			t.Fatalf("popDue() = %d keys of %d", len(keys), want+1)
 		}
@@ -246,10 +258,10 @@ func TestHeapSaturates(t *testing.T) {
 	if err := h.checkInvariants(); err != nil {
 		t.Fatal(err)
 	}
-	if keys := h.popDue(epoch.Add(math.MinInt64), nil); len(keys) > 0 {
+	if keys := popKeys(t, &h, epoch.Add(math.MinInt64)); len(keys) > 0 {
 		t.Errorf("%v are early", keys)
 	}
-	if keys, want := h.popDue(epoch.Add(math.MaxInt64).Add(2*time.Hour), nil), []int{4, 2, 1}; !slices.Equal(keys, want) {
+	if keys, want := popKeys(t, &h, epoch.Add(math.MaxInt64).Add(2*time.Hour)), []int{4, 2, 1}; !slices.Equal(keys, want) {
 		t.Errorf("popDue() = %v, want %v", keys, want)
 	}
 	if d := h.untilNext(epoch); d != never {

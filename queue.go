@@ -188,20 +188,31 @@ func (q *Typed[T]) notifyAndUnlock() {
 // Add says that item needs processing. If it is queued already, or held by a worker and added since,
 // Add does nothing; if a worker holds it, it is queued when that worker is Done. After shutdown Add
 // does nothing.
-func (q *Typed[T]) Add(item T) { q.add(item, false) }
-
-// addDue is Add of a key that has come due. It returns false if a shutdown makes the queue ignore it.
-func (q *Typed[T]) addDue(item T) bool { return q.add(item, true) }
-
-func (q *Typed[T]) add(item T, due bool) bool {
+func (q *Typed[T]) Add(item T) {
 	h := keytable.HashOf(item)
 	q.gate.Lock()
 	defer q.unlock()
+	q.addLocked(h, item)
+}
+
+// addDue adds keys that have come due. It returns how many of them were added before a shutdown: all or none.
+func (q *Typed[T]) addDue(keys []keytable.Hashed[T]) int {
+	q.gate.Lock()
+	defer q.unlock()
+	q.gate.WakeAnother()
+	q.keys.PreloadKeys(keys)
+	for i, k := range keys {
+		if !q.addLocked(k.Hash, k.Key) {
+			return i
+		}
+	}
+	return len(keys)
+}
+
+// addLocked is Add. It returns false if the queue is shutting down.
+func (q *Typed[T]) addLocked(h keytable.Hash, item T) bool {
 	if q.shuttingDown.Load() {
 		return false
-	}
-	if due {
-		q.gate.WakeAnother()
 	}
 	s, k, inserted := q.keys.FindOrInsert(h, item)
 	if k.Value&dirty != 0 {

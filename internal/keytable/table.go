@@ -241,6 +241,24 @@ func (t *Table[K, V]) Preload(slots []Slot) {
 	runtime.KeepAlive(read)
 }
 
+// Hashed is a key with its hash.
+type Hashed[K comparable] struct {
+	Hash Hash
+	Key  K
+}
+
+// PreloadKeys prepares for finding or inserting keys soon.
+func (t *Table[K, V]) PreloadKeys(keys []Hashed[K]) {
+	if !t.IsLarge() {
+		return
+	}
+	var read uint64
+	for i := range keys {
+		read |= t.index.homeGroup(keys[i].Hash).tags
+	}
+	runtime.KeepAlive(read)
+}
+
 // LastTaken is the key of a table that was handed out last. It saves a hash: a single worker calls Done of that
 // key next, and to compare two keys is cheaper than to hash one.
 //
