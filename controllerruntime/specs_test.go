@@ -250,7 +250,7 @@ func TestSpecs(t *testing.T) {
 			s.add("b", 0, 200*time.Millisecond)
 			time.Sleep(200*time.Millisecond - 1)
 			noteGet()
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			noteGet()
 			time.Sleep(time.Second)
 			s.get()
