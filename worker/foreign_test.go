@@ -2,9 +2,12 @@ package worker_test
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -39,4 +42,25 @@ func TestPanicOfTheErrorFailsTheKey(t *testing.T) {
 			})
 		})
 	}
+}
+
+// forgetPanics is a limiter whose Forget panics.
+type forgetPanics struct {
+	workqueue.TypedRateLimiter[string]
+}
+
+func (forgetPanics) Forget(string) { panic("forget") }
+
+// The key was to come again. It is in the queue when the limiter panics, and so it is reported.
+func TestPanicOfForgetKeepsTheRequeuedKey(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ stringQueue) {
+		q := workqueue.NewTypedRateLimitingQueue[string](forgetPanics{workqueue.NewTypedMaxOfRateLimiter[string]()})
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error { return worker.RequeueAfter(0) }, options{}))
+		err := r.returned()
+		var p *worker.PanicError
+		if !errors.As(err, &p) || p.Value != "forget" || !slices.Equal(left(t, err).NotStarted, []string{"a"}) {
+			t.Errorf("Run returned %v", err)
+		}
+	})
 }

@@ -81,11 +81,13 @@ func (p *Pool[T]) settle(c *call[T]) {
 	case NextRetry:
 		p.retry(c)
 	case NextRequeue:
-		p.forget(c.Key)
+		p.Forget(c.Key)
 		p.addAfter(c, c.after)
 		if c.after <= 0 && p.queue.ShuttingDown() {
 			p.failures.set(c.Key, failureCount{})
 		}
+		// After the add: the limiter may panic, and the key must not be lost.
+		p.queue.Forget(c.Key)
 	case NextDrop:
 		p.forget(c.Key)
 		p.dropped.put(c.failedKey())
