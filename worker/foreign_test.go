@@ -3,8 +3,10 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -126,5 +128,39 @@ func result(t *testing.T, returned <-chan error) error {
 	case <-time.After(20 * time.Second):
 		t.Fatal("Run hangs")
 		return nil
+	}
+}
+
+// slowRequeues is a limiter whose NumRequeues takes a second, as one that asks a server may.
+type slowRequeues struct {
+	workqueue.TypedRateLimiter[string]
+}
+
+func (l slowRequeues) NumRequeues(key string) int {
+	time.Sleep(time.Second)
+	return l.TypedRateLimiter.NumRequeues(key)
+}
+
+// A queue that is slow to say which of its failing keys are forgotten does not keep Run from ending.
+func TestSlowNumRequeuesDoesNotDelayTheEnd(t *testing.T) {
+	for name, end := range map[string]time.Duration{"between sweeps": 30 * time.Second, "during a sweep": 80 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := workqueue.NewTypedRateLimitingQueue[string](slowRequeues{
+					workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)})
+				for i := range 100 {
+					q.Add(fmt.Sprint(i))
+				}
+				r := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{Workers: 100}))
+				r.after(end)
+				begun := time.Now()
+				if got := left(t, r.end()).Failing; len(got) != 100 {
+					t.Errorf("%d keys are left failing", len(got))
+				}
+				if took := time.Since(begun); took > 5*time.Second {
+					t.Errorf("Run took %v to end", took)
+				}
+			})
+		})
 	}
 }

@@ -211,8 +211,8 @@ func (p *Pool[T]) Forget(key T) {
 	p.dropped.forget(key)
 }
 
-// sweepFailures forgets what is stale.
-func (p *Pool[T]) sweepFailures() { p.failures.sweep(p.isStale) }
+// sweepFailures forgets what is stale, until enough returns true: the queue may be slow to answer.
+func (p *Pool[T]) sweepFailures(enough func() bool) { p.failures.sweep(p.isStale, enough) }
 
 // isStale reports whether a key that has failed so often was removed from the queue since, or forgotten by
 // somebody else.
