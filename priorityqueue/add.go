@@ -99,7 +99,6 @@ func (q *Queue[T]) AddAll(o AddOpts, keys iter.Seq[T]) {
 	var all []newKey[T]
 	for key := range keys {
 		all = append(all, q.newKey(key))
-		keytable.CheckKey(key)
 	}
 	if r.RateLimited {
 		for i := range all {
@@ -133,9 +132,10 @@ func (q *Queue[T]) add(key T, r *request) {
 	q.addLocked(&k, r, now)
 }
 
-// newKey hashes key and asks for its group.
+// newKey hashes key and asks for its group. It panics for a key that cannot be one, before any foreign code is asked.
 func (q *Queue[T]) newKey(key T) newKey[T] {
 	k := newKey[T]{key: key, hash: keytable.HashOf(key), weight: 1}
+	keytable.CheckKey(key)
 	if q.config.Group == nil {
 		return k
 	}

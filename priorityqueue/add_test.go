@@ -367,3 +367,17 @@ func TestBadKeys(t *testing.T) {
 		})
 	}
 }
+
+// A key that cannot be one panics before any foreign code is asked about it.
+func TestBadKeyIsNotAskedAbout(t *testing.T) {
+	asked := 0
+	q := pq.New(pq.Config[float64]{Group: func(float64) string { asked++; return "" }})
+	nan := math.NaN()
+	testkit.WantPanic(t, "Add", func() { q.Add(nan) }, "NaN")
+	testkit.WantPanic(t, "AddRateLimited", func() { q.AddRateLimited(nan) }, "NaN")
+	testkit.WantPanic(t, "AddAll", func() { q.AddAll(pq.AddOpts{}, slices.Values([]float64{nan})) }, "NaN")
+	if asked != 0 {
+		t.Errorf("Group was called %d times", asked)
+	}
+	q.ShutDown()
+}

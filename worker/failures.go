@@ -146,10 +146,13 @@ func (s *failureShard[T]) shrink() {
 	}
 }
 
-// sweep removes the keys that are stale.
-func (f *failures[T]) sweep(stale func(key T, c failureCount) bool) {
+// sweep removes the keys that are stale, until enough returns true. It asks that before each key.
+func (f *failures[T]) sweep(stale func(key T, c failureCount) bool, enough func() bool) {
 	for i := range f.shards {
 		for key, c := range f.shards[i].copy() {
+			if enough() {
+				return
+			}
 			if stale(key, c) {
 				f.forgetIf(key, c)
 			}

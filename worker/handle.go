@@ -81,11 +81,13 @@ func (p *Pool[T]) settle(c *call[T]) {
 	case NextRetry:
 		p.retry(c)
 	case NextRequeue:
-		p.forget(c.Key)
+		p.Forget(c.Key)
 		p.addAfter(c, c.after)
 		if c.after <= 0 && p.queue.ShuttingDown() {
 			p.failures.set(c.Key, failureCount{})
 		}
+		// After the add: the limiter may panic, and the key must not be lost.
+		p.queue.Forget(c.Key)
 	case NextDrop:
 		p.forget(c.Key)
 		p.dropped.put(c.failedKey())
@@ -110,21 +112,8 @@ func (p *Pool[T]) decide(c *call[T]) {
 		c.Next = NextForget
 		return
 	}
-	if c.panic == nil { // What a panic was called with is no answer.
-		var fatal *FatalError
-		var terminal *TerminalError
-		if errors.As(c.Err, &fatal) || errors.As(c.Err, &terminal) {
-			c.Next, c.fatal = NextDrop, fatal != nil
-			return
-		}
-		if again, ok := as[Requeue](c.Err); ok {
-			c.Next, c.after, c.priority = NextRequeue, again.After, again.Priority
-			return
-		}
-		if again, ok := as[RequeueAfterError](c.Err); ok {
-			c.Next, c.after = NextRequeue, again.After
-			return
-		}
+	if c.panic == nil && p.readError(c) { // What a panic was called with is no answer.
+		return
 	}
 	c.Next = NextRetry
 	// A handler that was cut short by DrainTimeout has not had its last attempt.
@@ -134,12 +123,37 @@ func (p *Pool[T]) decide(c *call[T]) {
 	c.Next = NextDrop
 }
 
+// readError reports whether the handler's error is an answer, and what it asks for. The methods of the error are the
+// handler's code: if one of them panics, that is the failure of the key.
+func (p *Pool[T]) readError(c *call[T]) bool {
+	defer func() {
+		if v := recover(); v != nil {
+			p.notReturned(c, v)
+		}
+	}()
+	var fatal *FatalError
+	var terminal *TerminalError
+	if errors.As(c.Err, &fatal) || errors.As(c.Err, &terminal) {
+		c.Next, c.fatal = NextDrop, fatal != nil
+		return true
+	}
+	if again, ok := as[Requeue](c.Err); ok {
+		c.Next, c.after, c.priority = NextRequeue, again.After, again.Priority
+		return true
+	}
+	if again, ok := as[RequeueAfterError](c.Err); ok {
+		c.Next, c.after = NextRequeue, again.After
+		return true
+	}
+	return false
+}
+
 // allows reports whether a key that has failed so many times before may be retried once more.
 func (o *Options[T]) allows(failed int) bool {
 	return o.MaxRetries == UnlimitedRetries || failed < o.MaxRetries
 }
 
-// as finds an error of the struct type E in err, also if it is there by pointer.
+// as finds an error of the struct type E in err, also if it is there by pointer. A nil pointer is none.
 func as[E error, P interface {
 	*E
 	error
@@ -149,7 +163,7 @@ func as[E error, P interface {
 		return e, true
 	}
 	var pointer P
-	if errors.As(err, &pointer) {
+	if errors.As(err, &pointer) && pointer != nil {
 		return *pointer, true
 	}
 	return e, false
@@ -197,8 +211,8 @@ func (p *Pool[T]) Forget(key T) {
 	p.dropped.forget(key)
 }
 
-// sweepFailures forgets what is stale.
-func (p *Pool[T]) sweepFailures() { p.failures.sweep(p.isStale) }
+// sweepFailures forgets what is stale, until enough returns true: the queue may be slow to answer.
+func (p *Pool[T]) sweepFailures(enough func() bool) { p.failures.sweep(p.isStale, enough) }
 
 // isStale reports whether a key that has failed so often was removed from the queue since, or forgotten by
 // somebody else.

@@ -153,7 +153,7 @@ func (p *Pool[T]) run(ctx context.Context) error {
 	if !p.begun.CompareAndSwap(false, true) {
 		return errRunTwice
 	}
-	p.prepare(ctx)
+	defer p.prepare(ctx)()
 	p.watch()
 	p.start()
 	stuck := p.watchForStuck()
@@ -169,8 +169,8 @@ func (p *Pool[T]) run(ctx context.Context) error {
 
 var errRunTwice = errors.New("worker: Run was called before on this pool")
 
-// prepare does what start needs and what must not be done under mu.
-func (p *Pool[T]) prepare(ctx context.Context) {
+// prepare does what start needs and what must not be done under mu. What it returns is called when Run returns.
+func (p *Pool[T]) prepare(ctx context.Context) context.CancelFunc {
 	if p.logger = p.options.Logger; p.logger != nil && p.options.Name != "" {
 		p.logger = p.logger.With("queue", p.options.Name)
 	}
@@ -180,12 +180,15 @@ func (p *Pool[T]) prepare(ctx context.Context) {
 		p.firstCall = &callContext{Context: p.handling, attempt: 1}
 	}
 	if p.options.Drain != All {
-		// A child: who ends ctx can rely on it that no key that is added later is started (unless ctx
+		// A descendant: who ends ctx can rely on it that no key that is added later is started (unless ctx
 		// is of a type of the caller's own: its end takes a goroutine to get here). It also cuts short what
 		// Stop(All) has begun.
 		values = ctx
 	}
-	p.starting, p.endStarting = context.WithCancel(values)
+	// endStarting is called under mu, and would call methods of ctx if starting were its child.
+	between, end := context.WithCancel(values)
+	p.starting, p.endStarting = context.WithCancel(between)
+	return end
 }
 
 // start starts the workers.

@@ -90,12 +90,25 @@ func (p *Pool[T]) awaitStop(ctx context.Context) {
 				}
 			case <-sweep:
 				sweep = nil
-				if p.sweepFailures(); p.failures.keys.Load() > 0 {
+				p.sweepFailures(func() bool { return p.mustStop(ctx) })
+				if p.failures.keys.Load() > 0 {
 					sweep = p.options.Clock.After(sweepEvery)
 				}
 			}
 		}
 	})
+}
+
+// mustStop reports whether awaitStop has waited long enough.
+func (p *Pool[T]) mustStop(ctx context.Context) bool {
+	select {
+	case <-p.finished:
+	case <-p.stopping:
+	case <-ctx.Done():
+	default:
+		return false
+	}
+	return true
 }
 
 // drain waits until all workers have ended or the time to finish is over.
@@ -130,9 +143,10 @@ func (p *Pool[T]) finishesQueue() bool {
 }
 
 // shutDownQueue shuts the queue down. From then on the queue does not know any more which keys were to be
-// retried.
+// retried, so the keys that were removed from it are forgotten before, as many as there is patience for.
 func (p *Pool[T]) shutDownQueue() {
-	p.sweepFailures()
+	begun := time.Now()
+	p.sweepFailures(func() bool { return time.Since(begun) > patience })
 	p.queue.ShutDown()
 }
 
@@ -203,8 +217,8 @@ func (p *Pool[T]) unfinished() []T {
 	return keys
 }
 
-// patience is how long the queue, which is shut down, may take to hand out one more key before Run goes on without
-// it. It is a time of the real clock.
+// patience is how long the queue may take, while Run ends, to say which keys it has forgotten, and when it is shut
+// down, to hand out one more key, before Run goes on without. It is a time of the real clock.
 const patience = 100 * time.Millisecond
 
 // takeQueued takes the keys out of the queue, which is shut down. A queue may hold some of them back until other

@@ -59,10 +59,11 @@ func (p *Pool[T]) work(w *worker[T]) {
 // stays returns the context for w's next GetContext, or false if w has left the pool. The error is that of
 // its last GetContext.
 func (p *Pool[T]) stays(w *worker[T], err error) (context.Context, bool) {
+	shutDown := errors.Is(err, workqueue.ErrShutDown) // Not under mu: the error may be foreign.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case errors.Is(err, workqueue.ErrShutDown):
+	case shutDown:
 		// A key that another worker holds may be queued again, and that worker is there to get it. After
 		// the last one there is nothing to come, unless the pool was paused.
 		p.exhausted = len(p.workers) == 1

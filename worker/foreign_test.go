@@ -1,0 +1,166 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// wrapper is an error whose nil pointer cannot be unwrapped.
+type wrapper struct{ within error }
+
+func (*wrapper) Error() string   { return "wrapper" }
+func (w *wrapper) Unwrap() error { return w.within }
+
+// The methods of a handler's error are its code, too: what they do is the failure of its key, and not of the pool.
+func TestPanicOfTheErrorFailsTheKey(t *testing.T) {
+	for name, bad := range map[string]error{
+		"wrapper":           (*wrapper)(nil),
+		"Requeue":           (*worker.Requeue)(nil),
+		"RequeueAfterError": (*worker.RequeueAfterError)(nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				calls := 0
+				q.Add("a")
+				r := run(t, worker.New(q, func(context.Context, string) error {
+					if calls++; calls == 1 {
+						return bad
+					}
+					return nil
+				}, options{}))
+				r.after(time.Second)
+				if calls != 2 {
+					t.Errorf("%d calls", calls)
+				}
+				r.endCleanly()
+			})
+		})
+	}
+}
+
+// forgetPanics is a limiter whose Forget panics.
+type forgetPanics struct {
+	workqueue.TypedRateLimiter[string]
+}
+
+func (forgetPanics) Forget(string) { panic("forget") }
+
+// The key was to come again. It is in the queue when the limiter panics, and so it is reported.
+func TestPanicOfForgetKeepsTheRequeuedKey(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ stringQueue) {
+		q := workqueue.NewTypedRateLimitingQueue[string](forgetPanics{workqueue.NewTypedMaxOfRateLimiter[string]()})
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error { return worker.RequeueAfter(0) }, options{}))
+		err := r.returned()
+		var p *worker.PanicError
+		if !errors.As(err, &p) || p.Value != "forget" || !slices.Equal(left(t, err).NotStarted, []string{"a"}) {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+}
+
+// askingContext is a context whose Value asks a pool. So it must not be called under the pool's lock.
+type askingContext struct {
+	context.Context
+	pool **worker.Pool[string]
+}
+
+func (c askingContext) Value(key any) any {
+	(*c.pool).Stats()
+	return c.Context.Value(key)
+}
+
+func TestContextThatAsksThePool(t *testing.T) {
+	for _, drain := range []worker.Drain{worker.Nothing, worker.Running, worker.All} {
+		var pool *worker.Pool[string]
+		pool = worker.New(newQueue(), func(context.Context, string) error { return nil }, options{})
+		returned := make(chan error, 1)
+		go func() { returned <- pool.Run(askingContext{t.Context(), &pool}) }()
+		go pool.Stop(drain)
+		if err := result(t, returned); err != nil {
+			t.Errorf("Run returned %v", err)
+		}
+	}
+}
+
+// askingError is what a queue returns whose errors ask a pool.
+type askingError struct{ pool *worker.Pool[string] }
+
+func (askingError) Error() string { return "asking" }
+func (e askingError) Is(error) bool {
+	e.pool.Stats()
+	return false
+}
+
+// askingQueue has a GetContext that returns an askingError.
+type askingQueue struct {
+	brokenQueue
+	pool **worker.Pool[string]
+}
+
+func (q askingQueue) GetContext(context.Context) (string, error) { return "", askingError{*q.pool} }
+
+func TestErrorThatAsksThePool(t *testing.T) {
+	var pool *worker.Pool[string]
+	q := newQueue()
+	pool = worker.New(askingQueue{brokenQueue{q, q.(workqueue.Extended[string])}, &pool}, sleeper(new(journal)), options{})
+	returned := make(chan error, 1)
+	go func() { returned <- pool.Run(t.Context()) }()
+	if err := result(t, returned); !errors.As(err, new(askingError)) {
+		t.Errorf("Run returned %v", err)
+	}
+}
+
+// result waits for a Run, and fails if it hangs.
+func result(t *testing.T, returned <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-returned:
+		return err
+	case <-time.After(20 * time.Second):
+		t.Fatal("Run hangs")
+		return nil
+	}
+}
+
+// slowRequeues is a limiter whose NumRequeues takes a second, as one that asks a server may.
+type slowRequeues struct {
+	workqueue.TypedRateLimiter[string]
+}
+
+func (l slowRequeues) NumRequeues(key string) int {
+	time.Sleep(time.Second)
+	return l.TypedRateLimiter.NumRequeues(key)
+}
+
+// A queue that is slow to say which of its failing keys are forgotten does not keep Run from ending.
+func TestSlowNumRequeuesDoesNotDelayTheEnd(t *testing.T) {
+	for name, end := range map[string]time.Duration{"between sweeps": 30 * time.Second, "during a sweep": 80 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := workqueue.NewTypedRateLimitingQueue[string](slowRequeues{
+					workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)})
+				for i := range 100 {
+					q.Add(fmt.Sprint(i))
+				}
+				r := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{Workers: 100}))
+				r.after(end)
+				begun := time.Now()
+				if got := left(t, r.end()).Failing; len(got) != 100 {
+					t.Errorf("%d keys are left failing", len(got))
+				}
+				if took := time.Since(begun); took > 5*time.Second {
+					t.Errorf("Run took %v to end", took)
+				}
+			})
+		})
+	}
+}
