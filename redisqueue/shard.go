@@ -151,6 +151,7 @@ func (s *shard[T]) nextBatch() (b *batch, lost losses) {
 		s.sending = false
 		s.scheduleAddsLocked(now)
 		s.sleepLocked()
+		s.q.endLocked() // A session that was just forgotten may have been all that the shutdown waits for.
 		return nil, lost
 	}
 	if s.session.id == "" {
