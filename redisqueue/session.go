@@ -137,6 +137,8 @@ func (s *shard[T]) checkLeaseLocked(now time.Time) losses {
 	if c.held == 0 && s.owed == 0 && !s.inFlight {
 		// It holds nothing: the server may forget it when it likes.
 		s.session = session{timer: c.timer}
+		s.empty = false // The next session's getters are not known to the server.
+		s.kickLocked()
 		return losses{}
 	}
 	c.abandoned = true

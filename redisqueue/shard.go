@@ -313,7 +313,7 @@ func (s *shard[T]) apply(b *batch, r *reply, err error) {
 	}
 	q.mu.Lock()
 	q.asked -= s.asked
-	s.asked, s.inFlight = 0, false
+	s.asked = 0
 	var lost losses
 	switch {
 	case r == nil && err == errGivenUp:
@@ -328,6 +328,8 @@ func (s *shard[T]) apply(b *batch, r *reply, err error) {
 	default:
 		lost = s.executedLocked(b, r, items, bad, err)
 	}
+	// Not earlier: the server has just used the session. If its lease has ended it must quit, and not be forgotten.
+	s.inFlight = false
 	if b.want > 0 {
 		q.askOthersLocked(s)
 	}
