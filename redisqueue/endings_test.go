@@ -1,6 +1,7 @@
 package redisqueue
 
 import (
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -39,5 +40,32 @@ func TestGetterOutlivesHang(t *testing.T) {
 		q.Done(key)
 	case <-time.After(5 * time.Second):
 		t.Error("Get has not returned 5 s after an add")
+	}
+}
+
+// A replica that is shut down while the server is full tries its adds for a lease, without haste, and ends then.
+func TestShutDownOnFullServer(t *testing.T) {
+	s := startServer(t)
+	client := s.client()
+	q := newTestQueue(t, client, Config[string]{Lease: time.Second, Logger: discard})
+	q.Add("x")
+	mustGet(t, q, "x")
+	ctx := within(t, 10*time.Second)
+	client.Set(ctx, "ballast", strings.Repeat("x", 10<<20), 0)
+	if err := client.ConfigSet(ctx, "maxmemory", "3mb").Err(); err != nil {
+		t.Fatal(err)
+	}
+	q.Add("y")
+	q.Done("x")
+	if err := q.ShutDownContext(ctx); err != nil {
+		t.Errorf("ShutDownContext() = %v", err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n := q.totals.dropped; n != 1 {
+		t.Errorf("%d adds were dropped, want 1", n)
+	}
+	if n := q.shards[0].batches; n > 30 {
+		t.Errorf("%d batches", n)
 	}
 }

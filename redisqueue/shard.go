@@ -48,6 +48,7 @@ type shard[T comparable] struct {
 // fullness is about a server that refuses adds because its memory is full.
 type fullness struct {
 	full    bool
+	since   time.Time
 	retryAt time.Time // when adds are tried again
 	timer   *time.Timer
 }
@@ -167,7 +168,7 @@ func (s *shard[T]) nextBatch() (b *batch, lost losses) {
 	if b.want > 0 {
 		b.unregister = s.session.registered
 	}
-	b.quits = s.session.abandoned || s.quitsLocked() && len(s.ops) == 0
+	b.quits = s.session.abandoned || s.quitsLocked()
 	if s.q.config.WaitReplicas > 0 {
 		b.wait = len(s.confirmations) > 0
 	}
@@ -317,11 +318,20 @@ func (s *shard[T]) apply(b *batch, r *reply, err error) {
 	var lost losses
 	switch {
 	case r == nil && err == errGivenUp:
-		s.giveUpLocked(b)
+		lost = s.giveUpLocked(b)
 	case r == nil: // The server is full.
 		s.session.seq--
 		s.putBackLocked(b.ops)
-		s.full.full, s.full.retryAt = true, time.Now().Add(fullRetry)
+		now := time.Now()
+		if !s.full.full {
+			s.full.full, s.full.since = true, now
+		}
+		lease := q.config.Lease
+		if q.ending.stopping && len(q.held) == 0 && s.owed == 0 && now.Sub(q.ending.since) >= lease && now.Sub(s.full.since) >= lease {
+			lost = s.giveUpLocked(&batch{})
+			break
+		}
+		s.full.retryAt = now.Add(fullRetry)
 		s.passOn = true // The rest of the batch goes at once.
 	case r.lost:
 		lost = s.lostLocked(b)
