@@ -69,3 +69,24 @@ func TestShutDownOnFullServer(t *testing.T) {
 		t.Errorf("%d batches", n)
 	}
 }
+
+// Getters that gave up take no memory, although no key ever comes.
+func TestGettersThatGaveUp(t *testing.T) {
+	var l getters[string]
+	first := &getter[string]{}
+	l.push(first)
+	for range 10000 {
+		g := &getter[string]{}
+		l.push(g)
+		g.gone = true
+		l.n--
+	}
+	last := &getter[string]{}
+	l.push(last)
+	if len(l.line) > 100 {
+		t.Errorf("%d entries for 2 getters", len(l.line))
+	}
+	if l.pop() != first || l.pop() != last || l.pop() != nil || l.n != 0 {
+		t.Error("the getters come in a wrong order")
+	}
+}

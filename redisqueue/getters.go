@@ -29,6 +29,17 @@ func (l *getters[T]) push(g *getter[T]) {
 		clear(l.line[n:])
 		l.line, l.head = l.line[:n], 0
 	}
+	if len(l.line) > 64 && len(l.line)-l.head > 2*l.n {
+		n := 0
+		for _, waiting := range l.line[l.head:] {
+			if !waiting.gone {
+				l.line[n] = waiting
+				n++
+			}
+		}
+		clear(l.line[n:])
+		l.line, l.head = l.line[:n], 0
+	}
 	l.line = append(l.line, g)
 	l.n++
 }
