@@ -182,12 +182,13 @@ func (s *shard[T]) nextBatch() (b *batch, lost losses) {
 // takeLocked moves operations into b, within the bounds of a batch.
 func (s *shard[T]) takeLocked(b *batch) {
 	size, work := 0, 0
-	kept := s.ops[:0:0]
-	for i, o := range s.ops {
+	var kept []op
+	seen := 0
+	for _, o := range s.ops {
 		if work >= maxWork || size >= maxBytes {
-			kept = append(kept, s.ops[i:]...)
 			break
 		}
+		seen++
 		if b.full && o.kind == opAdd {
 			kept = append(kept, o)
 			continue
@@ -202,7 +203,11 @@ func (s *shard[T]) takeLocked(b *batch) {
 			s.owed--
 		}
 	}
-	s.ops = kept
+	clear(s.ops[:seen])
+	s.ops = s.ops[seen:]
+	if len(kept) > 0 {
+		s.ops = append(kept, s.ops...)
+	}
 }
 
 // putBackLocked undoes takeLocked, for operations that were not executed.
