@@ -90,3 +90,29 @@ func TestGettersThatGaveUp(t *testing.T) {
 		t.Error("the getters come in a wrong order")
 	}
 }
+
+// While a key is held, another string of it is finished and makes the key come again; it is not held forever.
+func TestTwoStringsOfOneKey(t *testing.T) {
+	client := startServer(t).client()
+	old := newTestQueue(t, client, Config[string]{Logger: discard})
+	q := newTestQueue(t, client, Config[string]{Logger: discard, Codec: codec[string]{
+		func(key string) (string, error) { return key, nil },
+		func(encoded string) (string, error) { return strings.ToLower(encoded), nil },
+	}})
+	q.Add("x")
+	mustGet(t, q, "x")
+	old.Add("X")
+	short := within(t, 300*time.Millisecond)
+	if key, err := q.GetContext(short); err == nil {
+		t.Fatalf("got %q, which is held", key)
+	}
+	q.Done("x")
+	mustGet(t, q, "x")
+	q.Done("x")
+	if err := q.Flush(within(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if st := q.Stats(); st.Queued+st.Processing != 0 {
+		t.Errorf("Stats() = %+v, want no keys", st)
+	}
+}

@@ -123,8 +123,16 @@ func (s *shard[T]) receiveLocked(key handedOut, item T, bad error, serverNow int
 	}
 	q.totals.waited(time.Duration(serverNow-key.since) * time.Microsecond)
 	if h := q.held[item]; h != nil {
+		if h.encoded != key.encoded {
+			// Another string of the same key: it is finished, and the one that is known comes again instead.
+			h.shard.addLocked(h.encoded)
+			s.enqueueLocked(aboutHeld("d", key.fence, key.encoded))
+			return
+		}
+		if h.parked == nil {
+			s.session.held++
+		}
 		h.parked = &key
-		s.session.held++
 		return
 	}
 	s.handLocked(key, item, now)
