@@ -45,7 +45,8 @@ type Config[T comparable] struct {
 	// WaitReplicas is how many replicas of the server must have an add before AddContext and Flush confirm it. In a
 	// cluster it needs go-redis's ClusterClient.
 	WaitReplicas int
-	// WaitTimeout bounds the wait for these. 1 s if zero.
+	// WaitTimeout bounds the wait for these. 1 s if zero, and at most a third of Lease, because nothing else is sent
+	// meanwhile.
 	WaitTimeout time.Duration
 	// OnError is called when the server does not answer, or refuses what it is asked for, and again for each attempt that
 	// fails; when a lease is lost; and when a key cannot be decoded. It is called on a goroutine of the queue's, which
@@ -77,6 +78,7 @@ func (c *Config[T]) complete() error {
 	if c.WaitTimeout <= 0 {
 		c.WaitTimeout = time.Second
 	}
+	c.WaitTimeout = min(c.WaitTimeout, c.Lease/3)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
