@@ -37,7 +37,7 @@ local lease, want, registered = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] ==
 local FIRST_OP = 7 -- ARGV[6] is the configuration of AddRateLimited.
 
 -- How much is done of the work that other replicas, or time, have left. The rest is left to the next batch.
-local RECLAIM, DUE, EXPIRE, WAKE_UP = 128, 128, 16, 8
+local RECLAIM, DUE, EXPIRE, WAKE_UP = 128, 128, 128, 8
 local REMEMBER = math.max(10 * lease / 1000, 3600000) -- milliseconds
 
 local call, sub, byte, format = redis.call, string.sub, string.byte, string.format

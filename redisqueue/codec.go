@@ -11,6 +11,9 @@ import (
 // Codec translates between keys and the strings that Redis keeps. Equal keys must have equal strings, and Decode must
 // return a key that is equal to the one that was encoded, on every replica. Its methods are called by many
 // goroutines at once.
+//
+// The server compares strings, not keys: if two strings decode to equal keys (an older program wrote them differently),
+// two replicas may have that key at once.
 type Codec[T comparable] interface {
 	// Encode returns key's string. A method of the queue that is given a key for which Encode returns an error
 	// panics with that error.

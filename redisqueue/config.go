@@ -36,7 +36,8 @@ type Config[T comparable] struct {
 	Backoff workqueue.BackoffConfig
 	// Limit is how many keys a second come back after failures, all replicas together; Burst is how many may come at
 	// once. The delay of a key is the longer one of the backoff's and the bucket's. A Limit of zero means none; a
-	// Burst below 1 means 1.
+	// Burst below 1 means 1. Each shard has its part of both, the Burst rounded up: keys that fall into few of the
+	// shards come back more slowly.
 	Limit float64
 	Burst int
 	// RateLimiter, unless nil, replaces Backoff, Limit and Burst. It counts in this process alone: a key that fails on
@@ -45,7 +46,8 @@ type Config[T comparable] struct {
 	// WaitReplicas is how many replicas of the server must have an add before AddContext and Flush confirm it. In a
 	// cluster it needs go-redis's ClusterClient.
 	WaitReplicas int
-	// WaitTimeout bounds the wait for these. 1 s if zero.
+	// WaitTimeout bounds the wait for these. 1 s if zero, and at most a third of Lease, because nothing else is sent
+	// meanwhile.
 	WaitTimeout time.Duration
 	// OnError is called when the server does not answer, or refuses what it is asked for, and again for each attempt that
 	// fails; when a lease is lost; and when a key cannot be decoded. It is called on a goroutine of the queue's, which
@@ -77,6 +79,7 @@ func (c *Config[T]) complete() error {
 	if c.WaitTimeout <= 0 {
 		c.WaitTimeout = time.Second
 	}
+	c.WaitTimeout = min(c.WaitTimeout, c.Lease/3)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -118,7 +121,7 @@ func (c *Config[T]) backoffArgument() string {
 	number := func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
 	return strings.Join([]string{
 		micros(base), micros(longest), number(min(max(factor, 1), 1e300)), strconv.Itoa(jitter), micros(forgetAfter),
-		number(max(c.Limit, 0)), strconv.Itoa(max(c.Burst, 1)),
+		number(max(c.Limit, 0) / float64(max(c.Shards, 1))), strconv.Itoa((max(c.Burst, 1)-1)/max(c.Shards, 1) + 1),
 	}, " ")
 }
 

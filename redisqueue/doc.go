@@ -24,9 +24,13 @@
 // not destroy should be guarded with the [Fence] of the hand-out. The monotonic clock of a virtual machine that is
 // suspended may stand still: then only the fence helps.
 //
+// A key is exclusive while the lease lives and the server keeps its data. A failover that loses a hand-out gives the key to
+// a second worker, until the first replica hears of it. Fences then grow only if the servers' clocks agree.
+//
 // The server counts leases on a clock that goes at most half a lease ahead from one call to the next. So they survive that
 // its time is set, and a while of being down. When no replica at all has called for a while, the keys of a dead one come
-// up to a lease later.
+// up to a lease later. If the server's time is set forward by more than an hour, though, the replies that it keeps expire: a
+// replica then loses its session, and a batch whose reply was lost may be executed twice.
 //
 // # What may be lost
 //
@@ -48,7 +52,8 @@
 //   - Time is the server's. A fake clock does not drive the queue. Delays are rounded up to microseconds, and keys
 //     that are due at the same time come in any order.
 //   - Keys become strings; see [Codec]. The string of 80 zero bytes is reserved.
-//   - With several shards, order holds within each.
+//   - With several shards, order holds within each, and each has its part of Limit and Burst.
+//   - A delayed key may come up to a poll interval late, if it was added by another replica while all consumers slept.
 //   - Failures are counted on the server, and expire there; MaxRetries of package worker counts on each replica.
 //     A custom RateLimiter counts on each replica too.
 //   - Len, Stats, Snapshot and NumRequeues ask the server, for up to a second.

@@ -29,6 +29,17 @@ func (l *getters[T]) push(g *getter[T]) {
 		clear(l.line[n:])
 		l.line, l.head = l.line[:n], 0
 	}
+	if len(l.line) > 64 && len(l.line)-l.head > 2*l.n {
+		n := 0
+		for _, waiting := range l.line[l.head:] {
+			if !waiting.gone {
+				l.line[n] = waiting
+				n++
+			}
+		}
+		clear(l.line[n:])
+		l.line, l.head = l.line[:n], 0
+	}
 	l.line = append(l.line, g)
 	l.n++
 }
@@ -112,8 +123,16 @@ func (s *shard[T]) receiveLocked(key handedOut, item T, bad error, serverNow int
 	}
 	q.totals.waited(time.Duration(serverNow-key.since) * time.Microsecond)
 	if h := q.held[item]; h != nil {
+		if h.encoded != key.encoded {
+			// Another string of the same key: it is finished, and the one that is known comes again instead.
+			h.shard.addLocked(h.encoded)
+			s.enqueueLocked(aboutHeld("d", key.fence, key.encoded))
+			return
+		}
+		if h.parked == nil {
+			s.session.held++
+		}
 		h.parked = &key
-		s.session.held++
 		return
 	}
 	s.handLocked(key, item, now)

@@ -38,8 +38,8 @@ type hold[T comparable] struct {
 	began   time.Time
 	lost    bool
 	cancel  []context.CancelCauseFunc // of the contexts that Lease has returned
-	// parked is the same key, handed out to this process again after its lease was lost and before its Done. Two
-	// workers of one process never have the same key.
+	// parked is the same key, handed out to this process again before its Done: after its lease was lost, or because the
+	// server has lost the first hand-out. Two workers of one process never have the same key.
 	parked *handedOut
 }
 
@@ -113,13 +113,12 @@ func (q *Queue[T]) doneLocked(item T) (lost losses) {
 	}
 	delete(q.held, item)
 	q.totals.finished(now.Sub(h.began))
-	if !h.lost {
+	if h.lost {
+		q.totals.lostDones++
+	} else {
 		s.session.held--
 		s.enqueueLocked(aboutHeld("d", h.fence, h.encoded))
-		q.endLocked()
-		return lost
 	}
-	q.totals.lostDones++
 	if h.parked != nil {
 		s.session.held--
 		s.handLocked(*h.parked, item, now)
@@ -137,6 +136,8 @@ func (s *shard[T]) checkLeaseLocked(now time.Time) losses {
 	if c.held == 0 && s.owed == 0 && !s.inFlight {
 		// It holds nothing: the server may forget it when it likes.
 		s.session = session{timer: c.timer}
+		s.empty = false // The next session's getters are not known to the server.
+		s.kickLocked()
 		return losses{}
 	}
 	c.abandoned = true

@@ -48,6 +48,7 @@ type shard[T comparable] struct {
 // fullness is about a server that refuses adds because its memory is full.
 type fullness struct {
 	full    bool
+	since   time.Time
 	retryAt time.Time // when adds are tried again
 	timer   *time.Timer
 }
@@ -151,6 +152,7 @@ func (s *shard[T]) nextBatch() (b *batch, lost losses) {
 		s.sending = false
 		s.scheduleAddsLocked(now)
 		s.sleepLocked()
+		s.q.endLocked() // A session that was just forgotten may have been all that the shutdown waits for.
 		return nil, lost
 	}
 	if s.session.id == "" {
@@ -166,7 +168,7 @@ func (s *shard[T]) nextBatch() (b *batch, lost losses) {
 	if b.want > 0 {
 		b.unregister = s.session.registered
 	}
-	b.quits = s.session.abandoned || s.quitsLocked() && len(s.ops) == 0
+	b.quits = s.session.abandoned || s.quitsLocked()
 	if s.q.config.WaitReplicas > 0 {
 		b.wait = len(s.confirmations) > 0
 	}
@@ -180,12 +182,13 @@ func (s *shard[T]) nextBatch() (b *batch, lost losses) {
 // takeLocked moves operations into b, within the bounds of a batch.
 func (s *shard[T]) takeLocked(b *batch) {
 	size, work := 0, 0
-	kept := s.ops[:0:0]
-	for i, o := range s.ops {
+	var kept []op
+	seen := 0
+	for _, o := range s.ops {
 		if work >= maxWork || size >= maxBytes {
-			kept = append(kept, s.ops[i:]...)
 			break
 		}
+		seen++
 		if b.full && o.kind == opAdd {
 			kept = append(kept, o)
 			continue
@@ -200,7 +203,11 @@ func (s *shard[T]) takeLocked(b *batch) {
 			s.owed--
 		}
 	}
-	s.ops = kept
+	clear(s.ops[:seen])
+	s.ops = s.ops[seen:]
+	if len(kept) > 0 {
+		s.ops = append(kept, s.ops...)
+	}
 }
 
 // putBackLocked undoes takeLocked, for operations that were not executed.
@@ -312,21 +319,32 @@ func (s *shard[T]) apply(b *batch, r *reply, err error) {
 	}
 	q.mu.Lock()
 	q.asked -= s.asked
-	s.asked, s.inFlight = 0, false
+	s.asked = 0
 	var lost losses
 	switch {
 	case r == nil && err == errGivenUp:
-		s.giveUpLocked(b)
+		lost = s.giveUpLocked(b)
 	case r == nil: // The server is full.
 		s.session.seq--
 		s.putBackLocked(b.ops)
-		s.full.full, s.full.retryAt = true, time.Now().Add(fullRetry)
+		now := time.Now()
+		if !s.full.full {
+			s.full.full, s.full.since = true, now
+		}
+		lease := q.config.Lease
+		if q.ending.stopping && len(q.held) == 0 && s.owed == 0 && now.Sub(q.ending.since) >= lease && now.Sub(s.full.since) >= lease {
+			lost = s.giveUpLocked(&batch{})
+			break
+		}
+		s.full.retryAt = now.Add(fullRetry)
 		s.passOn = true // The rest of the batch goes at once.
 	case r.lost:
 		lost = s.lostLocked(b)
 	default:
 		lost = s.executedLocked(b, r, items, bad, err)
 	}
+	// Not earlier: the server has just used the session. If its lease has ended it must quit, and not be forgotten.
+	s.inFlight = false
 	if b.want > 0 {
 		q.askOthersLocked(s)
 	}

@@ -24,7 +24,7 @@ var errGivenUp = errors.New("redisqueue: the server did not answer after shutdow
 // ShutDown makes this replica take part no more. Get returns; keys that it was handed out and no getter has are given back,
 // for the other replicas. Workers that hold keys finish them, and until the last one is Done their leases are renewed
 // and what they add is accepted. The goroutines of the queue end then, and when the buffer is empty, or at last when the
-// server has not answered for a lease.
+// server has not answered, or has been full, for a lease.
 //
 // ShutDown does not wait for any of that. Before a process exits it should call ShutDownContext, or Flush.
 func (q *Queue[T]) ShutDown() {
@@ -86,7 +86,7 @@ func (q *Queue[T]) stopLocked() {
 
 // quitsLocked reports whether the session has nothing left to do but to end.
 func (s *shard[T]) quitsLocked() bool {
-	return s.q.ending.stopping && len(s.q.held) == 0 && s.session.id != "" && s.asked == 0
+	return s.q.ending.stopping && len(s.q.held) == 0 && len(s.ops) == 0 && s.session.id != "" && s.asked == 0
 }
 
 // endLocked ends this replica if it has been shut down and nothing is left to do, and kicks the shards if there is.
@@ -118,7 +118,7 @@ func (q *Queue[T]) endLocked() {
 }
 
 // giveUpLocked drops what the server was not told, after it has not answered for a lease since the shutdown.
-func (s *shard[T]) giveUpLocked(b *batch) {
+func (s *shard[T]) giveUpLocked(b *batch) losses {
 	for _, o := range append(b.ops, s.ops...) {
 		if o.kind == opAdd {
 			s.q.totals.dropped++
@@ -126,9 +126,10 @@ func (s *shard[T]) giveUpLocked(b *batch) {
 	}
 	s.ops, s.owed = nil, 0
 	clear(s.adds)
-	s.loseLocked()
+	lost := s.loseLocked()
 	s.session = session{timer: s.session.timer}
 	s.failConfirmationsLocked()
+	return lost
 }
 
 // pause waits before the server is asked again. It returns false if the replica is shut down and has waited for longer
