@@ -80,8 +80,7 @@ func (c askingContext) Value(key any) any {
 
 func TestContextThatAsksThePool(t *testing.T) {
 	for _, drain := range []worker.Drain{worker.Nothing, worker.Running, worker.All} {
-		var pool *worker.Pool[string]
-		pool = worker.New(newQueue(), func(context.Context, string) error { return nil }, options{})
+		pool := worker.New(newQueue(), func(context.Context, string) error { return nil }, options{})
 		returned := make(chan error, 1)
 		go func() { returned <- pool.Run(askingContext{t.Context(), &pool}) }()
 		go pool.Stop(drain)
