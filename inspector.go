@@ -5,7 +5,7 @@ package workqueue
 type Inspector struct {
 	// Queue is the queue itself, to recognize it by.
 	Queue any
-	// Below is the queue on top of which the program has put this one, so that tools show only one of them. It is
+	// Below is the queue that the program has put this one on top of, so that tools show only one of them. It is
 	// nil if the queue has made its lower layers itself.
 	Below any
 	// Stats are the queue's numbers, as [Extended] has them. A queue that lacks them has only Queued and

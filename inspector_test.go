@@ -7,7 +7,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// inspecting is a StatsProvider that notes the queues of which it gets to see the keys.
+// inspecting is a StatsProvider that notes the queues whose keys it gets to see.
 type inspecting struct {
 	*reader
 	names  []string

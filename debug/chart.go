@@ -203,7 +203,7 @@ func roundUp(v float64) float64 {
 	return 10 * power
 }
 
-// logarithmic returns an axis between two powers of ten, without the values that are zero. It is for times, of which
+// logarithmic returns an axis between two powers of ten, without the values that are zero. It is for times, where
 // a bucket's bound may be infinite: that is at the top.
 func logarithmic(values []float64) axis {
 	least, most := math.Inf(1), 0.0

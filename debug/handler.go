@@ -32,7 +32,7 @@ type Options struct {
 // Handler is an [http.Handler] that shows queues and worker pools. Make it with [NewHandler]. All methods may be
 // called by many goroutines at once.
 //
-// It is also a [workqueue.StatsProvider]: queues of which it is the MetricsProvider, and pools, appear by themselves
+// It is also a [workqueue.StatsProvider]: queues that have it as their MetricsProvider, and pools, appear by themselves
 // if they have a name. One line is enough for all of a program:
 //
 //	workqueue.SetProvider(h)

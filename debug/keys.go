@@ -136,7 +136,7 @@ func (l *keyLists) addRunning(running []worker.RunningKey[any], limit int) {
 }
 
 // addFailing adds what pools know of failing keys. Those whose errors they know come first, the last failure at the
-// front, and then those of which only the limiter knows.
+// front, and then those that only the limiter knows.
 func (l *keyLists) addFailing(failing []worker.FailedKey[any], limit int) {
 	sortByTime(failing)
 	byKey := make(map[any]worker.FailedKey[any], len(failing))

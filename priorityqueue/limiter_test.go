@@ -187,7 +187,7 @@ func TestNegativeAfterWithLimiter(t *testing.T) {
 	})
 }
 
-// MaxDelay counts from the first add, also if that was an event of which the queue did not have to know the time.
+// MaxDelay counts from the first add, also if the queue did not have to know the time of that event.
 func TestMaxDelayCountsFromTheFirstAdd(t *testing.T) {
 	const s = time.Second
 	script(t, pq.Config[string]{RateLimiter: fixed(10 * s)}, func(t *testing.T, q *pq.Queue[string]) {

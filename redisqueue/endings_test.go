@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A replica that has been idle for longer than its lease has nothing to tell the server at shutdown, and ends.
+// A replica that has been idle for longer than its lease has nothing to send to the server at shutdown, and ends.
 func TestShutDownAfterIdleLease(t *testing.T) {
 	q := newTestQueue(t, startServer(t).client(), Config[string]{Lease: time.Second, Logger: discard})
 	q.Add("x")

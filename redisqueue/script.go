@@ -35,7 +35,7 @@ func newScripts(batch, snapshot string) scripts {
 	}
 }
 
-// script is a Lua script, which the server caches until it is restarted or told to forget it.
+// script is a Lua script, which the server caches until it is restarted or gets SCRIPT FLUSH.
 type script struct{ source, hash string }
 
 func newScript(source string) script {

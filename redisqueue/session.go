@@ -49,7 +49,7 @@ type losses struct {
 	cancel []context.CancelCauseFunc
 }
 
-// announce tells the handlers and the user of losses, which must not be done under a lock.
+// announce informs the handlers and the user of losses. It calls foreign code, so no lock may be held.
 func (q *Queue[T]) announce(l losses) {
 	for _, cancel := range l.cancel {
 		cancel(ErrLeaseLost)

@@ -117,7 +117,7 @@ func (q *Queue[T]) endLocked() {
 	q.cutPausesLocked()
 }
 
-// giveUpLocked drops what the server was not told, after it has not answered for a lease since the shutdown.
+// giveUpLocked drops what the server has not received, after it has not answered for a lease since the shutdown.
 func (s *shard[T]) giveUpLocked(b *batch) losses {
 	for _, o := range append(b.ops, s.ops...) {
 		if o.kind == opAdd {

@@ -120,7 +120,7 @@ func (g *Group) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// begin returns the runners, of which none can be added from now on.
+// begin returns the runners. No other can be added from now on.
 func (g *Group) begin() ([]Runner, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -121,7 +121,7 @@ func (w *workers) handle(ctx context.Context, key string) error {
 	return nil
 }
 
-// handled is called when it is decided what comes next. The key is not Done yet, so nobody else has it.
+// handled is called when it is decided what comes next. The key is not Done yet, so no other worker has it.
 func (w *workers) handled(_ context.Context, r worker.Result[string]) {
 	switch {
 	case errors.Is(r.Err, errGone):

@@ -37,7 +37,7 @@ Five programs, each on this library and on its peer:
 
 - **modules required**: what ` + "`go list -m all`" + ` prints for a tidy module that has nothing but the program, the queue's own
   module included. These are downloaded, at least their go.mod files, and scanners and update bots look at them.
-- **modules linked**: those of which a package is part of the program.
+- **modules linked**: those with a package in the program.
 - **size**: of the program, built with ` + "`-trimpath -ldflags='-s -w'`" + `.
 
 client-go CLIENT, component-base COMPONENT, controller-runtime RUNTIME. Written by

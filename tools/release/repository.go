@@ -16,7 +16,7 @@ import (
 
 const rootPath = "github.com/keyedqueue/workqueue"
 
-// unpublished are the directories of modules that nobody imports. They get versions, so that all go.mod files agree,
+// unpublished are the directories of modules that are not imported. They get versions, so that all go.mod files agree,
 // but no tags.
 var unpublished = []string{"debug/e2e", "peers", "tools"}
 

@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	rounds  = flag.Int("rounds", 11, "rounds of which the median is taken")
+	rounds  = flag.Int("rounds", 11, "rounds; the median counts")
 	perRun  = flag.Duration("time", 500*time.Millisecond, "how long about one measurement takes")
 	drained = flag.Int("drain", 100_000, "queued keys to drain")
 	modes   = flag.String("modes", "no,everysec,always", "settings of the append-only file to measure with")
