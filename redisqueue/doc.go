@@ -59,6 +59,8 @@
 //   - Len, Stats, Snapshot and NumRequeues ask the server, for up to a second.
 //   - A key that was fetched for a getter which gave up at that moment may go to a later one. If it was added in
 //     between, it comes once more than it must.
+//   - A Done that is called before the Get of its key has returned, which is a mistake of the caller, may count as
+//     unmatched: this process does not know yet that the server has handed out the key.
 //   - A key that cannot be decoded (another version of the program may have added it) is set aside, counted in [Info],
 //     listed by [Queue.SetAside], and stops nothing.
 //

@@ -34,7 +34,13 @@ type lineState struct {
 }
 
 // lineCall is a call that took effect, and lineResult what it returned.
-type lineCall struct{ method, key string }
+type lineCall struct {
+	method, key string
+	stray       bool // a Done by a goroutine that does not hold the key
+	// early marks a stray Done that may have had no effect in a shared queue: a Get that returned its key was under way.
+	// The server had handed out the key, and this process did not know it yet.
+	early bool
+}
 
 type lineResult struct {
 	key      string
@@ -109,19 +115,25 @@ func (s lineState) step(c lineCall, result lineResult) (bool, lineState) {
 
 // lineModel is the model of a queue, shared or not.
 func lineModel(shared bool) porcupine.Model {
-	m := lineModelOf
-	m.Init = func() any { return lineState{shared: shared} }
-	return m
-}
-
-var lineModelOf = porcupine.Model{
-	Step: func(state, input, output any) (bool, any) {
-		return state.(lineState).step(input.(lineCall), output.(lineResult))
-	},
-	Equal: func(a, b any) bool {
-		s, t := a.(lineState), b.(lineState)
-		return s.down == t.down && slices.Equal(s.line, t.line) && slices.Equal(s.dirty, t.dirty) && slices.Equal(s.held, t.held)
-	},
+	m := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{lineState{shared: shared}} },
+		Step: func(state, input, output any) []any {
+			before, call := state.(lineState), input.(lineCall)
+			possible, after := before.step(call, output.(lineResult))
+			switch {
+			case !possible:
+				return nil
+			case call.early:
+				return []any{after, before}
+			}
+			return []any{after}
+		},
+		Equal: func(a, b any) bool {
+			s, t := a.(lineState), b.(lineState)
+			return s.down == t.down && slices.Equal(s.line, t.line) && slices.Equal(s.dirty, t.dirty) && slices.Equal(s.held, t.held)
+		},
+	}
+	return m.ToModel()
 }
 
 // history records calls. It numbers the beginnings and ends of calls instead of reading a clock, whose resolution
@@ -143,6 +155,22 @@ func (h *history) record(client int, c lineCall, f func() (result lineResult, ok
 		h.calls = append(h.calls, porcupine.Operation{ClientId: client, Input: c, Call: began, Output: result, Return: ended})
 	}
 	return result
+}
+
+// markEarly marks those of the stray calls of Done that a Get of their key overlaps.
+func (h *history) markEarly() {
+	for i := range h.calls {
+		done := &h.calls[i]
+		call := done.Input.(lineCall)
+		if !call.stray {
+			continue
+		}
+		call.early = slices.ContainsFunc(h.calls, func(get porcupine.Operation) bool {
+			return get.Input.(lineCall).method == "Get" && get.Output.(lineResult).key == call.key &&
+				get.Call < done.Return && done.Call < get.Return
+		})
+		done.Input = call
+	}
 }
 
 func (h *history) String() string {
@@ -169,6 +197,9 @@ func (r *run) tryLinearizable(unmatchedDone bool) {
 	for round := range rounds {
 		h := &history{}
 		r.makeHistory(round, unmatchedDone, h)
+		if r.suite.Shared {
+			h.markEarly()
+		}
 		switch porcupine.CheckOperationsTimeout(lineModel(r.suite.Shared), h.calls, 10*time.Second) {
 		case porcupine.Illegal:
 			r.Fatalf("round %d: there is no order of these calls in which each returns what it did:\n%s", round, h)
@@ -190,13 +221,13 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 	anyKey := func(random *rand.Rand) string { return string(rune('a' + random.IntN(3))) }
 	nothing := lineResult{}
 	shutDown := func(client int) {
-		h.record(client, lineCall{"ShutDown", ""}, func() (lineResult, bool) { q.ShutDown(); return nothing, true })
+		h.record(client, lineCall{method: "ShutDown"}, func() (lineResult, bool) { q.ShutDown(); return nothing, true })
 	}
 	length := func(client int) {
-		h.record(client, lineCall{"Len", ""}, func() (lineResult, bool) { return lineResult{n: q.Len()}, true })
+		h.record(client, lineCall{method: "Len"}, func() (lineResult, bool) { return lineResult{n: q.Len()}, true })
 	}
-	done := func(client int, key string) {
-		h.record(client, lineCall{"Done", key}, func() (lineResult, bool) { q.Done(key); return nothing, true })
+	done := func(client int, key string, stray bool) {
+		h.record(client, lineCall{method: "Done", key: key, stray: stray}, func() (lineResult, bool) { q.Done(key); return nothing, true })
 	}
 	var ready, producing, working sync.WaitGroup
 	ready.Add(producers + workers)
@@ -210,16 +241,16 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 				case n == 1 && round%4 == 0:
 					shutDown(client)
 				case n == 2 && unmatchedDone:
-					done(client, anyKey(random))
+					done(client, anyKey(random), true)
 				default:
 					key := anyKey(random)
-					h.record(client, lineCall{"Add", key}, func() (lineResult, bool) { q.Add(key); return nothing, true })
+					h.record(client, lineCall{method: "Add", key: key}, func() (lineResult, bool) { q.Add(key); return nothing, true })
 				}
 			}
 		}
 		work := func() {
 			for {
-				got := h.record(client, lineCall{"Get", ""}, func() (lineResult, bool) {
+				got := h.record(client, lineCall{method: "Get"}, func() (lineResult, bool) {
 					// A shared queue may give a key that it fetched for a getter which gave up to one that came later,
 					// and so a key that was added in between comes once more than it must.
 					return someGet(q, random, !r.suite.Shared)
@@ -233,7 +264,7 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 				if random.IntN(4) == 0 {
 					length(client)
 				}
-				done(client, got.key)
+				done(client, got.key, false)
 			}
 		}
 		all, f := &producing, produce
