@@ -60,7 +60,7 @@ func (t *Table[K, V]) checkIndex(tb testing.TB, x *index, hash func(K) Hash) map
 	return found
 }
 
-// checkInvariants asserts that each slot is either in live or in its slab's list of free ones.
+// checkInvariants asserts that each slot is either in live or free.
 func (a *arena[K, V]) checkInvariants(tb testing.TB, live map[Slot]bool) {
 	tb.Helper()
 	empty := 0
@@ -72,41 +72,37 @@ func (a *arena[K, V]) checkInvariants(tb testing.TB, live map[Slot]bool) {
 			}
 			continue
 		}
-		free := map[Slot]bool{}
-		for s := b.free; s != None; s = Slot(a.at(s).tag) {
-			if free[s] {
-				tb.Fatalf("slot %d is free twice", s)
-			}
-			if int(s)/slabLen != n {
-				tb.Fatalf("slot %d is in the list of slab %d", s, n)
-			}
-			free[s] = true
-		}
-		liveHere := 0
+		numLive, numFree := 0, 0
 		for i := range b.entries {
 			s := Slot(n*slabLen + i)
-			e := b.entries[i]
-			e.tag = 0
+			isFree := b.free[i/64]&(1<<(i%64)) != 0
 			switch {
-			case s == None:
-			case live[s] == free[s]:
-				tb.Fatalf("slot %d: live is %t, free is %t", s, live[s], free[s])
-			case live[s]:
-				liveHere++
-			case any(e) != any(Entry[K, V]{}):
-				tb.Fatalf("free slot %d is not zero: %v", s, e)
+			case isFree == (live[s] || s == None):
+				tb.Fatalf("slot %d: live is %t, free is %t", s, live[s], isFree)
+			case !isFree:
+				numLive++
+			default:
+				numFree++
+				if any(b.entries[i]) != any(Entry[K, V]{}) {
+					tb.Fatalf("free slot %d is not zero: %v", s, b.entries[i])
+				}
 			}
 		}
-		if liveHere != b.live {
-			tb.Fatalf("slab %d counts %d keys and has %d", n, b.live, liveHere)
+		for place := len(b.entries); place < slabLen; place++ {
+			if b.free[place/64]&(1<<(place%64)) != 0 {
+				tb.Fatalf("place %d of slab %d is free, but there are only %d", place, n, len(b.entries))
+			}
 		}
-		if liveHere == 0 && n != 0 {
+		if numLive != b.live {
+			tb.Fatalf("slab %d counts %d keys and has %d", n, b.live, numLive)
+		}
+		if numLive == 0 {
 			empty++
 		}
-		if len(free) > 0 != isOpen {
-			tb.Fatalf("slab %d has %d free slots, and open is %t", n, len(free), isOpen)
+		if numFree > 0 != isOpen {
+			tb.Fatalf("slab %d has %d free slots, and open is %t", n, numFree, isOpen)
 		}
-		if len(free) > 0 && n < a.current {
+		if numFree > 0 && n < a.current {
 			tb.Fatalf("slab %d has room and is below the current one, %d", n, a.current)
 		}
 	}

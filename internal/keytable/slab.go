@@ -26,8 +26,7 @@ const (
 type Entry[K comparable, V any] struct {
 	Key   K
 	Value V
-	// tag is the key's hash or, if no key lives here, the next free slot of the slab.
-	tag Hash
+	tag   Hash // the key's hash
 }
 
 // Hash returns the hash of the key that lives here.
@@ -36,21 +35,39 @@ func (e *Entry[K, V]) Hash() Hash { return e.tag }
 // slab is a run of slots with consecutive numbers.
 type slab[K comparable, V any] struct {
 	entries []Entry[K, V]
-	// free is the first of the slots in which no key lives; each has the next one in its tag.
-	free Slot
-	// live is the number of the others.
+	// free has a bit for each entry, which is set if no key lives there.
+	free [slabLen / 64]uint64
+	// live is the number of the other entries. None counts as one.
 	live int
+}
+
+func (b *slab[K, V]) hasRoom() bool { return b.live < len(b.entries) }
+
+// take returns the place of the first free entry, which is free no more.
+func (b *slab[K, V]) take() int {
+	i := 0
+	for b.free[i] == 0 {
+		i++
+	}
+	place := i*64 + bits.TrailingZeros64(b.free[i])
+	b.free[i] &= b.free[i] - 1 // Clears the lowest bit that is set.
+	b.live++
+	return place
+}
+
+func (b *slab[K, V]) giveBack(place int) {
+	b.free[place/64] |= 1 << (place % 64)
+	b.live--
 }
 
 // arena hands out slots. It fills the lowest slab that has room, so that the last ones run empty and
 // can be given back when there are fewer keys.
 //
 // Invariants, which checkInvariants in the tests asserts:
-//   - A slot but None is either live or in its slab's list of free ones, and then its entry is zero
-//     but for the tag.
+//   - The entry of a free slot is zero. None is not free.
 //   - A slab's bit in open is set if and only if the slab has a free slot or no memory.
 //   - No slab below current has both memory and a free slot.
-//   - empty is the number of slabs but the first that have memory and no live slot.
+//   - empty is the number of slabs that have memory and no live slot. The first always has one, None.
 type arena[K comparable, V any] struct {
 	slabs []slab[K, V]
 	open  []uint64
@@ -65,37 +82,33 @@ func (a *arena[K, V]) at(s Slot) *Entry[K, V] {
 	return &a.slabs[s/slabLen].entries[s%slabLen]
 }
 
-// alloc takes a slot. Its entry is zero but for the tag.
+// alloc takes a slot. Its entry is zero.
 func (a *arena[K, V]) alloc() (Slot, *Entry[K, V]) {
-	if len(a.slabs) == 0 || a.slabs[a.current].free == None {
+	if len(a.slabs) == 0 || !a.slabs[a.current].hasRoom() {
 		a.makeRoom()
 	}
 	b := &a.slabs[a.current]
-	if b.live == 0 && a.current != 0 {
+	if b.live == 0 {
 		a.empty--
 	}
-	s := b.free
-	e := &b.entries[s%slabLen]
-	b.free = Slot(e.tag)
-	if b.free == None {
+	place := b.take()
+	if !b.hasRoom() {
 		a.open[a.current/64] &^= 1 << (a.current % 64)
 	}
-	b.live++
-	return s, e
+	return Slot(a.current*slabLen + place), &b.entries[place]
 }
 
 // release zeroes e, the entry at s, so that the collector gets what its key points to, and frees s.
 func (a *arena[K, V]) release(s Slot, e *Entry[K, V]) {
 	n := int(s / slabLen)
 	b := &a.slabs[n]
-	*e = Entry[K, V]{tag: Hash(b.free)}
-	if b.free == None {
+	*e = Entry[K, V]{}
+	if !b.hasRoom() {
 		a.open[n/64] |= 1 << (n % 64)
 	}
-	b.free = s
-	b.live--
+	b.giveBack(int(s % slabLen))
 	a.current = min(a.current, n)
-	if b.live == 0 && n != 0 {
+	if b.live == 0 {
 		a.releaseSlab(n)
 	}
 }
@@ -113,7 +126,9 @@ func (a *arena[K, V]) makeRoom() {
 		a.growFirst()
 	default:
 		b.entries = a.spare.Get(slabLen)
-		a.chain(a.current, 0)
+		for i := range b.free {
+			b.free[i] = ^uint64(0)
+		}
 		a.empty++
 	}
 }
@@ -143,15 +158,9 @@ func (a *arena[K, V]) growFirst() {
 	b.entries = grown
 	// No slab but the first has a bit in open as long as it is not full-sized.
 	a.open[0] = 1
-	a.chain(0, max(n, 1)) // Slot 0 is None.
-}
-
-// chain makes the slots of slab n from place first on its free ones.
-func (a *arena[K, V]) chain(n, first int) {
-	b := &a.slabs[n]
-	for i := len(b.entries) - 1; i >= first; i-- {
-		b.entries[i].tag = Hash(b.free)
-		b.free = Slot(n*slabLen + i)
+	b.live = max(b.live, 1) // None
+	for place := max(n, 1); place < len(grown); place++ {
+		b.free[place/64] |= 1 << (place % 64)
 	}
 }
 
@@ -162,16 +171,15 @@ func (a *arena[K, V]) live(n int) iter.Seq2[Slot, Hash] {
 			return
 		}
 		b := &a.slabs[n]
-		var free [slabLen / 64]uint64
-		if n == 0 {
-			free[0] = 1 // Slot 0 is None.
-		}
-		for s := b.free; s != None; s = Slot(b.entries[s%slabLen].tag) {
-			free[s%slabLen/64] |= 1 << (s % 64)
-		}
-		for i := range b.entries {
-			if free[i/64]&(1<<(i%64)) == 0 && !yield(Slot(n*slabLen+i), b.entries[i].tag) {
-				return
+		for i, free := range b.free {
+			for live := ^free; live != 0; live &= live - 1 {
+				place := i*64 + bits.TrailingZeros64(live)
+				if place >= len(b.entries) {
+					return
+				}
+				if s := Slot(n*slabLen + place); s != None && !yield(s, b.entries[place].tag) {
+					return
+				}
 			}
 		}
 	}

@@ -82,8 +82,7 @@ func HashOf[K comparable](key K) Hash {
 //   - Every key is in exactly one slot, and that slot's number is in the index exactly once: in its home
 //     or, counted as passed by all groups between, in a later one. While keys are moving, it may be in the
 //     old index, too, or there alone if its slab has not been moved.
-//   - Every other slot is in its slab's list of free ones exactly once, and its entry is zero but for
-//     the link of that list.
+//   - Every other slot is free, and its entry is zero.
 type Table[K comparable, V any] struct {
 	index index
 	count int
