@@ -2,12 +2,17 @@ package workqueue_test
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"k8s.io/utils/clock"
 )
 
 func TestTouch(t *testing.T) {
@@ -207,6 +212,61 @@ func TestCustomQueueWithItsOwnKeys(t *testing.T) {
 	})
 }
 
+// A key whose Get is cut short by a metric comes again, also if the custom Queue takes no key any more.
+func TestMetricAndQueuePanicInGet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var broken atomic.Bool
+		fail := func(string) {
+			if broken.Load() {
+				panic("out of order")
+			}
+		}
+		r := &testkit.Recorder{On: func(metric string) {
+			if metric == "latency" {
+				fail(metric)
+			}
+		}}
+		list := &testkit.ListQueue[string]{On: func(method string) {
+			if method == "Push" {
+				fail(method)
+			}
+		}}
+		q := options[string]{name: "q", provider: r, order: list}.typed()
+		q.Add("a")
+		broken.Store(true)
+		testkit.WantPanic(t, "Get", func() { q.Get() }, "out of order")
+		broken.Store(false)
+		if st := q.Stats(); st.Queued != 1 || st.Processing != 0 || q.Len() != 1 {
+			t.Errorf("Stats() = %+v, Len() = %d", st, q.Len())
+		}
+		if err := workqueue.CheckInvariants(q); err != nil {
+			t.Error(err)
+		}
+		process(t, q, "a")
+		q.ShutDown()
+	})
+}
+
+// dropper is a Queue that takes no keys.
+type dropper struct{}
+
+func (dropper) Touch(int) {}
+func (dropper) Push(int)  {}
+func (dropper) Len() int  { return 0 }
+func (dropper) Pop() int  { panic("Pop of an empty Queue") }
+
+// Keys that a custom Queue drops do not make a drain wait. (client-go's drain does not wait for them either.)
+func TestQueueThatDropsKeysCanBeDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := options[int]{order: dropper{}}.typed()
+		q.Add(1)
+		q.ShutDownWithDrain()
+		if st := q.Stats(); st.Queued != 0 || !st.ShuttingDown {
+			t.Errorf("Stats() = %+v", st)
+		}
+	})
+}
+
 // A metric of such keys must not drift: as many keys leave as have come.
 func TestMetricsOfCustomQueues(t *testing.T) {
 	for name, order := range map[string]func() workqueue.Queue[string]{
@@ -241,3 +301,77 @@ func TestMetricsOfCustomQueues(t *testing.T) {
 		})
 	}
 }
+
+// A user's Queue, clock, limiter and metrics that are slow make the queue slow, and nothing else: each key is
+// held by one worker at a time, what was added last is processed, the gauges end at zero.
+func TestSlowForeignCode(t *testing.T) {
+	// slow lets other goroutines run for some time. It cannot sleep in a bubble's time: much of it runs under the
+	// queue's lock, and a goroutine that waits for a lock keeps that time from passing.
+	slow := func() {
+		for range 100 {
+			runtime.Gosched()
+		}
+	}
+	r := &testkit.Recorder{On: func(string) { slow() }}
+	q := options[int]{
+		name: "q", provider: r, limiter: slowLimiter{slow},
+		clock: &testkit.HookedClock{WithTicker: clock.RealClock{}, OnNow: slow, OnReset: slow},
+		order: &testkit.ListQueue[int]{On: func(string) { slow() }},
+	}.rateLimiting()
+	const keys = 8
+	var added, done [keys]atomic.Int64
+	var holders [keys]atomic.Int32
+	var producers, workers sync.WaitGroup
+	for range 4 {
+		workers.Go(func() {
+			for key, shutdown := q.Get(); !shutdown; key, shutdown = q.Get() {
+				if holders[key].Add(1) != 1 {
+					t.Errorf("two workers hold key %d", key)
+				}
+				done[key].Store(added[key].Load())
+				q.Forget(key)
+				holders[key].Add(-1)
+				q.Done(key)
+			}
+		})
+	}
+	for range 3 {
+		producers.Go(func() {
+			for i := range 4 * keys {
+				key := i % keys
+				added[key].Add(1)
+				switch i % 3 {
+				case 0:
+					q.Add(key)
+				case 1:
+					q.AddRateLimited(key)
+				case 2:
+					q.AddAfter(key, time.Microsecond)
+				}
+			}
+		})
+	}
+	producers.Wait()
+	testkit.Eventually(t, "the last delayed key comes", func() bool {
+		return q.(workqueue.Extended[int]).Stats().Waiting == 0
+	})
+	q.ShutDownWithDrain()
+	workers.Wait()
+	for key := range keys {
+		if a, d := added[key].Load(), done[key].Load(); a != d {
+			t.Errorf("key %d: version %d of %d was processed last", key, d, a)
+		}
+	}
+	for _, gauge := range []string{"depth", "unfinished", "longest"} {
+		if v := r.Value(gauge); v != 0 {
+			t.Errorf("%s = %v in the end", gauge, v)
+		}
+	}
+}
+
+// slowLimiter takes its time. It never delays.
+type slowLimiter struct{ slow func() }
+
+func (l slowLimiter) When(int) time.Duration { l.slow(); return 0 }
+func (l slowLimiter) Forget(int)             { l.slow() }
+func (l slowLimiter) NumRequeues(int) int    { l.slow(); return 0 }

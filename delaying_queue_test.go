@@ -335,3 +335,65 @@ func TestLateKeysDoNotWakeTheLoop(t *testing.T) {
 		q.ShutDown()
 	})
 }
+
+// ShutDown is complete before a logger may panic.
+func TestLoggerPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger := funcr.New(func(string, string) { panic("logger") }, funcr.Options{})
+		for name, shutDown := range map[string]func(workqueue.Extended[int]){
+			"ShutDown":          func(q workqueue.Extended[int]) { q.ShutDown() },
+			"ShutDownWithDrain": func(q workqueue.Extended[int]) { q.ShutDownWithDrain() },
+			"ShutDownContext":   func(q workqueue.Extended[int]) { _ = q.ShutDownContext(t.Context()) },
+		} {
+			q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Logger: &logger}).(delayer[int])
+			q.AddAfter(1, time.Hour)
+			get := startGet[int](q)
+			get.MustBlock(t, "Get")
+			if v := testkit.PanicOf(func() { shutDown(q) }); v != "logger" {
+				t.Errorf("%s panics with %v", name, v)
+			}
+			if g := get.MustReturn(t, "Get"); g.err == nil || !q.ShuttingDown() {
+				t.Errorf("%s: Get() = %v, shutting down: %v", name, g.err, q.ShuttingDown())
+			}
+		}
+	})
+}
+
+// The waiting loop goes on after foreign code has ended its goroutine, with the keys that it had taken already.
+func TestGoexitOnTheWaitingLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := testkit.NewFakeClock()
+		var armed atomic.Bool
+		end := func() {
+			if armed.CompareAndSwap(true, false) {
+				runtime.Goexit()
+			}
+		}
+		below := &plainQueue[int]{}
+		for name, q := range map[string]workqueue.TypedDelayingInterface[int]{
+			"clock": workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{
+				Clock: &testkit.HookedClock{WithTicker: fake, OnNow: end},
+			}),
+			"queue": workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Clock: fake, Queue: below}),
+		} {
+			for key := range 3 {
+				q.AddAfter(key, time.Second)
+			}
+			q.AddAfter(3, time.Minute)
+			synctest.Wait()
+			below.beforeAdd = end
+			armed.Store(true)
+			fake.Step(time.Second)
+			synctest.Wait()
+			if armed.Load() || q.Len() != 3 {
+				t.Errorf("%s: %d keys have come due, want 3; armed: %v", name, q.Len(), armed.Load())
+			}
+			fake.Step(time.Minute)
+			synctest.Wait()
+			if q.Len() != 4 {
+				t.Errorf("%s: %d keys have come due, want 4", name, q.Len())
+			}
+			q.ShutDown()
+		}
+	})
+}

@@ -2,8 +2,9 @@ package workqueue_test
 
 import (
 	"context"
+	"runtime"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,111 +12,6 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
-
-// plainQueue is a queue of a user: a TypedInterface and nothing more. Its zero value is
-// ready to use.
-type plainQueue[T comparable] struct {
-	// beforeAdd, unless nil, is called at the start of Add.
-	beforeAdd func()
-
-	mu    sync.Mutex
-	cond  sync.Cond
-	line  []T
-	dirty map[T]bool // all keys of line, and those that are to be queued again
-	held  map[T]bool
-	down  bool
-	ended bool // the drain that waits, by ShutDown
-}
-
-func (q *plainQueue[T]) lock() {
-	q.mu.Lock()
-	if q.dirty == nil {
-		q.cond.L = &q.mu
-		q.dirty, q.held = make(map[T]bool), make(map[T]bool)
-	}
-}
-
-func (q *plainQueue[T]) Add(item T) {
-	if q.beforeAdd != nil {
-		q.beforeAdd()
-	}
-	q.lock()
-	defer q.mu.Unlock()
-	if q.down || q.dirty[item] {
-		return
-	}
-	q.dirty[item] = true
-	if !q.held[item] {
-		q.line = append(q.line, item)
-	}
-	q.cond.Broadcast()
-}
-
-func (q *plainQueue[T]) Len() int {
-	q.lock()
-	defer q.mu.Unlock()
-	return len(q.line)
-}
-
-func (q *plainQueue[T]) Get() (item T, shutdown bool) {
-	q.lock()
-	defer q.mu.Unlock()
-	for len(q.line) == 0 {
-		if q.down {
-			return item, true
-		}
-		q.cond.Wait()
-	}
-	item = q.line[0]
-	q.line = q.line[1:]
-	delete(q.dirty, item)
-	q.held[item] = true
-	return item, false
-}
-
-func (q *plainQueue[T]) Done(item T) {
-	q.lock()
-	defer q.mu.Unlock()
-	if q.held[item] && q.dirty[item] {
-		q.line = append(q.line, item)
-	}
-	delete(q.held, item)
-	q.cond.Broadcast()
-}
-
-func (q *plainQueue[T]) ShutDown() {
-	q.lock()
-	defer q.mu.Unlock()
-	q.down, q.ended = true, true
-	q.cond.Broadcast()
-}
-
-func (q *plainQueue[T]) ShutDownWithDrain() {
-	q.lock()
-	defer q.mu.Unlock()
-	q.down, q.ended = true, false
-	q.cond.Broadcast()
-	for len(q.held)+len(q.line) > 0 && !q.ended {
-		q.cond.Wait()
-	}
-}
-
-func (q *plainQueue[T]) ShuttingDown() bool {
-	q.lock()
-	defer q.mu.Unlock()
-	return q.down
-}
-
-// plainDelayingQueue is a TypedDelayingInterface of a user.
-type plainDelayingQueue[T comparable] struct {
-	plainQueue[T]
-	delays []time.Duration
-}
-
-func (q *plainDelayingQueue[T]) AddAfter(item T, d time.Duration) {
-	q.delays = append(q.delays, d)
-	time.AfterFunc(d, func() { q.Add(item) })
-}
 
 // everyForeign runs f for each of our layers on top of a queue that is not ours.
 func everyForeign(t *testing.T, f func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string])) {
@@ -420,6 +316,68 @@ func TestGetOfAnotherQueueStartsNoGoroutine(t *testing.T) {
 		q.ShutDown()
 		if got := get.MustReturn(t, "Get after shutdown"); got.err != workqueue.ErrShutDown {
 			t.Errorf("Get() = %+v", got)
+		}
+	})
+}
+
+// endingQueue is a queue whose Get ends its goroutine once.
+type endingQueue struct {
+	plainQueue[int]
+	armed atomic.Bool
+}
+
+func (q *endingQueue) Get() (int, bool) {
+	if q.armed.CompareAndSwap(true, false) {
+		runtime.Goexit()
+	}
+	return q.plainQueue.Get()
+}
+
+// A getter waits for a key, although the Get of the queue below has ended the goroutine that fetches one.
+func TestGoexitInForeignGet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below := &endingQueue{}
+		below.armed.Store(true)
+		q := workqueue.Extend[int](below)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		below.Add(1)
+		if key, err := q.GetContext(ctx); key != 1 || err != nil {
+			t.Errorf("GetContext() = %d, %v", key, err)
+		}
+		q.Done(1)
+		q.ShutDown()
+	})
+}
+
+// Over a user's queue, which lacks it, DoneAndGet is the two calls.
+func TestDoneAndGetOverOtherQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		delaying := func() workqueue.TypedDelayingInterface[string] {
+			return workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: &plainQueue[string]{}})
+		}
+		for name, q := range map[string]any{
+			"delaying": delaying(),
+			"rate-limiting": workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{
+				DelayingQueue: struct {
+					workqueue.TypedDelayingInterface[string]
+				}{delaying()},
+			}),
+		} {
+			q := q.(delayer[string])
+			q.Add("a")
+			q.Add("b")
+			hold(t, q, "a")
+			q.Add("a")
+			for _, step := range [][2]string{{"a", "b"}, {"b", "a"}} {
+				if key, err := q.DoneAndGet(t.Context(), step[0]); key != step[1] || err != nil {
+					t.Errorf("%s: DoneAndGet(%q) = %q, %v, want %q", name, step[0], key, err, step[1])
+				}
+			}
+			q.ShutDown()
+			if key, err := q.DoneAndGet(t.Context(), "a"); key != "" || err != workqueue.ErrShutDown {
+				t.Errorf("%s: DoneAndGet after shutdown = %q, %v", name, key, err)
+			}
 		}
 	})
 }

@@ -167,30 +167,34 @@ func TestItemBackoffForgetAfter(t *testing.T) {
 	}
 }
 
-func TestItemBackoffForgetAfterDefault(t *testing.T) {
-	for longest, want := range map[time.Duration]time.Duration{
-		time.Second:   10 * time.Minute,
-		time.Hour:     2 * time.Hour,
-		math.MaxInt64: forever - 1,
+func TestItemBackoffForgetAfterIsExact(t *testing.T) {
+	for want, config := range map[time.Duration]BackoffConfig{
+		10 * time.Minute:   {Max: time.Second},
+		2 * time.Hour:      {Max: time.Hour},
+		horizon - 5*ms - 1: {ForgetAfter: horizon - 5*ms - 1},
 	} {
 		c := newPassiveClock()
-		l := NewTypedItemBackoffRateLimiter[string](BackoffConfig{Base: 1, Max: longest, Clock: c})
+		config.Base, config.Clock = 5*ms, c
+		l := NewTypedItemBackoffRateLimiter[string](config)
 		l.When("key")
-		stepClock(c, 1+want-1)
+		stepClock(c, 5*ms+want-1)
 		if n := l.NumRequeues("key"); n != 1 {
-			t.Errorf("Max %v: NumRequeues = %d before %v have passed", longest, n, want)
+			t.Errorf("NumRequeues = %d before %v have passed", n, want)
 		}
 		stepClock(c, 1)
-		if n := l.NumRequeues("key"); n != 0 && longest != math.MaxInt64 {
-			t.Errorf("Max %v: NumRequeues = %d when %v have passed", longest, n, want)
+		if n := l.NumRequeues("key"); n != 0 {
+			t.Errorf("NumRequeues = %d when %v have passed", n, want)
 		}
 	}
 }
 
 func TestItemBackoffForgetsNever(t *testing.T) {
-	for _, after := range []time.Duration{horizon - 5*ms, horizon, math.MaxInt64} {
+	for _, config := range []BackoffConfig{
+		{ForgetAfter: horizon - 5*ms}, {ForgetAfter: horizon}, {ForgetAfter: math.MaxInt64}, {Max: math.MaxInt64},
+	} {
 		c := newPassiveClock()
-		l := NewTypedItemBackoffRateLimiter[string](BackoffConfig{ForgetAfter: after, Clock: c})
+		config.Clock = c
+		l := NewTypedItemBackoffRateLimiter[string](config)
 		for i := range 5 {
 			if n := l.NumRequeues("key"); n != i {
 				t.Errorf("NumRequeues = %d after %d failures and %d years", n, i, 250*i)
@@ -198,20 +202,6 @@ func TestItemBackoffForgetsNever(t *testing.T) {
 			l.When("key")
 			stepClock(c, 250*365*24*time.Hour)
 		}
-	}
-}
-
-func TestItemBackoffForgetsAfterLong(t *testing.T) {
-	c := newPassiveClock()
-	l := NewTypedItemBackoffRateLimiter[string](BackoffConfig{ForgetAfter: horizon - 5*ms - 1, Clock: c})
-	l.When("key")
-	stepClock(c, horizon-2)
-	if n := l.NumRequeues("key"); n != 1 {
-		t.Errorf("NumRequeues = %d", n)
-	}
-	stepClock(c, 1)
-	if n := l.NumRequeues("key"); n != 0 {
-		t.Errorf("NumRequeues = %d after ForgetAfter", n)
 	}
 }
 
@@ -320,4 +310,140 @@ func TestItemBackoffJitterEnds(t *testing.T) {
 			t.Errorf("up to %d: %d, want %d", longest, d, want)
 		}
 	}
+}
+
+// backoffModel is the formula of BackoffConfig, taken literally.
+type backoffModel struct {
+	*modelTime
+	base, longest int64
+	factor        float64
+	jitter        Jitter
+	forgetAfter   int64
+	rand          *rand.Rand
+	keys          map[int]*backoffModelKey
+	ceilings      []time.Duration
+}
+
+type backoffModelKey struct {
+	failures int
+	last     time.Duration
+	gone     *big.Int // nil: never
+}
+
+func newBackoffModel(config BackoffConfig, r *rand.Rand) *backoffModel {
+	m := &backoffModel{
+		modelTime: &modelTime{}, base: int64(config.Base), longest: int64(config.Max), factor: config.Factor,
+		jitter: config.Jitter, forgetAfter: int64(config.ForgetAfter), rand: r, keys: map[int]*backoffModelKey{},
+	}
+	if m.longest <= 0 {
+		m.longest = 1000e9
+	}
+	if m.base <= 0 {
+		m.base = 5e6
+	}
+	m.base = min(m.base, m.longest)
+	if m.factor == 0 || math.IsNaN(m.factor) {
+		m.factor = 2
+	}
+	return m
+}
+
+func (m *backoffModel) find(key int) *backoffModelKey {
+	k := m.keys[key]
+	if k == nil || k.gone != nil && k.gone.Cmp(&m.now) <= 0 {
+		k = &backoffModelKey{last: time.Duration(m.base)}
+		m.keys[key] = k
+	}
+	return k
+}
+
+func (m *backoffModel) when(key int) time.Duration {
+	k := m.find(key)
+	ceiling := m.ceiling(k.failures)
+	low, high := big.NewInt(int64(ceiling)), big.NewInt(int64(ceiling))
+	switch m.jitter {
+	case FullJitter:
+		low.SetInt64(0)
+	case EqualJitter:
+		low.Add(low, big.NewInt(1)).Rsh(low, 1)
+	case DecorrelatedJitter:
+		low.SetInt64(m.base)
+		high.Mul(big.NewInt(3), big.NewInt(int64(k.last)))
+		if longest := big.NewInt(m.longest); high.Cmp(longest) > 0 {
+			high = longest
+		}
+	}
+	if m.jitter >= FullJitter && m.jitter <= DecorrelatedJitter {
+		width := high.Sub(high, low).Uint64() + 1
+		low.Add(low, new(big.Int).SetUint64(m.rand.Uint64N(width)))
+	}
+	k.last = time.Duration(low.Int64())
+	k.failures++
+	life := new(big.Int).Lsh(big.NewInt(max(m.longest, 300e9)), 1)
+	if m.forgetAfter > 0 {
+		life.SetInt64(m.forgetAfter)
+	}
+	if life.Cmp(big.NewInt(math.MaxInt64)) > 0 {
+		life.SetInt64(math.MaxInt64)
+	}
+	life.Add(life, low)
+	k.gone = nil
+	if life.Cmp(big.NewInt(1<<62)) < 0 {
+		k.gone = m.after(life)
+	}
+	return k.last
+}
+
+// ceiling is the limiter's own. (TestItemBackoffCeilings compares it with exact products.)
+func (m *backoffModel) ceiling(n int) time.Duration {
+	if m.ceilings == nil {
+		m.ceilings = ceilings(time.Duration(m.base), time.Duration(m.longest), m.factor)
+	}
+	return m.ceilings[min(n, len(m.ceilings)-1)]
+}
+
+func (m *backoffModel) requeues(key int) int { return m.find(key).failures }
+func (m *backoffModel) forget(key int)       { delete(m.keys, key) }
+
+func (m *backoffModel) expires(key int) *big.Int {
+	if gone := m.find(key).gone; gone != nil {
+		return new(big.Int).Set(gone)
+	}
+	return nil
+}
+
+func checkItemBackoff(t rapid.TB, config BackoffConfig, seed uint64, script []byte) {
+	t.Helper()
+	c := newPassiveClock()
+	config.Clock = c
+	l := NewTypedItemBackoffRateLimiter[int](config).(*itemBackoffRateLimiter[int])
+	l.random = rand.New(rand.NewPCG(seed, 0)).Uint64N
+	m := newBackoffModel(config, rand.New(rand.NewPCG(seed, 0)))
+	scripted(t, script, c, &l.keys, l, m, m.modelTime)
+}
+
+func TestItemBackoffModel(t *testing.T) {
+	duration := rapid.OneOf(rapid.Int64Range(-1, 1000), rapid.Int64Range(1, 1e12), rapid.Int64())
+	rapid.Check(t, func(t *rapid.T) {
+		checkItemBackoff(t, BackoffConfig{
+			Base:        time.Duration(duration.Draw(t, "base")),
+			Max:         time.Duration(duration.Draw(t, "max")),
+			Factor:      rapid.OneOf(rapid.Float64Range(0, 4), rapid.Float64()).Draw(t, "factor"),
+			Jitter:      Jitter(rapid.Uint8Range(0, 4).Draw(t, "jitter")),
+			ForgetAfter: time.Duration(duration.Draw(t, "forgetAfter")),
+		}, rapid.Uint64().Draw(t, "seed"), rapid.SliceOfN(rapid.Byte(), 200, 600).Draw(t, "script"))
+	})
+}
+
+func FuzzItemBackoff(f *testing.F) {
+	f.Add(int64(1), int64(1000), 2.0, uint8(FullJitter), int64(10), uint64(1), []byte("0000@@PP0000"))
+	f.Add(int64(5e6), int64(1e12), 1.5, uint8(DecorrelatedJitter), int64(0), uint64(2), []byte{0, 0, 0, 0, 13, 0, 13, 1, 13, 2, 0, 0})
+	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), math.Inf(1), uint8(EqualJitter), int64(math.MaxInt64), uint64(3), []byte{0, 0, 10, 62, 0, 0, 10, 62, 10, 62, 0, 0})
+	f.Add(int64(-1), int64(math.MinInt64), math.NaN(), uint8(9), int64(-1), uint64(4), []byte{0, 0, 12, 62, 0, 0, 9, 0})
+	f.Fuzz(func(t *testing.T, base, longest int64, factor float64, jitter uint8, forgetAfter int64, seed uint64, script []byte) {
+		checkItemBackoff(t, BackoffConfig{
+			Base: time.Duration(base), Max: time.Duration(longest), Factor: factor,
+			Jitter: Jitter(jitter), ForgetAfter: time.Duration(forgetAfter),
+		}, seed, script[:min(len(script), 1000)])
+	})
 }

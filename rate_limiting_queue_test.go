@@ -35,6 +35,7 @@ func (s *script) NumRequeues(item string) int {
 }
 
 func everyRateLimiting(t *testing.T, limiter func() workqueue.TypedRateLimiter[string],
+
 	f func(t *testing.T, q workqueue.TypedRateLimitingInterface[string])) {
 	t.Helper()
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
@@ -131,6 +132,28 @@ func TestLimiterPanics(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		process[string](t, q, "a")
+	})
+}
+
+// A limiter that hangs blocks only its caller: no lock is held while it is asked.
+func TestLimiterHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := make(chan struct{})
+		limiter := &script{delays: []time.Duration{time.Second}, on: func() { <-stuck }}
+		q := endAfterFailure(t, options[string]{limiter: limiter}.rateLimiting())
+		add := testkit.Start(func() bool { q.AddRateLimited("a"); return true })
+		add.MustBlock(t, "AddRateLimited")
+		q.Add("b")
+		q.AddAfter("c", time.Second)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		process[string](t, q, "b", "c")
+		close(stuck)
+		add.MustReturn(t, "AddRateLimited")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		process[string](t, q, "a")
+		q.ShutDown()
 	})
 }
 

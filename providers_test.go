@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/observe"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
@@ -89,11 +90,6 @@ func TestStatsProvider(t *testing.T) {
 	})
 }
 
-type delayingQueue interface {
-	workqueue.Extended[string]
-	AddAfter(key string, delay time.Duration)
-}
-
 // slowStats is a queue whose Stats calls a hook when it has read the queue.
 type slowStats struct {
 	workqueue.Extended[string]
@@ -110,7 +106,7 @@ func (q *slowStats) Stats() workqueue.Stats {
 func TestStatsOfAMovingKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		below := &slowStats{Extended: workqueue.NewTyped[string]()}
-		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: below}).(delayingQueue)
+		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: below}).(delayer[string])
 		defer q.ShutDown()
 		wait := func() {
 			below.Get()
@@ -215,4 +211,104 @@ func TestStatsProviderAndBadKeys(t *testing.T) {
 		}
 		q.Add("a")
 	}
+}
+
+// inspecting is a StatsProvider that notes the queues whose keys it gets to see.
+type inspecting struct {
+	*reader
+	names  []string
+	queues []workqueue.Inspector
+}
+
+func (p *inspecting) InspectQueue(name string, q workqueue.Inspector) {
+	p.names = append(p.names, name)
+	p.queues = append(p.queues, q)
+}
+
+// A provider gets to see the outermost layer of each queue with a name, once, and that layer works.
+func TestInspectorProvider(t *testing.T) {
+	p := &inspecting{reader: &reader{}}
+	fifo := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "fifo", MetricsProvider: p})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
+		Name: "delaying", MetricsProvider: p, Queue: fifo,
+	})
+	limiting := workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour),
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "limiting", MetricsProvider: p})
+	defer delaying.ShutDown()
+	defer limiting.ShutDown()
+	workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{MetricsProvider: p}) // without a name
+	if len(p.queues) != 3 || p.queues[0].Queue != any(fifo) || p.queues[1].Queue != any(delaying) || p.queues[2].Queue != any(limiting) {
+		t.Fatalf("the provider saw %q", p.names)
+	}
+	if p.queues[0].Below != nil || p.queues[1].Below != any(fifo) || p.queues[2].Below != nil {
+		t.Error("a layer that the program has put below is wrong")
+	}
+	q := p.queues[2]
+	if q.Remove != nil || q.Pause != nil || q.Resume != nil {
+		t.Error("the queue can do more than it can")
+	}
+	q.Add("added")
+	limiting.AddRateLimited("failed")
+	s := q.Snapshot(10)
+	if len(s.Queued) != 1 || s.Queued[0].Key != any("added") || len(s.Waiting) != 1 || len(s.Failing) != 1 ||
+		s.Failing[0].Key != any("failed") || s.Failing[0].Requeues != 1 || s.Failing[0].Due.IsZero() || q.Stats().Queued != 1 {
+		t.Errorf("%+v", s)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a key of another type was added")
+		}
+	}()
+	q.Add(1)
+}
+
+// Of a queue that has only client-go's methods, an Inspector knows the length.
+func TestInspectForeignQueue(t *testing.T) {
+	q := struct{ workqueue.TypedInterface[int] }{workqueue.NewTyped[int]()}
+	i := workqueue.Inspect(q)
+	i.Add(1)
+	if s := i.Stats(); s.Queued != 1 || i.Snapshot != nil {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A queue of several layers asks for the global provider once: all of it is watched, or nothing.
+func TestGlobalProviderIsReadOnce(t *testing.T) {
+	workqueue.WithoutProvider(func() {
+		build := []func(){
+			func() { workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "q"}) },
+			func() {
+				workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Name: "q"})
+			},
+			func() {
+				workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[int]{Name: "q"})
+			},
+		}
+		for layer, build := range build {
+			var late reader
+			first := &swappingReader{swap: func() { setGlobalProvider(&late) }}
+			setGlobalProvider(first)
+			build()
+			if n := len(first.stats); n != 1 || len(late.stats) != 0 {
+				t.Errorf("layer %d: %d parts are watched by the first provider, %d by a later one", layer+1, n, len(late.stats))
+			}
+		}
+	})
+}
+
+func setGlobalProvider(p workqueue.MetricsProvider) {
+	boxed := any(p)
+	observe.Global.Store(&boxed)
+}
+
+// swappingReader sets another global provider as soon as it is used.
+type swappingReader struct {
+	reader
+	swap func()
+}
+
+func (r *swappingReader) HistogramBounds() []float64 {
+	r.swap()
+	return nil
 }
