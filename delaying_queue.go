@@ -330,7 +330,8 @@ type dueAdder[T comparable] interface {
 // ShutDown makes the queue ignore what is added from now on, and drops the keys that still wait for
 // their time; [Stats].Dropped counts them. Keys that are queued are still handed out. Drains that
 // wait return. ShutDown may be called any number of times. It waits for the goroutines of the queue,
-// which end at once.
+// which end at once; so a method of the configured Queue or Clock, which such a goroutine may be calling, must not
+// call it.
 func (q *delayingType[T]) ShutDown() {
 	defer q.logDropped(q.stopWaiting()) // Last, because a logger may panic.
 	q.Extended.ShutDown()
