@@ -3,7 +3,6 @@ package workqueue
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -169,8 +168,6 @@ type delayingType[T comparable] struct {
 	// moved is how many keys of moving the loop has added to the queue below. Only the loop uses it.
 	moved int
 
-	retries atomic.Uint64
-
 	// mu guards what follows. No method of the queue below, of the clock, the metric or the logger is
 	// called under it.
 	mu      sync.Mutex
@@ -184,6 +181,7 @@ type delayingType[T comparable] struct {
 	// the loop is about to look.
 	sleepsUntil time.Time
 	stopped     bool
+	retries     uint64
 	dropped     uint64
 	// arrivals counts the keys that have begun to wait.
 	arrivals uint64
@@ -201,10 +199,11 @@ func (q *delayingType[T]) AddAfter(item T, duration time.Duration) {
 	if q.ShuttingDown() {
 		return
 	}
-	q.retries.Add(1)
 	q.retriesMetric.Inc()
 	if duration <= 0 {
-		q.Add(item)
+		if q.countRetry() {
+			q.Add(item)
+		}
 		return
 	}
 	if q.wait(item, keytable.HashOf(item), q.clock.Now(), duration) {
@@ -212,11 +211,27 @@ func (q *delayingType[T]) AddAfter(item T, duration time.Duration) {
 	}
 }
 
+// countRetry counts a call of AddAfter. It returns false, and does not count, if a shutdown has begun: the numbers of a
+// queue that is shut down and empty do not change any more.
+func (q *delayingType[T]) countRetry() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.countRetryLocked()
+}
+
+func (q *delayingType[T]) countRetryLocked() bool {
+	if q.stopped {
+		return false
+	}
+	q.retries++
+	return true
+}
+
 // wait makes item wait, and returns whether the waiting loop sleeps for too long.
 func (q *delayingType[T]) wait(item T, h keytable.Hash, now time.Time, d time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.stopped {
+	if !q.countRetryLocked() {
 		return false
 	}
 	before := q.waiting.len()
@@ -304,9 +319,12 @@ func (q *delayingType[T]) takeDue() (next time.Time, ok bool) {
 	return q.sleepsUntil, true
 }
 
-// addDue adds the keys of moving to the queue below. If that is shut down, they count as dropped.
+// addDue adds the keys of moving to the queue below. If that is shut down, they count as dropped. (A queue that is not
+// ours may be shut down at the very moment of an Add, which then goes unnoticed.)
 func (q *delayingType[T]) addDue() {
-	if below, ok := q.Extended.(dueAdder[T]); ok {
+	// Our own layer 1 takes a batch under one lock. Asking for an interface would also find that method in a user's
+	// queue that embeds ours, and miss an Add of that queue's own.
+	if below, ok := q.Extended.(*Typed[T]); ok {
 		q.moved += below.addDue(q.moving[q.moved:])
 	}
 	for q.moved < len(q.moving) && !q.ShuttingDown() {
@@ -319,12 +337,6 @@ func (q *delayingType[T]) addDue() {
 		defer q.mu.Unlock()
 		q.dropped += uint64(n)
 	}
-}
-
-// dueAdder is a queue that takes a batch of due keys under one lock. It reports how many of them it has taken: all, or
-// fewer if it is shut down. (Of another queue, a shutdown at the very moment of an Add goes unnoticed.)
-type dueAdder[T comparable] interface {
-	addDue(keys []keytable.Hashed[T]) int
 }
 
 // ShutDown makes the queue ignore what is added from now on, and drops the keys that still wait for
@@ -398,9 +410,9 @@ func (q *delayingType[T]) addStats(st *Stats) {
 	if q.name != "" {
 		st.Name = q.name
 	}
-	st.Retries += q.retries.Load()
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	st.Retries += q.retries
 	st.Dropped += q.dropped
 }
 

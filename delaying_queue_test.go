@@ -311,6 +311,31 @@ func TestDelayingQueueOnGivenQueue(t *testing.T) {
 	})
 }
 
+// ownAdd is a queue of a user that embeds ours.
+type ownAdd struct {
+	*workqueue.Typed[string]
+	added []string
+}
+
+func (q *ownAdd) Add(item string) {
+	q.added = append(q.added, item)
+	q.Typed.Add(item)
+}
+
+// The queue below is used through its public methods alone, also if it embeds ours and has inherited others.
+func TestDueKeysGoThroughAdd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below := &ownAdd{Typed: workqueue.NewTyped[string]()}
+		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: below})
+		q.AddAfter("a", time.Second)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if q.ShutDown(); len(below.added) != 1 {
+			t.Errorf("Add was called for %q, want a", below.added)
+		}
+	})
+}
+
 // The loop looks every ten seconds anyway, so a key that is due later than that does not wake it.
 func TestLateKeysDoNotWakeTheLoop(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[int]) {

@@ -110,7 +110,8 @@ func (e *extension[T]) fetching() bool {
 }
 
 func (e *extension[T]) GetContext(ctx context.Context) (item T, err error) {
-	if err := ctx.Err(); err != nil {
+	ended, err := ctx.Done(), ctx.Err() // Before anything changes, because they are foreign code.
+	if err != nil {
 		return item, err
 	}
 	if e.beginWaiting() {
@@ -118,7 +119,7 @@ func (e *extension[T]) GetContext(ctx context.Context) (item T, err error) {
 		case key := <-e.fetched:
 			e.endWaiting(true)
 			return *key, nil
-		case <-ctx.Done():
+		case <-ended:
 			e.endWaiting(false)
 			return item, ctx.Err()
 		case <-e.down:
@@ -131,7 +132,7 @@ func (e *extension[T]) GetContext(ctx context.Context) (item T, err error) {
 		defer e.mu.Unlock()
 		e.endFetcherLocked()
 		return *key, nil
-	case <-ctx.Done():
+	case <-ended:
 		return item, ctx.Err()
 	case <-e.quiet:
 	}

@@ -381,3 +381,17 @@ func TestDoneAndGetOverOtherQueues(t *testing.T) {
 		}
 	})
 }
+
+// A context that panics starts no goroutine that would wait for a key that no caller waits for.
+func TestForeignGetContextPanics(t *testing.T) {
+	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
+		base := testkit.Goroutines()
+		ctx := &hookedContext{Context: t.Context(), onErr: func() {}, onDone: func() { panic("context") }}
+		testkit.WantPanic(t, "GetContext", func() { _, _ = q.GetContext(ctx) })
+		q.Add("a")
+		synctest.Wait()
+		base.WantMore(t, "after a panic", 0)
+		process(t, below, "a")
+		q.ShutDown()
+	})
+}

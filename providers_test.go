@@ -162,6 +162,37 @@ func TestLayersThatAreWatchedTogether(t *testing.T) {
 	}
 }
 
+// lateQueue calls a function during the next ShuttingDown, after it has looked.
+type lateQueue struct {
+	plainQueue[string]
+	meanwhile func()
+}
+
+func (q *lateQueue) ShuttingDown() bool {
+	down := q.plainQueue.ShuttingDown()
+	if f := q.meanwhile; f != nil {
+		q.meanwhile = nil
+		f()
+	}
+	return down
+}
+
+// WatchQueue promises that the numbers of an empty queue do not change after shutdown, also if an AddAfter has found the
+// queue open before.
+func TestAddAfterDuringShutDownIsNotCounted(t *testing.T) {
+	for _, d := range []time.Duration{0, time.Hour} {
+		r, below := &reader{}, &lateQueue{}
+		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
+			Name: "q", MetricsProvider: r, Queue: below,
+		})
+		below.meanwhile = q.ShutDown
+		q.AddAfter("a", d)
+		if st := r.sum(); !st.ShuttingDown || st.Retries != 0 {
+			t.Errorf("AddAfter of %v: %+v", d, st)
+		}
+	}
+}
+
 func TestUnnamedQueueIsNotWatched(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
 		r := &reader{}

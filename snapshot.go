@@ -249,11 +249,6 @@ func (h *dueHeap[T]) snapshot(s keytable.Slot) KeySnapshot[T] {
 	}
 }
 
-// waitingInspector is a delaying queue that can look up when one waiting key is due.
-type waitingInspector[T comparable] interface {
-	inspectWaiting(key T) (k KeySnapshot[T], waits bool)
-}
-
 // Snapshot returns Stats and copies of up to limit keys of each state. It asks the limiter for the
 // requeues of each of them, and for the keys with the most. For the latter our limiters look at all keys that
 // have failed, a few hundred at a time with the lock given back in between.
@@ -265,7 +260,7 @@ func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
 		}
 	}
 	s.Failing = mostRequeuedOf(q.rateLimiter, max(limit, 0))
-	if below, ok := q.delaying.(waitingInspector[T]); ok {
+	if below, ok := q.delaying.(*delayingType[T]); ok {
 		for i := range s.Failing {
 			if k, waits := below.inspectWaiting(s.Failing[i].Key); waits {
 				s.Failing[i].Since, s.Failing[i].Due = k.Since, k.Due
