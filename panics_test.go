@@ -340,7 +340,7 @@ func TestPanicOnTheQueuesGoroutine(t *testing.T) {
 					theFaultyClock()
 				}
 			}}}.delaying()
-		q.AddAfter("a", time.Millisecond)
+		q.AddAfter("a", time.Second) // Long enough that the loop sets its timer, also on a loaded machine.
 		q.Get()
 		return
 	}
