@@ -25,6 +25,7 @@ type Pool[T comparable] struct {
 	getter     workqueue.Extended[T] // queue, or made of it
 	priorities PriorityQueue[T]      // nil if queue is none
 	finder     KeyFinder[T]          // nil if queue is none
+	requeues   RequeueCounter[T]     // nil if queue is none
 	leaser     workqueue.Leaser[T]   // nil if queue is none
 	handler    Handler[T]
 	options    Options[T]
@@ -40,7 +41,7 @@ type Pool[T comparable] struct {
 	// stopping is closed when stop is first set, abandoned when that is Nothing, and finished when ended is set.
 	stopping, abandoned, finished chan struct{}
 
-	// Set by prepare, before there are workers.
+	// Set by prepareLogger and prepareContexts, before there are workers.
 
 	logger *slog.Logger // with the pool's name; nil means silence
 	// starting is the context in which keys are started. It ends when no other key may be.
@@ -100,6 +101,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 		p.getter = workqueue.Extend[T](queue)
 		p.priorities, _ = queue.(PriorityQueue[T])
 		p.finder, _ = queue.(KeyFinder[T])
+		p.requeues, _ = queue.(RequeueCounter[T])
 		p.leaser, _ = queue.(workqueue.Leaser[T])
 		if p.options.Name == "" {
 			p.options.Name = p.getter.Stats().Name
@@ -153,8 +155,9 @@ func (p *Pool[T]) run(ctx context.Context) error {
 	if !p.begun.CompareAndSwap(false, true) {
 		return errRunTwice
 	}
-	defer p.prepare(ctx)()
-	p.watch()
+	p.guarded(p.prepareLogger)
+	defer p.prepareContexts(ctx)()
+	p.guarded(p.watch)
 	p.start()
 	stuck := p.watchForStuck()
 	p.awaitStop(ctx)
@@ -169,11 +172,15 @@ func (p *Pool[T]) run(ctx context.Context) error {
 
 var errRunTwice = errors.New("worker: Run was called before on this pool")
 
-// prepare does what start needs and what must not be done under mu. What it returns is called when Run returns.
-func (p *Pool[T]) prepare(ctx context.Context) context.CancelFunc {
+func (p *Pool[T]) prepareLogger() {
 	if p.logger = p.options.Logger; p.logger != nil && p.options.Name != "" {
 		p.logger = p.logger.With("queue", p.options.Name)
 	}
+}
+
+// prepareContexts makes the contexts that start needs, because it calls methods of ctx, which must not happen under mu. Run
+// calls the returned function when it returns.
+func (p *Pool[T]) prepareContexts(ctx context.Context) context.CancelFunc {
 	values := context.WithoutCancel(ctx)
 	p.handling, p.endHandling = context.WithCancelCause(values)
 	if p.logger == nil && p.priorities == nil {
