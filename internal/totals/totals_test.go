@@ -210,6 +210,23 @@ func TestManyPriorities(t *testing.T) {
 	}
 }
 
+// The numbers of one name are not those of the name that was read before.
+func TestSumsOfSeveralNames(t *testing.T) {
+	s := Queues()
+	for adds, name := range []string{"a", "b", "c"} {
+		s.Watch(name, source(&workqueue.Stats{Adds: uint64(adds), ShuttingDown: name == "b"}))
+	}
+	for range 2 {
+		var adds []uint64
+		for total := range s.All() {
+			adds = append(adds, total.Sum.Adds)
+		}
+		if !slices.Equal(adds, []uint64{0, 1, 2}) {
+			t.Errorf("adds: %v", adds)
+		}
+	}
+}
+
 func TestNamesThatAreNotUTF8(t *testing.T) {
 	s := Queues()
 	for _, name := range []string{"b", "\xff", "a"} {
