@@ -68,11 +68,11 @@ type failureShard[T comparable] struct {
 
 // failureCount is what is known of every failing key.
 type failureCount struct {
-	// calls is how many have failed. It is 0 for a key that was to come again at once when the queue was shut
-	// down already.
+	// calls is how many calls in a row have failed. It is 0 for a key that was refused: its handler wanted it again
+	// at once, but the queue was shut down already.
 	calls int
-	// limited reports that the queue's limiter counts the key's failures. So if it counts none any more, somebody
-	// has forgotten the key.
+	// limited reports that the queue's limiter counts the key's failures. If its count is zero later, somebody else
+	// has called Forget.
 	limited bool
 }
 

@@ -187,12 +187,11 @@ func (p *Pool[T]) prepareContexts(ctx context.Context) context.CancelFunc {
 		p.firstCall = &callContext{Context: p.handling, attempt: 1}
 	}
 	if p.options.Drain != All {
-		// A descendant: who ends ctx can rely on it that no key that is added later is started (unless ctx
-		// is of a type of the caller's own: its end takes a goroutine to get here). It also cuts short what
-		// Stop(All) has begun.
+		// When ctx has ended, no key that is added afterwards may be started. So starting ends with it, and not a
+		// moment later (unless ctx is of a type of the caller's own). This also cuts short Stop(All).
 		values = ctx
 	}
-	// endStarting is called under mu, and would call methods of ctx if starting were its child.
+	// The context in between keeps endStarting, which is called under mu, from calling methods of ctx.
 	between, end := context.WithCancel(values)
 	p.starting, p.endStarting = context.WithCancel(between)
 	return end
@@ -229,8 +228,8 @@ func (p *Pool[T]) SetWorkers(n int) error {
 	}
 	p.growLocked()
 	if len(p.workers) > n {
-		// Wakes all that wait for a key. Each finds out whether it is one too many, and so do those that
-		// handle a key, afterwards. See stays.
+		// This wakes all workers that wait for a key. In stays each finds out whether it is one too many. Those
+		// that handle a key find out when they are done with it.
 		p.endGetting()
 		p.getting, p.endGetting = context.WithCancel(p.starting)
 	}

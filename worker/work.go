@@ -140,8 +140,8 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 	returned = true
 }
 
-// begin makes w the worker that handles c's key, or returns false if that must not be started any more: starting
-// may have ended since the queue looked, and the key may have been added even after that.
+// begin makes w the worker that handles c's key, or returns false if no key may be started any more: starting may
+// have ended while the queue handed the key out.
 func (p *Pool[T]) begin(w *worker[T], c *call[T]) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
