@@ -153,7 +153,7 @@ type Stats struct {
 // PriorityDepths are the numbers of keys of each priority that need processing: queued, or added again while a worker
 // holds them.
 type PriorityDepths struct {
-	// Depths are those of the priorities that the queue has met first, ten at most so that metrics have
+	// Depths are those of the priorities that the queue has met first, 25 at most so that metrics have
 	// few labels, highest priority first.
 	Depths []PriorityDepth
 	// Others is the number of such keys of all other priorities.

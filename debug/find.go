@@ -66,7 +66,7 @@ func (f *finder) look(l *keyLists) {
 	}
 }
 
-// found adds k, or what is not known yet if the key was found in another state before.
+// found adds k. If the key was found in another state before, it only fills in what is missing there.
 func (f *finder) found(k keyReport) {
 	i, known := f.byKey[k.raw]
 	if !known {

@@ -18,8 +18,8 @@ type Options struct {
 	// SampleEvery is how often each queue's numbers are read. Of these samples 120 are kept, so the charts on
 	// the page cover 10 minutes unless it is set. 5 s unless positive.
 	SampleEvery time.Duration
-	// Metrics is the program's provider of metrics, if it has one: what the handler hears of as a provider, it passes
-	// on to Metrics. See [Handler].
+	// Metrics is the program's own provider of metrics, if it has one. The handler, which takes its place, passes all
+	// queues and pools on to it. See [Handler].
 	Metrics workqueue.StatsProvider
 	// Actions lets readers of the page change the queues: retry a key now, remove it, pause and resume a queue. See
 	// "Actions" in the package comment.

@@ -199,7 +199,7 @@ func (t timeline) ends() []float64 {
 	return ends
 }
 
-// recent returns the times of the last minutes, and of how many.
+// recent returns the times of the last minutes, and how long these were.
 func (h *history) recent(now measure) (latency, work *workqueue.Histogram, covers time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

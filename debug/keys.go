@@ -112,7 +112,7 @@ func sortByTime(keys []worker.FailedKey[any]) {
 	slices.SortStableFunc(keys, func(a, b worker.FailedKey[any]) int { return b.Time.Compare(a.Time) })
 }
 
-// addRunning adds what pools know of the keys that are handled. If the queue has not listed any, these are the list.
+// addRunning adds what pools know of the keys that are handled. If the queue lists none, the list is theirs.
 func (l *keyLists) addRunning(running []worker.RunningKey[any], limit int) {
 	byKey := make(map[any]worker.RunningKey[any], len(running))
 	for _, r := range running {

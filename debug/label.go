@@ -38,7 +38,7 @@ func newLabel(s string, limit int) label {
 	if len(s) > limit {
 		l.Cut = true
 		s = s[:limit]
-		// Not in the middle of a rune, unless it is none.
+		// Do not cut a rune in two.
 		for i := 1; i < utf8.UTFMax && len(s) > i; i++ {
 			if last := s[len(s)-i:]; utf8.RuneStart(last[0]) {
 				if !utf8.FullRuneInString(last) {
@@ -74,7 +74,7 @@ func printable(s string) string {
 // methods of the key, so no lock may be held.
 func keyText(key any) (s string) {
 	defer func() {
-		// fmt recovers, but not if what was panicked with panics, too.
+		// fmt recovers from a panic of the key's methods, but not if printing the panic's value panics, too.
 		if recover() != nil {
 			s = fmt.Sprintf("(%T: cannot be printed)", key)
 		}

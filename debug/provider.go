@@ -62,7 +62,7 @@ func (h *Handler) addPool(name string, p *pool) {
 	g := h.pools[name]
 	if g == nil {
 		label := newLabel(name, maxName).short()
-		// Its id is none that a queue with this name gets first.
+		// The prefix leaves the id to a queue with this name, which may come later.
 		g = &poolGroup{entry: &entry{id: "pool " + label, name: label}}
 		g.entry.history.begin(h.tick, now)
 		h.pools[name] = g

@@ -4,13 +4,18 @@ go 1.26.0
 
 replace (
 	github.com/keyedqueue/workqueue => ../
+	github.com/keyedqueue/workqueue/controllerruntime => ../controllerruntime
 	github.com/keyedqueue/workqueue/redisqueue => ../redisqueue
 )
 
 require (
+	github.com/google/gofuzz v1.2.0
 	github.com/hibiken/asynq v0.26.0
 	github.com/keyedqueue/workqueue v0.1.0
+	github.com/keyedqueue/workqueue/controllerruntime v0.1.0
 	github.com/keyedqueue/workqueue/redisqueue v0.1.0
+	github.com/onsi/ginkgo/v2 v2.27.4
+	github.com/onsi/gomega v1.39.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/common v0.72.0
 	github.com/prometheus/prometheus v0.315.0
@@ -27,6 +32,7 @@ require (
 )
 
 require (
+	github.com/Masterminds/semver/v3 v3.4.0 // indirect
 	github.com/anishathalye/porcupine v1.3.1 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/blang/semver/v4 v4.0.0 // indirect
@@ -55,7 +61,10 @@ require (
 	github.com/go-openapi/swag/stringutils v0.28.0 // indirect
 	github.com/go-openapi/swag/typeutils v0.28.0 // indirect
 	github.com/go-openapi/swag/yamlutils v0.28.0 // indirect
+	github.com/go-task/slim-sprig/v3 v3.0.0 // indirect
 	github.com/google/gnostic-models v0.7.0 // indirect
+	github.com/google/go-cmp v0.7.0 // indirect
+	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/grafana/regexp v0.0.0-20250905093917-f7b3be9d1853 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect

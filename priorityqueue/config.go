@@ -36,8 +36,10 @@ type Config[T comparable] struct {
 	MaxDelay time.Duration
 
 	// PlaceOfAdd makes a key that is added while a worker holds it keep the place in line of that add. Without
-	// it, the key takes its place when the worker is Done. With it, each hand-out steps over the held keys
-	// at the head of the line.
+	// it, the key takes its place when the worker is Done. With it, such held keys stand in line, and a call
+	// that hands out, adds or removes a key walks, under the lock, past those in front of the line's first ready key.
+	// There are at most as many of them as keys that are being processed, so the walk is short unless the
+	// program holds many thousands at once.
 	PlaceOfAdd bool
 
 	// Aging, unless zero, is the time for which a key must have been ready to count as one of a priority

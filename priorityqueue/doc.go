@@ -79,7 +79,7 @@
 // keys: Add, Get, Done and Remove take constant time if all priorities are equal, and O(log l) at worst;
 // a delayed key takes O(log n) when it begins and ends to wait. A Get or Done that takes a group to its limit, or
 // back from there, takes as many steps as the group has priorities with ready keys. No call walks past keys that
-// cannot be handed out, except with PlaceOfAdd, where a hand-out steps over held keys at the head of the line.
+// cannot be handed out, except with [Config].PlaceOfAdd.
 //
 // No call holds the lock for more than about a thousand keys: those that concern more keys give it back in between.
 //

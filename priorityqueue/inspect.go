@@ -194,10 +194,10 @@ func (q *Queue[T]) removeLocked(s keytable.Slot, it *item, now int64) {
 		}
 		q.endNeedLocked(it.priority)
 		q.leaveLineLocked(s, it)
-		q.leaveLocked(s, it, now)
+		q.retireLocked(s, it, now)
 	case st&waiting != 0:
 		q.due.Remove(s)
-		q.leaveLocked(s, it, now)
+		q.retireLocked(s, it, now)
 	case st&running != 0:
 		switch st & (again | timed) {
 		case again:

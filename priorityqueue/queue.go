@@ -204,8 +204,9 @@ func (q *Queue[T]) Len() int {
 	return q.queued
 }
 
-// leaveLocked takes the key at s, which is in no line and not in due any more, out of the queue.
-func (q *Queue[T]) leaveLocked(s keytable.Slot, it *item, now int64) {
+// retireLocked takes the key at s, which is in no line and not in due any more, out of its group, and forgets it: at once,
+// or when its MinInterval is over.
+func (q *Queue[T]) retireLocked(s keytable.Slot, it *item, now int64) {
 	if q.config.Group != nil {
 		q.leaveGroupLocked(it.home)
 	}

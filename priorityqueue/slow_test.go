@@ -2,7 +2,6 @@ package priorityqueue_test
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -29,11 +28,6 @@ type slowQueue struct {
 	down      bool
 	taken     uint64
 	stats     workqueue.Stats
-}
-
-type slowTurn struct {
-	group string
-	left  int
 }
 
 type slowKey struct {
@@ -103,51 +97,6 @@ func (m *slowQueue) sorted(state pq.State) []*slowKey {
 }
 
 func (m *slowQueue) count(state pq.State) int { return len(m.sorted(state)) }
-
-func (m *slowQueue) line(level int, group string) (line []*slowKey) {
-	for _, k := range m.sorted(pq.Queued) {
-		if k.level == level && k.group == group {
-			line = append(line, k)
-		}
-	}
-	return line
-}
-
-func (m *slowQueue) blocked(group string) bool {
-	n := 0
-	for _, k := range m.sorted(pq.Processing) {
-		if k.group == group {
-			n++
-		}
-	}
-	if m.config.Limit == nil {
-		return false
-	}
-	limit := m.config.Limit(group)
-	return limit > 0 && n >= limit
-}
-
-// update gives turns to those groups, and no others, from which a key can be taken.
-func (m *slowQueue) update() {
-	if m.turns == nil {
-		m.turns = map[int][]slowTurn{}
-	}
-	for level, ring := range m.turns {
-		m.turns[level] = slices.DeleteFunc(ring, func(t slowTurn) bool {
-			return m.blocked(t.group) || len(m.line(level, t.group)) == 0
-		})
-	}
-	for _, k := range m.sorted(pq.Queued) {
-		has := slices.ContainsFunc(m.turns[k.level], func(t slowTurn) bool { return t.group == k.group })
-		if !has && !m.blocked(k.group) {
-			m.turns[k.level] = append(m.turns[k.level], slowTurn{group: k.group})
-		}
-	}
-}
-
-func (m *slowQueue) rank(since time.Duration, level int) time.Duration {
-	return since - time.Duration(level)*m.config.Aging
-}
 
 func (m *slowQueue) becomeReady(k *slowKey, now time.Duration) {
 	if !k.placed {
@@ -350,92 +299,8 @@ func (m *slowQueue) add(key int, o pq.AddOpts, keep, retry bool) {
 	}
 }
 
-// losesPlace reports whether a key that is ready, or has its place, goes to the end of another line when its
-// priority changes.
-func (m *slowQueue) losesPlace(k *slowKey, before, after int) bool {
-	if after <= before || m.config.Aging == 0 {
-		return after != before
-	}
-	return m.rank(k.since, k.level) > m.rank(max(m.lastReady, m.now), after)
-}
-
 // timesPending reports whether the queue would read the clock for any call.
 func (m *slowQueue) timesPending() bool { return m.count(pq.Waiting) > 0 }
-
-// next returns the key that is to be handed out next, or nil.
-func (m *slowQueue) next() *slowKey {
-	if m.paused {
-		return nil
-	}
-	var best *slowKey
-	for level, ring := range m.turns {
-		for _, t := range ring {
-			k := m.line(level, t.group)[0]
-			if best == nil || m.before(k, best) {
-				best = k
-			}
-		}
-	}
-	if best == nil {
-		return nil
-	}
-	return m.line(best.level, m.turns[best.level][0].group)[0]
-}
-
-// before reports whether the line whose first key is a comes before the one whose first key is b.
-func (m *slowQueue) before(a, b *slowKey) bool {
-	if m.config.Aging > 0 {
-		if ra, rb := m.rank(a.since, a.level), m.rank(b.since, b.level); ra != rb {
-			return ra < rb
-		}
-	}
-	return a.level > b.level
-}
-
-func (m *slowQueue) get() (key, priority int) {
-	k := m.next()
-	m.taken++
-	ring := m.turns[k.level]
-	t := ring[0]
-	if t.left == 0 {
-		t.left = m.weight(t.group)
-	}
-	t.left--
-	if t.left == 0 {
-		m.turns[k.level] = append(ring[1:], t)
-	} else {
-		ring[0] = t
-	}
-	k.state = pq.Processing
-	m.lastStart[k.key] = m.now
-	m.update()
-	return k.key, k.priority
-}
-
-// order returns the queued keys in the order in which they will be handed out if no group comes to its
-// limit, without those that are blocked already.
-func (m *slowQueue) order() (order []int) {
-	future := *m
-	future.paused = false
-	future.keys, future.lastStart = maps.Clone(m.keys), maps.Clone(m.lastStart)
-	for key, k := range m.keys {
-		copied := *k
-		if future.keys[key] = &copied; k.state == pq.Queued && m.blocked(k.group) {
-			delete(future.keys, key)
-		}
-	}
-	future.config.Limit = nil
-	future.turns = map[int][]slowTurn{}
-	for level, ring := range m.turns {
-		future.turns[level] = slices.Clone(ring)
-	}
-	for future.next() != nil {
-		key, _ := future.get()
-		future.done(key)
-		order = append(order, key)
-	}
-	return order
-}
 
 func (m *slowQueue) done(key int) {
 	k := m.keys[key]

@@ -368,8 +368,8 @@ type depths struct {
 	others int
 }
 
-// maxDepths is how many priorities are counted by themselves.
-const maxDepths = 10
+// maxDepths is how many priorities are counted by themselves, as in controller-runtime.
+const maxDepths = 25
 
 func (d *depths) add(priority, n int) {
 	for i := range d.known {

@@ -82,25 +82,26 @@ func TestStatsWithoutMetrics(t *testing.T) {
 	}
 }
 
-// Ten priorities are counted by themselves, all others together, whatever becomes of their keys.
+// The first 25 priorities are counted by themselves, all others together, whatever becomes of their keys.
 func TestByPriority(t *testing.T) {
 	config := pq.Config[string]{
 		Name: "q", MetricsProvider: &reader{}, Limit: limit(1),
 		Group: func(key string) string { return key[len(key)-1:] },
 	}
 	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-		for i := range 15 {
+		for i := range 30 {
 			q.AddWithOpts(pq.AddOpts{Priority: i}, fmt.Sprint(i, "a"), fmt.Sprint(i, "b"))
 		}
 		q.AddWithOpts(pq.AddOpts{Priority: 3}, "0a")
 		q.Remove("5a")
-		hold(t, q, "14a 14b") // of the others
+		hold(t, q, "29a 29b") // of the others
 		d := q.Stats().ByPriority
 		var got []string
 		for _, p := range d.Depths {
 			got = append(got, fmt.Sprint(p.Priority, ":", p.Queued))
 		}
-		if s := strings.Join(got, " "); s != "9:2 8:2 7:2 6:2 5:1 4:2 3:3 2:2 1:2 0:1" || d.Others != 8 {
+		want := "24:2 23:2 22:2 21:2 20:2 19:2 18:2 17:2 16:2 15:2 14:2 13:2 12:2 11:2 10:2 9:2 8:2 7:2 6:2 5:1 4:2 3:3 2:2 1:2 0:1"
+		if s := strings.Join(got, " "); s != want || d.Others != 8 {
 			t.Errorf("%s and %d others", s, d.Others)
 		}
 	})

@@ -302,7 +302,7 @@ func (q *Queue[T]) doneLocked(s keytable.Slot, it *item, now int64) {
 		it.state &^= again | timed
 	}
 	if it.state&again == 0 {
-		q.leaveLocked(s, it, now)
+		q.retireLocked(s, it, now)
 		return
 	}
 	it.priority = q.details.At(s).priority

@@ -19,7 +19,7 @@
 //	workqueue_unmatched_dones_total              counter    calls of Done for a key that no worker held
 //
 // Queues with priorities, like those of package priorityqueue, have three more. The last one has the label priority,
-// with a value for each of up to ten priorities, and one for all "other".
+// with a value for each of up to 25 priorities, and one for all "other".
 //
 //	workqueue_blocked_keys                       gauge      queued keys whose group is at its limit
 //	workqueue_paused                             gauge      1 while the queue is paused, otherwise 0

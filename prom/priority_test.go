@@ -65,7 +65,7 @@ workqueue_queued_keys{name="q",priority="other",zone="z"} 0
 			}
 		}
 	}
-	if lines != 11 || keys != 4+60 {
+	if lines != 26 || keys != 4+60 {
 		t.Errorf("%d values with %v keys", lines, keys)
 	}
 	for _, q := range []*priorityqueue.Queue[string]{a, b} {
@@ -105,17 +105,17 @@ func TestDepthByPriority(t *testing.T) {
 	want := `# HELP workqueue_depth Current depth of workqueue by workqueue and priority
 # TYPE workqueue_depth gauge
 `
-	for i := range 9 {
+	for i := range 24 {
 		q.AddWithOpts(priorityqueue.AddOpts{Priority: i}, i)
 		want += fmt.Sprintf("workqueue_depth{controller=\"q\",name=\"q\",priority=\"%d\"} 1\n", i)
 	}
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_depth"); err != nil {
 		t.Error(err)
 	}
-	for i := 9; i < 12; i++ {
+	for i := 24; i < 27; i++ {
 		q.AddWithOpts(priorityqueue.AddOpts{Priority: i}, i)
 	}
-	want += `workqueue_depth{controller="q",name="q",priority="9"} 1
+	want += `workqueue_depth{controller="q",name="q",priority="24"} 1
 workqueue_depth{controller="q",name="q",priority="exceeded_cardinality_limit"} 2
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_depth"); err != nil {

@@ -210,7 +210,8 @@ func (p *Provider) Collect(ch chan<- prometheus.Metric) {
 	p.mu.Lock()
 	pushed := maps.Clone(p.pushed)
 	p.mu.Unlock()
-	for queues := range p.queues.All() {
+	var queues totals.Total[workqueue.Stats] // It would be allocated for every name if it were the loop's.
+	for queues = range p.queues.All() {
 		p.collectName(ch, descs, &queues, true, pushed[queues.Name])
 		delete(pushed, queues.Name)
 	}
@@ -253,7 +254,8 @@ func (p *Provider) collectName(ch chan<- prometheus.Metric, descs []*prometheus.
 
 // collectPools reads all pools and sends their metrics.
 func (p *Provider) collectPools(ch chan<- prometheus.Metric) {
-	for pools := range p.pools.All() {
+	var pools totals.Total[worker.Stats]
+	for pools = range p.pools.All() {
 		b := p.buckets
 		if h := pools.Sum.Durations; h != nil {
 			b = &buckets{bounds: h.Bounds, classic: h.Bounds}

@@ -1,10 +1,15 @@
 package redisqueue
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // A replica that has been idle for longer than its lease has nothing to send to the server at shutdown, and ends.
@@ -114,5 +119,29 @@ func TestTwoStringsOfOneKey(t *testing.T) {
 	}
 	if st := q.Stats(); st.Queued+st.Processing != 0 {
 		t.Errorf("Stats() = %+v, want no keys", st)
+	}
+}
+
+var _ worker.RequeueCounter[string] = (*Queue[string])(nil)
+
+// A queue whose server does not answer, or that has shut down, does not say that a key has no failures.
+func TestUnknownNumberOfFailures(t *testing.T) {
+	s := startServer(t)
+	q := newTestQueue(t, s.client(), Config[string]{Logger: discard})
+	q.AddRateLimited("a")
+	if n, err := q.NumRequeuesContext(within(t, 5*time.Second), "a"); n != 1 || err != nil {
+		t.Errorf("NumRequeuesContext returned %d, %v", n, err)
+	}
+	s.kill()
+	if _, err := q.NumRequeuesContext(within(t, time.Millisecond), "a"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("without a server: %v", err)
+	}
+	if _, err := q.NumRequeuesContext(context.Background(), "a"); err == nil {
+		t.Error("without a server there is a number")
+	}
+	s.start()
+	endQueue(t, q)
+	if _, err := q.NumRequeuesContext(context.Background(), "a"); !errors.Is(err, workqueue.ErrShutDown) {
+		t.Errorf("after shutdown: %v", err)
 	}
 }

@@ -189,15 +189,25 @@ func (q *Queue[T]) Forget(item T) {
 // NumRequeues returns how many failures of item were counted, on all replicas, since it was forgotten. It asks the server,
 // for up to a second, and returns 0 if that does not answer.
 func (q *Queue[T]) NumRequeues(item T) int {
+	n, _ := q.NumRequeuesContext(context.Background(), item)
+	return n
+}
+
+// NumRequeuesContext is NumRequeues that returns an error if the server has not answered when ctx ends or a second has
+// passed. After shutdown it returns ErrShutDown. Package worker calls it.
+func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (int, error) {
 	if limiter := q.config.RateLimiter; limiter != nil {
-		return limiter.NumRequeues(item)
+		return limiter.NumRequeues(item), nil
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, err
 	}
 	encoded, s := q.locate(item)
 	number := make(chan int, 1)
 	q.mu.Lock()
 	if q.ending.over {
 		q.mu.Unlock()
-		return 0
+		return 0, workqueue.ErrShutDown
 	}
 	s.enqueueLocked(op{kind: opNumRequeues, arg: "n" + encoded, number: number})
 	q.mu.Unlock()
@@ -205,11 +215,15 @@ func (q *Queue[T]) NumRequeues(item T) int {
 	defer timer.Stop()
 	select {
 	case n := <-number:
-		return n
+		return n, nil
 	case <-timer.C:
-		return 0
+		return 0, errNoAnswer
+	case <-ctx.Done():
+		return 0, ctx.Err()
 	}
 }
+
+var errNoAnswer = errors.New("redisqueue: the server does not answer")
 
 // patience is how long methods without a context wait for the server.
 const patience = time.Second

@@ -61,14 +61,16 @@ func Logger(ctx context.Context) *slog.Logger {
 	return silent
 }
 
-// withTimeout is context.WithTimeout on any clock.
-func withTimeout(parent context.Context, c clock.Clock, d time.Duration) (context.Context, context.CancelFunc) {
+// withTimeout is context.WithTimeout with the configured timeout and clock.
+func (p *Pool[T]) withTimeout(parent context.Context) (context.Context, context.CancelFunc) {
+	c, d := p.options.Clock, p.options.HandlerTimeout
 	if _, ok := c.(clock.RealClock); ok {
 		return context.WithTimeout(parent, d)
 	}
 	ctx := &clockContext{Context: parent, deadline: c.Now().Add(d), done: make(chan struct{})}
 	timer := c.NewTimer(d)
-	go func() {
+	go p.guarded(func() {
+		defer ctx.end(context.Canceled) // If the clock panics, its handler must not wait for it.
 		defer timer.Stop()
 		select {
 		case <-timer.C():
@@ -77,7 +79,7 @@ func withTimeout(parent context.Context, c clock.Clock, d time.Duration) (contex
 			ctx.end(parent.Err())
 		case <-ctx.done:
 		}
-	}()
+	})
 	return ctx, func() { ctx.end(context.Canceled) }
 }
 

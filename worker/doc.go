@@ -31,8 +31,8 @@
 // may fail MaxRetries times in both. When the limiter has forgotten a key, because another pool has handled it, say,
 // the pool forgets its failures too.
 //
-// A panic outside the handler and OnStart, in another hook, the logger, the clock, the queue or its limiter, is a
-// bug without a key to blame: it ends Run like Fatal, with a [PanicError]. A runtime.Goexit there ends the
+// A panic outside the handler and OnStart, in another hook, the logger, the clock, the queue, its limiter or the
+// provider of metrics, is a bug without a key to blame: it ends Run like Fatal, with a [PanicError]. A runtime.Goexit there ends the
 // call, and nothing else. In both cases the hooks that would have followed for the key are skipped.
 //
 // # The end

@@ -53,10 +53,11 @@ func errorText(err error) string {
 // The counts are divided into many small maps. So none is locked for long, and a map that was large is replaced
 // soon: a Go map does not shrink.
 type failures[T comparable] struct {
-	keys   atomic.Int64 // in counts
-	seed   maphash.Seed
-	shards [64]failureShard[T]
-	errors recent[T]
+	keys    atomic.Int64 // in counts
+	failing atomic.Int64 // those of them that have failed
+	seed    maphash.Seed
+	shards  [64]failureShard[T]
+	errors  recent[T]
 }
 
 type failureShard[T comparable] struct {
@@ -67,13 +68,16 @@ type failureShard[T comparable] struct {
 
 // failureCount is what is known of every failing key.
 type failureCount struct {
-	// calls is how many have failed. It is 0 for a key that was to come again at once when the queue was shut
-	// down already.
+	// calls is how many calls in a row have failed. It is 0 for a key that was refused: its handler wanted it again
+	// at once, but the queue was shut down already.
 	calls int
-	// limited reports that the queue's limiter counts the key's failures. So if it counts none any more, somebody
-	// has forgotten the key.
+	// limited reports that the queue's limiter counts the key's failures. If its count is zero later, somebody else
+	// has called Forget.
 	limited bool
 }
+
+// failing returns 1 for a key that has failed, and 0 otherwise.
+func (c failureCount) failing() int64 { return int64(min(c.calls, 1)) }
 
 func newFailures[T comparable]() *failures[T] {
 	f := &failures[T]{seed: maphash.MakeSeed()}
@@ -104,9 +108,11 @@ func (f *failures[T]) set(key T, c failureCount) {
 	if s.counts == nil {
 		s.counts = make(map[T]failureCount)
 	}
-	if _, known := s.counts[key]; !known {
+	before, known := s.counts[key]
+	if !known {
 		f.keys.Add(1)
 	}
+	f.failing.Add(c.failing() - before.failing())
 	s.counts[key] = c
 	s.peak = max(s.peak, len(s.counts))
 }
@@ -128,6 +134,7 @@ func (f *failures[T]) forgetIf(key T, c failureCount) {
 	}
 	delete(s.counts, key)
 	f.keys.Add(-1)
+	f.failing.Add(-c.failing())
 	f.errors.forget(key)
 	if len(s.counts) == 0 || len(s.counts) < s.peak/4 {
 		s.shrink()

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/utils/clock"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
@@ -163,3 +166,85 @@ func TestSlowNumRequeuesDoesNotDelayTheEnd(t *testing.T) {
 		})
 	}
 }
+
+// brokenTimers is a clock whose timers panic.
+type brokenTimers struct{ clock.Clock }
+
+func (c brokenTimers) NewTimer(d time.Duration) clock.Timer { return brokenTimer{c.Clock.NewTimer(d)} }
+
+type brokenTimer struct{ clock.Timer }
+
+func (brokenTimer) C() <-chan time.Time { panic("timer") }
+
+// The timer of a HandlerTimeout panics in a goroutine of its own. That ends Run, as any panic of the clock does, and
+// the handler's context, and the key gets its Done.
+func TestPanicOfTheTimerIsFatal(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		q.Add("a")
+		var ctxErr error
+		r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
+			<-ctx.Done()
+			ctxErr = ctx.Err()
+			return nil
+		}, options{Clock: brokenTimers{clock.RealClock{}}, HandlerTimeout: time.Hour}))
+		var p *worker.PanicError
+		if err := r.returned(); !errors.As(err, &p) || p.Value != "timer" || ctxErr == nil {
+			t.Errorf("Run returned %v, the handler's context ended with %v", err, ctxErr)
+		}
+		wantMatchedDones(t, q)
+	})
+}
+
+// panickyProvider is a provider of metrics, and a handler of logs, that panics when Run begins.
+type panickyProvider struct{ workqueue.MetricsProvider }
+
+func (panickyProvider) WatchPool(string, func() worker.Stats) { panic("begin") }
+
+type panickyLogs struct{ slog.Handler }
+
+func (panickyLogs) WithAttrs([]slog.Attr) slog.Handler { panic("begin") }
+
+// Foreign code that panics when Run begins is fatal, too. What was queued is reported.
+func TestPanicAtTheBeginningIsFatal(t *testing.T) {
+	for name, o := range map[string]options{
+		"provider": {Name: "pool", MetricsProvider: panickyProvider{}},
+		"logger":   {Name: "pool", Logger: slog.New(panickyLogs{slog.DiscardHandler})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				q.Add("a")
+				err := run(t, worker.New(q, func(context.Context, string) error { return nil }, o)).returned()
+				var p *worker.PanicError
+				if !errors.As(err, &p) || p.Value != "begin" || !slices.Equal(left(t, err).NotStarted, []string{"a"}) {
+					t.Errorf("Run returned %v", err)
+				}
+			})
+		})
+	}
+}
+
+// brokenLeases is a queue whose Lease panics.
+type brokenLeases struct{ stringQueue }
+
+func (brokenLeases) Lease(context.Context, string) (context.Context, context.CancelFunc) {
+	panic("lease")
+}
+
+// A Lease that panics costs no key its Done, and leaves no timer of a HandlerTimeout.
+func TestPanicOfLeaseIsFatal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.Add("a")
+		err := run(t, worker.New(brokenLeases{q}, func(context.Context, string) error { return nil }, options{
+			Clock: otherClock{clock.RealClock{}}, HandlerTimeout: time.Hour,
+		})).returned()
+		var p *worker.PanicError
+		if !errors.As(err, &p) || p.Value != "lease" || !slices.Equal(left(t, err).NotStarted, []string{"a"}) {
+			t.Errorf("Run returned %v", err)
+		}
+		wantMatchedDones(t, q)
+	})
+}
+
+// otherClock is a clock that the context package does not know.
+type otherClock struct{ clock.Clock }

@@ -60,8 +60,8 @@ func (g *Group) Run(ctx context.Context) error {
 	return g.run(ctx)
 }
 
-// checkedRunner is a Runner of this package. A Group calls check of all before it calls run of any, instead of Run,
-// which checks again: by then the queue of a pool may have been shut down, and that is not fatal.
+// checkedRunner is a Runner of this package. A Group calls check of all of them, and then run of each. It does not call
+// Run, which would check again: if a pool's queue were shut down in between, that would be a fatal error.
 type checkedRunner interface {
 	check() error
 	run(ctx context.Context) error

@@ -25,7 +25,7 @@ type call[T comparable] struct {
 
 // prepareCall finds out what is known of the key, and makes the handler's context.
 func (p *Pool[T]) prepareCall(c *call[T]) {
-	if c.failed = p.failures.of(c.Key); p.isStale(c.Key, c.failed) {
+	if c.failed = p.failures.of(c.Key); p.isStale(context.Background(), c.Key, c.failed) {
 		p.failures.forget(c.Key)
 		c.failed = failureCount{}
 	}
@@ -43,7 +43,7 @@ func (p *Pool[T]) prepareCall(c *call[T]) {
 	}
 	c.ctx = ctx
 	if p.options.HandlerTimeout > 0 {
-		c.ctx, c.cancel = withTimeout(ctx, p.options.Clock, p.options.HandlerTimeout)
+		c.ctx, c.cancel = p.withTimeout(ctx)
 	}
 	if p.leaser != nil {
 		endTimeout := c.cancel
@@ -212,18 +212,29 @@ func (p *Pool[T]) Forget(key T) {
 }
 
 // sweepFailures forgets what is stale, until enough returns true: the queue may be slow to answer.
-func (p *Pool[T]) sweepFailures(enough func() bool) { p.failures.sweep(p.isStale, enough) }
+func (p *Pool[T]) sweepFailures(enough func() bool) {
+	p.failures.sweep(func(key T, c failureCount) bool { return p.isStale(context.Background(), key, c) }, enough)
+}
 
 // isStale reports whether a key that has failed so often was removed from the queue since, or forgotten by
-// somebody else.
-func (p *Pool[T]) isStale(key T, c failureCount) bool {
-	if c.limited && p.queue.NumRequeues(key) == 0 {
+// somebody else. As long as the queue cannot answer, it is not. It waits for the answer until ctx ends.
+func (p *Pool[T]) isStale(ctx context.Context, key T, c failureCount) bool {
+	if c.limited && p.isForgotten(ctx, key) {
 		return true
 	}
 	if c.calls == 0 || p.finder == nil || p.queue.ShuttingDown() { // A shutdown drops keys that are to be reported.
 		return false
 	}
 	return !p.finder.Has(key)
+}
+
+// isForgotten reports whether the queue's limiter counts no failures of key.
+func (p *Pool[T]) isForgotten(ctx context.Context, key T) bool {
+	if p.requeues == nil {
+		return p.queue.NumRequeues(key) == 0
+	}
+	n, err := p.requeues.NumRequeuesContext(ctx, key)
+	return n == 0 && err == nil
 }
 
 func (p *Pool[T]) log(c *call[T]) {

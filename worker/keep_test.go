@@ -95,6 +95,32 @@ func TestKeepQueueKeyThatIsGotTooLate(t *testing.T) {
 	})
 }
 
+// A queue that somebody else has shut down takes back no key that was got too late. It is reported.
+func TestKeepQueueKeyThatIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newPriorityQueue(priorityqueue.Config[string]{})
+		q.AddWithOpts(priorityqueue.AddOpts{}, "a")
+		r := run(t, worker.New(slowLate{latePriorityQueue{lateQueue{q, q}, q}}, sleeper(new(journal)), options{KeepQueue: true}))
+		r.cancel()
+		synctest.Wait()
+		q.ShutDown()
+		r.after(time.Second)
+		if e := left(t, r.returned()); !slices.Equal(e.NotStarted, []string{"a"}) {
+			t.Errorf("left: %+v", e)
+		}
+		wantMatchedDones(t, q)
+	})
+}
+
+// slowLate takes a second to return a key that it has taken out of the queue.
+type slowLate struct{ latePriorityQueue }
+
+func (q slowLate) GetContext(ctx context.Context) (string, error) {
+	key, err := q.latePriorityQueue.GetContext(ctx)
+	time.Sleep(time.Second)
+	return key, err
+}
+
 // latePriorityQueue is a lateQueue with priorities.
 type latePriorityQueue struct {
 	lateQueue

@@ -84,3 +84,58 @@ func TestLeaseOfKeyNotStarted(t *testing.T) {
 		}
 	})
 }
+
+// slowLeasing is a queue with leases that takes a second to take a key back.
+type slowLeasing struct{ leasing }
+
+func (q slowLeasing) AddAfter(key string, d time.Duration) {
+	time.Sleep(time.Second)
+	q.leasing.AddAfter(key, d)
+}
+func (q slowLeasing) ShutDown() { q.j.add("shut down"); q.leasing.ShutDown() }
+
+// After the shutdown a queue takes no key back. So a key that is not started goes back before that, also if Run is in
+// a hurry.
+func TestKeyIsPutDownBeforeTheShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		var pool *worker.Pool[string]
+		q := slowLeasing{leasing{newQueue(), &j, func(context.CancelCauseFunc) { pool.Stop(worker.Nothing) }}}
+		pool = worker.New(q, func(context.Context, string) error {
+			j.add("handled")
+			return nil
+		}, options{CancelGrace: worker.NoGrace})
+		q.Add("a")
+		r := run(t, pool)
+		r.after(time.Second)
+		_ = r.returned()
+		got := j.take()
+		if add, shutDown := slices.Index(got[1:], "add a"), slices.Index(got[1:], "shut down"); add < 0 || shutDown < add {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// noLeases is a queue that has no lease for its keys.
+type noLeases struct{ stringQueue }
+
+func (noLeases) Lease(ctx context.Context, _ string) (context.Context, context.CancelFunc) {
+	return ctx, func() {}
+}
+
+// The context of a HandlerTimeout ends when the call does, whatever Lease makes of it, so that no timer stays.
+func TestLeaseLeavesNoTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.Add("a")
+		var kept context.Context
+		r := run(t, worker.New(noLeases{q}, func(ctx context.Context, _ string) error {
+			kept = ctx
+			return nil
+		}, options{HandlerTimeout: time.Hour}))
+		if kept.Err() != context.Canceled {
+			t.Errorf("after the call the context's error is %v", kept.Err())
+		}
+		r.endCleanly()
+	})
+}

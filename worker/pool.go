@@ -25,6 +25,7 @@ type Pool[T comparable] struct {
 	getter     workqueue.Extended[T] // queue, or made of it
 	priorities PriorityQueue[T]      // nil if queue is none
 	finder     KeyFinder[T]          // nil if queue is none
+	requeues   RequeueCounter[T]     // nil if queue is none
 	leaser     workqueue.Leaser[T]   // nil if queue is none
 	handler    Handler[T]
 	options    Options[T]
@@ -40,7 +41,7 @@ type Pool[T comparable] struct {
 	// stopping is closed when stop is first set, abandoned when that is Nothing, and finished when ended is set.
 	stopping, abandoned, finished chan struct{}
 
-	// Set by prepare, before there are workers.
+	// Set by prepareLogger and prepareContexts, before there are workers.
 
 	logger *slog.Logger // with the pool's name; nil means silence
 	// starting is the context in which keys are started. It ends when no other key may be.
@@ -100,6 +101,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 		p.getter = workqueue.Extend[T](queue)
 		p.priorities, _ = queue.(PriorityQueue[T])
 		p.finder, _ = queue.(KeyFinder[T])
+		p.requeues, _ = queue.(RequeueCounter[T])
 		p.leaser, _ = queue.(workqueue.Leaser[T])
 		if p.options.Name == "" {
 			p.options.Name = p.getter.Stats().Name
@@ -153,8 +155,9 @@ func (p *Pool[T]) run(ctx context.Context) error {
 	if !p.begun.CompareAndSwap(false, true) {
 		return errRunTwice
 	}
-	defer p.prepare(ctx)()
-	p.watch()
+	p.guarded(p.prepareLogger)
+	defer p.prepareContexts(ctx)()
+	p.guarded(p.watch)
 	p.start()
 	stuck := p.watchForStuck()
 	p.awaitStop(ctx)
@@ -169,23 +172,26 @@ func (p *Pool[T]) run(ctx context.Context) error {
 
 var errRunTwice = errors.New("worker: Run was called before on this pool")
 
-// prepare does what start needs and what must not be done under mu. What it returns is called when Run returns.
-func (p *Pool[T]) prepare(ctx context.Context) context.CancelFunc {
+func (p *Pool[T]) prepareLogger() {
 	if p.logger = p.options.Logger; p.logger != nil && p.options.Name != "" {
 		p.logger = p.logger.With("queue", p.options.Name)
 	}
+}
+
+// prepareContexts makes the contexts that start needs, because it calls methods of ctx, which must not happen under mu. Run
+// calls the returned function when it returns.
+func (p *Pool[T]) prepareContexts(ctx context.Context) context.CancelFunc {
 	values := context.WithoutCancel(ctx)
 	p.handling, p.endHandling = context.WithCancelCause(values)
 	if p.logger == nil && p.priorities == nil {
 		p.firstCall = &callContext{Context: p.handling, attempt: 1}
 	}
 	if p.options.Drain != All {
-		// A descendant: who ends ctx can rely on it that no key that is added later is started (unless ctx
-		// is of a type of the caller's own: its end takes a goroutine to get here). It also cuts short what
-		// Stop(All) has begun.
+		// When ctx has ended, no key that is added afterwards may be started. So starting ends with it, and not a
+		// moment later (unless ctx is of a type of the caller's own). This also cuts short Stop(All).
 		values = ctx
 	}
-	// endStarting is called under mu, and would call methods of ctx if starting were its child.
+	// The context in between keeps endStarting, which is called under mu, from calling methods of ctx.
 	between, end := context.WithCancel(values)
 	p.starting, p.endStarting = context.WithCancel(between)
 	return end
@@ -222,8 +228,8 @@ func (p *Pool[T]) SetWorkers(n int) error {
 	}
 	p.growLocked()
 	if len(p.workers) > n {
-		// Wakes all that wait for a key. Each finds out whether it is one too many, and so do those that
-		// handle a key, afterwards. See stays.
+		// This wakes all workers that wait for a key. In stays each finds out whether it is one too many. Those
+		// that handle a key find out when they are done with it.
 		p.endGetting()
 		p.getting, p.endGetting = context.WithCancel(p.starting)
 	}

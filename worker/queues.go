@@ -1,6 +1,9 @@
 package worker
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // PriorityQueue is what a queue offers if its keys have priorities, as those of package priorityqueue do. A pool
 // whose queue implements it keeps a key's priority when the key comes again, and makes [Priority] and
@@ -17,4 +20,12 @@ type PriorityQueue[T comparable] interface {
 type KeyFinder[T comparable] interface {
 	// Has reports whether key is in the queue: queued, waiting for its time or held by a worker.
 	Has(key T) bool
+}
+
+// RequeueCounter is what a queue offers if it must ask somebody else for NumRequeues, such as a server, which may not
+// answer. NumRequeues returns 0 then, which would mean that the key's failures are forgotten.
+type RequeueCounter[T comparable] interface {
+	// NumRequeuesContext is NumRequeues that returns an error if the number is not known. It should wait no longer than
+	// about a second, whatever ctx is.
+	NumRequeuesContext(ctx context.Context, key T) (int, error)
 }

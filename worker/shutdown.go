@@ -142,8 +142,8 @@ func (p *Pool[T]) finishesQueue() bool {
 	return p.stopped && p.stop == All
 }
 
-// shutDownQueue shuts the queue down. From then on the queue does not know any more which keys were to be
-// retried, so the keys that were removed from it are forgotten before, as many as there is patience for.
+// shutDownQueue shuts the queue down. A shutdown drops the keys that wait, so afterwards it is unknown which of them
+// had been removed before. Those are therefore forgotten first, for as long as patience allows.
 func (p *Pool[T]) shutDownQueue() {
 	begun := time.Now()
 	p.sweepFailures(func() bool { return time.Since(begun) > patience })
@@ -201,7 +201,7 @@ func (p *Pool[T]) finish() {
 }
 
 // unfinished returns the keys that are being handled. It is called when starting has ended: a worker that is
-// still getting is about to leave, or has a key that it is about to put down, and is waited for.
+// still getting is about to leave, or has a key that it must put down before the queue is shut down, and is waited for.
 func (p *Pool[T]) unfinished() []T {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -217,8 +217,8 @@ func (p *Pool[T]) unfinished() []T {
 	return keys
 }
 
-// patience is how long the queue may take, while Run ends, to say which keys it has forgotten, and when it is shut
-// down, to hand out one more key, before Run goes on without. It is a time of the real clock.
+// patience is how long the end of Run waits for the queue: once for what it says about failing keys, and, when it is
+// shut down, for each further key that it hands out. It is a time of the real clock.
 const patience = 100 * time.Millisecond
 
 // takeQueued takes the keys out of the queue, which is shut down. A queue may hold some of them back until other

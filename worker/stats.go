@@ -2,6 +2,7 @@ package worker
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"time"
 
@@ -131,7 +132,7 @@ func (p *Pool[T]) count(c *call[T]) {
 
 // Stats returns the pool's numbers. It takes time in proportion to the number of workers, and does not block.
 func (p *Pool[T]) Stats() Stats {
-	failing := int(p.failures.keys.Load())
+	failing := int(p.failures.failing.Load())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := &p.counted
@@ -165,14 +166,17 @@ func (p *Pool[T]) Stats() Stats {
 // Snapshot returns Stats and up to limit keys of each kind. It asks the queue and its limiter about the failing
 // ones: those that have been removed from the queue since, or that somebody else has handled, are left out and
 // forgotten. (A queue reports what was removed if it is a [KeyFinder]. What was handled is known from NumRequeues,
-// if the limiter counts by key.)
+// if the limiter counts by key. A queue that is a [RequeueCounter] is asked for a second at most; keys of which it
+// does not know stay.)
 func (p *Pool[T]) Snapshot(limit int) Snapshot[T] {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
 	s := Snapshot[T]{Running: p.running(limit), Dropped: p.dropped.newest(limit)}
 	for done := false; !done; {
 		s.Failing = p.failures.errors.newest(limit)
 		done = true
 		for _, f := range s.Failing {
-			if c := p.failures.of(f.Key); p.isStale(f.Key, c) {
+			if c := p.failures.of(f.Key); p.isStale(ctx, f.Key, c) {
 				p.failures.forgetIf(f.Key, c)
 				done = false // One more may fit in.
 			}

@@ -27,7 +27,7 @@ type worker[T comparable] struct {
 type state uint8
 
 const (
-	getting  state = iota // waits for a key
+	getting  state = iota // waits for a key, or puts one down
 	handling              // has a key whose handler, or what follows from its answer, is not finished
 	finished              // calls Done, or was given a key too late to start it
 	gone                  // has left the pool
@@ -140,8 +140,8 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 	returned = true
 }
 
-// begin makes w the worker that handles c's key, or returns false if that must not be started any more: starting
-// may have ended since the queue looked, and the key may have been added even after that.
+// begin makes w the worker that handles c's key, or returns false if no key may be started any more: starting may
+// have ended while the queue handed the key out.
 func (p *Pool[T]) begin(w *worker[T], c *call[T]) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,10 +150,11 @@ func (p *Pool[T]) begin(w *worker[T], c *call[T]) bool {
 		*w = worker[T]{state: handling, key: c.Key, ctx: c.ctx, attempt: c.Attempt, started: c.Started}
 		return true
 	}
-	w.state = finished
-	if !p.keepsKeys() {
-		p.notStarted = append(p.notStarted, c.Key)
+	if p.keepsKeys() {
+		return false // Still getting, so that Run waits until the key is put down.
 	}
+	w.state = finished
+	p.notStarted = append(p.notStarted, c.Key)
 	return false
 }
 
@@ -161,10 +162,17 @@ func (p *Pool[T]) begin(w *worker[T], c *call[T]) bool {
 // is shared, and others handle the key.
 func (p *Pool[T]) keepsKeys() bool { return p.options.KeepQueue || p.leaser != nil }
 
-// putDown gives a key that was not started back to a queue that keeps it.
+// putDown gives a key that was not started back to a queue that keeps it. If somebody has shut the queue down, it takes
+// nothing back, and the key is reported instead.
 func (p *Pool[T]) putDown(c *call[T]) {
-	if p.keepsKeys() {
-		p.addAfter(c, 0)
+	if !p.keepsKeys() {
+		return
+	}
+	p.addAfter(c, 0)
+	if p.queue.ShuttingDown() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.notStarted = append(p.notStarted, c.Key)
 	}
 }
 

@@ -34,7 +34,7 @@ func isTemp(key string) bool {
 }
 
 // removeLeftover removes a temporary file from DEST, unless a worker of this run is writing it.
-func (s *syncer) removeLeftover(key string) error {
+func (s *syncer) removeLeftover(ctx context.Context, key string) error {
 	if strings.HasPrefix(path.Base(key), ".dirsync-"+s.run+"-") {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (s *syncer) removeLeftover(key string) error {
 		return err
 	}
 	s.rep.action("leftover", key)
-	return s.change(key, place{}, to, func() error { return removeTree(to.dir, to.name) })
+	return s.change(key, place{}, to, func() error { return removeTree(ctx, to.dir, to.name) })
 }
 
 // copyFile copies a file to a temporary one beside its target, complete with mode and time, and
@@ -111,16 +111,16 @@ func (s *syncer) copyFile(ctx context.Context, from, to place) (err error) {
 	if err := to.dir.Chtimes(temp, time.Time{}, after.ModTime()); err != nil {
 		return err
 	}
-	return install(temp, to)
+	return install(ctx, temp, to)
 }
 
 // makeLink makes a symbolic link, by way of a temporary one because a link cannot be overwritten.
-func (s *syncer) makeLink(target string, to place) error {
+func (s *syncer) makeLink(ctx context.Context, target string, to place) error {
 	temp := s.tempName()
 	if err := to.dir.Symlink(target, temp); err != nil {
 		return err
 	}
-	if err := install(temp, to); err != nil {
+	if err := install(ctx, temp, to); err != nil {
 		to.dir.Remove(temp)
 		return err
 	}
@@ -129,9 +129,9 @@ func (s *syncer) makeLink(target string, to place) error {
 
 // install moves a finished temporary file to its target. A rename replaces a file or a link at
 // one stroke; only a directory has to be taken away first.
-func install(temp string, to place) error {
+func install(ctx context.Context, temp string, to place) error {
 	if to.info != nil && to.info.IsDir() {
-		if err := removeTree(to.dir, to.name); err != nil {
+		if err := removeTree(ctx, to.dir, to.name); err != nil {
 			return err
 		}
 	}
@@ -139,40 +139,44 @@ func install(temp string, to place) error {
 }
 
 // removeTree removes a file, a link (not what it leads to) or a directory with all that it holds,
-// directories that may not be written to included.
-func removeTree(dir *os.Root, name string) error {
-	err := dir.RemoveAll(name)
-	if !errors.Is(err, fs.ErrPermission) {
+// directories that may not be written to included. When ctx ends it stops with a part removed.
+func removeTree(ctx context.Context, dir *os.Root, name string) error {
+	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	if info, e := dir.Lstat(name); e != nil || !info.IsDir() {
+	removed := dir.Remove(name) // unless it is a directory that holds something
+	if removed == nil || errors.Is(removed, fs.ErrNotExist) {
+		return nil
+	}
+	info, err := dir.Lstat(name)
+	if err != nil || !info.IsDir() {
+		return removed
+	}
+	if err := emptyDir(ctx, place{dir: dir, name: name, info: info}); err != nil {
 		return err
 	}
-	if err := unlock(dir, name); err != nil {
-		return err
-	}
-	return dir.RemoveAll(name)
+	return dir.Remove(name)
 }
 
-func unlock(dir *os.Root, name string) error {
-	if err := dir.Chmod(name, 0o700); err != nil {
-		return err
+// emptyDir removes all that a directory holds.
+func emptyDir(ctx context.Context, p place) error {
+	if p.info.Mode()&0o700 != 0o700 {
+		if err := p.dir.Chmod(p.name, 0o700); err != nil {
+			return err
+		}
 	}
-	p := place{dir: dir, name: name}
 	entries, err := p.list()
 	if err != nil {
 		return err
 	}
-	d, err := openDir(dir, name)
+	d, err := openDir(p.dir, p.name)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
 	for _, e := range entries {
-		if e.IsDir() {
-			if err := unlock(d, e.Name()); err != nil {
-				return err
-			}
+		if err := removeTree(ctx, d, e.Name()); err != nil {
+			return err
 		}
 	}
 	return nil

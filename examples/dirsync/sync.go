@@ -69,7 +69,7 @@ func (s *syncer) toList() int {
 // says after which time to look again.
 func (s *syncer) syncKey(ctx context.Context, key string) (again time.Duration, err error) {
 	if isTemp(key) {
-		return 0, s.removeLeftover(key)
+		return 0, s.removeLeftover(ctx, key)
 	}
 	s.mu.Lock()
 	_, list := s.unlisted[key]
@@ -107,7 +107,7 @@ func (s *syncer) syncKey(ctx context.Context, key string) (again time.Duration, 
 		return 0, err
 	}
 	if from.info == nil {
-		return s.syncAbsent(key, from, to)
+		return s.syncAbsent(ctx, key, from, to)
 	}
 	s.found(key)
 	switch from.info.Mode().Type() {
@@ -116,7 +116,7 @@ func (s *syncer) syncKey(ctx context.Context, key string) (again time.Duration, 
 	case 0: // a regular file
 		return s.syncFile(ctx, key, from, to)
 	case fs.ModeSymlink:
-		return 0, s.syncLink(key, from, to)
+		return 0, s.syncLink(ctx, key, from, to)
 	default:
 		s.rep.skip(key, "a named pipe, a socket or a device")
 		return 0, nil
@@ -126,7 +126,7 @@ func (s *syncer) syncKey(ctx context.Context, key string) (again time.Duration, 
 // syncAbsent removes what SOURCE no longer has, but only what it has not had for the settle time.
 // Editors save by removing and creating, and "rm -r SOURCE" removes the files first and SOURCE
 // last: a moment later it is clear what was meant.
-func (s *syncer) syncAbsent(key string, from, to place) (again time.Duration, err error) {
+func (s *syncer) syncAbsent(ctx context.Context, key string, from, to place) (again time.Duration, err error) {
 	if to.info == nil {
 		s.found(key)
 		return 0, nil
@@ -144,7 +144,7 @@ func (s *syncer) syncAbsent(key string, from, to place) (again time.Duration, er
 	if wait := s.settle - time.Since(since); wait > 0 {
 		return wait, nil
 	}
-	if err := s.change(key, from, to, func() error { return removeTree(to.dir, to.name) }); err != nil {
+	if err := s.change(key, from, to, func() error { return removeTree(ctx, to.dir, to.name) }); err != nil {
 		return 0, err
 	}
 	s.found(key)
@@ -194,7 +194,7 @@ func (s *syncer) syncFile(ctx context.Context, key string, from, to place) (agai
 	return 0, nil
 }
 
-func (s *syncer) syncLink(key string, from, to place) error {
+func (s *syncer) syncLink(ctx context.Context, key string, from, to place) error {
 	target, err := from.dir.Readlink(from.name)
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func (s *syncer) syncLink(key string, from, to place) error {
 			return nil
 		}
 	}
-	if err := s.change(key, from, to, func() error { return s.makeLink(target, to) }); err != nil {
+	if err := s.change(key, from, to, func() error { return s.makeLink(ctx, target, to) }); err != nil {
 		return err
 	}
 	s.rep.wrote(key, exists)

@@ -61,7 +61,7 @@ func AddHistograms(a, b *workqueue.Histogram) *workqueue.Histogram {
 
 // MaxPriorities is the number of priorities for which a sum has a number of their own, as in the Stats of one
 // queue.
-const MaxPriorities = 10
+const MaxPriorities = 25
 
 func addPriorities(a, b *workqueue.PriorityDepths) *workqueue.PriorityDepths {
 	if a == nil {

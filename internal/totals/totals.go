@@ -73,7 +73,7 @@ func (s *Set[S]) Watch(name string, source func() S) {
 	if len(g.sources) >= g.sweepAt {
 		g.sweepAt = 2 * len(g.sources)
 		// In a goroutine, because the caller may hold a lock that a source needs.
-		go s.read(g)
+		go func() { s.read(g, new(reading[S])) }()
 	}
 }
 
@@ -96,8 +96,10 @@ func (s *Set[S]) group(name string) *group[S] {
 // panics, so does All, and nothing is lost.
 func (s *Set[S]) All() iter.Seq[Total[S]] {
 	return func(yield func(Total[S]) bool) {
+		r := new(reading[S])
 		for _, g := range s.groups() {
-			if !yield(s.read(g)) {
+			live := s.read(g, r)
+			if !yield(Total[S]{Name: g.name, Live: live, Sum: r.sum}) {
 				return
 			}
 		}
@@ -116,36 +118,40 @@ func (s *Set[S]) groups() []*group[S] {
 	return s.sorted
 }
 
-func (s *Set[S]) read(g *group[S]) Total[S] {
+// reading has the numbers that read works with. They would be allocated for every name if they were variables.
+type reading[S any] struct{ sum, ended, part S }
+
+// read reads the sources of g, and sets r.sum to their sum. It reports whether one of them has not ended.
+func (s *Set[S]) read(g *group[S], r *reading[S]) (live bool) {
 	g.reading.Lock()
 	defer g.reading.Unlock()
 	g.mu.Lock()
 	sources := g.sources // Others only append to it meanwhile.
 	g.mu.Unlock()
 
-	var sum S
-	ended, lately := g.ended, slices.Clone(g.lately)
+	*r = reading[S]{ended: g.ended}
+	lately := slices.Clone(g.lately)
 	for i, l := range lately {
 		lately[i].last = l.source()
-		s.add(&ended, s.late(l.last, lately[i].last))
+		s.add(&r.ended, s.late(l.last, lately[i].last))
 	}
 	var endedAt []int // their numbers in sources
 	for i, source := range sources {
-		part := source()
-		if !s.ended(&part) {
-			s.add(&sum, part)
+		r.part = source()
+		if !s.ended(&r.part) {
+			s.add(&r.sum, r.part)
 			continue
 		}
 		endedAt = append(endedAt, i)
-		s.add(&ended, part)
+		s.add(&r.ended, r.part)
 		if s.late != nil {
-			lately = append(lately, endedSource[S]{source, part})
+			lately = append(lately, endedSource[S]{source, r.part})
 		}
 	}
-	s.add(&sum, ended)
-	g.ended, g.lately = ended, lately[max(0, len(lately)-maxLately):]
+	s.add(&r.sum, r.ended)
+	g.ended, g.lately = r.ended, lately[max(0, len(lately)-maxLately):]
 	g.forget(endedAt)
-	return Total[S]{Name: g.name, Live: len(endedAt) < len(sources), Sum: sum}
+	return len(endedAt) < len(sources)
 }
 
 // forget removes the sources with these numbers, which ascend.

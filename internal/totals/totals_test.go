@@ -195,8 +195,8 @@ func TestManyPriorities(t *testing.T) {
 	s := Queues()
 	for i := range 3 {
 		st := workqueue.Stats{ByPriority: &workqueue.PriorityDepths{Others: 1}}
-		for p := range 6 {
-			st.ByPriority.Depths = append(st.ByPriority.Depths, workqueue.PriorityDepth{Priority: 5*i + p, Queued: 1})
+		for p := range 16 {
+			st.ByPriority.Depths = append(st.ByPriority.Depths, workqueue.PriorityDepth{Priority: 15*i + p, Queued: 1})
 		}
 		s.Watch("q", source(&st))
 	}
@@ -205,8 +205,25 @@ func TestManyPriorities(t *testing.T) {
 	for _, d := range sum.Depths {
 		queued += d.Queued
 	}
-	if len(sum.Depths) != MaxPriorities || queued != 3+18 {
-		t.Errorf("%+v, want %d priorities and 21 keys", sum, MaxPriorities)
+	if len(sum.Depths) != MaxPriorities || queued != 3+48 {
+		t.Errorf("%+v, want %d priorities and 51 keys", sum, MaxPriorities)
+	}
+}
+
+// The numbers of one name are not those of the name that was read before.
+func TestSumsOfSeveralNames(t *testing.T) {
+	s := Queues()
+	for adds, name := range []string{"a", "b", "c"} {
+		s.Watch(name, source(&workqueue.Stats{Adds: uint64(adds), ShuttingDown: name == "b"}))
+	}
+	for range 2 {
+		var adds []uint64
+		for total := range s.All() {
+			adds = append(adds, total.Sum.Adds)
+		}
+		if !slices.Equal(adds, []uint64{0, 1, 2}) {
+			t.Errorf("adds: %v", adds)
+		}
 	}
 }
 

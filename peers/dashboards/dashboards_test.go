@@ -133,7 +133,7 @@ func TestAlertScenarios(t *testing.T) {
 	}
 }
 
-// docs/operating.md has a section for every alert, and for no other.
+// docs/operating.md has a section for every alert, and for no other. Each says what the alert means and what to do.
 func TestOperatingGuide(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/operating.md")
 	if err != nil {
@@ -144,9 +144,13 @@ func TestOperatingGuide(t *testing.T) {
 		want = append(want, alert.Alert)
 	}
 	var got []string
-	for line := range strings.Lines(string(guide)) {
-		if name, ok := strings.CutPrefix(line, "### "); ok {
-			got = append(got, strings.TrimSpace(name))
+	for _, section := range strings.Split(string(guide), "\n### ")[1:] {
+		name, text, _ := strings.Cut(section, "\n")
+		got = append(got, name)
+		for _, part := range []string{"\n**It means:** ", "\n**Look at:** ", "\n**Do:** "} {
+			if !strings.Contains(text, part) {
+				t.Errorf("the section for %s has no %q", name, strings.TrimSpace(part))
+			}
 		}
 	}
 	if !slices.Equal(got, want) {

@@ -1,0 +1,133 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+)
+
+// looks are the screens and readers for whom the pages are made.
+var looks = []look{
+	{"desktop-light", 1400, 500, false}, {"desktop-dark", 1400, 500, true},
+	{"phone-light", 360, 700, false}, {"phone-dark", 360, 700, true},
+}
+
+// pagesOf are the pages that tests look at, by name.
+var pagesOf = map[string]string{
+	"list": "", "queue": "?queue=uploads&keys=6", "stuck": "?queue=orders&keys=6",
+	"key": "?queue=uploads&key=2026-11-20/camera-57.raw", "none": "?queue=none",
+	"reports": "?queue=reports&keys=6",
+}
+
+// The pages fit the screen: nothing needs scrolling sideways, no tile is empty, lines have the whole width of their
+// chart, and text stands out from its ground.
+func TestFits(t *testing.T) {
+	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
+	p.reports(t)
+	debug.Register(p.page, strings.Repeat("long-name", 20), workqueue.NewTyped[string]())
+	p.orders.AddRateLimited(strings.Repeat("unbreakable", 100_000))
+	b := newBrowser(t)
+	all := slices.Clone(looks)
+	for _, width := range []int64{320, 390, 700, 1000, 1280, 1900} {
+		all = append(all, look{"", width, 800, width%20 == 0})
+	}
+	for _, l := range all {
+		b.be(l)
+		for name, query := range pagesOf {
+			b.open(p.url + query)
+			if wide := eval[int64](b, `document.documentElement.scrollWidth`); wide > l.width {
+				t.Errorf("%s is %d wide on a screen of %d", name, wide, l.width)
+			}
+			// The tiles of each row reach from edge to edge.
+			if gaps := eval[int](b, `[...document.querySelectorAll(".tiles")].filter((tiles) => {
+				const last = tiles.lastElementChild.getBoundingClientRect();
+				return tiles.getBoundingClientRect().right - last.right > 4 || last.height === 0 || [...tiles.children].some((tile) => tile.innerText.trim() === "");
+			}).length`); gaps > 0 {
+				t.Errorf("%s has %d rows with an empty tile at %d", name, gaps, l.width)
+			}
+			// In the third chart a line may have gaps.
+			if thin := eval[int](b, `[...document.querySelectorAll(".chart")].slice(0, 2).filter((chart) => {
+				const box = chart.querySelector("svg").getBoundingClientRect();
+				const line = chart.querySelector("svg path:not(.grid, .fill)");
+				return line !== null && line.getBoundingClientRect().width < 0.95 * box.width;
+			}).length`); thin > 0 {
+				t.Errorf("%s has %d charts with lines that do not fill them at %d", name, thin, l.width)
+			}
+			if pale := eval[string](b, paleText); pale != "" {
+				t.Errorf("%s at %d, dark %t: hard to read: %s", name, l.width, l.dark, pale)
+			}
+		}
+	}
+}
+
+// paleText returns a text whose contrast to the ground is below 4.5, what WCAG asks for at least, or "".
+const paleText = `(() => {
+	const light = (color) => {
+		const [r, g, b] = color.match(/[\d.]+/g).slice(0, 3).map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+		return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+	};
+	const groundOf = (node) => {
+		for (; node !== null; node = node.parentElement) {
+			const ground = getComputedStyle(node).backgroundColor;
+			if (ground !== "rgba(0, 0, 0, 0)") return ground;
+		}
+		return getComputedStyle(document.body).backgroundColor;
+	};
+	for (const node of document.querySelectorAll("body *")) {
+		if (node.children.length > 0 || node.textContent.trim() === "" || node.closest("svg, script") !== null || node.getClientRects().length === 0) continue;
+		const [a, b] = [light(getComputedStyle(node).color), light(groundOf(node))].sort((a, b) => b - a);
+		if ((a + 0.05) / (b + 0.05) < 4.5) return node.className + " " + node.textContent;
+	}
+	return "";
+})()`
+
+// reports is a priority queue that is paused, and has a group at its limit.
+func (p *program) reports(t *testing.T) {
+	q := priorityqueue.New(priorityqueue.Config[string]{
+		Name: "reports", Clock: p.clock, MetricsProvider: p.page,
+		Group: func(key string) string { return key[:strings.Index(key, "/")] },
+		Limit: func(string) int { return 2 },
+	})
+	t.Cleanup(q.ShutDown)
+	for i := range 6 {
+		q.AddWithOpts(priorityqueue.AddOpts{Priority: 10}, fmt.Sprintf("acme/yearly-%d", 2020+i))
+	}
+	q.Get()
+	q.Get()
+	for i, group := range []string{"globex", "initech", "globex", "umbrella"} {
+		q.AddWithOpts(priorityqueue.AddOpts{Priority: i - 2}, fmt.Sprintf("%s/monthly-%02d", group, i+1))
+	}
+	q.AddAfter("initech/daily", time.Hour)
+	q.Pause()
+}
+
+// TestPictures writes what a reader sees to the directory WORKQUEUE_PICTURES, and with it docs/debug.png and
+// docs/debug-list.png:
+//
+//	WORKQUEUE_PICTURES=/tmp go test -run Pictures . &&
+//	cp /tmp/queue-desktop-light.png ../../docs/debug.png && cp /tmp/list-desktop-light.png ../../docs/debug-list.png
+func TestPictures(t *testing.T) {
+	dir := os.Getenv("WORKQUEUE_PICTURES")
+	if dir == "" {
+		t.Skip("WORKQUEUE_PICTURES names no directory")
+	}
+	p := newProgram(t)
+	p.reports(t)
+	b := newBrowser(t)
+	for _, l := range looks {
+		b.be(l)
+		for name, query := range pagesOf {
+			b.open(p.url + query)
+			b.picture(filepath.Join(dir, name+"-"+l.name+".png"))
+		}
+	}
+}
