@@ -357,15 +357,12 @@ func TestServerClockJumps(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
 	ctx := context.Background()
-	shifted := func(source string) string {
-		return strings.Replace(source, "call('TIME')", "call('TIME'); time[1] = time[1] + (call('GET', '{' .. string.match(KEYS[1], '{(.-)}') .. '}shift') or 0)", 1)
-	}
 	config := Config[string]{Name: "test", Logger: discard, Lease: 3 * time.Second}
 	if err := config.complete(); err != nil {
 		t.Fatal(err)
 	}
 	newShifted := func() *Queue[string] {
-		q := newQueue(client, config, newScripts(shifted(batchSource), shifted(snapshotSource)))
+		q := newQueue(client, config, shiftedScripts())
 		t.Cleanup(func() { endQueue(t, q) })
 		return q
 	}
@@ -378,7 +375,7 @@ func TestServerClockJumps(t *testing.T) {
 	}
 	var last int64
 	for _, shift := range []int{3600, 0, -3600, 0, 86400 * 365} {
-		client.Set(ctx, "{test/0}shift", shift, 0)
+		shiftClock(t, client, time.Duration(shift)*time.Second)
 		got, err := b.GetContext(within(t, 1200*time.Millisecond))
 		if shift == 3600 {
 			if got != "later" {
@@ -413,6 +410,6 @@ func TestServerClockJumps(t *testing.T) {
 		}
 		release()
 		b.Done("y")
-		client.Set(ctx, "{test/0}shift", -86400, 0)
+		shiftClock(t, client, -24*time.Hour)
 	}
 }

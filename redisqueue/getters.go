@@ -237,7 +237,6 @@ func (s *shard[T]) read(list string) {
 	s.empty = false
 	if woken && q.getters.n == 0 {
 		s.passOn = true
-		s.session.registered = false
 	}
 	s.kickLocked()
 }

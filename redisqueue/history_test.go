@@ -22,8 +22,9 @@ import (
 // history is what some replicas did with a few keys. Each key has versions: a producer writes one and then adds the key,
 // and a handler reads the version when it starts.
 type history struct {
-	t    *testing.T
-	keys []string
+	t     *testing.T
+	keys  []string
+	began time.Time
 
 	mu        sync.Mutex
 	written   map[string]int
@@ -43,7 +44,7 @@ type handling struct {
 
 func newHistory(t *testing.T, keys int) *history {
 	return &history{
-		t: t, keys: keysNamed("key", keys), written: make(map[string]int), confirmed: make(map[string]int),
+		t: t, keys: keysNamed("key", keys), began: time.Now(), written: make(map[string]int), confirmed: make(map[string]int),
 		seen: make(map[string]int), handlings: make(map[string][]handling),
 	}
 }
@@ -135,6 +136,49 @@ func (h *history) unhandled() (keys []string) {
 		}
 	}
 	return keys
+}
+
+// tally adds up what random histories did.
+type tally struct {
+	histories, handlings, accepted, confirmed, replicasKilled, replicasCut, serversKilled, serversStopped, flushes atomic.Int64
+}
+
+func (y *tally) String() string {
+	return fmt.Sprintf("%d histories: %d hand-outs (%d done while the lease lived), %d confirmed adds, %d replicas killed and %d cut off, "+
+		"the server killed %d times, stopped %d times and its scripts flushed %d times",
+		y.histories.Load(), y.handlings.Load(), y.accepted.Load(), y.confirmed.Load(), y.replicasKilled.Load(), y.replicasCut.Load(),
+		y.serversKilled.Load(), y.serversStopped.Load(), y.flushes.Load())
+}
+
+// count adds h to y.
+func (h *history) count(y *tally) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	y.histories.Add(1)
+	for _, n := range h.confirmed {
+		y.confirmed.Add(int64(n))
+	}
+	for _, all := range h.handlings {
+		y.handlings.Add(int64(len(all)))
+		for _, did := range all {
+			if did.accepted {
+				y.accepted.Add(1)
+			}
+		}
+	}
+}
+
+// log prints all that handlers did, for a history that failed.
+func (h *history) log() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key, all := range h.handlings {
+		h.t.Logf("%s: written %d, confirmed %d, seen %d", key, h.written[key], h.confirmed[key], h.seen[key])
+		for _, did := range all {
+			h.t.Logf("%s: replica %d, fence %d, %v to %v, done in time: %v",
+				key, did.replica, did.fence, did.start.Sub(h.began), did.done.Sub(h.began), did.accepted)
+		}
+	}
 }
 
 // check looks for two handlers that had a key at once, and for fences that do not grow.
@@ -322,7 +366,7 @@ func (q *Queue[T]) abandonForTest() {
 }
 
 // tryHistory lets replicas work while they, their connections and their server fail at random.
-func tryHistory(t *testing.T, seed uint64) {
+func tryHistory(t *testing.T, seed uint64, y *tally) {
 	const lease = 400 * time.Millisecond
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := startServer(t, "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
@@ -346,6 +390,7 @@ func tryHistory(t *testing.T, seed uint64) {
 			for n, r := range replicas {
 				story = append(story, fmt.Sprint("kill replica ", n))
 				r.kill()
+				y.replicasKilled.Add(1)
 				delete(replicas, n)
 				break
 			}
@@ -354,6 +399,7 @@ func tryHistory(t *testing.T, seed uint64) {
 			for n, r := range replicas {
 				pause := time.Duration(random.IntN(800)) * time.Millisecond
 				story = append(story, fmt.Sprint("cut off replica ", n, " for ", pause))
+				y.replicasCut.Add(1)
 				r.proxy.gate.Lock()
 				time.AfterFunc(pause, r.proxy.gate.Unlock)
 				break
@@ -361,17 +407,20 @@ func tryHistory(t *testing.T, seed uint64) {
 		case 3:
 			story = append(story, "kill the server")
 			s.kill()
+			y.serversKilled.Add(1)
 			time.Sleep(time.Duration(random.IntN(200)) * time.Millisecond)
 			s.start()
 		case 4:
 			pause := time.Duration(random.IntN(800)) * time.Millisecond
 			story = append(story, fmt.Sprint("stop the server for ", pause))
+			y.serversStopped.Add(1)
 			s.signal(syscall.SIGSTOP)
 			time.Sleep(pause)
 			s.signal(syscall.SIGCONT)
 		case 5:
 			story = append(story, "flush the scripts")
 			client := redis.NewClient(&redis.Options{Addr: s.addr})
+			y.flushes.Add(1)
 			_ = client.ScriptFlush(context.Background()).Err()
 			client.Close()
 		}
@@ -380,6 +429,7 @@ func tryHistory(t *testing.T, seed uint64) {
 		for n, r := range replicas {
 			t.Logf("replica %d: %+v", n, r.q.Info())
 		}
+		h.log()
 		t.Fatalf("seed %d, %q: %v", seed, story, err)
 	}
 	time.Sleep(100 * time.Millisecond)
@@ -415,6 +465,7 @@ func tryHistory(t *testing.T, seed uint64) {
 	if err := checkInvariants(client, last.q); err != nil {
 		fail(err)
 	}
+	h.count(y)
 }
 
 // Histories with random faults: no key is with two workers at once while the first one's lease lives, and no confirmed add
@@ -431,12 +482,17 @@ func TestRandomHistories(t *testing.T) {
 	}
 	var next atomic.Int64
 	var all sync.WaitGroup
+	var y tally
 	for range min(n, 8) {
 		all.Go(func() {
-			for i := next.Add(1); i <= int64(n) && !t.Failed(); i = next.Add(1) {
-				t.Run(fmt.Sprint(i), func(t *testing.T) { tryHistory(t, seed+uint64(i)) })
+			for i := next.Add(1) - 1; i < int64(n) && !t.Failed(); i = next.Add(1) - 1 {
+				t.Run(fmt.Sprint("seed=", seed+uint64(i)), func(t *testing.T) { tryHistory(t, seed+uint64(i), &y) })
+				if m := y.histories.Load(); m%500 == 0 {
+					t.Log(&y)
+				}
 			}
 		})
 	}
 	all.Wait()
+	t.Log(&y)
 }

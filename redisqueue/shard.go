@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -338,6 +339,10 @@ func (s *shard[T]) apply(b *batch, r *reply, err error) {
 		}
 		s.full.retryAt = now.Add(fullRetry)
 		s.passOn = true // The rest of the batch goes at once.
+	case r.gone:
+		// Only what asks for a number is asked again.
+		b.ops = slices.DeleteFunc(b.ops, func(o op) bool { return o.kind != opNumRequeues })
+		lost = s.lostLocked(b)
 	case r.lost:
 		lost = s.lostLocked(b)
 	default:

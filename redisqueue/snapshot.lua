@@ -20,11 +20,16 @@ local counts = {
 -- described appends state, failures and due time to each key.
 local function described(keys)
 	local list = {}
-	for _, key in ipairs(keys) do
+	if #keys == 0 then
+		return list
+	end
+	local states = call('HMGET', STATES, unpack(keys))
+	local failures, dues = call('ZMSCORE', FAILURES, unpack(keys)), call('ZMSCORE', DELAYS, unpack(keys))
+	for i, key in ipairs(keys) do
 		list[#list + 1] = key
-		list[#list + 1] = call('HGET', STATES, key) or ''
-		list[#list + 1] = call('ZSCORE', FAILURES, key) or '0'
-		list[#list + 1] = call('ZSCORE', DELAYS, key) or ''
+		list[#list + 1] = states[i] or ''
+		list[#list + 1] = failures[i] or '0'
+		list[#list + 1] = dues[i] or ''
 	end
 	return list
 end
