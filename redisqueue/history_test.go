@@ -3,10 +3,8 @@ package redisqueue
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -32,6 +30,7 @@ type history struct {
 	seen      map[string]int // the last version that a handler which was Done in time has read
 	handlings map[string][]handling
 	quiet     atomic.Bool // producers end
+	short     bool        // no handler takes longer than a lease
 }
 
 // handling is what one handler did with a key.
@@ -76,7 +75,7 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 		version := h.written[key]
 		h.mu.Unlock()
 		pause := time.NewTimer(time.Duration(random.IntN(20)) * time.Millisecond)
-		if random.IntN(40) == 0 {
+		if random.IntN(40) == 0 && !h.short {
 			pause.Reset(q.config.Lease * 5 / 4) // It must be renewed.
 		}
 		select {
@@ -91,8 +90,8 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 		if random.IntN(20) == 0 {
 			q.AddRateLimited(key)
 		}
+		did.done = time.Now() // before the look at the lease, which must have lived until then
 		did.accepted = q.holdsForTest(key) && context.Cause(leased) == nil
-		did.done = time.Now()
 		h.mu.Lock()
 		if did.accepted {
 			h.seen[key] = max(h.seen[key], version)
@@ -126,6 +125,19 @@ func (h *history) produce(ctx context.Context, q *Queue[string], random *rand.Ra
 	}
 }
 
+// confirmedAtLeast returns an error if fewer adds were confirmed.
+func (h *history) confirmedAtLeast(n int) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, versions := range h.confirmed {
+		n -= versions
+	}
+	if n > 0 {
+		return fmt.Errorf("%d confirmed adds are missing", n)
+	}
+	return nil
+}
+
 // unhandled returns the keys whose last confirmed version no handler has read that was Done in time.
 func (h *history) unhandled() (keys []string) {
 	h.mu.Lock()
@@ -136,6 +148,42 @@ func (h *history) unhandled() (keys []string) {
 		}
 	}
 	return keys
+}
+
+// run lets each queue have three workers and a producer while fault happens, and looks at the history.
+func (h *history) run(queues []*Queue[string], fault func()) {
+	h.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var workers, producers sync.WaitGroup
+	for n, q := range queues {
+		for i := range 3 {
+			workers.Go(func() { h.work(ctx, n, q, rand.New(rand.NewPCG(uint64(n), uint64(i)))) })
+		}
+		producers.Go(func() { h.produce(ctx, q, rand.New(rand.NewPCG(uint64(n), 9))) })
+	}
+	fault()
+	h.quiet.Store(true)
+	producers.Wait()
+	eventually(h.t, time.Minute, func() error {
+		if left := h.unhandled(); len(left) > 0 {
+			return fmt.Errorf("never handled: %q; %+v", left, queues[0].Info())
+		}
+		return nil
+	})
+	for _, q := range queues {
+		if err := q.ShutDownContext(within(h.t, 30*time.Second)); err != nil {
+			h.t.Errorf("shutdown: %v, %+v", err, q.Info())
+		}
+	}
+	workers.Wait()
+	if err := h.check(); err != nil {
+		h.log()
+		h.t.Error(err)
+	}
+	var y tally
+	h.count(&y)
+	h.t.Logf("%d hand-outs, %d done while the lease lived, %d confirmed adds", y.handlings.Load(), y.accepted.Load(), y.confirmed.Load())
 }
 
 // tally adds up what random histories did.
@@ -201,106 +249,6 @@ func (h *history) check() error {
 	return nil
 }
 
-// gated is a connection whose writes wait while the network is down.
-type gated struct {
-	net.Conn
-	gate *sync.RWMutex
-}
-
-func (g gated) Write(b []byte) (int, error) {
-	g.gate.RLock()
-	defer g.gate.RUnlock()
-	return g.Conn.Write(b)
-}
-
-// proxy forwards connections to a server, holds them up, and cuts them.
-type proxy struct {
-	listener net.Listener
-	target   string
-	mu       sync.Mutex
-	conns    map[net.Conn]bool
-	closed   bool
-	gate     sync.RWMutex // locked while the network is down
-	// cutAfter returns after how many bytes from the server a connection is cut, never if negative.
-	cutAfter func() int
-}
-
-func startProxy(t testing.TB, target string, cutAfter func() int) *proxy {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{listener: l, target: target, conns: make(map[net.Conn]bool), cutAfter: cutAfter}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go p.serve(c)
-		}
-	}()
-	t.Cleanup(p.close)
-	return p
-}
-
-func (p *proxy) addr() string { return p.listener.Addr().String() }
-
-func (p *proxy) keep(c net.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		c.Close()
-		return false
-	}
-	p.conns[c] = true
-	return true
-}
-
-func (p *proxy) serve(c net.Conn) {
-	s, err := net.Dial("tcp", p.target)
-	if err != nil {
-		c.Close()
-		return
-	}
-	if !p.keep(c) || !p.keep(s) {
-		c.Close()
-		s.Close()
-		return
-	}
-	end := func() {
-		c.Close()
-		s.Close()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.conns, c)
-		delete(p.conns, s)
-	}
-	go func() {
-		_, _ = io.Copy(gated{s, &p.gate}, c)
-		end()
-	}()
-	defer end()
-	if n := p.cutAfter(); n >= 0 {
-		_, _ = io.CopyN(gated{c, &p.gate}, s, int64(n))
-		return
-	}
-	_, _ = io.Copy(gated{c, &p.gate}, s)
-}
-
-// close cuts the replica off for good, as if its machine had died.
-func (p *proxy) close() {
-	p.listener.Close()
-	p.mu.Lock()
-	p.closed = true
-	conns := p.conns
-	p.conns = make(map[net.Conn]bool)
-	p.mu.Unlock()
-	for c := range conns {
-		c.Close()
-	}
-}
-
 var discard = slog.New(slog.DiscardHandler)
 
 // replica is a queue of its own with workers and a producer, behind a proxy.
@@ -332,7 +280,7 @@ func (h *history) startReplica(number int, addr string, lease time.Duration, ran
 	}
 	config.Lease, config.PollInterval = lease, lease/3
 	config.Backoff.Base = time.Millisecond
-	q := newQueue(client, config, newScripts(batchSource, snapshotSource))
+	q := newQueue(client, config, newScripts(batchSource))
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &replica{q: q, proxy: p, cancel: cancel}
 	for range 3 {

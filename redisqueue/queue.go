@@ -50,7 +50,7 @@ func New[T comparable](ctx context.Context, client redis.UniversalClient, config
 	if err := checkServer(ctx, client); err != nil {
 		return nil, err
 	}
-	return newQueue(client, config, newScripts(batchSource, snapshotSource)), nil
+	return newQueue(client, config, newScripts(batchSource)), nil
 }
 
 // newQueue is New with a complete config and without a look at the server.

@@ -22,15 +22,15 @@ var (
 	purgeSource string
 )
 
-// scripts are what a queue runs on the server. Tests have other ones.
+// scripts are what a queue runs on the server. Tests have another batch.lua.
 type scripts struct{ batch, batchWhenFull, snapshot, purge script }
 
-func newScripts(batch, snapshot string) scripts {
+func newScripts(batch string) scripts {
 	return scripts{
 		batch: newScript(batch),
 		// The server runs this one although its memory is full. The other one fails before it has changed anything.
 		batchWhenFull: newScript("#!lua flags=allow-oom\n" + batch),
-		snapshot:      newScript(snapshot),
+		snapshot:      newScript(snapshotSource),
 		purge:         newScript(purgeSource),
 	}
 }

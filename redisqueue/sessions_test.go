@@ -15,10 +15,7 @@ import (
 
 // shiftedScripts read a clock that is off by what shiftClock has set.
 func shiftedScripts() scripts {
-	shifted := func(source string) string {
-		return strings.Replace(source, "call('TIME')", "call('TIME'); time[1] = time[1] + (call('GET', '{' .. string.match(KEYS[1], '{(.-)}') .. '}shift') or 0)", 1)
-	}
-	return newScripts(shifted(batchSource), shifted(snapshotSource))
+	return newScripts(replacingTime("call('TIME'); time[1] = time[1] + (call('GET', '{' .. string.match(KEYS[1], '{(.-)}') .. '}shift') or 0)"))
 }
 
 // shiftClock sets the clock of a queue named "test" that has shiftedScripts.
@@ -135,7 +132,7 @@ func TestBatchRunsOnce(t *testing.T) {
 // The batch that ends a session is not executed again either.
 func TestQuitRunsOnce(t *testing.T) {
 	client := startServer(t).client()
-	a := rawSession{t, client, newScripts(batchSource, snapshotSource), "aaaaaaaaaaa", time.Minute}
+	a := rawSession{t, client, newScripts(batchSource), "aaaaaaaaaaa", time.Minute}
 	first := a.send(1, 0, "ax", "q")
 	if again := a.send(1, 0, "ax", "q"); again != first {
 		t.Errorf("the reply is %q and then %q", first, again)

@@ -163,22 +163,31 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 	return st
 }
 
-// Snapshot returns Stats and up to limit keys of each state, of the whole queue, as the server has them when it has
-// executed what was called before. The work on the server is bounded by limit, at most 1,000. Of the keys that are
-// processed it has any, not the oldest, if there are more. It asks the server for up to a second, and has no keys if that
-// does not answer.
+// Snapshot returns Stats and up to limit keys of each state, at most 1,000, of the whole queue, as the server has them when
+// it has executed what was called before. Each state is read by a call of its own, for a thousand keys about 2 ms of the
+// server's time: a key that changes its state meanwhile may be in two lists. Of the keys that are
+// processed it has any, not the oldest, if there are more. It asks the server for up to two seconds, and lacks the keys
+// of a state if that does not answer.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
+	snapshot := workqueue.Snapshot[T]{Stats: q.Stats()}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	snapshot := workqueue.Snapshot[T]{Stats: q.Stats()}
 	limit = min(max(limit, 0), 1000)
+	lists := []struct {
+		state string
+		keys  *[]workqueue.KeySnapshot[T]
+	}{
+		// In the order in which a key passes through them: one that goes on meanwhile is seen twice rather than not at all.
+		{"failing", &snapshot.Failing}, {"waiting", &snapshot.Waiting}, {"queued", &snapshot.Queued}, {"processing", &snapshot.Processing},
+	}
 	for _, s := range q.shards {
-		result, err := q.scripts.snapshot.run(ctx, q.client, s.names.of("none"), []any{limit})
-		if lists, ok := result.([]any); err == nil && ok && len(lists) == 5 {
-			q.appendKeys(&snapshot.Processing, lists[1])
-			q.appendKeys(&snapshot.Queued, lists[2])
-			q.appendKeys(&snapshot.Waiting, lists[3])
-			q.appendKeys(&snapshot.Failing, lists[4])
+		for _, list := range lists {
+			if limit == 0 {
+				break
+			}
+			if result, err := q.scripts.snapshot.run(ctx, q.client, s.names.of("none"), []any{limit, list.state}); err == nil {
+				q.appendKeys(list.keys, result)
+			}
 		}
 	}
 	bySince := func(a, b workqueue.KeySnapshot[T]) int { return a.Since.Compare(b.Since) }
@@ -188,8 +197,8 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 		slices.SortStableFunc(snapshot.Waiting, func(a, b workqueue.KeySnapshot[T]) int { return a.Due.Compare(b.Due) })
 		slices.SortStableFunc(snapshot.Failing, func(a, b workqueue.KeySnapshot[T]) int { return b.Requeues - a.Requeues })
 	}
-	for _, list := range []*[]workqueue.KeySnapshot[T]{&snapshot.Processing, &snapshot.Queued, &snapshot.Waiting, &snapshot.Failing} {
-		*list = (*list)[:min(len(*list), limit)]
+	for _, list := range lists {
+		*list.keys = (*list.keys)[:min(len(*list.keys), limit)]
 	}
 	for i := range snapshot.Queued {
 		snapshot.Queued[i].Due = time.Time{}
