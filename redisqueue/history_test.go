@@ -31,6 +31,12 @@ type history struct {
 	handlings map[string][]handling
 	quiet     atomic.Bool // producers end
 	short     bool        // no handler takes longer than a lease
+
+	// With replicas in processes of their own: what a handler reads the version with, and calls in the end, and what the
+	// producer calls.
+	version func(key string) int
+	handled func(key string, did handling, version int)
+	wrote   func(key string, version int)
 }
 
 // handling is what one handler did with a key.
@@ -42,10 +48,42 @@ type handling struct {
 }
 
 func newHistory(t *testing.T, keys int) *history {
-	return &history{
+	h := &history{
 		t: t, keys: keysNamed("key", keys), began: time.Now(), written: make(map[string]int), confirmed: make(map[string]int),
 		seen: make(map[string]int), handlings: make(map[string][]handling),
 	}
+	h.version, h.handled, h.wrote = h.latest, h.record, func(string, int) {}
+	return h
+}
+
+// latest returns the version of a key.
+func (h *history) latest(key string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.written[key]
+}
+
+// record notes what a handler did that has read that version.
+func (h *history) record(key string, did handling, version int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if did.accepted {
+		h.seen[key] = max(h.seen[key], version)
+	}
+	h.handlings[key] = append(h.handlings[key], did)
+}
+
+// handledAtLeast returns an error if fewer keys were handed out.
+func (h *history) handledAtLeast(n int) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, all := range h.handlings {
+		n -= len(all)
+	}
+	if n > 0 {
+		return fmt.Errorf("%d hand-outs are missing", n)
+	}
+	return nil
 }
 
 func (h *history) write(key string) (version int) {
@@ -71,9 +109,7 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 		leased, release := q.Lease(ctx, key)
 		fence, _ := Fence(leased)
 		did := handling{replica: replica, fence: fence, start: time.Now()}
-		h.mu.Lock()
-		version := h.written[key]
-		h.mu.Unlock()
+		version := h.version(key)
 		pause := time.NewTimer(time.Duration(random.IntN(20)) * time.Millisecond)
 		if random.IntN(40) == 0 && !h.short {
 			pause.Reset(q.config.Lease * 5 / 4) // It must be renewed.
@@ -92,12 +128,7 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 		}
 		did.done = time.Now() // before the look at the lease, which must have lived until then
 		did.accepted = q.holdsForTest(key) && context.Cause(leased) == nil
-		h.mu.Lock()
-		if did.accepted {
-			h.seen[key] = max(h.seen[key], version)
-		}
-		h.handlings[key] = append(h.handlings[key], did)
-		h.mu.Unlock()
+		h.handled(key, did, version)
 		q.Done(key)
 		release()
 	}
@@ -116,6 +147,7 @@ func (h *history) produce(ctx context.Context, q *Queue[string], random *rand.Ra
 	for ctx.Err() == nil && !h.quiet.Load() {
 		key := h.keys[random.IntN(len(h.keys))]
 		version := h.write(key)
+		h.wrote(key, version)
 		adding, cancel := context.WithTimeout(ctx, time.Second)
 		if err := q.AddContext(adding, key); err == nil {
 			h.confirm(key, version)
