@@ -1,10 +1,16 @@
 package redisqueue
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // gated is a connection whose writes wait while the network is down.
@@ -104,5 +110,50 @@ func (p *proxy) close() {
 	p.mu.Unlock()
 	for c := range conns {
 		c.Close()
+	}
+}
+
+// faulty is a hook of a client whose calls fail.
+type faulty struct {
+	// deaf: scripts are executed, and their replies are lost. down: nothing reaches the server.
+	deaf, down atomic.Bool
+	// gate: scripts wait while it is locked.
+	gate sync.RWMutex
+}
+
+// faultyClient returns a client of the server that fails when it should.
+func (s *server) faultyClient() (*redis.Client, *faulty) {
+	client := redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1})
+	s.t.Cleanup(func() { client.Close() })
+	f := &faulty{}
+	client.AddHook(f)
+	return client, f
+}
+
+var errFaulty = errors.New("the test does not let this call succeed")
+
+func (f *faulty) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f *faulty) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (f *faulty) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		script := strings.HasPrefix(cmd.Name(), "eval")
+		if script {
+			f.gate.RLock()
+			defer f.gate.RUnlock()
+		}
+		if f.down.Load() {
+			cmd.SetErr(errFaulty)
+			return errFaulty
+		}
+		err := next(ctx, cmd)
+		if script && f.deaf.Load() {
+			cmd.SetErr(errFaulty)
+			return errFaulty
+		}
+		return err
 	}
 }

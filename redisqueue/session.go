@@ -112,6 +112,9 @@ func (q *Queue[T]) doneLocked(item T) (lost losses) {
 		lost = s.checkLeaseLocked(now)
 	}
 	delete(q.held, item)
+	if q.ending.stopping && len(q.held) == 0 {
+		q.ending.since = now
+	}
 	q.totals.finished(now.Sub(h.began))
 	if h.lost {
 		q.totals.lostDones++

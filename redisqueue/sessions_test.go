@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -167,36 +166,11 @@ func TestNothingExpires(t *testing.T) {
 	other.Done("x")
 }
 
-// deaf is a hook of a client that executes scripts and loses their replies.
-type deaf struct{ on atomic.Bool }
-
-var errDeaf = errors.New("the reply was lost")
-
-func (d *deaf) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (d *deaf) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (d *deaf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if d.on.Load() && strings.HasPrefix(cmd.Name(), "eval") {
-			cmd.SetErr(errDeaf)
-			return errDeaf
-		}
-		return err
-	}
-}
-
 // A replica that hears nothing for longer than its lease loses its session. What the server has executed before is not
 // executed again, and what it has not is.
 func TestDeafReplica(t *testing.T) {
 	s := startServer(t)
-	client := redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1})
-	t.Cleanup(func() { client.Close() })
-	var d deaf
-	client.AddHook(&d)
+	client, f := s.faultyClient()
 	config := Config[string]{Logger: discard, Lease: time.Second}
 	config.Backoff.Base = time.Hour
 	q, other := newTestQueue(t, client, config), newTestQueue(t, s.client(), config)
@@ -204,7 +178,7 @@ func TestDeafReplica(t *testing.T) {
 	if err := q.Flush(within(t, 5*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	d.on.Store(true)
+	f.deaf.Store(true)
 	q.AddRateLimited("x")
 	eventually(t, 5*time.Second, func() error {
 		if n := other.NumRequeues("x"); n != 2 {
@@ -221,7 +195,7 @@ func TestDeafReplica(t *testing.T) {
 		}
 		return nil
 	})
-	d.on.Store(false)
+	f.deaf.Store(false)
 	if err := q.Flush(within(t, 5*time.Second)); err != nil {
 		t.Fatal(err)
 	}

@@ -403,6 +403,7 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, items []T, bad []error, er
 		s.session.registered = s.empty && !b.quits
 	} else if b.unregister {
 		s.session.registered = false
+		s.empty = false // The next getter must ask: no wake-up comes from now on.
 	}
 	if r.queued > 0 {
 		s.empty = false

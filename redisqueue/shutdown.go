@@ -10,8 +10,8 @@ import (
 
 // ending is how far the shutdown of this replica has got.
 type ending struct {
-	stopping bool // ShutDown or a drain was called: no more keys are handed out
-	since    time.Time
+	stopping bool      // ShutDown or a drain was called: no more keys are handed out
+	since    time.Time // when it was called, or when the last held key was Done after it
 	// over: no worker holds a key, and the server knows all there was to say. Nothing will be sent any more.
 	over   bool
 	ended  chan struct{}   // closed when over is set
@@ -132,8 +132,8 @@ func (s *shard[T]) giveUpLocked(b *batch) losses {
 	return lost
 }
 
-// pause waits before the server is asked again. It returns false if the replica is shut down and has waited for longer
-// than a lease, counted from the later of shutdown and since.
+// pause waits before the server is asked again. It returns false if the replica is shut down, its workers hold no keys, and
+// it has waited for longer than a lease since both became so, and since that time.
 func (q *Queue[T]) pause(d time.Duration, since time.Time) bool {
 	cut := make(chan struct{})
 	q.mu.Lock()
@@ -157,7 +157,7 @@ func (q *Queue[T]) pause(d time.Duration, since time.Time) bool {
 			break
 		}
 	}
-	if !q.ending.stopping {
+	if !q.ending.stopping || len(q.held) > 0 {
 		return true
 	}
 	from := q.ending.since
