@@ -2,6 +2,7 @@ package redisqueue
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"os"
@@ -32,6 +33,7 @@ type server struct {
 	dir  string
 	addr string
 	args []string
+	tls  *tls.Config // nil: plain TCP
 
 	mu  sync.Mutex
 	cmd *exec.Cmd
@@ -84,7 +86,7 @@ func (s *server) start() {
 	s.mu.Lock()
 	s.cmd = cmd
 	s.mu.Unlock()
-	client := redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1})
+	client := redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1, TLSConfig: s.tls})
 	defer client.Close()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		err := client.Ping(context.Background()).Err()
@@ -119,10 +121,16 @@ func (s *server) signal(sig syscall.Signal) {
 }
 
 // client returns a client of the server, which is closed with the test.
-func (s *server) client() *redis.Client { return clientOf(s.t, s.addr) }
+func (s *server) client() *redis.Client {
+	return newClient(s.t, &redis.Options{Addr: s.addr, TLSConfig: s.tls})
+}
 
 func clientOf(t testing.TB, addr string) *redis.Client {
-	client := redis.NewClient(&redis.Options{Addr: addr})
+	return newClient(t, &redis.Options{Addr: addr})
+}
+
+func newClient(t testing.TB, options *redis.Options) *redis.Client {
+	client := redis.NewClient(options)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
