@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // A replica that has been idle for longer than its lease has nothing to send to the server at shutdown, and ends.
@@ -109,6 +111,37 @@ func TestLeaseLostDuringShutdown(t *testing.T) {
 	mustGet(t, other, "y")
 	other.Done("x")
 	other.Done("y")
+}
+
+// After shutdown, Flush and AddContext return, whatever has become of what was added.
+func TestFlushAfterShutdown(t *testing.T) {
+	for _, replicas := range []int{0, 1} {
+		s := startServer(t)
+		client, f := s.faultyClient()
+		config := Config[string]{Lease: time.Second, Logger: discard, WaitReplicas: replicas}
+		ended, gaveUp := newTestQueue(t, s.client(), config), newTestQueue(t, client, config)
+		ended.Add("x")
+		f.down.Store(true)
+		gaveUp.Add("x")
+		for _, q := range []*Queue[string]{ended, gaveUp} {
+			if err := q.ShutDownContext(within(t, 10*time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if err := q.AddContext(within(t, 5*time.Second), "y"); err != workqueue.ErrShutDown {
+				t.Errorf("AddContext() after shutdown = %v", err)
+			}
+		}
+		want := []error{nil, workqueue.ErrShutDown}[replicas]
+		if err := ended.Flush(within(t, 5*time.Second)); !errors.Is(err, want) {
+			t.Errorf("Flush() with all on the server = %v, want %v", err, want)
+		}
+		if err := gaveUp.Flush(within(t, 5*time.Second)); !errors.Is(err, workqueue.ErrShutDown) {
+			t.Errorf("Flush() with an add that was given up = %v", err)
+		}
+		if n := gaveUp.Stats().Dropped; n != 1 {
+			t.Errorf("%d adds were dropped, want 1", n)
+		}
+	}
 }
 
 // A full server is asked a few times a second, not as fast as it answers, whatever waits for it.

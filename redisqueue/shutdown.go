@@ -26,7 +26,8 @@ var errGivenUp = errors.New("redisqueue: the server did not answer after shutdow
 // and what they add is accepted. The goroutines of the queue end then, and when the buffer is empty, or at last when the
 // server has not answered, or has been full, for a lease.
 //
-// ShutDown does not wait for any of that. Before a process exits it should call ShutDownContext, or Flush.
+// ShutDown does not wait for any of that, and may be called again. Before a process exits it should call ShutDownContext, or
+// Flush. What was given up is counted as Dropped in Stats.
 func (q *Queue[T]) ShutDown() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -38,7 +39,8 @@ func (q *Queue[T]) ShutDown() {
 }
 
 // ShutDownWithDrain is ShutDown that waits until the workers of this process have finished the keys that they hold, and
-// the server knows it. It does not wait for keys that are queued: other replicas have them.
+// the server knows it: without a bound for a worker that does not call Done, and up to a lease after the last Done for a
+// server that does not answer. It does not wait for keys that are queued: other replicas have them.
 func (q *Queue[T]) ShutDownWithDrain() { _ = q.ShutDownContext(context.Background()) }
 
 // ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when this replica has ended, ctx.Err()
@@ -63,7 +65,7 @@ func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 	}
 }
 
-// ShuttingDown reports whether one of the methods that shut down was called on this replica.
+// ShuttingDown reports whether one of the methods that shut down was called on this replica. It does not ask the server.
 func (q *Queue[T]) ShuttingDown() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
