@@ -87,6 +87,8 @@ func TestLeaseLostDuringShutdown(t *testing.T) {
 	defer release()
 	q.ShutDown()
 	f.down.Store(true)
+	down := time.Now()
+	q.Add("early") // It is not given up while a worker still holds a key.
 	mustGet(t, other, "x")
 	select {
 	case <-ctx.Done():
@@ -96,7 +98,8 @@ func TestLeaseLostDuringShutdown(t *testing.T) {
 	if err := context.Cause(ctx); !errors.Is(err, ErrLeaseLost) {
 		t.Errorf("the handler's context ended because of %v", err)
 	}
-	q.Add("y") // The handler, whose key is not Done, may still add.
+	waitUntil(t, func() bool { return time.Since(down) > 2*q.config.Lease })
+	q.Add("late")
 	q.Done("x")
 	f.down.Store(false)
 	if err := q.ShutDownContext(within(t, 5*time.Second)); err != nil {
@@ -108,9 +111,11 @@ func TestLeaseLostDuringShutdown(t *testing.T) {
 	if !other.holdsForTest("x") {
 		t.Errorf("the new holder was disturbed")
 	}
-	mustGet(t, other, "y")
-	other.Done("x")
-	other.Done("y")
+	mustGet(t, other, "early")
+	mustGet(t, other, "late")
+	for _, key := range []string{"x", "early", "late"} {
+		other.Done(key)
+	}
 }
 
 // After shutdown, Flush and AddContext return, whatever has become of what was added.

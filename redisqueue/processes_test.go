@@ -108,6 +108,11 @@ func TestProcessesStoppedAndKilled(t *testing.T) {
 	}
 	h.quiet.Store(true)
 	producing.Wait()
+	// All are killed at once: a later add would hide that one of the last versions is lost.
+	for _, c := range children {
+		_ = c.cmd.Process.Kill()
+	}
+	children = []*child{start()}
 	eventually(t, 30*time.Second, func() error {
 		if left := h.unhandled(); len(left) > 0 {
 			return errors.New("never handled: " + strings.Join(left, ", "))

@@ -1,6 +1,7 @@
 package redisqueue
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -39,9 +40,10 @@ type server struct {
 	cmd *exec.Cmd
 }
 
-// serverBinary returns the path of redis-server. Without one the tests fail: install-redis.sh installs it.
+// serverBinary returns the path of the server: redis-server, or what WORKQUEUE_REDIS_SERVER says. Without one the tests
+// fail: install-redis.sh installs it.
 func serverBinary(t testing.TB) string {
-	path, err := exec.LookPath("redis-server")
+	path, err := exec.LookPath(cmp.Or(os.Getenv("WORKQUEUE_REDIS_SERVER"), "redis-server"))
 	if err != nil {
 		t.Fatalf("%v: run redisqueue/install-redis.sh, which installs it", err)
 	}

@@ -18,10 +18,6 @@ import (
 // startSentinel starts a sentinel that watches the master at that address, and returns its own.
 func startSentinel(t *testing.T, master string) string {
 	t.Helper()
-	path, err := exec.LookPath("redis-sentinel")
-	if err != nil {
-		t.Fatalf("%v: run redisqueue/install-redis.sh, which installs it", err)
-	}
 	addr := freeAddr(t)
 	_, port, _ := net.SplitHostPort(addr)
 	host, masterPort, _ := net.SplitHostPort(master)
@@ -36,7 +32,7 @@ sentinel failover-timeout m 5000
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, file)
+	cmd := exec.Command(serverBinary(t), file, "--sentinel")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
