@@ -427,18 +427,18 @@ local nextDue = -1
 if waiting > 0 then
 	local due = score(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2])
 	nextDue = math.max(0, due - now)
-	local keeper, told = meta[7], tonumber(meta[8] or 0, 10)
+	local keeper, known = meta[7], tonumber(meta[8] or 0, 10)
 	if call('SISMEMBER', SLEEPERS, session) == 1 then
 		keeper = session
-	elseif not keeper or told > due or call('SISMEMBER', SLEEPERS, keeper) == 0 then
+	elseif not keeper or known > due or call('SISMEMBER', SLEEPERS, keeper) == 0 then
 		keeper = call('SRANDMEMBER', SLEEPERS)
 		if keeper then
 			wake(keeper)
 		end
 	else
-		due = told
+		due = known
 	end
-	if keeper and (keeper ~= meta[7] or due ~= told) then
+	if keeper and (keeper ~= meta[7] or due ~= known) then
 		call('HSET', META, 'k', keeper, 'e', digits(due))
 	end
 end
