@@ -16,9 +16,9 @@
 local META, STATES, LINE, DELAYS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local FAILURES, EXPIRIES, LASTS = KEYS[5], KEYS[6], KEYS[7]
 local LEASES, HELD, SLEEPERS, ASIDE = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local REPLY, WAKE = KEYS[12], KEYS[13]
+local REPLIES, GONE, WAKE = KEYS[12], KEYS[13], KEYS[14]
 --   META      hash: v, the lease clock; t, when it was read last; f, the last fence; a, the number of dirty keys that
---             are processed; b and c, the token bucket and when it was filled
+--             are processed; b and c, the token bucket and when it was filled; k and e, see "keeper" below
 --   STATES    hash: key -> state                          LINE      list: the queued keys
 --   DELAYS    sorted set: key -> when it is due           ASIDE     set: keys that a replica could not decode
 --   FAILURES  sorted set: key -> number of failures       EXPIRIES  sorted set: key -> when they are forgotten
@@ -26,7 +26,10 @@ local REPLY, WAKE = KEYS[12], KEYS[13]
 --   LEASES    sorted set: session -> when its lease ends on the lease clock
 --   HELD      sorted set of <session><key>, all scores 0, so that a session's keys are one range
 --   SLEEPERS  set: sessions with getters that wait        WAKE      list: what this session's getters wait for
---   REPLY     string: number and reply of the session's last batch
+--   REPLIES   hash: session -> number and reply of its last batch
+--   GONE      sorted set: session that has ended -> when its reply is forgotten, on the lease clock
+--
+-- No key but WAKE expires by itself: a server whose time is set forward would forget what it must know.
 
 -- Hashes and sorted sets with few and short entries have an encoding in which every look-up scans all of them. One
 -- entry that is longer than that encoding allows prevents it. Redis deletes what is empty, so it stays.
@@ -37,8 +40,8 @@ local lease, want, registered = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] ==
 local FIRST_OP = 7 -- ARGV[6] is the configuration of AddRateLimited.
 
 -- How much is done of the work that other replicas, or time, have left. The rest is left to the next batch.
-local RECLAIM, DUE, EXPIRE, WAKE_UP = 128, 128, 128, 8
-local REMEMBER = math.max(10 * lease / 1000, 3600000) -- milliseconds
+local RECLAIM, SESSIONS, DUE, EXPIRE, WAKE_UP = 128, 8, 128, 128, 8
+local REMEMBER = math.max(10 * lease, 3600000000)
 
 local call, sub, byte, format = redis.call, string.sub, string.byte, string.format
 
@@ -48,14 +51,17 @@ local function whole(n) return format('%.0f', n) end
 -- A score may come as 1.1e+8, which tonumber does not know everywhere.
 local function score(text) return text + 0 end
 
--- A batch that was executed before gets the reply that it got. One that is not the next has been overtaken, or the
--- server has lost batches before it, and with them the keys that were handed out: then the session is over.
-local stored = call('GET', REPLY)
+-- A batch that was executed before gets the reply that it got, or GONE if the session has ended since. One that is not
+-- the next has been overtaken, or the server has lost batches before it, and with them the keys that were handed out: then
+-- the session is over.
+local stored = call('HGET', REPLIES, session)
 if stored then
 	local space = string.find(stored, ' ', 1, true)
 	local last = sub(stored, 1, space - 1)
 	if last == number then
-		call('PEXPIRE', REPLY, REMEMBER) -- A write, without which WAIT would not wait.
+		-- Without a write WAIT would not wait. A full server refuses HSET as the first one.
+		call('HDEL', REPLIES, session)
+		call('HSET', REPLIES, session, stored)
 		return sub(stored, space + 1)
 	end
 	if tonumber(last) + 1 ~= tonumber(number) then
@@ -70,7 +76,7 @@ end
 -- have the time to come back. A live replica sends a batch every third of its lease.
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
-local meta = call('HMGET', META, 'v', 't', 'f', 'a', 'b', 'c')
+local meta = call('HMGET', META, 'v', 't', 'f', 'a', 'b', 'c', 'k', 'e')
 local passed = now - (meta[2] and tonumber(meta[2], 10) or now)
 local leaseClock = (tonumber(meta[1]) or 0) + math.max(0, math.min(passed, lease / 2))
 local fence = math.max(meta[3] and tonumber(meta[3], 10) or 0, now)
@@ -238,6 +244,16 @@ local function addRateLimited(key, random)
 	addLater(key, delay)
 end
 
+-- wake makes a session call that waits in a blocking read. Its list need not have more than one element. The list is not in
+-- KEYS: while a cluster moves it to another node it cannot be read, and the session comes within its poll interval.
+local function wake(sleeper)
+	local list = sub(WAKE, 1, -1 - #session) .. sleeper
+	if redis.pcall('LLEN', list) == 0 then
+		call('RPUSH', list, 1)
+		call('PEXPIRE', list, 60000)
+	end
+end
+
 local operations = {
 	-- These have a key alone.
 	a = add,
@@ -251,8 +267,7 @@ local operations = {
 	-- Quit ends the session. What it holds is reclaimed below, and its blocking read is woken to end.
 	q = function()
 		call('ZADD', LEASES, -1, session)
-		call('RPUSH', WAKE, 1)
-		call('PEXPIRE', WAKE, 60000)
+		wake(session)
 	end,
 	-- These have a number of 16 characters before the key.
 	l = function(key, delay) addLater(key, tonumber(delay, 10)) end,
@@ -304,12 +319,13 @@ for i = FIRST_OP, #ARGV do
 	operations[ops[i]](keys[i], arguments[i])
 end
 
--- The keys of a session whose lease has ended come again.
-local dead = call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, 1)[1]
-if dead then
+-- The keys of sessions whose leases have ended come again. What remains of a session is that its last batch was executed:
+-- the replica may still send that again.
+local reclaims = RECLAIM
+for _, dead in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS)) do
 	-- What is released above is still in HELD, but not in the state of a held key.
 	local past = sub(dead, 1, -2) .. string.char(byte(dead, -1) + 1)
-	local members = call('ZRANGEBYLEX', HELD, '[' .. dead, '(' .. past, 'LIMIT', 0, RECLAIM)
+	local members = call('ZRANGEBYLEX', HELD, '[' .. dead, '(' .. past, 'LIMIT', 0, reclaims)
 	local lost = {}
 	for i, member in ipairs(members) do
 		lost[i] = sub(member, #dead + 1)
@@ -324,10 +340,22 @@ if dead then
 	if #members > 0 then
 		call('ZREM', HELD, unpack(members))
 	end
-	if #members < RECLAIM then
-		call('ZREM', LEASES, dead)
-		call('SREM', SLEEPERS, dead)
+	reclaims = reclaims - #members
+	if reclaims == 0 then
+		break -- It may hold more.
 	end
+	call('ZREM', LEASES, dead)
+	call('SREM', SLEEPERS, dead)
+	call('ZADD', GONE, whole(leaseClock + REMEMBER), dead)
+	local last = call('HGET', REPLIES, dead)
+	if last then
+		call('HSET', REPLIES, dead, string.match(last, '^%d+') .. ' GONE')
+	end
+end
+local forgotten = call('ZRANGEBYSCORE', GONE, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS)
+if #forgotten > 0 then
+	call('ZREM', GONE, unpack(forgotten))
+	call('HDEL', REPLIES, unpack(forgotten))
 end
 
 -- Hand out keys: first those that were queued before, then those of this batch.
@@ -388,20 +416,35 @@ end
 local queued = call('LLEN', LINE)
 if queued > 0 then
 	for _, sleeper in ipairs(call('SPOP', SLEEPERS, math.min(queued, WAKE_UP)) or {}) do
-		local list = sub(WAKE, 1, -1 - #session) .. sleeper
-		call('RPUSH', list, 1)
-		call('PEXPIRE', list, 60000)
+		wake(sleeper)
 	end
 end
 
+-- One of the sleepers, the keeper (META k), knows a time (META e) by which it will call, not later than the next delayed key
+-- is due. If there is none, another one is woken, and becomes it with its call.
 local waiting = call('ZCARD', DELAYS) - 1
 local nextDue = -1
 if waiting > 0 then
-	nextDue = math.max(0, score(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2]) - now)
+	local due = score(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2])
+	nextDue = math.max(0, due - now)
+	local keeper, known = meta[7], tonumber(meta[8] or 0, 10)
+	if call('SISMEMBER', SLEEPERS, session) == 1 then
+		keeper = session
+	elseif not keeper or known > due or call('SISMEMBER', SLEEPERS, keeper) == 0 then
+		keeper = call('SRANDMEMBER', SLEEPERS)
+		if keeper then
+			wake(keeper)
+		end
+	else
+		due = known
+	end
+	if keeper and (keeper ~= meta[7] or due ~= known) then
+		call('HSET', META, 'k', keeper, 'e', digits(due))
+	end
 end
 local reply = table.concat({
 	'OK', since, queued, call('HLEN', STATES) - 1 - queued, again, waiting, call('ZCARD', FAILURES) - 1,
 	call('SCARD', ASIDE), changed, unmatched, format('%.0f', nextDue), got, '',
 }, ' ') .. table.concat(results)
-call('SET', REPLY, number .. ' ' .. reply, 'PX', REMEMBER)
+call('HSET', REPLIES, session, number .. ' ' .. reply)
 return reply

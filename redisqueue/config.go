@@ -26,7 +26,8 @@ type Config[T comparable] struct {
 	// and at most a third of Lease.
 	PollInterval time.Duration
 	// Shards spreads the queue over that many hash tags, and so over the nodes of a cluster. A key is always in
-	// the same one; order holds within a shard. It must not change while keys are in the queue. 1 if zero.
+	// the same one; order holds within a shard. It must not change while keys are in the queue. 1 if zero, at most 1,024.
+	// A replica uses a connection for each, and another one while getters wait.
 	Shards int
 	// Codec translates keys. Nil means: strings and integers as they are, types with MarshalText and UnmarshalText
 	// by these, others as JSON. New returns an error for types that would not come back equal.
@@ -41,17 +42,18 @@ type Config[T comparable] struct {
 	Limit float64
 	Burst int
 	// RateLimiter, unless nil, replaces Backoff, Limit and Burst. It counts in this process alone: a key that fails on
-	// two replicas has one failure on each.
+	// two replicas has one failure on each. It is called by the callers of AddRateLimited, Forget and NumRequeues, without
+	// a lock.
 	RateLimiter workqueue.TypedRateLimiter[T]
-	// WaitReplicas is how many replicas of the server must have an add before AddContext and Flush confirm it. In a
-	// cluster it needs go-redis's ClusterClient.
+	// WaitReplicas is how many replicas of the server must have an add before AddContext and Flush confirm it. None if
+	// zero. In a cluster it needs go-redis's ClusterClient.
 	WaitReplicas int
 	// WaitTimeout bounds the wait for these. 1 s if zero, and at most a third of Lease, because nothing else is sent
 	// meanwhile.
 	WaitTimeout time.Duration
 	// OnError is called when the server does not answer, or refuses what it is asked for, and again for each attempt that
-	// fails; when a lease is lost; and when a key cannot be decoded. It is called on a goroutine of the queue's, which
-	// waits for it, without a lock.
+	// fails; when a lease is lost; and when a key cannot be decoded. It is called without a lock, by a goroutine of the queue
+	// or a caller of Done, which waits for it: while it takes its time, nothing is sent. It must not panic.
 	OnError func(error)
 	// Logger is for the same events, an outage once when it begins and once when it ends. Nil means slog's default.
 	Logger *slog.Logger

@@ -42,14 +42,16 @@ func (c bubbleClient) BLPop(ctx context.Context, timeout time.Duration, keys ...
 
 // bubbleScripts take the time from their last argument.
 func bubbleScripts() scripts {
-	inBubble := func(source string) string {
-		replaced := strings.Replace(source, "call('TIME')", "{ 0, table.remove(ARGV) }", 1)
-		if replaced == source {
-			panic("the script does not read the time")
-		}
-		return replaced
+	return newScripts(replacingTime("{ 0, table.remove(ARGV) }"))
+}
+
+// replacingTime returns batch.lua with another clock.
+func replacingTime(clock string) string {
+	replaced := strings.Replace(batchSource, "call('TIME')", clock, 1)
+	if replaced == batchSource {
+		panic("the script does not read the time")
 	}
-	return newScripts(inBubble(batchSource), inBubble(snapshotSource))
+	return replaced
 }
 
 var queueNumber atomic.Int64

@@ -28,9 +28,8 @@
 // a second worker, until the first replica hears of it. Fences then grow only if the servers' clocks agree.
 //
 // The server counts leases on a clock that goes at most half a lease ahead from one call to the next. So they survive that
-// its time is set, and a while of being down. When no replica at all has called for a while, the keys of a dead one come
-// up to a lease later. If the server's time is set forward by more than an hour, though, the replies that it keeps expire: a
-// replica then loses its session, and a batch whose reply was lost may be executed twice.
+// its time is set, by whatever amount, and a while of being down. When no replica at all has called for a while, the keys of
+// a dead one come up to a lease later.
 //
 // # What may be lost
 //
@@ -53,7 +52,7 @@
 //     that are due at the same time come in any order.
 //   - Keys become strings; see [Codec]. The string of 80 zero bytes is reserved.
 //   - With several shards, order holds within each, and each has its part of Limit and Burst.
-//   - A delayed key may come up to a poll interval late, if it was added by another replica while all consumers slept.
+//   - A delayed key may come up to a poll interval late, if the replica that was to fetch it dies meanwhile.
 //   - Failures are counted on the server, and expire there; MaxRetries of package worker counts on each replica.
 //     A custom RateLimiter counts on each replica too.
 //   - Len, Stats, Snapshot and NumRequeues ask the server, for up to a second.
@@ -67,7 +66,8 @@
 // # Cost
 //
 // All that the callers of a replica want while a call of the server is under way goes into one batch, which a script executes
-// atomically and once, also if its reply is lost and it is sent again. So many callers share a round trip: at 64
+// atomically and once, also if its reply is lost and it is sent again. (The server remembers that a batch was executed for an
+// hour, and for ten leases, after the replica has lost its lease.) So many callers share a round trip: at 64
 // goroutines a key costs about 0.02 calls. A queued key takes about 120 bytes on the server beside its own. A call
 // that has keys to work off in bulk (a million that are due, ten thousand of a dead replica) takes some of them and leaves the
 // rest to the next.

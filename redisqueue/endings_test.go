@@ -3,6 +3,7 @@ package redisqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,10 +20,31 @@ func TestShutDownAfterIdleLease(t *testing.T) {
 	if err := q.Flush(within(t, 5*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(1200 * time.Millisecond)
+	waitUntil(t, func() bool { return q.leaseAge() > q.config.Lease })
+	calls := q.Info().Calls
 	if err := q.ShutDownContext(within(t, 3*time.Second)); err != nil {
 		t.Errorf("ShutDownContext() = %v", err)
 	}
+	if n := q.Info().Calls; n != calls {
+		t.Errorf("%d calls at shutdown, want none", n-calls)
+	}
+}
+
+// leaseAge returns how long ago the first shard's lease was renewed.
+func (q *Queue[T]) leaseAge() time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return time.Since(q.shards[0].session.leaseFrom)
+}
+
+func waitUntil(t testing.TB, f func() bool) {
+	t.Helper()
+	eventually(t, 10*time.Second, func() error {
+		if !f() {
+			return errors.New("the test has waited in vain")
+		}
+		return nil
+	})
 }
 
 // A getter that comes while the server hangs for longer than a lease gets what another replica adds afterwards.
@@ -36,9 +58,15 @@ func TestGetterOutlivesHang(t *testing.T) {
 		key, _ := q.Get()
 		got <- key
 	}()
-	time.Sleep(1500 * time.Millisecond)
+	// The call of the getter is under way for longer than a lease.
+	waitUntil(t, func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.shards[0].inFlight
+	})
+	time.Sleep(q.config.Lease * 5 / 4)
 	s.signal(syscall.SIGCONT)
-	time.Sleep(500 * time.Millisecond)
+	waitForSleepers(t, s.client(), 1)
 	other.Add("x")
 	select {
 	case key := <-got:
@@ -46,6 +74,129 @@ func TestGetterOutlivesHang(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Error("Get has not returned 5 s after an add")
 	}
+}
+
+// A replica that loses a lease while it shuts down notices it, ends, and does not disturb the new holder.
+func TestLeaseLostDuringShutdown(t *testing.T) {
+	s := startServer(t)
+	client, f := s.faultyClient()
+	config := Config[string]{Lease: time.Second, Logger: discard}
+	q, other := newTestQueue(t, client, config), newTestQueue(t, s.client(), config)
+	q.Add("x")
+	mustGet(t, q, "x")
+	ctx, release := q.Lease(context.Background(), "x")
+	defer release()
+	q.ShutDown()
+	f.down.Store(true)
+	down := time.Now()
+	q.Add("early") // It is not given up while a worker still holds a key.
+	mustGet(t, other, "x")
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Second):
+		t.Fatal("the handler's context has not ended although another replica has the key")
+	}
+	if err := context.Cause(ctx); !errors.Is(err, ErrLeaseLost) {
+		t.Errorf("the handler's context ended because of %v", err)
+	}
+	waitUntil(t, func() bool { return time.Since(down) > 2*q.config.Lease })
+	q.Add("late")
+	q.Done("x")
+	f.down.Store(false)
+	if err := q.ShutDownContext(within(t, 5*time.Second)); err != nil {
+		t.Errorf("ShutDownContext() = %v", err)
+	}
+	if info := q.Info(); info.LostLeases != 1 || info.LostDones != 1 || info.Unsent != 0 {
+		t.Errorf("%+v, want one lost lease and one lost Done", info)
+	}
+	if !other.holdsForTest("x") {
+		t.Errorf("the new holder was disturbed")
+	}
+	mustGet(t, other, "early")
+	mustGet(t, other, "late")
+	for _, key := range []string{"x", "early", "late"} {
+		other.Done(key)
+	}
+}
+
+// After shutdown, Flush and AddContext return, whatever has become of what was added.
+func TestFlushAfterShutdown(t *testing.T) {
+	for _, replicas := range []int{0, 1} {
+		s := startServer(t)
+		client, f := s.faultyClient()
+		config := Config[string]{Lease: time.Second, Logger: discard, WaitReplicas: replicas}
+		ended, gaveUp := newTestQueue(t, s.client(), config), newTestQueue(t, client, config)
+		ended.Add("x")
+		f.down.Store(true)
+		gaveUp.Add("x")
+		for _, q := range []*Queue[string]{ended, gaveUp} {
+			if err := q.ShutDownContext(within(t, 10*time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if err := q.AddContext(within(t, 5*time.Second), "y"); err != workqueue.ErrShutDown {
+				t.Errorf("AddContext() after shutdown = %v", err)
+			}
+		}
+		want := []error{nil, workqueue.ErrShutDown}[replicas]
+		if err := ended.Flush(within(t, 5*time.Second)); !errors.Is(err, want) {
+			t.Errorf("Flush() with all on the server = %v, want %v", err, want)
+		}
+		if err := gaveUp.Flush(within(t, 5*time.Second)); !errors.Is(err, workqueue.ErrShutDown) {
+			t.Errorf("Flush() with an add that was given up = %v", err)
+		}
+		if n := gaveUp.Stats().Dropped; n != 1 {
+			t.Errorf("%d adds were dropped, want 1", n)
+		}
+	}
+}
+
+// A full server is asked a few times a second, not as fast as it answers, whatever waits for it.
+func TestFullServerIsNotBusy(t *testing.T) {
+	s := startServer(t)
+	client := s.client()
+	q := newTestQueue(t, client, Config[string]{Logger: discard})
+	q.Add("held")
+	mustGet(t, q, "held")
+	ctx := within(t, 30*time.Second)
+	client.Set(ctx, "ballast", strings.Repeat("x", 10<<20), 0)
+	if err := client.ConfigSet(ctx, "maxmemory", "3mb").Err(); err != nil {
+		t.Fatal(err)
+	}
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { _ = q.AddContext(waiting, "x") }()
+	go func() { _, _ = q.GetContext(waiting) }()
+	q.AddRateLimited("y")
+	waitUntil(t, func() bool { return q.Info().Errors > 0 })
+	calls := func() (n int) {
+		stats, err := client.Info(ctx, "commandstats").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(stats) {
+			for _, command := range []string{"cmdstat_eval:calls=", "cmdstat_evalsha:calls="} {
+				if rest, ok := strings.CutPrefix(line, command); ok {
+					var calls int
+					_, _ = fmt.Sscan(strings.SplitN(rest, ",", 2)[0], &calls)
+					n += calls
+				}
+			}
+		}
+		return n
+	}
+	before := calls()
+	time.Sleep(time.Second) // the time in which calls are counted
+	if n := calls() - before; n < 2 || n > 15 {
+		t.Errorf("%d calls in a second, want about four attempts and what they entail", n)
+	}
+	if err := client.ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Flush(ctx); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	q.Done("held")
 }
 
 // A replica that is shut down while the server is full tries its adds for a lease, without haste, and ends then.
@@ -106,11 +257,17 @@ func TestTwoStringsOfOneKey(t *testing.T) {
 	}})
 	q.Add("x")
 	mustGet(t, q, "x")
+	getting, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		if key, err := q.GetContext(getting); err == nil {
+			t.Errorf("got %q, which is held", key)
+		}
+	}()
 	old.Add("X")
-	short := within(t, 300*time.Millisecond)
-	if key, err := q.GetContext(short); err == nil {
-		t.Fatalf("got %q, which is held", key)
-	}
+	// It was handed out to q, which has finished it and added the other string.
+	waitUntil(t, func() bool { st := old.Stats(); return st.Queued == 0 && st.Processing == 1 && st.Again == 1 })
+	cancel()
 	q.Done("x")
 	mustGet(t, q, "x")
 	q.Done("x")

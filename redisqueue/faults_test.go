@@ -52,17 +52,18 @@ func TestChild(t *testing.T) {
 	}, worker.Options[string]{Workers: 1})
 }
 
-// child is a process that runs TestChild.
+// child is a process that runs a test.
 type child struct {
 	t     *testing.T
 	cmd   *exec.Cmd
-	in    io.Writer
+	in    io.WriteCloser
 	lines chan string
 }
 
-func startChild(t *testing.T, addr string) *child {
-	c := &child{t: t, cmd: exec.Command(os.Args[0], "-test.run", "^TestChild$"), lines: make(chan string, 100)}
-	c.cmd.Env = append(os.Environ(), childAddr+"="+addr)
+// startChild runs a test of this package as a process, with that variable in its environment.
+func startChild(t *testing.T, test, variable string) *child {
+	c := &child{t: t, cmd: exec.Command(os.Args[0], "-test.run", test), lines: make(chan string, 100)}
+	c.cmd.Env = append(os.Environ(), variable)
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	c.in, _ = c.cmd.StdinPipe()
 	out, _ := c.cmd.StdoutPipe()
@@ -73,6 +74,7 @@ func startChild(t *testing.T, addr string) *child {
 		for s := bufio.NewScanner(out); s.Scan(); {
 			c.lines <- s.Text()
 		}
+		close(c.lines)
 	}()
 	t.Cleanup(func() {
 		_ = c.cmd.Process.Kill()
@@ -86,7 +88,10 @@ func (c *child) says(what string) string {
 	c.t.Helper()
 	for {
 		select {
-		case line := <-c.lines:
+		case line, ok := <-c.lines:
+			if !ok {
+				c.t.Fatalf("the worker process has ended and not said %q", what)
+			}
 			if rest, ok := strings.CutPrefix(line, what); ok {
 				return strings.TrimSpace(rest)
 			}
@@ -99,7 +104,7 @@ func (c *child) says(what string) string {
 // The key of a process that is killed comes again when its lease ends, with a higher fence.
 func TestWorkerKilled(t *testing.T) {
 	s := startServer(t)
-	c := startChild(t, s.addr)
+	c := startChild(t, "^TestChild$", childAddr+"="+s.addr)
 	q := newTestQueue(t, s.client(), Config[string]{Lease: 2 * time.Second})
 	q.Add("x")
 	var first int64
@@ -125,7 +130,7 @@ func TestWorkerKilled(t *testing.T) {
 // holder.
 func TestWorkerStopped(t *testing.T) {
 	s := startServer(t)
-	c := startChild(t, s.addr)
+	c := startChild(t, "^TestChild$", childAddr+"="+s.addr)
 	q := newTestQueue(t, s.client(), Config[string]{Lease: 2 * time.Second})
 	q.Add("x")
 	c.says("got x")
@@ -357,15 +362,12 @@ func TestServerClockJumps(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
 	ctx := context.Background()
-	shifted := func(source string) string {
-		return strings.Replace(source, "call('TIME')", "call('TIME'); time[1] = time[1] + (call('GET', '{' .. string.match(KEYS[1], '{(.-)}') .. '}shift') or 0)", 1)
-	}
 	config := Config[string]{Name: "test", Logger: discard, Lease: 3 * time.Second}
 	if err := config.complete(); err != nil {
 		t.Fatal(err)
 	}
 	newShifted := func() *Queue[string] {
-		q := newQueue(client, config, newScripts(shifted(batchSource), shifted(snapshotSource)))
+		q := newQueue(client, config, shiftedScripts())
 		t.Cleanup(func() { endQueue(t, q) })
 		return q
 	}
@@ -378,7 +380,7 @@ func TestServerClockJumps(t *testing.T) {
 	}
 	var last int64
 	for _, shift := range []int{3600, 0, -3600, 0, 86400 * 365} {
-		client.Set(ctx, "{test/0}shift", shift, 0)
+		shiftClock(t, client, time.Duration(shift)*time.Second)
 		got, err := b.GetContext(within(t, 1200*time.Millisecond))
 		if shift == 3600 {
 			if got != "later" {
@@ -413,6 +415,6 @@ func TestServerClockJumps(t *testing.T) {
 		}
 		release()
 		b.Done("y")
-		client.Set(ctx, "{test/0}shift", -86400, 0)
+		shiftClock(t, client, -24*time.Hour)
 	}
 }

@@ -227,22 +227,18 @@ func (s *shard[T]) wake() {
 // read waits for a wake-up, no longer than the poll interval.
 func (s *shard[T]) read(list string) {
 	q := s.q
-	woken, err := q.blockingRead(list)
-	if err != nil {
+	if err := q.blockingRead(list); err != nil {
 		q.pause(q.config.PollInterval, time.Time{})
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s.sleep.reading = false
 	s.empty = false
-	if woken && q.getters.n == 0 {
-		s.passOn = true
-		s.session.registered = false
-	}
-	s.kickLocked()
+	s.kickLocked() // Without getters this goes to the server too, which wakes another replica.
 }
 
-func (q *Queue[T]) blockingRead(list string) (woken bool, err error) {
+// blockingRead returns nil after a wake-up and after the poll interval.
+func (q *Queue[T]) blockingRead(list string) (err error) {
 	interval := q.config.PollInterval
 	ctx := context.Background()
 	if interval >= time.Second {
@@ -251,7 +247,7 @@ func (q *Queue[T]) blockingRead(list string) (woken bool, err error) {
 		err = q.client.Do(ctx, "BLPOP", list, strconv.FormatFloat(interval.Seconds(), 'f', 3, 64)).Err()
 	}
 	if errors.Is(err, redis.Nil) {
-		return false, nil
+		return nil
 	}
-	return err == nil, err
+	return err
 }

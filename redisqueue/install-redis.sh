@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs Debian's redis-server and redis-sentinel if they are missing, which only root can. It starts no service: the
-# tests start servers of their own, on their own ports of the loopback interface.
+# Installs Debian's redis-server if it is missing, which only root can. It starts no service: the tests start servers and
+# sentinels of their own, on their own ports of the loopback interface.
 set -euo pipefail
-if command -v redis-server >/dev/null && command -v redis-sentinel >/dev/null && command -v redis-cli >/dev/null; then
+if command -v redis-server >/dev/null; then
 	exit 0
 fi
 if [ "$(id -u)" != 0 ]; then
-	echo "There is no redis-server, and only root can install it: sudo apt-get install redis-server redis-sentinel" >&2
+	echo "There is no redis-server, and only root can install it: sudo apt-get install redis-server" >&2
 	exit 1
 fi
 export DEBIAN_FRONTEND=noninteractive
@@ -18,4 +18,4 @@ if [ ! -e "$policy" ]; then
 	printf '#!/bin/sh\nexit 101\n' >"$policy"
 	chmod +x "$policy"
 fi
-apt-get install -q -y --no-install-recommends redis-server redis-sentinel redis-tools
+apt-get install -q -y --no-install-recommends redis-server

@@ -120,11 +120,15 @@ type confirmation struct {
 // confirmLocked returns a confirmation of all operations up to target.
 func (s *shard[T]) confirmLocked(target uint64) *confirmation {
 	c := &confirmation{target: target, result: make(chan error, 1)}
-	if s.q.config.WaitReplicas > 0 {
-		c.after = s.batches + 1
-	} else if target <= s.executed {
+	switch {
+	case s.q.config.WaitReplicas == 0 && target <= s.executed:
 		c.result <- nil
 		return c
+	case s.q.ending.over:
+		c.result <- workqueue.ErrShutDown
+		return c
+	case s.q.config.WaitReplicas > 0:
+		c.after = s.batches + 1
 	}
 	s.confirmations = append(s.confirmations, c)
 	s.kickLocked()

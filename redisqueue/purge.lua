@@ -1,17 +1,16 @@
 -- Deletes a queue: all KEYS of batch.lua. UNLINK leaves the work to another thread of the server. The sessions
 -- that are known find themselves lost, a few hundred a call; returns how many may be left.
-local LEASES = KEYS[8]
-local function of(key, session, other) return string.sub(key, 1, -1 - #session) .. other end
+local LEASES, WAKE = KEYS[8], KEYS[14]
 
 local sessions = redis.call('ZRANGE', LEASES, 0, 255)
 for _, other in ipairs(sessions) do
-	redis.call('UNLINK', of(KEYS[12], ARGV[1], other), of(KEYS[13], ARGV[1], other))
+	redis.call('UNLINK', string.sub(WAKE, 1, -1 - #ARGV[1]) .. other)
 end
 if #sessions > 0 then
 	redis.call('ZREM', LEASES, unpack(sessions))
 end
 local left = redis.call('ZCARD', LEASES)
-for i = 1, 11 do
+for i = 1, 13 do
 	if i ~= 8 then
 		redis.call('UNLINK', KEYS[i])
 	end

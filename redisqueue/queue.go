@@ -11,8 +11,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Queue is one replica's end of a queue on a server. Its methods are safe for concurrent use. Those of
+// Queue is one replica's end of a queue on a server; [New] makes one. Its methods are safe for concurrent use. Those of
 // workqueue's interfaces keep their contract, but for the differences that the package comment lists.
+//
+// Methods with a key panic, without a lock, for one that cannot be hashed or is not equal to itself, for one that the codec
+// cannot encode, and for the reserved one. What is added while the server does not answer is kept in memory without a bound:
+// see [Info].
 type Queue[T comparable] struct {
 	config  Config[T]
 	client  redis.UniversalClient
@@ -38,8 +42,10 @@ var (
 )
 
 // New returns a replica's end of the queue with that name, after it has made sure that the server answers, is new enough
-// and does not evict keys. ctx bounds that alone. A queue that has nothing to do has no goroutine and no timer; it
-// need not be shut down. The client stays the caller's, and must stay open until shutdown has ended.
+// and does not evict keys. ctx bounds that alone. New returns an error for a config that makes no sense or a type of key that
+// needs a Codec, [ErrEviction], and what the client returns if the server does not answer. A queue that has nothing to do has
+// no goroutine and no timer; it need not be shut down. The client stays the caller's, and must stay open until shutdown
+// has ended.
 //
 // The client's ReadTimeout should be well below the lease, as it is by default: only after that is a server that hangs
 // asked again.
@@ -50,7 +56,7 @@ func New[T comparable](ctx context.Context, client redis.UniversalClient, config
 	if err := checkServer(ctx, client); err != nil {
 		return nil, err
 	}
-	return newQueue(client, config, newScripts(batchSource, snapshotSource)), nil
+	return newQueue(client, config, newScripts(batchSource)), nil
 }
 
 // newQueue is New with a complete config and without a look at the server.
@@ -98,8 +104,8 @@ func (q *Queue[T]) locate(item T) (string, *shard[T]) {
 
 // Add queues item, from any replica. It does not block: the key goes to a buffer, in which further adds of it are
 // merged, and from there to the server as soon as the last call to it has returned. The buffer survives an outage of the
-// server, but not of this process: see AddContext and Flush. Once this replica has shut down, Add does
-// nothing; until it has, other replicas can process what handlers add that still run.
+// server, but not of this process: see AddContext and Flush. Once this replica has shut down and its workers hold no
+// key, Add does nothing; until then, other replicas can process what handlers add that still run.
 func (q *Queue[T]) Add(item T) {
 	encoded, s := q.locate(item)
 	q.mu.Lock()
@@ -107,8 +113,10 @@ func (q *Queue[T]) Add(item T) {
 	s.addLocked(encoded)
 }
 
-// AddContext is Add that returns nil when the server has item, and WaitReplicas replicas of it have. If ctx ends before,
-// it returns an error; the add is then on its way all the same. After shutdown it returns ErrShutDown.
+// AddContext is Add that returns nil when the server has item, and WaitReplicas replicas of it have: after one round trip, which
+// it shares with concurrent callers, or two if a call is under way. If ctx ends before, it returns an error that is
+// ctx.Err() and, if the server fails, the reason; the add is then on its way all the same. It returns [ErrNotReplicated] if
+// too few replicas have confirmed, and ErrShutDown if Add would do nothing, or if the add was given up during shutdown.
 func (q *Queue[T]) AddContext(ctx context.Context, item T) error {
 	encoded, s := q.locate(item)
 	q.mu.Lock()
@@ -122,8 +130,9 @@ func (q *Queue[T]) AddContext(ctx context.Context, item T) error {
 	return c.wait(ctx, s)
 }
 
-// Flush returns nil when the server, and WaitReplicas replicas of it, have all that was added before and all calls of Done.
-// If ctx ends before, it returns an error.
+// Flush returns nil when the server, and WaitReplicas replicas of it, have all that this replica was asked for before:
+// adds, Done and the rest. Its errors are those of AddContext, joined if several shards fail. After shutdown it returns nil
+// if the server has everything, and ErrShutDown if something was given up or replicas would have to confirm.
 func (q *Queue[T]) Flush(ctx context.Context) error {
 	confirmations := make([]*confirmation, len(q.shards))
 	q.mu.Lock()
@@ -139,7 +148,8 @@ func (q *Queue[T]) Flush(ctx context.Context) error {
 }
 
 // AddAfter adds item when duration has passed on the server's clock, or at once if duration is not positive. It
-// does not block. The earliest time counts, of all replicas'. Delays are rounded up to microseconds.
+// does not block. The earliest time counts, of all replicas'. Delays are rounded up to microseconds. The key waits on the
+// server, and any replica may get it. After shutdown AddAfter does nothing, as Add.
 func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
 	encoded, s := q.locate(item)
 	q.mu.Lock()
@@ -156,7 +166,7 @@ func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
 }
 
 // AddRateLimited counts a failure of item and adds it after the delay that follows from Backoff, Limit and Burst, or from
-// RateLimiter. It does not block.
+// RateLimiter. It does not block. After shutdown it does nothing, as Add.
 func (q *Queue[T]) AddRateLimited(item T) {
 	if limiter := q.config.RateLimiter; limiter != nil {
 		q.AddAfter(item, limiter.When(item))
@@ -172,7 +182,8 @@ func (q *Queue[T]) AddRateLimited(item T) {
 	s.enqueueLocked(addRateLimited(encoded))
 }
 
-// Forget forgets the failures of item. It does not block.
+// Forget forgets the failures of item: the next one counts as the first. It does not block. After shutdown it does nothing,
+// as Add.
 func (q *Queue[T]) Forget(item T) {
 	if limiter := q.config.RateLimiter; limiter != nil {
 		limiter.Forget(item)
@@ -187,7 +198,8 @@ func (q *Queue[T]) Forget(item T) {
 }
 
 // NumRequeues returns how many failures of item were counted, on all replicas, since it was forgotten. It asks the server,
-// for up to a second, and returns 0 if that does not answer.
+// after what was called before, for up to a second, and returns 0 if that does not answer, and after shutdown. With a
+// RateLimiter it asks that.
 func (q *Queue[T]) NumRequeues(item T) int {
 	n, _ := q.NumRequeuesContext(context.Background(), item)
 	return n
@@ -228,14 +240,15 @@ var errNoAnswer = errors.New("redisqueue: the server does not answer")
 // patience is how long methods without a context wait for the server.
 const patience = time.Second
 
-// Get waits for a key and hands it to the caller, who must call Done with it. After shutdown it returns shutdown = true,
-// also if keys are queued: those are for the other replicas.
+// Get waits for a key and hands it to the caller, who must call Done with it. It waits through outages of the server.
+// After shutdown it returns shutdown = true at once, also if keys are queued: those are for the other replicas. Getters get keys
+// in the order in which they came, and share the calls of the server.
 func (q *Queue[T]) Get() (item T, shutdown bool) {
 	item, err := q.GetContext(context.Background())
 	return item, err != nil
 }
 
-// GetContext is Get that gives up when ctx is done.
+// GetContext is Get that gives up when ctx is done, and returns ctx.Err() then. After shutdown it returns ErrShutDown.
 func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
 	if err := ctx.Err(); err != nil {
 		return item, err
@@ -246,7 +259,8 @@ func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
 	return q.await(ctx, g)
 }
 
-// DoneAndGet is Done of done followed by GetContext, in one call of the server.
+// DoneAndGet is Done of done followed by GetContext, in one call of the server. It is Done also if ctx has ended, and after
+// shutdown.
 func (q *Queue[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
 	checkHashable(done)
 	err = ctx.Err()
@@ -264,8 +278,10 @@ func (q *Queue[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
 	return q.await(ctx, g)
 }
 
-// Done says that the caller is finished with item. It does not block. If the lease of item was lost meanwhile, Done changes
-// nothing on the server and is counted in [Info].
+// Done ends the processing of item. It does not block: the server hears of it with the next call, which begins at once; see
+// Flush. If the key was added meanwhile, it is queued again. If its lease was lost, Done changes nothing on the server and is
+// counted in [Info]. For a key that this process does not hold it changes nothing and counts as unmatched in Stats. During
+// shutdown it works as before; the last Done lets the replica end.
 func (q *Queue[T]) Done(item T) {
 	checkHashable(item)
 	q.mu.Lock()
@@ -279,9 +295,10 @@ func checkHashable[T comparable](item T) {
 	_ = map[T]struct{}(nil)[item]
 }
 
-// Purge deletes the queue from the server, with its keys, delays and failures. Keys that are being processed, on any
-// replica, lose their leases. It deletes without blocking the server, in several calls; what is added meanwhile may be
-// deleted or not.
+// Purge deletes the queue from the server, with its keys, delays, failures and what was set aside. Keys that are being
+// processed, on any replica, lose their leases with the replica's next call. It deletes without blocking the server, one shard
+// after the other; what is added meanwhile may be deleted or not, and the replicas go on with an empty queue. It returns
+// an error if the server does not answer, or ctx ends; then a part may be deleted. It works after shutdown too.
 func (q *Queue[T]) Purge(ctx context.Context) error {
 	for _, s := range q.shards {
 		session := newSession()

@@ -22,15 +22,15 @@ var (
 	purgeSource string
 )
 
-// scripts are what a queue runs on the server. Tests have other ones.
+// scripts are what a queue runs on the server. Tests have another batch.lua.
 type scripts struct{ batch, batchWhenFull, snapshot, purge script }
 
-func newScripts(batch, snapshot string) scripts {
+func newScripts(batch string) scripts {
 	return scripts{
 		batch: newScript(batch),
 		// The server runs this one although its memory is full. The other one fails before it has changed anything.
 		batchWhenFull: newScript("#!lua flags=allow-oom\n" + batch),
-		snapshot:      newScript(snapshot),
+		snapshot:      newScript(snapshotSource),
 		purge:         newScript(purgeSource),
 	}
 }
@@ -97,7 +97,7 @@ func isFull(err error) bool {
 	return err != nil && (redis.HasErrorPrefix(err, "OOM") || strings.Contains(err.Error(), "OOM command not allowed"))
 }
 
-// keyNames are the KEYS of the scripts: those of a shard, and those of a session.
+// keyNames are the KEYS of the scripts: those of a shard, and the one of a session.
 type keyNames struct {
 	prefix string
 	shard  []string
@@ -108,6 +108,7 @@ func newKeyNames(queue string, shard int) keyNames {
 	n := keyNames{prefix: prefix}
 	for _, name := range []string{
 		"meta", "states", "line", "delays", "failures", "expiries", "lasts", "leases", "held", "sleepers", "aside",
+		"replies", "gone",
 	} {
 		n.shard = append(n.shard, prefix+name)
 	}
@@ -117,12 +118,13 @@ func newKeyNames(queue string, shard int) keyNames {
 func (n keyNames) wake(session string) string { return n.prefix + "wake:" + session }
 
 func (n keyNames) of(session string) []string {
-	return append(n.shard[:len(n.shard):len(n.shard)], n.prefix+"reply:"+session, n.wake(session))
+	return append(n.shard[:len(n.shard):len(n.shard)], n.wake(session))
 }
 
 // reply is what batch.lua returned.
 type reply struct {
 	lost bool // The session is over, and nothing was done.
+	gone bool // The session is over, and all was done before it ended.
 
 	now                                                int64 // microseconds
 	queued, processing, again, waiting, failing, aside int
@@ -142,8 +144,11 @@ type handedOut struct {
 var errReply = errors.New("redisqueue: the server's reply makes no sense")
 
 func parseReply(text string) (*reply, error) {
-	if text == "LOST" {
+	switch text {
+	case "LOST":
 		return &reply{lost: true}, nil
+	case "GONE":
+		return &reply{gone: true}, nil
 	}
 	p := parser{rest: text}
 	if p.word() != "OK" {

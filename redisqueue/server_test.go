@@ -1,7 +1,9 @@
 package redisqueue
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"os"
@@ -32,14 +34,16 @@ type server struct {
 	dir  string
 	addr string
 	args []string
+	tls  *tls.Config // nil: plain TCP
 
 	mu  sync.Mutex
 	cmd *exec.Cmd
 }
 
-// serverBinary returns the path of redis-server. Without one the tests fail: install-redis.sh installs it.
+// serverBinary returns the path of the server: redis-server, or what WORKQUEUE_REDIS_SERVER says. Without one the tests
+// fail: install-redis.sh installs it.
 func serverBinary(t testing.TB) string {
-	path, err := exec.LookPath("redis-server")
+	path, err := exec.LookPath(cmp.Or(os.Getenv("WORKQUEUE_REDIS_SERVER"), "redis-server"))
 	if err != nil {
 		t.Fatalf("%v: run redisqueue/install-redis.sh, which installs it", err)
 	}
@@ -84,7 +88,7 @@ func (s *server) start() {
 	s.mu.Lock()
 	s.cmd = cmd
 	s.mu.Unlock()
-	client := redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1})
+	client := redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1, TLSConfig: s.tls})
 	defer client.Close()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		err := client.Ping(context.Background()).Err()
@@ -119,10 +123,16 @@ func (s *server) signal(sig syscall.Signal) {
 }
 
 // client returns a client of the server, which is closed with the test.
-func (s *server) client() *redis.Client { return clientOf(s.t, s.addr) }
+func (s *server) client() *redis.Client {
+	return newClient(s.t, &redis.Options{Addr: s.addr, TLSConfig: s.tls})
+}
 
 func clientOf(t testing.TB, addr string) *redis.Client {
-	client := redis.NewClient(&redis.Options{Addr: addr})
+	return newClient(t, &redis.Options{Addr: addr})
+}
+
+func newClient(t testing.TB, options *redis.Options) *redis.Client {
+	client := redis.NewClient(options)
 	t.Cleanup(func() { client.Close() })
 	return client
 }

@@ -62,7 +62,7 @@ func (q *Queue[T]) announce(l losses) {
 // Lease returns a context for the handler of a key that Get has returned. It is derived from ctx, carries the key's
 // [Fence], and ends with the cause [ErrLeaseLost] when the lease of the key is lost. Package worker calls it. The
 // caller must call the returned function when the handler has returned. For a key that is not held, Lease
-// returns ctx itself.
+// returns ctx itself. It does not block, and works in the same way during shutdown. It panics for a key that cannot be hashed.
 func (q *Queue[T]) Lease(ctx context.Context, item T) (context.Context, context.CancelFunc) {
 	checkHashable(item)
 	q.mu.Lock()
@@ -89,7 +89,8 @@ type fenceKey struct{}
 // Fence returns a number that grows with each hand-out of a key, on whichever replica, and true, if ctx is a handler's
 // context (see [Queue.Lease]). A handler that stores it beside what it writes, and refuses to write where a greater one
 // is stored, cannot overwrite the work of a later holder although it does not know yet that it has lost its lease.
-// Numbers of different shards are not in order, but those of one key are.
+// Numbers of different shards are not in order, but those of one key are. They are positive, and about the microseconds
+// since 1970 on the server's clock. For another context, Fence returns 0 and false.
 func Fence(ctx context.Context) (int64, bool) {
 	fence, ok := ctx.Value(fenceKey{}).(string)
 	if !ok {
@@ -112,6 +113,9 @@ func (q *Queue[T]) doneLocked(item T) (lost losses) {
 		lost = s.checkLeaseLocked(now)
 	}
 	delete(q.held, item)
+	if q.ending.stopping && len(q.held) == 0 {
+		q.ending.since = now
+	}
 	q.totals.finished(now.Sub(h.began))
 	if h.lost {
 		q.totals.lostDones++

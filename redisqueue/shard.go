@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -37,8 +38,8 @@ type shard[T comparable] struct {
 
 	// empty: the last call brought fewer keys than were asked for, and no news has come since.
 	empty bool
-	// passOn: a wake-up has come that no getter waits for, so that the next batch passes it on.
-	passOn bool
+	// follow: another batch must follow, although it may have nothing but the renewal of the lease.
+	follow bool
 
 	full   fullness
 	outage error // why the last attempt failed, until one succeeds
@@ -89,7 +90,7 @@ func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 	if s.q.ending.over {
 		return false
 	}
-	if s.passOn || s.session.renew || s.session.abandoned || s.unregistersLocked() || s.quitsLocked() || s.demandLocked() > 0 {
+	if s.follow || s.session.renew || s.session.abandoned || s.unregistersLocked() || s.quitsLocked() || s.demandLocked() > 0 {
 		return true
 	}
 	if s.full.full && now.Before(s.full.retryAt) {
@@ -174,7 +175,7 @@ func (s *shard[T]) nextBatch() (b *batch, lost losses) {
 	}
 	s.asked = b.want
 	s.q.asked += b.want
-	s.passOn, s.session.renew = false, false
+	s.follow, s.session.renew = false, false
 	s.inFlight = true
 	return b, lost
 }
@@ -337,7 +338,11 @@ func (s *shard[T]) apply(b *batch, r *reply, err error) {
 			break
 		}
 		s.full.retryAt = now.Add(fullRetry)
-		s.passOn = true // The rest of the batch goes at once.
+		s.follow = true // The rest of the batch goes at once.
+	case r.gone:
+		// Only what asks for a number is asked again.
+		b.ops = slices.DeleteFunc(b.ops, func(o op) bool { return o.kind != opNumRequeues })
+		lost = s.lostLocked(b)
 	case r.lost:
 		lost = s.lostLocked(b)
 	default:
@@ -398,6 +403,7 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, items []T, bad []error, er
 		s.session.registered = s.empty && !b.quits
 	} else if b.unregister {
 		s.session.registered = false
+		s.empty = false // The next getter must ask: no wake-up comes from now on.
 	}
 	if r.queued > 0 {
 		s.empty = false

@@ -10,8 +10,8 @@ import (
 
 // ending is how far the shutdown of this replica has got.
 type ending struct {
-	stopping bool // ShutDown or a drain was called: no more keys are handed out
-	since    time.Time
+	stopping bool      // ShutDown or a drain was called: no more keys are handed out
+	since    time.Time // when it was called, or when the last held key was Done after it
 	// over: no worker holds a key, and the server knows all there was to say. Nothing will be sent any more.
 	over   bool
 	ended  chan struct{}   // closed when over is set
@@ -26,7 +26,8 @@ var errGivenUp = errors.New("redisqueue: the server did not answer after shutdow
 // and what they add is accepted. The goroutines of the queue end then, and when the buffer is empty, or at last when the
 // server has not answered, or has been full, for a lease.
 //
-// ShutDown does not wait for any of that. Before a process exits it should call ShutDownContext, or Flush.
+// ShutDown does not wait for any of that, and may be called again. Before a process exits it should call ShutDownContext, or
+// Flush. What was given up is counted as Dropped in Stats.
 func (q *Queue[T]) ShutDown() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -38,7 +39,8 @@ func (q *Queue[T]) ShutDown() {
 }
 
 // ShutDownWithDrain is ShutDown that waits until the workers of this process have finished the keys that they hold, and
-// the server knows it. It does not wait for keys that are queued: other replicas have them.
+// the server knows it: without a bound for a worker that does not call Done, and up to a lease after the last Done for a
+// server that does not answer. It does not wait for keys that are queued: other replicas have them.
 func (q *Queue[T]) ShutDownWithDrain() { _ = q.ShutDownContext(context.Background()) }
 
 // ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when this replica has ended, ctx.Err()
@@ -63,7 +65,7 @@ func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 	}
 }
 
-// ShuttingDown reports whether one of the methods that shut down was called on this replica.
+// ShuttingDown reports whether one of the methods that shut down was called on this replica. It does not ask the server.
 func (q *Queue[T]) ShuttingDown() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -132,8 +134,8 @@ func (s *shard[T]) giveUpLocked(b *batch) losses {
 	return lost
 }
 
-// pause waits before the server is asked again. It returns false if the replica is shut down and has waited for longer
-// than a lease, counted from the later of shutdown and since.
+// pause waits before the server is asked again. It returns false if the replica is shut down, its workers hold no keys, and
+// it has waited for longer than a lease since both became so, and since that time.
 func (q *Queue[T]) pause(d time.Duration, since time.Time) bool {
 	cut := make(chan struct{})
 	q.mu.Lock()
@@ -157,7 +159,7 @@ func (q *Queue[T]) pause(d time.Duration, since time.Time) bool {
 			break
 		}
 	}
-	if !q.ending.stopping {
+	if !q.ending.stopping || len(q.held) > 0 {
 		return true
 	}
 	from := q.ending.since

@@ -1,47 +1,33 @@
--- Reads what there is to see of a queue, with work bounded by ARGV[1], the number of keys of each state, for the KEYS
--- of batch.lua. It writes nothing.
-local STATES, LINE, DELAYS, FAILURES, EXPIRIES = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local HELD, ASIDE = KEYS[9], KEYS[11]
-local limit = tonumber(ARGV[1])
+-- Reads up to ARGV[1] keys of the state ARGV[2] for the KEYS of batch.lua, each with its state, its failures and when it
+-- is due. It writes nothing. Each state has a call of its own: four times a thousand keys would take too long.
+local STATES, LINE, DELAYS, FAILURES, HELD = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[9]
+local limit, state = tonumber(ARGV[1]), ARGV[2]
 local call = redis.call
 
-local time = call('TIME')
-local queued = call('LLEN', LINE)
-local counts = {
-	string.format('%.0f', time[1] * 1000000 + time[2]),
-	queued,
-	math.max(0, call('HLEN', STATES) - 1 - queued),
-	tonumber(call('HGET', KEYS[1], 'a')) or 0,
-	math.max(0, call('ZCARD', DELAYS) - 1),
-	math.max(0, call('ZCARD', FAILURES) - 1),
-	call('SCARD', ASIDE),
-}
-
--- described appends state, failures and due time to each key.
-local function described(keys)
-	local list = {}
-	for _, key in ipairs(keys) do
-		list[#list + 1] = key
-		list[#list + 1] = call('HGET', STATES, key) or ''
-		list[#list + 1] = call('ZSCORE', FAILURES, key) or '0'
-		list[#list + 1] = call('ZSCORE', DELAYS, key) or ''
+local keys = {}
+if state == 'processing' then
+	-- The filler is the first member.
+	for i, member in ipairs(call('ZRANGE', HELD, 1, limit)) do
+		keys[i] = string.sub(member, 12)
 	end
-	return list
-end
-
-if limit <= 0 then
-	return { counts, {}, {}, {}, {} }
-end
-local processing = {}
--- The filler is the first member.
-for _, member in ipairs(call('ZRANGE', HELD, 1, limit)) do
-	processing[#processing + 1] = string.sub(member, 12)
-end
-return {
-	counts,
-	described(processing),
-	described(call('LRANGE', LINE, 0, limit - 1)),
-	described(call('ZRANGEBYSCORE', DELAYS, '-inf', '(inf', 'LIMIT', 0, limit)),
+elseif state == 'queued' then
+	keys = call('LRANGE', LINE, 0, limit - 1)
+elseif state == 'waiting' then
+	keys = call('ZRANGEBYSCORE', DELAYS, '-inf', '(inf', 'LIMIT', 0, limit)
+elseif state == 'failing' then
 	-- The filler has the highest score.
-	described(call('ZREVRANGE', FAILURES, 1, limit)),
-}
+	keys = call('ZREVRANGE', FAILURES, 1, limit)
+end
+if #keys == 0 then
+	return {}
+end
+local states = call('HMGET', STATES, unpack(keys))
+local failures, dues = call('ZMSCORE', FAILURES, unpack(keys)), call('ZMSCORE', DELAYS, unpack(keys))
+local list = {}
+for i, key in ipairs(keys) do
+	list[4 * i - 3] = key
+	list[4 * i - 2] = states[i] or ''
+	list[4 * i - 1] = failures[i] or '0'
+	list[4 * i] = dues[i] or ''
+end
+return list

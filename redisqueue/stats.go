@@ -50,9 +50,10 @@ func copied(h *workqueue.Histogram) *workqueue.Histogram {
 	return &workqueue.Histogram{Bounds: h.Bounds, Counts: slices.Clone(h.Counts), Sum: h.Sum}
 }
 
-// Info is what a replica knows beside [workqueue.Stats].
+// Info is what a replica knows beside [workqueue.Stats]. Its counters begin with [New].
 type Info struct {
-	// Unsent is the number of operations in the buffer, which grows while the server does not answer.
+	// Unsent is the number of operations in the buffer, which grows while the server does not answer: each takes the
+	// encoded key and about 150 bytes.
 	Unsent int
 	// Outage is why the last attempt to reach the server failed, nil if it succeeded.
 	Outage error
@@ -70,7 +71,7 @@ type Info struct {
 	Calls uint64
 }
 
-// Info returns the replica's numbers, without asking the server.
+// Info returns the replica's numbers, without asking the server, also after shutdown. Its cost grows with the shards alone.
 func (q *Queue[T]) Info() Info {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -89,12 +90,13 @@ func (q *Queue[T]) Info() Info {
 	return info
 }
 
-// Len returns the number of keys that are queued, on all replicas. It asks the server as Stats does.
+// Len returns the number of keys that are queued, on all replicas. It asks the server, and blocks, as Stats does.
 func (q *Queue[T]) Len() int { return q.Stats().Queued }
 
 // Stats returns the numbers of the queue. Queued, Processing, Again and Waiting are of the whole queue; all others
-// are of this replica. Stats asks the server, after what was called before, for up to a second; if it does not answer the
-// numbers are those of its last reply. OldestQueued is zero: [Queue.Snapshot] has the oldest key.
+// are of this replica. Stats asks the server, after what was called before, for up to a second; if it does not answer, and
+// after shutdown, the numbers are those of its last reply. Its cost grows with the keys that this replica's workers hold, not
+// with those that are queued. OldestQueued is zero: [Queue.Snapshot] has the oldest key.
 func (q *Queue[T]) Stats() workqueue.Stats {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -163,22 +165,31 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 	return st
 }
 
-// Snapshot returns Stats and up to limit keys of each state, of the whole queue, as the server has them when it has
-// executed what was called before. The work on the server is bounded by limit, at most 1,000. Of the keys that are
-// processed it has any, not the oldest, if there are more. It asks the server for up to a second, and has no keys if that
-// does not answer.
+// Snapshot returns Stats and up to limit keys of each state, at most 1,000, of the whole queue, as the server has them when
+// it has executed what was called before. Each state is read by a call of its own, for a thousand keys about 2 ms of the
+// server's time: a key that changes its state meanwhile may be in two lists. Of the keys that are
+// processed it has any, not the oldest, if there are more. It asks the server for up to two seconds, and lacks the keys
+// of a state if that does not answer. After shutdown it still reads the keys.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
+	snapshot := workqueue.Snapshot[T]{Stats: q.Stats()}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	snapshot := workqueue.Snapshot[T]{Stats: q.Stats()}
 	limit = min(max(limit, 0), 1000)
+	lists := []struct {
+		state string
+		keys  *[]workqueue.KeySnapshot[T]
+	}{
+		// In the order in which a key passes through them: one that goes on meanwhile is seen twice rather than not at all.
+		{"failing", &snapshot.Failing}, {"waiting", &snapshot.Waiting}, {"queued", &snapshot.Queued}, {"processing", &snapshot.Processing},
+	}
 	for _, s := range q.shards {
-		result, err := q.scripts.snapshot.run(ctx, q.client, s.names.of("none"), []any{limit})
-		if lists, ok := result.([]any); err == nil && ok && len(lists) == 5 {
-			q.appendKeys(&snapshot.Processing, lists[1])
-			q.appendKeys(&snapshot.Queued, lists[2])
-			q.appendKeys(&snapshot.Waiting, lists[3])
-			q.appendKeys(&snapshot.Failing, lists[4])
+		for _, list := range lists {
+			if limit == 0 {
+				break
+			}
+			if result, err := q.scripts.snapshot.run(ctx, q.client, s.names.of("none"), []any{limit, list.state}); err == nil {
+				q.appendKeys(list.keys, result)
+			}
 		}
 	}
 	bySince := func(a, b workqueue.KeySnapshot[T]) int { return a.Since.Compare(b.Since) }
@@ -188,8 +199,8 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 		slices.SortStableFunc(snapshot.Waiting, func(a, b workqueue.KeySnapshot[T]) int { return a.Due.Compare(b.Due) })
 		slices.SortStableFunc(snapshot.Failing, func(a, b workqueue.KeySnapshot[T]) int { return b.Requeues - a.Requeues })
 	}
-	for _, list := range []*[]workqueue.KeySnapshot[T]{&snapshot.Processing, &snapshot.Queued, &snapshot.Waiting, &snapshot.Failing} {
-		*list = (*list)[:min(len(*list), limit)]
+	for _, list := range lists {
+		*list.keys = (*list.keys)[:min(len(*list.keys), limit)]
 	}
 	for i := range snapshot.Queued {
 		snapshot.Queued[i].Due = time.Time{}
@@ -233,8 +244,9 @@ func (q *Queue[T]) appendKeys(to *[]workqueue.KeySnapshot[T], list any) {
 	}
 }
 
-// SetAside returns up to limit strings that could not be decoded, and how many there are. They stay on the server, and
-// stop nothing, until DropSetAside.
+// SetAside returns up to limit strings that could not be decoded, in no order, and how many there are. They stay on the server,
+// and stop nothing, until DropSetAside. It returns an error if the server does not answer or ctx ends, with what it has until
+// then. It works after shutdown too.
 func (q *Queue[T]) SetAside(ctx context.Context, limit int) (encoded []string, total int, err error) {
 	for _, s := range q.shards {
 		n, err := q.client.SCard(ctx, s.names.aside()).Result()
@@ -253,7 +265,8 @@ func (q *Queue[T]) SetAside(ctx context.Context, limit int) (encoded []string, t
 	return encoded, total, nil
 }
 
-// DropSetAside deletes what was set aside.
+// DropSetAside deletes what was set aside, without blocking the server. It returns an error if the server does not answer or
+// ctx ends, and works after shutdown too.
 func (q *Queue[T]) DropSetAside(ctx context.Context) error {
 	for _, s := range q.shards {
 		if err := q.client.Unlink(ctx, s.names.aside()).Err(); err != nil {

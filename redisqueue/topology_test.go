@@ -3,14 +3,11 @@ package redisqueue
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,10 +18,6 @@ import (
 // startSentinel starts a sentinel that watches the master at that address, and returns its own.
 func startSentinel(t *testing.T, master string) string {
 	t.Helper()
-	path, err := exec.LookPath("redis-sentinel")
-	if err != nil {
-		t.Fatalf("%v: run redisqueue/install-redis.sh, which installs it", err)
-	}
 	addr := freeAddr(t)
 	_, port, _ := net.SplitHostPort(addr)
 	host, masterPort, _ := net.SplitHostPort(master)
@@ -39,7 +32,7 @@ sentinel failover-timeout m 5000
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, file)
+	cmd := exec.Command(serverBinary(t), file, "--sentinel")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -71,41 +64,32 @@ func TestSentinelFailover(t *testing.T) {
 			return err
 		})
 	}
-	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: sentinels})
-	t.Cleanup(func() { client.Close() })
-	q := newTestQueue(t, client, Config[string]{WaitReplicas: 1, Logger: discard})
-	left := make(map[string]bool)
-	add := func(key string) {
-		t.Helper()
-		eventually(t, 40*time.Second, func() error { return q.AddContext(within(t, 20*time.Second), key) })
-		left[key] = true
+	newClient := func() *redis.Client {
+		client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: sentinels})
+		t.Cleanup(func() { client.Close() })
+		return client
 	}
-	for _, key := range keysNamed("before", 100) {
-		add(key)
-	}
-	master.kill()
-	began := time.Now()
-	config := redis.NewClient(&redis.Options{Addr: replica.addr})
-	defer config.Close()
-	q.Add("during")
-	left["during"] = true
-	eventually(t, 40*time.Second, func() error {
-		info, err := config.Info(ctx, "replication").Result()
-		if err == nil && !strings.Contains(info, "role:master") {
-			err = fmt.Errorf("no failover: %s", info)
-		}
-		return err
+	config := Config[string]{WaitReplicas: 1, Logger: discard}
+	config.Backoff.Base = time.Millisecond
+	h := newHistory(t, 6)
+	// A hand-out that the new master has not received is a key for a second worker. The handlers end before there is one.
+	h.short = true
+	h.run([]*Queue[string]{newTestQueue(t, newClient(), config), newTestQueue(t, newClient(), config)}, func() {
+		eventually(t, 20*time.Second, func() error { return h.confirmedAtLeast(100) })
+		master.kill()
+		began := time.Now()
+		promoted := clientOf(t, replica.addr)
+		eventually(t, 40*time.Second, func() error {
+			info, err := promoted.Info(ctx, "replication").Result()
+			if err == nil && !strings.Contains(info, "role:master") {
+				err = fmt.Errorf("no failover: %s", info)
+			}
+			return err
+		})
+		t.Logf("the failover took %v", time.Since(began).Round(time.Millisecond))
 	})
-	for len(left) > 0 {
-		key, err := q.GetContext(within(t, 40*time.Second))
-		if err != nil {
-			t.Fatalf("%v; left: %d, %+v", err, len(left), q.Info())
-		}
-		delete(left, key)
-		q.Done(key)
-	}
-	t.Logf("all was handled %v after the master was killed", time.Since(began).Round(time.Millisecond))
 	// There is no replica any more.
+	q := newTestQueue(t, newClient(), config)
 	if err := q.AddContext(within(t, 20*time.Second), "after"); err == nil || !strings.Contains(err.Error(), ErrNotReplicated.Error()) {
 		t.Errorf("AddContext() without a replica = %v, want %v", err, ErrNotReplicated)
 	}
@@ -195,66 +179,37 @@ func (c *cluster) move(slot, from, to int) {
 func TestClusterSlotsMove(t *testing.T) {
 	c := startCluster(t)
 	h := newHistory(t, 6)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	var queues []*Queue[string]
-	var workers, producers sync.WaitGroup
-	for n := range 2 {
+	for range 2 {
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.addrs})
 		t.Cleanup(func() { client.Close() })
 		config := Config[string]{Logger: discard, Shards: 3, Lease: 4 * time.Second}
 		config.Backoff.Base = time.Millisecond
-		q := newTestQueue(t, client, config)
-		queues = append(queues, q)
-		for i := range 3 {
-			workers.Go(func() { h.work(ctx, n, q, rand.New(rand.NewPCG(uint64(n), uint64(i)))) })
-		}
-		producers.Go(func() { h.produce(ctx, q, rand.New(rand.NewPCG(uint64(n), 9))) })
+		queues = append(queues, newTestQueue(t, client, config))
 	}
-	for shard := range 3 {
-		slot64, err := c.nodes[0].ClusterKeySlot(ctx, queues[0].shards[shard].names.shard[0]).Result()
-		if err != nil {
-			t.Fatal(err)
+	h.run(queues, func() {
+		for shard := range 3 {
+			slot64, err := c.nodes[0].ClusterKeySlot(context.Background(), queues[0].shards[shard].names.shard[0]).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			slot := int(slot64)
+			at := slot * 3 / 16384
+			for at > 0 && slot < at*16384/3 {
+				at--
+			}
+			for range 3 {
+				next := (at + 1) % 3
+				c.move(slot, at, next)
+				at = next
+				time.Sleep(100 * time.Millisecond)
+			}
 		}
-		slot := int(slot64)
-		at := slot * 3 / 16384
-		for at > 0 && slot < at*16384/3 {
-			at--
-		}
-		for range 3 {
-			next := (at + 1) % 3
-			c.move(slot, at, next)
-			at = next
-			time.Sleep(100 * time.Millisecond)
-		}
-	}
-	h.quiet.Store(true)
-	producers.Wait()
-	eventually(t, 30*time.Second, func() error {
-		if left := h.unhandled(); len(left) > 0 {
-			return fmt.Errorf("never handled: %q; %+v", left, queues[0].Info())
-		}
-		return nil
 	})
 	for _, q := range queues {
-		if err := q.ShutDownContext(within(t, 30*time.Second)); err != nil {
-			t.Errorf("shutdown: %v, %+v", err, q.Info())
-		}
-	}
-	workers.Wait()
-	if err := h.check(); err != nil {
-		t.Error(err)
-	}
-	n := 0
-	for _, version := range h.confirmed {
-		n += version
-	}
-	for _, q := range queues {
 		info := q.Info()
-		t.Logf("%+v", info)
 		if info.LostLeases > 0 {
 			t.Errorf("leases were lost: %+v", info)
 		}
 	}
-	t.Logf("%s adds were confirmed", strconv.Itoa(n))
 }

@@ -110,8 +110,8 @@ func (c *counted) wait() error {
 	select {
 	case <-c.done:
 		return nil
-	case <-time.After(2 * time.Minute):
-		return fmt.Errorf("asynq: %d tasks are not handled after two minutes", c.left.Load())
+	case <-time.After(10 * time.Minute):
+		return fmt.Errorf("asynq: %d tasks are not handled after ten minutes", c.left.Load())
 	}
 }
 

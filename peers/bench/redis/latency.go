@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -34,7 +35,11 @@ func consume(addr, name string) {
 	}
 	switch name {
 	case "asynq":
-		s := asynqServer(client, "latency", 8, 0)
+		interval, err := time.ParseDuration(os.Getenv(consumerVariable + "_INTERVAL"))
+		if err != nil {
+			panic(err)
+		}
+		s := asynqServer(client, "latency", 8, interval)
 		_ = s.Run(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
 			got(string(t.Payload()))
 			return nil
@@ -60,68 +65,141 @@ func consume(addr, name string) {
 	}
 }
 
-// latency adds keys in this process, and returns percentiles of the milliseconds until another one got them.
-func latency(s *server, im impl, idle bool) ([3]float64, error) {
+// link is a producer in this process and a consumer in another one.
+type link struct {
+	add   func(key string)
+	lines *bufio.Scanner // a latency in nanoseconds for each key that is a time
+	close func()
+}
+
+// connect starts a consumer with eight workers. An asynq consumer looks for new tasks every interval.
+func connect(s *server, im impl, interval time.Duration) (*link, error) {
 	if err := s.flush(); err != nil {
-		return [3]float64{}, err
+		return nil, err
 	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), consumerVariable+"="+s.addr, consumerVariable+"_IMPL="+im.name)
+	cmd.Env = append(os.Environ(), consumerVariable+"="+s.addr, consumerVariable+"_IMPL="+im.name, consumerVariable+"_INTERVAL="+interval.String())
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return [3]float64{}, err
+		return nil, err
 	}
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
-		return [3]float64{}, err
+		return nil, err
 	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
 	client := s.client(8)
-	defer client.Close()
 	q, err := redisqueue.New(background, client, redisqueue.Config[string]{Name: "latency", Logger: quiet})
 	if err != nil {
-		return [3]float64{}, err
+		return nil, err
 	}
-	defer q.ShutDown()
 	c := asynq.NewClientFromRedisClient(client)
-	add := func(key string) {
-		if im.name == "asynq" {
+	l := &link{lines: bufio.NewScanner(out)}
+	l.close = func() {
+		q.ShutDown()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = end(q)
+		client.Close()
+	}
+	l.add = q.Add
+	if im.name == "asynq" {
+		l.add = func(key string) {
 			if _, err := c.Enqueue(asynq.NewTask("t", []byte(key)), asynq.Queue("latency"), asynq.Unique(time.Hour)); err != nil {
 				log.Print(err)
 			}
-		} else {
-			q.Add(key)
 		}
 	}
-	lines := bufio.NewScanner(out)
-	add(strconv.FormatInt(time.Now().UnixNano(), 10)) // The first one is not measured: it waits for connections.
-	lines.Scan()
-	time.Sleep(time.Second)
-	// Half load is half of what asynq manages on such a machine, for both.
-	keys, pause, load := 300, 10*time.Millisecond, 0
-	if !idle {
-		keys, pause, load = 400, 5*time.Millisecond, 12
+	// The first key waits for connections.
+	if _, err := l.ping(); err != nil {
+		l.close()
+		return nil, err
 	}
+	return l, nil
+}
+
+// ping adds a key that is the time.
+func (l *link) ping() (latency time.Duration, err error) {
+	l.add(strconv.FormatInt(time.Now().UnixNano(), 10))
+	return l.next()
+}
+
+func (l *link) next() (time.Duration, error) {
+	if !l.lines.Scan() {
+		return 0, fmt.Errorf("the consumer has ended: %w", l.lines.Err())
+	}
+	n, err := strconv.ParseInt(l.lines.Text(), 10, 64)
+	return time.Duration(n), err
+}
+
+// capacity returns how many keys a second go from eight goroutines here to the consumer.
+func (l *link) capacity() (float64, error) {
+	const n = 5000
 	began := time.Now()
-	for i := range keys {
-		for j := range load {
-			add(fmt.Sprintf("%d/%d/%dl", began.UnixNano(), i, j))
-		}
-		add(strconv.FormatInt(time.Now().UnixNano(), 10))
-		time.Sleep(time.Until(began.Add(time.Duration(i+1) * pause)))
+	split(8, n, func(i int) { l.add(fmt.Sprintf("%d/%dl", began.UnixNano(), i)) })
+	_, err := l.ping() // It is behind the others in the line.
+	return n / time.Since(began).Seconds(), err
+}
+
+// half is the load that is half of what a pair of processes manages.
+const half = -1
+
+// latency adds keys in this process, and returns percentiles of the milliseconds until another one got them, and how many keys
+// a second were added beside them.
+func latency(s *server, im impl, load float64, interval time.Duration) (percentiles [3]float64, _ float64, err error) {
+	l, err := connect(s, im, interval)
+	if err != nil {
+		return percentiles, 0, err
 	}
-	var times []float64
-	for len(times) < keys && lines.Scan() {
-		n, err := strconv.ParseFloat(lines.Text(), 64)
-		if err != nil {
-			return [3]float64{}, err
+	defer l.close()
+	keys, pause := 300, 10*time.Millisecond
+	if load != 0 {
+		keys, pause = 400, 5*time.Millisecond
+	}
+	if load == half {
+		if _, err := l.capacity(); err != nil { // to warm up
+			return percentiles, 0, err
 		}
-		times = append(times, n/1e6)
+		full, err := l.capacity()
+		if err != nil {
+			return percentiles, 0, err
+		}
+		load = full / 2
+	}
+	time.Sleep(time.Second)
+	began := time.Now()
+	stop := make(chan struct{})
+	var loading sync.WaitGroup
+	defer loading.Wait()
+	defer sync.OnceFunc(func() { close(stop) })()
+	if load > 0 {
+		for g := range 8 {
+			loading.Go(func() {
+				for sent := 0; ; sent++ {
+					select {
+					case <-stop:
+						return
+					case <-time.After(time.Until(began.Add(time.Duration(float64(8*sent) / load * float64(time.Second))))):
+					}
+					l.add(fmt.Sprintf("%d/%d/%dl", began.UnixNano(), g, sent))
+				}
+			})
+		}
+	}
+	go func() {
+		for i := range keys {
+			time.Sleep(time.Until(began.Add(time.Duration(i+1) * pause)))
+			l.add(strconv.FormatInt(time.Now().UnixNano(), 10))
+		}
+	}()
+	var times []float64
+	for len(times) < keys {
+		d, err := l.next()
+		if err != nil {
+			return percentiles, load, err
+		}
+		times = append(times, d.Seconds()*1000)
 	}
 	slices.Sort(times)
 	at := func(p float64) float64 { return times[min(int(p*float64(len(times))), len(times)-1)] }
-	return [3]float64{at(0.5), at(0.99), at(0.999)}, nil
+	return [3]float64{at(0.5), at(0.99), at(0.999)}, load, nil
 }

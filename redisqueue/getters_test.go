@@ -1,0 +1,198 @@
+package redisqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// A key whose lease was lost comes to the same process again before its Done. It waits there, under the lease of its new
+// hand-out, and goes to a getter with a new fence when it is Done.
+func TestParked(t *testing.T) {
+	s := startServer(t)
+	client, f := s.faultyClient()
+	config := Config[string]{Lease: time.Second, Logger: discard}
+	q, other := newTestQueue(t, client, config), newTestQueue(t, s.client(), config)
+	fence := func() int64 {
+		ctx, release := q.Lease(context.Background(), "x")
+		defer release()
+		n, _ := Fence(ctx)
+		return n
+	}
+	parked := func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.held["x"] != nil && q.held["x"].parked != nil
+	}
+	// lose makes the lease of x end, and x come again.
+	lose := func(getting context.Context) (came <-chan string) {
+		ctx, release := q.Lease(context.Background(), "x")
+		defer release()
+		f.down.Store(true)
+		<-ctx.Done()
+		f.down.Store(false)
+		c := make(chan string, 1)
+		go func() {
+			if key, err := q.GetContext(getting); err == nil {
+				c <- key
+			}
+		}()
+		waitUntil(t, parked)
+		return c
+	}
+	q.Add("x")
+	mustGet(t, q, "x")
+	first := fence()
+	came := lose(within(t, 20*time.Second))
+	// The lease of the new hand-out is renewed.
+	if key, err := other.GetContext(within(t, q.config.Lease*2)); err == nil {
+		t.Errorf("another replica got %q", key)
+	}
+	if len(came) > 0 {
+		t.Errorf("the key is with two workers of a process")
+	}
+	if fence() != first {
+		t.Errorf("the fence of the first handler has changed")
+	}
+	q.Done("x")
+	select {
+	case <-came:
+	case <-time.After(5 * time.Second):
+		t.Fatal("the key has not come after Done")
+	}
+	if n := fence(); n <= first {
+		t.Errorf("fence %d after %d", n, first)
+	}
+	if info := q.Info(); info.LostDones != 1 || info.LostLeases != 1 {
+		t.Errorf("%+v", info)
+	}
+	// The same without a getter that waits: the key is for others.
+	getting, cancel := context.WithCancel(context.Background())
+	lose(getting)
+	cancel()
+	waitUntil(t, func() bool { q.mu.Lock(); defer q.mu.Unlock(); return q.getters.n == 0 })
+	q.Done("x")
+	mustGet(t, other, "x")
+	other.Done("x")
+	if st := other.Stats(); st.Queued+st.Processing+st.Again != 0 {
+		t.Errorf("Stats() = %+v, want no keys", st)
+	}
+	// A parked key whose lease is lost too is forgotten here.
+	q.Add("x")
+	mustGet(t, q, "x")
+	getting, cancel = context.WithCancel(context.Background())
+	lose(getting)
+	cancel()
+	f.down.Store(true)
+	mustGet(t, other, "x")
+	waitUntil(t, func() bool { return !parked() })
+	q.Done("x")
+	f.down.Store(false)
+	if err := q.Flush(within(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if !other.holdsForTest("x") {
+		t.Errorf("the new holder was disturbed")
+	}
+	other.Done("x")
+}
+
+// Getters of a queue with several shards give up at random moments. Each key comes all the same, no getter sleeps while keys are
+// queued, and in the end the replica expects nothing from the server.
+func TestShardedGettersGiveUp(t *testing.T) {
+	s := startServer(t)
+	config := Config[string]{Logger: discard, Shards: 4, PollInterval: 9 * time.Second}
+	q, producer := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
+	keys := keysNamed("k", 300)
+	go func() {
+		for _, key := range keys {
+			producer.Add(key)
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	left := make(map[string]bool)
+	for _, key := range keys {
+		left[key] = true
+	}
+	began := time.Now()
+	for len(left) > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(rand.IntN(3000))*time.Microsecond)
+		key, err := q.GetContext(ctx)
+		cancel()
+		if err == nil {
+			delete(left, key)
+			q.Done(key)
+		}
+		if time.Since(began) > 8*time.Second {
+			t.Fatalf("%d keys have not come", len(left))
+		}
+	}
+	// A getter with a context that has ended must leave nothing behind that serves the next.
+	eventually(t, 5*time.Second, func() error {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		for _, shard := range q.shards {
+			if shard.asked != 0 || shard.session.registered || shard.sending {
+				return fmt.Errorf("asked %d, registered %v, sending %v", shard.asked, shard.session.registered, shard.sending)
+			}
+		}
+		if q.asked != 0 || q.getters.n != 0 || len(q.held) != 0 {
+			return fmt.Errorf("asked %d, getters %d, held %d", q.asked, q.getters.n, len(q.held))
+		}
+		return nil
+	})
+	for _, key := range keysNamed("last", 20) {
+		added := time.Now()
+		producer.Add(key)
+		mustGet(t, q, key)
+		if d := time.Since(added); d > 2*time.Second {
+			t.Errorf("%s came after %v", key, d)
+		}
+		q.Done(key)
+	}
+}
+
+// A wake-up that comes for a getter which gave up goes on to another replica.
+func TestWakeUpOfGetterThatGaveUp(t *testing.T) {
+	s := startServer(t)
+	client, f := s.faultyClient()
+	config := Config[string]{Logger: discard, PollInterval: 9 * time.Second}
+	q, other, producer := newTestQueue(t, client, config), newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
+	for range 15 { // The server wakes one of the two at random.
+		ctx, cancel := context.WithCancel(context.Background())
+		gaveUp := make(chan error, 1)
+		go func() {
+			_, err := q.GetContext(ctx)
+			gaveUp <- err
+		}()
+		waitForSleepers(t, s.client(), 1)
+		came := make(chan error, 1)
+		go func() {
+			key, err := other.GetContext(within(t, 5*time.Second))
+			if err == nil {
+				other.Done(key)
+			}
+			came <- err
+		}()
+		waitForSleepers(t, s.client(), 2)
+		f.gate.Lock() // The server does not hear that the getter gives up.
+		cancel()
+		if err := <-gaveUp; !errors.Is(err, context.Canceled) {
+			t.Fatalf("GetContext() = %v", err)
+		}
+		if err := producer.AddContext(within(t, 5*time.Second), "x"); err != nil {
+			t.Fatal(err)
+		}
+		f.gate.Unlock()
+		if err := <-came; err != nil {
+			t.Fatalf("the key has not come: %v", err)
+		}
+		if err := other.Flush(within(t, 5*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		waitForSleepers(t, s.client(), 0)
+	}
+}

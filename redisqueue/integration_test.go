@@ -1,0 +1,274 @@
+package redisqueue
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/prom"
+	"github.com/keyedqueue/workqueue/worker"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+)
+
+// Package worker runs over the queue: two pools share keys, failed keys come again after their backoff, and are dropped
+// after too many failures; the end of a pool leaves the rest to the other.
+func TestWorker(t *testing.T) {
+	s := startServer(t)
+	const keys = 200
+	var mu sync.Mutex
+	handled, failures, dropped, pools := make(map[string]int), make(map[string]int), make(map[string]int), make(map[int]int)
+	running := make(map[string]bool)
+	errFailed := errors.New("failed")
+	handle := func(pool int) worker.Handler[string] {
+		return func(ctx context.Context, key string) error {
+			if _, ok := Fence(ctx); !ok {
+				t.Errorf("%s: the handler's context has no fence", key)
+			}
+			mu.Lock()
+			if running[key] {
+				t.Errorf("%s is with two handlers", key)
+			}
+			running[key] = true
+			pools[pool]++
+			fails := key == "bad" || strings.HasSuffix(key, "7") && failures[key] < 2
+			if fails {
+				failures[key]++
+			} else {
+				handled[key]++
+			}
+			mu.Unlock()
+			time.Sleep(time.Millisecond)
+			mu.Lock()
+			running[key] = false
+			mu.Unlock()
+			if fails {
+				return errFailed
+			}
+			return nil
+		}
+	}
+	start := func(pool int) (stop func()) {
+		config := Config[string]{Logger: discard}
+		config.Backoff.Base = time.Millisecond
+		q := newTestQueue(t, s.client(), config)
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- worker.Run(ctx, q, handle(pool), worker.Options[string]{
+				Workers: 8, MaxRetries: 3, DrainTimeout: 5 * time.Second,
+				OnDrop: func(_ context.Context, r worker.Result[string]) { mu.Lock(); dropped[r.Key]++; mu.Unlock() },
+			})
+		}()
+		return func() {
+			cancel()
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Errorf("Run() = %v", err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("Run has not ended")
+			}
+			if err := q.ShutDownContext(within(t, 5*time.Second)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	stopFirst, stopSecond := start(1), start(2)
+	producer := newTestQueue(t, s.client(), Config[string]{Logger: discard})
+	for i, key := range keysNamed("order", keys) {
+		producer.Add(key)
+		if i == keys/2 {
+			if err := producer.Flush(within(t, 5*time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			stopFirst()
+		}
+	}
+	producer.Add("bad")
+	eventually(t, 20*time.Second, func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(handled) != keys || dropped["bad"] != 1 {
+			return fmt.Errorf("%d keys are handled, dropped: %v", len(handled), dropped)
+		}
+		return nil
+	})
+	stopSecond()
+	mu.Lock()
+	defer mu.Unlock()
+	if pools[1] == 0 || pools[2] == 0 {
+		t.Errorf("the pools have handled %v", pools)
+	}
+	if failures["order/7"] != 2 || failures["bad"] != 4 {
+		t.Errorf("failures: %v", failures)
+	}
+	if st := producer.Stats(); st.Queued+st.Processing+st.Waiting != 0 {
+		t.Errorf("Stats() = %+v, want no keys", st)
+	}
+	if n := producer.NumRequeues("order/7"); n != 0 {
+		t.Errorf("%d failures of a key that was handled", n)
+	}
+}
+
+// Package prom exports the queue's series.
+func TestProm(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	q := newTestQueue(t, startServer(t).client(), Config[string]{
+		Name: "orders", Logger: discard, MetricsProvider: prom.NewProvider(registry, prom.Options{}),
+	})
+	for _, key := range keysNamed("k", 5) {
+		q.Add(key)
+	}
+	q.AddAfter("later", time.Hour)
+	mustGet(t, q, "k/0")
+	mustGet(t, q, "k/1")
+	q.Done("k/0")
+	q.Done("never held")
+	want := map[string]float64{
+		"workqueue_depth": 3, "workqueue_adds_total": 5, "workqueue_retries_total": 1, "workqueue_waiting_keys": 1,
+		"workqueue_unmatched_dones_total": 1, "workqueue_queue_duration_seconds": 2, "workqueue_work_duration_seconds": 1,
+	}
+	eventually(t, 5*time.Second, func() error {
+		families, err := registry.Gather()
+		if err != nil {
+			return err
+		}
+		got := make(map[string]float64)
+		for _, family := range families {
+			for _, m := range family.GetMetric() {
+				if len(m.GetLabel()) != 1 || m.GetLabel()[0].GetValue() != "orders" {
+					return fmt.Errorf("%s has the labels %v", family.GetName(), m.GetLabel())
+				}
+				got[family.GetName()] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+		for name, value := range want {
+			if got[name] != value {
+				return fmt.Errorf("%s is %v, want %v", name, got[name], value)
+			}
+		}
+		if got["workqueue_unfinished_work_seconds"] <= 0 || got["workqueue_longest_running_processor_seconds"] <= 0 {
+			return fmt.Errorf("unfinished work: %v", got)
+		}
+		return nil
+	})
+	q.Done("k/1")
+}
+
+// Package debug shows the queue, as a page and as JSON.
+func TestDebug(t *testing.T) {
+	q := newTestQueue(t, startServer(t).client(), Config[string]{Name: "orders", Logger: discard})
+	q.Add("held/1")
+	mustGet(t, q, "held/1")
+	q.Add("queued/1")
+	q.AddAfter("waiting/1", time.Hour)
+	q.AddRateLimited("failing/1")
+	h := debug.NewHandler(debug.Options{})
+	defer h.Close()
+	debug.Register(h, "orders", q)
+	get := func(query string) string {
+		t.Helper()
+		r := httptest.NewRecorder()
+		h.ServeHTTP(r, httptest.NewRequest("GET", "/?"+query, nil))
+		if r.Code != 200 {
+			t.Fatalf("%s: %d %s", query, r.Code, r.Body)
+		}
+		return r.Body.String()
+	}
+	for _, query := range []string{"", "format=json"} {
+		if list := get(query); !strings.Contains(list, "orders") {
+			t.Errorf("%q does not list the queue: %.500s", query, list)
+		}
+	}
+	for _, query := range []string{"queue=orders", "queue=orders&format=json"} {
+		page := get(query)
+		for _, key := range []string{"held/1", "queued/1", "waiting/1", "failing/1"} {
+			if !strings.Contains(page, key) {
+				t.Errorf("%q does not show %s: %.2000s", query, key, page)
+			}
+		}
+	}
+	if one := get("queue=orders&key=waiting/1&format=json"); !strings.Contains(one, "waiting") {
+		t.Errorf("one key: %s", one)
+	}
+	q.Done("held/1")
+}
+
+// selfSigned writes a certificate for 127.0.0.1 and its key, and returns their files and the pool that trusts it.
+func selfSigned(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if err := errors.Join(os.WriteFile(certFile, certPEM, 0o600),
+		os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	pool = x509.NewCertPool()
+	pool.AppendCertsFromPEM(certPEM)
+	return certFile, keyFile, pool
+}
+
+// The queue works over TLS, with a server that has no other port.
+func TestTLS(t *testing.T) {
+	cert, key, pool := selfSigned(t)
+	s := &server{t: t, dir: t.TempDir(), addr: freeAddr(t), tls: &tls.Config{RootCAs: pool}}
+	s.args = []string{
+		"--port", "0", "--tls-port", s.port(), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert,
+		"--tls-auth-clients", "no",
+	}
+	s.start()
+	t.Cleanup(s.kill)
+	q, other := newTestQueue(t, s.client(), Config[string]{Logger: discard}), newTestQueue(t, s.client(), Config[string]{Logger: discard})
+	came := make(chan struct{})
+	go func() {
+		defer close(came)
+		mustGet(t, other, "x") // woken by a blocking read
+		other.Done("x")
+	}()
+	waitForSleepers(t, s.client(), 1)
+	if err := q.AddContext(within(t, 5*time.Second), "x"); err != nil {
+		t.Fatal(err)
+	}
+	<-came
+	plain := redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1})
+	defer plain.Close()
+	if _, err := New(within(t, 5*time.Second), plain, Config[string]{Name: "test"}); err == nil {
+		t.Error("New() without TLS returns no error")
+	}
+}

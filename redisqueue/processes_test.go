@@ -1,0 +1,185 @@
+package redisqueue
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const historyChildAddr = "REDISQUEUE_TEST_HISTORY_CHILD"
+
+// TestHistoryChild is a replica of TestProcessesStoppedAndKilled, in a process of its own. It prints what its handlers did.
+func TestHistoryChild(t *testing.T) {
+	addr := os.Getenv(historyChildAddr)
+	if addr == "" {
+		t.Skip("not a test of its own: TestProcessesStoppedAndKilled runs it as a process")
+	}
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	q, err := New(context.Background(), client, Config[string]{Name: "test", Lease: time.Second, Logger: discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { // The test closes the input to end the process.
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+		q.ShutDown()
+	}()
+	h := newHistory(t, 0)
+	h.version = func(key string) int {
+		n, _ := client.Get(context.Background(), "version:"+key).Int()
+		return n
+	}
+	h.handled = func(key string, did handling, version int) {
+		// In one call, so that lines stay whole.
+		_, _ = os.Stdout.WriteString(fmt.Sprintln("handled", key, did.fence, did.start.UnixNano(), did.done.UnixNano(), did.accepted, version))
+	}
+	var workers sync.WaitGroup
+	for range 3 {
+		random := rand.New(rand.NewPCG(rand.Uint64(), 0))
+		workers.Go(func() { h.work(context.Background(), 0, q, random) })
+	}
+	workers.Wait()
+	if err := q.ShutDownContext(within(t, 10*time.Second)); err != nil {
+		t.Error(err)
+	}
+	fmt.Println("ended")
+}
+
+// Worker processes are stopped for longer than their leases and continued, and killed, at random. No key is with two of them at
+// once while the first one's lease lives, fences grow, and the last version that was confirmed is handled.
+func TestProcessesStoppedAndKilled(t *testing.T) {
+	s := startServer(t)
+	client := s.client()
+	h := newHistory(t, 6)
+	h.wrote = func(key string, version int) { client.Set(context.Background(), "version:"+key, version, 0) }
+	producer := newTestQueue(t, client, Config[string]{Logger: discard, Lease: time.Second})
+	var reading sync.WaitGroup
+	number := 0
+	start := func() *child {
+		number++
+		n := number
+		c := startChild(t, "^TestHistoryChild$", historyChildAddr+"="+s.addr)
+		reading.Go(func() {
+			for line := range c.lines {
+				var key string
+				var start, done int64
+				did := handling{replica: n}
+				var version int
+				if _, err := fmt.Sscanf(line, "handled %s %d %d %d %t %d", &key, &did.fence, &start, &done, &did.accepted, &version); err == nil {
+					did.start, did.done = time.Unix(0, start), time.Unix(0, done)
+					h.record(key, did, version)
+				}
+			}
+		})
+		return c
+	}
+	children := []*child{start(), start(), start()}
+	var producing sync.WaitGroup
+	producing.Go(func() { h.produce(context.Background(), producer, rand.New(rand.NewPCG(1, 2))) })
+	rounds := 10
+	if testing.Short() {
+		rounds = 3
+	}
+	eventually(t, 30*time.Second, func() error { return h.handledAtLeast(50) })
+	stopped, killed := 0, 0
+	for range rounds {
+		i := rand.IntN(len(children))
+		if rand.IntN(3) == 0 {
+			_ = children[i].cmd.Process.Kill()
+			children[i] = start()
+			killed++
+			time.Sleep(300 * time.Millisecond)
+			continue
+		}
+		_ = children[i].cmd.Process.Signal(syscall.SIGSTOP)
+		time.Sleep(time.Duration(500+rand.IntN(1500)) * time.Millisecond)
+		_ = children[i].cmd.Process.Signal(syscall.SIGCONT)
+		stopped++
+		time.Sleep(300 * time.Millisecond)
+	}
+	h.quiet.Store(true)
+	producing.Wait()
+	// All are killed at once: a later add would hide that one of the last versions is lost.
+	for _, c := range children {
+		_ = c.cmd.Process.Kill()
+	}
+	children = []*child{start()}
+	eventually(t, 30*time.Second, func() error {
+		if left := h.unhandled(); len(left) > 0 {
+			return errors.New("never handled: " + strings.Join(left, ", "))
+		}
+		return nil
+	})
+	for _, c := range children {
+		_ = c.in.Close()
+	}
+	reading.Wait()
+	if err := h.check(); err != nil {
+		h.log()
+		t.Error(err)
+	}
+	var y tally
+	h.count(&y)
+	t.Logf("%d stops, %d kills; %d hand-outs, %d done while the lease lived, %d confirmed adds",
+		stopped, killed, y.handlings.Load(), y.accepted.Load(), y.confirmed.Load())
+}
+
+// The server's memory is full for a while, twice. Nothing that was confirmed is lost, and no key is with two workers.
+func TestHistoryOnFullServer(t *testing.T) {
+	s := startServer(t)
+	client := s.client()
+	ctx := context.Background()
+	config := Config[string]{Logger: discard, Shards: 2}
+	config.Backoff.Base = time.Millisecond
+	config.Lease, config.PollInterval = time.Second, 300*time.Millisecond
+	h := newHistory(t, 6)
+	client.Set(ctx, "ballast", strings.Repeat("x", 10<<20), 0)
+	h.run([]*Queue[string]{newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)}, func() {
+		for i := range 2 {
+			eventually(t, 20*time.Second, func() error { return h.confirmedAtLeast(100 * (i + 1)) })
+			client.ConfigSet(ctx, "maxmemory", "3mb")
+			time.Sleep(1500 * time.Millisecond)
+			client.ConfigSet(ctx, "maxmemory", "0")
+		}
+		eventually(t, 20*time.Second, func() error { return h.confirmedAtLeast(300) })
+	})
+}
+
+// The server's clock is set forward and back while replicas work. Leases outlive that, and fences grow.
+func TestHistoryWithClockJumps(t *testing.T) {
+	s := startServer(t)
+	client := s.client()
+	config := Config[string]{Name: "test", Logger: discard, Lease: time.Second}
+	config.Backoff.Base = time.Millisecond
+	if err := config.complete(); err != nil {
+		t.Fatal(err)
+	}
+	var queues []*Queue[string]
+	for range 3 {
+		q := newQueue(s.client(), config, shiftedScripts())
+		t.Cleanup(func() { endQueue(t, q) })
+		queues = append(queues, q)
+	}
+	h := newHistory(t, 6)
+	h.run(queues, func() {
+		for _, shift := range []time.Duration{time.Hour, 0, -time.Hour, 400 * 24 * time.Hour, 2 * time.Second, -400 * 24 * time.Hour, 0} {
+			time.Sleep(400 * time.Millisecond)
+			shiftClock(t, client, shift)
+		}
+		time.Sleep(400 * time.Millisecond)
+	})
+	for _, q := range queues {
+		if info := q.Info(); info.LostLeases+info.LostDones > 0 {
+			t.Errorf("leases were lost: %+v", info)
+		}
+	}
+}

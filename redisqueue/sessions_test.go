@@ -1,0 +1,298 @@
+package redisqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// shiftedScripts read a clock that is off by what shiftClock has set.
+func shiftedScripts() scripts {
+	return newScripts(replacingTime("call('TIME'); time[1] = time[1] + (call('GET', '{' .. string.match(KEYS[1], '{(.-)}') .. '}shift') or 0)"))
+}
+
+// shiftClock sets the clock of a queue named "test" that has shiftedScripts.
+func shiftClock(t testing.TB, client redis.UniversalClient, d time.Duration) {
+	t.Helper()
+	if err := client.Set(context.Background(), "{test/0}shift", fmt.Sprintf("%.6f", d.Seconds()), 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rawSession sends batches as a replica does, but as the test says.
+type rawSession struct {
+	t      *testing.T
+	client redis.UniversalClient
+	s      scripts
+	id     string
+	lease  time.Duration
+}
+
+func (r rawSession) send(number, want int, ops ...string) string {
+	r.t.Helper()
+	var c Config[string]
+	c.Backoff.ForgetAfter = 100 * 365 * 24 * time.Hour
+	args := []any{r.id, number, r.lease.Microseconds(), want, "0", c.backoffArgument()}
+	for _, o := range ops {
+		args = append(args, o)
+	}
+	reply, err := r.s.batch.run(context.Background(), r.client, newKeyNames("test", 0).of(r.id), args)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return reply.(string)
+}
+
+// A batch that is sent again is not executed again: not after the server's clock was set forward by a year, and not after the
+// session has ended. What the server keeps for that is removed in the end.
+func TestBatchRunsOnce(t *testing.T) {
+	client := startServer(t).client()
+	const lease = 30 * time.Second
+	a := rawSession{t, client, shiftedScripts(), "aaaaaaaaaaa", lease}
+	b := a
+	b.id = "bbbbbbbbbbb"
+	failure := addRateLimited("x").arg
+	wantFailures := func(want string) {
+		t.Helper()
+		if n := client.ZScore(context.Background(), newKeyNames("test", 0).shard[4], "x").Val(); fmt.Sprint(n) != want {
+			t.Fatalf("%v failures are counted, want %s", n, want)
+		}
+	}
+	number := 0
+	fromB := func() {
+		number++
+		if reply := b.send(number, 0); !strings.HasPrefix(reply, "OK ") {
+			t.Fatalf("batch %d of b: %q", number, reply)
+		}
+	}
+	a.send(1, 0, failure)
+	now := 365 * 24 * time.Hour
+	shiftClock(t, client, now)
+	fromB()
+	if reply := a.send(1, 0, failure); !strings.HasPrefix(reply, "OK ") {
+		t.Errorf("batch 1 again, a year later: %q", reply)
+	}
+	wantFailures("1")
+	first := a.send(2, 0, failure)
+	if !strings.HasPrefix(first, "OK ") {
+		t.Errorf("batch 2, a year later: %q", first)
+	}
+	wantFailures("2")
+
+	for range 3 {
+		now += lease / 2
+		shiftClock(t, client, now)
+		fromB()
+	}
+	now += 365 * 24 * time.Hour
+	shiftClock(t, client, now)
+	fromB()
+	if reply := a.send(2, 0, failure); reply != "GONE" {
+		t.Errorf("batch 2 again, after the session has ended: %q", reply)
+	}
+	if reply := a.send(3, 0, failure); reply != "LOST" {
+		t.Errorf("batch 3, after the session has ended: %q", reply)
+	}
+	wantFailures("2")
+
+	known := func() bool {
+		names := newKeyNames("test", 0).shard
+		reply := client.HExists(context.Background(), names[11], a.id).Val()
+		gone := client.ZScore(context.Background(), names[12], a.id).Err() == nil
+		if reply != gone {
+			t.Fatalf("reply: %v, gone: %v", reply, gone)
+		}
+		return reply
+	}
+	for range int(time.Hour/(lease/2)) - 10 {
+		now += lease / 2
+		shiftClock(t, client, now)
+		fromB()
+	}
+	if !known() {
+		t.Errorf("the reply was forgotten before an hour")
+	}
+	for range 20 {
+		now += lease / 2
+		shiftClock(t, client, now)
+		fromB()
+	}
+	if known() {
+		t.Errorf("the reply is kept for longer than an hour")
+	}
+}
+
+// The batch that ends a session is not executed again either.
+func TestQuitRunsOnce(t *testing.T) {
+	client := startServer(t).client()
+	a := rawSession{t, client, newScripts(batchSource), "aaaaaaaaaaa", time.Minute}
+	first := a.send(1, 0, "ax", "q")
+	if again := a.send(1, 0, "ax", "q"); again != first {
+		t.Errorf("the reply is %q and then %q", first, again)
+	}
+	if reply := a.send(2, 0, "ax"); reply != "LOST" {
+		t.Errorf("after the end: %q", reply)
+	}
+}
+
+// No key of a queue but the lists of wake-ups has a time to live: a server whose clock is set forward would lose it.
+func TestNothingExpires(t *testing.T) {
+	client := startServer(t).client()
+	config := Config[string]{Logger: discard, Limit: 1000}
+	q, other := newTestQueue(t, client, config), newTestQueue(t, client, config)
+	q.AddRateLimited("x")
+	mustGet(t, other, "x")
+	q.AddAfter("y", time.Hour)
+	q.Stats()
+	if err := q.ShutDownContext(within(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	ctx := within(t, 5*time.Second)
+	keys, err := client.Keys(ctx, "*").Result()
+	if err != nil || len(keys) < 8 {
+		t.Fatal(keys, err)
+	}
+	for _, key := range keys {
+		if d := client.TTL(ctx, key).Val(); d != -1 && !strings.Contains(key, ":wake:") {
+			t.Errorf("%s expires in %v", key, d)
+		}
+	}
+	other.Done("x")
+}
+
+// A replica that hears nothing for longer than its lease loses its session. What the server has executed before is not
+// executed again, and what it has not is.
+func TestDeafReplica(t *testing.T) {
+	s := startServer(t)
+	client, f := s.faultyClient()
+	config := Config[string]{Logger: discard, Lease: time.Second}
+	config.Backoff.Base = time.Hour
+	q, other := newTestQueue(t, client, config), newTestQueue(t, s.client(), config)
+	q.AddRateLimited("x")
+	if err := q.Flush(within(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	f.deaf.Store(true)
+	q.AddRateLimited("x")
+	eventually(t, 5*time.Second, func() error {
+		if n := other.NumRequeues("x"); n != 2 {
+			return fmt.Errorf("%d failures", n)
+		}
+		return nil
+	})
+	q.AddRateLimited("x") // It goes when the batch before it was answered.
+	gone := newKeyNames("test", 0).shard[12]
+	eventually(t, 10*time.Second, func() error {
+		other.Stats()
+		if n := s.client().ZCard(context.Background(), gone).Val(); n == 0 {
+			return errors.New("the session has not ended")
+		}
+		return nil
+	})
+	f.deaf.Store(false)
+	if err := q.Flush(within(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n := q.NumRequeues("x"); n != 3 {
+		t.Errorf("%d failures are counted, want 3", n)
+	}
+}
+
+// Sessions that hold nothing are removed several at a time.
+func TestManyDeadSessions(t *testing.T) {
+	client := startServer(t).client()
+	a := rawSession{t, client, shiftedScripts(), "", time.Minute}
+	for i := range 40 {
+		a.id = fmt.Sprintf("dead%07d", i)
+		a.send(1, 0)
+	}
+	b := a
+	b.id = "bbbbbbbbbbb"
+	for i := range 3 {
+		shiftClock(t, client, time.Duration(i+1)*30*time.Second)
+		b.send(i+1, 0)
+	}
+	for i := range 5 {
+		b.send(i+4, 0)
+	}
+	left := client.ZRange(context.Background(), newKeyNames("test", 0).shard[7], 0, -1).Val()
+	if !slices.Equal(left, []string{b.id}) {
+		t.Errorf("%d sessions are left", len(left))
+	}
+}
+
+// A replica that sleeps is woken if another one adds a key that is due earlier than all it knows of.
+func TestEarlierDelay(t *testing.T) {
+	s := startServer(t)
+	config := Config[string]{PollInterval: 9 * time.Second, Logger: discard}
+	producer, consumer := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
+	producer.AddAfter("much later", time.Hour)
+	for range 3 {
+		got := make(chan struct{})
+		go func() {
+			defer close(got)
+			mustGet(t, consumer, "soon")
+			consumer.Done("soon")
+		}()
+		waitForSleepers(t, s.client(), 1)
+		began := time.Now()
+		producer.AddAfter("later", time.Minute)
+		producer.AddAfter("soon", 200*time.Millisecond)
+		<-got
+		if d := time.Since(began); d < 200*time.Millisecond || d > time.Second {
+			t.Errorf("a key with a delay of 200 ms came after %v", d)
+		}
+	}
+}
+
+// When the replica that waits for the next delayed key is busy with another one, a third one waits in its place.
+func TestNextDelayIsPassedOn(t *testing.T) {
+	s := startServer(t)
+	config := Config[string]{PollInterval: 9 * time.Second, Logger: discard}
+	producer := newTestQueue(t, s.client(), config)
+	came, release := make(chan time.Time, 3), make(chan struct{})
+	for range 3 {
+		q := newTestQueue(t, s.client(), config)
+		go func() {
+			key, err := q.GetContext(within(t, 20*time.Second))
+			came <- time.Now()
+			if err == nil {
+				<-release
+				q.Done(key)
+			}
+		}()
+	}
+	waitForSleepers(t, s.client(), 3)
+	began := time.Now()
+	for i := range 3 {
+		producer.AddAfter(fmt.Sprint(i), time.Duration(i+1)*200*time.Millisecond)
+	}
+	var times []time.Time
+	for range 3 {
+		times = append(times, <-came)
+	}
+	for i, at := range times {
+		due := time.Duration(i+1) * 200 * time.Millisecond
+		if d := at.Sub(began); d < due || d > due+500*time.Millisecond {
+			t.Errorf("the key with a delay of %v came after %v", due, d)
+		}
+	}
+	close(release)
+}
+
+// waitForSleepers waits until that many replicas of a queue named "test" are asleep.
+func waitForSleepers(t testing.TB, client redis.UniversalClient, n int64) {
+	t.Helper()
+	eventually(t, 5*time.Second, func() error {
+		if asleep := client.SCard(context.Background(), newKeyNames("test", 0).shard[9]).Val(); asleep != n {
+			return fmt.Errorf("%d replicas sleep, want %d", asleep, n)
+		}
+		return nil
+	})
+}
