@@ -72,3 +72,22 @@ func TestNothingStartsDuringTheGrace(t *testing.T) {
 		}
 	})
 }
+
+// Without Options.CancelGrace, handlers have a second to notice the end of their contexts.
+func TestDefaultCancelGrace(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error {
+			time.Sleep(time.Hour)
+			return nil
+		}, options{Drain: worker.Nothing}))
+		r.cancel()
+		r.after(time.Second - 1)
+		r.goesOn()
+		r.after(time.Second)
+		if e := left(t, r.returned()); !slices.Equal(e.Unfinished, []string{"a"}) {
+			t.Errorf("left: %+v", e)
+		}
+		r.after(time.Hour) // The handler returns.
+	})
+}
