@@ -19,8 +19,9 @@ type DelayingInterface TypedDelayingInterface[any]
 // TypedDelayingInterface is a queue to which a key can be added for later.
 type TypedDelayingInterface[T comparable] interface {
 	TypedInterface[T]
-	// AddAfter adds item when duration has passed, or at once if duration is not positive. It never
-	// blocks. After shutdown it does nothing.
+	// AddAfter adds item when duration has passed, or at once if duration is not positive. If item waits
+	// already, the earlier time counts. Until it comes due, item can be added as well, and then comes twice. In the
+	// queues of this package AddAfter never blocks. After shutdown it does nothing.
 	AddAfter(item T, duration time.Duration)
 }
 
@@ -82,7 +83,7 @@ func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConf
 	return inspected[T](newDelayingQueue(config, provider), config.Name, provider, config.Queue)
 }
 
-// newDelayingQueue builds a delaying queue with a provider that was looked up already. See newQueue.
+// newDelayingQueue builds a delaying queue. Like newQueue it does not look for the global provider.
 func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider MetricsProvider) TypedDelayingInterface[T] {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
@@ -163,7 +164,7 @@ type delayingType[T comparable] struct {
 
 	// changed makes the waiting loop look at the heap again: the earliest due time has changed, or no key waits.
 	changed chan struct{}
-	// loop counts the goroutine that runs waitingLoop.
+	// loop has the goroutine that runs waitingLoop, so that a shutdown can wait for its end.
 	loop sync.WaitGroup
 	// moved is how many keys of moving the loop has added to the queue below. Only the loop uses it.
 	moved int
@@ -386,9 +387,9 @@ func (q *delayingType[T]) logDropped(n int) {
 
 // Stats returns the queue's numbers. It takes constant time.
 func (q *delayingType[T]) Stats() Stats {
-	// A key that goes on to the queue below or comes back from there meanwhile is counted twice rather
-	// than not at all: a program may take a queue without any key as a sign that it is done. So Waiting counts
-	// all keys that waited at any moment until the queue below has been read.
+	// A program may take a queue without keys as a sign that it is done. So a key that moves between the layers
+	// meanwhile must be counted, if need be twice: Waiting has all keys that have waited at any time until the
+	// queue below was read.
 	waiting, arrivals := q.numWaiting()
 	st := q.Extended.Stats()
 	_, now := q.numWaiting()
