@@ -32,7 +32,8 @@ type DelayingQueueConfig = TypedDelayingQueueConfig[any]
 
 // TypedDelayingQueueConfig configures [NewTypedDelayingQueueWithConfig].
 type TypedDelayingQueueConfig[T comparable] struct {
-	// Logger logs how many keys were still waiting at shutdown. The queue adds no name to it. Nil means no log.
+	// Logger logs how many keys were still waiting at shutdown. The queue adds no name to it. Nil means no log. It may
+	// be called on the queue's own goroutine, for which a shutdown waits, so it must not shut the queue down.
 	Logger *logr.Logger
 
 	// Name is the queue's name in its metrics. A queue without a name has no metrics.
@@ -343,8 +344,8 @@ func (q *delayingType[T]) addDue() {
 // ShutDown makes the queue ignore what is added from now on, and drops the keys that still wait for
 // their time; [Stats].Dropped counts them. Keys that are queued are still handed out. Drains that
 // wait return. ShutDown may be called any number of times. It waits for the goroutines of the queue,
-// which end at once; so a method of the configured Queue or Clock, which such a goroutine may be calling, must not
-// call it.
+// which end at once; so the configured Queue, Clock and Logger, which such a goroutine may be calling, must not call
+// it.
 func (q *delayingType[T]) ShutDown() {
 	defer q.logDropped(q.stopWaiting()) // Last, because a logger may panic.
 	q.Extended.ShutDown()

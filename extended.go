@@ -50,7 +50,8 @@ type Extended[T comparable] interface {
 
 // Extend returns queue as an [Extended]: queue itself if it is one, or a wrapper that builds what is
 // missing from queue's public methods. Use the wrapper instead of queue from then on: GetContext may hold
-// a key that only the wrapper can hand out.
+// a key that only the wrapper can hand out. A queue of yours that embeds an Extended is one by the methods that it
+// inherits: if it has a Get or a Done of its own, give it a GetContext and a DoneAndGet too.
 //
 // A Get of such a queue cannot be interrupted, so the wrapper calls it on a goroutine of its own. That
 // goroutine may stay, waiting for a key, after GetContext has returned; it ends when the queue shuts down.
