@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// NewTypedBucketRateLimiter returns a limiter that lets all keys together through at the pace of a
-// token bucket, on a clock of the caller's choice: [TypedBucketRateLimiter] reads the real one, so no
+// NewTypedBucketRateLimiter returns a limiter that limits all keys together by one token bucket, on a
+// clock of the caller's choice: [TypedBucketRateLimiter] reads the real one, so no
 // fake clock can drive it. Nil for c means the real clock, and a nil limiter never delays.
 //
 // When takes a token, and returns how long it takes on c until that token is there:
@@ -54,8 +54,8 @@ func (r *bucketRateLimiter[T]) Forget(T) {}
 // tokens at first and never more, gets limit tokens a second, and may owe tokens. When takes one, and
 // returns how long it takes on c until that token is there: with
 //
-//	interval  1 s / limit, which need not be whole nanoseconds; but the nearest of those if its
-//	          rate.Every is limit too, so that the interval of rate.Every(d) is d (up to 13 days)
+//	interval  1 s / limit, which may have a fraction of a nanosecond; but if limit is rate.Every(d),
+//	          exactly d (up to 13 days)
 //	start     when the bucket was last full and a token was taken
 //	taken     the number of tokens that were taken from start on, with this one
 //

@@ -34,9 +34,9 @@ func DefaultControllerRateLimiter() RateLimiter {
 	return DefaultTypedControllerRateLimiter[any]()
 }
 
-// DefaultTypedControllerRateLimiter returns what most controllers take: a key waits 5 ms after its
-// first failure and twice as long after each other one, up to 1000 s, and all keys together come no
-// faster than 10 a second once 100 were let through.
+// DefaultTypedControllerRateLimiter returns what most controllers use: a key waits 5 ms after its
+// first failure and twice as long after each further one, up to 1000 s, and all keys together come no
+// faster than 10 a second after a burst of 100.
 func DefaultTypedControllerRateLimiter[T comparable]() TypedRateLimiter[T] {
 	return NewTypedMaxOfRateLimiter(
 		NewTypedItemExponentialFailureRateLimiter[T](5*time.Millisecond, 1000*time.Second),
@@ -49,10 +49,9 @@ func DefaultTypedControllerRateLimiter[T comparable]() TypedRateLimiter[T] {
 // Deprecated: Use TypedBucketRateLimiter.
 type BucketRateLimiter = TypedBucketRateLimiter[any]
 
-// TypedBucketRateLimiter lets all keys together through at the pace of a token bucket, which is not
-// nil. Each call of When takes a token, and returns how long it takes until that token is there. That is
-// math.MaxInt64 if the bucket's burst is zero and its limit is not infinite. The bucket reads the real
-// clock.
+// TypedBucketRateLimiter limits all keys together by one token bucket, which must not be nil. Each call
+// of When takes a token, and returns how long it takes until that token is there. That is math.MaxInt64
+// if the bucket's burst is zero and its limit is not infinite. The bucket reads the real clock.
 type TypedBucketRateLimiter[T comparable] struct {
 	*rate.Limiter
 }
@@ -76,7 +75,7 @@ func (r *TypedBucketRateLimiter[T]) Forget(item T) {}
 type ItemExponentialFailureRateLimiter = TypedItemExponentialFailureRateLimiter[any]
 
 // TypedItemExponentialFailureRateLimiter makes a key wait baseDelay after its first failure and twice
-// as long after each other one, up to maxDelay:
+// as long after each further one, up to maxDelay:
 //
 //	When = min(baseDelay · 2^failures, maxDelay)    failures: those before this one
 //
@@ -111,7 +110,7 @@ func DefaultItemBasedRateLimiter() RateLimiter {
 }
 
 // DefaultTypedItemBasedRateLimiter makes a key wait 1 ms after its first failure and twice as long
-// after each other one, up to 1000 s.
+// after each further one, up to 1000 s.
 func DefaultTypedItemBasedRateLimiter[T comparable]() TypedRateLimiter[T] {
 	return NewTypedItemExponentialFailureRateLimiter[T](time.Millisecond, 1000*time.Second)
 }
@@ -197,7 +196,7 @@ type MaxOfRateLimiter = TypedMaxOfRateLimiter[any]
 // Its zero value never delays.
 type TypedMaxOfRateLimiter[T comparable] struct {
 	limiters []TypedRateLimiter[T]
-	// remembering are the limiters but the buckets, which know no keys: Forget is called for every key.
+	// remembering are the limiters without the token buckets, whose Forget does nothing: workers forget every key.
 	remembering []TypedRateLimiter[T]
 }
 
@@ -263,7 +262,7 @@ func NewWithMaxWaitRateLimiter(limiter RateLimiter, maxDelay time.Duration) Rate
 	return NewTypedWithMaxWaitRateLimiter[any](limiter, maxDelay)
 }
 
-// NewTypedWithMaxWaitRateLimiter returns a [TypedWithMaxWaitRateLimiter] of limiter, which is not nil.
+// NewTypedWithMaxWaitRateLimiter returns a [TypedWithMaxWaitRateLimiter] of limiter, which must not be nil.
 func NewTypedWithMaxWaitRateLimiter[T comparable](limiter TypedRateLimiter[T], maxDelay time.Duration) TypedRateLimiter[T] {
 	return &TypedWithMaxWaitRateLimiter[T]{limiter: limiter, maxDelay: maxDelay}
 }

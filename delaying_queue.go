@@ -19,8 +19,9 @@ type DelayingInterface TypedDelayingInterface[any]
 // TypedDelayingInterface is a queue to which a key can be added for later.
 type TypedDelayingInterface[T comparable] interface {
 	TypedInterface[T]
-	// AddAfter adds item when duration has passed, or at once if duration is not positive. It never
-	// blocks. After shutdown it does nothing.
+	// AddAfter adds item when duration has passed, or at once if duration is not positive. If item waits
+	// already, the earlier time counts. Until it comes due, item can be added as well, and then comes twice. In the
+	// queues of this package AddAfter never blocks. After shutdown it does nothing.
 	AddAfter(item T, duration time.Duration)
 }
 
@@ -31,7 +32,8 @@ type DelayingQueueConfig = TypedDelayingQueueConfig[any]
 
 // TypedDelayingQueueConfig configures [NewTypedDelayingQueueWithConfig].
 type TypedDelayingQueueConfig[T comparable] struct {
-	// Logger logs how many keys were still waiting at shutdown. The queue adds no name to it. Nil means no log.
+	// Logger logs how many keys were still waiting at shutdown. The queue adds no name to it. Nil means no log. It may
+	// be called on the queue's own goroutine, for which a shutdown waits, so it must not shut the queue down.
 	Logger *logr.Logger
 
 	// Name is the queue's name in its metrics. A queue without a name has no metrics.
@@ -82,7 +84,7 @@ func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConf
 	return inspected[T](newDelayingQueue(config, provider), config.Name, provider, config.Queue)
 }
 
-// newDelayingQueue builds a delaying queue with a provider that was looked up already. See newQueue.
+// newDelayingQueue builds a delaying queue. Like newQueue it does not look for the global provider.
 func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider MetricsProvider) TypedDelayingInterface[T] {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
@@ -163,7 +165,7 @@ type delayingType[T comparable] struct {
 
 	// changed makes the waiting loop look at the heap again: the earliest due time has changed, or no key waits.
 	changed chan struct{}
-	// loop counts the goroutine that runs waitingLoop.
+	// loop has the goroutine that runs waitingLoop, so that a shutdown can wait for its end.
 	loop sync.WaitGroup
 	// moved is how many keys of moving the loop has added to the queue below. Only the loop uses it.
 	moved int
@@ -342,8 +344,8 @@ func (q *delayingType[T]) addDue() {
 // ShutDown makes the queue ignore what is added from now on, and drops the keys that still wait for
 // their time; [Stats].Dropped counts them. Keys that are queued are still handed out. Drains that
 // wait return. ShutDown may be called any number of times. It waits for the goroutines of the queue,
-// which end at once; so a method of the configured Queue or Clock, which such a goroutine may be calling, must not
-// call it.
+// which end at once; so the configured Queue, Clock and Logger, which such a goroutine may be calling, must not call
+// it.
 func (q *delayingType[T]) ShutDown() {
 	defer q.logDropped(q.stopWaiting()) // Last, because a logger may panic.
 	q.Extended.ShutDown()
@@ -386,9 +388,9 @@ func (q *delayingType[T]) logDropped(n int) {
 
 // Stats returns the queue's numbers. It takes constant time.
 func (q *delayingType[T]) Stats() Stats {
-	// A key that goes on to the queue below or comes back from there meanwhile is counted twice rather
-	// than not at all: a program may take a queue without any key as a sign that it is done. So Waiting counts
-	// all keys that waited at any moment until the queue below has been read.
+	// A program may take a queue without keys as a sign that it is done. So a key that moves between the layers
+	// meanwhile must be counted, if need be twice: Waiting has all keys that have waited at any time until the
+	// queue below was read.
 	waiting, arrivals := q.numWaiting()
 	st := q.Extended.Stats()
 	_, now := q.numWaiting()

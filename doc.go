@@ -1,13 +1,13 @@
-// Package workqueue queues keys of things that have changed, for workers that bring something in line
-// with them. It has the API of k8s.io/client-go/util/workqueue: a program that imports that package
-// works with this one after changing the import path.
+// Package workqueue queues the keys of things that have changed. A worker takes a key, looks the thing
+// up, and does what the change needs. The package has the API of k8s.io/client-go/util/workqueue: a
+// program that imports that package works with this one after changing the import path.
 //
 // # A key's life
 //
 // What is queued is not the change but the key of the thing: its name, its path, its number. The
-// worker looks the thing up when it gets the key, so any number of changes that happen before then are
-// handled at once. A key is in one of four states, by its membership in two sets, dirty (it needs
-// processing) and processing (a worker holds it):
+// worker looks the thing up when it gets the key, and so handles all changes up to then at once. A key
+// is in one of four states, by its membership in two sets, dirty (it needs processing) and processing (a
+// worker holds it):
 //
 //	absent ──Add──▶ queued ──Get──▶ processing ──Done──▶ absent
 //	                  ▲                 │ Add
@@ -26,7 +26,7 @@
 //   - [Typed], made by [NewTyped], is the queue: Add, Get, Done.
 //   - A delaying queue, made by [NewTypedDelayingQueue], adds AddAfter: add this key later. Waiting keys
 //     are in a heap by the time at which they are due, each at most once, at the earliest of the times
-//     that were asked for. A waiting key can be added now as well, and then comes twice.
+//     that AddAfter was called with. A waiting key can be added now as well, and then comes twice.
 //   - A rate-limiting queue, made by [NewTypedRateLimitingQueue], adds AddRateLimited: add this key when
 //     a [TypedRateLimiter] says. Most programs want this one.
 //
@@ -60,18 +60,18 @@
 // # Costs
 //
 // Add, Get and Done take constant time; AddAfter takes logarithmic time at worst, and constant time on
-// average when times are in no particular order. None of them allocates once the queue has had as many
-// keys before, but for the goroutine and the timer that start when a key waits and none did before. A queue
-// that holds nothing has no goroutine, no timer and little memory, and is garbage when it is no longer
-// referred to, with or without shutdown. (A queue with metrics lives until shutdown, because they are read or, if
-// they are pushed, refreshed every 500 ms.) After a burst of keys the memory goes back to the collector.
+// average when times are in no particular order. Once the queue has had as many keys before, none of them
+// allocates, except that the first key that waits starts a goroutine and a timer. A queue that holds nothing has
+// no goroutine, no timer and little memory, and is garbage when it is no longer referred to, with or without
+// shutdown. (A queue with metrics lives until shutdown: its provider reads it, or a goroutine refreshes its metrics
+// every 500 ms.) After a burst of keys the memory goes back to the collector.
 //
 // # Seeing into it
 //
-// [Extended] has Stats, numbers in constant time, and Snapshot, the keys that run, that are queued, that wait
-// and that keep failing. A queue with a name and a [MetricsProvider] knows since when. A [StatsProvider], such
-// as that of package prom, reads the numbers when they are wanted; to other providers every change is pushed,
-// as in client-go. Package debug shows it all as a page.
+// [Extended] has Stats, which returns numbers in constant time, and Snapshot, which lists the keys that are being
+// processed, are queued, wait, and keep failing. A queue with a name and a [MetricsProvider] also knows since when.
+// A [StatsProvider], such as that of package prom, reads the numbers when it needs them. To other providers the queue
+// pushes every change, as in client-go. Package debug shows all this as a page.
 //
 // # Time
 //

@@ -9,9 +9,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// expiringKeys counts something for each key until the key expires, at a time of its own. A key that
-// has expired counts zero, and its memory is given back by the calls that follow, whatever key they
-// are for: each call looks at a few keys only, and there is no goroutine.
+// expiringKeys counts something for each key until the key expires, each at another time. A key that has
+// expired counts zero. There is no goroutine: each later call, for any key, looks at a few keys and gives
+// back the memory of those that have expired.
 //
 // The keys that will expire are in lists, linked through their slots: list n has those that were given
 // a life of at least 2^n and less than 2^(n+1) ns, in the order in which it was given. So what stands

@@ -29,10 +29,11 @@ func contextError(ctx context.Context) error {
 type Extended[T comparable] interface {
 	TypedInterface[T]
 	// GetContext is Get that gives up when ctx is done, also if keys are queued: then it takes none
-	// and returns ctx.Err(). After shutdown, when nothing is queued, it returns ErrShutDown.
+	// and returns ctx.Err(). After shutdown, when nothing is queued, it returns ErrShutDown. It panics if ctx
+	// is nil.
 	GetContext(ctx context.Context) (item T, err error)
 	// DoneAndGet is Done of done followed by GetContext, under one lock where the queue is ours. If it
-	// returns an error, done is Done nevertheless.
+	// returns an error, done is Done all the same.
 	DoneAndGet(ctx context.Context, done T) (item T, err error)
 	// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when nothing is
 	// queued and nothing is being processed, ctx.Err() if ctx was done first, and ErrShutDown if a
@@ -49,7 +50,8 @@ type Extended[T comparable] interface {
 
 // Extend returns queue as an [Extended]: queue itself if it is one, or a wrapper that builds what is
 // missing from queue's public methods. Use the wrapper instead of queue from then on: GetContext may hold
-// a key that only the wrapper can hand out.
+// a key that only the wrapper can hand out. A queue of yours that embeds an Extended is one by the methods that it
+// inherits: if it has a Get or a Done of its own, give it a GetContext and a DoneAndGet too.
 //
 // A Get of such a queue cannot be interrupted, so the wrapper calls it on a goroutine of its own. That
 // goroutine may stay, waiting for a key, after GetContext has returned; it ends when the queue shuts down.
@@ -81,7 +83,7 @@ type extension[T comparable] struct {
 	// down is closed when a fetcher has found the queue shut down. From then on Get does not
 	// block, and no fetcher is started.
 	down chan struct{}
-	// quiet is closed when, after that, no fetcher is left that might have a key.
+	// quiet is closed when down is, and no fetcher is left that might have a key.
 	quiet chan struct{}
 
 	mu       sync.Mutex // guards what follows, and the closing of down and quiet
@@ -90,8 +92,8 @@ type extension[T comparable] struct {
 	isDown   bool
 }
 
-// Get waits for the fetchers if there are any, because one of them may have the only key. A Get that
-// waits at the queue below since before there were fetchers does not see that key; the next caller does.
+// Get waits for the fetchers if there are any, because one of them may have the only key. A Get that has been waiting
+// at the queue below since before there were fetchers does not see that key; the next caller does.
 func (e *extension[T]) Get() (item T, shutdown bool) {
 	if !e.fetching() {
 		item, shutdown = e.TypedInterface.Get()
@@ -227,7 +229,7 @@ func (e *extension[T]) ShutDownContext(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// DoneAndGet is Done and GetContext, each for itself.
+// DoneAndGet is a call of Done and one of GetContext.
 func (e *extension[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
 	e.Done(done)
 	return e.GetContext(ctx)

@@ -12,14 +12,14 @@ import (
 // are due at the same time come out in the order in which they were put in.
 //
 // Times are kept as nanoseconds since epoch, which is when the first of the keys was put in. Times more than 292
-// years from it are taken for the farthest that an int64 can express: a key never comes early because of that, but
-// where a clock jumps so far, keys may come late, or, if they are due later than that, never.
+// years away from it saturate at what an int64 can express. No key comes early because of that. But after a clock
+// has jumped so far, keys may come late, and a key that is due still later never comes.
 //
 // Invariant, which checkInvariants in the tests asserts: the slots of keys are those in order.
 type dueHeap[T comparable] struct {
 	// keys has for each key when it was put in.
 	keys keytable.Table[T, packedDuration]
-	// order has for each key when it is due. Ties number the keys in the order in which they were put in.
+	// order has for each key when it is due. Ties are numbered in the order in which keys were put in.
 	order slotheap.Heap
 	seq   uint32
 	epoch time.Time

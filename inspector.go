@@ -1,7 +1,7 @@
 package workqueue
 
-// Inspector shows a queue, whatever the type of its keys is, to tools such as package debug. Add and Remove panic if
-// the key is of another type.
+// Inspector shows a queue to tools, such as package debug, that do not know the type of its keys. Add and Remove panic
+// if the key is of another type.
 type Inspector struct {
 	// Queue is the queue itself, to recognize it by.
 	Queue any
@@ -26,8 +26,8 @@ type Inspector struct {
 type InspectorProvider interface {
 	StatsProvider
 	// InspectQueue is called once for each queue that is made with that name. For a queue of several layers it
-	// is called for the outermost one. Everything that WatchQueue promises and asks for holds for q, except
-	// that a Snapshot takes longer.
+	// is called for the outermost one. What WatchQueue says of its function holds for those of q, except that a
+	// Snapshot takes longer.
 	InspectQueue(name string, q Inspector)
 }
 

@@ -73,35 +73,34 @@ type BackoffConfig struct {
 	// Jitter makes delays random. NoJitter unless it is one of the other constants.
 	Jitter Jitter
 
-	// ForgetAfter is for how long a key must not fail to be forgotten. It counts from the end of the
-	// key's last delay, because until then the key could not fail: a key that has failed starts
-	// afresh, without a call of Forget, at
+	// A key that has not failed for ForgetAfter is forgotten without a call of Forget. The time counts from
+	// the end of the key's last delay, because the key cannot fail before. So it is forgotten at
 	//
 	//	last failure + its delay + ForgetAfter
 	//
-	// however long that delay was. So it should be longer than what comes after the delay until a key
-	// fails again: to wait for another limiter and in the queue, and to be processed. Unless positive,
-	// it is twice Max (as in client-go's util/flowcontrol), but at least 10 minutes. Keys do not expire
-	// if it is 146 years or more (math.MaxInt64, say): then they take memory until Forget.
+	// ForgetAfter should be longer than it takes from the end of the delay until the key fails again: it may
+	// wait for another limiter, then in the queue, and is then processed. Unless positive, ForgetAfter is twice
+	// Max (as in client-go's util/flowcontrol), but at least 10 minutes. If it is 146 years or more
+	// (math.MaxInt64, say), keys take memory until Forget.
 	ForgetAfter time.Duration
 
-	// Clock is where ForgetAfter gets its time from, and is read under the limiter's lock. Nil means
-	// the real clock. When it is set back, time goes on from there.
+	// Clock measures ForgetAfter. The limiter reads it under its lock. Nil means the real clock. When the clock is
+	// set back, time goes on from there.
 	Clock clock.PassiveClock
 }
 
 // NewTypedItemBackoffRateLimiter returns a limiter that makes a key wait longer after each failure, as
 // configured by config. Unlike [TypedItemExponentialFailureRateLimiter], which
 // keeps a key until Forget, it forgets keys that have not failed for a while
-// (kubernetes/kubernetes#138743), so keys that are never forgotten by their users leave a table of no
-// more keys than have failed in twice the time delay + ForgetAfter.
+// (kubernetes/kubernetes#138743). So a program that never calls Forget keeps no more keys than have failed in
+// twice the time delay + ForgetAfter.
 //
 // Each method takes constant time and no allocation once the table has its size; no goroutine or timer
 // is started, and each call (of any method, for any key) drops up to four expired keys. When counts a
 // failure; NumRequeues returns how many were counted, and 0 for a key that has expired; Forget gives
 // the key's memory back. A key takes its own size, 32 bytes, and 11 to 22 bytes in the index. All methods
-// may be called by many goroutines at once. Wrong values in config are taken as its fields say, and never
-// make a method panic.
+// may be called by many goroutines at once. No value in config makes a method panic: its fields say what wrong
+// values mean.
 func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig) TypedRateLimiter[T] {
 	longest := positiveOr(config.Max, 1000*time.Second)
 	base := min(positiveOr(config.Base, 5*time.Millisecond), longest)

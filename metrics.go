@@ -58,13 +58,13 @@ type MetricsProvider interface {
 	// NewLongestRunningProcessorSecondsMetric makes the longest of these times: that of the key that was
 	// handed out first. (A clock that was set back may have another one be held for longer.)
 	NewLongestRunningProcessorSecondsMetric(name string) SettableGaugeMetric
-	// NewRetriesMetric makes the number of calls of AddAfter, AddRateLimited included.
+	// NewRetriesMetric makes the number of calls of AddAfter before shutdown, AddRateLimited included.
 	NewRetriesMetric(name string) CounterMetric
 }
 
 // StatsProvider is a [MetricsProvider] that reads a queue's Stats when it needs them. With one, a queue makes no
-// metrics, calls no foreign code when keys pass through it, and starts no goroutine: it counts inside itself, which is
-// several times as fast as pushing every change.
+// metrics, does not call the provider when keys pass through it, and starts no goroutine: it counts inside itself, which
+// is several times as fast as pushing every change.
 type StatsProvider interface {
 	MetricsProvider
 	// HistogramBounds returns the longest times that each bucket of the histograms in Stats takes, in

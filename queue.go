@@ -102,8 +102,8 @@ func newQueueWithConfig[T comparable](config TypedQueueConfig[T], updatePeriod t
 	return inspected[T](q, config.Name, provider, nil)
 }
 
-// newQueue builds a queue whose Stats no provider watches yet. The provider was looked up already: a queue of several
-// layers must not read the global one several times, because SetProvider may be called in between.
+// newQueue builds a queue whose Stats no provider watches yet. It does not look for the global provider: the layers of
+// a queue must have the same one, and SetProvider may be called while they are built.
 func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider, updatePeriod time.Duration) *Typed[T] {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
@@ -141,13 +141,14 @@ type Typed[T comparable] struct {
 
 	// keys has a slot for every key that is dirty or processing, and for no other.
 	keys keytable.Table[T, keyState]
-	// ready has the keys that are dirty and not processing, in the order in which they became so. If custom is
-	// not nil, custom has them, and ready has only those that a panic made Get hand back.
+	// ready has the keys that are dirty and not processing, in the order in which they became so. With a custom
+	// Queue, custom has them, and ready only those that Get has put back because of a panic.
 	ready  ring[keytable.Slot]
 	custom Queue[T]
 	// processing counts the keys that workers hold, and again those of them that are dirty.
 	processing, again int
-	last              keytable.LastTaken[T]
+	// last saves a single worker's Done the hash of its key.
+	last keytable.LastTaken[T]
 
 	observer *observe.Observer // nil without metrics
 
@@ -382,7 +383,7 @@ func (q *Typed[T]) Done(item T) {
 }
 
 // DoneAndGet is Done of done followed by [Typed.GetContext], under one lock: for a worker that takes one key
-// after the other. If it returns an error, done is Done nevertheless.
+// after the other. If it returns an error, done is Done all the same.
 func (q *Typed[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
 	ended, err := ctx.Done(), ctx.Err()
 	if err != nil {

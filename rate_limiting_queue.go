@@ -17,7 +17,8 @@ type RateLimitingInterface TypedRateLimitingInterface[any]
 type TypedRateLimitingInterface[T comparable] interface {
 	TypedDelayingInterface[T]
 
-	// AddRateLimited adds item after the delay that the limiter says. After shutdown it adds nothing.
+	// AddRateLimited asks the limiter, which counts a failure of item, and adds item after the limiter's delay. After
+	// shutdown it adds nothing.
 	AddRateLimited(item T)
 
 	// Forget makes the limiter forget the failures of item, whether it has succeeded or is given up.

@@ -6,8 +6,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/stash"
 )
 
-// Queue is a place for keys that wait for a worker. A user of [TypedQueueConfig] can supply one to
-// decide the order in which keys are handed out.
+// Queue has the keys that wait for a worker, and decides their order. [TypedQueueConfig] takes one.
 //
 // The queue calls the methods under its lock: never two at once, and they must not call the queue
 // back. A panic of one of them reaches the caller of the queue's method and leaves the queue usable.
@@ -25,7 +24,7 @@ type Queue[T comparable] interface {
 
 // DefaultQueue returns a [Queue] that is first in, first out. A queue that is built without a Queue
 // has this order too, and is faster; this one is for Queues that order some keys themselves and leave
-// the rest to it. Pop of an empty one panics.
+// the rest to it. Pop of an empty one panics. It has no lock of its own.
 func DefaultQueue[T comparable]() Queue[T] { return &fifo[T]{} }
 
 // fifo is a ring as a Queue.
@@ -43,13 +42,13 @@ func (f *fifo[T]) Pop() T {
 }
 
 // ring is a first-in, first-out buffer: a chain of blocks. The first is being emptied, and the last is
-// being filled. It grows and shrinks by whole blocks, so no call copies or clears what a million others put in.
+// being filled. It grows and shrinks by whole blocks, so no call copies or clears many elements.
 //
 // Elements that are not in the ring are zero. The zero ring is empty and ready to use.
 type ring[E any] struct {
 	head, tail *ringBlock[E]
 	n          int
-	// free, unless nil, is a block that was emptied and will be the next tail. spare has the buffers of others.
+	// free is an empty block that will be the next tail, or nil. spare has the buffers of other empty blocks.
 	free  *ringBlock[E]
 	spare stash.Stash[E]
 }
@@ -116,7 +115,7 @@ func (r *ring[E]) pop() E {
 	return e
 }
 
-// emptied takes the first block out of the chain, or starts it again if it is the only one.
+// emptied takes the first block, which has no element left, out of the chain. If it is the only one, it is reused.
 func (r *ring[E]) emptied() {
 	b, spare := r.head, r.free
 	b.first, b.end = 0, 0

@@ -49,8 +49,8 @@ type KeySnapshot[T comparable] struct {
 	Blocked bool
 }
 
-// fewKeys is how many keys Snapshot copies under one lock. To copy more takes several locks, or looks at all keys, a
-// few hundred under each lock, and sorts them afterwards: no call may make others wait for milliseconds.
+// fewKeys is how many keys of a state Snapshot copies under one lock. No call may make others wait for milliseconds, so
+// a higher limit takes the lock again for every few hundred keys, and sorts what it found without the lock.
 const fewKeys = 512
 
 // Snapshot returns Stats and copies of up to limit keys of each state. Up to 512 keys of a state are copied as they
@@ -58,8 +58,8 @@ const fewKeys = 512
 // keys, and gives the lock back every few hundred keys: then a key that moves meanwhile may be listed twice, or not
 // at all.
 //
-// A queue without metrics has to look at all keys to find those that are being processed, and with a custom Queue to
-// find those that are queued. Then it takes the first ones that it finds.
+// A queue without metrics looks through all keys for those that are being processed, and a queue with a custom Queue
+// for those that are queued. It then returns the first ones that it finds, which need not be the oldest.
 func (q *Typed[T]) Snapshot(limit int) Snapshot[T] {
 	limit = max(limit, 0)
 	s := q.copyFew(min(limit, fewKeys))

@@ -16,14 +16,14 @@ import (
 //	d(n+1) = min(d(n)·Factor, Cap)  while steps are left
 //	d(n+1) = d(n)                   afterwards
 //
-// truncated to nanoseconds at each step, plus jitter: a random share of up to
-// Jitter·d(n), drawn anew for each delay, that has no influence on the delays after.
+// truncated to nanoseconds at each step, plus jitter: a new random part of Jitter·d(n)
+// for each delay, which does not change the delays that follow.
 // A delay is never negative and never above the largest Duration.
 //
-// The zero value yields delays of zero. Every method but Step works on a copy, so a
-// Backoff that is kept in a variable can be used any number of times. Step changes
-// its receiver: a Backoff that goroutines share needs [DelayFunc.Concurrent] or
-// [Backoff.DelayWithReset] in front of it.
+// The zero value has delays of zero. Step changes its receiver. All other methods work
+// on a copy, so a Backoff in a variable can be used any number of times. Goroutines
+// that share one sequence of delays need [DelayFunc.Concurrent] or
+// [Backoff.DelayWithReset].
 type Backoff struct {
 	// Duration is the first delay. Step stores the one to come here. Negative
 	// counts as zero.
@@ -39,24 +39,22 @@ type Backoff struct {
 	// delay lasts up to Cap + Jitter·Cap. None unless positive.
 	Jitter float64
 
-	// Steps counts down. To Step, and to all that is built on it, it is the number
-	// of steps in which the delay may still change; what follows are delays of
-	// constant length, without end. To ExponentialBackoff and its WithContext form
-	// it is moreover the number of tries. (Two meanings of one field:
-	// kubernetes/kubernetes#81888.)
+	// Steps counts down. For Step, and for everything that calls Step, it is the number
+	// of steps in which the delay may still change. After them the delays stay the same
+	// and do not end. For ExponentialBackoff and its WithContext form it is also the
+	// number of tries. (Two meanings of one field: kubernetes/kubernetes#81888.)
 	Steps int
 
 	// Cap is an upper bound for the growing delay; none unless positive. The step
-	// that would exceed it sets Duration to Cap and Steps to zero. To Step that
-	// means Cap from there on; to ExponentialBackoff, that the tries are used up
+	// that would exceed it sets Duration to Cap and Steps to zero. For Step that
+	// means Cap from then on; for ExponentialBackoff, that the tries are used up
 	// (kubernetes/kubernetes#131122). To go on at Cap for as long as it takes, use
-	// DelayFunc().Until. A Duration above Cap from the beginning is not lowered
-	// before the first step.
+	// DelayFunc().Until. The first delay is Duration, even if that is above Cap.
 	Cap time.Duration
 }
 
-// Step returns the delay that is due and advances b to the one after, by changing
-// b.Duration and b.Steps. A nil Backoff returns zero. Step does not sleep and does
+// Step returns the next delay and advances b to the one after, by changing b.Duration
+// and b.Steps. A nil Backoff returns zero. Step does not sleep and does
 // not allocate; b must not be used by another goroutine meanwhile.
 func (b *Backoff) Step() time.Duration {
 	if b == nil {
@@ -89,18 +87,18 @@ func (b *Backoff) advance() {
 }
 
 // DelayFunc returns a function whose calls return what calls of Step would. It works
-// on a copy: b stays as it is, and two functions of one Backoff know nothing of each
-// other. The function never runs out; see Steps. It must not be called by several
-// goroutines at once, unless through [DelayFunc.Concurrent].
+// on a copy: b stays as it is, and two functions of one Backoff are independent. The
+// delays do not end; see Steps. Several goroutines must not call the function at once,
+// except through [DelayFunc.Concurrent].
 func (b Backoff) DelayFunc() DelayFunc {
 	return b.Step // b is this call's own copy
 }
 
-// DelayWithReset is DelayFunc with a function that goes back to the first delay
-// regularly: a call that comes more than resetInterval after the last time that it
-// went back, or after DelayWithReset, gets the first delay. That happens by c alone,
-// whether the delays were used or not, and however long they were. For a backoff
-// that starts afresh only after a quiet time, see [NewExponentialBackoffManager].
+// DelayWithReset is DelayFunc with a function that regularly goes back to the first
+// delay: a call that comes more than resetInterval after it last went back (or after
+// the call of DelayWithReset) gets the first delay. Only c decides that, and not how
+// long the delays were or whether anything waited for them. For a backoff that starts
+// afresh only after a quiet time, see [NewExponentialBackoffManager].
 //
 // Without growth there is nothing to go back to: if Factor is not positive, the
 // function is that of DelayFunc. If resetInterval is not positive, every delay is
@@ -158,8 +156,8 @@ func (b Backoff) Timer() Timer {
 }
 
 // Jitter returns a random duration between duration and duration + maxFactor·duration,
-// so that callers that would act at the same moment spread out. If maxFactor is not
-// positive, it is taken as 1. A negative duration counts as zero, and the result never
+// so that callers that would act at the same time spread out. A maxFactor that is not
+// positive counts as 1. A negative duration counts as zero, and the result never
 // exceeds the largest Duration. Jitter may be called by several goroutines.
 func Jitter(duration time.Duration, maxFactor float64) time.Duration {
 	if !(maxFactor > 0) { // also true of NaN
@@ -178,12 +176,12 @@ func stretch(d time.Duration, factor, share float64) time.Duration {
 	return d + extra
 }
 
-// scale returns d·factor for a d that is not negative, truncated to nanoseconds and
-// held between zero and the largest Duration.
+// scale returns d·factor for a d that is not negative, truncated to nanoseconds, at
+// least zero and at most the largest Duration.
 //
-// The bounds are tested before the conversion, because a conversion that overflows
-// gives a different result on each architecture, on amd64 a negative one. That is how
-// a backoff that has grown for long becomes a loop without a pause (juju/worker#12).
+// It tests the bounds before the conversion, because the result of a conversion that
+// overflows depends on the processor, and is negative on amd64: a backoff that has
+// grown for long would become a loop without a pause (juju/worker#12).
 func scale(d time.Duration, factor float64) time.Duration {
 	switch product := float64(d) * factor; {
 	case product >= math.MaxInt64: // as a float64: 2^63, the first value that does not fit
@@ -195,8 +193,7 @@ func scale(d time.Duration, factor float64) time.Duration {
 	}
 }
 
-// orReal returns c, or the real clock in place of nil: an omitted clock should not
-// become a panic in the goroutine that waits first.
+// orReal returns c, or the real clock if c is nil.
 func orReal(c clock.Clock) clock.Clock {
 	if c == nil {
 		return clock.RealClock{}

@@ -21,13 +21,13 @@ func (fn DelayFunc) Timer(c clock.Clock) Timer {
 
 // Until calls condition, with pauses of the length that fn returns, until it returns
 // true or an error, or ctx ends. It returns nil, the condition's error or ctx's error
-// accordingly; it does not run out of steps. It blocks, and waits in real time.
+// accordingly; the number of calls is not limited. It blocks, and waits in real time.
 //
 // With immediate, the first call comes at once, even if ctx has already ended;
 // without, after the first pause. With sliding, a pause begins when the condition
 // returns; without, when it is called, so that its running time is part of the pause
-// and a slow condition is called again at once. Once ctx has ended, the condition is
-// not called again.
+// and a slow condition is called again at once. Once ctx has ended, Until does not
+// call the condition again.
 func (fn DelayFunc) Until(ctx context.Context, immediate, sliding bool, condition ConditionWithContextFunc) error {
 	return loop(ctx, fn.Timer(nil), immediate, sliding, condition)
 }

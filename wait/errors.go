@@ -6,7 +6,7 @@ import (
 )
 
 // timedOut is the text of ErrWaitTimeout, and of an interruption without a cause. It
-// is apimachinery's, word for word, because programs and their logs match on it.
+// is apimachinery's, word for word, because programs and alerts look for it.
 const timedOut = "timed out waiting for the condition"
 
 // ErrWaitTimeout is returned when a wait has used up its tries. To find out whether a
@@ -14,23 +14,22 @@ const timedOut = "timed out waiting for the condition"
 // ends returns that context's error instead.
 var ErrWaitTimeout = ErrorInterrupted(errors.New(timedOut))
 
-// Interrupted reports whether err says that a wait ended before the condition was
-// true and without the condition failing: that its tries were used up, its context
-// was cancelled, or its deadline passed. More exactly, whether err is, or wraps, a
-// result of [ErrorInterrupted], context.Canceled or context.DeadlineExceeded. It is
-// false of nil.
+// Interrupted reports whether a wait ended before the condition was true or failed:
+// its tries were used up, its context was cancelled, or its deadline passed. That is
+// so if err is, or wraps, a result of [ErrorInterrupted], context.Canceled or
+// context.DeadlineExceeded. Interrupted(nil) is false.
 //
-// The corresponding error of k8s.io/apimachinery is of another type, and not known
-// here.
+// It does not recognize the corresponding error of k8s.io/apimachinery, which is of
+// another type.
 func Interrupted(err error) bool {
 	return errors.Is(err, interruption{}) ||
 		errors.Is(err, context.Canceled) ||
 		errors.Is(err, context.DeadlineExceeded)
 }
 
-// ErrorInterrupted returns an error with the text of cause, that wraps cause, and of
-// which [Interrupted] is true. A cause that is itself a result of ErrorInterrupted is
-// returned unchanged. Without a cause the error says that a wait timed out.
+// ErrorInterrupted returns an error that has the text of cause, wraps it, and is one
+// that [Interrupted] recognizes. If cause is itself a result of ErrorInterrupted, it
+// returns cause. Without a cause the error says that a wait timed out.
 func ErrorInterrupted(cause error) error {
 	if already, ok := cause.(interruption); ok {
 		return already
@@ -53,5 +52,5 @@ func (i interruption) Error() string {
 
 func (i interruption) Unwrap() error { return i.cause }
 
-// Is makes the mark without a cause stand for every mark.
+// Is makes the mark without a cause match every mark.
 func (i interruption) Is(target error) bool { return target == error(interruption{}) }

@@ -6,11 +6,11 @@ import (
 )
 
 // Group starts goroutines and waits for them. The zero value is an empty group, ready
-// for use; a Group must not be copied after the first use. It may be used by several
-// goroutines, with the rule of sync.WaitGroup: while the group is empty, Start must
-// not run at the same time as Wait. After Wait it can be used again.
+// for use; it must not be copied after the first use. Several goroutines may use it,
+// with the rule of sync.WaitGroup: while the group is empty, Start must not run at the
+// same time as Wait. After Wait the group can be used again.
 //
-// A panic in a function that the group runs is not caught, and ends the program.
+// A panic of a function in the group is not recovered, and ends the program.
 type Group struct {
 	running sync.WaitGroup
 }

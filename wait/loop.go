@@ -10,9 +10,9 @@ import (
 // first if immediate is set. With sliding, an interval begins when condition has
 // returned; otherwise before it is called.
 //
-// It returns nil when the condition was true, else the condition's error or that of
-// ctx. An immediate first call takes place whether or not ctx has ended; no other one
-// does once it has. t is stopped when loop ends, be it by a panic or runtime.Goexit.
+// It returns nil when the condition was true, and otherwise the condition's error or
+// that of ctx. It makes an immediate first call even if ctx has ended, and no other one
+// once it has. It stops t at its end, also when a panic or runtime.Goexit ends it.
 func loop(ctx context.Context, t Timer, immediate, sliding bool, condition ConditionWithContextFunc) error {
 	defer t.Stop()
 	for waits := !immediate; ; waits = true {
@@ -62,8 +62,8 @@ func ended(ctx context.Context) error {
 }
 
 // reason returns the error of a ctx whose Done channel was received from. It is not
-// nil even if ctx knows of no end (see ended), because nil would say that the
-// condition was met.
+// nil even if ctx.Err is (see ended), because nil would say that the condition was
+// true.
 func reason(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -79,7 +79,7 @@ func reason(ctx context.Context) error {
 // as is that of context.Background.
 func ContextForChannel(parentCh <-chan struct{}) context.Context {
 	if parentCh == NeverStop {
-		// No one closes it, and a package's variable belongs to no synctest bubble:
+		// It is never closed, and a package's variable belongs to no synctest bubble:
 		// time stands still in a bubble where a goroutine waits for such a channel.
 		parentCh = nil
 	}

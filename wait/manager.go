@@ -9,7 +9,7 @@ import (
 )
 
 // BackoffManager decides how long [BackoffUntil] pauses. The managers of this package
-// may be shared by several goroutines and loops; of another one, ask its author.
+// may be shared by several goroutines and loops. Those of other packages may forbid that.
 type BackoffManager interface {
 	// Backoff returns a timer, already running, that fires when the pause is over.
 	//
@@ -28,16 +28,15 @@ type BackoffManager interface {
 // is an initBackoff that exceeds it.
 //
 // A manager that has not been used for more than resetDuration starts again with
-// initBackoff: whatever failed has worked for a while. The pauses themselves
-// do not count. Only what passes after the end of the last pause (of
-// the latest to end, where goroutines share the manager) is idle time. Apimachinery
-// measures from the beginning of the pause, so that pauses which grow past
-// resetDuration fall back to initBackoff in the midst of a failure, and the service
-// that fails is retried again and again at the highest rate. If resetDuration is not
-// positive, every pause is the first one.
+// initBackoff, because what failed has worked for a while. The pauses themselves do
+// not count: idle time begins at the end of the last pause (the latest end, if
+// goroutines share the manager). Apimachinery measures from the beginning of the
+// pause. There, pauses that grow past resetDuration fall back to initBackoff while
+// the failures go on, and the failing service gets retries at the highest rate again
+// and again. If resetDuration is not positive, every pause is the first one.
 //
-// Time is read and waited for on c; nil is the real clock. The manager may be shared
-// by several goroutines: they share one sequence, and each gets timers of its own.
+// The manager reads c, and its timers are those of c; nil is the real clock. Goroutines
+// may share it: they share one sequence of pauses, and each call returns a new timer.
 func NewExponentialBackoffManager(initBackoff, maxBackoff, resetDuration time.Duration, backoffFactor, jitter float64, c clock.Clock) BackoffManager {
 	first := Backoff{
 		Duration: initBackoff,
@@ -116,10 +115,10 @@ func (t *managerTimer) Next() {
 	}
 }
 
-// Stop also takes out a tick that no one has received: a manager that hands out one
-// timer forever, as apimachinery's do, would give it to the next loop as the end of
-// a pause. Not every clock's timer drops it by itself. Never blocks: the tick
-// may have been received.
+// Stop also takes out a tick that was not received: a manager that returns one timer
+// again and again, as apimachinery's do, would give the next loop that tick as the end
+// of a pause. Not every clock's timer drops it on Stop. If the tick was received,
+// there is none to take out, so Stop must not wait for it.
 func (t *managerTimer) Stop() {
 	if t.timer == nil {
 		return

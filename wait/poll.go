@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// ConditionFunc reports whether what is waited for has come true. An error ends the
-// wait.
+// ConditionFunc reports whether the condition is true. An error ends the wait.
 type ConditionFunc func() (done bool, err error)
 
 // WithContext returns cf as a ConditionWithContextFunc, which ignores its context.
@@ -23,10 +22,10 @@ type ConditionWithContextFunc func(context.Context) (done bool, err error)
 // accordingly. A condition that returns true and an error has failed.
 //
 // With immediate, the first call comes at once, even if ctx has already ended;
-// without, after the first interval. Once ctx has ended, the condition is not called
-// again; a call that is under way is waited for. Calls are made on a fixed grid: if
-// one lasts beyond the next point of it, the next follows at once, and further points
-// that were missed are left out. If interval is not positive there is no pause.
+// without, after the first interval. When ctx ends, PollUntilContextCancel waits for a
+// call that is being made, and makes no other. Calls keep to a fixed grid: if one lasts
+// beyond the next point of the grid, the next call follows at once, and other points
+// that it has missed are left out. If interval is not positive there is no pause.
 //
 // It blocks, and waits in real time.
 func PollUntilContextCancel(ctx context.Context, interval time.Duration, immediate bool, condition ConditionWithContextFunc) error {
@@ -34,16 +33,15 @@ func PollUntilContextCancel(ctx context.Context, interval time.Duration, immedia
 }
 
 // PollUntilContextTimeout is PollUntilContextCancel with a context that ends after
-// timeout, or when ctx does. It is that context which condition is given. When time
-// runs out the error is context.DeadlineExceeded.
+// timeout, or when ctx does. The condition gets that context. When the time is over the
+// error is context.DeadlineExceeded.
 func PollUntilContextTimeout(ctx context.Context, interval, timeout time.Duration, immediate bool, condition ConditionWithContextFunc) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return PollUntilContextCancel(ctx, interval, immediate, condition)
 }
 
-// ExponentialBackoff is ExponentialBackoffWithContext for a wait that nothing cuts
-// short.
+// ExponentialBackoff is ExponentialBackoffWithContext with a context that never ends.
 func ExponentialBackoff(backoff Backoff, condition ConditionFunc) error {
 	return ExponentialBackoffWithContext(context.Background(), backoff, condition.WithContext())
 }
@@ -51,17 +49,15 @@ func ExponentialBackoff(backoff Backoff, condition ConditionFunc) error {
 // ExponentialBackoffWithContext calls condition up to backoff.Steps times, the first
 // time at once, with pauses of the lengths that backoff.Step returns, until it returns
 // true or an error, or ctx ends. It returns nil, the condition's error or ctx's error
-// accordingly, and [ErrWaitTimeout] when the tries are used up; [Interrupted] is true
-// of the last two.
+// accordingly, and [ErrWaitTimeout] when the tries are used up; [Interrupted]
+// recognizes the last two.
 //
 // The tries are also used up when the delay would grow above backoff.Cap, after the
-// pause in which that happens. So no pause ever lasts Cap, and that last one is waited
-// for although no try follows (google/go-containerregistry#1823); kept as it is
-// because callers have chosen their Steps by it. Use DelayFunc().Until to go on at
-// Cap.
+// pause in which that happens. So no pause ever lasts Cap, and the function waits for
+// the last pause although no try follows it (google/go-containerregistry#1823). It stays
+// like this because callers have chosen their Steps by it. Use DelayFunc().Until to go on at Cap.
 //
-// If Steps is not positive, condition is not called. It is not called either once ctx
-// has ended. The function blocks, and waits in real time. backoff is a copy, so the
+// It does not call condition if Steps is not positive, or once ctx has ended. The function blocks, and waits in real time. backoff is a copy, so the
 // caller's remains as it is.
 func ExponentialBackoffWithContext(ctx context.Context, backoff Backoff, condition ConditionWithContextFunc) error {
 	if backoff.Steps < 1 {

@@ -17,9 +17,9 @@ type Timer interface {
 	// Stop. It must not be received from after Stop.
 	C() <-chan time.Time
 
-	// Next begins the next interval. To be called only when the channel has been
-	// received from since the last one began, and not after Stop. On a timer that C
-	// has not started, Next does nothing.
+	// Next begins the next interval. Call it only when the last interval has ended and
+	// its value was received, and not after Stop. On a timer that C has not started,
+	// Next does nothing.
 	Next()
 
 	// Stop releases what the timer holds. It may be called at any time, and again.
@@ -27,7 +27,7 @@ type Timer interface {
 }
 
 // RealTimer returns a clock.Timer that fires once, after the given duration of real
-// time: for parameters that ask for a function which makes timers.
+// time. It is for functions that take a function which makes timers.
 var RealTimer = clock.RealClock{}.NewTimer
 
 // delayTimer asks a function for the length of each interval.
@@ -80,13 +80,13 @@ func (t *tickerTimer) Stop() {
 	}
 }
 
-// readyTimer fires whenever it is asked: its intervals have no length.
+// readyTimer fires all the time: its intervals have no length.
 type readyTimer struct {
 	closed chan time.Time
 }
 
-// newReadyTimer gives each timer a channel of its own, because receivers from one
-// channel, closed or not, contend for its lock.
+// newReadyTimer does not share one closed channel among all timers, because receivers
+// from a channel contend for its lock, also if it is closed.
 func newReadyTimer() readyTimer {
 	t := readyTimer{closed: make(chan time.Time)}
 	close(t.closed)

@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// NeverStop is a channel that is never closed, for a loop that is not to be stopped.
+// NeverStop is a channel that is never closed, for a loop that does not stop.
 var NeverStop <-chan struct{} = make(chan struct{})
 
-// ForeverTestTimeout is how long a test may wait for what ought to happen at once: so
-// long that a slow machine does not fail it, and short enough for someone to wait for
-// the failure.
+// ForeverTestTimeout is how long a test may wait for what should happen at once: long
+// enough that a slow machine does not fail it.
 var ForeverTestTimeout = 30 * time.Second
 
 // Forever calls f again and again, period after its last return, and never returns.
@@ -44,8 +43,8 @@ func NonSlidingUntilWithContext(ctx context.Context, f func(context.Context), pe
 }
 
 // JitterUntil is JitterUntilWithContext with a channel to stop it. Close stopCh to
-// stop all the loops that have it; a value sent on it stops the one that receives it,
-// between two calls of f.
+// stop all loops that have it. A value that is sent on it stops only the loop that
+// receives it, between two calls of f.
 func JitterUntil(f func(), period time.Duration, jitterFactor float64, sliding bool, stopCh <-chan struct{}) {
 	JitterUntilWithContext(ContextForChannel(stopCh), withoutContext(f), period, jitterFactor, sliding)
 }
@@ -54,31 +53,30 @@ func JitterUntil(f func(), period time.Duration, jitterFactor float64, sliding b
 // pauses that last period, plus a random addition of up to jitterFactor·period if
 // jitterFactor is positive. If period is not positive there is no pause.
 //
-// With sliding, a pause begins when f returns; without, when f is called. A call that
-// lasts longer than its pause is then followed by the next one at once; more than one
-// is not made up for.
+// With sliding, a pause begins when f returns; without, when f is called. Without
+// sliding, a call that lasts longer than its pause is followed by the next one at once,
+// but only by one, however many it has missed.
 //
 // JitterUntilWithContext blocks. It returns when ctx ends, but lets a call of f
 // finish, and does not call f at all if ctx has ended before. It waits in real time,
-// allocates nothing from one call to the next, and leaves no timer behind. A panic in
-// f ends it and is not caught.
+// allocates nothing from one call to the next, and leaves no timer behind. It does not
+// recover a panic of f.
 func JitterUntilWithContext(ctx context.Context, f func(context.Context), period time.Duration, jitterFactor float64, sliding bool) {
 	pause := Backoff{Duration: period, Jitter: jitterFactor}.DelayFunc()
 	until(ctx, f, pause.Timer(nil), sliding)
 }
 
 // BackoffUntil is BackoffUntilWithContext with a channel to stop it. Close stopCh to
-// stop all the loops that have it; a value sent on it stops the one that receives it,
-// between two calls of f.
+// stop all loops that have it. A value that is sent on it stops only the loop that
+// receives it, between two calls of f.
 func BackoffUntil(f func(), backoff BackoffManager, sliding bool, stopCh <-chan struct{}) {
 	BackoffUntilWithContext(ContextForChannel(stopCh), withoutContext(f), backoff, sliding)
 }
 
 // BackoffUntilWithContext calls f until ctx ends, as JitterUntilWithContext does, with
-// pauses of backoff's making, on backoff's clock. It asks backoff for a pause each
-// time that f has returned, or, without sliding, is about to be called. The timer in
-// hand is stopped when the loop ends, also by a panic in f. It panics if backoff is
-// nil.
+// the pauses that backoff decides, on backoff's clock. It asks backoff for a pause when
+// f has returned, or, without sliding, before it calls f. It stops the last timer when
+// it ends, also by a panic of f. It panics if backoff is nil.
 func BackoffUntilWithContext(ctx context.Context, f func(ctx context.Context), backoff BackoffManager, sliding bool) {
 	until(ctx, f, &managerTimer{manager: backoff}, sliding)
 }
@@ -88,7 +86,7 @@ func until(ctx context.Context, f func(context.Context), t Timer, sliding bool) 
 	if ended(ctx) != nil {
 		return
 	}
-	// The error can only be ctx's, which the caller has already.
+	// The error can only be that of ctx, which the caller knows.
 	_ = loop(ctx, t, true, sliding, func(ctx context.Context) (bool, error) {
 		f(ctx)
 		return false, nil

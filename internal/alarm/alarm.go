@@ -7,18 +7,19 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// MaxSleep is the longest time for which such a goroutine sleeps while a key waits. A clock that was set
-// forward without its timers noticing delays a key by no more than that.
+// MaxSleep is the longest time for which such a goroutine sleeps while a key waits. If a clock is set forward and its
+// timers do not notice, keys are late by no more than that.
 const MaxSleep = 10 * time.Second
 
-// maxStarts is how often a timer is started for one sleep.
+// maxStarts is how often Set starts a timer at most.
 const maxStarts = 10
 
-// Set makes timer fire when no time is left, or returns false if none is. What timer has fired before is gone.
+// Set makes timer fire after the time that left returns, and returns false if that is not positive. It takes out of the
+// timer's channel what was fired before.
 //
-// A fake clock may be stepped after left has read it and before the timer runs, which then ends too late by that
-// step. So where the clock has moved, the timer is started again; a bound keeps clocks that always move from
-// doing so forever. The real clock cannot be stepped.
+// A fake clock may be stepped after left has read it and before the timer starts, which then fires too late by that
+// step. So Set starts the timer again if left returns something else now. The number of starts is bounded, because
+// some clocks always move. The real clock cannot be stepped.
 func Set(timer clock.Timer, isReal bool, left func() time.Duration) bool {
 	d := left()
 	for range maxStarts {

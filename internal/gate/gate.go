@@ -38,10 +38,10 @@ func (g *Gate) Lock() {
 	}
 }
 
-// lockSlow locks the gate while another goroutine has it, which takes tens of nanoseconds. It tries for a few
-// microseconds before it sleeps. A [sync.Mutex] spins only if its processor has nothing else to run. Otherwise it puts
-// the caller to sleep at once, and in a program that leaves no processor idle that costs more than many critical
-// sections: delayed keys came 3.5 ms late instead of 0.5 ms (BenchmarkSaturatedLateness, GOMAXPROCS=2).
+// lockSlow locks a gate that another goroutine has locked, usually for tens of nanoseconds. It tries for a few
+// microseconds before it sleeps. A [sync.Mutex] tries only while its processor has nothing else to run, and otherwise
+// puts the caller to sleep at once. In a program that leaves no processor idle, that sleep takes longer than many
+// critical sections: delayed keys came 3.5 ms late instead of 0.5 ms (BenchmarkSaturatedLateness, GOMAXPROCS=2).
 func (g *Gate) lockSlow() {
 	for range lockTries {
 		busy()
@@ -55,7 +55,7 @@ func (g *Gate) lockSlow() {
 const (
 	lockTries = 10
 	// busySteps take about half a microsecond. With fewer of them, two processors pass the memory of the mutex, and
-	// all that it guards, to and fro with every critical section.
+	// all that it guards, back and forth with every critical section.
 	busySteps = 400
 )
 
@@ -106,8 +106,8 @@ func (g *Gate) wakeUpTo(pending int) {
 }
 
 // Sleep unlocks the gate, waits for a wake-up or for done, and locks it again. It returns false if done is closed;
-// a nil done never is. Before it locks the gate again it calls awake, unless that is nil. If awake panics the gate
-// is locked nevertheless, so that the caller's deferred unlock passes the wake-up on.
+// a nil done never is. Before it locks the gate again it calls awake, unless that is nil. It locks the gate
+// also if awake panics, so that the caller's deferred unlock passes the wake-up on.
 func (g *Gate) Sleep(done <-chan struct{}, awake func()) bool {
 	if g.wakeUps == nil {
 		g.wakeUps = make(chan struct{}, maxPending)
@@ -171,7 +171,7 @@ func (d *Drain) Wait(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	select {
-	case <-d.ended: // Both, and this is the better news.
+	case <-d.ended: // Both have happened, and what the drain ended with says more.
 		return d.err
 	default:
 		return ctx.Err()

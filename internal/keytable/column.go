@@ -24,8 +24,8 @@ func (c *Column[V]) At(s Slot) *V {
 	return c.provide(s)
 }
 
-// Existing is At of a slot for which there is memory: At was called since the last Release. It is inlined, which
-// At is too long for.
+// Existing is At of a slot for which there is memory: At was called since the last Release. The compiler inlines it;
+// At is too long for that.
 func (c *Column[V]) Existing(s Slot) *V { return &c.slabs[s/slabLen][s%slabLen] }
 
 // provide is At where there is no memory for s yet. As in a table, only the first slab starts small.

@@ -7,8 +7,8 @@ import "runtime"
 // moves the keys of one slab, until all have been moved; meanwhile a look-up goes to both. That is over after as many
 // calls as there are slabs with keys, long before the index is too small or too large again.
 //
-// The order is that of the slabs, whose hashes lie side by side in memory, and not that of the old index, which
-// leads to them in none.
+// Keys move in the order of the slabs, where their hashes lie side by side in memory. In the order of the old index
+// each hash would be a wait for memory.
 
 // isMoving reports whether there are keys that are in old and not in index.
 func (t *Table[K, V]) isMoving() bool { return len(t.old.groups) != 0 }
@@ -35,8 +35,8 @@ func (t *Table[K, V]) shrink() {
 	t.moveTo(t.spare.Get(max(keptGroups, len(t.index.groups)/4)))
 }
 
-// moveTo makes groups, which are empty, the table's index, to which the keys begin to move. Those of a small
-// index are there at once.
+// moveTo makes groups, which are empty, the table's index, and begins to move the keys there. It moves those of a small
+// index at once.
 func (t *Table[K, V]) moveTo(groups []group) {
 	t.moveAll()
 	t.old, t.moved = t.index, 0

@@ -2,6 +2,7 @@ package keytable
 
 import (
 	"math/rand/v2"
+	"runtime/debug"
 	"testing"
 )
 
@@ -174,5 +175,19 @@ func TestKnownKeysEndTheMoving(t *testing.T) {
 	}
 	if table.isMoving() {
 		t.Errorf("the old index of %d groups is still kept after %d calls", len(table.old.groups), 10*n)
+	}
+}
+
+// To clear an index of 16 MiB takes a millisecond, and one of ten million keys tens of them: the caller holds a lock
+// meanwhile.
+func TestHugeIndexIsNotClearedAndKept(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // A collection takes what is kept.
+	for n, kept := range map[int]bool{largestSpare: true, 2 * largestSpare: false} {
+		var table Table[int, struct{}]
+		table.old = indexOf(make([]group, n))
+		table.forgetOld()
+		if groups := table.spare.Take(n); (groups != nil) != kept || table.isMoving() {
+			t.Errorf("of an old index of %d groups %d are kept", n, len(groups))
+		}
 	}
 }

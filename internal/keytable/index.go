@@ -2,7 +2,7 @@ package keytable
 
 import "math/bits"
 
-// index leads from hashes to slots. What the package comment says of its shape is here.
+// index leads from hashes to slots. The package comment describes its shape.
 type index struct {
 	// groups is empty or has a power of two of them.
 	groups []group
@@ -21,7 +21,7 @@ func (x *index) home(h Hash) int { return int(h >> (x.shift & 31)) }
 // homeGroup returns that group.
 func (x *index) homeGroup(h Hash) *group { return &x.groups[x.home(h)] }
 
-// group returns group n, taken round at the end.
+// group returns group n modulo the number of groups.
 func (x *index) group(n int) *group { return &x.groups[n&(len(x.groups)-1)] }
 
 // insert puts s, whose key has hash h, into the first group from its home on that has a place.
@@ -87,8 +87,8 @@ func (t *Table[K, V]) probe(x *index, h Hash, key K) (Slot, *Entry[K, V]) {
 // a branch that cannot be predicted.
 type group struct {
 	// tags has, from the lowest byte up, the tag of the key at each of slots, or zero where there is none;
-	// and in its upper 16 bits the number of keys that would live here but that the group was full. Where
-	// that is maxPassed, it is not known any more, and stays so.
+	// and in its upper 16 bits how many keys have passed the group because it was full. From maxPassed on it
+	// counts neither up nor down any more, because the number is not known.
 	tags  uint64
 	slots [groupLen]Slot
 }
@@ -106,8 +106,7 @@ const (
 // are the last ones of the hash, because the first ones have led to the group.
 func tagOf(h Hash) uint64 { return uint64(h)&0x7f | 0x80 }
 
-// match returns a set, for placeOf, of the places at which a key of hash h may be. It is never short of one,
-// and rarely has another.
+// match returns a set, for placeOf, of the places that have the tag of h. It has all of them, and rarely another.
 func (g *group) match(h Hash) uint64 {
 	// The usual search for zero bytes (Warren, "Hacker's Delight", section 6-1). The borrow of one can make
 	// the next byte look like one if it is 1, which is why callers look closer.
@@ -142,7 +141,7 @@ func (g *group) find(h Hash, s Slot) int {
 // free makes place, at which there is a slot, free.
 func (g *group) free(place int) { g.tags &^= 0xff << (8 * place & 63) }
 
-// passed returns how many keys live in later groups for want of a place here.
+// passed returns how many keys live in later groups because there was no place here.
 func (g *group) passed() uint64 { return g.tags >> 48 }
 
 // pass counts n more of them.

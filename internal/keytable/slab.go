@@ -156,7 +156,7 @@ func (a *arena[K, V]) growFirst() {
 	grown := make([]Entry[K, V], max(firstSlabLen, 2*n))
 	copy(grown, b.entries)
 	b.entries = grown
-	// No slab but the first has a bit in open as long as it is not full-sized.
+	// As long as the first slab is not full-sized, it is the only one that has a bit in open.
 	a.open[0] = 1
 	b.live = max(b.live, 1) // None
 	for place := max(n, 1); place < len(grown); place++ {
@@ -185,7 +185,7 @@ func (a *arena[K, V]) live(n int) iter.Seq2[Slot, Hash] {
 	}
 }
 
-// releaseSlab gives slab n, in which no key lives, back, unless that little memory is kept.
+// releaseSlab gives back the memory of slab n, in which no key lives, unless it is within what is kept.
 func (a *arena[K, V]) releaseSlab(n int) {
 	size := slabLen * int(unsafe.Sizeof(Entry[K, V]{}))
 	if a.empty == 0 || (a.empty+1)*size <= keptBytes {

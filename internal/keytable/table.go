@@ -21,9 +21,9 @@
 //	                         ▼   ▼                   ▼
 //	         slabs  0: [ key value hash ][ … ] …  1: [ … ] …      number = slab·slabLen + place
 //
-// The leading bits of a key's hash are the number of its home, a group. If that is full, the key lives in the
-// next group that is not, and each group that it passed counts it, so that a look-up knows whether to go on.
-// A deletion counts back and leaves nothing behind, so look-ups stay short however long a table lives.
+// The leading bits of a key's hash are the number of a group, its home. If the home is full, the key lives in the
+// next group that has a place, and each group that it passed counts it, so that a look-up knows whether to go on.
+// A deletion counts down again and leaves nothing behind, so look-ups stay short however long a table lives.
 // (The counters are those of Meta's F14; the comparison of all tags at once is that of Swiss tables.)
 //
 // A Table is not safe for concurrent use.
@@ -55,7 +55,7 @@ const (
 	keysPerGroup = 4
 	minGroups    = 2
 	// keptGroups is the length (64 KiB) down to which an index shrinks as its keys go. Staying there lets
-	// bursts of some thousand keys come and go without allocation.
+	// bursts of a few thousand keys come and go without allocation.
 	keptGroups = 1 << 11
 	// largestSpare is the length (8 MiB, for a million keys) up to which an index that is not needed any more is
 	// cleared and kept for the next burst.
@@ -65,8 +65,8 @@ const (
 // Hash is what a table needs to know of a key. It does not depend on the table.
 type Hash uint32
 
-// seed is one for all tables of the process. The order of an index is not visible from outside, so
-// tables that share a seed cannot feed each other keys in it (which would make long runs).
+// seed is one for all tables of the process. (Copying one table to another of the same seed, in the order of the index,
+// would fill group after group. Tables do not show that order.)
 var seed = maphash.MakeSeed()
 
 // HashOf hashes key. It needs no lock, so callers do it before they take theirs. Like a map, it panics
@@ -206,8 +206,8 @@ func (t *Table[K, V]) HasMemory(s Slot) bool {
 // At returns the entry at s, in which a key must live.
 func (t *Table[K, V]) At(s Slot) *Entry[K, V] { return t.slots.at(s) }
 
-// CheckKey panics for the keys for which HashOf or Find would, without hashing. Tables call it where a key
-// was not found, which a key that is not equal to itself never is.
+// CheckKey panics for the keys for which HashOf or Find would, without hashing. A table calls it only if it has not
+// found a key, because a key that is not equal to itself is never found.
 func CheckKey[K comparable](key K) {
 	if key != key {
 		// The type alone: this may be under a lock, and %v would call a String method of the caller's.
@@ -215,9 +215,8 @@ func CheckKey[K comparable](key K) {
 	}
 }
 
-// A caller that looks up many keys in a row misses the cache on each, if the index does not fit into the
-// processor's own cache. Preload reads the homes of some keys before, without looking at what it reads: a processor
-// waits for several independent readings no longer than for one.
+// If the index does not fit into the processor's own cache, each look-up waits for memory. Preload reads the homes of
+// several keys ahead: a processor waits for several independent readings no longer than for one.
 
 // PreloadLen is a good number of keys to preload at once: as many readings as a processor has under way.
 const PreloadLen = 8

@@ -13,10 +13,10 @@ import (
 // histograms share them.
 type Buckets struct {
 	seconds []float64
-	// bounds are the seconds in nanoseconds, rounded down: a whole number of nanoseconds is at most the
-	// one if it is at most the other.
+	// bounds are the same in nanoseconds, rounded down. A Duration is at most one of them if and only if it is at
+	// most so many seconds.
 	bounds []time.Duration
-	// start is, for durations of so many bits, the first bucket that may be the right one.
+	// start[n] is the first bucket to which a duration of n bits can belong.
 	start [64]uint16
 }
 
@@ -31,7 +31,7 @@ const maxBuckets = math.MaxUint16
 var shared atomic.Pointer[Buckets]
 
 // SharedBuckets returns the buckets with those upper bounds in seconds, or DefaultBuckets if seconds is nil.
-// Those of the last call are used again, so that ten thousand queues of one program have one.
+// It remembers those of the last call, so that ten thousand queues of one program share them.
 func SharedBuckets(seconds []float64) (*Buckets, error) {
 	if seconds == nil {
 		return DefaultBuckets, nil
@@ -110,8 +110,8 @@ func (h *Histogram) observe(d time.Duration) {
 	h.sum += float64(d)
 }
 
-// Read returns the upper bounds in seconds, which the caller must not change, a copy of the numbers of
-// durations that belong to each bucket and, last, to none, and the sum of the durations in seconds.
+// Read returns the upper bounds in seconds, which the caller must not change; how many durations belong to each bucket
+// and, last, to none; and the sum of the durations in seconds.
 func (h *Histogram) Read() (bounds []float64, counts []uint64, sum float64) {
 	counts = slices.Clone(h.counts)
 	if counts == nil {

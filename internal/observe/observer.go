@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Observer has the times of one queue's keys and [Histogram]s of the times that are over, and pushes them
-// to the queue's [Push] metrics.
+// Observer has the times of one queue's keys, counts how long they were queued and held in [Histogram]s, and pushes
+// all this to the queue's [Push] metrics.
 //
 // Its methods are called under the queue's lock. They change the observer's own state before they push to a metric,
 // because a metric is foreign code and may panic.
@@ -123,15 +123,15 @@ func (o *Observer) Added(s keytable.Slot, now time.Duration) {
 	}
 }
 
-// Queued notes that the key at s waits for a worker, in a queue that does not know itself which of its keys
-// has waited for the longest time. It does nothing if that was noted before.
+// Queued notes that the key at s waits for a worker. It is for queues that do not know which of their keys has waited
+// longest. It does nothing if that was noted before.
 func (o *Observer) Queued(s keytable.Slot) {
 	if k := o.keys.At(s); k.in == none {
 		o.link(queued, s, k)
 	}
 }
 
-// Unqueued notes that the key at s does not wait for a worker any more. It does nothing if it has not.
+// Unqueued notes that the key at s does not wait for a worker any more. It does nothing without a call of Queued.
 func (o *Observer) Unqueued(s keytable.Slot) {
 	if k := o.keys.At(s); k.in == queued {
 		o.unlink(k)
@@ -184,7 +184,7 @@ func (o *Observer) AddedAt(s keytable.Slot) time.Duration { return o.keys.At(s).
 // StartedAt returns when a worker got the key at s, after the observer was made.
 func (o *Observer) StartedAt(s keytable.Slot) time.Duration { return o.keys.At(s).startedAt }
 
-// Time returns what is so long after the observer was made.
+// Time returns the time that was or is d after the observer was made.
 func (o *Observer) Time(d time.Duration) time.Time { return o.epoch.Add(d) }
 
 // Running returns the slots of the keys that workers hold, in the order in which they got them. The

@@ -25,15 +25,15 @@ func (o *Observer) Refresh() {
 	o.push.LongestRunning.Set(longest.Seconds())
 }
 
-// Settle is Refresh that leaves metrics alone that are zero and stay so. After shutdown no tick pushes
-// the times of the keys that are still held; they would stay what they were otherwise.
+// Settle is Refresh, unless the metrics are zero already and stay so. After shutdown there are no ticks: without
+// Settle the metrics would keep their last values forever.
 func (o *Observer) Settle() {
 	if o.push != nil && (o.pushed || o.lists[running].n > 0) {
 		o.Refresh()
 	}
 }
 
-// Ticker calls something again and again on a goroutine of its own.
+// Ticker calls a function periodically, on its own goroutine.
 type Ticker struct {
 	stop    chan struct{}
 	running sync.WaitGroup

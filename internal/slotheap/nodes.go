@@ -16,7 +16,7 @@ func (p position) parent() position { return p/arity + 2 }
 // children returns the first of the positions of p's children, which are arity in a row.
 func (p position) children() position { return arity * (p - 2) }
 
-// family is the entries of one parent. The root is the last of a family of its own.
+// family has the entries of one parent. The root is the last of the first family, whose other places stay empty.
 type family [arity]Entry
 
 // first returns the place of the least of the first n entries, or of all if n is more than there are.
@@ -29,7 +29,7 @@ func (f *family) first(n position) (first position) {
 		}
 		return first
 	}
-	// Nearly always, and a fifth quicker than the loop.
+	// All four: nearly always, and a fifth faster than the loop.
 	if f[1].before(f[0]) {
 		first = 1
 	}
@@ -80,8 +80,8 @@ func (a *nodes) provide(p position) {
 	}
 }
 
-// trim gives back the chunks behind p, where the entries end, but for one if less than half a chunk more could be
-// put in without it.
+// trim gives back the chunks behind p, where the entries end. It keeps a chunk until the one before it is less than half
+// full, so that entries which come and go at the edge do not allocate.
 func (a *nodes) trim(p position) {
 	for last := len(a.chunks) - 1; last > 0 && int(p/arity) < last*chunkLen-chunkLen/2; last-- {
 		a.spare.Put(a.chunks[last])

@@ -26,7 +26,7 @@ func (h *Heap) InOrder() iter.Seq[Entry] {
 	}
 }
 
-// frontier has the positions whose parents have been read, and not they themselves.
+// frontier has the positions that come next: InOrder has read their parents, and not yet them.
 type frontier struct {
 	nodes     *nodes
 	positions []position

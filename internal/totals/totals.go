@@ -17,7 +17,7 @@ type Set[S any] struct {
 	// ended reports whether the numbers of a source will not change any more. It may remove from them
 	// what need not be kept.
 	ended func(*S) bool
-	// late returns what has changed all the same since a source has ended, or is nil if nothing can.
+	// late returns what has changed since a source has ended, or is nil if nothing can.
 	late func(before, now S) S
 
 	mu     sync.Mutex // guards what follows
