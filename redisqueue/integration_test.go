@@ -99,6 +99,14 @@ func TestWorker(t *testing.T) {
 			if err := producer.Flush(within(t, 5*time.Second)); err != nil {
 				t.Fatal(err)
 			}
+			eventually(t, 10*time.Second, func() error {
+				mu.Lock()
+				defer mu.Unlock()
+				if pools[1] == 0 || pools[2] == 0 {
+					return fmt.Errorf("the pools have handled %v", pools)
+				}
+				return nil
+			})
 			stopFirst()
 		}
 	}
@@ -114,9 +122,6 @@ func TestWorker(t *testing.T) {
 	stopSecond()
 	mu.Lock()
 	defer mu.Unlock()
-	if pools[1] == 0 || pools[2] == 0 {
-		t.Errorf("the pools have handled %v", pools)
-	}
 	if failures["order/7"] != 2 || failures["bad"] != 4 {
 		t.Errorf("failures: %v", failures)
 	}

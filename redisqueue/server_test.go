@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -59,14 +61,24 @@ func startServer(t testing.TB, settings ...string) *server {
 	return s
 }
 
+// nextPort is where freeAddr looks next. Ports that the system hands out by itself would not do: while a server is down, a
+// connection may get its port.
+var nextPort atomic.Int64
+
+// freeAddr returns an address that no other test of this process uses.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, ports = 10000, 22000
+	for range 1000 {
+		port := first + (int64(os.Getpid())*199+nextPort.Add(1))%ports
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 func (s *server) port() string {
@@ -91,15 +103,31 @@ func (s *server) start() {
 	client := redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1, TLSConfig: s.tls})
 	defer client.Close()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		err := client.Ping(context.Background()).Err()
+		err := s.check(client)
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
-			s.t.Fatalf("redis-server %s does not answer: %v\n%s", strings.Join(args, " "), err, log)
+			s.t.Fatalf("redis-server %s: %v\n%s", strings.Join(args, " "), err, s.log())
 		}
 	}
+}
+
+// check returns an error unless this very server answers: another process may have its port.
+func (s *server) check(client *redis.Client) error {
+	info, err := client.Info(context.Background(), "server").Result()
+	if err != nil {
+		return err
+	}
+	if id := fmt.Sprintf("process_id:%d\r\n", s.cmd.Process.Pid); !strings.Contains(info, id) {
+		return errors.New("another server answers")
+	}
+	return nil
+}
+
+func (s *server) log() string {
+	text, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+	return string(text)
 }
 
 // kill ends the server as a crash does.
