@@ -384,6 +384,27 @@ func TestPlaceOfAdd(t *testing.T) {
 	})
 }
 
+// A held key that has its place in line, and then waits for the limiter instead, leaves that place.
+func TestPlaceOfAddYieldsToRetry(t *testing.T) {
+	config := pq.Config[string]{PlaceOfAdd: true, RateLimiter: fixed(time.Minute), Group: byPrefix, Limit: limit(1)}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "a/1", "b/1")
+		hold(t, q, "a/1 b/1")
+		q.AddWithOpts(pq.AddOpts{Delay: pq.RespectBackoff}, "b/1")
+		q.AddRateLimited("b/1")
+		wantAt(t, q, "b/1", "processing 1m0s")
+		if err := q.CheckInvariants(); err != nil {
+			t.Error(err)
+		}
+		q.Done("b/1")
+		q.AddWithOpts(pq.AddOpts{}, "a/2", "b/2")
+		hold(t, q, "b/2")
+		q.Done("b/2")
+		q.Done("a/1")
+		drain(t, q, "a/2")
+	})
+}
+
 // A key that has its place in line ages there.
 func TestPlaceOfAddWithAging(t *testing.T) {
 	script(t, pq.Config[string]{PlaceOfAdd: true, Aging: time.Second}, func(t *testing.T, q *pq.Queue[string]) {

@@ -83,11 +83,6 @@ func run(w io.Writer, path string, only *regexp.Regexp, jobs int) error {
 	}
 	close(next)
 	workers.Wait()
-	for n, f := range fates {
-		if f == hung { // Once more, alone: the reason may have been the machine.
-			fates[n] = tests.try(n)
-		}
-	}
 	report(w, m, fates)
 	return nil
 }
@@ -104,9 +99,9 @@ func report(w io.Writer, m *mutator, fates []fate) {
 			fmt.Fprintln(w, mutant, f)
 		}
 	}
-	dead := count[killed] + count[timedOut] + count[hung]
+	dead := count[killed] + count[timedOut]
 	fmt.Fprintf(w, "%s: %d killed, %d timed out, %d lived, %d not covered: %.1f %% of the covered ones\n",
-		m.PkgPath, count[killed], count[timedOut]+count[hung], count[lived], count[notCovered],
+		m.PkgPath, count[killed], count[timedOut], count[lived], count[notCovered],
 		100*float64(dead)/float64(max(1, dead+count[lived])))
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -23,14 +22,13 @@ type fate int
 const (
 	notCovered fate = iota
 	killed          // A test failed.
-	timedOut        // A test used far too much CPU time.
-	hung            // A test was idle for far too long.
+	timedOut        // A test used far too much CPU time, or was idle for far too long.
 	lived
 	omitted
 )
 
 func (f fate) String() string {
-	return [...]string{"not covered", "killed", "timed out", "hung", "lived", "omitted"}[f]
+	return [...]string{"not covered", "killed", "timed out", "lived", "omitted"}[f]
 }
 
 // tests is the test binary of a package.
@@ -46,19 +44,20 @@ type test struct {
 	name      string
 	wall, cpu time.Duration
 	kills     atomic.Int64
+	spent     atomic.Int64 // the time of all runs, also without success
 }
 
-// promise is how many mutants the test has killed in a second.
-func (t *test) promise() float64 { return float64(1+t.kills.Load()) / t.wall.Seconds() }
+// promise is how many mutants the test has killed in a nanosecond.
+func (t *test) promise() float64 { return float64(1+t.kills.Load()) / float64(t.spent.Load()) }
 
 // memory is what a run may use in KiB: a mutant may allocate without end.
 const memory = 8 << 20
 
 // command returns the command that runs a test in a process group of its own.
-func (t *tests) command(ctx context.Context, name string, cpu time.Duration, env ...string) *exec.Cmd {
-	script := fmt.Sprintf(`ulimit -v %d -t %d && exec "$0" "$@"`, memory, int(cpu.Seconds()))
+func (t *tests) command(ctx context.Context, name string, env ...string) *exec.Cmd {
+	script := fmt.Sprintf(`ulimit -v %d && exec "$0" "$@"`, memory)
 	args := []string{"-c", script, t.binary, "-test.short", "-test.failfast", "-test.timeout=0", "-test.run=^" + name + "$"}
-	cmd := exec.CommandContext(ctx, "bash", append(args, t.flags...)...)
+	cmd := exec.CommandContext(ctx, "sh", append(args, t.flags...)...)
 	cmd.Dir = t.dir
 	cmd.Env = append(os.Environ(), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -93,11 +92,12 @@ func (t *tests) measure(reached string) error {
 			return err
 		}
 		start := time.Now()
-		cmd := t.command(context.Background(), name, time.Hour, "MUTANTS_REACHED="+reached)
+		cmd := t.command(context.Background(), name, "MUTANTS_REACHED="+reached)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s fails without a mutant: %w\n%s", name, err, out)
 		}
 		test := &test{name: name, wall: time.Since(start), cpu: used(cmd)}
+		test.spent.Store(int64(test.wall))
 		numbers, err := os.ReadFile(reached)
 		if err != nil {
 			return err
@@ -111,68 +111,74 @@ func (t *tests) measure(reached string) error {
 	return nil
 }
 
-// try runs the tests that reach mutant n, one after another, until one fails. The most promising ones come first: some
-// tests of a mutant may hang where others fail at once.
+// try runs the tests that reach mutant n, one after another, until one fails: the most promising ones first. Those that
+// hang where others fail would take most of the time, so each gets a little first and the rest at the end.
 func (t *tests) try(n int) fate {
 	promising := make(map[*test]float64)
 	for _, test := range t.reach[n] {
 		promising[test] = test.promise()
 	}
-	reach := slices.SortedFunc(maps.Keys(promising), func(a, b *test) int { return cmp.Compare(promising[b], promising[a]) })
-	for _, test := range reach {
-		f := t.run(n, test)
-		if f == killed {
-			test.kills.Add(1)
+	var slow []*test
+	for _, test := range slices.SortedFunc(maps.Keys(promising), func(a, b *test) int { return cmp.Compare(promising[b], promising[a]) }) {
+		switch t.run(n, test, time.Second/4+2*test.cpu, 2*time.Second+2*test.wall) {
+		case killed:
+			return killed
+		case timedOut:
+			slow = append(slow, test)
 		}
-		if f != lived {
+	}
+	// Ten times the CPU time that a test uses without a mutant: that hardly depends on what else the machine does. And it
+	// may be idle for half a minute.
+	for _, test := range slow {
+		if f := t.run(n, test, max(2*time.Second, 10*test.cpu), max(30*time.Second, 10*test.wall)); f != lived {
 			return f
 		}
 	}
 	return lived
 }
 
-// run runs a test with mutant n. It may use ten times the CPU time that it uses without: that hardly depends on what else
-// the machine does. And it may be idle for half a minute.
-func (t *tests) run(n int, test *test) fate {
-	cpu := max(3*time.Second, 10*test.cpu)
+// run runs a test with mutant n, which may use so much CPU time and be idle for so long.
+func (t *tests) run(n int, test *test, cpu, idle time.Duration) fate {
+	start := time.Now()
+	defer func() { test.spent.Add(int64(time.Since(start))) }()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	cmd := t.command(ctx, test.name, cpu, "MUTANT="+strconv.Itoa(n))
-	err := cmd.Start()
-	if err == nil {
-		go cancelIdle(ctx, cancel, cmd.Process.Pid, max(30*time.Second, 10*test.wall))
-		err = cmd.Wait()
+	cmd := t.command(ctx, test.name, "MUTANT="+strconv.Itoa(n))
+	if err := cmd.Start(); err != nil {
+		panic(err)
 	}
+	go watch(ctx, cancel, cmd.Process.Pid, cpu, idle)
+	err := cmd.Wait()
 	switch {
 	case ctx.Err() != nil:
-		return hung
+		return timedOut
 	case err == nil:
 		return lived
-	case cmd.ProcessState != nil && used(cmd) > cpu-time.Second/2:
-		return timedOut
 	}
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
-		panic(err) // The tests did not run.
-	}
+	test.kills.Add(1)
 	return killed
 }
 
-// cancelIdle calls cancel when a process has used less than a hundredth of a processor for as long as idle.
-func cancelIdle(ctx context.Context, cancel func(), pid int, idle time.Duration) {
-	last, ticks := time.Now(), 0
+// watch calls cancel when a process has used so much CPU time, or has been idle for so long: that is, used less than a
+// hundredth of a processor.
+func watch(ctx context.Context, cancel func(), pid int, cpu, idle time.Duration) {
+	const tick = 10 * time.Millisecond // the unit of /proc
+	var last time.Duration
+	since := time.Now()
 	for ctx.Err() == nil {
-		time.Sleep(time.Second / 2)
+		time.Sleep(time.Second / 10)
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		if err != nil || len(fields) < 13 {
 			return // It has ended.
 		}
-		user, _ := strconv.Atoi(fields[11]) // in ticks of 10 ms
+		user, _ := strconv.Atoi(fields[11])
 		system, _ := strconv.Atoi(fields[12])
-		if limit := int(time.Since(last) / time.Second); user+system > ticks+limit {
-			last, ticks = time.Now(), user+system
-		} else if time.Since(last) > idle {
+		used := time.Duration(user+system) * tick
+		if used > last+time.Since(since)/100 {
+			last, since = used, time.Now()
+		}
+		if used > cpu || time.Since(since) > idle {
 			cancel()
 		}
 	}
