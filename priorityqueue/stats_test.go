@@ -231,6 +231,29 @@ func TestSnapshotOrder(t *testing.T) {
 	}
 }
 
+// Snapshot lists queued keys in the order in which they are handed out, also where a group has no more keys in the
+// middle of its turn.
+func TestSnapshotOfShortLines(t *testing.T) {
+	config := pq.Config[string]{Group: byPrefix, Weight: func(group string) int { return len(group) }}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "gg/1", "ggg/1", "ggg/2", "g/1", "gg/2", "gg/3", "g/2", "g/3", "gggg/1", "gg/4")
+		for n := 10; n > 0; n-- {
+			s := q.Snapshot(n).Queued
+			if info, _ := q.Take(t.Context()); len(s) != n || s[0].Key != info.Key {
+				t.Errorf("Take() = %s, and Snapshot has %+v", info.Key, s)
+			}
+		}
+	})
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "gg/1", "ggg/1", "ggg/2", "g/1", "gg/2", "gg/3", "g/2", "g/3", "gggg/1", "gg/4")
+		for i, k := range q.Snapshot(10).Queued {
+			if info, _ := q.Take(t.Context()); k.Key != info.Key {
+				t.Errorf("key %d is %s, and Snapshot has %s", i, info.Key, k.Key)
+			}
+		}
+	})
+}
+
 // A long Snapshot has all keys of each state, in order.
 func TestLongSnapshot(t *testing.T) {
 	const n = 1500
