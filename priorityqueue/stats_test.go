@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/observe"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 	testingclock "k8s.io/utils/clock/testing"
 )
@@ -79,6 +80,19 @@ func TestStatsWithoutMetrics(t *testing.T) {
 				t.Errorf("Stats() = %+v, want %+v", st, want)
 			}
 		})
+	}
+}
+
+// A queue with a name is watched by its own provider, or else by the global one.
+func TestGlobalProvider(t *testing.T) {
+	global, own := &reader{}, &reader{}
+	boxed := any(global)
+	defer observe.Global.Store(observe.Global.Swap(&boxed))
+	for _, config := range []pq.Config[string]{{Name: "q"}, {Name: "own", MetricsProvider: own}, {}} {
+		pq.New(config).ShutDown()
+	}
+	if global.name != "q" || own.name != "own" {
+		t.Errorf("the global provider watches %q and the other one %q", global.name, own.name)
 	}
 }
 
@@ -271,6 +285,11 @@ func TestLongSnapshot(t *testing.T) {
 		}
 		if !slices.IsSortedFunc(s.Waiting, func(a, b workqueue.KeySnapshot[string]) int { return a.Due.Compare(b.Due) }) {
 			t.Error("the waiting keys are not in the order of their times")
+		}
+		for i, k := range s.Waiting {
+			if k.Key != fmt.Sprint(i) || k.Due.IsZero() {
+				t.Fatalf("key %d that waits is %+v", i, k)
+			}
 		}
 		for i, k := range s.Processing {
 			if k.Key != fmt.Sprint("held ", i) {

@@ -82,10 +82,12 @@ func TestRecentIsBounded(t *testing.T) {
 	if !slices.Equal(keys, []int{3, 4, 2}) || len(r.byKey) != 3 || len(r.newest(2)) != 2 || len(r.newest(-1)) != 0 {
 		t.Errorf("kept %v", keys)
 	}
-	none := recent[int]{max: -1}
-	none.put(FailedKey[int]{Key: 1})
-	if len(none.newest(10)) != 0 {
-		t.Error("kept one of none")
+	for _, most := range []int{-1, 0} {
+		none := recent[int]{max: most}
+		none.put(FailedKey[int]{Key: 1})
+		if len(none.newest(10)) != 0 {
+			t.Errorf("kept one of %d", most)
+		}
 	}
 }
 
