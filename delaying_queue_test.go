@@ -220,6 +220,9 @@ func TestStatsOfTwoDelayingQueues(t *testing.T) {
 		if st := q.Stats(); st.Waiting != 3 || st.Retries != 3 {
 			t.Errorf("Stats() = %+v, want 3 that wait, of 3 retries", st)
 		}
+		if s := q.Snapshot(10); s.Stats.Waiting != 3 || len(s.Waiting) != 3 {
+			t.Errorf("Snapshot() = %+v, want 3 that wait", s)
+		}
 		q.ShutDown()
 		if st := q.Stats(); st.Waiting != 0 || st.Dropped != 3 {
 			t.Errorf("Stats() = %+v after shutdown, want 3 dropped", st)

@@ -228,6 +228,32 @@ func TestDoneHashesIfSeveralAreHeld(t *testing.T) {
 	want("with the next one held", false)
 }
 
+// A key that has been taken, or has left and given its memory back, since its slot was read is not listed as queued.
+func TestSnapshotLeavesOutWhatHasMoved(t *testing.T) {
+	q := NewTyped[int]()
+	const n = 5000
+	for key := range n {
+		q.Add(key)
+	}
+	slots := q.appendReadyLocked(make([]keytable.Slot, 0, n))
+	take := func(n int) {
+		for range n {
+			key, _ := q.Get()
+			q.Done(key)
+		}
+	}
+	take(n - 3)
+	q.Get()
+	if listed := q.appendQueued(nil, slots); len(listed) != 2 || listed[0].Key != n-2 || listed[1].Key != n-1 {
+		t.Errorf("listed are %v", listed)
+	}
+	q.Done(n - 3)
+	take(2)
+	if listed := q.appendQueued(nil, slots); len(listed) != 0 {
+		t.Errorf("listed are %v", listed)
+	}
+}
+
 // What has been found is looked through when it is twice what is wanted, not before and not later, and then
 // nothing is kept that cannot be among the best.
 func TestMostRequeuedLooksThroughFew(t *testing.T) {

@@ -90,13 +90,14 @@ func TestStatsProvider(t *testing.T) {
 	})
 }
 
-// slowStats is a queue whose Stats calls a hook when it has read the queue.
+// slowStats is a queue whose Stats calls hooks before and after it reads the queue.
 type slowStats struct {
 	workqueue.Extended[string]
-	then func()
+	before, then func()
 }
 
 func (q *slowStats) Stats() workqueue.Stats {
+	q.before()
 	st := q.Extended.Stats()
 	q.then()
 	return st
@@ -117,26 +118,35 @@ func TestStatsOfAMovingKey(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}
+		nothing := func() {}
 		for name, moves := range map[string]struct{ before, meanwhile func() }{
 			"comes due":              {wait, comeDue},
-			"waits again":            {func() {}, wait},
-			"waits again, comes due": {func() {}, func() { wait(); comeDue() }},
+			"waits again":            {nothing, wait},
+			"waits again, comes due": {nothing, func() { wait(); comeDue() }},
 			"comes due, waits again": {wait, func() { comeDue(); wait() }},
 		} {
-			q.Add("a")
-			moves.before()
-			below.then = moves.meanwhile
-			if st := q.Stats(); st.Queued+st.Processing+st.Waiting == 0 {
-				t.Errorf("a key that %s is in no state: %+v", name, st)
+			for _, hook := range []*func(){&below.before, &below.then} {
+				q.Add("a")
+				below.before, below.then = nothing, nothing
+				moves.before()
+				*hook = moves.meanwhile
+				if st := q.Stats(); st.Queued+st.Processing+st.Waiting == 0 {
+					t.Errorf("a key that %s is in no state: %+v", name, st)
+				}
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				below.before, below.then = nothing, nothing
+				if st := q.Stats(); st.Queued != 1 || st.Waiting != 0 {
+					t.Errorf("after a key that %s: %+v, want it queued", name, st)
+				}
+				key, _ := q.Get()
+				q.Done(key)
 			}
-			time.Sleep(time.Hour)
-			synctest.Wait()
-			below.then = func() {}
-			if st := q.Stats(); st.Queued != 1 || st.Waiting != 0 {
-				t.Errorf("after a key that %s: %+v, want it queued", name, st)
-			}
-			key, _ := q.Get()
-			q.Done(key)
+		}
+		q.AddAfter("a", time.Minute)
+		below.before = func() { q.AddAfter("a", time.Hour) } // It does not begin to wait.
+		if st := q.Stats(); st.Waiting != 1 {
+			t.Errorf("of a key that waits: %+v", st)
 		}
 	})
 }

@@ -247,7 +247,7 @@ func (q *Queue[T]) arriveLocked(s keytable.Slot, it *item, k *newKey[T], r *requ
 	it.state = 0
 	if now != unknown {
 		q.dateLocked(s, it, now)
-	} else if r.After <= 0 {
+	} else { // A request that does not need the time is for now.
 		q.beginNeedLocked(s, it.priority, now)
 		q.pushLocked(s, it, now)
 		return

@@ -110,6 +110,8 @@ func TestDelayPolicies(t *testing.T) {
 		{"backoff is respected", []pq.AddOpts{limited, {Delay: pq.RespectBackoff}, {After: s, Delay: pq.RespectBackoff}}, "8s", ""},
 		{"other times are not", []pq.AddOpts{{After: 9 * s}, {Delay: pq.RespectBackoff}}, "now", ""},
 		{"replaced backoff", []pq.AddOpts{limited, {After: 3 * s, Delay: pq.Replace}, {Delay: pq.RespectBackoff}}, "now", ""},
+		{"earliest of a time and the limiter's", []pq.AddOpts{{After: 5 * s}, limited}, "4s", ""},
+		{"an event that yields, and a later one", []pq.AddOpts{{After: 9 * s, Delay: pq.RespectBackoff}, {After: 20 * s}}, "8s", ""},
 		{"event yields to the worker's retry", []pq.AddOpts{{Delay: pq.RespectBackoff}, limited}, "now", "10s"},
 		{"delayed event yields", []pq.AddOpts{{After: 3 * s, Delay: pq.RespectBackoff}, limited}, "2s", "10s"},
 		{"two events, and one does not yield", []pq.AddOpts{{Delay: pq.RespectBackoff}, {}, limited}, "now", ""},
@@ -255,6 +257,9 @@ func TestMinInterval(t *testing.T) {
 			t.Errorf("Remove() = %v", s)
 		}
 		wantAt(t, q, "a", "absent")
+		if s := q.Remove("a"); s != pq.Absent {
+			t.Errorf("Remove() of an absent key = %v", s)
+		}
 		time.Sleep(4 * time.Second)
 		q.Add("a") // it is still known when it was handed out
 		wantAt(t, q, "a", "waiting 6s")

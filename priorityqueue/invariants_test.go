@@ -3,6 +3,9 @@ package priorityqueue
 import (
 	"fmt"
 	"iter"
+	"math"
+	"testing"
+	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
@@ -252,4 +255,20 @@ func (q *Queue[T]) Remembered() (keys, groups, lines int) {
 	q.gate.Lock()
 	defer q.gate.Unlock()
 	return q.keys.Len(), q.groups.Len(), q.lines.Len()
+}
+
+func TestAddSaturated(t *testing.T) {
+	for _, c := range []struct {
+		t    int64
+		d    time.Duration
+		want int64
+	}{
+		{3, 4, 7}, {3, -4, -1}, {-3, 4, 1}, {-3, -4, -7},
+		{math.MaxInt64 - 1, 1, math.MaxInt64}, {math.MaxInt64 - 1, 2, math.MaxInt64}, {math.MaxInt64, math.MaxInt64, math.MaxInt64},
+		{math.MinInt64 + 1, -1, math.MinInt64}, {math.MinInt64 + 1, -2, math.MinInt64}, {math.MinInt64, math.MinInt64, math.MinInt64},
+	} {
+		if got := addSaturated(c.t, c.d); got != c.want {
+			t.Errorf("%d + %d = %d, want %d", c.t, c.d, got, c.want)
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/observe"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 	testingclock "k8s.io/utils/clock/testing"
 )
@@ -79,6 +80,19 @@ func TestStatsWithoutMetrics(t *testing.T) {
 				t.Errorf("Stats() = %+v, want %+v", st, want)
 			}
 		})
+	}
+}
+
+// A queue with a name is watched by its own provider, or else by the global one.
+func TestGlobalProvider(t *testing.T) {
+	global, own := &reader{}, &reader{}
+	boxed := any(global)
+	defer observe.Global.Store(observe.Global.Swap(&boxed))
+	for _, config := range []pq.Config[string]{{Name: "q"}, {Name: "own", MetricsProvider: own}, {}} {
+		pq.New(config).ShutDown()
+	}
+	if global.name != "q" || own.name != "own" {
+		t.Errorf("the global provider watches %q and the other one %q", global.name, own.name)
 	}
 }
 
@@ -231,6 +245,29 @@ func TestSnapshotOrder(t *testing.T) {
 	}
 }
 
+// Snapshot lists queued keys in the order in which they are handed out, also where a group has no more keys in the
+// middle of its turn.
+func TestSnapshotOfShortLines(t *testing.T) {
+	config := pq.Config[string]{Group: byPrefix, Weight: func(group string) int { return len(group) }}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "gg/1", "ggg/1", "ggg/2", "g/1", "gg/2", "gg/3", "g/2", "g/3", "gggg/1", "gg/4")
+		for n := 10; n > 0; n-- {
+			s := q.Snapshot(n).Queued
+			if info, _ := q.Take(t.Context()); len(s) != n || s[0].Key != info.Key {
+				t.Errorf("Take() = %s, and Snapshot has %+v", info.Key, s)
+			}
+		}
+	})
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "gg/1", "ggg/1", "ggg/2", "g/1", "gg/2", "gg/3", "g/2", "g/3", "gggg/1", "gg/4")
+		for i, k := range q.Snapshot(10).Queued {
+			if info, _ := q.Take(t.Context()); k.Key != info.Key {
+				t.Errorf("key %d is %s, and Snapshot has %s", i, info.Key, k.Key)
+			}
+		}
+	})
+}
+
 // A long Snapshot has all keys of each state, in order.
 func TestLongSnapshot(t *testing.T) {
 	const n = 1500
@@ -248,6 +285,11 @@ func TestLongSnapshot(t *testing.T) {
 		}
 		if !slices.IsSortedFunc(s.Waiting, func(a, b workqueue.KeySnapshot[string]) int { return a.Due.Compare(b.Due) }) {
 			t.Error("the waiting keys are not in the order of their times")
+		}
+		for i, k := range s.Waiting {
+			if k.Key != fmt.Sprint(i) || k.Due.IsZero() {
+				t.Fatalf("key %d that waits is %+v", i, k)
+			}
 		}
 		for i, k := range s.Processing {
 			if k.Key != fmt.Sprint("held ", i) {

@@ -2,6 +2,7 @@ package priorityqueue_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -216,14 +217,31 @@ func TestTake(t *testing.T) {
 	})
 }
 
+// A batch that takes more than one lock is not longer than its limit.
+func TestLongBatch(t *testing.T) {
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		for i := range 1500 {
+			q.Add(fmt.Sprint(i))
+		}
+		batch, err := q.GetBatch(t.Context(), 700)
+		if len(batch) != 700 || batch[699] != "699" || err != nil {
+			t.Errorf("GetBatch() = %d keys, %v", len(batch), err)
+		}
+	})
+}
+
 // fragile is a limiter whose NumRequeues panics for a key.
 type fragile struct {
 	fixed
-	key string
+	key  string
+	then func() // before the panic
 }
 
 func (f *fragile) NumRequeues(key string) int {
 	if key == f.key {
+		if f.then != nil {
+			f.then()
+		}
 		panic("NumRequeues")
 	}
 	return 0
@@ -254,6 +272,35 @@ func TestTakeGivesKeysBack(t *testing.T) {
 				t.Errorf("Take() = %+v, %v", info, err)
 			}
 			q.DoneBatch("a", "b")
+		})
+	}
+}
+
+// Keys that are not held any more when they are to go back stay as they are, and those that come again come once.
+func TestTakeGivesBackWhatIsHeld(t *testing.T) {
+	f := &fragile{key: "b"}
+	for name, c := range map[string]struct {
+		then func(q *pq.Queue[string])
+		want string
+	}{
+		"done":            {func(q *pq.Queue[string]) { q.Done("a") }, "b"},
+		"done and added":  {func(q *pq.Queue[string]) { q.Done("a"); q.Add("a") }, "a b"},
+		"added":           {func(q *pq.Queue[string]) { q.Add("a") }, "a b"},
+		"added for later": {func(q *pq.Queue[string]) { q.AddAfter("a", time.Hour) }, "a b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			script(t, pq.Config[string]{RateLimiter: f}, func(t *testing.T, q *pq.Queue[string]) {
+				f.then = func() { c.then(q) }
+				q.AddWithOpts(pq.AddOpts{}, "a", "b")
+				testkit.WantPanic(t, "TakeBatch", func() { _, _ = q.TakeBatch(t.Context(), 3) }, "NumRequeues")
+				if err := q.CheckInvariants(); err != nil {
+					t.Error(err)
+				}
+				drain(t, q, c.want)
+				if st := q.Stats(); st.Processing+st.Waiting+st.Again != 0 {
+					t.Errorf("Stats() = %+v", st)
+				}
+			})
 		})
 	}
 }
@@ -325,76 +372,5 @@ func TestPriorityOf(t *testing.T) {
 		want(7, true)
 		q.Done("a")
 		want(0, true)
-	})
-}
-
-// With PlaceOfAdd a key that is added while a worker holds it has its place from then on. Others pass it only while it
-// is held.
-func TestPlaceOfAdd(t *testing.T) {
-	for _, c := range []struct {
-		place bool
-		want  string
-	}{{false, "c d a e b f"}, {true, "c a d b e f"}} {
-		script(t, pq.Config[string]{PlaceOfAdd: c.place}, func(t *testing.T, q *pq.Queue[string]) {
-			q.Add("a")
-			q.Add("b")
-			hold(t, q, "a b")
-			q.Add("c")
-			q.Add("a")
-			q.Add("d")
-			q.AddAfter("b", time.Second)
-			time.Sleep(time.Second)
-			q.Add("e")
-			if st := q.Stats(); st.Queued != 3 || st.Again != 2 {
-				t.Errorf("Stats() = %+v", st)
-			}
-			q.Done("a")
-			if !c.place {
-				q.Remove("e") // it would stand before b's place at Done
-				q.Add("e")
-			}
-			q.Done("b")
-			q.Add("f")
-			drain(t, q, c.want)
-		})
-	}
-	config := pq.Config[string]{PlaceOfAdd: true, Name: "q", MetricsProvider: &reader{}}
-	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddAll(pq.AddOpts{}, slices.Values([]string{"a", "b", "x"}))
-		hold(t, q, "a b x")
-		q.AddAll(pq.AddOpts{}, slices.Values([]string{"a", "b", "x", "c"}))
-		q.AddWithOpts(pq.AddOpts{Priority: 1}, "b") // to the end of another line
-		q.Remove("x")
-		drain(t, q, "c")
-		get := startGet(q)
-		get.MustBlock(t, "Get of held keys")
-		q.Done("x")
-		q.Done("a")
-		if got := get.MustReturn(t, "Get"); got != "a <nil>" {
-			t.Error(got)
-		}
-		q.Add("a")
-		q.Done("b")
-		hold(t, q, "b")
-		if d := q.Stats().ByPriority; len(d.Depths) != 2 || d.Depths[0].Queued != 0 || d.Depths[1].Queued != 1 {
-			t.Errorf("depths are %+v, want one key of priority 0", d)
-		}
-		q.DoneBatch("a", "b")
-		drain(t, q, "a")
-	})
-}
-
-// A key that has its place in line ages there.
-func TestPlaceOfAddWithAging(t *testing.T) {
-	script(t, pq.Config[string]{PlaceOfAdd: true, Aging: time.Second}, func(t *testing.T, q *pq.Queue[string]) {
-		q.Add("a")
-		hold(t, q, "a")
-		q.Add("a")
-		time.Sleep(5 * time.Second)
-		q.Add("b")
-		time.Sleep(time.Second)
-		q.AddWithOpts(pq.AddOpts{Priority: 3}, "c")
-		q.Done("a")
-		drain(t, q, "a c b")
 	})
 }

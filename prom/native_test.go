@@ -102,6 +102,23 @@ func TestNegativeTimes(t *testing.T) {
 	}
 }
 
+// The zero bucket has the times of all classic buckets below.
+func TestNegativeBuckets(t *testing.T) {
+	b := newBench(prom.Options{Buckets: []float64{-1, 0}, NativeHistogramBucketFactor: 1.1})
+	q := b.queue("q")
+	defer q.ShutDown()
+	for _, step := range []time.Duration{-2 * time.Second, -time.Second / 2, time.Second} {
+		q.Add("a")
+		b.clock.Step(step)
+		process(t, q, 1)
+	}
+	h := b.get(t, "queue_duration_seconds", "q").Histogram
+	if h.GetZeroCount() != 2 || h.GetSampleCount() != 3 || len(h.Bucket) != 2 ||
+		h.Bucket[0].GetCumulativeCount() != 1 || h.Bucket[1].GetCumulativeCount() != 2 {
+		t.Errorf("%v, want two times in the zero bucket", h)
+	}
+}
+
 // A histogram without any time must be seen to be a native one.
 func TestEmptyNativeHistogram(t *testing.T) {
 	b := newBench(prom.Options{Buckets: []float64{}, NativeHistogramBucketFactor: 1.1})

@@ -108,3 +108,27 @@ func TestRegistration(t *testing.T) {
 		t.Errorf("New() = %v, %v, want one to register and to unregister", p, err)
 	}
 }
+
+// ControllerRuntime brings controller-runtime's buckets, if the program does not choose its own.
+func TestBucketsOfControllerRuntime(t *testing.T) {
+	for _, c := range []struct {
+		opts    prom.Options
+		buckets int
+		schema  int32
+	}{
+		{prom.Options{}, 12, 3},
+		{prom.Options{Buckets: []float64{1, 2}}, 2, 3},
+		{prom.Options{NativeHistogramBucketFactor: 2}, 12, 0},
+	} {
+		c.opts.ControllerRuntime = true
+		b := newBench(c.opts)
+		q := b.queue("q")
+		q.Add("a")
+		process(t, q, 1)
+		h := b.get(t, "queue_duration_seconds", "q").Histogram
+		if len(h.Bucket) != c.buckets || h.GetSchema() != c.schema || h.Schema == nil {
+			t.Errorf("%+v: %d buckets, schema %v", c.opts, len(h.Bucket), h.Schema)
+		}
+		q.ShutDown()
+	}
+}

@@ -123,6 +123,20 @@ workqueue_depth{controller="q",name="q",priority="exceeded_cardinality_limit"} 2
 	}
 }
 
+// The depth of a queue without priorities includes keys that come again when their worker is Done.
+func TestDepthWithoutPriorities(t *testing.T) {
+	b := newBench(prom.Options{ControllerRuntime: true})
+	q := b.queue("q")
+	defer q.ShutDown()
+	q.Add("a")
+	q.Add("b")
+	q.Get()
+	q.Add("a")
+	if depth := b.get(t, "depth", "q").Gauge.GetValue(); depth != 2 {
+		t.Errorf("workqueue_depth is %v, want 2", depth)
+	}
+}
+
 func TestBlockedAndPaused(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	p := prom.NewProvider(registry, prom.Options{})

@@ -53,11 +53,12 @@ func TestPushersAndQueuesOfOneName(t *testing.T) {
 			p.NewDepthMetric("q").Inc()
 			p.NewAddsMetric("q").Inc()
 			p.NewAddsMetric("q").Inc()
+			p.NewRetriesMetric("q").Inc()
 			p.NewLatencyMetric("q").Observe(1)
 			p.NewLatencyMetric("q").Observe(1e6)
 			want := map[string]float64{
 				"depth": 2, "unfinished_work_seconds": 30, "longest_running_processor_seconds": 7, "adds_total": 2,
-				"queue_duration_seconds": 2, "queue_duration_seconds_sum": 1000001,
+				"retries_total": 1, "queue_duration_seconds": 2, "queue_duration_seconds_sum": 1000001,
 			}
 			b.want(t, "pushed", "q", want)
 			q := b.queue("q")
@@ -65,9 +66,10 @@ func TestPushersAndQueuesOfOneName(t *testing.T) {
 			q.Get()
 			b.clock.Step(8 * time.Second)
 			q.Add("b")
+			q.AddAfter("c", time.Hour)
 			both := all(map[string]float64{
 				"depth": 3, "unfinished_work_seconds": 38, "longest_running_processor_seconds": 8, "adds_total": 4,
-				"queue_duration_seconds": 3, "queue_duration_seconds_sum": 1000001,
+				"retries_total": 2, "waiting_keys": 1, "queue_duration_seconds": 3, "queue_duration_seconds_sum": 1000001,
 			})
 			for range 2 {
 				b.want(t, "and read", "q", both)
@@ -86,7 +88,7 @@ func TestPushersAndQueuesOfOneName(t *testing.T) {
 			q.Done("a")
 			q.ShutDown()
 			ended := grown(map[string]float64{
-				"adds_total": 4, "queue_duration_seconds": 4, "queue_duration_seconds_sum": 1000001,
+				"adds_total": 4, "retries_total": 2, "dropped_keys_total": 1, "queue_duration_seconds": 4, "queue_duration_seconds_sum": 1000001,
 				"work_duration_seconds": 2, "work_duration_seconds_sum": 8,
 			})
 			ended["depth"], ended["unfinished_work_seconds"], ended["longest_running_processor_seconds"] = 2, 30, 7

@@ -40,6 +40,9 @@ func TestFailuresGiveMemoryBack(t *testing.T) {
 			t.Error("forgotten too early")
 		}
 		f.forget(key)
+		if s := f.shard(key); len(s.counts) < s.peak/4 {
+			t.Fatalf("a map for %d keys is left for %d", s.peak, len(s.counts))
+		}
 	}
 	for i := range f.shards {
 		if s := &f.shards[i]; s.counts != nil {
@@ -79,10 +82,12 @@ func TestRecentIsBounded(t *testing.T) {
 	if !slices.Equal(keys, []int{3, 4, 2}) || len(r.byKey) != 3 || len(r.newest(2)) != 2 || len(r.newest(-1)) != 0 {
 		t.Errorf("kept %v", keys)
 	}
-	none := recent[int]{max: -1}
-	none.put(FailedKey[int]{Key: 1})
-	if len(none.newest(10)) != 0 {
-		t.Error("kept one of none")
+	for _, most := range []int{-1, 0} {
+		none := recent[int]{max: most}
+		none.put(FailedKey[int]{Key: 1})
+		if len(none.newest(10)) != 0 {
+			t.Errorf("kept one of %d", most)
+		}
 	}
 }
 
@@ -98,11 +103,31 @@ func TestErrorText(t *testing.T) {
 	}{
 		{errors.New("short"), "short"},
 		{errors.New(long), long[:1024]},
+		{errors.New(long[:1024]), long[:1024]},
 		{errors.New("x" + long), "x" + long[:1022]},
 		{(*nilError)(nil), "<nil>"},
 	} {
 		if got := errorText(c.err); got != c.want {
 			t.Errorf("%d bytes, want %d: %s", len(got), len(c.want), got)
+		}
+	}
+}
+
+// An error that is a nil pointer asks for nothing.
+func TestNilPointersAreNoRequests(t *testing.T) {
+	if r, ok := as[Requeue](error((*Requeue)(nil))); ok {
+		t.Errorf("a nil *Requeue is %+v", r)
+	}
+	if r, ok := as[RequeueAfterError](error((*RequeueAfterError)(nil))); ok {
+		t.Errorf("a nil *RequeueAfterError is %+v", r)
+	}
+}
+
+func TestFewKeysAreNamed(t *testing.T) {
+	keys := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}
+	for n, want := range map[int]string{2: "1, 2", 10: "1, 2, 3, 4, 5, 6, 7, 8, 9, 10", 11: "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …"} {
+		if got := few(keys[:n]); got != want {
+			t.Errorf("%d keys are %q, want %q", n, got, want)
 		}
 	}
 }

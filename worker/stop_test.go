@@ -107,4 +107,25 @@ func TestStop(t *testing.T) {
 			}
 		})
 	})
+	t.Run("Nothing, again and again", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, q stringQueue) {
+			add(q)
+			p := worker.New(q, sleeper(new(journal)), options{CancelGrace: worker.NoGrace})
+			r := run(t, p)
+			synctest.Wait()
+			for range 3 {
+				p.Stop(worker.Nothing)
+			}
+			if e := left(t, r.returned()); !slices.Equal(e.Unfinished, []string{"3s"}) {
+				t.Errorf("left: %+v", e)
+			}
+			if st := p.Stats(); st.TimedOut != 0 {
+				t.Errorf("%d calls have timed out, without a HandlerTimeout", st.TimedOut)
+			}
+			r.after(3 * time.Second)
+			if st := p.Stats(); st.Handled != 1 || st.TimedOut != 0 {
+				t.Errorf("Stats() = %+v, without a HandlerTimeout", st)
+			}
+		})
+	})
 }
