@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// A process is a child that writes to a log file of its own. It ends with its parent, also if that is killed.
+type process struct {
+	name  string
+	log   string
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+// startProcess starts a program whose output goes to the file name.log in dir, after what an earlier process of that
+// name has written there.
+func startProcess(dir, name, program string, args ...string) (*process, error) {
+	p := &process{name: name, log: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	p.cmd = exec.Command(program, args...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = p.cmd.Wait() // How it ended is in ProcessState.
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// stop ends the process in order, and after half a minute by force.
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(30 * time.Second):
+		p.kill()
+	}
+}
+
+// kill ends the process as a crash does.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.ended
+}
+
+// peakMemory returns the largest resident size of a process that has ended, in bytes.
+func (p *process) peakMemory() int64 {
+	usage, ok := p.cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return 0
+	}
+	return usage.Maxrss << 10
+}
+
+// await calls ready until it returns no error. It gives up when ctx or the process ends, with the end of its log.
+func (p *process) await(ctx context.Context, timeout time.Duration, ready func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for {
+		err := ready(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.ended:
+			return fmt.Errorf("%s has ended (%v):\n%s", p.name, p.cmd.ProcessState, p.tail())
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready after %v: %w\n%s", p.name, timeout, err, p.tail())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// tail returns the end of the process's log.
+func (p *process) tail() []byte {
+	data, _ := os.ReadFile(p.log)
+	return data[max(0, len(data)-4000):]
+}
+
+// freePorts returns ports of the loopback interface that nobody uses.
+func freePorts(n int) ([]string, error) {
+	var ports []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // Only at the end, so that each is another one.
+		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+	}
+	return ports, nil
+}
