@@ -122,7 +122,7 @@ func (c *cluster) startManager(ctx context.Context, v variant) (err error) {
 // connect writes the kubeconfig and makes a client that has no limit.
 func (c *cluster) connect() (err error) {
 	c.config = &rest.Config{
-		Host: c.serverURL, BearerToken: c.credentials.token, QPS: -1, Timeout: 5 * time.Minute,
+		Host: c.serverURL, BearerToken: c.credentials.token, QPS: -1, Timeout: 5 * time.Minute, WarningHandler: rest.NoWarnings{},
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.credentials.ca},
 	}
 	c.kubeconfig = filepath.Join(c.dir, "kubeconfig")

@@ -4,7 +4,9 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -78,6 +80,7 @@ var slowQueues = []string{"deployment", "replicaset", "job", "namespace", "garba
 
 // observe runs the workload once.
 func observe(ctx context.Context, v variant, w workload, timeout time.Duration) (*observation, error) {
+	load := machineLoad()
 	c, err := startCluster(ctx, v, filepath.Join("out", "controlplane-"+v.name))
 	if err != nil {
 		return nil, err
@@ -129,8 +132,8 @@ func observe(ctx context.Context, v variant, w workload, timeout time.Duration) 
 	}
 	c.stop()
 	o.manager.peak, o.server.peak = c.manager.peakMemory(), c.server.peakMemory()
-	fmt.Printf("%s: converged in %.1f s with %d objects, deleted in %.1f s with %d left; %d Pods had their status set\n",
-		v, o.converged.Seconds(), o.busy.total(), o.deleted.Seconds(), o.gone.total(), kubelet.writes.Load())
+	fmt.Printf("%s: converged in %.1f s with %d objects, deleted in %.1f s with %d left; %d Pods had their status set; load before it %s\n",
+		v, o.converged.Seconds(), o.busy.total(), o.deleted.Seconds(), o.gone.total(), kubelet.writes.Load(), load)
 	return o, nil
 }
 
@@ -204,4 +207,14 @@ func (c *cluster) steadyInventory(ctx context.Context, timeout time.Duration) (i
 		last = now
 	}
 	return nil, errUnsteady
+}
+
+// machineLoad returns the load averages of the machine, in which other work shows that ran at the same time.
+func machineLoad() string {
+	data, err := os.ReadFile("/proc/loadavg")
+	fields := strings.Fields(string(data))
+	if err != nil || len(fields) < 3 {
+		return "unknown"
+	}
+	return strings.Join(fields[:3], " ")
 }

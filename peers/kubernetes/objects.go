@@ -72,6 +72,9 @@ func objectLine(kind string, m *metav1.ObjectMeta) string {
 	if m.GenerateName != "" && strings.HasPrefix(name, m.GenerateName) {
 		name = m.GenerateName + "*"
 	}
+	if i := strings.LastIndex(name, ":"); kind == "ClusterTrustBundle" && i >= 0 {
+		name = name[:i] + ":*" // The hash of a certificate, which each cluster has its own of.
+	}
 	line.WriteString(name)
 	for _, owner := range m.OwnerReferences {
 		fmt.Fprintf(&line, ", of %s %s", owner.Kind, owner.Name)
