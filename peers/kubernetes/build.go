@@ -87,7 +87,7 @@ func inModule(ctx context.Context) error {
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
 	if err != nil || strings.TrimSpace(string(out)) != modulePath {
-		return fmt.Errorf("run this in the directory of the module %s", modulePath)
+		return fmt.Errorf("run this with run.sh, in the directory of the module %s", modulePath)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-const usage = `Usage, in the directory peers/kubernetes: kubernetes command [flags]
+const usage = `Usage: run.sh command [flags]
 
 Runs Kubernetes and its libraries on client-go's work queue ("stock") and on ours ("swapped"), and compares them.
 
@@ -19,7 +19,7 @@ Runs Kubernetes and its libraries on client-go's work queue ("stock") and on our
 	controlplane  run a control plane, stock and swapped in turn, and compare objects and costs
 	crash         kill controllers with SIGKILL half-way, start them again, and check what they did
 
-kubernetes command -h explains the flags of a command.
+run.sh command -h explains the flags of a command.
 `
 
 // errDiffer is the result of a comparison that ran and found a difference. The differences are printed by then.
