@@ -18,7 +18,7 @@ const rootPath = "github.com/keyedqueue/workqueue"
 
 // unpublished are the directories of modules that are not imported. They get versions, so that all go.mod files agree,
 // but no tags.
-var unpublished = []string{"debug/e2e", "peers", "tools"}
+var unpublished = []string{"debug/e2e", "peers", "peers/kubernetes", "tools"}
 
 // repository is a checkout of this project.
 type repository struct {
