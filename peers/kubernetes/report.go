@@ -122,7 +122,7 @@ func compareObjects(all []*observation) error {
 		return nil
 	}
 	first := all[0]
-	fmt.Printf("Objects when all had converged: %d, in %d kinds of lines\n", first.busy.total(), len(first.busy))
+	fmt.Printf("Objects when all had converged: %d, with %d different descriptions\n", first.busy.total(), len(first.busy))
 	for _, line := range first.busy.states() {
 		fmt.Println("\t" + line)
 	}

@@ -214,12 +214,15 @@ func (t *totals) add(c *comparison) {
 		if c.swapped[test] != outcome {
 			continue
 		}
-		if test != wholePackage {
-			alike++
+		if outcome == "fail" {
+			failed = append(failed, test)
 		}
+		if test == wholePackage {
+			continue
+		}
+		alike++
 		if outcome == "fail" {
 			failing++
-			failed = append(failed, test)
 		}
 	}
 	fmt.Printf("%s: %d tests alike (%d pass, %d skip, %d fail), %.0f s and %.0f s\n", c.path, alike, c.swapped.count("pass"),
