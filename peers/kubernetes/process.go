@@ -96,7 +96,7 @@ func (p *process) tail() []byte {
 	return data[max(0, len(data)-4000):]
 }
 
-// freePorts returns ports of the loopback interface that nobody uses.
+// freePorts returns ports of the loopback interface that are free.
 func freePorts(n int) ([]string, error) {
 	var ports []string
 	for range n {
