@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	clientGo       = "k8s.io/client-go"
-	workqueuePath  = clientGo + "/util/workqueue"
+	clientGo          = "k8s.io/client-go"
+	workqueuePath     = clientGo + "/util/workqueue"
 	controllerRuntime = "sigs.k8s.io/controller-runtime"
 )
 
