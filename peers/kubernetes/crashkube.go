@@ -66,7 +66,7 @@ func crashKube(ctx context.Context, c *cluster, objects int) error {
 		return err
 	}
 	first.kill()
-	// The Pods go on restarting while nobody watches.
+	// The Pods go on restarting while no controller watches.
 	if err := <-written; err != nil {
 		return err
 	}

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	clientGo       = "k8s.io/client-go"
-	workqueuePath  = clientGo + "/util/workqueue"
-	controllerTest = "sigs.k8s.io/controller-runtime"
+	clientGo          = "k8s.io/client-go"
+	workqueuePath     = clientGo + "/util/workqueue"
+	controllerRuntime = "sigs.k8s.io/controller-runtime"
 )
 
 // libraries are the modules of which every test is run that a work queue can change.
-var libraries = []string{clientGo, controllerTest, "k8s.io/sample-controller"}
+var libraries = []string{clientGo, controllerRuntime, "k8s.io/sample-controller"}
 
 // A testPackage is a package whose tests are run on both queues.
 type testPackage struct {
@@ -55,7 +55,7 @@ func packagesOf(ctx context.Context) ([]testPackage, error) {
 	}
 	var found []testPackage
 	fields := "-json=ImportPath,Imports,TestImports,XTestImports,TestGoFiles,XTestGoFiles"
-	err = list(ctx, []string{fields, "k8s.io/...", controllerTest + "/..."}, func(l *listed) {
+	err = list(ctx, []string{fields, "k8s.io/...", controllerRuntime + "/..."}, func(l *listed) {
 		hasTests := len(l.TestGoFiles)+len(l.XTestGoFiles) > 0
 		if hasTests && l.ImportPath != workqueuePath && (withQueue[l.ImportPath] || l.imports(workqueuePath)) {
 			found = append(found, testPackage{l.ImportPath, l.imports("github.com/onsi/ginkgo/v2")})
@@ -67,7 +67,7 @@ func packagesOf(ctx context.Context) ([]testPackage, error) {
 
 // list calls f for each package that go list reports.
 func list(ctx context.Context, args []string, f func(*listed)) error {
-	// With -e: some packages need modules that are in nobody's go.sum.
+	// With -e: some packages need modules that this go.sum lacks.
 	cmd := stock.goCommand(ctx, "list", append([]string{"-e"}, args...)...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -8,8 +9,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A process is a child that writes to a log file of its own. It ends with its parent, also if that is killed.
@@ -92,7 +96,7 @@ func (p *process) tail() []byte {
 	return data[max(0, len(data)-4000):]
 }
 
-// freePorts returns ports of the loopback interface that nobody uses.
+// freePorts returns ports of the loopback interface that are free.
 func freePorts(n int) ([]string, error) {
 	var ports []string
 	for range n {
@@ -104,4 +108,30 @@ func freePorts(n int) ([]string, error) {
 		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
 	}
 	return ports, nil
+}
+
+// adoptOrphans makes processes whose parents end children of this one, also those that have a process group of their own.
+func adoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// killChildren ends all children of this process, and returns how many there were.
+func killChildren() (killed int, err error) {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range stats {
+		stat, err := os.ReadFile(name)
+		if err != nil {
+			continue // It has ended.
+		}
+		// The name in parentheses may have anything in it. After it come the state and the parent.
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(fields) < 2 || fields[0] == "Z" || fields[1] != strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil && syscall.Kill(pid, syscall.SIGKILL) == nil {
+			killed++
+		}
+	}
+	return killed, nil
 }

@@ -59,7 +59,7 @@ func tests(ctx context.Context, args []string) error {
 		}
 		return nil
 	}
-	if slices.ContainsFunc(chosen, func(p testPackage) bool { return strings.HasPrefix(p.path, controllerTest) }) {
+	if slices.ContainsFunc(chosen, func(p testPackage) bool { return strings.HasPrefix(p.path, controllerRuntime) }) {
 		if err := prepareEnvtest(ctx); err != nil {
 			return err
 		}
@@ -68,8 +68,15 @@ func tests(ctx context.Context, args []string) error {
 		return err
 	}
 	fmt.Printf("%d of %d packages that use a work queue\n", len(chosen), len(all))
+	// Some tests of envtest leave their servers running.
+	if err := adoptOrphans(); err != nil {
+		return err
+	}
 	var t totals
 	workqueue.ParallelizeUntil(ctx, *parallel, len(chosen), func(i int) { t.add(compareTests(ctx, chosen[i], o)) })
+	if _, err := killChildren(); err != nil {
+		return err
+	}
 	return t.print(len(chosen))
 }
 
