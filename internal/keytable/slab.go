@@ -35,8 +35,8 @@ func (e *Entry[K, V]) Hash() Hash { return e.tag }
 // slab is a run of slots with consecutive numbers.
 type slab[K comparable, V any] struct {
 	entries []Entry[K, V]
-	// free has a bit for each entry, which is set if no key lives there.
-	free [slabLen / 64]uint64
+	// free has a bit for each entry, which is set if no key lives there. Like entries it is nil in a slab without memory.
+	free *[slabLen / 64]uint64
 	// live is the number of the other entries. None counts as one.
 	live int
 }
@@ -125,7 +125,7 @@ func (a *arena[K, V]) makeRoom() {
 	case a.current == 0:
 		a.growFirst()
 	default:
-		b.entries = a.spare.Get(slabLen)
+		b.entries, b.free = a.spare.Get(slabLen), new([slabLen / 64]uint64)
 		for i := range b.free {
 			b.free[i] = ^uint64(0)
 		}
@@ -158,7 +158,10 @@ func (a *arena[K, V]) growFirst() {
 	b.entries = grown
 	// As long as the first slab is not full-sized, it is the only one that has a bit in open.
 	a.open[0] = 1
-	b.live = max(b.live, 1) // None
+	if n == 0 {
+		b.live = 1 // None
+		b.free = new([slabLen / 64]uint64)
+	}
 	for place := max(n, 1); place < len(grown); place++ {
 		b.free[place/64] |= 1 << (place % 64)
 	}
