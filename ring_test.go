@@ -91,7 +91,7 @@ func room[E any](r *ring[E]) (n int) {
 
 // A ring that is as full as it always is does not allocate, whether its elements fill one block or several.
 func TestRingDoesNotGrowInUse(t *testing.T) {
-	for _, n := range []int{1, minBlockLen / 2, minBlockLen, maxBlockLen - 1, maxBlockLen, 5 * maxBlockLen} {
+	for _, n := range []int{1, minBlockLen/2 + 1, minBlockLen, maxBlockLen - 1, maxBlockLen, 5 * maxBlockLen} {
 		var r ring[int]
 		next := 0
 		push := func() { r.push(next); next++ }
@@ -112,7 +112,7 @@ func TestRingDoesNotGrowInUse(t *testing.T) {
 		}
 		if size := room(&r); size > max(4*n, minBlockLen)+2*maxBlockLen {
 			t.Errorf("room for %d for %d elements", size, n)
-		} else if n <= minBlockLen/2 && size > minBlockLen {
+		} else if n-1 <= minBlockLen/2 && size > minBlockLen { // n-1 when room is made for the next one
 			t.Errorf("room for %d for %d elements, want %d", size, n, minBlockLen)
 		}
 	}

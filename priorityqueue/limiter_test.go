@@ -187,6 +187,19 @@ func TestNegativeAfterWithLimiter(t *testing.T) {
 	})
 }
 
+// A limiter that lets a held key come again at once changes nothing for a key that does so anyway.
+func TestNoBackoff(t *testing.T) {
+	script(t, pq.Config[string]{RateLimiter: fixed(0)}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		hold(t, q, "a")
+		q.AddWithOpts(pq.AddOpts{Delay: pq.RespectBackoff}, "a")
+		q.AddRateLimited("a")
+		wantAt(t, q, "a", "processing again")
+		q.Done("a")
+		drain(t, q, "a")
+	})
+}
+
 // MaxDelay counts from the first add, also if the queue did not have to know the time of that event.
 func TestMaxDelayCountsFromTheFirstAdd(t *testing.T) {
 	const s = time.Second

@@ -99,3 +99,20 @@ func TestPlaceOfAddWithAging(t *testing.T) {
 		drain(t, q, "a c b")
 	})
 }
+
+// A key that leaves its place in line, where no other key is ready, leaves nothing behind.
+func TestPlaceOfAddIsRemoved(t *testing.T) {
+	for _, config := range []pq.Config[string]{{PlaceOfAdd: true}, {PlaceOfAdd: true, Aging: time.Second}} {
+		script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+			q.AddAll(pq.AddOpts{}, slices.Values([]string{"a", "b"}))
+			hold(t, q, "a b")
+			q.AddAll(pq.AddOpts{}, slices.Values([]string{"a", "b"}))
+			q.Remove("a")
+			if err := q.CheckInvariants(); err != nil {
+				t.Error(err)
+			}
+			q.DoneBatch("a", "b")
+			drain(t, q, "b")
+		})
+	}
+}

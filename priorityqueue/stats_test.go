@@ -245,6 +245,31 @@ func TestSnapshotOrder(t *testing.T) {
 	}
 }
 
+// In a long list blocked keys come last, too.
+func TestSnapshotOfBlockedKeys(t *testing.T) {
+	const free, blocked = 700, 300
+	config := pq.Config[string]{Group: byPrefix, Limit: func(group string) int { return map[string]int{"full": 1}[group] }}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("full/held")
+		hold(t, q, "full/held")
+		for i := range blocked {
+			q.AddWithOpts(pq.AddOpts{Priority: 1}, fmt.Sprint("full/", i))
+		}
+		for i := range free {
+			q.Add(fmt.Sprint("free/", i))
+		}
+		all := q.Snapshot(free + blocked).Queued
+		if len(all) != free+blocked {
+			t.Fatalf("Snapshot has %d keys", len(all))
+		}
+		for i, k := range all {
+			if k.Blocked != (i >= free) || (k.Group == "full") != k.Blocked {
+				t.Fatalf("key %d is %+v", i, k)
+			}
+		}
+	})
+}
+
 // Snapshot lists queued keys in the order in which they are handed out, also where a group has no more keys in the
 // middle of its turn.
 func TestSnapshotOfShortLines(t *testing.T) {

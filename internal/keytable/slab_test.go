@@ -110,8 +110,11 @@ func TestSlab(t *testing.T) {
 		_, e := table.Find(HashOf(key), key)
 		e.Value = key + 1
 	}
-	slots, keys := 0, 0
+	slots, keys, live := 0, 0, 0
 	for n := range table.Slabs() + 2 {
+		for range table.LiveSlots(n) {
+			live++
+		}
 		for s, e := range table.Slab(n) {
 			if int(s) != slots || e != table.At(s) {
 				t.Fatalf("slot %d of slab %d, want slot %d", s, n, slots)
@@ -125,8 +128,8 @@ func TestSlab(t *testing.T) {
 			}
 		}
 	}
-	if keys != table.Len() || slots != table.Slabs()*slabLen {
-		t.Errorf("%d keys in %d slots, want %d in %d", keys, slots, table.Len(), table.Slabs()*slabLen)
+	if keys != table.Len() || live != table.Len() || slots != table.Slabs()*slabLen {
+		t.Errorf("%d and %d keys in %d slots, want %d in %d", keys, live, slots, table.Len(), table.Slabs()*slabLen)
 	}
 	for range table.Slab(0) {
 		break // ends the loop, and does not go on behind it
