@@ -238,8 +238,8 @@ func TestColumn(t *testing.T) {
 		*column.At(s) = int(s)
 	}
 	for _, s := range []Slot{1, 7, 8, 100, slabLen - 1, slabLen, 5 * slabLen} {
-		if v := *column.At(s); v != int(s) {
-			t.Errorf("slot %d: %d", s, v)
+		if v := column.At(s); *v != int(s) || column.Existing(s) != v {
+			t.Errorf("slot %d: %d, or %d", s, *v, *column.Existing(s))
 		}
 	}
 	column.Release(slabLen + 3)
@@ -300,6 +300,7 @@ func TestPreload(t *testing.T) {
 				slots = nil
 			}
 			table.Preload(append(slots[max(0, len(slots)-5):], None, None))
+			table.PreloadKeys([]Hashed[int]{{HashOf(key), key}, {HashOf(key + 1), key + 1}})
 		}
 		s, _ := insert(&table, key)
 		slots = append(slots, s)

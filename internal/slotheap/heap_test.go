@@ -81,6 +81,11 @@ func sameEntries(t rapid.TB, h *Heap, want map[keytable.Slot]Entry) {
 			t.Fatalf("At(%d) = %v, want %v", s, got, e)
 		}
 	}
+	for s := keytable.Slot(0); s < 70; s++ {
+		if _, there := want[s]; h.Has(s) != there {
+			t.Fatalf("Has(%d) = %v", s, h.Has(s))
+		}
+	}
 	if len(want) == 0 {
 		return
 	}
