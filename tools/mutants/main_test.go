@@ -51,6 +51,14 @@ func First(xs []int, skip int) int {
 // With || for &&, it does not compile.
 func Both(a, b flag) flag { return a && b }
 
+// With -- for ++, it does not end.
+func Count(n int) (c int) {
+	for c != n {
+		c++
+	}
+	return c
+}
+
 func NotCalled(a, b int) bool { return a == b || a%3 != b }
 `
 
@@ -78,6 +86,9 @@ func Test(t *testing.T) {
 		t.Error("First")
 	}
 	Both(true, false)
+	if Count(5) != 5 {
+		t.Error("Count")
+	}
 }
 `
 
@@ -98,11 +109,11 @@ func TestSample(t *testing.T) {
 	}
 	got := strings.ReplaceAll(report.String(), dir+string(filepath.Separator), "")
 	want := `sample.go:12:7: < to <= lived
-sample.go:43:42: == to != not covered
-sample.go:43:51: % to * not covered
-sample.go:43:54: != to == not covered
-sample.go:43:47: || to && not covered
-sample: 17 killed, 0 timed out, 1 lived, 4 not covered: 94.4 % of the covered ones
+sample.go:51:42: == to != not covered
+sample.go:51:51: % to * not covered
+sample.go:51:54: != to == not covered
+sample.go:51:47: || to && not covered
+sample: 18 killed, 1 timed out, 1 lived, 4 not covered: 95.0 % of the covered ones
 `
 	if got != want {
 		t.Errorf("the report is\n%swant\n%s", got, want)
