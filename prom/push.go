@@ -54,10 +54,12 @@ func pushTo[M prometheus.Metric](p *Provider, f int, name string, create func() 
 	metrics := p.pushed[name]
 	if metrics == nil {
 		metrics = &pushed{}
-		p.pushed[name] = metrics
 	}
 	if metrics[f] == nil {
-		metrics[f] = create()
+		more := *metrics // Scrapes read the old ones without the lock.
+		more[f] = create()
+		metrics = &more
+		p.pushed[name] = metrics
 	}
 	return metrics[f].(M)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/prom"
 )
@@ -128,6 +129,25 @@ func TestConcurrentPush(t *testing.T) {
 	b.want(t, "all pushed", "q", map[string]float64{
 		"depth": n, "adds_total": n, "queue_duration_seconds": n, "queue_duration_seconds_sum": n,
 	})
+}
+
+// A metric of a name may be made while a scrape reads the others of that name: the race detector sees no race.
+func TestMetricIsMadeDuringAScrape(t *testing.T) {
+	b := newBench(prom.Options{})
+	p := b.provider
+	p.NewDepthMetric("q")
+	var maker sync.WaitGroup
+	p.WatchQueue("q", func() workqueue.Stats {
+		maker.Go(func() { p.NewAddsMetric("q").Inc() })
+		time.Sleep(10 * time.Millisecond) // To wait for it would order what must need no order.
+		return workqueue.Stats{}
+	})
+	text(t, b)
+	maker.Wait()
+	if n := b.get(t, "adds_total", "q").Counter.GetValue(); n < 1 {
+		t.Errorf("adds_total is %v", n)
+	}
+	maker.Wait()
 }
 
 // An interface that the metrics lack.
