@@ -1,3 +1,5 @@
+//lint:file-ignore U1000 The copied tests use what is here.
+
 package crspecs
 
 import (
