@@ -3,10 +3,14 @@ package main
 import (
 	"context"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/keyedqueue/workqueue/examples/internal/readme"
 )
 
 // The replicas of this program are, in its test, processes of the test binary.
@@ -49,6 +53,19 @@ func TestDemo(t *testing.T) {
 			t.Errorf("the output does not have %q:\n%s", want, out.String())
 		}
 	}
+	printed := strings.Split(shape(out.String()), "\n")
+	for line := range strings.Lines(shape(readme.Output(t, "go run ./examples/jobs -demo"))) {
+		if line = strings.TrimRight(line, "\n"); !slices.Contains(printed, line) {
+			t.Errorf("README.md shows a line like %q, which the program did not print:\n%s", line, out.String())
+		}
+	}
+}
+
+// shape replaces what differs from run to run: numbers, and how many orders are held.
+func shape(text string) string {
+	text = regexp.MustCompile(`[0-9]+`).ReplaceAllString(text, "N")
+	text = regexp.MustCompile(`held:( order/N)*`).ReplaceAllString(text, "held:")
+	return strings.ReplaceAll(text, "held: \n", "held:\n")
 }
 
 // Commands that make no sense are refused, and the others work.
