@@ -84,21 +84,22 @@ func controllerRuntimeResults(st *worker.Stats) []totals.Labelled {
 	}
 }
 
-// send reads the family's values from numbers and sends them under the descriptor desc, which is one of f.descs.
-func (f *family[S]) send(ch chan<- prometheus.Metric, desc *prometheus.Desc, name string, numbers *S, b *buckets) {
+// appendTo reads the family's values from numbers and appends them to metrics, under the descriptor desc, which is one
+// of f.descs.
+func (f *family[S]) appendTo(metrics []prometheus.Metric, desc *prometheus.Desc, name string, numbers *S, b *buckets) []prometheus.Metric {
 	if f.Split == nil {
 		m := &metric{desc: desc, labels: f.labels(name)}
 		f.read(m, numbers, b)
-		ch <- m
-		return
+		return append(metrics, m)
 	}
 	kind := dto.MetricType_COUNTER
 	if f.SplitGauge {
 		kind = dto.MetricType_GAUGE
 	}
 	for _, v := range f.Split(numbers) {
-		ch <- &metric{desc: desc, labels: f.labels(name, v.Label), kind: kind, value: v.Value}
+		metrics = append(metrics, &metric{desc: desc, labels: f.labels(name, v.Label), kind: kind, value: v.Value})
 	}
+	return metrics
 }
 
 // read sets the value of m to that in numbers. The family must not be split.
@@ -129,6 +130,8 @@ type metric struct {
 	kind      dto.MetricType   // gauge, counter or histogram
 	value     float64
 	histogram *dto.Histogram
+	gauge     dto.Gauge
+	counter   dto.Counter
 }
 
 // Desc returns the descriptor of the metric's family.
@@ -139,9 +142,11 @@ func (m *metric) Write(out *dto.Metric) error {
 	out.Label = m.labels
 	switch m.kind {
 	case dto.MetricType_GAUGE:
-		out.Gauge = &dto.Gauge{Value: &m.value}
+		m.gauge.Value = &m.value
+		out.Gauge = &m.gauge
 	case dto.MetricType_COUNTER:
-		out.Counter = &dto.Counter{Value: &m.value}
+		m.counter.Value = &m.value
+		out.Counter = &m.counter
 	default:
 		out.Histogram = m.histogram
 	}
