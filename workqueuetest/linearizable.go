@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -146,6 +147,9 @@ type history struct {
 
 // record makes a call and records its result, unless the call had no effect.
 func (h *history) record(client int, c lineCall, f func() (result lineResult, ok bool)) lineResult {
+	if rand.IntN(2) == 0 {
+		runtime.Gosched() // With one processor the goroutines would hardly ever take turns.
+	}
 	began := h.events.Add(1)
 	result, ok := f()
 	ended := h.events.Add(1)
