@@ -341,16 +341,19 @@ func TestOnceStopped(t *testing.T) {
 	wantEqual(t, src, dst)
 }
 
-// An interrupter types Ctrl-C when the first file is copied. The copies that are reported from then on take 10 ms each,
-// so that dirsync notices in time, however busy the machine is.
+// An interrupter types Ctrl-C when 20 files are copied. Each copy takes 10 ms to report, so that by then all files are in
+// the queue, and dirsync notices Ctrl-C long before they are copied, however busy the machine is.
 type interrupter struct {
 	locked.Buffer
 	cancel context.CancelFunc
+	copied int // dirsync reports one at a time
 }
 
 func (i *interrupter) Write(p []byte) (int, error) {
 	if strings.Contains(string(p), ": copied ") {
-		i.cancel()
+		if i.copied++; i.copied == 20 {
+			i.cancel()
+		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	return i.Buffer.Write(p)
