@@ -23,8 +23,8 @@
 //	runtime.Goexit      is such an error, ErrGoexit; another goroutine takes the worker's place
 //
 // Wrapped errors (%w, [errors.Join]) count too; if there are several, Fatal and Terminal beat Requeue and
-// RequeueAfter. In every case the queue's Done is called exactly once, after all else has been done with the key: a
-// key is with one handler, and its hooks, at a time.
+// RequeueAfter. A panic of the error's own methods counts as one of the handler. In every case the queue's Done is
+// called exactly once, after all else has been done with the key: a key is with one handler, and its hooks, at a time.
 //
 // The pool counts failures itself: not every limiter counts by key, and those that do also count AddRateLimited by
 // others. [Attempt] returns the number to a handler. Two pools on one queue count each for itself, so that a key
@@ -32,8 +32,8 @@
 // the pool forgets its failures too.
 //
 // A panic outside the handler and OnStart, in another hook, the logger, the clock, the queue, its limiter or the
-// provider of metrics, is a bug without a key to blame: it ends Run like Fatal, with a [PanicError]. A runtime.Goexit there ends the
-// call, and nothing else. In both cases the hooks that would have followed for the key are skipped.
+// provider of metrics, is a bug without a key to blame: it ends Run like Fatal, with a [PanicError]. A runtime.Goexit
+// there ends the call, and nothing else. In both cases the hooks that would have followed for the key are skipped.
 //
 // # The end
 //
@@ -57,6 +57,12 @@
 // A queue may hold keys back, as a priorityqueue does with those of a group that is at its limit, and not hand them
 // out before a handler that was left behind returns. Run waits for them no longer than a tenth of a second. They
 // are taken out of the queue when that is possible.
+//
+// # A queue with leases
+//
+// Over a [workqueue.Leaser], such as a queue that several processes share, the handler's context is the one of the key's
+// lease: it ends, with a cause, when another process may have got the key. A key that was got too late to be started goes
+// back to the queue. [Pool.Left] has what this process left undone; other processes may handle it.
 //
 // # What a pool knows
 //

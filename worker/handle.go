@@ -12,7 +12,7 @@ import (
 type call[T comparable] struct {
 	Result[T]
 	ctx      context.Context
-	cancel   context.CancelFunc // nil without a HandlerTimeout and a lease
+	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
 	priority int                // of a key of a PriorityQueue
 	failed   failureCount       // of the calls before
 	panic    *PanicError        // Err, if the handler panicked
@@ -217,7 +217,7 @@ func (p *Pool[T]) sweepFailures(enough func() bool) {
 }
 
 // isStale reports whether a key that has failed so often was removed from the queue since, or forgotten by
-// somebody else. As long as the queue cannot answer, it is not. It waits for the answer until ctx ends.
+// somebody else. A key counts as failing as long as the queue cannot answer. isStale waits for the answer until ctx ends.
 func (p *Pool[T]) isStale(ctx context.Context, key T, c failureCount) bool {
 	if c.limited && p.isForgotten(ctx, key) {
 		return true

@@ -291,6 +291,33 @@ func TestWhatForgets(t *testing.T) {
 	})
 }
 
+// The pool's own count is forgotten too, which matters when the limiter counts nothing.
+func TestWhatForgetsWithLimiterThatDoesNotCount(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ stringQueue) {
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedMaxOfRateLimiter[string]())
+		answers := []error{
+			errBroken, worker.Requeue{After: time.Second}, errBroken, worker.RequeueAfter(time.Second), errBroken, nil, nil,
+		}
+		var attempts []int
+		q.Add("a")
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			attempts = append(attempts, worker.Attempt(ctx))
+			return answers[len(attempts)-1]
+		}, options{})
+		r := run(t, p)
+		if n := p.Stats().Failing; n != 0 {
+			t.Errorf("%d keys fail, one waits for its requeue", n)
+		}
+		r.after(time.Minute)
+		q.Add("a")
+		r.after(2 * time.Minute)
+		r.endCleanly()
+		if want := []int{1, 2, 1, 2, 1, 2, 1}; !slices.Equal(attempts, want) {
+			t.Errorf("attempts %v, want %v", attempts, want)
+		}
+	})
+}
+
 // A handler that ends its goroutine must not cost the pool a worker.
 func TestGoexitReplacesWorker(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {

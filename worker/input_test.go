@@ -14,6 +14,8 @@ func TestBadInput(t *testing.T) {
 	handle := func(context.Context, string) error { return nil }
 	down := newQueue()
 	down.ShutDown()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel() // A Run that accepts bad input ends at once.
 	for _, c := range []struct {
 		name    string
 		queue   stringQueue
@@ -40,7 +42,7 @@ func TestBadInput(t *testing.T) {
 			if c.queue != nil {
 				c.queue.Add("a")
 			}
-			err := worker.Run(t.Context(), c.queue, c.handler, c.options)
+			err := worker.Run(ended, c.queue, c.handler, c.options)
 			if err == nil || err.Error() != c.text {
 				t.Errorf("Run returned %v, want %s", err, c.text)
 			}

@@ -178,21 +178,22 @@ func (p *Pool[T]) prepareLogger() {
 	}
 }
 
-// prepareContexts makes the contexts that start needs, because it calls methods of ctx, which must not happen under mu. Run
-// calls the returned function when it returns.
+// prepareContexts makes the contexts that the workers need. It does so before start, which has mu: no method of ctx may be
+// called under mu. The returned function frees them when Run returns.
 func (p *Pool[T]) prepareContexts(ctx context.Context) context.CancelFunc {
 	values := context.WithoutCancel(ctx)
 	p.handling, p.endHandling = context.WithCancelCause(values)
 	if p.logger == nil && p.priorities == nil {
 		p.firstCall = &callContext{Context: p.handling, attempt: 1}
 	}
+	parent := values
 	if p.options.Drain != All {
 		// When ctx has ended, no key that is added afterwards may be started. So starting ends with it, and not a
 		// moment later (unless ctx is of a type of the caller's own). This also cuts short Stop(All).
-		values = ctx
+		parent = ctx
 	}
 	// The context in between keeps endStarting, which is called under mu, from calling methods of ctx.
-	between, end := context.WithCancel(values)
+	between, end := context.WithCancel(parent)
 	p.starting, p.endStarting = context.WithCancel(between)
 	return end
 }

@@ -332,9 +332,8 @@ func TestStress(t *testing.T) {
 			adders.Wait()
 			setWorkers(t, p, 3)
 			cancel()
-			err := <-result
-			if err != nil && (len(left(t, err).Unfinished) > 0 || len(left(t, err).NotStarted) > 0) {
-				t.Error(err)
+			if err, l := <-result, p.Left(); err != nil || len(l.Unfinished) > 0 || len(l.NotStarted) > 0 {
+				t.Errorf("Run returned %v, left: %v", err, l)
 			}
 			if st := stats(queue); st.Processing != 0 || st.Queued != 0 || st.UnmatchedDones != 0 {
 				t.Errorf("%+v", st)
@@ -355,12 +354,11 @@ func TestIdleWorkersAreNotUnfinished(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		result := make(chan error)
 		handled := make(chan struct{})
-		go func() {
-			result <- worker.Run(ctx, q, func(context.Context, string) error {
-				handled <- struct{}{}
-				return nil
-			}, options{Workers: 8, DrainTimeout: 1, CancelGrace: worker.NoGrace})
-		}()
+		p := worker.New(q, func(context.Context, string) error {
+			handled <- struct{}{}
+			return nil
+		}, options{Workers: 8, DrainTimeout: 1, CancelGrace: worker.NoGrace})
+		go func() { result <- p.Run(ctx) }()
 		for i := range 16 {
 			q.Add(fmt.Sprint(i))
 			<-handled
@@ -369,8 +367,8 @@ func TestIdleWorkersAreNotUnfinished(t *testing.T) {
 			runtime.Gosched()
 		}
 		cancel()
-		if err := <-result; err != nil {
-			t.Fatal(err)
+		if err := <-result; err != nil || !p.Left().Empty() {
+			t.Fatalf("Run returned %v, left: %v", err, p.Left())
 		}
 	}
 }

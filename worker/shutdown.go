@@ -14,8 +14,8 @@ type Left[T comparable] struct {
 	// Unfinished are the keys whose handlers were still running.
 	Unfinished []T `json:"unfinished"`
 	// NotStarted are the keys that were queued, in their order, and after them those whose handler wanted
-	// them again at once ([RequeueAfter] of 0) when the queue was shut down already. It is empty with
-	// Options.KeepQueue: they are still queued.
+	// them again at once ([RequeueAfter] of 0) when the queue was shut down already. With Options.KeepQueue they
+	// are still queued, and it is empty, unless somebody else has shut the queue down.
 	NotStarted []T `json:"not_started"`
 	// Failing are the keys whose last call has failed and for whose retry it was too late: those that
 	// still waited for it (whatever DrainTimeout is) and those that have failed since, if only
@@ -99,7 +99,7 @@ func (p *Pool[T]) awaitStop(ctx context.Context) {
 	})
 }
 
-// mustStop reports whether awaitStop has waited long enough.
+// mustStop reports whether one of the events has come that awaitStop waits for.
 func (p *Pool[T]) mustStop(ctx context.Context) bool {
 	select {
 	case <-p.finished:

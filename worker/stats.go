@@ -166,8 +166,8 @@ func (p *Pool[T]) Stats() Stats {
 // Snapshot returns Stats and up to limit keys of each kind. It asks the queue and its limiter about the failing
 // ones: those that have been removed from the queue since, or that somebody else has handled, are left out and
 // forgotten. (A queue reports what was removed if it is a [KeyFinder]. What was handled is known from NumRequeues,
-// if the limiter counts by key. A queue that is a [RequeueCounter] is asked for a second at most; keys of which it
-// does not know stay.)
+// if the limiter counts by key. A queue that is a [RequeueCounter] is asked for a second at most; a key whose
+// number it does not know stays.)
 func (p *Pool[T]) Snapshot(limit int) Snapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

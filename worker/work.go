@@ -158,8 +158,8 @@ func (p *Pool[T]) begin(w *worker[T], c *call[T]) bool {
 	return false
 }
 
-// keepsKeys reports whether a key that is not started goes back to the queue: because that is kept, or because it
-// is shared, and others handle the key.
+// keepsKeys reports whether a key that is not started goes back to the queue: because the queue stays open, or because
+// other processes share it and handle the key.
 func (p *Pool[T]) keepsKeys() bool { return p.options.KeepQueue || p.leaser != nil }
 
 // putDown gives a key that was not started back to a queue that keeps it. If somebody has shut the queue down, it takes

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/keyedqueue/workqueue/examples/internal/locked"
 )
 
 func contextDone() (context.Context, context.CancelFunc) {
@@ -145,7 +147,7 @@ func TestStaysInside(t *testing.T) {
 
 // The report never sends a file's name to the terminal as it is.
 func TestReportIsPrintable(t *testing.T) {
-	var out buffer
+	var out locked.Buffer
 	rep := newReport(&out)
 	rep.skip("a\nb\x1b[2J", "why")
 	rep.settled("c\rd", &os.PathError{Op: "open", Path: "c\rd", Err: os.ErrPermission})

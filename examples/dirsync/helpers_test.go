@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io/fs"
@@ -9,9 +8,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/keyedqueue/workqueue/examples/internal/locked"
 )
 
 // TestMain lets a test run the program as a process of its own, see runProcess.
@@ -187,7 +187,7 @@ func once(t *testing.T, src, dst tdir, flags ...string) result {
 }
 
 func runMain(ctx context.Context, args ...string) result {
-	var stdout, stderr buffer
+	var stdout, stderr locked.Buffer
 	code := run(ctx, args, &stdout, &stderr)
 	return result{code, stdout.String(), stderr.String()}
 }
@@ -230,22 +230,4 @@ func checkGoroutines(t *testing.T) {
 		}
 		t.Errorf("goroutines left:\n%s", strings.Join(left, "\n\n"))
 	})
-}
-
-// A buffer is a bytes.Buffer that may be read while it is written.
-type buffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

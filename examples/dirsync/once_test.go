@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/keyedqueue/workqueue/examples/internal/locked"
 )
 
 func TestOnce(t *testing.T) {
@@ -314,21 +316,17 @@ func TestOnceThroughLinks(t *testing.T) {
 func TestOnceStopped(t *testing.T) {
 	checkGoroutines(t)
 	src, dst := newDirs(t)
-	const files = 5000
+	const files = 1000
 	for i := range files {
 		src.file(fmt.Sprintf("d/%d", i), "x")
 	}
 	src.mkdir("e/f")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	ended := make(chan result)
-	go func() { ended <- runMain(ctx, "-once", src.path, dst.path) }()
-	eventually(t, "a file is copied", func() bool {
-		found, _ := filepath.Glob(dst.at("d/[0-9]*"))
-		return len(found) > 0
-	})
-	cancel()
-	r := <-ended
+	var stdout locked.Buffer
+	stderr := interrupter{cancel: cancel}
+	r := result{code: run(ctx, []string{"-once", "-v", src.path, dst.path}, &stdout, &stderr)}
+	r.stdout, r.stderr = stdout.String(), stderr.String()
 	wantCode(t, r, 1)
 	if n := r.count(t, "copied"); n > files/2 {
 		t.Errorf("%d of %d files were copied nevertheless", n, files)
@@ -343,14 +341,33 @@ func TestOnceStopped(t *testing.T) {
 	wantEqual(t, src, dst)
 }
 
-// A run that is stopped before it has begun has not listed SOURCE.
+// An interrupter types Ctrl-C when 20 files are copied. Each copy takes 10 ms to report, so that by then all files are in
+// the queue, and dirsync notices Ctrl-C long before they are copied, however busy the machine is.
+type interrupter struct {
+	locked.Buffer
+	cancel context.CancelFunc
+	copied int // dirsync reports one at a time
+}
+
+func (i *interrupter) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), ": copied ") {
+		if i.copied++; i.copied == 20 {
+			i.cancel()
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return i.Buffer.Write(p)
+}
+
+// A run that is stopped before it has begun has work left. (With this file it would take an hour: it is too young.)
 func TestOnceStoppedAtOnce(t *testing.T) {
 	checkGoroutines(t)
 	src, dst := newDirs(t)
 	src.file("f", "x")
+	src.age("f", 0)
 	ctx, cancel := contextDone()
 	defer cancel()
-	r := runMain(ctx, "-once", src.path, dst.path)
+	r := runMain(ctx, "-once", "-settle", "1h", src.path, dst.path)
 	wantCode(t, r, 1)
 	if !strings.Contains(r.stderr, "stopped before everything was looked at") {
 		t.Errorf("standard error:\n%s", r.stderr)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/keyedqueue/workqueue/examples/internal/locked"
 )
 
 // On a terminal a line shows the progress until the first pass is done. After that, and in a pipe, there is none.
@@ -12,7 +14,7 @@ func TestProgress(t *testing.T) {
 	for _, once := range []bool{true, false} {
 		src, dst := newDirs(t)
 		src.file("d/f", "x")
-		var out buffer
+		var out locked.Buffer
 		rep := newReport(&out)
 		rep.progress = true
 		ctx, cancel := context.WithCancel(t.Context())

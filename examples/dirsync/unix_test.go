@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/keyedqueue/workqueue/examples/internal/locked"
 )
 
 // Root may read and write everything. Tests of what may not be run the program as another user.
@@ -33,7 +35,7 @@ func init() {
 // A process is the program run as a process of its own.
 type process struct {
 	*exec.Cmd
-	stdout, stderr buffer
+	stdout, stderr locked.Buffer
 }
 
 // startProcess runs the program as a user who is not root. The directories are handed to that user.

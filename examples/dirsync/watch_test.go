@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/keyedqueue/workqueue/examples/internal/locked"
 )
 
 // A watching is a run of the program in watch mode.
@@ -15,7 +17,7 @@ type watching struct {
 	t      *testing.T
 	cancel context.CancelFunc
 	done   chan result
-	stderr *buffer
+	stderr *locked.Buffer
 }
 
 // startWatching runs the program in watch mode, from its first pass on.
@@ -23,7 +25,7 @@ func startWatching(t *testing.T, src, dst tdir, flags ...string) *watching {
 	t.Helper()
 	checkGoroutines(t)
 	ctx, cancel := context.WithCancel(context.Background())
-	var stdout, stderr buffer
+	var stdout, stderr locked.Buffer
 	w := &watching{t, cancel, make(chan result, 1), &stderr}
 	args := append([]string{"-v", "-settle", "20ms", "-rescan", "0"}, flags...)
 	args = append(args, src.path, dst.path)
@@ -157,7 +159,8 @@ func TestRescan(t *testing.T) {
 	w := startWatching(t, src, dst, "-rescan", "30ms")
 	waitEqual(t, src, dst, "the first pass")
 	dst.file("a/b", "damaged")
-	dst.file("more", "x")
+	dst.file("../more", "x")
+	dst.rename("../more", "more") // at once: it may be removed before it has its time
 	waitEqual(t, src, dst, "damage")
 	dst.rename("a", "../lost") // at once: a removal file by file would race with the repair
 	waitEqual(t, src, dst, "loss")

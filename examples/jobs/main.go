@@ -93,7 +93,7 @@ func run(ctx context.Context, redisAddr, httpAddr string, demo bool, in io.Reade
 	if demo {
 		return p.demo(ctx, queue)
 	}
-	fmt.Fprintln(out, "type: add 50, kill 2, start, quit")
+	p.say("type: add 50, kill 2, start, quit")
 	lines := make(chan string)
 	go func() {
 		defer close(lines)
@@ -110,7 +110,7 @@ func run(ctx context.Context, redisAddr, httpAddr string, demo bool, in io.Reade
 				return nil
 			}
 			if err := p.command(ctx, queue, line); err != nil {
-				fmt.Fprintln(out, err)
+				p.say("%v", err)
 			}
 		}
 	}
@@ -158,16 +158,18 @@ func (p *processes) add(ctx context.Context, queue *redisqueue.Queue[string], n 
 	return nil
 }
 
-// demo adds orders, kills a replica that holds some, and waits until all are handled.
+// demo adds orders, kills a replica that holds some, and waits until all are handled. Ctrl-C ends it.
 func (p *processes) demo(ctx context.Context, queue *redisqueue.Queue[string]) error {
 	if err := p.add(ctx, queue, 30); err != nil {
 		return err
 	}
-	time.Sleep(time.Second)
+	if !sleepSecond(ctx) {
+		return nil
+	}
 	if err := p.kill(2); err != nil {
 		return err
 	}
-	for ctx.Err() == nil {
+	for {
 		s := queue.Snapshot(10)
 		if s.Stats.Queued+s.Stats.Processing+s.Stats.Waiting == 0 {
 			p.say("all orders are handled")
@@ -178,7 +180,18 @@ func (p *processes) demo(ctx context.Context, queue *redisqueue.Queue[string]) e
 			held = append(held, k.Key)
 		}
 		p.say("queued %d, waiting %d, held: %s", s.Stats.Queued, s.Stats.Waiting, strings.Join(held, " "))
-		time.Sleep(time.Second)
+		if !sleepSecond(ctx) {
+			return nil
+		}
 	}
-	return ctx.Err()
+}
+
+// sleepSecond returns false if ctx ends, because of Ctrl-C, before a second has passed.
+func sleepSecond(ctx context.Context) bool {
+	select {
+	case <-time.After(time.Second):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -6,10 +6,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/keyedqueue/workqueue/examples/internal/locked"
 	"github.com/keyedqueue/workqueue/examples/internal/readme"
 )
 
@@ -22,27 +22,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// buffer is a strings.Builder that many goroutines write to.
-type buffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // The demo ends, although a replica is killed, and handles every order.
 func TestDemo(t *testing.T) {
-	var out buffer
+	var out locked.Buffer
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := run(ctx, "", "127.0.0.1:0", true, strings.NewReader(""), &out); err != nil {
@@ -61,16 +43,17 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// shape replaces what differs from run to run: numbers, and how many orders are held.
+// shape replaces what differs from run to run: numbers, how many digits the time has, and how many orders are held.
 func shape(text string) string {
 	text = regexp.MustCompile(`[0-9]+`).ReplaceAllString(text, "N")
+	text = regexp.MustCompile(`(?m)^ +`).ReplaceAllString(text, "")
 	text = regexp.MustCompile(`held:( order/N)*`).ReplaceAllString(text, "held:")
 	return strings.ReplaceAll(text, "held: \n", "held:\n")
 }
 
 // Commands that make no sense are refused, and the others work.
 func TestCommands(t *testing.T) {
-	var out buffer
+	var out locked.Buffer
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := run(ctx, "", "", false, strings.NewReader("kill 7\nfly\n\nadd 3\nstart\nquit\n"), &out); err != nil {

@@ -40,7 +40,7 @@ func end(queue *redisqueue.Queue[string]) error {
 
 var errDeclined = errors.New("the card was declined")
 
-// handle takes a while. One order in ten fails the first time.
+// handle takes a while. One order in ten fails when this replica gets it for the first time.
 func handle(ctx context.Context, key string, say func(string, ...any)) error {
 	fence, _ := redisqueue.Fence(ctx)
 	n, _ := strconv.Atoi(strings.TrimPrefix(key, "order/"))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,9 +15,8 @@ import (
 )
 
 // demo runs the program on a cluster that is made up: client-go's fake, whose Pods restart as script says. It ends
-// when the script does.
+// when the script does. The program and the script print to stdout at the same time, which an [os.File] allows.
 func demo(ctx context.Context, o options, stdout, stderr io.Writer) error {
-	out := &lines{out: stdout}
 	client := fake.NewClientset()
 	for _, name := range []string{"db-0", "web-1", "web-2"} {
 		if _, err := client.CoreV1().Pods("default").Create(ctx, demoPod(name, 0), metav1.CreateOptions{}); err != nil {
@@ -28,8 +26,8 @@ func demo(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watched := make(chan error, 1)
-	go func() { watched <- watch(ctx, client, o, out, stderr) }()
-	err := script(ctx, client, out)
+	go func() { watched <- watch(ctx, client, o, stdout, stderr) }()
+	err := script(ctx, client, stdout)
 	cancel()
 	if watchErr := <-watched; watchErr != nil {
 		return watchErr
@@ -80,16 +78,4 @@ func demoPod(name string, restarts int32) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
 		Status:     corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{app}},
 	}
-}
-
-// lines is a writer for several goroutines.
-type lines struct {
-	mu  sync.Mutex
-	out io.Writer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.Write(p)
 }

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,32 +19,15 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/keyedqueue/workqueue/examples/internal/locked"
 	"github.com/keyedqueue/workqueue/examples/internal/readme"
 )
-
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) take() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	defer o.b.Reset()
-	return o.b.String()
-}
 
 // cluster is client-go's fake, with the program running on it.
 type cluster struct {
 	t              *testing.T
 	client         *fake.Clientset
-	stdout, stderr output
+	stdout, stderr locked.Buffer
 	cancel         context.CancelFunc
 	code           chan int
 }
@@ -83,7 +64,7 @@ func (c *cluster) set(p *corev1.Pod) {
 
 func (c *cluster) wantOutput(want string) {
 	c.t.Helper()
-	if got := c.stdout.take(); got != want {
+	if got := c.stdout.Take(); got != want {
 		c.t.Errorf("printed %q, want %q", got, want)
 	}
 }
@@ -92,7 +73,7 @@ func (c *cluster) end(code int) {
 	c.t.Helper()
 	c.cancel()
 	if got := <-c.code; got != code {
-		c.t.Errorf("exit code %d, want %d; stderr:\n%s", got, code, c.stderr.take())
+		c.t.Errorf("exit code %d, want %d; stderr:\n%s", got, code, c.stderr.Take())
 	}
 }
 
@@ -142,11 +123,11 @@ func TestReports(t *testing.T) {
 
 func TestDemo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var stdout, stderr output
+		var stdout, stderr locked.Buffer
 		code := run(t.Context(), []string{"-demo"}, &stdout, &stderr, nil)
 		want := readme.Output(t, "go run ./examples/kube -demo")
-		if got := stdout.take(); code != 0 || got != want {
-			t.Errorf("exit code %d, printed:\n%s%s\nREADME.md shows:\n%s", code, got, stderr.take(), want)
+		if got := stdout.Take(); code != 0 || got != want {
+			t.Errorf("exit code %d, printed:\n%s%s\nREADME.md shows:\n%s", code, got, stderr.Take(), want)
 		}
 	})
 }
@@ -155,14 +136,14 @@ func TestDemo(t *testing.T) {
 func TestDemoStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		var stdout, stderr output
+		var stdout, stderr locked.Buffer
 		code := make(chan int)
 		go func() { code <- run(ctx, []string{"-demo"}, &stdout, &stderr, nil) }()
 		time.Sleep(600 * time.Millisecond)
 		start := time.Now()
 		cancel()
 		if got := <-code; got != 0 || time.Since(start) > 500*time.Millisecond {
-			t.Errorf("exit code %d after %v, stderr:\n%s", got, time.Since(start), stderr.take())
+			t.Errorf("exit code %d after %v, stderr:\n%s", got, time.Since(start), stderr.Take())
 		}
 	})
 }
@@ -191,7 +172,7 @@ func TestForbidden(t *testing.T) {
 			return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("not you"))
 		})
 		c := newCluster(t, client)
-		code, stderr := <-c.code, c.stderr.take()
+		code, stderr := <-c.code, c.stderr.Take()
 		if code != 1 || !strings.HasPrefix(stderr, "kube: the cluster does not let us watch Pods: ") {
 			t.Errorf("exit code %d, stderr:\n%s", code, stderr)
 		}
@@ -214,11 +195,11 @@ func TestArguments(t *testing.T) {
 		{[]string{"-within", "soon"}, 2, `kube: invalid value "soon" for flag -within`},
 		{[]string{}, 1, "kube: no connection today"},
 	} {
-		var stdout, stderr output
+		var stdout, stderr locked.Buffer
 		code := run(t.Context(), c.args, &stdout, &stderr, func(string) (kubernetes.Interface, error) {
 			return nil, errors.New("no connection today")
 		})
-		printed := stdout.take() + stderr.take()
+		printed := stdout.Take() + stderr.Take()
 		if code != c.code || !strings.Contains(printed, c.want) {
 			t.Errorf("%q: exit code %d, printed:\n%s", c.args, code, printed)
 		}

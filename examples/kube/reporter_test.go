@@ -10,6 +10,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/keyedqueue/workqueue/examples/internal/locked"
 )
 
 // withContainers is a Pod whose containers "app" and "side" have restarted so often.
@@ -52,7 +54,7 @@ func TestOnlyNewRestartsCount(t *testing.T) {
 
 // full is a disk.
 type full struct {
-	output
+	locked.Buffer
 	fails bool
 }
 
@@ -60,7 +62,7 @@ func (f *full) Write(p []byte) (int, error) {
 	if f.fails {
 		return 0, errors.New("no space left")
 	}
-	return f.output.Write(p)
+	return f.Buffer.Write(p)
 }
 
 // A line that could not be printed is printed by the retry.
@@ -85,7 +87,7 @@ func TestLineIsNotLost(t *testing.T) {
 	if err := look(); err != nil {
 		t.Error(err)
 	}
-	if got := out.take(); got != "default/web: 2 restarts within 1h0m0s: app (CrashLoopBackOff, last exit 137 OOMKilled)\n" {
+	if got := out.Take(); got != "default/web: 2 restarts within 1h0m0s: app (CrashLoopBackOff, last exit 137 OOMKilled)\n" {
 		t.Errorf("printed %q", got)
 	}
 }
