@@ -108,7 +108,7 @@ func choose(all []testPackage, want, skip string) (chosen []testPackage, err err
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("none of %d packages matches %q without %q", len(all), want, skip)
+		return nil, fmt.Errorf("-packages %q and -skip %q leave none of the %d packages", want, skip, len(all))
 	}
 	return chosen, nil
 }

@@ -147,6 +147,8 @@ func compareObjects(all []*observation) error {
 	if !same {
 		return errDiffer
 	}
-	fmt.Printf("All %d runs have the same objects, in both phases.\n", len(all))
+	if len(all) > 1 {
+		fmt.Printf("All %d runs have the same objects, in both phases.\n", len(all))
+	}
 	return nil
 }
