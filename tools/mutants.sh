@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks whether a test fails when an operator is broken (tools/mutants does the work). Without arguments it does so for
-# all packages that docs/testing.md has figures of, which takes about a quarter of an hour on two processors:
+# Checks whether a test fails when an operator is broken (tools/mutants does the work). Without arguments it checks all
+# packages in the table of docs/testing.md, which takes about a quarter of an hour on two processors:
 #
 #	bash tools/mutants.sh [directory of a package ...]
 #

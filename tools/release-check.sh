@@ -27,7 +27,7 @@ git -C "$scratch/repository" commit --quiet --message "what is to be released"
 version=$(git -C "$scratch/repository" tag --list 'v*')
 "$scratch/release" -C "$scratch/repository" proxy "$version" "$scratch/proxy"
 
-# Raw data of benchmarks belongs into modules that nobody imports, and a program that was built by mistake into none.
+# Raw data of benchmarks must not be in a published module, nor a program that was built by mistake.
 large=$(find "$scratch/proxy" -name '*.zip' -size +1000k)
 [ -z "$large" ] || { printf 'larger than 1 MB: %s\n' "$large"; exit 1; }
 
@@ -68,15 +68,12 @@ consume() { # In an empty module: get the package, build and run a program with 
 }
 consume root github.com/keyedqueue/workqueue
 for name in worker prom debug priorityqueue controllerruntime otel redisqueue; do
-	if [ -e "$name" ]; then
-		consume "$name" "github.com/keyedqueue/workqueue/$name"
-	fi
+	consume "$name" "github.com/keyedqueue/workqueue/$name"
 done
 
 say "go install of the programs"
 export GOBIN=$scratch/bin
-programs=(examples/dirsync examples/kube cmd/swap)
-[ ! -e cmd/queuevet ] || programs+=(cmd/queuevet)
+programs=(examples/dirsync examples/jobs examples/kube cmd/swap cmd/queuevet)
 go_install() { (cd "$scratch" && quietly go install "github.com/keyedqueue/workqueue/$1@$version"); }
 for program in "${programs[@]}"; do
 	go_install "$program"

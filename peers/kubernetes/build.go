@@ -35,7 +35,7 @@ var (
 
 func (v variant) String() string { return v.name }
 
-// variantsNamed returns the variants of a list such as "stock,swapped".
+// variantsNamed returns the variants of a list such as "stock,swapped", in its order.
 func variantsNamed(list string) ([]variant, error) {
 	var found []variant
 	for name := range strings.SplitSeq(list, ",") {
@@ -168,16 +168,17 @@ func (v variant) buildServers(ctx context.Context) error {
 	return nil
 }
 
-// checkQueue makes sure that the variant's programs have the queue that they should have.
+// checkQueue returns an error if a program of the variant was built with the other variant's queue.
 func (v variant) checkQueue(ctx context.Context) error {
 	for _, name := range []string{apiServer, kubeManager} {
-		out, err := exec.CommandContext(ctx, "go", "version", "-m", v.binary(name)).Output()
+		cmd := exec.CommandContext(ctx, "go", "version", "-m", v.binary(name))
+		out, err := cmd.CombinedOutput()
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w\n%s", cmd, err, out)
 		}
 		ours := bytes.Contains(out, []byte("\tgithub.com/keyedqueue/workqueue\t"))
 		if ours != (v == swapped) {
-			return fmt.Errorf("%s of the variant %s: built with our queue is %t", name, v, ours)
+			return fmt.Errorf("%s of the variant %s has the wrong queue: ours is linked: %t", name, v, ours)
 		}
 	}
 	return nil
@@ -189,14 +190,26 @@ func build(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	variants, err := variantsNamed(*list)
+	_, err := serversOf(ctx, *list, true)
+	return err
+}
+
+// serversOf returns the variants of a list, after it has built their servers, if build is set, and printed the versions.
+// Without build, the servers of an earlier build are used.
+func serversOf(ctx context.Context, list string, build bool) ([]variant, error) {
+	variants, err := variantsNamed(list)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, v := range variants {
-		if err := v.buildServers(ctx); err != nil {
-			return err
+		if build {
+			err = v.buildServers(ctx)
+		} else {
+			err = v.checkQueue(ctx)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return variants, printVersions(ctx)
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/hex"
 	"encoding/pem"
 	"fmt"
 	"math/big"
@@ -16,20 +15,20 @@ import (
 	"time"
 )
 
-// credentials are what a control plane's parts know each other by. All files are in one directory.
+// credentials identify the parts of a control plane to each other. All files are in one directory.
 type credentials struct {
 	caFile, certFile, keyFile string // Of the API server.
 	accountKeyFile            string // Signs the tokens of service accounts.
 	tokenFile                 string // The API server's list of tokens.
-	token                     string // An administrator's.
-	ca                        []byte
+	token                     string // The administrator's.
+	ca                        []byte // The content of caFile.
 }
 
 // newCredentials makes the credentials of one control plane in dir.
 func newCredentials(dir string) (*credentials, error) {
 	c := &credentials{
 		caFile: filepath.Join(dir, "ca.crt"), certFile: filepath.Join(dir, "server.crt"), keyFile: filepath.Join(dir, "server.key"),
-		accountKeyFile: filepath.Join(dir, "accounts.key"), tokenFile: filepath.Join(dir, "tokens.csv"), token: randomToken(),
+		accountKeyFile: filepath.Join(dir, "accounts.key"), tokenFile: filepath.Join(dir, "tokens.csv"), token: rand.Text(),
 	}
 	caKey, err := newKey("")
 	if err != nil {
@@ -63,13 +62,7 @@ func newCredentials(dir string) (*credentials, error) {
 	return c, os.WriteFile(c.tokenFile, []byte(line), 0o600)
 }
 
-func randomToken() string {
-	b := make([]byte, 16)
-	_, _ = rand.Read(b) // Never fails.
-	return hex.EncodeToString(b)
-}
-
-// newKey returns a new private key, and writes it to the file if there is one.
+// newKey returns a new private key, after writing it to file unless that is empty.
 func newKey(file string) (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil || file == "" {

@@ -26,9 +26,9 @@ type cluster struct {
 	kubeconfig            string
 	serverURL, managerURL string
 	credentials           *credentials
-	managerPort, etcdURL  string
-	serverPort, peerPort  string
-	etcdPort              string
+	etcdURL, peerURL      string
+	serverPort            string
+	managerPort           string
 }
 
 // startCluster starts a control plane of the variant. Its logs are in dir, and stay there.
@@ -52,8 +52,8 @@ func startCluster(ctx context.Context, v variant, dir string) (_ *cluster, err e
 	if err != nil {
 		return nil, err
 	}
-	c.etcdPort, c.peerPort, c.serverPort, c.managerPort = ports[0], ports[1], ports[2], ports[3]
-	c.etcdURL = "http://127.0.0.1:" + c.etcdPort
+	c.etcdURL, c.peerURL = "http://127.0.0.1:"+ports[0], "http://127.0.0.1:"+ports[1]
+	c.serverPort, c.managerPort = ports[2], ports[3]
 	c.serverURL = "https://127.0.0.1:" + c.serverPort
 	c.managerURL = "https://127.0.0.1:" + c.managerPort
 	if err := c.startEtcd(ctx); err != nil {
@@ -73,10 +73,9 @@ func (c *cluster) startEtcd(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w: install-etcd.sh installs it", err)
 	}
-	peer := "http://127.0.0.1:" + c.peerPort
 	c.etcd, err = startProcess(c.dir, "etcd", program, "--name=test", "--data-dir="+filepath.Join(c.dir, "etcd"),
 		"--listen-client-urls="+c.etcdURL, "--advertise-client-urls="+c.etcdURL,
-		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=test="+peer,
+		"--listen-peer-urls="+c.peerURL, "--initial-advertise-peer-urls="+c.peerURL, "--initial-cluster=test="+c.peerURL,
 		"--quota-backend-bytes=8589934592", "--log-level=warn")
 	if err != nil {
 		return err
@@ -91,7 +90,7 @@ func (c *cluster) startServer(ctx context.Context, v variant) (err error) {
 		"--token-auth-file="+c.credentials.tokenFile, "--authorization-mode=RBAC",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+c.credentials.accountKeyFile, "--service-account-signing-key-file="+c.credentials.accountKeyFile,
-		// The limits are for clusters with more CPUs. The load of a test comes from one client.
+		// The default limits protect a server from many clients. Here all load comes from one.
 		"--max-requests-inflight=4000", "--max-mutating-requests-inflight=2000")
 	if err != nil {
 		return err
@@ -138,7 +137,7 @@ func (c *cluster) connect() (err error) {
 	return err
 }
 
-// stop ends the control plane in the order that lets each part end well.
+// stop ends the control plane, each part before those that it needs, and removes etcd's data. Calling it again is harmless.
 func (c *cluster) stop() {
 	for _, p := range []*process{c.manager, c.server, c.etcd} {
 		if p != nil {

@@ -28,19 +28,8 @@ func controlPlane(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	variants, err := variantsNamed(*list)
+	variants, err := serversOf(ctx, *list, *build)
 	if err != nil {
-		return err
-	}
-	for _, v := range variants {
-		if !*build {
-			break
-		}
-		if err := v.buildServers(ctx); err != nil {
-			return err
-		}
-	}
-	if err := printVersions(ctx); err != nil {
 		return err
 	}
 	fmt.Printf("Workload: %d Deployments of %d Pods, %d Jobs, in one namespace, which is deleted when all is done\n",
@@ -59,13 +48,13 @@ func controlPlane(ctx context.Context, args []string) error {
 	return compareObjects(all)
 }
 
-// An observation is what was seen of one run.
+// An observation is what one run showed.
 type observation struct {
 	variant            variant
-	busy, gone         inventory // When all had converged, and when the namespace was gone.
+	busy, gone         inventory // The objects when all had converged, and when the namespace was gone.
 	converged, deleted time.Duration
 	manager, server    costs
-	latency            map[string]histogram // By the queue's name. All queues together have the empty name.
+	latency            map[string]histogram // By the queue's name; "" is all queues together.
 }
 
 // costs are those of one program.
@@ -75,10 +64,11 @@ type costs struct {
 	peak       int64   // Bytes.
 }
 
-// slowQueues are the queues that a table has lines of their own for.
-var slowQueues = []string{"deployment", "replicaset", "job", "namespace", "garbage_collector_attempt_to_delete"}
+// tableQueues are the queues with lines of their own in the table: those with most of the workload's keys, or whose keys
+// decide when a phase ends.
+var tableQueues = []string{"deployment", "replicaset", "job", "namespace", "garbage_collector_attempt_to_delete"}
 
-// observe runs the workload once.
+// observe runs the workload once, on a control plane of the variant.
 func observe(ctx context.Context, v variant, w workload, timeout time.Duration) (*observation, error) {
 	load := machineLoad()
 	c, err := startCluster(ctx, v, filepath.Join("out", "controlplane-"+v.name))
@@ -90,7 +80,7 @@ func observe(ctx context.Context, v variant, w workload, timeout time.Duration) 
 	defer cancel()
 	o := &observation{variant: v, latency: map[string]histogram{}}
 
-	kubelet := c.watch(w)
+	kubelet := newKubelet(c, w)
 	kubeletEnded := make(chan error, 1)
 	go func() { kubeletEnded <- kubelet.run(ctx) }()
 	began := time.Now()
@@ -114,7 +104,7 @@ func observe(ctx context.Context, v variant, w workload, timeout time.Duration) 
 	}
 	err = c.poll(ctx, timeout, func() (string, bool) {
 		_, err := c.client.CoreV1().Namespaces().Get(ctx, w.namespace, metav1.GetOptions{})
-		return "the namespace is there", apierrors.IsNotFound(err)
+		return "the namespace is still there", apierrors.IsNotFound(err)
 	})
 	if err != nil {
 		return nil, err
@@ -137,7 +127,7 @@ func observe(ctx context.Context, v variant, w workload, timeout time.Duration) 
 	return o, nil
 }
 
-// measure reads both programs' metrics. The latencies are those since the start.
+// measure reads both programs' metrics, and leaves to take what to keep of them. Latencies are those since the start.
 func (o *observation) measure(ctx context.Context, c *cluster, take func(*costs, families)) error {
 	manager, err := scrape(ctx, insecure, c.managerURL)
 	if err != nil {
@@ -153,7 +143,7 @@ func (o *observation) measure(ctx context.Context, c *cluster, take func(*costs,
 	}
 	take(&o.manager, manager)
 	take(&o.server, server)
-	for _, name := range append([]string{""}, slowQueues...) {
+	for _, name := range append([]string{""}, tableQueues...) {
 		o.latency[name] = manager.queueLatency(name)
 	}
 	if o.latency[""].count == 0 {
@@ -162,7 +152,8 @@ func (o *observation) measure(ctx context.Context, c *cluster, take func(*costs,
 	return nil
 }
 
-// poll waits until done reports true. Its error has what done said last.
+// poll calls done until it reports true. It returns an error if a part of the control plane ends, and after timeout one
+// with the state that done reported last.
 func (c *cluster) poll(ctx context.Context, timeout time.Duration, done func() (string, bool)) error {
 	deadline := time.Now().Add(timeout)
 	for {
@@ -174,7 +165,7 @@ func (c *cluster) poll(ctx context.Context, timeout time.Duration, done func() (
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("after %v %s", timeout, state)
+			return fmt.Errorf("after %v: %s", timeout, state)
 		}
 		select {
 		case <-ctx.Done():
@@ -191,7 +182,7 @@ func (c *cluster) steadyInventory(ctx context.Context, timeout time.Duration) (i
 	if err != nil {
 		return nil, err
 	}
-	for time.Now().Before(deadline) {
+	for {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -201,15 +192,18 @@ func (c *cluster) steadyInventory(ctx context.Context, timeout time.Duration) (i
 		if err != nil {
 			return nil, err
 		}
-		if len(now.differences(last)) == 0 {
+		changes := last.differences(now)
+		if len(changes) == 0 {
 			return now, nil
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("after %v the objects still change: %s", timeout, strings.Join(changes[:min(len(changes), 10)], "; "))
 		}
 		last = now
 	}
-	return nil, errUnsteady
 }
 
-// machineLoad returns the load averages of the machine, in which other work shows that ran at the same time.
+// machineLoad returns the machine's load averages, which show whether other programs are running.
 func machineLoad() string {
 	data, err := os.ReadFile("/proc/loadavg")
 	fields := strings.Fields(string(data))

@@ -21,23 +21,24 @@ import (
 func crash(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("crash", flag.ContinueOnError)
 	objects := flags.Int("objects", 10000, "how many objects each controller has")
-	only := flags.String("only", "", "manager or kube: this one only")
-	list := flags.String("variant", "swapped", "the control plane that they run on: stock or swapped")
+	only := flags.String("only", "", "run this controller only: manager or kube")
+	name := flags.String("variant", "swapped", "the control plane that they run on: stock or swapped")
 	timeout := flags.Duration("timeout", 15*time.Minute, "how long each controller may take")
 	build := flags.Bool("build", true, "build the servers first; if not, those of the last build run")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	variants, err := variantsNamed(*list)
+	if *only != "" && *only != "manager" && *only != "kube" {
+		return fmt.Errorf("-only %s: want manager or kube", *only)
+	}
+	if *objects < 10 {
+		return fmt.Errorf("-objects %d: want 10 or more, because each kind of object is a tenth of them", *objects)
+	}
+	if strings.Contains(*name, ",") {
+		return fmt.Errorf("-variant %s: want one variant", *name)
+	}
+	variants, err := serversOf(ctx, *name, *build)
 	if err != nil {
-		return err
-	}
-	if *build {
-		if err := variants[0].buildServers(ctx); err != nil {
-			return err
-		}
-	}
-	if err := printVersions(ctx); err != nil {
 		return err
 	}
 	c, err := startCluster(ctx, variants[0], filepath.Join("out", "crash"))
@@ -67,16 +68,15 @@ func crash(ctx context.Context, args []string) error {
 	return nil
 }
 
-// crashManager tries the program of manager.go.
+// crashManager crashes the program of manager.go.
 func crashManager(ctx context.Context, c *cluster, objects int) error {
 	const namespace = "crash-manager"
 	if err := c.createNamespace(ctx, namespace); err != nil {
 		return err
 	}
 	maps := c.client.CoreV1().ConfigMaps(namespace)
-	name := func(i int) string { return fmt.Sprintf("%s%05d", inputPrefix, i) }
 	err := inParallel(ctx, objects, func(ctx context.Context, i int) error {
-		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name(i)}, Data: map[string]string{"value": firstValue(i)}}
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: inputName(i)}, Data: map[string]string{"value": firstValue(i)}}
 		_, err := maps.Create(ctx, m, metav1.CreateOptions{})
 		return err
 	})
@@ -104,10 +104,10 @@ func crashManager(ctx context.Context, c *cluster, objects int) error {
 	err = inParallel(ctx, objects, func(ctx context.Context, i int) error {
 		switch i % 10 {
 		case 0:
-			return maps.Delete(ctx, name(i), metav1.DeleteOptions{})
+			return maps.Delete(ctx, inputName(i), metav1.DeleteOptions{})
 		case 1, 2, 3:
 			patch := fmt.Sprintf(`{"data":{"value":%q}}`, lastValue(i))
-			_, err := maps.Patch(ctx, name(i), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			_, err := maps.Patch(ctx, inputName(i), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 			return err
 		}
 		return nil
@@ -119,10 +119,13 @@ func crashManager(ctx context.Context, c *cluster, objects int) error {
 	if err != nil {
 		return err
 	}
-	var wrong []string
-	for len(wrong) > 0 || wrong == nil {
-		if wrong, err = wrongMaps(ctx, c.client, namespace, objects, name); err != nil {
+	for {
+		wrong, err := wrongMaps(ctx, c.client, namespace, objects)
+		if err != nil {
 			return err
+		}
+		if len(wrong) == 0 {
+			break
 		}
 		select {
 		case <-second.ended:
@@ -134,8 +137,10 @@ func crashManager(ctx context.Context, c *cluster, objects int) error {
 	}
 	// Nothing may spoil what is finished.
 	time.Sleep(5 * time.Second)
-	if wrong, err = wrongMaps(ctx, c.client, namespace, objects, name); err != nil || len(wrong) > 0 {
-		return errors.Join(err, fmt.Errorf("%d objects are no longer in their final state: %s", len(wrong), strings.Join(wrong, "; ")))
+	if wrong, err := wrongMaps(ctx, c.client, namespace, objects); err != nil {
+		return err
+	} else if len(wrong) > 0 {
+		return fmt.Errorf("%d objects are no longer in their final state: %s", len(wrong), strings.Join(wrong, "; "))
 	}
 	second.stop()
 	fmt.Printf("manager: started again; finished after %s\n", second.summary())
@@ -153,8 +158,8 @@ func crashManager(ctx context.Context, c *cluster, objects int) error {
 func firstValue(i int) string { return fmt.Sprintf("first of %d", i) }
 func lastValue(i int) string  { return fmt.Sprintf("last of %d", i) }
 
-// wrongMaps describes every ConfigMap that is not in its final state. It is never nil.
-func wrongMaps(ctx context.Context, client kubernetes.Interface, namespace string, objects int, name func(int) string) ([]string, error) {
+// wrongMaps describes every ConfigMap that is not in its final state.
+func wrongMaps(ctx context.Context, client kubernetes.Interface, namespace string, objects int) (wrong []string, err error) {
 	list, err := client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -164,16 +169,16 @@ func wrongMaps(ctx context.Context, client kubernetes.Interface, namespace strin
 		have[list.Items[i].Name] = &list.Items[i]
 	}
 	delete(have, "kube-root-ca.crt")
-	wrong := []string{}
 	for i := range objects {
-		input, output := have[name(i)], have[outputName(name(i))]
-		delete(have, name(i))
-		delete(have, outputName(name(i)))
+		name := inputName(i)
+		input, output := have[name], have[outputName(name)]
+		delete(have, name)
+		delete(have, outputName(name))
 		value := firstValue(i)
 		switch i % 10 {
 		case 0:
 			if input != nil || output != nil {
-				wrong = append(wrong, name(i)+" or its output is not deleted")
+				wrong = append(wrong, name+" or its output is not deleted")
 			}
 			continue
 		case 1, 2, 3:
@@ -181,13 +186,13 @@ func wrongMaps(ctx context.Context, client kubernetes.Interface, namespace strin
 		}
 		switch {
 		case input == nil || output == nil:
-			wrong = append(wrong, name(i)+" or its output is missing")
+			wrong = append(wrong, name+" or its output is missing")
 		case input.Annotations[handled] != value || input.Data["value"] != value:
-			wrong = append(wrong, name(i)+" is not handled")
+			wrong = append(wrong, name+" is not handled")
 		case output.Data["result"] != resultOf(value):
-			wrong = append(wrong, name(i)+" has the wrong output")
+			wrong = append(wrong, name+" has the wrong output")
 		case !metav1.IsControlledBy(output, input):
-			wrong = append(wrong, name(i)+" does not own its output")
+			wrong = append(wrong, name+" does not own its output")
 		}
 	}
 	for name := range have {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,7 +11,6 @@ import (
 )
 
 func TestWrongMaps(t *testing.T) {
-	name := func(i int) string { return fmt.Sprintf("%s%05d", inputPrefix, i) }
 	// finished returns the final state of ten inputs, the first of which is deleted.
 	finished := func() (inputs, outputs [10]*corev1.ConfigMap) {
 		for i := 1; i < 10; i++ {
@@ -20,13 +18,13 @@ func TestWrongMaps(t *testing.T) {
 			if i <= 3 {
 				value = lastValue(i)
 			}
-			uid := types.UID(name(i))
+			uid := types.UID(inputName(i))
 			inputs[i] = &corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name(i), UID: uid, Annotations: map[string]string{handled: value}},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: inputName(i), UID: uid, Annotations: map[string]string{handled: value}},
 				Data:       map[string]string{"value": value},
 			}
 			outputs[i] = &corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: outputName(name(i)), OwnerReferences: []metav1.OwnerReference{{UID: uid, Controller: new(true)}}},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: outputName(inputName(i)), OwnerReferences: []metav1.OwnerReference{{UID: uid, Controller: new(true)}}},
 				Data:       map[string]string{"result": resultOf(value)},
 			}
 		}
@@ -36,12 +34,15 @@ func TestWrongMaps(t *testing.T) {
 		spoil func(inputs, outputs *[10]*corev1.ConfigMap)
 		wrong int
 	}{
-		"finished":        {func(_, _ *[10]*corev1.ConfigMap) {}, 0},
-		"no output":       {func(_, outputs *[10]*corev1.ConfigMap) { outputs[5] = nil }, 1},
-		"old value":       {func(inputs, _ *[10]*corev1.ConfigMap) { inputs[2].Annotations[handled] = firstValue(2) }, 1},
-		"old output":      {func(_, outputs *[10]*corev1.ConfigMap) { outputs[2].Data["result"] = resultOf(firstValue(2)) }, 1},
-		"no owner":        {func(_, outputs *[10]*corev1.ConfigMap) { outputs[7].OwnerReferences = nil }, 1},
-		"not deleted":     {func(inputs, _ *[10]*corev1.ConfigMap) { inputs[0] = inputs[1].DeepCopy(); inputs[0].Name = name(0) }, 1},
+		"finished":   {func(_, _ *[10]*corev1.ConfigMap) {}, 0},
+		"no output":  {func(_, outputs *[10]*corev1.ConfigMap) { outputs[5] = nil }, 1},
+		"old value":  {func(inputs, _ *[10]*corev1.ConfigMap) { inputs[2].Annotations[handled] = firstValue(2) }, 1},
+		"old output": {func(_, outputs *[10]*corev1.ConfigMap) { outputs[2].Data["result"] = resultOf(firstValue(2)) }, 1},
+		"no owner":   {func(_, outputs *[10]*corev1.ConfigMap) { outputs[7].OwnerReferences = nil }, 1},
+		"not deleted": {func(inputs, _ *[10]*corev1.ConfigMap) {
+			inputs[0] = inputs[1].DeepCopy()
+			inputs[0].Name = inputName(0)
+		}, 1},
 		"one too many":    {func(_, outputs *[10]*corev1.ConfigMap) { outputs[0] = outputs[1].DeepCopy(); outputs[0].Name = "other" }, 1},
 		"nothing handled": {func(_, outputs *[10]*corev1.ConfigMap) { *outputs = [10]*corev1.ConfigMap{} }, 9},
 	} {
@@ -54,9 +55,9 @@ func TestWrongMaps(t *testing.T) {
 					objects = append(objects, m)
 				}
 			}
-			wrong, err := wrongMaps(t.Context(), fake.NewClientset(objects...), "n", 10, name)
+			wrong, err := wrongMaps(t.Context(), fake.NewClientset(objects...), "n", 10)
 			if err != nil || len(wrong) != test.wrong {
-				t.Errorf("wrong are %q, %v, want %d", wrong, err, test.wrong)
+				t.Errorf("wrongMaps() = %q, %v, want %d", wrong, err, test.wrong)
 			}
 		})
 	}

@@ -21,8 +21,8 @@ const (
 	canary        = "canary"
 )
 
-// crashKube tries the program of examples/kube, which reports Pods with three restarts that it has seen itself. Of ten
-// Pods eight restart often enough, one does not restart often enough, and one does not restart at all.
+// crashKube crashes the program of examples/kube, which reports Pods with three restarts that it has seen itself. Of ten
+// Pods, eight restart three times, one twice, and one not at all.
 func crashKube(ctx context.Context, c *cluster, objects int) error {
 	program := mustAbs("bin/kube")
 	cmd := exec.CommandContext(ctx, "go", "build", "-C", filepath.Join(repositoryDir, "examples"), "-o", program, "./kube")
@@ -57,12 +57,17 @@ func crashKube(ctx context.Context, c *cluster, objects int) error {
 	if err != nil {
 		return err
 	}
-	reported := objects / 10 * 8
+	wanted := 0 // Reports.
+	for i := range objects {
+		if restartsOften(i) {
+			wanted++
+		}
+	}
 	written := make(chan error, 1)
 	go func() {
 		written <- inParallel(ctx, objects, func(ctx context.Context, i int) error { return pods.restart(ctx, i, firstRestarts(i)) })
 	}()
-	if err := first.waitForLines(ctx, reported/2, kubeNamespace+"/pod-"); err != nil {
+	if err := first.waitForLines(ctx, wanted/2, kubeNamespace+"/pod-"); err != nil {
 		return err
 	}
 	first.kill()
@@ -74,7 +79,7 @@ func crashKube(ctx context.Context, c *cluster, objects int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("kube: %d Pods; killed with SIGKILL after it had reported %d of the %d that restart three times\n", objects, len(before), reported)
+	fmt.Printf("kube: %d Pods; killed with SIGKILL after it had reported %d of the %d that restart three times\n", objects, len(before), wanted)
 	if err := checkReports(before, objects, 3, false); err != nil {
 		return fmt.Errorf("before the kill: %w", err)
 	}
@@ -83,8 +88,10 @@ func crashKube(ctx context.Context, c *cluster, objects int) error {
 	if err != nil {
 		return err
 	}
-	if early, err := reports(second); err != nil || len(early) > 0 {
-		return fmt.Errorf("%d Pods reported for restarts from before the second start: %v", len(early), err)
+	if early, err := reports(second); err != nil {
+		return err
+	} else if len(early) > 0 {
+		return fmt.Errorf("%d Pods are reported for restarts from before the second start", len(early))
 	}
 	for range 2 {
 		err := inParallel(ctx, objects, func(ctx context.Context, i int) error { return pods.restart(ctx, i, firstRestarts(i)-1) })
@@ -100,7 +107,7 @@ func crashKube(ctx context.Context, c *cluster, objects int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("kube: started again; it has reported %d of the %d that restarted four more times\n", len(after), reported)
+	fmt.Printf("kube: started again; it has reported %d of the %d that restarted four more times\n", len(after), wanted)
 	if state := second.cmd.ProcessState; !state.Success() {
 		return fmt.Errorf("kube ended with %v after SIGTERM", state)
 	}
@@ -109,8 +116,8 @@ func crashKube(ctx context.Context, c *cluster, objects int) error {
 
 func podName(i int) string { return fmt.Sprintf("pod-%05d", i) }
 
-// firstRestarts is how often a Pod restarts before the second start. After it, each Pod restarts twice, once less often
-// each time: the Pods that restart three times then restart four times, and those that restart twice then restart twice.
+// firstRestarts is how often Pod i restarts before kube's second start. After that its counter grows twice, each time by
+// one less: four more restarts for the Pods with three, two for those with two, and none for the others.
 func firstRestarts(i int) int {
 	switch i % 10 {
 	case 8:
@@ -122,12 +129,15 @@ func firstRestarts(i int) int {
 	}
 }
 
-// checkReports checks that only Pods that restart often enough were reported, with that many restarts. If all is set,
-// all of them must be.
+// restartsOften reports whether Pod i restarts often enough to be reported.
+func restartsOften(i int) bool { return firstRestarts(i) == 3 }
+
+// checkReports checks that only Pods that restart often enough were reported, with the given number of restarts. If all
+// is set, it also checks that all of them were.
 func checkReports(found map[string]int, objects, restarts int, all bool) error {
 	for i := range objects {
 		n, ok := found[podName(i)]
-		often := firstRestarts(i) == 3
+		often := restartsOften(i)
 		switch {
 		case ok && !often:
 			return fmt.Errorf("%s is reported with %d restarts, and should not be", podName(i), n)
@@ -197,11 +207,12 @@ func (r *restartingPods) set(ctx context.Context, name string, count int) error 
 	return err
 }
 
-// settle returns when kube has seen all that happened before the call. It restarts the canary until kube reports it.
-// The canary's key then stood behind all earlier ones in kube's queue; the second time, those are finished, too.
+// settle returns when kube has handled all that happened before the call. It restarts the canary until kube reports it:
+// the canary's key was queued behind all earlier ones, so those have been handed out by then. It does so twice, to give
+// the workers the time to finish them.
 func (r *restartingPods) settle(ctx context.Context, kube *process) error {
+	prefix := kubeNamespace + "/" + canary + ":"
 	for range 2 {
-		prefix := kubeNamespace + "/" + canary + ":"
 		before := kube.lines(prefix)
 		for tries := 0; kube.lines(prefix) == before; tries++ {
 			if tries%20 == 0 {

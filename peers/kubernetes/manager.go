@@ -26,7 +26,7 @@ import (
 	"github.com/keyedqueue/workqueue/controllerruntime"
 )
 
-// What the manager knows its objects by.
+// Names and annotations by which the manager knows its objects.
 const (
 	inputPrefix  = "input-"
 	outputPrefix = "output-"
@@ -131,6 +131,8 @@ func (r *reconciler) reconcile(ctx context.Context, request ctrl.Request) error 
 	input.Annotations[handled] = input.Data["value"]
 	return r.client.Update(ctx, input)
 }
+
+func inputName(i int) string { return fmt.Sprintf("%s%05d", inputPrefix, i) }
 
 func outputName(input string) string { return outputPrefix + strings.TrimPrefix(input, inputPrefix) }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// insecure is for kube-controller-manager, which makes its own certificate.
+// insecure is for kube-controller-manager, which signs its certificate itself.
 var insecure = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 
 func get(ctx context.Context, client *http.Client, url string) (io.ReadCloser, error) {
@@ -43,7 +44,7 @@ func answers(ctx context.Context, client *http.Client, url string) error {
 	return body.Close()
 }
 
-// families are what a program's /metrics has.
+// families are the metrics of a program by their names.
 type families map[string]*dto.MetricFamily
 
 func scrape(ctx context.Context, client *http.Client, url string) (families, error) {
@@ -77,7 +78,7 @@ type histogram struct {
 
 type bucket struct {
 	bound float64 // Inclusive; the last is +Inf.
-	below uint64  // How many observations are not above it.
+	below uint64  // How many observations are not above the bound.
 }
 
 // queueLatency returns how long keys waited in the queue of that name, or in all queues if the name is empty.
@@ -96,12 +97,7 @@ func (f families) queueLatency(queue string) (h histogram) {
 	for bound, n := range below {
 		h.buckets = append(h.buckets, bucket{bound, n})
 	}
-	slices.SortFunc(h.buckets, func(a, b bucket) int {
-		if a.bound < b.bound {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(h.buckets, func(a, b bucket) int { return cmp.Compare(a.bound, b.bound) })
 	return h
 }
 

@@ -2,31 +2,29 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
-
-	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 )
 
-// An inventory has a line for every object of a cluster, without what differs from run to run, and how many objects
-// have that line.
+// An inventory counts a cluster's objects by their descriptions, which leave out what differs from run to run. It also
+// counts the states that objects are in.
 type inventory map[string]int
 
-// unlisted are kinds of which a cluster has as many as it likes: events are merged and expire, and the names of leases
-// come from the machine.
+// unlisted are kinds whose objects differ from run to run: events are merged and expire, the names of leases come from
+// the machine, and a ComponentStatus is the answer of a health check.
 var unlisted = []string{"Event", "Lease", "ComponentStatus"}
 
-// takeInventory lists all objects of all kinds, and the states of the three kinds whose state is the purpose of a run.
+// takeInventory lists all objects of all kinds, and the states of Deployments, Jobs and Pods.
 func takeInventory(ctx context.Context, c *cluster) (inventory, error) {
 	lists, err := discovery.ServerPreferredResources(c.client.Discovery())
 	if err != nil {
@@ -73,7 +71,7 @@ func objectLine(kind string, m *metav1.ObjectMeta) string {
 		name = m.GenerateName + "*"
 	}
 	if i := strings.LastIndex(name, ":"); kind == "ClusterTrustBundle" && i >= 0 {
-		name = name[:i] + ":*" // The hash of a certificate, which each cluster has its own of.
+		name = name[:i] + ":*" // The end is the hash of a certificate, and each cluster has its own.
 	}
 	line.WriteString(name)
 	for _, owner := range m.OwnerReferences {
@@ -148,7 +146,7 @@ func (i inventory) states() (lines []string) {
 	return lines
 }
 
-// differences returns a line for everything that is not the same in both.
+// differences returns a line for each description whose counts differ: "2 and 3 × Pod load/web".
 func (i inventory) differences(other inventory) (lines []string) {
 	all := maps.Clone(i)
 	maps.Copy(all, other)
@@ -159,6 +157,3 @@ func (i inventory) differences(other inventory) (lines []string) {
 	}
 	return lines
 }
-
-// errUnsteady is the result of a cluster whose objects keep changing.
-var errUnsteady = errors.New("the objects keep changing")

@@ -16,7 +16,8 @@ const (
 	controllerRuntime = "sigs.k8s.io/controller-runtime"
 )
 
-// libraries are the modules of which every test is run that a work queue can change.
+// libraries are the modules whose tests run wherever a work queue is linked into them, even if only by way of another
+// package.
 var libraries = []string{clientGo, controllerRuntime, "k8s.io/sample-controller"}
 
 // A testPackage is a package whose tests are run on both queues.
@@ -36,10 +37,10 @@ func (l *listed) imports(path string) bool {
 	return slices.Contains(l.Imports, path) || slices.Contains(l.TestImports, path) || slices.Contains(l.XTestImports, path)
 }
 
-// packagesOf returns the packages that have tests and a work queue: of Kubernetes' modules those that import client-go's
-// workqueue, and of the libraries those whose tests have it in them, itself or through another package. client-go's own
-// tests of that package are not in it: they look into the stock queue, and swap replaces them.
-func packagesOf(ctx context.Context) ([]testPackage, error) {
+// packagesWithQueue returns the packages that have tests and a work queue: from Kubernetes' modules those that import
+// client-go's workqueue, and from the libraries those with it among their tests' dependencies. That package itself is left
+// out: its tests look into the stock queue, and swap replaces them.
+func packagesWithQueue(ctx context.Context) ([]testPackage, error) {
 	withQueue := map[string]bool{}
 	var patterns []string
 	for _, library := range libraries {
@@ -91,7 +92,7 @@ func list(ctx context.Context, args []string, f func(*listed)) error {
 	return cmd.Wait()
 }
 
-// choose returns the packages whose paths match want, unless they match skip.
+// choose returns the packages whose paths match want, unless they match skip. None at all is an error.
 func choose(all []testPackage, want, skip string) (chosen []testPackage, err error) {
 	wanted, err := regexp.Compile(want)
 	if err != nil {
@@ -105,6 +106,9 @@ func choose(all []testPackage, want, skip string) (chosen []testPackage, err err
 		if wanted.MatchString(p.path) && (skip == "" || !skipped.MatchString(p.path)) {
 			chosen = append(chosen, p)
 		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("-packages %q and -skip %q leave none of the %d packages", want, skip, len(all))
 	}
 	return chosen, nil
 }

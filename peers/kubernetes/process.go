@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process is a child that writes to a log file of its own. It ends with its parent, also if that is killed.
+// A process is a child with a log file of its own. It ends with this program, even if that is killed.
 type process struct {
 	name  string
-	log   string
+	log   string // The file's path.
 	cmd   *exec.Cmd
-	ended chan struct{}
+	ended chan struct{} // Closed when the process has ended.
 }
 
 // startProcess starts a program whose output goes to the file name.log in dir, after what an earlier process of that
@@ -46,7 +46,7 @@ func startProcess(dir, name, program string, args ...string) (*process, error) {
 	return p, nil
 }
 
-// stop ends the process in order, and after half a minute by force.
+// stop ends the process with SIGTERM, and after half a minute with SIGKILL.
 func (p *process) stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -56,7 +56,7 @@ func (p *process) stop() {
 	}
 }
 
-// kill ends the process as a crash does.
+// kill ends the process with SIGKILL, and returns when it has ended.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.ended
@@ -104,16 +104,16 @@ func freePorts(n int) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // Only at the end, so that each is another one.
+		defer l.Close() // Not before the end, so that no port comes twice.
 		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
 	}
 	return ports, nil
 }
 
-// adoptOrphans makes processes whose parents end children of this one, also those that have a process group of their own.
+// adoptOrphans makes every descendant whose parent ends a child of this process, whatever its process group.
 func adoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// killChildren ends all children of this process, and returns how many there were.
+// killChildren kills all children of this process, and returns how many there were.
 func killChildren() (killed int, err error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {

@@ -74,7 +74,7 @@ func printTable(all []*observation) {
 	}
 	row("all converged after, s", decimal(1), func(o *observation) float64 { return o.converged.Seconds() })
 	row("the namespace was gone after, s", decimal(1), func(o *observation) float64 { return o.deleted.Seconds() })
-	for _, queue := range append([]string{""}, slowQueues...) {
+	for _, queue := range append([]string{""}, tableQueues...) {
 		name := "queue " + queue
 		if queue == "" {
 			name = "all queues"
@@ -93,7 +93,7 @@ func decimal(digits int) func(float64) string {
 	return func(f float64) string { return fmt.Sprintf("%.*f", digits, f) }
 }
 
-// duration prints seconds with a unit and three digits that matter.
+// duration formats seconds with a unit and three significant digits.
 func duration(seconds float64) string {
 	switch {
 	case math.IsNaN(seconds):
@@ -147,6 +147,8 @@ func compareObjects(all []*observation) error {
 	if !same {
 		return errDiffer
 	}
-	fmt.Printf("All %d runs have the same objects, in both phases.\n", len(all))
+	if len(all) > 1 {
+		fmt.Printf("All %d runs have the same objects, in both phases.\n", len(all))
+	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// results are the outcomes of a package's tests, by name: pass, fail or skip. Subtests are in it, Ginkgo's specs, and,
-// under wholePackage, the package itself.
+// results are the outcomes of a package's tests, by name: pass, fail or skip. They include subtests, Ginkgo's specs, and
+// the package itself as wholePackage.
 type results map[string]string
 
 const (
@@ -40,8 +40,8 @@ func readResults(r io.Reader) (results, error) {
 	}
 }
 
-// addSpecs adds the specs of a Ginkgo suite, from the report that it has written. A suite that wrote none has failed
-// before, which the package's own result shows.
+// addSpecs adds the specs of a Ginkgo suite, from its report in file. A suite without a report has failed early, which
+// the package's own result shows.
 func (r results) addSpecs(file string) error {
 	data, err := os.ReadFile(file)
 	if os.IsNotExist(err) {
@@ -82,7 +82,7 @@ func (r results) addSpecs(file string) error {
 	return nil
 }
 
-// A difference is a test that has not the same outcomes in both variants.
+// A difference is a test whose outcome was not the same in both variants.
 type difference struct {
 	test           string
 	stock, swapped []string // The outcomes seen, without repetitions.
@@ -107,7 +107,7 @@ func (r results) outcome(test string) string {
 	return missing
 }
 
-// see adds the outcomes of a rerun.
+// see adds a rerun's outcomes.
 func (d *difference) see(stock, swapped results) {
 	add := func(seen *[]string, outcome string) {
 		if !slices.Contains(*seen, outcome) {
@@ -118,7 +118,7 @@ func (d *difference) see(stock, swapped results) {
 	add(&d.swapped, swapped.outcome(d.test))
 }
 
-// flaky reports whether both variants have had an outcome in common, so that the queue is not what decides.
+// flaky reports whether both variants have had the same outcome at least once: then it is not the queue that decides.
 func (d *difference) flaky() bool {
 	return slices.ContainsFunc(d.stock, func(outcome string) bool { return slices.Contains(d.swapped, outcome) })
 }
@@ -127,8 +127,8 @@ func (d *difference) String() string {
 	return fmt.Sprintf("%s: stock %s, swapped %s", d.test, strings.Join(d.stock, " and "), strings.Join(d.swapped, " and "))
 }
 
-// rerunPattern returns the -run pattern of the top-level tests that the differences are in, or all tests if a difference
-// is in no test. A spec is in the test that runs its suite, whose name the report does not have.
+// rerunPattern returns the -run pattern for the top-level tests with differences. It is that for all tests if a spec
+// differs, because the report lacks the name of the test that runs the suite, or if only the package itself does.
 func rerunPattern(list []difference) string {
 	names := map[string]bool{}
 	for _, d := range list {

@@ -93,6 +93,9 @@ func TestChoose(t *testing.T) {
 	if err != nil || len(chosen) != 1 || chosen[0].path != "k8s.io/kubernetes/pkg" {
 		t.Errorf("chose %v, %v", chosen, err)
 	}
+	if chosen, err := choose(all, "no/such/package", ""); err == nil {
+		t.Errorf("chose %v, want an error", chosen)
+	}
 	if chosen, err := choose(all, ".", ""); err != nil || len(chosen) != 3 {
 		t.Errorf("chose %v, %v", chosen, err)
 	}

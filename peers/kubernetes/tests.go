@@ -17,7 +17,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// testOptions say how packages are tested.
+// testOptions are those of every package's tests.
 type testOptions struct {
 	reruns  int
 	timeout time.Duration
@@ -32,7 +32,7 @@ func tests(ctx context.Context, args []string) error {
 	parallel := flags.Int("parallel", 1, "how many packages are tested at the same time")
 	onlyList := flags.Bool("list", false, "print the packages, and test nothing")
 	o := testOptions{dir: filepath.Join("out", "tests")}
-	flags.IntVar(&o.reruns, "reruns", 3, "how often tests are run again whose outcomes differ")
+	flags.IntVar(&o.reruns, "reruns", 3, "how often to run tests again whose outcomes differ")
 	flags.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long the tests of a package may take")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -45,7 +45,7 @@ func tests(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	all, err := packagesOf(ctx)
+	all, err := packagesWithQueue(ctx)
 	if err != nil {
 		return err
 	}
@@ -77,10 +77,11 @@ func tests(ctx context.Context, args []string) error {
 	if _, err := killChildren(); err != nil {
 		return err
 	}
-	return t.print(len(chosen))
+	return errors.Join(t.print(len(chosen)), ctx.Err())
 }
 
-// prepareEnvtest puts what controller-runtime's tests start beside each other: the variant's kube-apiserver, and etcd.
+// prepareEnvtest puts the programs that controller-runtime's tests start into one directory for each variant: its
+// kube-apiserver, and etcd.
 func prepareEnvtest(ctx context.Context) error {
 	etcd, err := exec.LookPath("etcd")
 	if err != nil {
@@ -109,7 +110,7 @@ type comparison struct {
 	err            error
 }
 
-// compareTests runs the tests of p on both queues, and those whose outcomes differ again.
+// compareTests runs the tests of p on both queues, and then those again whose outcomes differ.
 func compareTests(ctx context.Context, p testPackage, o testOptions) *comparison {
 	c := &comparison{testPackage: p}
 	began := time.Now()
@@ -163,7 +164,7 @@ func runTests(ctx context.Context, v variant, p testPackage, o testOptions, patt
 		return nil, err
 	}
 	defer stderr.Close()
-	// Without vet, which has nothing to do with the queue.
+	// Without vet, whose findings have nothing to do with the queue.
 	args := []string{"-json", "-vet=off", "-count=1", "-timeout=" + o.timeout.String(), "-run=" + pattern, p.path}
 	if p.ginkgo {
 		args = append(args, "-args", "-ginkgo.seed=1", "-ginkgo.json-report="+specs)
@@ -252,7 +253,7 @@ func (t *totals) add(c *comparison) {
 	t.failing += failing
 }
 
-// print prints the totals. Its error has what went wrong.
+// print prints the totals. It returns the errors of packages, and errDiffer if a test differs.
 func (t *totals) print(chosen int) error {
 	fmt.Printf("\n%d packages, %d tests: %d alike (%d of them fail in both), %d flaky, %d differ\n",
 		t.packages, t.tests, t.alike, t.failing, t.flaky, t.differ)

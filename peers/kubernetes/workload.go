@@ -27,10 +27,10 @@ type workload struct {
 	deployments, pods, jobs int // pods is the number per Deployment.
 }
 
-// writers is how many requests of a test are under way at the same time.
+// writers is how many requests the program has under way at the same time.
 const writers = 16
 
-// inParallel calls f for each number below n.
+// inParallel calls f for each number below n, until one call fails, and returns its error.
 func inParallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -103,12 +103,12 @@ func (c *cluster) createNamespace(ctx context.Context, name string) error {
 type kubelet struct {
 	cluster   *cluster
 	factory   informers.SharedInformerFactory
-	converged func() (string, bool)
-	writes    atomic.Int64
+	converged func() (state string, done bool) // Whether all Deployments are available and all Jobs complete.
+	writes    atomic.Int64                     // How often it has set a Pod's status.
 }
 
-// watch starts watching the workload's namespace.
-func (c *cluster) watch(w workload) *kubelet {
+// newKubelet returns a kubelet for the workload's namespace. It does nothing before run.
+func newKubelet(c *cluster, w workload) *kubelet {
 	k := &kubelet{cluster: c, factory: informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithNamespace(w.namespace))}
 	deployments, jobs := k.factory.Apps().V1().Deployments().Lister(), k.factory.Batch().V1().Jobs().Lister()
 	k.converged = func() (string, bool) {
@@ -168,7 +168,7 @@ func (k *kubelet) run(ctx context.Context) error {
 	}
 	k.factory.StartWithContext(ctx)
 	defer k.factory.Shutdown()
-	// Errors are tried again. What is left undone when ctx ends does not matter: the cluster ends, too.
+	// What fails is retried. What is left undone when ctx ends does not matter: the cluster ends, too.
 	return worker.New(queue, handle, worker.Options[cache.ObjectName]{
 		Workers: writers, Logger: slog.New(slog.DiscardHandler), DrainTimeout: time.Second,
 	}).Run(ctx)

@@ -29,7 +29,7 @@ Runs the tests of a package once for each mutant. Environment variables are pass
 
 func main() {
 	only := flag.String("only", "", "try only mutants whose line in the report, file.go:12:3: + to -, matches this `regexp`")
-	jobs := flag.Int("jobs", 2, "so many mutants at once")
+	jobs := flag.Int("jobs", 2, "how many mutants run at the same time")
 	flag.Usage = func() { fmt.Fprint(flag.CommandLine.Output(), usage); flag.PrintDefaults() }
 	flag.Parse()
 	pattern, err := regexp.Compile(*only)
@@ -105,7 +105,8 @@ func report(w io.Writer, m *mutator, fates []fate) {
 		100*float64(dead)/float64(max(1, dead+count[lived])))
 }
 
-// build compiles the tests of a package into dir/test, with all mutants of the package that compile.
+// build compiles the tests of a package into dir/test, with all mutants of the package that compile. It leaves out those
+// that do not, and tries again until the rest compiles.
 func build(path, dir string) (*mutator, error) {
 	omit := make(map[mutant]bool)
 	for {

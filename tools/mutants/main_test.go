@@ -92,10 +92,11 @@ func Test(t *testing.T) {
 }
 `
 
-func TestSample(t *testing.T) {
+// enterModule makes a module of a file and its tests, changes to its directory, and returns that.
+func enterModule(t *testing.T, code, tests string) string {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod": "module sample\n\ngo 1.25\n", "sample.go": sample, "sample_test.go": sampleTest,
+		"go.mod": "module sample\n\ngo 1.25\n", "sample.go": code, "sample_test.go": tests,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -103,6 +104,11 @@ func TestSample(t *testing.T) {
 	}
 	t.Chdir(dir)
 	t.Setenv("GOWORK", "off")
+	return dir
+}
+
+func TestSample(t *testing.T) {
+	dir := enterModule(t, sample, sampleTest)
 	var report bytes.Buffer
 	if err := run(&report, ".", regexp.MustCompile(""), 2); err != nil {
 		t.Fatal(err)
@@ -122,18 +128,8 @@ sample: 18 killed, 1 timed out, 1 lived, 4 not covered: 95.0 % of the covered on
 
 // A package whose tests fail has no figures.
 func TestFailingTests(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"go.mod":    "module sample\n\ngo 1.25\n",
-		"a.go":      "package sample\n\nfunc F() {}\n",
-		"a_test.go": "package sample\n\nimport \"testing\"\n\nfunc Test(t *testing.T) { t.Error(\"it fails\") }\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Chdir(dir)
-	t.Setenv("GOWORK", "off")
+	enterModule(t, "package sample\n\nfunc F() {}\n",
+		"package sample\n\nimport \"testing\"\n\nfunc Test(t *testing.T) { t.Error(\"it fails\") }\n")
 	if err := run(&bytes.Buffer{}, ".", regexp.MustCompile(""), 1); err == nil || !strings.Contains(err.Error(), "it fails") {
 		t.Errorf("run() = %v", err)
 	}

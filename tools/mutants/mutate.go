@@ -145,7 +145,8 @@ func (m *mutator) rewrite(file *ast.File) ([]byte, error) {
 
 func (m *mutator) binary(n *ast.BinaryExpr) ast.Expr {
 	value := m.TypesInfo.Types[n]
-	differ := func(x ast.Expr, number ast.Expr) ast.Expr {
+	// invert returns an expression that is not x while the mutant is active, and otherwise x.
+	invert := func(x, number ast.Expr) ast.Expr {
 		return &ast.ParenExpr{X: &ast.BinaryExpr{X: &ast.ParenExpr{X: x}, Op: token.NEQ, Y: on(number)}}
 	}
 	switch n.Op {
@@ -155,12 +156,12 @@ func (m *mutator) binary(n *ast.BinaryExpr) ast.Expr {
 			return n
 		}
 		if n.Op == token.EQL || n.Op == token.NEQ {
-			return differ(n, number)
+			return invert(n, number)
 		}
 		// De Morgan: && is || if the operands and the result are inverted.
-		return differ(&ast.BinaryExpr{X: differ(n.X, number), Op: n.Op, Y: differ(n.Y, number)}, number)
+		return invert(&ast.BinaryExpr{X: invert(n.X, number), Op: n.Op, Y: invert(n.Y, number)}, number)
 	}
-	if isString(value.Type) || value.IsType() {
+	if isString(value.Type) || value.IsType() { // A type is a union in a constraint, such as int | string.
 		return n
 	}
 	constant := value.Value != nil
@@ -194,7 +195,7 @@ func (m *mutator) helper(whole ast.Expr, pos token.Pos, op token.Token, x, y ast
 	return call("mutant"+helpers[op], append(args, x, y)...)
 }
 
-// assignment rewrites x op= y.
+// assignment rewrites x op= y, x++ and x--.
 func (m *mutator) assignment(c *astutil.Cursor, n ast.Stmt, pos token.Pos, tok, op token.Token, x, y ast.Expr) {
 	if c.Index() < 0 { // for i := 0; i < n; i++
 		whole := &ast.BinaryExpr{X: x, Op: op, Y: y}
@@ -207,12 +208,11 @@ func (m *mutator) assignment(c *astutil.Cursor, n ast.Stmt, pos token.Pos, tok, 
 		if number == nil {
 			return
 		}
-		condition := []ast.Expr{on(number)}
 		stmt := ast.Stmt(&ast.AssignStmt{Lhs: []ast.Expr{x}, Tok: to, Rhs: []ast.Expr{y}})
 		if to == token.INC || to == token.DEC {
 			stmt = &ast.IncDecStmt{X: x, Tok: to}
 		}
-		cases = append(cases, &ast.CaseClause{List: condition, Body: []ast.Stmt{stmt}})
+		cases = append(cases, &ast.CaseClause{List: []ast.Expr{on(number)}, Body: []ast.Stmt{stmt}})
 	}
 	if tok == token.INC || tok == token.DEC {
 		add(inverse[tok])

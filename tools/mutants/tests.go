@@ -39,15 +39,15 @@ type tests struct {
 	reach map[int][]*test
 }
 
-// test is one test, and what it takes without a mutant.
+// test is one test, and the times that it takes without a mutant.
 type test struct {
 	name      string
 	wall, cpu time.Duration
 	kills     atomic.Int64
-	spent     atomic.Int64 // the time of all runs, also without success
+	spent     atomic.Int64 // nanoseconds of all runs, whether they killed a mutant or not
 }
 
-// promise is how many mutants the test has killed in a nanosecond.
+// promise is how many mutants the test has killed for each nanosecond spent on it.
 func (t *test) promise() float64 { return float64(1+t.kills.Load()) / float64(t.spent.Load()) }
 
 // memory is what a run may use in KiB: a mutant may allocate without end.
@@ -137,7 +137,7 @@ func (t *tests) try(n int) fate {
 	return lived
 }
 
-// run runs a test with mutant n, which may use so much CPU time and be idle for so long.
+// run runs a test with mutant n. It ends the test after the given CPU time, or when it has been idle for that long.
 func (t *tests) run(n int, test *test, cpu, idle time.Duration) fate {
 	start := time.Now()
 	defer func() { test.spent.Add(int64(time.Since(start))) }()
