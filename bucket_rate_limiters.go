@@ -10,9 +10,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// NewTypedBucketRateLimiter returns a limiter that limits all keys together by one token bucket, on a
-// clock of the caller's choice: [TypedBucketRateLimiter] reads the real one, so no
-// fake clock can drive it. Nil for c means the real clock, and a nil limiter never delays.
+// NewTypedBucketRateLimiter returns a limiter that limits all keys together by one token bucket, on the
+// caller's clock. ([TypedBucketRateLimiter] always reads the real one.) Nil for c means the real clock, and a
+// nil limiter never delays.
 //
 // When takes a token, and returns how long it takes on c until that token is there:
 //

@@ -196,7 +196,8 @@ type MaxOfRateLimiter = TypedMaxOfRateLimiter[any]
 // Its zero value never delays.
 type TypedMaxOfRateLimiter[T comparable] struct {
 	limiters []TypedRateLimiter[T]
-	// remembering are the limiters without the token buckets, whose Forget does nothing: workers forget every key.
+	// remembering are the limiters without the token buckets. Workers call Forget for every key, and that of a bucket
+	// does nothing.
 	remembering []TypedRateLimiter[T]
 }
 

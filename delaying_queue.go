@@ -229,7 +229,7 @@ func (q *delayingType[T]) countRetryLocked() bool {
 	return true
 }
 
-// wait makes item wait, and returns whether the waiting loop sleeps for too long.
+// wait counts a call of AddAfter and makes item wait. It returns whether the waiting loop sleeps for too long.
 func (q *delayingType[T]) wait(item T, h keytable.Hash, now time.Time, d time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -261,8 +261,8 @@ func (q *delayingType[T]) notify() {
 func (q *delayingType[T]) waitingLoop() {
 	ended := false
 	defer func() {
-		// The clock or the queue below has called runtime.Goexit. Without a loop no key would ever come again.
 		if !ended {
+			// The clock or the queue below has called runtime.Goexit. Without a loop no key would ever come again.
 			q.loop.Go(q.waitingLoop)
 		}
 	}()
@@ -327,7 +327,7 @@ func (q *delayingType[T]) addDue() {
 	// Our own layer 1 takes a batch under one lock. Asking for an interface would also find that method in a user's
 	// queue that embeds ours, and miss an Add of that queue's own.
 	if below, ok := q.Extended.(*Typed[T]); ok {
-		q.moved += below.addDue(q.moving[q.moved:])
+		below.addDue(q.moving, &q.moved)
 	}
 	for q.moved < len(q.moving) && !q.ShuttingDown() {
 		q.Add(q.moving[q.moved].Key)

@@ -398,7 +398,16 @@ func TestGoexitOnTheWaitingLoop(t *testing.T) {
 			}
 		}
 		below := &plainQueue[int]{}
+		list := &testkit.ListQueue[int]{}
+		list.On = func(method string) {
+			if method == "Push" && len(list.Keys) == 1 {
+				end()
+			}
+		}
 		for name, q := range map[string]workqueue.TypedDelayingInterface[int]{
+			"custom Queue": workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{
+				Clock: fake, Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Queue: list}),
+			}),
 			"clock": workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{
 				Clock: &testkit.HookedClock{WithTicker: fake, OnNow: end},
 			}),
@@ -422,6 +431,9 @@ func TestGoexitOnTheWaitingLoop(t *testing.T) {
 				t.Errorf("%s: %d keys have come due, want 4", name, q.Len())
 			}
 			q.ShutDown()
+		}
+		if len(list.Touched) > 0 {
+			t.Errorf("%v were added again", list.Touched)
 		}
 	})
 }

@@ -69,7 +69,8 @@
 // # Seeing into it
 //
 // [Extended] has Stats, which returns numbers in constant time, and Snapshot, which lists the keys that are being
-// processed, are queued, wait, and keep failing. A queue with a name and a [MetricsProvider] also knows since when.
+// processed, are queued, wait, and keep failing. A queue with a name and a [MetricsProvider] also knows since when each
+// key has been processed or queued.
 // A [StatsProvider], such as that of package prom, reads the numbers when it needs them. To other providers the queue
 // pushes every change, as in client-go. Package debug shows all this as a page.
 //

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// expiringKeys counts something for each key until the key expires, each at another time. A key that has
+// expiringKeys counts something for each key until the key expires. Each key has its own time to live. A key that has
 // expired counts zero. There is no goroutine: each later call, for any key, looks at a few keys and gives
 // back the memory of those that have expired.
 //

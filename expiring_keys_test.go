@@ -361,8 +361,7 @@ func TestLimitersRace(t *testing.T) {
 	}
 }
 
-// limiterModel is the obvious slow limiter: no table, no lists, no rounding before the end and no
-// overflow.
+// limiterModel is the obvious slow limiter: it has a map, no lists, and times that do not overflow.
 type limiterModel interface {
 	when(key int) time.Duration
 	requeues(key int) int

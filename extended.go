@@ -5,6 +5,8 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+
+	"github.com/keyedqueue/workqueue/internal/gate"
 )
 
 // ErrShutDown is returned by GetContext when the queue is shutting down and nothing is queued, and by
@@ -13,14 +15,6 @@ var ErrShutDown = errors.New("workqueue: queue is shut down")
 
 // errContextDone is what a getter returns under the lock instead of the context's own error: Err is foreign code.
 var errContextDone = errors.New("workqueue: the context is done")
-
-// contextError returns ctx.Err() of a context whose Done is closed.
-func contextError(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return context.Canceled // A context that breaks the contract of its interface.
-}
 
 // Extended is what this package's queues offer beyond client-go's interfaces. Every queue that this
 // package builds implements it, at every layer:
@@ -123,7 +117,7 @@ func (e *extension[T]) GetContext(ctx context.Context) (item T, err error) {
 			return *key, nil
 		case <-ended:
 			e.endWaiting(false)
-			return item, ctx.Err()
+			return item, gate.ContextError(ctx)
 		case <-e.down:
 			e.endWaiting(false)
 		}
@@ -135,7 +129,7 @@ func (e *extension[T]) GetContext(ctx context.Context) (item T, err error) {
 		e.endFetcherLocked()
 		return *key, nil
 	case <-ended:
-		return item, ctx.Err()
+		return item, gate.ContextError(ctx)
 	case <-e.quiet:
 	}
 	item, shutdown := e.TypedInterface.Get()
@@ -221,12 +215,12 @@ func (e *extension[T]) ShutDownContext(ctx context.Context) error {
 	for !e.ShuttingDown() {
 		select {
 		case <-drained:
-			return ctx.Err()
+			return gate.ContextError(ctx)
 		default:
 			runtime.Gosched()
 		}
 	}
-	return ctx.Err()
+	return gate.ContextError(ctx)
 }
 
 // DoneAndGet is a call of Done and one of GetContext.

@@ -395,3 +395,28 @@ func TestForeignGetContextPanics(t *testing.T) {
 		q.ShutDown()
 	})
 }
+
+// errlessContext breaks the contract of its interface: it is done, and has no error.
+type errlessContext struct{ context.Context }
+
+func (errlessContext) Err() error { return nil }
+
+// Without an error the caller would take the zero key for one that it holds, or an unfinished drain for a finished one.
+func TestContextWithoutError(t *testing.T) {
+	test := func(t *testing.T, q workqueue.Extended[string]) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		q.Add("a")
+		hold(t, q, "a")
+		if key, err := q.GetContext(errlessContext{ctx}); err != context.Canceled {
+			t.Errorf("GetContext() = %q, %v, want Canceled", key, err)
+		}
+		if err := q.ShutDownContext(errlessContext{ctx}); err != context.Canceled {
+			t.Errorf("ShutDownContext() = %v, want Canceled", err)
+		}
+		q.Done("a")
+		q.ShutDown()
+	}
+	everyLayer(t, func(t *testing.T, build builder[string]) { test(t, build(options[string]{})) })
+	everyForeign(t, func(t *testing.T, q delayer[string], _ workqueue.TypedInterface[string]) { test(t, q) })
+}

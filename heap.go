@@ -97,12 +97,5 @@ func (h *dueHeap[T]) clear() int {
 
 // addSaturated returns a + b, or the nearest Duration to it.
 func addSaturated(a, b time.Duration) time.Duration {
-	sum := a + b
-	switch {
-	case a > 0 && b > 0 && sum < 0:
-		return math.MaxInt64
-	case a < 0 && b < 0 && sum >= 0:
-		return math.MinInt64
-	}
-	return sum
+	return min(max(a, math.MinInt64-min(b, 0)), math.MaxInt64-max(b, 0)) + b
 }

@@ -231,7 +231,7 @@ func TestDoneHashesIfSeveralAreHeld(t *testing.T) {
 // A key that has been taken, or has left and given its memory back, since its slot was read is not listed as queued.
 func TestSnapshotLeavesOutWhatHasMoved(t *testing.T) {
 	q := NewTyped[int]()
-	const n = 5000
+	const n = 20_000 // so many that slabs are given back
 	for key := range n {
 		q.Add(key)
 	}

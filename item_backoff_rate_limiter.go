@@ -178,7 +178,8 @@ func (r *itemBackoffRateLimiter[T]) Forget(item T) {
 	r.keys.forget(h, item)
 }
 
-// delay returns the delay after one failure more than failures. The key was delayed by last after the last of them.
+// delay returns how long a key waits that has failed now, and failures times before. After the last of those it waited
+// for last.
 func (r *itemBackoffRateLimiter[T]) delay(failures uint32, last time.Duration) time.Duration {
 	ceiling := r.ceilings[min(int(failures), len(r.ceilings)-1)]
 	switch r.jitter {

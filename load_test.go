@@ -14,12 +14,12 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// The tests of this file put more on a queue than most programs do. The limits of memory are promises: they are about
-// a million keys, and what the keys' strings point to is there before and counts for nothing.
+// The tests of this file put more on a queue than most programs do. The limits of memory are promises about a million
+// keys. The bytes of the keys' strings are allocated before, and do not count.
 
 const million = 1_000_000
 
-// fewer is n, or so much less that the race detector is done with it in the same time.
+// fewer is n, or a fiftieth of it with the race detector or -short.
 func fewer(n int) int {
 	if testkit.RaceEnabled || testing.Short() {
 		return n / 50
@@ -27,7 +27,7 @@ func fewer(n int) int {
 	return n
 }
 
-// A million keys that come due in the same moment, while a million are added: each comes once for each.
+// A million keys come due at the same moment, while a million others are added. Each comes once.
 func TestMillionKeysAtOnce(t *testing.T) {
 	n := fewer(million)
 	fake := testkit.NewFakeClock()
@@ -216,8 +216,8 @@ func TestLargeSnapshot(t *testing.T) {
 	})
 }
 
-// A snapshot of very many keys lets other calls in: none of them waits for most of it. What a loaded machine does to
-// the times makes this fail now and then, so one good try of ten is enough.
+// A snapshot of very many keys lets other calls in: none of them waits for most of it. A loaded machine may delay any
+// call, so one good try of ten is enough.
 func TestLargeSnapshotLetsOthersIn(t *testing.T) {
 	const n = 200_000
 	q := workqueue.NewTypedDelayingQueue[int]().(delayer[int])

@@ -287,7 +287,7 @@ func TestInspectorProvider(t *testing.T) {
 	}
 	q := p.queues[2]
 	if q.Remove != nil || q.Pause != nil || q.Resume != nil {
-		t.Error("the queue can do more than it can")
+		t.Error("the Inspector has functions for what the queue lacks")
 	}
 	q.Add("added")
 	limiting.AddRateLimited("failed")

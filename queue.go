@@ -196,18 +196,16 @@ func (q *Typed[T]) Add(item T) {
 	q.addLocked(h, item)
 }
 
-// addDue adds keys that have come due. It returns how many of them were added before a shutdown: all or none.
-func (q *Typed[T]) addDue(keys []keytable.Hashed[T]) int {
+// addDue adds keys that have come due, from number *added on, and counts them there: if a custom Queue ends the
+// goroutine, the next one goes on behind them. It adds nothing after a shutdown.
+func (q *Typed[T]) addDue(keys []keytable.Hashed[T], added *int) {
 	q.gate.Lock()
 	defer q.unlock()
 	q.gate.WakeAnother()
-	q.keys.PreloadKeys(keys)
-	for i, k := range keys {
-		if !q.addLocked(k.Hash, k.Key) {
-			return i
-		}
+	q.keys.PreloadKeys(keys[*added:])
+	for *added < len(keys) && q.addLocked(keys[*added].Hash, keys[*added].Key) {
+		*added++
 	}
-	return len(keys)
 }
 
 // addLocked is Add. It returns false if the queue is shutting down.
@@ -294,7 +292,7 @@ func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
 	}
 	item, err = q.getUntil(ctx.Done())
 	if err == errContextDone {
-		err = contextError(ctx)
+		err = gate.ContextError(ctx)
 	}
 	return item, err
 }
@@ -392,7 +390,7 @@ func (q *Typed[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
 	}
 	item, err = q.doneAndGetUntil(ended, done)
 	if err == errContextDone {
-		err = contextError(ctx)
+		err = gate.ContextError(ctx)
 	}
 	return item, err
 }

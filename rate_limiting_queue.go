@@ -61,8 +61,8 @@ func NewRateLimitingQueue(rateLimiter RateLimiter) RateLimitingInterface {
 // NewTypedRateLimitingQueue returns a rate-limiting queue without metrics. A nil rateLimiter means
 // [DefaultTypedControllerRateLimiter].
 //
-// The limiters of this package remember a failed key until it is forgotten, so call Forget for every
-// key that has succeeded or is given up.
+// Most limiters of this package remember a failed key until it is forgotten, so call Forget for every
+// key that has succeeded or is given up. (That of [NewTypedItemBackoffRateLimiter] forgets by itself.)
 func NewTypedRateLimitingQueue[T comparable](rateLimiter TypedRateLimiter[T]) TypedRateLimitingInterface[T] {
 	return NewTypedRateLimitingQueueWithConfig(rateLimiter, TypedRateLimitingQueueConfig[T]{})
 }
@@ -78,8 +78,8 @@ func NewRateLimitingQueueWithConfig(rateLimiter RateLimiter, config RateLimiting
 // rateLimiter means [DefaultTypedControllerRateLimiter]. The result is also an [Extended],
 // whatever config.DelayingQueue is.
 //
-// The limiters of this package remember a failed key until it is forgotten, so call Forget for every
-// key that has succeeded or is given up.
+// Most limiters of this package remember a failed key until it is forgotten, so call Forget for every
+// key that has succeeded or is given up. (That of [NewTypedItemBackoffRateLimiter] forgets by itself.)
 func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimiter[T], config TypedRateLimitingQueueConfig[T]) TypedRateLimitingInterface[T] {
 	if rateLimiter == nil {
 		rateLimiter = DefaultTypedControllerRateLimiter[T]()

@@ -35,7 +35,6 @@ func (s *script) NumRequeues(item string) int {
 }
 
 func everyRateLimiting(t *testing.T, limiter func() workqueue.TypedRateLimiter[string],
-
 	f func(t *testing.T, q workqueue.TypedRateLimitingInterface[string])) {
 	t.Helper()
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {

@@ -6,7 +6,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/stash"
 )
 
-// Queue has the keys that wait for a worker, and decides their order. [TypedQueueConfig] takes one.
+// Queue holds the keys that wait for a worker, and decides their order. [TypedQueueConfig] takes one.
 //
 // The queue calls the methods under its lock: never two at once, and they must not call the queue
 // back. A panic of one of them reaches the caller of the queue's method and leaves the queue usable.
@@ -53,7 +53,7 @@ type ring[E any] struct {
 	spare stash.Stash[E]
 }
 
-// ringBlock has the elements from buf[first] on, up to buf[end].
+// ringBlock has the elements buf[first:end].
 type ringBlock[E any] struct {
 	buf        []E
 	first, end int

@@ -195,12 +195,6 @@ func (q *Queue[T]) timeOf(t int64) time.Time { return q.epoch.Add(time.Duration(
 
 // addSaturated returns t + d, or the nearest int64 to it.
 func addSaturated(t int64, d time.Duration) int64 {
-	sum := t + int64(d)
-	switch {
-	case t > 0 && d > 0 && sum < 0:
-		return math.MaxInt64
-	case t < 0 && d < 0 && sum >= 0:
-		return math.MinInt64
-	}
-	return sum
+	by := int64(d)
+	return min(max(t, math.MinInt64-min(by, 0)), math.MaxInt64-max(by, 0)) + by
 }

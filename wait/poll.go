@@ -55,10 +55,11 @@ func ExponentialBackoff(backoff Backoff, condition ConditionFunc) error {
 // The tries are also used up when the delay would grow above backoff.Cap, after the
 // pause in which that happens. So no pause ever lasts Cap, and the function waits for
 // the last pause although no try follows it (google/go-containerregistry#1823). It stays
-// like this because callers have chosen their Steps by it. Use DelayFunc().Until to go on at Cap.
+// like this because callers have chosen their Steps by it. Use DelayFunc().Until to go on
+// at Cap.
 //
-// It does not call condition if Steps is not positive, or once ctx has ended. The function blocks, and waits in real time. backoff is a copy, so the
-// caller's remains as it is.
+// It does not call condition if Steps is not positive, or once ctx has ended. It blocks, and
+// waits in real time. backoff is a copy, so the caller's remains as it is.
 func ExponentialBackoffWithContext(ctx context.Context, backoff Backoff, condition ConditionWithContextFunc) error {
 	if backoff.Steps < 1 {
 		return ErrWaitTimeout

@@ -76,7 +76,7 @@ func (s lineState) step(c lineCall, result lineResult) (bool, lineState) {
 	switch c.method {
 	case "Add":
 		if s.down && s.shared {
-			// It is queued if a worker holds a key, and there is no call that would show it.
+			// It is queued if a worker holds a key, but none of these calls could show that.
 			return true, s
 		}
 		if s.down || has(s.dirty, c.key) {
@@ -255,8 +255,8 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 		work := func() {
 			for {
 				got := h.record(client, lineCall{method: "Get"}, func() (lineResult, bool) {
-					// A shared queue may give a key that it fetched for a getter which gave up to one that came later,
-					// and so a key that was added in between comes once more than it must.
+					// A shared queue may have fetched a key for a getter that gave up, and then gives it to a later
+					// one. If it was added in between, it comes once more than it must.
 					return someGet(q, random, !r.suite.Shared)
 				})
 				switch {

@@ -2,9 +2,9 @@ package workqueuetest
 
 import "time"
 
-// unlikeShared are the cases that a queue with [Suite].Shared cannot pass, with the reason. Those in sharedCases take their
-// place.
-var unlikeShared = map[string]string{
+// notIfShared are the cases that are skipped for a queue with [Suite].Shared, with the reason why it cannot pass them.
+// Those in sharedCases take their place.
+var notIfShared = map[string]string{
 	"GetAfterShutDown":                staysForOthers,
 	"ShutDownInEveryState":            staysForOthers,
 	"ShutDownEndsDrain":               staysForOthers,
@@ -35,7 +35,7 @@ var unlikeShared = map[string]string{
 
 const staysForOthers = "shutdown concerns this process alone: what is queued or waits is for the others"
 
-// sharedCases are about what a shared queue does where others do something else.
+// sharedCases are about what a shared queue does differently.
 func sharedCases() []testCase {
 	shared := func(try func(*run)) func(*run) {
 		return func(r *run) {

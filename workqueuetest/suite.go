@@ -51,9 +51,9 @@ type Suite struct {
 	// MergesRetries declares that AddRateLimited need not ask the limiter if the key waits already. The key comes after
 	// the limiter's first answer or an earlier one.
 	MergesRetries bool
-	// Shared is the mark of a queue that several processes share, on a server whose clock counts. Its shutdown concerns
-	// this process alone: Get hands out nothing more, what is queued or waits stays, drains wait for what is held, and until
-	// then what is added is queued. Keys that are due at the same time come in any order.
+	// Shared declares that several processes share the queue, on a server whose clock counts. A shutdown concerns this
+	// process alone: Get hands out nothing more, and what is queued or waits stays. Drains wait for the keys that are
+	// held, and what is added until then is queued. Keys that are due at the same time come in any order.
 	Shared bool
 
 	// Known maps the cases that the queue is known to fail to the reasons. Such a case runs, and fails the test only
@@ -94,7 +94,7 @@ func (s Suite) Run(t *testing.T) {
 			if why, ok := s.Skip[c.Name]; ok {
 				t.Skip(why)
 			}
-			if why, ok := unlikeShared[c.Name]; ok && s.Shared {
+			if why, ok := notIfShared[c.Name]; ok && s.Shared {
 				t.Skip(why)
 			}
 			s.report(t, c, s.try(t, c))

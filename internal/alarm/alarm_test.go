@@ -32,7 +32,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// Between the reading of the clock and the start of the timer it is stepped.
+// The clock is stepped between its reading and the start of the timer.
 func TestSetOnAClockThatMoves(t *testing.T) {
 	for _, tt := range []struct {
 		name         string

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Gate is a lock with waiters. The queue locks it, changes its own state, reports what sleepers and drains wait
-// for by Wake and EndDrain, and unlocks it. The zero Gate is unlocked and ready to use.
+// Gate is a lock with waiters. The queue locks it, changes its own state, calls Wake or EndDrain if that is what
+// sleepers or drains wait for, and unlocks it. The zero Gate is unlocked and ready to use.
 //
 // A burst of adds wakes one getter, and not one for each key. The getter that is woken wakes the next one when it
 // unlocks, if there is still something to do. So one producer does not wake 64 workers for 64 keys that three of them
@@ -162,8 +162,8 @@ func (g *Gate) EndDrain(err error) {
 	}
 }
 
-// Wait waits until d has ended, and returns the error that it ended with, or ctx.Err() if ctx is done first. The gate
-// must not be locked.
+// Wait waits until d has ended, and returns the error that it ended with, or [ContextError] if ctx is done first. The
+// gate must not be locked.
 func (d *Drain) Wait(ctx context.Context) error {
 	select {
 	case <-d.ended:
@@ -174,6 +174,15 @@ func (d *Drain) Wait(ctx context.Context) error {
 	case <-d.ended: // Both have happened, and what the drain ended with says more.
 		return d.err
 	default:
-		return ctx.Err()
+		return ContextError(ctx)
 	}
+}
+
+// ContextError returns ctx.Err() of a context whose Done is closed. It is not nil, also if ctx breaks the contract of
+// its interface: a caller takes a nil error for a key, or for the end of a drain.
+func ContextError(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return context.Canceled
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // sleeper starts a goroutine that sleeps once at g, and passes a wake-up on if more is set when it unlocks.
@@ -186,4 +187,21 @@ func TestDrain(t *testing.T) {
 			}
 		}
 	})
+}
+
+// errlessContext breaks the contract of its interface: it is done, and has no error.
+type errlessContext struct{ context.Context }
+
+func (errlessContext) Err() error { return nil }
+
+func TestContextError(t *testing.T) {
+	late, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	for ctx, want := range map[context.Context]error{
+		late: context.DeadlineExceeded, errlessContext{late}: context.Canceled,
+	} {
+		if err := ContextError(ctx); err != want {
+			t.Errorf("ContextError(%v) = %v, want %v", ctx, err, want)
+		}
+	}
 }

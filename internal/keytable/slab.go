@@ -226,10 +226,10 @@ func shortened[E any](s []E, n int) []E {
 
 func log2(n int) int { return bits.Len(uint(n)) - 1 }
 
-// Collect returns what scan appends. It calls scan with the number of one slab of a table after the other, until scan
-// returns false. Scan locks the table and appends at most one value for each key: Collect has made room for those
-// before, because to move a million values takes milliseconds. For the same reason trim sorts and leaves out values:
-// it is called, unless nil, after each scan, without the lock.
+// Collect returns what scan appends. It calls scan with the numbers of a table's slabs, one after the other, until scan
+// returns false. Scan locks the table and appends at most one value for each key. Collect makes room for them before,
+// because moving a million values under the lock would take milliseconds. Trim, unless nil, is called after each scan,
+// without the lock: it may sort the values, and leave out some.
 func Collect[E any](scan func(n int, all []E) ([]E, bool), trim func([]E) []E) []E {
 	var all []E
 	for n, more := 0, true; more; n++ {

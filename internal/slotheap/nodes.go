@@ -29,7 +29,7 @@ func (f *family) first(n position) (first position) {
 		}
 		return first
 	}
-	// All four: nearly always, and a fifth faster than the loop.
+	// There are nearly always four. This is a fifth faster for them than the loop.
 	if f[1].before(f[0]) {
 		first = 1
 	}

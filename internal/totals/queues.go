@@ -20,7 +20,8 @@ func queueEnded(st *workqueue.Stats) bool {
 	return true
 }
 
-// lateDones returns the Dones without a key that were called after a queue has ended. Nothing else can change then.
+// lateDones returns how many unmatched Dones were called between two readings of a queue that has ended. Nothing else
+// can change then.
 func lateDones(before, now workqueue.Stats) workqueue.Stats {
 	return workqueue.Stats{UnmatchedDones: now.UnmatchedDones - before.UnmatchedDones}
 }

@@ -9,15 +9,15 @@ import (
 )
 
 // Set knows the sources of numbers S, such as queues, and adds up those with the same name. It forgets a source
-// that has ended, and keeps what it counted, so that no sum of a counter falls. (The few that have ended last are still
-// read, if something can be late.) It is safe for concurrent use.
+// that has ended, and keeps what it counted, so that no sum of a counter falls. (If something can be late, the last few
+// that have ended are still read.) It is safe for concurrent use.
 type Set[S any] struct {
 	// add adds part to sum. It must not change what the pointers in either point to.
 	add func(sum *S, part S)
-	// ended reports whether the numbers of a source will not change any more. It may remove from them
-	// what need not be kept.
+	// ended reports whether the numbers of a source will not change any more, apart from what late returns. It may
+	// remove from them what need not be kept.
 	ended func(*S) bool
-	// late returns what has changed since a source has ended, or is nil if nothing can.
+	// late returns what a source that has ended has counted between two readings. It is nil if that is always nothing.
 	late func(before, now S) S
 
 	mu     sync.Mutex // guards what follows
@@ -118,7 +118,7 @@ func (s *Set[S]) groups() []*group[S] {
 	return s.sorted
 }
 
-// reading has the numbers that read works with. They would be allocated for every name if they were variables.
+// reading has the numbers that read works with. As variables of read they would be allocated anew for every name.
 type reading[S any] struct{ sum, ended, part S }
 
 // read reads the sources of g, and sets r.sum to their sum. It reports whether one of them has not ended.

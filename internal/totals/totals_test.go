@@ -166,7 +166,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// Dones without a key are counted after the end of a queue, too.
+// Unmatched Dones are counted after the end of a queue, too.
 func TestLateDones(t *testing.T) {
 	s := Queues()
 	st := workqueue.Stats{ShuttingDown: true, Adds: 5, UnmatchedDones: 1}
