@@ -130,7 +130,7 @@ func TestBoundedWork(t *testing.T) {
 	names := newKeyNames("test", 0).shard
 
 	// A replica gets many keys and is heard of no more.
-	dead := rawSession{t, client, q.scripts, "aaaaaaaaaaa", 2 * time.Second}
+	dead := rawSession{t, client, q.scripts, "aaaaaaaaaaa", 5 * time.Second}
 	for _, key := range keysNamed("held", held) {
 		q.Add(key)
 	}
@@ -156,7 +156,7 @@ func TestBoundedWork(t *testing.T) {
 	past := time.Now().UnixMicro()
 	fill(t, admin, many, func(key string, i int) []any { return []any{"ZADD", names[3], past - int64(i), key} })
 	q.Stats()
-	eventually(t, 2*time.Minute, func() error {
+	eventually(t, 5*time.Minute, func() error {
 		if st := q.Stats(); st.Queued != held+many {
 			return fmt.Errorf("Stats() = %+v, want %d keys queued", st, held+many)
 		}

@@ -158,7 +158,7 @@ func TestHistoryOnFullServer(t *testing.T) {
 func TestHistoryWithClockJumps(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
-	config := Config[string]{Name: "test", Logger: discard, Lease: time.Second}
+	config := Config[string]{Name: "test", Logger: discard, Lease: 2 * time.Second}
 	config.Backoff.Base = time.Millisecond
 	if err := config.complete(); err != nil {
 		t.Fatal(err)

@@ -102,7 +102,7 @@ func (s *server) start() {
 	s.mu.Unlock()
 	client := redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1, TLSConfig: s.tls})
 	defer client.Close()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		err := s.check(client)
 		if err == nil {
 			return
@@ -181,7 +181,7 @@ func newTestQueue(t testing.TB, client redis.UniversalClient, config Config[stri
 
 func endQueue[T comparable](t testing.TB, q *Queue[T]) {
 	q.ShutDown()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		select {
 		case <-q.ending.ended:
 			return
@@ -194,7 +194,7 @@ func endQueue[T comparable](t testing.TB, q *Queue[T]) {
 			return
 		}
 	}
-	t.Errorf("the queue has not ended 10 s after ShutDown: %+v", q.Info())
+	t.Errorf("the queue has not ended a minute after ShutDown: %+v", q.Info())
 }
 
 func within(t testing.TB, d time.Duration) context.Context {
@@ -203,9 +203,10 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
+// mustGet gets a key within less than the poll interval of the tests of wake-ups.
 func mustGet(t testing.TB, q *Queue[string], want string) {
 	t.Helper()
-	key, err := q.GetContext(within(t, 5*time.Second))
+	key, err := q.GetContext(within(t, 8*time.Second))
 	if err != nil || key != want {
 		t.Fatalf("GetContext() = %q, %v, want %q", key, err, want)
 	}
