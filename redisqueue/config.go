@@ -30,7 +30,8 @@ type Config[T comparable] struct {
 	// A replica uses a connection for each, and another one while getters wait.
 	Shards int
 	// Codec translates keys. Nil means: strings and integers as they are, types with MarshalText and UnmarshalText
-	// by these, others as JSON. New returns an error for types that would not come back equal.
+	// by these, others as JSON. New returns an error for types that would not come back equal, and a method panics that is
+	// given such a key: JSON replaces invalid UTF-8, and a time.Time with a monotonic clock reading loses it.
 	Codec Codec[T]
 	// Backoff is how long a key waits after each failure (AddRateLimited). Failures are counted on the server, for all
 	// replicas, in microseconds. Its Clock is not used.

@@ -385,7 +385,7 @@ func TestServerClockJumps(t *testing.T) {
 	}
 	var last int64
 	for _, shift := range []int{3600, 0, -3600, 0, 86400 * 365} {
-		a.Stats() // renews the lease, of which a jump takes half
+		a.Stats() // It renews the lease. A jump takes half of that.
 		shiftClock(t, client, time.Duration(shift)*time.Second)
 		patience := 1200 * time.Millisecond // longer than the poll interval
 		if shift == 3600 {

@@ -25,6 +25,11 @@ type place struct {
 	Port            int
 }
 
+type (
+	Left  struct{ Name string }
+	Right struct{ Name string }
+)
+
 // Keys come back equal, and types whose keys would not are refused.
 func TestCodecs(t *testing.T) {
 	roundTrip(t, "", "a", "ü\x00\xff", "1 2\n")
@@ -35,6 +40,12 @@ func TestCodecs(t *testing.T) {
 	roundTrip(t, [2]string{"a", ""})
 	roundTrip(t, netip.MustParseAddr("::1"))
 	roundTrip(t, 1.5)
+	lossy(t, place{Namespace: "\xff"})
+	lossy(t, struct {
+		Left
+		Right
+	}{Left: Left{"x"}}) // JSON leaves out a name that two embedded fields have.
+	lossy(t, time.Now())
 	refused[any](t)
 	refused[*place](t)
 	refused[struct{ a int }](t)
@@ -57,6 +68,19 @@ func roundTrip[T comparable](t *testing.T, keys ...T) {
 		if back, err := c.Decode(encoded); err != nil || back != key {
 			t.Errorf("%v became %q and then %v, %v", key, encoded, back, err)
 		}
+	}
+}
+
+// lossy checks that a key which would not come back is not encoded.
+func lossy[T comparable](t *testing.T, key T) {
+	t.Helper()
+	c, err := defaultCodec[T]()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if encoded, err := c.Encode(key); err == nil {
+		t.Errorf("Encode(%v) = %q, want an error", key, encoded)
 	}
 }
 

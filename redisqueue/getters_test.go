@@ -100,6 +100,26 @@ func TestParked(t *testing.T) {
 	other.Done("x")
 }
 
+// A parked key whose lease has ended is not handed out, also if its timer is late.
+func TestParkedForTooLong(t *testing.T) {
+	config := Config[string]{Name: "test"}
+	if err := config.complete(); err != nil {
+		t.Fatal(err)
+	}
+	q := newQueue(nil, config, scripts{})
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s := q.shards[0]
+	s.sending = true // Nothing is to be sent.
+	s.session = session{id: newSession(), seq: 1, held: 1, leaseFrom: time.Now().Add(-config.Lease)}
+	q.held["x"] = &hold[string]{encoded: "x", shard: s, lost: true, parked: &handedOut{encoded: "x"}}
+	g := q.registerLocked()
+	q.doneLocked("x")
+	if len(g.key) > 0 || len(q.held) > 0 {
+		t.Error("the key was handed out after its lease")
+	}
+}
+
 // Getters of a queue with several shards give up at random moments. Each key comes all the same, no getter sleeps while keys are
 // queued, and in the end the replica expects nothing from the server.
 func TestShardedGettersGiveUp(t *testing.T) {

@@ -109,9 +109,7 @@ func (q *Queue[T]) doneLocked(item T) (lost losses) {
 	}
 	s := h.shard
 	now := time.Now()
-	if !h.lost {
-		lost = s.checkLeaseLocked(now)
-	}
+	lost = s.checkLeaseLocked(now) // A parked hand-out may be lost too.
 	delete(q.held, item)
 	if q.ending.stopping && len(q.held) == 0 {
 		q.ending.since = now

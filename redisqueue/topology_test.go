@@ -93,7 +93,7 @@ func TestSentinelFailover(t *testing.T) {
 	if err := q.AddContext(within(t, 20*time.Second), "after"); err == nil || !strings.Contains(err.Error(), ErrNotReplicated.Error()) {
 		t.Errorf("AddContext() without a replica = %v, want %v", err, ErrNotReplicated)
 	}
-	// Adds that nobody has confirmed, and failures, may have left some of the history's keys.
+	// Adds without confirmation, and failures, may have left keys of the history.
 	for key := ""; key != "after"; {
 		var err error
 		if key, err = q.GetContext(within(t, 5*time.Second)); err != nil {
