@@ -125,6 +125,37 @@ func TestLeaseLostDuringShutdown(t *testing.T) {
 	}
 }
 
+// A key that is on its way to a getter when the replica shuts down goes to another replica, before the workers of the first
+// have finished.
+func TestShutDownHandsBack(t *testing.T) {
+	s := startServer(t)
+	client, f := s.faultyClient()
+	q, other := newTestQueue(t, client, Config[string]{Logger: discard}), newTestQueue(t, s.client(), Config[string]{Logger: discard})
+	q.Add("held")
+	mustGet(t, q, "held")
+	if err := other.AddContext(within(t, 5*time.Second), "x"); err != nil {
+		t.Fatal(err)
+	}
+	f.deaf.Store(true)
+	got := make(chan error, 1)
+	go func() {
+		_, err := q.GetContext(context.Background())
+		got <- err
+	}()
+	waitUntil(t, func() bool { return other.Stats().Processing == 2 })
+	q.ShutDown()
+	if err := <-got; err != workqueue.ErrShutDown {
+		t.Errorf("GetContext() during shutdown = %v", err)
+	}
+	f.deaf.Store(false)
+	mustGet(t, other, "x")
+	other.Done("x")
+	if !q.holdsForTest("held") {
+		t.Error("the lease of the key that is held has ended")
+	}
+	q.Done("held")
+}
+
 // After shutdown, Flush and AddContext return, whatever has become of what was added.
 func TestFlushAfterShutdown(t *testing.T) {
 	for _, replicas := range []int{0, 1} {

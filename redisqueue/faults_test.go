@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -160,7 +161,9 @@ func TestWorkerStopped(t *testing.T) {
 // their keys.
 func TestServerKilled(t *testing.T) {
 	s := startServer(t, "--appendonly", "yes", "--appendfsync", "always")
-	q := newTestQueue(t, s.client(), Config[string]{Logger: discard})
+	var logged messages
+	var errs atomic.Int64
+	q := newTestQueue(t, s.client(), Config[string]{Logger: slog.New(&logged), OnError: func(error) { errs.Add(1) }})
 	q.Add("held")
 	mustGet(t, q, "held")
 	keys := keysNamed("k", 1000)
@@ -197,6 +200,10 @@ func TestServerKilled(t *testing.T) {
 	if st := q.Stats(); st.Processing+st.Queued+st.Waiting != 0 || q.Info().LostLeases+q.Info().LostDones != 0 {
 		t.Errorf("Stats() = %+v, %+v, want no keys and no lost lease", st, q.Info())
 	}
+	if errs.Load() == 0 || q.Info().Outage != nil {
+		t.Errorf("OnError was called %d times; %+v", errs.Load(), q.Info())
+	}
+	logged.check(t, "The queue's server fails", "The queue's server answers again")
 }
 
 // Everything is executed once, in order, although connections are cut at random bytes and the scripts are flushed: failures

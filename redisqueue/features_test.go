@@ -127,6 +127,22 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
+// oldServer says of itself that it is too old.
+type oldServer struct{ redis.UniversalClient }
+
+func (oldServer) Info(ctx context.Context, _ ...string) *redis.StringCmd {
+	cmd := redis.NewStringCmd(ctx)
+	cmd.SetVal("# Server\r\nredis_version:6.2.14\r\n")
+	return cmd
+}
+
+func TestOldServerIsRefused(t *testing.T) {
+	client := oldServer{clientOf(t, miniredis.RunT(t).Addr())}
+	if _, err := New(context.Background(), client, Config[string]{Name: "q"}); err == nil || !strings.Contains(err.Error(), "6.2.14") {
+		t.Errorf("New() = %v, want an error with the server's version", err)
+	}
+}
+
 // Delays double, are counted for all replicas, and Forget forgets; the token bucket is one for all.
 func TestBackoffAndLimit(t *testing.T) {
 	s := startServer(t)

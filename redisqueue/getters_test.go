@@ -171,6 +171,26 @@ func TestShardedGettersGiveUp(t *testing.T) {
 	}
 }
 
+// If wake-ups are lost, keys come all the same, when the poll interval has passed.
+func TestWakeUpsLost(t *testing.T) {
+	s := startServer(t)
+	client, f := s.faultyClient()
+	f.unwakeable.Store(true)
+	q := newTestQueue(t, client, Config[string]{Logger: discard, PollInterval: 300 * time.Millisecond})
+	producer := newTestQueue(t, s.client(), Config[string]{Logger: discard})
+	for range 3 {
+		came := make(chan struct{})
+		go func() {
+			defer close(came)
+			mustGet(t, q, "x")
+			q.Done("x")
+		}()
+		waitForSleepers(t, s.client(), 1)
+		producer.Add("x")
+		<-came
+	}
+}
+
 // A wake-up that comes for a getter which gave up goes on to another replica.
 func TestWakeUpOfGetterThatGaveUp(t *testing.T) {
 	s := startServer(t)

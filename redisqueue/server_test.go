@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -28,6 +29,38 @@ func (silence) Printf(context.Context, string, ...any) {}
 func TestMain(m *testing.M) {
 	redis.SetLogger(silence{})
 	os.Exit(m.Run())
+}
+
+// messages is a slog.Handler that collects messages.
+type messages struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (m *messages) Enabled(context.Context, slog.Level) bool { return true }
+func (m *messages) WithAttrs([]slog.Attr) slog.Handler       { return m }
+func (m *messages) WithGroup(string) slog.Handler            { return m }
+
+func (m *messages) Handle(_ context.Context, r slog.Record) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.all = append(m.all, r.Message)
+	return nil
+}
+
+// check looks for a message that an outage has begun and one that it has ended, in turns.
+func (m *messages) check(t *testing.T, begins, ends string) {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.all) == 0 || len(m.all)%2 != 0 {
+		t.Errorf("logged: %q", m.all)
+	}
+	for i, message := range m.all {
+		if want := []string{begins, ends}[i%2]; message != want {
+			t.Errorf("message %d is %q, want %q", i, message, want)
+		}
+	}
 }
 
 // server is a redis-server process of a test's own, on a port of its own.
