@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -235,6 +236,27 @@ func TestFullServerIsNotBusy(t *testing.T) {
 	}
 	cancel()
 	q.Done("held")
+}
+
+// What an Add costs while the server is full does not grow with the adds that wait.
+func TestAddsToFullServer(t *testing.T) {
+	config := Config[string]{Name: "test"}
+	if err := config.complete(); err != nil {
+		t.Fatal(err)
+	}
+	q := newQueue(nil, config, scripts{})
+	q.shards[0].full = fullness{full: true, retryAt: time.Now().Add(time.Hour)}
+	began := time.Now()
+	const keys = 200_000
+	for i := range keys {
+		q.Add(strconv.Itoa(i))
+	}
+	if d := time.Since(began); d > 10*time.Second { // Looking through all that wait takes minutes.
+		t.Errorf("%d adds take %v", keys, d)
+	}
+	if n := q.Info().Unsent; n != keys {
+		t.Errorf("%d adds wait, want %d", n, keys)
+	}
 }
 
 // A replica that is shut down while the server is full tries its adds for a lease, without haste, and ends then.

@@ -98,7 +98,7 @@ func (c *child) says(what string) string {
 			if rest, ok := strings.CutPrefix(line, what); ok {
 				return strings.TrimSpace(rest)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			c.t.Fatalf("the worker process does not say %q", what)
 		}
 	}

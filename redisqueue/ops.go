@@ -27,10 +27,11 @@ const (
 type opKind uint8
 
 const (
-	opAdd         opKind = iota // also later and rate-limited; a full server refuses it
-	opForget                    //
-	opNumRequeues               //
-	opHeld                      // is about a key that the session holds, and ends with it
+	opAdd opKind = iota // also later and rate-limited; a full server refuses it
+	opForget
+	opNumRequeues
+	opHeld // is about a key that the session holds, and ends with it
+	opKinds
 )
 
 // op is an operation as batch.lua reads it.
@@ -100,9 +101,7 @@ func (s *shard[T]) addLocked(encoded string) (seq uint64, ok bool) {
 func (s *shard[T]) enqueueLocked(o op) {
 	s.numbered++
 	o.seq = s.numbered
-	if o.kind == opHeld {
-		s.owed++
-	}
+	s.pending[o.kind]++
 	s.ops = append(s.ops, o)
 	s.kickLocked()
 }
