@@ -1,6 +1,6 @@
 // Package redisqueue is a work queue for many processes: the queue of package workqueue, with its keys in Redis or Valkey.
-// Any number of replicas add keys and work on them. A key is with one worker at a time, of all replicas, and the keys of
-// a replica that is killed come again.
+// Any number of replicas add keys and work on them. Across all of them, each key is with one worker at a time. The keys of a
+// replica that is killed come again.
 //
 //	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"}) // or a Sentinel or Cluster client
 //	queue, err := redisqueue.New(ctx, client, redisqueue.Config[string]{Name: "orders"})
@@ -15,7 +15,7 @@
 // # Leases
 //
 // A replica holds its keys under a lease ([Config].Lease), which it renews every third of it. While the lease lives, no
-// other replica gets the keys. If the replica is not heard of for that long (it was killed or paused, or the network
+// other replica gets the keys. If the server hears nothing of the replica for that long (it was killed or paused, or the network
 // was down), the keys come again, elsewhere and before all that is queued. The replica notices by its own monotonic clock,
 // and not later than the server: the handlers' contexts end with the cause [ErrLeaseLost], Done does nothing on the server, and
 // the new holder is not disturbed. A key whose lease was lost is not handed out in the same process before its Done.

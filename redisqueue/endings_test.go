@@ -48,7 +48,7 @@ func waitUntil(t testing.TB, f func() bool) {
 	t.Helper()
 	eventually(t, 10*time.Second, func() error {
 		if !f() {
-			return errors.New("the test has waited in vain")
+			return errors.New("the condition has not come true")
 		}
 		return nil
 	})
