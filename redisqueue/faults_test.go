@@ -148,11 +148,11 @@ func TestWorkerStopped(t *testing.T) {
 	if !q.holdsForTest("x") {
 		t.Errorf("the new holder was disturbed")
 	}
-	if st := q.Stats(); st.Processing != 1 || st.Queued != 0 {
+	if st := freshStats(t, q); st.Processing != 1 || st.Queued != 0 {
 		t.Errorf("Stats() = %+v, want x to be processed", st)
 	}
 	q.Done("x")
-	if st := q.Stats(); st.Processing+st.Queued != 0 || q.Info().LostDones != 0 {
+	if st := freshStats(t, q); st.Processing+st.Queued != 0 || q.Info().LostDones != 0 {
 		t.Errorf("Stats() = %+v, %+v, want no keys", st, q.Info())
 	}
 }
@@ -197,7 +197,7 @@ func TestServerKilled(t *testing.T) {
 		delete(left, key)
 		q.Done(key)
 	}
-	if st := q.Stats(); st.Processing+st.Queued+st.Waiting != 0 || q.Info().LostLeases+q.Info().LostDones != 0 {
+	if st := freshStats(t, q); st.Processing+st.Queued+st.Waiting != 0 || q.Info().LostLeases+q.Info().LostDones != 0 {
 		t.Errorf("Stats() = %+v, %+v, want no keys and no lost lease", st, q.Info())
 	}
 	if errs.Load() == 0 || q.Info().Outage != nil {
@@ -245,7 +245,7 @@ func TestRepliesLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range keys {
-		if n := flaky.NumRequeues(key); n != want[key] {
+		if n := requeues(t, flaky, key); n != want[key] {
 			t.Errorf("%s has failed %d times, want %d", key, n, want[key])
 		}
 	}
@@ -260,7 +260,7 @@ func TestRepliesLost(t *testing.T) {
 		mustGet(t, flaky, fmt.Sprint(i))
 		flaky.Done(fmt.Sprint(i))
 	}
-	if st := flaky.Stats(); st.Queued+st.Processing != 0 {
+	if st := freshStats(t, flaky); st.Queued+st.Processing != 0 {
 		t.Errorf("Stats() = %+v, want no keys that are queued or processed", st)
 	}
 	if info := flaky.Info(); info.LostDones+info.LostLeases != 0 {
@@ -304,7 +304,7 @@ func TestServerHangs(t *testing.T) {
 	mustGet(t, q, "x")
 	q.Done("x")
 	q.Done("y")
-	if st := q.Stats(); st.Queued+st.Processing != 0 {
+	if st := freshStats(t, q); st.Queued+st.Processing != 0 {
 		t.Errorf("Stats() = %+v, want no keys", st)
 	}
 	if info := q.Info(); info.LostLeases != 1 || info.LostDones != 1 || errs.Load() == 0 {
@@ -338,7 +338,7 @@ func TestServerFull(t *testing.T) {
 	mustGet(t, q, "c")
 	q.Done("b")
 	q.Done("c")
-	if st := q.Stats(); st.Queued+st.Processing != 0 {
+	if st := freshStats(t, q); st.Queued+st.Processing != 0 {
 		t.Errorf("Stats() = %+v, want no keys", st)
 	}
 	if q.Info().Unsent == 0 {
@@ -392,7 +392,7 @@ func TestServerClockJumps(t *testing.T) {
 	}
 	var last int64
 	for _, shift := range []int{3600, 0, -3600, 0, 86400 * 365} {
-		a.Stats() // It renews the lease. A jump takes half of that.
+		freshStats(t, a) // It renews the lease. A jump takes half of that.
 		shiftClock(t, client, time.Duration(shift)*time.Second)
 		patience := 1200 * time.Millisecond // longer than the poll interval
 		if shift == 3600 {

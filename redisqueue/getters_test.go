@@ -77,7 +77,7 @@ func TestParked(t *testing.T) {
 	q.Done("x")
 	mustGet(t, other, "x")
 	other.Done("x")
-	if st := other.Stats(); st.Queued+st.Processing+st.Again != 0 {
+	if st := freshStats(t, other); st.Queued+st.Processing+st.Again != 0 {
 		t.Errorf("Stats() = %+v, want no keys", st)
 	}
 	// A parked key whose lease is lost too is forgotten here.

@@ -126,10 +126,10 @@ func TestWorker(t *testing.T) {
 	if failures["order/7"] != 2 || failures["bad"] != 4 {
 		t.Errorf("failures: %v", failures)
 	}
-	if st := producer.Stats(); st.Queued+st.Processing+st.Waiting != 0 {
+	if st := freshStats(t, producer); st.Queued+st.Processing+st.Waiting != 0 {
 		t.Errorf("Stats() = %+v, want no keys", st)
 	}
-	if n := producer.NumRequeues("order/7"); n != 0 {
+	if n := requeues(t, producer, "order/7"); n != 0 {
 		t.Errorf("%d failures of a key that was handled", n)
 	}
 }

@@ -19,7 +19,7 @@ func TestTwoReplicas(t *testing.T) {
 	if err := a.AddContext(within(t, 5*time.Second), "x"); err != nil {
 		t.Fatal(err)
 	}
-	if st := a.Stats(); st.Processing != 1 || st.Again != 1 || st.Queued != 0 {
+	if st := freshStats(t, a); st.Processing != 1 || st.Again != 1 || st.Queued != 0 {
 		t.Errorf("Stats() = %+v, want one key that is processed and was added again", st)
 	}
 	b.Done("x")
@@ -28,7 +28,7 @@ func TestTwoReplicas(t *testing.T) {
 	}
 	mustGet(t, a, "x")
 	a.Done("x")
-	if st := a.Stats(); st.Queued+st.Processing+st.Again+st.Waiting != 0 {
+	if st := freshStats(t, a); st.Queued+st.Processing+st.Again+st.Waiting != 0 {
 		t.Errorf("Stats() = %+v, want no keys", st)
 	}
 }
@@ -62,7 +62,7 @@ func TestGetContext(t *testing.T) {
 	if _, err := q.DoneAndGet(ctx, "x"); err != context.DeadlineExceeded {
 		t.Errorf("DoneAndGet() with a context that is done: %v", err)
 	}
-	if st := q.Stats(); st.Processing != 0 {
+	if st := freshStats(t, q); st.Processing != 0 {
 		t.Errorf("the key was not Done: %+v", st)
 	}
 	q.ShutDown()
@@ -77,7 +77,7 @@ func TestDelays(t *testing.T) {
 	q.AddAfter("b", 300*time.Millisecond)
 	q.AddAfter("a", time.Hour)
 	q.AddAfter("a", 100*time.Millisecond)
-	if st := q.Stats(); st.Waiting != 2 {
+	if st := freshStats(t, q); st.Waiting != 2 {
 		t.Errorf("Stats() = %+v, want 2 keys that wait", st)
 	}
 	for i, want := range []string{"a", "b"} {

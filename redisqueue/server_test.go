@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -243,6 +244,30 @@ func mustGet(t testing.TB, q *Queue[string], want string) {
 	if err != nil || key != want {
 		t.Fatalf("GetContext() = %q, %v, want %q", key, err, want)
 	}
+}
+
+// freshStats is Stats that waits for the server for longer than a second, should the machine pause.
+func freshStats[T comparable](t testing.TB, q *Queue[T]) workqueue.Stats {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	q.refresh(ctx)
+	if err := ctx.Err(); err != nil {
+		t.Fatal(err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.statsLocked(time.Now())
+}
+
+// requeues is NumRequeues that waits for the server for longer than a second.
+func requeues(t testing.TB, q *Queue[string], key string) (n int) {
+	t.Helper()
+	eventually(t, time.Minute, func() (err error) {
+		n, err = q.NumRequeuesContext(context.Background(), key)
+		return err
+	})
+	return n
 }
 
 // eventually waits until f returns no error.
