@@ -289,7 +289,7 @@ func TestNextDelayIsPassedOn(t *testing.T) {
 // waitForSleepers waits until that many replicas of a queue named "test" are asleep.
 func waitForSleepers(t testing.TB, client redis.UniversalClient, n int64) {
 	t.Helper()
-	eventually(t, 5*time.Second, func() error {
+	eventually(t, 20*time.Second, func() error {
 		if asleep := client.SCard(context.Background(), newKeyNames("test", 0).shard[9]).Val(); asleep != n {
 			return fmt.Errorf("%d replicas sleep, want %d", asleep, n)
 		}
