@@ -130,7 +130,7 @@ func TestBoundedWork(t *testing.T) {
 	names := newKeyNames("test", 0).shard
 
 	// A replica gets many keys and is heard of no more.
-	dead := rawSession{t, client, q.scripts, "aaaaaaaaaaa", 2 * time.Second}
+	dead := rawSession{t, client, q.scripts, "aaaaaaaaaaa", 5 * time.Second}
 	for _, key := range keysNamed("held", held) {
 		q.Add(key)
 	}
@@ -142,11 +142,11 @@ func TestBoundedWork(t *testing.T) {
 		dead.send(i+1, maxWant)
 	}
 	meter.check("handing out")
-	if st := q.Stats(); st.Processing != held {
+	if st := freshStats(t, q); st.Processing != held {
 		t.Fatalf("Stats() = %+v, want %d keys processed", st, held)
 	}
 	eventually(t, 30*time.Second, func() error {
-		if st := q.Stats(); st.Queued != held {
+		if st := freshStats(t, q); st.Queued != held {
 			return fmt.Errorf("Stats() = %+v, want %d keys queued", st, held)
 		}
 		return nil
@@ -155,9 +155,9 @@ func TestBoundedWork(t *testing.T) {
 
 	past := time.Now().UnixMicro()
 	fill(t, admin, many, func(key string, i int) []any { return []any{"ZADD", names[3], past - int64(i), key} })
-	q.Stats()
-	eventually(t, 2*time.Minute, func() error {
-		if st := q.Stats(); st.Queued != held+many {
+	freshStats(t, q)
+	eventually(t, 5*time.Minute, func() error {
+		if st := freshStats(t, q); st.Queued != held+many {
 			return fmt.Errorf("Stats() = %+v, want %d keys queued", st, held+many)
 		}
 		return nil
@@ -167,7 +167,7 @@ func TestBoundedWork(t *testing.T) {
 	fill(t, admin, many/10, func(key string, i int) []any { return []any{"ZADD", names[5], past - int64(i), key} })
 	fill(t, admin, many/10, func(key string, i int) []any { return []any{"ZADD", names[4], 3, key} })
 	eventually(t, time.Minute, func() error {
-		if q.Stats(); q.Info().Failing > 0 {
+		if freshStats(t, q); q.Info().Failing > 0 {
 			return fmt.Errorf("%+v", q.Info())
 		}
 		return nil
@@ -200,7 +200,7 @@ func TestBoundedWork(t *testing.T) {
 	if err := q.Purge(within(t, 10*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if st := q.Stats(); st.Queued+st.Processing+st.Waiting > 0 {
+	if st := freshStats(t, q); st.Queued+st.Processing+st.Waiting > 0 {
 		t.Errorf("Stats() after Purge = %+v", st)
 	}
 	meter.check(fmt.Sprintf("%d keys are purged", held+many))

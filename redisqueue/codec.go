@@ -42,7 +42,7 @@ func defaultCodec[T comparable]() (Codec[T], error) {
 	case t.Kind() == reflect.Interface || t.Kind() == reflect.Pointer:
 		// Refused below, also if it marshals: another value would come back.
 	case marshals && unmarshals:
-		return codec[T]{encodeText[T], decodeText[T]}, nil
+		return codec[T]{returning(encodeText[T], decodeText[T]), decodeText[T]}, nil
 	case t.Kind() == reflect.String:
 		return codec[T]{
 			func(key T) (string, error) { return reflect.ValueOf(key).String(), nil },
@@ -73,7 +73,22 @@ func defaultCodec[T comparable]() (Codec[T], error) {
 	if err := checkJSON(t); err != nil {
 		return nil, fmt.Errorf("redisqueue: keys of type %v need a Codec: %w", t, err)
 	}
-	return codec[T]{encodeJSON[T], decodeJSON[T]}, nil
+	return codec[T]{returning(encodeJSON[T], decodeJSON[T]), decodeJSON[T]}, nil
+}
+
+// returning is encode with an error for a key that would not come back equal: JSON replaces invalid UTF-8, and leaves out
+// fields that have the same name.
+func returning[T comparable](encode func(T) (string, error), decode func(string) (T, error)) func(T) (string, error) {
+	return func(key T) (string, error) {
+		encoded, err := encode(key)
+		if err != nil {
+			return "", err
+		}
+		if back, err := decode(encoded); err != nil || back != key {
+			return "", fmt.Errorf("%q, which is what becomes of it, is not the same key", encoded)
+		}
+		return encoded, nil
+	}
 }
 
 func encodeText[T comparable](key T) (string, error) {

@@ -19,7 +19,7 @@ import (
 type Config[T comparable] struct {
 	// Name identifies the queue on the server, and in metrics. It is required, and must not contain braces.
 	Name string
-	// Lease is for how long a key stays with a replica that is not heard of. 30 s if zero, at least 1 s. It should
+	// Lease is how long a key stays with a replica from which the server hears nothing. 30 s if zero, at least 1 s. It should
 	// be longer than the server's failover and the replicas' pauses.
 	Lease time.Duration
 	// PollInterval is how often a replica with waiting getters looks for keys, should a wake-up be lost. 1 s if zero,
@@ -30,10 +30,11 @@ type Config[T comparable] struct {
 	// A replica uses a connection for each, and another one while getters wait.
 	Shards int
 	// Codec translates keys. Nil means: strings and integers as they are, types with MarshalText and UnmarshalText
-	// by these, others as JSON. New returns an error for types that would not come back equal.
+	// by these, others as JSON. New returns an error for types that would not come back equal, and a method panics that is
+	// given such a key: JSON replaces invalid UTF-8, and a time.Time with a monotonic clock reading loses it.
 	Codec Codec[T]
-	// Backoff is how long a key waits after each failure (AddRateLimited). Failures are counted on the server, for all
-	// replicas, in microseconds. Its Clock is not used.
+	// Backoff is how long a key waits after each failure (AddRateLimited). The server counts failures and computes delays,
+	// for all replicas, in microseconds. Its Clock is not used.
 	Backoff workqueue.BackoffConfig
 	// Limit is how many keys a second come back after failures, all replicas together; Burst is how many may come at
 	// once. The delay of a key is the longer one of the backoff's and the bucket's. A Limit of zero means none; a

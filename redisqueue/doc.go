@@ -1,6 +1,6 @@
 // Package redisqueue is a work queue for many processes: the queue of package workqueue, with its keys in Redis or Valkey.
-// Any number of replicas add keys and work on them. A key is with one worker at a time, of all replicas, and the keys of
-// a replica that is killed come again.
+// Any number of replicas add keys and work on them. Across all of them, each key is with one worker at a time. The keys of a
+// replica that is killed come again.
 //
 //	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"}) // or a Sentinel or Cluster client
 //	queue, err := redisqueue.New(ctx, client, redisqueue.Config[string]{Name: "orders"})
@@ -15,7 +15,7 @@
 // # Leases
 //
 // A replica holds its keys under a lease ([Config].Lease), which it renews every third of it. While the lease lives, no
-// other replica gets the keys. If the replica is not heard of for that long (it was killed or paused, or the network
+// other replica gets the keys. If the server hears nothing of the replica for that long (it was killed or paused, or the network
 // was down), the keys come again, elsewhere and before all that is queued. The replica notices by its own monotonic clock,
 // and not later than the server: the handlers' contexts end with the cause [ErrLeaseLost], Done does nothing on the server, and
 // the new holder is not disturbed. A key whose lease was lost is not handed out in the same process before its Done.
@@ -29,7 +29,8 @@
 //
 // The server counts leases on a clock that goes at most half a lease ahead from one call to the next. So they survive that
 // its time is set, by whatever amount, and a while of being down. When no replica at all has called for a while, the keys of
-// a dead one come up to a lease later.
+// a dead one come up to a lease later. When the time is set forward, the keys of a replica that cannot call at
+// that moment come up to half a lease before it notices.
 //
 // # What may be lost
 //
@@ -55,7 +56,7 @@
 //   - A delayed key may come up to a poll interval late, if the replica that was to fetch it dies meanwhile.
 //   - Failures are counted on the server, and expire there; MaxRetries of package worker counts on each replica.
 //     A custom RateLimiter counts on each replica too.
-//   - Len, Stats, Snapshot and NumRequeues ask the server, for up to a second.
+//   - Len, Stats and NumRequeues ask the server, for up to a second, and Snapshot for up to two.
 //   - A key that was fetched for a getter which gave up at that moment may go to a later one. If it was added in
 //     between, it comes once more than it must.
 //   - A Done that is called before the Get of its key has returned, which is a mistake of the caller, may count as
@@ -66,13 +67,13 @@
 // # Cost
 //
 // All that the callers of a replica want while a call of the server is under way goes into one batch, which a script executes
-// atomically and once, also if its reply is lost and it is sent again. (The server remembers that a batch was executed for an
-// hour, and for ten leases, after the replica has lost its lease.) So many callers share a round trip: at 64
-// goroutines a key costs about 0.02 calls. A queued key takes about 120 bytes on the server beside its own. A call
+// atomically and once, also if its reply is lost and it is sent again. (After a replica has lost its lease, the server remembers
+// its last batch for an hour, or for ten leases if that is longer.) So many callers share a round trip: at 64
+// goroutines a key costs about 0.02 calls. A queued key of 13 bytes takes about 110 bytes on the server. A call
 // that has keys to work off in bulk (a million that are due, ten thousand of a dead replica) takes some of them and leaves the
 // rest to the next.
 //
-// An idle queue has no goroutine, no timer and no call, unless a Get waits: that takes one connection for a
+// An idle queue has no goroutine, no timer and no call, unless a Get waits: that takes, for each shard, a connection for a
 // blocking read, and a call every [Config].PollInterval, should a wake-up be lost. While keys are held there is a
 // call every third of a lease.
 package redisqueue

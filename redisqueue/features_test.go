@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -25,6 +26,11 @@ type place struct {
 	Port            int
 }
 
+type (
+	Left  struct{ Name string }
+	Right struct{ Name string }
+)
+
 // Keys come back equal, and types whose keys would not are refused.
 func TestCodecs(t *testing.T) {
 	roundTrip(t, "", "a", "ü\x00\xff", "1 2\n")
@@ -35,6 +41,12 @@ func TestCodecs(t *testing.T) {
 	roundTrip(t, [2]string{"a", ""})
 	roundTrip(t, netip.MustParseAddr("::1"))
 	roundTrip(t, 1.5)
+	lossy(t, place{Namespace: "\xff"})
+	lossy(t, struct {
+		Left
+		Right
+	}{Left: Left{"x"}}) // JSON leaves out a name that two embedded fields have.
+	lossy(t, time.Now())
 	refused[any](t)
 	refused[*place](t)
 	refused[struct{ a int }](t)
@@ -57,6 +69,64 @@ func roundTrip[T comparable](t *testing.T, keys ...T) {
 		if back, err := c.Decode(encoded); err != nil || back != key {
 			t.Errorf("%v became %q and then %v, %v", key, encoded, back, err)
 		}
+	}
+}
+
+// lossy checks that a key which would not come back is not encoded.
+func lossy[T comparable](t *testing.T, key T) {
+	t.Helper()
+	c, err := defaultCodec[T]()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if encoded, err := c.Encode(key); err == nil {
+		t.Errorf("Encode(%v) = %q, want an error", key, encoded)
+	}
+}
+
+// What is no key makes methods panic, and the queue goes on.
+func TestNoKeys(t *testing.T) {
+	client := clientOf(t, miniredis.RunT(t).Addr())
+	config := Config[any]{Name: "test", Logger: discard, Codec: codec[any]{
+		func(key any) (string, error) {
+			if text, ok := key.(string); ok {
+				return text, nil
+			}
+			return "", errors.New("not a string")
+		},
+		func(encoded string) (any, error) { return encoded, nil },
+	}}
+	q, err := New(context.Background(), client, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer endQueue(t, q)
+	for name, call := range map[string]func(key any){
+		"Add": q.Add, "AddRateLimited": q.AddRateLimited, "Forget": q.Forget, "Done": q.Done,
+		"AddAfter":    func(key any) { q.AddAfter(key, time.Hour) },
+		"AddContext":  func(key any) { _ = q.AddContext(context.Background(), key) },
+		"NumRequeues": func(key any) { q.NumRequeues(key) },
+		"DoneAndGet":  func(key any) { _, _ = q.DoneAndGet(context.Background(), key) },
+		"Lease":       func(key any) { q.Lease(context.Background(), key) },
+	} {
+		keys := []any{[]string{"not hashable"}}
+		if name != "Done" && name != "DoneAndGet" && name != "Lease" { // These only look for a key.
+			keys = append(keys, math.NaN(), 1, filler)
+		}
+		for _, key := range keys {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%s(%#v) does not panic", name, key)
+					}
+				}()
+				call(key)
+			}()
+		}
+	}
+	if err := q.AddContext(within(t, 5*time.Second), "x"); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -90,7 +160,7 @@ func TestSetAside(t *testing.T) {
 		}
 		numbers.Done(want)
 	}
-	st := numbers.Stats()
+	st := freshStats(t, numbers)
 	aside, total, err := numbers.SetAside(ctx, 10)
 	if !slices.Equal(aside, []string{"two"}) || total != 1 || err != nil || numbers.Info().SetAside != 1 || reported == nil {
 		t.Errorf("SetAside() = %q, %d, %v; %+v, reported %v", aside, total, err, numbers.Info(), reported)
@@ -100,6 +170,22 @@ func TestSetAside(t *testing.T) {
 	}
 	if err := numbers.DropSetAside(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// oldServer says of itself that it is too old.
+type oldServer struct{ redis.UniversalClient }
+
+func (oldServer) Info(ctx context.Context, _ ...string) *redis.StringCmd {
+	cmd := redis.NewStringCmd(ctx)
+	cmd.SetVal("# Server\r\nredis_version:6.2.14\r\n")
+	return cmd
+}
+
+func TestOldServerIsRefused(t *testing.T) {
+	client := oldServer{clientOf(t, miniredis.RunT(t).Addr())}
+	if _, err := New(context.Background(), client, Config[string]{Name: "q"}); err == nil || !strings.Contains(err.Error(), "6.2.14") {
+		t.Errorf("New() = %v, want an error with the server's version", err)
 	}
 }
 
@@ -134,16 +220,16 @@ func TestBackoffAndLimit(t *testing.T) {
 	wantDelay(a, "x", time.Minute)
 	b.AddRateLimited("x")
 	flush(b)
-	if n := a.NumRequeues("x"); n != 2 {
-		t.Errorf("NumRequeues() = %d, want 2: one on each replica", n)
+	if n := requeues(t, a, "x"); n != 2 {
+		t.Errorf("%d failures are counted, want 2: one on each replica", n)
 	}
 	if f := a.Snapshot(1).Failing; len(f) != 1 || f[0].Key != "k3x" || f[0].Requeues != 3 {
 		t.Errorf("Failing = %+v, want k3x with 3", f)
 	}
 	a.Forget("x")
 	flush(a)
-	if n := b.NumRequeues("x"); n != 0 {
-		t.Errorf("NumRequeues() after Forget = %d", n)
+	if n := requeues(t, b, "x"); n != 0 {
+		t.Errorf("%d failures are counted after Forget", n)
 	}
 
 	config = Config[string]{Name: "limited", Logger: discard, Limit: 0.01, Burst: 2}
@@ -211,10 +297,10 @@ func TestSnapshotAndPurge(t *testing.T) {
 		if err := q.Purge(within(t, 5*time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		q.Stats() // The replica learns it with its next call.
+		freshStats(t, q) // The replica learns it with its next call.
 		<-ctx.Done()
 		release()
-		if st := q.Stats(); st.Queued+st.Processing+st.Waiting != 0 {
+		if st := freshStats(t, q); st.Queued+st.Processing+st.Waiting != 0 {
 			t.Errorf("%d shards: Stats() after Purge = %+v", shards, st)
 		}
 		q.Done("held")

@@ -35,6 +35,7 @@ func TestWorker(t *testing.T) {
 	var mu sync.Mutex
 	handled, failures, dropped, pools := make(map[string]int), make(map[string]int), make(map[string]int), make(map[int]int)
 	running := make(map[string]bool)
+	both := make(chan struct{}) // Both pools have a key. Until then handlers wait, so that one pool does not handle all.
 	errFailed := errors.New("failed")
 	handle := func(pool int) worker.Handler[string] {
 		return func(ctx context.Context, key string) error {
@@ -46,7 +47,9 @@ func TestWorker(t *testing.T) {
 				t.Errorf("%s is with two handlers", key)
 			}
 			running[key] = true
-			pools[pool]++
+			if pools[pool]++; pools[pool] == 1 && len(pools) == 2 {
+				close(both)
+			}
 			fails := key == "bad" || strings.HasSuffix(key, "7") && failures[key] < 2
 			if fails {
 				failures[key]++
@@ -54,6 +57,7 @@ func TestWorker(t *testing.T) {
 				handled[key]++
 			}
 			mu.Unlock()
+			<-both
 			time.Sleep(time.Millisecond)
 			mu.Lock()
 			running[key] = false
@@ -99,14 +103,11 @@ func TestWorker(t *testing.T) {
 			if err := producer.Flush(within(t, 5*time.Second)); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, 10*time.Second, func() error {
-				mu.Lock()
-				defer mu.Unlock()
-				if pools[1] == 0 || pools[2] == 0 {
-					return fmt.Errorf("the pools have handled %v", pools)
-				}
-				return nil
-			})
+			select {
+			case <-both:
+			case <-time.After(20 * time.Second):
+				t.Fatal("one of the pools gets no key")
+			}
 			stopFirst()
 		}
 	}
@@ -125,10 +126,10 @@ func TestWorker(t *testing.T) {
 	if failures["order/7"] != 2 || failures["bad"] != 4 {
 		t.Errorf("failures: %v", failures)
 	}
-	if st := producer.Stats(); st.Queued+st.Processing+st.Waiting != 0 {
+	if st := freshStats(t, producer); st.Queued+st.Processing+st.Waiting != 0 {
 		t.Errorf("Stats() = %+v, want no keys", st)
 	}
-	if n := producer.NumRequeues("order/7"); n != 0 {
+	if n := requeues(t, producer, "order/7"); n != 0 {
 		t.Errorf("%d failures of a key that was handled", n)
 	}
 }

@@ -27,10 +27,11 @@ const (
 type opKind uint8
 
 const (
-	opAdd         opKind = iota // also later and rate-limited; a full server refuses it
-	opForget                    //
-	opNumRequeues               //
-	opHeld                      // is about a key that the session holds, and ends with it
+	opAdd opKind = iota // also later and rate-limited; a full server refuses it
+	opForget
+	opNumRequeues
+	opHeld // is about a key that the session holds, and ends with it
+	opKinds
 )
 
 // op is an operation as batch.lua reads it.
@@ -78,11 +79,11 @@ func newSession() string {
 	return base64.RawURLEncoding.EncodeToString(random[:])
 }
 
-// addLocked puts an add into the buffer, unless one of the same key is there. It returns the place of that one, and
-// false after shutdown.
+// addLocked puts an add into the buffer, unless one of the same key is there. It returns the seq of the one that is there,
+// and false after shutdown.
 //
-// The merged add need not be at the end: the buffer has not left, so a Done of the key that stands behind it queues the
-// key again, and no key of it has been handed out.
+// The older add need not move to the end. The server has executed nothing of the buffer, so no worker has the key because of
+// that add; and if a worker has the key, its Done, which may stand behind the add, queues the key again.
 func (s *shard[T]) addLocked(encoded string) (seq uint64, ok bool) {
 	if s.q.ending.over {
 		return 0, false
@@ -100,9 +101,7 @@ func (s *shard[T]) addLocked(encoded string) (seq uint64, ok bool) {
 func (s *shard[T]) enqueueLocked(o op) {
 	s.numbered++
 	o.seq = s.numbered
-	if o.kind == opHeld {
-		s.owed++
-	}
+	s.pending[o.kind]++
 	s.ops = append(s.ops, o)
 	s.kickLocked()
 }

@@ -117,6 +117,8 @@ func (p *proxy) close() {
 type faulty struct {
 	// deaf: scripts are executed, and their replies are lost. down: nothing reaches the server.
 	deaf, down atomic.Bool
+	// unwakeable: blocking reads wait for something else.
+	unwakeable atomic.Bool
 	// gate: scripts wait while it is locked.
 	gate sync.RWMutex
 }
@@ -148,6 +150,9 @@ func (f *faulty) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if f.down.Load() {
 			cmd.SetErr(errFaulty)
 			return errFaulty
+		}
+		if cmd.Name() == "blpop" && f.unwakeable.Load() {
+			cmd.Args()[1] = "nothing"
 		}
 		err := next(ctx, cmd)
 		if script && f.deaf.Load() {

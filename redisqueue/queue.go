@@ -241,8 +241,8 @@ var errNoAnswer = errors.New("redisqueue: the server does not answer")
 const patience = time.Second
 
 // Get waits for a key and hands it to the caller, who must call Done with it. It waits through outages of the server.
-// After shutdown it returns shutdown = true at once, also if keys are queued: those are for the other replicas. Getters get keys
-// in the order in which they came, and share the calls of the server.
+// After shutdown it returns shutdown = true at once, also if keys are queued: those are for the other replicas. The getter
+// that has waited longest gets the next key. Getters share the calls of the server.
 func (q *Queue[T]) Get() (item T, shutdown bool) {
 	item, err := q.GetContext(context.Background())
 	return item, err != nil

@@ -115,6 +115,8 @@ func newKeyNames(queue string, shard int) keyNames {
 	return n
 }
 
+func (n keyNames) aside() string { return n.shard[10] }
+
 func (n keyNames) wake(session string) string { return n.prefix + "wake:" + session }
 
 func (n keyNames) of(session string) []string {
@@ -209,5 +211,3 @@ func (p *parser) take(n int) string {
 	p.rest = p.rest[n:]
 	return taken
 }
-
-func (n keyNames) aside() string { return n.shard[10] }

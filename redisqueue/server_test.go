@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -28,6 +30,38 @@ func (silence) Printf(context.Context, string, ...any) {}
 func TestMain(m *testing.M) {
 	redis.SetLogger(silence{})
 	os.Exit(m.Run())
+}
+
+// messages is a slog.Handler that collects messages.
+type messages struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (m *messages) Enabled(context.Context, slog.Level) bool { return true }
+func (m *messages) WithAttrs([]slog.Attr) slog.Handler       { return m }
+func (m *messages) WithGroup(string) slog.Handler            { return m }
+
+func (m *messages) Handle(_ context.Context, r slog.Record) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.all = append(m.all, r.Message)
+	return nil
+}
+
+// check looks for a message that an outage has begun and one that it has ended, in turns.
+func (m *messages) check(t *testing.T, begins, ends string) {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.all) == 0 || len(m.all)%2 != 0 {
+		t.Errorf("logged: %q", m.all)
+	}
+	for i, message := range m.all {
+		if want := []string{begins, ends}[i%2]; message != want {
+			t.Errorf("message %d is %q, want %q", i, message, want)
+		}
+	}
 }
 
 // server is a redis-server process of a test's own, on a port of its own.
@@ -102,7 +136,7 @@ func (s *server) start() {
 	s.mu.Unlock()
 	client := redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1, TLSConfig: s.tls})
 	defer client.Close()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		err := s.check(client)
 		if err == nil {
 			return
@@ -181,7 +215,7 @@ func newTestQueue(t testing.TB, client redis.UniversalClient, config Config[stri
 
 func endQueue[T comparable](t testing.TB, q *Queue[T]) {
 	q.ShutDown()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		select {
 		case <-q.ending.ended:
 			return
@@ -194,7 +228,7 @@ func endQueue[T comparable](t testing.TB, q *Queue[T]) {
 			return
 		}
 	}
-	t.Errorf("the queue has not ended 10 s after ShutDown: %+v", q.Info())
+	t.Errorf("the queue has not ended a minute after ShutDown: %+v", q.Info())
 }
 
 func within(t testing.TB, d time.Duration) context.Context {
@@ -203,12 +237,37 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
+// mustGet gets a key within less than the poll interval of the tests of wake-ups.
 func mustGet(t testing.TB, q *Queue[string], want string) {
 	t.Helper()
-	key, err := q.GetContext(within(t, 5*time.Second))
+	key, err := q.GetContext(within(t, 8*time.Second))
 	if err != nil || key != want {
 		t.Fatalf("GetContext() = %q, %v, want %q", key, err, want)
 	}
+}
+
+// freshStats is Stats that waits for the server for longer than a second, should the machine pause.
+func freshStats[T comparable](t testing.TB, q *Queue[T]) workqueue.Stats {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	q.refresh(ctx)
+	if err := ctx.Err(); err != nil {
+		t.Fatal(err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.statsLocked(time.Now())
+}
+
+// requeues is NumRequeues that waits for the server for longer than a second.
+func requeues(t testing.TB, q *Queue[string], key string) (n int) {
+	t.Helper()
+	eventually(t, time.Minute, func() (err error) {
+		n, err = q.NumRequeuesContext(context.Background(), key)
+		return err
+	})
+	return n
 }
 
 // eventually waits until f returns no error.

@@ -21,8 +21,8 @@ type session struct {
 	// leaseFrom is when the last batch that was answered was first sent, on the monotonic clock. The server counts the lease
 	// from a later moment, so here it ends first.
 	leaseFrom time.Time
-	held      int // keys that it holds
-	renew     bool
+	held      int  // keys that it holds
+	renew     bool // a batch must follow, to renew the lease
 	// abandoned: the lease has ended by our own clock. What is left to do is to quit.
 	abandoned bool
 	// registered: the server knows that getters sleep here.
@@ -109,9 +109,7 @@ func (q *Queue[T]) doneLocked(item T) (lost losses) {
 	}
 	s := h.shard
 	now := time.Now()
-	if !h.lost {
-		lost = s.checkLeaseLocked(now)
-	}
+	lost = s.checkLeaseLocked(now) // A parked hand-out may be lost too.
 	delete(q.held, item)
 	if q.ending.stopping && len(q.held) == 0 {
 		q.ending.since = now
@@ -137,7 +135,7 @@ func (s *shard[T]) checkLeaseLocked(now time.Time) losses {
 	if c.id == "" || c.seq == 0 || c.abandoned || c.leaseFrom.IsZero() || now.Sub(c.leaseFrom) < s.q.config.Lease {
 		return losses{}
 	}
-	if c.held == 0 && s.owed == 0 && !s.inFlight {
+	if c.held == 0 && s.pending[opHeld] == 0 && !s.inFlight {
 		// It holds nothing: the server may forget it when it likes.
 		s.session = session{timer: c.timer}
 		s.empty = false // The next session's getters are not known to the server.
@@ -191,7 +189,7 @@ func (s *shard[T]) lostLocked(b *batch) losses {
 		}
 	}
 	clear(s.ops[len(kept):])
-	s.ops, s.owed = kept, 0
+	s.ops, s.pending[opHeld] = kept, 0
 	for _, c := range s.confirmations {
 		c.after = max(c.after, b.number+1) // There must be another batch, although it may have no operations.
 	}

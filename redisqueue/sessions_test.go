@@ -149,7 +149,7 @@ func TestNothingExpires(t *testing.T) {
 	q.AddRateLimited("x")
 	mustGet(t, other, "x")
 	q.AddAfter("y", time.Hour)
-	q.Stats()
+	freshStats(t, q)
 	if err := q.ShutDownContext(within(t, 5*time.Second)); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestDeafReplica(t *testing.T) {
 	f.deaf.Store(true)
 	q.AddRateLimited("x")
 	eventually(t, 5*time.Second, func() error {
-		if n := other.NumRequeues("x"); n != 2 {
+		if n := requeues(t, other, "x"); n != 2 {
 			return fmt.Errorf("%d failures", n)
 		}
 		return nil
@@ -189,7 +189,7 @@ func TestDeafReplica(t *testing.T) {
 	q.AddRateLimited("x") // It goes when the batch before it was answered.
 	gone := newKeyNames("test", 0).shard[12]
 	eventually(t, 10*time.Second, func() error {
-		other.Stats()
+		freshStats(t, other)
 		if n := s.client().ZCard(context.Background(), gone).Val(); n == 0 {
 			return errors.New("the session has not ended")
 		}
@@ -199,7 +199,7 @@ func TestDeafReplica(t *testing.T) {
 	if err := q.Flush(within(t, 5*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if n := q.NumRequeues("x"); n != 3 {
+	if n := requeues(t, q, "x"); n != 3 {
 		t.Errorf("%d failures are counted, want 3", n)
 	}
 }
@@ -289,7 +289,7 @@ func TestNextDelayIsPassedOn(t *testing.T) {
 // waitForSleepers waits until that many replicas of a queue named "test" are asleep.
 func waitForSleepers(t testing.TB, client redis.UniversalClient, n int64) {
 	t.Helper()
-	eventually(t, 5*time.Second, func() error {
+	eventually(t, 20*time.Second, func() error {
 		if asleep := client.SCard(context.Background(), newKeyNames("test", 0).shard[9]).Val(); asleep != n {
 			return fmt.Errorf("%d replicas sleep, want %d", asleep, n)
 		}

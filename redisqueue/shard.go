@@ -21,9 +21,9 @@ type shard[T comparable] struct {
 	ops []op
 	// adds has the plain adds of ops, and their seq.
 	adds     map[string]uint64
-	numbered uint64 // the seq of the newest operation
-	executed uint64 // all operations up to here were executed
-	owed     int    // operations of ops that are about held keys
+	numbered uint64       // the seq of the newest operation
+	executed uint64       // all operations up to here were executed
+	pending  [opKinds]int // how many operations of each kind are in ops
 	// sending: the goroutine that runs send exists. It does whenever there is something to send.
 	sending bool
 	// inFlight: a call of the server is under way.
@@ -94,10 +94,8 @@ func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 		return true
 	}
 	if s.full.full && now.Before(s.full.retryAt) {
-		for _, o := range s.ops {
-			if o.kind != opAdd {
-				return true
-			}
+		if len(s.ops) > s.pending[opAdd] {
+			return true
 		}
 	} else if len(s.ops) > 0 {
 		return true
@@ -200,9 +198,7 @@ func (s *shard[T]) takeLocked(b *batch) {
 		if o.plain {
 			delete(s.adds, o.encoded)
 		}
-		if o.kind == opHeld {
-			s.owed--
-		}
+		s.pending[o.kind]--
 	}
 	clear(s.ops[:seen])
 	s.ops = s.ops[seen:]
@@ -224,9 +220,7 @@ func (s *shard[T]) putBackLocked(ops []op) {
 			// An add of the key may have come meanwhile. That it is executed twice does no harm.
 			s.adds[o.encoded] = max(o.seq, s.adds[o.encoded])
 		}
-		if o.kind == opHeld {
-			s.owed++
-		}
+		s.pending[o.kind]++
 	}
 	s.ops = append(merged, rest...)
 }
@@ -333,7 +327,7 @@ func (s *shard[T]) apply(b *batch, r *reply, err error) {
 			s.full.full, s.full.since = true, now
 		}
 		lease := q.config.Lease
-		if q.ending.stopping && len(q.held) == 0 && s.owed == 0 && now.Sub(q.ending.since) >= lease && now.Sub(s.full.since) >= lease {
+		if q.ending.stopping && len(q.held) == 0 && s.pending[opHeld] == 0 && now.Sub(q.ending.since) >= lease && now.Sub(s.full.since) >= lease {
 			lost = s.giveUpLocked(&batch{})
 			break
 		}

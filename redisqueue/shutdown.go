@@ -126,7 +126,7 @@ func (s *shard[T]) giveUpLocked(b *batch) losses {
 			s.q.totals.dropped++
 		}
 	}
-	s.ops, s.owed = nil, 0
+	s.ops, s.pending = nil, [opKinds]int{}
 	clear(s.adds)
 	lost := s.loseLocked()
 	s.session = session{timer: s.session.timer}

@@ -167,8 +167,8 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 
 // Snapshot returns Stats and up to limit keys of each state, at most 1,000, of the whole queue, as the server has them when
 // it has executed what was called before. Each state is read by a call of its own, for a thousand keys about 2 ms of the
-// server's time: a key that changes its state meanwhile may be in two lists. Of the keys that are
-// processed it has any, not the oldest, if there are more. It asks the server for up to two seconds, and lacks the keys
+// server's time: a key that changes its state meanwhile may be in two lists. If more than limit keys are processed, it has any
+// of them, not the oldest. It asks the server for up to two seconds, and lacks the keys
 // of a state if that does not answer. After shutdown it still reads the keys.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	snapshot := workqueue.Snapshot[T]{Stats: q.Stats()}

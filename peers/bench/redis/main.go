@@ -6,7 +6,7 @@
 // In each round the implementations take turns. A figure is the median of the rounds. Latencies are measured in three
 // rounds only: each has hundreds of them. asynq runs with unique tasks, without logs, and looks for new tasks every 10 ms
 // instead of every second, but for the rows that say otherwise. Half load is half of what this process and the consumer
-// manage, for each implementation by itself. The whole takes about 40 minutes.
+// manage, for each implementation by itself. The whole takes about a quarter of an hour.
 package main
 
 import (

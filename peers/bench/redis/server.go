@@ -49,6 +49,7 @@ func startServer(appendOnly string) (*server, error) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+	s.stop()
 	return nil, err
 }
 
