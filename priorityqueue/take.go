@@ -100,8 +100,8 @@ func takeBatch[T comparable, R any](ctx context.Context, q *Queue[T], limit int,
 		return nil, err
 	}
 	done := ctx.Done()
-	now := q.readClock(false)
 	takeSome := func() (more bool, err error) {
+		now := q.readClock(false)
 		q.lockAt(now)
 		defer q.unlock()
 		if len(batch) == 0 {
@@ -126,8 +126,11 @@ func takeBatch[T comparable, R any](ctx context.Context, q *Queue[T], limit int,
 
 // giveBack makes keys ready again that were taken and cannot be returned to the caller.
 func (q *Queue[T]) giveBack(infos []Info[T]) {
-	for some := range slices.Chunk(infos, maxPerLock) {
-		q.giveSomeBack(some)
+	// Not slices.Chunk: that would move the one Info of each Take to the heap.
+	for len(infos) > 0 {
+		n := min(len(infos), maxPerLock)
+		q.giveSomeBack(infos[:n])
+		infos = infos[n:]
 	}
 }
 
@@ -141,18 +144,28 @@ func (q *Queue[T]) giveSomeBack(infos []Info[T]) {
 			continue
 		}
 		it := &e.Value
-		if it.state&(again|timed) != again && !q.stopped {
-			d := q.details.At(s)
-			if it.state&timed != 0 {
-				q.due.Remove(s)
-				d.priority = max(d.priority, it.priority)
-			} else {
-				d.priority = it.priority
-			}
-			q.comeAgainAtOnceLocked(s, it, now)
+		if !q.stopped {
+			q.needAgainLocked(s, it, now)
 		}
 		q.doneLocked(s, it, now)
 	}
+}
+
+// needAgainLocked makes the running key at s come again at once, with its priority or the higher one of an add since
+// its hand-out.
+func (q *Queue[T]) needAgainLocked(s keytable.Slot, it *item, now int64) {
+	d := q.details.At(s)
+	switch it.state & (again | timed) {
+	case again:
+		q.urgeLocked(s, it, &d.priority, it.priority, false, now)
+		return
+	case again | timed:
+		q.due.Remove(s)
+		d.priority = max(d.priority, it.priority)
+	default:
+		d.priority = it.priority
+	}
+	q.comeAgainAtOnceLocked(s, it, now)
 }
 
 // errContextDone is what a getter returns under the lock instead of its context's error: Err is foreign code.
