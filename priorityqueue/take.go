@@ -117,6 +117,10 @@ func takeBatch[T comparable, R any](ctx context.Context, q *Queue[T], limit int,
 		return len(batch) < limit && q.takeable(), nil
 	}
 	for more := true; more; {
+		if len(batch) > 0 {
+			// Without the lock, because it may move all keys of the batch.
+			batch = slices.Grow(batch, min(limit-len(batch), maxPerLock))
+		}
 		if more, err = takeSome(); err != nil {
 			return nil, publicError(ctx, err)
 		}

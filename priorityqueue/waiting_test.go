@@ -1,14 +1,14 @@
 package priorityqueue
 
 import (
-	"fmt"
+	"runtime"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
@@ -50,8 +50,8 @@ func TestManyDueKeys(t *testing.T) {
 	})
 }
 
-// No call holds the lock for a time that grows with the number of keys. (The queue's own parts, because a test of
-// durations would depend on the machine.)
+// No call holds the lock for a time that grows with the number of keys. These tests count the keys of a lock, or the
+// locks of a call, because a test of durations would depend on what else the machine does.
 func TestLocksAreShort(t *testing.T) {
 	const n = 10 * maxPerLock
 	synctest.Test(t, func(t *testing.T) {
@@ -90,14 +90,14 @@ func TestLocksAreShort(t *testing.T) {
 	})
 }
 
-// crashing is a limiter whose NumRequeues panics for the last key.
+// crashing is a limiter whose NumRequeues panics for one key.
 type crashing struct {
 	workqueue.TypedRateLimiter[int]
-	last int
+	key int
 }
 
-func (c crashing) NumRequeues(key int) int {
-	if key == c.last {
+func (c *crashing) NumRequeues(key int) int {
+	if key == c.key {
 		panic("NumRequeues")
 	}
 	return 0
@@ -109,7 +109,8 @@ func TestManyKeysTakeManyLocks(t *testing.T) {
 	const n = 10 * maxPerLock
 	locks := 0
 	clock := &testkit.HookedClock{WithTicker: testkit.NewFakeClock(), OnNow: func() { locks++ }}
-	q := New(Config[int]{Aging: time.Hour, Clock: clock, RateLimiter: crashing{last: n - 1}})
+	limiter := &crashing{key: n - 1}
+	q := New(Config[int]{Aging: time.Hour, Clock: clock, RateLimiter: limiter})
 	defer q.ShutDown()
 	measure := func(what string, want int, f func()) {
 		t.Helper()
@@ -126,6 +127,12 @@ func TestManyKeysTakeManyLocks(t *testing.T) {
 	measure("TakeBatch that gives back", 20, func() {
 		testkit.WantPanic(t, "TakeBatch", func() { _, _ = q.TakeBatch(t.Context(), n) }, "NumRequeues")
 	})
+	limiter.key = -1
+	measure("All", 10, func() {
+		for range q.All() {
+		}
+	})
+	measure("Snapshot", 20, func() { q.Snapshot(n) }) // once for queued keys, once for held ones
 	measure("GetBatch", 10, func() {
 		if got, err := q.GetBatch(t.Context(), n); !slices.Equal(got, keys) {
 			t.Errorf("GetBatch() = %d keys, %v", len(got), err)
@@ -137,70 +144,34 @@ func TestManyKeysTakeManyLocks(t *testing.T) {
 	}
 }
 
-// Another goroutine gets the lock while many keys are read, added, taken and dropped.
-func TestOthersGetTheLock(t *testing.T) {
-	if testkit.RaceEnabled || testing.Short() {
-		t.Skip("it takes seconds, and the race detector is slow")
+// A batch moves its keys to more memory without the lock. The clock is read just before the lock is taken.
+func TestBatchGrowsWithoutTheLock(t *testing.T) {
+	const n = 20 * maxPerLock
+	allocated := func() uint64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.TotalAlloc
 	}
-	const n, limit = 600_000, 60 * time.Millisecond
-	best := map[string]time.Duration{}
-	for range 10 { // The machine may be busy with something else, so one good try of each call is enough.
-		slow := false
-		for what, d := range slowest(n) {
-			if before, ok := best[what]; !ok || d < before {
-				best[what] = d
-			}
-			slow = slow || best[what] > limit
-		}
-		if !slow {
-			return
-		}
+	var before, most uint64
+	counted := true
+	clock := &testkit.HookedClock{WithTicker: testkit.NewFakeClock(), OnNow: func() { before, counted = allocated(), false }}
+	q := New(Config[int]{Aging: time.Hour, Clock: clock})
+	defer q.ShutDown()
+	for key := range n {
+		q.Add(key)
 	}
-	t.Errorf("even in the best of 10 tries others have waited for %v, want at most %v", best, limit)
-}
-
-// slowest returns for how long the slowest call of Len took during each of the calls that concern n keys.
-func slowest(n int) map[string]time.Duration {
-	worst := map[string]time.Duration{}
-	for _, groups := range []bool{false, true} {
-		config := Config[int]{}
-		if groups {
-			config.Group = func(key int) string { return fmt.Sprint(key % 100) }
+	batch, err := takeBatch(t.Context(), q, n, func(s keytable.Slot) int {
+		if !counted { // once for each lock
+			most, counted = max(most, allocated()-before), true
 		}
-		q := New(config)
-		measure := func(what string, f func()) {
-			var ended atomic.Bool
-			result := make(chan time.Duration)
-			go func() {
-				longest := time.Duration(0)
-				for !ended.Load() {
-					began := time.Now()
-					q.Len()
-					longest = max(longest, time.Since(began))
-				}
-				result <- longest
-			}()
-			f()
-			ended.Store(true)
-			worst[what] = max(worst[what], <-result)
-		}
-		keys := func(from int) func(yield func(int) bool) {
-			return func(yield func(int) bool) {
-				for key := from; key < from+n && yield(key); key++ {
-				}
-			}
-		}
-		q.AddAll(AddOpts{After: time.Hour}, keys(n))
-		measure("AddAll", func() { q.AddAll(AddOpts{}, keys(0)) })
-		measure("Snapshot", func() { q.Snapshot(2 * n) })
-		measure("All", func() {
-			for range q.All() {
-			}
-		})
-		measure("ShutDown", q.ShutDown)
-		measure("ShutDownNow", q.ShutDownNow)
+		return q.keys.At(s).Key
+	})
+	if len(batch) != n || err != nil {
+		t.Errorf("takeBatch() = %d keys, %v", len(batch), err)
 	}
-	return worst
+	if limit := uint64(4 * maxPerLock * 8); most > limit {
+		t.Errorf("a batch allocates %d bytes under one lock, want at most %d", most, limit)
+	}
 }
 
 // While a shutdown drops many keys it gives the lock back. Nothing that it is to drop is handed out in between, or
