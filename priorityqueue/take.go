@@ -100,8 +100,8 @@ func takeBatch[T comparable, R any](ctx context.Context, q *Queue[T], limit int,
 		return nil, err
 	}
 	done := ctx.Done()
+	now := q.readClock(false) // Not once more for each lock: if the clock panicked, the keys taken so far would be lost.
 	takeSome := func() (more bool, err error) {
-		now := q.readClock(false)
 		q.lockAt(now)
 		defer q.unlock()
 		if len(batch) == 0 {
