@@ -12,17 +12,17 @@
 //
 // # Differences from controller-runtime's priority queue
 //
-// All 16 of its specs pass with this queue, and the tests beside them (see peers/crspecs), without those of its
-// internals. What differs is this:
+// All 16 specs of controller-runtime's queue pass with this one, and so do its other tests but for those of its
+// internals (see peers/crspecs). What differs is this:
 //
 //   - What is added is there when the call returns. No goroutine runs while no key waits for its time.
 //   - The limiter is asked only if its answer can matter: several rate-limited adds of a key that waits for its
 //     retry count as one failure. It is not asked for an add with a negative After.
 //   - A waiting key that is added without a delay has the place in line of that add. In controller-runtime it has
 //     that of its first add.
-//   - Both count the keys of up to 25 priorities separately. With the 26th, controller-runtime counts all keys as
-//     exceeded_cardinality_limit, and the others' counts stay what they are. Here only further priorities' keys are
-//     counted so.
+//   - Both count the keys of up to 25 priorities separately. When a 26th comes, controller-runtime counts every key
+//     as exceeded_cardinality_limit from then on, and never changes the 25 counts again. Here the 25 go on counting,
+//     and only keys of further priorities count as exceeded_cardinality_limit.
 //   - ShutDown may be called more than once. It drops what is queued, so nothing stays counted.
 //     ShutDownWithDrain waits until nothing is queued and nothing is being processed; controller-runtime does not call
 //     it.

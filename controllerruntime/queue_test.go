@@ -247,6 +247,12 @@ func TestShutDownWithQueuedKeys(t *testing.T) {
 		}
 		drained := make(chan struct{})
 		go func() { q.ShutDownWithDrain(); close(drained) }()
+		synctest.Wait()
+		select {
+		case <-drained:
+			t.Error("a drain does not wait for the held key")
+		default:
+		}
 		q.Done("held")
 		<-drained // The bubble panics if this hangs.
 	})

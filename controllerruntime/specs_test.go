@@ -1,9 +1,11 @@
 package controllerruntime_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -32,8 +34,8 @@ func (s *spec) add(key string, priority int, after time.Duration) {
 	synctest.Wait()
 }
 
-// get notes the key that Get returns, or that it blocks.
-func (s *spec) get() {
+// startGet starts a Get. The function that it returns notes what Get has returned, or that it blocks.
+func (s *spec) startGet() (look func() (key string, returned bool)) {
 	type result struct {
 		key      string
 		priority int
@@ -46,31 +48,26 @@ func (s *spec) get() {
 		results <- result{key, priority, shutdown}
 	}()
 	synctest.Wait()
-	select {
-	case r := <-results:
-		s.note("got %+v", r)
-	default:
-		s.t.Fatal("Get blocks: use getLater")
+	return func() (string, bool) {
+		synctest.Wait()
+		select {
+		case r := <-results:
+			s.note("got %+v", r)
+			return r.key, true
+		default:
+			s.note("Get blocks")
+			return "", false
+		}
 	}
 }
 
-// getLater starts a Get that blocks, and notes what it has returned when the test calls the result.
-func (s *spec) getLater() func() {
-	got := make(chan string, 1)
-	go func() {
-		key, priority, shutdown := s.GetWithPriority()
-		got <- fmt.Sprint(key, " ", priority, " ", shutdown)
-	}()
-	synctest.Wait()
-	return func() {
-		synctest.Wait()
-		select {
-		case g := <-got:
-			s.note("the waiting Get returned %s", g)
-		default:
-			s.note("Get blocks")
-		}
+// get notes and returns the key that Get returns at once.
+func (s *spec) get() string {
+	key, returned := s.startGet()()
+	if !returned {
+		s.t.Fatal("Get blocks")
 	}
+	return key
 }
 
 // measure notes Len and the metrics that count.
@@ -128,163 +125,80 @@ func onBoth(t *testing.T, f func(s *spec)) {
 	}
 }
 
+// run makes the calls that steps lists, separated by semicolons.
+func (s *spec) run(steps string) {
+	look := func() (string, bool) { return "", false }
+	duration := func(text string) time.Duration {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return d
+	}
+	for step := range strings.SplitSeq(steps, "; ") {
+		call, args, _ := strings.Cut(step, " ")
+		key, arg, _ := strings.Cut(args, " ")
+		switch call {
+		case "add": // a key, perhaps with a priority
+			priority, err := strconv.Atoi(cmp.Or(arg, "0"))
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			s.add(key, priority, 0)
+		case "delay": // a key by a duration
+			s.add(key, 0, duration(arg))
+		case "retry": // any number of keys
+			s.AddWithOpts(crpriority.AddOpts{RateLimited: true}, strings.Fields(args)...)
+		case "get":
+			s.get()
+		case "start": // a Get that blocks
+			look = s.startGet()
+		case "look": // what has become of it
+			look()
+		case "done":
+			s.Done(key)
+		case "sleep":
+			time.Sleep(duration(key))
+		case "measure":
+			s.measure()
+		case "requeues":
+			s.note("%d requeues of %s", s.NumRequeues(key), key)
+		case "shutdown":
+			s.ShutDown()
+		default:
+			s.t.Fatalf("no such step: %q", step)
+		}
+	}
+}
+
 // What controller-runtime specifies for its queue, with what its metrics count.
 func TestSpecs(t *testing.T) {
-	specs := map[string]func(s *spec){
-		"a key": func(s *spec) {
-			s.add("a", 0, 0)
-			s.measure()
-			s.get()
-			s.measure()
-			s.Done("a")
-			s.measure()
-		},
-		"order": func(s *spec) { s.add("a", 0, 0); s.add("b", 0, 0); s.get(); s.get(); s.measure() },
-		"a held key is not handed out": func(s *spec) {
-			s.add("a", 0, 0)
-			s.get()
-			s.add("a", 0, 0)
-			s.add("b", 0, 0)
-			s.get()
-			s.measure()
-		},
-		"a key that comes again keeps its place": func(s *spec) {
-			s.add("a", 0, 0)
-			s.get()
-			s.add("a", 0, 0)
-			s.add("b", 0, 0)
-			s.get()
-			s.add("c", 0, 0)
-			s.Done("a")
-			s.get()
-			s.get()
-			s.measure()
-		},
-		"a key is queued once": func(s *spec) { s.add("a", 0, 0); s.add("a", 0, 0); s.measure() },
-		"Len counts a held key that comes again": func(s *spec) {
-			s.add("a", 0, 0)
-			s.measure()
-			s.get()
-			s.add("a", 0, 0)
-			s.measure()
-			s.Done("a")
-			s.get()
-			s.measure()
-		},
-		"the highest priority counts": func(s *spec) { s.add("a", 1, 0); s.add("a", 2, 0); s.measure(); s.get(); s.measure() },
-		"a lower priority does not":   func(s *spec) { s.add("a", 2, 0); s.add("a", 1, 0); s.measure(); s.get(); s.measure() },
-		"to the front by its priority": func(s *spec) {
-			s.add("a", 0, 0)
-			s.add("b", 0, 0)
-			s.add("c", 0, 0)
-			s.add("c", 1, 0)
-			s.get()
-			s.measure()
-		},
-		"to the end of its priority": func(s *spec) {
-			s.add("a", 0, 0)
-			s.add("b", 1, 0)
-			s.add("a", 1, 0)
-			s.get()
-			s.get()
-			s.measure()
-		},
-		"the priority of a held key that comes again": func(s *spec) {
-			s.add("a", 1, 0)
-			s.get()
-			s.add("a", 1, 0)
-			s.add("a", 3, 0)
-			s.measure()
-			s.Done("a")
-			s.get()
-			s.measure()
-		},
-		"the shortest delay counts": func(s *spec) { s.add("a", 0, 0); s.add("a", 0, time.Hour); s.get(); s.measure() },
-		"Len does not count delayed keys": func(s *spec) {
-			s.add("a", 0, time.Minute)
-			s.add("b", 0, 0)
-			s.add("c", 0, time.Minute)
-			s.add("d", 0, 0)
-			s.measure()
-			time.Sleep(time.Minute)
-			s.measure()
-			for range 4 {
-				s.get()
-			}
-			s.measure()
-		},
-		"a delayed key is added now": func(s *spec) {
-			s.add("a", 0, time.Hour)
-			s.measure()
-			s.add("a", 0, 0)
-			s.measure()
-			s.get()
-			s.measure()
-		},
-		"a delayed key is added now, with a higher priority": func(s *spec) {
-			s.add("a", 0, time.Hour)
-			s.add("a", 1, 0)
-			s.measure()
-			s.get()
-			s.measure()
-		},
-		"a key that has come due is added": func(s *spec) {
-			s.add("a", 0, time.Second)
-			time.Sleep(time.Second)
-			s.measure()
-			s.add("a", 0, 0)
-			s.measure()
-			s.get()
-			s.measure()
-		},
-		"a key of higher priority that has come due": func(s *spec) {
-			s.add("low", -100, 0)
-			s.add("high", 0, time.Second)
-			time.Sleep(time.Second)
-			s.get()
-			s.measure()
-		},
-		"after its delay and not before": func(s *spec) {
-			noteGet := s.getLater()
-			s.add("a", 0, time.Second)
-			s.add("b", 0, 200*time.Millisecond)
-			time.Sleep(200*time.Millisecond - 1)
-			noteGet()
-			time.Sleep(time.Nanosecond)
-			noteGet()
-			time.Sleep(time.Second)
-			s.get()
-			s.measure()
-		},
-		"keys of one add have their own limits": func(s *spec) {
-			for range 3 {
-				s.AddWithOpts(crpriority.AddOpts{RateLimited: true}, "b")
-				time.Sleep(time.Second)
-				s.get()
-				s.Done("b")
-			}
-			s.AddWithOpts(crpriority.AddOpts{RateLimited: true}, "a", "b")
-			time.Sleep(5 * time.Millisecond)
-			s.measure()
-			s.get()
-			time.Sleep(35 * time.Millisecond)
-			s.get()
-			s.note("%d, %d requeues", s.NumRequeues("a"), s.NumRequeues("b"))
-		},
-		"shutdown": func(s *spec) {
-			s.add("held", 0, 0)
-			s.get()
-			noteGet := s.getLater()
-			s.ShutDown()
-			noteGet()
-			s.add("b", 0, time.Second)
-			s.get()
-			s.get()
-			s.Done("held")
-		},
-	}
-	for name, f := range specs {
-		t.Run(name, func(t *testing.T) { onBoth(t, f) })
+	for name, steps := range map[string]string{
+		"a key":                                       "add a; measure; get; measure; done a; measure",
+		"order":                                       "add a; add b; get; get; measure",
+		"a held key is not handed out":                "add a; get; add a; add b; get; measure",
+		"a key that comes again keeps its place":      "add a; get; add a; add b; get; add c; done a; get; get; measure",
+		"a key is queued once":                        "add a; add a; measure",
+		"Len counts a held key that comes again":      "add a; measure; get; add a; measure; done a; get; measure",
+		"the highest priority counts":                 "add a 1; add a 2; measure; get; measure",
+		"a lower priority does not":                   "add a 2; add a 1; measure; get; measure",
+		"to the front by its priority":                "add a; add b; add c; add c 1; get; measure",
+		"to the end of its priority":                  "add a; add b 1; add a 1; get; get; measure",
+		"the priority of a held key that comes again": "add a 1; get; add a 1; add a 3; measure; done a; get; measure",
+		"the shortest delay counts":                   "add a; delay a 1h; get; measure",
+		"Len does not count delayed keys": "delay a 1m; add b; delay c 1m; add d; measure; sleep 1m; measure; " +
+			"get; get; get; get; measure",
+		"a delayed key is added now":                         "delay a 1h; measure; add a; measure; get; measure",
+		"a delayed key is added now, with a higher priority": "delay a 1h; add a 1; measure; get; measure",
+		"a key that has come due is added":                   "delay a 1s; sleep 1s; measure; add a; measure; get; measure",
+		"a key of higher priority that has come due":         "add low -100; delay high 1s; sleep 1s; get; measure",
+		"after its delay and not before": "start; delay a 1s; delay b 200ms; sleep 199999999ns; look; sleep 1ns; look; " +
+			"sleep 1s; get; measure",
+		"keys of one add have their own limits": strings.Repeat("retry b; sleep 1s; get; done b; ", 3) +
+			"retry a b; sleep 5ms; measure; get; sleep 35ms; get; requeues a; requeues b",
+		"shutdown": "add held; get; start; shutdown; look; delay b 1s; get; get; done held",
+	} {
+		t.Run(name, func(t *testing.T) { onBoth(t, func(s *spec) { s.run(steps) }) })
 	}
 }
 
@@ -327,9 +241,7 @@ func TestLikeControllerRuntime(t *testing.T) {
 						synctest.Wait()
 						continue
 					}
-					s.get()
-					var key string
-					_, _ = fmt.Sscanf(s.log[len(s.log)-1], "got {key:%1s", &key)
+					key := s.get()
 					held[key] = true
 					delete(queued, key)
 				case 4:

@@ -80,6 +80,13 @@ func TestWarmOperationsDoNotAllocate(t *testing.T) {
 					q.Done(key)
 				}
 			})
+			zero("Take, DoneAndGet, Discard", func() {
+				q.AddWithOpts(pq.AddOpts{Priority: 3}, keys[:3]...)
+				info, _ := q.Take(t.Context())
+				key, _ := q.DoneAndGet(t.Context(), info.Key)
+				q.Discard(keys[2])
+				q.Done(key)
+			})
 			zero("Done of a key that is not held, Len, Stats", func() {
 				q.Done("xx/unknown")
 				q.Len()

@@ -31,9 +31,9 @@
 //	  to come again     at once     at once    at once    at once
 //	  to come at a time, as if it were waiting; to come again at once when that time has come
 //
-// where the new time is now if the add has no delay. With MaxDelay, Latest and Replace move no key beyond that
-// long after its first add. What was asked for a key counts until it is handed out; what is asked after that
-// is for the next time.
+// where the new time is now if the add has no delay. With MaxDelay, Latest and Replace put off a key until MaxDelay
+// after its first add, and no longer. What was asked for a key counts until it is handed out; what is asked after
+// that is for the next time.
 //
 // The limiter is asked for a key at most once between two hand-outs, see [AddOpts].RateLimited. So any number of
 // rate-limited adds count as one failure. With Replace, an add that is not rate-limited makes the key one for
@@ -83,9 +83,9 @@
 //
 // No call holds the lock for more than about a thousand keys: those that concern more keys give it back in between.
 //
-// Once warm, nothing allocates but the slices of AddAll, batches and All, and the goroutine and the timer that start
-// when a key waits and none did. There is no other goroutine, and no timer. After a burst the memory goes
-// back to the collector.
+// Once warm, no call for a single key allocates, unless it starts the goroutine and the timer that the queue has
+// while a key waits. There is no other goroutine, and no timer. AddAll, batches, All and Snapshot allocate slices of
+// keys, and so does ShutDown; Stats allocates with metrics only. After a burst the memory goes back to the collector.
 //
 // A cycle of Add, Get and Done takes up to twice that of the FIFO of package workqueue. The clock is read
 // only while a key waits, or with Aging, MinInterval or metrics, or where a policy needs the time.

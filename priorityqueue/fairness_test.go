@@ -327,7 +327,10 @@ func TestLimits(t *testing.T) {
 			t.Errorf("got %s, with the higher limit", got)
 		}
 		limits["b"] = 1
-		q.Add("b/4")
+		q.Add("b/4") // two are held, more than the lower limit
+		if st := q.Stats(); st.Blocked != 5 || st.Queued != 5 {
+			t.Errorf("Stats() = %+v, want 5 blocked", st)
+		}
 		q.Done("b/0") // one is still held
 		if st := q.Stats(); st.Blocked != 5 || st.Queued != 5 {
 			t.Errorf("Stats() = %+v, want 5 blocked", st)

@@ -12,10 +12,10 @@ import (
 // first out. Lines from which a key can be taken are in the heap order, and those of groups at their limit in the
 // heap blocked.
 //
-// Without Aging a line's rank is its priority. With Aging it is the time at which its first key became
-// ready, less Aging for each level of priority: the time at which it would have been ready if age had been
-// bought with priority. That order does not change as time passes, so nothing has to be done about it. Keys
-// of one line became ready in the order in which they stand, so the first one decides.
+// Without Aging a line's rank is its priority. With Aging it is the time at which its first ready key took its
+// place, less Aging for each level of priority: a level counts as much as having come Aging earlier. Ranks do not
+// change as time passes, so no timer has to move lines. The keys of a line took their places in the order in which
+// they stand, so the first ready one decides.
 //
 // With PlaceOfAdd, a key that comes again when its worker is Done is parked in its line: it stands there, and is
 // stepped over until it is ready.
@@ -325,7 +325,7 @@ func (q *Queue[T]) groupOfLocked(it *item) keytable.Slot {
 	return it.home
 }
 
-// joinGroupLocked counts a key into its group, which it returns.
+// joinGroupLocked adds a key to the count of its group, and returns the group.
 func (q *Queue[T]) joinGroupLocked(k *newKey[T]) keytable.Slot {
 	g, e, _ := q.groups.FindOrInsert(k.groupHash, k.group)
 	e.Value.keys++
@@ -334,7 +334,7 @@ func (q *Queue[T]) joinGroupLocked(k *newKey[T]) keytable.Slot {
 	return g
 }
 
-// leaveGroupLocked counts a key that is not running out of group g.
+// leaveGroupLocked takes a key that is not running from the count of group g, and forgets a group without keys.
 func (q *Queue[T]) leaveGroupLocked(g keytable.Slot) {
 	e := &q.groups.At(g).Value
 	if e.keys--; e.keys == 0 {

@@ -50,7 +50,7 @@ type Queue[T comparable] struct {
 	order, blocked slotheap.Heap
 	// lastLine is the line that was looked up last, in a queue without groups. It is kept while it is empty.
 	lastLine keytable.Slot
-	// lastReady is the latest of the times at which keys became ready.
+	// lastReady is the latest of the times at which keys took their places in lines, in a queue with Aging.
 	lastReady int64
 
 	// groups are the groups of keys, and rings whose turn it is. See lines.go.

@@ -20,14 +20,15 @@ type keySnapshots[T comparable] = []workqueue.KeySnapshot[T]
 // Snapshot returns Stats and copies of up to limit keys of each state.
 //
 // Queued keys come in the order in which they would be handed out now if no group came to its limit meanwhile; keys
-// that are blocked already come last. Up to 512 of them, and of the others, are copied as they are at one
-// moment. Where a higher limit asks for more, Snapshot looks at all keys, a few hundred at a time with the lock
-// given back in between: a key that moves meanwhile may be listed twice, or not at all, and queued keys behind
-// the first 512 are in the order of their priorities and times alone.
+// that are blocked already come last. Up to 512 keys of each state are copied as they are at one moment. Where a
+// higher limit asks for more, Snapshot looks at all keys, a few hundred at a time with the lock given back in
+// between: a key that moves meanwhile may be listed twice, or not at all, and queued keys behind the first 512 are
+// in the order of their priorities and times alone.
 //
-// Processing is the key that has been held for longest first. A key that is processed, and waits to come again, is
-// also among Waiting. A queue without metrics looks at all keys to find those that are processed, and takes the
-// first ones that it finds. The limiter is asked for the requeues of each key without the lock.
+// Processing begins with the key that has been held for longest. A key that is processed, and waits to come again,
+// is also among Waiting. A queue without metrics does not know who has been held for longest: it looks at all keys,
+// as above, and lists the first held ones that it finds. The limiter is asked for the requeues of each key, and for
+// Failing if it is a [workqueue.RequeueLister], without the lock.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	limit = max(limit, 0)
 	s := q.copyFew(min(limit, fewKeys))
@@ -122,7 +123,8 @@ func (q *Queue[T]) waitingSnapshotLocked(s keytable.Slot) workqueue.KeySnapshot[
 	}
 }
 
-// scan returns up to limit keys whose state is wanted, slab by slab.
+// scan returns up to limit keys whose state is wanted, and gives the lock back after each slab. With asWaiting it
+// describes them as keys in due, which they must be.
 func (q *Queue[T]) scan(limit int, wanted func(state) bool, asWaiting bool) keySnapshots[T] {
 	scanSlab := func(n int, keys keySnapshots[T]) (keySnapshots[T], bool) {
 		q.lockAt(q.readClock(false))
@@ -151,8 +153,8 @@ func (q *Queue[T]) addOtherQueued(first keySnapshots[T], limit int) keySnapshots
 	}
 	others := q.scan(math.MaxInt, func(st state) bool { return st&ready != 0 }, false)
 	others = slices.DeleteFunc(others, func(k workqueue.KeySnapshot[T]) bool {
-		_, again := listed[k.Key]
-		return again
+		_, isListed := listed[k.Key]
+		return isListed
 	})
 	slices.SortStableFunc(others, func(a, b workqueue.KeySnapshot[T]) int {
 		if a.Blocked != b.Blocked {

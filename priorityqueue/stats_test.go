@@ -227,9 +227,10 @@ func TestSnapshotOrder(t *testing.T) {
 			}
 			q.AddAfter("a", time.Hour)
 			all := q.Snapshot(n + 1).Queued
-			few := q.Snapshot(100).Queued
-			if len(all) != n || len(few) != 100 || !slices.Equal(all[:100], few) {
-				t.Fatalf("Snapshot has %d and %d keys, want %d and 100", len(all), len(few), n)
+			for _, limit := range []int{100, 600} {
+				if some := q.Snapshot(limit).Queued; len(all) != n || !slices.Equal(all[:limit], some) {
+					t.Fatalf("Snapshot has %d and %d keys, want %d and as many of them as %d", len(all), len(some), n, limit)
+				}
 			}
 			for i := range n {
 				info, _ := q.Take(t.Context())
@@ -293,14 +294,37 @@ func TestSnapshotOfShortLines(t *testing.T) {
 	})
 }
 
+// Snapshot lists the keys of as many priorities as its limit allows, and no key that stands in line while it is held.
+func TestSnapshotOfManyLines(t *testing.T) {
+	script(t, pq.Config[string]{PlaceOfAdd: true}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{Priority: 9}, "held")
+		hold(t, q, "held")
+		for i, keys := range [][]string{{"a"}, {"b"}, {"c", "held", "d"}, {"e"}} {
+			q.AddWithOpts(pq.AddOpts{Priority: -i}, keys...)
+		}
+		want := []string{"a", "b", "c", "d", "e"}
+		for limit := range len(want) + 2 {
+			var got []string
+			for _, k := range q.Snapshot(limit).Queued {
+				got = append(got, k.Key)
+			}
+			if !slices.Equal(got, want[:min(limit, len(want))]) {
+				t.Errorf("Snapshot(%d) has %v", limit, got)
+			}
+		}
+	})
+}
+
 // A long Snapshot has all keys of each state, in order.
 func TestLongSnapshot(t *testing.T) {
 	const n = 1500
 	config := pq.Config[string]{Name: "q", MetricsProvider: &reader{}}
 	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-		for i := range n {
+		for i := range n { // Neither waiting nor held keys come into the queue in the order of the snapshot.
 			q.AddAfter(fmt.Sprint(i*7%n), time.Duration(1+i*7%n)*time.Minute)
-			q.Add(fmt.Sprint("held ", i))
+			q.AddWithOpts(pq.AddOpts{Priority: i * 7 % n}, fmt.Sprint("held ", n-1-i*7%n))
+		}
+		for range n {
 			q.Get()
 			time.Sleep(time.Millisecond)
 		}

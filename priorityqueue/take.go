@@ -100,7 +100,7 @@ func takeBatch[T comparable, R any](ctx context.Context, q *Queue[T], limit int,
 		return nil, err
 	}
 	done := ctx.Done()
-	now := q.readClock(false)
+	now := q.readClock(false) // Not once more for each lock: if the clock panicked, the keys taken so far would be lost.
 	takeSome := func() (more bool, err error) {
 		q.lockAt(now)
 		defer q.unlock()
@@ -117,6 +117,10 @@ func takeBatch[T comparable, R any](ctx context.Context, q *Queue[T], limit int,
 		return len(batch) < limit && q.takeable(), nil
 	}
 	for more := true; more; {
+		if len(batch) > 0 {
+			// Without the lock, because it may move all keys of the batch.
+			batch = slices.Grow(batch, min(limit-len(batch), maxPerLock))
+		}
 		if more, err = takeSome(); err != nil {
 			return nil, publicError(ctx, err)
 		}
@@ -126,8 +130,11 @@ func takeBatch[T comparable, R any](ctx context.Context, q *Queue[T], limit int,
 
 // giveBack makes keys ready again that were taken and cannot be returned to the caller.
 func (q *Queue[T]) giveBack(infos []Info[T]) {
-	for some := range slices.Chunk(infos, maxPerLock) {
-		q.giveSomeBack(some)
+	// Not slices.Chunk: that would move the one Info of each Take to the heap.
+	for len(infos) > 0 {
+		n := min(len(infos), maxPerLock)
+		q.giveSomeBack(infos[:n])
+		infos = infos[n:]
 	}
 }
 
@@ -141,18 +148,28 @@ func (q *Queue[T]) giveSomeBack(infos []Info[T]) {
 			continue
 		}
 		it := &e.Value
-		if it.state&(again|timed) != again && !q.stopped {
-			d := q.details.At(s)
-			if it.state&timed != 0 {
-				q.due.Remove(s)
-				d.priority = max(d.priority, it.priority)
-			} else {
-				d.priority = it.priority
-			}
-			q.comeAgainAtOnceLocked(s, it, now)
+		if !q.stopped {
+			q.needAgainLocked(s, it, now)
 		}
 		q.doneLocked(s, it, now)
 	}
+}
+
+// needAgainLocked makes the running key at s come again at once, with its priority or the higher one of an add since
+// its hand-out.
+func (q *Queue[T]) needAgainLocked(s keytable.Slot, it *item, now int64) {
+	d := q.details.At(s)
+	switch it.state & (again | timed) {
+	case again:
+		q.urgeLocked(s, it, &d.priority, it.priority, false, now)
+		return
+	case again | timed:
+		q.due.Remove(s)
+		d.priority = max(d.priority, it.priority)
+	default:
+		d.priority = it.priority
+	}
+	q.comeAgainAtOnceLocked(s, it, now)
 }
 
 // errContextDone is what a getter returns under the lock instead of its context's error: Err is foreign code.

@@ -279,20 +279,27 @@ func TestTakeGivesKeysBack(t *testing.T) {
 // Keys that are not held any more when they are to go back stay as they are, and those that come again come once.
 func TestTakeGivesBackWhatIsHeld(t *testing.T) {
 	f := &fragile{key: "b"}
+	later := pq.AddOpts{After: time.Hour}
 	for name, c := range map[string]struct {
-		then func(q *pq.Queue[string])
-		want string
+		then     func(q *pq.Queue[string])
+		priority int // of a, afterwards
+		want     string
 	}{
-		"done":            {func(q *pq.Queue[string]) { q.Done("a") }, "b"},
-		"done and added":  {func(q *pq.Queue[string]) { q.Done("a"); q.Add("a") }, "a b"},
-		"added":           {func(q *pq.Queue[string]) { q.Add("a") }, "a b"},
-		"added for later": {func(q *pq.Queue[string]) { q.AddAfter("a", time.Hour) }, "a b"},
+		"done":               {func(q *pq.Queue[string]) { q.Done("a") }, 0, "b"},
+		"done and added":     {func(q *pq.Queue[string]) { q.Done("a"); q.Add("a") }, 0, "b a"},
+		"added":              {func(q *pq.Queue[string]) { q.Add("a") }, 5, "a b"},
+		"added, more urgent": {func(q *pq.Queue[string]) { q.AddWithOpts(pq.AddOpts{Priority: 6}, "a") }, 6, "a b"},
+		"added for later":    {func(q *pq.Queue[string]) { q.AddWithOpts(later, "a") }, 5, "a b"},
+		"removed":            {func(q *pq.Queue[string]) { q.Remove("a") }, 5, "a b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			script(t, pq.Config[string]{RateLimiter: f}, func(t *testing.T, q *pq.Queue[string]) {
 				f.then = func() { c.then(q) }
-				q.AddWithOpts(pq.AddOpts{}, "a", "b")
+				q.AddWithOpts(pq.AddOpts{Priority: 5}, "a", "b")
 				testkit.WantPanic(t, "TakeBatch", func() { _, _ = q.TakeBatch(t.Context(), 3) }, "NumRequeues")
+				if p := q.PriorityOf("a"); p != c.priority {
+					t.Errorf("PriorityOf() = %d, want %d", p, c.priority)
+				}
 				if err := q.CheckInvariants(); err != nil {
 					t.Error(err)
 				}

@@ -31,8 +31,8 @@ func (q *Queue[T]) enterDueLocked(s keytable.Slot, at int64) {
 	q.dueSeq++
 }
 
-// advanceLocked lets the time be now: it makes due keys ready and forgets keys that have rested. After shutdown
-// nothing comes due.
+// advanceLocked brings the queue up to the time now: it makes due keys ready and forgets keys that have rested. After
+// shutdown nothing comes due.
 func (q *Queue[T]) advanceLocked(now int64) {
 	if q.due.Len() > 0 && q.due.First().Rank <= now && !q.shuttingDown.Load() {
 		q.moveDueLocked(now)
@@ -128,13 +128,15 @@ func (q *Queue[T]) setAlarm(timer clock.Timer, until int64) bool {
 }
 
 // A key with which nothing more is to be done rests until its MinInterval is over, so that the queue knows when
-// it was handed out. It rests for no longer than MinInterval after it came to rest, and all rest in the order
-// in which they came. So the first one is over first, and no clock or heap is needed to notice: each call
-// clears away some of those whose time is over. As each call makes at most one key rest, they become fewer.
+// it was handed out. Keys rest in the order of their Dones, and each interval ends at most MinInterval after the
+// Done. So a list does instead of a heap: a key may have to wait for one before it whose interval ends later, but
+// that one's, too, has ended when MinInterval has passed since the later Done. No timer is needed: each call forgets
+// keys from the front of the list.
 
-// maxSwept is how many of the keys that have rested are cleared away at once. Two would do while the queue is
-// busy. After a burst of a million keys, when only a scrape comes by every few seconds, that would take weeks;
-// to clear away all at once would keep others waiting. So many take some ten microseconds.
+// maxSwept is how many of the keys that have rested one call forgets. Two would do for a busy queue without batches.
+// With batches, an add, a hand-out and a Done of maxPerLock keys take at least three locks, so that more can be
+// forgotten than come to rest. After a burst, when only a scrape comes by every few seconds, two at a time would
+// take weeks for a million keys, and all at once would keep other calls waiting. 256 take about ten microseconds.
 const maxSwept = 256
 
 // floorOf returns the time before which the key at s must not be handed out, in a queue with MinInterval.

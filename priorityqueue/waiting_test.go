@@ -1,13 +1,12 @@
 package priorityqueue
 
 import (
-	"fmt"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
@@ -49,8 +48,8 @@ func TestManyDueKeys(t *testing.T) {
 	})
 }
 
-// No call holds the lock for a time that grows with the number of keys. (The queue's own parts, because a test of
-// durations would depend on the machine.)
+// No call holds the lock for a time that grows with the number of keys. These tests count the keys of a lock, or the
+// locks of a call, because a test of durations would depend on what else the machine does.
 func TestLocksAreShort(t *testing.T) {
 	const n = 10 * maxPerLock
 	synctest.Test(t, func(t *testing.T) {
@@ -89,70 +88,60 @@ func TestLocksAreShort(t *testing.T) {
 	})
 }
 
-// Another goroutine gets the lock while many keys are read, added, taken and dropped.
-func TestOthersGetTheLock(t *testing.T) {
-	if testkit.RaceEnabled || testing.Short() {
-		t.Skip("it takes seconds, and the race detector is slow")
-	}
-	const n, limit = 600_000, 60 * time.Millisecond
-	best := map[string]time.Duration{}
-	for range 10 { // The machine may be busy with something else, so one good try of each call is enough.
-		slow := false
-		for what, d := range slowest(n) {
-			if before, ok := best[what]; !ok || d < before {
-				best[what] = d
-			}
-			slow = slow || best[what] > limit
-		}
-		if !slow {
-			return
-		}
-	}
-	t.Errorf("others have waited for %v, at most %v are promised", best, limit)
+// crashing is a limiter whose NumRequeues panics for one key.
+type crashing struct {
+	workqueue.TypedRateLimiter[int]
+	key int
 }
 
-// slowest returns for how long the slowest call of Len took during each of the calls that concern n keys.
-func slowest(n int) map[string]time.Duration {
-	worst := map[string]time.Duration{}
-	for _, groups := range []bool{false, true} {
-		config := Config[int]{}
-		if groups {
-			config.Group = func(key int) string { return fmt.Sprint(key % 100) }
-		}
-		q := New(config)
-		measure := func(what string, f func()) {
-			var ended atomic.Bool
-			result := make(chan time.Duration)
-			go func() {
-				longest := time.Duration(0)
-				for !ended.Load() {
-					began := time.Now()
-					q.Len()
-					longest = max(longest, time.Since(began))
-				}
-				result <- longest
-			}()
-			f()
-			ended.Store(true)
-			worst[what] = max(worst[what], <-result)
-		}
-		keys := func(from int) func(yield func(int) bool) {
-			return func(yield func(int) bool) {
-				for key := from; key < from+n && yield(key); key++ {
-				}
-			}
-		}
-		q.AddAll(AddOpts{After: time.Hour}, keys(n))
-		measure("AddAll", func() { q.AddAll(AddOpts{}, keys(0)) })
-		measure("Snapshot", func() { q.Snapshot(2 * n) })
-		measure("All", func() {
-			for range q.All() {
-			}
-		})
-		measure("ShutDown", q.ShutDown)
-		measure("ShutDownNow", q.ShutDownNow)
+func (c *crashing) NumRequeues(key int) int {
+	if key == c.key {
+		panic("NumRequeues")
 	}
-	return worst
+	return 0
+}
+
+// A call that concerns many keys gives the lock back at least every maxPerLock keys. With Aging the queue reads the clock
+// before it takes the lock, so the readings count the locks.
+func TestManyKeysTakeManyLocks(t *testing.T) {
+	const n = 10 * maxPerLock
+	locks := 0
+	clock := &testkit.HookedClock{WithTicker: testkit.NewFakeClock(), OnNow: func() { locks++ }}
+	limiter := &crashing{key: n - 1}
+	q := New(Config[int]{Aging: time.Hour, Clock: clock, RateLimiter: limiter})
+	defer q.ShutDown()
+	measure := func(what string, want int, f func()) {
+		t.Helper()
+		locks = 0
+		if f(); locks < want {
+			t.Errorf("%s of %d keys takes %d locks, want at least %d", what, n, locks, want)
+		}
+	}
+	var keys []int
+	for key := range n {
+		keys = append(keys, key)
+	}
+	measure("AddAll", 10, func() { q.AddAll(AddOpts{}, slices.Values(keys)) })
+	measure("TakeBatch that gives back", 10, func() {
+		testkit.WantPanic(t, "TakeBatch", func() { _, _ = q.TakeBatch(t.Context(), n) }, "NumRequeues")
+	})
+	limiter.key = -1
+	measure("All", 10, func() {
+		for range q.All() {
+		}
+	})
+	measure("Snapshot", 20, func() { q.Snapshot(n) }) // once for queued keys, once for held ones
+	locks = 0
+	if got, err := q.GetBatch(t.Context(), n); !slices.Equal(got, keys) {
+		t.Errorf("GetBatch() = %d keys, %v", len(got), err)
+	}
+	if locks != 1 { // If the clock panicked later, the keys that were taken before would be lost.
+		t.Errorf("GetBatch reads the clock %d times, want once", locks)
+	}
+	measure("DoneBatch", 10, func() { q.DoneBatch(keys...) })
+	if st := q.Stats(); st.Queued+st.Processing != 0 {
+		t.Errorf("Stats() = %+v", st)
+	}
 }
 
 // While a shutdown drops many keys it gives the lock back. Nothing that it is to drop is handed out in between, or
