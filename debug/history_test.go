@@ -174,7 +174,8 @@ func TestBounds(t *testing.T) {
 			defer h.Close()
 			q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "q", MetricsProvider: h})
 			pass(q, 10, c.held)
-			wantBody(t, get(h, "?queue=q"), "In work</th>", ">"+c.want+"<")
+			cell := ">" + c.want + "<" // of half and of 99 %, lately and since the start
+			wantBody(t, get(h, "?queue=q"), "In work</th>", cell, cell, cell, cell)
 		})
 	}
 }
