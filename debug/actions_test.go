@@ -216,8 +216,14 @@ func TestActionThatPanics(t *testing.T) {
 	if a := audit.last(); a.Queue != `no\nsuch` || a.Key != `\x1b[31m` || len(a.Name) > 140 || a.Err == nil {
 		t.Errorf("%+v", a)
 	}
-	if status, _ := post(t, h, asPage, "queue", "broken", "key", strings.Repeat("x", 100_000)); status != 400 {
-		t.Errorf("a long form: %d", status)
+	if status, failure := post(t, h, asPage, "queue", "broken", "key", strings.Repeat("x", 100_000)); status != 400 || !strings.Contains(failure, "form") {
+		t.Errorf("a long form: %d %q", status, failure)
+	}
+	h.InspectQueue("panics", workqueue.Inspector{
+		Stats: func() workqueue.Stats { return workqueue.Stats{} }, Pause: func() { panic("pause") },
+	})
+	if status, failure := post(t, h, asPage, "queue", "panics", "action", "pause"); status != 500 || !strings.Contains(failure, "panicked") {
+		t.Errorf("a pause that panics: %d %q", status, failure)
 	}
 	if !slices.ContainsFunc(audit.actions, func(a debug.Action) bool { return a.Err != nil && strings.Contains(a.Err.Error(), "panicked") }) {
 		t.Errorf("%+v", audit.actions)

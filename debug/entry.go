@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
@@ -26,6 +27,7 @@ type pool struct {
 // reading is what an entry's queue and pools reported at one moment.
 type reading struct {
 	entry *entry
+	at    time.Time // right before they were asked
 	stats workqueue.Stats
 	pools []worker.Stats
 	// err is what went wrong, or empty.

@@ -120,13 +120,14 @@ func Register[T comparable](h *Handler, name string, q workqueue.TypedInterface[
 
 func (h *Handler) register(name string, q workqueue.Inspector) (unregister func()) {
 	e := &entry{queue: q}
+	at := h.clock.Now()
 	stats, _ := e.read()
 	if name == "" {
 		name = stats.Name
 	}
 	e.name = newLabel(name, maxName).short()
-	r := reading{entry: e, stats: stats}
-	return h.add(e, r.measure(h.clock.Now()))
+	r := reading{entry: e, at: at, stats: stats}
+	return h.add(e, r.measure())
 }
 
 // Close forgets all queues and pools and ends the goroutine, which it waits for. h goes on to answer requests, and
@@ -223,7 +224,7 @@ func (h *Handler) sample(stop <-chan struct{}, ticker clock.Ticker, last time.Ti
 		tick := h.tick
 		h.mu.Unlock()
 		for _, r := range all {
-			r.entry.history.add(tick, r.measure(now))
+			r.entry.history.add(tick, r.measure())
 		}
 	}
 }
@@ -256,12 +257,13 @@ func (h *Handler) find(id string) (*entry, []*pool) {
 func (h *Handler) readAll() []*reading {
 	var live []*reading
 	for _, e := range h.entries() {
+		at := h.clock.Now()
 		stats, err := e.read()
 		if ended(stats) {
 			h.remove(e)
 			continue
 		}
-		r := &reading{entry: e, stats: stats, err: err}
+		r := &reading{entry: e, at: at, stats: stats, err: err}
 		for _, p := range h.poolsOf(e, stats.Name) {
 			if s, failure := p.read(0); failure != "" {
 				r.err = failure

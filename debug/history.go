@@ -37,10 +37,10 @@ type measure struct {
 	latency, work                *workqueue.Histogram
 }
 
-func (r *reading) measure(now time.Time) measure {
+func (r *reading) measure() measure {
 	s := r.stats
 	m := measure{
-		at: now, adds: s.Adds, retries: s.Retries, errors: sum(r.pools).Failed,
+		at: r.at, adds: s.Adds, retries: s.Retries, errors: sum(r.pools).Failed,
 		queued: s.Queued, processing: s.Processing, waiting: s.Waiting,
 		latency: s.Latency, work: s.WorkDuration,
 	}
@@ -154,10 +154,20 @@ type timeline struct {
 	live float64
 }
 
+// newerLocked returns now, or the last sample if that is newer: a page that takes long may have read the queue before
+// the sampler did. Counters that seem to fall would look as if they had started again.
+func (h *history) newerLocked(now measure) measure {
+	if now.at.Before(h.last.at) {
+		return h.last
+	}
+	return now
+}
+
 // all returns the history up to now. If the last sample is too recent to know a rate since, its rates are taken.
 func (h *history) all(tick uint32, now measure, every time.Duration) timeline {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	now = h.newerLocked(now)
 	n := min(tick-h.born, historyLen)
 	points := make([]point, n, n+1)
 	for i := range points {
@@ -218,7 +228,7 @@ type rates struct {
 func (h *history) rates(tick uint32, now measure, every time.Duration) rates {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all := pointBetween(h.last, now)
+	all := pointBetween(h.last, h.newerLocked(now))
 	ticks := min(uint32(max(1, time.Minute/every)), tick-h.born)
 	seconds := float64(all.seconds) + every.Seconds()*float64(ticks)
 	for _, p := range h.points {

@@ -94,7 +94,7 @@ func (h *Handler) list(query url.Values) *listReport {
 		r.Failing += pools.Failing
 		r.GivenUp += pools.Dropped
 		if by.name == "errors" {
-			q.minute = q.entry.history.rates(tick, q.measure(now), h.every)
+			q.minute = q.entry.history.rates(tick, q.measure(), h.every)
 		}
 	}
 	r.Pages = max(1, (len(all)+pageLen-1)/pageLen)
@@ -108,7 +108,7 @@ func (h *Handler) list(query url.Values) *listReport {
 	all = all[first:min(first+pageLen, len(all))]
 	r.Queues = make([]queueReport, len(all))
 	for i, q := range all {
-		r.Queues[i] = h.newQueueReport(q, now)
+		r.Queues[i] = h.newQueueReport(q)
 	}
 	return r
 }
@@ -131,7 +131,7 @@ func (h *Handler) detail(query url.Values) *detailReport {
 	}
 	limit = min(max(limit, 1), maxKeys)
 	now := h.clock.Now()
-	reading := &reading{entry: e}
+	reading := &reading{entry: e, at: now}
 	reading.stats, reading.err = e.read()
 	keys, snapshots, failure := e.keys(pools, limit)
 	reading.err = cmp.Or(reading.err, failure)
@@ -139,7 +139,7 @@ func (h *Handler) detail(query url.Values) *detailReport {
 	r := &detailReport{
 		Time:        now.UTC(),
 		SampleEvery: seconds(h.every),
-		Queue:       h.newQueueReport(reading, now),
+		Queue:       h.newQueueReport(reading),
 		Latency:     newTimesReport(reading.stats.Latency),
 		Work:        newTimesReport(reading.stats.WorkDuration),
 		keyLists:    newKeyLists(keys, snapshots, limit),
@@ -148,7 +148,7 @@ func (h *Handler) detail(query url.Values) *detailReport {
 	}
 	r.History = newHistoryReport(r.Queue.timeline.points)
 	if r.Queue.Timed {
-		latency, work, covers := e.history.recent(reading.measure(now))
+		latency, work, covers := e.history.recent(reading.measure())
 		r.Recent = &recentReport{seconds(covers), newTimesReport(latency), newTimesReport(work)}
 	}
 	if text := query.Get("key"); text != "" {

@@ -91,7 +91,7 @@ func newPoolReports(pools []worker.Stats) []poolReport {
 	return all
 }
 
-func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
+func (h *Handler) newQueueReport(r *reading) queueReport {
 	s := r.stats
 	q := queueReport{
 		ID:             r.entry.id,
@@ -114,7 +114,7 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 		Error:          r.err,
 		hasQueue:       r.entry.hasQueue(),
 	}
-	m := r.measure(now)
+	m := r.measure()
 	q.Minute = r.entry.history.rates(h.ticks(), m, h.every)
 	q.timeline = r.entry.history.all(h.ticks(), m, h.every)
 	q.Depth = column(q.timeline.points, func(p point) uint32 { return p.queued })

@@ -7,8 +7,8 @@
 //	workqueue.SetProvider(p)
 //
 // where metric is go.opentelemetry.io/otel/sdk/metric. From then on every queue and every pool with a name has the
-// metrics of package prom, with the attribute name. Names follow OpenTelemetry's custom, so that Prometheus, to which
-// they may be sent, makes of them those of package prom: workqueue.adds becomes workqueue_adds_total, and
+// metrics of package prom, with the attribute name. Their names follow OpenTelemetry's conventions. Prometheus, if they are
+// sent there, translates these names into those of package prom: workqueue.adds becomes workqueue_adds_total, and
 // workqueue.queue_duration, in seconds, workqueue_queue_duration_seconds. Dashboards and alerts work with both.
 //
 // Gauges and counters are asynchronous instruments of the metric API: a collection reads the queues. The API has no
@@ -72,7 +72,7 @@ func New(opts Options) (*Provider, error) {
 	}, nil
 }
 
-// HistogramBounds returns Options.Bounds. The caller must not change them.
+// HistogramBounds returns Options.Bounds, in seconds. The caller must not change them.
 func (p *Provider) HistogramBounds() []float64 { return p.bounds }
 
 // WatchQueue adds a queue to the metrics of that name. Every collection reads it until it was shut down and its last
@@ -83,7 +83,8 @@ func (p *Provider) WatchQueue(name string, stats func() workqueue.Stats) { p.que
 func (p *Provider) WatchPool(name string, stats func() worker.Stats) { p.pools.Watch(name, stats) }
 
 // Register makes the instruments of all gauges and counters, and lets meter read the queues and pools at every
-// collection, until the Registration is unregistered. Call it once for each MeterProvider.
+// collection, until the Registration is unregistered. Call it once for each MeterProvider. It returns an error if meter
+// refuses an instrument.
 func (p *Provider) Register(meter metric.Meter) (metric.Registration, error) {
 	queues, err := newInstruments(meter, totals.QueueMetrics)
 	if err != nil {
@@ -197,7 +198,7 @@ func appendHistograms[S any](all []metricdata.Metrics, start time.Time, set *tot
 	return all
 }
 
-// nameOf returns the name that OpenTelemetry's custom makes of that in Prometheus, and the unit.
+// nameOf returns the name by OpenTelemetry's conventions of a metric that has that name in Prometheus, and its unit.
 func nameOf(prometheus string) (name, unit string) {
 	name = strings.TrimSuffix(prometheus, "_total")
 	if short, ok := strings.CutSuffix(name, "_seconds"); ok {

@@ -39,7 +39,7 @@
 //	workqueue_pool_stuck_workers                 gauge      workers whose handler takes too long
 //	workqueue_pool_failing_keys                  gauge      keys that failed and will be tried again
 //
-// With [Options].ControllerRuntime those that controller-runtime has, too, have its names.
+// With [Options].ControllerRuntime, the metrics that controller-runtime has as well get its names.
 //
 // The folder docs has a Grafana dashboard, alert rules, and what to do about each alert.
 //

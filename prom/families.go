@@ -51,6 +51,13 @@ func depthByPriority(st *workqueue.Stats) []totals.Labelled {
 	if len(values) == totals.MaxPriorities {
 		values = append(values, totals.Labelled{Label: "exceeded_cardinality_limit", Value: float64(st.ByPriority.Others)})
 	}
+	without := st.Queued + st.Again - st.ByPriority.Others // Other queues of the name may have no priorities.
+	for _, d := range st.ByPriority.Depths {
+		without -= d.Queued
+	}
+	if without > 0 {
+		values = append(values, totals.Labelled{Label: "", Value: float64(without)})
+	}
 	return values
 }
 
@@ -97,7 +104,9 @@ func (f *family[S]) appendTo(metrics []prometheus.Metric, desc *prometheus.Desc,
 		kind = dto.MetricType_GAUGE
 	}
 	for _, v := range f.Split(numbers) {
-		metrics = append(metrics, &metric{desc: desc, labels: f.labels(name, v.Label), kind: kind, value: v.Value})
+		m := &metric{desc: desc, labels: f.labels(name, v.Label)}
+		m.set(kind, v.Value)
+		metrics = append(metrics, m)
 	}
 	return metrics
 }
@@ -106,9 +115,9 @@ func (f *family[S]) appendTo(metrics []prometheus.Metric, desc *prometheus.Desc,
 func (f *family[S]) read(m *metric, numbers *S, b *buckets) {
 	switch {
 	case f.Gauge != nil:
-		m.kind, m.value = dto.MetricType_GAUGE, f.Gauge(numbers)
+		m.set(dto.MetricType_GAUGE, f.Gauge(numbers))
 	case f.Counter != nil:
-		m.kind, m.value = dto.MetricType_COUNTER, f.Counter(numbers)
+		m.set(dto.MetricType_COUNTER, f.Counter(numbers))
 	default:
 		m.kind, m.histogram = dto.MetricType_HISTOGRAM, b.histogram(f.Histogram(numbers))
 	}
@@ -123,15 +132,29 @@ func (f *family[S]) labels(name string, split ...string) []*dto.LabelPair {
 	return prometheus.MakeLabelPairs(f.descs[0], append(values, split...))
 }
 
-// metric is one value of a family at one scrape. It does not change.
+// metric is one value of a family at one scrape. Once it is sent it does not change, so Write may be called by several
+// goroutines at once.
 type metric struct {
-	desc      *prometheus.Desc
-	labels    []*dto.LabelPair // sorted by name
-	kind      dto.MetricType   // gauge, counter or histogram
-	value     float64
+	desc   *prometheus.Desc
+	labels []*dto.LabelPair // sorted by name
+	kind   dto.MetricType   // gauge, counter or histogram
+
+	// What Write passes on: the one for kind. Gauge and counter are part of the metric, which saves an allocation each,
+	// and point to value.
 	histogram *dto.Histogram
 	gauge     dto.Gauge
 	counter   dto.Counter
+	value     float64
+}
+
+// set makes m a gauge or a counter with that value. m must not be copied afterwards.
+func (m *metric) set(kind dto.MetricType, value float64) {
+	m.kind, m.value = kind, value
+	if kind == dto.MetricType_GAUGE {
+		m.gauge.Value = &m.value
+	} else {
+		m.counter.Value = &m.value
+	}
 }
 
 // Desc returns the descriptor of the metric's family.
@@ -142,10 +165,8 @@ func (m *metric) Write(out *dto.Metric) error {
 	out.Label = m.labels
 	switch m.kind {
 	case dto.MetricType_GAUGE:
-		m.gauge.Value = &m.value
 		out.Gauge = &m.gauge
 	case dto.MetricType_COUNTER:
-		m.counter.Value = &m.value
 		out.Counter = &m.counter
 	default:
 		out.Histogram = m.histogram

@@ -1,6 +1,7 @@
 package prom_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/prom"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // Other packages are tried for Join in peers/metrics and controllerruntime.
@@ -75,5 +77,39 @@ func TestJoin(t *testing.T) {
 	}
 	if _, err := prom.Join(prometheus.NewRegistry(), prom.Options{Namespace: "\xff"}); err == nil {
 		t.Error("no error from Join with wrong options")
+	}
+}
+
+// countingRegisterer counts how often something was to be registered.
+type countingRegisterer struct {
+	*prometheus.Registry
+	n int
+}
+
+func (r *countingRegisterer) Register(c prometheus.Collector) error {
+	r.n++
+	return r.Registry.Register(c)
+}
+
+// A scrape asks the registry once for each metric, however many queues and pools there are. They could otherwise get
+// different help within one scrape, which the registry refuses.
+func TestJoinAsksOncePerScrape(t *testing.T) {
+	registerer := &countingRegisterer{Registry: prometheus.NewRegistry()}
+	p, err := prom.Join(registerer, prom.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := func() int {
+		before := registerer.n
+		text(t, registerer)
+		return registerer.n - before
+	}
+	one := asked()
+	for i := range 10 {
+		p.WatchQueue(fmt.Sprint(i), func() workqueue.Stats { return workqueue.Stats{} })
+		p.WatchPool(fmt.Sprint(i), func() worker.Stats { return worker.Stats{} })
+	}
+	if ten := asked(); ten != one {
+		t.Errorf("a scrape of ten queues and pools asks %d times, an empty one %d times", ten, one)
 	}
 }

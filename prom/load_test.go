@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/keyedqueue/workqueue"
@@ -137,6 +138,9 @@ func wantGrowing(t *testing.T, families []*dto.MetricFamily, last map[string]flo
 // Several scrapes may run at once, and one that stops reading leaves nothing locked.
 func TestConcurrentScrapes(t *testing.T) {
 	b := newBench(prom.Options{})
+	for i := range manyNames {
+		defer b.queue(fmt.Sprint("name ", i)).ShutDown()
+	}
 	for range 50 {
 		q := b.queue("q")
 		q.Add("a")
@@ -162,18 +166,54 @@ func TestConcurrentScrapes(t *testing.T) {
 	<-stuck // and the next one has to wait
 	b.queue("q").ShutDown()
 	b.get(t, "depth", "q")
+	received := 1
 	for open := true; open; {
 		select {
 		case <-stuck:
+			received++
 		case <-collected:
 			open = false
 		}
 	}
+	// The queues of q have ended, so it has only its counters and histograms.
+	if want := 11*manyNames + 6; received != want {
+		t.Errorf("the slow scrape got %d metrics, want %d", received, want)
+	}
 }
 
-// A queue whose clock panics lets a scrape fail, and not the ones after it.
+// manyNames is a number of names whose metrics are not sent all at once.
+const manyNames = 500
+
+// A metric may be written by several goroutines at once: the race detector sees no race.
+func TestConcurrentWrite(t *testing.T) {
+	b := newBench(prom.Options{})
+	defer b.queue("q").ShutDown()
+	metrics := make(chan prometheus.Metric, 11)
+	b.provider.Collect(metrics)
+	close(metrics)
+	for m := range metrics {
+		var writers sync.WaitGroup
+		for range 2 {
+			writers.Go(func() {
+				var out dto.Metric
+				if err := m.Write(&out); err != nil || out.Label[0].GetValue() != "q" {
+					t.Errorf("Write() = %v, %v", &out, err)
+				}
+			})
+		}
+		writers.Wait()
+	}
+}
+
+// A queue whose clock panics lets a scrape fail, and not the ones after it: nothing is lost or sent twice.
 func TestPanickingClock(t *testing.T) {
 	b := newBench(prom.Options{})
+	for _, name := range []string{"before", "then"} {
+		other := b.queue(name)
+		defer other.ShutDown()
+		other.Add("a")
+		process(t, other, 1)
+	}
 	ended := b.queue("q")
 	ended.Add("a")
 	process(t, ended, 1)
@@ -186,9 +226,14 @@ func TestPanickingClock(t *testing.T) {
 	testkit.WantPanic(t, "Collect", func() { b.provider.Collect(make(chan prometheus.Metric, 100)) }, "clock")
 	panics = false
 	for range 2 {
-		b.want(t, "afterwards", "q", all(map[string]float64{
-			"adds_total": 1, "queue_duration_seconds": 1, "work_duration_seconds": 1,
-		}))
+		for _, name := range []string{"before", "q", "then"} {
+			b.want(t, "afterwards", name, all(map[string]float64{
+				"adds_total": 1, "queue_duration_seconds": 1, "work_duration_seconds": 1,
+			}))
+		}
+		if n, err := testutil.GatherAndCount(b); n != 3*11 || err != nil {
+			t.Errorf("%d metrics, %v, want 33", n, err)
+		}
 	}
 }
 

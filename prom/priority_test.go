@@ -123,6 +123,27 @@ workqueue_depth{controller="q",name="q",priority="exceeded_cardinality_limit"} 2
 	}
 }
 
+// Under one name there may be a queue with priorities and one without. The latter has the empty priority.
+func TestDepthOfBothKinds(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	p := prom.NewProvider(registry, prom.Options{ControllerRuntime: true})
+	plain := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "q", MetricsProvider: p})
+	defer plain.ShutDown()
+	q := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: p})
+	defer q.ShutDown()
+	plain.Add("a")
+	plain.Add("b")
+	q.AddWithOpts(priorityqueue.AddOpts{Priority: 7}, "a", "b", "c")
+	want := `# HELP workqueue_depth Current depth of workqueue by workqueue and priority
+# TYPE workqueue_depth gauge
+workqueue_depth{controller="q",name="q",priority=""} 2
+workqueue_depth{controller="q",name="q",priority="7"} 3
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_depth"); err != nil {
+		t.Error(err)
+	}
+}
+
 // The depth of a queue without priorities includes keys that come again when their worker is Done.
 func TestDepthWithoutPriorities(t *testing.T) {
 	b := newBench(prom.Options{ControllerRuntime: true})
