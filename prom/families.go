@@ -104,9 +104,7 @@ func (f *family[S]) appendTo(metrics []prometheus.Metric, desc *prometheus.Desc,
 		kind = dto.MetricType_GAUGE
 	}
 	for _, v := range f.Split(numbers) {
-		m := &metric{desc: desc, labels: f.labels(name, v.Label)}
-		m.set(kind, v.Value)
-		metrics = append(metrics, m)
+		metrics = append(metrics, &metric{desc: desc, labels: f.labels(name, v.Label), kind: kind, value: v.Value})
 	}
 	return metrics
 }
@@ -115,9 +113,9 @@ func (f *family[S]) appendTo(metrics []prometheus.Metric, desc *prometheus.Desc,
 func (f *family[S]) read(m *metric, numbers *S, b *buckets) {
 	switch {
 	case f.Gauge != nil:
-		m.set(dto.MetricType_GAUGE, f.Gauge(numbers))
+		m.kind, m.value = dto.MetricType_GAUGE, f.Gauge(numbers)
 	case f.Counter != nil:
-		m.set(dto.MetricType_COUNTER, f.Counter(numbers))
+		m.kind, m.value = dto.MetricType_COUNTER, f.Counter(numbers)
 	default:
 		m.kind, m.histogram = dto.MetricType_HISTOGRAM, b.histogram(f.Histogram(numbers))
 	}
@@ -139,22 +137,9 @@ type metric struct {
 	labels []*dto.LabelPair // sorted by name
 	kind   dto.MetricType   // gauge, counter or histogram
 
-	// What Write passes on: the one for kind. Gauge and counter are part of the metric, which saves an allocation each,
-	// and point to value.
-	histogram *dto.Histogram
-	gauge     dto.Gauge
-	counter   dto.Counter
+	// One of these, by kind.
 	value     float64
-}
-
-// set makes m a gauge or a counter with that value. m must not be copied afterwards.
-func (m *metric) set(kind dto.MetricType, value float64) {
-	m.kind, m.value = kind, value
-	if kind == dto.MetricType_GAUGE {
-		m.gauge.Value = &m.value
-	} else {
-		m.counter.Value = &m.value
-	}
+	histogram *dto.Histogram
 }
 
 // Desc returns the descriptor of the metric's family.
@@ -165,9 +150,9 @@ func (m *metric) Write(out *dto.Metric) error {
 	out.Label = m.labels
 	switch m.kind {
 	case dto.MetricType_GAUGE:
-		out.Gauge = &m.gauge
+		out.Gauge = &dto.Gauge{Value: &m.value}
 	case dto.MetricType_COUNTER:
-		out.Counter = &m.counter
+		out.Counter = &dto.Counter{Value: &m.value}
 	default:
 		out.Histogram = m.histogram
 	}
