@@ -4,7 +4,6 @@ package gate
 
 import (
 	"context"
-	"runtime"
 	"sync"
 )
 
@@ -32,41 +31,7 @@ type Gate struct {
 const maxPending = 2
 
 // Lock locks the gate.
-func (g *Gate) Lock() {
-	if !g.mu.TryLock() {
-		g.lockSlow()
-	}
-}
-
-// lockSlow locks a gate that another goroutine has locked, usually for tens of nanoseconds. It tries for a few
-// microseconds before it sleeps. A [sync.Mutex] tries only while its processor has nothing else to run, and otherwise
-// puts the caller to sleep at once. In a program that leaves no processor idle, that sleep takes longer than many
-// critical sections: delayed keys came 3.5 ms late instead of 0.5 ms (BenchmarkSaturatedLateness, GOMAXPROCS=2).
-func (g *Gate) lockSlow() {
-	for range lockTries {
-		busy()
-		if g.mu.TryLock() {
-			return
-		}
-	}
-	g.mu.Lock()
-}
-
-const (
-	lockTries = 10
-	// busySteps take about half a microsecond. With fewer of them, two processors pass the memory of the mutex, and
-	// all that it guards, back and forth with every critical section.
-	busySteps = 400
-)
-
-// busy passes some time without touching memory: each step needs the result of the one before.
-func busy() {
-	x := uint32(0)
-	for range busySteps {
-		x = x*1664525 + 1013904223
-	}
-	runtime.KeepAlive(x) // Or a compiler may drop the steps.
-}
+func (g *Gate) Lock() { g.mu.Lock() }
 
 // Unlock unlocks the gate and sends the wake-up that Wake has asked for.
 func (g *Gate) Unlock() {
