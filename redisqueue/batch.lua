@@ -43,7 +43,7 @@ local FIRST_OP = 7 -- ARGV[6] is the configuration of AddRateLimited.
 local RECLAIM, SESSIONS, DUE, EXPIRE, WAKE_UP = 128, 8, 128, 128, 8
 local REMEMBER = math.max(10 * lease, 3600000000)
 
-local call, sub, byte, format = redis.call, string.sub, string.byte, string.format
+local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format
 
 -- Numbers with leading zeros are read with an explicit base: some Lua implementations take them for octal.
 local function digits(n) return format('%016.0f', n) end
@@ -56,7 +56,7 @@ local function score(text) return text + 0 end
 -- the session is over.
 local stored = call('HGET', REPLIES, session)
 if stored then
-	local space = string.find(stored, ' ', 1, true)
+	local space = find(stored, ' ', 1, true)
 	local last = sub(stored, 1, space - 1)
 	if last == number then
 		-- Without a write WAIT would not wait. A full server refuses HSET as the first one.
@@ -100,7 +100,8 @@ if number == '1' then
 	end
 end
 
--- states has those keys' states that were read, false for absent. What is written back in the end is in touched.
+-- states has those keys' states that were read, false for absent. What is written back in the end is in touched. Lists
+-- to which every key is appended have a counter: #list searches for the end.
 local states, touched = {}, {}
 local held, released = {}, {} -- arguments for ZADD and ZREM of HELD
 local tail, changed, unmatched = {}, 0, 0
@@ -114,11 +115,12 @@ local function chunks(list, size, f)
 end
 
 local function load(keys)
-	local missing = {}
+	local missing, n = {}, 0
 	for _, key in ipairs(keys) do
 		if states[key] == nil then
 			states[key] = false
-			missing[#missing + 1] = key
+			n = n + 1
+			missing[n] = key
 		end
 	end
 	chunks(missing, 1000, function(first, last)
@@ -156,15 +158,15 @@ local function addLater(key, delay)
 	end
 end
 
--- heldBy returns the key's state if that session holds it, under that fence.
-local function heldBy(key, holder)
+-- heldUnder returns the key's state if it is held under that fence. No two hand-outs have the same.
+local function heldUnder(itsFence, key)
 	local state = states[key]
-	return state and byte(state) >= 100 and sub(state, 2, 1 + #holder) == holder and state
+	return state and find(state, itsFence, 13, true) == 13 and state
 end
 
 -- release ends the processing of a key, and returns since when it is dirty, if it is.
-local function release(key, state)
-	released[#released + 1] = sub(state, 2, 12) .. key
+local function release(holder, key, state)
+	released[#released + 1] = holder .. key
 	set(key, false)
 	if byte(state) == 100 then -- d
 		again = again - 1
@@ -173,8 +175,8 @@ local function release(key, state)
 end
 
 -- putBack queues a key that was not finished, before all others. It is dirty since it was handed out.
-local function putBack(key, state)
-	release(key, state)
+local function putBack(holder, key, state)
+	release(holder, key, state)
 	set(key, sub(state, 13, 28))
 	call('LPUSH', LINE, key)
 end
@@ -273,27 +275,27 @@ local operations = {
 	l = function(key, delay) addLater(key, tonumber(delay, 10)) end,
 	r = function(key, random) addRateLimited(key, tonumber(random)) end,
 	d = function(key, itsFence)
-		local state = heldBy(key, session .. itsFence)
+		local state = heldUnder(itsFence, key)
 		if not state then
 			unmatched = unmatched + 1
 			return
 		end
-		local dirtySince = release(key, state)
+		local dirtySince = release(session, key, state)
 		if dirtySince then
 			set(key, dirtySince)
 			tail[#tail + 1] = key
 		end
 	end,
 	b = function(key, itsFence)
-		local state = heldBy(key, session .. itsFence)
+		local state = heldUnder(itsFence, key)
 		if state then
-			putBack(key, state)
+			putBack(session, key, state)
 		end
 	end,
 	u = function(key, itsFence)
-		local state = heldBy(key, session .. itsFence)
+		local state = heldUnder(itsFence, key)
 		if state then
-			release(key, state)
+			release(session, key, state)
 			call('SADD', ASIDE, key)
 		end
 	end,
@@ -301,7 +303,7 @@ local operations = {
 local plain = { a = true, f = true, n = true, q = true }
 local stateful = { a = true, d = true, b = true, u = true }
 
-local ops, keys, arguments, toLoad = {}, {}, {}, {}
+local ops, keys, arguments, toLoad, n = {}, {}, {}, {}, 0
 for i = FIRST_OP, #ARGV do
 	local code = sub(ARGV[i], 1, 1)
 	ops[i] = code
@@ -311,7 +313,8 @@ for i = FIRST_OP, #ARGV do
 		arguments[i], keys[i] = sub(ARGV[i], 2, 17), sub(ARGV[i], 18)
 	end
 	if stateful[code] then
-		toLoad[#toLoad + 1] = keys[i]
+		n = n + 1
+		toLoad[n] = keys[i]
 	end
 end
 load(toLoad)
@@ -332,9 +335,9 @@ for _, dead in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), '
 	end
 	load(lost)
 	for i = #lost, 1, -1 do
-		local state = heldBy(lost[i], dead)
-		if state then
-			putBack(lost[i], state)
+		local state = states[lost[i]]
+		if state and byte(state) >= 100 and sub(state, 2, 12) == dead then
+			putBack(dead, lost[i], state)
 		end
 	end
 	if #members > 0 then
@@ -368,9 +371,9 @@ if want > 0 then
 		local itsFence = digits(fence)
 		results[#results + 1] = 'k' .. #key .. ' ' .. itsFence .. ' ' .. states[key] .. ' ' .. key
 		set(key, 'p' .. session .. itsFence)
-		held[#held + 1] = '0'
-		held[#held + 1] = session .. key
 		got = got + 1
+		held[2 * got - 1] = '0'
+		held[2 * got] = session .. key
 	end
 	for _, key in ipairs(line) do
 		handOut(key)
@@ -392,12 +395,13 @@ elseif registered then
 end
 
 -- Write back.
-local present, absent = {}, {}
+local present, absent, n = {}, {}, 0
 for key in pairs(touched) do
 	local state = states[key]
 	if state then
-		present[#present + 1] = key
-		present[#present + 1] = state
+		n = n + 2
+		present[n - 1] = key
+		present[n] = state
 	else
 		absent[#absent + 1] = key
 	end
