@@ -179,15 +179,7 @@ func TestWakeUpsLost(t *testing.T) {
 	q := newTestQueue(t, client, Config[string]{Logger: discard, PollInterval: 300 * time.Millisecond})
 	producer := newTestQueue(t, s.client(), Config[string]{Logger: discard})
 	for range 3 {
-		came := make(chan struct{})
-		go func() {
-			defer close(came)
-			mustGet(t, q, "x")
-			q.Done("x")
-		}()
-		waitForSleepers(t, s.client(), 1)
-		producer.Add("x")
-		<-came
+		addWhileAsleep(t, s, producer, q)
 	}
 }
 

@@ -38,16 +38,23 @@ func TestWakeUp(t *testing.T) {
 	s := startServer(t)
 	a, b := newTestQueue(t, s.client(), Config[string]{PollInterval: 9 * time.Second}), newTestQueue(t, s.client(), Config[string]{PollInterval: 9 * time.Second})
 	for range 20 {
-		got := make(chan struct{})
-		go func() {
-			defer close(got)
-			mustGet(t, b, "x")
-			b.Done("x")
-		}()
-		waitForSleepers(t, s.client(), 1)
-		a.Add("x")
-		<-got
+		addWhileAsleep(t, s, a, b)
 	}
+}
+
+// addWhileAsleep adds a key to one replica while a getter of another, and no other getter, sleeps. It returns when that one
+// has handled the key.
+func addWhileAsleep(t *testing.T, s *server, producer, sleeper *Queue[string]) {
+	t.Helper()
+	handled := make(chan struct{})
+	go func() {
+		defer close(handled)
+		mustGet(t, sleeper, "x")
+		sleeper.Done("x")
+	}()
+	waitForSleepers(t, s.client(), 1)
+	producer.Add("x")
+	<-handled
 }
 
 func TestGetContext(t *testing.T) {
