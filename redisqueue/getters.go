@@ -220,7 +220,11 @@ func (s *shard[T]) sleepLocked() {
 func (s *shard[T]) wake() {
 	s.q.mu.Lock()
 	defer s.q.mu.Unlock()
-	s.empty = false
+	s.wakeLocked()
+}
+
+func (s *shard[T]) wakeLocked() {
+	s.empty, s.news = false, true
 	s.kickLocked()
 }
 
@@ -233,8 +237,7 @@ func (s *shard[T]) read(list string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s.sleep.reading = false
-	s.empty = false
-	s.kickLocked() // Without getters this goes to the server too, which wakes another replica.
+	s.wakeLocked() // Without getters this goes to the server too, which wakes another replica.
 }
 
 // blockingRead returns nil after a wake-up and after the poll interval.

@@ -120,6 +120,26 @@ func TestParkedForTooLong(t *testing.T) {
 	}
 }
 
+// A wake-up overtakes the reply of a call that the server executed before: the key that it is about is still there.
+func TestWakeUpBeforeReply(t *testing.T) {
+	config := Config[string]{Name: "test"}
+	if err := config.complete(); err != nil {
+		t.Fatal(err)
+	}
+	q := newQueue(nil, config, scripts{})
+	s := q.shards[0]
+	s.sending = true // The test does what the goroutine would do.
+	q.mu.Lock()
+	q.registerLocked()
+	q.mu.Unlock()
+	b, _ := s.nextBatch()
+	s.wake()
+	s.apply(b, &reply{nextDue: -1}, nil)
+	if again, _ := s.nextBatch(); again == nil || again.want != 1 {
+		t.Error("the getter sleeps, and the server does not know that")
+	}
+}
+
 // Getters of a queue with several shards give up at random moments. Each key comes all the same, no getter sleeps while keys are
 // queued, and in the end the replica expects nothing from the server.
 func TestShardedGettersGiveUp(t *testing.T) {

@@ -38,6 +38,8 @@ type shard[T comparable] struct {
 
 	// empty: the last call brought fewer keys than were asked for, and no news has come since.
 	empty bool
+	// news: a wake-up has come since the call in flight was sent. Its reply may be older than that.
+	news bool
 	// follow: another batch must follow, although it may have nothing but the renewal of the lease.
 	follow bool
 
@@ -173,7 +175,7 @@ func (s *shard[T]) nextBatch() (b *batch, lost losses) {
 	}
 	s.asked = b.want
 	s.q.asked += b.want
-	s.follow, s.session.renew = false, false
+	s.follow, s.news, s.session.renew = false, false, false
 	s.inFlight = true
 	return b, lost
 }
@@ -399,7 +401,7 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, items []T, bad []error, er
 		s.session.registered = false
 		s.empty = false // The next getter must ask: no wake-up comes from now on.
 	}
-	if r.queued > 0 {
+	if r.queued > 0 || s.news {
 		s.empty = false
 	}
 	s.sleep.nextDue = time.Time{}

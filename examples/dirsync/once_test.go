@@ -331,7 +331,7 @@ func TestOnceStopped(t *testing.T) {
 	if n := r.count(t, "copied"); n > files/2 {
 		t.Errorf("%d of %d files were copied nevertheless", n, files)
 	}
-	for _, want := range []string{" paths are left for the next run, \"d", "stopped before everything was looked at"} {
+	for _, want := range []string{" paths are left for the next run, \"", "stopped before everything was looked at"} {
 		if !strings.Contains(r.stderr, want) {
 			t.Errorf("%q is missing in:\n%s", want, r.stderr)
 		}
