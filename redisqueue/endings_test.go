@@ -240,11 +240,7 @@ func TestFullServerIsNotBusy(t *testing.T) {
 
 // What an Add costs while the server is full does not grow with the adds that wait.
 func TestAddsToFullServer(t *testing.T) {
-	config := Config[string]{Name: "test"}
-	if err := config.complete(); err != nil {
-		t.Fatal(err)
-	}
-	q := newQueue(nil, config, scripts{})
+	q := withoutServer(t)
 	q.shards[0].full = fullness{full: true, retryAt: time.Now().Add(time.Hour)}
 	began := time.Now()
 	const keys = 200_000

@@ -102,16 +102,12 @@ func TestParked(t *testing.T) {
 
 // A parked key whose lease has ended is not handed out, also if its timer is late.
 func TestParkedForTooLong(t *testing.T) {
-	config := Config[string]{Name: "test"}
-	if err := config.complete(); err != nil {
-		t.Fatal(err)
-	}
-	q := newQueue(nil, config, scripts{})
+	q := withoutServer(t)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.shards[0]
 	s.sending = true // Nothing is to be sent.
-	s.session = session{id: newSession(), seq: 1, held: 1, leaseFrom: time.Now().Add(-config.Lease)}
+	s.session = session{id: newSession(), seq: 1, held: 1, leaseFrom: time.Now().Add(-q.config.Lease)}
 	q.held["x"] = &hold[string]{encoded: "x", shard: s, lost: true, parked: &handedOut{encoded: "x"}}
 	g := q.registerLocked()
 	q.doneLocked("x")
@@ -122,11 +118,7 @@ func TestParkedForTooLong(t *testing.T) {
 
 // A wake-up overtakes the reply of a call that the server executed before: the key that it is about is still there.
 func TestWakeUpBeforeReply(t *testing.T) {
-	config := Config[string]{Name: "test"}
-	if err := config.complete(); err != nil {
-		t.Fatal(err)
-	}
-	q := newQueue(nil, config, scripts{})
+	q := withoutServer(t)
 	s := q.shards[0]
 	s.sending = true // The test does what the goroutine would do.
 	q.mu.Lock()
@@ -199,7 +191,7 @@ func TestWakeUpsLost(t *testing.T) {
 	q := newTestQueue(t, client, Config[string]{Logger: discard, PollInterval: 300 * time.Millisecond})
 	producer := newTestQueue(t, s.client(), Config[string]{Logger: discard})
 	for range 3 {
-		addWhileAsleep(t, s, producer, q)
+		handleWhileAsleep(t, s, q, "x", func() { producer.Add("x") })
 	}
 }
 

@@ -38,23 +38,8 @@ func TestWakeUp(t *testing.T) {
 	s := startServer(t)
 	a, b := newTestQueue(t, s.client(), Config[string]{PollInterval: 9 * time.Second}), newTestQueue(t, s.client(), Config[string]{PollInterval: 9 * time.Second})
 	for range 20 {
-		addWhileAsleep(t, s, a, b)
+		handleWhileAsleep(t, s, b, "x", func() { a.Add("x") })
 	}
-}
-
-// addWhileAsleep adds a key to one replica while a getter of another, and no other getter, sleeps. It returns when that one
-// has handled the key.
-func addWhileAsleep(t *testing.T, s *server, producer, sleeper *Queue[string]) {
-	t.Helper()
-	handled := make(chan struct{})
-	go func() {
-		defer close(handled)
-		mustGet(t, sleeper, "x")
-		sleeper.Done("x")
-	}()
-	waitForSleepers(t, s.client(), 1)
-	producer.Add("x")
-	<-handled
 }
 
 func TestGetContext(t *testing.T) {

@@ -237,6 +237,30 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
+// withoutServer returns a queue for tests that do themselves what its goroutines would do.
+func withoutServer(t testing.TB) *Queue[string] {
+	t.Helper()
+	config := Config[string]{Name: "test"}
+	if err := config.complete(); err != nil {
+		t.Fatal(err)
+	}
+	return newQueue(nil, config, scripts{})
+}
+
+// handleWhileAsleep calls add while a getter of q, and no other getter, sleeps. It returns when q has got and handled the key.
+func handleWhileAsleep(t testing.TB, s *server, q *Queue[string], key string, add func()) {
+	t.Helper()
+	handled := make(chan struct{})
+	go func() {
+		defer close(handled)
+		mustGet(t, q, key)
+		q.Done(key)
+	}()
+	waitForSleepers(t, s.client(), 1)
+	add()
+	<-handled
+}
+
 // mustGet gets a key within less than the poll interval of the tests of wake-ups.
 func mustGet(t testing.TB, q *Queue[string], want string) {
 	t.Helper()

@@ -234,17 +234,12 @@ func TestEarlierDelay(t *testing.T) {
 	producer, consumer := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
 	producer.AddAfter("much later", time.Hour)
 	for range 3 {
-		got := make(chan struct{})
-		go func() {
-			defer close(got)
-			mustGet(t, consumer, "soon")
-			consumer.Done("soon")
-		}()
-		waitForSleepers(t, s.client(), 1)
-		began := time.Now()
-		producer.AddAfter("later", time.Minute)
-		producer.AddAfter("soon", 200*time.Millisecond)
-		<-got
+		var began time.Time
+		handleWhileAsleep(t, s, consumer, "soon", func() {
+			began = time.Now()
+			producer.AddAfter("later", time.Minute)
+			producer.AddAfter("soon", 200*time.Millisecond)
+		})
 		if d := time.Since(began); d < 200*time.Millisecond || d > 3*time.Second {
 			t.Errorf("a key with a delay of 200 ms came after %v", d)
 		}
