@@ -1,5 +1,7 @@
 package workqueue
 
+import "iter"
+
 // Inspector shows a queue to tools, such as package debug, that do not know the type of its keys. Add and Remove panic
 // if the key is of another type.
 type Inspector struct {
@@ -13,6 +15,9 @@ type Inspector struct {
 	Stats func() Stats
 	// Snapshot is that of [Extended]. It is nil if the queue lacks it.
 	Snapshot func(limit int) Snapshot[any]
+	// SnapshotKey and SnapshotKeys are those of [KeyReader]. They are nil if the queue is none.
+	SnapshotKey  func(key any) (KeySnapshot[any], bool)
+	SnapshotKeys func() iter.Seq[KeySnapshot[any]]
 	// Add is the queue's own.
 	Add func(key any)
 	// Remove takes a key out of the queue and reports whether it was there. It is nil unless the queue is a
@@ -38,6 +43,18 @@ type KeyRemover[T comparable] interface {
 	Discard(key T) bool
 }
 
+// KeyReader is a queue that shows one key, or all of its keys in steps.
+type KeyReader[T comparable] interface {
+	// SnapshotKey returns what the queue knows of key, and whether key is in the queue. A key that a worker holds
+	// or that is queued, and that waits for its time as well, is shown as processing or queued with the Due of its
+	// waiting.
+	SnapshotKey(key T) (k KeySnapshot[T], found bool)
+	// SnapshotKeys yields the keys of every state, in no particular order. It copies a few hundred keys at a time and
+	// holds no lock while it yields them. A key that is in two states is yielded once for each. A key that moves
+	// meanwhile may be yielded twice, or not at all.
+	SnapshotKeys() iter.Seq[KeySnapshot[T]]
+}
+
 // Inspect returns an Inspector of q.
 func Inspect[T comparable](q TypedInterface[T]) Inspector {
 	i := Inspector{
@@ -52,6 +69,21 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 		i.Stats = q.Stats
 		i.Snapshot = func(limit int) Snapshot[any] { return q.Snapshot(limit).untyped() }
 	}
+	if q, ok := q.(KeyReader[T]); ok {
+		i.SnapshotKey = func(key any) (KeySnapshot[any], bool) {
+			k, found := q.SnapshotKey(key.(T))
+			return k.untyped(), found
+		}
+		i.SnapshotKeys = func() iter.Seq[KeySnapshot[any]] {
+			return func(yield func(KeySnapshot[any]) bool) {
+				for k := range q.SnapshotKeys() {
+					if !yield(k.untyped()) {
+						return
+					}
+				}
+			}
+		}
+	}
 	if q, ok := q.(KeyRemover[T]); ok {
 		i.Remove = func(key any) bool { return q.Discard(key.(T)) }
 	}
@@ -64,14 +96,18 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 	return i
 }
 
+func (k KeySnapshot[T]) untyped() KeySnapshot[any] {
+	return KeySnapshot[any]{
+		Key: k.Key, State: k.State, Since: k.Since, Due: k.Due, Again: k.Again, Requeues: k.Requeues,
+		Priority: k.Priority, Group: k.Group, Blocked: k.Blocked,
+	}
+}
+
 func (s Snapshot[T]) untyped() Snapshot[any] {
 	keys := func(typed []KeySnapshot[T]) []KeySnapshot[any] {
 		all := make([]KeySnapshot[any], len(typed))
 		for i, k := range typed {
-			all[i] = KeySnapshot[any]{
-				Key: k.Key, Since: k.Since, Due: k.Due, Again: k.Again, Requeues: k.Requeues,
-				Priority: k.Priority, Group: k.Group, Blocked: k.Blocked,
-			}
+			all[i] = k.untyped()
 		}
 		return all
 	}

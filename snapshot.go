@@ -27,9 +27,21 @@ type Snapshot[T comparable] struct {
 	Failing []KeySnapshot[T]
 }
 
+// KeyState is where a key is in its life.
+type KeyState string
+
+// The states of the keys in a queue.
+const (
+	KeyQueued     KeyState = "queued"     // is ready for a worker
+	KeyWaiting    KeyState = "waiting"    // waits for its time
+	KeyProcessing KeyState = "processing" // is held by a worker
+)
+
 // KeySnapshot is what a queue knows of a key.
 type KeySnapshot[T comparable] struct {
 	Key T
+	// State is where the key is in its life. It is empty for a key that is not in the queue.
+	State KeyState
 	// Since is when a worker got the key, when it was queued, or when it began to wait. A queue
 	// without metrics knows it only of waiting keys, because it reads the clock only where it must; of others it is
 	// zero.
