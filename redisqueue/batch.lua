@@ -3,12 +3,17 @@
 --
 -- A key (of the queue, not of Redis) is in one of the states of package workqueue. `states` has it as a string:
 --
---   absent              queued    <since>
---   processing          p<session><fence>
---   processing+dirty    d<session><fence><since>
+--   absent              queued    <since>                           16 characters
+--   processing          p<session><fence>                           28
+--   processing+dirty    d<session><fence><since>                    44
+--                        2        13     29                         where each part begins
 --
--- <since> and <fence> have 16 digits: microseconds of the server's clock, or a little more for a fence. A session is
+-- <since> and <fence> have 16 digits: microseconds of the queue's clock, or a little more for a fence. A session is
 -- one life of one replica and has 11 characters. It holds keys while its lease lives.
+--
+-- The script reads, decides, and writes last, in an order that loses no key wherever it is interrupted: a key is in the
+-- line before it has the state, and leaves what it comes from after that. Places in the line whose keys are not queued are
+-- skipped.
 --
 -- The data of a queue (of one shard) share a hash tag. All that a lost entry could make wrong is declared in KEYS,
 -- so that a cluster refuses the script (TRYAGAIN) while only some of the keys have moved to another node.
@@ -16,18 +21,23 @@
 local META, STATES, LINE, DELAYS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local FAILURES, EXPIRIES, LASTS = KEYS[5], KEYS[6], KEYS[7]
 local LEASES, HELD, SLEEPERS, ASIDE = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local REPLIES, GONE, WAKE = KEYS[12], KEYS[13], KEYS[14]
---   META      hash: v, the lease clock; t, when it was read last; f, the last fence; a, the number of dirty keys that
---             are processed; b and c, the token bucket and when it was filled; k and e, see "keeper" below
---   STATES    hash: key -> state                          LINE      list: the queued keys
+local REPLIES, GONE = KEYS[12], KEYS[13]
+local LOSSES, GIVEN, REASONS, WAKE = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
+--   META      hash: d, the description of the queue; v, the lease clock; t, when it was read last; o, how far the queue's
+--             clock is ahead of the server's; f, the last fence; a, the number of dirty keys that are processed; b and c,
+--             the token bucket and when it was filled; p, 1 while the queue is paused; k and e, the timekeeper and the
+--             time by which it calls, see below; x, how far a repair has come; r, the number of entries that were repaired
+--   STATES    hash: key -> state                          LINE      list: the queued keys, and perhaps some that are not
 --   DELAYS    sorted set: key -> when it is due           ASIDE     set: keys that a replica could not decode
 --   FAILURES  sorted set: key -> number of failures       EXPIRIES  sorted set: key -> when they are forgotten
 --   LASTS     hash: key -> its last delay, if the jitter is decorrelated
---   LEASES    sorted set: session -> when its lease ends on the lease clock
+--   LEASES    sorted set: session -> when its lease ends on the lease clock, -1 if it has quit
 --   HELD      sorted set of <session><key>, all scores 0, so that a session's keys are one range
 --   SLEEPERS  set: sessions with getters that wait        WAKE      list: what this session's getters wait for
 --   REPLIES   hash: session -> number and reply of its last batch
 --   GONE      sorted set: session that has ended -> when its reply is forgotten, on the lease clock
+--   LOSSES    hash: key -> how often in a row its lease was lost
+--   GIVEN     sorted set: key that was given up -> when   REASONS   hash: such a key -> its number of attempts and error
 --
 -- No key but WAKE expires by itself: a server whose time is set forward would forget what it must know.
 
@@ -36,11 +46,15 @@ local REPLIES, GONE, WAKE = KEYS[12], KEYS[13], KEYS[14]
 local FILLER = string.rep('\0', 80)
 
 local session, number = ARGV[1], ARGV[2]
-local lease, want, registered = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
-local FIRST_OP = 7 -- ARGV[6] is the configuration of AddRateLimited.
+local lease, want = tonumber(ARGV[3]), tonumber(ARGV[4])
+-- Flags: r, the session was asleep; o, it asks for the age of the oldest queued key; e and a fence, an attempt to execute this
+-- batch was answered by an error, and that fence is the last one that the replica has heard of.
+local asleep, wantsOldest = string.find(ARGV[5], 'r', 1, true), string.find(ARGV[5], 'o', 1, true)
+local interrupted = string.match(ARGV[5], 'e(%d+)')
+local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8
 
 -- How much is done of the work that other replicas, or time, have left. The rest is left to the next batch.
-local RECLAIM, SESSIONS, DUE, EXPIRE, WAKE_UP = 128, 8, 128, 128, 8
+local CHORES, SESSIONS, DUE, WAKE_UP, SKIP, BYTES = 192, 8, 128, 8, 256, 65536
 local REMEMBER = math.max(10 * lease, 3600000000)
 
 local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format
@@ -59,41 +73,80 @@ if stored then
 	local space = find(stored, ' ', 1, true)
 	local last = sub(stored, 1, space - 1)
 	if last == number then
-		-- Without a write WAIT would not wait. A full server refuses HSET as the first one.
-		call('HDEL', REPLIES, session)
-		call('HSET', REPLIES, session, stored)
 		return sub(stored, space + 1)
 	end
 	if tonumber(last) + 1 ~= tonumber(number) then
 		return 'LOST'
 	end
-elseif number ~= '1' then
+elseif number ~= '1' and number ~= '0' then
 	return 'LOST'
 end
 
--- Leases are counted on a clock that goes at most half a lease forward from batch to batch, and never back. So no
--- lease ends because the server's clock is set, because the server has hung, or because it was down: replicas
--- have the time to come back. A live replica sends a batch every third of its lease.
+local meta = call('HMGET', META, 'v', 't', 'f', 'a', 'b', 'c', 'k', 'e', 'd', 'o', 'p', 'r')
+if meta[9] and meta[9] ~= DESCRIPTION then
+	return 'REFUSED ' .. meta[9]
+end
+
+-- The queue's clock never goes back: what waits for a time does not wait longer because the server's clock was set back.
+local offset = tonumber(meta[10] or 0)
 local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
-local meta = call('HMGET', META, 'v', 't', 'f', 'a', 'b', 'c', 'k', 'e')
-local passed = now - (meta[2] and tonumber(meta[2], 10) or now)
-local leaseClock = (tonumber(meta[1]) or 0) + math.max(0, math.min(passed, lease / 2))
+local now = time[1] * 1000000 + time[2] + offset
+local last = meta[2] and tonumber(meta[2], 10) or now
+offset = offset + math.max(0, last - now)
+now = math.max(now, last)
+
+-- Leases are counted on a clock that goes at most half a lease forward from batch to batch. So no lease ends because
+-- the server's clock is set, because the server has hung, or because it was down: replicas have the time to come back. A
+-- live replica sends a batch every third of its lease.
+local leaseClock = (tonumber(meta[1]) or 0) + math.min(now - last, lease / 2)
 local fence = math.max(meta[3] and tonumber(meta[3], 10) or 0, now)
 local again = tonumber(meta[4]) or 0
+local paused = meta[11] == '1'
+local repaired = 0
 local since = digits(now)
 
-if number ~= '1' then
+if number ~= '1' and number ~= '0' then
 	local ends = call('ZSCORE', LEASES, session)
 	if not ends or score(ends) <= leaseClock then
 		return 'LOST'
 	end
 end
--- The first command that writes must be one that a full server refuses: from here on it refuses none.
-call('ZADD', LEASES, whole(leaseClock + lease), session)
+
+-- A user who may not call a command must find out before the first write. (If the rights change later, see `interrupted`.)
+if redis.acl_check_cmd and (number == '0' or number == '1') then
+	for _, command in ipairs({
+		{ 'HGET', META, '' }, { 'HMGET', META, '' }, { 'HSET', META, '', '' }, { 'HDEL', META, '' }, { 'HLEN', META },
+		{ 'HSCAN', META, 0 }, { 'ZSCORE', HELD, '' }, { 'ZADD', HELD, 0, '' }, { 'ZREM', HELD, '' }, { 'ZCARD', HELD },
+		{ 'ZRANGE', HELD, 0, 0 }, { 'ZRANGEBYSCORE', HELD, 0, 0 }, { 'ZRANGEBYLEX', HELD, '-', '+' }, { 'RPUSH', LINE, '' },
+		{ 'LPUSH', LINE, '' }, { 'LPOP', LINE, 1 }, { 'LREM', LINE, 1, '' }, { 'LLEN', LINE }, { 'LINDEX', LINE, 0 },
+		{ 'LRANGE', LINE, 0, 0 }, { 'SADD', ASIDE, '' }, { 'SREM', ASIDE, '' }, { 'SPOP', ASIDE, 1 }, { 'SCARD', ASIDE },
+		{ 'SISMEMBER', ASIDE, '' }, { 'SRANDMEMBER', ASIDE }, { 'PEXPIRE', WAKE, 1 },
+	}) do
+		if not redis.acl_check_cmd(unpack(command)) then
+			return redis.error_reply('NOPERM the queue needs the command ' .. command[1])
+		end
+	end
+end
+
+-- Number 0 is no batch: a replica asks whether all others would be executed.
+if number == '0' then
+	return 'OK'
+end
+
+-- A full server refuses the first command that writes, unless it can only free memory. Once there was one, it refuses none.
+-- All that is not an add goes on: it takes no memory, or little, and Dones free some.
+local refused = redis.pcall('ZADD', LEASES, whole(leaseClock + lease), session)
+local full = type(refused) == 'table' and refused.err
+if full then
+	if not find(full, 'OOM', 1, true) then
+		return refused
+	end
+	call('HDEL', REPLIES, FILLER)
+	call('ZADD', LEASES, whole(leaseClock + lease), session)
+end
 if number == '1' then
-	call('HSETNX', STATES, FILLER, '')
-	call('HSETNX', LASTS, FILLER, '')
+	call('HSET', STATES, FILLER, '')
+	call('HSET', LASTS, FILLER, '')
 	call('ZADD', HELD, 0, FILLER)
 	for _, set in ipairs({ DELAYS, FAILURES, EXPIRIES }) do
 		call('ZADD', set, 'inf', FILLER)
@@ -103,8 +156,9 @@ end
 -- states has those keys' states that were read, false for absent. What is written back in the end is in touched. Lists
 -- to which every key is appended have a counter: #list searches for the end.
 local states, touched = {}, {}
-local held, released = {}, {} -- arguments for ZADD and ZREM of HELD
-local tail, changed, unmatched = {}, 0, 0
+local held, released, holds = {}, {}, {} -- arguments for ZADD and ZREM of HELD; holds has what the former adds
+local front, tail, due = {}, {}, {} -- queued before all others, the last one first; after all others; no longer delayed
+local changed, unmatched = 0, 0
 local results = {}
 
 -- Lua cannot unpack more than about 8000 values.
@@ -112,6 +166,24 @@ local function chunks(list, size, f)
 	for first = 1, #list, size do
 		f(first, math.min(first + size - 1, #list))
 	end
+end
+
+-- read returns up to limit keys from page(offset, count), fewer if they are long, and whether that is all there is.
+local function read(limit, page)
+	local list, bytes, count = {}, 0, math.min(8, limit)
+	while count > 0 do
+		local more = page(#list, count)
+		for _, key in ipairs(more) do
+			list[#list + 1] = key
+			bytes = bytes + #key
+		end
+		if #more < count then
+			return list, true
+		end
+		-- As many as are likely to fit, and not too many if the first were short by chance.
+		count = math.min(limit - #list, 3 * #list, math.floor((BYTES - bytes) * #list / (bytes + 1)))
+	end
+	return list, false
 end
 
 local function load(keys)
@@ -136,6 +208,11 @@ local function set(key, state)
 	touched[key] = true
 end
 
+local function isQueued(key)
+	local state = states[key]
+	return state and #state == 16
+end
+
 local function add(key)
 	local state = states[key]
 	if not state then
@@ -153,9 +230,13 @@ local function addLater(key, delay)
 	if delay <= 0 then
 		load({ key })
 		add(key)
-	else
-		call('ZADD', DELAYS, 'LT', digits(now + delay), key)
+		return
 	end
+	if due[key] then
+		due[key] = nil
+		call('ZREM', DELAYS, key)
+	end
+	call('ZADD', DELAYS, 'LT', digits(now + delay), key)
 end
 
 -- heldUnder returns the key's state if it is held under that fence. No two hand-outs have the same.
@@ -178,26 +259,45 @@ end
 local function putBack(holder, key, state)
 	release(holder, key, state)
 	set(key, sub(state, 13, 28))
-	call('LPUSH', LINE, key)
+	front[#front + 1] = key
+end
+
+-- membersOf returns a function that reads the entries of a session's keys in HELD.
+local function membersOf(holder)
+	local past = sub(holder, 1, -2) .. string.char(byte(holder, -1) + 1)
+	return function(from, n) return call('ZRANGEBYLEX', HELD, '[' .. holder, '(' .. past, 'LIMIT', from, n) end
+end
+
+-- The attempt may have handed out keys and not have come to its end: the replica does not know that it has them.
+if interrupted then
+	local members = read(4096, membersOf(session))
+	local keys = {}
+	for i, member in ipairs(members) do
+		keys[i] = sub(member, #session + 1)
+	end
+	load(keys)
+	for _, key in ipairs(keys) do
+		local state = states[key]
+		local holds = state and #state >= 28 and sub(state, 2, 12) == session
+		if holds and sub(state, 13, 28) > interrupted then
+			putBack(session, key, state)
+			repaired = repaired + 1
+		elseif not holds then
+			released[#released + 1] = session .. key
+			repaired = repaired + 1
+		end
+	end
 end
 
 -- Keys whose time has come are added before what the batch adds.
+local chores = CHORES
 if call('ZCARD', DELAYS) > 1 then
-	local due = call('ZRANGEBYSCORE', DELAYS, '-inf', digits(now), 'LIMIT', 0, DUE)
-	if #due > 0 then
-		load(due)
-		for _, key in ipairs(due) do
-			add(key)
-		end
-		call('ZREM', DELAYS, unpack(due))
-	end
-end
-if call('ZCARD', EXPIRIES) > 1 then
-	local expired = call('ZRANGEBYSCORE', EXPIRIES, '-inf', digits(now), 'LIMIT', 0, EXPIRE)
-	if #expired > 0 then
-		call('ZREM', FAILURES, unpack(expired))
-		call('ZREM', EXPIRIES, unpack(expired))
-		call('HDEL', LASTS, unpack(expired))
+	local keys = read(DUE, function(from, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', since, 'LIMIT', from, n) end)
+	chores = chores - #keys
+	load(keys)
+	for _, key in ipairs(keys) do
+		add(key)
+		due[key] = true
 	end
 end
 
@@ -209,20 +309,30 @@ local function failuresOf(key)
 	return score(call('ZSCORE', FAILURES, key) or 0)
 end
 
-local backoff
+local settings
+local function setting(name)
+	if not settings then
+		settings = {}
+		for field, value in string.gmatch(SETTINGS, '(%a+)=(%S+)') do
+			settings[field] = tonumber(value)
+		end
+	end
+	return settings[name]
+end
+
+local bucketChanged = false
+local function countFailure(key, failures, delay)
+	call('ZADD', FAILURES, failures + 1, key)
+	call('ZADD', EXPIRIES, digits(now + delay + setting('forget')), key)
+end
+
 -- addRateLimited counts a failure of the key, and adds it after the longer of two delays: the backoff, as
 -- workqueue.BackoffConfig defines it, and what the token bucket demands. random is from [0, 1): the server's own
 -- random numbers are the same in each script.
 local function addRateLimited(key, random)
-	if not backoff then
-		backoff = {}
-		for field in string.gmatch(ARGV[6], '%S+') do
-			backoff[#backoff + 1] = tonumber(field)
-		end
-	end
-	local base, longest, factor, jitter, forgetAfter, limit, burst = unpack(backoff)
+	local base, longest, jitter, limit = setting('base'), setting('max'), setting('jitter'), setting('limit')
 	local failures = failuresOf(key)
-	local delay = math.min(base * factor ^ failures, longest)
+	local delay = math.min(base * setting('factor') ^ failures, longest)
 	if jitter == 1 then
 		delay = delay * random
 	elseif jitter == 2 then
@@ -234,16 +344,40 @@ local function addRateLimited(key, random)
 	end
 	delay = math.ceil(delay)
 	if limit > 0 then
+		local burst = setting('burst')
 		local tokens, filled = tonumber(meta[5]) or burst, tonumber(meta[6]) or now
 		tokens = math.min(burst, tokens + math.max(0, now - filled) * limit / 1000000) - 1
-		meta[5], meta[6] = format('%.6f', tokens), format('%.0f', now)
+		meta[5], meta[6], bucketChanged = format('%.6f', tokens), format('%.0f', now), true
 		if tokens < 0 then
 			delay = math.max(delay, math.ceil(-tokens / limit * 1000000))
 		end
 	end
-	call('ZADD', FAILURES, failures + 1, key)
-	call('ZADD', EXPIRIES, digits(now + delay + forgetAfter), key)
+	countFailure(key, failures, delay)
 	addLater(key, delay)
+end
+
+local givenUp = call('ZCARD', GIVEN)
+local function giveUp(key, attempts, reason)
+	givenUp = givenUp + call('ZADD', GIVEN, since, key)
+	call('HSET', REASONS, key, attempts .. ' ' .. reason)
+end
+
+local function dropGivenUp(key)
+	if givenUp == 0 or call('ZREM', GIVEN, key) == 0 then
+		return false
+	end
+	givenUp = givenUp - 1
+	call('HDEL', REASONS, key)
+	call('HDEL', LOSSES, key)
+	return true
+end
+
+local function forget(key)
+	if call('ZREM', FAILURES, key) > 0 then
+		call('ZREM', EXPIRIES, key)
+		call('HDEL', LASTS, key)
+	end
+	dropGivenUp(key)
 end
 
 -- wake makes a session call that waits in a blocking read. Its list need not have more than one element. The list is not in
@@ -256,21 +390,53 @@ local function wake(sleeper)
 	end
 end
 
+local function result(found) results[#results + 1] = found and 'n1 ' or 'n0 ' end
+
 local operations = {
 	-- These have a key alone.
 	a = add,
-	f = function(key)
-		if call('ZREM', FAILURES, key) > 0 then
-			call('ZREM', EXPIRIES, key)
-			call('HDEL', LASTS, key)
-		end
-	end,
+	f = forget,
 	n = function(key) results[#results + 1] = 'n' .. failuresOf(key) .. ' ' end,
-	-- Quit ends the session. What it holds is reclaimed below, and its blocking read is woken to end.
+	-- x removes a key, but for the worker that holds it. In a long line its place stays, and is skipped.
+	x = function(key)
+		local found, state = call('ZREM', DELAYS, key) > 0, states[key]
+		if isQueued(key) then
+			set(key, false)
+			if call('LLEN', LINE) <= 10000 then
+				call('LREM', LINE, 1, key)
+			end
+		elseif state and byte(state) == 100 then -- d
+			set(key, 'p' .. sub(state, 2, 28))
+			again = again - 1
+		end
+		forget(key)
+		call('HDEL', LOSSES, key)
+		result(found or state)
+	end,
+	-- t tries a key again that was given up, y only forgets that it was. s queues a key again that was set aside.
+	t = function(key)
+		local found = dropGivenUp(key)
+		if found then
+			forget(key)
+			add(key)
+		end
+		result(found)
+	end,
+	y = function(key) result(dropGivenUp(key)) end,
+	s = function(key)
+		local found = call('SREM', ASIDE, key) > 0
+		if found then
+			add(key)
+		end
+		result(found)
+	end,
+	-- These have no key. Quit ends the session. What it holds is reclaimed below, and its blocking read is woken to end.
 	q = function()
 		call('ZADD', LEASES, -1, session)
 		wake(session)
 	end,
+	P = function() paused = true end,
+	R = function() paused = false end,
 	-- These have a number of 16 characters before the key.
 	l = function(key, delay) addLater(key, tonumber(delay, 10)) end,
 	r = function(key, random) addRateLimited(key, tonumber(random)) end,
@@ -299,11 +465,17 @@ local operations = {
 			call('SADD', ASIDE, key)
 		end
 	end,
+	-- g gives a key up. The number is that of its attempts; the key's length stands before it, and the error behind it.
+	g = function(text, attempts)
+		local length = tonumber(sub(text, 1, 16), 10)
+		giveUp(sub(text, 17, 16 + length), whole(tonumber(attempts, 10)), sub(text, 17 + length))
+	end,
 }
-local plain = { a = true, f = true, n = true, q = true }
-local stateful = { a = true, d = true, b = true, u = true }
+local plain = { a = true, f = true, n = true, x = true, t = true, y = true, s = true, q = true, P = true, R = true }
+local stateful = { a = true, d = true, b = true, u = true, x = true, t = true, s = true }
+local adds = { a = true, l = true, r = true } -- A full server does not execute these, and the replica sends them again.
 
-local ops, keys, arguments, toLoad, n = {}, {}, {}, {}, 0
+local ops, keys, arguments, toLoad, finished, n = {}, {}, {}, {}, {}, 0
 for i = FIRST_OP, #ARGV do
 	local code = sub(ARGV[i], 1, 1)
 	ops[i] = code
@@ -316,35 +488,63 @@ for i = FIRST_OP, #ARGV do
 		n = n + 1
 		toLoad[n] = keys[i]
 	end
+	if code == 'd' then
+		finished[#finished + 1] = keys[i]
+	end
 end
 load(toLoad)
 for i = FIRST_OP, #ARGV do
-	operations[ops[i]](keys[i], arguments[i])
+	if not (full and adds[ops[i]]) then
+		operations[ops[i]](keys[i], arguments[i])
+	end
+end
+-- A process that has called Done has survived the key.
+if #finished > 0 and call('HLEN', LOSSES) > 0 then
+	call('HDEL', LOSSES, unpack(finished))
+end
+
+-- lose gives a key back whose holder was heard of no more. It may have killed its process, and the keys beside it: the
+-- second time, and from then on, each of these comes at a time of its own, later and later, and in the end not at all.
+local function lose(holder, key, state)
+	local losses, most, delay = tonumber(call('HGET', LOSSES, key) or 0) + 1, setting('losses'), 0
+	call('HSET', LOSSES, key, losses)
+	if losses > 1 then
+		local random = (now * 7919 + #released * 104729) % 1000 / 1000
+		delay = math.ceil(math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) * (1 + random) / 2)
+	end
+	countFailure(key, failuresOf(key), delay)
+	if most > 0 and losses >= most then
+		release(holder, key, state)
+		giveUp(key, losses, 'the lease was lost ' .. losses .. ' times in a row: the handler may end its process')
+	elseif delay > 0 then
+		release(holder, key, state)
+		addLater(key, delay)
+	else
+		putBack(holder, key, state)
+	end
 end
 
 -- The keys of sessions whose leases have ended come again. What remains of a session is that its last batch was executed:
 -- the replica may still send that again.
-local reclaims = RECLAIM
-for _, dead in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS)) do
+local ended = call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS)
+for _, dead in ipairs(ended) do
+	local quit = score(call('ZSCORE', LEASES, dead)) < 0
 	-- What is released above is still in HELD, but not in the state of a held key.
-	local past = sub(dead, 1, -2) .. string.char(byte(dead, -1) + 1)
-	local members = call('ZRANGEBYLEX', HELD, '[' .. dead, '(' .. past, 'LIMIT', 0, reclaims)
+	local members, all = read(chores, membersOf(dead))
 	local lost = {}
 	for i, member in ipairs(members) do
 		lost[i] = sub(member, #dead + 1)
+		released[#released + 1] = member
 	end
 	load(lost)
 	for i = #lost, 1, -1 do
 		local state = states[lost[i]]
 		if state and byte(state) >= 100 and sub(state, 2, 12) == dead then
-			putBack(dead, lost[i], state)
+			(quit and putBack or lose)(dead, lost[i], state)
 		end
 	end
-	if #members > 0 then
-		call('ZREM', HELD, unpack(members))
-	end
-	reclaims = reclaims - #members
-	if reclaims == 0 then
+	chores = chores - #members
+	if not all then
 		break -- It may hold more.
 	end
 	call('ZREM', LEASES, dead)
@@ -361,40 +561,82 @@ if #forgotten > 0 then
 	call('HDEL', REPLIES, unpack(forgotten))
 end
 
--- Hand out keys: first those that were queued before, then those of this batch.
-local got = 0
-if want > 0 then
-	local line = call('LPOP', LINE, want) or {}
-	load(line)
-	local function handOut(key)
-		fence = fence + 1
-		local itsFence = digits(fence)
-		results[#results + 1] = 'k' .. #key .. ' ' .. itsFence .. ' ' .. states[key] .. ' ' .. key
-		set(key, 'p' .. session .. itsFence)
-		got = got + 1
-		held[2 * got - 1] = '0'
-		held[2 * got] = session .. key
+-- Failures are forgotten in the end.
+if call('ZCARD', EXPIRIES) > 1 then
+	local keys = read(chores, function(from, n) return call('ZRANGEBYSCORE', EXPIRIES, '-inf', since, 'LIMIT', from, n) end)
+	chores = chores - #keys
+	if #keys > 0 then
+		call('ZREM', FAILURES, unpack(keys))
+		call('ZREM', EXPIRIES, unpack(keys))
+		call('HDEL', LASTS, unpack(keys))
 	end
-	for _, key in ipairs(line) do
-		handOut(key)
-	end
-	local rest = {}
-	for _, key in ipairs(tail) do
-		if got < want then
-			handOut(key)
-		else
-			rest[#rest + 1] = key
-		end
-	end
-	tail = rest
-end
-if got < want then
-	call('SADD', SLEEPERS, session)
-elseif registered then
-	call('SREM', SLEEPERS, session)
 end
 
--- Write back.
+-- Keys that were given up are kept for a time, and not too many of them.
+if givenUp > 0 then
+	local excess = math.min(givenUp - setting('keep'), 64)
+	local old = excess > 0 and call('ZRANGE', GIVEN, 0, excess - 1)
+		or call('ZRANGEBYSCORE', GIVEN, '-inf', digits(now - setting('keepfor')), 'LIMIT', 0, 64)
+	for _, key in ipairs(old) do
+		dropGivenUp(key)
+	end
+end
+
+-- Hand out keys: first those that were given back, then those that were queued before, then those of this batch.
+local got, bytes, popped = 0, 0, 0
+local function wants() return not paused and got < want and bytes < BYTES end
+local function handOut(key)
+	fence = fence + 1
+	local itsFence = digits(fence)
+	results[#results + 1] = 'k' .. #key .. ' ' .. itsFence .. ' ' .. states[key] .. ' ' .. key
+	set(key, 'p' .. session .. itsFence)
+	got = got + 1
+	bytes = bytes + #key
+	held[2 * got - 1] = '0'
+	held[2 * got] = session .. key
+	holds[session .. key] = true
+end
+while wants() and #front > 0 do
+	local key = table.remove(front)
+	if isQueued(key) then
+		handOut(key)
+	end
+end
+local page = 8
+while wants() and popped - got < SKIP do
+	local asked = math.min(want - got, page)
+	local line = call('LRANGE', LINE, popped, popped + asked - 1)
+	load(line)
+	for _, key in ipairs(line) do
+		if not wants() then
+			break
+		end
+		popped = popped + 1
+		if isQueued(key) then
+			handOut(key)
+		else
+			repaired = repaired + 1
+		end
+	end
+	if #line < asked then
+		break
+	end
+	if got > 0 then
+		page = math.max(1, math.min(4 * page, math.floor((BYTES - bytes) * got / (bytes + 1))))
+	end
+end
+local left = {}
+for _, key in ipairs(tail) do
+	if isQueued(key) then
+		if wants() then
+			handOut(key)
+		else
+			left[#left + 1] = key
+		end
+	end
+end
+
+-- Write back. Keys are in the line before they have the state, and are taken from the line after it.
 local present, absent, n = {}, {}, 0
 for key in pairs(touched) do
 	local state = states[key]
@@ -406,49 +648,106 @@ for key in pairs(touched) do
 		absent[#absent + 1] = key
 	end
 end
+chunks(left, 1000, function(first, last) call('RPUSH', LINE, unpack(left, first, last)) end)
+if #front > 0 then -- Then none was taken from the line.
+	call('LPUSH', LINE, unpack(front))
+end
+chunks(held, 1000, function(first, last) call('ZADD', HELD, unpack(held, first, last)) end)
 chunks(present, 1000, function(first, last) call('HSET', STATES, unpack(present, first, last)) end)
 chunks(absent, 1000, function(first, last) call('HDEL', STATES, unpack(absent, first, last)) end)
-chunks(tail, 1000, function(first, last) call('RPUSH', LINE, unpack(tail, first, last)) end)
-chunks(released, 1000, function(first, last) call('ZREM', HELD, unpack(released, first, last)) end)
-chunks(held, 1000, function(first, last) call('ZADD', HELD, unpack(held, first, last)) end)
-call('HSET', META, 'v', whole(leaseClock), 't', since, 'f', digits(fence), 'a', again)
-if backoff and meta[5] then
-	call('HSET', META, 'b', meta[5], 'c', meta[6])
+if popped > 0 then
+	call('LPOP', LINE, popped)
+end
+local over, n = {}, 0
+for _, member in ipairs(released) do
+	if not holds[member] then
+		n = n + 1
+		over[n] = member
+	end
+end
+chunks(over, 1000, function(first, last) call('ZREM', HELD, unpack(over, first, last)) end)
+local moved, n = {}, 0
+for key in pairs(due) do
+	n = n + 1
+	moved[n] = key
+end
+if n > 0 then
+	call('ZREM', DELAYS, unpack(moved))
 end
 
--- Wake as many sleeping replicas as there are keys for, a few at a time: each of them does the same.
-local queued = call('LLEN', LINE)
-if queued > 0 then
+-- If keys have the state of queued ones and the line is empty, they have got lost from it: for instance, because an older
+-- script was interrupted. They are looked for in steps.
+local processing = call('ZCARD', HELD) - 1
+local queued = math.max(0, call('HLEN', STATES) - 1 - processing)
+if processing == 0 then
+	again = 0
+end
+if queued > 0 and call('LLEN', LINE) == 0 then
+	local step = call('HSCAN', STATES, call('HGET', META, 'x') or '0', 'COUNT', 64)
+	call('HSET', META, 'x', step[1])
+	for i = 1, #step[2], 2 do
+		local key, state = step[2][i], step[2][i + 1]
+		local holder = #state >= 28 and sub(state, 2, 12)
+		if key ~= FILLER and not (holder and call('ZSCORE', HELD, holder .. key)) then
+			call('RPUSH', LINE, key)
+			call('HSET', STATES, key, since)
+			again = again - (byte(state) == 100 and 1 or 0)
+			repaired = repaired + 1
+		end
+	end
+end
+
+-- A session sleeps that did not get what it wants. As many are woken as there are keys for, a few at a time: each of them
+-- does the same.
+if got < want and (paused or queued == 0) then
+	call('SADD', SLEEPERS, session)
+elseif asleep then
+	call('SREM', SLEEPERS, session)
+end
+if queued > 0 and not paused then
 	for _, sleeper in ipairs(call('SPOP', SLEEPERS, math.min(queued, WAKE_UP)) or {}) do
 		wake(sleeper)
 	end
 end
 
--- One of the sleepers, the keeper (META k), knows a time (META e) by which it will call, not later than the next delayed key
--- is due. If there is none, another one is woken, and becomes it with its call.
+-- One of the sleepers, the timekeeper (META k), knows a time (META e) by which it will call, not later than the next delayed
+-- key is due. If there is none, another one is woken, and becomes it with its call.
 local waiting = call('ZCARD', DELAYS) - 1
 local nextDue = -1
 if waiting > 0 then
-	local due = score(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2])
-	nextDue = math.max(0, due - now)
+	local at = score(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2])
+	nextDue = math.max(0, at - now)
 	local keeper, known = meta[7], tonumber(meta[8] or 0, 10)
 	if call('SISMEMBER', SLEEPERS, session) == 1 then
 		keeper = session
-	elseif not keeper or known > due or call('SISMEMBER', SLEEPERS, keeper) == 0 then
+	elseif not keeper or known > at or call('SISMEMBER', SLEEPERS, keeper) == 0 then
 		keeper = call('SRANDMEMBER', SLEEPERS)
 		if keeper then
 			wake(keeper)
 		end
 	else
-		due = known
+		at = known
 	end
-	if keeper and (keeper ~= meta[7] or due ~= known) then
-		call('HSET', META, 'k', keeper, 'e', digits(due))
+	if keeper and (keeper ~= meta[7] or at ~= known) then
+		call('HSET', META, 'k', keeper, 'e', digits(at))
 	end
 end
+
+local oldest = '0'
+if wantsOldest and queued > 0 then
+	local head = call('LINDEX', LINE, 0)
+	local state = head and call('HGET', STATES, head)
+	oldest = state and #state == 16 and state or '0'
+end
+repaired = repaired + (tonumber(meta[12]) or 0)
 local reply = table.concat({
-	'OK', since, queued, call('HLEN', STATES) - 1 - queued, again, waiting, call('ZCARD', FAILURES) - 1,
-	call('SCARD', ASIDE), changed, unmatched, format('%.0f', nextDue), got, '',
+	full and 'FULL' or 'OK', since, queued, processing, again, waiting, call('ZCARD', FAILURES) - 1, call('SCARD', ASIDE), givenUp,
+	repaired, changed, unmatched, format('%.0f', nextDue), paused and 1 or 0, oldest, got, '',
 }, ' ') .. table.concat(results)
 call('HSET', REPLIES, session, number .. ' ' .. reply)
+call('HSET', META, 'v', whole(leaseClock), 't', since, 'f', digits(fence), 'a', again,
+	'o', whole(offset), 'd', DESCRIPTION, 'p', paused and 1 or 0, 'r', repaired)
+if bucketChanged then
+	call('HSET', META, 'b', meta[5], 'c', meta[6])
+end
 return reply

@@ -135,7 +135,7 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 func (q *Queue[T]) holdsForTest(item T) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	held := q.held[item]
+	held := q.mu.held[item]
 	return held != nil && !held.lost && time.Since(held.shard.session.leaseFrom) < q.config.Lease
 }
 

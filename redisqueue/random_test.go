@@ -69,7 +69,7 @@ func (h *history) startReplica(number int, addr string, lease time.Duration, ran
 	client := redis.NewClient(&redis.Options{Addr: p.addr(), MaxRetries: -1, ReadTimeout: 2 * lease, DialTimeout: lease})
 	h.t.Cleanup(func() { client.Close() })
 	config := Config[string]{Name: "history", Logger: discard, Shards: 2}
-	if err := config.complete(); err != nil {
+	if err := config.complete(0); err != nil {
 		h.t.Fatal(err)
 	}
 	config.Lease, config.PollInterval = lease, lease/3
@@ -100,8 +100,8 @@ func (q *Queue[T]) abandonForTest() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.stopLocked()
-	q.ending.since = time.Now().Add(-time.Hour)
-	clear(q.held)
+	q.mu.ending.since = time.Now().Add(-time.Hour)
+	clear(q.mu.held)
 	for _, s := range q.shards {
 		s.session.held = 0
 	}

@@ -25,6 +25,9 @@ func shiftClock(t testing.TB, client redis.UniversalClient, d time.Duration) {
 	}
 }
 
+// rawDescription is that of a Config[string].
+const rawDescription = "format 1, 1 shards, keys: string"
+
 // rawSession sends batches as a replica does, but as the test says.
 type rawSession struct {
 	t      *testing.T
@@ -36,9 +39,12 @@ type rawSession struct {
 
 func (r rawSession) send(number, want int, ops ...string) string {
 	r.t.Helper()
-	var c Config[string]
+	c := Config[string]{Name: "test"}
+	if err := c.complete(0); err != nil {
+		r.t.Fatal(err)
+	}
 	c.Backoff.ForgetAfter = 100 * 365 * 24 * time.Hour
-	args := []any{r.id, number, r.lease.Microseconds(), want, "0", c.backoffArgument()}
+	args := []any{r.id, number, r.lease.Microseconds(), want, "-", c.settings(), rawDescription}
 	for _, o := range ops {
 		args = append(args, o)
 	}

@@ -253,6 +253,9 @@ func (p *Pool[T]) finishCall(c *call[T]) {
 	case NextDrop:
 		p.forget(c.Key)
 		p.dropped.put(c.failedKey())
+		if q, ok := p.queue.(GiveUpRecorder[T]); ok {
+			q.GiveUp(c.Key, c.Attempt, c.Err)
+		}
 	case NextForget:
 		p.forget(c.Key)
 	}
