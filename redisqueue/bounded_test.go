@@ -130,7 +130,7 @@ func TestBoundedWork(t *testing.T) {
 	names := newKeyNames("test", 0).shard
 
 	// A replica gets many keys and is heard of no more.
-	dead := rawSession{t, client, q.scripts, "aaaaaaaaaaa", 5 * time.Second}
+	dead := rawSession{t: t, client: client, s: q.scripts, id: "aaaaaaaaaaa", lease: 5 * time.Second}
 	for _, key := range keysNamed("held", held) {
 		q.Add(key)
 	}
@@ -154,6 +154,9 @@ func TestBoundedWork(t *testing.T) {
 	meter.check(fmt.Sprintf("%d keys of a dead replica", held))
 	for _, key := range keysNamed("held", held) {
 		q.Forget(key) // That their lease was lost is a failure.
+	}
+	if err := q.Flush(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
 	}
 
 	past := time.Now().UnixMicro()
@@ -186,7 +189,7 @@ func TestBoundedWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	meter.check("failing and adding later")
-	holder := rawSession{t, client, q.scripts, "bbbbbbbbbbb", time.Minute}
+	holder := rawSession{t: t, client: client, s: q.scripts, id: "bbbbbbbbbbb", lease: time.Minute}
 	for i := range 1 + maxSnapshot/maxWant {
 		holder.send(i+1, maxWant)
 	}
@@ -209,5 +212,51 @@ func TestBoundedWork(t *testing.T) {
 	meter.check(fmt.Sprintf("%d keys are purged", held+many))
 	if n := admin.DBSize(ctx).Val(); n > 20 {
 		t.Errorf("%d keys of Redis are left", n)
+	}
+}
+
+// A whole batch is bounded, too: hundreds of Dones, adds and hand-outs at once, of short, long and very long keys, and so is the
+// reply to it that the server keeps.
+func TestBoundedBatch(t *testing.T) {
+	for _, length := range []int{13, 1000, 100_000} {
+		s := startServer(t)
+		client, meter := s.meter()
+		q := newTestQueue(t, client, Config[string]{Logger: discard})
+		keys := 3 * maxWork
+		if length > 10_000 {
+			keys = 100
+		}
+		var all sync.WaitGroup
+		ctx := within(t, time.Minute)
+		for i := range keys {
+			q.Add(fmt.Sprintf("%0*d", length, i))
+		}
+		for range min(keys, maxWork) {
+			all.Go(func() {
+				for range 4 {
+					key, err := q.GetContext(ctx)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					q.Add(key)
+					q.Done(key)
+				}
+			})
+		}
+		all.Wait()
+		if err := q.Flush(ctx); err != nil {
+			t.Fatal(err)
+		}
+		meter.check(fmt.Sprintf("keys of %d bytes", length))
+		replies, err := s.client().HVals(ctx, q.shards[0].names.shard[11]).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, reply := range replies {
+			if len(reply) > 200_000 {
+				t.Errorf("keys of %d bytes: the server keeps a reply of %d", length, len(reply))
+			}
+		}
 	}
 }

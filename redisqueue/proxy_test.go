@@ -162,3 +162,33 @@ func (f *faulty) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		return err
 	}
 }
+
+// copier is a hook of a client that keeps a copy of a script call, and sends it again later, as a slow network may.
+type copier struct {
+	direct       *redis.Client
+	keep, replay atomic.Bool
+	mu           sync.Mutex
+	args         []any
+}
+
+func (c *copier) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *copier) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (c *copier) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.keep.Load() && c.args == nil {
+				c.args = cmd.Args()
+			}
+			if c.args != nil && c.replay.Swap(false) {
+				c.direct.Do(ctx, c.args...)
+			}
+		}
+		return next(ctx, cmd)
+	}
+}

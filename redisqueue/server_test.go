@@ -317,3 +317,13 @@ func keysNamed(prefix string, n int) []string {
 	}
 	return keys
 }
+
+// fill makes the server's memory full.
+func (s *server) fill(ctx context.Context) {
+	s.t.Helper()
+	client := s.client()
+	client.Set(ctx, "ballast", strings.Repeat("x", 10<<20), 0)
+	if err := client.ConfigSet(ctx, "maxmemory", "3mb").Err(); err != nil {
+		s.t.Fatal(err)
+	}
+}

@@ -35,11 +35,12 @@ type rawSession struct {
 	s      scripts
 	id     string
 	lease  time.Duration
+	losses int // the limit, the usual one if zero
 }
 
 func (r rawSession) send(number, want int, ops ...string) string {
 	r.t.Helper()
-	c := Config[string]{Name: "test"}
+	c := Config[string]{Name: "test", MaxLostLeases: r.losses}
 	if err := c.complete(0); err != nil {
 		r.t.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func (r rawSession) send(number, want int, ops ...string) string {
 func TestBatchRunsOnce(t *testing.T) {
 	client := startServer(t).client()
 	const lease = 30 * time.Second
-	a := rawSession{t, client, shiftedScripts(), "aaaaaaaaaaa", lease}
+	a := rawSession{t: t, client: client, s: shiftedScripts(), id: "aaaaaaaaaaa", lease: lease}
 	b := a
 	b.id = "bbbbbbbbbbb"
 	failure := addRateLimited("x").arg
@@ -137,7 +138,7 @@ func TestBatchRunsOnce(t *testing.T) {
 // The batch that ends a session is not executed again either.
 func TestQuitRunsOnce(t *testing.T) {
 	client := startServer(t).client()
-	a := rawSession{t, client, newScripts(batchSource), "aaaaaaaaaaa", time.Minute}
+	a := rawSession{t: t, client: client, s: newScripts(batchSource), id: "aaaaaaaaaaa", lease: time.Minute}
 	first := a.send(1, 0, "ax", "q")
 	if again := a.send(1, 0, "ax", "q"); again != first {
 		t.Errorf("the reply is %q and then %q", first, again)
@@ -213,7 +214,7 @@ func TestDeafReplica(t *testing.T) {
 // Sessions that hold nothing are removed several at a time.
 func TestManyDeadSessions(t *testing.T) {
 	client := startServer(t).client()
-	a := rawSession{t, client, shiftedScripts(), "", time.Minute}
+	a := rawSession{t: t, client: client, s: shiftedScripts(), id: "", lease: time.Minute}
 	for i := range 40 {
 		a.id = fmt.Sprintf("dead%07d", i)
 		a.send(1, 0)
