@@ -50,13 +50,9 @@ func (q *Queue[T]) GivenUp(ctx context.Context, limit int) (keys []GivenUp[T], e
 	for _, s := range q.shards {
 		var ofShard []GivenUp[T]
 		err := s.read(ctx, listGivenUp, limit, func(k rawKey) {
-			item, err := q.decode(k.encoded)
-			if err != nil {
-				return
+			if item, err := q.decode(k.encoded); err == nil {
+				ofShard = append(ofShard, givenUpKey(item, k))
 			}
-			attempts, reason, _ := strings.Cut(k.failures, " ")
-			n, _ := strconv.Atoi(attempts)
-			ofShard = append(ofShard, GivenUp[T]{Key: item, Attempts: n, Reason: reason, At: k.due})
 		})
 		keys = append(keys, ofShard...)
 		if err != nil {
@@ -65,6 +61,23 @@ func (q *Queue[T]) GivenUp(ctx context.Context, limit int) (keys []GivenUp[T], e
 	}
 	sortFirst(&keys, limit, func(a, b GivenUp[T]) int { return b.At.Compare(a.At) })
 	return keys, nil
+}
+
+func givenUpKey[T comparable](item T, k rawKey) GivenUp[T] {
+	attempts, reason, _ := strings.Cut(k.failures, " ")
+	n, _ := strconv.Atoi(attempts)
+	return GivenUp[T]{Key: item, Attempts: n, Reason: reason, At: k.due}
+}
+
+// GivenUpKey returns item as a key that was given up, or nil if it was not. Its errors are those of [Queue.GivenUp].
+func (q *Queue[T]) GivenUpKey(ctx context.Context, item T) (*GivenUp[T], error) {
+	encoded, s := q.locate(item)
+	page, _, err := s.readPage(ctx, oneGivenUp, encoded, 1)
+	if err != nil || len(page) == 0 || page[0].due.IsZero() {
+		return nil, err
+	}
+	k := givenUpKey(item, page[0])
+	return &k, nil
 }
 
 // Retry adds item again, without its failures, if it was given up, and reports whether it was. It returns an error if the server

@@ -24,7 +24,8 @@ const (
 	scanDelays = "delays"
 	listAside  = "aside"
 
-	oneKey = "key"
+	oneKey     = "key"
+	oneGivenUp = "givenupkey"
 )
 
 const (

@@ -25,7 +25,7 @@ local pages = {
 local scans = { states = { 'HSCAN', STATES }, delays = { 'ZSCAN', DELAYS }, aside = { 'SSCAN', ASIDE } }
 
 local keys, next = {}, ''
-if list == 'key' then
+if list == 'key' or list == 'givenupkey' then
 	keys = { from }
 elseif scans[list] then
 	local page = call(scans[list][1], scans[list][2], from, 'COUNT', count)
@@ -55,7 +55,7 @@ if #keys == 0 then
 	return result
 end
 local states, failures, dues = call('HMGET', STATES, unpack(keys)), nil, nil
-if list == 'givenup' then
+if list == 'givenup' or list == 'givenupkey' then
 	failures, dues = call('HMGET', REASONS, unpack(keys)), call('ZMSCORE', GIVEN, unpack(keys))
 else
 	failures, dues = call('ZMSCORE', FAILURES, unpack(keys)), call('ZMSCORE', DELAYS, unpack(keys))
