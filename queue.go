@@ -380,29 +380,6 @@ func (q *Typed[T]) Done(item T) {
 	q.doneLocked(item, h, hashed)
 }
 
-// DoneAndGet is Done of done followed by [Typed.GetContext], under one lock: for a worker that takes one key
-// after the other. If it returns an error, done is Done all the same.
-func (q *Typed[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
-	ended, err := ctx.Done(), ctx.Err()
-	if err != nil {
-		q.Done(done)
-		return item, err
-	}
-	item, err = q.doneAndGetUntil(ended, done)
-	if err == errContextDone {
-		err = gate.ContextError(ctx)
-	}
-	return item, err
-}
-
-func (q *Typed[T]) doneAndGetUntil(ended <-chan struct{}, done T) (item T, err error) {
-	h, hashed := q.last.Hash(done)
-	q.gate.Lock()
-	defer q.unlock()
-	q.doneLocked(done, h, hashed)
-	return q.getLocked(ended)
-}
-
 // doneLocked is Done of item, whose hash is h if it is hashed already.
 func (q *Typed[T]) doneLocked(item T, h keytable.Hash, hashed bool) {
 	s, k := keytable.FindTaken(&q.keys, &q.last, item, h, hashed)
