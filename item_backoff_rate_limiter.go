@@ -179,6 +179,25 @@ func (r *itemBackoffRateLimiter[T]) Forget(item T) {
 	r.keys.forget(h, item)
 }
 
+// MostRequeued returns up to limit keys, at most 512, with the most failures, those with the most first, without those
+// that have expired. It looks at all keys, a few hundred at a time, and other calls come in between.
+func (r *itemBackoffRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
+	return mostRequeued(limit, keytable.InSteps(func(n int, keys []KeySnapshot[T]) ([]KeySnapshot[T], bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.keys.keys.Len() == 0 {
+			return keys, false
+		}
+		r.keys.tick()
+		for s := range r.keys.keys.LiveSlots(n) {
+			if k := r.keys.keys.At(s); k.Value.expires.duration() > r.keys.now {
+				keys = append(keys, KeySnapshot[T]{Key: k.Key, Requeues: int(k.Value.count)})
+			}
+		}
+		return keys, n+1 < r.keys.keys.Slabs()
+	}))
+}
+
 // delay returns how long a key waits that has failed now, and failures times before. After the last of those it waited
 // for last.
 func (r *itemBackoffRateLimiter[T]) delay(failures uint32, last time.Duration) time.Duration {
