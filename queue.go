@@ -196,16 +196,16 @@ func (q *Typed[T]) Add(item T) {
 	q.addLocked(h, item)
 }
 
-// addDue adds keys that have come due, from number *added on, and counts them there: if a custom Queue ends the
-// goroutine, the next one goes on behind them. It adds nothing after a shutdown.
-func (q *Typed[T]) addDue(keys []keytable.Hashed[T], added *int) {
+// addDue adds keys that have come due, and returns how many: fewer than all if the queue is shutting down.
+func (q *Typed[T]) addDue(keys []keytable.Hashed[T]) (added int) {
 	q.gate.Lock()
 	defer q.unlock()
 	q.gate.WakeAnother()
-	q.keys.PreloadKeys(keys[*added:])
-	for *added < len(keys) && q.addLocked(keys[*added].Hash, keys[*added].Key) {
-		*added++
+	q.keys.PreloadKeys(keys)
+	for added < len(keys) && q.addLocked(keys[added].Hash, keys[added].Key) {
+		added++
 	}
+	return added
 }
 
 // addLocked is Add. It returns false if the queue is shutting down.
