@@ -81,8 +81,8 @@ type BackoffConfig struct {
 	//
 	// ForgetAfter should be longer than it takes from the end of the delay until the key fails again: it may
 	// wait for another limiter, then in the queue, and is then processed. Unless positive, ForgetAfter is twice
-	// Max (as in client-go's util/flowcontrol), but at least 10 minutes. If it is 146 years or more
-	// (math.MaxInt64, say), keys take memory until Forget.
+	// Max (as in client-go's util/flowcontrol), but at least 10 minutes. If it is math.MaxInt64, keys
+	// take memory until Forget.
 	ForgetAfter time.Duration
 
 	// Clock measures ForgetAfter. The limiter reads it under its lock. Nil means the real clock. When the clock is
