@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -406,5 +407,37 @@ func TestErrors(t *testing.T) {
 	}
 	if got := fmt.Sprint(worker.NextForget, worker.NextRequeue, worker.NextRetry, worker.NextDrop, worker.Next(9)); got != "forget requeue retry drop Next(9)" {
 		t.Error(got)
+	}
+}
+
+// Several processes share a queue that counts on a server. MaxRetries counts the failures of all of them.
+func TestMaxRetriesOfSeveralProcesses(t *testing.T) {
+	for name, limiter := range map[string]workqueue.TypedRateLimiter[string]{
+		"counts":         workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Second),
+		"does not count": slowestLimiter{workqueue.NewTypedMaxOfRateLimiter[string]()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var down bool
+				q := serverQueue{limitedQueue(limiter), &down}
+				q.Add("a")
+				var running []*running
+				calls, drops := make([]int, 3), []int{}
+				for i := range calls {
+					running = append(running, run(t, worker.New(q, func(context.Context, string) error {
+						calls[i]++
+						return errBroken
+					}, options{MaxRetries: 5, OnDrop: func(_ context.Context, r outcome) { drops = append(drops, r.Attempt) }})))
+				}
+				running[0].after(24 * time.Hour)
+				all := calls[0] + calls[1] + calls[2]
+				if name == "counts" && (all != 6 || slices.Max(calls) == 6 || !slices.Equal(drops, []int{6})) || len(drops) != 1 {
+					t.Errorf("%d calls, dropped at attempt %d", calls, drops)
+				}
+				for _, r := range running {
+					_ = r.end()
+				}
+			})
+		})
 	}
 }

@@ -384,3 +384,67 @@ func TestGetContextThatFails(t *testing.T) {
 		}
 	})
 }
+
+// A handler's context ends for the reason for which the pool ends.
+func TestCauseOfTheEnd(t *testing.T) {
+	errGone := errors.New("leadership is lost")
+	for _, c := range []struct {
+		name string
+		o    options
+		end  func(p *worker.Pool[string], cancel context.CancelCauseFunc)
+		want error
+	}{
+		{"DrainTimeout", options{DrainTimeout: time.Second},
+			func(_ *worker.Pool[string], cancel context.CancelCauseFunc) { cancel(errGone) }, worker.ErrDrainTimeout},
+		{"DrainTimeout after Stop", options{DrainTimeout: time.Second},
+			func(p *worker.Pool[string], _ context.CancelCauseFunc) { p.Stop(worker.Running) }, worker.ErrDrainTimeout},
+		{"Stop(Nothing)", options{},
+			func(p *worker.Pool[string], _ context.CancelCauseFunc) { p.Stop(worker.Nothing) }, worker.ErrStopped},
+		{"Stop(Nothing) during the drain", options{},
+			func(p *worker.Pool[string], cancel context.CancelCauseFunc) {
+				cancel(errGone)
+				time.Sleep(time.Second)
+				p.Stop(worker.Nothing)
+			}, worker.ErrStopped},
+		{"Drain is Nothing", options{Drain: worker.Nothing},
+			func(_ *worker.Pool[string], cancel context.CancelCauseFunc) { cancel(errGone) }, errGone},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				var cause error
+				q.Add("a")
+				p := worker.New(q, func(ctx context.Context, key string) error {
+					<-ctx.Done()
+					cause = context.Cause(ctx)
+					return nil
+				}, c.o)
+				ctx, cancel := context.WithCancelCause(t.Context())
+				result := make(chan error)
+				go func() { result <- p.Run(ctx) }()
+				synctest.Wait()
+				c.end(p, cancel)
+				if err := <-result; err != nil || cause != c.want {
+					t.Errorf("Run returned %v, the cause is %v, want %v", err, cause, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A queue that is shut down already hands out what it has left.
+func TestRunOverAQueueThatIsShutDown(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		q.Add("1s")
+		q.Add("2s")
+		q.ShutDown()
+		r := run(t, worker.New(q, sleeper(&j), options{}))
+		r.after(3 * time.Second)
+		if err := r.returned(); err != nil || len(j.take()) != 4 {
+			t.Errorf("Run returned %v", err)
+		}
+		if err := run(t, worker.New(q, sleeper(&j), options{})).returned(); err != nil {
+			t.Errorf("with nothing left Run returned %v", err)
+		}
+	})
+}
