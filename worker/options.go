@@ -149,15 +149,8 @@ const (
 
 // String returns "forget", "requeue", "retry" or "drop".
 func (n Next) String() string {
-	switch n {
-	case NextForget:
-		return "forget"
-	case NextRequeue:
-		return "requeue"
-	case NextRetry:
-		return "retry"
-	case NextDrop:
-		return "drop"
+	if names := [...]string{"forget", "requeue", "retry", "drop"}; int(n) < len(names) {
+		return names[n]
 	}
 	return fmt.Sprintf("Next(%d)", uint8(n))
 }

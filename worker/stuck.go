@@ -8,39 +8,34 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// watcher is the goroutine that reports stuck handlers.
-type watcher struct{ stop, stopped chan struct{} }
-
-// watchForStuck starts the watcher if Options ask for it.
-func (p *Pool[T]) watchForStuck() *watcher {
+// watchForStuck starts a goroutine that reports stuck handlers until end is called.
+func (p *Pool[T]) watchForStuck() (end func()) {
 	if p.options.StuckAfter == 0 {
-		return nil
+		return func() {}
 	}
-	w := &watcher{stop: make(chan struct{}), stopped: make(chan struct{})}
-	go func() {
-		defer close(w.stopped)
-		p.guarded(func() { p.watchHandlers(w) })
-	}()
-	return w
-}
-
-// end ends the watcher and waits for it. It may be nil.
-func (w *watcher) end() {
-	if w != nil {
-		close(w.stop)
-		<-w.stopped
-	}
+	stop := make(chan struct{})
+	go p.guarded(func() { p.watchHandlers(stop) })
+	return func() { close(stop) }
 }
 
 // watchHandlers sleeps until the handler that has run for longest would be stuck. Handlers that start while it
 // sleeps need not wake it, because none of them can be stuck before limit has passed.
-func (p *Pool[T]) watchHandlers(w *watcher) {
+func (p *Pool[T]) watchHandlers(stop <-chan struct{}) {
 	limit := p.options.HandlerTimeout + p.options.StuckAfter
 	if limit < 0 { // an overflow
 		limit = math.MaxInt64
 	}
-	for next := p.options.Clock.Now().Add(limit); sleepUntil(p.options.Clock, next, w.stop); {
-		next = p.reportStuck(limit, w.stop)
+	for next := p.options.Clock.Now().Add(limit); sleepUntil(p.options.Clock, next, stop); {
+		var calls []stuckCall[T]
+		calls, next = p.findStuck(p.options.Clock.Now(), limit)
+		for _, c := range calls {
+			select {
+			case <-stop:
+				return
+			default:
+				p.reportStuck(c)
+			}
+		}
 	}
 }
 
@@ -64,19 +59,6 @@ func sleepUntil(c clock.Clock, at time.Time, stop <-chan struct{}) bool {
 			return false
 		}
 	}
-}
-
-// reportStuck reports the handlers that have run for limit and were not reported, and returns when to
-// look again.
-func (p *Pool[T]) reportStuck(limit time.Duration, stop <-chan struct{}) time.Time {
-	now := p.options.Clock.Now()
-	stuck, next := p.findStuck(now, limit)
-	for _, s := range stuck {
-		if !p.report(s, stop) {
-			break
-		}
-	}
-	return next
 }
 
 // stuckCall is a call that is to be reported.
@@ -106,30 +88,11 @@ func (p *Pool[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuckCa
 	return stuck, next
 }
 
-// report calls the logger and the hook in a goroutine of their own, so that Run need not wait for them:
-// it returns true when they have returned, or false when stop is closed, after which it calls neither.
-func (p *Pool[T]) report(s stuckCall[T], stop <-chan struct{}) bool {
-	select {
-	case <-stop:
-		return false
-	default:
+func (p *Pool[T]) reportStuck(c stuckCall[T]) {
+	if p.logger != nil {
+		p.logger.Warn("A handler is stuck", "key", c.Key, "running", c.Duration)
 	}
-	reported := make(chan struct{})
-	go func() {
-		defer close(reported)
-		p.guarded(func() {
-			if p.logger != nil {
-				p.logger.Warn("A handler is stuck", "key", s.Key, "running", s.Duration)
-			}
-			if p.options.OnStuck != nil {
-				p.options.OnStuck(s.ctx, s.RunningKey)
-			}
-		})
-	}()
-	select {
-	case <-reported:
-		return true
-	case <-stop:
-		return false
+	if p.options.OnStuck != nil {
+		p.options.OnStuck(c.ctx, c.RunningKey)
 	}
 }
