@@ -441,3 +441,66 @@ func TestMaxRetriesOfSeveralProcesses(t *testing.T) {
 		})
 	}
 }
+
+// The first middleware is the outermost, and what it does belongs to the handler.
+func TestMiddleware(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		named := func(name string) func(worker.Handler[string]) worker.Handler[string] {
+			return func(next worker.Handler[string]) worker.Handler[string] {
+				j.add("wrap " + name)
+				return func(ctx context.Context, key string) error {
+					j.add(name + " " + key)
+					if name == "inner" && worker.Attempt(ctx) == 1 {
+						panic("middleware")
+					}
+					defer j.add(name + " returns")
+					return next(ctx, key)
+				}
+			}
+		}
+		q.Add("a")
+		p := worker.New(q, func(context.Context, string) error { j.add("handler"); return nil }, options{
+			Middleware: []func(worker.Handler[string]) worker.Handler[string]{named("outer"), named("inner")},
+		})
+		if got := j.take(); !slices.Equal(got, []string{"wrap inner", "wrap outer"}) {
+			t.Errorf("New: %q", got)
+		}
+		r := run(t, p)
+		if got := j.take(); !slices.Equal(got, []string{"outer a", "inner a", "outer returns"}) || p.Stats().Panicked != 1 {
+			t.Errorf("first: %q", got)
+		}
+		r.after(time.Second)
+		if got := j.take(); !slices.Equal(got, []string{"outer a", "inner a", "handler", "inner returns", "outer returns"}) {
+			t.Errorf("second: %q", got)
+		}
+		r.endCleanly()
+	})
+}
+
+// slowLimiter takes a minute to say when a key comes again.
+type slowLimiter struct {
+	workqueue.TypedRateLimiter[string]
+}
+
+func (slowLimiter) When(string) time.Duration { time.Sleep(time.Minute); return time.Second }
+
+// A Result has the time that the handler took, without what came after it.
+func TestDurationIsTheHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := workqueue.NewTypedRateLimitingQueue[string](slowLimiter{workqueue.NewTypedMaxOfRateLimiter[string]()})
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error {
+			time.Sleep(time.Second)
+			return errBroken
+		}, options{OnFinish: func(_ context.Context, r outcome) {
+			if r.Duration != time.Second {
+				t.Errorf("the handler took %v", r.Duration)
+			}
+		}}))
+		r.after(10 * time.Second)
+		r.cancel()
+		<-r.result
+		r.after(2 * time.Minute)
+	})
+}
