@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"fmt"
-	"iter"
 	"slices"
 	"sync"
 	"testing"
@@ -133,22 +132,12 @@ func TestLeftHasAKeyThatComesFree(t *testing.T) {
 	})
 }
 
-// fewAtATime is a queue whose Snapshot has at most three keys, and that shows all keys in steps.
+// fewAtATime is a queue whose Snapshot has at most three keys.
 type fewAtATime struct{ *priorityqueue.Queue[string] }
 
 func (q fewAtATime) Snapshot(limit int) workqueue.Snapshot[string] {
 	return q.Queue.Snapshot(min(limit, 3))
 }
-
-func (q fewAtATime) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[string]] {
-	s := q.Queue.Snapshot(100)
-	for i := range s.Queued {
-		s.Queued[i].State = workqueue.KeyQueued
-	}
-	return slices.Values(slices.Concat(s.Processing, s.Queued))
-}
-
-func (q fewAtATime) SnapshotKey(string) (k workqueue.KeySnapshot[string], found bool) { return }
 
 // However many keys are held back, and however few a Snapshot has, they are all left.
 func TestLeftHasAllKeysHeldBack(t *testing.T) {

@@ -217,13 +217,7 @@ type askedByKey struct{ *asked }
 func (q askedByKey) SnapshotKey(key string) (workqueue.KeySnapshot[string], bool) {
 	q.keys++
 	time.Sleep(q.answer)
-	for _, k := range q.extended.Snapshot(1000).Waiting {
-		if k.Key == key {
-			k.State = workqueue.KeyWaiting
-			return k, true
-		}
-	}
-	return workqueue.KeySnapshot[string]{}, false
+	return q.extended.(workqueue.KeyReader[string]).SnapshotKey(key)
 }
 
 func (q askedByKey) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[string]] { panic("all keys") }

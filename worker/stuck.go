@@ -2,10 +2,9 @@ package worker
 
 import (
 	"context"
-	"math"
 	"time"
 
-	"k8s.io/utils/clock"
+	"github.com/keyedqueue/workqueue/internal/dueloop"
 )
 
 // watchForStuck starts a goroutine that reports stuck handlers until end is called.
@@ -14,50 +13,42 @@ func (p *Pool[T]) watchForStuck() (end func()) {
 		return func() {}
 	}
 	stop := make(chan struct{})
-	go p.guarded(func() { p.watchHandlers(stop) })
-	return func() { close(stop) }
+	loop := dueloop.New(p.options.Clock, nil) // for its clock and its timer
+	go p.guarded(func() { p.watchHandlers(loop, stop) })
+	return func() {
+		close(stop)
+		loop.Wake()
+	}
 }
 
 // watchHandlers sleeps until the handler that has run for longest would be stuck. Handlers that start while it
 // sleeps need not wake it, because none of them can be stuck before limit has passed.
-func (p *Pool[T]) watchHandlers(stop <-chan struct{}) {
-	limit := p.options.HandlerTimeout + p.options.StuckAfter
-	if limit < 0 { // an overflow
-		limit = math.MaxInt64
-	}
-	for next := p.options.Clock.Now().Add(limit); sleepUntil(p.options.Clock, next, stop); {
-		var calls []stuckCall[T]
-		calls, next = p.findStuck(p.options.Clock.Now(), limit)
+func (p *Pool[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
+	limit := dueloop.AddSaturated(p.options.HandlerTimeout, p.options.StuckAfter)
+	timer := loop.NewTimer()
+	defer timer.Stop()
+	for {
+		now := loop.Now()
+		calls, next := p.findStuck(loop.Time(now), limit)
 		for _, c := range calls {
-			select {
-			case <-stop:
+			if isClosed(stop) {
 				return
-			default:
-				p.reportStuck(c)
 			}
+			p.reportStuck(c)
+		}
+		timer.Sleep(dueloop.AddSaturated(now, next))
+		if isClosed(stop) {
+			return
 		}
 	}
 }
 
-// sleepUntil returns true at the given time, or false when stop is closed.
-func sleepUntil(c clock.Clock, at time.Time, stop <-chan struct{}) bool {
-	for {
-		now := c.Now()
-		if !now.Before(at) {
-			return true
-		}
-		timer := c.NewTimer(at.Sub(now))
-		if c.Since(now) >= time.Millisecond {
-			timer.Stop() // A fake clock was stepped in between, and the timer would be late.
-			continue
-		}
-		defer timer.Stop()
-		select {
-		case <-timer.C():
-			return true
-		case <-stop:
-			return false
-		}
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -67,22 +58,22 @@ type stuckCall[T comparable] struct {
 	RunningKey[T]
 }
 
-// findStuck returns the calls that are stuck and were not reported, and when the next one may be.
-func (p *Pool[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuckCall[T], next time.Time) {
+// findStuck returns the calls that are stuck and were not reported, and after how long the next one may be.
+func (p *Pool[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuckCall[T], next time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	next = now.Add(limit)
+	next = limit
 	for _, w := range p.mu.workers {
-		at := w.started.Add(limit)
-		switch {
-		case w.state != handling || w.stuck:
-		case !at.After(now):
-			w.stuck = true
-			k := w.runningKey()
-			k.Duration = now.Sub(k.Started)
+		if w.state != handling || w.stuck {
+			continue
+		}
+		k := w.runningKey()
+		k.Duration = now.Sub(k.Started)
+		if k.Duration >= limit {
+			w.stuck, k.Stuck = true, true
 			stuck = append(stuck, stuckCall[T]{w.ctx, k})
-		case at.Before(next):
-			next = at
+		} else {
+			next = min(next, limit-k.Duration)
 		}
 	}
 	return stuck, next
