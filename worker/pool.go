@@ -225,7 +225,7 @@ func (p *Pool[T]) SetWorkers(n int) error {
 	}
 	p.growLocked()
 	if len(p.mu.workers) > n {
-		// This wakes all workers that wait for a key. In stays each finds out whether it is one too many. Those
+		// This wakes all workers that wait for a key. In nextGet each finds out whether it is one too many. Those
 		// that handle a key find out when they are done with it.
 		p.mu.endGetting()
 		p.mu.getting, p.mu.endGetting = context.WithCancel(p.starting)
