@@ -109,11 +109,10 @@ func TestNoKeys(t *testing.T) {
 		"AddAfter":    func(key any) { q.AddAfter(key, time.Hour) },
 		"AddContext":  func(key any) { _ = q.AddContext(context.Background(), key) },
 		"NumRequeues": func(key any) { q.NumRequeues(key) },
-		"DoneAndGet":  func(key any) { _, _ = q.DoneAndGet(context.Background(), key) },
 		"Lease":       func(key any) { q.Lease(context.Background(), key) },
 	} {
 		keys := []any{[]string{"not hashable"}}
-		if name != "Done" && name != "DoneAndGet" && name != "Lease" { // These only look for a key.
+		if name != "Done" && name != "Lease" { // These only look for a key.
 			keys = append(keys, math.NaN(), 1, filler)
 		}
 		for _, key := range keys {

@@ -275,12 +275,6 @@ func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
 	return q.await(ctx, g)
 }
 
-// DoneAndGet is Done of done followed by GetContext. It is Done also if ctx has ended, and after shutdown.
-func (q *Queue[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
-	q.Done(done)
-	return q.GetContext(ctx)
-}
-
 // Done ends the processing of item. It does not block: the server hears of it with the next call, which begins at once; see
 // Flush. If the key was added meanwhile, it is queued again. If its lease was lost, Done changes nothing on the server and is
 // counted in [Info]. For a key that this process does not hold it changes nothing and counts as unmatched in Stats. During

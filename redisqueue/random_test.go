@@ -173,6 +173,10 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	if random.IntN(5) == 0 {
 		h.killer = "killer"
 	}
+	// The first replica defines what all others must have: it should not be one of another version.
+	if err := newQueue(s.client(), config, newScripts(batchSource)).checkScripts(context.Background()); err != nil {
+		t.Fatal(err)
+	}
 	for range 3 {
 		start()
 	}
