@@ -192,7 +192,11 @@ func TestKeyReader(t *testing.T) {
 	if err := q.Flush(ctx); err != nil {
 		t.Fatal(err)
 	}
-	waitUntil(t, func() bool { freshStats(t, q); k, found := q.SnapshotKey("failing"); return found && k.State == workqueue.KeyQueued })
+	waitUntil(t, func() bool {
+		freshStats(t, q)
+		k, found := q.SnapshotKey("failing")
+		return found && k.State == workqueue.KeyQueued
+	})
 	want["failing queued"] = ""
 	for k := range q.SnapshotKeys() {
 		name := fmt.Sprint(k.Key, " ", k.State)

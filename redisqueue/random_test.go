@@ -140,9 +140,11 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	flaky.Store(random.IntN(2) == 0)
 	replicas, strangers := make(map[int]*replica), make(map[int]*replica)
 	number := 0
+	var proxies sync.Map // of *proxy, by the number of the replica
 	start := func() {
 		number++
 		replicas[number] = h.startReplica(number, s.addr, config, rand.New(rand.NewPCG(seed, uint64(number))), &flaky)
+		proxies.Store(number, replicas[number].proxy)
 	}
 	var mu sync.Mutex // guards dead and kills
 	kills, dead := 0, make(map[int]bool)
@@ -152,6 +154,9 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 		kills++
 		dead[n] = true
 		y.killedByKey.Add(1)
+		if p, ok := proxies.Load(n); ok {
+			p.(*proxy).close() // The server hears no more of it. The rest is up to bury.
+		}
 	}
 	// bury replaces the replicas that a key has killed.
 	bury := func() {
