@@ -128,8 +128,9 @@ if redis.acl_check_cmd and (number == '0' or number == '1') then
 	end
 end
 
--- Number 0 is no batch: a replica asks whether all others would be executed.
+-- Number 0 is no batch: a new replica asks whether its batches would be executed. The first one describes the queue.
 if number == '0' then
+	redis.pcall('HSETNX', META, 'd', DESCRIPTION) -- A full server refuses that. The first batch does it, too.
 	return 'OK'
 end
 

@@ -154,9 +154,11 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 		kills++
 		dead[n] = true
 		y.killedByKey.Add(1)
-		if p, ok := proxies.Load(n); ok {
-			p.(*proxy).close() // The server hears no more of it. The rest is up to bury.
+		p, ok := proxies.Load(n)
+		for ; !ok; p, ok = proxies.Load(n) { // It is being started.
+			time.Sleep(time.Millisecond)
 		}
+		p.(*proxy).close() // The server hears no more of it. The rest is up to bury.
 	}
 	// bury replaces the replicas that a key has killed.
 	bury := func() {
@@ -179,14 +181,18 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 		h.killer = "killer"
 	}
 	// The first replica defines what all others must have: it should not be one of another version.
-	if err := newQueue(s.client(), config, newScripts(batchSource)).checkScripts(context.Background()); err != nil {
+	first := newQueue(s.client(), config, newScripts(batchSource))
+	if err := first.checkScripts(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if h.killer != "" {
+		first.Add(h.killer)
+	}
+	if err := first.ShutDownContext(within(t, 30*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
 		start()
-	}
-	if h.killer != "" {
-		replicas[1].q.Add(h.killer)
 	}
 	var story []string
 	for faults := 2 + random.IntN(4); faults > 0; faults-- {
