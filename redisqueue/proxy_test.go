@@ -175,12 +175,12 @@ func (f *faulty) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// copier is a hook of a client that keeps a copy of a script call, and sends it again later, as a slow network may.
+// copier is a hook of a client. When armed, it calls between after the next script, and then sends that script again, as a slow
+// network may.
 type copier struct {
-	direct       *redis.Client
-	keep, replay atomic.Bool
-	mu           sync.Mutex
-	args         []any
+	direct  *redis.Client
+	between func()
+	armed   atomic.Bool
 }
 
 func (c *copier) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -191,16 +191,11 @@ func (c *copier) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 
 func (c *copier) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "evalsha" {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if c.keep.Load() && c.args == nil {
-				c.args = cmd.Args()
-			}
-			if c.args != nil && c.replay.Swap(false) {
-				c.direct.Do(ctx, c.args...)
-			}
+		err := next(ctx, cmd)
+		if cmd.Name() == "evalsha" && c.armed.Swap(false) {
+			c.between()
+			c.direct.Do(ctx, cmd.Args()...)
 		}
-		return next(ctx, cmd)
+		return err
 	}
 }

@@ -115,36 +115,30 @@ func TestTimeouts(t *testing.T) {
 func TestDelayedCopyOfRefusedBatch(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
-	ctx := context.Background()
+	ctx := within(t, 20*time.Second)
 	copies := &copier{direct: s.client()}
 	client.AddHook(copies)
 	q := newTestQueue(t, client, Config[string]{Logger: discard})
 	q.Add("held")
 	mustGet(t, q, "held")
 	s.fill(ctx)
-	copies.keep.Store(true)
-	refused, cancel := context.WithCancel(ctx)
-	added := make(chan error, 1)
-	go func() { added <- q.AddContext(refused, "x") }()
-	waitUntil(t, func() bool { return q.Info().Errors > 0 })
-	copies.keep.Store(false)
-	// There is room again, and the delayed copy arrives just before the next batch.
-	if err := client.ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
+	copies.between = func() {
+		copies.direct.ConfigSet(ctx, "maxmemory", "0")
+		q.Done("held")
+	}
+	copies.armed.Store(true)
+	if err := q.AddContext(ctx, "x"); err != nil {
 		t.Fatal(err)
 	}
-	copies.replay.Store(true)
-	q.Done("held")
-	if err := q.Flush(within(t, 10*time.Second)); err != nil {
+	if err := q.Flush(ctx); err != nil {
 		t.Fatal(err)
 	}
-	cancel()
-	<-added
+	if copies.armed.Load() || q.Info().Errors != 1 {
+		t.Errorf("%d batches were refused, want 1", q.Info().Errors)
+	}
 	if st := freshStats(t, q); st.Processing != 0 || st.Queued != 1 {
 		t.Errorf("Stats() = %+v: want the Done executed and x queued", st)
 	}
 	mustGet(t, q, "x")
 	q.Done("x")
-	if copies.replay.Load() {
-		t.Error("nothing was replayed")
-	}
 }
