@@ -108,8 +108,13 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 		}
 		leased, release := q.Lease(ctx, key)
 		if key == h.killer {
-			h.kill(replica)
+			lost := leased.Err() != nil // Then the replica has given its lease back, which counts for nothing.
 			release()
+			if lost {
+				q.Done(key)
+				continue
+			}
+			h.kill(replica)
 			return
 		}
 		fence, _ := Fence(leased)
