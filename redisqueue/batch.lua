@@ -47,10 +47,15 @@ local FILLER = string.rep('\0', 80)
 
 local session, number = ARGV[1], ARGV[2]
 local lease, want = tonumber(ARGV[3]), tonumber(ARGV[4])
--- Flags: r, the session was asleep; o, it asks for the age of the oldest queued key; e and a fence, an attempt to execute this
--- batch was answered by an error, and that fence is the last one that the replica has heard of.
-local asleep, wantsOldest = string.find(ARGV[5], 'r', 1, true), string.find(ARGV[5], 'o', 1, true)
-local interrupted = string.match(ARGV[5], 'e(%d+)')
+-- Flags: r, the session was asleep; o, it asks for the numbers that not every reply has; e and a fence, an attempt to execute
+-- this batch was answered by an error, and that fence is the last one that the replica has heard of.
+local flags, asleep, wantsAll, interrupted = ARGV[5], false, false, false
+if flags ~= '-' then
+	asleep, wantsAll = string.find(flags, 'r', 1, true), string.find(flags, 'o', 1, true)
+	interrupted = string.match(flags, 'e(%d+)')
+end
+-- What only saves memory is not done by every batch.
+local tidies = wantsAll or tonumber(number) % 16 == 1
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8
 
 -- How much is done of the work that other replicas, or time, have left. The rest is left to the next batch.
@@ -227,6 +232,7 @@ local function add(key)
 	end
 end
 
+local waiting
 local function addLater(key, delay)
 	if delay <= 0 then
 		load({ key })
@@ -238,6 +244,7 @@ local function addLater(key, delay)
 		call('ZREM', DELAYS, key)
 	end
 	call('ZADD', DELAYS, 'LT', digits(now + delay), key)
+	waiting = nil
 end
 
 -- heldUnder returns the key's state if it is held under that fence. No two hand-outs have the same.
@@ -292,13 +299,15 @@ end
 
 -- Keys whose time has come are added before what the batch adds.
 local chores = CHORES
-if call('ZCARD', DELAYS) > 1 then
+waiting = call('ZCARD', DELAYS) - 1 -- nil when it must be read again
+if waiting > 0 then
 	local keys = read(DUE, function(from, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', since, 'LIMIT', from, n) end)
 	chores = chores - #keys
 	load(keys)
 	for _, key in ipairs(keys) do
 		add(key)
 		due[key] = true
+		waiting = nil
 	end
 end
 
@@ -357,14 +366,18 @@ local function addRateLimited(key, random)
 	addLater(key, delay)
 end
 
-local givenUp = call('ZCARD', GIVEN)
+local givenUp, gaveUp = nil, false -- how many keys were given up, when that was read
+local function countGivenUp()
+	givenUp = givenUp or call('ZCARD', GIVEN)
+	return givenUp
+end
 local function giveUp(key, attempts, reason)
-	givenUp = givenUp + call('ZADD', GIVEN, since, key)
+	givenUp, gaveUp = countGivenUp() + call('ZADD', GIVEN, since, key), true
 	call('HSET', REASONS, key, attempts .. ' ' .. reason)
 end
 
 local function dropGivenUp(key)
-	if givenUp == 0 or call('ZREM', GIVEN, key) == 0 then
+	if countGivenUp() == 0 or call('ZREM', GIVEN, key) == 0 then
 		return false
 	end
 	givenUp = givenUp - 1
@@ -393,52 +406,10 @@ end
 
 local function result(found) results[#results + 1] = found and 'n1 ' or 'n0 ' end
 
+-- What every program does has a function. Its operations have a key, or a number of 16 characters and a key.
 local operations = {
-	-- These have a key alone.
 	a = add,
 	f = forget,
-	n = function(key) results[#results + 1] = 'n' .. failuresOf(key) .. ' ' end,
-	-- x removes a key, but for the worker that holds it. In a long line its place stays, and is skipped.
-	x = function(key)
-		local found, state = call('ZREM', DELAYS, key) > 0, states[key]
-		if isQueued(key) then
-			set(key, false)
-			if call('LLEN', LINE) <= 10000 then
-				call('LREM', LINE, 1, key)
-			end
-		elseif state and byte(state) == 100 then -- d
-			set(key, 'p' .. sub(state, 2, 28))
-			again = again - 1
-		end
-		forget(key)
-		call('HDEL', LOSSES, key)
-		result(found or state)
-	end,
-	-- t tries a key again that was given up, y only forgets that it was. s queues a key again that was set aside.
-	t = function(key)
-		local found = dropGivenUp(key)
-		if found then
-			forget(key)
-			add(key)
-		end
-		result(found)
-	end,
-	y = function(key) result(dropGivenUp(key)) end,
-	s = function(key)
-		local found = call('SREM', ASIDE, key) > 0
-		if found then
-			add(key)
-		end
-		result(found)
-	end,
-	-- These have no key. Quit ends the session. What it holds is reclaimed below, and its blocking read is woken to end.
-	q = function()
-		call('ZADD', LEASES, -1, session)
-		wake(session)
-	end,
-	P = function() paused = true end,
-	R = function() paused = false end,
-	-- These have a number of 16 characters before the key.
 	l = function(key, delay) addLater(key, tonumber(delay, 10)) end,
 	r = function(key, random) addRateLimited(key, tonumber(random)) end,
 	d = function(key, itsFence)
@@ -453,39 +424,76 @@ local operations = {
 			tail[#tail + 1] = key
 		end
 	end,
-	b = function(key, itsFence)
-		local state = heldUnder(itsFence, key)
-		if state then
-			putBack(session, key, state)
+}
+
+-- remove takes a key out, but for the worker that holds it. In a long line its place stays, and is skipped.
+local function remove(key)
+	local found, state = call('ZREM', DELAYS, key) > 0, states[key]
+	waiting = nil
+	if isQueued(key) then
+		set(key, false)
+		if call('LLEN', LINE) <= 10000 then
+			call('LREM', LINE, 1, key)
 		end
-	end,
-	u = function(key, itsFence)
-		local state = heldUnder(itsFence, key)
-		if state then
+	elseif state and byte(state) == 100 then -- d
+		set(key, 'p' .. sub(state, 2, 28))
+		again = again - 1
+	end
+	forget(key)
+	call('HDEL', LOSSES, key)
+	return found or state
+end
+
+-- rare executes all other operations.
+local function rare(code, key, argument)
+	if code == 'n' then
+		results[#results + 1] = 'n' .. failuresOf(key) .. ' '
+	elseif code == 'q' then -- Quit ends the session. What it holds is reclaimed below, and its blocking read is woken to end.
+		call('ZADD', LEASES, -1, session)
+		wake(session)
+	elseif code == 'b' or code == 'u' then -- A key that is held is handed back, or set aside.
+		local state = heldUnder(argument, key)
+		if state and code == 'b' then
+			putBack(session, key, state)
+		elseif state then
 			release(session, key, state)
 			call('SADD', ASIDE, key)
 		end
-	end,
-	-- g gives a key up. The number is that of its attempts; the key's length stands before it, and the error behind it.
-	g = function(text, attempts)
-		local length = tonumber(sub(text, 1, 16), 10)
-		giveUp(sub(text, 17, 16 + length), whole(tonumber(attempts, 10)), sub(text, 17 + length))
-	end,
-}
-local plain = { a = true, f = true, n = true, x = true, t = true, y = true, s = true, q = true, P = true, R = true }
-local stateful = { a = true, d = true, b = true, u = true, x = true, t = true, s = true }
-local adds = { a = true, l = true, r = true } -- A full server does not execute these, and the replica sends them again.
+	elseif code == 'P' or code == 'R' then -- Pause and Resume have no key.
+		paused = code == 'P'
+	elseif code == 'x' then
+		result(remove(key))
+	elseif code == 't' or code == 'y' then -- A key that was given up is tried again, or only not listed any more.
+		local found = dropGivenUp(key)
+		if found and code == 't' then
+			forget(key)
+			add(key)
+		end
+		result(found)
+	elseif code == 's' then -- A key that was set aside is queued again.
+		local found = call('SREM', ASIDE, key) > 0
+		if found then
+			add(key)
+		end
+		result(found)
+	elseif code == 'g' then -- The argument is the number of attempts; the key's length stands before it, the error behind it.
+		local length = tonumber(sub(key, 1, 16), 10)
+		giveUp(sub(key, 17, 16 + length), whole(tonumber(argument, 10)), sub(key, 17 + length))
+	end
+end
+local WITH_ARGUMENT, WITH_STATE = 'lrdbug', 'adbuxts'
+local adds = { a = true, l = true, r = true } -- A full server does not execute these.
 
 local ops, keys, arguments, toLoad, finished, n = {}, {}, {}, {}, {}, 0
 for i = FIRST_OP, #ARGV do
 	local code = sub(ARGV[i], 1, 1)
 	ops[i] = code
-	if plain[code] then
-		keys[i] = sub(ARGV[i], 2)
-	else
+	if find(WITH_ARGUMENT, code, 1, true) then
 		arguments[i], keys[i] = sub(ARGV[i], 2, 17), sub(ARGV[i], 18)
+	else
+		keys[i] = sub(ARGV[i], 2)
 	end
-	if stateful[code] then
+	if find(WITH_STATE, code, 1, true) then
 		n = n + 1
 		toLoad[n] = keys[i]
 	end
@@ -495,8 +503,14 @@ for i = FIRST_OP, #ARGV do
 end
 load(toLoad)
 for i = FIRST_OP, #ARGV do
-	if not (full and adds[ops[i]]) then
-		operations[ops[i]](keys[i], arguments[i])
+	local code = ops[i]
+	local operation = operations[code]
+	if full and adds[code] then
+		-- The replica sends it again.
+	elseif operation then
+		operation(keys[i], arguments[i])
+	else
+		rare(code, keys[i], arguments[i])
 	end
 end
 -- A process that has called Done has survived the key.
@@ -510,7 +524,7 @@ local function lose(holder, key, state)
 	local losses, most, delay = tonumber(call('HGET', LOSSES, key) or 0) + 1, setting('losses'), 0
 	call('HSET', LOSSES, key, losses)
 	if losses > 1 then
-		local random = (now * 7919 + #released * 104729) % 1000 / 1000
+		local random = (now % 1000 * 7919 + #released * 104729) % 1000 / 1000
 		delay = math.ceil(math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) * (1 + random) / 2)
 	end
 	countFailure(key, failuresOf(key), delay)
@@ -556,14 +570,14 @@ for _, dead in ipairs(ended) do
 		call('HSET', REPLIES, dead, string.match(last, '^%d+') .. ' GONE')
 	end
 end
-local forgotten = call('ZRANGEBYSCORE', GONE, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS)
+local forgotten = tidies and call('ZRANGEBYSCORE', GONE, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS) or {}
 if #forgotten > 0 then
 	call('ZREM', GONE, unpack(forgotten))
 	call('HDEL', REPLIES, unpack(forgotten))
 end
 
 -- Failures are forgotten in the end.
-if call('ZCARD', EXPIRIES) > 1 then
+if tidies and call('ZCARD', EXPIRIES) > 1 then
 	local keys = read(chores, function(from, n) return call('ZRANGEBYSCORE', EXPIRIES, '-inf', since, 'LIMIT', from, n) end)
 	chores = chores - #keys
 	if #keys > 0 then
@@ -574,7 +588,7 @@ if call('ZCARD', EXPIRIES) > 1 then
 end
 
 -- Keys that were given up are kept for a time, and not too many of them.
-if givenUp > 0 then
+if (tidies or gaveUp) and countGivenUp() > 0 then
 	local excess = math.min(givenUp - setting('keep'), 64)
 	local old = excess > 0 and call('ZRANGE', GIVEN, 0, excess - 1)
 		or call('ZRANGEBYSCORE', GIVEN, '-inf', digits(now - setting('keepfor')), 'LIMIT', 0, 64)
@@ -593,9 +607,10 @@ local function handOut(key)
 	set(key, 'p' .. session .. itsFence)
 	got = got + 1
 	bytes = bytes + #key
+	local member = session .. key
 	held[2 * got - 1] = '0'
-	held[2 * got] = session .. key
-	holds[session .. key] = true
+	held[2 * got] = member
+	holds[member] = true
 end
 while wants() and #front > 0 do
 	local key = table.remove(front)
@@ -713,7 +728,7 @@ end
 
 -- One of the sleepers, the timekeeper (META k), knows a time (META e) by which it will call, not later than the next delayed
 -- key is due. If there is none, another one is woken, and becomes it with its call.
-local waiting = call('ZCARD', DELAYS) - 1
+waiting = waiting or call('ZCARD', DELAYS) - 1
 local nextDue = -1
 if waiting > 0 then
 	local at = score(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2])
@@ -734,20 +749,24 @@ if waiting > 0 then
 	end
 end
 
-local oldest = '0'
-if wantsOldest and queued > 0 then
-	local head = call('LINDEX', LINE, 0)
+-- Numbers that take time are read when they are asked for.
+local oldest, failing, aside = '0', 0, 0
+if wantsAll then
+	failing, aside = call('ZCARD', FAILURES) - 1, call('SCARD', ASIDE)
+	local head = queued > 0 and call('LINDEX', LINE, 0)
 	local state = head and call('HGET', STATES, head)
 	oldest = state and #state == 16 and state or '0'
 end
-repaired = repaired + (tonumber(meta[12]) or 0)
+local allRepaired = repaired + (tonumber(meta[12]) or 0)
 local reply = table.concat({
-	full and 'FULL' or 'OK', since, queued, processing, again, waiting, call('ZCARD', FAILURES) - 1, call('SCARD', ASIDE), givenUp,
-	repaired, changed, unmatched, format('%.0f', nextDue), paused and 1 or 0, oldest, got, '',
+	full and 'FULL' or 'OK', since, queued, processing, again, waiting, failing, aside, wantsAll and countGivenUp() or 0,
+	allRepaired, changed, unmatched, format('%.0f', nextDue), paused and 1 or 0, oldest, got, '',
 }, ' ') .. table.concat(results)
 call('HSET', REPLIES, session, number .. ' ' .. reply)
-call('HSET', META, 'v', whole(leaseClock), 't', since, 'f', digits(fence), 'a', again,
-	'o', whole(offset), 'd', DESCRIPTION, 'p', paused and 1 or 0, 'r', repaired)
+call('HSET', META, 'v', whole(leaseClock), 't', since, 'f', digits(fence), 'a', again)
+if not meta[9] or offset ~= tonumber(meta[10] or 0) or paused ~= (meta[11] == '1') or repaired > 0 then
+	call('HSET', META, 'd', DESCRIPTION, 'o', whole(offset), 'p', paused and 1 or 0, 'r', allRepaired)
+end
 if bucketChanged then
 	call('HSET', META, 'b', meta[5], 'c', meta[6])
 end

@@ -67,7 +67,7 @@ func (s *shard[T]) refreshLocked() *confirmation {
 		c.target = 0 // The server refuses what is in the buffer.
 	}
 	s.confirmations = append(s.confirmations, c)
-	s.wantsOldest = true
+	s.wantsAll = true
 	s.kickLocked()
 	return c
 }

@@ -125,7 +125,7 @@ func TestBatchRunsOnce(t *testing.T) {
 	if !known() {
 		t.Errorf("the reply was forgotten before an hour")
 	}
-	for range 20 {
+	for range 40 { // One batch in sixteen looks for what can be forgotten.
 		now += lease / 2
 		shiftClock(t, client, now)
 		fromB()

@@ -43,7 +43,7 @@ type shard[T comparable] struct {
 	batches  uint64 // the number of the newest batch
 	// mustSend: another batch must follow, although it may have nothing but the renewal of the lease.
 	mustSend      bool
-	wantsOldest   bool // the next batch asks for the age of the oldest queued key
+	wantsAll      bool // the next batch asks for the occasional counts, too
 	confirmations []*confirmation
 	replicating   replicating
 
@@ -61,10 +61,15 @@ type shard[T comparable] struct {
 
 // counts are numbers that came with the last reply, about the whole shard.
 type counts struct {
-	queued, processing, again, waiting, failing, aside, givenUp, repaired int
+	queued, processing, again, waiting, repaired int
+	paused                                       bool
+	occasional
+}
 
-	paused bool
-	oldest time.Duration // how long the oldest key was queued, as of the last time that it was asked for
+// occasional are numbers that the server counts when they are asked for.
+type occasional struct {
+	failing, aside, givenUp int
+	oldest                  time.Duration // how long the oldest key was queued
 }
 
 // batch is what one call of the server executes.
@@ -76,7 +81,7 @@ type batch struct {
 	want    int
 	// asleep: the server believes that getters wait here. It forgets that, unless this call finds no keys for them again.
 	asleep      bool
-	wantsOldest bool
+	wantsAll    bool
 	quits       bool // ends the session
 	noAdds      bool // the server's memory is full, and has refused adds a moment ago
 	interrupted bool // an attempt was answered by an error: the server may have executed a part
@@ -184,7 +189,7 @@ func (s *shard[T]) nextBatch() (b *batch, lost losses) {
 	s.batches++
 	b = &batch{number: s.batches, session: s.session.id, seq: s.session.seq, began: now, lastFence: s.session.lastFence}
 	b.noAdds = s.full.refusesAddsAt(now)
-	b.wantsOldest, s.wantsOldest = s.wantsOldest, false
+	b.wantsAll, s.wantsAll = s.wantsAll, false
 	b.want = s.demandLocked()
 	b.asleep = s.wakesUpLocked() || b.want > 0 && s.session.asleep
 	s.takeLocked(b)
@@ -198,15 +203,18 @@ func (s *shard[T]) nextBatch() (b *batch, lost losses) {
 
 // arguments are what batch.lua gets.
 func (s *shard[T]) arguments(b *batch) []any {
-	flags := "-"
+	flags := ""
 	if b.asleep {
 		flags += "r"
 	}
-	if b.wantsOldest {
+	if b.wantsAll {
 		flags += "o"
 	}
 	if b.interrupted {
 		flags += "e" + b.lastFence
+	}
+	if flags == "" {
+		flags = "-"
 	}
 	args := make([]any, 0, 8+len(b.ops))
 	args = append(args, b.session, strconv.FormatUint(b.seq, 10), s.q.config.Lease.Microseconds(), b.want, flags,
@@ -285,10 +293,10 @@ func (s *shard[T]) apply(b *batch, r *reply, err error) {
 func (s *shard[T]) executedLocked(b *batch, r *reply, items []T, bad []error) (lost losses) {
 	q := s.q
 	now := time.Now()
-	oldest := s.counts.oldest
-	if s.counts = r.counts; !b.wantsOldest {
-		s.counts.oldest = oldest
+	if !b.wantsAll {
+		r.counts.occasional = s.counts.occasional
 	}
+	s.counts = r.counts
 	q.mu.totals.adds += uint64(r.changed)
 	q.mu.totals.lostDones += uint64(r.unmatched)
 	numbers := r.numbers
