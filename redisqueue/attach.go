@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -17,7 +19,8 @@ var ErrNoQueue = errors.New("redisqueue: there is no such queue on the server")
 // Attach returns ErrNoQueue if there is none, [ErrIncompatible] for one of another version of this package, and otherwise what
 // [New] returns.
 func Attach(ctx context.Context, client redis.UniversalClient, name string) (*Queue[string], error) {
-	config := Config[string]{Name: name}
+	// What the program has configured is not known here. A tool must not forget, give up or take over anything earlier than that.
+	config := Config[string]{Name: name, Lease: time.Second, MaxLostLeases: -1, GivenUpLimit: math.MaxInt32, GivenUpAge: 100 * 365 * 24 * time.Hour}
 	if err := config.complete(readTimeout(client)); err != nil {
 		return nil, err
 	}

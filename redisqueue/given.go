@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/keyedqueue/workqueue/worker"
 )
 
 // GivenUp is a key that is not tried any more: a worker has called [Queue.GiveUp], or the key's lease was lost
@@ -19,8 +17,6 @@ type GivenUp[T comparable] struct {
 	Reason   string
 	At       time.Time
 }
-
-var _ worker.GiveUpRecorder[string] = (*Queue[string])(nil)
 
 // maxReason is how many bytes of an error are kept.
 const maxReason = 1000

@@ -12,12 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
 	"github.com/redis/go-redis/v9"
 )
 
-// writes are the commands with which batch.lua changes something, and those that it calls after the first change.
+// commands are those with which the script changes something, and some that it calls after the first change.
 var commands = strings.Fields("hset hdel zadd zrem rpush lpop hlen zcard scard llen hget zrange sadd spop hmget lrange")
 
 // While replicas work, the rights to call one command after the other are taken away for a moment. No key gets lost or stuck,
@@ -380,4 +379,4 @@ func TestMaxRetriesOfAllReplicas(t *testing.T) {
 	pools.Wait()
 }
 
-var _ workqueue.KeyReader[int] = (*Queue[int])(nil)
+var _ worker.GiveUpRecorder[int] = (*Queue[int])(nil)

@@ -162,7 +162,18 @@ func TestGivenUp(t *testing.T) {
 	if got := list(); !slices.Equal(got, []string{"key 6", "key 7"}) {
 		t.Errorf("GivenUp() = %q", got)
 	}
+	// A tool that knows nothing of the limits deletes nothing.
 	shiftClock(t, q.client, 2*time.Hour)
+	tool, err := Attach(ctx, q.client, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool.scripts = q.scripts
+	freshStats(t, tool)
+	if given, err := tool.GivenUp(ctx, 10); err != nil || len(given) != 2 {
+		t.Errorf("GivenUp() for a tool = %+v, %v", given, err)
+	}
+	endQueue(t, tool)
 	freshStats(t, q)
 	if got := list(); len(got) != 0 {
 		t.Errorf("GivenUp() two hours later = %q", got)

@@ -16,7 +16,11 @@ import (
 
 var (
 	//go:embed batch.lua
-	batchSource string
+	batchPart string
+	//go:embed operations.lua
+	operationsPart string
+	//go:embed handout.lua
+	handOutPart string
 	//go:embed snapshot.lua
 	snapshotSource string
 	//go:embed purge.lua
@@ -24,6 +28,9 @@ var (
 	//go:embed replicated.lua
 	replicatedSource string
 )
+
+// batchSource is one script in three files.
+var batchSource = batchPart + operationsPart + handOutPart
 
 // scripts are what a queue runs on the server. Tests have another batch.lua.
 type scripts struct{ batch, snapshot, purge, replicated script }
