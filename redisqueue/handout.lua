@@ -1,26 +1,5 @@
 -- The third part of batch.lua.
 
--- lose gives a key back whose holder was heard of no more. It may have killed its process, and the keys beside it: the
--- second time, and from then on, each of these comes at a time of its own, later and later, and in the end not at all.
-local function lose(holder, key, state)
-	local losses, most, delay = tonumber(call('HGET', LOSSES, key) or 0) + 1, setting('losses'), 0
-	call('HSET', LOSSES, key, losses)
-	if losses > 1 then
-		local random = (now % 1000 * 7919 + #released * 104729) % 1000 / 1000
-		delay = math.ceil(math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) * (1 + random) / 2)
-	end
-	countFailure(key, failuresOf(key), delay)
-	if most > 0 and losses >= most then
-		release(holder, key, state)
-		giveUp(key, losses, 'the lease was lost ' .. losses .. ' times in a row: the handler may end its process')
-	elseif delay > 0 then
-		release(holder, key, state)
-		addLater(key, delay)
-	else
-		putBack(holder, key, state)
-	end
-end
-
 -- The keys of sessions whose leases have ended come again. What remains of a session is that its last batch was executed:
 -- the replica may still send that again.
 local ended = call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS)
@@ -37,7 +16,7 @@ for _, dead in ipairs(ended) do
 	for i = #lost, 1, -1 do
 		local state = states[lost[i]]
 		if state and byte(state) >= 100 and sub(state, 2, 12) == dead then
-			(quit and putBack or lose)(dead, lost[i], state)
+			(quit and putBack or rare().lose)(dead, lost[i], state)
 		end
 	end
 	chores = chores - #members
@@ -71,9 +50,9 @@ end
 
 -- Keys that were given up are kept for a time, and not too many of them.
 if (tidies or gaveUp) and countGivenUp() > 0 then
-	local excess = math.min(givenUp - setting('keep'), 64)
+	local excess = math.min(givenUp - rare().setting('keep'), 64)
 	local old = excess > 0 and call('ZRANGE', GIVEN, 0, excess - 1)
-		or call('ZRANGEBYSCORE', GIVEN, '-inf', digits(now - setting('keepfor')), 'LIMIT', 0, 64)
+		or call('ZRANGEBYSCORE', GIVEN, '-inf', digits(now - rare().setting('keepfor')), 'LIMIT', 0, 64)
 	for _, key in ipairs(old) do
 		dropGivenUp(key)
 	end

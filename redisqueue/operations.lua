@@ -153,71 +153,11 @@ if waiting > 0 then
 	end
 end
 
-local function failuresOf(key)
-	local expires = call('ZSCORE', EXPIRIES, key)
-	if not expires or score(expires) <= now then
-		return 0
-	end
-	return score(call('ZSCORE', FAILURES, key) or 0)
-end
-
-local settings
-local function setting(name)
-	if not settings then
-		settings = {}
-		for field, value in string.gmatch(SETTINGS, '(%a+)=(%S+)') do
-			settings[field] = tonumber(value)
-		end
-	end
-	return settings[name]
-end
-
-local bucketChanged = false
-local function countFailure(key, failures, delay)
-	call('ZADD', FAILURES, failures + 1, key)
-	call('ZADD', EXPIRIES, digits(now + delay + setting('forget')), key)
-end
-
--- addRateLimited counts a failure of the key, and adds it after the longer of two delays: the backoff, as
--- workqueue.BackoffConfig defines it, and what the token bucket demands. random is from [0, 1): the server's own
--- random numbers are the same in each script.
-local function addRateLimited(key, random)
-	local base, longest, jitter, limit = setting('base'), setting('max'), setting('jitter'), setting('limit')
-	local failures = failuresOf(key)
-	local delay = math.min(base * setting('factor') ^ failures, longest)
-	if jitter == 1 then
-		delay = delay * random
-	elseif jitter == 2 then
-		delay = delay / 2 + delay / 2 * random
-	elseif jitter == 3 then
-		local last = failures > 0 and tonumber(call('HGET', LASTS, key) or base) or base
-		delay = base + (math.min(3 * last, longest) - base) * random
-		call('HSET', LASTS, key, format('%.0f', delay))
-	end
-	delay = math.ceil(delay)
-	if limit > 0 then
-		local burst = setting('burst')
-		local tokens, filled = tonumber(meta[5]) or burst, tonumber(meta[6]) or now
-		tokens = math.min(burst, tokens + math.max(0, now - filled) * limit / 1000000) - 1
-		meta[5], meta[6], bucketChanged = format('%.6f', tokens), format('%.0f', now), true
-		if tokens < 0 then
-			delay = math.max(delay, math.ceil(-tokens / limit * 1000000))
-		end
-	end
-	countFailure(key, failures, delay)
-	addLater(key, delay)
-end
-
 local givenUp, gaveUp = nil, false -- how many keys were given up, when that was read
 local function countGivenUp()
 	givenUp = givenUp or call('ZCARD', GIVEN)
 	return givenUp
 end
-local function giveUp(key, attempts, reason)
-	givenUp, gaveUp = countGivenUp() + call('ZADD', GIVEN, since, key), true
-	call('HSET', REASONS, key, attempts .. ' ' .. reason)
-end
-
 local function dropGivenUp(key)
 	if countGivenUp() == 0 or call('ZREM', GIVEN, key) == 0 then
 		return false
@@ -246,14 +186,163 @@ local function wake(sleeper)
 	end
 end
 
-local function result(found) results[#results + 1] = found and 'n1 ' or 'n0 ' end
+-- What most batches do not need is defined when it is: to make these functions takes as long as to execute a few commands.
+local bucketChanged = false
+local seldom
+local function rare()
+	if seldom then
+		return seldom
+	end
+	seldom = {}
+
+	local function failuresOf(key)
+		local expires = call('ZSCORE', EXPIRIES, key)
+		if not expires or score(expires) <= now then
+			return 0
+		end
+		return score(call('ZSCORE', FAILURES, key) or 0)
+	end
+
+	local settings
+	local function setting(name)
+		if not settings then
+			settings = {}
+			for field, value in string.gmatch(SETTINGS, '(%a+)=(%S+)') do
+				settings[field] = tonumber(value)
+			end
+		end
+		return settings[name]
+	end
+
+	local function countFailure(key, failures, delay)
+		call('ZADD', FAILURES, failures + 1, key)
+		call('ZADD', EXPIRIES, digits(now + delay + setting('forget')), key)
+	end
+
+	-- addRateLimited counts a failure of the key, and adds it after the longer of two delays: the backoff, as
+	-- workqueue.BackoffConfig defines it, and what the token bucket demands. random is from [0, 1): the server's own
+	-- random numbers are the same in each script.
+	function seldom.addRateLimited(key, random)
+		local base, longest, jitter, limit = setting('base'), setting('max'), setting('jitter'), setting('limit')
+		local failures = failuresOf(key)
+		local delay = math.min(base * setting('factor') ^ failures, longest)
+		if jitter == 1 then
+			delay = delay * random
+		elseif jitter == 2 then
+			delay = delay / 2 + delay / 2 * random
+		elseif jitter == 3 then
+			local last = failures > 0 and tonumber(call('HGET', LASTS, key) or base) or base
+			delay = base + (math.min(3 * last, longest) - base) * random
+			call('HSET', LASTS, key, format('%.0f', delay))
+		end
+		delay = math.ceil(delay)
+		if limit > 0 then
+			local burst = setting('burst')
+			local tokens, filled = tonumber(meta[5]) or burst, tonumber(meta[6]) or now
+			tokens = math.min(burst, tokens + math.max(0, now - filled) * limit / 1000000) - 1
+			meta[5], meta[6], bucketChanged = format('%.6f', tokens), format('%.0f', now), true
+			if tokens < 0 then
+				delay = math.max(delay, math.ceil(-tokens / limit * 1000000))
+			end
+		end
+		countFailure(key, failures, delay)
+		addLater(key, delay)
+	end
+
+	function seldom.giveUp(key, attempts, reason)
+		givenUp, gaveUp = countGivenUp() + call('ZADD', GIVEN, since, key), true
+		call('HSET', REASONS, key, attempts .. ' ' .. reason)
+	end
+
+	local function result(found) results[#results + 1] = found and 'n1 ' or 'n0 ' end
+
+	-- remove takes a key out, but for the worker that holds it. In a long line its place stays, and is skipped.
+	local function remove(key)
+		local found, state = call('ZREM', DELAYS, key) > 0, states[key]
+		waiting = nil
+		if isQueued(key) then
+			set(key, false)
+			if call('LLEN', LINE) <= 10000 then
+				call('LREM', LINE, 1, key)
+			end
+		elseif state and byte(state) == 100 then -- d
+			set(key, 'p' .. sub(state, 2, 28))
+			again = again - 1
+		end
+		forget(key)
+		call('HDEL', LOSSES, key)
+		return found or state
+	end
+
+	-- execute executes the operations that have no function above.
+	function seldom.execute(code, key, argument)
+		if code == 'n' then
+			results[#results + 1] = 'n' .. failuresOf(key) .. ' '
+		elseif code == 'q' then -- Quit ends the session. What it holds is reclaimed below, and its blocking read is woken to end.
+			call('ZADD', LEASES, -1, session)
+			wake(session)
+		elseif code == 'b' or code == 'u' then -- A key that is held is handed back, or set aside.
+			local state = heldUnder(argument, key)
+			if state and code == 'b' then
+				putBack(session, key, state)
+			elseif state then
+				release(session, key, state)
+				call('SADD', ASIDE, key)
+			end
+		elseif code == 'P' or code == 'R' then -- Pause and Resume have no key.
+			paused = code == 'P'
+		elseif code == 'x' then
+			result(remove(key))
+		elseif code == 't' or code == 'y' then -- A key that was given up is tried again, or only not listed any more.
+			local found = dropGivenUp(key)
+			if found and code == 't' then
+				forget(key)
+				add(key)
+			end
+			result(found)
+		elseif code == 's' then -- A key that was set aside is queued again.
+			local found = call('SREM', ASIDE, key) > 0
+			if found then
+				add(key)
+			end
+			result(found)
+		elseif code == 'g' then -- The argument is the number of attempts; the key's length stands before it, the error behind it.
+			local length = tonumber(sub(key, 1, 16), 10)
+			seldom.giveUp(sub(key, 17, 16 + length), whole(tonumber(argument, 10)), sub(key, 17 + length))
+		end
+	end
+	-- lose gives a key back whose holder was heard of no more. It may have killed its process, and the keys beside it: the
+	-- second time, and from then on, each of these comes at a time of its own, later and later, and in the end not at all.
+	function seldom.lose(holder, key, state)
+		local losses, most, delay = tonumber(call('HGET', LOSSES, key) or 0) + 1, setting('losses'), 0
+		call('HSET', LOSSES, key, losses)
+		if losses > 1 then
+			local random = (now % 1000 * 7919 + #released * 104729) % 1000 / 1000
+			delay = math.ceil(math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) * (1 + random) / 2)
+		end
+		countFailure(key, failuresOf(key), delay)
+		if most > 0 and losses >= most then
+			release(holder, key, state)
+			seldom.giveUp(key, losses, 'the lease was lost ' .. losses .. ' times in a row: the handler may end its process')
+		elseif delay > 0 then
+			release(holder, key, state)
+			addLater(key, delay)
+		else
+			putBack(holder, key, state)
+		end
+	end
+
+	seldom.setting = setting
+
+	return seldom
+end
 
 -- What every program does has a function. Its operations have a key, or a number of 16 characters and a key.
 local operations = {
 	a = add,
 	f = forget,
 	l = function(key, delay) addLater(key, tonumber(delay, 10)) end,
-	r = function(key, random) addRateLimited(key, tonumber(random)) end,
+	r = function(key, random) rare().addRateLimited(key, tonumber(random)) end,
 	d = function(key, itsFence)
 		local state = heldUnder(itsFence, key)
 		if not state then
@@ -268,61 +357,6 @@ local operations = {
 	end,
 }
 
--- remove takes a key out, but for the worker that holds it. In a long line its place stays, and is skipped.
-local function remove(key)
-	local found, state = call('ZREM', DELAYS, key) > 0, states[key]
-	waiting = nil
-	if isQueued(key) then
-		set(key, false)
-		if call('LLEN', LINE) <= 10000 then
-			call('LREM', LINE, 1, key)
-		end
-	elseif state and byte(state) == 100 then -- d
-		set(key, 'p' .. sub(state, 2, 28))
-		again = again - 1
-	end
-	forget(key)
-	call('HDEL', LOSSES, key)
-	return found or state
-end
-
--- rare executes all other operations.
-local function rare(code, key, argument)
-	if code == 'n' then
-		results[#results + 1] = 'n' .. failuresOf(key) .. ' '
-	elseif code == 'q' then -- Quit ends the session. What it holds is reclaimed below, and its blocking read is woken to end.
-		call('ZADD', LEASES, -1, session)
-		wake(session)
-	elseif code == 'b' or code == 'u' then -- A key that is held is handed back, or set aside.
-		local state = heldUnder(argument, key)
-		if state and code == 'b' then
-			putBack(session, key, state)
-		elseif state then
-			release(session, key, state)
-			call('SADD', ASIDE, key)
-		end
-	elseif code == 'P' or code == 'R' then -- Pause and Resume have no key.
-		paused = code == 'P'
-	elseif code == 'x' then
-		result(remove(key))
-	elseif code == 't' or code == 'y' then -- A key that was given up is tried again, or only not listed any more.
-		local found = dropGivenUp(key)
-		if found and code == 't' then
-			forget(key)
-			add(key)
-		end
-		result(found)
-	elseif code == 's' then -- A key that was set aside is queued again.
-		local found = call('SREM', ASIDE, key) > 0
-		if found then
-			add(key)
-		end
-		result(found)
-	elseif code == 'g' then -- The argument is the number of attempts; the key's length stands before it, the error behind it.
-		local length = tonumber(sub(key, 1, 16), 10)
-		giveUp(sub(key, 17, 16 + length), whole(tonumber(argument, 10)), sub(key, 17 + length))
-	end
-end
 local WITH_ARGUMENT, WITH_STATE = 'lrdbug', 'adbuxts'
 local adds = { a = true, l = true, r = true } -- A full server does not execute these.
 
@@ -352,7 +386,7 @@ for i = FIRST_OP, #ARGV do
 	elseif operation then
 		operation(keys[i], arguments[i])
 	else
-		rare(code, keys[i], arguments[i])
+		rare().execute(code, keys[i], arguments[i])
 	end
 end
 -- A process that has called Done has survived the key.
