@@ -82,11 +82,12 @@ func controllerRuntimePoolFamilies() []family[worker.Stats] {
 	return f
 }
 
-// controllerRuntimeResults does not know which calls of Requeue had a delay, so "requeue_after" is missing.
+// controllerRuntimeResults returns the values of controller_runtime_reconcile_total.
 func controllerRuntimeResults(st *worker.Stats) []totals.Labelled {
 	return []totals.Labelled{
 		{Label: "success", Value: float64(st.Handled - st.Failed - st.Requeued)},
-		{Label: "requeue", Value: float64(st.Requeued)},
+		{Label: "requeue", Value: float64(st.Requeued - st.RequeuedAfter)},
+		{Label: "requeue_after", Value: float64(st.RequeuedAfter)},
 		{Label: "error", Value: float64(st.Failed)},
 	}
 }

@@ -35,6 +35,8 @@ type Stats struct {
 	TimedOut uint64 `json:"timed_out"`
 	// Requeued counts the calls that asked for their key again, by Requeue or RequeueAfter.
 	Requeued uint64 `json:"requeued"`
+	// RequeuedAfter counts those of Requeued that asked for a delay.
+	RequeuedAfter uint64 `json:"requeued_after"`
 	// Dropped counts the calls that failed and whose key did not come again.
 	Dropped uint64 `json:"dropped"`
 
@@ -97,7 +99,7 @@ var durationBounds = []float64{
 
 // counters are what a pool counts of its calls.
 type counters struct {
-	handled, failed, panicked, timedOut, requeued, dropped uint64
+	handled, failed, panicked, timedOut, requeued, requeuedAfter, dropped uint64
 
 	durations []uint64 // by durationBounds, and one more
 	seconds   float64
@@ -118,6 +120,9 @@ func (p *Pool[T]) count(c *call[T]) {
 	switch c.Next {
 	case NextRequeue:
 		n.requeued++
+		if c.after > 0 {
+			n.requeuedAfter++
+		}
 	case NextRetry:
 		n.failed++
 	case NextDrop:
@@ -137,17 +142,18 @@ func (p *Pool[T]) Stats() Stats {
 	defer p.mu.Unlock()
 	n := &p.counted
 	s := Stats{
-		Name:      p.options.Name,
-		Living:    len(p.workers),
-		Handled:   n.handled,
-		Failed:    n.failed,
-		Panicked:  n.panicked,
-		TimedOut:  n.timedOut,
-		Requeued:  n.requeued,
-		Dropped:   n.dropped,
-		Failing:   failing,
-		Durations: &workqueue.Histogram{Bounds: durationBounds, Counts: slices.Clone(n.durations), Sum: n.seconds},
-		Ended:     p.returned && len(p.workers) == 0,
+		Name:          p.options.Name,
+		Living:        len(p.workers),
+		Handled:       n.handled,
+		Failed:        n.failed,
+		Panicked:      n.panicked,
+		TimedOut:      n.timedOut,
+		Requeued:      n.requeued,
+		RequeuedAfter: n.requeuedAfter,
+		Dropped:       n.dropped,
+		Failing:       failing,
+		Durations:     &workqueue.Histogram{Bounds: durationBounds, Counts: slices.Clone(n.durations), Sum: n.seconds},
+		Ended:         p.returned && len(p.workers) == 0,
 	}
 	if !p.returned {
 		s.Wanted = p.target

@@ -17,6 +17,7 @@ func addPool(sum *worker.Stats, part worker.Stats) {
 	sum.Panicked += part.Panicked
 	sum.TimedOut += part.TimedOut
 	sum.Requeued += part.Requeued
+	sum.RequeuedAfter += part.RequeuedAfter
 	sum.Dropped += part.Dropped
 	sum.Failing += part.Failing
 	sum.Durations = AddHistograms(sum.Durations, part.Durations)
