@@ -51,6 +51,43 @@ type Stats struct {
 	Ended bool `json:"ended"`
 }
 
+// Plus returns the sums of the numbers of two pools. Name is that of s or, if s has none, that of t. Ended is set if
+// both pools have ended. So the zero Stats changes nothing but Ended, which it clears. Neither s nor t is changed.
+func (s Stats) Plus(t Stats) Stats {
+	if s.Name == "" {
+		s.Name = t.Name
+	}
+	s.Wanted += t.Wanted
+	s.Living += t.Living
+	s.Busy += t.Busy
+	s.Stuck += t.Stuck
+	s.Handled += t.Handled
+	s.Failed += t.Failed
+	s.Panicked += t.Panicked
+	s.TimedOut += t.TimedOut
+	s.Requeued += t.Requeued
+	s.Dropped += t.Dropped
+	s.Failing += t.Failing
+	s.Durations = sumOfHistograms(s.Durations, t.Durations)
+	s.Ended = s.Ended && t.Ended
+	return s
+}
+
+// sumOfHistograms returns the sum of two histograms with the same bounds. Each may be nil.
+func sumOfHistograms(a, b *workqueue.Histogram) *workqueue.Histogram {
+	if a == nil {
+		return b
+	}
+	if b == nil {
+		return a
+	}
+	counts := slices.Clone(a.Counts)
+	for i, n := range b.Counts {
+		counts[i] += n
+	}
+	return &workqueue.Histogram{Bounds: a.Bounds, Counts: counts, Sum: a.Sum + b.Sum}
+}
+
 // RunningKey is a key whose handler goes on.
 type RunningKey[T comparable] struct {
 	Key T `json:"key"`
