@@ -66,26 +66,12 @@ func (s Stats) Plus(t Stats) Stats {
 	s.Panicked += t.Panicked
 	s.TimedOut += t.TimedOut
 	s.Requeued += t.Requeued
+	s.RequeuedAfter += t.RequeuedAfter
 	s.Dropped += t.Dropped
 	s.Failing += t.Failing
-	s.Durations = sumOfHistograms(s.Durations, t.Durations)
+	s.Durations = s.Durations.Plus(t.Durations)
 	s.Ended = s.Ended && t.Ended
 	return s
-}
-
-// sumOfHistograms returns the sum of two histograms with the same bounds. Each may be nil.
-func sumOfHistograms(a, b *workqueue.Histogram) *workqueue.Histogram {
-	if a == nil {
-		return b
-	}
-	if b == nil {
-		return a
-	}
-	counts := slices.Clone(a.Counts)
-	for i, n := range b.Counts {
-		counts[i] += n
-	}
-	return &workqueue.Histogram{Bounds: a.Bounds, Counts: counts, Sum: a.Sum + b.Sum}
 }
 
 // RunningKey is a key whose handler goes on.
