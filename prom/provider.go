@@ -195,21 +195,33 @@ func (p *Provider) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// desc returns the one of a family's descriptors that its metrics have, or nil if the family is left out.
-func (p *Provider) desc(descs []*prometheus.Desc) *prometheus.Desc {
-	if p.joined != nil {
-		return p.joined.desc(descs)
-	}
-	return descs[0]
+// scrape is how the metrics of one scrape must look to fit what else is in the registry.
+type scrape struct {
+	// descs are the descriptors of the families, nil for those that are left out.
+	descs []*prometheus.Desc
+	// taken are the names that others have.
+	taken map[string]bool
 }
 
-// descsOf returns the descriptor of each family for one scrape: see desc.
-func descsOf[S any](p *Provider, families []family[S]) []*prometheus.Desc {
-	descs := make([]*prometheus.Desc, len(families))
+func newScrape[S any](p *Provider, families []family[S]) *scrape {
+	s := &scrape{descs: make([]*prometheus.Desc, len(families)), taken: map[string]bool{}}
 	for i := range families {
-		descs[i] = p.desc(families[i].descs)
+		f := &families[i]
+		if s.descs[i] = f.descs[0]; p.joined != nil {
+			theirs := p.joined.find(f.descs)
+			s.descs[i] = theirs.desc
+			theirs.addNames(s.taken, f.nameLabels[0])
+		}
 	}
-	return descs
+	return s
+}
+
+// nameOf returns the name under which a queue or pool with that name is exported.
+func (s *scrape) nameOf(name string) string {
+	if s.taken[name] {
+		return name + nameSuffix
+	}
+	return name
 }
 
 // Collect reads all queues and pools and sends their metrics, which blocks until they are received. If reading one of
@@ -246,39 +258,39 @@ func (b *batch) flush() {
 }
 
 func (p *Provider) collectQueues(out *batch) {
-	descs := descsOf(p, p.families)
+	s := newScrape(p, p.families)
 	p.mu.Lock()
 	pushed := maps.Clone(p.mu.pushed)
 	p.mu.Unlock()
 	var queues totals.Total[workqueue.Stats] // It would be allocated for every name if it were the loop's.
 	for queues = range p.queues.All() {
-		p.sendName(out, descs, &queues, true, pushed[queues.Name])
+		p.sendName(out, s, &queues, true, pushed[queues.Name])
 		delete(pushed, queues.Name)
 	}
 	for name, own := range pushed {
-		p.sendName(out, descs, &totals.Total[workqueue.Stats]{Name: name}, false, own)
+		p.sendName(out, s, &totals.Total[workqueue.Stats]{Name: name}, false, own)
 	}
 }
 
-// sendName sends the metrics of one name, under those of descs that are not nil: the sum of its queues, if watched
-// says that there have ever been any, and of what was pushed, which is nil if nothing was.
-func (p *Provider) sendName(out *batch, descs []*prometheus.Desc, queues *totals.Total[workqueue.Stats],
-	watched bool, own *pushed) {
+// sendName sends the metrics of one name: the sum of its queues, if watched reports that there have ever been any, and
+// of what was pushed, which is nil if nothing was.
+func (p *Provider) sendName(out *batch, s *scrape, queues *totals.Total[workqueue.Stats], watched bool, own *pushed) {
 	if own != nil {
 		own.addTo(&queues.Sum, p.buckets)
 	}
-	cache := p.cacheOf(queues.Name)
+	name := s.nameOf(queues.Name)
+	cache := p.cacheOf(name)
 	unsplit := make([]metric, 0, metrics.UnmatchedDones+1) // one piece of memory for those that are not split
 	for i := range p.families {
 		f := &p.families[i]
 		isPushed := own != nil && i < numPushed && own[i] != nil
 		isWatched := watched && (queues.Live || !f.IsGauge())
 		switch {
-		case descs[i] == nil || !isPushed && !isWatched:
+		case s.descs[i] == nil || !isPushed && !isWatched:
 		case f.Split != nil:
-			f.sendTo(out, descs[i], queues.Name, &queues.Sum, p.buckets)
+			f.sendTo(out, s.descs[i], name, &queues.Sum, p.buckets)
 		default:
-			unsplit = append(unsplit, metric{desc: descs[i], labels: cache.labels})
+			unsplit = append(unsplit, metric{desc: s.descs[i], labels: cache.labels})
 			m := &unsplit[len(unsplit)-1]
 			if f.Histogram != nil {
 				m.kind = dto.MetricType_HISTOGRAM
@@ -292,7 +304,7 @@ func (p *Provider) sendName(out *batch, descs []*prometheus.Desc, queues *totals
 }
 
 func (p *Provider) collectPools(out *batch) {
-	descs := descsOf(p, p.poolFamilies)
+	s := newScrape(p, p.poolFamilies)
 	var pools totals.Total[worker.Stats]
 	for pools = range p.pools.All() {
 		b := p.buckets
@@ -304,8 +316,8 @@ func (p *Provider) collectPools(out *batch) {
 		}
 		for i := range p.poolFamilies {
 			f := &p.poolFamilies[i]
-			if descs[i] != nil && (pools.Live || !f.IsGauge()) {
-				f.sendTo(out, descs[i], pools.Name, &pools.Sum, b)
+			if s.descs[i] != nil && (pools.Live || !f.IsGauge()) {
+				f.sendTo(out, s.descs[i], s.nameOf(pools.Name), &pools.Sum, b)
 			}
 		}
 	}
