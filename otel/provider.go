@@ -21,7 +21,6 @@ package otel
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -62,10 +61,8 @@ var (
 
 // New returns a provider. It returns an error if the options are wrong.
 func New(opts Options) (*Provider, error) {
-	for i, bound := range opts.Bounds {
-		if math.IsNaN(bound) || math.IsInf(bound, 0) || i > 0 && bound <= opts.Bounds[i-1] {
-			return nil, fmt.Errorf("otel: Bounds must ascend and be finite, but the one at %d is %v", i, bound)
-		}
+	if err := metrics.CheckBounds(opts.Bounds); err != nil {
+		return nil, fmt.Errorf("otel: Bounds %w", err)
 	}
 	return &Provider{
 		bounds: slices.Clone(opts.Bounds), // which keeps nil and empty

@@ -3,6 +3,8 @@
 package metrics
 
 import (
+	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/keyedqueue/workqueue"
@@ -29,6 +31,16 @@ type Metric[S any] struct {
 type Labelled struct {
 	Label string
 	Value float64
+}
+
+// CheckBounds returns an error unless these can be the bounds of buckets, in seconds.
+func CheckBounds(bounds []float64) error {
+	for i, bound := range bounds {
+		if math.IsNaN(bound) || math.IsInf(bound, 0) || i > 0 && bound <= bounds[i-1] {
+			return fmt.Errorf("must ascend and be finite, but the one at %d is %v", i, bound)
+		}
+	}
+	return nil
 }
 
 // IsGauge reports whether the metric has no value without a live source.
