@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"k8s.io/utils/clock"
 )
@@ -109,7 +110,7 @@ func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig) TypedRat
 		longest:     longest,
 		ceilings:    ceilings(base, longest, config.Factor),
 		jitter:      config.Jitter,
-		forgetAfter: positiveOr(config.ForgetAfter, max(addSaturated(longest, longest), 10*time.Minute)),
+		forgetAfter: positiveOr(config.ForgetAfter, max(dueloop.AddSaturated(longest, longest), 10*time.Minute)),
 		random:      rand.Uint64N,
 		keys:        newExpiringKeys[T](config.Clock),
 	}
@@ -147,7 +148,7 @@ func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 	delay := r.delay(key.count, key.span.duration())
 	key.count = min(key.count+1, math.MaxInt32)
 	key.span = packed(delay)
-	r.keys.setLife(s, addSaturated(delay, r.forgetAfter))
+	r.keys.setLife(s, dueloop.AddSaturated(delay, r.forgetAfter))
 	return delay
 }
 
@@ -176,6 +177,25 @@ func (r *itemBackoffRateLimiter[T]) Forget(item T) {
 	}
 	r.keys.tick()
 	r.keys.forget(h, item)
+}
+
+// MostRequeued returns up to limit keys, at most 512, with the most failures, those with the most first, without those
+// that have expired. It looks at all keys, a few hundred at a time, and other calls come in between.
+func (r *itemBackoffRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
+	return mostRequeued(limit, keytable.InSteps(func(n int, keys []KeySnapshot[T]) ([]KeySnapshot[T], bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.keys.keys.Len() == 0 {
+			return keys, false
+		}
+		r.keys.tick()
+		for s := range r.keys.keys.LiveSlots(n) {
+			if k := r.keys.keys.At(s); k.Value.expires.duration() > r.keys.now {
+				keys = append(keys, KeySnapshot[T]{Key: k.Key, Requeues: int(k.Value.count)})
+			}
+		}
+		return keys, n+1 < r.keys.keys.Slabs()
+	}))
 }
 
 // delay returns how long a key waits that has failed now, and failures times before. After the last of those it waited
