@@ -81,8 +81,8 @@ type BackoffConfig struct {
 	//
 	// ForgetAfter should be longer than it takes from the end of the delay until the key fails again: it may
 	// wait for another limiter, then in the queue, and is then processed. Unless positive, ForgetAfter is twice
-	// Max (as in client-go's util/flowcontrol), but at least 10 minutes. If it is 146 years or more
-	// (math.MaxInt64, say), keys take memory until Forget.
+	// Max (as in client-go's util/flowcontrol), but at least 10 minutes. If it is math.MaxInt64, keys
+	// take memory until Forget.
 	ForgetAfter time.Duration
 
 	// Clock measures ForgetAfter. The limiter reads it under its lock. Nil means the real clock. When the clock is
@@ -99,7 +99,7 @@ type BackoffConfig struct {
 // Each method takes constant time and no allocation once the table has its size; no goroutine or timer
 // is started, and each call (of any method, for any key) drops up to four expired keys. When counts a
 // failure; NumRequeues returns how many were counted, and 0 for a key that has expired; Forget gives
-// the key's memory back. A key takes its own size, 32 bytes, and 11 to 22 bytes in the index. All methods
+// the key's memory back. A key takes its own size, 36 bytes, and 11 to 22 bytes in the index. All methods
 // may be called by many goroutines at once. No value in config makes a method panic: its fields say what wrong
 // values mean.
 func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig) TypedRateLimiter[T] {
