@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -151,7 +152,7 @@ func TestFailingKeysThatAreGone(t *testing.T) {
 		for _, when := range []string{"at once", "later", "at the end"} {
 			t.Run(c.name+"/"+when, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					const n = 3000
+					const n = 500
 					q := c.queue()
 					attempts := make(map[string]int)
 					p := worker.New(q, func(ctx context.Context, key string) error {
@@ -308,6 +309,42 @@ func TestStats(t *testing.T) {
 		r.after(time.Minute)
 		check("ended", worker.Stats{Handled: 11, Failed: 4, Panicked: 1, TimedOut: 2, Requeued: 1, Dropped: 1, Ended: true})
 	})
+}
+
+// Plus adds up every field, also one that is added to Stats later.
+func TestStatsPlus(t *testing.T) {
+	filled := func(n int) (s worker.Stats) {
+		v := reflect.ValueOf(&s).Elem()
+		for i := range v.NumField() {
+			switch f := v.Field(i); f.Kind() {
+			case reflect.Int:
+				f.SetInt(int64(n * (i + 1)))
+			case reflect.Uint64:
+				f.SetUint(uint64(n * (i + 1)))
+			}
+		}
+		s.Name, s.Ended = fmt.Sprint("pool ", n), true
+		s.Durations = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{uint64(n), 0}, Sum: float64(n)}
+		return s
+	}
+	a, b := filled(1), filled(2)
+	want := filled(3)
+	want.Name = "pool 1"
+	if got := a.Plus(b); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if !reflect.DeepEqual(a, filled(1)) || !reflect.DeepEqual(b, filled(2)) {
+		t.Error("Plus has changed what it added up")
+	}
+	b.Ended = false
+	for _, got := range []worker.Stats{b.Plus(worker.Stats{}), worker.Stats{}.Plus(b)} {
+		if !reflect.DeepEqual(got, b) {
+			t.Errorf("with the zero Stats: got %+v, want %+v", got, b)
+		}
+	}
+	if a.Plus(b).Ended {
+		t.Error("ended, although one of the pools has not")
+	}
 }
 
 func TestRunningKeys(t *testing.T) {

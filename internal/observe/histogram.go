@@ -95,7 +95,11 @@ type Histogram struct {
 	sum float64
 }
 
-func (h *Histogram) observe(d time.Duration) {
+// NewHistogram returns a Histogram that counts into buckets.
+func NewHistogram(buckets *Buckets) Histogram { return Histogram{buckets: buckets} }
+
+// Observe counts d. It takes constant time, and allocates when it counts the first duration.
+func (h *Histogram) Observe(d time.Duration) {
 	if h.counts == nil {
 		h.counts = make([]uint64, len(h.buckets.bounds)+1)
 	}

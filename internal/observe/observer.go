@@ -106,8 +106,8 @@ func New(c clock.WithTicker, buckets *Buckets, push *Push) *Observer {
 		since:        since,
 		epoch:        c.Now(),
 		push:         push,
-		Latency:      Histogram{buckets: buckets},
-		WorkDuration: Histogram{buckets: buckets},
+		Latency:      NewHistogram(buckets),
+		WorkDuration: NewHistogram(buckets),
 	}
 }
 
@@ -148,7 +148,7 @@ func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 	k.startedAt = now
 	o.link(running, s, k)
 	o.startedMicros += now.Microseconds()
-	o.Latency.observe(latency)
+	o.Latency.Observe(latency)
 	if o.push != nil {
 		o.push.Latency.Observe(latency.Seconds())
 		o.push.Depth.Dec()
@@ -161,7 +161,7 @@ func (o *Observer) Finished(s keytable.Slot, now time.Duration) {
 	o.unlink(k)
 	o.startedMicros -= k.startedAt.Microseconds()
 	d := now - k.startedAt
-	o.WorkDuration.observe(d)
+	o.WorkDuration.Observe(d)
 	if o.push != nil {
 		o.push.WorkDuration.Observe(d.Seconds())
 	}
