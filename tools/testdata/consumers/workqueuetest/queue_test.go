@@ -8,7 +8,13 @@ import (
 )
 
 func TestQueue(t *testing.T) {
-	workqueuetest.Run(t, func(workqueuetest.Config[string]) workqueue.TypedRateLimitingInterface[string] {
-		return workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+	workqueuetest.Run(t, func(c workqueuetest.Config[string]) workqueue.TypedRateLimitingInterface[string] {
+		limiter := c.RateLimiter
+		if limiter == nil {
+			limiter = workqueue.DefaultTypedControllerRateLimiter[string]()
+		}
+		return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{
+			Name: c.Name, MetricsProvider: c.MetricsProvider, Clock: c.Clock,
+		})
 	})
 }
