@@ -4,6 +4,8 @@ import (
 	"go/ast"
 	"go/types"
 	"regexp"
+	"slices"
+	"strings"
 
 	"golang.org/x/tools/go/analysis"
 	"golang.org/x/tools/go/cfg"
@@ -102,39 +104,33 @@ func (d *done) check(pass *analysis.Pass) {
 	}
 	for _, at := range dones {
 		first := at.block.Nodes[at.index]
-		// What is reached without this Done is not certain.
+		_, deferred := first.(*ast.DeferStmt)
+		// A node that is also reached without this Done is not certain.
 		without := map[ast.Node]bool{}
 		for _, entry := range entries {
 			walk(entry, func(node ast.Node) bool { without[node] = true; return node != first })
 		}
-		var second ast.Node
-		walk(position{at.block, at.index + 1}, func(node ast.Node) bool {
-			_, deferred := first.(*ast.DeferStmt)
+		next := position{at.block, at.index + 1}
+		walk(next, func(node ast.Node) bool {
 			if k := kinds[node]; !without[node] && (k == finishes || k == processes && !deferred) {
 				say(node, first)
 			}
 			return kinds[node] != renews
 		})
-		always := !walk(position{at.block, at.index + 1}, func(node ast.Node) bool {
-			if kinds[node] == finishes && node != first {
+		// But a second Done on every way from this one is.
+		var second ast.Node
+		renewed := false
+		uncertain := walk(next, func(node ast.Node) bool {
+			renewed = renewed || kinds[node] == renews
+			if kinds[node] == finishes {
 				second = node
-				return false
 			}
-			return true
+			return kinds[node] != finishes
 		})
-		if always && second != nil && !d.renewedBefore(kinds, at, first) {
+		if !uncertain && !renewed && second != nil && second != first {
 			say(second, first)
 		}
 	}
-}
-
-// renewedBefore reports whether the key may have another value on a way from a Done to the next one.
-func (d *done) renewedBefore(kinds map[ast.Node]kind, at position, first ast.Node) (renewed bool) {
-	walk(position{at.block, at.index + 1}, func(node ast.Node) bool {
-		renewed = renewed || kinds[node] == renews || node == first
-		return kinds[node] != finishes
-	})
-	return renewed
 }
 
 // walk calls f with the nodes that may run from a position on, and goes on behind those for which it returns true. It
@@ -184,25 +180,12 @@ func (d *done) kindOf(node ast.Node) (k kind) {
 	return k
 }
 
-// assignsQueue reports whether n changes something on the way to the queue.
+// assignsQueue reports whether n changes a variable or a field on the way to the queue.
 func (d *done) assignsQueue(n ast.Node) bool {
 	assign, ok := n.(*ast.AssignStmt)
-	if !ok {
-		return false
-	}
-	for _, left := range assign.Lhs {
-		for x := d.queue; ; {
-			if types.ExprString(left) == types.ExprString(x) {
-				return true
-			}
-			inner, ok := x.(*ast.SelectorExpr)
-			if !ok {
-				break
-			}
-			x = inner.X
-		}
-	}
-	return false
+	return ok && slices.ContainsFunc(assign.Lhs, func(left ast.Expr) bool {
+		return strings.HasPrefix(types.ExprString(d.queue)+".", types.ExprString(left)+".")
+	})
 }
 
 // working matches the names of functions that do a key's work.
@@ -214,27 +197,14 @@ func (d *done) processesKey(call *ast.CallExpr) bool {
 	if signature == nil || signature.Results().Len() == 0 {
 		return false
 	}
-	isError := func(t types.Type) bool { return types.Identical(t, types.Universe.Lookup("error").Type()) }
+	isError := func(v *types.Var) bool { return types.Identical(v.Type(), types.Universe.Lookup("error").Type()) }
 	for p := range signature.Params().Variables() {
-		if isError(p.Type()) {
+		if isError(p) {
 			return false
 		}
 	}
-	name := ""
-	switch fun := ast.Unparen(call.Fun).(type) {
-	case *ast.Ident:
-		name = fun.Name
-	case *ast.SelectorExpr:
-		name = fun.Sel.Name
-	}
-	last := signature.Results().At(signature.Results().Len() - 1).Type()
-	if !isError(last) || !working.MatchString(name) {
-		return false
-	}
-	for _, arg := range call.Args {
-		if d.variable(strip(d.info, arg)) == d.key {
-			return true
-		}
-	}
-	return false
+	name := types.ExprString(call.Fun)
+	name = name[strings.LastIndex(name, ".")+1:]
+	return isError(signature.Results().At(signature.Results().Len()-1)) && working.MatchString(name) &&
+		slices.ContainsFunc(call.Args, func(arg ast.Expr) bool { return d.variable(strip(d.info, arg)) == d.key })
 }

@@ -5,7 +5,6 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
-	"strings"
 
 	"golang.org/x/tools/go/analysis"
 	"golang.org/x/tools/go/cfg"
@@ -107,10 +106,10 @@ func (l *leak) unclear(get *ast.AssignStmt) (unclear bool) {
 			}
 		case *ast.DeferStmt:
 			unclear = unclear || l.body.Pos() < n.Pos() && n.Pos() < get.Pos() && l.uses.finishes(n)
-		case *ast.SelectorExpr:
+		case *ast.ExprStmt:
 			// A queue that is shut down hands out what is left.
-			m, _ := l.info.Uses[n.Sel].(*types.Func)
-			unclear = unclear || m != nil && inQueuePackage(m) && strings.HasPrefix(n.Sel.Name, "ShutDown")
+			call, ok := n.X.(*ast.CallExpr)
+			unclear = unclear || ok && l.body.Pos() < n.Pos() && isMethod(callee(l.info, call), "ShutDown", "ShutDownWithDrain", "ShutDownContext")
 		}
 		if _, ok := l.getCall(n); !ok {
 			unclear = unclear || l.assigns(n, l.key) || l.assigns(n, l.quit)
@@ -194,28 +193,17 @@ func (l *leak) ending(block *cfg.Block, from int) (index int, pos token.Pos, isG
 	return len(block.Nodes), token.NoPos, false
 }
 
-// happened is what may have happened to the key on the ways to a point, or what may happen from there on.
-type happened struct {
-	released, passed, deferred bool
-}
-
-func (h happened) or(o happened) happened {
-	return happened{h.released || o.released, h.passed || o.passed, h.deferred || o.deferred}
-}
-
-func of(e effect) happened { return happened{e == released, e == passes, e == deferred} }
-
-// after returns h after node.
-func (l *leak) after(h happened, node ast.Node) happened {
-	h = h.or(of(l.effect(node)))
+// after returns what has happened to the key after node, if all happened before.
+func (l *leak) after(all effects, node ast.Node) effects {
+	all |= l.effects(node)
 	if l.ownDone && l.uses.manages(node, l.names) {
-		h.passed = false // The function goes on with the key, so the one that it was passed to has not finished it.
+		all &^= passes // The function goes on with the key, so the one that it was passed to has not finished it.
 	}
-	return h
+	return all
 }
 
-// effect returns what node does with the key. A select that sends it in one case may well end in another.
-func (l *leak) effect(node ast.Node) effect {
+// effects returns what node does with the key. A select that sends it in one case may well end in another.
+func (l *leak) effects(node ast.Node) effects {
 	e := l.uses.of(node, l.names)
 	each(l.body, func(n ast.Node) {
 		if s, ok := n.(*ast.SelectStmt); ok {
@@ -239,7 +227,7 @@ func (l *leak) search() token.Pos {
 	shut := l.afterShutdown(order)
 	for _, block := range order {
 		h := past[block]
-		if shut[block] || h.released || h.passed {
+		if shut[block] || h&(released|passes) != 0 {
 			continue
 		}
 		from := 0
@@ -255,9 +243,9 @@ func (l *leak) search() token.Pos {
 				continue
 			}
 			future, left, again := l.future(block, from, next)
-			onTime := !h.deferred && !future.deferred
+			onTime := (h|future)&deferred == 0
 			switch {
-			case future.released || future.passed:
+			case future&(released|passes) != 0:
 			case left.IsValid() && onTime:
 				return left
 			case again.IsValid() && (onTime || !left.IsValid()): // Deferred calls run too late for the next Get.
@@ -278,11 +266,11 @@ func isExhaustive(block, next *cfg.Block) bool {
 }
 
 // past returns what may have happened at the end of every block that is reached from Get with a key, and these blocks.
-func (l *leak) past() (map[*cfg.Block]happened, []*cfg.Block) {
-	ends := map[*cfg.Block]happened{}
+func (l *leak) past() (map[*cfg.Block]effects, []*cfg.Block) {
+	ends := map[*cfg.Block]effects{}
 	var order []*cfg.Block
-	var visit func(block *cfg.Block, from int, h happened)
-	visit = func(block *cfg.Block, from int, h happened) {
+	var visit func(block *cfg.Block, from int, h effects)
+	visit = func(block *cfg.Block, from int, h effects) {
 		end, _, isGet := l.ending(block, from)
 		for _, node := range block.Nodes[from:end] {
 			h = l.after(h, node)
@@ -294,7 +282,7 @@ func (l *leak) past() (map[*cfg.Block]happened, []*cfg.Block) {
 		if !seen {
 			order = append(order, block)
 		}
-		if h = h.or(before); seen && h == before {
+		if h |= before; seen && h == before {
 			return
 		}
 		ends[block] = h
@@ -306,7 +294,7 @@ func (l *leak) past() (map[*cfg.Block]happened, []*cfg.Block) {
 			visit(next, 0, h)
 		}
 	}
-	visit(l.get.block, l.get.index+1, happened{})
+	visit(l.get.block, l.get.index+1, nothing)
 	return ends, order
 }
 
@@ -334,7 +322,7 @@ func (l *leak) afterShutdown(order []*cfg.Block) map[*cfg.Block]bool {
 
 // future returns what may happen after the end of block, which is run from a node on and goes on at next, and where the
 // function may be left, or may get the next key. Without a next block, it ends in block.
-func (l *leak) future(block *cfg.Block, from int, next *cfg.Block) (h happened, left, again token.Pos) {
+func (l *leak) future(block *cfg.Block, from int, next *cfg.Block) (h effects, left, again token.Pos) {
 	queue := []*cfg.Block{next}
 	// ends reports whether the key must be Done in block, and notes where.
 	ends := func(block *cfg.Block, from int) bool {
@@ -358,7 +346,7 @@ func (l *leak) future(block *cfg.Block, from int, next *cfg.Block) (h happened, 
 		seen[block] = true
 		end, _, _ := l.ending(block, 0)
 		for _, node := range block.Nodes[:end] {
-			h = h.or(of(l.effect(node)))
+			h |= l.effects(node)
 		}
 		if !ends(block, 0) {
 			given, _ := l.next(block)

@@ -10,17 +10,18 @@ import (
 	"golang.org/x/tools/go/analysis"
 )
 
-// effect is what a statement may do with a key that is held. The larger one counts.
-type effect int
+// effects are what statements may do with a key that is held.
+type effects int
 
 const (
-	nothing effect = iota
 	// passes: the key is passed to a function that cannot be seen. It may finish the key.
-	passes
+	passes effects = 1 << iota
 	// deferred: the key is finished when the function returns.
 	deferred
 	// released: the key is finished, or kept where another function finds it.
 	released
+
+	nothing effects = 0
 )
 
 // uses finds out what functions do with keys.
@@ -31,13 +32,13 @@ type uses struct {
 	bodies map[*types.Func]*ast.FuncDecl
 	// finishing caches finishes, parameters caches ofParameter. Both have a value while it is being found out.
 	finishing  map[*types.Func]bool
-	parameters map[*types.Var]effect
+	parameters map[*types.Var]effects
 }
 
 func newUses(pass *analysis.Pass) *uses {
 	u := &uses{
 		pass: pass, info: pass.TypesInfo, bodies: map[*types.Func]*ast.FuncDecl{},
-		finishing: map[*types.Func]bool{}, parameters: map[*types.Var]effect{},
+		finishing: map[*types.Func]bool{}, parameters: map[*types.Var]effects{},
 	}
 	for _, file := range pass.Files {
 		for _, d := range file.Decls {
@@ -75,7 +76,7 @@ func (u *uses) functionFinishes(f *types.Func) bool {
 }
 
 // ofParameter returns what a function of this package does with its parameter v.
-func (u *uses) ofParameter(v *types.Var, body ast.Node) effect {
+func (u *uses) ofParameter(v *types.Var, body ast.Node) effects {
 	known, ok := u.parameters[v]
 	if !ok {
 		u.parameters[v] = nothing
@@ -118,6 +119,15 @@ func (u *uses) aliases(body ast.Node, v *types.Var) map[types.Object]bool {
 	return names
 }
 
+// variable returns the local variable that e names, the blank one included, or nil.
+func (u *uses) variable(e ast.Expr) *ast.Ident {
+	id, ok := ast.Unparen(e).(*ast.Ident)
+	if obj := u.info.ObjectOf(id); ok && obj != nil && obj.Parent() == u.pass.Pkg.Scope() {
+		return nil
+	}
+	return id
+}
+
 // local reports whether obj is declared in body.
 func local(obj types.Object, body ast.Node) bool {
 	return body.Pos() <= obj.Pos() && obj.Pos() < body.End()
@@ -143,7 +153,7 @@ func strip(info *types.Info, e ast.Expr) ast.Expr {
 }
 
 // of returns what node does with the key that the variables names hold.
-func (u *uses) of(node ast.Node, names map[types.Object]bool) (most effect) {
+func (u *uses) of(node ast.Node, names map[types.Object]bool) (all effects) {
 	var stack []ast.Node
 	ast.Inspect(node, func(n ast.Node) bool {
 		if n == nil {
@@ -152,23 +162,23 @@ func (u *uses) of(node ast.Node, names map[types.Object]bool) (most effect) {
 		}
 		switch x := n.(type) {
 		case *ast.FuncLit:
-			most = max(most, u.ofLiteral(x, stack, names))
+			all |= u.ofLiteral(x, stack, names)
 			return false
 		case *ast.CallExpr:
-			most = max(most, deferredIn(stack, u.ofCall(x)))
+			all |= deferredIn(stack, u.ofCall(x))
 		case *ast.Ident:
 			if names[u.info.Uses[x]] {
-				most = max(most, deferredIn(stack, u.ofIdent(x, stack)))
+				all |= deferredIn(stack, u.ofIdent(x, stack))
 			}
 		}
 		stack = append(stack, n)
 		return true
 	})
-	return most
+	return all
 }
 
 // deferredIn returns e as the effect of a call, if it is that of a defer or go statement.
-func deferredIn(stack []ast.Node, e effect) effect {
+func deferredIn(stack []ast.Node, e effects) effects {
 	if e != nothing && len(stack) > 0 {
 		switch stack[0].(type) {
 		case *ast.DeferStmt:
@@ -181,16 +191,13 @@ func deferredIn(stack []ast.Node, e effect) effect {
 }
 
 // ofLiteral returns what it means that a function literal is written below stack.
-func (u *uses) ofLiteral(lit *ast.FuncLit, stack []ast.Node, names map[types.Object]bool) effect {
+func (u *uses) ofLiteral(lit *ast.FuncLit, stack []ast.Node, names map[types.Object]bool) effects {
 	e := u.of(lit.Body, names)
 	if e == nothing && !u.finishes(lit.Body) {
 		return nothing
 	}
-	if call, ok := stack[len(stack)-1].(*ast.CallExpr); ok && call.Fun == lit {
-		if e == deferred {
-			e = released // The literal's own deferred calls run when it returns.
-		}
-		return deferredIn(stack, e)
+	if call, ok := parent(stack).(*ast.CallExpr); ok && call.Fun == lit {
+		return deferredIn(stack, returned(e))
 	}
 	if e == passes && !u.finishes(lit.Body) {
 		return passes
@@ -198,8 +205,15 @@ func (u *uses) ofLiteral(lit *ast.FuncLit, stack []ast.Node, names map[types.Obj
 	return released // Kept or passed on: it may run at any time.
 }
 
+func parent(stack []ast.Node) ast.Node {
+	if len(stack) == 0 {
+		return nil
+	}
+	return stack[len(stack)-1]
+}
+
 // ofCall returns what a call does with keys that are not passed to it.
-func (u *uses) ofCall(call *ast.CallExpr) effect {
+func (u *uses) ofCall(call *ast.CallExpr) effects {
 	f := callee(u.info, call)
 	switch {
 	case f != nil && (isDone(f) || isMethod(f, "DoneAndGet") || u.functionFinishes(f)):
@@ -216,7 +230,7 @@ func (u *uses) ofCall(call *ast.CallExpr) effect {
 }
 
 // ofIdent returns what it means that the key is used below stack.
-func (u *uses) ofIdent(id *ast.Ident, stack []ast.Node) effect {
+func (u *uses) ofIdent(id *ast.Ident, stack []ast.Node) effects {
 	var e ast.Node = id
 	for i := len(stack) - 1; i >= 0; i-- {
 		switch parent := stack[i].(type) {
@@ -242,7 +256,12 @@ func (u *uses) ofIdent(id *ast.Ident, stack []ast.Node) effect {
 			}
 			return nothing
 		case *ast.AssignStmt:
-			return u.ofAssigned(parent, e)
+			for i, left := range parent.Lhs {
+				if i < len(parent.Rhs) && parent.Rhs[i] == e && u.variable(left) == nil {
+					return released // A field, or a variable of the package.
+				}
+			}
+			return nothing // An alias, or nothing that has the key in it.
 		case *ast.UnaryExpr:
 			if parent.Op == token.AND {
 				return released
@@ -262,20 +281,6 @@ func (u *uses) ofIdent(id *ast.Ident, stack []ast.Node) effect {
 	return nothing // A condition.
 }
 
-// ofAssigned returns what it means that the key e is assigned.
-func (u *uses) ofAssigned(a *ast.AssignStmt, e ast.Node) effect {
-	i := slices.IndexFunc(a.Rhs, func(r ast.Expr) bool { return r == e })
-	if i < 0 || i >= len(a.Lhs) {
-		return nothing
-	}
-	if id, ok := a.Lhs[i].(*ast.Ident); ok {
-		if obj := u.info.ObjectOf(id); id.Name == "_" || obj != nil && obj.Parent() != u.pass.Pkg.Scope() {
-			return nothing // aliases has it.
-		}
-	}
-	return released
-}
-
 // keeps matches the names of functions that keep what they are given: lists, sets, pools of workers.
 var keeps = regexp.MustCompile(`(?i)^(add|append|dispatch|enqueue|go$|insert|put|push|queue|run$|schedule|send|set|start|store|submit|swap|loador)`)
 
@@ -283,7 +288,7 @@ var keeps = regexp.MustCompile(`(?i)^(add|append|dispatch|enqueue|go$|insert|put
 var reads = regexp.MustCompile(`^(Contains|Exists|Find|Get|Has|Is|List|Load|Lookup)`)
 
 // ofArgument returns what call does with the key e, which is one of its arguments, or in Fun.
-func (u *uses) ofArgument(call *ast.CallExpr, e ast.Node) effect {
+func (u *uses) ofArgument(call *ast.CallExpr, e ast.Node) effects {
 	i := slices.IndexFunc(call.Args, func(a ast.Expr) bool { return a == e })
 	if i < 0 {
 		return nothing
@@ -322,12 +327,17 @@ func (u *uses) ofArgument(call *ast.CallExpr, e ast.Node) effect {
 }
 
 // ofParameterOf returns what a function does with argument i.
-func (u *uses) ofParameterOf(s *types.Signature, i int, body *ast.BlockStmt) effect {
+func (u *uses) ofParameterOf(s *types.Signature, i int, body *ast.BlockStmt) effects {
 	i = min(i, s.Params().Len()-1)
-	if e := u.ofParameter(s.Params().At(i), body); e != deferred {
-		return e
+	return returned(u.ofParameter(s.Params().At(i), body))
+}
+
+// returned returns the effects of a function when it has returned, and its deferred calls have run.
+func returned(e effects) effects {
+	if e&deferred != 0 {
+		e = e&^deferred | released
 	}
-	return released // Its deferred calls have run when it returns.
+	return e
 }
 
 // knowsQueues reports whether the function f, of another package, may have to do with queues.
