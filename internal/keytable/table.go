@@ -89,6 +89,7 @@ type Table[K comparable, V any] struct {
 	// old is what index was before it grew or shrank, while keys are moving. Those of slabs below moved are done.
 	old   index
 	moved int
+	calls uint32 // of moveSometimes
 	// spare has the groups of such indexes.
 	spare stash.Stash[group]
 
@@ -126,7 +127,7 @@ func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inser
 	}
 	if t.isMoving() {
 		s, e := t.findMoving(h, key)
-		t.moveSome()
+		t.moveSometimes()
 		if e != nil {
 			return s, e, false
 		}
