@@ -206,7 +206,7 @@ func (p *Pool[T]) Snapshot(limit int) Snapshot[T] {
 	return s
 }
 
-// failing returns up to limit keys whose last call has failed, the last failure first. Until ctx ends it asks the queue
+// failing returns up to limit of the last 512 keys that have failed, the last failure first. Until ctx ends it asks the queue
 // which of them are stale, and forgets these.
 func (p *Pool[T]) failing(ctx context.Context, limit int) []FailedKey[T] {
 	keys := []FailedKey[T]{}
