@@ -22,9 +22,10 @@ type Snapshot[T comparable] struct {
 	// Waiting are keys that wait for their time: the next one that is due first.
 	Waiting []KeySnapshot[T]
 	// Failing are keys whose failures the limiter has counted, in whatever state they are: the one with
-	// the most failures first. It is empty if the limiter is not a [RequeueLister]. Since and Due are set for keys
-	// that wait for their time.
+	// the most failures first. Since and Due are set for keys that wait for their time.
 	Failing []KeySnapshot[T]
+	// FailingUnlisted reports that Failing is empty because the limiter is not a [RequeueLister], as those of client-go.
+	FailingUnlisted bool
 }
 
 // KeyState is where a key is in its life.
@@ -272,6 +273,8 @@ func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
 		}
 	}
 	s.Failing = mostRequeuedOf(q.rateLimiter, max(limit, 0))
+	_, lists := q.rateLimiter.(RequeueLister[T])
+	s.FailingUnlisted = !lists
 	if below, ok := q.delaying.(*delayingType[T]); ok {
 		for i := range s.Failing {
 			if k, waits := below.inspectWaiting(s.Failing[i].Key); waits {
