@@ -13,6 +13,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // looks are the screens and readers for whom the pages are made.
@@ -33,11 +34,14 @@ var pagesOf = map[string]string{
 func TestFits(t *testing.T) {
 	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
 	p.reports(t)
+	p.page.WatchPoolKeys("thumbnails", func(int) worker.Snapshot[any] {
+		return worker.Snapshot[any]{Stats: worker.Stats{Name: "thumbnails", Wanted: 1000, Living: 1000, Busy: 1000, Stuck: 100, Failing: 1_234_567}}
+	})
 	debug.Register(p.page, strings.Repeat("long-name", 20), workqueue.NewTyped[string]())
 	p.orders.AddRateLimited(strings.Repeat("unbreakable", 100_000))
 	b := newBrowser(t)
 	all := slices.Clone(looks)
-	for _, width := range []int64{320, 390, 700, 1000, 1280, 1900} {
+	for _, width := range []int64{320, 390, 700, 750, 800, 850, 900, 1000, 1280, 1900} {
 		all = append(all, look{"", width, 800, width%20 == 0})
 	}
 	for _, l := range all {
@@ -46,6 +50,9 @@ func TestFits(t *testing.T) {
 			b.open(p.url + query)
 			if wide := eval[int64](b, `document.documentElement.scrollWidth`); wide > l.width {
 				t.Errorf("%s is %d wide on a screen of %d", name, wide, l.width)
+			}
+			if over := eval[string](b, `[...document.querySelectorAll("td, dd")].filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.innerText).join()`); over != "" {
+				t.Errorf("in %s at %d these are wider than their cells: %s", name, l.width, over)
 			}
 			// The tiles of each row reach from edge to edge.
 			if gaps := eval[int](b, `[...document.querySelectorAll(".tiles")].filter((tiles) => {
