@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"k8s.io/utils/clock"
 )
@@ -91,7 +92,7 @@ func newExpiringKeys[T comparable](c clock.PassiveClock) expiringKeys[T] {
 func (k *expiringKeys[T]) tick() {
 	t := k.clock.Now()
 	if d := t.Sub(k.readAt); d > 0 {
-		k.now = min(addSaturated(k.now, d), horizon)
+		k.now = min(dueloop.AddSaturated(k.now, d), horizon)
 	}
 	k.readAt = t
 	for range sweepSteps {

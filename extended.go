@@ -26,9 +26,6 @@ type Extended[T comparable] interface {
 	// and returns ctx.Err(). After shutdown, when nothing is queued, it returns ErrShutDown. It panics if ctx
 	// is nil.
 	GetContext(ctx context.Context) (item T, err error)
-	// DoneAndGet is Done of done followed by GetContext, under one lock where the queue is ours. If it
-	// returns an error, done is Done all the same.
-	DoneAndGet(ctx context.Context, done T) (item T, err error)
 	// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when nothing is
 	// queued and nothing is being processed, ctx.Err() if ctx was done first, and ErrShutDown if a
 	// call of ShutDown ended the wait. In every case the queue is shutting down afterwards, and
@@ -45,7 +42,7 @@ type Extended[T comparable] interface {
 // Extend returns queue as an [Extended]: queue itself if it is one, or a wrapper that builds what is
 // missing from queue's public methods. Use the wrapper instead of queue from then on: GetContext may hold
 // a key that only the wrapper can hand out. A queue of yours that embeds an Extended is one by the methods that it
-// inherits: if it has a Get or a Done of its own, give it a GetContext and a DoneAndGet too.
+// inherits: if it has a Get of its own, give it a GetContext too.
 //
 // A Get of such a queue cannot be interrupted, so the wrapper calls it on a goroutine of its own. That
 // goroutine may stay, waiting for a key, after GetContext has returned; it ends when the queue shuts down.
@@ -221,12 +218,6 @@ func (e *extension[T]) ShutDownContext(ctx context.Context) error {
 		}
 	}
 	return gate.ContextError(ctx)
-}
-
-// DoneAndGet is a call of Done and one of GetContext.
-func (e *extension[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
-	e.Done(done)
-	return e.GetContext(ctx)
 }
 
 // Stats knows only the length of the queue below.

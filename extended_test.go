@@ -350,38 +350,6 @@ func TestGoexitInForeignGet(t *testing.T) {
 	})
 }
 
-// Over a user's queue, which lacks it, DoneAndGet is the two calls.
-func TestDoneAndGetOverOtherQueues(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		delaying := func() workqueue.TypedDelayingInterface[string] {
-			return workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: &plainQueue[string]{}})
-		}
-		for name, q := range map[string]any{
-			"delaying": delaying(),
-			"rate-limiting": workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{
-				DelayingQueue: struct {
-					workqueue.TypedDelayingInterface[string]
-				}{delaying()},
-			}),
-		} {
-			q := q.(delayer[string])
-			q.Add("a")
-			q.Add("b")
-			hold(t, q, "a")
-			q.Add("a")
-			for _, step := range [][2]string{{"a", "b"}, {"b", "a"}} {
-				if key, err := q.DoneAndGet(t.Context(), step[0]); key != step[1] || err != nil {
-					t.Errorf("%s: DoneAndGet(%q) = %q, %v, want %q", name, step[0], key, err, step[1])
-				}
-			}
-			q.ShutDown()
-			if key, err := q.DoneAndGet(t.Context(), "a"); key != "" || err != workqueue.ErrShutDown {
-				t.Errorf("%s: DoneAndGet after shutdown = %q, %v", name, key, err)
-			}
-		}
-	})
-}
-
 // A context that panics starts no goroutine that would wait for a key that no caller waits for.
 func TestForeignGetContextPanics(t *testing.T) {
 	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {

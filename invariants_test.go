@@ -105,10 +105,10 @@ func (q *Typed[T]) checkObserver() error {
 func (q *delayingType[T]) checkInvariants() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n := q.waiting.len(); n > 0 && (!q.looping || q.stopped) {
-		return fmt.Errorf("%d keys wait, looping: %v, stopped: %v", n, q.looping, q.stopped)
+	if n := q.mu.waiting.len(); n > 0 && (!q.loop.RunningLocked() || q.mu.stopped) {
+		return fmt.Errorf("%d keys wait, looping: %v, stopped: %v", n, q.loop.RunningLocked(), q.mu.stopped)
 	}
-	return q.waiting.checkInvariants()
+	return q.mu.waiting.checkInvariants()
 }
 
 func (h *dueHeap[T]) checkInvariants() error {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"k8s.io/utils/clock"
 )
@@ -109,7 +110,7 @@ func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig) TypedRat
 		longest:     longest,
 		ceilings:    ceilings(base, longest, config.Factor),
 		jitter:      config.Jitter,
-		forgetAfter: positiveOr(config.ForgetAfter, max(addSaturated(longest, longest), 10*time.Minute)),
+		forgetAfter: positiveOr(config.ForgetAfter, max(dueloop.AddSaturated(longest, longest), 10*time.Minute)),
 		random:      rand.Uint64N,
 		keys:        newExpiringKeys[T](config.Clock),
 	}
@@ -147,7 +148,7 @@ func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 	delay := r.delay(key.count, key.span.duration())
 	key.count = min(key.count+1, math.MaxInt32)
 	key.span = packed(delay)
-	r.keys.setLife(s, addSaturated(delay, r.forgetAfter))
+	r.keys.setLife(s, dueloop.AddSaturated(delay, r.forgetAfter))
 	return delay
 }
 

@@ -375,62 +375,17 @@ func (c *hookedContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// A context's methods run without the lock: they may call the queue, and if they panic nothing has changed.
+// A context's methods run without the lock: they may call the queue.
 func TestContextIsForeignCode(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
 		q := build(options[string]{})
 		q.Add("a")
-		q.Add("b")
-		hold(t, q, "a")
-		bad := func() { panic("context") }
 		fine := func() { q.Len() }
-		for name, ctx := range map[string]context.Context{
-			"nil":  nil,
-			"Err":  &hookedContext{Context: t.Context(), onErr: bad, onDone: fine},
-			"Done": &hookedContext{Context: t.Context(), onErr: fine, onDone: bad},
-		} {
-			testkit.PanicOf(func() { _, _ = q.GetContext(ctx) })
-			testkit.PanicOf(func() { _, _ = q.DoneAndGet(ctx, "a") })
-			if !workqueue.FreeLock[string](q) {
-				t.Fatalf("%s: the lock is held after a panic", name)
-			}
-			if st := q.Stats(); st.Processing != 1 || st.Queued != 1 || st.UnmatchedDones != 0 {
-				t.Errorf("%s: Stats() = %+v after a panic", name, st)
-			}
-		}
 		ctx := &hookedContext{Context: t.Context(), onErr: fine, onDone: fine}
-		if key, err := q.DoneAndGet(ctx, "a"); key != "b" || err != nil {
-			t.Errorf("DoneAndGet() = %q, %v with a context that calls the queue", key, err)
+		if key, err := q.GetContext(ctx); key != "a" || err != nil {
+			t.Errorf("GetContext() = %q, %v with a context that calls the queue", key, err)
 		}
-		q.Done("b")
+		q.Done("a")
 		q.ShutDown()
-	})
-}
-
-// A getter whose context panics at its end takes no wake-up with it.
-func TestContextPanicsAtItsEnd(t *testing.T) {
-	everyLayer(t, func(t *testing.T, build builder[string]) {
-		for range 20 { // A select between the end and the wake-up chooses at random.
-			q := build(options[string]{})
-			base, cancel := context.WithCancel(t.Context())
-			var ended atomic.Bool
-			ctx := &hookedContext{Context: base, onDone: func() {}, onErr: func() {
-				if ended.Load() {
-					panic("context")
-				}
-			}}
-			go testkit.PanicOf(func() { _, _ = q.GetContext(ctx) })
-			synctest.Wait()
-			other := startGet[string](q)
-			synctest.Wait()
-			ended.Store(true)
-			cancel()
-			q.Add("a")
-			if g := other.MustReturn(t, "Get"); g.key != "a" {
-				t.Fatalf("Get() = %q, %v", g.key, g.err)
-			}
-			q.Done("a")
-			q.ShutDown()
-		}
 	})
 }

@@ -196,16 +196,16 @@ func (q *Typed[T]) Add(item T) {
 	q.addLocked(h, item)
 }
 
-// addDue adds keys that have come due, from number *added on, and counts them there: if a custom Queue ends the
-// goroutine, the next one goes on behind them. It adds nothing after a shutdown.
-func (q *Typed[T]) addDue(keys []keytable.Hashed[T], added *int) {
+// addDue adds keys that have come due, and returns how many: fewer than all if the queue is shutting down.
+func (q *Typed[T]) addDue(keys []keytable.Hashed[T]) (added int) {
 	q.gate.Lock()
 	defer q.unlock()
 	q.gate.WakeAnother()
-	q.keys.PreloadKeys(keys[*added:])
-	for *added < len(keys) && q.addLocked(keys[*added].Hash, keys[*added].Key) {
-		*added++
+	q.keys.PreloadKeys(keys)
+	for added < len(keys) && q.addLocked(keys[added].Hash, keys[added].Key) {
+		added++
 	}
+	return added
 }
 
 // addLocked is Add. It returns false if the queue is shutting down.
@@ -378,29 +378,6 @@ func (q *Typed[T]) Done(item T) {
 	q.gate.Lock()
 	defer q.unlock()
 	q.doneLocked(item, h, hashed)
-}
-
-// DoneAndGet is Done of done followed by [Typed.GetContext], under one lock: for a worker that takes one key
-// after the other. If it returns an error, done is Done all the same.
-func (q *Typed[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
-	ended, err := ctx.Done(), ctx.Err()
-	if err != nil {
-		q.Done(done)
-		return item, err
-	}
-	item, err = q.doneAndGetUntil(ended, done)
-	if err == errContextDone {
-		err = gate.ContextError(ctx)
-	}
-	return item, err
-}
-
-func (q *Typed[T]) doneAndGetUntil(ended <-chan struct{}, done T) (item T, err error) {
-	h, hashed := q.last.Hash(done)
-	q.gate.Lock()
-	defer q.unlock()
-	q.doneLocked(done, h, hashed)
-	return q.getLocked(ended)
 }
 
 // doneLocked is Done of item, whose hash is h if it is hashed already.

@@ -1,7 +1,6 @@
 package workqueue_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"runtime"
@@ -57,83 +56,6 @@ func TestQueueConstructors(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestDoneAndGet(t *testing.T) {
-	everyLayer(t, func(t *testing.T, build builder[string]) {
-		q := build(options[string]{})
-		ctx, cancel := context.WithCancel(t.Context())
-		want := func(done, want string, wantErr error) {
-			t.Helper()
-			if key, err := q.DoneAndGet(ctx, done); key != want || err != wantErr {
-				t.Fatalf("DoneAndGet(%q) = %q, %v, want %q, %v", done, key, err, want, wantErr)
-			}
-			if err := workqueue.CheckInvariants[string](q); err != nil {
-				t.Fatal(err)
-			}
-		}
-		q.Add("a")
-		q.Add("b")
-		hold(t, q, "a")
-		q.Add("a")
-		want("a", "b", nil)
-		want("x", "a", nil) // not held; b still is
-		if st := q.Stats(); st.Processing != 2 || st.UnmatchedDones != 1 {
-			t.Fatalf("Stats() = %+v", st)
-		}
-		// It sleeps until there is a key.
-		go func() {
-			time.Sleep(time.Hour)
-			q.Add("c")
-		}()
-		want("a", "c", nil)
-		// It counts as Done whatever comes next.
-		q.Done("b")
-		q.Add("d")
-		cancel()
-		want("c", "", context.Canceled)
-		if st := q.Stats(); st.Processing != 0 || st.Queued != 1 {
-			t.Fatalf("Stats() = %+v, with c Done and d left", st)
-		}
-		ctx = t.Context()
-		hold(t, q, "d")
-		drained := make(chan error, 1)
-		go func() { drained <- q.ShutDownContext(ctx) }()
-		synctest.Wait()
-		want("d", "", workqueue.ErrShutDown)
-		if err := <-drained; err != nil {
-			t.Errorf("ShutDownContext() = %v", err)
-		}
-	})
-}
-
-// A worker holds a key from when DoneAndGet got it, and not from when it was called.
-func TestDoneAndGetThatWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fake := testkit.NewFakeClock()
-		q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{
-			Name: "q", MetricsProvider: &testkit.Recorder{}, Clock: fake,
-		})
-		defer q.ShutDown()
-		q.Add("a")
-		q.Add("b")
-		hold(t, q, "a")
-		if key, err := q.DoneAndGet(t.Context(), "a"); key != "b" || err != nil {
-			t.Fatalf("DoneAndGet() = %q, %v", key, err)
-		}
-		// What the next key waited for is not time that a worker held it.
-		go func() {
-			time.Sleep(time.Second)
-			fake.Step(time.Minute)
-			q.Add("c")
-		}()
-		if key, err := q.DoneAndGet(t.Context(), "b"); key != "c" || err != nil {
-			t.Fatalf("DoneAndGet() = %q, %v", key, err)
-		}
-		if st := q.Stats(); st.LongestRunning != 0 {
-			t.Errorf("c has been held for %v", st.LongestRunning)
-		}
-	})
 }
 
 // The key that was handed out last is found without a look-up, which must not find any other.

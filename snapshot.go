@@ -206,12 +206,12 @@ func (q *delayingType[T]) copyWaiting(limit int) []KeySnapshot[T] {
 	scanSlab := func(n int, keys []KeySnapshot[T]) ([]KeySnapshot[T], bool) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		for slot := range q.waiting.keys.LiveSlots(n) {
-			if k := q.waiting.snapshot(slot); before.IsZero() || k.Due.Before(before) {
+		for slot := range q.mu.waiting.keys.LiveSlots(n) {
+			if k := q.snapshotWaitingLocked(slot); before.IsZero() || k.Due.Before(before) {
 				keys = append(keys, k)
 			}
 		}
-		return keys, n+1 < q.waiting.keys.Slabs()
+		return keys, n+1 < q.mu.waiting.keys.Slabs()
 	}
 	trim := func(keys []KeySnapshot[T]) []KeySnapshot[T] {
 		if len(keys)/2 >= limit {
@@ -233,11 +233,11 @@ func firstDue[T comparable](keys []KeySnapshot[T], limit int) []KeySnapshot[T] {
 func (q *delayingType[T]) appendFirstDue(keys []KeySnapshot[T]) []KeySnapshot[T] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for e := range q.waiting.order.InOrder() {
+	for e := range q.mu.waiting.order.InOrder() {
 		if len(keys) == cap(keys) {
 			break
 		}
-		keys = append(keys, q.waiting.snapshot(e.Slot))
+		keys = append(keys, q.snapshotWaitingLocked(e.Slot))
 	}
 	return keys
 }
@@ -247,18 +247,18 @@ func (q *delayingType[T]) inspectWaiting(key T) (k KeySnapshot[T], waits bool) {
 	h := keytable.HashOf(key)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if s, e := q.waiting.keys.Find(h, key); e != nil {
-		return q.waiting.snapshot(s), true
+	if s, e := q.mu.waiting.keys.Find(h, key); e != nil {
+		return q.snapshotWaitingLocked(s), true
 	}
 	return k, false
 }
 
-func (h *dueHeap[T]) snapshot(s keytable.Slot) KeySnapshot[T] {
-	k := h.keys.At(s)
+func (q *delayingType[T]) snapshotWaitingLocked(s keytable.Slot) KeySnapshot[T] {
+	k := q.mu.waiting.keys.At(s)
 	return KeySnapshot[T]{
 		Key:   k.Key,
-		Since: h.epoch.Add(k.Value.duration()),
-		Due:   h.epoch.Add(time.Duration(h.order.At(s).Rank)),
+		Since: q.loop.Time(k.Value.duration()),
+		Due:   q.loop.Time(time.Duration(q.mu.waiting.order.At(s).Rank)),
 	}
 }
 

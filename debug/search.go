@@ -18,9 +18,8 @@ const (
 	maxRemembered = 64
 )
 
-// searchLimits are how many keys of each state a search sees at once, before it goes over all keys of the queue. A pool
-// remembers no more.
-var searchLimits = limits{queue: 512, pools: 10_000}
+// searchLimits are how many keys of each state a search asks for, before it goes over all keys of the queue.
+var searchLimits = limits{queue: 512, pools: 1000}
 
 // states of a key that was found, in the order of [keyLists.all]. The first one that fits is its state.
 var states = []string{"processing", "queued", "waiting", "failing", "given_up"}

@@ -70,69 +70,6 @@ func TestPanicOfForgetKeepsTheRequeuedKey(t *testing.T) {
 	})
 }
 
-// askingContext is a context whose Value asks a pool. So it must not be called under the pool's lock.
-type askingContext struct {
-	context.Context
-	pool **worker.Pool[string]
-}
-
-func (c askingContext) Value(key any) any {
-	(*c.pool).Stats()
-	return c.Context.Value(key)
-}
-
-func TestContextThatAsksThePool(t *testing.T) {
-	for _, drain := range []worker.Drain{worker.Nothing, worker.Running, worker.All} {
-		pool := worker.New(newQueue(), func(context.Context, string) error { return nil }, options{})
-		returned := make(chan error, 1)
-		go func() { returned <- pool.Run(askingContext{t.Context(), &pool}) }()
-		go pool.Stop(drain)
-		if err := result(t, returned); err != nil {
-			t.Errorf("Run returned %v", err)
-		}
-	}
-}
-
-// askingError is what a queue returns whose errors ask a pool.
-type askingError struct{ pool *worker.Pool[string] }
-
-func (askingError) Error() string { return "asking" }
-func (e askingError) Is(error) bool {
-	e.pool.Stats()
-	return false
-}
-
-// askingQueue has a GetContext that returns an askingError.
-type askingQueue struct {
-	brokenQueue
-	pool **worker.Pool[string]
-}
-
-func (q askingQueue) GetContext(context.Context) (string, error) { return "", askingError{*q.pool} }
-
-func TestErrorThatAsksThePool(t *testing.T) {
-	var pool *worker.Pool[string]
-	q := newQueue()
-	pool = worker.New(askingQueue{brokenQueue{q, q.(workqueue.Extended[string])}, &pool}, sleeper(new(journal)), options{})
-	returned := make(chan error, 1)
-	go func() { returned <- pool.Run(t.Context()) }()
-	if err := result(t, returned); !errors.As(err, new(askingError)) {
-		t.Errorf("Run returned %v", err)
-	}
-}
-
-// result waits for a Run, and fails if it hangs.
-func result(t *testing.T, returned <-chan error) error {
-	t.Helper()
-	select {
-	case err := <-returned:
-		return err
-	case <-time.After(20 * time.Second):
-		t.Fatal("Run hangs")
-		return nil
-	}
-}
-
 // slowRequeues is a limiter whose NumRequeues takes a second, as one that asks a server may.
 type slowRequeues struct {
 	workqueue.TypedRateLimiter[string]

@@ -104,15 +104,13 @@ func TestGroupGoexit(t *testing.T) {
 
 // Bad input of one pool is reported before anything starts.
 func TestGroupBadInput(t *testing.T) {
-	down := intQueue()
-	down.ShutDown()
 	var inner, g worker.Group
-	inner.Add(worker.New(down, func(context.Context, int) error { return nil }, worker.Options[int]{}))
+	inner.Add(worker.New(intQueue(), func(context.Context, int) error { return nil }, worker.Options[int]{StuckAfter: -1}))
 	g.Add(worker.RunnerFunc(func(context.Context) error { t.Error("started"); return nil }))
 	g.Add(worker.New(newQueue(), nil, options{Workers: -1}))
 	g.Add(&inner)
 	err := g.Run(t.Context())
-	for _, want := range []string{"Workers is negative", "the handler is nil", "queue is shut down"} {
+	for _, want := range []string{"Workers is negative", "the handler is nil", "StuckAfter is negative"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Run returned %v", err)
 		}

@@ -23,49 +23,8 @@ func TestNoWorkersAfterTheEnd(t *testing.T) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.workers) != 0 {
-		t.Errorf("%d workers", len(p.workers))
-	}
-}
-
-// After a time in which very many keys have failed, nothing of them is kept.
-func TestFailuresGiveMemoryBack(t *testing.T) {
-	f := newFailures[int]()
-	for key := range 10_000 {
-		f.set(key, failureCount{calls: 1})
-		f.errors.put(FailedKey[int]{Key: key})
-	}
-	for key := range 10_000 {
-		if f.of(key).calls != 1 {
-			t.Error("forgotten too early")
-		}
-		f.forget(key)
-		if s := f.shard(key); len(s.counts) < s.peak/4 {
-			t.Fatalf("a map for %d keys is left for %d", s.peak, len(s.counts))
-		}
-	}
-	for i := range f.shards {
-		if s := &f.shards[i]; s.counts != nil {
-			t.Errorf("kept: %v", s.counts)
-		}
-	}
-	if f.keys.Load() != 0 || len(f.errors.byKey) != 0 || f.errors.order.Len() != 0 {
-		t.Errorf("%d keys, %d errors", f.keys.Load(), len(f.errors.byKey))
-	}
-}
-
-// A key that has failed again since it was found to be stale is not forgotten.
-func TestForgetIf(t *testing.T) {
-	f := newFailures[int]()
-	f.set(1, failureCount{calls: 2})
-	f.forgetIf(1, failureCount{calls: 1})
-	if f.of(1).calls != 2 || f.keys.Load() != 1 {
-		t.Error("forgotten")
-	}
-	f.forgetIf(1, failureCount{calls: 2})
-	f.forgetIf(1, failureCount{})
-	if f.of(1).calls != 0 || f.keys.Load() != 0 {
-		t.Error("not forgotten")
+	if len(p.mu.workers) != 0 {
+		t.Errorf("%d workers", len(p.mu.workers))
 	}
 }
 

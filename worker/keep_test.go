@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -81,7 +80,7 @@ func TestKeepQueueKeyThatIsGotTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{})
 		q.AddWithOpts(priorityqueue.AddOpts{Priority: 5}, "a")
-		r := run(t, worker.New(latePriorityQueue{lateQueue{q, q}, q}, sleeper(new(journal)), options{KeepQueue: true}))
+		r := run(t, worker.New(latePriorityQueue{lateQueue{q}, q}, sleeper(new(journal)), options{KeepQueue: true}))
 		r.cancel()
 		if err := r.returned(); err != nil {
 			t.Error(err)
@@ -100,7 +99,7 @@ func TestKeepQueueKeyThatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{})
 		q.AddWithOpts(priorityqueue.AddOpts{}, "a")
-		r := run(t, worker.New(slowLate{latePriorityQueue{lateQueue{q, q}, q}}, sleeper(new(journal)), options{KeepQueue: true}))
+		r := run(t, worker.New(slowLate{latePriorityQueue{lateQueue{q}, q}}, sleeper(new(journal)), options{KeepQueue: true}))
 		r.cancel()
 		synctest.Wait()
 		q.ShutDown()
@@ -267,44 +266,6 @@ func TestGroupGoesOnWithoutAQueue(t *testing.T) {
 		}
 	})
 }
-
-// shutDownAtRun is a queue that is shut down as soon as it has been checked.
-type shutDownAtRun struct{ stringQueue }
-
-func (q shutDownAtRun) ShuttingDown() bool {
-	down := q.stringQueue.ShuttingDown()
-	q.stringQueue.ShutDown()
-	return down
-}
-
-// So does one whose queue is shut down between the check and the start.
-func TestGroupGoesOnWithAQueueThatIsShutDownAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, nested := range []bool{false, true} {
-			other := newQueue()
-			other.Add("1s")
-			var j journal
-			var g worker.Group
-			if nested {
-				var inner worker.Group
-				inner.Add(worker.New(shutDownAtRun{other}, sleeper(&j), options{}))
-				g.Add(&inner)
-			} else {
-				g.Add(worker.New(shutDownAtRun{other}, sleeper(&j), options{}))
-			}
-			g.Add(worker.New(newQueue(), sleeper(&j), options{}))
-			r := run(t, &g)
-			r.after(time.Minute)
-			r.goesOn()
-			r.endCleanly()
-			if got := j.take(); !slices.Equal(got, []string{"start 1s", "return 1s"}) {
-				t.Errorf("%q", got)
-			}
-		}
-	})
-}
-
-var _ workqueue.TypedRateLimitingInterface[string] = shutDownAtRun{}
 
 // The first middleware is the outermost, and what it does belongs to the handler.
 func TestMiddleware(t *testing.T) {

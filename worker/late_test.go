@@ -7,29 +7,18 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
 // lateQueue hands out a key when the context has just ended, which GetContext may.
-type lateQueue struct {
-	stringQueue
-	workqueue.Extended[string]
-}
+type lateQueue struct{ extended }
 
-func (q lateQueue) Get() (string, bool) { return q.stringQueue.Get() }
-func (q lateQueue) Add(key string)      { q.stringQueue.Add(key) }
-func (q lateQueue) Len() int            { return q.stringQueue.Len() }
-func (q lateQueue) Done(key string)     { q.stringQueue.Done(key) }
-func (q lateQueue) ShutDown()           { q.stringQueue.ShutDown() }
-func (q lateQueue) ShutDownWithDrain()  { q.stringQueue.ShutDownWithDrain() }
-func (q lateQueue) ShuttingDown() bool  { return q.stringQueue.ShuttingDown() }
 func (q lateQueue) GetContext(ctx context.Context) (string, error) {
-	if ctx.Done() == nil || ctx.Err() != nil {
-		return q.Extended.GetContext(ctx)
+	if q.ShuttingDown() || ctx.Err() != nil {
+		return q.extended.GetContext(ctx)
 	}
 	<-ctx.Done()
-	return q.Extended.GetContext(context.WithoutCancel(ctx))
+	return q.extended.GetContext(context.WithoutCancel(ctx))
 }
 
 // A key that is got while the context ends may have been added after that. It is not started.
@@ -40,7 +29,7 @@ func TestKeyThatIsGotTooLate(t *testing.T) {
 			q.Add(key)
 		}
 		var j journal
-		r := run(t, worker.New(lateQueue{q, q.(workqueue.Extended[string])}, sleeper(&j), options{Workers: 2}))
+		r := run(t, worker.New(lateQueue{q}, sleeper(&j), options{Workers: 2}))
 		r.cancel()
 		e := left(t, r.returned())
 		slices.Sort(e.NotStarted)
@@ -55,8 +44,9 @@ func TestKeyThatIsGotTooLate(t *testing.T) {
 type slowGet struct{ lateQueue }
 
 func (q slowGet) GetContext(ctx context.Context) (string, error) {
+	down := q.ShuttingDown()
 	key, err := q.lateQueue.GetContext(ctx)
-	if ctx.Done() != nil && err == nil {
+	if !down && err == nil {
 		time.Sleep(time.Second)
 	}
 	return key, err
@@ -68,7 +58,7 @@ func TestKeyThatTakesLongToGet(t *testing.T) {
 		q := newQueue()
 		q.Add("a")
 		q.Add("b")
-		r := run(t, worker.New(slowGet{lateQueue{q, q.(workqueue.Extended[string])}}, sleeper(new(journal)), options{Drain: worker.Nothing, CancelGrace: worker.NoGrace}))
+		r := run(t, worker.New(slowGet{lateQueue{q}}, sleeper(new(journal)), options{Drain: worker.Nothing, CancelGrace: worker.NoGrace}))
 		r.cancel()
 		r.after(time.Second)
 		if e := left(t, r.returned()); !slices.Equal(e.NotStarted, []string{"a", "b"}) {

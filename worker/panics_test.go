@@ -263,8 +263,7 @@ func TestPanicOfTheLoggerIsFatal(t *testing.T) {
 
 // panickyQueue panics in one of its methods.
 type panickyQueue struct {
-	stringQueue
-	workqueue.Extended[string]
+	extended
 	method string
 }
 
@@ -274,21 +273,16 @@ func (q panickyQueue) in(method string) {
 	}
 }
 
-func (q panickyQueue) Get() (string, bool) { return q.stringQueue.Get() }
-func (q panickyQueue) Add(key string)      { q.stringQueue.Add(key) }
-func (q panickyQueue) Len() int            { return q.stringQueue.Len() }
-func (q panickyQueue) ShuttingDown() bool  { return q.stringQueue.ShuttingDown() }
-func (q panickyQueue) ShutDownWithDrain()  { q.stringQueue.ShutDownWithDrain() }
-func (q panickyQueue) ShutDown()           { q.in("ShutDown"); q.stringQueue.ShutDown() }
-func (q panickyQueue) Done(key string)     { q.stringQueue.Done(key); q.in("Done") }
-func (q panickyQueue) Forget(key string)   { q.in("Forget"); q.stringQueue.Forget(key) }
+func (q panickyQueue) ShutDown()         { q.in("ShutDown"); q.extended.ShutDown() }
+func (q panickyQueue) Done(key string)   { q.extended.Done(key); q.in("Done") }
+func (q panickyQueue) Forget(key string) { q.in("Forget"); q.extended.Forget(key) }
 func (q panickyQueue) AddRateLimited(key string) {
 	q.in("AddRateLimited")
-	q.stringQueue.AddRateLimited(key)
+	q.extended.AddRateLimited(key)
 }
 func (q panickyQueue) GetContext(ctx context.Context) (string, error) {
 	q.in("GetContext")
-	return q.Extended.GetContext(ctx)
+	return q.extended.GetContext(ctx)
 }
 
 // A queue that panics ends Run, also if it does so again while Run ends.
@@ -299,7 +293,7 @@ func TestPanicOfTheQueueIsFatal(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					q := newQueue()
 					q.Add("a")
-					r := run(t, worker.New(panickyQueue{q, q.(workqueue.Extended[string]), method}, func(context.Context, string) error {
+					r := run(t, worker.New(panickyQueue{q, method}, func(context.Context, string) error {
 						if method == "AddRateLimited" {
 							return errBroken
 						}

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -372,27 +371,14 @@ func TestFirstFatalErrorCounts(t *testing.T) {
 }
 
 // brokenQueue has a GetContext that fails for reasons of its own.
-type brokenQueue struct {
-	stringQueue
-	extended workqueue.Extended[string]
-}
+type brokenQueue struct{ extended }
 
-func (b brokenQueue) GetContext(context.Context) (string, error) { return "", errBroken }
-func (b brokenQueue) DoneAndGet(context.Context, string) (string, error) {
-	return "", errBroken
-}
-func (b brokenQueue) ShutDownContext(ctx context.Context) error {
-	return b.extended.ShutDownContext(ctx)
-}
-func (b brokenQueue) Stats() workqueue.Stats { return b.extended.Stats() }
-func (b brokenQueue) Snapshot(limit int) workqueue.Snapshot[string] {
-	return b.extended.Snapshot(limit)
-}
+func (brokenQueue) GetContext(context.Context) (string, error) { return "", errBroken }
 
 func TestGetContextThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
-		err := run(t, worker.New(brokenQueue{q, q.(workqueue.Extended[string])}, sleeper(new(journal)), options{Workers: 3})).returned()
+		err := run(t, worker.New(brokenQueue{q}, sleeper(new(journal)), options{Workers: 3})).returned()
 		if !errors.Is(err, errBroken) {
 			t.Errorf("Run returned %v", err)
 		}

@@ -164,7 +164,7 @@ func TestFailingKeysThatAreGone(t *testing.T) {
 		for _, when := range []string{"at once", "later", "at the end"} {
 			t.Run(c.name+"/"+when, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					const n = 3000
+					const n = 500
 					q := c.queue()
 					attempts := make(map[string]int)
 					p := worker.New(q, func(ctx context.Context, key string) error {

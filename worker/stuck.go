@@ -90,13 +90,15 @@ func (p *Pool[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuckCa
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next = now.Add(limit)
-	for _, w := range p.workers {
+	for _, w := range p.mu.workers {
 		at := w.started.Add(limit)
 		switch {
 		case w.state != handling || w.stuck:
 		case !at.After(now):
 			w.stuck = true
-			stuck = append(stuck, stuckCall[T]{w.ctx, w.runningKey(now)})
+			k := w.runningKey()
+			k.Duration = now.Sub(k.Started)
+			stuck = append(stuck, stuckCall[T]{w.ctx, k})
 		case at.Before(next):
 			next = at
 		}

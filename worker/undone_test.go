@@ -113,7 +113,7 @@ func TestDrainNothing(t *testing.T) {
 		q.Add("a")
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 			<-ctx.Done()
-			if cause := context.Cause(ctx); cause != worker.ErrDrainTimeout {
+			if cause := context.Cause(ctx); cause != context.Canceled {
 				t.Errorf("the cause is %v", cause)
 			}
 			time.Sleep(time.Second)
