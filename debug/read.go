@@ -163,14 +163,12 @@ func (e *entry) setLast(r *reading, began time.Time) {
 }
 
 // last returns the last answer, which is late if it was asked for before began.
-func (h *Handler) last(e *entry, began time.Time) *reading {
+func (e *entry) last(began time.Time) *reading {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r := e.mu.reading.last
 	r.late = e.mu.reading.began.Before(began)
-	if r.entry == nil { // It has never answered.
-		r.entry, r.at = e, h.clock.Now()
-	}
+	r.entry = e // It may never have answered.
 	return &r
 }
 
@@ -189,7 +187,7 @@ func (h *Handler) readOne(ctx context.Context, e *entry, l limits) *reading {
 		case <-ctx.Done():
 		}
 	}
-	r := h.last(e, began)
+	r := e.last(began)
 	r.late = true // The keys are missing, even if the numbers have come meanwhile.
 	return r
 }
@@ -220,7 +218,7 @@ func (h *Handler) readAll(ctx context.Context) []*reading {
 	}
 	live := make([]*reading, 0, len(entries))
 	for _, e := range entries {
-		if r := h.last(e, began); !r.late && ended(r.stats) {
+		if r := e.last(began); !r.late && ended(r.stats) {
 			h.remove(e)
 		} else if e.hasQueue() || len(r.pools) > 0 {
 			live = append(live, r)
