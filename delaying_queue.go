@@ -81,7 +81,9 @@ func TypedNewDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 // whatever config.Queue is.
 func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConfig[T]) TypedDelayingInterface[T] {
 	provider := providerFor(config.Name, config.MetricsProvider)
-	return inspected[T](newDelayingQueue(config, provider), config.Name, provider, config.Queue)
+	q := newDelayingQueue(config, provider)
+	registerInspector[T](q, config.Name, provider, config.Queue)
+	return q
 }
 
 // newDelayingQueue builds a delaying queue. Like newQueue it does not look for the global provider.

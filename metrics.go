@@ -226,8 +226,8 @@ func newRetriesMetric(name string, provider MetricsProvider) CounterMetric {
 }
 
 func (q *Typed[T]) refreshMetrics() {
-	q.gate.Lock()
-	defer q.gate.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if !q.shuttingDown.Load() {
 		q.observer.Refresh()
 	}
@@ -235,8 +235,8 @@ func (q *Typed[T]) refreshMetrics() {
 
 // Stats returns the queue's numbers. It takes constant time.
 func (q *Typed[T]) Stats() Stats {
-	q.gate.Lock()
-	defer q.gate.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	return q.statsLocked()
 }
 
@@ -245,17 +245,17 @@ func (q *Typed[T]) statsLocked() Stats {
 		Name:           q.name,
 		ShuttingDown:   q.shuttingDown.Load(),
 		Queued:         q.lenLocked(),
-		Processing:     q.processing,
-		Again:          q.again,
-		Adds:           q.adds,
-		UnmatchedDones: q.unmatchedDones,
+		Processing:     q.mu.processing,
+		Again:          q.mu.again,
+		Adds:           q.mu.adds,
+		UnmatchedDones: q.mu.unmatchedDones,
 	}
 	if q.observer == nil {
 		return st
 	}
 	now := q.observer.Now()
-	if q.custom == nil && q.ready.n > 0 {
-		st.OldestQueued = q.observer.SinceAdded(q.ready.ahead(1)[0], now)
+	if q.custom == nil && q.mu.ready.n > 0 {
+		st.OldestQueued = q.observer.SinceAdded(q.mu.ready.ahead(1)[0], now)
 	}
 	st.UnfinishedWork, st.LongestRunning = q.observer.Unfinished(now)
 	st.Latency = newHistogram(&q.observer.Latency)

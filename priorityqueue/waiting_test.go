@@ -21,12 +21,12 @@ func TestManyDueKeys(t *testing.T) {
 			q.AddAfter(key, time.Second)
 		}
 		waiting := func(move bool) int {
-			q.gate.Lock()
-			defer q.gate.Unlock()
+			q.mu.Lock()
+			defer q.mu.Unlock()
 			if move {
-				q.moveDueLocked(q.due.First().Rank)
+				q.moveDueLocked(q.nextDueLocked())
 			}
-			return q.due.Len()
+			return q.mu.due.Len()
 		}
 		if left := waiting(true); left != n-maxMoved {
 			t.Errorf("one call made %d keys ready, want %d", n-left, maxMoved)
@@ -62,18 +62,12 @@ func TestLocksAreShort(t *testing.T) {
 			}
 		})
 		left := func() int { return q.Stats().Waiting + q.Stats().Queued }
-		if some := q.appendInfos(nil, 3); len(some) > maxPerLock {
-			t.Errorf("All reads %d keys under one lock", len(some))
-		}
-		if s := q.copyFew(fewKeys); len(s.Queued) > maxPerLock || len(s.Waiting) > maxPerLock {
+		if s := q.copyFirst(maxPerLock); len(s.Queued) > maxPerLock || len(s.Waiting) > maxPerLock {
 			t.Errorf("Snapshot copies %d and %d keys under one lock", len(s.Queued), len(s.Waiting))
 		}
-		if len(q.Snapshot(n).Queued) != n {
-			t.Error("Snapshot lacks keys")
-		}
-		q.gate.Lock()
+		q.mu.Lock()
 		q.shuttingDown.Store(true)
-		q.stopped = true
+		q.mu.stopped = true
 		q.unlock()
 		for n := 0; left() > 0; n++ {
 			before := left()
@@ -130,7 +124,6 @@ func TestManyKeysTakeManyLocks(t *testing.T) {
 		for range q.All() {
 		}
 	})
-	measure("Snapshot", 20, func() { q.Snapshot(n) }) // once for queued keys, once for held ones
 	locks = 0
 	if got, err := q.GetBatch(t.Context(), n); !slices.Equal(got, keys) {
 		t.Errorf("GetBatch() = %d keys, %v", len(got), err)
@@ -155,10 +148,10 @@ func TestBetweenTheLocksOfAShutDown(t *testing.T) {
 		q.AddAfter("waiting", time.Second)
 		q.Add("queued")
 		begin := func(stop bool) {
-			q.gate.Lock()
+			q.mu.Lock()
 			defer q.unlock()
 			q.shuttingDown.Store(true)
-			q.stopped = stop
+			q.mu.stopped = stop
 		}
 		begin(false)
 		time.Sleep(time.Second)

@@ -53,8 +53,8 @@ func (t *Table[K, V]) moveAll() {
 	}
 }
 
-// moveSome moves the keys of the next slab, and forgets old if no later one has any. They also stay in old,
-// which is dropped as a whole; only Delete takes single keys out of it.
+// moveSome moves the keys of the next slab, and forgets old if no later one has any. Moved keys also stay in old until it
+// is dropped as a whole; only Delete takes single keys out of it.
 func (t *Table[K, V]) moveSome() {
 	t.moveSlab(t.moved)
 	slabs := t.slots.slabs

@@ -203,28 +203,27 @@ func TestIndexComesBack(t *testing.T) {
 	}
 }
 
-// Values are appended under a lock, so Collect makes room for those of a slab before. When the queues did not, calls
+// Values are appended under a lock, so InSteps makes room for those of a slab before. When the queues did not, calls
 // waited for 280 ms while a snapshot of a million keys was made.
-func TestCollectMakesRoom(t *testing.T) {
+func TestInSteps(t *testing.T) {
 	const slabs = 100
-	scan := func(n int, all []int) ([]int, bool) {
-		if room := cap(all) - len(all); room < slabLen {
-			t.Errorf("slab %d: room for %d values, want %d", n, room, slabLen)
+	scan := func(n int, found []int) ([]int, bool) {
+		if len(found) > 0 || cap(found) < slabLen {
+			t.Errorf("slab %d: room for %d values behind %d, want %d", n, cap(found), len(found), slabLen)
 		}
 		for i := range slabLen {
-			all = append(all, n*slabLen+i)
+			found = append(found, n*slabLen+i)
 		}
-		return all, n < slabs-1
+		return found, n < slabs-1
 	}
-	trimmed := 0
-	trim := func(all []int) []int {
-		trimmed++
-		return all[:len(all)-1]
+	n := 0
+	for v := range InSteps(scan) {
+		if v != n {
+			t.Fatalf("value %d is %d", n, v)
+		}
+		n++
 	}
-	if all := Collect(scan, nil); len(all) != slabs*slabLen || all[len(all)-1] != len(all)-1 {
-		t.Errorf("%d values, want %d", len(all), slabs*slabLen)
-	}
-	if all := Collect(scan, trim); len(all) != slabs*(slabLen-1) || trimmed != slabs {
-		t.Errorf("%d values, trimmed %d times", len(all), trimmed)
+	if n != slabs*slabLen {
+		t.Errorf("%d values, want %d", n, slabs*slabLen)
 	}
 }

@@ -91,7 +91,7 @@ type Histogram struct {
 	buckets *Buckets
 	// counts has one more than the buckets, for what is longer than all of them.
 	counts []uint64
-	// sum is in nanoseconds. Up to 2⁵³, which are 104 days, it is exact.
+	// sum is in nanoseconds.
 	sum float64
 }
 
