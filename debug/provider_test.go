@@ -245,7 +245,7 @@ func TestFailingKeysThatCannotBeListed(t *testing.T) {
 	}
 }
 
-// snapshots shows a pool.
+// showPool makes h show a pool.
 func showPool(h *debug.Handler, s *worker.Snapshot[any]) {
 	h.WatchPoolKeys(s.Stats.Name, func(int) worker.Snapshot[any] { return *s })
 }
