@@ -105,7 +105,7 @@ func (h *Handler) detail(ctx context.Context, query url.Values) *detailReport {
 		ask = searchLimits
 	}
 	now := h.clock.Now()
-	reading := h.readOne(ctx, e, ask)
+	reading := *h.readOne(ctx, e, ask)
 	known := reading.poolKeys()
 	lists := newKeyLists(reading.keys, known)
 	r := &detailReport{
@@ -127,7 +127,7 @@ func (h *Handler) detail(ctx context.Context, query url.Values) *detailReport {
 			r.Found = h.search(ctx, e, lists, known, query.Get("key"))
 		}))
 	}
-	r.Queue = h.newQueueReport(reading, now)
+	r.Queue = h.newQueueReport(&reading, now)
 	r.History = newHistoryReport(r.Queue.timeline.points)
 	if r.Queue.Timed {
 		latency, work, covers := e.history.recent(reading.measure())

@@ -118,7 +118,7 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 	r.Matching = len(all)
 	tick := h.ticks()
 	counted := make(map[*pool]bool) // Queues with one name have the same pools.
-	for _, q := range all {
+	for i, q := range all {
 		r.Queued += q.stats.Queued
 		r.Processing += q.stats.Processing
 		r.Waiting += q.stats.Waiting
@@ -130,7 +130,9 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 			}
 		}
 		if by.name == "errors" {
-			q.minute = q.entry.history.rates(tick, q.measure(), h.every)
+			sorted := *q
+			sorted.minute = q.entry.history.rates(tick, q.measure(), h.every)
+			all[i] = &sorted
 		}
 	}
 	r.Pages = max(1, (len(all)+pageLen-1)/pageLen)

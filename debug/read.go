@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -13,16 +12,19 @@ import (
 )
 
 const (
-	// patience is how long a page waits for the answers of queues.
+	// patience is how long a list waits while no queue answers.
 	patience = time.Second
+	// maxPatience is how long a list or a queue's page waits in all.
+	maxPatience = 5 * time.Second
 	// readers is how many queues are read at once.
 	readers = 64
 )
 
-// reading is what an entry's queue and pools reported at one moment.
+// reading is what an entry's queue and pools reported at one moment. It does not change.
 type reading struct {
 	entry *entry
 	at    time.Time // right before they were asked
+	began time.Time // the same in real time
 	stats workqueue.Stats
 	pools []poolReading
 	// workers is the sum of the pools' numbers, and givenUp of their keys that were given up.
@@ -33,8 +35,9 @@ type reading struct {
 	// late reports that the queue has not answered. The numbers are those of its last answer.
 	late bool
 
-	// keys is set if keys were asked for.
-	keys workqueue.Snapshot[any]
+	// keys are as many as were asked for.
+	limits limits
+	keys   workqueue.Snapshot[any]
 	// minute has the rates of the last minute. Only a report sets it.
 	minute rates
 }
@@ -46,13 +49,6 @@ type poolReading struct {
 
 // limits are how many keys of each state are asked for. Without any, only numbers are.
 type limits struct{ queue, pools int }
-
-// readingState is the last reading, and a call that goes on.
-type readingState struct {
-	last  reading   // without keys
-	began time.Time // of the call that returned last, in real time
-	since time.Time // when the call that goes on began, or zero
-}
 
 // guarded calls f, which is foreign code, and reports whether it has panicked. It names the type of the value, because
 // the value may have methods that panic as well.
@@ -73,7 +69,7 @@ func ended(s workqueue.Stats) bool {
 
 // read asks e's queue and pools, which may block.
 func (h *Handler) read(e *entry, l limits) *reading {
-	r := &reading{entry: e, at: h.clock.Now()}
+	r := &reading{entry: e, at: h.clock.Now(), limits: l}
 	if e.hasQueue() {
 		r.panicked = guarded("queue", func() {
 			r.stats = e.queue.Stats()
@@ -130,9 +126,10 @@ func (h *Handler) ask(ctx context.Context, e *entry, l limits) *reading {
 		}
 	}
 	began := time.Now()
-	e.setSince(began)
+	e.setAsked(began)
 	r := h.read(e, l)
-	e.setLast(r, began)
+	r.began = began
+	e.setLast(r.withoutKeys())
 	<-e.asking
 	return r
 }
@@ -140,42 +137,53 @@ func (h *Handler) ask(ctx context.Context, e *entry, l limits) *reading {
 func (e *entry) isSilent() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	since := e.mu.reading.since
-	return !since.IsZero() && time.Since(since) >= patience
+	return !e.mu.asked.IsZero() && time.Since(e.mu.asked) >= patience
 }
 
-func (e *entry) setSince(began time.Time) {
+func (e *entry) setAsked(began time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.mu.reading.since = began
+	e.mu.asked = began
 }
 
-func (e *entry) setLast(r *reading, began time.Time) {
-	last := *r
-	last.keys = workqueue.Snapshot[any]{}
-	last.pools = slices.Clone(r.pools)
-	for i := range last.pools {
-		last.pools[i].Snapshot = worker.Snapshot[any]{Stats: r.pools[i].Stats, DroppedKeys: r.pools[i].DroppedKeys}
-	}
+func (e *entry) setLast(r *reading) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.mu.reading = readingState{last: last, began: began}
+	e.mu.last, e.mu.asked = r, time.Time{}
 }
 
 // last returns the last answer, which is late if it was asked for before began.
 func (e *entry) last(began time.Time) *reading {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	r := e.mu.reading.last
-	r.late = e.mu.reading.began.Before(began)
-	r.entry = e // It may never have answered.
-	return &r
+	switch {
+	case e.mu.last == nil:
+		return &reading{entry: e, late: true}
+	case e.mu.last.began.Before(began):
+		r := *e.mu.last
+		r.late = true
+		return &r
+	}
+	return e.mu.last
+}
+
+// withoutKeys returns what is to be kept of r.
+func (r *reading) withoutKeys() *reading {
+	if r.limits == (limits{}) {
+		return r
+	}
+	kept := *r
+	kept.keys, kept.pools = workqueue.Snapshot[any]{}, slices.Clone(r.pools)
+	for i, p := range r.pools {
+		kept.pools[i].Snapshot = worker.Snapshot[any]{Stats: p.Stats, DroppedKeys: p.DroppedKeys}
+	}
+	return &kept
 }
 
 // readOne asks e, and returns its last answer if it does not answer now.
 func (h *Handler) readOne(ctx context.Context, e *entry, l limits) *reading {
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, maxPatience)
 	defer cancel()
 	answer := make(chan *reading, 1)
 	if h.goMany(1, func() { answer <- h.ask(ctx, e, l) }) {
@@ -187,34 +195,43 @@ func (h *Handler) readOne(ctx context.Context, e *entry, l limits) *reading {
 		case <-ctx.Done():
 		}
 	}
-	r := e.last(began)
+	r := *e.last(began)
 	r.late = true // The keys are missing, even if the numbers have come meanwhile.
-	return r
+	return &r
 }
 
 // readAll asks all queues side by side, and returns their answers in no order: the last ones of those that do not
 // answer now. It forgets queues and pools that have ended.
 func (h *Handler) readAll(ctx context.Context) []*reading {
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, maxPatience)
 	defer cancel()
 	entries := h.entries()
-	var next atomic.Int64
-	returned := make(chan struct{}, readers)
-	n := min(readers, len(entries))
-	if !h.goMany(n, func() {
-		for i := next.Add(1); i <= int64(len(entries)) && ctx.Err() == nil; i = next.Add(1) {
-			h.ask(ctx, entries[i-1], limits{})
-		}
-		returned <- struct{}{}
-	}) {
-		return nil
+	next := make(chan *entry, len(entries))
+	for _, e := range entries {
+		next <- e
 	}
-	for range n {
+	close(next)
+	answered := make(chan struct{}, len(entries))
+	h.goMany(min(readers, len(entries)), func() {
+		for e := range next {
+			if ctx.Err() == nil {
+				h.ask(ctx, e, limits{})
+			}
+			answered <- struct{}{}
+		}
+	})
+	silence := time.NewTimer(patience)
+	defer silence.Stop()
+	for range entries {
 		select {
-		case <-returned:
+		case <-answered:
+			silence.Reset(patience)
+			continue
+		case <-silence.C:
 		case <-ctx.Done():
 		}
+		break
 	}
 	live := make([]*reading, 0, len(entries))
 	for _, e := range entries {

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
@@ -25,7 +26,10 @@ type entry struct {
 
 	mu struct {
 		sync.Mutex
-		reading readingState
+		// asked is when the call began that goes on, or zero. It is real time.
+		asked time.Time
+		// last is what the queue answered last, without keys, or nil.
+		last *reading
 		// found are keys that were searched for, by their texts: to look them up again needs no search.
 		found map[string][]any
 		// past are the keys that were failing when the last pool ended.
