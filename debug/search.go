@@ -14,6 +14,8 @@ const (
 	maxFound = 25
 	// searchTime is how long a search may take. A million keys take less than a second.
 	searchTime = 10 * time.Second
+	// fewKeys is how many keys a page may look at again and again.
+	fewKeys = 10_000
 	// maxRemembered is how many texts a queue remembers the keys of.
 	maxRemembered = 64
 )
@@ -59,8 +61,8 @@ func (h *Handler) search(ctx context.Context, e *entry, lists keyLists, known *p
 		}
 		// A text that was cut may be that of many keys.
 		if len(f.same.keys) == 0 || len(text) >= maxShown {
-			r.Incomplete = !h.searchAll(ctx, e, f)
-			r.cheap = false
+			n, complete := h.searchAll(ctx, e, f)
+			r.Incomplete, r.cheap = !complete, complete && n <= fewKeys
 		}
 		f.same.refresh(e.queue)
 		f.like.refresh(e.queue)
@@ -78,26 +80,26 @@ func (h *Handler) search(ctx context.Context, e *entry, lists keyLists, known *p
 	return r
 }
 
-// searchAll adds to f what it finds among all keys of the queue, and reports whether there was time for that.
-func (h *Handler) searchAll(ctx context.Context, e *entry, f *finder) bool {
+// searchAll adds to f what it finds among all keys of the queue, and returns how many
+// these are, and whether there was time for all.
+func (h *Handler) searchAll(ctx context.Context, e *entry, f *finder) (n int, complete bool) {
 	ctx, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
 	select {
 	case h.searching <- struct{}{}:
 		defer func() { <-h.searching }()
 	case <-ctx.Done():
-		return false
+		return 0, false
 	}
-	n := 0
 	for k := range e.queue.SnapshotKeys() {
 		if n++; n%256 == 0 && ctx.Err() != nil {
-			return false
+			return n, false
 		}
 		if found := f.listFor(k.Key); found != nil {
 			found.add(newKeyReport(k))
 		}
 	}
-	return true
+	return n, true
 }
 
 // remembered returns the keys that were found by text.

@@ -194,20 +194,22 @@ func heap() uint64 {
 // page itself.
 func TestSearchAgain(t *testing.T) {
 	h := newHandler(t, debug.Options{})
-	m := &manyKeys{n: 10_000}
+	m := &manyKeys{n: 100_000}
 	h.InspectQueue("q", m.inspector())
 	for range 3 {
-		if s := find(t, h, "q", "key 9876"); len(s.Found.Keys) != 1 || !s.Found.Exact || s.Found.Keys[0].Requeues != 1 || s.Found.Keys[0].State != "queued" {
+		if s := find(t, h, "q", "key 98765"); len(s.Found.Keys) != 1 || !s.Found.Exact || s.Found.Keys[0].Requeues != 1 || s.Found.Keys[0].State != "queued" {
 			t.Errorf("%+v", s.Found)
 		}
 	}
 	refreshes := `<main id="live" data-refresh="5">`
-	wantBody(t, get(h, "?queue=q&key=key+9876"), "<noscript>", refreshes)
+	wantBody(t, get(h, "?queue=q&key=key+98765"), "<noscript>", refreshes)
 	if m.reads != 1 {
 		t.Errorf("the keys were read %d times", m.reads)
 	}
-	m.n = 5000
-	wantBody(t, get(h, "?queue=q&key=key+9876"), "No key in this queue is called", "does not refresh itself")
+	m.n = 9999 // so few that it may be searched again
+	wantBody(t, get(h, "?queue=q&key=98"), refreshes, "The first 25 that contain it")
+	m.n = 50_000
+	wantBody(t, get(h, "?queue=q&key=key+98765"), "No key in this queue is called", "does not refresh itself")
 	for _, search := range []string{"98", "none", strings.Repeat("x", 300)} {
 		body := get(h, "?queue=q&key="+queryEscape(search)).Body.String()
 		if strings.Contains(body, refreshes) || strings.Contains(body, "<noscript>") {

@@ -18,15 +18,16 @@ import (
 
 // looks are the screens and readers for whom the pages are made.
 var looks = []look{
-	{"desktop-light", 1400, 500, false}, {"desktop-dark", 1400, 500, true},
+	{"desktop-light", 1280, 500, false}, {"desktop-dark", 1280, 500, true},
 	{"phone-light", 360, 700, false}, {"phone-dark", 360, 700, true},
+	{"tablet-light", 800, 700, false}, {"tablet-dark", 800, 700, true},
 }
 
 // pagesOf are the pages that tests look at, by name.
 var pagesOf = map[string]string{
-	"list": "", "queue": "?queue=uploads&keys=6", "stuck": "?queue=orders&keys=6",
+	"list": "", "queue": "?queue=uploads&keys=4", "stuck": "?queue=orders&keys=6",
 	"key": "?queue=uploads&key=2026-11-20/camera-57.raw", "none": "?queue=none",
-	"reports": "?queue=reports&keys=6",
+	"reports": "?queue=reports&keys=6", "search": "?queue=orders&key=acme",
 }
 
 // The pages fit the screen: nothing needs scrolling sideways, no tile is empty, lines have the whole width of their
@@ -41,7 +42,7 @@ func TestFits(t *testing.T) {
 	p.orders.AddRateLimited(strings.Repeat("unbreakable", 100_000))
 	b := newBrowser(t)
 	all := slices.Clone(looks)
-	for _, width := range []int64{320, 390, 700, 750, 800, 850, 900, 1000, 1280, 1900} {
+	for _, width := range []int64{320, 390, 700, 750, 850, 900, 1000, 1900} {
 		all = append(all, look{"", width, 800, width%20 == 0})
 	}
 	for _, l := range all {
@@ -117,11 +118,10 @@ func (p *program) reports(t *testing.T) {
 	q.Pause()
 }
 
-// TestPictures writes what a reader sees to the directory WORKQUEUE_PICTURES, and with it docs/debug.png and
-// docs/debug-list.png:
+// TestPictures writes what a reader sees to the directory WORKQUEUE_PICTURES. Two of these pictures are in
+// docs/debug.md, and are kept here so that they are not in the zip of the module that users download:
 //
-//	WORKQUEUE_PICTURES=/tmp go test -run Pictures . &&
-//	cp /tmp/queue-desktop-light.png ../../docs/debug.png && cp /tmp/list-desktop-light.png ../../docs/debug-list.png
+//	WORKQUEUE_PICTURES=/tmp go test -run Pictures . && cp /tmp/queue-desktop-light.png queue.png && cp /tmp/list-desktop-light.png list.png
 func TestPictures(t *testing.T) {
 	dir := os.Getenv("WORKQUEUE_PICTURES")
 	if dir == "" {
