@@ -3,7 +3,6 @@ package debug
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -91,7 +90,7 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 	}
 	report.Error = err.Error()
 	status = http.StatusInternalServerError
-	if e := (*actionError)(nil); errors.As(err, &e) {
+	if e, ok := err.(*actionError); ok {
 		status = e.status
 	}
 	return status, report
@@ -119,15 +118,15 @@ func (h *Handler) act(ctx context.Context, form url.Values) error {
 	can := h.actionsOf(e, r.stats)
 	switch action := form.Get("action"); {
 	case action == actionPause && can.Pause:
-		return panicError(guarded("queue", e.queue.Pause))
+		return guarded("queue", e.queue.Pause)
 	case action == actionResume && can.Pause:
-		return panicError(guarded("queue", e.queue.Resume))
+		return guarded("queue", e.queue.Resume)
 	case action == actionRetry && r.stats.ShuttingDown:
 		return refuse(http.StatusConflict, "The queue is shut down: it takes no more keys.")
 	case (action == actionRetry && can.Retry || action == actionRemove && can.Remove) && form.Has("key"):
 		var err error
 		failure := guarded("queue", func() { err = h.actOnKey(ctx, r, action, form.Get("key")) })
-		return cmp.Or(err, panicError(failure))
+		return cmp.Or(err, failure)
 	}
 	return refuse(http.StatusBadRequest, "This queue has no such action.")
 }
@@ -139,8 +138,8 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, action, text string)
 	switch {
 	case r.late:
 		return refuse(http.StatusServiceUnavailable, "The queue does not answer.")
-	case r.panicked != "":
-		return panicError(r.panicked)
+	case r.panicked != nil:
+		return r.panicked
 	case found.Incomplete:
 		return refuse(http.StatusServiceUnavailable, "There was no time to look at all keys.")
 	case !found.Exact:
@@ -155,13 +154,6 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, action, text string)
 		return refuse(http.StatusNotFound, "The key was not in the queue.")
 	}
 	return nil
-}
-
-func panicError(failure string) error {
-	if failure == "" {
-		return nil
-	}
-	return errors.New(failure)
 }
 
 // logAction is the audit hook of a program that has none.

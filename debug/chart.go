@@ -70,7 +70,7 @@ func count(v float64) string { return number(int64(math.Round(v))) }
 // Charts returns what is drawn on the queue's page.
 func (r *detailReport) Charts() []chart {
 	q := &r.Queue
-	if !q.hasQueue {
+	if !q.HasQueue {
 		return []chart{newChart("Errors per second", q.timeline, linear, perSecondText, failures)}
 	}
 	third := retries // Only pools know errors.

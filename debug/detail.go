@@ -28,7 +28,7 @@ type detailReport struct {
 
 	failingUnlisted bool
 	limit           int
-	actions         actionSet
+	Actions         actionSet `json:"-"`
 }
 
 // historyReport has one value for each of the last samples, oldest first, and the last ones since then.
@@ -117,7 +117,7 @@ func (h *Handler) detail(ctx context.Context, query url.Values) *detailReport {
 		Sharing:         h.countNamed(e),
 		failingUnlisted: reading.keys.FailingUnlisted,
 		limit:           limit,
-		actions:         h.actionsOf(e, reading.stats),
+		Actions:         h.actionsOf(e, reading.stats),
 	}
 	if !reading.late && e.queue.SnapshotKey != nil {
 		reading.panicked = cmp.Or(reading.panicked, guarded("queue", func() { r.findGivenUp(e.queue) }))

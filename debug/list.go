@@ -33,7 +33,7 @@ type listReport struct {
 
 // order is a way to sort the queues: the one with the most first, and by name where that is equal.
 type order struct {
-	name, title string
+	Name, Title string
 	compare     func(a, b *reading) int
 }
 
@@ -82,7 +82,7 @@ func (r *reading) longest() time.Duration {
 func (r *reading) trouble() int {
 	level := level(seconds(r.longest()))
 	switch {
-	case r.late || r.panicked != "":
+	case r.late || r.panicked != nil:
 		return 3
 	case level == "bad" || r.workers.Stuck > 0 || r.givenUp > 0:
 		return 2
@@ -94,7 +94,7 @@ func (r *reading) trouble() int {
 
 func orderNamed(name string) order {
 	for _, o := range orders {
-		if o.name == name {
+		if o.Name == name {
 			return o
 		}
 	}
@@ -108,7 +108,7 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 	r := &listReport{
 		Time:        now.UTC(),
 		Search:      newLabel(query.Get("search"), maxName).Text,
-		Sort:        by.name,
+		Sort:        by.Name,
 		SampleEvery: seconds(h.every),
 	}
 	all := h.readAll(ctx)
@@ -129,7 +129,7 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 				r.GivenUp += p.DroppedKeys
 			}
 		}
-		if by.name == "errors" {
+		if by.Name == "errors" {
 			sorted := *q
 			sorted.minute = q.entry.history.rates(tick, q.measure(), h.every)
 			all[i] = &sorted

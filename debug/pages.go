@@ -70,12 +70,6 @@ func (r *listReport) Href(page int) string {
 func (r *listReport) Previous() int { return r.Page - 1 }
 func (r *listReport) Next() int     { return r.Page + 1 }
 
-// Title is how the order is called on the page.
-func (o order) Title() string { return o.title }
-
-// Name is what the order is asked for with.
-func (o order) Name() string { return o.name }
-
 // Href returns the address of the queue's page.
 func (q queueReport) Href() string { return "?" + url.Values{"queue": {q.ID}}.Encode() }
 
@@ -118,15 +112,6 @@ func (r *detailReport) HasErrors() bool {
 	return len(r.Queue.Pools) > 0 || slices.ContainsFunc(r.Failing, func(k keyReport) bool { return k.Error != "" })
 }
 
-// CanPause reports whether the queue can be paused from the page.
-func (r *detailReport) CanPause() bool { return r.actions.Pause }
-
-// Late reports that the queue does not answer.
-func (q queueReport) Late() bool { return q.late }
-
-// HasQueue reports whether more is known than pools.
-func (q queueReport) HasQueue() bool { return q.hasQueue }
-
 // section is a list of keys on a queue's page.
 type section struct {
 	Kind, Title, Hint, Empty string
@@ -143,7 +128,7 @@ type section struct {
 }
 
 func newSection(kind string, r *detailReport) section {
-	s := section{Kind: kind, Total: -1, Queue: r.Queue.ID, Actions: r.actions}
+	s := section{Kind: kind, Total: -1, Queue: r.Queue.ID, Actions: r.Actions}
 	workers := r.Queue.Workers
 	switch kind {
 	case "running":
@@ -207,7 +192,7 @@ func (r row) HrefKey() string { return "?" + url.Values{"queue": {r.Queue}, "key
 
 // FoundRows returns the keys that a search has found, as rows.
 func (r *detailReport) FoundRows() []row {
-	s := section{Kind: "found", Keys: r.Found.Keys, Queue: r.Queue.ID, Actions: r.actions, Prioritized: prioritized(r.Found.Keys)}
+	s := section{Kind: "found", Keys: r.Found.Keys, Queue: r.Queue.ID, Actions: r.Actions, Prioritized: prioritized(r.Found.Keys)}
 	return s.Rows()
 }
 

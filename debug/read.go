@@ -3,7 +3,7 @@ package debug
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -30,8 +30,8 @@ type reading struct {
 	// workers is the sum of the pools' numbers, and givenUp of their keys that were given up.
 	workers worker.Stats
 	givenUp int
-	// panicked says what has panicked, or is empty.
-	panicked string
+	// panicked says what has panicked, or is nil.
+	panicked error
 	// late reports that the queue has not answered. The numbers are those of its last answer.
 	late bool
 
@@ -52,14 +52,14 @@ type limits struct{ queue, pools int }
 
 // guarded calls f, which is foreign code, and reports whether it has panicked. It names the type of the value, because
 // the value may have methods that panic as well.
-func guarded(what string, f func()) (failure string) {
+func guarded(what string, f func()) (failure error) {
 	defer func() {
 		if r := recover(); r != nil {
-			failure = fmt.Sprintf("The %s panicked with a %T.", what, r)
+			failure = refuse(http.StatusInternalServerError, "The %s panicked with a %T.", what, r)
 		}
 	}()
 	f()
-	return ""
+	return nil
 }
 
 // ended reports whether a queue was shut down and has no key left.
@@ -87,7 +87,7 @@ func (h *Handler) read(e *entry, l limits) *reading {
 			}
 		})
 		switch {
-		case failure != "":
+		case failure != nil:
 			r.panicked = cmp.Or(r.panicked, failure)
 		case s.Stats.Ended:
 			h.removePool(s.Stats.Name, p)
@@ -116,7 +116,7 @@ func (h *Handler) ask(ctx context.Context, e *entry, l limits) *reading {
 	select {
 	case e.asking <- struct{}{}:
 	default:
-		if e.isSilent() {
+		if asked := e.asked.Load(); asked != nil && time.Since(*asked) >= patience {
 			return nil
 		}
 		select {
@@ -126,45 +126,27 @@ func (h *Handler) ask(ctx context.Context, e *entry, l limits) *reading {
 		}
 	}
 	began := time.Now()
-	e.setAsked(began)
+	e.asked.Store(&began)
 	r := h.read(e, l)
 	r.began = began
-	e.setLast(r.withoutKeys())
+	e.last.Store(r.withoutKeys())
+	e.asked.Store(nil)
 	<-e.asking
 	return r
 }
 
-func (e *entry) isSilent() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return !e.mu.asked.IsZero() && time.Since(e.mu.asked) >= patience
-}
-
-func (e *entry) setAsked(began time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.mu.asked = began
-}
-
-func (e *entry) setLast(r *reading) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.mu.last, e.mu.asked = r, time.Time{}
-}
-
-// last returns the last answer, which is late if it was asked for before began.
-func (e *entry) last(began time.Time) *reading {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// lastAnswer returns the last answer of e, which is late if it was asked for before began.
+func (e *entry) lastAnswer(began time.Time) *reading {
+	last := e.last.Load()
 	switch {
-	case e.mu.last == nil:
+	case last == nil:
 		return &reading{entry: e, late: true}
-	case e.mu.last.began.Before(began):
-		r := *e.mu.last
+	case last.began.Before(began):
+		r := *last
 		r.late = true
 		return &r
 	}
-	return e.mu.last
+	return last
 }
 
 // withoutKeys returns what is to be kept of r.
@@ -195,7 +177,7 @@ func (h *Handler) readOne(ctx context.Context, e *entry, l limits) *reading {
 		case <-ctx.Done():
 		}
 	}
-	r := *e.last(began)
+	r := *e.lastAnswer(began)
 	r.late = true // The keys are missing, even if the numbers have come meanwhile.
 	return &r
 }
@@ -235,7 +217,7 @@ func (h *Handler) readAll(ctx context.Context) []*reading {
 	}
 	live := make([]*reading, 0, len(entries))
 	for _, e := range entries {
-		if r := e.last(began); !r.late && ended(r.stats) {
+		if r := e.lastAnswer(began); !r.late && ended(r.stats) {
 			h.remove(e)
 		} else if e.hasQueue() || len(r.pools) > 0 {
 			live = append(live, r)

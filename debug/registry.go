@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -23,13 +24,12 @@ type entry struct {
 	history history
 	// asking has a token while the queue is being read, so that one that does not answer is asked once.
 	asking chan struct{}
+	// asked is when the call began that goes on, in real time, or nil. last is the last answer, without keys, or nil.
+	asked atomic.Pointer[time.Time]
+	last  atomic.Pointer[reading]
 
 	mu struct {
 		sync.Mutex
-		// asked is when the call began that goes on, or zero. It is real time.
-		asked time.Time
-		// last is what the queue answered last, without keys, or nil.
-		last *reading
 		// found are keys that were searched for, by their texts: to look them up again needs no search.
 		found map[string][]any
 		// past are the keys that were failing when the last pool ended.

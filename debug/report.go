@@ -44,10 +44,11 @@ type queueReport struct {
 	Unanswered *seconds `json:"unanswered_seconds,omitempty"`
 
 	// Workers is the sum of the pools, and GivenUp of their keys that were given up.
-	Workers  worker.Stats `json:"-"`
-	GivenUp  int          `json:"-"`
-	hasQueue bool
-	late     bool
+	Workers worker.Stats `json:"-"`
+	GivenUp int          `json:"-"`
+	// HasQueue reports that more is known than pools, and Late that the queue does not answer.
+	HasQueue bool `json:"-"`
+	Late     bool `json:"-"`
 	timeline timeline
 }
 
@@ -102,11 +103,13 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 		LongestRunning: seconds(s.LongestRunning),
 		UnfinishedWork: seconds(s.UnfinishedWork),
 		Pools:          newPoolReports(r.pools),
-		Error:          r.panicked,
 		Workers:        r.workers,
 		GivenUp:        r.givenUp,
-		hasQueue:       r.entry.hasQueue(),
-		late:           r.late,
+		HasQueue:       r.entry.hasQueue(),
+		Late:           r.late,
+	}
+	if r.panicked != nil {
+		q.Error = r.panicked.Error()
 	}
 	if r.late {
 		q.Error = "The queue does not answer, and never has."
