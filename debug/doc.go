@@ -25,7 +25,7 @@
 //
 // A key is found by its whole text, as the page shows it or as it is. If no key is called that, those whose texts
 // contain it are shown. A search goes over all keys of the queue in steps and keeps what it shows: a million keys take
-// less than a second. One search runs at a time, for ten seconds at most, and ends when its reader goes away. A
+// less than a second. One search runs at a time, for a minute at most, and ends when its reader goes away. A
 // queue that is no [workqueue.KeyReader] is searched as far as its Snapshot goes. A key that was found is not searched
 // for again; a page whose search is long does not refresh itself.
 //

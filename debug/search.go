@@ -13,7 +13,7 @@ const (
 	// maxFound is how many keys a search returns.
 	maxFound = 25
 	// searchTime is how long a search may take. A million keys take less than a second.
-	searchTime = 10 * time.Second
+	searchTime = time.Minute
 	// fewKeys is how many keys a page may look at again and again.
 	fewKeys = 10_000
 	// maxRemembered is how many texts a queue remembers the keys of.

@@ -219,7 +219,7 @@ func TestSearchAgain(t *testing.T) {
 	wantBody(t, get(h, "?queue=q"), "<noscript>", refreshes)
 }
 
-// A search ends when its reader goes away and after ten seconds, and one runs at a time.
+// A search ends when its reader goes away and after a minute, and one runs at a time.
 func TestSearchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := debug.NewHandler(debug.Options{Actions: true, Audit: new(audited).hook})
@@ -242,7 +242,7 @@ func TestSearchEnds(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if d := time.Since(began); d < 10*time.Second || d > 10300*time.Millisecond {
+		if d := time.Since(began); d < time.Minute || d > 61*time.Second {
 			t.Errorf("searches took %v", d)
 		}
 		wantBody(t, get(h, "?queue=q&key=none"), "No key that was looked at is called", "There was no time to look at all keys")
