@@ -271,29 +271,6 @@ func TestForgetAfterTheLastKey(t *testing.T) {
 	}
 }
 
-// A key that cannot be kept panics, with the limiter unharmed.
-func TestLimitersRefuseKeysThatAreNoKeys(t *testing.T) {
-	for name, l := range map[string]TypedRateLimiter[any]{
-		"backoff": NewTypedItemBackoffRateLimiter[any](BackoffConfig{}),
-		"bucket":  NewTypedItemBucketRateLimiter[any](1, 1, nil),
-	} {
-		for _, key := range []any{math.NaN(), []int{1}} {
-			func() {
-				defer func() {
-					if recover() == nil {
-						t.Errorf("%s: When(%v) does not panic", name, key)
-					}
-				}()
-				l.When(key)
-			}()
-		}
-		l.When("key")
-		if l.When("key") == 0 {
-			t.Errorf("%s: no delay after the panics", name)
-		}
-	}
-}
-
 // Each goroutine has keys of its own among those of all, and counts what it may count on.
 func TestLimitersRace(t *testing.T) {
 	limiters := map[string]TypedRateLimiter[int]{

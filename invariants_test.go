@@ -35,8 +35,8 @@ func (q *Typed[T]) checkInvariants() error {
 	defer q.mu.Unlock()
 	queued, held, again := 0, 0, 0
 	for n := range q.mu.keys.Slabs() {
-		for _, k := range q.mu.keys.Slab(n) {
-			switch k.Value {
+		for s := range q.mu.keys.LiveSlots(n) {
+			switch q.mu.keys.At(s).Value {
 			case dirty:
 				queued++
 			case processing:

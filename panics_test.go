@@ -147,27 +147,6 @@ func TestDepthAfterPanicInGet(t *testing.T) {
 	})
 }
 
-// A Done that panics because of the clock has not happened, and may be called again.
-func TestClockPanicsInDone(t *testing.T) {
-	everyLayer(t, func(t *testing.T, build builder[string]) {
-		r, c := &testkit.Recorder{}, &testkit.HookedClock{WithTicker: testkit.NewFakeClock()}
-		q := build(options[string]{name: "q", provider: r, clock: c})
-		q.Add("a")
-		q.Get()
-		c.OnNow = func() { panic("clock") }
-		testkit.WantPanic(t, "Done", func() { q.Done("a") })
-		c.OnNow = nil
-		if st := q.Stats(); st.Processing != 1 {
-			t.Errorf("Stats() = %+v after the panic, want 1 processing", st)
-		}
-		q.Done("a")
-		if st := q.Stats(); st.Processing != 0 || st.UnmatchedDones != 0 {
-			t.Errorf("Stats() = %+v in the end", st)
-		}
-		q.ShutDown()
-	})
-}
-
 func TestClockPanicsInAddAfter(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
 		c := &testkit.HookedClock{WithTicker: testkit.NewFakeClock(), OnNow: func() { panic("clock") }}

@@ -58,47 +58,6 @@ func TestQueueConstructors(t *testing.T) {
 	}
 }
 
-// The key that was handed out last is found without a look-up, which must not find any other.
-func TestDoneInAnyOrder(t *testing.T) {
-	type key struct{ a, b string }
-	keys := []key{{"a", "1"}, {"a", "2"}, {"b", "1"}}
-	everyLayer(t, func(t *testing.T, build builder[key]) {
-		for n := 1; n <= len(keys); n++ {
-			for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}, {1, 0, 2}} {
-				q := build(options[key]{})
-				for _, k := range keys[:n] {
-					q.Add(k)
-				}
-				hold(t, q, keys[:n]...)
-				q.Add(keys[n-1])
-				q.Done(key{"a", "3"}) // not held
-				held := n
-				for _, i := range order {
-					q.Done(keys[i])
-					if i < n {
-						held--
-					}
-					if st := q.Stats(); st.Processing != held {
-						t.Fatalf("%d keys, %v: %d are held after Done of %d, want %d", n, order, st.Processing, i, held)
-					}
-					if err := workqueue.CheckInvariants[key](q); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if st := q.Stats(); st.UnmatchedDones != uint64(1+len(keys)-n) || st.Queued != 1 {
-					t.Fatalf("%d keys, %v: %+v", n, order, st)
-				}
-				q.Done(keys[n-1]) // is queued, and the latest
-				process(t, q, keys[n-1])
-				q.Done(keys[n-1]) // is gone
-				if st := q.Stats(); st.UnmatchedDones != uint64(3+len(keys)-n) {
-					t.Fatalf("%d keys, %v: %+v", n, order, st)
-				}
-			}
-		}
-	})
-}
-
 type badStruct struct{ field any }
 
 // badKeys are keys that no queue can keep, and the type that the panic must name.

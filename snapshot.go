@@ -103,22 +103,21 @@ func (q *Typed[T]) copyLists(limit int) (s Snapshot[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s.Stats = q.statsLocked()
-	for slot := range q.mu.ready.all() {
-		if len(s.Queued) == limit {
-			break
-		}
-		s.Queued = append(s.Queued, q.snapshotLocked(slot))
-	}
-	if q.observer == nil {
-		return s
-	}
-	for slot := range q.observer.Running() {
-		if len(s.Processing) == limit {
-			break
-		}
-		s.Processing = append(s.Processing, q.snapshotLocked(slot))
+	s.Queued = q.copyFirstLocked(limit, q.mu.ready.all())
+	if q.observer != nil {
+		s.Processing = q.copyFirstLocked(limit, q.observer.Running())
 	}
 	return s
+}
+
+func (q *Typed[T]) copyFirstLocked(limit int, slots iter.Seq[keytable.Slot]) (keys []KeySnapshot[T]) {
+	for s := range slots {
+		if len(keys) == limit {
+			break
+		}
+		keys = append(keys, q.snapshotLocked(s))
+	}
+	return keys
 }
 
 // copySome returns copies of the first n keys of the table that are in the wanted sets.

@@ -218,6 +218,7 @@ func (q *Queue[T]) addHeldLocked(s keytable.Slot, it *item, r *request, now time
 
 // rerunAtLocked makes the held key at s come again at that time, instead of any other.
 func (q *Queue[T]) rerunAtLocked(s keytable.Slot, it *item, at, now time.Duration) {
+	limited, yields := it.limited, it.yields
 	switch it.state {
 	case rerun:
 		if at <= now {
@@ -229,8 +230,9 @@ func (q *Queue[T]) rerunAtLocked(s keytable.Slot, it *item, at, now time.Duratio
 		if at == q.dueAtLocked(s) {
 			return
 		}
-		q.mu.due.Remove(s)
+		q.cancelRerunLocked(s, it)
 	}
+	it.limited, it.yields = limited, yields
 	if at <= now {
 		q.rerunNowLocked(s, it, now)
 		return
@@ -250,12 +252,16 @@ func (q *Queue[T]) rerunNowLocked(s keytable.Slot, it *item, now time.Duration) 
 	}
 }
 
-// cancelRerunLocked takes back rerunNowLocked.
+// cancelRerunLocked makes the key at s, in state rerun or rerunLater, one that is processing and does not come again.
 func (q *Queue[T]) cancelRerunLocked(s keytable.Slot, it *item) {
-	if it.line != keytable.None {
-		q.leaveLineLocked(s, it)
+	if it.state == rerunLater {
+		q.mu.due.Remove(s)
+	} else {
+		q.mu.reruns--
+		q.countGoneLocked(q.mu.details.At(s).rerunPriority)
+		if it.line != keytable.None {
+			q.leaveLineLocked(s, it)
+		}
 	}
-	it.state = processing
-	q.mu.reruns--
-	q.countGoneLocked(q.mu.details.At(s).rerunPriority)
+	it.state, it.limited, it.yields = processing, false, false
 }

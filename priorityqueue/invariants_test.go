@@ -57,7 +57,7 @@ func (q *Queue[T]) checkKeys() error {
 			return fmt.Errorf("key %v of state %d stands in line %d", e.Key, it.state, it.line)
 		case waits != q.mu.due.Has(s):
 			return fmt.Errorf("key %v of state %d is in due: %v", e.Key, it.state, q.mu.due.Has(s))
-		case it.limited && !waits || it.yields && it.state != rerun && it.state != rerunLater && it.state != waiting:
+		case it.limited && !waits || it.yields && it.state != rerun && it.state != rerunLater:
 			return fmt.Errorf("key %v: %+v", e.Key, *it)
 		}
 		if stands {

@@ -156,7 +156,7 @@ var (
 )
 
 // maxPerLock is how many keys are added, taken, copied or dropped under one lock. Each takes less than a
-// microsecond, so others wait for a fraction of a millisecond.
+// microsecond, so others wait for a fraction of a millisecond, or for a millisecond while a table of a million keys grows.
 const maxPerLock = 512
 
 // New returns a queue configured by config. It starts no goroutine, and a queue that is no longer referred to

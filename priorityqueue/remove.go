@@ -43,11 +43,8 @@ func (q *Queue[T]) removeLocked(s keytable.Slot, it *item, now time.Duration) {
 	case waiting:
 		q.mu.due.Remove(s)
 		q.deleteLocked(s, it, now)
-	case rerun:
+	case rerun, rerunLater:
 		q.cancelRerunLocked(s, it)
-	case rerunLater:
-		q.mu.due.Remove(s)
-		it.state = processing
 	}
 }
 
@@ -57,7 +54,7 @@ func (q *Queue[T]) deleteLocked(s keytable.Slot, it *item, now time.Duration) {
 		q.leaveGroupLocked(s)
 	}
 	if q.config.MinInterval > 0 && !q.shuttingDown.Load() && q.nextStartLocked(s) > now {
-		it.state = resting
+		it.state, it.limited = resting, false
 		q.mu.links.Append(&q.mu.resting, s)
 		return
 	}

@@ -90,9 +90,11 @@ func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slo
 		keys = append(keys, q.snapshotLocked(s, workqueue.KeyQueued))
 		if s = q.queuedFromLocked(q.mu.links.Next(s)); s != keytable.None {
 			next[e.Slot] = s
-			behind := q.entryLocked(e.Slot, s)
-			behind.Tie = e.Tie + 1 // Lines of equal rank take turns.
-			order.Push(behind)
+			again := q.entryLocked(e.Slot, s)
+			if q.config.Aging == 0 {
+				again.Tie = e.Tie + 1 // Groups of one priority take turns.
+			}
+			order.Push(again)
 		}
 	}
 	return keys

@@ -122,9 +122,8 @@ func (q *Queue[T]) finishSlotLocked(s keytable.Slot, it *item, now time.Duration
 		q.observer.Finished(s, now)
 	}
 	if it.state == rerunLater && q.shuttingDown.Load() {
-		q.mu.due.Remove(s)
+		q.cancelRerunLocked(s, it)
 		q.mu.dropped++
-		it.state = processing
 	}
 	if it.state == processing {
 		q.deleteLocked(s, it, now)
@@ -132,7 +131,7 @@ func (q *Queue[T]) finishSlotLocked(s keytable.Slot, it *item, now time.Duration
 	}
 	it.priority = q.mu.details.At(s).rerunPriority
 	if it.state == rerunLater {
-		it.state = waiting
+		it.state, it.yields = waiting, false
 		return
 	}
 	q.mu.reruns--

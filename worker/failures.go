@@ -96,22 +96,17 @@ func (f *failures[T]) set(key T, c failureCount) {
 
 // forget removes key.
 func (f *failures[T]) forget(key T) {
-	f.forgetIf(key, func(failureCount) bool { return true })
-}
-
-// forgetStale removes key unless its count has changed since it was c.
-func (f *failures[T]) forgetStale(key T, c failureCount) {
-	f.forgetIf(key, func(now failureCount) bool { return now == c })
-}
-
-func (f *failures[T]) forgetIf(key T, condition func(failureCount) bool) {
-	if f.n.Load() == 0 {
-		return
+	if f.n.Load() > 0 {
+		f.forgetIf(key, f.of(key))
 	}
+}
+
+// forgetIf removes key unless its count has changed since it was c.
+func (f *failures[T]) forgetIf(key T, c failureCount) {
 	h := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if s, e := f.keys.Find(h, key); e != nil && condition(e.Value) {
+	if s, e := f.keys.Find(h, key); e != nil && e.Value == c {
 		f.keys.Delete(s)
 		f.n.Store(int64(f.keys.Len()))
 		f.errors.forget(key)
@@ -161,7 +156,7 @@ func (p *Pool[T]) sweepFailures(enough func() bool) {
 			return
 		}
 		if p.isStale(context.Background(), key, c) {
-			p.failures.forgetStale(key, c)
+			p.failures.forgetIf(key, c)
 		}
 	}
 }
@@ -202,12 +197,12 @@ func (r *recent[T]) put(f FailedKey[T]) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.byKey == nil {
-		r.byKey = make(map[T]*list.Element)
-	}
 	r.removeLocked(f.Key)
 	if r.order.Len() == r.max {
 		r.removeLocked(r.order.Back().Value.(FailedKey[T]).Key)
+	}
+	if r.byKey == nil {
+		r.byKey = make(map[T]*list.Element)
 	}
 	r.byKey[f.Key] = r.order.PushFront(f)
 }
@@ -228,6 +223,9 @@ func (r *recent[T]) removeLocked(key T) {
 	if e, ok := r.byKey[key]; ok {
 		r.order.Remove(e)
 		delete(r.byKey, key)
+	}
+	if len(r.byKey) == 0 {
+		r.byKey = nil // A map does not shrink.
 	}
 }
 

@@ -155,3 +155,29 @@ func TestGroupMisuse(t *testing.T) {
 		t.Errorf("Run(nil) returned %v", err)
 	}
 }
+
+// A pool whose queue somebody shuts down, with keys that fail, does not end its group.
+func TestGroupGoesOnWithoutAQueue(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		other := newQueue()
+		other.Add("a")
+		pool := worker.New(other, func(context.Context, string) error { return errBroken }, options{})
+		var j journal
+		var g worker.Group
+		g.Add(pool)
+		g.Add(worker.New(q, sleeper(&j), options{}))
+		r := run(t, &g)
+		other.ShutDown()
+		synctest.Wait()
+		if !slices.Equal(pool.Left().Failing, []string{"a"}) {
+			t.Errorf("left: %v", pool.Left())
+		}
+		q.Add("1s")
+		r.after(time.Second)
+		r.goesOn()
+		r.endCleanly()
+		if len(j.take()) != 2 {
+			t.Error("the other pool did not go on")
+		}
+	})
+}

@@ -57,6 +57,14 @@ func inBubble(t *testing.T, test func(t *testing.T, q stringQueue)) {
 	})
 }
 
+// wantMatchedDones checks that every key that was handed out was Done, and no other.
+func wantMatchedDones(t *testing.T, q stringQueue) {
+	t.Helper()
+	if st := stats(q); st.UnmatchedDones != 0 || st.Processing != 0 || st.Queued != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
 type handler = func(ctx context.Context, key string) error
 
 type (

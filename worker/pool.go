@@ -162,11 +162,11 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	p.prepareContexts(ctx)
 	p.guarded(p.watch)
 	p.start()
-	stuck := p.watchForStuck()
+	endWatch := p.watchForStuck()
 	p.awaitStop(ctx)
 	p.drain(ctx)
 	p.giveUp(ctx)
-	stuck.end()
+	endWatch()
 	p.finish()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -225,7 +225,7 @@ func (p *Pool[T]) SetWorkers(n int) error {
 	}
 	p.growLocked()
 	if len(p.mu.workers) > n {
-		// This wakes all workers that wait for a key. In stays each finds out whether it is one too many. Those
+		// This wakes all workers that wait for a key. In nextGet each finds out whether it is one too many. Those
 		// that handle a key find out when they are done with it.
 		p.mu.endGetting()
 		p.mu.getting, p.mu.endGetting = context.WithCancel(p.starting)

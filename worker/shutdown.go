@@ -211,7 +211,7 @@ func (p *Pool[T]) finish() {
 }
 
 // unfinished returns the keys that are being handled. It is called when starting has ended: a worker that is
-// still getting is about to leave, or has a key that it must put down before the queue is shut down, and is waited for.
+// still getting is about to leave, or has a key that it must give back before the queue is shut down. It is waited for.
 func (p *Pool[T]) unfinished() []T {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -227,7 +227,7 @@ func (p *Pool[T]) failing(ctx context.Context, limit int) []FailedKey[T] {
 			break
 		}
 		if c := p.failures.of(f.Key); ctx.Err() == nil && p.isStale(ctx, f.Key, c) {
-			p.failures.forgetStale(f.Key, c)
+			p.failures.forgetIf(f.Key, c)
 		} else {
 			keys = append(keys, f)
 		}

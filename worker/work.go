@@ -39,7 +39,6 @@ const (
 	getting  state = iota // waits for a key, or gives one back
 	handling              // has a key whose handler, or what follows from its answer, is not finished
 	finished              // calls Done, or was given a key too late to start it
-	gone                  // has left the pool
 )
 
 // call is one call of the handler.
@@ -60,11 +59,17 @@ type call[T comparable] struct {
 
 // work gets keys and handles them until w has left the pool.
 func (p *Pool[T]) work(w *worker[T]) {
-	defer p.workEnded(w)
+	left := false
+	defer func() {
+		if !left {
+			p.workInterrupted(w, recover())
+		}
+	}()
 	var err error
 	for {
 		ctx, ok := p.nextGet(w, err)
 		if !ok {
+			left = true
 			return
 		}
 		var key T
@@ -74,6 +79,21 @@ func (p *Pool[T]) work(w *worker[T]) {
 			p.fail(fmt.Errorf("worker: GetContext of the queue: %w", err))
 		}
 	}
+}
+
+// workInterrupted gives w another goroutine if a handler has ended its own with runtime.Goexit. Otherwise a hook, the
+// logger or the queue has panicked with v, which ends the pool. (Handlers' panics do not get here.)
+func (p *Pool[T]) workInterrupted(w *worker[T], v any) {
+	if v == nil {
+		go p.work(w)
+		return
+	}
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.leaveLocked(w)
+	}()
+	p.panicked(v)
 }
 
 // nextGet returns the context for w's next GetContext, or false if w has left the pool. The error is that of
@@ -105,7 +125,6 @@ func (p *Pool[T]) mayStartLocked() bool {
 func (p *Pool[T]) leaveLocked(w *worker[T]) {
 	i := slices.Index(p.mu.workers, w)
 	p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
-	*w = worker[T]{state: gone}
 	p.notGetting.Broadcast()
 	p.endLocked()
 }
@@ -250,11 +269,12 @@ func (p *Pool[T]) finishCall(c *call[T]) {
 		p.retry(c)
 	case NextRequeue:
 		p.requeue(c)
-	case NextDrop:
-		p.forget(c.Key)
+	case NextForget, NextDrop:
+		p.Forget(c.Key)
+		p.queue.Forget(c.Key)
+	}
+	if c.Next == NextDrop {
 		p.dropped.put(c.failedKey())
-	case NextForget:
-		p.forget(c.Key)
 	}
 	p.log(c)
 	if c.fatal {
@@ -372,11 +392,6 @@ func (p *Pool[T]) setRefused(key T) {
 	p.mu.refused[key] = struct{}{}
 }
 
-func (p *Pool[T]) forget(key T) {
-	p.Forget(key)
-	p.queue.Forget(key)
-}
-
 func (p *Pool[T]) log(c *call[T]) {
 	if p.logger == nil {
 		return
@@ -406,29 +421,4 @@ func (p *Pool[T]) setFinished(w *worker[T]) {
 	defer p.mu.Unlock()
 	*w = worker[T]{state: finished}
 	p.notGetting.Broadcast()
-}
-
-// workEnded ensures that a worker whose goroutine ends early gets another goroutine or leaves the pool.
-func (p *Pool[T]) workEnded(w *worker[T]) {
-	if p.hasLeft(w) {
-		return
-	}
-	v := recover()
-	if v == nil { // A handler has called runtime.Goexit.
-		go p.work(w)
-		return
-	}
-	defer func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.leaveLocked(w)
-	}()
-	// Handlers' panics do not get here. What does is the panic of a hook, the logger or the queue.
-	p.panicked(v)
-}
-
-func (p *Pool[T]) hasLeft(w *worker[T]) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return w.state == gone
 }

@@ -89,6 +89,7 @@ type Table[K comparable, V any] struct {
 	// old is what index was before it grew or shrank, while keys are moving. Those of slabs below moved are done.
 	old   index
 	moved int
+	calls uint32 // of moveSometimes
 	// spare has the groups of such indexes.
 	spare stash.Stash[group]
 
@@ -126,7 +127,7 @@ func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inser
 	}
 	if t.isMoving() {
 		s, e := t.findMoving(h, key)
-		t.moveSome()
+		t.moveSometimes()
 		if e != nil {
 			return s, e, false
 		}
@@ -164,27 +165,11 @@ func (t *Table[K, V]) Delete(s Slot) {
 	}
 }
 
-// Slabs returns the number of slabs, for [Table.Slab].
+// Slabs returns the number of slabs, for [Table.LiveSlots].
 func (t *Table[K, V]) Slabs() int { return len(t.slots.slabs) }
 
-// Slab returns the slots of slab n with their entries, a few hundred at most, none if there is no such
-// slab. Entries in which no key lives have the zero V. The table must not change meanwhile.
-func (t *Table[K, V]) Slab(n int) iter.Seq2[Slot, *Entry[K, V]] {
-	return func(yield func(Slot, *Entry[K, V]) bool) {
-		if n >= len(t.slots.slabs) {
-			return
-		}
-		entries := t.slots.slabs[n].entries
-		for i := range entries {
-			if !yield(Slot(n*slabLen+i), &entries[i]) {
-				return
-			}
-		}
-	}
-}
-
-// LiveSlots returns the slots of slab n in which keys live, none if there is no such slab. The table must not
-// change meanwhile.
+// LiveSlots returns the slots of slab n in which keys live, a few hundred at most, none if there is no such slab. The
+// table must not change meanwhile.
 func (t *Table[K, V]) LiveSlots(n int) iter.Seq[Slot] {
 	return func(yield func(Slot) bool) {
 		for s := range t.slots.live(n) {

@@ -1,7 +1,6 @@
 package priorityqueue_test
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -119,27 +118,16 @@ func (m *slowQueue) get() (key, priority int) {
 	return k.key, k.priority
 }
 
-// order returns the queued keys in the order in which they will be handed out if no group comes to its
-// limit, without those that are blocked already.
-func (m *slowQueue) order() (order []int) {
-	future := *m
-	future.paused = false
-	future.keys, future.lastStart = maps.Clone(m.keys), maps.Clone(m.lastStart)
-	for key, k := range m.keys {
-		copied := *k
-		if future.keys[key] = &copied; k.state == pq.Queued && m.blocked(k.group) {
-			delete(future.keys, key)
+// inOrder sorts queued keys as Snapshot does in a queue without groups: by rank, and each line as it stands. With groups
+// only the ranks of the keys are in this order.
+func (m *slowQueue) inOrder(keys []*slowKey) {
+	slices.SortStableFunc(keys, func(a, b *slowKey) int {
+		switch {
+		case m.before(a, b):
+			return -1
+		case m.before(b, a):
+			return 1
 		}
-	}
-	future.config.Limit = nil
-	future.turns = map[int][]slowTurn{}
-	for level, ring := range m.turns {
-		future.turns[level] = slices.Clone(ring)
-	}
-	for future.next() != nil {
-		key, _ := future.get()
-		future.done(key)
-		order = append(order, key)
-	}
-	return order
+		return a.seq - b.seq
+	})
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -138,127 +138,65 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// Done is never called for a key that no worker holds. The queue itself counts such calls.
-func TestNoUnmatchedDone(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		answers := []func() error{
-			func() error { return nil }, func() error { return errBroken }, func() error { panic(1) },
-			func() error { runtime.Goexit(); return nil }, func() error { return worker.Terminal(errBroken) },
-			func() error { return worker.RequeueAfter(0) },
-		}
-		calls := 0
-		for i := range 20 {
-			q.Add(fmt.Sprint(i))
-		}
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			calls++ // One worker.
-			time.Sleep(time.Millisecond)
-			q.Add(key)
-			return answers[calls%len(answers)]()
-		}, options{}))
-		time.Sleep(time.Second)
-		r.end()
-		if st := stats(q); st.UnmatchedDones != 0 || st.Processing != 0 || calls < 20 {
-			t.Errorf("after %d calls: %+v", calls, st)
-		}
-	})
-}
-
+// A key that fails is handled once more than MaxRetries, whatever its limiter counts, and then dropped: it starts afresh.
 func TestMaxRetries(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var mu sync.Mutex // for the race detector: the test looks while the pool runs
-		var attempts []int
-		var times []time.Duration
-		var dropped []string
-		start := time.Now()
-		q.Add("a")
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			mu.Lock()
-			defer mu.Unlock()
-			attempts = append(attempts, worker.Attempt(ctx))
-			times = append(times, time.Since(start))
-			return errBroken
-		}, options{MaxRetries: 2, OnDrop: func(_ context.Context, r outcome) {
-			mu.Lock()
-			defer mu.Unlock()
-			dropped = append(dropped, fmt.Sprint(r.Key, " ", r.Err))
-		}}))
-		time.Sleep(time.Hour)
-		mu.Lock()
-		if want := []int{1, 2, 3}; !slices.Equal(attempts, want) {
-			t.Errorf("attempts %v, want %v", attempts, want)
-		}
-		if want := []time.Duration{0, time.Second, 3 * time.Second}; !slices.Equal(times, want) {
-			t.Errorf("at %v, want %v", times, want)
-		}
-		if want := []string{"a broken"}; !slices.Equal(dropped, want) {
-			t.Errorf("OnDrop: %q, want %q", dropped, want)
-		}
-		if n := q.NumRequeues("a"); n != 0 {
-			t.Errorf("the limiter still counts %d", n)
-		}
-		mu.Unlock()
-		// A key that was dropped starts afresh.
-		q.Add("a")
-		time.Sleep(time.Hour)
-		r.endCleanly()
-		if want := []int{1, 2, 3, 1, 2, 3}; !slices.Equal(attempts, want) {
-			t.Errorf("attempts %v, want %v", attempts, want)
-		}
-	})
-}
-
-// A limiter that does not count by key, like client-go's BucketRateLimiter, must not make keys immortal.
-func TestMaxRetriesWithLimiterThatDoesNotCount(t *testing.T) {
-	inBubble(t, func(t *testing.T, _ stringQueue) {
-		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedMaxOfRateLimiter[string]())
-		calls := 0
-		q.Add("a")
-		r := run(t, worker.New(q, func(context.Context, string) error {
-			if calls++; calls > 10 {
-				return nil
-			}
-			return errBroken
-		}, options{MaxRetries: 3}))
-		if calls != 4 {
-			t.Errorf("%d calls, want 4", calls)
-		}
-		r.endCleanly()
-	})
-}
-
-func TestNoRetries(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		calls, drops := 0, 0
-		q.Add("a")
-		r := run(t, worker.New(q, func(context.Context, string) error {
-			calls++
-			return errBroken
-		}, options{MaxRetries: worker.NoRetries, OnDrop: func(context.Context, outcome) { drops++ }}))
-		r.after(time.Hour)
-		if calls != 1 || drops != 1 {
-			t.Errorf("%d calls, %d drops", calls, drops)
-		}
-		r.endCleanly()
-	})
-}
-
-func TestNoLimitOfRetries(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		calls := 0
-		q.Add("a")
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			if calls++; calls > 100 {
-				return nil
-			}
-			return errBroken
-		}, options{MaxRetries: worker.UnlimitedRetries, OnDrop: func(context.Context, outcome) { t.Error("dropped") }}))
-		time.Sleep(101 * time.Hour)
-		r.endCleanly()
-		if calls != 101 {
-			t.Errorf("%d calls", calls)
-		}
-	})
+	for _, c := range []struct {
+		name    string
+		max     int
+		counts  bool // the limiter: by key
+		at      []time.Duration
+		forever bool
+	}{
+		{name: "2", max: 2, counts: true, at: []time.Duration{0, time.Second, 3 * time.Second}},
+		{name: "NoRetries", max: worker.NoRetries, counts: true, at: []time.Duration{0}},
+		{name: "a limiter that does not count", max: 3, at: []time.Duration{0, 0, 0, 0}},
+		{name: "UnlimitedRetries", max: worker.UnlimitedRetries, counts: true, forever: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				if !c.counts {
+					q = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedMaxOfRateLimiter[string]())
+				}
+				var attempts []int
+				var times []time.Duration
+				added, drops := time.Now(), 0
+				r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+					attempts = append(attempts, worker.Attempt(ctx))
+					times = append(times, time.Since(added))
+					if len(attempts) == 101 {
+						return nil
+					}
+					return errBroken
+				}, options{MaxRetries: c.max, OnDrop: func(_ context.Context, r outcome) {
+					if drops++; r.Key != "a" || r.Err != errBroken || r.Attempt != len(c.at) {
+						t.Errorf("dropped: %+v", r)
+					}
+				}}))
+				if c.forever {
+					q.Add("a")
+					r.after(101 * time.Hour)
+					if len(attempts) != 101 || drops != 0 {
+						t.Errorf("%d calls, %d drops", len(attempts), drops)
+					}
+				}
+				for round := 1; round <= 2 && !c.forever; round++ {
+					attempts, times = nil, nil
+					added = time.Now()
+					q.Add("a")
+					r.after(time.Duration(round) * time.Hour)
+					if !slices.Equal(times, c.at) || drops != round || q.NumRequeues("a") != 0 {
+						t.Errorf("attempts %v at %v, %d drops, the limiter counts %d", attempts, times, drops, q.NumRequeues("a"))
+					}
+					for i, n := range attempts {
+						if n != i+1 {
+							t.Errorf("attempts %v", attempts)
+						}
+					}
+				}
+				r.endCleanly()
+			})
+		})
+	}
 }
 
 // Success and RequeueAfter both end a row of failures, also those that the limiter has counted for others.
@@ -318,28 +256,24 @@ func TestWhatForgetsWithLimiterThatDoesNotCount(t *testing.T) {
 	})
 }
 
-// A handler that ends its goroutine must not cost the pool a worker.
+// A handler that ends its goroutine must not cost the pool a worker, nor give it one more.
 func TestGoexitReplacesWorker(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
-		running, most := 0, 0
+		var g gauge
+		exits := 0
 		for i := range 10 {
 			q.Add(fmt.Sprint(i))
 		}
-		gone := 0
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 			if worker.Attempt(ctx) == 1 {
-				gone++
+				exits++
 				runtime.Goexit()
 			}
-			running++
-			most = max(most, running)
-			time.Sleep(time.Minute)
-			running--
-			return nil
-		}, options{Workers: 1}))
+			return g.handle(ctx, key)
+		}, options{}))
 		r.after(time.Hour)
-		if gone != 10 || most != 1 || q.Len() != 0 {
-			t.Errorf("%d goroutines ended, then %d handlers at once, %d keys left", gone, most, q.Len())
+		if most := g.reset(); exits != 10 || most != 1 || len(g.handled) != 10 {
+			t.Errorf("%d goroutines ended, then %d handlers at once, handled %q", exits, most, g.handled)
 		}
 		r.endCleanly()
 	})
@@ -407,4 +341,99 @@ func TestErrors(t *testing.T) {
 	if got := fmt.Sprint(worker.NextForget, worker.NextRequeue, worker.NextRetry, worker.NextDrop, worker.Next(9)); got != "forget requeue retry drop Next(9)" {
 		t.Error(got)
 	}
+}
+
+// Several processes share a queue that counts on a server. MaxRetries counts the failures of all of them.
+func TestMaxRetriesOfSeveralProcesses(t *testing.T) {
+	for name, limiter := range map[string]workqueue.TypedRateLimiter[string]{
+		"counts":         workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Second),
+		"does not count": slowestLimiter{workqueue.NewTypedMaxOfRateLimiter[string]()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var down bool
+				q := serverQueue{limitedQueue(limiter), &down}
+				q.Add("a")
+				var running []*running
+				calls, drops := make([]int, 3), []int{}
+				for i := range calls {
+					running = append(running, run(t, worker.New(q, func(context.Context, string) error {
+						calls[i]++
+						return errBroken
+					}, options{MaxRetries: 5, OnDrop: func(_ context.Context, r outcome) { drops = append(drops, r.Attempt) }})))
+				}
+				running[0].after(24 * time.Hour)
+				all := calls[0] + calls[1] + calls[2]
+				if name == "counts" && (all != 6 || slices.Max(calls) == 6 || !slices.Equal(drops, []int{6})) || len(drops) != 1 {
+					t.Errorf("%d calls, dropped at attempt %d", calls, drops)
+				}
+				for _, r := range running {
+					_ = r.end()
+				}
+			})
+		})
+	}
+}
+
+// The first middleware is the outermost, and what it does belongs to the handler.
+func TestMiddleware(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		named := func(name string) func(worker.Handler[string]) worker.Handler[string] {
+			return func(next worker.Handler[string]) worker.Handler[string] {
+				j.add("wrap " + name)
+				return func(ctx context.Context, key string) error {
+					j.add(name + " " + key)
+					if name == "inner" && worker.Attempt(ctx) == 1 {
+						panic("middleware")
+					}
+					defer j.add(name + " returns")
+					return next(ctx, key)
+				}
+			}
+		}
+		q.Add("a")
+		p := worker.New(q, func(context.Context, string) error { j.add("handler"); return nil }, options{
+			Middleware: []func(worker.Handler[string]) worker.Handler[string]{named("outer"), named("inner")},
+		})
+		if got := j.take(); !slices.Equal(got, []string{"wrap inner", "wrap outer"}) {
+			t.Errorf("New: %q", got)
+		}
+		r := run(t, p)
+		if got := j.take(); !slices.Equal(got, []string{"outer a", "inner a", "outer returns"}) || p.Stats().Panicked != 1 {
+			t.Errorf("first: %q", got)
+		}
+		r.after(time.Second)
+		if got := j.take(); !slices.Equal(got, []string{"outer a", "inner a", "handler", "inner returns", "outer returns"}) {
+			t.Errorf("second: %q", got)
+		}
+		r.endCleanly()
+	})
+}
+
+// slowLimiter takes a minute to say when a key comes again.
+type slowLimiter struct {
+	workqueue.TypedRateLimiter[string]
+}
+
+func (slowLimiter) When(string) time.Duration { time.Sleep(time.Minute); return time.Second }
+
+// A Result has the time that the handler took, without what came after it.
+func TestDurationIsTheHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := workqueue.NewTypedRateLimitingQueue[string](slowLimiter{workqueue.NewTypedMaxOfRateLimiter[string]()})
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error {
+			time.Sleep(time.Second)
+			return errBroken
+		}, options{OnFinish: func(_ context.Context, r outcome) {
+			if r.Duration != time.Second {
+				t.Errorf("the handler took %v", r.Duration)
+			}
+		}}))
+		r.after(10 * time.Second)
+		r.cancel()
+		<-r.result
+		r.after(2 * time.Minute)
+	})
 }

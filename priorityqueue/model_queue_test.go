@@ -41,6 +41,7 @@ type slowKey struct {
 	due      time.Duration
 	added    time.Duration
 	dated    bool
+	byEvent  bool // added is when the first event was
 	// of a key that is processing
 	again         bool
 	againPriority int
@@ -151,7 +152,16 @@ func (m *slowQueue) pass(now time.Duration) {
 	}
 }
 
-func (m *slowQueue) add(key int, o pq.AddOpts, keep, retry bool) {
+// caller is who adds a key.
+type caller int
+
+const (
+	byEvent              caller = iota
+	byWorker                    // if a worker holds the key
+	byWorkerWithPriority        // the same, and the key does not keep its priority
+)
+
+func (m *slowQueue) add(key int, o pq.AddOpts, by caller, retry bool) {
 	if m.down {
 		return
 	}
@@ -161,10 +171,13 @@ func (m *slowQueue) add(key int, o pq.AddOpts, keep, retry bool) {
 	if o.Delay == pq.DefaultDelay {
 		o.Delay = cmp.Or(m.config.Delay, pq.Earliest)
 	}
-	if o.MaxDelay == 0 {
+	k := m.keys[key]
+	isEvent := by == byEvent || k == nil || k.state != pq.Processing
+	if o.RateLimited {
+		isEvent = o.MaxDelay != 0
+	} else if o.MaxDelay == 0 {
 		o.MaxDelay = m.config.MaxDelay
 	}
-	k := m.keys[key]
 	at, asked, fromLimiter := atOnce, false, false
 	if o.After > 0 {
 		at = m.now + o.After
@@ -208,9 +221,20 @@ func (m *slowQueue) add(key int, o pq.AddOpts, keep, retry bool) {
 		}
 		return min(before, at)
 	}
-	bound := func(at time.Duration) time.Duration {
-		if o.MaxDelay > 0 && (o.Delay == pq.Latest || o.Delay == pq.Replace) {
-			at = min(at, k.added+o.MaxDelay)
+	// note notes when the first event was, or the first add of another kind before that.
+	note := func() {
+		if known && (!k.dated || isEvent && !k.byEvent) {
+			k.added, k.dated, k.byEvent = m.now, true, isEvent
+		}
+	}
+	// bound is called with the time that the key had, or atOnce if it had none.
+	bound := func(at, before time.Duration) time.Duration {
+		if o.MaxDelay > 0 && (o.Delay == pq.Latest || o.Delay == pq.Replace) && k.byEvent {
+			latest := k.added + o.MaxDelay
+			if k.backoff && o.Delay == pq.Latest {
+				latest = max(latest, before)
+			}
+			at = min(at, latest)
 		}
 		return max(at, m.floor(key))
 	}
@@ -223,9 +247,10 @@ func (m *slowQueue) add(key int, o pq.AddOpts, keep, retry bool) {
 	}
 	switch {
 	case k == nil:
-		k = &slowKey{key: key, priority: o.Priority, group: m.group(key), added: m.now, dated: known, backoff: fromLimiter}
+		k = &slowKey{key: key, priority: o.Priority, group: m.group(key), backoff: fromLimiter}
 		m.keys[key] = k
-		m.wait(k, bound(at))
+		note()
+		m.wait(k, bound(at, atOnce))
 	case k.state == pq.Queued:
 		if o.Priority < k.priority && !o.SetPriority || o.Priority == k.priority {
 			return
@@ -244,15 +269,16 @@ func (m *slowQueue) add(key int, o pq.AddOpts, keep, retry bool) {
 		if k.priority = max(k.priority, o.Priority); o.SetPriority {
 			k.priority = o.Priority
 		}
+		note()
 		before := k.due
-		due := bound(merge(before))
+		due := bound(merge(before), before)
 		mark()
 		if due != before {
 			m.wait(k, due)
 		}
 	default:
 		p := o.Priority
-		if keep {
+		if by == byWorker {
 			p = k.priority
 		}
 		beforePriority := k.againPriority
@@ -265,7 +291,7 @@ func (m *slowQueue) add(key int, o pq.AddOpts, keep, retry bool) {
 		wasAtOnce, before := k.again && !k.timed, k.due
 		switch {
 		case !k.again:
-			k.again, k.yields, k.dated = true, o.Delay == pq.RespectBackoff && !fromLimiter, false
+			k.again, k.yields, k.dated, k.byEvent = true, o.Delay == pq.RespectBackoff && !fromLimiter, false, false
 			k.backoff = false
 		case k.yields && fromLimiter:
 			k.yields = false
@@ -276,12 +302,13 @@ func (m *slowQueue) add(key int, o pq.AddOpts, keep, retry bool) {
 			at = merge(k.due)
 			k.yields = k.yields && o.Delay == pq.RespectBackoff
 		}
-		if !k.dated && known {
-			k.added, k.dated = m.now, true
-		}
-		mark()
+		note()
 		wasTimed := k.timed
-		k.due = bound(at)
+		if !wasTimed {
+			before = atOnce
+		}
+		k.due = bound(at, before)
+		mark()
 		k.timed = k.due > m.now
 		switch {
 		case k.timed && !(wasTimed && k.due == before):
