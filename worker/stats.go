@@ -35,6 +35,8 @@ type Stats struct {
 	TimedOut uint64 `json:"timed_out"`
 	// Requeued counts the calls that asked for their key again, by Requeue or RequeueAfter.
 	Requeued uint64 `json:"requeued"`
+	// RequeuedAfter counts those of Requeued that asked for a delay.
+	RequeuedAfter uint64 `json:"requeued_after"`
 	// Dropped counts the calls that failed and whose key did not come again.
 	Dropped uint64 `json:"dropped"`
 
@@ -64,26 +66,12 @@ func (s Stats) Plus(t Stats) Stats {
 	s.Panicked += t.Panicked
 	s.TimedOut += t.TimedOut
 	s.Requeued += t.Requeued
+	s.RequeuedAfter += t.RequeuedAfter
 	s.Dropped += t.Dropped
 	s.Failing += t.Failing
-	s.Durations = sumOfHistograms(s.Durations, t.Durations)
+	s.Durations = s.Durations.Plus(t.Durations)
 	s.Ended = s.Ended && t.Ended
 	return s
-}
-
-// sumOfHistograms returns the sum of two histograms with the same bounds. Each may be nil.
-func sumOfHistograms(a, b *workqueue.Histogram) *workqueue.Histogram {
-	if a == nil {
-		return b
-	}
-	if b == nil {
-		return a
-	}
-	counts := slices.Clone(a.Counts)
-	for i, n := range b.Counts {
-		counts[i] += n
-	}
-	return &workqueue.Histogram{Bounds: a.Bounds, Counts: counts, Sum: a.Sum + b.Sum}
 }
 
 // RunningKey is a key whose handler goes on.
@@ -134,7 +122,7 @@ var durationBuckets = observe.NewBuckets([]float64{
 
 // counters are what a pool counts of its calls.
 type counters struct {
-	handled, failed, panicked, timedOut, requeued, dropped uint64
+	handled, failed, panicked, timedOut, requeued, requeuedAfter, dropped uint64
 
 	durations observe.Histogram
 }
@@ -154,6 +142,9 @@ func (p *Pool[T]) count(c *call[T]) {
 	switch c.Next {
 	case NextRequeue:
 		n.requeued++
+		if c.after > 0 {
+			n.requeuedAfter++
+		}
 	case NextRetry:
 		n.failed++
 	case NextDrop:
@@ -170,17 +161,18 @@ func (p *Pool[T]) Stats() Stats {
 	n := &p.mu.counted
 	bounds, counts, sum := n.durations.Read()
 	s := Stats{
-		Name:      p.options.Name,
-		Living:    len(p.mu.workers),
-		Handled:   n.handled,
-		Failed:    n.failed,
-		Panicked:  n.panicked,
-		TimedOut:  n.timedOut,
-		Requeued:  n.requeued,
-		Dropped:   n.dropped,
-		Failing:   int(p.failures.n.Load()),
-		Durations: &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum},
-		Ended:     p.mu.returned && len(p.mu.workers) == 0,
+		Name:          p.options.Name,
+		Living:        len(p.mu.workers),
+		Handled:       n.handled,
+		Failed:        n.failed,
+		Panicked:      n.panicked,
+		TimedOut:      n.timedOut,
+		Requeued:      n.requeued,
+		RequeuedAfter: n.requeuedAfter,
+		Dropped:       n.dropped,
+		Failing:       int(p.failures.n.Load()),
+		Durations:     &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum},
+		Ended:         p.mu.returned && len(p.mu.workers) == 0,
 	}
 	if !p.mu.returned {
 		s.Wanted = p.mu.target

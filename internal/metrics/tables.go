@@ -1,6 +1,10 @@
-package totals
+// Package metrics has the metrics of queues and pools, and adds up those with one name, for the packages that export
+// them.
+package metrics
 
 import (
+	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/keyedqueue/workqueue"
@@ -16,7 +20,7 @@ type Metric[S any] struct {
 	Counter   func(*S) float64
 	Histogram func(*S) *workqueue.Histogram
 
-	// Split reads a metric that has several values, which differ in Label, or a metric without Label that only some
+	// Split reads a metric with several values, which differ in Label. Without Label it is a metric that only some
 	// sources have. The values are gauges or counters.
 	Split      func(*S) []Labelled
 	Label      string
@@ -29,10 +33,20 @@ type Labelled struct {
 	Value float64
 }
 
+// CheckBounds returns an error unless these can be the bounds of buckets, in seconds.
+func CheckBounds(bounds []float64) error {
+	for i, bound := range bounds {
+		if math.IsNaN(bound) || math.IsInf(bound, 0) || i > 0 && bound <= bounds[i-1] {
+			return fmt.Errorf("must ascend and be finite, but the one at %d is %v", i, bound)
+		}
+	}
+	return nil
+}
+
 // IsGauge reports whether the metric has no value without a live source.
 func (m *Metric[S]) IsGauge() bool { return m.Gauge != nil || m.Split != nil && m.SplitGauge }
 
-// The indexes of QueueMetrics.
+// The indexes of Queue.
 const (
 	Depth = iota
 	Adds
@@ -50,9 +64,9 @@ const (
 	QueuedKeys
 )
 
-// QueueMetrics are the metrics of queues. Names and help of the first seven are those of Kubernetes, in
+// Queue are the metrics of queues. Names and help of the first seven are those of Kubernetes, in
 // k8s.io/component-base/metrics/prometheus/workqueue.
-var QueueMetrics = []Metric[workqueue.Stats]{
+var Queue = []Metric[workqueue.Stats]{
 	Depth: {
 		Name: "workqueue_depth", Help: "Current depth of workqueue",
 		Gauge: func(st *workqueue.Stats) float64 { return float64(st.Queued + st.Again) },
@@ -157,7 +171,7 @@ func ByPriority(depths *workqueue.PriorityDepths) []Labelled {
 	return values
 }
 
-// The indexes of PoolMetrics.
+// The indexes of Pool.
 const (
 	PoolResults = iota
 	PoolErrors
@@ -172,8 +186,8 @@ const (
 	FailingKeys
 )
 
-// PoolMetrics are the metrics of pools.
-var PoolMetrics = []Metric[worker.Stats]{
+// Pool are the metrics of pools.
+var Pool = []Metric[worker.Stats]{
 	PoolResults: {
 		Name: "workqueue_pool_results_total", Help: "Total number of calls of the handler, by result.",
 		Split: poolResults, Label: "result",
@@ -183,11 +197,9 @@ var PoolMetrics = []Metric[worker.Stats]{
 		Counter: func(st *worker.Stats) float64 { return float64(st.Failed) },
 	},
 	PoolDropped: {
-		Name: "workqueue_pool_dropped_keys_total",
-		Help: "Total number of calls of the handler that failed and whose key was given up.",
-		Counter: func(st *worker.Stats) float64 {
-			return float64(st.Dropped)
-		},
+		Name:    "workqueue_pool_dropped_keys_total",
+		Help:    "Total number of calls of the handler that failed and whose key was given up.",
+		Counter: func(st *worker.Stats) float64 { return float64(st.Dropped) },
 	},
 	PoolPanics: {
 		Name: "workqueue_pool_panics_total", Help: "Total number of calls of the handler that panicked.",

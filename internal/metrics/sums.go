@@ -1,29 +1,30 @@
-package totals
+package metrics
 
 import (
 	"slices"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/totals"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // Queues returns an empty set of queues.
-func Queues() *Set[workqueue.Stats] {
-	return &Set[workqueue.Stats]{add: addQueue, ended: queueEnded, late: lateDones}
+func Queues() *totals.Set[workqueue.Stats] { return totals.New(addQueue, endQueue) }
+
+// Pools returns an empty set of worker pools.
+func Pools() *totals.Set[worker.Stats] {
+	return totals.New(
+		func(sum *worker.Stats, part worker.Stats) { *sum = sum.Plus(part) },
+		func(st *worker.Stats) bool { return st.Ended })
 }
 
-// queueEnded reports whether a queue was shut down and has no key left.
-func queueEnded(st *workqueue.Stats) bool {
+// endQueue reports whether a queue was shut down and has no key left. Its priorities and its pause then end, too.
+func endQueue(st *workqueue.Stats) bool {
 	if !st.ShuttingDown || st.Queued > 0 || st.Processing > 0 || st.Waiting > 0 {
 		return false
 	}
 	st.ByPriority, st.Paused = nil, false
 	return true
-}
-
-// lateDones returns how many unmatched Dones were called between two readings of a queue that has ended. Nothing else
-// can change then.
-func lateDones(before, now workqueue.Stats) workqueue.Stats {
-	return workqueue.Stats{UnmatchedDones: now.UnmatchedDones - before.UnmatchedDones}
 }
 
 func addQueue(sum *workqueue.Stats, part workqueue.Stats) {
@@ -40,24 +41,9 @@ func addQueue(sum *workqueue.Stats, part workqueue.Stats) {
 	sum.OldestQueued = max(sum.OldestQueued, part.OldestQueued)
 	sum.LongestRunning = max(sum.LongestRunning, part.LongestRunning)
 	sum.UnfinishedWork += part.UnfinishedWork
-	sum.Latency = AddHistograms(sum.Latency, part.Latency)
-	sum.WorkDuration = AddHistograms(sum.WorkDuration, part.WorkDuration)
+	sum.Latency = sum.Latency.Plus(part.Latency)
+	sum.WorkDuration = sum.WorkDuration.Plus(part.WorkDuration)
 	sum.ByPriority = addPriorities(sum.ByPriority, part.ByPriority)
-}
-
-// AddHistograms returns the sum of two histograms with the same bounds. Each may be nil.
-func AddHistograms(a, b *workqueue.Histogram) *workqueue.Histogram {
-	if a == nil {
-		return b
-	}
-	if b == nil {
-		return a
-	}
-	counts := slices.Clone(a.Counts)
-	for i, n := range b.Counts {
-		counts[i] += n
-	}
-	return &workqueue.Histogram{Bounds: a.Bounds, Counts: counts, Sum: a.Sum + b.Sum}
 }
 
 // MaxPriorities is the number of priorities for which a sum has a number of their own, as in the Stats of one
