@@ -1,6 +1,7 @@
 package workqueue
 
 import (
+	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/observe"
@@ -181,6 +182,21 @@ func (h *Histogram) Count() uint64 {
 		n += c
 	}
 	return n
+}
+
+// Plus returns the sum of two histograms with the same bounds, and changes neither. Each may be nil.
+func (h *Histogram) Plus(other *Histogram) *Histogram {
+	if h == nil {
+		return other
+	}
+	if other == nil {
+		return h
+	}
+	counts := slices.Clone(h.Counts)
+	for i, n := range other.Counts {
+		counts[i] += n
+	}
+	return &Histogram{Bounds: h.Bounds, Counts: counts, Sum: h.Sum + other.Sum}
 }
 
 func newHistogram(h *observe.Histogram) *Histogram {

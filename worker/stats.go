@@ -35,6 +35,8 @@ type Stats struct {
 	TimedOut uint64 `json:"timed_out"`
 	// Requeued counts the calls that asked for their key again, by Requeue or RequeueAfter.
 	Requeued uint64 `json:"requeued"`
+	// RequeuedAfter counts those of Requeued that asked for a delay.
+	RequeuedAfter uint64 `json:"requeued_after"`
 	// Dropped counts the calls that failed and whose key did not come again.
 	Dropped uint64 `json:"dropped"`
 
@@ -64,26 +66,12 @@ func (s Stats) Plus(t Stats) Stats {
 	s.Panicked += t.Panicked
 	s.TimedOut += t.TimedOut
 	s.Requeued += t.Requeued
+	s.RequeuedAfter += t.RequeuedAfter
 	s.Dropped += t.Dropped
 	s.Failing += t.Failing
-	s.Durations = sumOfHistograms(s.Durations, t.Durations)
+	s.Durations = s.Durations.Plus(t.Durations)
 	s.Ended = s.Ended && t.Ended
 	return s
-}
-
-// sumOfHistograms returns the sum of two histograms with the same bounds. Each may be nil.
-func sumOfHistograms(a, b *workqueue.Histogram) *workqueue.Histogram {
-	if a == nil {
-		return b
-	}
-	if b == nil {
-		return a
-	}
-	counts := slices.Clone(a.Counts)
-	for i, n := range b.Counts {
-		counts[i] += n
-	}
-	return &workqueue.Histogram{Bounds: a.Bounds, Counts: counts, Sum: a.Sum + b.Sum}
 }
 
 // RunningKey is a key whose handler goes on.
@@ -108,8 +96,10 @@ type Snapshot[T comparable] struct {
 	// of 10,000 of them.
 	Failing []FailedKey[T] `json:"failing"`
 	// Dropped are the last keys that were dropped, the last one first: Options.KeepDropped at most. A key leaves
-	// the list when this pool handles it without failure, and by Forget.
+	// the list when this pool handles it and does not drop it again, and by Forget.
 	Dropped []FailedKey[T] `json:"dropped"`
+	// DroppedKeys is how long that list is without the limit.
+	DroppedKeys int `json:"dropped_keys"`
 }
 
 // StatsProvider is what a [workqueue.MetricsProvider] implements to read the Stats of pools. (Such a provider
@@ -134,7 +124,7 @@ var durationBuckets = observe.NewBuckets([]float64{
 
 // counters are what a pool counts of its calls.
 type counters struct {
-	handled, failed, panicked, timedOut, requeued, dropped uint64
+	handled, failed, panicked, timedOut, requeued, requeuedAfter, dropped uint64
 
 	durations observe.Histogram
 }
@@ -154,6 +144,9 @@ func (p *Pool[T]) count(c *call[T]) {
 	switch c.Next {
 	case NextRequeue:
 		n.requeued++
+		if c.after > 0 {
+			n.requeuedAfter++
+		}
 	case NextRetry:
 		n.failed++
 	case NextDrop:
@@ -170,17 +163,18 @@ func (p *Pool[T]) Stats() Stats {
 	n := &p.mu.counted
 	bounds, counts, sum := n.durations.Read()
 	s := Stats{
-		Name:      p.options.Name,
-		Living:    len(p.mu.workers),
-		Handled:   n.handled,
-		Failed:    n.failed,
-		Panicked:  n.panicked,
-		TimedOut:  n.timedOut,
-		Requeued:  n.requeued,
-		Dropped:   n.dropped,
-		Failing:   int(p.failures.n.Load()),
-		Durations: &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum},
-		Ended:     p.mu.returned && len(p.mu.workers) == 0,
+		Name:          p.options.Name,
+		Living:        len(p.mu.workers),
+		Handled:       n.handled,
+		Failed:        n.failed,
+		Panicked:      n.panicked,
+		TimedOut:      n.timedOut,
+		Requeued:      n.requeued,
+		RequeuedAfter: n.requeuedAfter,
+		Dropped:       n.dropped,
+		Failing:       int(p.failures.n.Load()),
+		Durations:     &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum},
+		Ended:         p.mu.returned && len(p.mu.workers) == 0,
 	}
 	if !p.mu.returned {
 		s.Wanted = p.mu.target
@@ -208,13 +202,15 @@ const maxSnapshot = 512
 func (p *Pool[T]) Snapshot(limit int) Snapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	s := Snapshot[T]{Running: p.running(limit), Dropped: p.dropped.newest(limit), Failing: p.failing(ctx, limit)}
+	s := Snapshot[T]{
+		Running: p.running(limit), Failing: p.failing(ctx, limit), Dropped: p.dropped.newest(limit), DroppedKeys: p.dropped.len(),
+	}
 	p.setNextTries(ctx, s.Failing)
 	s.Stats = p.Stats()
 	return s
 }
 
-// failing returns up to limit keys whose last call has failed, the last failure first. Until ctx ends it asks the queue
+// failing returns up to limit of the last 512 keys that have failed, the last failure first. Until ctx ends it asks the queue
 // which of them are stale, and forgets these.
 func (p *Pool[T]) failing(ctx context.Context, limit int) []FailedKey[T] {
 	keys := []FailedKey[T]{}
@@ -301,7 +297,7 @@ func (p *Pool[T]) watch() {
 
 // anyKeys returns s with keys of no particular type.
 func (s Snapshot[T]) anyKeys() Snapshot[any] {
-	a := Snapshot[any]{Stats: s.Stats, Running: []RunningKey[any]{}}
+	a := Snapshot[any]{Stats: s.Stats, Running: []RunningKey[any]{}, DroppedKeys: s.DroppedKeys}
 	for _, r := range s.Running {
 		a.Running = append(a.Running, RunningKey[any]{r.Key, r.Attempt, r.Started, r.Duration, r.Stuck})
 	}

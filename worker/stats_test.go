@@ -69,9 +69,9 @@ func TestStats(t *testing.T) {
 		r.after(30 * time.Millisecond)
 		check("soon", worker.Stats{Wanted: 3, Living: 3, Busy: 3, Handled: 3, Failed: 2, Panicked: 1, Failing: 2})
 		r.after(900 * time.Millisecond)
-		check("then", worker.Stats{Wanted: 3, Living: 3, Busy: 2, Handled: 6, Failed: 4, Panicked: 1, Requeued: 1, Dropped: 1, Failing: 3})
+		check("then", worker.Stats{Wanted: 3, Living: 3, Busy: 2, Handled: 6, Failed: 4, Panicked: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1, Failing: 3})
 		r.after(25 * time.Second)
-		check("later", worker.Stats{Wanted: 3, Living: 3, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, Dropped: 1})
+		check("later", worker.Stats{Wanted: 3, Living: 3, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1})
 		h := p.Stats().Durations
 		if want := 6*0.02 + 10; h.Sum < want-1e-6 || h.Sum > want+1e-6 || h.Counts[slices.Index(h.Bounds, 0.025)] != 6 ||
 			h.Counts[slices.Index(h.Bounds, 10)] != 1 {
@@ -79,14 +79,14 @@ func TestStats(t *testing.T) {
 		}
 		setWorkers(t, p, 0)
 		synctest.Wait()
-		check("paused", worker.Stats{Living: 1, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, Dropped: 1})
+		check("paused", worker.Stats{Living: 1, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1})
 		setWorkers(t, p, 2)
 		p.Stop(worker.Nothing)
 		r.after(27 * time.Second)
 		left(t, r.returned())
-		check("given up", worker.Stats{Living: 1, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, Dropped: 1})
+		check("given up", worker.Stats{Living: 1, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1})
 		r.after(time.Minute)
-		check("ended", worker.Stats{Handled: 11, Failed: 4, Panicked: 1, TimedOut: 2, Requeued: 1, Dropped: 1, Ended: true})
+		check("ended", worker.Stats{Handled: 11, Failed: 4, Panicked: 1, TimedOut: 2, Requeued: 1, RequeuedAfter: 1, Dropped: 1, Ended: true})
 	})
 }
 
