@@ -349,6 +349,7 @@ func (p *Pool[T]) retry(c *call[T]) {
 	c.failed = failureCount{calls: c.failed.calls + 1}
 	// Before AddRateLimited, which may panic: the key must not be lost.
 	p.failures.errors.put(c.failedKey())
+	p.dropped.forget(c.Key) // It was dropped before, and somebody has added it again.
 	p.failures.set(c.Key, c.failed)
 	select {
 	case p.anyFailing <- struct{}{}:
