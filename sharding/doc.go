@@ -1,0 +1,12 @@
+// Package sharding divides the keys of a program's queues among its replicas, with Lease objects of the Kubernetes API
+// server alone. All replicas work; each key is with one of them at a time; replicas come and go.
+//
+//	member, err := sharding.Join(ctx, sharding.Leases(client.CoordinationV1(), "my-system"), sharding.Config{Group: "website-controller"})
+//	queue := sharding.NewQueue(inner, member, sharding.QueueConfig[string]{Keys: allKeys}) // allKeys lists the informer's cache
+//	err = worker.Run(ctx, queue, reconcile, worker.Options[string]{Workers: 8})            // as always
+//	err = member.Leave(context.WithoutCancel(ctx))                                         // hands over what it holds, now
+//
+// Every replica still watches all objects and adds all keys; its queue drops the keys of the others. So this is for
+// sources that every replica can see and list. A change that only one replica hears of and no list contains, such as
+// a webhook's, cannot be divided in this way: use package redisqueue.
+package sharding
