@@ -142,7 +142,7 @@ type Member struct {
 		// leaving: Leave was called. finished: the member's record is not to be written any more.
 		leaving, finished bool
 		// since is when it was first seen that there is no table, and that the table is not as planned, or zero.
-		since struct{ missing, plan time.Duration }
+		since  struct{ missing, plan time.Duration }
 		counts counts
 		// problem is why the member holds no slots, or the last error of its work, for Err.
 		problem error

@@ -55,8 +55,10 @@ type reader[T comparable] struct {
 	inner workqueue.KeyReader[T]
 }
 
-func (r reader[T]) SnapshotKey(key T) (workqueue.KeySnapshot[T], bool) { return r.inner.SnapshotKey(key) }
-func (r reader[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]]   { return r.inner.SnapshotKeys() }
+func (r reader[T]) SnapshotKey(key T) (workqueue.KeySnapshot[T], bool) {
+	return r.inner.SnapshotKey(key)
+}
+func (r reader[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] { return r.inner.SnapshotKeys() }
 
 type readerQueue[T comparable] struct {
 	*queue[T]

@@ -267,4 +267,3 @@ func (m *Member) isSettled(t *table) (bool, error) {
 	}
 	return true, nil
 }
-
