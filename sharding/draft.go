@@ -46,6 +46,9 @@ func (m *Member) draft(now time.Duration, settled bool) (next *table, version st
 		}
 		if due > now {
 			next = t.clone() // not yet
+		} else {
+			// If another member sees it differently and writes it back, that must not go on without a pause.
+			m.mu.since.plan = 0
 		}
 	}
 	d.handOverLocked(next, &c)
@@ -93,7 +96,10 @@ func (d *draft) takesSlots(id string) bool { return id != "" && d.takes[d.number
 func (d *draft) plan() (next *table, urgent bool) {
 	next = d.t.clone()
 	next.settling = false
-	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool { return d.m.mu.view.members[id] == nil && id != d.self })
+	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool {
+		s := d.m.mu.view.members[id]
+		return s != nil && s.gone
+	})
 	if d.m.mu.leaving && !slices.Contains(next.leaving, d.self) {
 		next.leaving = append(next.leaving, d.self)
 	}
@@ -159,7 +165,7 @@ func (d *draft) handOverLocked(next *table, c *changes) {
 func (m *Member) tryLeave() bool {
 	m.mu.Lock()
 	t, id := m.mu.view.table, m.mu.self.id
-	if !m.mu.leaving || t != nil && !m.mu.view.missing && (!slices.Contains(t.leaving, id) || t.named()[id]) {
+	if !m.mu.leaving || t != nil && !m.mu.view.missing && (!t.isRidOf(id)) {
 		m.mu.Unlock()
 		return false
 	}
@@ -178,6 +184,11 @@ func (m *Member) tryLeave() bool {
 			return true
 		}
 	}
+}
+
+// isRidOf reports whether a member that leaves has nothing to hand over, and gets nothing any more.
+func (t *table) isRidOf(id string) bool {
+	return slices.Contains(t.leaving, id) && !slices.ContainsFunc(t.slots, func(s tableSlot) bool { return s.holder == id || s.next == id })
 }
 
 func (m *Member) deleteSelf(id string) error {

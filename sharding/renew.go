@@ -68,6 +68,14 @@ func (m *Member) renew() error {
 			return nil
 		}
 		create := r.Version == ""
+		if create && sequence > 1 {
+			// The first attempt has reported an error. If it succeeded nevertheless, others may have deleted the
+			// record by now, so a second one could bring back a member that they take for dead.
+			if upToDate, err := m.readSelf(); err != nil || upToDate {
+				return err
+			}
+			continue
+		}
 		err := m.call(func(ctx context.Context) (err error) {
 			if create {
 				r, err = m.store.Create(ctx, r)
@@ -83,7 +91,7 @@ func (m *Member) renew() error {
 		case errors.Is(err, ErrNotFound) && !create:
 			m.died()
 			continue // as a new member
-		case errors.Is(err, ErrConflict), errors.Is(err, ErrExists):
+		case errors.Is(err, ErrConflict):
 			// An earlier attempt may have succeeded although it reported an error.
 			upToDate, err := m.readSelf()
 			if err != nil {
@@ -182,8 +190,10 @@ func (m *Member) readSelf() (upToDate bool, err error) {
 // as a new member, without slots.
 func (m *Member) died() {
 	m.mu.Lock()
-	m.logger.Error("The member's record is gone: others believe that it is dead. Going on as a new member", "member", m.mu.self.id)
-	m.mu.counts.lostLeases++
+	if m.mu.self.version != "" {
+		m.logger.Error("The member's record is gone: others believe that it is dead. Going on as a new member", "member", m.mu.self.id)
+		m.mu.counts.lostLeases++
+	}
 	m.mu.self.alive = false
 	after := m.applyLocked()
 	m.mu.Unlock()

@@ -22,6 +22,8 @@ type faults struct {
 type simStore struct {
 	Store
 	stop *stopper
+	name string
+	log  func(format string, args ...any)
 
 	mu       sync.Mutex
 	rand     *rand.Rand
@@ -157,11 +159,18 @@ func (s *simStore) List(ctx context.Context, group string) ([]Record, string, er
 }
 
 func (s *simStore) Create(ctx context.Context, r Record) (Record, error) {
-	return do(ctx, s, func(ctx context.Context) (Record, error) { return s.Store.Create(ctx, r) })
+	return do(ctx, s, func(ctx context.Context) (Record, error) { return s.wrote(s.Store.Create(ctx, r)) })
 }
 
 func (s *simStore) Update(ctx context.Context, r Record) (Record, error) {
-	return do(ctx, s, func(ctx context.Context) (Record, error) { return s.Store.Update(ctx, r) })
+	return do(ctx, s, func(ctx context.Context) (Record, error) { return s.wrote(s.Store.Update(ctx, r)) })
+}
+
+func (s *simStore) wrote(r Record, err error) (Record, error) {
+	if err == nil {
+		s.log("%s writes %s %s", s.name, r.Name, r.Data)
+	}
+	return r, err
 }
 
 func (s *simStore) Delete(ctx context.Context, name, version string) error {

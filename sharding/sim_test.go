@@ -102,7 +102,6 @@ type world struct {
 type process struct {
 	*simStore
 	w      *world
-	name   string
 	clock  *simClock
 	member *Member
 	queue  Queue[string]
@@ -217,8 +216,8 @@ func (w *world) join(f faults) *process {
 	w.number++
 	stop := &stopper{}
 	p := &process{
-		w: w, name: fmt.Sprintf("p%d", w.number), ended: make(chan struct{}), cache: make(map[string]int),
-		simStore: &simStore{Store: w.store, stop: stop, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 2)), faults: f},
+		w: w, ended: make(chan struct{}), cache: make(map[string]int),
+		simStore: &simStore{Store: w.store, stop: stop, name: fmt.Sprintf("p%d", w.number), log: w.logf, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 2)), faults: f},
 	}
 	p.clock = &simClock{start: time.Now(), rate: 1 + simDrift*[]float64{-1, 0, 1}[w.rand.IntN(3)], stop: stop}
 	life := 0
@@ -443,7 +442,9 @@ func (w *world) checkQuiet() {
 	p.end()
 	<-p.ended
 	began := time.Now()
-	if err := p.member.Leave(context.Background()); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), simLease)
+	defer cancel()
+	if err := p.member.Leave(ctx); err != nil {
 		w.failf("Leave: %v", err)
 	}
 	w.within(time.Second-time.Since(began), func() bool { return w.sharesDiffer() == "" })

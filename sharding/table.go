@@ -73,11 +73,14 @@ func (t *table) same(clone *table) bool {
 	return t.settling == clone.settling && slices.Equal(t.leaving, clone.leaving) && slices.Equal(t.slots, clone.slots)
 }
 
-// named returns the ids of all holders and next holders.
+// named returns the ids of all members in the table.
 func (t *table) named() map[string]bool {
 	named := make(map[string]bool)
 	for _, s := range t.slots {
 		named[s.holder], named[s.next] = true, true
+	}
+	for _, id := range t.leaving {
+		named[id] = true
 	}
 	delete(named, "")
 	return named
