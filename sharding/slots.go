@@ -216,7 +216,9 @@ func (m *Member) hurryLocked(now time.Duration, c *changes) (next time.Duration)
 				s.ended = true
 				c.ended = append(c.ended, s.holding.Load())
 			}
-			next = min(next, s.since+patience)
+			if !m.mu.leaving {
+				next = min(next, s.since+patience)
+			}
 		default:
 			next = min(next, s.since+limit)
 		}
