@@ -28,9 +28,8 @@ const (
 //	  ├────────────────────────────┘ └──── does not return ───────────────────────┘ │
 //	  └──── its handlers have returned: now the table is written ───────────────────┘
 //
-// Queues read state without a lock. All else is guarded by the member's mu.
+// Queues read states and holdings without a lock. All else is guarded by the member's mu.
 type slot struct {
-	state atomic.Uint32
 	// holding is there unless the slot is absent.
 	holding atomic.Pointer[holding]
 	// since is when the slot began to stop, and ended says that HandoverTimeout has passed since.
@@ -46,7 +45,9 @@ type slot struct {
 	releasedID string
 }
 
-func (s *slot) load() slotState { return slotState(s.state.Load()) }
+func (m *Member) state(slot int) slotState { return slotState(m.states[slot].Load()) }
+
+func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(to)) }
 
 // slotQueue is a queue of a member, as the member sees it.
 type slotQueue interface {
@@ -83,7 +84,7 @@ func (m *Member) register(q slotQueue) {
 	m.queues.Store(&queues)
 	var slots []int
 	for s := range m.slots {
-		if m.slots[s].load() != absent {
+		if m.state(s) != absent {
 			slots = append(slots, s)
 		}
 	}
@@ -128,7 +129,7 @@ func (m *Member) applyLocked() changes {
 	for i := range m.slots {
 		if valid && m.mu.view.table.slots[i].holder == m.mu.self.id {
 			m.applyMineLocked(i, now, &c)
-		} else if m.slots[i].load() != absent {
+		} else if m.state(i) != absent {
 			m.dropLocked(i, &c)
 		}
 	}
@@ -144,26 +145,26 @@ func (m *Member) applyMineLocked(i int, now time.Duration, c *changes) {
 	}
 	s.released, s.releasedID = 0, ""
 	mustStop := m.mu.leaving || t.slots[i].next != "" && now >= s.keep
-	switch state := s.load(); {
+	switch state := m.state(i); {
 	case state == absent:
 		s.ended, s.since, s.unlisted = false, now, mustStop
 		s.holding.Store(newHolding(t.slots[i].epoch))
 		if mustStop {
-			s.state.Store(uint32(stopping))
+			m.setState(i, stopping)
 			signal(m.toWork)
 		} else {
-			s.state.Store(uint32(held)) // Before the queues list their keys.
+			m.setState(i, held) // Before the queues list their keys.
 			c.gained = append(c.gained, i)
 		}
 	case state == held && mustStop:
 		s.ended, s.since = false, now
-		s.state.Store(uint32(stopping))
+		m.setState(i, stopping)
 		signal(m.toWork)
 	case state == stopping && !mustStop:
 		if s.ended {
 			s.holding.Store(newHolding(t.slots[i].epoch))
 		}
-		s.state.Store(uint32(held))
+		m.setState(i, held)
 		c.settled = append(c.settled, i)
 		if s.unlisted {
 			c.gained = append(c.gained, i)
@@ -174,7 +175,7 @@ func (m *Member) applyMineLocked(i int, now time.Duration, c *changes) {
 // dropLocked makes a slot absent.
 func (m *Member) dropLocked(i int, c *changes) {
 	s := &m.slots[i]
-	s.state.Store(uint32(absent))
+	m.setState(i, absent)
 	c.ended = append(c.ended, s.holding.Swap(nil))
 	c.settled = append(c.settled, i)
 }
@@ -184,10 +185,10 @@ func (m *Member) dropLocked(i int, c *changes) {
 func (m *Member) releaseLocked(i int, t *table, c *changes) bool {
 	s := &m.slots[i]
 	// In this order: a key that is handed out now is seen by isBusy, or sees that the slot is not held.
-	if s.load() == held || m.isBusy(i) {
+	if m.state(i) == held || m.isBusy(i) {
 		return false
 	}
-	if s.load() == stopping {
+	if m.state(i) == stopping {
 		m.dropLocked(i, c)
 	}
 	s.released, s.releasedID = t.epoch, t.id
@@ -202,7 +203,7 @@ func (m *Member) hurryLocked(now time.Duration, c *changes) (next time.Duration)
 	stuck := 0
 	for i := range m.slots {
 		s := &m.slots[i]
-		if s.load() != stopping || !m.isBusy(i) {
+		if m.state(i) != stopping || !m.isBusy(i) {
 			continue
 		}
 		switch passed := now - s.since; {
