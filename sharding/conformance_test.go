@@ -79,13 +79,7 @@ func allDone(tested workqueue.TypedInterface[string]) error {
 	}
 	n := 0
 	for s := range q.cells {
-		for c := &q.cells[s]; c != nil; c = c.next.Load() {
-			for i := range c.tokens {
-				if c.tokens[i].Load() != 0 {
-					n++
-				}
-			}
-		}
+		n += q.handlers(s)
 	}
 	if p := q.Stats().Processing; n != p {
 		return fmt.Errorf("%d tokens, %d keys are being processed", n, p)

@@ -257,7 +257,8 @@ func (q *queue[T]) unpark(slot int) map[T]int {
 	return keys
 }
 
-func (q *queue[T]) busy(slot int) bool { return !q.cells[slot].empty() }
+func (q *queue[T]) busy(slot int) bool    { return !q.cells[slot].empty() }
+func (q *queue[T]) handlers(slot int) int { return q.cells[slot].len() }
 
 // Done says that the caller has finished with a key from Get.
 func (q *queue[T]) Done(key T) {

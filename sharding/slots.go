@@ -51,8 +51,9 @@ func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(
 
 // slotQueue is a queue of a member, as the member sees it.
 type slotQueue interface {
-	// busy reports whether a key of the slot is being handled.
+	// busy reports whether a key of the slot is being handled, and handlers how many are.
 	busy(slot int) bool
+	handlers(slot int) int
 	// gained makes the queue list the keys of these slots. settled is called when slots are held or absent again.
 	gained(slots []int)
 	settled(slots []int)
@@ -65,6 +66,13 @@ func (m *Member) isBusy(slot int) bool {
 		}
 	}
 	return false
+}
+
+func (m *Member) handlers(slot int) (n int) {
+	for _, q := range *m.queues.Load() {
+		n += q.handlers(slot)
+	}
+	return n
 }
 
 // anyBusy reports whether any key is being handled.
@@ -95,14 +103,21 @@ func (m *Member) register(q slotQueue) {
 // changes are what follows from changed slots and must happen without the lock.
 type changes struct {
 	gained, settled []int
-	ended           []*holding
-	cause           error
+	ended           []ending
+	// cause is why slots that the member does not hold any more are not held.
+	cause error
+}
+
+// ending is a holding whose contexts must end.
+type ending struct {
+	*holding
+	cause error
 }
 
 // do tells the queues, and ends contexts.
 func (m *Member) do(c changes) {
-	for _, h := range c.ended {
-		h.end(c.cause)
+	for _, e := range c.ended {
+		e.end(e.cause)
 	}
 	if len(c.gained)+len(c.settled) == 0 {
 		return
@@ -133,7 +148,7 @@ func (m *Member) applyLocked() changes {
 			m.dropLocked(i, &c)
 		}
 	}
-	m.logChangesLocked(valid, c)
+	m.logChangesLocked(c)
 	return c
 }
 
@@ -176,7 +191,7 @@ func (m *Member) applyMineLocked(i int, now time.Duration, c *changes) {
 func (m *Member) dropLocked(i int, c *changes) {
 	s := &m.slots[i]
 	m.setState(i, absent)
-	c.ended = append(c.ended, s.holding.Swap(nil))
+	c.ended = append(c.ended, ending{s.holding.Swap(nil), c.cause})
 	c.settled = append(c.settled, i)
 }
 
@@ -190,6 +205,10 @@ func (m *Member) releaseLocked(i int, t *table, c *changes) bool {
 	}
 	if m.state(i) == stopping {
 		m.dropLocked(i, c)
+		count, took := &m.mu.counts, m.now()-s.since
+		count.handedOver++
+		count.handover += took
+		count.longestHandover = max(count.longestHandover, took)
 	}
 	s.released, s.releasedID = t.epoch, t.id
 	return true
@@ -211,11 +230,11 @@ func (m *Member) hurryLocked(now time.Duration, c *changes) (next time.Duration)
 			stuck++
 			s.keep = now + 4*limit
 			next = min(next, s.keep)
-			m.mu.counts.keptSlots++
+			m.mu.counts.kept++
 		case passed >= limit:
 			if !s.ended {
 				s.ended = true
-				c.ended = append(c.ended, s.holding.Load())
+				c.ended = append(c.ended, ending{s.holding.Load(), ErrHandover})
 			}
 			if !m.mu.leaving {
 				next = min(next, s.since+patience)
