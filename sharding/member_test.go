@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -233,8 +234,8 @@ func TestServerIsAway(t *testing.T) {
 		store := &switchable{Store: Memory()}
 		m := mustJoin(t, store, Config{Name: "a"})
 		time.Sleep(time.Second)
-		lists := 0
-		q := NewQueue(newRoot(), m, QueueConfig[string]{Keys: func(context.Context) ([]string, error) { lists++; return []string{"a"}, nil }})
+		var lists atomic.Int64
+		q := NewQueue(newRoot(), m, QueueConfig[string]{Keys: func(context.Context) ([]string, error) { lists.Add(1); return []string{"a"}, nil }})
 		key, _ := q.Get()
 		ctx, release := q.Lease(t.Context(), key)
 		defer release()
@@ -256,8 +257,8 @@ func TestServerIsAway(t *testing.T) {
 		time.Sleep(time.Hour)
 		store.set(false)
 		time.Sleep(2 * time.Second)
-		if m.Err() != nil || lists != 2 || m.Stats().Held != 256 || m.Stats().Lost != 256 {
-			t.Error(m.Err(), lists, m.Stats())
+		if m.Err() != nil || lists.Load() != 2 || m.Stats().Held != 256 || m.Stats().Lost != 256 {
+			t.Error(m.Err(), lists.Load(), m.Stats())
 		}
 	})
 }
