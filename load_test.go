@@ -1,7 +1,6 @@
 package workqueue_test
 
 import (
-	"math"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -167,92 +166,6 @@ func TestMemoryLimitIsReached(t *testing.T) {
 		}
 	}
 	q.ShutDown()
-}
-
-// With a high limit a snapshot has all keys in order too, although it takes many locks for them.
-func TestLargeSnapshot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n = 5000
-		fake := testkit.NewFakeClock()
-		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{
-			Name: "q", MetricsProvider: &testkit.Recorder{}, Clock: fake,
-		}).(delayer[int])
-		defer q.ShutDown()
-		for key := range n {
-			q.Add(key)
-			if key%10 == 0 {
-				fake.Step(time.Microsecond)
-			}
-		}
-		for range n / 2 {
-			q.Get()
-			fake.Step(time.Microsecond)
-		}
-		for i := range n {
-			q.AddAfter(i, time.Duration(1+i*7919%n)*time.Hour)
-		}
-		synctest.Wait()
-		for _, limit := range []int{600, 2400, n, math.MaxInt} {
-			s := q.Snapshot(limit)
-			want := func(state string, keys []workqueue.KeySnapshot[int], n int, key func(i int) int) {
-				t.Helper()
-				if n = min(n, limit); len(keys) != n {
-					t.Fatalf("limit %d: %d keys %s, want %d", limit, len(keys), state, n)
-				}
-				for i, k := range keys {
-					if k.Key != key(i) {
-						t.Fatalf("limit %d: key %d of those %s is %d, want %d", limit, i, state, k.Key, key(i))
-					}
-				}
-			}
-			want("processing", s.Processing, n/2, func(i int) int { return i })
-			want("queued", s.Queued, n/2, func(i int) int { return n/2 + i })
-			keyDue := make([]int, n)
-			for i := range n {
-				keyDue[i*7919%n] = i
-			}
-			want("waiting", s.Waiting, n, func(i int) int { return keyDue[i] })
-		}
-	})
-}
-
-// A snapshot of very many keys lets other calls in: none of them waits for most of it. A loaded machine may delay any
-// call, so one good try of ten is enough.
-func TestLargeSnapshotLetsOthersIn(t *testing.T) {
-	const n = 200_000
-	q := workqueue.NewTypedDelayingQueue[int]().(delayer[int])
-	defer q.ShutDown()
-	for key := range n {
-		q.Add(key)
-		q.AddAfter(key, time.Hour+time.Duration(key*7919%n))
-	}
-	var longest, took time.Duration
-	for range 10 {
-		stop, ended := make(chan struct{}), make(chan struct{})
-		longest = 0
-		go func() {
-			defer close(ended)
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				start := time.Now()
-				q.Stats()
-				longest = max(longest, time.Since(start))
-			}
-		}()
-		start := time.Now()
-		q.Snapshot(n)
-		took = time.Since(start)
-		close(stop)
-		<-ended
-		if longest < took/4 {
-			return
-		}
-	}
-	t.Errorf("Stats took %v while Snapshot took %v", longest, took)
 }
 
 func skipMemory(t *testing.T) {

@@ -267,6 +267,39 @@ func TestMigratingCompiles(t *testing.T) {
 	}
 }
 
+// The command in docs/migrating.md changes the import of a program, which then compiles.
+func TestMigratingCommand(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "migrating.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := regexp.MustCompile(`(?m)^gofmt -r .*$`).Find(text)
+	before := regexp.MustCompile("(?s)\nBefore\\..*?```go\n(.*?)```").FindSubmatch(text)
+	if command == nil || before == nil {
+		t.Fatal("docs/migrating.md has no command, or no program, any more")
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "controller.go")
+	if err := os.WriteFile(file, before[1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", string(command))
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	after, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(after), "client-go/util/workqueue") || !strings.Contains(string(after), `"github.com/keyedqueue/workqueue"`) {
+		t.Errorf("the command makes\n%s", after)
+	}
+	if out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // wholeFile makes a file of statements, and returns what is a file already.
 func wholeFile(code string) string {
 	if strings.HasPrefix(code, "package ") {

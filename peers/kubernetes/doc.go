@@ -5,6 +5,6 @@
 //	bash peers/kubernetes/run.sh controlplane   # etcd, kube-apiserver and kube-controller-manager, stock and swapped in turn
 //	bash peers/kubernetes/run.sh crash          # controllers on our queue, killed with SIGKILL and started again
 //
-// Each has flags for smaller runs (-h). docs/kubernetes.md has the results. Kubernetes is an ordinary dependency of this
+// Each has flags for smaller runs (-h). docs/project/kubernetes.md has the results. Kubernetes is an ordinary dependency of this
 // module. cmd/swap makes the swapped variant, in files that git ignores.
 package main
