@@ -27,7 +27,8 @@ func modelCases() []testCase {
 	}
 }
 
-// modelOptions add unusual calls to the sequences.
+// modelOptions add unusual calls to the sequences. With ties all times are full seconds, so that keys are often due at
+// the same time, and never otherwise.
 type modelOptions struct{ shutDown, unmatchedDone, ties bool }
 
 // op is one call, as data: rapid leaves out some and simplifies others, until the shortest sequence that still fails
@@ -46,7 +47,7 @@ func (o op) String() string {
 		return fmt.Sprintf("pass %v", o.d)
 	case "AddAfter":
 		return fmt.Sprintf("AddAfter(%d, %v)", o.key, o.d)
-	case "Add", "Done of any", "AddAfter to the full minute":
+	case "Add", "Done of any":
 		return fmt.Sprintf("%s(%d)", o.kind, o.key)
 	}
 	return o.kind
@@ -63,10 +64,6 @@ func (m modelOptions) kinds() []string {
 	if m.unmatchedDone {
 		kinds = append(kinds, "Done of any")
 	}
-	if m.ties {
-		kinds = append(kinds, "AddAfter to the full minute", "AddAfter to the full minute", "AddAfter to the full minute",
-			"pass to the full minute")
-	}
 	return kinds
 }
 
@@ -81,9 +78,6 @@ func (m modelOptions) draw(t *rapid.T) []op {
 			o.d = time.Duration(rapid.IntRange(-2, 20).Draw(t, "seconds")) * time.Second
 		case "pass":
 			o.d = time.Duration(rapid.IntRange(-3, 15).Draw(t, "seconds")) * time.Second
-			if m.ties {
-				o.d += rapid.SampledFrom([]time.Duration{0, 0, 1, -1, 999_999_999}).Draw(t, "more")
-			}
 		}
 		return o
 	})
@@ -124,7 +118,7 @@ func (r *run) playModel(m modelOptions, ops []op, at *int) {
 	for i, o := range ops {
 		*at = i
 		if !m.ties && o.kind == "AddAfter" && o.d > 0 {
-			o.d += time.Duration(i) * time.Microsecond // No two keys are due at the same time.
+			o.d += time.Duration(i) * time.Microsecond
 		}
 		p.call(o)
 		p.compare()
@@ -168,12 +162,8 @@ func (p *modelRun) call(o op) {
 		p.held = slices.DeleteFunc(p.held, func(n int) bool { return n == o.key })
 	case "AddAfter":
 		p.addAfter(o.key, o.d)
-	case "AddAfter to the full minute":
-		p.addAfter(o.key, untilFullMinute(p.clock.Now()))
 	case "pass":
 		p.pass(o.d)
-	case "pass to the full minute":
-		p.pass(untilFullMinute(p.clock.Now()))
 	case "ShutDown":
 		p.q.ShutDown()
 		p.model.shutDown()
@@ -233,10 +223,6 @@ func (p *modelRun) compare() {
 		}
 	}
 	p.check(p.q)
-}
-
-func untilFullMinute(now time.Time) time.Duration {
-	return now.Truncate(time.Minute).Add(time.Minute).Sub(now)
 }
 
 // rapidTB makes a run a rapid.TB.
