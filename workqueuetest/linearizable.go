@@ -26,28 +26,28 @@ func linearizableCases() []testCase {
 	}
 }
 
-// lineKeys is how many keys there are: "a" and those after it.
-const lineKeys = 3
+// fifoKeys is how many keys there are: "a" and those after it.
+const fifoKeys = 3
 
-// lineState is the queue between two calls.
-type lineState struct {
-	line        string // the queued keys
-	dirty, held [lineKeys]bool
+// fifoState is the queue between two calls.
+type fifoState struct {
+	queued      string // the keys, in order
+	dirty, held [fifoKeys]bool
 	down        bool
 	shared      bool
 }
 
-// lineCall is a call that took effect, and lineResult what it returned.
-type lineCall struct{ method, key string }
+// fifoCall is a call that took effect, and fifoResult what it returned.
+type fifoCall struct{ method, key string }
 
-type lineResult struct {
+type fifoResult struct {
 	key      string
 	n        int
 	shutDown bool
 }
 
 // step returns the state after a call, or false if the call cannot have that result in s.
-func (s lineState) step(c lineCall, result lineResult) (bool, lineState) {
+func (s fifoState) step(c fifoCall, result fifoResult) (bool, fifoState) {
 	switch c.method {
 	case "Add":
 		// After shutdown a shared queue takes what workers add, but none of these calls could show that.
@@ -56,39 +56,39 @@ func (s lineState) step(c lineCall, result lineResult) (bool, lineState) {
 			return true, s
 		}
 		if !s.held[key] {
-			s.line += c.key
+			s.queued += c.key
 		}
 		s.dirty[key] = true
 	case "Done":
 		key := c.key[0] - 'a'
 		if s.held[key] && s.dirty[key] {
-			s.line += c.key
+			s.queued += c.key
 		}
 		s.held[key] = false
 	case "Get":
 		if result.shutDown {
-			return s.down && (s.line == "" || s.shared), s
+			return s.down && (s.queued == "" || s.shared), s
 		}
-		if s.down && s.shared || s.line == "" || s.line[:1] != result.key {
+		if s.down && s.shared || s.queued == "" || s.queued[:1] != result.key {
 			return false, s
 		}
 		key := result.key[0] - 'a'
-		s.line = s.line[1:]
+		s.queued = s.queued[1:]
 		s.dirty[key], s.held[key] = false, true
 	case "Len":
-		return result.n == len(s.line) || s.down && s.shared, s
+		return result.n == len(s.queued) || s.down && s.shared, s
 	case "ShutDown":
 		s.down = true
 	}
 	return true, s
 }
 
-// lineModel is the model of a queue, shared or not.
-func lineModel(shared bool) porcupine.Model {
+// fifoModel is the model of a queue, shared or not.
+func fifoModel(shared bool) porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { return lineState{shared: shared} },
+		Init: func() any { return fifoState{shared: shared} },
 		Step: func(state, input, output any) (bool, any) {
-			return state.(lineState).step(input.(lineCall), output.(lineResult))
+			return state.(fifoState).step(input.(fifoCall), output.(fifoResult))
 		},
 	}
 }
@@ -102,7 +102,7 @@ type history struct {
 }
 
 // record makes a call and records its result, unless the call had no effect.
-func (h *history) record(client int, method, key string, f func() (result lineResult, effect bool)) lineResult {
+func (h *history) record(client int, method, key string, f func() (result fifoResult, effect bool)) fifoResult {
 	if rand.IntN(2) == 0 {
 		runtime.Gosched() // With one processor the goroutines would hardly ever take turns.
 	}
@@ -113,7 +113,7 @@ func (h *history) record(client int, method, key string, f func() (result lineRe
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.calls = append(h.calls, porcupine.Operation{
-			ClientId: client, Input: lineCall{method, key}, Call: began, Output: result, Return: ended,
+			ClientId: client, Input: fifoCall{method, key}, Call: began, Output: result, Return: ended,
 		})
 	}
 	return result
@@ -123,7 +123,7 @@ func (h *history) String() string {
 	slices.SortFunc(h.calls, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	var b strings.Builder
 	for _, c := range h.calls {
-		in, out := c.Input.(lineCall), c.Output.(lineResult)
+		in, out := c.Input.(fifoCall), c.Output.(fifoResult)
 		fmt.Fprintf(&b, "%3d to %3d, goroutine %d: %s(%s)", c.Call, c.Return, c.ClientId, in.method, in.key)
 		switch {
 		case in.method == "Len":
@@ -143,7 +143,7 @@ func (r *run) tryLinearizable(unmatchedDone bool) {
 	for round := range rounds {
 		h := &history{}
 		r.makeHistory(round, unmatchedDone, h)
-		switch porcupine.CheckOperationsTimeout(lineModel(r.suite.Shared), h.calls, 10*time.Second) {
+		switch porcupine.CheckOperationsTimeout(fifoModel(r.suite.Shared), h.calls, 10*time.Second) {
 		case porcupine.Illegal:
 			r.Fatalf("round %d: there is no order of these calls in which each returns what it did:\n%s", round, h)
 		case porcupine.Unknown:
@@ -163,14 +163,14 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 	q := r.queue(Config[string]{})
 	// call records a method without results.
 	call := func(client int, method, key string, f func()) {
-		h.record(client, method, key, func() (lineResult, bool) { f(); return lineResult{}, true })
+		h.record(client, method, key, func() (fifoResult, bool) { f(); return fifoResult{}, true })
 	}
 	length := func(client int) {
-		h.record(client, "Len", "", func() (lineResult, bool) { return lineResult{n: q.Len()}, true })
+		h.record(client, "Len", "", func() (fifoResult, bool) { return fifoResult{n: q.Len()}, true })
 	}
 	produce := func(client int, random *rand.Rand) {
 		for range calls {
-			key := string(rune('a' + random.IntN(lineKeys)))
+			key := string(rune('a' + random.IntN(fifoKeys)))
 			switch n := random.IntN(12); {
 			case n == 0:
 				length(client)
@@ -187,7 +187,7 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 		for {
 			// A shared queue may have fetched a key for a getter that gave up, and then gives it to a later one. If it
 			// was added in between, it comes once more than it must.
-			got := h.record(client, "Get", "", func() (lineResult, bool) { return someGet(q, random, !r.suite.Shared) })
+			got := h.record(client, "Get", "", func() (fifoResult, bool) { return someGet(q, random, !r.suite.Shared) })
 			switch {
 			case got.shutDown:
 				return
@@ -200,7 +200,7 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 			call(client, "Done", got.key, func() { q.Done(got.key) })
 		}
 	}
-	producing, working := crew{r: r}, crew{r: r}
+	producing, working := group{r: r}, group{r: r}
 	var ready sync.WaitGroup
 	ready.Add(producers + workers)
 	for client := range producers + workers {
@@ -221,7 +221,7 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 }
 
 // someGet is a Get or, if q has it and givesUp is set, sometimes a GetContext that soon gives up and then has no effect.
-func someGet(q fifo, random *rand.Rand, givesUp bool) (result lineResult, effect bool) {
+func someGet(q fifo, random *rand.Rand, givesUp bool) (result fifoResult, effect bool) {
 	var g got
 	if e, ok := q.(extended); ok && givesUp && random.IntN(2) == 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(random.IntN(50))*time.Microsecond)
@@ -230,5 +230,5 @@ func someGet(q fifo, random *rand.Rand, givesUp bool) (result lineResult, effect
 	} else {
 		g = get(q)
 	}
-	return lineResult{key: g.key, shutDown: g.err == workqueue.ErrShutDown}, g.err == nil || g.err == workqueue.ErrShutDown
+	return fifoResult{key: g.key, shutDown: g.err == workqueue.ErrShutDown}, g.err == nil || g.err == workqueue.ErrShutDown
 }

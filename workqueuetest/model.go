@@ -176,13 +176,13 @@ func (p *modelRun) call(o op) {
 }
 
 func (p *modelRun) get() {
-	queued := len(p.model.line) > 0
+	queued := len(p.model.queued) > 0
 	if !queued && !p.model.down {
 		return
 	}
 	g := p.startGet(p.q).mustReturn("when the model's would")
 	if (g.err == nil) != queued {
-		p.Fatalf("Get() = %q, %v, and keys %v are queued", g.key, g.err, p.model.line)
+		p.Fatalf("Get() = %q, %v, and keys %v are queued", g.key, g.err, p.model.queued)
 	}
 	if !queued {
 		return
@@ -212,8 +212,8 @@ func (p *modelRun) pass(d time.Duration) {
 func (p *modelRun) compare() {
 	synctest.Wait()
 	n, down := p.q.Len(), p.q.ShuttingDown()
-	if n != len(p.model.line) || down != p.model.down {
-		p.Fatalf("Len() = %d, ShuttingDown() = %v, want %d %v, %v", n, down, len(p.model.line), p.model.line, p.model.down)
+	if n != len(p.model.queued) || down != p.model.down {
+		p.Fatalf("Len() = %d, ShuttingDown() = %v, want %d %v, %v", n, down, len(p.model.queued), p.model.queued, p.model.down)
 	}
 	p.wantStats(p.q, "after this", p.model.wantStats())
 	if p.metrics != nil {
@@ -257,7 +257,7 @@ func (tb *rapidTB) FailNow() {
 type slowQueue struct {
 	oneEntry bool
 
-	line        []int
+	queued      []int
 	dirty, held map[int]bool
 	waiting     []slowWaiting
 	seq         int
@@ -287,13 +287,13 @@ func (m *slowQueue) add(key int) {
 	m.stats.Adds++
 	m.dirty[key] = true
 	if !m.held[key] {
-		m.line = append(m.line, key)
+		m.queued = append(m.queued, key)
 	}
 }
 
 func (m *slowQueue) get() int {
-	key := m.line[0]
-	m.line = m.line[1:]
+	key := m.queued[0]
+	m.queued = m.queued[1:]
 	delete(m.dirty, key)
 	m.held[key] = true
 	return key
@@ -306,7 +306,7 @@ func (m *slowQueue) done(key int) {
 	}
 	delete(m.held, key)
 	if m.dirty[key] {
-		m.line = append(m.line, key)
+		m.queued = append(m.queued, key)
 	}
 }
 
@@ -353,6 +353,6 @@ func (m *slowQueue) shutDown() {
 
 func (m *slowQueue) wantStats() workqueue.Stats {
 	want := m.stats
-	want.Queued, want.Processing, want.Waiting = len(m.line), len(m.held), len(m.waiting)
+	want.Queued, want.Processing, want.Waiting = len(m.queued), len(m.held), len(m.waiting)
 	return want
 }

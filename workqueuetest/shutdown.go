@@ -9,7 +9,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// shutDownCases are about shutdown in every state. Those about drains are in drain.go.
+// shutDownCases are about shutdown. Those about drains are in drain.go.
 func shutDownCases() []testCase {
 	return []testCase{
 		bubbled("ShutDownTwice", "Every method that shuts down may be called any number of times, by any number of callers, in any order.", tryShutDownTwice),

@@ -56,13 +56,13 @@ func stressTotal() time.Duration {
 	return time.Second
 }
 
-// crew are goroutines of a case. Wait waits for them.
-type crew struct {
+// group starts goroutines of a case, and waits for them.
+type group struct {
 	r *run
 	sync.WaitGroup
 }
 
-func (c *crew) start(f func()) {
+func (c *group) start(f func()) {
 	c.Add(1)
 	c.r.start(f, c.Done)
 }
@@ -159,7 +159,7 @@ func (r *run) stressVersions(random *rand.Rand, early bool) {
 	const producers, workers, adds = 3, 4, 30
 	q := r.queue(Config[string]{RateLimiter: workqueue.NewTypedItemFastSlowRateLimiter[string](time.Microsecond, 50*time.Microsecond, 3)})
 	v := &versions{r: r, q: q, dropsDelayed: early}
-	producing, working := crew{r: r}, crew{r: r}
+	producing, working := group{r: r}, group{r: r}
 	for range workers {
 		random := fork(random)
 		working.start(func() { work(q, func(key string) { v.handle(key, random) }) })
@@ -196,7 +196,7 @@ func (r *run) stressVersions(random *rand.Rand, early bool) {
 func (r *run) stressCancel(*rand.Rand) {
 	q := capable[extended](r, Config[string]{})
 	handed := make(chan string, 4)
-	all := crew{r: r}
+	all := group{r: r}
 	all.start(func() { work(q, func(key string) { handed <- key }) })
 	for round := range 100 {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -236,7 +236,7 @@ func (r *run) stressDrain(random *rand.Rand) {
 			d.AddAfter(fmt.Sprint(keys+key), time.Duration(random.IntN(int(200*time.Microsecond))))
 		}
 	}
-	all := crew{r: r}
+	all := group{r: r}
 	var processed atomic.Int64
 	for range 3 {
 		all.start(func() { work(q, func(string) { processed.Add(1) }) })
@@ -289,7 +289,7 @@ func (r *run) stressEveryMethod(random *rand.Rand) {
 		c.Name, c.MetricsProvider = queueName, m
 	}
 	q := r.queue(c)
-	all := crew{r: r}
+	all := group{r: r}
 	for range 4 {
 		random := fork(random)
 		all.start(func() {
@@ -355,7 +355,7 @@ func (r *run) stressClock(random *rand.Rand) {
 	var steps sync.Mutex
 	var due [keys]time.Time
 	var seen [keys]atomic.Int32
-	working, stepping := crew{r: r}, crew{r: r}
+	working, stepping := group{r: r}, group{r: r}
 	working.start(func() {
 		work(q, func(name string) {
 			key, _ := strconv.Atoi(name)

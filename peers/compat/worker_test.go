@@ -217,7 +217,7 @@ func TestWorkerStartsNothingAfterTheEnd(t *testing.T) {
 	})
 }
 
-// A shutdown by somebody else ends Run when the queue is empty.
+// A shutdown by other code ends Run when the queue is empty.
 func TestWorkerQueueIsShutDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		defer endOfBubble()
