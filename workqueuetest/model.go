@@ -27,8 +27,8 @@ func modelCases() []testCase {
 	}
 }
 
-// modelOptions add unusual calls to the sequences. With ties all times are full seconds, so that keys are often due at
-// the same time, and never otherwise.
+// modelOptions add unusual calls to the sequences. With ties, keys are often due at the same time, and never
+// otherwise.
 type modelOptions struct{ shutDown, unmatchedDone, ties bool }
 
 // op is one call, as data: rapid leaves out some and simplifies others, until the shortest sequence that still fails
@@ -64,6 +64,9 @@ func (m modelOptions) kinds() []string {
 	if m.unmatchedDone {
 		kinds = append(kinds, "Done of any")
 	}
+	if m.ties {
+		kinds = append(kinds, "AddAfter", "AddAfter", "AddAfter")
+	}
 	return kinds
 }
 
@@ -73,10 +76,14 @@ func (m modelOptions) draw(t *rapid.T) []op {
 			kind: rapid.SampledFrom(m.kinds()).Draw(t, "kind"),
 			key:  rapid.IntRange(0, modelKeys-1).Draw(t, "key"),
 		}
-		switch o.kind {
-		case "AddAfter":
+		switch {
+		case o.kind == "AddAfter" && m.ties:
+			o.d = rapid.SampledFrom([]time.Duration{10 * time.Second, 20 * time.Second}).Draw(t, "delay")
+		case o.kind == "pass" && m.ties:
+			o.d = 10 * time.Second
+		case o.kind == "AddAfter":
 			o.d = time.Duration(rapid.IntRange(-2, 20).Draw(t, "seconds")) * time.Second
-		case "pass":
+		case o.kind == "pass":
 			o.d = time.Duration(rapid.IntRange(-3, 15).Draw(t, "seconds")) * time.Second
 		}
 		return o

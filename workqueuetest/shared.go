@@ -13,6 +13,7 @@ var notIfShared = map[string]string{
 	"DrainWaitsForHeldKeys":           staysForOthers,
 	"DrainWaitsForKeysAddedWhileHeld": staysForOthers,
 	"EveryDrainEnds":                  staysForOthers,
+	"AddAfterShutDownOfWaitingKey":    staysForOthers,
 	"ModelWithShutDown":               staysForOthers,
 	"ModelWithTies":                   staysForOthers + ", and keys that are due at once come in any order",
 	"StressShutDown":                  staysForOthers,

@@ -235,8 +235,8 @@ func TestWorkerQueueIsShutDown(t *testing.T) {
 		if err := <-r.result; err != nil || handled != 5 {
 			t.Errorf("Run returned %v, %d were handled", err, handled)
 		}
-		if err := worker.Run(t.Context(), q, func(context.Context, string) error { return nil }, worker.Options[string]{}); err == nil {
-			t.Error("Run on a queue that is shut down returned nil")
+		if err := worker.Run(t.Context(), q, func(context.Context, string) error { return nil }, worker.Options[string]{}); err != nil {
+			t.Errorf("Run on a queue that is shut down, and empty, returned %v", err)
 		}
 	})
 }
