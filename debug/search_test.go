@@ -4,7 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"net/http/httptest"
+	"runtime"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +23,7 @@ type search struct {
 	Found *struct {
 		Search      string
 		Exact, More bool
+		Incomplete  bool
 		Keys        []failedKey
 	}
 }
@@ -106,6 +112,143 @@ func TestSearchFindsKeys(t *testing.T) {
 		cancel()
 		<-done
 		q.ShutDown()
+	})
+}
+
+// manyKeys is a queue with the keys "key 0" to "key n-1", all queued, that counts how often all of them were read.
+type manyKeys struct {
+	n     int
+	reads int
+	each  time.Duration // per key
+}
+
+func (m *manyKeys) inspector() workqueue.Inspector {
+	snapshot := func(key string) workqueue.KeySnapshot[any] {
+		return workqueue.KeySnapshot[any]{Key: key, State: workqueue.KeyQueued, Requeues: m.reads}
+	}
+	return workqueue.Inspector{
+		Stats: func() workqueue.Stats { return workqueue.Stats{Queued: m.n} },
+		SnapshotKey: func(key any) (workqueue.KeySnapshot[any], bool) {
+			var n int
+			_, err := fmt.Sscanf(key.(string), "key %d", &n)
+			return snapshot(key.(string)), err == nil && n < m.n
+		},
+		SnapshotKeys: func() iter.Seq[workqueue.KeySnapshot[any]] {
+			return func(yield func(workqueue.KeySnapshot[any]) bool) {
+				m.reads++
+				for n := range m.n {
+					time.Sleep(m.each)
+					if !yield(snapshot("key " + strconv.Itoa(n))) {
+						return
+					}
+				}
+			}
+		},
+		Add: func(any) {},
+	}
+}
+
+// A search keeps what it shows, whatever the queue holds.
+func TestSearchAllocatesLittle(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a million keys")
+	}
+	h := newHandler(t, debug.Options{})
+	h.InspectQueue("q", (&manyKeys{n: 1_250_000}).inspector())
+	for search, want := range map[string]int{"key 1249999": 1, "12499": 25, "none": 0} {
+		before, began := heap(), time.Now()
+		var peak uint64
+		stop, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(5 * time.Millisecond):
+					peak = max(peak, heap())
+				}
+			}
+		}()
+		s := find(t, h, "q", search)
+		close(stop)
+		<-done
+		t.Logf("%q: peak %.1f MB in %v", search, float64(peak-min(peak, before))/1e6, time.Since(began))
+		if len(s.Found.Keys) != want || s.Found.Incomplete {
+			t.Errorf("%q: %+v", search, s.Found)
+		}
+		if peak > before+40<<20 {
+			t.Errorf("%q: the heap grew from %d to %d bytes", search, before, peak)
+		}
+	}
+}
+
+// heap returns how much memory is in use, garbage included.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// A key that was found is looked up the next time, and only a search that goes over all keys is not repeated by the
+// page itself.
+func TestSearchAgain(t *testing.T) {
+	h := newHandler(t, debug.Options{})
+	m := &manyKeys{n: 100_000}
+	h.InspectQueue("q", m.inspector())
+	for range 3 {
+		if s := find(t, h, "q", "key 98765"); len(s.Found.Keys) != 1 || !s.Found.Exact || s.Found.Keys[0].Requeues != 1 || s.Found.Keys[0].State != "queued" {
+			t.Errorf("%+v", s.Found)
+		}
+	}
+	refreshes := `<main id="live" data-refresh="5">`
+	wantBody(t, get(h, "?queue=q&key=key+98765"), "<noscript>", refreshes)
+	if m.reads != 1 {
+		t.Errorf("the keys were read %d times", m.reads)
+	}
+	m.n = 9999 // so few that it may be searched again
+	wantBody(t, get(h, "?queue=q&key=98"), refreshes, "The first 25 that contain it")
+	m.n = 50_000
+	wantBody(t, get(h, "?queue=q&key=key+98765"), "No key in this queue is called", "does not refresh itself")
+	for _, search := range []string{"98", "none", strings.Repeat("x", 300)} {
+		body := get(h, "?queue=q&key="+queryEscape(search)).Body.String()
+		if strings.Contains(body, refreshes) || strings.Contains(body, "<noscript>") {
+			t.Errorf("a search for %.10q repeats itself", search)
+		}
+	}
+	wantBody(t, get(h, "?queue=q"), "<noscript>", refreshes)
+}
+
+// A search ends when its reader goes away and after a minute, and one runs at a time.
+func TestSearchEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := debug.NewHandler(debug.Options{Actions: true, Audit: new(audited).hook})
+		defer h.Close()
+		h.InspectQueue("q", (&manyKeys{n: 1 << 40, each: time.Millisecond}).inspector())
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/?queue=q&key=none", nil))
+		if d := time.Since(began); d < time.Second || d > 1300*time.Millisecond {
+			t.Errorf("without its reader a search took %v", d)
+		}
+		began = time.Now()
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				if s := find(t, h, "q", "key 17"); !s.Found.Incomplete || len(s.Found.Keys) > 1 {
+					t.Errorf("%+v", s.Found)
+				}
+			})
+		}
+		wg.Wait()
+		if d := time.Since(began); d < time.Minute || d > 61*time.Second {
+			t.Errorf("searches took %v", d)
+		}
+		wantBody(t, get(h, "?queue=q&key=none"), "No key that was looked at is called", "There was no time to look at all keys")
+		if status, failure := post(t, h, asPage, "queue", "q", "action", "retry", "key", "none"); status != 503 {
+			t.Errorf("%d %s", status, failure)
+		}
 	})
 }
 

@@ -224,3 +224,129 @@ func TestPoolThatHasEndedGoes(t *testing.T) {
 		// The bubble ends only if no goroutine is left.
 	})
 }
+
+// clientGo is a limiter as those of client-go are: it cannot list its keys.
+type clientGo struct {
+	workqueue.TypedRateLimiter[string]
+}
+
+// Where failing keys cannot be listed, the page says so, and shows the requeues of the keys that it has.
+func TestFailingKeysThatCannotBeListed(t *testing.T) {
+	limiter := func() clientGo {
+		return clientGo{workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)}
+	}
+	h := newHandler(t, debug.Options{})
+	layered := workqueue.NewTypedRateLimitingQueueWithConfig[string](limiter(), workqueue.TypedRateLimitingQueueConfig[string]{Name: "layered", MetricsProvider: h})
+	priority := priorityqueue.New(priorityqueue.Config[string]{Name: "priority", MetricsProvider: h, RateLimiter: limiter()})
+	for name, q := range map[string]workqueue.TypedRateLimitingInterface[string]{"layered": layered, "priority": priority} {
+		defer q.ShutDown()
+		q.AddRateLimited("fails")
+		wantBody(t, get(h, "?queue="+name), "Failing</h2>", "Cannot be listed", "Waiting</h2>", `data-label="Requeues">1<`)
+	}
+}
+
+// showPool makes h show a pool.
+func showPool(h *debug.Handler, s *worker.Snapshot[any]) {
+	h.WatchPoolKeys(s.Stats.Name, func(int) worker.Snapshot[any] { return *s })
+}
+
+// Queues that have one name show the same pools, which count once.
+func TestPoolsOfQueuesWithOneName(t *testing.T) {
+	h := newHandler(t, debug.Options{})
+	for range 4 {
+		debug.Register(h, "tenant", workqueue.NewTyped[int]())
+	}
+	showPool(h, &worker.Snapshot[any]{Stats: worker.Stats{Name: "tenant", Failing: 1}, DroppedKeys: 2})
+	showPool(h, &worker.Snapshot[any]{Stats: worker.Stats{Name: "tenant", Failing: 10}})
+	l := getJSON[struct {
+		Failing, Queues any
+		GivenUp         int `json:"given_up"`
+	}](t, h, "")
+	if l.Failing != 11.0 || l.GivenUp != 2 {
+		t.Errorf("%+v", l)
+	}
+	wantBody(t, get(h, "?queue=tenant"), "4 queues have the name of these pools")
+}
+
+// Given up are the keys that are so now, and not all that ever were.
+func TestGivenUpKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := debug.NewHandler(debug.Options{})
+		defer h.Close()
+		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)
+		q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: h})
+		err := worker.Terminal(errors.New("bad name"))
+		pool := worker.New(q, func(context.Context, string) error { return err }, worker.Options[string]{MetricsProvider: h})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- pool.Run(ctx) }()
+		check := func(when string, givenUp, failing int) {
+			t.Helper()
+			synctest.Wait()
+			d := getJSON[poolsOf](t, h, "?queue=q")
+			l := getJSON[struct {
+				Failing int
+				GivenUp int `json:"given_up"`
+			}](t, h, "")
+			if len(d.GivenUp) != givenUp || len(d.Failing) != failing || l.GivenUp != givenUp || l.Failing != failing || d.Queue.Pools[0].GivenUp != givenUp {
+				t.Errorf("%s: %+v, in all %+v", when, d, l)
+			}
+			if red := strings.Contains(get(h, "").Body.String(), `class="bad"`); red != (givenUp > 0) {
+				t.Errorf("%s: red %t", when, red)
+			}
+		}
+		for range 3 {
+			q.Add("a")
+			q.Add("b")
+			synctest.Wait()
+		}
+		check("two keys, three times", 2, 0)
+		err = errors.New("no answer")
+		q.Add("a")
+		check("one fails again", 1, 1)
+		err = nil
+		q.Add("a")
+		q.Add("b")
+		check("after success", 0, 0)
+		cancel()
+		<-done
+	})
+}
+
+// When a pool ends and another one goes on with its queue, the page says why keys are failing.
+func TestErrorsOfAPoolThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := debug.NewHandler(debug.Options{})
+		defer h.Close()
+		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)
+		q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: h})
+		defer q.ShutDown()
+		q.Add("a")
+		run := func() (stop func()) {
+			pool := worker.New(q, func(context.Context, string) error { return errors.New("the disk is full") },
+				worker.Options[string]{MetricsProvider: h, KeepQueue: true})
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- pool.Run(ctx) }()
+			time.Sleep(time.Minute)
+			return func() {
+				cancel()
+				<-done
+				time.Sleep(time.Minute)
+			}
+		}
+		run()()
+		for _, what := range []string{"without a pool", "with the next one"} {
+			d := getJSON[poolsOf](t, h, "?queue=q")
+			if len(d.Failing) != 1 || d.Failing[0].Error != "the disk is full" || d.Failing[0].Requeues != 1 {
+				t.Errorf("%s: %+v", what, d)
+			}
+			wantBody(t, get(h, "?queue=q"), "Failing</h2>", "the disk is full")
+			defer run()()
+		}
+		q.Forget("a")
+		if d := getJSON[poolsOf](t, h, "?queue=q"); len(d.Failing) != 0 {
+			t.Errorf("after Forget: %+v", d.Failing)
+		}
+	})
+}
