@@ -57,7 +57,7 @@ func TestSimulationFindsBrokenRules(t *testing.T) {
 	}
 	for _, b := range breakages {
 		t.Run(b.rule, func(t *testing.T) {
-			command := exec.Command("go", "test", "-count=1", "-timeout=20m", "-run=^TestSimulation$", "-v", "-overlay", overlay(t, b), ".")
+			command := exec.Command("go", "test", "-count=1", "-timeout=20m", "-run=^(TestTableIsReadAgain|TestSimulation)$", "-failfast", "-v", "-overlay", overlay(t, b), ".")
 			command.Env = append(os.Environ(), "SHARDING_HISTORIES="+histories)
 			out, err := command.CombinedOutput()
 			text := string(out)
