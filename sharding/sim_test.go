@@ -147,8 +147,11 @@ func (w *world) Write(line []byte) (int, error) {
 func (w *world) run() {
 	stopChanges := w.changeKeys()
 	w.storm()
+	stopChanges() // A later change of a key would hide that an earlier one was lost.
 	w.logf("all faults end")
 	w.calm()
+	w.checkHandled()
+	stopChanges = w.changeKeys()
 	if !w.failed() {
 		w.checkQuiet()
 	}
