@@ -39,7 +39,8 @@
 //	    ▼                                   ▼
 //	after a lease somebody deletes A's record, on condition that it has not changed, and then writes holder = B
 //
-// The rules, each of which the simulation finds broken if one breaks it (TestSimulationFindsBrokenRules):
+// The rules. TestSimulationFindsBrokenRules breaks them one at a time, and finds each but one: that validity also needs a
+// recent read of the table is a second guard.
 //
 //   - A member is valid until a lease, less the margin, after the beginning of its last renewal that succeeded, by its own
 //     monotonic clock. It must also have begun to read, within that time, a table of the id that its record names. An invalid
