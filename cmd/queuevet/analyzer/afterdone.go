@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"golang.org/x/tools/go/analysis"
-	"golang.org/x/tools/go/cfg"
+	"golang.org/x/tools/go/analysis/passes/ctrlflow"
 )
 
 // AfterDone reports what must not happen to a key after its Done.
@@ -21,21 +21,21 @@ queued twice, and two workers hold it. Processing after Done runs beside the oth
 AddRateLimited, Forget and NumRequeues are fine after Done.)`,
 	URL:      url + "#queueafterdone",
 	Run:      runAfterDone,
-	Requires: []*analysis.Analyzer{functions},
+	Requires: []*analysis.Analyzer{facts, ctrlflow.Analyzer},
 }
 
 func runAfterDone(pass *analysis.Pass) (any, error) {
-	for _, f := range pass.ResultOf[functions].([]*function) {
+	eachFunction(pass, func(f *function) {
 		seen := map[string]bool{}
 		each(f.body, func(n ast.Node) {
 			if call, ok := n.(*ast.CallExpr); ok {
 				if d := f.doneOf(call); d != nil && !seen[d.text] {
 					seen[d.text] = true
-					d.check(pass)
+					d.check()
 				}
 			}
 		})
-	}
+	})
 	return nil, nil
 }
 
@@ -76,84 +76,63 @@ const (
 	renews // The key, or the queue, has another value from here on.
 )
 
-// check reports every node that finishes or processes the key and has a Done before it on every way to it, and a second
+// check reports every point that finishes or processes the key and has a Done before it on every way to it, and a second
 // Done that is on every way from the first. Paths are not followed, as in leak.
-func (d *done) check(pass *analysis.Pass) {
-	kinds, entries, dones := map[ast.Node]kind{}, []position{{d.graph.Blocks[0], 0}}, []position{}
-	for _, block := range d.graph.Blocks {
-		for i, node := range block.Nodes {
-			kinds[node] = d.kindOf(node)
-			switch kinds[node] {
-			case renews:
-				entries = append(entries, position{block, i + 1})
-			case finishes:
-				dones = append(dones, position{block, i})
-			}
+func (d *done) check() {
+	kinds := map[*point]kind{}
+	var dones []*point
+	starts := []*point{d.points[0]} // Where the key has not been Done yet.
+	for _, p := range d.points {
+		switch kinds[p] = d.kindOf(p.node); kinds[p] {
+		case renews:
+			starts = append(starts, p)
+		case finishes:
+			dones = append(dones, p)
 		}
 	}
-	said := map[ast.Node]bool{}
-	say := func(node, first ast.Node) {
+	said := set{}
+	say := func(p, first *point) {
 		message := "second Done of this key (the first is in line %d): by now another worker may hold it"
-		if kinds[node] == processes {
+		if kinds[p] == processes {
 			message = "key is processed after its Done in line %d: another worker may process it at the same time"
 		}
-		if !said[node] {
-			said[node] = true
-			report(pass, node.Pos(), message, d.line(first.Pos()))
+		if !said[p] {
+			said[p] = true
+			report(d.pass, p.node.Pos(), message, d.line(first.node.Pos()))
 		}
 	}
-	for _, at := range dones {
-		first := at.block.Nodes[at.index]
-		_, deferred := first.(*ast.DeferStmt)
-		// A node that is also reached without this Done is not certain.
-		without := map[ast.Node]bool{}
-		for _, entry := range entries {
-			walk(entry, func(node ast.Node) bool { without[node] = true; return node != first })
+	for _, first := range dones {
+		_, deferred := first.node.(*ast.DeferStmt)
+		without := after(starts, func(p *point) bool { return p == first })
+		later := after([]*point{first}, func(p *point) bool { return kinds[p] == renews })
+		for _, p := range d.points {
+			certain := later[p] && !without[p]
+			if certain && (kinds[p] == finishes || kinds[p] == processes && !deferred) {
+				say(p, first)
+			}
 		}
-		next := position{at.block, at.index + 1}
-		walk(next, func(node ast.Node) bool {
-			if k := kinds[node]; !without[node] && (k == finishes || k == processes && !deferred) {
-				say(node, first)
-			}
-			return kinds[node] != renews
-		})
-		// But a second Done on every way from this one is.
-		var second ast.Node
-		renewed := false
-		uncertain := walk(next, func(node ast.Node) bool {
-			renewed = renewed || kinds[node] == renews
-			if kinds[node] == finishes {
-				second = node
-			}
-			return kinds[node] != finishes
-		})
-		if !uncertain && !renewed && second != nil && second != first {
+		if second := d.next(first, kinds); second != nil {
 			say(second, first)
 		}
 	}
 }
 
-// walk calls f with the nodes that may run from a position on, and goes on behind those for which it returns true. It
-// reports whether the function may be left on the way.
-func walk(from position, f func(ast.Node) bool) (leaves bool) {
-	seen := map[*cfg.Block]bool{}
-	var visit func(block *cfg.Block, index int)
-	visit = func(block *cfg.Block, index int) {
-		for _, node := range block.Nodes[index:] {
-			if !f(node) {
-				return
-			}
-		}
-		leaves = leaves || len(block.Succs) == 0
-		for _, next := range block.Succs {
-			if !seen[next] {
-				seen[next] = true
-				visit(next, 0)
-			}
+// next returns a second Done of the key, if every way from the first leads to one.
+func (d *done) next(first *point, kinds map[*point]kind) (second *point) {
+	ways := after([]*point{first}, func(p *point) bool { return kinds[p] == finishes })
+	for _, p := range d.points {
+		switch {
+		case !ways[p]:
+		case kinds[p] == finishes:
+			second = p
+		case kinds[p] == renews || len(p.next) == 0:
+			return nil
 		}
 	}
-	visit(from.block, from.index)
-	return leaves
+	if second == first {
+		return nil
+	}
+	return second
 }
 
 // kindOf returns what node does to the key.
@@ -161,7 +140,7 @@ func (d *done) kindOf(node ast.Node) (k kind) {
 	each(node, func(n ast.Node) {
 		call, isCall := n.(*ast.CallExpr)
 		switch {
-		case isCall && isMethod(callee(d.info, call), "Get", "GetWithPriority", "GetContext", "GetBatch", "DoneAndGet"):
+		case isCall && isMethod(callee(d.info, call), "Get", "GetWithPriority", "GetContext"):
 			k = renews
 		case isCall && k == other:
 			if of := d.doneOf(call); of != nil && of.text == d.text && of.key == d.key {
