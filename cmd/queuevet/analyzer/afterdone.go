@@ -26,12 +26,12 @@ AddRateLimited, Forget and NumRequeues are fine after Done.)`,
 
 func runAfterDone(pass *analysis.Pass) (any, error) {
 	eachFunction(pass, func(f *function) {
-		seen := map[string]bool{}
+		seen := map[done]bool{{}: true}
 		each(f.body, func(n ast.Node) {
 			if call, ok := n.(*ast.CallExpr); ok {
-				if d := f.doneOf(call); d != nil && !seen[d.text] {
-					seen[d.text] = true
-					d.check()
+				if d := f.doneOf(call); !seen[d] {
+					seen[d] = true
+					f.checkDone(d)
 				}
 			}
 		})
@@ -39,34 +39,26 @@ func runAfterDone(pass *analysis.Pass) (any, error) {
 	return nil, nil
 }
 
-// done is a queue and a key for which a function calls Done.
+// done is a queue, as it is written, and a key for which a function calls Done.
 type done struct {
-	*function
-	queue ast.Expr
+	queue string
 	key   *types.Var
-	text  string // The queue and the key as they are written.
 }
 
-// doneOf returns the queue and the key of a call of Done, or nil if they are more than variables and fields.
-func (f *function) doneOf(call *ast.CallExpr) *done {
+// doneOf returns what call calls Done of, if that are variables and fields.
+func (f *function) doneOf(call *ast.CallExpr) done {
 	selector, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || !isMethod(callee(f.info, call), "Done") || len(call.Args) != 1 {
-		return nil
+		return done{}
 	}
-	key := f.variable(strip(f.info, call.Args[0]))
-	for x := selector.X; ; {
-		inner, ok := x.(*ast.SelectorExpr)
-		if !ok {
-			if f.variable(x) == nil || key == nil {
-				return nil
-			}
-			return &done{f, selector.X, key, types.ExprString(selector.X) + " " + key.Name()}
-		}
-		x = inner.X
+	d := done{types.ExprString(selector.X), f.variable(strip(f.info, call.Args[0]))}
+	if d.key == nil || strings.ContainsAny(d.queue, "([{") {
+		return done{}
 	}
+	return d
 }
 
-// kind is what a node does to a key, as far as this analyzer is concerned.
+// kind is what a point does to a key, as far as this analyzer is concerned.
 type kind int
 
 const (
@@ -76,14 +68,14 @@ const (
 	renews // The key, or the queue, has another value from here on.
 )
 
-// check reports every point that finishes or processes the key and has a Done before it on every way to it, and a second
-// Done that is on every way from the first. Paths are not followed, as in leak.
-func (d *done) check() {
+// checkDone reports every point that finishes or processes the key and has a Done before it on every way to it, and a
+// second Done that is on every way from the first. Paths are not followed, as in leak.
+func (f *function) checkDone(d done) {
 	kinds := map[*point]kind{}
 	var dones []*point
-	starts := []*point{d.points[0]} // Where the key has not been Done yet.
-	for _, p := range d.points {
-		switch kinds[p] = d.kindOf(p.node); kinds[p] {
+	starts := f.points[:1:1] // Where the key has not been Done yet.
+	for _, p := range f.points {
+		switch kinds[p] = f.kindOf(p.node, d); kinds[p] {
 		case renews:
 			starts = append(starts, p)
 		case finishes:
@@ -91,88 +83,68 @@ func (d *done) check() {
 		}
 	}
 	said := set{}
-	say := func(p, first *point) {
-		message := "second Done of this key (the first is in line %d): by now another worker may hold it"
-		if kinds[p] == processes {
-			message = "key is processed after its Done in line %d: another worker may process it at the same time"
-		}
-		if !said[p] {
-			said[p] = true
-			report(d.pass, p.node.Pos(), message, d.line(first.node.Pos()))
-		}
-	}
 	for _, first := range dones {
 		_, deferred := first.node.(*ast.DeferStmt)
 		without := after(starts, func(p *point) bool { return p == first })
 		later := after([]*point{first}, func(p *point) bool { return kinds[p] == renews })
-		for _, p := range d.points {
-			certain := later[p] && !without[p]
-			if certain && (kinds[p] == finishes || kinds[p] == processes && !deferred) {
-				say(p, first)
+		ways := after([]*point{first}, func(p *point) bool { return kinds[p] == finishes })
+		inevitable := true // There is a second Done on every way.
+		for p := range ways {
+			inevitable = inevitable && kinds[p] != renews && (len(p.next) > 0 || kinds[p] == finishes)
+		}
+		for _, p := range f.points {
+			certain := later[p] && !without[p] || inevitable && ways[p] && p != first
+			switch {
+			case said[p] || !certain:
+				continue
+			case kinds[p] == finishes:
+				report(f.pass, p.node.Pos(), "second Done of this key (the first is in line %d): by now another worker may hold it", f.line(first.node.Pos()))
+			case kinds[p] == processes && !deferred:
+				report(f.pass, p.node.Pos(), "key is processed after its Done in line %d: another worker may process it at the same time", f.line(first.node.Pos()))
+			default:
+				continue
 			}
-		}
-		if second := d.next(first, kinds); second != nil {
-			say(second, first)
+			said[p] = true
 		}
 	}
-}
-
-// next returns a second Done of the key, if every way from the first leads to one.
-func (d *done) next(first *point, kinds map[*point]kind) (second *point) {
-	ways := after([]*point{first}, func(p *point) bool { return kinds[p] == finishes })
-	for _, p := range d.points {
-		switch {
-		case !ways[p]:
-		case kinds[p] == finishes:
-			second = p
-		case kinds[p] == renews || len(p.next) == 0:
-			return nil
-		}
-	}
-	if second == first {
-		return nil
-	}
-	return second
 }
 
 // kindOf returns what node does to the key.
-func (d *done) kindOf(node ast.Node) (k kind) {
+func (f *function) kindOf(node ast.Node, d done) (k kind) {
 	each(node, func(n ast.Node) {
-		call, isCall := n.(*ast.CallExpr)
-		switch {
-		case isCall && isMethod(callee(d.info, call), "Get", "GetWithPriority", "GetContext"):
-			k = renews
-		case isCall && k == other:
-			if of := d.doneOf(call); of != nil && of.text == d.text && of.key == d.key {
+		if call, ok := n.(*ast.CallExpr); ok {
+			switch {
+			case isMethod(callee(f.info, call), "Get", "GetWithPriority", "GetContext"):
+				k = renews
+			case k == other && f.doneOf(call) == d:
 				k = finishes
-			} else if d.processesKey(call) {
+			case k == other && f.processesKey(call, d.key):
 				k = processes
 			}
 		}
-		if d.assigns(n, d.key) || d.assignsQueue(n) {
+		if assign, ok := n.(*ast.AssignStmt); ok {
+			for _, left := range assign.Lhs { // The queue, or a field on the way to it.
+				if strings.HasPrefix(d.queue+".", types.ExprString(left)+".") {
+					k = renews
+				}
+			}
+		}
+		if f.assigns(n, d.key) {
 			k = renews
 		}
 	})
-	if _, ok := node.(*ast.Ident); ok && d.variable(node.(*ast.Ident)) == d.key {
+	if id, ok := node.(*ast.Ident); ok && f.variable(id) == d.key {
 		k = renews // The variable of a range.
 	}
 	return k
-}
-
-// assignsQueue reports whether n changes a variable or a field on the way to the queue.
-func (d *done) assignsQueue(n ast.Node) bool {
-	assign, ok := n.(*ast.AssignStmt)
-	return ok && slices.ContainsFunc(assign.Lhs, func(left ast.Expr) bool {
-		return strings.HasPrefix(types.ExprString(d.queue)+".", types.ExprString(left)+".")
-	})
 }
 
 // working matches the names of functions that do a key's work.
 var working = regexp.MustCompile(`^(?i)(do)?(sync|reconcile|process|handle|work)`)
 
 // processesKey reports whether call passes the key to a function that does its work: it returns an error and takes none.
-func (d *done) processesKey(call *ast.CallExpr) bool {
-	signature, _ := types.Unalias(d.info.TypeOf(call.Fun)).Underlying().(*types.Signature)
+func (f *function) processesKey(call *ast.CallExpr, key *types.Var) bool {
+	signature, _ := types.Unalias(f.info.TypeOf(call.Fun)).Underlying().(*types.Signature)
 	if signature == nil || signature.Results().Len() == 0 {
 		return false
 	}
@@ -185,5 +157,5 @@ func (d *done) processesKey(call *ast.CallExpr) bool {
 	name := types.ExprString(call.Fun)
 	name = name[strings.LastIndex(name, ".")+1:]
 	return isError(signature.Results().At(signature.Results().Len()-1)) && working.MatchString(name) &&
-		slices.ContainsFunc(call.Args, func(arg ast.Expr) bool { return d.variable(strip(d.info, arg)) == d.key })
+		slices.ContainsFunc(call.Args, func(arg ast.Expr) bool { return f.variable(strip(f.info, arg)) == key })
 }

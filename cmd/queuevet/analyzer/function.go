@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
+	"slices"
 
 	"golang.org/x/tools/go/analysis"
 	"golang.org/x/tools/go/analysis/passes/ctrlflow"
@@ -12,8 +13,7 @@ import (
 
 // function is a function or a function literal.
 type function struct {
-	pass *analysis.Pass
-	info *types.Info
+	*uses
 	// outer is the declaration that the function is in.
 	outer ast.Decl
 	body  *ast.BlockStmt
@@ -38,19 +38,17 @@ func eachFunction(pass *analysis.Pass, do func(*function)) {
 		return
 	}
 	graphs := pass.ResultOf[ctrlflow.Analyzer].(*ctrlflow.CFGs)
+	u := newUses(pass)
 	for _, file := range checked(pass) {
 		for _, decl := range file.Decls {
 			ast.Inspect(decl, func(n ast.Node) bool {
-				f := &function{pass: pass, info: pass.TypesInfo, outer: decl}
 				switch n := n.(type) {
 				case *ast.FuncDecl:
 					if n.Body != nil {
-						f.body, f.points = n.Body, points(graphs.FuncDecl(n))
-						do(f)
+						do(&function{u, decl, n.Body, points(graphs.FuncDecl(n))})
 					}
 				case *ast.FuncLit:
-					f.body, f.points = n.Body, points(graphs.FuncLit(n))
-					do(f)
+					do(&function{u, decl, n.Body, points(graphs.FuncLit(n))})
 				}
 				return true
 			})
@@ -60,37 +58,38 @@ func eachFunction(pass *analysis.Pass, do func(*function)) {
 
 // points returns the points of a graph, linked.
 func points(graph *cfg.CFG) (all []*point) {
-	first, last := map[*cfg.Block]*point{}, map[*cfg.Block]*point{}
+	add := func(p *point) *point {
+		all = append(all, p)
+		return p
+	}
 	link := func(from, to *point) {
 		from.next, to.prev = append(from.next, to), append(to.prev, from)
 	}
+	first, last := map[*cfg.Block]*point{}, map[*cfg.Block]*point{}
 	for _, block := range graph.Blocks {
-		if !block.Live {
-			continue
+		if block.Live {
+			at := add(&point{})
+			first[block] = at
+			for _, node := range block.Nodes {
+				before := at
+				at = add(&point{node: node})
+				link(before, at)
+			}
+			last[block] = at
 		}
-		at := &point{}
-		first[block], all = at, append(all, at)
-		for _, node := range block.Nodes {
-			p := &point{node: node}
-			link(at, p)
-			at, all = p, append(all, p)
-		}
-		last[block] = at
 	}
 	for _, block := range graph.Blocks {
-		end := last[block]
 		for i, next := range block.Succs {
-			if end == nil {
-				break // It cannot be reached.
+			if !block.Live {
+				continue
 			}
-			way := &point{}
-			if cond, ok := end.node.(ast.Expr); ok && len(block.Succs) == 2 {
+			way := add(&point{})
+			if cond, ok := last[block].node.(ast.Expr); ok && len(block.Succs) == 2 {
 				way.cond, way.holds = cond, i == 0
 				way.unlikely = next.Kind == cfg.KindSwitchDone || block.Kind == cfg.KindIfElse && next.Kind == cfg.KindIfDone
 			}
-			link(end, way)
+			link(last[block], way)
 			link(way, first[next])
-			all = append(all, way)
 		}
 	}
 	return all
@@ -111,19 +110,15 @@ func before(to []*point, stop func(*point) bool) set {
 
 func reach(from []*point, stop func(*point) bool, neighbours func(*point) []*point) set {
 	seen := set{}
-	var visit func(p *point)
-	visit = func(p *point) {
-		for _, n := range neighbours(p) {
-			if !seen[n] {
-				seen[n] = true
-				if !stop(n) {
-					visit(n)
+	for queue := slices.Clone(from); len(queue) > 0; queue = queue[1:] {
+		for _, p := range neighbours(queue[0]) {
+			if !seen[p] {
+				seen[p] = true
+				if !stop(p) {
+					queue = append(queue, p)
 				}
 			}
 		}
-	}
-	for _, p := range from {
-		visit(p)
 	}
 	return seen
 }
@@ -143,46 +138,40 @@ func each(n ast.Node, f func(ast.Node)) {
 }
 
 // variable returns the variable that e names, or nil.
-func (f *function) variable(e ast.Expr) *types.Var {
+func (u *uses) variable(e ast.Expr) *types.Var {
 	id, ok := ast.Unparen(e).(*ast.Ident)
 	if !ok || id.Name == "_" {
 		return nil
 	}
-	v, _ := f.info.ObjectOf(id).(*types.Var)
+	v, _ := u.info.ObjectOf(id).(*types.Var)
 	return v
 }
 
 // mentions reports whether n uses v.
-func (f *function) mentions(n ast.Node, v *types.Var) bool {
+func (u *uses) mentions(n ast.Node, v *types.Var) bool {
 	found := false
 	ast.Inspect(n, func(n ast.Node) bool {
 		id, ok := n.(*ast.Ident)
-		found = found || ok && v != nil && f.info.Uses[id] == v
+		found = found || ok && v != nil && u.info.Uses[id] == v
 		return !found
 	})
 	return found
 }
 
 // assigns reports whether n gives v a value.
-func (f *function) assigns(n ast.Node, v *types.Var) bool {
-	if v == nil {
-		return false
-	}
+func (u *uses) assigns(n ast.Node, v *types.Var) bool {
+	var left []ast.Expr
 	switch n := n.(type) {
 	case *ast.AssignStmt:
-		for _, left := range n.Lhs {
-			if f.variable(left) == v {
-				return true
-			}
-		}
-	case *ast.IncDecStmt:
-		return f.variable(n.X) == v
+		left = n.Lhs
 	case *ast.UnaryExpr:
-		return n.Op == token.AND && f.variable(n.X) == v
+		if n.Op == token.AND {
+			left = []ast.Expr{n.X}
+		}
 	case *ast.RangeStmt:
-		return n.Key != nil && f.variable(n.Key) == v || n.Value != nil && f.variable(n.Value) == v
+		left = []ast.Expr{n.Key, n.Value}
 	}
-	return false
+	return v != nil && slices.ContainsFunc(left, func(e ast.Expr) bool { return e != nil && u.variable(e) == v })
 }
 
-func (f *function) line(pos token.Pos) int { return f.pass.Fset.Position(pos).Line }
+func (u *uses) line(pos token.Pos) int { return u.pass.Fset.Position(pos).Line }

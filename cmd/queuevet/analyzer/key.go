@@ -48,8 +48,8 @@ func newUses(pass *analysis.Pass) *uses {
 	return u
 }
 
-// names returns v and the local variables of body that have the same value.
-func (u *uses) names(v *types.Var, body ast.Node) names {
+// holders returns v and the local variables of body that have the same value.
+func (u *uses) holders(v *types.Var, body ast.Node) names {
 	key := names{v: true}
 	ast.Inspect(body, func(n ast.Node) bool {
 		if assign, ok := n.(*ast.AssignStmt); ok {
@@ -214,7 +214,7 @@ func (u *uses) ofCall(call *ast.CallExpr, key names) (all effects) {
 		case isFormatted(signature, parameter):
 		case body != nil:
 			v := f.Signature().Params().At(parameter)
-			all |= u.ofBody(v, body, u.names(v, body))
+			all |= u.ofBody(v, body, u.holders(v, body))
 		case f == nil || f.Signature().Recv() != nil && !reads.MatchString(f.Name()) || u.knowsQueues(f):
 			all |= passes
 		}

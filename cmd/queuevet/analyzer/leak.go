@@ -24,11 +24,10 @@ the queue is shut down; "defer queue.Done(key)" right after the test for shutdow
 }
 
 func runLeak(pass *analysis.Pass) (any, error) {
-	u := newUses(pass)
 	eachFunction(pass, func(f *function) {
 		for _, p := range f.points {
 			if get, name := f.getCall(p.node); get != nil {
-				f.checkGet(u, p, get, name)
+				f.checkGet(p, get, name)
 			}
 		}
 	})
@@ -40,19 +39,18 @@ func runLeak(pass *analysis.Pass) (any, error) {
 // are not followed, so it does not matter which conditions exclude each other.
 type leak struct {
 	*function
-	uses  *uses
 	get   *point
 	key   *types.Var
 	quit  *types.Var // The bool, or the error, that comes with the key.
 	names names      // The variables that hold the key.
 }
 
-func (f *function) checkGet(u *uses, at *point, get *ast.AssignStmt, name string) {
-	l := &leak{function: f, uses: u, get: at, key: f.variable(get.Lhs[0]), quit: f.variable(get.Lhs[len(get.Lhs)-1])}
+func (f *function) checkGet(at *point, get *ast.AssignStmt, name string) {
+	l := &leak{function: f, get: at, key: f.variable(get.Lhs[0]), quit: f.variable(get.Lhs[len(get.Lhs)-1])}
 	if l.key == nil || !local(l.key, f.body) || l.unclear(get) {
 		return
 	}
-	l.names = u.names(l.key, f.body)
+	l.names = f.holders(l.key, f.body)
 	if end := l.search(); end != nil {
 		where := fmt.Sprintf("when the function is left at line %d", f.line(end.node.Pos()))
 		if l.isGet(end) {
@@ -95,7 +93,7 @@ func (l *leak) unclear(get *ast.AssignStmt) (unclear bool) {
 		case *ast.FuncLit, *ast.DeferStmt: // Written elsewhere, it may run when the key is held.
 			around := n.Pos() < get.Pos() && get.End() <= n.End()
 			elsewhere := n.Pos() < get.Pos() || n.Pos() >= l.body.End()
-			unclear = unclear || !around && elsewhere && (l.uses.of(n, nil) != nothing || l.mentions(n, l.key))
+			unclear = unclear || !around && elsewhere && (l.of(n, nil) != nothing || l.mentions(n, l.key))
 		case *ast.AssignStmt:
 			for _, right := range n.Rhs { // As in stop := quit || key == "".
 				unclear = unclear || n.Pos() > l.body.Pos() && l.mentions(right, l.quit)
@@ -104,7 +102,7 @@ func (l *leak) unclear(get *ast.AssignStmt) (unclear bool) {
 			key := names{l.key: true}
 			for _, clause := range n.Body.List {
 				send, ok := clause.(*ast.CommClause).Comm.(*ast.SendStmt)
-				unclear = unclear || ok && l.uses.of(send, key) != nothing
+				unclear = unclear || ok && l.of(send, key) != nothing
 			}
 		}
 		if again, _ := l.getCall(n); again == nil {
@@ -203,7 +201,7 @@ func (l *leak) safe(held set, stop func(*point) bool, inTime bool) set {
 		if l.isGet(p) {
 			continue
 		}
-		e := l.uses.of(p.node, l.names)
+		e := l.of(p.node, l.names)
 		if !inTime {
 			e &^= deferred
 		}
@@ -212,10 +210,10 @@ func (l *leak) safe(held set, stop func(*point) bool, inTime bool) set {
 		} else if e&passes != 0 {
 			passed = append(passed, p)
 		}
-		ownDone = ownDone || l.uses.passesTo(p.node, l.names, isDone)
+		ownDone = ownDone || l.passesTo(p.node, l.names, isDone)
 	}
 	// A function that finishes the key itself, and goes on with it, has not passed it to one that finishes it.
-	goesOn := func(p *point) bool { return stop(p) || ownDone && l.uses.manages(p.node, l.names) }
+	goesOn := func(p *point) bool { return stop(p) || ownDone && l.manages(p.node, l.names) }
 
 	safe := set{}
 	for _, points := range []set{after(finished, stop), after(passed, goesOn), before(append(finished, passed...), stop)} {

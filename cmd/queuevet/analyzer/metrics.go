@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"go/ast"
 	"go/constant"
-	"go/token"
 	"go/types"
 	"reflect"
 	"strings"
@@ -29,8 +28,7 @@ func runMetrics(pass *analysis.Pass) (any, error) {
 	if pass.Pkg.Name() != "main" || p.Ours || p.Named == "" || p.ClientGo == "" || len(checked(pass)) == 0 {
 		return nil, nil
 	}
-	pos := cmp.Or(p.named, pass.Files[0].Name.Pos())
-	report(pass, pos, "metrics of the queues that %s makes are not registered: "+
+	report(pass, pass.Files[0].Name.Pos(), "metrics of the queues that %s makes are not registered: "+
 		"%s sets client-go's provider alone; call workqueue.SetProvider of %s, too", p.Named, p.ClientGo, oursPath)
 	return nil, nil
 }
@@ -55,9 +53,6 @@ type program struct {
 	ClientGo string
 	// Ours: our provider is set, or package prom or otel is imported.
 	Ours bool
-
-	// named is where this package itself makes a queue with a name.
-	named token.Pos
 }
 
 func (*program) AFact()           {}
@@ -80,12 +75,7 @@ func runFacts(pass *analysis.Pass) (any, error) {
 	if !isQueuePackage(pass.Pkg.Path()) {
 		for _, file := range checked(pass) {
 			ast.Inspect(file, func(n ast.Node) bool {
-				switch n := n.(type) {
-				case *ast.Ident:
-					p.use(pass, n)
-				case *ast.CompositeLit:
-					p.config(pass, n)
-				}
+				p.note(pass, n)
 				return true
 			})
 		}
@@ -94,53 +84,35 @@ func runFacts(pass *analysis.Pass) (any, error) {
 	return p, nil
 }
 
-// use notes what it means that id is mentioned.
-func (p *program) use(pass *analysis.Pass, id *ast.Ident) {
-	obj := pass.TypesInfo.Uses[id]
-	if !inQueuePackage(obj) {
-		return
-	}
-	path := obj.Pkg().Path()
-	switch obj := obj.(type) {
-	case *types.Func:
+// note notes what n says about the program.
+func (p *program) note(pass *analysis.Pass, n ast.Node) {
+	switch n := n.(type) {
+	case *ast.Ident:
+		f, ok := pass.TypesInfo.Uses[n].(*types.Func)
 		switch {
-		case obj.Name() == "SetProvider" && path == clientGoPath:
+		case !ok || f.Pkg() == nil:
+		case f.Name() == "SetProvider" && f.Pkg().Path() == clientGoPath:
 			p.ClientGo = pass.Pkg.Path()
-		case obj.Name() == "SetProvider" && path == oursPath:
+		case f.Name() == "SetProvider" && f.Pkg().Path() == oursPath:
 			p.Ours = true
-		case path == oursPath && strings.HasPrefix(obj.Name(), "NewNamed"):
-			p.makesNamed(pass, id.Pos())
+		case strings.HasPrefix(f.Name(), "NewNamed") && f.Pkg().Path() == oursPath:
+			p.Named = pass.Pkg.Path()
 		}
-	case *types.Var:
-		if obj.IsField() && obj.Name() == "MetricsProvider" && isOurs(path) {
-			p.Ours = true
-		}
-	}
-}
-
-// config notes a literal of one of our configs that has a name.
-func (p *program) config(pass *analysis.Pass, lit *ast.CompositeLit) {
-	named, ok := types.Unalias(pass.TypesInfo.TypeOf(lit)).(*types.Named)
-	if !ok || !strings.HasSuffix(named.Obj().Name(), "Config") || named.Obj().Pkg() == nil || !isOurs(named.Obj().Pkg().Path()) {
-		return
-	}
-	for _, e := range lit.Elts {
-		field, ok := e.(*ast.KeyValueExpr)
+	case *ast.KeyValueExpr: // A field of a config.
+		id, ok := n.Key.(*ast.Ident)
 		if !ok {
-			continue
+			return
 		}
-		if key, ok := field.Key.(*ast.Ident); ok && key.Name == "Name" {
-			value := pass.TypesInfo.Types[field.Value].Value
+		field, ok := pass.TypesInfo.Uses[id].(*types.Var)
+		switch {
+		case !ok || !field.IsField() || !isOurs(field.Pkg().Path()):
+		case field.Name() == "MetricsProvider":
+			p.Ours = true
+		case field.Name() == "Name":
+			value := pass.TypesInfo.Types[n.Value].Value
 			if value == nil || constant.StringVal(value) != "" {
-				p.makesNamed(pass, lit.Pos())
+				p.Named = pass.Pkg.Path()
 			}
 		}
-	}
-}
-
-func (p *program) makesNamed(pass *analysis.Pass, pos token.Pos) {
-	if !p.named.IsValid() {
-		p.named = pos
-		p.Named = pass.Pkg.Path()
 	}
 }
