@@ -21,7 +21,7 @@ queued twice, and two workers hold it. Processing after Done runs beside the oth
 AddRateLimited, Forget and NumRequeues are fine after Done.)`,
 	URL:      url + "#queueafterdone",
 	Run:      runAfterDone,
-	Requires: []*analysis.Analyzer{facts, ctrlflow.Analyzer},
+	Requires: []*analysis.Analyzer{Metrics, ctrlflow.Analyzer},
 }
 
 func runAfterDone(pass *analysis.Pass) (any, error) {

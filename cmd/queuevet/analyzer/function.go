@@ -34,7 +34,7 @@ type point struct {
 
 // eachFunction calls do with every function of a package that uses queues.
 func eachFunction(pass *analysis.Pass, do func(*function)) {
-	if !pass.ResultOf[facts].(*program).UsesQueues || isQueuePackage(pass.Pkg.Path()) {
+	if !pass.ResultOf[Metrics].(*program).UsesQueues || isQueuePackage(pass.Pkg.Path()) {
 		return
 	}
 	graphs := pass.ResultOf[ctrlflow.Analyzer].(*ctrlflow.CFGs)

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/types"
 	"regexp"
+	"slices"
 
 	"golang.org/x/tools/go/analysis"
 )
@@ -100,14 +101,9 @@ func (u *uses) of(node ast.Node, key names) (all effects) {
 	if node == nil {
 		return nothing
 	}
-	releases := func(es ...ast.Expr) {
-		for _, e := range es {
-			if kv, ok := e.(*ast.KeyValueExpr); ok {
-				e = kv.Value
-			}
-			if u.is(e, key) {
-				all |= released
-			}
+	keeps := func(values ...ast.Expr) {
+		if slices.ContainsFunc(values, func(e ast.Expr) bool { return u.is(e, key) }) {
+			all |= released
 		}
 	}
 	ast.Inspect(node, func(n ast.Node) bool {
@@ -126,31 +122,32 @@ func (u *uses) of(node ast.Node, key names) (all effects) {
 			all |= returned(u.of(n.Body, key))
 			return false
 		case *ast.Ident: // A call of a function, or its value.
-			if f, ok := u.info.Uses[n].(*types.Func); ok {
-				if isDone(f) {
-					all |= released
-				} else if body := u.bodies[f.Origin()]; body != nil {
-					all |= u.ofBody(f.Origin(), body, nil)
-				}
+			f, _ := u.info.Uses[n].(*types.Func)
+			if isDone(f) {
+				all |= released
+			} else if f != nil && u.bodies[f.Origin()] != nil {
+				all |= u.ofBody(f.Origin(), u.bodies[f.Origin()], nil)
 			}
 		case *ast.CallExpr:
 			all |= u.ofCall(n, key)
 		case *ast.SendStmt:
-			releases(n.Value)
+			keeps(n.Value)
 		case *ast.CompositeLit:
-			releases(n.Elts...)
+			keeps(n.Elts...)
+		case *ast.KeyValueExpr:
+			keeps(n.Value)
 		case *ast.ReturnStmt:
-			releases(n.Results...)
+			keeps(n.Results...)
 		case *ast.ValueSpec:
-			releases(n.Values...)
+			keeps(n.Values...)
 		case *ast.AssignStmt:
 			for i, left := range n.Lhs {
 				if index, ok := left.(*ast.IndexExpr); ok {
-					releases(index.Index) // A table of keys.
+					keeps(index.Index) // A table of keys.
 				}
 				id, ok := left.(*ast.Ident)
 				if i < len(n.Rhs) && !(ok && (id.Name == "_" || key[u.info.ObjectOf(id)])) {
-					releases(n.Rhs[i])
+					keeps(n.Rhs[i])
 				}
 			}
 		}
@@ -185,18 +182,8 @@ var reads = regexp.MustCompile(`^(Contains|Exists|Get|Has|List)`)
 // ofCall returns what a call does with its arguments, the key and queues among them.
 func (u *uses) ofCall(call *ast.CallExpr, key names) (all effects) {
 	signature, ok := types.Unalias(u.info.TypeOf(call.Fun)).Underlying().(*types.Signature)
-	if !ok { // A conversion, or a generic builtin.
+	if !ok { // A conversion.
 		return nothing
-	}
-	if id, ok := ast.Unparen(call.Fun).(*ast.Ident); ok {
-		if b, ok := u.info.Uses[id].(*types.Builtin); ok {
-			for _, arg := range call.Args {
-				if b.Name() == "append" && u.is(arg, key) {
-					return released
-				}
-			}
-			return nothing
-		}
 	}
 	f := callee(u.info, call)
 	body := u.bodies[f]
@@ -210,6 +197,10 @@ func (u *uses) ofCall(call *ast.CallExpr, key names) (all effects) {
 		case !u.is(arg, key):
 			if body == nil && isQueue(u.info.TypeOf(arg)) {
 				all |= released // It may call any method.
+			}
+		case u.info.Types[call.Fun].IsBuiltin():
+			if types.ExprString(call.Fun) == "append" {
+				all |= released
 			}
 		case isFormatted(signature, parameter):
 		case body != nil:
@@ -238,20 +229,11 @@ func (u *uses) knowsQueues(f *types.Func) bool {
 	return of.UsesQueues
 }
 
-// manages reports whether n passes the key to a method of a queue that is called while the key is held.
-func (u *uses) manages(n ast.Node, key names) (found bool) {
-	return u.passesTo(n, key, func(f *types.Func) bool {
-		return isMethod(f, "AddRateLimited", "AddAfter", "Forget", "NumRequeues", "AddWithOpts")
-	})
-}
-
-// passesTo reports whether n passes the key, in no function literal, to a function for which is is true.
-func (u *uses) passesTo(n ast.Node, key names, is func(*types.Func) bool) (found bool) {
+// calls reports whether n itself calls one of these methods of a queue with the key.
+func (u *uses) calls(n ast.Node, key names, methods ...string) (found bool) {
 	each(n, func(n ast.Node) {
-		if call, ok := n.(*ast.CallExpr); ok && is(callee(u.info, call)) {
-			for _, arg := range call.Args {
-				found = found || u.is(arg, key)
-			}
+		if call, ok := n.(*ast.CallExpr); ok && isMethod(callee(u.info, call), methods...) {
+			found = found || slices.ContainsFunc(call.Args, func(arg ast.Expr) bool { return u.is(arg, key) })
 		}
 	})
 	return found

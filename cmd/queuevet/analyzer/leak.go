@@ -5,6 +5,8 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
+	"maps"
+	"slices"
 
 	"golang.org/x/tools/go/analysis"
 	"golang.org/x/tools/go/analysis/passes/ctrlflow"
@@ -20,7 +22,7 @@ ShutDownWithDrain waits for it forever. Every path from Get to a return, and to 
 the queue is shut down; "defer queue.Done(key)" right after the test for shutdown is the usual way.`,
 	URL:      url + "#queueleak",
 	Run:      runLeak,
-	Requires: []*analysis.Analyzer{facts, ctrlflow.Analyzer},
+	Requires: []*analysis.Analyzer{Metrics, ctrlflow.Analyzer},
 }
 
 func runLeak(pass *analysis.Pass) (any, error) {
@@ -138,90 +140,91 @@ func (l *leak) shutdown(cond ast.Expr) (ifTrue, known bool) {
 
 // search returns where the function is left, or where it gets the next key, without a Done.
 func (l *leak) search() *point {
-	isShut := func(p *point) bool {
-		if p.cond == nil || !l.mentions(p.cond, l.quit) {
-			return false
-		}
-		ifTrue, _ := l.shutdown(p.cond)
-		return ifTrue == p.holds
-	}
-	isEnd := func(p *point) bool {
-		_, returns := p.node.(*ast.ReturnStmt)
-		return returns || l.isGet(p)
-	}
-	stop := func(p *point) bool { return isShut(p) || isEnd(p) }
-	held := after([]*point{l.get}, stop)
-
-	// What may run when Get has returned no key may do with it what it likes.
-	var shut []*point
-	for p := range held {
-		if isShut(p) {
-			shut = append(shut, p)
-		}
-	}
-	without := after(shut, l.isGet)
-
+	held := after([]*point{l.get}, l.stops)
 	// Deferred calls are in time when the function is left, but not for the next Get.
 	for _, inTime := range []bool{true, false} {
-		safe := l.safe(held, stop, inTime)
+		safe := l.safe(held, inTime)
 		for _, p := range l.points {
-			if !held[p] || without[p] || safe[p] || p.unlikely || isShut(p) {
-				continue
-			}
-			var left, again *point
-			ends := set{p: true}
-			if !isEnd(p) {
-				ends = after([]*point{p}, stop)
-			}
-			for _, end := range l.points {
-				switch {
-				case !ends[end] || !isEnd(end):
-				case l.isGet(end):
-					again = end
-				case left == nil || end.node.Pos() < left.node.Pos():
-					left = end
+			if held[p] && !safe[p] && !p.unlikely {
+				left, again := l.ends(p)
+				if left != nil && inTime {
+					return left
 				}
-			}
-			if inTime && left != nil {
-				return left
-			}
-			if again != nil && (inTime || left == nil) {
-				return again
+				if again != nil && (left == nil || inTime) {
+					return again
+				}
 			}
 		}
 	}
 	return nil
 }
 
-// safe returns the points that have a Done on some way to them or from them, or anything that may lead to one.
-func (l *leak) safe(held set, stop func(*point) bool, inTime bool) set {
-	var finished, passed []*point
+// isShut reports whether p is on a way on which Get has returned no key.
+func (l *leak) isShut(p *point) bool {
+	if p.cond == nil || !l.mentions(p.cond, l.quit) {
+		return false
+	}
+	ifTrue, _ := l.shutdown(p.cond)
+	return ifTrue == p.holds
+}
+
+// stops reports whether the key cannot be Done later than at p.
+func (l *leak) stops(p *point) bool {
+	_, returns := p.node.(*ast.ReturnStmt)
+	return returns || l.isGet(p) || l.isShut(p)
+}
+
+// ends returns where the key must have been Done after p: where the function is left first, and the next Get.
+func (l *leak) ends(p *point) (left, again *point) {
+	ends := set{p: true}
+	if !l.stops(p) {
+		ends = after([]*point{p}, l.stops)
+	}
+	for _, end := range l.points {
+		_, returns := end.node.(*ast.ReturnStmt)
+		switch {
+		case !ends[end]:
+		case l.isGet(end):
+			again = end
+		case returns && (left == nil || end.node.Pos() < left.node.Pos()):
+			left = end
+		}
+	}
+	return left, again
+}
+
+// safe returns the points that have a Done, or anything that may lead to one, on some way to them or from them, and those
+// that may run when Get has returned no key.
+func (l *leak) safe(held set, inTime bool) set {
+	var finished, passed, shut []*point
 	ownDone := false
 	for p := range held {
-		if l.isGet(p) {
-			continue
-		}
 		e := l.of(p.node, l.names)
 		if !inTime {
 			e &^= deferred
 		}
-		if e&(deferred|released) != 0 {
+		switch {
+		case l.isShut(p):
+			shut = append(shut, p)
+		case l.isGet(p):
+		case e&(deferred|released) != 0:
 			finished = append(finished, p)
-		} else if e&passes != 0 {
+		case e&passes != 0:
 			passed = append(passed, p)
 		}
-		ownDone = ownDone || l.passesTo(p.node, l.names, isDone)
+		ownDone = ownDone || l.calls(p.node, l.names, "Done")
 	}
 	// A function that finishes the key itself, and goes on with it, has not passed it to one that finishes it.
-	goesOn := func(p *point) bool { return stop(p) || ownDone && l.manages(p.node, l.names) }
-
-	safe := set{}
-	for _, points := range []set{after(finished, stop), after(passed, goesOn), before(append(finished, passed...), stop)} {
-		for p := range points {
-			safe[p] = true
-		}
+	goesOn := func(p *point) bool {
+		return l.stops(p) || ownDone && l.calls(p.node, l.names, "AddRateLimited", "AddAfter", "AddWithOpts", "Forget", "NumRequeues")
 	}
-	for _, p := range append(finished, passed...) {
+	safe := set{}
+	for _, points := range []set{
+		after(finished, l.stops), after(passed, goesOn), before(slices.Concat(finished, passed), l.stops), after(shut, l.isGet),
+	} {
+		maps.Copy(safe, points)
+	}
+	for _, p := range slices.Concat(finished, passed, shut) {
 		safe[p] = true
 	}
 	return safe

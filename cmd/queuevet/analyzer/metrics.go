@@ -18,27 +18,8 @@ var Metrics = &analysis.Analyzer{
 
 A queue of this project with a name reports its metrics to this project's provider. A program that sets only
 client-go's provider, as component-base and controller-runtime do when they are imported, does not show them.`,
-	URL:      url + "#queuemetrics",
-	Run:      runMetrics,
-	Requires: []*analysis.Analyzer{facts},
-}
-
-func runMetrics(pass *analysis.Pass) (any, error) {
-	p := pass.ResultOf[facts].(*program)
-	if pass.Pkg.Name() != "main" || p.Ours || p.Named == "" || p.ClientGo == "" || len(checked(pass)) == 0 {
-		return nil, nil
-	}
-	report(pass, pass.Files[0].Name.Pos(), "metrics of the queues that %s makes are not registered: "+
-		"%s sets client-go's provider alone; call workqueue.SetProvider of %s, too", p.Named, p.ClientGo, oursPath)
-	return nil, nil
-}
-
-// facts collects what a package and all that it imports have in them.
-var facts = &analysis.Analyzer{
-	Name:       "queuefacts",
-	Doc:        "find the packages that make queues or set providers of metrics",
-	URL:        url,
-	Run:        runFacts,
+	URL:        url + "#queuemetrics",
+	Run:        runMetrics,
 	ResultType: reflect.TypeFor[*program](),
 	FactTypes:  []analysis.Fact{new(program)},
 }
@@ -47,33 +28,34 @@ var facts = &analysis.Analyzer{
 type program struct {
 	// UsesQueues: there is a package with queues among them.
 	UsesQueues bool
-	// Named is the package that makes a queue of ours with a name and without a provider of its own.
+	// Named is the package that makes a queue of ours with a name.
 	Named string
 	// ClientGo is the package that sets client-go's provider.
 	ClientGo string
-	// Ours: our provider is set, or package prom or otel is imported.
+	// Ours: our provider is set, one is in a config, or package prom or otel is imported.
 	Ours bool
 }
 
-func (*program) AFact()           {}
-func (p *program) String() string { return "program" }
+func (*program) AFact()         {}
+func (*program) String() string { return "program" }
 
-func runFacts(pass *analysis.Pass) (any, error) {
+func runMetrics(pass *analysis.Pass) (any, error) {
 	p := &program{UsesQueues: isQueuePackage(pass.Pkg.Path())}
 	for _, imported := range pass.Pkg.Imports() {
 		var of program
 		pass.ImportPackageFact(imported, &of)
 		path := imported.Path()
 		p.UsesQueues = p.UsesQueues || of.UsesQueues || isQueuePackage(path)
-		p.Ours = p.Ours || of.Ours || within(path, oursPath+"/prom") || within(path, oursPath+"/otel")
+		p.Ours = p.Ours || of.Ours || path == oursPath+"/prom" || path == oursPath+"/otel"
 		p.Named = cmp.Or(p.Named, of.Named)
 		p.ClientGo = cmp.Or(p.ClientGo, of.ClientGo)
 	}
 	if !p.UsesQueues {
 		return p, nil
 	}
+	files := checked(pass)
 	if !isQueuePackage(pass.Pkg.Path()) {
-		for _, file := range checked(pass) {
+		for _, file := range files {
 			ast.Inspect(file, func(n ast.Node) bool {
 				p.note(pass, n)
 				return true
@@ -81,6 +63,10 @@ func runFacts(pass *analysis.Pass) (any, error) {
 		}
 	}
 	pass.ExportPackageFact(p)
+	if pass.Pkg.Name() == "main" && p.Named != "" && p.ClientGo != "" && !p.Ours && len(files) > 0 {
+		report(pass, files[0].Name.Pos(), "metrics of the queues that %s makes are not registered: "+
+			"%s sets client-go's provider alone; call workqueue.SetProvider of %s, too", p.Named, p.ClientGo, oursPath)
+	}
 	return p, nil
 }
 
