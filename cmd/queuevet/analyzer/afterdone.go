@@ -83,28 +83,29 @@ func (f *function) checkDone(d done) {
 		}
 	}
 	said := set{}
+	say := func(p, first *point, message string) {
+		if !said[p] {
+			said[p] = true
+			report(f.pass, p.node.Pos(), message, f.line(first.node.Pos()))
+		}
+	}
 	for _, first := range dones {
 		_, deferred := first.node.(*ast.DeferStmt)
 		without := after(starts, func(p *point) bool { return p == first })
 		later := after([]*point{first}, func(p *point) bool { return kinds[p] == renews })
-		ways := after([]*point{first}, func(p *point) bool { return kinds[p] == finishes })
+		toNext := after([]*point{first}, func(p *point) bool { return kinds[p] == finishes })
 		inevitable := true // There is a second Done on every way.
-		for p := range ways {
+		for p := range toNext {
 			inevitable = inevitable && kinds[p] != renews && (len(p.next) > 0 || kinds[p] == finishes)
 		}
 		for _, p := range f.points {
-			certain := later[p] && !without[p] || inevitable && ways[p] && p != first
+			certain := later[p] && !without[p]
 			switch {
-			case said[p] || !certain:
-				continue
-			case kinds[p] == finishes:
-				report(f.pass, p.node.Pos(), "second Done of this key (the first is in line %d): by now another worker may hold it", f.line(first.node.Pos()))
-			case kinds[p] == processes && !deferred:
-				report(f.pass, p.node.Pos(), "key is processed after its Done in line %d: another worker may process it at the same time", f.line(first.node.Pos()))
-			default:
-				continue
+			case kinds[p] == finishes && (certain || inevitable && toNext[p] && p != first):
+				say(p, first, "second Done of this key (the first is in line %d): by now another worker may hold it")
+			case kinds[p] == processes && certain && !deferred:
+				say(p, first, "key is processed after its Done in line %d: another worker may process it at the same time")
 			}
-			said[p] = true
 		}
 	}
 }

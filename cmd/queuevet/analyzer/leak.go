@@ -49,10 +49,13 @@ type leak struct {
 
 func (f *function) checkGet(at *point, get *ast.AssignStmt, name string) {
 	l := &leak{function: f, get: at, key: f.variable(get.Lhs[0]), quit: f.variable(get.Lhs[len(get.Lhs)-1])}
-	if l.key == nil || !local(l.key, f.body) || l.unclear(get) {
+	if l.key == nil || !local(l.key, f.body) {
 		return
 	}
 	l.names = f.holders(l.key, f.body)
+	if l.unclear(get) {
+		return
+	}
 	if end := l.search(); end != nil {
 		where := fmt.Sprintf("when the function is left at line %d", f.line(end.node.Pos()))
 		if l.isGet(end) {
@@ -101,10 +104,9 @@ func (l *leak) unclear(get *ast.AssignStmt) (unclear bool) {
 				unclear = unclear || n.Pos() > l.body.Pos() && l.mentions(right, l.quit)
 			}
 		case *ast.SelectStmt: // A select that sends the key in one case may well end in another.
-			key := names{l.key: true}
 			for _, clause := range n.Body.List {
 				send, ok := clause.(*ast.CommClause).Comm.(*ast.SendStmt)
-				unclear = unclear || ok && l.of(send, key) != nothing
+				unclear = unclear || ok && l.of(send, l.names) != nothing
 			}
 		}
 		if again, _ := l.getCall(n); again == nil {
