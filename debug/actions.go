@@ -114,7 +114,7 @@ func (h *Handler) act(ctx context.Context, form url.Values) error {
 	if e == nil {
 		return refuse(http.StatusNotFound, "No such queue is registered.")
 	}
-	r := h.readOne(ctx, e, searchLimits)
+	r := h.readOne(ctx, e, searchLimit)
 	can := h.actionsOf(e, r.stats)
 	switch action := form.Get("action"); {
 	case action == actionPause && can.Pause:

@@ -42,17 +42,15 @@ var (
 	queued   = source{"a area", "queued", func(p point) float64 { return float64(p.queued) }}
 	held     = source{"b", "in work", func(p point) float64 { return float64(p.processing) }}
 	waiting  = source{"c", "waiting", func(p point) float64 { return float64(p.waiting) }}
-	adds     = source{"a area", "adds", func(p point) float64 { return perSecond(p.adds, p) }}
-	dones    = source{"b", "dones", func(p point) float64 { return perSecond(p.dones, p) }}
-	failures = source{"d", "errors", func(p point) float64 { return perSecond(p.errors, p) }}
-	retries  = source{"c", "retries", func(p point) float64 { return perSecond(p.retries, p) }}
+	adds     = source{"a area", "adds", func(p point) float64 { return p.rates().Adds }}
+	dones    = source{"b", "dones", func(p point) float64 { return p.rates().Dones }}
+	failures = source{"d", "errors", func(p point) float64 { return p.rates().Errors }}
+	retries  = source{"c", "retries", func(p point) float64 { return p.rates().Retries }}
+	latency  = source{"a", "in the line", func(p point) float64 { return float64(p.latencyMean) }}
+	work     = source{"b", "in work", func(p point) float64 { return float64(p.workMean) }}
 
-	latencies = []source{
-		{"a", "in the line", func(p point) float64 { return float64(p.latencyMean) }},
-		{"a most", "99% in the line", func(p point) float64 { return float64(p.latencyMost) }},
-		{"b", "in work", func(p point) float64 { return float64(p.workMean) }},
-		{"b most", "99% in work", func(p point) float64 { return float64(p.workMost) }},
-	}
+	latencyMost = source{"a most", "99% in the line", func(p point) float64 { return float64(p.latencyMost) }}
+	workMost    = source{"b most", "99% in work", func(p point) float64 { return float64(p.workMost) }}
 )
 
 func preciseOrNone(s float64) string {
@@ -82,7 +80,7 @@ func (r *detailReport) Charts() []chart {
 		newChart("Per second", q.timeline, linear, perSecondText, adds, dones, third),
 	}
 	if q.Timed {
-		times := newChart("Times", q.timeline, logarithmic, preciseOrNone, latencies...)
+		times := newChart("Times", q.timeline, logarithmic, preciseOrNone, latency, latencyMost, work, workMost)
 		times.Note = "means, dotted 99%"
 		times.Series[1].Quiet, times.Series[3].Quiet = true, true
 		all = append(all, times)

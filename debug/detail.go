@@ -33,9 +33,9 @@ type detailReport struct {
 
 // historyReport has one value for each of the last samples, oldest first, and the last ones since then.
 type historyReport struct {
-	Queued     []uint32   `json:"queued"`
-	Processing []uint32   `json:"processing"`
-	Waiting    []uint32   `json:"waiting"`
+	Queued     []float64  `json:"queued"`
+	Processing []float64  `json:"processing"`
+	Waiting    []float64  `json:"waiting"`
 	Adds       []float64  `json:"adds_per_second"`
 	Dones      []float64  `json:"dones_per_second"`
 	Errors     []float64  `json:"errors_per_second"`
@@ -45,35 +45,20 @@ type historyReport struct {
 }
 
 func newHistoryReport(points []point) historyReport {
-	perSecond := func(of func(point) uint32) []float64 {
-		return column(points, func(p point) float64 { return perSecond(of(p), p) })
-	}
-	known := func(of func(point) float32) []*float64 {
+	known := func(of func(point) float64) []*float64 {
 		return column(points, func(p point) *float64 {
-			if v := float64(of(p)); v > 0 {
+			if v := of(p); v > 0 {
 				return &v
 			}
 			return nil
 		})
 	}
 	return historyReport{
-		Queued:     column(points, func(p point) uint32 { return p.queued }),
-		Processing: column(points, func(p point) uint32 { return p.processing }),
-		Waiting:    column(points, func(p point) uint32 { return p.waiting }),
-		Adds:       perSecond(func(p point) uint32 { return p.adds }),
-		Dones:      perSecond(func(p point) uint32 { return p.dones }),
-		Errors:     perSecond(func(p point) uint32 { return p.errors }),
-		Retries:    perSecond(func(p point) uint32 { return p.retries }),
-		Latency:    known(func(p point) float32 { return p.latencyMean }),
-		Work:       known(func(p point) float32 { return p.workMean }),
+		Queued: column(points, queued.of), Processing: column(points, held.of), Waiting: column(points, waiting.of),
+		Adds: column(points, adds.of), Dones: column(points, dones.of),
+		Errors: column(points, failures.of), Retries: column(points, retries.of),
+		Latency: known(latency.of), Work: known(work.of),
 	}
-}
-
-func perSecond(n uint32, p point) float64 {
-	if p.seconds <= 0 {
-		return 0
-	}
-	return float64(n) / float64(p.seconds)
 }
 
 // recentReport is about the last minutes.
@@ -100,9 +85,9 @@ func (h *Handler) detail(ctx context.Context, query url.Values) *detailReport {
 		limit = someKeys
 	}
 	limit = min(max(limit, 1), maxKeys)
-	ask := limits{limit, limit}
+	ask := limit
 	if query.Has("key") {
-		ask = searchLimits
+		ask = searchLimit
 	}
 	now := h.clock.Now()
 	reading := *h.readOne(ctx, e, ask)

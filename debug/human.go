@@ -32,20 +32,20 @@ func atMostText(bound *float64) string {
 
 // precise returns a number of seconds with three digits, so that bounds and means are not rounded down.
 func precise(s float64) string {
+	if s >= 60 {
+		return human(time.Duration(math.Round(min(s*1e9, math.MaxInt64))))
+	}
 	for _, unit := range []struct {
 		name    string
 		seconds float64
-	}{{"ns", 1e-9}, {"µs", 1e-6}, {"ms", 1e-3}, {"s", 1}} {
+	}{{"ns", 1e-9}, {"µs", 1e-6}, {"ms", 1e-3}} {
 		// Rounded first: 999.96 µs are 1 ms.
 		n, _ := strconv.ParseFloat(strconv.FormatFloat(s/unit.seconds, 'g', 3, 64), 64)
-		if n < 1000 && unit.seconds < 1 || n < 60 {
+		if n < 1000 {
 			return strconv.FormatFloat(n, 'f', -1, 64) + " " + unit.name
 		}
 	}
-	if s > math.MaxInt64/1e9 {
-		return human(math.MaxInt64)
-	}
-	return human(time.Duration(math.Round(s * 1e9)))
+	return strconv.FormatFloat(s, 'g', 3, 64) + " s"
 }
 
 // perSecondText returns a rate for people.

@@ -58,27 +58,23 @@ func utc(t time.Time) time.Time {
 	return t.UTC()
 }
 
-// setFailure sets what a pool remembers of the key's last failure.
-func (k *keyReport) setFailure(f worker.FailedKey[any]) {
-	k.Attempt = max(k.Attempt, f.Attempt)
-	k.Error = newLabel(f.Err, maxError).short()
-	k.FailedAt = utc(f.Time)
-	if k.Due.IsZero() {
-		k.Due = utc(f.NextTry)
-	}
-}
-
 // poolKeys is what pools know of keys.
 type poolKeys struct {
-	running              []worker.RunningKey[any] // longest first
-	failing, dropped     []worker.FailedKey[any]  // the last failure first
-	runningBy            map[any]worker.RunningKey[any]
-	failingBy, droppedBy map[any]worker.FailedKey[any]
-	pastBy               map[any]worker.FailedKey[any] // of pools that have ended
+	running          []worker.RunningKey[any] // longest first
+	failing, dropped []worker.FailedKey[any]  // the last failure first
+	// calls are the running keys, and failures the last failure of each key, by key.
+	calls    map[any]worker.RunningKey[any]
+	failures map[any]failure
+}
+
+type failure struct {
+	worker.FailedKey[any]
+	// state is failing, given_up, or "" if the pool has ended.
+	state string
 }
 
 func (r *reading) poolKeys() *poolKeys {
-	p := &poolKeys{runningBy: make(map[any]worker.RunningKey[any])}
+	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), failures: make(map[any]failure)}
 	for _, s := range r.pools {
 		p.running = append(p.running, s.Running...)
 		p.failing = append(p.failing, s.Failing...)
@@ -86,37 +82,40 @@ func (r *reading) poolKeys() *poolKeys {
 	}
 	slices.SortStableFunc(p.running, func(a, b worker.RunningKey[any]) int { return cmp.Compare(b.Duration, a.Duration) })
 	for _, k := range p.running {
-		p.runningBy[k.Key] = k
+		p.calls[k.Key] = k
 	}
-	p.failingBy, p.droppedBy, p.pastBy = sortedByTime(p.failing), sortedByTime(p.dropped), sortedByTime(r.entry.pastErrors())
+	// A key that fails now may have been given up before.
+	p.addFailures(r.entry.pastErrors(), "")
+	p.addFailures(p.dropped, stateGivenUp)
+	p.addFailures(p.failing, stateFailing)
 	return p
 }
 
-// sortedByTime sorts keys, the last failure first, and returns them by key as well.
-func sortedByTime(keys []worker.FailedKey[any]) map[any]worker.FailedKey[any] {
+// addFailures sorts keys, the last failure first, and puts them in place of what failures has of them.
+func (p *poolKeys) addFailures(keys []worker.FailedKey[any], state string) {
 	slices.SortStableFunc(keys, func(a, b worker.FailedKey[any]) int { return b.Time.Compare(a.Time) })
-	byKey := make(map[any]worker.FailedKey[any], len(keys))
-	for _, k := range slices.Backward(keys) {
-		byKey[k.Key] = k
+	for _, f := range slices.Backward(keys) {
+		p.failures[f.Key] = failure{f, state}
 	}
-	return byKey
 }
 
 // describe adds to k what the pools know of it.
 func (p *poolKeys) describe(k *keyReport) {
-	if r, ok := p.runningBy[k.raw]; ok {
+	if r, ok := p.calls[k.raw]; ok {
 		k.Attempt, k.Stuck = r.Attempt, r.Stuck
 		if k.Since.IsZero() {
 			k.Since = utc(r.Started)
 		}
 	}
-	if f, ok := p.failingBy[k.raw]; ok {
-		k.setFailure(f)
-	} else if f, ok := p.droppedBy[k.raw]; ok {
-		k.setFailure(f)
-	} else if f, ok := p.pastBy[k.raw]; ok && k.Requeues > 0 {
-		f.NextTry = time.Time{}
-		k.setFailure(f)
+	f, ok := p.failures[k.raw]
+	if !ok || f.state == "" && k.Requeues == 0 {
+		return // What a pool knew that has ended may be out of date.
+	}
+	k.Attempt = max(k.Attempt, f.Attempt)
+	k.Error = newLabel(f.Err, maxError).short()
+	k.FailedAt = utc(f.Time)
+	if k.Due.IsZero() && f.state != "" {
+		k.Due = utc(f.NextTry)
 	}
 }
 
@@ -138,7 +137,7 @@ func newKeyLists(s workqueue.Snapshot[any], known *poolKeys) keyLists {
 	}
 	l.Failing = known.failingReports(reports(s.Failing))
 	for _, f := range known.dropped {
-		if _, failing := known.failingBy[f.Key]; !failing {
+		if known.failures[f.Key].state == stateGivenUp {
 			l.GivenUp = append(l.GivenUp, keyReport{raw: f.Key})
 		}
 	}
@@ -166,7 +165,7 @@ func (p *poolKeys) failingReports(counted []keyReport) []keyReport {
 		all = append(all, k)
 	}
 	for _, k := range counted {
-		if _, known := p.failingBy[k.raw]; !known {
+		if p.failures[k.raw].state != stateFailing {
 			all = append(all, k)
 		}
 	}

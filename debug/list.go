@@ -116,9 +116,8 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 	wanted := strings.ToLower(r.Search)
 	all = slices.DeleteFunc(all, func(q *reading) bool { return !strings.Contains(strings.ToLower(q.entry.name), wanted) })
 	r.Matching = len(all)
-	tick := h.ticks()
 	counted := make(map[*pool]bool) // Queues with one name have the same pools.
-	for i, q := range all {
+	for _, q := range all {
 		r.Queued += q.stats.Queued
 		r.Processing += q.stats.Processing
 		r.Waiting += q.stats.Waiting
@@ -128,11 +127,6 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 				r.Failing += p.Stats.Failing
 				r.GivenUp += p.DroppedKeys
 			}
-		}
-		if by.Name == "errors" {
-			sorted := *q
-			sorted.minute = q.entry.history.rates(tick, q.measure(), h.every)
-			all[i] = &sorted
 		}
 	}
 	r.Pages = max(1, (len(all)+pageLen-1)/pageLen)

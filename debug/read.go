@@ -16,8 +16,6 @@ const (
 	patience = time.Second
 	// maxPatience is how long a list or a queue's page waits in all.
 	maxPatience = 5 * time.Second
-	// readers is how many queues are read at once.
-	readers = 64
 )
 
 // reading is what an entry's queue and pools reported at one moment. It does not change.
@@ -36,9 +34,8 @@ type reading struct {
 	late bool
 
 	// keys are as many as were asked for.
-	limits limits
-	keys   workqueue.Snapshot[any]
-	// minute has the rates of the last minute. Only a report sets it.
+	keys workqueue.Snapshot[any]
+	// minute has the rates of the last minute.
 	minute rates
 }
 
@@ -46,9 +43,6 @@ type poolReading struct {
 	pool *pool
 	worker.Snapshot[any]
 }
-
-// limits are how many keys of each state are asked for. Without any, only numbers are.
-type limits struct{ queue, pools int }
 
 // guarded calls f, which is foreign code, and reports whether it has panicked. It names the type of the value, because
 // the value may have methods that panic as well.
@@ -67,22 +61,22 @@ func ended(s workqueue.Stats) bool {
 	return s.ShuttingDown && s.Queued == 0 && s.Processing == 0 && s.Waiting == 0
 }
 
-// read asks e's queue and pools, which may block.
-func (h *Handler) read(e *entry, l limits) *reading {
-	r := &reading{entry: e, at: h.clock.Now(), limits: l}
+// read asks e's queue and pools for their numbers, and for up to limit keys of each state. They may block.
+func (h *Handler) read(e *entry, limit int) *reading {
+	r := &reading{entry: e, at: h.clock.Now(), began: time.Now()}
 	if e.hasQueue() {
 		r.panicked = guarded("queue", func() {
 			r.stats = e.queue.Stats()
-			if l.queue > 0 && e.queue.Snapshot != nil {
-				r.keys = e.queue.Snapshot(l.queue)
+			if limit > 0 && e.queue.Snapshot != nil {
+				r.keys = e.queue.Snapshot(limit)
 			}
 		})
 	}
 	for _, p := range h.poolsOf(e) {
 		s := poolReading{pool: p}
 		failure := guarded("pool", func() {
-			s.Snapshot = p.snapshot(l.pools)
-			if s.Stats.Ended && l.pools == 0 {
+			s.Snapshot = p.snapshot(limit)
+			if s.Stats.Ended && limit == 0 {
 				s.Snapshot = p.snapshot(maxKeys)
 			}
 		})
@@ -99,6 +93,9 @@ func (h *Handler) read(e *entry, l limits) *reading {
 		}
 	}
 	slices.SortStableFunc(r.pools, func(a, b poolReading) int { return cmp.Compare(a.Stats.Name, b.Stats.Name) })
+	m := r.measure()
+	e.history.begin(m)
+	r.minute = e.history.rates(m)
 	return r
 }
 
@@ -112,7 +109,7 @@ func (e *entry) keepErrors(failing []worker.FailedKey[any]) {
 
 // ask reads e when no other goroutine does so, or returns nil if that does not end before ctx does. It does not wait
 // for a call that has kept others waiting before.
-func (h *Handler) ask(ctx context.Context, e *entry, l limits) *reading {
+func (h *Handler) ask(ctx context.Context, e *entry, limit int) *reading {
 	select {
 	case e.asking <- struct{}{}:
 	default:
@@ -127,8 +124,7 @@ func (h *Handler) ask(ctx context.Context, e *entry, l limits) *reading {
 	}
 	began := time.Now()
 	e.asked.Store(&began)
-	r := h.read(e, l)
-	r.began = began
+	r := h.read(e, limit)
 	e.last.Store(r.withoutKeys())
 	e.asked.Store(nil)
 	<-e.asking
@@ -151,9 +147,6 @@ func (e *entry) lastAnswer(began time.Time) *reading {
 
 // withoutKeys returns what is to be kept of r.
 func (r *reading) withoutKeys() *reading {
-	if r.limits == (limits{}) {
-		return r
-	}
 	kept := *r
 	kept.keys, kept.pools = workqueue.Snapshot[any]{}, slices.Clone(r.pools)
 	for i, p := range r.pools {
@@ -163,19 +156,20 @@ func (r *reading) withoutKeys() *reading {
 }
 
 // readOne asks e, and returns its last answer if it does not answer now.
-func (h *Handler) readOne(ctx context.Context, e *entry, l limits) *reading {
+func (h *Handler) readOne(ctx context.Context, e *entry, limit int) *reading {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, maxPatience)
 	defer cancel()
 	answer := make(chan *reading, 1)
-	if h.goMany(1, func() { answer <- h.ask(ctx, e, l) }) {
-		select {
-		case r := <-answer:
-			if r != nil {
-				return r
-			}
-		case <-ctx.Done():
+	if !h.goUnlessClosed(func() { answer <- h.ask(ctx, e, limit) }) {
+		answer <- nil
+	}
+	select {
+	case r := <-answer:
+		if r != nil {
+			return r
 		}
+	case <-ctx.Done():
 	}
 	r := *e.lastAnswer(began)
 	r.late = true // The keys are missing, even if the numbers have come meanwhile.
@@ -189,20 +183,13 @@ func (h *Handler) readAll(ctx context.Context) []*reading {
 	ctx, cancel := context.WithTimeout(ctx, maxPatience)
 	defer cancel()
 	entries := h.entries()
-	next := make(chan *entry, len(entries))
-	for _, e := range entries {
-		next <- e
-	}
-	close(next)
 	answered := make(chan struct{}, len(entries))
-	h.goMany(min(readers, len(entries)), func() {
-		for e := range next {
-			if ctx.Err() == nil {
-				h.ask(ctx, e, limits{})
-			}
+	for _, e := range entries {
+		h.goUnlessClosed(func() {
+			h.ask(ctx, e, 0)
 			answered <- struct{}{}
-		}
-	})
+		})
+	}
 	silence := time.NewTimer(patience)
 	defer silence.Stop()
 	for range entries {

@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -58,16 +59,8 @@ type poolGroup struct {
 func (h *Handler) register(name string, q workqueue.Inspector) (unregister func()) {
 	e := newEntry("", name)
 	e.queue = q
-	first := h.readOne(context.Background(), e, limits{})
-	e.queueName = first.stats.Name
-	if name == "" {
-		name = e.queueName
-	}
-	e.name = newLabel(name, maxName).short()
-	return h.add(e, first.measure())
-}
-
-func (h *Handler) add(e *entry, m measure) (remove func()) {
+	e.queueName = h.readOne(context.Background(), e, 0).stats.Name
+	e.name = newLabel(cmp.Or(name, e.queueName), maxName).short()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.closed {
@@ -86,7 +79,6 @@ func (h *Handler) add(e *entry, m measure) (remove func()) {
 	if key := hashable(e.queue.Queue); key != nil {
 		h.mu.byQueue[key] = e
 	}
-	e.history.begin(h.mu.tick, m)
 	h.startLocked()
 	return func() { h.remove(e) }
 }
@@ -109,7 +101,6 @@ func (h *Handler) removeLocked(e *entry) {
 }
 
 func (h *Handler) addPool(name string, p *pool) {
-	now := measure{at: h.clock.Now()}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.closed {
@@ -121,7 +112,6 @@ func (h *Handler) addPool(name string, p *pool) {
 		// The prefix leaves the id to a queue with this name, which may come later.
 		g = &poolGroup{entry: newEntry("pool "+label, label)}
 		g.entry.queueName = name
-		g.entry.history.begin(h.mu.tick, now)
 		h.mu.pools[name] = g
 	}
 	g.pools = append(g.pools, p)
