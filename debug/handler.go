@@ -80,6 +80,9 @@ func NewHandler(o Options) *Handler {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+	if o.Metrics == nil {
+		o.Metrics = Times{}
+	}
 	if o.SampleEvery <= 0 {
 		o.SampleEvery = 5 * time.Second
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -77,16 +76,8 @@ func human(d time.Duration) string {
 	switch {
 	case d <= 0:
 		return "0 s"
-	case d < time.Microsecond:
-		return fmt.Sprintf("%d ns", d)
-	case d < time.Millisecond:
-		return fmt.Sprintf("%d µs", d/time.Microsecond)
-	case d < time.Second:
-		return fmt.Sprintf("%d ms", d/time.Millisecond)
-	case d < 10*time.Second:
-		return strings.TrimSuffix(fmt.Sprintf("%.1f", d.Truncate(100*time.Millisecond).Seconds()), ".0") + " s"
 	case d < time.Minute:
-		return fmt.Sprintf("%d s", d/time.Second)
+		return precise(d.Seconds())
 	case d < time.Hour:
 		return twoUnits(d, time.Minute, "m", time.Second, "s")
 	case d < 2*day:

@@ -45,17 +45,9 @@ type keyReport struct {
 
 func newKeyReport(k workqueue.KeySnapshot[any]) keyReport {
 	return keyReport{
-		State: string(k.State), Since: utc(k.Since), Due: utc(k.Due), Again: k.Again, Requeues: k.Requeues,
+		State: string(k.State), Since: k.Since.UTC(), Due: k.Due.UTC(), Again: k.Again, Requeues: k.Requeues,
 		Priority: k.Priority, Group: newLabel(k.Group, maxName).short(), Blocked: k.Blocked, raw: k.Key,
 	}
-}
-
-// utc returns t in UTC, and the zero time as it is.
-func utc(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return t.UTC()
 }
 
 // poolKeys is what pools know of keys.
@@ -104,7 +96,7 @@ func (p *poolKeys) describe(k *keyReport) {
 	if r, ok := p.calls[k.raw]; ok {
 		k.Attempt, k.Stuck = r.Attempt, r.Stuck
 		if k.Since.IsZero() {
-			k.Since = utc(r.Started)
+			k.Since = r.Started.UTC()
 		}
 	}
 	f, ok := p.failures[k.raw]
@@ -113,9 +105,9 @@ func (p *poolKeys) describe(k *keyReport) {
 	}
 	k.Attempt = max(k.Attempt, f.Attempt)
 	k.Error = newLabel(f.Err, maxError).short()
-	k.FailedAt = utc(f.Time)
+	k.FailedAt = f.Time.UTC()
 	if k.Due.IsZero() && f.state != "" {
-		k.Due = utc(f.NextTry)
+		k.Due = f.NextTry.UTC()
 	}
 }
 
@@ -208,4 +200,15 @@ func (k *keyReport) finish(now time.Time) {
 		d := seconds(max(0, k.Due.Sub(now)))
 		k.DueIn = &d
 	}
+}
+
+// StateText is the key's state for people.
+func (k keyReport) StateText() string {
+	switch k.State {
+	case "processing":
+		return "running"
+	case "given_up":
+		return "given up"
+	}
+	return k.State
 }

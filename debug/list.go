@@ -92,18 +92,10 @@ func (r *reading) trouble() int {
 	return 0
 }
 
-func orderNamed(name string) order {
-	for _, o := range orders {
-		if o.Name == name {
-			return o
-		}
-	}
-	return orders[0]
-}
-
 // list reads all queues, and reports those of the page that query asks for.
 func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
-	by := orderNamed(query.Get("sort"))
+	sorted := slices.IndexFunc(orders, func(o order) bool { return o.Name == query.Get("sort") })
+	by := orders[max(0, sorted)]
 	now := h.clock.Now()
 	r := &listReport{
 		Time:        now.UTC(),
@@ -144,3 +136,16 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 	}
 	return r
 }
+
+func (r *listReport) href(page int) string {
+	v := url.Values{"sort": {r.Sort}, "page": {strconv.Itoa(page)}}
+	if r.Search != "" {
+		v.Set("search", r.Search)
+	}
+	return "?" + v.Encode()
+}
+
+// HrefPrevious and HrefNext return the addresses of the pages beside this one, and HrefJSON that of this one as JSON.
+func (r *listReport) HrefPrevious() string { return r.href(r.Page - 1) }
+func (r *listReport) HrefNext() string     { return r.href(r.Page + 1) }
+func (r *listReport) HrefJSON() string     { return r.href(r.Page) + "&format=json" }

@@ -56,11 +56,6 @@ func guarded(what string, f func()) (failure error) {
 	return nil
 }
 
-// ended reports whether a queue was shut down and has no key left.
-func ended(s workqueue.Stats) bool {
-	return s.ShuttingDown && s.Queued == 0 && s.Processing == 0 && s.Waiting == 0
-}
-
 // read asks e's queue and pools for their numbers, and for up to limit keys of each state. They may block.
 func (h *Handler) read(e *entry, limit int) *reading {
 	r := &reading{entry: e, at: h.clock.Now(), began: time.Now()}
@@ -204,7 +199,9 @@ func (h *Handler) readAll(ctx context.Context) []*reading {
 	}
 	live := make([]*reading, 0, len(entries))
 	for _, e := range entries {
-		if r := e.lastAnswer(began); !r.late && ended(r.stats) {
+		r := e.lastAnswer(began)
+		s := r.stats
+		if !r.late && s.ShuttingDown && s.Queued == 0 && s.Processing == 0 && s.Waiting == 0 {
 			h.remove(e)
 		} else if e.hasQueue() || len(r.pools) > 0 {
 			live = append(live, r)

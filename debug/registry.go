@@ -161,16 +161,6 @@ func (h *Handler) find(id string) *entry {
 	return nil
 }
 
-// countNamed returns how many queues have the name of e, and with it the same pools.
-func (h *Handler) countNamed(e *entry) (n int) {
-	for _, other := range h.entries() {
-		if other.queueName == e.queueName {
-			n++
-		}
-	}
-	return n
-}
-
 // poolsOf returns the pools that have the name under which e is shown, or that of its queue.
 func (h *Handler) poolsOf(e *entry) []*pool {
 	h.mu.Lock()

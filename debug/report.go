@@ -3,6 +3,7 @@ package debug
 import (
 	"fmt"
 	"math"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -51,6 +52,9 @@ type queueReport struct {
 	Late     bool `json:"-"`
 	timeline timeline
 }
+
+// Href returns the address of the queue's page.
+func (q queueReport) Href() string { return "?" + url.Values{"queue": {q.ID}}.Encode() }
 
 // poolReport is what is shown of a pool of workers.
 type poolReport struct {
