@@ -77,7 +77,7 @@ func (r *reading) poolKeys() *poolKeys {
 		p.calls[k.Key] = k
 	}
 	// A key that fails now may have been given up before.
-	p.addFailures(r.entry.pastErrors(), "")
+	p.addFailures(slices.Clone(r.past), "")
 	p.addFailures(p.dropped, stateGivenUp)
 	p.addFailures(p.failing, stateFailing)
 	return p

@@ -28,6 +28,8 @@ type reading struct {
 	// workers is the sum of the pools' numbers, and givenUp of their keys that were given up.
 	workers worker.Stats
 	givenUp int
+	// past are the last keys that were failing when a pool ended: the next pool does not know why.
+	past []worker.FailedKey[any]
 	// panicked says what has panicked, or is nil.
 	panicked error
 	// late reports that the queue has not answered. The numbers are those of its last answer.
@@ -59,6 +61,9 @@ func guarded(what string, f func()) (failure error) {
 // read asks e's queue and pools for their numbers, and for up to limit keys of each state. They may block.
 func (h *Handler) read(e *entry, limit int) *reading {
 	r := &reading{entry: e, at: h.clock.Now(), began: time.Now()}
+	if last := e.last.Load(); last != nil {
+		r.past = last.past
+	}
 	if e.hasQueue() {
 		r.panicked = guarded("queue", func() {
 			r.stats = e.queue.Stats()
@@ -80,42 +85,30 @@ func (h *Handler) read(e *entry, limit int) *reading {
 			r.panicked = cmp.Or(r.panicked, failure)
 		case s.Stats.Ended:
 			h.removePool(s.Stats.Name, p)
-			e.keepErrors(s.Failing)
+			r.past = append(slices.Clone(s.Failing), r.past...)
+			r.past = r.past[:min(len(r.past), maxKeys)]
 		default:
 			r.pools = append(r.pools, s)
 			r.workers = r.workers.Plus(s.Stats)
 			r.givenUp += s.DroppedKeys
 		}
 	}
-	slices.SortStableFunc(r.pools, func(a, b poolReading) int { return cmp.Compare(a.Stats.Name, b.Stats.Name) })
 	m := r.measure()
 	e.history.begin(m)
 	r.minute = e.history.rates(m)
 	return r
 }
 
-// keepErrors notes why keys are failing for whose pool has ended. The next pool does not know.
-func (e *entry) keepErrors(failing []worker.FailedKey[any]) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.mu.past = append(slices.Clone(failing), e.mu.past...)
-	e.mu.past = e.mu.past[:min(len(e.mu.past), maxKeys)]
-}
-
 // ask reads e when no other goroutine does so, or returns nil if that does not end before ctx does. It does not wait
 // for a call that has kept others waiting before.
 func (h *Handler) ask(ctx context.Context, e *entry, limit int) *reading {
+	if asked := e.asked.Load(); asked != nil && time.Since(*asked) >= patience {
+		return nil
+	}
 	select {
 	case e.asking <- struct{}{}:
-	default:
-		if asked := e.asked.Load(); asked != nil && time.Since(*asked) >= patience {
-			return nil
-		}
-		select {
-		case e.asking <- struct{}{}:
-		case <-ctx.Done():
-			return nil
-		}
+	case <-ctx.Done():
+		return nil
 	}
 	began := time.Now()
 	e.asked.Store(&began)
@@ -129,15 +122,12 @@ func (h *Handler) ask(ctx context.Context, e *entry, limit int) *reading {
 // lastAnswer returns the last answer of e, which is late if it was asked for before began.
 func (e *entry) lastAnswer(began time.Time) *reading {
 	last := e.last.Load()
-	switch {
-	case last == nil:
+	if last == nil {
 		return &reading{entry: e, late: true}
-	case last.began.Before(began):
-		r := *last
-		r.late = true
-		return &r
 	}
-	return last
+	r := *last
+	r.late = r.began.Before(began)
+	return &r
 }
 
 // withoutKeys returns what is to be kept of r.
@@ -166,9 +156,9 @@ func (h *Handler) readOne(ctx context.Context, e *entry, limit int) *reading {
 		}
 	case <-ctx.Done():
 	}
-	r := *e.lastAnswer(began)
+	r := e.lastAnswer(began)
 	r.late = true // The keys are missing, even if the numbers have come meanwhile.
-	return &r
+	return r
 }
 
 // readAll asks all queues side by side, and returns their answers in no order: the last ones of those that do not

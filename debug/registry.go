@@ -33,8 +33,6 @@ type entry struct {
 		sync.Mutex
 		// found are keys that were searched for, by their texts: to look them up again needs no search.
 		found map[string][]any
-		// past are the keys that were failing when the last pool ended.
-		past []worker.FailedKey[any]
 	}
 }
 
@@ -166,19 +164,12 @@ func (h *Handler) poolsOf(e *entry) []*pool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var all []*pool
-	if g := h.mu.pools[e.name]; g != nil {
-		all = slices.Clone(g.pools)
-	}
-	if g := h.mu.pools[e.queueName]; g != nil && e.queueName != e.name {
-		all = append(all, g.pools...)
+	for _, name := range slices.Compact([]string{e.name, e.queueName}) {
+		if g := h.mu.pools[name]; g != nil {
+			all = append(all, g.pools...)
+		}
 	}
 	return all
-}
-
-func (e *entry) pastErrors() []worker.FailedKey[any] {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Clone(e.mu.past)
 }
 
 // hashable returns v, or nil if it cannot be the key of a map.

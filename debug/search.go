@@ -61,7 +61,10 @@ func (h *Handler) search(ctx context.Context, e *entry, lists keyLists, known *p
 	}
 	r := &foundReport{Search: newLabel(text, maxKey).short(), Exact: true, cheap: true}
 	if e.queue.SnapshotKey != nil {
-		for _, raw := range e.remembered(text) {
+		e.mu.Lock()
+		before := e.mu.found[text]
+		e.mu.Unlock()
+		for _, raw := range before {
 			if k, ok := e.queue.SnapshotKey(raw); ok {
 				f.same.add(newKeyReport(k))
 			}
@@ -110,13 +113,7 @@ func (h *Handler) searchAll(ctx context.Context, e *entry, f *finder) (n int, co
 	return n, true
 }
 
-// remembered returns the keys that were found by text before.
-func (e *entry) remembered(text string) []any {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.mu.found[text]
-}
-
+// remember lets the next search for text look up its keys.
 func (e *entry) remember(text string, keys []keyReport) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
