@@ -121,13 +121,29 @@ func newKeyLists(s workqueue.Snapshot[any], known *poolKeys) keyLists {
 		}
 		return all
 	}
-	l := keyLists{Running: reports(s.Processing), Queued: reports(s.Queued), Waiting: reports(s.Waiting), GivenUp: []keyReport{}}
+	l := keyLists{
+		Running: reports(s.Processing), Queued: reports(s.Queued), Waiting: reports(s.Waiting),
+		Failing: []keyReport{}, GivenUp: []keyReport{},
+	}
 	if len(l.Running) == 0 {
 		for _, r := range known.running {
 			l.Running = append(l.Running, keyReport{raw: r.Key})
 		}
 	}
-	l.Failing = known.failingReports(reports(s.Failing))
+	// First the failing keys whose errors are known, then those that only the limiter knows.
+	counted := reports(s.Failing)
+	for _, f := range known.failing {
+		k := keyReport{raw: f.Key, Requeues: f.Attempt}
+		if i := slices.IndexFunc(counted, func(c keyReport) bool { return c.raw == f.Key }); i >= 0 {
+			k = counted[i]
+		}
+		l.Failing = append(l.Failing, k)
+	}
+	for _, k := range counted {
+		if known.failures[k.raw].state != stateFailing {
+			l.Failing = append(l.Failing, k)
+		}
+	}
 	for _, f := range known.dropped {
 		if known.failures[f.Key].state == stateGivenUp {
 			l.GivenUp = append(l.GivenUp, keyReport{raw: f.Key})
@@ -139,29 +155,6 @@ func newKeyLists(s workqueue.Snapshot[any], known *poolKeys) keyLists {
 		}
 	}
 	return l
-}
-
-// failingReports returns the keys whose errors the pools know, the last failure first, and then those that only the
-// limiter knows.
-func (p *poolKeys) failingReports(counted []keyReport) []keyReport {
-	byKey := make(map[any]keyReport, len(counted))
-	for _, k := range counted {
-		byKey[k.raw] = k
-	}
-	all := make([]keyReport, 0, len(p.failing)+len(counted))
-	for _, f := range p.failing {
-		k, known := byKey[f.Key]
-		if !known {
-			k = keyReport{raw: f.Key, Requeues: f.Attempt}
-		}
-		all = append(all, k)
-	}
-	for _, k := range counted {
-		if p.failures[k.raw].state != stateFailing {
-			all = append(all, k)
-		}
-	}
-	return all
 }
 
 // cut returns the first limit keys of each list.

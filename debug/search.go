@@ -17,7 +17,7 @@ const (
 	searchTime = time.Minute
 	// fewKeys is how many keys a page may look at again and again.
 	fewKeys = 10_000
-	// maxRemembered is of how many texts a queue remembers the keys.
+	// maxRemembered is how many searches a queue remembers.
 	maxRemembered = 64
 )
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,6 +121,7 @@ type manyKeys struct {
 	n     int
 	reads int
 	each  time.Duration // per key
+	busy  atomic.Int32  // counts the calls that read all keys now
 	atEnd func()        // is called when all were read, unless nil
 }
 
@@ -136,6 +138,10 @@ func (m *manyKeys) inspector() workqueue.Inspector {
 		},
 		SnapshotKeys: func() iter.Seq[workqueue.KeySnapshot[any]] {
 			return func(yield func(workqueue.KeySnapshot[any]) bool) {
+				if m.busy.Add(1) > 1 {
+					panic("two searches at once")
+				}
+				defer m.busy.Add(-1)
 				m.reads++
 				for n := range m.n {
 					time.Sleep(m.each)
