@@ -9,6 +9,14 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
+const (
+	stateFailing = "failing"  // not in the queue, but the limiter or a pool remembers failures
+	stateGivenUp = "given_up" // a pool has dropped it
+)
+
+// states of a key that was found, in the order of [keyLists.all]. The first one that fits is its state.
+var states = []string{string(workqueue.KeyProcessing), string(workqueue.KeyQueued), string(workqueue.KeyWaiting), stateFailing, stateGivenUp}
+
 // keyLists are the keys of a queue and of its pools.
 type keyLists struct {
 	Running []keyReport `json:"running"`

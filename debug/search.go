@@ -25,14 +25,6 @@ const (
 // to be had at once.
 const searchLimit = 512
 
-const (
-	stateFailing = "failing"
-	stateGivenUp = "given_up"
-)
-
-// states of a key that was found, in the order of [keyLists.all]. The first one that fits is its state.
-var states = []string{string(workqueue.KeyProcessing), string(workqueue.KeyQueued), string(workqueue.KeyWaiting), stateFailing, stateGivenUp}
-
 // foundReport is what a search has found.
 type foundReport struct {
 	Search string `json:"search"`
