@@ -117,7 +117,11 @@ func TestQueueThatHasNeverAnswered(t *testing.T) {
 		defer h.Close()
 		var far server
 		far.beSilent()
+		began := time.Now()
 		h.InspectQueue("far", far.queue())
+		if d := time.Since(began); d != 5*time.Second {
+			t.Errorf("its program had to wait for %v", d)
+		}
 		wantBody(t, get(h, ""), "far", "no answer")
 		wantBody(t, get(h, "?queue=far"), "does not answer, and never has")
 		far.answer()
