@@ -133,6 +133,9 @@ func (r *Reconciler[request]) end(req request, result reconcile.Result, err erro
 		}
 	case !result.IsZero():
 		st.Requeued++
+		if result.RequeueAfter > 0 {
+			st.RequeuedAfter++
+		}
 	}
 }
 

@@ -84,7 +84,7 @@ func conformance(t *testing.T, addr string, skip map[string]string) {
 			PollInterval: 10 * time.Second,
 			RateLimiter:  c.RateLimiter,
 		}
-		if err := config.complete(); err != nil {
+		if err := config.complete(0); err != nil {
 			t.Fatal(err)
 		}
 		return nameless{newQueue(bubbleClient{client}, config, s)}

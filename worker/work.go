@@ -275,6 +275,9 @@ func (p *Pool[T]) finishCall(c *call[T]) {
 	}
 	if c.Next == NextDrop {
 		p.dropped.put(c.failedKey())
+		if q, ok := p.queue.(GiveUpRecorder[T]); ok {
+			q.GiveUp(c.Key, c.Attempt, c.Err)
+		}
 	}
 	p.log(c)
 	if c.fatal {

@@ -1,0 +1,74 @@
+package sharding
+
+import "time"
+
+// How long to wait after a listing has failed: at first, and at most.
+const (
+	firstListDelay = 100 * time.Millisecond
+	lastListDelay  = 5 * time.Second
+)
+
+// gained makes the queue list the keys of slots that the member has got, in a goroutine.
+func (q *queue[T]) gained(slots []int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, slot := range slots {
+		q.mu.unlisted[slot] = true
+	}
+	if len(q.mu.unlisted) > 0 && !q.mu.listing {
+		q.mu.listing = true
+		go q.listLoop()
+	}
+}
+
+// listLoop lists until all slots are listed.
+func (q *queue[T]) listLoop() {
+	delay := firstListDelay
+	for {
+		slots := q.nextListing()
+		if slots == nil {
+			return
+		}
+		keys, err := q.keys(q.member.ctx)
+		for _, key := range keys {
+			if slot, _ := q.locate(key); slots[slot] && q.member.state(slot) != absent {
+				q.add(key, q.listPriority)
+			}
+		}
+		if err == nil {
+			delay = firstListDelay
+			continue
+		}
+		if q.member.ctx.Err() == nil {
+			q.member.logger.Warn("Cannot list the keys of new slots yet", "slots", len(slots), "retry_in", delay, "err", err)
+		}
+		q.relist(slots)
+		_ = q.member.sleep(q.member.ctx, delay, nil)
+		delay = min(2*delay, lastListDelay)
+	}
+}
+
+// nextListing returns the slots to list, or nil if the goroutine is to end.
+func (q *queue[T]) nextListing() map[int]bool {
+	ended := q.member.ctx.Err() != nil || q.ShuttingDown()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if ended || len(q.mu.unlisted) == 0 {
+		q.mu.listing = false
+		return nil
+	}
+	slots := q.mu.unlisted
+	q.mu.unlisted = make(map[int]bool)
+	return slots
+}
+
+// relist makes slots unlisted again, without those that have moved.
+func (q *queue[T]) relist(slots map[int]bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for slot := range slots {
+		if q.member.state(slot) != absent {
+			q.mu.unlisted[slot] = true
+		}
+	}
+}

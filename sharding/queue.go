@@ -1,0 +1,282 @@
+package sharding
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// QueueConfig configures [NewQueue].
+type QueueConfig[T comparable] struct {
+	// Keys lists all keys of the source, for example those of an informer's cache, also those of other replicas. It is
+	// called when the member has got slots, and again and again until it returns no error. It must contain a change
+	// when, or before, the change is added to the queue, as an informer's cache does. If it returns keys and
+	// an error, these keys are used, and it is called again. It is required.
+	Keys func(ctx context.Context) ([]T, error)
+	// Hash replaces the hash of keys, for example to keep all keys of a namespace with one replica; see [HashString].
+	// All replicas must have the same one, in all versions of the program that run side by side. Its upper bits decide.
+	// It is needed for keys that are not strings, numbers, booleans, or structs and arrays of such.
+	Hash func(key T) uint64
+	// ListPriority is the priority with which the keys of Keys are added, if the queue has priorities.
+	ListPriority int
+}
+
+// Queue is a queue of those keys whose slots a [Member] holds.
+//
+//   - Add and AddAfter do nothing for a key of another replica: that one adds it too.
+//   - Get hands out no key of a slot that the member does not hold, or is about to hand over.
+//   - Done lets a slot move that waits for its last handler.
+//   - Keys that come due, or are retried, after their slot has moved are dropped.
+//
+// All else is as in the queue that it was made of.
+type Queue[T comparable] interface {
+	workqueue.TypedRateLimitingInterface[T]
+	workqueue.Extended[T]
+	// Lease returns a context for the handler of a key that Get has returned. It is derived from ctx, carries the
+	// [Epoch], and ends, with a cause, when somebody else may get the key: with ErrLeaseLost when the member's validity
+	// ends, with ErrHandover when the slot is to move and HandoverTimeout has passed, with ErrLeft when Leave could not
+	// wait. If the slot has moved since Get, the context has ended already. Package worker calls it; a program without
+	// that package must call it, and the returned function when the handler has returned. For a key that is not held,
+	// Lease returns ctx itself. It does not block.
+	workqueue.Leaser[T]
+	// Holds reports whether the member holds the key's slot now.
+	Holds(key T) bool
+	// KeysOfOthers returns how many adds and queued keys were dropped because the member did not hold their slots.
+	KeysOfOthers() uint64
+}
+
+// NewQueue returns a queue that hands out those keys of inner whose slots the member holds. From now on inner must not be
+// used by itself. The result is an [workqueue.Extended], and has the methods for priorities ([worker.PriorityQueue]),
+// for removal ([workqueue.KeyRemover], [worker.KeyFinder]), for a pause and for reading keys ([workqueue.KeyReader])
+// if inner has them.
+//
+// Several queues may share a member. It panics if config has no Keys, or needs a Hash and has none.
+func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) Queue[T] {
+	q := newQueue(inner, member, config)
+	defer member.register(q)
+	return q.withMethodsOf(inner)
+}
+
+// queue is a [Queue].
+type queue[T comparable] struct {
+	// Extended is the queue below, without its delays and limiter.
+	workqueue.Extended[T]
+	inner  workqueue.TypedRateLimitingInterface[T]
+	member *Member
+	keys   func(context.Context) ([]T, error)
+
+	hasher hasher[T]
+	seed   maphash.Seed // for tokens, if the hash is the user's
+	cells  []cells
+
+	// add adds a key with its priority, and priorityOf returns that of a key that is being handled. In a queue without
+	// priorities they add it, and return zero.
+	add          func(key T, priority int)
+	priorityOf   func(key T) int
+	listPriority int
+
+	ofOthers atomic.Uint64
+
+	mu struct {
+		sync.Mutex
+		// parked are keys that came out of the queue while their slot was stopping, with their priorities.
+		parked map[int]map[T]int
+		// unlisted are the slots that the member has got and whose keys are not listed yet.
+		unlisted map[int]bool
+		// listing: a goroutine lists.
+		listing bool
+	}
+}
+
+func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) *queue[T] {
+	if config.Keys == nil {
+		panic("sharding: QueueConfig.Keys is required")
+	}
+	h := hasher[T]{custom: config.Hash}
+	if config.Hash == nil {
+		var err error
+		if h, err = newHasher[T](); err != nil {
+			panic(err)
+		}
+	}
+	q := &queue[T]{
+		Extended: workqueue.Extend(workqueue.TypedInterface[T](inner)), inner: inner, member: member, keys: config.Keys,
+		hasher: h, seed: maphash.MakeSeed(), cells: make([]cells, len(member.slots)),
+		listPriority: config.ListPriority,
+	}
+	q.add = func(key T, _ int) { q.inner.Add(key) }
+	q.priorityOf = func(T) int { return 0 }
+	if p, ok := inner.(worker.PriorityQueue[T]); ok {
+		q.add = func(key T, priority int) { p.AddWithPriority(key, priority, 0) }
+		q.priorityOf = p.PriorityOf
+	}
+	q.mu.parked = make(map[int]map[T]int)
+	q.mu.unlisted = make(map[int]bool)
+	return q
+}
+
+// locate returns a key's slot, and its token in the slot's cells.
+func (q *queue[T]) locate(key T) (slot int, token uint64) {
+	token = q.hasher.hash(key)
+	slot = slotOf(token, len(q.cells))
+	if q.hasher.custom != nil { // It may be the same for many keys.
+		token = maphash.Comparable(q.seed, key)
+	}
+	return slot, token | 1
+}
+
+// mayAdd reports whether the key's slot is here, and counts the key if not.
+func (q *queue[T]) mayAdd(key T) bool {
+	if q.member.state(slotOf(q.hasher.hash(key), len(q.cells))) == absent {
+		q.ofOthers.Add(1)
+		return false
+	}
+	return true
+}
+
+func (q *queue[T]) Holds(key T) bool {
+	return q.member.state(slotOf(q.hasher.hash(key), len(q.cells))) == held
+}
+
+func (q *queue[T]) KeysOfOthers() uint64 { return q.ofOthers.Load() }
+
+// Add adds the key if the member holds its slot, even if that is about to move: the key is dropped then when its turn
+// comes, unless the slot has stayed.
+func (q *queue[T]) Add(key T) {
+	if q.mayAdd(key) {
+		q.Extended.Add(key)
+	}
+}
+
+// AddAfter checks the slot now, and again when the key's time has come.
+func (q *queue[T]) AddAfter(key T, after time.Duration) {
+	if q.mayAdd(key) {
+		q.inner.AddAfter(key, after)
+	}
+}
+
+// AddRateLimited checks the slot when the key's time has come: it is called by handlers that have failed, and a key that
+// is dropped then is forgotten by the limiter too.
+func (q *queue[T]) AddRateLimited(key T) { q.inner.AddRateLimited(key) }
+
+func (q *queue[T]) Forget(key T) { q.inner.Forget(key) }
+
+func (q *queue[T]) NumRequeues(key T) int { return q.inner.NumRequeues(key) }
+
+func (q *queue[T]) Get() (key T, shutdown bool) {
+	for {
+		key, shutdown = q.Extended.Get()
+		if shutdown || q.take(key) {
+			return key, shutdown
+		}
+	}
+}
+
+func (q *queue[T]) GetContext(ctx context.Context) (key T, err error) {
+	for {
+		key, err = q.Extended.GetContext(ctx)
+		if err != nil || q.take(key) {
+			return key, err
+		}
+	}
+}
+
+// take reports whether a key that came out of the queue below may be handed out. If not, it is not held any more.
+func (q *queue[T]) take(key T) bool {
+	slot, token := q.locate(key)
+	for {
+		cell := q.cells[slot].put(token)
+		now := q.member.state(slot) // after the put
+		if now == held {
+			return true
+		}
+		cell.CompareAndSwap(token, 0)
+		signal(q.member.toWork)
+		if now == absent {
+			// Before Done: if the slot comes back meanwhile, its listing makes the queue below remember the key.
+			q.ofOthers.Add(1)
+			q.inner.Forget(key)
+		} else if !q.park(slot, key) {
+			continue
+		}
+		q.Extended.Done(key)
+		return false
+	}
+}
+
+// park keeps a key of a slot that is stopping, in case that it stays. It returns false if the slot is not stopping.
+func (q *queue[T]) park(slot int, key T) bool {
+	priority := q.priorityOf(key)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.member.state(slot) != stopping {
+		return false
+	}
+	if q.mu.parked[slot] == nil {
+		q.mu.parked[slot] = make(map[T]int)
+	}
+	q.mu.parked[slot][key] = priority
+	return true
+}
+
+// settled adds the parked keys of slots that stay, and drops those of slots that have moved.
+func (q *queue[T]) settled(slots []int) {
+	for _, slot := range slots {
+		keys := q.unpark(slot)
+		isHeld := q.member.state(slot) != absent
+		for key, priority := range keys {
+			if isHeld {
+				q.add(key, priority)
+			} else {
+				q.ofOthers.Add(1)
+				q.inner.Forget(key)
+			}
+		}
+	}
+}
+
+func (q *queue[T]) unpark(slot int) map[T]int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.member.state(slot) == stopping {
+		return nil
+	}
+	keys := q.mu.parked[slot]
+	delete(q.mu.parked, slot)
+	return keys
+}
+
+func (q *queue[T]) busy(slot int) bool    { return !q.cells[slot].empty() }
+func (q *queue[T]) handlers(slot int) int { return q.cells[slot].len() }
+
+// Done says that the caller has finished with a key from Get.
+func (q *queue[T]) Done(key T) {
+	q.Extended.Done(key)
+	slot, token := q.locate(key)
+	q.cells[slot].remove(token)
+	if q.member.state(slot) != held { // after the removal
+		signal(q.member.toWork)
+	}
+}
+
+func (q *queue[T]) Lease(ctx context.Context, key T) (context.Context, context.CancelFunc) {
+	slot, token := q.locate(key)
+	if !q.cells[slot].has(token) {
+		return ctx, noRelease
+	}
+	m := q.member
+	if m.now() >= time.Duration(m.validUntil.Load()) {
+		m.look() // The timer is late.
+	}
+	if h := m.slots[slot].holding.Load(); h != nil {
+		return h.lease(ctx)
+	}
+	l := newLease(ctx, 0)
+	l.cancel(ErrNotHeld)
+	return l, noRelease
+}

@@ -1,0 +1,284 @@
+package sharding
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+)
+
+// own is the member's own record, as the member knows it.
+//
+// client-go's tools/leaderelection cannot keep it: that counts validity from the time that a renewal was decided on, which
+// is right, but takes a failed call for a failed renewal, reads the record from the server before each renewal and
+// takes over an expired record in place of deleting it, so a candidate that was believed dead could renew a record
+// that it no longer owns under the same identity, and others could not see that it had ever been away.
+type own struct {
+	id      string
+	version string // empty until the record is stored
+	// sequence counts attempts to write the record. attempts has those that may be in it, or get into it.
+	sequence int64
+	attempts map[int64]attempt
+	// alive: the record may be there. Only while the member's record is there nobody gives its slots away.
+	alive bool
+	// renewed is when the last attempt began that is known to have succeeded.
+	renewed time.Duration
+	// follows is the table that the record names. The record has been stored with it at followsSince or earlier.
+	follows      string
+	followsSince time.Duration
+}
+
+type attempt struct {
+	began   time.Duration
+	follows string
+}
+
+// never is a time before all others.
+const never = math.MinInt64 / 2
+
+func (m *Member) newSelf() own {
+	return own{
+		id: m.config.newID(idName(m.config.Name)), attempts: make(map[int64]attempt), alive: true,
+		renewed: never, followsSince: never, follows: m.mu.self.follows,
+	}
+}
+
+func (m *Member) recordName(id string) string { return m.config.Group + "-member-" + id }
+func (m *Member) tableName() string           { return m.config.Group + "-table" }
+
+// renewLoop keeps the member's record.
+func (m *Member) renewLoop() {
+	for {
+		delay := m.config.Lease / 3
+		if err := m.renew(); err != nil {
+			delay = m.retryDelay()
+			m.report("Cannot renew the lease", err)
+		}
+		if m.sleep(m.ctx, delay, m.toRenew) != nil {
+			return
+		}
+	}
+}
+
+// renew creates the member's record, or writes it again.
+func (m *Member) renew() error {
+	for range 3 {
+		r, sequence, ok := m.nextAttempt()
+		if !ok {
+			return nil
+		}
+		create := r.Version == ""
+		if create && sequence > 1 {
+			// The first attempt has reported an error. If it succeeded nevertheless, others may have deleted the
+			// record by now, so a second one could bring back a member that they take for dead.
+			if upToDate, err := m.readSelf(); err != nil || upToDate {
+				return err
+			}
+			continue
+		}
+		err := m.call(func(ctx context.Context) (err error) {
+			if create {
+				r, err = m.store.Create(ctx, r)
+			} else {
+				r, err = m.store.Update(ctx, r)
+			}
+			return err
+		})
+		switch {
+		case err == nil:
+			m.stored(sequence, r.Version)
+			return nil
+		case errors.Is(err, ErrNotFound) && !create:
+			m.died()
+			continue // as a new member
+		case errors.Is(err, ErrConflict):
+			// An earlier attempt may have succeeded although it reported an error.
+			upToDate, err := m.readSelf()
+			if err != nil {
+				return err
+			}
+			if upToDate {
+				return nil
+			}
+		default:
+			return err
+		}
+	}
+	return ErrConflict
+}
+
+// nextAttempt begins an attempt to write the record. It returns false if the member has left.
+func (m *Member) nextAttempt() (r Record, sequence int64, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.finished {
+		return r, 0, false
+	}
+	self := &m.mu.self
+	self.sequence++
+	a := attempt{began: m.now(), follows: m.followLocked()}
+	self.attempts[self.sequence] = a
+	return Record{
+		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version,
+		Data: memberData{
+			Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease), Table: a.follows,
+		}.encode(),
+		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(),
+	}, self.sequence, true
+}
+
+// followLocked returns the id of the table that the record should name. A member that names a new one says that it
+// holds nothing by the last one any more. That includes handlers that still run.
+func (m *Member) followLocked() string {
+	t := m.mu.view.table
+	if t == nil || t.id == m.mu.self.follows || m.mu.self.follows != "" && m.anyBusy() {
+		return m.mu.self.follows
+	}
+	return t.id
+}
+
+// stored notes that an attempt is in the record, which has that version. The member's validity counts from the
+// beginning of the attempt: others may have seen it at any time since.
+func (m *Member) stored(sequence int64, version string) (upToDate bool) {
+	m.mu.Lock()
+	self := &m.mu.self
+	self.version = version
+	if a, ok := self.attempts[sequence]; ok {
+		self.renewed = max(self.renewed, a.began)
+		if self.follows != a.follows || self.followsSince == never {
+			self.follows, self.followsSince = a.follows, m.now()
+			signal(m.toConfirm)
+		}
+		for s := range self.attempts { // Earlier ones conflict with this one.
+			if s <= sequence {
+				delete(self.attempts, s)
+			}
+		}
+	}
+	upToDate = sequence == self.sequence
+	after := m.applyLocked()
+	m.mu.Unlock()
+	m.do(after)
+	return upToDate
+}
+
+// readSelf reads the record after a conflict. It returns true if the last attempt has succeeded.
+func (m *Member) readSelf() (upToDate bool, err error) {
+	id := m.ID()
+	var r Record
+	err = m.call(func(ctx context.Context) (err error) {
+		r, err = m.store.Get(ctx, m.recordName(id))
+		return err
+	})
+	if errors.Is(err, ErrNotFound) {
+		m.died()
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	d, err := decodeMember(r)
+	if err != nil || d.ID != id {
+		m.logger.Error("Something else writes the member's record. Going on as a new member", "member", id, "err", err)
+		m.died()
+		return false, nil
+	}
+	return m.stored(d.Sequence, r.Version), nil
+}
+
+// died ends the life of a member whose record is gone: others may give its slots away at any time. The process goes on
+// as a new member, without slots.
+func (m *Member) died() {
+	m.mu.Lock()
+	if m.mu.self.version != "" {
+		m.logger.Error("The member's record is gone: others believe that it is dead. Going on as a new member", "member", m.mu.self.id)
+		m.mu.counts.lostLeases++
+	}
+	m.mu.self.alive = false
+	after := m.applyLocked()
+	m.mu.Unlock()
+	m.do(after)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.self = m.newSelf()
+}
+
+// confirmLoop reads the table regularly: a member that cannot does not know whether there is another one.
+func (m *Member) confirmLoop() {
+	for {
+		delay := m.config.Lease / 3
+		if err := m.confirm(); err != nil {
+			delay = m.retryDelay()
+			m.report("Cannot read the table", err)
+		}
+		if m.sleep(m.ctx, delay, m.toConfirm) != nil {
+			return
+		}
+	}
+}
+
+// confirm reads the table.
+func (m *Member) confirm() error {
+	began := m.now()
+	var r Record
+	err := m.call(func(ctx context.Context) (err error) {
+		r, err = m.store.Get(ctx, m.tableName())
+		return err
+	})
+	if errors.Is(err, ErrNotFound) {
+		m.noTable(began)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return m.sawTable(r, began)
+}
+
+// validLocked reports whether the member may hold slots now: for a lease less the margin after the beginnings of its last
+// renewal, and of the last call that showed that its table is still there.
+func (m *Member) validLocked() bool {
+	self, view := &m.mu.self, &m.mu.view
+	until := min(self.renewed, view.confirmed) + m.config.Lease - m.config.Margin
+	if !self.alive || view.table == nil || view.incompatible != nil || self.follows != view.table.id {
+		until = never
+	}
+	was := m.validUntil.Swap(int64(until))
+	if int64(until) > was {
+		signal(m.toExpire)
+	}
+	return m.now() < until
+}
+
+// expireLoop ends the holding of slots when the member's validity ends.
+func (m *Member) expireLoop() {
+	for {
+		left := time.Duration(m.validUntil.Load()) - m.now()
+		if left <= 0 {
+			m.look()
+			left = m.config.Lease
+		}
+		if m.sleep(m.ctx, left, m.toExpire) != nil {
+			return
+		}
+	}
+}
+
+// look lets slots be held, or not, as what is known now and the time demand.
+func (m *Member) look() {
+	m.mu.Lock()
+	after := m.applyLocked()
+	m.mu.Unlock()
+	m.do(after)
+}
+
+// report logs why something does not work, and keeps it for Err.
+func (m *Member) report(message string, err error) {
+	if m.ctx.Err() != nil {
+		return
+	}
+	m.logger.Warn(message, "member", m.ID(), "err", err)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.problem = err
+}

@@ -1,0 +1,125 @@
+package sharding
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// simClock is the clock of a simulated process: it runs too fast or too slow, and while the process is stopped, no timer
+// fires.
+type simClock struct {
+	start time.Time
+	rate  float64
+	stop  *stopper
+}
+
+func (c *simClock) Now() time.Time {
+	return c.start.Add(time.Duration(float64(time.Since(c.start)) * c.rate))
+}
+
+func (c *simClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// real returns how long d takes.
+func (c *simClock) real(d time.Duration) time.Duration {
+	return time.Duration(float64(d)/c.rate) + 1
+}
+
+func (c *simClock) After(d time.Duration) <-chan time.Time { return c.NewTimer(d).C() }
+func (c *simClock) Sleep(d time.Duration)                  { <-c.After(d) }
+
+func (c *simClock) Tick(time.Duration) <-chan time.Time         { panic("not needed") }
+func (c *simClock) NewTicker(d time.Duration) clock.Ticker      { panic("not needed") }
+func (c *simClock) AfterFunc(time.Duration, func()) clock.Timer { panic("not needed") }
+
+func (c *simClock) NewTimer(d time.Duration) clock.Timer {
+	t := &simTimer{clock: c, c: make(chan time.Time, 1)}
+	t.Reset(d)
+	return t
+}
+
+type simTimer struct {
+	clock *simClock
+	c     chan time.Time
+	mu    sync.Mutex
+	timer *time.Timer
+}
+
+func (t *simTimer) C() <-chan time.Time { return t.c }
+
+func (t *simTimer) Reset(d time.Duration) bool {
+	was := t.Stop()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var timer *time.Timer
+	timer = time.AfterFunc(t.clock.real(d), func() {
+		t.clock.stop.wait() // A process that is stopped sees its timers afterwards.
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.timer == timer {
+			select {
+			case t.c <- t.clock.Now():
+			default:
+			}
+		}
+	})
+	t.timer = timer
+	return was
+}
+
+func (t *simTimer) Stop() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.timer == nil {
+		return false
+	}
+	was := t.timer.Stop()
+	t.timer = nil
+	select {
+	case <-t.c:
+	default:
+	}
+	return was
+}
+
+// stopper stops a process, as SIGSTOP does.
+type stopper struct {
+	mu      sync.Mutex
+	stopped chan struct{} // closed when the process goes on; nil while it runs
+}
+
+func (s *stopper) wait() {
+	for {
+		s.mu.Lock()
+		c := s.stopped
+		s.mu.Unlock()
+		if c == nil {
+			return
+		}
+		<-c
+	}
+}
+
+func (s *stopper) isStopped() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped != nil
+}
+
+func (s *stopper) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped == nil {
+		s.stopped = make(chan struct{})
+	}
+}
+
+func (s *stopper) resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped != nil {
+		close(s.stopped)
+		s.stopped = nil
+	}
+}

@@ -1,0 +1,351 @@
+package sharding
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// slotState is what a member may do with the keys of a slot.
+type slotState uint32
+
+const (
+	// absent: the member does not hold the slot. Adds are ignored, and queued keys are dropped when their turn comes.
+	absent slotState = iota
+	// held: the member hands out the slot's keys.
+	held
+	// stopping: the slot is to move. Its keys are no longer handed out, but those that are being handled may go on.
+	stopping
+)
+
+// slot is a member's part in a slot.
+//
+//	         the table says so               the table says that it is to move
+//	absent ─────────────────────▶ held ─────────────────────────────────────▶ stopping
+//	  ▲                            │ ▲                                            │ │
+//	  │  the member is not valid   │ │    it is not to move, or a handler         │ │
+//	  ├────────────────────────────┘ └──── does not return ───────────────────────┘ │
+//	  └──── its handlers have returned: now the table is written ───────────────────┘
+//
+// Queues read states and holdings without a lock. All else is guarded by the member's mu.
+type slot struct {
+	// holding is there unless the slot is absent.
+	holding atomic.Pointer[holding]
+	// since is when the slot began to stop, and ended says that HandoverTimeout has passed since.
+	since time.Duration
+	ended bool
+	// unlisted: the slot has been stopping since it was absent, so its keys are still to be listed.
+	unlisted bool
+	// keep is until when the slot is not to stop again, because a handler did not return.
+	keep time.Duration
+	// released is the epoch of the table of that id on which a handover was tried. The slot stays absent until a newer
+	// table shows what has become of that: an attempt that reported an error may still succeed.
+	released   int64
+	releasedID string
+}
+
+func (m *Member) state(slot int) slotState { return slotState(m.states[slot].Load()) }
+
+func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(to)) }
+
+// slotQueue is a queue of a member, as the member sees it.
+type slotQueue interface {
+	// busy reports whether a key of the slot is being handled, and handlers how many are.
+	busy(slot int) bool
+	handlers(slot int) int
+	// gained makes the queue list the keys of these slots. settled is called when slots are held or absent again.
+	gained(slots []int)
+	settled(slots []int)
+}
+
+func (m *Member) isBusy(slot int) bool {
+	for _, q := range *m.queues.Load() {
+		if q.busy(slot) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *Member) handlers(slot int) (n int) {
+	for _, q := range *m.queues.Load() {
+		n += q.handlers(slot)
+	}
+	return n
+}
+
+// anyBusy reports whether any key is being handled.
+func (m *Member) anyBusy() bool {
+	for s := range m.slots {
+		if m.isBusy(s) {
+			return true
+		}
+	}
+	return false
+}
+
+// register adds a queue. The slots that are held already count as gained.
+func (m *Member) register(q slotQueue) {
+	m.mu.Lock()
+	queues := append((*m.queues.Load())[:len(*m.queues.Load()):len(*m.queues.Load())], q)
+	m.queues.Store(&queues)
+	var slots []int
+	for s := range m.slots {
+		if m.state(s) != absent {
+			slots = append(slots, s)
+		}
+	}
+	m.mu.Unlock()
+	q.gained(slots)
+}
+
+// changes are what follows from changed slots and must happen without the lock.
+type changes struct {
+	gained, settled []int
+	ended           []ending
+	// cause is why slots that the member does not hold any more are not held.
+	cause error
+}
+
+// ending is a holding whose contexts must end.
+type ending struct {
+	*holding
+	cause error
+}
+
+// do tells the queues, and ends contexts.
+func (m *Member) do(c changes) {
+	for _, e := range c.ended {
+		e.end(e.cause)
+	}
+	if len(c.gained)+len(c.settled) == 0 {
+		return
+	}
+	for _, q := range *m.queues.Load() {
+		q.gained(c.gained)
+		q.settled(c.settled)
+	}
+}
+
+// applyLocked lets each slot be held or not, as the table and the member's validity demand. The caller must pass the
+// result to do after it has unlocked mu.
+func (m *Member) applyLocked() changes {
+	valid := m.validLocked()
+	c := changes{cause: ErrLeaseLost}
+	if m.mu.leaving {
+		c.cause = ErrLeft
+	}
+	if valid {
+		m.mu.problem = nil
+		c.cause = ErrNotHeld
+	}
+	now := m.now()
+	for i := range m.slots {
+		if valid && m.mu.view.table.slots[i].holder == m.mu.self.id {
+			m.applyMineLocked(i, now, &c)
+		} else if m.state(i) != absent {
+			m.dropLocked(i, &c)
+		}
+	}
+	m.logChangesLocked(c)
+	return c
+}
+
+// applyMineLocked is applyLocked for a slot of which the table says that this member holds it.
+func (m *Member) applyMineLocked(i int, now time.Duration, c *changes) {
+	s, t := &m.slots[i], m.mu.view.table
+	if s.releasedID == t.id && s.released >= t.epoch {
+		return
+	}
+	s.released, s.releasedID = 0, ""
+	mustStop := m.mu.leaving || t.slots[i].next != "" && now >= s.keep
+	switch state := m.state(i); {
+	case state == absent:
+		s.ended, s.since, s.unlisted = false, now, mustStop
+		s.holding.Store(newHolding(t.slots[i].epoch))
+		if mustStop {
+			m.setState(i, stopping)
+			signal(m.toWork)
+		} else {
+			m.setState(i, held) // Before the queues list their keys.
+			c.gained = append(c.gained, i)
+		}
+	case state == held && mustStop:
+		s.ended, s.since = false, now
+		m.setState(i, stopping)
+		signal(m.toWork)
+	case state == stopping && !mustStop:
+		if s.ended {
+			s.holding.Store(newHolding(t.slots[i].epoch))
+		}
+		m.setState(i, held)
+		c.settled = append(c.settled, i)
+		if s.unlisted {
+			c.gained = append(c.gained, i)
+		}
+	}
+}
+
+// dropLocked makes a slot absent.
+func (m *Member) dropLocked(i int, c *changes) {
+	s := &m.slots[i]
+	m.setState(i, absent)
+	c.ended = append(c.ended, ending{s.holding.Swap(nil), c.cause})
+	c.settled = append(c.settled, i)
+}
+
+// releaseLocked makes slot i absent if none of its keys is being handled, so that it can be given away by a write on
+// table t. It reports whether it did, or had done so before.
+func (m *Member) releaseLocked(i int, t *table, c *changes) bool {
+	s := &m.slots[i]
+	// In this order: a key that is handed out now is seen by isBusy, or sees that the slot is not held.
+	if m.state(i) == held || m.isBusy(i) {
+		return false
+	}
+	if m.state(i) == stopping {
+		m.dropLocked(i, c)
+		count, took := &m.mu.counts, m.now()-s.since
+		count.handedOver++
+		count.handover += took
+		count.longestHandover = max(count.longestHandover, took)
+	}
+	s.released, s.releasedID = t.epoch, t.id
+	return true
+}
+
+// hurryLocked ends the contexts of the handlers of slots that have been stopping for HandoverTimeout, and keeps slots
+// whose handlers do not return even then. It returns when to look again.
+func (m *Member) hurryLocked(now time.Duration, c *changes) (next time.Duration) {
+	limit, patience := m.config.HandoverTimeout, m.config.HandoverTimeout*3/2
+	next = now + m.config.Lease
+	stuck := 0
+	for i := range m.slots {
+		s := &m.slots[i]
+		if m.state(i) != stopping || !m.isBusy(i) {
+			continue
+		}
+		switch passed := now - s.since; {
+		case passed >= patience && !m.mu.leaving:
+			stuck++
+			s.keep = now + 4*limit
+			next = min(next, s.keep)
+			m.mu.counts.kept++
+		case passed >= limit:
+			if !s.ended {
+				s.ended = true
+				c.ended = append(c.ended, ending{s.holding.Load(), ErrHandover})
+			}
+			if !m.mu.leaving {
+				next = min(next, s.since+patience)
+			}
+		default:
+			next = min(next, s.since+limit)
+		}
+	}
+	if stuck > 0 {
+		m.logger.Error("Handlers do not return although their contexts have ended. Keeping their slots for now",
+			"member", m.mu.self.id, "slots", stuck, "next_try_in", 4*limit)
+	}
+	return next
+}
+
+// holding is the time during which a member holds a slot. The contexts of the slot's handlers end with it.
+type holding struct {
+	epoch int64
+
+	// shared is a lease that all handlers with the same parent context share: it allocates nothing.
+	shared atomic.Pointer[lease]
+
+	mu     sync.Mutex // guards what follows
+	cause  error      // why the holding has ended, if it has
+	leases map[*lease]struct{}
+}
+
+// lease is a context that ends with a holding.
+type lease struct {
+	context.Context
+	epoch  int64
+	parent context.Context
+	cancel context.CancelCauseFunc
+}
+
+type epochKey struct{}
+
+func (l *lease) Value(key any) any {
+	if _, ok := key.(epochKey); ok {
+		return l
+	}
+	return l.Context.Value(key)
+}
+
+// Epoch returns a number that grows each time that the key's slot gets another holder, and true, if ctx is a handler's
+// context (see [Queue.Lease]). A handler that stores it beside what it writes, and refuses to write where a greater one
+// is stored, cannot overwrite the work of a later holder although its process was stopped and does not know yet that it
+// has lost its lease. It starts at about the milliseconds since 1970 when the group is new. For another context,
+// Epoch returns 0 and false.
+func Epoch(ctx context.Context) (int64, bool) {
+	l, ok := ctx.Value(epochKey{}).(*lease)
+	if !ok {
+		return 0, false
+	}
+	return l.epoch, true
+}
+
+func newHolding(epoch int64) *holding {
+	return &holding{epoch: epoch, leases: make(map[*lease]struct{})}
+}
+
+func noRelease() {}
+
+// lease returns a context from ctx that ends with the holding.
+func (h *holding) lease(ctx context.Context) (context.Context, context.CancelFunc) {
+	if l := h.shared.Load(); l != nil && l.parent == ctx {
+		return l, noRelease
+	}
+	l := newLease(ctx, h.epoch)
+	first := h.shared.CompareAndSwap(nil, l)
+	if cause := h.add(l); cause != nil {
+		l.cancel(cause)
+	}
+	if first {
+		return l, noRelease // It is there for the next one.
+	}
+	return l, func() { h.release(l) }
+}
+
+func newLease(ctx context.Context, epoch int64) *lease {
+	l := &lease{epoch: epoch, parent: ctx}
+	l.Context, l.cancel = context.WithCancelCause(ctx)
+	return l
+}
+
+// add makes l end with the holding. It returns the cause if that has ended already.
+func (h *holding) add(l *lease) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.cause == nil {
+		h.leases[l] = struct{}{}
+	}
+	return h.cause
+}
+
+func (h *holding) release(l *lease) {
+	h.mu.Lock()
+	delete(h.leases, l)
+	h.mu.Unlock()
+	l.cancel(context.Canceled)
+}
+
+func (h *holding) end(cause error) {
+	h.mu.Lock()
+	leases := h.leases
+	if h.cause == nil {
+		h.cause = cause
+	}
+	h.leases = nil
+	h.mu.Unlock()
+	for l := range leases {
+		l.cancel(cause)
+	}
+}

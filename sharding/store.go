@@ -1,0 +1,64 @@
+package sharding
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Store keeps the records of groups, each conditional on its version. [Leases] and [Memory] return one. All safety rests
+// on three promises:
+//
+//   - Get and List return what is stored at some moment after the call began, and never an older state.
+//   - Create, Update and Delete are atomic, and take effect only under their condition.
+//   - Each change gives the record a version that no record of that name ever had before.
+//
+// A call that returns any other error than those below may still take effect, at once or later. All methods are safe for
+// concurrent use. They return soon after ctx is done.
+type Store interface {
+	// Get returns the record of that name, or ErrNotFound.
+	Get(ctx context.Context, name string) (Record, error)
+	// List returns the records of a group, and the version from which to watch them.
+	List(ctx context.Context, group string) (records []Record, version string, err error)
+	// Watch calls changed for each change of the group's records after version, in order, until ctx is done, the
+	// watch ends or version is too old. It may be late and may leave out versions of a record that was changed again.
+	// Its error is only for logs: the caller lists and watches again.
+	Watch(ctx context.Context, group, version string, changed func(Event)) error
+	// Create stores a new record and returns it with its version, or ErrExists.
+	Create(ctx context.Context, r Record) (Record, error)
+	// Update replaces the record if its version still is r.Version, and returns it with its new one. Otherwise it
+	// returns ErrConflict, or ErrNotFound.
+	Update(ctx context.Context, r Record) (Record, error)
+	// Delete deletes the record if its version still is version. Otherwise it returns ErrConflict, or ErrNotFound.
+	Delete(ctx context.Context, name, version string) error
+}
+
+// The errors of a [Store] that say that a call had, and will have, no effect.
+var (
+	ErrNotFound = errors.New("sharding: no such record")
+	ErrExists   = errors.New("sharding: the record exists")
+	ErrConflict = errors.New("sharding: the record has another version")
+)
+
+// Record is what a [Store] keeps: a member of a group, or the group's table.
+type Record struct {
+	Name  string
+	Group string
+	// Version is given by the store.
+	Version string
+	// Data is all that the protocol reads.
+	Data string
+
+	// What follows is shown to people.
+
+	Holder  string
+	Lease   time.Duration
+	Renewed time.Time
+}
+
+// Event is a change of a record.
+type Event struct {
+	// Record is the record after the change. If it was deleted, only Name and Group are certain to be set.
+	Record  Record
+	Deleted bool
+}

@@ -1,0 +1,269 @@
+package sharding
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"time"
+)
+
+const (
+	// batching is how long a plan waits for more members to come or go, and turn is how long each member lets the one
+	// before it write the plan.
+	batching = 200 * time.Millisecond
+	turn     = 150 * time.Millisecond
+	maxTurns = 4
+	// stagger keeps members apart that all hand over slots after one plan.
+	stagger = 5 * time.Millisecond
+	// soon is when to look again after a failed call.
+	soon = 250 * time.Millisecond
+)
+
+// workLoop takes over from dead members, plans, and hands over: everything that writes the table, and the records of others.
+func (m *Member) workLoop() {
+	for {
+		next := m.work()
+		if m.tryLeave() {
+			return
+		}
+		if m.sleep(m.ctx, max(0, next-m.now()), m.toWork) != nil {
+			return
+		}
+	}
+}
+
+// work does what there is to do, and returns when to look again if nothing changes.
+func (m *Member) work() (next time.Duration) {
+	m.mu.Lock()
+	now := m.now()
+	c := m.applyLocked()
+	next = m.hurryLocked(now, &c)
+	after := m.applyLocked()
+	if m.mu.view.table != nil && m.mu.view.table.id != m.mu.self.follows && !m.anyBusy() {
+		signal(m.toRenew) // to follow it
+	}
+	incompatible := m.mu.view.incompatible != nil
+	m.mu.Unlock()
+	m.do(c)
+	m.do(after)
+	if incompatible {
+		return next
+	}
+	for _, step := range []func(now time.Duration) (time.Duration, error){m.makeTable, m.buryDead, m.findHolders, m.writeTable} {
+		due, err := step(now)
+		if err != nil {
+			m.report("Cannot move slots", err)
+			due = m.now() + soon
+		}
+		next = min(next, due)
+	}
+	return next
+}
+
+// turnLocked returns how long this member waits before it does what any member could do: the first one does it at once.
+func (m *Member) turnLocked(now time.Duration) time.Duration {
+	rank := 0
+	for id, s := range m.mu.view.members {
+		if id < m.mu.self.id && s.valid && !s.gone && !s.expired(now) {
+			rank++
+		}
+	}
+	return turn * time.Duration(min(rank, maxTurns))
+}
+
+// makeTable makes a table if there is none.
+func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
+	m.mu.Lock()
+	view := &m.mu.view
+	if !view.missing || m.mu.leaving {
+		m.mu.since.missing = 0
+		m.mu.Unlock()
+		return now + m.config.Lease, nil
+	}
+	if due = m.sinceLocked(&m.mu.since.missing, now) + m.turnLocked(now); due > now {
+		m.mu.Unlock()
+		return due, nil
+	}
+	epoch := m.config.Clock.Now().UnixMilli()
+	if view.table != nil {
+		epoch = max(epoch, view.table.epoch+1)
+	}
+	m.mu.Unlock()
+	t := newTable(m.config.newID("table"), m.config.Slots, epoch)
+	began := m.now()
+	r := m.tableRecord(t, "")
+	err = m.call(func(ctx context.Context) (err error) {
+		r, err = m.store.Create(ctx, r)
+		return err
+	})
+	if err == nil {
+		m.logger.Info("There was no table. Made one", "table", t.id)
+		return now, m.sawTable(r, began)
+	}
+	if errors.Is(err, ErrExists) {
+		err = nil
+	}
+	return now + soon, errors.Join(err, m.confirm())
+}
+
+// sinceLocked returns since when something has been the case, which is noted in *since: zero if it was not.
+func (m *Member) sinceLocked(since *time.Duration, now time.Duration) time.Duration {
+	if *since == 0 {
+		*since = now
+	}
+	return *since
+}
+
+func (m *Member) tableRecord(t *table, version string) Record {
+	return Record{
+		Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(),
+		Holder: m.ID(), Renewed: m.config.Clock.Now(),
+	}
+}
+
+// buryDead deletes the records of members that have not renewed them for a whole lease. Such a member can then not renew
+// it any more, although it may not know it yet; by its own clock its validity is over.
+func (m *Member) buryDead(now time.Duration) (due time.Duration, err error) {
+	m.mu.Lock()
+	wait := m.turnLocked(now)
+	due = now + m.config.Lease
+	dead := make(map[string]string) // versions by id
+	for id, s := range m.mu.view.members {
+		if s.gone || id == m.mu.self.id {
+			continue
+		}
+		if d := s.since + time.Duration(s.data.Lease) + wait; d > now {
+			due = min(due, d)
+		} else {
+			dead[id] = s.version
+		}
+	}
+	m.mu.Unlock()
+	for id, version := range dead {
+		if err := m.bury(id, version); err != nil {
+			return due, err
+		}
+	}
+	return due, nil
+}
+
+func (m *Member) bury(id, version string) error {
+	err := m.call(func(ctx context.Context) error { return m.store.Delete(ctx, m.recordName(id), version) })
+	switch {
+	case errors.Is(err, ErrConflict):
+		return m.findMember(id) // It lives, and the watch is late.
+	case err == nil, errors.Is(err, ErrNotFound):
+	default:
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.memberLocked(id)
+	if s.version != version {
+		return nil // It was seen again meanwhile.
+	}
+	// If it was not found, then either another member has found it dead, or an earlier attempt of this one has
+	// succeeded and reported an error.
+	s.gone, s.deleted = true, true
+	m.logger.Warn("A member has not renewed its lease: taking over", "dead", id, "lease", time.Duration(s.data.Lease))
+	return nil
+}
+
+// findHolders looks for members that the table names and the watch has not shown.
+func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
+	var unknown []string
+	m.mu.Lock()
+	if t := m.mu.view.table; t != nil {
+		named := t.named()
+		for id := range named {
+			if m.mu.view.members[id] == nil && id != m.mu.self.id {
+				unknown = append(unknown, id)
+			}
+		}
+		for id, s := range m.mu.view.members {
+			if s.gone && !named[id] {
+				delete(m.mu.view.members, id)
+			}
+		}
+	}
+	m.mu.Unlock()
+	for _, id := range unknown {
+		if err := m.findMember(id); err != nil {
+			return now, err
+		}
+	}
+	return now + m.config.Lease, nil
+}
+
+// writeTable writes what follows from the plan, from dead members, and from slots whose handlers have returned.
+func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
+	m.mu.Lock()
+	t := m.mu.view.table
+	m.mu.Unlock()
+	if t == nil {
+		return now + m.config.Lease, nil
+	}
+	settled := !t.settling
+	if !settled {
+		if settled, err = m.isSettled(t); err != nil || !settled {
+			return m.now() + soon, err
+		}
+	}
+	for range 20 {
+		now = m.now()
+		next, version, due, c := m.draft(now, settled)
+		m.do(c)
+		if next == nil {
+			return due, nil
+		}
+		r := m.tableRecord(next, version)
+		err = m.call(func(ctx context.Context) (err error) {
+			r, err = m.store.Update(ctx, r)
+			return err
+		})
+		switch {
+		case err == nil:
+			return m.now(), m.sawTable(r, now) // There may be more to do.
+		case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
+		default:
+			return m.now() + soon, err
+		}
+		if err = m.confirm(); err != nil {
+			return m.now() + soon, err
+		}
+		if m.sleep(m.ctx, m.pause(t), nil) != nil {
+			return now, nil
+		}
+	}
+	return m.now() + soon, nil
+}
+
+// pause returns how long this member waits after a conflict, so that not all try again at once.
+func (m *Member) pause(t *table) time.Duration {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(m.ID()))
+	return stagger * time.Duration(h.Sum32()%uint32(len(t.named())+1))
+}
+
+// isSettled reports whether nobody can hold slots by a table that was there before t. A list that began after t was
+// read shows all members that could: a member says in its record which table it follows before it holds slots by
+// it, and checks afterwards that that table is still there.
+func (m *Member) isSettled(t *table) (bool, error) {
+	var records []Record
+	err := m.call(func(ctx context.Context) (err error) {
+		records, _, err = m.store.List(ctx, m.config.Group)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	for _, r := range records {
+		if m.idOf(r) == "" {
+			continue
+		}
+		if d, err := decodeMember(r); err != nil || d.Table != "" && d.Table != t.id {
+			return false, nil
+		}
+	}
+	return true, nil
+}
