@@ -124,6 +124,7 @@ func TestQueueThatHasNeverAnswered(t *testing.T) {
 		}
 		wantBody(t, get(h, ""), "far", "no answer")
 		wantBody(t, get(h, "?queue=far"), "does not answer, and never has")
+		time.Sleep(time.Minute)
 		far.answer()
 		time.Sleep(time.Minute)
 		d := getJSON[historyOf](t, h, "?queue=far")
