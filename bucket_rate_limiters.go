@@ -63,21 +63,21 @@ func (r *bucketRateLimiter[T]) Forget(T) {}
 //
 //	When = max(0, start + (taken - burst) · interval - now)    rounded up to nanoseconds
 //
-// computed in float64, which is exact to the nanosecond up to 104 days. The bucket is full again at
-// start + taken · interval. A full bucket carries no information, so it is dropped: by calls for any key, up to four
-// by each call, not later than in twice the time that it took to be full.
+// computed in float64. The bucket is full again at start + taken · interval. A full bucket carries no information, so
+// it is dropped: by calls for any key, up to four by each call, not later than in twice the time that it took to be
+// full.
 //
 // As in golang.org/x/time/rate, an infinite limit (rate.Inf or above) never delays, whatever burst is,
 // and otherwise a burst of zero lets nothing through: When is math.MaxInt64. A limit of zero gives each
 // key its first burst tokens and nothing after them; those buckets are never full again, and take
-// memory until Forget. The same is true of a bucket that would not be full for 146 years. A negative
-// limit and NaN count as zero, a negative burst as zero, and a burst above math.MaxInt32 as that.
+// memory until Forget. A negative limit and NaN count as zero, a negative burst as zero, and a burst
+// above math.MaxInt32 as that.
 //
 // NumRequeues returns 0, as a bucket does not count failures. Forget drops the bucket and gives its
 // memory back: the key's next bucket is full. Nil for c means the real clock; it is read under the
 // limiter's lock, and when it is set back, time goes on from there. All methods may be called by many
 // goroutines at once, and take constant time and no allocation once the table has its size. A key takes
-// its own size, 32 bytes, and 11 to 22 bytes in the index.
+// its own size, 36 bytes, and 11 to 22 bytes in the index.
 func NewTypedItemBucketRateLimiter[T comparable](limit rate.Limit, burst int, c clock.PassiveClock) TypedRateLimiter[T] {
 	return &itemBucketRateLimiter[T]{
 		interval:  newTokenInterval(limit),
@@ -178,8 +178,7 @@ func newTokenInterval(limit rate.Limit) tokenInterval {
 	return tokenInterval(interval)
 }
 
-// times returns n intervals, rounded up, or forever if they are not less than horizon. It is exact to the nanosecond up
-// to 2⁵³ ns, which are 104 days.
+// times returns n intervals, rounded up, or forever if they are not less than horizon.
 func (i tokenInterval) times(n uint32) time.Duration {
 	d := math.Ceil(float64(n) * float64(i))
 	if d >= float64(horizon) {

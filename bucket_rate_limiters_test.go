@@ -180,38 +180,6 @@ func TestTokenIntervalTimes(t *testing.T) {
 	})
 }
 
-// The same at the limits where its arithmetic changes.
-func TestTokenIntervalEdges(t *testing.T) {
-	for exp := -80; exp < 80; exp++ {
-		for _, f := range []float64{1, 1.5, 4.0 / 3, math.Nextafter(2, 1)} {
-			limit := rate.Limit(math.Ldexp(f, exp))
-			for _, n := range []uint32{1, 2, 1 << 31, math.MaxUint32} {
-				if got, want := newTokenInterval(limit).times(n), intervals(limit, int64(n)); !isNear(got, want) {
-					t.Errorf("%d intervals at %v/s = %d, want %d", n, limit, got, want)
-				}
-			}
-		}
-	}
-}
-
-// A time of horizon is forever, and one that is shorter is not.
-func TestTokenIntervalHorizon(t *testing.T) {
-	for _, c := range []struct {
-		i    tokenInterval
-		n    uint32
-		want time.Duration
-	}{
-		{tokenInterval(1<<61 - 1<<10), 2, horizon - 1<<11},
-		{tokenInterval(1 << 61), 2, forever},
-		{tokenInterval(1 << 31), 1<<31 - 1, horizon - 1<<31},
-		{tokenInterval(1 << 31), 1 << 31, forever},
-	} {
-		if got := c.i.times(c.n); got != c.want {
-			t.Errorf("%d times %+v = %d, want %d", c.n, c.i, got, c.want)
-		}
-	}
-}
-
 // isNear reports whether got differs from want by no more than float64 and rounding up can make it.
 func isNear(got, want time.Duration) bool {
 	if got == forever || want == forever {

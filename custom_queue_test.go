@@ -137,34 +137,6 @@ func TestCustomQueuePanics(t *testing.T) {
 	})
 }
 
-// The getter that is woken for a key runs into a panic. Another getter must get the key.
-func TestPopPanicsInSleepingGetter(t *testing.T) {
-	everyLayer(t, func(t *testing.T, build builder[string]) {
-		order := &testkit.ListQueue[string]{}
-		q := build(options[string]{order: order})
-		recovered := testkit.Start(func() any {
-			defer func() { _ = recover() }()
-			key, _ := q.Get()
-			return key
-		})
-		synctest.Wait()
-		other := startGet[string](q)
-		synctest.Wait()
-		order.On = func(method string) {
-			if method == "Pop" {
-				order.On = nil
-				panic("Pop")
-			}
-		}
-		q.Add("a")
-		synctest.Wait()
-		if !other.Returned() && !recovered.Returned() {
-			t.Error("neither getter has the key")
-		}
-		q.ShutDown()
-	})
-}
-
 // hoarder is a Queue that hands out each key several times.
 type hoarder struct{ testkit.ListQueue[string] }
 
@@ -209,41 +181,6 @@ func TestCustomQueueWithItsOwnKeys(t *testing.T) {
 		if st := q.Stats(); st.Processing != 0 || st.Queued != 0 || st.UnmatchedDones != 0 || st.Adds != 4 {
 			t.Errorf("Stats() = %+v, want nothing left of 4 adds", st)
 		}
-	})
-}
-
-// A key whose Get is cut short by a metric comes again, also if the custom Queue takes no key any more.
-func TestMetricAndQueuePanicInGet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var broken atomic.Bool
-		fail := func(string) {
-			if broken.Load() {
-				panic("out of order")
-			}
-		}
-		r := &testkit.Recorder{On: func(metric string) {
-			if metric == "latency" {
-				fail(metric)
-			}
-		}}
-		list := &testkit.ListQueue[string]{On: func(method string) {
-			if method == "Push" {
-				fail(method)
-			}
-		}}
-		q := options[string]{name: "q", provider: r, order: list}.typed()
-		q.Add("a")
-		broken.Store(true)
-		testkit.WantPanic(t, "Get", func() { q.Get() }, "out of order")
-		broken.Store(false)
-		if st := q.Stats(); st.Queued != 1 || st.Processing != 0 || q.Len() != 1 {
-			t.Errorf("Stats() = %+v, Len() = %d", st, q.Len())
-		}
-		if err := workqueue.CheckInvariants(q); err != nil {
-			t.Error(err)
-		}
-		process(t, q, "a")
-		q.ShutDown()
 	})
 }
 

@@ -1,8 +1,11 @@
 package workqueue
 
 import (
+	"iter"
 	"math"
 	"math/bits"
+	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +28,14 @@ type TypedRateLimiter[T comparable] interface {
 	Forget(item T)
 	// NumRequeues returns how many failures of item were counted since it was forgotten.
 	NumRequeues(item T) int
+}
+
+// RequeueLister is a [TypedRateLimiter] that lists the keys that keep failing, for a queue's Snapshot. The limiters
+// of this package that count failures do so, and those that ask other limiters pass on their lists.
+type RequeueLister[T comparable] interface {
+	// MostRequeued returns up to limit keys with the most requeues, those with the most first. Only Key and
+	// Requeues, which is above zero, are set. It is called by any goroutine at any time.
+	MostRequeued(limit int) []KeySnapshot[T]
 }
 
 // DefaultControllerRateLimiter is a [DefaultTypedControllerRateLimiter] of keys of any type.
@@ -128,6 +139,12 @@ func (r *TypedItemExponentialFailureRateLimiter[T]) NumRequeues(item T) int {
 // Forget forgets the failures of item and gives their memory back.
 func (r *TypedItemExponentialFailureRateLimiter[T]) Forget(item T) { r.failures.forget(item) }
 
+// MostRequeued returns up to limit keys, at most 512, with the most failures, those with the most first. It looks at all
+// keys that have failed, a few hundred at a time, and other calls come in between.
+func (r *TypedItemExponentialFailureRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
+	return mostRequeued(limit, r.failures.all())
+}
+
 // doubled returns base, times doubled, but no more than limit and nothing negative.
 func doubled(base time.Duration, times int, limit time.Duration) time.Duration {
 	base, limit = max(base, 0), max(limit, 0)
@@ -184,6 +201,12 @@ func (r *TypedItemFastSlowRateLimiter[T]) NumRequeues(item T) int { return r.fai
 
 // Forget forgets the failures of item and gives their memory back.
 func (r *TypedItemFastSlowRateLimiter[T]) Forget(item T) { r.failures.forget(item) }
+
+// MostRequeued returns up to limit keys, at most 512, with the most failures, those with the most first. It looks at all
+// keys that have failed, a few hundred at a time, and other calls come in between.
+func (r *TypedItemFastSlowRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
+	return mostRequeued(limit, r.failures.all())
+}
 
 // MaxOfRateLimiter is a [TypedMaxOfRateLimiter] of keys of any type.
 //
@@ -244,6 +267,16 @@ func (r *TypedMaxOfRateLimiter[T]) Forget(item T) {
 	}
 }
 
+// MostRequeued returns up to limit keys, at most 512, with the most requeues, those with the most first. It asks those
+// of the limiters that are RequeueListers.
+func (r *TypedMaxOfRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
+	var keys []KeySnapshot[T]
+	for _, limiter := range r.limiters {
+		keys = append(keys, mostRequeuedOf(limiter, limit)...)
+	}
+	return mostRequeued(limit, slices.Values(keys))
+}
+
 // WithMaxWaitRateLimiter is a [TypedWithMaxWaitRateLimiter] of keys of any type.
 //
 // Deprecated: Use TypedWithMaxWaitRateLimiter.
@@ -278,6 +311,11 @@ func (w TypedWithMaxWaitRateLimiter[T]) Forget(item T) { w.limiter.Forget(item) 
 
 // NumRequeues returns what the other limiter returns.
 func (w TypedWithMaxWaitRateLimiter[T]) NumRequeues(item T) int { return w.limiter.NumRequeues(item) }
+
+// MostRequeued returns what the other limiter returns, if it is a RequeueLister.
+func (w TypedWithMaxWaitRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
+	return mostRequeuedOf(w.limiter, limit)
+}
 
 // failureCounts counts failures by key. A key that was never counted, or was forgotten, takes no memory.
 type failureCounts[T comparable] struct {
@@ -323,4 +361,45 @@ func (c *failureCounts[T]) forget(item T) {
 		c.keys.Delete(s)
 		c.some.Store(c.keys.Len() > 0)
 	}
+}
+
+// all yields the keys with their failures, in steps.
+func (c *failureCounts[T]) all() iter.Seq[KeySnapshot[T]] {
+	return keytable.InSteps(func(n int, keys []KeySnapshot[T]) ([]KeySnapshot[T], bool) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for s := range c.keys.LiveSlots(n) {
+			k := c.keys.At(s)
+			keys = append(keys, KeySnapshot[T]{Key: k.Key, Requeues: int(k.Value)})
+		}
+		return keys, n+1 < c.keys.Slabs()
+	})
+}
+
+func mostRequeuedOf[T comparable](limiter TypedRateLimiter[T], limit int) []KeySnapshot[T] {
+	if l, ok := limiter.(RequeueLister[T]); ok {
+		return l.MostRequeued(limit)
+	}
+	return nil
+}
+
+// mostRequeued returns up to limit of keys, at most maxSnapshot, with the most requeues, those with the most first. A
+// key that is there twice is listed once, with the larger number: several limiters may have counted it, or it was
+// forgotten and has failed again meanwhile.
+func mostRequeued[T comparable](limit int, keys iter.Seq[KeySnapshot[T]]) (most []KeySnapshot[T]) {
+	limit = min(max(limit, 0), maxSnapshot)
+	for k := range keys {
+		place := sort.Search(len(most), func(i int) bool { return most[i].Requeues < k.Requeues })
+		if place == limit {
+			continue
+		}
+		if i := slices.IndexFunc(most, func(m KeySnapshot[T]) bool { return m.Key == k.Key }); i >= place {
+			most = slices.Delete(most, i, i+1)
+		} else if i >= 0 {
+			continue
+		}
+		most = slices.Insert(most, place, k)
+		most = most[:min(len(most), limit)]
+	}
+	return most
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/keyedqueue/workqueue/internal/alarm"
+	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"k8s.io/utils/clock"
 )
@@ -81,7 +81,9 @@ func TypedNewDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 // whatever config.Queue is.
 func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConfig[T]) TypedDelayingInterface[T] {
 	provider := providerFor(config.Name, config.MetricsProvider)
-	return inspected[T](newDelayingQueue(config, provider), config.Name, provider, config.Queue)
+	q := newDelayingQueue(config, provider)
+	registerInspector[T](q, config.Name, provider, config.Queue)
+	return q
 }
 
 // newDelayingQueue builds a delaying queue. Like newQueue it does not look for the global provider.
@@ -98,11 +100,10 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 	q := &delayingType[T]{
 		Extended:      Extend(config.Queue),
 		name:          config.Name,
-		clock:         steady(config.Clock),
 		retriesMetric: retriesMetric,
 		logger:        logr.Discard(),
-		changed:       make(chan struct{}, 1),
 	}
+	q.loop = dueloop.New(config.Clock, q.waitingLoop)
 	if config.Logger != nil {
 		q.logger = *config.Logger
 	}
@@ -136,67 +137,39 @@ func NewDelayingQueueWithCustomClock(clock clock.WithTicker, name string) Delayi
 	return NewDelayingQueueWithConfig(DelayingQueueConfig{Name: name, Clock: clock})
 }
 
-// steadyClock is a [clock.RealClock] that reads only the monotonic clock, which costs half as much. It does not
-// follow jumps of the wall clock, which do not matter to a queue: it uses differences of times.
-type steadyClock struct {
-	clock.RealClock
-	epoch time.Time
-}
-
-func (c steadyClock) Now() time.Time { return c.epoch.Add(time.Since(c.epoch)) }
-
-// steady returns c or, if that is the real clock, a steady one.
-func steady(c clock.Clock) clock.Clock {
-	if r, ok := c.(clock.RealClock); ok {
-		return steadyClock{RealClock: r, epoch: r.Now()}
-	}
-	return c
-}
-
 // delayingType puts AddAfter on top of a queue. Keys wait in a heap. While there is one, a goroutine runs
 // waitingLoop, which adds them to the queue below when they are due.
 type delayingType[T comparable] struct {
 	Extended[T]
 
 	name          string
-	clock         clock.Clock
 	logger        logr.Logger
 	retriesMetric CounterMetric
+	loop          *dueloop.Loop
 
-	// changed makes the waiting loop look at the heap again: the earliest due time has changed, or no key waits.
-	changed chan struct{}
-	// loop has the goroutine that runs waitingLoop, so that a shutdown can wait for its end.
-	loop sync.WaitGroup
-	// moved is how many keys of moving the loop has added to the queue below. Only the loop uses it.
-	moved int
-
-	// mu guards what follows. No method of the queue below, of the clock, the metric or the logger is
+	// mu guards its fields and the loop's. No method of the queue below, of the clock, the metric or the logger is
 	// called under it.
-	mu      sync.Mutex
-	waiting dueHeap[T]
-	// moving has keys that the waiting loop has taken from the heap, and may not have added to the
-	// queue below yet. The loop reads it without the lock.
-	moving []keytable.Hashed[T]
-	// looping reports whether waitingLoop runs. It does whenever a key waits.
-	looping bool
-	// sleepsUntil is when waitingLoop will look at the heap again if changed does not wake it. It is zero if
-	// the loop is about to look.
-	sleepsUntil time.Time
-	stopped     bool
-	retries     uint64
-	dropped     uint64
-	// arrivals counts the keys that have begun to wait.
-	arrivals uint64
+	mu struct {
+		sync.Mutex
+
+		waiting dueHeap[T]
+		// moving has keys that waitingLoop has taken from the heap, and may not have added to the queue below yet.
+		moving  []keytable.Hashed[T]
+		stopped bool
+		retries uint64
+		dropped uint64
+		// arrivals counts the keys that have begun to wait.
+		arrivals uint64
+	}
 }
 
-// maxBatch is the number of due keys that the waiting loop takes from the heap under one lock.
+// maxBatch is the number of due keys that waitingLoop takes from the heap under one lock.
 const maxBatch = 64
 
 // AddAfter adds item when duration has passed on the queue's clock, or at once if duration is not
 // positive. If item is waiting already, the earlier time counts. It never blocks, and takes O(log n)
 // time for n waiting keys, on average constant time if they are due in no particular order. An Add of
-// a waiting item does not cancel its waiting. An item that would be due more than 292 years after the
-// first of the waiting keys was added never comes. After shutdown AddAfter does nothing.
+// a waiting item does not cancel its waiting. After shutdown AddAfter does nothing.
 func (q *delayingType[T]) AddAfter(item T, duration time.Duration) {
 	if q.ShuttingDown() {
 		return
@@ -208,8 +181,8 @@ func (q *delayingType[T]) AddAfter(item T, duration time.Duration) {
 		}
 		return
 	}
-	if q.wait(item, keytable.HashOf(item), q.clock.Now(), duration) {
-		q.notify()
+	if q.putWaiting(item, keytable.HashOf(item), q.loop.Now(), duration) {
+		q.loop.Wake()
 	}
 }
 
@@ -222,122 +195,81 @@ func (q *delayingType[T]) countRetry() bool {
 }
 
 func (q *delayingType[T]) countRetryLocked() bool {
-	if q.stopped {
+	if q.mu.stopped {
 		return false
 	}
-	q.retries++
+	q.mu.retries++
 	return true
 }
 
-// wait counts a call of AddAfter and makes item wait. It returns whether the waiting loop sleeps for too long.
-func (q *delayingType[T]) wait(item T, h keytable.Hash, now time.Time, d time.Duration) bool {
+// putWaiting counts a call of AddAfter and puts item into the heap. It reports whether waitingLoop must be woken.
+func (q *delayingType[T]) putWaiting(item T, h keytable.Hash, now, d time.Duration) (wake bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.countRetryLocked() {
 		return false
 	}
-	before := q.waiting.len()
-	isFirst := q.waiting.put(h, item, now, d)
-	q.arrivals += uint64(q.waiting.len() - before)
-	if !isFirst {
-		return false
-	}
-	if !q.looping {
-		q.looping = true
-		q.loop.Go(q.waitingLoop)
-	}
-	return now.Add(d).Before(q.sleepsUntil)
-}
-
-// notify makes the waiting loop look at the heap again.
-func (q *delayingType[T]) notify() {
-	select {
-	case q.changed <- struct{}{}:
-	default: // The loop has not received the last one yet.
-	}
+	before := q.mu.waiting.len()
+	q.mu.waiting.put(h, item, now, d)
+	q.mu.arrivals += uint64(q.mu.waiting.len() - before)
+	return q.loop.TendLocked(q.mu.waiting.next())
 }
 
 // waitingLoop adds keys to the queue below when they are due, and returns when none waits any more.
 func (q *delayingType[T]) waitingLoop() {
-	ended := false
-	defer func() {
-		if !ended {
-			// The clock or the queue below has called runtime.Goexit. Without a loop no key would ever come again.
-			q.loop.Go(q.waitingLoop)
-		}
-	}()
-	timer := q.clock.NewTimer(alarm.MaxSleep)
+	timer := q.loop.NewTimer()
 	defer timer.Stop()
 	for {
-		next, ok := q.takeDue()
+		due, until, ok := q.takeDue()
 		if !ok {
-			ended = true
 			return
 		}
-		if q.moved < len(q.moving) {
-			q.addDue()
+		if len(due) > 0 {
+			q.addDue(due)
 			continue
 		}
-		if !q.setAlarm(timer, next) {
-			continue
-		}
-		select {
-		case <-timer.C():
-		case <-q.changed:
-		}
+		timer.Sleep(until)
 	}
 }
 
-// setAlarm makes timer fire at next. It returns false if that is not after now.
-func (q *delayingType[T]) setAlarm(timer clock.Timer, next time.Time) bool {
-	_, isReal := q.clock.(steadyClock)
-	return alarm.Set(timer, isReal, func() time.Duration { return next.Sub(q.clock.Now()) })
-}
-
-// takeDue moves up to maxBatch due keys from the heap to moving. If there is none, it returns when to look again.
-// It returns false if no key waits, and then the loop counts as ended.
-func (q *delayingType[T]) takeDue() (next time.Time, ok bool) {
+// takeDue moves up to maxBatch due keys from the heap to moving, and returns them. If there is none, it returns when to
+// look again. It returns false if no key waits any more.
+func (q *delayingType[T]) takeDue() (due []keytable.Hashed[T], until time.Duration, ok bool) {
 	if q.ShuttingDown() {
 		// The queue below may have been shut down without this one.
 		q.logDropped(q.stopWaiting())
 	}
-	now := q.clock.Now()
+	now := q.loop.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.sleepsUntil = time.Time{}
-	if q.moved < len(q.moving) {
-		return now, true // A loop that was restarted goes on with the batch of the last one.
+	clear(q.mu.moving)
+	q.mu.moving = q.mu.waiting.popDue(now, q.mu.moving[:0])
+	next := q.mu.waiting.next()
+	if len(q.mu.moving) > 0 {
+		next = now // There may be more.
 	}
-	clear(q.moving)
-	q.moving, q.moved = q.waiting.popDue(now, q.moving[:0]), 0
-	switch {
-	case len(q.moving) > 0:
-		return now, true
-	case q.waiting.len() == 0:
-		q.looping, q.moving = false, nil
-		return now, false
+	if until, ok = q.loop.PlanLocked(now, next); !ok {
+		q.mu.moving = nil
 	}
-	q.sleepsUntil = now.Add(min(alarm.MaxSleep, q.waiting.untilNext(now)))
-	return q.sleepsUntil, true
+	return q.mu.moving, until, ok
 }
 
-// addDue adds the keys of moving to the queue below. If that is shut down, they count as dropped. (A queue that is not
-// ours may be shut down at the very moment of an Add, which then goes unnoticed.)
-func (q *delayingType[T]) addDue() {
+// addDue adds keys that have come due to the queue below. If that is shut down, they count as dropped. (A queue that is
+// not ours may be shut down at the very moment of an Add, which then goes unnoticed.)
+func (q *delayingType[T]) addDue(keys []keytable.Hashed[T]) {
 	// Our own layer 1 takes a batch under one lock. Asking for an interface would also find that method in a user's
 	// queue that embeds ours, and miss an Add of that queue's own.
 	if below, ok := q.Extended.(*Typed[T]); ok {
-		below.addDue(q.moving, &q.moved)
+		keys = keys[below.addDue(keys):]
 	}
-	for q.moved < len(q.moving) && !q.ShuttingDown() {
-		q.Add(q.moving[q.moved].Key)
-		q.moved++
+	for len(keys) > 0 && !q.ShuttingDown() {
+		q.Add(keys[0].Key)
+		keys = keys[1:]
 	}
-	if n := len(q.moving) - q.moved; n > 0 {
-		q.moved += n
+	if len(keys) > 0 {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		q.dropped += uint64(n)
+		q.mu.dropped += uint64(len(keys))
 	}
 }
 
@@ -371,12 +303,12 @@ func (q *delayingType[T]) ShutDownContext(ctx context.Context) error {
 // stopWaiting drops all waiting keys, lets no other wait, and so ends the waiting loop. It returns how many keys
 // it has dropped.
 func (q *delayingType[T]) stopWaiting() int {
-	defer q.notify()
+	defer q.loop.Wake()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := q.waiting.clear()
-	q.stopped = true
-	q.dropped += uint64(n)
+	n := q.mu.waiting.clear()
+	q.mu.stopped = true
+	q.mu.dropped += uint64(n)
 	return n
 }
 
@@ -414,13 +346,13 @@ func (q *delayingType[T]) addStats(st *Stats) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	st.Retries += q.retries
-	st.Dropped += q.dropped
+	st.Retries += q.mu.retries
+	st.Dropped += q.mu.dropped
 }
 
 // numWaiting returns how many keys wait, and how many have ever begun to wait.
 func (q *delayingType[T]) numWaiting() (n int, arrivals uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.waiting.len() + len(q.moving), q.arrivals
+	return q.mu.waiting.len() + len(q.mu.moving), q.mu.arrivals
 }

@@ -68,8 +68,8 @@
 //
 // # Seeing into it
 //
-// [Extended] has Stats, which returns numbers in constant time, and Snapshot, which lists the keys that are being
-// processed, are queued, wait, and keep failing. A queue with a name and a [MetricsProvider] also knows since when each
+// [Extended] has Stats, which returns numbers in constant time, and Snapshot, which lists the first keys that are being
+// processed, are queued, wait, and keep failing. A [KeyReader] goes over all keys in steps. A queue with a name and a [MetricsProvider] also knows since when each
 // key has been processed or queued.
 // A [StatsProvider], such as that of package prom, reads the numbers when it needs them. To other providers the queue
 // pushes every change, as in client-go. Package debug shows all this as a page.
@@ -79,7 +79,13 @@
 // All times come from the configured clock. On a fake clock (k8s.io/utils/clock/testing) nothing happens
 // until the test steps it, and on the real clock a queue that is built inside a testing/synctest bubble
 // lives in the bubble's time. A key is never added before its time by the clock's own reading, also when
-// the clock jumps.
+// the clock jumps. Times more than 146 years from the queue's first reading count as that far away.
+//
+// # Code of yours that the queue calls
+//
+// A clock, a context and a metric must return to their caller, which [runtime.Goexit] does not; a context that is done
+// has an error; and a metric, which is called under the queue's lock, does not call the queue. If one of them panics, the
+// panic reaches the caller of the queue's method, and the queue stays unlocked and whole.
 //
 // # Keys
 //

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"k8s.io/utils/clock"
 )
@@ -13,18 +14,17 @@ import (
 // expired counts zero. There is no goroutine: each later call, for any key, looks at a few keys and gives
 // back the memory of those that have expired.
 //
-// The keys that will expire are in lists, linked through their slots: list n has those that were given
-// a life of at least 2^n and less than 2^(n+1) ns, in the order in which it was given. So what stands
-// before a key in its list expires before the key has lived twice its life, and it is enough to drop
-// keys from the front of the lists.
+// The keys that will expire are in lists: list n has those that were given a life of at least 2^n and less than 2^(n+1)
+// ns, in the order in which it was given. So what stands before a key in its list expires before the key has lived
+// twice its life, and it is enough to drop keys from the front of the lists.
 //
 // A call inserts one key at most, and makes sweepSteps steps: each drops a key, or goes on to the next
 // list. If each call inserts a key and one expires meanwhile, a round of all lists takes a third as many
 // calls as there are lists, and no more keys than that wait to be dropped.
 //
 // Invariants, which checkInvariants in the tests asserts:
-//   - A key whose life ends is in exactly one list, and a key that lives forever is in none.
-//   - Every list is a ring through its head, in order of time given.
+//   - A key whose life ends is in the list that its list says, and a key that lives forever is in none.
+//   - Every list is in order of time given.
 //   - now is not above horizon, and what any key has left to live is below it.
 type expiringKeys[T comparable] struct {
 	clock clock.PassiveClock
@@ -33,9 +33,9 @@ type expiringKeys[T comparable] struct {
 	readAt time.Time
 	now    time.Duration
 
-	keys keytable.Table[T, expiringKey]
-	// heads has the ends of the lists. The head of list n is addressed as slot headSlot(n).
-	heads [lifeLists]links
+	keys  keytable.Table[T, expiringKey]
+	links keytable.Lists
+	lists [lifeLists]keytable.List
 	// hand is the list to look at next.
 	hand int
 }
@@ -44,14 +44,11 @@ type expiringKeys[T comparable] struct {
 // it, that would leave a gap in the table.
 type expiringKey struct {
 	expires packedDuration // as expiringKeys.now
-	links
 	// count is zero when the key is new or has expired. span is the limiter's own, and not reset.
 	count uint32
 	span  packedDuration
+	list  uint32 // the number of the key's list and one, or zero
 }
-
-// links are a key's place in its list, and None in no list.
-type links struct{ prev, next keytable.Slot }
 
 // packedDuration is a Duration in two halves, the lower one first.
 type packedDuration [2]uint32
@@ -63,8 +60,8 @@ func (p packedDuration) duration() time.Duration {
 }
 
 const (
-	// horizon is 146 years. A longer life does not end, and neither does any life once the clock has advanced by
-	// so much since the limiter was made. Two of them make a Duration.
+	// horizon is half of what a Duration expresses, so that a sum of two times does not overflow. A longer life does
+	// not end.
 	horizon = time.Duration(1 << 62)
 	forever = time.Duration(math.MaxInt64)
 
@@ -73,30 +70,23 @@ const (
 	sweepSteps = 4
 )
 
-// headSlot returns a number that no key's slot has, because a table has less than 2^31 keys.
-func headSlot(list int) keytable.Slot { return ^keytable.Slot(list) }
-
 func newExpiringKeys[T comparable](c clock.PassiveClock) expiringKeys[T] {
 	if c == nil {
 		c = clock.RealClock{}
 	}
-	k := expiringKeys[T]{clock: c, readAt: c.Now()}
-	for n := range k.heads {
-		k.heads[n] = links{prev: headSlot(n), next: headSlot(n)}
-	}
-	return k
+	return expiringKeys[T]{clock: c, readAt: c.Now()}
 }
 
 // tick reads the clock and drops a few of the keys that have expired. It comes before all calls below.
 func (k *expiringKeys[T]) tick() {
 	t := k.clock.Now()
 	if d := t.Sub(k.readAt); d > 0 {
-		k.now = min(addSaturated(k.now, d), horizon)
+		k.now = min(dueloop.AddSaturated(k.now, d), horizon)
 	}
 	k.readAt = t
 	for range sweepSteps {
-		s := k.heads[k.hand].next
-		if s != headSlot(k.hand) && k.keys.At(s).Value.expires.duration() <= k.now {
+		s := k.lists[k.hand].First()
+		if s != keytable.None && k.keys.At(s).Value.expires.duration() <= k.now {
 			k.drop(s)
 		} else {
 			k.hand = (k.hand + 1) % lifeLists
@@ -132,10 +122,8 @@ func (k *expiringKeys[T]) setLife(s keytable.Slot, length time.Duration) {
 		return
 	}
 	list := bits.Len64(uint64(length)) - 1
-	key.expires = packed(k.now + length)
-	key.links = links{prev: k.heads[list].prev, next: headSlot(list)}
-	k.at(key.prev).next = s
-	k.heads[list].prev = s
+	key.expires, key.list = packed(k.now+length), uint32(list)+1
+	k.links.Append(&k.lists[list], s)
 }
 
 // forget drops key, whose hash is h.
@@ -148,22 +136,16 @@ func (k *expiringKeys[T]) forget(h keytable.Hash, key T) {
 func (k *expiringKeys[T]) drop(s keytable.Slot) {
 	k.unlink(s)
 	k.keys.Delete(s)
+	if !k.keys.HasMemory(s) {
+		k.links.Release(s)
+	}
 }
 
 // unlink takes the key at s out of its list, if it is in one.
 func (k *expiringKeys[T]) unlink(s keytable.Slot) {
-	l := k.at(s)
-	if l.next != keytable.None {
-		k.at(l.prev).next = l.next
-		k.at(l.next).prev = l.prev
-		*l = links{}
+	key := &k.keys.At(s).Value
+	if key.list > 0 {
+		k.links.Remove(&k.lists[key.list-1], s)
+		key.list = 0
 	}
-}
-
-// at returns the links at s, which may be a list's head.
-func (k *expiringKeys[T]) at(s keytable.Slot) *links {
-	if list := ^s; list < lifeLists {
-		return &k.heads[list]
-	}
-	return &k.keys.At(s).Value.links
 }

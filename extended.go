@@ -5,16 +5,11 @@ import (
 	"errors"
 	"runtime"
 	"sync"
-
-	"github.com/keyedqueue/workqueue/internal/gate"
 )
 
 // ErrShutDown is returned by GetContext when the queue is shutting down and nothing is queued, and by
 // ShutDownContext when a call of ShutDown ended its wait before everything was finished.
 var ErrShutDown = errors.New("workqueue: queue is shut down")
-
-// errContextDone is what a getter returns under the lock instead of the context's own error: Err is foreign code.
-var errContextDone = errors.New("workqueue: the context is done")
 
 // Extended is what this package's queues offer beyond client-go's interfaces. Every queue that this
 // package builds implements it, at every layer:
@@ -26,9 +21,6 @@ type Extended[T comparable] interface {
 	// and returns ctx.Err(). After shutdown, when nothing is queued, it returns ErrShutDown. It panics if ctx
 	// is nil.
 	GetContext(ctx context.Context) (item T, err error)
-	// DoneAndGet is Done of done followed by GetContext, under one lock where the queue is ours. If it
-	// returns an error, done is Done all the same.
-	DoneAndGet(ctx context.Context, done T) (item T, err error)
 	// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when nothing is
 	// queued and nothing is being processed, ctx.Err() if ctx was done first, and ErrShutDown if a
 	// call of ShutDown ended the wait. In every case the queue is shutting down afterwards, and
@@ -37,15 +29,15 @@ type Extended[T comparable] interface {
 	ShutDownContext(ctx context.Context) error
 	// Stats returns the queue's numbers in constant time. A wrapper made by Extend knows only the length.
 	Stats() Stats
-	// Snapshot returns Stats and up to limit keys of each state, oldest first. A wrapper made by Extend knows
-	// only the length.
+	// Snapshot returns Stats and up to limit keys of each state, at most 512 of each, oldest first. A wrapper made
+	// by Extend knows only the length. See KeyReader for all keys.
 	Snapshot(limit int) Snapshot[T]
 }
 
 // Extend returns queue as an [Extended]: queue itself if it is one, or a wrapper that builds what is
 // missing from queue's public methods. Use the wrapper instead of queue from then on: GetContext may hold
 // a key that only the wrapper can hand out. A queue of yours that embeds an Extended is one by the methods that it
-// inherits: if it has a Get or a Done of its own, give it a GetContext and a DoneAndGet too.
+// inherits: if it has a Get of its own, give it a GetContext too.
 //
 // A Get of such a queue cannot be interrupted, so the wrapper calls it on a goroutine of its own. That
 // goroutine may stay, waiting for a key, after GetContext has returned; it ends when the queue shuts down.
@@ -57,37 +49,32 @@ func Extend[T comparable](queue TypedInterface[T]) Extended[T] {
 		TypedInterface: queue,
 		fetched:        make(chan *T),
 		down:           make(chan struct{}),
-		quiet:          make(chan struct{}),
 	}
 }
 
 // extension makes an Extended of any queue, through its public methods alone.
 //
-// A Get of that queue cannot be interrupted, so GetContext leaves it to a goroutine, a fetcher. A
-// caller that gives up leaves its fetcher behind, and the next caller takes over the fetcher, with
-// its key if it has one by then. So there are never more fetchers than there were callers at once, and no
-// fetched key is lost. The fetchers end when the queue is shut down; one that has a key ends when a caller takes
-// the key.
+// A Get of that queue cannot be interrupted, so GetContext leaves it to a goroutine, the fetcher, which gets one key
+// after the other while callers wait. It stays in its Get, or with the key that it has got, when the last caller gives
+// up. The next caller takes it over.
 type extension[T comparable] struct {
 	TypedInterface[T]
 
-	// fetched hands over the keys of the fetchers to the callers that wait: pointers to them, because a channel
-	// cannot have elements of 64 KiB.
+	// fetched hands the fetcher's keys to the callers: pointers, because a channel cannot have elements of 64 KiB.
 	fetched chan *T
-	// down is closed when a fetcher has found the queue shut down. From then on Get does not
-	// block, and no fetcher is started.
+	// down is closed when the fetcher has found the queue shut down. From then on Get does not block.
 	down chan struct{}
-	// quiet is closed when down is, and no fetcher is left that might have a key.
-	quiet chan struct{}
 
-	mu       sync.Mutex // guards what follows, and the closing of down and quiet
-	waiting  int        // callers that wait for fetched
-	fetchers int        // fetchers that have neither handed over a key nor found the queue shut down
-	isDown   bool
+	mu struct {
+		sync.Mutex
+		waiting  int  // the callers that wait for fetched
+		fetching bool // the fetcher runs
+		isDown   bool
+	}
 }
 
-// Get waits for the fetchers if there are any, because one of them may have the only key. A Get that has been waiting
-// at the queue below since before there were fetchers does not see that key; the next caller does.
+// Get is that of the queue below, unless there is a fetcher, which may have the only key. A Get that blocked before the
+// fetcher was started cannot receive such a key; the next call will.
 func (e *extension[T]) Get() (item T, shutdown bool) {
 	if !e.fetching() {
 		item, shutdown = e.TypedInterface.Get()
@@ -102,35 +89,21 @@ func (e *extension[T]) Get() (item T, shutdown bool) {
 func (e *extension[T]) fetching() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.fetchers > 0
+	return e.mu.fetching
 }
 
 func (e *extension[T]) GetContext(ctx context.Context) (item T, err error) {
-	ended, err := ctx.Done(), ctx.Err() // Before anything changes, because they are foreign code.
-	if err != nil {
+	if err := ctx.Err(); err != nil {
 		return item, err
 	}
-	if e.beginWaiting() {
-		select {
-		case key := <-e.fetched:
-			e.endWaiting(true)
-			return *key, nil
-		case <-ended:
-			e.endWaiting(false)
-			return item, gate.ContextError(ctx)
-		case <-e.down:
-			e.endWaiting(false)
-		}
-	}
+	e.beginWaiting()
 	select {
 	case key := <-e.fetched:
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.endFetcherLocked()
 		return *key, nil
-	case <-ended:
-		return item, gate.ContextError(ctx)
-	case <-e.quiet:
+	case <-ctx.Done():
+		e.endWaiting()
+		return item, ctx.Err()
+	case <-e.down:
 	}
 	item, shutdown := e.TypedInterface.Get()
 	if shutdown {
@@ -139,59 +112,47 @@ func (e *extension[T]) GetContext(ctx context.Context) (item T, err error) {
 	return item, nil
 }
 
-// beginWaiting makes sure that there is a fetcher for one more caller. It returns false if the queue is
-// shut down.
-func (e *extension[T]) beginWaiting() bool {
+// beginWaiting counts a caller, and starts the fetcher if there is none and the queue is not known to be shut down.
+func (e *extension[T]) beginWaiting() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.isDown {
-		return false
-	}
-	e.waiting++
-	if e.fetchers < e.waiting {
-		e.fetchers++
+	e.mu.waiting++
+	if !e.mu.fetching && !e.mu.isDown {
+		e.mu.fetching = true
 		go e.fetch()
 	}
-	return true
 }
 
-func (e *extension[T]) endWaiting(fetched bool) {
+// endWaiting counts a caller that has given up.
+func (e *extension[T]) endWaiting() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.waiting--
-	if fetched {
-		e.endFetcherLocked()
-	}
+	e.mu.waiting--
 }
 
+// fetch is the fetcher.
 func (e *extension[T]) fetch() {
-	returned := false
-	defer func() {
-		if !returned { // Get has called runtime.Goexit, and a caller may wait for this fetcher.
-			go e.fetch()
+	for more := true; more; {
+		item, shutdown := e.TypedInterface.Get()
+		if !shutdown {
+			e.fetched <- &item
 		}
-	}()
-	item, shutdown := e.TypedInterface.Get()
-	returned = true
-	if !shutdown {
-		// The receiver counts this fetcher as ended.
-		e.fetched <- &item
-		return
+		more = e.goOn(shutdown)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.isDown {
-		e.isDown = true
-		close(e.down)
-	}
-	e.endFetcherLocked()
 }
 
-func (e *extension[T]) endFetcherLocked() {
-	e.fetchers--
-	if e.isDown && e.fetchers == 0 {
-		close(e.quiet)
+// goOn counts the caller that has received the fetcher's key, and reports whether to fetch one more.
+func (e *extension[T]) goOn(shutdown bool) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if shutdown {
+		e.mu.isDown = true
+		close(e.down)
+	} else {
+		e.mu.waiting--
 	}
+	e.mu.fetching = !shutdown && e.mu.waiting > 0
+	return e.mu.fetching
 }
 
 // ShutDownContext leaves the drain to a goroutine. When ctx is done the goroutine goes on, until the drain ends
@@ -215,19 +176,25 @@ func (e *extension[T]) ShutDownContext(ctx context.Context) error {
 	for !e.ShuttingDown() {
 		select {
 		case <-drained:
-			return gate.ContextError(ctx)
+			return ctx.Err()
 		default:
 			runtime.Gosched()
 		}
 	}
-	return gate.ContextError(ctx)
-}
-
-// DoneAndGet is a call of Done and one of GetContext.
-func (e *extension[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
-	e.Done(done)
-	return e.GetContext(ctx)
+	return ctx.Err()
 }
 
 // Stats knows only the length of the queue below.
 func (e *extension[T]) Stats() Stats { return Stats{Queued: e.Len()} }
+
+// Snapshot has only the Stats of the queue below.
+func (e *extension[T]) Snapshot(int) Snapshot[T] { return Snapshot[T]{Stats: e.Stats()} }
+
+// Leaser is a queue that hands out keys for a limited time, such as one that many processes share. A worker that got a
+// key from it calls Lease before it handles the key, and passes the returned context to the handler. That context is
+// derived from ctx and ends, with a cause, when another worker may have got the key. The worker calls the returned
+// function after the handler has returned, and Done as always. Lease does not block. For a key that no worker holds
+// it returns ctx. Package worker does all this.
+type Leaser[T comparable] interface {
+	Lease(ctx context.Context, key T) (context.Context, context.CancelFunc)
+}

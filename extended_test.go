@@ -2,9 +2,7 @@ package workqueue_test
 
 import (
 	"context"
-	"runtime"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,8 +175,8 @@ func TestForeignGetContext(t *testing.T) {
 	})
 }
 
-// However many callers gave up, no more goroutines wait in their places than there were callers at once.
-func TestForeignGetContextReusesFetchers(t *testing.T) {
+// However many callers gave up, one goroutine waits in their place.
+func TestForeignGetContextHasOneFetcher(t *testing.T) {
 	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
 		base := testkit.Goroutines()
 		for range 20 {
@@ -193,7 +191,7 @@ func TestForeignGetContextReusesFetchers(t *testing.T) {
 			}
 			cancel()
 		}
-		base.WantMore(t, "after 60 calls, three at once", 3)
+		base.WantMore(t, "after 60 calls, three at once", 1)
 		q.ShutDown()
 		base.WantMore(t, "after shutdown", 0)
 		wantShutDown(t, q)
@@ -318,105 +316,4 @@ func TestGetOfAnotherQueueStartsNoGoroutine(t *testing.T) {
 			t.Errorf("Get() = %+v", got)
 		}
 	})
-}
-
-// endingQueue is a queue whose Get ends its goroutine once.
-type endingQueue struct {
-	plainQueue[int]
-	armed atomic.Bool
-}
-
-func (q *endingQueue) Get() (int, bool) {
-	if q.armed.CompareAndSwap(true, false) {
-		runtime.Goexit()
-	}
-	return q.plainQueue.Get()
-}
-
-// A getter waits for a key, although the Get of the queue below has ended the goroutine that fetches one.
-func TestGoexitInForeignGet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		below := &endingQueue{}
-		below.armed.Store(true)
-		q := workqueue.Extend[int](below)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		below.Add(1)
-		if key, err := q.GetContext(ctx); key != 1 || err != nil {
-			t.Errorf("GetContext() = %d, %v", key, err)
-		}
-		q.Done(1)
-		q.ShutDown()
-	})
-}
-
-// Over a user's queue, which lacks it, DoneAndGet is the two calls.
-func TestDoneAndGetOverOtherQueues(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		delaying := func() workqueue.TypedDelayingInterface[string] {
-			return workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: &plainQueue[string]{}})
-		}
-		for name, q := range map[string]any{
-			"delaying": delaying(),
-			"rate-limiting": workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{
-				DelayingQueue: struct {
-					workqueue.TypedDelayingInterface[string]
-				}{delaying()},
-			}),
-		} {
-			q := q.(delayer[string])
-			q.Add("a")
-			q.Add("b")
-			hold(t, q, "a")
-			q.Add("a")
-			for _, step := range [][2]string{{"a", "b"}, {"b", "a"}} {
-				if key, err := q.DoneAndGet(t.Context(), step[0]); key != step[1] || err != nil {
-					t.Errorf("%s: DoneAndGet(%q) = %q, %v, want %q", name, step[0], key, err, step[1])
-				}
-			}
-			q.ShutDown()
-			if key, err := q.DoneAndGet(t.Context(), "a"); key != "" || err != workqueue.ErrShutDown {
-				t.Errorf("%s: DoneAndGet after shutdown = %q, %v", name, key, err)
-			}
-		}
-	})
-}
-
-// A context that panics starts no goroutine that would wait for a key that no caller waits for.
-func TestForeignGetContextPanics(t *testing.T) {
-	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
-		base := testkit.Goroutines()
-		ctx := &hookedContext{Context: t.Context(), onErr: func() {}, onDone: func() { panic("context") }}
-		testkit.WantPanic(t, "GetContext", func() { _, _ = q.GetContext(ctx) })
-		q.Add("a")
-		synctest.Wait()
-		base.WantMore(t, "after a panic", 0)
-		process(t, below, "a")
-		q.ShutDown()
-	})
-}
-
-// errlessContext breaks the contract of its interface: it is done, and has no error.
-type errlessContext struct{ context.Context }
-
-func (errlessContext) Err() error { return nil }
-
-// Without an error the caller would take the zero key for one that it holds, or an unfinished drain for a finished one.
-func TestContextWithoutError(t *testing.T) {
-	test := func(t *testing.T, q workqueue.Extended[string]) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		q.Add("a")
-		hold(t, q, "a")
-		if key, err := q.GetContext(errlessContext{ctx}); err != context.Canceled {
-			t.Errorf("GetContext() = %q, %v, want Canceled", key, err)
-		}
-		if err := q.ShutDownContext(errlessContext{ctx}); err != context.Canceled {
-			t.Errorf("ShutDownContext() = %v, want Canceled", err)
-		}
-		q.Done("a")
-		q.ShutDown()
-	}
-	everyLayer(t, func(t *testing.T, build builder[string]) { test(t, build(options[string]{})) })
-	everyForeign(t, func(t *testing.T, q delayer[string], _ workqueue.TypedInterface[string]) { test(t, q) })
 }

@@ -10,7 +10,7 @@ require (
 	github.com/prometheus/common v0.42.0
 	go.uber.org/goleak v1.2.0
 	golang.org/x/time v0.1.0
-	google.golang.org/protobuf v1.31.0
+	google.golang.org/protobuf v1.33.0
 	k8s.io/utils v0.0.0-20210930125809-cb0fa318a74b
 	pgregory.net/rapid v1.1.0
 )
@@ -19,8 +19,8 @@ require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.2.0 // indirect
 	github.com/davecgh/go-spew v1.1.1 // indirect
-	github.com/golang/protobuf v1.5.3 // indirect
+	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/matttproud/golang_protobuf_extensions v1.0.4 // indirect
 	github.com/prometheus/procfs v0.10.1 // indirect
-	golang.org/x/sys v0.8.0 // indirect
+	golang.org/x/sys v0.44.0 // indirect
 )

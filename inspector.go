@@ -1,9 +1,12 @@
 package workqueue
 
-import "iter"
+import (
+	"iter"
+	"reflect"
+)
 
-// Inspector shows a queue to tools, such as package debug, that do not know the type of its keys. Add and Remove panic
-// if the key is of another type.
+// Inspector shows a queue to tools, such as package debug, that do not know the type of its keys. SnapshotKey, Add and
+// Remove panic if the key is of another type.
 type Inspector struct {
 	// Queue is the queue itself, to recognize it by.
 	Queue any
@@ -43,24 +46,12 @@ type KeyRemover[T comparable] interface {
 	Discard(key T) bool
 }
 
-// KeyReader is a queue that shows one key, or all of its keys in steps.
-type KeyReader[T comparable] interface {
-	// SnapshotKey returns what the queue knows of key, and whether key is in the queue. A key that a worker holds
-	// or that is queued, and that waits for its time as well, is shown as processing or queued with the Due of its
-	// waiting.
-	SnapshotKey(key T) (k KeySnapshot[T], found bool)
-	// SnapshotKeys yields the keys of every state, in no particular order. It copies a few hundred keys at a time and
-	// holds no lock while it yields them. A key that is in two states is yielded once for each. A key that moves
-	// meanwhile may be yielded twice, or not at all.
-	SnapshotKeys() iter.Seq[KeySnapshot[T]]
-}
-
 // Inspect returns an Inspector of q.
 func Inspect[T comparable](q TypedInterface[T]) Inspector {
 	i := Inspector{
 		Queue: q,
 		Stats: func() Stats { return Stats{Queued: q.Len(), ShuttingDown: q.ShuttingDown()} },
-		Add:   func(key any) { q.Add(key.(T)) },
+		Add:   func(key any) { q.Add(typed[T](key)) },
 	}
 	if q, ok := q.(interface {
 		Stats() Stats
@@ -71,7 +62,7 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 	}
 	if q, ok := q.(KeyReader[T]); ok {
 		i.SnapshotKey = func(key any) (KeySnapshot[any], bool) {
-			k, found := q.SnapshotKey(key.(T))
+			k, found := q.SnapshotKey(typed[T](key))
 			return k.untyped(), found
 		}
 		i.SnapshotKeys = func() iter.Seq[KeySnapshot[any]] {
@@ -85,7 +76,7 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 		}
 	}
 	if q, ok := q.(KeyRemover[T]); ok {
-		i.Remove = func(key any) bool { return q.Discard(key.(T)) }
+		i.Remove = func(key any) bool { return q.Discard(typed[T](key)) }
 	}
 	if q, ok := q.(interface {
 		Pause()
@@ -116,12 +107,19 @@ func (s Snapshot[T]) untyped() Snapshot[any] {
 	}
 }
 
-// inspected lets an InspectorProvider look at q, the outermost layer of a queue, and returns q.
-func inspected[T comparable, Q TypedInterface[T]](q Q, name string, provider MetricsProvider, below any) Q {
+// registerInspector lets an InspectorProvider look at q, the outermost layer of a queue.
+func registerInspector[T comparable](q TypedInterface[T], name string, provider MetricsProvider, below any) {
 	if p, ok := provider.(InspectorProvider); ok {
-		i := Inspect[T](q)
+		i := Inspect(q)
 		i.Below = below
 		p.InspectQueue(name, i)
 	}
-	return q
+}
+
+// typed returns key as a T. It panics if key is of another type.
+func typed[T comparable](key any) (k T) {
+	if key == nil && reflect.TypeFor[T]().Kind() == reflect.Interface {
+		return k // A nil interface has no type that an assertion could find.
+	}
+	return key.(T)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"testing"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
@@ -32,12 +31,12 @@ func CheckInvariants[T comparable](q TypedInterface[T]) error {
 }
 
 func (q *Typed[T]) checkInvariants() error {
-	q.gate.Lock()
-	defer q.gate.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	queued, held, again := 0, 0, 0
-	for n := range q.keys.Slabs() {
-		for _, k := range q.keys.Slab(n) {
-			switch k.Value {
+	for n := range q.mu.keys.Slabs() {
+		for s := range q.mu.keys.LiveSlots(n) {
+			switch q.mu.keys.At(s).Value {
 			case dirty:
 				queued++
 			case processing:
@@ -49,18 +48,15 @@ func (q *Typed[T]) checkInvariants() error {
 		}
 	}
 	switch {
-	case q.keys.Len() != queued+held:
-		return fmt.Errorf("%d keys, %d of them queued and %d held", q.keys.Len(), queued, held)
+	case q.mu.keys.Len() != queued+held:
+		return fmt.Errorf("%d keys, %d of them queued and %d held", q.mu.keys.Len(), queued, held)
 	case q.lenLocked() != queued:
 		return fmt.Errorf("%d keys are dirty and not processing, %d in line", queued, q.lenLocked())
-	case q.processing != held || q.again != again:
-		return fmt.Errorf("%d keys held and %d dirty, counted %d and %d", held, again, q.processing, q.again)
+	case q.mu.processing != held || q.mu.again != again:
+		return fmt.Errorf("%d keys held and %d dirty, counted %d and %d", held, again, q.mu.processing, q.mu.again)
 	}
 	if err := q.checkReady(); err != nil {
 		return err
-	}
-	if s := q.last.Slot(); s != keytable.None && q.keys.At(s).Value&processing == 0 {
-		return fmt.Errorf("the key of slot %d was taken last, and is not held", s)
 	}
 	if q.observer != nil {
 		return q.checkObserver()
@@ -70,17 +66,17 @@ func (q *Typed[T]) checkInvariants() error {
 
 // checkReady: each key of ready is queued, and there once.
 func (q *Typed[T]) checkReady() error {
-	if err := q.ready.checkInvariants(); err != nil {
+	if err := q.mu.ready.checkInvariants(); err != nil {
 		return err
 	}
 	seen := make(map[keytable.Slot]bool)
-	for _, s := range q.appendReadyLocked(make([]keytable.Slot, 0, q.ready.n)) {
-		k := q.keys.At(s)
+	for s := range q.mu.ready.all() {
+		k := q.mu.keys.At(s)
 		if seen[s] || k.Value != dirty {
 			return fmt.Errorf("slot %d in ready: state %b, seen before: %v", s, k.Value, seen[s])
 		}
 		seen[s] = true
-		if found, _ := q.keys.Find(keytable.HashOf(k.Key), k.Key); found != s {
+		if found, _ := q.mu.keys.Find(keytable.HashOf(k.Key), k.Key); found != s {
 			return fmt.Errorf("key %v of slot %d is found in slot %d", k.Key, s, found)
 		}
 	}
@@ -91,13 +87,13 @@ func (q *Typed[T]) checkReady() error {
 func (q *Typed[T]) checkObserver() error {
 	n := 0
 	for s := range q.observer.Running() {
-		if q.keys.At(s).Value&processing == 0 {
+		if q.mu.keys.At(s).Value&processing == 0 {
 			return fmt.Errorf("the observer believes that slot %d is held", s)
 		}
 		n++
 	}
-	if n != q.processing {
-		return fmt.Errorf("the observer knows %d keys that are held, of %d", n, q.processing)
+	if n != q.mu.processing {
+		return fmt.Errorf("the observer knows %d keys that are held, of %d", n, q.mu.processing)
 	}
 	return nil
 }
@@ -105,10 +101,10 @@ func (q *Typed[T]) checkObserver() error {
 func (q *delayingType[T]) checkInvariants() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n := q.waiting.len(); n > 0 && (!q.looping || q.stopped) {
-		return fmt.Errorf("%d keys wait, looping: %v, stopped: %v", n, q.looping, q.stopped)
+	if n := q.mu.waiting.len(); n > 0 && (!q.loop.RunningLocked() || q.mu.stopped) {
+		return fmt.Errorf("%d keys wait, looping: %v, stopped: %v", n, q.loop.RunningLocked(), q.mu.stopped)
 	}
-	return q.waiting.checkInvariants()
+	return q.mu.waiting.checkInvariants()
 }
 
 func (h *dueHeap[T]) checkInvariants() error {
@@ -171,10 +167,10 @@ func FreeLock[T comparable](q TypedInterface[T]) bool {
 	case *Typed[T]:
 		locked := make(chan struct{})
 		go func() {
-			q.gate.Lock()
+			q.mu.Lock()
 			close(locked)
 		}()
-		defer q.gate.Unlock()
+		defer q.mu.Unlock()
 		select {
 		case <-locked:
 			return true
@@ -196,91 +192,4 @@ func CountFailures[T comparable](limiter TypedRateLimiter[T], item T, n uint32) 
 	}
 	_, k, _ := counts.keys.FindOrInsert(keytable.HashOf(item), item)
 	k.Value = n
-}
-
-// While one worker holds one key at a time, Done computes no hash: under the lock it will find the key that
-// was taken last. While workers hold several keys, Done hashes its key before it takes the lock.
-func TestDoneHashesIfSeveralAreHeld(t *testing.T) {
-	q := NewTyped[int]()
-	want := func(when string, want bool) {
-		t.Helper()
-		if _, hashed := q.last.Hash(1); hashed != want {
-			t.Errorf("%s: hashed = %v", when, hashed)
-		}
-	}
-	for key := range 5 {
-		q.Add(key)
-	}
-	want("before a Get", false)
-	q.Get()
-	want("with one key held", false)
-	q.Get()
-	want("with two keys held", true)
-	q.Get()
-	want("with three keys held", true)
-	for key := range 3 {
-		q.Done(key)
-	}
-	q.Get()
-	want("with one key held again", false)
-	q.Done(3)
-	q.Get()
-	want("with the next one held", false)
-}
-
-// A key that has been taken, or has left and given its memory back, since its slot was read is not listed as queued.
-func TestSnapshotLeavesOutWhatHasMoved(t *testing.T) {
-	q := NewTyped[int]()
-	const n = 20_000 // so many that slabs are given back
-	for key := range n {
-		q.Add(key)
-	}
-	slots := q.appendReadyLocked(make([]keytable.Slot, 0, n))
-	take := func(n int) {
-		for range n {
-			key, _ := q.Get()
-			q.Done(key)
-		}
-	}
-	take(n - 3)
-	q.Get()
-	if listed := q.appendQueued(nil, slots); len(listed) != 2 || listed[0].Key != n-2 || listed[1].Key != n-1 {
-		t.Errorf("listed are %v", listed)
-	}
-	q.Done(n - 3)
-	take(2)
-	if listed := q.appendQueued(nil, slots); len(listed) != 0 {
-		t.Errorf("listed are %v", listed)
-	}
-}
-
-// What has been found is looked through when it is twice what is wanted, not before and not later, and then
-// nothing is kept that cannot be among the best.
-func TestMostRequeuedLooksThroughFew(t *testing.T) {
-	const limit = 3
-	steps := []struct{ offer, length, above int }{ // what is offered, and what is there before it
-		{5, 0, 0},
-		{1, 5, 0},
-		{2, 3, 4}, // 6, 5 and 4 were the best of six
-		{4, 5, 4},
-		{1, 3, 10},
-	}
-	next := uint32(1)
-	best := mostRequeued(limit, func(n int, found *topKeys[int]) bool {
-		step := steps[n]
-		if len(found.keys) != step.length || found.above != step.above {
-			t.Errorf("step %d: %d keys, above %d, want %d, above %d", n, len(found.keys), found.above, step.length, step.above)
-		}
-		for range step.offer {
-			if found.above > 0 {
-				found.offer(-1, uint32(found.above)) // is not among the best
-			}
-			found.offer(int(next), next)
-			next++
-		}
-		return n+1 < len(steps)
-	})
-	if len(best) != limit || best[0].Key != 13 || best[1].Key != 12 || best[2].Key != 11 {
-		t.Errorf("the best are %v", best)
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"k8s.io/utils/clock"
 )
@@ -80,8 +81,8 @@ type BackoffConfig struct {
 	//
 	// ForgetAfter should be longer than it takes from the end of the delay until the key fails again: it may
 	// wait for another limiter, then in the queue, and is then processed. Unless positive, ForgetAfter is twice
-	// Max (as in client-go's util/flowcontrol), but at least 10 minutes. If it is 146 years or more
-	// (math.MaxInt64, say), keys take memory until Forget.
+	// Max (as in client-go's util/flowcontrol), but at least 10 minutes. If it is math.MaxInt64, keys
+	// take memory until Forget.
 	ForgetAfter time.Duration
 
 	// Clock measures ForgetAfter. The limiter reads it under its lock. Nil means the real clock. When the clock is
@@ -98,7 +99,7 @@ type BackoffConfig struct {
 // Each method takes constant time and no allocation once the table has its size; no goroutine or timer
 // is started, and each call (of any method, for any key) drops up to four expired keys. When counts a
 // failure; NumRequeues returns how many were counted, and 0 for a key that has expired; Forget gives
-// the key's memory back. A key takes its own size, 32 bytes, and 11 to 22 bytes in the index. All methods
+// the key's memory back. A key takes its own size, 36 bytes, and 11 to 22 bytes in the index. All methods
 // may be called by many goroutines at once. No value in config makes a method panic: its fields say what wrong
 // values mean.
 func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig) TypedRateLimiter[T] {
@@ -109,7 +110,7 @@ func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig) TypedRat
 		longest:     longest,
 		ceilings:    ceilings(base, longest, config.Factor),
 		jitter:      config.Jitter,
-		forgetAfter: positiveOr(config.ForgetAfter, max(addSaturated(longest, longest), 10*time.Minute)),
+		forgetAfter: positiveOr(config.ForgetAfter, max(dueloop.AddSaturated(longest, longest), 10*time.Minute)),
 		random:      rand.Uint64N,
 		keys:        newExpiringKeys[T](config.Clock),
 	}
@@ -147,7 +148,7 @@ func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 	delay := r.delay(key.count, key.span.duration())
 	key.count = min(key.count+1, math.MaxInt32)
 	key.span = packed(delay)
-	r.keys.setLife(s, addSaturated(delay, r.forgetAfter))
+	r.keys.setLife(s, dueloop.AddSaturated(delay, r.forgetAfter))
 	return delay
 }
 
@@ -176,6 +177,25 @@ func (r *itemBackoffRateLimiter[T]) Forget(item T) {
 	}
 	r.keys.tick()
 	r.keys.forget(h, item)
+}
+
+// MostRequeued returns up to limit keys, at most 512, with the most failures, those with the most first, without those
+// that have expired. It looks at all keys, a few hundred at a time, and other calls come in between.
+func (r *itemBackoffRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
+	return mostRequeued(limit, keytable.InSteps(func(n int, keys []KeySnapshot[T]) ([]KeySnapshot[T], bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.keys.keys.Len() == 0 {
+			return keys, false
+		}
+		r.keys.tick()
+		for s := range r.keys.keys.LiveSlots(n) {
+			if k := r.keys.keys.At(s); k.Value.expires.duration() > r.keys.now {
+				keys = append(keys, KeySnapshot[T]{Key: k.Key, Requeues: int(k.Value.count)})
+			}
+		}
+		return keys, n+1 < r.keys.keys.Slabs()
+	}))
 }
 
 // delay returns how long a key waits that has failed now, and failures times before. After the last of those it waited

@@ -109,3 +109,13 @@ func TestMapOfTheTree(t *testing.T) {
 		}
 	}
 }
+
+// Files that stand at the top, because those who know client-go look for them there.
+func TestFilesAtTheTop(t *testing.T) {
+	for name := range strings.FieldsSeq(`go.mod go.sum queue.go delaying_queue.go rate_limiting_queue.go default_rate_limiters.go
+		metrics.go heap.go queue_test.go delaying_queue_test.go rate_limiters_test.go bench_test.go README.md LICENSE`) {
+		if _, err := os.Stat(name); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package workqueue_test
 
 import (
-	"math"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -169,56 +168,9 @@ func TestMemoryLimitIsReached(t *testing.T) {
 	q.ShutDown()
 }
 
-// With a high limit a snapshot has all keys in order too, although it takes many locks for them.
-func TestLargeSnapshot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n = 5000
-		fake := testkit.NewFakeClock()
-		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{
-			Name: "q", MetricsProvider: &testkit.Recorder{}, Clock: fake,
-		}).(delayer[int])
-		defer q.ShutDown()
-		for key := range n {
-			q.Add(key)
-			if key%10 == 0 {
-				fake.Step(time.Microsecond)
-			}
-		}
-		for range n / 2 {
-			q.Get()
-			fake.Step(time.Microsecond)
-		}
-		for i := range n {
-			q.AddAfter(i, time.Duration(1+i*7919%n)*time.Hour)
-		}
-		synctest.Wait()
-		for _, limit := range []int{600, 2400, n, math.MaxInt} {
-			s := q.Snapshot(limit)
-			want := func(state string, keys []workqueue.KeySnapshot[int], n int, key func(i int) int) {
-				t.Helper()
-				if n = min(n, limit); len(keys) != n {
-					t.Fatalf("limit %d: %d keys %s, want %d", limit, len(keys), state, n)
-				}
-				for i, k := range keys {
-					if k.Key != key(i) {
-						t.Fatalf("limit %d: key %d of those %s is %d, want %d", limit, i, state, k.Key, key(i))
-					}
-				}
-			}
-			want("processing", s.Processing, n/2, func(i int) int { return i })
-			want("queued", s.Queued, n/2, func(i int) int { return n/2 + i })
-			keyDue := make([]int, n)
-			for i := range n {
-				keyDue[i*7919%n] = i
-			}
-			want("waiting", s.Waiting, n, func(i int) int { return keyDue[i] })
-		}
-	})
-}
-
-// A snapshot of very many keys lets other calls in: none of them waits for most of it. A loaded machine may delay any
+// SnapshotKeys of very many keys lets other calls in: none of them waits for most of it. A loaded machine may delay any
 // call, so one good try of ten is enough.
-func TestLargeSnapshotLetsOthersIn(t *testing.T) {
+func TestSnapshotKeysLetsOthersIn(t *testing.T) {
 	const n = 200_000
 	q := workqueue.NewTypedDelayingQueue[int]().(delayer[int])
 	defer q.ShutDown()
@@ -244,7 +196,8 @@ func TestLargeSnapshotLetsOthersIn(t *testing.T) {
 			}
 		}()
 		start := time.Now()
-		q.Snapshot(n)
+		for range q.(workqueue.KeyReader[int]).SnapshotKeys() {
+		}
 		took = time.Since(start)
 		close(stop)
 		<-ended
@@ -252,7 +205,7 @@ func TestLargeSnapshotLetsOthersIn(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("Stats took %v while Snapshot took %v", longest, took)
+	t.Errorf("Stats took %v while SnapshotKeys took %v", longest, took)
 }
 
 func skipMemory(t *testing.T) {

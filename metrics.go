@@ -1,6 +1,7 @@
 package workqueue
 
 import (
+	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/observe"
@@ -183,6 +184,21 @@ func (h *Histogram) Count() uint64 {
 	return n
 }
 
+// Plus returns the sum of two histograms with the same bounds, and changes neither. Each may be nil.
+func (h *Histogram) Plus(other *Histogram) *Histogram {
+	if h == nil {
+		return other
+	}
+	if other == nil {
+		return h
+	}
+	counts := slices.Clone(h.Counts)
+	for i, n := range other.Counts {
+		counts[i] += n
+	}
+	return &Histogram{Bounds: h.Bounds, Counts: counts, Sum: h.Sum + other.Sum}
+}
+
 func newHistogram(h *observe.Histogram) *Histogram {
 	bounds, counts, sum := h.Read()
 	return &Histogram{Bounds: bounds, Counts: counts, Sum: sum}
@@ -226,8 +242,8 @@ func newRetriesMetric(name string, provider MetricsProvider) CounterMetric {
 }
 
 func (q *Typed[T]) refreshMetrics() {
-	q.gate.Lock()
-	defer q.gate.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if !q.shuttingDown.Load() {
 		q.observer.Refresh()
 	}
@@ -235,8 +251,8 @@ func (q *Typed[T]) refreshMetrics() {
 
 // Stats returns the queue's numbers. It takes constant time.
 func (q *Typed[T]) Stats() Stats {
-	q.gate.Lock()
-	defer q.gate.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	return q.statsLocked()
 }
 
@@ -245,17 +261,17 @@ func (q *Typed[T]) statsLocked() Stats {
 		Name:           q.name,
 		ShuttingDown:   q.shuttingDown.Load(),
 		Queued:         q.lenLocked(),
-		Processing:     q.processing,
-		Again:          q.again,
-		Adds:           q.adds,
-		UnmatchedDones: q.unmatchedDones,
+		Processing:     q.mu.processing,
+		Again:          q.mu.again,
+		Adds:           q.mu.adds,
+		UnmatchedDones: q.mu.unmatchedDones,
 	}
 	if q.observer == nil {
 		return st
 	}
 	now := q.observer.Now()
-	if q.custom == nil && q.ready.n > 0 {
-		st.OldestQueued = q.observer.SinceAdded(q.ready.ahead(1)[0], now)
+	if q.custom == nil && q.mu.ready.n > 0 {
+		st.OldestQueued = q.observer.SinceAdded(q.mu.ready.ahead(1)[0], now)
 	}
 	st.UnfinishedWork, st.LongestRunning = q.observer.Unfinished(now)
 	st.Latency = newHistogram(&q.observer.Latency)

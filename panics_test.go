@@ -42,7 +42,7 @@ var panicSteps = []panicStep{
 	{"last Done", func(q workqueue.Extended[string]) { q.Done("a") }},
 }
 
-// tryPanics walks through panicSteps up to number bad, in which the panic (or runtime.Goexit) is tried, and then brings
+// tryPanics walks through panicSteps up to number bad, in which the panic is tried, and then brings
 // the queue to its end. If nothing panicked, the step was taken like the others.
 func tryPanics(t *testing.T, q workqueue.Extended[string], bad int, arm, disarm func()) {
 	t.Helper()
@@ -85,7 +85,7 @@ func tryPanics(t *testing.T, q workqueue.Extended[string], bad int, arm, disarm 
 	wantShutDown(t, q)
 }
 
-// aside calls f on a goroutine of its own, which f may end by a panic or by runtime.Goexit.
+// aside calls f on a goroutine of its own, which f may end by a panic or, like t.FailNow in a handler, by runtime.Goexit.
 func aside(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -96,18 +96,30 @@ func aside(f func()) {
 	<-done
 }
 
-func TestMetricPanics(t *testing.T) {
-	for _, metric := range []string{"depth", "adds", "latency", "work", "unfinished", "longest"} {
+func TestForeignCodePanics(t *testing.T) {
+	for _, where := range []string{"Queue", "clock", "depth", "adds", "latency", "work", "unfinished", "longest"} {
 		for bad, step := range panicSteps {
-			t.Run(metric+","+step.name, func(t *testing.T) {
+			t.Run(where+","+step.name, func(t *testing.T) {
 				everyLayer(t, func(t *testing.T, build builder[string]) {
-					r, c := &testkit.Recorder{}, testkit.NewFakeClock()
-					q := build(options[string]{name: "q", provider: r, clock: c})
-					tryPanics(t, q, bad, func() {
-						c.Step(time.Second)
+					var armed atomic.Bool
+					called := func(what string) {
+						if what == where && armed.CompareAndSwap(true, false) {
+							panic(what)
+						}
+					}
+					fake := testkit.NewFakeClock()
+					r := &testkit.Recorder{On: called}
+					o := options[string]{
+						name: "q", provider: r, clock: &testkit.HookedClock{WithTicker: fake, OnNow: func() { called("clock") }},
+					}
+					if where == "Queue" {
+						o.order = &testkit.ListQueue[string]{On: func(string) { called("Queue") }}
+					}
+					tryPanics(t, build(o), bad, func() {
+						fake.Step(time.Second)
 						synctest.Wait()
-						r.PanicOnce(metric)
-					}, func() { r.On = nil })
+						armed.Store(true)
+					}, func() { armed.Store(false) })
 					// What the metric itself counted before it panicked is its own business.
 					for _, gauge := range []string{"unfinished", "longest"} {
 						if v := r.Value(gauge); v != 0 {
@@ -131,50 +143,6 @@ func TestDepthAfterPanicInGet(t *testing.T) {
 		r.Want(t, "after the panic", testkit.Values{"depth": 1})
 		process(t, q, "a")
 		r.Want(t, "in the end", testkit.Values{"depth": 0})
-		q.ShutDown()
-	})
-}
-
-func TestClockPanics(t *testing.T) {
-	for bad, step := range panicSteps {
-		t.Run(step.name, func(t *testing.T) {
-			everyLayer(t, func(t *testing.T, build builder[string]) {
-				r, fake := &testkit.Recorder{}, testkit.NewFakeClock()
-				var armed atomic.Bool
-				c := &testkit.HookedClock{WithTicker: fake, OnNow: func() {
-					if armed.CompareAndSwap(true, false) {
-						panic("clock")
-					}
-				}}
-				q := build(options[string]{name: "q", provider: r, clock: c})
-				tryPanics(t, q, bad, func() {
-					fake.Step(time.Second)
-					synctest.Wait()
-					armed.Store(true)
-				}, func() { armed.Store(false) })
-				r.Want(t, "in the end", testkit.Values{"unfinished": 0, "longest": 0})
-			})
-		})
-	}
-}
-
-// A Done that panics because of the clock has not happened, and may be called again.
-func TestClockPanicsInDone(t *testing.T) {
-	everyLayer(t, func(t *testing.T, build builder[string]) {
-		r, c := &testkit.Recorder{}, &testkit.HookedClock{WithTicker: testkit.NewFakeClock()}
-		q := build(options[string]{name: "q", provider: r, clock: c})
-		q.Add("a")
-		q.Get()
-		c.OnNow = func() { panic("clock") }
-		testkit.WantPanic(t, "Done", func() { q.Done("a") })
-		c.OnNow = nil
-		if st := q.Stats(); st.Processing != 1 {
-			t.Errorf("Stats() = %+v after the panic, want 1 processing", st)
-		}
-		q.Done("a")
-		if st := q.Stats(); st.Processing != 0 || st.UnmatchedDones != 0 {
-			t.Errorf("Stats() = %+v in the end", st)
-		}
 		q.ShutDown()
 	})
 }
@@ -255,41 +223,6 @@ func TestWorkerThatNeverCallsDone(t *testing.T) {
 		process(t, q, "a")
 		wantShutDown(t, q)
 	})
-}
-
-// Code of the user's that the queue calls may end the goroutine: a fake of a test that calls t.FailNow. It is
-// then as with a panic: no lock is held, and no key is lost, or processing without a worker.
-func TestForeignCodeThatEndsTheGoroutine(t *testing.T) {
-	for _, where := range []string{"Queue", "clock", "depth", "adds", "latency", "work", "unfinished"} {
-		for bad, step := range panicSteps {
-			t.Run(where+","+step.name, func(t *testing.T) {
-				everyLayer(t, func(t *testing.T, build builder[string]) {
-					var armed atomic.Bool
-					end := func(called string) func() {
-						return func() {
-							if called == where && armed.CompareAndSwap(true, false) {
-								runtime.Goexit()
-							}
-						}
-					}
-					fake := testkit.NewFakeClock()
-					o := options[string]{
-						name:     "q",
-						provider: &testkit.Recorder{On: func(metric string) { end(metric)() }},
-						clock:    &testkit.HookedClock{WithTicker: fake, OnNow: end("clock")},
-					}
-					if where == "Queue" {
-						o.order = &testkit.ListQueue[string]{On: func(string) { end("Queue")() }}
-					}
-					tryPanics(t, build(o), bad, func() {
-						fake.Step(time.Second)
-						synctest.Wait()
-						armed.Store(true)
-					}, func() { armed.Store(false) })
-				})
-			})
-		}
-	}
 }
 
 // badProvider panics when it is asked for one of its metrics.
@@ -375,62 +308,17 @@ func (c *hookedContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// A context's methods run without the lock: they may call the queue, and if they panic nothing has changed.
+// A context's methods run without the lock: they may call the queue.
 func TestContextIsForeignCode(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
 		q := build(options[string]{})
 		q.Add("a")
-		q.Add("b")
-		hold(t, q, "a")
-		bad := func() { panic("context") }
 		fine := func() { q.Len() }
-		for name, ctx := range map[string]context.Context{
-			"nil":  nil,
-			"Err":  &hookedContext{Context: t.Context(), onErr: bad, onDone: fine},
-			"Done": &hookedContext{Context: t.Context(), onErr: fine, onDone: bad},
-		} {
-			testkit.PanicOf(func() { _, _ = q.GetContext(ctx) })
-			testkit.PanicOf(func() { _, _ = q.DoneAndGet(ctx, "a") })
-			if !workqueue.FreeLock[string](q) {
-				t.Fatalf("%s: the lock is held after a panic", name)
-			}
-			if st := q.Stats(); st.Processing != 1 || st.Queued != 1 || st.UnmatchedDones != 0 {
-				t.Errorf("%s: Stats() = %+v after a panic", name, st)
-			}
-		}
 		ctx := &hookedContext{Context: t.Context(), onErr: fine, onDone: fine}
-		if key, err := q.DoneAndGet(ctx, "a"); key != "b" || err != nil {
-			t.Errorf("DoneAndGet() = %q, %v with a context that calls the queue", key, err)
+		if key, err := q.GetContext(ctx); key != "a" || err != nil {
+			t.Errorf("GetContext() = %q, %v with a context that calls the queue", key, err)
 		}
-		q.Done("b")
+		q.Done("a")
 		q.ShutDown()
-	})
-}
-
-// A getter whose context panics at its end takes no wake-up with it.
-func TestContextPanicsAtItsEnd(t *testing.T) {
-	everyLayer(t, func(t *testing.T, build builder[string]) {
-		for range 20 { // A select between the end and the wake-up chooses at random.
-			q := build(options[string]{})
-			base, cancel := context.WithCancel(t.Context())
-			var ended atomic.Bool
-			ctx := &hookedContext{Context: base, onDone: func() {}, onErr: func() {
-				if ended.Load() {
-					panic("context")
-				}
-			}}
-			go testkit.PanicOf(func() { _, _ = q.GetContext(ctx) })
-			synctest.Wait()
-			other := startGet[string](q)
-			synctest.Wait()
-			ended.Store(true)
-			cancel()
-			q.Add("a")
-			if g := other.MustReturn(t, "Get"); g.key != "a" {
-				t.Fatalf("Get() = %q, %v", g.key, g.err)
-			}
-			q.Done("a")
-			q.ShutDown()
-		}
 	})
 }

@@ -314,6 +314,19 @@ func TestInspectForeignQueue(t *testing.T) {
 	}
 }
 
+// Nil is a key of a queue of any, and of no other type.
+func TestInspectNilKey(t *testing.T) {
+	q := workqueue.NewTyped[any]()
+	i := workqueue.Inspect(q)
+	i.Add(nil)
+	if k, found := i.SnapshotKey(nil); !found || k.State != workqueue.KeyQueued {
+		t.Errorf("SnapshotKey(nil) = %+v, %v", k, found)
+	}
+	process[any](t, q, nil)
+	other := workqueue.Inspect(workqueue.NewTyped[*int]())
+	testkit.WantPanic(t, "Add of a nil that is no *int", func() { other.Add(nil) })
+}
+
 // A queue of several layers asks for the global provider once: all of it is watched, or nothing.
 func TestGlobalProviderIsReadOnce(t *testing.T) {
 	workqueue.WithoutProvider(func() {

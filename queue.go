@@ -99,7 +99,8 @@ func newQueueWithConfig[T comparable](config TypedQueueConfig[T], updatePeriod t
 	provider := providerFor(config.Name, config.MetricsProvider)
 	q := newQueue(config, provider, updatePeriod)
 	watch(config.Name, provider, q.Stats)
-	return inspected[T](q, config.Name, provider, nil)
+	registerInspector[T](q, config.Name, provider, nil)
+	return q
 }
 
 // newQueue builds a queue whose Stats no provider watches yet. It does not look for the global provider: the layers of
@@ -131,58 +132,58 @@ type Type = Typed[any]
 type Typed[T comparable] struct {
 	name   string
 	ticker observe.Ticker
-
-	// shuttingDown is written under the gate's lock and read without.
-	shuttingDown atomic.Bool
-
-	// gate is the lock of all that follows. Methods of custom, of push metrics and of their clock are called
-	// while it is locked, and no other foreign code.
-	gate gate.Gate
-
-	// keys has a slot for every key that is dirty or processing, and for no other.
-	keys keytable.Table[T, keyState]
-	// ready has the keys that are dirty and not processing, in the order in which they became so. With a custom
-	// Queue, custom has them, and ready only those that Get has put back because of a panic.
-	ready  ring[keytable.Slot]
-	custom Queue[T]
-	// processing counts the keys that workers hold, and again those of them that are dirty.
-	processing, again int
-	// last saves a single worker's Done the hash of its key.
-	last keytable.LastTaken[T]
-
+	// custom and observer are used under the lock. They call the methods of a user's Queue, of push metrics and of
+	// their clock, and no other foreign code runs under it.
+	custom   Queue[T]          // nil without
 	observer *observe.Observer // nil without metrics
 
-	adds           uint64
-	unmatchedDones uint64
+	// shuttingDown is written under the lock and read without.
+	shuttingDown atomic.Bool
+
+	// mu is the lock, and what it guards.
+	mu struct {
+		gate.Gate
+
+		// keys has a slot for every key that is dirty or processing, and for no other.
+		keys keytable.Table[T, sets]
+		// ready has the keys that are dirty and not processing, in the order in which they became so. With a custom
+		// Queue, custom has them, and ready only those that Get has put back because of a panic.
+		ready ring[keytable.Slot]
+		// processing counts the keys that workers hold, and again those of them that are dirty.
+		processing, again int
+
+		adds           uint64
+		unmatchedDones uint64
+	}
 }
 
-// keyState is a key's membership in the sets dirty and processing.
-type keyState uint8
+// sets are those of dirty and processing that a key is in.
+type sets uint8
 
 const (
-	dirty      keyState = 1 << iota // needs processing
-	processing                      // is held by a worker
+	dirty      sets = 1 << iota // needs processing
+	processing                  // is held by a worker
 )
 
-type entry[T comparable] = keytable.Entry[T, keyState]
+type entry[T comparable] = keytable.Entry[T, sets]
 
 // unlock ends every critical section that may have changed what sleeping getters or drains wait for.
 func (q *Typed[T]) unlock() {
-	if q.gate.Watched() {
+	if q.mu.Watched() {
 		q.notifyAndUnlock()
 		return
 	}
-	q.gate.Unlock()
+	q.mu.Unlock()
 }
 
 func (q *Typed[T]) notifyAndUnlock() {
-	defer q.gate.Unlock() // Also if a custom Queue panics in Len.
+	defer q.mu.Unlock() // Also if a custom Queue panics in Len.
 	n := q.lenLocked()
 	if n > 0 || q.shuttingDown.Load() {
-		q.gate.Wake()
+		q.mu.Wake()
 	}
-	if n == 0 && q.processing == 0 {
-		q.gate.EndDrain(nil)
+	if n == 0 && q.mu.processing == 0 {
+		q.mu.EndDrain(nil)
 	}
 }
 
@@ -191,21 +192,21 @@ func (q *Typed[T]) notifyAndUnlock() {
 // does nothing.
 func (q *Typed[T]) Add(item T) {
 	h := keytable.HashOf(item)
-	q.gate.Lock()
+	q.mu.Lock()
 	defer q.unlock()
 	q.addLocked(h, item)
 }
 
-// addDue adds keys that have come due, from number *added on, and counts them there: if a custom Queue ends the
-// goroutine, the next one goes on behind them. It adds nothing after a shutdown.
-func (q *Typed[T]) addDue(keys []keytable.Hashed[T], added *int) {
-	q.gate.Lock()
+// addDue adds keys that have come due, and returns how many: fewer than all if the queue is shutting down.
+func (q *Typed[T]) addDue(keys []keytable.Hashed[T]) (added int) {
+	q.mu.Lock()
 	defer q.unlock()
-	q.gate.WakeAnother()
-	q.keys.PreloadKeys(keys[*added:])
-	for *added < len(keys) && q.addLocked(keys[*added].Hash, keys[*added].Key) {
-		*added++
+	q.mu.WakeAnother()
+	q.mu.keys.PreloadKeys(keys)
+	for added < len(keys) && q.addLocked(keys[added].Hash, keys[added].Key) {
+		added++
 	}
+	return added
 }
 
 // addLocked is Add. It returns false if the queue is shutting down.
@@ -213,7 +214,7 @@ func (q *Typed[T]) addLocked(h keytable.Hash, item T) bool {
 	if q.shuttingDown.Load() {
 		return false
 	}
-	s, k, inserted := q.keys.FindOrInsert(h, item)
+	s, k, inserted := q.mu.keys.FindOrInsert(h, item)
 	if k.Value&dirty != 0 {
 		if q.custom != nil && k.Value&processing == 0 {
 			q.custom.Touch(item)
@@ -229,9 +230,9 @@ func (q *Typed[T]) addLocked(h keytable.Hash, item T) bool {
 
 func (q *Typed[T]) markDirtyLocked(s keytable.Slot, k *entry[T]) {
 	k.Value |= dirty
-	q.adds++
+	q.mu.adds++
 	if k.Value&processing != 0 {
-		q.again++
+		q.mu.again++
 	}
 	if q.observer != nil {
 		q.observer.Added(s, q.observer.Now())
@@ -241,45 +242,31 @@ func (q *Typed[T]) markDirtyLocked(s keytable.Slot, k *entry[T]) {
 // pushLocked puts the key at s at the end of the line.
 func (q *Typed[T]) pushLocked(s keytable.Slot, k *entry[T]) {
 	if q.custom == nil {
-		q.ready.push(s)
+		q.mu.ready.push(s)
 	} else {
-		q.pushToCustomLocked(s, k)
+		q.pushCustomLocked(s, k)
 	}
-}
-
-// pushToCustomLocked is pushLocked with a Queue. If that panics, a key that was just inserted is deleted again.
-func (q *Typed[T]) pushToCustomLocked(s keytable.Slot, k *entry[T]) {
-	pushed := false
-	defer func() {
-		if !pushed && k.Value == 0 {
-			q.keys.Delete(s)
-		}
-	}()
-	q.custom.Push(k.Key)
-	pushed = true
 }
 
 // Len returns the number of queued keys. Keys that workers hold are not counted.
 func (q *Typed[T]) Len() int {
-	q.gate.Lock()
-	defer q.gate.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	return q.lenLocked()
 }
 
 func (q *Typed[T]) lenLocked() int {
 	if q.custom != nil {
-		return q.custom.Len() + q.ready.n
+		return q.custom.Len() + q.mu.ready.n
 	}
-	return q.ready.n
+	return q.mu.ready.n
 }
 
 // Get blocks until a key is queued, and hands it to the caller, who must call Done with it. After
 // shutdown it hands out the keys that are still queued, and then returns shutdown = true without
 // blocking, also while other workers hold keys that will be queued again.
 func (q *Typed[T]) Get() (item T, shutdown bool) {
-	q.gate.Lock()
-	defer q.unlock()
-	item, err := q.getLocked(nil)
+	item, err := q.getUntil(nil)
 	return item, err != nil
 }
 
@@ -291,20 +278,13 @@ func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
 		return item, err
 	}
 	item, err = q.getUntil(ctx.Done())
-	if err == errContextDone {
-		err = gate.ContextError(ctx)
-	}
-	return item, err
+	return item, gate.PublicError(ctx, err)
 }
 
+// getUntil waits for a key, and returns gate.ErrContextDone if done is closed first.
 func (q *Typed[T]) getUntil(done <-chan struct{}) (item T, err error) {
-	q.gate.Lock()
+	q.mu.Lock()
 	defer q.unlock()
-	return q.getLocked(done)
-}
-
-// getLocked waits for a key, and returns errContextDone if done is closed first.
-func (q *Typed[T]) getLocked(done <-chan struct{}) (item T, err error) {
 	for {
 		if s, k := q.popLocked(); k != nil {
 			q.takeLocked(s, k)
@@ -313,35 +293,21 @@ func (q *Typed[T]) getLocked(done <-chan struct{}) (item T, err error) {
 		if q.shuttingDown.Load() {
 			return item, ErrShutDown
 		}
-		if !q.gate.Sleep(done, nil) {
-			return item, errContextDone
+		if !q.mu.Sleep(done, nil) {
+			return item, gate.ErrContextDone
 		}
 	}
 }
 
 // popLocked takes the next key from the line. It returns nil if there is none.
 func (q *Typed[T]) popLocked() (keytable.Slot, *entry[T]) {
-	if q.ready.n > 0 {
-		if q.ready.head.first%keytable.PreloadLen == 0 { // Done will look for these keys.
-			q.keys.Preload(q.ready.ahead(keytable.PreloadLen))
-		}
-		s := q.ready.pop()
-		return s, q.keys.At(s)
+	if q.mu.ready.n > 0 {
+		q.preloadLocked()
+		s := q.mu.ready.pop()
+		return s, q.mu.keys.At(s)
 	}
-	if q.custom == nil {
-		return keytable.None, nil
-	}
-	for q.custom.Len() > 0 {
-		item := q.custom.Pop()
-		// A Queue may have keys of its own, which were never added. takeLocked marks them dirty.
-		s, k, _ := q.keys.FindOrInsert(keytable.HashOf(item), item)
-		if k.Value&processing == 0 {
-			return s, k
-		}
-		// A Queue that has a key twice must not make two workers hold it.
-		if k.Value&dirty == 0 {
-			q.markDirtyLocked(s, k)
-		}
+	if q.custom != nil {
+		return q.popCustomLocked()
 	}
 	return keytable.None, nil
 }
@@ -354,7 +320,7 @@ func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T]) {
 		defer func() {
 			if !taken {
 				q.observer.Untake(s)
-				q.ready.push(s)
+				q.mu.ready.push(s)
 			}
 		}()
 		if k.Value == 0 {
@@ -363,53 +329,31 @@ func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T]) {
 		q.observer.Taken(s, q.observer.Now())
 		taken = true
 	} else if k.Value == 0 {
-		q.adds++
+		q.mu.adds++
 	}
 	k.Value = processing
-	q.processing++
-	q.last.Took(s, q.processing)
+	q.mu.processing++
+}
+
+// preloadLocked prepares, once for several keys, for the Dones of the keys that come next.
+func (q *Typed[T]) preloadLocked() {
+	if q.mu.ready.head.first%keytable.PreloadLen == 0 {
+		q.mu.keys.Preload(q.mu.ready.ahead(keytable.PreloadLen))
+	}
 }
 
 // Done says that the caller has finished with an item that it got from Get. If the item was added in
 // the meantime, it goes to the end of the line. Done of a key that no worker holds changes nothing
 // but [Stats].UnmatchedDones.
 func (q *Typed[T]) Done(item T) {
-	h, hashed := q.last.Hash(item)
-	q.gate.Lock()
+	h := keytable.HashOf(item)
+	q.mu.Lock()
 	defer q.unlock()
-	q.doneLocked(item, h, hashed)
-}
-
-// DoneAndGet is Done of done followed by [Typed.GetContext], under one lock: for a worker that takes one key
-// after the other. If it returns an error, done is Done all the same.
-func (q *Typed[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
-	ended, err := ctx.Done(), ctx.Err()
-	if err != nil {
-		q.Done(done)
-		return item, err
-	}
-	item, err = q.doneAndGetUntil(ended, done)
-	if err == errContextDone {
-		err = gate.ContextError(ctx)
-	}
-	return item, err
-}
-
-func (q *Typed[T]) doneAndGetUntil(ended <-chan struct{}, done T) (item T, err error) {
-	h, hashed := q.last.Hash(done)
-	q.gate.Lock()
-	defer q.unlock()
-	q.doneLocked(done, h, hashed)
-	return q.getLocked(ended)
-}
-
-// doneLocked is Done of item, whose hash is h if it is hashed already.
-func (q *Typed[T]) doneLocked(item T, h keytable.Hash, hashed bool) {
-	s, k := keytable.FindTaken(&q.keys, &q.last, item, h, hashed)
+	s, k := q.mu.keys.Find(h, item)
 	if k == nil || k.Value&processing == 0 {
 		// Carrying on would queue a queued key a second time, and two workers would hold it
 		// (kubernetes/kubernetes#141079).
-		q.unmatchedDones++
+		q.mu.unmatchedDones++
 		return
 	}
 	var now time.Duration
@@ -420,23 +364,73 @@ func (q *Typed[T]) doneLocked(item T, h keytable.Hash, hashed bool) {
 		// First, so that the worker still holds the key if this panics, and may call Done again.
 		q.pushLocked(s, k)
 		k.Value = dirty
-		q.again--
+		q.mu.again--
 	} else {
-		q.keys.Delete(s)
+		q.mu.keys.Delete(s)
 	}
-	q.processing--
-	q.last.Ended(s)
+	q.mu.processing--
 	if q.observer != nil {
 		q.observeDoneLocked(s, now)
 	}
 }
 
 func (q *Typed[T]) observeDoneLocked(s keytable.Slot, now time.Duration) {
-	if !q.keys.HasMemory(s) {
+	if !q.mu.keys.HasMemory(s) {
 		defer q.observer.Release(s)
 	}
 	q.observer.Finished(s, now)
 	if q.shuttingDown.Load() {
-		q.observer.Settle()
+		q.observer.RefreshLast()
+	}
+}
+
+// ShutDown makes the queue ignore what is added from now on, and wakes every getter. Keys that are
+// queued are still handed out, and then Get returns shutdown = true. Drains that wait return at once.
+// ShutDown may be called any number of times, also while or after the queue is drained. It waits for
+// the goroutine that refreshes metrics, if there is one, and for nothing else.
+func (q *Typed[T]) ShutDown() {
+	defer q.ticker.Wait()
+	q.mu.Lock()
+	defer q.unlock()
+	q.mu.EndDrain(ErrShutDown)
+	q.beginShutDownLocked()
+}
+
+// ShutDownWithDrain is ShutDown that waits until nothing is queued and nothing is being processed,
+// which includes the keys that were added while workers held them. It waits forever if no worker
+// takes the queued keys, or one of them never calls Done, unless ShutDown is called meanwhile. Every caller
+// that waits returns. Use ShutDownContext to wait no longer than a limit.
+func (q *Typed[T]) ShutDownWithDrain() {
+	// The caller asked for no error: a ShutDown that ends the wait is as good as an empty queue.
+	_ = q.ShutDownContext(context.Background())
+}
+
+// ShutDownContext is ShutDownWithDrain that waits no longer than until ctx is done. It returns nil
+// when nothing is queued and nothing is being processed, ctx.Err() if ctx was done first, and
+// ErrShutDown if a call of ShutDown ended the wait. In every case the queue is shutting down
+// afterwards, hands out what is still queued, and ShutDownContext may be called again to wait on.
+func (q *Typed[T]) ShutDownContext(ctx context.Context) error {
+	defer q.ticker.Wait()
+	return q.beginDrain().Wait(ctx)
+}
+
+// ShuttingDown reports whether one of the ShutDown methods has been called.
+func (q *Typed[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
+
+// beginDrain shuts the queue down and returns what to wait for. If the queue is empty, unlock ends the drain at once.
+func (q *Typed[T]) beginDrain() *gate.Drain {
+	q.mu.Lock()
+	defer q.unlock()
+	q.beginShutDownLocked()
+	return q.mu.Drain()
+}
+
+func (q *Typed[T]) beginShutDownLocked() {
+	if q.shuttingDown.Swap(true) {
+		return
+	}
+	q.ticker.Stop()
+	if q.observer != nil {
+		q.observer.RefreshLast()
 	}
 }

@@ -1,7 +1,6 @@
 package workqueue_test
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"runtime"
@@ -57,124 +56,6 @@ func TestQueueConstructors(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestDoneAndGet(t *testing.T) {
-	everyLayer(t, func(t *testing.T, build builder[string]) {
-		q := build(options[string]{})
-		ctx, cancel := context.WithCancel(t.Context())
-		want := func(done, want string, wantErr error) {
-			t.Helper()
-			if key, err := q.DoneAndGet(ctx, done); key != want || err != wantErr {
-				t.Fatalf("DoneAndGet(%q) = %q, %v, want %q, %v", done, key, err, want, wantErr)
-			}
-			if err := workqueue.CheckInvariants[string](q); err != nil {
-				t.Fatal(err)
-			}
-		}
-		q.Add("a")
-		q.Add("b")
-		hold(t, q, "a")
-		q.Add("a")
-		want("a", "b", nil)
-		want("x", "a", nil) // not held; b still is
-		if st := q.Stats(); st.Processing != 2 || st.UnmatchedDones != 1 {
-			t.Fatalf("Stats() = %+v", st)
-		}
-		// It sleeps until there is a key.
-		go func() {
-			time.Sleep(time.Hour)
-			q.Add("c")
-		}()
-		want("a", "c", nil)
-		// It counts as Done whatever comes next.
-		q.Done("b")
-		q.Add("d")
-		cancel()
-		want("c", "", context.Canceled)
-		if st := q.Stats(); st.Processing != 0 || st.Queued != 1 {
-			t.Fatalf("Stats() = %+v, with c Done and d left", st)
-		}
-		ctx = t.Context()
-		hold(t, q, "d")
-		drained := make(chan error, 1)
-		go func() { drained <- q.ShutDownContext(ctx) }()
-		synctest.Wait()
-		want("d", "", workqueue.ErrShutDown)
-		if err := <-drained; err != nil {
-			t.Errorf("ShutDownContext() = %v", err)
-		}
-	})
-}
-
-// A worker holds a key from when DoneAndGet got it, and not from when it was called.
-func TestDoneAndGetThatWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fake := testkit.NewFakeClock()
-		q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{
-			Name: "q", MetricsProvider: &testkit.Recorder{}, Clock: fake,
-		})
-		defer q.ShutDown()
-		q.Add("a")
-		q.Add("b")
-		hold(t, q, "a")
-		if key, err := q.DoneAndGet(t.Context(), "a"); key != "b" || err != nil {
-			t.Fatalf("DoneAndGet() = %q, %v", key, err)
-		}
-		// What the next key waited for is not time that a worker held it.
-		go func() {
-			time.Sleep(time.Second)
-			fake.Step(time.Minute)
-			q.Add("c")
-		}()
-		if key, err := q.DoneAndGet(t.Context(), "b"); key != "c" || err != nil {
-			t.Fatalf("DoneAndGet() = %q, %v", key, err)
-		}
-		if st := q.Stats(); st.LongestRunning != 0 {
-			t.Errorf("c has been held for %v", st.LongestRunning)
-		}
-	})
-}
-
-// The key that was handed out last is found without a look-up, which must not find any other.
-func TestDoneInAnyOrder(t *testing.T) {
-	type key struct{ a, b string }
-	keys := []key{{"a", "1"}, {"a", "2"}, {"b", "1"}}
-	everyLayer(t, func(t *testing.T, build builder[key]) {
-		for n := 1; n <= len(keys); n++ {
-			for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}, {1, 0, 2}} {
-				q := build(options[key]{})
-				for _, k := range keys[:n] {
-					q.Add(k)
-				}
-				hold(t, q, keys[:n]...)
-				q.Add(keys[n-1])
-				q.Done(key{"a", "3"}) // not held
-				held := n
-				for _, i := range order {
-					q.Done(keys[i])
-					if i < n {
-						held--
-					}
-					if st := q.Stats(); st.Processing != held {
-						t.Fatalf("%d keys, %v: %d are held after Done of %d, want %d", n, order, st.Processing, i, held)
-					}
-					if err := workqueue.CheckInvariants[key](q); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if st := q.Stats(); st.UnmatchedDones != uint64(1+len(keys)-n) || st.Queued != 1 {
-					t.Fatalf("%d keys, %v: %+v", n, order, st)
-				}
-				q.Done(keys[n-1]) // is queued, and the latest
-				process(t, q, keys[n-1])
-				q.Done(keys[n-1]) // is gone
-				if st := q.Stats(); st.UnmatchedDones != uint64(3+len(keys)-n) {
-					t.Fatalf("%d keys, %v: %+v", n, order, st)
-				}
-			}
-		}
-	})
 }
 
 type badStruct struct{ field any }

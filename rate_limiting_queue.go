@@ -93,7 +93,8 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 		delaying:    config.DelayingQueue,
 		rateLimiter: rateLimiter,
 	}
-	return inspected[T](q, config.Name, provider, below)
+	registerInspector[T](q, config.Name, provider, below)
+	return q
 }
 
 // NewNamedRateLimitingQueue returns a rate-limiting queue with metrics of that name.

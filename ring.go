@@ -3,6 +3,7 @@ package workqueue
 import (
 	"iter"
 
+	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/stash"
 )
 
@@ -39,6 +40,35 @@ func (f *fifo[T]) Pop() T {
 		panic("workqueue: Pop of an empty Queue")
 	}
 	return f.pop()
+}
+
+// pushCustomLocked is pushLocked with a Queue. If that panics, a key that was just inserted is deleted again.
+func (q *Typed[T]) pushCustomLocked(s keytable.Slot, k *entry[T]) {
+	pushed := false
+	defer func() {
+		if !pushed && k.Value == 0 {
+			q.mu.keys.Delete(s)
+		}
+	}()
+	q.custom.Push(k.Key)
+	pushed = true
+}
+
+// popCustomLocked is popLocked with a Queue.
+func (q *Typed[T]) popCustomLocked() (keytable.Slot, *entry[T]) {
+	for q.custom.Len() > 0 {
+		item := q.custom.Pop()
+		// A Queue may have keys of its own, which were never added. takeLocked marks them dirty.
+		s, k, _ := q.mu.keys.FindOrInsert(keytable.HashOf(item), item)
+		if k.Value&processing == 0 {
+			return s, k
+		}
+		// A Queue that has a key twice must not make two workers hold it.
+		if k.Value&dirty == 0 {
+			q.markDirtyLocked(s, k)
+		}
+	}
+	return keytable.None, nil
 }
 
 // ring is a first-in, first-out buffer: a chain of blocks. The first is being emptied, and the last is
@@ -135,10 +165,15 @@ func (r *ring[E]) ahead(n int) []E {
 	return b.buf[b.first:min(b.first+n, b.end)]
 }
 
-// blocks returns the elements in pieces, the oldest first. The ring must not change meanwhile.
-func (r *ring[E]) blocks() iter.Seq[[]E] {
-	return func(yield func([]E) bool) {
-		for b := r.head; b != nil && yield(b.buf[b.first:b.end]); b = b.next {
+// all returns the elements, the oldest first. The ring must not change meanwhile.
+func (r *ring[E]) all() iter.Seq[E] {
+	return func(yield func(E) bool) {
+		for b := r.head; b != nil; b = b.next {
+			for _, e := range b.buf[b.first:b.end] {
+				if !yield(e) {
+					return
+				}
+			}
 		}
 	}
 }

@@ -67,12 +67,8 @@ func FuzzRing(f *testing.F) {
 			if err := r.checkInvariants(); err != nil {
 				t.Fatal(err)
 			}
-			var all []int
-			for block := range r.blocks() {
-				all = append(all, block...)
-			}
-			if !slices.Equal(all, model) {
-				t.Fatalf("blocks() = %v, want %v", all, model)
+			if all := slices.Collect(r.all()); !slices.Equal(all, model) {
+				t.Fatalf("all() = %v, want %v", all, model)
 			}
 		}
 	})
@@ -146,8 +142,8 @@ func TestRingReusesBlocks(t *testing.T) {
 		for i := range 4 * maxBlockLen {
 			r.push(i)
 		}
-		for block := range r.blocks() {
-			blocks = append(blocks, &block[0])
+		for b := r.head; b != nil; b = b.next {
+			blocks = append(blocks, &b.buf[0])
 		}
 		for r.n > 0 {
 			r.pop()

@@ -1,12 +1,10 @@
 package workqueue_test
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -90,44 +88,149 @@ func TestSnapshot(t *testing.T) {
 	})
 }
 
-// Without metrics there are no times, and with an order of the user's there is no order, but all keys.
-func TestSnapshotFindsAllKeys(t *testing.T) {
+// keyReader is a queue that lists its keys.
+type keyReader[T comparable] interface {
+	workqueue.Extended[T]
+	workqueue.KeyReader[T]
+}
+
+func wantState(t *testing.T, what string, keys []workqueue.KeySnapshot[int], state workqueue.KeyState, n int) {
+	t.Helper()
+	if len(keys) != n {
+		t.Errorf("%s has %d keys, want %d", what, len(keys), n)
+	}
+	for _, k := range keys {
+		if k.State != state {
+			t.Errorf("%s: %+v, want %s", what, k, state)
+		}
+	}
+}
+
+// SnapshotKeys yields each key once, whatever happens to others meanwhile. Snapshot lists 512 of each state. Without
+// metrics there are no times.
+func TestSnapshotKeys(t *testing.T) {
 	const n = 3000
-	everyLayer(t, func(t *testing.T, build builder[string]) {
+	everyLayer(t, func(t *testing.T, build builder[int]) {
 		for _, name := range []string{"", "named"} {
-			q := build(options[string]{name: name, provider: &testkit.Recorder{}})
-			var keys []string
-			for i := range n {
-				keys = append(keys, fmt.Sprint(i))
-				q.Add(keys[i])
+			q := build(options[int]{name: name, provider: &testkit.Recorder{}}).(keyReader[int])
+			delaying, delays := q.(delayer[int])
+			want := make(map[int]workqueue.KeyState)
+			for key := range n {
+				q.Add(key)
+				want[key] = workqueue.KeyQueued
 			}
-			for range n / 2 {
-				q.Get()
+			for range n / 3 {
+				key, _ := q.Get()
+				want[key] = workqueue.KeyProcessing
 			}
-			for i := range n / 4 { // gaps
-				q.Done(keys[i])
+			for key := range n / 6 { // gaps
+				q.Done(key)
+				delete(want, key)
+			}
+			waiting := 0
+			if delays {
+				waiting = n
+				for key := n; key < 2*n; key++ {
+					delaying.AddAfter(key, time.Hour)
+					want[key] = workqueue.KeyWaiting
+				}
+			}
+			step := 0
+			for k := range q.SnapshotKeys() {
+				if step++; step%100 == 0 { // Keys come and go meanwhile, and slabs with them.
+					q.Add(-step)
+					if delays {
+						delaying.AddAfter(-step, time.Minute)
+					}
+				}
+				if k.Key < 0 {
+					continue
+				}
+				if k.State != want[k.Key] || k.Since.IsZero() != (name == "" && k.State != workqueue.KeyWaiting) {
+					t.Fatalf("%+v, want state %q", k, want[k.Key])
+				}
+				delete(want, k.Key)
+			}
+			if len(want) > 0 {
+				t.Errorf("%d keys were not yielded", len(want))
+			}
+			for range q.SnapshotKeys() {
+				break
 			}
 			s := q.Snapshot(n)
-			if len(s.Processing) != n/4 || len(s.Queued) != n/2 {
-				t.Errorf("%d and %d keys, want %d and %d", len(s.Processing), len(s.Queued), n/4, n/2)
-			}
-			byNumber := func(a, b workqueue.KeySnapshot[string]) int {
-				return cmp.Or(len(a.Key)-len(b.Key), strings.Compare(a.Key, b.Key))
-			}
-			slices.SortFunc(s.Processing, byNumber)
-			slices.SortFunc(s.Queued, byNumber)
-			for i := range s.Processing {
-				if key := s.Processing[i].Key; key != keys[n/4+i] {
-					t.Fatalf("key %s is processing, want %s", key, keys[n/4+i])
-				}
-			}
-			for i := range s.Queued {
-				if k := s.Queued[i]; k.Key != keys[n/2+i] || k.Since.IsZero() != (name == "") {
-					t.Fatalf("key %s is queued since %v, want %s", k.Key, k.Since, keys[n/2+i])
-				}
-			}
+			wantState(t, "Processing", s.Processing, workqueue.KeyProcessing, n/6)
+			wantState(t, "Queued", s.Queued, workqueue.KeyQueued, 512)
+			wantState(t, "Waiting", s.Waiting, workqueue.KeyWaiting, min(waiting, 512))
 			q.ShutDown()
 		}
+	})
+}
+
+func TestSnapshotKey(t *testing.T) {
+	everyLayer(t, func(t *testing.T, build builder[string]) {
+		c := testkit.NewFakeClock()
+		q := build(options[string]{name: "q", provider: &testkit.Recorder{}, clock: c}).(keyReader[string])
+		want := func(key, description string, state workqueue.KeyState) {
+			t.Helper()
+			k, found := q.SnapshotKey(key)
+			got := describe([]workqueue.KeySnapshot[string]{k})
+			if got != description || k.State != state || found != (state != "") {
+				t.Errorf("SnapshotKey(%s) = %s, %s, %v, want %s, %s", key, got, k.State, found, description, state)
+			}
+		}
+		want("a", "a ", "")
+		q.Add("a")
+		want("a", "a:0 ", workqueue.KeyQueued)
+		c.Step(time.Second)
+		hold(t, q, "a")
+		want("a", "a:1 ", workqueue.KeyProcessing)
+		q.Add("a")
+		want("a", "a:1+ ", workqueue.KeyProcessing)
+		if d, ok := q.(delayer[string]); ok {
+			d.AddAfter("a", time.Minute)
+			d.AddAfter("b", time.Minute)
+			want("a", "a:1-61+ ", workqueue.KeyProcessing)
+			want("b", "b:1-61 ", workqueue.KeyWaiting)
+			q.Done("a")
+			want("a", "a:1-61 ", workqueue.KeyQueued)
+		} else {
+			q.Done("a")
+		}
+		if limited, ok := q.(workqueue.TypedRateLimitingInterface[string]); ok {
+			limited.AddRateLimited("c")
+			q.ShutDown()
+			want("c", "c*1 ", "")
+		}
+		q.ShutDown()
+	})
+}
+
+// A key that has come due, and is not in the queue below yet, is found. SnapshotKeys and SnapshotKey know no more of a
+// queue that is not ours.
+func TestSnapshotKeyOnItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		arrived := make(chan struct{})
+		below := &plainQueue[int]{beforeAdd: func() { <-arrived }}
+		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Queue: below}).(delayer[int])
+		q.AddAfter(1, time.Second)
+		q.AddAfter(2, time.Hour)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		r := q.(workqueue.KeyReader[int])
+		if k, found := r.SnapshotKey(1); k.State != workqueue.KeyQueued || !found {
+			t.Errorf("SnapshotKey() = %+v, %v of a key that is on its way", k, found)
+		}
+		close(arrived)
+		synctest.Wait()
+		if k, found := r.SnapshotKey(1); k.State != "" || found {
+			t.Errorf("SnapshotKey() = %+v, %v of a key in another queue", k, found)
+		}
+		for k := range r.SnapshotKeys() {
+			if k.Key != 2 || k.State != workqueue.KeyWaiting {
+				t.Errorf("SnapshotKeys() yields %+v", k)
+			}
+		}
+		q.ShutDown()
 	})
 }
 
@@ -161,9 +264,9 @@ func TestSnapshotOfManyWaitingKeys(t *testing.T) {
 		}
 		start := time.Now()
 		slices.Sort(due)
-		for _, limit := range []int{1, 2, 7, 500, 1000, 2000} {
+		for _, limit := range []int{1, 2, 7, 500, 512, 2000} {
 			waiting := q.Snapshot(limit).Waiting
-			if len(waiting) != min(limit, 1000) {
+			if len(waiting) != min(limit, 512) {
 				t.Fatalf("limit %d: %d keys", limit, len(waiting))
 			}
 			for i, k := range waiting {
@@ -265,8 +368,8 @@ func TestMostRequeued(t *testing.T) {
 			want("with many keys", 5, " 513:15 2500:14 777:13 0:12 4999:11")
 			want("with many keys", 0, "")
 			want("with many keys", -1, "")
-			if list := l.(workqueue.RequeueLister[int]).MostRequeued(math.MaxInt); len(list) != 5000 || list[4999].Requeues != 1 {
-				t.Errorf("all of them are %d", len(list))
+			if list := l.(workqueue.RequeueLister[int]).MostRequeued(math.MaxInt); len(list) != 512 || list[511].Requeues != 2 {
+				t.Errorf("%d are listed", len(list))
 			}
 			l.Forget(513)
 			l.Forget(777)
@@ -336,10 +439,10 @@ func TestSnapshotOfFailingKeys(t *testing.T) {
 			t.Fatalf("waiting %v, failing %v", s.Waiting, s.Failing)
 		}
 		first, second := s.Failing[0], s.Failing[1]
-		if first.Key != 7 || first.Requeues != 6 || !first.Since.Equal(began) || !first.Due.Equal(began.Add(32*time.Second)) {
+		if first.Key != 7 || first.Requeues != 6 || first.State != workqueue.KeyWaiting || !first.Since.Equal(began) || !first.Due.Equal(began.Add(32*time.Second)) {
 			t.Errorf("failing most: %+v", first)
 		}
-		if second.Key != 8 || second.Requeues != 5 || !second.Since.IsZero() || !second.Due.IsZero() {
+		if second.Key != 8 || second.Requeues != 5 || second.State != workqueue.KeyQueued || !second.Due.IsZero() {
 			t.Errorf("failing next: %+v", second)
 		}
 		if s := q.Snapshot(-1); s.Failing != nil {

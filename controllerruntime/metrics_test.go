@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/common/expfmt"
 	clientgo "k8s.io/client-go/util/workqueue"
 	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
@@ -94,6 +97,39 @@ func TestSameSeriesAsTheDefaultQueue(t *testing.T) {
 	}
 	if got = ours.ReplaceAllString(got, ""); got != want {
 		t.Errorf("ours:\n%s\ncontroller-runtime's:\n%s", got, want)
+	}
+}
+
+// A stock queue with the name of one of ours does not cost the manager its /metrics, which answers 500 if one series is
+// there twice. Ours gets another name.
+func TestSameNameAsAStockQueue(t *testing.T) {
+	runs++
+	name := fmt.Sprint("both-", runs)
+	limiter := clientgo.DefaultTypedControllerRateLimiter[string]()
+	mine := controllerruntime.NewTypedQueue(name, limiter)
+	defer mine.ShutDown()
+	mine.Add("a")
+	served(t, name)
+	for _, theirs := range []clientgo.TypedInterface[string]{
+		clientgo.NewTypedRateLimitingQueueWithConfig(limiter, clientgo.TypedRateLimitingQueueConfig[string]{Name: name}),
+		crpriority.New[string](name),
+	} {
+		defer theirs.ShutDown()
+		handler := promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})
+		response := httptest.NewRecorder()
+		handler.ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		if response.Code != http.StatusOK {
+			t.Fatalf("/metrics answers %d: %.300s", response.Code, response.Body)
+		}
+		own := name + " (keyedqueue)"
+		for _, line := range []string{
+			fmt.Sprintf("workqueue_adds_total{controller=%q,name=%q} 0", name, name),
+			fmt.Sprintf("workqueue_adds_total{controller=%q,name=%q} 1", own, own),
+		} {
+			if !strings.Contains(response.Body.String(), "\n"+line+"\n") {
+				t.Errorf("/metrics does not have %s", line)
+			}
+		}
 	}
 }
 

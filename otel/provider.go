@@ -21,7 +21,6 @@ package otel
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -33,6 +32,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/metrics"
 	"github.com/keyedqueue/workqueue/internal/totals"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -61,14 +61,12 @@ var (
 
 // New returns a provider. It returns an error if the options are wrong.
 func New(opts Options) (*Provider, error) {
-	for i, bound := range opts.Bounds {
-		if math.IsNaN(bound) || math.IsInf(bound, 0) || i > 0 && bound <= opts.Bounds[i-1] {
-			return nil, fmt.Errorf("otel: Bounds must ascend and be finite, but the one at %d is %v", i, bound)
-		}
+	if err := metrics.CheckBounds(opts.Bounds); err != nil {
+		return nil, fmt.Errorf("otel: Bounds %w", err)
 	}
 	return &Provider{
 		bounds: slices.Clone(opts.Bounds), // which keeps nil and empty
-		start:  time.Now(), queues: totals.Queues(), pools: totals.Pools(),
+		start:  time.Now(), queues: metrics.Queues(), pools: metrics.Pools(),
 	}, nil
 }
 
@@ -86,11 +84,11 @@ func (p *Provider) WatchPool(name string, stats func() worker.Stats) { p.pools.W
 // collection, until the Registration is unregistered. Call it once for each MeterProvider. It returns an error if meter
 // refuses an instrument.
 func (p *Provider) Register(meter metric.Meter) (metric.Registration, error) {
-	queues, err := newInstruments(meter, totals.QueueMetrics)
+	queues, err := newInstruments(meter, metrics.Queue)
 	if err != nil {
 		return nil, err
 	}
-	pools, err := newInstruments(meter, totals.PoolMetrics)
+	pools, err := newInstruments(meter, metrics.Pool)
 	if err != nil {
 		return nil, err
 	}
@@ -101,17 +99,17 @@ func (p *Provider) Register(meter metric.Meter) (metric.Registration, error) {
 		}
 	}
 	return meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		observe(o, p.queues, totals.QueueMetrics, queues)
-		observe(o, p.pools, totals.PoolMetrics, pools)
+		observe(o, p.queues, metrics.Queue, queues)
+		observe(o, p.pools, metrics.Pool, pools)
 		return nil
 	}, all...)
 }
 
-// newInstruments returns an instrument for each of the metrics, nil for histograms.
-func newInstruments[S any](meter metric.Meter, metrics []totals.Metric[S]) ([]metric.Float64Observable, error) {
-	instruments := make([]metric.Float64Observable, len(metrics))
-	for i := range metrics {
-		m := &metrics[i]
+// newInstruments returns an instrument for each metric of table, nil for histograms.
+func newInstruments[S any](meter metric.Meter, table []metrics.Metric[S]) ([]metric.Float64Observable, error) {
+	instruments := make([]metric.Float64Observable, len(table))
+	for i := range table {
+		m := &table[i]
 		name, unit := nameOf(m.Name)
 		var err error
 		switch {
@@ -128,13 +126,13 @@ func newInstruments[S any](meter metric.Meter, metrics []totals.Metric[S]) ([]me
 	return instruments, nil
 }
 
-// observe reads all sources of set and reports their metrics to the instruments.
-func observe[S any](o metric.Observer, set *totals.Set[S], metrics []totals.Metric[S], instruments []metric.Float64Observable) {
+// observe reads all sources of set and reports the metrics of table to the instruments.
+func observe[S any](o metric.Observer, set *totals.Set[S], table []metrics.Metric[S], instruments []metric.Float64Observable) {
 	for t := range set.All() {
 		name := attribute.String("name", t.Name)
 		attributes := metric.WithAttributeSet(attribute.NewSet(name))
-		for i := range metrics {
-			m := &metrics[i]
+		for i := range table {
+			m := &table[i]
 			switch {
 			case m.Histogram != nil || m.IsGauge() && !t.Live:
 			case m.Gauge != nil:
@@ -158,8 +156,8 @@ func observe[S any](o metric.Observer, set *totals.Set[S], metrics []totals.Metr
 // [sdk.WithProducer].
 func (p *Provider) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 	var all []metricdata.Metrics
-	all = appendHistograms(all, p.start, p.queues, totals.QueueMetrics)
-	all = appendHistograms(all, p.start, p.pools, totals.PoolMetrics)
+	all = appendHistograms(all, p.start, p.queues, metrics.Queue)
+	all = appendHistograms(all, p.start, p.pools, metrics.Pool)
 	if len(all) == 0 {
 		return nil, nil
 	}
@@ -168,10 +166,10 @@ func (p *Provider) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 	}}, nil
 }
 
-func appendHistograms[S any](all []metricdata.Metrics, start time.Time, set *totals.Set[S], metrics []totals.Metric[S]) []metricdata.Metrics {
+func appendHistograms[S any](all []metricdata.Metrics, start time.Time, set *totals.Set[S], table []metrics.Metric[S]) []metricdata.Metrics {
 	sums := slices.Collect(set.All())
 	now := time.Now()
-	for _, m := range metrics {
+	for _, m := range table {
 		if m.Histogram == nil {
 			continue
 		}

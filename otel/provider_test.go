@@ -19,7 +19,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/totals"
+	"github.com/keyedqueue/workqueue/internal/metrics"
 	"github.com/keyedqueue/workqueue/otel"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
@@ -206,10 +206,10 @@ func TestNamesInPrometheus(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]bool{}
-	for _, m := range totals.QueueMetrics {
+	for _, m := range metrics.Queue {
 		want[m.Name] = true
 	}
-	for _, m := range totals.PoolMetrics {
+	for _, m := range metrics.Pool {
 		want[m.Name] = true
 	}
 	namer := otlptranslator.MetricNamer{WithMetricSuffixes: true}

@@ -80,10 +80,11 @@ func TestWarmOperationsDoNotAllocate(t *testing.T) {
 					q.Done(key)
 				}
 			})
-			zero("Take, DoneAndGet, Discard", func() {
+			zero("Take, Discard", func() {
 				q.AddWithOpts(pq.AddOpts{Priority: 3}, keys[:3]...)
 				info, _ := q.Take(t.Context())
-				key, _ := q.DoneAndGet(t.Context(), info.Key)
+				q.Done(info.Key)
+				key, _ := q.Get()
 				q.Discard(keys[2])
 				q.Done(key)
 			})

@@ -19,8 +19,7 @@ type Config[T comparable] struct {
 	MetricsProvider workqueue.StatsProvider
 
 	// Clock is where all times come from, except those of the limiter. Nil means the real clock. It is
-	// read without the queue's lock. The queue measures times from its construction, up to 292 years in
-	// both directions; beyond that, time stands still for it.
+	// read without the queue's lock.
 	Clock clock.WithTicker
 
 	// RateLimiter decides how long a key that is added with RateLimited waits. Nil means
@@ -28,23 +27,22 @@ type Config[T comparable] struct {
 	// goroutine at a time. It may call the queue, but not add to it with RateLimited.
 	RateLimiter workqueue.TypedRateLimiter[T]
 
-	// Delay is the policy of all adds whose AddOpts name none, Add and AddAfter included. The zero value means
+	// Delay is the policy of all adds whose AddOpts have none, Add and AddAfter included. The zero value means
 	// Earliest.
 	Delay DelayPolicy
 
-	// MaxDelay is the MaxDelay of all adds whose AddOpts have none.
+	// MaxDelay is the MaxDelay of all adds whose AddOpts have none, except those that are rate-limited. It bounds how
+	// far events put off a key. What a key's worker or the limiter asks for is not bounded: see [AddOpts].MaxDelay.
 	MaxDelay time.Duration
 
 	// PlaceOfAdd makes a key that is added while a worker holds it keep the place in line of that add. Without
-	// it, the key takes its place when the worker is Done. With it, such held keys stand in line, and a call
-	// that hands out, adds or removes a key walks, under the lock, past those in front of the line's first ready key.
-	// There are at most as many of them as keys that are being processed, so the walk is short unless the
-	// program holds many thousands at once.
+	// it, the key takes its place when the worker is Done. With it, such keys stand in line while they are held, and
+	// each call steps over those at the front of a line. That is fast unless many thousands of keys are held at once.
 	PlaceOfAdd bool
 
-	// Aging, unless zero, is the time for which a key must have been ready to count as one of a priority
-	// higher by one. So every ready key is handed out in the end, however many of higher priority come: see
-	// "Order" in the package comment. With Aging the queue reads the clock in every call.
+	// Aging, unless zero, raises the priority of a queued key by one each time the key has been queued for so long.
+	// So every key is handed out in the end, however many of higher priority come: see "Order" in the package comment.
+	// With Aging the queue reads the clock in every call.
 	Aging time.Duration
 
 	// Group, unless nil, returns the group of a key. Groups take turns among keys of equal priority. It is
@@ -93,24 +91,28 @@ type AddOpts struct {
 	// After is how long the key waits. Zero and less mean not at all.
 	After time.Duration
 
-	// RateLimited makes the key wait for the limiter's delay, or for After if that is positive and
-	// shorter. The limiter is asked only if its answer can matter: not for a key that is ready, or will be
-	// when its worker is Done, and not for a key for which it was asked since the last hand-out.
+	// RateLimited makes the key wait for the limiter's delay, or for After if that is positive and shorter. The
+	// limiter is asked only if its answer can matter: not for a key that is queued, or will be when its worker is
+	// Done, and not for a key for which it was asked since the last hand-out.
 	RateLimited bool
 
-	// SetPriority makes the key take Priority even if it has a higher one.
+	// SetPriority gives the key this Priority even if the key has a higher one.
 	SetPriority bool
 
-	// Delay decides what becomes of a key that has a time to wait for already.
+	// Delay decides how the new time is merged with the one that the key waits for already.
 	Delay DelayPolicy
 
-	// MaxDelay, if positive, bounds how far Latest and Replace can put off a key: it comes no later than
-	// that after the first add since its last hand-out. Zero means Config.MaxDelay.
+	// MaxDelay, if positive, bounds how far Latest and Replace can put off a key: it comes no later than that after
+	// the first event since its last hand-out. Events are all adds but rate-limited ones, and but those that ask for
+	// the key's next run while a worker holds the key: AddAfter and AddWithPriority. What these ask for is bounded only
+	// once there is an event, and Latest never makes a key come before the limiter's time.
+	//
+	// Zero means Config.MaxDelay, and no bound for a rate-limited add.
 	MaxDelay time.Duration
 }
 
-// DelayPolicy decides what an add means for a key that waits for its time, or will do so when its worker is
-// Done. Under each policy a key that is ready, or will be when its worker is Done, stays so.
+// DelayPolicy decides what an add means for a key that waits for its time, or will do so when its worker is Done. Under
+// each policy a key that is queued, or will be when its worker is Done, stays so.
 type DelayPolicy uint8
 
 const (
@@ -118,20 +120,19 @@ const (
 	DefaultDelay DelayPolicy = iota
 	// Earliest makes the key come at the earlier of the two times.
 	Earliest
-	// Latest makes the key come at the later of the two times. Use it with MaxDelay to wait until a thing
-	// has come to rest.
+	// Latest makes the key come at the later of the two times. With MaxDelay it is a debounce: the key comes when no
+	// event has come for a while.
 	Latest
 	// Replace makes the key come at the new time.
 	Replace
-	// RespectBackoff is Earliest for a key for which the limiter has not been asked. A key that is backing
-	// off keeps its time, so events do not make a failing key fail more often. If a worker holds the key,
-	// the order does not matter: if it fails and adds the key with RateLimited, the limiter's time
-	// counts.
+	// RespectBackoff is Earliest, except that a key for which the limiter was asked keeps its time. So events do not
+	// make a failing key fail more often. While a worker holds the key, the order of the calls does not matter: if the
+	// worker adds the key with RateLimited, the limiter's time counts.
 	RespectBackoff
 )
 
-// putsOff reports whether the policy can make a key come later than it was to come.
-func (d DelayPolicy) putsOff() bool { return d == Latest || d == Replace }
+// postpones reports whether the policy can make a key come later than it was to come.
+func (d DelayPolicy) postpones() bool { return d == Latest || d == Replace }
 
 func (o *AddOpts) check() {
 	if o.Delay > RespectBackoff {

@@ -4,7 +4,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
@@ -14,7 +13,7 @@ type State uint8
 const (
 	// Absent is a key that is not in the queue.
 	Absent State = iota
-	// Queued is a key that is ready, also if its group is at its limit or the queue is paused.
+	// Queued is a key that waits for a worker, also if its group is at its limit or the queue is paused.
 	Queued
 	// Waiting is a key that waits for its time.
 	Waiting
@@ -37,17 +36,17 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// state returns the State of a key in state s.
+// public returns the State of a key in state s.
 func (s state) public() State {
-	switch {
-	case s&ready != 0:
+	switch s {
+	case queued:
 		return Queued
-	case s&waiting != 0:
+	case waiting:
 		return Waiting
-	case s&running != 0:
+	case processing, rerun, rerunLater:
 		return Processing
 	}
-	return Absent // resting
+	return Absent
 }
 
 // Info is what the queue knows of a key.
@@ -60,16 +59,16 @@ type Info[T comparable] struct {
 	Blocked bool
 	// Paused reports that the queue is paused.
 	Paused bool
-	// Priority is the one with which the key will be handed out, or was if it does not come again.
+	// Priority is the one with which the key will be handed out or, if it does not come again, was.
 	Priority int
 	// Group is the key's group, or empty in a queue without groups.
 	Group string
 	// Due is when the key comes, if it waits for its time or will do so when its worker is Done. It is zero
 	// otherwise.
 	Due time.Time
-	// Added is when the key was added first since its last hand-out, or, if it is being processed and does not
-	// come again, before that. It is zero for a key that was added without a delay when no other
-	// waited, unless the queue has Aging, MinInterval or metrics: others do not read the clock for it.
+	// Added is when the key was first added since its last hand-out or, if a worker holds it and it does not come again,
+	// before that. An event counts before what the worker or the limiter asked for: see [AddOpts].MaxDelay. Added is
+	// zero if the queue had no need to read the clock, which only queues with Aging, MinInterval or metrics always do.
 	Added time.Time
 	// Failures is how many failures the limiter has counted since the key was forgotten.
 	Failures int
@@ -92,41 +91,50 @@ func (q *Queue[T]) PriorityOf(key T) int {
 	h := keytable.HashOf(key)
 	q.lockAt(q.readClock(false))
 	defer q.unlock()
-	if _, e := q.keys.Find(h, key); e != nil && e.Value.state&resting == 0 {
-		return e.Value.priority
+	if _, it := q.findLocked(h, key); it != nil {
+		return it.priority
 	}
 	return 0
+}
+
+// findLocked returns the slot and the item of a key in the queue, or None and nil. A resting key is not in the queue.
+func (q *Queue[T]) findLocked(h keytable.Hash, key T) (keytable.Slot, *item) {
+	if s, e := q.mu.keys.Find(h, key); e != nil && e.Value.state != resting {
+		return s, &e.Value
+	}
+	return keytable.None, nil
 }
 
 func (q *Queue[T]) inspect(key T) Info[T] {
 	h := keytable.HashOf(key)
 	q.lockAt(q.readClock(false))
 	defer q.unlock()
-	if s, e := q.keys.Find(h, key); e != nil && e.Value.state&resting == 0 {
+	if s, it := q.findLocked(h, key); it != nil {
 		return q.infoLocked(s)
 	}
-	return Info[T]{Key: key, Paused: q.paused}
+	return Info[T]{Key: key, Paused: q.mu.paused}
 }
 
-// infoLocked returns what is known of the key at s, which is not resting, except its failures.
+// infoLocked returns what is known of the key at s, which is in the queue, except its failures. Every description of a
+// key is made of it.
 func (q *Queue[T]) infoLocked(s keytable.Slot) Info[T] {
-	e := q.keys.At(s)
+	e := q.mu.keys.At(s)
 	it := &e.Value
-	info := Info[T]{Key: e.Key, State: it.state.public(), Paused: q.paused, Priority: it.priority}
-	if it.state&(waiting|timed) != 0 {
-		info.Due = q.timeOf(q.due.At(s).Rank)
+	info := Info[T]{Key: e.Key, State: it.state.public(), Paused: q.mu.paused, Priority: it.priority}
+	if it.state == waiting || it.state == rerunLater {
+		info.Due = q.loop.Time(q.dueAtLocked(s))
 	}
-	if it.state&again != 0 {
+	if it.state == rerun || it.state == rerunLater {
 		info.Again = true
-		info.Priority = q.details.At(s).priority
+		info.Priority = q.mu.details.At(s).rerunPriority
 	}
-	if it.state&dated != 0 {
-		info.Added = q.timeOf(q.details.At(s).added)
+	if it.added != addedUnknown {
+		info.Added = q.loop.Time(q.mu.details.At(s).added)
 	}
 	if q.config.Group != nil {
-		g := q.groups.At(q.groupOfLocked(it))
+		g := q.mu.groups.At(q.groupOfLocked(s))
 		info.Group = g.Key
-		info.Blocked = it.state&ready != 0 && g.Value.isFull()
+		info.Blocked = it.state == queued && g.Value.isFull()
 	}
 	return info
 }
@@ -137,83 +145,15 @@ func (q *Queue[T]) infoLocked(s keytable.Slot) Info[T] {
 // those at the time when the key is yielded.
 func (q *Queue[T]) All() iter.Seq[Info[T]] {
 	return func(yield func(Info[T]) bool) {
-		var some []Info[T]
-		for n, slabs := 0, q.slabs(); n < slabs; n++ {
-			some = q.appendInfos(some[:0], n)
-			for _, info := range some {
-				info.Failures = q.NumRequeues(info.Key)
-				if !yield(info) {
-					return
-				}
+		for info := range inSteps(q, q.appendInfoLocked) {
+			info.Failures = q.NumRequeues(info.Key)
+			if !yield(info) {
+				return
 			}
 		}
 	}
 }
 
-func (q *Queue[T]) slabs() int {
-	q.gate.Lock()
-	defer q.unlock()
-	return q.keys.Slabs()
-}
-
-// appendInfos appends what is known of the keys of slab n.
-func (q *Queue[T]) appendInfos(infos []Info[T], n int) []Info[T] {
-	q.lockAt(q.readClock(false))
-	defer q.unlock()
-	for s := range q.keys.LiveSlots(n) {
-		if q.keys.At(s).Value.state&resting == 0 {
-			infos = append(infos, q.infoLocked(s))
-		}
-	}
-	return infos
-}
-
-// Remove takes key out of the queue, and returns the state in which it was. A key that is Processing stays with
-// its worker, who calls Done as usual, and does not come again. What the limiter has counted stays until Forget.
-// Remove works after shutdown too, and may end a drain.
-func (q *Queue[T]) Remove(key T) State {
-	h := keytable.HashOf(key)
-	now := q.readClock(false)
-	q.lockAt(now)
-	defer q.unlock()
-	s, e := q.keys.Find(h, key)
-	if e == nil {
-		return Absent
-	}
-	before := e.Value.state.public()
-	q.removeLocked(s, &e.Value, now)
-	return before
-}
-
-// removeLocked takes the key at s, unless it is resting, out of the queue, or makes a running one not come again.
-func (q *Queue[T]) removeLocked(s keytable.Slot, it *item, now int64) {
-	switch st := it.state; {
-	case st&ready != 0:
-		if q.observer != nil {
-			q.observer.Unqueued(s)
-		}
-		q.endNeedLocked(it.priority)
-		q.leaveLineLocked(s, it)
-		q.retireLocked(s, it, now)
-	case st&waiting != 0:
-		q.due.Remove(s)
-		q.retireLocked(s, it, now)
-	case st&running != 0:
-		switch st & (again | timed) {
-		case again:
-			q.cancelWishLocked(s, it)
-		case again | timed:
-			q.due.Remove(s)
-		}
-		it.state = running | it.state&dated
-	}
-}
-
-var _ workqueue.KeyRemover[int] = (*Queue[int])(nil)
-
-// Discard is Remove and Forget. It reports whether key was in the queue.
-func (q *Queue[T]) Discard(key T) bool {
-	state := q.Remove(key)
-	q.Forget(key)
-	return state != Absent
+func (q *Queue[T]) appendInfoLocked(infos []Info[T], s keytable.Slot) []Info[T] {
+	return append(infos, q.infoLocked(s))
 }

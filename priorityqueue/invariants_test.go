@@ -3,272 +3,247 @@ package priorityqueue
 import (
 	"fmt"
 	"iter"
-	"math"
-	"testing"
-	"time"
 
+	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
 // CheckInvariants returns an error if one of the invariants that the code's comments state does not hold. No
 // other goroutine may be in the middle of a call of q.
 func (q *Queue[T]) CheckInvariants() error {
-	q.gate.Lock()
-	defer q.gate.Unlock()
-	counts := map[state]int{}
-	inLines := 0
-	perPriority := map[int]int{}
-	perGroup := map[keytable.Slot]group{}
-	live := 0
-	for s := keytable.Slot(1); live < q.keys.Len(); s++ {
-		if !q.keys.HasMemory(s) || q.keys.At(s).Value.state == 0 {
-			continue
-		}
-		live++
-		e := q.keys.At(s)
-		it := &e.Value
-		if found, _ := q.keys.Find(keytable.HashOf(e.Key), e.Key); found != s {
-			return fmt.Errorf("key %v of slot %d is found in slot %d", e.Key, s, found)
-		}
-		where := it.state & (ready | waiting | running | resting)
-		if where&(where-1) != 0 || where == 0 {
-			return fmt.Errorf("key %v is in state %b", e.Key, it.state)
-		}
-		counts[where]++
-		if it.state&parked != 0 {
-			if it.state&(running|again|timed) != running|again {
-				return fmt.Errorf("key %v of state %b is parked", e.Key, it.state)
-			}
-			counts[parked]++
-		}
-		if it.state&timed != 0 {
-			counts[timed]++
-		} else if it.state&again != 0 {
-			counts[again]++
-		}
-		if it.state&(waiting|timed) != 0 && q.due.At(s).Slot != s {
-			return fmt.Errorf("key %v is not in due", e.Key)
-		}
-		priority := it.priority
-		if it.state&again != 0 {
-			priority = q.details.At(s).priority
-		}
-		if it.state&(ready|parked) != 0 {
-			l := q.lines.At(it.home)
-			if priority < l.Key.priority || priority != l.Key.priority && q.config.Aging == 0 {
-				return fmt.Errorf("key %v of priority %d stands in the line of %d", e.Key, priority, l.Key.priority)
-			}
-		}
-		if it.state&ready != 0 || it.state&again != 0 && it.state&timed == 0 {
-			perPriority[priority]++
-		}
-		if where == resting {
-			continue
-		}
-		home := q.groupOfLocked(it)
-		g := perGroup[home]
-		g.keys++
-		if where == running {
-			g.running++
-		}
-		perGroup[home] = g
-	}
-	if counts[ready] != q.queued || counts[running] != q.running || counts[waiting]+counts[timed] != q.due.Len() {
-		return fmt.Errorf("states %v, counted %d queued, %d running, %d due", counts, q.queued, q.running, q.due.Len())
-	}
-	if s := q.last.Slot(); s != keytable.None && (!q.keys.HasMemory(s) || q.keys.At(s).Value.state&running == 0) {
-		return fmt.Errorf("slot %d was handed out last, and is not held", s)
-	}
-	if counts[again] != q.wishes {
-		return fmt.Errorf("%d running keys to come at once, counted %d", counts[again], q.wishes)
-	}
-	if n, err := q.checkList(&q.resting, resting); err != nil || n != counts[resting] {
-		return fmt.Errorf("%d keys rest, %d in the list: %v", counts[resting], n, err)
-	}
-	if q.config.PlaceOfAdd != (counts[parked] == counts[again]) && counts[again] > 0 {
-		return fmt.Errorf("%d of %d keys that come again are parked", counts[parked], counts[again])
-	}
-	lines, ordered, blocked, blockedKeys := 0, 0, 0, 0
-	rings := map[int]int{}
-	for n := keytable.Slot(1); lines < q.lines.Len(); n++ {
-		if !q.lines.HasMemory(n) {
-			continue
-		}
-		e := q.lines.At(n)
-		l := &e.Value
-		if l.first == keytable.None && n != q.lastLine {
-			continue // not live, or it will be missing in the end
-		}
-		lines++
-		keys, err := q.checkList(&l.list, ready|parked)
-		if err != nil {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, check := range []func() error{q.checkKeys, q.checkLines, q.checkGroups, q.checkMetrics, q.checkLoop} {
+		if err := check(); err != nil {
 			return err
 		}
-		inLines += keys
-		readyKeys := 0
-		for s := l.first; s != keytable.None; s = q.keys.At(s).Value.next {
-			if q.keys.At(s).Value.state&ready != 0 {
-				readyKeys++
+	}
+	return nil
+}
+
+// slots returns the slots of all keys.
+func (q *Queue[T]) slots() iter.Seq[keytable.Slot] {
+	return func(yield func(keytable.Slot) bool) {
+		for n := range q.mu.keys.Slabs() {
+			for s := range q.mu.keys.LiveSlots(n) {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// checkKeys: each key is where its state says, and the counts are right.
+func (q *Queue[T]) checkKeys() error {
+	counts := map[state]int{}
+	for s := range q.slots() {
+		e := q.mu.keys.At(s)
+		it := &e.Value
+		if found, _ := q.mu.keys.Find(keytable.HashOf(e.Key), e.Key); found != s {
+			return fmt.Errorf("key %v of slot %d is found in slot %d", e.Key, s, found)
+		}
+		counts[it.state]++
+		stands := it.state == queued || it.state == rerun && q.config.PlaceOfAdd
+		waits := it.state == waiting || it.state == rerunLater
+		priority := it.priority
+		if it.state == rerun {
+			priority = q.mu.details.At(s).rerunPriority
+		}
+		switch {
+		case it.state == absent:
+			return fmt.Errorf("key %v has no state", e.Key)
+		case stands != (it.line != keytable.None):
+			return fmt.Errorf("key %v of state %d stands in line %d", e.Key, it.state, it.line)
+		case waits != q.mu.due.Has(s):
+			return fmt.Errorf("key %v of state %d is in due: %v", e.Key, it.state, q.mu.due.Has(s))
+		case it.limited && !waits || it.yields && it.state != rerun && it.state != rerunLater:
+			return fmt.Errorf("key %v: %+v", e.Key, *it)
+		}
+		if stands {
+			l := q.mu.lines.At(it.line).Key
+			if l.group != q.groupOfLocked(s) || priority < l.priority || priority != l.priority && q.config.Aging == 0 {
+				return fmt.Errorf("key %v of priority %d stands in the line %+v", e.Key, priority, l)
+			}
+		}
+	}
+	n := 0
+	for s := range q.mu.links.All(&q.mu.resting) {
+		if n++; q.mu.keys.At(s).Value.state != resting {
+			return fmt.Errorf("slot %d of state %d rests", s, q.mu.keys.At(s).Value.state)
+		}
+	}
+	held := counts[processing] + counts[rerun] + counts[rerunLater]
+	if counts[queued] != q.mu.queued || held != q.mu.held || counts[rerun] != q.mu.reruns ||
+		counts[waiting]+counts[rerunLater] != q.mu.due.Len() || counts[resting] != n || n != q.mu.resting.Len() {
+		return fmt.Errorf("states %v, counted %d queued, %d held, %d to run again, %d due, %d resting",
+			counts, q.mu.queued, q.mu.held, q.mu.reruns, q.mu.due.Len(), n)
+	}
+	return nil
+}
+
+// checkLines: each line is in order, and in the heap where it belongs.
+func (q *Queue[T]) checkLines() error {
+	stand, blockedKeys := 0, 0
+	heaps, rings := map[heapName]int{}, map[int]int{}
+	for n := range q.lineSlots() {
+		e := q.mu.lines.At(n)
+		l := &e.Value
+		stand += l.keys.Len()
+		queuedKeys, before := 0, unknown
+		for s := range q.mu.links.All(&l.keys) {
+			if q.mu.keys.At(s).Value.state == queued {
+				queuedKeys++
+			}
+			if q.mu.keys.At(s).Value.line != n {
+				return fmt.Errorf("slot %d stands in line %d, and is in the list of %d", s, q.mu.keys.At(s).Value.line, n)
+			}
+			if placed := q.mu.details.At(s).placed; q.config.Aging > 0 {
+				if placed < before {
+					return fmt.Errorf("slot %d took its place before the one in front of it", s)
+				}
+				before = placed
 			}
 		}
 		want := inOrder
 		switch {
-		case readyKeys == 0:
+		case queuedKeys == 0:
 			want = inNone
-		case q.config.Group != nil && q.groups.At(e.Key.group).Value.isFull():
+		case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.isFull():
 			want = inBlocked
-			blocked++
-			blockedKeys += readyKeys
+			blockedKeys += queuedKeys
 		}
-		if l.heap != want || l.ready != readyKeys {
-			return fmt.Errorf("line %v with %d ready keys counts %d, in heap %d, want %d", e.Key, readyKeys, l.ready, l.heap, want)
+		heaps[want]++
+		if l.in != want || l.queued != queuedKeys || l.keys.Len() == 0 && n != q.mu.lastLine {
+			return fmt.Errorf("line %+v with %d queued keys counts %d, in heap %d, want %d", e.Key, queuedKeys, l.queued, l.in, want)
 		}
 		if want == inNone {
 			continue
 		}
-		if entry := q.heapOf(want).At(n); entry != q.entryLocked(n) {
-			return fmt.Errorf("line %v stands as %v, and should as %v", e.Key, entry, q.entryLocked(n))
+		if got, want := q.heapLocked(want).At(n), q.entryLocked(n, q.firstQueuedLocked(l)); got != want {
+			return fmt.Errorf("line %+v stands as %v, and should as %v", e.Key, got, want)
 		}
-		if want == inBlocked {
-			continue
-		}
-		ordered++
-		if q.config.Group != nil {
+		if want == inOrder && q.config.Group != nil {
 			rings[e.Key.priority]++
-			if q.lines.At(l.next).Value.prev != n || q.lines.At(l.next).Key.priority != e.Key.priority {
-				return fmt.Errorf("line %v and the one after it do not know each other", e.Key)
+		}
+	}
+	for priority, n := range rings {
+		if _, ring := q.mu.rings.Find(keytable.HashOf(priority), priority); ring == nil || ring.Value.Len() != n {
+			return fmt.Errorf("the ring of priority %d does not have %d lines", priority, n)
+		}
+	}
+	placed := q.mu.queued
+	if q.config.PlaceOfAdd {
+		placed += q.mu.reruns
+	}
+	if stand != placed || heaps[inOrder] != q.mu.order.Len() || heaps[inBlocked] != q.mu.blocked.Len() ||
+		blockedKeys != q.mu.blockedKeys || len(rings) != q.mu.rings.Len() {
+		return fmt.Errorf("%d keys in lines, counted %d; heaps %v, %d and %d; %d blocked, counted %d; %d rings, %d", stand, placed,
+			heaps, q.mu.order.Len(), q.mu.blocked.Len(), blockedKeys, q.mu.blockedKeys, len(rings), q.mu.rings.Len())
+	}
+	return nil
+}
+
+func (q *Queue[T]) lineSlots() iter.Seq[keytable.Slot] {
+	return func(yield func(keytable.Slot) bool) {
+		for n := range q.mu.lines.Slabs() {
+			for s := range q.mu.lines.LiveSlots(n) {
+				if !yield(s) {
+					return
+				}
 			}
 		}
 	}
-	if blocked != q.blocked.Len() || blockedKeys != q.blockedKeys {
-		return fmt.Errorf("%d lines with %d keys are blocked, counted %d, %d", blocked, blockedKeys, q.blocked.Len(), q.blockedKeys)
-	}
-	if inLines != q.queued+counts[parked] || ordered != q.order.Len() || len(rings) != q.rings.Len() {
-		return fmt.Errorf("%d keys in lines, %d queued; %d lines in order, %d counted; %d rings, %d counted",
-			inLines, q.queued, ordered, q.order.Len(), len(rings), q.rings.Len())
-	}
-	if err := q.checkGroups(perGroup); err != nil {
-		return err
-	}
-	if err := q.checkObserver(perPriority); err != nil {
-		return err
-	}
-	return q.checkWakeUps()
 }
 
-// checkObserver: the observer has the queued and the running keys, and depths has the former.
-func (q *Queue[T]) checkObserver(perPriority map[int]int) error {
+// checkGroups: there is a group for each that has keys, with their numbers and its lines.
+func (q *Queue[T]) checkGroups() error {
+	if q.config.Group == nil {
+		if n := q.mu.groups.Len() + q.mu.rings.Len(); n > 0 {
+			return fmt.Errorf("%d groups and rings in a queue without", n)
+		}
+		return nil
+	}
+	want := map[keytable.Slot]group{}
+	for s := range q.slots() {
+		if it := &q.mu.keys.At(s).Value; it.state != resting {
+			g := want[q.groupOfLocked(s)]
+			if g.keys++; it.state.isHeld() {
+				g.held++
+			}
+			want[q.groupOfLocked(s)] = g
+		}
+	}
+	if len(want) != q.mu.groups.Len() {
+		return fmt.Errorf("%d groups, counted %d", len(want), q.mu.groups.Len())
+	}
+	lines := 0
+	for g, w := range want {
+		e := q.mu.groups.At(g)
+		if e.Value.keys != w.keys || e.Value.held != w.held || e.Value.weight < 1 {
+			return fmt.Errorf("group %q is %+v, counted %+v", e.Key, e.Value, w)
+		}
+		for n := range q.mu.linesOfGroup.All(&e.Value.lines) {
+			if lines++; q.mu.lines.At(n).Key.group != g {
+				return fmt.Errorf("line %v in the list of group %q", q.mu.lines.At(n).Key, e.Key)
+			}
+		}
+	}
+	if lines != q.mu.lines.Len() {
+		return fmt.Errorf("groups have %d lines of %d", lines, q.mu.lines.Len())
+	}
+	return nil
+}
+
+// checkMetrics: the observer has the queued and the held keys, and depths has those that need processing.
+func (q *Queue[T]) checkMetrics() error {
 	if q.observer == nil {
 		return nil
 	}
-	for _, l := range []struct {
-		slots iter.Seq[keytable.Slot]
-		state state
-		n     int
-	}{{q.observer.InLine(), ready, q.queued}, {q.observer.Running(), running, q.running}} {
-		n := 0
-		for s := range l.slots {
-			if q.keys.At(s).Value.state&l.state == 0 {
-				return fmt.Errorf("slot %d of state %b is in the observer's list of state %b", s, q.keys.At(s).Value.state, l.state)
-			}
-			n++
-		}
-		if n != l.n {
-			return fmt.Errorf("the observer has %d keys of state %b, want %d", n, l.state, l.n)
+	inLine, running := 0, 0
+	for s := range q.observer.InLine() {
+		if inLine++; q.mu.keys.At(s).Value.state != queued {
+			return fmt.Errorf("slot %d of state %d waits for a worker", s, q.mu.keys.At(s).Value.state)
 		}
 	}
-	n := q.depths.others
-	for _, d := range q.depths.known {
-		n += d.Queued
-		if d.Queued != perPriority[d.Priority] {
-			return fmt.Errorf("depths are %+v, want %v", q.depths, perPriority)
+	for s := range q.observer.Running() {
+		if running++; !q.mu.keys.At(s).Value.state.isHeld() {
+			return fmt.Errorf("slot %d of state %d is running", s, q.mu.keys.At(s).Value.state)
 		}
 	}
-	if n != q.queued+q.wishes {
-		return fmt.Errorf("depths are %+v, want %d together", q.depths, q.queued+q.wishes)
+	want := map[int]int{}
+	for s := range q.slots() {
+		switch it := &q.mu.keys.At(s).Value; it.state {
+		case queued:
+			want[it.priority]++
+		case rerun:
+			want[q.mu.details.At(s).rerunPriority]++
+		}
+	}
+	n := q.mu.depths.others
+	for _, d := range q.mu.depths.known {
+		if n += d.Queued; d.Queued != want[d.Priority] {
+			return fmt.Errorf("depths are %+v, want %v", q.mu.depths, want)
+		}
+	}
+	if n != q.mu.queued+q.mu.reruns || inLine != q.mu.queued || running != q.mu.held {
+		return fmt.Errorf("depths are %+v, and the observer has %d and %d keys", q.mu.depths, inLine, running)
 	}
 	return nil
 }
 
-func (q *Queue[T]) checkList(l *list, want state) (n int, err error) {
-	prev := keytable.None
-	at := unknown
-	for s := l.first; s != keytable.None; s = q.keys.At(s).Value.next {
-		it := &q.keys.At(s).Value
-		if it.prev != prev || it.state&want == 0 || n > q.keys.Len() {
-			return n, fmt.Errorf("slot %d after %d in a list: %+v", s, prev, it)
-		}
-		if q.config.Aging > 0 && want&ready != 0 {
-			if t := q.details.At(s).since; t < at {
-				return n, fmt.Errorf("slot %d after %d became ready before it", s, prev)
-			} else {
-				at = t
-			}
-		}
-		prev = s
-		n++
-	}
-	if l.last != prev {
-		return n, fmt.Errorf("the last of a list is %d, and should be %d", l.last, prev)
-	}
-	return n, nil
-}
-
-func (q *Queue[T]) checkGroups(want map[keytable.Slot]group) error {
-	if q.config.Group == nil {
-		if q.groups.Len()+q.rings.Len() > 0 {
-			return fmt.Errorf("%d groups and %d rings in a queue without", q.groups.Len(), q.rings.Len())
-		}
-		return nil
-	}
-	if len(want) != q.groups.Len() {
-		return fmt.Errorf("%d groups, counted %d", len(want), q.groups.Len())
-	}
-	for g, w := range want {
-		e := q.groups.At(g)
-		if e.Value.keys != w.keys || e.Value.running != w.running || e.Value.weight < 1 {
-			return fmt.Errorf("group %q is %+v, counted %+v", e.Key, e.Value, w)
-		}
-		prev := keytable.None
-		for n := e.Value.lines; n != keytable.None; n = q.lines.At(n).Value.nextOfGroup {
-			if l := q.lines.At(n); l.Key.group != g || l.Value.prevOfGroup != prev {
-				return fmt.Errorf("line %v in the list of group %q", l.Key, e.Key)
-			}
-			prev = n
-		}
-	}
-	return nil
-}
-
-func (q *Queue[T]) checkWakeUps() error {
-	if q.due.Len() > 0 && (!q.looping || q.shuttingDown.Load()) {
-		return fmt.Errorf("%d keys wait, looping: %v, shutting down: %v", q.due.Len(), q.looping, q.shuttingDown.Load())
-	}
-	if pending := q.due.Len() > 0; pending != q.timesPending.Load() {
-		return fmt.Errorf("times pending: %v, and should be %v", q.timesPending.Load(), pending)
+// checkLoop: the loop runs if a key waits, and callers read the clock.
+func (q *Queue[T]) checkLoop() error {
+	waits := q.nextDueLocked() != dueloop.Never
+	if waits && !q.loop.RunningLocked() || waits != q.anyWaits.Load() {
+		return fmt.Errorf("a key waits: %v, known: %v, the loop runs: %v", waits, q.anyWaits.Load(), q.loop.RunningLocked())
 	}
 	return nil
 }
 
 // Remembered returns the number of keys, groups and lines that the queue has memory for.
 func (q *Queue[T]) Remembered() (keys, groups, lines int) {
-	q.gate.Lock()
-	defer q.gate.Unlock()
-	return q.keys.Len(), q.groups.Len(), q.lines.Len()
-}
-
-func TestAddSaturated(t *testing.T) {
-	for _, c := range []struct {
-		t    int64
-		d    time.Duration
-		want int64
-	}{
-		{3, 4, 7}, {3, -4, -1}, {-3, 4, 1}, {-3, -4, -7},
-		{math.MaxInt64 - 1, 1, math.MaxInt64}, {math.MaxInt64 - 1, 2, math.MaxInt64}, {math.MaxInt64, math.MaxInt64, math.MaxInt64},
-		{math.MinInt64 + 1, -1, math.MinInt64}, {math.MinInt64 + 1, -2, math.MinInt64}, {math.MinInt64, math.MinInt64, math.MinInt64},
-	} {
-		if got := addSaturated(c.t, c.d); got != c.want {
-			t.Errorf("%d + %d = %d, want %d", c.t, c.d, got, c.want)
-		}
-	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.mu.keys.Len(), q.mu.groups.Len(), q.mu.lines.Len()
 }

@@ -235,3 +235,59 @@ func TestDefaultDelay(t *testing.T) {
 		drain(t, q, "new")
 	})
 }
+
+// A debounce bounds how far events put off a key, and leaves alone what the key's worker and the limiter ask for.
+func TestDebounce(t *testing.T) {
+	const s, h = time.Second, time.Hour
+	for _, policy := range []pq.DelayPolicy{pq.Latest, pq.Replace} {
+		config := pq.Config[string]{RateLimiter: fixed(h), Delay: policy, MaxDelay: 5 * s}
+		for what, tt := range map[string]struct {
+			retry func(q *pq.Queue[string])
+			event string // when the key comes after an event two seconds later
+		}{
+			"AddRateLimited":  {func(q *pq.Queue[string]) { q.AddRateLimited("a") }, map[pq.DelayPolicy]string{pq.Latest: "59m58s", pq.Replace: "1s"}[policy]},
+			"AddAfter":        {func(q *pq.Queue[string]) { q.AddAfter("a", h) }, map[pq.DelayPolicy]string{pq.Latest: "5s", pq.Replace: "1s"}[policy]},
+			"AddWithPriority": {func(q *pq.Queue[string]) { q.AddWithPriority("a", 3, h) }, map[pq.DelayPolicy]string{pq.Latest: "5s", pq.Replace: "1s"}[policy]},
+		} {
+			script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+				calls := 0
+				for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(s) {
+					if q.Add("first"); calls == 0 {
+						q.Add("a")
+					}
+					for q.Len() > 0 {
+						if key, _ := q.Get(); key == "a" {
+							calls++
+							tt.retry(q)
+						}
+						q.Done("a")
+						q.Done("first")
+					}
+				}
+				if calls != 1 {
+					t.Errorf("%s: a handler that wants its key again in an hour was called %d times in a minute", what, calls)
+				}
+				q.Remove("a")
+				q.Add("a")
+				hold(t, q, "a")
+				tt.retry(q)
+				q.Done("a")
+				wantAt(t, q, "a", "waiting 1h0m0s")
+				time.Sleep(2 * s)
+				q.AddWithOpts(pq.AddOpts{After: s}, "a")
+				wantAt(t, q, "a", "waiting "+tt.event)
+			})
+		}
+		// Events put a key off by no more than MaxDelay, from the first one on.
+		script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+			for i := range 5 {
+				q.AddAfter("a", 2*s)
+				if i < 3 {
+					wantAt(t, q, "a", "waiting 2s")
+				}
+				time.Sleep(s)
+			}
+			wantAt(t, q, "a", "queued")
+		})
+	}
+}

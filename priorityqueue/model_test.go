@@ -99,7 +99,7 @@ func compareWithModel(t *rapid.T) {
 	add := func(t *rapid.T) {
 		k, o := key.Draw(t, "key"), drawOpts(t)
 		q.AddWithOpts(o, k)
-		m.add(k, o, false, o.After > 0 || o.RateLimited)
+		m.add(k, o, byEvent, o.After > 0 || o.RateLimited)
 	}
 	get := func(t *rapid.T) {
 		if m.next() == nil && !(m.down && m.count(pq.Queued) == 0) {
@@ -130,17 +130,22 @@ func compareWithModel(t *rapid.T) {
 		"add plainly": func(t *rapid.T) {
 			k := key.Draw(t, "key")
 			q.Add(k)
-			m.add(k, pq.AddOpts{}, false, false)
+			m.add(k, pq.AddOpts{}, byEvent, false)
 		},
 		"add after": func(t *rapid.T) {
 			k, d := key.Draw(t, "key"), time.Duration(rapid.IntRange(-2, 8).Draw(t, "seconds"))*time.Second
 			q.AddAfter(k, d)
-			m.add(k, pq.AddOpts{After: d}, true, true)
+			m.add(k, pq.AddOpts{After: d}, byWorker, true)
+		},
+		"add with priority": func(t *rapid.T) {
+			k, p, d := key.Draw(t, "key"), rapid.IntRange(-1, 2).Draw(t, "priority"), time.Duration(rapid.IntRange(-2, 8).Draw(t, "seconds"))*time.Second
+			q.AddWithPriority(k, p, d)
+			m.add(k, pq.AddOpts{Priority: p, After: d}, byWorkerWithPriority, d > 0)
 		},
 		"add rate limited": func(t *rapid.T) {
 			k := key.Draw(t, "key")
 			q.AddRateLimited(k)
-			m.add(k, pq.AddOpts{RateLimited: true}, true, true)
+			m.add(k, pq.AddOpts{RateLimited: true}, byWorker, true)
 		},
 		"add all": func(t *rapid.T) {
 			keys := rapid.SliceOfN(key, 0, 4).Draw(t, "keys")
@@ -148,7 +153,7 @@ func compareWithModel(t *rapid.T) {
 			m.clockRead = m.timesPending()
 			defer func() { m.clockRead = false }()
 			for _, k := range keys {
-				m.add(k, pq.AddOpts{}, false, false)
+				m.add(k, pq.AddOpts{}, byEvent, false)
 			}
 		},
 		"get batch": func(t *rapid.T) {
@@ -258,18 +263,7 @@ func compareState(t *rapid.T, q *pq.Queue[int], m *slowQueue, limiter *countingL
 	if asked := m.limiter.(*countingLimiter).asked; limiter.asked != asked {
 		t.Fatalf("the limiter was asked %d times, want %d", limiter.asked, asked)
 	}
-	var snapshot []int
-	blocked := 0
-	for _, k := range q.Snapshot(100).Queued {
-		if !k.Blocked {
-			snapshot = append(snapshot, k.Key)
-		} else if blocked++; !m.blocked(k.Group) {
-			t.Fatalf("Snapshot() has %+v, which is not blocked", k)
-		}
-	}
-	if order := m.order(); !slices.Equal(snapshot, order) || blocked != want.Blocked {
-		t.Fatalf("Snapshot() has the queued keys %v, and %d are blocked, want %v, %d", snapshot, blocked, order, want.Blocked)
-	}
+	compareSnapshot(t, q, m)
 	all := map[int]pq.Info[int]{}
 	for info := range q.All() {
 		all[info.Key] = info
@@ -286,6 +280,58 @@ func compareState(t *rapid.T, q *pq.Queue[int], m *slowQueue, limiter *countingL
 		if ok && all[key] != want {
 			t.Fatalf("All() has %+v, want %+v", all[key], want)
 		}
+	}
+}
+
+// compareSnapshot: each state has the keys of the model, in their order, and SnapshotKeys has all of them.
+func compareSnapshot(t *rapid.T, q *pq.Queue[int], m *slowQueue) {
+	keysOf := func(snapshots []workqueue.KeySnapshot[int]) (keys []int) {
+		for _, k := range snapshots {
+			keys = append(keys, k.Key)
+		}
+		return keys
+	}
+	s := q.Snapshot(100)
+	var want, blocked, waiting []*slowKey
+	for _, k := range m.sorted(pq.Queued) {
+		if m.blocked(k.group) {
+			blocked = append(blocked, k)
+		} else {
+			want = append(want, k)
+		}
+	}
+	m.inOrder(want)
+	m.inOrder(blocked)
+	want = append(want, blocked...)
+	if len(s.Queued) != len(want) {
+		t.Fatalf("Snapshot() has the queued keys %v, want %d", keysOf(s.Queued), len(want))
+	}
+	for i, k := range s.Queued {
+		got := m.keys[k.Key]
+		if got != want[i] && (m.config.Group == nil || m.before(got, want[i]) || m.before(want[i], got)) || k.Blocked != m.blocked(got.group) {
+			t.Fatalf("Snapshot() has the queued keys %v, want %d as number %d", keysOf(s.Queued), want[i].key, i)
+		}
+	}
+	waiting = m.sorted(pq.Waiting)
+	for i, k := range s.Waiting {
+		if len(s.Waiting) != len(waiting) || k.Key != waiting[i].key {
+			t.Fatalf("Snapshot() has the waiting keys %v, want %d", keysOf(s.Waiting), len(waiting))
+		}
+	}
+	if len(s.Processing) != m.count(pq.Processing) {
+		t.Fatalf("Snapshot() has the held keys %v", keysOf(s.Processing))
+	}
+	n := 0
+	for k := range q.SnapshotKeys() {
+		n++
+		key := m.keys[k.Key]
+		if one, found := q.SnapshotKey(k.Key); !found || k.State != one.State && !(key.timed && k.State == workqueue.KeyWaiting) ||
+			one.State != workqueue.KeyState(key.state.String()) || one.Again != key.again || one.Group != key.group || one.Due.IsZero() == (key.state == pq.Waiting || key.timed) {
+			t.Fatalf("SnapshotKey() = %+v, SnapshotKeys() has %+v, want %+v", one, k, key)
+		}
+	}
+	if want := len(s.Queued) + len(s.Waiting) + len(s.Processing); n != want {
+		t.Fatalf("SnapshotKeys() yields %d keys, want %d", n, want)
 	}
 }
 

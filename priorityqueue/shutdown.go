@@ -2,6 +2,7 @@ package priorityqueue
 
 import (
 	"context"
+	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/gate"
@@ -24,8 +25,8 @@ func (q *Queue[T]) ShutDownNow() { q.shutDown(true) }
 func (q *Queue[T]) shutDown(stop bool) {
 	defer q.loop.Wait()
 	q.beginShutDown(func() {
-		q.stopped = q.stopped || stop
-		q.gate.EndDrain(workqueue.ErrShutDown)
+		q.mu.stopped = q.mu.stopped || stop
+		q.mu.EndDrain(workqueue.ErrShutDown)
 	})
 }
 
@@ -44,7 +45,7 @@ func (q *Queue[T]) ShutDownWithDrain() {
 // afterwards, hands out what is still queued, and ShutDownContext may be called again to wait on.
 func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 	var drain *gate.Drain
-	q.beginShutDown(func() { drain = q.gate.Drain() }) // If the queue is empty, unlock ends the drain at once.
+	q.beginShutDown(func() { drain = q.mu.Drain() }) // If the queue is empty, unlock ends the drain at once.
 	q.loop.Wait()
 	return drain.Wait(ctx)
 }
@@ -56,22 +57,22 @@ func (q *Queue[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 // more.
 func (q *Queue[T]) beginShutDown(andLocked func()) {
 	now := q.readClock(false)
-	for !q.closeAt(now, andLocked) {
+	for !q.tryShutDown(now, andLocked) {
 	}
 	for n := 0; q.dropSlab(n); n++ {
 	}
 }
 
-// closeAt shuts the queue down, or returns false if more keys are due at now than one call makes ready. They must
+// tryShutDown shuts the queue down, or returns false if more keys are due at now than one call makes queued. They must
 // not be dropped.
-func (q *Queue[T]) closeAt(now int64, andLocked func()) bool {
+func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
 	q.lockAt(now)
 	defer q.unlock()
-	if q.due.Len() > 0 && q.due.First().Rank <= now && !q.shuttingDown.Load() {
+	if q.nextDueLocked() <= now {
 		return false
 	}
 	q.shuttingDown.Store(true)
-	q.paused = false
+	q.mu.paused = false
 	andLocked()
 	return true
 }
@@ -79,13 +80,13 @@ func (q *Queue[T]) closeAt(now int64, andLocked func()) bool {
 // dropSlab drops those keys of slab n that do not come any more, and returns false if there is none in any slab.
 // Every shutdown calls it, so all are dropped when the first one returns.
 func (q *Queue[T]) dropSlab(n int) (more bool) {
-	q.gate.Lock()
+	q.mu.Lock()
 	defer q.unlock()
-	if q.due.Len() == 0 && q.resting.first == keytable.None && !(q.stopped && q.queued+q.wishes > 0) {
+	if q.mu.due.Len() == 0 && q.mu.resting.Len() == 0 && !(q.mu.stopped && q.mu.queued+q.mu.reruns > 0) {
 		return false
 	}
 	slots := make([]keytable.Slot, 0, maxPerLock)
-	for s := range q.keys.LiveSlots(n) {
+	for s := range q.mu.keys.LiveSlots(n) {
 		slots = append(slots, s)
 	}
 	for _, s := range slots {
@@ -96,27 +97,34 @@ func (q *Queue[T]) dropSlab(n int) (more bool) {
 
 // dropLocked drops the key at s if it does not come any more.
 func (q *Queue[T]) dropLocked(s keytable.Slot) {
-	it := &q.keys.At(s).Value
-	switch st := it.state; {
-	case st&resting != 0:
-		q.forgetRestLocked(s)
-	case st&(waiting|timed) != 0, q.stopped && st&(ready|again) != 0:
-		q.dropped++
-		q.removeLocked(s, it, unknown)
+	it := &q.mu.keys.At(s).Value
+	switch it.state {
+	case resting:
+		q.endRestLocked(s)
+		q.freeLocked(s)
+		return
+	case queued, rerun:
+		if !q.mu.stopped {
+			return
+		}
+	case processing:
+		return
 	}
+	q.mu.dropped++
+	q.removeLocked(s, it, unknown)
 }
 
 // Pause makes Get hand out no key until Resume or a shutdown. Everything else goes on: keys are added, come
 // due, and count in Len. After shutdown it does nothing.
 func (q *Queue[T]) Pause() {
-	q.gate.Lock()
+	q.mu.Lock()
 	defer q.unlock()
-	q.paused = !q.shuttingDown.Load()
+	q.mu.paused = !q.shuttingDown.Load()
 }
 
 // Resume ends a pause. It does nothing if there is none.
 func (q *Queue[T]) Resume() {
-	q.gate.Lock()
+	q.mu.Lock()
 	defer q.unlock()
-	q.paused = false
+	q.mu.paused = false
 }

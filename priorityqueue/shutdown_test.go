@@ -224,60 +224,40 @@ func TestIdleQueueIsCollected(t *testing.T) {
 	}
 }
 
-// A panic of the clock reaches the caller, the lock is free, and no wake-up is lost.
+// A panic of the clock reaches the caller, and the queue is unlocked and whole.
 func TestClockPanics(t *testing.T) {
-	for _, name := range []string{"add", "get", "done", "len", "sleep"} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := &testkit.HookedClock{WithTicker: testkit.NewFakeClock()}
-				q := pq.New(pq.Config[string]{Clock: c, MinInterval: 1})
-				defer q.ShutDown()
-				q.Add("a")
-				key, _ := q.Get()
-				bang := func() { panic("clock") }
-				switch name {
-				case "add":
-					c.OnNow = bang
-					testkit.WantPanic(t, name, func() { q.Add("b") }, "clock")
-				case "get":
-					c.OnNow = bang
-					testkit.WantPanic(t, name, func() { q.Get() }, "clock")
-				case "done":
-					c.OnNow = bang
-					testkit.WantPanic(t, name, func() { q.Done(key) }, "clock")
-				case "len":
-					c.OnNow = bang
-					testkit.WantPanic(t, name, func() { q.Len() }, "clock")
-				case "sleep":
-					panicked := testkit.Start(func() (v any) {
-						defer func() { v = recover() }()
-						q.Get()
-						return nil
-					})
-					synctest.Wait()
-					other := startGet(q)
-					synctest.Wait()
-					readings := 0
-					c.OnNow = func() {
-						if readings++; readings == 2 { // the first is Add's
-							panic("clock")
-						}
-					}
-					q.Add("b")
-					synctest.Wait()
-					got := []any{panicked.MustReturn(t, "Get"), other.MustReturn(t, "the other Get")}
-					if got[0] != any("clock") || got[1] != any("b <nil>") {
-						t.Errorf("one getter panics with %v, the other gets %v", got[0], got[1])
-					}
-				}
-				c.OnNow = nil
-				if err := q.CheckInvariants(); err != nil {
-					t.Error(err)
-				}
-				q.Done("a")
-			})
+	c := &testkit.HookedClock{WithTicker: testkit.NewFakeClock()}
+	script(t, pq.Config[string]{Clock: c, MinInterval: 1}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		hold(t, q, "a")
+		for what, call := range map[string]func(){
+			"Add": func() { q.Add("b") }, "Get": func() { q.Get() }, "Done": func() { q.Done("a") }, "Len": func() { q.Len() },
+		} {
+			c.OnNow = func() { panic("clock") }
+			testkit.WantPanic(t, what, call, "clock")
+			c.OnNow = nil
+			wantAt(t, q, "a", "processing")
+		}
+		// One that was woken, and panics, passes its wake-up on.
+		panicked := testkit.Start(func() (v any) {
+			defer func() { v = recover() }()
+			q.Get()
+			return nil
 		})
-	}
+		panicked.MustBlock(t, "Get")
+		other := startGet(q)
+		other.MustBlock(t, "Get")
+		readings := 0
+		c.OnNow = func() {
+			if readings++; readings == 2 { // the first is Add's
+				panic("clock")
+			}
+		}
+		q.Add("b")
+		if v, got := panicked.MustReturn(t, "Get"), other.MustReturn(t, "the other Get"); v != any("clock") || got != "b <nil>" {
+			t.Errorf("one getter panics with %v, the other gets %v", v, got)
+		}
+	})
 }
 
 // ShutDownNow leaves nothing but the keys that workers hold.
@@ -359,29 +339,6 @@ func TestManyDueKeysAtShutDown(t *testing.T) {
 		q.ShutDown()
 		if st := q.Stats(); st.Queued != 5000 || st.Waiting != 0 || st.Dropped != 1 {
 			t.Errorf("Stats() = %+v", st)
-		}
-	})
-}
-
-// Without its loop no key would ever come due again.
-func TestGoexitOnTheWaitingLoop(t *testing.T) {
-	var armed atomic.Bool
-	c := &testkit.HookedClock{WithTicker: clock.RealClock{}, OnReset: func() {
-		if armed.Swap(false) {
-			runtime.Goexit()
-		}
-	}}
-	script(t, pq.Config[string]{Clock: c}, func(t *testing.T, q *pq.Queue[string]) {
-		for _, key := range []string{"a", "b", "c"} {
-			get := startGet(q)
-			armed.Store(true)
-			q.AddAfter(key, time.Second)
-			q.AddAfter("later", time.Hour)
-			time.Sleep(time.Second)
-			if got := get.MustReturn(t, "Get"); got != key+" <nil>" {
-				t.Errorf("Get() = %s", got)
-			}
-			q.Done(key)
 		}
 	})
 }

@@ -82,9 +82,9 @@ func TestStress(t *testing.T) {
 		}
 		var working, producing sync.WaitGroup
 		working.Go(func() {
-			key, err := q.GetContext(context.Background())
-			for ; err == nil; key, err = q.DoneAndGet(context.Background(), key) {
+			for key, err := q.GetContext(context.Background()); err == nil; key, err = q.GetContext(context.Background()) {
 				process(key)
+				q.Done(key)
 			}
 		})
 		for worker := range workers {
@@ -270,6 +270,8 @@ func someCall(q *pq.Queue[int], key int) {
 		q.Snapshot(2)
 	case 7:
 		for range q.All() {
+		}
+		for range q.SnapshotKeys() {
 		}
 	default:
 		q.AddWithOpts(pq.AddOpts{

@@ -14,51 +14,6 @@ import (
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
-func TestRemove(t *testing.T) {
-	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		remove := func(key string, want pq.State) {
-			t.Helper()
-			if got := q.Remove(key); got != want {
-				t.Fatalf("Remove(%s) = %v, want %v", key, got, want)
-			}
-		}
-		remove("a", pq.Absent)
-		for _, key := range []string{"a", "b", "c", "d"} {
-			q.Add(key)
-		}
-		remove("b", pq.Queued)
-		remove("d", pq.Queued)
-		remove("b", pq.Absent)
-		drain(t, q, "a c")
-		q.AddAfter("a", time.Second)
-		q.AddAfter("b", 2*time.Second)
-		goroutines := testkit.Start(func() bool { return true }) // ends
-		remove("a", pq.Waiting)
-		remove("b", pq.Waiting)
-		goroutines.MustReturn(t, "the waiting loop, which would make the bubble panic")
-		time.Sleep(time.Minute)
-		drain(t, q, "")
-		q.Add("a")
-		hold(t, q, "a")
-		q.Add("a")
-		remove("a", pq.Processing)
-		q.AddAfter("a", time.Second)
-		remove("a", pq.Processing)
-		q.Done("a")
-		wantAt(t, q, "a", "absent")
-		if st := q.Stats(); st != (workqueue.Stats{Adds: st.Adds, Retries: st.Retries}) {
-			t.Errorf("Stats() = %+v", st)
-		}
-		q.Add("a")
-		d := startDrain(q)
-		d.MustBlock(t, "drain")
-		remove("a", pq.Queued)
-		if err := d.MustReturn(t, "drain after Remove"); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 func TestGetBatch(t *testing.T) {
 	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
 		batch := testkit.Start(func() []string { b, _ := q.GetBatch(context.Background(), 2); return b })
@@ -108,75 +63,6 @@ func TestPause(t *testing.T) {
 		}
 		q.Pause()
 		startGet(q).MustReturn(t, "Get after ShutDown and Pause")
-	})
-}
-
-func TestDoneAndGet(t *testing.T) {
-	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		ctx, cancel := context.WithCancel(t.Context())
-		want := func(done, want string, wantErr error) {
-			t.Helper()
-			if key, err := q.DoneAndGet(ctx, done); key != want || err != wantErr {
-				t.Fatalf("DoneAndGet(%q) = %q, %v, want %q, %v", done, key, err, want, wantErr)
-			}
-			if err := q.CheckInvariants(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		q.Add("a")
-		q.Add("b")
-		hold(t, q, "a")
-		q.AddWithOpts(pq.AddOpts{Priority: 1}, "a")
-		want("a", "a", nil) // again, and more urgent than b
-		want("x", "b", nil) // x is not held, and a still is
-		if st := q.Stats(); st.Processing != 2 || st.UnmatchedDones != 1 {
-			t.Fatalf("Stats() = %+v", st)
-		}
-		// It sleeps until there is a key.
-		q.AddAfter("c", time.Hour)
-		want("a", "c", nil)
-		// It counts as Done whatever comes next.
-		q.Add("d")
-		cancel()
-		want("b", "", context.Canceled)
-		if st := q.Stats(); st.Processing != 1 || st.Queued != 1 {
-			t.Fatalf("Stats() = %+v, with b Done, c held and d queued", st)
-		}
-		ctx = t.Context()
-		hold(t, q, "d")
-		drained := make(chan error, 1)
-		go func() { drained <- q.ShutDownContext(ctx) }()
-		synctest.Wait()
-		want("c", "", workqueue.ErrShutDown)
-		want("d", "", workqueue.ErrShutDown)
-		if err := <-drained; err != nil {
-			t.Errorf("ShutDownContext() = %v", err)
-		}
-	})
-}
-
-// The key that is Done may be what kept its group at its limit, for the caller and for others.
-func TestDoneAndGetInGroups(t *testing.T) {
-	config := pq.Config[string]{Group: func(key string) string { return key[:1] }, Limit: limit(2)}
-	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-		for _, key := range []string{"a1", "a2", "a3", "a4"} {
-			q.Add(key)
-		}
-		hold(t, q, "a1 a2")
-		other := testkit.Start(func() string { key, _ := q.Get(); return key })
-		if key, err := q.DoneAndGet(t.Context(), "a1"); key != "a3" || err != nil {
-			t.Fatalf("DoneAndGet() = %q, %v", key, err)
-		}
-		q.Done("a2")
-		if key := other.MustReturn(t, "Get"); key != "a4" {
-			t.Errorf("Get() = %q", key)
-		}
-		// A worker that finds nothing leaves the wake-up of another's key to that one.
-		other = testkit.Start(func() string { key, _ := q.DoneAndGet(t.Context(), "a4"); return key })
-		q.Add("b1")
-		if key := other.MustReturn(t, "DoneAndGet"); key != "b1" {
-			t.Errorf("DoneAndGet() = %q", key)
-		}
 	})
 }
 
@@ -359,25 +245,4 @@ func TestGetBatchAllocatesWhatItReturns(t *testing.T) {
 			t.Errorf("a batch of %d keys costs %v allocations", n, a)
 		}
 	}
-}
-
-// The worker asks for the priority of a key that it holds, and not for that of an add in between.
-func TestPriorityOf(t *testing.T) {
-	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		want := func(priority int, has bool) {
-			t.Helper()
-			if p := q.PriorityOf("a"); p != priority || q.Has("a") != has {
-				t.Errorf("PriorityOf() = %d, Has() = %v, want %d, %v", p, q.Has("a"), priority, has)
-			}
-		}
-		want(0, false)
-		q.AddWithPriority("a", 7, time.Second)
-		want(7, true)
-		time.Sleep(time.Second)
-		hold(t, q, "a")
-		q.Add("a")
-		want(7, true)
-		q.Done("a")
-		want(0, true)
-	})
 }

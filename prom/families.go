@@ -5,22 +5,22 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/totals"
+	"github.com/keyedqueue/workqueue/internal/metrics"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
 // family is a metric as this provider has it.
 type family[S any] struct {
-	totals.Metric[S]
+	metrics.Metric[S]
 	// nameLabels are the labels whose value is the name of the queue or pool. Nil means those of the provider.
 	nameLabels []string
 	// descs are set by the provider. They have the same labels and different help. All but the first are for [Join].
 	descs []*prometheus.Desc
 }
 
-func familiesOf[S any](metrics []totals.Metric[S]) []family[S] {
-	families := make([]family[S], len(metrics))
-	for i, m := range metrics {
+func familiesOf[S any](table []metrics.Metric[S]) []family[S] {
+	families := make([]family[S], len(table))
+	for i, m := range table {
 		families[i].Metric = m
 	}
 	return families
@@ -28,35 +28,35 @@ func familiesOf[S any](metrics []totals.Metric[S]) []family[S] {
 
 // controllerRuntimeFamilies returns the metrics of queues as controller-runtime has them, in pkg/internal/metrics.
 func controllerRuntimeFamilies() []family[workqueue.Stats] {
-	f := familiesOf(totals.QueueMetrics[:totals.QueuedKeys]) // The values of QueuedKeys are those of Depth here.
-	f[totals.Depth].Metric = totals.Metric[workqueue.Stats]{
-		Name: f[totals.Depth].Name, Help: "Current depth of workqueue by workqueue and priority",
+	f := familiesOf(metrics.Queue[:metrics.QueuedKeys]) // The values of QueuedKeys are those of Depth here.
+	f[metrics.Depth].Metric = metrics.Metric[workqueue.Stats]{
+		Name: f[metrics.Depth].Name, Help: "Current depth of workqueue by workqueue and priority",
 		Split: depthByPriority, Label: priorityLabel, SplitGauge: true,
 	}
-	f[totals.QueueDuration].Help = "How long in seconds an item stays in workqueue before being requested"
-	f[totals.UnfinishedWork].Help = "How many seconds of work has been done that is in progress and hasn't been observed by " +
+	f[metrics.QueueDuration].Help = "How long in seconds an item stays in workqueue before being requested"
+	f[metrics.UnfinishedWork].Help = "How many seconds of work has been done that is in progress and hasn't been observed by " +
 		"work_duration. Large values indicate stuck threads. One can deduce the number of stuck threads by observing " +
 		"the rate at which this increases."
-	f[totals.Retries].Help = "Total number of items added to the workqueue with a non-zero delay (rate-limited requeues, " +
+	f[metrics.Retries].Help = "Total number of items added to the workqueue with a non-zero delay (rate-limited requeues, " +
 		"explicit RequeueAfter or AddAfter calls)"
 	return f
 }
 
 // depthByPriority returns the values of controller-runtime's workqueue_depth.
-func depthByPriority(st *workqueue.Stats) []totals.Labelled {
+func depthByPriority(st *workqueue.Stats) []metrics.Labelled {
 	if st.ByPriority == nil {
-		return []totals.Labelled{{Label: "", Value: float64(st.Queued + st.Again)}}
+		return []metrics.Labelled{{Label: "", Value: float64(st.Queued + st.Again)}}
 	}
-	values := totals.ByPriority(st.ByPriority)
-	if len(values) == totals.MaxPriorities {
-		values = append(values, totals.Labelled{Label: "exceeded_cardinality_limit", Value: float64(st.ByPriority.Others)})
+	values := metrics.ByPriority(st.ByPriority)
+	if len(values) == metrics.MaxPriorities {
+		values = append(values, metrics.Labelled{Label: "exceeded_cardinality_limit", Value: float64(st.ByPriority.Others)})
 	}
 	without := st.Queued + st.Again - st.ByPriority.Others // Other queues of the name may have no priorities.
 	for _, d := range st.ByPriority.Depths {
 		without -= d.Queued
 	}
 	if without > 0 {
-		values = append(values, totals.Labelled{Label: "", Value: float64(without)})
+		values = append(values, metrics.Labelled{Label: "", Value: float64(without)})
 	}
 	return values
 }
@@ -64,49 +64,49 @@ func depthByPriority(st *workqueue.Stats) []totals.Labelled {
 // controllerRuntimePoolFamilies returns the metrics of pools, with the names of controller-runtime for those that it
 // has, in pkg/internal/controller/metrics.
 func controllerRuntimePoolFamilies() []family[worker.Stats] {
-	f := familiesOf(totals.PoolMetrics)
+	f := familiesOf(metrics.Pool)
 	for i, own := range []struct{ name, help string }{
-		totals.PoolResults:   {"reconcile_total", "Total number of reconciliations per controller"},
-		totals.PoolErrors:    {"reconcile_errors_total", "Total number of reconciliation errors per controller"},
-		totals.PoolDropped:   {"terminal_reconcile_errors_total", "Total number of terminal reconciliation errors per controller"},
-		totals.PoolPanics:    {"reconcile_panics_total", "Total number of reconciliation panics per controller"},
-		totals.PoolTimeouts:  {"reconcile_timeouts_total", "Total number of reconciliation timeouts per controller"},
-		totals.PoolDuration:  {"reconcile_time_seconds", "Length of time per reconciliation per controller"},
-		totals.WantedWorkers: {"max_concurrent_reconciles", "Maximum number of concurrent reconciles per controller"},
-		totals.BusyWorkers:   {"active_workers", "Number of currently used workers per controller"},
+		metrics.PoolResults:   {"reconcile_total", "Total number of reconciliations per controller"},
+		metrics.PoolErrors:    {"reconcile_errors_total", "Total number of reconciliation errors per controller"},
+		metrics.PoolDropped:   {"terminal_reconcile_errors_total", "Total number of terminal reconciliation errors per controller"},
+		metrics.PoolPanics:    {"reconcile_panics_total", "Total number of reconciliation panics per controller"},
+		metrics.PoolTimeouts:  {"reconcile_timeouts_total", "Total number of reconciliation timeouts per controller"},
+		metrics.PoolDuration:  {"reconcile_time_seconds", "Length of time per reconciliation per controller"},
+		metrics.WantedWorkers: {"max_concurrent_reconciles", "Maximum number of concurrent reconciles per controller"},
+		metrics.BusyWorkers:   {"active_workers", "Number of currently used workers per controller"},
 	} {
 		f[i].Name, f[i].Help = "controller_runtime_"+own.name, own.help
 		f[i].nameLabels = []string{controllerLabel}
 	}
-	f[totals.PoolResults].Split = controllerRuntimeResults
+	f[metrics.PoolResults].Split = controllerRuntimeResults
 	return f
 }
 
-// controllerRuntimeResults does not know which calls of Requeue had a delay, so "requeue_after" is missing.
-func controllerRuntimeResults(st *worker.Stats) []totals.Labelled {
-	return []totals.Labelled{
+// controllerRuntimeResults returns the values of controller_runtime_reconcile_total.
+func controllerRuntimeResults(st *worker.Stats) []metrics.Labelled {
+	return []metrics.Labelled{
 		{Label: "success", Value: float64(st.Handled - st.Failed - st.Requeued)},
-		{Label: "requeue", Value: float64(st.Requeued)},
+		{Label: "requeue", Value: float64(st.Requeued - st.RequeuedAfter)},
+		{Label: "requeue_after", Value: float64(st.RequeuedAfter)},
 		{Label: "error", Value: float64(st.Failed)},
 	}
 }
 
-// appendTo reads the family's values from numbers and appends them to metrics, under the descriptor desc, which is one
-// of f.descs.
-func (f *family[S]) appendTo(metrics []prometheus.Metric, desc *prometheus.Desc, name string, numbers *S, b *buckets) []prometheus.Metric {
+// sendTo reads the family's values from numbers and sends them, under the descriptor desc, which is one of f.descs.
+func (f *family[S]) sendTo(out *batch, desc *prometheus.Desc, name string, numbers *S, b *buckets) {
 	if f.Split == nil {
 		m := &metric{desc: desc, labels: f.labels(name)}
 		f.read(m, numbers, b)
-		return append(metrics, m)
+		out.send(m)
+		return
 	}
 	kind := dto.MetricType_COUNTER
 	if f.SplitGauge {
 		kind = dto.MetricType_GAUGE
 	}
 	for _, v := range f.Split(numbers) {
-		metrics = append(metrics, &metric{desc: desc, labels: f.labels(name, v.Label), kind: kind, value: v.Value})
+		out.send(&metric{desc: desc, labels: f.labels(name, v.Label), kind: kind, value: v.Value})
 	}
-	return metrics
 }
 
 // read sets the value of m to that in numbers. The family must not be split.

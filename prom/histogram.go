@@ -10,6 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/metrics"
 )
 
 // buckets describe the histograms, and turn those of the queues into Prometheus' classic and native ones.
@@ -37,10 +38,8 @@ func newBuckets(classic []float64, nativeFactor float64) (*buckets, error) {
 	if n := len(classic); n > 0 && math.IsInf(classic[n-1], 1) {
 		classic = classic[:n-1] // Every histogram has this one.
 	}
-	for i, bound := range classic {
-		if math.IsNaN(bound) || math.IsInf(bound, 0) || i > 0 && bound <= classic[i-1] {
-			return nil, fmt.Errorf("the bounds in Buckets must ascend and be finite, but the one at %d is %v", i, bound)
-		}
+	if err := metrics.CheckBounds(classic); err != nil {
+		return nil, fmt.Errorf("the bounds in Buckets %w", err)
 	}
 	b := &buckets{bounds: append([]float64{}, classic...), classic: slices.Clone(classic)}
 	switch {

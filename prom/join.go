@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // Join returns a provider that adds its metrics to those of other queues in the same registry, under the same
@@ -21,8 +22,12 @@ import (
 // The help and the label names of a metric must be those of the others. (Join finds out how Kubernetes marks the
 // metric's stability, as in "[BETA] Current depth of workqueue".) It returns an error if a metric is registered
 // that differs. One that is registered later and differs hides ours of that name, because the registry would refuse
-// to serve any metric. It would do so, too, if two queues, ours and another, had the same name: this is for the
-// caller to avoid.
+// to serve any metric.
+//
+// It would refuse, too, if one of our queues had the name of another queue. Ours is then exported as
+// "NAME (keyedqueue)", as soon as the other has that name, and so is a pool with the name of another's controller. (A
+// single scrape fails if the other queue is made during that scrape. Join does not see the names of a collector that
+// has several metrics; those of Kubernetes and controller-runtime have one each.)
 func Join(registerer prometheus.Registerer, opts Options) (*Provider, error) {
 	if registerer == nil {
 		return nil, errNoRegisterer
@@ -31,7 +36,7 @@ func Join(registerer prometheus.Registerer, opts Options) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.joined = &joined{registerer: registerer, known: map[*prometheus.Desc]*prometheus.Desc{}}
+	p.joined = &joined{registerer: registerer, known: map[*prometheus.Desc]theirs{}}
 	if err := errors.Join(checkJoined(p, p.families), checkJoined(p, p.poolFamilies)); err != nil {
 		return nil, err
 	}
@@ -40,7 +45,7 @@ func Join(registerer prometheus.Registerer, opts Options) (*Provider, error) {
 
 func checkJoined[S any](p *Provider, families []family[S]) error {
 	for i := range families {
-		if p.desc(families[i].descs) == nil {
+		if p.joined.find(families[i].descs).desc == nil {
 			return fmt.Errorf("prom: the registry has a metric %s with other help or other labels", families[i].Name)
 		}
 	}
@@ -50,21 +55,32 @@ func checkJoined[S any](p *Provider, families []family[S]) error {
 // stabilities are what Kubernetes puts before the help of its metrics. Join tries each.
 var stabilities = []string{"", "[ALPHA] ", "[BETA] ", "[STABLE] "}
 
-// joined finds the descriptors that fit a registry. It is safe for concurrent use.
+// nameSuffix is put behind the name of a queue that is not the only one of its name in a joined registry.
+const nameSuffix = " (keyedqueue)"
+
+// joined finds out what others have registered. It is safe for concurrent use.
 type joined struct {
 	registerer prometheus.Registerer
 	mu         sync.Mutex // guards known
-	// known has what desc has found out for good, by the first of descs.
-	known map[*prometheus.Desc]*prometheus.Desc
+	// known has what find has found out for good, by the first of descs.
+	known map[*prometheus.Desc]theirs
 }
 
-// desc returns which of descs is equal to what others have registered under this name, or nil if none is. If
-// nothing is registered, it returns the first one.
-func (j *joined) desc(descs []*prometheus.Desc) *prometheus.Desc {
+// theirs is what others have registered under the name of one of our metrics.
+type theirs struct {
+	// desc is the one of our descriptors that is equal to theirs, or nil if none is.
+	desc *prometheus.Desc
+	// collector has their metrics. It is nil if nothing is registered or it has several families.
+	collector prometheus.Collector
+}
+
+// find returns what others have registered under the name that descs have. If nothing is registered, the descriptor
+// is the first one.
+func (j *joined) find(descs []*prometheus.Desc) theirs {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if desc, ok := j.known[descs[0]]; ok {
-		return desc
+	if known, ok := j.known[descs[0]]; ok {
+		return known
 	}
 	var fit []*prometheus.Desc
 	for _, d := range descs {
@@ -73,11 +89,14 @@ func (j *joined) desc(descs []*prometheus.Desc) *prometheus.Desc {
 		}
 	}
 	if len(fit) == len(descs) {
-		return descs[0] // Nothing is registered yet, so ask again at the next scrape.
+		return theirs{desc: descs[0]} // Nothing is registered yet, so ask again at the next scrape.
 	}
-	fit = append(fit, nil)
-	j.known[descs[0]] = fit[0]
-	return fit[0]
+	var found theirs
+	if len(fit) > 0 {
+		found = theirs{fit[0], j.collectorOf(fit[0])}
+	}
+	j.known[descs[0]] = found
+	return found
 }
 
 // fits reports whether the registry could take a collector with that descriptor beside those that it has. A registry
@@ -85,8 +104,44 @@ func (j *joined) desc(descs []*prometheus.Desc) *prometheus.Desc {
 // collector's descriptors in order, so an invalid one behind desc keeps anything from being registered: if the error
 // is about that one, desc fits.
 func (j *joined) fits(desc *prometheus.Desc) bool {
-	err := j.registerer.Register(probe{desc})
+	err := j.registerer.Register(probe{desc, invalidDesc})
 	return err != nil && strings.Contains(err.Error(), invalidName)
+}
+
+// collectorOf returns the collector that has this descriptor and no other, or nil.
+func (j *joined) collectorOf(desc *prometheus.Desc) prometheus.Collector {
+	err := j.registerer.Register(probe{desc})
+	if err == nil {
+		// Theirs has other constant labels, so no metric of theirs can be equal to one of ours.
+		j.registerer.Unregister(probe{desc})
+		return nil
+	}
+	var already prometheus.AlreadyRegisteredError
+	errors.As(err, &already)
+	return already.ExistingCollector
+}
+
+// addNames adds to names those of the queues or pools that t has, which are the values of that label.
+func (t theirs) addNames(names map[string]bool, label string) {
+	if t.collector == nil {
+		return
+	}
+	metrics := make(chan prometheus.Metric, 100)
+	go func() {
+		defer close(metrics)
+		t.collector.Collect(metrics)
+	}()
+	for m := range metrics {
+		var read dto.Metric
+		if m.Write(&read) != nil {
+			continue // The registry reports it.
+		}
+		for _, l := range read.Label {
+			if l.GetName() == label {
+				names[l.GetValue()] = true
+			}
+		}
+	}
 }
 
 const invalidName = "workqueue_never_registered"
@@ -94,12 +149,13 @@ const invalidName = "workqueue_never_registered"
 // invalidDesc is invalid because it has a label twice.
 var invalidDesc = prometheus.NewDesc(invalidName, "", []string{"twice", "twice"}, nil)
 
-// probe is a collector for fits.
-type probe struct{ desc *prometheus.Desc }
+// probe is a collector that a registry is asked to take.
+type probe []*prometheus.Desc
 
 func (p probe) Describe(ch chan<- *prometheus.Desc) {
-	ch <- p.desc
-	ch <- invalidDesc
+	for _, desc := range p {
+		ch <- desc
+	}
 }
 
 func (p probe) Collect(chan<- prometheus.Metric) {}

@@ -80,6 +80,87 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// Two series with the same labels would make a registry refuse to serve anything. A queue or pool of ours with the name
+// of another one gets a name of its own, whichever came first. Everything else stays as it is.
+func TestJoinWithANameThatOthersHave(t *testing.T) {
+	for how, wrap := range map[string]func(prometheus.Registerer) prometheus.Registerer{
+		"plain": func(r prometheus.Registerer) prometheus.Registerer { return r },
+		"wrapped": func(r prometheus.Registerer) prometheus.Registerer {
+			return prometheus.WrapRegistererWithPrefix("x_", r)
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			registry := prometheus.NewPedanticRegistry()
+			p, err := prom.Join(wrap(registry), prom.Options{ControllerRuntime: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []string{"a", "b"} {
+				p.WatchQueue(name, func() workqueue.Stats { return workqueue.Stats{Adds: 7} })
+				p.WatchPool(name, func() worker.Stats { return worker.Stats{Failed: 3} })
+			}
+			p.NewDepthMetric("pushed").Inc()
+			text(t, registry)
+			adds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+				Name: "workqueue_work_duration_seconds", Help: "How long in seconds processing an item from workqueue takes.",
+			}, []string{"name", "controller"})
+			depth := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+				Name: "workqueue_depth", Help: "Current depth of workqueue by workqueue and priority",
+			}, []string{"name", "controller", "priority"})
+			failed := prometheus.NewCounterVec(prometheus.CounterOpts{
+				Name: "controller_runtime_reconcile_errors_total", Help: "Total number of reconciliation errors per controller",
+			}, []string{"controller"})
+			wrap(registry).MustRegister(adds, depth, failed)
+			adds.WithLabelValues("a", "a").Observe(1)
+			depth.WithLabelValues("pushed", "pushed", "").Set(2)
+			failed.WithLabelValues("b").Inc()
+			got := text(t, registry)
+			for _, line := range []string{
+				`workqueue_work_duration_seconds_count{controller="a",name="a"} 1`,
+				`workqueue_work_duration_seconds_count{controller="a (keyedqueue)",name="a (keyedqueue)"} 0`,
+				`workqueue_adds_total{controller="a (keyedqueue)",name="a (keyedqueue)"} 7`,
+				`workqueue_adds_total{controller="b",name="b"} 7`,
+				`workqueue_depth{controller="pushed",name="pushed",priority=""} 2`,
+				`workqueue_depth{controller="pushed (keyedqueue)",name="pushed (keyedqueue)",priority=""} 1`,
+				`controller_runtime_reconcile_errors_total{controller="a"} 3`,
+				`controller_runtime_reconcile_errors_total{controller="b"} 1`,
+				`controller_runtime_reconcile_errors_total{controller="b (keyedqueue)"} 3`,
+				`workqueue_pool_failing_keys{controller="b (keyedqueue)",name="b (keyedqueue)"} 0`,
+			} {
+				if how == "wrapped" {
+					line = "x_" + line
+				}
+				if strings.Count(got, "\n"+line+"\n") != 1 {
+					t.Errorf("no %s in\n%s", line, got)
+				}
+			}
+		})
+	}
+}
+
+// Others may have the same metrics with another constant label. No names are taken then, and theirs and ours are served.
+func TestJoinBesideOtherConstantLabels(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	theirs := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "workqueue_adds_total", Help: "Total number of adds handled by workqueue", ConstLabels: prometheus.Labels{"zone": "b"},
+	}, []string{"name"})
+	registry.MustRegister(theirs)
+	theirs.WithLabelValues("q")
+	p, err := prom.Join(registry, prom.Options{ConstLabels: prometheus.Labels{"zone": "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.WatchQueue("q", func() workqueue.Stats { return workqueue.Stats{} })
+	for range 2 {
+		got := text(t, registry)
+		for _, line := range []string{`workqueue_adds_total{name="q",zone="a"} 0`, `workqueue_adds_total{name="q",zone="b"} 0`} {
+			if strings.Count(got, "\n"+line+"\n") != 1 {
+				t.Errorf("no %s in\n%s", line, got)
+			}
+		}
+	}
+}
+
 // countingRegisterer counts how often something was to be registered.
 type countingRegisterer struct {
 	*prometheus.Registry

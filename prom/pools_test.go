@@ -23,13 +23,20 @@ func runPool(t *testing.T, b *bench, scrape func(when string)) {
 		q := workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: b.provider})
-		keys := []string{"stuck", "success", "requeue", "error", "panic", "drop"}
+		keys := []string{"stuck", "success", "requeue", "later", "error", "panic", "drop"}
 		for _, key := range keys {
 			q.Add(key)
 		}
+		requeued := false
 		handler := func(_ context.Context, key string) error {
 			switch key {
 			case "requeue":
+				if requeued {
+					return nil
+				}
+				requeued = true
+				return worker.Requeue{}
+			case "later":
 				return worker.RequeueAfter(time.Hour)
 			case "error":
 				return errors.New("not yet")
@@ -81,25 +88,25 @@ func TestPool(t *testing.T) {
 workqueue_pool_dropped_keys_total{name="q"} 1
 workqueue_pool_errors_total{name="q"} 3
 workqueue_pool_failing_keys{name="q"} 2
-workqueue_pool_handle_duration_seconds_count{name="q"} 5
+workqueue_pool_handle_duration_seconds_count{name="q"} 7
 workqueue_pool_living_workers{name="q"} 2
 workqueue_pool_panics_total{name="q"} 1
 workqueue_pool_results_total{name="q",result="drop"} 1
-workqueue_pool_results_total{name="q",result="requeue"} 1
+workqueue_pool_results_total{name="q",result="requeue"} 2
 workqueue_pool_results_total{name="q",result="retry"} 2
-workqueue_pool_results_total{name="q",result="success"} 1
+workqueue_pool_results_total{name="q",result="success"} 2
 workqueue_pool_stuck_workers{name="q"} 1
 workqueue_pool_timeouts_total{name="q"} 0
 workqueue_pool_wanted_workers{name="q"} 2
 `,
 		"after its end": `workqueue_pool_dropped_keys_total{name="q"} 1
 workqueue_pool_errors_total{name="q"} 3
-workqueue_pool_handle_duration_seconds_count{name="q"} 6
+workqueue_pool_handle_duration_seconds_count{name="q"} 8
 workqueue_pool_panics_total{name="q"} 1
 workqueue_pool_results_total{name="q",result="drop"} 1
-workqueue_pool_results_total{name="q",result="requeue"} 1
+workqueue_pool_results_total{name="q",result="requeue"} 2
 workqueue_pool_results_total{name="q",result="retry"} 2
-workqueue_pool_results_total{name="q",result="success"} 2
+workqueue_pool_results_total{name="q",result="success"} 3
 workqueue_pool_timeouts_total{name="q"} 1
 `,
 	}
@@ -117,9 +124,9 @@ workqueue_pool_timeouts_total{name="q"} 1
 		t.Errorf("the handlers took %v s, want 60", h.GetSampleSum())
 	}
 	for _, bucket := range h.Bucket {
-		want := uint64(5)
+		want := uint64(7)
 		if bucket.GetUpperBound() >= 60 {
-			want = 6
+			want = 8
 		}
 		if bucket.GetCumulativeCount() != want {
 			t.Errorf("%d calls of up to %v s, want %d", bucket.GetCumulativeCount(), bucket.GetUpperBound(), want)
@@ -137,11 +144,12 @@ func TestPoolUnderControllerRuntimesNames(t *testing.T) {
 controller_runtime_max_concurrent_reconciles{controller="q"} 2
 controller_runtime_reconcile_errors_total{controller="q"} 3
 controller_runtime_reconcile_panics_total{controller="q"} 1
-controller_runtime_reconcile_time_seconds_count{controller="q"} 5
+controller_runtime_reconcile_time_seconds_count{controller="q"} 7
 controller_runtime_reconcile_timeouts_total{controller="q"} 0
 controller_runtime_reconcile_total{controller="q",result="error"} 3
 controller_runtime_reconcile_total{controller="q",result="requeue"} 1
-controller_runtime_reconcile_total{controller="q",result="success"} 1
+controller_runtime_reconcile_total{controller="q",result="requeue_after"} 1
+controller_runtime_reconcile_total{controller="q",result="success"} 2
 controller_runtime_terminal_reconcile_errors_total{controller="q"} 1
 workqueue_pool_failing_keys{controller="q",name="q"} 2
 workqueue_pool_living_workers{controller="q",name="q"} 2

@@ -5,60 +5,63 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/prom"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// queuedKeys fails unless the values of the metric by priority are these.
-func queuedKeys(t *testing.T, registry *prometheus.Registry, want string) {
+// wantSeries fails unless the series of that gauge are these, without their name.
+func wantSeries(t *testing.T, g prometheus.Gatherer, name, help string, series ...string) {
 	t.Helper()
-	if want != "" {
-		want = "# HELP workqueue_queued_keys Number of keys that need processing, by priority.\n" +
-			"# TYPE workqueue_queued_keys gauge\n" + want
+	want := ""
+	if len(series) > 0 {
+		want = fmt.Sprintf("# HELP %s %s\n# TYPE %s gauge\n", name, help, name)
 	}
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_queued_keys"); err != nil {
+	for _, s := range series {
+		want += name + s + "\n"
+	}
+	if err := testutil.GatherAndCompare(g, strings.NewReader(want), name); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestPriorities(t *testing.T) {
-	registry := prometheus.NewPedanticRegistry()
-	p := prom.NewProvider(registry, prom.Options{ConstLabels: prometheus.Labels{"zone": "z"}})
-	workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "fifo", MetricsProvider: p}).Add("a")
-	queuedKeys(t, registry, "")
+func (b *bench) priorityQueue(name string) *priorityqueue.Queue[string] {
+	return priorityqueue.New(priorityqueue.Config[string]{Name: name, MetricsProvider: b.provider, Clock: b.clock})
+}
 
-	build := func() *priorityqueue.Queue[string] {
-		return priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: p})
-	}
-	a, b := build(), build()
+func TestPriorities(t *testing.T) {
+	const name, help = "workqueue_queued_keys", "Number of keys that need processing, by priority."
+	bench := newBench(prom.Options{ConstLabels: prometheus.Labels{"zone": "z"}})
+	bench.queue("fifo").Add("a")
+	wantSeries(t, bench, name, help)
+
+	a, b := bench.priorityQueue("q"), bench.priorityQueue("q")
 	a.AddWithOpts(priorityqueue.AddOpts{Priority: 5}, "x", "y", "z")
 	b.AddWithOpts(priorityqueue.AddOpts{Priority: 5}, "x")
 	b.AddWithOpts(priorityqueue.AddOpts{Priority: -1}, "y")
 	a.Get()
-	queuedKeys(t, registry, `
-workqueue_queued_keys{name="q",priority="-1",zone="z"} 1
-workqueue_queued_keys{name="q",priority="5",zone="z"} 3
-workqueue_queued_keys{name="q",priority="other",zone="z"} 0
-`)
+	wantSeries(t, bench, name, help, `{name="q",priority="-1",zone="z"} 1`,
+		`{name="q",priority="5",zone="z"} 3`, `{name="q",priority="other",zone="z"} 0`)
+
 	// Priorities beyond the limit of one queue, or beyond that of the sum, count as other.
 	for i := range 30 {
 		a.AddWithOpts(priorityqueue.AddOpts{Priority: 100 + i}, fmt.Sprint(i))
 		b.AddWithOpts(priorityqueue.AddOpts{Priority: 200 + i}, fmt.Sprint(i))
 	}
-	problems, err := testutil.GatherAndLint(registry)
+	problems, err := testutil.GatherAndLint(bench)
 	if len(problems) > 0 || err != nil {
 		t.Errorf("%v, %v", problems, err)
 	}
-	families, err := registry.Gather()
+	families, err := bench.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines, keys := 0, 0.0
 	for _, f := range families {
-		if f.GetName() == "workqueue_queued_keys" {
+		if f.GetName() == name {
 			for _, m := range f.GetMetric() {
 				lines++
 				keys += m.GetGauge().GetValue()
@@ -77,102 +80,61 @@ workqueue_queued_keys{name="q",priority="other",zone="z"} 0
 			q.Done(key)
 		}
 	}
-	queuedKeys(t, registry, "")
+	wantSeries(t, bench, name, help)
 }
 
-// A key that is removed is no longer one that needs processing.
-func TestDepthAfterRemove(t *testing.T) {
-	registry := prometheus.NewPedanticRegistry()
-	q := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: prom.NewProvider(registry, prom.Options{})})
+// The depth includes keys that come again when their worker is Done, and not those that were removed.
+func TestDepth(t *testing.T) {
+	b := newBench(prom.Options{})
+	q := b.priorityQueue("q")
+	defer q.ShutDown()
 	q.Add("a")
 	q.Add("b")
 	q.Get()
 	q.Add("a")
 	q.Remove("b")
-	want := "# HELP workqueue_depth Current depth of workqueue\n# TYPE workqueue_depth gauge\nworkqueue_depth{name=\"q\"} 1\n"
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_depth"); err != nil {
-		t.Error(err)
-	}
+	wantSeries(t, b, "workqueue_depth", "Current depth of workqueue", `{name="q"} 1`)
 }
 
-// In the style of controller-runtime the depth is divided by priority, and those beyond the limit have one value.
+// In the style of controller-runtime the depth is divided by priority, and those beyond the limit have one value. Queues
+// without priorities have the empty one, also beside a queue of the same name that has them.
 func TestDepthByPriority(t *testing.T) {
-	registry := prometheus.NewPedanticRegistry()
-	q := priorityqueue.New(priorityqueue.Config[int]{
-		Name: "q", MetricsProvider: prom.NewProvider(registry, prom.Options{ControllerRuntime: true}),
-	})
-	defer q.ShutDown()
-	want := `# HELP workqueue_depth Current depth of workqueue by workqueue and priority
-# TYPE workqueue_depth gauge
-`
-	for i := range 24 {
-		q.AddWithOpts(priorityqueue.AddOpts{Priority: i}, i)
-		want += fmt.Sprintf("workqueue_depth{controller=\"q\",name=\"q\",priority=\"%d\"} 1\n", i)
-	}
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_depth"); err != nil {
-		t.Error(err)
-	}
-	for i := 24; i < 27; i++ {
-		q.AddWithOpts(priorityqueue.AddOpts{Priority: i}, i)
-	}
-	want += `workqueue_depth{controller="q",name="q",priority="24"} 1
-workqueue_depth{controller="q",name="q",priority="exceeded_cardinality_limit"} 2
-`
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_depth"); err != nil {
-		t.Error(err)
-	}
-}
-
-// Under one name there may be a queue with priorities and one without. The latter has the empty priority.
-func TestDepthOfBothKinds(t *testing.T) {
-	registry := prometheus.NewPedanticRegistry()
-	p := prom.NewProvider(registry, prom.Options{ControllerRuntime: true})
-	plain := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "q", MetricsProvider: p})
-	defer plain.ShutDown()
-	q := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: p})
-	defer q.ShutDown()
-	plain.Add("a")
-	plain.Add("b")
-	q.AddWithOpts(priorityqueue.AddOpts{Priority: 7}, "a", "b", "c")
-	want := `# HELP workqueue_depth Current depth of workqueue by workqueue and priority
-# TYPE workqueue_depth gauge
-workqueue_depth{controller="q",name="q",priority=""} 2
-workqueue_depth{controller="q",name="q",priority="7"} 3
-`
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_depth"); err != nil {
-		t.Error(err)
-	}
-}
-
-// The depth of a queue without priorities includes keys that come again when their worker is Done.
-func TestDepthWithoutPriorities(t *testing.T) {
+	const name, help = "workqueue_depth", "Current depth of workqueue by workqueue and priority"
 	b := newBench(prom.Options{ControllerRuntime: true})
-	q := b.queue("q")
-	defer q.ShutDown()
-	q.Add("a")
-	q.Add("b")
-	q.Get()
-	q.Add("a")
-	if depth := b.get(t, "depth", "q").Gauge.GetValue(); depth != 2 {
-		t.Errorf("workqueue_depth is %v, want 2", depth)
+	series := func(priority string, n int) string {
+		return fmt.Sprintf(`{controller="q",name="q",priority=%q} %d`, priority, n)
 	}
+	plain := b.queue("q")
+	defer plain.ShutDown()
+	plain.Add("x")
+	plain.Add("y")
+	plain.Get()
+	plain.Add("x")
+	wantSeries(t, b, name, help, series("", 2))
+
+	q := b.priorityQueue("q")
+	defer q.ShutDown()
+	want := []string{series("", 2)}
+	add := func(priority int) {
+		q.AddWithOpts(priorityqueue.AddOpts{Priority: priority}, fmt.Sprint(priority))
+	}
+	for i := range 24 {
+		add(i)
+		want = append(want, series(fmt.Sprint(i), 1))
+	}
+	wantSeries(t, b, name, help, want...)
+	for i := 24; i < 27; i++ {
+		add(i)
+	}
+	wantSeries(t, b, name, help, append(want, series("24", 1), series("exceeded_cardinality_limit", 2))...)
 }
 
 func TestBlockedAndPaused(t *testing.T) {
-	registry := prometheus.NewPedanticRegistry()
-	p := prom.NewProvider(registry, prom.Options{})
-	defer workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "fifo", MetricsProvider: p}).ShutDown()
-	p.WatchQueue("q", func() workqueue.Stats {
+	b := newBench(prom.Options{})
+	defer b.queue("fifo").ShutDown()
+	b.provider.WatchQueue("q", func() workqueue.Stats {
 		return workqueue.Stats{Queued: 3, Blocked: 2, Paused: true, ByPriority: &workqueue.PriorityDepths{}}
 	})
-	want := `# HELP workqueue_blocked_keys Number of queued keys whose group is at its limit.
-# TYPE workqueue_blocked_keys gauge
-workqueue_blocked_keys{name="q"} 2
-# HELP workqueue_paused Whether the queue is paused: 1 or 0.
-# TYPE workqueue_paused gauge
-workqueue_paused{name="q"} 1
-`
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "workqueue_blocked_keys", "workqueue_paused"); err != nil {
-		t.Error(err)
-	}
+	wantSeries(t, b, "workqueue_blocked_keys", "Number of queued keys whose group is at its limit.", `{name="q"} 2`)
+	wantSeries(t, b, "workqueue_paused", "Whether the queue is paused: 1 or 0.", `{name="q"} 1`)
 }

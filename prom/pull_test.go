@@ -2,18 +2,14 @@ package prom_test
 
 import (
 	"fmt"
-	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	"k8s.io/utils/clock"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/prom"
 )
 
@@ -251,30 +247,4 @@ func TestNames(t *testing.T) {
 			last = name
 		}
 	}
-}
-
-// Queues that have ended are not kept alive, even without any scrape. What they counted is kept.
-func TestManyShortLivedQueues(t *testing.T) {
-	b := newBench(prom.Options{})
-	const n = 5000
-	var collected atomic.Int64
-	for range n {
-		own := &struct{ clock.WithTicker }{b.clock} // lives as long as the queue
-		runtime.AddCleanup(own, func(int) { collected.Add(1) }, 0)
-		q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{
-			Name: "q", MetricsProvider: b.provider, Clock: own,
-		})
-		q.Add("a")
-		q.Get()
-		q.Done("a")
-		q.ShutDown()
-	}
-	for deadline := time.Now().Add(20 * time.Second); collected.Load() < n/2; runtime.GC() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d queues have been collected", collected.Load(), n)
-		}
-	}
-	b.want(t, "in the end", "q", grown(map[string]float64{
-		"adds_total": n, "queue_duration_seconds": n, "work_duration_seconds": n,
-	}))
 }

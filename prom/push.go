@@ -10,11 +10,11 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/totals"
+	"github.com/keyedqueue/workqueue/internal/metrics"
 )
 
 // numPushed is the number of the first metrics of queues, to which callers can push.
-const numPushed = totals.Retries + 1
+const numPushed = metrics.Retries + 1
 
 // pushed are the metrics of one name that callers push to, by family. Those that no caller has asked for are nil.
 type pushed [numPushed]prometheus.Metric
@@ -28,13 +28,13 @@ func (m *pushed) addTo(st *workqueue.Stats, b *buckets) {
 		}
 	}
 	seconds := func(f int) time.Duration { return time.Duration(read[f].Gauge.GetValue() * float64(time.Second)) }
-	st.Queued += int(read[totals.Depth].Gauge.GetValue())
-	st.UnfinishedWork += seconds(totals.UnfinishedWork)
-	st.LongestRunning = max(st.LongestRunning, seconds(totals.LongestRunning))
-	st.Adds += uint64(read[totals.Adds].Counter.GetValue())
-	st.Retries += uint64(read[totals.Retries].Counter.GetValue())
-	st.Latency = totals.AddHistograms(st.Latency, b.times(read[totals.QueueDuration].Histogram))
-	st.WorkDuration = totals.AddHistograms(st.WorkDuration, b.times(read[totals.WorkDuration].Histogram))
+	st.Queued += int(read[metrics.Depth].Gauge.GetValue())
+	st.UnfinishedWork += seconds(metrics.UnfinishedWork)
+	st.LongestRunning = max(st.LongestRunning, seconds(metrics.LongestRunning))
+	st.Adds += uint64(read[metrics.Adds].Counter.GetValue())
+	st.Retries += uint64(read[metrics.Retries].Counter.GetValue())
+	st.Latency = st.Latency.Plus(b.times(read[metrics.QueueDuration].Histogram))
+	st.WorkDuration = st.WorkDuration.Plus(b.times(read[metrics.WorkDuration].Histogram))
 }
 
 func newGauge() prometheus.Gauge { return prometheus.NewGauge(prometheus.GaugeOpts{Name: "g"}) }
@@ -51,56 +51,56 @@ func pushTo[M prometheus.Metric](p *Provider, f int, name string, create func() 
 	name = strings.ToValidUTF8(name, "\uFFFD")
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	metrics := p.pushed[name]
-	if metrics == nil {
-		metrics = &pushed{}
+	own := p.mu.pushed[name]
+	if own == nil {
+		own = &pushed{}
 	}
-	if metrics[f] == nil {
-		more := *metrics // Scrapes read the old ones without the lock.
+	if own[f] == nil {
+		more := *own // Scrapes read the old ones without the lock.
 		more[f] = create()
-		metrics = &more
-		p.pushed[name] = metrics
+		own = &more
+		p.mu.pushed[name] = own
 	}
-	return metrics[f].(M)
+	return own[f].(M)
 }
 
 // NewDepthMetric returns the gauge workqueue_depth of that name, which all its callers share.
 func (p *Provider) NewDepthMetric(name string) workqueue.GaugeMetric {
-	return pushTo(p, totals.Depth, name, newGauge)
+	return pushTo(p, metrics.Depth, name, newGauge)
 }
 
 // NewUnfinishedWorkSecondsMetric returns the gauge workqueue_unfinished_work_seconds of that name, which all its
 // callers share.
 func (p *Provider) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return pushTo(p, totals.UnfinishedWork, name, newGauge)
+	return pushTo(p, metrics.UnfinishedWork, name, newGauge)
 }
 
 // NewLongestRunningProcessorSecondsMetric returns the gauge workqueue_longest_running_processor_seconds of that
 // name, which all its callers share.
 func (p *Provider) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return pushTo(p, totals.LongestRunning, name, newGauge)
+	return pushTo(p, metrics.LongestRunning, name, newGauge)
 }
 
 // NewAddsMetric returns the counter workqueue_adds_total of that name, which all its callers share.
 func (p *Provider) NewAddsMetric(name string) workqueue.CounterMetric {
-	return pushTo(p, totals.Adds, name, newCounter)
+	return pushTo(p, metrics.Adds, name, newCounter)
 }
 
 // NewRetriesMetric returns the counter workqueue_retries_total of that name, which all its callers share.
 func (p *Provider) NewRetriesMetric(name string) workqueue.CounterMetric {
-	return pushTo(p, totals.Retries, name, newCounter)
+	return pushTo(p, metrics.Retries, name, newCounter)
 }
 
 // NewLatencyMetric returns the histogram workqueue_queue_duration_seconds of that name, which all its callers
 // share.
 func (p *Provider) NewLatencyMetric(name string) workqueue.HistogramMetric {
-	return pushTo(p, totals.QueueDuration, name, p.buckets.newHistogram)
+	return pushTo(p, metrics.QueueDuration, name, p.buckets.newHistogram)
 }
 
 // NewWorkDurationMetric returns the histogram workqueue_work_duration_seconds of that name, which all its callers
 // share.
 func (p *Provider) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
-	return pushTo(p, totals.WorkDuration, name, p.buckets.newHistogram)
+	return pushTo(p, metrics.WorkDuration, name, p.buckets.newHistogram)
 }
 
 // Adapter is a [Provider] whose methods return the interfaces of another package. It is made by [For].

@@ -70,7 +70,6 @@ func (p *Pool[T]) withTimeout(parent context.Context) (context.Context, context.
 	ctx := &clockContext{Context: parent, deadline: c.Now().Add(d), done: make(chan struct{})}
 	timer := c.NewTimer(d)
 	go p.guarded(func() {
-		defer ctx.end(context.Canceled) // If the clock panics, its handler must not wait for it.
 		defer timer.Stop()
 		select {
 		case <-timer.C():

@@ -28,23 +28,24 @@
 //
 // The pool counts failures itself: not every limiter counts by key, and those that do also count AddRateLimited by
 // others. [Attempt] returns the number to a handler. Two pools on one queue count each for itself, so that a key
-// may fail MaxRetries times in both. When the limiter has forgotten a key, because another pool has handled it, say,
-// the pool forgets its failures too.
+// may fail MaxRetries times in both. A queue that is a [RequeueCounter], such as one that several processes share, is
+// asked before a failed key is retried: then MaxRetries counts the failures of all pools together. When the limiter has
+// forgotten a key, for example because another pool has handled it, the pool forgets its failures too.
 //
 // A panic outside the handler and OnStart, in another hook, the logger, the clock, the queue, its limiter or the
-// provider of metrics, is a bug without a key to blame: it ends Run like Fatal, with a [PanicError]. A runtime.Goexit
-// there ends the call, and nothing else. In both cases the hooks that would have followed for the key are skipped.
+// provider of metrics, is a bug without a key to blame: it ends Run like Fatal, with a [PanicError]. The hooks that would
+// have followed for the key are skipped.
 //
 // # The end
 //
-// Run ends when its context does, when [Pool.Stop] is called, at a fatal error, or when somebody else shuts the queue
+// Run ends when its context does, when [Pool.Stop] is called, at a fatal error, or when somebody else has shut the queue
 // down and it has handed out all it had. At the end of the context
 //
 //  1. Options.Drain decides what is still finished: the handlers that run ([Running]), what is queued, too
 //     ([All]), or [Nothing];
 //  2. that gets Options.DrainTimeout, and the handlers' contexts stay alive for as long;
-//  3. then their contexts end (with [ErrDrainTimeout] as the cause), and handlers get Options.CancelGrace to
-//     notice;
+//  3. then their contexts end, with [ErrDrainTimeout], [ErrStopped] or the cause of Run's own context as the cause, and
+//     handlers get Options.CancelGrace to notice;
 //  4. the queue is shut down and emptied, unless Options.KeepQueue is set, and Run returns, whether or not the
 //     handlers do.
 //
@@ -61,8 +62,9 @@
 // # A queue with leases
 //
 // Over a [workqueue.Leaser], such as a queue that several processes share, the handler's context is the one of the key's
-// lease: it ends, with a cause, when another process may have got the key. A key that was got too late to be started goes
-// back to the queue. [Pool.Left] has what this process left undone; other processes may handle it.
+// lease: it ends, with a cause, when another process may have got the key. If it has ended before the handler is called, the
+// key is left to the other process. A key that was got too late to be started goes back to the queue. [Pool.Left] has what
+// this process left undone; other processes may handle it.
 //
 // # What a pool knows
 //

@@ -10,9 +10,14 @@ import (
 // [testing.T.FailNow] does).
 var ErrGoexit = errors.New("worker: runtime.Goexit was called")
 
-// ErrDrainTimeout is the [context.Cause] of a handler's context that has ended because Options.DrainTimeout
-// is over.
-var ErrDrainTimeout = errors.New("worker: the time to finish after the end of Run's context is over")
+// A handler's context ends with Run if the handler has not returned by then. Its [context.Cause] is one of these errors, or
+// that of Run's context if that has ended and Options.Drain is [Nothing].
+var (
+	// ErrDrainTimeout is the cause when Options.DrainTimeout is over.
+	ErrDrainTimeout = errors.New("worker: the time to finish after the end of Run's context is over")
+	// ErrStopped is the cause after [Pool.Stop] of [Nothing].
+	ErrStopped = errors.New("worker: the pool was stopped, and does not wait for its handlers")
+)
 
 // Requeue is an error for a handler to return, bare or wrapped, that wants its key again after a time and with a
 // priority, without having failed. As with nil, earlier failures are forgotten.
@@ -91,4 +96,20 @@ func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
+}
+
+// as finds an error of the struct type E in err, also if it is there by pointer. A nil pointer is none.
+func as[E error, P interface {
+	*E
+	error
+}](err error) (E, bool) {
+	var e E
+	if errors.As(err, &e) {
+		return e, true
+	}
+	var pointer P
+	if errors.As(err, &pointer) && pointer != nil {
+		return *pointer, true
+	}
+	return e, false
 }

@@ -1,17 +1,17 @@
 package worker
 
 import (
-	"cmp"
 	"container/list"
+	"context"
 	"fmt"
-	"hash/maphash"
-	"maps"
-	"slices"
+	"iter"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
 // FailedKey is a key whose last call has failed.
@@ -23,8 +23,8 @@ type FailedKey[T comparable] struct {
 	Err string `json:"error"`
 	// Time is when the last call ended.
 	Time time.Time `json:"time"`
-	// NextTry is when the key comes due. It is zero if the key was dropped, is queued or being handled, and if it
-	// is not known: if the queue is not Extended, or 10,000 other keys come due before.
+	// NextTry is when the key comes due. It is zero if the key was dropped, is queued or being handled, and if
+	// the time is not known: see [Pool.Snapshot].
 	NextTry time.Time `json:"next_try,omitzero"`
 }
 
@@ -47,155 +47,139 @@ func errorText(err error) string {
 	return strings.Clone(s[:end])
 }
 
-// failures counts, for each key, how many calls in a row have failed, and keeps the last errors of the keys that
-// have failed last. A key that has not failed takes no memory.
-//
-// The counts are divided into many small maps. So none is locked for long, and a map that was large is replaced
-// soon: a Go map does not shrink.
-type failures[T comparable] struct {
-	keys    atomic.Int64 // in counts
-	failing atomic.Int64 // those of them that have failed
-	seed    maphash.Seed
-	shards  [64]failureShard[T]
-	errors  recent[T]
+func (c *call[T]) failedKey() FailedKey[T] {
+	return FailedKey[T]{Key: c.Key, Attempt: c.Attempt, Err: errorText(c.Err), Time: c.Started.Add(c.Duration)}
 }
 
-type failureShard[T comparable] struct {
-	mu     sync.Mutex         // guards what follows
-	counts map[T]failureCount // nil if empty
-	peak   int                // how many keys counts had at most
+// failures counts, for each key, how many calls in a row have failed, and keeps the last errors of the keys that
+// have failed last. A key that has not failed takes no memory.
+type failures[T comparable] struct {
+	// n is the number of keys. It is written under mu and read without, so that a key costs next to nothing while
+	// none fails.
+	n      atomic.Int64
+	mu     sync.Mutex
+	keys   keytable.Table[T, failureCount] // guarded by mu
+	errors recent[T]
 }
 
 // failureCount is what is known of every failing key.
 type failureCount struct {
-	// calls is how many calls in a row have failed. It is 0 for a key that was refused: its handler wanted it again
-	// at once, but the queue was shut down already.
-	calls int
+	calls int // how many have failed in a row
 	// limited reports that the queue's limiter counts the key's failures. If its count is zero later, somebody else
 	// has called Forget.
 	limited bool
 }
 
-// failing returns 1 for a key that has failed, and 0 otherwise.
-func (c failureCount) failing() int64 { return int64(min(c.calls, 1)) }
-
-func newFailures[T comparable]() *failures[T] {
-	f := &failures[T]{seed: maphash.MakeSeed()}
-	f.errors.max = keepErrors
-	return f
-}
-
-func (f *failures[T]) shard(key T) *failureShard[T] {
-	return &f.shards[maphash.Comparable(f.seed, key)%uint64(len(f.shards))]
-}
-
 // of returns how many calls of key have failed in a row.
 func (f *failures[T]) of(key T) failureCount {
-	if f.keys.Load() == 0 {
+	if f.n.Load() == 0 {
 		return failureCount{}
 	}
-	s := f.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.counts[key]
+	h := keytable.HashOf(key)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, e := f.keys.Find(h, key); e != nil {
+		return e.Value
+	}
+	return failureCount{}
 }
 
 // set replaces key's count.
 func (f *failures[T]) set(key T, c failureCount) {
-	s := f.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.counts == nil {
-		s.counts = make(map[T]failureCount)
-	}
-	before, known := s.counts[key]
-	if !known {
-		f.keys.Add(1)
-	}
-	f.failing.Add(c.failing() - before.failing())
-	s.counts[key] = c
-	s.peak = max(s.peak, len(s.counts))
+	h := keytable.HashOf(key)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, e, _ := f.keys.FindOrInsert(h, key)
+	e.Value = c
+	f.n.Store(int64(f.keys.Len()))
 }
 
 // forget removes key.
 func (f *failures[T]) forget(key T) {
-	if f.keys.Load() > 0 {
+	if f.n.Load() > 0 {
 		f.forgetIf(key, f.of(key))
 	}
 }
 
 // forgetIf removes key unless its count has changed since it was c.
 func (f *failures[T]) forgetIf(key T, c failureCount) {
-	s := f.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now, known := s.counts[key]; !known || now != c {
-		return
-	}
-	delete(s.counts, key)
-	f.keys.Add(-1)
-	f.failing.Add(-c.failing())
-	f.errors.forget(key)
-	if len(s.counts) == 0 || len(s.counts) < s.peak/4 {
-		s.shrink()
+	h := keytable.HashOf(key)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s, e := f.keys.Find(h, key); e != nil && e.Value == c {
+		f.keys.Delete(s)
+		f.n.Store(int64(f.keys.Len()))
+		f.errors.forget(key)
 	}
 }
 
-// shrink gives back the memory of keys that were removed.
-func (s *failureShard[T]) shrink() {
-	old := s.counts
-	s.counts, s.peak = nil, len(old)
-	if len(old) > 0 {
-		s.counts = make(map[T]failureCount, len(old))
-		for key, c := range old {
-			s.counts[key] = c
+// all yields the failing keys. It copies a few hundred at a time, and holds no lock while it yields them.
+func (f *failures[T]) all() iter.Seq2[T, failureCount] {
+	type failing struct {
+		key   T
+		count failureCount
+	}
+	slab := func(n int) (keys []failing, more bool) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for s := range f.keys.LiveSlots(n) {
+			e := f.keys.At(s)
+			keys = append(keys, failing{e.Key, e.Value})
 		}
+		return keys, n < f.keys.Slabs()
 	}
-}
-
-// sweep removes the keys that are stale, until enough returns true. It asks that before each key.
-func (f *failures[T]) sweep(stale func(key T, c failureCount) bool, enough func() bool) {
-	for i := range f.shards {
-		for key, c := range f.shards[i].copy() {
-			if enough() {
-				return
-			}
-			if stale(key, c) {
-				f.forgetIf(key, c)
+	return func(yield func(T, failureCount) bool) {
+		for n, more := 0, true; more; n++ {
+			var keys []failing
+			keys, more = slab(n)
+			for _, k := range keys {
+				if !yield(k.key, k.count) {
+					return
+				}
 			}
 		}
 	}
 }
 
-func (s *failureShard[T]) copy() map[T]failureCount {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.counts)
+// Forget makes the pool forget that key has failed or was dropped: for a program that removes a key from the queue, or
+// handles it, by itself. (If the key was failing, the pool finds out within a minute; see [Pool.Snapshot].) It
+// does not touch the queue.
+func (p *Pool[T]) Forget(key T) {
+	p.failures.forget(key)
+	p.dropped.forget(key)
 }
 
-// all returns the keys that have failed, and those that were refused, each sorted by their text so that
-// reports are the same every time.
-func (f *failures[T]) all() (failing, refused []T) {
-	for i := range f.shards {
-		for key, c := range f.shards[i].copy() {
-			if c.calls > 0 {
-				failing = append(failing, key)
-			} else {
-				refused = append(refused, key)
-			}
+// sweepFailures forgets what is stale, until enough returns true: the queue may be slow to answer.
+func (p *Pool[T]) sweepFailures(enough func() bool) {
+	for key, c := range p.failures.all() {
+		if enough() {
+			return
+		}
+		if p.isStale(context.Background(), key, c) {
+			p.failures.forgetIf(key, c)
 		}
 	}
-	sortByText(failing)
-	sortByText(refused)
-	return failing, refused
 }
 
-func sortByText[T comparable](keys []T) {
-	texts := make(map[T]string, len(keys))
-	for _, key := range keys {
-		texts[key] = fmt.Sprint(key)
+// isStale reports whether a key that has failed so often was removed from the queue since, or forgotten by
+// somebody else. A key counts as failing as long as the queue cannot answer. isStale waits for the answer until ctx ends.
+func (p *Pool[T]) isStale(ctx context.Context, key T, c failureCount) bool {
+	if c.limited && p.isForgotten(ctx, key) {
+		return true
 	}
-	slices.SortFunc(keys, func(a, b T) int { return cmp.Compare(texts[a], texts[b]) })
+	if c.calls == 0 || p.finder == nil || p.queue.ShuttingDown() { // A shutdown drops keys that are to be reported.
+		return false
+	}
+	return !p.finder.Has(key)
+}
+
+// isForgotten reports whether the queue's limiter counts no failures of key.
+func (p *Pool[T]) isForgotten(ctx context.Context, key T) bool {
+	if p.requeues == nil {
+		return p.queue.NumRequeues(key) == 0
+	}
+	n, err := p.requeues.NumRequeuesContext(ctx, key)
+	return n == 0 && err == nil
 }
 
 // recent keeps the failures that were put in last, at most max of them, each key once.
@@ -208,12 +192,12 @@ type recent[T comparable] struct {
 }
 
 func (r *recent[T]) put(f FailedKey[T]) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.removeLocked(f.Key)
 	if r.max <= 0 {
 		return
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.removeLocked(f.Key)
 	if r.order.Len() == r.max {
 		r.removeLocked(r.order.Back().Value.(FailedKey[T]).Key)
 	}
@@ -233,6 +217,9 @@ func (r *recent[T]) removeLocked(key T) {
 	if e, ok := r.byKey[key]; ok {
 		r.order.Remove(e)
 		delete(r.byKey, key)
+	}
+	if len(r.byKey) == 0 {
+		r.byKey = nil // A map does not shrink.
 	}
 }
 

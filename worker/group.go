@@ -48,8 +48,7 @@ func (g *Group) Add(r Runner) {
 
 // Run runs all that was added and returns when all have returned: nil, the error if there is one, or the
 // errors joined, the one that came first at the front. If one of them is a Pool that cannot begin, because
-// of bad input, a queue that is shut down or a Run before, Run returns all such errors at once and starts
-// nothing. An error that is nothing but the context's own, after its end, is left out.
+// of bad input or a Run before, Run returns all such errors at once and starts nothing. An error that is nothing but the context's own, after its end, is left out.
 func (g *Group) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")
@@ -57,36 +56,6 @@ func (g *Group) Run(ctx context.Context) error {
 	if err := g.check(); err != nil {
 		return err
 	}
-	return g.run(ctx)
-}
-
-// checkedRunner is a Runner of this package. A Group calls check of all of them, and then run of each. It does not call
-// Run, which would check again: if a pool's queue were shut down in between, that would be a fatal error.
-type checkedRunner interface {
-	check() error
-	run(ctx context.Context) error
-}
-
-// check returns an error if Run cannot begin.
-func (g *Group) check() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.started {
-		return errGroupRunTwice
-	}
-	var errs []error
-	for _, r := range g.runners {
-		if c, ok := r.(checkedRunner); ok {
-			errs = append(errs, c.check())
-		}
-	}
-	return errors.Join(errs...)
-}
-
-var errGroupRunTwice = errors.New("worker: Run was called before on this group")
-
-// run is Run after check.
-func (g *Group) run(ctx context.Context) error {
 	runners, err := g.begin()
 	if err != nil {
 		return err
@@ -99,11 +68,7 @@ func (g *Group) run(ctx context.Context) error {
 			// Deferred, so that a Runner that ends its goroutine does not leave the others alone.
 			err := ErrGoexit
 			defer func() { results <- err }()
-			if c, ok := r.(checkedRunner); ok {
-				err = c.run(ctx)
-			} else {
-				err = r.Run(ctx)
-			}
+			err = r.Run(ctx)
 		}()
 	}
 	var errs []error
@@ -119,6 +84,24 @@ func (g *Group) run(ctx context.Context) error {
 	}
 	return errors.Join(errs...)
 }
+
+// check returns an error if Run cannot begin.
+func (g *Group) check() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.started {
+		return errGroupRunTwice
+	}
+	var errs []error
+	for _, r := range g.runners {
+		if c, ok := r.(interface{ check() error }); ok {
+			errs = append(errs, c.check())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+var errGroupRunTwice = errors.New("worker: Run was called before on this group")
 
 // begin returns the runners. No other can be added from now on.
 func (g *Group) begin() ([]Runner, error) {

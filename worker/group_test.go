@@ -104,15 +104,13 @@ func TestGroupGoexit(t *testing.T) {
 
 // Bad input of one pool is reported before anything starts.
 func TestGroupBadInput(t *testing.T) {
-	down := intQueue()
-	down.ShutDown()
 	var inner, g worker.Group
-	inner.Add(worker.New(down, func(context.Context, int) error { return nil }, worker.Options[int]{}))
+	inner.Add(worker.New(intQueue(), func(context.Context, int) error { return nil }, worker.Options[int]{StuckAfter: -1}))
 	g.Add(worker.RunnerFunc(func(context.Context) error { t.Error("started"); return nil }))
 	g.Add(worker.New(newQueue(), nil, options{Workers: -1}))
 	g.Add(&inner)
 	err := g.Run(t.Context())
-	for _, want := range []string{"Workers is negative", "the handler is nil", "queue is shut down"} {
+	for _, want := range []string{"Workers is negative", "the handler is nil", "StuckAfter is negative"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Run returned %v", err)
 		}
@@ -156,4 +154,30 @@ func TestGroupMisuse(t *testing.T) {
 	if err := new(worker.Group).Run(none); err == nil || err.Error() != "worker: Run without a context" {
 		t.Errorf("Run(nil) returned %v", err)
 	}
+}
+
+// A pool whose queue somebody shuts down, with keys that fail, does not end its group.
+func TestGroupGoesOnWithoutAQueue(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		other := newQueue()
+		other.Add("a")
+		pool := worker.New(other, func(context.Context, string) error { return errBroken }, options{})
+		var j journal
+		var g worker.Group
+		g.Add(pool)
+		g.Add(worker.New(q, sleeper(&j), options{}))
+		r := run(t, &g)
+		other.ShutDown()
+		synctest.Wait()
+		if !slices.Equal(pool.Left().Failing, []string{"a"}) {
+			t.Errorf("left: %v", pool.Left())
+		}
+		q.Add("1s")
+		r.after(time.Second)
+		r.goesOn()
+		r.endCleanly()
+		if len(j.take()) != 2 {
+			t.Error("the other pool did not go on")
+		}
+	})
 }

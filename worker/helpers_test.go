@@ -20,6 +20,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type stringQueue = workqueue.TypedRateLimitingInterface[string]
 
+// extended is a queue that is Extended. Fakes embed it and replace one method or two.
+type extended interface {
+	stringQueue
+	workqueue.Extended[string]
+}
+
 // plain hides that a queue is Extended.
 type plain struct{ stringQueue }
 
@@ -32,9 +38,12 @@ func stats(q stringQueue) workqueue.Stats {
 }
 
 // newQueue returns a queue whose keys come again after 1 s, 2 s, 4 s.
-func newQueue() stringQueue {
-	return workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour))
+func newQueue() extended {
+	return limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour))
+}
+
+func limitedQueue(limiter workqueue.TypedRateLimiter[string]) extended {
+	return workqueue.NewTypedRateLimitingQueue(limiter).(extended)
 }
 
 // inBubble runs a test in virtual time, over a queue that is Extended and over one that is not.
@@ -46,6 +55,14 @@ func inBubble(t *testing.T, test func(t *testing.T, q stringQueue)) {
 	t.Run("queue=plain", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { test(t, plain{newQueue()}) })
 	})
+}
+
+// wantMatchedDones checks that every key that was handed out was Done, and no other.
+func wantMatchedDones(t *testing.T, q stringQueue) {
+	t.Helper()
+	if st := stats(q); st.UnmatchedDones != 0 || st.Processing != 0 || st.Queued != 0 {
+		t.Errorf("%+v", st)
+	}
 }
 
 type handler = func(ctx context.Context, key string) error

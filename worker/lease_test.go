@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -135,6 +136,30 @@ func TestLeaseLeavesNoTimer(t *testing.T) {
 		}, options{HandlerTimeout: time.Hour}))
 		if kept.Err() != context.Canceled {
 			t.Errorf("after the call the context's error is %v", kept.Err())
+		}
+		r.endCleanly()
+	})
+}
+
+// A key whose lease has ended before it is started belongs to another process: it is not handled, it has not failed, and
+// it is Done.
+func TestLeaseThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		q := leasing{newQueue(), &j, func(cancel context.CancelCauseFunc) { cancel(errLeaseLost) }}
+		logger, logs := newLogger()
+		p := worker.New(q, func(context.Context, string) error { return errBroken },
+			options{HandlerTimeout: time.Hour, MaxRetries: 5, Logger: logger, OnFinish: func(context.Context, outcome) { t.Error("OnFinish") }})
+		q.Add("a")
+		r := run(t, p)
+		if got, want := j.take(), []string{"add a", "lease a", "release a", "done a"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if st := p.Stats(); st.Handled+st.Failed != 0 || st.Failing != 0 || st.Busy != 0 {
+			t.Errorf("%+v", st)
+		}
+		if !strings.Contains(logs.String(), `level=WARN msg="The lease of a key ended before its handler was called" key=a`) {
+			t.Errorf("logged:\n%s", logs)
 		}
 		r.endCleanly()
 	})

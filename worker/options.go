@@ -27,8 +27,9 @@ type Options[T comparable] struct {
 	Workers int
 
 	// MaxRetries is how many times a failing key comes again before it is dropped: it is handled
-	// once more than that. Zero means [UnlimitedRetries]; see also [NoRetries]. A call that fails after
-	// DrainTimeout does not count as the last one: it may have failed because its context has ended.
+	// once more than that. Zero means [UnlimitedRetries]; see also [NoRetries]. Of a queue that is a [RequeueCounter] the
+	// count is its own. A call that fails after DrainTimeout does not count as the last one: it may have failed because
+	// its context has ended.
 	MaxRetries int
 
 	// Drain says what Run still finishes when its context ends.
@@ -149,15 +150,8 @@ const (
 
 // String returns "forget", "requeue", "retry" or "drop".
 func (n Next) String() string {
-	switch n {
-	case NextForget:
-		return "forget"
-	case NextRequeue:
-		return "requeue"
-	case NextRetry:
-		return "retry"
-	case NextDrop:
-		return "drop"
+	if names := [...]string{"forget", "requeue", "retry", "drop"}; int(n) < len(names) {
+		return names[n]
 	}
 	return fmt.Sprintf("Next(%d)", uint8(n))
 }
@@ -165,7 +159,8 @@ func (n Next) String() string {
 // Result is what a call of the handler has come to.
 type Result[T comparable] struct {
 	Key T
-	// Attempt is how many times in a row the key was handled, this call included.
+	// Attempt is how many times in a row the key was handled, this call included. With MaxRetries over a [RequeueCounter],
+	// the attempt that failed has what that counts.
 	Attempt int
 	// Started is when the call began, and Duration how long OnStart and the handler took.
 	Started  time.Time

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -51,309 +53,289 @@ func TestPanicHasValueAndStack(t *testing.T) {
 
 func thePanickingFunction() { panic("what a value") }
 
-// A panic outside the handler has no key to blame. It must not go unnoticed, nor cost a Done.
-func TestPanicOfAHookIsFatal(t *testing.T) {
-	for name, o := range map[string]options{
-		"OnFinish": {OnFinish: func(context.Context, outcome) { panic("hook") }},
-		"OnDrop":   {OnDrop: func(context.Context, outcome) { panic("hook") }},
-		"OnStuck":  {OnStuck: func(context.Context, stuck) { panic("hook") }, StuckAfter: time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, q stringQueue) {
-				counted := countDone(q)
-				q.Add("a")
-				r := run(t, worker.New(counted, func(context.Context, string) error {
-					time.Sleep(2 * time.Second)
-					return worker.Terminal(errBroken)
-				}, o))
-				r.after(2 * time.Second)
-				var p *worker.PanicError
-				if err := r.returned(); !errors.As(err, &p) || p.Value != "hook" {
-					t.Errorf("Run returned %v", err)
+// TestCrashOnPanic runs itself in a process of its own, which is to crash.
+func TestCrashOnPanic(t *testing.T) {
+	const variable = "WORKER_TEST_CRASH"
+	if where := os.Getenv(variable); where != "" {
+		q := newQueue()
+		q.Add("a")
+		o := options{CrashOnPanic: true}
+		if where == "hook" {
+			o.OnFinish = func(context.Context, outcome) { thePanickingFunction() }
+		}
+		_ = worker.Run(t.Context(), q, func(context.Context, string) error {
+			if where == "handler" {
+				thePanickingFunction()
+			}
+			return nil
+		}, o)
+		return
+	}
+	for _, where := range []string{"handler", "hook"} {
+		t.Run(where, func(t *testing.T) {
+			command := exec.Command(os.Args[0], "-test.run=^TestCrashOnPanic$")
+			command.Env = append(os.Environ(), variable+"="+where)
+			out, err := command.CombinedOutput()
+			if err == nil {
+				t.Error("the process has not crashed")
+			}
+			for _, want := range []string{"panic: what a value", "thePanickingFunction"} {
+				if !strings.Contains(string(out), want) {
+					t.Errorf("no %q in\n%s", want, out)
 				}
-				if _, done := counted.counts("a"); done != 1 {
-					t.Errorf("%d Dones", done)
-				}
-			})
+			}
 		})
 	}
 }
 
-func TestPanicOfOnStartFailsTheKey(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		starts, calls := 0, 0
-		q.Add("a")
-		r := run(t, worker.New(q, func(context.Context, string) error { calls++; return nil }, options{
-			OnStart: func(ctx context.Context, key string) context.Context {
-				if starts++; starts == 1 {
-					panic("start")
-				}
-				return nil // Means ctx.
-			},
-			HandlerTimeout: time.Minute,
-		}))
-		r.after(time.Second)
-		if starts != 2 || calls != 1 {
-			t.Errorf("%d starts, %d calls", starts, calls)
-		}
-		r.endCleanly()
-	})
-}
-
-// panickyLimiter panics when it is asked for a delay.
-type panickyLimiter struct {
-	workqueue.TypedRateLimiter[string]
-}
-
-func (panickyLimiter) When(string) time.Duration { panic("limiter") }
-
-// The key has failed and cannot be queued again. It is reported, and Done.
-func TestPanicOfTheLimiterIsFatal(t *testing.T) {
-	inBubble(t, func(t *testing.T, _ stringQueue) {
-		q := countDone(workqueue.NewTypedRateLimitingQueue[string](panickyLimiter{workqueue.NewTypedMaxOfRateLimiter[string]()}))
-		q.Add("a")
-		r := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{}))
-		err := r.returned()
-		var p *worker.PanicError
-		if !errors.As(err, &p) || p.Value != "limiter" || !slices.Equal(left(t, err).Failing, []string{"a"}) {
-			t.Errorf("Run returned %v", err)
-		}
-		if _, done := q.counts("a"); done != 1 {
-			t.Errorf("%d Dones", done)
-		}
-	})
-}
-
-// What a panic is called with is no answer, also when the key is dropped because of it.
-func TestPanicWithFatalIsNotFatal(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var dropped []error
-		q.Add("a")
-		r := run(t, worker.New(q, func(context.Context, string) error { panic(worker.Fatal(errBroken)) },
-			options{MaxRetries: 1, OnDrop: func(_ context.Context, r outcome) { dropped = append(dropped, r.Err) }}))
-		r.after(time.Minute)
-		r.goesOn()
-		r.endCleanly()
-		if len(dropped) != 1 || !errors.Is(dropped[0], errBroken) {
-			t.Errorf("dropped: %v", dropped)
-		}
-	})
-}
-
-// What a hook does after a handler that has panicked or ended its goroutine is no different, and Done is
-// called once in every case. A hook that ends the goroutine ends the call, and nothing else.
-func TestHookThatEndsTheGoroutine(t *testing.T) {
-	handlers := map[string]func() error{
-		"returns": func() error { return worker.Terminal(errBroken) },
-		"panics":  func() error { panic("handler") },
-		"exits":   func() error { runtime.Goexit(); return nil },
-	}
-	hooks := map[string]func(){"panics": func() { panic("hook") }, "exits": runtime.Goexit}
-	for handlerName, handle := range handlers {
-		for hookName, hook := range hooks {
-			t.Run(fmt.Sprintf("handler %s, hook %s", handlerName, hookName), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, q stringQueue) {
-					counted := countDone(q)
-					handled := 0
-					q.Add("a")
-					q.Add("b")
-					r := run(t, worker.New(counted, func(_ context.Context, key string) error {
-						if handled++; key == "a" && handled == 1 {
-							return handle()
-						}
-						return nil
-					}, options{OnFinish: func(_ context.Context, r outcome) {
-						if r.Err != nil {
-							hook()
-						}
-					}}))
-					r.after(time.Minute)
-					var err error
-					if hookName == "panics" {
-						var p *worker.PanicError
-						if err = r.returned(); !errors.As(err, &p) || p.Value != "hook" {
-							t.Errorf("Run returned %v", err)
-						}
-					} else {
-						err = r.end()
-						if err != nil || handled < 2 {
-							t.Errorf("Run returned %v after %d calls", err, handled)
-						}
-					}
-					wantMatchedDones(t, q)
-				})
-			})
-		}
+// The fakes that follow panic in one of their methods. panicAt panics if that is the method.
+func panicAt(method, at string) {
+	if method == at {
+		panic("foreign")
 	}
 }
 
-func TestOnStuckThatEndsItsGoroutine(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var j journal
-		q.Add("a")
-		q.Add("b")
-		r := run(t, worker.New(q, func(context.Context, string) error {
-			time.Sleep(time.Minute)
-			return nil
-		}, options{Workers: 2, StuckAfter: time.Second, OnStuck: func(_ context.Context, s stuck) {
-			j.add(fmt.Sprint(s.Key, " ", s.Duration))
-			runtime.Goexit()
-		}}))
-		r.after(time.Hour)
-		got := j.take()
-		slices.Sort(got)
-		if !slices.Equal(got, []string{"a 1s", "b 1s"}) {
-			t.Errorf("reported %q", got)
-		}
-		r.endCleanly()
-	})
+type panickyQueue struct {
+	extended
+	at string
 }
 
-// wantMatchedDones checks that every key that was handed out was Done, and no other.
-func wantMatchedDones(t *testing.T, q stringQueue) {
+func (q panickyQueue) ShutDown()         { panicAt("ShutDown", q.at); q.extended.ShutDown() }
+func (q panickyQueue) Done(key string)   { q.extended.Done(key); panicAt("Done", q.at) }
+func (q panickyQueue) Forget(key string) { panicAt("Forget", q.at); q.extended.Forget(key) }
+func (q panickyQueue) AddRateLimited(key string) {
+	panicAt("AddRateLimited", q.at)
+	q.extended.AddRateLimited(key)
+}
+func (q panickyQueue) GetContext(ctx context.Context) (string, error) {
+	panicAt("GetContext", q.at)
+	return q.extended.GetContext(ctx)
+}
+
+type panickyLeases struct{ extended }
+
+func (panickyLeases) Lease(context.Context, string) (context.Context, context.CancelFunc) {
+	panic("foreign")
+}
+
+type panickyProvider struct{ workqueue.MetricsProvider }
+
+func (panickyProvider) WatchPool(string, func() worker.Stats) { panic("foreign") }
+
+// panickyLogs panics at a message that begins like this.
+type panickyLogs struct {
+	slog.Handler
+	at string
+}
+
+func (panickyLogs) Enabled(context.Context, slog.Level) bool { return true }
+func (l panickyLogs) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, l.at) {
+		panic("foreign")
+	}
+	return nil
+}
+func (l panickyLogs) WithAttrs([]slog.Attr) slog.Handler { panicAt("With", l.at); return l }
+
+// panickyClock panics at its nth reading, and never again.
+type panickyClock struct {
+	clock.Clock
+	readings *atomic.Int64
+	at       int64
+}
+
+func newPanickyClock(at int64) panickyClock {
+	return panickyClock{clock.RealClock{}, new(atomic.Int64), at}
+}
+
+func (c panickyClock) read() {
+	if c.readings.Add(1) == c.at {
+		panic("foreign")
+	}
+}
+
+func (c panickyClock) Now() time.Time                         { c.read(); return c.Clock.Now() }
+func (c panickyClock) Since(t time.Time) time.Duration        { c.read(); return c.Clock.Since(t) }
+func (c panickyClock) NewTimer(d time.Duration) clock.Timer   { c.read(); return c.Clock.NewTimer(d) }
+func (c panickyClock) After(d time.Duration) <-chan time.Time { c.read(); return c.Clock.After(d) }
+
+// wantPanic checks that a fake's panic is what Run returned, and that every key that was handed out was Done.
+func wantPanic(t *testing.T, err error, q stringQueue) {
 	t.Helper()
-	if st := stats(q); st.UnmatchedDones != 0 || st.Processing != 0 || st.Queued != 0 {
+	var p *worker.PanicError
+	if !errors.As(err, &p) || p.Value != "foreign" {
+		t.Errorf("Run returned %v", err)
+	}
+	if st := stats(q); st.UnmatchedDones != 0 || st.Processing != 0 {
 		t.Errorf("%+v", st)
 	}
 }
 
-// panickyLog is a slog.Handler that panics.
-type panickyLog struct{}
+// A panic outside the handler has no key to blame. It ends Run, which returns it, costs no Done, and what was not
+// handled is reported.
+func TestPanicIsFatal(t *testing.T) {
+	hook := func(context.Context, outcome) { panic("foreign") }
+	logs := func(at string) options {
+		return options{Name: "pool", Logger: slog.New(panickyLogs{slog.DiscardHandler, at})}
+	}
+	inQueue := func(at string) func(q extended) stringQueue {
+		return func(q extended) stringQueue { return panickyQueue{q, at} }
+	}
+	fails := func() error { return errBroken }
+	const bLeft, bothLeft = "1 queued and not started: b", "2 queued and not started: a, b"
+	const aFailed = bLeft + "; 1 failed and not retried: a"
+	for _, c := range []struct {
+		name   string
+		answer func() error // the handler's; nil is Terminal
+		o      options
+		queue  func(q extended) stringQueue // nil is the queue itself, and a plain one
+		left   string                       // empty is anything
+	}{
+		{name: "OnFinish", o: options{OnFinish: hook}, left: bLeft},
+		{name: "OnDrop", o: options{OnDrop: hook}, left: bLeft},
+		{name: "OnStuck", o: options{OnStuck: func(context.Context, stuck) { panic("foreign") }, StuckAfter: time.Second}, left: bLeft},
+		{name: "OnFinish after a panic", o: options{OnFinish: hook}, answer: func() error { panic("handler") }, left: aFailed},
+		{name: "OnFinish after Goexit", o: options{OnFinish: hook}, answer: func() error { runtime.Goexit(); return nil }, left: aFailed},
 
-func (panickyLog) Enabled(context.Context, slog.Level) bool  { return true }
-func (panickyLog) Handle(context.Context, slog.Record) error { panic("log") }
-func (l panickyLog) WithAttrs([]slog.Attr) slog.Handler      { return l }
-func (l panickyLog) WithGroup(string) slog.Handler           { return l }
+		{name: "GetContext", queue: inQueue("GetContext")},
+		{name: "Done", queue: inQueue("Done")},
+		{name: "Forget", queue: inQueue("Forget"), left: bLeft},
+		{name: "Forget of a key to requeue", queue: inQueue("Forget"), left: "2 queued and not started: b, a",
+			answer: func() error { return worker.RequeueAfter(0) }},
+		{name: "AddRateLimited", queue: inQueue("AddRateLimited"), answer: fails, left: aFailed},
+		{name: "ShutDown", queue: inQueue("ShutDown")},
+		{name: "Lease", queue: func(q extended) stringQueue { return panickyLeases{q} }, left: "2 queued and not started: b, a"},
 
-// A logger that always panics ends Run too, which itself still writes to it.
-func TestPanicOfTheLoggerIsFatal(t *testing.T) {
-	for name, handle := range map[string]func() error{
-		"nil":   func() error { return nil },
-		"error": func() error { return errBroken },
-		"panic": func() error { panic("handler") },
+		{name: "With of the logger", o: logs("With"), left: bothLeft},
+		{name: "log of a drop", o: logs("The handler failed"), left: bLeft},
+		{name: "log of a success", o: logs("Handled"), answer: func() error { return nil }, left: bLeft},
+		{name: "log of a panic", o: logs("The handler panicked"), answer: func() error { panic("handler") }, left: aFailed},
+		{name: "every log", o: logs(""), answer: fails, left: aFailed},
+		{name: "provider of metrics", o: options{Name: "pool", MetricsProvider: panickyProvider{}}, left: bothLeft},
+		{name: "clock before the handler", o: options{Clock: newPanickyClock(1)}, left: bothLeft},
+		{name: "clock after the handler", o: options{Clock: newPanickyClock(2)}, answer: fails, left: aFailed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			test := func(t *testing.T, inner, q stringQueue) {
+				inner.Add("a")
+				inner.Add("b")
+				o := c.o
+				if clock, ok := o.Clock.(panickyClock); ok {
+					o.Clock = newPanickyClock(clock.at) // The subtests must not share its readings.
+				}
+				p := worker.New(q, func(context.Context, string) error {
+					time.Sleep(2 * time.Second)
+					if c.answer != nil {
+						return c.answer()
+					}
+					return worker.Terminal(errBroken)
+				}, o)
+				r := run(t, p)
+				r.after(3 * time.Second)
+				if c.name == "ShutDown" {
+					r.cancel()
+					r.after(5 * time.Second)
+				}
+				wantPanic(t, r.returned(), inner)
+				if got := p.Left().String(); c.left != "" && got != c.left {
+					t.Errorf("left: %s", got)
+				}
+			}
+			if c.queue == nil {
+				inBubble(t, func(t *testing.T, q stringQueue) { test(t, q, q) })
+				return
+			}
+			synctest.Test(t, func(t *testing.T) {
+				q := newQueue()
+				test(t, q, c.queue(q))
+			})
+		})
+	}
+}
+
+// Whenever the clock panics, Run returns that, every key is Done, and those that were not handled are
+// reported.
+func TestPanicOfTheClock(t *testing.T) {
+	for at := int64(1); at <= 8; at++ {
+		t.Run(fmt.Sprint("reading ", at), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				var mu sync.Mutex
+				var handled []string
+				q.Add("a")
+				q.Add("b")
+				c := newPanickyClock(at)
+				p := worker.New(q, func(_ context.Context, key string) error {
+					time.Sleep(3 * time.Second)
+					mu.Lock()
+					defer mu.Unlock()
+					handled = append(handled, key)
+					return nil
+				}, options{Clock: c, StuckAfter: time.Second, HandlerTimeout: time.Second})
+				r := run(t, p)
+				r.after(10 * time.Second)
+				err := r.end()
+				r.after(time.Minute)
+				if c.readings.Load() >= at {
+					wantPanic(t, err, q)
+				}
+				handled = append(handled, p.Left().NotStarted...)
+				slices.Sort(handled)
+				if !slices.Equal(handled, []string{"a", "b"}) {
+					t.Errorf("handled or reported: %q", handled)
+				}
+			})
+		})
+	}
+}
+
+// wrapper is an error whose nil pointer cannot be unwrapped.
+type wrapper struct{ within error }
+
+func (*wrapper) Error() string   { return "wrapper" }
+func (w *wrapper) Unwrap() error { return w.within }
+
+// A panic of OnStart, or of the methods of the handler's error, is the failure of the key, and not of the pool. What a
+// panic is called with is no answer.
+func TestPanicThatFailsTheKey(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer  func() error // the handler's, the first time
+		onStart func()       // what OnStart does, the first time
+	}{
+		"OnStart":                          {onStart: func() { panic("start") }},
+		"Unwrap of the error":              {answer: func() error { return (*wrapper)(nil) }},
+		"nil pointer to Requeue":           {answer: func() error { return (*worker.Requeue)(nil) }},
+		"nil pointer to RequeueAfterError": {answer: func() error { return (*worker.RequeueAfterError)(nil) }},
+		"panic with a fatal error":         {answer: func() error { panic(worker.Fatal(errBroken)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, q stringQueue) {
+				var starts, finishes []int
 				q.Add("a")
-				q.Add("b")
-				r := run(t, worker.New(q, func(context.Context, string) error { return handle() },
-					options{Logger: slog.New(panickyLog{})}))
-				err := r.returned()
-				var p *worker.PanicError
-				if e := left(t, err); !errors.As(err, &p) || p.Value != "log" || !slices.Equal(e.NotStarted, []string{"b"}) {
-					t.Errorf("Run returned %v", err)
-				}
-				wantMatchedDones(t, q)
-			})
-		})
-	}
-	t.Run("at the end", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, q stringQueue) {
-			p := worker.New(q, func(context.Context, string) error { return nil }, options{Logger: slog.New(panickyLog{})})
-			setWorkers(t, p, 0)
-			r := run(t, p)
-			q.Add("a")
-			var panicked *worker.PanicError
-			if err := r.end(); !errors.As(err, &panicked) || !slices.Equal(left(t, err).NotStarted, []string{"a"}) {
-				t.Errorf("Run returned %v", err)
-			}
-		})
-	})
-}
-
-// panickyQueue panics in one of its methods.
-type panickyQueue struct {
-	stringQueue
-	workqueue.Extended[string]
-	method string
-}
-
-func (q panickyQueue) in(method string) {
-	if q.method == method {
-		panic("queue")
-	}
-}
-
-func (q panickyQueue) Get() (string, bool) { return q.stringQueue.Get() }
-func (q panickyQueue) Add(key string)      { q.stringQueue.Add(key) }
-func (q panickyQueue) Len() int            { return q.stringQueue.Len() }
-func (q panickyQueue) ShuttingDown() bool  { return q.stringQueue.ShuttingDown() }
-func (q panickyQueue) ShutDownWithDrain()  { q.stringQueue.ShutDownWithDrain() }
-func (q panickyQueue) ShutDown()           { q.in("ShutDown"); q.stringQueue.ShutDown() }
-func (q panickyQueue) Done(key string)     { q.stringQueue.Done(key); q.in("Done") }
-func (q panickyQueue) Forget(key string)   { q.in("Forget"); q.stringQueue.Forget(key) }
-func (q panickyQueue) AddRateLimited(key string) {
-	q.in("AddRateLimited")
-	q.stringQueue.AddRateLimited(key)
-}
-func (q panickyQueue) GetContext(ctx context.Context) (string, error) {
-	q.in("GetContext")
-	return q.Extended.GetContext(ctx)
-}
-
-// A queue that panics ends Run, also if it does so again while Run ends.
-func TestPanicOfTheQueueIsFatal(t *testing.T) {
-	for _, method := range []string{"GetContext", "Done", "Forget", "AddRateLimited", "ShutDown"} {
-		for _, drain := range []worker.Drain{worker.Running, worker.All} {
-			t.Run(fmt.Sprint(method, " drain=", drain), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					q := newQueue()
-					q.Add("a")
-					r := run(t, worker.New(panickyQueue{q, q.(workqueue.Extended[string]), method}, func(context.Context, string) error {
-						if method == "AddRateLimited" {
-							return errBroken
-						}
-						return nil
-					}, options{Workers: 2, Drain: drain}))
-					var p *worker.PanicError
-					if err := r.end(); !errors.As(err, &p) || p.Value != "queue" {
-						t.Errorf("Run returned %v", err)
-					}
-					if st := stats(q); st.UnmatchedDones != 0 || st.Processing != 0 {
-						t.Errorf("%+v", st)
-					}
-				})
-			})
-		}
-	}
-}
-
-// logThat calls f when a handler's panic is logged.
-type logThat struct {
-	slog.Handler
-	f func()
-}
-
-func (l logThat) Handle(_ context.Context, r slog.Record) error {
-	if r.Message == "The handler panicked" {
-		l.f()
-	}
-	return nil
-}
-
-// The key is given to the limiter before the panic is logged: whatever the logger does, the key is not lost.
-func TestLoggerThatFailsAtAPanic(t *testing.T) {
-	for name, f := range map[string]func(){"panics": func() { panic("log") }, "exits": runtime.Goexit} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, q stringQueue) {
-				calls := 0
-				q.Add("a")
-				r := run(t, worker.New(q, func(context.Context, string) error {
-					if calls++; calls == 1 {
-						panic("handler")
+				r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
+					if c.answer != nil && worker.Attempt(ctx) == 1 {
+						return c.answer()
 					}
 					return nil
-				}, options{Logger: slog.New(logThat{panickyLog{}, f})}))
-				r.after(time.Minute)
-				if name == "exits" {
-					r.endCleanly()
-					if calls != 2 {
-						t.Errorf("%d calls", calls)
-					}
-				} else if e := left(t, r.returned()); !slices.Equal(e.Failing, []string{"a"}) {
-					t.Errorf("left: %+v", e)
+				}, options{
+					HandlerTimeout: time.Minute,
+					OnStart: func(ctx context.Context, _ string) context.Context {
+						starts = append(starts, worker.Attempt(ctx))
+						if c.onStart != nil && worker.Attempt(ctx) == 1 {
+							c.onStart()
+						}
+						return nil // Means ctx.
+					},
+					OnFinish: func(_ context.Context, r outcome) {
+						if finishes = append(finishes, r.Attempt); (r.Err == nil) != (r.Attempt == 2) {
+							t.Errorf("attempt %d ended with %v", r.Attempt, r.Err)
+						}
+					},
+				}))
+				r.after(time.Second)
+				if want := []int{1, 2}; !slices.Equal(starts, want) || !slices.Equal(finishes, want) {
+					t.Errorf("attempts %v started, %v finished", starts, finishes)
 				}
-				wantMatchedDones(t, q)
+				r.endCleanly()
 			})
 		})
 	}
@@ -377,73 +359,4 @@ func TestLateFatalErrorIsLogged(t *testing.T) {
 			}
 		})
 	}
-}
-
-// panickyClock panics at its nth reading, and never again.
-type panickyClock struct {
-	clock.Clock
-	readings *atomic.Int64
-	at       int64
-}
-
-func (c panickyClock) read() {
-	if c.readings.Add(1) == c.at {
-		panic("clock")
-	}
-}
-
-func (c panickyClock) Now() time.Time                         { c.read(); return c.Clock.Now() }
-func (c panickyClock) Since(t time.Time) time.Duration        { c.read(); return c.Clock.Since(t) }
-func (c panickyClock) NewTimer(d time.Duration) clock.Timer   { c.read(); return c.Clock.NewTimer(d) }
-func (c panickyClock) After(d time.Duration) <-chan time.Time { c.read(); return c.Clock.After(d) }
-
-// Whenever the clock panics, Run returns that, every key is Done, and those that were not handled are
-// reported.
-func TestPanicOfTheClockIsFatal(t *testing.T) {
-	for at := int64(1); at <= 8; at++ {
-		t.Run(fmt.Sprint("reading ", at), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, q stringQueue) {
-				var mu sync.Mutex
-				var handled []string
-				q.Add("a")
-				q.Add("b")
-				c := panickyClock{clock.RealClock{}, new(atomic.Int64), at}
-				r := run(t, worker.New(q, func(_ context.Context, key string) error {
-					time.Sleep(3 * time.Second)
-					mu.Lock()
-					defer mu.Unlock()
-					handled = append(handled, key)
-					return nil
-				}, options{Clock: c, StuckAfter: time.Second, HandlerTimeout: time.Second}))
-				r.after(10 * time.Second)
-				err := r.end()
-				r.after(time.Minute)
-				var p *worker.PanicError
-				if c.readings.Load() >= at && (!errors.As(err, &p) || p.Value != "clock") {
-					t.Errorf("Run returned %v", err)
-				}
-				if e := new(leftError); errors.As(err, &e) {
-					handled = append(handled, e.left.NotStarted...)
-				}
-				slices.Sort(handled)
-				if !slices.Equal(handled, []string{"a", "b"}) {
-					t.Errorf("handled or reported: %q", handled)
-				}
-				wantMatchedDones(t, q)
-			})
-		})
-	}
-}
-
-// A clock that panics when the handler has returned does not cost the key its retry.
-func TestPanicOfTheClockAfterTheHandler(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		q.Add("a")
-		c := panickyClock{clock.RealClock{}, new(atomic.Int64), 2} // Now before the handler, Since after it.
-		err := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{Clock: c})).returned()
-		var p *worker.PanicError
-		if !errors.As(err, &p) || p.Value != "clock" || !slices.Equal(left(t, err).Failing, []string{"a"}) {
-			t.Errorf("Run returned %v", err)
-		}
-	})
 }

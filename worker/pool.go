@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/observe"
 )
 
 // Run handles the keys of queue until ctx ends, as the package comment describes. It is Run of a [New]
@@ -21,30 +23,35 @@ func Run[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInt
 // Pool runs a handler in a number of workers that can be changed. It is made by [New]. All methods may
 // be called from any goroutine, handlers and hooks included, except that those must not call Run.
 type Pool[T comparable] struct {
-	queue      workqueue.TypedRateLimitingInterface[T]
-	getter     workqueue.Extended[T] // queue, or made of it
-	priorities PriorityQueue[T]      // nil if queue is none
-	finder     KeyFinder[T]          // nil if queue is none
-	requeues   RequeueCounter[T]     // nil if queue is none
-	leaser     workqueue.Leaser[T]   // nil if queue is none
-	handler    Handler[T]
-	options    Options[T]
-	invalid    error // what Run returns because of options
+	queue   workqueue.TypedRateLimitingInterface[T]
+	getter  workqueue.Extended[T] // queue, or made of it
+	handler Handler[T]
+	options Options[T]
+	invalid error // what Run returns because of options
+
+	// These are the queue, or nil if it does not have their methods.
+
+	priorities PriorityQueue[T]
+	finder     KeyFinder[T]
+	requeues   RequeueCounter[T]
+	leaser     workqueue.Leaser[T]
+	reader     workqueue.KeyReader[T]
 
 	// begun is set by the first Run.
 	begun atomic.Bool
 
-	failures *failures[T]
+	failures failures[T]
 	dropped  recent[T]
 	// anyFailing has one element when keys begin to fail. See awaitStop.
 	anyFailing chan struct{}
-	// stopping is closed when stop is first set, abandoned when that is Nothing, and finished when ended is set.
-	stopping, abandoned, finished chan struct{}
+	// stopAsked has one element when Stop has changed something. finished is closed when ended is set.
+	stopAsked, finished chan struct{}
 
 	// Set by prepareLogger and prepareContexts, before there are workers.
 
 	logger *slog.Logger // with the pool's name; nil means silence
-	// starting is the context in which keys are started. It ends when no other key may be.
+	// starting is the context in which keys are started. It ends when no other key may be. Only Run's goroutine calls
+	// endStarting, without mu, because it may call methods of Run's context.
 	starting    context.Context
 	endStarting context.CancelFunc
 	// handling is the handlers' context.
@@ -53,29 +60,32 @@ type Pool[T comparable] struct {
 	// firstCall is the context of all first attempts if they differ in nothing, and otherwise nil.
 	firstCall *callContext
 
-	// mu guards what follows and the workers. No foreign code runs under it, and no worker holds it while
-	// it waits for a key, handles one or calls Done.
-	mu sync.Mutex
-	// notGetting is signalled whenever a worker is not getting any more.
+	// No foreign code runs under mu, and no worker holds it while it waits for a key, handles one or calls Done. It
+	// also guards the fields of the workers.
+	mu struct {
+		sync.Mutex
+		// target is how many workers are wanted, workers are those that exist: fewer only before
+		// Run and after the end, more while surplus ones still handle their key.
+		target  int
+		workers []*worker[T]
+		// getting is the context of the workers' Gets. When there are too many workers it ends, and those
+		// that stay get a new one.
+		getting    context.Context
+		endGetting context.CancelFunc
+		started    bool
+		stopped    bool
+		stop       Drain // if stopped
+		exhausted  bool  // the queue is shut down, and had no key left when the last worker asked
+		ended      bool  // there are no workers, and never will be
+		returned   bool  // Run has returned, or is about to
+		fatal      error
+		notStarted []T            // keys that were got too late to be started
+		refused    map[T]struct{} // keys that the queue did not take back; see setRefused
+		left       Left[T]
+		counted    counters
+	}
+	// notGetting is signalled whenever a worker is not getting any more. Its lock is mu.
 	notGetting sync.Cond
-	// target is how many workers are wanted, workers are those that exist: fewer only before
-	// Run and after the end, more while surplus ones still handle their key.
-	target  int
-	workers []*worker[T]
-	// getting is the context of the workers' Gets. When there are too many workers it ends, and those
-	// that stay get a new one.
-	getting    context.Context
-	endGetting context.CancelFunc
-	started    bool
-	stopped    bool
-	stop       Drain // if stopped
-	exhausted  bool  // the queue is shut down, and had no key left when the last worker asked
-	ended      bool  // there are no workers, and never will be
-	returned   bool  // Run has returned, or is about to
-	fatal      error
-	notStarted []T // keys that were got too late to be started
-	left       Left[T]
-	counted    counters
 }
 
 // New returns a pool that handles the keys of queue when Run is called. It starts nothing. If one of the
@@ -86,23 +96,22 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 		handler:    handler,
 		invalid:    options.check(),
 		options:    options,
-		failures:   newFailures[T](),
 		anyFailing: make(chan struct{}, 1),
-		stopping:   make(chan struct{}),
-		abandoned:  make(chan struct{}),
+		stopAsked:  make(chan struct{}, 1),
 		finished:   make(chan struct{}),
 	}
 	p.notGetting.L = &p.mu
-	p.counted.durations = make([]uint64, len(durationBounds)+1)
+	p.mu.counted.durations = observe.NewHistogram(durationBuckets)
 	p.options.setDefaults()
-	p.dropped.max = p.options.KeepDropped
-	p.target = p.options.Workers
+	p.failures.errors.max, p.dropped.max = keepErrors, p.options.KeepDropped
+	p.mu.target = p.options.Workers
 	if queue != nil {
 		p.getter = workqueue.Extend[T](queue)
 		p.priorities, _ = queue.(PriorityQueue[T])
 		p.finder, _ = queue.(KeyFinder[T])
 		p.requeues, _ = queue.(RequeueCounter[T])
 		p.leaser, _ = queue.(workqueue.Leaser[T])
+		p.reader, _ = queue.(workqueue.KeyReader[T])
 		if p.options.Name == "" {
 			p.options.Name = p.getter.Stats().Name
 		}
@@ -127,8 +136,6 @@ func (p *Pool[T]) check() error {
 	switch _, extended := p.queue.(workqueue.Extended[T]); {
 	case p.queue == nil:
 		errs = append(errs, errors.New("worker: the queue is nil"))
-	case p.queue.ShuttingDown():
-		errs = append(errs, fmt.Errorf("worker: the queue cannot be used: %w", workqueue.ErrShutDown))
 	case p.options.KeepQueue && !extended:
 		errs = append(errs, errors.New("worker: Options.KeepQueue needs a queue that is Extended: a Get that is given up would keep its key"))
 	}
@@ -136,10 +143,11 @@ func (p *Pool[T]) check() error {
 }
 
 // Run starts the workers, and returns when they have ended or were given up, as the package comment
-// describes. It returns nil unless a fatal error has ended it. [Pool.Left] has what was left undone.
+// describes. It returns nil unless a fatal error has ended it. [Pool.Left] has what was left undone. If the queue is
+// shut down already, Run handles what is left in it.
 //
 // It returns an error at once, and leaves the queue alone, if the handler or the queue is nil, an option
-// makes no sense, the queue is shut down, or Run was called before.
+// makes no sense, or Run was called before.
 func (p *Pool[T]) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")
@@ -147,27 +155,22 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	return p.run(ctx)
-}
-
-// run is Run after check. If the queue was shut down in between, it handles what is left in it.
-func (p *Pool[T]) run(ctx context.Context) error {
 	if !p.begun.CompareAndSwap(false, true) {
 		return errRunTwice
 	}
 	p.guarded(p.prepareLogger)
-	defer p.prepareContexts(ctx)()
+	p.prepareContexts(ctx)
 	p.guarded(p.watch)
 	p.start()
-	stuck := p.watchForStuck()
+	endWatch := p.watchForStuck()
 	p.awaitStop(ctx)
 	p.drain(ctx)
-	p.giveUp()
-	stuck.end()
+	p.giveUp(ctx)
+	endWatch()
 	p.finish()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.fatal
+	return p.mu.fatal
 }
 
 var errRunTwice = errors.New("worker: Run was called before on this pool")
@@ -178,9 +181,8 @@ func (p *Pool[T]) prepareLogger() {
 	}
 }
 
-// prepareContexts makes the contexts that the workers need. It does so before start, which has mu: no method of ctx may be
-// called under mu. The returned function frees them when Run returns.
-func (p *Pool[T]) prepareContexts(ctx context.Context) context.CancelFunc {
+// prepareContexts makes the contexts that the workers need.
+func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	values := context.WithoutCancel(ctx)
 	p.handling, p.endHandling = context.WithCancelCause(values)
 	if p.logger == nil && p.priorities == nil {
@@ -189,24 +191,18 @@ func (p *Pool[T]) prepareContexts(ctx context.Context) context.CancelFunc {
 	parent := values
 	if p.options.Drain != All {
 		// When ctx has ended, no key that is added afterwards may be started. So starting ends with it, and not a
-		// moment later (unless ctx is of a type of the caller's own). This also cuts short Stop(All).
+		// moment later. This also cuts short Stop(All).
 		parent = ctx
 	}
-	// The context in between keeps endStarting, which is called under mu, from calling methods of ctx.
-	between, end := context.WithCancel(parent)
-	p.starting, p.endStarting = context.WithCancel(between)
-	return end
+	p.starting, p.endStarting = context.WithCancel(parent)
 }
 
 // start starts the workers.
 func (p *Pool[T]) start() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.started = true
-	if p.stopped && p.stop != All {
-		p.endStarting()
-	}
-	p.getting, p.endGetting = context.WithCancel(p.starting)
+	p.mu.started = true
+	p.mu.getting, p.mu.endGetting = context.WithCancel(p.starting)
 	p.growLocked()
 	p.endLocked() // It may have been stopped before, and have no worker.
 }
@@ -223,25 +219,25 @@ func (p *Pool[T]) SetWorkers(n int) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.target = n
-	if !p.started {
+	p.mu.target = n
+	if !p.mu.started {
 		return nil
 	}
 	p.growLocked()
-	if len(p.workers) > n {
-		// This wakes all workers that wait for a key. In stays each finds out whether it is one too many. Those
+	if len(p.mu.workers) > n {
+		// This wakes all workers that wait for a key. In nextGet each finds out whether it is one too many. Those
 		// that handle a key find out when they are done with it.
-		p.endGetting()
-		p.getting, p.endGetting = context.WithCancel(p.starting)
+		p.mu.endGetting()
+		p.mu.getting, p.mu.endGetting = context.WithCancel(p.starting)
 	}
 	return nil
 }
 
 // growLocked starts workers until there are enough.
 func (p *Pool[T]) growLocked() {
-	for len(p.workers) < p.target && !p.ended {
+	for len(p.mu.workers) < p.mu.target && !p.mu.ended {
 		w := new(worker[T])
-		p.workers = append(p.workers, w)
+		p.mu.workers = append(p.mu.workers, w)
 		go p.work(w)
 	}
 }
@@ -259,29 +255,30 @@ func (p *Pool[T]) stopLocked(drain Drain) {
 	if drain == All && p.options.KeepQueue {
 		drain = Running
 	}
-	if p.stopped && drain.urgency() <= p.stop.urgency() {
+	if p.mu.stopped && drain.urgency() <= p.mu.stop.urgency() {
 		return
 	}
-	if !p.stopped {
-		close(p.stopping)
+	p.mu.stopped, p.mu.stop = true, drain
+	select {
+	case p.stopAsked <- struct{}{}:
+	default:
 	}
-	if drain == Nothing {
-		close(p.abandoned)
+	if p.mu.started {
+		p.endLocked()
 	}
-	p.stopped, p.stop = true, drain
-	if !p.started {
-		return
-	}
-	if drain != All {
-		p.endStarting()
-	}
-	p.endLocked()
+}
+
+// stop returns whether the pool was stopped, and with which Drain.
+func (p *Pool[T]) stop() (drain Drain, stopped bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.stop, p.mu.stopped
 }
 
 // endLocked ends the pool if it has stopped and there are no workers.
 func (p *Pool[T]) endLocked() {
-	if !p.ended && len(p.workers) == 0 && (p.exhausted || p.stopped) {
-		p.ended = true
+	if !p.mu.ended && len(p.mu.workers) == 0 && (p.mu.exhausted || p.mu.stopped) {
+		p.mu.ended = true
 		close(p.finished)
 	}
 }
@@ -298,9 +295,27 @@ func (p *Pool[T]) setFatal(err error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stopLocked(Running)
-	if p.fatal != nil {
+	if p.mu.fatal != nil {
 		return false
 	}
-	p.fatal = err
+	p.mu.fatal = err
 	return true
+}
+
+// guarded runs f, which calls foreign code.
+func (p *Pool[T]) guarded(f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.panicked(v)
+		}
+	}()
+	f()
+}
+
+// panicked is called with what was recovered from foreign code other than the handler.
+func (p *Pool[T]) panicked(v any) {
+	if p.options.CrashOnPanic {
+		panic(v)
+	}
+	p.fail(&PanicError{Value: v, Stack: debug.Stack()})
 }

@@ -105,38 +105,16 @@ func TestSetWorkers(t *testing.T) {
 			t.Errorf("%d keys were handled", len(g.handled))
 		}
 		setWorkers(t, p, 10) // Run has returned: nothing happens.
+		if n := p.Stats().Living; n != 0 {
+			t.Errorf("%d workers after the end", n)
+		}
 	})
 }
 
 // With no worker the pool starts nothing, and Run goes on. A plain queue's Get cannot be interrupted; the
-// key that comes out of it after the pause has begun must be there when the pause ends.
+// key that comes out of it after the pause has begun must be there when the pause ends. Keys stay in order.
 func TestPause(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
-		var g gauge
-		p := worker.New(q, g.handle, options{Workers: 3})
-		r := run(t, p)
-		setWorkers(t, p, 0)
-		for i := range 10 {
-			q.Add(fmt.Sprint(i))
-		}
-		r.after(time.Hour)
-		r.goesOn()
-		if g.reset() != 0 {
-			t.Error("a paused pool has started a key")
-		}
-		setWorkers(t, p, 1)
-		r.after(time.Hour + 10*time.Second)
-		if g.reset() != 1 || len(g.handled) != 10 {
-			t.Errorf("after the pause %q were handled", g.handled)
-		}
-		r.endCleanly()
-	})
-}
-
-// Keys are in order also after a pause.
-func TestPauseKeepsOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
 		var g gauge
 		p := worker.New(q, g.handle, options{})
 		r := run(t, p)
@@ -146,10 +124,15 @@ func TestPauseKeepsOrder(t *testing.T) {
 			q.Add(fmt.Sprint(i))
 			want = append(want, fmt.Sprint(i))
 		}
+		r.after(time.Hour)
+		r.goesOn()
+		if g.reset() != 0 {
+			t.Error("a paused pool has started a key")
+		}
 		setWorkers(t, p, 1)
-		r.after(time.Minute)
-		if !slices.Equal(g.handled, want) {
-			t.Errorf("%q", g.handled)
+		r.after(time.Hour + 10*time.Second)
+		if g.reset() != 1 || !slices.Equal(g.handled, want) {
+			t.Errorf("after the pause %q were handled", g.handled)
 		}
 		r.endCleanly()
 	})
@@ -305,13 +288,18 @@ func TestStress(t *testing.T) {
 	for name, queue := range map[string]stringQueue{"extended": newFastQueue(), "plain": plain{newFastQueue()}} {
 		t.Run(name, func(t *testing.T) {
 			p := worker.New(queue, func(ctx context.Context, key string) error {
-				switch rand.IntN(10) {
-				case 0:
+				switch rand.IntN(20) {
+				case 0, 1:
 					return errBroken
-				case 1:
+				case 2, 3:
 					panic("one of many")
-				case 2:
+				case 4, 5:
 					return worker.RequeueAfter(time.Microsecond)
+				case 6:
+					runtime.Goexit()
+				case 7:
+					queue.Add(key)
+					return worker.Terminal(errBroken)
 				}
 				return nil
 			}, options{Workers: 4, Drain: worker.All, HandlerTimeout: time.Minute, StuckAfter: time.Millisecond})
@@ -371,4 +359,61 @@ func TestIdleWorkersAreNotUnfinished(t *testing.T) {
 			t.Fatalf("Run returned %v, left: %v", err, p.Left())
 		}
 	}
+}
+
+func TestBadInput(t *testing.T) {
+	handle := func(context.Context, string) error { return nil }
+	ended, cancel := context.WithCancel(t.Context())
+	cancel() // A Run that accepts bad input ends at once.
+	for _, c := range []struct {
+		name    string
+		queue   stringQueue
+		handler handler
+		options options
+		text    string
+	}{
+		{"nil handler", newQueue(), nil, options{}, "worker: the handler is nil"},
+		{"nil queue", nil, handle, options{}, "worker: the queue is nil"},
+		{"workers", newQueue(), handle, options{Workers: -1}, "worker: Options.Workers is negative: -1"},
+		{"retries", newQueue(), handle, options{MaxRetries: -2}, "worker: Options.MaxRetries is negative: -2"},
+		{"drain timeout", newQueue(), handle, options{DrainTimeout: -time.Second}, "worker: Options.DrainTimeout is negative: -1s"},
+		{"nearly NoGrace", newQueue(), handle, options{CancelGrace: -2}, "worker: Options.CancelGrace is negative: -2ns"},
+		{"handler timeout", newQueue(), handle, options{HandlerTimeout: -1}, "worker: Options.HandlerTimeout is negative: -1ns"},
+		{"stuck after", newQueue(), handle, options{StuckAfter: -1}, "worker: Options.StuckAfter is negative: -1ns"},
+		{"drain", newQueue(), handle, options{Drain: 7}, "worker: Options.Drain is none of Running, All and Nothing: 7"},
+		{"drain of a queue to keep", newQueue(), handle, options{Drain: worker.All, KeepQueue: true}, "worker: Options.Drain is All, which shuts the queue down, and KeepQueue forbids that"},
+		{"plain queue to keep", plain{newQueue()}, handle, options{KeepQueue: true}, "worker: Options.KeepQueue needs a queue that is Extended: a Get that is given up would keep its key"},
+		{"several", nil, nil, options{Workers: -1}, "worker: Options.Workers is negative: -1\nworker: the handler is nil\nworker: the queue is nil"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.queue != nil {
+				c.queue.Add("a")
+			}
+			err := worker.Run(ended, c.queue, c.handler, c.options)
+			if err == nil || err.Error() != c.text {
+				t.Errorf("Run returned %v, want %s", err, c.text)
+			}
+			if c.queue != nil && (c.queue.Len() != 1 || c.queue.ShuttingDown()) {
+				t.Error("the queue was touched")
+			}
+		})
+	}
+	var none context.Context
+	if err := worker.Run(none, newQueue(), handle, options{}); err == nil || err.Error() != "worker: Run without a context" {
+		t.Errorf("Run(nil) returned %v", err)
+	}
+}
+
+func TestRunTwice(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		p := worker.New(q, func(context.Context, string) error { return nil }, options{})
+		r := run(t, p)
+		if err := p.Run(t.Context()); err == nil || err.Error() != "worker: Run was called before on this pool" {
+			t.Errorf("the second Run returned %v", err)
+		}
+		r.endCleanly()
+		if err := p.Run(t.Context()); err == nil {
+			t.Errorf("the third Run returned %v", err)
+		}
+	})
 }

@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -93,71 +92,4 @@ func TestNoPriority(t *testing.T) {
 	if _, ok := worker.Priority(t.Context()); ok {
 		t.Error("a priority outside of a call")
 	}
-}
-
-// Run returns in time whatever the queue holds back: here the keys of a group that is at its limit, because a
-// handler does not return.
-func TestQueueThatHoldsKeysBack(t *testing.T) {
-	for _, drain := range []worker.Drain{worker.Running, worker.All, worker.Nothing} {
-		for name, hide := range map[string]func(q stringQueue) stringQueue{
-			"extended": func(q stringQueue) stringQueue { return q },
-			"plain":    func(q stringQueue) stringQueue { return plain{q} },
-		} {
-			t.Run(fmt.Sprint(name, " drain=", drain), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					q := newPriorityQueue(priorityqueue.Config[string]{
-						Group: func(key string) string { return key[:1] },
-						Limit: func(string) int { return 1 },
-					})
-					for _, key := range []string{"a1", "a2", "a3"} {
-						q.Add(key)
-					}
-					p := worker.New(hide(q), func(context.Context, string) error {
-						time.Sleep(time.Hour)
-						return nil
-					}, options{Workers: 2, Drain: drain, DrainTimeout: 10 * time.Second, CancelGrace: 5 * time.Second})
-					r := run(t, p)
-					r.cancel()
-					end := 15 * time.Second
-					if drain == worker.Nothing {
-						end = 5 * time.Second
-					}
-					r.after(end + 100*time.Millisecond)
-					e := left(t, r.returned())
-					if !slices.Equal(e.Unfinished, []string{"a1"}) || name == "extended" && !slices.Equal(e.NotStarted, []string{"a2", "a3"}) {
-						t.Errorf("left: %+v", e)
-					}
-					// They are taken out when they can be.
-					r.after(2 * time.Hour)
-					wantMatchedDones(t, q)
-				})
-			})
-		}
-	}
-}
-
-// The keys of many groups are all reported although some are held back.
-func TestSomeKeysAreHeldBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newPriorityQueue(priorityqueue.Config[string]{
-			Group: func(key string) string { return key[:1] },
-			Limit: func(string) int { return 1 },
-		})
-		for _, key := range []string{"a1", "a2", "b1", "b2", "c1"} {
-			q.Add(key)
-		}
-		r := run(t, worker.New(q, func(context.Context, string) error {
-			time.Sleep(time.Hour)
-			return nil
-		}, options{Drain: worker.Nothing, CancelGrace: worker.NoGrace}))
-		r.cancel()
-		r.after(100 * time.Millisecond)
-		e := left(t, r.returned())
-		slices.Sort(e.NotStarted)
-		if !slices.Equal(e.Unfinished, []string{"a1"}) || !slices.Equal(e.NotStarted, []string{"a2", "b1", "b2", "c1"}) {
-			t.Errorf("left: %+v", e)
-		}
-		r.after(time.Hour)
-		wantMatchedDones(t, q)
-	})
 }

@@ -22,8 +22,9 @@ type KeyFinder[T comparable] interface {
 	Has(key T) bool
 }
 
-// RequeueCounter is what a queue offers if it must ask somebody else for NumRequeues, such as a server, which may not
-// answer. NumRequeues returns 0 then, which would mean that the key's failures are forgotten.
+// RequeueCounter is what a queue offers if it must ask a server for NumRequeues. The server may not answer, and then
+// NumRequeues returns 0, which would mean that the key's failures are forgotten. Options.MaxRetries counts what the
+// server counts.
 type RequeueCounter[T comparable] interface {
 	// NumRequeuesContext is NumRequeues that returns an error if the number is not known. It should wait no longer than
 	// about a second, whatever ctx is.

@@ -1,12 +1,15 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // Left is what a pool left undone when Run returned. A key is in one of the lists at most.
@@ -64,7 +67,7 @@ func few[T any](keys []T) string {
 func (p *Pool[T]) Left() Left[T] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.left
+	return p.mu.left
 }
 
 // sweepEvery is how often the pool forgets failing keys that were removed from the queue, or that somebody else has
@@ -75,15 +78,11 @@ const sweepEvery = time.Minute
 func (p *Pool[T]) awaitStop(ctx context.Context) {
 	p.guarded(func() {
 		var sweep <-chan time.Time // nil while no key fails: an idle pool has no timer
-		for {
+		for !p.mustStop(ctx) {
 			select {
 			case <-p.finished:
-				return
-			case <-p.stopping:
-				return
+			case <-p.stopAsked:
 			case <-ctx.Done():
-				p.Stop(p.options.Drain)
-				return
 			case <-p.anyFailing:
 				if sweep == nil {
 					sweep = p.options.Clock.After(sweepEvery)
@@ -91,7 +90,7 @@ func (p *Pool[T]) awaitStop(ctx context.Context) {
 			case <-sweep:
 				sweep = nil
 				p.sweepFailures(func() bool { return p.mustStop(ctx) })
-				if p.failures.keys.Load() > 0 {
+				if p.failures.n.Load() > 0 {
 					sweep = p.options.Clock.After(sweepEvery)
 				}
 			}
@@ -99,16 +98,17 @@ func (p *Pool[T]) awaitStop(ctx context.Context) {
 	})
 }
 
-// mustStop reports whether one of the events has come that awaitStop waits for.
+// mustStop reports whether one of the events has come that awaitStop waits for. The end of ctx stops the pool.
 func (p *Pool[T]) mustStop(ctx context.Context) bool {
 	select {
 	case <-p.finished:
-	case <-p.stopping:
+		return true
 	case <-ctx.Done():
+		p.Stop(p.options.Drain)
 	default:
-		return false
 	}
-	return true
+	_, stopped := p.stop()
+	return stopped
 }
 
 // drain waits until all workers have ended or the time to finish is over.
@@ -116,30 +116,27 @@ func (p *Pool[T]) drain(ctx context.Context) {
 	p.guarded(func() {
 		limit := p.options.Clock.NewTimer(p.options.DrainTimeout)
 		defer limit.Stop()
-		if p.finishesQueue() {
-			p.shutDownQueue()
-		}
-		ended := ctx.Done()
-		for {
+		for ended := ctx.Done(); ; {
+			switch drain, _ := p.stop(); {
+			case drain == Nothing:
+				return
+			case drain != All:
+				p.endStarting()
+			case !p.queue.ShuttingDown():
+				p.shutDownQueue()
+			}
 			select {
 			case <-p.finished:
 				return
-			case <-p.abandoned:
-				return
 			case <-limit.C():
 				return
+			case <-p.stopAsked:
 			case <-ended:
 				p.Stop(p.options.Drain)
 				ended = nil
 			}
 		}
 	})
-}
-
-func (p *Pool[T]) finishesQueue() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.stopped && p.stop == All
 }
 
 // shutDownQueue shuts the queue down. A shutdown drops the keys that wait, so afterwards it is unknown which of them
@@ -151,14 +148,15 @@ func (p *Pool[T]) shutDownQueue() {
 }
 
 // giveUp ends what has not ended, and gives handlers the time to notice.
-func (p *Pool[T]) giveUp() {
+func (p *Pool[T]) giveUp(ctx context.Context) {
 	p.Stop(Running)
+	p.endStarting()
 	select {
 	case <-p.finished:
 		p.endHandling(nil)
 		return
 	default:
-		p.endHandling(ErrDrainTimeout)
+		p.endHandling(p.causeOfEnd(ctx))
 	}
 	if p.options.CancelGrace == NoGrace {
 		return
@@ -171,6 +169,18 @@ func (p *Pool[T]) giveUp() {
 		case <-limit.C():
 		}
 	})
+}
+
+// causeOfEnd returns why handlers that have not finished must end.
+func (p *Pool[T]) causeOfEnd(ctx context.Context) error {
+	drain, _ := p.stop()
+	switch {
+	case drain != Nothing:
+		return ErrDrainTimeout
+	case p.options.Drain == Nothing && ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return ErrStopped
 }
 
 // finish shuts the queue down, unless that is to be kept, and finds out what is left undone.
@@ -201,15 +211,15 @@ func (p *Pool[T]) finish() {
 }
 
 // unfinished returns the keys that are being handled. It is called when starting has ended: a worker that is
-// still getting is about to leave, or has a key that it must put down before the queue is shut down, and is waited for.
+// still getting is about to leave, or has a key that it must give back before the queue is shut down. It is waited for.
 func (p *Pool[T]) unfinished() []T {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for slices.ContainsFunc(p.workers, func(w *worker[T]) bool { return w.state == getting }) {
+	for slices.ContainsFunc(p.mu.workers, func(w *worker[T]) bool { return w.state == getting }) {
 		p.notGetting.Wait()
 	}
 	var keys []T
-	for _, w := range p.workers {
+	for _, w := range p.mu.workers {
 		if w.state == handling {
 			keys = append(keys, w.key)
 		}
@@ -221,58 +231,84 @@ func (p *Pool[T]) unfinished() []T {
 // shut down, for each further key that it hands out. It is a time of the real clock.
 const patience = 100 * time.Millisecond
 
-// takeQueued takes the keys out of the queue, which is shut down. A queue may hold some of them back until other
-// keys are Done, as a priorityqueue does with the keys of a group that is at its limit. They are taken out when
-// that happens, and Run does not wait for it.
+// takeQueued takes the keys out of the queue, which is shut down, and returns them. A queue may hold some of them back
+// until other keys are Done, as a priorityqueue does with the keys of a group that is at its limit. Those are read, and
+// taken out when the queue hands them out; Run does not wait for that.
 func (p *Pool[T]) takeQueued() []T {
-	var mu sync.Mutex
-	var keys []T
-	taken, all := make(chan struct{}, 1), make(chan struct{})
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	taken := make(chan T)
 	go func() {
-		defer close(all)
-		p.guarded(func() {
-			for {
-				key, err := p.getter.GetContext(context.Background())
-				if err != nil {
-					return
-				}
-				mu.Lock()
-				keys = append(keys, key)
-				mu.Unlock()
-				p.queue.Done(key)
-				select {
-				case taken <- struct{}{}:
-				default:
-				}
-			}
-		})
+		defer close(taken)
+		p.takeKeys(ctx, func(key T) { taken <- key })
 	}()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
+	var keys []T
 	for {
 		select {
-		case <-all:
-			return keys
-		case <-taken:
+		case key, ok := <-taken:
+			if !ok {
+				return keys
+			}
+			keys = append(keys, key)
 			timer.Reset(patience)
 		case <-timer.C:
-			mu.Lock()
-			known := slices.Clone(keys)
-			mu.Unlock()
-			for _, k := range p.getter.Snapshot(p.getter.Len()).Queued {
-				known = append(known, k.Key)
+			// No key is taken while the others are read: one that came free in between would be in neither.
+			stop()
+			for key := range taken {
+				keys = append(keys, key)
 			}
-			return known
+			keys = append(keys, p.readQueued()...)
+			go p.takeKeys(context.Background(), func(T) {})
+			return keys
 		}
 	}
 }
 
-// leftUndone puts together what is left, each key once.
-func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
-	var failing, refused []T
-	if p.queue.ShuttingDown() {
-		failing, refused = p.failures.all()
+// takeKeys passes the keys of the queue to took, until the queue has none or ctx ends.
+func (p *Pool[T]) takeKeys(ctx context.Context, took func(key T)) {
+	p.guarded(func() {
+		for {
+			key, err := p.getter.GetContext(ctx)
+			if err != nil {
+				return
+			}
+			took(key)
+			p.queue.Done(key)
+		}
+	})
+}
+
+// readQueued returns the keys that are queued, the first few hundred in their order. It may return a key twice.
+func (p *Pool[T]) readQueued() []T {
+	var keys []T
+	for _, k := range p.getter.Snapshot(p.getter.Len()).Queued {
+		keys = append(keys, k.Key)
 	}
+	if p.reader == nil {
+		return keys
+	}
+	for k := range p.reader.SnapshotKeys() {
+		if k.State == workqueue.KeyQueued {
+			keys = append(keys, k.Key)
+		}
+	}
+	return keys
+}
+
+// leftUndone puts together what is left, each key once. Failing keys, and those that were refused, are sorted by their
+// text, so that reports are the same every time.
+func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
+	var failing []T
+	if p.queue.ShuttingDown() {
+		for key := range p.failures.all() {
+			failing = append(failing, key)
+		}
+	}
+	refused := p.refusedKeys()
+	sortByText(failing) // Not under mu: a key's String method is foreign code.
+	sortByText(refused)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	seen := make(map[T]struct{})
@@ -285,13 +321,27 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	}
 	return Left[T]{
 		Unfinished: once(unfinished),
-		NotStarted: once(slices.Concat(p.notStarted, queued, refused)),
+		NotStarted: once(slices.Concat(p.mu.notStarted, queued, refused)),
 		Failing:    once(failing),
 	}
+}
+
+func (p *Pool[T]) refusedKeys() []T {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.mu.refused))
+}
+
+func sortByText[T comparable](keys []T) {
+	texts := make(map[T]string, len(keys))
+	for _, key := range keys {
+		texts[key] = fmt.Sprint(key)
+	}
+	slices.SortFunc(keys, func(a, b T) int { return cmp.Compare(texts[a], texts[b]) })
 }
 
 func (p *Pool[T]) setReturned(left Left[T]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.left, p.returned = left, true
+	p.mu.left, p.mu.returned = left, true
 }

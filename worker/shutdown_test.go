@@ -11,14 +11,23 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
+	testingclock "k8s.io/utils/clock/testing"
+
 	"github.com/keyedqueue/workqueue/worker"
 )
 
 // sleeper returns a handler that takes as long as the key says, whatever becomes of its context, and
-// writes into the journal when it starts, when its context ends and when it returns.
+// writes into the journal when it starts, when its context ends and when it returns. The key "obeys" returns when its
+// context ends, and "obeys late" two seconds later.
 func sleeper(j *journal) handler {
 	return func(ctx context.Context, key string) error {
+		if strings.HasPrefix(key, "obeys") {
+			<-ctx.Done()
+			if key == "obeys late" {
+				time.Sleep(2 * time.Second)
+			}
+			return nil
+		}
 		d, err := time.ParseDuration(key)
 		if err != nil {
 			return worker.Terminal(err)
@@ -32,62 +41,180 @@ func sleeper(j *journal) handler {
 	}
 }
 
-func TestEndWaitsForHandlers(t *testing.T) {
+// ending is what a test does with a pool that runs.
+type ending struct {
+	*running
+	p *worker.Pool[string]
+	q stringQueue
+}
+
+// TestEnd ends Run in every way there is, while handlers run that take as long as their keys say.
+func TestEnd(t *testing.T) {
+	const noGrace = worker.NoGrace
+	cancel := func(e ending) { e.cancel() }
+	stop := func(drains ...worker.Drain) func(e ending) {
+		return func(e ending) {
+			for _, d := range drains {
+				e.p.Stop(d)
+			}
+		}
+	}
+	for _, c := range []struct {
+		name string
+		keys string // that are queued when Run begins
+		o    options
+		end  func(e ending)
+		at   time.Duration // when Run returns, after it was called
+		left string
+	}{
+		{"waits for handlers", "5s 8s", options{Workers: 2, DrainTimeout: 10 * time.Second, CancelGrace: noGrace}, cancel, 8 * time.Second, "nothing"},
+		{"waits for 30 s and one more", "1m", options{}, cancel, 31 * time.Second, "1 still running: 1m"},
+		{"waits for ever", "10000h", options{DrainTimeout: math.MaxInt64, CancelGrace: noGrace}, cancel, 10000 * time.Hour, "nothing"},
+		{"drops what is added too late", "5s", options{Workers: 3},
+			func(e ending) { e.cancel(); e.q.Add("1s") }, 5 * time.Second, "1 queued and not started: 1s"},
+		{"drops what is added too late, Nothing", "5s", options{Workers: 3, Drain: worker.Nothing, CancelGrace: noGrace},
+			func(e ending) { e.cancel(); e.q.Add("1s") }, 0, "1 still running: 5s; 1 queued and not started: 1s"},
+
+		{"DrainTimeout", "5s 1h 1s 2s", options{Workers: 2, DrainTimeout: 10 * time.Second, CancelGrace: noGrace},
+			func(e ending) { e.cancel(); e.q.Add("3s") }, 10 * time.Second, "1 still running: 1h; 3 queued and not started: 1s, 2s, 3s"},
+		{"DrainTimeout, All", "3s 4s 5s 6s", options{Drain: worker.All, DrainTimeout: 9 * time.Second, CancelGrace: noGrace},
+			cancel, 9 * time.Second, "1 still running: 5s; 1 queued and not started: 6s"},
+		{"All", "1s 2s 3s", options{Drain: worker.All}, cancel, 6 * time.Second, "nothing"},
+		{"All drops keys that wait", "1s", options{Drain: worker.All},
+			func(e ending) { e.q.AddAfter("5s", time.Minute); e.cancel() }, time.Second, "nothing"},
+
+		{"CancelGrace", "obeys obeys-late 1h", options{Workers: 3, DrainTimeout: 10 * time.Second, CancelGrace: 3 * time.Second},
+			cancel, 13 * time.Second, "1 still running: 1h"},
+		{"CancelGrace ends with the handlers", "obeys obeys-late", options{Workers: 2, DrainTimeout: 10 * time.Second, CancelGrace: time.Hour},
+			cancel, 12 * time.Second, "nothing"},
+		{"CancelGrace starts nothing", "3s 4s 5s", options{Drain: worker.All, DrainTimeout: 5 * time.Second, CancelGrace: time.Minute},
+			cancel, 7 * time.Second, "1 queued and not started: 5s"},
+		{"CancelGrace is a second", "1h", options{Drain: worker.Nothing}, cancel, time.Second, "1 still running: 1h"},
+		{"NoGrace needs no clock", "1h", options{Drain: worker.Nothing, CancelGrace: noGrace, Clock: testingclock.NewFakeClock(time.Time{})},
+			cancel, 0, "1 still running: 1h"},
+		{"Nothing needs no clock", "obeys", options{Drain: worker.Nothing, Clock: testingclock.NewFakeClock(time.Time{})}, cancel, 0, "nothing"},
+
+		// All would shut the queue down, and take no other key.
+		{"Stop(Running)", "3s 4s", options{Drain: worker.All}, func(e ending) {
+			stop(worker.Running, worker.Running, worker.All)(e)
+			e.q.Add("6s")
+		}, 3 * time.Second, "2 queued and not started: 4s, 6s"},
+		{"Stop(All)", "3s 4s", options{}, stop(worker.All), 7 * time.Second, "nothing"},
+		{"Stop(All), then the context", "3s 4s 5s", options{}, func(e ending) {
+			e.p.Stop(worker.All)
+			e.after(5 * time.Second)
+			e.cancel()
+		}, 7 * time.Second, "1 queued and not started: 5s"},
+		{"the context with All, then Stop(Running): the limit stays", "3s 4s 5s",
+			options{Drain: worker.All, DrainTimeout: 6 * time.Second, CancelGrace: noGrace}, func(e ending) {
+				e.cancel()
+				e.after(5 * time.Second)
+				e.p.Stop(worker.Running)
+			}, 6 * time.Second, "1 still running: 4s; 1 queued and not started: 5s"},
+		{"Stop(Nothing)", "3s 4s", options{CancelGrace: noGrace}, stop(worker.Nothing, worker.Nothing), 0,
+			"1 still running: 3s; 1 queued and not started: 4s"},
+		{"Stop(Running), then Nothing", "obeys 4s", options{}, func(e ending) {
+			e.p.Stop(worker.Running)
+			e.after(time.Second)
+			e.goesOn()
+			e.p.Stop(worker.Nothing)
+		}, time.Second, "1 queued and not started: 4s"},
+
+		// Somebody else's shutdown ends Run when the queue is empty, and no limit counts.
+		{"the queue is shut down", "1h 2h 3h 4h", options{Workers: 2, DrainTimeout: time.Second, CancelGrace: noGrace},
+			func(e ending) { e.q.ShutDown() }, 6 * time.Hour, "nothing"},
+		// The key comes again that was added while it was handled, also if all other workers have left because they
+		// found the queue empty.
+		{"the queue is drained", "1h", options{Workers: 3}, func(e ending) {
+			e.q.Add("1h")
+			go e.q.ShutDownWithDrain()
+		}, 2 * time.Hour, "nothing"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				for _, key := range strings.Fields(c.keys) {
+					q.Add(strings.ReplaceAll(key, "-", " "))
+				}
+				p := worker.New(q, sleeper(new(journal)), c.o)
+				r := run(t, p)
+				c.end(ending{r, p, q})
+				if time.Since(r.begun) < c.at {
+					r.after(c.at - 1)
+					r.goesOn()
+				}
+				r.after(c.at)
+				_ = r.returned()
+				if got := p.Left().String(); got != c.left {
+					t.Errorf("left: %s", got)
+				}
+				if !q.ShuttingDown() {
+					t.Error("the queue is not shut down")
+				}
+				r.after(10001 * time.Hour) // Handlers that were left behind return.
+				wantMatchedDones(t, q)
+			})
+		})
+	}
+}
+
+// What is stopped before Run, or whose context has ended, starts nothing, unless it is All.
+func TestStopBeforeRun(t *testing.T) {
+	for name, c := range map[string]struct {
+		stop    worker.Drain
+		workers int
+		handled int
+	}{
+		"Running": {worker.Running, 1, 0}, "All": {worker.All, 1, 2}, "Nothing": {worker.Nothing, 1, 0},
+		"All, without workers": {worker.All, 0, 0}, "Running, without workers": {worker.Running, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				var j journal
+				q.Add("1s")
+				q.Add("2s")
+				p := worker.New(q, sleeper(&j), options{CancelGrace: time.Minute})
+				setWorkers(t, p, c.workers)
+				p.Stop(c.stop)
+				r := run(t, p)
+				r.after(3 * time.Second)
+				_ = r.returned()
+				if got := len(j.take()); got != 2*c.handled || len(p.Left().NotStarted) != 2-c.handled {
+					t.Errorf("%d events, left: %v", got, p.Left())
+				}
+			})
+		})
+	}
 	inBubble(t, func(t *testing.T, q stringQueue) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		q.Add("1s")
 		var j journal
-		q.Add("5s")
-		q.Add("8s")
-		r := run(t, worker.New(q, sleeper(&j), options{Workers: 2, DrainTimeout: 10 * time.Second, CancelGrace: worker.NoGrace}))
-		j.take()
-		r.cancel()
-		r.after(8*time.Second - 1)
-		r.goesOn()
-		r.after(8 * time.Second)
-		if err := r.returned(); err != nil {
-			t.Error(err)
-		}
-		if got, want := j.take(), []string{"return 5s", "return 8s"}; !slices.Equal(got, want) {
-			t.Errorf("%q, want %q", got, want)
-		}
-		if !q.ShuttingDown() {
-			t.Error("the queue is not shut down")
+		p := worker.New(q, sleeper(&j), options{})
+		if err := p.Run(ctx); err != nil || !slices.Equal(p.Left().NotStarted, []string{"1s"}) || j.take() != nil {
+			t.Errorf("Run returned %v, left: %v", err, p.Left())
 		}
 	})
 }
 
-func TestDrainTimeout(t *testing.T) {
+// A handler that is left behind holds its key until it returns.
+func TestDoneOfAHandlerThatIsLeftBehind(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var j journal
 		counted := countDone(q)
-		q.Add("5s")
 		q.Add("1h")
-		q.Add("1s")
 		q.Add("2s")
-		r := run(t, worker.New(counted, sleeper(&j), options{Workers: 2, DrainTimeout: 10 * time.Second, CancelGrace: worker.NoGrace}))
+		r := run(t, worker.New(counted, sleeper(&j), options{DrainTimeout: 10 * time.Second, CancelGrace: worker.NoGrace}))
 		r.cancel()
-		q.Add("3s")
-		r.after(10*time.Second - 1)
-		r.goesOn()
-		if got, want := j.take()[2:], []string{"return 5s"}; !slices.Equal(got, want) {
-			t.Errorf("before the timeout: %q, want %q", got, want)
-		}
 		r.after(10 * time.Second)
-		e := left(t, r.returned())
-		if !slices.Equal(e.Unfinished, []string{"1h"}) || !slices.Equal(e.NotStarted, []string{"1s", "2s", "3s"}) || e.Failing != nil {
-			t.Errorf("left: %+v", e)
-		}
-		if got := j.take(); len(got) != 1 || !strings.HasPrefix(got[0], "end 1h: worker: the time to finish") {
+		left(t, r.returned())
+		if got := j.take(); len(got) != 2 || !strings.HasPrefix(got[1], "end 1h: worker: the time to finish") {
 			t.Errorf("at the timeout: %q", got)
 		}
-		if q.Len() != 0 {
-			t.Errorf("%d keys are still queued", q.Len())
-		}
-		// The handler that was left behind holds its key until it returns.
 		if _, done := counted.counts("1h"); done != 0 {
 			t.Error("Done before the handler returned")
 		}
 		r.after(time.Hour)
-		for _, key := range []string{"5s", "1h", "1s", "2s", "3s"} {
+		for _, key := range []string{"1h", "2s"} {
 			if _, done := counted.counts(key); done != 1 {
 				t.Errorf("%d Dones of %s", done, key)
 			}
@@ -98,271 +225,23 @@ func TestDrainTimeout(t *testing.T) {
 	})
 }
 
-// What is added after the end of the context is not started, although workers are idle. The handler that runs
-// keeps the pool from shutting the queue down, which would drop the key.
-func TestNothingStartsAfterTheEnd(t *testing.T) {
-	for _, drain := range []worker.Drain{worker.Running, worker.Nothing} {
-		inBubble(t, func(t *testing.T, q stringQueue) {
-			var j journal
-			q.Add("5s")
-			r := run(t, worker.New(q, sleeper(&j), options{Workers: 3, Drain: drain}))
-			r.cancel()
-			q.Add("1s")
-			r.after(5 * time.Second)
-			if e := left(t, r.returned()); !slices.Equal(e.NotStarted, []string{"1s"}) || slices.Contains(j.take(), "start 1s") {
-				t.Errorf("left: %+v", e)
-			}
-		})
-	}
-}
-
-func TestContextThatHasEnded(t *testing.T) {
+// A fatal error ends Run as the end of its context does, and is what Run returns. Of several the first one counts, also
+// in the log.
+func TestFatal(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		q.Add("1s")
-		var j journal
-		p := worker.New(q, sleeper(&j), options{})
-		if e := left(t, withLeft(p, p.Run(ctx))); !slices.Equal(e.NotStarted, []string{"1s"}) || j.take() != nil {
-			t.Errorf("left: %+v", e)
-		}
-	})
-}
-
-func TestDrainAll(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var j journal
-		for i := 1; i <= 4; i++ {
-			q.Add(fmt.Sprint(i, "s"))
-		}
-		q.AddAfter("5s", time.Minute) // It is dropped.
-		r := run(t, worker.New(q, sleeper(&j), options{Drain: worker.All, DrainTimeout: time.Minute, CancelGrace: worker.NoGrace}))
-		q.Add("1s") // While it is handled: it comes again.
-		r.cancel()
-		synctest.Wait()
-		q.Add("9s") // Too late.
-		r.after(11*time.Second - 1)
-		r.goesOn()
-		r.after(11 * time.Second)
-		if err := r.returned(); err != nil {
-			t.Error(err)
-		}
-		want := "start 1s,return 1s,start 2s,return 2s,start 3s,return 3s,start 4s,return 4s,start 1s,return 1s"
-		if got := strings.Join(j.take(), ","); got != want {
-			t.Errorf("%s", got)
-		}
-	})
-}
-
-func TestDrainAllWithinTheTimeout(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var j journal
-		for i := 3; i <= 6; i++ {
-			q.Add(fmt.Sprint(i, "s"))
-		}
-		r := run(t, worker.New(q, sleeper(&j), options{Drain: worker.All, DrainTimeout: 9 * time.Second, CancelGrace: worker.NoGrace}))
-		r.cancel()
-		r.after(9 * time.Second)
-		e := left(t, r.returned())
-		if !slices.Equal(e.Unfinished, []string{"5s"}) || !slices.Equal(e.NotStarted, []string{"6s"}) {
-			t.Errorf("left: %+v", e)
-		}
-		r.after(time.Minute)
-		if q.Len() != 0 || !strings.HasSuffix(strings.Join(j.take(), ","), "return 5s") {
-			t.Errorf("%q", j.take())
-		}
-	})
-}
-
-// A key that fails while the queue is finished cannot come again: it is reported. One that is queued once
-// more, and then succeeds, is not.
-func TestFailingDuringTheDrain(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		for _, key := range []string{"a", "b", "c", "d", "e"} {
-			q.Add(key)
-		}
-		calls := make(map[string]int)
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			calls[key]++
-			if key == "a" && calls[key] == 1 {
-				q.Add(key) // The context has not ended yet.
-			}
-			time.Sleep(time.Second)
-			switch {
-			case key == "c", calls[key] == 2:
-				return nil
-			case key == "d":
-				return worker.RequeueAfter(time.Minute)
-			case key == "e":
-				return worker.Terminal(errBroken)
-			}
-			return errBroken
-		}, options{Drain: worker.All}))
-		r.cancel()
-		r.after(6 * time.Second)
-		e := left(t, r.returned())
-		if !slices.Equal(e.Failing, []string{"b"}) || e.Unfinished != nil || e.NotStarted != nil || calls["a"] != 2 {
-			t.Errorf("left: %+v, calls: %v", e, calls)
-		}
-	})
-}
-
-// A key that waits for its retry at the end is left undone as well.
-func TestFailingBeforeTheEnd(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		for _, key := range []string{"c", "a", "b"} {
-			q.Add(key)
-		}
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			if key == "b" {
-				return worker.RequeueAfter(time.Hour)
-			}
-			return errBroken
-		}, options{}))
-		r.cancel()
-		if e := left(t, r.returned()); !slices.Equal(e.Failing, []string{"a", "c"}) || e.NotStarted != nil {
-			t.Errorf("left: %+v", e)
-		}
-	})
-}
-
-// A key that has failed is reported once, by what it is now.
-func TestEachKeyIsReportedOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		for _, key := range []string{"a", "b", "waits"} {
+		logger, logs := newLogger()
+		for _, key := range []string{"2s", "1s", "queued"} {
 			q.Add(key)
 		}
 		p := worker.New(q, func(ctx context.Context, key string) error {
-			if worker.Attempt(ctx) > 1 {
-				time.Sleep(time.Hour)
-				return nil
-			}
-			if key == "waits" {
-				time.Sleep(time.Second)
-			}
-			return errBroken
-		}, options{Workers: 3, DrainTimeout: 400 * time.Millisecond, CancelGrace: worker.NoGrace})
+			d, _ := time.ParseDuration(key)
+			time.Sleep(d)
+			return fmt.Errorf("after %v: %w", d, worker.Fatal(errBroken))
+		}, options{Workers: 2, Logger: logger, Drain: worker.All})
 		r := run(t, p)
-		setWorkers(t, p, 1)
-		r.after(1500 * time.Millisecond) // One runs again; the other one that was due at 1 s is queued.
-		r.cancel()
-		r.after(1900 * time.Millisecond)
-		e := left(t, r.returned())
-		all := slices.Concat(e.Unfinished, e.NotStarted, e.Failing)
-		slices.Sort(all)
-		if len(e.Unfinished) != 1 || len(e.NotStarted) != 1 || !slices.Equal(e.Failing, []string{"waits"}) ||
-			!slices.Equal(all, []string{"a", "b", "waits"}) {
-			t.Errorf("left: %+v", e)
-		}
-		r.after(2 * time.Hour)
-	})
-}
-
-// By default Run waits for 30 s, and then for one more second.
-func TestDefaultDrainTimeout(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var j journal
-		q.Add("1m")
-		r := run(t, worker.New(q, sleeper(&j), options{}))
-		r.cancel()
-		r.after(30*time.Second - 1)
-		if lines := j.take(); len(lines) != 1 {
-			t.Errorf("too early: %q", lines)
-		}
-		r.after(30 * time.Second)
-		if lines := j.take(); len(lines) != 1 || !strings.HasPrefix(lines[0], "end 1m") {
-			t.Errorf("at the timeout: %q", lines)
-		}
-		r.after(31*time.Second - 1)
-		r.goesOn()
-		r.after(31 * time.Second)
-		left(t, r.returned())
-		r.after(time.Minute)
-	})
-}
-
-func TestNoDrainTimeout(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var j journal
-		q.Add("10000h")
-		r := run(t, worker.New(q, sleeper(&j), options{DrainTimeout: math.MaxInt64, CancelGrace: worker.NoGrace}))
-		r.endCleanly()
-		r.after(10000 * time.Hour)
-	})
-}
-
-// Somebody else's shutdown ends Run when the queue is empty, and no time limit counts.
-func TestQueueIsShutDown(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var j journal
-		for i := 1; i <= 4; i++ {
-			q.Add(fmt.Sprint(i, "h"))
-		}
-		r := run(t, worker.New(q, sleeper(&j), options{Workers: 2, DrainTimeout: time.Second, CancelGrace: worker.NoGrace}))
-		q.ShutDown()
-		r.after(6 * time.Hour)
-		if err := r.returned(); err != nil || len(j.take()) != 8 {
-			t.Errorf("Run returned %v, %q", err, j.take())
-		}
-	})
-}
-
-// While somebody drains the queue, a key comes again that is added while it is handled: also if all other
-// workers have left because they found the queue empty.
-func TestQueueIsDrained(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var j journal
-		q.Add("1h")
-		r := run(t, worker.New(q, sleeper(&j), options{Workers: 3}))
-		q.Add("1h")
-		drained := make(chan struct{})
-		go func() {
-			defer close(drained)
-			q.ShutDownWithDrain()
-		}()
-		r.after(2 * time.Hour)
-		if err := r.returned(); err != nil || len(j.take()) != 4 {
-			t.Errorf("Run returned %v", err)
-		}
-		<-drained
-	})
-}
-
-// A fatal error ends Run as the end of its context does, and is what Run returns.
-func TestFatal(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		q.Add("slow")
-		q.Add("fatal")
-		q.Add("queued")
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			time.Sleep(time.Second)
-			if key == "fatal" {
-				return fmt.Errorf("gone: %w", worker.Fatal(errBroken))
-			}
-			time.Sleep(time.Second)
-			return ctx.Err()
-		}, options{Workers: 2}))
 		r.after(2 * time.Second)
 		err := r.returned()
-		if e := left(t, err); !errors.Is(err, errBroken) || e.Failing != nil || !slices.Equal(e.NotStarted, []string{"queued"}) {
-			t.Errorf("Run returned %v", err)
-		}
-	})
-}
-
-// Of several fatal errors the first one counts, for Run and for those who read the log.
-func TestFirstFatalErrorCounts(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		logger, logs := newLogger()
-		q.Add("1s")
-		q.Add("2s")
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			d, err := time.ParseDuration(key)
-			time.Sleep(d)
-			return worker.Fatal(errors.Join(err, errors.New(key)))
-		}, options{Workers: 2, Logger: logger}))
-		r.after(2 * time.Second)
-		if err := r.returned(); err == nil || err.Error() != "1s" {
+		if !errors.Is(err, errBroken) || !strings.HasPrefix(err.Error(), "after 1s: broken") || p.Left().String() != "1 queued and not started: queued" {
 			t.Errorf("Run returned %v", err)
 		}
 		if n := strings.Count(logs.String(), "because of a fatal error"); n != 1 {
@@ -372,29 +251,79 @@ func TestFirstFatalErrorCounts(t *testing.T) {
 }
 
 // brokenQueue has a GetContext that fails for reasons of its own.
-type brokenQueue struct {
-	stringQueue
-	extended workqueue.Extended[string]
-}
+type brokenQueue struct{ extended }
 
-func (b brokenQueue) GetContext(context.Context) (string, error) { return "", errBroken }
-func (b brokenQueue) DoneAndGet(context.Context, string) (string, error) {
-	return "", errBroken
-}
-func (b brokenQueue) ShutDownContext(ctx context.Context) error {
-	return b.extended.ShutDownContext(ctx)
-}
-func (b brokenQueue) Stats() workqueue.Stats { return b.extended.Stats() }
-func (b brokenQueue) Snapshot(limit int) workqueue.Snapshot[string] {
-	return b.extended.Snapshot(limit)
-}
+func (brokenQueue) GetContext(context.Context) (string, error) { return "", errBroken }
 
 func TestGetContextThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
-		err := run(t, worker.New(brokenQueue{q, q.(workqueue.Extended[string])}, sleeper(new(journal)), options{Workers: 3})).returned()
+		err := run(t, worker.New(brokenQueue{newQueue()}, sleeper(new(journal)), options{Workers: 3})).returned()
 		if !errors.Is(err, errBroken) {
 			t.Errorf("Run returned %v", err)
+		}
+	})
+}
+
+// A handler's context ends for the reason for which the pool ends.
+func TestCauseOfTheEnd(t *testing.T) {
+	errGone := errors.New("leadership is lost")
+	for _, c := range []struct {
+		name string
+		o    options
+		end  func(p *worker.Pool[string], cancel context.CancelCauseFunc)
+		want error
+	}{
+		{"DrainTimeout", options{DrainTimeout: time.Second},
+			func(_ *worker.Pool[string], cancel context.CancelCauseFunc) { cancel(errGone) }, worker.ErrDrainTimeout},
+		{"DrainTimeout after Stop", options{DrainTimeout: time.Second},
+			func(p *worker.Pool[string], _ context.CancelCauseFunc) { p.Stop(worker.Running) }, worker.ErrDrainTimeout},
+		{"Stop(Nothing)", options{},
+			func(p *worker.Pool[string], _ context.CancelCauseFunc) { p.Stop(worker.Nothing) }, worker.ErrStopped},
+		{"Stop(Nothing) during the drain", options{},
+			func(p *worker.Pool[string], cancel context.CancelCauseFunc) {
+				cancel(errGone)
+				time.Sleep(time.Second)
+				p.Stop(worker.Nothing)
+			}, worker.ErrStopped},
+		{"Drain is Nothing", options{Drain: worker.Nothing},
+			func(_ *worker.Pool[string], cancel context.CancelCauseFunc) { cancel(errGone) }, errGone},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				var cause error
+				q.Add("a")
+				p := worker.New(q, func(ctx context.Context, key string) error {
+					<-ctx.Done()
+					cause = context.Cause(ctx)
+					return nil
+				}, c.o)
+				ctx, cancel := context.WithCancelCause(t.Context())
+				result := make(chan error)
+				go func() { result <- p.Run(ctx) }()
+				synctest.Wait()
+				c.end(p, cancel)
+				if err := <-result; err != nil || cause != c.want {
+					t.Errorf("Run returned %v, the cause is %v, want %v", err, cause, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A queue that is shut down already hands out what it has left.
+func TestRunOverAQueueThatIsShutDown(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		q.Add("1s")
+		q.Add("2s")
+		q.ShutDown()
+		r := run(t, worker.New(q, sleeper(&j), options{}))
+		r.after(3 * time.Second)
+		if err := r.returned(); err != nil || len(j.take()) != 4 {
+			t.Errorf("Run returned %v", err)
+		}
+		if err := run(t, worker.New(q, sleeper(&j), options{})).returned(); err != nil {
+			t.Errorf("with nothing left Run returned %v", err)
 		}
 	})
 }

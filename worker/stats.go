@@ -35,6 +35,8 @@ type Stats struct {
 	TimedOut uint64 `json:"timed_out"`
 	// Requeued counts the calls that asked for their key again, by Requeue or RequeueAfter.
 	Requeued uint64 `json:"requeued"`
+	// RequeuedAfter counts those of Requeued that asked for a delay.
+	RequeuedAfter uint64 `json:"requeued_after"`
 	// Dropped counts the calls that failed and whose key did not come again.
 	Dropped uint64 `json:"dropped"`
 
@@ -47,6 +49,29 @@ type Stats struct {
 
 	// Ended reports that Run has returned and no handler goes on: nothing will change any more.
 	Ended bool `json:"ended"`
+}
+
+// Plus returns the sums of the numbers of two pools. Name is that of s or, if s has none, that of t. Ended is set if
+// both pools have ended. So the zero Stats changes nothing but Ended, which it clears. Neither s nor t is changed.
+func (s Stats) Plus(t Stats) Stats {
+	if s.Name == "" {
+		s.Name = t.Name
+	}
+	s.Wanted += t.Wanted
+	s.Living += t.Living
+	s.Busy += t.Busy
+	s.Stuck += t.Stuck
+	s.Handled += t.Handled
+	s.Failed += t.Failed
+	s.Panicked += t.Panicked
+	s.TimedOut += t.TimedOut
+	s.Requeued += t.Requeued
+	s.RequeuedAfter += t.RequeuedAfter
+	s.Dropped += t.Dropped
+	s.Failing += t.Failing
+	s.Durations = s.Durations.Plus(t.Durations)
+	s.Ended = s.Ended && t.Ended
+	return s
 }
 
 // RunningKey is a key whose handler goes on.
@@ -90,24 +115,23 @@ type SnapshotProvider interface {
 	WatchPoolKeys(name string, snapshot func(limit int) Snapshot[any])
 }
 
-// durationBounds are the upper bounds of Stats.Durations, in seconds.
-var durationBounds = []float64{
+// durationBuckets are those of Stats.Durations.
+var durationBuckets = observe.NewBuckets([]float64{
 	1e-5, 1e-4, 1e-3, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 150, 300, 600, 1800,
-}
+})
 
 // counters are what a pool counts of its calls.
 type counters struct {
-	handled, failed, panicked, timedOut, requeued, dropped uint64
+	handled, failed, panicked, timedOut, requeued, requeuedAfter, dropped uint64
 
-	durations []uint64 // by durationBounds, and one more
-	seconds   float64
+	durations observe.Histogram
 }
 
 // count counts a call that has ended.
 func (p *Pool[T]) count(c *call[T]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := &p.counted
+	n := &p.mu.counted
 	n.handled++
 	if c.panic != nil {
 		n.panicked++
@@ -118,41 +142,42 @@ func (p *Pool[T]) count(c *call[T]) {
 	switch c.Next {
 	case NextRequeue:
 		n.requeued++
+		if c.after > 0 {
+			n.requeuedAfter++
+		}
 	case NextRetry:
 		n.failed++
 	case NextDrop:
 		n.failed++
 		n.dropped++
 	}
-	seconds := c.Duration.Seconds()
-	i, _ := slices.BinarySearch(durationBounds, seconds)
-	n.durations[i]++
-	n.seconds += seconds
+	n.durations.Observe(c.Duration)
 }
 
 // Stats returns the pool's numbers. It takes time in proportion to the number of workers, and does not block.
 func (p *Pool[T]) Stats() Stats {
-	failing := int(p.failures.failing.Load())
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := &p.counted
+	n := &p.mu.counted
+	bounds, counts, sum := n.durations.Read()
 	s := Stats{
-		Name:      p.options.Name,
-		Living:    len(p.workers),
-		Handled:   n.handled,
-		Failed:    n.failed,
-		Panicked:  n.panicked,
-		TimedOut:  n.timedOut,
-		Requeued:  n.requeued,
-		Dropped:   n.dropped,
-		Failing:   failing,
-		Durations: &workqueue.Histogram{Bounds: durationBounds, Counts: slices.Clone(n.durations), Sum: n.seconds},
-		Ended:     p.returned && len(p.workers) == 0,
+		Name:          p.options.Name,
+		Living:        len(p.mu.workers),
+		Handled:       n.handled,
+		Failed:        n.failed,
+		Panicked:      n.panicked,
+		TimedOut:      n.timedOut,
+		Requeued:      n.requeued,
+		RequeuedAfter: n.requeuedAfter,
+		Dropped:       n.dropped,
+		Failing:       int(p.failures.n.Load()),
+		Durations:     &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum},
+		Ended:         p.mu.returned && len(p.mu.workers) == 0,
 	}
-	if !p.returned {
-		s.Wanted = p.target
+	if !p.mu.returned {
+		s.Wanted = p.mu.target
 	}
-	for _, w := range p.workers {
+	for _, w := range p.mu.workers {
 		if w.state == handling {
 			s.Busy++
 		}
@@ -163,59 +188,85 @@ func (p *Pool[T]) Stats() Stats {
 	return s
 }
 
-// Snapshot returns Stats and up to limit keys of each kind. It asks the queue and its limiter about the failing
-// ones: those that have been removed from the queue since, or that somebody else has handled, are left out and
-// forgotten. (A queue reports what was removed if it is a [KeyFinder]. What was handled is known from NumRequeues,
-// if the limiter counts by key. A queue that is a [RequeueCounter] is asked for a second at most; a key whose
-// number it does not know stays.)
+// maxSnapshot bounds the failing keys of a Snapshot, about each of which it asks the queue.
+const maxSnapshot = 512
+
+// Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue and its
+// limiter about these: those that have been removed from the queue since, or that somebody else has handled, are left
+// out and forgotten. (A queue reports what was removed if it is a [KeyFinder]. What was handled is known from
+// NumRequeues, if the limiter counts by key.) It also asks when they come due: each of them if the queue is a
+// [workqueue.KeyReader], and otherwise the first 512 keys that wait. After a second it asks no more; of the other
+// keys it returns what the pool knows.
 func (p *Pool[T]) Snapshot(limit int) Snapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	s := Snapshot[T]{Running: p.running(limit), Dropped: p.dropped.newest(limit)}
-	for done := false; !done; {
-		s.Failing = p.failures.errors.newest(limit)
-		done = true
-		for _, f := range s.Failing {
-			if c := p.failures.of(f.Key); p.isStale(ctx, f.Key, c) {
-				p.failures.forgetIf(f.Key, c)
-				done = false // One more may fit in.
-			}
-		}
-	}
-	p.setNextTries(s.Failing)
+	s := Snapshot[T]{Running: p.running(limit), Dropped: p.dropped.newest(limit), Failing: p.failing(ctx, limit)}
+	p.setNextTries(ctx, s.Failing)
 	s.Stats = p.Stats()
 	return s
 }
 
-// setNextTries asks the queue when failing keys come due.
-func (p *Pool[T]) setNextTries(failing []FailedKey[T]) {
+// failing returns up to limit keys whose last call has failed, the last failure first. Until ctx ends it asks the queue
+// which of them are stale, and forgets these.
+func (p *Pool[T]) failing(ctx context.Context, limit int) []FailedKey[T] {
+	keys := []FailedKey[T]{}
+	for _, f := range p.failures.errors.newest(maxSnapshot) {
+		if len(keys) >= limit {
+			break
+		}
+		if c := p.failures.of(f.Key); ctx.Err() == nil && p.isStale(ctx, f.Key, c) {
+			p.failures.forgetIf(f.Key, c)
+		} else {
+			keys = append(keys, f)
+		}
+	}
+	return keys
+}
+
+// setNextTries asks the queue when failing keys come due, until ctx ends.
+func (p *Pool[T]) setNextTries(ctx context.Context, failing []FailedKey[T]) {
 	if len(failing) == 0 {
 		return
 	}
-	due := make(map[T]time.Time)
-	for _, k := range p.getter.Snapshot(keepErrors).Waiting {
-		due[k.Key] = k.Due
+	if p.reader == nil {
+		due := make(map[T]time.Time)
+		for _, k := range p.getter.Snapshot(maxSnapshot).Waiting {
+			due[k.Key] = k.Due
+		}
+		for i := range failing {
+			failing[i].NextTry = due[failing[i].Key]
+		}
+		return
 	}
 	for i := range failing {
-		failing[i].NextTry = due[failing[i].Key]
+		if ctx.Err() != nil {
+			return
+		}
+		if k, ok := p.reader.SnapshotKey(failing[i].Key); ok && k.State == workqueue.KeyWaiting {
+			failing[i].NextTry = k.Due
+		}
 	}
 }
 
 // running returns up to limit keys that are being handled, the one that started first at the front.
 func (p *Pool[T]) running(limit int) []RunningKey[T] {
-	now := p.options.Clock.Now()
-	keys := p.allRunning(now)
+	keys := p.allRunning()
+	now := p.options.Clock.Now() // After the keys were read: none of them has started since.
+	for i := range keys {
+		keys[i].Duration = now.Sub(keys[i].Started)
+	}
 	slices.SortStableFunc(keys, func(a, b RunningKey[T]) int { return cmp.Compare(b.Duration, a.Duration) })
 	return keys[:max(0, min(limit, len(keys)))]
 }
 
-func (p *Pool[T]) allRunning(now time.Time) []RunningKey[T] {
+// allRunning returns the keys that are being handled, without Duration.
+func (p *Pool[T]) allRunning() []RunningKey[T] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	keys := []RunningKey[T]{}
-	for _, w := range p.workers {
+	for _, w := range p.mu.workers {
 		if w.state == handling {
-			keys = append(keys, w.runningKey(now))
+			keys = append(keys, w.runningKey())
 		}
 	}
 	return keys

@@ -3,8 +3,9 @@ package worker_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"iter"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -12,232 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
-
-// failedKeys formats keys as "key attempt error time nextTry", with times relative to start.
-func failedKeys(start time.Time, keys []worker.FailedKey[string]) []string {
-	var lines []string
-	for _, f := range keys {
-		next := "-"
-		if !f.NextTry.IsZero() {
-			next = f.NextTry.Sub(start).String()
-		}
-		lines = append(lines, fmt.Sprintf("%s %d %s %v %s", f.Key, f.Attempt, f.Err, f.Time.Sub(start), next))
-	}
-	return lines
-}
-
-// The last error of a failing key is known until it succeeds.
-func TestFailingKeys(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		start := time.Now()
-		p := worker.New(q, func(ctx context.Context, key string) error {
-			time.Sleep(100 * time.Millisecond)
-			if worker.Attempt(ctx) == 4 {
-				return nil
-			}
-			return fmt.Errorf("%s is broken, %d", key, worker.Attempt(ctx))
-		}, options{Workers: 2})
-		q.Add("a")
-		r := run(t, p)
-		r.after(500 * time.Millisecond)
-		q.Add("b")
-		r.after(time.Second)
-		_, extended := q.(workqueue.Extended[string])
-		check := func(want ...string) {
-			t.Helper()
-			if !extended {
-				for i, line := range want {
-					want[i] = line[:strings.LastIndex(line, " ")] + " -"
-				}
-			}
-			s := p.Snapshot(10)
-			if got := failedKeys(start, s.Failing); !slices.Equal(got, want) || s.Stats.Failing != len(want) {
-				t.Errorf("at %v, %d failing:\n%s\nwant:\n%s", time.Since(start), s.Stats.Failing, strings.Join(got, "\n"), strings.Join(want, "\n"))
-			}
-		}
-		check("b 1 b is broken, 1 600ms 1.6s", "a 1 a is broken, 1 100ms 1.1s")
-		r.after(1150 * time.Millisecond) // a runs.
-		check("b 1 b is broken, 1 600ms 1.6s", "a 1 a is broken, 1 100ms -")
-		r.after(2 * time.Second)
-		check("b 2 b is broken, 2 1.7s 3.7s", "a 2 a is broken, 2 1.2s 3.2s")
-		if got := p.Snapshot(1).Failing; len(got) != 1 || got[0].Key != "b" {
-			t.Errorf("limited: %+v", got)
-		}
-		r.after(time.Minute)
-		check()
-		r.endCleanly()
-	})
-}
-
-// Of the keys that were dropped the last ones are known, until they succeed or are forgotten.
-func TestDroppedKeys(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		start := time.Now()
-		broken := true
-		p := worker.New(q, func(ctx context.Context, key string) error {
-			if !broken {
-				return nil
-			}
-			return fmt.Errorf("%s is broken, %d", key, worker.Attempt(ctx))
-		}, options{MaxRetries: 1, KeepDropped: 3})
-		for _, key := range []string{"a", "b", "c", "d"} {
-			q.Add(key)
-		}
-		r := run(t, p)
-		r.after(time.Minute)
-		check := func(want ...string) {
-			t.Helper()
-			s := p.Snapshot(10)
-			if got := failedKeys(start, s.Dropped); !slices.Equal(got, want) || len(s.Failing) != 0 || s.Stats.Failing != 0 {
-				t.Errorf("dropped %q, failing %+v", got, s.Failing)
-			}
-		}
-		check("d 2 d is broken, 2 1s -", "c 2 c is broken, 2 1s -", "b 2 b is broken, 2 1s -")
-		broken = false
-		q.Add("c")
-		r.after(2 * time.Minute)
-		check("d 2 d is broken, 2 1s -", "b 2 b is broken, 2 1s -")
-		p.Forget("d")
-		check("b 2 b is broken, 2 1s -")
-		r.endCleanly()
-		check("b 2 b is broken, 2 1s -")
-	})
-}
-
-func TestKeepDropped(t *testing.T) {
-	for _, c := range []struct{ keep, want int }{{0, 1000}, {-1, 0}, {7, 7}} {
-		synctest.Test(t, func(t *testing.T) {
-			q := newQueue()
-			for i := range 1100 {
-				q.Add(fmt.Sprint(i))
-			}
-			p := worker.New(q, func(context.Context, string) error { return errBroken },
-				options{MaxRetries: worker.NoRetries, KeepDropped: c.keep})
-			run(t, p).endCleanly()
-			if got := len(p.Snapshot(2000).Dropped); got != c.want {
-				t.Errorf("%d dropped keys are kept of %d, want %d", got, c.keep, c.want)
-			}
-		})
-	}
-}
-
-// Keys that were removed from the queue, or forgotten by somebody else, are no longer failing: the pool does not
-// report them at the end, keeps no memory for them, and counts their failures from the beginning.
-func TestFailingKeysThatAreGone(t *testing.T) {
-	limiter := func() workqueue.TypedRateLimiter[string] {
-		return workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, 24*time.Hour)
-	}
-	newPriorityQueue := func() stringQueue {
-		return priorityqueue.New(priorityqueue.Config[string]{RateLimiter: limiter()})
-	}
-	newFIFO := func() stringQueue { return workqueue.NewTypedRateLimitingQueue(limiter()) }
-	for _, c := range []struct {
-		name  string
-		queue func() stringQueue
-		gone  func(q stringQueue, key string)
-	}{
-		{"removed", newPriorityQueue, func(q stringQueue, key string) { q.(*priorityqueue.Queue[string]).Remove(key) }},
-		{"removed and forgotten", newPriorityQueue, func(q stringQueue, key string) {
-			q.(*priorityqueue.Queue[string]).Remove(key)
-			q.Forget(key)
-		}},
-		{"forgotten", newFIFO, func(q stringQueue, key string) { q.Forget(key) }},
-		{"forgotten, plain", func() stringQueue { return plain{newFIFO()} }, func(q stringQueue, key string) { q.Forget(key) }},
-	} {
-		for _, when := range []string{"at once", "later", "at the end"} {
-			t.Run(c.name+"/"+when, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					const n = 3000
-					q := c.queue()
-					attempts := make(map[string]int)
-					p := worker.New(q, func(ctx context.Context, key string) error {
-						attempts[key] = worker.Attempt(ctx)
-						return errBroken
-					}, options{})
-					for i := range n {
-						q.Add(fmt.Sprint(i))
-					}
-					r := run(t, p)
-					if got := p.Stats().Failing; got != n {
-						t.Fatalf("%d keys fail", got)
-					}
-					for i := range n - 1 {
-						if i == n/2 && when == "later" {
-							r.after(time.Minute)
-							if got := p.Stats().Failing; got != n-i {
-								t.Errorf("after a minute %d keys fail", got)
-							}
-						}
-						c.gone(q, fmt.Sprint(i))
-					}
-					switch when {
-					case "at once":
-						want := 1 + q.NumRequeues("0") // A key that comes again was never missed.
-						q.Add("0")
-						synctest.Wait()
-						if attempts["0"] != want {
-							t.Errorf("attempt %d, want %d", attempts["0"], want)
-						}
-						c.gone(q, "0")
-						if got := p.Snapshot(n).Failing; len(got) != 1 || got[0].Key != fmt.Sprint(n-1) || p.Stats().Failing != 1 {
-							t.Errorf("%d keys fail", len(got))
-						}
-					case "later":
-						r.after(2 * time.Minute)
-						if got := p.Stats().Failing; got != 1 {
-							t.Errorf("after another minute %d keys fail", got)
-						}
-					}
-					r.cancel()
-					if e := left(t, r.returned()); !slices.Equal(e.Failing, []string{fmt.Sprint(n - 1)}) {
-						t.Errorf("%d keys are left failing", len(e.Failing))
-					}
-				})
-			})
-		}
-	}
-}
-
-// Keys that were waiting for their retry when somebody else shut the queue down are failing, and not gone.
-func TestFailingKeysOfAQueueThatIsShutDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newPriorityQueue(priorityqueue.Config[string]{})
-		q.Add("a")
-		r := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{}))
-		q.ShutDown()
-		if e := left(t, r.returned()); !slices.Equal(e.Failing, []string{"a"}) {
-			t.Errorf("left: %+v", e)
-		}
-	})
-}
-
-// What a limiter that does not count by key answers does not mean that a key was forgotten.
-func TestFailingWithLimiterThatDoesNotCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := workqueue.NewTypedRateLimitingQueue[string](slowestLimiter{workqueue.NewTypedMaxOfRateLimiter[string]()})
-		q.Add("a")
-		p := worker.New(q, func(context.Context, string) error { return errBroken }, options{})
-		r := run(t, p)
-		r.after(10 * time.Minute)
-		if s := p.Snapshot(10); len(s.Failing) != 1 || s.Stats.Failing != 1 {
-			t.Errorf("failing: %+v", s.Failing)
-		}
-		if e := left(t, r.end()); !slices.Equal(e.Failing, []string{"a"}) {
-			t.Errorf("left: %+v", e)
-		}
-	})
-}
-
-// slowestLimiter makes every key wait for an hour, and counts nothing.
-type slowestLimiter struct {
-	workqueue.TypedRateLimiter[string]
-}
-
-func (slowestLimiter) When(string) time.Duration { return time.Hour }
 
 func TestStats(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
@@ -289,9 +69,9 @@ func TestStats(t *testing.T) {
 		r.after(30 * time.Millisecond)
 		check("soon", worker.Stats{Wanted: 3, Living: 3, Busy: 3, Handled: 3, Failed: 2, Panicked: 1, Failing: 2})
 		r.after(900 * time.Millisecond)
-		check("then", worker.Stats{Wanted: 3, Living: 3, Busy: 2, Handled: 6, Failed: 4, Panicked: 1, Requeued: 1, Dropped: 1, Failing: 3})
+		check("then", worker.Stats{Wanted: 3, Living: 3, Busy: 2, Handled: 6, Failed: 4, Panicked: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1, Failing: 3})
 		r.after(25 * time.Second)
-		check("later", worker.Stats{Wanted: 3, Living: 3, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, Dropped: 1})
+		check("later", worker.Stats{Wanted: 3, Living: 3, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1})
 		h := p.Stats().Durations
 		if want := 6*0.02 + 10; h.Sum < want-1e-6 || h.Sum > want+1e-6 || h.Counts[slices.Index(h.Bounds, 0.025)] != 6 ||
 			h.Counts[slices.Index(h.Bounds, 10)] != 1 {
@@ -299,15 +79,51 @@ func TestStats(t *testing.T) {
 		}
 		setWorkers(t, p, 0)
 		synctest.Wait()
-		check("paused", worker.Stats{Living: 1, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, Dropped: 1})
+		check("paused", worker.Stats{Living: 1, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1})
 		setWorkers(t, p, 2)
 		p.Stop(worker.Nothing)
 		r.after(27 * time.Second)
 		left(t, r.returned())
-		check("given up", worker.Stats{Living: 1, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, Dropped: 1})
+		check("given up", worker.Stats{Living: 1, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1})
 		r.after(time.Minute)
-		check("ended", worker.Stats{Handled: 11, Failed: 4, Panicked: 1, TimedOut: 2, Requeued: 1, Dropped: 1, Ended: true})
+		check("ended", worker.Stats{Handled: 11, Failed: 4, Panicked: 1, TimedOut: 2, Requeued: 1, RequeuedAfter: 1, Dropped: 1, Ended: true})
 	})
+}
+
+// Plus adds up every field, also one that is added to Stats later.
+func TestStatsPlus(t *testing.T) {
+	filled := func(n int) (s worker.Stats) {
+		v := reflect.ValueOf(&s).Elem()
+		for i := range v.NumField() {
+			switch f := v.Field(i); f.Kind() {
+			case reflect.Int:
+				f.SetInt(int64(n * (i + 1)))
+			case reflect.Uint64:
+				f.SetUint(uint64(n * (i + 1)))
+			}
+		}
+		s.Name, s.Ended = fmt.Sprint("pool ", n), true
+		s.Durations = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{uint64(n), 0}, Sum: float64(n)}
+		return s
+	}
+	a, b := filled(1), filled(2)
+	want := filled(3)
+	want.Name = "pool 1"
+	if got := a.Plus(b); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if !reflect.DeepEqual(a, filled(1)) || !reflect.DeepEqual(b, filled(2)) {
+		t.Error("Plus has changed what it added up")
+	}
+	b.Ended = false
+	for _, got := range []worker.Stats{b.Plus(worker.Stats{}), worker.Stats{}.Plus(b)} {
+		if !reflect.DeepEqual(got, b) {
+			t.Errorf("with the zero Stats: got %+v, want %+v", got, b)
+		}
+	}
+	if a.Plus(b).Ended {
+		t.Error("ended, although one of the pools has not")
+	}
 }
 
 func TestRunningKeys(t *testing.T) {
@@ -378,18 +194,203 @@ func TestSnapshotAsJSON(t *testing.T) {
 	})
 }
 
-// Errors of any length are kept in a bounded number of bytes.
-func TestLongErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
-		q.Add("a")
+// asked is a queue that counts what Snapshot asks it, and takes a while for each answer.
+type asked struct {
+	extended
+	answer            time.Duration
+	keys, limit, most int
+}
+
+func (q *asked) Snapshot(limit int) workqueue.Snapshot[string] {
+	q.limit = max(q.limit, limit)
+	return q.extended.Snapshot(limit)
+}
+
+func (q *asked) NumRequeues(key string) int {
+	q.most++
+	return q.extended.NumRequeues(key)
+}
+
+// askedByKey is one that shows single keys.
+type askedByKey struct{ *asked }
+
+func (q askedByKey) SnapshotKey(key string) (workqueue.KeySnapshot[string], bool) {
+	q.keys++
+	time.Sleep(q.answer)
+	return q.extended.(workqueue.KeyReader[string]).SnapshotKey(key)
+}
+
+func (q askedByKey) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[string]] { panic("all keys") }
+
+// Snapshot asks the queue about few keys, for a short time, however many fail.
+func TestSnapshotAsksLittle(t *testing.T) {
+	const n = 700
+	for _, c := range []struct {
+		name                 string
+		byKey                bool
+		answer               time.Duration
+		limit                int
+		failing, known, asks int
+	}{
+		{"ten keys", true, 0, 10, 10, 10, 10},
+		{"all keys", true, 0, n, 512, 512, 512},
+		{"no keys", true, 0, -1, 0, 0, 0},
+		{"slow", true, 300 * time.Millisecond, 10, 10, 4, 4},
+		{"Snapshot", false, 0, 10, 10, 10, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := &asked{extended: limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)), answer: c.answer}
+				for i := range n {
+					q.Add(fmt.Sprint(i))
+				}
+				var queue stringQueue = q
+				if c.byKey {
+					queue = askedByKey{q}
+				}
+				p := worker.New(queue, func(context.Context, string) error { return errBroken }, options{})
+				r := run(t, p)
+				q.most = 0
+				s := p.Snapshot(c.limit)
+				known := 0
+				for _, f := range s.Failing {
+					if !f.NextTry.IsZero() {
+						known++
+					}
+				}
+				if c.byKey && known != c.known || len(s.Failing) != c.failing || s.Stats.Failing != n {
+					t.Errorf("%d keys of %d fail, of %d the time is known", len(s.Failing), s.Stats.Failing, known)
+				}
+				if q.keys != c.asks || q.most > c.failing || q.limit > 512 || c.byKey && q.limit > 0 {
+					t.Errorf("asked for %d keys, %d numbers of requeues, a snapshot of %d", q.keys, q.most, q.limit)
+				}
+				if took := time.Since(r.begun); took > 1300*time.Millisecond {
+					t.Errorf("it took %v", took)
+				}
+				r.end()
+			})
+		})
+	}
+}
+
+// clockThat calls a function after its next reading.
+type clockThat struct {
+	clock.Clock
+	afterNow *func()
+}
+
+func (c clockThat) Now() time.Time {
+	now := c.Clock.Now()
+	if f := *c.afterNow; f != nil {
+		*c.afterNow = nil
+		f()
+	}
+	return now
+}
+
+// A call that begins while Snapshot reads the clock has run for no less than nothing.
+func TestSnapshotHasNoNegativeDuration(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var afterNow func()
 		p := worker.New(q, func(context.Context, string) error {
-			return errors.New(strings.Repeat("x", 1<<20))
-		}, options{})
+			time.Sleep(time.Minute)
+			return nil
+		}, options{Clock: clockThat{clock.RealClock{}, &afterNow}})
 		r := run(t, p)
-		if f := p.Snapshot(1).Failing; len(f) != 1 || f[0].Err != strings.Repeat("x", 1024) {
-			t.Errorf("%d failing", len(f))
+		afterNow = func() {
+			time.Sleep(time.Second)
+			q.Add("a")
+			synctest.Wait()
 		}
-		r.end()
+		for _, k := range p.Snapshot(10).Running {
+			if k.Duration < 0 {
+				t.Errorf("a call has run for %v", k.Duration)
+			}
+		}
+		r.after(2 * time.Minute)
+		r.endCleanly()
 	})
 }
+
+// provider watches pools.
+type provider struct {
+	workqueue.MetricsProvider
+	stats     map[string]func() worker.Stats
+	snapshots map[string]func(int) worker.Snapshot[any]
+}
+
+func (p provider) WatchPool(name string, stats func() worker.Stats) { p.stats[name] = stats }
+func (p provider) WatchPoolKeys(name string, snapshot func(int) worker.Snapshot[any]) {
+	p.snapshots[name] = snapshot
+}
+
+func newProvider() provider {
+	return provider{stats: make(map[string]func() worker.Stats), snapshots: make(map[string]func(int) worker.Snapshot[any])}
+}
+
+func TestWatchPool(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		metrics := newProvider()
+		for _, key := range []string{"runs", "fails", "drops"} {
+			q.Add(key)
+		}
+		handle := func(_ context.Context, key string) error {
+			switch key {
+			case "fails":
+				return errBroken
+			case "drops":
+				return worker.Terminal(errBroken)
+			}
+			time.Sleep(time.Minute)
+			return nil
+		}
+		p := worker.New(q, handle, options{Name: "pool", Workers: 2, MetricsProvider: metrics})
+		if len(metrics.stats) != 0 {
+			t.Error("New has announced the pool")
+		}
+		r := run(t, p)
+		if s := metrics.stats["pool"](); s.Name != "pool" || s.Busy != 1 || s.Ended || len(metrics.stats) != 1 {
+			t.Errorf("%+v", s)
+		}
+		s := metrics.snapshots["pool"](10)
+		if len(s.Running) != 1 || s.Running[0].Key != "runs" || len(s.Failing) != 1 || s.Failing[0].Key != "fails" ||
+			s.Failing[0].Err != "broken" || len(s.Dropped) != 1 || s.Dropped[0].Key != "drops" {
+			t.Errorf("%+v", s)
+		}
+		r.after(time.Hour)
+		p.Forget("fails")
+		r.end()
+		if s := metrics.stats["pool"](); !s.Ended {
+			t.Errorf("%+v", s)
+		}
+		unnamed := worker.New(newQueue(), handle, options{MetricsProvider: metrics})
+		run(t, unnamed).endCleanly()
+		if len(metrics.stats) != 1 {
+			t.Error("a pool without a name is watched")
+		}
+	})
+}
+
+// The name of a pool is that of its queue, and its provider the global one, unless Options say otherwise. (This
+// is the only test that sets the provider of the process.)
+func TestWatchPoolByDefault(t *testing.T) {
+	workqueue.SetProvider(statsProvider{globalMetrics})
+	metrics := globalMetrics
+	clear(metrics.stats)
+	synctest.Test(t, func(t *testing.T) {
+		q := workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[string](),
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: "queue"})
+		run(t, worker.New(q, func(context.Context, string) error { return nil }, options{})).endCleanly()
+		if len(metrics.stats) != 1 || metrics.stats["queue"] == nil {
+			t.Errorf("watched: %v", metrics.stats)
+		}
+	})
+}
+
+var globalMetrics = newProvider()
+
+// statsProvider is a provider that queues may ask for metrics, too.
+type statsProvider struct{ provider }
+
+func (statsProvider) HistogramBounds() []float64                       { return nil }
+func (statsProvider) WatchQueue(name string, _ func() workqueue.Stats) {}

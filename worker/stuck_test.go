@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue/worker"
@@ -148,71 +147,48 @@ func TestStuck(t *testing.T) {
 	})
 }
 
-func TestStuckWithoutTimeout(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var j journal
-		q.Add("a")
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			time.Sleep(time.Minute)
-			return nil
-		}, options{StuckAfter: 5 * time.Second, OnStuck: func(_ context.Context, s stuck) {
-			j.add(fmt.Sprint(s.Key, " ", s.Duration))
-		}}))
-		r.after(5*time.Second - 1)
-		if got := j.take(); got != nil {
-			t.Errorf("too early: %q", got)
-		}
-		q.Add("b") // The same worker's next call.
-		r.after(2 * time.Minute)
-		if got, want := j.take(), []string{"a 5s", "b 5s"}; !slices.Equal(got, want) {
-			t.Errorf("%q, want %q", got, want)
-		}
-		r.endCleanly()
-	})
+// A call that takes a minute is reported at its time, once, also while Run waits for it.
+func TestStuckAfter(t *testing.T) {
+	for name, c := range map[string]struct {
+		o    options
+		end  bool // Run's context has ended by then
+		want []string
+	}{
+		"without a timeout":   {options{StuckAfter: 5 * time.Second}, false, []string{"a 5s at 5s", "b 5s at 1m5s"}},
+		"with a timeout":      {options{StuckAfter: 5 * time.Second, HandlerTimeout: 10 * time.Second}, false, []string{"a 15s at 15s", "b 15s at 1m15s"}},
+		"during the grace":    {options{StuckAfter: 5 * time.Second, DrainTimeout: time.Second, CancelGrace: time.Hour}, true, []string{"a 5s at 5s"}},
+		"never":               {options{}, false, nil},
+		"times that overflow": {options{StuckAfter: time.Second, HandlerTimeout: math.MaxInt64}, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				var j journal
+				start := time.Now()
+				c.o.OnStuck = func(_ context.Context, s stuck) {
+					j.add(fmt.Sprint(s.Key, " ", s.Duration, " at ", time.Since(start)))
+				}
+				q.Add("a")
+				q.Add("b") // The same worker's next call.
+				r := run(t, worker.New(q, func(context.Context, string) error {
+					time.Sleep(time.Minute)
+					return nil
+				}, c.o))
+				if c.end {
+					r.cancel()
+				}
+				r.after(time.Hour)
+				if got := j.take(); !slices.Equal(got, c.want) {
+					t.Errorf("%q, want %q", got, c.want)
+				}
+				r.end()
+			})
+		})
+	}
 }
 
-func TestStuckOnFakeClock(t *testing.T) {
+func TestStuckOnAFakeClock(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		clock := testingclock.NewFakeClock(time.Unix(0, 0))
-		var j journal
-		q.Add("a")
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			time.Sleep(time.Minute)
-			return nil
-		}, options{StuckAfter: 5 * time.Second, Clock: clock, OnStuck: func(_ context.Context, s stuck) {
-			j.add(fmt.Sprint(s.Key, " ", s.Duration))
-		}}))
-		clock.Step(3 * time.Second)
-		synctest.Wait()
-		if got := j.take(); got != nil {
-			t.Errorf("too early: %q", got)
-		}
-		clock.Step(3 * time.Second)
-		synctest.Wait()
-		if got, want := j.take(), []string{"a 6s"}; !slices.Equal(got, want) {
-			t.Errorf("%q, want %q", got, want)
-		}
-		r.after(time.Minute)
-		r.endCleanly()
-	})
-}
-
-// jumpingClock is stepped by somebody else just when its second timer is made.
-type jumpingClock struct {
-	*testingclock.FakeClock
-	timers int
-}
-
-func (c *jumpingClock) NewTimer(d time.Duration) clock.Timer {
-	if c.timers++; c.timers == 2 {
-		c.Step(time.Second)
-	}
-	return c.FakeClock.NewTimer(d)
-}
-
-func TestStuckOnAClockThatJumps(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		clock := &jumpingClock{FakeClock: testingclock.NewFakeClock(time.Unix(0, 0))}
 		var j journal
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 			time.Sleep(time.Minute)
@@ -223,30 +199,15 @@ func TestStuckOnAClockThatJumps(t *testing.T) {
 		clock.Step(time.Second)
 		q.Add("a")
 		synctest.Wait()
-		clock.Step(4 * time.Second) // Too early by a second, for which there is the next timer.
-		synctest.Wait()
-		if got, want := j.take(), []string{"a 5s"}; !slices.Equal(got, want) {
-			t.Errorf("%q, want %q", got, want)
+		for _, want := range [][]string{4: {"a 5s"}, 6: nil} {
+			clock.Step(time.Second)
+			synctest.Wait()
+			if got := j.take(); !slices.Equal(got, want) {
+				t.Errorf("%q, want %q", got, want)
+			}
 		}
 		r.after(time.Minute)
 		r.endCleanly()
-	})
-}
-
-// Handlers are watched for as long as Run waits for them.
-func TestStuckDuringTheGrace(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var j journal
-		q.Add("a")
-		r := run(t, worker.New(q, func(context.Context, string) error {
-			time.Sleep(time.Hour)
-			return nil
-		}, options{DrainTimeout: time.Second, CancelGrace: 2 * time.Hour, StuckAfter: time.Minute,
-			OnStuck: func(_ context.Context, s stuck) { j.add(fmt.Sprint(s.Key, " ", s.Duration)) }}))
-		r.endCleanly()
-		if got := j.take(); !slices.Equal(got, []string{"a 1m0s"}) {
-			t.Errorf("reported %q", got)
-		}
 	})
 }
 
@@ -271,19 +232,5 @@ func TestOnStuckThatBlocks(t *testing.T) {
 		if n := len(j.take()); n != 1 {
 			t.Errorf("%d reports", n)
 		}
-	})
-}
-
-// Times that are too large to be added mean never.
-func TestStuckAfterForEver(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		q.Add("a")
-		r := run(t, worker.New(q, func(context.Context, string) error {
-			time.Sleep(1000 * time.Hour)
-			return nil
-		}, options{HandlerTimeout: math.MaxInt64, StuckAfter: time.Hour,
-			OnStuck: func(context.Context, stuck) { t.Error("reported") }}))
-		r.after(1001 * time.Hour)
-		r.endCleanly()
 	})
 }

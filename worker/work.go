@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 )
+
+// This file follows a key from top to bottom: work gets it, process prepares and begins the call, handle calls the
+// handler, finishCall decides what becomes of the key and carries that out. Done comes last.
 
 // worker is one of a pool's workers. A goroutine runs work for it; if a handler ends that goroutine with
 // runtime.Goexit, another one takes its place. The pool's mu guards all fields.
@@ -23,28 +27,49 @@ type worker[T comparable] struct {
 	stuck   bool // the call was reported as stuck
 }
 
+// runningKey describes the call of a worker that is handling, without Duration.
+func (w *worker[T]) runningKey() RunningKey[T] {
+	return RunningKey[T]{Key: w.key, Attempt: w.attempt, Started: w.started, Stuck: w.stuck}
+}
+
 // state is what a worker does.
 type state uint8
 
 const (
-	getting  state = iota // waits for a key, or puts one down
+	getting  state = iota // waits for a key, or gives one back
 	handling              // has a key whose handler, or what follows from its answer, is not finished
 	finished              // calls Done, or was given a key too late to start it
-	gone                  // has left the pool
 )
 
-// runningKey describes the call of a worker that is handling.
-func (w *worker[T]) runningKey(now time.Time) RunningKey[T] {
-	return RunningKey[T]{Key: w.key, Attempt: w.attempt, Started: w.started, Duration: now.Sub(w.started), Stuck: w.stuck}
+// call is one call of the handler.
+type call[T comparable] struct {
+	Result[T]
+	ctx      context.Context
+	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
+	lost     bool               // the key's lease had ended before the handler could be called
+	priority int                // of a key of a PriorityQueue
+	failed   failureCount       // of the calls before
+	panic    *PanicError        // Err, if the handler panicked
+
+	// What follows is set by decide.
+
+	after time.Duration // if Next is NextRequeue
+	fatal bool
 }
 
-// work gets keys and handles them until there is none for w any more.
+// work gets keys and handles them until w has left the pool.
 func (p *Pool[T]) work(w *worker[T]) {
-	defer p.replace(w)
+	left := false
+	defer func() {
+		if !left {
+			p.workInterrupted(w, recover())
+		}
+	}()
 	var err error
 	for {
-		ctx, stays := p.stays(w, err)
-		if !stays {
+		ctx, ok := p.nextGet(w, err)
+		if !ok {
+			left = true
 			return
 		}
 		var key T
@@ -56,41 +81,10 @@ func (p *Pool[T]) work(w *worker[T]) {
 	}
 }
 
-// stays returns the context for w's next GetContext, or false if w has left the pool. The error is that of
-// its last GetContext.
-func (p *Pool[T]) stays(w *worker[T], err error) (context.Context, bool) {
-	shutDown := errors.Is(err, workqueue.ErrShutDown) // Not under mu: the error may be foreign.
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case shutDown:
-		// A key that another worker holds may be queued again, and that worker is there to get it. After
-		// the last one there is nothing to come, unless the pool was paused.
-		p.exhausted = len(p.workers) == 1
-	case p.starting.Err() == nil && len(p.workers) <= p.target:
-		w.state = getting
-		return p.getting, true
-	}
-	p.leaveLocked(w)
-	return nil, false
-}
-
-// leaveLocked takes w from the pool.
-func (p *Pool[T]) leaveLocked(w *worker[T]) {
-	i := slices.Index(p.workers, w)
-	p.workers = slices.Delete(p.workers, i, i+1)
-	*w = worker[T]{state: gone}
-	p.notGetting.Broadcast()
-	p.endLocked()
-}
-
-// replace ensures that a worker whose goroutine ends early gets another goroutine or leaves the pool.
-func (p *Pool[T]) replace(w *worker[T]) {
-	if p.hasLeft(w) {
-		return
-	}
-	v := recover()
-	if v == nil { // runtime.Goexit
+// workInterrupted gives w another goroutine if a handler has ended its own with runtime.Goexit. Otherwise a hook, the
+// logger or the queue has panicked with v, which ends the pool. (Handlers' panics do not get here.)
+func (p *Pool[T]) workInterrupted(w *worker[T], v any) {
+	if v == nil {
 		go p.work(w)
 		return
 	}
@@ -99,14 +93,40 @@ func (p *Pool[T]) replace(w *worker[T]) {
 		defer p.mu.Unlock()
 		p.leaveLocked(w)
 	}()
-	// Handlers' panics do not get here. What does is the panic of a hook, the logger or the queue.
 	p.panicked(v)
 }
 
-func (p *Pool[T]) hasLeft(w *worker[T]) bool {
+// nextGet returns the context for w's next GetContext, or false if w has left the pool. The error is that of
+// its last GetContext.
+func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
+	shutDown := errors.Is(err, workqueue.ErrShutDown) // Not under mu: the error may be foreign.
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return w.state == gone
+	switch {
+	case shutDown:
+		// A key that another worker holds may be queued again, and that worker is there to get it. After
+		// the last one there is nothing to come, unless the pool was paused.
+		p.mu.exhausted = len(p.mu.workers) == 1
+	case p.mayStartLocked() && len(p.mu.workers) <= p.mu.target:
+		w.state = getting
+		return p.mu.getting, true
+	}
+	p.leaveLocked(w)
+	return nil, false
+}
+
+// mayStartLocked reports whether keys may be started. It is false when Run's context has ended, or Stop was called,
+// unless what is queued is to be finished.
+func (p *Pool[T]) mayStartLocked() bool {
+	return p.starting.Err() == nil && (!p.mu.stopped || p.mu.stop == All)
+}
+
+// leaveLocked takes w from the pool.
+func (p *Pool[T]) leaveLocked(w *worker[T]) {
+	i := slices.Index(p.mu.workers, w)
+	p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
+	p.notGetting.Broadcast()
+	p.endLocked()
 }
 
 // process does everything with a key that w has got. Done comes last, and exactly once whatever panics or
@@ -115,29 +135,60 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 	defer p.queue.Done(key)
 	defer p.setFinished(w)
 	c := call[T]{Result: Result[T]{Key: key}}
-	p.guarded(func() { p.prepareCall(&c) }) // If it panics, the pool ends and begin returns false.
+	p.guarded(func() { p.prepare(&c) }) // If it panics, the pool stops, and begin returns false.
 	if c.cancel != nil {
 		defer c.cancel()
 	}
-	if !p.begin(w, &c) {
-		p.putDown(&c)
-		return
-	}
-	returned := false
-	defer func() {
-		if !returned {
-			// recover works only here, in the deferred function itself.
-			p.notReturned(&c, recover())
+	switch {
+	case c.lost: // Another process may have got the key.
+		if p.logger != nil {
+			p.logger.Warn("The lease of a key ended before its handler was called", "key", key)
 		}
-		p.settle(&c)
-	}()
-	if p.options.OnStart != nil {
-		if ctx := p.options.OnStart(c.ctx, key); ctx != nil {
-			c.ctx = ctx
+	case p.begin(w, &c):
+		p.handle(&c)
+	case p.givesBack():
+		p.giveBack(&c)
+	}
+}
+
+// prepare finds out what is known of the key, and makes the handler's context.
+func (p *Pool[T]) prepare(c *call[T]) {
+	if c.failed = p.failures.of(c.Key); p.isStale(context.Background(), c.Key, c.failed) {
+		p.failures.forget(c.Key)
+		c.failed = failureCount{}
+	}
+	c.Attempt = c.failed.calls + 1
+	if p.priorities != nil {
+		c.priority = p.priorities.PriorityOf(c.Key)
+	}
+	c.Started = p.options.Clock.Now()
+	ctx := p.firstCall
+	if ctx == nil || c.Attempt > 1 {
+		ctx = &callContext{Context: p.handling, attempt: c.Attempt, priority: c.priority, prioritized: p.priorities != nil}
+		if p.logger != nil {
+			ctx.logger, ctx.key = p.logger, c.Key
 		}
 	}
-	c.Err = p.handler(c.ctx, key)
-	returned = true
+	c.ctx = ctx
+	if p.options.HandlerTimeout > 0 {
+		c.ctx, c.cancel = p.withTimeout(ctx)
+	}
+	if p.leaser != nil {
+		p.lease(c)
+	}
+}
+
+// lease makes the handler's context end with the key's lease.
+func (p *Pool[T]) lease(c *call[T]) {
+	parent, endTimeout := c.ctx, c.cancel
+	leased, release := p.leaser.Lease(parent, c.Key)
+	c.lost = leased.Err() != nil && parent.Err() == nil
+	c.ctx, c.cancel = leased, func() {
+		release()
+		if endTimeout != nil {
+			endTimeout()
+		}
+	}
 }
 
 // begin makes w the worker that handles c's key, or returns false if no key may be started any more: starting may
@@ -145,58 +196,228 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 func (p *Pool[T]) begin(w *worker[T], c *call[T]) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !p.mayStartLocked() {
+		if !p.givesBack() { // Otherwise w stays getting, so that Run waits until the key is given back.
+			w.state = finished
+			p.mu.notStarted = append(p.mu.notStarted, c.Key)
+			p.notGetting.Broadcast()
+		}
+		return false
+	}
+	*w = worker[T]{state: handling, key: c.Key, ctx: c.ctx, attempt: c.Attempt, started: c.Started}
+	delete(p.mu.refused, c.Key)
 	p.notGetting.Broadcast()
-	if p.starting.Err() == nil {
-		*w = worker[T]{state: handling, key: c.Key, ctx: c.ctx, attempt: c.Attempt, started: c.Started}
-		return true
-	}
-	if p.keepsKeys() {
-		return false // Still getting, so that Run waits until the key is put down.
-	}
-	w.state = finished
-	p.notStarted = append(p.notStarted, c.Key)
-	return false
+	return true
 }
 
-// keepsKeys reports whether a key that is not started goes back to the queue: because the queue stays open, or because
-// other processes share it and handle the key.
-func (p *Pool[T]) keepsKeys() bool { return p.options.KeepQueue || p.leaser != nil }
+// givesBack reports whether a key that is not started goes back to the queue: the queue stays open, or other
+// processes share it.
+func (p *Pool[T]) givesBack() bool { return p.options.KeepQueue || p.leaser != nil }
 
-// putDown gives a key that was not started back to a queue that keeps it. If somebody has shut the queue down, it takes
+// giveBack adds a key that was not started to the queue again. If somebody has shut the queue down, it takes
 // nothing back, and the key is reported instead.
-func (p *Pool[T]) putDown(c *call[T]) {
-	if !p.keepsKeys() {
-		return
-	}
+func (p *Pool[T]) giveBack(c *call[T]) {
 	p.addAfter(c, 0)
 	if p.queue.ShuttingDown() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.notStarted = append(p.notStarted, c.Key)
+		p.mu.notStarted = append(p.mu.notStarted, c.Key)
 	}
 }
 
+// handle calls the handler. Whether that returns, panics or ends the goroutine, finishCall follows.
+func (p *Pool[T]) handle(c *call[T]) {
+	returned := false
+	defer func() {
+		if !returned {
+			// recover works only here, in the deferred function itself.
+			p.notReturned(c, recover())
+		}
+		p.finishCall(c)
+	}()
+	if p.options.OnStart != nil {
+		if ctx := p.options.OnStart(c.ctx, c.Key); ctx != nil {
+			c.ctx = ctx
+		}
+	}
+	c.Err = p.handler(c.ctx, c.Key)
+	returned = true
+}
+
+// notReturned notes why the handler has not returned: it panicked with v or, if v is nil, called runtime.Goexit.
+func (p *Pool[T]) notReturned(c *call[T], v any) {
+	if v == nil {
+		c.Err = ErrGoexit
+		return
+	}
+	c.panic = &PanicError{Value: v, Stack: debug.Stack()}
+	c.Err = c.panic
+	if p.options.CrashOnPanic {
+		p.logPanic(c)
+		// The stack that the runtime prints is still that of the handler.
+		panic(v)
+	}
+}
+
+// finishCall does with the key what the handler's answer asks for, and calls the logger and the hooks.
+func (p *Pool[T]) finishCall(c *call[T]) {
+	p.guarded(func() { c.Duration = p.options.Clock.Since(c.Started) })
+	p.decide(c)
+	p.count(c)
+	switch c.Next {
+	case NextRetry:
+		p.retry(c)
+	case NextRequeue:
+		p.requeue(c)
+	case NextForget, NextDrop:
+		p.Forget(c.Key)
+		p.queue.Forget(c.Key)
+	}
+	if c.Next == NextDrop {
+		p.dropped.put(c.failedKey())
+	}
+	p.log(c)
+	if c.fatal {
+		p.fail(c.Err)
+	}
+	if c.Next == NextDrop && p.options.OnDrop != nil {
+		p.options.OnDrop(c.ctx, c.Result)
+	}
+	if p.options.OnFinish != nil {
+		p.options.OnFinish(c.ctx, c.Result)
+	}
+}
+
+// decide finds out what becomes of the key.
+func (p *Pool[T]) decide(c *call[T]) {
+	if c.Err == nil {
+		c.Next = NextForget
+		return
+	}
+	if c.panic == nil && p.readError(c) { // What a panic was called with is no answer.
+		return
+	}
+	c.Next = NextRetry
+	// A handler that was cut short by the end of the pool has not had its last attempt.
+	if p.options.MaxRetries == UnlimitedRetries || p.handling.Err() != nil {
+		return
+	}
+	p.guarded(func() { p.countElsewhere(c) })
+	if c.failed.calls >= p.options.MaxRetries {
+		c.Next = NextDrop
+	}
+}
+
+// readError reports whether the handler's error is an answer, and notes what it asks for. The methods of the error
+// are the handler's code: if one of them panics, that is the failure of the key.
+func (p *Pool[T]) readError(c *call[T]) bool {
+	defer func() {
+		if v := recover(); v != nil {
+			p.notReturned(c, v)
+		}
+	}()
+	var fatal *FatalError
+	var terminal *TerminalError
+	if errors.As(c.Err, &fatal) || errors.As(c.Err, &terminal) {
+		c.Next, c.fatal = NextDrop, fatal != nil
+		return true
+	}
+	if again, ok := as[Requeue](c.Err); ok {
+		c.Next, c.after, c.priority = NextRequeue, again.After, again.Priority
+		return true
+	}
+	if again, ok := as[RequeueAfterError](c.Err); ok {
+		c.Next, c.after = NextRequeue, again.After
+		return true
+	}
+	return false
+}
+
+// countElsewhere sets the number of failures to what the queue counts, if processes that share it may have failed too.
+func (p *Pool[T]) countElsewhere(c *call[T]) {
+	if p.requeues == nil || p.options.MaxRetries == NoRetries {
+		return
+	}
+	// 0 may mean that the queue's limiter does not count by key.
+	if n, err := p.requeues.NumRequeuesContext(context.Background(), c.Key); n > 0 && err == nil {
+		c.failed.calls, c.Attempt = n, n+1
+	}
+}
+
+// retry gives the key to the queue's limiter.
+func (p *Pool[T]) retry(c *call[T]) {
+	c.failed = failureCount{calls: c.failed.calls + 1}
+	// Before AddRateLimited, which may panic: the key must not be lost.
+	p.failures.errors.put(c.failedKey())
+	p.failures.set(c.Key, c.failed)
+	select {
+	case p.anyFailing <- struct{}{}:
+	default:
+	}
+	p.queue.AddRateLimited(c.Key)
+	if c.failed.limited = p.queue.NumRequeues(c.Key) > 0; c.failed.limited {
+		p.failures.set(c.Key, c.failed)
+	}
+}
+
+// requeue adds the key again, for a handler that asked for it.
+func (p *Pool[T]) requeue(c *call[T]) {
+	p.Forget(c.Key)
+	p.addAfter(c, c.after)
+	if c.after <= 0 && p.queue.ShuttingDown() {
+		p.setRefused(c.Key)
+	}
+	// After the add: the limiter may panic, and the key must not be lost.
+	p.queue.Forget(c.Key)
+}
+
+// addAfter adds the key with its priority.
+func (p *Pool[T]) addAfter(c *call[T], after time.Duration) {
+	if p.priorities != nil {
+		p.priorities.AddWithPriority(c.Key, c.priority, after)
+	} else {
+		p.queue.AddAfter(c.Key, after)
+	}
+}
+
+// setRefused notes a key that its handler wants again at once, and that a queue which is shut down does not take back.
+// (It comes again all the same if it was added before.)
+func (p *Pool[T]) setRefused(key T) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.refused == nil {
+		p.mu.refused = make(map[T]struct{})
+	}
+	p.mu.refused[key] = struct{}{}
+}
+
+func (p *Pool[T]) log(c *call[T]) {
+	if p.logger == nil {
+		return
+	}
+	p.logPanic(c)
+	level, message := slog.LevelDebug, "Handled a key"
+	switch c.Next {
+	case NextRetry:
+		level, message = slog.LevelWarn, "The handler failed, its key comes again"
+	case NextDrop:
+		level, message = slog.LevelError, "The handler failed, its key is dropped"
+	}
+	// Not the handler's context, which may have ended.
+	p.logger.LogAttrs(p.handling, level, message, slog.Any("key", c.Key), slog.String("next", c.Next.String()),
+		slog.Int("attempt", c.Attempt), slog.Duration("duration", c.Duration), slog.Any("err", c.Err))
+}
+
+func (p *Pool[T]) logPanic(c *call[T]) {
+	if p.logger != nil && c.panic != nil {
+		p.logger.Error("The handler panicked", "key", c.Key, "panic", c.panic.Value, "stack", string(c.panic.Stack))
+	}
+}
+
+// setFinished notes that w has finished its call, apart from Done.
 func (p *Pool[T]) setFinished(w *worker[T]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	*w = worker[T]{state: finished}
 	p.notGetting.Broadcast()
-}
-
-// guarded runs f, which calls foreign code.
-func (p *Pool[T]) guarded(f func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			p.panicked(v)
-		}
-	}()
-	f()
-}
-
-// panicked is called with what was recovered from foreign code other than the handler.
-func (p *Pool[T]) panicked(v any) {
-	if p.options.CrashOnPanic {
-		panic(v)
-	}
-	p.fail(&PanicError{Value: v, Stack: debug.Stack()})
 }

@@ -1,156 +1,400 @@
-// Command dirsync keeps a directory equal to another one. It is an example of what a keyed work
-// queue is for: paths are the keys, the file system's events add them, a few workers make them
-// equal one by one. README.md says where to look for what; -h explains how to run it.
+// Command dirsync keeps a directory equal to another one. It shows what a keyed work queue is for: the keys are paths,
+// the file system's events add them, and a few workers make the two directories equal, path by path.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
+	"log"
+	"math"
 	"os"
 	"os/signal"
+	"path"
+	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+	"golang.org/x/term"
 )
 
 const usage = `Usage: dirsync [flags] SOURCE DEST
+Makes DEST equal to SOURCE and keeps it so until Ctrl-C, which lets it finish what is
+queued. WHAT DEST HAS AND SOURCE HAS NOT IS REMOVED.
 
-Keeps DEST equal to SOURCE: copies, updates, creates and removes until both hold
-the same, and goes on doing so whenever something changes, until Ctrl-C.
+Size, time and permissions of files, permissions of directories and targets of links are
+made equal. Links are not followed, directories stay writable for their owner, and pipes,
+sockets and devices are left out. A path that fails is tried again for 5 s, and after that
+when it changes or, with all others, once a minute.
 
-  dirsync -once ~/notes /backup/notes     bring up to date, and end
-  dirsync ~/notes /backup/notes           keep up to date
-
-DEST is created if need be. WHAT DEST HAS AND SOURCE HAS NOT IS REMOVED. dirsync
-refuses to start with a SOURCE that is empty and a DEST that is not, or with one
-of them inside the other.
-
-What is kept equal: the content, permission bits and modification times of files
-and directories, and where links lead. Owners, set-user-ID and similar bits,
-extended attributes and the times of links are not copied. A file with the same
-size and modification time on both sides is taken for unchanged.
-
-Symbolic links are never followed, on either side. A link in SOURCE is made
-again in DEST if it is relative and leads to somewhere inside SOURCE, whether or
-not anything is there. Any other link is skipped with a note: an absolute one,
-one that leads out, and one with ".." behind a name ("a/../b"). A link that is
-in DEST where SOURCE has a directory is replaced, never written through.
-Named pipes, sockets and devices are skipped with a note. Whatever DEST has
-under a skipped name is left alone.
-
-A file is written to a temporary file beside its target (.dirsync-*.tmp) and
-renamed, so a reader never sees half of it. Names of this form are never copied;
-those that an earlier run left behind in DEST are removed.
-
-With -http localhost:8080 a browser shows at http://localhost:8080/ which paths
-are worked on, which fail and why, and which wait, until dirsync has ended. The queue's
-metrics for Prometheus are at /metrics.
-
-Ctrl-C (or SIGTERM) ends dirsync. With -once it stops at once and says what is
-left. Otherwise it finishes what is queued first, and a second Ctrl-C stops it
-at once. If SOURCE or DEST itself disappears or is replaced, dirsync ends with
-an error and removes nothing more.
-
-On a terminal a line shows the progress of the first pass (not with -v).
-
-Exit codes: 0 done, or ended by Ctrl-C after finishing what was queued; 1 with
--once, something could not be synced or Ctrl-C came first, and otherwise: the
-drain took too long, or SOURCE or DEST disappeared; 2 bad arguments.
-
-The summary counts: paths seen (names found by listing directories), events
-(from the file system), merged (a path was asked for that was waiting in the
-queue already), copied (new files and links), updated (existing ones), removed
-(a directory and all below it count once), retried, failed, and bytes copied.
+Exit codes: 0 done; 1 something failed or was left undone; 2 bad arguments.
 
 Flags:
 `
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// From the first signal on, signals do what they do by default: a second one kills.
-	context.AfterFunc(ctx, stop)
+	context.AfterFunc(ctx, stop) // A second signal kills.
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is main with its surroundings as arguments, and the exit code as the result.
+// run is main with its surroundings as arguments, and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	var o options
-	rep := newReport(stderr)
+	s := &syncer{start: time.Now(), log: log.New(stderr, "dirsync: ", 0)}
 	flags := flag.NewFlagSet("dirsync", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // errors are reported below, in our own words
-	flags.BoolVar(&o.once, "once", false, "sync everything once, print what was done, and end")
-	flags.IntVar(&o.workers, "workers", 4, "how many paths are worked on at the same time")
-	flags.DurationVar(&o.rescan, "rescan", time.Minute, "how often to look at every path, in case an event was lost; 0: never")
-	flags.DurationVar(&o.settle, "settle", 500*time.Millisecond, "copy a file when it has not been written to for this long, and remove what has been missing from SOURCE for this long")
-	flags.IntVar(&o.maxRetries, "max-retries", 8, "how often to retry a path before giving up on it until its next event or rescan")
-	flags.DurationVar(&o.drainTimeout, "drain-timeout", 30*time.Second, "how long to finish what is queued after Ctrl-C")
-	flags.StringVar(&o.http, "http", "", "show what is in the queue at this `address` while running, for instance localhost:8080; all who can reach it see the names of files")
-	flags.BoolVar(&rep.verbose, "v", false, "print every path that is changed or retried")
-
-	err := flags.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(stdout, usage)
-		flags.SetOutput(stdout)
+	flags.SetOutput(stderr)
+	flags.BoolVar(&s.once, "once", false, "make DEST equal once, and end; Ctrl-C ends it at once")
+	flags.BoolVar(&s.verbose, "v", false, "print each path that is changed")
+	flags.Usage = func() {
+		fmt.Fprint(stderr, usage)
 		flags.PrintDefaults()
+	}
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
-	}
-	if err == nil {
-		err = o.check(flags.Args())
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "dirsync: %v\nUsage: dirsync [flags] SOURCE DEST (dirsync -h explains)\n", err)
+	} else if err != nil {
 		return 2
 	}
-
-	rep.watching = !o.once
-	rep.progress = !rep.verbose && isTerminal(stderr)
-	err = dirsync(ctx, o, rep)
-	failed := rep.summary(stdout)
-	if err != nil {
-		rep.say("%s", strings.ReplaceAll(err.Error(), "\n", "; ")) // errors.Join has a line for each
-		return 1
+	if err := s.open(flags.Args()); err != nil {
+		s.log.Printf("%v (dirsync -h explains)", err)
+		return 2
 	}
-	if o.once && failed > 0 {
+	if err := s.run(ctx, stdout, stderr); err != nil {
+		s.log.Print(err)
 		return 1
 	}
 	return 0
 }
 
-// check completes the options with the two directories and, last, the server.
-func (o *options) check(args []string) (err error) {
+// open opens the two directories, and refuses those with which something would be lost by mistake.
+func (s *syncer) open(args []string) (err error) {
+	if len(args) != 2 {
+		return fmt.Errorf("want two arguments, SOURCE and DEST, behind the flags; got %q", args)
+	}
+	if os.Mkdir(args[1], 0o755) == nil {
+		defer func() {
+			if err != nil {
+				os.Remove(args[1])
+			}
+		}()
+	}
+	source, err1 := filepath.EvalSymlinks(args[0])
+	dest, err2 := filepath.EvalSymlinks(args[1])
+	source, err3 := filepath.Abs(source)
+	dest, err4 := filepath.Abs(dest)
+	inSource, err5 := os.ReadDir(source)
+	inDest, err6 := os.ReadDir(dest)
+	switch err := cmp.Or(err1, err2, err3, err4, err5, err6); {
+	case err != nil:
+		return err
+	case strings.HasPrefix(dest+"/", source+"/"):
+		return errors.New("DEST is SOURCE or lies inside it: it would be copied into itself without end")
+	case strings.HasPrefix(source, dest+"/"):
+		return errors.New("SOURCE lies inside DEST: it would be removed as something that SOURCE does not have")
+	case len(inSource) == 0 && len(inDest) > 0: // SOURCE may be the place of a disk that is not mounted.
+		return errors.New("SOURCE is empty and DEST is not; if that is no mistake, empty DEST yourself")
+	}
+	s.src, err1 = os.OpenRoot(source)
+	s.dst, err2 = os.OpenRoot(dest)
+	return errors.Join(err1, err2)
+}
+
+// run works until all is equal (with -once), until ctx ends, or until SOURCE or DEST disappears.
+func (s *syncer) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
+	// A path that fails comes again after 20 ms, 40 ms, 80 ms and so on, and holds up no other.
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](20*time.Millisecond, 30*time.Second)
+	s.queue = workqueue.NewTypedRateLimitingQueue(limiter)
+	stats := s.queue.(workqueue.Extended[string]).Stats
+	options := worker.Options[string]{
+		Workers: 4, MaxRetries: 8, Drain: worker.All, CancelGrace: math.MaxInt64, // A copy ends with its context.
+		OnDrop: func(_ context.Context, r worker.Result[string]) { s.log.Printf("gave up on %q: %v", r.Key, r.Err) },
+	}
+	if s.once {
+		options.Drain = worker.Nothing
+	} else if s.watcher, err = fsnotify.NewWatcher(); err != nil {
+		return err
+	} else {
+		defer s.watcher.Close()
+	}
+	pool := worker.New(s.queue, s.sync, options)
+	s.add(".") // Looking at a directory adds all that it holds.
+	running, stop := context.WithCancel(ctx)
+	var others sync.WaitGroup
+	others.Go(func() {
+		if idle := s.waitUntilIdle(running, stats, stderr); idle && s.once {
+			stop()
+		} else if idle {
+			s.log.Print("first pass done; watching for changes (Ctrl-C ends)")
+		}
+	})
+	if !s.once {
+		others.Go(func() { s.watch(running) })
+	}
+	err = pool.Run(running)
+	stop()
+	others.Wait()
+	q, failed := stats(), pool.Stats().Dropped
+	left := len(pool.Left().NotStarted) + int(q.Dropped) + int(s.late.Load())
+	merged := s.asked.Load() + int64(q.Retries) - int64(q.Adds+q.Dropped)
+	fmt.Fprintf(stdout, "%d paths seen, %d merged, %d copied, %d updated, %d directories made, %d removed, %d failed, %v\n",
+		s.seen.Load(), merged, s.copied.Load(), s.updated.Load(), s.made.Load(), s.removed.Load(), failed, time.Since(s.start).Round(time.Millisecond))
 	switch {
-	case len(args) != 2:
-		return fmt.Errorf("want two arguments, SOURCE and DEST, behind the flags; got %d: %q", len(args), args)
-	case o.workers < 1 || o.workers > 1024:
-		return fmt.Errorf("-workers %d: want 1 to 1024", o.workers)
-	case o.rescan < 0:
-		return fmt.Errorf("-rescan %v: want 0 or more", o.rescan)
-	case o.settle < 10*time.Millisecond:
-		// File systems keep time in steps of a few milliseconds. A file that changes twice
-		// within one step looks unchanged, unless it is left alone for longer than that.
-		return fmt.Errorf("-settle %v: want 10ms or more", o.settle)
-	case o.maxRetries < 0:
-		return fmt.Errorf("-max-retries %d: want 0 or more", o.maxRetries)
-	case o.drainTimeout <= 0:
-		return fmt.Errorf("-drain-timeout %v: want more than 0", o.drainTimeout)
+	case err != nil:
+		return err
+	case s.once && ctx.Err() != nil || left > 0:
+		return fmt.Errorf("%d paths, and what is below them, are left for the next run", left)
+	case s.once && failed > 0:
+		return errors.New("not everything was made equal; put right what failed, and run dirsync again")
 	}
-	if o.source, err = resolveSource(args[0]); err != nil {
+	return nil
+}
+
+// waitUntilIdle returns true when no key is in the queue any more, and false if ctx ends first. Until then it shows the
+// progress on a terminal.
+func (s *syncer) waitUntilIdle(ctx context.Context, stats func() workqueue.Stats, stderr io.Writer) bool {
+	f, terminal := stderr.(*os.File)
+	terminal = terminal && !s.verbose && term.IsTerminal(int(f.Fd()))
+	for n := 0; ; n++ {
+		q := stats()
+		if terminal && n%10 == 0 {
+			fmt.Fprintf(stderr, "%d seen, %d queued, %d copied, %d removed\x1b[K\r", s.seen.Load(), q.Queued, s.copied.Load(), s.removed.Load())
+		}
+		if q.Queued+q.Processing+q.Waiting == 0 {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// syncer makes one path of DEST equal to the same path of SOURCE. It compares the two and never asks which event
+// brought it there, so events may be late, merged or lost. A path is with one worker at a time, and a directory is made,
+// listed and removed under its own path alone: no worker removes what another has just made.
+type syncer struct {
+	once, verbose                        bool
+	start                                time.Time
+	log                                  *log.Logger
+	src, dst                             *os.Root // Nothing that is done through these leads out of the directories.
+	queue                                workqueue.TypedRateLimitingInterface[string]
+	watcher                              *fsnotify.Watcher // nil with -once
+	asked, late                          atomic.Int64      // adds, and those of them that came after the end
+	seen, copied, updated, made, removed atomic.Int64
+}
+
+// look returns what is at key, and nil if nothing is there.
+func look(dir *os.Root, key string) (fs.FileInfo, error) {
+	info, err := dir.Lstat(key)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, nil
+	}
+	return info, err
+}
+
+// alive returns an error that ends the program if a directory's name does not lead to it any more: one that was deleted,
+// or a disk that was unmounted, looks empty, and DEST would be emptied.
+func (s *syncer) alive() error {
+	for _, dir := range []*os.Root{s.src, s.dst} {
+		then, err1 := dir.Stat(".")
+		now, err2 := os.Lstat(dir.Name())
+		if err1 != nil || err2 != nil || !os.SameFile(then, now) {
+			return worker.Fatal(fmt.Errorf("%q is no longer the directory it was at the start; put it back and start again", dir.Name()))
+		}
+	}
+	return nil
+}
+
+func (s *syncer) add(key string) {
+	s.asked.Add(1)
+	if s.queue.ShuttingDown() {
+		s.late.Add(1)
+	}
+	s.queue.Add(key)
+}
+
+const tempPrefix = ".dirsync-tmp-"        // begins the names of temporary files
+const settleTime = 100 * time.Millisecond // While watching, a file is copied when it was not written to for so long.
+var errChanging = errors.New("it is still being written")
+
+// sync is the handler. What it returns decides what becomes of the key: nil, it is equal; RequeueAfter, it is too
+// early; Fatal, the program ends; any other error, the limiter says when it comes again.
+func (s *syncer) sync(ctx context.Context, key string) error {
+	from, err1 := look(s.src, key)
+	to, err2 := look(s.dst, key)
+	if err := cmp.Or(s.alive(), err1, err2); err != nil {
+		return err // What cannot be read is not missing.
+	}
+	switch {
+	case from == nil || strings.Contains(key, tempPrefix):
+		return s.remove(key, to)
+	case from.IsDir():
+		return s.syncDir(key, from, to)
+	case from.Mode().IsRegular():
+		return s.syncFile(ctx, key, from, to)
+	case from.Mode().Type() == fs.ModeSymlink:
+		target, err := s.src.Readlink(key)
+		if has, _ := s.dst.Readlink(key); err != nil || has == target {
+			return err
+		}
+		return s.replace(key, to, func(temp string) error { return s.dst.Symlink(target, temp) })
+	}
+	return nil // a pipe, a socket or a device
+}
+
+func (s *syncer) remove(key string, to fs.FileInfo) error {
+	if to == nil || strings.Contains(key, s.tempName()) { // The latter is another worker's.
+		return nil
+	} else if err := s.dst.RemoveAll(key); err != nil {
 		return err
 	}
-	if o.dest, err = resolveDest(args[1]); err != nil {
+	s.did(&s.removed, "removed", key)
+	return nil
+}
+
+// syncDir makes a directory and adds all that either side has in it.
+func (s *syncer) syncDir(key string, from, to fs.FileInfo) error {
+	if to == nil || !to.IsDir() {
+		if err := errors.Join(s.dst.RemoveAll(key), s.dst.Mkdir(key, 0o700|from.Mode().Perm())); err != nil {
+			return err
+		}
+		s.did(&s.made, "made", key+"/")
+	} else if err := s.dst.Chmod(key, 0o700|from.Mode().Perm()); err != nil {
 		return err
 	}
-	if err := checkApart(o.source, o.dest); err != nil {
-		return err
+	var cannotWatch error
+	if s.watcher != nil { // Before the listing: what comes in between is seen twice, and not missed.
+		cannotWatch = s.watcher.Add(filepath.Join(s.src.Name(), key))
 	}
-	if err := checkNotEmpty(o.source, o.dest); err != nil {
-		return err
+	for _, dir := range []*os.Root{s.dst, s.src} {
+		entries, err := fs.ReadDir(dir.FS(), key)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries { // The queue makes one of a name that both have.
+			s.add(path.Join(key, e.Name()))
+			s.seen.Add(1)
+		}
 	}
-	if o.http != "" {
-		o.server, err = newServer(o.http)
+	return cannotWatch // Changes wait for the next rescan.
+}
+
+func (s *syncer) syncFile(ctx context.Context, key string, from, to fs.FileInfo) error {
+	if to != nil && to.Mode() == from.Mode().Perm() && to.Size() == from.Size() && to.ModTime().Equal(from.ModTime()) {
+		return nil
+	}
+	age := time.Since(from.ModTime()) // A time in the future says nothing.
+	err := errChanging
+	if s.once || age < 0 || age >= settleTime {
+		err = s.replace(key, to, func(temp string) error { return s.copyFile(ctx, key, temp, from) })
+	}
+	if errors.Is(err, errChanging) && !s.once {
+		return worker.RequeueAfter(settleTime)
 	}
 	return err
+}
+
+// copyFile copies the file at key to temp. It returns errChanging if it is not the file that it was, or was written to.
+func (s *syncer) copyFile(ctx context.Context, key, temp string, from fs.FileInfo) error {
+	// O_NONBLOCK: a named pipe may have taken the file's place, and no writer may ever open it.
+	in, err := s.src.OpenFile(key, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := s.dst.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	defer context.AfterFunc(ctx, func() { in.Close() })() // A copy ends with its context.
+	n, err := io.Copy(out, io.LimitReader(in, from.Size()+1))
+	if err != nil {
+		return err
+	}
+	now, err := in.Stat()
+	if err != nil || !os.SameFile(now, from) || n != now.Size() || !now.ModTime().Equal(from.ModTime()) {
+		return errChanging
+	}
+	return errors.Join(out.Chmod(from.Mode().Perm()), out.Close(), s.dst.Chtimes(temp, time.Time{}, from.ModTime()))
+}
+
+// tempName is how the names of this run's temporary files begin. Those of a run that was killed are removed.
+func (s *syncer) tempName() string { return fmt.Sprint(tempPrefix, s.start.UnixNano(), "-") }
+
+// replace lets write make a file or a link under another name and renames it to key: no reader sees half of a file.
+func (s *syncer) replace(key string, to fs.FileInfo, write func(temp string) error) error {
+	temp := path.Join(path.Dir(key), s.tempName()+fmt.Sprint(time.Now().UnixNano()))
+	defer s.dst.Remove(temp)
+	if err := write(temp); err != nil {
+		return err
+	}
+	if to != nil && to.IsDir() {
+		if err := s.dst.RemoveAll(key); err != nil {
+			return err
+		}
+	}
+	if err := s.dst.Rename(temp, key); err != nil {
+		return err
+	}
+	s.add(key) // Once more: a directory above may have got another name meanwhile.
+	if to != nil {
+		s.did(&s.updated, "updated", key)
+	} else {
+		s.did(&s.copied, "copied", key)
+	}
+	return nil
+}
+
+// watch adds the paths that the file system reports, and every path at each rescan, until ctx ends.
+func (s *syncer) watch(ctx context.Context) {
+	rescan := time.NewTicker(time.Minute)
+	defer rescan.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			s.log.Printf("finishing what is queued (Ctrl-C again quits at once)")
+			return
+		case <-rescan.C:
+			s.add(".")
+		case err := <-s.watcher.Errors:
+			s.log.Printf("events were lost (%v): looking at everything", err)
+			s.add(".")
+		case event := <-s.watcher.Events:
+			if event.Has(fsnotify.Rename) {
+				s.unwatch(event.Name)
+			}
+			if key, err := filepath.Rel(s.src.Name(), event.Name); err == nil {
+				s.add(filepath.ToSlash(key))
+			}
+		}
+	}
+}
+
+// unwatch forgets a directory that has another name now, and those in it: they would be reported under the old one.
+func (s *syncer) unwatch(dir string) {
+	defer func() { recover() }() // fsnotify 1.10.1 panics if it watches one directory under two names.
+	for _, watched := range s.watcher.WatchList() {
+		if strings.HasPrefix(watched+"/", dir+"/") {
+			s.watcher.Remove(watched)
+		}
+	}
+}
+
+// did counts a change and, with -v, prints it.
+func (s *syncer) did(n *atomic.Int64, verb, key string) {
+	n.Add(1)
+	if s.verbose {
+		s.log.Printf("%s %q", verb, key)
+	}
 }

@@ -4,6 +4,7 @@ package gate
 
 import (
 	"context"
+	"errors"
 	"sync"
 )
 
@@ -127,8 +128,8 @@ func (g *Gate) EndDrain(err error) {
 	}
 }
 
-// Wait waits until d has ended, and returns the error that it ended with, or [ContextError] if ctx is done first. The
-// gate must not be locked.
+// Wait waits until d has ended, and returns the error that it ended with, or ctx.Err() if ctx is done first. The gate must
+// not be locked.
 func (d *Drain) Wait(ctx context.Context) error {
 	select {
 	case <-d.ended:
@@ -139,15 +140,17 @@ func (d *Drain) Wait(ctx context.Context) error {
 	case <-d.ended: // Both have happened, and what the drain ended with says more.
 		return d.err
 	default:
-		return ContextError(ctx)
+		return ctx.Err()
 	}
 }
 
-// ContextError returns ctx.Err() of a context whose Done is closed. It is not nil, also if ctx breaks the contract of
-// its interface: a caller takes a nil error for a key, or for the end of a drain.
-func ContextError(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
+// ErrContextDone stands under the lock for the error of a getter's context, whose methods are foreign code.
+var ErrContextDone = errors.New("workqueue: the context is done")
+
+// PublicError returns err, or ctx.Err() if it is ErrContextDone. The gate must not be locked.
+func PublicError(ctx context.Context, err error) error {
+	if err == ErrContextDone {
+		return ctx.Err()
 	}
-	return context.Canceled
+	return err
 }

@@ -189,19 +189,13 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// errlessContext breaks the contract of its interface: it is done, and has no error.
-type errlessContext struct{ context.Context }
-
-func (errlessContext) Err() error { return nil }
-
-func TestContextError(t *testing.T) {
+func TestPublicError(t *testing.T) {
 	late, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	for ctx, want := range map[context.Context]error{
-		late: context.DeadlineExceeded, errlessContext{late}: context.Canceled,
-	} {
-		if err := ContextError(ctx); err != want {
-			t.Errorf("ContextError(%v) = %v, want %v", ctx, err, want)
+	other := errors.New("other")
+	for err, want := range map[error]error{nil: nil, other: other, ErrContextDone: context.DeadlineExceeded} {
+		if got := PublicError(late, err); got != want {
+			t.Errorf("PublicError(%v) = %v, want %v", err, got, want)
 		}
 	}
 }

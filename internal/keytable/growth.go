@@ -3,12 +3,16 @@ package keytable
 import "runtime"
 
 // The index grows by doubling. To move all keys at once would make one unlucky caller wait for tens of
-// milliseconds where there are a million. So the old index stays for a while. Each FindOrInsert and Delete
-// moves the keys of one slab, until all have been moved; meanwhile a look-up goes to both. That is over after as many
-// calls as there are slabs with keys, long before the index is too small or too large again.
+// milliseconds where there are a million. So the old index stays for a while. Each Delete, and every eighth
+// FindOrInsert, moves the keys of one slab, until all have been moved; meanwhile a look-up goes to both. That is over
+// after a few times as many calls as there are slabs with keys, long before the index is too small or too large again.
 //
 // Keys move in the order of the slabs, where their hashes lie side by side in memory. In the order of the old index
 // each hash would be a wait for memory.
+
+// callsPerMove is how many calls of FindOrInsert there are for each slab that they move. To move a slab takes ten
+// microseconds, and a queue inserts hundreds of keys under one lock.
+const callsPerMove = 8
 
 // isMoving reports whether there are keys that are in old and not in index.
 func (t *Table[K, V]) isMoving() bool { return len(t.old.groups) != 0 }
@@ -53,8 +57,15 @@ func (t *Table[K, V]) moveAll() {
 	}
 }
 
-// moveSome moves the keys of the next slab, and forgets old if no later one has any. They also stay in old,
-// which is dropped as a whole; only Delete takes single keys out of it.
+// moveSometimes is moveSome at every eighth call.
+func (t *Table[K, V]) moveSometimes() {
+	if t.calls++; t.calls%callsPerMove == 0 {
+		t.moveSome()
+	}
+}
+
+// moveSome moves the keys of the next slab, and forgets old if no later one has any. Moved keys also stay in old until it
+// is dropped as a whole; only Delete takes single keys out of it.
 func (t *Table[K, V]) moveSome() {
 	t.moveSlab(t.moved)
 	slabs := t.slots.slabs

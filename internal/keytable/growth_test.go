@@ -36,7 +36,7 @@ func TestWhileKeysMove(t *testing.T) {
 					t.Fatalf("%d keys in %d groups are not moving", table.Len(), len(table.index.groups))
 				}
 				steps := disturb(t, table, rand.New(rand.NewPCG(seed, 1)))
-				if most := 2 * groups * keysPerGroup / slabLen; steps < 10 || steps > most {
+				if most := callsPerMove * groups * keysPerGroup / slabLen; steps < 10 || steps > most {
 					t.Errorf("keys moved in %d steps, want at most %d", steps, most)
 				}
 			}
@@ -153,6 +153,29 @@ func TestFewKeysMoveAtOnce(t *testing.T) {
 	}
 	if !table.isMoving() {
 		t.Errorf("%d keys are not moving", table.Len())
+	}
+}
+
+// A queue adds hundreds of keys under one lock. So few slabs are moved meanwhile, whether the keys are known or not.
+func TestManyCallsMoveFewSlabs(t *testing.T) {
+	for _, what := range []string{"new", "known"} {
+		var table Table[int, int]
+		n := 0
+		for ; !table.isMoving(); n++ {
+			insert(&table, n)
+		}
+		const calls = 32 * callsPerMove
+		before := table.moved
+		for i := range calls {
+			key := n + i
+			if what == "known" {
+				key = i
+			}
+			insert(&table, key)
+		}
+		if moved := table.moved - before; moved != calls/callsPerMove || !table.isMoving() {
+			t.Errorf("%d calls with %s keys move %d slabs", calls, what, moved)
+		}
 	}
 }
 

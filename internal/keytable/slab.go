@@ -226,17 +226,19 @@ func shortened[E any](s []E, n int) []E {
 
 func log2(n int) int { return bits.Len(uint(n)) - 1 }
 
-// Collect returns what scan appends. It calls scan with the numbers of a table's slabs, one after the other, until scan
-// returns false. Scan locks the table and appends at most one value for each key. Collect makes room for them before,
-// because moving a million values under the lock would take milliseconds. Trim, unless nil, is called after each scan,
-// without the lock: it may sort the values, and leave out some.
-func Collect[E any](scan func(n int, all []E) ([]E, bool), trim func([]E) []E) []E {
-	var all []E
-	for n, more := 0, true; more; n++ {
-		all, more = scan(n, slices.Grow(all, slabLen))
-		if trim != nil {
-			all = trim(all)
+// InSteps yields what scan appends. It calls scan with the numbers of a table's slabs, one after the other, until scan
+// returns false. Scan locks the table, and appends at most one value for each key to an empty slice. Nothing is locked
+// while values are yielded.
+func InSteps[E any](scan func(n int, all []E) (found []E, more bool)) iter.Seq[E] {
+	return func(yield func(E) bool) {
+		var found []E
+		for n, more := 0, true; more; n++ {
+			found, more = scan(n, slices.Grow(found[:0], slabLen)) // Without the lock: to get memory takes long.
+			for _, e := range found {
+				if !yield(e) {
+					return
+				}
+			}
 		}
 	}
-	return all
 }

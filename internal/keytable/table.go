@@ -33,8 +33,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"iter"
-	"runtime"
-	"sync/atomic"
 
 	"github.com/keyedqueue/workqueue/internal/stash"
 )
@@ -91,6 +89,7 @@ type Table[K comparable, V any] struct {
 	// old is what index was before it grew or shrank, while keys are moving. Those of slabs below moved are done.
 	old   index
 	moved int
+	calls uint32 // of moveSometimes
 	// spare has the groups of such indexes.
 	spare stash.Stash[group]
 
@@ -128,7 +127,7 @@ func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inser
 	}
 	if t.isMoving() {
 		s, e := t.findMoving(h, key)
-		t.moveSome()
+		t.moveSometimes()
 		if e != nil {
 			return s, e, false
 		}
@@ -166,27 +165,11 @@ func (t *Table[K, V]) Delete(s Slot) {
 	}
 }
 
-// Slabs returns the number of slabs, for [Table.Slab].
+// Slabs returns the number of slabs, for [Table.LiveSlots].
 func (t *Table[K, V]) Slabs() int { return len(t.slots.slabs) }
 
-// Slab returns the slots of slab n with their entries, a few hundred at most, none if there is no such
-// slab. Entries in which no key lives have the zero V. The table must not change meanwhile.
-func (t *Table[K, V]) Slab(n int) iter.Seq2[Slot, *Entry[K, V]] {
-	return func(yield func(Slot, *Entry[K, V]) bool) {
-		if n >= len(t.slots.slabs) {
-			return
-		}
-		entries := t.slots.slabs[n].entries
-		for i := range entries {
-			if !yield(Slot(n*slabLen+i), &entries[i]) {
-				return
-			}
-		}
-	}
-}
-
-// LiveSlots returns the slots of slab n in which keys live, none if there is no such slab. The table must not
-// change meanwhile.
+// LiveSlots returns the slots of slab n in which keys live, a few hundred at most, none if there is no such slab. The
+// table must not change meanwhile.
 func (t *Table[K, V]) LiveSlots(n int) iter.Seq[Slot] {
 	return func(yield func(Slot) bool) {
 		for s := range t.slots.live(n) {
@@ -206,104 +189,11 @@ func (t *Table[K, V]) HasMemory(s Slot) bool {
 // At returns the entry at s, in which a key must live.
 func (t *Table[K, V]) At(s Slot) *Entry[K, V] { return t.slots.at(s) }
 
-// CheckKey panics for the keys for which HashOf or Find would, without hashing. A table calls it only if it has not
-// found a key, because a key that is not equal to itself is never found.
+// CheckKey panics for an unusable key (NaN, unhashable), without hashing it. A table calls it only if it has not found a
+// key, because a key that is not equal to itself is never found.
 func CheckKey[K comparable](key K) {
 	if key != key {
 		// The type alone: this may be under a lock, and %v would call a String method of the caller's.
 		panic(fmt.Sprintf("workqueue: key of type %T is not equal to itself (NaN)", key))
 	}
-}
-
-// If the index does not fit into the processor's own cache, each look-up waits for memory. Preload reads the homes of
-// several keys ahead: a processor waits for several independent readings no longer than for one.
-
-// PreloadLen is a good number of keys to preload at once: as many readings as a processor has under way.
-const PreloadLen = 8
-
-// largeIndex is the length (1 MiB) from which this pays.
-const largeIndex = 1 << 15
-
-// IsLarge reports whether Preload does anything.
-func (t *Table[K, V]) IsLarge() bool { return len(t.index.groups) >= largeIndex }
-
-// Preload prepares for finding or deleting the keys at slots soon. Some may be None.
-func (t *Table[K, V]) Preload(slots []Slot) {
-	if !t.IsLarge() {
-		return
-	}
-	var read uint64
-	for _, s := range slots {
-		read |= t.index.homeGroup(t.slots.at(s).tag).tags
-	}
-	runtime.KeepAlive(read)
-}
-
-// Hashed is a key with its hash.
-type Hashed[K comparable] struct {
-	Hash Hash
-	Key  K
-}
-
-// PreloadKeys prepares for finding or inserting keys soon.
-func (t *Table[K, V]) PreloadKeys(keys []Hashed[K]) {
-	if !t.IsLarge() {
-		return
-	}
-	var read uint64
-	for i := range keys {
-		read |= t.index.homeGroup(keys[i].Hash).tags
-	}
-	runtime.KeepAlive(read)
-}
-
-// LastTaken is the key of a table that was handed out last. It saves a hash: a single worker calls Done of that
-// key next, and to compare two keys is cheaper than to hash one.
-//
-// The zero LastTaken has no key. Its methods are called under the table's lock, apart from Hash.
-type LastTaken[K comparable] struct {
-	slot Slot // None if the key is held no more
-	// several reports whether more than one key is held. It is read without the lock.
-	several atomic.Bool
-}
-
-// Slot returns the slot of that key, or None if it is held no more.
-func (l *LastTaken[K]) Slot() Slot { return l.slot }
-
-// Took notes that the key at s was handed out, and how many are held now.
-func (l *LastTaken[K]) Took(s Slot, held int) {
-	l.slot = s
-	if several := held > 1; several != l.several.Load() {
-		l.several.Store(several)
-	}
-}
-
-// Ended notes that the key at s is held no more. It must be called for each key that was handed out, because
-// another key may get the slot.
-func (l *LastTaken[K]) Ended(s Slot) {
-	if s == l.slot {
-		l.slot = None
-	}
-}
-
-// Hash returns key's hash and true, unless at most one key is held: then comparing keys under the lock is
-// cheaper, and it returns false. It needs no lock.
-func (l *LastTaken[K]) Hash(key K) (h Hash, hashed bool) {
-	if l.several.Load() {
-		return HashOf(key), true
-	}
-	return 0, false
-}
-
-// FindTaken is Find of a key that may have been handed out last, with what l.Hash has returned.
-func FindTaken[K comparable, V any](t *Table[K, V], l *LastTaken[K], key K, h Hash, hashed bool) (Slot, *Entry[K, V]) {
-	if l.slot != None {
-		if e := t.slots.at(l.slot); e.Key == key {
-			return l.slot, e
-		}
-	}
-	if !hashed {
-		h = HashOf(key)
-	}
-	return t.Find(h, key)
 }

@@ -91,11 +91,15 @@ type Histogram struct {
 	buckets *Buckets
 	// counts has one more than the buckets, for what is longer than all of them.
 	counts []uint64
-	// sum is in nanoseconds. Up to 2⁵³, which are 104 days, it is exact.
+	// sum is in nanoseconds.
 	sum float64
 }
 
-func (h *Histogram) observe(d time.Duration) {
+// NewHistogram returns a Histogram that counts into buckets.
+func NewHistogram(buckets *Buckets) Histogram { return Histogram{buckets: buckets} }
+
+// Observe counts d. It takes constant time, and allocates when it counts the first duration.
+func (h *Histogram) Observe(d time.Duration) {
 	if h.counts == nil {
 		h.counts = make([]uint64, len(h.buckets.bounds)+1)
 	}

@@ -47,7 +47,7 @@ func TestBuckets(t *testing.T) {
 func checkBucket(t *testing.T, bounds []float64, d time.Duration) {
 	t.Helper()
 	h := Histogram{buckets: NewBuckets(bounds)}
-	h.observe(d)
+	h.Observe(d)
 	got, counts, sum := h.Read()
 	want := sort.Search(len(bounds), func(i int) bool { return d.Seconds() <= bounds[i] })
 	if counts[want] != 1 || len(counts) != len(bounds)+1 || !slices.Equal(got, bounds) {
@@ -89,8 +89,8 @@ func TestHistogramAddsUp(t *testing.T) {
 		t.Errorf("a new one has %v, %v", counts, sum)
 	}
 	for range 3 {
-		h.observe(time.Second)
-		h.observe(3 * time.Second)
+		h.Observe(time.Second)
+		h.Observe(3 * time.Second)
 	}
 	_, counts, sum := h.Read()
 	counts[0]++ // a copy

@@ -33,9 +33,10 @@ type Observer struct {
 
 	// keys has the times of the queue's keys, by their slots there.
 	keys keytable.Column[keyTimes]
-	// lists has the keys for which Queued was called, and those that workers hold, each in the order in
+	// queued has the keys for which Queued was called, and running those that workers hold, each in the order in
 	// which they became so.
-	lists [running + 1]list
+	lists           keytable.Lists
+	queued, running keytable.List
 	// startedMicros is the sum of the startedAt of those that are running, each in whole microseconds. In
 	// nanoseconds an int64 would overflow with 10,000 workers that are stuck for eleven days.
 	startedMicros int64
@@ -45,55 +46,17 @@ type Observer struct {
 type keyTimes struct {
 	addedAt   time.Duration // when it became dirty
 	startedAt time.Duration // when a worker got it
-	// prev and next are its neighbours in the list that it is in.
-	prev, next keytable.Slot
-	in         listName
+	in        listName
 }
 
-// listName is an index into Observer.lists.
+// listName says in which list a key is.
 type listName uint8
 
 const (
-	none listName = iota // This list stays empty.
-	queued
-	running
+	inNone listName = iota
+	inQueued
+	inRunning
 )
-
-// list is some keys in a certain order, chained by prev and next of their times.
-type list struct {
-	first, last keytable.Slot
-	n           int
-}
-
-// link puts the key at s, which is in no list and has the times k, at the end of one.
-func (o *Observer) link(in listName, s keytable.Slot, k *keyTimes) {
-	l := &o.lists[in]
-	k.prev, k.next, k.in = l.last, keytable.None, in
-	if l.last == keytable.None {
-		l.first = s
-	} else {
-		o.keys.Existing(l.last).next = s
-	}
-	l.last = s
-	l.n++
-}
-
-// unlink takes the key whose times are k out of its list.
-func (o *Observer) unlink(k *keyTimes) {
-	prev, next, l := k.prev, k.next, &o.lists[k.in]
-	k.in = none
-	if prev == keytable.None {
-		l.first = next
-	} else {
-		o.keys.Existing(prev).next = next
-	}
-	if next == keytable.None {
-		l.last = prev
-	} else {
-		o.keys.Existing(next).prev = prev
-	}
-	l.n--
-}
 
 // New returns an Observer that reads c, counts into buckets and, unless push is nil, pushes to it.
 func New(c clock.WithTicker, buckets *Buckets, push *Push) *Observer {
@@ -106,8 +69,8 @@ func New(c clock.WithTicker, buckets *Buckets, push *Push) *Observer {
 		since:        since,
 		epoch:        c.Now(),
 		push:         push,
-		Latency:      Histogram{buckets: buckets},
-		WorkDuration: Histogram{buckets: buckets},
+		Latency:      NewHistogram(buckets),
+		WorkDuration: NewHistogram(buckets),
 	}
 }
 
@@ -126,29 +89,29 @@ func (o *Observer) Added(s keytable.Slot, now time.Duration) {
 // Queued notes that the key at s waits for a worker. It is for queues that do not know which of their keys has waited
 // longest. It does nothing if that was noted before.
 func (o *Observer) Queued(s keytable.Slot) {
-	if k := o.keys.At(s); k.in == none {
-		o.link(queued, s, k)
+	if k := o.keys.At(s); k.in == inNone {
+		k.in = inQueued
+		o.lists.Append(&o.queued, s)
 	}
 }
 
 // Unqueued notes that the key at s does not wait for a worker any more. It does nothing without a call of Queued.
 func (o *Observer) Unqueued(s keytable.Slot) {
-	if k := o.keys.At(s); k.in == queued {
-		o.unlink(k)
+	if k := o.keys.At(s); k.in == inQueued {
+		k.in = inNone
+		o.lists.Remove(&o.queued, s)
 	}
 }
 
 // Taken notes that a worker gets the key at s now.
 func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
-	k := o.keys.At(s)
-	if k.in == queued {
-		o.unlink(k)
-	}
+	o.Unqueued(s)
+	k := o.keys.Existing(s)
 	latency := now - k.addedAt
-	k.startedAt = now
-	o.link(running, s, k)
+	k.startedAt, k.in = now, inRunning
+	o.lists.Append(&o.running, s)
 	o.startedMicros += now.Microseconds()
-	o.Latency.observe(latency)
+	o.Latency.Observe(latency)
 	if o.push != nil {
 		o.push.Latency.Observe(latency.Seconds())
 		o.push.Depth.Dec()
@@ -157,11 +120,9 @@ func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 
 // Finished notes that the worker for which Taken was called is done with the key at s now.
 func (o *Observer) Finished(s keytable.Slot, now time.Duration) {
-	k := o.keys.Existing(s)
-	o.unlink(k)
-	o.startedMicros -= k.startedAt.Microseconds()
-	d := now - k.startedAt
-	o.WorkDuration.observe(d)
+	d := now - o.keys.Existing(s).startedAt
+	o.Untake(s)
+	o.WorkDuration.Observe(d)
 	if o.push != nil {
 		o.push.WorkDuration.Observe(d.Seconds())
 	}
@@ -169,14 +130,18 @@ func (o *Observer) Finished(s keytable.Slot, now time.Duration) {
 
 // Untake takes back Taken of the key at s, unless Taken was not called.
 func (o *Observer) Untake(s keytable.Slot) {
-	if k := o.keys.At(s); k.in == running {
-		o.unlink(k)
+	if k := o.keys.At(s); k.in == inRunning {
+		k.in = inNone
+		o.lists.Remove(&o.running, s)
 		o.startedMicros -= k.startedAt.Microseconds()
 	}
 }
 
 // Release gives back the memory that s shares with its neighbours, as [keytable.Column] does.
-func (o *Observer) Release(s keytable.Slot) { o.keys.Release(s) }
+func (o *Observer) Release(s keytable.Slot) {
+	o.keys.Release(s)
+	o.lists.Release(s)
+}
 
 // AddedAt returns when the key at s became dirty, after the observer was made.
 func (o *Observer) AddedAt(s keytable.Slot) time.Duration { return o.keys.At(s).addedAt }
@@ -189,18 +154,11 @@ func (o *Observer) Time(d time.Duration) time.Time { return o.epoch.Add(d) }
 
 // Running returns the slots of the keys that workers hold, in the order in which they got them. The
 // observer must not change meanwhile.
-func (o *Observer) Running() iter.Seq[keytable.Slot] { return o.slots(running) }
+func (o *Observer) Running() iter.Seq[keytable.Slot] { return o.lists.All(&o.running) }
 
 // InLine returns the slots of the keys for which Queued was called, in that order. The observer must not
 // change meanwhile.
-func (o *Observer) InLine() iter.Seq[keytable.Slot] { return o.slots(queued) }
-
-func (o *Observer) slots(l listName) iter.Seq[keytable.Slot] {
-	return func(yield func(keytable.Slot) bool) {
-		for s := o.lists[l].first; s != keytable.None && yield(s); s = o.keys.Existing(s).next {
-		}
-	}
-}
+func (o *Observer) InLine() iter.Seq[keytable.Slot] { return o.lists.All(&o.queued) }
 
 // SinceAdded returns how long before now the key at s became dirty, zero if it was after.
 func (o *Observer) SinceAdded(s keytable.Slot, now time.Duration) time.Duration {
@@ -219,9 +177,9 @@ func (o *Observer) Unfinished(now time.Duration) (sum, longest time.Duration) {
 }
 
 func (o *Observer) unfinished(now time.Duration) (micros int64, longest time.Duration) {
-	l := &o.lists[running]
-	if l.n == 0 {
+	if o.running.Len() == 0 {
 		return 0, 0
 	}
-	return int64(l.n)*now.Microseconds() - o.startedMicros, now - o.keys.Existing(l.first).startedAt
+	first := o.keys.Existing(o.running.First())
+	return int64(o.running.Len())*now.Microseconds() - o.startedMicros, now - first.startedAt
 }

@@ -25,10 +25,10 @@ func (o *Observer) Refresh() {
 	o.push.LongestRunning.Set(longest.Seconds())
 }
 
-// Settle is Refresh, unless the metrics are zero already and stay so. After shutdown there are no ticks: without
-// Settle the metrics would keep their last values forever.
-func (o *Observer) Settle() {
-	if o.push != nil && (o.pushed || o.lists[running].n > 0) {
+// RefreshLast is Refresh, unless the metrics are zero already and stay so. After shutdown there are no ticks: without
+// RefreshLast the metrics would keep their last values forever.
+func (o *Observer) RefreshLast() {
+	if o.push != nil && (o.pushed || o.running.Len() > 0) {
 		o.Refresh()
 	}
 }

@@ -2,11 +2,7 @@
 // or taken out.
 package slotheap
 
-import (
-	"iter"
-
-	"github.com/keyedqueue/workqueue/internal/keytable"
-)
+import "github.com/keyedqueue/workqueue/internal/keytable"
 
 // Entry is a slot and its place in the order: by Rank, and by Tie where ranks are equal.
 type Entry struct {
@@ -55,14 +51,6 @@ func (h *Heap) Has(s keytable.Slot) bool {
 
 // At returns the entry of s, which must be in the heap.
 func (h *Heap) At(s keytable.Slot) Entry { return *h.nodes.at(h.position(s)) }
-
-// All returns the entries in no particular order. The heap must not change meanwhile.
-func (h *Heap) All() iter.Seq[Entry] {
-	return func(yield func(Entry) bool) {
-		for p := root; p < h.end() && yield(*h.nodes.at(p)); p++ {
-		}
-	}
-}
 
 // Push puts in e, whose slot must not be in the heap.
 func (h *Heap) Push(e Entry) {

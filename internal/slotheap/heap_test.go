@@ -70,11 +70,11 @@ func sameEntries(t rapid.TB, h *Heap, want map[keytable.Slot]Entry) {
 		t.Fatal(err)
 	}
 	n := 0
-	for range h.All() {
+	for range h.InOrder() {
 		n++
 	}
 	if h.Len() != len(want) || n != len(want) {
-		t.Fatalf("Len() = %d, %d in All, want %d", h.Len(), n, len(want))
+		t.Fatalf("Len() = %d, %d InOrder, want %d", h.Len(), n, len(want))
 	}
 	for s, e := range want {
 		if got := h.At(s); got != e {

@@ -52,29 +52,5 @@ func (h hookedTimer) Reset(d time.Duration) bool {
 	return h.Timer.Reset(d)
 }
 
-// PanickingClock is the clock of a queue that must not use it.
-type PanickingClock struct{}
-
-// Now panics.
-func (PanickingClock) Now() time.Time { panic("clock: Now") }
-
-// Since panics.
-func (PanickingClock) Since(time.Time) time.Duration { panic("clock: Since") }
-
-// After panics.
-func (PanickingClock) After(time.Duration) <-chan time.Time { panic("clock: After") }
-
-// NewTimer panics.
-func (PanickingClock) NewTimer(time.Duration) clock.Timer { panic("clock: NewTimer") }
-
-// NewTicker panics.
-func (PanickingClock) NewTicker(time.Duration) clock.Ticker { panic("clock: NewTicker") }
-
-// Sleep panics.
-func (PanickingClock) Sleep(time.Duration) { panic("clock: Sleep") }
-
-// Tick panics.
-func (PanickingClock) Tick(time.Duration) <-chan time.Time { panic("clock: Tick") }
-
-// AfterFunc panics.
-func (PanickingClock) AfterFunc(time.Duration, func()) clock.Timer { panic("clock: AfterFunc") }
+// PanickingClock is the clock of a queue that must not use it: each method panics, because there is no clock inside.
+type PanickingClock struct{ clock.WithTicker }

@@ -1,4 +1,4 @@
-// Package totals adds up the numbers of all queues that have one name, for the packages that export them.
+// Package totals adds up the numbers of all queues, or of all pools, that have one name.
 package totals
 
 import (
@@ -8,22 +8,23 @@ import (
 	"sync"
 )
 
-// Set knows the sources of numbers S, such as queues, and adds up those with the same name. It forgets a source
-// that has ended, and keeps what it counted, so that no sum of a counter falls. (If something can be late, the last few
-// that have ended are still read.) It is safe for concurrent use.
+// Set has the sources of numbers S, such as queues, and adds up those with the same name. It drops a source that has
+// ended, and keeps what it counted, so that no sum of a counter falls. It is safe for concurrent use.
 type Set[S any] struct {
-	// add adds part to sum. It must not change what the pointers in either point to.
 	add func(sum *S, part S)
-	// ended reports whether the numbers of a source will not change any more, apart from what late returns. It may
-	// remove from them what need not be kept.
-	ended func(*S) bool
-	// late returns what a source that has ended has counted between two readings. It is nil if that is always nothing.
-	late func(before, now S) S
+	end func(*S) bool
 
 	mu     sync.Mutex // guards what follows
 	byName map[string]*group[S]
-	// sorted has the groups in the order of their names. An array that it has once pointed to does not change.
+	// sorted has the groups in the order of their names, or is nil after a new name.
 	sorted []*group[S]
+}
+
+// New returns an empty set. The function add adds part to sum, and must not change what the pointers in either point
+// to. The function end reports whether the numbers of a source will not change any more. It may remove from them what
+// must not stay in the sum.
+func New[S any](add func(sum *S, part S), end func(*S) bool) *Set[S] {
+	return &Set[S]{add: add, end: end, byName: map[string]*group[S]{}}
 }
 
 // Total is the sum of the sources of one name.
@@ -38,27 +39,16 @@ type Total[S any] struct {
 type group[S any] struct {
 	name string
 
-	// reading is locked while the sources are read, before mu. It guards ended, the sum of those that have ended,
-	// and lately, those that have ended last.
+	// reading is locked while the sources are read, before mu. It guards ended, the sum of those that have ended.
 	reading sync.Mutex
 	ended   S
-	lately  []endedSource[S]
 
-	// mu guards what follows. No foreign code runs under it, so Watch never waits for a source.
+	// mu guards what follows. No source is called under it, so Watch never waits for one.
 	mu      sync.Mutex
 	sources []func() S
-	// sweepAt is the number of sources at which those that have ended are looked for.
+	// sweepAt is the number of sources at which Watch looks for those that have ended.
 	sweepAt int
 }
-
-// endedSource is a source that has ended, and its numbers when it was read last.
-type endedSource[S any] struct {
-	source func() S
-	last   S
-}
-
-// maxLately is how many sources of one name are still read after they have ended.
-const maxLately = 16
 
 // minSweep is the number of sources of one name that may pile up without being read.
 const minSweep = 64
@@ -82,9 +72,6 @@ func (s *Set[S]) group(name string) *group[S] {
 	defer s.mu.Unlock()
 	g := s.byName[name]
 	if g == nil {
-		if s.byName == nil {
-			s.byName = map[string]*group[S]{}
-		}
 		g = &group[S]{name: name, sweepAt: minSweep}
 		s.byName[name] = g
 		s.sorted = nil
@@ -126,44 +113,36 @@ func (s *Set[S]) read(g *group[S], r *reading[S]) (live bool) {
 	g.reading.Lock()
 	defer g.reading.Unlock()
 	g.mu.Lock()
-	sources := g.sources // Others only append to it meanwhile.
+	sources := g.sources // Watch only appends to it meanwhile.
 	g.mu.Unlock()
 
 	*r = reading[S]{ended: g.ended}
-	lately := slices.Clone(g.lately)
-	for i, l := range lately {
-		lately[i].last = l.source()
-		s.add(&r.ended, s.late(l.last, lately[i].last))
-	}
-	var endedAt []int // their numbers in sources
+	var ended []int // their indexes in sources
 	for i, source := range sources {
 		r.part = source()
-		if !s.ended(&r.part) {
+		if s.end(&r.part) {
+			ended = append(ended, i)
+			s.add(&r.ended, r.part)
+		} else {
 			s.add(&r.sum, r.part)
-			continue
-		}
-		endedAt = append(endedAt, i)
-		s.add(&r.ended, r.part)
-		if s.late != nil {
-			lately = append(lately, endedSource[S]{source, r.part})
 		}
 	}
 	s.add(&r.sum, r.ended)
-	g.ended, g.lately = r.ended, lately[max(0, len(lately)-maxLately):]
-	g.forget(endedAt)
-	return len(endedAt) < len(sources)
+	g.ended = r.ended
+	g.remove(ended)
+	return len(ended) < len(sources)
 }
 
-// forget removes the sources with these numbers, which ascend.
-func (g *group[S]) forget(numbers []int) {
-	if len(numbers) == 0 {
+// remove removes the sources with these indexes, which ascend.
+func (g *group[S]) remove(indexes []int) {
+	if len(indexes) == 0 {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	kept := make([]func() S, 0, len(g.sources)-len(numbers))
+	kept := make([]func() S, 0, len(g.sources)-len(indexes))
 	for i, source := range g.sources {
-		if _, ended := slices.BinarySearch(numbers, i); !ended {
+		if _, found := slices.BinarySearch(indexes, i); !found {
 			kept = append(kept, source)
 		}
 	}

@@ -1,242 +1,159 @@
-package totals
+package totals_test
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/worker"
+	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/internal/totals"
 )
 
-// source returns a source whose numbers are st, at whatever time it is read.
-func source(st *workqueue.Stats) func() workqueue.Stats { return func() workqueue.Stats { return *st } }
+// numbers are those of a source. Its pointers stay shared, as those to histograms do.
+type numbers struct {
+	n     int
+	all   *[]int
+	ended bool
+}
 
-func wantTotals(t *testing.T, s *Set[workqueue.Stats], want ...Total[workqueue.Stats]) {
+func newSet() *totals.Set[numbers] {
+	return totals.New(
+		func(sum *numbers, part numbers) {
+			sum.n += part.n
+			if part.all != nil {
+				all := *part.all
+				if sum.all != nil {
+					all = append(slices.Clone(*sum.all), all...)
+				}
+				sum.all = &all
+			}
+		},
+		func(n *numbers) bool {
+			ended := n.ended
+			n.ended = false
+			return ended
+		})
+}
+
+func source(n numbers) func() numbers { return func() numbers { return n } }
+
+func wantTotals(t *testing.T, s *totals.Set[numbers], want ...totals.Total[numbers]) {
 	t.Helper()
 	if got := slices.Collect(s.All()); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 }
 
-// Everything that Stats has is added up, except for the two longest times, the name and the state.
-func TestEveryField(t *testing.T) {
-	full := func(n int) workqueue.Stats {
-		var st workqueue.Stats
-		v := reflect.ValueOf(&st).Elem()
-		for i := range v.NumField() {
-			switch f := v.Field(i); f.Kind() {
-			case reflect.Int, reflect.Int64:
-				f.SetInt(int64(n))
-			case reflect.Uint64:
-				f.SetUint(uint64(n))
-			}
-		}
-		st.Latency = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{uint64(n), 1}, Sum: float64(n)}
-		st.WorkDuration = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{2, uint64(n)}, Sum: float64(n)}
-		st.ByPriority = &workqueue.PriorityDepths{Depths: []workqueue.PriorityDepth{{Priority: 1, Queued: n}}, Others: n}
-		return st
+// Names are sorted, those that are not UTF-8 are replaced, and each has the sum of its own sources, also of those that
+// have ended.
+func TestTotals(t *testing.T) {
+	s := newSet()
+	for n, name := range []string{"b", "\xff", "a", "b", "ended", "a"} {
+		s.Watch(name, source(numbers{n: n, ended: name == "ended" || n == 5}))
 	}
-	one, two := full(3), full(4)
-	s := Queues()
-	s.Watch("q", source(&one))
-	s.Watch("q", source(&two))
-	want := full(7)
-	want.OldestQueued, want.LongestRunning = 4, 4
-	want.Latency.Counts, want.WorkDuration.Counts = []uint64{7, 2}, []uint64{4, 7}
-	for range 2 {
-		wantTotals(t, s, Total[workqueue.Stats]{Name: "q", Live: true, Sum: want})
-	}
-	if !reflect.DeepEqual(one, full(3)) || !reflect.DeepEqual(two, full(4)) {
-		t.Error("adding has changed the numbers of a source")
-	}
-}
-
-func TestEveryFieldOfPools(t *testing.T) {
-	full := func(n int) (st worker.Stats) {
-		v := reflect.ValueOf(&st).Elem()
-		for i := range v.NumField() {
-			switch f := v.Field(i); f.Kind() {
-			case reflect.Int:
-				f.SetInt(int64(n))
-			case reflect.Uint64:
-				f.SetUint(uint64(n))
-			}
-		}
-		st.Durations = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{uint64(n), 0}, Sum: float64(n)}
-		return st
-	}
-	s := Pools()
-	s.Watch("p", func() worker.Stats { return full(3) })
-	s.Watch("p", func() worker.Stats { return full(4) })
-	s.Watch("p", func() worker.Stats { return worker.Stats{Ended: true, Handled: 1} })
-	want := full(7)
-	want.Handled = 8
-	for range 2 {
-		if got := slices.Collect(s.All()); len(got) != 1 || !got[0].Live || !reflect.DeepEqual(got[0].Sum, want) {
-			t.Errorf("got %+v, want %+v", got, want)
-		}
-	}
-}
-
-// A source that has ended is forgotten, and what it counted is not.
-func TestEndedSources(t *testing.T) {
-	s := Queues()
 	for range 3 {
-		for range 10 {
-			st := workqueue.Stats{ShuttingDown: true, Adds: 2, Latency: &workqueue.Histogram{Counts: []uint64{1, 1}, Sum: 1}}
-			s.Watch("q", source(&st))
-		}
-		for range s.All() {
-		}
+		wantTotals(t, s,
+			totals.Total[numbers]{Name: "a", Live: true, Sum: numbers{n: 2 + 5}},
+			totals.Total[numbers]{Name: "b", Live: true, Sum: numbers{n: 0 + 3}},
+			totals.Total[numbers]{Name: "ended", Sum: numbers{n: 4}},
+			totals.Total[numbers]{Name: "\uFFFD", Live: true, Sum: numbers{n: 1}})
 	}
-	if n := len(s.byName["q"].sources); n != 0 {
-		t.Errorf("%d sources are kept", n)
+	s.Watch("ended", source(numbers{n: 10}))
+	if got := slices.Collect(s.All())[2]; !got.Live || got.Sum.n != 14 {
+		t.Errorf("a name that ended, and has a new source: %+v", got)
 	}
-	want := workqueue.Stats{Adds: 60, Latency: &workqueue.Histogram{Counts: []uint64{30, 30}, Sum: 30}}
-	wantTotals(t, s, Total[workqueue.Stats]{Name: "q", Sum: want})
-
-	for i, busy := range []workqueue.Stats{{Queued: 1}, {Processing: 1}, {Waiting: 1}} {
-		busy.ShuttingDown = true
-		s.Watch(fmt.Sprint(i), source(&busy))
-	}
-	for total := range s.All() {
-		if total.Live != (total.Name != "q") {
-			t.Errorf("%s: live = %v", total.Name, total.Live)
-		}
+	for range s.All() {
+		break
 	}
 }
 
-// What one call of All yielded stays as it is when the next call adds a queue that has ended meanwhile.
-func TestYieldedSumsStay(t *testing.T) {
-	s := Queues()
-	read := func() workqueue.Stats { return slices.Collect(s.All())[0].Sum }
-	var before []workqueue.Stats
-	for range 5 {
-		st := workqueue.Stats{ShuttingDown: true, Latency: &workqueue.Histogram{Counts: []uint64{1}, Sum: 1}}
-		s.Watch("q", source(&st))
-		before = append(before, read())
+// One reading of sources that have ended is enough to free all of them, what they counted stays.
+func TestEndedSourcesAreFreed(t *testing.T) {
+	s := newSet()
+	var garbage testkit.Garbage
+	const n = 50
+	for range n {
+		queue := garbage.Object()
+		s.Watch("q", func() numbers { return numbers{n: len(queue[:]), ended: true} })
 	}
-	for i, st := range before {
-		if n := st.Latency.Count(); n != uint64(i+1) {
-			t.Errorf("sum %d has become %d", i+1, n)
-		}
+	for range 2 {
+		wantTotals(t, s, totals.Total[numbers]{Name: "q", Sum: numbers{n: n * len(testkit.Object{})}})
 	}
+	garbage.Want(t, "ended sources", n)
 }
 
-// The priorities of a queue that has ended do not take the places of others, and its pause does not count.
-func TestPrioritiesOfEndedQueues(t *testing.T) {
-	s := Queues()
-	for _, down := range []bool{true, false} {
-		st := workqueue.Stats{ShuttingDown: down, Paused: down, ByPriority: &workqueue.PriorityDepths{
-			Depths: []workqueue.PriorityDepth{{Priority: 1, Queued: 0}},
-		}}
-		if !down {
-			st.ByPriority.Depths[0].Priority = 2
-		}
-		s.Watch("q", source(&st))
-	}
-	sum := slices.Collect(s.All())[0].Sum
-	if d := sum.ByPriority.Depths; len(d) != 1 || d[0].Priority != 2 || sum.Paused {
-		t.Errorf("%+v, want only priority 2, and no pause", sum)
-	}
-}
-
-// Sources that end while the set is not read do not pile up.
+// Sources that end while nothing reads the set do not pile up, and each is read once.
 func TestSweep(t *testing.T) {
-	s := Queues()
-	var first sync.WaitGroup
-	first.Add(minSweep)
+	s := newSet()
+	const n = 5000
 	var reads atomic.Int64
-	for range minSweep {
-		done := sync.OnceFunc(first.Done)
-		s.Watch("q", func() workqueue.Stats {
-			defer done()
+	var garbage testkit.Garbage
+	for range n {
+		queue := garbage.Object()
+		s.Watch("q", func() numbers {
 			reads.Add(1)
-			return workqueue.Stats{ShuttingDown: true, Adds: 1}
+			return numbers{n: len(queue[:]), ended: true}
 		})
 	}
-	first.Wait()
-	wantTotals(t, s, Total[workqueue.Stats]{Name: "q", Sum: workqueue.Stats{Adds: minSweep}})
-	if n := reads.Load(); n != minSweep+maxLately {
-		t.Errorf("%d readings, want one of each source, and one more of the last %d", n, maxLately)
+	garbage.Want(t, "without a reader", n/2)
+	wantTotals(t, s, totals.Total[numbers]{Name: "q", Sum: numbers{n: n * len(testkit.Object{})}})
+	if got := reads.Load(); got != n {
+		t.Errorf("%d readings of %d sources that have ended", got, n)
 	}
 }
 
-// Unmatched Dones are counted after the end of a queue, too.
-func TestLateDones(t *testing.T) {
-	s := Queues()
-	st := workqueue.Stats{ShuttingDown: true, Adds: 5, UnmatchedDones: 1}
-	s.Watch("q", source(&st))
-	want := func(dones uint64) {
-		t.Helper()
-		wantTotals(t, s, Total[workqueue.Stats]{Name: "q", Sum: workqueue.Stats{Adds: 5, UnmatchedDones: dones}})
+// What All has yielded stays as it is when a later call adds a source that has ended meanwhile.
+func TestYieldedSumsStay(t *testing.T) {
+	s := newSet()
+	var sums []numbers
+	for n := range 5 {
+		s.Watch("q", source(numbers{all: &[]int{n}, ended: true}))
+		sums = append(sums, slices.Collect(s.All())[0].Sum)
 	}
-	want(1)
-	st.UnmatchedDones = 4
-	want(4)
-	want(4)
-	for range maxLately - 1 {
-		s.Watch("q", source(&workqueue.Stats{ShuttingDown: true}))
-	}
-	st.UnmatchedDones++
-	want(5)
-	s.Watch("q", source(&workqueue.Stats{ShuttingDown: true}))
-	want(5)
-	st.UnmatchedDones++
-	want(5) // It is not among the last ones any more.
-}
-
-// Priorities beyond the limit of a sum count as others.
-func TestManyPriorities(t *testing.T) {
-	s := Queues()
-	for i := range 3 {
-		st := workqueue.Stats{ByPriority: &workqueue.PriorityDepths{Others: 1}}
-		for p := range 16 {
-			st.ByPriority.Depths = append(st.ByPriority.Depths, workqueue.PriorityDepth{Priority: 15*i + p, Queued: 1})
+	for n, sum := range sums {
+		if got := *sum.all; !slices.Equal(got, []int{0, 1, 2, 3, 4}[:n+1]) {
+			t.Errorf("sum %d has become %v", n, got)
 		}
-		s.Watch("q", source(&st))
-	}
-	sum := slices.Collect(s.All())[0].Sum.ByPriority
-	queued := sum.Others
-	for _, d := range sum.Depths {
-		queued += d.Queued
-	}
-	if len(sum.Depths) != MaxPriorities || queued != 3+48 {
-		t.Errorf("%+v, want %d priorities and 51 keys", sum, MaxPriorities)
 	}
 }
 
-// The numbers of one name are not those of the name that was read before.
-func TestSumsOfSeveralNames(t *testing.T) {
-	s := Queues()
-	for adds, name := range []string{"a", "b", "c"} {
-		s.Watch(name, source(&workqueue.Stats{Adds: uint64(adds), ShuttingDown: name == "b"}))
-	}
+// After a source has panicked nothing is locked, lost or counted twice.
+func TestPanic(t *testing.T) {
+	s := newSet()
+	panics := true
+	s.Watch("q", source(numbers{n: 1, ended: true}))
+	s.Watch("q", func() numbers {
+		if panics {
+			panic("source")
+		}
+		return numbers{n: 2}
+	})
+	testkit.WantPanic(t, "All", func() { _ = slices.Collect(s.All()) }, "source")
+	panics = false
 	for range 2 {
-		var adds []uint64
-		for total := range s.All() {
-			adds = append(adds, total.Sum.Adds)
-		}
-		if !slices.Equal(adds, []uint64{0, 1, 2}) {
-			t.Errorf("adds: %v", adds)
-		}
+		wantTotals(t, s, totals.Total[numbers]{Name: "q", Live: true, Sum: numbers{n: 3}})
 	}
 }
 
-func TestNamesThatAreNotUTF8(t *testing.T) {
-	s := Queues()
-	for _, name := range []string{"b", "\xff", "a"} {
-		s.Watch(name, source(&workqueue.Stats{}))
+// Many goroutines may read and add sources at once. The race detector looks on.
+func TestConcurrent(t *testing.T) {
+	s := newSet()
+	const goroutines, sources = 4, 200
+	var all sync.WaitGroup
+	for range goroutines {
+		all.Go(func() {
+			for i := range sources {
+				s.Watch("q", source(numbers{n: 1, ended: i%2 == 0}))
+				for total := range s.All() {
+					if total.Sum.n < 1 || total.Sum.n > goroutines*sources {
+						t.Errorf("the sum is %d", total.Sum.n)
+					}
+				}
+			}
+		})
 	}
-	var names []string
-	for total := range s.All() {
-		names = append(names, total.Name)
-	}
-	if want := []string{"a", "b", "\uFFFD"}; !slices.Equal(names, want) {
-		t.Errorf("names %q, want %q", names, want)
-	}
+	all.Wait()
+	wantTotals(t, s, totals.Total[numbers]{Name: "q", Live: true, Sum: numbers{n: goroutines * sources}})
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"context"
 	"fmt"
 	"testing"
 )
@@ -21,15 +20,12 @@ func cycle[T comparable](b *testing.B, kind string, key func(i int) T, all []imp
 	for _, n := range sizes(1, 1000, 100_000, 1_000_000) {
 		keys := keysOf(n, key)
 		b.Run(fmt.Sprintf("key=%s/keys=%d", kind, n), func(b *testing.B) {
-			everyImpl(b, all, func(b *testing.B, q queue[T]) { addAndDrain(b, q, keys, drain) })
-			// The same queue again, with a worker that makes one call of two.
-			joined := []impl[T]{{all[0].name + "-doneandget", all[0].make}}
-			everyImpl(b, joined, func(b *testing.B, q queue[T]) { addAndDrain(b, q, keys, drainJoined) })
+			everyImpl(b, all, func(b *testing.B, q queue[T]) { addAndDrain(b, q, keys) })
 		})
 	}
 }
 
-func addAndDrain[T comparable](b *testing.B, q queue[T], keys []T, drain func(q queue[T], n int)) {
+func addAndDrain[T comparable](b *testing.B, q queue[T], keys []T) {
 	measureWarm(b, len(keys), func() {
 		for _, key := range keys {
 			q.Add(key)
@@ -46,19 +42,6 @@ func drain[T comparable](q queue[T], n int) {
 		key, _ := q.Get()
 		q.Done(key)
 	}
-}
-
-// drainJoined is drain with Done and the Get that follows as one call, which our FIFO has.
-func drainJoined[T comparable](q queue[T], n int) {
-	ctx := context.Background()
-	joined := q.(interface {
-		DoneAndGet(ctx context.Context, done T) (T, error)
-	})
-	key, _ := q.Get()
-	for range n - 1 {
-		key, _ = joined.DoneAndGet(ctx, key)
-	}
-	q.Done(key)
 }
 
 // BenchmarkDuplicateAdd adds a key that is queued already.

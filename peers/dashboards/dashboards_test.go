@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
 
-	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -64,7 +64,7 @@ func exported(t *testing.T) map[string]bool {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	provider := prom.NewProvider(registry, prom.Options{})
-	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "q", MetricsProvider: provider})
+	queue := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: provider})
 	defer queue.ShutDown()
 	provider.WatchPool("p", func() worker.Stats { return worker.Stats{} })
 	families, err := registry.Gather()

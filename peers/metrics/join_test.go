@@ -2,6 +2,8 @@ package metrics
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +53,44 @@ func TestJoinLegacyRegistry(t *testing.T) {
 	}
 	if _, err := prom.Join(legacyregistry.Registerer(), prom.Options{ControllerRuntime: true}); err == nil {
 		t.Error("no error from Join with other labels")
+	}
+}
+
+// A queue of client-go's that has the name of ours does not cost the program its /metrics. Each has its own series.
+func TestJoinServesTheSameName(t *testing.T) {
+	joins++
+	name := fmt.Sprint("both-", joins)
+	p, err := prom.Join(legacyregistry.Registerer(), prom.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[int]{
+		Name: name, MetricsProvider: p,
+	})
+	defer ours.ShutDown()
+	ours.Add(1)
+	wantServed := func(lines ...string) {
+		t.Helper()
+		response := httptest.NewRecorder()
+		legacyregistry.Handler().ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		if response.Code != http.StatusOK {
+			t.Fatalf("/metrics answers %d: %.300s", response.Code, response.Body)
+		}
+		for _, line := range lines {
+			if !strings.Contains(response.Body.String(), "\n"+line+"\n") {
+				t.Errorf("/metrics does not have %s", line)
+			}
+		}
+	}
+	wantServed(`workqueue_adds_total{name="` + name + `"} 1`)
+	theirs := peer.NewTypedRateLimitingQueueWithConfig(peer.DefaultTypedControllerRateLimiter[int](),
+		peer.TypedRateLimitingQueueConfig[int]{Name: name})
+	defer theirs.ShutDown()
+	theirs.Add(1)
+	theirs.Add(2)
+	for range 2 {
+		wantServed(`workqueue_adds_total{name="`+name+`"} 2`,
+			`workqueue_adds_total{name="`+name+` (keyedqueue)"} 1`, `workqueue_waiting_keys{name="`+name+` (keyedqueue)"} 0`)
 	}
 }
 

@@ -27,7 +27,7 @@ func TestCommitted(t *testing.T) {
 
 const sample = `go: go1.26
 goos: linux
-BenchmarkCycle/key=struct/keys=1000/impl=keyedqueue-doneandget-2 	 10	 1 ns/op	 50.0 ns/key	 0 B/op
+BenchmarkCycle/key=struct/keys=1000/impl=keyedqueue-priority-2 	 10	 1 ns/op	 50.0 ns/key	 0 B/op
 BenchmarkCycle/key=struct/keys=1000/impl=keyedqueue-2 	 10	 1 ns/op	 60.00 ns/key	 0 B/op
 BenchmarkCycle/key=struct/keys=1000/impl=keyedqueue-2 	 10	 1 ns/op	 90.00 ns/key	 0 B/op
 BenchmarkCycle/key=struct/keys=1000/impl=keyedqueue-2 	 10	 1 ns/op	 70.00 ns/key	 0 B/op
@@ -46,15 +46,15 @@ func TestTable(t *testing.T) {
 	}
 	tests := []struct{ name, got, want string }{
 		{"Cycle", table{"cycle", "Cycle", []string{"ns/key"}}.markdown(r), `
-| keys | keyedqueue | keyedqueue-doneandget | client-go | client-go ÷ keyedqueue |
+| keys | keyedqueue | keyedqueue-priority | client-go | client-go ÷ keyedqueue |
 |---|--:|--:|--:|--:|
 | 1,000 | 70 | 50 | 210 | 3.0× |
 | 1,000,000 | 140 |  | 2,100 | 15× |
 `},
 		{"growth", growth(r), `
-|  | keys | keyedqueue | keyedqueue-doneandget | keyedqueue-priority | client-go | controller-runtime |
-|---|--:|--:|--:|--:|--:|--:|
-| Cycle | 1,000,000 | 2.0× |  |  | 10× |  |
+|  | keys | keyedqueue | keyedqueue-priority | client-go | controller-runtime |
+|---|--:|--:|--:|--:|--:|
+| Cycle | 1,000,000 | 2.0× |  | 10× |  |
 `},
 	}
 	for _, tt := range tests {

@@ -38,13 +38,12 @@ var tables = []table{
 // The implementations, in the order of the columns.
 const (
 	fifo      = "keyedqueue"
-	joined    = "keyedqueue-doneandget"
 	priority  = "keyedqueue-priority"
 	clientGo  = "client-go"
 	runtimePQ = "controller-runtime"
 )
 
-var columns = []string{fifo, joined, priority, clientGo, runtimePQ}
+var columns = []string{fifo, priority, clientGo, runtimePQ}
 
 // comparison is of a peer with what ours takes the place of.
 type comparison struct{ peer, ours string }

@@ -1,0 +1,121 @@
+// Package dueloop is the part of a delaying queue that knows the clock: the queue's time, and the goroutine that
+// sleeps until the next key is due.
+package dueloop
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Loop is the goroutine of a queue that makes keys ready when they are due. It runs only while a key waits. The queue
+// has the keys, their lock, and the function that the goroutine runs:
+//
+//	func (q *queue) waitingLoop() {
+//		timer := q.loop.NewTimer()
+//		defer timer.Stop()
+//		for {
+//			until, ok := q.moveDue() // With the lock: makes due keys ready, and returns PlanLocked's answer.
+//			if !ok {
+//				return
+//			}
+//			timer.Sleep(until)
+//		}
+//	}
+//
+// A queue that lets a key wait calls TendLocked under the lock and, if that returns true, Wake after unlocking.
+//
+// A Loop's times are durations since it first read its clock. They saturate at 146 years, so that no difference of two overflows.
+type Loop struct {
+	clock       clock.Clock
+	epoch       atomic.Pointer[time.Time] // nil until the clock was first read
+	waitingLoop func()
+	wakeUps     chan struct{} // has room for one
+	done        sync.WaitGroup
+
+	// The queue's lock guards what follows.
+
+	// running reports whether the goroutine runs. It does whenever a key waits.
+	running bool
+	// until is when the goroutine looks at the keys again if it is not woken.
+	until time.Duration
+}
+
+const (
+	// Never is the time that does not come.
+	Never time.Duration = math.MaxInt64
+
+	// MaxSleep is the longest time for which the goroutine sleeps. If a clock is set forward and its timers do not
+	// notice, keys are late by no more than that.
+	MaxSleep = 10 * time.Second
+
+	past    = -Never
+	horizon = 1<<62 - MaxSleep
+)
+
+// New returns a Loop on that clock. Its goroutine will run waitingLoop.
+func New(c clock.Clock, waitingLoop func()) *Loop {
+	return &Loop{clock: c, waitingLoop: waitingLoop, wakeUps: make(chan struct{}, 1)}
+}
+
+// Now reads the clock. It needs no lock, and the clock is foreign code.
+func (l *Loop) Now() time.Duration {
+	return min(max(l.clock.Since(l.zero()), -horizon), horizon)
+}
+
+// zero returns the time from which the loop's times count. A queue whose keys never wait does not read the clock.
+func (l *Loop) zero() time.Time {
+	if l.epoch.Load() == nil {
+		now := l.clock.Now()
+		l.epoch.CompareAndSwap(nil, &now)
+	}
+	return *l.epoch.Load()
+}
+
+// Time returns t as the clock shows it.
+func (l *Loop) Time(t time.Duration) time.Time { return l.zero().Add(t) }
+
+// TendLocked starts the goroutine if a key waits and there is none. The first key is due at next, which is Never if no
+// key waits. TendLocked reports whether the goroutine must be woken, because it sleeps beyond next.
+func (l *Loop) TendLocked(next time.Duration) (wake bool) {
+	switch {
+	case next == Never:
+		return l.running
+	case l.running:
+		return next < l.until
+	}
+	l.running, l.until = true, past // It looks at the keys first of all.
+	l.done.Go(l.waitingLoop)
+	return false
+}
+
+// PlanLocked is called by the goroutine when it has looked at the keys, the first of which is due at next. It returns
+// until when to sleep. It returns false if next is Never: then the goroutine counts as ended, and must end.
+func (l *Loop) PlanLocked(now, next time.Duration) (until time.Duration, ok bool) {
+	l.running = next != Never
+	l.until = min(next, now+MaxSleep)
+	return l.until, l.running
+}
+
+// RunningLocked reports whether the goroutine runs.
+func (l *Loop) RunningLocked() bool { return l.running }
+
+// Wake makes the goroutine look at the keys. It does not block.
+func (l *Loop) Wake() {
+	select {
+	case l.wakeUps <- struct{}{}:
+	default: // It has not received the last one yet.
+	}
+}
+
+// Wait waits until the goroutine has ended.
+func (l *Loop) Wait() { l.done.Wait() }
+
+// AddSaturated returns a + b, or the nearest int64 to it.
+func AddSaturated[A, B ~int64](a A, b B) A {
+	t, d := int64(a), int64(b)
+	return A(min(max(t, math.MinInt64-min(d, 0)), math.MaxInt64-max(d, 0)) + d)
+}

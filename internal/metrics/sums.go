@@ -1,0 +1,73 @@
+package metrics
+
+import (
+	"slices"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/totals"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// Queues returns an empty set of queues.
+func Queues() *totals.Set[workqueue.Stats] { return totals.New(addQueue, endQueue) }
+
+// Pools returns an empty set of worker pools.
+func Pools() *totals.Set[worker.Stats] {
+	return totals.New(
+		func(sum *worker.Stats, part worker.Stats) { *sum = sum.Plus(part) },
+		func(st *worker.Stats) bool { return st.Ended })
+}
+
+// endQueue reports whether a queue was shut down and has no key left. Its priorities and its pause then end, too.
+func endQueue(st *workqueue.Stats) bool {
+	if !st.ShuttingDown || st.Queued > 0 || st.Processing > 0 || st.Waiting > 0 {
+		return false
+	}
+	st.ByPriority, st.Paused = nil, false
+	return true
+}
+
+func addQueue(sum *workqueue.Stats, part workqueue.Stats) {
+	sum.Queued += part.Queued
+	sum.Blocked += part.Blocked
+	sum.Paused = sum.Paused || part.Paused
+	sum.Processing += part.Processing
+	sum.Again += part.Again
+	sum.Waiting += part.Waiting
+	sum.Adds += part.Adds
+	sum.Retries += part.Retries
+	sum.Dropped += part.Dropped
+	sum.UnmatchedDones += part.UnmatchedDones
+	sum.OldestQueued = max(sum.OldestQueued, part.OldestQueued)
+	sum.LongestRunning = max(sum.LongestRunning, part.LongestRunning)
+	sum.UnfinishedWork += part.UnfinishedWork
+	sum.Latency = sum.Latency.Plus(part.Latency)
+	sum.WorkDuration = sum.WorkDuration.Plus(part.WorkDuration)
+	sum.ByPriority = addPriorities(sum.ByPriority, part.ByPriority)
+}
+
+// MaxPriorities is the number of priorities for which a sum has a number of their own, as in the Stats of one
+// queue.
+const MaxPriorities = 25
+
+func addPriorities(a, b *workqueue.PriorityDepths) *workqueue.PriorityDepths {
+	if a == nil {
+		return b
+	}
+	if b == nil {
+		return a
+	}
+	sum := &workqueue.PriorityDepths{Depths: slices.Clone(a.Depths), Others: a.Others + b.Others}
+	for _, d := range b.Depths {
+		i := slices.IndexFunc(sum.Depths, func(known workqueue.PriorityDepth) bool { return known.Priority == d.Priority })
+		switch {
+		case i >= 0:
+			sum.Depths[i].Queued += d.Queued
+		case len(sum.Depths) < MaxPriorities:
+			sum.Depths = append(sum.Depths, d)
+		default:
+			sum.Others += d.Queued
+		}
+	}
+	return sum
+}

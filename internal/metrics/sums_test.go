@@ -1,0 +1,115 @@
+package metrics
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// source returns a source whose numbers are always st.
+func source(st workqueue.Stats) func() workqueue.Stats { return func() workqueue.Stats { return st } }
+
+// Everything that Stats has is added up, except for the two longest times, the name and the state.
+func TestEveryField(t *testing.T) {
+	full := func(n int) workqueue.Stats {
+		var st workqueue.Stats
+		v := reflect.ValueOf(&st).Elem()
+		for i := range v.NumField() {
+			switch f := v.Field(i); f.Kind() {
+			case reflect.Int, reflect.Int64:
+				f.SetInt(int64(n))
+			case reflect.Uint64:
+				f.SetUint(uint64(n))
+			}
+		}
+		st.Latency = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{uint64(n), 1}, Sum: float64(n)}
+		st.WorkDuration = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{2, uint64(n)}, Sum: float64(n)}
+		st.ByPriority = &workqueue.PriorityDepths{Depths: []workqueue.PriorityDepth{{Priority: 1, Queued: n}}, Others: n}
+		return st
+	}
+	one, two := full(3), full(4)
+	s := Queues()
+	s.Watch("q", source(one))
+	s.Watch("q", source(two))
+	want := full(7)
+	want.OldestQueued, want.LongestRunning = 4, 4
+	want.Latency.Counts, want.WorkDuration.Counts = []uint64{7, 2}, []uint64{4, 7}
+	for range 2 {
+		if got := slices.Collect(s.All()); len(got) != 1 || !got[0].Live || !reflect.DeepEqual(got[0].Sum, want) {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	if !reflect.DeepEqual(one, full(3)) || !reflect.DeepEqual(two, full(4)) {
+		t.Error("adding has changed the numbers of a source")
+	}
+}
+
+// A queue has ended when it is shut down and has no key.
+func TestEndOfAQueue(t *testing.T) {
+	for _, c := range []struct {
+		st   workqueue.Stats
+		live bool
+	}{
+		{workqueue.Stats{}, true},
+		{workqueue.Stats{ShuttingDown: true}, false},
+		{workqueue.Stats{ShuttingDown: true, Queued: 1}, true},
+		{workqueue.Stats{ShuttingDown: true, Processing: 1}, true},
+		{workqueue.Stats{ShuttingDown: true, Waiting: 1}, true},
+	} {
+		s := Queues()
+		s.Watch("q", source(c.st))
+		if live := slices.Collect(s.All())[0].Live; live != c.live {
+			t.Errorf("%+v: live = %v", c.st, live)
+		}
+	}
+}
+
+// The priorities of a queue that has ended do not take the places of others, and its pause does not count.
+func TestPrioritiesOfEndedQueues(t *testing.T) {
+	s := Queues()
+	for priority, down := range []bool{true, false} {
+		s.Watch("q", source(workqueue.Stats{ShuttingDown: down, Paused: down, ByPriority: &workqueue.PriorityDepths{
+			Depths: []workqueue.PriorityDepth{{Priority: priority}},
+		}}))
+	}
+	sum := slices.Collect(s.All())[0].Sum
+	if d := sum.ByPriority.Depths; len(d) != 1 || d[0].Priority != 1 || sum.Paused {
+		t.Errorf("%+v, want only priority 1, and no pause", sum)
+	}
+}
+
+// Priorities beyond the limit of a sum count as others.
+func TestManyPriorities(t *testing.T) {
+	s := Queues()
+	for i := range 3 {
+		st := workqueue.Stats{ByPriority: &workqueue.PriorityDepths{Others: 1}}
+		for p := range 16 {
+			st.ByPriority.Depths = append(st.ByPriority.Depths, workqueue.PriorityDepth{Priority: 15*i + p, Queued: 1})
+		}
+		s.Watch("q", source(st))
+	}
+	sum := slices.Collect(s.All())[0].Sum.ByPriority
+	queued := sum.Others
+	for _, d := range sum.Depths {
+		queued += d.Queued
+	}
+	if len(sum.Depths) != MaxPriorities || queued != 3+48 {
+		t.Errorf("%+v, want %d priorities and 51 keys", sum, MaxPriorities)
+	}
+}
+
+func TestPools(t *testing.T) {
+	s := Pools()
+	for _, st := range []worker.Stats{{Handled: 1, Busy: 1}, {Handled: 2, Busy: 2}, {Handled: 4, Ended: true}} {
+		s.Watch("p", func() worker.Stats { return st })
+	}
+	for range 2 {
+		got := slices.Collect(s.All())[0]
+		if got.Sum.Handled != 7 || got.Sum.Busy != 3 || !got.Live {
+			t.Errorf("%+v, want the sum of three pools, two of them alive", got)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package priorityqueue
+
+import "github.com/keyedqueue/workqueue/internal/keytable"
+
+// Groups share turns by deficit round-robin: the lines of one priority stand in a ring, and each hands out as
+// many keys as its group weighs before the next one's turn. (Every key costs one, so what is left of a turn is
+// never more than that, and is lost when the line has no more keys.) A line that begins to have queued keys is the
+// last of the round.
+//
+// A group that is at its limit has its lines moved from the rings and the order to the heap blocked, and back when
+// one of its keys is Done. So no call walks past keys that cannot be handed out.
+
+// group is what the queue knows of a group. It is kept as long as one of its keys is queued, waiting or held.
+type group struct {
+	keys, held int
+	weight     int
+	// limit is how many of its keys may be held, zero if there is no limit.
+	limit int
+	// lines are those of its keys, one for each priority.
+	lines keytable.List
+}
+
+// isFull reports whether the group is at its limit, or above one that was lowered.
+func (g *group) isFull() bool { return g.limit > 0 && g.held >= g.limit }
+
+// groupOfLocked returns the group of the key at s, or None in a queue without groups.
+func (q *Queue[T]) groupOfLocked(s keytable.Slot) keytable.Slot {
+	if q.config.Group == nil {
+		return keytable.None
+	}
+	return *q.mu.groupOf.Existing(s)
+}
+
+// joinGroupLocked puts the key at s into its group.
+func (q *Queue[T]) joinGroupLocked(s keytable.Slot, k *newKey[T]) {
+	g, e, _ := q.mu.groups.FindOrInsert(k.groupHash, k.group)
+	*q.mu.groupOf.At(s) = g
+	e.Value.keys++
+	e.Value.weight = k.weight
+	q.updateGroupLocked(g, e.Value.held, k.limit)
+}
+
+// leaveGroupLocked takes the key at s, which is not held, out of its group, and forgets a group without keys.
+func (q *Queue[T]) leaveGroupLocked(s keytable.Slot) {
+	g := q.groupOfLocked(s)
+	e := &q.mu.groups.At(g).Value
+	if e.keys--; e.keys == 0 {
+		q.mu.groups.Delete(g)
+	}
+}
+
+// countHeldLocked counts a key of group g that is handed out or, if n is -1, Done.
+func (q *Queue[T]) countHeldLocked(g keytable.Slot, n int) {
+	e := &q.mu.groups.At(g).Value
+	q.updateGroupLocked(g, e.held+n, e.limit)
+}
+
+// updateGroupLocked changes group g and, if that takes it to its limit or back, moves its lines.
+func (q *Queue[T]) updateGroupLocked(g keytable.Slot, held, limit int) {
+	e := &q.mu.groups.At(g).Value
+	wasFull := e.isFull()
+	e.held, e.limit = held, limit
+	if e.isFull() == wasFull {
+		return
+	}
+	for n := range q.mu.linesOfGroup.All(&e.lines) {
+		q.placeLineLocked(n)
+	}
+}
+
+// joinRingLocked makes line n the last of the round among those of its priority.
+func (q *Queue[T]) joinRingLocked(n keytable.Slot) {
+	e := q.mu.lines.At(n)
+	e.Value.turnLeft = 0
+	_, ring, _ := q.mu.rings.FindOrInsert(keytable.HashOf(e.Key.priority), e.Key.priority)
+	q.mu.ringLinks.Append(&ring.Value, n)
+}
+
+func (q *Queue[T]) leaveRingLocked(n keytable.Slot) {
+	priority := q.mu.lines.At(n).Key.priority
+	r, ring := q.mu.rings.Find(keytable.HashOf(priority), priority)
+	q.mu.ringLinks.Remove(&ring.Value, n)
+	if ring.Value.Len() == 0 {
+		q.mu.rings.Delete(r)
+	}
+}
+
+// turnLocked returns the line whose turn it is among those of the same priority as line n, and counts a
+// key that it hands out.
+func (q *Queue[T]) turnLocked(n keytable.Slot) keytable.Slot {
+	priority := q.mu.lines.At(n).Key.priority
+	_, ring := q.mu.rings.Find(keytable.HashOf(priority), priority)
+	n = ring.Value.First()
+	e := q.mu.lines.At(n)
+	l := &e.Value
+	if l.turnLeft == 0 {
+		l.turnLeft = q.mu.groups.At(e.Key.group).Value.weight
+	}
+	if l.turnLeft--; l.turnLeft == 0 {
+		q.mu.ringLinks.Remove(&ring.Value, n)
+		q.mu.ringLinks.Append(&ring.Value, n)
+	}
+	return n
+}

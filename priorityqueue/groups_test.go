@@ -1,0 +1,252 @@
+package priorityqueue_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/testkit"
+	pq "github.com/keyedqueue/workqueue/priorityqueue"
+)
+
+// byPrefix groups keys by what is before the slash.
+func byPrefix(key string) string {
+	group, _, _ := strings.Cut(key, "/")
+	return group
+}
+
+func TestGroupsTakeTurns(t *testing.T) {
+	config := pq.Config[string]{Group: byPrefix, Weight: func(group string) int {
+		return map[string]int{"b": 2, "c": -1}[group]
+	}}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		for range 4 {
+			q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "a/3", "b/1", "b/2", "b/3", "c/1", "c/2")
+			q.AddWithOpts(pq.AddOpts{Priority: 1}, "a/urgent", "b/urgent", "b/also", "a/also")
+			drain(t, q, "a/urgent b/urgent b/also a/also a/1 b/1 b/2 c/1 a/2 b/3 c/2 a/3")
+			if keys, groups, lines := q.Remembered(); keys+groups+lines != 0 {
+				t.Errorf("an empty queue remembers %d keys, %d groups, %d lines", keys, groups, lines)
+			}
+		}
+	})
+}
+
+// One tenant with very many keys delays another one's first key by one turn.
+func TestManyKeysOfOneGroup(t *testing.T) {
+	const turn = 3
+	q := pq.New(pq.Config[int]{
+		Group:  func(key int) string { return fmt.Sprint(key < 100_000) },
+		Weight: func(string) int { return turn },
+	})
+	for key := range 100_000 {
+		q.Add(key)
+	}
+	for round := range 50 {
+		q.Add(1_000_000 + round)
+		for i := 0; ; i++ {
+			key, _ := q.Get()
+			q.Done(key)
+			if key >= 1_000_000 {
+				break
+			}
+			if i == turn {
+				t.Fatalf("round %d: more than a turn of the other group comes first", round)
+			}
+		}
+		for range round { // at any point of a turn
+			key, _ := q.Get()
+			q.Done(key)
+		}
+	}
+}
+
+func TestLimit(t *testing.T) {
+	config := pq.Config[string]{Group: byPrefix, Limit: limit(2), Weight: func(string) int { return 3 }}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "a/3", "a/4", "a/5", "a/6", "b/1", "b/2", "b/3")
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "a/7")
+		hold(t, q, "a/7 a/1 b/1 b/2")
+		if q.Len() != 6 {
+			t.Errorf("Len() = %d", q.Len())
+		}
+		get := startGet(q)
+		get.MustBlock(t, "Get of keys of groups at their limits")
+		q.Add("c/1")
+		if got := get.MustReturn(t, "Get of another group"); got != "c/1 <nil>" {
+			t.Error(got)
+		}
+		q.Add("a/7")
+		q.Add("b/2")
+		q.Done("b/2")
+		hold(t, q, "b/3")
+		q.Done("a/7") // it is ready again itself, at priority 0
+		hold(t, q, "a/2")
+		q.Done("b/3")
+		q.Done("a/2") // a group that was at its limit begins a turn
+		hold(t, q, "b/2 a/3")
+		for _, key := range []string{"a/3", "a/1", "b/1", "b/2", "c/1"} {
+			q.Done(key)
+		}
+		drain(t, q, "a/4 a/5 a/6 a/7")
+	})
+}
+
+// A group that comes back from its limit begins a new turn, whatever was left of the last one.
+func TestTurnAfterLimit(t *testing.T) {
+	config := pq.Config[string]{Group: byPrefix, Limit: limit(2), Weight: func(string) int { return 3 }}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "a/3", "a/4", "b/1", "b/2", "b/3")
+		hold(t, q, "a/1 a/2 b/1 b/2")
+		for _, key := range []string{"a/1", "a/2", "b/1", "b/2"} {
+			q.Done(key)
+		}
+		hold(t, q, "a/3 a/4 b/3")
+	})
+}
+
+// Of a group at its limit, keys may be raised, removed and due.
+func TestBlockedKeysChange(t *testing.T) {
+	config := pq.Config[string]{Group: byPrefix, Limit: limit(1)}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "a/3", "a/4")
+		q.AddAfter("a/5", time.Second)
+		hold(t, q, "a/1")
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "a/4")
+		q.Remove("a/2")
+		time.Sleep(time.Second)
+		get := startGet(q)
+		get.MustBlock(t, "Get")
+		q.Done("a/1")
+		if got := get.MustReturn(t, "Get after Done"); got != "a/4 <nil>" {
+			t.Error(got)
+		}
+		q.Done("a/4")
+		drain(t, q, "a/3 a/5")
+	})
+}
+
+// After shutdown the keys of a group at its limit are handed out, as its others are Done.
+func TestShutDownWithBlockedGroup(t *testing.T) {
+	script(t, pq.Config[string]{Group: byPrefix, Limit: limit(1)}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2")
+		hold(t, q, "a/1")
+		gets := []*testkit.Call[string]{startGet(q), startGet(q)}
+		d := startDrain(q)
+		for _, get := range gets {
+			get.MustBlock(t, "Get while keys are left")
+		}
+		q.Done("a/1")
+		synctest.Wait()
+		q.Done("a/2")
+		got := gets[0].MustReturn(t, "Get") + ", " + gets[1].MustReturn(t, "Get")
+		if !strings.Contains(got, "a/2 <nil>") || !strings.Contains(got, "shut down") {
+			t.Errorf("getters got %s", got)
+		}
+		if err := d.MustReturn(t, "drain"); err != nil {
+			t.Error(err)
+		}
+		if _, err := q.GetContext(context.Background()); err == nil {
+			t.Error("Get after the end")
+		}
+	})
+}
+
+// Each group has its own limit, and a group whose limit changes follows.
+func TestLimits(t *testing.T) {
+	limits := map[string]int{"a": 1, "b": 2, "c": 0, "d": -5}
+	config := pq.Config[string]{Group: byPrefix, Limit: func(group string) int { return limits[group] }}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		for _, g := range []string{"a", "b", "c", "d"} {
+			for i := range 4 {
+				q.Add(fmt.Sprint(g, "/", i))
+			}
+		}
+		get := func() (got string) {
+			batch, err := q.GetBatch(t.Context(), 100)
+			if err != nil {
+				t.Error(err)
+			}
+			return strings.Join(batch, " ")
+		}
+		if got := get(); got != "a/0 b/0 c/0 d/0 b/1 c/1 d/1 c/2 d/2 c/3 d/3" {
+			t.Errorf("got %s", got)
+		}
+		if st := q.Stats(); st.Blocked != 5 || st.Queued != 5 {
+			t.Errorf("Stats() = %+v, want 5 blocked", st)
+		}
+		limits["a"] = 3
+		q.Add("a/1") // is in the queue, so nothing is asked of it
+		if st := q.Stats(); st.Blocked != 5 {
+			t.Errorf("Stats() = %+v, want 5 blocked", st)
+		}
+		q.Add("a/4")
+		if got := get(); got != "a/1 a/2" {
+			t.Errorf("got %s, with the higher limit", got)
+		}
+		limits["b"] = 1
+		q.Add("b/4") // two are held, more than the lower limit
+		if st := q.Stats(); st.Blocked != 5 || st.Queued != 5 {
+			t.Errorf("Stats() = %+v, want 5 blocked", st)
+		}
+		q.Done("b/0") // one is still held
+		if st := q.Stats(); st.Blocked != 5 || st.Queued != 5 {
+			t.Errorf("Stats() = %+v, want 5 blocked", st)
+		}
+		q.Done("b/1")
+		if got := get(); got != "b/2" {
+			t.Errorf("got %s, with the lower limit", got)
+		}
+		limits["a"] = 0
+		q.Add("a/5")
+		if got := get(); got != "a/3 a/4 a/5" {
+			t.Errorf("got %s, without a limit", got)
+		}
+	})
+}
+
+// The weight of a group that is there already counts from its next turn on.
+func TestWeightChanges(t *testing.T) {
+	weight := 1
+	config := pq.Config[string]{Group: byPrefix, Weight: func(string) int { return weight }}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "a/3", "a/4", "b/1", "b/2", "b/3")
+		hold(t, q, "a/1 b/1")
+		weight = 2
+		q.AddWithOpts(pq.AddOpts{}, "a/4") // is in the queue
+		hold(t, q, "a/2 b/2")
+		q.AddWithOpts(pq.AddOpts{}, "a/5")
+		hold(t, q, "a/3 a/4 b/3 a/5")
+	})
+}
+
+// What is blocked, and why, is visible.
+func TestBlockedKeysAreShown(t *testing.T) {
+	config := pq.Config[string]{Group: byPrefix, Limit: limit(1)}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "b/1")
+		hold(t, q, "a/1")
+		for key, blocked := range map[string]bool{"a/1": false, "a/2": true, "b/1": false} {
+			if info, _ := q.Inspect(key); info.Blocked != blocked || info.Paused {
+				t.Errorf("Inspect(%s) = %+v", key, info)
+			}
+		}
+		s := q.Snapshot(9)
+		if k := s.Queued; len(k) != 2 || k[0].Key != "b/1" || k[0].Blocked || k[1].Key != "a/2" || !k[1].Blocked || k[1].Group != "a" {
+			t.Errorf("Snapshot has %+v queued", k)
+		}
+		q.Pause()
+		info, _ := q.Inspect("b/1")
+		absent, _ := q.Inspect("x")
+		if st := q.Stats(); !st.Paused || st.Blocked != 1 || !info.Paused || !absent.Paused {
+			t.Errorf("paused: Stats() = %+v, Inspect() = %+v, %+v", st, info, absent)
+		}
+		q.Resume()
+		q.Done("a/1")
+		if st := q.Stats(); st.Paused || st.Blocked != 0 {
+			t.Errorf("Stats() = %+v", st)
+		}
+	})
+}

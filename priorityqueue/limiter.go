@@ -1,0 +1,68 @@
+package priorityqueue
+
+import "github.com/keyedqueue/workqueue/internal/keytable"
+
+// addRateLimited asks the limiter if its answer can matter, and adds the key
+// (client-go charges it for every add: kubernetes/kubernetes#112325).
+//
+// The limiter is foreign code: it may be slow, call the queue or panic. So it is asked without the lock, and
+// the key is not touched until there is an answer. Meanwhile other adds see the key as it was; those that
+// want to ask for it, or for any other key, wait for asking, so that many at once ask once. When the answer comes it
+// may be of no use, because the key was queued in between. Then it is merged as any other add.
+func (q *Queue[T]) addRateLimited(k *newKey[T], r *request) {
+	q.asking.Lock()
+	defer q.asking.Unlock()
+	if !q.mustAsk(k, r) {
+		return
+	}
+	asked := *r
+	asked.answered = true
+	delay := q.config.RateLimiter.When(k.key)
+	if r.After <= 0 || delay < r.After {
+		asked.After = delay
+	}
+	now := q.readClock(true)
+	q.lockAt(now)
+	defer q.unlock()
+	q.addLocked(k, &asked, now)
+}
+
+// mustAsk reports whether the limiter's answer can matter to k. If not, it adds k without.
+func (q *Queue[T]) mustAsk(k *newKey[T], r *request) bool {
+	now := q.readClock(q.needsTime(r))
+	q.lockAt(now)
+	defer q.unlock()
+	if q.shuttingDown.Load() {
+		return false
+	}
+	s, e := q.mu.keys.Find(k.hash, k.key)
+	if s == keytable.None || e.Value.needsLimiter() {
+		return true
+	}
+	unasked := *r
+	unasked.askedBefore = true
+	q.addLocked(k, &unasked, now)
+	return false
+}
+
+// needsLimiter reports whether it matters for how long the limiter would make the key wait.
+func (it *item) needsLimiter() bool {
+	switch it.state {
+	case queued:
+		return false
+	case rerun:
+		return it.yields
+	case rerunLater:
+		return it.yields || !it.limited
+	case waiting:
+		return !it.limited
+	}
+	return true
+}
+
+// Forget makes the limiter forget the failures of item, whether it has succeeded or is given up. The worker
+// still has to call Done.
+func (q *Queue[T]) Forget(item T) { q.config.RateLimiter.Forget(item) }
+
+// NumRequeues returns how many failures of item the limiter has counted since it was forgotten.
+func (q *Queue[T]) NumRequeues(item T) int { return q.config.RateLimiter.NumRequeues(item) }

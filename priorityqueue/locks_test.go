@@ -1,0 +1,174 @@
+package priorityqueue
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
+)
+
+// Where many keys come due at once, no call waits until all have been made ready. The loop makes all of them ready
+// without being woken.
+func TestManyDueKeys(t *testing.T) {
+	const n = 3*maxMoved + 5
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Config[int]{})
+		defer q.ShutDown()
+		for key := range n {
+			q.AddAfter(key, time.Second)
+		}
+		waiting := func(move bool) int {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			if move {
+				q.moveDueLocked(q.nextDueLocked())
+			}
+			return q.mu.due.Len()
+		}
+		if left := waiting(true); left != n-maxMoved {
+			t.Errorf("one call made %d keys ready, want %d", n-left, maxMoved)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if left := waiting(false); left != 0 {
+			t.Errorf("%d keys are still waiting", left)
+		}
+		if err := q.CheckInvariants(); err != nil {
+			t.Fatal(err)
+		}
+		for want := range n {
+			if key, _ := q.Get(); key != want {
+				t.Fatalf("Get() = %d, want %d", key, want)
+			}
+			q.Done(want)
+		}
+	})
+}
+
+// No call holds the lock for a time that grows with the number of keys. These tests count the keys of a lock, or the
+// locks of a call, because a test of durations would depend on what else the machine does.
+func TestLocksAreShort(t *testing.T) {
+	const n = 10 * maxPerLock
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Config[int]{MinInterval: time.Hour})
+		for key := range n {
+			q.AddAfter(key, time.Hour)
+		}
+		q.AddAll(AddOpts{}, func(yield func(int) bool) {
+			for key := n; key < 2*n && yield(key); key++ {
+			}
+		})
+		left := func() int { return q.Stats().Waiting + q.Stats().Queued }
+		if s := q.copyFirst(maxPerLock); len(s.Queued) > maxPerLock || len(s.Waiting) > maxPerLock {
+			t.Errorf("Snapshot copies %d and %d keys under one lock", len(s.Queued), len(s.Waiting))
+		}
+		q.mu.Lock()
+		q.shuttingDown.Store(true)
+		q.mu.stopped = true
+		q.unlock()
+		for n := 0; left() > 0; n++ {
+			before := left()
+			if q.dropSlab(n); before-left() > maxPerLock {
+				t.Fatalf("%d keys are dropped under one lock", before-left())
+			}
+		}
+		q.ShutDown()
+		if len(slices.Collect(q.All())) != 0 {
+			t.Error("not all keys were dropped")
+		}
+	})
+}
+
+// crashing is a limiter whose NumRequeues panics for one key.
+type crashing struct {
+	workqueue.TypedRateLimiter[int]
+	key int
+}
+
+func (c *crashing) NumRequeues(key int) int {
+	if key == c.key {
+		panic("NumRequeues")
+	}
+	return 0
+}
+
+// A call that concerns many keys gives the lock back at least every maxPerLock keys. With Aging the queue reads the clock
+// before it takes the lock, so the readings count the locks.
+func TestManyKeysTakeManyLocks(t *testing.T) {
+	const n = 10 * maxPerLock
+	locks := 0
+	clock := &testkit.HookedClock{WithTicker: testkit.NewFakeClock(), OnNow: func() { locks++ }}
+	limiter := &crashing{key: n - 1}
+	q := New(Config[int]{Aging: time.Hour, Clock: clock, RateLimiter: limiter})
+	defer q.ShutDown()
+	measure := func(what string, want int, f func()) {
+		t.Helper()
+		locks = 0
+		if f(); locks < want {
+			t.Errorf("%s of %d keys takes %d locks, want at least %d", what, n, locks, want)
+		}
+	}
+	var keys []int
+	for key := range n {
+		keys = append(keys, key)
+	}
+	measure("AddAll", 10, func() { q.AddAll(AddOpts{}, slices.Values(keys)) })
+	measure("TakeBatch that gives back", 10, func() {
+		testkit.WantPanic(t, "TakeBatch", func() { _, _ = q.TakeBatch(t.Context(), n) }, "NumRequeues")
+	})
+	limiter.key = -1
+	measure("All", 10, func() {
+		for range q.All() {
+		}
+	})
+	locks = 0
+	if got, err := q.GetBatch(t.Context(), n); !slices.Equal(got, keys) {
+		t.Errorf("GetBatch() = %d keys, %v", len(got), err)
+	}
+	if locks != 1 { // If the clock panicked later, the keys that were taken before would be lost.
+		t.Errorf("GetBatch reads the clock %d times, want once", locks)
+	}
+	measure("DoneBatch", 10, func() { q.DoneBatch(keys...) })
+	if st := q.Stats(); st.Queued+st.Processing != 0 {
+		t.Errorf("Stats() = %+v", st)
+	}
+}
+
+// While a shutdown drops many keys it gives the lock back. Nothing that it is to drop is handed out in between, or
+// comes due.
+func TestBetweenTheLocksOfAShutDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Config[string]{Aging: time.Hour}) // reads the clock in every call
+		q.Add("held")
+		q.Get()
+		q.AddAfter("held", time.Second)
+		q.AddAfter("waiting", time.Second)
+		q.Add("queued")
+		begin := func(stop bool) {
+			q.mu.Lock()
+			defer q.unlock()
+			q.shuttingDown.Store(true)
+			q.mu.stopped = stop
+		}
+		begin(false)
+		time.Sleep(time.Second)
+		if n := q.Len(); n != 1 {
+			t.Errorf("%d keys are queued, want 1", n)
+		}
+		q.Done("held")
+		if info, ok := q.Inspect("held"); ok {
+			t.Errorf("a key that was to come later is %+v after its Done", info)
+		}
+		begin(true)
+		if key, shutdown := q.Get(); !shutdown {
+			t.Errorf("Get() = %s", key)
+		}
+		q.ShutDownNow()
+		if st := q.Stats(); st.Dropped != 3 || st.Queued+st.Waiting+st.Processing != 0 {
+			t.Errorf("Stats() = %+v", st)
+		}
+	})
+}

@@ -1,0 +1,128 @@
+package priorityqueue
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/observe"
+)
+
+// beginObserving gives q metrics if it has a name and a provider.
+func (q *Queue[T]) beginObserving() {
+	provider := q.config.MetricsProvider
+	if global := observe.Global.Load(); provider == nil && global != nil {
+		provider, _ = (*global).(workqueue.StatsProvider)
+	}
+	if q.config.Name == "" || provider == nil {
+		return
+	}
+	q.alwaysTimed = true
+	buckets, err := observe.SharedBuckets(provider.HistogramBounds())
+	if err != nil {
+		panic("priorityqueue: StatsProvider: " + err.Error())
+	}
+	q.observer = observe.New(q.config.Clock, buckets, nil)
+	provider.WatchQueue(q.config.Name, q.Stats)
+	if provider, ok := provider.(workqueue.InspectorProvider); ok {
+		provider.InspectQueue(q.config.Name, workqueue.Inspect(q))
+	}
+}
+
+// countAddLocked counts an add that queues the key at s, or will when its worker is Done, with that priority.
+func (q *Queue[T]) countAddLocked(s keytable.Slot, priority int, now time.Duration) {
+	q.mu.adds++
+	if q.observer != nil {
+		q.observer.Added(s, now)
+		q.mu.depths.add(priority, 1)
+	}
+}
+
+// countGoneLocked counts a key, for which countAddLocked was called, that is handed out or does not come any more.
+func (q *Queue[T]) countGoneLocked(priority int) {
+	if q.observer != nil {
+		q.mu.depths.add(priority, -1)
+	}
+}
+
+// movePriorityLocked counts such a key whose priority changes.
+func (q *Queue[T]) movePriorityLocked(before, after int) {
+	if q.observer != nil {
+		q.mu.depths.add(before, -1)
+		q.mu.depths.add(after, 1)
+	}
+}
+
+// Stats returns the queue's numbers. It takes constant time, except for keys that have just come due. A key
+// that a worker holds and that must not come again before its time counts as Processing and as Waiting.
+func (q *Queue[T]) Stats() workqueue.Stats {
+	now := q.readClock(false)
+	q.lockAt(now)
+	defer q.unlock()
+	return q.statsLocked(now)
+}
+
+func (q *Queue[T]) statsLocked(now time.Duration) workqueue.Stats {
+	st := workqueue.Stats{
+		Name:           q.config.Name,
+		ShuttingDown:   q.shuttingDown.Load(),
+		Queued:         q.mu.queued,
+		Blocked:        q.mu.blockedKeys,
+		Paused:         q.mu.paused,
+		Processing:     q.mu.held,
+		Again:          q.mu.reruns,
+		Waiting:        q.mu.due.Len(),
+		Adds:           q.mu.adds,
+		Retries:        q.mu.retries,
+		Dropped:        q.mu.dropped,
+		UnmatchedDones: q.mu.unmatchedDones,
+	}
+	if q.observer == nil {
+		return st
+	}
+	for s := range q.observer.InLine() {
+		st.OldestQueued = q.observer.SinceAdded(s, now)
+		break
+	}
+	st.UnfinishedWork, st.LongestRunning = q.observer.Unfinished(now)
+	st.Latency = histogram(&q.observer.Latency)
+	st.WorkDuration = histogram(&q.observer.WorkDuration)
+	st.ByPriority = q.mu.depths.public()
+	return st
+}
+
+func histogram(h *observe.Histogram) *workqueue.Histogram {
+	bounds, counts, sum := h.Read()
+	return &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
+}
+
+// depths counts the queued and rerun keys of each of the first priorities that it meets, and those of all others together.
+type depths struct {
+	known  []workqueue.PriorityDepth
+	others int
+}
+
+// maxDepths is how many priorities are counted by themselves, as in controller-runtime.
+const maxDepths = 25
+
+func (d *depths) add(priority, n int) {
+	for i := range d.known {
+		if d.known[i].Priority == priority {
+			d.known[i].Queued += n
+			return
+		}
+	}
+	if len(d.known) < maxDepths {
+		d.known = append(d.known, workqueue.PriorityDepth{Priority: priority, Queued: n})
+		return
+	}
+	d.others += n
+}
+
+func (d *depths) public() *workqueue.PriorityDepths {
+	known := slices.Clone(d.known)
+	slices.SortFunc(known, func(a, b workqueue.PriorityDepth) int { return cmp.Compare(b.Priority, a.Priority) })
+	return &workqueue.PriorityDepths{Depths: known, Others: d.others}
+}

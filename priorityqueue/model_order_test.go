@@ -1,0 +1,133 @@
+package priorityqueue_test
+
+import (
+	"slices"
+	"time"
+
+	pq "github.com/keyedqueue/workqueue/priorityqueue"
+)
+
+// This file has the part of slowQueue that decides which key comes next.
+
+type slowTurn struct {
+	group string
+	left  int
+}
+
+func (m *slowQueue) line(level int, group string) (line []*slowKey) {
+	for _, k := range m.sorted(pq.Queued) {
+		if k.level == level && k.group == group {
+			line = append(line, k)
+		}
+	}
+	return line
+}
+
+func (m *slowQueue) blocked(group string) bool {
+	n := 0
+	for _, k := range m.sorted(pq.Processing) {
+		if k.group == group {
+			n++
+		}
+	}
+	if m.config.Limit == nil {
+		return false
+	}
+	limit := m.config.Limit(group)
+	return limit > 0 && n >= limit
+}
+
+// update gives turns to those groups, and no others, from which a key can be taken.
+func (m *slowQueue) update() {
+	if m.turns == nil {
+		m.turns = map[int][]slowTurn{}
+	}
+	for level, ring := range m.turns {
+		m.turns[level] = slices.DeleteFunc(ring, func(t slowTurn) bool {
+			return m.blocked(t.group) || len(m.line(level, t.group)) == 0
+		})
+	}
+	for _, k := range m.sorted(pq.Queued) {
+		has := slices.ContainsFunc(m.turns[k.level], func(t slowTurn) bool { return t.group == k.group })
+		if !has && !m.blocked(k.group) {
+			m.turns[k.level] = append(m.turns[k.level], slowTurn{group: k.group})
+		}
+	}
+}
+
+func (m *slowQueue) rank(since time.Duration, level int) time.Duration {
+	return since - time.Duration(level)*m.config.Aging
+}
+
+// losesPlace reports whether a key that is ready, or has its place, goes to the end of another line when its
+// priority changes.
+func (m *slowQueue) losesPlace(k *slowKey, before, after int) bool {
+	if after <= before || m.config.Aging == 0 {
+		return after != before
+	}
+	return m.rank(k.since, k.level) > m.rank(max(m.lastReady, m.now), after)
+}
+
+// next returns the key that is to be handed out next, or nil.
+func (m *slowQueue) next() *slowKey {
+	if m.paused {
+		return nil
+	}
+	var best *slowKey
+	for level, ring := range m.turns {
+		for _, t := range ring {
+			k := m.line(level, t.group)[0]
+			if best == nil || m.before(k, best) {
+				best = k
+			}
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	return m.line(best.level, m.turns[best.level][0].group)[0]
+}
+
+// before reports whether the line whose first key is a comes before the one whose first key is b.
+func (m *slowQueue) before(a, b *slowKey) bool {
+	if m.config.Aging > 0 {
+		if ra, rb := m.rank(a.since, a.level), m.rank(b.since, b.level); ra != rb {
+			return ra < rb
+		}
+	}
+	return a.level > b.level
+}
+
+func (m *slowQueue) get() (key, priority int) {
+	k := m.next()
+	m.taken++
+	ring := m.turns[k.level]
+	t := ring[0]
+	if t.left == 0 {
+		t.left = m.weight(t.group)
+	}
+	t.left--
+	if t.left == 0 {
+		m.turns[k.level] = append(ring[1:], t)
+	} else {
+		ring[0] = t
+	}
+	k.state = pq.Processing
+	m.lastStart[k.key] = m.now
+	m.update()
+	return k.key, k.priority
+}
+
+// inOrder sorts queued keys as Snapshot does in a queue without groups: by rank, and each line as it stands. With groups
+// only the ranks of the keys are in this order.
+func (m *slowQueue) inOrder(keys []*slowKey) {
+	slices.SortStableFunc(keys, func(a, b *slowKey) int {
+		switch {
+		case m.before(a, b):
+			return -1
+		case m.before(b, a):
+			return 1
+		}
+		return a.seq - b.seq
+	})
+}

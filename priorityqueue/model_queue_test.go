@@ -1,0 +1,381 @@
+package priorityqueue_test
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	pq "github.com/keyedqueue/workqueue/priorityqueue"
+)
+
+// slowQueue is what a queue does, in the obvious way. Times are durations since the test's epoch.
+type slowQueue struct {
+	config  pq.Config[int]
+	limiter workqueue.TypedRateLimiter[int]
+	now     time.Duration
+
+	keys map[int]*slowKey
+	// turns are, for each priority, the groups from which a key can be taken, the next one first.
+	turns map[int][]slowTurn
+	// lastStart is never forgotten.
+	lastStart map[int]time.Duration
+	lastReady time.Duration
+	seq       int
+	paused    bool
+	// clockRead is set during a call that has read the clock, for whatever reason.
+	clockRead bool
+	down      bool
+	taken     uint64
+	stats     workqueue.Stats
+}
+
+type slowKey struct {
+	key      int
+	state    pq.State
+	priority int // as handed out, if processing
+	level    int // of the line in which it stands
+	group    string
+	seq      int           // among the ready, or the waiting
+	since    time.Duration // ready
+	due      time.Duration
+	added    time.Duration
+	dated    bool
+	byEvent  bool // added is when the first event was
+	// of a key that is processing
+	again         bool
+	againPriority int
+	timed         bool // not before due
+	yields        bool
+	placed        bool // has its place in line
+
+	backoff bool
+}
+
+const atOnce time.Duration = -1 << 62
+
+func (m *slowQueue) timed() bool {
+	return m.config.Aging > 0 || m.config.MinInterval > 0 || m.config.MetricsProvider != nil
+}
+
+func (m *slowQueue) group(key int) string {
+	if m.config.Group == nil {
+		return ""
+	}
+	return m.config.Group(key)
+}
+
+func (m *slowQueue) weight(group string) int {
+	if m.config.Weight == nil {
+		return 1
+	}
+	return max(1, m.config.Weight(group))
+}
+
+func (m *slowQueue) floor(key int) time.Duration {
+	if last, ok := m.lastStart[key]; ok && m.config.MinInterval > 0 {
+		return last + m.config.MinInterval
+	}
+	return atOnce
+}
+
+// sorted returns the keys of a state, those that came first before the others. Keys that are held, and are not
+// to come again before their time, wait as well.
+func (m *slowQueue) sorted(state pq.State) []*slowKey {
+	var all []*slowKey
+	for _, k := range m.keys {
+		if k.state == state || state == pq.Waiting && k.timed {
+			all = append(all, k)
+		}
+	}
+	slices.SortFunc(all, func(a, b *slowKey) int {
+		if state == pq.Waiting {
+			return cmp.Or(cmp.Compare(a.due, b.due), a.seq-b.seq)
+		}
+		return a.seq - b.seq
+	})
+	return all
+}
+
+func (m *slowQueue) count(state pq.State) int { return len(m.sorted(state)) }
+
+func (m *slowQueue) becomeReady(k *slowKey, now time.Duration) {
+	if !k.placed {
+		m.place(k, k.priority, now)
+	}
+	k.state = pq.Queued
+	k.again, k.timed, k.yields, k.backoff, k.placed = false, false, false, false, false
+	m.update()
+}
+
+// place gives k the last place in a line.
+func (m *slowQueue) place(k *slowKey, level int, now time.Duration) {
+	m.seq++
+	m.lastReady = max(m.lastReady, now)
+	k.level, k.seq, k.since = level, m.seq, m.lastReady
+}
+
+// comeAgain makes k, which a worker holds, come again at once.
+func (m *slowQueue) comeAgain(k *slowKey, now time.Duration) {
+	m.stats.Adds++
+	k.timed, k.backoff = false, false
+	if m.config.PlaceOfAdd {
+		m.place(k, k.againPriority, now)
+		k.placed = true
+	}
+}
+
+// wait makes k wait until at.
+func (m *slowQueue) wait(k *slowKey, at time.Duration) {
+	if at <= m.now {
+		m.stats.Adds++
+		m.becomeReady(k, m.now)
+		return
+	}
+	m.seq++
+	k.state, k.seq, k.due = pq.Waiting, m.seq, at
+}
+
+// pass makes ready what is due at now.
+func (m *slowQueue) pass(now time.Duration) {
+	m.now = now
+	for _, k := range m.sorted(pq.Waiting) {
+		if k.due > now {
+			continue
+		}
+		if k.timed {
+			m.comeAgain(k, k.due)
+		} else {
+			m.stats.Adds++
+			m.becomeReady(k, k.due)
+		}
+	}
+}
+
+// caller is who adds a key.
+type caller int
+
+const (
+	byEvent              caller = iota
+	byWorker                    // if a worker holds the key
+	byWorkerWithPriority        // the same, and the key does not keep its priority
+)
+
+func (m *slowQueue) add(key int, o pq.AddOpts, by caller, retry bool) {
+	if m.down {
+		return
+	}
+	if retry {
+		m.stats.Retries++
+	}
+	if o.Delay == pq.DefaultDelay {
+		o.Delay = cmp.Or(m.config.Delay, pq.Earliest)
+	}
+	k := m.keys[key]
+	isEvent := by == byEvent || k == nil || k.state != pq.Processing
+	if o.RateLimited {
+		isEvent = o.MaxDelay != 0
+	} else if o.MaxDelay == 0 {
+		o.MaxDelay = m.config.MaxDelay
+	}
+	at, asked, fromLimiter := atOnce, false, false
+	if o.After > 0 {
+		at = m.now + o.After
+	}
+	needed := o.After > 0 || o.Delay == pq.RespectBackoff || o.MaxDelay > 0 && (o.Delay == pq.Latest || o.Delay == pq.Replace)
+	if o.RateLimited {
+		ask := k == nil
+		if k != nil {
+			switch k.state {
+			case pq.Waiting:
+				ask = !k.backoff
+			case pq.Processing:
+				ask = !k.again || k.yields || k.timed && !k.backoff
+			}
+		}
+		if ask {
+			needed = true
+			fromLimiter = true
+			if d := m.limiter.When(key); o.After <= 0 || d < o.After {
+				at = m.now + d
+			}
+		} else {
+			asked = true
+		}
+	}
+	known := needed || m.timed() || m.timesPending() || m.clockRead
+	merge := func(before time.Duration) time.Duration {
+		if asked { // what the limiter said is in before
+			if o.After <= 0 {
+				at = before
+			}
+			at = min(before, at)
+		}
+		switch {
+		case o.Delay == pq.RespectBackoff && k.backoff:
+			return before
+		case o.Delay == pq.Latest:
+			return max(before, at)
+		case o.Delay == pq.Replace:
+			return at
+		}
+		return min(before, at)
+	}
+	// note notes when the first event was, or the first add of another kind before that.
+	note := func() {
+		if known && (!k.dated || isEvent && !k.byEvent) {
+			k.added, k.dated, k.byEvent = m.now, true, isEvent
+		}
+	}
+	// bound is called with the time that the key had, or atOnce if it had none.
+	bound := func(at, before time.Duration) time.Duration {
+		if o.MaxDelay > 0 && (o.Delay == pq.Latest || o.Delay == pq.Replace) && k.byEvent {
+			latest := k.added + o.MaxDelay
+			if k.backoff && o.Delay == pq.Latest {
+				latest = max(latest, before)
+			}
+			at = min(at, latest)
+		}
+		return max(at, m.floor(key))
+	}
+	mark := func() {
+		if fromLimiter {
+			k.backoff = true
+		} else if o.Delay == pq.Replace && !o.RateLimited {
+			k.backoff = false
+		}
+	}
+	switch {
+	case k == nil:
+		k = &slowKey{key: key, priority: o.Priority, group: m.group(key), backoff: fromLimiter}
+		m.keys[key] = k
+		note()
+		m.wait(k, bound(at, atOnce))
+	case k.state == pq.Queued:
+		if o.Priority < k.priority && !o.SetPriority || o.Priority == k.priority {
+			return
+		}
+		before := k.priority
+		k.priority = o.Priority
+		if !m.losesPlace(k, before, o.Priority) {
+			return
+		}
+		// It leaves its line before it joins the next one.
+		delete(m.keys, key)
+		m.update()
+		m.keys[key] = k
+		m.becomeReady(k, m.now)
+	case k.state == pq.Waiting:
+		if k.priority = max(k.priority, o.Priority); o.SetPriority {
+			k.priority = o.Priority
+		}
+		note()
+		before := k.due
+		due := bound(merge(before), before)
+		mark()
+		if due != before {
+			m.wait(k, due)
+		}
+	default:
+		p := o.Priority
+		if by == byWorker {
+			p = k.priority
+		}
+		beforePriority := k.againPriority
+		if k.againPriority = max(k.againPriority, p); !k.again || o.SetPriority {
+			k.againPriority = p
+		}
+		if k.placed && m.losesPlace(k, beforePriority, k.againPriority) {
+			m.place(k, k.againPriority, m.now)
+		}
+		wasAtOnce, before := k.again && !k.timed, k.due
+		switch {
+		case !k.again:
+			k.again, k.yields, k.dated, k.byEvent = true, o.Delay == pq.RespectBackoff && !fromLimiter, false, false
+			k.backoff = false
+		case k.yields && fromLimiter:
+			k.yields = false
+		case !k.timed:
+			k.yields = k.yields && o.Delay == pq.RespectBackoff
+			return
+		default:
+			at = merge(k.due)
+			k.yields = k.yields && o.Delay == pq.RespectBackoff
+		}
+		note()
+		wasTimed := k.timed
+		if !wasTimed {
+			before = atOnce
+		}
+		k.due = bound(at, before)
+		mark()
+		k.timed = k.due > m.now
+		switch {
+		case k.timed && !(wasTimed && k.due == before):
+			m.seq++
+			k.seq = m.seq
+		case !k.timed:
+			k.backoff = false
+			if !wasAtOnce {
+				m.comeAgain(k, m.now)
+			}
+		}
+		if k.timed {
+			k.placed = false
+		}
+	}
+}
+
+// timesPending reports whether the queue would read the clock for any call.
+func (m *slowQueue) timesPending() bool { return m.count(pq.Waiting) > 0 }
+
+func (m *slowQueue) done(key int) {
+	k := m.keys[key]
+	if k == nil || k.state != pq.Processing {
+		m.stats.UnmatchedDones++
+		return
+	}
+	// Not held any more, and not ready yet: the group's other keys take their places first.
+	delete(m.keys, key)
+	m.update()
+	if !k.again {
+		return
+	}
+	m.keys[key] = k
+	k.priority = k.againPriority
+	if k.timed {
+		k.state = pq.Waiting
+	} else {
+		m.becomeReady(k, m.now)
+	}
+	k.again, k.timed, k.yields = false, false, false
+}
+
+func (m *slowQueue) remove(key int) pq.State {
+	k := m.keys[key]
+	if k == nil {
+		return pq.Absent
+	}
+	if k.state == pq.Processing {
+		k.again, k.timed, k.yields, k.backoff, k.placed = false, false, false, false, false
+		return k.state
+	}
+	delete(m.keys, key)
+	m.update()
+	return k.state
+}
+
+func (m *slowQueue) shutDown() {
+	if m.down {
+		return
+	}
+	m.stats.Dropped += uint64(m.count(pq.Waiting))
+	m.down, m.paused = true, false
+	for _, k := range m.sorted(pq.Waiting) {
+		if k.timed {
+			k.again, k.timed, k.yields, k.backoff = false, false, false, false
+		} else {
+			delete(m.keys, k.key)
+		}
+	}
+}

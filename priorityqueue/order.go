@@ -1,0 +1,253 @@
+package priorityqueue
+
+import (
+	"math"
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/dueloop"
+	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/slotheap"
+)
+
+// The queued keys stand in lines, one for each priority and, in a queue with groups, each group: first in, first out.
+//
+//	order   (a heap, the next line first)      priority 7, group a:   k1  k9
+//	                                           priority 7, group b:   k2
+//	                                           priority 0, group a:   k3  k4  k5
+//	blocked (a heap, of groups at their limit) priority 7, group c:   k6  k7
+//
+// Without Aging a line's rank is its priority. With Aging it is the time at which its first queued key took its
+// place, less Aging for each level of priority: a level counts as much as having come Aging earlier. Ranks do not
+// change as time passes, so no timer has to move lines. The keys of a line took their places in the order in which
+// they stand, so the first queued one decides.
+//
+// With PlaceOfAdd, a key in state rerun stands in its line, and is stepped over until it is queued.
+
+// lineKey is what a line is found by. Without groups the group is None.
+type lineKey struct {
+	priority int
+	group    keytable.Slot
+}
+
+// line is the keys of one priority and group.
+//
+// Invariants, which checkInvariants in the tests asserts:
+//   - Its keys are in the order of the times at which they took their places, if there is Aging.
+//   - It is in order or in blocked if and only if one of its keys is queued; in blocked if and only if its group is at its
+//     limit. It is in the ring of its priority if it is in order and there are groups.
+//   - A line without keys is lastLine, in a queue without groups.
+type line struct {
+	keys keytable.List
+	// in is the heap that the line is in.
+	in heapName
+	// queued is the number of queued keys.
+	queued int
+	// turnLeft is the number of keys that may still be handed out in its turn, zero if the turn has not begun. It is
+	// used with groups.
+	turnLeft int
+}
+
+// heapName names the heap that a line is in.
+type heapName uint8
+
+const (
+	inNone heapName = iota
+	inOrder
+	inBlocked
+)
+
+// joinLineLocked puts the key at s at the end of the line of that priority: as of now, or of the time at which the last
+// key took its place if the clock has gone back.
+func (q *Queue[T]) joinLineLocked(s keytable.Slot, it *item, priority int, now time.Duration) {
+	if q.config.Aging > 0 {
+		q.mu.lastPlaced = max(q.mu.lastPlaced, now)
+		q.mu.details.At(s).placed = q.mu.lastPlaced
+	}
+	it.line = q.lineLocked(lineKey{priority, q.groupOfLocked(s)})
+	q.mu.links.Append(&q.mu.lines.At(it.line).Value.keys, s)
+}
+
+// becomeQueuedLocked makes the key at s, which stands in a line, one that can be taken.
+func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, it *item) {
+	it.state, it.limited, it.yields = queued, false, false
+	l := &q.mu.lines.At(it.line).Value
+	q.countQueuedLocked(l, 1)
+	if l.queued == 1 || q.config.PlaceOfAdd && q.firstQueuedLocked(l) == s {
+		q.placeLineLocked(it.line)
+	}
+	if q.observer != nil {
+		q.observer.Queued(s)
+	}
+}
+
+// leaveLineLocked takes the key at s, which is queued or in state rerun, out of its line.
+func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
+	n := it.line
+	it.line = keytable.None
+	l := &q.mu.lines.At(n).Value
+	wasFirst := l.keys.First() == s
+	if q.config.PlaceOfAdd {
+		wasFirst = q.firstQueuedLocked(l) == s
+	}
+	q.mu.links.Remove(&l.keys, s)
+	if it.state == queued {
+		q.countQueuedLocked(l, -1)
+	}
+	if l.queued == 0 || wasFirst && q.config.Aging > 0 {
+		q.placeLineLocked(n)
+	}
+	if l.keys.Len() == 0 && (q.config.Group != nil || n != q.mu.lastLine) {
+		q.deleteLineLocked(n)
+	}
+}
+
+// changeLineLocked moves the key at s, which stands in a line, to the end of the line of its new priority. If the key is
+// ahead of that place by its age, it stays where it is: a higher priority must not cost it time.
+func (q *Queue[T]) changeLineLocked(s keytable.Slot, it *item, before, after int, now time.Duration) {
+	if q.config.Aging > 0 && after > before {
+		here := q.rank(q.mu.details.At(s).placed, q.mu.lines.At(it.line).Key.priority)
+		if here <= q.rank(max(q.mu.lastPlaced, now), after) {
+			return
+		}
+	}
+	q.leaveLineLocked(s, it)
+	q.joinLineLocked(s, it, after, now)
+	if it.state == queued {
+		q.becomeQueuedLocked(s, it)
+	}
+}
+
+// countQueuedLocked counts queued keys of l that come or, if n is negative, go.
+func (q *Queue[T]) countQueuedLocked(l *line, n int) {
+	l.queued += n
+	q.mu.queued += n
+	if l.in == inBlocked {
+		q.mu.blockedKeys += n
+	}
+}
+
+// firstQueuedLocked returns the first queued key of l, or None.
+func (q *Queue[T]) firstQueuedLocked(l *line) keytable.Slot {
+	return q.queuedFromLocked(l.keys.First())
+}
+
+// queuedFromLocked returns the first queued key from s on in its line, or None.
+func (q *Queue[T]) queuedFromLocked(s keytable.Slot) keytable.Slot {
+	if q.config.PlaceOfAdd {
+		for s != keytable.None && q.mu.keys.At(s).Value.state == rerun {
+			s = q.mu.links.Next(s)
+		}
+	}
+	return s
+}
+
+// nextLocked returns the key to be handed out next. There must be one.
+func (q *Queue[T]) nextLocked() keytable.Slot {
+	n := q.mu.order.First().Slot
+	if q.config.Group != nil {
+		n = q.turnLocked(n)
+	}
+	return q.firstQueuedLocked(&q.mu.lines.At(n).Value)
+}
+
+// lineLocked returns the line of k, which is made if there is none. An empty one that is not the last one is
+// not kept, so their number does not grow with that of the priorities seen.
+func (q *Queue[T]) lineLocked(k lineKey) keytable.Slot {
+	if q.mu.lastLine != keytable.None && q.mu.lines.At(q.mu.lastLine).Key == k {
+		return q.mu.lastLine
+	}
+	n, _, inserted := q.mu.lines.FindOrInsert(keytable.HashOf(k), k)
+	if q.config.Group != nil {
+		if inserted {
+			q.mu.linesOfGroup.Append(&q.mu.groups.At(k.group).Value.lines, n)
+		}
+		return n
+	}
+	if last := q.mu.lastLine; last != keytable.None && q.mu.lines.At(last).Value.keys.Len() == 0 {
+		q.deleteLineLocked(last)
+	}
+	q.mu.lastLine = n
+	return n
+}
+
+func (q *Queue[T]) deleteLineLocked(n keytable.Slot) {
+	if q.config.Group != nil {
+		q.mu.linesOfGroup.Remove(&q.mu.groups.At(q.mu.lines.At(n).Key.group).Value.lines, n)
+	}
+	q.mu.lines.Delete(n)
+	if !q.mu.lines.HasMemory(n) {
+		q.mu.order.Release(n)
+		q.mu.blocked.Release(n)
+		q.mu.linesOfGroup.Release(n)
+		q.mu.ringLinks.Release(n)
+	}
+}
+
+// placeLineLocked puts line n into the heap where it belongs, by its first queued key.
+func (q *Queue[T]) placeLineLocked(n keytable.Slot) {
+	e := q.mu.lines.At(n)
+	l := &e.Value
+	where := inOrder
+	switch {
+	case l.queued == 0:
+		where = inNone
+	case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.isFull():
+		where = inBlocked
+	}
+	if where == l.in {
+		if where != inNone && q.config.Aging > 0 {
+			q.heapLocked(where).Replace(q.entryLocked(n, q.firstQueuedLocked(l)))
+		}
+		return
+	}
+	switch l.in {
+	case inOrder:
+		q.mu.order.Remove(n)
+		if q.config.Group != nil {
+			q.leaveRingLocked(n)
+		}
+	case inBlocked:
+		q.mu.blocked.Remove(n)
+		q.mu.blockedKeys -= l.queued
+	}
+	l.in = where
+	switch where {
+	case inOrder:
+		q.mu.order.Push(q.entryLocked(n, q.firstQueuedLocked(l)))
+		if q.config.Group != nil {
+			q.joinRingLocked(n)
+		}
+	case inBlocked:
+		q.mu.blocked.Push(q.entryLocked(n, q.firstQueuedLocked(l)))
+		q.mu.blockedKeys += l.queued
+	}
+}
+
+func (q *Queue[T]) heapLocked(name heapName) *slotheap.Heap {
+	if name == inBlocked {
+		return &q.mu.blocked
+	}
+	return &q.mu.order
+}
+
+// maxTie bounds the ties of lines, because ties that are 2^31 apart cannot be compared.
+const maxTie = 1<<30 - 1
+
+// entryLocked returns the place of line n in a heap if s is its first queued key. Where ranks are equal, the higher
+// priority comes first.
+func (q *Queue[T]) entryLocked(n, s keytable.Slot) slotheap.Entry {
+	priority := q.mu.lines.At(n).Key.priority
+	behind := int64(^priority) // This is -priority-1, and cannot overflow.
+	entry := slotheap.Entry{Rank: behind, Tie: uint32(min(max(behind, -maxTie), maxTie)), Slot: n}
+	if q.config.Aging > 0 {
+		entry.Rank = int64(q.rank(q.mu.details.At(s).placed, priority))
+	}
+	return entry
+}
+
+// rank returns placed - priority·Aging, saturated.
+func (q *Queue[T]) rank(placed time.Duration, priority int) time.Duration {
+	most := math.MaxInt64 / int64(q.config.Aging)
+	bought := min(max(int64(priority), -most), most) * int64(q.config.Aging)
+	return dueloop.AddSaturated(placed, -bought)
+}

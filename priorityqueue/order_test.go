@@ -1,0 +1,261 @@
+package priorityqueue_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pq "github.com/keyedqueue/workqueue/priorityqueue"
+)
+
+// arrival is a key that became ready.
+type arrival struct {
+	added time.Duration
+	first int // the priority with which it was added
+}
+
+// The bound of the package comment: a key of priority p is handed out before every key of priority P that
+// becomes ready more than (P-p)·Aging after it. Raising a priority does not break it.
+func TestAgingBound(t *testing.T) {
+	const aging = 2 * time.Second
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			q := pq.New(pq.Config[int]{Aging: aging})
+			defer q.ShutDown()
+			began := time.Now()
+			keys := map[int]*arrival{}
+			check := func() {
+				key, priority, _ := q.GetWithPriority()
+				taken := keys[key]
+				delete(keys, key)
+				for other, k := range keys {
+					if taken.added > k.added+time.Duration(priority-k.first)*aging {
+						t.Fatalf("key %d, of priority %d and ready at %v, comes before %d, of %d and ready at %v",
+							key, priority, taken.added, other, k.first, k.added)
+					}
+				}
+				q.Done(key)
+			}
+			for key := range 300 {
+				p := r.IntN(7) - 3
+				keys[key] = &arrival{added: time.Since(began), first: p}
+				q.AddWithOpts(pq.AddOpts{Priority: p}, key)
+				if raised := r.IntN(key + 1); keys[raised] != nil {
+					q.AddWithOpts(pq.AddOpts{Priority: r.IntN(7) - 3}, raised)
+				}
+				if r.IntN(2) == 0 {
+					check()
+				}
+				time.Sleep(time.Duration(r.IntN(1000)) * time.Millisecond)
+			}
+			for len(keys) > 0 {
+				check()
+			}
+		})
+	}
+}
+
+// With groups, after the same time no more than n·W keys are handed out before it: n keys that rank no
+// later than it, W the weights of all groups together.
+func TestAgingBoundWithGroups(t *testing.T) {
+	const aging, groups, weights, topPriority = time.Second, 4, 1 + 2 + 3 + 4, 3
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			q := pq.New(pq.Config[int]{
+				Aging:  aging,
+				Group:  func(key int) string { return fmt.Sprint(key % groups) },
+				Weight: func(group string) int { return int(group[0]-'0') + 1 },
+			})
+			defer q.ShutDown()
+			began := time.Now()
+			rank := func(a arrival) time.Duration { return a.added - time.Duration(a.first)*aging }
+			ready := map[int]arrival{}
+			limits := map[int]int{} // how many more keys may come first
+			for key := range 2000 {
+				now := time.Since(began)
+				a := arrival{added: now, first: r.IntN(topPriority + 1)}
+				ready[key] = a
+				q.AddWithOpts(pq.AddOpts{Priority: a.first}, key)
+				for other, k := range ready {
+					if _, ok := limits[other]; ok || now < k.added+time.Duration(topPriority-k.first)*aging {
+						continue
+					}
+					n := 0
+					for _, o := range ready {
+						if rank(o) <= rank(k) {
+							n++
+						}
+					}
+					limits[other] = n * weights
+				}
+				if r.IntN(5) > 0 {
+					got, _ := q.Get()
+					q.Done(got)
+					delete(ready, got)
+					delete(limits, got)
+					for other := range limits {
+						if limits[other]--; limits[other] < 0 {
+							t.Fatalf("key %d, %+v, is still there", other, ready[other])
+						}
+					}
+				}
+				time.Sleep(time.Duration(r.IntN(100)) * time.Millisecond)
+			}
+		})
+	}
+}
+
+// To become more urgent does not cost a key the time for which it has been ready.
+func TestRaisedKeyKeepsItsAge(t *testing.T) {
+	script(t, pq.Config[string]{Aging: time.Second}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("old")
+		time.Sleep(10 * time.Second)
+		q.AddWithOpts(pq.AddOpts{Priority: 5}, "new")
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "old")
+		if key, priority, _ := q.GetWithPriority(); key != "old" || priority != 1 {
+			t.Errorf("GetWithPriority() = %s, %d, want old, 1", key, priority)
+		}
+		q.Done("old")
+		q.Add("old")
+		q.AddWithOpts(pq.AddOpts{Priority: 20}, "old")
+		drain(t, q, "old new")
+	})
+}
+
+// The order of priorities holds at both ends of their range.
+func TestAgingOfExtremePriorities(t *testing.T) {
+	const bound = 1<<30 - 1
+	script(t, pq.Config[string]{Aging: math.MaxInt64}, func(t *testing.T, q *pq.Queue[string]) {
+		for name, p := range map[string]int{"min": -bound, "min+1": -bound + 1, "-1": -1, "0": 0, "1": 1, "2": 2,
+			"max-1": bound - 2, "max": bound - 1} {
+			q.AddWithOpts(pq.AddOpts{Priority: p}, name)
+		}
+		drain(t, q, "max max-1 2 1 0 -1 min+1 min")
+		q.AddWithOpts(pq.AddOpts{Priority: math.MinInt}, "last")
+		q.AddWithOpts(pq.AddOpts{Priority: math.MaxInt}, "first")
+		q.Add("0")
+		drain(t, q, "first 0 last")
+	})
+	// Ranks are equal where the higher priority is that much younger.
+	script(t, pq.Config[string]{Aging: 1}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{Priority: math.MinInt32}, "low")
+		time.Sleep(1<<32 - 1)
+		q.AddWithOpts(pq.AddOpts{Priority: math.MaxInt32}, "high")
+		drain(t, q, "high low")
+	})
+}
+
+// With PlaceOfAdd a key that is added while a worker holds it has its place from then on. Others pass it only while it
+// is held.
+func TestPlaceOfAdd(t *testing.T) {
+	for _, c := range []struct {
+		place bool
+		want  string
+	}{{false, "c d a e b f"}, {true, "c a d b e f"}} {
+		script(t, pq.Config[string]{PlaceOfAdd: c.place}, func(t *testing.T, q *pq.Queue[string]) {
+			q.Add("a")
+			q.Add("b")
+			hold(t, q, "a b")
+			q.Add("c")
+			q.Add("a")
+			q.Add("d")
+			q.AddAfter("b", time.Second)
+			time.Sleep(time.Second)
+			q.Add("e")
+			if st := q.Stats(); st.Queued != 3 || st.Again != 2 {
+				t.Errorf("Stats() = %+v", st)
+			}
+			q.Done("a")
+			if !c.place {
+				q.Remove("e") // it would stand before b's place at Done
+				q.Add("e")
+			}
+			q.Done("b")
+			q.Add("f")
+			drain(t, q, c.want)
+		})
+	}
+	config := pq.Config[string]{PlaceOfAdd: true, Name: "q", MetricsProvider: &reader{}}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddAll(pq.AddOpts{}, slices.Values([]string{"a", "b", "x"}))
+		hold(t, q, "a b x")
+		q.AddAll(pq.AddOpts{}, slices.Values([]string{"a", "b", "x", "c"}))
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "b") // to the end of another line
+		q.Remove("x")
+		drain(t, q, "c")
+		get := startGet(q)
+		get.MustBlock(t, "Get of held keys")
+		q.Done("x")
+		q.Done("a")
+		if got := get.MustReturn(t, "Get"); got != "a <nil>" {
+			t.Error(got)
+		}
+		q.Add("a")
+		q.Done("b")
+		hold(t, q, "b")
+		if d := q.Stats().ByPriority; len(d.Depths) != 2 || d.Depths[0].Queued != 0 || d.Depths[1].Queued != 1 {
+			t.Errorf("depths are %+v, want one key of priority 0", d)
+		}
+		q.DoneBatch("a", "b")
+		drain(t, q, "a")
+	})
+}
+
+// A held key that has its place in line, and then waits for the limiter instead, leaves that place.
+func TestPlaceOfAddYieldsToRetry(t *testing.T) {
+	config := pq.Config[string]{PlaceOfAdd: true, RateLimiter: fixed(time.Minute), Group: byPrefix, Limit: limit(1)}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "a/1", "b/1")
+		hold(t, q, "a/1 b/1")
+		q.AddWithOpts(pq.AddOpts{Delay: pq.RespectBackoff}, "b/1")
+		q.AddRateLimited("b/1")
+		wantAt(t, q, "b/1", "processing 1m0s")
+		if err := q.CheckInvariants(); err != nil {
+			t.Error(err)
+		}
+		q.Done("b/1")
+		q.AddWithOpts(pq.AddOpts{}, "a/2", "b/2")
+		hold(t, q, "b/2")
+		q.Done("b/2")
+		q.Done("a/1")
+		drain(t, q, "a/2")
+	})
+}
+
+// A key that has its place in line ages there.
+func TestPlaceOfAddWithAging(t *testing.T) {
+	script(t, pq.Config[string]{PlaceOfAdd: true, Aging: time.Second}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		hold(t, q, "a")
+		q.Add("a")
+		time.Sleep(5 * time.Second)
+		q.Add("b")
+		time.Sleep(time.Second)
+		q.AddWithOpts(pq.AddOpts{Priority: 3}, "c")
+		q.Done("a")
+		drain(t, q, "a c b")
+	})
+}
+
+// A key that leaves its place in line, where no other key is ready, leaves nothing behind.
+func TestPlaceOfAddIsRemoved(t *testing.T) {
+	for _, config := range []pq.Config[string]{{PlaceOfAdd: true}, {PlaceOfAdd: true, Aging: time.Second}} {
+		script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+			q.AddAll(pq.AddOpts{}, slices.Values([]string{"a", "b"}))
+			hold(t, q, "a b")
+			q.AddAll(pq.AddOpts{}, slices.Values([]string{"a", "b"}))
+			q.Remove("a")
+			if err := q.CheckInvariants(); err != nil {
+				t.Error(err)
+			}
+			q.DoneBatch("a", "b")
+			drain(t, q, "b")
+		})
+	}
+}

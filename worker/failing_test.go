@@ -1,0 +1,376 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// failedKeys formats keys as "key attempt error time nextTry", with times relative to start.
+func failedKeys(start time.Time, keys []worker.FailedKey[string]) []string {
+	var lines []string
+	for _, f := range keys {
+		next := "-"
+		if !f.NextTry.IsZero() {
+			next = f.NextTry.Sub(start).String()
+		}
+		lines = append(lines, fmt.Sprintf("%s %d %s %v %s", f.Key, f.Attempt, f.Err, f.Time.Sub(start), next))
+	}
+	return lines
+}
+
+// The last error of a failing key is known until it succeeds.
+func TestFailingKeys(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		start := time.Now()
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			time.Sleep(100 * time.Millisecond)
+			if worker.Attempt(ctx) == 4 {
+				return nil
+			}
+			return fmt.Errorf("%s is broken, %d", key, worker.Attempt(ctx))
+		}, options{Workers: 2})
+		q.Add("a")
+		r := run(t, p)
+		r.after(500 * time.Millisecond)
+		q.Add("b")
+		r.after(time.Second)
+		_, extended := q.(workqueue.Extended[string])
+		check := func(want ...string) {
+			t.Helper()
+			if !extended {
+				for i, line := range want {
+					want[i] = line[:strings.LastIndex(line, " ")] + " -"
+				}
+			}
+			s := p.Snapshot(10)
+			if got := failedKeys(start, s.Failing); !slices.Equal(got, want) || s.Stats.Failing != len(want) {
+				t.Errorf("at %v, %d failing:\n%s\nwant:\n%s", time.Since(start), s.Stats.Failing, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		}
+		check("b 1 b is broken, 1 600ms 1.6s", "a 1 a is broken, 1 100ms 1.1s")
+		r.after(1150 * time.Millisecond) // a runs.
+		check("b 1 b is broken, 1 600ms 1.6s", "a 1 a is broken, 1 100ms -")
+		r.after(2 * time.Second)
+		check("b 2 b is broken, 2 1.7s 3.7s", "a 2 a is broken, 2 1.2s 3.2s")
+		if got := p.Snapshot(1).Failing; len(got) != 1 || got[0].Key != "b" {
+			t.Errorf("limited: %+v", got)
+		}
+		r.after(time.Minute)
+		check()
+		r.endCleanly()
+	})
+}
+
+// Of the keys that were dropped the last ones are known, until they succeed or are forgotten.
+func TestDroppedKeys(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		start := time.Now()
+		broken := true
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			if !broken {
+				return nil
+			}
+			return fmt.Errorf("%s is broken, %d", key, worker.Attempt(ctx))
+		}, options{MaxRetries: 1, KeepDropped: 3})
+		for _, key := range []string{"a", "b", "c", "d"} {
+			q.Add(key)
+		}
+		r := run(t, p)
+		r.after(time.Minute)
+		check := func(want ...string) {
+			t.Helper()
+			s := p.Snapshot(10)
+			if got := failedKeys(start, s.Dropped); !slices.Equal(got, want) || len(s.Failing) != 0 || s.Stats.Failing != 0 {
+				t.Errorf("dropped %q, failing %+v", got, s.Failing)
+			}
+		}
+		check("d 2 d is broken, 2 1s -", "c 2 c is broken, 2 1s -", "b 2 b is broken, 2 1s -")
+		broken = false
+		q.Add("c")
+		r.after(2 * time.Minute)
+		check("d 2 d is broken, 2 1s -", "b 2 b is broken, 2 1s -")
+		p.Forget("d")
+		check("b 2 b is broken, 2 1s -")
+		r.endCleanly()
+		check("b 2 b is broken, 2 1s -")
+	})
+}
+
+func TestKeepDropped(t *testing.T) {
+	for _, c := range []struct{ keep, want int }{{0, 1000}, {-1, 0}, {7, 7}} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue()
+			for i := range 1100 {
+				q.Add(fmt.Sprint(i))
+			}
+			p := worker.New(q, func(context.Context, string) error { return errBroken },
+				options{MaxRetries: worker.NoRetries, KeepDropped: c.keep})
+			run(t, p).endCleanly()
+			if got := len(p.Snapshot(2000).Dropped); got != c.want {
+				t.Errorf("%d dropped keys are kept of %d, want %d", got, c.keep, c.want)
+			}
+		})
+	}
+}
+
+// Keys that were removed from the queue, or forgotten by somebody else, are no longer failing: the pool does not
+// report them at the end, keeps no memory for them, and counts their failures from the beginning.
+func TestFailingKeysThatAreGone(t *testing.T) {
+	limiter := func() workqueue.TypedRateLimiter[string] {
+		return workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, 24*time.Hour)
+	}
+	newPriorityQueue := func() stringQueue {
+		return priorityqueue.New(priorityqueue.Config[string]{RateLimiter: limiter()})
+	}
+	newFIFO := func() stringQueue { return workqueue.NewTypedRateLimitingQueue(limiter()) }
+	for _, c := range []struct {
+		name  string
+		queue func() stringQueue
+		gone  func(q stringQueue, key string)
+	}{
+		{"removed", newPriorityQueue, func(q stringQueue, key string) { q.(*priorityqueue.Queue[string]).Remove(key) }},
+		{"removed and forgotten", newPriorityQueue, func(q stringQueue, key string) {
+			q.(*priorityqueue.Queue[string]).Remove(key)
+			q.Forget(key)
+		}},
+		{"forgotten", newFIFO, func(q stringQueue, key string) { q.Forget(key) }},
+		{"forgotten, plain", func() stringQueue { return plain{newFIFO()} }, func(q stringQueue, key string) { q.Forget(key) }},
+	} {
+		for _, when := range []string{"at once", "later", "at the end"} {
+			t.Run(c.name+"/"+when, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					const n = 500
+					q := c.queue()
+					attempts := make(map[string]int)
+					p := worker.New(q, func(ctx context.Context, key string) error {
+						attempts[key] = worker.Attempt(ctx)
+						return errBroken
+					}, options{})
+					for i := range n {
+						q.Add(fmt.Sprint(i))
+					}
+					r := run(t, p)
+					if got := p.Stats().Failing; got != n {
+						t.Fatalf("%d keys fail", got)
+					}
+					for i := range n - 1 {
+						if i == n/2 && when == "later" {
+							r.after(time.Minute)
+							if got := p.Stats().Failing; got != n-i {
+								t.Errorf("after a minute %d keys fail", got)
+							}
+						}
+						c.gone(q, fmt.Sprint(i))
+					}
+					switch when {
+					case "at once":
+						want := 1 + q.NumRequeues("0") // A key that comes again was never missed.
+						q.Add("0")
+						synctest.Wait()
+						if attempts["0"] != want {
+							t.Errorf("attempt %d, want %d", attempts["0"], want)
+						}
+						c.gone(q, "0")
+						if got := p.Snapshot(n).Failing; len(got) != 1 || got[0].Key != fmt.Sprint(n-1) || p.Stats().Failing != 1 {
+							t.Errorf("%d keys fail", len(got))
+						}
+					case "later":
+						r.after(2 * time.Minute)
+						if got := p.Stats().Failing; got != 1 {
+							t.Errorf("after another minute %d keys fail", got)
+						}
+					}
+					r.cancel()
+					if e := left(t, r.returned()); !slices.Equal(e.Failing, []string{fmt.Sprint(n - 1)}) {
+						t.Errorf("%d keys are left failing", len(e.Failing))
+					}
+				})
+			})
+		}
+	}
+}
+
+// Keys that were waiting for their retry when somebody else shut the queue down are failing, and not gone.
+func TestFailingKeysOfAQueueThatIsShutDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newPriorityQueue(priorityqueue.Config[string]{})
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{}))
+		q.ShutDown()
+		if e := left(t, r.returned()); !slices.Equal(e.Failing, []string{"a"}) {
+			t.Errorf("left: %+v", e)
+		}
+	})
+}
+
+// What a limiter that does not count by key answers does not mean that a key was forgotten.
+func TestFailingWithLimiterThatDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := workqueue.NewTypedRateLimitingQueue[string](slowestLimiter{workqueue.NewTypedMaxOfRateLimiter[string]()})
+		q.Add("a")
+		p := worker.New(q, func(context.Context, string) error { return errBroken }, options{})
+		r := run(t, p)
+		r.after(10 * time.Minute)
+		if s := p.Snapshot(10); len(s.Failing) != 1 || s.Stats.Failing != 1 {
+			t.Errorf("failing: %+v", s.Failing)
+		}
+		if e := left(t, r.end()); !slices.Equal(e.Failing, []string{"a"}) {
+			t.Errorf("left: %+v", e)
+		}
+	})
+}
+
+// slowestLimiter makes every key wait for an hour, and counts nothing.
+type slowestLimiter struct {
+	workqueue.TypedRateLimiter[string]
+}
+
+func (slowestLimiter) When(string) time.Duration { return time.Hour }
+
+// Of an error at most 1 KiB of text is kept, and no part of a letter.
+func TestLongErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		long := strings.Repeat("ä", 1<<19)
+		for text, want := range map[string]string{
+			"short": "short", long[:1024]: long[:1024], long: long[:1024], "x" + long: "x" + long[:1022],
+		} {
+			q := newQueue()
+			q.Add("a")
+			p := worker.New(q, func(context.Context, string) error { return errors.New(text) }, options{})
+			r := run(t, p)
+			if f := p.Snapshot(1).Failing; len(f) != 1 || f[0].Err != want {
+				t.Errorf("%d bytes were kept, want %d", len(f[0].Err), len(want))
+			}
+			r.end()
+		}
+	})
+}
+
+// Very many keys that have failed, and were removed from the queue and forgotten, leave no memory, and are not
+// reported at the end.
+func TestMemoryOfFailingKeys(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("the race detector takes memory")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		const n = 300_000
+		q := priorityqueue.New(priorityqueue.Config[int]{})
+		p := worker.New(q, func(context.Context, int) error { return errBroken }, worker.Options[int]{})
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error)
+		go func() { result <- p.Run(ctx) }()
+		synctest.Wait()
+		before := testkit.Heap()
+		for key := range n {
+			q.Add(key)
+		}
+		synctest.Wait()
+		for key := range n {
+			q.Remove(key)
+			q.Forget(key)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if grown := testkit.Heap() - before; grown > n*4 {
+			t.Errorf("%d keys that are gone leave %d bytes", n, grown)
+		}
+		cancel()
+		if err := <-result; err != nil || !p.Left().Empty() {
+			t.Errorf("Run returned %v, left: %v", err, p.Left())
+		}
+	})
+}
+
+// serverQueue asks a server, which may be down, for NumRequeues.
+type serverQueue struct {
+	stringQueue
+	down *bool
+}
+
+func (q serverQueue) NumRequeues(key string) int {
+	n, _ := q.NumRequeuesContext(context.Background(), key)
+	return n
+}
+
+func (q serverQueue) NumRequeuesContext(ctx context.Context, key string) (int, error) {
+	if !*q.down {
+		return q.stringQueue.NumRequeues(key), nil
+	}
+	select {
+	case <-time.After(time.Second):
+		return 0, errors.New("no answer")
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+func newServerQueue(down *bool) serverQueue {
+	return serverQueue{workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)), down}
+}
+
+// A queue that cannot reach its server has not forgotten its keys. Snapshot does not ask it about each of them.
+func TestFailingKeysOfAQueueThatDoesNotKnow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 100
+		var down bool
+		q := newServerQueue(&down)
+		for i := range n {
+			q.Add(fmt.Sprint(i))
+		}
+		p := worker.New(q, func(context.Context, string) error { return errBroken }, options{})
+		r := run(t, p)
+		down = true
+		begun := time.Now()
+		if s := p.Snapshot(n); len(s.Failing) != n {
+			t.Errorf("%d keys fail", len(s.Failing))
+		}
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Errorf("Snapshot took %v", took)
+		}
+		r.after(10 * time.Minute) // Several sweeps.
+		down = false
+		q.Forget("0")
+		if s := p.Snapshot(n); len(s.Failing) != n-1 || s.Stats.Failing != n-1 {
+			t.Errorf("%d keys fail, or %d", len(s.Failing), s.Stats.Failing)
+		}
+		if e := left(t, r.end()); len(e.Failing) != n-1 {
+			t.Errorf("%d keys are left failing", len(e.Failing))
+		}
+	})
+}
+
+// An attempt is not the first one again because the server does not answer.
+func TestAttemptsOfAQueueThatDoesNotKnow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var down bool
+		q := newServerQueue(&down)
+		q.Add("a")
+		var attempts []int
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			attempts = append(attempts, worker.Attempt(ctx))
+			return errBroken
+		}, options{MaxRetries: 2})
+		r := run(t, p)
+		down = true
+		for range 2 {
+			q.Add("a")
+			time.Sleep(time.Minute)
+		}
+		if dropped := p.Snapshot(10).Dropped; !slices.Equal(attempts, []int{1, 2, 3}) || len(dropped) != 1 {
+			t.Errorf("attempts: %v, dropped: %v", attempts, dropped)
+		}
+		r.endCleanly()
+	})
+}

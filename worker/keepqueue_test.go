@@ -1,0 +1,155 @@
+package worker_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// With KeepQueue a program that has lost its leadership runs again, with a new pool, and no key is lost.
+func TestKeepQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		for _, key := range []string{"fails", "2s", "3s"} {
+			q.Add(key)
+		}
+		var j journal
+		handle := func(ctx context.Context, key string) error {
+			if key == "fails" && worker.Attempt(ctx) == 1 {
+				j.add("fails")
+				return errBroken
+			}
+			return sleeper(&j)(ctx, key)
+		}
+		first := worker.New(q, handle, options{KeepQueue: true})
+		r := run(t, first)
+		r.after(500 * time.Millisecond)
+		r.cancel()
+		r.after(2 * time.Second)
+		if err := r.returned(); err != nil || !first.Left().Empty() || q.ShuttingDown() {
+			t.Errorf("Run returned %v, left: %v, shut down: %v", err, first.Left(), q.ShuttingDown())
+		}
+		if got := j.take(); !slices.Equal(got, []string{"fails", "start 2s", "return 2s"}) {
+			t.Errorf("first: %q", got)
+		}
+		q.Add("1s")
+		second := run(t, worker.New(q, handle, options{}))
+		second.after(time.Minute)
+		second.endCleanly()
+		want := []string{"start 3s", "return 3s", "fails", "start 1s", "return 1s"}
+		if got := j.take(); !slices.Equal(got, want) {
+			t.Errorf("second: %q, want %q", got, want)
+		}
+	})
+}
+
+// The end of a pool does not stop another one on the same queue. A handler that is left behind goes on.
+func TestKeepQueueForAnotherPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		var j journal
+		first := run(t, worker.New(q, sleeper(&j), options{KeepQueue: true, DrainTimeout: time.Second, CancelGrace: worker.NoGrace}))
+		q.Add("5s")
+		synctest.Wait()
+		second := run(t, worker.New(q, sleeper(&j), options{KeepQueue: true}))
+		first.cancel()
+		first.after(time.Second)
+		if e := left(t, first.returned()); !slices.Equal(e.Unfinished, []string{"5s"}) || e.NotStarted != nil || e.Failing != nil {
+			t.Errorf("left: %+v", e)
+		}
+		j.take()
+		q.Add("1s")
+		q.Add("5s") // Held by the first pool.
+		second.after(time.Minute)
+		second.endCleanly()
+		if got := j.take(); !slices.Equal(got, []string{"start 1s", "return 1s", "return 5s", "start 5s", "return 5s"}) {
+			t.Errorf("%q", got)
+		}
+		wantMatchedDones(t, q)
+	})
+}
+
+// A key that is got too late goes back into a queue that is kept, with its priority.
+func TestKeepQueueKeyThatIsGotTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newPriorityQueue(priorityqueue.Config[string]{})
+		q.AddWithOpts(priorityqueue.AddOpts{Priority: 5}, "a")
+		r := run(t, worker.New(latePriorityQueue{lateQueue{q}, q}, sleeper(new(journal)), options{KeepQueue: true}))
+		r.cancel()
+		if err := r.returned(); err != nil {
+			t.Error(err)
+		}
+		if key, priority, _ := q.GetWithPriority(); key != "a" || priority != 5 {
+			t.Errorf("got %v with priority %d", key, priority)
+		}
+		q.Done("a")
+		q.ShutDown()
+		wantMatchedDones(t, q)
+	})
+}
+
+// A queue that somebody else has shut down takes back no key that was got too late. It is reported.
+func TestKeepQueueKeyThatIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newPriorityQueue(priorityqueue.Config[string]{})
+		q.AddWithOpts(priorityqueue.AddOpts{}, "a")
+		r := run(t, worker.New(slowLate{latePriorityQueue{lateQueue{q}, q}}, sleeper(new(journal)), options{KeepQueue: true}))
+		r.cancel()
+		synctest.Wait()
+		q.ShutDown()
+		r.after(time.Second)
+		if e := left(t, r.returned()); !slices.Equal(e.NotStarted, []string{"a"}) {
+			t.Errorf("left: %+v", e)
+		}
+		wantMatchedDones(t, q)
+	})
+}
+
+// slowLate takes a second to return a key that it has taken out of the queue.
+type slowLate struct{ latePriorityQueue }
+
+func (q slowLate) GetContext(ctx context.Context) (string, error) {
+	key, err := q.latePriorityQueue.GetContext(ctx)
+	time.Sleep(time.Second)
+	return key, err
+}
+
+// latePriorityQueue is a lateQueue with priorities.
+type latePriorityQueue struct {
+	lateQueue
+	worker.PriorityQueue[string]
+}
+
+// Stop(All) would shut the queue down.
+func TestKeepQueueStopAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.Add("1s")
+		q.Add("2s")
+		p := worker.New(q, sleeper(new(journal)), options{KeepQueue: true})
+		r := run(t, p)
+		p.Stop(worker.All)
+		r.after(time.Second)
+		if err := r.returned(); err != nil || q.ShuttingDown() || q.Len() != 1 {
+			t.Errorf("Run returned %v, %d keys", err, q.Len())
+		}
+	})
+}
+
+// If somebody else shuts the queue down, keys that fail are left.
+func TestKeepQueueThatIsShutDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{KeepQueue: true}))
+		q.ShutDown()
+		if e := left(t, r.returned()); !slices.Equal(e.Failing, []string{"a"}) {
+			t.Errorf("left: %+v", e)
+		}
+	})
+}

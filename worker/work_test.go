@@ -1,0 +1,439 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+var errBroken = errors.New("broken")
+
+// TestOutcomes has a handler answer in every way there is, at the first attempt, and checks what becomes
+// of the key, what the hooks get, and that Done is called once for each Get.
+func TestOutcomes(t *testing.T) {
+	requeue := &worker.Requeue{After: 7 * time.Second}
+	byPointer := &worker.RequeueAfterError{After: 7 * time.Second}
+	for _, c := range []struct {
+		name    string
+		answer  func() error
+		next    worker.Next
+		again   time.Duration // when the key comes again; 0: not
+		is      error         // what the error is, apart from nil
+		dropped bool
+		retries int // what the limiter counts after the first attempt
+		fatal   bool
+	}{
+		{name: "nil", answer: func() error { return nil }, next: worker.NextForget},
+		{name: "error", answer: func() error { return errBroken },
+			next: worker.NextRetry, again: time.Second, is: errBroken, retries: 1},
+		{name: "RequeueAfter", answer: func() error { return worker.RequeueAfter(7 * time.Second) },
+			next: worker.NextRequeue, again: 7 * time.Second, is: worker.RequeueAfter(7 * time.Second)},
+		{name: "RequeueAfter, wrapped", answer: func() error { return fmt.Errorf("not yet: %w", worker.RequeueAfter(7*time.Second)) },
+			next: worker.NextRequeue, again: 7 * time.Second, is: worker.RequeueAfter(7 * time.Second)},
+		{name: "RequeueAfter, joined", answer: func() error { return errors.Join(errBroken, worker.RequeueAfter(7*time.Second)) },
+			next: worker.NextRequeue, again: 7 * time.Second, is: errBroken},
+		{name: "RequeueAfterError, by pointer", answer: func() error { return byPointer },
+			next: worker.NextRequeue, again: 7 * time.Second, is: byPointer},
+		{name: "Requeue", answer: func() error { return worker.Requeue{After: 7 * time.Second, Priority: 3} },
+			next: worker.NextRequeue, again: 7 * time.Second, is: worker.Requeue{After: 7 * time.Second, Priority: 3}},
+		{name: "Requeue, wrapped pointer", answer: func() error { return fmt.Errorf("soon: %w", requeue) },
+			next: worker.NextRequeue, again: 7 * time.Second, is: requeue},
+		{name: "Terminal", answer: func() error { return worker.Terminal(errBroken) },
+			next: worker.NextDrop, is: errBroken, dropped: true},
+		{name: "Terminal, wrapped", answer: func() error { return fmt.Errorf("no: %w", worker.Terminal(errBroken)) },
+			next: worker.NextDrop, is: errBroken, dropped: true},
+		{name: "Terminal counts more than RequeueAfter", answer: func() error {
+			return errors.Join(worker.RequeueAfter(7*time.Second), worker.Terminal(errBroken))
+		}, next: worker.NextDrop, is: errBroken, dropped: true},
+		{name: "Terminal(nil)", answer: func() error { return worker.Terminal(nil) }, next: worker.NextForget},
+		{name: "Fatal", answer: func() error { return worker.Fatal(errBroken) },
+			next: worker.NextDrop, is: errBroken, dropped: true, fatal: true},
+		{name: "Fatal(nil)", answer: func() error { return worker.Fatal(nil) }, next: worker.NextForget},
+		{name: "panic", answer: func() error { panic(errBroken) },
+			next: worker.NextRetry, again: time.Second, is: errBroken, retries: 1},
+		{name: "panic with an answer", answer: func() error { panic(worker.Fatal(worker.RequeueAfter(time.Minute))) },
+			next: worker.NextRetry, again: time.Second, is: worker.RequeueAfter(time.Minute), retries: 1},
+		{name: "Goexit", answer: func() error { runtime.Goexit(); return nil },
+			next: worker.NextRetry, again: time.Second, is: worker.ErrGoexit, retries: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				counted := countDone(q)
+				var calls []time.Duration
+				var finished, dropped []error
+				var begun time.Time
+				q.Add("a")
+				r := run(t, worker.New(counted, func(ctx context.Context, key string) error {
+					if begun.IsZero() {
+						begun = time.Now()
+					}
+					calls = append(calls, time.Since(begun))
+					time.Sleep(time.Millisecond)
+					if len(calls) == 1 {
+						return c.answer()
+					}
+					return nil
+				}, options{
+					OnDrop: func(_ context.Context, r outcome) {
+						dropped = append(dropped, r.Err)
+					},
+					OnFinish: func(ctx context.Context, r outcome) {
+						if _, done := counted.counts("a"); done != len(finished) {
+							t.Errorf("Done was called before OnFinish")
+						}
+						finished = append(finished, r.Err)
+						if r.Key != "a" || r.Duration != time.Millisecond || time.Since(r.Started) != time.Millisecond || r.Attempt != worker.Attempt(ctx) {
+							t.Errorf("OnFinish of %+v", r)
+						}
+						if want := c.next; len(finished) == 1 && r.Next != want {
+							t.Errorf("next: %v, want %v", r.Next, want)
+						}
+					},
+				}))
+				r.after(10 * time.Millisecond)
+				if n := q.NumRequeues("a"); n != c.retries {
+					t.Errorf("the limiter counts %d failures, want %d", n, c.retries)
+				}
+				if c.fatal {
+					if err := r.returned(); !errors.Is(err, errBroken) {
+						t.Errorf("Run returned %v", err)
+					}
+				} else {
+					r.after(time.Minute)
+					r.endCleanly()
+				}
+				if err := finished[0]; !errors.Is(err, c.is) || (err == nil) != (c.is == nil) {
+					t.Errorf("the error is %v, want %v", err, c.is)
+				}
+				if (len(dropped) == 1) != c.dropped || c.dropped && dropped[0] != finished[0] {
+					t.Errorf("OnDrop: %v", dropped)
+				}
+				want := []time.Duration{0}
+				if c.again > 0 {
+					want = append(want, time.Millisecond+c.again)
+				}
+				if !slices.Equal(calls, want) {
+					t.Errorf("calls at %v, want %v", calls, want)
+				}
+				gets, done := counted.counts("a")
+				if _, extended := q.(workqueue.Extended[string]); extended {
+					gets = len(calls) // countDone hides GetContext, and Get is not called
+				}
+				if gets != done || done != len(want) {
+					t.Errorf("%d Gets, %d Dones, want %d", gets, done, len(want))
+				}
+				if n := q.NumRequeues("a"); n != 0 {
+					t.Errorf("at the end the limiter counts %d", n)
+				}
+			})
+		})
+	}
+}
+
+// A key that fails is handled once more than MaxRetries, whatever its limiter counts, and then dropped: it starts afresh.
+func TestMaxRetries(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		max     int
+		counts  bool // the limiter: by key
+		at      []time.Duration
+		forever bool
+	}{
+		{name: "2", max: 2, counts: true, at: []time.Duration{0, time.Second, 3 * time.Second}},
+		{name: "NoRetries", max: worker.NoRetries, counts: true, at: []time.Duration{0}},
+		{name: "a limiter that does not count", max: 3, at: []time.Duration{0, 0, 0, 0}},
+		{name: "UnlimitedRetries", max: worker.UnlimitedRetries, counts: true, forever: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				if !c.counts {
+					q = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedMaxOfRateLimiter[string]())
+				}
+				var attempts []int
+				var times []time.Duration
+				added, drops := time.Now(), 0
+				r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+					attempts = append(attempts, worker.Attempt(ctx))
+					times = append(times, time.Since(added))
+					if len(attempts) == 101 {
+						return nil
+					}
+					return errBroken
+				}, options{MaxRetries: c.max, OnDrop: func(_ context.Context, r outcome) {
+					if drops++; r.Key != "a" || r.Err != errBroken || r.Attempt != len(c.at) {
+						t.Errorf("dropped: %+v", r)
+					}
+				}}))
+				if c.forever {
+					q.Add("a")
+					r.after(101 * time.Hour)
+					if len(attempts) != 101 || drops != 0 {
+						t.Errorf("%d calls, %d drops", len(attempts), drops)
+					}
+				}
+				for round := 1; round <= 2 && !c.forever; round++ {
+					attempts, times = nil, nil
+					added = time.Now()
+					q.Add("a")
+					r.after(time.Duration(round) * time.Hour)
+					if !slices.Equal(times, c.at) || drops != round || q.NumRequeues("a") != 0 {
+						t.Errorf("attempts %v at %v, %d drops, the limiter counts %d", attempts, times, drops, q.NumRequeues("a"))
+					}
+					for i, n := range attempts {
+						if n != i+1 {
+							t.Errorf("attempts %v", attempts)
+						}
+					}
+				}
+				r.endCleanly()
+			})
+		})
+	}
+}
+
+// Success and RequeueAfter both end a row of failures, also those that the limiter has counted for others.
+func TestWhatForgets(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		answers := []error{
+			errBroken, errBroken, worker.RequeueAfter(time.Second),
+			errBroken, worker.RequeueAfter(time.Second), worker.RequeueAfter(time.Second), nil, nil,
+		}
+		var attempts, counts []int
+		q.Add("a")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			attempts = append(attempts, worker.Attempt(ctx))
+			counts = append(counts, q.NumRequeues(key))
+			return answers[len(attempts)-1]
+		}, options{MaxRetries: 2}))
+		time.Sleep(time.Hour)
+		q.AddRateLimited("a") // The last call's is not the pool's.
+		time.Sleep(time.Hour)
+		r.endCleanly()
+		if want := []int{1, 2, 3, 1, 2, 1, 1, 1}; !slices.Equal(attempts, want) {
+			t.Errorf("attempts %v, want %v", attempts, want)
+		}
+		if want := []int{0, 1, 2, 0, 1, 0, 0, 1}; !slices.Equal(counts, want) {
+			t.Errorf("limiter's counts %v, want %v", counts, want)
+		}
+		if n := q.NumRequeues("a"); n != 0 {
+			t.Errorf("at the end the limiter counts %d", n)
+		}
+	})
+}
+
+// The pool's own count is forgotten too, which matters when the limiter counts nothing.
+func TestWhatForgetsWithLimiterThatDoesNotCount(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ stringQueue) {
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedMaxOfRateLimiter[string]())
+		answers := []error{
+			errBroken, worker.Requeue{After: time.Second}, errBroken, worker.RequeueAfter(time.Second), errBroken, nil, nil,
+		}
+		var attempts []int
+		q.Add("a")
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			attempts = append(attempts, worker.Attempt(ctx))
+			return answers[len(attempts)-1]
+		}, options{})
+		r := run(t, p)
+		if n := p.Stats().Failing; n != 0 {
+			t.Errorf("%d keys fail, one waits for its requeue", n)
+		}
+		r.after(time.Minute)
+		q.Add("a")
+		r.after(2 * time.Minute)
+		r.endCleanly()
+		if want := []int{1, 2, 1, 2, 1, 2, 1}; !slices.Equal(attempts, want) {
+			t.Errorf("attempts %v, want %v", attempts, want)
+		}
+	})
+}
+
+// A handler that ends its goroutine must not cost the pool a worker, nor give it one more.
+func TestGoexitReplacesWorker(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var g gauge
+		exits := 0
+		for i := range 10 {
+			q.Add(fmt.Sprint(i))
+		}
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			if worker.Attempt(ctx) == 1 {
+				exits++
+				runtime.Goexit()
+			}
+			return g.handle(ctx, key)
+		}, options{}))
+		r.after(time.Hour)
+		if most := g.reset(); exits != 10 || most != 1 || len(g.handled) != 10 {
+			t.Errorf("%d goroutines ended, then %d handlers at once, handled %q", exits, most, g.handled)
+		}
+		r.endCleanly()
+	})
+}
+
+// A key's hooks and its handler are one after the other, whatever the number of workers.
+func TestHooksOfAKeyDoNotOverlap(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		q.Add("a")
+		type stamp struct{}
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			q.Add(key)
+			j.add(fmt.Sprint("handler ", ctx.Value(stamp{}), " attempt ", worker.Attempt(ctx)))
+			return worker.Terminal(errBroken)
+		}, options{
+			Workers: 4,
+			OnStart: func(ctx context.Context, key string) context.Context {
+				j.add("start " + key)
+				return context.WithValue(ctx, stamp{}, "stamped")
+			},
+			OnDrop: func(ctx context.Context, r outcome) {
+				j.add(fmt.Sprint("drop ", r.Key, " ", ctx.Value(stamp{})))
+				time.Sleep(time.Second)
+			},
+			OnFinish: func(ctx context.Context, r outcome) {
+				j.add(fmt.Sprint("finish ", r.Key, " ", ctx.Value(stamp{}), " ", r.Err, " ", r.Next))
+				time.Sleep(time.Second)
+			},
+		}))
+		r.after(5 * time.Second)
+		one := []string{"start a", "handler stamped attempt 1", "drop a stamped", "finish a stamped broken drop"}
+		if got, want := j.take()[:8], append(slices.Clone(one), one...); !slices.Equal(got, want) {
+			t.Errorf("got %q", got)
+		}
+		r.end() // The key is always queued.
+	})
+}
+
+func TestErrors(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		text string
+	}{
+		{worker.RequeueAfter(time.Second), "again after 1s"},
+		{worker.Terminal(errBroken), "broken"},
+		{worker.Fatal(errBroken), "broken"},
+		{&worker.TerminalError{}, "<nil>"},
+		{&worker.FatalError{}, "<nil>"},
+		{&worker.PanicError{Value: errBroken}, "panic: broken"},
+		{worker.Requeue{After: time.Second, Priority: 7}, "again after 1s with priority 7"},
+	} {
+		if c.err.Error() != c.text {
+			t.Errorf("%q, want %q", c.err, c.text)
+		}
+	}
+	var terminal *worker.TerminalError
+	var fatal *worker.FatalError
+	var again worker.RequeueAfterError
+	wrapped := fmt.Errorf("%w, %w, %w", worker.Terminal(errBroken), worker.Fatal(errBroken), worker.RequeueAfter(time.Second))
+	if !errors.As(wrapped, &terminal) || !errors.As(wrapped, &fatal) || !errors.As(wrapped, &again) ||
+		again.After != time.Second || !errors.Is(wrapped, errBroken) {
+		t.Error(wrapped)
+	}
+	if got := fmt.Sprint(worker.NextForget, worker.NextRequeue, worker.NextRetry, worker.NextDrop, worker.Next(9)); got != "forget requeue retry drop Next(9)" {
+		t.Error(got)
+	}
+}
+
+// Several processes share a queue that counts on a server. MaxRetries counts the failures of all of them.
+func TestMaxRetriesOfSeveralProcesses(t *testing.T) {
+	for name, limiter := range map[string]workqueue.TypedRateLimiter[string]{
+		"counts":         workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Second),
+		"does not count": slowestLimiter{workqueue.NewTypedMaxOfRateLimiter[string]()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var down bool
+				q := serverQueue{limitedQueue(limiter), &down}
+				q.Add("a")
+				var running []*running
+				calls, drops := make([]int, 3), []int{}
+				for i := range calls {
+					running = append(running, run(t, worker.New(q, func(context.Context, string) error {
+						calls[i]++
+						return errBroken
+					}, options{MaxRetries: 5, OnDrop: func(_ context.Context, r outcome) { drops = append(drops, r.Attempt) }})))
+				}
+				running[0].after(24 * time.Hour)
+				all := calls[0] + calls[1] + calls[2]
+				if name == "counts" && (all != 6 || slices.Max(calls) == 6 || !slices.Equal(drops, []int{6})) || len(drops) != 1 {
+					t.Errorf("%d calls, dropped at attempt %d", calls, drops)
+				}
+				for _, r := range running {
+					_ = r.end()
+				}
+			})
+		})
+	}
+}
+
+// The first middleware is the outermost, and what it does belongs to the handler.
+func TestMiddleware(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var j journal
+		named := func(name string) func(worker.Handler[string]) worker.Handler[string] {
+			return func(next worker.Handler[string]) worker.Handler[string] {
+				j.add("wrap " + name)
+				return func(ctx context.Context, key string) error {
+					j.add(name + " " + key)
+					if name == "inner" && worker.Attempt(ctx) == 1 {
+						panic("middleware")
+					}
+					defer j.add(name + " returns")
+					return next(ctx, key)
+				}
+			}
+		}
+		q.Add("a")
+		p := worker.New(q, func(context.Context, string) error { j.add("handler"); return nil }, options{
+			Middleware: []func(worker.Handler[string]) worker.Handler[string]{named("outer"), named("inner")},
+		})
+		if got := j.take(); !slices.Equal(got, []string{"wrap inner", "wrap outer"}) {
+			t.Errorf("New: %q", got)
+		}
+		r := run(t, p)
+		if got := j.take(); !slices.Equal(got, []string{"outer a", "inner a", "outer returns"}) || p.Stats().Panicked != 1 {
+			t.Errorf("first: %q", got)
+		}
+		r.after(time.Second)
+		if got := j.take(); !slices.Equal(got, []string{"outer a", "inner a", "handler", "inner returns", "outer returns"}) {
+			t.Errorf("second: %q", got)
+		}
+		r.endCleanly()
+	})
+}
+
+// slowLimiter takes a minute to say when a key comes again.
+type slowLimiter struct {
+	workqueue.TypedRateLimiter[string]
+}
+
+func (slowLimiter) When(string) time.Duration { time.Sleep(time.Minute); return time.Second }
+
+// A Result has the time that the handler took, without what came after it.
+func TestDurationIsTheHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := workqueue.NewTypedRateLimitingQueue[string](slowLimiter{workqueue.NewTypedMaxOfRateLimiter[string]()})
+		q.Add("a")
+		r := run(t, worker.New(q, func(context.Context, string) error {
+			time.Sleep(time.Second)
+			return errBroken
+		}, options{OnFinish: func(_ context.Context, r outcome) {
+			if r.Duration != time.Second {
+				t.Errorf("the handler took %v", r.Duration)
+			}
+		}}))
+		r.after(10 * time.Second)
+		r.cancel()
+		<-r.result
+		r.after(2 * time.Minute)
+	})
+}
