@@ -149,6 +149,7 @@ func (d *draft) lives(id string) bool {
 // handOverLocked gives away those slots of the member that are to move and whose handlers have returned.
 func (d *draft) handOverLocked(next *table, c *changes) {
 	leavesAlone := d.m.mu.leaving && !slices.Contains(d.takes, true)
+	n := 0
 	for s := range next.slots {
 		slot := next.slots[s]
 		if slot.holder != d.self || !d.takesSlots(slot.next) && !leavesAlone {
@@ -156,8 +157,11 @@ func (d *draft) handOverLocked(next *table, c *changes) {
 		}
 		if d.m.releaseLocked(s, d.t, c) {
 			next.give(s, slot.next)
-			d.m.mu.counts.handedOver++
+			n++
 		}
+	}
+	if n > 0 {
+		d.m.logger.Info("Handing over slots", "member", d.self, "slots", n)
 	}
 }
 

@@ -22,27 +22,30 @@ const (
 // HashString is the hash of the string key s. Use it in a QueueConfig.Hash:
 //
 //	Hash: func(key types.NamespacedName) uint64 { return sharding.HashString(key.Namespace) }
-func HashString(s string) uint64 { return finish(hashString(hashStart, s)) }
+func HashString(s string) uint64 { return hashString(hashStart, s) }
 
-// hashString adds s to h, eight bytes at a time.
+// hashString adds s to h, eight bytes at a time. The last eight may overlap those before.
 func hashString(h uint64, s string) uint64 {
-	b := unsafe.Slice(unsafe.StringData(s), len(s))
-	for len(b) >= 8 {
-		h = mix(h^binary.LittleEndian.Uint64(b), hashMul1)
-		b = b[8:]
+	all := unsafe.Slice(unsafe.StringData(s), len(s))
+	b, n := all, len(s)
+	last := uint64(0)
+	switch {
+	case n >= 8:
+		for len(b) > 8 {
+			h = mix(h^binary.LittleEndian.Uint64(b), hashMul1)
+			b = b[8:]
+		}
+		last = binary.LittleEndian.Uint64(all[n-8:])
+	case n >= 4:
+		last = uint64(binary.LittleEndian.Uint32(b)) | uint64(binary.LittleEndian.Uint32(b[n-4:]))<<32
+	case n > 0:
+		last = uint64(b[0]) | uint64(b[n/2])<<8 | uint64(b[n-1])<<16
 	}
-	rest := uint64(0)
-	for i, c := range b {
-		rest |= uint64(c) << (8 * i)
-	}
-	// The length tells "a" from "a\x00", and ("ab", "c") from ("a", "bc").
-	return mix(h^rest, hashMul2^uint64(len(s)))
+	// The length tells "a" from "aa", and ("ab", "c") from ("a", "bc").
+	return mix(h^last, hashMul2^uint64(n))
 }
 
 func hashNumber(h, n uint64) uint64 { return mix(h^n, hashMul1) }
-
-// finish spreads the last bits over all bits.
-func finish(h uint64) uint64 { return mix(h^hashMul2, hashMul1) }
 
 // mix multiplies to 128 bits and folds the halves, so that each bit of a reaches each bit of the result.
 func mix(a, b uint64) uint64 {
@@ -87,7 +90,7 @@ func (f *hasher[T]) hash(key T) uint64 {
 	for _, l := range f.leaves {
 		h = l.add(h, unsafe.Add(unsafe.Pointer(&key), l.offset))
 	}
-	return finish(h)
+	return h
 }
 
 // add adds the leaf at p to h. An int has the same hash as an int64 of the same value.

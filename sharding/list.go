@@ -31,7 +31,7 @@ func (q *queue[T]) listLoop() {
 		}
 		keys, err := q.keys(q.member.ctx)
 		for _, key := range keys {
-			if slot, _ := q.locate(key); slots[slot] && q.member.slots[slot].load() != absent {
+			if slot, _ := q.locate(key); slots[slot] && q.member.state(slot) != absent {
 				q.add(key, q.listPriority)
 			}
 		}
@@ -67,7 +67,7 @@ func (q *queue[T]) relist(slots map[int]bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for slot := range slots {
-		if q.member.slots[slot].load() != absent {
+		if q.member.state(slot) != absent {
 			q.mu.unlisted[slot] = true
 		}
 	}

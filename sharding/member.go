@@ -121,7 +121,9 @@ type Member struct {
 	// start is what all times of the member count from. They are readings of the clock's monotonic part.
 	start time.Time
 
-	slots  []slot
+	slots []slot
+	// states has the state of each slot, together, because queues read one for each key.
+	states []atomic.Uint32
 	queues atomic.Pointer[[]slotQueue]
 	// validUntil is when the member stops to hold slots unless it hears from the store again. It is written under mu.
 	validUntil atomic.Int64
@@ -163,8 +165,8 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	}
 	m := &Member{
 		config: config, store: store, start: config.Clock.Now(),
-		logger:  config.Logger.With("group", config.Group),
-		slots:   make([]slot, config.Slots),
+		logger: config.Logger.With("group", config.Group),
+		slots:  make([]slot, config.Slots), states: make([]atomic.Uint32, config.Slots),
 		toRenew: make(chan struct{}, 1), toConfirm: make(chan struct{}, 1), toWork: make(chan struct{}, 1),
 		toExpire: make(chan struct{}, 1), left: make(chan struct{}),
 	}

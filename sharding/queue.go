@@ -132,7 +132,7 @@ func (q *queue[T]) locate(key T) (slot int, token uint64) {
 
 // mayAdd reports whether the key's slot is here, and counts the key if not.
 func (q *queue[T]) mayAdd(key T) bool {
-	if q.member.slots[slotOf(q.hasher.hash(key), len(q.cells))].load() == absent {
+	if q.member.state(slotOf(q.hasher.hash(key), len(q.cells))) == absent {
 		q.ofOthers.Add(1)
 		return false
 	}
@@ -140,7 +140,7 @@ func (q *queue[T]) mayAdd(key T) bool {
 }
 
 func (q *queue[T]) Holds(key T) bool {
-	return q.member.slots[slotOf(q.hasher.hash(key), len(q.cells))].load() == held
+	return q.member.state(slotOf(q.hasher.hash(key), len(q.cells))) == held
 }
 
 func (q *queue[T]) KeysOfOthers() uint64 { return q.ofOthers.Load() }
@@ -195,10 +195,9 @@ func (q *queue[T]) DoneAndGet(ctx context.Context, done T) (key T, err error) {
 // take reports whether a key that came out of the queue below may be handed out. If not, it is not held any more.
 func (q *queue[T]) take(key T) bool {
 	slot, token := q.locate(key)
-	state := &q.member.slots[slot]
 	for {
 		cell := q.cells[slot].put(token)
-		now := state.load() // after the put
+		now := q.member.state(slot) // after the put
 		if now == held {
 			return true
 		}
@@ -221,7 +220,7 @@ func (q *queue[T]) park(slot int, key T) bool {
 	priority := q.priorityOf(key)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.member.slots[slot].load() != stopping {
+	if q.member.state(slot) != stopping {
 		return false
 	}
 	if q.mu.parked[slot] == nil {
@@ -235,7 +234,7 @@ func (q *queue[T]) park(slot int, key T) bool {
 func (q *queue[T]) settled(slots []int) {
 	for _, slot := range slots {
 		keys := q.unpark(slot)
-		isHeld := q.member.slots[slot].load() != absent
+		isHeld := q.member.state(slot) != absent
 		for key, priority := range keys {
 			if isHeld {
 				q.add(key, priority)
@@ -250,7 +249,7 @@ func (q *queue[T]) settled(slots []int) {
 func (q *queue[T]) unpark(slot int) map[T]int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.member.slots[slot].load() == stopping {
+	if q.member.state(slot) == stopping {
 		return nil
 	}
 	keys := q.mu.parked[slot]
@@ -258,14 +257,15 @@ func (q *queue[T]) unpark(slot int) map[T]int {
 	return keys
 }
 
-func (q *queue[T]) busy(slot int) bool { return !q.cells[slot].empty() }
+func (q *queue[T]) busy(slot int) bool    { return !q.cells[slot].empty() }
+func (q *queue[T]) handlers(slot int) int { return q.cells[slot].len() }
 
 // Done says that the caller has finished with a key from Get.
 func (q *queue[T]) Done(key T) {
 	q.Extended.Done(key)
 	slot, token := q.locate(key)
 	q.cells[slot].remove(token)
-	if q.member.slots[slot].load() != held { // after the removal
+	if q.member.state(slot) != held { // after the removal
 		signal(q.member.toWork)
 	}
 }

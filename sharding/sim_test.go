@@ -8,10 +8,12 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,14 +53,20 @@ func TestSimulation(t *testing.T) {
 		return
 	}
 	first := uint64(time.Now().UnixNano())
-	handled := 0
-	for i := range uint64(n) {
-		handled += simulate(t, first+i)
-		if t.Failed() {
-			return
+	var next, handled atomic.Int64
+	var failed atomic.Bool
+	t.Run("histories", func(t *testing.T) {
+		for p := range runtime.GOMAXPROCS(0) {
+			t.Run(strconv.Itoa(p), func(t *testing.T) {
+				t.Parallel()
+				for i := next.Add(1); i <= int64(n) && !failed.Load(); i = next.Add(1) {
+					handled.Add(int64(simulate(t, first+uint64(i))))
+					failed.Store(failed.Load() || t.Failed())
+				}
+			})
 		}
-	}
-	t.Logf("%d histories, %d handlers", n, handled)
+	})
+	t.Logf("%d histories, %d handlers", min(next.Load(), int64(n)), handled.Load())
 }
 
 func simulate(t *testing.T, seed uint64) (handled int) {
@@ -67,6 +75,7 @@ func simulate(t *testing.T, seed uint64) (handled int) {
 		w.mu.active = make(map[string]map[*handling]bool)
 		w.mu.versions = make(map[string]int)
 		w.mu.handled = make(map[string]int)
+		w.mu.epochs = make(map[string]lastEpoch)
 		w.run()
 		handled = w.mu.calls
 		if w.mu.failed {
@@ -95,6 +104,8 @@ type world struct {
 		handled  map[string]int // the newest that a handler has finished
 		calls    int
 		stuck    bool // handlers may ignore their contexts
+		epochs   map[string]lastEpoch
+		deletes  bool // people delete records
 	}
 }
 
@@ -115,6 +126,11 @@ type process struct {
 type handling struct {
 	p   *process
 	ctx context.Context
+}
+
+type lastEpoch struct {
+	p     *process
+	epoch int64
 }
 
 func (w *world) logf(format string, args ...any) {
@@ -273,7 +289,6 @@ func (p *process) handle(ctx context.Context, key string) error {
 	p.cacheMu.Lock()
 	version := p.cache[key]
 	p.cacheMu.Unlock()
-	epoch, _ := Epoch(ctx)
 	took := p.random(3 * time.Second)
 	if stuck := p.w.stuck() && p.chance(0.02); stuck {
 		time.Sleep(10 * took)
@@ -287,7 +302,6 @@ func (p *process) handle(ctx context.Context, key string) error {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	p.w.mu.handled[key] = max(p.w.mu.handled[key], version)
-	_ = epoch
 	return nil
 }
 
@@ -309,6 +323,14 @@ func (w *world) begin(key string, h *handling) {
 			w.failLocked("%s handles %s while %s handles it", h.p.name, key, other.p.name)
 		}
 	}
+	epoch, _ := Epoch(h.ctx)
+	if last := w.mu.epochs[key]; epoch < last.epoch || epoch == last.epoch && h.p != last.p {
+		// (When the table was deleted, epochs go on from the clock, and those of the simulation are far apart.)
+		if !w.mu.deletes {
+			w.failLocked("%s handles %s in epoch %d, and %s did in epoch %d", h.p.name, key, epoch, last.p.name, last.epoch)
+		}
+	}
+	w.mu.epochs[key] = lastEpoch{h.p, epoch}
 	if w.mu.active[key] == nil {
 		w.mu.active[key] = make(map[*handling]bool)
 	}
@@ -329,12 +351,12 @@ func (w *world) storm() {
 	f := faults{fail: level, lost: level, slow: level, watch: level / 2}
 	w.mu.Lock()
 	w.mu.stuck = w.rand.IntN(2) == 0
+	w.mu.deletes = w.rand.IntN(4) == 0
 	w.mu.Unlock()
 	w.logf("faults %.2f, handlers that do not return: %v", level, w.mu.stuck)
 	for range 1 + w.rand.IntN(4) {
 		w.join(f)
 	}
-	deletes := w.rand.IntN(4) == 0
 	for range 10 + w.rand.IntN(20) {
 		time.Sleep(time.Duration(w.rand.Int64N(int64(simLease))))
 		if w.failed() {
@@ -369,9 +391,13 @@ func (w *world) storm() {
 			for _, p := range w.processes {
 				p.cut(d)
 			}
-		case action == 8 && deletes:
-			if r, err := w.store.Get(context.Background(), "g-table"); err == nil {
-				w.logf("the table is deleted")
+		case action == 8 && w.mu.deletes:
+			name := "g-table"
+			if w.rand.IntN(3) == 0 {
+				name = "g-member-" + p.member.ID()
+			}
+			if r, err := w.store.Get(context.Background(), name); err == nil {
+				w.logf("somebody deletes %s", name)
 				_ = w.store.Delete(context.Background(), r.Name, r.Version)
 			}
 		}
@@ -509,7 +535,7 @@ func (w *world) sharesDiffer() string {
 	for _, p := range w.processes {
 		n := 0
 		for s := range p.member.slots {
-			if p.member.slots[s].load() == held {
+			if p.member.state(s) == held {
 				n++
 			}
 		}

@@ -28,9 +28,8 @@ const (
 //	  ├────────────────────────────┘ └──── does not return ───────────────────────┘ │
 //	  └──── its handlers have returned: now the table is written ───────────────────┘
 //
-// Queues read state without a lock. All else is guarded by the member's mu.
+// Queues read states and holdings without a lock. All else is guarded by the member's mu.
 type slot struct {
-	state atomic.Uint32
 	// holding is there unless the slot is absent.
 	holding atomic.Pointer[holding]
 	// since is when the slot began to stop, and ended says that HandoverTimeout has passed since.
@@ -46,12 +45,15 @@ type slot struct {
 	releasedID string
 }
 
-func (s *slot) load() slotState { return slotState(s.state.Load()) }
+func (m *Member) state(slot int) slotState { return slotState(m.states[slot].Load()) }
+
+func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(to)) }
 
 // slotQueue is a queue of a member, as the member sees it.
 type slotQueue interface {
-	// busy reports whether a key of the slot is being handled.
+	// busy reports whether a key of the slot is being handled, and handlers how many are.
 	busy(slot int) bool
+	handlers(slot int) int
 	// gained makes the queue list the keys of these slots. settled is called when slots are held or absent again.
 	gained(slots []int)
 	settled(slots []int)
@@ -64,6 +66,13 @@ func (m *Member) isBusy(slot int) bool {
 		}
 	}
 	return false
+}
+
+func (m *Member) handlers(slot int) (n int) {
+	for _, q := range *m.queues.Load() {
+		n += q.handlers(slot)
+	}
+	return n
 }
 
 // anyBusy reports whether any key is being handled.
@@ -83,7 +92,7 @@ func (m *Member) register(q slotQueue) {
 	m.queues.Store(&queues)
 	var slots []int
 	for s := range m.slots {
-		if m.slots[s].load() != absent {
+		if m.state(s) != absent {
 			slots = append(slots, s)
 		}
 	}
@@ -94,14 +103,21 @@ func (m *Member) register(q slotQueue) {
 // changes are what follows from changed slots and must happen without the lock.
 type changes struct {
 	gained, settled []int
-	ended           []*holding
-	cause           error
+	ended           []ending
+	// cause is why slots that the member does not hold any more are not held.
+	cause error
+}
+
+// ending is a holding whose contexts must end.
+type ending struct {
+	*holding
+	cause error
 }
 
 // do tells the queues, and ends contexts.
 func (m *Member) do(c changes) {
-	for _, h := range c.ended {
-		h.end(c.cause)
+	for _, e := range c.ended {
+		e.end(e.cause)
 	}
 	if len(c.gained)+len(c.settled) == 0 {
 		return
@@ -128,11 +144,11 @@ func (m *Member) applyLocked() changes {
 	for i := range m.slots {
 		if valid && m.mu.view.table.slots[i].holder == m.mu.self.id {
 			m.applyMineLocked(i, now, &c)
-		} else if m.slots[i].load() != absent {
+		} else if m.state(i) != absent {
 			m.dropLocked(i, &c)
 		}
 	}
-	m.logChangesLocked(valid, c)
+	m.logChangesLocked(c)
 	return c
 }
 
@@ -144,26 +160,26 @@ func (m *Member) applyMineLocked(i int, now time.Duration, c *changes) {
 	}
 	s.released, s.releasedID = 0, ""
 	mustStop := m.mu.leaving || t.slots[i].next != "" && now >= s.keep
-	switch state := s.load(); {
+	switch state := m.state(i); {
 	case state == absent:
 		s.ended, s.since, s.unlisted = false, now, mustStop
 		s.holding.Store(newHolding(t.slots[i].epoch))
 		if mustStop {
-			s.state.Store(uint32(stopping))
+			m.setState(i, stopping)
 			signal(m.toWork)
 		} else {
-			s.state.Store(uint32(held)) // Before the queues list their keys.
+			m.setState(i, held) // Before the queues list their keys.
 			c.gained = append(c.gained, i)
 		}
 	case state == held && mustStop:
 		s.ended, s.since = false, now
-		s.state.Store(uint32(stopping))
+		m.setState(i, stopping)
 		signal(m.toWork)
 	case state == stopping && !mustStop:
 		if s.ended {
 			s.holding.Store(newHolding(t.slots[i].epoch))
 		}
-		s.state.Store(uint32(held))
+		m.setState(i, held)
 		c.settled = append(c.settled, i)
 		if s.unlisted {
 			c.gained = append(c.gained, i)
@@ -174,8 +190,8 @@ func (m *Member) applyMineLocked(i int, now time.Duration, c *changes) {
 // dropLocked makes a slot absent.
 func (m *Member) dropLocked(i int, c *changes) {
 	s := &m.slots[i]
-	s.state.Store(uint32(absent))
-	c.ended = append(c.ended, s.holding.Swap(nil))
+	m.setState(i, absent)
+	c.ended = append(c.ended, ending{s.holding.Swap(nil), c.cause})
 	c.settled = append(c.settled, i)
 }
 
@@ -184,11 +200,15 @@ func (m *Member) dropLocked(i int, c *changes) {
 func (m *Member) releaseLocked(i int, t *table, c *changes) bool {
 	s := &m.slots[i]
 	// In this order: a key that is handed out now is seen by isBusy, or sees that the slot is not held.
-	if s.load() == held || m.isBusy(i) {
+	if m.state(i) == held || m.isBusy(i) {
 		return false
 	}
-	if s.load() == stopping {
+	if m.state(i) == stopping {
 		m.dropLocked(i, c)
+		count, took := &m.mu.counts, m.now()-s.since
+		count.handedOver++
+		count.handover += took
+		count.longestHandover = max(count.longestHandover, took)
 	}
 	s.released, s.releasedID = t.epoch, t.id
 	return true
@@ -202,7 +222,7 @@ func (m *Member) hurryLocked(now time.Duration, c *changes) (next time.Duration)
 	stuck := 0
 	for i := range m.slots {
 		s := &m.slots[i]
-		if s.load() != stopping || !m.isBusy(i) {
+		if m.state(i) != stopping || !m.isBusy(i) {
 			continue
 		}
 		switch passed := now - s.since; {
@@ -210,11 +230,11 @@ func (m *Member) hurryLocked(now time.Duration, c *changes) (next time.Duration)
 			stuck++
 			s.keep = now + 4*limit
 			next = min(next, s.keep)
-			m.mu.counts.keptSlots++
+			m.mu.counts.kept++
 		case passed >= limit:
 			if !s.ended {
 				s.ended = true
-				c.ended = append(c.ended, s.holding.Load())
+				c.ended = append(c.ended, ending{s.holding.Load(), ErrHandover})
 			}
 			if !m.mu.leaving {
 				next = min(next, s.since+patience)

@@ -1,0 +1,114 @@
+package sharding
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// breakage is a rule of the protocol, broken by changes of the source.
+type breakage struct {
+	rule    string
+	changes []change
+}
+
+type change struct{ file, old, new string }
+
+// Each of them is found within a few thousand histories, most within ten.
+var breakages = []breakage{
+	{"validity counts from the end of a renewal", []change{{"renew.go", "max(self.renewed, a.began)", "max(self.renewed, m.now())"}}},
+	{"validity has no margin for clocks", []change{{"renew.go", "m.config.Lease - m.config.Margin", "m.config.Lease"}}},
+	{"validity does not need the table", []change{{"renew.go", "min(self.renewed, view.confirmed)", "self.renewed"}}},
+	{"after a conflict the last attempt counts", []change{{"renew.go", "m.stored(d.Sequence, r.Version)", "m.stored(m.mu.self.sequence, r.Version)"}}},
+	{"a record is created a second time", []change{{"renew.go", "if create && sequence > 1 {", "if false {"}}},
+	{"slots are given away before the record is deleted", []change{{"view.go", "return s.gone && s.expired(now)", "return s.expired(now)"}}},
+	{"a record is deleted although it has changed", []change{{"work.go", "return m.findMember(id) // It lives, and the watch is late.", "r, _ := m.store.Get(m.ctx, m.recordName(id)); return m.bury(id, r.Version)"},
+		{"work.go", "if s.version != version {", "if false {"}}},
+	{"the cache is believed that a member is gone", []change{{"view.go", "r, err = m.store.Get(ctx, m.recordName(id))\n\t\treturn err\n\t})\n\tm.mu.Lock()\n\tdefer m.mu.Unlock()", "return ErrNotFound\n\t})\n\tm.mu.Lock()\n\tdefer m.mu.Unlock()\n\tm.memberLocked(id).deleted = true"}}},
+	{"a record that a person deleted counts as dead at once", []change{{"view.go", "return s.deleted || ", "return s.gone || s.deleted || "}}},
+	{"handlers are not waited for", []change{{"slots.go", "if m.state(i) == held || m.isBusy(i) {", "if m.state(i) == held {"}}},
+	{"a slot comes back while its handover may still be written", []change{{"slots.go", "if s.releasedID == t.id && s.released >= t.epoch {", "if false {"}}},
+	{"a new table is filled at once", []change{{"work.go", "if d, err := decodeMember(r); err != nil || d.Table != \"\" && d.Table != t.id {", "if false {"}, {"work.go", "\t\t\treturn false, nil\n\t\t}\n\t}\n\treturn true, nil", "\t\t}\n\t}\n\treturn true, nil"}}},
+	{"a new table is followed while handlers of the last one run", []change{{"renew.go", "m.mu.self.follows != \"\" && m.anyBusy()", "false"}}},
+	{"a table is followed without another look", []change{{"view.go", "case began >= self.followsSince:", "case true:"}}},
+	{"the table is written unconditionally", []change{{"memory.go", "if err := m.checkLocked(r.Name, r.Version); err != nil {\n\t\treturn Record{}, err\n\t}\n\treturn m.putLocked(r), nil", "return m.putLocked(r), nil"}}},
+	{"keys are listed before the slot is held", []change{
+		{"slots.go", "m.setState(i, held) // Before the queues list their keys.", "go func() { _ = m.sleep(m.ctx, 2e9, nil); m.setState(i, held) }()"},
+		{"list.go", "slots[slot] && q.member.state(slot) != absent", "slots[slot]"}}},
+	{"a listing that fails is not repeated", []change{{"list.go", "if err == nil {", "if true {"}}},
+	{"keys that were held back are forgotten when the slot stays", []change{{"queue.go", "isHeld := q.member.state(slot) != absent", "isHeld := false"}}},
+	{"a slot that was not listed yet is not listed when it stays", []change{{"slots.go", "if s.unlisted {", "if false {"}}},
+	{"shares may differ by two", []change{{"plan.go", "if i < extra {", "if i < extra && i != 1 || i == len(order)-1 && extra > 1 {"}}},
+	{"slots move without need", []change{{"plan.go", "for _, moving := range []bool{false, true} {", "for _, moving := range []bool{false, true}[:len(p.takes)%2+1] {"}, {"plan.go", "for s, h := range p.holder {\n\t\t\tif p.isTaker(h) && room", "for s, h := range p.holder {\n\t\t\tif s != 3 && p.isTaker(h) && room"}}},
+	{"nobody takes its turn", []change{{"work.go", "min(rank, maxTurns)", "100*min(rank, maxTurns)"}, {"work.go", "rank := 0", "rank := 1"}}},
+}
+
+// TestSimulationFindsBrokenRules breaks each rule, and expects that the simulation fails. It takes minutes:
+//
+//	SHARDING_BREAK=3000 go test -run BrokenRules -timeout 2h -v ./sharding
+func TestSimulationFindsBrokenRules(t *testing.T) {
+	histories := os.Getenv("SHARDING_BREAK")
+	if histories == "" {
+		t.Skip("SHARDING_BREAK is not set to a number of histories")
+	}
+	for _, b := range breakages {
+		t.Run(b.rule, func(t *testing.T) {
+			command := exec.Command("go", "test", "-count=1", "-timeout=20m", "-run=^TestSimulation$", "-v", "-overlay", overlay(t, b), ".")
+			command.Env = append(os.Environ(), "SHARDING_HISTORIES="+histories)
+			out, err := command.CombinedOutput()
+			text := string(out)
+			if err == nil || !strings.Contains(text, "FAILURE") {
+				t.Fatalf("not found: %v\n%s", err, text[max(0, len(text)-2000):])
+			}
+			for line := range strings.Lines(text) {
+				if strings.Contains(line, "FAILURE") || strings.Contains(line, " histories, ") {
+					t.Log(strings.TrimSpace(line))
+				}
+			}
+		})
+	}
+}
+
+// overlay returns a file for go's -overlay that has the changes in it.
+func overlay(t *testing.T, b breakage) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := make(map[string]string)
+	for _, c := range b.changes {
+		if sources[c.file] == "" {
+			source, err := os.ReadFile(c.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources[c.file] = string(source)
+		}
+		if strings.Count(sources[c.file], c.old) != 1 {
+			t.Fatalf("%s has %d times %s", c.file, strings.Count(sources[c.file], c.old), c.old)
+		}
+		sources[c.file] = strings.Replace(sources[c.file], c.old, c.new, 1)
+	}
+	temp := t.TempDir()
+	replace := make(map[string]string)
+	for file, source := range sources {
+		broken := filepath.Join(temp, file)
+		if err := os.WriteFile(broken, []byte(source), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		replace[filepath.Join(dir, file)] = broken
+	}
+	data, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(temp, "overlay.json")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}

@@ -1,0 +1,88 @@
+package sharding
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/workqueuetest"
+)
+
+// holdingAll returns a member that holds all slots, without a group.
+func holdingAll(slots int) *Member {
+	config, err := Config{Group: "g", Slots: slots}.withDefaults()
+	if err != nil {
+		panic(err)
+	}
+	m := &Member{config: config, logger: config.Logger, start: time.Now(), slots: make([]slot, slots), states: make([]atomic.Uint32, slots), toWork: make(chan struct{}, 1)}
+	m.ctx, m.end = context.WithCancel(context.Background())
+	m.queues.Store(&[]slotQueue{})
+	m.validUntil.Store(math.MaxInt64)
+	for s := range m.slots {
+		m.slots[s].holding.Store(newHolding(1))
+		m.setState(s, held)
+	}
+	return m
+}
+
+func noKeys[T any](context.Context) ([]T, error) { return nil, nil }
+
+func rootQueue[T comparable](c workqueuetest.Config[T]) workqueue.TypedRateLimitingInterface[T] {
+	return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter,
+		workqueue.TypedRateLimitingQueueConfig[T]{Name: c.Name, Clock: c.Clock, MetricsProvider: c.MetricsProvider})
+}
+
+// Over a queue of package workqueue the whole contract holds for keys of slots that are held.
+func TestConformance(t *testing.T) {
+	workqueuetest.Suite{
+		New: func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
+			return NewQueue(rootQueue(c), holdingAll(16), QueueConfig[string]{Keys: noKeys[string]})
+		},
+		NewAny: func(c workqueuetest.Config[any]) workqueue.TypedInterface[any] {
+			return NewQueue(rootQueue(c), holdingAll(16), QueueConfig[any]{Keys: noKeys[any], Hash: func(any) uint64 { return 7 }})
+		},
+		Check: allDone,
+	}.Run(t)
+}
+
+// Over package priorityqueue, with one slot and a hash of the user, what holds is what holds there.
+func TestPriorityConformance(t *testing.T) {
+	workqueuetest.Suite{
+		New: func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
+			inner := priorityqueue.New(priorityqueue.Config[string]{Clock: c.Clock, RateLimiter: c.RateLimiter})
+			return NewQueue(inner, holdingAll(1), QueueConfig[string]{Keys: noKeys[string], Hash: HashString})
+		},
+		Check:         allDone,
+		NoMetrics:     true,
+		OneEntry:      true,
+		MergesRetries: true,
+	}.Run(t)
+}
+
+// allDone checks that the cells count as many keys as are being processed: not one more, and not one less.
+func allDone(tested workqueue.TypedInterface[string]) error {
+	var q *queue[string]
+	switch tested := tested.(type) {
+	case *queue[string]:
+		q = tested
+	case *priorityQueue[string]:
+		q = tested.queue
+	case *readerQueue[string]:
+		q = tested.queue
+	case *priorityReaderQueue[string]:
+		q = tested.queue
+	}
+	n := 0
+	for s := range q.cells {
+		n += q.handlers(s)
+	}
+	if p := q.Stats().Processing; n != p {
+		return fmt.Errorf("%d tokens, %d keys are being processed", n, p)
+	}
+	return nil
+}

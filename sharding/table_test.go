@@ -1,0 +1,114 @@
+package sharding
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func randomTable(r *rand.Rand, slots, members int) *table {
+	t := newTable("table-1", slots, 1_700_000_000_000)
+	member := func() string { return fmt.Sprintf("website-controller-7d9c5b6f4-%05d-abcdefghij", r.IntN(members)) }
+	for s := range t.slots {
+		t.slots[s] = tableSlot{holder: member(), epoch: t.epoch - r.Int64N(100_000)}
+		if r.IntN(2) == 0 {
+			t.slots[s].next = member()
+		}
+	}
+	t.leaving = []string{member()}
+	return t
+}
+
+func TestTableIsReadAsItWasWritten(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		n := 1 + r.IntN(300)
+		want := randomTable(r, n, 1+r.IntN(20))
+		want.settling = r.IntN(2) == 0
+		for i := range n / 2 { // runs
+			want.slots[i] = want.slots[0]
+		}
+		got, err := decodeTable(Record{Data: want.encode()}, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.id != want.id || got.epoch != want.epoch || !got.same(want) {
+			t.Fatalf("got %v, want %v", got, want)
+		}
+	}
+}
+
+// TestLargestTable: 4,096 slots of a hundred members, all different from their neighbours, and half of them to move.
+func TestLargestTable(t *testing.T) {
+	data := randomTable(rand.New(rand.NewPCG(1, 2)), maxSlots, 100).encode()
+	if len(data) > 64_000 {
+		t.Errorf("%d bytes", len(data))
+	}
+	t.Logf("%d bytes", len(data))
+}
+
+func TestWrongTables(t *testing.T) {
+	good := newTable("t", 4, 5)
+	good.give(1, "a")
+	data := good.encode()
+	if _, err := decodeTable(Record{Data: data}, 4); err != nil {
+		t.Fatal(err)
+	}
+	replace := func(old, new string) string {
+		if !strings.Contains(data, old) {
+			t.Fatalf("no %s in %s", old, data)
+		}
+		return strings.ReplaceAll(data, old, new)
+	}
+	for what, c := range map[string]struct{ data, want string }{
+		"empty":         {"", "is not a record of this library"},
+		"foreign":       {`{"kind":"Lease"}`, "is not a record of this library"},
+		"no JSON":       {"-", "is not a record of this library"},
+		"newer":         {replace(`"format":1`, `"format":2`), "has format 2, and this version of the library understands 1: upgrade"},
+		"newer, other":  {`{"format":2,"epoch":"x"}`, "has format 2"},
+		"other slots":   {newTable("t", 8, 5).encode(), "divides keys into 8 slots, and this replica into 4"},
+		"no id":         {replace(`"t"`, `""`), "is not a record of this library"},
+		"too few":       {replace("*2", ""), "is not a record of this library"},
+		"too many":      {replace("*2", "*3"), "is not a record of this library"},
+		"run":           {replace("*2", "*x"), "is not a record of this library"},
+		"negative run":  {replace("*2", "*-2"), "is not a record of this library"},
+		"member":        {replace(" 0@", " 7@"), "is not a record of this library"},
+		"no epoch":      {replace(" 0@0", " 0"), "is not a record of this library"},
+		"future epoch":  {replace(" 0@0", " 0@-3"), "is not a record of this library"},
+		"unknown next":  {replace(" 0@0", " 0>9@0"), "is not a record of this library"},
+		"huge, no room": {replace("*2", "*2000000000"), "is not a record of this library"},
+	} {
+		_, err := decodeTable(Record{Name: "g-table", Data: c.data}, 4)
+		if !errors.Is(err, ErrIncompatible) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "g-table") {
+			t.Errorf("%s: %v\nin %s", what, err, c.data)
+		}
+	}
+}
+
+func TestMemberRecords(t *testing.T) {
+	want := memberData{Format: 1, ID: "a", Sequence: 7, Lease: 15e9, Table: "t"}
+	if got, err := decodeMember(Record{Data: want.encode()}); got != want || err != nil {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for _, data := range []string{"", "{}", `{"format":2}`, `{"format":1,"member":"a"}`, `{"format":1,"lease":5}`} {
+		if _, err := decodeMember(Record{Data: data}); !errors.Is(err, ErrIncompatible) {
+			t.Errorf("%s: %v", data, err)
+		}
+	}
+}
+
+// A table keeps the order of its members out of what it says.
+func TestSame(t *testing.T) {
+	a := newTable("t", 4, 5)
+	b := a.clone()
+	if !a.same(b) || b.epoch != a.epoch+1 {
+		t.Error("a clone is not the same")
+	}
+	b.give(0, "x")
+	if a.same(b) || slices.Contains(a.slots, b.slots[0]) {
+		t.Error("a clone shares what it says")
+	}
+}
