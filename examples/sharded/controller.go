@@ -26,6 +26,7 @@ import (
 	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/sharding"
+	"github.com/keyedqueue/workqueue/sharding/shardingprom"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -73,6 +74,7 @@ func control(ctx context.Context, client kubernetes.Interface, store sharding.St
 			return keys, nil
 		},
 	})
+	registry.MustRegister(shardingprom.NewCollector(member, map[string]shardingprom.Queue{"configmaps": queue}))
 	// Every replica adds all keys. The queue drops those of the others.
 	enqueue := func(object any) {
 		if key, err := cache.DeletionHandlingObjectToName(object); err == nil {

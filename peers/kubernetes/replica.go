@@ -208,17 +208,17 @@ func (r *shardedReplica) handle(ctx context.Context, m *corev1.ConfigMap) error 
 	return context.Cause(ctx)
 }
 
-// printHeld prints which slots the member holds when that has changed.
+// printHeld prints which slots the member holds when that has changed, and now and then.
 func (r *shardedReplica) printHeld() {
 	var last uint64
-	for {
+	for n := 0; ; n++ {
 		var held uint64
 		for i, s := range r.member.Slots() {
 			if s.Held {
 				held |= 1 << i
 			}
 		}
-		if held != last {
+		if held != last || n%25 == 0 {
 			fmt.Printf("held %d %x\n", monotonic(), held)
 			last = held
 		}

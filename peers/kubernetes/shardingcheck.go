@@ -75,6 +75,10 @@ func readLog(name, path string, end time.Duration, stops []stopped) (*shardingLo
 			}
 		}
 	}
+	for _, s := range stops { // It says nothing itself.
+		i, _ := slices.BinarySearchFunc(l.holds, s.from, func(h hold, at time.Duration) int { return cmp.Compare(h.at, at) })
+		l.holds = slices.Insert(l.holds, i, hold{s.from, 0})
+	}
 	l.holds = append(l.holds, hold{end, 0})
 	for i := range l.handlers {
 		for _, s := range stops {
