@@ -168,46 +168,6 @@ func TestMemoryLimitIsReached(t *testing.T) {
 	q.ShutDown()
 }
 
-// SnapshotKeys of very many keys lets other calls in: none of them waits for most of it. A loaded machine may delay any
-// call, so one good try of ten is enough.
-func TestSnapshotKeysLetsOthersIn(t *testing.T) {
-	const n = 200_000
-	q := workqueue.NewTypedDelayingQueue[int]().(delayer[int])
-	defer q.ShutDown()
-	for key := range n {
-		q.Add(key)
-		q.AddAfter(key, time.Hour+time.Duration(key*7919%n))
-	}
-	var longest, took time.Duration
-	for range 10 {
-		stop, ended := make(chan struct{}), make(chan struct{})
-		longest = 0
-		go func() {
-			defer close(ended)
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				start := time.Now()
-				q.Stats()
-				longest = max(longest, time.Since(start))
-			}
-		}()
-		start := time.Now()
-		for range q.(workqueue.KeyReader[int]).SnapshotKeys() {
-		}
-		took = time.Since(start)
-		close(stop)
-		<-ended
-		if longest < took/4 {
-			return
-		}
-	}
-	t.Errorf("Stats took %v while SnapshotKeys took %v", longest, took)
-}
-
 func skipMemory(t *testing.T) {
 	t.Helper()
 	if testkit.RaceEnabled {

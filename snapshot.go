@@ -22,8 +22,10 @@ type Snapshot[T comparable] struct {
 	// Waiting are keys that wait for their time: the next one that is due first.
 	Waiting []KeySnapshot[T]
 	// Failing are keys whose failures the limiter has counted, in whatever state they are: the one with
-	// the most failures first. It is empty if the limiter is not a [RequeueLister].
+	// the most failures first.
 	Failing []KeySnapshot[T]
+	// FailingUnlisted reports that Failing is empty because the limiter is not a [RequeueLister], as those of client-go.
+	FailingUnlisted bool
 }
 
 // KeyState is where a key is in its life.
@@ -279,6 +281,8 @@ func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
 		}
 	}
 	s.Failing = mostRequeuedOf(q.rateLimiter, min(max(limit, 0), maxSnapshot))
+	_, lists := q.rateLimiter.(RequeueLister[T])
+	s.FailingUnlisted = !lists
 	if below, ok := q.Extended.(KeyReader[T]); ok {
 		for i, failing := range s.Failing {
 			s.Failing[i], _ = below.SnapshotKey(failing.Key)

@@ -36,6 +36,8 @@ import (
 	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
+func ptr[T any](v T) *T { return &v }
+
 // scene is a manager with one controller on our queue. The test is its source of events.
 type scene struct {
 	t       *testing.T
@@ -82,6 +84,11 @@ func (s *scene) want(want ...string) {
 
 // onManager runs f with a scene whose manager runs. When f is done the manager is stopped, and must end.
 func onManager(t *testing.T, newQueue func(string, clientgo.TypedRateLimiter[reconcile.Request]) clientgo.TypedRateLimitingInterface[reconcile.Request], f func(s *scene)) {
+	onManagerWith(t, newQueue, func(s *scene) reconcile.Reconciler { return s }, f)
+}
+
+// onManagerWith is onManager of the reconciler that wrap returns.
+func onManagerWith(t *testing.T, newQueue func(string, clientgo.TypedRateLimiter[reconcile.Request]) clientgo.TypedRateLimitingInterface[reconcile.Request], wrap func(s *scene) reconcile.Reconciler, f func(s *scene)) {
 	log.SetLogger(logr.Discard())
 	synctest.Test(t, func(t *testing.T) {
 		c := fake.NewClientBuilder().Build()
@@ -102,7 +109,7 @@ func onManager(t *testing.T, newQueue func(string, clientgo.TypedRateLimiter[rec
 		s := &scene{t: t, client: mgr.GetClient(), handler: &handler.EnqueueRequestForObject{}, began: time.Now()}
 		s.reconcile = func(context.Context, string) (reconcile.Result, error) { return reconcile.Result{}, nil }
 		ctrl, err := controller.New("test", mgr, controller.Options{
-			Reconciler: s, NewQueue: newQueue, SkipNameValidation: new(true),
+			Reconciler: wrap(s), NewQueue: newQueue, SkipNameValidation: ptr(true),
 			RateLimiter: clientgo.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Hour),
 		})
 		if err != nil {
@@ -148,7 +155,7 @@ func TestPrioritiesOfHandlers(t *testing.T) {
 func TestRequeueAfter(t *testing.T) {
 	onManager(t, controllerruntime.NewQueue, func(s *scene) {
 		s.reconcile = func(context.Context, string) (reconcile.Result, error) {
-			return reconcile.Result{RequeueAfter: time.Minute, Priority: new(7)}, nil
+			return reconcile.Result{RequeueAfter: time.Minute}, nil
 		}
 		s.create(false, "a")
 		time.Sleep(2 * time.Minute)
@@ -156,8 +163,8 @@ func TestRequeueAfter(t *testing.T) {
 		info, _ := s.queue.(interface {
 			Inspect(reconcile.Request) (priorityqueue.Info[reconcile.Request], bool)
 		}).Inspect(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "a"}})
-		if info.State != priorityqueue.Waiting || info.Priority != 7 || time.Until(info.Due) != time.Minute {
-			s.t.Errorf("Inspect() = %+v, want to wait a minute with priority 7", info)
+		if info.State != priorityqueue.Waiting || info.Priority != 0 || time.Until(info.Due) != time.Minute {
+			s.t.Errorf("Inspect() = %+v, want to wait a minute", info)
 		}
 	})
 }

@@ -97,11 +97,19 @@ type Queue[request comparable] struct {
 var _ crpriority.PriorityQueue[int] = (*Queue[int])(nil)
 
 // AddWithOpts adds items as o says. No priority means zero, and of After and the limiter's delay the shorter
-// one counts. A negative After is now, whatever the limiter would say. After shutdown it does nothing.
+// one counts. A negative After is now, whatever the limiter would say. A delayed add of a key that is being reconciled
+// counts as its reconciler's RequeueAfter, which Config.MaxDelay does not bound. After shutdown it does nothing.
 func (q *Queue[request]) AddWithOpts(o crpriority.AddOpts, items ...request) {
 	opts := priorityqueue.AddOpts{After: o.After, RateLimited: o.RateLimited && o.After >= 0}
 	if o.Priority != nil {
 		opts.Priority = *o.Priority
+	}
+	if !opts.RateLimited && o.After > 0 {
+		// The controller adds a key with a delay when its reconciler has asked for RequeueAfter.
+		for _, item := range items {
+			q.AddWithPriority(item, opts.Priority, o.After)
+		}
+		return
 	}
 	q.Queue.AddWithOpts(opts, items...)
 }

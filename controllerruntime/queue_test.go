@@ -40,11 +40,11 @@ func TestAddWithOpts(t *testing.T) {
 		due  time.Duration
 	}{
 		{"nothing", []crpriority.AddOpts{{}}, priorityqueue.Info[string]{State: priorityqueue.Queued}, 0},
-		{"priority", []crpriority.AddOpts{{Priority: new(3)}, {Priority: new(5)}, {Priority: new(4)}, {}},
+		{"priority", []crpriority.AddOpts{{Priority: ptr(3)}, {Priority: ptr(5)}, {Priority: ptr(4)}, {}},
 			priorityqueue.Info[string]{State: priorityqueue.Queued, Priority: 5}, 0},
-		{"low priority", []crpriority.AddOpts{{Priority: new(-100)}},
+		{"low priority", []crpriority.AddOpts{{Priority: ptr(-100)}},
 			priorityqueue.Info[string]{State: priorityqueue.Queued, Priority: -100}, 0},
-		{"after", []crpriority.AddOpts{{After: time.Hour}, {After: time.Minute, Priority: new(2)}},
+		{"after", []crpriority.AddOpts{{After: time.Hour}, {After: time.Minute, Priority: ptr(2)}},
 			priorityqueue.Info[string]{State: priorityqueue.Waiting, Priority: 2}, time.Minute},
 		{"negative after", []crpriority.AddOpts{{After: -1, RateLimited: true}},
 			priorityqueue.Info[string]{State: priorityqueue.Queued}, 0},
@@ -87,7 +87,7 @@ func TestPlainAddsWhileProcessing(t *testing.T) {
 		for _, add := range []func(){
 			func() { q.Add("a") }, func() { q.AddAfter("a", time.Second) }, func() { q.AddRateLimited("a") },
 		} {
-			q.AddWithOpts(crpriority.AddOpts{Priority: new(-100)}, "a")
+			q.AddWithOpts(crpriority.AddOpts{Priority: ptr(-100)}, "a")
 			q.Get()
 			add()
 			q.Done("a")

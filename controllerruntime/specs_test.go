@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,9 +99,24 @@ func (s *spec) measure() {
 // specQueues numbers the queues, because those of one name share their metrics.
 var specQueues int
 
+// controllerRuntimeMinor returns the minor version of the controller-runtime that the tests run with: go.mod names the
+// lowest one that works, and tools/test-newest.sh runs the tests with the newest.
+var controllerRuntimeMinor = sync.OnceValues(func() (minor int, err error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "sigs.k8s.io/controller-runtime").Output()
+	if err == nil {
+		_, err = fmt.Sscanf(string(out), "v0.%d.", &minor)
+	}
+	return minor, err
+})
+
 // onBoth runs f with controller-runtime's queue and ours. The same must happen.
 func onBoth(t *testing.T, f func(s *spec)) {
 	t.Helper()
+	if minor, err := controllerRuntimeMinor(); err != nil {
+		t.Fatal(err)
+	} else if minor < 25 {
+		t.Skip("the queue of earlier versions loses the order of keys and hangs at shutdown")
+	}
 	var logs [2][]string
 	for i := range logs {
 		synctest.Test(t, func(t *testing.T) {

@@ -2,10 +2,13 @@ package debug
 
 import (
 	"cmp"
-	"errors"
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // Action is a request to change a queue.
@@ -33,11 +36,11 @@ const actionHeader = "X-Workqueue-Action"
 // actionSet is what the page offers for a queue.
 type actionSet struct{ Retry, Remove, Pause bool }
 
-func (h *Handler) actionsOf(e *entry) actionSet {
+func (h *Handler) actionsOf(e *entry, s workqueue.Stats) actionSet {
 	if h.audit == nil {
 		return actionSet{}
 	}
-	return actionSet{Retry: e.queue.Add != nil, Remove: e.queue.Remove != nil, Pause: e.queue.Pause != nil}
+	return actionSet{Retry: e.queue.Add != nil && !s.ShuttingDown, Remove: e.queue.Remove != nil, Pause: e.queue.Pause != nil}
 }
 
 // actionError is why an action was refused or impossible, with the status of the answer.
@@ -72,7 +75,7 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 	}
 	form := r.PostForm
 	if err == nil {
-		err = h.act(form.Get("action"), form.Get("queue"), form.Get("key"))
+		err = h.act(r.Context(), form)
 	}
 	a := Action{
 		Name:  newLabel(form.Get("action"), maxName).short(),
@@ -87,7 +90,7 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 	}
 	report.Error = err.Error()
 	status = http.StatusInternalServerError
-	if e := (*actionError)(nil); errors.As(err, &e) {
+	if e, ok := err.(*actionError); ok {
 		status = e.status
 	}
 	return status, report
@@ -106,57 +109,49 @@ func checkOrigin(r *http.Request) error {
 	return nil
 }
 
-func (h *Handler) act(action, id, key string) error {
-	e, pools := h.find(id)
+func (h *Handler) act(ctx context.Context, form url.Values) error {
+	e := h.find(form.Get("queue"))
 	if e == nil {
 		return refuse(http.StatusNotFound, "No such queue is registered.")
 	}
-	can := h.actionsOf(e)
-	switch {
+	r := h.readOne(ctx, e, searchLimits)
+	can := h.actionsOf(e, r.stats)
+	switch action := form.Get("action"); {
 	case action == actionPause && can.Pause:
-		return guarded(e.queue.Pause)
+		return guarded("queue", e.queue.Pause)
 	case action == actionResume && can.Pause:
-		return guarded(e.queue.Resume)
-	case action == actionRetry && can.Retry:
-		return h.actOnKey(e, pools, key, func(key any) error {
-			e.queue.Add(key)
-			return nil
-		})
-	case action == actionRemove && can.Remove:
-		return h.actOnKey(e, pools, key, func(key any) error {
-			if !e.queue.Remove(key) {
-				return refuse(http.StatusNotFound, "The key was not in the queue.")
-			}
-			return nil
-		})
+		return guarded("queue", e.queue.Resume)
+	case action == actionRetry && r.stats.ShuttingDown:
+		return refuse(http.StatusConflict, "The queue is shut down: it takes no more keys.")
+	case (action == actionRetry && can.Retry || action == actionRemove && can.Remove) && form.Has("key"):
+		var err error
+		failure := guarded("queue", func() { err = h.actOnKey(ctx, r, action, form.Get("key")) })
+		return cmp.Or(err, failure)
 	}
 	return refuse(http.StatusBadRequest, "This queue has no such action.")
 }
 
-// actOnKey calls f with the key that is called text.
-func (h *Handler) actOnKey(e *entry, pools []*pool, text string, f func(key any) error) (err error) {
-	found, failure := h.search(e, pools, text, h.clock.Now())
+// actOnKey retries or removes the key that is called text.
+func (h *Handler) actOnKey(ctx context.Context, r *reading, action, text string) error {
+	known, q := r.poolKeys(), r.entry.queue
+	found := h.search(ctx, r.entry, newKeyLists(r.keys, known), known, text)
 	switch {
-	case failure != "":
-		return errors.New(failure)
-	case !found.Exact || len(found.Keys) == 0:
+	case r.late:
+		return refuse(http.StatusServiceUnavailable, "The queue does not answer.")
+	case r.panicked != nil:
+		return r.panicked
+	case found.Incomplete:
+		return refuse(http.StatusServiceUnavailable, "There was no time to look at all keys.")
+	case !found.Exact:
 		return refuse(http.StatusNotFound, "No key is called that.")
 	case len(found.Keys) > 1:
 		return refuse(http.StatusConflict, "More than one key is called that.")
 	}
-	guardedErr := guarded(func() { err = f(found.Keys[0].raw) })
-	return cmp.Or(err, guardedErr)
-}
-
-// guarded calls f, and returns an error if it panics.
-func guarded(f func()) error {
-	var failure string
-	func() {
-		defer recovered("queue", &failure)
-		f()
-	}()
-	if failure != "" {
-		return errors.New(failure)
+	key := found.Keys[0].raw
+	if action == actionRetry {
+		q.Add(key)
+	} else if !q.Remove(key) {
+		return refuse(http.StatusNotFound, "The key was not in the queue.")
 	}
 	return nil
 }

@@ -146,6 +146,59 @@ func TestActionsOfAFIFO(t *testing.T) {
 	}
 }
 
+// A queue that is shut down takes no key: the page does not offer that, and the answer says so.
+func TestRetryAfterShutDown(t *testing.T) {
+	var audit audited
+	h := newHandler(t, debug.Options{Actions: true, Audit: audit.hook})
+	q := newPausable(t, h)
+	q.Add("queued")
+	q.Get()
+	q.AddRateLimited("queued")
+	q.ShutDown()
+	if status, failure := post(t, h, asPage, "queue", "q", "action", "retry", "key", "queued"); status != 409 || !strings.Contains(failure, "shut down") || audit.last().Err == nil {
+		t.Errorf("%d %q, audited %+v", status, failure, audit.last())
+	}
+	if body := get(h, "?queue=q").Body.String(); strings.Contains(body, `data-action="retry"`) || !strings.Contains(body, "shutting down") {
+		t.Error("the page offers to retry a key")
+	}
+}
+
+// Every key that a queue can have can be found, retried and removed: the empty text and nil, too.
+func TestUnusualKeys(t *testing.T) {
+	var audit audited
+	h := newHandler(t, debug.Options{Actions: true, Audit: audit.hook})
+	q := priorityqueue.New(priorityqueue.Config[any]{Name: "q", MetricsProvider: h})
+	defer q.ShutDown()
+	fifo := workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[any]{Name: "fifo", MetricsProvider: h})
+	defer fifo.ShutDown()
+	for text, key := range map[string]any{"": "", "<nil>": nil, "17": 17} {
+		for name, q := range map[string]workqueue.TypedRateLimitingInterface[any]{"q": q, "fifo": fifo} {
+			q.AddAfter(key, time.Hour)
+			if s := find(t, h, name, text); len(s.Found.Keys) != 1 || !s.Found.Exact || s.Found.Keys[0].State != "waiting" {
+				t.Errorf("%s, %q: %+v", name, text, s.Found)
+			}
+			if status, failure := post(t, h, asPage, "queue", name, "action", "retry", "key", text); status != 200 {
+				t.Errorf("%s, retry %q: %d %s", name, text, status, failure)
+			}
+			if got, _ := q.Get(); got != key {
+				t.Errorf("%s: got %v", name, got)
+			}
+			q.Done(key)
+		}
+		q.Add(key)
+		if status, failure := post(t, h, asPage, "queue", "q", "action", "remove", "key", text); status != 200 || q.Len() != 0 {
+			t.Errorf("remove %q: %d %s", text, status, failure)
+		}
+	}
+	if s := find(t, h, "q", ""); len(s.Found.Keys) != 0 || s.Found.Exact {
+		t.Errorf("every text contains the empty one: %+v", s.Found)
+	}
+	wantBody(t, get(h, "?queue=q&key="), "<code>(empty)</code>")
+	if status, _ := post(t, h, asPage, "queue", "q", "action", "retry"); status != 400 {
+		t.Errorf("without a key: %d", status)
+	}
+}
+
 // No other site can have a browser do something here: neither with a form nor with a script.
 func TestActionsFromElsewhere(t *testing.T) {
 	var audit audited

@@ -70,7 +70,7 @@ func count(v float64) string { return number(int64(math.Round(v))) }
 // Charts returns what is drawn on the queue's page.
 func (r *detailReport) Charts() []chart {
 	q := &r.Queue
-	if !q.hasQueue {
+	if !q.HasQueue {
 		return []chart{newChart("Errors per second", q.timeline, linear, perSecondText, failures)}
 	}
 	third := retries // Only pools know errors.
@@ -78,7 +78,7 @@ func (r *detailReport) Charts() []chart {
 		third = failures
 	}
 	all := []chart{
-		newChart("Keys", q.timeline, linear, count, queued, held, waiting),
+		newChart("Keys", q.timeline, whole, count, queued, held, waiting),
 		newChart("Per second", q.timeline, linear, perSecondText, adds, dones, third),
 	}
 	if q.Timed {
@@ -94,7 +94,7 @@ func (r *detailReport) Charts() []chart {
 // between two samples is in no depth, but in the adds.
 func (q queueReport) Sparks() []chart {
 	return []chart{
-		newChart("Queued", q.timeline, linear, count, queued),
+		newChart("Queued", q.timeline, whole, count, queued),
 		newChart("Adds per second", q.timeline, linear, perSecondText, source{"c", adds.name, adds.of}),
 	}
 }
@@ -178,6 +178,9 @@ type axis struct {
 	// labels are at equal distances, from top to bottom.
 	labels []float64
 }
+
+// whole is linear for whole numbers: its middle is one, too.
+func whole(values []float64) axis { return linear(append(values, 2)) }
 
 // linear returns an axis from 0 to a round number above all values.
 func linear(values []float64) axis {

@@ -19,12 +19,20 @@
 //	?queue=ID&key=…           the same, and what is known of one key
 //	&format=json              each of them as JSON (or format=html, whatever the Accept header says)
 //
-// Sort is by trouble (the longest time that a key has been held, or has been in the line), queued,
-// processing, waiting, oldest, longest, unfinished, failing, given_up, errors, adds, retries or name.
+// Sort is by trouble (what does not answer, what is red, what is amber, and then the longest time that a key has been
+// held, or has been in the line), queued, processing, waiting, oldest, longest, unfinished, failing, given_up, errors,
+// adds, retries or name.
 //
 // A key is found by its whole text, as the page shows it or as it is. If no key is called that, those whose texts
-// contain it are shown. A search looks at up to a million keys of each state, which takes a few seconds, and one
-// search runs at a time.
+// contain it are shown. A search goes over all keys of the queue in steps and keeps what it shows: a million keys take
+// less than a second. One search runs at a time, for a minute at most, and ends when its reader goes away. A
+// queue that is no [workqueue.KeyReader] is searched as far as its Snapshot goes. A key that was found is not searched
+// for again; a page whose search is long does not refresh itself.
+//
+// # Queues that do not answer
+//
+// Queues are read side by side. A list waits while some answer, and for a second after the last answer. A queue that has
+// not answered then is shown with its last numbers and their age, and is not asked again until it has.
 //
 // # Times
 //
@@ -35,8 +43,9 @@
 // # Errors
 //
 // Package worker knows why a key has failed. A pool is shown on the page of the queue that has its name, which is the
-// queue's own unless worker.Options has another. Of a queue without a pool the page shows what its limiter knows: how
-// often a key was requeued.
+// queue's own unless worker.Options has another. If several queues have that name, each shows the pool, and sums count
+// it once. Of a queue without a pool the page shows what its limiter knows: how often a key was requeued. Limiters of
+// client-go know that of a key, but cannot list their keys.
 //
 // # Actions
 //
@@ -46,7 +55,7 @@
 //	queue    the queue's id
 //	key      the text of the key, whole or as the page shows it. If it fits several keys, nothing is done.
 //
-// Every queue can retry. Those of package priorityqueue can do the rest; see [workqueue.KeyRemover]. The answer is an
+// Every queue can retry until it is shut down. Those of package priorityqueue can do the rest; see [workqueue.KeyRemover]. The answer is an
 // object with the fields action, queue, key and, if nothing was done, error.
 //
 // A page of another site cannot send such a request: it needs the header X-Workqueue-Action, with any value, which
@@ -89,9 +98,10 @@
 //	last_minute              adds_per_second, dones_per_second, errors_per_second and retries_per_second
 //	depth                    queued at each of the last samples, 120 at most, and last queued as above
 //	pools                    the pools with the queue's name: name, wanted, living, busy, stuck, handled, failed,
-//	                         panicked, timed_out, requeued, given_up and failing as in worker.Stats (where given_up
-//	                         is Dropped), and handler, the durations of calls, as latency below
-//	error                    that the queue or a pool panicked when it was asked, if it did; then all is zero
+//	                         panicked, timed_out, requeued, dropped and failing as in worker.Stats; given_up, the
+//	                         keys that are dropped now; and handler, the durations of calls, as latency below
+//	error                    that the queue does not answer, or that it or a pool panicked (then all is zero)
+//	unanswered_seconds       how old the numbers are, if the queue does not answer
 //
 // A queue's page has, beside time, sample_seconds and queue:
 //
@@ -106,7 +116,8 @@
 //	running, queued,         keys that workers hold, longest first; the head of the line; keys that wait
 //	waiting, failing,        for their time, next due first; keys that fail, the last failure first, then those that
 //	given_up                 only the limiter knows, most requeues first; keys that a pool has dropped, the last first
-//	found                    with ?key=: search, exact, keys, and more if there are more than these 25
+//	found                    with ?key=: search, exact, keys, more if there are more than these 25, and incomplete if
+//	                         there was no time to look at all keys
 //
 // and each key:
 //
@@ -114,7 +125,8 @@
 //	                         bytes. What cannot be printed is escaped as in Go: \n, \x00, \u202e.
 //	bytes                    the length of the whole text
 //	state                    of a found key: processing, queued, waiting, failing (not in the queue, but the limiter
-//	                         or a pool remembers its failures) or given_up
+//	                         or a pool remembers its failures) or given_up. Of a key that was given up: where it is
+//	                         since it was added again.
 //	since, for_seconds       since when it is in that state, and for how long
 //	due, due_in_seconds      when a waiting key's time comes, and how long that is
 //	again                    whether it was added again while a worker holds it

@@ -1,9 +1,8 @@
 package debug
 
 import (
-	"fmt"
+	"context"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +40,8 @@ type Options struct {
 //
 // While something is shown the handler has one goroutine, which reads the numbers of all queues every few seconds,
 // so that the charts are there at the first look. That takes a few milliseconds for a thousand queues, up to 10 KB
-// for each queue that was busy in the last ten minutes, and less than 2 KB for others.
+// for each queue that was busy in the last ten minutes, and less than 2 KB for others. A queue that does not answer
+// holds up neither the others nor a page for more than a second. It keeps a goroutine until it does.
 type Handler struct {
 	// Times has the methods of a provider that makes no metrics.
 	Times
@@ -51,33 +51,27 @@ type Handler struct {
 	metrics workqueue.StatsProvider
 	audit   func(*http.Request, Action) // nil without actions
 
-	// sampler counts the goroutine.
-	sampler sync.WaitGroup
+	// running counts the goroutines. It grows under mu, and not after Close.
+	running sync.WaitGroup
+	// searching has one token, so that one search runs at a time.
+	searching chan struct{}
 
-	// searching bounds the memory that copies of queues take.
-	searching sync.Mutex
-
-	// mu guards what follows. No method of a queue is called under it.
-	mu sync.Mutex
-	// queues are by id, and those that can be compared by themselves, too.
-	queues  map[string]*entry
-	byQueue map[any]*entry
-	// pools are by name.
-	pools map[string]*poolGroup
-	// seq counts the ids that had to be made up.
-	seq int
-	// tick counts the samples.
-	tick uint32
-	// stop ends the goroutine. It is not nil while there are queues or pools.
-	stop   chan struct{}
-	closed bool
-}
-
-// poolGroup is the pools that have one name.
-type poolGroup struct {
-	pools []*pool
-	// entry shows them if no queue has that name.
-	entry *entry
+	// No method of a queue is called under mu.
+	mu struct {
+		sync.Mutex
+		// queues are by id, and those that can be compared by themselves, too.
+		queues  map[string]*entry
+		byQueue map[any]*entry
+		// pools are by name.
+		pools map[string]*poolGroup
+		// madeUp counts the ids that had to be made up.
+		madeUp int
+		// tick counts the samples.
+		tick uint32
+		// stop ends the sampler. It is nil if there is none, because there are no queues and no pools.
+		stop   context.CancelFunc
+		closed bool
+	}
 }
 
 var _ http.Handler = (*Handler)(nil)
@@ -91,10 +85,8 @@ func NewHandler(o Options) *Handler {
 	if o.SampleEvery <= 0 {
 		o.SampleEvery = 5 * time.Second
 	}
-	h := &Handler{
-		clock: o.Clock, every: o.SampleEvery, metrics: o.Metrics,
-		queues: make(map[string]*entry), byQueue: make(map[any]*entry), pools: make(map[string]*poolGroup),
-	}
+	h := &Handler{clock: o.Clock, every: o.SampleEvery, metrics: o.Metrics, searching: make(chan struct{}, 1)}
+	h.mu.queues, h.mu.byQueue, h.mu.pools = make(map[string]*entry), make(map[any]*entry), make(map[string]*poolGroup)
 	if o.Actions {
 		if h.audit = o.Audit; h.audit == nil {
 			h.audit = logAction
@@ -118,97 +110,42 @@ func Register[T comparable](h *Handler, name string, q workqueue.TypedInterface[
 	return h.register(name, workqueue.Inspect(q))
 }
 
-func (h *Handler) register(name string, q workqueue.Inspector) (unregister func()) {
-	e := &entry{queue: q}
-	at := h.clock.Now()
-	stats, _ := e.read()
-	if name == "" {
-		name = stats.Name
-	}
-	e.name = newLabel(name, maxName).short()
-	r := reading{entry: e, at: at, stats: stats}
-	return h.add(e, r.measure())
-}
-
-// Close forgets all queues and pools and ends the goroutine, which it waits for. h goes on to answer requests, and
-// shows no queues. Close may be called any number of times.
+// Close forgets all queues and pools and ends the goroutines, which it waits for: when it returns, no method of a queue
+// is being called. h goes on to answer requests, and shows no queues. Close may be called any number of times.
 func (h *Handler) Close() {
-	defer h.sampler.Wait()
+	defer h.running.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.closed = true
-	clear(h.queues)
-	clear(h.byQueue)
-	clear(h.pools)
+	h.mu.closed = true
+	clear(h.mu.queues)
+	clear(h.mu.byQueue)
+	clear(h.mu.pools)
 	h.stopIfEmptyLocked()
 }
 
-func (h *Handler) add(e *entry, m measure) (remove func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return func() {}
-	}
-	for _, old := range []any{e.queue.Queue, e.queue.Below} {
-		if shown := h.byQueue[hashable(old)]; shown != nil {
-			h.removeLocked(shown)
-		}
-	}
-	h.setIDLocked(e)
-	h.queues[e.id] = e
-	if key := hashable(e.queue.Queue); key != nil {
-		h.byQueue[key] = e
-	}
-	e.history.begin(h.tick, m)
-	h.startLocked()
-	return func() { h.remove(e) }
-}
-
-// setIDLocked gives e its name as its id, or one that is like it.
-func (h *Handler) setIDLocked(e *entry) {
-	for e.id = e.name; e.id == "" || h.queues[e.id] != nil; e.id = fmt.Sprintf("%s~%d", e.name, h.seq) {
-		h.seq++
-	}
-}
-
-func (h *Handler) remove(e *entry) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.removeLocked(e)
-	h.stopIfEmptyLocked()
-}
-
-func (h *Handler) removeLocked(e *entry) {
-	if h.queues[e.id] != e {
-		return
-	}
-	delete(h.queues, e.id)
-	if key := hashable(e.queue.Queue); h.byQueue[key] == e {
-		delete(h.byQueue, key)
-	}
-}
-
+// startLocked starts the sampler unless it runs.
 func (h *Handler) startLocked() {
-	if h.stop == nil {
-		h.stop = make(chan struct{})
-		stop, ticker, now := h.stop, h.clock.NewTicker(h.every), h.clock.Now()
-		h.sampler.Go(func() { h.sample(stop, ticker, now) })
+	if h.mu.stop == nil {
+		ctx, stop := context.WithCancel(context.Background())
+		h.mu.stop = stop
+		ticker, now := h.clock.NewTicker(h.every), h.clock.Now()
+		h.running.Go(func() { h.sample(ctx, ticker, now) })
 	}
 }
 
 func (h *Handler) stopIfEmptyLocked() {
-	if h.stop != nil && len(h.queues) == 0 && len(h.pools) == 0 {
-		close(h.stop)
-		h.stop = nil
+	if h.mu.stop != nil && len(h.mu.queues) == 0 && len(h.mu.pools) == 0 {
+		h.mu.stop()
+		h.mu.stop = nil
 	}
 }
 
-// sample reads the numbers of all queues at every tick until stop is closed. The first tick counts from last.
-func (h *Handler) sample(stop <-chan struct{}, ticker clock.Ticker, last time.Time) {
+// sample reads the numbers of all queues at every tick until ctx ends. The first tick counts from last.
+func (h *Handler) sample(ctx context.Context, ticker clock.Ticker, last time.Time) {
 	defer ticker.Stop()
 	for {
 		select {
-		case <-stop:
+		case <-ctx.Done():
 			return
 		case <-ticker.C():
 		}
@@ -218,10 +155,10 @@ func (h *Handler) sample(stop <-chan struct{}, ticker clock.Ticker, last time.Ti
 			continue
 		}
 		last = now
-		all := h.readAll()
+		all := h.readAll(ctx)
 		h.mu.Lock()
-		h.tick++
-		tick := h.tick
+		h.mu.tick++
+		tick := h.mu.tick
 		h.mu.Unlock()
 		for _, r := range all {
 			r.entry.history.add(tick, r.measure())
@@ -229,92 +166,21 @@ func (h *Handler) sample(stop <-chan struct{}, ticker clock.Ticker, last time.Ti
 	}
 }
 
+// goMany calls f in n goroutines, or returns false after Close.
+func (h *Handler) goMany(n int, f func()) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.closed {
+		return false
+	}
+	for range n {
+		h.running.Go(f)
+	}
+	return true
+}
+
 func (h *Handler) ticks() uint32 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.tick
-}
-
-// find returns the entry with that id and its pools, or nil.
-func (h *Handler) find(id string) (*entry, []*pool) {
-	h.mu.Lock()
-	e := h.queues[id]
-	h.mu.Unlock()
-	if e == nil {
-		all := h.entries()
-		if i := slices.IndexFunc(all, func(e *entry) bool { return e.id == id }); i >= 0 {
-			e = all[i]
-		}
-	}
-	if e == nil {
-		return nil, nil
-	}
-	stats, _ := e.read()
-	return e, h.poolsOf(e, stats.Name)
-}
-
-// readAll returns all entries, in no order, with their stats, and forgets queues and pools that have ended.
-func (h *Handler) readAll() []*reading {
-	var live []*reading
-	for _, e := range h.entries() {
-		at := h.clock.Now()
-		stats, err := e.read()
-		if ended(stats) {
-			h.remove(e)
-			continue
-		}
-		r := &reading{entry: e, at: at, stats: stats, err: err}
-		for _, p := range h.poolsOf(e, stats.Name) {
-			if s, failure := p.read(0); failure != "" {
-				r.err = failure
-			} else if s.Stats.Ended {
-				h.removePool(s.Stats.Name, p)
-			} else {
-				r.pools = append(r.pools, s.Stats)
-			}
-		}
-		live = append(live, r)
-	}
-	return live
-}
-
-// entries returns the queues, and an entry for the pools of each name that no queue has.
-func (h *Handler) entries() []*entry {
-	h.mu.Lock()
-	queues := make([]*entry, 0, len(h.queues)+len(h.pools))
-	for _, e := range h.queues {
-		queues = append(queues, e)
-	}
-	alone := make(map[string]*entry, len(h.pools))
-	for name, g := range h.pools {
-		alone[name] = g.entry
-	}
-	h.mu.Unlock()
-	if len(alone) == 0 {
-		return queues
-	}
-	for _, e := range queues {
-		delete(alone, e.name)
-		if stats, _ := e.read(); stats.Name != e.name {
-			delete(alone, stats.Name)
-		}
-	}
-	for _, e := range alone {
-		queues = append(queues, e)
-	}
-	return queues
-}
-
-// poolsOf returns the pools that have the name under which e is shown, or that of its queue.
-func (h *Handler) poolsOf(e *entry, queueName string) []*pool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var all []*pool
-	if g := h.pools[e.name]; g != nil {
-		all = slices.Clone(g.pools)
-	}
-	if g := h.pools[queueName]; g != nil && queueName != e.name {
-		all = append(all, g.pools...)
-	}
-	return all
+	return h.mu.tick
 }

@@ -40,7 +40,7 @@ type measure struct {
 func (r *reading) measure() measure {
 	s := r.stats
 	m := measure{
-		at: r.at, adds: s.Adds, retries: s.Retries, errors: sum(r.pools).Failed,
+		at: r.at, adds: s.Adds, retries: s.Retries, errors: r.workers.Failed,
 		queued: s.Queued, processing: s.Processing, waiting: s.Waiting,
 		latency: s.Latency, work: s.WorkDuration,
 	}
@@ -125,10 +125,14 @@ func (h *history) begin(tick uint32, m measure) {
 	h.born, h.last, h.started, h.middle = tick, m, m, m
 }
 
-// add notes the measure of a tick.
+// add notes the measure of a tick. It is the one before if the queue has not answered.
 func (h *history) add(tick uint32, m measure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.last.at.IsZero() { // Until now the queue has never answered.
+		h.born, h.last, h.started, h.middle = tick, m, m, m
+		return
+	}
 	p := pointBetween(h.last, m)
 	p.tick = tick
 	h.last = m
@@ -140,7 +144,7 @@ func (h *history) add(tick uint32, m measure) {
 		old++
 	}
 	h.points = slices.Delete(h.points, 0, old)
-	if !p.idle() {
+	if !p.idle() || p.seconds == 0 {
 		h.points = append(h.points, p)
 	} else if len(h.points) == 0 {
 		h.points = nil // An idle queue takes no memory.

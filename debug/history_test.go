@@ -218,6 +218,8 @@ func TestChartsFillTheirWidth(t *testing.T) {
 			`<div class="x" aria-hidden="true"><span>10m ago</span><span>5m ago</span><span>now</span></div>`)
 	})
 	inBubble(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
+		q.Add(1)
+		wantBody(t, get(h, "?queue=q"), `<div class="y" aria-hidden="true"><span>2</span><span>1</span><span>0</span></div>`)
 		time.Sleep(30 * time.Second)
 		wantBody(t, get(h, "?queue=q"), `<span>30 s ago</span><span>15 s ago</span><span>now</span>`)
 	})

@@ -45,7 +45,7 @@ type keyReport struct {
 
 func newKeyReport(k workqueue.KeySnapshot[any]) keyReport {
 	return keyReport{
-		Since: utc(k.Since), Due: utc(k.Due), Again: k.Again, Requeues: k.Requeues,
+		State: string(k.State), Since: utc(k.Since), Due: utc(k.Due), Again: k.Again, Requeues: k.Requeues,
 		Priority: k.Priority, Group: newLabel(k.Group, maxName).short(), Blocked: k.Blocked, raw: k.Key,
 	}
 }
@@ -68,107 +68,117 @@ func (k *keyReport) setFailure(f worker.FailedKey[any]) {
 	}
 }
 
-// newKeyLists returns what a queue and its pools know of their keys, up to limit of each state. It does not set
-// what [keyReport.finish] sets.
-func newKeyLists(s workqueue.Snapshot[any], pools []worker.Snapshot[any], limit int) keyLists {
-	l := keyLists{
-		Running: newKeyReports(s.Processing, limit),
-		Queued:  newKeyReports(s.Queued, limit),
-		Waiting: newKeyReports(s.Waiting, limit),
-		Failing: newKeyReports(s.Failing, limit),
+// poolKeys is what pools know of keys.
+type poolKeys struct {
+	running              []worker.RunningKey[any] // longest first
+	failing, dropped     []worker.FailedKey[any]  // the last failure first
+	runningBy            map[any]worker.RunningKey[any]
+	failingBy, droppedBy map[any]worker.FailedKey[any]
+	pastBy               map[any]worker.FailedKey[any] // of pools that have ended
+}
+
+func (r *reading) poolKeys() *poolKeys {
+	p := &poolKeys{runningBy: make(map[any]worker.RunningKey[any])}
+	for _, s := range r.pools {
+		p.running = append(p.running, s.Running...)
+		p.failing = append(p.failing, s.Failing...)
+		p.dropped = append(p.dropped, s.Dropped...)
 	}
-	if len(pools) == 0 {
-		return l
+	slices.SortStableFunc(p.running, func(a, b worker.RunningKey[any]) int { return cmp.Compare(b.Duration, a.Duration) })
+	for _, k := range p.running {
+		p.runningBy[k.Key] = k
 	}
-	var running []worker.RunningKey[any]
-	var failing, dropped []worker.FailedKey[any]
-	for _, p := range pools {
-		running = append(running, p.Running...)
-		failing = append(failing, p.Failing...)
-		dropped = append(dropped, p.Dropped...)
+	p.failingBy, p.droppedBy, p.pastBy = sortedByTime(p.failing), sortedByTime(p.dropped), sortedByTime(r.entry.pastErrors())
+	return p
+}
+
+// sortedByTime sorts keys, the last failure first, and returns them by key as well.
+func sortedByTime(keys []worker.FailedKey[any]) map[any]worker.FailedKey[any] {
+	slices.SortStableFunc(keys, func(a, b worker.FailedKey[any]) int { return b.Time.Compare(a.Time) })
+	byKey := make(map[any]worker.FailedKey[any], len(keys))
+	for _, k := range slices.Backward(keys) {
+		byKey[k.Key] = k
 	}
-	l.addRunning(running, limit)
-	l.addFailing(failing, limit)
-	sortByTime(dropped)
-	for _, f := range dropped[:min(limit, len(dropped))] {
-		k := keyReport{raw: f.Key}
+	return byKey
+}
+
+// describe adds to k what the pools know of it.
+func (p *poolKeys) describe(k *keyReport) {
+	if r, ok := p.runningBy[k.raw]; ok {
+		k.Attempt, k.Stuck = r.Attempt, r.Stuck
+		if k.Since.IsZero() {
+			k.Since = utc(r.Started)
+		}
+	}
+	if f, ok := p.failingBy[k.raw]; ok {
 		k.setFailure(f)
-		l.GivenUp = append(l.GivenUp, k)
+	} else if f, ok := p.droppedBy[k.raw]; ok {
+		k.setFailure(f)
+	} else if f, ok := p.pastBy[k.raw]; ok && k.Requeues > 0 {
+		f.NextTry = time.Time{}
+		k.setFailure(f)
+	}
+}
+
+// newKeyLists returns what a queue and its pools know of their keys. It does not set what [keyReport.finish] sets.
+func newKeyLists(s workqueue.Snapshot[any], known *poolKeys) keyLists {
+	reports := func(keys []workqueue.KeySnapshot[any]) []keyReport {
+		all := make([]keyReport, 0, len(keys))
+		for _, k := range keys {
+			k.State = "" // the list says it
+			all = append(all, newKeyReport(k))
+		}
+		return all
+	}
+	l := keyLists{Running: reports(s.Processing), Queued: reports(s.Queued), Waiting: reports(s.Waiting), GivenUp: []keyReport{}}
+	if len(l.Running) == 0 {
+		for _, r := range known.running {
+			l.Running = append(l.Running, keyReport{raw: r.Key})
+		}
+	}
+	l.Failing = known.failingReports(reports(s.Failing))
+	for _, f := range known.dropped {
+		if _, failing := known.failingBy[f.Key]; !failing {
+			l.GivenUp = append(l.GivenUp, keyReport{raw: f.Key})
+		}
+	}
+	for _, keys := range l.all() {
+		for i := range *keys {
+			known.describe(&(*keys)[i])
+		}
 	}
 	return l
 }
 
-// newKeyReports cuts keys at limit, because a custom queue or limiter may not.
-func newKeyReports(keys []workqueue.KeySnapshot[any], limit int) []keyReport {
-	keys = keys[:min(len(keys), limit)]
-	all := make([]keyReport, len(keys))
-	for i, k := range keys {
-		all[i] = newKeyReport(k)
+// failingReports returns the keys whose errors the pools know, the last failure first, and then those that only the
+// limiter knows.
+func (p *poolKeys) failingReports(counted []keyReport) []keyReport {
+	byKey := make(map[any]keyReport, len(counted))
+	for _, k := range counted {
+		byKey[k.raw] = k
+	}
+	all := make([]keyReport, 0, len(p.failing)+len(counted))
+	for _, f := range p.failing {
+		k, known := byKey[f.Key]
+		if !known {
+			k = keyReport{raw: f.Key, Requeues: f.Attempt}
+		}
+		all = append(all, k)
+	}
+	for _, k := range counted {
+		if _, known := p.failingBy[k.raw]; !known {
+			all = append(all, k)
+		}
 	}
 	return all
 }
 
-func sortByTime(keys []worker.FailedKey[any]) {
-	slices.SortStableFunc(keys, func(a, b worker.FailedKey[any]) int { return b.Time.Compare(a.Time) })
-}
-
-// addRunning adds what pools know of the keys that are handled. If the queue lists none, the list is theirs.
-func (l *keyLists) addRunning(running []worker.RunningKey[any], limit int) {
-	byKey := make(map[any]worker.RunningKey[any], len(running))
-	for _, r := range running {
-		byKey[r.Key] = r
+// cut returns the first limit keys of each list.
+func (l keyLists) cut(limit int) keyLists {
+	for _, keys := range l.all() {
+		*keys = (*keys)[:min(limit, len(*keys))]
 	}
-	if len(l.Running) == 0 {
-		slices.SortStableFunc(running, func(a, b worker.RunningKey[any]) int { return cmp.Compare(b.Duration, a.Duration) })
-		for _, r := range running[:min(limit, len(running))] {
-			l.Running = append(l.Running, keyReport{raw: r.Key, Since: utc(r.Started)})
-		}
-	}
-	for i := range l.Running {
-		k := &l.Running[i]
-		if r, ok := byKey[k.raw]; ok {
-			k.Attempt, k.Stuck = r.Attempt, r.Stuck
-			if k.Since.IsZero() {
-				k.Since = utc(r.Started)
-			}
-		}
-	}
-}
-
-// addFailing adds what pools know of failing keys. Those whose errors they know come first, the last failure at the
-// front, and then those that only the limiter knows.
-func (l *keyLists) addFailing(failing []worker.FailedKey[any], limit int) {
-	sortByTime(failing)
-	byKey := make(map[any]worker.FailedKey[any], len(failing))
-	for _, f := range failing {
-		byKey[f.Key] = f
-	}
-	for _, keys := range [][]keyReport{l.Running, l.Queued, l.Waiting} {
-		for i := range keys {
-			if f, ok := byKey[keys[i].raw]; ok {
-				keys[i].setFailure(f)
-			}
-		}
-	}
-	counted := make(map[any]keyReport, len(l.Failing))
-	for _, k := range l.Failing {
-		counted[k.raw] = k
-	}
-	all := make([]keyReport, 0, min(limit, len(failing)+len(l.Failing)))
-	for _, f := range failing {
-		k := keyReport{raw: f.Key, Requeues: f.Attempt}
-		if known, ok := counted[f.Key]; ok {
-			k = known
-		}
-		k.setFailure(f)
-		all = append(all, k)
-	}
-	for _, k := range l.Failing {
-		if _, known := byKey[k.raw]; !known {
-			all = append(all, k)
-		}
-	}
-	l.Failing = all[:min(limit, len(all))]
+	return l
 }
 
 func (l *keyLists) all() []*[]keyReport {
@@ -178,9 +188,6 @@ func (l *keyLists) all() []*[]keyReport {
 // finish sets what depends on the keys' own methods, and on now.
 func (l *keyLists) finish(now time.Time) {
 	for _, keys := range l.all() {
-		if *keys == nil {
-			*keys = []keyReport{} // JSON has [], not null
-		}
 		for i := range *keys {
 			(*keys)[i].finish(now)
 		}

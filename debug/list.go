@@ -2,6 +2,7 @@ package debug
 
 import (
 	"cmp"
+	"context"
 	"net/url"
 	"slices"
 	"strconv"
@@ -12,9 +13,27 @@ import (
 // pageLen is the number of queues on a page.
 const pageLen = 50
 
+// listReport is what the list page shows.
+type listReport struct {
+	Time        time.Time     `json:"time"`
+	Registered  int           `json:"registered"`
+	Matching    int           `json:"matching"`
+	Queued      int           `json:"queued"`
+	Processing  int           `json:"processing"`
+	Waiting     int           `json:"waiting"`
+	Failing     int           `json:"failing"`
+	GivenUp     int           `json:"given_up"`
+	Search      string        `json:"search"`
+	Sort        string        `json:"sort"`
+	Page        int           `json:"page"`
+	Pages       int           `json:"pages"`
+	SampleEvery seconds       `json:"sample_seconds"`
+	Queues      []queueReport `json:"queues"`
+}
+
 // order is a way to sort the queues: the one with the most first, and by name where that is equal.
 type order struct {
-	name, title string
+	Name, Title string
 	compare     func(a, b *reading) int
 }
 
@@ -26,11 +45,11 @@ func by[N cmp.Ordered](name, title string, number func(*reading) N) order {
 // orders has the default first.
 var orders = []order{
 	{"trouble", "most in trouble", func(a, b *reading) int {
-		// Whatever takes longest, and in queues without times whatever is most.
+		// The worst colour first; then what takes longest and, in queues without times, what is most.
 		return cmp.Or(
-			compareBools(a.err != "", b.err != ""),
-			cmp.Compare(max(a.stats.LongestRunning, a.stats.OldestQueued), max(b.stats.LongestRunning, b.stats.OldestQueued)),
-			cmp.Compare(sum(a.pools).Failing, sum(b.pools).Failing),
+			cmp.Compare(a.trouble(), b.trouble()),
+			cmp.Compare(a.longest(), b.longest()),
+			cmp.Compare(a.workers.Failing, b.workers.Failing),
 			cmp.Compare(a.stats.Queued, b.stats.Queued),
 			cmp.Compare(a.stats.Processing, b.stats.Processing),
 			cmp.Compare(a.stats.Waiting, b.stats.Waiting),
@@ -42,28 +61,40 @@ var orders = []order{
 	by("oldest", "oldest queued", func(r *reading) time.Duration { return r.stats.OldestQueued }),
 	by("longest", "longest in work", func(r *reading) time.Duration { return r.stats.LongestRunning }),
 	by("unfinished", "most unfinished work", func(r *reading) time.Duration { return r.stats.UnfinishedWork }),
-	by("failing", "most failing keys", func(r *reading) int { return sum(r.pools).Failing }),
-	by("given_up", "most keys given up", func(r *reading) uint64 { return sum(r.pools).Dropped }),
+	by("failing", "most failing keys", func(r *reading) int { return r.workers.Failing }),
+	by("given_up", "most keys given up", func(r *reading) int { return r.givenUp }),
 	by("errors", "most errors per second", func(r *reading) float64 { return r.minute.Errors }),
 	by("adds", "most adds", func(r *reading) uint64 { return r.stats.Adds }),
 	by("retries", "most retries", func(r *reading) uint64 { return r.stats.Retries }),
 	{"name", "name", func(a, b *reading) int { return 0 }},
 }
 
-func compareBools(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	default:
-		return -1
+// longest is for how long a key has been held or in the line. The line of a paused queue does not count: its age is
+// what somebody wanted.
+func (r *reading) longest() time.Duration {
+	if r.stats.Paused {
+		return r.stats.LongestRunning
 	}
+	return max(r.stats.LongestRunning, r.stats.OldestQueued)
+}
+
+// trouble is 3 for a queue that does not answer, and 2 or 1 if something of it is red or amber.
+func (r *reading) trouble() int {
+	level := level(seconds(r.longest()))
+	switch {
+	case r.late || r.panicked != nil:
+		return 3
+	case level == "bad" || r.workers.Stuck > 0 || r.givenUp > 0:
+		return 2
+	case level == "warn" || r.workers.Failing > 0:
+		return 1
+	}
+	return 0
 }
 
 func orderNamed(name string) order {
 	for _, o := range orders {
-		if o.name == name {
+		if o.Name == name {
 			return o
 		}
 	}
@@ -71,30 +102,37 @@ func orderNamed(name string) order {
 }
 
 // list reads all queues, and reports those of the page that query asks for.
-func (h *Handler) list(query url.Values) *listReport {
+func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 	by := orderNamed(query.Get("sort"))
 	now := h.clock.Now()
 	r := &listReport{
 		Time:        now.UTC(),
 		Search:      newLabel(query.Get("search"), maxName).Text,
-		Sort:        by.name,
+		Sort:        by.Name,
 		SampleEvery: seconds(h.every),
 	}
-	all := h.readAll()
+	all := h.readAll(ctx)
 	r.Registered = len(all)
 	wanted := strings.ToLower(r.Search)
 	all = slices.DeleteFunc(all, func(q *reading) bool { return !strings.Contains(strings.ToLower(q.entry.name), wanted) })
 	r.Matching = len(all)
 	tick := h.ticks()
-	for _, q := range all {
+	counted := make(map[*pool]bool) // Queues with one name have the same pools.
+	for i, q := range all {
 		r.Queued += q.stats.Queued
 		r.Processing += q.stats.Processing
 		r.Waiting += q.stats.Waiting
-		pools := sum(q.pools)
-		r.Failing += pools.Failing
-		r.GivenUp += pools.Dropped
-		if by.name == "errors" {
-			q.minute = q.entry.history.rates(tick, q.measure(), h.every)
+		for _, p := range q.pools {
+			if !counted[p.pool] {
+				counted[p.pool] = true
+				r.Failing += p.Stats.Failing
+				r.GivenUp += p.DroppedKeys
+			}
+		}
+		if by.Name == "errors" {
+			sorted := *q
+			sorted.minute = q.entry.history.rates(tick, q.measure(), h.every)
+			all[i] = &sorted
 		}
 	}
 	r.Pages = max(1, (len(all)+pageLen-1)/pageLen)
@@ -108,53 +146,7 @@ func (h *Handler) list(query url.Values) *listReport {
 	all = all[first:min(first+pageLen, len(all))]
 	r.Queues = make([]queueReport, len(all))
 	for i, q := range all {
-		r.Queues[i] = h.newQueueReport(q)
+		r.Queues[i] = h.newQueueReport(q, now)
 	}
-	return r
-}
-
-const (
-	// someKeys is how many keys of each state are shown unless more are asked for, maxKeys the most.
-	someKeys = 25
-	maxKeys  = 250
-)
-
-// detail reports the queue that query asks for, or returns nil if there is none.
-func (h *Handler) detail(query url.Values) *detailReport {
-	e, pools := h.find(query.Get("queue"))
-	if e == nil {
-		return nil
-	}
-	limit, err := strconv.Atoi(query.Get("keys"))
-	if err != nil {
-		limit = someKeys
-	}
-	limit = min(max(limit, 1), maxKeys)
-	now := h.clock.Now()
-	reading := &reading{entry: e, at: now}
-	reading.stats, reading.err = e.read()
-	keys, snapshots, failure := e.keys(pools, limit)
-	reading.err = cmp.Or(reading.err, failure)
-	reading.pools = poolStats(snapshots)
-	r := &detailReport{
-		Time:        now.UTC(),
-		SampleEvery: seconds(h.every),
-		Queue:       h.newQueueReport(reading),
-		Latency:     newTimesReport(reading.stats.Latency),
-		Work:        newTimesReport(reading.stats.WorkDuration),
-		keyLists:    newKeyLists(keys, snapshots, limit),
-		limit:       limit,
-		actions:     h.actionsOf(e),
-	}
-	r.History = newHistoryReport(r.Queue.timeline.points)
-	if r.Queue.Timed {
-		latency, work, covers := e.history.recent(reading.measure())
-		r.Recent = &recentReport{seconds(covers), newTimesReport(latency), newTimesReport(work)}
-	}
-	if text := query.Get("key"); text != "" {
-		r.Found, failure = h.search(e, pools, text, now)
-		r.Queue.Error = cmp.Or(r.Queue.Error, failure)
-	}
-	r.finish(r.Time)
 	return r
 }

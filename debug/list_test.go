@@ -3,13 +3,16 @@ package debug_test
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 func TestSorting(t *testing.T) {
@@ -63,6 +66,42 @@ func TestSorting(t *testing.T) {
 	}
 	wantBody(t, get(h, "?sort=waiting"), `<option value="waiting" selected>`, ">sleepy</a>")
 	wantBody(t, get(h, ""), ">stuck</a>", `<td role="cell" class="n warn" data-label="Longest in work">2m 01s</td>`)
+}
+
+// What is red comes first, then what is amber. A paused queue is not in trouble because its line gets older.
+func TestMostInTroubleFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := debug.NewHandler(debug.Options{})
+		defer h.Close()
+		for name, s := range map[string]workqueue.Stats{
+			"1 panics":      {Name: "panics"},
+			"2 held for 1h": {LongestRunning: time.Hour},
+			"3 stuck":       {OldestQueued: time.Second},
+			"4 given up":    {},
+			"5 late":        {OldestQueued: 2 * time.Minute},
+			"6 failing":     {},
+			"7 busy":        {OldestQueued: 59 * time.Second, Queued: 1000},
+			"8 paused":      {Paused: true, OldestQueued: 24 * time.Hour, Queued: 9},
+			"9 idle":        {},
+		} {
+			h.InspectQueue(name, workqueue.Inspector{Stats: func() workqueue.Stats {
+				if s.Name == "panics" {
+					panic("oh")
+				}
+				return s
+			}})
+		}
+		showPool(h, &worker.Snapshot[any]{Stats: worker.Stats{Name: "3 stuck", Stuck: 1}})
+		showPool(h, &worker.Snapshot[any]{Stats: worker.Stats{Name: "4 given up"}, DroppedKeys: 1})
+		showPool(h, &worker.Snapshot[any]{Stats: worker.Stats{Name: "6 failing", Failing: 1}})
+		var order []string
+		for _, q := range getJSON[list](t, h, "").Queues {
+			order = append(order, q.Name)
+		}
+		if !slices.IsSorted(order) {
+			t.Errorf("%q", order)
+		}
+	})
 }
 
 func TestSearch(t *testing.T) {

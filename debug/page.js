@@ -3,7 +3,8 @@
 	const live = document.getElementById("live");
 	const note = document.getElementById("note");
 	const hold = document.getElementById("hold");
-	const every = 1000 * document.documentElement.dataset.refresh;
+	// every is how often the page refreshes itself, in seconds. It is undefined if that would take long.
+	const every = () => live.dataset.refresh;
 	let held = false;
 	let timer;
 
@@ -68,7 +69,7 @@
 			const response = await fetch(location.href, {
 				headers: { Accept: "text/html" },
 				cache: "no-store",
-				signal: AbortSignal.timeout(4 * every),
+				signal: AbortSignal.timeout(20_000),
 			});
 			const page = new DOMParser().parseFromString(await response.text(), "text/html");
 			const fresh = page.getElementById("live");
@@ -85,11 +86,20 @@
 		}
 	}
 
+	function wait() {
+		clearTimeout(timer);
+		hold.hidden = every() === undefined;
+		if (!hold.hidden) {
+			timer = setTimeout(loop, 1000 * every());
+		}
+	}
+
 	async function loop() {
 		clearTimeout(timer);
-		await refresh();
-		clearTimeout(timer);
-		timer = setTimeout(loop, every);
+		if (every() !== undefined) {
+			await refresh();
+		}
+		wait();
 	}
 
 	// act asks for what a button is for. The header is one that forms and other sites cannot send.
@@ -127,7 +137,6 @@
 			act(button);
 		}
 	});
-	hold.hidden = false;
 	hold.addEventListener("click", () => {
 		held = !held;
 		hold.textContent = held ? "Refresh again" : "Stop refreshing";
@@ -140,5 +149,5 @@
 			loop();
 		}
 	});
-	timer = setTimeout(loop, every);
+	wait();
 })();

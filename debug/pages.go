@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/keyedqueue/workqueue/worker"
 )
 
 var (
@@ -72,12 +70,6 @@ func (r *listReport) Href(page int) string {
 func (r *listReport) Previous() int { return r.Page - 1 }
 func (r *listReport) Next() int     { return r.Page + 1 }
 
-// Title is how the order is called on the page.
-func (o order) Title() string { return o.title }
-
-// Name is what the order is asked for with.
-func (o order) Name() string { return o.name }
-
 // Href returns the address of the queue's page.
 func (q queueReport) Href() string { return "?" + url.Values{"queue": {q.ID}}.Encode() }
 
@@ -107,24 +99,18 @@ func (r *detailReport) HrefJSON() string {
 	return "?" + v.Encode()
 }
 
-// CanPause reports whether the queue can be paused from the page.
-func (r *detailReport) CanPause() bool { return r.actions.Pause }
-
-// Workers adds up the queue's pools.
-func (q queueReport) Workers() (w worker.Stats) {
-	for _, p := range q.Pools {
-		w.Wanted += p.Wanted
-		w.Living += p.Living
-		w.Busy += p.Busy
-		w.Stuck += p.Stuck
-		w.Failing += p.Failing
-		w.Dropped += p.GivenUp
+// Refresh is after how many seconds the page asks for itself, or 0 if that would be a search among all keys.
+func (r *detailReport) Refresh() int {
+	if r.Found != nil && !r.Found.cheap {
+		return 0
 	}
-	return w
+	return refreshSeconds
 }
 
-// HasQueue reports whether more is known than pools.
-func (q queueReport) HasQueue() bool { return q.hasQueue }
+// HasErrors reports whether there may be errors of failing keys.
+func (r *detailReport) HasErrors() bool {
+	return len(r.Queue.Pools) > 0 || slices.ContainsFunc(r.Failing, func(k keyReport) bool { return k.Error != "" })
+}
 
 // section is a list of keys on a queue's page.
 type section struct {
@@ -142,8 +128,8 @@ type section struct {
 }
 
 func newSection(kind string, r *detailReport) section {
-	s := section{Kind: kind, Total: -1, Queue: r.Queue.ID, Actions: r.actions}
-	workers := r.Queue.Workers()
+	s := section{Kind: kind, Total: -1, Queue: r.Queue.ID, Actions: r.Actions}
+	workers := r.Queue.Workers
 	switch kind {
 	case "running":
 		s.Title, s.Hint, s.Empty = "Running", "held by workers, longest first", "No worker holds a key."
@@ -160,8 +146,8 @@ func newSection(kind string, r *detailReport) section {
 		s.Title, s.Hint, s.Empty = "Waiting", "wait for their time, next due first", "No key waits for its time."
 		s.Keys, s.Total = r.Waiting, r.Queue.Waiting
 	case "given-up":
-		s.Title, s.Hint, s.Empty = "Given up", "will not come again by themselves, the last one first", "No key was given up."
-		s.Keys = r.GivenUp
+		s.Title, s.Hint, s.Empty = "Given up", "will not come again by themselves, the last one first", "No key is given up."
+		s.Keys, s.Total = r.GivenUp, r.Queue.GivenUp
 		s.Actions.Remove = false
 	default:
 		s.Title, s.Hint, s.Empty = "Failing", "the last failure first", "No key is failing."
@@ -170,6 +156,9 @@ func newSection(kind string, r *detailReport) section {
 			s.Total = max(workers.Failing, len(r.Failing))
 		} else {
 			s.Hint, s.Empty = "most requeues first", "No key has failed, as far as the limiter knows."
+		}
+		if r.failingUnlisted && len(s.Keys) == 0 {
+			s.Empty = "Cannot be listed: the queue's limiter counts failures and does not list its keys. The other lists show the requeues of theirs."
 		}
 	}
 	s.Prioritized = prioritized(s.Keys)
@@ -203,7 +192,7 @@ func (r row) HrefKey() string { return "?" + url.Values{"queue": {r.Queue}, "key
 
 // FoundRows returns the keys that a search has found, as rows.
 func (r *detailReport) FoundRows() []row {
-	s := section{Kind: "found", Keys: r.Found.Keys, Queue: r.Queue.ID, Actions: r.actions, Prioritized: prioritized(r.Found.Keys)}
+	s := section{Kind: "found", Keys: r.Found.Keys, Queue: r.Queue.ID, Actions: r.Actions, Prioritized: prioritized(r.Found.Keys)}
 	return s.Rows()
 }
 

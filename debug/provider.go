@@ -1,9 +1,6 @@
 package debug
 
 import (
-	"reflect"
-	"slices"
-
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -50,45 +47,4 @@ func (h *Handler) WatchPoolKeys(name string, snapshot func(limit int) worker.Sna
 		p.WatchPoolKeys(name, snapshot)
 	}
 	h.addPool(name, &pool{snapshot})
-}
-
-func (h *Handler) addPool(name string, p *pool) {
-	now := measure{at: h.clock.Now()}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return
-	}
-	g := h.pools[name]
-	if g == nil {
-		label := newLabel(name, maxName).short()
-		// The prefix leaves the id to a queue with this name, which may come later.
-		g = &poolGroup{entry: &entry{id: "pool " + label, name: label}}
-		g.entry.history.begin(h.tick, now)
-		h.pools[name] = g
-	}
-	g.pools = append(g.pools, p)
-	h.startLocked()
-}
-
-func (h *Handler) removePool(name string, p *pool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	g := h.pools[name]
-	if g == nil {
-		return
-	}
-	g.pools = slices.DeleteFunc(g.pools, func(q *pool) bool { return q == p })
-	if len(g.pools) == 0 {
-		delete(h.pools, name)
-		h.stopIfEmptyLocked()
-	}
-}
-
-// hashable returns v, or nil if it cannot be the key of a map.
-func hashable(v any) any {
-	if v == nil || !reflect.ValueOf(v).Comparable() {
-		return nil
-	}
-	return v
 }

@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -15,24 +16,6 @@ type seconds time.Duration
 // MarshalJSON returns the number of seconds.
 func (s seconds) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, time.Duration(s).Seconds(), 'f', -1, 64), nil
-}
-
-// listReport is what the list page shows.
-type listReport struct {
-	Time        time.Time     `json:"time"`
-	Registered  int           `json:"registered"`
-	Matching    int           `json:"matching"`
-	Queued      int           `json:"queued"`
-	Processing  int           `json:"processing"`
-	Waiting     int           `json:"waiting"`
-	Failing     int           `json:"failing"`
-	GivenUp     uint64        `json:"given_up"`
-	Search      string        `json:"search"`
-	Sort        string        `json:"sort"`
-	Page        int           `json:"page"`
-	Pages       int           `json:"pages"`
-	SampleEvery seconds       `json:"sample_seconds"`
-	Queues      []queueReport `json:"queues"`
 }
 
 // queueReport is what is shown of each queue.
@@ -57,8 +40,15 @@ type queueReport struct {
 	Depth          []uint32     `json:"depth"`
 	Pools          []poolReport `json:"pools"`
 	Error          string       `json:"error,omitempty"`
+	// Unanswered is how old the numbers are, if the queue does not answer.
+	Unanswered *seconds `json:"unanswered_seconds,omitempty"`
 
-	hasQueue bool
+	// Workers is the sum of the pools, and GivenUp of their keys that were given up.
+	Workers worker.Stats `json:"-"`
+	GivenUp int          `json:"-"`
+	// HasQueue reports that more is known than pools, and Late that the queue does not answer.
+	HasQueue bool `json:"-"`
+	Late     bool `json:"-"`
 	timeline timeline
 }
 
@@ -74,24 +64,26 @@ type poolReport struct {
 	Panicked uint64       `json:"panicked"`
 	TimedOut uint64       `json:"timed_out"`
 	Requeued uint64       `json:"requeued"`
-	GivenUp  uint64       `json:"given_up"`
+	GivenUp  int          `json:"given_up"`
+	Dropped  uint64       `json:"dropped"`
 	Failing  int          `json:"failing"`
 	Handler  *timesReport `json:"handler"`
 }
 
-func newPoolReports(pools []worker.Stats) []poolReport {
+func newPoolReports(pools []poolReading) []poolReport {
 	all := make([]poolReport, len(pools))
-	for i, s := range pools {
+	for i, p := range pools {
+		s := p.Stats
 		all[i] = poolReport{
 			Name: newLabel(s.Name, maxName).short(), Wanted: s.Wanted, Living: s.Living, Busy: s.Busy, Stuck: s.Stuck,
 			Handled: s.Handled, Failed: s.Failed, Panicked: s.Panicked, TimedOut: s.TimedOut,
-			Requeued: s.Requeued, GivenUp: s.Dropped, Failing: s.Failing, Handler: newTimesReport(s.Durations),
+			Requeued: s.Requeued, GivenUp: p.DroppedKeys, Dropped: s.Dropped, Failing: s.Failing, Handler: newTimesReport(s.Durations),
 		}
 	}
 	return all
 }
 
-func (h *Handler) newQueueReport(r *reading) queueReport {
+func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 	s := r.stats
 	q := queueReport{
 		ID:             r.entry.id,
@@ -111,8 +103,21 @@ func (h *Handler) newQueueReport(r *reading) queueReport {
 		LongestRunning: seconds(s.LongestRunning),
 		UnfinishedWork: seconds(s.UnfinishedWork),
 		Pools:          newPoolReports(r.pools),
-		Error:          r.err,
-		hasQueue:       r.entry.hasQueue(),
+		Workers:        r.workers,
+		GivenUp:        r.givenUp,
+		HasQueue:       r.entry.hasQueue(),
+		Late:           r.late,
+	}
+	if r.panicked != nil {
+		q.Error = r.panicked.Error()
+	}
+	if r.late {
+		q.Error = "The queue does not answer, and never has."
+		if !r.at.IsZero() {
+			age := seconds(now.Sub(r.at))
+			q.Unanswered = &age
+			q.Error = fmt.Sprintf("The queue does not answer. These are its numbers of %s ago.", human(time.Duration(age)))
+		}
 	}
 	m := r.measure()
 	q.Minute = r.entry.history.rates(h.ticks(), m, h.every)
@@ -127,75 +132,6 @@ func column[V any](points []point, of func(point) V) []V {
 		all[i] = of(p)
 	}
 	return all
-}
-
-// detailReport is what a queue's own page shows.
-type detailReport struct {
-	Time        time.Time     `json:"time"`
-	SampleEvery seconds       `json:"sample_seconds"`
-	Queue       queueReport   `json:"queue"`
-	Latency     *timesReport  `json:"latency"`
-	Work        *timesReport  `json:"work"`
-	Recent      *recentReport `json:"recent"`
-	History     historyReport `json:"history"`
-	keyLists
-	// Found is not nil if a key was searched for.
-	Found *foundReport `json:"found,omitempty"`
-
-	limit   int
-	actions actionSet
-}
-
-// historyReport has one value for each of the last samples, oldest first, and the last ones since then.
-type historyReport struct {
-	Queued     []uint32   `json:"queued"`
-	Processing []uint32   `json:"processing"`
-	Waiting    []uint32   `json:"waiting"`
-	Adds       []float64  `json:"adds_per_second"`
-	Dones      []float64  `json:"dones_per_second"`
-	Errors     []float64  `json:"errors_per_second"`
-	Retries    []float64  `json:"retries_per_second"`
-	Latency    []*float64 `json:"latency_mean_seconds"`
-	Work       []*float64 `json:"work_mean_seconds"`
-}
-
-func newHistoryReport(points []point) historyReport {
-	perSecond := func(of func(point) uint32) []float64 {
-		return column(points, func(p point) float64 { return perSecond(of(p), p) })
-	}
-	known := func(of func(point) float32) []*float64 {
-		return column(points, func(p point) *float64 {
-			if v := float64(of(p)); v > 0 {
-				return &v
-			}
-			return nil
-		})
-	}
-	return historyReport{
-		Queued:     column(points, func(p point) uint32 { return p.queued }),
-		Processing: column(points, func(p point) uint32 { return p.processing }),
-		Waiting:    column(points, func(p point) uint32 { return p.waiting }),
-		Adds:       perSecond(func(p point) uint32 { return p.adds }),
-		Dones:      perSecond(func(p point) uint32 { return p.dones }),
-		Errors:     perSecond(func(p point) uint32 { return p.errors }),
-		Retries:    perSecond(func(p point) uint32 { return p.retries }),
-		Latency:    known(func(p point) float32 { return p.latencyMean }),
-		Work:       known(func(p point) float32 { return p.workMean }),
-	}
-}
-
-func perSecond(n uint32, p point) float64 {
-	if p.seconds <= 0 {
-		return 0
-	}
-	return float64(n) / float64(p.seconds)
-}
-
-// recentReport is about the last minutes.
-type recentReport struct {
-	Covers  seconds      `json:"covers_seconds"`
-	Latency *timesReport `json:"latency"`
-	Work    *timesReport `json:"work"`
 }
 
 // timesReport sums up a histogram.

@@ -74,9 +74,9 @@ type errorReport struct {
 func (h *Handler) answer(r *http.Request) (status int, template string, report any) {
 	query := r.URL.Query()
 	if !query.Has("queue") {
-		return http.StatusOK, "list", h.list(query)
+		return http.StatusOK, "list", h.list(r.Context(), query)
 	}
-	if d := h.detail(query); d != nil {
+	if d := h.detail(r.Context(), query); d != nil {
 		return http.StatusOK, "detail", d
 	}
 	id := newLabel(query.Get("queue"), maxName).Text

@@ -43,24 +43,6 @@ func TestPriorityOfQueuedKey(t *testing.T) {
 	})
 }
 
-// A key that was added with a delay is there once, at the highest priority.
-func TestWaitingKeyIsAddedNow(t *testing.T) {
-	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddWithOpts(pq.AddOpts{Priority: 3, After: time.Minute}, "a")
-		q.Add("b")
-		q.Add("a")
-		if key, priority, _ := q.GetWithPriority(); key != "a" || priority != 3 {
-			t.Fatalf("GetWithPriority() = %s, %d, want a, 3", key, priority)
-		}
-		q.Done("a")
-		drain(t, q, "b")
-		time.Sleep(time.Hour)
-		if st := q.Stats(); st.Queued+st.Waiting != 0 || st.Adds != 2 {
-			t.Errorf("Stats() = %+v an hour later", st)
-		}
-	})
-}
-
 // Keys that are due come in the order of their times, before those that were added later, also if no call
 // looked in between.
 func TestOrderOfDueKeys(t *testing.T) {
@@ -181,22 +163,6 @@ func TestDueWhileHeld(t *testing.T) {
 		}
 		q.Done("a")
 		drain(t, q, "b a")
-	})
-}
-
-// Keys that are due at the same time come in the order of their adds, whether or not a worker held them then.
-func TestTiesOfHeldKeys(t *testing.T) {
-	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		q.Add("a")
-		q.Add("c")
-		hold(t, q, "a c")
-		for _, key := range []string{"a", "b", "c", "a", "b"} {
-			q.AddAfter(key, time.Second)
-		}
-		q.Done("c")
-		q.Done("a")
-		time.Sleep(time.Second)
-		drain(t, q, "a b c")
 	})
 }
 
@@ -350,16 +316,26 @@ func TestBadConfig(t *testing.T) {
 	_ = pq.New(pq.Config[string]{Group: group, Weight: weight, Limit: limit(1), Aging: 1, MinInterval: 1})
 }
 
+// A key that cannot be one panics before any foreign code is asked about it, and leaves the queue as it was.
 func TestBadKeys(t *testing.T) {
 	for want, bad := range map[string]any{"unhashable": []int{}, "float64 is not equal to itself": math.NaN()} {
 		synctest.Test(t, func(t *testing.T) {
-			q := pq.New(pq.Config[any]{RateLimiter: workqueue.DefaultTypedItemBasedRateLimiter[any]()})
-			testkit.WantPanic(t, "Add", func() { q.Add(bad) }, want)
-			testkit.WantPanic(t, "AddAfter", func() { q.AddAfter(bad, time.Second) }, want)
-			testkit.WantPanic(t, "AddRateLimited", func() { q.AddRateLimited(bad) }, want)
-			testkit.WantPanic(t, "Done", func() { q.Done(bad) }, want)
-			testkit.WantPanic(t, "Remove", func() { q.Remove(bad) }, want)
-			testkit.WantPanic(t, "Inspect", func() { q.Inspect(bad) }, want)
+			asked := 0
+			q := pq.New(pq.Config[any]{
+				RateLimiter: workqueue.DefaultTypedItemBasedRateLimiter[any](), Group: func(any) string { asked++; return "" },
+			})
+			for what, call := range map[string]func(){
+				"Add": func() { q.Add(bad) }, "AddAfter": func() { q.AddAfter(bad, time.Second) },
+				"AddRateLimited": func() { q.AddRateLimited(bad) }, "Done": func() { q.Done(bad) },
+				"AddAll": func() { q.AddAll(pq.AddOpts{}, slices.Values([]any{bad})) },
+				"Remove": func() { q.Remove(bad) }, "Inspect": func() { q.Inspect(bad) },
+				"SnapshotKey": func() { q.SnapshotKey(bad) }, "PriorityOf": func() { q.PriorityOf(bad) },
+			} {
+				testkit.WantPanic(t, what, call, want)
+			}
+			if asked != 0 {
+				t.Errorf("Group was called %d times", asked)
+			}
 			q.Add(1)
 			if key, _ := q.Get(); key != 1 {
 				t.Errorf("Get() = %v", key)
@@ -371,18 +347,4 @@ func TestBadKeys(t *testing.T) {
 			q.ShutDown()
 		})
 	}
-}
-
-// A key that cannot be one panics before any foreign code is asked about it.
-func TestBadKeyIsNotAskedAbout(t *testing.T) {
-	asked := 0
-	q := pq.New(pq.Config[float64]{Group: func(float64) string { asked++; return "" }})
-	nan := math.NaN()
-	testkit.WantPanic(t, "Add", func() { q.Add(nan) }, "NaN")
-	testkit.WantPanic(t, "AddRateLimited", func() { q.AddRateLimited(nan) }, "NaN")
-	testkit.WantPanic(t, "AddAll", func() { q.AddAll(pq.AddOpts{}, slices.Values([]float64{nan})) }, "NaN")
-	if asked != 0 {
-		t.Errorf("Group was called %d times", asked)
-	}
-	q.ShutDown()
 }

@@ -12,16 +12,16 @@
 //	   │          its time ──┘ └──Done──┐       ▼
 //	   └──add, later──▶ waiting ◀──Done── processing, to come again
 //
-// A key is held by at most one worker. What is added while a worker holds it is kept as one wish: to come again
-// at once, or at a time. Everything is immediate: when the call returns, what was added can be taken, and
-// what is due can be seen. (Where many thousand keys come due at once, each call makes a thousand of them ready, and
-// the queue's goroutine the others, so that no call waits for all of them.)
+// A key is held by at most one worker. A key that is added while a worker holds it comes again once, at the worker's Done
+// or at a time. Everything is immediate: when the call returns, what was added can be taken, and what is due can be seen.
+// (Where many thousand keys come due at once, each call queues a thousand of them, and the queue's goroutine the others,
+// so that no call waits for all of them.)
 //
 // # What an add means
 //
 // Adds of a key merge. The priority becomes the highest one (or, with SetPriority, the new one). A key whose
-// priority rises goes to the end of that priority. [AddOpts].Delay decides how the time is merged; where it names no
-// policy, [Config].Delay counts, and that is Earliest unless it says otherwise:
+// priority rises goes to the end of that priority. [AddOpts].Delay decides how the time is merged. Its default is
+// [Config].Delay, whose default is Earliest:
 //
 //	the key is          Earliest    Latest     Replace    RespectBackoff
 //	absent              new time    new time   new time   new time
@@ -31,9 +31,12 @@
 //	  to come again     at once     at once    at once    at once
 //	  to come at a time, as if it were waiting; to come again at once when that time has come
 //
-// where the new time is now if the add has no delay. With MaxDelay, Latest and Replace put off a key until MaxDelay
-// after its first add, and no longer. What was asked for a key counts until it is handed out; what is asked after
-// that is for the next time.
+// where the new time is now if the add has no delay. What was asked for a key counts until it is handed out; what is
+// asked after that is for the next time.
+//
+// With MaxDelay, events put off a key by Latest and Replace until MaxDelay after the first of them, and no longer. That
+// makes a debounce. It leaves alone what the key's worker asks for (an AddAfter of an hour, say) until there is an event,
+// and Latest never cuts a backoff short: see [AddOpts].MaxDelay.
 //
 // The limiter is asked for a key at most once between two hand-outs, see [AddOpts].RateLimited. So any number of
 // rate-limited adds count as one failure. With Replace, an add that is not rate-limited makes the key one for
@@ -46,15 +49,13 @@
 // [Config].PlaceOfAdd at the add in between).
 //
 // With [Config].Aging a key gains one level of priority for each Aging that it has been in line. So there is a
-// bound: a key of priority p is handed out before every key of priority P that becomes ready more than
-// (P-p)·Aging after it. This holds as long as P·Aging and p·Aging are less than 292 years. Beyond that ages do not
-// count, and priorities above 2³⁰ or below -2³⁰ count as equal to these. To raise a key's priority never makes
-// it come later; to lower it with SetPriority does.
+// bound: a key of priority p is handed out before every key of priority P that is queued more than
+// (P-p)·Aging after it. To raise a key's priority never makes it come later; to lower it with SetPriority does.
 //
 // # Fairness
 //
 // With [Config].Group keys of equal priority are handed out group by group, in turns of as many keys as the
-// group's Weight. A group whose first key becomes ready is the last of the round. So one group with a million
+// group's Weight. A group whose first key is queued is the last of the round. So one group with a million
 // keys delays another one's first key by one turn. Groups share turns within a priority, not across.
 //
 // With [Config].Limit no more keys of a group than that are processed at once. The other keys of a group at its
@@ -63,8 +64,8 @@
 //
 // Aging and Group together: a priority is as old as its oldest key that can be handed out, and whose turn it is
 // within the priority does not depend on age. So the bound is a number of keys. It counts from the moment (P-p)·Aging
-// after a key of priority p became ready, where P is the highest priority there is. From then on at most n·W keys
-// are handed out before it, where n is the number of ready keys that by age and priority are not behind it,
+// after a key of priority p was queued, where P is the highest priority there is. From then on at most n·W keys
+// are handed out before it, where n is the number of queued keys that by age and priority are not behind it,
 // and W the sum of the weights of the groups. Time for which its group is at its limit does not count.
 //
 // # Shutdown
@@ -75,16 +76,17 @@
 //
 // # Costs
 //
-// With n waiting keys, l the number of priorities (or, with groups, of priorities and groups) that have ready
+// With n waiting keys, l the number of priorities (or, with groups, of priorities and groups) that have queued
 // keys: Add, Get, Done and Remove take constant time if all priorities are equal, and O(log l) at worst;
 // a delayed key takes O(log n) when it begins and ends to wait. A Get or Done that takes a group to its limit, or
-// back from there, takes as many steps as the group has priorities with ready keys. No call walks past keys that
+// back from there, takes as many steps as the group has priorities with queued keys. No call walks past keys that
 // cannot be handed out, except with [Config].PlaceOfAdd.
 //
-// No call holds the lock for more than about a thousand keys: those that concern more keys give it back in between.
+// No call holds the lock for more than about a thousand keys: those that concern more keys give it back in between. With
+// a million keys that is about a millisecond.
 //
 // Once warm, no call for a single key allocates, unless it starts the goroutine and the timer that the queue has
-// while a key waits. There is no other goroutine, and no timer. AddAll, batches, All and Snapshot allocate slices of
+// while a key waits. There is no other goroutine, and no timer. AddAll, batches, All and snapshots allocate slices of
 // keys, and so does ShutDown; Stats allocates with metrics only. After a burst the memory goes back to the collector.
 //
 // A cycle of Add, Get and Done takes up to twice that of the FIFO of package workqueue. The clock is read

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
@@ -91,40 +90,6 @@ func TestLimit(t *testing.T) {
 			q.Done(key)
 		}
 		drain(t, q, "a/4 a/5 a/6 a/7")
-	})
-}
-
-// A group that comes back from its limit begins a new turn, whatever was left of the last one.
-func TestTurnAfterLimit(t *testing.T) {
-	config := pq.Config[string]{Group: byPrefix, Limit: limit(2), Weight: func(string) int { return 3 }}
-	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "a/3", "a/4", "b/1", "b/2", "b/3")
-		hold(t, q, "a/1 a/2 b/1 b/2")
-		for _, key := range []string{"a/1", "a/2", "b/1", "b/2"} {
-			q.Done(key)
-		}
-		hold(t, q, "a/3 a/4 b/3")
-	})
-}
-
-// Of a group at its limit, keys may be raised, removed and due.
-func TestBlockedKeysChange(t *testing.T) {
-	config := pq.Config[string]{Group: byPrefix, Limit: limit(1)}
-	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "a/3", "a/4")
-		q.AddAfter("a/5", time.Second)
-		hold(t, q, "a/1")
-		q.AddWithOpts(pq.AddOpts{Priority: 1}, "a/4")
-		q.Remove("a/2")
-		time.Sleep(time.Second)
-		get := startGet(q)
-		get.MustBlock(t, "Get")
-		q.Done("a/1")
-		if got := get.MustReturn(t, "Get after Done"); got != "a/4 <nil>" {
-			t.Error(got)
-		}
-		q.Done("a/4")
-		drain(t, q, "a/3 a/5")
 	})
 }
 

@@ -179,27 +179,6 @@ func TestLongAfterDoesNotOverrideTheLimiter(t *testing.T) {
 	}
 }
 
-// A negative After is none.
-func TestNegativeAfterWithLimiter(t *testing.T) {
-	script(t, pq.Config[string]{RateLimiter: fixed(time.Minute)}, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddWithOpts(pq.AddOpts{RateLimited: true, After: -time.Hour}, "a")
-		wantAt(t, q, "a", "waiting 1m0s")
-	})
-}
-
-// A limiter that lets a held key come again at once changes nothing for a key that does so anyway.
-func TestNoBackoff(t *testing.T) {
-	script(t, pq.Config[string]{RateLimiter: fixed(0)}, func(t *testing.T, q *pq.Queue[string]) {
-		q.Add("a")
-		hold(t, q, "a")
-		q.AddWithOpts(pq.AddOpts{Delay: pq.RespectBackoff}, "a")
-		q.AddRateLimited("a")
-		wantAt(t, q, "a", "processing again")
-		q.Done("a")
-		drain(t, q, "a")
-	})
-}
-
 // MaxDelay counts from the first add, also if the queue did not have to know the time of that event.
 func TestMaxDelayCountsFromTheFirstAdd(t *testing.T) {
 	const s = time.Second
@@ -243,9 +222,9 @@ func TestDebounce(t *testing.T) {
 		config := pq.Config[string]{RateLimiter: fixed(h), Delay: policy, MaxDelay: 5 * s}
 		for what, tt := range map[string]struct {
 			retry func(q *pq.Queue[string])
-			event string // when the key comes after an event two seconds later
+			event string // when the key comes after an event ten seconds later
 		}{
-			"AddRateLimited":  {func(q *pq.Queue[string]) { q.AddRateLimited("a") }, map[pq.DelayPolicy]string{pq.Latest: "59m58s", pq.Replace: "1s"}[policy]},
+			"AddRateLimited":  {func(q *pq.Queue[string]) { q.AddRateLimited("a") }, map[pq.DelayPolicy]string{pq.Latest: "59m50s", pq.Replace: "1s"}[policy]},
 			"AddAfter":        {func(q *pq.Queue[string]) { q.AddAfter("a", h) }, map[pq.DelayPolicy]string{pq.Latest: "5s", pq.Replace: "1s"}[policy]},
 			"AddWithPriority": {func(q *pq.Queue[string]) { q.AddWithPriority("a", 3, h) }, map[pq.DelayPolicy]string{pq.Latest: "5s", pq.Replace: "1s"}[policy]},
 		} {
@@ -273,11 +252,20 @@ func TestDebounce(t *testing.T) {
 				tt.retry(q)
 				q.Done("a")
 				wantAt(t, q, "a", "waiting 1h0m0s")
-				time.Sleep(2 * s)
+				time.Sleep(10 * s)
 				q.AddWithOpts(pq.AddOpts{After: s}, "a")
 				wantAt(t, q, "a", "waiting "+tt.event)
 			})
 		}
+		// An event while the handler works does not cut its backoff.
+		script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+			q.Add("a")
+			hold(t, q, "a")
+			q.AddWithOpts(pq.AddOpts{After: s}, "a")
+			q.AddRateLimited("a")
+			q.Done("a")
+			wantAt(t, q, "a", "waiting 1h0m0s")
+		})
 		// Events put a key off by no more than MaxDelay, from the first one on.
 		script(t, config, func(t *testing.T, q *pq.Queue[string]) {
 			for i := range 5 {

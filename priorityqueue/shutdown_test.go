@@ -151,36 +151,6 @@ func TestDrainOfWhatIsHeldUp(t *testing.T) {
 	})
 }
 
-func TestGetContext(t *testing.T) {
-	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		ctx, cancel := context.WithCancel(context.Background())
-		get := testkit.Start(func() error { _, err := q.GetContext(ctx); return err })
-		get.MustBlock(t, "GetContext")
-		cancel()
-		if err := get.MustReturn(t, "GetContext"); err != context.Canceled {
-			t.Error(err)
-		}
-		q.Add("a")
-		if _, err := q.GetContext(ctx); err != context.Canceled || q.Len() != 1 {
-			t.Errorf("GetContext() = %v with %d keys left", err, q.Len())
-		}
-	})
-}
-
-func TestUnmatchedDone(t *testing.T) {
-	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		q.Done("a")
-		q.Add("a")
-		q.Done("a")
-		q.AddAfter("b", time.Second)
-		q.Done("b")
-		drain(t, q, "a")
-		if st := q.Stats(); st.UnmatchedDones != 3 {
-			t.Errorf("Stats() = %+v, want 3 unmatched", st)
-		}
-	})
-}
-
 // The waiting loop is there while a key waits, and only then. An empty queue without Aging and MinInterval
 // does not read the clock.
 func TestIdleQueue(t *testing.T) {

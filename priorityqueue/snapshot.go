@@ -30,7 +30,8 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 			keys[i].Requeues = q.NumRequeues(keys[i].Key)
 		}
 	}
-	if lister, ok := q.config.RateLimiter.(workqueue.RequeueLister[T]); ok {
+	lister, lists := q.config.RateLimiter.(workqueue.RequeueLister[T])
+	if s.FailingUnlisted = !lists; lists {
 		s.Failing = lister.MostRequeued(limit)
 		for i := range s.Failing {
 			k := &s.Failing[i]

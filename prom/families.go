@@ -14,6 +14,8 @@ type family[S any] struct {
 	metrics.Metric[S]
 	// nameLabels are the labels whose value is the name of the queue or pool. Nil means those of the provider.
 	nameLabels []string
+	// earlierHelp is the help that earlier versions of the others have, or empty. It is for [Join].
+	earlierHelp string
 	// descs are set by the provider. They have the same labels and different help. All but the first are for [Join].
 	descs []*prometheus.Desc
 }
@@ -39,6 +41,7 @@ func controllerRuntimeFamilies() []family[workqueue.Stats] {
 		"the rate at which this increases."
 	f[metrics.Retries].Help = "Total number of items added to the workqueue with a non-zero delay (rate-limited requeues, " +
 		"explicit RequeueAfter or AddAfter calls)"
+	f[metrics.Retries].earlierHelp = "Total number of retries handled by workqueue" // up to controller-runtime 0.24
 	return f
 }
 

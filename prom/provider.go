@@ -163,9 +163,15 @@ func (f *family[S]) setDescs(opts Options, nameLabels []string) {
 	if f.Label != "" {
 		labels = append(labels, f.Label)
 	}
-	for _, stability := range stabilities {
-		f.descs = append(f.descs, prometheus.NewDesc(
-			prometheus.BuildFQName(opts.Namespace, "", f.Name), stability+f.Help, labels, maps.Clone(opts.ConstLabels)))
+	helps := []string{f.Help}
+	if f.earlierHelp != "" {
+		helps = append(helps, f.earlierHelp)
+	}
+	for _, help := range helps {
+		for _, stability := range stabilities {
+			f.descs = append(f.descs, prometheus.NewDesc(
+				prometheus.BuildFQName(opts.Namespace, "", f.Name), stability+help, labels, maps.Clone(opts.ConstLabels)))
+		}
 	}
 }
 

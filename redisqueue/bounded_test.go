@@ -21,6 +21,7 @@ type cpuMeter struct {
 
 	mu      sync.Mutex
 	calls   int
+	long    int // those above the bound
 	longest time.Duration
 	args    []any // of the longest
 	sum     time.Duration
@@ -79,6 +80,9 @@ func (m *cpuMeter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		err := next(ctx, cmd)
 		d := m.cpu() - before
 		m.calls++
+		if d > bound {
+			m.long++
+		}
 		m.sum += d
 		if d > m.longest {
 			m.longest, m.args = d, cmd.Args()
@@ -87,17 +91,20 @@ func (m *cpuMeter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// check reports what was measured since the last check.
+// bound is how long a call may keep the server busy.
+const bound = 5 * time.Millisecond
+
+// check reports what was measured since the last check. On a busy machine a call now and then takes longer than it computes: the
+// caches are cold, and the kernel counts roughly.
 func (m *cpuMeter) check(what string) {
 	m.t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	bound := 5 * time.Millisecond
 	m.t.Logf("%s: %d calls, each %v of the server's CPU, the longest %v", what, m.calls, (m.sum / time.Duration(max(m.calls, 1))).Round(time.Microsecond), m.longest)
-	if m.longest > bound {
-		m.t.Errorf("%s: a call takes %v of the server's CPU, want at most %v: %.300q", what, m.longest, bound, m.args)
+	if m.long > 1+m.calls/100 || m.longest > 3*bound {
+		m.t.Errorf("%s: a call takes %v of the server's CPU, want at most %v: %.30q", what, m.longest, bound, m.args)
 	}
-	m.calls, m.longest, m.args, m.sum = 0, 0, nil, 0
+	m.calls, m.long, m.longest, m.args, m.sum = 0, 0, 0, nil, 0
 }
 
 // fill puts n keys into a sorted set or a list of the server, faster than a queue does.
@@ -130,7 +137,7 @@ func TestBoundedWork(t *testing.T) {
 	names := newKeyNames("test", 0).shard
 
 	// A replica gets many keys and is heard of no more.
-	dead := rawSession{t, client, q.scripts, "aaaaaaaaaaa", 5 * time.Second}
+	dead := rawSession{t: t, client: client, s: q.scripts, id: "aaaaaaaaaaa", lease: 5 * time.Second}
 	for _, key := range keysNamed("held", held) {
 		q.Add(key)
 	}
@@ -152,6 +159,12 @@ func TestBoundedWork(t *testing.T) {
 		return nil
 	})
 	meter.check(fmt.Sprintf("%d keys of a dead replica", held))
+	for _, key := range keysNamed("held", held) {
+		q.Forget(key) // That their lease was lost is a failure.
+	}
+	if err := q.Flush(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
 
 	past := time.Now().UnixMicro()
 	fill(t, admin, many, func(key string, i int) []any { return []any{"ZADD", names[3], past - int64(i), key} })
@@ -183,13 +196,13 @@ func TestBoundedWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	meter.check("failing and adding later")
-	holder := rawSession{t, client, q.scripts, "bbbbbbbbbbb", time.Minute}
-	for i := range 3 {
+	holder := rawSession{t: t, client: client, s: q.scripts, id: "bbbbbbbbbbb", lease: time.Minute}
+	for i := range 1 + maxSnapshot/maxWant {
 		holder.send(i+1, maxWant)
 	}
 	meter.check("handing out")
-	snapshot := q.Snapshot(1000)
-	if a, b, c, d := len(snapshot.Queued), len(snapshot.Processing), len(snapshot.Waiting), len(snapshot.Failing); a+b+c+d != 4000 {
+	snapshot := q.Snapshot(1000) // It has 512 of each.
+	if a, b, c, d := len(snapshot.Queued), len(snapshot.Processing), len(snapshot.Waiting), len(snapshot.Failing); a+b+c+d != 4*maxSnapshot {
 		t.Errorf("the snapshot has %d, %d, %d and %d keys", a, b, c, d)
 	}
 	for range 20 {
@@ -206,5 +219,51 @@ func TestBoundedWork(t *testing.T) {
 	meter.check(fmt.Sprintf("%d keys are purged", held+many))
 	if n := admin.DBSize(ctx).Val(); n > 20 {
 		t.Errorf("%d keys of Redis are left", n)
+	}
+}
+
+// A whole batch is bounded, too: hundreds of Dones, adds and hand-outs at once, of short, long and very long keys, and so is the
+// reply to it that the server keeps.
+func TestBoundedBatch(t *testing.T) {
+	for _, length := range []int{13, 1000, 100_000} {
+		s := startServer(t)
+		client, meter := s.meter()
+		q := newTestQueue(t, client, Config[string]{Logger: discard})
+		keys := 3 * maxWork
+		if length > 10_000 {
+			keys = 100
+		}
+		var all sync.WaitGroup
+		ctx := within(t, time.Minute)
+		for i := range keys {
+			q.Add(fmt.Sprintf("%0*d", length, i))
+		}
+		for range min(keys, maxWork) {
+			all.Go(func() {
+				for range 4 {
+					key, err := q.GetContext(ctx)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					q.Add(key)
+					q.Done(key)
+				}
+			})
+		}
+		all.Wait()
+		if err := q.Flush(ctx); err != nil {
+			t.Fatal(err)
+		}
+		meter.check(fmt.Sprintf("keys of %d bytes", length))
+		replies, err := s.client().HVals(ctx, q.shards[0].names.shard[11]).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, reply := range replies {
+			if len(reply) > 200_000 {
+				t.Errorf("keys of %d bytes: the server keeps a reply of %d", length, len(reply))
+			}
+		}
 	}
 }

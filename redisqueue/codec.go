@@ -1,11 +1,14 @@
 package redisqueue
 
 import (
+	"cmp"
 	"encoding"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
+	"strings"
 )
 
 // Codec translates between keys and the strings that Redis keeps. Equal keys must have equal strings, and Decode must
@@ -117,8 +120,10 @@ func checkJSON(t reflect.Type) error {
 		return nil
 	}
 	switch t.Kind() {
-	case reflect.Bool, reflect.String, reflect.Float32, reflect.Float64:
+	case reflect.Bool, reflect.String:
 		return nil
+	case reflect.Float32, reflect.Float64:
+		return errors.New("0.0 and -0.0 are equal, but have two strings")
 	case reflect.Array:
 		return checkJSON(t.Elem())
 	case reflect.Struct:
@@ -140,4 +145,23 @@ func checkJSON(t reflect.Type) error {
 		return nil
 	}
 	return fmt.Errorf("a %v is not equal to what JSON makes of it", t)
+}
+
+// describeType says what the strings of a type of keys look like, without the names of types: these may differ in two programs.
+func describeType(t reflect.Type) string {
+	switch {
+	case reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
+		return "text of " + t.Name()
+	case t.Kind() == reflect.Array:
+		return fmt.Sprintf("[%d]%s", t.Len(), describeType(t.Elem()))
+	case t.Kind() == reflect.Struct:
+		var fields []string
+		for i := range t.NumField() {
+			field := t.Field(i)
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			fields = append(fields, cmp.Or(name, field.Name)+" "+describeType(field.Type))
+		}
+		return "{" + strings.Join(fields, ", ") + "}"
+	}
+	return t.Kind().String()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -23,15 +24,17 @@ type Config[T comparable] struct {
 	// be longer than the server's failover and the replicas' pauses.
 	Lease time.Duration
 	// PollInterval is how often a replica with waiting getters looks for keys, should a wake-up be lost. 1 s if zero,
-	// and at most a third of Lease.
+	// at most a third of Lease, and if it is below a second at most half of the client's ReadTimeout.
 	PollInterval time.Duration
 	// Shards spreads the queue over that many hash tags, and so over the nodes of a cluster. A key is always in
-	// the same one; order holds within a shard. It must not change while keys are in the queue. 1 if zero, at most 1,024.
-	// A replica uses a connection for each, and another one while getters wait.
+	// the same one; order holds within a shard. All replicas must have the same number; to change it, let the queue run
+	// empty, stop all replicas and call Purge. 1 if zero, at most 1,024. A replica uses a connection for each, and another
+	// one while getters wait.
 	Shards int
 	// Codec translates keys. Nil means: strings and integers as they are, types with MarshalText and UnmarshalText
-	// by these, others as JSON. New returns an error for types that would not come back equal, and a method panics that is
-	// given such a key: JSON replaces invalid UTF-8, and a time.Time with a monotonic clock reading loses it.
+	// by these, others as JSON. New returns an error for types that would not come back equal or have several strings (0.0
+	// and -0.0 are equal), and a method panics that is given such a key: JSON replaces invalid UTF-8, and a time.Time with a
+	// monotonic clock reading loses it.
 	Codec Codec[T]
 	// Backoff is how long a key waits after each failure (AddRateLimited). The server counts failures and computes delays,
 	// for all replicas, in microseconds. Its Clock is not used.
@@ -46,11 +49,20 @@ type Config[T comparable] struct {
 	// two replicas has one failure on each. It is called by the callers of AddRateLimited, Forget and NumRequeues, without
 	// a lock.
 	RateLimiter workqueue.TypedRateLimiter[T]
+	// MaxLostLeases is after how many lost leases in a row, without a Done, a key is given up: its handler may end its process.
+	// From the second one on the key waits, at first for half a lease to a lease, then twice as long each time, at most for
+	// Backoff.Max. 10 if zero, never if negative. A lease that a replica gives back itself, because it could not reach the
+	// server for a while, does not count.
+	MaxLostLeases int
+	// GivenUpLimit is how many keys are kept on the server that were given up, GivenUpAge for how long. 10,000 and a week if
+	// zero.
+	GivenUpLimit int
+	GivenUpAge   time.Duration
 	// WaitReplicas is how many replicas of the server must have an add before AddContext and Flush confirm it. None if
-	// zero. In a cluster it needs go-redis's ClusterClient.
+	// zero. Nothing else waits for them. In a cluster it needs go-redis's ClusterClient.
 	WaitReplicas int
-	// WaitTimeout bounds the wait for these. 1 s if zero, and at most a third of Lease, because nothing else is sent
-	// meanwhile.
+	// WaitTimeout bounds the wait for these. It must be below the client's ReadTimeout. If zero, it is half of that and at
+	// most 1 s.
 	WaitTimeout time.Duration
 	// OnError is called when the server does not answer, or refuses what it is asked for, and again for each attempt that
 	// fails; when a lease is lost; and when a key cannot be decoded. It is called without a lock, by a goroutine of the queue
@@ -58,11 +70,15 @@ type Config[T comparable] struct {
 	OnError func(error)
 	// Logger is for the same events, an outage once when it begins and once when it ends. Nil means slog's default.
 	Logger *slog.Logger
-	// MetricsProvider must be a [workqueue.StatsProvider], such as one of package prom, or nil.
+	// MetricsProvider must be a [workqueue.StatsProvider], such as one of package prom. Nil means the one of
+	// [workqueue.SetProvider], if it is such a provider. One that inspects queues, such as package debug's, shows this one.
 	MetricsProvider workqueue.MetricsProvider
+
+	keys string // describes the type of keys
 }
 
-func (c *Config[T]) complete() error {
+// complete fills in what is not set. The client waits for a reply for readTimeout, without a bound if that is zero.
+func (c *Config[T]) complete(readTimeout time.Duration) error {
 	switch {
 	case c.Name == "" || strings.ContainsAny(c.Name, "{}"):
 		return fmt.Errorf("redisqueue: Name %q is empty or has braces", c.Name)
@@ -70,6 +86,8 @@ func (c *Config[T]) complete() error {
 		return fmt.Errorf("redisqueue: a Lease of %v is less than a second", c.Lease)
 	case c.Shards < 0 || c.Shards > 1024:
 		return fmt.Errorf("redisqueue: %d shards", c.Shards)
+	case c.WaitReplicas > 0 && c.WaitTimeout > 0 && readTimeout > 0 && c.WaitTimeout >= readTimeout:
+		return fmt.Errorf("redisqueue: a WaitTimeout of %v needs a client with a longer ReadTimeout than %v", c.WaitTimeout, readTimeout)
 	}
 	if c.Lease == 0 {
 		c.Lease = 30 * time.Second
@@ -81,26 +99,51 @@ func (c *Config[T]) complete() error {
 	c.Shards = max(c.Shards, 1)
 	if c.WaitTimeout <= 0 {
 		c.WaitTimeout = time.Second
+		if readTimeout > 0 {
+			c.WaitTimeout = min(c.WaitTimeout, readTimeout/2)
+		}
 	}
-	c.WaitTimeout = min(c.WaitTimeout, c.Lease/3)
+	if readTimeout > 0 && c.PollInterval < time.Second {
+		// For longer intervals, which are whole seconds, the client waits as long as it takes.
+		c.PollInterval = min(c.PollInterval, readTimeout/2)
+	}
+	if c.MaxLostLeases == 0 {
+		c.MaxLostLeases = 10
+	}
+	if c.GivenUpLimit <= 0 {
+		c.GivenUpLimit = 10_000
+	}
+	c.GivenUpAge = positiveOr(c.GivenUpAge, 7*24*time.Hour)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
 	if _, ok := c.MetricsProvider.(workqueue.StatsProvider); c.MetricsProvider != nil && !ok {
 		return fmt.Errorf("redisqueue: %T is not a workqueue.StatsProvider", c.MetricsProvider)
 	}
+	c.keys = reflect.TypeFor[T]().Kind().String()
 	if c.Codec == nil {
 		standard, err := defaultCodec[T]()
 		if err != nil {
 			return err
 		}
-		c.Codec = standard
+		c.Codec, c.keys = standard, describeType(reflect.TypeFor[T]())
 	}
 	return nil
 }
 
-// backoffArgument is the limiter's configuration as batch.lua reads it, with times in microseconds.
-func (c *Config[T]) backoffArgument() string {
+// margin is by how much a lease ends earlier here than on the server.
+func (c *Config[T]) margin() time.Duration { return max(c.Lease/20, 100*time.Millisecond) }
+
+// format is the version of the data on the server and of batch.lua. Replicas of different formats refuse to work together.
+const format = 1
+
+// description is what all replicas of a queue must have in common.
+func (c *Config[T]) description() string {
+	return fmt.Sprintf("format %d, %d shards, keys: %s", format, c.Shards, c.keys)
+}
+
+// settings are what batch.lua must know of the configuration, with times in microseconds.
+func (c *Config[T]) settings() string {
 	b := c.Backoff
 	longest := positiveOr(b.Max, 1000*time.Second)
 	base := min(positiveOr(b.Base, 5*time.Millisecond), longest)
@@ -122,9 +165,12 @@ func (c *Config[T]) backoffArgument() string {
 		return strconv.FormatFloat(float64(d)/float64(time.Microsecond), 'f', 3, 64)
 	}
 	number := func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
+	part := func(n int) string { return strconv.Itoa((max(n, 1)-1)/max(c.Shards, 1) + 1) } // of each shard
 	return strings.Join([]string{
-		micros(base), micros(longest), number(min(max(factor, 1), 1e300)), strconv.Itoa(jitter), micros(forgetAfter),
-		number(max(c.Limit, 0) / float64(max(c.Shards, 1))), strconv.Itoa((max(c.Burst, 1)-1)/max(c.Shards, 1) + 1),
+		"base=" + micros(base), "max=" + micros(longest), "factor=" + number(min(max(factor, 1), 1e300)),
+		"jitter=" + strconv.Itoa(jitter), "forget=" + micros(forgetAfter),
+		"limit=" + number(max(c.Limit, 0)/float64(max(c.Shards, 1))), "burst=" + part(c.Burst),
+		"losses=" + strconv.Itoa(c.MaxLostLeases), "keep=" + part(c.GivenUpLimit), "keepfor=" + micros(c.GivenUpAge),
 	}, " ")
 }
 
@@ -166,6 +212,37 @@ func checkNode(ctx context.Context, node redis.UniversalClient) error {
 	}
 	return nil
 }
+
+// readTimeout returns how long a client waits for a reply, zero if it waits without a bound or does not say.
+func readTimeout(client redis.UniversalClient) time.Duration {
+	switch c := client.(type) {
+	case interface{ Options() *redis.Options }:
+		return max(c.Options().ReadTimeout, 0)
+	case interface{ Options() *redis.ClusterOptions }:
+		return max(c.Options().ReadTimeout, 0)
+	}
+	return 0
+}
+
+// checkScripts returns an error unless the server executes the queue's scripts, and the queue on it fits to the config.
+func (q *Queue[T]) checkScripts(ctx context.Context) error {
+	for _, s := range q.shards {
+		b := &batch{session: newSession()} // Its number is 0.
+		result, err := q.scripts.batch.run(ctx, q.client, s.names.of(b.session), s.arguments(b))
+		if err != nil {
+			return fmt.Errorf("redisqueue: the server does not execute the queue's scripts: %w", err)
+		}
+		if text, _ := result.(string); text != "OK" {
+			return fmt.Errorf("%w: here it has %s, on the server %s. Give all replicas the same, or let the queue run empty, stop "+
+				"them all and purge it", ErrIncompatible, q.description, strings.TrimPrefix(text, "REFUSED "))
+		}
+	}
+	return nil
+}
+
+// ErrIncompatible is returned by [New], and reported by a queue, if the replicas before it have another format of data, another
+// number of shards or another type of keys: together they would corrupt the queue.
+var ErrIncompatible = errors.New("redisqueue: the queue does not fit to the one on the server")
 
 // ErrEviction is returned by [New] if the server may evict keys when its memory is full, and so parts of a queue.
 var ErrEviction = errors.New("redisqueue: the server must have maxmemory-policy noeviction")

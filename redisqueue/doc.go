@@ -16,9 +16,13 @@
 //
 // A replica holds its keys under a lease ([Config].Lease), which it renews every third of it. While the lease lives, no
 // other replica gets the keys. If the server hears nothing of the replica for that long (it was killed or paused, or the network
-// was down), the keys come again, elsewhere and before all that is queued. The replica notices by its own monotonic clock,
-// and not later than the server: the handlers' contexts end with the cause [ErrLeaseLost], Done does nothing on the server, and
-// the new holder is not disturbed. A key whose lease was lost is not handed out in the same process before its Done.
+// was down), the keys come again, elsewhere and before all that is queued. The replica notices by its own monotonic clock, a
+// twentieth of the lease before the server (at least 100 ms): the handlers' contexts end with the cause [ErrLeaseLost], Done does
+// nothing on the server, and the new holder is not disturbed. A key whose lease was lost is not handed out in the same
+// process before its Done.
+//
+// A lease that the server lets end is a failure of the key, because its handler may have ended the process. The second time in a
+// row and later the key waits before it comes again, and after [Config].MaxLostLeases it is given up: see [Queue.GivenUp].
 //
 // A process that is stopped cannot notice anything, and goes on for a moment when it continues. Whatever that moment must
 // not destroy should be guarded with the [Fence] of the hand-out. The monotonic clock of a virtual machine that is
@@ -49,13 +53,15 @@
 //
 //   - Shutdown concerns this replica. Get hands out nothing afterwards, and keys that are queued or wait stay for the
 //     others. Until the last held key is Done, what is added is accepted. Drains wait for the held keys alone.
-//   - Time is the server's. A fake clock does not drive the queue. Delays are rounded up to microseconds, and keys
-//     that are due at the same time come in any order.
+//   - Time is the server's, but never goes back: if its clock was ahead and is set back, the queue's goes on from there. A fake
+//     clock does not drive the queue. Delays are rounded up to microseconds, and keys that are due at the same time come in
+//     any order.
 //   - Keys become strings; see [Codec]. The string of 80 zero bytes is reserved.
 //   - With several shards, order holds within each, and each has its part of Limit and Burst.
 //   - A delayed key may come up to a poll interval late, if the replica that was to fetch it dies meanwhile.
-//   - Failures are counted on the server, and expire there; MaxRetries of package worker counts on each replica.
-//     A custom RateLimiter counts on each replica too.
+//   - Failures are counted on the server, and expire there; MaxRetries of package worker counts those of all replicas. A
+//     custom RateLimiter counts on each replica.
+//   - Pause, Resume and Discard are about the whole queue, and so is what Snapshot, SnapshotKey and SnapshotKeys show.
 //   - Len, Stats and NumRequeues ask the server, for up to a second, and Snapshot for up to two.
 //   - A key that was fetched for a getter which gave up at that moment may go to a later one. If it was added in
 //     between, it comes once more than it must.

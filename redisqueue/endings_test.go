@@ -41,7 +41,7 @@ func (q *Queue[T]) leaseAge() time.Duration {
 func (q *Queue[T]) waitingGetters() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.getters.n
+	return q.mu.getters.Len()
 }
 
 func waitUntil(t testing.TB, f func() bool) {
@@ -167,9 +167,9 @@ func TestFlushAfterShutdown(t *testing.T) {
 		ended.Add("x")
 		f.down.Store(true)
 		gaveUp.Add("x")
-		for _, q := range []*Queue[string]{ended, gaveUp} {
-			if err := q.ShutDownContext(within(t, 10*time.Second)); err != nil {
-				t.Fatal(err)
+		for q, want := range map[*Queue[string]]error{ended: nil, gaveUp: ErrNotSent} {
+			if err := q.ShutDownContext(within(t, 10*time.Second)); err != want {
+				t.Fatalf("ShutDownContext() = %v, want %v", err, want)
 			}
 			if err := q.AddContext(within(t, 5*time.Second), "y"); err != workqueue.ErrShutDown {
 				t.Errorf("AddContext() after shutdown = %v", err)
@@ -269,37 +269,16 @@ func TestShutDownOnFullServer(t *testing.T) {
 	}
 	q.Add("y")
 	q.Done("x")
-	if err := q.ShutDownContext(ctx); err != nil {
+	if err := q.ShutDownContext(ctx); err != ErrNotSent {
 		t.Errorf("ShutDownContext() = %v", err)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n := q.totals.dropped; n != 1 {
+	if n := q.mu.totals.dropped; n != 1 {
 		t.Errorf("%d adds were dropped, want 1", n)
 	}
 	if n := q.shards[0].batches; n > 30 {
 		t.Errorf("%d batches", n)
-	}
-}
-
-// Getters that gave up take no memory, although no key ever comes.
-func TestGettersThatGaveUp(t *testing.T) {
-	var l getters[string]
-	first := &getter[string]{}
-	l.push(first)
-	for range 10000 {
-		g := &getter[string]{}
-		l.push(g)
-		g.gone = true
-		l.n--
-	}
-	last := &getter[string]{}
-	l.push(last)
-	if len(l.line) > 100 {
-		t.Errorf("%d entries for 2 getters", len(l.line))
-	}
-	if l.pop() != first || l.pop() != last || l.pop() != nil || l.n != 0 {
-		t.Error("the getters come in a wrong order")
 	}
 }
 

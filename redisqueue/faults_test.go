@@ -375,7 +375,7 @@ func TestServerClockJumps(t *testing.T) {
 	client := s.client()
 	ctx := context.Background()
 	config := Config[string]{Name: "test", Logger: discard, Lease: 15 * time.Second}
-	if err := config.complete(); err != nil {
+	if err := config.complete(0); err != nil {
 		t.Fatal(err)
 	}
 	newShifted := func() *Queue[string] {

@@ -1,6 +1,7 @@
 package redisqueue
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -11,61 +12,30 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// getters are the calls of Get that wait, the longest first.
-type getters[T comparable] struct {
-	n    int // without those that gave up
-	line []*getter[T]
-	head int
-}
-
+// getter is a call of Get that waits.
 type getter[T comparable] struct {
-	key  chan T // has room for the one key; closed at shutdown
-	gone bool
+	key     chan T        // has room for the one key; closed at shutdown
+	waiting *list.Element // nil when it has a key or was cancelled
 }
 
-func (l *getters[T]) push(g *getter[T]) {
-	if l.head > 32 && l.head > len(l.line)/2 {
-		n := copy(l.line, l.line[l.head:])
-		clear(l.line[n:])
-		l.line, l.head = l.line[:n], 0
+// nextGetterLocked returns the getter that waits for the longest time, and has it wait no more, or returns nil.
+func (q *Queue[T]) nextGetterLocked() *getter[T] {
+	first := q.mu.getters.Front()
+	if first == nil {
+		return nil
 	}
-	if len(l.line) > 64 && len(l.line)-l.head > 2*l.n {
-		n := 0
-		for _, waiting := range l.line[l.head:] {
-			if !waiting.gone {
-				l.line[n] = waiting
-				n++
-			}
-		}
-		clear(l.line[n:])
-		l.line, l.head = l.line[:n], 0
-	}
-	l.line = append(l.line, g)
-	l.n++
+	g := q.mu.getters.Remove(first).(*getter[T])
+	g.waiting = nil
+	return g
 }
 
-// pop returns the getter that waits for the longest time, or nil.
-func (l *getters[T]) pop() *getter[T] {
-	for l.head < len(l.line) {
-		g := l.line[l.head]
-		l.line[l.head] = nil
-		l.head++
-		if !g.gone {
-			l.n--
-			return g
-		}
-	}
-	l.line, l.head = l.line[:0], 0
-	return nil
-}
-
-// registerLocked makes the caller wait for a key, or returns nil at shutdown.
-func (q *Queue[T]) registerLocked() *getter[T] {
-	if q.ending.stopping {
+// waitForKeyLocked makes the caller wait for a key, or returns nil at shutdown.
+func (q *Queue[T]) waitForKeyLocked() *getter[T] {
+	if q.mu.ending.stopping {
 		return nil
 	}
 	g := &getter[T]{key: make(chan T, 1)}
-	q.getters.push(g)
+	g.waiting = q.mu.getters.PushBack(g)
 	for _, s := range q.shards {
 		s.kickLocked()
 		s.sleepLocked()
@@ -82,7 +52,7 @@ func (q *Queue[T]) await(ctx context.Context, g *getter[T]) (item T, err error) 
 	select {
 	case item, ok = <-g.key:
 	case <-ctx.Done():
-		if q.giveUp(g) {
+		if q.cancel(g) {
 			return item, ctx.Err()
 		}
 		item, ok = <-g.key
@@ -93,16 +63,16 @@ func (q *Queue[T]) await(ctx context.Context, g *getter[T]) (item T, err error) 
 	return item, nil
 }
 
-// giveUp makes g wait no more, unless it has a key already or knows of the shutdown.
-func (q *Queue[T]) giveUp(g *getter[T]) bool {
+// cancel makes g wait no more, unless it has a key already or knows of the shutdown.
+func (q *Queue[T]) cancel(g *getter[T]) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(g.key) > 0 || q.ending.stopping {
+	if g.waiting == nil {
 		return false
 	}
-	g.gone = true
-	q.getters.n--
-	if q.getters.n == 0 {
+	q.mu.getters.Remove(g.waiting)
+	g.waiting = nil
+	if q.mu.getters.Len() == 0 {
 		for _, s := range q.shards {
 			s.sleep.stop()
 			s.kickLocked() // so that wake-ups go to others
@@ -121,11 +91,11 @@ func (s *shard[T]) receiveLocked(key handedOut, item T, bad error, serverNow int
 		s.enqueueLocked(aboutHeld("u", key.fence, key.encoded))
 		return
 	}
-	q.totals.waited(time.Duration(serverNow-key.since) * time.Microsecond)
-	if h := q.held[item]; h != nil {
+	q.mu.totals.latency.observe(time.Duration(serverNow-key.since) * time.Microsecond)
+	if h := q.mu.held[item]; h != nil {
 		if h.encoded != key.encoded {
 			// Another string of the same key: it is finished, and the one that is known comes again instead.
-			h.shard.addLocked(h.encoded)
+			_, _ = h.shard.addLocked(h.encoded)
 			s.enqueueLocked(aboutHeld("d", key.fence, key.encoded))
 			return
 		}
@@ -142,14 +112,14 @@ func (s *shard[T]) receiveLocked(key handedOut, item T, bad error, serverNow int
 func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 	q := s.q
 	var g *getter[T]
-	if !q.ending.stopping {
-		g = q.getters.pop()
+	if !q.mu.ending.stopping {
+		g = q.nextGetterLocked()
 	}
 	if g == nil {
 		s.enqueueLocked(aboutHeld("b", key.fence, key.encoded))
 		return
 	}
-	q.held[item] = &hold[T]{encoded: key.encoded, fence: key.fence, shard: s, began: now}
+	q.mu.held[item] = &hold[T]{encoded: key.encoded, fence: key.fence, shard: s, began: now}
 	s.session.held++
 	if s.session.held == 1 {
 		s.armLocked(now)
@@ -203,12 +173,12 @@ func (p *sleep) stop() {
 
 // sleepLocked makes the shard wait for keys, if getters do and it has none.
 func (s *shard[T]) sleepLocked() {
-	if !s.empty || s.sending || s.q.getters.n == 0 || s.q.ending.stopping || s.session.id == "" {
+	if !s.drained || s.sending || s.q.mu.getters.Len() == 0 || s.q.mu.ending.stopping || s.session.id == "" {
 		return
 	}
 	if !s.sleep.reading {
 		s.sleep.reading = true
-		go s.read(s.names.wake(s.session.id))
+		go s.readWakeUp(s.names.wake(s.session.id))
 	}
 	s.sleep.stop()
 	if !s.sleep.nextDue.IsZero() {
@@ -224,12 +194,12 @@ func (s *shard[T]) wake() {
 }
 
 func (s *shard[T]) wakeLocked() {
-	s.empty, s.news = false, true
+	s.drained, s.woken = false, true
 	s.kickLocked()
 }
 
-// read waits for a wake-up, no longer than the poll interval.
-func (s *shard[T]) read(list string) {
+// readWakeUp waits for a wake-up, no longer than the poll interval.
+func (s *shard[T]) readWakeUp(list string) {
 	q := s.q
 	if err := q.blockingRead(list); err != nil {
 		q.pause(q.config.PollInterval, time.Time{})

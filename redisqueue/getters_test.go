@@ -25,7 +25,7 @@ func TestParked(t *testing.T) {
 	parked := func() bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		return q.held["x"] != nil && q.held["x"].parked != nil
+		return q.mu.held["x"] != nil && q.mu.held["x"].parked != nil
 	}
 	// lose makes the lease of x end, and x come again.
 	lose := func(getting context.Context) (came <-chan string) {
@@ -108,10 +108,10 @@ func TestParkedForTooLong(t *testing.T) {
 	s := q.shards[0]
 	s.sending = true // Nothing is to be sent.
 	s.session = session{id: newSession(), seq: 1, held: 1, leaseFrom: time.Now().Add(-q.config.Lease)}
-	q.held["x"] = &hold[string]{encoded: "x", shard: s, lost: true, parked: &handedOut{encoded: "x"}}
-	g := q.registerLocked()
+	q.mu.held["x"] = &hold[string]{encoded: "x", shard: s, lost: true, parked: &handedOut{encoded: "x"}}
+	g := q.waitForKeyLocked()
 	q.doneLocked("x")
-	if len(g.key) > 0 || len(q.held) > 0 {
+	if len(g.key) > 0 || len(q.mu.held) > 0 {
 		t.Error("the key was handed out after its lease")
 	}
 }
@@ -122,7 +122,7 @@ func TestWakeUpBeforeReply(t *testing.T) {
 	s := q.shards[0]
 	s.sending = true // The test does what the goroutine would do.
 	q.mu.Lock()
-	q.registerLocked()
+	q.waitForKeyLocked()
 	q.mu.Unlock()
 	b, _ := s.nextBatch()
 	s.wake()
@@ -167,12 +167,12 @@ func TestShardedGettersGiveUp(t *testing.T) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		for _, shard := range q.shards {
-			if shard.asked != 0 || shard.session.registered || shard.sending {
-				return fmt.Errorf("asked %d, registered %v, sending %v", shard.asked, shard.session.registered, shard.sending)
+			if shard.requested != 0 || shard.session.asleep || shard.sending {
+				return fmt.Errorf("asked %d, registered %v, sending %v", shard.requested, shard.session.asleep, shard.sending)
 			}
 		}
-		if q.asked != 0 || q.getters.n != 0 || len(q.held) != 0 {
-			return fmt.Errorf("asked %d, getters %d, held %d", q.asked, q.getters.n, len(q.held))
+		if q.mu.requested != 0 || q.mu.getters.Len() != 0 || len(q.mu.held) != 0 {
+			return fmt.Errorf("asked %d, getters %d, held %d", q.mu.requested, q.mu.getters.Len(), len(q.mu.held))
 		}
 		return nil
 	})

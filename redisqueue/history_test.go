@@ -28,6 +28,9 @@ type history struct {
 	handlings map[string][]handling
 	quiet     atomic.Bool // producers end
 	short     bool        // no handler takes longer than a lease
+	// killer is a key whose handler ends its replica, which kill does.
+	killer string
+	kill   func(replica int)
 
 	// With replicas in processes of their own: what a handler reads the version with, and calls in the end, and what the
 	// producer calls.
@@ -104,6 +107,16 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 			return
 		}
 		leased, release := q.Lease(ctx, key)
+		if key == h.killer {
+			lost := leased.Err() != nil // Then the replica has given its lease back, which counts for nothing.
+			release()
+			if lost {
+				q.Done(key)
+				continue
+			}
+			h.kill(replica)
+			return
+		}
 		fence, _ := Fence(leased)
 		did := handling{replica: replica, fence: fence, start: time.Now()}
 		version := h.version(key)
@@ -135,8 +148,8 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 func (q *Queue[T]) holdsForTest(item T) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	held := q.held[item]
-	return held != nil && !held.lost && time.Since(held.shard.session.leaseFrom) < q.config.Lease
+	held := q.mu.held[item]
+	return held != nil && !held.lost && time.Now().Before(held.shard.expiresAt())
 }
 
 // produce adds versions until ctx ends, and notes which adds were confirmed.

@@ -1,36 +1,32 @@
 package redisqueue
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
 	"strings"
 	"time"
-
-	"github.com/keyedqueue/workqueue"
 )
 
 // filler is what batch.lua puts into hashes and sorted sets.
 var filler = strings.Repeat("\x00", 80)
 
-// Bounds on what one call asks the server to do, so that it takes no longer than a few milliseconds.
+// Bounds on what one call asks the server to do, so that it takes no longer than a few milliseconds. batch.lua has the
+// others: on the bytes that it hands out, and on what it does for other replicas.
 const (
-	maxWork  = 512 // see op.work
-	maxBytes = 256 << 10
-	maxWant  = 512
+	maxWork  = 512 // see op.work; a key that is handed out is worth one
+	maxWant  = 256
+	maxBytes = 64 << 10
 )
 
 // opKind is what an operation is about, for what becomes of it when it could not be executed.
 type opKind uint8
 
 const (
-	opAdd opKind = iota // also later and rate-limited; a full server refuses it
-	opForget
-	opNumRequeues
-	opHeld // is about a key that the session holds, and ends with it
+	opAdd   opKind = iota // also later and rate-limited; a full server does not execute it
+	opHeld                // is about a key that the session holds, and ends with it
+	opOther               // about all else
 	opKinds
 )
 
@@ -43,17 +39,19 @@ type op struct {
 	plain   bool
 	// seq is the operation's place among all of its shard.
 	seq    uint64
-	number chan<- int // where NumRequeues waits
+	number chan<- int // where a caller waits for the answer
 	done   bool       // a Done, and not a key that is handed back
 }
 
 // work is how much the operation costs the server, in plain adds.
 func (o *op) work() int {
 	switch o.arg[0] {
-	case 'l':
+	case 'l', 'f':
 		return 2
-	case 'r':
+	case 'r', 'g', 't', 'y', 's':
 		return 6
+	case 'x':
+		return 100 // It may look through ten thousand keys.
 	}
 	return 1
 }
@@ -66,6 +64,11 @@ func addLater(encoded string, delay time.Duration) op {
 func addRateLimited(encoded string) op {
 	// The server's own random numbers are the same in every script.
 	return op{kind: opAdd, arg: fmt.Sprintf("r%.14f%s", min(mathrand.Float64(), 0.99999999999999), encoded)}
+}
+
+// giveUp returns the operation that keeps a key that was given up.
+func giveUp(encoded string, attempts int, reason string) op {
+	return op{kind: opOther, arg: fmt.Sprintf("g%016d%016d%s%s", max(attempts, 0), len(encoded), encoded, reason)}
 }
 
 // aboutHeld returns an operation on a key that is held: d for Done, b to hand it back, u to set it aside.
@@ -85,15 +88,36 @@ func newSession() string {
 // The older add need not move to the end. The server has executed nothing of the buffer, so no worker has the key because of
 // that add; and if a worker has the key, its Done, which may stand behind the add, queues the key again.
 func (s *shard[T]) addLocked(encoded string) (seq uint64, ok bool) {
-	if s.q.ending.over {
+	if s.q.mu.ending.over {
 		return 0, false
 	}
 	if seq, merged := s.adds[encoded]; merged {
 		return seq, true
 	}
 	s.enqueueLocked(op{kind: opAdd, plain: true, arg: "a" + encoded, encoded: encoded})
-	s.empty = false
+	s.drained = false
 	s.adds[encoded] = s.numbered
+	return s.numbered, true
+}
+
+func (s *shard[T]) addAfterLocked(encoded string, duration time.Duration) (seq uint64, ok bool) {
+	if s.q.mu.ending.over {
+		return 0, false
+	}
+	s.q.mu.totals.retries++
+	if duration <= 0 {
+		return s.addLocked(encoded)
+	}
+	s.enqueueLocked(addLater(encoded, duration))
+	return s.numbered, true
+}
+
+func (s *shard[T]) addRateLimitedLocked(encoded string) (seq uint64, ok bool) {
+	if s.q.mu.ending.over {
+		return 0, false
+	}
+	s.q.mu.totals.retries++
+	s.enqueueLocked(addRateLimited(encoded))
 	return s.numbered, true
 }
 
@@ -106,82 +130,49 @@ func (s *shard[T]) enqueueLocked(o op) {
 	s.kickLocked()
 }
 
-// confirmation is a call that waits for the server.
-type confirmation struct {
-	// target is the operation that the server must have executed, with all before it.
-	target uint64
-	// after is the first batch whose reply counts. A batch that was built before may have been answered before what the
-	// caller wants to see, or may not have been followed by WAIT.
-	after  uint64
-	result chan error
-}
-
-// confirmLocked returns a confirmation of all operations up to target.
-func (s *shard[T]) confirmLocked(target uint64) *confirmation {
-	c := &confirmation{target: target, result: make(chan error, 1)}
-	switch {
-	case s.q.config.WaitReplicas == 0 && target <= s.executed:
-		c.result <- nil
-		return c
-	case s.q.ending.over:
-		c.result <- workqueue.ErrShutDown
-		return c
-	case s.q.config.WaitReplicas > 0:
-		c.after = s.batches + 1
-	}
-	s.confirmations = append(s.confirmations, c)
-	s.kickLocked()
-	return c
-}
-
-// refreshLocked returns a confirmation of a batch that was built after the call, and so with news of the queue.
-func (s *shard[T]) refreshLocked() *confirmation {
-	c := &confirmation{target: s.numbered, after: s.batches + 1, result: make(chan error, 1)}
-	if s.full.full {
-		c.target = 0 // The server refuses what is in the buffer.
-	}
-	s.confirmations = append(s.confirmations, c)
-	s.kickLocked()
-	return c
-}
-
-func (c *confirmation) wait(ctx context.Context, s interface{ lastError() error }) error {
-	select {
-	case err := <-c.result:
-		return err
-	default:
-	}
-	select {
-	case err := <-c.result:
-		return err
-	case <-ctx.Done():
-		// The reason, if the server has said one, is worth more than that time is up.
-		return errors.Join(ctx.Err(), s.lastError())
-	}
-}
-
-// confirmedLocked answers the confirmations that batch b has reached.
-func (s *shard[T]) confirmedLocked(b *batch, err error) {
-	kept := s.confirmations[:0]
-	for _, c := range s.confirmations {
-		if c.target <= s.executed && c.after <= b.number {
-			c.result <- err
-		} else {
-			kept = append(kept, c)
+// takeLocked moves operations into b, within the bounds of a batch and without adds if b has none.
+func (s *shard[T]) takeLocked(b *batch) {
+	size, work := 0, b.want
+	var kept []op
+	seen := 0
+	for _, o := range s.ops {
+		if work >= maxWork || size >= maxBytes {
+			break
 		}
+		seen++
+		if b.noAdds && o.kind == opAdd {
+			kept = append(kept, o)
+			continue
+		}
+		work += o.work()
+		size += len(o.arg)
+		b.ops = append(b.ops, o)
+		if o.plain {
+			delete(s.adds, o.encoded)
+		}
+		s.pending[o.kind]--
 	}
-	clear(s.confirmations[len(kept):])
-	s.confirmations = kept
+	clear(s.ops[:seen])
+	s.ops = s.ops[seen:]
+	if len(kept) > 0 {
+		s.ops = append(kept, s.ops...)
+	}
 }
 
-// failConfirmationsLocked answers all, because nothing will be sent any more.
-func (s *shard[T]) failConfirmationsLocked() {
-	for _, c := range s.confirmations {
-		c.result <- workqueue.ErrShutDown
+// putBackLocked undoes takeLocked, for operations that were not executed.
+func (s *shard[T]) putBackLocked(ops []op) {
+	merged := make([]op, 0, len(ops)+len(s.ops))
+	rest := s.ops
+	for _, o := range ops {
+		for len(rest) > 0 && rest[0].seq < o.seq {
+			merged, rest = append(merged, rest[0]), rest[1:]
+		}
+		merged = append(merged, o)
+		if o.plain {
+			// An add of the key may have come meanwhile. That it is executed twice does no harm.
+			s.adds[o.encoded] = max(o.seq, s.adds[o.encoded])
+		}
+		s.pending[o.kind]++
 	}
-	s.confirmations = nil
+	s.ops = append(merged, rest...)
 }
-
-// ErrNotReplicated is returned by AddContext and Flush if fewer replicas than WaitReplicas have confirmed in time. The
-// server itself has what was added.
-var ErrNotReplicated = errors.New("redisqueue: too few replicas have confirmed")

@@ -160,7 +160,7 @@ func TestHistoryWithClockJumps(t *testing.T) {
 	client := s.client()
 	config := Config[string]{Name: "test", Logger: discard, Lease: 2 * time.Second}
 	config.Backoff.Base = time.Millisecond
-	if err := config.complete(); err != nil {
+	if err := config.complete(0); err != nil {
 		t.Fatal(err)
 	}
 	var queues []*Queue[string]

@@ -13,15 +13,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// gated is a connection whose writes wait while the network is down.
+// gated is a connection whose writes wait while the network is down, and vanish while it is half open.
 type gated struct {
 	net.Conn
-	gate *sync.RWMutex
+	gate    *sync.RWMutex
+	vanish  *atomic.Bool
+	damaged bool
 }
 
-func (g gated) Write(b []byte) (int, error) {
+func (g *gated) Write(b []byte) (int, error) {
 	g.gate.RLock()
 	defer g.gate.RUnlock()
+	if g.vanish.Load() {
+		g.damaged = true
+		return len(b), nil
+	}
+	if g.damaged { // What follows would make no sense.
+		return 0, net.ErrClosed
+	}
 	return g.Conn.Write(b)
 }
 
@@ -33,6 +42,8 @@ type proxy struct {
 	conns    map[net.Conn]bool
 	closed   bool
 	gate     sync.RWMutex // locked while the network is down
+	// What the replica, or the server, sends vanishes, and both believe that the connections are whole.
+	toServer, toReplica atomic.Bool
 	// cutAfter returns after how many bytes from the server a connection is cut, never if negative.
 	cutAfter func() int
 }
@@ -89,15 +100,16 @@ func (p *proxy) serve(c net.Conn) {
 		delete(p.conns, s)
 	}
 	go func() {
-		_, _ = io.Copy(gated{s, &p.gate}, c)
+		_, _ = io.Copy(&gated{Conn: s, gate: &p.gate, vanish: &p.toServer}, c)
 		end()
 	}()
 	defer end()
+	back := &gated{Conn: c, gate: &p.gate, vanish: &p.toReplica}
 	if n := p.cutAfter(); n >= 0 {
-		_, _ = io.CopyN(gated{c, &p.gate}, s, int64(n))
+		_, _ = io.CopyN(back, s, int64(n))
 		return
 	}
-	_, _ = io.Copy(gated{c, &p.gate}, s)
+	_, _ = io.Copy(back, s)
 }
 
 // close cuts the replica off for good, as if its machine had died.
@@ -158,6 +170,31 @@ func (f *faulty) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if script && f.deaf.Load() {
 			cmd.SetErr(errFaulty)
 			return errFaulty
+		}
+		return err
+	}
+}
+
+// copier is a hook of a client. When armed, it calls between after the next script, and then sends that script again, as a slow
+// network may.
+type copier struct {
+	direct  *redis.Client
+	between func()
+	armed   atomic.Bool
+}
+
+func (c *copier) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *copier) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (c *copier) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "evalsha" && c.armed.Swap(false) {
+			c.between()
+			c.direct.Do(ctx, cmd.Args()...)
 		}
 		return err
 	}

@@ -1,6 +1,7 @@
 package redisqueue
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -18,63 +19,73 @@ import (
 // cannot encode, and for the reserved one. What is added while the server does not answer is kept in memory without a bound:
 // see [Info].
 type Queue[T comparable] struct {
-	config  Config[T]
-	client  redis.UniversalClient
-	scripts scripts
-	backoff string
-
-	// mu guards what follows and the shards. No foreign code runs under it: no codec, no context's method, no hook.
-	mu     sync.Mutex
+	config      Config[T]
+	client      redis.UniversalClient
+	scripts     scripts
+	settings    string // see Config.settings
+	description string // see Config.description
+	// shards do not change. What is in them is guarded by mu.
 	shards []*shard[T]
-	// held has the keys that this process's workers have, those included whose lease is lost, until Done.
-	held    map[T]*hold[T]
-	getters getters[T]
-	// asked is the sum of the shards' asked: how many keys the calls in flight may bring. It is never more than there
-	// are getters, but for those that gave up meanwhile.
-	asked  int
-	ending ending
-	totals totals
+	ended  chan struct{} // closed when mu.ending.over is set
+
+	// No foreign code runs under mu: no codec, no context's method, no hook.
+	mu struct {
+		sync.Mutex
+		// held has the keys that this process's workers have, those included whose lease is lost, until Done.
+		held    map[T]*hold[T]
+		getters list.List // of *getter[T]: the calls of Get that wait, the longest first
+		// requested is the sum of the shards' requested: how many keys the calls in flight may bring. It is never more
+		// than there are getters, but for those that were cancelled meanwhile.
+		requested int
+		ending    ending
+		totals    totals
+	}
 }
 
 var (
 	_ workqueue.TypedRateLimitingInterface[string] = (*Queue[string])(nil)
 	_ workqueue.Extended[string]                   = (*Queue[string])(nil)
+	_ workqueue.KeyReader[string]                  = (*Queue[string])(nil)
+	_ workqueue.KeyRemover[string]                 = (*Queue[string])(nil)
 )
 
-// New returns a replica's end of the queue with that name, after it has made sure that the server answers, is new enough
-// and does not evict keys. ctx bounds that alone. New returns an error for a config that makes no sense or a type of key that
-// needs a Codec, [ErrEviction], and what the client returns if the server does not answer. A queue that has nothing to do has
-// no goroutine and no timer; it need not be shut down. The client stays the caller's, and must stay open until shutdown
-// has ended.
+// New returns a replica's end of the queue with that name, after it has made sure that the server answers, is new enough,
+// does not evict keys and runs the queue's scripts, and that the replicas before it had the same number of shards and type of
+// keys. ctx bounds that alone. New returns an error for a config that makes no sense or a type of key that needs a Codec,
+// [ErrEviction], [ErrIncompatible], and what the client returns if the server does not answer or refuses. A queue that has
+// nothing to do has no goroutine and no timer; it need not be shut down. The client stays the caller's, and must stay open
+// until shutdown has ended.
 //
 // The client's ReadTimeout should be well below the lease, as it is by default: only after that is a server that hangs
 // asked again.
 func New[T comparable](ctx context.Context, client redis.UniversalClient, config Config[T]) (*Queue[T], error) {
-	if err := config.complete(); err != nil {
+	if err := config.complete(readTimeout(client)); err != nil {
 		return nil, err
 	}
 	if err := checkServer(ctx, client); err != nil {
 		return nil, err
 	}
-	return newQueue(client, config, newScripts(batchSource)), nil
+	q := newQueue(client, config, newScripts(batchSource))
+	if err := q.checkScripts(ctx); err != nil {
+		return nil, err
+	}
+	q.observe()
+	return q, nil
 }
 
 // newQueue is New with a complete config and without a look at the server.
 func newQueue[T comparable](client redis.UniversalClient, config Config[T], s scripts) *Queue[T] {
 	q := &Queue[T]{
-		config:  config,
-		client:  client,
-		scripts: s,
-		backoff: config.backoffArgument(),
-		held:    make(map[T]*hold[T]),
+		config:      config,
+		client:      client,
+		scripts:     s,
+		settings:    config.settings(),
+		description: config.description(),
+		ended:       make(chan struct{}),
 	}
-	q.ending.ended = make(chan struct{})
+	q.mu.held = make(map[T]*hold[T])
 	for i := range config.Shards {
 		q.shards = append(q.shards, &shard[T]{q: q, names: newKeyNames(config.Name, i), adds: make(map[string]uint64)})
-	}
-	if provider, ok := config.MetricsProvider.(workqueue.StatsProvider); ok {
-		q.totals.observe(provider.HistogramBounds())
-		provider.WatchQueue(config.Name, q.latestStats)
 	}
 	return q
 }
@@ -110,24 +121,17 @@ func (q *Queue[T]) Add(item T) {
 	encoded, s := q.locate(item)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s.addLocked(encoded)
+	_, _ = s.addLocked(encoded)
 }
 
 // AddContext is Add that returns nil when the server has item, and WaitReplicas replicas of it have: after one round trip, which
-// it shares with concurrent callers, or two if a call is under way. If ctx ends before, it returns an error that is
-// ctx.Err() and, if the server fails, the reason; the add is then on its way all the same. It returns [ErrNotReplicated] if
-// too few replicas have confirmed, and ErrShutDown if Add would do nothing, or if the add was given up during shutdown.
+// it shares with concurrent callers, or two if a call is under way, and another one for the replicas. If ctx has ended it
+// adds nothing. If ctx ends while it waits, it returns an error that is ctx.Err() and, if the server fails, the reason; the
+// add is then on its way all the same. It returns [ErrNotReplicated] if too few replicas have confirmed, and ErrShutDown if
+// Add would do nothing, or if the add was dropped during shutdown.
 func (q *Queue[T]) AddContext(ctx context.Context, item T) error {
 	encoded, s := q.locate(item)
-	q.mu.Lock()
-	target, ok := s.addLocked(encoded)
-	if !ok {
-		q.mu.Unlock()
-		return workqueue.ErrShutDown
-	}
-	c := s.confirmLocked(target)
-	q.mu.Unlock()
-	return c.wait(ctx, s)
+	return s.confirm(ctx, func() (target uint64, ok bool) { return s.addLocked(encoded) })
 }
 
 // Flush returns nil when the server, and WaitReplicas replicas of it, have all that this replica was asked for before:
@@ -147,22 +151,20 @@ func (q *Queue[T]) Flush(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// AddAfter adds item when duration has passed on the server's clock, or at once if duration is not positive. It
+// AddAfter adds item when duration has passed on the queue's clock, or at once if duration is not positive. It
 // does not block. The earliest time counts, of all replicas'. Delays are rounded up to microseconds. The key waits on the
 // server, and any replica may get it. After shutdown AddAfter does nothing, as Add.
 func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
 	encoded, s := q.locate(item)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.ending.over {
-		return
-	}
-	q.totals.retries++
-	if duration <= 0 {
-		s.addLocked(encoded)
-		return
-	}
-	s.enqueueLocked(addLater(encoded, duration))
+	s.addAfterLocked(encoded, duration)
+}
+
+// AddAfterContext is AddAfter with the confirmation of [Queue.AddContext].
+func (q *Queue[T]) AddAfterContext(ctx context.Context, item T, duration time.Duration) error {
+	encoded, s := q.locate(item)
+	return s.confirm(ctx, func() (target uint64, ok bool) { return s.addAfterLocked(encoded, duration) })
 }
 
 // AddRateLimited counts a failure of item and adds it after the delay that follows from Backoff, Limit and Burst, or from
@@ -175,11 +177,19 @@ func (q *Queue[T]) AddRateLimited(item T) {
 	encoded, s := q.locate(item)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.ending.over {
-		return
+	s.addRateLimitedLocked(encoded)
+}
+
+// AddRateLimitedContext is AddRateLimited with the confirmation of [Queue.AddContext].
+func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
+	if limiter := q.config.RateLimiter; limiter != nil {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return q.AddAfterContext(ctx, item, limiter.When(item))
 	}
-	q.totals.retries++
-	s.enqueueLocked(addRateLimited(encoded))
+	encoded, s := q.locate(item)
+	return s.confirm(ctx, func() (target uint64, ok bool) { return s.addRateLimitedLocked(encoded) })
 }
 
 // Forget forgets the failures of item: the next one counts as the first. It does not block. After shutdown it does nothing,
@@ -192,8 +202,8 @@ func (q *Queue[T]) Forget(item T) {
 	encoded, s := q.locate(item)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.ending.over {
-		s.enqueueLocked(op{kind: opForget, arg: "f" + encoded})
+	if !q.mu.ending.over {
+		s.enqueueLocked(op{kind: opOther, arg: "f" + encoded})
 	}
 }
 
@@ -211,17 +221,23 @@ func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (int, error) 
 	if limiter := q.config.RateLimiter; limiter != nil {
 		return limiter.NumRequeues(item), nil
 	}
+	encoded, s := q.locate(item)
+	return s.ask(ctx, "n"+encoded)
+}
+
+// ask sends an operation with a number as its answer, and waits for that until ctx ends or a second has passed.
+func (s *shard[T]) ask(ctx context.Context, arg string) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	encoded, s := q.locate(item)
+	q := s.q
 	number := make(chan int, 1)
 	q.mu.Lock()
-	if q.ending.over {
+	if q.mu.ending.over {
 		q.mu.Unlock()
 		return 0, workqueue.ErrShutDown
 	}
-	s.enqueueLocked(op{kind: opNumRequeues, arg: "n" + encoded, number: number})
+	s.enqueueLocked(op{kind: opOther, arg: arg, number: number})
 	q.mu.Unlock()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -229,7 +245,7 @@ func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (int, error) 
 	case n := <-number:
 		return n, nil
 	case <-timer.C:
-		return 0, errNoAnswer
+		return 0, errors.Join(errNoAnswer, s.lastError())
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
@@ -254,27 +270,8 @@ func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
 		return item, err
 	}
 	q.mu.Lock()
-	g := q.registerLocked()
+	g := q.waitForKeyLocked()
 	q.mu.Unlock()
-	return q.await(ctx, g)
-}
-
-// DoneAndGet is Done of done followed by GetContext, in one call of the server. It is Done also if ctx has ended, and after
-// shutdown.
-func (q *Queue[T]) DoneAndGet(ctx context.Context, done T) (item T, err error) {
-	checkHashable(done)
-	err = ctx.Err()
-	q.mu.Lock()
-	lost := q.doneLocked(done)
-	var g *getter[T]
-	if err == nil {
-		g = q.registerLocked()
-	}
-	q.mu.Unlock()
-	q.announce(lost)
-	if err != nil {
-		return item, err
-	}
 	return q.await(ctx, g)
 }
 

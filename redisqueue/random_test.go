@@ -18,13 +18,16 @@ import (
 // tally adds up what random histories did.
 type tally struct {
 	histories, handlings, accepted, confirmed, replicasKilled, replicasCut, serversKilled, serversStopped, flushes atomic.Int64
+	halfOpen, killedByKey, replicasLeft, otherVersions                                                             atomic.Int64
 }
 
 func (y *tally) String() string {
-	return fmt.Sprintf("%d histories: %d hand-outs (%d done while the lease lived), %d confirmed adds, %d replicas killed and %d cut off, "+
-		"the server killed %d times, stopped %d times and its scripts flushed %d times",
+	return fmt.Sprintf("%d histories: %d hand-outs (%d done while the lease lived), %d confirmed adds, %d replicas killed, %d cut off, "+
+		"%d with half-open connections, %d killed by a key and %d of another version, the server killed %d times, stopped %d times, "+
+		"left %d times by the replica that confirmations wait for, and its scripts flushed %d times",
 		y.histories.Load(), y.handlings.Load(), y.accepted.Load(), y.confirmed.Load(), y.replicasKilled.Load(), y.replicasCut.Load(),
-		y.serversKilled.Load(), y.serversStopped.Load(), y.flushes.Load())
+		y.halfOpen.Load(), y.killedByKey.Load(), y.otherVersions.Load(),
+		y.serversKilled.Load(), y.serversStopped.Load(), y.replicasLeft.Load(), y.flushes.Load())
 }
 
 // count adds h to y.
@@ -54,7 +57,8 @@ type replica struct {
 	quiet  sync.WaitGroup // the producer
 }
 
-func (h *history) startReplica(number int, addr string, lease time.Duration, random *rand.Rand, flaky *atomic.Bool) *replica {
+func (h *history) startReplica(number int, addr string, config Config[string], random *rand.Rand, flaky *atomic.Bool) *replica {
+	lease := config.Lease
 	var mu sync.Mutex
 	cuts := rand.New(rand.NewPCG(random.Uint64(), 3)) // guarded by mu
 	cut := func() int {
@@ -68,12 +72,6 @@ func (h *history) startReplica(number int, addr string, lease time.Duration, ran
 	p := startProxy(h.t, addr, cut)
 	client := redis.NewClient(&redis.Options{Addr: p.addr(), MaxRetries: -1, ReadTimeout: 2 * lease, DialTimeout: lease})
 	h.t.Cleanup(func() { client.Close() })
-	config := Config[string]{Name: "history", Logger: discard, Shards: 2}
-	if err := config.complete(); err != nil {
-		h.t.Fatal(err)
-	}
-	config.Lease, config.PollInterval = lease, lease/3
-	config.Backoff.Base = time.Millisecond
 	q := newQueue(client, config, newScripts(batchSource))
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &replica{q: q, proxy: p, cancel: cancel}
@@ -84,6 +82,20 @@ func (h *history) startReplica(number int, addr string, lease time.Duration, ran
 	producer := rand.New(rand.NewPCG(random.Uint64(), 2))
 	r.quiet.Go(func() { h.produce(ctx, q, producer) })
 	return r
+}
+
+// handledBy returns how many handlers a replica has run.
+func (h *history) handledBy(replica int) (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, all := range h.handlings {
+		for _, did := range all {
+			if did.replica == replica {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // kill ends the replica as a crash does: the server hears no more of it.
@@ -100,8 +112,8 @@ func (q *Queue[T]) abandonForTest() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.stopLocked()
-	q.ending.since = time.Now().Add(-time.Hour)
-	clear(q.held)
+	q.mu.ending.since = time.Now().Add(-time.Hour)
+	clear(q.mu.held)
 	for _, s := range q.shards {
 		s.session.held = 0
 	}
@@ -112,14 +124,72 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	const lease = 400 * time.Millisecond
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := startServer(t, "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
+	config := Config[string]{Name: "history", Logger: discard, Shards: 2, MaxLostLeases: 6}
+	if err := config.complete(0); err != nil {
+		t.Fatal(err)
+	}
+	config.Lease, config.PollInterval, config.WaitTimeout = lease, lease/3, lease/4
+	config.Backoff.Base, config.Backoff.Max = time.Millisecond, lease
 	h := newHistory(t, 4)
+	var follower *server
+	if random.IntN(4) == 0 {
+		config.WaitReplicas = 1
+		follower = startServer(t, "--replicaof", "127.0.0.1", s.port(), "--repl-diskless-sync-delay", "0")
+	}
 	var flaky atomic.Bool
 	flaky.Store(random.IntN(2) == 0)
-	replicas := make(map[int]*replica)
+	replicas, strangers := make(map[int]*replica), make(map[int]*replica)
 	number := 0
+	var proxies sync.Map // of *proxy, by the number of the replica
 	start := func() {
 		number++
-		replicas[number] = h.startReplica(number, s.addr, lease, rand.New(rand.NewPCG(seed, uint64(number))), &flaky)
+		replicas[number] = h.startReplica(number, s.addr, config, rand.New(rand.NewPCG(seed, uint64(number))), &flaky)
+		proxies.Store(number, replicas[number].proxy)
+	}
+	var mu sync.Mutex // guards dead and kills
+	kills, dead := 0, make(map[int]bool)
+	h.kill = func(n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		kills++
+		dead[n] = true
+		y.killedByKey.Add(1)
+		p, ok := proxies.Load(n)
+		for ; !ok; p, ok = proxies.Load(n) { // It is being started.
+			time.Sleep(time.Millisecond)
+		}
+		p.(*proxy).close() // The server hears no more of it. The rest is up to bury.
+	}
+	// bury replaces the replicas that a key has killed.
+	bury := func() {
+		mu.Lock()
+		var gone []int
+		for n := range dead {
+			gone = append(gone, n)
+		}
+		clear(dead)
+		mu.Unlock()
+		for _, n := range gone {
+			if r := replicas[n]; r != nil {
+				r.kill()
+				delete(replicas, n)
+				start()
+			}
+		}
+	}
+	if random.IntN(5) == 0 {
+		h.killer = "killer"
+	}
+	// The first replica defines what all others must have: it should not be one of another version.
+	first := newQueue(s.client(), config, newScripts(batchSource))
+	if err := first.checkScripts(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if h.killer != "" {
+		first.Add(h.killer)
+	}
+	if err := first.ShutDownContext(within(t, 30*time.Second)); err != nil {
+		t.Fatal(err)
 	}
 	for range 3 {
 		start()
@@ -131,7 +201,8 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 			// The last fault meets the last versions: a later add would hide that one is lost.
 			h.quiet.Store(true)
 		}
-		switch fault := random.IntN(8); fault {
+		bury()
+		switch fault := random.IntN(12); fault {
 		case 0, 1, 2:
 			for n, r := range replicas {
 				story = append(story, fmt.Sprint("kill replica ", n))
@@ -149,6 +220,30 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 				r.proxy.gate.Lock()
 				time.AfterFunc(pause, r.proxy.gate.Unlock)
 				break
+			}
+		case 8, 9:
+			for n, r := range replicas {
+				pause := time.Duration(random.IntN(800)) * time.Millisecond
+				half := [](*atomic.Bool){&r.proxy.toServer, &r.proxy.toReplica}[random.IntN(2)]
+				story = append(story, fmt.Sprint("half-open connections of replica ", n, " for ", pause))
+				y.halfOpen.Add(1)
+				half.Store(true)
+				time.AfterFunc(pause, func() { half.Store(false) })
+				break
+			}
+		case 10:
+			story = append(story, "start a replica of another version")
+			y.otherVersions.Add(1)
+			other := config
+			other.keys = "of another version"
+			number++
+			stranger := h.startReplica(number, s.addr, other, rand.New(rand.NewPCG(seed, uint64(number))), &flaky)
+			strangers[number] = stranger
+		case 11:
+			if follower != nil {
+				story = append(story, "the server's replica leaves")
+				y.replicasLeft.Add(1)
+				follower.kill()
 			}
 		case 3:
 			story = append(story, "kill the server")
@@ -185,18 +280,42 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	for _, r := range replicas {
 		r.quiet.Wait()
 	}
-	last := replicas[number]
+	for n, r := range strangers {
+		r.kill()
+		if h.handledBy(n) > 0 {
+			fail(fmt.Errorf("a replica of another version has got keys"))
+		}
+	}
+	var last *replica
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if len(h.unhandled()) == 0 {
+		bury()
+		for _, last = range replicas {
+			break
+		}
+		killerEnded := h.killer == ""
+		if !killerEnded {
+			given, err := last.q.GivenUpKey(context.Background(), h.killer)
+			killerEnded = err == nil && given != nil
+		}
+		if len(h.unhandled()) == 0 && killerEnded {
 			break
 		}
 		if time.Now().After(deadline) {
-			fail(fmt.Errorf("never handled: %q, queue: %+v", h.unhandled(), last.q.Stats()))
+			fail(fmt.Errorf("never handled: %q, the killer has ended: %v, queue: %+v", h.unhandled(), killerEnded, last.q.Stats()))
 		}
+	}
+	bury()
+	// A lease that ends between a handler's look at it and the end of its replica was given back, and does not count.
+	if kills > config.MaxLostLeases+2 {
+		fail(fmt.Errorf("a key has killed %d replicas, want about %d", kills, config.MaxLostLeases))
+	}
+	for _, last = range replicas {
+		break
 	}
 	for _, r := range replicas {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		if err := r.q.ShutDownContext(ctx); err != nil {
+		// A replica whose connection is still half open may say that it has not sent everything.
+		if err := r.q.ShutDownContext(ctx); err != nil && err != ErrNotSent {
 			fail(fmt.Errorf("shutdown: %w", err))
 		}
 		cancel()

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -15,23 +16,31 @@ import (
 
 var (
 	//go:embed batch.lua
-	batchSource string
+	batchPart string
+	//go:embed operations.lua
+	operationsPart string
+	//go:embed handout.lua
+	handOutPart string
 	//go:embed snapshot.lua
 	snapshotSource string
 	//go:embed purge.lua
 	purgeSource string
+	//go:embed replicated.lua
+	replicatedSource string
 )
 
+// batchSource is one script in three files.
+var batchSource = batchPart + operationsPart + handOutPart
+
 // scripts are what a queue runs on the server. Tests have another batch.lua.
-type scripts struct{ batch, batchWhenFull, snapshot, purge script }
+type scripts struct{ batch, snapshot, purge, replicated script }
 
 func newScripts(batch string) scripts {
 	return scripts{
-		batch: newScript(batch),
-		// The server runs this one although its memory is full. The other one fails before it has changed anything.
-		batchWhenFull: newScript("#!lua flags=allow-oom\n" + batch),
-		snapshot:      newScript(snapshotSource),
-		purge:         newScript(purgeSource),
+		batch:      newScript(batch),
+		snapshot:   newScript(snapshotSource),
+		purge:      newScript(purgeSource),
+		replicated: newScript(replicatedSource),
 	}
 }
 
@@ -92,11 +101,6 @@ func (s script) runAndWait(ctx context.Context, client redis.UniversalClient, ke
 
 func isNoScript(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
 
-// isFull reports whether the server refused a script because its memory is full.
-func isFull(err error) bool {
-	return err != nil && (redis.HasErrorPrefix(err, "OOM") || strings.Contains(err.Error(), "OOM command not allowed"))
-}
-
 // keyNames are the KEYS of the scripts: those of a shard, and the one of a session.
 type keyNames struct {
 	prefix string
@@ -108,7 +112,7 @@ func newKeyNames(queue string, shard int) keyNames {
 	n := keyNames{prefix: prefix}
 	for _, name := range []string{
 		"meta", "states", "line", "delays", "failures", "expiries", "lasts", "leases", "held", "sleepers", "aside",
-		"replies", "gone",
+		"replies", "gone", "losses", "givenup", "reasons",
 	} {
 		n.shard = append(n.shard, prefix+name)
 	}
@@ -127,13 +131,14 @@ func (n keyNames) of(session string) []string {
 type reply struct {
 	lost bool // The session is over, and nothing was done.
 	gone bool // The session is over, and all was done before it ended.
+	full bool // The server's memory is full, and all but the adds was done.
 
-	now                                                int64 // microseconds
-	queued, processing, again, waiting, failing, aside int
-	changed, unmatched                                 int
-	nextDue                                            time.Duration // negative if no key waits
-	keys                                               []handedOut
-	numbers                                            []int
+	now                int64 // microseconds of the queue's clock
+	counts             counts
+	changed, unmatched int
+	nextDue            time.Duration // negative if no key waits
+	keys               []handedOut
+	numbers            []int
 }
 
 // handedOut is a key from the server.
@@ -152,18 +157,32 @@ func parseReply(text string) (*reply, error) {
 	case "GONE":
 		return &reply{gone: true}, nil
 	}
+	if theirs, refused := strings.CutPrefix(text, "REFUSED "); refused {
+		return nil, fmt.Errorf("%w: on the server it has %s", ErrIncompatible, theirs)
+	}
 	p := parser{rest: text}
-	if p.word() != "OK" {
+	r := &reply{}
+	switch p.word() {
+	case "OK":
+	case "FULL":
+		r.full = true
+	default:
 		return nil, errReply
 	}
-	r := &reply{}
 	r.now = p.number()
-	for _, field := range []*int{&r.queued, &r.processing, &r.again, &r.waiting, &r.failing, &r.aside, &r.changed, &r.unmatched} {
+	c := &r.counts
+	for _, field := range []*int{
+		&c.queued, &c.processing, &c.again, &c.waiting, &c.failing, &c.aside, &c.givenUp, &c.repaired, &r.changed, &r.unmatched,
+	} {
 		*field = int(p.number())
 	}
 	r.nextDue = time.Duration(p.number())
 	if r.nextDue > 0 {
 		r.nextDue = min(r.nextDue, time.Duration(1<<62)/time.Microsecond) * time.Microsecond
+	}
+	c.paused = p.number() == 1
+	if oldest := p.number(); oldest > 0 {
+		c.oldest = max(0, time.Duration(r.now-oldest)*time.Microsecond)
 	}
 	r.keys = make([]handedOut, 0, min(max(int(p.number()), 0), maxWant))
 	for p.rest != "" && !p.bad {

@@ -217,12 +217,12 @@ func endQueue[T comparable](t testing.TB, q *Queue[T]) {
 	q.ShutDown()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		select {
-		case <-q.ending.ended:
+		case <-q.ended:
 			return
 		default:
 		}
 		q.mu.Lock()
-		holds := len(q.held)
+		holds := len(q.mu.held)
 		q.mu.Unlock()
 		if holds > 0 {
 			return
@@ -241,7 +241,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 func withoutServer(t testing.TB) *Queue[string] {
 	t.Helper()
 	config := Config[string]{Name: "test"}
-	if err := config.complete(); err != nil {
+	if err := config.complete(0); err != nil {
 		t.Fatal(err)
 	}
 	return newQueue(nil, config, scripts{})
@@ -316,4 +316,14 @@ func keysNamed(prefix string, n int) []string {
 		keys[i] = fmt.Sprintf("%s/%d", prefix, i)
 	}
 	return keys
+}
+
+// fill makes the server's memory full.
+func (s *server) fill(ctx context.Context) {
+	s.t.Helper()
+	client := s.client()
+	client.Set(ctx, "ballast", strings.Repeat("x", 10<<20), 0)
+	if err := client.ConfigSet(ctx, "maxmemory", "3mb").Err(); err != nil {
+		s.t.Fatal(err)
+	}
 }

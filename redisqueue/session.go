@@ -14,20 +14,23 @@ import (
 var ErrLeaseLost = errors.New("redisqueue: the lease of the key is lost")
 
 // session is one life of this replica in a shard: while its lease lives, the keys that it was handed out are its own. Each
-// batch renews it. A session whose lease may have ended is given up, with all its keys, and another one begun.
+// batch renews it. A session expires when its lease has ended by our own clock, a margin before the server's. Then its keys are
+// lost: their handlers' contexts end, and their Dones are not sent. If the server may still hold keys for it, it is abandoned:
+// one more batch lets it quit. Then, or when the server answers that it is over, it ends, and the next batch begins another.
 type session struct {
 	id  string // empty: the next batch begins one
 	seq uint64 // of its last batch
 	// leaseFrom is when the last batch that was answered was first sent, on the monotonic clock. The server counts the lease
 	// from a later moment, so here it ends first.
 	leaseFrom time.Time
+	lastFence string
 	held      int  // keys that it holds
 	renew     bool // a batch must follow, to renew the lease
-	// abandoned: the lease has ended by our own clock. What is left to do is to quit.
+	// abandoned: it has expired. What is left to do is to quit.
 	abandoned bool
-	// registered: the server knows that getters sleep here.
-	registered bool
-	timer      *time.Timer // renews and expires the lease while keys are held
+	// asleep: the server knows that getters sleep here.
+	asleep bool
+	timer  *time.Timer // renews and expires the lease while keys are held
 }
 
 // hold is a key that a worker of this process has.
@@ -66,7 +69,7 @@ func (q *Queue[T]) announce(l losses) {
 func (q *Queue[T]) Lease(ctx context.Context, item T) (context.Context, context.CancelFunc) {
 	checkHashable(item)
 	q.mu.Lock()
-	h := q.held[item]
+	h := q.mu.held[item]
 	q.mu.Unlock()
 	if h == nil {
 		return ctx, func() {}
@@ -102,21 +105,21 @@ func Fence(ctx context.Context) (int64, bool) {
 
 // doneLocked is Done under the lock.
 func (q *Queue[T]) doneLocked(item T) (lost losses) {
-	h := q.held[item]
+	h := q.mu.held[item]
 	if h == nil {
-		q.totals.unmatchedDones++
+		q.mu.totals.unmatchedDones++
 		return lost
 	}
 	s := h.shard
 	now := time.Now()
-	lost = s.checkLeaseLocked(now) // A parked hand-out may be lost too.
-	delete(q.held, item)
-	if q.ending.stopping && len(q.held) == 0 {
-		q.ending.since = now
+	lost = s.expireLocked(now) // A parked hand-out may be lost too.
+	delete(q.mu.held, item)
+	if q.mu.ending.stopping && len(q.mu.held) == 0 {
+		q.mu.ending.since = now
 	}
-	q.totals.finished(now.Sub(h.began))
+	q.mu.totals.workDuration.observe(now.Sub(h.began))
 	if h.lost {
-		q.totals.lostDones++
+		q.mu.totals.lostDones++
 	} else {
 		s.session.held--
 		s.enqueueLocked(aboutHeld("d", h.fence, h.encoded))
@@ -129,35 +132,39 @@ func (q *Queue[T]) doneLocked(item T) (lost losses) {
 	return lost
 }
 
-// checkLeaseLocked gives up the session if its lease has ended by our clock.
-func (s *shard[T]) checkLeaseLocked(now time.Time) losses {
+// expiresAt returns when the lease ends by our clock: a margin before the server hands the keys out again, so that a handler
+// whose context ends has the time to notice.
+func (s *shard[T]) expiresAt() time.Time {
+	return s.session.leaseFrom.Add(s.q.config.Lease - s.q.config.margin())
+}
+
+// expireLocked ends the session, or abandons it, if its lease has ended by our clock.
+func (s *shard[T]) expireLocked(now time.Time) losses {
 	c := &s.session
-	if c.id == "" || c.seq == 0 || c.abandoned || c.leaseFrom.IsZero() || now.Sub(c.leaseFrom) < s.q.config.Lease {
+	if c.id == "" || c.seq == 0 || c.abandoned || c.leaseFrom.IsZero() || now.Before(s.expiresAt()) {
 		return losses{}
 	}
 	if c.held == 0 && s.pending[opHeld] == 0 && !s.inFlight {
-		// It holds nothing: the server may forget it when it likes.
-		s.session = session{timer: c.timer}
-		s.empty = false // The next session's getters are not known to the server.
+		lost := s.endSessionLocked() // It holds nothing: the server may forget it when it likes.
 		s.kickLocked()
-		return losses{}
+		return lost
 	}
 	c.abandoned = true
-	lost := s.loseLocked()
+	lost := s.loseKeysLocked()
 	s.kickLocked()
 	return lost
 }
 
-// loseLocked makes all keys of the session lost.
-func (s *shard[T]) loseLocked() (lost losses) {
-	for _, h := range s.q.held {
+// loseKeysLocked makes all keys of the session lost.
+func (s *shard[T]) loseKeysLocked() (lost losses) {
+	for _, h := range s.q.mu.held {
 		if h.shard != s {
 			continue
 		}
 		h.parked = nil
 		if !h.lost {
 			h.lost = true
-			s.q.totals.lostLeases++
+			s.q.mu.totals.lostLeases++
 			lost.keys++
 			lost.cancel = append(lost.cancel, h.cancel...)
 			h.cancel = nil
@@ -167,25 +174,25 @@ func (s *shard[T]) loseLocked() (lost losses) {
 	return lost
 }
 
-// sessionEndedLocked is called when the server has answered that the session is over.
-func (s *shard[T]) sessionEndedLocked() losses {
-	lost := s.loseLocked()
+// endSessionLocked forgets the session: it has quit, or the server does not know it.
+func (s *shard[T]) endSessionLocked() losses {
+	lost := s.loseKeysLocked()
 	s.session = session{timer: s.session.timer}
-	s.empty = false
+	s.drained = false // The next session's getters are not known to the server.
 	return lost
 }
 
-// lostLocked is called when the server has executed nothing of b because it does not know the session: its lease has ended,
-// or the server has lost data. What does not depend on the session goes to the next one.
-func (s *shard[T]) lostLocked(b *batch) losses {
-	lost := s.sessionEndedLocked()
+// sessionLostLocked is called when the server has executed nothing of b because it does not know the session: its lease has
+// ended, or the server has lost data. What does not depend on the session goes to the next one.
+func (s *shard[T]) sessionLostLocked(b *batch) losses {
+	lost := s.endSessionLocked()
 	s.putBackLocked(b.ops)
 	kept := s.ops[:0]
 	for _, o := range s.ops {
 		if o.kind != opHeld {
 			kept = append(kept, o)
 		} else if o.done {
-			s.q.totals.lostDones++
+			s.q.mu.totals.lostDones++
 		}
 	}
 	clear(s.ops[len(kept):])
@@ -202,11 +209,10 @@ func (s *shard[T]) armLocked(now time.Time) {
 	if c.held == 0 || c.id == "" || c.abandoned {
 		return
 	}
-	third := s.q.config.Lease / 3
-	at := c.leaseFrom.Add(third)
+	at := c.leaseFrom.Add(s.q.config.Lease / 3)
 	if !at.After(now) {
 		// The next attempt is under way, or the server does not answer.
-		at = c.leaseFrom.Add(s.q.config.Lease)
+		at = s.expiresAt()
 	}
 	if c.timer == nil {
 		c.timer = time.AfterFunc(at.Sub(now), s.tick)
@@ -215,12 +221,12 @@ func (s *shard[T]) armLocked(now time.Time) {
 	}
 }
 
-// tick renews the lease, or gives it up.
+// tick renews the lease, or lets it expire.
 func (s *shard[T]) tick() {
 	q := s.q
 	q.mu.Lock()
 	now := time.Now()
-	lost := s.checkLeaseLocked(now)
+	lost := s.expireLocked(now)
 	c := &s.session
 	if c.held > 0 && !c.abandoned && now.Sub(c.leaseFrom) >= q.config.Lease/3 {
 		c.renew = true

@@ -25,6 +25,9 @@ func shiftClock(t testing.TB, client redis.UniversalClient, d time.Duration) {
 	}
 }
 
+// rawDescription is that of a Config[string].
+const rawDescription = "format 1, 1 shards, keys: string"
+
 // rawSession sends batches as a replica does, but as the test says.
 type rawSession struct {
 	t      *testing.T
@@ -32,13 +35,17 @@ type rawSession struct {
 	s      scripts
 	id     string
 	lease  time.Duration
+	losses int // the limit, the usual one if zero
 }
 
 func (r rawSession) send(number, want int, ops ...string) string {
 	r.t.Helper()
-	var c Config[string]
+	c := Config[string]{Name: "test", MaxLostLeases: r.losses}
+	if err := c.complete(0); err != nil {
+		r.t.Fatal(err)
+	}
 	c.Backoff.ForgetAfter = 100 * 365 * 24 * time.Hour
-	args := []any{r.id, number, r.lease.Microseconds(), want, "0", c.backoffArgument()}
+	args := []any{r.id, number, r.lease.Microseconds(), want, "-", c.settings(), rawDescription}
 	for _, o := range ops {
 		args = append(args, o)
 	}
@@ -54,7 +61,7 @@ func (r rawSession) send(number, want int, ops ...string) string {
 func TestBatchRunsOnce(t *testing.T) {
 	client := startServer(t).client()
 	const lease = 30 * time.Second
-	a := rawSession{t, client, shiftedScripts(), "aaaaaaaaaaa", lease}
+	a := rawSession{t: t, client: client, s: shiftedScripts(), id: "aaaaaaaaaaa", lease: lease}
 	b := a
 	b.id = "bbbbbbbbbbb"
 	failure := addRateLimited("x").arg
@@ -118,7 +125,7 @@ func TestBatchRunsOnce(t *testing.T) {
 	if !known() {
 		t.Errorf("the reply was forgotten before an hour")
 	}
-	for range 20 {
+	for range 40 { // One batch in sixteen looks for what can be forgotten.
 		now += lease / 2
 		shiftClock(t, client, now)
 		fromB()
@@ -131,7 +138,7 @@ func TestBatchRunsOnce(t *testing.T) {
 // The batch that ends a session is not executed again either.
 func TestQuitRunsOnce(t *testing.T) {
 	client := startServer(t).client()
-	a := rawSession{t, client, newScripts(batchSource), "aaaaaaaaaaa", time.Minute}
+	a := rawSession{t: t, client: client, s: newScripts(batchSource), id: "aaaaaaaaaaa", lease: time.Minute}
 	first := a.send(1, 0, "ax", "q")
 	if again := a.send(1, 0, "ax", "q"); again != first {
 		t.Errorf("the reply is %q and then %q", first, again)
@@ -207,7 +214,7 @@ func TestDeafReplica(t *testing.T) {
 // Sessions that hold nothing are removed several at a time.
 func TestManyDeadSessions(t *testing.T) {
 	client := startServer(t).client()
-	a := rawSession{t, client, shiftedScripts(), "", time.Minute}
+	a := rawSession{t: t, client: client, s: shiftedScripts(), id: "", lease: time.Minute}
 	for i := range 40 {
 		a.id = fmt.Sprintf("dead%07d", i)
 		a.send(1, 0)

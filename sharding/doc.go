@@ -32,12 +32,12 @@
 // table: who holds each slot, and who is to hold it next. Every write is conditional on the version that was read,
 // so the API server is the only arbiter. This is a slot's life:
 //
-//	                      plan: next = B                handlers of A have returned: A writes holder = B
-//	  held by A ─────────────────────────▶ to move ───────────────────────────────────────────────────▶ held by B
-//	      │                                   │
-//	      │ A does not renew its record       │
-//	      ▼                                   ▼
-//	  after a lease somebody deletes A's record, on condition that it has not changed, and then writes holder = B
+//	                    plan: next = B                handlers of A have returned: A writes holder = B
+//	held by A ─────────────────────────▶ to move ───────────────────────────────────────────────────▶ held by B
+//	    │                                   │
+//	    │ A does not renew its record       │
+//	    ▼                                   ▼
+//	after a lease somebody deletes A's record, on condition that it has not changed, and then writes holder = B
 //
 // The rules, each of which the simulation finds broken if one breaks it (TestSimulationFindsBrokenRules):
 //

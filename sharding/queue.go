@@ -186,12 +186,6 @@ func (q *queue[T]) GetContext(ctx context.Context) (key T, err error) {
 	}
 }
 
-// DoneAndGet is Done and then GetContext.
-func (q *queue[T]) DoneAndGet(ctx context.Context, done T) (key T, err error) {
-	q.Done(done)
-	return q.GetContext(ctx)
-}
-
 // take reports whether a key that came out of the queue below may be handed out. If not, it is not held any more.
 func (q *queue[T]) take(key T) bool {
 	slot, token := q.locate(key)

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -125,6 +126,7 @@ type process struct {
 
 type handling struct {
 	p   *process
+	id  string // of the member
 	ctx context.Context
 }
 
@@ -268,13 +270,19 @@ func (w *world) join(f faults) *process {
 			w.logf("%s: the workers end: %v", p.name, err)
 		}
 	}()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.processes = append(w.processes, p)
-	for key, version := range w.mu.versions { // The informer's first list.
-		p.cache[key] = version
-	}
+	p.sync()
 	return p
+}
+
+// sync is an informer's first list. From then on the process hears of all changes.
+func (p *process) sync() {
+	p.w.mu.Lock()
+	p.w.processes = append(p.w.processes, p)
+	versions := maps.Clone(p.w.mu.versions)
+	p.w.mu.Unlock()
+	for key, version := range versions {
+		p.hear(key, version, 0)
+	}
 }
 
 // handle checks that no other process handles the key, takes some time, and notes the version that it has handled.
@@ -283,7 +291,7 @@ func (p *process) handle(ctx context.Context, key string) error {
 	if p.isDead() {
 		return nil
 	}
-	h := &handling{p, ctx}
+	h := &handling{p, p.member.ID(), ctx}
 	p.w.begin(key, h)
 	defer p.w.finish(key, h)
 	p.cacheMu.Lock()
@@ -321,6 +329,8 @@ func (w *world) begin(key string, h *handling) {
 	for other := range w.mu.active[key] {
 		if other.p != h.p && other.active() {
 			w.failLocked("%s handles %s while %s handles it", h.p.name, key, other.p.name)
+		} else if other.p != h.p && other.lives() {
+			w.failLocked("%s handles %s while a handler of %s, which lives, has not returned", h.p.name, key, other.p.name)
 		}
 	}
 	epoch, _ := Epoch(h.ctx)
@@ -338,6 +348,16 @@ func (w *world) begin(key string, h *handling) {
 }
 
 func (h *handling) active() bool { return h.ctx.Err() == nil && !h.p.stop.isStopped() && !h.p.isDead() }
+
+// lives reports whether the handler's slots must still be with its member, although its context may have ended: the
+// member has neither died nor been taken for dead nor given up to leave.
+func (h *handling) lives() bool {
+	if h.p.isDead() || h.p.member.ctx.Err() != nil {
+		return false
+	}
+	_, err := h.p.w.store.Get(context.Background(), "g-member-"+h.id)
+	return err == nil
+}
 
 func (w *world) finish(key string, h *handling) {
 	w.mu.Lock()

@@ -1,39 +1,57 @@
 package sharding
 
 import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
 )
 
 // The API server creates a Lease that is updated after it was deleted, unless the update names the UID: then a member that
-// others have found dead could renew its record. The fake has no UIDs and no conditions, so this looks at the requests.
+// others have found dead could renew its record. So each update and delete must name it.
 func TestLeasesNameTheUID(t *testing.T) {
-	client := fake.NewSimpleClientset(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "ns", Name: "group-table", UID: "7-7", ResourceVersion: "12",
-	}})
-	store := Leases(client.CoordinationV1(), "ns")
+	const lease = `{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"group-table","uid":"7-7","resourceVersion":"12"}}`
+	type names struct {
+		UID             string `json:"uid"`
+		ResourceVersion string `json:"resourceVersion"`
+	}
+	named := make(map[string]names)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct{ Metadata, Preconditions names }
+		if data, err := io.ReadAll(r.Body); err == nil && len(data) > 0 {
+			if err := json.Unmarshal(data, &body); err != nil {
+				t.Error(err)
+			}
+		}
+		if named[r.Method] = body.Metadata; r.Method == http.MethodDelete {
+			named[r.Method] = body.Preconditions
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, lease)
+	}))
+	defer server.Close()
+	client, err := coordination.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := Leases(client, "ns")
 	r, err := store.Get(t.Context(), "group-table")
 	if err != nil {
 		t.Fatal(err)
 	}
-	client.ClearActions()
 	if _, err := store.Update(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	if err := store.Delete(t.Context(), r.Name, r.Version); err != nil {
 		t.Fatal(err)
 	}
-	actions := client.Actions()
-	m, ok := actions[0].(clienttesting.UpdateAction).GetObject().(*coordinationv1.Lease)
-	if !ok || m.UID != "7-7" || m.ResourceVersion != "12" {
-		t.Errorf("updated with UID %q and resource version %q", m.UID, m.ResourceVersion)
-	}
-	p := actions[1].(clienttesting.DeleteActionImpl).DeleteOptions.Preconditions
-	if p == nil || *p.UID != "7-7" || *p.ResourceVersion != "12" {
-		t.Errorf("deleted on the conditions %v", p)
+	for _, method := range []string{http.MethodPut, http.MethodDelete} {
+		if got, want := named[method], (names{"7-7", "12"}); got != want {
+			t.Errorf("%s named %v, want %v", method, got, want)
+		}
 	}
 }

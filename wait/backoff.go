@@ -9,53 +9,46 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Backoff describes a sequence of delays. With the fields as they were before the
-// first step, delay number n, counted from 0, is
+// Backoff describes a sequence of delays. With the fields as they were before the first step, delay number n, counted
+// from 0, is
 //
 //	d(0)   = Duration
 //	d(n+1) = min(d(n)·Factor, Cap)  while steps are left
 //	d(n+1) = d(n)                   afterwards
 //
-// truncated to nanoseconds at each step, plus jitter: a new random part of Jitter·d(n)
-// for each delay, which does not change the delays that follow.
-// A delay is never negative and never above the largest Duration.
+// truncated to nanoseconds at each step, plus jitter: a new random part of Jitter·d(n) for each delay, which does not
+// change the delays that follow. A delay is never negative and never above the largest Duration.
 //
-// The zero value has delays of zero. Step changes its receiver. All other methods work
-// on a copy, so a Backoff in a variable can be used any number of times. Goroutines
-// that share one sequence of delays need [DelayFunc.Concurrent] or
-// [Backoff.DelayWithReset].
+// The zero value has delays of zero. Step changes its receiver. All other methods work on a copy, so a Backoff in a
+// variable can be used any number of times. Goroutines that share one sequence of delays need [DelayFunc.Concurrent]
+// or [Backoff.DelayWithReset].
 type Backoff struct {
-	// Duration is the first delay. Step stores the one to come here. Negative
-	// counts as zero.
+	// Duration is the first delay. Step stores the one to come here. Negative counts as zero.
 	Duration time.Duration
 
-	// Factor multiplies the delay at each step. Zero leaves the delay as it is, and
-	// so does a negative factor or one that is not a number, because a wrong factor
-	// should not turn a backoff into a busy loop. Between 0 and 1 the delays shrink.
+	// Factor multiplies the delay at each step. Zero leaves the delay as it is, and so does a negative factor or one
+	// that is not a number, because a wrong factor should not turn a backoff into a busy loop. Between 0 and 1 the
+	// delays shrink.
 	Factor float64
 
-	// Jitter is the largest random addition, as a share of the delay: with 0.1 a
-	// delay d lasts between d and 1.1·d. The addition comes after Cap, so a capped
-	// delay lasts up to Cap + Jitter·Cap. None unless positive.
+	// Jitter is the largest random addition, as a share of the delay: with 0.1 a delay d lasts between d and 1.1·d.
+	// The addition comes after Cap, so a capped delay lasts up to Cap + Jitter·Cap. None unless positive.
 	Jitter float64
 
-	// Steps counts down. For Step, and for everything that calls Step, it is the number
-	// of steps in which the delay may still change. After them the delays stay the same
-	// and do not end. For ExponentialBackoff and its WithContext form it is also the
-	// number of tries. (Two meanings of one field: kubernetes/kubernetes#81888.)
+	// Steps counts down. For Step, and for everything that calls Step, it is the number of steps in which the delay
+	// may still change. After them the delays stay the same and do not end. For ExponentialBackoff and its WithContext
+	// form it is also the number of tries. (Two meanings of one field: kubernetes/kubernetes#81888.)
 	Steps int
 
-	// Cap is an upper bound for the growing delay; none unless positive. The step
-	// that would exceed it sets Duration to Cap and Steps to zero. For Step that
-	// means Cap from then on; for ExponentialBackoff, that the tries are used up
-	// (kubernetes/kubernetes#131122). To go on at Cap for as long as it takes, use
-	// DelayFunc().Until. The first delay is Duration, even if that is above Cap.
+	// Cap is an upper bound for the growing delay; none unless positive. The step that would exceed it sets Duration
+	// to Cap and Steps to zero. For Step that means Cap from then on; for ExponentialBackoff, that the tries are used
+	// up (kubernetes/kubernetes#131122). To go on at Cap for as long as it takes, use DelayFunc().Until. The first
+	// delay is Duration, even if that is above Cap.
 	Cap time.Duration
 }
 
-// Step returns the next delay and advances b to the one after, by changing b.Duration
-// and b.Steps. A nil Backoff returns zero. Step does not sleep and does
-// not allocate; b must not be used by another goroutine meanwhile.
+// Step returns the next delay and advances b to the one after, by changing b.Duration and b.Steps. A nil Backoff
+// returns zero. Step does not sleep and does not allocate; b must not be used by another goroutine meanwhile.
 func (b *Backoff) Step() time.Duration {
 	if b == nil {
 		return 0
@@ -86,64 +79,63 @@ func (b *Backoff) advance() {
 	}
 }
 
-// DelayFunc returns a function whose calls return what calls of Step would. It works
-// on a copy: b stays as it is, and two functions of one Backoff are independent. The
-// delays do not end; see Steps. Several goroutines must not call the function at once,
-// except through [DelayFunc.Concurrent].
+// DelayFunc returns a function whose calls return what calls of Step would. It works on a copy: b stays as it is, and
+// two functions of one Backoff are independent. The delays do not end; see Steps. Several goroutines must not call the
+// function at once, except through [DelayFunc.Concurrent].
 func (b Backoff) DelayFunc() DelayFunc {
 	return b.Step // b is this call's own copy
 }
 
-// DelayWithReset is DelayFunc with a function that regularly goes back to the first
-// delay: a call that comes more than resetInterval after it last went back (or after
-// the call of DelayWithReset) gets the first delay. Only c decides that, and not how
-// long the delays were or whether anything waited for them. For a backoff that starts
-// afresh only after a quiet time, see [NewExponentialBackoffManager].
+// DelayWithReset is DelayFunc with a function that regularly goes back to the first delay: a call that comes more than
+// resetInterval after it last went back (or after the call of DelayWithReset) gets the first delay. Only c decides
+// that, and not how long the delays were or whether anything waited for them. For a backoff that starts afresh only
+// after a quiet time, see [NewExponentialBackoffManager].
 //
-// Without growth there is nothing to go back to: if Factor is not positive, the
-// function is that of DelayFunc. If resetInterval is not positive, every delay is
-// the first one, plus jitter.
+// Without growth there is nothing to go back to: if Factor is not positive, the function is that of DelayFunc. If
+// resetInterval is not positive, every delay is the first one, plus jitter.
 //
-// The function may be called by several goroutines; they share one sequence. A nil
-// clock is the real one. b stays as it is.
+// The function may be called by several goroutines; they share one sequence. A nil clock is the real one. b stays as
+// it is.
 func (b Backoff) DelayWithReset(c clock.Clock, resetInterval time.Duration) DelayFunc {
-	switch {
-	case !(b.Factor > 0):
-		return b.DelayFunc().Concurrent()
-	case resetInterval <= 0:
-		b.Steps = 0
-		return b.DelayFunc().Concurrent()
-	}
 	c = orReal(c)
-	p := &periodicReset{first: b, next: b, clock: c, interval: resetInterval, since: c.Now()}
-	return p.step
+	return (&restarting{first: b, clock: c, after: resetInterval, since: c.Now(), next: b}).step
 }
 
-// periodicReset is the state behind DelayWithReset.
-type periodicReset struct {
-	first    Backoff
-	clock    clock.Clock
-	interval time.Duration
+// restarting is a sequence of delays that goroutines share, and that goes back to the first delay: when more than
+// after has passed since it last did or, with fromEnd, since the end of the last delay.
+type restarting struct {
+	first   Backoff
+	clock   clock.Clock
+	after   time.Duration // not positive: every delay is the first one
+	fromEnd bool
 
 	mu    sync.Mutex // guards the fields below; nothing of the caller's but the clock runs under it
 	next  Backoff
-	since time.Time // when next last equalled first by a reset, or the beginning
+	since time.Time
 }
 
-func (p *periodicReset) step() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if now := p.clock.Now(); now.Sub(p.since) > p.interval {
-		p.next, p.since = p.first, now
+func (r *restarting) step() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.clock.Now()
+	if r.after <= 0 || now.Sub(r.since) > r.after {
+		r.next = r.first
+		if !r.fromEnd {
+			r.since = now
+		}
 	}
-	return p.next.Step()
+	delay := r.next.Step()
+	// A goroutine that shares the sequence may be in a longer delay.
+	if end := now.Add(delay); r.fromEnd && end.After(r.since) {
+		r.since = end
+	}
+	return delay
 }
 
-// Timer returns a Timer, not yet started, that fires in real time. With Jitter set,
-// or more than one step to go, its intervals are those of DelayFunc. Otherwise it
-// fires every Duration like a time.Ticker, which drops ticks for a slow receiver and
-// keeps to its grid; Factor then has no effect, not even for a single step, as in
-// apimachinery. If there is no positive Duration either, it fires all the time.
+// Timer returns a Timer, not yet started, that fires in real time. With Jitter set, or more than one step to go, its
+// intervals are those of DelayFunc. Otherwise it fires every Duration like a time.Ticker, which drops ticks for a slow
+// receiver and keeps to its grid; Factor then has no effect, not even for a single step, as in apimachinery. If there
+// is no positive Duration either, it fires all the time.
 func (b Backoff) Timer() Timer {
 	switch {
 	case b.Steps > 1 || b.Jitter != 0:
@@ -155,10 +147,9 @@ func (b Backoff) Timer() Timer {
 	}
 }
 
-// Jitter returns a random duration between duration and duration + maxFactor·duration,
-// so that callers that would act at the same time spread out. A maxFactor that is not
-// positive counts as 1. A negative duration counts as zero, and the result never
-// exceeds the largest Duration. Jitter may be called by several goroutines.
+// Jitter returns a random duration between duration and duration + maxFactor·duration, so that callers that would act
+// at the same time spread out. A maxFactor that is not positive counts as 1. A negative duration counts as zero, and
+// the result never exceeds the largest Duration. Jitter may be called by several goroutines.
 func Jitter(duration time.Duration, maxFactor float64) time.Duration {
 	if !(maxFactor > 0) { // also true of NaN
 		maxFactor = 1
@@ -176,12 +167,12 @@ func stretch(d time.Duration, factor, share float64) time.Duration {
 	return d + extra
 }
 
-// scale returns d·factor for a d that is not negative, truncated to nanoseconds, at
-// least zero and at most the largest Duration.
+// scale returns d·factor for a d that is not negative, truncated to nanoseconds, at least zero and at most the largest
+// Duration.
 //
-// It tests the bounds before the conversion, because the result of a conversion that
-// overflows depends on the processor, and is negative on amd64: a backoff that has
-// grown for long would become a loop without a pause (juju/worker#12).
+// It tests the bounds before the conversion, because the result of a conversion that overflows depends on the
+// processor, and is negative on amd64: a backoff that has grown for long would become a loop without a pause
+// (juju/worker#12).
 func scale(d time.Duration, factor float64) time.Duration {
 	switch product := float64(d) * factor; {
 	case product >= math.MaxInt64: // as a float64: 2^63, the first value that does not fit

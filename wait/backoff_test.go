@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue/wait"
@@ -184,46 +183,28 @@ func TestDelayWithReset(t *testing.T) {
 
 // TestDelayWithResetCountsTheDelay: unlike the exponential manager, by design.
 func TestDelayWithResetCountsTheDelay(t *testing.T) {
-	fakeClock := testingclock.NewFakeClock(time.Unix(0, 0))
-	next := wait.Backoff{Duration: 2 * time.Second, Factor: 2, Steps: 10}.DelayWithReset(fakeClock, time.Second)
-	var got []time.Duration
-	for range 3 {
-		d := next()
-		got = append(got, d)
-		fakeClock.Step(d)
-	}
-	equalDelays(t, "delays beyond the interval", got, []time.Duration{2 * time.Second, 2 * time.Second, 2 * time.Second})
+	synctest.Test(t, func(t *testing.T) {
+		next := wait.Backoff{Duration: 2 * time.Second, Factor: 2, Steps: 10}.DelayWithReset(nil, time.Second)
+		for range 3 {
+			d := next()
+			if d != 2*time.Second {
+				t.Errorf("delay %v, which is longer than the interval, want the first one", d)
+			}
+			time.Sleep(d)
+		}
+	})
 }
 
 func TestDelayWithResetDegenerate(t *testing.T) {
 	grows := wait.Backoff{Duration: 1, Factor: 2, Steps: 10}
-	tests := []struct {
-		name     string
-		b        wait.Backoff
-		interval time.Duration
-		want     []time.Duration
-	}{
-		{"no interval", grows, 0, []time.Duration{1, 1, 1}},
-		{"negative interval", grows, -1, []time.Duration{1, 1, 1}},
-		{"no factor", wait.Backoff{Duration: 1, Steps: 10}, 1, []time.Duration{1, 1, 1}},
-		{"negative factor", wait.Backoff{Duration: 1, Factor: -1, Steps: 10}, 1, []time.Duration{1, 1, 1}},
+	for name, next := range map[string]wait.DelayFunc{
+		"no interval":       grows.DelayWithReset(nil, 0),
+		"negative interval": grows.DelayWithReset(nil, -1),
+		"no factor":         wait.Backoff{Duration: 1, Steps: 10}.DelayWithReset(nil, time.Hour),
+		"negative factor":   wait.Backoff{Duration: 1, Factor: -1, Steps: 10}.DelayWithReset(nil, time.Hour),
+	} {
+		equalDelays(t, name, take(3, next), []time.Duration{1, 1, 1})
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			for _, c := range []clock.Clock{nil, testingclock.NewFakeClock(time.Unix(0, 0))} {
-				equalDelays(t, "delays", take(3, tt.b.DelayWithReset(c, tt.interval)), tt.want)
-			}
-		})
-	}
-}
-
-func TestDelayWithResetOnTheRealClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		next := wait.Backoff{Duration: 1, Factor: 2, Steps: 10}.DelayWithReset(nil, time.Minute)
-		equalDelays(t, "before", take(3, next), []time.Duration{1, 2, 4})
-		time.Sleep(time.Minute + 1)
-		equalDelays(t, "after", take(3, next), []time.Duration{1, 2, 4})
-	})
 }
 
 // TestSharedDelays lets goroutines share one sequence. Under the race detector it

@@ -5,14 +5,13 @@ import (
 	"time"
 )
 
-// loop is the one loop of this package. It calls condition until that returns true or
-// an error, with one of t's intervals before each call, or without one before the
-// first if immediate is set. With sliding, an interval begins when condition has
-// returned; otherwise before it is called.
+// loop is the one loop of this package. It calls condition until that returns true or an error, with one of t's
+// intervals before each call, or without one before the first if immediate is set. With sliding, an interval begins
+// when condition has returned; otherwise before it is called.
 //
-// It returns nil when the condition was true, and otherwise the condition's error or
-// that of ctx. It makes an immediate first call even if ctx has ended, and no other one
-// once it has. It stops t at its end, also when a panic or runtime.Goexit ends it.
+// It returns nil when the condition was true, and otherwise the condition's error or that of ctx. It makes an
+// immediate first call even if ctx has ended, and no other one once it has. It stops t at its end, also when a panic
+// or runtime.Goexit ends it.
 func loop(ctx context.Context, t Timer, immediate, sliding bool, condition ConditionWithContextFunc) error {
 	defer t.Stop()
 	for waits := !immediate; ; waits = true {
@@ -43,15 +42,14 @@ func await(ctx context.Context, tick <-chan time.Time) error {
 	case <-ctx.Done():
 		return reason(ctx)
 	case <-tick:
-		// select picks at random when both are ready. With short intervals an ended
-		// context could lose that draw several times in a row.
+		// select picks at random when both are ready. With short intervals an ended context could lose that draw
+		// several times in a row.
 		return ended(ctx)
 	}
 }
 
-// ended returns nil if ctx has not ended. It asks the channel, not ctx.Err, because a
-// stop channel may have had a value sent to it instead of being closed, which only a
-// receiver notices.
+// ended returns nil if ctx has not ended. It asks the channel, not ctx.Err, because a stop channel may have had a
+// value sent to it instead of being closed, which only a receiver notices.
 func ended(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -61,9 +59,8 @@ func ended(ctx context.Context) error {
 	}
 }
 
-// reason returns the error of a ctx whose Done channel was received from. It is not
-// nil even if ctx.Err is (see ended), because nil would say that the condition was
-// true.
+// reason returns the error of a ctx whose Done channel was received from. It is not nil even if ctx.Err is (see
+// ended), because nil would say that the condition was true.
 func reason(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -71,16 +68,16 @@ func reason(ctx context.Context) error {
 	return context.Canceled
 }
 
-// ContextForChannel returns a context that ends when parentCh is closed: Done returns
-// parentCh, and Err context.Canceled from then on and nil before. It has no deadline
-// and no values. It needs no goroutine and nothing to be released.
+// ContextForChannel returns a context that ends when parentCh is closed: Done returns parentCh, and Err
+// context.Canceled from then on and nil before. It has no deadline and no values. It needs no goroutine and nothing to
+// be released.
 //
-// For a nil channel, and for [NeverStop], the context never ends and its Done is nil,
-// as is that of context.Background.
+// For a nil channel, and for [NeverStop], the context never ends and its Done is nil, as is that of
+// context.Background.
 func ContextForChannel(parentCh <-chan struct{}) context.Context {
 	if parentCh == NeverStop {
-		// It is never closed, and a package's variable belongs to no synctest bubble:
-		// time stands still in a bubble where a goroutine waits for such a channel.
+		// It is never closed, and a package's variable belongs to no synctest bubble: time stands still in a bubble
+		// where a goroutine waits for such a channel.
 		parentCh = nil
 	}
 	return stopContext{stop: parentCh}

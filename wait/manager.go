@@ -2,41 +2,35 @@ package wait
 
 import (
 	"math"
-	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
 )
 
-// BackoffManager decides how long [BackoffUntil] pauses. The managers of this package
-// may be shared by several goroutines and loops. Those of other packages may forbid that.
+// BackoffManager decides how long [BackoffUntil] pauses. The managers of this package may be shared by several
+// goroutines and loops. Those of other packages may forbid that.
 type BackoffManager interface {
 	// Backoff returns a timer, already running, that fires when the pause is over.
 	//
-	// The managers of this package return a new timer each time, which its caller
-	// waits for or stops. Another manager may return the same timer again and again,
-	// as apimachinery's do; then a timer must have fired and been received from
-	// before the next call.
+	// The managers of this package return a new timer each time, which its caller waits for or stops. Another manager
+	// may return the same timer again and again, as apimachinery's do; then a timer must have fired and been received
+	// from before the next call.
 	Backoff() clock.Timer
 }
 
-// NewExponentialBackoffManager returns a manager whose pauses start with initBackoff
-// and grow by backoffFactor up to maxBackoff, each with a random addition of up to
-// jitter times its length; [Backoff] has the formula and says what odd values mean.
-// Growth does not end before maxBackoff is reached; without one (maxBackoff ≤ 0) it
-// ends at the largest Duration. The random addition is not subject to maxBackoff, nor
-// is an initBackoff that exceeds it.
+// NewExponentialBackoffManager returns a manager whose pauses start with initBackoff and grow by backoffFactor up to
+// maxBackoff, each with a random addition of up to jitter times its length; [Backoff] has the formula and says what
+// odd values mean. Growth does not end before maxBackoff is reached; without one (maxBackoff ≤ 0) it ends at the
+// largest Duration. The random addition is not subject to maxBackoff, nor is an initBackoff that exceeds it.
 //
-// A manager that has not been used for more than resetDuration starts again with
-// initBackoff, because what failed has worked for a while. The pauses themselves do
-// not count: idle time begins at the end of the last pause (the latest end, if
-// goroutines share the manager). Apimachinery measures from the beginning of the
-// pause. There, pauses that grow past resetDuration fall back to initBackoff while
-// the failures go on, and the failing service gets retries at the highest rate again
-// and again. If resetDuration is not positive, every pause is the first one.
+// A manager that has not been used for more than resetDuration starts again with initBackoff, because what failed has
+// worked for a while. The pauses themselves do not count: idle time begins at the end of the last pause (the latest
+// end, if goroutines share the manager). Apimachinery measures from the beginning of the pause. There, pauses that
+// grow past resetDuration fall back to initBackoff while the failures go on, and the failing service gets retries at
+// the highest rate again and again. If resetDuration is not positive, every pause is the first one.
 //
-// The manager reads c, and its timers are those of c; nil is the real clock. Goroutines
-// may share it: they share one sequence of pauses, and each call returns a new timer.
+// The manager reads c, and its timers are those of c; nil is the real clock. Goroutines may share it: they share one
+// sequence of pauses, and each call returns a new timer.
 func NewExponentialBackoffManager(initBackoff, maxBackoff, resetDuration time.Duration, backoffFactor, jitter float64, c clock.Clock) BackoffManager {
 	first := Backoff{
 		Duration: initBackoff,
@@ -45,55 +39,25 @@ func NewExponentialBackoffManager(initBackoff, maxBackoff, resetDuration time.Du
 		Steps:    math.MaxInt,
 		Cap:      maxBackoff,
 	}
-	return &exponentialManager{clock: orReal(c), idle: resetDuration, first: first, next: first}
+	c = orReal(c)
+	pauses := &restarting{first: first, clock: c, after: resetDuration, fromEnd: true, next: first}
+	return delayManager{c, pauses.step}
 }
 
-// exponentialManager is the state behind NewExponentialBackoffManager.
-type exponentialManager struct {
+// delayManager makes a BackoffManager of a function that goroutines may share.
+type delayManager struct {
 	clock clock.Clock
-	idle  time.Duration // how long unused before it starts again
-	first Backoff
-
-	mu   sync.Mutex // guards the fields below; nothing of the caller's but the clock runs under it
-	next Backoff
-	ends time.Time // when the last of the pauses handed out is over; zero before the first
+	delay DelayFunc
 }
 
-func (m *exponentialManager) Backoff() clock.Timer {
-	return m.clock.NewTimer(m.step())
-}
+func (m delayManager) Backoff() clock.Timer { return m.clock.NewTimer(m.delay()) }
 
-// step returns the length of the pause that begins now.
-func (m *exponentialManager) step() time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := m.clock.Now()
-	if m.idle <= 0 || now.Sub(m.ends) > m.idle {
-		m.next = m.first
-	}
-	pause := m.next.Step()
-	if ends := now.Add(pause); ends.After(m.ends) {
-		m.ends = ends // a shared manager may have handed out a longer pause before
-	}
-	return pause
-}
-
-// NewJitteredBackoffManager returns a manager whose pauses all last duration, plus a
-// random addition of up to jitter·duration each time if jitter is positive. It waits
-// on c; nil is the real clock. It may be shared by several goroutines.
+// NewJitteredBackoffManager returns a manager whose pauses all last duration, plus a random addition of up to
+// jitter·duration each time if jitter is positive. It waits on c; nil is the real clock. It may be shared by several
+// goroutines.
 func NewJitteredBackoffManager(duration time.Duration, jitter float64, c clock.Clock) BackoffManager {
-	return jitteredManager{clock: orReal(c), pause: Backoff{Duration: duration, Jitter: jitter}}
-}
-
-// jitteredManager has no state: its pause is a Backoff without steps. Each call
-// takes its first delay.
-type jitteredManager struct {
-	clock clock.Clock
-	pause Backoff
-}
-
-func (m jitteredManager) Backoff() clock.Timer {
-	return m.clock.NewTimer(m.pause.Step()) // m is this call's own copy
+	pause := Backoff{Duration: duration, Jitter: jitter}
+	return delayManager{orReal(c), pause.DelayFunc().Concurrent()}
 }
 
 // managerTimer makes a Timer of a manager, for the loop.
@@ -115,10 +79,9 @@ func (t *managerTimer) Next() {
 	}
 }
 
-// Stop also takes out a tick that was not received: a manager that returns one timer
-// again and again, as apimachinery's do, would give the next loop that tick as the end
-// of a pause. Not every clock's timer drops it on Stop. If the tick was received,
-// there is none to take out, so Stop must not wait for it.
+// Stop also takes out a tick that was not received: a manager that returns one timer again and again, as
+// apimachinery's do, would give the next loop that tick as the end of a pause. Not every clock's timer drops it on
+// Stop. If the tick was received, there is none to take out, so Stop must not wait for it.
 func (t *managerTimer) Stop() {
 	if t.timer == nil {
 		return

@@ -39,22 +39,25 @@ func TestExponentialManagerGrows(t *testing.T) {
 	tests := []struct {
 		name           string
 		first, maximum time.Duration
+		reset          time.Duration
 		factor, jitter float64
 		want           []time.Duration
 	}{
-		{"to the maximum", 1, 10, 2, 0, []time.Duration{1, 2, 4, 8, 10, 10}},
-		{"negative jitter", 1, 10, 2, -1, []time.Duration{1, 2, 4, 8, 10, 10}},
-		{"not without a factor", 1, 10, 0, 0, []time.Duration{1, 1, 1}},
-		{"not with a bad factor", 1, 10, -2, 0, []time.Duration{1, 1, 1}},
-		{"from above the maximum", 20, 10, 2, 0, []time.Duration{20, 10, 10}},
-		{"to the end of time", 1 << 61, 0, 2, 0, []time.Duration{1 << 61, 1 << 62, most, most}},
-		{"at once", 1, 0, math.Inf(1), math.Inf(-1), []time.Duration{1, most, most}},
-		{"negative first", -1, 10, 2, 0, []time.Duration{0, 0}},
+		{"to the maximum", 1, 10, time.Minute, 2, 0, []time.Duration{1, 2, 4, 8, 10, 10}},
+		{"negative jitter", 1, 10, time.Minute, 2, -1, []time.Duration{1, 2, 4, 8, 10, 10}},
+		{"not without a factor", 1, 10, time.Minute, 0, 0, []time.Duration{1, 1, 1}},
+		{"not with a bad factor", 1, 10, time.Minute, -2, 0, []time.Duration{1, 1, 1}},
+		{"from above the maximum", 20, 10, time.Minute, 2, 0, []time.Duration{20, 10, 10}},
+		{"to the end of time", 1 << 61, 0, time.Minute, 2, 0, []time.Duration{1 << 61, 1 << 62, most, most}},
+		{"at once", 1, 0, time.Minute, math.Inf(1), math.Inf(-1), []time.Duration{1, most, most}},
+		{"negative first", -1, 10, time.Minute, 2, 0, []time.Duration{0, 0}},
+		{"not without a reset duration", 1, 10, 0, 2, 0, []time.Duration{1, 1, 1}},
+		{"not with a negative one", 1, 10, -1, 2, 0, []time.Duration{1, 1, 1}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newTimerClock()
-			m := wait.NewExponentialBackoffManager(tt.first, tt.maximum, time.Minute, tt.factor, tt.jitter, c)
+			m := wait.NewExponentialBackoffManager(tt.first, tt.maximum, tt.reset, tt.factor, tt.jitter, c)
 			equalDelays(t, "pauses", take(len(tt.want), func() time.Duration { return c.pause(m) }), tt.want)
 		})
 	}
@@ -68,7 +71,7 @@ func TestExponentialManagerStartsAgain(t *testing.T) {
 		idle time.Duration // since the end of the pause before
 		want time.Duration
 	}{
-		{0, 2 * time.Second},
+		{time.Hour, 2 * time.Second}, // the time before the first use does not matter
 		{0, 6 * time.Second},
 		{0, 18 * time.Second}, // longer than the reset duration
 		{0, 54 * time.Second}, // and still growing
@@ -88,15 +91,6 @@ func TestExponentialManagerStartsAgain(t *testing.T) {
 	}
 }
 
-// TestExponentialManagerFirstUse: the time before it does not count as idle, nor
-// matter.
-func TestExponentialManagerFirstUse(t *testing.T) {
-	c := newTimerClock()
-	m := wait.NewExponentialBackoffManager(1, 100, time.Second, 2, 0, c)
-	c.Step(time.Hour)
-	equalDelays(t, "pauses", take(3, func() time.Duration { return c.pause(m) }), []time.Duration{1, 2, 4})
-}
-
 // TestExponentialManagerCountsFromTheLatestEnd: of the pauses that several users of
 // one manager are in, the longest decides, not the one handed out last.
 func TestExponentialManagerCountsFromTheLatestEnd(t *testing.T) {
@@ -106,14 +100,6 @@ func TestExponentialManagerCountsFromTheLatestEnd(t *testing.T) {
 	c.Step(74 * time.Second) // 58 s after the end of the second, 10 s after that of the first
 	if got := c.pause(m); got != 4*time.Second {
 		t.Errorf("next pause %v, want 4s", got)
-	}
-}
-
-func TestExponentialManagerWithoutResetDuration(t *testing.T) {
-	for _, reset := range []time.Duration{0, -time.Second} {
-		c := newTimerClock()
-		m := wait.NewExponentialBackoffManager(1, 100, reset, 2, 0, c)
-		equalDelays(t, "pauses", take(3, func() time.Duration { return c.pause(m) }), []time.Duration{1, 1, 1})
 	}
 }
 
@@ -183,51 +169,41 @@ func TestSharedManager(t *testing.T) {
 // TestBackoffUntilStopsItsTimer, however it ends.
 func TestBackoffUntilStopsItsTimer(t *testing.T) {
 	for _, sliding := range []bool{true, false} {
-		t.Run("cancelled", func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := testingclock.NewFakeClock(time.Now())
-				m := wait.NewJitteredBackoffManager(time.Hour, 0, c)
-				ctx, cancel := context.WithCancel(t.Context())
-				calls := 0
-				var group wait.Group
-				group.Start(func() {
-					wait.BackoffUntilWithContext(ctx, func(context.Context) { calls++ }, m, sliding)
-				})
+		synctest.Test(t, func(t *testing.T) {
+			c := testingclock.NewFakeClock(time.Now())
+			m := wait.NewJitteredBackoffManager(time.Hour, 0, c)
+			ctx, cancel := context.WithCancel(t.Context())
+			calls := 0
+			var group wait.Group
+			group.StartWithContext(ctx, func(ctx context.Context) {
+				wait.BackoffUntilWithContext(ctx, func(context.Context) { calls++ }, m, sliding)
+			})
+			for want := 1; want <= 2; want++ {
 				synctest.Wait()
-				if calls != 1 || !c.HasWaiters() {
-					t.Errorf("sliding %t: %d calls, a timer %t; want 1, true", sliding, calls, c.HasWaiters())
+				if calls != want || !c.HasWaiters() {
+					t.Errorf("sliding %t: %d calls, a timer %t; want %d, true", sliding, calls, c.HasWaiters(), want)
 				}
 				c.Step(time.Hour)
-				synctest.Wait()
-				if calls != 2 || !c.HasWaiters() {
-					t.Errorf("sliding %t: %d calls, a timer %t; want 2, true", sliding, calls, c.HasWaiters())
-				}
-				cancel()
-				group.Wait()
-				if c.HasWaiters() {
-					t.Errorf("sliding %t: a timer is left", sliding)
-				}
-			})
+			}
+			cancel()
+			group.Wait()
+			if c.HasWaiters() {
+				t.Errorf("sliding %t: a timer is left", sliding)
+			}
 		})
 	}
-	t.Run("panic", func(t *testing.T) {
-		c := testingclock.NewFakeClock(time.Unix(0, 0))
-		m := wait.NewJitteredBackoffManager(time.Hour, 0, c)
-		defer func() {
-			if r := recover(); r != "in f" {
-				t.Errorf("recovered %v, want the panic of f", r)
-			}
-			if c.HasWaiters() {
-				t.Error("a timer is left")
-			}
-		}()
-		wait.BackoffUntil(func() {
-			if !c.HasWaiters() {
-				t.Error("no pause has begun before f is called")
-			}
-			panic("in f")
-		}, m, false, wait.NeverStop)
-	})
+	c := testingclock.NewFakeClock(time.Unix(0, 0))
+	defer func() {
+		if r := recover(); r != "in f" || c.HasWaiters() {
+			t.Errorf("recovered %v, want the panic of f; a timer is left: %t", r, c.HasWaiters())
+		}
+	}()
+	wait.BackoffUntil(func() {
+		if !c.HasWaiters() {
+			t.Error("no pause has begun before f is called")
+		}
+		panic("in f")
+	}, wait.NewJitteredBackoffManager(time.Hour, 0, c), false, wait.NeverStop)
 }
 
 // oneTimer is a manager as apimachinery's are: its callers all get the same timer.

@@ -24,6 +24,16 @@ func (l *timeline) asks(seconds ...float64) wait.ConditionWithContextFunc {
 	}
 }
 
+// end checks the time line up to the end of a wait, and the error that it returned.
+func (l *timeline) end(t *testing.T, want string, err, wantErr error) {
+	t.Helper()
+	l.add("end")
+	l.check(t, want)
+	if err != wantErr {
+		t.Errorf("returns %v, want %v", err, wantErr)
+	}
+}
+
 // TestPollTimeline polls every 2 s, for 9 s.
 func TestPollTimeline(t *testing.T) {
 	tests := []struct {
@@ -45,22 +55,14 @@ func TestPollTimeline(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				line := newTimeline()
 				err := wait.PollUntilContextTimeout(t.Context(), 2*time.Second, 9*time.Second, tt.immediate, line.asks(tt.seconds...))
-				line.add("end")
-				line.check(t, tt.want)
-				if err != context.DeadlineExceeded {
-					t.Errorf("returns %v", err)
-				}
+				line.end(t, tt.want, err, context.DeadlineExceeded)
 			})
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer time.AfterFunc(9*time.Second, cancel).Stop()
 				line := newTimeline()
 				err := wait.PollUntilContextCancel(ctx, 2*time.Second, tt.immediate, line.asks(tt.seconds...))
-				line.add("end")
-				line.check(t, tt.want)
-				if err != context.Canceled {
-					t.Errorf("returns %v", err)
-				}
+				line.end(t, tt.want, err, context.Canceled)
 			})
 		})
 	}
@@ -92,11 +94,7 @@ func TestDelayFuncUntilTimeline(t *testing.T) {
 				n := time.Duration(0)
 				growing := wait.DelayFunc(func() time.Duration { n++; return n * time.Second })
 				err := growing.Until(ctx, tt.immediate, tt.sliding, line.asks(tt.seconds...))
-				line.add("end")
-				line.check(t, tt.want)
-				if err != context.DeadlineExceeded {
-					t.Errorf("returns %v", err)
-				}
+				line.end(t, tt.want, err, context.DeadlineExceeded)
 			})
 		})
 	}
@@ -117,30 +115,29 @@ func TestUntilGoesOnAtCap(t *testing.T) {
 
 // waits are all the functions that call a condition, on pauses of 1 s.
 func waits() map[string]func(ctx context.Context, condition wait.ConditionWithContextFunc) error {
+	type condition = wait.ConditionWithContextFunc
 	b := wait.Backoff{Duration: time.Second, Steps: 5}
-	return map[string]func(ctx context.Context, condition wait.ConditionWithContextFunc) error{
-		"PollUntilContextCancel": func(ctx context.Context, c wait.ConditionWithContextFunc) error {
-			return wait.PollUntilContextCancel(ctx, time.Second, false, c)
-		},
-		"PollUntilContextCancel immediate": func(ctx context.Context, c wait.ConditionWithContextFunc) error {
-			return wait.PollUntilContextCancel(ctx, time.Second, true, c)
-		},
-		"PollUntilContextCancel no interval": func(ctx context.Context, c wait.ConditionWithContextFunc) error {
-			return wait.PollUntilContextCancel(ctx, 0, false, c)
-		},
-		"PollUntilContextTimeout": func(ctx context.Context, c wait.ConditionWithContextFunc) error {
+	poll := func(interval time.Duration, immediate bool) func(context.Context, condition) error {
+		return func(ctx context.Context, c condition) error {
+			return wait.PollUntilContextCancel(ctx, interval, immediate, c)
+		}
+	}
+	until := func(sliding bool) func(context.Context, condition) error {
+		return func(ctx context.Context, c condition) error { return b.DelayFunc().Until(ctx, false, sliding, c) }
+	}
+	return map[string]func(ctx context.Context, c condition) error{
+		"PollUntilContextCancel":             poll(time.Second, false),
+		"PollUntilContextCancel immediate":   poll(time.Second, true),
+		"PollUntilContextCancel no interval": poll(0, false),
+		"PollUntilContextTimeout": func(ctx context.Context, c condition) error {
 			return wait.PollUntilContextTimeout(ctx, time.Second, time.Hour, false, c)
 		},
-		"DelayFunc.Until": func(ctx context.Context, c wait.ConditionWithContextFunc) error {
-			return b.DelayFunc().Until(ctx, false, false, c)
-		},
-		"DelayFunc.Until sliding": func(ctx context.Context, c wait.ConditionWithContextFunc) error {
-			return b.DelayFunc().Until(ctx, false, true, c)
-		},
-		"ExponentialBackoffWithContext": func(ctx context.Context, c wait.ConditionWithContextFunc) error {
+		"DelayFunc.Until":         until(false),
+		"DelayFunc.Until sliding": until(true),
+		"ExponentialBackoffWithContext": func(ctx context.Context, c condition) error {
 			return wait.ExponentialBackoffWithContext(ctx, b, c)
 		},
-		"ExponentialBackoff": func(ctx context.Context, c wait.ConditionWithContextFunc) error {
+		"ExponentialBackoff": func(ctx context.Context, c condition) error {
 			return wait.ExponentialBackoff(b, func() (bool, error) { return c(ctx) })
 		},
 	}
@@ -293,11 +290,7 @@ func TestPollTimeoutOfItsCaller(t *testing.T) {
 		defer cancel()
 		line := newTimeline()
 		err := wait.PollUntilContextTimeout(ctx, 2*time.Second, time.Hour, true, line.asks(0))
-		line.add("end")
-		line.check(t, "0:f 2:f 3:end")
-		if err != context.DeadlineExceeded {
-			t.Errorf("returns %v", err)
-		}
+		line.end(t, "0:f 2:f 3:end", err, context.DeadlineExceeded)
 	})
 }
 
@@ -323,21 +316,13 @@ func TestExponentialBackoff(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				line := newTimeline()
 				err := wait.ExponentialBackoffWithContext(t.Context(), tt.b, line.asks(0))
-				line.add("end")
-				line.check(t, tt.want)
-				if err != wait.ErrWaitTimeout {
-					t.Errorf("returns %v", err)
-				}
+				line.end(t, tt.want, err, wait.ErrWaitTimeout)
 			})
 			synctest.Test(t, func(t *testing.T) {
 				line := newTimeline()
 				asks := line.asks(0)
 				err := wait.ExponentialBackoff(tt.b, func() (bool, error) { return asks(t.Context()) })
-				line.add("end")
-				line.check(t, tt.want)
-				if err != wait.ErrWaitTimeout {
-					t.Errorf("returns %v", err)
-				}
+				line.end(t, tt.want, err, wait.ErrWaitTimeout)
 			})
 		})
 	}

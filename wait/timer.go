@@ -8,26 +8,24 @@ import (
 
 // Timer is what a loop waits on: one interval after the other.
 //
-// The first interval begins with the first call of C. Then, for each interval,
-// receive from C once, and call Next to begin another. A Timer belongs to one
-// goroutine. The timers of this package hold no goroutine, and nothing at all before
-// the first C and after Stop.
+// The first interval begins with the first call of C. Then, for each interval, receive from C once, and call Next to
+// begin another. A Timer belongs to one goroutine. The timers of this package hold no goroutine, and nothing at all
+// before the first C and after Stop.
 type Timer interface {
-	// C returns the channel that receives when the interval ends, the same one until
-	// Stop. It must not be received from after Stop.
+	// C returns the channel that receives when the interval ends, the same one until Stop. It must not be received
+	// from after Stop.
 	C() <-chan time.Time
 
-	// Next begins the next interval. Call it only when the last interval has ended and
-	// its value was received, and not after Stop. On a timer that C has not started,
-	// Next does nothing.
+	// Next begins the next interval. Call it only when the last interval has ended and its value was received, and not
+	// after Stop. On a timer that C has not started, Next does nothing.
 	Next()
 
 	// Stop releases what the timer holds. It may be called at any time, and again.
 	Stop()
 }
 
-// RealTimer returns a clock.Timer that fires once, after the given duration of real
-// time. It is for functions that take a function which makes timers.
+// RealTimer returns a clock.Timer that fires once, after the given duration of real time. It is for functions that
+// take a function which makes timers.
 var RealTimer = clock.RealClock{}.NewTimer
 
 // delayTimer asks a function for the length of each interval.
@@ -57,8 +55,7 @@ func (t *delayTimer) Stop() {
 	}
 }
 
-// tickerTimer fires on a fixed grid. Next has nothing to do: the ticker's next
-// interval has begun with its last tick.
+// tickerTimer fires on a fixed grid. Next has nothing to do: the ticker's next interval has begun with its last tick.
 type tickerTimer struct {
 	every  time.Duration
 	ticker *time.Ticker // nil: not started
@@ -85,8 +82,8 @@ type readyTimer struct {
 	closed chan time.Time
 }
 
-// newReadyTimer does not share one closed channel among all timers, because receivers
-// from a channel contend for its lock, also if it is closed.
+// newReadyTimer does not share one closed channel among all timers, because receivers from a channel contend for its
+// lock, also if it is closed.
 func newReadyTimer() readyTimer {
 	t := readyTimer{closed: make(chan time.Time)}
 	close(t.closed)

@@ -92,30 +92,20 @@ func TestDelayFuncTimer(t *testing.T) {
 		t.Fatal("has started before C")
 	}
 	c := timer.C()
-	if timer.C() != c || calls != 1 {
-		t.Fatalf("C twice: same channel %t, %d delays", timer.C() == c, calls)
+	for n := 1; n <= 2; n++ {
+		if timer.C() != c || calls != n {
+			t.Fatalf("interval %d: same channel %t, %d delays", n, timer.C() == c, calls)
+		}
+		fakeClock.Step(time.Duration(n)*time.Second - 1)
+		if receive(c) {
+			t.Fatalf("interval %d: too early", n)
+		}
+		fakeClock.Step(1)
+		if !receive(c) {
+			t.Fatalf("interval %d: does not fire", n)
+		}
+		timer.Next()
 	}
-	fakeClock.Step(time.Second - 1)
-	if receive(c) {
-		t.Fatal("too early")
-	}
-	fakeClock.Step(1)
-	if !receive(c) {
-		t.Fatal("does not fire")
-	}
-	timer.Next()
-	if timer.C() != c || calls != 2 {
-		t.Fatalf("after Next: same channel %t, %d delays", timer.C() == c, calls)
-	}
-	fakeClock.Step(2*time.Second - 1)
-	if receive(c) {
-		t.Fatal("too early the second time")
-	}
-	fakeClock.Step(1)
-	if !receive(c) {
-		t.Fatal("does not fire the second time")
-	}
-	timer.Next()
 	timer.Stop()
 	timer.Next()
 	if fakeClock.HasWaiters() || calls != 3 {
@@ -123,24 +113,15 @@ func TestDelayFuncTimer(t *testing.T) {
 	}
 }
 
-func TestDelayFuncTimerOnTheRealClock(t *testing.T) {
+func TestTimersOnTheRealClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timer := wait.DelayFunc(func() time.Duration { return time.Minute }).Timer(nil)
 		defer timer.Stop()
 		begin := time.Now()
 		<-timer.C()
-		if d := time.Since(begin); d != time.Minute {
-			t.Errorf("fires after %v", d)
-		}
-	})
-}
-
-func TestRealTimer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
 		<-wait.RealTimer(time.Minute).C()
-		if d := time.Since(begin); d != time.Minute {
-			t.Errorf("fires after %v", d)
+		if d := time.Since(begin); d != 2*time.Minute {
+			t.Errorf("both have fired after %v", d)
 		}
 	})
 }

@@ -8,75 +8,69 @@ import (
 // NeverStop is a channel that is never closed, for a loop that does not stop.
 var NeverStop <-chan struct{} = make(chan struct{})
 
-// ForeverTestTimeout is how long a test may wait for what should happen at once: long
-// enough that a slow machine does not fail it.
+// ForeverTestTimeout is how long a test may wait for what should happen at once: long enough that a slow machine does
+// not fail it.
 var ForeverTestTimeout = 30 * time.Second
 
-// Forever calls f again and again, period after its last return, and never returns.
-// Only a panic or runtime.Goexit in f ends it.
+// Forever calls f again and again, period after its last return, and never returns. Only a panic or runtime.Goexit in
+// f ends it.
 func Forever(f func(), period time.Duration) {
 	Until(f, period, NeverStop)
 }
 
-// Until calls f until stopCh is closed, with a pause of period after each return. It
-// is JitterUntil without jitter and with sliding set.
+// Until calls f until stopCh is closed, with a pause of period after each return. It is JitterUntil without jitter and
+// with sliding set.
 func Until(f func(), period time.Duration, stopCh <-chan struct{}) {
 	JitterUntil(f, period, 0, true, stopCh)
 }
 
-// UntilWithContext calls f until ctx ends, with a pause of period after each return.
-// It is JitterUntilWithContext without jitter and with sliding set.
+// UntilWithContext calls f until ctx ends, with a pause of period after each return. It is JitterUntilWithContext
+// without jitter and with sliding set.
 func UntilWithContext(ctx context.Context, f func(context.Context), period time.Duration) {
 	JitterUntilWithContext(ctx, f, period, 0, true)
 }
 
-// NonSlidingUntil calls f every period until stopCh is closed. It is JitterUntil
-// without jitter and without sliding.
+// NonSlidingUntil calls f every period until stopCh is closed. It is JitterUntil without jitter and without sliding.
 func NonSlidingUntil(f func(), period time.Duration, stopCh <-chan struct{}) {
 	JitterUntil(f, period, 0, false, stopCh)
 }
 
-// NonSlidingUntilWithContext calls f every period until ctx ends. It is
-// JitterUntilWithContext without jitter and without sliding.
+// NonSlidingUntilWithContext calls f every period until ctx ends. It is JitterUntilWithContext without jitter and
+// without sliding.
 func NonSlidingUntilWithContext(ctx context.Context, f func(context.Context), period time.Duration) {
 	JitterUntilWithContext(ctx, f, period, 0, false)
 }
 
-// JitterUntil is JitterUntilWithContext with a channel to stop it. Close stopCh to
-// stop all loops that have it. A value that is sent on it stops only the loop that
-// receives it, between two calls of f.
+// JitterUntil is JitterUntilWithContext with a channel to stop it. Close stopCh to stop all loops that have it. A
+// value that is sent on it stops only the loop that receives it, between two calls of f.
 func JitterUntil(f func(), period time.Duration, jitterFactor float64, sliding bool, stopCh <-chan struct{}) {
 	JitterUntilWithContext(ContextForChannel(stopCh), withoutContext(f), period, jitterFactor, sliding)
 }
 
-// JitterUntilWithContext calls f until ctx ends: the first time at once, then after
-// pauses that last period, plus a random addition of up to jitterFactor·period if
-// jitterFactor is positive. If period is not positive there is no pause.
+// JitterUntilWithContext calls f until ctx ends: the first time at once, then after pauses that last period, plus a
+// random addition of up to jitterFactor·period if jitterFactor is positive. If period is not positive there is no
+// pause.
 //
-// With sliding, a pause begins when f returns; without, when f is called. Without
-// sliding, a call that lasts longer than its pause is followed by the next one at once,
-// but only by one, however many it has missed.
+// With sliding, a pause begins when f returns; without, when f is called. Without sliding, a call that lasts longer
+// than its pause is followed by the next one at once, but only by one, however many it has missed.
 //
-// JitterUntilWithContext blocks. It returns when ctx ends, but lets a call of f
-// finish, and does not call f at all if ctx has ended before. It waits in real time,
-// allocates nothing from one call to the next, and leaves no timer behind. It does not
-// recover a panic of f.
+// JitterUntilWithContext blocks. It returns when ctx ends, but lets a call of f finish, and does not call f at all if
+// ctx has ended before. It waits in real time, allocates nothing from one call to the next, and leaves no timer
+// behind. It does not recover a panic of f.
 func JitterUntilWithContext(ctx context.Context, f func(context.Context), period time.Duration, jitterFactor float64, sliding bool) {
 	pause := Backoff{Duration: period, Jitter: jitterFactor}.DelayFunc()
 	until(ctx, f, pause.Timer(nil), sliding)
 }
 
-// BackoffUntil is BackoffUntilWithContext with a channel to stop it. Close stopCh to
-// stop all loops that have it. A value that is sent on it stops only the loop that
-// receives it, between two calls of f.
+// BackoffUntil is BackoffUntilWithContext with a channel to stop it. Close stopCh to stop all loops that have it. A
+// value that is sent on it stops only the loop that receives it, between two calls of f.
 func BackoffUntil(f func(), backoff BackoffManager, sliding bool, stopCh <-chan struct{}) {
 	BackoffUntilWithContext(ContextForChannel(stopCh), withoutContext(f), backoff, sliding)
 }
 
-// BackoffUntilWithContext calls f until ctx ends, as JitterUntilWithContext does, with
-// the pauses that backoff decides, on backoff's clock. It asks backoff for a pause when
-// f has returned, or, without sliding, before it calls f. It stops the last timer when
-// it ends, also by a panic of f. It panics if backoff is nil.
+// BackoffUntilWithContext calls f until ctx ends, as JitterUntilWithContext does, with the pauses that backoff
+// decides, on backoff's clock. It asks backoff for a pause when f has returned, or, without sliding, before it calls
+// f. It stops the last timer when it ends, also by a panic of f. It panics if backoff is nil.
 func BackoffUntilWithContext(ctx context.Context, f func(ctx context.Context), backoff BackoffManager, sliding bool) {
 	until(ctx, f, &managerTimer{manager: backoff}, sliding)
 }

@@ -46,40 +46,47 @@ func (l *timeline) job(seconds ...float64) func() {
 	}
 }
 
-// TestUntilFamily runs every function of the family for 10.5 s, on the same jobs.
-func TestUntilFamily(t *testing.T) {
-	const period = 2 * time.Second
-	type run func(ctx context.Context, f func())
+const period = 2 * time.Second
+
+// untils are the functions that call f every period until ctx ends.
+func untils(sliding bool) map[string]func(ctx context.Context, f func()) {
 	withContext := func(f func()) func(context.Context) { return func(context.Context) { f() } }
 	manager := func() wait.BackoffManager { return wait.NewJitteredBackoffManager(period, 0, nil) }
-	sliding := map[string]run{
-		"Until": func(ctx context.Context, f func()) { wait.Until(f, period, ctx.Done()) },
-		"UntilWithContext": func(ctx context.Context, f func()) {
-			wait.UntilWithContext(ctx, withContext(f), period)
-		},
-		"JitterUntil": func(ctx context.Context, f func()) { wait.JitterUntil(f, period, -1, true, ctx.Done()) },
+	all := map[string]func(ctx context.Context, f func()){
+		"JitterUntil": func(ctx context.Context, f func()) { wait.JitterUntil(f, period, -1, sliding, ctx.Done()) },
 		"JitterUntilWithContext": func(ctx context.Context, f func()) {
-			wait.JitterUntilWithContext(ctx, withContext(f), period, 0, true)
+			wait.JitterUntilWithContext(ctx, withContext(f), period, 0, sliding)
 		},
-		"BackoffUntil": func(ctx context.Context, f func()) { wait.BackoffUntil(f, manager(), true, ctx.Done()) },
+		"BackoffUntil": func(ctx context.Context, f func()) { wait.BackoffUntil(f, manager(), sliding, ctx.Done()) },
 		"BackoffUntilWithContext": func(ctx context.Context, f func()) {
-			wait.BackoffUntilWithContext(ctx, withContext(f), manager(), true)
+			wait.BackoffUntilWithContext(ctx, withContext(f), manager(), sliding)
 		},
 	}
-	fixed := map[string]run{
-		"NonSlidingUntil": func(ctx context.Context, f func()) { wait.NonSlidingUntil(f, period, ctx.Done()) },
-		"NonSlidingUntilWithContext": func(ctx context.Context, f func()) {
+	if sliding {
+		all["Until"] = func(ctx context.Context, f func()) { wait.Until(f, period, ctx.Done()) }
+		all["UntilWithContext"] = func(ctx context.Context, f func()) { wait.UntilWithContext(ctx, withContext(f), period) }
+	} else {
+		all["NonSlidingUntil"] = func(ctx context.Context, f func()) { wait.NonSlidingUntil(f, period, ctx.Done()) }
+		all["NonSlidingUntilWithContext"] = func(ctx context.Context, f func()) {
 			wait.NonSlidingUntilWithContext(ctx, withContext(f), period)
-		},
-		"JitterUntil": func(ctx context.Context, f func()) { wait.JitterUntil(f, period, -1, false, ctx.Done()) },
-		"JitterUntilWithContext": func(ctx context.Context, f func()) {
-			wait.JitterUntilWithContext(ctx, withContext(f), period, 0, false)
-		},
-		"BackoffUntil": func(ctx context.Context, f func()) { wait.BackoffUntil(f, manager(), false, ctx.Done()) },
-		"BackoffUntilWithContext": func(ctx context.Context, f func()) {
-			wait.BackoffUntilWithContext(ctx, withContext(f), manager(), false)
-		},
+		}
 	}
+	return all
+}
+
+// eachUntil runs test for each of them, in a bubble.
+func eachUntil(t *testing.T, test func(t *testing.T, sliding bool, until func(ctx context.Context, f func()))) {
+	for _, sliding := range []bool{true, false} {
+		for name, until := range untils(sliding) {
+			t.Run(fmt.Sprintf("%s,sliding=%t", name, sliding), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { test(t, sliding, until) })
+			})
+		}
+	}
+}
+
+// TestUntil runs every function for 10.5 s, on the same jobs.
+func TestUntil(t *testing.T) {
 	tests := []struct {
 		name           string
 		job            []float64
@@ -92,48 +99,59 @@ func TestUntilFamily(t *testing.T) {
 		{"takes longer always", []float64{4}, "0:f 6:f 10.5:end", "0:f 4:f 8:f 12:end"},
 	}
 	for _, tt := range tests {
-		for kind, runs := range map[string]map[string]run{"sliding": sliding, "fixed": fixed} {
-			want := tt.sliding
-			if kind == "fixed" {
-				want = tt.fixed
-			}
-			for name, run := range runs {
-				t.Run(tt.name+"/"+kind+"/"+name, func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						ctx, cancel := context.WithTimeout(t.Context(), 10500*time.Millisecond)
-						defer cancel()
-						line := newTimeline()
-						run(ctx, line.job(tt.job...))
-						line.add("end")
-						line.check(t, want)
-					})
-				})
-			}
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			eachUntil(t, func(t *testing.T, sliding bool, until func(context.Context, func())) {
+				ctx, cancel := context.WithTimeout(t.Context(), 10500*time.Millisecond)
+				defer cancel()
+				line := newTimeline()
+				until(ctx, line.job(tt.job...))
+				line.add("end")
+				if sliding {
+					line.check(t, tt.sliding)
+				} else {
+					line.check(t, tt.fixed)
+				}
+			})
+		})
 	}
 }
 
-// TestUntilDoesNotCallWhenStopped before it begins, nor once more after its end when
-// the next pause is over at the same moment.
+// TestUntilDoesNotCallWhenStopped before it begins, nor once more after its end when the next pause is over at the
+// same moment.
 func TestUntilDoesNotCallWhenStopped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		stop := make(chan struct{})
-		close(stop)
-		ctx := wait.ContextForChannel(stop)
-		called := func() { t.Error("called") }
-		for _, sliding := range []bool{true, false} {
-			wait.JitterUntil(called, time.Second, 0, sliding, stop)
-			wait.JitterUntilWithContext(ctx, func(context.Context) { called() }, time.Second, 0, sliding)
-			wait.BackoffUntil(called, wait.NewJitteredBackoffManager(0, 0, nil), sliding, stop)
-			for range 30 { // select picks at random
-				ctx, cancel := context.WithCancel(t.Context())
-				calls := 0
-				wait.JitterUntilWithContext(ctx, func(context.Context) { calls++; cancel() }, 0, 0, sliding)
-				if calls != 1 {
-					t.Errorf("%d calls, want 1", calls)
-				}
+	eachUntil(t, func(t *testing.T, sliding bool, until func(context.Context, func())) {
+		stopped, cancel := context.WithCancel(t.Context())
+		cancel()
+		until(stopped, func() { t.Error("called") })
+		for range 30 { // select picks at random
+			ctx, cancel := context.WithCancel(t.Context())
+			calls := 0
+			until(ctx, func() {
+				calls++
+				time.Sleep(period)
+				cancel()
+			})
+			if calls != 1 {
+				t.Errorf("%d calls, want 1", calls)
 			}
 		}
+	})
+}
+
+// TestUntilPanics: the panic reaches the caller, and nothing is called after it.
+func TestUntilPanics(t *testing.T) {
+	eachUntil(t, func(t *testing.T, sliding bool, until func(context.Context, func())) {
+		calls := 0
+		defer func() {
+			if r := recover(); r != "in f" || calls != 2 {
+				t.Errorf("recovered %v after %d calls, want the panic of the second", r, calls)
+			}
+		}()
+		until(t.Context(), func() {
+			if calls++; calls == 2 {
+				panic("in f")
+			}
+		})
 	})
 }
 
@@ -208,22 +226,6 @@ func TestNeverStop(t *testing.T) {
 		t.Error("NeverStop is closed")
 	default:
 	}
-}
-
-func TestUntilPanics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		calls := 0
-		defer func() {
-			if r := recover(); r != "in f" || calls != 2 {
-				t.Errorf("recovered %v after %d calls, want the panic of the second", r, calls)
-			}
-		}()
-		wait.Until(func() {
-			if calls++; calls == 2 {
-				panic("in f")
-			}
-		}, time.Second, wait.NeverStop)
-	})
 }
 
 // TestUntilDoesNotAllocate from one call to the next.

@@ -102,8 +102,20 @@ func TestDroppedKeys(t *testing.T) {
 		check("d 2 d is broken, 2 1s -", "b 2 b is broken, 2 1s -")
 		p.Forget("d")
 		check("b 2 b is broken, 2 1s -")
+		if s := p.Snapshot(0); s.DroppedKeys != 1 {
+			t.Errorf("%d dropped keys", s.DroppedKeys)
+		}
+		// A key that was added again and fails is failing, and not dropped any more.
+		broken = true
+		q.Add("b")
+		r.after(2*time.Minute + 500*time.Millisecond)
+		if s := p.Snapshot(10); len(s.Failing) != 1 || len(s.Dropped) != 0 || s.DroppedKeys != 0 {
+			t.Errorf("failing %+v, dropped %+v of %d", s.Failing, s.Dropped, s.DroppedKeys)
+		}
+		r.after(3 * time.Minute)
+		check("b 2 b is broken, 2 2m1s -")
 		r.endCleanly()
-		check("b 2 b is broken, 2 1s -")
+		check("b 2 b is broken, 2 2m1s -")
 	})
 }
 

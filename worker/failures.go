@@ -207,6 +207,12 @@ func (r *recent[T]) put(f FailedKey[T]) {
 	r.byKey[f.Key] = r.order.PushFront(f)
 }
 
+func (r *recent[T]) len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.order.Len()
+}
+
 func (r *recent[T]) forget(key T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -30,3 +30,10 @@ type RequeueCounter[T comparable] interface {
 	// about a second, whatever ctx is.
 	NumRequeuesContext(ctx context.Context, key T) (int, error)
 }
+
+// GiveUpRecorder is what a queue offers if it keeps the keys that are not tried any more, such as one that many processes
+// share. A pool calls it for a key that it drops.
+type GiveUpRecorder[T comparable] interface {
+	// GiveUp is called after Forget and before Done of key, whose last attempt failed with err. It should not block.
+	GiveUp(key T, attempts int, err error)
+}

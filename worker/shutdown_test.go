@@ -99,6 +99,8 @@ func TestEnd(t *testing.T) {
 			stop(worker.Running, worker.Running, worker.All)(e)
 			e.q.Add("6s")
 		}, 3 * time.Second, "2 queued and not started: 4s, 6s"},
+		{"Stop(Running) with idle workers", "5s", options{Workers: 3},
+			func(e ending) { e.p.Stop(worker.Running); e.q.Add("1s") }, 5 * time.Second, "1 queued and not started: 1s"},
 		{"Stop(All)", "3s 4s", options{}, stop(worker.All), 7 * time.Second, "nothing"},
 		{"Stop(All), then the context", "3s 4s 5s", options{}, func(e ending) {
 			e.p.Stop(worker.All)

@@ -96,8 +96,10 @@ type Snapshot[T comparable] struct {
 	// of 10,000 of them.
 	Failing []FailedKey[T] `json:"failing"`
 	// Dropped are the last keys that were dropped, the last one first: Options.KeepDropped at most. A key leaves
-	// the list when this pool handles it without failure, and by Forget.
+	// the list when this pool handles it and does not drop it again, and by Forget.
 	Dropped []FailedKey[T] `json:"dropped"`
+	// DroppedKeys is how long that list is without the limit.
+	DroppedKeys int `json:"dropped_keys"`
 }
 
 // StatsProvider is what a [workqueue.MetricsProvider] implements to read the Stats of pools. (Such a provider
@@ -200,13 +202,15 @@ const maxSnapshot = 512
 func (p *Pool[T]) Snapshot(limit int) Snapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	s := Snapshot[T]{Running: p.running(limit), Dropped: p.dropped.newest(limit), Failing: p.failing(ctx, limit)}
+	s := Snapshot[T]{
+		Running: p.running(limit), Failing: p.failing(ctx, limit), Dropped: p.dropped.newest(limit), DroppedKeys: p.dropped.len(),
+	}
 	p.setNextTries(ctx, s.Failing)
 	s.Stats = p.Stats()
 	return s
 }
 
-// failing returns up to limit keys whose last call has failed, the last failure first. Until ctx ends it asks the queue
+// failing returns up to limit of the last 512 keys that have failed, the last failure first. Until ctx ends it asks the queue
 // which of them are stale, and forgets these.
 func (p *Pool[T]) failing(ctx context.Context, limit int) []FailedKey[T] {
 	keys := []FailedKey[T]{}
@@ -293,7 +297,7 @@ func (p *Pool[T]) watch() {
 
 // anyKeys returns s with keys of no particular type.
 func (s Snapshot[T]) anyKeys() Snapshot[any] {
-	a := Snapshot[any]{Stats: s.Stats, Running: []RunningKey[any]{}}
+	a := Snapshot[any]{Stats: s.Stats, Running: []RunningKey[any]{}, DroppedKeys: s.DroppedKeys}
 	for _, r := range s.Running {
 		a.Running = append(a.Running, RunningKey[any]{r.Key, r.Attempt, r.Started, r.Duration, r.Stuck})
 	}

@@ -275,6 +275,9 @@ func (p *Pool[T]) finishCall(c *call[T]) {
 	}
 	if c.Next == NextDrop {
 		p.dropped.put(c.failedKey())
+		if q, ok := p.queue.(GiveUpRecorder[T]); ok {
+			q.GiveUp(c.Key, c.Attempt, c.Err)
+		}
 	}
 	p.log(c)
 	if c.fatal {
@@ -349,6 +352,7 @@ func (p *Pool[T]) retry(c *call[T]) {
 	c.failed = failureCount{calls: c.failed.calls + 1}
 	// Before AddRateLimited, which may panic: the key must not be lost.
 	p.failures.errors.put(c.failedKey())
+	p.dropped.forget(c.Key) // It was dropped before, and somebody has added it again.
 	p.failures.set(c.Key, c.failed)
 	select {
 	case p.anyFailing <- struct{}{}:

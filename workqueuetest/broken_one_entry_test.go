@@ -34,20 +34,20 @@ func (q putsOff) AddAfter(key string, d time.Duration) {
 	q.merging.AddAfter(key, d)
 }
 
-// lastWishCounts forgets the earlier adds of a key that a worker holds.
-type lastWishCounts struct{ merging }
+// lastAddCounts forgets the earlier adds of a key that a worker holds.
+type lastAddCounts struct{ merging }
 
-func (q lastWishCounts) AddAfter(key string, d time.Duration) {
+func (q lastAddCounts) AddAfter(key string, d time.Duration) {
 	if info, _ := q.Inspect(key); info.State == priorityqueue.Processing {
 		q.Remove(key)
 	}
 	q.merging.AddAfter(key, d)
 }
 
-// firstWishCounts ignores further adds of a held key that Done will queue anyway.
-type firstWishCounts struct{ merging }
+// firstAddCounts ignores further adds of a held key that Done will queue anyway.
+type firstAddCounts struct{ merging }
 
-func (q firstWishCounts) Add(key string) {
+func (q firstAddCounts) Add(key string) {
 	if info, _ := q.Inspect(key); info.State != priorityqueue.Processing || !info.Again {
 		q.merging.Add(key)
 	}

@@ -3,9 +3,10 @@ package workqueuetest
 import (
 	"context"
 	"slices"
-	"sync/atomic"
 	"testing/synctest"
 	"time"
+
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
@@ -24,41 +25,36 @@ func (r *run) pass(d time.Duration) {
 	synctest.Wait()
 }
 
+// needFakeClock skips the case on the real clock.
+func (r *run) needFakeClock() *testingclock.FakeClock {
+	if r.suite.IgnoresClock {
+		r.lacks("use for a clock")
+	}
+	if r.fake == nil {
+		r.skip("on the real clock")
+	}
+	return r.fake
+}
+
 // call is a call that may block.
 type call[R any] struct {
-	r      *run
-	what   string
-	result atomic.Pointer[R]
-	ended  atomic.Bool
+	r    *run
+	what string
+	testkit.Call[R]
 }
 
 // start makes a call in a goroutine.
 func start[R any](r *run, what string, f func() R) *call[R] {
 	c := &call[R]{r: r, what: what}
-	r.start(func() {
-		result := f()
-		c.result.Store(&result)
-	}, func() { c.ended.Store(true) })
+	r.start(func() { c.Return(f()) }, func() {})
 	return c
 }
 
 // mustBlock fails the case unless the call is blocked when all goroutines are.
-func (c *call[R]) mustBlock(when string) {
-	synctest.Wait()
-	if result := c.result.Load(); result != nil {
-		c.r.Fatalf("%s %s: returned %v, and should block", c.what, when, *result)
-	}
-}
+func (c *call[R]) mustBlock(when string) { c.MustBlock(c.r, c.what+" "+when) }
 
 // mustReturn returns the result of the call, which must have returned when all goroutines are blocked.
-func (c *call[R]) mustReturn(when string) R {
-	synctest.Wait()
-	result := c.result.Load()
-	if result == nil {
-		c.r.Fatalf("%s %s: still blocks", c.what, when)
-	}
-	return *result
-}
+func (c *call[R]) mustReturn(when string) R { return c.MustReturn(c.r, c.what+" "+when) }
 
 func (c *call[R]) mustWaitIf(waits bool, when string) {
 	if waits {
@@ -199,14 +195,6 @@ func (r *run) wantStats(q fifo, when string, want workqueue.Stats) {
 	want.ShuttingDown = q.ShuttingDown()
 	if st != want {
 		r.Fatalf("%s: Stats() = %+v, want %+v", when, st, want)
-	}
-}
-
-// wantGoroutines asserts how many goroutines the bubble has in addition to base.
-func (r *run) wantGoroutines(base testkit.GoroutineSet, when string, want int) {
-	synctest.Wait()
-	if more := testkit.Goroutines().Since(base); len(more) != want {
-		r.Fatalf("%s: %d more goroutines, want %d:\n%s", when, len(more), want, more)
 	}
 }
 

@@ -19,17 +19,17 @@ func idleCases() []testCase {
 func tryNoGoroutineWhileIdle(r *run) {
 	base := testkit.Goroutines()
 	q := r.queue(Config[string]{})
-	r.wantGoroutines(base, "new", 0)
+	base.WantMore(r, "new", 0)
 	for range 3 {
 		q.Add("a")
 		r.process(q, "a added", "a")
-		r.wantGoroutines(base, "while no key waits", 0)
+		base.WantMore(r, "while no key waits", 0)
 		d, ok := q.(delaying)
 		if !ok {
 			continue
 		}
 		d.AddAfter("a", 0)
-		r.wantGoroutines(base, "after AddAfter without a delay", 0)
+		base.WantMore(r, "after AddAfter without a delay", 0)
 		r.take(q)
 		d.AddAfter("a", time.Second)
 		d.AddAfter("b", time.Minute)
@@ -37,7 +37,7 @@ func tryNoGoroutineWhileIdle(r *run) {
 		r.process(q, "a due", "a")
 		r.pass(time.Hour)
 		r.process(q, "b due", "b")
-		r.wantGoroutines(base, "when no key waits any more", 0)
+		base.WantMore(r, "when no key waits any more", 0)
 	}
 }
 
@@ -71,7 +71,7 @@ func tryNoGoroutineAfterShutDown(r *run) {
 			r.pass(0)
 		}
 		e.start(r, q).mustReturn("with a key that waits")
-		r.wantGoroutines(base, "after "+e.name, 0)
+		base.WantMore(r, "after "+e.name, 0)
 		if e.drain {
 			r.wantOnlyTheDrain(base, e)
 		}
@@ -79,7 +79,7 @@ func tryNoGoroutineAfterShutDown(r *run) {
 			q := r.queue(Config[string]{Name: queueName, MetricsProvider: &testkit.Recorder{}})
 			r.pass(0)
 			e.start(r, q).mustReturn("of an empty queue with metrics")
-			r.wantGoroutines(base, "with metrics, after "+e.name, 0)
+			base.WantMore(r, "with metrics, after "+e.name, 0)
 		}
 	})
 }
@@ -96,9 +96,9 @@ func (r *run) wantOnlyTheDrain(base testkit.GoroutineSet, drain ender) {
 	end := drain.start(r, q)
 	end.mustBlock("with a key held")
 	if drain.name == "ShutDownWithDrain" || !r.suite.PartialStats {
-		r.wantGoroutines(base, "the drainer apart, during "+drain.name, 1)
+		base.WantMore(r, "the drainer apart, during "+drain.name, 1)
 	}
 	q.Done("held")
 	end.mustReturn("with nothing left")
-	r.wantGoroutines(base, "after "+drain.name, 0)
+	base.WantMore(r, "after "+drain.name, 0)
 }

@@ -26,115 +26,71 @@ func linearizableCases() []testCase {
 	}
 }
 
-// lineState is the queue between two calls. It is immutable, so states share their slices.
-type lineState struct {
-	line        []string
-	dirty, held []string // sorted
+// fifoKeys is how many keys there are: "a" and those after it.
+const fifoKeys = 3
+
+// fifoState is the queue between two calls.
+type fifoState struct {
+	queued      string // the keys, in order
+	dirty, held [fifoKeys]bool
 	down        bool
 	shared      bool
 }
 
-// lineCall is a call that took effect, and lineResult what it returned.
-type lineCall struct {
-	method, key string
-	stray       bool // a Done by a goroutine that does not hold the key
-	// early marks a stray Done that may have had no effect in a shared queue: a Get that returned its key was under way.
-	// The server had handed out the key, and this process did not know it yet.
-	early bool
-}
+// fifoCall is a call that took effect, and fifoResult what it returned.
+type fifoCall struct{ method, key string }
 
-type lineResult struct {
+type fifoResult struct {
 	key      string
 	n        int
 	shutDown bool
 }
 
-func with(set []string, key string) []string {
-	i, found := slices.BinarySearch(set, key)
-	if found {
-		return set
-	}
-	return slices.Insert(slices.Clone(set), i, key)
-}
-
-func without(set []string, key string) []string {
-	i, found := slices.BinarySearch(set, key)
-	if !found {
-		return set
-	}
-	return slices.Delete(slices.Clone(set), i, i+1)
-}
-
-func has(set []string, key string) bool {
-	_, found := slices.BinarySearch(set, key)
-	return found
-}
-
 // step returns the state after a call, or false if the call cannot have that result in s.
-func (s lineState) step(c lineCall, result lineResult) (bool, lineState) {
-	push := func(key string) []string { return append(slices.Clone(s.line), key) }
+func (s fifoState) step(c fifoCall, result fifoResult) (bool, fifoState) {
 	switch c.method {
 	case "Add":
-		if s.down && s.shared {
-			// It is queued if a worker holds a key, but none of these calls could show that.
+		// After shutdown a shared queue takes what workers add, but none of these calls could show that.
+		key := c.key[0] - 'a'
+		if s.down || s.dirty[key] {
 			return true, s
 		}
-		if s.down || has(s.dirty, c.key) {
-			return true, s
+		if !s.held[key] {
+			s.queued += c.key
 		}
-		if !has(s.held, c.key) {
-			s.line = push(c.key)
-		}
-		s.dirty = with(s.dirty, c.key)
+		s.dirty[key] = true
 	case "Done":
-		if !has(s.held, c.key) {
-			return true, s
+		key := c.key[0] - 'a'
+		if s.held[key] && s.dirty[key] {
+			s.queued += c.key
 		}
-		s.held = without(s.held, c.key)
-		if has(s.dirty, c.key) {
-			s.line = push(c.key)
-		}
+		s.held[key] = false
 	case "Get":
 		if result.shutDown {
-			return s.down && (len(s.line) == 0 || s.shared), s
+			return s.down && (s.queued == "" || s.shared), s
 		}
-		if s.down && s.shared {
+		if s.down && s.shared || s.queued == "" || s.queued[:1] != result.key {
 			return false, s
 		}
-		if len(s.line) == 0 || s.line[0] != result.key {
-			return false, s
-		}
-		s.line = s.line[1:]
-		s.dirty, s.held = without(s.dirty, result.key), with(s.held, result.key)
+		key := result.key[0] - 'a'
+		s.queued = s.queued[1:]
+		s.dirty[key], s.held[key] = false, true
 	case "Len":
-		return result.n == len(s.line) || s.down && s.shared, s
+		return result.n == len(s.queued) || s.down && s.shared, s
 	case "ShutDown":
 		s.down = true
 	}
 	return true, s
 }
 
-// lineModel is the model of a queue, shared or not.
-func lineModel(shared bool) porcupine.Model {
-	m := porcupine.NondeterministicModel{
-		Init: func() []any { return []any{lineState{shared: shared}} },
-		Step: func(state, input, output any) []any {
-			before, call := state.(lineState), input.(lineCall)
-			possible, after := before.step(call, output.(lineResult))
-			switch {
-			case !possible:
-				return nil
-			case call.early:
-				return []any{after, before}
-			}
-			return []any{after}
-		},
-		Equal: func(a, b any) bool {
-			s, t := a.(lineState), b.(lineState)
-			return s.down == t.down && slices.Equal(s.line, t.line) && slices.Equal(s.dirty, t.dirty) && slices.Equal(s.held, t.held)
+// fifoModel is the model of a queue, shared or not.
+func fifoModel(shared bool) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return fifoState{shared: shared} },
+		Step: func(state, input, output any) (bool, any) {
+			return state.(fifoState).step(input.(fifoCall), output.(fifoResult))
 		},
 	}
-	return m.ToModel()
 }
 
 // history records calls. It numbers the beginnings and ends of calls instead of reading a clock, whose resolution
@@ -146,42 +102,28 @@ type history struct {
 }
 
 // record makes a call and records its result, unless the call had no effect.
-func (h *history) record(client int, c lineCall, f func() (result lineResult, ok bool)) lineResult {
+func (h *history) record(client int, method, key string, f func() (result fifoResult, effect bool)) fifoResult {
 	if rand.IntN(2) == 0 {
 		runtime.Gosched() // With one processor the goroutines would hardly ever take turns.
 	}
 	began := h.events.Add(1)
-	result, ok := f()
+	result, effect := f()
 	ended := h.events.Add(1)
-	if ok {
+	if effect {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.calls = append(h.calls, porcupine.Operation{ClientId: client, Input: c, Call: began, Output: result, Return: ended})
+		h.calls = append(h.calls, porcupine.Operation{
+			ClientId: client, Input: fifoCall{method, key}, Call: began, Output: result, Return: ended,
+		})
 	}
 	return result
-}
-
-// markEarly marks those of the stray calls of Done that a Get of their key overlaps.
-func (h *history) markEarly() {
-	for i := range h.calls {
-		done := &h.calls[i]
-		call := done.Input.(lineCall)
-		if !call.stray {
-			continue
-		}
-		call.early = slices.ContainsFunc(h.calls, func(get porcupine.Operation) bool {
-			return get.Input.(lineCall).method == "Get" && get.Output.(lineResult).key == call.key &&
-				get.Call < done.Return && done.Call < get.Return
-		})
-		done.Input = call
-	}
 }
 
 func (h *history) String() string {
 	slices.SortFunc(h.calls, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	var b strings.Builder
 	for _, c := range h.calls {
-		in, out := c.Input.(lineCall), c.Output.(lineResult)
+		in, out := c.Input.(fifoCall), c.Output.(fifoResult)
 		fmt.Fprintf(&b, "%3d to %3d, goroutine %d: %s(%s)", c.Call, c.Return, c.ClientId, in.method, in.key)
 		switch {
 		case in.method == "Len":
@@ -201,10 +143,7 @@ func (r *run) tryLinearizable(unmatchedDone bool) {
 	for round := range rounds {
 		h := &history{}
 		r.makeHistory(round, unmatchedDone, h)
-		if r.suite.Shared {
-			h.markEarly()
-		}
-		switch porcupine.CheckOperationsTimeout(lineModel(r.suite.Shared), h.calls, 10*time.Second) {
+		switch porcupine.CheckOperationsTimeout(fifoModel(r.suite.Shared), h.calls, 10*time.Second) {
 		case porcupine.Illegal:
 			r.Fatalf("round %d: there is no order of these calls in which each returns what it did:\n%s", round, h)
 		case porcupine.Unknown:
@@ -222,73 +161,67 @@ func (r *run) tryLinearizable(unmatchedDone bool) {
 func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 	const producers, workers, calls = 2, 2, 8
 	q := r.queue(Config[string]{})
-	anyKey := func(random *rand.Rand) string { return string(rune('a' + random.IntN(3))) }
-	nothing := lineResult{}
-	shutDown := func(client int) {
-		h.record(client, lineCall{method: "ShutDown"}, func() (lineResult, bool) { q.ShutDown(); return nothing, true })
+	// call records a method without results.
+	call := func(client int, method, key string, f func()) {
+		h.record(client, method, key, func() (fifoResult, bool) { f(); return fifoResult{}, true })
 	}
 	length := func(client int) {
-		h.record(client, lineCall{method: "Len"}, func() (lineResult, bool) { return lineResult{n: q.Len()}, true })
+		h.record(client, "Len", "", func() (fifoResult, bool) { return fifoResult{n: q.Len()}, true })
 	}
-	done := func(client int, key string, stray bool) {
-		h.record(client, lineCall{method: "Done", key: key, stray: stray}, func() (lineResult, bool) { q.Done(key); return nothing, true })
+	produce := func(client int, random *rand.Rand) {
+		for range calls {
+			key := string(rune('a' + random.IntN(fifoKeys)))
+			switch n := random.IntN(12); {
+			case n == 0:
+				length(client)
+			case n == 1 && round%4 == 0:
+				call(client, "ShutDown", "", q.ShutDown)
+			case n == 2 && unmatchedDone:
+				call(client, "Done", key, func() { q.Done(key) })
+			default:
+				call(client, "Add", key, func() { q.Add(key) })
+			}
+		}
 	}
-	var ready, producing, working sync.WaitGroup
+	work := func(client int, random *rand.Rand) {
+		for {
+			// A shared queue may have fetched a key for a getter that gave up, and then gives it to a later one. If it
+			// was added in between, it comes once more than it must.
+			got := h.record(client, "Get", "", func() (fifoResult, bool) { return someGet(q, random, !r.suite.Shared) })
+			switch {
+			case got.shutDown:
+				return
+			case got.key == "":
+				continue // gave up
+			}
+			if random.IntN(4) == 0 {
+				length(client)
+			}
+			call(client, "Done", got.key, func() { q.Done(got.key) })
+		}
+	}
+	producing, working := group{r: r}, group{r: r}
+	var ready sync.WaitGroup
 	ready.Add(producers + workers)
 	for client := range producers + workers {
 		random := r.rand(round*(producers+workers) + client)
-		produce := func() {
-			for range calls {
-				switch n := random.IntN(12); {
-				case n == 0:
-					length(client)
-				case n == 1 && round%4 == 0:
-					shutDown(client)
-				case n == 2 && unmatchedDone:
-					done(client, anyKey(random), true)
-				default:
-					key := anyKey(random)
-					h.record(client, lineCall{method: "Add", key: key}, func() (lineResult, bool) { q.Add(key); return nothing, true })
-				}
-			}
-		}
-		work := func() {
-			for {
-				got := h.record(client, lineCall{method: "Get"}, func() (lineResult, bool) {
-					// A shared queue may have fetched a key for a getter that gave up, and then gives it to a later
-					// one. If it was added in between, it comes once more than it must.
-					return someGet(q, random, !r.suite.Shared)
-				})
-				switch {
-				case got.shutDown:
-					return
-				case got.key == "":
-					continue // gave up
-				}
-				if random.IntN(4) == 0 {
-					length(client)
-				}
-				done(client, got.key, false)
-			}
-		}
-		all, f := &producing, produce
+		c, f := &producing, produce
 		if client >= producers {
-			all, f = &working, work
+			c, f = &working, work
 		}
-		all.Add(1)
-		r.start(func() {
+		c.start(func() {
 			ready.Done()
 			ready.Wait()
-			f()
-		}, all.Done)
+			f(client, random)
+		})
 	}
 	producing.Wait()
-	shutDown(producers + workers)
+	call(producers+workers, "ShutDown", "", q.ShutDown)
 	working.Wait()
 }
 
 // someGet is a Get or, if q has it and givesUp is set, sometimes a GetContext that soon gives up and then has no effect.
-func someGet(q fifo, random *rand.Rand, givesUp bool) (result lineResult, effect bool) {
+func someGet(q fifo, random *rand.Rand, givesUp bool) (result fifoResult, effect bool) {
 	var g got
 	if e, ok := q.(extended); ok && givesUp && random.IntN(2) == 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(random.IntN(50))*time.Microsecond)
@@ -297,5 +230,5 @@ func someGet(q fifo, random *rand.Rand, givesUp bool) (result lineResult, effect
 	} else {
 		g = get(q)
 	}
-	return lineResult{key: g.key, shutDown: g.err == workqueue.ErrShutDown}, g.err == nil || g.err == workqueue.ErrShutDown
+	return fifoResult{key: g.key, shutDown: g.err == workqueue.ErrShutDown}, g.err == nil || g.err == workqueue.ErrShutDown
 }

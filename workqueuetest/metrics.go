@@ -1,7 +1,6 @@
 package workqueuetest
 
 import (
-	"fmt"
 	"maps"
 	"strings"
 	"testing/synctest"
@@ -103,22 +102,19 @@ func tryMetricsOfDelays(r *run) {
 }
 
 func tryMetricsAfterShutDown(r *run) {
-	for _, end := range []string{"ShutDown", "ShutDownWithDrain"} {
+	for i := range 2 {
 		q, m := r.measured()
 		q.Add("a")
 		q.Add("b")
 		r.hold(q, "a", "b")
 		r.pass(2 * time.Second)
-		e := enders(q)[0]
-		if end != e.name {
-			e = enders(q)[1]
-		}
+		e := enders(q)[i]
 		c := e.start(r, q)
 		synctest.Wait()
 		q.Done("a")
 		q.Done("b")
 		c.mustReturn("with nothing left")
-		r.wantMetrics(m, fmt.Sprintf("%s with keys held, and then Done", end), values{"adds": 2, "latency": testkit.Seconds(0, 0), "work": testkit.Seconds(2, 2)})
+		r.wantMetrics(m, e.name+" with keys held, and then Done", values{"adds": 2, "latency": testkit.Seconds(0, 0), "work": testkit.Seconds(2, 2)})
 	}
 }
 

@@ -27,7 +27,8 @@ func modelCases() []testCase {
 	}
 }
 
-// modelOptions add unusual calls to the sequences.
+// modelOptions add unusual calls to the sequences. With ties, keys are often due at the same time, and never
+// otherwise.
 type modelOptions struct{ shutDown, unmatchedDone, ties bool }
 
 // op is one call, as data: rapid leaves out some and simplifies others, until the shortest sequence that still fails
@@ -46,7 +47,7 @@ func (o op) String() string {
 		return fmt.Sprintf("pass %v", o.d)
 	case "AddAfter":
 		return fmt.Sprintf("AddAfter(%d, %v)", o.key, o.d)
-	case "Add", "Done of any", "AddAfter to the full minute":
+	case "Add", "Done of any":
 		return fmt.Sprintf("%s(%d)", o.kind, o.key)
 	}
 	return o.kind
@@ -64,8 +65,7 @@ func (m modelOptions) kinds() []string {
 		kinds = append(kinds, "Done of any")
 	}
 	if m.ties {
-		kinds = append(kinds, "AddAfter to the full minute", "AddAfter to the full minute", "AddAfter to the full minute",
-			"pass to the full minute")
+		kinds = append(kinds, "AddAfter", "AddAfter", "AddAfter")
 	}
 	return kinds
 }
@@ -76,14 +76,15 @@ func (m modelOptions) draw(t *rapid.T) []op {
 			kind: rapid.SampledFrom(m.kinds()).Draw(t, "kind"),
 			key:  rapid.IntRange(0, modelKeys-1).Draw(t, "key"),
 		}
-		switch o.kind {
-		case "AddAfter":
+		switch {
+		case o.kind == "AddAfter" && m.ties:
+			o.d = rapid.SampledFrom([]time.Duration{10 * time.Second, 20 * time.Second}).Draw(t, "delay")
+		case o.kind == "pass" && m.ties:
+			o.d = 10 * time.Second
+		case o.kind == "AddAfter":
 			o.d = time.Duration(rapid.IntRange(-2, 20).Draw(t, "seconds")) * time.Second
-		case "pass":
+		case o.kind == "pass":
 			o.d = time.Duration(rapid.IntRange(-3, 15).Draw(t, "seconds")) * time.Second
-			if m.ties {
-				o.d += rapid.SampledFrom([]time.Duration{0, 0, 1, -1, 999_999_999}).Draw(t, "more")
-			}
 		}
 		return o
 	})
@@ -124,7 +125,7 @@ func (r *run) playModel(m modelOptions, ops []op, at *int) {
 	for i, o := range ops {
 		*at = i
 		if !m.ties && o.kind == "AddAfter" && o.d > 0 {
-			o.d += time.Duration(i) * time.Microsecond // No two keys are due at the same time.
+			o.d += time.Duration(i) * time.Microsecond
 		}
 		p.call(o)
 		p.compare()
@@ -168,12 +169,8 @@ func (p *modelRun) call(o op) {
 		p.held = slices.DeleteFunc(p.held, func(n int) bool { return n == o.key })
 	case "AddAfter":
 		p.addAfter(o.key, o.d)
-	case "AddAfter to the full minute":
-		p.addAfter(o.key, untilFullMinute(p.clock.Now()))
 	case "pass":
 		p.pass(o.d)
-	case "pass to the full minute":
-		p.pass(untilFullMinute(p.clock.Now()))
 	case "ShutDown":
 		p.q.ShutDown()
 		p.model.shutDown()
@@ -186,13 +183,13 @@ func (p *modelRun) call(o op) {
 }
 
 func (p *modelRun) get() {
-	queued := len(p.model.line) > 0
+	queued := len(p.model.queued) > 0
 	if !queued && !p.model.down {
 		return
 	}
 	g := p.startGet(p.q).mustReturn("when the model's would")
 	if (g.err == nil) != queued {
-		p.Fatalf("Get() = %q, %v, and keys %v are queued", g.key, g.err, p.model.line)
+		p.Fatalf("Get() = %q, %v, and keys %v are queued", g.key, g.err, p.model.queued)
 	}
 	if !queued {
 		return
@@ -222,8 +219,8 @@ func (p *modelRun) pass(d time.Duration) {
 func (p *modelRun) compare() {
 	synctest.Wait()
 	n, down := p.q.Len(), p.q.ShuttingDown()
-	if n != len(p.model.line) || down != p.model.down {
-		p.Fatalf("Len() = %d, ShuttingDown() = %v, want %d %v, %v", n, down, len(p.model.line), p.model.line, p.model.down)
+	if n != len(p.model.queued) || down != p.model.down {
+		p.Fatalf("Len() = %d, ShuttingDown() = %v, want %d %v, %v", n, down, len(p.model.queued), p.model.queued, p.model.down)
 	}
 	p.wantStats(p.q, "after this", p.model.wantStats())
 	if p.metrics != nil {
@@ -233,10 +230,6 @@ func (p *modelRun) compare() {
 		}
 	}
 	p.check(p.q)
-}
-
-func untilFullMinute(now time.Time) time.Duration {
-	return now.Truncate(time.Minute).Add(time.Minute).Sub(now)
 }
 
 // rapidTB makes a run a rapid.TB.
@@ -271,7 +264,7 @@ func (tb *rapidTB) FailNow() {
 type slowQueue struct {
 	oneEntry bool
 
-	line        []int
+	queued      []int
 	dirty, held map[int]bool
 	waiting     []slowWaiting
 	seq         int
@@ -301,13 +294,13 @@ func (m *slowQueue) add(key int) {
 	m.stats.Adds++
 	m.dirty[key] = true
 	if !m.held[key] {
-		m.line = append(m.line, key)
+		m.queued = append(m.queued, key)
 	}
 }
 
 func (m *slowQueue) get() int {
-	key := m.line[0]
-	m.line = m.line[1:]
+	key := m.queued[0]
+	m.queued = m.queued[1:]
 	delete(m.dirty, key)
 	m.held[key] = true
 	return key
@@ -320,7 +313,7 @@ func (m *slowQueue) done(key int) {
 	}
 	delete(m.held, key)
 	if m.dirty[key] {
-		m.line = append(m.line, key)
+		m.queued = append(m.queued, key)
 	}
 }
 
@@ -367,6 +360,6 @@ func (m *slowQueue) shutDown() {
 
 func (m *slowQueue) wantStats() workqueue.Stats {
 	want := m.stats
-	want.Queued, want.Processing, want.Waiting = len(m.line), len(m.held), len(m.waiting)
+	want.Queued, want.Processing, want.Waiting = len(m.queued), len(m.held), len(m.waiting)
 	return want
 }

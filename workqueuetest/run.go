@@ -107,25 +107,26 @@ func (r *run) outcome() outcome {
 
 // bubbled runs f in a bubble.
 func (r *run) bubbled(f func()) {
-	r.watched(patience, func() {
+	r.within(patience, func() {
 		var bubble string
 		defer func() {
 			if v := recover(); v != nil && !r.Failed() {
-				r.Errorf("goroutines are left after shutdown (%v):\n%s", v, bytes.Join(testkit.GoroutinesOf(bubble).Since(nil), []byte("\n\n")))
+				r.Errorf("goroutines are left after shutdown (%v):\n%s", v, bubbleStacks(bubble))
 			}
 		}()
 		synctest.Test(r.t, func(*testing.T) {
 			bubble = testkit.Bubble()
 			r.supervise(f)
 		})
-	})
+	}, allStacks)
 }
 
 // supervise runs f in the caller's bubble, and then ends what f has started. If goroutines are left after that, the
 // bubble panics.
 func (r *run) supervise(f func()) {
-	r.within(forever, f)
-	r.within(forever, r.endQueues)
+	stacks := func() []byte { return bubbleStacks(testkit.Bubble()) }
+	r.within(forever, f, stacks)
+	r.within(forever, r.endQueues, stacks)
 	// Some goroutines only notice the shutdown when they next read the clock.
 	for range 3 {
 		synctest.Wait()
@@ -133,19 +134,6 @@ func (r *run) supervise(f func()) {
 		if r.fake != nil {
 			r.fake.Step(20 * time.Second)
 		}
-	}
-}
-
-// within runs f in a goroutine of a bubble, and fails if f has not returned after d of virtual time.
-func (r *run) within(d time.Duration, f func()) {
-	done := make(chan struct{})
-	r.start(f, func() { close(done) })
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-		r.Errorf("blocks forever:\n%s", bytes.Join(testkit.Goroutines().Since(nil), []byte("\n\n")))
 	}
 }
 
@@ -165,8 +153,8 @@ func (r *run) start(f func(), ended func()) {
 // unbubbled runs f in real time. All its goroutines must have ended soon after.
 func (r *run) unbubbled(f func()) {
 	others := goleak.IgnoreCurrent()
-	r.watched(patience+stressTotal(), f)
-	r.watched(patience, r.endQueues)
+	r.within(patience+stressTotal(), f, allStacks)
+	r.within(patience, r.endQueues, allStacks)
 	if r.Failed() {
 		return
 	}
@@ -175,8 +163,8 @@ func (r *run) unbubbled(f func()) {
 	}
 }
 
-// watched runs f in a goroutine, and waits for it, but no longer than d in real time.
-func (r *run) watched(d time.Duration, f func()) {
+// within runs f in a goroutine, and waits for it, but no longer than d: virtual time in a bubble, real time outside.
+func (r *run) within(d time.Duration, f func(), stacks func() []byte) {
 	done := make(chan struct{})
 	r.start(f, func() { close(done) })
 	timer := time.NewTimer(d)
@@ -184,9 +172,29 @@ func (r *run) watched(d time.Duration, f func()) {
 	select {
 	case <-done:
 	case <-timer.C:
-		buf := make([]byte, 1<<20)
-		r.Errorf("does not end within %v, all goroutines:\n%s", d, buf[:runtime.Stack(buf, true)])
+		r.Errorf("does not end within %v:\n%s", d, stacks())
 	}
+}
+
+// allStacks returns the stacks of all goroutines.
+func allStacks() []byte {
+	buf := make([]byte, 1<<20)
+	return buf[:runtime.Stack(buf, true)]
+}
+
+// bubbleStacks returns the stacks of the goroutines of a bubble.
+func bubbleStacks(bubble string) []byte {
+	return bytes.Join(testkit.GoroutinesOf(bubble).Since(nil), []byte("\n\n"))
+}
+
+// soon waits, in real time, until f returns true. It returns false if that takes too long.
+func (r *run) soon(f func() bool) bool {
+	for deadline := time.Now().Add(patience / 4); !f(); time.Sleep(100 * time.Microsecond) {
+		if r.Failed() || time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
 }
 
 // endQueues shuts down all queues that the case has built.

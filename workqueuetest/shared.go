@@ -6,7 +6,6 @@ import "time"
 // Those in sharedCases take their place.
 var notIfShared = map[string]string{
 	"GetAfterShutDown":                staysForOthers,
-	"ShutDownInEveryState":            staysForOthers,
 	"ShutDownEndsDrain":               staysForOthers,
 	"ShutDownDropsWaiting":            staysForOthers,
 	"ShutDownContextGivesUp":          staysForOthers,
@@ -14,13 +13,13 @@ var notIfShared = map[string]string{
 	"DrainWaitsForHeldKeys":           staysForOthers,
 	"DrainWaitsForKeysAddedWhileHeld": staysForOthers,
 	"EveryDrainEnds":                  staysForOthers,
-	"DrainWithWorkers":                staysForOthers,
-	"DrainWhileKeysComeDue":           staysForOthers,
+	"AddAfterShutDownOfWaitingKey":    staysForOthers,
 	"ModelWithShutDown":               staysForOthers,
 	"ModelWithTies":                   staysForOthers + ", and keys that are due at once come in any order",
 	"StressShutDown":                  staysForOthers,
 	"StressDrain":                     staysForOthers,
 	"NothingWaitsForWorkers":          staysForOthers,
+	"LinearizableWithUnmatchedDone":   "a Done may come while the Get of its key is under way: the server has handed it out, and this process does not know yet",
 	"AddAfterShutDown":                "what a handler adds after shutdown is for the other processes",
 	"AddRateLimitedAfterShutDown":     "what a handler adds after shutdown is for the other processes",
 	"FakeClock":                       "the clock is the server's",

@@ -9,11 +9,10 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// shutDownCases are about shutdown in every state. Those about drains are in drain.go.
+// shutDownCases are about shutdown. Those about drains are in drain.go.
 func shutDownCases() []testCase {
 	return []testCase{
 		bubbled("ShutDownTwice", "Every method that shuts down may be called any number of times, by any number of callers, in any order.", tryShutDownTwice),
-		bubbled("ShutDownInEveryState", "In whatever state a queue is shut down, queued and held keys can be finished, and every call returns.", tryShutDownInEveryState),
 		bubbled("ShutDownEndsDrain", "ShutDown ends waiting drains, even if the queue was shut down before.", tryShutDownEndsDrain),
 		bubbled("ShutDownDropsWaiting", "Every way to shut down drops the keys that wait for their time, and counts them.", tryShutDownDropsWaiting),
 		bubbled("ShutDownContextGivesUp", "ShutDownContext waits no longer than its context, and may be called again to wait on.", tryShutDownContextGivesUp),
@@ -44,54 +43,6 @@ func tryShutDownTwice(r *run) {
 		}
 		r.check(q)
 	})
-}
-
-// states are the states in which a queue may be shut down. Each function brings an empty queue into one.
-var states = map[string]func(r *run, q fifo){
-	"new":    func(*run, fifo) {},
-	"used":   func(r *run, q fifo) { q.Add("a"); r.take(q) },
-	"queued": func(_ *run, q fifo) { q.Add("a"); q.Add("b") },
-	"held":   func(r *run, q fifo) { q.Add("a"); q.Add("b"); r.hold(q, "a", "b") },
-	"held and dirty": func(r *run, q fifo) {
-		q.Add("a")
-		r.hold(q, "a")
-		q.Add("a")
-	},
-	"everything": func(r *run, q fifo) {
-		q.Add("a")
-		r.hold(q, "a")
-		q.Add("a")
-		q.Add("b")
-	},
-}
-
-func tryShutDownInEveryState(r *run) {
-	held := map[string][]string{"held": {"a", "b"}, "held and dirty": {"a"}, "everything": {"a"}}
-	queued := map[string][]string{"queued": {"a", "b"}, "held and dirty": {"a"}, "everything": {"b", "a"}}
-	for state, reach := range states {
-		for _, waiting := range []bool{false, true} {
-			r.eachEnder(func(q fifo, e ender) {
-				when := fmt.Sprintf("%s, with keys waiting: %v, and %s", state, waiting, e.name)
-				reach(r, q)
-				if d, ok := q.(delaying); ok && waiting {
-					d.AddAfter("c", time.Minute)
-					d.AddAfter("d", time.Hour)
-					r.pass(time.Second)
-				}
-				end := e.start(r, q)
-				end.mustWaitIf(e.drain && len(held[state])+len(queued[state]) > 0, when)
-				for _, key := range held[state] {
-					q.Done(key)
-				}
-				r.process(q, when, queued[state]...)
-				if err := end.mustReturn(when + ", with nothing left"); err != nil {
-					r.Fatalf("%s: %v", when, err)
-				}
-				r.check(q)
-				r.wantShutDown(q, when)
-			})
-		}
-	}
 }
 
 func tryShutDownEndsDrain(r *run) {

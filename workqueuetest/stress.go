@@ -6,9 +6,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
@@ -27,9 +30,9 @@ func stressCases() []testCase {
 		{"StressShutDown", "When a shutdown comes at any moment, everything that was added before it is processed, once it is drained.",
 			func(r *run, random *rand.Rand) { r.stressVersions(random, true) }},
 		{"StressCancel", "When a getter gives up at the moment at which a key arrives, it has the key, or another getter gets it.", (*run).stressCancel},
-		{"StressDrain", "Several drains, with and without a limit, race with workers and with ShutDown. Each returns, and says what is true.", (*run).stressDrain},
+		{"StressDrain", "Several drains, with and without a limit, race with workers, keys that come due, and ShutDown. Each returns, and its result is true.", (*run).stressDrain},
 		{"StressEveryMethod", "All methods may be called at once, and in the end nothing is left.", (*run).stressEveryMethod},
-		{"StressClock", "When a fake clock is stepped and set at any moment, each delayed key comes once, and not before its time.", (*run).stressClock},
+		{"StressClock", "When a fake clock is stepped at any moment, each delayed key comes once, and not before its time.", (*run).stressClock},
 	}
 	var cases []testCase
 	for _, c := range all {
@@ -53,174 +56,163 @@ func stressTotal() time.Duration {
 	return time.Second
 }
 
+// group starts goroutines of a case, and waits for them.
+type group struct {
+	r *run
+	sync.WaitGroup
+}
+
+func (c *group) start(f func()) {
+	c.Add(1)
+	c.r.start(f, c.Done)
+}
+
+// work handles keys until q is shut down.
+func work(q fifo, handle func(key string)) {
+	for {
+		key, shutdown := q.Get()
+		if shutdown {
+			return
+		}
+		handle(key)
+		q.Done(key)
+	}
+}
+
+func fork(random *rand.Rand) *rand.Rand { return rand.New(rand.NewPCG(random.Uint64(), 0)) }
+
 // versions checks that workers see the newest version of every key.
 type versions struct {
 	r *run
-	// written counts the versions of each key. added counts those whose Add has returned before any shutdown began.
-	written, added, seen []atomic.Int64
-	holders              []atomic.Int32
-	ending               atomic.Bool
+	q fifo
+	// dropsDelayed is set if delayed adds may be dropped by a shutdown. Then they do not count.
+	dropsDelayed bool
+	ending       atomic.Bool
+	keys         [5]struct {
+		// written counts the versions. added counts those whose Add has returned before any shutdown began.
+		written, added, seen atomic.Int64
+		holders              atomic.Int32
+	}
 }
 
-// hold is what a worker does between Get and Done. It takes some time, so that adds happen meanwhile.
-func (v *versions) hold(key int, random *rand.Rand) {
-	if n := v.holders[key].Add(1); n != 1 {
-		v.r.Errorf("%d workers hold key %d", n, key)
+// handle is what a worker does between Get and Done. It takes some time, so that adds happen meanwhile, and fails now
+// and then.
+func (v *versions) handle(name string, random *rand.Rand) {
+	n, _ := strconv.Atoi(name)
+	key := &v.keys[n]
+	if n := key.holders.Add(1); n != 1 {
+		v.r.Errorf("%d workers hold key %s", n, name)
 	}
-	v.seen[key].Store(v.written[key].Load())
+	key.seen.Store(key.written.Load())
 	for range random.IntN(8) {
 		runtime.Gosched()
 	}
-	v.holders[key].Add(-1)
-}
-
-// add writes a version of a key and adds the key with f.
-func (v *versions) add(key int, f func(key string)) {
-	version := v.written[key].Add(1)
-	f(fmt.Sprint(key))
-	if v.ending.Load() {
-		return
-	}
-	for old := v.added[key].Load(); old < version && !v.added[key].CompareAndSwap(old, version); {
-		old = v.added[key].Load()
-	}
-}
-
-func (v *versions) check() {
-	for key := range v.seen {
-		if added, seen := v.added[key].Load(), v.seen[key].Load(); seen < added {
-			v.r.Errorf("key %d: version %d was added, and the last one that a worker saw is %d", key, added, seen)
+	key.holders.Add(-1)
+	if l, ok := v.q.(limiting); ok {
+		if random.IntN(8) == 0 {
+			l.AddRateLimited(name)
+		} else {
+			l.Forget(name)
 		}
 	}
 }
 
+// add writes a version of a key and adds the key.
+func (v *versions) add(random *rand.Rand) {
+	n := random.IntN(len(v.keys))
+	key, name := &v.keys[n], strconv.Itoa(n)
+	version := key.written.Add(1)
+	d, delays := v.q.(delaying)
+	switch n := random.IntN(8); {
+	case delays && n == 0:
+		d.AddAfter(name, 0)
+	case delays && n == 1:
+		d.AddAfter(name, time.Duration(1+random.IntN(200))*time.Microsecond)
+		if v.dropsDelayed {
+			return
+		}
+	default:
+		v.q.Add(name)
+	}
+	if v.ending.Load() {
+		return
+	}
+	for old := key.added.Load(); old < version && !key.added.CompareAndSwap(old, version); {
+		old = key.added.Load()
+	}
+}
+
+// allSeen reports whether workers have seen the last version that was added of every key.
+func (v *versions) allSeen() bool {
+	for n := range v.keys {
+		if v.keys[n].seen.Load() < v.keys[n].added.Load() {
+			return false
+		}
+	}
+	return true
+}
+
 // stressVersions lets producers add versions of a few keys while workers process them. With early, the queue is shut
-// down meanwhile; delayed adds may then be dropped, so they do not count.
+// down meanwhile.
 func (r *run) stressVersions(random *rand.Rand, early bool) {
 	// Few adds, because a lost add only shows if it was the last one of its key.
-	const keys, producers, workers, adds = 5, 3, 4, 30
+	const producers, workers, adds = 3, 4, 30
 	q := r.queue(Config[string]{RateLimiter: workqueue.NewTypedItemFastSlowRateLimiter[string](time.Microsecond, 50*time.Microsecond, 3)})
-	v := &versions{
-		r: r, written: make([]atomic.Int64, keys), added: make([]atomic.Int64, keys), seen: make([]atomic.Int64, keys),
-		holders: make([]atomic.Int32, keys),
-	}
-	var producing, working sync.WaitGroup
-	var calls atomic.Int64 // of all methods that add
+	v := &versions{r: r, q: q, dropsDelayed: early}
+	producing, working := group{r: r}, group{r: r}
 	for range workers {
-		random := rand.New(rand.NewPCG(random.Uint64(), 0))
-		working.Add(1)
-		r.start(func() {
-			r.workOn(q, v, random)
-		}, working.Done)
+		random := fork(random)
+		working.start(func() { work(q, func(key string) { v.handle(key, random) }) })
 	}
 	for range producers {
-		random := rand.New(rand.NewPCG(random.Uint64(), 1))
-		producing.Add(1)
-		r.start(func() {
+		random := fork(random)
+		producing.start(func() {
 			for range adds {
-				r.addVersion(q, v, random, early)
-				calls.Add(1)
+				v.add(random)
 			}
-		}, producing.Done)
+		})
 	}
 	if early {
-		enough := random.Int64N(producers * adds)
-		for deadline := time.Now().Add(patience / 3); calls.Load() < enough && time.Now().Before(deadline); {
+		for range random.IntN(producers * adds) {
 			runtime.Gosched()
 		}
 	} else {
 		producing.Wait()
-		// Wait for the delayed keys, too.
-		for deadline := time.Now().Add(patience / 3); !r.Failed(); time.Sleep(50 * time.Microsecond) {
-			left := 0
-			for key := range keys {
-				left += int(max(0, v.added[key].Load()-v.seen[key].Load()))
-			}
-			if left == 0 || time.Now().After(deadline) {
-				break
-			}
-		}
+		r.soon(v.allSeen) // Delayed keys come late.
 	}
 	v.ending.Store(true)
 	q.ShutDownWithDrain()
 	producing.Wait()
 	working.Wait()
-	v.check()
+	if !v.allSeen() {
+		r.Errorf("workers have not seen the last version of every key")
+	}
 	if !r.suite.Shared {
 		r.wantLen(q, "after a drain", 0)
 	}
 	r.check(q)
 }
 
-// workOn is one worker of stressVersions. It fails now and then.
-func (r *run) workOn(q fifo, v *versions, random *rand.Rand) {
-	for {
-		name, shutdown := q.Get()
-		if shutdown {
-			return
-		}
-		var key int
-		_, _ = fmt.Sscan(name, &key)
-		v.hold(key, random)
-		if l, ok := q.(limiting); ok {
-			if random.IntN(8) == 0 {
-				l.AddRateLimited(name)
-			} else {
-				l.Forget(name)
-			}
-		}
-		q.Done(name)
-	}
-}
-
-func (r *run) addVersion(q fifo, v *versions, random *rand.Rand, early bool) {
-	key := random.IntN(len(v.seen))
-	d, ok := q.(delaying)
-	switch n := random.IntN(8); {
-	case ok && n == 0 && early:
-		d.AddAfter(fmt.Sprint(key), time.Duration(random.IntN(200))*time.Microsecond)
-	case ok && n <= 1:
-		v.add(key, func(name string) { d.AddAfter(name, 0) })
-	case ok && n == 2 && !early:
-		v.add(key, func(name string) { d.AddAfter(name, time.Duration(1+random.IntN(200))*time.Microsecond) })
-	default:
-		v.add(key, q.Add)
-	}
-}
-
-func (r *run) stressCancel(random *rand.Rand) {
+func (r *run) stressCancel(*rand.Rand) {
 	q := capable[extended](r, Config[string]{})
 	handed := make(chan string, 4)
-	var all sync.WaitGroup
-	start := func(f func()) {
-		all.Add(1)
-		r.start(f, all.Done)
-	}
-	start(func() {
-		for {
-			key, shutdown := q.Get()
-			if shutdown {
-				return
-			}
-			q.Done(key)
-			handed <- key
-		}
-	})
+	all := group{r: r}
+	all.start(func() { work(q, func(key string) { handed <- key }) })
 	for round := range 100 {
-		key := fmt.Sprint(round)
 		ctx, cancel := context.WithCancel(context.Background())
 		for range 2 {
-			start(func() {
-				got, err := q.GetContext(ctx)
+			all.start(func() {
+				key, err := q.GetContext(ctx)
 				if err == nil {
-					q.Done(got)
-					handed <- got
+					handed <- key
+					q.Done(key)
 				} else if err != context.Canceled && err != workqueue.ErrShutDown {
 					r.Errorf("GetContext() = %v", err)
 				}
 			})
 		}
-		start(cancel)
+		all.start(cancel)
+		key := fmt.Sprint(round)
 		q.Add(key)
 		select {
 		case got := <-handed:
@@ -244,67 +236,49 @@ func (r *run) stressDrain(random *rand.Rand) {
 			d.AddAfter(fmt.Sprint(keys+key), time.Duration(random.IntN(int(200*time.Microsecond))))
 		}
 	}
-	var all sync.WaitGroup
-	start := func(f func()) {
-		all.Add(1)
-		r.start(f, all.Done)
-	}
+	all := group{r: r}
 	var processed atomic.Int64
 	for range 3 {
-		start(func() {
-			for {
-				key, shutdown := q.Get()
-				if shutdown {
-					return
-				}
-				processed.Add(1)
-				q.Done(key)
-			}
-		})
+		all.start(func() { work(q, func(string) { processed.Add(1) }) })
 	}
 	withShutDown := random.IntN(2) == 0
-	for range 2 {
-		start(func() {
-			q.ShutDownWithDrain()
-			if n := q.Len(); n > 0 && !withShutDown {
-				r.Errorf("Len() = %d after a drain", n)
-			}
-		})
-		if e, ok := q.(extended); ok {
-			start(func() { r.drainForEver(e, withShutDown) })
-			start(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), 50*time.Microsecond)
-				for e.ShutDownContext(ctx) != nil {
-					cancel()
-					ctx, cancel = context.WithTimeout(context.Background(), time.Millisecond)
+	for _, e := range enders(q)[1:] {
+		for range 2 {
+			all.start(func() {
+				err := e.end(q)
+				if err != nil && (err != workqueue.ErrShutDown || !withShutDown) {
+					r.Errorf("%s = %v", e.name, err)
 				}
-				cancel()
+				if n := q.Len(); err == nil && n > 0 && !withShutDown {
+					r.Errorf("Len() = %d after %s", n, e.name)
+				}
 			})
 		}
 	}
+	if e, ok := q.(extended); ok {
+		all.start(func() {
+			for limit := 50 * time.Microsecond; ; limit = time.Millisecond {
+				ctx, cancel := context.WithTimeout(context.Background(), limit)
+				err := e.ShutDownContext(ctx)
+				cancel()
+				if err == nil {
+					return
+				}
+			}
+		})
+	}
 	if withShutDown {
-		start(q.ShutDown)
+		all.start(q.ShutDown)
 	}
 	all.Wait()
-	if n := processed.Load(); n < keys || n > 2*keys {
+	n := processed.Load()
+	if n < keys || n > 2*keys {
 		r.Errorf("%d keys were processed, of %d that were added and %d that were delayed", n, keys, keys)
 	}
 	if e, ok := q.(extended); ok && !r.suite.PartialStats {
-		st := e.Stats()
-		if uint64(processed.Load()) != st.Adds || st.Adds+st.Dropped != keys+st.Retries {
-			r.Errorf("%d keys were processed, and Stats() = %+v", processed.Load(), st)
+		if st := e.Stats(); uint64(n) != st.Adds || st.Adds+st.Dropped != keys+st.Retries {
+			r.Errorf("%d keys were processed, and Stats() = %+v", n, st)
 		}
-	}
-}
-
-func (r *run) drainForEver(q extended, withShutDown bool) {
-	switch err := q.ShutDownContext(context.Background()); {
-	case err == nil:
-		if n := q.Len(); n > 0 {
-			r.Errorf("Len() = %d after a drain", n)
-		}
-	case err != workqueue.ErrShutDown || !withShutDown:
-		r.Errorf("ShutDownContext() = %v", err)
 	}
 }
 
@@ -315,26 +289,18 @@ func (r *run) stressEveryMethod(random *rand.Rand) {
 		c.Name, c.MetricsProvider = queueName, m
 	}
 	q := r.queue(c)
-	var all sync.WaitGroup
+	all := group{r: r}
 	for range 4 {
-		random := rand.New(rand.NewPCG(random.Uint64(), 0))
-		all.Add(1)
-		r.start(func() {
+		random := fork(random)
+		all.start(func() {
 			for range 200 {
 				someCall(q, random)
 			}
-		}, all.Done)
+		})
 	}
 	all.Wait()
-	all.Add(1)
-	r.start(q.ShutDownWithDrain, all.Done)
-	for {
-		key, shutdown := q.Get()
-		if shutdown {
-			break
-		}
-		q.Done(key)
-	}
+	all.start(q.ShutDownWithDrain)
+	work(q, func(string) {})
 	all.Wait()
 	r.check(q)
 	for _, gauge := range []string{"depth", "unfinished", "longest"} {
@@ -374,5 +340,73 @@ func someCall(q fifo, random *rand.Rand) {
 		}
 	default:
 		q.Add(key)
+	}
+}
+
+func (r *run) stressClock(random *rand.Rand) {
+	const keys = 40
+	if r.suite.IgnoresClock {
+		r.lacks("use for a clock")
+	}
+	c := testingclock.NewFakeClock(epoch)
+	q := capable[delaying](r, Config[string]{Clock: c})
+	// steps is held while the clock is stepped, so that the times in due are right. The queue does not use it: for the
+	// queue the clock may change at any moment.
+	var steps sync.Mutex
+	var due [keys]time.Time
+	var seen [keys]atomic.Int32
+	working, stepping := group{r: r}, group{r: r}
+	working.start(func() {
+		work(q, func(name string) {
+			key, _ := strconv.Atoi(name)
+			if now := c.Now(); now.Before(due[key]) {
+				r.Errorf("key %d came %v before its time", key, due[key].Sub(now))
+			}
+			seen[key].Add(1)
+		})
+	})
+	for range 2 {
+		random := fork(random)
+		stepping.start(func() {
+			for range 20 {
+				steps.Lock()
+				c.Step(time.Duration(random.IntN(1000)) * time.Millisecond)
+				steps.Unlock()
+				for range random.IntN(20) {
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	latest := epoch
+	for key := range keys {
+		d := time.Duration(1+random.IntN(20_000)) * time.Millisecond
+		steps.Lock()
+		due[key] = c.Now().Add(d)
+		q.AddAfter(fmt.Sprint(key), d)
+		steps.Unlock()
+		if due[key].After(latest) {
+			latest = due[key]
+		}
+	}
+	stepping.Wait()
+	// Step to the last due time and no further: a queue that started its timer while the clock was stepped, and
+	// therefore sleeps too long, would never wake.
+	c.Step(max(0, latest.Sub(c.Now())))
+	allOnce := func() bool {
+		for key := range seen {
+			if seen[key].Load() != 1 {
+				return false
+			}
+		}
+		return true
+	}
+	if !r.soon(allOnce) {
+		r.Fatalf("the clock reads the last key's time, and not every key has come once")
+	}
+	q.ShutDown()
+	working.Wait()
+	if !allOnce() {
+		r.Errorf("a key came twice")
 	}
 }

@@ -83,9 +83,11 @@ func Run(t *testing.T, newQueue func(Config[string]) workqueue.TypedRateLimiting
 func (s Suite) Run(t *testing.T) {
 	t.Helper()
 	all := cases()
-	for name := range merged(s.Known, s.Skip) {
-		if _, ok := find(all, name); !ok {
-			t.Errorf("no case is named %q", name)
+	for _, names := range []map[string]string{s.Known, s.Skip} {
+		for name := range names {
+			if _, ok := find(all, name); !ok {
+				t.Errorf("no case is named %q", name)
+			}
 		}
 	}
 	for _, c := range all {
@@ -156,7 +158,7 @@ func unbubbled(name, promise string, try func(*run)) testCase {
 func cases() []testCase {
 	var all []testCase
 	for _, some := range [][]testCase{
-		fifoCases(), getCases(), shutDownCases(), drainCases(), delayCases(), scriptCases(), clockCases(),
+		fifoCases(), getCases(), shutDownCases(), drainCases(), delayCases(), scriptCases(),
 		limiterCases(), keyCases(), metricsCases(), idleCases(), memoryCases(), modelCases(), linearizableCases(), stressCases(), sharedCases(),
 	} {
 		all = append(all, some...)
@@ -171,16 +173,6 @@ func find(all []testCase, name string) (testCase, bool) {
 		}
 	}
 	return testCase{}, false
-}
-
-func merged(maps ...map[string]string) map[string]string {
-	all := make(map[string]string)
-	for _, m := range maps {
-		for k, v := range m {
-			all[k] = v
-		}
-	}
-	return all
 }
 
 // outcome is the result of a case.

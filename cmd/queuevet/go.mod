@@ -2,10 +2,7 @@ module github.com/keyedqueue/workqueue/cmd/queuevet
 
 go 1.26.0
 
-require (
-	github.com/golangci/plugin-module-register v0.1.2
-	golang.org/x/tools v0.52.0
-)
+require golang.org/x/tools v0.52.0
 
 require (
 	golang.org/x/mod v0.42.0 // indirect

@@ -9,55 +9,40 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// api is what client-go's workqueue exports.
-type api struct {
-	forwarded []string // Stands for the queue's name now.
-	kept      []string // Still client-go's own.
-}
-
-// forward replaces the copy's util/workqueue with a package that forwards to the queue.
-func (p *program) forward() (*api, error) {
+// forward replaces the copy's util/workqueue with a package in which every name stands for the queue's, and returns these
+// names. Whether the queue's types and functions are the same is left to the compiler.
+func (p *program) forward() (names []string, err error) {
 	client, queue, err := p.load()
 	if err != nil {
 		return nil, err
 	}
-	a := &api{}
 	var source forwarder
-	keep := keeper{client: client, queue: queue.Types}
 	var problems []error
 	for _, name := range client.Types.Scope().Names() {
 		theirs := client.Types.Scope().Lookup(name)
 		if !theirs.Exported() {
 			continue
 		}
-		ours := queue.Types.Scope().Lookup(name)
-		if ours == nil {
-			a.kept = append(a.kept, name)
-			problems = append(problems, keep.add(theirs))
-			continue
-		}
-		a.forwarded = append(a.forwarded, name)
-		if err := compare(ours, theirs); err != nil {
-			problems = append(problems, err)
+		names = append(names, name)
+		if queue.Types.Scope().Lookup(name) == nil {
+			problems = append(problems, fmt.Errorf("%s is not in this version of %s: try a newer -version", name, queuePath))
 			continue
 		}
 		problems = append(problems, source.add(theirs))
 	}
-	if len(a.forwarded) == 0 {
-		problems = append(problems, errors.New("its util/workqueue exports nothing that the queue has"))
-	} else if client.Types.Scope().Lookup("TypedInterface") == nil {
+	if client.Types.Scope().Lookup("TypedInterface") == nil {
 		problems = append(problems, errors.New("it has no typed queues: swap needs client-go v0.31 or newer"))
 	}
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
-	return a, p.replacePackage(source.file(), keep.file())
+	return names, p.replacePackage(source.file())
 }
 
 // load returns client-go's own workqueue, which the copy still has, and the queue.
 func (p *program) load() (client, queue *packages.Package, err error) {
 	config := &packages.Config{
-		Mode:       packages.LoadSyntax | packages.NeedModule,
+		Mode:       packages.LoadTypes,
 		Dir:        p.root,
 		Env:        append(os.Environ(), "GOWORK=off"),
 		BuildFlags: p.swappedFlags(),
@@ -83,9 +68,9 @@ func (p *program) load() (client, queue *packages.Package, err error) {
 	return client, queue, nil
 }
 
-// replacePackage writes the generated files in the place of all Go files of the copy's util/workqueue. Its tests go
-// too: they test what is no longer there.
-func (p *program) replacePackage(forward, kept []byte) error {
+// replacePackage writes the generated file in the place of all Go files of the copy's util/workqueue. Its tests go too:
+// they test what is no longer there.
+func (p *program) replacePackage(forward []byte) error {
 	dir := filepath.Join(p.root, dirName, "client-go", "util", "workqueue")
 	old, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -96,11 +81,5 @@ func (p *program) replacePackage(forward, kept []byte) error {
 			return err
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "forward.go"), forward, 0o644); err != nil {
-		return err
-	}
-	if kept == nil {
-		return nil
-	}
-	return os.WriteFile(filepath.Join(dir, "kept.go"), kept, 0o644)
+	return os.WriteFile(filepath.Join(dir, "forward.go"), forward, 0o644)
 }

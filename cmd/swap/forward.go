@@ -101,13 +101,9 @@ func (f *forwarder) typeString(t types.Type) string {
 
 // file returns the generated file.
 func (f *forwarder) file() []byte {
-	return formatFile(header+"// Package workqueue stands for "+queuePath+": every name is that package's.\npackage workqueue\n", &f.imports, f.body.Bytes())
-}
-
-func formatFile(head string, imports *importNames, body []byte) []byte {
 	var source bytes.Buffer
-	source.WriteString(head + imports.String())
-	source.Write(body)
+	source.WriteString(header + "// Package workqueue stands for " + queuePath + ": every name is that package's.\npackage workqueue\n" + f.imports.String())
+	source.Write(f.body.Bytes())
 	formatted, err := format.Source(source.Bytes())
 	if err != nil {
 		return source.Bytes() // The compiler will say more about it.

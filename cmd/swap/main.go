@@ -114,10 +114,7 @@ func checkout(dir string) (string, error) {
 // String is what the user reads after a swap.
 func (r *result) String() string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "%s: util/workqueue now forwards %d names to %s.\n", r.clientGo, len(r.api.forwarded), r.queue)
-	if len(r.api.kept) > 0 {
-		fmt.Fprintf(&s, "Kept from client-go, because they have nothing to do with queues: %s.\n", strings.Join(r.api.kept, ", "))
-	}
+	fmt.Fprintf(&s, "%s: util/workqueue now forwards %d names to %s.\n", r.clientGo, len(r.names), r.queue)
 	if len(r.changed) > 0 {
 		fmt.Fprintf(&s, "Versions that the program builds with and that differ from those of go.mod:\n")
 		for _, line := range r.changed {

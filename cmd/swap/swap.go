@@ -30,7 +30,7 @@ type result struct {
 	*program
 	clientGo *module
 	queue    queueModule
-	api      *api
+	names    []string // What client-go's workqueue exports.
 	changed  []string // Modules whose versions differ from those that go.mod asks for.
 	notes    []string
 }
@@ -73,7 +73,7 @@ func (p *program) swap(queue queueModule) (_ *result, err error) {
 	if _, err := p.swapped().run("list", "-deps", queuePath); err != nil {
 		return nil, err
 	}
-	if r.api, err = p.forward(); err != nil {
+	if r.names, err = p.forward(); err != nil {
 		return nil, fmt.Errorf("%s: %w", r.clientGo, err)
 	}
 	if _, err := p.swapped().run("build", workqueuePath); err != nil {

@@ -13,19 +13,21 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // looks are the screens and readers for whom the pages are made.
 var looks = []look{
-	{"desktop-light", 1400, 500, false}, {"desktop-dark", 1400, 500, true},
+	{"desktop-light", 1280, 500, false}, {"desktop-dark", 1280, 500, true},
 	{"phone-light", 360, 700, false}, {"phone-dark", 360, 700, true},
+	{"tablet-light", 800, 700, false}, {"tablet-dark", 800, 700, true},
 }
 
 // pagesOf are the pages that tests look at, by name.
 var pagesOf = map[string]string{
-	"list": "", "queue": "?queue=uploads&keys=6", "stuck": "?queue=orders&keys=6",
+	"list": "", "queue": "?queue=uploads&keys=4", "stuck": "?queue=orders&keys=6",
 	"key": "?queue=uploads&key=2026-11-20/camera-57.raw", "none": "?queue=none",
-	"reports": "?queue=reports&keys=6",
+	"reports": "?queue=reports&keys=6", "search": "?queue=orders&key=acme",
 }
 
 // The pages fit the screen: nothing needs scrolling sideways, no tile is empty, lines have the whole width of their
@@ -33,11 +35,14 @@ var pagesOf = map[string]string{
 func TestFits(t *testing.T) {
 	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
 	p.reports(t)
+	p.page.WatchPoolKeys("thumbnails", func(int) worker.Snapshot[any] {
+		return worker.Snapshot[any]{Stats: worker.Stats{Name: "thumbnails", Wanted: 1000, Living: 1000, Busy: 1000, Stuck: 100, Failing: 1_234_567}}
+	})
 	debug.Register(p.page, strings.Repeat("long-name", 20), workqueue.NewTyped[string]())
 	p.orders.AddRateLimited(strings.Repeat("unbreakable", 100_000))
 	b := newBrowser(t)
 	all := slices.Clone(looks)
-	for _, width := range []int64{320, 390, 700, 1000, 1280, 1900} {
+	for _, width := range []int64{320, 390, 700, 750, 850, 900, 1000, 1900} {
 		all = append(all, look{"", width, 800, width%20 == 0})
 	}
 	for _, l := range all {
@@ -46,6 +51,9 @@ func TestFits(t *testing.T) {
 			b.open(p.url + query)
 			if wide := eval[int64](b, `document.documentElement.scrollWidth`); wide > l.width {
 				t.Errorf("%s is %d wide on a screen of %d", name, wide, l.width)
+			}
+			if over := eval[string](b, `[...document.querySelectorAll("td, dd")].filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.innerText).join()`); over != "" {
+				t.Errorf("in %s at %d these are wider than their cells: %s", name, l.width, over)
 			}
 			// The tiles of each row reach from edge to edge.
 			if gaps := eval[int](b, `[...document.querySelectorAll(".tiles")].filter((tiles) => {
@@ -110,11 +118,10 @@ func (p *program) reports(t *testing.T) {
 	q.Pause()
 }
 
-// TestPictures writes what a reader sees to the directory WORKQUEUE_PICTURES, and with it docs/debug.png and
-// docs/debug-list.png:
+// TestPictures writes what a reader sees to the directory WORKQUEUE_PICTURES. Two of these pictures are in
+// docs/debug.md, and are kept here so that they are not in the zip of the module that users download:
 //
-//	WORKQUEUE_PICTURES=/tmp go test -run Pictures . &&
-//	cp /tmp/queue-desktop-light.png ../../docs/debug.png && cp /tmp/list-desktop-light.png ../../docs/debug-list.png
+//	WORKQUEUE_PICTURES=/tmp go test -run Pictures . && cp /tmp/queue-desktop-light.png queue.png && cp /tmp/list-desktop-light.png list.png
 func TestPictures(t *testing.T) {
 	dir := os.Getenv("WORKQUEUE_PICTURES")
 	if dir == "" {

@@ -42,7 +42,7 @@ func watch(ctx context.Context, client kubernetes.Interface, o options, stdout, 
 	if err != nil {
 		return err
 	}
-	// An informer tries for ever. Without permission there is no sense in that.
+	// An informer tries forever, which does not help without permission.
 	refused := make(chan error, 1)
 	err = pods.Informer().SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {

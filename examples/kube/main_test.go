@@ -164,7 +164,7 @@ func TestNamespace(t *testing.T) {
 	})
 }
 
-// A cluster that does not allow it ends the program, instead of trying for ever.
+// A cluster that does not allow it ends the program, instead of trying forever.
 func TestForbidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()

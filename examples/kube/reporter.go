@@ -122,7 +122,7 @@ func containersOf(pod *corev1.Pod) []corev1.ContainerStatus {
 	return append(append([]corev1.ContainerStatus(nil), pod.Status.InitContainerStatuses...), pod.Status.ContainerStatuses...)
 }
 
-// troubles names the containers that have restarted, and why as far as the cluster tells.
+// troubles names the containers that have restarted, with the reasons that the cluster gives.
 func (h *history) troubles(pod *corev1.Pod) []string {
 	var list []string
 	for _, c := range containersOf(pod) {

@@ -26,7 +26,7 @@ func TestOnlyNewRestartsCount(t *testing.T) {
 	const why = " (CrashLoopBackOff, last exit 137 OOMKilled)\n"
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, fake.NewClientset(), "-restarts", "2", "-within", "10m")
-		// An old Pod may be seen before its node has told about its containers.
+		// An old Pod may be seen before its node has reported its containers.
 		silent := pod("old", "1", 0)
 		silent.Status = corev1.PodStatus{}
 		c.set(silent)

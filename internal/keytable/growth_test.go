@@ -164,7 +164,7 @@ func TestManyCallsMoveFewSlabs(t *testing.T) {
 		for ; !table.isMoving(); n++ {
 			insert(&table, n)
 		}
-		const calls = 32 * callsPerMove
+		const calls, most = 256, 32
 		before := table.moved
 		for i := range calls {
 			key := n + i
@@ -173,8 +173,8 @@ func TestManyCallsMoveFewSlabs(t *testing.T) {
 			}
 			insert(&table, key)
 		}
-		if moved := table.moved - before; moved != calls/callsPerMove || !table.isMoving() {
-			t.Errorf("%d calls with %s keys move %d slabs", calls, what, moved)
+		if moved := table.moved - before; moved > most || !table.isMoving() {
+			t.Errorf("%d calls with %s keys move %d slabs, want at most %d", calls, what, moved, most)
 		}
 	}
 }

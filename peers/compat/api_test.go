@@ -1,10 +1,13 @@
 package compat
 
 import (
+	"go/token"
 	"go/types"
-	"sync"
+	"regexp"
+	"slices"
 	"testing"
 
+	"golang.org/x/exp/apidiff"
 	"golang.org/x/tools/go/packages"
 )
 
@@ -31,41 +34,48 @@ func loadTypes(t *testing.T, paths ...string) map[string]*types.Package {
 	return byPath
 }
 
-// loadBoth returns the two packages that are compared.
-var loadBoth = func() func(*testing.T) (ours, peer *types.Package) {
-	var once sync.Once
-	var loaded map[string]*types.Package
-	return func(t *testing.T) (ours, peer *types.Package) {
-		once.Do(func() { loaded = loadTypes(t, ourPath, peerPath) })
-		if len(loaded) != 2 {
-			t.Fatal("the packages could not be loaded")
-		}
-		return loaded[ourPath], loaded[peerPath]
-	}
-}()
-
-// TestAPI finds every exported name of client-go's workqueue in ours, with the same meaning.
+// TestAPI finds every exported name of client-go's workqueue and of apimachinery's wait in ours, with the same meaning
+// to the compiler.
 func TestAPI(t *testing.T) {
-	ours, peer := loadBoth(t)
-	for _, difference := range compareAPI(ours, peer) {
-		t.Error(difference)
-	}
-	// That many are in v0.37. A package that was loaded without its names would have no differences.
-	if n := len(exportedNames(peer)); n != 70 {
-		t.Errorf("client-go exports %d names, want 70", n)
+	for _, tt := range []struct {
+		ours, peer string
+		// names is how many the peer exports in v0.37. Without it, a package that was loaded empty would have no
+		// differences.
+		names int
+		// deprecated matches what a peer has and we do not.
+		deprecated *regexp.Regexp
+	}{
+		{ourPath, peerPath, 70, nil},
+		// All functions that poll are deprecated there, but for PollUntilContextCancel and PollUntilContextTimeout.
+		{ourPath + "/wait", "k8s.io/apimachinery/pkg/util/wait", 42, regexp.MustCompile(`^Poll(|Infinite|InfiniteWithContext|Immediate.*|Until|WithContext|UntilWithContext): removed$`)},
+	} {
+		loaded := loadTypes(t, tt.ours, tt.peer)
+		for _, change := range apidiff.Changes(loaded[tt.peer], loaded[tt.ours]).Changes {
+			if !change.Compatible && (tt.deprecated == nil || !tt.deprecated.MatchString(change.Message)) {
+				t.Errorf("%s: %s", tt.peer, change.Message)
+			}
+		}
+		if n := len(exportedNames(loaded[tt.peer])); n != tt.names {
+			t.Errorf("%s exports %d names, want %d", tt.peer, n, tt.names)
+		}
 	}
 }
 
-// notInterchangeable are the interfaces of which a value of the one package is none of the other. The
-// methods of MetricsProvider return interfaces of its package, and two named interfaces are never the
-// same result, however alike they are. A provider that was written for client-go compiles for ours
-// when its import path is changed, but one value cannot serve both.
+func exportedNames(p *types.Package) []string {
+	return slices.DeleteFunc(p.Scope().Names(), func(name string) bool { return !token.IsExported(name) })
+}
+
+// notInterchangeable are the interfaces whose values one package cannot take from the other. The methods of
+// MetricsProvider return interfaces of their package, and for the compiler two named interfaces are different results,
+// however alike. A provider that was written for client-go compiles for ours when its import path is changed, but one
+// value cannot serve both.
 var notInterchangeable = map[string]bool{"MetricsProvider": true}
 
 // TestAssignable passes values from one package to the other: any of an interface type to the interface
 // of that name, and any of a concrete type to all interfaces that it implements at home.
 func TestAssignable(t *testing.T) {
-	ours, peer := loadBoth(t)
+	loaded := loadTypes(t, ourPath, peerPath)
+	ours, peer := loaded[ourPath], loaded[peerPath]
 	arguments := map[string]types.Type{
 		"any":    types.Universe.Lookup("any").Type(),
 		"string": types.Typ[types.String],
@@ -136,7 +146,7 @@ func instantiate(t *testing.T, p *types.Package, T types.Type) map[string]types.
 	return byName
 }
 
-// implements tells whether typ, or a pointer to it, implements iface, which may be something else than
+// implements reports whether typ, or a pointer to it, implements iface, which may be something else than
 // an interface.
 func implements(typ, iface types.Type, pointer bool) bool {
 	if pointer {

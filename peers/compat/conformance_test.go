@@ -62,7 +62,6 @@ var knownOfClientGo = map[string]string{
 
 	"DrainWaitsForQueuedKeys":         "a drain waits for held keys only (kubernetes/kubernetes#141079)",
 	"DrainWaitsForKeysAddedWhileHeld": "the same",
-	"ShutDownInEveryState":            "the same",
 	"EveryDrainEnds":                  "one of the drains is woken",
 	"ShutDownEndsDrain":               "only the first ShutDown of a delaying queue reaches the queue below",
 

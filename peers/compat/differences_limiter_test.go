@@ -10,6 +10,7 @@ import (
 	peer "k8s.io/client-go/util/workqueue"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // delays returns what the limiters of both packages say to the nth failure of a key.
@@ -38,7 +39,7 @@ func TestDelaysAgree(t *testing.T) {
 
 // TestDelaysAtTheEnd: client-go computes delays in floating point. A delay that is one too large for a
 // Duration becomes what the processor makes of it, on amd64 a negative number, and the key of a
-// controller that backs off comes back at once and for ever. Ours are exact or the limit.
+// controller that backs off comes back at once, again and again. Ours are exact or the limit.
 func TestDelaysAtTheEnd(t *testing.T) {
 	const limit = 1000 * time.Second
 	for _, tt := range []struct {
@@ -98,7 +99,7 @@ func TestZeroLimiters(t *testing.T) {
 			new(workqueue.TypedItemFastSlowRateLimiter[string]),
 		},
 	} {
-		if !panicks(func() { l[0].When("a") }) {
+		if testkit.PanicOf(func() { l[0].When("a") }) == nil {
 			t.Errorf("client-go: %s does not panic", name)
 		}
 		if d := l[1].When("a"); d != 0 || l[1].NumRequeues("a") != 1 {
@@ -113,7 +114,7 @@ func TestNoLimiter(t *testing.T) {
 	ours := workqueue.NewTypedRateLimitingQueue[string](nil)
 	defer theirs.ShutDown()
 	defer ours.ShutDown()
-	if !panicks(func() { theirs.AddRateLimited("a") }) {
+	if testkit.PanicOf(func() { theirs.AddRateLimited("a") }) == nil {
 		t.Error("client-go: AddRateLimited does not panic")
 	}
 	ours.AddRateLimited("a")
@@ -122,7 +123,7 @@ func TestNoLimiter(t *testing.T) {
 	}
 }
 
-// TestBucketWithoutBurst is no difference: a bucket that has no tokens delays for ever, in both.
+// TestBucketWithoutBurst is no difference: a bucket that has no tokens delays forever, in both.
 func TestBucketWithoutBurst(t *testing.T) {
 	theirs := (&peer.TypedBucketRateLimiter[string]{Limiter: rate.NewLimiter(1, 0)}).When("a")
 	ours := (&workqueue.TypedBucketRateLimiter[string]{Limiter: rate.NewLimiter(1, 0)}).When("a")

@@ -6,6 +6,8 @@ import (
 
 	peer "k8s.io/client-go/util/workqueue"
 	"pgregory.net/rapid"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // faulty is a queue with something wrong in it.
@@ -49,22 +51,26 @@ func (q faulty) ShutDown() {
 	q.TypedRateLimitingInterface.ShutDown()
 }
 
-// swapped is a provider that takes the one duration for the other.
-type swapped struct{ *recorder }
+// swapped is a provider that mistakes one duration for the other.
+type swapped struct{ workqueue.MetricsProvider }
 
-func (s swapped) NewLatencyMetric(name string) peer.HistogramMetric {
-	return s.recorder.NewWorkDurationMetric(name)
+func (s swapped) NewLatencyMetric(name string) workqueue.HistogramMetric {
+	return s.MetricsProvider.NewWorkDurationMetric(name)
 }
 
-func (s swapped) NewWorkDurationMetric(name string) peer.HistogramMetric {
-	return s.recorder.NewLatencyMetric(name)
+func (s swapped) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
+	return s.MetricsProvider.NewLatencyMetric(name)
 }
 
-// halved is a provider whose gauges have missed half of what they should show.
-type halved struct{ *recorder }
+// halved is a provider whose gauge of unfinished work shows half of it.
+type halved struct{ workqueue.MetricsProvider }
 
-func (h halved) NewUnfinishedWorkSecondsMetric(string) peer.SettableGaugeMetric {
-	return recorded{h.recorder, func(v float64) { h.recorder.unfinished = v / 2 }}
+type half struct{ workqueue.SettableGaugeMetric }
+
+func (h half) Set(v float64) { h.SettableGaugeMetric.Set(v / 2) }
+
+func (h halved) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
+	return half{h.MetricsProvider.NewUnfinishedWorkSecondsMetric(name)}
 }
 
 // TestDifferentialNotices makes something wrong with our queue, and has the differential runs find it.
@@ -82,7 +88,7 @@ func TestDifferentialNotices(t *testing.T) {
 			return q
 		}
 	}
-	spoil := func(provider func(*recorder) peer.MetricsProvider) func() *subject[string] {
+	spoil := func(provider func(workqueue.MetricsProvider) workqueue.MetricsProvider) func() *subject[string] {
 		return other(setup{Named: true, Provider: provider})
 	}
 	for _, tt := range []struct {
@@ -133,8 +139,8 @@ func TestDifferentialNotices(t *testing.T) {
 			q.order.deaf = true
 			return q
 		}},
-		{"durations", named, spoil(func(r *recorder) peer.MetricsProvider { return swapped{r} })},
-		{"unfinished work", named, spoil(func(r *recorder) peer.MetricsProvider { return halved{r} })},
+		{"durations", named, spoil(func(p workqueue.MetricsProvider) workqueue.MetricsProvider { return swapped{p} })},
+		{"unfinished work", named, spoil(func(p workqueue.MetricsProvider) workqueue.MetricsProvider { return halved{p} })},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			sequences := rapid.Custom(drawOps)
@@ -144,7 +150,7 @@ func TestDifferentialNotices(t *testing.T) {
 					return
 				}
 			}
-			t.Error("nobody noticed")
+			t.Error("no sequence of calls shows it")
 		})
 	}
 }

@@ -113,7 +113,7 @@ type run[K comparable] struct {
 	theirs, ours *subject[K]
 	// held are the numbers of the keys that were handed out and are not Done.
 	held []int
-	// jumped tells that the clocks were set back.
+	// jumped reports whether the clocks were set back.
 	jumped bool
 	// calls counts the calls, and due are the times at which keys of AddAfter were to come.
 	calls int
@@ -284,7 +284,7 @@ func mixedKeys() []any {
 
 // TestDifferential makes random calls on client-go's queue and on ours, and sees them do the same: the
 // keys, their order, the lengths, the counts of failures, and all metrics. What the two are known to
-// do differently is left out here, and asserted in the files differences_…_test.go.
+// do differently is left out here, and asserted in the files differences_test.go and conformance_test.go.
 //
 // The flags -rapid.checks and -rapid.seed make it run longer, and again.
 func TestDifferential(t *testing.T) {

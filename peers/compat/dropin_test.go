@@ -117,8 +117,10 @@ func members(typ types.Type) []types.Object {
 	named := types.Unalias(typ).(*types.Named).Origin()
 	var found []types.Object
 	if s, ok := named.Underlying().(*types.Struct); ok {
-		for _, i := range exportedFields(s) {
-			found = append(found, s.Field(i).Origin())
+		for field := range s.Fields() {
+			if field.Exported() {
+				found = append(found, field.Origin())
+			}
 		}
 	}
 	var methods *types.MethodSet

@@ -23,7 +23,7 @@ const (
 
 var makers = []string{ours, theirs}
 
-// mix tells who makes which part of a rate-limiting queue.
+// mix says which library makes which part of a rate-limiting queue.
 type mix struct{ queue, delaying, limiting, limiter string }
 
 func (m mix) String() string {
@@ -181,7 +181,7 @@ func TestExtendedOnTheirs(t *testing.T) {
 			if key, err := e.GetContext(ctx); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("GetContext of an empty queue: %q, %v", key, err)
 			}
-			// Whoever gave up takes no key with it, however many come.
+			// A getter that gave up takes no key with it, however many come.
 			q.Add("a")
 			q.AddAfter("b", time.Minute)
 			q.AddRateLimited("c")
@@ -239,7 +239,7 @@ func TestExtendedOnTheirs(t *testing.T) {
 			q.Add("b")
 			q.AddAfter("c", time.Minute)
 			q.AddRateLimited("d")
-			// A queue of client-go tells no more of itself than its length.
+			// Of a queue of client-go, only the length can be seen.
 			want := workqueue.Stats{Name: "on client-go's", Queued: 2, Waiting: 2, Retries: 2}
 			if got := e.Stats(); got != want {
 				t.Errorf("%+v\nwant\n%+v", got, want)

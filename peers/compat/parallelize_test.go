@@ -10,6 +10,7 @@ import (
 	peer "k8s.io/client-go/util/workqueue"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // TestParallelizeAgrees: both do every piece once, or none if there is no time left to begin.
@@ -59,9 +60,9 @@ func TestParallelizeLimits(t *testing.T) {
 			var done atomic.Int64
 			count := func(int) { done.Add(1) }
 			ctx := context.Background()
-			if panicks(func() {
+			if testkit.PanicOf(func() {
 				peer.ParallelizeUntil(ctx, tt.workers, tt.pieces, count, peer.WithChunkSize(tt.chunkSize))
-			}) {
+			}) != nil {
 				done.Store(panicked)
 			}
 			if n := int(done.Swap(0)); n != tt.theirs {

@@ -47,8 +47,8 @@ func waitOverflows(b peer.Backoff) bool {
 		float64(b.Duration)*(1+max(b.Jitter, 0)) >= math.MaxInt64
 }
 
-// sameWaitDelay fails t unless got and want may be the same delay, of which due is the part
-// that is not random.
+// sameWaitDelay fails t unless got and want may be the same delay. due is the part that is not
+// random.
 func sameWaitDelay(t *testing.T, got, want, due time.Duration, jitter float64) {
 	t.Helper()
 	if jitter <= 0 {

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write docs/inherit.md instead of comparing it")
+var update = flag.Bool("update", false, "write docs/project/inherit.md instead of comparing it")
 
-const page = "../../docs/inherit.md"
+const page = "../../docs/project/inherit.md"
 
 // programs are those of the table. Ours are the ones that a release is tried with.
 var programs = []struct{ name, what, ours, theirs string }{
@@ -33,16 +33,10 @@ type cost struct {
 
 const head = `# What a program inherits
 
-Five programs, each on this library and on its peer:
-
-- **modules required**: what ` + "`go list -m all`" + ` prints for a tidy module that has nothing but the program, the queue's own
-  module included. These are downloaded, at least their go.mod files, and scanners and update bots look at them.
-- **modules linked**: those with a package in the program.
-- **size**: of the program, built with ` + "`-trimpath -ldflags='-s -w'`" + `.
-
-client-go CLIENT, component-base COMPONENT, controller-runtime RUNTIME. Written by
-` + "`(cd peers && go test ./inherit -update)`" + `; without ` + "`-update`" + ` the same test fails if a number of modules is another one, or a
-size differs by more than a tenth.
+Five programs, each on this library and on its peer. *Required* is what ` + "`go list -m all`" + ` prints for a tidy module with
+nothing but the program. *Linked* are the modules with a package in it. The size is that of the program, built with
+` + "`-trimpath -ldflags='-s -w'`" + `. client-go CLIENT, component-base COMPONENT, controller-runtime RUNTIME. Written by
+` + "`(cd peers && go test ./inherit -update)`" + `; without ` + "`-update`" + ` it fails if a number differs, or a size by more than a tenth.
 
 | program | on | modules required | modules linked | size |
 |---|---|---|---|---|
@@ -52,7 +46,7 @@ func TestInherit(t *testing.T) {
 	var rows []string
 	for _, p := range programs {
 		for _, side := range []struct{ on, dir string }{
-			{p.ours, "../../tools/release/testdata/consumers"}, {p.theirs, "testdata"},
+			{p.ours, "../../tools/testdata/consumers"}, {p.theirs, "testdata"},
 		} {
 			c := measure(t, filepath.Join(side.dir, p.name), p.name)
 			rows = append(rows, fmt.Sprintf("| %s | %s | %d | %d | %.1f MB |\n", p.what, side.on, c.required, c.linked, c.size))
@@ -71,7 +65,7 @@ func TestInherit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !similar(string(got), want) {
-		t.Errorf("docs/inherit.md is out of date (go test ./inherit -update). It should be\n%s", want)
+		t.Errorf("docs/project/inherit.md is out of date (go test ./inherit -update). It should be\n%s", want)
 	}
 }
 

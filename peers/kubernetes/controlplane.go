@@ -54,7 +54,7 @@ type observation struct {
 	busy, gone         inventory // The objects when all had converged, and when the namespace was gone.
 	converged, deleted time.Duration
 	manager, server    costs
-	latency            map[string]histogram // By the queue's name; "" is all queues together.
+	latency            latency
 }
 
 // costs are those of one program.
@@ -63,10 +63,6 @@ type costs struct {
 	goroutines float64 // When all had converged.
 	peak       int64   // Bytes.
 }
-
-// tableQueues are the queues with lines of their own in the table: those with most of the workload's keys, or whose keys
-// decide when a phase ends.
-var tableQueues = []string{"deployment", "replicaset", "job", "namespace", "garbage_collector_attempt_to_delete"}
 
 // observe runs the workload once, on a control plane of the variant.
 func observe(ctx context.Context, v variant, w workload, timeout time.Duration) (*observation, error) {
@@ -78,7 +74,7 @@ func observe(ctx context.Context, v variant, w workload, timeout time.Duration) 
 	defer c.stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	o := &observation{variant: v, latency: map[string]histogram{}}
+	o := &observation{variant: v}
 
 	kubelet := newKubelet(c, w)
 	kubeletEnded := make(chan error, 1)
@@ -143,10 +139,7 @@ func (o *observation) measure(ctx context.Context, c *cluster, take func(*costs,
 	}
 	take(&o.manager, manager)
 	take(&o.server, server)
-	for _, name := range append([]string{""}, tableQueues...) {
-		o.latency[name] = manager.queueLatency(name)
-	}
-	if o.latency[""].count == 0 {
+	if o.latency = manager.latency(); o.latency.keys == 0 {
 		return fmt.Errorf("%s serves no latencies of queues", kubeManager)
 	}
 	return nil

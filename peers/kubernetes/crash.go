@@ -17,27 +17,19 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// crash kills controllers on our queue half-way, starts them again, and checks what they have done.
+// crash kills a controller on our queue half-way, starts it again, and checks what it has done.
 func crash(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("crash", flag.ContinueOnError)
-	objects := flags.Int("objects", 10000, "how many objects each controller has")
-	only := flags.String("only", "", "run this controller only: manager or kube")
-	name := flags.String("variant", "swapped", "the control plane that they run on: stock or swapped")
-	timeout := flags.Duration("timeout", 15*time.Minute, "how long each controller may take")
+	objects := flags.Int("objects", 10000, "how many objects the controller has")
+	timeout := flags.Duration("timeout", 15*time.Minute, "how long it may take")
 	build := flags.Bool("build", true, "build the servers first; if not, those of the last build run")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *only != "" && *only != "manager" && *only != "kube" {
-		return fmt.Errorf("-only %s: want manager or kube", *only)
-	}
 	if *objects < 10 {
 		return fmt.Errorf("-objects %d: want 10 or more, because each kind of object is a tenth of them", *objects)
 	}
-	if strings.Contains(*name, ",") {
-		return fmt.Errorf("-variant %s: want one variant", *name)
-	}
-	variants, err := serversOf(ctx, *name, *build)
+	variants, err := serversOf(ctx, swapped.name, *build)
 	if err != nil {
 		return err
 	}
@@ -46,25 +38,13 @@ func crash(ctx context.Context, args []string) error {
 		return err
 	}
 	defer c.stop()
-	for _, test := range []struct {
-		name string
-		run  func(ctx context.Context, c *cluster, objects int) error
-	}{{"manager", crashManager}, {"kube", crashKube}} {
-		if *only != "" && *only != test.name {
-			continue
-		}
-		began := time.Now()
-		ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("it took longer than %v", *timeout))
-		err := test.run(ctx, c, *objects)
-		if ctx.Err() != nil {
-			err = errors.Join(err, context.Cause(ctx))
-		}
-		cancel()
-		if err != nil {
-			return fmt.Errorf("%s: %w", test.name, err)
-		}
-		fmt.Printf("%s: all is as it should be, after %.0f s\n", test.name, time.Since(began).Seconds())
+	began := time.Now()
+	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("it took longer than %v", *timeout))
+	defer cancel()
+	if err := crashManager(ctx, c, *objects); err != nil {
+		return errors.Join(err, context.Cause(ctx))
 	}
+	fmt.Printf("manager: all is as it should be, after %.0f s\n", time.Since(began).Seconds())
 	return nil
 }
 

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
-	"slices"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -69,65 +66,18 @@ func (f families) value(name string) (sum float64) {
 	return sum
 }
 
-// A histogram is a distribution of seconds.
-type histogram struct {
-	count   uint64
-	sum     float64
-	buckets []bucket // In order of their bounds.
+// latency is how long keys waited in all queues.
+type latency struct {
+	keys uint64
+	mean float64 // Seconds.
 }
 
-type bucket struct {
-	bound float64 // Inclusive; the last is +Inf.
-	below uint64  // How many observations are not above the bound.
-}
-
-// queueLatency returns how long keys waited in the queue of that name, or in all queues if the name is empty.
-func (f families) queueLatency(queue string) (h histogram) {
-	below := map[float64]uint64{}
+func (f families) latency() (l latency) {
+	sum := 0.0
 	for _, m := range f["workqueue_queue_duration_seconds"].GetMetric() {
-		if queue != "" && label(m, "name") != queue {
-			continue
-		}
-		h.count += m.GetHistogram().GetSampleCount()
-		h.sum += m.GetHistogram().GetSampleSum()
-		for _, b := range m.GetHistogram().GetBucket() {
-			below[b.GetUpperBound()] += b.GetCumulativeCount()
-		}
+		l.keys += m.GetHistogram().GetSampleCount()
+		sum += m.GetHistogram().GetSampleSum()
 	}
-	for bound, n := range below {
-		h.buckets = append(h.buckets, bucket{bound, n})
-	}
-	slices.SortFunc(h.buckets, func(a, b bucket) int { return cmp.Compare(a.bound, b.bound) })
-	return h
-}
-
-func label(m *dto.Metric, name string) string {
-	for _, l := range m.GetLabel() {
-		if l.GetName() == name {
-			return l.GetValue()
-		}
-	}
-	return ""
-}
-
-func (h histogram) mean() float64 { return h.sum / float64(h.count) }
-
-// quantile returns the value that a share q of the observations does not exceed. As PromQL's histogram_quantile, it
-// assumes that the observations of a bucket lie evenly in it, and returns the highest finite bound for what is above.
-func (h histogram) quantile(q float64) float64 {
-	if h.count == 0 {
-		return math.NaN()
-	}
-	rank := q * float64(h.count)
-	lower, before := 0.0, uint64(0)
-	for _, b := range h.buckets {
-		if float64(b.below) >= rank && b.below > before {
-			if math.IsInf(b.bound, 1) {
-				return lower
-			}
-			return lower + (b.bound-lower)*(rank-float64(before))/float64(b.below-before)
-		}
-		lower, before = b.bound, b.below
-	}
-	return lower
+	l.mean = sum / float64(l.keys)
+	return l
 }

@@ -74,16 +74,8 @@ func printTable(all []*observation) {
 	}
 	row("all converged after, s", decimal(1), func(o *observation) float64 { return o.converged.Seconds() })
 	row("the namespace was gone after, s", decimal(1), func(o *observation) float64 { return o.deleted.Seconds() })
-	for _, queue := range append([]string{""}, tableQueues...) {
-		name := "queue " + queue
-		if queue == "" {
-			name = "all queues"
-		}
-		row(name+": keys", decimal(0), func(o *observation) float64 { return float64(o.latency[queue].count) })
-		row(name+": mean wait", duration, func(o *observation) float64 { return o.latency[queue].mean() })
-		row(name+": p50", duration, func(o *observation) float64 { return o.latency[queue].quantile(0.5) })
-		row(name+": p99", duration, func(o *observation) float64 { return o.latency[queue].quantile(0.99) })
-	}
+	row("all queues: keys", decimal(0), func(o *observation) float64 { return float64(o.latency.keys) })
+	row("all queues: mean wait", duration, func(o *observation) float64 { return o.latency.mean })
 	fmt.Println()
 }
 

@@ -1,11 +1,14 @@
 package analyzer
 
 import (
+	"go/ast"
 	"go/types"
 	"regexp"
+	"slices"
+	"strings"
 
 	"golang.org/x/tools/go/analysis"
-	"golang.org/x/tools/go/ssa"
+	"golang.org/x/tools/go/cfg"
 )
 
 // AfterDone reports what must not happen to a key after its Done.
@@ -22,12 +25,13 @@ AddRateLimited, Forget and NumRequeues are fine after Done.)`,
 }
 
 func runAfterDone(pass *analysis.Pass) (any, error) {
-	c := pass.ResultOf[functions].(*code).with(pass)
-	for _, fn := range c.functions {
-		each(fn, func(instr ssa.Instruction) {
-			if q := queueCall(instr); q != nil && q.kind == done && c.wanted(instr.Pos()) {
-				if _, ok := instr.(*ssa.Go); !ok {
-					c.checkDone(q)
+	for _, f := range pass.ResultOf[functions].([]*function) {
+		seen := map[string]bool{}
+		each(f.body, func(n ast.Node) {
+			if call, ok := n.(*ast.CallExpr); ok {
+				if d := f.doneOf(call); d != nil && !seen[d.text] {
+					seen[d.text] = true
+					d.check(pass)
 				}
 			}
 		})
@@ -35,162 +39,172 @@ func runAfterDone(pass *analysis.Pass) (any, error) {
 	return nil, nil
 }
 
-// processes matches the names of functions that do a key's work, and not those that deal with its errors.
-var processes = regexp.MustCompile(`^(?i)(do)?(sync|reconcile|process|handle|work)($|[^e]|e[^r])`)
-
-func (c *code) checkDone(q *call) {
-	if !single(q.key()) {
-		return
-	}
-	key, queue := name(q.key()), name(q.queue)
-	_, deferred := q.instr.(*ssa.Defer)
-	start := q.instr
-	said := false
-	s := &search{}
-	s.visit = func(_ *path, instr ssa.Instruction) bool {
-		if said || redefines(instr, q.key()) || instr == root(q.queue) {
-			return false
-		}
-		if next := queueCall(instr); next != nil {
-			switch next.kind {
-			case get, getBatch:
-				return false
-			case done, doneAndGet:
-				if _, ok := instr.(*ssa.Go); !ok && name(next.key()) == key && name(next.queue) == queue {
-					said = true
-					c.reportf(instr.Pos(), "second Done of this key (the first is in line %d): "+
-						"by now another worker may hold it", c.line(start.Pos()))
-				}
-				return next.kind == done
-			}
-			return true
-		}
-		if ci, ok := instr.(ssa.CallInstruction); ok && !deferred && c.processesKey(ci, key) {
-			said = true
-			c.reportf(instr.Pos(), "key is processed after its Done in line %d: "+
-				"another worker may process it at the same time", c.line(start.Pos()))
-		}
-		return true
-	}
-	s.run(q.instr.Block(), indexOf(q.instr)+1, path{known: conditionsAt(q.instr.Block())})
+// done is a queue and a key for which a function calls Done.
+type done struct {
+	*function
+	queue ast.Expr
+	key   *types.Var
+	text  string // The queue and the key as they are written.
 }
 
-// single reports whether key is one key: what Get returned, or a parameter.
-func single(key ssa.Value) bool {
-	switch k := origin(key).(type) {
-	case *ssa.Parameter:
-		return true
-	case *ssa.Extract:
-		call, ok := k.Tuple.(*ssa.Call)
-		if !ok || k.Index != 0 {
-			return false
-		}
-		q := queueCall(call)
-		return q != nil && (q.kind == get || q.kind == doneAndGet)
+// doneOf returns the queue and the key of a call of Done, or nil if they are more than variables and fields.
+func (f *function) doneOf(call *ast.CallExpr) *done {
+	selector, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || !isMethod(callee(f.info, call), "Done") || len(call.Args) != 1 {
+		return nil
 	}
-	return false
-}
-
-// origin returns what v is a conversion of.
-func origin(v ssa.Value) ssa.Value {
-	for {
-		switch x := v.(type) {
-		case *ssa.MakeInterface:
-			v = x.X
-		case *ssa.ChangeInterface:
-			v = x.X
-		case *ssa.ChangeType:
-			v = x.X
-		case *ssa.TypeAssert:
-			v = x.X
-		case *ssa.Extract:
-			t, ok := x.Tuple.(*ssa.TypeAssert)
-			if !ok {
-				return v
+	key := f.variable(strip(f.info, call.Args[0]))
+	for x := selector.X; ; {
+		inner, ok := x.(*ast.SelectorExpr)
+		if !ok {
+			if f.variable(x) == nil || key == nil {
+				return nil
 			}
-			v = t.X
-		case *ssa.UnOp:
-			// A variable that is assigned once.
-			alloc, ok := x.X.(*ssa.Alloc)
-			if !ok {
-				return v
-			}
-			var stored []ssa.Value
-			for _, user := range *alloc.Referrers() {
-				if store, ok := user.(*ssa.Store); ok && store.Addr == alloc {
-					stored = append(stored, store.Val)
-				}
-			}
-			if len(stored) != 1 {
-				return v
-			}
-			v = stored[0]
-		default:
-			return v
+			return &done{f, selector.X, key, types.ExprString(selector.X) + " " + key.Name()}
 		}
+		x = inner.X
 	}
 }
 
-// redefines reports whether instr gives key a new value.
-func redefines(instr ssa.Instruction, key ssa.Value) bool {
-	if v, ok := instr.(ssa.Value); ok && v == origin(key) {
-		return true
-	}
-	store, ok := instr.(*ssa.Store)
-	return ok && "*"+name(store.Addr) == name(key)
-}
+// kind is what a node does to a key, as far as this analyzer is concerned.
+type kind int
 
-// root returns what has queue in it: an instruction that, run again, may mean another queue.
-func root(queue ssa.Value) ssa.Instruction {
-	for {
-		switch x := queue.(type) {
-		case *ssa.UnOp:
-			queue = x.X
-		case *ssa.FieldAddr:
-			queue = x.X
-		case *ssa.Field:
-			queue = x.X
-		case *ssa.MakeInterface:
-			queue = x.X
-		case *ssa.ChangeInterface:
-			queue = x.X
-		default:
-			instr, _ := queue.(ssa.Instruction)
-			return instr
+const (
+	other kind = iota
+	finishes
+	processes
+	renews // The key, or the queue, has another value from here on.
+)
+
+// check reports every node that finishes or processes the key and has a Done before it on every way to it, and a second
+// Done that is on every way from the first. Paths are not followed, as in leak.
+func (d *done) check(pass *analysis.Pass) {
+	kinds, entries, dones := map[ast.Node]kind{}, []position{{d.graph.Blocks[0], 0}}, []position{}
+	for _, block := range d.graph.Blocks {
+		for i, node := range block.Nodes {
+			kinds[node] = d.kindOf(node)
+			switch kinds[node] {
+			case renews:
+				entries = append(entries, position{block, i + 1})
+			case finishes:
+				dones = append(dones, position{block, i})
+			}
+		}
+	}
+	said := map[ast.Node]bool{}
+	say := func(node, first ast.Node) {
+		message := "second Done of this key (the first is in line %d): by now another worker may hold it"
+		if kinds[node] == processes {
+			message = "key is processed after its Done in line %d: another worker may process it at the same time"
+		}
+		if !said[node] {
+			said[node] = true
+			report(pass, node.Pos(), message, d.line(first.Pos()))
+		}
+	}
+	for _, at := range dones {
+		first := at.block.Nodes[at.index]
+		_, deferred := first.(*ast.DeferStmt)
+		// A node that is also reached without this Done is not certain.
+		without := map[ast.Node]bool{}
+		for _, entry := range entries {
+			walk(entry, func(node ast.Node) bool { without[node] = true; return node != first })
+		}
+		next := position{at.block, at.index + 1}
+		walk(next, func(node ast.Node) bool {
+			if k := kinds[node]; !without[node] && (k == finishes || k == processes && !deferred) {
+				say(node, first)
+			}
+			return kinds[node] != renews
+		})
+		// But a second Done on every way from this one is.
+		var second ast.Node
+		renewed := false
+		uncertain := walk(next, func(node ast.Node) bool {
+			renewed = renewed || kinds[node] == renews
+			if kinds[node] == finishes {
+				second = node
+			}
+			return kinds[node] != finishes
+		})
+		if !uncertain && !renewed && second != nil && second != first {
+			say(second, first)
 		}
 	}
 }
 
-// processesKey reports whether ci passes the key on to a function that does its work.
-func (c *code) processesKey(ci ssa.CallInstruction, key string) bool {
-	common := ci.Common()
-	f, _, args := method(common)
-	passed := false
-	for _, a := range args {
-		passed = passed || name(a) == key
+// walk calls f with the nodes that may run from a position on, and goes on behind those for which it returns true. It
+// reports whether the function may be left on the way.
+func walk(from position, f func(ast.Node) bool) (leaves bool) {
+	seen := map[*cfg.Block]bool{}
+	var visit func(block *cfg.Block, index int)
+	visit = func(block *cfg.Block, index int) {
+		for _, node := range block.Nodes[index:] {
+			if !f(node) {
+				return
+			}
+		}
+		leaves = leaves || len(block.Succs) == 0
+		for _, next := range block.Succs {
+			if !seen[next] {
+				seen[next] = true
+				visit(next, 0)
+			}
+		}
 	}
-	if !passed {
+	visit(from.block, from.index)
+	return leaves
+}
+
+// kindOf returns what node does to the key.
+func (d *done) kindOf(node ast.Node) (k kind) {
+	each(node, func(n ast.Node) {
+		call, isCall := n.(*ast.CallExpr)
+		switch {
+		case isCall && isMethod(callee(d.info, call), "Get", "GetWithPriority", "GetContext", "GetBatch", "DoneAndGet"):
+			k = renews
+		case isCall && k == other:
+			if of := d.doneOf(call); of != nil && of.text == d.text && of.key == d.key {
+				k = finishes
+			} else if d.processesKey(call) {
+				k = processes
+			}
+		}
+		if d.assigns(n, d.key) || d.assignsQueue(n) {
+			k = renews
+		}
+	})
+	if _, ok := node.(*ast.Ident); ok && d.variable(node.(*ast.Ident)) == d.key {
+		k = renews // The variable of a range.
+	}
+	return k
+}
+
+// assignsQueue reports whether n changes a variable or a field on the way to the queue.
+func (d *done) assignsQueue(n ast.Node) bool {
+	assign, ok := n.(*ast.AssignStmt)
+	return ok && slices.ContainsFunc(assign.Lhs, func(left ast.Expr) bool {
+		return strings.HasPrefix(types.ExprString(d.queue)+".", types.ExprString(left)+".")
+	})
+}
+
+// working matches the names of functions that do a key's work.
+var working = regexp.MustCompile(`^(?i)(do)?(sync|reconcile|process|handle|work)`)
+
+// processesKey reports whether call passes the key to a function that does its work: it returns an error and takes none.
+func (d *done) processesKey(call *ast.CallExpr) bool {
+	signature, _ := types.Unalias(d.info.TypeOf(call.Fun)).Underlying().(*types.Signature)
+	if signature == nil || signature.Results().Len() == 0 {
 		return false
 	}
-	called := ""
-	if f != nil {
-		called = f.Name()
-	} else if load, ok := common.Value.(*ssa.UnOp); ok {
-		if v := variable(load.X); v != nil {
-			called = v.Name()
-		}
-	} else if p, ok := common.Value.(*ssa.Parameter); ok {
-		called = p.Name()
-	}
-	return processes.MatchString(called) && !c.takesError(common.Signature())
-}
-
-// takesError reports whether a function of this signature is given an error: then the work is over.
-func (c *code) takesError(s *types.Signature) bool {
-	for p := range s.Params().Variables() {
-		if types.Identical(p.Type(), types.Universe.Lookup("error").Type()) {
-			return true
+	isError := func(v *types.Var) bool { return types.Identical(v.Type(), types.Universe.Lookup("error").Type()) }
+	for p := range signature.Params().Variables() {
+		if isError(p) {
+			return false
 		}
 	}
-	return false
+	name := types.ExprString(call.Fun)
+	name = name[strings.LastIndex(name, ".")+1:]
+	return isError(signature.Results().At(signature.Results().Len()-1)) && working.MatchString(name) &&
+		slices.ContainsFunc(call.Args, func(arg ast.Expr) bool { return d.variable(strip(d.info, arg)) == d.key })
 }

@@ -15,20 +15,10 @@ func TestAnalyzers(t *testing.T) {
 	}{
 		{analyzer.Leak, []string{"leak", "helper"}},
 		{analyzer.AfterDone, []string{"afterdone"}},
-		{analyzer.Forget, []string{"forget", "forgetdrop", "forgetok"}},
-		{analyzer.Key, []string{"keys"}},
 		{analyzer.Metrics, []string{"metricsbad", "metricsours", "metricsprom", "metricsconfig", "metricsnone", "metricsnamed", "metricslib"}},
 	} {
 		t.Run(test.analyzer.Name, func(t *testing.T) {
 			analysistest.Run(t, analysistest.TestData(), test.analyzer, test.packages...)
 		})
 	}
-}
-
-func TestImport(t *testing.T) {
-	if err := analyzer.Import.Flags.Set("migrate", "true"); err != nil {
-		t.Fatal(err)
-	}
-	analysistest.RunWithSuggestedFixes(t, analysistest.TestData(), analyzer.Import,
-		"migrate", "migratehandler", "migratelib", "migratemetrics")
 }

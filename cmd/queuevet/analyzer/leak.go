@@ -2,13 +2,12 @@ package analyzer
 
 import (
 	"fmt"
+	"go/ast"
 	"go/token"
 	"go/types"
-	"maps"
-	"strings"
 
 	"golang.org/x/tools/go/analysis"
-	"golang.org/x/tools/go/ssa"
+	"golang.org/x/tools/go/cfg"
 )
 
 // Leak reports keys that are not Done on some path.
@@ -25,356 +24,334 @@ the queue is shut down; "defer queue.Done(key)" right after the test for shutdow
 }
 
 func runLeak(pass *analysis.Pass) (any, error) {
-	c := pass.ResultOf[functions].(*code).with(pass)
-	for _, fn := range c.functions {
-		each(fn, func(instr ssa.Instruction) {
-			if got := queueCall(instr); got != nil && c.wanted(instr.Pos()) {
-				if _, ok := instr.(*ssa.Call); ok {
-					c.checkGet(got)
+	for _, f := range pass.ResultOf[functions].([]*function) {
+		for _, block := range f.graph.Blocks {
+			for i, n := range block.Nodes {
+				if assign, ok := n.(*ast.AssignStmt); ok && block.Live {
+					f.pass = pass
+					f.checkGet(assign, position{block, i})
 				}
 			}
-		})
+		}
 	}
 	return nil, nil
 }
 
-// with returns c, reporting to pass.
-func (c *code) with(pass *analysis.Pass) *code {
-	d := *c
-	d.reporter = &reporter{pass, c.ignored, c.helps}
-	return &d
+// leak looks for a point in a function where a key from Get is certainly not Done: no way from Get to that point has a
+// Done, or anything that may lead to one, and no way from there to where the function is left, or to the next Get. Paths
+// are not followed, so it does not matter which conditions exclude each other.
+type leak struct {
+	*function
+	get  position
+	key  *types.Var
+	quit *types.Var // The bool, or the error, that comes with the key.
+	// names are the variables that hold the key.
+	names map[types.Object]bool
+	// ownDone: the function itself calls Done with the key, so handlers that it calls do not.
+	ownDone bool
 }
 
-func (c *code) checkGet(got *call) {
-	if isShutDown(got) {
+func (f *function) checkGet(assign *ast.AssignStmt, at position) {
+	name, ok := f.getCall(assign)
+	if !ok {
 		return
 	}
-	switch got.kind {
-	case get, doneAndGet:
-		l := &leak{code: c, got: got, given: map[ssa.Value]bool{}}
-		instr := got.instr.(*ssa.Call)
-		if pos := l.after(instr, c.keyOf(instr, l.given)); pos.IsValid() {
-			l.report(pos)
+	l := &leak{function: f, get: at, key: f.variable(assign.Lhs[0]), quit: f.variable(assign.Lhs[len(assign.Lhs)-1])}
+	if l.key == nil || !local(l.key, f.body) {
+		return
+	}
+	l.names = f.uses.aliases(f.body, l.key)
+	if l.unclear(assign) {
+		return
+	}
+	if end := l.search(); end.IsValid() {
+		where := fmt.Sprintf("when the function is left at line %d", f.line(end))
+		if end == assign.Pos() {
+			where = "when the loop comes back here"
 		}
-	case getBatch:
-		if c.neverFinished(got) {
-			c.reportf(got.instr.Pos(), "keys from %s are never Done", got.name)
-		}
+		report(f.pass, assign.Pos(), "key from %s is not Done %s: the queue will not hand it out again", name, where)
 	}
 }
 
-// isShutDown reports whether the function of got has shut the queue down before: then it takes what is left.
-func isShutDown(got *call) bool {
-	found := false
-	each(got.instr.Parent(), func(i ssa.Instruction) {
-		ci, ok := i.(*ssa.Call)
-		if !ok {
-			return
-		}
-		f, queue, _ := method(&ci.Call)
-		found = found || f != nil && inQueuePackage(f) && strings.HasPrefix(f.Name(), "ShutDown") &&
-			name(queue) == name(got.queue) && i.Block().Dominates(got.instr.Block())
-	})
-	return found
+// getCall returns the name of the Get whose results n assigns.
+func (f *function) getCall(n ast.Node) (name string, ok bool) {
+	assign, ok := n.(*ast.AssignStmt)
+	if !ok || len(assign.Rhs) != 1 || len(assign.Lhs) < 2 {
+		return "", false
+	}
+	call, ok := ast.Unparen(assign.Rhs[0]).(*ast.CallExpr)
+	if !ok {
+		return "", false
+	}
+	method := callee(f.info, call)
+	if !isMethod(method, "Get", "GetWithPriority", "GetContext") {
+		return "", false
+	}
+	return method.Name(), true
 }
 
-// neverFinished reports whether nothing after got may finish a key or hand one on.
-func (c *code) neverFinished(got *call) bool {
-	held := holders(got.instr.Parent(), c.keyOf(got.instr.(*ssa.Call), map[ssa.Value]bool{}))
-	handed := false
-	reach(got.instr, func(i ssa.Instruction) bool {
-		handed = handed || handsOn(i, held)
-		if ci, ok := i.(*ssa.Call); ok {
-			for _, fn := range c.callees(&ci.Call) {
-				_, builtin := ci.Call.Value.(*ssa.Builtin)
-				handed = handed || fn == nil && !builtin && anyHeld(held, ci.Call.Args...)
+// unclear reports whether the function does something with the results of Get, or with the queue, that is too much for
+// this analyzer.
+func (l *leak) unclear(get *ast.AssignStmt) (unclear bool) {
+	ast.Inspect(l.outer, func(n ast.Node) bool {
+		if n == nil || n == get {
+			return false
+		}
+		outside := n.Pos() < get.Pos() || n.Pos() >= l.body.End()
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			around := n.Pos() < get.Pos() && get.End() <= n.End()
+			if !around && outside && (l.uses.finishes(n.Body) || l.mentions(n.Body, l.key)) {
+				unclear = true // It may be called later.
 			}
+		case *ast.DeferStmt:
+			unclear = unclear || l.body.Pos() < n.Pos() && n.Pos() < get.Pos() && l.uses.finishes(n)
+		case *ast.ExprStmt:
+			// A queue that is shut down hands out what is left.
+			call, ok := n.X.(*ast.CallExpr)
+			unclear = unclear || ok && l.body.Pos() < n.Pos() && isMethod(callee(l.info, call), "ShutDown", "ShutDownWithDrain", "ShutDownContext")
+		}
+		if _, ok := l.getCall(n); !ok {
+			unclear = unclear || l.assigns(n, l.key) || l.assigns(n, l.quit)
 		}
 		return true
 	})
-	return !handed && !c.finishedAfter(got.instr)
-}
-
-// leak looks for a path on which a key is not Done.
-type leak struct {
-	*code
-	got *call
-	// given is what a successful Get returns besides the key: no shutdown, no error.
-	given map[ssa.Value]bool
-}
-
-// maxDepth is how far calls are followed.
-const maxDepth = 4
-
-func (l *leak) report(pos token.Pos) {
-	where := fmt.Sprintf("when the function is left at line %d", l.line(pos))
-	if pos == l.got.instr.Pos() {
-		where = "when the loop comes back here"
-	}
-	l.reportf(l.got.instr.Pos(), "key from %s is not Done %s: the queue will not hand it out again", l.got.name, where)
-}
-
-// keyOf returns the key among the results of a Get, or nil. It notes in given what the others are.
-func (c *code) keyOf(instr *ssa.Call, given map[ssa.Value]bool) (key ssa.Value) {
-	for _, user := range *instr.Referrers() {
-		x, ok := user.(*ssa.Extract)
-		if !ok {
+	each(l.body, func(n ast.Node) {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			// The answer lives on in another variable, as in stop := quit || key == "".
+			if _, ok := l.getCall(n); !ok {
+				for _, r := range n.Rhs {
+					unclear = unclear || l.mentions(r, l.quit)
+				}
+			}
+		case *ast.SwitchStmt:
+			unclear = unclear || n.Tag != nil && l.mentions(n.Tag, l.quit)
+		case *ast.CallExpr:
+			l.ownDone = l.ownDone || isDone(callee(l.info, n)) && l.passesKey(n)
+		}
+	})
+	for _, block := range l.graph.Blocks {
+		cond := condition(block)
+		if cond == nil {
 			continue
 		}
+		_, known := l.shutdown(cond)
+		// Without a look at quit, the key itself may show that the queue is shut down.
+		unclear = unclear || l.mentions(cond, l.quit) && !known || l.quit == nil && l.mentions(cond, l.key)
+	}
+	return unclear
+}
+
+// passesKey reports whether call passes the key as it is.
+func (l *leak) passesKey(call *ast.CallExpr) bool {
+	id, ok := strip(l.info, call.Args[0]).(*ast.Ident)
+	return ok && l.names[l.info.Uses[id]]
+}
+
+// shutdown reports whether the queue is shut down, or Get has failed, if cond is true, or else if it is false. It is
+// known only for conditions that it understands.
+func (l *leak) shutdown(cond ast.Expr) (ifTrue, known bool) {
+	switch cond := ast.Unparen(cond).(type) {
+	case *ast.Ident:
+		return true, true
+	case *ast.BinaryExpr:
+		compares := l.variable(cond.X) == l.quit && l.isNil(cond.Y) || l.variable(cond.Y) == l.quit && l.isNil(cond.X)
+		return cond.Op == token.NEQ, compares && (cond.Op == token.EQL || cond.Op == token.NEQ)
+	case *ast.CallExpr:
+		// No error is any error.
+		if f := callee(l.info, cond); f != nil && f.Pkg() != nil && f.Pkg().Path() == "errors" {
+			return true, f.Name() == "Is" || f.Name() == "As"
+		}
+	}
+	return false, false
+}
+
+// next returns the blocks that follow block if Get has returned a key, and those that follow if it has not.
+func (l *leak) next(block *cfg.Block) (given, shut []*cfg.Block) {
+	cond := condition(block)
+	if cond == nil || l.quit == nil || !l.mentions(cond, l.quit) {
+		return block.Succs, nil
+	}
+	if ifTrue, _ := l.shutdown(cond); ifTrue {
+		return block.Succs[1:], block.Succs[:1]
+	}
+	return block.Succs[:1], block.Succs[1:]
+}
+
+// ending returns where the key must be Done at the latest if block is run from its start, and the index of that node: the
+// next Get of a key into the same variable, or a return.
+func (l *leak) ending(block *cfg.Block, from int) (index int, pos token.Pos, isGet bool) {
+	for i := from; i < len(block.Nodes); i++ {
+		if _, ok := l.getCall(block.Nodes[i]); ok && l.assigns(block.Nodes[i], l.key) {
+			return i, block.Nodes[i].Pos(), true
+		}
+	}
+	if r := block.Return(); r != nil {
+		return len(block.Nodes), r.Pos(), false
+	}
+	return len(block.Nodes), token.NoPos, false
+}
+
+// after returns what has happened to the key after node, if all happened before.
+func (l *leak) after(all effects, node ast.Node) effects {
+	all |= l.effects(node)
+	if l.ownDone && l.uses.manages(node, l.names) {
+		all &^= passes // The function goes on with the key, so the one that it was passed to has not finished it.
+	}
+	return all
+}
+
+// effects returns what node does with the key. A select that sends it in one case may well end in another.
+func (l *leak) effects(node ast.Node) effects {
+	e := l.uses.of(node, l.names)
+	each(l.body, func(n ast.Node) {
+		if s, ok := n.(*ast.SelectStmt); ok {
+			has, sends := false, false
+			for _, clause := range s.Body.List {
+				comm := clause.(*ast.CommClause).Comm
+				send, ok := comm.(*ast.SendStmt)
+				has, sends = has || comm == node, sends || ok && l.uses.of(send, l.names) == released
+			}
+			if has && sends {
+				e = released
+			}
+		}
+	})
+	return e
+}
+
+// search returns where the function is left, or where it gets the next key, without a Done.
+func (l *leak) search() token.Pos {
+	past, order := l.past()
+	shut := l.afterShutdown(order)
+	for _, block := range order {
+		h := past[block]
+		if shut[block] || h&(released|passes) != 0 {
+			continue
+		}
+		from := 0
+		if block == l.get.block {
+			from = l.get.index + 1
+		}
+		given, _ := l.next(block)
+		if _, end, _ := l.ending(block, from); end.IsValid() {
+			given = []*cfg.Block{nil}
+		}
+		for _, next := range given {
+			if isExhaustive(block, next) {
+				continue
+			}
+			future, left, again := l.future(block, from, next)
+			onTime := (h|future)&deferred == 0
+			switch {
+			case future&(released|passes) != 0:
+			case left.IsValid() && onTime:
+				return left
+			case again.IsValid() && (onTime || !left.IsValid()): // Deferred calls run too late for the next Get.
+				return again
+			}
+		}
+	}
+	return token.NoPos
+}
+
+// isExhaustive reports whether next is where the last case of a switch, or the last else if, leads if it is false, too:
+// that may be impossible.
+func isExhaustive(block, next *cfg.Block) bool {
+	if next == nil || condition(block) == nil {
+		return false
+	}
+	return next.Kind == cfg.KindSwitchDone || block.Kind == cfg.KindIfElse && next.Kind == cfg.KindIfDone
+}
+
+// past returns what may have happened at the end of every block that is reached from Get with a key, and these blocks.
+func (l *leak) past() (map[*cfg.Block]effects, []*cfg.Block) {
+	ends := map[*cfg.Block]effects{}
+	var order []*cfg.Block
+	var visit func(block *cfg.Block, from int, h effects)
+	visit = func(block *cfg.Block, from int, h effects) {
+		end, _, isGet := l.ending(block, from)
+		for _, node := range block.Nodes[from:end] {
+			h = l.after(h, node)
+		}
+		if isGet && block == l.get.block {
+			return
+		}
+		before, seen := ends[block]
+		if !seen {
+			order = append(order, block)
+		}
+		if h |= before; seen && h == before {
+			return
+		}
+		ends[block] = h
+		if isGet {
+			return
+		}
+		given, _ := l.next(block)
+		for _, next := range given {
+			visit(next, 0, h)
+		}
+	}
+	visit(l.get.block, l.get.index+1, nothing)
+	return ends, order
+}
+
+// afterShutdown returns the blocks that may run when Get has not returned a key. What they do with it does not matter.
+func (l *leak) afterShutdown(order []*cfg.Block) map[*cfg.Block]bool {
+	shut := map[*cfg.Block]bool{}
+	var visit func(block *cfg.Block)
+	visit = func(block *cfg.Block) {
+		if shut[block] || block == l.get.block {
+			return
+		}
+		shut[block] = true
+		for _, next := range block.Succs {
+			visit(next)
+		}
+	}
+	for _, block := range order {
+		_, blocks := l.next(block)
+		for _, next := range blocks {
+			visit(next)
+		}
+	}
+	return shut
+}
+
+// future returns what may happen after the end of block, which is run from a node on and goes on at next, and where the
+// function may be left, or may get the next key. Without a next block, it ends in block.
+func (l *leak) future(block *cfg.Block, from int, next *cfg.Block) (h effects, left, again token.Pos) {
+	queue := []*cfg.Block{next}
+	// ends reports whether the key must be Done in block, and notes where.
+	ends := func(block *cfg.Block, from int) bool {
+		_, pos, isGet := l.ending(block, from)
 		switch {
-		case x.Index == 0:
-			key = x
-		case types.Identical(x.Type(), types.Universe.Lookup("error").Type()):
-			given[x] = true // nil
-		case types.Identical(x.Type(), types.Typ[types.Bool]):
-			given[x] = false
+		case isGet && !again.IsValid():
+			again = pos
+		case !isGet && pos.IsValid() && !left.IsValid():
+			left = pos
+		}
+		return pos.IsValid()
+	}
+	if ends(block, from) {
+		return h, left, again
+	}
+	for seen := map[*cfg.Block]bool{}; len(queue) > 0; queue = queue[1:] {
+		block := queue[0]
+		if seen[block] {
+			continue
+		}
+		seen[block] = true
+		end, _, _ := l.ending(block, 0)
+		for _, node := range block.Nodes[:end] {
+			h |= l.effects(node)
+		}
+		if !ends(block, 0) {
+			given, _ := l.next(block)
+			queue = append(queue, given...)
 		}
 	}
-	return key
-}
-
-// after looks for a path from a Get on which its key is not Done, and returns where it ends.
-func (l *leak) after(instr *ssa.Call, key ssa.Value) token.Pos {
-	held := holders(instr.Parent(), key)
-	return l.search(instr.Block(), indexOf(instr)+1, path{}, held, instr, 0)
-}
-
-// search follows a key on the paths from block.Instrs[index], and returns where one ends without a Done. held are
-// the values that have the key in them. A path that comes back to start ends there.
-func (l *leak) search(block *ssa.BasicBlock, index int, from path, held map[ssa.Value]bool, start ssa.Instruction, depth int) token.Pos {
-	var left token.Pos
-	s := &search{given: l.given}
-	s.visit = func(p *path, instr ssa.Instruction) bool {
-		if left.IsValid() {
-			return false
-		}
-		if instr == start {
-			if l.got.kind == get {
-				left = instr.Pos()
-			}
-			return false
-		}
-		if handsOn(instr, held) {
-			return false
-		}
-		switch instr := instr.(type) {
-		case *ssa.Return:
-			if !p.deferred {
-				left = returnPos(instr)
-			}
-			return false
-		case *ssa.Panic:
-			return false
-		case *ssa.MakeClosure:
-			return !l.keepsFinisher(instr, held, depth)
-		case *ssa.Defer:
-			p.deferred = l.finishes(instr, p, held, depth, &left) || p.deferred
-		case ssa.CallInstruction:
-			return !l.finishes(instr, p, held, depth, &left)
-		}
-		return true
-	}
-	if !s.run(block, index, from) {
-		return token.NoPos
-	}
-	return left
-}
-
-// keepsFinisher reports whether mc may finish the key or hand it on, and is kept or passed on, so that it cannot be
-// seen when it is called.
-func (l *leak) keepsFinisher(mc *ssa.MakeClosure, held map[ssa.Value]bool, depth int) bool {
-	called := true
-	for _, user := range *mc.Referrers() {
-		ci, ok := user.(ssa.CallInstruction)
-		called = called && ok && ci.Common().Value == mc
-	}
-	if called {
-		return false
-	}
-	fn := mc.Fn.(*ssa.Function)
-	if l.effect(l.source(fn)).Done {
-		return true
-	}
-	inside := map[ssa.Value]bool{}
-	for i, bound := range mc.Bindings {
-		if held[bound] && i < len(fn.FreeVars) {
-			maps.Copy(inside, holders(fn, fn.FreeVars[i]))
-		}
-	}
-	return l.handedOnIn(fn, inside, depth+1)
-}
-
-// finishes reports whether instr may finish the key, or hand it on to something that may. If instr calls a function
-// of this package that finishes the key on some of its paths only, and nothing does afterwards, it sets left.
-func (l *leak) finishes(instr ssa.CallInstruction, p *path, held map[ssa.Value]bool, depth int, left *token.Pos) bool {
-	if q := queueCall(instr); q != nil {
-		return (q.kind == done || q.kind == doneAndGet) && mayAlias(identityOf(q.queue), identityOf(l.got.queue))
-	}
-	common := instr.Common()
-	f, _, args := method(common)
-	if f != nil && !l.isOwn(f) && !common.IsInvoke() && l.of(f).Done {
-		return true
-	}
-	if f != nil && f.Name() == "Done" && passed(common, args, held) {
-		return true // of an interface that stands for the queue
-	}
-	for _, fn := range l.callees(common) {
-		if fn != nil && l.effect(fn).Done && len(fn.Blocks) > 0 {
-			return !l.leaves(instr, fn, p, held, depth, left)
-		}
-	}
-	// If this function goes on with the key, it is still its own to finish.
-	return passesQueue(args) || l.handsOnByCall(instr, held, depth) && !l.managedAfter(instr, held)
-}
-
-// handsOnByCall reports whether a function that instr calls may hand on the key.
-func (l *leak) handsOnByCall(instr ssa.CallInstruction, held map[ssa.Value]bool, depth int) bool {
-	common := instr.Common()
-	f, _, args := method(common)
-	takes := passed(common, args, held)
-	switch _, builtin := common.Value.(*ssa.Builtin); {
-	case builtin:
-		return false
-	case common.IsInvoke():
-		return takes && !reads.MatchString(f.Name())
-	case f != nil && !l.isOwn(f):
-		return takes && keeps.MatchString(f.Name())
-	}
-	for _, fn := range l.callees(common) {
-		if fn == nil {
-			// It could be anything.
-			return takes
-		}
-		if inside, _ := bind(common, fn, held, nil); l.handedOnIn(fn, inside, depth+1) {
-			return true
-		}
-	}
-	return false
-}
-
-// handedOnIn reports whether fn, in which inside are the values that have the key, may hand it on.
-func (l *leak) handedOnIn(fn *ssa.Function, inside map[ssa.Value]bool, depth int) bool {
-	if len(inside) == 0 {
-		return false
-	}
-	found := depth > maxDepth
-	each(fn, func(instr ssa.Instruction) {
-		switch i := instr.(type) {
-		case *ssa.Return:
-			return // The caller has the key already.
-		case *ssa.MakeClosure:
-			found = found || l.keepsFinisher(i, inside, depth)
-		case ssa.CallInstruction:
-			if queueCall(i) == nil {
-				_, _, args := method(i.Common())
-				found = found || passesQueue(args) || l.handsOnByCall(i, inside, depth)
-			}
-		}
-		found = found || handsOn(instr, inside)
-	})
-	return found
-}
-
-// leaves reports whether fn, which finishes a key, leaves this one on some path, and nothing finishes it later.
-func (l *leak) leaves(instr ssa.CallInstruction, fn *ssa.Function, p *path, held map[ssa.Value]bool, depth int, left *token.Pos) bool {
-	if _, ok := instr.(*ssa.Call); !ok || depth > maxDepth || p.deferred {
-		return false
-	}
-	inside, known := bind(instr.Common(), fn, held, p.known)
-	if len(inside) == 0 || l.finishedAfter(instr) {
-		return false
-	}
-	if pos := l.search(fn.Blocks[0], 0, path{known: known}, inside, nil, depth+1); pos.IsValid() {
-		*left = pos
-		return true
-	}
-	return false
-}
-
-// managedAfter reports whether a method of a queue is called with the key after instr, before the next Get.
-func (l *leak) managedAfter(instr ssa.CallInstruction, held map[ssa.Value]bool) bool {
-	found := false
-	reach(instr, func(i ssa.Instruction) bool {
-		q := queueCall(i)
-		found = found || q != nil && anyHeld(held, q.args...)
-		return q == nil || q.kind != get
-	})
-	return found
-}
-
-// finishedAfter reports whether something after instr may finish a key, before the next Get.
-func (c *code) finishedAfter(instr ssa.CallInstruction) bool {
-	found := false
-	reach(instr, func(i ssa.Instruction) bool {
-		if q := queueCall(i); q != nil && q.kind == get {
-			return false
-		}
-		switch i := i.(type) {
-		case *ssa.MakeClosure:
-			found = found || c.effect(c.source(i.Fn.(*ssa.Function))).Done
-		case ssa.CallInstruction:
-			_, _, args := method(i.Common())
-			found = found || c.effectOfCall(i.Common()).Done || queueCall(i) == nil && passesQueue(args)
-		}
-		return true
-	})
-	return found
-}
-
-// reach calls f with every instruction that may run after instr, as long as f returns true.
-func reach(instr ssa.Instruction, f func(ssa.Instruction) bool) {
-	seen := map[*ssa.BasicBlock]bool{}
-	var visit func(b *ssa.BasicBlock, index int)
-	visit = func(b *ssa.BasicBlock, index int) {
-		for _, i := range b.Instrs[index:] {
-			if !f(i) {
-				return
-			}
-		}
-		for _, next := range b.Succs {
-			if !seen[next] {
-				seen[next] = true
-				visit(next, 0)
-			}
-		}
-	}
-	visit(instr.Block(), indexOf(instr)+1)
-}
-
-func anyHeld(held map[ssa.Value]bool, values ...ssa.Value) bool {
-	for _, v := range values {
-		if held[v] {
-			return true
-		}
-	}
-	return false
-}
-
-func passesQueue(args []ssa.Value) bool {
-	for _, a := range args {
-		if isQueue(a.Type()) {
-			return true
-		}
-	}
-	return false
-}
-
-func indexOf(instr ssa.Instruction) int {
-	for i, other := range instr.Block().Instrs {
-		if other == instr {
-			return i
-		}
-	}
-	return -1
-}
-
-// returnPos returns where a return is, also one at the end of a function, which has no position of its own.
-func returnPos(r *ssa.Return) token.Pos {
-	if r.Pos().IsValid() {
-		return r.Pos()
-	}
-	if syntax := r.Parent().Syntax(); syntax != nil {
-		return syntax.End() - 1
-	}
-	return r.Parent().Pos()
+	return h, left, again
 }

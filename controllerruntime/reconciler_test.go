@@ -1,0 +1,162 @@
+package controllerruntime_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	clientgo "k8s.io/client-go/util/workqueue"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/controllerruntime"
+	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+var _ controllerruntime.Page = (*debug.Handler)(nil)
+
+// page keeps what a Reconciler shows.
+type page struct {
+	name     string
+	queue    workqueue.Inspector
+	snapshot func(limit int) worker.Snapshot[any]
+}
+
+func (p *page) InspectQueue(name string, q workqueue.Inspector) { p.name, p.queue = name, q }
+
+func (p *page) WatchPoolKeys(_ string, snapshot func(limit int) worker.Snapshot[any]) {
+	p.snapshot = snapshot
+}
+
+// A controller's page shows running and failing requests with their errors. The controller sees nothing of it.
+func TestReconcilerInManager(t *testing.T) {
+	p := &page{}
+	var s *scene
+	wrapped := controllerruntime.WrapReconciler(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+		return s.Reconcile(ctx, r)
+	}), p)
+	newQueue := controllerruntime.With(priorityqueue.Config[reconcile.Request]{}, wrapped.Watch)
+	onManagerWith(t, newQueue, func(inner *scene) reconcile.Reconciler { s = inner; return wrapped }, func(s *scene) {
+		request := func(name string) reconcile.Request {
+			return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: name}}
+		}
+		began := time.Now()
+		var fails error
+		s.reconcile = func(_ context.Context, name string) (reconcile.Result, error) {
+			time.Sleep(time.Second)
+			switch name {
+			case "panics":
+				panic("bang")
+			case "later":
+				return reconcile.Result{RequeueAfter: time.Hour}, nil
+			}
+			return reconcile.Result{}, fails
+		}
+		fails = errors.New("not yet")
+		s.create(false, "fails")
+		synctest.Wait()
+		got := p.snapshot(9)
+		if len(got.Running) != 1 || got.Running[0].Key != request("fails") || got.Running[0].Attempt != 1 || !got.Running[0].Started.Equal(began) || got.Stats.Busy != 1 {
+			t.Errorf("while it runs: %+v", got)
+		}
+		time.Sleep(3 * time.Second) // It has failed at 1 s, runs again from 2 s, and fails at 3 s.
+		synctest.Wait()
+		want := worker.FailedKey[any]{Key: request("fails"), Attempt: 2, Err: "not yet", Time: began.Add(3 * time.Second), NextTry: began.Add(5 * time.Second)}
+		if got = p.snapshot(9); len(got.Failing) != 1 || got.Failing[0] != want || got.Stats.Failed != 2 || got.Stats.Failing != 1 || len(got.Running) != 0 {
+			t.Errorf("after two failures: %+v, want %+v", got, want)
+		}
+		fails = nil
+		s.create(false, "panics", "later")
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		got = p.snapshot(9)
+		if len(got.Failing) != 1 || got.Failing[0].Err != "panic: bang" || got.Stats.Panicked == 0 || got.Stats.Requeued != 1 {
+			t.Errorf("after a success, a panic and a RequeueAfter: %+v", got)
+		}
+		if n := s.queue.NumRequeues(request("panics")); n == 0 {
+			t.Error("the controller does not see the panic")
+		}
+		if p.name != "test" || p.queue.Queue != any(s.queue) || got.Stats.Name != "test" || got.Stats.Ended {
+			t.Errorf("the page has the queue %q, %v", p.name, p.queue.Queue)
+		}
+		p.queue.Remove(request("panics"))
+		if got = p.snapshot(9); len(got.Failing) != 0 || p.snapshot(9).Stats.Failing != 0 {
+			t.Errorf("a failure of a request that was removed from the queue is kept: %+v", got)
+		}
+	})
+	if !p.snapshot(9).Stats.Ended {
+		t.Error("the page does not see the end")
+	}
+}
+
+// Results, errors and panics are those of the reconciler, and the memory is bounded.
+func TestReconcilerPassesOn(t *testing.T) {
+	result, cause := reconcile.Result{RequeueAfter: time.Hour}, errors.New(strings.Repeat("long ", 1000))
+	p := &page{}
+	wrapped := controllerruntime.WrapReconciler(reconcile.TypedFunc[int](func(_ context.Context, n int) (reconcile.Result, error) {
+		switch n {
+		case 1:
+			return result, nil
+		case 2:
+			panic(cause)
+		case 3:
+			return reconcile.Result{}, reconcile.TerminalError(cause)
+		}
+		return reconcile.Result{}, cause
+	}), p)
+	q := controllerruntime.With(priorityqueue.Config[int]{Name: "bounded"}, wrapped.Watch)("", clientgo.DefaultTypedControllerRateLimiter[int]())
+	defer q.ShutDown()
+	ctx := t.Context()
+	if got, err := wrapped.Reconcile(ctx, 1); got != result || err != nil {
+		t.Errorf("Reconcile() = %+v, %v", got, err)
+	}
+	func() {
+		defer func() {
+			if v := recover(); v != any(cause) {
+				t.Errorf("the panic has become %v", v)
+			}
+		}()
+		_, _ = wrapped.Reconcile(ctx, 2)
+	}()
+	if _, err := wrapped.Reconcile(ctx, 3); !errors.Is(err, reconcile.TerminalError(nil)) {
+		t.Errorf("Reconcile() = %v", err)
+	}
+	const failing = 10_050
+	for n := range failing {
+		q.AddAfter(10+n, time.Hour)
+		if _, err := wrapped.Reconcile(ctx, 10+n); err != cause {
+			t.Fatal(err)
+		}
+	}
+	s := p.snapshot(failing)
+	if st := s.Stats; st.Handled != failing+3 || st.Failed != failing+2 || st.Panicked != 1 || st.Dropped != 1 || st.Requeued != 1 {
+		t.Errorf("%+v", st)
+	}
+	if len(s.Failing) != 10_000 || s.Failing[0].Key != any(10+failing-1) || len(s.Failing[0].Err) != 1<<10 {
+		t.Errorf("%d failures are kept, the first of %v, with %d bytes", len(s.Failing), s.Failing[0].Key, len(s.Failing[0].Err))
+	}
+	if s := p.snapshot(3); len(s.Failing) != 3 {
+		t.Errorf("%d failures of a limit of three", len(s.Failing))
+	}
+}
+
+// A handler that wants its key in an hour gets it then, whatever bounds a debounce of events.
+func TestDebounceInManager(t *testing.T) {
+	config := priorityqueue.Config[reconcile.Request]{Delay: priorityqueue.Latest, MaxDelay: 5 * time.Second}
+	onManager(t, controllerruntime.With(config), func(s *scene) {
+		s.reconcile = func(context.Context, string) (reconcile.Result, error) {
+			return reconcile.Result{RequeueAfter: time.Hour}, nil
+		}
+		s.create(false, "a")
+		time.Sleep(time.Hour)
+		s.want("a@0s", fmt.Sprint("a@", time.Hour))
+	})
+}

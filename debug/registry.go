@@ -1,0 +1,210 @@
+package debug
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// entry is what the list has a row for: a queue, with the pools that have its name, or pools whose queue is not
+// known.
+type entry struct {
+	id, name string
+	// queueName is the name that the queue itself has, which a pool has by default.
+	queueName string
+	// queue is zero if only pools are known. Its functions are foreign code, which may panic or block.
+	queue   workqueue.Inspector
+	history history
+	// asking has a token while the queue is being read, so that one that does not answer is asked once.
+	asking chan struct{}
+	// asked is when the call began that goes on, in real time, or nil. last is the last answer, without keys, or nil.
+	asked atomic.Pointer[time.Time]
+	last  atomic.Pointer[reading]
+
+	mu struct {
+		sync.Mutex
+		// found are keys that were searched for, by their texts: to look them up again needs no search.
+		found map[string][]any
+		// past are the keys that were failing when the last pool ended.
+		past []worker.FailedKey[any]
+	}
+}
+
+func newEntry(id, name string) *entry {
+	return &entry{id: id, name: name, queueName: name, asking: make(chan struct{}, 1)}
+}
+
+func (e *entry) hasQueue() bool { return e.queue.Stats != nil }
+
+// pool is a worker pool, which names its queue.
+type pool struct {
+	snapshot func(limit int) worker.Snapshot[any]
+}
+
+// poolGroup is the pools that have one name.
+type poolGroup struct {
+	pools []*pool
+	// entry shows them if no queue has that name.
+	entry *entry
+}
+
+func (h *Handler) register(name string, q workqueue.Inspector) (unregister func()) {
+	e := newEntry("", name)
+	e.queue = q
+	first := h.readOne(context.Background(), e, limits{})
+	e.queueName = first.stats.Name
+	if name == "" {
+		name = e.queueName
+	}
+	e.name = newLabel(name, maxName).short()
+	return h.add(e, first.measure())
+}
+
+func (h *Handler) add(e *entry, m measure) (remove func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.closed {
+		return func() {}
+	}
+	for _, old := range []any{e.queue.Queue, e.queue.Below} {
+		if shown := h.mu.byQueue[hashable(old)]; shown != nil {
+			h.removeLocked(shown)
+		}
+	}
+	// The id is the name, or one that is like it.
+	for e.id = e.name; e.id == "" || h.mu.queues[e.id] != nil; e.id = fmt.Sprintf("%s~%d", e.name, h.mu.madeUp) {
+		h.mu.madeUp++
+	}
+	h.mu.queues[e.id] = e
+	if key := hashable(e.queue.Queue); key != nil {
+		h.mu.byQueue[key] = e
+	}
+	e.history.begin(h.mu.tick, m)
+	h.startLocked()
+	return func() { h.remove(e) }
+}
+
+func (h *Handler) remove(e *entry) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.removeLocked(e)
+	h.stopIfEmptyLocked()
+}
+
+func (h *Handler) removeLocked(e *entry) {
+	if h.mu.queues[e.id] != e {
+		return
+	}
+	delete(h.mu.queues, e.id)
+	if key := hashable(e.queue.Queue); h.mu.byQueue[key] == e {
+		delete(h.mu.byQueue, key)
+	}
+}
+
+func (h *Handler) addPool(name string, p *pool) {
+	now := measure{at: h.clock.Now()}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.closed {
+		return
+	}
+	g := h.mu.pools[name]
+	if g == nil {
+		label := newLabel(name, maxName).short()
+		// The prefix leaves the id to a queue with this name, which may come later.
+		g = &poolGroup{entry: newEntry("pool "+label, label)}
+		g.entry.queueName = name
+		g.entry.history.begin(h.mu.tick, now)
+		h.mu.pools[name] = g
+	}
+	g.pools = append(g.pools, p)
+	h.startLocked()
+}
+
+func (h *Handler) removePool(name string, p *pool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g := h.mu.pools[name]
+	if g == nil {
+		return
+	}
+	g.pools = slices.DeleteFunc(g.pools, func(q *pool) bool { return q == p })
+	if len(g.pools) == 0 {
+		delete(h.mu.pools, name)
+		h.stopIfEmptyLocked()
+	}
+}
+
+// entries returns the queues, and an entry for the pools of each name that no queue has.
+func (h *Handler) entries() []*entry {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]*entry, 0, len(h.mu.queues)+len(h.mu.pools))
+	withQueue := make(map[string]bool, len(h.mu.pools))
+	for _, e := range h.mu.queues {
+		all = append(all, e)
+		if len(h.mu.pools) > 0 {
+			withQueue[e.name], withQueue[e.queueName] = true, true
+		}
+	}
+	for name, g := range h.mu.pools {
+		if !withQueue[name] {
+			all = append(all, g.entry)
+		}
+	}
+	return all
+}
+
+// find returns the entry with that id, or nil.
+func (h *Handler) find(id string) *entry {
+	all := h.entries()
+	if i := slices.IndexFunc(all, func(e *entry) bool { return e.id == id }); i >= 0 {
+		return all[i]
+	}
+	return nil
+}
+
+// countNamed returns how many queues have the name of e, and with it the same pools.
+func (h *Handler) countNamed(e *entry) (n int) {
+	for _, other := range h.entries() {
+		if other.queueName == e.queueName {
+			n++
+		}
+	}
+	return n
+}
+
+// poolsOf returns the pools that have the name under which e is shown, or that of its queue.
+func (h *Handler) poolsOf(e *entry) []*pool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all []*pool
+	if g := h.mu.pools[e.name]; g != nil {
+		all = slices.Clone(g.pools)
+	}
+	if g := h.mu.pools[e.queueName]; g != nil && e.queueName != e.name {
+		all = append(all, g.pools...)
+	}
+	return all
+}
+
+func (e *entry) pastErrors() []worker.FailedKey[any] {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.mu.past)
+}
+
+// hashable returns v, or nil if it cannot be the key of a map.
+func hashable(v any) any {
+	if v == nil || !reflect.ValueOf(v).Comparable() {
+		return nil
+	}
+	return v
+}

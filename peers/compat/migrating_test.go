@@ -1,0 +1,86 @@
+package compat_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestMigratingCompiles builds the code in docs/migrating.md, each block by itself.
+func TestMigratingCompiles(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "migrating.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(text, -1)
+	if len(blocks) != 7 {
+		t.Errorf("%d blocks of code, want 7", len(blocks))
+	}
+	for i, block := range blocks {
+		file := filepath.Join(t.TempDir(), fmt.Sprintf("block%d.go", i))
+		if err := os.WriteFile(file, []byte(wholeFile(string(block[1]))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		// Vet compiles, and also finds what compiles and is wrong. The module is the one of this test.
+		if out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput(); err != nil {
+			t.Errorf("block %d: %v\n%s", i+1, err, out)
+		}
+	}
+}
+
+// The command in docs/migrating.md changes the import of a program, which then compiles.
+func TestMigratingCommand(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "migrating.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := regexp.MustCompile(`(?m)^gofmt -r .*$`).Find(text)
+	before := regexp.MustCompile("(?s)\nBefore\\..*?```go\n(.*?)```").FindSubmatch(text)
+	if command == nil || before == nil {
+		t.Fatal("docs/migrating.md has no command, or no program, any more")
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "controller.go")
+	if err := os.WriteFile(file, before[1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", string(command))
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	after, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(after), "client-go/util/workqueue") || !strings.Contains(string(after), `"github.com/keyedqueue/workqueue"`) {
+		t.Errorf("the command makes\n%s", after)
+	}
+	if out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// wholeFile makes a file of statements, and returns what is a file already.
+func wholeFile(code string) string {
+	if strings.HasPrefix(code, "package ") {
+		return code
+	}
+	var imports strings.Builder
+	for name, path := range map[string]string{
+		"workqueue":      "github.com/keyedqueue/workqueue",
+		"prom":           "github.com/keyedqueue/workqueue/prom",
+		"prometheus":     "github.com/prometheus/client_golang/prometheus",
+		"legacyregistry": "k8s.io/component-base/metrics/legacyregistry",
+		"metrics":        "sigs.k8s.io/controller-runtime/pkg/metrics",
+	} {
+		if regexp.MustCompile(`\b` + name + `\.`).MatchString(code) {
+			fmt.Fprintf(&imports, "import %q\n", path)
+		}
+	}
+	return "package p\n\n" + imports.String() + "\nfunc _() error {\n" + code + "return nil\n}\n"
+}

@@ -1,0 +1,173 @@
+package redisqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// GivenUp is a key that is not tried any more: a worker has called [Queue.GiveUp], or the key's lease was lost
+// MaxLostLeases times in a row.
+type GivenUp[T comparable] struct {
+	Key      T
+	Attempts int
+	Reason   string
+	At       time.Time
+}
+
+// maxReason is how many bytes of an error are kept.
+const maxReason = 1000
+
+// GiveUp keeps item on the server as a key that is not tried any more, for all replicas, until it is added and forgotten (see
+// Forget), retried or dropped, or Config.GivenUpLimit or Config.GivenUpAge is reached. It changes nothing else. It does not
+// block. After shutdown it does nothing, as Add. Package worker calls it.
+func (q *Queue[T]) GiveUp(item T, attempts int, err error) {
+	encoded, s := q.locate(item)
+	reason := "no error"
+	if err != nil {
+		reason = err.Error()
+	}
+	if len(reason) > maxReason {
+		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.mu.ending.over {
+		s.enqueueLocked(giveUp(encoded, attempts, reason))
+	}
+}
+
+// GivenUp returns up to limit keys that were given up, the latest first. It returns an error if the server does not answer or
+// ctx ends, with what it has until then. It works after shutdown too.
+func (q *Queue[T]) GivenUp(ctx context.Context, limit int) (keys []GivenUp[T], err error) {
+	for _, s := range q.shards {
+		var ofShard []GivenUp[T]
+		err := s.read(ctx, listGivenUp, limit, func(k rawKey) {
+			if item, err := q.decode(k.encoded); err == nil {
+				ofShard = append(ofShard, givenUpKey(item, k))
+			}
+		})
+		keys = append(keys, ofShard...)
+		if err != nil {
+			return keys, err
+		}
+	}
+	sortFirst(&keys, limit, func(a, b GivenUp[T]) int { return b.At.Compare(a.At) })
+	return keys, nil
+}
+
+func givenUpKey[T comparable](item T, k rawKey) GivenUp[T] {
+	attempts, reason, _ := strings.Cut(k.failures, " ")
+	n, _ := strconv.Atoi(attempts)
+	return GivenUp[T]{Key: item, Attempts: n, Reason: reason, At: k.due}
+}
+
+// GivenUpKey returns item as a key that was given up, or nil if it was not. Its errors are those of [Queue.GivenUp].
+func (q *Queue[T]) GivenUpKey(ctx context.Context, item T) (*GivenUp[T], error) {
+	encoded, s := q.locate(item)
+	page, _, err := s.readPage(ctx, oneGivenUp, encoded, 1)
+	if err != nil || len(page) == 0 || page[0].due.IsZero() {
+		return nil, err
+	}
+	k := givenUpKey(item, page[0])
+	return &k, nil
+}
+
+// Retry adds item again, without its failures, if it was given up, and reports whether it was. It returns an error if the server
+// has not answered when ctx ends or a second has passed, and ErrShutDown after shutdown.
+func (q *Queue[T]) Retry(ctx context.Context, item T) (bool, error) { return q.change(ctx, "t", item) }
+
+// DropGivenUp forgets that item was given up, and reports whether it was. Its errors are those of [Queue.Retry].
+func (q *Queue[T]) DropGivenUp(ctx context.Context, item T) (bool, error) {
+	return q.change(ctx, "y", item)
+}
+
+// Remove takes item out of the queue, on all replicas, and reports whether it was there. A key that a worker holds stays with
+// that worker, but does not come again. Its failures are forgotten. The errors are those of [Queue.Retry].
+func (q *Queue[T]) Remove(ctx context.Context, item T) (bool, error) { return q.change(ctx, "x", item) }
+
+// Discard is Remove for tools. It asks the server for up to a second, and returns false if that does not answer.
+func (q *Queue[T]) Discard(item T) bool {
+	found, _ := q.Remove(context.Background(), item)
+	return found
+}
+
+func (q *Queue[T]) change(ctx context.Context, code string, item T) (bool, error) {
+	encoded, s := q.locate(item)
+	n, err := s.ask(ctx, code+encoded)
+	return n > 0, err
+}
+
+// Pause makes all replicas hand out nothing until Resume. Workers finish what they have. It does not block; Flush waits until
+// the server knows it. After shutdown it does nothing. Stats has Paused.
+func (q *Queue[T]) Pause() { q.toAllShards("P") }
+
+// Resume lets all replicas hand out keys again, as Pause.
+func (q *Queue[T]) Resume() { q.toAllShards("R") }
+
+func (q *Queue[T]) toAllShards(arg string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.ending.over {
+		return
+	}
+	for _, s := range q.shards {
+		s.enqueueLocked(op{kind: opOther, arg: arg})
+	}
+}
+
+// SetAside returns up to limit strings that could not be decoded, in no order, and how many there are. They stay on the server,
+// and stop nothing, until RequeueSetAside or DropSetAside. It returns an error if the server does not answer or ctx ends, with
+// what it has until then. It works after shutdown too.
+func (q *Queue[T]) SetAside(ctx context.Context, limit int) (encoded []string, total int, err error) {
+	for _, s := range q.shards {
+		n, err := q.client.SCard(ctx, s.names.aside()).Result()
+		if err != nil {
+			return encoded, total, fmt.Errorf("redisqueue: %w", err)
+		}
+		total += int(n)
+		if limit > len(encoded) && n > 0 {
+			some, err := q.client.SRandMemberN(ctx, s.names.aside(), int64(limit-len(encoded))).Result()
+			if err != nil {
+				return encoded, total, fmt.Errorf("redisqueue: %w", err)
+			}
+			encoded = append(encoded, some...)
+		}
+	}
+	return encoded, total, nil
+}
+
+// RequeueSetAside queues the keys again that were set aside, a few hundred at a time, and returns how many. A replica that still
+// cannot decode one sets it aside again. It returns an error if the server does not answer or ctx ends; then a part is queued.
+// After shutdown it returns ErrShutDown.
+func (q *Queue[T]) RequeueSetAside(ctx context.Context) (n int, err error) {
+	for _, s := range q.shards {
+		var keys []string
+		if err := s.read(ctx, listAside, -1, func(k rawKey) { keys = append(keys, k.encoded) }); err != nil {
+			return n, err
+		}
+		for _, key := range keys {
+			found, err := s.ask(ctx, "s"+key)
+			if err != nil {
+				return n, err
+			}
+			n += found
+		}
+	}
+	return n, nil
+}
+
+// DropSetAside deletes what was set aside, without blocking the server. It returns an error if the server does not answer or
+// ctx ends, and works after shutdown too.
+func (q *Queue[T]) DropSetAside(ctx context.Context) error {
+	var errs []error
+	for _, s := range q.shards {
+		if err := q.client.Unlink(ctx, s.names.aside()).Err(); err != nil {
+			errs = append(errs, fmt.Errorf("redisqueue: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}

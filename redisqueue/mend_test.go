@@ -1,0 +1,382 @@
+package redisqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue/worker"
+	"github.com/redis/go-redis/v9"
+)
+
+// commands are those with which the script changes something, and some that it calls after the first change.
+var commands = strings.Fields("hset hdel zadd zrem rpush lpop hlen zcard scard llen hget zrange sadd spop hmget lrange")
+
+// While replicas work, the rights to call one command after the other are taken away for a moment. No key gets lost or stuck,
+// whatever the script had done when it was interrupted, and none is with two workers.
+func TestCommandsForbidden(t *testing.T) {
+	s := startServer(t)
+	admin := s.client()
+	ctx := context.Background()
+	acl := func(rule string) {
+		t.Helper()
+		if err := admin.Do(ctx, "ACL", "SETUSER", "default", rule).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root := newClient(t, &redis.Options{Addr: s.addr, Username: "admin", Password: "x"})
+	if err := admin.Do(ctx, "ACL", "SETUSER", "admin", "on", ">x", "~*", "&*", "+@all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	admin = root
+	config := Config[string]{Logger: discard, Lease: 4 * time.Second}
+	config.Backoff.Base = time.Millisecond
+	h := newHistory(t, 6)
+	h.short = true
+	queues := []*Queue[string]{newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)}
+	h.run(queues, func() {
+		for _, command := range commands {
+			time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond)
+			acl("-" + command)
+			time.Sleep(time.Duration(rand.IntN(40)) * time.Millisecond)
+			acl("+" + command)
+		}
+		time.Sleep(100 * time.Millisecond)
+	})
+	if err := checkInvariants(root, queues[0]); err != nil {
+		t.Error(err)
+	}
+}
+
+// New refuses a server that does not run the scripts, and names the command.
+func TestScriptsForbidden(t *testing.T) {
+	s := startServer(t)
+	ctx := context.Background()
+	for rule, want := range map[string]string{"-@scripting": "evalsha", "-zrem": "ZREM"} {
+		s.client().Do(ctx, "ACL", "SETUSER", "u", "reset", "on", ">x", "~*", "+@all", rule)
+		client := newClient(t, &redis.Options{Addr: s.addr, Username: "u", Password: "x"})
+		if _, err := New(ctx, client, Config[string]{Name: "test"}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: New() = %v, want an error with %q", rule, err, want)
+		}
+	}
+}
+
+// Keys that have got lost from the line are found again.
+func TestRepair(t *testing.T) {
+	s := startServer(t)
+	q := newTestQueue(t, s.client(), Config[string]{Logger: discard})
+	ctx := within(t, 20*time.Second)
+	left := make(map[string]bool)
+	for _, key := range keysNamed("k", 300) {
+		q.Add(key)
+		left[key] = true
+	}
+	if err := q.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.client().LTrim(ctx, q.shards[0].names.shard[2], 100, 199).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for len(left) > 0 {
+		key, err := q.GetContext(ctx)
+		if err != nil || !left[key] {
+			t.Fatalf("GetContext() = %q, %v; %d keys are left", key, err, len(left))
+		}
+		delete(left, key)
+		q.Done(key)
+	}
+	if st := freshStats(t, q); st.Queued+st.Processing != 0 || q.Info().Repaired != 200 {
+		t.Errorf("Stats() = %+v, %+v, want 200 keys repaired", st, q.Info())
+	}
+}
+
+// lateSession makes a session hold keys, and its lease end without a word of it.
+type lateSession struct {
+	rawSession
+	n     int
+	shift time.Duration
+}
+
+func (l *lateSession) crash(t *testing.T, want int) (keys []string) {
+	l.n++
+	holder := l.rawSession
+	holder.id = fmt.Sprintf("dead%07d", l.n)
+	r, err := parseReply(holder.send(1, want))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range r.keys {
+		keys = append(keys, key.encoded)
+	}
+	for i := range 3 {
+		l.pass(t, l.lease/2)
+		holder.id = fmt.Sprintf("live%03d%04d", l.n, i)
+		holder.send(1, 0, "q")
+	}
+	return keys
+}
+
+func (l *lateSession) pass(t *testing.T, d time.Duration) {
+	l.shift += d
+	shiftClock(t, l.client, l.shift)
+}
+
+// A key that kills its process comes again later and later, and in the end not at all. The keys that were held beside it are
+// handled in the meantime, and it is kept with the reason.
+func TestKeyThatKills(t *testing.T) {
+	s := startServer(t)
+	client := s.client()
+	config := Config[string]{Name: "test", Logger: discard, MaxLostLeases: 5}
+	if err := config.complete(0); err != nil {
+		t.Fatal(err)
+	}
+	q := newQueue(client, config, shiftedScripts())
+	t.Cleanup(func() { endQueue(t, q) })
+	crashing := &lateSession{rawSession: rawSession{t: t, client: client, s: shiftedScripts(), id: "", lease: 30 * time.Second}}
+	crashing.losses = 5
+	innocent := keysNamed("innocent", 7)
+	q.Add("a killer")
+	for _, key := range innocent {
+		q.Add(key)
+	}
+	if err := q.Flush(within(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	held := make(map[string]int)
+	for range 100 {
+		crashed := false
+		for _, key := range crashing.crash(t, 8) {
+			held[key]++
+			crashed = crashed || key == "a killer"
+		}
+		if !crashed {
+			t.Fatalf("the killer did not come: %v", held)
+		}
+		if held["a killer"] == 5 {
+			break
+		}
+		if held["a killer"] == 1 {
+			continue // All come again at once.
+		}
+		// Each comes at a time of its own: a worker that survives handles it, but not the killer.
+		for deadline := 0; ; deadline++ {
+			crashing.pass(t, time.Second)
+			if st := freshStats(t, q); st.Queued > 0 {
+				k := q.Snapshot(1).Queued[0].Key
+				if k == "a killer" {
+					break
+				}
+				mustGet(t, q, k)
+				q.Done(k)
+				q.Forget(k)
+			}
+			if deadline > 10_000 {
+				t.Fatalf("the killer does not come again: %v", held)
+			}
+		}
+	}
+	if held["a killer"] != 5 {
+		t.Errorf("the killer was handed out %d times, want 5", held["a killer"])
+	}
+	for _, key := range innocent {
+		if held[key] > 3 {
+			t.Errorf("%s was lost %d times", key, held[key])
+		}
+	}
+	given, err := q.GivenUp(within(t, 5*time.Second), 10)
+	if err != nil || len(given) != 1 || given[0].Key != "a killer" || given[0].Attempts != 5 || !strings.Contains(given[0].Reason, "lost 5 times") {
+		t.Errorf("GivenUp() = %+v, %v", given, err)
+	}
+	if n := requeues(t, q, "a killer"); n != 5 {
+		t.Errorf("%d failures are counted, want 5", n)
+	}
+	for {
+		st := freshStats(t, q)
+		if st.Waiting == 0 && st.Queued == 0 {
+			break
+		}
+		crashing.pass(t, time.Minute)
+		if st.Queued > 0 {
+			key, _ := q.Get()
+			q.Done(key)
+		}
+	}
+	if freshStats(t, q); q.Info().GivenUp != 1 {
+		t.Errorf("%+v", q.Info())
+	}
+}
+
+// A handler's context ends a margin before the server hands the key out again.
+func TestLeaseMargin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := withoutServer(t)
+		s := q.shards[0]
+		q.mu.Lock()
+		s.sending = true // Nothing is to be sent.
+		s.session = session{id: newSession(), seq: 1, leaseFrom: time.Now()}
+		g := q.waitForKeyLocked()
+		s.handLocked(handedOut{encoded: "x", fence: "1"}, "x", time.Now())
+		q.mu.Unlock()
+		<-g.key
+		ctx, release := q.Lease(context.Background(), "x")
+		defer release()
+		began := time.Now()
+		<-ctx.Done()
+		if d := time.Since(began); d != 28500*time.Millisecond {
+			t.Errorf("a lease of 30 s has ended after %v here, want 28.5 s", d)
+		}
+	})
+}
+
+// What replicas must have in common is checked: by New, and with each batch.
+func TestIncompatible(t *testing.T) {
+	s := startServer(t)
+	ctx := within(t, 20*time.Second)
+	q := newTestQueue(t, s.client(), Config[string]{Logger: discard, Shards: 2})
+	q.Add("x")
+	mustGet(t, q, "x")
+	refused := func(err error) {
+		t.Helper()
+		if !errors.Is(err, ErrIncompatible) || !strings.Contains(err.Error(), "2 shards, keys: string") {
+			t.Errorf("New() = %v, want ErrIncompatible", err)
+		}
+	}
+	_, err := New(ctx, s.client(), Config[string]{Name: "test", Shards: 4})
+	refused(err)
+	_, err = New(ctx, s.client(), Config[string]{Name: "test"})
+	refused(err)
+	_, err = New(ctx, s.client(), Config[int]{Name: "test", Shards: 2})
+	refused(err)
+	_, err = New(ctx, s.client(), Config[place]{Name: "test", Shards: 2})
+	refused(err)
+	// One that was made before, or without New, does nothing to the queue.
+	config := Config[string]{Name: "test", Logger: discard}
+	if err := config.complete(0); err != nil {
+		t.Fatal(err)
+	}
+	late := newQueue(s.client(), config, newScripts(batchSource))
+	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	if err := late.AddContext(short, "y"); !errors.Is(err, ErrIncompatible) {
+		t.Errorf("AddContext() = %v, want ErrIncompatible", err)
+	}
+	q.Done("x")
+	if st := freshStats(t, q); st.Queued != 0 {
+		t.Errorf("Stats() = %+v", st)
+	}
+	if err := q.ShutDownContext(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Purge(ctx); err != nil {
+		t.Fatal(err)
+	}
+	other := newTestQueue(t, s.client(), Config[string]{Logger: discard})
+	mustGet(t, late, "y") // What was refused has waited in the buffer.
+	late.Done("y")
+	endQueue(t, late)
+	_ = other
+}
+
+// A server's clock that is an hour ahead and is set back makes no key wait for that hour, and no failure last longer.
+func TestDelaysAfterClockWasAhead(t *testing.T) {
+	s := startServer(t)
+	client := s.client()
+	config := Config[string]{Name: "test", Logger: discard, PollInterval: 300 * time.Millisecond}
+	if err := config.complete(0); err != nil {
+		t.Fatal(err)
+	}
+	q := newQueue(client, config, shiftedScripts())
+	t.Cleanup(func() { endQueue(t, q) })
+	freshStats(t, q)
+	shiftClock(t, client, time.Hour)
+	q.AddAfter("x", 100*time.Millisecond)
+	q.AddAfter("later", 10*time.Minute)
+	q.AddRateLimited("failing")
+	if err := q.Flush(within(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	mustGet(t, q, "failing")
+	shiftClock(t, client, 0)
+	mustGet(t, q, "x")
+	q.Done("x")
+	if n := requeues(t, q, "failing"); n != 1 {
+		t.Errorf("%d failures are counted, want 1", n)
+	}
+	for _, k := range q.Snapshot(10).Waiting {
+		if d := time.Until(k.Due); k.Key == "later" && (d < 8*time.Minute || d > 11*time.Minute) {
+			t.Errorf("later is shown as due in %v", d)
+		}
+	}
+	q.Done("failing")
+}
+
+// Nothing is lost without a word: an ended context adds nothing, and ShutDownContext says what was not sent.
+func TestQuietLosses(t *testing.T) {
+	s := startServer(t)
+	client, f := s.faultyClient()
+	q := newTestQueue(t, client, Config[string]{Logger: discard, Lease: time.Second})
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for name, err := range map[string]error{
+		"AddContext": q.AddContext(ended, "x"), "AddAfterContext": q.AddAfterContext(ended, "x", 1),
+		"AddRateLimitedContext": q.AddRateLimitedContext(ended, "x"),
+	} {
+		if err != context.Canceled {
+			t.Errorf("%s() with an ended context = %v", name, err)
+		}
+	}
+	if st := freshStats(t, q); st.Queued+st.Waiting+int(st.Adds) != 0 {
+		t.Errorf("Stats() = %+v: an ended context has added something", st)
+	}
+	f.down.Store(true)
+	q.Add("x")
+	if err := q.ShutDownContext(within(t, 20*time.Second)); !errors.Is(err, ErrNotSent) {
+		t.Errorf("ShutDownContext() = %v, want ErrNotSent", err)
+	}
+}
+
+// MaxRetries counts the failures on all replicas.
+func TestMaxRetriesOfAllReplicas(t *testing.T) {
+	s := startServer(t)
+	var calls atomic.Int64
+	ctx, cancel := context.WithCancel(context.Background())
+	var pools sync.WaitGroup
+	config := Config[string]{Logger: discard}
+	config.Backoff.Base = time.Millisecond
+	failed := errors.New("the card was declined")
+	for range 3 {
+		q := newTestQueue(t, s.client(), config)
+		pools.Go(func() {
+			_ = worker.Run(ctx, q, func(context.Context, string) error { calls.Add(1); return failed }, worker.Options[string]{
+				Workers: 2, MaxRetries: 5, DrainTimeout: 5 * time.Second,
+			})
+		})
+	}
+	q := newTestQueue(t, s.client(), config)
+	q.Add("x")
+	var given []GivenUp[string]
+	eventually(t, 20*time.Second, func() (err error) {
+		given, err = q.GivenUp(within(t, 5*time.Second), 10)
+		if err == nil && len(given) == 0 {
+			err = errors.New("no key was given up")
+		}
+		return err
+	})
+	if k := given[0]; k.Key != "x" || k.Attempts != 6 || k.Reason != failed.Error() || time.Since(k.At) > time.Minute {
+		t.Errorf("GivenUp() = %+v", given)
+	}
+	if n := calls.Load(); n != 6 {
+		t.Errorf("the handler was called %d times, want 6", n)
+	}
+	cancel()
+	pools.Wait()
+}
+
+var _ worker.GiveUpRecorder[int] = (*Queue[int])(nil)

@@ -1,0 +1,395 @@
+-- The second part of batch.lua: the operations of the batch. What they decide is in local variables until handout.lua writes
+-- it; what is about one key alone, and harmless if it is done twice, they write themselves.
+
+-- states has those keys' states that were read, false for absent. What is written back in the end is in touched. Lists
+-- to which every key is appended have a counter: #list searches for the end.
+local states, touched = {}, {}
+local held, released, holds = {}, {}, {} -- arguments for ZADD and ZREM of HELD; holds has what the former adds
+local front, tail, due = {}, {}, {} -- queued before all others, the last one first; after all others; no longer delayed
+local changed, unmatched = 0, 0
+local results = {}
+
+-- Lua cannot unpack more than about 8000 values.
+local function chunks(list, size, f)
+	for first = 1, #list, size do
+		f(first, math.min(first + size - 1, #list))
+	end
+end
+
+-- read returns up to limit keys from page(offset, count), fewer if they are long, and whether that is all there is.
+local function read(limit, page)
+	local list, bytes, count = {}, 0, math.min(2, limit)
+	while count > 0 do
+		local more = page(#list, count)
+		for _, key in ipairs(more) do
+			list[#list + 1] = key
+			bytes = bytes + #key
+		end
+		if #more < count then
+			return list, true
+		end
+		-- As many as are likely to fit, and not too many if the first were short by chance.
+		count = math.min(limit - #list, 3 * #list, math.floor((BYTES - bytes) * #list / (bytes + 1)))
+	end
+	return list, false
+end
+
+local function load(keys)
+	local missing, n = {}, 0
+	for _, key in ipairs(keys) do
+		if states[key] == nil then
+			states[key] = false
+			n = n + 1
+			missing[n] = key
+		end
+	end
+	chunks(missing, 1000, function(first, last)
+		local values = call('HMGET', STATES, unpack(missing, first, last))
+		for i = first, last do
+			states[missing[i]] = values[i - first + 1]
+		end
+	end)
+end
+
+local function set(key, state)
+	states[key] = state
+	touched[key] = true
+end
+
+local function isQueued(key)
+	local state = states[key]
+	return state and #state == 16
+end
+
+local function add(key)
+	local state = states[key]
+	if not state then
+		set(key, since)
+		tail[#tail + 1] = key
+		changed = changed + 1
+	elseif byte(state) == 112 then -- p
+		set(key, 'd' .. sub(state, 2) .. since)
+		again = again + 1
+		changed = changed + 1
+	end
+end
+
+local waiting
+local function addLater(key, delay)
+	if delay <= 0 then
+		load({ key })
+		add(key)
+		return
+	end
+	if due[key] then
+		due[key] = nil
+		call('ZREM', DELAYS, key)
+	end
+	call('ZADD', DELAYS, 'LT', digits(now + delay), key)
+	waiting = nil
+end
+
+-- heldUnder returns the key's state if it is held under that fence. No two hand-outs have the same.
+local function heldUnder(itsFence, key)
+	local state = states[key]
+	return state and find(state, itsFence, 13, true) == 13 and state
+end
+
+-- release ends the processing of a key, and returns since when it is dirty, if it is.
+local function release(holder, key, state)
+	released[#released + 1] = holder .. key
+	set(key, false)
+	if byte(state) == 100 then -- d
+		again = again - 1
+		return sub(state, 29)
+	end
+end
+
+-- putBack queues a key that was not finished, before all others. It is dirty since it was handed out.
+local function putBack(holder, key, state)
+	release(holder, key, state)
+	set(key, sub(state, 13, 28))
+	front[#front + 1] = key
+end
+
+-- membersOf returns a function that reads the entries of a session's keys in HELD.
+local function membersOf(holder)
+	local past = sub(holder, 1, -2) .. string.char(byte(holder, -1) + 1)
+	return function(from, n) return call('ZRANGEBYLEX', HELD, '[' .. holder, '(' .. past, 'LIMIT', from, n) end
+end
+
+-- The attempt may have handed out keys and not have come to its end: the replica does not know that it has them.
+if interrupted then
+	local members = read(4096, membersOf(session))
+	local keys = {}
+	for i, member in ipairs(members) do
+		keys[i] = sub(member, #session + 1)
+	end
+	load(keys)
+	for _, key in ipairs(keys) do
+		local state = states[key]
+		local holds = state and #state >= 28 and sub(state, 2, 12) == session
+		if holds and sub(state, 13, 28) > interrupted then
+			putBack(session, key, state)
+			repaired = repaired + 1
+		elseif not holds then
+			released[#released + 1] = session .. key
+			repaired = repaired + 1
+		end
+	end
+end
+
+-- Keys whose time has come are added before what the batch adds.
+local chores = CHORES
+waiting = call('ZCARD', DELAYS) - 1 -- nil when it must be read again
+if waiting > 0 then
+	local keys = read(DUE, function(from, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', since, 'LIMIT', from, n) end)
+	chores = chores - #keys
+	load(keys)
+	for _, key in ipairs(keys) do
+		add(key)
+		due[key] = true
+		waiting = nil
+	end
+end
+
+local givenUp, gaveUp = nil, false -- how many keys were given up, when that was read
+local function countGivenUp()
+	givenUp = givenUp or call('ZCARD', GIVEN)
+	return givenUp
+end
+local function dropGivenUp(key)
+	if countGivenUp() == 0 or call('ZREM', GIVEN, key) == 0 then
+		return false
+	end
+	givenUp = givenUp - 1
+	call('HDEL', REASONS, key)
+	call('HDEL', LOSSES, key)
+	return true
+end
+
+local function forget(key)
+	if call('ZREM', FAILURES, key) > 0 then
+		call('ZREM', EXPIRIES, key)
+		call('HDEL', LASTS, key)
+	end
+	dropGivenUp(key)
+end
+
+-- wake makes a session call that waits in a blocking read. Its list need not have more than one element. The list is not in
+-- KEYS: while a cluster moves it to another node it cannot be read, and the session comes within its poll interval.
+local function wake(sleeper)
+	local list = sub(WAKE, 1, -1 - #session) .. sleeper
+	if redis.pcall('LLEN', list) == 0 then
+		call('RPUSH', list, 1)
+		call('PEXPIRE', list, 60000)
+	end
+end
+
+-- What most batches do not need is defined when it is: to make these functions takes as long as to execute a few commands.
+local bucketChanged = false
+local seldom
+local function rare()
+	if seldom then
+		return seldom
+	end
+	seldom = {}
+
+	local function failuresOf(key)
+		local expires = call('ZSCORE', EXPIRIES, key)
+		if not expires or score(expires) <= now then
+			return 0
+		end
+		return score(call('ZSCORE', FAILURES, key) or 0)
+	end
+
+	local settings
+	local function setting(name)
+		if not settings then
+			settings = {}
+			for field, value in string.gmatch(SETTINGS, '(%a+)=(%S+)') do
+				settings[field] = tonumber(value)
+			end
+		end
+		return settings[name]
+	end
+
+	local function countFailure(key, failures, delay)
+		call('ZADD', FAILURES, failures + 1, key)
+		call('ZADD', EXPIRIES, digits(now + delay + setting('forget')), key)
+	end
+
+	-- addRateLimited counts a failure of the key, and adds it after the longer of two delays: the backoff, as
+	-- workqueue.BackoffConfig defines it, and what the token bucket demands. random is from [0, 1): the server's own
+	-- random numbers are the same in each script.
+	function seldom.addRateLimited(key, random)
+		local base, longest, jitter, limit = setting('base'), setting('max'), setting('jitter'), setting('limit')
+		local failures = failuresOf(key)
+		local delay = math.min(base * setting('factor') ^ failures, longest)
+		if jitter == 1 then
+			delay = delay * random
+		elseif jitter == 2 then
+			delay = delay / 2 + delay / 2 * random
+		elseif jitter == 3 then
+			local last = failures > 0 and tonumber(call('HGET', LASTS, key) or base) or base
+			delay = base + (math.min(3 * last, longest) - base) * random
+			call('HSET', LASTS, key, format('%.0f', delay))
+		end
+		delay = math.ceil(delay)
+		if limit > 0 then
+			local burst = setting('burst')
+			local tokens, filled = tonumber(meta[5]) or burst, tonumber(meta[6]) or now
+			tokens = math.min(burst, tokens + math.max(0, now - filled) * limit / 1000000) - 1
+			meta[5], meta[6], bucketChanged = format('%.6f', tokens), format('%.0f', now), true
+			if tokens < 0 then
+				delay = math.max(delay, math.ceil(-tokens / limit * 1000000))
+			end
+		end
+		countFailure(key, failures, delay)
+		addLater(key, delay)
+	end
+
+	function seldom.giveUp(key, attempts, reason)
+		givenUp, gaveUp = countGivenUp() + call('ZADD', GIVEN, since, key), true
+		call('HSET', REASONS, key, attempts .. ' ' .. reason)
+	end
+
+	local function result(found) results[#results + 1] = found and 'n1 ' or 'n0 ' end
+
+	-- remove takes a key out, but for the worker that holds it. In a long line its place stays, and is skipped.
+	local function remove(key)
+		local found, state = call('ZREM', DELAYS, key) > 0, states[key]
+		waiting = nil
+		if isQueued(key) then
+			set(key, false)
+			if call('LLEN', LINE) <= 10000 then
+				call('LREM', LINE, 1, key)
+			end
+		elseif state and byte(state) == 100 then -- d
+			set(key, 'p' .. sub(state, 2, 28))
+			again = again - 1
+		end
+		forget(key)
+		call('HDEL', LOSSES, key)
+		return found or state
+	end
+
+	-- execute executes the operations that have no function above.
+	function seldom.execute(code, key, argument)
+		if code == 'n' then
+			results[#results + 1] = 'n' .. failuresOf(key) .. ' '
+		elseif code == 'q' then -- Quit ends the session. What it holds is reclaimed below, and its blocking read is woken to end.
+			call('ZADD', LEASES, -1, session)
+			wake(session)
+		elseif code == 'b' or code == 'u' then -- A key that is held is handed back, or set aside.
+			local state = heldUnder(argument, key)
+			if state and code == 'b' then
+				putBack(session, key, state)
+			elseif state then
+				release(session, key, state)
+				call('SADD', ASIDE, key)
+			end
+		elseif code == 'P' or code == 'R' then -- Pause and Resume have no key.
+			paused = code == 'P'
+		elseif code == 'x' then
+			result(remove(key))
+		elseif code == 't' or code == 'y' then -- A key that was given up is tried again, or only not listed any more.
+			local found = dropGivenUp(key)
+			if found and code == 't' then
+				forget(key)
+				add(key)
+			end
+			result(found)
+		elseif code == 's' then -- A key that was set aside is queued again.
+			local found = call('SREM', ASIDE, key) > 0
+			if found then
+				add(key)
+			end
+			result(found)
+		elseif code == 'g' then -- The argument is the number of attempts; the key's length stands before it, the error behind it.
+			local length = tonumber(sub(key, 1, 16), 10)
+			seldom.giveUp(sub(key, 17, 16 + length), whole(tonumber(argument, 10)), sub(key, 17 + length))
+		end
+	end
+	-- lose gives a key back whose holder was heard of no more. It may have killed its process, and the keys beside it: the
+	-- second time, and from then on, each of these comes at a time of its own, later and later, and in the end not at all.
+	function seldom.lose(holder, key, state)
+		local losses, most, delay = tonumber(call('HGET', LOSSES, key) or 0) + 1, setting('losses'), 0
+		call('HSET', LOSSES, key, losses)
+		if losses > 1 then
+			local random = (now % 1000 * 7919 + #released * 104729) % 1000 / 1000
+			delay = math.ceil(math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) * (1 + random) / 2)
+		end
+		countFailure(key, failuresOf(key), delay)
+		if most > 0 and losses >= most then
+			release(holder, key, state)
+			seldom.giveUp(key, losses, 'the lease was lost ' .. losses .. ' times in a row: the handler may end its process')
+		elseif delay > 0 then
+			release(holder, key, state)
+			addLater(key, delay)
+		else
+			putBack(holder, key, state)
+		end
+	end
+
+	seldom.setting = setting
+
+	return seldom
+end
+
+-- What every program does has a function. Its operations have a key, or a number of 16 characters and a key.
+local operations = {
+	a = add,
+	f = forget,
+	l = function(key, delay) addLater(key, tonumber(delay, 10)) end,
+	r = function(key, random) rare().addRateLimited(key, tonumber(random)) end,
+	d = function(key, itsFence)
+		local state = heldUnder(itsFence, key)
+		if not state then
+			unmatched = unmatched + 1
+			return
+		end
+		local dirtySince = release(session, key, state)
+		if dirtySince then
+			set(key, dirtySince)
+			tail[#tail + 1] = key
+		end
+	end,
+}
+
+local WITH_ARGUMENT, WITH_STATE = 'lrdbug', 'adbuxts'
+local adds = { a = true, l = true, r = true } -- A full server does not execute these.
+
+local ops, keys, arguments, toLoad, finished, n = {}, {}, {}, {}, {}, 0
+for i = FIRST_OP, #ARGV do
+	local code = sub(ARGV[i], 1, 1)
+	ops[i] = code
+	if find(WITH_ARGUMENT, code, 1, true) then
+		arguments[i], keys[i] = sub(ARGV[i], 2, 17), sub(ARGV[i], 18)
+	else
+		keys[i] = sub(ARGV[i], 2)
+	end
+	if find(WITH_STATE, code, 1, true) then
+		n = n + 1
+		toLoad[n] = keys[i]
+	end
+	if code == 'd' then
+		finished[#finished + 1] = keys[i]
+	end
+end
+load(toLoad)
+for i = FIRST_OP, #ARGV do
+	local code = ops[i]
+	local operation = operations[code]
+	if full and adds[code] then
+		-- The replica sends it again.
+	elseif operation then
+		operation(keys[i], arguments[i])
+	else
+		rare().execute(code, keys[i], arguments[i])
+	end
+end
+-- A process that has called Done has survived the key.
+if #finished > 0 and call('HLEN', LOSSES) > 0 then
+	call('HDEL', LOSSES, unpack(finished))
+end

@@ -1,0 +1,162 @@
+package redisqueue
+
+import (
+	"errors"
+	"slices"
+	"time"
+)
+
+// This file is about a server that does not answer, that refuses what it is asked for, or whose memory is full.
+
+var (
+	errDropped = errors.New("redisqueue: the server did not answer after shutdown")
+	errFull    = errors.New("redisqueue: OOM: the server's memory is full; adds wait")
+)
+
+// The pauses between attempts grow from the first to a second.
+const firstPause = 10 * time.Millisecond
+
+func nextPause(d time.Duration) time.Duration { return min(2*d, time.Second) }
+
+// fullness is about a server that refuses adds because its memory is full.
+type fullness struct {
+	full    bool
+	since   time.Time
+	retryAt time.Time // when adds are tried again
+	timer   *time.Timer
+}
+
+// fullRetry is how often adds are tried on a full server.
+const fullRetry = 250 * time.Millisecond
+
+func (f *fullness) refusesAddsAt(now time.Time) bool { return f.full && now.Before(f.retryAt) }
+
+// fullLocked notes whether the server's memory was full when it executed b, and puts the adds back that it has not executed. It
+// reports whether it is time to drop them: after a shutdown, when the server has been full for a lease.
+func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
+	if !r.full {
+		s.full.full = false
+		return false
+	}
+	if !s.full.full {
+		s.full.full, s.full.since = true, now
+	}
+	refused := slices.DeleteFunc(b.ops, func(o op) bool { return o.kind != opAdd })
+	if len(refused) > 0 || !b.noAdds {
+		s.full.retryAt = now.Add(fullRetry)
+	}
+	if len(refused) == 0 {
+		return false
+	}
+	s.putBackLocked(refused)
+	q := s.q
+	lease := q.config.Lease
+	return q.mu.ending.stopping && len(q.mu.held) == 0 && s.pending[opHeld] == 0 &&
+		now.Sub(q.mu.ending.since) >= lease && now.Sub(s.full.since) >= lease
+}
+
+// scheduleAddsLocked lets adds be tried again on a full server.
+func (s *shard[T]) scheduleAddsLocked(now time.Time) {
+	if s.full.full && len(s.ops) > 0 && !s.q.mu.ending.over {
+		if s.full.timer != nil {
+			s.full.timer.Stop()
+		}
+		s.full.timer = time.AfterFunc(s.full.retryAt.Sub(now), s.kick)
+	}
+}
+
+// failed notes that an attempt to send a batch has failed.
+func (s *shard[T]) failed(err error) {
+	q := s.q
+	q.mu.Lock()
+	// The getters need not wait for this shard.
+	q.mu.requested -= s.requested
+	s.requested = 0
+	q.kickOthersLocked(s)
+	q.mu.Unlock()
+	s.noteError(err)
+}
+
+func (s *shard[T]) noteError(err error) {
+	q := s.q
+	q.mu.Lock()
+	first := s.outage == nil
+	s.outage = err
+	q.mu.totals.errors++
+	q.mu.Unlock()
+	if first {
+		q.config.Logger.Error("The queue's server fails", "queue", q.config.Name, "err", err)
+	}
+	if q.config.OnError != nil {
+		q.config.OnError(err)
+	}
+}
+
+// answered notes that the server has executed a batch, or all but the adds.
+func (s *shard[T]) answered(b *batch, r *reply) {
+	if r.full {
+		if slices.ContainsFunc(b.ops, func(o op) bool { return o.kind == opAdd }) {
+			s.noteError(errFull)
+		}
+		return
+	}
+	q := s.q
+	q.mu.Lock()
+	q.mu.totals.calls.observe(time.Since(b.began))
+	was := s.outage
+	s.outage = nil
+	q.mu.Unlock()
+	if was != nil {
+		q.config.Logger.Info("The queue's server answers again", "queue", q.config.Name)
+	}
+}
+
+func (s *shard[T]) lastError() error {
+	s.q.mu.Lock()
+	defer s.q.mu.Unlock()
+	return s.outage
+}
+
+// report calls the hook and the logger.
+func (q *Queue[T]) report(what string, err error) {
+	q.config.Logger.Warn(what, "queue", q.config.Name, "err", err)
+	if q.config.OnError != nil {
+		q.config.OnError(err)
+	}
+}
+
+// pause waits before the server is asked again. It returns false if the replica is shut down, its workers hold no keys, and
+// it has waited for longer than a lease since both became so, and since that time.
+func (q *Queue[T]) pause(d time.Duration, since time.Time) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-q.ended:
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.mu.ending.stopping || len(q.mu.held) > 0 {
+		return true
+	}
+	from := q.mu.ending.since
+	if since.After(from) {
+		from = since
+	}
+	return time.Since(from) < q.config.Lease
+}
+
+// dropUnsentLocked drops what the server has not received, after it has not answered for a lease since the shutdown.
+func (s *shard[T]) dropUnsentLocked(b *batch) losses {
+	for _, o := range append(b.ops, s.ops...) {
+		if o.kind == opAdd {
+			s.q.mu.totals.dropped++
+		}
+		s.q.mu.ending.dropped = true
+	}
+	s.ops, s.pending = nil, [opKinds]int{}
+	clear(s.adds)
+	s.failConfirmationsLocked()
+	return s.endSessionLocked()
+}

@@ -1,0 +1,352 @@
+package sharding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// switchable is a store that can be away.
+type switchable struct {
+	Store
+	mu   sync.Mutex
+	away bool
+}
+
+func (s *switchable) set(away bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = away
+}
+
+func (s *switchable) err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away {
+		return errors.New("the server is away")
+	}
+	return nil
+}
+
+func (s *switchable) Get(ctx context.Context, name string) (Record, error) {
+	if err := s.err(); err != nil {
+		return Record{}, err
+	}
+	return s.Store.Get(ctx, name)
+}
+
+func (s *switchable) Update(ctx context.Context, r Record) (Record, error) {
+	if err := s.err(); err != nil {
+		return Record{}, err
+	}
+	return s.Store.Update(ctx, r)
+}
+
+func mustJoin(t *testing.T, store Store, config Config) *Member {
+	t.Helper()
+	config.Group = "g"
+	m, err := Join(t.Context(), store, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.end)
+	return m
+}
+
+func newRoot() workqueue.TypedRateLimitingInterface[string] {
+	return workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+}
+
+func wantHeld(t *testing.T, want ...int) func(...*Member) {
+	return func(members ...*Member) {
+		t.Helper()
+		for i, m := range members {
+			if st := m.Stats(); st.Held != want[i] || st.Stopping != 0 {
+				t.Errorf("member %d holds %d slots, %d about to move, want %d", i, st.Held, st.Stopping, want[i])
+			}
+		}
+	}
+}
+
+// Members come and go, as in the package comment.
+func TestJoinAndLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		a := mustJoin(t, store, Config{Name: "a"})
+		time.Sleep(time.Second)
+		wantHeld(t, 256)(a)
+		b, c := mustJoin(t, store, Config{Name: "b"}), mustJoin(t, store, Config{Name: "c"})
+		time.Sleep(2 * time.Second)
+		wantHeld(t, 86, 85, 85)(a, b, c)
+		began := time.Now()
+		if err := b.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(began); d > time.Second {
+			t.Errorf("Leave took %v", d)
+		}
+		time.Sleep(time.Second)
+		wantHeld(t, 128, 0, 128)(a, b, c)
+		if err := b.Err(); !errors.Is(err, ErrLeft) {
+			t.Error(err)
+		}
+		a.end() // It is killed.
+		time.Sleep(16 * time.Second)
+		if st := c.Stats(); st.Held != 256 || st.Members != 1 || st.Gained != 256 || st.HandedOver != 0 {
+			t.Errorf("%+v", st)
+		}
+		if err := c.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		records, _, err := store.List(t.Context(), "g")
+		if len(records) != 1 || err != nil {
+			t.Errorf("%v are left, %v", records, err)
+		}
+		d := mustJoin(t, store, Config{Name: "d"})
+		time.Sleep(time.Second)
+		wantHeld(t, 256)(d)
+	})
+}
+
+// In a stable group each member writes three times in a lease.
+func TestStableGroupWritesLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		for i := range 5 {
+			mustJoin(t, store, Config{Name: fmt.Sprint("m", i)})
+		}
+		time.Sleep(10 * time.Second)
+		before := len(store.(*memory).history)
+		time.Sleep(150 * time.Second)
+		if n := len(store.(*memory).history) - before; n < 145 || n > 155 {
+			t.Errorf("%d writes in ten leases of five members, want 150", n)
+		}
+	})
+}
+
+// A handler that does not return keeps its slot: its context ends after HandoverTimeout, and the slot moves as soon as it
+// has returned and the member tries again.
+func TestHandoverTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		a := mustJoin(t, store, Config{Name: "a", Slots: 1, HandoverTimeout: 4 * time.Second})
+		time.Sleep(time.Second)
+		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+		q.Add("stuck")
+		key, _ := q.Get()
+		ctx, release := q.Lease(t.Context(), key)
+		first, _ := Epoch(ctx)
+		go func() { // The slot can move only if its member leaves.
+			_ = a.Leave(context.Background())
+		}()
+		b := mustJoin(t, store, Config{Name: "b", Slots: 1})
+		time.Sleep(3 * time.Second)
+		if ctx.Err() != nil || b.Stats().Held != 0 {
+			t.Error("too early", context.Cause(ctx), b.Stats())
+		}
+		q.Add("other")
+		got := make(chan string, 1)
+		go func() {
+			key, err := q.GetContext(t.Context())
+			got <- fmt.Sprint(key, err)
+		}()
+		time.Sleep(2 * time.Second)
+		if err := context.Cause(ctx); !errors.Is(err, ErrHandover) {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		if b.Stats().Held != 0 || len(got) > 0 {
+			t.Error("the slot moved although a handler runs")
+		}
+		release()
+		q.Done(key)
+		time.Sleep(time.Second)
+		wantHeld(t, 0, 1)(a, b)
+		later := NewQueue(newRoot(), b, QueueConfig[string]{Keys: func(context.Context) ([]string, error) { return []string{"stuck"}, nil }})
+		key, _ = later.Get()
+		ctx, release = later.Lease(t.Context(), key)
+		defer release()
+		if second, ok := Epoch(ctx); !ok || second <= first {
+			t.Errorf("epoch %d after %d", second, first)
+		}
+		if q.KeysOfOthers() != 1 {
+			t.Errorf("%d keys of others", q.KeysOfOthers())
+		}
+		q.ShutDown()
+		<-got
+	})
+}
+
+// A member that stays keeps a slot whose handler does not return, with the keys that came up meanwhile.
+func TestSlotStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		a := mustJoin(t, store, Config{Name: "a", Slots: 2, HandoverTimeout: 4 * time.Second})
+		time.Sleep(time.Second)
+		// All keys are in the slot that is to move.
+		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string], Hash: func(string) uint64 { return 1 << 63 }})
+		q.Add("stuck")
+		if key, _ := q.Get(); key != "stuck" {
+			t.Fatal(key)
+		}
+		ctx, release := q.Lease(t.Context(), "stuck")
+		defer release()
+		q.Add("other")
+		mustJoin(t, store, Config{Name: "b", Slots: 2})
+		time.Sleep(time.Second)
+		if st := a.Stats(); st.Held == 1 {
+			t.Fatal("the other slot moves")
+		}
+		got := make(chan string, 1)
+		go func() { key, _ := q.Get(); got <- key }()
+		time.Sleep(2 * time.Second)
+		if len(got) != 0 {
+			t.Error("a key was handed out although the slot is to move")
+		}
+		time.Sleep(5 * time.Second)
+		if key := <-got; key != "other" || context.Cause(ctx) != ErrHandover {
+			t.Error(key, context.Cause(ctx))
+		}
+		if st := a.Stats(); st.Kept == 0 || st.Held != 2 {
+			t.Errorf("%+v", st)
+		}
+		q.Done("other")
+		q.Done("stuck")
+		time.Sleep(20 * time.Second)
+		wantHeld(t, 1)(a)
+	})
+}
+
+// While the server is away, members go on until their validity ends, and come back by themselves.
+func TestServerIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &switchable{Store: Memory()}
+		m := mustJoin(t, store, Config{Name: "a"})
+		time.Sleep(time.Second)
+		var lists atomic.Int64
+		q := NewQueue(newRoot(), m, QueueConfig[string]{Keys: func(context.Context) ([]string, error) { lists.Add(1); return []string{"a"}, nil }})
+		key, _ := q.Get()
+		ctx, release := q.Lease(t.Context(), key)
+		defer release()
+		store.set(true)
+		time.Sleep(8 * time.Second) // The last renewal was at most five seconds ago.
+		if ctx.Err() != nil || m.Err() != nil {
+			t.Error("too early", context.Cause(ctx), m.Err())
+		}
+		time.Sleep(6 * time.Second)
+		if err := context.Cause(ctx); !errors.Is(err, ErrLeaseLost) {
+			t.Error(err)
+		}
+		if err := m.Err(); err == nil || !strings.Contains(err.Error(), "the server is away") {
+			t.Error(err)
+		}
+		if q.Add("b"); q.Len() != 0 || q.Holds("b") {
+			t.Error("it holds slots")
+		}
+		time.Sleep(time.Hour)
+		store.set(false)
+		time.Sleep(2 * time.Second)
+		if m.Err() != nil || lists.Load() != 2 || m.Stats().Held != 256 || m.Stats().Lost != 256 {
+			t.Error(m.Err(), lists.Load(), m.Stats())
+		}
+	})
+}
+
+func TestJoinRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		m := mustJoin(t, store, Config{Name: "a"})
+		time.Sleep(time.Second)
+		if _, err := Join(t.Context(), store, Config{Group: "g", Slots: 8}); !errors.Is(err, ErrIncompatible) {
+			t.Error(err)
+		}
+		r, _ := store.Get(t.Context(), "g-table")
+		r.Data = strings.Replace(r.Data, `"format":1`, `"format":2`, 1)
+		if _, err := store.Update(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if err := m.Err(); !errors.Is(err, ErrIncompatible) || m.Stats().Held != 0 {
+			t.Error(err, m.Stats())
+		}
+		if _, err := Join(t.Context(), store, Config{Group: "g"}); !errors.Is(err, ErrIncompatible) {
+			t.Error(err)
+		}
+		for _, wrong := range []Config{{}, {Group: "G"}, {Group: "g-"}, {Group: strings.Repeat("g", 41)}, {Group: "g", Slots: 5000},
+			{Group: "g", Slots: -1}, {Group: "g", Margin: time.Minute}, {Group: "g", HandoverTimeout: -1}} {
+			if _, err := Join(t.Context(), store, wrong); err == nil || errors.Is(err, ErrIncompatible) {
+				t.Errorf("%+v: %v", wrong, err)
+			}
+		}
+		away := &switchable{Store: Memory(), away: true}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if _, err := Join(ctx, away, Config{Group: "g"}); err == nil || !strings.Contains(err.Error(), "the server is away") {
+			t.Error(err)
+		}
+	})
+}
+
+// Over package priorityqueue and over controller-runtime's interface priorities get through.
+func TestPriorities(t *testing.T) {
+	inner := priorityqueue.New(priorityqueue.Config[string]{})
+	q := NewQueue(inner, holdingAll(4), QueueConfig[string]{Keys: noKeys[string]})
+	if p, ok := q.(worker.PriorityQueue[string]); !ok {
+		t.Error("it has no priorities")
+	} else {
+		p.AddWithPriority("high", 7, 0)
+	}
+	if _, ok := NewQueue(newRoot(), holdingAll(4), QueueConfig[string]{Keys: noKeys[string]}).(worker.PriorityQueue[string]); ok {
+		t.Error("a queue without priorities has some")
+	}
+	if key, _ := q.Get(); key != "high" || q.(worker.PriorityQueue[string]).PriorityOf("high") != 7 {
+		t.Error(key)
+	}
+
+	m := holdingAll(4)
+	listed := QueueConfig[string]{Keys: func(context.Context) ([]string, error) { return []string{"listed"}, nil }, ListPriority: -100}
+	o := NewOptsQueue(priorityqueue.New(priorityqueue.Config[string]{}), m, listed, func(priority int) priorityqueue.AddOpts {
+		return priorityqueue.AddOpts{Priority: priority}
+	})
+	o.AddWithOpts(priorityqueue.AddOpts{Priority: 3}, "a", "b")
+	var got []string
+	for range 3 {
+		key, priority, _ := o.GetWithPriority()
+		got = append(got, fmt.Sprint(key, priority))
+	}
+	if slices.Sort(got); !slices.Equal(got, []string{"a3", "b3", "listed-100"}) {
+		t.Error(got)
+	}
+	for s := range m.slots {
+		m.setState(s, absent)
+	}
+	if o.AddWithOpts(priorityqueue.AddOpts{}, "c"); o.Len() != 0 || o.KeysOfOthers() != 1 {
+		t.Error("a key of another replica was added")
+	}
+}
+
+func TestQueueNeedsKeysAndAHash(t *testing.T) {
+	panics := func(f func()) (v any) {
+		defer func() { v = recover() }()
+		f()
+		return nil
+	}
+	if panics(func() { NewQueue(newRoot(), holdingAll(1), QueueConfig[string]{}) }) == nil {
+		t.Error("Keys is not required")
+	}
+	anything := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[any]())
+	if panics(func() { NewQueue(anything, holdingAll(1), QueueConfig[any]{Keys: noKeys[any]}) }) == nil {
+		t.Error("Hash is not required")
+	}
+}
