@@ -174,9 +174,6 @@ type timeline struct {
 func (h *history) timeline(now measure, every time.Duration) timeline {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if now.at.Before(h.mu.last.at) {
-		now = h.mu.last // The sampler has read the queue after this page did.
-	}
 	points := make([]point, 0, h.mu.kept+1)
 	for _, p := range h.mu.points {
 		p.seconds /= float32(p.samples)
@@ -185,13 +182,13 @@ func (h *history) timeline(now measure, every time.Duration) timeline {
 		}
 	}
 	p := pointBetween(h.mu.last, now)
-	live := now.at.Sub(h.mu.last.at)
+	live := now.at.Sub(h.mu.last.at) // negative if the sampler has read the queue after this page did
 	if len(points) > 0 && live < every/5 {
 		before := points[len(points)-1]
 		before.queued, before.processing, before.waiting = p.queued, p.processing, p.waiting
 		p = before
 	}
-	return timeline{append(points, p), live.Seconds()}
+	return timeline{append(points, p), max(0, live.Seconds())}
 }
 
 // covers returns the length of the timeline in seconds.

@@ -16,6 +16,8 @@ const (
 	patience = time.Second
 	// maxPatience is how long a list or a queue's page waits in all.
 	maxPatience = 5 * time.Second
+	// readers is how many queues are read at once.
+	readers = 64
 )
 
 // reading is what an entry's queue and pools reported at one moment. It does not change.
@@ -113,7 +115,7 @@ func (h *Handler) ask(ctx context.Context, e *entry, limit int) *reading {
 	began := time.Now()
 	e.asked.Store(&began)
 	r := h.read(e, limit)
-	e.last.Store(r.withoutKeys())
+	e.last.Store(r.withoutKeys(limit))
 	e.asked.Store(nil)
 	<-e.asking
 	return r
@@ -125,13 +127,19 @@ func (e *entry) lastAnswer(began time.Time) *reading {
 	if last == nil {
 		return &reading{entry: e, late: true}
 	}
+	if !last.began.Before(began) {
+		return last
+	}
 	r := *last
-	r.late = r.began.Before(began)
+	r.late = true
 	return &r
 }
 
-// withoutKeys returns what is to be kept of r.
-func (r *reading) withoutKeys() *reading {
+// withoutKeys returns what is to be kept of r, which has up to limit keys.
+func (r *reading) withoutKeys(limit int) *reading {
+	if limit == 0 {
+		return r
+	}
 	kept := *r
 	kept.keys, kept.pools = workqueue.Snapshot[any]{}, slices.Clone(r.pools)
 	for i, p := range r.pools {
@@ -156,9 +164,9 @@ func (h *Handler) readOne(ctx context.Context, e *entry, limit int) *reading {
 		}
 	case <-ctx.Done():
 	}
-	r := e.lastAnswer(began)
+	r := *e.lastAnswer(began)
 	r.late = true // The keys are missing, even if the numbers have come meanwhile.
-	return r
+	return &r
 }
 
 // readAll asks all queues side by side, and returns their answers in no order: the last ones of those that do not
@@ -169,10 +177,17 @@ func (h *Handler) readAll(ctx context.Context) []*reading {
 	defer cancel()
 	entries := h.entries()
 	answered := make(chan struct{}, len(entries))
+	next := make(chan *entry, len(entries))
 	for _, e := range entries {
+		next <- e
+	}
+	close(next)
+	for range min(readers, len(entries)) {
 		h.goUnlessClosed(func() {
-			h.ask(ctx, e, 0)
-			answered <- struct{}{}
+			for e := range next {
+				h.ask(ctx, e, 0)
+				answered <- struct{}{}
+			}
 		})
 	}
 	silence := time.NewTimer(patience)
