@@ -17,12 +17,8 @@ Runs Kubernetes and its libraries on client-go's work queue ("stock") and on our
 	build         build kube-apiserver and kube-controller-manager, stock and swapped
 	tests         run the tests of all packages that use a work queue, and compare them test by test
 	controlplane  run a control plane, stock and swapped in turn, and compare objects and costs
-<<<<<<< HEAD
-	crash         kill controllers with SIGKILL half-way, start them again, and check what they did
-	sharding      kill, stop and cut off replicas that divide their keys with package sharding, and check what they did
-=======
 	crash         kill a controller with SIGKILL half-way, start it again, and check what it did
->>>>>>> main
+	sharding      kill, stop and cut off replicas that divide their keys with package sharding, and check what they did
 
 run.sh command -h explains the flags of a command.
 `
