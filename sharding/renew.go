@@ -9,10 +9,10 @@ import (
 
 // own is the member's own record, as the member knows it.
 //
-// client-go's tools/leaderelection cannot keep it: that counts validity from the time that a renewal was decided on, which
-// is right, but takes a failed call for a failed renewal, reads the record from the server before each renewal and
-// takes over an expired record in place of deleting it, so a candidate that was believed dead could renew a record
-// that it no longer owns under the same identity, and others could not see that it had ever been away.
+// client-go's tools/leaderelection (0.29 to 0.37) cannot keep it. It creates a record that was deleted again, with the same
+// identity, and goes on; here others have given the member's slots away by then. It goes on for RetryPeriod and RenewDeadline
+// from the end of a renewal, and others count from its beginning or any time up to the end, so a slow call takes it past their
+// lease. And it keeps neither the id of the table nor a sequence in the record.
 type own struct {
 	id      string
 	version string // empty until the record is stored

@@ -2,11 +2,8 @@ package sharding
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -18,9 +15,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/worker"
 )
 
 // The simulation runs members on a store in virtual time. Each history is random: processes join, leave, are killed and
@@ -54,20 +48,27 @@ func TestSimulation(t *testing.T) {
 		return
 	}
 	first := uint64(time.Now().UnixNano())
-	var next, handled atomic.Int64
+	var next, histories, handled atomic.Int64
 	var failed atomic.Bool
 	t.Run("histories", func(t *testing.T) {
 		for p := range runtime.GOMAXPROCS(0) {
 			t.Run(strconv.Itoa(p), func(t *testing.T) {
 				t.Parallel()
-				for i := next.Add(1); i <= int64(n) && !failed.Load(); i = next.Add(1) {
+				for i := next.Add(1); i <= int64(n) && !failed.Load() && timeIsLeft(t); i = next.Add(1) {
 					handled.Add(int64(simulate(t, first+uint64(i))))
+					histories.Add(1)
 					failed.Store(failed.Load() || t.Failed())
 				}
 			})
 		}
 	})
-	t.Logf("%d histories, %d handlers", min(next.Load(), int64(n)), handled.Load())
+	t.Logf("%d histories, %d handlers", histories.Load(), handled.Load())
+}
+
+// timeIsLeft reports whether another history can end before the test's timeout. On a slow machine fewer are simulated.
+func timeIsLeft(t *testing.T) bool {
+	deadline, ok := t.Deadline()
+	return !ok || time.Until(deadline) > 2*time.Minute
 }
 
 func simulate(t *testing.T, seed uint64) (handled int) {
@@ -108,31 +109,6 @@ type world struct {
 		epochs   map[string]lastEpoch
 		deletes  bool // people delete records
 	}
-}
-
-// process is a replica.
-type process struct {
-	*simStore
-	w      *world
-	clock  *simClock
-	member *Member
-	queue  Queue[string]
-	end    context.CancelFunc // of the workers
-	ended  chan struct{}
-
-	cacheMu sync.Mutex
-	cache   map[string]int // the version of each key that the process has heard of
-}
-
-type handling struct {
-	p   *process
-	id  string // of the member
-	ctx context.Context
-}
-
-type lastEpoch struct {
-	p     *process
-	epoch int64
 }
 
 func (w *world) logf(format string, args ...any) {
@@ -182,187 +158,6 @@ func (w *world) run() {
 		p.die()
 	}
 	time.Sleep(time.Hour) // Late calls end.
-}
-
-// changeKeys changes keys all the time. Each process hears of it sooner or later.
-func (w *world) changeKeys() (stop func()) {
-	ctx, cancel := context.WithCancel(w.t.Context())
-	done := make(chan struct{})
-	r := rand.New(rand.NewPCG(w.rand.Uint64(), 1))
-	go func() {
-		defer close(done)
-		for wait(ctx, time.Duration(r.Int64N(int64(time.Second)))) == nil {
-			w.mu.Lock()
-			key := "key-" + strconv.Itoa(r.IntN(simKeys))
-			w.mu.versions[key]++
-			version := w.mu.versions[key]
-			processes := slices.Clone(w.processes)
-			w.mu.Unlock()
-			for _, p := range processes {
-				go p.hear(key, version, p.random(3*time.Second))
-			}
-		}
-	}()
-	return func() { cancel(); <-done }
-}
-
-// hear is an informer: it changes the cache and then adds the key.
-func (p *process) hear(key string, version int, later time.Duration) {
-	time.Sleep(later)
-	p.stop.wait()
-	p.cacheMu.Lock()
-	p.cache[key] = max(p.cache[key], version)
-	p.cacheMu.Unlock()
-	p.queue.Add(key)
-}
-
-// list lists the cache, or not all of it.
-func (p *process) list(context.Context) (keys []string, err error) {
-	p.stop.wait()
-	p.cacheMu.Lock()
-	defer p.cacheMu.Unlock()
-	for key := range p.cache {
-		keys = append(keys, key)
-	}
-	if p.chance(p.now().fail) {
-		return keys[:len(keys)/2], errInjected
-	}
-	return keys, nil
-}
-
-func (w *world) join(f faults) *process {
-	w.number++
-	stop := &stopper{}
-	p := &process{
-		w: w, ended: make(chan struct{}), cache: make(map[string]int),
-		simStore: &simStore{Store: w.store, stop: stop, name: fmt.Sprintf("p%d", w.number), log: w.logf, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 2)), faults: f},
-	}
-	p.clock = &simClock{start: time.Now(), rate: 1 + simDrift*[]float64{-1, 0, 1}[w.rand.IntN(3)], stop: stop}
-	life := 0
-	config := Config{
-		Group: "g", Name: p.name, Slots: simSlots, Lease: simLease, HandoverTimeout: simHandover, Clock: p.clock,
-		Logger: slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey || a.Key == "group" || a.Key == slog.LevelKey {
-				return slog.Attr{}
-			}
-			return a
-		}})).With("process", p.name),
-		newID: func(name string) string {
-			life++
-			return fmt.Sprintf("%s-%s.%d", name, p.name, life)
-		},
-	}
-	w.logf("%s joins with a clock of speed %.3f", p.name, p.clock.rate)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	var err error
-	if p.member, err = Join(ctx, p.simStore, config); err != nil {
-		w.logf("%s cannot join: %v", p.name, err)
-		return nil
-	}
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 2*time.Second)
-	p.queue = NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), p.member, QueueConfig[string]{Keys: p.list})
-	var running context.Context
-	running, p.end = context.WithCancel(context.Background())
-	go func() {
-		defer close(p.ended)
-		if err := worker.Run(running, p.queue, p.handle, worker.Options[string]{Workers: 3, DrainTimeout: time.Second}); err != nil && !p.isDead() {
-			w.logf("%s: the workers end: %v", p.name, err)
-		}
-	}()
-	p.sync()
-	return p
-}
-
-// sync is an informer's first list. From then on the process hears of all changes.
-func (p *process) sync() {
-	p.w.mu.Lock()
-	p.w.processes = append(p.w.processes, p)
-	versions := maps.Clone(p.w.mu.versions)
-	p.w.mu.Unlock()
-	for key, version := range versions {
-		p.hear(key, version, 0)
-	}
-}
-
-// handle checks that no other process handles the key, takes some time, and notes the version that it has handled.
-func (p *process) handle(ctx context.Context, key string) error {
-	p.stop.wait()
-	if p.isDead() {
-		return nil
-	}
-	h := &handling{p, p.member.ID(), ctx}
-	p.w.begin(key, h)
-	defer p.w.finish(key, h)
-	p.cacheMu.Lock()
-	version := p.cache[key]
-	p.cacheMu.Unlock()
-	took := p.random(3 * time.Second)
-	if stuck := p.w.stuck() && p.chance(0.02); stuck {
-		time.Sleep(10 * took)
-	} else if err := wait(ctx, took); err != nil {
-		return err
-	}
-	p.stop.wait()
-	if p.isDead() || ctx.Err() != nil {
-		return errors.New("ended")
-	}
-	p.w.mu.Lock()
-	defer p.w.mu.Unlock()
-	p.w.mu.handled[key] = max(p.w.mu.handled[key], version)
-	return nil
-}
-
-func (w *world) stuck() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.mu.stuck
-}
-
-func (w *world) begin(key string, h *handling) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.mu.calls++
-	if h.ctx.Err() != nil {
-		return
-	}
-	for other := range w.mu.active[key] {
-		if other.p != h.p && other.active() {
-			w.failLocked("%s handles %s while %s handles it", h.p.name, key, other.p.name)
-		} else if other.p != h.p && other.lives() {
-			w.failLocked("%s handles %s while a handler of %s, which lives, has not returned", h.p.name, key, other.p.name)
-		}
-	}
-	epoch, _ := Epoch(h.ctx)
-	if last := w.mu.epochs[key]; epoch < last.epoch || epoch == last.epoch && h.p != last.p {
-		// (When the table was deleted, epochs go on from the clock, and those of the simulation are far apart.)
-		if !w.mu.deletes {
-			w.failLocked("%s handles %s in epoch %d, and %s did in epoch %d", h.p.name, key, epoch, last.p.name, last.epoch)
-		}
-	}
-	w.mu.epochs[key] = lastEpoch{h.p, epoch}
-	if w.mu.active[key] == nil {
-		w.mu.active[key] = make(map[*handling]bool)
-	}
-	w.mu.active[key][h] = true
-}
-
-func (h *handling) active() bool { return h.ctx.Err() == nil && !h.p.stop.isStopped() && !h.p.isDead() }
-
-// lives reports whether the handler's slots must still be with its member, although its context may have ended: the
-// member has neither died nor been taken for dead nor given up to leave.
-func (h *handling) lives() bool {
-	if h.p.isDead() || h.p.member.ctx.Err() != nil {
-		return false
-	}
-	_, err := h.p.w.store.Get(context.Background(), "g-member-"+h.id)
-	return err == nil
-}
-
-func (w *world) finish(key string, h *handling) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.mu.active[key], h)
 }
 
 // storm lets everything happen.
@@ -422,33 +217,6 @@ func (w *world) storm() {
 			}
 		}
 	}
-}
-
-func (w *world) remove(i int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.processes = slices.Delete(slices.Clone(w.processes), i, i+1)
-}
-
-func (w *world) leave(p *process) {
-	w.logf("%s leaves", p.name)
-	p.end()
-	<-p.ended
-	ctx, cancel := context.WithTimeout(context.Background(), 2*simLease)
-	defer cancel()
-	began := time.Now()
-	err := p.member.Leave(ctx)
-	w.logf("%s has left after %v: %v", p.name, time.Since(began), err)
-	p.die()
-}
-
-// die ends the process without any orderly end.
-func (p *process) die() {
-	p.kill()
-	p.member.end()
-	p.end()
-	p.queue.ShutDown()
-	p.stop.resume()
 }
 
 // calm ends all faults, and waits until nothing of them is left.
