@@ -22,13 +22,6 @@ type Action struct {
 	Err error
 }
 
-const (
-	actionRetry  = "retry"
-	actionRemove = "remove"
-	actionPause  = "pause"
-	actionResume = "resume"
-)
-
 // actionHeader is what a request for an action needs: browsers let scripts of other sites send it only if the server
 // agrees beforehand, and forms cannot send it at all.
 const actionHeader = "X-Workqueue-Action"
@@ -114,26 +107,31 @@ func (h *Handler) act(ctx context.Context, form url.Values) error {
 	if e == nil {
 		return refuse(http.StatusNotFound, "No such queue is registered.")
 	}
-	r := h.readOne(ctx, e, searchLimits)
-	can := h.actionsOf(e, r.stats)
-	switch action := form.Get("action"); {
-	case action == actionPause && can.Pause:
-		return guarded("queue", e.queue.Pause)
-	case action == actionResume && can.Pause:
-		return guarded("queue", e.queue.Resume)
-	case action == actionRetry && r.stats.ShuttingDown:
-		return refuse(http.StatusConflict, "The queue is shut down: it takes no more keys.")
-	case (action == actionRetry && can.Retry || action == actionRemove && can.Remove) && form.Has("key"):
-		var err error
-		failure := guarded("queue", func() { err = h.actOnKey(ctx, r, action, form.Get("key")) })
-		return cmp.Or(err, failure)
-	}
-	return refuse(http.StatusBadRequest, "This queue has no such action.")
+	r := h.readOne(ctx, e, searchLimit)
+	q, can := e.queue, h.actionsOf(e, r.stats)
+	var err error
+	panicked := guarded("queue", func() {
+		switch action := form.Get("action"); {
+		case action == "pause" && can.Pause:
+			q.Pause()
+		case action == "resume" && can.Pause:
+			q.Resume()
+		case action == "retry" && r.stats.ShuttingDown:
+			err = refuse(http.StatusConflict, "The queue is shut down: it takes no more keys.")
+		case action == "retry" && can.Retry && form.Has("key"):
+			err = h.actOnKey(ctx, r, form.Get("key"), func(key any) bool { q.Add(key); return true })
+		case action == "remove" && can.Remove && form.Has("key"):
+			err = h.actOnKey(ctx, r, form.Get("key"), q.Remove)
+		default:
+			err = refuse(http.StatusBadRequest, "This queue has no such action.")
+		}
+	})
+	return cmp.Or(err, panicked)
 }
 
-// actOnKey retries or removes the key that is called text.
-func (h *Handler) actOnKey(ctx context.Context, r *reading, action, text string) error {
-	known, q := r.poolKeys(), r.entry.queue
+// actOnKey calls act with the key that is called text.
+func (h *Handler) actOnKey(ctx context.Context, r *reading, text string, act func(key any) bool) error {
+	known := r.poolKeys()
 	found := h.search(ctx, r.entry, newKeyLists(r.keys, known), known, text)
 	switch {
 	case r.late:
@@ -146,11 +144,7 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, action, text string)
 		return refuse(http.StatusNotFound, "No key is called that.")
 	case len(found.Keys) > 1:
 		return refuse(http.StatusConflict, "More than one key is called that.")
-	}
-	key := found.Keys[0].raw
-	if action == actionRetry {
-		q.Add(key)
-	} else if !q.Remove(key) {
+	case !act(found.Keys[0].raw):
 		return refuse(http.StatusNotFound, "The key was not in the queue.")
 	}
 	return nil

@@ -190,6 +190,7 @@ func TestUnusualKeys(t *testing.T) {
 			t.Errorf("remove %q: %d %s", text, status, failure)
 		}
 	}
+	q.Add("not empty")
 	if s := find(t, h, "q", ""); len(s.Found.Keys) != 0 || s.Found.Exact {
 		t.Errorf("every text contains the empty one: %+v", s.Found)
 	}

@@ -3,6 +3,7 @@ package debug
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -42,17 +43,15 @@ var (
 	queued   = source{"a area", "queued", func(p point) float64 { return float64(p.queued) }}
 	held     = source{"b", "in work", func(p point) float64 { return float64(p.processing) }}
 	waiting  = source{"c", "waiting", func(p point) float64 { return float64(p.waiting) }}
-	adds     = source{"a area", "adds", func(p point) float64 { return perSecond(p.adds, p) }}
-	dones    = source{"b", "dones", func(p point) float64 { return perSecond(p.dones, p) }}
-	failures = source{"d", "errors", func(p point) float64 { return perSecond(p.errors, p) }}
-	retries  = source{"c", "retries", func(p point) float64 { return perSecond(p.retries, p) }}
+	adds     = source{"a area", "adds", func(p point) float64 { return p.rates().Adds }}
+	dones    = source{"b", "dones", func(p point) float64 { return p.rates().Dones }}
+	failures = source{"d", "errors", func(p point) float64 { return p.rates().Errors }}
+	retries  = source{"c", "retries", func(p point) float64 { return p.rates().Retries }}
+	latency  = source{"a", "in the line", func(p point) float64 { return float64(p.latencyMean) }}
+	work     = source{"b", "in work", func(p point) float64 { return float64(p.workMean) }}
 
-	latencies = []source{
-		{"a", "in the line", func(p point) float64 { return float64(p.latencyMean) }},
-		{"a most", "99% in the line", func(p point) float64 { return float64(p.latencyMost) }},
-		{"b", "in work", func(p point) float64 { return float64(p.workMean) }},
-		{"b most", "99% in work", func(p point) float64 { return float64(p.workMost) }},
-	}
+	latencyMost = source{"a most", "99% in the line", func(p point) float64 { return float64(p.latencyMost) }}
+	workMost    = source{"b most", "99% in work", func(p point) float64 { return float64(p.workMost) }}
 )
 
 func preciseOrNone(s float64) string {
@@ -82,7 +81,7 @@ func (r *detailReport) Charts() []chart {
 		newChart("Per second", q.timeline, linear, perSecondText, adds, dones, third),
 	}
 	if q.Timed {
-		times := newChart("Times", q.timeline, logarithmic, preciseOrNone, latencies...)
+		times := newChart("Times", q.timeline, logarithmic, preciseOrNone, latency, latencyMost, work, workMost)
 		times.Note = "means, dotted 99%"
 		times.Series[1].Quiet, times.Series[3].Quiet = true, true
 		all = append(all, times)
@@ -111,30 +110,18 @@ func newChart(title string, t timeline, scale func([]float64) axis, text func(fl
 	}
 	covers := time.Duration(t.covers() * float64(time.Second))
 	if covers > time.Minute {
-		covers = covers.Truncate(10 * time.Second)
+		covers = covers.Round(10 * time.Second)
 	}
 	c.X = []string{human(covers) + " ago", human(covers/2) + " ago", "now"}
-	var label strings.Builder
-	fmt.Fprintf(&label, "%s over the last %s:", title, human(covers))
-	for i, s := range sources {
+	var texts []string
+	for _, s := range sources {
 		of := column(t.points, s.of)
 		line := newSeries(s, of, t, y)
 		line.Now = text(of[len(of)-1])
 		c.Series = append(c.Series, line)
-		most := 0.0
-		for _, v := range of {
-			most = max(most, v)
-		}
-		if i > 0 {
-			label.WriteByte(';')
-		}
-		if len(sources) > 1 {
-			label.WriteByte(' ')
-			label.WriteString(s.name)
-		}
-		fmt.Fprintf(&label, " now %s, at most %s", line.Now, text(most))
+		texts = append(texts, fmt.Sprintf(" %s now %s, at most %s", s.name, line.Now, text(slices.Max(of))))
 	}
-	c.Label = label.String()
+	c.Label = fmt.Sprintf("%s over the last %s:%s", title, human(covers), strings.Join(texts, ";"))
 	return c
 }
 
@@ -182,28 +169,18 @@ type axis struct {
 // whole is linear for whole numbers: its middle is one, too.
 func whole(values []float64) axis { return linear(append(values, 2)) }
 
-// linear returns an axis from 0 to a round number above all values.
+// linear returns an axis from 0 to a number that is not below the values and, like its half, round.
 func linear(values []float64) axis {
-	top := 0.0
-	for _, v := range values {
-		top = max(top, v)
-	}
-	top = roundUp(top)
-	return axis{func(v float64) float64 { return v / top }, []float64{top, top / 2, 0}}
-}
-
-// roundUp returns a number that is not below v and, like its half, round.
-func roundUp(v float64) float64 {
-	if v <= 0 {
-		return 2
-	}
-	power := math.Pow(10, math.Floor(math.Log10(v)))
-	for _, f := range []float64{1, 2, 4, 6, 8} {
-		if v <= f*power {
-			return f * power
+	top := 2.0
+	if most := slices.Max(values); most > 0 {
+		power := math.Pow(10, math.Floor(math.Log10(most)))
+		for _, round := range []float64{10, 8, 6, 4, 2, 1} {
+			if most <= round*power {
+				top = round * power
+			}
 		}
 	}
-	return 10 * power
+	return axis{func(v float64) float64 { return v / top }, []float64{top, top / 2, 0}}
 }
 
 // logarithmic returns an axis between two powers of ten, without the values that are zero. It is for times, where

@@ -55,8 +55,8 @@
 //	queue    the queue's id
 //	key      the text of the key, whole or as the page shows it. If it fits several keys, nothing is done.
 //
-// Every queue can retry until it is shut down. Those of package priorityqueue can do the rest; see [workqueue.KeyRemover]. The answer is an
-// object with the fields action, queue, key and, if nothing was done, error.
+// Every queue can retry until it is shut down. Those of package priorityqueue can do the rest; see
+// [workqueue.KeyRemover]. The answer is an object with the fields action, queue, key and, if nothing was done, error.
 //
 // A page of another site cannot send such a request: it needs the header X-Workqueue-Action, with any value, which
 // forms cannot send and scripts of other origins may not, and the browser must not say that it comes from another

@@ -66,8 +66,6 @@ type Handler struct {
 		pools map[string]*poolGroup
 		// madeUp counts the ids that had to be made up.
 		madeUp int
-		// tick counts the samples.
-		tick uint32
 		// stop ends the sampler. It is nil if there is none, because there are no queues and no pools.
 		stop   context.CancelFunc
 		closed bool
@@ -81,6 +79,9 @@ var _ http.Handler = (*Handler)(nil)
 func NewHandler(o Options) *Handler {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
+	}
+	if o.Metrics == nil {
+		o.Metrics = Times{}
 	}
 	if o.SampleEvery <= 0 {
 		o.SampleEvery = 5 * time.Second
@@ -155,32 +156,20 @@ func (h *Handler) sample(ctx context.Context, ticker clock.Ticker, last time.Tim
 			continue
 		}
 		last = now
-		all := h.readAll(ctx)
-		h.mu.Lock()
-		h.mu.tick++
-		tick := h.mu.tick
-		h.mu.Unlock()
-		for _, r := range all {
-			r.entry.history.add(tick, r.measure())
+		for _, r := range h.readAll(ctx) {
+			if !r.at.IsZero() {
+				r.entry.history.add(r.measure())
+			}
 		}
 	}
 }
 
-// goMany calls f in n goroutines, or returns false after Close.
-func (h *Handler) goMany(n int, f func()) bool {
+// goUnlessClosed calls f in a goroutine for which Close waits. After Close it returns false.
+func (h *Handler) goUnlessClosed(f func()) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.mu.closed {
-		return false
-	}
-	for range n {
+	if !h.mu.closed {
 		h.running.Go(f)
 	}
-	return true
-}
-
-func (h *Handler) ticks() uint32 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.mu.tick
+	return !h.mu.closed
 }

@@ -131,7 +131,7 @@ func TestDepth(t *testing.T) {
 		if got := getJSON[list](t, h, "").Queues[0].Depth; !slices.Equal(got, want) {
 			t.Errorf("depth\n%v, want\n%v", got, want)
 		}
-		wantBody(t, get(h, ""), `aria-label="Queued over the last 2m: now 301, at most 301"`)
+		wantBody(t, get(h, ""), `aria-label="Queued over the last 2m: queued now 301, at most 301"`)
 	})
 }
 

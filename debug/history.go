@@ -9,25 +9,27 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// historyLen is the number of samples that are kept.
-const historyLen = 120
+const (
+	// historyLen is the number of samples that are kept.
+	historyLen = 120
+	// recentFor is the shortest time that the summaries of times cover, once the queue is that old. The longest one is
+	// twice that.
+	recentFor = 5 * time.Minute
+)
 
 // history has the last samples of a queue. Counters are compared with those of the sample before, so what happens
 // between two samples is in the rates, however short it was.
 type history struct {
-	mu sync.Mutex // guards what follows
-	// points are the samples at which the queue was not idle, by their ticks.
-	points []point
-	// born is the tick after which the queue was first read.
-	born uint32
-	// last is the sample before; started and middle are older ones, for the times of the last minutes. When middle is
-	// recentFor old, it becomes started.
-	last, started, middle measure
+	mu struct {
+		sync.Mutex
+		// points are what happened between the samples, oldest first. They stand for kept samples in all.
+		points []point
+		kept   int
+		// last is the last sample; started and middle are older ones, for the times of the last minutes. When middle is
+		// recentFor old, it becomes started.
+		last, started, middle measure
+	}
 }
-
-// recentFor is the shortest time that the summaries of times cover, once the queue is that old. The longest one is
-// twice that.
-const recentFor = 5 * time.Minute
 
 // measure is what a queue had counted at some time.
 type measure struct {
@@ -54,7 +56,8 @@ func (r *reading) measure() measure {
 
 // point is what happened between two samples, and what there was at the second one.
 type point struct {
-	tick                         uint32
+	// samples is 1, or more in a queue that was idle for so many.
+	samples                      uint32
 	seconds                      float32
 	queued, processing, waiting  uint32
 	adds, dones, errors, retries uint32
@@ -62,30 +65,29 @@ type point struct {
 	latencyMean, workMean, latencyMost, workMost float32
 }
 
-// idle reports whether there is nothing to remember.
+// idle reports whether the queue was empty and nothing happened.
 func (p point) idle() bool {
-	p.tick, p.seconds = 0, 0
+	p.samples, p.seconds = 0, 0
 	return p == point{}
 }
 
 // pointBetween returns what happened from a to b.
 func pointBetween(a, b measure) point {
+	size := func(n int) uint32 { return uint32(min(max(int64(n), 0), math.MaxUint32)) }
 	p := point{
-		seconds: float32(b.at.Sub(a.at).Seconds()),
-		queued:  size(b.queued), processing: size(b.processing), waiting: size(b.waiting),
-		adds: more(b.adds, a.adds), dones: more(b.dones, a.dones),
-		errors: more(b.errors, a.errors), retries: more(b.retries, a.retries),
+		samples: 1, seconds: float32(b.at.Sub(a.at).Seconds()),
+		queued: size(b.queued), processing: size(b.processing), waiting: size(b.waiting),
+		adds: growth(a.adds, b.adds), dones: growth(a.dones, b.dones),
+		errors: growth(a.errors, b.errors), retries: growth(a.retries, b.retries),
 	}
 	p.latencyMean, p.latencyMost = meanAndMost(difference(b.latency, a.latency))
 	p.workMean, p.workMost = meanAndMost(difference(b.work, a.work))
 	return p
 }
 
-func size(n int) uint32 { return uint32(min(max(int64(n), 0), math.MaxUint32)) }
-
-// more returns by how much a counter has grown. One that starts again, as that of a pool that was replaced, has
+// growth returns by how much a counter has grown. One that starts again, as that of a pool that was replaced, has
 // grown from 0.
-func more(now, before uint64) uint32 {
+func growth(before, now uint64) uint32 {
 	if now < before {
 		before = 0
 	}
@@ -118,36 +120,46 @@ func difference(now, before *workqueue.Histogram) *workqueue.Histogram {
 	return d
 }
 
-// begin notes the first measure, at which nothing has happened yet.
-func (h *history) begin(tick uint32, m measure) {
+// begin notes the first answer of a queue, at which nothing has happened yet. It ignores later ones.
+func (h *history) begin(m measure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.born, h.last, h.started, h.middle = tick, m, m, m
+	if h.mu.last.at.IsZero() {
+		h.mu.last, h.mu.started, h.mu.middle = m, m, m
+	}
 }
 
-// add notes the measure of a tick. It is the one before if the queue has not answered.
-func (h *history) add(tick uint32, m measure) {
+// add adds a sample. It is the one before if the queue has not answered.
+func (h *history) add(m measure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.last.at.IsZero() { // Until now the queue has never answered.
-		h.born, h.last, h.started, h.middle = tick, m, m, m
+	p := pointBetween(h.mu.last, m)
+	h.mu.last = m
+	if m.at.Sub(h.mu.middle.at) >= recentFor {
+		h.mu.started, h.mu.middle = h.mu.middle, m
+	}
+	if h.mu.kept++; h.mu.kept > historyLen {
+		h.mu.kept = historyLen
+		h.dropFirstLocked()
+	}
+	if n := len(h.mu.points); n > 0 && p.idle() && h.mu.points[n-1].idle() {
+		h.mu.points[n-1].samples++
+		h.mu.points[n-1].seconds += p.seconds
+	} else {
+		h.mu.points = append(h.mu.points, p)
+	}
+}
+
+// dropFirstLocked forgets the oldest sample.
+func (h *history) dropFirstLocked() {
+	if first := &h.mu.points[0]; first.samples > 1 {
+		first.seconds -= first.seconds / float32(first.samples)
+		first.samples--
 		return
 	}
-	p := pointBetween(h.last, m)
-	p.tick = tick
-	h.last = m
-	if m.at.Sub(h.middle.at) >= recentFor {
-		h.started, h.middle = h.middle, m
-	}
-	old := 0
-	for old < len(h.points) && tick-h.points[old].tick >= historyLen {
-		old++
-	}
-	h.points = slices.Delete(h.points, 0, old)
-	if !p.idle() || p.seconds == 0 {
-		h.points = append(h.points, p)
-	} else if len(h.points) == 0 {
-		h.points = nil // An idle queue takes no memory.
+	h.mu.points = slices.Delete(h.mu.points, 0, 1)
+	if len(h.mu.points) == 1 { // An idle queue takes no more memory than that.
+		h.mu.points = slices.Clone(h.mu.points)
 	}
 }
 
@@ -158,34 +170,21 @@ type timeline struct {
 	live float64
 }
 
-// newerLocked returns now, or the last sample if that is newer: a page that takes long may have read the queue before
-// the sampler did. Counters that seem to fall would look as if they had started again.
-func (h *history) newerLocked(now measure) measure {
-	if now.at.Before(h.last.at) {
-		return h.last
-	}
-	return now
-}
-
-// all returns the history up to now. If the last sample is too recent to know a rate since, its rates are taken.
-func (h *history) all(tick uint32, now measure, every time.Duration) timeline {
+// timeline returns the history up to now. If the last sample is too recent to know a rate since, its rates are taken.
+func (h *history) timeline(now measure, every time.Duration) timeline {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now = h.newerLocked(now)
-	n := min(tick-h.born, historyLen)
-	points := make([]point, n, n+1)
-	for i := range points {
-		points[i] = point{tick: tick - n + 1 + uint32(i), seconds: float32(every.Seconds())}
-	}
-	for _, p := range h.points {
-		if i := int64(p.tick) - int64(tick-n+1); i >= 0 && i < int64(n) {
-			points[i] = p
+	points := make([]point, 0, h.mu.kept+1)
+	for _, p := range h.mu.points {
+		p.seconds /= float32(p.samples)
+		for range p.samples {
+			points = append(points, p)
 		}
 	}
-	p := pointBetween(h.last, now)
-	live := now.at.Sub(h.last.at)
-	if n > 0 && live < every/5 {
-		before := points[n-1]
+	p := pointBetween(h.mu.last, now)
+	live := now.at.Sub(h.mu.last.at) // negative if the sampler has read the queue after this page did
+	if len(points) > 0 && live < every/5 {
+		before := points[len(points)-1]
 		before.queued, before.processing, before.waiting = p.queued, p.processing, p.waiting
 		p = before
 	}
@@ -217,7 +216,8 @@ func (t timeline) ends() []float64 {
 func (h *history) recent(now measure) (latency, work *workqueue.Histogram, covers time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return difference(now.latency, h.started.latency), difference(now.work, h.started.work), now.at.Sub(h.started.at)
+	started := h.mu.started
+	return difference(now.latency, started.latency), difference(now.work, started.work), now.at.Sub(started.at)
 }
 
 // rates are numbers per second.
@@ -228,35 +228,34 @@ type rates struct {
 	Retries float64 `json:"retries_per_second"`
 }
 
+func (p point) rates() rates {
+	per := func(n uint32) float64 {
+		if p.seconds <= 0 {
+			return 0
+		}
+		return float64(n) / float64(p.seconds)
+	}
+	return rates{per(p.adds), per(p.dones), per(p.errors), per(p.retries)}
+}
+
 // rates returns the rates of the last minute.
-func (h *history) rates(tick uint32, now measure, every time.Duration) rates {
+func (h *history) rates(now measure) rates {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all := pointBetween(h.last, h.newerLocked(now))
-	ticks := min(uint32(max(1, time.Minute/every)), tick-h.born)
-	seconds := float64(all.seconds) + every.Seconds()*float64(ticks)
-	for _, p := range h.points {
-		if tick-p.tick < ticks {
-			all.add(p)
-			seconds += float64(p.seconds) - every.Seconds()
+	const minute = 60
+	sum := pointBetween(h.mu.last, now)
+	for _, p := range slices.Backward(h.mu.points) {
+		if sum.seconds >= minute {
+			break
 		}
+		if p.idle() {
+			p.seconds = min(p.seconds, minute-sum.seconds) // It may be longer.
+		}
+		sum.seconds += p.seconds
+		sum.adds += p.adds
+		sum.dones += p.dones
+		sum.errors += p.errors
+		sum.retries += p.retries
 	}
-	return all.rates(seconds)
-}
-
-func (p *point) add(q point) {
-	p.adds += q.adds
-	p.dones += q.dones
-	p.errors += q.errors
-	p.retries += q.retries
-}
-
-func (p point) rates(seconds float64) rates {
-	if seconds <= 0 {
-		return rates{}
-	}
-	return rates{
-		Adds: float64(p.adds) / seconds, Dones: float64(p.dones) / seconds,
-		Errors: float64(p.errors) / seconds, Retries: float64(p.retries) / seconds,
-	}
+	return sum.rates()
 }

@@ -1,6 +1,7 @@
 package debug_test
 
 import (
+	"iter"
 	"math"
 	"slices"
 	"strconv"
@@ -89,6 +90,11 @@ func TestBurstBetweenSamples(t *testing.T) {
 		if d := getJSON[historyOf](t, h, "?queue=q"); len(d.History.Adds) != 121 || slices.Max(d.History.Adds) != 0 {
 			t.Errorf("after ten minutes: %v", d.History.Adds)
 		}
+		pass(q, 600, 0)
+		time.Sleep(10 * time.Second)
+		if d := getJSON[historyOf](t, h, "?queue=q"); d.Queue.Minute.Adds != 10 {
+			t.Errorf("600 adds in the last minute: %+v", d.Queue.Minute)
+		}
 	})
 }
 
@@ -106,7 +112,13 @@ func TestPageThatIsOlderThanASample(t *testing.T) {
 				time.Sleep(6 * time.Second)
 			}
 			return st
-		}})
+		}, SnapshotKey: func(any) (k workqueue.KeySnapshot[any], ok bool) { return k, false },
+			SnapshotKeys: func() iter.Seq[workqueue.KeySnapshot[any]] {
+				return func(func(workqueue.KeySnapshot[any]) bool) {
+					adds.Add(1)
+					time.Sleep(6 * time.Second)
+				}
+			}})
 		adds.Store(600_000)
 		time.Sleep(2*time.Minute + time.Second) // between two samples
 		slow.Store(true)
@@ -119,6 +131,11 @@ func TestPageThatIsOlderThanASample(t *testing.T) {
 		}](t, h, "")
 		if rate := l.Queues[0].Minute.Adds; rate > 0.1 {
 			t.Errorf("one add in the last minute looks like %v a second", rate)
+		}
+		time.Sleep(10 * time.Second)
+		d := getJSON[historyOf](t, h, "?queue=q&key=none") // searches during a sample
+		if rate := d.History.Adds[len(d.History.Adds)-1]; rate > 1 {
+			t.Errorf("one add looks like %v a second", rate)
 		}
 	})
 }
@@ -219,8 +236,8 @@ func TestChartsFillTheirWidth(t *testing.T) {
 	})
 	inBubble(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
 		q.Add(1)
+		time.Sleep(30 * time.Second) // A chart of rates, too, has the labels 2, 1 and 0 as long as it has no rate.
 		wantBody(t, get(h, "?queue=q"), `<div class="y" aria-hidden="true"><span>2</span><span>1</span><span>0</span></div>`)
-		time.Sleep(30 * time.Second)
 		wantBody(t, get(h, "?queue=q"), `<span>30 s ago</span><span>15 s ago</span><span>now</span>`)
 	})
 }

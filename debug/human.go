@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -32,20 +31,20 @@ func atMostText(bound *float64) string {
 
 // precise returns a number of seconds with three digits, so that bounds and means are not rounded down.
 func precise(s float64) string {
+	if s >= 60 {
+		return human(time.Duration(math.Round(min(s*1e9, math.MaxInt64))))
+	}
 	for _, unit := range []struct {
 		name    string
 		seconds float64
-	}{{"ns", 1e-9}, {"µs", 1e-6}, {"ms", 1e-3}, {"s", 1}} {
+	}{{"ns", 1e-9}, {"µs", 1e-6}, {"ms", 1e-3}} {
 		// Rounded first: 999.96 µs are 1 ms.
 		n, _ := strconv.ParseFloat(strconv.FormatFloat(s/unit.seconds, 'g', 3, 64), 64)
-		if n < 1000 && unit.seconds < 1 || n < 60 {
+		if n < 1000 {
 			return strconv.FormatFloat(n, 'f', -1, 64) + " " + unit.name
 		}
 	}
-	if s > math.MaxInt64/1e9 {
-		return human(math.MaxInt64)
-	}
-	return human(time.Duration(math.Round(s * 1e9)))
+	return strconv.FormatFloat(s, 'g', 3, 64) + " s"
 }
 
 // perSecondText returns a rate for people.
@@ -77,16 +76,8 @@ func human(d time.Duration) string {
 	switch {
 	case d <= 0:
 		return "0 s"
-	case d < time.Microsecond:
-		return fmt.Sprintf("%d ns", d)
-	case d < time.Millisecond:
-		return fmt.Sprintf("%d µs", d/time.Microsecond)
-	case d < time.Second:
-		return fmt.Sprintf("%d ms", d/time.Millisecond)
-	case d < 10*time.Second:
-		return strings.TrimSuffix(fmt.Sprintf("%.1f", d.Truncate(100*time.Millisecond).Seconds()), ".0") + " s"
 	case d < time.Minute:
-		return fmt.Sprintf("%d s", d/time.Second)
+		return precise(d.Seconds())
 	case d < time.Hour:
 		return twoUnits(d, time.Minute, "m", time.Second, "s")
 	case d < 2*day:

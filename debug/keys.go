@@ -9,6 +9,14 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
+const (
+	stateFailing = "failing"  // not in the queue, but the limiter or a pool remembers failures
+	stateGivenUp = "given_up" // a pool has dropped it
+)
+
+// states of a key that was found, in the order of [keyLists.all]. The first one that fits is its state.
+var states = []string{string(workqueue.KeyProcessing), string(workqueue.KeyQueued), string(workqueue.KeyWaiting), stateFailing, stateGivenUp}
+
 // keyLists are the keys of a queue and of its pools.
 type keyLists struct {
 	Running []keyReport `json:"running"`
@@ -45,40 +53,28 @@ type keyReport struct {
 
 func newKeyReport(k workqueue.KeySnapshot[any]) keyReport {
 	return keyReport{
-		State: string(k.State), Since: utc(k.Since), Due: utc(k.Due), Again: k.Again, Requeues: k.Requeues,
+		State: string(k.State), Since: k.Since.UTC(), Due: k.Due.UTC(), Again: k.Again, Requeues: k.Requeues,
 		Priority: k.Priority, Group: newLabel(k.Group, maxName).short(), Blocked: k.Blocked, raw: k.Key,
-	}
-}
-
-// utc returns t in UTC, and the zero time as it is.
-func utc(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return t.UTC()
-}
-
-// setFailure sets what a pool remembers of the key's last failure.
-func (k *keyReport) setFailure(f worker.FailedKey[any]) {
-	k.Attempt = max(k.Attempt, f.Attempt)
-	k.Error = newLabel(f.Err, maxError).short()
-	k.FailedAt = utc(f.Time)
-	if k.Due.IsZero() {
-		k.Due = utc(f.NextTry)
 	}
 }
 
 // poolKeys is what pools know of keys.
 type poolKeys struct {
-	running              []worker.RunningKey[any] // longest first
-	failing, dropped     []worker.FailedKey[any]  // the last failure first
-	runningBy            map[any]worker.RunningKey[any]
-	failingBy, droppedBy map[any]worker.FailedKey[any]
-	pastBy               map[any]worker.FailedKey[any] // of pools that have ended
+	running          []worker.RunningKey[any] // longest first
+	failing, dropped []worker.FailedKey[any]  // the last failure first
+	// calls are the running keys, and failures the last failure of each key, by key.
+	calls    map[any]worker.RunningKey[any]
+	failures map[any]failure
+}
+
+type failure struct {
+	worker.FailedKey[any]
+	// state is failing, given_up, or "" if the pool has ended.
+	state string
 }
 
 func (r *reading) poolKeys() *poolKeys {
-	p := &poolKeys{runningBy: make(map[any]worker.RunningKey[any])}
+	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), failures: make(map[any]failure)}
 	for _, s := range r.pools {
 		p.running = append(p.running, s.Running...)
 		p.failing = append(p.failing, s.Failing...)
@@ -86,37 +82,40 @@ func (r *reading) poolKeys() *poolKeys {
 	}
 	slices.SortStableFunc(p.running, func(a, b worker.RunningKey[any]) int { return cmp.Compare(b.Duration, a.Duration) })
 	for _, k := range p.running {
-		p.runningBy[k.Key] = k
+		p.calls[k.Key] = k
 	}
-	p.failingBy, p.droppedBy, p.pastBy = sortedByTime(p.failing), sortedByTime(p.dropped), sortedByTime(r.entry.pastErrors())
+	// A key that fails now may have been given up before.
+	p.addFailures(slices.Clone(r.past), "")
+	p.addFailures(p.dropped, stateGivenUp)
+	p.addFailures(p.failing, stateFailing)
 	return p
 }
 
-// sortedByTime sorts keys, the last failure first, and returns them by key as well.
-func sortedByTime(keys []worker.FailedKey[any]) map[any]worker.FailedKey[any] {
+// addFailures sorts keys, the last failure first, and puts them in place of what failures has of them.
+func (p *poolKeys) addFailures(keys []worker.FailedKey[any], state string) {
 	slices.SortStableFunc(keys, func(a, b worker.FailedKey[any]) int { return b.Time.Compare(a.Time) })
-	byKey := make(map[any]worker.FailedKey[any], len(keys))
-	for _, k := range slices.Backward(keys) {
-		byKey[k.Key] = k
+	for _, f := range slices.Backward(keys) {
+		p.failures[f.Key] = failure{f, state}
 	}
-	return byKey
 }
 
 // describe adds to k what the pools know of it.
 func (p *poolKeys) describe(k *keyReport) {
-	if r, ok := p.runningBy[k.raw]; ok {
+	if r, ok := p.calls[k.raw]; ok {
 		k.Attempt, k.Stuck = r.Attempt, r.Stuck
 		if k.Since.IsZero() {
-			k.Since = utc(r.Started)
+			k.Since = r.Started.UTC()
 		}
 	}
-	if f, ok := p.failingBy[k.raw]; ok {
-		k.setFailure(f)
-	} else if f, ok := p.droppedBy[k.raw]; ok {
-		k.setFailure(f)
-	} else if f, ok := p.pastBy[k.raw]; ok && k.Requeues > 0 {
-		f.NextTry = time.Time{}
-		k.setFailure(f)
+	f, ok := p.failures[k.raw]
+	if !ok || f.state == "" && k.Requeues == 0 {
+		return // What a pool knew that has ended may be out of date.
+	}
+	k.Attempt = max(k.Attempt, f.Attempt)
+	k.Error = newLabel(f.Err, maxError).short()
+	k.FailedAt = f.Time.UTC()
+	if k.Due.IsZero() && f.state != "" {
+		k.Due = f.NextTry.UTC()
 	}
 }
 
@@ -130,15 +129,31 @@ func newKeyLists(s workqueue.Snapshot[any], known *poolKeys) keyLists {
 		}
 		return all
 	}
-	l := keyLists{Running: reports(s.Processing), Queued: reports(s.Queued), Waiting: reports(s.Waiting), GivenUp: []keyReport{}}
+	l := keyLists{
+		Running: reports(s.Processing), Queued: reports(s.Queued), Waiting: reports(s.Waiting),
+		Failing: []keyReport{}, GivenUp: []keyReport{},
+	}
 	if len(l.Running) == 0 {
 		for _, r := range known.running {
 			l.Running = append(l.Running, keyReport{raw: r.Key})
 		}
 	}
-	l.Failing = known.failingReports(reports(s.Failing))
+	// First the failing keys whose errors are known, then those that only the limiter knows.
+	counted := reports(s.Failing)
+	for _, f := range known.failing {
+		k := keyReport{raw: f.Key, Requeues: f.Attempt}
+		if i := slices.IndexFunc(counted, func(c keyReport) bool { return c.raw == f.Key }); i >= 0 {
+			k = counted[i]
+		}
+		l.Failing = append(l.Failing, k)
+	}
+	for _, k := range counted {
+		if known.failures[k.raw].state != stateFailing {
+			l.Failing = append(l.Failing, k)
+		}
+	}
 	for _, f := range known.dropped {
-		if _, failing := known.failingBy[f.Key]; !failing {
+		if known.failures[f.Key].state == stateGivenUp {
 			l.GivenUp = append(l.GivenUp, keyReport{raw: f.Key})
 		}
 	}
@@ -148,29 +163,6 @@ func newKeyLists(s workqueue.Snapshot[any], known *poolKeys) keyLists {
 		}
 	}
 	return l
-}
-
-// failingReports returns the keys whose errors the pools know, the last failure first, and then those that only the
-// limiter knows.
-func (p *poolKeys) failingReports(counted []keyReport) []keyReport {
-	byKey := make(map[any]keyReport, len(counted))
-	for _, k := range counted {
-		byKey[k.raw] = k
-	}
-	all := make([]keyReport, 0, len(p.failing)+len(counted))
-	for _, f := range p.failing {
-		k, known := byKey[f.Key]
-		if !known {
-			k = keyReport{raw: f.Key, Requeues: f.Attempt}
-		}
-		all = append(all, k)
-	}
-	for _, k := range counted {
-		if _, known := p.failingBy[k.raw]; !known {
-			all = append(all, k)
-		}
-	}
-	return all
 }
 
 // cut returns the first limit keys of each list.
@@ -209,4 +201,15 @@ func (k *keyReport) finish(now time.Time) {
 		d := seconds(max(0, k.Due.Sub(now)))
 		k.DueIn = &d
 	}
+}
+
+// StateText is the key's state for people.
+func (k keyReport) StateText() string {
+	switch k.State {
+	case "processing":
+		return "running"
+	case "given_up":
+		return "given up"
+	}
+	return k.State
 }

@@ -34,19 +34,16 @@ func (l label) short() string {
 }
 
 func newLabel(s string, limit int) label {
-	l := label{Bytes: len(s)}
-	if len(s) > limit {
-		l.Cut = true
-		s = s[:limit]
-		// Do not cut a rune in two.
-		for i := 1; i < utf8.UTFMax && len(s) > i; i++ {
-			if last := s[len(s)-i:]; utf8.RuneStart(last[0]) {
-				if !utf8.FullRuneInString(last) {
-					s = s[:len(s)-i]
-				}
+	l := label{Bytes: len(s), Cut: len(s) > limit}
+	if l.Cut {
+		end := limit
+		for i := range utf8.UTFMax {
+			if utf8.RuneStart(s[limit-i]) { // Do not cut a rune in two.
+				end = limit - i
 				break
 			}
 		}
+		s = s[:end]
 	}
 	l.Text = printable(s)
 	return l

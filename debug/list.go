@@ -92,18 +92,10 @@ func (r *reading) trouble() int {
 	return 0
 }
 
-func orderNamed(name string) order {
-	for _, o := range orders {
-		if o.Name == name {
-			return o
-		}
-	}
-	return orders[0]
-}
-
 // list reads all queues, and reports those of the page that query asks for.
 func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
-	by := orderNamed(query.Get("sort"))
+	sorted := slices.IndexFunc(orders, func(o order) bool { return o.Name == query.Get("sort") })
+	by := orders[max(0, sorted)]
 	now := h.clock.Now()
 	r := &listReport{
 		Time:        now.UTC(),
@@ -116,9 +108,8 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 	wanted := strings.ToLower(r.Search)
 	all = slices.DeleteFunc(all, func(q *reading) bool { return !strings.Contains(strings.ToLower(q.entry.name), wanted) })
 	r.Matching = len(all)
-	tick := h.ticks()
 	counted := make(map[*pool]bool) // Queues with one name have the same pools.
-	for i, q := range all {
+	for _, q := range all {
 		r.Queued += q.stats.Queued
 		r.Processing += q.stats.Processing
 		r.Waiting += q.stats.Waiting
@@ -128,11 +119,6 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 				r.Failing += p.Stats.Failing
 				r.GivenUp += p.DroppedKeys
 			}
-		}
-		if by.Name == "errors" {
-			sorted := *q
-			sorted.minute = q.entry.history.rates(tick, q.measure(), h.every)
-			all[i] = &sorted
 		}
 	}
 	r.Pages = max(1, (len(all)+pageLen-1)/pageLen)
@@ -150,3 +136,16 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 	}
 	return r
 }
+
+func (r *listReport) href(page int) string {
+	v := url.Values{"sort": {r.Sort}, "page": {strconv.Itoa(page)}}
+	if r.Search != "" {
+		v.Set("search", r.Search)
+	}
+	return "?" + v.Encode()
+}
+
+// HrefPrevious and HrefNext return the addresses of the pages beside this one, and HrefJSON that of this one as JSON.
+func (r *listReport) HrefPrevious() string { return r.href(r.Page - 1) }
+func (r *listReport) HrefNext() string     { return r.href(r.Page + 1) }
+func (r *listReport) HrefJSON() string     { return r.href(r.Page) + "&format=json" }

@@ -207,9 +207,10 @@ func TestKeysOfAPriorityQueue(t *testing.T) {
 	wantBody(t, get(h, "?queue=q"), "<code>held</code>", "5m", "<code>queued</code>", "5m", "<code>failing</code>")
 }
 
+// A page is no longer because there are more queues or keys.
 func TestManyQueues(t *testing.T) {
 	h := newHandler(t, debug.Options{})
-	for n := range 10_000 {
+	for n := range 1000 {
 		q := workqueue.NewTypedRateLimitingQueueWithConfig[int](nil, workqueue.TypedRateLimitingQueueConfig[int]{
 			Name: "queue of the tenant " + fmt.Sprint(n), MetricsProvider: debug.Times{},
 		})
@@ -221,14 +222,11 @@ func TestManyQueues(t *testing.T) {
 }
 
 func TestManyKeys(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a million keys")
-	}
 	clock := newClock()
 	h := newHandler(t, debug.Options{Clock: clock})
 	q := newQueue[int](t, "q", clock)
 	debug.Register(h, "", q)
-	for n := range 1_000_000 {
+	for n := range 10_000 {
 		q.Add(n)
 		if n%2 == 0 {
 			q.AddRateLimited(n)
@@ -239,19 +237,38 @@ func TestManyKeys(t *testing.T) {
 	}
 	wantBounded(t, h, "?queue=q", "text/html", 50_000)
 	wantBounded(t, h, "?queue=q&keys=250", "text/html", 250_000)
-	if s := find(t, h, "q", "999999"); len(s.Found.Keys) != 1 || s.Found.Keys[0].State != "queued" {
+	if s := find(t, h, "q", "9999"); len(s.Found.Keys) != 1 || s.Found.Keys[0].State != "queued" {
 		t.Errorf("%+v", s.Found)
 	}
 }
 
-// wantBounded asserts how long an answer is, and that it takes no longer than a busy machine explains.
+// wantBounded asserts how long an answer is at most.
 func wantBounded(t *testing.T, h *debug.Handler, query, accept string, bytes int) {
 	t.Helper()
-	began := time.Now()
-	w := get(h, query, "Accept", accept)
-	took := time.Since(began)
-	t.Logf("%s %s: %d bytes in %v", accept, query, w.Body.Len(), took)
-	if w.Body.Len() > bytes || took > 5*time.Second {
-		t.Errorf("%s %s: %d bytes in %v", accept, query, w.Body.Len(), took)
+	if w := get(h, query, "Accept", accept); w.Body.Len() > bytes {
+		t.Errorf("%s %s: %d bytes", accept, query, w.Body.Len())
+	}
+}
+
+// A queue is asked for as many keys as a page shows, and for none by the list.
+func TestKeysThatAreAskedFor(t *testing.T) {
+	h := newHandler(t, debug.Options{})
+	asked, most := 0, 0
+	h.InspectQueue("q", workqueue.Inspector{
+		Stats: func() workqueue.Stats { return workqueue.Stats{Queued: 1 << 40} },
+		Snapshot: func(limit int) workqueue.Snapshot[any] {
+			asked, most = asked+1, max(most, limit)
+			return workqueue.Snapshot[any]{}
+		},
+	})
+	for _, c := range []struct {
+		query       string
+		asked, most int
+	}{{"", 0, 0}, {"?queue=q", 1, 25}, {"?queue=q&keys=9999", 1, 250}, {"?queue=q&key=none", 1, 512}} {
+		asked, most = 0, 0
+		get(h, c.query)
+		if asked != c.asked || most != c.most {
+			t.Errorf("%q: asked %d times for %d keys", c.query, asked, most)
+		}
 	}
 }

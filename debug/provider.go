@@ -11,19 +11,14 @@ var (
 	_ worker.SnapshotProvider     = (*Handler)(nil)
 )
 
-// HistogramBounds returns those of Options.Metrics, or nil.
+// HistogramBounds returns those of Options.Metrics.
 func (h *Handler) HistogramBounds() []float64 {
-	if h.metrics == nil {
-		return nil
-	}
 	return h.metrics.HistogramBounds()
 }
 
 // WatchQueue passes the queue on to Options.Metrics.
 func (h *Handler) WatchQueue(name string, stats func() workqueue.Stats) {
-	if h.metrics != nil {
-		h.metrics.WatchQueue(name, stats)
-	}
+	h.metrics.WatchQueue(name, stats)
 }
 
 // InspectQueue shows a queue under that name.
@@ -47,4 +42,29 @@ func (h *Handler) WatchPoolKeys(name string, snapshot func(limit int) worker.Sna
 		p.WatchPoolKeys(name, snapshot)
 	}
 	h.addPool(name, &pool{snapshot})
+}
+
+// Times is a MetricsProvider for programs that have no other: a queue that has it (and a name) reads the
+// clock, so that the page shows for how long keys have been there. It makes no metrics.
+//
+//	workqueue.SetProvider(debug.Times{})
+type Times struct{}
+
+var _ workqueue.StatsProvider = Times{}
+
+// HistogramBounds returns nil, which means Kubernetes' buckets.
+func (Times) HistogramBounds() []float64 { return nil }
+
+// WatchQueue does nothing.
+func (Times) WatchQueue(string, func() workqueue.Stats) {}
+
+// NewDepthMetric and the methods below return nil: without metrics.
+func (Times) NewDepthMetric(string) workqueue.GaugeMetric                         { return nil }
+func (Times) NewAddsMetric(string) workqueue.CounterMetric                        { return nil }
+func (Times) NewLatencyMetric(string) workqueue.HistogramMetric                   { return nil }
+func (Times) NewWorkDurationMetric(string) workqueue.HistogramMetric              { return nil }
+func (Times) NewUnfinishedWorkSecondsMetric(string) workqueue.SettableGaugeMetric { return nil }
+func (Times) NewRetriesMetric(string) workqueue.CounterMetric                     { return nil }
+func (Times) NewLongestRunningProcessorSecondsMetric(string) workqueue.SettableGaugeMetric {
+	return nil
 }

@@ -313,6 +313,25 @@ func TestGivenUpKeys(t *testing.T) {
 	})
 }
 
+// A key that one pool has given up and that fails in another one is failing.
+func TestKeyOfTwoPools(t *testing.T) {
+	h := newHandler(t, debug.Options{})
+	q := workqueue.NewTyped[string]()
+	debug.Register(h, "q", q)
+	a := func(err string) []worker.FailedKey[any] { return []worker.FailedKey[any]{{Key: "a", Err: err}} }
+	showPool(h, &worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}, Failing: a("timeout")})
+	showPool(h, &worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}, Dropped: a("bad name"), DroppedKeys: 1})
+	d := getJSON[poolsOf](t, h, "?queue=q")
+	if len(d.Failing) != 1 || d.Failing[0].Error != "timeout" || len(d.GivenUp) != 0 {
+		t.Errorf("%+v", d)
+	}
+	q.Add("b")
+	showPool(h, &worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}, Dropped: []worker.FailedKey[any]{{Key: "b"}}})
+	if d := getJSON[poolsOf](t, h, "?queue=q"); len(d.GivenUp) != 1 || d.GivenUp[0].State != "queued" {
+		t.Errorf("given up and added again: %+v", d.GivenUp)
+	}
+}
+
 // When a pool ends and another one goes on with its queue, the page says why keys are failing.
 func TestErrorsOfAPoolThatHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -347,6 +366,9 @@ func TestErrorsOfAPoolThatHasEnded(t *testing.T) {
 		q.Forget("a")
 		if d := getJSON[poolsOf](t, h, "?queue=q"); len(d.Failing) != 0 {
 			t.Errorf("after Forget: %+v", d.Failing)
+		}
+		if k := find(t, h, "q", "a").Found.Keys; len(k) != 1 || k[0].State != "waiting" || k[0].Error != "" {
+			t.Errorf("after Forget, found: %+v", k)
 		}
 	})
 }

@@ -30,15 +30,16 @@ type reading struct {
 	// workers is the sum of the pools' numbers, and givenUp of their keys that were given up.
 	workers worker.Stats
 	givenUp int
+	// past are the last keys that were failing when a pool ended: the next pool does not know why.
+	past []worker.FailedKey[any]
 	// panicked says what has panicked, or is nil.
 	panicked error
 	// late reports that the queue has not answered. The numbers are those of its last answer.
 	late bool
 
 	// keys are as many as were asked for.
-	limits limits
-	keys   workqueue.Snapshot[any]
-	// minute has the rates of the last minute. Only a report sets it.
+	keys workqueue.Snapshot[any]
+	// minute has the rates of the last minute.
 	minute rates
 }
 
@@ -46,9 +47,6 @@ type poolReading struct {
 	pool *pool
 	worker.Snapshot[any]
 }
-
-// limits are how many keys of each state are asked for. Without any, only numbers are.
-type limits struct{ queue, pools int }
 
 // guarded calls f, which is foreign code, and reports whether it has panicked. It names the type of the value, because
 // the value may have methods that panic as well.
@@ -62,27 +60,25 @@ func guarded(what string, f func()) (failure error) {
 	return nil
 }
 
-// ended reports whether a queue was shut down and has no key left.
-func ended(s workqueue.Stats) bool {
-	return s.ShuttingDown && s.Queued == 0 && s.Processing == 0 && s.Waiting == 0
-}
-
-// read asks e's queue and pools, which may block.
-func (h *Handler) read(e *entry, l limits) *reading {
-	r := &reading{entry: e, at: h.clock.Now(), limits: l}
+// read asks e's queue and pools for their numbers, and for up to limit keys of each state. They may block.
+func (h *Handler) read(e *entry, limit int) *reading {
+	r := &reading{entry: e, at: h.clock.Now(), began: time.Now()}
+	if last := e.last.Load(); last != nil {
+		r.past = last.past
+	}
 	if e.hasQueue() {
 		r.panicked = guarded("queue", func() {
 			r.stats = e.queue.Stats()
-			if l.queue > 0 && e.queue.Snapshot != nil {
-				r.keys = e.queue.Snapshot(l.queue)
+			if limit > 0 && e.queue.Snapshot != nil {
+				r.keys = e.queue.Snapshot(limit)
 			}
 		})
 	}
 	for _, p := range h.poolsOf(e) {
 		s := poolReading{pool: p}
 		failure := guarded("pool", func() {
-			s.Snapshot = p.snapshot(l.pools)
-			if s.Stats.Ended && l.pools == 0 {
+			s.Snapshot = p.snapshot(limit)
+			if s.Stats.Ended && limit == 0 {
 				s.Snapshot = p.snapshot(maxKeys)
 			}
 		})
@@ -91,45 +87,35 @@ func (h *Handler) read(e *entry, l limits) *reading {
 			r.panicked = cmp.Or(r.panicked, failure)
 		case s.Stats.Ended:
 			h.removePool(s.Stats.Name, p)
-			e.keepErrors(s.Failing)
+			r.past = append(slices.Clone(s.Failing), r.past...)
+			r.past = r.past[:min(len(r.past), maxKeys)]
 		default:
 			r.pools = append(r.pools, s)
 			r.workers = r.workers.Plus(s.Stats)
 			r.givenUp += s.DroppedKeys
 		}
 	}
-	slices.SortStableFunc(r.pools, func(a, b poolReading) int { return cmp.Compare(a.Stats.Name, b.Stats.Name) })
+	m := r.measure()
+	e.history.begin(m)
+	r.minute = e.history.rates(m)
 	return r
-}
-
-// keepErrors notes why keys are failing for whose pool has ended. The next pool does not know.
-func (e *entry) keepErrors(failing []worker.FailedKey[any]) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.mu.past = append(slices.Clone(failing), e.mu.past...)
-	e.mu.past = e.mu.past[:min(len(e.mu.past), maxKeys)]
 }
 
 // ask reads e when no other goroutine does so, or returns nil if that does not end before ctx does. It does not wait
 // for a call that has kept others waiting before.
-func (h *Handler) ask(ctx context.Context, e *entry, l limits) *reading {
+func (h *Handler) ask(ctx context.Context, e *entry, limit int) *reading {
+	if asked := e.asked.Load(); asked != nil && time.Since(*asked) >= patience {
+		return nil
+	}
 	select {
 	case e.asking <- struct{}{}:
-	default:
-		if asked := e.asked.Load(); asked != nil && time.Since(*asked) >= patience {
-			return nil
-		}
-		select {
-		case e.asking <- struct{}{}:
-		case <-ctx.Done():
-			return nil
-		}
+	case <-ctx.Done():
+		return nil
 	}
 	began := time.Now()
 	e.asked.Store(&began)
-	r := h.read(e, l)
-	r.began = began
-	e.last.Store(r.withoutKeys())
+	r := h.read(e, limit)
+	e.last.Store(r.withoutKeys(limit))
 	e.asked.Store(nil)
 	<-e.asking
 	return r
@@ -138,20 +124,20 @@ func (h *Handler) ask(ctx context.Context, e *entry, l limits) *reading {
 // lastAnswer returns the last answer of e, which is late if it was asked for before began.
 func (e *entry) lastAnswer(began time.Time) *reading {
 	last := e.last.Load()
-	switch {
-	case last == nil:
+	if last == nil {
 		return &reading{entry: e, late: true}
-	case last.began.Before(began):
-		r := *last
-		r.late = true
-		return &r
 	}
-	return last
+	if !last.began.Before(began) {
+		return last
+	}
+	r := *last
+	r.late = true
+	return &r
 }
 
-// withoutKeys returns what is to be kept of r.
-func (r *reading) withoutKeys() *reading {
-	if r.limits == (limits{}) {
+// withoutKeys returns what is to be kept of r, which has up to limit keys.
+func (r *reading) withoutKeys(limit int) *reading {
+	if limit == 0 {
 		return r
 	}
 	kept := *r
@@ -163,19 +149,20 @@ func (r *reading) withoutKeys() *reading {
 }
 
 // readOne asks e, and returns its last answer if it does not answer now.
-func (h *Handler) readOne(ctx context.Context, e *entry, l limits) *reading {
+func (h *Handler) readOne(ctx context.Context, e *entry, limit int) *reading {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, maxPatience)
 	defer cancel()
 	answer := make(chan *reading, 1)
-	if h.goMany(1, func() { answer <- h.ask(ctx, e, l) }) {
-		select {
-		case r := <-answer:
-			if r != nil {
-				return r
-			}
-		case <-ctx.Done():
+	if !h.goUnlessClosed(func() { answer <- h.ask(ctx, e, limit) }) {
+		answer <- nil
+	}
+	select {
+	case r := <-answer:
+		if r != nil {
+			return r
 		}
+	case <-ctx.Done():
 	}
 	r := *e.lastAnswer(began)
 	r.late = true // The keys are missing, even if the numbers have come meanwhile.
@@ -189,20 +176,20 @@ func (h *Handler) readAll(ctx context.Context) []*reading {
 	ctx, cancel := context.WithTimeout(ctx, maxPatience)
 	defer cancel()
 	entries := h.entries()
+	answered := make(chan struct{}, len(entries))
 	next := make(chan *entry, len(entries))
 	for _, e := range entries {
 		next <- e
 	}
 	close(next)
-	answered := make(chan struct{}, len(entries))
-	h.goMany(min(readers, len(entries)), func() {
-		for e := range next {
-			if ctx.Err() == nil {
-				h.ask(ctx, e, limits{})
+	for range min(readers, len(entries)) {
+		h.goUnlessClosed(func() {
+			for e := range next {
+				h.ask(ctx, e, 0)
+				answered <- struct{}{}
 			}
-			answered <- struct{}{}
-		}
-	})
+		})
+	}
 	silence := time.NewTimer(patience)
 	defer silence.Stop()
 	for range entries {
@@ -217,7 +204,9 @@ func (h *Handler) readAll(ctx context.Context) []*reading {
 	}
 	live := make([]*reading, 0, len(entries))
 	for _, e := range entries {
-		if r := e.lastAnswer(began); !r.late && ended(r.stats) {
+		r := e.lastAnswer(began)
+		s := r.stats
+		if !r.late && s.ShuttingDown && s.Queued == 0 && s.Processing == 0 && s.Waiting == 0 {
 			h.remove(e)
 		} else if e.hasQueue() || len(r.pools) > 0 {
 			live = append(live, r)

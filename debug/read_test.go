@@ -117,13 +117,18 @@ func TestQueueThatHasNeverAnswered(t *testing.T) {
 		defer h.Close()
 		var far server
 		far.beSilent()
+		began := time.Now()
 		h.InspectQueue("far", far.queue())
+		if d := time.Since(began); d != 5*time.Second {
+			t.Errorf("its program had to wait for %v", d)
+		}
 		wantBody(t, get(h, ""), "far", "no answer")
 		wantBody(t, get(h, "?queue=far"), "does not answer, and never has")
+		time.Sleep(62 * time.Second) // The answer comes between two samples.
 		far.answer()
 		time.Sleep(time.Minute)
 		d := getJSON[historyOf](t, h, "?queue=far")
-		if d.Queue.Minute.Adds != 0 || len(d.History.Adds) > 13 {
+		if d.Queue.Minute.Adds != 0 || len(d.History.Adds) > 14 {
 			t.Errorf("%+v", d)
 		}
 	})

@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -32,8 +33,6 @@ type entry struct {
 		sync.Mutex
 		// found are keys that were searched for, by their texts: to look them up again needs no search.
 		found map[string][]any
-		// past are the keys that were failing when the last pool ended.
-		past []worker.FailedKey[any]
 	}
 }
 
@@ -58,16 +57,8 @@ type poolGroup struct {
 func (h *Handler) register(name string, q workqueue.Inspector) (unregister func()) {
 	e := newEntry("", name)
 	e.queue = q
-	first := h.readOne(context.Background(), e, limits{})
-	e.queueName = first.stats.Name
-	if name == "" {
-		name = e.queueName
-	}
-	e.name = newLabel(name, maxName).short()
-	return h.add(e, first.measure())
-}
-
-func (h *Handler) add(e *entry, m measure) (remove func()) {
+	e.queueName = h.readOne(context.Background(), e, 0).stats.Name
+	e.name = newLabel(cmp.Or(name, e.queueName), maxName).short()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.closed {
@@ -86,7 +77,6 @@ func (h *Handler) add(e *entry, m measure) (remove func()) {
 	if key := hashable(e.queue.Queue); key != nil {
 		h.mu.byQueue[key] = e
 	}
-	e.history.begin(h.mu.tick, m)
 	h.startLocked()
 	return func() { h.remove(e) }
 }
@@ -109,7 +99,6 @@ func (h *Handler) removeLocked(e *entry) {
 }
 
 func (h *Handler) addPool(name string, p *pool) {
-	now := measure{at: h.clock.Now()}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.closed {
@@ -121,7 +110,6 @@ func (h *Handler) addPool(name string, p *pool) {
 		// The prefix leaves the id to a queue with this name, which may come later.
 		g = &poolGroup{entry: newEntry("pool "+label, label)}
 		g.entry.queueName = name
-		g.entry.history.begin(h.mu.tick, now)
 		h.mu.pools[name] = g
 	}
 	g.pools = append(g.pools, p)
@@ -171,34 +159,17 @@ func (h *Handler) find(id string) *entry {
 	return nil
 }
 
-// countNamed returns how many queues have the name of e, and with it the same pools.
-func (h *Handler) countNamed(e *entry) (n int) {
-	for _, other := range h.entries() {
-		if other.queueName == e.queueName {
-			n++
-		}
-	}
-	return n
-}
-
 // poolsOf returns the pools that have the name under which e is shown, or that of its queue.
 func (h *Handler) poolsOf(e *entry) []*pool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var all []*pool
-	if g := h.mu.pools[e.name]; g != nil {
-		all = slices.Clone(g.pools)
-	}
-	if g := h.mu.pools[e.queueName]; g != nil && e.queueName != e.name {
-		all = append(all, g.pools...)
+	for _, name := range slices.Compact([]string{e.name, e.queueName}) {
+		if g := h.mu.pools[name]; g != nil {
+			all = append(all, g.pools...)
+		}
 	}
 	return all
-}
-
-func (e *entry) pastErrors() []worker.FailedKey[any] {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Clone(e.mu.past)
 }
 
 // hashable returns v, or nil if it cannot be the key of a map.

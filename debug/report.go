@@ -3,6 +3,7 @@ package debug
 import (
 	"fmt"
 	"math"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -37,7 +38,7 @@ type queueReport struct {
 	LongestRunning seconds      `json:"longest_running_seconds"`
 	UnfinishedWork seconds      `json:"unfinished_work_seconds"`
 	Minute         rates        `json:"last_minute"`
-	Depth          []uint32     `json:"depth"`
+	Depth          []float64    `json:"depth"`
 	Pools          []poolReport `json:"pools"`
 	Error          string       `json:"error,omitempty"`
 	// Unanswered is how old the numbers are, if the queue does not answer.
@@ -51,6 +52,9 @@ type queueReport struct {
 	Late     bool `json:"-"`
 	timeline timeline
 }
+
+// Href returns the address of the queue's page.
+func (q queueReport) Href() string { return "?" + url.Values{"queue": {q.ID}}.Encode() }
 
 // poolReport is what is shown of a pool of workers.
 type poolReport struct {
@@ -86,28 +90,15 @@ func newPoolReports(pools []poolReading) []poolReport {
 func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 	s := r.stats
 	q := queueReport{
-		ID:             r.entry.id,
-		Name:           r.entry.name,
-		Queued:         s.Queued,
-		Blocked:        s.Blocked,
-		Paused:         s.Paused,
-		Processing:     s.Processing,
-		Waiting:        s.Waiting,
-		Adds:           s.Adds,
-		Retries:        s.Retries,
-		Dropped:        s.Dropped,
-		UnmatchedDones: s.UnmatchedDones,
-		ShuttingDown:   s.ShuttingDown,
-		Timed:          s.Latency != nil,
-		OldestQueued:   seconds(s.OldestQueued),
-		LongestRunning: seconds(s.LongestRunning),
-		UnfinishedWork: seconds(s.UnfinishedWork),
-		Pools:          newPoolReports(r.pools),
-		Workers:        r.workers,
-		GivenUp:        r.givenUp,
-		HasQueue:       r.entry.hasQueue(),
-		Late:           r.late,
+		ID: r.entry.id, Name: r.entry.name, HasQueue: r.entry.hasQueue(), Late: r.late,
+		Queued: s.Queued, Blocked: s.Blocked, Paused: s.Paused, Processing: s.Processing, Waiting: s.Waiting,
+		Adds: s.Adds, Retries: s.Retries, Dropped: s.Dropped, UnmatchedDones: s.UnmatchedDones,
+		ShuttingDown: s.ShuttingDown, Timed: s.Latency != nil, OldestQueued: seconds(s.OldestQueued),
+		LongestRunning: seconds(s.LongestRunning), UnfinishedWork: seconds(s.UnfinishedWork),
+		Minute: r.minute, Pools: newPoolReports(r.pools), Workers: r.workers, GivenUp: r.givenUp,
+		timeline: r.entry.history.timeline(r.measure(), h.every),
 	}
+	q.Depth = column(q.timeline.points, queued.of)
 	if r.panicked != nil {
 		q.Error = r.panicked.Error()
 	}
@@ -119,10 +110,6 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 			q.Error = fmt.Sprintf("The queue does not answer. These are its numbers of %s ago.", human(time.Duration(age)))
 		}
 	}
-	m := r.measure()
-	q.Minute = r.entry.history.rates(h.ticks(), m, h.every)
-	q.timeline = r.entry.history.all(h.ticks(), m, h.every)
-	q.Depth = column(q.timeline.points, func(p point) uint32 { return p.queued })
 	return q
 }
 

@@ -2,6 +2,7 @@ package debug
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -16,15 +17,13 @@ const (
 	searchTime = time.Minute
 	// fewKeys is how many keys a page may look at again and again.
 	fewKeys = 10_000
-	// maxRemembered is how many texts a queue remembers the keys of.
+	// maxRemembered is how many searches a queue remembers.
 	maxRemembered = 64
 )
 
-// searchLimits are how many keys of each state a search asks for, before it goes over all keys of the queue.
-var searchLimits = limits{queue: 512, pools: 1000}
-
-// states of a key that was found, in the order of [keyLists.all]. The first one that fits is its state.
-var states = []string{"processing", "queued", "waiting", "failing", "given_up"}
+// searchLimit is how many keys of each state a search asks for, before it goes over all keys of the queue. More are not
+// to be had at once.
+const searchLimit = 512
 
 // foundReport is what a search has found.
 type foundReport struct {
@@ -43,7 +42,7 @@ type foundReport struct {
 // search looks for the keys that are called text, or else for those whose texts contain it: among the keys that lists
 // has already, those that were found by this text before, and at last all keys of the queue.
 func (h *Handler) search(ctx context.Context, e *entry, lists keyLists, known *poolKeys, text string) *foundReport {
-	f := newFinder(text)
+	f := &finder{text: text, escaped: len(text) >= maxShown || strings.Contains(text, `\`)}
 	for i, keys := range lists.all() {
 		for _, k := range *keys {
 			k.State = states[i]
@@ -54,7 +53,10 @@ func (h *Handler) search(ctx context.Context, e *entry, lists keyLists, known *p
 	}
 	r := &foundReport{Search: newLabel(text, maxKey).short(), Exact: true, cheap: true}
 	if e.queue.SnapshotKey != nil {
-		for _, raw := range e.remembered(text) {
+		e.mu.Lock()
+		before := e.mu.found[text]
+		e.mu.Unlock()
+		for _, raw := range before {
 			if k, ok := e.queue.SnapshotKey(raw); ok {
 				f.same.add(newKeyReport(k))
 			}
@@ -67,13 +69,14 @@ func (h *Handler) search(ctx context.Context, e *entry, lists keyLists, known *p
 		f.same.refresh(e.queue)
 		f.like.refresh(e.queue)
 	}
-	r.Keys, r.More = f.same.keys, f.same.more
-	if len(r.Keys) == 0 {
-		r.Exact, r.Keys, r.More = false, f.like.keys, f.like.more
+	found := f.same
+	if len(found.keys) == 0 {
+		r.Exact, found = false, f.like
 	} else if len(text) < maxShown {
-		e.remember(text, r.Keys)
+		e.remember(text, found.keys)
 		r.cheap = true
 	}
+	r.Keys, r.More = append([]keyReport{}, found.keys...), found.more
 	for i := range r.Keys {
 		known.describe(&r.Keys[i])
 	}
@@ -102,13 +105,7 @@ func (h *Handler) searchAll(ctx context.Context, e *entry, f *finder) (n int, co
 	return n, true
 }
 
-// remembered returns the keys that were found by text.
-func (e *entry) remembered(text string) []any {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.mu.found[text]
-}
-
+// remember lets the next search for text look up its keys.
 func (e *entry) remember(text string, keys []keyReport) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -122,20 +119,15 @@ func (e *entry) remember(text string, keys []keyReport) {
 	e.mu.found[text] = raw
 }
 
+// maxShown is the least length of a text that was cut.
+const maxShown = maxKey - utf8.UTFMax + 1
+
 // finder collects keys that are called text, and keys whose texts contain it.
 type finder struct {
 	text string
 	// escaped reports that text may be what the page shows of a key, instead of all of it.
 	escaped    bool
 	same, like foundKeys
-}
-
-// maxShown is the least length of a text that was cut.
-const maxShown = maxKey - utf8.UTFMax + 1
-
-func newFinder(text string) *finder {
-	empty := func() foundKeys { return foundKeys{[]keyReport{}, make(map[any]int), false} }
-	return &finder{text, len(text) >= maxShown || strings.Contains(text, `\`), empty(), empty()}
 }
 
 // listFor returns the list to which key belongs, or nil.
@@ -149,29 +141,22 @@ func (f *finder) listFor(key any) *foundKeys {
 	return nil
 }
 
-// foundKeys are keys that were found, each once.
+// foundKeys are the first keys that were found, each once.
 type foundKeys struct {
-	keys  []keyReport
-	byKey map[any]int
-	more  bool
+	keys []keyReport
+	more bool
 }
 
-// add adds k. If the key was found in another state before, it only fills in when it is due.
 func (f *foundKeys) add(k keyReport) {
-	if i, known := f.byKey[k.raw]; known {
-		if have := &f.keys[i]; have.Due.IsZero() {
-			have.Due = k.Due
-		}
+	if f.more || slices.ContainsFunc(f.keys, func(have keyReport) bool { return have.raw == k.raw }) {
 		return
 	}
-	if f.more = f.more || len(f.keys) == maxFound; !f.more {
-		f.byKey[k.raw] = len(f.keys)
+	if f.more = len(f.keys) == maxFound; !f.more {
 		f.keys = append(f.keys, k)
 	}
 }
 
-// refresh replaces what was found by what q knows of these keys now: one may have been found in two states, or has
-// moved meanwhile.
+// refresh replaces what was found by what q knows of these keys now: one may be in two states, or has moved meanwhile.
 func (f *foundKeys) refresh(q workqueue.Inspector) {
 	for i, k := range f.keys {
 		if now, ok := q.SnapshotKey(k.raw); ok {

@@ -55,7 +55,8 @@ func write(w http.ResponseWriter, r *http.Request, status int, template string, 
 	}
 }
 
-// wantsJSON reports whether format=json is in the query or, without a format, the Accept header prefers JSON.
+// wantsJSON reports whether format=json is in the query or, without a format, the Accept header names application/json
+// and rates it above text/html.
 func wantsJSON(r *http.Request) bool {
 	switch r.URL.Query().Get("format") {
 	case "json":
@@ -63,7 +64,21 @@ func wantsJSON(r *http.Request) bool {
 	case "html":
 		return false
 	}
-	return prefersJSON(r.Header.Values("Accept"))
+	rating := map[string]float64{}
+	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
+		name, params, err := mime.ParseMediaType(part)
+		if err != nil {
+			continue
+		}
+		q := 1.0
+		if s, ok := params["q"]; ok {
+			if q, err = strconv.ParseFloat(s, 64); err != nil {
+				q = 0
+			}
+		}
+		rating[name] = q
+	}
+	return rating["application/json"] > rating["text/html"]
 }
 
 // errorReport is the answer for a queue that is not there.
@@ -98,23 +113,4 @@ func setHeaders(header http.Header) {
 	} {
 		header.Set(h[0], h[1])
 	}
-}
-
-// prefersJSON reports whether an Accept header names application/json, and rates it above text/html.
-func prefersJSON(accept []string) bool {
-	rating := map[string]float64{}
-	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
-		name, params, err := mime.ParseMediaType(part)
-		if err != nil {
-			continue
-		}
-		q := 1.0
-		if s, ok := params["q"]; ok {
-			if q, err = strconv.ParseFloat(s, 64); err != nil {
-				q = 0
-			}
-		}
-		rating[name] = q
-	}
-	return rating["application/json"] > rating["text/html"]
 }

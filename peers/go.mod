@@ -6,6 +6,7 @@ replace (
 	github.com/keyedqueue/workqueue => ../
 	github.com/keyedqueue/workqueue/controllerruntime => ../controllerruntime
 	github.com/keyedqueue/workqueue/redisqueue => ../redisqueue
+	github.com/keyedqueue/workqueue/sharding => ../sharding
 )
 
 require (
@@ -14,6 +15,7 @@ require (
 	github.com/keyedqueue/workqueue v0.1.0
 	github.com/keyedqueue/workqueue/controllerruntime v0.1.0
 	github.com/keyedqueue/workqueue/redisqueue v0.1.0
+	github.com/keyedqueue/workqueue/sharding v0.1.0
 	github.com/onsi/ginkgo/v2 v2.27.4
 	github.com/onsi/gomega v1.39.0
 	github.com/prometheus/client_golang v1.25.0

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
@@ -88,9 +90,22 @@ func (s *leases) Update(ctx context.Context, r Record) (Record, error) {
 }
 
 func (s *leases) Delete(ctx context.Context, name, version string) error {
+	uid, version := splitVersion(version)
 	return storeError(s.client.Delete(ctx, name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{ResourceVersion: &version},
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
 	}))
+}
+
+// versionOf returns the Version of a record: the UID of its Lease, and the resource version. The UID must be in each update,
+// because the API server creates a Lease that is updated after it was deleted, whatever resource version the update
+// names: a dead member could renew its record. With a UID the server answers "conflict".
+func versionOf(lease *coordinationv1.Lease) string {
+	return string(lease.UID) + "/" + lease.ResourceVersion
+}
+
+func splitVersion(version string) (types.UID, string) {
+	uid, resourceVersion, _ := strings.Cut(version, "/")
+	return types.UID(uid), resourceVersion
 }
 
 func recordOf(lease *coordinationv1.Lease, err error) (Record, error) {
@@ -116,7 +131,7 @@ func storeError(err error) error {
 
 func toRecord(lease *coordinationv1.Lease) Record {
 	r := Record{
-		Name: lease.Name, Group: lease.Labels[groupLabel], Version: lease.ResourceVersion, Data: lease.Annotations[dataAnnotation],
+		Name: lease.Name, Group: lease.Labels[groupLabel], Version: versionOf(lease), Data: lease.Annotations[dataAnnotation],
 	}
 	if lease.Spec.HolderIdentity != nil {
 		r.Holder = *lease.Spec.HolderIdentity
@@ -131,8 +146,9 @@ func toRecord(lease *coordinationv1.Lease) Record {
 }
 
 func toLease(r Record) *coordinationv1.Lease {
+	uid, version := splitVersion(r.Version)
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Name: r.Name, ResourceVersion: r.Version,
+		Name: r.Name, UID: uid, ResourceVersion: version,
 		Labels:      map[string]string{groupLabel: r.Group},
 		Annotations: map[string]string{dataAnnotation: r.Data},
 	}}

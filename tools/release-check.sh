@@ -57,7 +57,7 @@ while read -r name package; do
 	)
 done <<-END
 	root $path
-	$(for name in wait worker workqueuetest prom debug priorityqueue controllerruntime otel redisqueue; do echo "$name $path/$name"; done)
+	$(for name in wait worker workqueuetest prom debug priorityqueue controllerruntime otel redisqueue sharding; do echo "$name $path/$name"; done)
 END
 
 say "each program: go install"

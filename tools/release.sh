@@ -7,7 +7,7 @@
 # docs/project/releasing.md explains the two commits that it makes.
 set -euo pipefail
 # Each module comes after those that it requires. Others get the version in their go.mod, but no tag.
-published=(. controllerruntime otel redisqueue cmd/swap cmd/queuevet examples)
+published=(. controllerruntime otel redisqueue sharding cmd/swap cmd/queuevet examples)
 path=github.com/keyedqueue/workqueue
 export GOWORK=off
 fail() { printf '%s\n' "$*" >&2; exit 1; }

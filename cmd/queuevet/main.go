@@ -1,15 +1,15 @@
 // Command queuevet finds mistakes in programs that use a work queue: this project's, client-go's or
 // controller-runtime's.
 //
-//	queuevet ./...
+//	go vet -vettool=$(which queuevet) ./...
 //
-// It runs "go vet -vettool=queuevet" with its arguments, so that one package at a time is loaded and results are cached.
-// The README beside this file describes what it reports.
+// "queuevet ./..." is short for that. go vet loads one package at a time and caches results. The README beside this file
+// describes what it reports.
 package main
 
 import (
 	"errors"
-	"fmt"
+	"log"
 	"os"
 	"os/exec"
 	"strings"
@@ -19,38 +19,26 @@ import (
 )
 
 func main() {
-	if !asksForHelp(os.Args[1:]) && !calledByVet(os.Args[1:]) {
-		os.Exit(vet(os.Args[1:]))
+	args := os.Args[1:]
+	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || calledByVet(args) {
+		unitchecker.Main(analyzer.All()...)
 	}
-	unitchecker.Main(analyzer.All()...)
-}
-
-func asksForHelp(args []string) bool {
-	return len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help"
-}
-
-// calledByVet reports whether the arguments are those with which go vet calls a tool: -V=full, -flags, or a file *.cfg at
-// the end.
-func calledByVet(args []string) bool {
-	return strings.HasPrefix(args[0], "-V") || args[0] == "-flags" || strings.HasSuffix(args[len(args)-1], ".cfg")
-}
-
-// vet runs go vet and returns its exit code.
-func vet(args []string) int {
 	self, err := os.Executable()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "queuevet:", err)
-		return 1
+		log.Fatal(err)
 	}
 	cmd := exec.Command("go", append([]string{"vet", "-vettool=" + self}, args...)...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	err = cmd.Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return exit.ExitCode()
+		os.Exit(exit.ExitCode()) // go vet has said why.
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "queuevet:", err)
-		return 1
+		log.Fatal(err)
 	}
-	return 0
+}
+
+// calledByVet reports whether these are the arguments with which go vet calls a tool.
+func calledByVet(args []string) bool {
+	return strings.HasPrefix(args[0], "-V") || args[0] == "-flags" || strings.HasSuffix(args[len(args)-1], ".cfg")
 }

@@ -146,8 +146,11 @@ func version(ctx context.Context, module string) (string, error) {
 // binary is where a program of the variant is.
 func (v variant) binary(name string) string { return mustAbs(filepath.Join("bin", v.name, name)) }
 
-// buildServers builds the control plane of the variant.
-func (v variant) buildServers(ctx context.Context) error {
+// servers are the programs of a control plane.
+var servers = []string{apiServer, kubeManager}
+
+// buildServers builds programs of the control plane with the variant's queue.
+func (v variant) buildServers(ctx context.Context, programs []string) error {
 	if err := v.prepare(ctx); err != nil {
 		return err
 	}
@@ -156,21 +159,24 @@ func (v variant) buildServers(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	cmd := v.goCommand(ctx, "build", "-ldflags=-X k8s.io/component-base/version.gitVersion="+release,
-		"-o", filepath.Join("bin", v.name)+string(filepath.Separator), kubernetesModule+"/cmd/"+apiServer, kubernetesModule+"/cmd/"+kubeManager)
+	args := []string{"-ldflags=-X k8s.io/component-base/version.gitVersion=" + release, "-o", filepath.Join("bin", v.name) + string(filepath.Separator)}
+	for _, name := range programs {
+		args = append(args, kubernetesModule+"/cmd/"+name)
+	}
+	cmd := v.goCommand(ctx, "build", args...)
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w", cmd, err)
 	}
-	if err := v.checkQueue(ctx); err != nil {
+	if err := v.checkQueue(ctx, programs); err != nil {
 		return err
 	}
-	fmt.Printf("%s: %s and %s %s built in %s\n", v, apiServer, kubeManager, release, time.Since(began).Round(time.Second))
+	fmt.Printf("%s: %s %s built in %s\n", v, strings.Join(programs, " and "), release, time.Since(began).Round(time.Second))
 	return nil
 }
 
-// checkQueue returns an error if a program of the variant was built with the other variant's queue.
-func (v variant) checkQueue(ctx context.Context) error {
-	for _, name := range []string{apiServer, kubeManager} {
+// checkQueue returns an error if one of the variant's programs was built with the other variant's queue.
+func (v variant) checkQueue(ctx context.Context, programs []string) error {
+	for _, name := range programs {
 		cmd := exec.CommandContext(ctx, "go", "version", "-m", v.binary(name))
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -203,9 +209,9 @@ func serversOf(ctx context.Context, list string, build bool) ([]variant, error) 
 	}
 	for _, v := range variants {
 		if build {
-			err = v.buildServers(ctx)
+			err = v.buildServers(ctx, servers)
 		} else {
-			err = v.checkQueue(ctx)
+			err = v.checkQueue(ctx, servers)
 		}
 		if err != nil {
 			return nil, err

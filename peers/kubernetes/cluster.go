@@ -32,7 +32,20 @@ type cluster struct {
 }
 
 // startCluster starts a control plane of the variant. Its logs are in dir, and stay there.
-func startCluster(ctx context.Context, v variant, dir string) (_ *cluster, err error) {
+func startCluster(ctx context.Context, v variant, dir string) (*cluster, error) {
+	c, err := startAPI(ctx, v, dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.startManager(ctx, v); err != nil {
+		c.stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+// startAPI starts a control plane without kube-controller-manager.
+func startAPI(ctx context.Context, v variant, dir string) (_ *cluster, err error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
 	}
@@ -62,10 +75,7 @@ func startCluster(ctx context.Context, v variant, dir string) (_ *cluster, err e
 	if err := c.connect(); err != nil {
 		return nil, err
 	}
-	if err := c.startServer(ctx, v); err != nil {
-		return nil, err
-	}
-	return c, c.startManager(ctx, v)
+	return c, c.startServer(ctx, v)
 }
 
 func (c *cluster) startEtcd(ctx context.Context) error {

@@ -18,6 +18,7 @@ Runs Kubernetes and its libraries on client-go's work queue ("stock") and on our
 	tests         run the tests of all packages that use a work queue, and compare them test by test
 	controlplane  run a control plane, stock and swapped in turn, and compare objects and costs
 	crash         kill a controller with SIGKILL half-way, start it again, and check what it did
+	sharding      kill, stop and cut off replicas that divide their keys with package sharding, and check what they did
 
 run.sh command -h explains the flags of a command.
 `
@@ -49,6 +50,8 @@ func run(ctx context.Context, args []string) error {
 		"controlplane": controlPlane,
 		"crash":        crash,
 		"manager":      manager, // A child of crash.
+		"sharding":     shardingCommand,
+		"replica":      replica, // A child of sharding.
 	}
 	command, ok := commands[args[0]]
 	if !ok {

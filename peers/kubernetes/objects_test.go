@@ -46,34 +46,3 @@ func TestInventory(t *testing.T) {
 		t.Errorf("the states are %q", got)
 	}
 }
-
-func TestCheckReports(t *testing.T) {
-	all := map[string]int{}
-	for i := range 100 {
-		if firstRestarts(i) == 3 {
-			all[podName(i)] = 4
-		}
-	}
-	if err := checkReports(all, 100, 4, true); err != nil {
-		t.Error(err)
-	}
-	for name, spoil := range map[string]func(map[string]int){
-		"missing":     func(m map[string]int) { delete(m, podName(0)) },
-		"wrong count": func(m map[string]int) { m[podName(0)] = 7 },
-		"too few":     func(m map[string]int) { m[podName(8)] = 4 },
-		"none at all": func(m map[string]int) { m[podName(9)] = 4 },
-	} {
-		spoiled := map[string]int{}
-		for k, v := range all {
-			spoiled[k] = v
-		}
-		spoil(spoiled)
-		if err := checkReports(spoiled, 100, 4, true); err == nil {
-			t.Errorf("%s: no error", name)
-		}
-	}
-	delete(all, podName(0))
-	if err := checkReports(all, 100, 4, false); err != nil {
-		t.Errorf("half-way: %v", err)
-	}
-}

@@ -88,7 +88,7 @@ func prepareEnvtest(ctx context.Context) error {
 		return fmt.Errorf("%w: install-etcd.sh installs it", err)
 	}
 	for _, v := range []variant{stock, swapped} {
-		if err := v.buildServers(ctx); err != nil {
+		if err := v.buildServers(ctx, servers); err != nil {
 			return err
 		}
 		if err := os.Remove(v.binary("etcd")); err != nil && !os.IsNotExist(err) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"golang.org/x/tools/go/analysis"
-	"golang.org/x/tools/go/cfg"
+	"golang.org/x/tools/go/analysis/passes/ctrlflow"
 )
 
 // AfterDone reports what must not happen to a key after its Done.
@@ -21,52 +21,44 @@ queued twice, and two workers hold it. Processing after Done runs beside the oth
 AddRateLimited, Forget and NumRequeues are fine after Done.)`,
 	URL:      url + "#queueafterdone",
 	Run:      runAfterDone,
-	Requires: []*analysis.Analyzer{functions},
+	Requires: []*analysis.Analyzer{Metrics, ctrlflow.Analyzer},
 }
 
 func runAfterDone(pass *analysis.Pass) (any, error) {
-	for _, f := range pass.ResultOf[functions].([]*function) {
-		seen := map[string]bool{}
+	eachFunction(pass, func(f *function) {
+		seen := map[done]bool{{}: true}
 		each(f.body, func(n ast.Node) {
 			if call, ok := n.(*ast.CallExpr); ok {
-				if d := f.doneOf(call); d != nil && !seen[d.text] {
-					seen[d.text] = true
-					d.check(pass)
+				if d := f.doneOf(call); !seen[d] {
+					seen[d] = true
+					f.checkDone(d)
 				}
 			}
 		})
-	}
+	})
 	return nil, nil
 }
 
-// done is a queue and a key for which a function calls Done.
+// done is a queue, as it is written, and a key for which a function calls Done.
 type done struct {
-	*function
-	queue ast.Expr
+	queue string
 	key   *types.Var
-	text  string // The queue and the key as they are written.
 }
 
-// doneOf returns the queue and the key of a call of Done, or nil if they are more than variables and fields.
-func (f *function) doneOf(call *ast.CallExpr) *done {
+// doneOf returns what call calls Done of, if that are variables and fields.
+func (f *function) doneOf(call *ast.CallExpr) done {
 	selector, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || !isMethod(callee(f.info, call), "Done") || len(call.Args) != 1 {
-		return nil
+		return done{}
 	}
-	key := f.variable(strip(f.info, call.Args[0]))
-	for x := selector.X; ; {
-		inner, ok := x.(*ast.SelectorExpr)
-		if !ok {
-			if f.variable(x) == nil || key == nil {
-				return nil
-			}
-			return &done{f, selector.X, key, types.ExprString(selector.X) + " " + key.Name()}
-		}
-		x = inner.X
+	d := done{types.ExprString(selector.X), f.variable(strip(f.info, call.Args[0]))}
+	if d.key == nil || strings.ContainsAny(d.queue, "([{") {
+		return done{}
 	}
+	return d
 }
 
-// kind is what a node does to a key, as far as this analyzer is concerned.
+// kind is what a point does to a key, as far as this analyzer is concerned.
 type kind int
 
 const (
@@ -76,124 +68,84 @@ const (
 	renews // The key, or the queue, has another value from here on.
 )
 
-// check reports every node that finishes or processes the key and has a Done before it on every way to it, and a second
-// Done that is on every way from the first. Paths are not followed, as in leak.
-func (d *done) check(pass *analysis.Pass) {
-	kinds, entries, dones := map[ast.Node]kind{}, []position{{d.graph.Blocks[0], 0}}, []position{}
-	for _, block := range d.graph.Blocks {
-		for i, node := range block.Nodes {
-			kinds[node] = d.kindOf(node)
-			switch kinds[node] {
-			case renews:
-				entries = append(entries, position{block, i + 1})
-			case finishes:
-				dones = append(dones, position{block, i})
+// checkDone reports every point that finishes or processes the key and has a Done before it on every way to it, and a
+// second Done that is on every way from the first. Paths are not followed, as in leak.
+func (f *function) checkDone(d done) {
+	kinds := map[*point]kind{}
+	var dones []*point
+	starts := f.points[:1:1] // Where the key has not been Done yet.
+	for _, p := range f.points {
+		switch kinds[p] = f.kindOf(p.node, d); kinds[p] {
+		case renews:
+			starts = append(starts, p)
+		case finishes:
+			dones = append(dones, p)
+		}
+	}
+	said := set{}
+	say := func(p, first *point, message string) {
+		if !said[p] {
+			said[p] = true
+			report(f.pass, p.node.Pos(), message, f.line(first.node.Pos()))
+		}
+	}
+	for _, first := range dones {
+		_, deferred := first.node.(*ast.DeferStmt)
+		without := after(starts, func(p *point) bool { return p == first })
+		later := after([]*point{first}, func(p *point) bool { return kinds[p] == renews })
+		toNext := after([]*point{first}, func(p *point) bool { return kinds[p] == finishes })
+		inevitable := true // There is a second Done on every way.
+		for p := range toNext {
+			inevitable = inevitable && kinds[p] != renews && (len(p.next) > 0 || kinds[p] == finishes)
+		}
+		for _, p := range f.points {
+			certain := later[p] && !without[p]
+			switch {
+			case kinds[p] == finishes && (certain || inevitable && toNext[p] && p != first):
+				say(p, first, "second Done of this key (the first is in line %d): by now another worker may hold it")
+			case kinds[p] == processes && certain && !deferred:
+				say(p, first, "key is processed after its Done in line %d: another worker may process it at the same time")
 			}
 		}
 	}
-	said := map[ast.Node]bool{}
-	say := func(node, first ast.Node) {
-		message := "second Done of this key (the first is in line %d): by now another worker may hold it"
-		if kinds[node] == processes {
-			message = "key is processed after its Done in line %d: another worker may process it at the same time"
-		}
-		if !said[node] {
-			said[node] = true
-			report(pass, node.Pos(), message, d.line(first.Pos()))
-		}
-	}
-	for _, at := range dones {
-		first := at.block.Nodes[at.index]
-		_, deferred := first.(*ast.DeferStmt)
-		// A node that is also reached without this Done is not certain.
-		without := map[ast.Node]bool{}
-		for _, entry := range entries {
-			walk(entry, func(node ast.Node) bool { without[node] = true; return node != first })
-		}
-		next := position{at.block, at.index + 1}
-		walk(next, func(node ast.Node) bool {
-			if k := kinds[node]; !without[node] && (k == finishes || k == processes && !deferred) {
-				say(node, first)
-			}
-			return kinds[node] != renews
-		})
-		// But a second Done on every way from this one is.
-		var second ast.Node
-		renewed := false
-		uncertain := walk(next, func(node ast.Node) bool {
-			renewed = renewed || kinds[node] == renews
-			if kinds[node] == finishes {
-				second = node
-			}
-			return kinds[node] != finishes
-		})
-		if !uncertain && !renewed && second != nil && second != first {
-			say(second, first)
-		}
-	}
-}
-
-// walk calls f with the nodes that may run from a position on, and goes on behind those for which it returns true. It
-// reports whether the function may be left on the way.
-func walk(from position, f func(ast.Node) bool) (leaves bool) {
-	seen := map[*cfg.Block]bool{}
-	var visit func(block *cfg.Block, index int)
-	visit = func(block *cfg.Block, index int) {
-		for _, node := range block.Nodes[index:] {
-			if !f(node) {
-				return
-			}
-		}
-		leaves = leaves || len(block.Succs) == 0
-		for _, next := range block.Succs {
-			if !seen[next] {
-				seen[next] = true
-				visit(next, 0)
-			}
-		}
-	}
-	visit(from.block, from.index)
-	return leaves
 }
 
 // kindOf returns what node does to the key.
-func (d *done) kindOf(node ast.Node) (k kind) {
+func (f *function) kindOf(node ast.Node, d done) (k kind) {
 	each(node, func(n ast.Node) {
-		call, isCall := n.(*ast.CallExpr)
-		switch {
-		case isCall && isMethod(callee(d.info, call), "Get", "GetWithPriority", "GetContext", "GetBatch", "DoneAndGet"):
-			k = renews
-		case isCall && k == other:
-			if of := d.doneOf(call); of != nil && of.text == d.text && of.key == d.key {
+		if call, ok := n.(*ast.CallExpr); ok {
+			switch {
+			case isMethod(callee(f.info, call), "Get", "GetWithPriority", "GetContext"):
+				k = renews
+			case k == other && f.doneOf(call) == d:
 				k = finishes
-			} else if d.processesKey(call) {
+			case k == other && f.processesKey(call, d.key):
 				k = processes
 			}
 		}
-		if d.assigns(n, d.key) || d.assignsQueue(n) {
+		if assign, ok := n.(*ast.AssignStmt); ok {
+			for _, left := range assign.Lhs { // The queue, or a field on the way to it.
+				if strings.HasPrefix(d.queue+".", types.ExprString(left)+".") {
+					k = renews
+				}
+			}
+		}
+		if f.assigns(n, d.key) {
 			k = renews
 		}
 	})
-	if _, ok := node.(*ast.Ident); ok && d.variable(node.(*ast.Ident)) == d.key {
+	if id, ok := node.(*ast.Ident); ok && f.variable(id) == d.key {
 		k = renews // The variable of a range.
 	}
 	return k
-}
-
-// assignsQueue reports whether n changes a variable or a field on the way to the queue.
-func (d *done) assignsQueue(n ast.Node) bool {
-	assign, ok := n.(*ast.AssignStmt)
-	return ok && slices.ContainsFunc(assign.Lhs, func(left ast.Expr) bool {
-		return strings.HasPrefix(types.ExprString(d.queue)+".", types.ExprString(left)+".")
-	})
 }
 
 // working matches the names of functions that do a key's work.
 var working = regexp.MustCompile(`^(?i)(do)?(sync|reconcile|process|handle|work)`)
 
 // processesKey reports whether call passes the key to a function that does its work: it returns an error and takes none.
-func (d *done) processesKey(call *ast.CallExpr) bool {
-	signature, _ := types.Unalias(d.info.TypeOf(call.Fun)).Underlying().(*types.Signature)
+func (f *function) processesKey(call *ast.CallExpr, key *types.Var) bool {
+	signature, _ := types.Unalias(f.info.TypeOf(call.Fun)).Underlying().(*types.Signature)
 	if signature == nil || signature.Results().Len() == 0 {
 		return false
 	}
@@ -206,5 +158,5 @@ func (d *done) processesKey(call *ast.CallExpr) bool {
 	name := types.ExprString(call.Fun)
 	name = name[strings.LastIndex(name, ".")+1:]
 	return isError(signature.Results().At(signature.Results().Len()-1)) && working.MatchString(name) &&
-		slices.ContainsFunc(call.Args, func(arg ast.Expr) bool { return d.variable(strip(d.info, arg)) == d.key })
+		slices.ContainsFunc(call.Args, func(arg ast.Expr) bool { return f.variable(strip(f.info, arg)) == key })
 }

@@ -41,13 +41,11 @@ func checked(pass *analysis.Pass) (files []*ast.File) {
 func report(pass *analysis.Pass, pos token.Pos, format string, args ...any) {
 	at := pass.Fset.Position(pos)
 	for _, file := range pass.Files {
-		if pass.Fset.File(file.FileStart) != pass.Fset.File(pos) {
-			continue
-		}
 		for _, group := range file.Comments {
 			for _, c := range group.List {
-				line := pass.Fset.Position(c.Pos()).Line
-				if strings.HasPrefix(c.Text, "//queuevet:ignore") && (line == at.Line || line+1 == at.Line) {
+				p := pass.Fset.Position(c.Pos())
+				near := p.Filename == at.Filename && (p.Line == at.Line || p.Line+1 == at.Line)
+				if near && strings.HasPrefix(c.Text, "//queuevet:ignore") {
 					return
 				}
 			}

@@ -4,63 +4,130 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
-	"reflect"
+	"slices"
 
 	"golang.org/x/tools/go/analysis"
 	"golang.org/x/tools/go/analysis/passes/ctrlflow"
 	"golang.org/x/tools/go/cfg"
 )
 
-// functions finds the functions of a package that uses queues.
-var functions = &analysis.Analyzer{
-	Name:       "queuefunctions",
-	Doc:        "find the functions of a package that uses queues",
-	URL:        url,
-	Run:        runFunctions,
-	Requires:   []*analysis.Analyzer{facts, ctrlflow.Analyzer},
-	ResultType: reflect.TypeFor[[]*function](),
-}
-
 // function is a function or a function literal.
 type function struct {
-	pass *analysis.Pass
-	info *types.Info
+	*uses
 	// outer is the declaration that the function is in.
-	outer ast.Node
+	outer ast.Decl
 	body  *ast.BlockStmt
-	graph *cfg.CFG
-	uses  *uses
+	// points are all that can be reached, the function's start first.
+	points []*point
 }
 
-func runFunctions(pass *analysis.Pass) (any, error) {
-	all := []*function{}
-	if !pass.ResultOf[facts].(*program).UsesQueues || isQueuePackage(pass.Pkg.Path()) {
-		return all, nil
+// point is a place in a function: a statement or a condition, or, without a node, a way from one block to another.
+type point struct {
+	node       ast.Node
+	next, prev []*point
+	// On a way out of a branch: its condition, and whether it is true there.
+	cond  ast.Expr
+	holds bool
+	// unlikely: the way on which no case of a switch, or no else if, applies. That may be impossible.
+	unlikely bool
+}
+
+// eachFunction calls do with every function of a package that uses queues.
+func eachFunction(pass *analysis.Pass, do func(*function)) {
+	if !pass.ResultOf[Metrics].(*program).UsesQueues || isQueuePackage(pass.Pkg.Path()) {
+		return
 	}
 	graphs := pass.ResultOf[ctrlflow.Analyzer].(*ctrlflow.CFGs)
 	u := newUses(pass)
 	for _, file := range checked(pass) {
 		for _, decl := range file.Decls {
 			ast.Inspect(decl, func(n ast.Node) bool {
-				f := &function{pass: pass, info: pass.TypesInfo, outer: decl, uses: u}
 				switch n := n.(type) {
 				case *ast.FuncDecl:
-					f.body, f.graph = n.Body, graphs.FuncDecl(n)
+					if n.Body != nil {
+						do(&function{u, decl, n.Body, points(graphs.FuncDecl(n))})
+					}
 				case *ast.FuncLit:
-					f.body, f.graph = n.Body, graphs.FuncLit(n)
-				}
-				if f.body != nil && f.graph != nil {
-					all = append(all, f)
+					do(&function{u, decl, n.Body, points(graphs.FuncLit(n))})
 				}
 				return true
 			})
 		}
 	}
-	return all, nil
+}
+
+// points returns the points of a graph, linked.
+func points(graph *cfg.CFG) (all []*point) {
+	add := func(p *point) *point {
+		all = append(all, p)
+		return p
+	}
+	link := func(from, to *point) {
+		from.next, to.prev = append(from.next, to), append(to.prev, from)
+	}
+	first, last := map[*cfg.Block]*point{}, map[*cfg.Block]*point{}
+	for _, block := range graph.Blocks {
+		if block.Live {
+			at := add(&point{})
+			first[block] = at
+			for _, node := range block.Nodes {
+				before := at
+				at = add(&point{node: node})
+				link(before, at)
+			}
+			last[block] = at
+		}
+	}
+	for _, block := range graph.Blocks {
+		for i, next := range block.Succs {
+			if !block.Live {
+				continue
+			}
+			way := add(&point{})
+			if cond, ok := last[block].node.(ast.Expr); ok && len(block.Succs) == 2 {
+				way.cond, way.holds = cond, i == 0
+				way.unlikely = next.Kind == cfg.KindSwitchDone || block.Kind == cfg.KindIfElse && next.Kind == cfg.KindIfDone
+			}
+			link(last[block], way)
+			link(way, first[next])
+		}
+	}
+	return all
+}
+
+// set is a set of points.
+type set map[*point]bool
+
+// after returns the points that may be reached from these. It goes no further than points at which stop is true.
+func after(from []*point, stop func(*point) bool) set {
+	return reach(from, stop, func(p *point) []*point { return p.next })
+}
+
+// before returns the points from which these may be reached, in the same way.
+func before(to []*point, stop func(*point) bool) set {
+	return reach(to, stop, func(p *point) []*point { return p.prev })
+}
+
+func reach(from []*point, stop func(*point) bool, neighbours func(*point) []*point) set {
+	seen := set{}
+	for queue := slices.Clone(from); len(queue) > 0; queue = queue[1:] {
+		for _, p := range neighbours(queue[0]) {
+			if !seen[p] {
+				seen[p] = true
+				if !stop(p) {
+					queue = append(queue, p)
+				}
+			}
+		}
+	}
+	return seen
 }
 
 // each calls f with every node of n, except those of function literals in it.
 func each(n ast.Node, f func(ast.Node)) {
+	if n == nil {
+		return
+	}
 	ast.Inspect(n, func(n ast.Node) bool {
 		if n != nil {
 			f(n)
@@ -70,77 +137,41 @@ func each(n ast.Node, f func(ast.Node)) {
 	})
 }
 
-// position is a node in the graph of a function.
-type position struct {
-	block *cfg.Block
-	index int
-}
-
-// find returns where node is.
-func (f *function) find(node ast.Node) (position, bool) {
-	for _, block := range f.graph.Blocks {
-		for i, n := range block.Nodes {
-			if n == node {
-				return position{block, i}, true
-			}
-		}
-	}
-	return position{}, false
-}
-
-// condition returns the condition on which block branches, or nil. It holds on the way to Succs[0].
-func condition(block *cfg.Block) ast.Expr {
-	if len(block.Succs) != 2 || len(block.Nodes) == 0 {
-		return nil
-	}
-	cond, _ := block.Nodes[len(block.Nodes)-1].(ast.Expr)
-	return cond
-}
-
 // variable returns the variable that e names, or nil.
-func (f *function) variable(e ast.Expr) *types.Var {
+func (u *uses) variable(e ast.Expr) *types.Var {
 	id, ok := ast.Unparen(e).(*ast.Ident)
 	if !ok || id.Name == "_" {
 		return nil
 	}
-	v, _ := f.info.ObjectOf(id).(*types.Var)
+	v, _ := u.info.ObjectOf(id).(*types.Var)
 	return v
 }
 
-// isNil reports whether e is nil.
-func (f *function) isNil(e ast.Expr) bool { return f.info.Types[e].IsNil() }
-
 // mentions reports whether n uses v.
-func (f *function) mentions(n ast.Node, v *types.Var) bool {
+func (u *uses) mentions(n ast.Node, v *types.Var) bool {
 	found := false
 	ast.Inspect(n, func(n ast.Node) bool {
 		id, ok := n.(*ast.Ident)
-		found = found || ok && v != nil && f.info.Uses[id] == v
+		found = found || ok && v != nil && u.info.Uses[id] == v
 		return !found
 	})
 	return found
 }
 
 // assigns reports whether n gives v a value.
-func (f *function) assigns(n ast.Node, v *types.Var) bool {
-	if v == nil {
-		return false
-	}
+func (u *uses) assigns(n ast.Node, v *types.Var) bool {
+	var left []ast.Expr
 	switch n := n.(type) {
 	case *ast.AssignStmt:
-		for _, left := range n.Lhs {
-			if f.variable(left) == v {
-				return true
-			}
-		}
-	case *ast.IncDecStmt:
-		return f.variable(n.X) == v
+		left = n.Lhs
 	case *ast.UnaryExpr:
-		return n.Op == token.AND && f.variable(n.X) == v
+		if n.Op == token.AND {
+			left = []ast.Expr{n.X}
+		}
 	case *ast.RangeStmt:
-		return n.Key != nil && f.variable(n.Key) == v || n.Value != nil && f.variable(n.Value) == v
+		left = []ast.Expr{n.Key, n.Value}
 	}
-	return false
+	return v != nil && slices.ContainsFunc(left, func(e ast.Expr) bool { return e != nil && u.variable(e) == v })
 }
 
-func (f *function) line(pos token.Pos) int { return f.pass.Fset.Position(pos).Line }
+func (u *uses) line(pos token.Pos) int { return u.pass.Fset.Position(pos).Line }

@@ -5,9 +5,11 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
+	"maps"
+	"slices"
 
 	"golang.org/x/tools/go/analysis"
-	"golang.org/x/tools/go/cfg"
+	"golang.org/x/tools/go/analysis/passes/ctrlflow"
 )
 
 // Leak reports keys that are not Done on some path.
@@ -20,133 +22,106 @@ ShutDownWithDrain waits for it forever. Every path from Get to a return, and to 
 the queue is shut down; "defer queue.Done(key)" right after the test for shutdown is the usual way.`,
 	URL:      url + "#queueleak",
 	Run:      runLeak,
-	Requires: []*analysis.Analyzer{functions},
+	Requires: []*analysis.Analyzer{Metrics, ctrlflow.Analyzer},
 }
 
 func runLeak(pass *analysis.Pass) (any, error) {
-	for _, f := range pass.ResultOf[functions].([]*function) {
-		for _, block := range f.graph.Blocks {
-			for i, n := range block.Nodes {
-				if assign, ok := n.(*ast.AssignStmt); ok && block.Live {
-					f.pass = pass
-					f.checkGet(assign, position{block, i})
-				}
+	eachFunction(pass, func(f *function) {
+		for _, p := range f.points {
+			if get, name := f.getCall(p.node); get != nil {
+				f.checkGet(p, get, name)
 			}
 		}
-	}
+	})
 	return nil, nil
 }
 
-// leak looks for a point in a function where a key from Get is certainly not Done: no way from Get to that point has a
-// Done, or anything that may lead to one, and no way from there to where the function is left, or to the next Get. Paths
+// leak looks for a point in a function where a key from Get is certainly lost: no way from Get to that point has a Done,
+// or anything that may lead to one, and no way from there to where the function is left, or to the next Get. Paths
 // are not followed, so it does not matter which conditions exclude each other.
 type leak struct {
 	*function
-	get  position
-	key  *types.Var
-	quit *types.Var // The bool, or the error, that comes with the key.
-	// names are the variables that hold the key.
-	names map[types.Object]bool
-	// ownDone: the function itself calls Done with the key, so handlers that it calls do not.
-	ownDone bool
+	get   *point
+	key   *types.Var
+	quit  *types.Var // The bool, or the error, that comes with the key.
+	names names      // The variables that hold the key.
 }
 
-func (f *function) checkGet(assign *ast.AssignStmt, at position) {
-	name, ok := f.getCall(assign)
-	if !ok {
-		return
-	}
-	l := &leak{function: f, get: at, key: f.variable(assign.Lhs[0]), quit: f.variable(assign.Lhs[len(assign.Lhs)-1])}
+func (f *function) checkGet(at *point, get *ast.AssignStmt, name string) {
+	l := &leak{function: f, get: at, key: f.variable(get.Lhs[0]), quit: f.variable(get.Lhs[len(get.Lhs)-1])}
 	if l.key == nil || !local(l.key, f.body) {
 		return
 	}
-	l.names = f.uses.aliases(f.body, l.key)
-	if l.unclear(assign) {
+	l.names = f.holders(l.key, f.body)
+	if l.unclear(get) {
 		return
 	}
-	if end := l.search(); end.IsValid() {
-		where := fmt.Sprintf("when the function is left at line %d", f.line(end))
-		if end == assign.Pos() {
+	if end := l.search(); end != nil {
+		where := fmt.Sprintf("when the function is left at line %d", f.line(end.node.Pos()))
+		if l.isGet(end) {
 			where = "when the loop comes back here"
 		}
-		report(f.pass, assign.Pos(), "key from %s is not Done %s: the queue will not hand it out again", name, where)
+		report(f.pass, get.Pos(), "key from %s is not Done %s: the queue will not hand it out again", name, where)
 	}
 }
 
-// getCall returns the name of the Get whose results n assigns.
-func (f *function) getCall(n ast.Node) (name string, ok bool) {
+// getCall returns n if it assigns the results of a Get, and the name of that method.
+func (f *function) getCall(n ast.Node) (get *ast.AssignStmt, name string) {
 	assign, ok := n.(*ast.AssignStmt)
 	if !ok || len(assign.Rhs) != 1 || len(assign.Lhs) < 2 {
-		return "", false
+		return nil, ""
 	}
 	call, ok := ast.Unparen(assign.Rhs[0]).(*ast.CallExpr)
 	if !ok {
-		return "", false
+		return nil, ""
 	}
 	method := callee(f.info, call)
 	if !isMethod(method, "Get", "GetWithPriority", "GetContext") {
-		return "", false
+		return nil, ""
 	}
-	return method.Name(), true
+	return assign, method.Name()
 }
 
-// unclear reports whether the function does something with the results of Get, or with the queue, that is too much for
-// this analyzer.
+// isGet reports whether p gets the next key into the same variable.
+func (l *leak) isGet(p *point) bool {
+	get, _ := l.getCall(p.node)
+	return get != nil && l.assigns(get, l.key)
+}
+
+// unclear reports whether the function does something with the results of Get that is too much for this analyzer.
 func (l *leak) unclear(get *ast.AssignStmt) (unclear bool) {
 	ast.Inspect(l.outer, func(n ast.Node) bool {
 		if n == nil || n == get {
 			return false
 		}
-		outside := n.Pos() < get.Pos() || n.Pos() >= l.body.End()
 		switch n := n.(type) {
-		case *ast.FuncLit:
+		case *ast.FuncLit, *ast.DeferStmt: // Written elsewhere, it may run when the key is held.
 			around := n.Pos() < get.Pos() && get.End() <= n.End()
-			if !around && outside && (l.uses.finishes(n.Body) || l.mentions(n.Body, l.key)) {
-				unclear = true // It may be called later.
+			elsewhere := n.Pos() < get.Pos() || n.Pos() >= l.body.End()
+			unclear = unclear || !around && elsewhere && (l.of(n, nil) != nothing || l.mentions(n, l.key))
+		case *ast.AssignStmt:
+			for _, right := range n.Rhs { // As in stop := quit || key == "".
+				unclear = unclear || n.Pos() > l.body.Pos() && l.mentions(right, l.quit)
 			}
-		case *ast.DeferStmt:
-			unclear = unclear || l.body.Pos() < n.Pos() && n.Pos() < get.Pos() && l.uses.finishes(n)
-		case *ast.ExprStmt:
-			// A queue that is shut down hands out what is left.
-			call, ok := n.X.(*ast.CallExpr)
-			unclear = unclear || ok && l.body.Pos() < n.Pos() && isMethod(callee(l.info, call), "ShutDown", "ShutDownWithDrain", "ShutDownContext")
+		case *ast.SelectStmt: // A select that sends the key in one case may well end in another.
+			for _, clause := range n.Body.List {
+				send, ok := clause.(*ast.CommClause).Comm.(*ast.SendStmt)
+				unclear = unclear || ok && l.of(send, l.names) != nothing
+			}
 		}
-		if _, ok := l.getCall(n); !ok {
+		if again, _ := l.getCall(n); again == nil {
 			unclear = unclear || l.assigns(n, l.key) || l.assigns(n, l.quit)
 		}
 		return true
 	})
-	each(l.body, func(n ast.Node) {
-		switch n := n.(type) {
-		case *ast.AssignStmt:
-			// The answer lives on in another variable, as in stop := quit || key == "".
-			if _, ok := l.getCall(n); !ok {
-				for _, r := range n.Rhs {
-					unclear = unclear || l.mentions(r, l.quit)
-				}
-			}
-		case *ast.SwitchStmt:
-			unclear = unclear || n.Tag != nil && l.mentions(n.Tag, l.quit)
-		case *ast.CallExpr:
-			l.ownDone = l.ownDone || isDone(callee(l.info, n)) && l.passesKey(n)
+	for _, p := range l.points {
+		if p.cond != nil {
+			_, known := l.shutdown(p.cond)
+			// Without a look at quit, the key itself may show that the queue is shut down.
+			unclear = unclear || l.mentions(p.cond, l.quit) && !known || l.quit == nil && l.mentions(p.cond, l.key)
 		}
-	})
-	for _, block := range l.graph.Blocks {
-		cond := condition(block)
-		if cond == nil {
-			continue
-		}
-		_, known := l.shutdown(cond)
-		// Without a look at quit, the key itself may show that the queue is shut down.
-		unclear = unclear || l.mentions(cond, l.quit) && !known || l.quit == nil && l.mentions(cond, l.key)
 	}
 	return unclear
-}
-
-// passesKey reports whether call passes the key as it is.
-func (l *leak) passesKey(call *ast.CallExpr) bool {
-	id, ok := strip(l.info, call.Args[0]).(*ast.Ident)
-	return ok && l.names[l.info.Uses[id]]
 }
 
 // shutdown reports whether the queue is shut down, or Get has failed, if cond is true, or else if it is false. It is
@@ -156,202 +131,103 @@ func (l *leak) shutdown(cond ast.Expr) (ifTrue, known bool) {
 	case *ast.Ident:
 		return true, true
 	case *ast.BinaryExpr:
-		compares := l.variable(cond.X) == l.quit && l.isNil(cond.Y) || l.variable(cond.Y) == l.quit && l.isNil(cond.X)
+		compares := l.variable(cond.X) == l.quit && l.info.Types[cond.Y].IsNil()
 		return cond.Op == token.NEQ, compares && (cond.Op == token.EQL || cond.Op == token.NEQ)
 	case *ast.CallExpr:
-		// No error is any error.
-		if f := callee(l.info, cond); f != nil && f.Pkg() != nil && f.Pkg().Path() == "errors" {
-			return true, f.Name() == "Is" || f.Name() == "As"
-		}
+		f := callee(l.info, cond) // No error is any error.
+		return true, f != nil && f.Pkg() != nil && f.Pkg().Path() == "errors"
 	}
 	return false, false
 }
 
-// next returns the blocks that follow block if Get has returned a key, and those that follow if it has not.
-func (l *leak) next(block *cfg.Block) (given, shut []*cfg.Block) {
-	cond := condition(block)
-	if cond == nil || l.quit == nil || !l.mentions(cond, l.quit) {
-		return block.Succs, nil
-	}
-	if ifTrue, _ := l.shutdown(cond); ifTrue {
-		return block.Succs[1:], block.Succs[:1]
-	}
-	return block.Succs[:1], block.Succs[1:]
-}
-
-// ending returns where the key must be Done at the latest if block is run from its start, and the index of that node: the
-// next Get of a key into the same variable, or a return.
-func (l *leak) ending(block *cfg.Block, from int) (index int, pos token.Pos, isGet bool) {
-	for i := from; i < len(block.Nodes); i++ {
-		if _, ok := l.getCall(block.Nodes[i]); ok && l.assigns(block.Nodes[i], l.key) {
-			return i, block.Nodes[i].Pos(), true
-		}
-	}
-	if r := block.Return(); r != nil {
-		return len(block.Nodes), r.Pos(), false
-	}
-	return len(block.Nodes), token.NoPos, false
-}
-
-// after returns what has happened to the key after node, if all happened before.
-func (l *leak) after(all effects, node ast.Node) effects {
-	all |= l.effects(node)
-	if l.ownDone && l.uses.manages(node, l.names) {
-		all &^= passes // The function goes on with the key, so the one that it was passed to has not finished it.
-	}
-	return all
-}
-
-// effects returns what node does with the key. A select that sends it in one case may well end in another.
-func (l *leak) effects(node ast.Node) effects {
-	e := l.uses.of(node, l.names)
-	each(l.body, func(n ast.Node) {
-		if s, ok := n.(*ast.SelectStmt); ok {
-			has, sends := false, false
-			for _, clause := range s.Body.List {
-				comm := clause.(*ast.CommClause).Comm
-				send, ok := comm.(*ast.SendStmt)
-				has, sends = has || comm == node, sends || ok && l.uses.of(send, l.names) == released
-			}
-			if has && sends {
-				e = released
-			}
-		}
-	})
-	return e
-}
-
 // search returns where the function is left, or where it gets the next key, without a Done.
-func (l *leak) search() token.Pos {
-	past, order := l.past()
-	shut := l.afterShutdown(order)
-	for _, block := range order {
-		h := past[block]
-		if shut[block] || h&(released|passes) != 0 {
-			continue
-		}
-		from := 0
-		if block == l.get.block {
-			from = l.get.index + 1
-		}
-		given, _ := l.next(block)
-		if _, end, _ := l.ending(block, from); end.IsValid() {
-			given = []*cfg.Block{nil}
-		}
-		for _, next := range given {
-			if isExhaustive(block, next) {
-				continue
-			}
-			future, left, again := l.future(block, from, next)
-			onTime := (h|future)&deferred == 0
-			switch {
-			case future&(released|passes) != 0:
-			case left.IsValid() && onTime:
-				return left
-			case again.IsValid() && (onTime || !left.IsValid()): // Deferred calls run too late for the next Get.
-				return again
+func (l *leak) search() *point {
+	held := after([]*point{l.get}, l.stops)
+	// Deferred calls are in time when the function is left, but not for the next Get.
+	for _, inTime := range []bool{true, false} {
+		safe := l.safe(held, inTime)
+		for _, p := range l.points {
+			if held[p] && !safe[p] && !p.unlikely {
+				left, again := l.ends(p)
+				if left != nil && inTime {
+					return left
+				}
+				if again != nil && (left == nil || inTime) {
+					return again
+				}
 			}
 		}
 	}
-	return token.NoPos
+	return nil
 }
 
-// isExhaustive reports whether next is where the last case of a switch, or the last else if, leads if it is false, too:
-// that may be impossible.
-func isExhaustive(block, next *cfg.Block) bool {
-	if next == nil || condition(block) == nil {
+// isShut reports whether p is on a way on which Get has returned no key.
+func (l *leak) isShut(p *point) bool {
+	if p.cond == nil || !l.mentions(p.cond, l.quit) {
 		return false
 	}
-	return next.Kind == cfg.KindSwitchDone || block.Kind == cfg.KindIfElse && next.Kind == cfg.KindIfDone
+	ifTrue, _ := l.shutdown(p.cond)
+	return ifTrue == p.holds
 }
 
-// past returns what may have happened at the end of every block that is reached from Get with a key, and these blocks.
-func (l *leak) past() (map[*cfg.Block]effects, []*cfg.Block) {
-	ends := map[*cfg.Block]effects{}
-	var order []*cfg.Block
-	var visit func(block *cfg.Block, from int, h effects)
-	visit = func(block *cfg.Block, from int, h effects) {
-		end, _, isGet := l.ending(block, from)
-		for _, node := range block.Nodes[from:end] {
-			h = l.after(h, node)
-		}
-		if isGet && block == l.get.block {
-			return
-		}
-		before, seen := ends[block]
-		if !seen {
-			order = append(order, block)
-		}
-		if h |= before; seen && h == before {
-			return
-		}
-		ends[block] = h
-		if isGet {
-			return
-		}
-		given, _ := l.next(block)
-		for _, next := range given {
-			visit(next, 0, h)
-		}
-	}
-	visit(l.get.block, l.get.index+1, nothing)
-	return ends, order
+// stops reports whether the key cannot be Done later than at p.
+func (l *leak) stops(p *point) bool {
+	_, returns := p.node.(*ast.ReturnStmt)
+	return returns || l.isGet(p) || l.isShut(p)
 }
 
-// afterShutdown returns the blocks that may run when Get has not returned a key. What they do with it does not matter.
-func (l *leak) afterShutdown(order []*cfg.Block) map[*cfg.Block]bool {
-	shut := map[*cfg.Block]bool{}
-	var visit func(block *cfg.Block)
-	visit = func(block *cfg.Block) {
-		if shut[block] || block == l.get.block {
-			return
-		}
-		shut[block] = true
-		for _, next := range block.Succs {
-			visit(next)
-		}
+// ends returns where the key must have been Done after p: where the function is left first, and the next Get.
+func (l *leak) ends(p *point) (left, again *point) {
+	ends := set{p: true}
+	if !l.stops(p) {
+		ends = after([]*point{p}, l.stops)
 	}
-	for _, block := range order {
-		_, blocks := l.next(block)
-		for _, next := range blocks {
-			visit(next)
-		}
-	}
-	return shut
-}
-
-// future returns what may happen after the end of block, which is run from a node on and goes on at next, and where the
-// function may be left, or may get the next key. Without a next block, it ends in block.
-func (l *leak) future(block *cfg.Block, from int, next *cfg.Block) (h effects, left, again token.Pos) {
-	queue := []*cfg.Block{next}
-	// ends reports whether the key must be Done in block, and notes where.
-	ends := func(block *cfg.Block, from int) bool {
-		_, pos, isGet := l.ending(block, from)
+	for _, end := range l.points {
+		_, returns := end.node.(*ast.ReturnStmt)
 		switch {
-		case isGet && !again.IsValid():
-			again = pos
-		case !isGet && pos.IsValid() && !left.IsValid():
-			left = pos
-		}
-		return pos.IsValid()
-	}
-	if ends(block, from) {
-		return h, left, again
-	}
-	for seen := map[*cfg.Block]bool{}; len(queue) > 0; queue = queue[1:] {
-		block := queue[0]
-		if seen[block] {
-			continue
-		}
-		seen[block] = true
-		end, _, _ := l.ending(block, 0)
-		for _, node := range block.Nodes[:end] {
-			h |= l.effects(node)
-		}
-		if !ends(block, 0) {
-			given, _ := l.next(block)
-			queue = append(queue, given...)
+		case !ends[end]:
+		case l.isGet(end):
+			again = end
+		case returns && (left == nil || end.node.Pos() < left.node.Pos()):
+			left = end
 		}
 	}
-	return h, left, again
+	return left, again
+}
+
+// safe returns the points that have a Done, or anything that may lead to one, on some way to them or from them, and those
+// that may run when Get has returned no key.
+func (l *leak) safe(held set, inTime bool) set {
+	var finished, passed, shut []*point
+	ownDone := false
+	for p := range held {
+		e := l.of(p.node, l.names)
+		if !inTime {
+			e &^= deferred
+		}
+		switch {
+		case l.isShut(p):
+			shut = append(shut, p)
+		case l.isGet(p):
+		case e&(deferred|released) != 0:
+			finished = append(finished, p)
+		case e&passes != 0:
+			passed = append(passed, p)
+		}
+		ownDone = ownDone || l.calls(p.node, l.names, "Done")
+	}
+	// A function that finishes the key itself, and goes on with it, has not passed it to one that finishes it.
+	goesOn := func(p *point) bool {
+		return l.stops(p) || ownDone && l.calls(p.node, l.names, "AddRateLimited", "AddAfter", "AddWithOpts", "Forget", "NumRequeues")
+	}
+	safe := set{}
+	for _, points := range []set{
+		after(finished, l.stops), after(passed, goesOn), before(slices.Concat(finished, passed), l.stops), after(shut, l.isGet),
+	} {
+		maps.Copy(safe, points)
+	}
+	for _, p := range slices.Concat(finished, passed, shut) {
+		safe[p] = true
+	}
+	return safe
 }

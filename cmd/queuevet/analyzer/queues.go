@@ -4,7 +4,6 @@ import (
 	"go/ast"
 	"go/types"
 	"slices"
-	"strings"
 
 	"golang.org/x/tools/go/types/typeutil"
 )
@@ -58,6 +57,3 @@ func isQueue(t types.Type) bool {
 	done, _, _ := types.LookupFieldOrMethod(t, true, nil, "Done")
 	return inQueuePackage(done)
 }
-
-// within reports whether path is pkg or below it.
-func within(path, pkg string) bool { return path == pkg || strings.HasPrefix(path, pkg+"/") }

@@ -1,4 +1,4 @@
-package metricslib
+package metricslib // want package:"program"
 
 import "github.com/keyedqueue/workqueue/priorityqueue"
 

@@ -1,4 +1,4 @@
-package main
+package main // want package:"program" `metrics of the queues that metricsnamed makes are not registered: metricsnamed sets client-go's provider alone`
 
 import (
 	ours "github.com/keyedqueue/workqueue"
@@ -7,5 +7,5 @@ import (
 
 func main() {
 	workqueue.SetProvider(nil)
-	ours.NewNamedRateLimitingQueue(nil, "files") // want `metrics of the queues that metricsnamed makes are not registered: metricsnamed sets client-go's provider alone`
+	ours.NewNamedRateLimitingQueue(nil, "files")
 }

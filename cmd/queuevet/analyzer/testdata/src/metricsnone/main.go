@@ -1,4 +1,4 @@
-package main
+package main // want package:"program"
 
 import (
 	"github.com/keyedqueue/workqueue/priorityqueue"

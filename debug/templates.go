@@ -1,0 +1,54 @@
+package debug
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"html/template"
+	"strings"
+	"time"
+)
+
+var (
+	//go:embed page.html
+	pageHTML string
+	//go:embed page.css
+	pageCSS string
+	//go:embed page.js
+	pageJS string
+)
+
+// refreshSeconds is how often a page that is looked at asks for itself.
+const refreshSeconds = 5
+
+// contentSecurityPolicy lets in our own script and style alone, which it knows by their hashes.
+var contentSecurityPolicy = strings.Join([]string{
+	"default-src 'none'",
+	"script-src " + hashSource(pageJS),
+	"style-src " + hashSource(pageCSS),
+	"img-src data:", // the empty icon
+	"connect-src 'self'",
+	"form-action 'self'",
+	"base-uri 'none'",
+	"frame-ancestors 'none'",
+}, "; ")
+
+func hashSource(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
+	"css":     func() template.CSS { return template.CSS(pageCSS) },
+	"js":      func() template.JS { return template.JS(pageJS) },
+	"refresh": func() int { return refreshSeconds },
+	"orders":  func() []order { return orders },
+	"number":  number,
+	"human":   func(s seconds) string { return human(time.Duration(s)) },
+	"level":   level,
+	"most":    atMostText,
+	"mean":    precise,
+	"rate":    perSecondText,
+	"stamp":   func(t time.Time) string { return t.Format(time.RFC3339Nano) },
+	"clock":   func(t time.Time) string { return t.Format("15:04:05") + " UTC" },
+}).Parse(pageHTML))

@@ -1,0 +1,142 @@
+// Command sharded-manager is a program on controller-runtime whose replicas all work: package sharding divides the keys of
+// its controller among them, in place of a leader election. It logs each ConfigMap that changes. docs/sharding.md
+// explains it.
+//
+//	go run ./examples/sharded-manager -leases default    # the cluster that kubectl uses, until Ctrl-C
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	clientgo "k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keyedqueue/workqueue/sharding"
+)
+
+func main() {
+	leases := flag.String("leases", "default", "the namespace of the Leases")
+	flag.Parse() // controller-runtime adds -kubeconfig.
+	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	ctrl.SetLogger(logr.FromSlogHandler(logger.Handler()))
+	if err := run(ctrl.SetupSignalHandler(), ctrl.GetConfigOrDie(), *leases, logger); err != nil {
+		logger.Error("Ended", "err", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, config *rest.Config, namespace string, logger *slog.Logger) error {
+	// There is no leader election: every replica works.
+	mgr, err := ctrl.NewManager(config, ctrl.Options{LeaderElection: false})
+	if err != nil {
+		return err
+	}
+	leases, err := coordination.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	return start(ctx, mgr, sharding.Leases(leases, namespace), &reconciler{mgr.GetClient(), logger}, logger)
+}
+
+// start runs the manager with a sharded controller until ctx ends, and then hands over.
+func start(ctx context.Context, mgr manager.Manager, store sharding.Store, r reconcile.Reconciler, logger *slog.Logger) error {
+	var member *sharding.Member
+	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) (err error) {
+		// The manager has started. GetInformer waits until the cache is filled. Only then slots should come here.
+		if _, err = mgr.GetCache().GetInformer(ctx, &corev1.ConfigMap{}); err != nil {
+			return err
+		}
+		if member, err = sharding.Join(ctx, store, sharding.Config{Group: "sharded-manager", Logger: logger}); err != nil {
+			return err
+		}
+		return setUp(mgr, member, r)
+	}))
+	if err != nil {
+		return err
+	}
+	// Start returns when all handlers have returned, or after the manager's GracefulShutdownTimeout.
+	if err = mgr.Start(ctx); member == nil {
+		return err
+	}
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
+	defer cancel()
+	return errors.Join(err, member.Leave(leaving))
+}
+
+type (
+	request = reconcile.Request
+	queue   = sharding.Queue[request]
+)
+
+// setUp adds the controller to the manager.
+func setUp(mgr manager.Manager, member *sharding.Member, r reconcile.Reconciler) error {
+	sharded := &shardedReconciler{Reconciler: r, queue: make(chan queue, 1)}
+	newQueue := func(name string, limiter clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
+		inner := priorityqueue.New(name, func(o *priorityqueue.Opts[request]) { o.RateLimiter = limiter })
+		q := sharding.NewOptsQueue(inner, member, sharding.QueueConfig[request]{
+			Keys: func(ctx context.Context) ([]request, error) { return keys(ctx, mgr.GetClient()) },
+			// Like controller-runtime does with what it lists at the start: changes come first.
+			ListPriority: -100,
+		}, func(priority int) priorityqueue.AddOpts { return priorityqueue.AddOpts{Priority: &priority} })
+		sharded.queue <- q
+		return q
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&corev1.ConfigMap{}).
+		WithOptions(controller.Options{NewQueue: newQueue, NeedLeaderElection: new(bool), MaxConcurrentReconciles: 4}).
+		Complete(sharded)
+}
+
+// keys lists what the cache has, also for other replicas.
+func keys(ctx context.Context, c client.Client) (keys []request, err error) {
+	var list corev1.ConfigMapList
+	err = c.List(ctx, &list)
+	for i := range list.Items {
+		keys = append(keys, request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return keys, err
+}
+
+// shardedReconciler gives each call a context that ends when another replica may get the key. Package worker does this
+// by itself; controller-runtime does not know it.
+type shardedReconciler struct {
+	reconcile.Reconciler
+	queue chan queue // has the controller's queue
+}
+
+func (r *shardedReconciler) Reconcile(ctx context.Context, key request) (reconcile.Result, error) {
+	q := <-r.queue
+	r.queue <- q
+	ctx, release := q.Lease(ctx, key)
+	defer release()
+	return r.Reconciler.Reconcile(ctx, key)
+}
+
+type reconciler struct {
+	client client.Client
+	logger *slog.Logger
+}
+
+func (r *reconciler) Reconcile(ctx context.Context, key request) (reconcile.Result, error) {
+	var m corev1.ConfigMap
+	if err := r.client.Get(ctx, key.NamespacedName, &m); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	epoch, _ := sharding.Epoch(ctx)
+	r.logger.Info("Reconciled", "configmap", key.String(), "version", m.ResourceVersion, "epoch", epoch)
+	return reconcile.Result{}, nil
+}

@@ -1,0 +1,92 @@
+// Package shardingprom shows the numbers of a member of package sharding as metrics of Prometheus:
+//
+//	registry.MustRegister(shardingprom.NewCollector(member, map[string]shardingprom.Queue{"websites": queue}))
+//
+// All metrics have the label group. They are read when they are scraped.
+package shardingprom
+
+import (
+	"maps"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyedqueue/workqueue/sharding"
+)
+
+// Queue is a [sharding.Queue] of keys of any type.
+type Queue interface {
+	KeysOfOthers() uint64
+}
+
+// metric is one of the member's numbers.
+type metric struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(s *sharding.Stats) float64
+}
+
+type collector struct {
+	member   *sharding.Member
+	queues   map[string]Queue
+	metrics  []metric
+	ofOthers *prometheus.Desc
+}
+
+// NewCollector returns a collector of the member's metrics, and of those of its queues, whose names it gives to the
+// label name. The queues may be nil. It keeps the member and the queues.
+func NewCollector(member *sharding.Member, queues map[string]Queue) prometheus.Collector {
+	c := &collector{member: member, queues: maps.Clone(queues)}
+	labels := prometheus.Labels{"group": member.Stats().Group}
+	c.ofOthers = prometheus.NewDesc("workqueue_sharding_keys_of_others_total",
+		"Total number of adds and queued keys that were dropped because this member did not hold their slots", []string{"name"}, labels)
+	add := func(kind prometheus.ValueType, name, help string, value func(s *sharding.Stats) float64) {
+		c.metrics = append(c.metrics, metric{prometheus.NewDesc("workqueue_sharding_"+name, help, nil, labels), kind, value})
+	}
+	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
+	add(gauge, "in_touch", "1 if this member is in touch with its group, so that it may hold slots, otherwise 0", func(s *sharding.Stats) float64 {
+		if s.Err != nil {
+			return 0
+		}
+		return 1
+	})
+	add(gauge, "members", "Members of the group that are alive, as this one sees it",
+		func(s *sharding.Stats) float64 { return float64(s.Members) })
+	add(gauge, "slots_held", "Slots that this member holds",
+		func(s *sharding.Stats) float64 { return float64(s.Held) })
+	add(gauge, "slots_stopping", "Slots that this member holds and that are about to move to another one",
+		func(s *sharding.Stats) float64 { return float64(s.Stopping) })
+	add(counter, "slots_gained_total", "Total number of slots that this member has got",
+		func(s *sharding.Stats) float64 { return float64(s.Gained) })
+	add(counter, "slots_handed_over_total", "Total number of slots that this member has handed over",
+		func(s *sharding.Stats) float64 { return float64(s.HandedOver) })
+	add(counter, "slots_lost_total", "Total number of slots that this member stopped to hold because it was not valid any more",
+		func(s *sharding.Stats) float64 { return float64(s.Lost) })
+	add(counter, "slots_kept_total", "Total number of times that a slot was not handed over because a handler did not return",
+		func(s *sharding.Stats) float64 { return float64(s.Kept) })
+	add(counter, "lost_leases_total", "Total number of times that others took this member for dead",
+		func(s *sharding.Stats) float64 { return float64(s.LostLeases) })
+	add(counter, "handover_seconds_total", "Total time that handovers took until the last handler had returned",
+		func(s *sharding.Stats) float64 { return s.HandoverTime.Seconds() })
+	add(gauge, "longest_handover_seconds", "Longest time that a handover took until the last handler had returned",
+		func(s *sharding.Stats) float64 { return s.LongestHandover.Seconds() })
+	return c
+}
+
+// Describe implements [prometheus.Collector].
+func (c *collector) Describe(descs chan<- *prometheus.Desc) {
+	for _, m := range c.metrics {
+		descs <- m.desc
+	}
+	descs <- c.ofOthers
+}
+
+// Collect implements [prometheus.Collector].
+func (c *collector) Collect(metrics chan<- prometheus.Metric) {
+	s := c.member.Stats()
+	for _, m := range c.metrics {
+		metrics <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(&s))
+	}
+	for name, queue := range c.queues {
+		metrics <- prometheus.MustNewConstMetric(c.ofOthers, prometheus.CounterValue, float64(queue.KeysOfOthers()), name)
+	}
+}

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/sharding"
+)
+
+// A group of one member, without an API server: it holds all slots.
+func main() {
+	ctx := context.Background()
+	member, err := sharding.Join(ctx, sharding.Memory(), sharding.Config{Group: "consumer"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	inner := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+	queue := sharding.NewQueue(inner, member, sharding.QueueConfig[string]{
+		Keys: func(context.Context) ([]string, error) { return []string{"sharding"}, nil },
+	})
+	key, _ := queue.Get()
+	fmt.Println(key)
+	queue.Done(key)
+	queue.ShutDown()
+	if err := member.Leave(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
