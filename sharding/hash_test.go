@@ -119,9 +119,9 @@ func TestKeysThatNeedAHash(t *testing.T) {
 		}
 	}
 	type padded struct {
-		a uint8
+		A uint8
 		_ float64
-		b string
+		B string
 	}
 	if err := errOf[padded](); err != nil {
 		t.Error(err)
