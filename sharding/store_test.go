@@ -11,11 +11,11 @@ import (
 )
 
 func TestLeasesKeepRecords(t *testing.T) {
-	want := Record{Name: "g-member-a", Group: "g", Version: "17", Data: "{}", Holder: "a", Lease: 15 * time.Second, Renewed: time.Unix(1, 0)}
+	want := Record{Name: "g-member-a", Group: "g", Version: "uid/17", Data: "{}", Holder: "a", Lease: 15 * time.Second, Renewed: time.Unix(1, 0)}
 	if got := toRecord(toLease(want)); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	bare := Record{Name: "g-table", Group: "g", Data: "{}"}
+	bare := Record{Name: "g-table", Group: "g", Version: "/", Data: "{}"}
 	if got := toRecord(toLease(bare)); got != bare {
 		t.Errorf("got %+v, want %+v", got, bare)
 	}
