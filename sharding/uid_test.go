@@ -34,7 +34,9 @@ func TestLeasesNameTheUID(t *testing.T) {
 		_, _ = io.WriteString(w, lease)
 	}))
 	defer server.Close()
-	client, err := coordination.NewForConfig(&rest.Config{Host: server.URL})
+	// Later versions of client-go write protobuf unless JSON is asked for.
+	content := rest.ContentConfig{ContentType: "application/json"}
+	client, err := coordination.NewForConfig(&rest.Config{Host: server.URL, ContentConfig: content})
 	if err != nil {
 		t.Fatal(err)
 	}
