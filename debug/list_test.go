@@ -255,7 +255,7 @@ func TestKeysThatAreAskedFor(t *testing.T) {
 	h := newHandler(t, debug.Options{})
 	asked, most := 0, 0
 	h.InspectQueue("q", workqueue.Inspector{
-		Stats: func() workqueue.Stats { return workqueue.Stats{Queued: 1 << 40} },
+		Stats: func() workqueue.Stats { return workqueue.Stats{Queued: 1 << 30} },
 		Snapshot: func(limit int) workqueue.Snapshot[any] {
 			asked, most = asked+1, max(most, limit)
 			return workqueue.Snapshot[any]{}
