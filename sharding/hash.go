@@ -41,7 +41,7 @@ func hashString(h uint64, s string) uint64 {
 	case n > 0:
 		last = uint64(b[0]) | uint64(b[n/2])<<8 | uint64(b[n-1])<<16
 	}
-	// The length tells "a" from "aa", and ("ab", "c") from ("a", "bc").
+	// The length distinguishes "a" from "aa", and ("ab", "c") from ("a", "bc").
 	return mix(h^last, hashMul2^uint64(n))
 }
 

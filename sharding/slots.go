@@ -114,7 +114,7 @@ type ending struct {
 	cause error
 }
 
-// do tells the queues, and ends contexts.
+// do carries changes out: the queues hear of gained slots, and contexts end.
 func (m *Member) do(c changes) {
 	for _, e := range c.ended {
 		e.end(e.cause)

@@ -226,7 +226,7 @@ func (r *shardedReplica) printHeld() {
 	}
 }
 
-// monotonic returns the time by a clock that all processes of this machine share, and that nobody sets.
+// monotonic returns the time by a clock that all processes of this machine share, and that is never set.
 func monotonic() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
