@@ -8,6 +8,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,10 +30,10 @@ func failedCalls(start time.Time, calls []worker.FailedCall) (lines []string) {
 func TestFailedCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		start := time.Now()
-		broken := true
+		var fine atomic.Bool
 		p := worker.New(q, func(ctx context.Context, key string) error {
 			time.Sleep(100 * time.Millisecond)
-			if !broken {
+			if fine.Load() {
 				return nil
 			}
 			if worker.Attempt(ctx) == 6 {
@@ -82,12 +83,12 @@ func TestFailedCalls(t *testing.T) {
 		if got := p.SnapshotKey("a"); got.Failing == nil || got.Dropped != nil || len(got.FailedCalls) != 1 || got.FailedCalls[0].Attempt != 1 {
 			t.Errorf("added again: %+v", got)
 		}
-		broken = false
+		fine.Store(true)
 		r.after(3 * time.Minute)
 		if got := p.SnapshotKey("a"); got.Failing != nil || got.FailedCalls != nil {
 			t.Errorf("after a success: %+v", got)
 		}
-		broken = true
+		fine.Store(false)
 		q.Add("a")
 		r.after(3*time.Minute + 500*time.Millisecond)
 		p.Forget("a")
