@@ -182,7 +182,7 @@ func TestCauseStays(t *testing.T) {
 
 // Contexts that handlers make from theirs need no goroutine, and leave nothing when the calls have ended.
 func TestDerivedContextsCostLittle(t *testing.T) {
-	const n = 100_000
+	const n = 30_000
 	synctest.Test(t, func(t *testing.T) {
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]())
 		var goroutines, heap int64

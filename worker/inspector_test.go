@@ -157,7 +157,7 @@ func deep(n int) {
 // those of the keys that failed longest ago are forgotten.
 func TestFailedCallsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 1000
+		const n = 600
 		q := limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Second))
 		p := worker.New(q, func(ctx context.Context, key string) error {
 			deep(200)
