@@ -50,7 +50,7 @@ func TestCancel(t *testing.T) {
 		q.AddAfter("ignores it", 2*time.Second)
 		r := run(t, p)
 		r.after(time.Second)
-		if !p.Cancel("waits") || !p.Cancel("looks late") || p.Cancel("ignores it") || p.Cancel("unknown") {
+		if !p.Cancel("waits") || !p.Cancel("looks late") || p.Cancel("ignores it") || p.Cancel("unknown") || p.Cancel("") {
 			t.Error("Cancel does not know what runs")
 		}
 		r.after(3 * time.Second)
@@ -58,7 +58,7 @@ func TestCancel(t *testing.T) {
 			t.Error("not canceled")
 		}
 		r.after(5 * time.Minute)
-		if p.Cancel("waits") {
+		if p.Cancel("waits") || p.Cancel("") {
 			t.Error("canceled after the call")
 		}
 		var got []string

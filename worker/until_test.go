@@ -443,3 +443,22 @@ func TestInterruptedAtTheEnd(t *testing.T) {
 		}
 	}
 }
+
+// A key that was added again and then removed does not come again, although its handler was interrupted.
+func TestInterruptedAndDiscarded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newPriorityQueue(priorityqueue.Config[string]{})
+		q.Add("a")
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			q.Add(key)
+			until := worker.UntilAdded(ctx)
+			q.Discard(key)
+			return context.Cause(until)
+		}, options{})
+		r := run(t, p)
+		if st := p.Stats(); st.Interrupted != 1 || st.Handled != 1 {
+			t.Errorf("%+v", st)
+		}
+		r.endCleanly()
+	})
+}
