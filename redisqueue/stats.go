@@ -89,6 +89,10 @@ type Info struct {
 func (q *Queue[T]) Info() Info {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.infoLocked()
+}
+
+func (q *Queue[T]) infoLocked() Info {
 	t := &q.mu.totals
 	info := Info{
 		Errors: t.errors, LostLeases: t.lostLeases, LostDones: t.lostDones, Held: len(q.mu.held), CallDuration: t.calls.read(),
@@ -143,18 +147,21 @@ func (q *Queue[T]) refresh(ctx context.Context) {
 }
 
 // latestStats is Stats for a provider of metrics, which must not wait: it returns the numbers of the last reply, and asks
-// for new ones if that was a while ago.
+// for new ones if no call is under way. A replica that has ended sees no keys any more.
 func (q *Queue[T]) latestStats() workqueue.Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.mu.ending.over {
-		for _, s := range q.shards {
-			if s.outage == nil && !s.sending {
-				s.refreshLocked()
-			}
+	st := q.statsLocked(time.Now())
+	if q.mu.ending.over {
+		st.Queued, st.Processing, st.Again, st.Waiting = 0, 0, 0, 0
+		return st
+	}
+	for _, s := range q.shards {
+		if s.outage == nil && !s.sending {
+			s.refreshLocked()
 		}
 	}
-	return q.statsLocked(time.Now())
+	return st
 }
 
 func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
@@ -183,6 +190,11 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 		d := now.Sub(h.began)
 		st.UnfinishedWork += d
 		st.LongestRunning = max(st.LongestRunning, d)
+	}
+	i := q.infoLocked()
+	st.Shared = &workqueue.SharedStats{
+		Outage: i.Outage != nil, Unsent: i.Unsent, Errors: i.Errors, LostLeases: i.LostLeases, LostDones: i.LostDones,
+		CallDuration: i.CallDuration, Failing: i.Failing, GivenUp: i.GivenUp, SetAside: i.SetAside, Repaired: i.Repaired,
 	}
 	return st
 }
