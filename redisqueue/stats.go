@@ -2,6 +2,7 @@ package redisqueue
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -111,6 +112,31 @@ func (q *Queue[T]) infoLocked() Info {
 	return info
 }
 
+// Facts returns Info for people. It does not ask the server.
+func (q *Queue[T]) Facts() []workqueue.Fact {
+	i := q.Info()
+	server := "answers"
+	if i.Outage != nil {
+		server = "fails: " + i.Outage.Error()
+	}
+	facts := []workqueue.Fact{
+		{Name: "Server", Value: fmt.Sprintf("%s; %d attempts have failed", server, i.Errors)},
+		{Name: "Data", Value: q.description},
+		{Name: "Lease", Value: q.config.Lease.String()},
+		{Name: "Held by this process", Value: fmt.Sprint(i.Held)},
+		{Name: "Not sent yet", Value: fmt.Sprint(i.Unsent)},
+		{Name: "Calls of the server", Value: fmt.Sprint(i.Calls)},
+		{Name: "Leases lost here", Value: fmt.Sprintf("%d, and %d calls of Done after that", i.LostLeases, i.LostDones)},
+		{Name: "Failing, given up, set aside", Value: fmt.Sprintf("%d, %d, %d", i.Failing, i.GivenUp, i.SetAside)},
+		{Name: "Repaired on the server", Value: fmt.Sprint(i.Repaired)},
+	}
+	if h := i.CallDuration; h != nil && h.Count() > 0 {
+		average := time.Duration(h.Sum / float64(h.Count()) * float64(time.Second)).Round(time.Microsecond)
+		facts = append(facts, workqueue.Fact{Name: "A call takes", Value: fmt.Sprintf("%v on average", average)})
+	}
+	return facts
+}
+
 // Len returns the number of keys that are queued, on all replicas. It asks the server, and blocks, as Stats does.
 func (q *Queue[T]) Len() int { return q.Stats().Queued }
 
@@ -190,6 +216,9 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 		d := now.Sub(h.began)
 		st.UnfinishedWork += d
 		st.LongestRunning = max(st.LongestRunning, d)
+	}
+	if t.calls.Histogram == nil {
+		return st
 	}
 	i := q.infoLocked()
 	st.Shared = &workqueue.SharedStats{
