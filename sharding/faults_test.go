@@ -97,24 +97,24 @@ func TestNewTableIsSettledAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
 		ofA, ofB := &onUpdate{Store: store}, &switchable{Store: store}
-		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
-		b := mustJoin(t, ofB, Config{Name: "b", Slots: 2})
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 3})
+		b := mustJoin(t, ofB, Config{Name: "b", Slots: 3})
 		time.Sleep(2 * time.Second)
-		wantHeld(t, 1, 1)(a, b)
+		wantHeld(t, 2, 1)(a, b)
 		ofB.away.Store(true)
 		ofB.silent.Store(true)
 		replace := func() error {
 			mustDelete(t, store, "g-table")
-			_, err := store.Create(t.Context(), Record{Name: "g-table", Group: "g", Data: newTable("other", 2, 1).encode()})
+			_, err := store.Create(t.Context(), Record{Name: "g-table", Group: "g", Data: newTable("other", 3, 1).encode()})
 			return errors.Join(ErrNotFound, err)
 		}
 		ofA.call.Store(&replace)
-		c := mustJoin(t, store, Config{Name: "c", Slots: 2})
+		c := mustJoin(t, store, Config{Name: "c", Slots: 3})
 		for range 30 {
 			time.Sleep(time.Second)
 			wantNoSlotTwice(t, a, b, c)
 		}
-		wantHeld(t, 1, 0, 1)(a, b, c)
+		wantHeld(t, 2, 0, 1)(a, b, c)
 	})
 }
 
