@@ -36,7 +36,7 @@ func (q *Typed[T]) checkInvariants() error {
 	queued, held, again := 0, 0, 0
 	for n := range q.mu.keys.Slabs() {
 		for s := range q.mu.keys.LiveSlots(n) {
-			switch q.mu.keys.At(s).Value {
+			switch q.mu.keys.At(s).Value & (dirty | processing) {
 			case dirty:
 				queued++
 			case processing:
@@ -72,7 +72,7 @@ func (q *Typed[T]) checkReady() error {
 	seen := make(map[keytable.Slot]bool)
 	for s := range q.mu.ready.all() {
 		k := q.mu.keys.At(s)
-		if seen[s] || k.Value != dirty {
+		if seen[s] || k.Value&(dirty|processing) != dirty {
 			return fmt.Errorf("slot %d in ready: state %b, seen before: %v", s, k.Value, seen[s])
 		}
 		seen[s] = true

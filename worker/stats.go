@@ -84,6 +84,8 @@ type RunningKey[T comparable] struct {
 	Duration time.Duration `json:"duration_ns"`
 	// Stuck reports that the call has taken too long. See Options.StuckAfter.
 	Stuck bool `json:"stuck"`
+	// Stack is that of the handler's goroutine when it was found stuck, and otherwise empty.
+	Stack string `json:"stack,omitempty"`
 }
 
 // Snapshot is what a pool does at one moment, for people. It holds copies.
@@ -299,7 +301,7 @@ func (p *Pool[T]) watch() {
 func (s Snapshot[T]) anyKeys() Snapshot[any] {
 	a := Snapshot[any]{Stats: s.Stats, Running: []RunningKey[any]{}, DroppedKeys: s.DroppedKeys}
 	for _, r := range s.Running {
-		a.Running = append(a.Running, RunningKey[any]{r.Key, r.Attempt, r.Started, r.Duration, r.Stuck})
+		a.Running = append(a.Running, RunningKey[any]{r.Key, r.Attempt, r.Started, r.Duration, r.Stuck, r.Stack})
 	}
 	failed := func(keys []FailedKey[T]) []FailedKey[any] {
 		all := []FailedKey[any]{}
