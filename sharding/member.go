@@ -143,6 +143,8 @@ type Member struct {
 		view view
 		// leaving: Leave was called. finished: the member's record is not to be written any more.
 		leaving, finished bool
+		// finishes: a queue has keys that are to be handled before their slot moves.
+		finishes bool
 		// since is when it was first seen that there is no table, and that the table is not as planned, or zero.
 		since  struct{ missing, plan time.Duration }
 		counts counts

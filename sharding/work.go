@@ -15,6 +15,8 @@ const (
 	maxTurns = 4
 	// stagger keeps members apart that all hand over slots after one plan.
 	stagger = 5 * time.Millisecond
+	// finishPoll is when to look again whether the queued keys of slots that are to move are finished.
+	finishPoll = 50 * time.Millisecond
 	// soon is when to look again after a failed call.
 	soon = 250 * time.Millisecond
 )
@@ -34,10 +36,14 @@ func (m *Member) workLoop() {
 
 // work does what there is to do, and returns when to look again if nothing changes.
 func (m *Member) work() (next time.Duration) {
+	again := m.finishQueued()
 	m.mu.Lock()
 	now := m.now()
 	c := m.applyLocked()
 	next = m.hurryLocked(now, &c)
+	if again {
+		next = now + finishPoll
+	}
 	after := m.applyLocked()
 	if m.mu.view.table != nil && m.mu.view.table.id != m.mu.self.follows && !m.anyBusy() {
 		signal(m.toRenew) // to follow it
