@@ -36,7 +36,7 @@ var breakages = []breakage{
 	{"handlers are not waited for", []change{{"slots.go", "if m.state(i) == held || m.isBusy(i) {", "if m.state(i) == held {"}}},
 	{"a slot comes back while its handover may still be written", []change{{"slots.go", "if s.releasedID == t.id && s.released >= t.epoch {", "if false {"},
 		{"slots.go", "t.slots[i].next != \"\" && now >= s.keep", "t.slots[i].next != \"\" && now >= s.keep && m.state(i) != absent"}}},
-	{"a new table is filled at once", []change{{"work.go", "if d, err := decodeMember(r); err != nil || d.Table != \"\" && d.Table != t.id {", "if false {"}, {"work.go", "\t\t\treturn false, nil\n\t\t}\n\t}\n\treturn true, nil", "\t\t}\n\t}\n\treturn true, nil"}}},
+	{"a new table is filled at once", []change{{"work.go", "if t.settling {", "if false {"}}},
 	{"a new table is filled because the last one was settled", []change{{"work.go", "for range 20 {", "for i := range 20 {"}, {"work.go", "if t.settling {", "if i == 0 && t.settling {"}}},
 	{"epochs of a new table begin at the clock", []change{{"work.go", "max(m.config.Clock.Now().UnixMilli(), view.epoch+1)", "m.config.Clock.Now().UnixMilli()"}, {"draft.go", "max(next.epoch, d.m.mu.view.epoch+1)", "next.epoch"}}},
 	{"a new table is followed while handlers of the last one run", []change{{"renew.go", "m.mu.self.follows != \"\" && m.anyBusy()", "false"}}},
