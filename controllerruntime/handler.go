@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"time"
 
 	clientgo "k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -80,6 +81,18 @@ type causingQueue[request comparable] struct {
 var _ crpriority.PriorityQueue[int] = (*causingQueue[int])(nil)
 
 func (q *causingQueue[request]) Add(item request) { q.AddWithOpts(crpriority.AddOpts{}, item) }
+
+func (q *causingQueue[request]) AddAfter(item request, after time.Duration) {
+	q.AddWithOpts(crpriority.AddOpts{After: after}, item)
+}
+
+func (q *causingQueue[request]) AddRateLimited(item request) {
+	q.AddWithOpts(crpriority.AddOpts{RateLimited: true}, item)
+}
+
+func (q *causingQueue[request]) AddWithOpts(o crpriority.AddOpts, items ...request) {
+	q.addWithOpts(o, &q.cause, items...)
+}
 
 // CauseOf returns the cause that [WithCauses] uses by default, such as "Update Deployment default/web, generation 3". It is
 // Quiet for an update that leaves alone what people ask for: the generation, the labels and the annotations are those of

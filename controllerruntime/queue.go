@@ -39,6 +39,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	clientgo "k8s.io/client-go/util/workqueue"
 	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
@@ -100,11 +101,16 @@ var _ crpriority.PriorityQueue[int] = (*Queue[int])(nil)
 // one counts. A negative After is now, whatever the limiter would say. A delayed add of a key that is being reconciled
 // counts as its reconciler's RequeueAfter, which Config.MaxDelay does not bound. After shutdown it does nothing.
 func (q *Queue[request]) AddWithOpts(o crpriority.AddOpts, items ...request) {
-	opts := priorityqueue.AddOpts{After: o.After, RateLimited: o.RateLimited && o.After >= 0}
+	q.addWithOpts(o, nil, items...)
+}
+
+// addWithOpts is AddWithOpts with a cause or nil.
+func (q *Queue[request]) addWithOpts(o crpriority.AddOpts, cause *workqueue.Cause, items ...request) {
+	opts := priorityqueue.AddOpts{After: o.After, RateLimited: o.RateLimited && o.After >= 0, Cause: cause}
 	if o.Priority != nil {
 		opts.Priority = *o.Priority
 	}
-	if !opts.RateLimited && o.After > 0 {
+	if cause == nil && !opts.RateLimited && o.After > 0 {
 		// The controller adds a key with a delay when its reconciler has asked for RequeueAfter.
 		for _, item := range items {
 			q.AddWithPriority(item, opts.Priority, o.After)
