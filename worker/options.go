@@ -146,11 +146,14 @@ const (
 	NextRetry
 	// NextDrop: the handler has failed, and the key does not come again.
 	NextDrop
+	// NextInterrupted: the handler was interrupted, because its key was added again, and the key comes again at once. Its
+	// failures are neither counted nor forgotten, and the queue's limiter hears nothing. See [UntilAdded].
+	NextInterrupted
 )
 
-// String returns "forget", "requeue", "retry" or "drop".
+// String returns "forget", "requeue", "retry", "drop" or "interrupted".
 func (n Next) String() string {
-	if names := [...]string{"forget", "requeue", "retry", "drop"}; int(n) < len(names) {
+	if names := [...]string{"forget", "requeue", "retry", "drop", "interrupted"}; int(n) < len(names) {
 		return names[n]
 	}
 	return fmt.Sprintf("Next(%d)", uint8(n))

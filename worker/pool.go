@@ -37,6 +37,9 @@ type Pool[T comparable] struct {
 	leaser     workqueue.Leaser[T]
 	reader     workqueue.KeyReader[T]
 
+	causeAdder  workqueue.CauseAdder[T]
+	addNotifier workqueue.AddNotifier[T]
+
 	// begun is set by the first Run.
 	begun atomic.Bool
 
@@ -57,8 +60,9 @@ type Pool[T comparable] struct {
 	// handling is the handlers' context.
 	handling    context.Context
 	endHandling context.CancelCauseFunc
-	// firstCall is the context of all first attempts if they differ in nothing, and otherwise nil.
-	firstCall *callContext
+	// firstCall is what the contexts of first attempts have in common. sharesFirst reports that this is all.
+	firstCall   *callInfo
+	sharesFirst bool
 
 	// No foreign code runs under mu, and no worker holds it while it waits for a key, handles one or calls Done. It
 	// also guards the fields of the workers.
@@ -68,6 +72,8 @@ type Pool[T comparable] struct {
 		// Run and after the end, more while surplus ones still handle their key.
 		target  int
 		workers []*worker[T]
+		// contexts are for the next calls.
+		contexts []callContext
 		// getting is the context of the workers' Gets. When there are too many workers it ends, and those
 		// that stay get a new one.
 		getting    context.Context
@@ -112,6 +118,8 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 		p.requeues, _ = queue.(RequeueCounter[T])
 		p.leaser, _ = queue.(workqueue.Leaser[T])
 		p.reader, _ = queue.(workqueue.KeyReader[T])
+		p.causeAdder, _ = queue.(workqueue.CauseAdder[T])
+		p.addNotifier, _ = queue.(workqueue.AddNotifier[T])
 		if p.options.Name == "" {
 			p.options.Name = p.getter.Stats().Name
 		}
@@ -185,9 +193,13 @@ func (p *Pool[T]) prepareLogger() {
 func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	values := context.WithoutCancel(ctx)
 	p.handling, p.endHandling = context.WithCancelCause(values)
-	if p.logger == nil && p.priorities == nil {
-		p.firstCall = &callContext{Context: p.handling, attempt: 1}
+	ended := newOwnContext(p.handling)
+	ended.end(nil)
+	p.firstCall = &callInfo{
+		pool: p, handling: p.handling, ended: ended,
+		attempt: 1, prioritized: p.priorities != nil, logger: p.logger,
 	}
+	p.sharesFirst = p.logger == nil && p.priorities == nil
 	parent := values
 	if p.options.Drain != All {
 		// When ctx has ended, no key that is added afterwards may be started. So starting ends with it, and not a

@@ -221,7 +221,7 @@ func (p *Pool[T]) unfinished() []T {
 	var keys []T
 	for _, w := range p.mu.workers {
 		if w.state == handling {
-			keys = append(keys, w.key)
+			keys = append(keys, w.Key)
 		}
 	}
 	return keys

@@ -11,7 +11,7 @@ import (
 )
 
 // Stats are a pool's numbers at one moment. Each call of the handler that has ended is one of: succeeded, which
-// is Handled - Failed - Requeued; requeued; retried, which is Failed - Dropped; dropped.
+// is Handled - Failed - Requeued - Interrupted; requeued; interrupted; retried, which is Failed - Dropped; dropped.
 type Stats struct {
 	// Name is the pool's name, or empty.
 	Name string `json:"name"`
@@ -37,6 +37,8 @@ type Stats struct {
 	Requeued uint64 `json:"requeued"`
 	// RequeuedAfter counts those of Requeued that asked for a delay.
 	RequeuedAfter uint64 `json:"requeued_after"`
+	// Interrupted counts the calls that were interrupted because their key was added again. See [UntilAdded].
+	Interrupted uint64 `json:"interrupted"`
 	// Dropped counts the calls that failed and whose key did not come again.
 	Dropped uint64 `json:"dropped"`
 
@@ -67,6 +69,7 @@ func (s Stats) Plus(t Stats) Stats {
 	s.TimedOut += t.TimedOut
 	s.Requeued += t.Requeued
 	s.RequeuedAfter += t.RequeuedAfter
+	s.Interrupted += t.Interrupted
 	s.Dropped += t.Dropped
 	s.Failing += t.Failing
 	s.Durations = s.Durations.Plus(t.Durations)
@@ -126,7 +129,7 @@ var durationBuckets = observe.NewBuckets([]float64{
 
 // counters are what a pool counts of its calls.
 type counters struct {
-	handled, failed, panicked, timedOut, requeued, requeuedAfter, dropped uint64
+	handled, failed, panicked, timedOut, requeued, requeuedAfter, interrupted, dropped uint64
 
 	durations observe.Histogram
 }
@@ -149,6 +152,8 @@ func (p *Pool[T]) count(c *call[T]) {
 		if c.after > 0 {
 			n.requeuedAfter++
 		}
+	case NextInterrupted:
+		n.interrupted++
 	case NextRetry:
 		n.failed++
 	case NextDrop:
@@ -173,6 +178,7 @@ func (p *Pool[T]) Stats() Stats {
 		TimedOut:      n.timedOut,
 		Requeued:      n.requeued,
 		RequeuedAfter: n.requeuedAfter,
+		Interrupted:   n.interrupted,
 		Dropped:       n.dropped,
 		Failing:       int(p.failures.n.Load()),
 		Durations:     &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum},
@@ -185,7 +191,7 @@ func (p *Pool[T]) Stats() Stats {
 		if w.state == handling {
 			s.Busy++
 		}
-		if w.state == handling && w.stuck {
+		if w.state == handling && w.Stuck {
 			s.Stuck++
 		}
 	}
@@ -272,7 +278,7 @@ func (p *Pool[T]) allRunning() []RunningKey[T] {
 	keys := []RunningKey[T]{}
 	for _, w := range p.mu.workers {
 		if w.state == handling {
-			keys = append(keys, w.runningKey())
+			keys = append(keys, w.RunningKey)
 		}
 	}
 	return keys

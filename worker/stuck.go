@@ -64,13 +64,13 @@ func (p *Pool[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuckCa
 	defer p.mu.Unlock()
 	next = limit
 	for _, w := range p.mu.workers {
-		if w.state != handling || w.stuck {
+		if w.state != handling || w.Stuck {
 			continue
 		}
-		k := w.runningKey()
+		k := w.RunningKey
 		k.Duration = now.Sub(k.Started)
 		if k.Duration >= limit {
-			w.stuck, k.Stuck = true, true
+			w.Stuck, k.Stuck = true, true
 			stuck = append(stuck, stuckCall[T]{w.ctx, k})
 		} else {
 			next = min(next, limit-k.Duration)
