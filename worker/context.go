@@ -213,24 +213,11 @@ func (p *Pool[T]) addedAgain(c *callContext) <-chan struct{} {
 // the handler then returns decides what becomes of the key, as always: an error is a failure. Cancel does not wait for the
 // handler, and also reaches one that Run has left behind.
 func (p *Pool[T]) Cancel(key T) bool {
-	c := p.callFor(key)
-	if c == nil {
-		return false
+	c, ok := p.currentOf(key)
+	if ok {
+		c.call.need().end(ErrCanceled)
 	}
-	c.need().end(ErrCanceled)
-	return true
-}
-
-// callFor returns the context of key's call, or nil.
-func (p *Pool[T]) callFor(key T) *callContext {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, w := range p.mu.workers {
-		if w.state == handling && w.Key == key {
-			return w.call
-		}
-	}
-	return nil
+	return ok
 }
 
 var silent = slog.New(slog.DiscardHandler)

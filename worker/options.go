@@ -54,6 +54,8 @@ type Options[T comparable] struct {
 
 	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its
 	// start) before it is reported as stuck, once per call, to OnStuck and in the log. It keeps its key.
+	// The report has the goroutine's stack: to read it, all goroutines of the program are stopped for as long as
+	// it takes to write down all their stacks, at most 8 MiB. (That is once for handlers that are found stuck together.)
 	// Zero means never.
 	StuckAfter time.Duration
 

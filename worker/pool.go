@@ -44,7 +44,6 @@ type Pool[T comparable] struct {
 	begun atomic.Bool
 
 	failures failures[T]
-	dropped  recent[T]
 	// anyFailing has one element when keys begin to fail. See awaitStop.
 	anyFailing chan struct{}
 	// stopAsked has one element when Stop has changed something. finished is closed when ended is set.
@@ -109,7 +108,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 	p.notGetting.L = &p.mu
 	p.mu.counted.durations = observe.NewHistogram(durationBuckets)
 	p.options.setDefaults()
-	p.failures.errors.max, p.dropped.max = keepErrors, p.options.KeepDropped
+	p.failures.failing.max, p.failures.dropped.max = keepErrors, p.options.KeepDropped
 	p.mu.target = p.options.Workers
 	if queue != nil {
 		p.getter = workqueue.Extend[T](queue)

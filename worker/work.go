@@ -21,6 +21,8 @@ type worker[T comparable] struct {
 	state state
 	// spare is the context for the next call. Only the worker's goroutine uses it.
 	spare *callContext
+	// goroutine is the number of the worker's goroutine. It is empty without StuckAfter.
+	goroutine string
 	// current is the call of a worker that is handling, and otherwise zero.
 	current[T]
 }
@@ -66,6 +68,7 @@ func (p *Pool[T]) work(w *worker[T]) {
 			p.workInterrupted(w, recover())
 		}
 	}()
+	p.noteGoroutine(w)
 	var err error
 	for {
 		ctx, ok := p.nextGet(w, err)
@@ -299,12 +302,12 @@ func (p *Pool[T]) finishCall(c *call[T]) {
 		if !c.interrupted() { // The handler has ErrAdded from elsewhere. Its key must not be lost.
 			p.addAgain(c)
 		}
-	case NextForget, NextDrop:
+	case NextForget:
 		p.Forget(c.Key)
 		p.queue.Forget(c.Key)
-	}
-	if c.Next == NextDrop {
-		p.dropped.put(c.failedKey())
+	case NextDrop:
+		p.failures.drop(c.Key, c.failedCall())
+		p.queue.Forget(c.Key)
 		if q, ok := p.queue.(GiveUpRecorder[T]); ok {
 			q.GiveUp(c.Key, c.Attempt, c.Err)
 		}
@@ -391,8 +394,7 @@ func (p *Pool[T]) countElsewhere(c *call[T]) {
 func (p *Pool[T]) retry(c *call[T]) {
 	c.failed = failureCount{calls: c.failed.calls + 1}
 	// Before AddRateLimited, which may panic: the key must not be lost.
-	p.failures.errors.put(c.failedKey())
-	p.dropped.forget(c.Key) // It was dropped before, and somebody has added it again.
+	p.failures.fail(c.Key, c.failedCall())
 	p.failures.set(c.Key, c.failed)
 	select {
 	case p.anyFailing <- struct{}{}:
