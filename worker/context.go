@@ -179,7 +179,7 @@ func (p *Pool[T]) keyOf(c *callContext) (key T, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, w := range p.mu.workers {
-		if w.call == c {
+		if w.base == c {
 			return w.Key, true
 		}
 	}
@@ -215,7 +215,7 @@ func (p *Pool[T]) addedAgain(c *callContext) <-chan struct{} {
 func (p *Pool[T]) Cancel(key T) bool {
 	c, ok := p.currentOf(key)
 	if ok {
-		c.call.need().end(ErrCanceled)
+		c.base.need().end(ErrCanceled)
 	}
 	return ok
 }

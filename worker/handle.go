@@ -30,7 +30,7 @@ func (p *Pool[T]) Handle(ctx context.Context, key T) Result[T] {
 	c := call[T]{Result: Result[T]{Key: key}, rethrows: true}
 	defer c.end()
 	p.prepare(w, &c, &callInfo{pool: p, handling: ctx, attempt: 1, prioritized: p.priorities != nil, logger: p.logger})
-	c.own.need() // The parent knows it from the beginning, so that it ends with the call in any case.
+	c.base.need() // The parent knows it from the beginning, so that it ends with the call in any case.
 	p.setHandling(w, &c)
 	p.handle(&c)
 	return c.Result
@@ -68,7 +68,7 @@ func (p *Pool[T]) setHandling(w *worker[T], c *call[T]) {
 // NextOf returns what becomes of the key of a handler's call that returns err, for a middleware. It is NextRetry for a
 // failure, also if the key is dropped because it has failed too often. The context is that of the call or made from it.
 func NextOf(ctx context.Context, err error) Next {
-	c := call[struct{}]{Result: Result[struct{}]{Err: err}, ctx: ctx, own: callOf(ctx)}
+	c := call[struct{}]{Result: Result[struct{}]{Err: err}, ctx: ctx, base: callOf(ctx)}
 	switch {
 	case err == nil:
 		return NextForget

@@ -185,12 +185,6 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 
 var errRunTwice = errors.New("worker: Run was called before on this pool")
 
-func (p *Pool[T]) prepareLogger() {
-	if p.logger = p.options.Logger; p.logger != nil && p.options.Name != "" {
-		p.logger = p.logger.With("queue", p.options.Name)
-	}
-}
-
 // prepareContexts makes the contexts that the workers need.
 func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	values := context.WithoutCancel(ctx)

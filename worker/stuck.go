@@ -97,14 +97,14 @@ func (p *Pool[T]) readStacks(calls []stuckCall[T]) {
 	for stack := range bytes.SplitSeq(allStacks(), []byte("\n\n")) {
 		goroutine := goroutineOf(stack)
 		if _, stuck := stacks[goroutine]; stuck {
-			stacks[goroutine] = string(stack[:min(len(stack), maxStack)])
+			stacks[goroutine] = cut(string(stack), maxStack)
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range calls {
 		c := &calls[i]
-		if c.worker.call == c.call { // Otherwise it has ended, and the stack may be that of the next one.
+		if c.worker.base == c.base { // Otherwise it has ended, and the stack may be that of the next one.
 			c.Stack = stacks[c.goroutine]
 			c.worker.Stack = c.Stack
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -30,8 +29,8 @@ type worker[T comparable] struct {
 // current is a call that goes on.
 type current[T comparable] struct {
 	RunningKey[T] // without Duration
-	call          *callContext
-	ctx           context.Context // that OnStart got: call, or made from it
+	base          *callContext
+	ctx           context.Context // that OnStart got: base, or made from it
 }
 
 // state is what a worker does.
@@ -46,8 +45,8 @@ const (
 // call is one call of the handler.
 type call[T comparable] struct {
 	Result[T]
-	own      *callContext
-	ctx      context.Context    // own, or made from it
+	base     *callContext
+	ctx      context.Context    // base, or made from it
 	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
 	lost     bool               // the key's lease had ended before the handler could be called
 	priority int                // of a key of a PriorityQueue
@@ -172,8 +171,8 @@ func (c *call[T]) end() {
 	if c.cancel != nil {
 		c.cancel()
 	}
-	if c.own != nil {
-		c.own.callEnds()
+	if c.base != nil {
+		c.base.callEnds()
 	}
 }
 
@@ -188,19 +187,19 @@ func (p *Pool[T]) prepare(w *worker[T], c *call[T], common *callInfo) {
 		c.priority = p.priorities.PriorityOf(c.Key)
 	}
 	c.Started = p.options.Clock.Now()
-	c.own, w.spare = w.spare, nil
-	c.own.callInfo = common
+	c.base, w.spare = w.spare, nil
+	c.base.callInfo = common
 	if !p.sharesFirst || c.Attempt > 1 {
 		info := *common
 		info.attempt, info.priority = c.Attempt, c.priority
 		if p.logger != nil {
 			info.key = c.Key
 		}
-		c.own.callInfo = &info
+		c.base.callInfo = &info
 	}
-	c.ctx = c.own
+	c.ctx = c.base
 	if p.options.HandlerTimeout > 0 {
-		c.ctx, c.cancel = p.withTimeout(c.own)
+		c.ctx, c.cancel = p.withTimeout(c.base)
 	}
 	if p.leaser != nil {
 		p.lease(c)
@@ -239,7 +238,7 @@ func (p *Pool[T]) begin(w *worker[T], c *call[T]) bool {
 
 func (p *Pool[T]) setHandlingLocked(w *worker[T], c *call[T]) {
 	w.state = handling
-	w.current = current[T]{RunningKey[T]{Key: c.Key, Attempt: c.Attempt, Started: c.Started}, c.own, c.ctx}
+	w.current = current[T]{RunningKey[T]{Key: c.Key, Attempt: c.Attempt, Started: c.Started}, c.base, c.ctx}
 	delete(p.mu.refused, c.Key)
 	p.notGetting.Broadcast()
 }
@@ -308,7 +307,7 @@ func (p *Pool[T]) finishCall(c *call[T]) {
 	case NextRequeue:
 		p.requeue(c)
 	case NextInterrupted:
-		if !c.interrupted() { // The handler has ErrAdded from elsewhere. Its key must not be lost.
+		if !c.addedAgain() { // The handler has ErrAdded from elsewhere. Its key must not be lost.
 			p.addAgain(c)
 		}
 	case NextForget:
@@ -344,7 +343,7 @@ func (p *Pool[T]) decide(c *call[T]) {
 	}
 	c.Next = NextRetry
 	// A handler that was cut short by the end of the pool has not had its last attempt.
-	if p.options.MaxRetries == UnlimitedRetries || c.own.handling.Err() != nil {
+	if p.options.MaxRetries == UnlimitedRetries || c.base.handling.Err() != nil {
 		return
 	}
 	p.guarded(func() { p.countElsewhere(c) })
@@ -380,20 +379,26 @@ func (c *call[T]) readAnswer() bool {
 		c.Next, c.after = NextRequeue, again.After
 		return true
 	}
-	if errors.Is(c.Err, ErrAdded) || errors.Is(c.Err, context.Canceled) && c.interrupted() && c.ctx.Err() == nil {
+	if errors.Is(c.Err, ErrAdded) || errors.Is(c.Err, context.Canceled) && c.addedAgain() && !c.endedOtherwise() {
 		c.Next = NextInterrupted
 		return true
 	}
 	return false
 }
 
-// interrupted reports whether a context of UntilAdded has ended because the key was added again.
-func (c *call[T]) interrupted() bool {
-	if c.own == nil {
+// addedAgain reports whether a context of UntilAdded has ended because the key was added again.
+func (c *call[T]) addedAgain() bool {
+	if c.base == nil {
 		return false
 	}
-	own := c.own.own.Load()
+	own := c.base.own.Load()
 	return own != nil && own.interrupted.Load()
+}
+
+// endedOtherwise reports whether the handler's context has ended for another reason. (OnStart may have made it by UntilAdded.)
+func (c *call[T]) endedOtherwise() bool {
+	cause := context.Cause(c.ctx)
+	return cause != nil && !errors.Is(cause, ErrAdded)
 }
 
 // countElsewhere sets the number of failures to what the queue counts, if processes that share it may have failed too.
@@ -445,51 +450,6 @@ func (p *Pool[T]) addAfter(c *call[T], after time.Duration) {
 		p.priorities.AddWithPriority(c.Key, c.priority, after)
 	} else {
 		p.queue.AddAfter(c.Key, after)
-	}
-}
-
-// setRefused notes a key that its handler wants again at once, and that a queue which is shut down does not take back.
-// (It comes again all the same if it was added before.)
-func (p *Pool[T]) setRefused(key T) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.refused == nil {
-		p.mu.refused = make(map[T]struct{})
-	}
-	p.mu.refused[key] = struct{}{}
-}
-
-func (p *Pool[T]) log(c *call[T]) {
-	if p.logger == nil {
-		return
-	}
-	p.logPanic(c)
-	level, message := slog.LevelDebug, "Handled a key"
-	switch c.Next {
-	case NextRetry:
-		level, message = slog.LevelWarn, "The handler failed, its key comes again"
-	case NextDrop:
-		level, message = slog.LevelError, "The handler failed, its key is dropped"
-	case NextInterrupted:
-		message = "The handler was interrupted, its key was added again"
-	}
-	attrs := []slog.Attr{slog.Any("key", c.Key), slog.String("next", c.Next.String()),
-		slog.Int("attempt", c.Attempt), slog.Duration("duration", c.Duration), slog.Any("err", c.Err)}
-	// Not the handler's context, which may have ended.
-	p.logger.LogAttrs(p.handling, level, message, p.withCauses(attrs, c.Key)...)
-}
-
-// withCauses returns attrs and the causes of key, which a worker holds, if there are any.
-func (p *Pool[T]) withCauses(attrs []slog.Attr, key T) []slog.Attr {
-	if causes := p.causesOf(key); !causes.IsZero() {
-		attrs = append(attrs, slog.String("causes", causes.String()))
-	}
-	return attrs
-}
-
-func (p *Pool[T]) logPanic(c *call[T]) {
-	if p.logger != nil && c.panic != nil {
-		p.logger.Error("The handler panicked", "key", c.Key, "panic", c.panic.Value, "stack", string(c.panic.Stack))
 	}
 }
 
