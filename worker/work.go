@@ -52,6 +52,7 @@ type call[T comparable] struct {
 	priority int                // of a key of a PriorityQueue
 	failed   failureCount       // of the calls before
 	panic    *PanicError        // Err, if the handler panicked
+	rethrows bool               // a panic of the handler goes on, when all has been done
 
 	// What follows is set by decide.
 
@@ -152,7 +153,7 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 	defer p.setFinished(w)
 	c := call[T]{Result: Result[T]{Key: key}}
 	defer c.end()
-	p.guarded(func() { p.prepare(w, &c) }) // If it panics, the pool stops, and begin returns false.
+	p.guarded(func() { p.prepare(w, &c, p.firstCall) }) // If it panics, the pool stops, and begin returns false.
 	switch {
 	case c.lost: // Another process may have got the key.
 		if p.logger != nil {
@@ -175,8 +176,8 @@ func (c *call[T]) end() {
 	}
 }
 
-// prepare finds out what is known of the key, and makes the handler's context.
-func (p *Pool[T]) prepare(w *worker[T], c *call[T]) {
+// prepare finds out what is known of the key, and makes the handler's context, of what contexts have in common.
+func (p *Pool[T]) prepare(w *worker[T], c *call[T], common *callInfo) {
 	if c.failed = p.failures.of(c.Key); p.isStale(context.Background(), c.Key, c.failed) {
 		p.failures.forget(c.Key)
 		c.failed = failureCount{}
@@ -187,9 +188,9 @@ func (p *Pool[T]) prepare(w *worker[T], c *call[T]) {
 	}
 	c.Started = p.options.Clock.Now()
 	c.base, w.spare = w.spare, nil
-	c.base.callInfo = p.firstCall
+	c.base.callInfo = common
 	if !p.sharesFirst || c.Attempt > 1 {
-		info := *p.firstCall
+		info := *common
 		info.attempt, info.priority = c.Attempt, c.priority
 		if p.logger != nil {
 			info.key = c.Key
@@ -231,11 +232,15 @@ func (p *Pool[T]) begin(w *worker[T], c *call[T]) bool {
 		}
 		return false
 	}
+	p.setHandlingLocked(w, c)
+	return true
+}
+
+func (p *Pool[T]) setHandlingLocked(w *worker[T], c *call[T]) {
 	w.state = handling
 	w.current = current[T]{RunningKey[T]{Key: c.Key, Attempt: c.Attempt, Started: c.Started}, c.base, c.ctx}
 	delete(p.mu.refused, c.Key)
 	p.notGetting.Broadcast()
-	return true
 }
 
 // givesBack reports whether a key that is not started goes back to the queue: the queue stays open, or other
@@ -259,7 +264,11 @@ func (p *Pool[T]) handle(c *call[T]) {
 	defer func() {
 		if !returned {
 			// recover works only here, in the deferred function itself.
-			p.notReturned(c, recover())
+			v := recover()
+			p.notReturned(c, v)
+			if c.rethrows && v != nil {
+				defer panic(v) // From here, so that it has the handler's stack.
+			}
 		}
 		p.finishCall(c)
 	}()
@@ -280,7 +289,7 @@ func (p *Pool[T]) notReturned(c *call[T], v any) {
 	}
 	c.panic = &PanicError{Value: v, Stack: debug.Stack()}
 	c.Err = c.panic
-	if p.options.CrashOnPanic {
+	if p.options.CrashOnPanic && !c.rethrows {
 		p.logPanic(c)
 		// The stack that the runtime prints is still that of the handler.
 		panic(v)
@@ -334,7 +343,7 @@ func (p *Pool[T]) decide(c *call[T]) {
 	}
 	c.Next = NextRetry
 	// A handler that was cut short by the end of the pool has not had its last attempt.
-	if p.options.MaxRetries == UnlimitedRetries || p.handling.Err() != nil {
+	if p.options.MaxRetries == UnlimitedRetries || c.base.handling.Err() != nil {
 		return
 	}
 	p.guarded(func() { p.countElsewhere(c) })
@@ -351,6 +360,11 @@ func (p *Pool[T]) readError(c *call[T]) bool {
 			p.notReturned(c, v)
 		}
 	}()
+	return c.readAnswer()
+}
+
+// readAnswer is readError that lets panics pass.
+func (c *call[T]) readAnswer() bool {
 	var fatal *FatalError
 	var terminal *TerminalError
 	if errors.As(c.Err, &fatal) || errors.As(c.Err, &terminal) {
@@ -374,6 +388,9 @@ func (p *Pool[T]) readError(c *call[T]) bool {
 
 // addedAgain reports whether a context of UntilAdded has ended because the key was added again.
 func (c *call[T]) addedAgain() bool {
+	if c.base == nil {
+		return false
+	}
 	own := c.base.own.Load()
 	return own != nil && own.interrupted.Load()
 }
