@@ -23,8 +23,8 @@
 //
 // What is not: a process that was stopped (SIGSTOP, a suspended machine) for longer than its lease goes on for a
 // moment when it wakes up, before its contexts end. A handler for which that matters stores its [Epoch] beside what it
-// writes. The same holds for handlers that ignore their contexts. And who deletes all Leases of a group at once,
-// while one of its members is cut off from the server, starts a second group.
+// writes. The same holds for handlers that ignore their contexts. And a person who deletes the table
+// and a member's record within a lease, while that member is cut off from the server and another one joins, makes two groups.
 //
 // # How it works
 //

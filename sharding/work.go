@@ -183,7 +183,7 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 			}
 		}
 		for id, s := range m.mu.view.members {
-			if s.gone && !named[id] {
+			if s.dead(now) && !named[id] {
 				delete(m.mu.view.members, id)
 			}
 		}
@@ -248,7 +248,8 @@ func (m *Member) pause(t *table) time.Duration {
 
 // isSettled reports whether nobody can hold slots by a table that was there before t. A list that began after t was
 // read shows all members that could: a member says in its record which table it follows before it holds slots by
-// it, and checks afterwards that that table is still there. The records also have the epochs of earlier tables.
+// it, and checks afterwards that that table is still there. Of a member that is not listed, and that a person may have
+// deleted too, that shows nothing until it has been gone for a lease. The records also have the epochs of earlier tables.
 func (m *Member) isSettled(t *table) (bool, error) {
 	var records []Record
 	err := m.call(func(ctx context.Context) (err error) {
@@ -260,15 +261,25 @@ func (m *Member) isSettled(t *table) (bool, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	listed := make(map[string]bool)
 	for _, r := range records {
-		if m.idOf(r) == "" {
+		id := m.idOf(r)
+		if id == "" {
 			continue
 		}
+		listed[id] = true
 		d, err := decodeMember(r)
 		if err != nil || d.Table != "" && d.Table != t.id {
 			return false, nil
 		}
 		m.mu.view.epoch = max(m.mu.view.epoch, d.Epoch)
+	}
+	for id, s := range m.mu.view.members {
+		if !listed[id] && id != m.mu.self.id {
+			if m.goneLocked(id); !s.dead(m.now()) {
+				return false, nil
+			}
+		}
 	}
 	return true, nil
 }
