@@ -3,7 +3,7 @@ package sharding
 import (
 	"context"
 	"errors"
-	"hash/fnv"
+	"math/rand/v2"
 	"time"
 )
 
@@ -13,7 +13,7 @@ const (
 	batching = 200 * time.Millisecond
 	turn     = 150 * time.Millisecond
 	maxTurns = 4
-	// stagger keeps members apart that all hand over slots after one plan.
+	// stagger, times the number of members, keeps those apart that all hand over slots after one plan.
 	stagger = 5 * time.Millisecond
 	// finishPoll is when to look again whether the queued keys of slots that are to move are finished.
 	finishPoll = 50 * time.Millisecond
@@ -232,18 +232,12 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 		if err = m.confirm(); err != nil {
 			return m.now() + soon, err
 		}
-		if m.sleep(m.ctx, m.pause(t), nil) != nil {
+		// Not all members try again at once.
+		if m.sleep(m.ctx, rand.N(stagger*time.Duration(len(t.named())+1)), nil) != nil {
 			return now, nil
 		}
 	}
 	return m.now() + soon, nil
-}
-
-// pause returns how long this member waits after a conflict, so that not all try again at once.
-func (m *Member) pause(t *table) time.Duration {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(m.ID()))
-	return stagger * time.Duration(h.Sum32()%uint32(len(t.named())+1))
 }
 
 // isSettled reports whether nobody can hold slots by a table that was there before t. A list that began after t was
