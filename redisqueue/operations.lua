@@ -10,10 +10,10 @@ local uncaused = {} -- fields of CAUSES to be deleted
 local changed, unmatched = 0, 0
 local results = {}
 
--- Lua cannot unpack more than about 8000 values.
-local function chunks(list, size, f)
-	for first = 1, #list, size do
-		f(first, math.min(first + size - 1, #list))
+-- each calls a command with all of a list. Lua cannot unpack more than about 8000 values.
+local function each(command, key, list)
+	for first = 1, #list, 1000 do
+		call(command, key, unpack(list, first, math.min(first + 999, #list)))
 	end
 end
 
@@ -44,12 +44,12 @@ local function load(keys)
 			missing[n] = key
 		end
 	end
-	chunks(missing, 1000, function(first, last)
-		local values = call('HMGET', STATES, unpack(missing, first, last))
-		for i = first, last do
-			states[missing[i]] = values[i - first + 1]
+	for first = 1, n, 1000 do
+		local values = call('HMGET', STATES, unpack(missing, first, math.min(first + 999, n)))
+		for i, state in ipairs(values) do
+			states[missing[first + i - 1]] = state
 		end
-	end)
+	end
 end
 
 local function set(key, state)
@@ -415,41 +415,20 @@ local function rare()
 	return seldom
 end
 
--- What every program does has a function. Its operations have a key, or an argument of 16 characters and a key. The others may
--- also have the length of the key in 16 characters, the key, and a rest.
-local operations = {
-	a = add,
-	f = forget,
-	l = function(key, delay) addLater(key, tonumber(delay, 10)) end,
-	r = function(key, random) rare().addRateLimited(key, tonumber(random)) end,
-	d = function(key, itsFence)
-		local state = heldUnder(itsFence, key)
-		if not state then
-			unmatched = unmatched + 1
-			return
-		end
-		local dirtySince = release(session, key, state)
-		if dirtySince then
-			set(key, dirtySince)
-			tail[#tail + 1] = key
-		end
-	end,
-}
-
+-- Operations have a key, or an argument of 16 characters and a key, or the length of the key in 16 characters, the key and a rest.
 local WITH_ARGUMENT, WITH_REST, WITH_STATE = 'lrdbuw', 'cg', 'adbuxtscw'
-local adds = { a = true, c = true, l = true, r = true } -- A full server does not execute these.
-
-local ops, keys, arguments, rests, toLoad, finished, n = {}, {}, {}, {}, {}, {}, 0
-for i = FIRST_OP, #ARGV do
-	local code = sub(ARGV[i], 1, 1)
-	ops[i] = code
+local codes, keys, arguments, rests, toLoad, finished, n = {}, {}, {}, {}, {}, {}, 0
+for i = 1, #ARGV - FIRST_OP + 1 do
+	local op = ARGV[FIRST_OP + i - 1]
+	local code = sub(op, 1, 1)
+	codes[i] = code
 	if find(WITH_ARGUMENT, code, 1, true) then
-		arguments[i], keys[i] = sub(ARGV[i], 2, 17), sub(ARGV[i], 18)
+		arguments[i], keys[i] = sub(op, 2, 17), sub(op, 18)
 	elseif find(WITH_REST, code, 1, true) then
-		local past = 18 + tonumber(sub(ARGV[i], 2, 17), 10)
-		keys[i], rests[i] = sub(ARGV[i], 18, past - 1), sub(ARGV[i], past)
+		local past = 18 + tonumber(sub(op, 2, 17), 10)
+		keys[i], rests[i] = sub(op, 18, past - 1), sub(op, past)
 	else
-		keys[i] = sub(ARGV[i], 2)
+		keys[i] = sub(op, 2)
 	end
 	if find(WITH_STATE, code, 1, true) then
 		n = n + 1
@@ -460,15 +439,29 @@ for i = FIRST_OP, #ARGV do
 	end
 end
 load(toLoad)
-for i = FIRST_OP, #ARGV do
-	local code = ops[i]
-	local operation = operations[code]
-	if full and adds[code] then
-		-- The replica sends it again.
-	elseif operation then
-		operation(keys[i], arguments[i])
+for i, code in ipairs(codes) do
+	local key, argument = keys[i], arguments[i]
+	if full and find('aclr', code, 1, true) then
+		-- A full server executes no adds. The replica sends them again.
+	elseif code == 'a' then
+		add(key)
+	elseif code == 'd' then
+		local state = heldUnder(argument, key)
+		local dirtySince = state and release(session, key, state)
+		if dirtySince then
+			set(key, dirtySince)
+			tail[#tail + 1] = key
+		elseif not state then
+			unmatched = unmatched + 1
+		end
+	elseif code == 'f' then
+		forget(key)
+	elseif code == 'l' then
+		addLater(key, tonumber(argument, 10))
+	elseif code == 'r' then
+		rare().addRateLimited(key, tonumber(argument))
 	else
-		rare().execute(code, keys[i], arguments[i], rests[i])
+		rare().execute(code, key, argument, rests[i])
 	end
 end
 -- A process that has called Done has survived the key.
