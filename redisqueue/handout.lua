@@ -6,7 +6,7 @@ local ended = call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 
 for _, dead in ipairs(ended) do
 	local quit = score(call('ZSCORE', LEASES, dead)) < 0
 	-- What is released above is still in HELD, but not in the state of a held key.
-	local members, all = read(chores, membersOf(dead))
+	local members, all = read(chores, rare().membersOf(dead))
 	local lost = {}
 	for i, member in ipairs(members) do
 		lost[i] = sub(member, #dead + 1)
@@ -16,7 +16,7 @@ for _, dead in ipairs(ended) do
 	for i = #lost, 1, -1 do
 		local state = states[lost[i]]
 		if state and byte(state) >= 100 and sub(state, 2, 12) == dead then
-			(quit and putBack or rare().lose)(dead, lost[i], state)
+			rare()[quit and 'putBack' or 'lose'](dead, lost[i], state)
 		end
 	end
 	chores = chores - #members

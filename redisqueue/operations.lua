@@ -113,99 +113,6 @@ local function release(holder, key, state)
 	end
 end
 
--- addCauses merges causes into those that a key has, as workqueue.Causes.Plus does. They are
--- <number of others> <time of the first> and, for each of the last eight, <length> <time><q or l><what it is>.
-local function addCauses(key, later)
-	local others, first, last = 0, nil, {}
-	local function plus(text)
-		local more, began, at = string.match(text, '^(%d+) (%d+) ()')
-		others, first = others + more, first or began
-		while at <= #text do
-			local length, from = string.match(text, '^(%d+) ()', at)
-			local cause = sub(text, from, from + length - 1)
-			at = from + length
-			for i = #last, 1, -1 do
-				if sub(last[i], 18) == sub(cause, 18) then
-					table.remove(last, i)
-				end
-			end
-			last[#last + 1] = cause
-			if #last > 8 then
-				table.remove(last, 1)
-				others = others + 1
-			end
-		end
-	end
-	if not caused then
-		call('HSET', META, 'n', 1)
-		caused = true
-	end
-	local earlier = call('HGET', CAUSES, 'n' .. key)
-	if earlier then
-		plus(earlier)
-		plus(later)
-		for i, cause in ipairs(last) do
-			last[i] = #cause .. ' ' .. cause
-		end
-		later = whole(others) .. ' ' .. first .. ' ' .. table.concat(last)
-	end
-	call('HSET', CAUSES, 'n' .. key, later)
-end
-
--- keepCauses keeps the causes of a hand-out that was not finished for the next one.
-local function keepCauses(key)
-	local held = caused and call('HGET', CAUSES, 'h' .. key)
-	if held then
-		local later = call('HGET', CAUSES, 'n' .. key)
-		call('HSET', CAUSES, 'n' .. key, held)
-		if later then
-			addCauses(key, later)
-		end
-	end
-end
-
--- forgetCauses forgets why a key was added that will not come again.
-local function forgetCauses(key)
-	if caused then
-		call('HDEL', CAUSES, 'n' .. key)
-	end
-end
-
--- putBack queues a key that was not finished, before all others. It is dirty since it was handed out.
-local function putBack(holder, key, state)
-	keepCauses(key)
-	release(holder, key, state)
-	set(key, sub(state, 13, 28))
-	front[#front + 1] = key
-end
-
--- membersOf returns a function that reads the entries of a session's keys in HELD.
-local function membersOf(holder)
-	local past = sub(holder, 1, -2) .. string.char(byte(holder, -1) + 1)
-	return function(from, n) return call('ZRANGEBYLEX', HELD, '[' .. holder, '(' .. past, 'LIMIT', from, n) end
-end
-
--- The attempt may have handed out keys and not have come to its end: the replica does not know that it has them.
-if interrupted then
-	local members = read(4096, membersOf(session))
-	local keys = {}
-	for i, member in ipairs(members) do
-		keys[i] = sub(member, #session + 1)
-	end
-	load(keys)
-	for _, key in ipairs(keys) do
-		local state = states[key]
-		local holds = state and #state >= 28 and sub(state, 2, 12) == session
-		if holds and sub(state, 13, 28) > interrupted then
-			putBack(session, key, state)
-			repaired = repaired + 1
-		elseif not holds then
-			released[#released + 1] = session .. key
-			repaired = repaired + 1
-		end
-	end
-end
-
 -- Keys whose time has come are added before what the batch adds.
 local chores = CHORES
 waiting = call('ZCARD', DELAYS) - 1 -- nil when it must be read again
@@ -261,6 +168,78 @@ local function rare()
 		return seldom
 	end
 	seldom = {}
+
+	-- addCauses merges causes into those that a key has, as workqueue.Causes.Plus does. They are
+	-- <number of others> <time of the first> and, for each of the last eight, <length> <time><q or l><what it is>.
+	local function addCauses(key, later)
+		local others, first, last = 0, nil, {}
+		local function plus(text)
+			local more, began, at = string.match(text, '^(%d+) (%d+) ()')
+			others, first = others + more, first or began
+			while at <= #text do
+				local length, from = string.match(text, '^(%d+) ()', at)
+				local cause = sub(text, from, from + length - 1)
+				at = from + length
+				for i = #last, 1, -1 do
+					if sub(last[i], 18) == sub(cause, 18) then
+						table.remove(last, i)
+					end
+				end
+				last[#last + 1] = cause
+				if #last > 8 then
+					table.remove(last, 1)
+					others = others + 1
+				end
+			end
+		end
+		if not caused then
+			call('HSET', META, 'n', 1)
+			caused = true
+		end
+		local earlier = call('HGET', CAUSES, 'n' .. key)
+		if earlier then
+			plus(earlier)
+			plus(later)
+			for i, cause in ipairs(last) do
+				last[i] = #cause .. ' ' .. cause
+			end
+			later = whole(others) .. ' ' .. first .. ' ' .. table.concat(last)
+		end
+		call('HSET', CAUSES, 'n' .. key, later)
+	end
+
+	-- keepCauses keeps the causes of a hand-out that was not finished for the next one.
+	local function keepCauses(key)
+		local held = caused and call('HGET', CAUSES, 'h' .. key)
+		if held then
+			local later = call('HGET', CAUSES, 'n' .. key)
+			call('HSET', CAUSES, 'n' .. key, held)
+			if later then
+				addCauses(key, later)
+			end
+		end
+	end
+
+	-- forgetCauses forgets why a key was added that will not come again.
+	local function forgetCauses(key)
+		if caused then
+			call('HDEL', CAUSES, 'n' .. key)
+		end
+	end
+
+	-- putBack queues a key that was not finished, before all others. It is dirty since it was handed out.
+	function seldom.putBack(holder, key, state)
+		keepCauses(key)
+		release(holder, key, state)
+		set(key, sub(state, 13, 28))
+		front[#front + 1] = key
+	end
+
+	-- membersOf returns a function that reads the entries of a session's keys in HELD.
+	function seldom.membersOf(holder)
+		local past = sub(holder, 1, -2) .. string.char(byte(holder, -1) + 1)
+		return function(from, n) return call('ZRANGEBYLEX', HELD, '[' .. holder, '(' .. past, 'LIMIT', from, n) end
+	end
 
 	local function failuresOf(key)
 		local expires = call('ZSCORE', EXPIRIES, key)
@@ -360,7 +339,7 @@ local function rare()
 		elseif code == 'b' or code == 'u' then -- A key that is held is handed back, or set aside.
 			local state = heldUnder(argument, key)
 			if state and code == 'b' then
-				putBack(session, key, state)
+				seldom.putBack(session, key, state)
 			elseif state then
 				forgetCauses(key)
 				release(session, key, state)
@@ -406,13 +385,34 @@ local function rare()
 			release(holder, key, state)
 			addLater(key, delay)
 		else
-			putBack(holder, key, state)
+			seldom.putBack(holder, key, state)
 		end
 	end
 
 	seldom.setting = setting
 
 	return seldom
+end
+
+-- The attempt may have handed out keys and not have come to its end: the replica does not know that it has them.
+if interrupted then
+	local members = read(4096, rare().membersOf(session))
+	local keys = {}
+	for i, member in ipairs(members) do
+		keys[i] = sub(member, #session + 1)
+	end
+	load(keys)
+	for _, key in ipairs(keys) do
+		local state = states[key]
+		local holds = state and #state >= 28 and sub(state, 2, 12) == session
+		if holds and sub(state, 13, 28) > interrupted then
+			rare().putBack(session, key, state)
+			repaired = repaired + 1
+		elseif not holds then
+			released[#released + 1] = session .. key
+			repaired = repaired + 1
+		end
+	end
 end
 
 -- Operations have a key, or an argument of 16 characters and a key, or the length of the key in 16 characters, the key and a rest.
