@@ -292,10 +292,10 @@ func TestAddedAgain(t *testing.T) {
 	}
 	q.Done("quiet")
 	must(t, q.Flush(ctx))
-	// Without such channels nothing is asked.
+	// Without such channels nothing is asked. (Each shard may still end the wait of the last Get.)
 	before := q.Info().Calls
-	time.Sleep(3 * watchInterval)
-	if n := q.Info().Calls - before; n > 0 {
+	time.Sleep(6 * watchInterval)
+	if n := q.Info().Calls - before; n > 2 {
 		t.Errorf("%d calls of an idle queue", n)
 	}
 }
