@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/big"
 	"runtime"
-	"sync"
 	"testing"
 	"time"
 
@@ -268,43 +267,6 @@ func TestForgetAfterTheLastKey(t *testing.T) {
 		if step.call(step.key); l.failures.some.Load() != step.some {
 			t.Errorf("with %d keys, some = %v", l.failures.keys.Len(), !step.some)
 		}
-	}
-}
-
-// Each goroutine has keys of its own among those of all, and counts what it may count on.
-func TestLimitersRace(t *testing.T) {
-	limiters := map[string]TypedRateLimiter[int]{
-		"bucket":      NewTypedBucketRateLimiter[int](rate.NewLimiter(1000, 10), nil),
-		"item bucket": NewTypedItemBucketRateLimiter[int](1e6, 2, nil),
-	}
-	for _, j := range []Jitter{NoJitter, FullJitter, EqualJitter, DecorrelatedJitter} {
-		limiters[j.String()] = NewTypedItemBackoffRateLimiter[int](BackoffConfig{Jitter: j, ForgetAfter: time.Millisecond})
-	}
-	for name, l := range limiters {
-		t.Run(name, func(t *testing.T) {
-			var wg sync.WaitGroup
-			for g := range 4 {
-				wg.Go(func() {
-					for i := range 5000 {
-						for _, key := range []int{i % 7, 10_000*(g+1) + i} {
-							if d := l.When(key); d < 0 {
-								t.Errorf("When = %v", d)
-							}
-						}
-						l.NumRequeues(i % 7)
-						if i%3 == 0 {
-							l.Forget(i % 7)
-						}
-					}
-				})
-			}
-			wg.Wait()
-			if k, ok := l.(*itemBackoffRateLimiter[int]); ok {
-				if err := k.keys.checkInvariants(); err != nil {
-					t.Error(err)
-				}
-			}
-		})
 	}
 }
 
