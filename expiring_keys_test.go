@@ -291,7 +291,7 @@ func scripted(t rapid.TB, script []byte, c *testingclock.FakePassiveClock, keys 
 	t.Helper()
 	elapse := func(d time.Duration) {
 		stepClock(c, d)
-		keys.tick() // Two steps between readings, forth and back, would count as one.
+		keys.tickLocked() // Two steps between readings, forth and back, would count as one.
 		if d > 0 {
 			now.now.Add(&now.now, big.NewInt(int64(d)))
 			if end := big.NewInt(int64(horizon)); now.now.Cmp(end) > 0 {

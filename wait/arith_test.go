@@ -6,9 +6,6 @@ import (
 	"time"
 )
 
-// largestShare is the largest value that rand.Float64 returns.
-var largestShare = math.Nextafter(1, 0)
-
 func TestScale(t *testing.T) {
 	const most = time.Duration(math.MaxInt64)
 	tests := []struct {
