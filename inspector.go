@@ -3,6 +3,7 @@ package workqueue
 import (
 	"iter"
 	"reflect"
+	"time"
 )
 
 // Inspector shows a queue to tools, such as package debug, that do not know the type of its keys. SnapshotKey, Add and
@@ -26,8 +27,43 @@ type Inspector struct {
 	// Remove takes a key out of the queue and reports whether it was there. It is nil unless the queue is a
 	// [KeyRemover].
 	Remove func(key any) bool
+	// AddCause is that of [CauseAdder]. It is nil if the queue is none.
+	AddCause func(key any, cause Cause)
 	// Pause and Resume are the queue's own. They are nil if it cannot be paused.
 	Pause, Resume func()
+	// PauseGroup, ResumeGroup and PausedGroups are the queue's own. They are nil if its keys have no groups, which the
+	// queue's PausedGroups says by nil.
+	PauseGroup, ResumeGroup func(group string)
+	PausedGroups            func() []string
+	// GivenUp returns up to limit keys that the queue itself keeps because they are not tried any more, the latest first.
+	// RetryGivenUp adds one of them again, ForgetGivenUp forgets it; they report whether it was there. They are nil if the
+	// queue keeps no such keys.
+	GivenUp                     func(limit int) []GivenUpKey[any]
+	RetryGivenUp, ForgetGivenUp func(key any) bool
+	// Facts returns what only this kind of queue knows, for people. It is nil if there is nothing.
+	Facts func() []Fact
+}
+
+// Fact is a number or a name with what it means, such as "Slots held" and "64 of 256".
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// GivenUpKey is a key that is not tried any more.
+type GivenUpKey[T comparable] struct {
+	Key      T
+	Attempts int
+	Err      string
+	Time     time.Time
+}
+
+// GivenUpKeeper is a queue that keeps the keys that are not tried any more, such as one that many processes share. See
+// the fields of [Inspector].
+type GivenUpKeeper[T comparable] interface {
+	GivenUpKeys(limit int) []GivenUpKey[T]
+	RetryGivenUp(key T) bool
+	ForgetGivenUp(key T) bool
 }
 
 // InspectorProvider is a [StatsProvider] that looks at keys, too.
@@ -78,11 +114,34 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 	if q, ok := q.(KeyRemover[T]); ok {
 		i.Remove = func(key any) bool { return q.Discard(typed[T](key)) }
 	}
+	if q, ok := q.(CauseAdder[T]); ok {
+		i.AddCause = func(key any, cause Cause) { q.AddCause(typed[T](key), cause) }
+	}
 	if q, ok := q.(interface {
 		Pause()
 		Resume()
 	}); ok {
 		i.Pause, i.Resume = q.Pause, q.Resume
+	}
+	if q, ok := q.(interface {
+		PauseGroup(group string)
+		ResumeGroup(group string)
+		PausedGroups() []string
+	}); ok && q.PausedGroups() != nil {
+		i.PauseGroup, i.ResumeGroup, i.PausedGroups = q.PauseGroup, q.ResumeGroup, q.PausedGroups
+	}
+	if q, ok := q.(GivenUpKeeper[T]); ok {
+		i.GivenUp = func(limit int) (keys []GivenUpKey[any]) {
+			for _, k := range q.GivenUpKeys(limit) {
+				keys = append(keys, GivenUpKey[any]{k.Key, k.Attempts, k.Err, k.Time})
+			}
+			return keys
+		}
+		i.RetryGivenUp = func(key any) bool { return q.RetryGivenUp(typed[T](key)) }
+		i.ForgetGivenUp = func(key any) bool { return q.ForgetGivenUp(typed[T](key)) }
+	}
+	if q, ok := q.(interface{ Facts() []Fact }); ok {
+		i.Facts = q.Facts
 	}
 	return i
 }
@@ -90,7 +149,7 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 func (k KeySnapshot[T]) untyped() KeySnapshot[any] {
 	return KeySnapshot[any]{
 		Key: k.Key, State: k.State, Since: k.Since, Due: k.Due, Again: k.Again, Requeues: k.Requeues,
-		Priority: k.Priority, Group: k.Group, Blocked: k.Blocked,
+		Priority: k.Priority, Group: k.Group, Blocked: k.Blocked, Causes: k.Causes,
 	}
 }
 

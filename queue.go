@@ -7,6 +7,7 @@ import (
 
 	"github.com/keyedqueue/workqueue/internal/gate"
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/notes"
 	"github.com/keyedqueue/workqueue/internal/observe"
 	"k8s.io/utils/clock"
 )
@@ -111,6 +112,7 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 	}
 	q := &Typed[T]{
 		name:     config.Name,
+		clock:    config.Clock,
 		custom:   config.Queue,
 		observer: newObserver(config.Name, provider, config.Clock),
 	}
@@ -131,6 +133,7 @@ type Type = Typed[any]
 // the queue as it was.
 type Typed[T comparable] struct {
 	name   string
+	clock  clock.WithTicker
 	ticker observe.Ticker
 	// custom and observer are used under the lock. They call the methods of a user's Queue, of push metrics and of
 	// their clock, and no other foreign code runs under it.
@@ -149,6 +152,8 @@ type Typed[T comparable] struct {
 		// ready has the keys that are dirty and not processing, in the order in which they became so. With a custom
 		// Queue, custom has them, and ready only those that Get has put back because of a panic.
 		ready ring[keytable.Slot]
+		// notes are about the keys that are marked as noted. See causes.go.
+		notes notes.Notes[Causes]
 		// processing counts the keys that workers hold, and again those of them that are dirty.
 		processing, again int
 
@@ -157,12 +162,14 @@ type Typed[T comparable] struct {
 	}
 }
 
-// sets are those of dirty and processing that a key is in.
+// sets are those of dirty and processing that a key is in, and two marks beside them.
 type sets uint8
 
 const (
 	dirty      sets = 1 << iota // needs processing
 	processing                  // is held by a worker
+	noted                       // has a note: causes, or somebody who waits for the next add
+	quiet                       // has been added since a worker got it, but only quietly
 )
 
 type entry[T comparable] = keytable.Entry[T, sets]
@@ -215,17 +222,25 @@ func (q *Typed[T]) addLocked(h keytable.Hash, item T) bool {
 		return false
 	}
 	s, k, inserted := q.mu.keys.FindOrInsert(h, item)
+	if k.Value&(noted|quiet) != 0 {
+		q.interruptLocked(s, k)
+	}
+	q.enterLocked(s, k, inserted)
+	return true
+}
+
+// enterLocked makes the key at s dirty. If it was just inserted, it enters the line.
+func (q *Typed[T]) enterLocked(s keytable.Slot, k *entry[T], inserted bool) {
 	if k.Value&dirty != 0 {
 		if q.custom != nil && k.Value&processing == 0 {
-			q.custom.Touch(item)
+			q.custom.Touch(k.Key)
 		}
-		return true
+		return
 	}
 	if inserted {
 		q.pushLocked(s, k)
 	}
 	q.markDirtyLocked(s, k)
-	return true
 }
 
 func (q *Typed[T]) markDirtyLocked(s keytable.Slot, k *entry[T]) {
@@ -331,7 +346,11 @@ func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T]) {
 	} else if k.Value == 0 {
 		q.mu.adds++
 	}
-	k.Value = processing
+	if k.Value&noted != 0 && q.mu.notes.Taken(s) {
+		k.Value = processing | noted
+	} else {
+		k.Value = processing
+	}
 	q.mu.processing++
 }
 
@@ -363,9 +382,16 @@ func (q *Typed[T]) Done(item T) {
 	if k.Value&dirty != 0 {
 		// First, so that the worker still holds the key if this panics, and may call Done again.
 		q.pushLocked(s, k)
-		k.Value = dirty
+		if k.Value&noted != 0 && q.mu.notes.Done(s) {
+			k.Value = dirty | noted
+		} else {
+			k.Value = dirty
+		}
 		q.mu.again--
 	} else {
+		if k.Value&noted != 0 {
+			q.mu.notes.Remove(s)
+		}
 		q.mu.keys.Delete(s)
 	}
 	q.mu.processing--

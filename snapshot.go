@@ -58,8 +58,10 @@ type KeySnapshot[T comparable] struct {
 	// Priority and Group are those of the key, in a queue that has such.
 	Priority int
 	Group    string
-	// Blocked reports that a queued key cannot be handed out, because its group is at its limit.
+	// Blocked reports that a queued key cannot be handed out, because its group is at its limit or paused.
 	Blocked bool
+	// Causes are those of [CauseAdder], nil if there are none.
+	Causes *Causes
 }
 
 // KeyReader is a queue that shows one key, or all of its keys in steps.
@@ -92,7 +94,7 @@ func (q *Typed[T]) Snapshot(limit int) Snapshot[T] {
 		s.Processing = q.copySome(min(limit, s.Stats.Processing), isProcessing)
 	}
 	if q.custom != nil {
-		s.Queued = q.copySome(min(limit, s.Stats.Queued), func(in sets) bool { return in == dirty })
+		s.Queued = q.copySome(min(limit, s.Stats.Queued), func(in sets) bool { return in&(dirty|processing) == dirty })
 		slices.SortStableFunc(s.Queued, func(a, b KeySnapshot[T]) int { return a.Since.Compare(b.Since) })
 	}
 	return s
@@ -165,7 +167,7 @@ func (q *Typed[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 
 func (q *Typed[T]) snapshotLocked(s keytable.Slot) KeySnapshot[T] {
 	k := q.mu.keys.At(s)
-	c := KeySnapshot[T]{Key: k.Key, State: KeyQueued, Again: k.Value == dirty|processing}
+	c := KeySnapshot[T]{Key: k.Key, State: KeyQueued, Again: k.Value&(dirty|processing) == dirty|processing, Causes: q.causesLocked(s, k)}
 	if k.Value&processing != 0 {
 		c.State = KeyProcessing
 	}

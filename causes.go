@@ -1,0 +1,226 @@
+package workqueue
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
+)
+
+// Cause is why a key was added. It explains, and is no payload: a handler must do the same without it, because causes
+// are merged and cut, and many adds have none.
+type Cause struct {
+	// Reason says in a few words what has happened, such as "Secret default/db changed". 256 bytes of it are kept.
+	Reason string `json:"reason,omitempty"`
+	// TraceParent is the span in which it happened, as the header traceparent of W3C's Trace Context has it, or empty.
+	// One of more than 64 bytes is dropped.
+	TraceParent string `json:"traceparent,omitempty"`
+	// Quiet makes the add one of which [AddNotifier] says nothing: it does not interrupt the handler that has the key.
+	// The key comes again all the same.
+	Quiet bool `json:"quiet,omitempty"`
+	// Time is when the key was added. The queue sets it if it is zero.
+	Time time.Time `json:"time,omitzero"`
+}
+
+const (
+	maxReason      = 256
+	maxTraceParent = 64
+	maxCauses      = 8
+)
+
+// Causes are why a key was handed out. The zero Causes says that no add had a cause. The queue shares Last with all callers:
+// do not change its elements.
+type Causes struct {
+	// Last are the last eight different causes, the latest one last. They differ in Reason or TraceParent.
+	Last []Cause `json:"last,omitempty"`
+	// Others is how many further causes there were, before those.
+	Others int `json:"others,omitempty"`
+	// First is when the first of all was added.
+	First time.Time `json:"first,omitzero"`
+}
+
+// IsZero reports whether there is no cause.
+func (c Causes) IsZero() bool { return len(c.Last) == 0 }
+
+// String returns the different reasons, the latest one last, and how many other causes there were before.
+func (c Causes) String() string {
+	var reasons []string
+	for _, cause := range c.Last {
+		if cause.Reason != "" && !slices.Contains(reasons, cause.Reason) {
+			reasons = append(reasons, cause.Reason)
+		}
+	}
+	if c.Others > 0 {
+		reasons = append(reasons, fmt.Sprintf("%d others before", c.Others))
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// Plus returns c with one more cause, cut to its bounds. It does not change c. A cause without Reason and TraceParent
+// is none.
+func (c Causes) Plus(cause Cause) Causes {
+	if len(cause.Reason) > maxReason {
+		cause.Reason = strings.ToValidUTF8(cause.Reason[:maxReason], "")
+	}
+	if len(cause.TraceParent) > maxTraceParent {
+		cause.TraceParent = ""
+	}
+	if cause.Reason == "" && cause.TraceParent == "" {
+		return c
+	}
+	// Either may be a part of something large.
+	cause.Reason, cause.TraceParent = strings.Clone(cause.Reason), strings.Clone(cause.TraceParent)
+	if c.IsZero() {
+		c.First = cause.Time
+	}
+	last := slices.DeleteFunc(slices.Clone(c.Last), func(l Cause) bool {
+		return l.Reason == cause.Reason && l.TraceParent == cause.TraceParent
+	})
+	if len(last) == maxCauses {
+		last = slices.Delete(last, 0, 1)
+		c.Others++
+	}
+	c.Last = append(last, cause)
+	return c
+}
+
+// CauseAdder is a queue that keeps why its keys were added. The queues of this package are, at every layer, and those of
+// package priorityqueue. Adds without a cause cost nothing more than in other queues.
+type CauseAdder[T comparable] interface {
+	// AddCause is Add that says why. The causes of adds that are merged are merged, too: see Causes.
+	AddCause(key T, cause Cause)
+	// Causes returns, for a key that a worker holds, the causes of the adds that this hand-out answers, and for a queued
+	// key those so far. They are forgotten when the worker is Done.
+	Causes(key T) Causes
+}
+
+// AddNotifier is a queue that says when a key is added while a worker holds it, as those of [CauseAdder].
+type AddNotifier[T comparable] interface {
+	// AddedAgain returns a channel that is closed when key, which the caller holds, is added again, at once or because its
+	// time has come. If that has happened since the key was handed out, it is closed already. Adds with a Quiet cause do
+	// not count. After Done nothing closes it any more. For a key that no worker holds it is nil.
+	AddedAgain(key T) <-chan struct{}
+}
+
+// AddCause is Add that says why item needs processing. It allocates, and a key with causes takes a few hundred bytes more.
+func (q *Typed[T]) AddCause(item T, cause Cause) {
+	h := keytable.HashOf(item)
+	if cause.Time.IsZero() {
+		cause.Time = q.clock.Now() // A clock is foreign code, so not under the lock.
+	}
+	q.mu.Lock()
+	defer q.unlock()
+	if q.shuttingDown.Load() {
+		return
+	}
+	s, k, inserted := q.mu.keys.FindOrInsert(h, item)
+	if !cause.Quiet {
+		q.interruptLocked(s, k)
+	} else if k.Value&(processing|dirty) == processing {
+		k.Value |= quiet
+	}
+	q.enterLocked(s, k, inserted)
+	if cause.Reason != "" || cause.TraceParent != "" {
+		q.mu.notes.AddCause(s, func(c Causes) Causes { return c.Plus(cause) })
+		k.Value |= noted
+	}
+}
+
+// Causes returns the causes of item, which is held or queued. See [CauseAdder].
+func (q *Typed[T]) Causes(item T) Causes {
+	h := keytable.HashOf(item)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s, k := q.mu.keys.Find(h, item); k != nil {
+		if causes := q.causesLocked(s, k); causes != nil {
+			return *causes
+		}
+	}
+	return Causes{}
+}
+
+// causesLocked returns the causes of the key at s, nil if there are none.
+func (q *Typed[T]) causesLocked(s keytable.Slot, k *entry[T]) *Causes {
+	if k.Value&noted == 0 {
+		return nil
+	}
+	current, next := q.mu.notes.Causes(s)
+	if k.Value&processing == 0 {
+		current = next
+	}
+	return current
+}
+
+var closed = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// AddedAgain returns a channel that is closed when item, which the caller holds, is added again. See [AddNotifier].
+func (q *Typed[T]) AddedAgain(item T) <-chan struct{} {
+	h := keytable.HashOf(item)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s, k := q.mu.keys.Find(h, item)
+	switch {
+	case k == nil || k.Value&processing == 0:
+		return nil
+	case k.Value&(dirty|quiet) == dirty:
+		return closed
+	}
+	k.Value |= noted
+	return q.mu.notes.Await(s)
+}
+
+// interruptLocked notes an add of the key at s that is not quiet.
+func (q *Typed[T]) interruptLocked(s keytable.Slot, k *entry[T]) {
+	k.Value &^= quiet
+	if k.Value&noted != 0 {
+		q.mu.notes.Added(s)
+	}
+}
+
+// AddCause is AddCause of the queue below or, if that is no [CauseAdder], Add.
+func (q *delayingType[T]) AddCause(item T, cause Cause) { addCause(q.Extended, item, cause) }
+
+// Causes are those of the queue below, if that is a [CauseAdder].
+func (q *delayingType[T]) Causes(item T) Causes { return causesIn(q.Extended, item) }
+
+// AddedAgain is that of the queue below. It returns nil if that is no [AddNotifier].
+func (q *delayingType[T]) AddedAgain(item T) <-chan struct{} { return addedAgainIn(q.Extended, item) }
+
+// AddCause is AddCause of the queue below or, if that is no [CauseAdder], Add.
+func (q *rateLimitingType[T]) AddCause(item T, cause Cause) { addCause(q.Extended, item, cause) }
+
+// Causes are those of the queue below, if that is a [CauseAdder].
+func (q *rateLimitingType[T]) Causes(item T) Causes { return causesIn(q.Extended, item) }
+
+// AddedAgain is that of the queue below. It returns nil if that is no [AddNotifier].
+func (q *rateLimitingType[T]) AddedAgain(item T) <-chan struct{} {
+	return addedAgainIn(q.Extended, item)
+}
+
+func addCause[T comparable](below TypedInterface[T], item T, cause Cause) {
+	if adder, ok := below.(CauseAdder[T]); ok {
+		adder.AddCause(item, cause)
+	} else {
+		below.Add(item)
+	}
+}
+
+func causesIn[T comparable](below TypedInterface[T], item T) Causes {
+	if below, ok := below.(CauseAdder[T]); ok {
+		return below.Causes(item)
+	}
+	return Causes{}
+}
+
+func addedAgainIn[T comparable](below TypedInterface[T], item T) <-chan struct{} {
+	if below, ok := below.(AddNotifier[T]); ok {
+		return below.AddedAgain(item)
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+// Package notes keeps what a queue knows of only a few of its keys: why they were added, and who wants to hear that they
+// are added again.
+package notes
+
+import "github.com/keyedqueue/workqueue/internal/keytable"
+
+// Notes are kept by the slots of a queue's table. The queue marks, beside a key's state, that there is a note, so that other
+// keys cost nothing. C is what the queue keeps of causes. The zero Notes is ready to use. Notes are not safe for concurrent
+// use.
+type Notes[C any] struct {
+	bySlot map[keytable.Slot]*note[C]
+}
+
+// note is about a key. Its fields are nil if there is nothing to keep.
+type note[C any] struct {
+	// next has the causes of the adds that the next hand-out answers, current those that the last hand-out has answered.
+	// What they point to does not change.
+	next, current *C
+	// added is closed when a key that is held is added again, and then nil.
+	added chan struct{}
+}
+
+// Len returns the number of keys with a note.
+func (n *Notes[C]) Len() int { return len(n.bySlot) }
+
+// Has reports whether there is a note of the key at s.
+func (n *Notes[C]) Has(s keytable.Slot) bool { return n.bySlot[s] != nil }
+
+// of returns the note of the key at s, new if there is none.
+func (n *Notes[C]) of(s keytable.Slot) *note[C] {
+	if n.bySlot == nil {
+		n.bySlot = make(map[keytable.Slot]*note[C])
+	}
+	found := n.bySlot[s]
+	if found == nil {
+		found = new(note[C])
+		n.bySlot[s] = found
+	}
+	return found
+}
+
+// AddCause sets the causes for the next hand-out of the key at s to what merge makes of those so far.
+func (n *Notes[C]) AddCause(s keytable.Slot, merge func(C) C) {
+	k := n.of(s)
+	var before C
+	if k.next != nil {
+		before = *k.next
+	}
+	after := merge(before)
+	k.next = &after
+}
+
+// Causes returns the causes of the key at s: those with which it was handed out, and those for its next hand-out. Nil
+// means none. They must not be changed.
+func (n *Notes[C]) Causes(s keytable.Slot) (current, next *C) {
+	if k := n.bySlot[s]; k != nil {
+		return k.current, k.next
+	}
+	return nil, nil
+}
+
+// Await returns the channel that Added closes for the key at s, which is held.
+func (n *Notes[C]) Await(s keytable.Slot) <-chan struct{} {
+	k := n.of(s)
+	if k.added == nil {
+		k.added = make(chan struct{})
+	}
+	return k.added
+}
+
+// Added notes that the key at s, which is held, was added again.
+func (n *Notes[C]) Added(s keytable.Slot) {
+	if k := n.bySlot[s]; k != nil && k.added != nil {
+		close(k.added)
+		k.added = nil
+	}
+}
+
+// Taken notes that the key at s is handed out. It reports whether there still is a note.
+func (n *Notes[C]) Taken(s keytable.Slot) bool {
+	if k := n.bySlot[s]; k != nil {
+		k.current, k.next = k.next, nil
+	}
+	return n.tidy(s)
+}
+
+// Done notes that the worker that held the key at s has finished, and the key stays in the queue. It reports whether there
+// still is a note.
+func (n *Notes[C]) Done(s keytable.Slot) bool {
+	if k := n.bySlot[s]; k != nil {
+		k.current, k.added = nil, nil
+	}
+	return n.tidy(s)
+}
+
+// Canceled notes that the key at s, which is held, does not come again.
+func (n *Notes[C]) Canceled(s keytable.Slot) {
+	if k := n.bySlot[s]; k != nil {
+		k.next = nil
+	}
+}
+
+// tidy removes an empty note, and reports whether one stays.
+func (n *Notes[C]) tidy(s keytable.Slot) bool {
+	if k := n.bySlot[s]; k == nil || k.next == nil && k.current == nil {
+		n.Remove(s)
+		return false
+	}
+	return true
+}
+
+// Remove removes the note of the key at s, if there is one. It must be called before another key gets the slot.
+func (n *Notes[C]) Remove(s keytable.Slot) {
+	delete(n.bySlot, s)
+	if len(n.bySlot) == 0 {
+		n.bySlot = nil // A map does not shrink.
+	}
+}
