@@ -112,17 +112,7 @@ func (q *Typed[T]) AddCause(item T, cause Cause) {
 	}
 	q.mu.Lock()
 	defer q.unlock()
-	if q.shuttingDown.Load() {
-		return
-	}
-	s, k, inserted := q.mu.keys.FindOrInsert(h, item)
-	if !cause.Quiet {
-		q.interruptLocked(s, k)
-	} else if k.Value&(processing|dirty) == processing {
-		k.Value |= quiet
-	}
-	q.enterLocked(s, k, inserted)
-	if cause.Reason != "" || cause.TraceParent != "" {
+	if s, k := q.addLocked(h, item, cause.Quiet); k != nil && (cause.Reason != "" || cause.TraceParent != "") {
 		q.mu.notes.AddCause(s, func(c Causes) Causes { return c.Plus(cause) })
 		k.Value |= noted
 	}
