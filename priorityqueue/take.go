@@ -77,6 +77,7 @@ func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 	it := &q.mu.keys.At(s).Value
 	q.leaveLineLocked(s, it)
 	it.state = processing
+	q.mu.lastTaken = s
 	q.mu.held++
 	if q.config.Group != nil {
 		q.countHeldLocked(q.groupOfLocked(s), 1)
@@ -98,11 +99,14 @@ func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 // waits for the time that was asked for. Done of a key that no worker holds changes nothing but
 // [workqueue.Stats].UnmatchedDones.
 func (q *Queue[T]) Done(item T) {
-	h := keytable.HashOf(item)
 	now := q.readClock(false)
 	q.lockAt(now)
 	defer q.unlock()
-	q.finishLocked(item, h, now)
+	if s := q.mu.lastTaken; s != keytable.None && q.mu.keys.At(s).Key == item {
+		q.finishSlotLocked(s, &q.mu.keys.At(s).Value, now)
+		return
+	}
+	q.finishLocked(item, keytable.HashOf(item), now)
 }
 
 // finishLocked is Done of item, whose hash is h.
@@ -117,6 +121,9 @@ func (q *Queue[T]) finishLocked(item T, h keytable.Hash, now time.Duration) {
 
 // finishSlotLocked is Done of the held key at s.
 func (q *Queue[T]) finishSlotLocked(s keytable.Slot, it *item, now time.Duration) {
+	if s == q.mu.lastTaken {
+		q.mu.lastTaken = keytable.None
+	}
 	q.mu.held--
 	if q.config.Group != nil {
 		q.countHeldLocked(q.groupOfLocked(s), -1)
