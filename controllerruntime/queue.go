@@ -37,8 +37,11 @@ package controllerruntime
 
 import (
 	"cmp"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	clientgo "k8s.io/client-go/util/workqueue"
 	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
@@ -92,6 +95,7 @@ func With[request comparable](config priorityqueue.Config[request], onNew ...fun
 // are those of the priorityqueue.Queue.
 type Queue[request comparable] struct {
 	*priorityqueue.Queue[request]
+	kept keptFailures[request]
 }
 
 var _ crpriority.PriorityQueue[int] = (*Queue[int])(nil)
@@ -100,11 +104,16 @@ var _ crpriority.PriorityQueue[int] = (*Queue[int])(nil)
 // one counts. A negative After is now, whatever the limiter would say. A delayed add of a key that is being reconciled
 // counts as its reconciler's RequeueAfter, which Config.MaxDelay does not bound. After shutdown it does nothing.
 func (q *Queue[request]) AddWithOpts(o crpriority.AddOpts, items ...request) {
-	opts := priorityqueue.AddOpts{After: o.After, RateLimited: o.RateLimited && o.After >= 0}
+	q.addWithOpts(o, nil, items...)
+}
+
+// addWithOpts is AddWithOpts with a cause or nil.
+func (q *Queue[request]) addWithOpts(o crpriority.AddOpts, cause *workqueue.Cause, items ...request) {
+	opts := priorityqueue.AddOpts{After: o.After, RateLimited: o.RateLimited && o.After >= 0, Cause: cause}
 	if o.Priority != nil {
 		opts.Priority = *o.Priority
 	}
-	if !opts.RateLimited && o.After > 0 {
+	if cause == nil && !opts.RateLimited && o.After > 0 {
 		// The controller adds a key with a delay when its reconciler has asked for RequeueAfter.
 		for _, item := range items {
 			q.AddWithPriority(item, opts.Priority, o.After)
@@ -136,3 +145,41 @@ func (q *Queue[request]) Len() int {
 // queued is dropped, and every getter returns at once with shutdown = true. Keys that workers hold are finished as
 // usual. It may be called any number of times.
 func (q *Queue[request]) ShutDown() { q.ShutDownNow() }
+
+// Forget makes the limiter forget the failures of item. It does not if the call of a [Reconciler] that has just ended for item
+// was interrupted.
+func (q *Queue[request]) Forget(item request) {
+	if !q.kept.remove(item) {
+		q.Queue.Forget(item)
+	}
+}
+
+// keptFailures are the requests whose failures the next Forget must not forget.
+type keptFailures[request comparable] struct {
+	n        atomic.Int64 // of requests, so that most calls need no lock
+	mu       sync.Mutex
+	requests map[request]struct{}
+}
+
+func (k *keptFailures[request]) insert(r request) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.requests == nil {
+		k.requests = make(map[request]struct{})
+	}
+	k.requests[r] = struct{}{}
+	k.n.Store(int64(len(k.requests)))
+}
+
+// remove removes r, and reports whether it was there.
+func (k *keptFailures[request]) remove(r request) bool {
+	if k.n.Load() == 0 {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, found := k.requests[r]
+	delete(k.requests, r)
+	k.n.Store(int64(len(k.requests)))
+	return found
+}
