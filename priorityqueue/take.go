@@ -2,10 +2,10 @@ package priorityqueue
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/gate"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
@@ -31,7 +31,7 @@ func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
 		return item, err
 	}
 	item, _, err = q.take(ctx.Done())
-	return item, contextError(ctx, err)
+	return item, gate.PublicError(ctx, err)
 }
 
 // take waits until a key can be handed out, and takes it.
@@ -46,17 +46,6 @@ func (q *Queue[T]) take(done <-chan struct{}) (key T, priority int, err error) {
 	return e.Key, e.Value.priority, nil
 }
 
-// errContextDone is what a getter returns under the lock instead of its context's error: Err is foreign code.
-var errContextDone = errors.New("priorityqueue: the context is done")
-
-// contextError returns err, or ctx.Err() if err is errContextDone.
-func contextError(ctx context.Context, err error) error {
-	if err == errContextDone {
-		return ctx.Err()
-	}
-	return err
-}
-
 // awaitLocked waits until a key can be handed out, or there is an error to return. It returns the time.
 func (q *Queue[T]) awaitLocked(done <-chan struct{}, now time.Duration) (time.Duration, error) {
 	for !q.canTakeLocked() {
@@ -64,7 +53,7 @@ func (q *Queue[T]) awaitLocked(done <-chan struct{}, now time.Duration) (time.Du
 			return now, workqueue.ErrShutDown
 		}
 		if !q.mu.Sleep(done, func() { now = q.readClock(false) }) {
-			return now, errContextDone
+			return now, gate.ErrContextDone
 		}
 		q.advanceLocked(now)
 	}
@@ -161,7 +150,7 @@ func (q *Queue[T]) Take(ctx context.Context) (info Info[T], err error) {
 		return info, err
 	}
 	if info, err = q.takeInfo(ctx.Done()); err != nil {
-		return info, contextError(ctx, err)
+		return info, gate.PublicError(ctx, err)
 	}
 	one := [...]Info[T]{info}
 	q.addFailures(one[:])
