@@ -88,6 +88,11 @@ func TestManager(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{t: t, client: fake.NewClientBuilder().Build(), informers: &informertest.FakeInformers{Scheme: scheme.Scheme}}
+		for _, o := range []client.Object{&appsv1.Deployment{}, &corev1.Secret{}} { // Before the controller asks: the fake has no lock.
+			if _, err := c.informers.FakeInformerFor(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
 		mgr, err := ctrl.NewManager(&rest.Config{}, ctrl.Options{
 			MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 				return meta.NewDefaultRESTMapper(nil), nil
