@@ -71,7 +71,7 @@ func (r *bucketRateLimiter[T]) Forget(T) {}
 // and otherwise a burst of zero lets nothing through: When is math.MaxInt64. A limit of zero gives each
 // key its first burst tokens and nothing after them; those buckets are never full again, and take
 // memory until Forget. A negative limit and NaN count as zero, a negative burst as zero, and a burst
-// above math.MaxInt32 as that.
+// above math.MaxInt32 as that. After 2^32 - 1 tokens without being full, a bucket is replaced by a full one.
 //
 // NumRequeues returns 0, as a bucket does not count failures. Forget drops the bucket and gives its
 // memory back: the key's next bucket is full. Nil for c means the real clock; it is read under the
@@ -90,8 +90,7 @@ func NewTypedItemBucketRateLimiter[T comparable](limit rate.Limit, burst int, c 
 type itemBucketRateLimiter[T comparable] struct {
 	interval  tokenInterval
 	unlimited bool
-	// burst is less than someTokens.
-	burst uint32
+	burst     uint32
 
 	mu sync.Mutex // guards what follows; nothing of the caller's but the clock is called under it
 	// keys counts the tokens that were taken from start on. A key expires when its bucket is full, and
@@ -115,12 +114,11 @@ func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
 	now := r.keys.now
 	s, key := r.keys.findOrInsert(h, item)
 	start := now
+	if key.count == math.MaxUint32 {
+		key.count = 0 // A new bucket: more tokens cannot be counted.
+	}
 	if key.count > 0 {
 		start = key.expires.duration() - key.span.duration()
-	}
-	if key.count == math.MaxUint32 {
-		start += r.interval.times(someTokens)
-		key.count -= someTokens
 	}
 	key.count++
 	taken, fill := key.count, r.interval.times(key.count)
@@ -138,10 +136,6 @@ func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
 	}
 	return max(0, start+r.interval.times(taken-r.burst)-now)
 }
-
-// someTokens are left out, and start is moved as if they had never been taken, by up to 1 ns too much,
-// when there are too many of them to count.
-const someTokens = 1 << 31
 
 // NumRequeues returns 0: a bucket does not count failures.
 func (r *itemBucketRateLimiter[T]) NumRequeues(item T) int {

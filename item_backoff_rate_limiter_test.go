@@ -205,21 +205,6 @@ func TestItemBackoffForgetsNever(t *testing.T) {
 	}
 }
 
-// The time that a program spends without failures must not be taken off the next key's.
-func TestItemBackoffAfterQuietTime(t *testing.T) {
-	c := newPassiveClock()
-	l := NewTypedItemBackoffRateLimiter[string](BackoffConfig{Base: time.Second, Clock: c, ForgetAfter: time.Minute})
-	for range 3 {
-		stepClock(c, time.Hour)
-		l.When("key")
-		l.Forget("other")
-		if n := l.NumRequeues("key"); n != 1 {
-			t.Errorf("NumRequeues = %d at once after a failure", n)
-		}
-		l.Forget("key")
-	}
-}
-
 // evenly asserts that shares, each from 0 to 1, are spread evenly: a chi-squared test over 50 bins. By
 // chance, 1 in 100,000 spreads would be as bad as 103; the seeds being fixed, these are not.
 func evenly(t *testing.T, shares []float64) {

@@ -1,6 +1,7 @@
 package priorityqueue
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
@@ -106,7 +107,7 @@ func (q *Queue[T]) ResumeGroup(group string) {
 
 // resumeGroupsLocked ends the pauses of all groups.
 func (q *Queue[T]) resumeGroupsLocked() {
-	for group := range q.mu.pausedGroups {
+	for _, group := range q.pausedGroupsLocked() {
 		q.setGroupPausedLocked(group, false)
 	}
 	q.mu.pausedGroups = nil
@@ -127,10 +128,12 @@ func (q *Queue[T]) PausedGroups() []string {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	names := make([]string, 0, len(q.mu.pausedGroups))
-	for name := range q.mu.pausedGroups {
-		names = append(names, name)
-	}
+	return q.pausedGroupsLocked()
+}
+
+// pausedGroupsLocked returns the groups that are paused, sorted, and not nil.
+func (q *Queue[T]) pausedGroupsLocked() []string {
+	names := slices.AppendSeq(make([]string, 0, len(q.mu.pausedGroups)), maps.Keys(q.mu.pausedGroups))
 	slices.Sort(names)
 	return names
 }

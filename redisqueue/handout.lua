@@ -61,13 +61,20 @@ end
 -- Hand out keys: first those that were given back, then those that were queued before, then those of this batch.
 local got, bytes, popped = 0, 0, 0
 local function wants() return not paused and got < want and bytes < BYTES end
+local moves, moved = {}, {} -- arguments for HSET and HDEL of CAUSES
 local function handOut(key)
 	fence = fence + 1
 	local itsFence = digits(fence)
-	results[#results + 1] = 'k' .. #key .. ' ' .. itsFence .. ' ' .. states[key] .. ' ' .. key
+	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. states[key] .. ' ' .. key
+	local causes = caused and call('HGET', CAUSES, 'n' .. key)
+	if causes then
+		result = 'K' .. sub(result, 2) .. #causes .. ' ' .. causes
+		moves[#moves + 1], moves[#moves + 2], moved[#moved + 1] = 'h' .. key, causes, 'n' .. key
+	end
+	results[#results + 1] = result
 	set(key, 'p' .. session .. itsFence)
 	got = got + 1
-	bytes = bytes + #key
+	bytes = bytes + #result
 	local member = session .. key
 	held[2 * got - 1] = '0'
 	held[2 * got] = member
@@ -135,6 +142,11 @@ chunks(absent, 1000, function(first, last) call('HDEL', STATES, unpack(absent, f
 if popped > 0 then
 	call('LPOP', LINE, popped)
 end
+chunks(uncaused, 1000, function(first, last) call('HDEL', CAUSES, unpack(uncaused, first, last)) end)
+if #moves > 0 then
+	call('HSET', CAUSES, unpack(moves))
+	call('HDEL', CAUSES, unpack(moved))
+end
 local over, n = {}, 0
 for _, member in ipairs(released) do
 	if not holds[member] then
@@ -143,13 +155,13 @@ for _, member in ipairs(released) do
 	end
 end
 chunks(over, 1000, function(first, last) call('ZREM', HELD, unpack(over, first, last)) end)
-local moved, n = {}, 0
+local added, n = {}, 0
 for key in pairs(due) do
 	n = n + 1
-	moved[n] = key
+	added[n] = key
 end
 if n > 0 then
-	call('ZREM', DELAYS, unpack(moved))
+	call('ZREM', DELAYS, unpack(added))
 end
 
 -- If keys have the state of queued ones and the line is empty, they have got lost from it: for instance, because an older
@@ -168,7 +180,7 @@ if queued > 0 and call('LLEN', LINE) == 0 then
 		if key ~= FILLER and not (holder and call('ZSCORE', HELD, holder .. key)) then
 			call('RPUSH', LINE, key)
 			call('HSET', STATES, key, since)
-			again = again - (byte(state) == 100 and 1 or 0)
+			again = again - (isDirty(state) and 1 or 0)
 			repaired = repaired + 1
 		end
 	end
@@ -224,9 +236,12 @@ local reply = table.concat({
 	allRepaired, changed, unmatched, format('%.0f', nextDue), paused and 1 or 0, oldest, got, '',
 }, ' ') .. table.concat(results)
 call('HSET', REPLIES, session, number .. ' ' .. reply)
-call('HSET', META, 'v', whole(leaseClock), 't', since, 'f', digits(fence), 'a', again)
 if not meta[9] or offset ~= tonumber(meta[10] or 0) or paused ~= (meta[11] == '1') or repaired > 0 then
 	call('HSET', META, 'd', DESCRIPTION, 'o', whole(offset), 'p', paused and 1 or 0, 'r', allRepaired)
+end
+call('HSET', META, 'v', whole(leaseClock), 't', since, 'f', digits(fence), 'a', again)
+if caused and tidies and call('HLEN', CAUSES) == 0 then
+	call('HDEL', META, 'n')
 end
 if bucketChanged then
 	call('HSET', META, 'b', meta[5], 'c', meta[6])

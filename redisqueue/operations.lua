@@ -6,6 +6,7 @@
 local states, touched = {}, {}
 local held, released, holds = {}, {}, {} -- arguments for ZADD and ZREM of HELD; holds has what the former adds
 local front, tail, due = {}, {}, {} -- queued before all others, the last one first; after all others; no longer delayed
+local uncaused = {} -- fields of CAUSES to be deleted
 local changed, unmatched = 0, 0
 local results = {}
 
@@ -61,18 +62,22 @@ local function isQueued(key)
 	return state and #state == 16
 end
 
-local function add(key)
+local function add(key, quiet)
 	local state = states[key]
 	if not state then
 		set(key, since)
 		tail[#tail + 1] = key
 		changed = changed + 1
 	elseif byte(state) == 112 then -- p
-		set(key, 'd' .. sub(state, 2) .. since)
+		set(key, (quiet and 'e' or 'd') .. sub(state, 2) .. since)
 		again = again + 1
 		changed = changed + 1
+	elseif not quiet and byte(state) == 101 then -- e
+		set(key, 'd' .. sub(state, 2))
 	end
 end
+
+local function isDirty(state) return byte(state) == 100 or byte(state) == 101 end -- d or e
 
 local waiting
 local function addLater(key, delay)
@@ -98,15 +103,77 @@ end
 -- release ends the processing of a key, and returns since when it is dirty, if it is.
 local function release(holder, key, state)
 	released[#released + 1] = holder .. key
+	if caused then
+		uncaused[#uncaused + 1] = 'h' .. key
+	end
 	set(key, false)
-	if byte(state) == 100 then -- d
+	if isDirty(state) then
 		again = again - 1
 		return sub(state, 29)
 	end
 end
 
+-- addCauses merges causes into those that a key has, as workqueue.Causes.Plus does. They are
+-- <number of others> <time of the first> and, for each of the last eight, <length> <time><q or l><what it is>.
+local function addCauses(key, later)
+	local others, first, last = 0, nil, {}
+	local function plus(text)
+		local more, began, at = string.match(text, '^(%d+) (%d+) ()')
+		others, first = others + more, first or began
+		while at <= #text do
+			local length, from = string.match(text, '^(%d+) ()', at)
+			local cause = sub(text, from, from + length - 1)
+			at = from + length
+			for i = #last, 1, -1 do
+				if sub(last[i], 18) == sub(cause, 18) then
+					table.remove(last, i)
+				end
+			end
+			last[#last + 1] = cause
+			if #last > 8 then
+				table.remove(last, 1)
+				others = others + 1
+			end
+		end
+	end
+	if not caused then
+		call('HSET', META, 'n', 1)
+		caused = true
+	end
+	local earlier = call('HGET', CAUSES, 'n' .. key)
+	if earlier then
+		plus(earlier)
+		plus(later)
+		for i, cause in ipairs(last) do
+			last[i] = #cause .. ' ' .. cause
+		end
+		later = whole(others) .. ' ' .. first .. ' ' .. table.concat(last)
+	end
+	call('HSET', CAUSES, 'n' .. key, later)
+end
+
+-- keepCauses keeps the causes of a hand-out that was not finished for the next one.
+local function keepCauses(key)
+	local held = caused and call('HGET', CAUSES, 'h' .. key)
+	if held then
+		local later = call('HGET', CAUSES, 'n' .. key)
+		call('HSET', CAUSES, 'n' .. key, held)
+		if later then
+			addCauses(key, later)
+		end
+	end
+end
+
+-- forgetCauses forgets why a key was added that will not come again.
+local function forgetCauses(key)
+	if caused then
+		call('HDEL', CAUSES, 'n' .. key)
+	end
+end
+
 -- putBack queues a key that was not finished, before all others. It is dirty since it was handed out.
 local function putBack(holder, key, state)
+	keepCauses(key)
 	release(holder, key, state)
 	set(key, sub(state, 13, 28))
 	front[#front + 1] = key
@@ -249,9 +316,9 @@ local function rare()
 		addLater(key, delay)
 	end
 
-	function seldom.giveUp(key, attempts, reason)
+	function seldom.giveUp(key, attemptsAndReason)
 		givenUp, gaveUp = countGivenUp() + call('ZADD', GIVEN, since, key), true
-		call('HSET', REASONS, key, attempts .. ' ' .. reason)
+		call('HSET', REASONS, key, attemptsAndReason)
 	end
 
 	local function result(found) results[#results + 1] = found and 'n1 ' or 'n0 ' end
@@ -265,18 +332,27 @@ local function rare()
 			if call('LLEN', LINE) <= 10000 then
 				call('LREM', LINE, 1, key)
 			end
-		elseif state and byte(state) == 100 then -- d
+		elseif state and isDirty(state) then
 			set(key, 'p' .. sub(state, 2, 28))
 			again = again - 1
 		end
+		forgetCauses(key)
 		forget(key)
 		call('HDEL', LOSSES, key)
 		return found or state
 	end
 
 	-- execute executes the operations that have no function above.
-	function seldom.execute(code, key, argument)
-		if code == 'n' then
+	function seldom.execute(code, key, argument, rest)
+		if code == 'c' then -- An add with its causes, behind q if it is quiet, and l.
+			add(key, byte(rest) == 113)
+			if #rest > 1 then
+				addCauses(key, sub(rest, 2))
+			end
+		elseif code == 'w' then -- Was the key that the session holds added again?
+			local state = heldUnder(argument, key)
+			result(state and byte(state) == 100)
+		elseif code == 'n' then
 			results[#results + 1] = 'n' .. failuresOf(key) .. ' '
 		elseif code == 'q' then -- Quit ends the session. What it holds is reclaimed below, and its blocking read is woken to end.
 			call('ZADD', LEASES, -1, session)
@@ -286,6 +362,7 @@ local function rare()
 			if state and code == 'b' then
 				putBack(session, key, state)
 			elseif state then
+				forgetCauses(key)
 				release(session, key, state)
 				call('SADD', ASIDE, key)
 			end
@@ -306,9 +383,8 @@ local function rare()
 				add(key)
 			end
 			result(found)
-		elseif code == 'g' then -- The argument is the number of attempts; the key's length stands before it, the error behind it.
-			local length = tonumber(sub(key, 1, 16), 10)
-			seldom.giveUp(sub(key, 17, 16 + length), whole(tonumber(argument, 10)), sub(key, 17 + length))
+		elseif code == 'g' then
+			seldom.giveUp(key, rest)
 		end
 	end
 	-- lose gives a key back whose holder was heard of no more. It may have killed its process, and the keys beside it: the
@@ -322,9 +398,11 @@ local function rare()
 		end
 		countFailure(key, failuresOf(key), delay)
 		if most > 0 and losses >= most then
+			forgetCauses(key)
 			release(holder, key, state)
-			seldom.giveUp(key, losses, 'the lease was lost ' .. losses .. ' times in a row: the handler may end its process')
+			seldom.giveUp(key, losses .. ' the lease was lost ' .. losses .. ' times in a row: the handler may end its process')
 		elseif delay > 0 then
+			keepCauses(key)
 			release(holder, key, state)
 			addLater(key, delay)
 		else
@@ -337,7 +415,8 @@ local function rare()
 	return seldom
 end
 
--- What every program does has a function. Its operations have a key, or a number of 16 characters and a key.
+-- What every program does has a function. Its operations have a key, or an argument of 16 characters and a key. The others may
+-- also have the length of the key in 16 characters, the key, and a rest.
 local operations = {
 	a = add,
 	f = forget,
@@ -357,15 +436,18 @@ local operations = {
 	end,
 }
 
-local WITH_ARGUMENT, WITH_STATE = 'lrdbug', 'adbuxts'
-local adds = { a = true, l = true, r = true } -- A full server does not execute these.
+local WITH_ARGUMENT, WITH_REST, WITH_STATE = 'lrdbuw', 'cg', 'adbuxtscw'
+local adds = { a = true, c = true, l = true, r = true } -- A full server does not execute these.
 
-local ops, keys, arguments, toLoad, finished, n = {}, {}, {}, {}, {}, 0
+local ops, keys, arguments, rests, toLoad, finished, n = {}, {}, {}, {}, {}, {}, 0
 for i = FIRST_OP, #ARGV do
 	local code = sub(ARGV[i], 1, 1)
 	ops[i] = code
 	if find(WITH_ARGUMENT, code, 1, true) then
 		arguments[i], keys[i] = sub(ARGV[i], 2, 17), sub(ARGV[i], 18)
+	elseif find(WITH_REST, code, 1, true) then
+		local past = 18 + tonumber(sub(ARGV[i], 2, 17), 10)
+		keys[i], rests[i] = sub(ARGV[i], 18, past - 1), sub(ARGV[i], past)
 	else
 		keys[i] = sub(ARGV[i], 2)
 	end
@@ -386,7 +468,7 @@ for i = FIRST_OP, #ARGV do
 	elseif operation then
 		operation(keys[i], arguments[i])
 	else
-		rare().execute(code, keys[i], arguments[i])
+		rare().execute(code, keys[i], arguments[i], rests[i])
 	end
 end
 -- A process that has called Done has survived the key.
