@@ -4,15 +4,28 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"k8s.io/utils/clock"
 )
 
-// callContext is the context of one call of a handler. Nothing in it changes, so a handler may keep it
-// longer than its call. Calls that differ in nothing share one.
+// callContext is the context of one call of a handler. It ends when the call has ended, and before that with the pool and by
+// Pool.Cancel. A handler may keep it for longer, so each is used once. Few handlers wait for its end, and a standard context
+// costs allocations and a place in its parent. So it makes one when somebody needs it, and is small until then.
 type callContext struct {
-	context.Context
+	*callInfo
+	// own is nil until it is needed. If the call ends before that, it is callInfo.ended.
+	own atomic.Pointer[ownContext]
+}
+
+// callInfo is what contexts have in common. Calls that differ in nothing share it.
+type callInfo struct {
+	pool     caller
+	handling context.Context // the parent of all
+	ended    *ownContext     // one that has ended without another cause
+
 	attempt  int
 	priority int
 	// prioritized reports that the queue has priorities.
@@ -21,21 +34,80 @@ type callContext struct {
 	key         any          // nil if logger is
 }
 
-// callContextKey is what a callContext returns itself for.
-type callContextKey struct{}
+// caller is a pool whose keys are of any type.
+type caller interface {
+	causes(c *callContext) workqueue.Causes
+	addedAgain(c *callContext) <-chan struct{}
+}
 
-// Value makes accessors find the callContext in contexts that are made from it.
+// ownContext is a standard context of one call.
+type ownContext struct {
+	context.Context
+	end context.CancelCauseFunc
+	// interrupted reports that UntilAdded has ended a context because the key was added again.
+	interrupted atomic.Bool
+}
+
+func newOwnContext(parent context.Context) *ownContext {
+	ctx, end := context.WithCancelCause(parent)
+	return &ownContext{Context: ctx, end: end}
+}
+
+// need returns the standard context.
+func (c *callContext) need() *ownContext {
+	if own := c.own.Load(); own != nil {
+		return own
+	}
+	own := newOwnContext(c.handling)
+	if !c.own.CompareAndSwap(nil, own) {
+		own.end(nil) // Somebody else was quicker, or the call has ended.
+	}
+	return c.own.Load()
+}
+
+// callEnds ends the context.
+func (c *callContext) callEnds() {
+	if !c.own.CompareAndSwap(nil, c.ended) {
+		c.own.Load().end(nil)
+	}
+}
+
+func (c *callContext) Deadline() (time.Time, bool) { return c.handling.Deadline() }
+
+func (c *callContext) Done() <-chan struct{} { return c.need().Done() }
+
+func (c *callContext) Err() error {
+	if c.own.Load() == nil && c.handling.Err() == nil {
+		return nil
+	}
+	return c.need().Err()
+}
+
+// Value makes accessors find the callContext in contexts that are made from it. The context package finds the standard
+// one, so that contexts made from it need no goroutine.
 func (c *callContext) Value(key any) any {
 	if _, ok := key.(callContextKey); ok {
 		return c
 	}
-	return c.Context.Value(key)
+	if own := c.own.Load(); own != nil {
+		return own.Value(key)
+	}
+	return c.handling.Value(key)
+}
+
+// callContextKey is what a callContext returns itself for.
+type callContextKey struct{}
+
+// callOf returns the context of the handler's call that ctx is made from, or nil.
+func callOf(ctx context.Context) *callContext {
+	c, _ := ctx.Value(callContextKey{}).(*callContext)
+	return c
 }
 
 // Attempt returns how many times in a row the key has been handled, this call included: 1 if it has not
 // failed before. In a context that is not from a handler's call it returns 0.
 func Attempt(ctx context.Context) int {
-	if c, ok := ctx.Value(callContextKey{}).(*callContext); ok {
+	if c := callOf(ctx); c != nil {
 		return c.attempt
 	}
 	return 0
@@ -44,10 +116,108 @@ func Attempt(ctx context.Context) int {
 // Priority returns the priority of the key of a handler's call. It returns false if the queue has no priorities
 // (see [PriorityQueue]), or ctx is not from a handler's call.
 func Priority(ctx context.Context) (priority int, ok bool) {
-	if c, ok := ctx.Value(callContextKey{}).(*callContext); ok {
+	if c := callOf(ctx); c != nil {
 		return c.priority, c.prioritized
 	}
 	return 0, false
+}
+
+// Causes returns why the key of a handler's call came, for people and traces: a handler must do the same without them, because
+// many adds have none and retries have none. They are zero if the queue is no [workqueue.CauseAdder], the call has ended, or
+// ctx is not from a handler's call.
+func Causes(ctx context.Context) workqueue.Causes {
+	if c := callOf(ctx); c != nil {
+		return c.pool.causes(c)
+	}
+	return workqueue.Causes{}
+}
+
+// UntilAdded returns a context for the waits that are worth interrupting: it is made from ctx, which is that of a handler's
+// call or made from it, and ends also when the key of the call is added again, with the cause [ErrAdded]. If the key was added
+// after the queue handed it out and before UntilAdded was called, it has ended already. Adds with a Quiet
+// [workqueue.Cause] do not end it, and neither does the handler's own RequeueAfter, which comes later.
+//
+// A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has been
+// interrupted. That is no failure: see [NextInterrupted].
+//
+// The context ends with the call. Until then it takes a goroutine, and UntilAdded an amount of time in proportion to the
+// number of workers. If the queue is no [workqueue.AddNotifier], the call has ended, or ctx is not from a handler's call,
+// UntilAdded returns ctx itself.
+func UntilAdded(ctx context.Context) context.Context {
+	c := callOf(ctx)
+	if c == nil {
+		return ctx
+	}
+	added := c.pool.addedAgain(c)
+	if added == nil {
+		return ctx
+	}
+	own := c.need()
+	until, end := context.WithCancelCause(ctx)
+	interrupt := func() {
+		own.interrupted.Store(true) // First: when the handler returns, it must be set.
+		end(ErrAdded)
+	}
+	if isClosed(added) {
+		interrupt()
+		return until
+	}
+	go func() {
+		select {
+		case <-added:
+			interrupt()
+		case <-own.Done(): // ctx need not end with the call.
+			end(context.Cause(own))
+		case <-until.Done():
+		}
+	}()
+	return until
+}
+
+// keyOf returns the key of a call that goes on.
+func (p *Pool[T]) keyOf(c *callContext) (key T, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range p.mu.workers {
+		if w.base == c {
+			return w.Key, true
+		}
+	}
+	return key, false
+}
+
+func (p *Pool[T]) causes(c *callContext) (causes workqueue.Causes) {
+	if key, ok := p.keyOf(c); ok {
+		causes = p.causesOf(key)
+	}
+	return causes
+}
+
+// causesOf returns the causes of a key that a worker holds.
+func (p *Pool[T]) causesOf(key T) (causes workqueue.Causes) {
+	if p.causeAdder != nil {
+		causes = p.causeAdder.Causes(key)
+	}
+	return causes
+}
+
+// addedAgain returns the queue's channel for the key of c, or nil.
+func (p *Pool[T]) addedAgain(c *callContext) <-chan struct{} {
+	if key, ok := p.keyOf(c); ok && p.addNotifier != nil {
+		return p.addNotifier.AddedAgain(key)
+	}
+	return nil
+}
+
+// Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether there is one. What
+// the handler then returns decides what becomes of the key, as always: an error is a failure. Cancel does not wait for the
+// handler, and also reaches one that Run has left behind.
+func (p *Pool[T]) Cancel(key T) bool {
+	c, ok := p.currentOf(key)
+	if ok {
+		c.base.need().end(ErrCanceled)
+	}
+	return ok
 }
 
 var silent = slog.New(slog.DiscardHandler)
@@ -55,7 +225,7 @@ var silent = slog.New(slog.DiscardHandler)
 // Logger returns Options.Logger with the attributes "queue", if the pool has a name, and "key". If
 // there is none, or ctx is not from a handler's call, it returns one that is silent.
 func Logger(ctx context.Context) *slog.Logger {
-	if c, ok := ctx.Value(callContextKey{}).(*callContext); ok && c.logger != nil {
+	if c := callOf(ctx); c != nil && c.logger != nil {
 		return c.logger.With("key", c.key)
 	}
 	return silent

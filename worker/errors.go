@@ -10,13 +10,18 @@ import (
 // [testing.T.FailNow] does).
 var ErrGoexit = errors.New("worker: runtime.Goexit was called")
 
-// A handler's context ends with Run if the handler has not returned by then. Its [context.Cause] is one of these errors, or
-// that of Run's context if that has ended and Options.Drain is [Nothing].
+// A handler's context ends with its call, and with Run if the handler has not returned by then. Then its [context.Cause] is
+// ErrDrainTimeout, ErrStopped or, if Run's context has ended and Options.Drain is [Nothing], that of Run's context.
 var (
 	// ErrDrainTimeout is the cause when Options.DrainTimeout is over.
 	ErrDrainTimeout = errors.New("worker: the time to finish after the end of Run's context is over")
 	// ErrStopped is the cause after [Pool.Stop] of [Nothing].
 	ErrStopped = errors.New("worker: the pool was stopped, and does not wait for its handlers")
+	// ErrCanceled is the cause after [Pool.Cancel].
+	ErrCanceled = errors.New("worker: Cancel was called for the key")
+	// ErrAdded is the cause of the end of a context of [UntilAdded]. A handler that returns it has not failed: see
+	// [NextInterrupted].
+	ErrAdded = errors.New("worker: the key was added again")
 )
 
 // Requeue is an error for a handler to return, bare or wrapped, that wants its key again after a time and with a

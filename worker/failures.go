@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,36 +31,70 @@ type FailedKey[T comparable] struct {
 
 const (
 	maxErrorText = 1 << 10
+	maxStack     = 8 << 10
 	// keepErrors is the number of failing keys whose last errors are kept: those that have failed last.
 	keepErrors = 10_000
+	// keepCalls is the number of calls that are kept of a key, and maxCallBytes bounds the memory of those of all keys.
+	keepCalls    = 5
+	maxCallBytes = 16 << 20
 )
 
-// errorText returns the text of err, cut where it is too long. It does not keep the rest in memory.
-func errorText(err error) string {
-	s := fmt.Sprint(err) // Not err.Error(), which panics for a nil pointer of an error type.
-	if len(s) <= maxErrorText {
+// cut returns s, or the beginning of it if it is longer than size. It does not keep the rest in memory.
+func cut(s string, size int) string {
+	if len(s) <= size {
 		return s
 	}
-	end := maxErrorText
-	for !utf8.RuneStart(s[end]) {
-		end--
+	for !utf8.RuneStart(s[size]) {
+		size--
 	}
-	return strings.Clone(s[:end])
+	return strings.Clone(s[:size])
 }
 
-func (c *call[T]) failedKey() FailedKey[T] {
-	return FailedKey[T]{Key: c.Key, Attempt: c.Attempt, Err: errorText(c.Err), Time: c.Started.Add(c.Duration)}
+// failedCall describes a call that has failed.
+func (c *call[T]) failedCall() FailedCall {
+	f := FailedCall{
+		Attempt: c.Attempt, Started: c.Started, Duration: c.Duration,
+		Err: cut(fmt.Sprint(c.Err), maxErrorText), // Not c.Err.Error(), which panics for a nil pointer of an error type.
+	}
+	if c.panic != nil {
+		f.Stack = cut(string(c.panic.Stack), maxStack)
+	}
+	return f
 }
 
-// failures counts, for each key, how many calls in a row have failed, and keeps the last errors of the keys that
-// have failed last. A key that has not failed takes no memory.
+// bytes is about the memory that f takes.
+func (f *FailedCall) bytes() int { return 100 + len(f.Err) + len(f.Stack) }
+
+// failures counts, for each key, how many calls in a row have failed, and has records of those that have failed last: of
+// keys that are to come again, and of keys that were dropped. Another key takes no memory.
 type failures[T comparable] struct {
-	// n is the number of keys. It is written under mu and read without, so that a key costs next to nothing while
-	// none fails.
-	n      atomic.Int64
-	mu     sync.Mutex
-	keys   keytable.Table[T, failureCount] // guarded by mu
-	errors recent[T]
+	// n is the number of keys in counts, recorded that in records. They are written under mu and read without, so that a
+	// key costs next to nothing while none fails.
+	n, recorded atomic.Int64
+
+	mu sync.Mutex // guards what follows
+	// counts has every key whose last call has failed and that is to come again.
+	counts keytable.Table[T, failureCount]
+	// records are also in failing or in dropped and, unless it is too long ago, in withCalls.
+	records          map[T]*record[T]
+	failing, dropped recent[T]
+	withCalls        list.List // of *record[T], the one that failed last at the front
+	callBytes        int       // in all of withCalls
+}
+
+// recent are the records of the keys that have failed last, and either fail or were dropped.
+type recent[T comparable] struct {
+	max  int
+	list list.List // of *record[T], the one that failed last at the front
+}
+
+// record is what is known of a key that has failed.
+type record[T comparable] struct {
+	FailedKey[T]
+	calls []FailedCall // the last ones, at most keepCalls
+	// in has the record, at place. callsPlace is that in withCalls, nil if it is not there.
+	in                *recent[T]
+	place, callsPlace *list.Element
 }
 
 // failureCount is what is known of every failing key.
@@ -78,7 +113,7 @@ func (f *failures[T]) of(key T) failureCount {
 	h := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, e := f.keys.Find(h, key); e != nil {
+	if _, e := f.counts.Find(h, key); e != nil {
 		return e.Value
 	}
 	return failureCount{}
@@ -89,16 +124,88 @@ func (f *failures[T]) set(key T, c failureCount) {
 	h := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_, e, _ := f.keys.FindOrInsert(h, key)
+	_, e, _ := f.counts.FindOrInsert(h, key)
 	e.Value = c
-	f.n.Store(int64(f.keys.Len()))
+	f.n.Store(int64(f.counts.Len()))
+}
+
+// fail records a call for key, which is to come again.
+func (f *failures[T]) fail(key T, call FailedCall) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.putLocked(&f.failing, key, call)
+}
+
+// drop records the last call for key.
+func (f *failures[T]) drop(key T, call FailedCall) {
+	h := keytable.HashOf(key)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.putLocked(&f.dropped, key, call)
+	f.removeCountLocked(h, key)
+}
+
+// putLocked makes the record of key, whose last call has failed, the first one in to.
+func (f *failures[T]) putLocked(to *recent[T], key T, call FailedCall) {
+	var calls []FailedCall
+	if r := f.records[key]; r != nil {
+		if r.in == &f.failing { // If it was dropped before, somebody has added it again, and it begins anew.
+			calls = r.calls
+		}
+		f.removeLocked(r)
+	}
+	if to.max <= 0 {
+		return
+	}
+	if to.list.Len() == to.max {
+		f.removeLocked(to.list.Back().Value.(*record[T]))
+	}
+	r := &record[T]{FailedKey: FailedKey[T]{Key: key, Attempt: call.Attempt, Err: call.Err, Time: call.Started.Add(call.Duration)}, in: to}
+	r.calls = append(slices.Clone(calls[max(0, len(calls)-keepCalls+1):]), call)
+	r.place, r.callsPlace = to.list.PushFront(r), f.withCalls.PushFront(r)
+	for i := range r.calls {
+		f.callBytes += r.calls[i].bytes()
+	}
+	for f.callBytes > maxCallBytes {
+		f.removeCallsLocked(f.withCalls.Back().Value.(*record[T]))
+	}
+	if f.records == nil {
+		f.records = make(map[T]*record[T])
+	}
+	f.records[key] = r
+	f.recorded.Store(int64(len(f.records)))
+}
+
+func (f *failures[T]) removeLocked(r *record[T]) {
+	f.removeCallsLocked(r)
+	r.in.list.Remove(r.place)
+	delete(f.records, r.Key)
+	if len(f.records) == 0 {
+		f.records = nil // A map does not shrink.
+	}
+	f.recorded.Store(int64(len(f.records)))
+}
+
+func (f *failures[T]) removeCallsLocked(r *record[T]) {
+	if r.callsPlace == nil {
+		return
+	}
+	for i := range r.calls {
+		f.callBytes -= r.calls[i].bytes()
+	}
+	f.withCalls.Remove(r.callsPlace)
+	r.calls, r.callsPlace = nil, nil
 }
 
 // forget removes key.
 func (f *failures[T]) forget(key T) {
-	if f.n.Load() > 0 {
-		f.forgetIf(key, f.of(key))
+	if f.n.Load() == 0 && f.recorded.Load() == 0 {
+		return
 	}
+	h := keytable.HashOf(key)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forgetLocked(h, key)
 }
 
 // forgetIf removes key unless its count has changed since it was c.
@@ -106,11 +213,55 @@ func (f *failures[T]) forgetIf(key T, c failureCount) {
 	h := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if s, e := f.keys.Find(h, key); e != nil && e.Value == c {
-		f.keys.Delete(s)
-		f.n.Store(int64(f.keys.Len()))
-		f.errors.forget(key)
+	if _, e := f.counts.Find(h, key); e != nil && e.Value == c {
+		f.forgetLocked(h, key)
 	}
+}
+
+func (f *failures[T]) forgetLocked(h keytable.Hash, key T) {
+	f.removeCountLocked(h, key)
+	if r := f.records[key]; r != nil {
+		f.removeLocked(r)
+	}
+}
+
+func (f *failures[T]) removeCountLocked(h keytable.Hash, key T) {
+	if s, e := f.counts.Find(h, key); e != nil {
+		f.counts.Delete(s)
+		f.n.Store(int64(f.counts.Len()))
+	}
+}
+
+// newest returns up to limit of the keys in r, the one that failed last at the front, and how many there are.
+func (f *failures[T]) newest(r *recent[T], limit int) (keys []FailedKey[T], all int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	keys = []FailedKey[T]{}
+	for e := r.list.Front(); e != nil && len(keys) < limit; e = e.Next() {
+		keys = append(keys, e.Value.(*record[T]).FailedKey)
+	}
+	return keys, r.list.Len()
+}
+
+// read returns what is known of key.
+func (f *failures[T]) read(key T) KeySnapshot[T] {
+	h := keytable.HashOf(key)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := KeySnapshot[T]{Key: key}
+	if _, e := f.counts.Find(h, key); e != nil { // It may have no record any more.
+		s.Failing = &FailedKey[T]{Key: key, Attempt: e.Value.calls}
+	}
+	if r := f.records[key]; r != nil {
+		k := r.FailedKey
+		if r.in == &f.dropped {
+			s.Dropped = &k
+		} else {
+			s.Failing = &k
+		}
+		s.FailedCalls = slices.Clone(r.calls)
+	}
+	return s
 }
 
 // all yields the failing keys. It copies a few hundred at a time, and holds no lock while it yields them.
@@ -122,11 +273,11 @@ func (f *failures[T]) all() iter.Seq2[T, failureCount] {
 	slab := func(n int) (keys []failing, more bool) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		for s := range f.keys.LiveSlots(n) {
-			e := f.keys.At(s)
+		for s := range f.counts.LiveSlots(n) {
+			e := f.counts.At(s)
 			keys = append(keys, failing{e.Key, e.Value})
 		}
-		return keys, n < f.keys.Slabs()
+		return keys, n < f.counts.Slabs()
 	}
 	return func(yield func(T, failureCount) bool) {
 		for n, more := 0, true; more; n++ {
@@ -144,10 +295,7 @@ func (f *failures[T]) all() iter.Seq2[T, failureCount] {
 // Forget makes the pool forget that key has failed or was dropped: for a program that removes a key from the queue, or
 // handles it, by itself. (If the key was failing, the pool finds out within a minute; see [Pool.Snapshot].) It
 // does not touch the queue.
-func (p *Pool[T]) Forget(key T) {
-	p.failures.forget(key)
-	p.dropped.forget(key)
-}
+func (p *Pool[T]) Forget(key T) { p.failures.forget(key) }
 
 // sweepFailures forgets what is stale, until enough returns true: the queue may be slow to answer.
 func (p *Pool[T]) sweepFailures(enough func() bool) {
@@ -180,62 +328,4 @@ func (p *Pool[T]) isForgotten(ctx context.Context, key T) bool {
 	}
 	n, err := p.requeues.NumRequeuesContext(ctx, key)
 	return n == 0 && err == nil
-}
-
-// recent keeps the failures that were put in last, at most max of them, each key once.
-type recent[T comparable] struct {
-	max int
-
-	mu    sync.Mutex // guards what follows
-	byKey map[T]*list.Element
-	order list.List // of FailedKey[T], the last one first
-}
-
-func (r *recent[T]) put(f FailedKey[T]) {
-	if r.max <= 0 {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.removeLocked(f.Key)
-	if r.order.Len() == r.max {
-		r.removeLocked(r.order.Back().Value.(FailedKey[T]).Key)
-	}
-	if r.byKey == nil {
-		r.byKey = make(map[T]*list.Element)
-	}
-	r.byKey[f.Key] = r.order.PushFront(f)
-}
-
-func (r *recent[T]) len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.order.Len()
-}
-
-func (r *recent[T]) forget(key T) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.removeLocked(key)
-}
-
-func (r *recent[T]) removeLocked(key T) {
-	if e, ok := r.byKey[key]; ok {
-		r.order.Remove(e)
-		delete(r.byKey, key)
-	}
-	if len(r.byKey) == 0 {
-		r.byKey = nil // A map does not shrink.
-	}
-}
-
-// newest returns up to limit failures, the last one first.
-func (r *recent[T]) newest(limit int) []FailedKey[T] {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	keys := []FailedKey[T]{}
-	for e := r.order.Front(); e != nil && len(keys) < limit; e = e.Next() {
-		keys = append(keys, e.Value.(FailedKey[T]))
-	}
-	return keys
 }

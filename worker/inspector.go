@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"context"
+	"fmt"
 	"iter"
 	"time"
 
@@ -25,7 +27,7 @@ type FailedCall struct {
 type Inspector struct {
 	// Queue is the queue whose keys the pool handles, to recognize it by.
 	Queue any
-	// Stats and Snapshot are those of the pool.
+	// Stats and Snapshot are those of the pool, but for the stacks of stuck handlers, which only this Snapshot has.
 	Stats    func() Stats
 	Snapshot func(limit int) Snapshot[any]
 	// SnapshotKey returns what the pool knows of one key.
@@ -61,4 +63,125 @@ type KeySnapshot[T comparable] struct {
 	Causes workqueue.Causes `json:"causes,omitzero"`
 	// MaxAttempts is how often the key is tried before it is dropped, or 0 without a limit.
 	MaxAttempts int `json:"max_attempts,omitempty"`
+}
+
+// SnapshotKey returns what the pool knows of one key. It asks the queue as [Pool.Snapshot] does, and takes time in proportion to
+// the number of workers.
+func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	s := p.failures.read(key)
+	if p.options.MaxRetries != UnlimitedRetries {
+		s.MaxAttempts = max(p.options.MaxRetries, 0) + 1 // NoRetries is negative.
+	}
+	if c := p.failures.of(key); s.Failing != nil && p.isStale(ctx, key, c) {
+		p.failures.forgetIf(key, c)
+		s.Failing, s.FailedCalls = nil, nil
+	}
+	if s.Failing != nil {
+		failing := []FailedKey[T]{*s.Failing}
+		p.setNextTries(ctx, failing)
+		s.Failing = &failing[0]
+	}
+	if c, ok := p.currentOf(key); ok {
+		c.Duration = p.options.Clock.Since(c.Started)
+		s.Running, s.Causes = &c.RunningKey, p.causesOf(key)
+	}
+	return s
+}
+
+// currentOf returns the call that goes on for key, if there is one.
+func (p *Pool[T]) currentOf(key T) (c current[T], ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range p.mu.workers {
+		if w.state == handling && w.Key == key {
+			return w.current, true
+		}
+	}
+	return c, false
+}
+
+func (p *Pool[T]) inspector() Inspector {
+	return Inspector{
+		Queue:       p.queue,
+		Stats:       p.Stats,
+		Snapshot:    func(limit int) Snapshot[any] { return p.snapshot(limit).anyKeys() },
+		SnapshotKey: func(key any) KeySnapshot[any] { return p.SnapshotKey(typed[T](key)).anyKey() },
+		FailingKeys: func() iter.Seq[FailedKey[any]] {
+			return func(yield func(FailedKey[any]) bool) {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				for k := range p.failing(ctx, keepErrors, keepErrors) {
+					if !yield(k.anyKey()) {
+						return
+					}
+				}
+			}
+		},
+		DroppedKeys: func() iter.Seq[FailedKey[any]] {
+			return func(yield func(FailedKey[any]) bool) {
+				keys, _ := p.failures.newest(&p.failures.dropped, p.options.KeepDropped)
+				for _, k := range keys {
+					if !yield(k.anyKey()) {
+						return
+					}
+				}
+			}
+		},
+		Cancel: func(key any) bool { return p.Cancel(typed[T](key)) },
+		Forget: func(key any) { p.Forget(typed[T](key)) },
+	}
+}
+
+// typed returns key as a T. It panics if key is of another type.
+func typed[T comparable](key any) T {
+	k, ok := key.(T)
+	if !ok && (key != nil || any(k) != nil) { // A nil interface, which may be a key, has no type that an assertion could find.
+		panic(fmt.Sprintf("worker: a key of type %T in a pool whose keys are of type %T", key, k))
+	}
+	return k
+}
+
+// What follows returns the same with keys of no particular type.
+
+func (s Snapshot[T]) anyKeys() Snapshot[any] {
+	a := Snapshot[any]{
+		Stats: s.Stats, Running: []RunningKey[any]{}, Failing: []FailedKey[any]{}, Dropped: []FailedKey[any]{}, DroppedKeys: s.DroppedKeys,
+	}
+	for _, r := range s.Running {
+		a.Running = append(a.Running, r.anyKey())
+	}
+	for _, f := range s.Failing {
+		a.Failing = append(a.Failing, f.anyKey())
+	}
+	for _, f := range s.Dropped {
+		a.Dropped = append(a.Dropped, f.anyKey())
+	}
+	return a
+}
+
+func (r RunningKey[T]) anyKey() RunningKey[any] {
+	return RunningKey[any]{r.Key, r.Attempt, r.Started, r.Duration, r.Stuck, r.Stack}
+}
+
+func (f FailedKey[T]) anyKey() FailedKey[any] {
+	return FailedKey[any]{f.Key, f.Attempt, f.Err, f.Time, f.NextTry}
+}
+
+func (s KeySnapshot[T]) anyKey() KeySnapshot[any] {
+	a := KeySnapshot[any]{Key: s.Key, FailedCalls: s.FailedCalls, Causes: s.Causes, MaxAttempts: s.MaxAttempts}
+	if s.Running != nil {
+		running := s.Running.anyKey()
+		a.Running = &running
+	}
+	if s.Failing != nil {
+		failing := s.Failing.anyKey()
+		a.Failing = &failing
+	}
+	if s.Dropped != nil {
+		dropped := s.Dropped.anyKey()
+		a.Dropped = &dropped
+	}
+	return a
 }

@@ -54,6 +54,8 @@ type Options[T comparable] struct {
 
 	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its
 	// start) before it is reported as stuck, once per call, to OnStuck and in the log. It keeps its key.
+	// The report has the goroutine's stack: to read it, all goroutines of the program are stopped for as long as
+	// it takes to write down all their stacks, at most 8 MiB. (That is once for handlers that are found stuck together.)
 	// Zero means never.
 	StuckAfter time.Duration
 
@@ -146,11 +148,14 @@ const (
 	NextRetry
 	// NextDrop: the handler has failed, and the key does not come again.
 	NextDrop
+	// NextInterrupted: the handler was interrupted, because its key was added again, and the key comes again at once. Its
+	// failures are neither counted nor forgotten, and the queue's limiter hears nothing. See [UntilAdded].
+	NextInterrupted
 )
 
-// String returns "forget", "requeue", "retry" or "drop".
+// String returns "forget", "requeue", "retry", "drop" or "interrupted".
 func (n Next) String() string {
-	if names := [...]string{"forget", "requeue", "retry", "drop"}; int(n) < len(names) {
+	if names := [...]string{"forget", "requeue", "retry", "drop", "interrupted"}; int(n) < len(names) {
 		return names[n]
 	}
 	return fmt.Sprintf("Next(%d)", uint8(n))

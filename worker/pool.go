@@ -37,11 +37,13 @@ type Pool[T comparable] struct {
 	leaser     workqueue.Leaser[T]
 	reader     workqueue.KeyReader[T]
 
+	causeAdder  workqueue.CauseAdder[T]
+	addNotifier workqueue.AddNotifier[T]
+
 	// begun is set by the first Run.
 	begun atomic.Bool
 
 	failures failures[T]
-	dropped  recent[T]
 	// anyFailing has one element when keys begin to fail. See awaitStop.
 	anyFailing chan struct{}
 	// stopAsked has one element when Stop has changed something. finished is closed when ended is set.
@@ -57,8 +59,9 @@ type Pool[T comparable] struct {
 	// handling is the handlers' context.
 	handling    context.Context
 	endHandling context.CancelCauseFunc
-	// firstCall is the context of all first attempts if they differ in nothing, and otherwise nil.
-	firstCall *callContext
+	// firstCall is what the contexts of first attempts have in common. sharesFirst reports that this is all.
+	firstCall   *callInfo
+	sharesFirst bool
 
 	// No foreign code runs under mu, and no worker holds it while it waits for a key, handles one or calls Done. It
 	// also guards the fields of the workers.
@@ -68,6 +71,8 @@ type Pool[T comparable] struct {
 		// Run and after the end, more while surplus ones still handle their key.
 		target  int
 		workers []*worker[T]
+		// contexts are for the next calls.
+		contexts []callContext
 		// getting is the context of the workers' Gets. When there are too many workers it ends, and those
 		// that stay get a new one.
 		getting    context.Context
@@ -103,7 +108,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 	p.notGetting.L = &p.mu
 	p.mu.counted.durations = observe.NewHistogram(durationBuckets)
 	p.options.setDefaults()
-	p.failures.errors.max, p.dropped.max = keepErrors, p.options.KeepDropped
+	p.failures.failing.max, p.failures.dropped.max = keepErrors, p.options.KeepDropped
 	p.mu.target = p.options.Workers
 	if queue != nil {
 		p.getter = workqueue.Extend[T](queue)
@@ -112,6 +117,8 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 		p.requeues, _ = queue.(RequeueCounter[T])
 		p.leaser, _ = queue.(workqueue.Leaser[T])
 		p.reader, _ = queue.(workqueue.KeyReader[T])
+		p.causeAdder, _ = queue.(workqueue.CauseAdder[T])
+		p.addNotifier, _ = queue.(workqueue.AddNotifier[T])
 		if p.options.Name == "" {
 			p.options.Name = p.getter.Stats().Name
 		}
@@ -175,19 +182,17 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 
 var errRunTwice = errors.New("worker: Run was called before on this pool")
 
-func (p *Pool[T]) prepareLogger() {
-	if p.logger = p.options.Logger; p.logger != nil && p.options.Name != "" {
-		p.logger = p.logger.With("queue", p.options.Name)
-	}
-}
-
 // prepareContexts makes the contexts that the workers need.
 func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	values := context.WithoutCancel(ctx)
 	p.handling, p.endHandling = context.WithCancelCause(values)
-	if p.logger == nil && p.priorities == nil {
-		p.firstCall = &callContext{Context: p.handling, attempt: 1}
+	ended := newOwnContext(p.handling)
+	ended.end(nil)
+	p.firstCall = &callInfo{
+		pool: p, handling: p.handling, ended: ended,
+		attempt: 1, prioritized: p.priorities != nil, logger: p.logger,
 	}
+	p.sharesFirst = p.logger == nil && p.priorities == nil
 	parent := values
 	if p.options.Drain != All {
 		// When ctx has ended, no key that is added afterwards may be started. So starting ends with it, and not a

@@ -221,7 +221,7 @@ func (p *Pool[T]) unfinished() []T {
 	var keys []T
 	for _, w := range p.mu.workers {
 		if w.state == handling {
-			keys = append(keys, w.key)
+			keys = append(keys, w.Key)
 		}
 	}
 	return keys
@@ -324,6 +324,17 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 		NotStarted: once(slices.Concat(p.mu.notStarted, queued, refused)),
 		Failing:    once(failing),
 	}
+}
+
+// setRefused notes a key that its handler wants again at once, and that a queue which is shut down does not take back.
+// (It comes again all the same if it was added before.)
+func (p *Pool[T]) setRefused(key T) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.refused == nil {
+		p.mu.refused = make(map[T]struct{})
+	}
+	p.mu.refused[key] = struct{}{}
 }
 
 func (p *Pool[T]) refusedKeys() []T {

@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"iter"
 	"slices"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 )
 
 // Stats are a pool's numbers at one moment. Each call of the handler that has ended is one of: succeeded, which
-// is Handled - Failed - Requeued; requeued; retried, which is Failed - Dropped; dropped.
+// is Handled - Failed - Requeued - Interrupted; requeued; interrupted; retried, which is Failed - Dropped; dropped.
 type Stats struct {
 	// Name is the pool's name, or empty.
 	Name string `json:"name"`
@@ -37,6 +38,8 @@ type Stats struct {
 	Requeued uint64 `json:"requeued"`
 	// RequeuedAfter counts those of Requeued that asked for a delay.
 	RequeuedAfter uint64 `json:"requeued_after"`
+	// Interrupted counts the calls that were interrupted because their key was added again. See [UntilAdded].
+	Interrupted uint64 `json:"interrupted"`
 	// Dropped counts the calls that failed and whose key did not come again.
 	Dropped uint64 `json:"dropped"`
 
@@ -67,6 +70,7 @@ func (s Stats) Plus(t Stats) Stats {
 	s.TimedOut += t.TimedOut
 	s.Requeued += t.Requeued
 	s.RequeuedAfter += t.RequeuedAfter
+	s.Interrupted += t.Interrupted
 	s.Dropped += t.Dropped
 	s.Failing += t.Failing
 	s.Durations = s.Durations.Plus(t.Durations)
@@ -84,7 +88,8 @@ type RunningKey[T comparable] struct {
 	Duration time.Duration `json:"duration_ns"`
 	// Stuck reports that the call has taken too long. See Options.StuckAfter.
 	Stuck bool `json:"stuck"`
-	// Stack is that of the handler's goroutine when it was found stuck, and otherwise empty.
+	// Stack is that of the handler's goroutine when it was found stuck, at most 8 KiB of it. OnStuck and [Pool.SnapshotKey] have
+	// it; in [Pool.Snapshot], which may list many keys, it is empty.
 	Stack string `json:"stack,omitempty"`
 }
 
@@ -126,7 +131,7 @@ var durationBuckets = observe.NewBuckets([]float64{
 
 // counters are what a pool counts of its calls.
 type counters struct {
-	handled, failed, panicked, timedOut, requeued, requeuedAfter, dropped uint64
+	handled, failed, panicked, timedOut, requeued, requeuedAfter, interrupted, dropped uint64
 
 	durations observe.Histogram
 }
@@ -149,6 +154,8 @@ func (p *Pool[T]) count(c *call[T]) {
 		if c.after > 0 {
 			n.requeuedAfter++
 		}
+	case NextInterrupted:
+		n.interrupted++
 	case NextRetry:
 		n.failed++
 	case NextDrop:
@@ -173,6 +180,7 @@ func (p *Pool[T]) Stats() Stats {
 		TimedOut:      n.timedOut,
 		Requeued:      n.requeued,
 		RequeuedAfter: n.requeuedAfter,
+		Interrupted:   n.interrupted,
 		Dropped:       n.dropped,
 		Failing:       int(p.failures.n.Load()),
 		Durations:     &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum},
@@ -185,7 +193,7 @@ func (p *Pool[T]) Stats() Stats {
 		if w.state == handling {
 			s.Busy++
 		}
-		if w.state == handling && w.stuck {
+		if w.state == handling && w.Stuck {
 			s.Stuck++
 		}
 	}
@@ -202,31 +210,46 @@ const maxSnapshot = 512
 // [workqueue.KeyReader], and otherwise the first 512 keys that wait. After a second it asks no more; of the other
 // keys it returns what the pool knows.
 func (p *Pool[T]) Snapshot(limit int) Snapshot[T] {
+	s := p.snapshot(limit)
+	for i := range s.Running {
+		s.Running[i].Stack = ""
+	}
+	return s
+}
+
+// snapshot is Snapshot with stacks.
+func (p *Pool[T]) snapshot(limit int) Snapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	s := Snapshot[T]{
-		Running: p.running(limit), Failing: p.failing(ctx, limit), Dropped: p.dropped.newest(limit), DroppedKeys: p.dropped.len(),
+	s := Snapshot[T]{Running: p.running(limit), Failing: []FailedKey[T]{}}
+	for k := range p.failing(ctx, limit, maxSnapshot) {
+		s.Failing = append(s.Failing, k)
 	}
 	p.setNextTries(ctx, s.Failing)
+	s.Dropped, s.DroppedKeys = p.failures.newest(&p.failures.dropped, limit)
 	s.Stats = p.Stats()
 	return s
 }
 
-// failing returns up to limit of the last 512 keys that have failed, the last failure first. Until ctx ends it asks the queue
-// which of them are stale, and forgets these.
-func (p *Pool[T]) failing(ctx context.Context, limit int) []FailedKey[T] {
-	keys := []FailedKey[T]{}
-	for _, f := range p.failures.errors.newest(maxSnapshot) {
-		if len(keys) >= limit {
-			break
-		}
-		if c := p.failures.of(f.Key); ctx.Err() == nil && p.isStale(ctx, f.Key, c) {
-			p.failures.forgetIf(f.Key, c)
-		} else {
-			keys = append(keys, f)
+// failing yields up to limit of the last keys that have failed, the last failure first. It looks at no more than the last
+// most, and until ctx ends it asks the queue which of them are stale, and forgets these.
+func (p *Pool[T]) failing(ctx context.Context, limit, most int) iter.Seq[FailedKey[T]] {
+	return func(yield func(FailedKey[T]) bool) {
+		keys, _ := p.failures.newest(&p.failures.failing, most)
+		for _, k := range keys {
+			if limit <= 0 {
+				return
+			}
+			if c := p.failures.of(k.Key); ctx.Err() == nil && p.isStale(ctx, k.Key, c) {
+				p.failures.forgetIf(k.Key, c)
+				continue
+			}
+			if !yield(k) {
+				return
+			}
+			limit--
 		}
 	}
-	return keys
 }
 
 // setNextTries asks the queue when failing keys come due, until ctx ends.
@@ -272,7 +295,7 @@ func (p *Pool[T]) allRunning() []RunningKey[T] {
 	keys := []RunningKey[T]{}
 	for _, w := range p.mu.workers {
 		if w.state == handling {
-			keys = append(keys, w.runningKey())
+			keys = append(keys, w.RunningKey)
 		}
 	}
 	return keys
@@ -295,21 +318,7 @@ func (p *Pool[T]) watch() {
 	if provider, ok := provider.(SnapshotProvider); ok {
 		provider.WatchPoolKeys(p.options.Name, func(limit int) Snapshot[any] { return p.Snapshot(limit).anyKeys() })
 	}
-}
-
-// anyKeys returns s with keys of no particular type.
-func (s Snapshot[T]) anyKeys() Snapshot[any] {
-	a := Snapshot[any]{Stats: s.Stats, Running: []RunningKey[any]{}, DroppedKeys: s.DroppedKeys}
-	for _, r := range s.Running {
-		a.Running = append(a.Running, RunningKey[any]{r.Key, r.Attempt, r.Started, r.Duration, r.Stuck, r.Stack})
+	if provider, ok := provider.(InspectorProvider); ok {
+		provider.InspectPool(p.options.Name, p.inspector())
 	}
-	failed := func(keys []FailedKey[T]) []FailedKey[any] {
-		all := []FailedKey[any]{}
-		for _, f := range keys {
-			all = append(all, FailedKey[any]{f.Key, f.Attempt, f.Err, f.Time, f.NextTry})
-		}
-		return all
-	}
-	a.Failing, a.Dropped = failed(s.Failing), failed(s.Dropped)
-	return a
 }

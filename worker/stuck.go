@@ -1,7 +1,9 @@
 package worker
 
 import (
-	"context"
+	"bytes"
+	"log/slog"
+	"runtime"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
@@ -30,6 +32,7 @@ func (p *Pool[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 	for {
 		now := loop.Now()
 		calls, next := p.findStuck(loop.Time(now), limit)
+		p.readStacks(calls)
 		for _, c := range calls {
 			if isClosed(stop) {
 				return
@@ -54,8 +57,9 @@ func isClosed(c <-chan struct{}) bool {
 
 // stuckCall is a call that is to be reported.
 type stuckCall[T comparable] struct {
-	ctx context.Context
-	RunningKey[T]
+	worker    *worker[T]
+	goroutine string
+	current[T]
 }
 
 // findStuck returns the calls that are stuck and were not reported, and after how long the next one may be.
@@ -64,24 +68,84 @@ func (p *Pool[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuckCa
 	defer p.mu.Unlock()
 	next = limit
 	for _, w := range p.mu.workers {
-		if w.state != handling || w.stuck {
+		if w.state != handling || w.Stuck {
 			continue
 		}
-		k := w.runningKey()
-		k.Duration = now.Sub(k.Started)
-		if k.Duration >= limit {
-			w.stuck, k.Stuck = true, true
-			stuck = append(stuck, stuckCall[T]{w.ctx, k})
+		running := now.Sub(w.Started)
+		if running >= limit {
+			w.Stuck = true
+			c := stuckCall[T]{w, w.goroutine, w.current}
+			c.Duration = running
+			stuck = append(stuck, c)
 		} else {
-			next = min(next, limit-k.Duration)
+			next = min(next, limit-running)
 		}
 	}
 	return stuck, next
 }
 
+// readStacks sets the stacks of calls. It stops all goroutines of the program for as long as it takes to write their stacks
+// down, so it does that once for all calls that were found stuck together.
+func (p *Pool[T]) readStacks(calls []stuckCall[T]) {
+	if len(calls) == 0 {
+		return
+	}
+	stacks := make(map[string]string, len(calls))
+	for _, c := range calls {
+		stacks[c.goroutine] = ""
+	}
+	for stack := range bytes.SplitSeq(allStacks(), []byte("\n\n")) {
+		goroutine := goroutineOf(stack)
+		if _, stuck := stacks[goroutine]; stuck {
+			stacks[goroutine] = cut(string(stack), maxStack)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range calls {
+		c := &calls[i]
+		if c.worker.base == c.base { // Otherwise it has ended, and the stack may be that of the next one.
+			c.Stack = stacks[c.goroutine]
+			c.worker.Stack = c.Stack
+		}
+	}
+}
+
+// allStacks returns the stacks of all goroutines, or those that fit into 8 MiB.
+func allStacks() []byte {
+	for size := 64 << 10; ; size *= 2 {
+		stacks := make([]byte, size)
+		if n := runtime.Stack(stacks, true); n < size || size >= 8<<20 {
+			return stacks[:n]
+		}
+	}
+}
+
+// goroutineOf returns the number of the goroutine whose stack begins with "goroutine 12 [running]:".
+func goroutineOf(stack []byte) string {
+	number, _, _ := bytes.Cut(bytes.TrimPrefix(stack, []byte("goroutine ")), []byte(" "))
+	return string(number)
+}
+
+// noteGoroutine notes the goroutine that runs w.
+func (p *Pool[T]) noteGoroutine(w *worker[T]) {
+	if p.options.StuckAfter == 0 {
+		return
+	}
+	var stack [64]byte
+	goroutine := goroutineOf(stack[:runtime.Stack(stack[:], false)])
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.goroutine = goroutine
+}
+
 func (p *Pool[T]) reportStuck(c stuckCall[T]) {
 	if p.logger != nil {
-		p.logger.Warn("A handler is stuck", "key", c.Key, "running", c.Duration)
+		attrs := p.withCauses([]slog.Attr{slog.Any("key", c.Key), slog.Duration("running", c.Duration)}, c.Key)
+		if c.Stack != "" {
+			attrs = append(attrs, slog.String("stack", c.Stack))
+		}
+		p.logger.LogAttrs(p.handling, slog.LevelWarn, "A handler is stuck", attrs...)
 	}
 	if p.options.OnStuck != nil {
 		p.options.OnStuck(c.ctx, c.RunningKey)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -16,20 +15,22 @@ import (
 // handler, finishCall decides what becomes of the key and carries that out. Done comes last.
 
 // worker is one of a pool's workers. A goroutine runs work for it; if a handler ends that goroutine with
-// runtime.Goexit, another one takes its place. The pool's mu guards all fields.
+// runtime.Goexit, another one takes its place. The pool's mu guards all fields but spare.
 type worker[T comparable] struct {
 	state state
-	// What follows belongs to the key of a worker that is handling.
-	key     T
-	ctx     context.Context // that OnStart got
-	attempt int
-	started time.Time
-	stuck   bool // the call was reported as stuck
+	// spare is the context for the next call. Only the worker's goroutine uses it.
+	spare *callContext
+	// goroutine is the number of the worker's goroutine. It is empty without StuckAfter.
+	goroutine string
+	// current is the call of a worker that is handling, and otherwise zero.
+	current[T]
 }
 
-// runningKey describes the call of a worker that is handling, without Duration.
-func (w *worker[T]) runningKey() RunningKey[T] {
-	return RunningKey[T]{Key: w.key, Attempt: w.attempt, Started: w.started, Stuck: w.stuck}
+// current is a call that goes on.
+type current[T comparable] struct {
+	RunningKey[T] // without Duration
+	base          *callContext
+	ctx           context.Context // that OnStart got: base, or made from it
 }
 
 // state is what a worker does.
@@ -44,7 +45,8 @@ const (
 // call is one call of the handler.
 type call[T comparable] struct {
 	Result[T]
-	ctx      context.Context
+	base     *callContext
+	ctx      context.Context    // base, or made from it
 	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
 	lost     bool               // the key's lease had ended before the handler could be called
 	priority int                // of a key of a PriorityQueue
@@ -65,6 +67,7 @@ func (p *Pool[T]) work(w *worker[T]) {
 			p.workInterrupted(w, recover())
 		}
 	}()
+	p.noteGoroutine(w)
 	var err error
 	for {
 		ctx, ok := p.nextGet(w, err)
@@ -109,10 +112,23 @@ func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 		p.mu.exhausted = len(p.mu.workers) == 1
 	case p.mayStartLocked() && len(p.mu.workers) <= p.mu.target:
 		w.state = getting
+		if w.spare == nil {
+			w.spare = p.newContextLocked()
+		}
 		return p.mu.getting, true
 	}
 	p.leaveLocked(w)
 	return nil, false
+}
+
+// newContextLocked returns a context for one call. Many are allocated at once, so that hardly a key costs an allocation.
+func (p *Pool[T]) newContextLocked() *callContext {
+	if len(p.mu.contexts) == 0 {
+		p.mu.contexts = make([]callContext, 256)
+	}
+	c := &p.mu.contexts[0]
+	p.mu.contexts = p.mu.contexts[1:]
+	return c
 }
 
 // mayStartLocked reports whether keys may be started. It is false when Run's context has ended, or Stop was called,
@@ -135,10 +151,8 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 	defer p.queue.Done(key)
 	defer p.setFinished(w)
 	c := call[T]{Result: Result[T]{Key: key}}
-	p.guarded(func() { p.prepare(&c) }) // If it panics, the pool stops, and begin returns false.
-	if c.cancel != nil {
-		defer c.cancel()
-	}
+	defer c.end()
+	p.guarded(func() { p.prepare(w, &c) }) // If it panics, the pool stops, and begin returns false.
 	switch {
 	case c.lost: // Another process may have got the key.
 		if p.logger != nil {
@@ -151,8 +165,18 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 	}
 }
 
+// end ends the handler's context.
+func (c *call[T]) end() {
+	if c.cancel != nil {
+		c.cancel()
+	}
+	if c.base != nil {
+		c.base.callEnds()
+	}
+}
+
 // prepare finds out what is known of the key, and makes the handler's context.
-func (p *Pool[T]) prepare(c *call[T]) {
+func (p *Pool[T]) prepare(w *worker[T], c *call[T]) {
 	if c.failed = p.failures.of(c.Key); p.isStale(context.Background(), c.Key, c.failed) {
 		p.failures.forget(c.Key)
 		c.failed = failureCount{}
@@ -162,16 +186,19 @@ func (p *Pool[T]) prepare(c *call[T]) {
 		c.priority = p.priorities.PriorityOf(c.Key)
 	}
 	c.Started = p.options.Clock.Now()
-	ctx := p.firstCall
-	if ctx == nil || c.Attempt > 1 {
-		ctx = &callContext{Context: p.handling, attempt: c.Attempt, priority: c.priority, prioritized: p.priorities != nil}
+	c.base, w.spare = w.spare, nil
+	c.base.callInfo = p.firstCall
+	if !p.sharesFirst || c.Attempt > 1 {
+		info := *p.firstCall
+		info.attempt, info.priority = c.Attempt, c.priority
 		if p.logger != nil {
-			ctx.logger, ctx.key = p.logger, c.Key
+			info.key = c.Key
 		}
+		c.base.callInfo = &info
 	}
-	c.ctx = ctx
+	c.ctx = c.base
 	if p.options.HandlerTimeout > 0 {
-		c.ctx, c.cancel = p.withTimeout(ctx)
+		c.ctx, c.cancel = p.withTimeout(c.base)
 	}
 	if p.leaser != nil {
 		p.lease(c)
@@ -204,7 +231,8 @@ func (p *Pool[T]) begin(w *worker[T], c *call[T]) bool {
 		}
 		return false
 	}
-	*w = worker[T]{state: handling, key: c.Key, ctx: c.ctx, attempt: c.Attempt, started: c.Started}
+	w.state = handling
+	w.current = current[T]{RunningKey[T]{Key: c.Key, Attempt: c.Attempt, Started: c.Started}, c.base, c.ctx}
 	delete(p.mu.refused, c.Key)
 	p.notGetting.Broadcast()
 	return true
@@ -269,12 +297,16 @@ func (p *Pool[T]) finishCall(c *call[T]) {
 		p.retry(c)
 	case NextRequeue:
 		p.requeue(c)
-	case NextForget, NextDrop:
+	case NextInterrupted:
+		if !c.addedAgain() { // The handler has ErrAdded from elsewhere. Its key must not be lost.
+			p.addAgain(c)
+		}
+	case NextForget:
 		p.Forget(c.Key)
 		p.queue.Forget(c.Key)
-	}
-	if c.Next == NextDrop {
-		p.dropped.put(c.failedKey())
+	case NextDrop:
+		p.failures.drop(c.Key, c.failedCall())
+		p.queue.Forget(c.Key)
 		if q, ok := p.queue.(GiveUpRecorder[T]); ok {
 			q.GiveUp(c.Key, c.Attempt, c.Err)
 		}
@@ -333,7 +365,23 @@ func (p *Pool[T]) readError(c *call[T]) bool {
 		c.Next, c.after = NextRequeue, again.After
 		return true
 	}
+	if errors.Is(c.Err, ErrAdded) || errors.Is(c.Err, context.Canceled) && c.addedAgain() && !c.endedOtherwise() {
+		c.Next = NextInterrupted
+		return true
+	}
 	return false
+}
+
+// addedAgain reports whether a context of UntilAdded has ended because the key was added again.
+func (c *call[T]) addedAgain() bool {
+	own := c.base.own.Load()
+	return own != nil && own.interrupted.Load()
+}
+
+// endedOtherwise reports whether the handler's context has ended for another reason. (OnStart may have made it by UntilAdded.)
+func (c *call[T]) endedOtherwise() bool {
+	cause := context.Cause(c.ctx)
+	return cause != nil && !errors.Is(cause, ErrAdded)
 }
 
 // countElsewhere sets the number of failures to what the queue counts, if processes that share it may have failed too.
@@ -351,8 +399,7 @@ func (p *Pool[T]) countElsewhere(c *call[T]) {
 func (p *Pool[T]) retry(c *call[T]) {
 	c.failed = failureCount{calls: c.failed.calls + 1}
 	// Before AddRateLimited, which may panic: the key must not be lost.
-	p.failures.errors.put(c.failedKey())
-	p.dropped.forget(c.Key) // It was dropped before, and somebody has added it again.
+	p.failures.fail(c.Key, c.failedCall())
 	p.failures.set(c.Key, c.failed)
 	select {
 	case p.anyFailing <- struct{}{}:
@@ -367,12 +414,17 @@ func (p *Pool[T]) retry(c *call[T]) {
 // requeue adds the key again, for a handler that asked for it.
 func (p *Pool[T]) requeue(c *call[T]) {
 	p.Forget(c.Key)
+	p.addAgain(c)
+	// After the add: the limiter may panic, and the key must not be lost.
+	p.queue.Forget(c.Key)
+}
+
+// addAgain adds the key again after c.after.
+func (p *Pool[T]) addAgain(c *call[T]) {
 	p.addAfter(c, c.after)
 	if c.after <= 0 && p.queue.ShuttingDown() {
 		p.setRefused(c.Key)
 	}
-	// After the add: the limiter may panic, and the key must not be lost.
-	p.queue.Forget(c.Key)
 }
 
 // addAfter adds the key with its priority.
@@ -384,44 +436,10 @@ func (p *Pool[T]) addAfter(c *call[T], after time.Duration) {
 	}
 }
 
-// setRefused notes a key that its handler wants again at once, and that a queue which is shut down does not take back.
-// (It comes again all the same if it was added before.)
-func (p *Pool[T]) setRefused(key T) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.refused == nil {
-		p.mu.refused = make(map[T]struct{})
-	}
-	p.mu.refused[key] = struct{}{}
-}
-
-func (p *Pool[T]) log(c *call[T]) {
-	if p.logger == nil {
-		return
-	}
-	p.logPanic(c)
-	level, message := slog.LevelDebug, "Handled a key"
-	switch c.Next {
-	case NextRetry:
-		level, message = slog.LevelWarn, "The handler failed, its key comes again"
-	case NextDrop:
-		level, message = slog.LevelError, "The handler failed, its key is dropped"
-	}
-	// Not the handler's context, which may have ended.
-	p.logger.LogAttrs(p.handling, level, message, slog.Any("key", c.Key), slog.String("next", c.Next.String()),
-		slog.Int("attempt", c.Attempt), slog.Duration("duration", c.Duration), slog.Any("err", c.Err))
-}
-
-func (p *Pool[T]) logPanic(c *call[T]) {
-	if p.logger != nil && c.panic != nil {
-		p.logger.Error("The handler panicked", "key", c.Key, "panic", c.panic.Value, "stack", string(c.panic.Stack))
-	}
-}
-
 // setFinished notes that w has finished its call, apart from Done.
 func (p *Pool[T]) setFinished(w *worker[T]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	*w = worker[T]{state: finished}
+	w.state, w.current = finished, current[T]{}
 	p.notGetting.Broadcast()
 }

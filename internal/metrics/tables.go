@@ -239,8 +239,8 @@ var Pool = []Metric[worker.Stats]{
 // poolResults returns the values of workqueue_pool_results_total.
 func poolResults(st *worker.Stats) []Labelled {
 	return []Labelled{
-		{"success", float64(st.Handled - st.Failed - st.Requeued)},
-		{"requeue", float64(st.Requeued)},
+		{"success", float64(st.Handled - st.Failed - st.Requeued - st.Interrupted)},
+		{"requeue", float64(st.Requeued + st.Interrupted)},
 		{"retry", float64(st.Failed - st.Dropped)},
 		{"drop", float64(st.Dropped)},
 	}

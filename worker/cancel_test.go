@@ -1,0 +1,228 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// However the handler's context was made, Cancel ends it with its cause, whether or not the handler has looked at it before. An
+// error is a failure.
+func TestCancel(t *testing.T) {
+	overContextKinds(t, func(t *testing.T, q stringQueue, o options) {
+		var results []outcome
+		o.OnFinish = func(_ context.Context, r outcome) { results = append(results, r) }
+		o.Workers = 3
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			if worker.Attempt(ctx) > 1 {
+				return nil
+			}
+			if key == "looks late" {
+				time.Sleep(10 * time.Second)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Minute):
+				return nil
+			}
+			if key == "ignores it" {
+				return nil
+			}
+			if cause := context.Cause(ctx); cause != worker.ErrCanceled {
+				t.Errorf("%s: the cause is %v", key, cause)
+			}
+			return ctx.Err()
+		}, o)
+		if p.Cancel("waits") {
+			t.Error("canceled before Run")
+		}
+		for _, key := range []string{"waits", "looks late", "goes on"} {
+			q.Add(key)
+		}
+		q.AddAfter("ignores it", 2*time.Second)
+		r := run(t, p)
+		r.after(time.Second)
+		if !p.Cancel("waits") || !p.Cancel("looks late") || p.Cancel("ignores it") || p.Cancel("unknown") {
+			t.Error("Cancel does not know what runs")
+		}
+		r.after(3 * time.Second)
+		if !p.Cancel("ignores it") {
+			t.Error("not canceled")
+		}
+		r.after(5 * time.Minute)
+		if p.Cancel("waits") {
+			t.Error("canceled after the call")
+		}
+		var got []string
+		for _, r := range results {
+			if r.Attempt == 1 {
+				got = append(got, fmt.Sprint(r.Key, " ", r.Duration, " ", r.Next))
+			}
+		}
+		if want := []string{"waits 1s retry", "ignores it 1s forget", "looks late 10s retry", "goes on 1m0s forget"}; o.Clock == nil && !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		r.endCleanly()
+	})
+}
+
+// Cancel reaches a handler that Run has left behind, which knows the first cause already.
+func TestCancelOfALeftHandler(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var causes []error
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			time.Sleep(time.Hour)
+			causes = append(causes, context.Cause(ctx))
+			return nil
+		}, options{Drain: worker.Nothing, CancelGrace: worker.NoGrace})
+		q.Add("a")
+		r := run(t, p)
+		q.Add("b")
+		p.Stop(worker.Nothing)
+		left(t, r.returned())
+		if !p.Cancel("a") || p.Cancel("b") {
+			t.Error("Cancel does not know what runs")
+		}
+		r.after(2 * time.Hour)
+		if len(causes) != 1 || causes[0] != worker.ErrStopped {
+			t.Errorf("causes: %v", causes)
+		}
+	})
+}
+
+// A handler's context ends after the hooks of its call, and no earlier, whether or not somebody has looked at it before. It keeps
+// its values.
+func TestContextEndsWithTheCall(t *testing.T) {
+	overContextKinds(t, func(t *testing.T, q stringQueue, o options) {
+		kept := make(map[string]context.Context)
+		prepare := o.OnStart
+		o.OnStart = func(ctx context.Context, key string) context.Context {
+			kept[key+" in OnStart"] = ctx
+			if prepare != nil {
+				ctx = prepare(ctx, key)
+			}
+			return ctx
+		}
+		o.OnFinish = func(ctx context.Context, r outcome) {
+			if ctx.Err() != nil {
+				t.Errorf("%s: it has ended before OnFinish: %v", r.Key, ctx.Err())
+			}
+		}
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			if kept[key] = ctx; key == "looks" && isClosed(ctx.Done()) {
+				t.Error("it has ended at once")
+			}
+			return nil
+		}, o)
+		q.Add("looks")
+		q.Add("does not look")
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), leaseOf{}, "value"))
+		result := make(chan error)
+		go func() { result <- p.Run(ctx) }()
+		synctest.Wait()
+		for key, ctx := range kept {
+			if ctx.Err() != context.Canceled || context.Cause(ctx) != context.Canceled || !isClosed(ctx.Done()) {
+				t.Errorf("%s: after the call: %v, %v", key, ctx.Err(), context.Cause(ctx))
+			}
+			if worker.Attempt(ctx) != 1 || ctx.Value(leaseOf{}) != "value" {
+				t.Errorf("%s: after the call it has lost its values", key)
+			}
+			child, cancel := context.WithCancel(ctx)
+			if child.Err() != context.Canceled {
+				t.Errorf("%s: what is made from it after the call has not ended", key)
+			}
+			cancel()
+		}
+		if len(kept) != 4 {
+			t.Errorf("%d contexts", len(kept))
+		}
+		cancel()
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// A handler that has seen its context end sees the same cause after the call, also if it has only asked for the error.
+func TestCauseStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		var kept context.Context
+		q.Add("a")
+		r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
+			for kept = ctx; ctx.Err() == nil; {
+				time.Sleep(time.Second)
+			}
+			return nil
+		}, options{DrainTimeout: time.Minute, CancelGrace: time.Minute}))
+		r.cancel()
+		r.after(2 * time.Minute)
+		if err := r.returned(); err != nil || kept.Err() != context.Canceled || context.Cause(kept) != worker.ErrDrainTimeout {
+			t.Errorf("Run returned %v, the context's cause is %v", err, context.Cause(kept))
+		}
+	})
+}
+
+// Contexts that handlers make from theirs need no goroutine, and leave nothing when the calls have ended.
+func TestDerivedContextsCostLittle(t *testing.T) {
+	const n = 100_000
+	synctest.Test(t, func(t *testing.T) {
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]())
+		var goroutines, heap int64
+		p := worker.New(q, func(ctx context.Context, key int) error {
+			for range 2 {
+				_, cancel := context.WithTimeout(ctx, time.Hour)
+				if key == n {
+					goroutines = int64(runtime.NumGoroutine())
+				}
+				defer cancel()
+			}
+			switch key {
+			case 1000:
+				heap = testkit.Heap()
+			case n:
+				heap = testkit.Heap() - heap
+			}
+			return nil
+		}, worker.Options[int]{})
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error)
+		go func() { result <- p.Run(ctx) }()
+		synctest.Wait()
+		before := int64(runtime.NumGoroutine())
+		for key := range n + 1 {
+			q.Add(key)
+			if key%1000 == 0 {
+				synctest.Wait()
+			}
+		}
+		synctest.Wait()
+		if goroutines > before {
+			t.Errorf("%d goroutines, before there were %d", goroutines, before)
+		}
+		if heap > n*20 && !testkit.RaceEnabled {
+			t.Errorf("%d calls leave %d bytes", n, heap)
+		}
+		cancel()
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+	})
+}

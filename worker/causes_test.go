@@ -1,0 +1,117 @@
+package worker_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// The causes of a call are known as long as it goes on, and every log line about it has them. A retry has none.
+func TestCauses(t *testing.T) {
+	overNotifying(t, func(t *testing.T, q notifying) {
+		var calls, hooks []string
+		var kept context.Context
+		logger, logs := newLogger()
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			kept = ctx
+			derived, cancel := context.WithCancel(ctx)
+			defer cancel()
+			calls = append(calls, worker.Causes(derived).String())
+			switch len(calls) {
+			case 1:
+				q.AddCause("a", workqueue.Cause{Reason: "during the call"})
+				time.Sleep(100 * time.Millisecond)
+				return errBroken
+			case 2:
+				return worker.ErrAdded
+			case 3:
+				return worker.Terminal(errBroken)
+			}
+			return nil
+		}, options{
+			Logger: logger, StuckAfter: 50 * time.Millisecond,
+			OnFinish: func(ctx context.Context, r outcome) { hooks = append(hooks, worker.Causes(ctx).String()) },
+		}))
+		q.AddCause("a", workqueue.Cause{Reason: "Secret x changed"})
+		q.AddCause("a", workqueue.Cause{Reason: "spec changed"})
+		r.after(time.Minute)
+		q.AddCause("a", workqueue.Cause{Reason: "at last"})
+		r.after(2 * time.Minute)
+		want := []string{"Secret x changed; spec changed", "during the call", "", "", "at last"}
+		if !slices.Equal(calls, want) || !slices.Equal(hooks, want) {
+			t.Errorf("handlers have %q, hooks %q, want %q", calls, hooks, want)
+		}
+		if causes := worker.Causes(kept); !causes.IsZero() {
+			t.Errorf("after the call: %v", causes)
+		}
+		for _, line := range []string{
+			`level=WARN msg="A handler is stuck" key=a running=50ms causes="Secret x changed; spec changed"`,
+			`level=WARN msg="The handler failed, its key comes again" key=a next=retry attempt=1 duration=100ms err=broken causes="Secret x changed; spec changed"`,
+			`level=DEBUG msg="The handler was interrupted, its key was added again" key=a next=interrupted attempt=2 duration=0s err="worker: the key was added again" causes="during the call"`,
+			`level=ERROR msg="The handler failed, its key is dropped" key=a next=drop attempt=2 duration=0s err=broken`,
+			`level=DEBUG msg="Handled a key" key=a next=forget attempt=1 duration=0s err=<nil>`,
+			`level=DEBUG msg="Handled a key" key=a next=forget attempt=1 duration=0s err=<nil> causes="at last"`,
+		} {
+			if !strings.Contains(logs.String(), line+"\n") {
+				t.Errorf("missing: %s\nin:\n%s", line, logs)
+			}
+		}
+		r.endCleanly()
+	})
+}
+
+// Without a queue or a call that has any, there are no causes.
+func TestCausesOfOthers(t *testing.T) {
+	if !worker.Causes(t.Context()).IsZero() {
+		t.Error("causes without a call")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue().(notifying)
+		q.AddCause("a", workqueue.Cause{Reason: "changed"})
+		q.Add("b")
+		r := run(t, worker.New(plain{q}, func(ctx context.Context, key string) error {
+			if causes := worker.Causes(ctx); !causes.IsZero() {
+				t.Errorf("%s: %v", key, causes)
+			}
+			return nil
+		}, options{}))
+		r.endCleanly()
+		q = newQueue().(notifying)
+		q.Add("b")
+		run(t, worker.New(q, func(ctx context.Context, key string) error {
+			if causes := worker.Causes(ctx); !causes.IsZero() {
+				t.Errorf("%s: %v", key, causes)
+			}
+			return nil
+		}, options{})).endCleanly()
+	})
+}
+
+// askedCauses is a queue that counts the calls of Causes.
+type askedCauses struct {
+	notifying
+	asked int
+}
+
+func (q *askedCauses) Causes(key string) workqueue.Causes { q.asked++; return q.notifying.Causes(key) }
+
+// Without a line to write, the queue is not asked for causes.
+func TestCausesAreAskedForLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger, _ := newLogger()
+		for want, o := range []options{{}, {Logger: logger}} {
+			q := &askedCauses{notifying: newQueue().(notifying)}
+			q.Add("a")
+			run(t, worker.New(q, func(context.Context, string) error { return nil }, o)).endCleanly()
+			if q.asked != want {
+				t.Errorf("asked %d times, want %d", q.asked, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,442 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// notifying is a queue that says why its keys were added, and that they were added again.
+type notifying interface {
+	extended
+	workqueue.CauseAdder[string]
+	workqueue.AddNotifier[string]
+}
+
+// overNotifying runs a test in virtual time over each queue that is notifying.
+func overNotifying(t *testing.T, test func(t *testing.T, q notifying)) {
+	t.Helper()
+	for name, newQueue := range map[string]func() notifying{
+		"FIFO": func() notifying { return newQueue().(notifying) },
+	} {
+		t.Run("queue="+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, newQueue()) })
+		})
+	}
+}
+
+// leased is a notifying queue whose keys have leases.
+type leased struct{ notifying }
+
+func (leased) Lease(ctx context.Context, _ string) (context.Context, context.CancelFunc) {
+	return context.WithCancel(ctx)
+}
+
+// contextKinds are the ways in which a handler's context can be made. Each returns the queue to use.
+var contextKinds = map[string]func(q notifying, o *options) stringQueue{
+	"plain": func(q notifying, o *options) stringQueue { return q },
+	"timeout": func(q notifying, o *options) stringQueue {
+		o.HandlerTimeout = time.Hour
+		return q
+	},
+	"timeout on another clock": func(q notifying, o *options) stringQueue {
+		o.HandlerTimeout, o.Clock = time.Hour, testingclock.NewFakeClock(time.Unix(0, 0))
+		return q
+	},
+	"lease": func(q notifying, o *options) stringQueue { return leased{q} },
+	"lease and timeout": func(q notifying, o *options) stringQueue {
+		o.HandlerTimeout = time.Hour
+		return leased{q}
+	},
+	"OnStart": func(q notifying, o *options) stringQueue {
+		o.OnStart = func(ctx context.Context, _ string) context.Context {
+			return context.WithValue(ctx, contextKey{}, "started")
+		}
+		return q
+	},
+	"Middleware": func(q notifying, o *options) stringQueue {
+		o.Middleware = []func(worker.Handler[string]) worker.Handler[string]{func(next worker.Handler[string]) worker.Handler[string] {
+			return func(ctx context.Context, key string) error {
+				ctx, cancel := context.WithCancel(ctx)
+				defer cancel()
+				return next(ctx, key)
+			}
+		}}
+		return q
+	},
+	"logger": func(q notifying, o *options) stringQueue {
+		o.Logger, _ = newLogger()
+		return q
+	},
+}
+
+func overContextKinds(t *testing.T, test func(t *testing.T, q stringQueue, o options)) {
+	t.Helper()
+	for kind, prepare := range contextKinds {
+		t.Run("context="+kind, func(t *testing.T) {
+			overNotifying(t, func(t *testing.T, q notifying) {
+				var o options
+				test(t, prepare(q, &o), o)
+			})
+		})
+	}
+}
+
+// However the handler's context was made, one of UntilAdded ends when the key is added again, each time that it is called, and the
+// handler's own does not. The key comes again at once, and has not failed.
+func TestUntilAdded(t *testing.T) {
+	overContextKinds(t, func(t *testing.T, q stringQueue, o options) {
+		start := time.Now()
+		var calls []string
+		var results []outcome
+		o.OnFinish = func(_ context.Context, r outcome) { results = append(results, r) }
+		o.OnDrop = func(context.Context, outcome) { t.Error("dropped") }
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			calls = append(calls, fmt.Sprint(worker.Attempt(ctx), " at ", time.Since(start)))
+			if len(calls) == 2 {
+				return nil
+			}
+			derived, cancel := context.WithCancel(ctx)
+			defer cancel()
+			contexts := []context.Context{worker.UntilAdded(ctx), worker.UntilAdded(derived), worker.UntilAdded(context.WithoutCancel(ctx))}
+			contexts = append(contexts, worker.UntilAdded(contexts[0]))
+			for _, until := range contexts {
+				if until.Err() != nil {
+					t.Error("it has ended too early")
+				}
+			}
+			for _, until := range contexts {
+				<-until.Done()
+				if cause := context.Cause(until); until.Err() != context.Canceled || !errors.Is(cause, worker.ErrAdded) {
+					t.Errorf("it has ended with %v, %v", until.Err(), cause)
+				}
+			}
+			if ctx.Err() != nil || derived.Err() != nil {
+				t.Error("the handler's own context has ended")
+			}
+			// What was added before UntilAdded is called ends its context at once.
+			if until := worker.UntilAdded(ctx); context.Cause(until) != worker.ErrAdded {
+				t.Errorf("after the add its cause is %v", context.Cause(until))
+			}
+			return fmt.Errorf("rollout: %w", context.Cause(contexts[0]))
+		}, o)
+		q.Add("a")
+		r := run(t, p)
+		r.after(time.Second)
+		q.Add("a")
+		r.after(time.Minute)
+		if want := []string{"1 at 0s", "1 at 1s"}; !slices.Equal(calls, want) {
+			t.Errorf("attempts %q, want %q", calls, want)
+		}
+		if results[0].Next != worker.NextInterrupted || !errors.Is(results[0].Err, worker.ErrAdded) || results[1].Next != worker.NextForget {
+			t.Errorf("results: %+v", results)
+		}
+		if st := p.Stats(); st.Interrupted != 1 || st.Handled != 2 || st.Failed+st.Requeued != 0 || st.Failing != 0 {
+			t.Errorf("%+v", st)
+		}
+		r.endCleanly()
+	})
+}
+
+// A key that is added between Get and the call has been added again: nothing is missed.
+func TestUntilAddedBeforeTheCall(t *testing.T) {
+	overContextKinds(t, func(t *testing.T, q stringQueue, o options) {
+		calls := 0
+		prepare := o.OnStart
+		o.OnStart = func(ctx context.Context, key string) context.Context {
+			if calls == 0 {
+				q.Add(key)
+			}
+			if prepare != nil {
+				ctx = prepare(ctx, key)
+			}
+			return ctx
+		}
+		q.Add("a")
+		r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
+			calls++
+			until := worker.UntilAdded(ctx)
+			if added := until.Err() != nil; added != (calls == 1) {
+				t.Errorf("call %d: %v", calls, until.Err())
+			}
+			return context.Cause(until)
+		}, o))
+		if calls != 2 {
+			t.Errorf("%d calls", calls)
+		}
+		r.endCleanly()
+	})
+}
+
+// Every kind of add interrupts but a quiet one. The key comes again in any case.
+func TestWhatInterrupts(t *testing.T) {
+	quiet, loud := workqueue.Cause{Reason: "status", Quiet: true}, workqueue.Cause{Reason: "spec"}
+	for _, c := range []struct {
+		name string
+		add  func(q notifying)
+		at   time.Duration // when the handler is interrupted, or never
+	}{
+		{"Add", func(q notifying) { q.Add("a") }, time.Second},
+		{"AddAfter", func(q notifying) { q.AddAfter("a", 5*time.Second) }, 6 * time.Second},
+		{"AddRateLimited", func(q notifying) { q.AddRateLimited("a") }, 2 * time.Second},
+		{"AddCause", func(q notifying) { q.AddCause("a", loud) }, time.Second},
+		{"another key", func(q notifying) { q.Add("b") }, 0},
+		{"quiet", func(q notifying) { q.AddCause("a", quiet) }, 0},
+		{"quiet, then AddCause", func(q notifying) { q.AddCause("a", quiet); q.AddCause("a", loud) }, time.Second},
+		{"quiet, then Add", func(q notifying) { q.AddCause("a", quiet); q.AddAfter("a", time.Second) }, 2 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			overNotifying(t, func(t *testing.T, q notifying) {
+				start := time.Now()
+				var interrupted time.Duration
+				calls := 0
+				q.Add("a")
+				r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+					if key == "b" {
+						return nil
+					}
+					if calls++; calls > 1 {
+						return nil
+					}
+					select {
+					case <-worker.UntilAdded(ctx).Done():
+						interrupted = time.Since(start)
+					case <-time.After(10 * time.Second):
+					}
+					return nil
+				}, options{Workers: 2}))
+				r.after(time.Second)
+				c.add(q)
+				r.after(time.Minute)
+				if interrupted != c.at {
+					t.Errorf("interrupted at %v, want %v", interrupted, c.at)
+				}
+				if want := 2; c.name != "another key" && calls != want {
+					t.Errorf("%d calls, want %d", calls, want)
+				}
+				r.endCleanly()
+			})
+		})
+	}
+}
+
+// Without a queue or a call that could say so, UntilAdded returns its argument.
+func TestUntilAddedOfOthers(t *testing.T) {
+	if ctx := t.Context(); worker.UntilAdded(ctx) != ctx {
+		t.Error("another context than the argument, outside of a call")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, q := range []stringQueue{plain{newQueue()}, newQueue()} {
+			_, known := q.(notifying)
+			var kept context.Context
+			q.Add("a")
+			r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
+				kept = ctx
+				if same := worker.UntilAdded(ctx) == ctx; same == known {
+					t.Errorf("%T: the same context: %v", q, same)
+				}
+				return nil
+			}, options{}))
+			if worker.UntilAdded(kept) != kept {
+				t.Error("another context than the argument, after the call")
+			}
+			r.endCleanly()
+		}
+	})
+}
+
+// What UntilAdded holds ends with the call, whatever context it was made from.
+func TestUntilAddedEndsWithTheCall(t *testing.T) {
+	overNotifying(t, func(t *testing.T, q notifying) {
+		before := testkit.Goroutines()
+		var contexts []context.Context
+		p := worker.New(q, func(ctx context.Context, _ string) error {
+			contexts = append(contexts, worker.UntilAdded(ctx), worker.UntilAdded(context.WithoutCancel(ctx)))
+			return nil
+		}, options{})
+		q.Add("a")
+		r := run(t, p)
+		for _, until := range contexts {
+			if until.Err() != context.Canceled || errors.Is(context.Cause(until), worker.ErrAdded) {
+				t.Errorf("after the call: %v, %v", until.Err(), context.Cause(until))
+			}
+		}
+		r.endCleanly()
+		if after := testkit.Goroutines(); len(after) > len(before) {
+			t.Errorf("%d goroutines, before there were %d", len(after), len(before))
+		}
+	})
+}
+
+// countingLimiter counts what it is asked for a key.
+type countingLimiter struct {
+	workqueue.TypedRateLimiter[string]
+	whens, forgets int
+}
+
+func (l *countingLimiter) When(key string) time.Duration {
+	l.whens++
+	return l.TypedRateLimiter.When(key)
+}
+func (l *countingLimiter) Forget(key string) { l.forgets++; l.TypedRateLimiter.Forget(key) }
+
+// TestInterrupted has the answers of a handler whose key was added again, and which has failed once before.
+func TestInterrupted(t *testing.T) {
+	wrapped := func(_, until context.Context) error { return fmt.Errorf("waiting: %w", until.Err()) }
+	cause := func(_, until context.Context) error { return context.Cause(until) }
+	for _, c := range []struct {
+		name   string
+		o      options
+		cancel bool // before the handler returns
+		answer func(ctx, until context.Context) error
+		want   worker.Next
+	}{
+		{name: "its cause", answer: cause, want: worker.NextInterrupted},
+		{name: "the last attempt", o: options{MaxRetries: 1}, answer: cause, want: worker.NextInterrupted},
+		{name: "ErrAdded", answer: func(_, _ context.Context) error { return worker.ErrAdded }, want: worker.NextInterrupted},
+		{name: "its error", answer: wrapped, want: worker.NextInterrupted},
+		{name: "its error, joined", answer: func(_, until context.Context) error { return errors.Join(errBroken, until.Err()) }, want: worker.NextInterrupted},
+		{name: "made by OnStart", o: options{OnStart: func(ctx context.Context, _ string) context.Context { return worker.UntilAdded(ctx) }},
+			answer: wrapped, want: worker.NextInterrupted},
+		{name: "its error, but the handler's context has ended too", cancel: true, answer: wrapped, want: worker.NextRetry},
+		{name: "its cause, and the handler's context has ended too", cancel: true, answer: cause, want: worker.NextInterrupted},
+		{name: "its error, but the time is over", o: options{HandlerTimeout: 10 * time.Second},
+			answer: func(ctx, until context.Context) error { <-ctx.Done(); return until.Err() }, want: worker.NextRetry},
+		{name: "another error", answer: func(_, _ context.Context) error { return errBroken }, want: worker.NextRetry},
+		{name: "a panic with it", answer: func(_, until context.Context) error { panic(context.Cause(until)) }, want: worker.NextRetry},
+		{name: "nil", answer: func(_, _ context.Context) error { return nil }, want: worker.NextForget},
+		{name: "Terminal", answer: func(_, until context.Context) error { return worker.Terminal(context.Cause(until)) }, want: worker.NextDrop},
+		{name: "Fatal", answer: func(_, until context.Context) error { return worker.Fatal(context.Cause(until)) }, want: worker.NextDrop},
+		{name: "Requeue", answer: func(_, until context.Context) error {
+			return errors.Join(context.Cause(until), worker.RequeueAfter(time.Hour))
+		}, want: worker.NextRequeue},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limiter := &countingLimiter{TypedRateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour)}
+				q := limitedQueue(limiter)
+				logger, logs := newLogger()
+				var p *worker.Pool[string]
+				var results []outcome
+				c.o.Logger = logger
+				c.o.OnFinish = func(_ context.Context, r outcome) { results = append(results, r) }
+				dropped := 0
+				c.o.OnDrop = func(context.Context, outcome) { dropped++ }
+				p = worker.New(q, func(ctx context.Context, key string) error {
+					switch len(results) {
+					case 0:
+						return errBroken
+					case 1:
+						until := worker.UntilAdded(ctx)
+						<-until.Done()
+						if c.cancel {
+							p.Cancel(key)
+						}
+						return c.answer(ctx, until)
+					}
+					return nil
+				}, c.o)
+				q.Add("a")
+				r := run(t, p)
+				r.after(time.Second)
+				limiter.whens, limiter.forgets = 0, 0
+				r.after(2 * time.Second)
+				q.Add("a")
+				r.after(20 * time.Second)
+				if len(results) < 2 {
+					t.Fatalf("%d results", len(results))
+				}
+				if got := results[1]; got.Next != c.want || got.Attempt != 2 {
+					t.Errorf("got %+v, want %v", got, c.want)
+				}
+				if (dropped == 1) != (c.want == worker.NextDrop) {
+					t.Errorf("dropped %d", dropped)
+				}
+				st := p.Stats()
+				if interrupted := st.Interrupted == 1; interrupted != (c.want == worker.NextInterrupted) {
+					t.Errorf("%+v", st)
+				}
+				if st.Handled != uint64(len(results)) {
+					t.Errorf("%d calls, %+v", len(results), st)
+				}
+				_ = r.end()
+				if c.want != worker.NextInterrupted {
+					return
+				}
+				// The next call, which succeeds, is the same attempt, at once, and only that has the limiter forget.
+				if len(results) != 3 || results[2].Attempt != 2 || results[2].Next != worker.NextForget || results[2].Started.Sub(r.begun) != 2*time.Second {
+					t.Errorf("results: %+v", results)
+				}
+				if limiter.whens != 0 || limiter.forgets != 1 || st.Failed != 1 {
+					t.Errorf("the limiter was asked %d times and forgot %d times; %+v", limiter.whens, limiter.forgets, st)
+				}
+				if want := `level=DEBUG msg="The handler was interrupted, its key was added again" key=a next=interrupted attempt=2`; !strings.Contains(logs.String(), want) {
+					t.Errorf("logged:\n%s", logs)
+				}
+			})
+		})
+	}
+}
+
+// A canceled context of something else is a failure, and ErrAdded loses no key that was not added.
+func TestNotInterrupted(t *testing.T) {
+	overNotifying(t, func(t *testing.T, q notifying) {
+		var results []outcome
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			switch len(results) {
+			case 0:
+				until, cancel := context.WithCancel(worker.UntilAdded(ctx))
+				cancel()
+				return until.Err()
+			case 1:
+				return fmt.Errorf("misuse: %w", worker.ErrAdded)
+			}
+			return nil
+		}, options{OnFinish: func(_ context.Context, r outcome) { results = append(results, r) }})
+		q.Add("a")
+		r := run(t, p)
+		r.after(time.Minute)
+		if len(results) != 3 || results[0].Next != worker.NextRetry || results[1].Next != worker.NextInterrupted || results[2].Attempt != 2 {
+			t.Errorf("results: %+v", results)
+		}
+		r.endCleanly()
+	})
+}
+
+// At the end of Run a key whose handler was interrupted is queued, or was refused by the queue, and is reported.
+func TestInterruptedAtTheEnd(t *testing.T) {
+	for _, added := range []bool{true, false} {
+		for _, drain := range []worker.Drain{worker.Running, worker.All} {
+			overNotifying(t, func(t *testing.T, q notifying) {
+				calls := 0
+				p := worker.New(q, func(ctx context.Context, key string) error {
+					calls++
+					if added && calls == 1 {
+						q.Add(key)
+						<-worker.UntilAdded(ctx).Done()
+					}
+					time.Sleep(time.Second)
+					return worker.ErrAdded
+				}, options{Drain: drain})
+				q.Add("a")
+				r := run(t, p)
+				r.cancel()
+				r.after(10 * time.Second)
+				if got := left(t, r.returned()); !slices.Equal(got.NotStarted, []string{"a"}) || len(got.Failing) != 0 {
+					t.Errorf("added %v, drain %v: left %v", added, drain, got)
+				}
+			})
+		}
+	}
+}
