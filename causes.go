@@ -1,6 +1,7 @@
 package workqueue
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -29,7 +30,8 @@ const (
 	maxCauses      = 8
 )
 
-// Causes are why a key was handed out. The zero Causes says that no add had a cause.
+// Causes are why a key was handed out. The zero Causes says that no add had a cause. The queue shares Last with all callers:
+// do not change its elements.
 type Causes struct {
 	// Last are the last eight different causes, the latest one last. They differ in Reason or TraceParent.
 	Last []Cause `json:"last,omitempty"`
@@ -42,7 +44,7 @@ type Causes struct {
 // IsZero reports whether there is no cause.
 func (c Causes) IsZero() bool { return len(c.Last) == 0 }
 
-// String returns the reasons, the first one first, and how many others there were.
+// String returns the different reasons, the latest one last, and how many other causes there were before.
 func (c Causes) String() string {
 	var reasons []string
 	for _, cause := range c.Last {
@@ -50,11 +52,10 @@ func (c Causes) String() string {
 			reasons = append(reasons, cause.Reason)
 		}
 	}
-	text := strings.Join(reasons, "; ")
 	if c.Others > 0 {
-		text += " and others before"
+		reasons = append(reasons, fmt.Sprintf("%d others before", c.Others))
 	}
-	return text
+	return strings.Join(reasons, "; ")
 }
 
 // Plus returns c with one more cause, cut to its bounds. It does not change c. A cause without Reason and TraceParent
@@ -63,13 +64,14 @@ func (c Causes) Plus(cause Cause) Causes {
 	if len(cause.Reason) > maxReason {
 		cause.Reason = strings.ToValidUTF8(cause.Reason[:maxReason], "")
 	}
-	cause.Reason = strings.Clone(cause.Reason) // It may be a part of something large.
 	if len(cause.TraceParent) > maxTraceParent {
 		cause.TraceParent = ""
 	}
 	if cause.Reason == "" && cause.TraceParent == "" {
 		return c
 	}
+	// Either may be a part of something large.
+	cause.Reason, cause.TraceParent = strings.Clone(cause.Reason), strings.Clone(cause.TraceParent)
 	if c.IsZero() {
 		c.First = cause.Time
 	}

@@ -33,10 +33,17 @@ func CheckInvariants[T comparable](q TypedInterface[T]) error {
 func (q *Typed[T]) checkInvariants() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queued, held, again := 0, 0, 0
+	queued, held, again, marked := 0, 0, 0, 0
 	for n := range q.mu.keys.Slabs() {
 		for s := range q.mu.keys.LiveSlots(n) {
-			switch q.mu.keys.At(s).Value & (dirty | processing) {
+			in := q.mu.keys.At(s).Value
+			if (in&noted != 0) != q.mu.notes.Has(s) || in&quiet != 0 && in&(dirty|processing) != dirty|processing {
+				return fmt.Errorf("key %v: state %b, has a note: %v", q.mu.keys.At(s).Key, in, q.mu.notes.Has(s))
+			}
+			if in&noted != 0 {
+				marked++
+			}
+			switch in & (dirty | processing) {
 			case dirty:
 				queued++
 			case processing:
@@ -48,6 +55,8 @@ func (q *Typed[T]) checkInvariants() error {
 		}
 	}
 	switch {
+	case q.mu.notes.Len() != marked:
+		return fmt.Errorf("%d notes about %d keys", q.mu.notes.Len(), marked)
 	case q.mu.keys.Len() != queued+held:
 		return fmt.Errorf("%d keys, %d of them queued and %d held", q.mu.keys.Len(), queued, held)
 	case q.lenLocked() != queued:

@@ -111,7 +111,7 @@ type Stats struct {
 
 	// Queued is the number of keys that wait for a worker.
 	Queued int
-	// Blocked is how many of those cannot be handed out, because their group is at its limit. Paused reports that
+	// Blocked is how many of those cannot be handed out, because their group is at its limit or paused. Paused reports that
 	// none can be. Only queues with such features set them.
 	Blocked int
 	Paused  bool

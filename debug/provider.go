@@ -47,8 +47,11 @@ func (h *Handler) WatchPoolKeys(name string, snapshot func(limit int) worker.Sna
 
 // InspectPool shows a pool, on the page of its queue.
 func (h *Handler) InspectPool(name string, p worker.Inspector) {
-	if below, ok := h.metrics.(worker.InspectorProvider); ok {
+	switch below := h.metrics.(type) {
+	case worker.InspectorProvider:
 		below.InspectPool(name, p)
+	case worker.SnapshotProvider:
+		below.WatchPoolKeys(name, p.Snapshot)
 	}
 	h.addPool(name, &pool{p})
 }

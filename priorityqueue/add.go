@@ -149,6 +149,10 @@ func (q *Queue[T]) addLocked(k *newKey[T], r *request, now time.Duration) {
 		q.rescheduleLocked(s, it, r, now)
 	default:
 		q.addHeldLocked(s, it, r, now)
+		q.interruptLocked(s, it)
+	}
+	if r.Cause != nil {
+		q.addCauseLocked(s, it, r.Cause)
 	}
 }
 
@@ -194,16 +198,17 @@ func (q *Queue[T]) addHeldLocked(s keytable.Slot, it *item, r *request, now time
 		priority = it.priority
 	}
 	at := r.time(now)
-	if it.state == processing {
-		q.mu.details.At(s).rerunPriority = priority
+	if d := q.mu.details.At(s); it.state == processing {
+		d.rerunPriority, d.quiet = priority, r.isQuiet()
 		it.limited, it.added = false, addedUnknown
-		it.yields = r.Delay == RespectBackoff && !r.answered
+		d.yields = r.Delay == RespectBackoff && !r.answered
 	} else {
 		q.mergeRerunPriorityLocked(s, it, priority, r, now)
-		if r.answered && it.yields {
-			it.yields = false
+		d.quiet = d.quiet && r.isQuiet()
+		if r.answered && d.yields {
+			d.yields = false
 		} else {
-			it.yields = it.yields && r.Delay == RespectBackoff
+			d.yields = d.yields && r.Delay == RespectBackoff
 			if it.state == rerun {
 				return
 			}
@@ -218,7 +223,7 @@ func (q *Queue[T]) addHeldLocked(s keytable.Slot, it *item, r *request, now time
 
 // rerunAtLocked makes the held key at s come again at that time, instead of any other.
 func (q *Queue[T]) rerunAtLocked(s keytable.Slot, it *item, at, now time.Duration) {
-	limited, yields := it.limited, it.yields
+	limited := it.limited
 	switch it.state {
 	case rerun:
 		if at <= now {
@@ -232,7 +237,7 @@ func (q *Queue[T]) rerunAtLocked(s keytable.Slot, it *item, at, now time.Duratio
 		}
 		q.cancelRerunLocked(s, it)
 	}
-	it.limited, it.yields = limited, yields
+	it.limited = limited
 	if at <= now {
 		q.rerunNowLocked(s, it, now)
 		return
@@ -263,5 +268,5 @@ func (q *Queue[T]) cancelRerunLocked(s keytable.Slot, it *item) {
 			q.leaveLineLocked(s, it)
 		}
 	}
-	it.state, it.limited, it.yields = processing, false, false
+	it.state, it.limited = processing, false
 }

@@ -109,6 +109,10 @@ type AddOpts struct {
 	//
 	// Zero means Config.MaxDelay, and no bound for a rate-limited add.
 	MaxDelay time.Duration
+
+	// Cause, unless nil, is why the keys are added. It stays with a key that has to wait. A Quiet add does not interrupt
+	// the worker that holds the key, unless it is merged with one that is not. See [Queue.Causes] and [Queue.AddedAgain].
+	Cause *workqueue.Cause
 }
 
 // DelayPolicy decides what an add means for a key that waits for its time, or will do so when its worker is Done. Under

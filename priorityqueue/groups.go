@@ -1,27 +1,33 @@
 package priorityqueue
 
-import "github.com/keyedqueue/workqueue/internal/keytable"
+import (
+	"maps"
+	"slices"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
+)
 
 // Groups share turns by deficit round-robin: the lines of one priority stand in a ring, and each hands out as
 // many keys as its group weighs before the next one's turn. (Every key costs one, so what is left of a turn is
 // never more than that, and is lost when the line has no more keys.) A line that begins to have queued keys is the
 // last of the round.
 //
-// A group that is at its limit has its lines moved from the rings and the order to the heap blocked, and back when
-// one of its keys is Done. So no call walks past keys that cannot be handed out.
+// A group that is at its limit or paused is blocked: its lines are moved from the rings and the order to the heap blocked,
+// and back when one of its keys is Done, or the pause ends. So no call walks past keys that cannot be handed out.
 
 // group is what the queue knows of a group. It is kept as long as one of its keys is queued, waiting or held.
 type group struct {
 	keys, held int
 	weight     int
 	// limit is how many of its keys may be held, zero if there is no limit.
-	limit int
+	limit  int
+	paused bool
 	// lines are those of its keys, one for each priority.
 	lines keytable.List
 }
 
-// isFull reports whether the group is at its limit, or above one that was lowered.
-func (g *group) isFull() bool { return g.limit > 0 && g.held >= g.limit }
+// isBlocked reports whether the group is paused, or at its limit, or above one that was lowered.
+func (g *group) isBlocked() bool { return g.paused || g.limit > 0 && g.held >= g.limit }
 
 // groupOfLocked returns the group of the key at s, or None in a queue without groups.
 func (q *Queue[T]) groupOfLocked(s keytable.Slot) keytable.Slot {
@@ -33,11 +39,15 @@ func (q *Queue[T]) groupOfLocked(s keytable.Slot) keytable.Slot {
 
 // joinGroupLocked puts the key at s into its group.
 func (q *Queue[T]) joinGroupLocked(s keytable.Slot, k *newKey[T]) {
-	g, e, _ := q.mu.groups.FindOrInsert(k.groupHash, k.group)
+	g, e, inserted := q.mu.groups.FindOrInsert(k.groupHash, k.group)
 	*q.mu.groupOf.At(s) = g
+	if inserted && len(q.mu.pausedGroups) > 0 {
+		e.Value.paused = q.mu.pausedGroups[k.group]
+	}
+	wasBlocked := e.Value.isBlocked()
 	e.Value.keys++
-	e.Value.weight = k.weight
-	q.updateGroupLocked(g, e.Value.held, k.limit)
+	e.Value.weight, e.Value.limit = k.weight, k.limit
+	q.placeGroupLocked(&e.Value, wasBlocked)
 }
 
 // leaveGroupLocked takes the key at s, which is not held, out of its group, and forgets a group without keys.
@@ -52,20 +62,80 @@ func (q *Queue[T]) leaveGroupLocked(s keytable.Slot) {
 // countHeldLocked counts a key of group g that is handed out or, if n is -1, Done.
 func (q *Queue[T]) countHeldLocked(g keytable.Slot, n int) {
 	e := &q.mu.groups.At(g).Value
-	q.updateGroupLocked(g, e.held+n, e.limit)
+	wasBlocked := e.isBlocked()
+	e.held += n
+	q.placeGroupLocked(e, wasBlocked)
 }
 
-// updateGroupLocked changes group g and, if that takes it to its limit or back, moves its lines.
-func (q *Queue[T]) updateGroupLocked(g keytable.Slot, held, limit int) {
-	e := &q.mu.groups.At(g).Value
-	wasFull := e.isFull()
-	e.held, e.limit = held, limit
-	if e.isFull() == wasFull {
+// placeGroupLocked moves the lines of g if it has become blocked, or is blocked no more.
+func (q *Queue[T]) placeGroupLocked(g *group, wasBlocked bool) {
+	if g.isBlocked() == wasBlocked {
 		return
 	}
-	for n := range q.mu.linesOfGroup.All(&e.lines) {
+	for n := range q.mu.linesOfGroup.All(&g.lines) {
 		q.placeLineLocked(n)
 	}
+}
+
+// PauseGroup makes Get hand out no key of group until [Queue.ResumeGroup] or a shutdown. Its keys are blocked: they stay
+// queued, are added, come due, and count in Len. Keys that workers hold are finished as usual. The pause lasts
+// while the group has no keys, and has nothing to do with Config.Limit. It takes as many steps as the group has priorities
+// with queued keys. After shutdown PauseGroup does nothing, as [Queue.Pause]. It panics in a queue without Config.Group.
+func (q *Queue[T]) PauseGroup(group string) {
+	if q.config.Group == nil {
+		panic("priorityqueue: PauseGroup without Config.Group")
+	}
+	q.mu.Lock()
+	defer q.unlock()
+	if q.shuttingDown.Load() {
+		return
+	}
+	if q.mu.pausedGroups == nil {
+		q.mu.pausedGroups = map[string]bool{}
+	}
+	q.mu.pausedGroups[group] = true
+	q.setGroupPausedLocked(group, true)
+}
+
+// ResumeGroup ends the pause of group. It does nothing if there is none.
+func (q *Queue[T]) ResumeGroup(group string) {
+	q.mu.Lock()
+	defer q.unlock()
+	delete(q.mu.pausedGroups, group)
+	q.setGroupPausedLocked(group, false)
+}
+
+// resumeGroupsLocked ends the pauses of all groups.
+func (q *Queue[T]) resumeGroupsLocked() {
+	for _, group := range q.pausedGroupsLocked() {
+		q.setGroupPausedLocked(group, false)
+	}
+	q.mu.pausedGroups = nil
+}
+
+func (q *Queue[T]) setGroupPausedLocked(name string, paused bool) {
+	if _, e := q.mu.groups.Find(keytable.HashOf(name), name); e != nil {
+		wasBlocked := e.Value.isBlocked()
+		e.Value.paused = paused
+		q.placeGroupLocked(&e.Value, wasBlocked)
+	}
+}
+
+// PausedGroups returns the groups that are paused, sorted, and nil in a queue without Config.Group.
+func (q *Queue[T]) PausedGroups() []string {
+	if q.config.Group == nil {
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.pausedGroupsLocked()
+}
+
+// pausedGroupsLocked returns the groups that are paused, sorted, and not nil.
+func (q *Queue[T]) pausedGroupsLocked() []string {
+	names := slices.AppendSeq(make([]string, 0, len(q.mu.pausedGroups)), maps.Keys(q.mu.pausedGroups))
+	slices.Sort(names)
+	return names
 }
 
 // joinRingLocked makes line n the last of the round among those of its priority.

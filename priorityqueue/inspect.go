@@ -13,7 +13,7 @@ type State uint8
 const (
 	// Absent is a key that is not in the queue.
 	Absent State = iota
-	// Queued is a key that waits for a worker, also if its group is at its limit or the queue is paused.
+	// Queued is a key that waits for a worker, also if its group is at its limit, or that or the queue is paused.
 	Queued
 	// Waiting is a key that waits for its time.
 	Waiting
@@ -55,7 +55,7 @@ type Info[T comparable] struct {
 	State State
 	// Again reports that a key that is being processed has been added since, and comes again.
 	Again bool
-	// Blocked reports that a queued key cannot be handed out, because its group is at its limit.
+	// Blocked reports that a queued key cannot be handed out, because its group is at its limit or paused.
 	Blocked bool
 	// Paused reports that the queue is paused.
 	Paused bool
@@ -134,7 +134,7 @@ func (q *Queue[T]) infoLocked(s keytable.Slot) Info[T] {
 	if q.config.Group != nil {
 		g := q.mu.groups.At(q.groupOfLocked(s))
 		info.Group = g.Key
-		info.Blocked = it.state == queued && g.Value.isFull()
+		info.Blocked = it.state == queued && g.Value.isBlocked()
 	}
 	return info
 }

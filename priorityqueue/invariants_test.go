@@ -21,6 +21,14 @@ func (q *Queue[T]) CheckInvariants() error {
 	return nil
 }
 
+// keysOf returns the slots of l, a line's keys or the resting ones.
+func (q *Queue[T]) keysOf(l *keytable.List) iter.Seq[keytable.Slot] {
+	return func(yield func(keytable.Slot) bool) {
+		for s := l.First(); s != keytable.None && yield(s); s = q.nextKeyLocked(s) {
+		}
+	}
+}
+
 // slots returns the slots of all keys.
 func (q *Queue[T]) slots() iter.Seq[keytable.Slot] {
 	return func(yield func(keytable.Slot) bool) {
@@ -36,7 +44,7 @@ func (q *Queue[T]) slots() iter.Seq[keytable.Slot] {
 
 // checkKeys: each key is where its state says, and the counts are right.
 func (q *Queue[T]) checkKeys() error {
-	counts := map[state]int{}
+	counts, noted := map[state]int{}, 0
 	for s := range q.slots() {
 		e := q.mu.keys.At(s)
 		it := &e.Value
@@ -57,8 +65,13 @@ func (q *Queue[T]) checkKeys() error {
 			return fmt.Errorf("key %v of state %d stands in line %d", e.Key, it.state, it.line)
 		case waits != q.mu.due.Has(s):
 			return fmt.Errorf("key %v of state %d is in due: %v", e.Key, it.state, q.mu.due.Has(s))
-		case it.limited && !waits || it.yields && it.state != rerun && it.state != rerunLater:
+		case it.limited && !waits:
 			return fmt.Errorf("key %v: %+v", e.Key, *it)
+		case it.noted != q.mu.notes.Has(s) || it.noted && it.state == resting:
+			return fmt.Errorf("key %v of state %d is noted: %v, has a note: %v", e.Key, it.state, it.noted, q.mu.notes.Has(s))
+		}
+		if it.noted {
+			noted++
 		}
 		if stands {
 			l := q.mu.lines.At(it.line).Key
@@ -68,7 +81,7 @@ func (q *Queue[T]) checkKeys() error {
 		}
 	}
 	n := 0
-	for s := range q.mu.links.All(&q.mu.resting) {
+	for s := range q.keysOf(&q.mu.resting) {
 		if n++; q.mu.keys.At(s).Value.state != resting {
 			return fmt.Errorf("slot %d of state %d rests", s, q.mu.keys.At(s).Value.state)
 		}
@@ -78,6 +91,9 @@ func (q *Queue[T]) checkKeys() error {
 		counts[waiting]+counts[rerunLater] != q.mu.due.Len() || counts[resting] != n || n != q.mu.resting.Len() {
 		return fmt.Errorf("states %v, counted %d queued, %d held, %d to run again, %d due, %d resting",
 			counts, q.mu.queued, q.mu.held, q.mu.reruns, q.mu.due.Len(), n)
+	}
+	if q.mu.notes.Len() != noted {
+		return fmt.Errorf("%d notes about %d keys", q.mu.notes.Len(), noted)
 	}
 	return nil
 }
@@ -91,7 +107,7 @@ func (q *Queue[T]) checkLines() error {
 		l := &e.Value
 		stand += l.keys.Len()
 		queuedKeys, before := 0, unknown
-		for s := range q.mu.links.All(&l.keys) {
+		for s := range q.keysOf(&l.keys) {
 			if q.mu.keys.At(s).Value.state == queued {
 				queuedKeys++
 			}
@@ -109,7 +125,7 @@ func (q *Queue[T]) checkLines() error {
 		switch {
 		case queuedKeys == 0:
 			want = inNone
-		case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.isFull():
+		case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.isBlocked():
 			want = inBlocked
 			blockedKeys += queuedKeys
 		}
@@ -180,7 +196,7 @@ func (q *Queue[T]) checkGroups() error {
 	lines := 0
 	for g, w := range want {
 		e := q.mu.groups.At(g)
-		if e.Value.keys != w.keys || e.Value.held != w.held || e.Value.weight < 1 {
+		if e.Value.keys != w.keys || e.Value.held != w.held || e.Value.weight < 1 || e.Value.paused != q.mu.pausedGroups[e.Key] {
 			return fmt.Errorf("group %q is %+v, counted %+v", e.Key, e.Value, w)
 		}
 		for n := range q.mu.linesOfGroup.All(&e.Value.lines) {

@@ -36,7 +36,7 @@ func (q *Queue[T]) mustAsk(k *newKey[T], r *request) bool {
 		return false
 	}
 	s, e := q.mu.keys.Find(k.hash, k.key)
-	if s == keytable.None || e.Value.needsLimiter() {
+	if s == keytable.None || q.needsLimiterLocked(s, &e.Value) {
 		return true
 	}
 	unasked := *r
@@ -45,15 +45,15 @@ func (q *Queue[T]) mustAsk(k *newKey[T], r *request) bool {
 	return false
 }
 
-// needsLimiter reports whether it matters for how long the limiter would make the key wait.
-func (it *item) needsLimiter() bool {
+// needsLimiterLocked reports whether it matters for how long the limiter would make the key at s wait.
+func (q *Queue[T]) needsLimiterLocked(s keytable.Slot, it *item) bool {
 	switch it.state {
 	case queued:
 		return false
 	case rerun:
-		return it.yields
+		return q.mu.details.At(s).yields
 	case rerunLater:
-		return it.yields || !it.limited
+		return q.mu.details.At(s).yields || !it.limited
 	case waiting:
 		return !it.limited
 	}

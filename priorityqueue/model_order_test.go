@@ -24,6 +24,9 @@ func (m *slowQueue) line(level int, group string) (line []*slowKey) {
 }
 
 func (m *slowQueue) blocked(group string) bool {
+	if m.pausedGroups[group] {
+		return true
+	}
 	n := 0
 	for _, k := range m.sorted(pq.Processing) {
 		if k.group == group {
@@ -113,6 +116,7 @@ func (m *slowQueue) get() (key, priority int) {
 		ring[0] = t
 	}
 	k.state = pq.Processing
+	k.currentCauses, k.nextCauses, k.waits = k.nextCauses, nil, nil
 	m.lastStart[k.key] = m.now
 	m.update()
 	return k.key, k.priority

@@ -2,6 +2,7 @@ package priorityqueue_test
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,6 +24,10 @@ type slowQueue struct {
 	lastReady time.Duration
 	seq       int
 	paused    bool
+	// pausedGroups is nil in a queue without groups.
+	pausedGroups map[string]bool
+	// ended are the channels of AddedAgain of earlier hand-outs.
+	ended []*slowWait
 	// clockRead is set during a call that has read the clock, for whatever reason.
 	clockRead bool
 	down      bool
@@ -50,7 +55,21 @@ type slowKey struct {
 	placed        bool // has its place in line
 
 	backoff bool
+
+	nextCauses, currentCauses []string
+	// quiet reports that all adds since the hand-out were quiet.
+	quiet bool
+	waits []*slowWait
 }
+
+// slowWait is a channel of AddedAgain, and whether it is to be closed.
+type slowWait struct {
+	c      <-chan struct{}
+	closed bool
+}
+
+// addedLoudly reports whether k is to be queued at its Done because of an add that was not quiet.
+func (k *slowKey) addedLoudly() bool { return k.again && !k.timed && !k.quiet }
 
 const atOnce time.Duration = -1 << 62
 
@@ -165,6 +184,13 @@ func (m *slowQueue) add(key int, o pq.AddOpts, by caller, retry bool) {
 	if m.down {
 		return
 	}
+	m.merge(key, o, by, retry)
+	if k := m.keys[key]; o.Cause != nil && o.Cause.Reason != "" {
+		k.nextCauses = append(slices.DeleteFunc(k.nextCauses, func(r string) bool { return r == o.Cause.Reason }), o.Cause.Reason)
+	}
+}
+
+func (m *slowQueue) merge(key int, o pq.AddOpts, by caller, retry bool) {
 	if retry {
 		m.stats.Retries++
 	}
@@ -288,6 +314,8 @@ func (m *slowQueue) add(key int, o pq.AddOpts, by caller, retry bool) {
 		if k.placed && m.losesPlace(k, beforePriority, k.againPriority) {
 			m.place(k, k.againPriority, m.now)
 		}
+		isQuiet := o.Cause != nil && o.Cause.Quiet
+		k.quiet = isQuiet && (k.quiet || !k.again)
 		wasAtOnce, before := k.again && !k.timed, k.due
 		switch {
 		case !k.again:
@@ -335,6 +363,8 @@ func (m *slowQueue) done(key int) {
 		m.stats.UnmatchedDones++
 		return
 	}
+	m.ended = append(m.ended, k.waits...)
+	k.currentCauses, k.waits = nil, nil
 	// Not held any more, and not ready yet: the group's other keys take their places first.
 	delete(m.keys, key)
 	m.update()
@@ -357,7 +387,7 @@ func (m *slowQueue) remove(key int) pq.State {
 		return pq.Absent
 	}
 	if k.state == pq.Processing {
-		k.again, k.timed, k.yields, k.backoff, k.placed = false, false, false, false, false
+		k.again, k.timed, k.yields, k.backoff, k.placed, k.nextCauses = false, false, false, false, false, nil
 		return k.state
 	}
 	delete(m.keys, key)
@@ -371,9 +401,13 @@ func (m *slowQueue) shutDown() {
 	}
 	m.stats.Dropped += uint64(m.count(pq.Waiting))
 	m.down, m.paused = true, false
+	for _, group := range slices.Sorted(maps.Keys(m.pausedGroups)) {
+		delete(m.pausedGroups, group)
+		m.update()
+	}
 	for _, k := range m.sorted(pq.Waiting) {
 		if k.timed {
-			k.again, k.timed, k.yields, k.backoff = false, false, false, false
+			k.again, k.timed, k.yields, k.backoff, k.nextCauses = false, false, false, false, nil
 		} else {
 			delete(m.keys, k.key)
 		}

@@ -3,7 +3,9 @@ package priorityqueue_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,7 +71,15 @@ func drawOpts(t *rapid.T) pq.AddOpts {
 		SetPriority: rapid.IntRange(0, 4).Draw(t, "set") == 0,
 		Delay:       rapid.SampledFrom([]pq.DelayPolicy{0, 0, pq.Earliest, pq.Latest, pq.Replace, pq.RespectBackoff, pq.RespectBackoff}).Draw(t, "policy"),
 		MaxDelay:    max(0, seconds("max delay", -10, 10)),
+		Cause:       drawCause(t),
 	}
+}
+
+func drawCause(t *rapid.T) *workqueue.Cause {
+	if !rapid.Bool().Draw(t, "cause") {
+		return nil
+	}
+	return &workqueue.Cause{Reason: rapid.SampledFrom([]string{"", "x", "y", "z"}).Draw(t, "reason"), Quiet: rapid.Bool().Draw(t, "quiet")}
 }
 
 // Random calls, one after another, of a queue with random features and of the obvious slow one.
@@ -92,6 +102,9 @@ func compareWithModel(t *rapid.T) {
 	m := &slowQueue{
 		config: config, limiter: newCountingLimiter(), keys: map[int]*slowKey{},
 		lastStart: map[int]time.Duration{}, lastReady: atOnce,
+	}
+	if config.Group != nil {
+		m.pausedGroups = map[string]bool{}
 	}
 	key := rapid.IntRange(0, 8)
 	canceled, cancel := context.WithCancel(context.Background())
@@ -149,12 +162,45 @@ func compareWithModel(t *rapid.T) {
 		},
 		"add all": func(t *rapid.T) {
 			keys := rapid.SliceOfN(key, 0, 4).Draw(t, "keys")
-			q.AddAll(pq.AddOpts{}, slices.Values(keys))
+			o := pq.AddOpts{Cause: drawCause(t)}
+			q.AddAll(o, slices.Values(keys))
 			m.clockRead = m.timesPending()
 			defer func() { m.clockRead = false }()
 			for _, k := range keys {
-				m.add(k, pq.AddOpts{}, byEvent, false)
+				m.add(k, o, byEvent, false)
 			}
+		},
+		"add cause": func(t *rapid.T) {
+			k := key.Draw(t, "key")
+			if cause := drawCause(t); cause != nil {
+				q.AddCause(k, *cause)
+				m.add(k, pq.AddOpts{Cause: cause}, byEvent, false)
+			}
+		},
+		"added again": func(t *rapid.T) {
+			key := key.Draw(t, "key")
+			c := q.AddedAgain(key)
+			k := m.keys[key]
+			if held := k != nil && k.state == pq.Processing; held != (c != nil) {
+				t.Fatalf("AddedAgain(%d) is nil: %v, and the key is held: %v", key, c == nil, held)
+			}
+			if c != nil {
+				k.waits = append(k.waits, &slowWait{c: c})
+			}
+		},
+		"pause group": func(t *rapid.T) {
+			if config.Group == nil || m.down {
+				t.Skip("there are none, or it is too late")
+			}
+			group := config.Group(key.Draw(t, "key of the group"))
+			if m.pausedGroups[group] {
+				q.ResumeGroup(group)
+				delete(m.pausedGroups, group)
+			} else {
+				q.PauseGroup(group)
+				m.pausedGroups[group] = true
+			}
+			m.update()
 		},
 		"get batch": func(t *rapid.T) {
 			if m.next() == nil {
@@ -263,6 +309,10 @@ func compareState(t *rapid.T, q *pq.Queue[int], m *slowQueue, limiter *countingL
 	if asked := m.limiter.(*countingLimiter).asked; limiter.asked != asked {
 		t.Fatalf("the limiter was asked %d times, want %d", limiter.asked, asked)
 	}
+	if got, want := q.PausedGroups(), slices.Sorted(maps.Keys(m.pausedGroups)); !slices.Equal(got, want) || (got == nil) != (m.config.Group == nil) {
+		t.Fatalf("PausedGroups() = %q, want %q", got, want)
+	}
+	compareNotes(t, q, m)
 	compareSnapshot(t, q, m)
 	all := map[int]pq.Info[int]{}
 	for info := range q.All() {
@@ -279,6 +329,41 @@ func compareState(t *rapid.T, q *pq.Queue[int], m *slowQueue, limiter *countingL
 		}
 		if ok && all[key] != want {
 			t.Fatalf("All() has %+v, want %+v", all[key], want)
+		}
+	}
+}
+
+// compareNotes: each key has the causes of the model, and the channels of AddedAgain are closed that must be.
+func compareNotes(t *rapid.T, q *pq.Queue[int], m *slowQueue) {
+	waits := m.ended
+	for key := range 9 {
+		var want []string
+		if k := m.keys[key]; k != nil {
+			if want = k.nextCauses; k.state == pq.Processing {
+				want = k.currentCauses
+			}
+			for _, w := range k.waits {
+				w.closed = w.closed || k.addedLoudly()
+			}
+			waits = append(waits, k.waits...)
+		}
+		if got := q.Causes(key).String(); got != strings.Join(want, "; ") {
+			t.Fatalf("Causes(%d) are %q, want %q", key, got, want)
+		}
+		if k, _ := q.SnapshotKey(key); k.Causes != nil && k.Causes.String() != strings.Join(want, "; ") || k.Causes == nil && len(want) > 0 {
+			t.Fatalf("SnapshotKey(%d) has the causes %v, want %q", key, k.Causes, want)
+		}
+	}
+	for _, w := range waits {
+		select {
+		case <-w.c:
+			if !w.closed {
+				t.Fatal("a channel of AddedAgain is closed too early")
+			}
+		default:
+			if w.closed {
+				t.Fatal("a channel of AddedAgain is not closed")
+			}
 		}
 	}
 }

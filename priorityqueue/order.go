@@ -14,7 +14,7 @@ import (
 //	order   (a heap, the next line first)      priority 7, group a:   k1  k9
 //	                                           priority 7, group b:   k2
 //	                                           priority 0, group a:   k3  k4  k5
-//	blocked (a heap, of groups at their limit) priority 7, group c:   k6  k7
+//	blocked (a heap, of blocked groups)        priority 7, group c:   k6  k7
 //
 // Without Aging a line's rank is its priority. With Aging it is the time at which its first queued key took its
 // place, less Aging for each level of priority: a level counts as much as having come Aging earlier. Ranks do not
@@ -33,8 +33,8 @@ type lineKey struct {
 //
 // Invariants, which checkInvariants in the tests asserts:
 //   - Its keys are in the order of the times at which they took their places, if there is Aging.
-//   - It is in order or in blocked if and only if one of its keys is queued; in blocked if and only if its group is at its
-//     limit. It is in the ring of its priority if it is in order and there are groups.
+//   - It is in order or in blocked if and only if one of its keys is queued; in blocked if and only if its group is
+//     blocked. It is in the ring of its priority if it is in order and there are groups.
 //   - A line without keys is lastLine, in a queue without groups.
 type line struct {
 	keys keytable.List
@@ -64,12 +64,12 @@ func (q *Queue[T]) joinLineLocked(s keytable.Slot, it *item, priority int, now t
 		q.mu.details.At(s).placed = q.mu.lastPlaced
 	}
 	it.line = q.lineLocked(lineKey{priority, q.groupOfLocked(s)})
-	q.mu.links.Append(&q.mu.lines.At(it.line).Value.keys, s)
+	q.appendLocked(&q.mu.lines.At(it.line).Value.keys, s)
 }
 
 // becomeQueuedLocked makes the key at s, which stands in a line, one that can be taken.
 func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, it *item) {
-	it.state, it.limited, it.yields = queued, false, false
+	it.state, it.limited = queued, false
 	l := &q.mu.lines.At(it.line).Value
 	q.countQueuedLocked(l, 1)
 	if l.queued == 1 || q.config.PlaceOfAdd && q.firstQueuedLocked(l) == s {
@@ -89,7 +89,7 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
 	if q.config.PlaceOfAdd {
 		wasFirst = q.firstQueuedLocked(l) == s
 	}
-	q.mu.links.Remove(&l.keys, s)
+	q.unlinkLocked(&l.keys, s)
 	if it.state == queued {
 		q.countQueuedLocked(l, -1)
 	}
@@ -135,11 +135,27 @@ func (q *Queue[T]) firstQueuedLocked(l *line) keytable.Slot {
 func (q *Queue[T]) queuedFromLocked(s keytable.Slot) keytable.Slot {
 	if q.config.PlaceOfAdd {
 		for s != keytable.None && q.mu.keys.At(s).Value.state == rerun {
-			s = q.mu.links.Next(s)
+			s = q.nextKeyLocked(s)
 		}
 	}
 	return s
 }
+
+// appendLocked puts the key at s, which is in no list, at the end of l: a line's keys, or the resting ones.
+func (q *Queue[T]) appendLocked(l *keytable.List, s keytable.Slot) {
+	l.Append(s, q.linksLocked(s), q.linksLocked(l.Last()))
+}
+
+// unlinkLocked takes the key at s out of l.
+func (q *Queue[T]) unlinkLocked(l *keytable.List, s keytable.Slot) {
+	at := q.linksLocked(s)
+	l.Remove(at, q.linksLocked(at.Prev()), q.linksLocked(at.Next()))
+}
+
+// nextKeyLocked returns the key behind s in its list, or None.
+func (q *Queue[T]) nextKeyLocked(s keytable.Slot) keytable.Slot { return q.linksLocked(s).Next() }
+
+func (q *Queue[T]) linksLocked(s keytable.Slot) *keytable.Links { return &q.mu.keys.At(s).Value.links }
 
 // nextLocked returns the key to be handed out next. There must be one.
 func (q *Queue[T]) nextLocked() keytable.Slot {
@@ -191,7 +207,7 @@ func (q *Queue[T]) placeLineLocked(n keytable.Slot) {
 	switch {
 	case l.queued == 0:
 		where = inNone
-	case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.isFull():
+	case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.isBlocked():
 		where = inBlocked
 	}
 	if where == l.in {

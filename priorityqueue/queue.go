@@ -9,6 +9,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/gate"
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/notes"
 	"github.com/keyedqueue/workqueue/internal/observe"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 	"k8s.io/utils/clock"
@@ -49,18 +50,22 @@ type item struct {
 	state state
 	// limited reports, of a waiting or rerunLater key, that the limiter was asked for it.
 	limited bool
-	// yields reports, of a key in state rerun or rerunLater, that the limiter's time replaces the present one. See
-	// RespectBackoff.
-	yields bool
+	// noted reports that there is a note about the key: causes, or somebody who waits for its next add.
+	noted bool
 	// added reports what details.added is.
 	added addedBy
+	links keytable.Links
 }
 
 // details are what the queue knows of a key that has waited or is added while a worker holds it, and of every key
 // with Config.Aging or MinInterval.
 type details struct {
-	// rerunPriority is the priority of a key in state rerun or rerunLater.
+	// rerunPriority, yields and quiet are about a key in state rerun or rerunLater. The first is its priority.
 	rerunPriority int
+	// yields reports that the limiter's time replaces the present one. See RespectBackoff.
+	yields bool
+	// quiet reports that all adds since the key was handed out were quiet, so that they do not interrupt its worker.
+	quiet bool
 	// placed is when the key took its place in its line, with Aging.
 	placed time.Duration
 	// added is when the key was first added since its last hand-out. See addedBy.
@@ -105,14 +110,14 @@ type Queue[T comparable] struct {
 	mu struct {
 		gate.Gate
 
-		// keys has a slot for every key in the queue, and details and links are columns beside it. links chains the
-		// keys of a line, and the resting ones.
+		// keys has a slot for every key in the queue, and details is a column beside it.
 		keys    keytable.Table[T, item]
 		details keytable.Column[details]
-		links   keytable.Lists
+		// notes are about the keys that are noted.
+		notes notes.Notes[workqueue.Causes]
 
 		// lines are the queued keys, a line for each priority and group. order has the lines from which a key can be
-		// taken, the next one first, and blocked those of groups at their limit. See order.go.
+		// taken, the next one first, and blocked those of blocked groups. See order.go.
 		lines          keytable.Table[lineKey, line]
 		order, blocked slotheap.Heap
 		// lastLine is the line that was looked up last, in a queue without groups. It is kept while it is empty.
@@ -122,8 +127,10 @@ type Queue[T comparable] struct {
 
 		// What follows, up to ringLinks, is used with groups. See groups.go.
 
-		groups  keytable.Table[string, group]
-		groupOf keytable.Column[keytable.Slot] // of each key
+		groups keytable.Table[string, group]
+		// pausedGroups has the names of the paused ones, also while they have no keys.
+		pausedGroups map[string]bool
+		groupOf      keytable.Column[keytable.Slot] // of each key
 		// linesOfGroup chains the lines of each group.
 		linesOfGroup keytable.Lists
 		// rings has, for each priority, its lines in the order of their turns, which ringLinks chains.
@@ -136,7 +143,7 @@ type Queue[T comparable] struct {
 		// resting are the keys that rest, in the order of their Dones.
 		resting keytable.List
 
-		// queued, blockedKeys (of groups at their limit), held and reruns (of state rerun) count keys.
+		// queued, blockedKeys (of blocked groups), held and reruns (of state rerun) count keys.
 		queued, blockedKeys, held, reruns int
 
 		paused bool
@@ -153,6 +160,8 @@ var (
 	_ workqueue.Extended[int]                   = (*Queue[int])(nil)
 	_ workqueue.KeyReader[int]                  = (*Queue[int])(nil)
 	_ workqueue.KeyRemover[int]                 = (*Queue[int])(nil)
+	_ workqueue.CauseAdder[int]                 = (*Queue[int])(nil)
+	_ workqueue.AddNotifier[int]                = (*Queue[int])(nil)
 )
 
 // maxPerLock is how many keys are added, taken, copied or dropped under one lock. Each takes less than a

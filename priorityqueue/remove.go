@@ -45,17 +45,24 @@ func (q *Queue[T]) removeLocked(s keytable.Slot, it *item, now time.Duration) {
 		q.deleteLocked(s, it, now)
 	case rerun, rerunLater:
 		q.cancelRerunLocked(s, it)
+		if it.noted {
+			q.mu.notes.Canceled(s)
+		}
 	}
 }
 
 // deleteLocked forgets the key at s, which is in no line and not in due any more: at once, or when its MinInterval is over.
 func (q *Queue[T]) deleteLocked(s keytable.Slot, it *item, now time.Duration) {
+	if it.noted {
+		q.mu.notes.Remove(s)
+		it.noted = false
+	}
 	if q.config.Group != nil {
 		q.leaveGroupLocked(s)
 	}
 	if q.config.MinInterval > 0 && !q.shuttingDown.Load() && q.nextStartLocked(s) > now {
 		it.state, it.limited = resting, false
-		q.mu.links.Append(&q.mu.resting, s)
+		q.appendLocked(&q.mu.resting, s)
 		return
 	}
 	q.freeLocked(s)
@@ -68,7 +75,6 @@ func (q *Queue[T]) freeLocked(s keytable.Slot) {
 		return
 	}
 	q.mu.details.Release(s)
-	q.mu.links.Release(s)
 	q.mu.groupOf.Release(s)
 	q.mu.due.Release(s)
 	if q.observer != nil {

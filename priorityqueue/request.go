@@ -27,6 +27,11 @@ func (q *Queue[T]) newRequest(o AddOpts) request {
 	if o.Delay == DefaultDelay {
 		o.Delay = q.config.Delay
 	}
+	if o.Cause != nil && o.Cause.Time.IsZero() {
+		timed := *o.Cause
+		timed.Time = q.config.Clock.Now()
+		o.Cause = &timed
+	}
 	r := request{AddOpts: o, retry: o.After > 0 || o.RateLimited}
 	if r.MaxDelay == 0 {
 		r.byWorker = r.RateLimited
@@ -36,6 +41,9 @@ func (q *Queue[T]) newRequest(o AddOpts) request {
 	}
 	return r
 }
+
+// isQuiet reports whether the add does not interrupt the worker that holds the key.
+func (r *request) isQuiet() bool { return r.Cause != nil && r.Cause.Quiet }
 
 // needsTime reports whether r depends on the time: its own, or that of the first add if a later one may put off
 // the key.

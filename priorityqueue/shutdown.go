@@ -9,7 +9,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// ShutDown makes the queue ignore what is added from now on, ends a pause, and drops the keys that still
+// ShutDown makes the queue ignore what is added from now on, ends all pauses, and drops the keys that still
 // wait for their time, for whatever reason; [workqueue.Stats].Dropped counts them. Keys that are queued are still
 // handed out, and then Get returns shutdown = true. Drains that wait return at once. ShutDown may be called any
 // number of times, also while or after the queue is drained. It waits for the goroutine of the queue,
@@ -73,6 +73,7 @@ func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
 	}
 	q.shuttingDown.Store(true)
 	q.mu.paused = false
+	q.resumeGroupsLocked()
 	andLocked()
 	return true
 }

@@ -12,7 +12,7 @@ import (
 // SnapshotKeys returns all.
 //
 // Queued keys come by priority and age: as they would be handed out now in a queue without groups. In a queue with groups,
-// those of one priority take turns regardless of their weights, and the keys of groups at their limit come last, blocked.
+// those of one priority take turns regardless of their weights, and the keys of blocked groups come last.
 // Waiting begins with the key that is due next. Processing begins with the key that has been held for longest; a
 // key that is also to come again at a time is among Waiting, too. A queue without metrics does not know who has been
 // held for longest. It looks through its keys, a few hundred under one lock, until it has found limit held ones or all.
@@ -36,7 +36,7 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 		for i := range s.Failing {
 			k := &s.Failing[i]
 			now, _ := q.snapshotKey(k.Key)
-			k.State, k.Priority, k.Group, k.Blocked = now.State, now.Priority, now.Group, now.Blocked
+			k.State, k.Priority, k.Group, k.Blocked, k.Causes = now.State, now.Priority, now.Group, now.Blocked, now.Causes
 			if k.State == workqueue.KeyWaiting {
 				k.Since, k.Due = now.Since, now.Due
 			}
@@ -88,7 +88,7 @@ func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slo
 		e := order.Pop()
 		s := next[e.Slot]
 		keys = append(keys, q.snapshotLocked(s, workqueue.KeyQueued))
-		if s = q.queuedFromLocked(q.mu.links.Next(s)); s != keytable.None {
+		if s = q.queuedFromLocked(q.nextKeyLocked(s)); s != keytable.None {
 			next[e.Slot] = s
 			again := q.entryLocked(e.Slot, s)
 			if q.config.Aging == 0 {
@@ -164,7 +164,9 @@ func (q *Queue[T]) appendSnapshotsLocked(keys []workqueue.KeySnapshot[T], s keyt
 // snapshotLocked returns what package workqueue shows of the key at s. A key that is in two states is shown in that one.
 func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqueue.KeySnapshot[T] {
 	info := q.infoLocked(s)
-	k := workqueue.KeySnapshot[T]{Key: info.Key, State: in, Priority: info.Priority, Group: info.Group, Blocked: info.Blocked}
+	k := workqueue.KeySnapshot[T]{
+		Key: info.Key, State: in, Priority: info.Priority, Group: info.Group, Blocked: info.Blocked, Causes: q.causesLocked(s, in),
+	}
 	switch {
 	case in == workqueue.KeyWaiting:
 		k.Since, k.Due = info.Added, info.Due

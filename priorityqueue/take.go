@@ -84,6 +84,9 @@ func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 	if q.config.MinInterval > 0 {
 		q.mu.details.At(s).started = now
 	}
+	if it.noted {
+		it.noted = q.mu.notes.Taken(s)
+	}
 	if q.observer != nil {
 		q.observer.Taken(s, now)
 	}
@@ -129,9 +132,12 @@ func (q *Queue[T]) finishSlotLocked(s keytable.Slot, it *item, now time.Duration
 		q.deleteLocked(s, it, now)
 		return
 	}
+	if it.noted {
+		it.noted = q.mu.notes.Done(s)
+	}
 	it.priority = q.mu.details.At(s).rerunPriority
 	if it.state == rerunLater {
-		it.state, it.yields = waiting, false
+		it.state = waiting
 		return
 	}
 	q.mu.reruns--

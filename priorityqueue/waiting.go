@@ -74,6 +74,7 @@ func (q *Queue[T]) moveDueLocked(now time.Duration) {
 		it := &q.mu.keys.At(due.Slot).Value
 		if it.state == rerunLater {
 			q.rerunNowLocked(due.Slot, it, time.Duration(due.Rank))
+			q.interruptLocked(due.Slot, it)
 		} else {
 			q.enqueueLocked(due.Slot, it, time.Duration(due.Rank))
 		}
@@ -137,4 +138,4 @@ func (q *Queue[T]) sweepRestingLocked(now time.Duration) {
 	}
 }
 
-func (q *Queue[T]) endRestLocked(s keytable.Slot) { q.mu.links.Remove(&q.mu.resting, s) }
+func (q *Queue[T]) endRestLocked(s keytable.Slot) { q.unlinkLocked(&q.mu.resting, s) }

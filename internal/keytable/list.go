@@ -2,51 +2,81 @@ package keytable
 
 import "iter"
 
-// Lists are doubly linked lists of the slots of one table, for keys that have an order. A slot is in at most one of
-// them at a time. The zero Lists is ready to use. Lists are not safe for concurrent use.
-type Lists struct{ links Column[links] }
-
-// List is one of the lists. The zero List is empty.
+// List is a doubly linked list of slots of one table, for keys that have an order. Each slot has [Links]: in the table's
+// values or, with [Lists], in a column beside the table. The zero List is empty.
 type List struct {
 	first, last Slot
 	n           uint32
 }
 
-// links are the neighbours of a slot in its list, or None.
-type links struct{ prev, next Slot }
+// Links are the neighbours of a slot in its list, or None. A slot is in at most one list at a time.
+type Links struct{ prev, next Slot }
+
+// Prev returns the slot in front, or None.
+func (k *Links) Prev() Slot { return k.prev }
+
+// Next returns the slot behind, or None.
+func (k *Links) Next() Slot { return k.next }
 
 // First returns the first slot, or None if l is empty.
 func (l *List) First() Slot { return l.first }
 
+// Last returns the last slot, or None if l is empty.
+func (l *List) Last() Slot { return l.last }
+
 // Len returns the number of slots.
 func (l *List) Len() int { return int(l.n) }
 
-// Append puts s, which is in no list, at the end of l.
-func (ls *Lists) Append(l *List, s Slot) {
-	*ls.links.At(s) = links{prev: l.last}
+// Append puts s, whose links are at, at the end of l. Last are the links of l.Last(), which are not used if l is empty.
+func (l *List) Append(s Slot, at, last *Links) {
+	*at = Links{prev: l.last}
 	if l.last == None {
 		l.first = s
 	} else {
-		ls.links.Existing(l.last).next = s
+		last.next = s
 	}
 	l.last = s
 	l.n++
 }
 
-// Remove takes s out of l.
-func (ls *Lists) Remove(l *List, s Slot) {
-	at := *ls.links.Existing(s)
+// Remove takes out the slot with the links at. Prev and next are those of its neighbours, which are not used if there is
+// none.
+func (l *List) Remove(at, prev, next *Links) {
 	if at.prev == None {
 		l.first = at.next
 	} else {
-		ls.links.Existing(at.prev).next = at.next
+		prev.next = at.next
 	}
 	if at.next == None {
 		l.last = at.prev
 	} else {
-		ls.links.Existing(at.next).prev = at.prev
+		next.prev = at.prev
 	}
 	l.n--
+}
+
+// Lists has the links of slots that do not have them in the table's values. The zero Lists is ready to use. Lists are not
+// safe for concurrent use.
+type Lists struct{ links Column[Links] }
+
+// Append puts s, which is in no list, at the end of l.
+func (ls *Lists) Append(l *List, s Slot) {
+	at := ls.links.At(s) // First: it may move the others.
+	l.Append(s, at, ls.existing(l.last))
+}
+
+// Remove takes s out of l.
+func (ls *Lists) Remove(l *List, s Slot) {
+	at := ls.links.Existing(s)
+	l.Remove(at, ls.existing(at.prev), ls.existing(at.next))
+}
+
+// existing returns the links of s, which is in a list, or nil if s is None.
+func (ls *Lists) existing(s Slot) *Links {
+	if s == None {
+		return nil
+	}
+	return ls.links.Existing(s)
 }
 
 // Next returns the slot behind s in its list, or None.

@@ -23,6 +23,9 @@ type note[C any] struct {
 // Len returns the number of keys with a note.
 func (n *Notes[C]) Len() int { return len(n.bySlot) }
 
+// Has reports whether there is a note of the key at s.
+func (n *Notes[C]) Has(s keytable.Slot) bool { return n.bySlot[s] != nil }
+
 // of returns the note of the key at s, new if there is none.
 func (n *Notes[C]) of(s keytable.Slot) *note[C] {
 	if n.bySlot == nil {
@@ -88,6 +91,13 @@ func (n *Notes[C]) Done(s keytable.Slot) bool {
 		k.current, k.added = nil, nil
 	}
 	return n.tidy(s)
+}
+
+// Canceled notes that the key at s, which is held, does not come again.
+func (n *Notes[C]) Canceled(s keytable.Slot) {
+	if k := n.bySlot[s]; k != nil {
+		k.next = nil
+	}
 }
 
 // tidy removes an empty note, and reports whether one stays.

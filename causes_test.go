@@ -1,0 +1,573 @@
+package workqueue_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
+)
+
+// storied is a queue that says why its keys came, and that they are added again.
+type storied[T comparable] interface {
+	workqueue.CauseAdder[T]
+	workqueue.AddNotifier[T]
+	workqueue.KeyReader[T]
+}
+
+// everyStoriedLayer is everyLayer with the queue as a storied as well. It checks the queue's invariants at the end.
+func everyStoriedLayer(t *testing.T, f func(t *testing.T, q workqueue.Extended[string], s storied[string])) {
+	t.Helper()
+	everyLayer(t, func(t *testing.T, build builder[string]) {
+		q := build(options[string]{})
+		defer q.ShutDown()
+		f(t, q, q.(storied[string]))
+		if err := workqueue.CheckInvariants[string](q); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func because(reason string) workqueue.Cause { return workqueue.Cause{Reason: reason} }
+
+func quietly(reason string) workqueue.Cause { return workqueue.Cause{Reason: reason, Quiet: true} }
+
+// wantCauses asserts the reasons of key's causes, as String has them.
+func wantCauses(t *testing.T, s storied[string], key, want string) {
+	t.Helper()
+	if got := s.Causes(key).String(); got != want {
+		t.Errorf("Causes(%s) are %q, want %q", key, got, want)
+	}
+	k, _ := s.SnapshotKey(key)
+	if k.Causes == nil && want != "" || k.Causes != nil && k.Causes.String() != want {
+		t.Errorf("SnapshotKey(%s) has the causes %v, want %q", key, k.Causes, want)
+	}
+}
+
+func wantOpen(t *testing.T, c <-chan struct{}, when string) {
+	t.Helper()
+	select {
+	case <-c:
+		t.Errorf("AddedAgain is closed: %s", when)
+	default:
+		if c == nil {
+			t.Errorf("AddedAgain is nil: %s", when)
+		}
+	}
+}
+
+func wantClosed(t *testing.T, c <-chan struct{}, when string) {
+	t.Helper()
+	select {
+	case <-c:
+	default:
+		t.Errorf("AddedAgain is not closed: %s", when)
+	}
+}
+
+func TestCausesMerge(t *testing.T) {
+	everyStoriedLayer(t, func(t *testing.T, q workqueue.Extended[string], s storied[string]) {
+		began := time.Now()
+		wantCauses(t, s, "a", "") // of a key that is not there
+		s.AddCause("a", because("1"))
+		time.Sleep(time.Second)
+		s.AddCause("a", because("2"))
+		q.Add("a")
+		s.AddCause("a", workqueue.Cause{})
+		s.AddCause("a", because("1")) // becomes the last one
+		wantCauses(t, s, "a", "2; 1")
+		wantLen(t, q, 1)
+		for n := 3; n <= 9; n++ {
+			s.AddCause("a", because(fmt.Sprint(n)))
+		}
+		hold(t, q, "a")
+		wantCauses(t, s, "a", "1; 3; 4; 5; 6; 7; 8; 9; 1 others before")
+		c := s.Causes("a")
+		if len(c.Last) != 8 || c.Others != 1 || !c.First.Equal(began) || !c.Last[0].Time.Equal(began.Add(time.Second)) {
+			t.Errorf("Causes are %+v, begun at %v", c, began)
+		}
+		q.Done("a")
+		wantCauses(t, s, "a", "")
+		q.Add("a")
+		wantCauses(t, s, "a", "")
+	})
+}
+
+// A cause of an add while a worker holds the key is one of the next hand-out.
+func TestCausesOfAHeldKey(t *testing.T) {
+	everyStoriedLayer(t, func(t *testing.T, q workqueue.Extended[string], s storied[string]) {
+		s.AddCause("a", because("1"))
+		q.Add("b")
+		hold(t, q, "a", "b")
+		s.AddCause("a", because("2"))
+		s.AddCause("b", because("2"))
+		wantCauses(t, s, "a", "1")
+		wantCauses(t, s, "b", "")
+		q.Done("a")
+		q.Done("b")
+		wantCauses(t, s, "a", "2")
+		s.AddCause("a", because("3"))
+		hold(t, q, "a", "b")
+		wantCauses(t, s, "a", "2; 3")
+		wantCauses(t, s, "b", "2")
+		q.Add("a")
+		q.Done("a")
+		wantCauses(t, s, "a", "") // the last add had none
+		hold(t, q, "a")
+		wantCauses(t, s, "a", "")
+	})
+}
+
+func TestCausesAfterShutDown(t *testing.T) {
+	everyStoriedLayer(t, func(t *testing.T, q workqueue.Extended[string], s storied[string]) {
+		s.AddCause("a", because("1"))
+		q.Add("b")
+		hold(t, q, "a")
+		again := s.AddedAgain("a")
+		q.ShutDown()
+		s.AddCause("a", because("2"))
+		s.AddCause("b", because("2"))
+		s.AddCause("c", because("2"))
+		wantOpen(t, again, "after shutdown")
+		wantCauses(t, s, "a", "1")
+		q.Done("a")
+		hold(t, q, "b")
+		wantCauses(t, s, "b", "")
+		q.Done("b")
+		wantShutDown(t, q)
+	})
+}
+
+// The next key at a slot inherits nothing.
+func TestNotesOfReusedSlots(t *testing.T) {
+	everyStoriedLayer(t, func(t *testing.T, q workqueue.Extended[string], s storied[string]) {
+		s.AddCause("a", because("1"))
+		hold(t, q, "a")
+		before := s.AddedAgain("a")
+		s.AddCause("a", quietly("2"))
+		q.Done("a")
+		hold(t, q, "a")
+		q.Done("a") // is forgotten
+		for _, key := range []string{"b", "a"} {
+			q.Add(key)
+			wantCauses(t, s, key, "")
+			hold(t, q, key)
+			wantOpen(t, s.AddedAgain(key), "for the next key")
+			q.Add(key)
+			wantOpen(t, before, "by the next key")
+			wantClosed(t, s.AddedAgain(key), "by an add after a quiet one of the last key")
+			q.Done(key)
+			process(t, q, key)
+		}
+	})
+}
+
+func TestAddedAgain(t *testing.T) {
+	everyStoriedLayer(t, func(t *testing.T, q workqueue.Extended[string], s storied[string]) {
+		if s.AddedAgain("a") != nil {
+			t.Error("AddedAgain of an absent key is not nil")
+		}
+		q.Add("a")
+		if s.AddedAgain("a") != nil {
+			t.Error("AddedAgain of a queued key is not nil")
+		}
+		hold(t, q, "a")
+		first, second := s.AddedAgain("a"), s.AddedAgain("a")
+		wantOpen(t, first, "before an add")
+		q.Add("b")
+		s.AddCause("a", quietly("status"))
+		wantOpen(t, first, "after a quiet add")
+		wantOpen(t, s.AddedAgain("a"), "after a quiet add")
+		s.AddCause("a", because("spec"))
+		wantClosed(t, first, "after a loud add")
+		wantClosed(t, second, "after a loud add")
+		wantClosed(t, s.AddedAgain("a"), "by an earlier add")
+		s.AddCause("a", quietly("status"))
+		wantClosed(t, s.AddedAgain("a"), "and a quiet add does not open it")
+		q.Done("a")
+		hold(t, q, "b", "a")
+		wantOpen(t, s.AddedAgain("a"), "for the next hand-out")
+		s.AddCause("a", quietly("status"))
+		q.Add("a")
+		wantClosed(t, s.AddedAgain("a"), "by a plain add after a quiet one")
+		q.Done("a")
+		q.Done("b")
+		process(t, q, "a")
+	})
+}
+
+// A quiet add makes the key come again all the same, and is one of its causes.
+func TestQuietAdd(t *testing.T) {
+	everyStoriedLayer(t, func(t *testing.T, q workqueue.Extended[string], s storied[string]) {
+		s.AddCause("a", workqueue.Cause{Quiet: true}) // of a key that is not held: as any other
+		hold(t, q, "a")
+		again := s.AddedAgain("a")
+		s.AddCause("a", quietly("status"))
+		q.Done("a")
+		wantOpen(t, again, "after Done")
+		wantCauses(t, s, "a", "status")
+		hold(t, q, "a")
+		q.Add("a")
+		wantClosed(t, s.AddedAgain("a"), "after a plain add")
+		wantOpen(t, again, "by the add for a later hand-out")
+		q.Done("a")
+		process(t, q, "a")
+	})
+}
+
+func TestDoneEndsAddedAgain(t *testing.T) {
+	everyStoriedLayer(t, func(t *testing.T, q workqueue.Extended[string], s storied[string]) {
+		q.Add("a")
+		hold(t, q, "a")
+		again := s.AddedAgain("a")
+		q.Done("a")
+		q.Add("a")
+		wantOpen(t, again, "by an add after Done")
+		process(t, q, "a")
+	})
+}
+
+// A key that waits in the delaying layer and comes due while a worker holds it is added again then.
+func TestAddedAgainByTime(t *testing.T) {
+	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
+		q := build(options[string]{})
+		defer q.ShutDown()
+		s := q.(storied[string])
+		q.Add("a")
+		hold(t, q, "a")
+		q.AddAfter("a", time.Second)
+		again := s.AddedAgain("a")
+		time.Sleep(time.Second - 1)
+		synctest.Wait()
+		wantOpen(t, again, "before the time")
+		time.Sleep(1)
+		synctest.Wait()
+		wantClosed(t, again, "when the time has come")
+		q.Done("a")
+		process(t, q, "a")
+	})
+}
+
+// Over a queue that has no causes, AddCause is Add.
+func TestCausesOverForeignQueues(t *testing.T) {
+	over := func(below workqueue.TypedDelayingInterface[string]) storied[string] {
+		return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[string](),
+			workqueue.TypedRateLimitingQueueConfig[string]{DelayingQueue: below}).(storied[string])
+	}
+	plain := &plainDelayingQueue[string]{}
+	for name, s := range map[string]storied[string]{
+		"rate-limiting": over(plain),
+		"delaying":      workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: plain}).(storied[string]),
+	} {
+		s.AddCause("a", because("1"))
+		if key, _ := plain.Get(); key != "a" {
+			t.Errorf("%s: AddCause adds %q", name, key)
+		}
+		wantCauses(t, s, "a", "")
+		if s.AddedAgain("a") != nil {
+			t.Errorf("%s: AddedAgain of a queue without is not nil", name)
+		}
+		plain.Done("a")
+	}
+}
+
+func TestCausesAreBounded(t *testing.T) {
+	q := workqueue.NewTyped[string]()
+	long := strings.Repeat("x", 255) + "é" + strings.Repeat("y", 1000)
+	q.AddCause("a", workqueue.Cause{Reason: long, TraceParent: strings.Repeat("t", 65)})
+	q.AddCause("a", workqueue.Cause{Reason: strings.Repeat("é", 200), TraceParent: strings.Repeat("t", 64)})
+	q.AddCause("a", workqueue.Cause{TraceParent: strings.Repeat("t", 65)}) // nothing stays
+	last := q.Causes("a").Last
+	if len(last) != 2 {
+		t.Fatalf("Causes are %+v, want 2", last)
+	}
+	if got := last[0]; got.Reason != strings.Repeat("x", 255) || got.TraceParent != "" {
+		t.Errorf("cut in the middle of a rune, the reason is %q, and the trace %q", got.Reason, got.TraceParent)
+	}
+	if got := last[1]; len(got.Reason) != 256 || !utf8.ValidString(got.Reason) || len(got.TraceParent) != 64 {
+		t.Errorf("cut between runes, the reason is %q, and the trace %q", got.Reason, got.TraceParent)
+	}
+}
+
+// Plus does not change the Causes that somebody else has.
+func TestCausesPlus(t *testing.T) {
+	var all workqueue.Causes
+	if !all.IsZero() || all.String() != "" {
+		t.Errorf("zero Causes: %v, %q", all.IsZero(), all)
+	}
+	for n := range 8 {
+		all = all.Plus(because(fmt.Sprint(n)))
+	}
+	before := slices.Clone(all.Last)
+	for _, reason := range []string{"0", "7", "new"} {
+		all.Plus(because(reason))
+		if !slices.Equal(all.Last, before) {
+			t.Fatalf("Plus(%s) changes its receiver to %v", reason, all.Last)
+		}
+	}
+	traced := all.Plus(workqueue.Cause{Reason: "7", TraceParent: "00-…"})
+	if got := traced.String(); got != "1; 2; 3; 4; 5; 6; 7; 1 others before" || traced.Last[7].TraceParent == "" {
+		t.Errorf("causes that differ in the trace are %q: %+v", got, traced.Last)
+	}
+	var only workqueue.Causes
+	text, err := json.Marshal(only.Plus(workqueue.Cause{TraceParent: "00-…", Time: time.Unix(0, 0).UTC()}))
+	if want := `{"last":[{"traceparent":"00-…","time":"1970-01-01T00:00:00Z"}],"first":"1970-01-01T00:00:00Z"}`; err != nil || string(text) != want {
+		t.Errorf("as JSON: %s, %v, want %s", text, err, want)
+	}
+}
+
+// If a Queue, a clock or a metric panics, the panic reaches the caller, and the queue is whole.
+func TestPanicsWithCauses(t *testing.T) {
+	for _, where := range []string{"Queue", "clock", "depth", "adds"} {
+		t.Run(where, func(t *testing.T) {
+			everyLayer(t, func(t *testing.T, build builder[string]) {
+				var armed atomic.Bool
+				called := func(what string) {
+					if what == where && armed.CompareAndSwap(true, false) {
+						panic(what)
+					}
+				}
+				o := options[string]{
+					name: "q", provider: &testkit.Recorder{On: called},
+					clock: &testkit.HookedClock{WithTicker: testkit.NewFakeClock(), OnNow: func() { called("clock") }},
+				}
+				if where == "Queue" {
+					o.order = &testkit.ListQueue[string]{On: func(string) { called("Queue") }}
+				}
+				q := build(o)
+				defer q.ShutDown()
+				s := q.(storied[string])
+				try := func(what string, f func()) {
+					t.Helper()
+					armed.Store(true)
+					aside(f)
+					armed.Store(false)
+					if !workqueue.FreeLock[string](q) {
+						t.Fatalf("%s: the lock is held", what)
+					}
+					if err := workqueue.CheckInvariants[string](q); err != nil {
+						t.Errorf("%s: %v", what, err)
+					}
+				}
+				try("AddCause", func() { s.AddCause("a", because("1")) })
+				s.AddCause("a", because("2"))
+				try("Get", func() { q.Get() })
+				if q.Len() > 0 {
+					hold(t, q, "a")
+				}
+				if got := s.Causes("a").String(); !strings.HasSuffix(got, "2") {
+					t.Errorf("Causes are %q", got)
+				}
+				again := s.AddedAgain("a")
+				try("quiet AddCause", func() { s.AddCause("a", quietly("3")) })
+				wantOpen(t, again, "after a quiet add")
+				try("AddCause of a held key", func() { s.AddCause("a", because("4")) })
+				s.AddCause("a", because("5"))
+				wantClosed(t, again, "in the end")
+				try("Done", func() { q.Done("a") })
+				if q.Stats().Processing > 0 {
+					q.Done("a")
+				}
+				if got := s.Causes("a").String(); !strings.HasSuffix(got, "5") {
+					t.Errorf("Causes are %q", got)
+				}
+				process(t, q, "a")
+			})
+		})
+	}
+}
+
+// story is what TestCausesAgainstModel believes of a key.
+type story struct {
+	queued, held, again bool
+	loud                bool // has been added since Get, and not only quietly
+	next, current       []string
+	added               []<-chan struct{} // of this hand-out
+	ended               []<-chan struct{} // of earlier ones, which nothing closed
+}
+
+func (k *story) because(reason string) {
+	if reason != "" {
+		k.next = append(slices.DeleteFunc(k.next, func(r string) bool { return r == reason }), reason)
+	}
+}
+
+// Random calls give the causes, and close the channels, that one would expect of each key by itself.
+func TestCausesAgainstModel(t *testing.T) {
+	for _, l := range layers[string]() {
+		t.Run(l.name, func(t *testing.T) {
+			rapid.Check(t, func(r *rapid.T) {
+				testkit.InBubble(t, func() { compareStories(r, l.build(options[string]{})) })
+			})
+		})
+	}
+}
+
+func compareStories(t *rapid.T, q workqueue.Extended[string]) {
+	defer q.ShutDown()
+	s := q.(storied[string])
+	keys := map[string]*story{"a": {}, "b": {}, "c": {}}
+	names := rapid.SampledFrom([]string{"a", "b", "c"})
+	add := func(k *story, quiet bool) {
+		k.again = k.held
+		k.queued = !k.held
+		k.loud = k.held && (k.loud || !quiet)
+	}
+	addCause := func(t *rapid.T) {
+		name := names.Draw(t, "key")
+		cause := workqueue.Cause{Reason: rapid.SampledFrom([]string{"", "1", "2", "3"}).Draw(t, "reason"), Quiet: rapid.Bool().Draw(t, "quiet")}
+		s.AddCause(name, cause)
+		add(keys[name], cause.Quiet)
+		keys[name].because(cause.Reason)
+	}
+	t.Repeat(map[string]func(*rapid.T){
+		"add cause": addCause, "add another cause": addCause,
+		"add": func(t *rapid.T) {
+			name := names.Draw(t, "key")
+			q.Add(name)
+			add(keys[name], false)
+		},
+		"get": func(t *rapid.T) {
+			if q.Len() == 0 {
+				t.Skip("would block")
+			}
+			name, _ := q.Get()
+			k := keys[name]
+			k.queued, k.held, k.current, k.next = false, true, k.next, nil
+		},
+		"done": func(t *rapid.T) {
+			name := names.Draw(t, "key")
+			q.Done(name)
+			if k := keys[name]; k.held {
+				if !k.loud {
+					k.ended = append(k.ended, k.added...)
+				}
+				k.queued, k.held, k.again, k.loud, k.current, k.added = k.again, false, false, false, nil, nil
+			}
+		},
+		"added again": func(t *rapid.T) {
+			name := names.Draw(t, "key")
+			c := s.AddedAgain(name)
+			if k := keys[name]; k.held {
+				k.added = append(k.added, c)
+			} else if c != nil {
+				t.Fatalf("AddedAgain(%s) is not nil", name)
+			}
+		},
+		"": func(t *rapid.T) {
+			isClosed := func(c <-chan struct{}) bool {
+				select {
+				case <-c:
+					return true
+				default:
+					return false
+				}
+			}
+			for name, k := range keys {
+				for _, c := range k.added {
+					if isClosed(c) != k.loud {
+						t.Fatalf("AddedAgain(%s) is closed: %v, added loudly: %v", name, isClosed(c), k.loud)
+					}
+				}
+				if slices.ContainsFunc(k.ended, isClosed) {
+					t.Fatalf("AddedAgain(%s) is closed after Done", name)
+				}
+				want := k.next
+				if k.held {
+					want = k.current
+				}
+				if got := s.Causes(name).String(); got != strings.Join(want, "; ") {
+					t.Fatalf("Causes(%s) are %q, want %q", name, got, want)
+				}
+			}
+			if err := workqueue.CheckInvariants[string](q); err != nil {
+				t.Fatal(err)
+			}
+		},
+	})
+}
+
+// Handlers that wait for the next add, and callers that add in each way, at once: none waits forever, and no note stays.
+func TestStressOfCauses(t *testing.T) {
+	const keys, workers, adders, adds = 4, 3, 3, 300
+	for _, l := range layers[int]() {
+		t.Run(l.name, func(t *testing.T) {
+			q := l.build(options[int]{})
+			s := q.(storied[int])
+			var working, adding sync.WaitGroup
+			stop := make(chan struct{})
+			for range workers {
+				working.Go(func() {
+					for key, shutdown := q.Get(); !shutdown; key, shutdown = q.Get() {
+						s.Causes(key)
+						if rand.IntN(4) == 0 {
+							select {
+							case <-s.AddedAgain(key): // An adder adds every key now and then.
+							case <-stop:
+							}
+						}
+						q.Done(key)
+					}
+				})
+			}
+			for range adders {
+				adding.Go(func() {
+					for n := range adds {
+						key := rand.IntN(keys)
+						switch rand.IntN(4) {
+						case 0:
+							q.Add(key)
+						case 1:
+							s.SnapshotKey(key)
+						default:
+							s.AddCause(key, workqueue.Cause{Reason: fmt.Sprint(n % 10), Quiet: n%2 == 0})
+						}
+					}
+				})
+			}
+			adding.Wait()
+			close(stop)
+			q.ShutDownWithDrain()
+			working.Wait()
+			if err := workqueue.CheckInvariants[int](q); err != nil {
+				t.Error(err)
+			}
+			if st := q.Stats(); st.Queued+st.Processing != 0 {
+				t.Errorf("Stats() = %+v", st)
+			}
+		})
+	}
+}
+
+// Keys without a cause cost no allocation, also in a queue in which another key has one.
+func TestKeysWithoutCausesDoNotAllocate(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	q := workqueue.NewTyped[string]()
+	cycle := func() {
+		q.Add("a")
+		q.Get()
+		q.Add("a")
+		q.Done("a")
+		q.Get()
+		q.Done("a")
+	}
+	cycle()
+	q.AddCause("b", because("1"))
+	q.Get()
+	if n := testing.AllocsPerRun(100, cycle); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
