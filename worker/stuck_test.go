@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -232,5 +234,86 @@ func TestOnStuckThatBlocks(t *testing.T) {
 		if n := len(j.take()); n != 1 {
 			t.Errorf("%d reports", n)
 		}
+	})
+}
+
+//go:noinline
+func sleepHere(d time.Duration) { time.Sleep(d) }
+
+//go:noinline
+func sleepThere(d time.Duration) { time.Sleep(d) }
+
+func sleepFarDown(n int, d time.Duration) {
+	if n == 0 {
+		time.Sleep(d)
+		return
+	}
+	sleepFarDown(n-1, d)
+}
+
+// The report of a stuck handler has the stack of its goroutine alone, at most 8 KiB, also if there are very many others and if
+// an earlier handler has ended the worker's first goroutine. So has SnapshotKey.
+func TestStackOfStuckHandlers(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		logs := new(logBuffer)
+		var reports []stuck
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			switch key {
+			case "exits":
+				runtime.Goexit()
+			case "here":
+				sleepHere(time.Minute)
+			case "there":
+				sleepThere(time.Minute)
+			case "far down":
+				sleepFarDown(1000, time.Minute)
+			}
+			return worker.Terminal(errBroken)
+		}, options{Workers: 3, StuckAfter: time.Second, Logger: slog.New(slog.NewTextHandler(logs, nil)), OnStuck: func(_ context.Context, s stuck) {
+			reports = append(reports, s)
+		}})
+		for range 3 {
+			q.Add("exits")
+		}
+		r := run(t, p)
+		end := make(chan struct{})
+		for range 1000 {
+			go func() { <-end }()
+		}
+		for _, key := range []string{"here", "there", "far down"} {
+			q.Add(key)
+		}
+		r.after(10 * time.Second)
+		close(end)
+		wants := map[string]string{"here": "sleepHere", "there": "sleepThere", "far down": "sleepFarDown"}
+		if len(reports) != 3 {
+			t.Errorf("%d reports", len(reports))
+		}
+		for _, report := range reports {
+			for key, function := range wants {
+				if found := strings.Contains(report.Stack, function); found != (key == report.Key) {
+					t.Errorf("the stack of %s has %s: %v\n%s", report.Key, function, found, report.Stack)
+				}
+			}
+			if n := len(report.Stack); n > 8<<10 || report.Key == "far down" && n < 8<<10-4 {
+				t.Errorf("%d bytes of %s", n, report.Key)
+			}
+			if strings.Contains(report.Stack, "\n\n") || !strings.HasPrefix(report.Stack, "goroutine ") {
+				t.Errorf("the stack of %s:\n%s", report.Key, report.Stack)
+			}
+			if k := p.SnapshotKey(report.Key); k.Running == nil || k.Running.Stack != report.Stack || !k.Running.Stuck {
+				t.Errorf("SnapshotKey of %s: %+v", report.Key, k.Running)
+			}
+		}
+		for _, k := range p.Snapshot(10).Running {
+			if k.Stack != "" || !k.Stuck {
+				t.Errorf("in a Snapshot: %+v", k)
+			}
+		}
+		if got := logs.String(); !strings.Contains(got, "sleepHere") {
+			t.Errorf("logged:\n%s", got)
+		}
+		r.after(2 * time.Minute)
+		r.end()
 	})
 }

@@ -273,6 +273,7 @@ func TestUntilAddedEndsWithTheCall(t *testing.T) {
 			}
 		}
 		r.endCleanly()
+		synctest.Wait()
 		if after := testkit.Goroutines(); len(after) > len(before) {
 			t.Errorf("%d goroutines, before there were %d", len(after), len(before))
 		}

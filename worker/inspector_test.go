@@ -1,0 +1,333 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// failedCalls formats calls as "attempt started duration error", with times relative to start.
+func failedCalls(start time.Time, calls []worker.FailedCall) (lines []string) {
+	for _, c := range calls {
+		lines = append(lines, fmt.Sprint(c.Attempt, " ", c.Started.Sub(start), " ", c.Duration, " ", c.Err))
+	}
+	return lines
+}
+
+// Of a key that fails, or was dropped, the last five calls are known, until it succeeds or is forgotten.
+func TestFailedCalls(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		start := time.Now()
+		var fine atomic.Bool
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			time.Sleep(100 * time.Millisecond)
+			if fine.Load() {
+				return nil
+			}
+			if worker.Attempt(ctx) == 6 {
+				thePanickingFunction()
+			}
+			return fmt.Errorf("broken %d", worker.Attempt(ctx))
+		}, options{MaxRetries: 6})
+		if got := p.SnapshotKey("a"); got.Key != "a" || got.MaxAttempts != 7 || got.Running != nil || got.Failing != nil || got.Dropped != nil || got.FailedCalls != nil {
+			t.Errorf("before Run: %+v", got)
+		}
+		q.Add("a")
+		r := run(t, p)
+		r.after(1500 * time.Millisecond)
+		got := p.SnapshotKey("a")
+		if want := []string{"1 0s 100ms broken 1", "2 1.1s 100ms broken 2"}; !slices.Equal(failedCalls(start, got.FailedCalls), want) {
+			t.Errorf("got %q", failedCalls(start, got.FailedCalls))
+		}
+		next := start.Add(3200 * time.Millisecond)
+		if _, known := q.(extended); !known {
+			next = time.Time{}
+		}
+		if f := got.Failing; f == nil || *f != (worker.FailedKey[string]{Key: "a", Attempt: 2, Err: "broken 2", Time: start.Add(1200 * time.Millisecond), NextTry: next}) || got.Dropped != nil || got.Running != nil {
+			t.Errorf("got %+v", got)
+		}
+		r.after(3250 * time.Millisecond)
+		running := worker.RunningKey[string]{Key: "a", Attempt: 3, Started: start.Add(3200 * time.Millisecond), Duration: 50 * time.Millisecond}
+		if got := p.SnapshotKey("a"); got.Running == nil || *got.Running != running || got.Failing == nil || len(got.FailedCalls) != 2 {
+			t.Errorf("got %+v", got)
+		}
+		r.after(2 * time.Minute)
+		got = p.SnapshotKey("a")
+		want := []string{"3 3.2s 100ms broken 3", "4 7.3s 100ms broken 4", "5 15.4s 100ms broken 5", "6 31.5s 100ms panic: what a value", "7 1m3.6s 100ms broken 7"}
+		if !slices.Equal(failedCalls(start, got.FailedCalls), want) {
+			t.Errorf("got %q", failedCalls(start, got.FailedCalls))
+		}
+		if got.Dropped == nil || got.Dropped.Attempt != 7 || got.Dropped.Err != "broken 7" || got.Failing != nil {
+			t.Errorf("dropped: %+v", got)
+		}
+		for i, c := range got.FailedCalls {
+			if panicked := strings.Contains(c.Stack, "thePanickingFunction"); panicked != (i == 3) || !panicked && c.Stack != "" {
+				t.Errorf("call %d has the stack %q", i, c.Stack)
+			}
+		}
+		// Added again, it fails anew.
+		q.Add("a")
+		r.after(2*time.Minute + 500*time.Millisecond)
+		if got := p.SnapshotKey("a"); got.Failing == nil || got.Dropped != nil || len(got.FailedCalls) != 1 || got.FailedCalls[0].Attempt != 1 {
+			t.Errorf("added again: %+v", got)
+		}
+		fine.Store(true)
+		r.after(3 * time.Minute)
+		if got := p.SnapshotKey("a"); got.Failing != nil || got.FailedCalls != nil {
+			t.Errorf("after a success: %+v", got)
+		}
+		fine.Store(false)
+		q.Add("a")
+		r.after(3*time.Minute + 500*time.Millisecond)
+		p.Forget("a")
+		if got := p.SnapshotKey("a"); got.Failing != nil || got.FailedCalls != nil {
+			t.Errorf("forgotten: %+v", got)
+		}
+		r.end()
+	})
+}
+
+// A key that was removed from the queue, or that the limiter has forgotten, has no failed calls.
+func TestFailedCallsOfStaleKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newPriorityQueue(priorityqueue.Config[string]{})
+		p := worker.New(q, func(context.Context, string) error { return errBroken }, options{})
+		q.Add("removed")
+		q.Add("forgotten")
+		r := run(t, p)
+		q.Remove("removed")
+		q.Forget("forgotten")
+		for _, key := range []string{"removed", "forgotten"} {
+			if got := p.SnapshotKey(key); got.Failing != nil || got.FailedCalls != nil {
+				t.Errorf("%+v", got)
+			}
+		}
+		if st := p.Stats(); st.Failing != 0 {
+			t.Errorf("%+v", st)
+		}
+		r.endCleanly()
+	})
+}
+
+// SnapshotKey does not wait for long for a queue that does not answer.
+func TestSnapshotKeyOfAQueueThatDoesNotKnow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var down bool
+		q := newServerQueue(&down)
+		p := worker.New(q, func(context.Context, string) error { return errBroken }, options{})
+		q.Add("a")
+		r := run(t, p)
+		down = true
+		if got := p.SnapshotKey("a"); got.Failing == nil || len(got.FailedCalls) != 1 || time.Since(r.begun) > 1100*time.Millisecond {
+			t.Errorf("%+v after %v", got, time.Since(r.begun))
+		}
+		r.end()
+	})
+}
+
+func TestMaxAttempts(t *testing.T) {
+	for retries, want := range map[int]int{worker.UnlimitedRetries: 0, worker.NoRetries: 1, 1: 2, 4: 5} {
+		if got := worker.New(newQueue(), nil, options{MaxRetries: retries}).SnapshotKey("a").MaxAttempts; got != want {
+			t.Errorf("MaxRetries %d: %d attempts", retries, got)
+		}
+	}
+}
+
+// deep panics far down.
+func deep(n int) {
+	if n == 0 {
+		panic(strings.Repeat("ä", 1<<16))
+	}
+	deep(n - 1)
+}
+
+// Of an error at most 1 KiB is kept, and of a stack at most 8 KiB. The failed calls of all keys take at most 16 MiB: beyond that,
+// those of the keys that failed longest ago are forgotten.
+func TestFailedCallsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 1000
+		q := limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Second))
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			deep(200)
+			return nil
+		}, options{MaxRetries: 4})
+		for i := range n {
+			q.Add(fmt.Sprint(i))
+		}
+		r := run(t, p)
+		check := func(when string) {
+			t.Helper()
+			size, known, last := 0, 0, -1
+			for i := range n {
+				calls := p.SnapshotKey(fmt.Sprint(i)).FailedCalls
+				if len(calls) > 0 {
+					known, last = known+1, i
+				} else if last >= 0 {
+					t.Errorf("%s: calls are known of key %d, and not of key %d, which has failed later", when, last, i)
+				}
+				for _, c := range calls {
+					size += len(c.Err) + len(c.Stack)
+					if len(c.Err) > 1<<10 || len(c.Err) < 1<<10-1 || len(c.Stack) > 8<<10 || len(c.Stack) < 8<<10-4 {
+						t.Fatalf("%s: %d bytes of the error are kept, %d of the stack", when, len(c.Err), len(c.Stack))
+					}
+				}
+			}
+			if size > 16<<20 || size < 15<<20 && known < n {
+				t.Errorf("%s: %d bytes are kept of %d keys", when, size, known)
+			}
+			if last != n-1 {
+				t.Errorf("%s: no calls are known of the last key", when)
+			}
+		}
+		check("first attempts")
+		r.after(1500 * time.Millisecond)
+		check("second attempts")
+		if s := p.Snapshot(n); len(s.Failing) != 512 || s.Failing[511].Err == "" {
+			t.Error("a key without calls has no error any more")
+		}
+		r.after(time.Minute)
+		check("dropped")
+		if s := p.Snapshot(n); len(s.Dropped) != n || s.Dropped[n-1].Err == "" {
+			t.Error("a key without calls has no error any more")
+		}
+		r.endCleanly()
+	})
+}
+
+// inspecting is a provider of metrics that inspects pools.
+type inspecting struct {
+	provider
+	pools map[string]worker.Inspector
+}
+
+func (p inspecting) InspectPool(name string, i worker.Inspector) { p.pools[name] = i }
+
+func keysOf(failed iter.Seq[worker.FailedKey[any]]) (keys []any) {
+	for f := range failed {
+		keys = append(keys, f.Key)
+	}
+	return keys
+}
+
+// A provider that inspects pools gets an Inspector beside what other providers get. It shows and does what the pool does.
+func TestInspectPool(t *testing.T) {
+	overNotifying(t, func(t *testing.T, q notifying) {
+		metrics := inspecting{newProvider(), make(map[string]worker.Inspector)}
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			switch {
+			case strings.HasPrefix(key, "fails"):
+				return errors.New(key + " is broken")
+			case strings.HasPrefix(key, "drops"):
+				return worker.Terminal(errors.New(key + " is broken"))
+			}
+			<-ctx.Done()
+			return nil
+		}, options{Name: "pool", Workers: 2, MetricsProvider: metrics, StuckAfter: time.Second})
+		for _, key := range []string{"fails 1", "drops 1", "fails 2", "drops 2"} {
+			q.Add(key)
+		}
+		q.AddCause("runs", workqueue.Cause{Reason: "changed"})
+		r := run(t, p)
+		r.after(1500 * time.Millisecond)
+		i := metrics.pools["pool"]
+		if i.Queue != any(q) || i.Stats().Handled != 6 || metrics.stats["pool"] == nil || metrics.snapshots["pool"] == nil {
+			t.Errorf("%+v", i.Stats())
+		}
+		if s := i.Snapshot(1); len(s.Running) != 1 || s.Running[0].Key != "runs" || s.Running[0].Stack == "" || len(s.Failing) != 1 || len(s.Dropped) != 1 || s.DroppedKeys != 2 {
+			t.Errorf("%+v", s)
+		}
+		if got := keysOf(i.FailingKeys()); !slices.Equal(got, []any{"fails 2", "fails 1"}) {
+			t.Errorf("failing: %v", got)
+		}
+		if got := keysOf(i.DroppedKeys()); !slices.Equal(got, []any{"drops 2", "drops 1"}) {
+			t.Errorf("dropped: %v", got)
+		}
+		for range i.FailingKeys() {
+			break
+		}
+		for range i.DroppedKeys() {
+			break
+		}
+		k := i.SnapshotKey("runs")
+		if k.Key != "runs" || k.Running == nil || k.Running.Stack == "" || k.Causes.String() != "changed" || k.Failing != nil || k.Dropped != nil {
+			t.Errorf("%+v", k)
+		}
+		if k := i.SnapshotKey("fails 1"); k.Failing == nil || k.Failing.Err != "fails 1 is broken" || len(k.FailedCalls) != 2 || !k.Causes.IsZero() {
+			t.Errorf("%+v", k)
+		}
+		k = i.SnapshotKey("drops 1")
+		if k.Dropped == nil || k.Dropped.Err != "drops 1 is broken" || len(k.FailedCalls) != 1 {
+			t.Errorf("%+v", k)
+		}
+		if text, err := json.Marshal(k); err != nil || !strings.Contains(string(text), `"failed_calls":[{"attempt":1,`) || strings.Contains(string(text), "running") {
+			t.Errorf("%s %v", text, err)
+		}
+		i.Forget("drops 1")
+		q.Forget("fails 1")
+		if got := keysOf(i.DroppedKeys()); !slices.Equal(got, []any{"drops 2"}) {
+			t.Errorf("dropped: %v", got)
+		}
+		if got := keysOf(i.FailingKeys()); !slices.Equal(got, []any{"fails 2"}) {
+			t.Errorf("failing: %v", got)
+		}
+		if i.Cancel("fails 2") || !i.Cancel("runs") {
+			t.Error("Cancel does not know what runs")
+		}
+		synctest.Wait()
+		if i.SnapshotKey("runs").Running != nil {
+			t.Error("it still runs")
+		}
+		for _, key := range []any{1, nil} {
+			for name, f := range map[string]func(){
+				"SnapshotKey": func() { i.SnapshotKey(key) }, "Cancel": func() { i.Cancel(key) }, "Forget": func() { i.Forget(key) },
+			} {
+				if !panics(f) {
+					t.Errorf("%s of %v does not panic", name, key)
+				}
+			}
+		}
+		r.end()
+	})
+}
+
+func panics(f func()) (panicked bool) {
+	defer func() { panicked = recover() != nil }()
+	f()
+	return false
+}
+
+// A nil interface is a key like any other.
+func TestInspectPoolOfInterfaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		metrics := inspecting{newProvider(), make(map[string]worker.Inspector)}
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[error]())
+		p := worker.New(q, func(ctx context.Context, _ error) error { <-ctx.Done(); return nil },
+			worker.Options[error]{Name: "pool", MetricsProvider: metrics})
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error)
+		go func() { result <- p.Run(ctx) }()
+		synctest.Wait()
+		q.Add(nil)
+		synctest.Wait()
+		i := metrics.pools["pool"]
+		if i.SnapshotKey(nil).Running == nil || i.SnapshotKey(errBroken).Running != nil || !i.Cancel(nil) {
+			t.Error("nil does not run")
+		}
+		cancel()
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+	})
+}
