@@ -316,9 +316,10 @@ func (p *Pool[T]) watch() {
 	if provider, ok := provider.(StatsProvider); ok {
 		provider.WatchPool(p.options.Name, p.Stats)
 	}
-	if provider, ok := provider.(InspectorProvider); ok {
+	switch provider := provider.(type) {
+	case InspectorProvider:
 		provider.InspectPool(p.options.Name, p.inspector())
-	} else if provider, ok := provider.(SnapshotProvider); ok {
+	case SnapshotProvider:
 		provider.WatchPoolKeys(p.options.Name, func(limit int) Snapshot[any] { return p.Snapshot(limit).anyKeys() })
 	}
 }
