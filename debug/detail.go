@@ -192,26 +192,24 @@ func (r *detailReport) listErrors(ctx context.Context, q *reading, text string) 
 }
 
 // newGroups returns the paused groups, and those of the listed keys.
-func newGroups(paused []string, lists keyLists) []groupReport {
-	groups := []groupReport{}
+func newGroups(paused []string, lists keyLists) (groups []groupReport) {
 	index := make(map[string]int)
-	add := func(name string, g groupReport) {
-		i, ok := index[name]
-		if !ok {
-			i = len(groups)
-			index[name] = i
-			g.Group = name
-			groups = append(groups, g)
+	at := func(name string) *groupReport {
+		if _, ok := index[name]; !ok {
+			index[name] = len(groups)
+			groups = append(groups, groupReport{Group: name})
 		}
-		groups[i].Listed += g.Listed
+		return &groups[index[name]]
 	}
 	for _, name := range paused {
-		add(newLabel(name, maxName).short(), groupReport{Paused: true})
+		at(newLabel(name, maxName).short()).Paused = true
 	}
+	counted := make(map[any]bool) // A key may be in two lists.
 	for _, keys := range lists.all() {
 		for _, k := range *keys {
-			if k.Group != "" {
-				add(k.Group, groupReport{Listed: 1})
+			if k.Group != "" && !counted[k.raw] {
+				counted[k.raw] = true
+				at(k.Group).Listed++
 			}
 		}
 	}
