@@ -390,7 +390,7 @@ func TestGroups(t *testing.T) {
 	}
 	plain := newPausableNamed(t, h, "plain")
 	plain.Add("a")
-	if body := get(h, "?queue=plain").Body.String(); strings.Contains(body, "Groups</h2>") || strings.Contains(body, "pause_group") {
+	if body := get(h, "?queue=plain").Body.String(); strings.Contains(body, "Groups</h2>") || strings.Contains(body, `data-action="pause_group"`) {
 		t.Error("a queue without groups has some")
 	}
 	if status, _ := post(t, h, asPage, "queue", "plain", "action", "pause_group", "group", "a"); status != 400 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"regexp"
 	"strings"
 	"testing"
@@ -43,7 +44,7 @@ var keyLink = regexp.MustCompile(`href="(\?id=[^"]*)"`)
 // linksToKeys returns the addresses of the keys' pages that the page at query links to.
 func linksToKeys(h *debug.Handler, query string) (links []string) {
 	for _, match := range keyLink.FindAllStringSubmatch(get(h, query).Body.String(), -1) {
-		links = append(links, strings.ReplaceAll(match[1], "&amp;", "&"))
+		links = append(links, html.UnescapeString(match[1]))
 	}
 	return links
 }
