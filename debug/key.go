@@ -177,7 +177,7 @@ func keyID(key any) (id string) {
 		text = fmt.Sprintf("%T %#v", key, key)
 	}
 	sum := sha256.Sum256([]byte(text))
-	return base64.RawURLEncoding.EncodeToString(sum[:6]) // 8 characters
+	return base64.RawURLEncoding.EncodeToString(sum[:4])
 }
 
 // Row returns the key as templates show it.

@@ -189,7 +189,7 @@ func TestKeyPageIsCheap(t *testing.T) {
 	i.Snapshot = func(limit int) workqueue.Snapshot[any] { snapshots++; return workqueue.Snapshot[any]{} }
 	h.InspectQueue("q", i)
 	link := linksToKeys(h, "?queue=q&key=key+18765")[0]
-	wantBody(t, get(h, link), `<main id="live" data-refresh="5">`, "key 18765")
+	wantBody(t, get(h, link), "<h1><code>key 18765</code></h1>", `<main id="live" data-refresh="5">`)
 	m.reads, snapshots = 0, 0
 	for range 10 {
 		if s := getJSON[story](t, h, link); s.Key.State != "queued" || s.Key.Key != "key 18765" {
@@ -244,8 +244,10 @@ func TestPoolOfTheKeysQueue(t *testing.T) {
 		q.Add("a")
 		q.Get()
 		h.InspectPool("tenant", worker.Inspector{
-			Queue:    q,
-			Snapshot: func(int) worker.Snapshot[any] { return worker.Snapshot[any]{Stats: worker.Stats{Name: "tenant", Wanted: 1}} },
+			Queue: q,
+			Snapshot: func(int) worker.Snapshot[any] {
+				return worker.Snapshot[any]{Stats: worker.Stats{Name: "tenant", Wanted: 1}}
+			},
 			SnapshotKey: func(key any) worker.KeySnapshot[any] {
 				return worker.KeySnapshot[any]{Key: key, FailedCalls: []worker.FailedCall{{Err: name + " failed"}}}
 			},
