@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/notes"
 )
 
 // Cause is why a key was added. It explains, and is no payload: a handler must do the same without it, because causes
@@ -143,12 +144,6 @@ func (q *Typed[T]) causesLocked(s keytable.Slot, k *entry[T]) *Causes {
 	return current
 }
 
-var closed = func() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
 // AddedAgain returns a channel that is closed when item, which the caller holds, is added again. See [AddNotifier].
 func (q *Typed[T]) AddedAgain(item T) <-chan struct{} {
 	h := keytable.HashOf(item)
@@ -159,7 +154,7 @@ func (q *Typed[T]) AddedAgain(item T) <-chan struct{} {
 	case k == nil || k.Value&processing == 0:
 		return nil
 	case k.Value&(dirty|quiet) == dirty:
-		return closed
+		return notes.Closed
 	}
 	k.Value |= noted
 	return q.mu.notes.Await(s)
