@@ -118,6 +118,29 @@ func TestNewTableIsSettledAnew(t *testing.T) {
 	})
 }
 
+// A person deletes the record of b, which is cut off, and then the table. The others have seen b, so they wait for it although no
+// list has it.
+func TestNewTableWaitsForDeletedMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		ofB := &switchable{Store: store}
+		a := mustJoin(t, store, Config{Name: "a", Slots: 2})
+		b := mustJoin(t, ofB, Config{Name: "b", Slots: 2})
+		time.Sleep(4 * time.Second)
+		wantHeld(t, 1, 1)(a, b)
+		ofB.away.Store(true)
+		ofB.silent.Store(true)
+		mustDelete(t, store, "g-member-"+b.ID())
+		time.Sleep(time.Second)
+		mustDelete(t, store, "g-table")
+		for range 30 {
+			time.Sleep(time.Second)
+			wantNoSlotTwice(t, a, b)
+		}
+		wantHeld(t, 2, 0)(a, b)
+	})
+}
+
 // After the table was deleted, epochs go on from the greatest that a living member knows, whatever the clock of the member shows
 // that makes the new one.
 func TestEpochsGoOnAfterTableWasDeleted(t *testing.T) {

@@ -316,7 +316,6 @@ func (q *queue[T]) queuedSlots() map[int]bool {
 	return slots
 }
 
-func (q *queue[T]) busy(slot int) bool    { return !q.cells[slot].empty() }
 func (q *queue[T]) handlers(slot int) int { return q.cells[slot].len() }
 
 // Done says that the caller has finished with a key from Get.

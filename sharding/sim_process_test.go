@@ -37,7 +37,7 @@ type handling struct {
 }
 
 type lastEpoch struct {
-	p     *process
+	*handling
 	epoch int64
 }
 
@@ -194,13 +194,13 @@ func (w *world) begin(key string, h *handling) {
 		}
 	}
 	epoch, _ := Epoch(h.ctx)
-	if last := w.mu.epochs[key]; epoch < last.epoch || epoch == last.epoch && h.p != last.p {
+	if last := w.mu.epochs[key]; epoch < last.epoch || epoch == last.epoch && epoch > 0 && h.p != last.p {
 		// If the table was deleted, epochs go on from those in the records of members that live.
-		if !w.mu.deletes || !last.p.isDead() {
+		if !w.mu.deletes || last.lives() {
 			w.failLocked("%s handles %s in epoch %d, and %s did in epoch %d", h.p.name, key, epoch, last.p.name, last.epoch)
 		}
 	}
-	w.mu.epochs[key] = lastEpoch{h.p, epoch}
+	w.mu.epochs[key] = lastEpoch{h, epoch}
 	if w.mu.active[key] == nil {
 		w.mu.active[key] = make(map[*handling]bool)
 	}

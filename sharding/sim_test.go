@@ -96,6 +96,7 @@ type world struct {
 
 	processes []*process // those that are not dead
 	number    int
+	deleted   time.Time // when a person deleted a Lease
 
 	mu struct {
 		sync.Mutex
@@ -212,7 +213,8 @@ func (w *world) storm() {
 			for _, p := range w.processes {
 				p.cut(d)
 			}
-		case action == 8 && w.mu.deletes:
+		case action == 8 && w.mu.deletes && time.Since(w.deleted) > 2*simLease:
+			w.deleted = time.Now() // Deleting two Leases in a lease is a documented way to make two groups.
 			name := "g-table"
 			if w.rand.IntN(3) == 0 {
 				name = "g-member-" + p.member.ID()

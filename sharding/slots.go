@@ -56,8 +56,7 @@ func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(
 
 // slotQueue is a queue of a member, as the member sees it.
 type slotQueue interface {
-	// busy reports whether a key of the slot is being handled, and handlers how many are.
-	busy(slot int) bool
+	// handlers returns how many keys of the slot are being handled.
 	handlers(slot int) int
 	// gained makes the queue list the keys of these slots. settled is called when slots are held or absent again.
 	gained(slots []int)
@@ -66,14 +65,7 @@ type slotQueue interface {
 	queuedSlots() map[int]bool
 }
 
-func (m *Member) isBusy(slot int) bool {
-	for _, q := range *m.queues.Load() {
-		if q.busy(slot) {
-			return true
-		}
-	}
-	return false
-}
+func (m *Member) isBusy(slot int) bool { return m.handlers(slot) > 0 }
 
 func (m *Member) handlers(slot int) (n int) {
 	for _, q := range *m.queues.Load() {

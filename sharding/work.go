@@ -3,7 +3,7 @@ package sharding
 import (
 	"context"
 	"errors"
-	"hash/fnv"
+	"math/rand/v2"
 	"time"
 )
 
@@ -13,7 +13,7 @@ const (
 	batching = 200 * time.Millisecond
 	turn     = 150 * time.Millisecond
 	maxTurns = 4
-	// stagger keeps members apart that all hand over slots after one plan.
+	// stagger, times the number of members, keeps those apart that all hand over slots after one plan.
 	stagger = 5 * time.Millisecond
 	// finishPoll is when to look again whether the queued keys of slots that are to move are finished.
 	finishPoll = 50 * time.Millisecond
@@ -183,7 +183,7 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 			}
 		}
 		for id, s := range m.mu.view.members {
-			if s.gone && !named[id] {
+			if s.dead(now) && !named[id] {
 				delete(m.mu.view.members, id)
 			}
 		}
@@ -232,23 +232,18 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 		if err = m.confirm(); err != nil {
 			return m.now() + soon, err
 		}
-		if m.sleep(m.ctx, m.pause(t), nil) != nil {
+		// Not all members try again at once.
+		if m.sleep(m.ctx, rand.N(stagger*time.Duration(len(t.named())+1)), nil) != nil {
 			return now, nil
 		}
 	}
 	return m.now() + soon, nil
 }
 
-// pause returns how long this member waits after a conflict, so that not all try again at once.
-func (m *Member) pause(t *table) time.Duration {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(m.ID()))
-	return stagger * time.Duration(h.Sum32()%uint32(len(t.named())+1))
-}
-
 // isSettled reports whether nobody can hold slots by a table that was there before t. A list that began after t was
 // read shows all members that could: a member says in its record which table it follows before it holds slots by
-// it, and checks afterwards that that table is still there. The records also have the epochs of earlier tables.
+// it, and checks afterwards that that table is still there. Of a member that is not listed, and that a person may have
+// deleted too, that shows nothing until it has been gone for a lease. The records also have the epochs of earlier tables.
 func (m *Member) isSettled(t *table) (bool, error) {
 	var records []Record
 	err := m.call(func(ctx context.Context) (err error) {
@@ -260,15 +255,25 @@ func (m *Member) isSettled(t *table) (bool, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	listed := make(map[string]bool)
 	for _, r := range records {
-		if m.idOf(r) == "" {
+		id := m.idOf(r)
+		if id == "" {
 			continue
 		}
+		listed[id] = true
 		d, err := decodeMember(r)
 		if err != nil || d.Table != "" && d.Table != t.id {
 			return false, nil
 		}
 		m.mu.view.epoch = max(m.mu.view.epoch, d.Epoch)
+	}
+	for id, s := range m.mu.view.members {
+		if !listed[id] && id != m.mu.self.id {
+			if m.goneLocked(id); !s.dead(m.now()) {
+				return false, nil
+			}
+		}
 	}
 	return true, nil
 }
