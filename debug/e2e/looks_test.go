@@ -155,7 +155,7 @@ func TestPictures(t *testing.T) {
 	if dir == "" {
 		t.Skip("WORKQUEUE_PICTURES names no directory")
 	}
-	p := newProgram(t)
+	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
 	p.reports(t)
 	b := newBrowser(t)
 	for _, l := range looks {
