@@ -2,7 +2,6 @@ package workqueue
 
 import (
 	"math"
-	"sync"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
@@ -71,7 +70,7 @@ func (r *bucketRateLimiter[T]) Forget(T) {}
 // and otherwise a burst of zero lets nothing through: When is math.MaxInt64. A limit of zero gives each
 // key its first burst tokens and nothing after them; those buckets are never full again, and take
 // memory until Forget. A negative limit and NaN count as zero, a negative burst as zero, and a burst
-// above math.MaxInt32 as that.
+// above math.MaxInt32 as that. After 2^32 - 1 tokens without being full, a bucket is replaced by a full one.
 //
 // NumRequeues returns 0, as a bucket does not count failures. Forget drops the bucket and gives its
 // memory back: the key's next bucket is full. Nil for c means the real clock; it is read under the
@@ -90,10 +89,8 @@ func NewTypedItemBucketRateLimiter[T comparable](limit rate.Limit, burst int, c 
 type itemBucketRateLimiter[T comparable] struct {
 	interval  tokenInterval
 	unlimited bool
-	// burst is less than someTokens.
-	burst uint32
+	burst     uint32
 
-	mu sync.Mutex // guards what follows; nothing of the caller's but the clock is called under it
 	// keys counts the tokens that were taken from start on. A key expires when its bucket is full, and
 	// its span is how long after start that is.
 	keys expiringKeys[T]
@@ -109,39 +106,34 @@ func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
 		return math.MaxInt64
 	}
 	h := keytable.HashOf(item)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.keys.tick()
+	r.keys.mu.Lock()
+	defer r.keys.mu.Unlock()
+	r.keys.tickLocked()
 	now := r.keys.now
-	s, key := r.keys.findOrInsert(h, item)
+	s, key := r.keys.findOrInsertLocked(h, item)
 	start := now
+	if key.count == math.MaxUint32 {
+		key.count = 0 // A new bucket: more tokens cannot be counted.
+	}
 	if key.count > 0 {
 		start = key.expires.duration() - key.span.duration()
-	}
-	if key.count == math.MaxUint32 {
-		start += r.interval.times(someTokens)
-		key.count -= someTokens
 	}
 	key.count++
 	taken, fill := key.count, r.interval.times(key.count)
 	key.span = packed(fill)
 	if fill == forever || key.expires.duration() == forever {
-		r.keys.setLife(s, forever)
+		r.keys.setLifeLocked(s, forever)
 		if taken <= r.burst {
 			return 0
 		}
 		return math.MaxInt64
 	}
-	r.keys.setLife(s, start+fill-now)
+	r.keys.setLifeLocked(s, start+fill-now)
 	if taken <= r.burst {
 		return 0
 	}
 	return max(0, start+r.interval.times(taken-r.burst)-now)
 }
-
-// someTokens are left out, and start is moved as if they had never been taken, by up to 1 ns too much,
-// when there are too many of them to count.
-const someTokens = 1 << 31
 
 // NumRequeues returns 0: a bucket does not count failures.
 func (r *itemBucketRateLimiter[T]) NumRequeues(item T) int {
@@ -150,17 +142,7 @@ func (r *itemBucketRateLimiter[T]) NumRequeues(item T) int {
 }
 
 // Forget drops item's bucket.
-func (r *itemBucketRateLimiter[T]) Forget(item T) {
-	keytable.CheckKey(item)
-	h := keytable.HashOf(item)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.keys.keys.Len() == 0 {
-		return
-	}
-	r.keys.tick()
-	r.keys.forget(h, item)
-}
+func (r *itemBucketRateLimiter[T]) Forget(item T) { r.keys.forget(item) }
 
 // tokenInterval is the time in which a bucket gets a token, in nanoseconds. It is infinite if the bucket gets none.
 type tokenInterval float64

@@ -2,17 +2,12 @@ package workqueue_test
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
-	"k8s.io/utils/clock"
 )
 
 func TestTouch(t *testing.T) {
@@ -78,19 +73,6 @@ func TestCustomOrder(t *testing.T) {
 		q.Add(2)
 		q.Done(2)
 		process[int](t, q, 2, 1, 3) // The swap of our stack's Pop moves 1 before 3.
-	})
-}
-
-func TestDefaultQueueAsCustomQueue(t *testing.T) {
-	everyLayer(t, func(t *testing.T, build builder[int]) {
-		q := build(options[int]{order: workqueue.DefaultQueue[int]()})
-		var want []int
-		for i := range 3000 {
-			q.Add(i)
-			q.Add(i / 2)
-			want = append(want, i)
-		}
-		process(t, q, want...)
 	})
 }
 
@@ -238,77 +220,3 @@ func TestMetricsOfCustomQueues(t *testing.T) {
 		})
 	}
 }
-
-// A user's Queue, clock, limiter and metrics that are slow make the queue slow, and nothing else: each key is
-// held by one worker at a time, what was added last is processed, the gauges end at zero.
-func TestSlowForeignCode(t *testing.T) {
-	// slow lets other goroutines run for some time. It cannot sleep in a bubble's time: much of it runs under the
-	// queue's lock, and a goroutine that waits for a lock keeps that time from passing.
-	slow := func() {
-		for range 100 {
-			runtime.Gosched()
-		}
-	}
-	r := &testkit.Recorder{On: func(string) { slow() }}
-	q := options[int]{
-		name: "q", provider: r, limiter: slowLimiter{slow},
-		clock: &testkit.HookedClock{WithTicker: clock.RealClock{}, OnNow: slow, OnReset: slow},
-		order: &testkit.ListQueue[int]{On: func(string) { slow() }},
-	}.rateLimiting()
-	const keys = 8
-	var added, done [keys]atomic.Int64
-	var holders [keys]atomic.Int32
-	var producers, workers sync.WaitGroup
-	for range 4 {
-		workers.Go(func() {
-			for key, shutdown := q.Get(); !shutdown; key, shutdown = q.Get() {
-				if holders[key].Add(1) != 1 {
-					t.Errorf("two workers hold key %d", key)
-				}
-				done[key].Store(added[key].Load())
-				q.Forget(key)
-				holders[key].Add(-1)
-				q.Done(key)
-			}
-		})
-	}
-	for range 3 {
-		producers.Go(func() {
-			for i := range 4 * keys {
-				key := i % keys
-				added[key].Add(1)
-				switch i % 3 {
-				case 0:
-					q.Add(key)
-				case 1:
-					q.AddRateLimited(key)
-				case 2:
-					q.AddAfter(key, time.Microsecond)
-				}
-			}
-		})
-	}
-	producers.Wait()
-	testkit.Eventually(t, "the last delayed key comes", func() bool {
-		return q.(workqueue.Extended[int]).Stats().Waiting == 0
-	})
-	q.ShutDownWithDrain()
-	workers.Wait()
-	for key := range keys {
-		if a, d := added[key].Load(), done[key].Load(); a != d {
-			t.Errorf("key %d: version %d of %d was processed last", key, d, a)
-		}
-	}
-	for _, gauge := range []string{"depth", "unfinished", "longest"} {
-		if v := r.Value(gauge); v != 0 {
-			t.Errorf("%s = %v in the end", gauge, v)
-		}
-	}
-}
-
-// slowLimiter takes its time. It never delays.
-type slowLimiter struct{ slow func() }
-
-func (l slowLimiter) When(int) time.Duration { l.slow(); return 0 }
-func (l slowLimiter) Forget(int)             { l.slow() }
-func (l slowLimiter) NumRequeues(int) int    { l.slow(); return 0 }

@@ -1,11 +1,8 @@
 package workqueue_test
 
 import (
-	"fmt"
 	"math"
-	"math/rand/v2"
 	"runtime"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,34 +13,6 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
-
-// everyClock runs f for each delaying layer, once on the real clock, which is virtual in the bubble, and
-// once on a fake clock. pass lets time pass and the queue come to rest.
-func everyClock(t *testing.T, f func(t *testing.T, q delayer[string], pass func(time.Duration))) {
-	t.Helper()
-	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-		q := build(options[string]{})
-		f(t, q, func(d time.Duration) {
-			synctest.Wait()
-			time.Sleep(d)
-			synctest.Wait()
-		})
-		q.ShutDown()
-	})
-	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-		c := testkit.NewFakeClock()
-		q := build(options[string]{clock: c})
-		f(t, q, func(d time.Duration) {
-			synctest.Wait()
-			c.Step(d)
-			synctest.Wait()
-		})
-		q.ShutDown()
-		if c.HasWaiters() {
-			t.Error("a timer is left after shutdown")
-		}
-	})
-}
 
 // maxWait is what client-go's heartbeat is too: no test may depend on it, but for its name here.
 const maxWait = 10 * time.Second
@@ -64,58 +33,6 @@ func TestAddAfterWithoutDelay(t *testing.T) {
 			t.Errorf("Stats() = %+v, want 6 retries, 3 adds", st)
 		}
 		process(t, q, want...)
-	})
-}
-
-func TestKeysComeDueInOrder(t *testing.T) {
-	const n = 500
-	everyClock(t, func(t *testing.T, q delayer[string], pass func(time.Duration)) {
-		order := rand.New(rand.NewPCG(1, 2)).Perm(n)
-		want := make([]string, n)
-		for i, place := range order {
-			// Five keys a second; among them the order in which they were put in counts.
-			q.AddAfter(fmt.Sprint(i), time.Duration(place/5+1)*time.Second)
-		}
-		keys := make([]int, n)
-		for i := range keys {
-			keys[i] = i
-		}
-		slices.SortStableFunc(keys, func(a, b int) int { return order[a]/5 - order[b]/5 })
-		for i, key := range keys {
-			want[i] = fmt.Sprint(key)
-		}
-		pass(time.Second)
-		process(t, q, want[:5]...)
-		pass(time.Hour) // all others come due at once
-		process(t, q, want[5:]...)
-	})
-}
-
-func TestNoGoroutineWithoutWaitingKeys(t *testing.T) {
-	everyClock(t, func(t *testing.T, q delayer[string], pass func(time.Duration)) {
-		base := testkit.Goroutines() // with q, which must not have added to it
-		for range 3 {
-			q.Add("a")
-			process(t, q, "a")
-			base.WantMore(t, "while no key waits", 0)
-			q.AddAfter("a", time.Second)
-			q.AddAfter("b", time.Minute)
-			base.WantMore(t, "while a key waits", 1)
-			pass(time.Second)
-			process(t, q, "a")
-			base.WantMore(t, "while a key waits", 1)
-			pass(time.Hour)
-			process(t, q, "b")
-			base.WantMore(t, "when no key waits any more", 0)
-		}
-	})
-	// That construction starts none either.
-	synctest.Test(t, func(t *testing.T) {
-		base := testkit.Goroutines()
-		for _, l := range layers[string]() {
-			l.build(options[string]{})
-		}
-		base.WantMore(t, "after construction", 0)
 	})
 }
 

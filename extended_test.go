@@ -69,31 +69,6 @@ func TestForeignQueue(t *testing.T) {
 	})
 }
 
-func TestForeignDrain(t *testing.T) {
-	for name, drain := range map[string]func(delayer[string]) error{
-		"ShutDownWithDrain": func(q delayer[string]) error { q.ShutDownWithDrain(); return nil },
-		"ShutDownContext":   func(q delayer[string]) error { return q.ShutDownContext(context.Background()) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
-				base := testkit.Goroutines()
-				q.Add("a")
-				hold(t, q, "a")
-				q.AddAfter("b", time.Minute)
-				c := testkit.Start(func() error { return drain(q) })
-				c.MustBlock(t, "drain with a held key")
-				q.Done("a")
-				if err := c.MustReturn(t, "drain"); err != nil {
-					t.Errorf("%s() = %v", name, err)
-				}
-				wantShutDown(t, q)
-				time.Sleep(time.Hour)
-				base.WantMore(t, "after the drain", 0)
-			})
-		})
-	}
-}
-
 func TestForeignShutDownContextGivesUp(t *testing.T) {
 	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
 		base := testkit.Goroutines()

@@ -149,6 +149,28 @@ type Stats struct {
 	Latency, WorkDuration *Histogram
 	// ByPriority divides Queued and Again together. It is nil in a queue without priorities, or without metrics.
 	ByPriority *PriorityDepths
+	// Shared is nil in a queue of one process, or without metrics.
+	Shared *SharedStats
+}
+
+// SharedStats are the further numbers of a queue that several processes share on a server, as those of package redisqueue.
+type SharedStats struct {
+	// Outage reports that this process's last attempt to reach the server failed.
+	Outage bool
+	// Unsent is the number of operations that this process has not brought to the server yet.
+	Unsent int
+	// Errors counts this process's attempts to reach the server that failed.
+	Errors uint64
+	// LostLeases counts the keys whose lease was lost while a worker of this process held them, LostDones the calls of
+	// Done that came too late.
+	LostLeases, LostDones uint64
+	// CallDuration has the times of this process's calls of the server that succeeded.
+	CallDuration *Histogram
+
+	// The others are of the whole queue, as every process of it sees them: Failing is the number of keys with failures,
+	// GivenUp that of keys that are not tried any more, SetAside that of keys that a process could not decode, Repaired that
+	// of entries on the server that did not fit together.
+	Failing, GivenUp, SetAside, Repaired int
 }
 
 // PriorityDepths are the numbers of keys of each priority that need processing: queued, or added again while a worker

@@ -13,59 +13,6 @@ import (
 	"k8s.io/utils/clock"
 )
 
-func TestMetrics(t *testing.T) {
-	everyLayer(t, func(t *testing.T, build builder[string]) {
-		r, c := &testkit.Recorder{}, testkit.NewFakeClock()
-		q := build(options[string]{name: "q", provider: r, clock: c})
-		synctest.Wait()
-		r.Want(t, "new", testkit.Values{"depth": 0, "adds": 0, "retries": 0, "unfinished": 0, "longest": 0})
-
-		q.Add("a")
-		c.Step(time.Second)
-		q.Add("a") // changes nothing, the latency runs from the first
-		q.Add("b")
-		r.Want(t, "queued", testkit.Values{"depth": 2, "adds": 2, "latency": testkit.Seconds()})
-		c.Step(time.Second)
-		hold(t, q, "a")
-		r.Want(t, "a held", testkit.Values{"depth": 1, "latency": testkit.Seconds(2), "work": testkit.Seconds()})
-		c.Step(time.Second)
-		q.Add("a")
-		q.Add("a")
-		r.Want(t, "a held and dirty", testkit.Values{"depth": 2, "adds": 3})
-		hold(t, q, "b")
-		r.Want(t, "both held", testkit.Values{"depth": 1, "latency": testkit.Seconds(2, 2)})
-		c.Step(2 * time.Second)
-		q.Done("a")
-		r.Want(t, "a done and queued", testkit.Values{"depth": 1, "work": testkit.Seconds(3)})
-		c.Step(time.Second)
-		// Its latency runs from the Add during processing.
-		hold(t, q, "a")
-		r.Want(t, "a held again", testkit.Values{"depth": 0, "latency": testkit.Seconds(2, 2, 3)})
-		c.Step(time.Second)
-		synctest.Wait()
-		// Set at this tick: b has been held for 4 s, a for 1 s.
-		r.Want(t, "tick", testkit.Values{"unfinished": 5, "longest": 4})
-		st := q.Stats()
-		wantTimes(t, "latency", st.Latency, 2, 2, 3)
-		wantTimes(t, "work duration", st.WorkDuration, 3)
-		st.Latency, st.WorkDuration = nil, nil
-		want := workqueue.Stats{Name: "q", Processing: 2, Adds: 3, LongestRunning: 4 * time.Second, UnfinishedWork: 5 * time.Second}
-		if st != want {
-			t.Errorf("Stats() = %+v, want %+v", st, want)
-		}
-		q.Done("b")
-		q.Done("b") // not held: no metric of it
-		q.Done("a")
-		r.Want(t, "all done", testkit.Values{"work": testkit.Seconds(3, 4, 1), "adds": 3, "depth": 0})
-		c.Step(500 * time.Millisecond)
-		synctest.Wait()
-		r.Want(t, "tick of an empty queue", testkit.Values{"unfinished": 0, "longest": 0})
-		q.ShutDown()
-		q.Add("c")
-		r.Want(t, "shut down", testkit.Values{"adds": 3, "depth": 0})
-	})
-}
-
 func TestOldestQueued(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
 		c := testkit.NewFakeClock()
@@ -92,33 +39,6 @@ func TestOldestQueued(t *testing.T) {
 			t.Errorf("OldestQueued = %v, then %v, want %v and %v", first, second, wantFirst, wantSecond)
 		}
 		q.ShutDown()
-	})
-}
-
-// Latency of a key that came through AddAfter runs from when it came due.
-func TestRetriesMetric(t *testing.T) {
-	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-		r, c := &testkit.Recorder{}, testkit.NewFakeClock()
-		q := build(options[string]{name: "q", provider: r, clock: c})
-		q.AddAfter("a", time.Second)
-		q.AddAfter("a", 2*time.Second)
-		q.AddAfter("b", 0)
-		q.AddAfter("c", -1)
-		q.Add("d")
-		r.Want(t, "AddAfter", testkit.Values{"retries": 4, "adds": 3, "depth": 3})
-		if st := q.Stats(); st.Name != "q" || st.Retries != 4 || st.Waiting != 1 {
-			t.Errorf("Stats() = %+v, want name q, 4 retries, 1 waiting", st)
-		}
-		synctest.Wait()
-		c.Step(time.Second)
-		synctest.Wait()
-		c.Step(time.Second)
-		process(t, q, "b", "c", "d", "a")
-		r.Want(t, "due", testkit.Values{"adds": 4, "depth": 0, "latency": testkit.Seconds(2, 2, 2, 1)})
-		q.ShutDown()
-		q.AddAfter("e", 0)
-		q.AddAfter("e", time.Second)
-		r.Want(t, "after shutdown", testkit.Values{"retries": 4})
 	})
 }
 
@@ -204,52 +124,6 @@ func TestUnfinishedWorkOfManyWorkers(t *testing.T) {
 		q.ShutDown()
 		r.Want(t, "in the end", testkit.Values{"unfinished": 0, "longest": 0})
 	})
-}
-
-// Everything reads zero in the end, however the queue comes to an end, and already when a drain returns.
-func TestGaugesAreZeroInTheEnd(t *testing.T) {
-	ends := map[string]func(q workqueue.Extended[string]){
-		"Done, ShutDown": func(q workqueue.Extended[string]) {
-			process(t, q, "c")
-			q.Done("a")
-			q.Done("b")
-			q.ShutDown()
-		},
-		"ShutDown, Done": func(q workqueue.Extended[string]) {
-			q.ShutDown()
-			q.Done("b")
-			process(t, q, "c")
-			q.Done("a")
-		},
-		"drain": func(q workqueue.Extended[string]) {
-			drain := startDrain[string](q)
-			synctest.Wait()
-			q.Done("b")
-			q.Done("a")
-			process(t, q, "c")
-			drain.MustReturn(t, "drain")
-		},
-	}
-	for name, end := range ends {
-		t.Run(name, func(t *testing.T) {
-			everyLayer(t, func(t *testing.T, build builder[string]) {
-				for _, tick := range []bool{true, false} {
-					r, c := &testkit.Recorder{}, testkit.NewFakeClock()
-					q := build(options[string]{name: "q", provider: r, clock: c})
-					q.Add("a")
-					q.Add("b")
-					q.Add("c")
-					hold(t, q, "a", "b")
-					c.Step(time.Second)
-					if tick {
-						synctest.Wait()
-					}
-					end(q)
-					r.Want(t, name, testkit.Values{"depth": 0, "unfinished": 0, "longest": 0})
-				}
-			})
-		})
-	}
 }
 
 // A drain must not return while the Done that ends it has yet to set the gauges: a program that waits for the drain

@@ -3,33 +3,14 @@ package workqueue_test
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/workqueuetest"
 )
-
-func TestStatsOfUnnamedQueue(t *testing.T) {
-	everyLayer(t, func(t *testing.T, build builder[string]) {
-		q := build(options[string]{})
-		if st := q.Stats(); st != (workqueue.Stats{}) {
-			t.Errorf("Stats() of a new queue = %+v", st)
-		}
-		q.Add("a")
-		q.Add("b")
-		hold(t, q, "a")
-		time.Sleep(time.Hour)
-		want := workqueue.Stats{Queued: 1, Processing: 1, Adds: 2}
-		if st := q.Stats(); st != want {
-			t.Errorf("Stats() = %+v, want %+v", st, want)
-		}
-	})
-}
 
 // The constructors without Typed in their names, and those without config, build the same queues.
 func TestQueueConstructors(t *testing.T) {
@@ -58,85 +39,7 @@ func TestQueueConstructors(t *testing.T) {
 	}
 }
 
-type badStruct struct{ field any }
-
-// badKeys are keys that no queue can keep, and the type that the panic must name.
-var badKeys = []struct {
-	key      any
-	typeName string
-	hashable bool
-}{
-	{[]int{1}, "[]int", false},
-	{map[string]int{}, "map[string]int", false},
-	{func() {}, "func()", false},
-	{badStruct{[]string{}}, "[]string", false},
-	{math.NaN(), "float64", true},
-	{float32(math.NaN()), "float32", true},
-	{complex(0, math.NaN()), "complex128", true},
-	{badStruct{math.NaN()}, "workqueue_test.badStruct", true},
-}
-
-func TestBadKeys(t *testing.T) {
-	type limiting = workqueue.TypedRateLimitingInterface[any]
-	methods := map[string]func(q workqueue.Extended[any], key any){
-		"Add":          func(q workqueue.Extended[any], key any) { q.Add(key) },
-		"Done":         func(q workqueue.Extended[any], key any) { q.Done(key) },
-		"AddAfter(0)":  func(q workqueue.Extended[any], key any) { q.(delayer[any]).AddAfter(key, 0) },
-		"AddAfter(1s)": func(q workqueue.Extended[any], key any) { q.(delayer[any]).AddAfter(key, time.Second) },
-		"AddRateLimited": func(q workqueue.Extended[any], key any) {
-			q.(limiting).AddRateLimited(key)
-		},
-		"Forget":      func(q workqueue.Extended[any], key any) { q.(limiting).Forget(key) },
-		"NumRequeues": func(q workqueue.Extended[any], key any) { q.(limiting).NumRequeues(key) },
-	}
-	for name, method := range methods {
-		t.Run(name, func(t *testing.T) {
-			everyLayer(t, func(t *testing.T, build builder[any]) {
-				q := build(options[any]{})
-				if _, ok := q.(delayer[any]); !ok && strings.HasPrefix(name, "AddAfter") {
-					return
-				}
-				if _, ok := q.(limiting); !ok && strings.Contains("AddRateLimited Forget NumRequeues", name) {
-					return
-				}
-				base := testkit.Goroutines()
-				q.Add("held")
-				hold[any](t, q, "held")
-				q.Add("queued")
-				for _, bad := range badKeys {
-					what := fmt.Sprintf("%s of a %T", name, bad.key)
-					switch v := testkit.WantPanic(t, what, func() { method(q, bad.key) }).(type) {
-					case nil:
-					case runtime.Error:
-						if !strings.Contains(v.Error(), bad.typeName) || bad.hashable {
-							t.Errorf("%s: panics with %q", what, v)
-						}
-					case string:
-						if !strings.HasPrefix(v, "workqueue: ") || !strings.Contains(v, bad.typeName) || !bad.hashable {
-							t.Errorf("%s: panics with %q", what, v)
-						}
-					default:
-						t.Errorf("%s: panics with %v", what, v)
-					}
-				}
-				// The queue is as it was.
-				if st := q.Stats(); st.Queued != 1 || st.Processing != 1 || st.Waiting != 0 || st.Adds != 2 {
-					t.Errorf("Stats() = %+v, want 1 queued, 1 processing, 2 adds", st)
-				}
-				if err := workqueue.CheckInvariants[any](q); err != nil {
-					t.Error(err)
-				}
-				base.WantMore(t, "after the panics", 0)
-				q.Done("held")
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				process[any](t, q, "queued")
-			})
-		})
-	}
-}
-
-// The same with key types that are no interfaces, which have no unhashable values but NaN.
+// With key types that are no interfaces, the only bad keys are NaN. (The conformance suite has the others.)
 func TestNaN(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[float64]) {
 		q := build(options[float64]{})

@@ -1,7 +1,6 @@
 package workqueue_test
 
 import (
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,85 +51,6 @@ func everyRateLimiting(t *testing.T, limiter func() workqueue.TypedRateLimiter[s
 			q.ShutDown()
 			time.Sleep(time.Hour)
 		})
-	})
-}
-
-func TestAddRateLimited(t *testing.T) {
-	var limiter *script
-	everyRateLimiting(t, func() workqueue.TypedRateLimiter[string] {
-		limiter = &script{delays: []time.Duration{time.Second, time.Minute, time.Millisecond, time.Hour}}
-		return limiter
-	}, func(t *testing.T, q workqueue.TypedRateLimitingInterface[string]) {
-		q.AddRateLimited("a")
-		q.AddRateLimited("b")
-		q.Forget("a")
-		if n := q.NumRequeues("b"); n != 42 {
-			t.Errorf("NumRequeues() = %d, want what the limiter says", n)
-		}
-		wantLen[string](t, q, 0)
-		time.Sleep(time.Second - 1)
-		synctest.Wait()
-		wantLen[string](t, q, 0)
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
-		process[string](t, q, "a")
-		time.Sleep(59 * time.Second)
-		synctest.Wait()
-		process[string](t, q, "b")
-
-		// Methods that have nothing to do with the limiter do not ask it.
-		asked := []string{"When a", "When b", "Forget a", "NumRequeues b"}
-		q.Add("c")
-		q.AddAfter("d", time.Second)
-		process[string](t, q, "c")
-		time.Sleep(time.Second)
-		synctest.Wait()
-		process[string](t, q, "d")
-		if !slices.Equal(limiter.asked, asked) {
-			t.Errorf("the limiter was asked %q, want %q", limiter.asked, asked)
-		}
-	})
-}
-
-func TestAddRateLimitedAtOnce(t *testing.T) {
-	everyRateLimiting(t, func() workqueue.TypedRateLimiter[string] {
-		return &script{delays: []time.Duration{0, -time.Hour}}
-	}, func(t *testing.T, q workqueue.TypedRateLimitingInterface[string]) {
-		q.AddRateLimited("a")
-		q.AddRateLimited("b")
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
-		if n := q.Len(); n != 2 {
-			t.Errorf("Len() = %d, want 2", n)
-		}
-	})
-}
-
-func TestAddRateLimitedAfterShutDown(t *testing.T) {
-	everyRateLimiting(t, func() workqueue.TypedRateLimiter[string] {
-		return &script{delays: []time.Duration{0, time.Second}}
-	}, func(t *testing.T, q workqueue.TypedRateLimitingInterface[string]) {
-		q.ShutDown()
-		q.AddRateLimited("a")
-		q.AddRateLimited("b")
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		wantShutDown(t, q.(workqueue.Extended[string]))
-	})
-}
-
-func TestLimiterPanics(t *testing.T) {
-	var limiter *script
-	everyRateLimiting(t, func() workqueue.TypedRateLimiter[string] {
-		limiter = &script{delays: []time.Duration{time.Second}, on: func() { panic("limiter") }}
-		return limiter
-	}, func(t *testing.T, q workqueue.TypedRateLimitingInterface[string]) {
-		testkit.WantPanic(t, "AddRateLimited", func() { q.AddRateLimited("a") })
-		limiter.on = nil
-		q.AddRateLimited("a")
-		time.Sleep(time.Second)
-		synctest.Wait()
-		process[string](t, q, "a")
 	})
 }
 

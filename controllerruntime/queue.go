@@ -10,6 +10,14 @@
 // reconcile.Result arrive. With [With] it can do more: aging, fairness between namespaces, a least time
 // between two reconciliations of an object.
 //
+// # One wrapper for all
+//
+// [WrapReconciler] makes one wrapper for the queue and the reconciler of a controller. With it a reconciler can stop waiting
+// when there is something newer (worker.UntilAdded), and learns why it was called (worker.Causes) and how often it has failed
+// (worker.Attempt). The page of package debug shows the last attempts and can cancel, retry and forget. [WithCauses] makes
+// event handlers say why they add a request. The program examples/manager has all of it; docs/events.md says what an event
+// handler should say.
+//
 // # Differences from controller-runtime's priority queue
 //
 // All 16 specs of controller-runtime's queue pass with this one, and so do its other tests but for those of its
@@ -37,8 +45,11 @@ package controllerruntime
 
 import (
 	"cmp"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	clientgo "k8s.io/client-go/util/workqueue"
 	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
@@ -92,6 +103,7 @@ func With[request comparable](config priorityqueue.Config[request], onNew ...fun
 // are those of the priorityqueue.Queue.
 type Queue[request comparable] struct {
 	*priorityqueue.Queue[request]
+	kept keptFailures[request]
 }
 
 var _ crpriority.PriorityQueue[int] = (*Queue[int])(nil)
@@ -100,11 +112,16 @@ var _ crpriority.PriorityQueue[int] = (*Queue[int])(nil)
 // one counts. A negative After is now, whatever the limiter would say. A delayed add of a key that is being reconciled
 // counts as its reconciler's RequeueAfter, which Config.MaxDelay does not bound. After shutdown it does nothing.
 func (q *Queue[request]) AddWithOpts(o crpriority.AddOpts, items ...request) {
-	opts := priorityqueue.AddOpts{After: o.After, RateLimited: o.RateLimited && o.After >= 0}
+	q.addWithOpts(o, nil, items...)
+}
+
+// addWithOpts is AddWithOpts with a cause or nil.
+func (q *Queue[request]) addWithOpts(o crpriority.AddOpts, cause *workqueue.Cause, items ...request) {
+	opts := priorityqueue.AddOpts{After: o.After, RateLimited: o.RateLimited && o.After >= 0, Cause: cause}
 	if o.Priority != nil {
 		opts.Priority = *o.Priority
 	}
-	if !opts.RateLimited && o.After > 0 {
+	if cause == nil && !opts.RateLimited && o.After > 0 {
 		// The controller adds a key with a delay when its reconciler has asked for RequeueAfter.
 		for _, item := range items {
 			q.AddWithPriority(item, opts.Priority, o.After)
@@ -136,3 +153,41 @@ func (q *Queue[request]) Len() int {
 // queued is dropped, and every getter returns at once with shutdown = true. Keys that workers hold are finished as
 // usual. It may be called any number of times.
 func (q *Queue[request]) ShutDown() { q.ShutDownNow() }
+
+// Forget makes the limiter forget the failures of item. It does not if the call of a [Reconciler] that has just ended for item
+// was interrupted.
+func (q *Queue[request]) Forget(item request) {
+	if !q.kept.remove(item) {
+		q.Queue.Forget(item)
+	}
+}
+
+// keptFailures are the requests whose failures the next Forget must not forget.
+type keptFailures[request comparable] struct {
+	n        atomic.Int64 // of requests, so that most calls need no lock
+	mu       sync.Mutex
+	requests map[request]struct{}
+}
+
+func (k *keptFailures[request]) insert(r request) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.requests == nil {
+		k.requests = make(map[request]struct{})
+	}
+	k.requests[r] = struct{}{}
+	k.n.Store(int64(len(k.requests)))
+}
+
+// remove removes r, and reports whether it was there.
+func (k *keptFailures[request]) remove(r request) bool {
+	if k.n.Load() == 0 {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, found := k.requests[r]
+	delete(k.requests, r)
+	k.n.Store(int64(len(k.requests)))
+	return found
+}

@@ -1,199 +1,226 @@
 package controllerruntime
 
 import (
-	"container/list"
 	"context"
 	"errors"
-	"fmt"
-	"slices"
-	"strings"
-	"sync"
+	"iter"
+	"sync/atomic"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/worker"
+	clientgo "k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Page shows queues, and what is done with their keys. It is a *debug.Handler.
+// Page shows queues, and what is done with their keys. It is a *debug.Handler. If it has the method InspectPool of
+// [worker.InspectorProvider], that is called instead of WatchPoolKeys, and the page has all that a worker.Inspector has.
 type Page interface {
 	InspectQueue(name string, q workqueue.Inspector)
 	WatchPoolKeys(name string, snapshot func(limit int) worker.Snapshot[any])
 }
 
-// Reconciler calls another reconciler and remembers, for a page, which requests are being reconciled and which fail, with
-// their last errors. It is made by [WrapReconciler].
+// Options configure a [Reconciler].
+type Options[request comparable] struct {
+	// Page shows the controller's queue and what the reconciler does. Nil means none.
+	Page Page
+	// StuckAfter is how long a reconciliation may take before it is reported as stuck, once, to OnStuck, in the log and on
+	// the page, with the stack of its goroutine. See [worker.Options]. Zero means never.
+	StuckAfter time.Duration
+	// OnStuck is called for a reconciliation that is stuck, with its context, in another goroutine.
+	OnStuck func(ctx context.Context, r worker.RunningKey[request])
+}
+
+// Reconciler calls another reconciler and knows what package worker knows of the calls of a handler. It is made by
+// [WrapReconciler]. All methods may be called from any goroutine.
 type Reconciler[request comparable] struct {
 	reconciler reconcile.TypedReconciler[request]
-	page       Page
-
-	mu struct {
-		sync.Mutex
-		queue   *Queue[request] // nil until Watch
-		stats   worker.Stats    // its counters
-		running map[request]worker.RunningKey[request]
-		// failing has the elements of failures, whose values are FailedKeys, the last failure first.
-		failing  map[request]*list.Element
-		failures list.List
-	}
+	options    Options[request]
+	// controller is nil until Watch.
+	controller atomic.Pointer[controller[request]]
 }
 
-const (
-	// maxFailing is how many failing requests are remembered: those that have failed last.
-	maxFailing   = 10_000
-	maxErrorText = 1 << 10
-)
+// controller is what a Reconciler knows of its controller.
+type controller[request comparable] struct {
+	queue *Queue[request]
+	pool  *worker.Pool[request] // keeps the books
+}
 
-// WrapReconciler returns a reconciler that calls r, whose results, errors and panics it passes on unchanged. It shows
-// what it does on the page, beside the controller's queue, as soon as that is passed to [Reconciler.Watch]:
+// WrapReconciler returns a reconciler that calls r, whose results, errors and panics it passes on. A controller needs both
+// it and its queue:
 //
-//	r := controllerruntime.WrapReconciler(myReconciler, page)
+//	r := controllerruntime.WrapReconciler(mine, page)
 //	ctrl.NewControllerManagedBy(mgr).
-//		WithOptions(controller.Options{NewQueue: controllerruntime.With(config, r.Watch)}).
+//		WithOptions(controller.Options{NewQueue: r.NewQueue}).
 //		Complete(r)
 //
-// Each controller needs one of its own. A call takes two locks for a moment. The last errors of up to 10,000 requests are
-// kept, 1 KiB of each. An error is forgotten when the request succeeds or is no longer in the queue.
+// Then, in r:
+//
+//   - [worker.UntilAdded], [worker.Causes], [worker.Attempt] and [worker.Priority] work with the context. That ends when r
+//     returns, or with the cause [worker.ErrCanceled] by [Reconciler.Cancel].
+//   - When r returns an error because of worker.UntilAdded, that is no failure: the request comes again at once, its failures
+//     are neither counted nor forgotten, and the limiter hears nothing. The controller sees a success.
+//
+// The page has the controller's queue, the requests that are being reconciled, those that fail or were given up (by
+// reconcile.TerminalError), and their last attempts, as a [worker.Pool] keeps them. It may be nil. [WrapReconcilerWithOptions]
+// also finds reconciliations that are stuck.
+//
+// Each controller needs one of its own. A call takes a few microseconds more.
 func WrapReconciler[request comparable](r reconcile.TypedReconciler[request], page Page) *Reconciler[request] {
-	w := &Reconciler[request]{reconciler: r, page: page}
-	w.mu.running = map[request]worker.RunningKey[request]{}
-	w.mu.failing = map[request]*list.Element{}
-	return w
+	return WrapReconcilerWithOptions(r, Options[request]{Page: page})
 }
 
-// Watch shows q and the reconciler on the page, under the queue's name. It is for [With], which passes it the queue of the
-// controller.
-func (r *Reconciler[request]) Watch(q *Queue[request]) {
-	r.mu.Lock()
-	r.mu.queue = q
-	r.mu.Unlock()
-	name := q.Stats().Name
-	r.page.InspectQueue(name, workqueue.Inspect(q))
-	r.page.WatchPoolKeys(name, r.snapshot)
+// WrapReconcilerWithOptions is [WrapReconciler] with more options.
+func WrapReconcilerWithOptions[request comparable](r reconcile.TypedReconciler[request], options Options[request]) *Reconciler[request] {
+	return &Reconciler[request]{reconciler: r, options: options}
 }
+
+// NewQueue returns the queue of the controller. It is for the field NewQueue of controller.Options.
+func (r *Reconciler[request]) NewQueue(name string, rateLimiter clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
+	return r.With(priorityqueue.Config[request]{})(name, rateLimiter)
+}
+
+// With returns a NewQueue whose queue is configured by config, as the function [With] does.
+func (r *Reconciler[request]) With(config priorityqueue.Config[request]) func(string, clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
+	return With(config, r.Watch)
+}
+
+// Watch makes q the queue of the controller, and shows it and the reconciler on the page, under the queue's name.
+// [Reconciler.NewQueue] and [Reconciler.With] call it. It can also be passed to the function [With]. Before, the Reconciler
+// only passes calls on.
+func (r *Reconciler[request]) Watch(q *Queue[request]) {
+	c := &controller[request]{queue: q}
+	c.pool = worker.New(observed[request]{q}, r.handle, worker.Options[request]{
+		StuckAfter: r.options.StuckAfter, OnStuck: r.onStuck,
+	})
+	r.controller.Store(c)
+	page := r.options.Page
+	if page == nil {
+		return
+	}
+	name := q.Stats().Name
+	page.InspectQueue(name, workqueue.Inspect(q))
+	i := c.inspector()
+	if p, ok := page.(interface {
+		InspectPool(name string, i worker.Inspector)
+	}); ok {
+		p.InspectPool(name, i)
+	} else {
+		page.WatchPoolKeys(name, i.Snapshot)
+	}
+}
+
+// inspector returns the Inspector of a pool that has as many workers as there are calls: only the controller knows how many
+// it may have.
+func (c *controller[request]) inspector() worker.Inspector {
+	i := worker.Inspect(c.pool)
+	i.Queue = c.queue
+	ofController := func(s worker.Stats) worker.Stats {
+		s.Wanted = s.Living
+		s.Ended = c.queue.ShuttingDown() && s.Living == 0
+		return s
+	}
+	stats, snapshot := i.Stats, i.Snapshot
+	i.Stats = func() worker.Stats { return ofController(stats()) }
+	i.Snapshot = func(limit int) worker.Snapshot[any] {
+		s := snapshot(limit)
+		s.Stats = ofController(s.Stats)
+		if n := min(limit, s.Stats.Failing); n > len(s.Failing) { // The pool lists 512.
+			s.Failing = c.failing(i.FailingKeys(), n)
+		}
+		return s
+	}
+	return i
+}
+
+// failing returns up to n of keys, with their times.
+func (c *controller[request]) failing(keys iter.Seq[worker.FailedKey[any]], n int) []worker.FailedKey[any] {
+	var failing []worker.FailedKey[any]
+	for k := range keys {
+		if len(failing) == n {
+			break
+		}
+		if now, ok := c.queue.SnapshotKey(k.Key.(request)); ok && now.State == workqueue.KeyWaiting {
+			k.NextTry = now.Due
+		}
+		failing = append(failing, k)
+	}
+	return failing
+}
+
+// onStuck reports a call.
+func (r *Reconciler[request]) onStuck(ctx context.Context, k worker.RunningKey[request]) {
+	log.FromContext(ctx).Info("The reconciler is stuck", "running", k.Duration, "stack", k.Stack)
+	if r.options.OnStuck != nil {
+		r.options.OnStuck(ctx, k)
+	}
+}
+
+// answer is what the other reconciler has returned. The context of its call has it.
+type answer struct {
+	result reconcile.Result
+	err    error
+}
+
+type answerKey struct{}
 
 // Reconcile calls the other reconciler.
-func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (result reconcile.Result, err error) {
-	r.begin(req)
-	returned := false
-	defer func() {
-		if returned {
-			r.end(req, result, err, false)
-			return
+func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (reconcile.Result, error) {
+	c := r.controller.Load()
+	if c == nil {
+		return r.reconciler.Reconcile(ctx, req)
+	}
+	c.queue.kept.remove(req)
+	var a answer
+	if called := c.pool.Handle(context.WithValue(ctx, answerKey{}, &a), req); called.Next == worker.NextInterrupted {
+		// The controller forgets the failures after a success, which this is not.
+		c.queue.kept.insert(req)
+		if k, _ := c.queue.SnapshotKey(req); !k.Again { // r has returned worker.ErrAdded without having it from worker.UntilAdded.
+			c.queue.AddWithPriority(req, c.queue.PriorityOf(req), 0)
 		}
-		// A panic goes on with the stack that it has.
-		v := recover()
-		r.end(req, result, fmt.Errorf("panic: %v", v), true)
-		if v != nil {
-			panic(v)
-		}
-	}()
-	result, err = r.reconciler.Reconcile(ctx, req)
-	returned = true
-	return result, err
+		return reconcile.Result{}, nil
+	}
+	return a.result, a.err
 }
 
-func (r *Reconciler[request]) begin(req request) {
-	now := time.Now()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	attempt := 1
-	if e := r.mu.failing[req]; e != nil {
-		attempt += e.Value.(worker.FailedKey[request]).Attempt
-	}
-	r.mu.running[req] = worker.RunningKey[request]{Key: req, Attempt: attempt, Started: now}
-}
-
-// end notes how the call of req has ended, as controller-runtime sees it.
-func (r *Reconciler[request]) end(req request, result reconcile.Result, err error, panicked bool) {
-	failed := worker.FailedKey[request]{Key: req, Time: time.Now()}
-	if err != nil {
-		failed.Err = errorText(err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	failed.Attempt = r.mu.running[req].Attempt
-	delete(r.mu.running, req)
-	r.forgetLocked(req)
-	st := &r.mu.stats
-	st.Handled++
+// handle is the handler of the pool. It answers what the result means to the controller.
+func (r *Reconciler[request]) handle(ctx context.Context, req request) error {
+	a := ctx.Value(answerKey{}).(*answer)
+	a.result, a.err = r.reconciler.Reconcile(ctx, req)
 	switch {
-	case err != nil:
-		st.Failed++
-		if panicked {
-			st.Panicked++
-		}
-		if errors.Is(err, reconcile.TerminalError(nil)) {
-			st.Dropped++
-			return
-		}
-		r.mu.failing[req] = r.mu.failures.PushFront(failed)
-		if r.mu.failures.Len() > maxFailing {
-			r.forgetLocked(r.mu.failures.Back().Value.(worker.FailedKey[request]).Key)
-		}
-	case !result.IsZero():
-		st.Requeued++
-		if result.RequeueAfter > 0 {
-			st.RequeuedAfter++
-		}
+	case a.err == nil && a.result.IsZero():
+		return nil
+	case a.err == nil:
+		return worker.RequeueAfter(a.result.RequeueAfter)
+	case errors.Is(a.err, reconcile.TerminalError(nil)):
+		return worker.Terminal(a.err)
+	}
+	return a.err
+}
+
+// AddCause adds req with priority zero and says why. It is for an event handler that adds requests by itself: one that is
+// wrapped by [WithCauses] needs it not. Before the controller has started it does nothing.
+func (r *Reconciler[request]) AddCause(req request, cause workqueue.Cause) {
+	if c := r.controller.Load(); c != nil {
+		c.queue.AddCause(req, cause)
 	}
 }
 
-func (r *Reconciler[request]) forgetLocked(req request) {
-	if e := r.mu.failing[req]; e != nil {
-		r.mu.failures.Remove(e)
-		delete(r.mu.failing, req)
-	}
+// Cancel ends the context of the call that reconciles req, with the cause [worker.ErrCanceled], and reports whether there is
+// one. See [worker.Pool.Cancel].
+func (r *Reconciler[request]) Cancel(req request) bool {
+	c := r.controller.Load()
+	return c != nil && c.pool.Cancel(req)
 }
 
-// errorText returns the text of err, cut where it is too long, without the rest in memory.
-func errorText(err error) string {
-	s := err.Error()
-	return strings.Clone(strings.ToValidUTF8(s[:min(len(s), maxErrorText)], ""))
-}
+// observed is the queue as the pool sees it. The pool would add a request again, and make the limiter forget it. The
+// controller does that.
+type observed[request comparable] struct{ *Queue[request] }
 
-// snapshot returns what the page shows: up to limit requests of each kind.
-func (r *Reconciler[request]) snapshot(limit int) worker.Snapshot[any] {
-	s, failing, queue := r.copy(limit)
-	for _, f := range failing {
-		k, found := queue.SnapshotKey(f.Key)
-		if !found {
-			r.forget(f)
-			continue
-		}
-		s.Failing = append(s.Failing, worker.FailedKey[any]{Key: f.Key, Attempt: f.Attempt, Err: f.Err, Time: f.Time, NextTry: k.Due})
-	}
-	return s
-}
-
-// copy returns the running and the failing requests.
-func (r *Reconciler[request]) copy(limit int) (s worker.Snapshot[any], failing []worker.FailedKey[request], q *Queue[request]) {
-	now := time.Now()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	q = r.mu.queue
-	s.Stats = r.mu.stats
-	s.Stats.Name = q.Stats().Name
-	s.Stats.Busy = len(r.mu.running)
-	s.Stats.Wanted, s.Stats.Living = s.Stats.Busy, s.Stats.Busy // Only the controller knows how many workers it has.
-	s.Stats.Failing = r.mu.failures.Len()
-	s.Stats.Ended = q.ShuttingDown() && s.Stats.Busy == 0
-	for _, k := range r.mu.running {
-		s.Running = append(s.Running, worker.RunningKey[any]{Key: k.Key, Attempt: k.Attempt, Started: k.Started, Duration: max(0, now.Sub(k.Started))})
-	}
-	slices.SortFunc(s.Running, func(a, b worker.RunningKey[any]) int { return a.Started.Compare(b.Started) })
-	s.Running = s.Running[:max(0, min(limit, len(s.Running)))]
-	for e := r.mu.failures.Front(); e != nil && len(failing) < limit; e = e.Next() {
-		failing = append(failing, e.Value.(worker.FailedKey[request]))
-	}
-	return s, failing, q
-}
-
-// forget forgets a failure, unless the request has failed again since.
-func (r *Reconciler[request]) forget(f worker.FailedKey[request]) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if e := r.mu.failing[f.Key]; e != nil && e.Value.(worker.FailedKey[request]) == f {
-		r.forgetLocked(f.Key)
-	}
-}
+func (observed[request]) AddRateLimited(request)                      {}
+func (observed[request]) AddAfter(request, time.Duration)             {}
+func (observed[request]) AddWithPriority(request, int, time.Duration) {}
+func (observed[request]) Forget(request)                              {}

@@ -134,18 +134,14 @@ func observe[S any](o metric.Observer, set *totals.Set[S], table []metrics.Metri
 		for i := range table {
 			m := &table[i]
 			switch {
-			case m.Histogram != nil || m.IsGauge() && !t.Live:
+			case m.Histogram != nil || !m.In(&t.Sum, t.Live):
 			case m.Gauge != nil:
 				o.ObserveFloat64(instruments[i], m.Gauge(&t.Sum), attributes)
 			case m.Counter != nil:
 				o.ObserveFloat64(instruments[i], m.Counter(&t.Sum), attributes)
 			default:
 				for _, v := range m.Split(&t.Sum) {
-					own := attributes
-					if m.Label != "" {
-						own = metric.WithAttributes(name, attribute.String(m.Label, v.Label))
-					}
-					o.ObserveFloat64(instruments[i], v.Value, own)
+					o.ObserveFloat64(instruments[i], v.Value, metric.WithAttributes(name, attribute.String(m.Label, v.Label)))
 				}
 			}
 		}
@@ -175,6 +171,9 @@ func appendHistograms[S any](all []metricdata.Metrics, start time.Time, set *tot
 		}
 		var points []metricdata.HistogramDataPoint[float64]
 		for i := range sums {
+			if !m.In(&sums[i].Sum, sums[i].Live) {
+				continue
+			}
 			h := m.Histogram(&sums[i].Sum)
 			if h == nil {
 				continue
@@ -202,8 +201,12 @@ func nameOf(prometheus string) (name, unit string) {
 	if short, ok := strings.CutSuffix(name, "_seconds"); ok {
 		name, unit = short, "s"
 	}
-	name = strings.Replace(name, "workqueue_pool_", "workqueue.pool.", 1)
-	return strings.Replace(name, "workqueue_", "workqueue.", 1), unit
+	for _, prefix := range []string{"workqueue_pool_", "workqueue_shared_", "workqueue_"} {
+		if own, ok := strings.CutPrefix(name, prefix); ok {
+			return strings.ReplaceAll(prefix, "_", ".") + own, unit
+		}
+	}
+	return name, unit
 }
 
 // The metrics of a provider are not pushed to, so the methods below return nil: that metric does not exist.

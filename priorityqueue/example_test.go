@@ -231,3 +231,50 @@ func ExampleQueue_Pause() {
 	// context deadline exceeded
 	// a
 }
+
+// A handler that waits for a rollout to become healthy gives up when its key is added again for a new generation, and not
+// when a status has changed. Both are causes of the next hand-out.
+func ExampleAddOpts_cause() {
+	q := priorityqueue.New(priorityqueue.Config[string]{})
+	q.AddWithOpts(priorityqueue.AddOpts{Cause: &workqueue.Cause{Reason: "created"}}, "default/web")
+	key, _ := q.Get()
+	fmt.Println("handles", key, "because:", q.Causes(key))
+	again := q.AddedAgain(key)
+	for _, cause := range []workqueue.Cause{{Reason: "new status", Quiet: true}, {Reason: "new generation"}} {
+		q.AddWithOpts(priorityqueue.AddOpts{Priority: 1, Cause: &cause}, key)
+		select {
+		case <-again:
+			fmt.Println(cause.Reason, "interrupts")
+		default:
+			fmt.Println(cause.Reason, "does not interrupt")
+		}
+	}
+	q.Done(key)
+	fmt.Println("comes again because:", q.Causes(key))
+	// Output:
+	// handles default/web because: created
+	// new status does not interrupt
+	// new generation interrupts
+	// comes again because: new status; new generation
+}
+
+// The keys of a tenant that is broken are left alone until it is repaired.
+func ExampleQueue_PauseGroup() {
+	q := priorityqueue.New(priorityqueue.Config[string]{
+		Group: func(key string) string {
+			tenant, _, _ := strings.Cut(key, "/")
+			return tenant
+		},
+	})
+	q.AddWithOpts(priorityqueue.AddOpts{}, "broken/1", "broken/2", "fine/1")
+	q.PauseGroup("broken")
+	fmt.Println(next(q))
+	st := q.Stats()
+	fmt.Println(st.Blocked, "of", st.Queued, "queued keys are blocked, paused:", q.PausedGroups())
+	q.ResumeGroup("broken")
+	fmt.Println(next(q), next(q))
+	// Output:
+	// fine/1
+	// 2 of 2 queued keys are blocked, paused: [broken]
+	// broken/1 broken/2
+}

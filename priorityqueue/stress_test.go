@@ -255,7 +255,7 @@ func TestStressEveryMethod(t *testing.T) {
 }
 
 func someCall(q *pq.Queue[int], key int) {
-	switch rand.IntN(12) {
+	switch rand.IntN(14) {
 	case 0:
 		q.Remove(key)
 	case 1:
@@ -273,6 +273,14 @@ func someCall(q *pq.Queue[int], key int) {
 		}
 		for range q.SnapshotKeys() {
 		}
+	case 8:
+		if group := fmt.Sprint(key % 2); q.PausedGroups() != nil {
+			q.PauseGroup(group)
+			q.ResumeGroup(group)
+		}
+	case 9:
+		q.AddCause(key, workqueue.Cause{Reason: "1", Quiet: rand.IntN(2) == 0})
+		q.AddedAgain(key)
 	default:
 		q.AddWithOpts(pq.AddOpts{
 			Priority: rand.IntN(3), SetPriority: rand.IntN(2) == 0, RateLimited: rand.IntN(4) == 0,

@@ -25,6 +25,20 @@
 //	workqueue_paused                             gauge      1 while the queue is paused, otherwise 0
 //	workqueue_queued_keys                        gauge      keys that need processing, by priority
 //
+// Queues that several processes share on a server, like those of package redisqueue, have workqueue_paused, and more. The
+// last four are numbers of the whole queue, as the depth is: take the maximum of the processes, not the sum.
+//
+//	workqueue_shared_outage                      gauge      1 if the last attempt to reach the server failed, otherwise 0
+//	workqueue_shared_unsent_operations           gauge      adds and the rest that have not reached the server yet
+//	workqueue_shared_errors_total                counter    attempts to reach the server that failed
+//	workqueue_shared_lost_leases_total           counter    keys whose lease was lost while a worker held them
+//	workqueue_shared_lost_dones_total            counter    calls of Done that came after that
+//	workqueue_shared_call_duration_seconds       histogram  the calls of the server, each with a batch of operations
+//	workqueue_shared_failing_keys                gauge      keys that have failed
+//	workqueue_shared_given_up_keys               gauge      keys that are not tried any more
+//	workqueue_shared_set_aside_keys              gauge      keys that a process could not decode
+//	workqueue_shared_repaired_entries            gauge      entries on the server that did not fit together
+//
 // A pool of package worker has these, with its name, which is that of its queue if it has no other:
 //
 //	workqueue_pool_results_total                 counter    calls of the handler, by result: success, requeue, retry, drop

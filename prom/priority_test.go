@@ -2,6 +2,7 @@ package prom_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -137,4 +138,47 @@ func TestBlockedAndPaused(t *testing.T) {
 	})
 	wantSeries(t, b, "workqueue_blocked_keys", "Number of queued keys whose group is at its limit.", `{name="q"} 2`)
 	wantSeries(t, b, "workqueue_paused", "Whether the queue is paused: 1 or 0.", `{name="q"} 1`)
+}
+
+// The numbers of a shared queue are exported for such a queue, and for no other. When it has ended its gauges disappear.
+func TestSharedQueue(t *testing.T) {
+	bench := newBench(prom.Options{Buckets: []float64{1}})
+	down := false
+	bench.queue("memory")
+	bench.provider.WatchQueue("q", func() workqueue.Stats {
+		return workqueue.Stats{ShuttingDown: down, Paused: true, Shared: &workqueue.SharedStats{
+			Outage: true, Unsent: 1, Errors: 2, LostLeases: 3, LostDones: 4, Failing: 5, GivenUp: 6, SetAside: 7, Repaired: 8,
+			CallDuration: &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{9, 0}, Sum: 2},
+		}}
+	})
+	counters := map[string]float64{
+		"adds_total": 0, "retries_total": 0, "dropped_keys_total": 0, "unmatched_dones_total": 0,
+		"queue_duration_seconds": 0, "queue_duration_seconds_sum": 0, "work_duration_seconds": 0, "work_duration_seconds_sum": 0,
+	}
+	gauges := map[string]float64{
+		"depth": 0, "waiting_keys": 0, "oldest_queued_key_age_seconds": 0, "unfinished_work_seconds": 0,
+		"longest_running_processor_seconds": 0,
+	}
+	with := func(all ...map[string]float64) map[string]float64 {
+		sum := map[string]float64{}
+		for _, m := range all {
+			maps.Copy(sum, m)
+		}
+		return sum
+	}
+	ofShared := map[string]float64{
+		"shared_errors_total": 2, "shared_lost_leases_total": 3, "shared_lost_dones_total": 4,
+		"shared_call_duration_seconds": 9, "shared_call_duration_seconds_sum": 2,
+	}
+	bench.want(t, "a queue in memory", "memory", with(counters, gauges))
+	bench.want(t, "a shared queue", "q", with(counters, gauges, ofShared, map[string]float64{
+		"paused": 1, "shared_outage": 1, "shared_unsent_operations": 1, "shared_failing_keys": 5, "shared_given_up_keys": 6,
+		"shared_set_aside_keys": 7, "shared_repaired_entries": 8,
+	}))
+	problems, err := testutil.GatherAndLint(bench)
+	if len(problems) > 0 || err != nil {
+		t.Errorf("%v, %v", problems, err)
+	}
+	down = true
+	bench.want(t, "one that has ended", "q", with(counters, ofShared))
 }

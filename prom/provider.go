@@ -75,7 +75,7 @@ type nameCache struct {
 	labels []*dto.LabelPair
 	// histograms are those of the last scrape, by family: most of what a scrape allocates, and of an idle queue
 	// they stay as they are.
-	histograms [metrics.WorkDuration + 1]histogramCache
+	histograms [metrics.CallDuration + 1]histogramCache
 }
 
 var (
@@ -286,13 +286,21 @@ func (p *Provider) sendName(out *batch, s *scrape, queues *totals.Total[workqueu
 	}
 	name := s.nameOf(queues.Name)
 	cache := p.cacheOf(name)
-	unsplit := make([]metric, 0, metrics.UnmatchedDones+1) // one piece of memory for those that are not split
+	exports := func(i int) bool {
+		isPushed := own != nil && i < numPushed && own[i] != nil
+		return s.descs[i] != nil && (isPushed || watched && p.families[i].In(&queues.Sum, queues.Live))
+	}
+	n := 0
+	for i := range p.families {
+		if exports(i) && p.families[i].Split == nil {
+			n++
+		}
+	}
+	unsplit := make([]metric, 0, n) // one piece of memory
 	for i := range p.families {
 		f := &p.families[i]
-		isPushed := own != nil && i < numPushed && own[i] != nil
-		isWatched := watched && (queues.Live || !f.IsGauge())
 		switch {
-		case s.descs[i] == nil || !isPushed && !isWatched:
+		case !exports(i):
 		case f.Split != nil:
 			f.sendTo(out, s.descs[i], name, &queues.Sum, p.buckets)
 		default:
@@ -322,7 +330,7 @@ func (p *Provider) collectPools(out *batch) {
 		}
 		for i := range p.poolFamilies {
 			f := &p.poolFamilies[i]
-			if s.descs[i] != nil && (pools.Live || !f.IsGauge()) {
+			if s.descs[i] != nil && f.In(&pools.Sum, pools.Live) {
 				f.sendTo(out, s.descs[i], s.nameOf(pools.Name), &pools.Sum, b)
 			}
 		}

@@ -8,6 +8,8 @@
 --   processing+dirty    d<session><fence><since>                    44
 --                        2        13     29                         where each part begins
 --
+-- Instead of d it is e while all adds since the hand-out were quiet ones.
+--
 -- <since> and <fence> have 16 digits: microseconds of the queue's clock, or a little more for a fence. A session is
 -- one life of one replica and has 11 characters. It holds keys while its lease lives.
 --
@@ -26,11 +28,12 @@ local META, STATES, LINE, DELAYS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local FAILURES, EXPIRIES, LASTS = KEYS[5], KEYS[6], KEYS[7]
 local LEASES, HELD, SLEEPERS, ASIDE = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local REPLIES, GONE = KEYS[12], KEYS[13]
-local LOSSES, GIVEN, REASONS, WAKE = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
+local LOSSES, GIVEN, REASONS, CAUSES, WAKE = KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18]
 --   META      hash: d, the description of the queue; v, the lease clock; t, when it was read last; o, how far the queue's
 --             clock is ahead of the server's; f, the last fence; a, the number of dirty keys that are processed; b and c,
 --             the token bucket and when it was filled; p, 1 while the queue is paused; k and e, the timekeeper and the
---             time by which it calls, see below; x, how far a repair has come; r, the number of entries that were repaired
+--             time by which it calls, see below; x, how far a repair has come; r, the number of entries that were repaired;
+--             n, 1 while CAUSES may have entries
 --   STATES    hash: key -> state                          LINE      list: the queued keys, and perhaps some that are not
 --   DELAYS    sorted set: key -> when it is due           ASIDE     set: keys that a replica could not decode
 --   FAILURES  sorted set: key -> number of failures       EXPIRIES  sorted set: key -> when they are forgotten
@@ -42,6 +45,7 @@ local LOSSES, GIVEN, REASONS, WAKE = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 --   GONE      sorted set: session that has ended -> when its reply is forgotten, on the lease clock
 --   LOSSES    hash: key -> how often in a row its lease was lost
 --   GIVEN     sorted set: key that was given up -> when   REASONS   hash: such a key -> its number of attempts and error
+--   CAUSES    hash: n<key> -> why it was added, for its next hand-out; h<key> -> the same of the hand-out that is held
 --
 -- No key but WAKE expires by itself: a server whose time is set forward would forget what it must know.
 
@@ -91,9 +95,9 @@ elseif number ~= '1' and number ~= '0' then
 	return 'LOST'
 end
 
-local meta = call('HMGET', META, 'v', 't', 'f', 'a', 'b', 'c', 'k', 'e', 'd', 'o', 'p', 'r')
-if meta[9] and meta[9] ~= DESCRIPTION then
-	return 'REFUSED ' .. meta[9]
+local meta = call('HMGET', META, 'v', 't', 'f', 'a', 'b', 'c', 'k', 'e', 'd', 'o', 'p', 'r', 'n')
+if meta[9] ~= DESCRIPTION and (meta[9] or meta[2]) then
+	return 'REFUSED ' .. (meta[9] or 'an older format')
 end
 
 -- The queue's clock never goes back: what waits for a time does not wait longer because the server's clock was set back.
@@ -111,6 +115,7 @@ local leaseClock = (tonumber(meta[1]) or 0) + math.min(now - last, lease / 2)
 local fence = math.max(meta[3] and tonumber(meta[3], 10) or 0, now)
 local again = tonumber(meta[4]) or 0
 local paused = meta[11] == '1'
+local caused = meta[13] == '1'
 local repaired = 0
 local since = digits(now)
 
@@ -135,6 +140,11 @@ if redis.acl_check_cmd and (number == '0' or number == '1') then
 			return redis.error_reply('NOPERM the queue needs the command ' .. command[1])
 		end
 	end
+end
+
+-- The first formats had a hash here, and read it first: their scripts fail, before they have changed anything.
+if number == '0' or number == '1' then
+	redis.pcall('SADD', sub(META, 1, -5) .. 'replies', DESCRIPTION)
 end
 
 -- Number 0 is no batch: a new replica asks whether its batches would be executed. The first one describes the queue.

@@ -135,7 +135,7 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 func (c *Config[T]) margin() time.Duration { return max(c.Lease/20, 100*time.Millisecond) }
 
 // format is the version of the data on the server and of batch.lua. Replicas of different formats refuse to work together.
-const format = 1
+const format = 2
 
 // description is what all replicas of a queue must have in common.
 func (c *Config[T]) description() string {

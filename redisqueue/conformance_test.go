@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -144,6 +145,22 @@ func checkInvariants[T comparable](client redis.UniversalClient, q *Queue[T]) er
 			}
 			queued[key] = true
 		}
+		delays, err := client.ZRange(ctx, keys[3], 0, -1).Result()
+		if err != nil {
+			return err
+		}
+		causes, err := client.HKeys(ctx, keys[16]).Result()
+		if err != nil {
+			return err
+		}
+		for _, field := range causes {
+			key := field[1:]
+			state := states[key]
+			isHeld, comesAgain := len(state) >= 28, len(state) == 16 || len(state) == 44 || slices.Contains(delays, key)
+			if field[0] == 'h' && !isHeld || field[0] == 'n' && !comesAgain {
+				return fmt.Errorf("causes are left in %q of a key with state %q", field, state)
+			}
+		}
 		heldBy := make(map[string]string)
 		for _, member := range held {
 			if member != filler {
@@ -152,8 +169,8 @@ func checkInvariants[T comparable](client redis.UniversalClient, q *Queue[T]) er
 		}
 		for key, state := range states {
 			switch {
-			case state[0] == 'p' || state[0] == 'd':
-				if state[0] == 'd' {
+			case state[0] == 'p' || state[0] == 'd' || state[0] == 'e':
+				if state[0] != 'p' {
 					again--
 				}
 				if heldBy[key] != state[1:12] {

@@ -119,7 +119,7 @@ func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 		s.enqueueLocked(aboutHeld("b", key.fence, key.encoded))
 		return
 	}
-	q.mu.held[item] = &hold[T]{encoded: key.encoded, fence: key.fence, shard: s, began: now}
+	q.mu.held[item] = &hold[T]{handedOut: key, shard: s, began: now}
 	s.session.held++
 	if s.session.held == 1 {
 		s.armLocked(now)

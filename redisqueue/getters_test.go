@@ -108,7 +108,7 @@ func TestParkedForTooLong(t *testing.T) {
 	s := q.shards[0]
 	s.sending = true // Nothing is to be sent.
 	s.session = session{id: newSession(), seq: 1, held: 1, leaseFrom: time.Now().Add(-q.config.Lease)}
-	q.mu.held["x"] = &hold[string]{encoded: "x", shard: s, lost: true, parked: &handedOut{encoded: "x"}}
+	q.mu.held["x"] = &hold[string]{handedOut: handedOut{encoded: "x"}, shard: s, lost: true, parked: &handedOut{encoded: "x"}}
 	g := q.waitForKeyLocked()
 	q.doneLocked("x")
 	if len(g.key) > 0 || len(q.mu.held) > 0 {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // GivenUp is a key that is not tried any more: a worker has called [Queue.GiveUp], or the key's lease was lost
@@ -83,6 +85,29 @@ func (q *Queue[T]) Retry(ctx context.Context, item T) (bool, error) { return q.c
 // DropGivenUp forgets that item was given up, and reports whether it was. Its errors are those of [Queue.Retry].
 func (q *Queue[T]) DropGivenUp(ctx context.Context, item T) (bool, error) {
 	return q.change(ctx, "y", item)
+}
+
+// GivenUpKeys is GivenUp for tools. It asks the server for up to a second, and returns what it has until then.
+func (q *Queue[T]) GivenUpKeys(limit int) (keys []workqueue.GivenUpKey[T]) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	given, _ := q.GivenUp(ctx, limit)
+	for _, k := range given {
+		keys = append(keys, workqueue.GivenUpKey[T]{Key: k.Key, Attempts: k.Attempts, Err: k.Reason, Time: k.At})
+	}
+	return keys
+}
+
+// RetryGivenUp is Retry for tools. It asks the server for up to a second, and returns false if that does not answer.
+func (q *Queue[T]) RetryGivenUp(item T) bool {
+	found, _ := q.Retry(context.Background(), item)
+	return found
+}
+
+// ForgetGivenUp is DropGivenUp for tools. It asks the server for up to a second, and returns false if that does not answer.
+func (q *Queue[T]) ForgetGivenUp(item T) bool {
+	found, _ := q.DropGivenUp(context.Background(), item)
+	return found
 }
 
 // Remove takes item out of the queue, on all replicas, and reports whether it was there. A key that a worker holds stays with

@@ -6,7 +6,7 @@ local ended = call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 
 for _, dead in ipairs(ended) do
 	local quit = score(call('ZSCORE', LEASES, dead)) < 0
 	-- What is released above is still in HELD, but not in the state of a held key.
-	local members, all = read(chores, membersOf(dead))
+	local members, all = read(chores, rare().membersOf(dead))
 	local lost = {}
 	for i, member in ipairs(members) do
 		lost[i] = sub(member, #dead + 1)
@@ -16,7 +16,7 @@ for _, dead in ipairs(ended) do
 	for i = #lost, 1, -1 do
 		local state = states[lost[i]]
 		if state and byte(state) >= 100 and sub(state, 2, 12) == dead then
-			(quit and putBack or rare().lose)(dead, lost[i], state)
+			rare()[quit and 'putBack' or 'lose'](dead, lost[i], state)
 		end
 	end
 	chores = chores - #members
@@ -61,13 +61,20 @@ end
 -- Hand out keys: first those that were given back, then those that were queued before, then those of this batch.
 local got, bytes, popped = 0, 0, 0
 local function wants() return not paused and got < want and bytes < BYTES end
+local moves, moved = {}, {} -- arguments for HSET and HDEL of CAUSES
 local function handOut(key)
 	fence = fence + 1
 	local itsFence = digits(fence)
-	results[#results + 1] = 'k' .. #key .. ' ' .. itsFence .. ' ' .. states[key] .. ' ' .. key
+	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. states[key] .. ' ' .. key
+	local causes = caused and call('HGET', CAUSES, 'n' .. key)
+	if causes then
+		result = 'K' .. sub(result, 2) .. #causes .. ' ' .. causes
+		moves[#moves + 1], moves[#moves + 2], moved[#moved + 1] = 'h' .. key, causes, 'n' .. key
+	end
+	results[#results + 1] = result
 	set(key, 'p' .. session .. itsFence)
 	got = got + 1
-	bytes = bytes + #key
+	bytes = bytes + #result
 	local member = session .. key
 	held[2 * got - 1] = '0'
 	held[2 * got] = member
@@ -125,15 +132,20 @@ for key in pairs(touched) do
 		absent[#absent + 1] = key
 	end
 end
-chunks(left, 1000, function(first, last) call('RPUSH', LINE, unpack(left, first, last)) end)
+each('RPUSH', LINE, left)
 if #front > 0 then -- Then none was taken from the line.
 	call('LPUSH', LINE, unpack(front))
 end
-chunks(held, 1000, function(first, last) call('ZADD', HELD, unpack(held, first, last)) end)
-chunks(present, 1000, function(first, last) call('HSET', STATES, unpack(present, first, last)) end)
-chunks(absent, 1000, function(first, last) call('HDEL', STATES, unpack(absent, first, last)) end)
+each('ZADD', HELD, held)
+each('HSET', STATES, present)
+each('HDEL', STATES, absent)
 if popped > 0 then
 	call('LPOP', LINE, popped)
+end
+each('HDEL', CAUSES, uncaused)
+if #moves > 0 then
+	call('HSET', CAUSES, unpack(moves))
+	call('HDEL', CAUSES, unpack(moved))
 end
 local over, n = {}, 0
 for _, member in ipairs(released) do
@@ -142,14 +154,14 @@ for _, member in ipairs(released) do
 		over[n] = member
 	end
 end
-chunks(over, 1000, function(first, last) call('ZREM', HELD, unpack(over, first, last)) end)
-local moved, n = {}, 0
+each('ZREM', HELD, over)
+local added, n = {}, 0
 for key in pairs(due) do
 	n = n + 1
-	moved[n] = key
+	added[n] = key
 end
 if n > 0 then
-	call('ZREM', DELAYS, unpack(moved))
+	call('ZREM', DELAYS, unpack(added))
 end
 
 -- If keys have the state of queued ones and the line is empty, they have got lost from it: for instance, because an older
@@ -168,7 +180,7 @@ if queued > 0 and call('LLEN', LINE) == 0 then
 		if key ~= FILLER and not (holder and call('ZSCORE', HELD, holder .. key)) then
 			call('RPUSH', LINE, key)
 			call('HSET', STATES, key, since)
-			again = again - (byte(state) == 100 and 1 or 0)
+			again = again - (isDirty(state) and 1 or 0)
 			repaired = repaired + 1
 		end
 	end
@@ -211,22 +223,22 @@ if waiting > 0 then
 end
 
 -- Numbers that take time are read when they are asked for.
-local oldest, failing, aside = '0', 0, 0
+local allRepaired, occasional = repaired + (tonumber(meta[12]) or 0), '0 0 0 0 0'
 if wantsAll then
-	failing, aside = call('ZCARD', FAILURES) - 1, call('SCARD', ASIDE)
 	local head = queued > 0 and call('LINDEX', LINE, 0)
 	local state = head and call('HGET', STATES, head)
-	oldest = state and #state == 16 and state or '0'
+	local oldest = state and #state == 16 and state or '0'
+	occasional = format('%d %d %d %d %s', call('ZCARD', FAILURES) - 1, call('SCARD', ASIDE), countGivenUp(), allRepaired, oldest)
 end
-local allRepaired = repaired + (tonumber(meta[12]) or 0)
-local reply = table.concat({
-	full and 'FULL' or 'OK', since, queued, processing, again, waiting, failing, aside, wantsAll and countGivenUp() or 0,
-	allRepaired, changed, unmatched, format('%.0f', nextDue), paused and 1 or 0, oldest, got, '',
-}, ' ') .. table.concat(results)
+local reply = format('%s %s %d %d %d %d %d %d %.0f %d %s %d ', full and 'FULL' or 'OK', since, queued, processing, again, waiting,
+	changed, unmatched, nextDue, paused and 1 or 0, occasional, got) .. table.concat(results)
 call('HSET', REPLIES, session, number .. ' ' .. reply)
-call('HSET', META, 'v', whole(leaseClock), 't', since, 'f', digits(fence), 'a', again)
 if not meta[9] or offset ~= tonumber(meta[10] or 0) or paused ~= (meta[11] == '1') or repaired > 0 then
 	call('HSET', META, 'd', DESCRIPTION, 'o', whole(offset), 'p', paused and 1 or 0, 'r', allRepaired)
+end
+call('HSET', META, 'v', whole(leaseClock), 't', since, 'f', digits(fence), 'a', again)
+if caused and tidies and call('HLEN', CAUSES) == 0 then
+	call('HDEL', META, 'n')
 end
 if bucketChanged then
 	call('HSET', META, 'b', meta[5], 'c', meta[6])

@@ -6,10 +6,13 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 var discard = slog.New(slog.DiscardHandler)
@@ -120,12 +123,20 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 		fence, _ := Fence(leased)
 		did := handling{replica: replica, fence: fence, start: time.Now()}
 		version := h.version(key)
+		if causes := q.Causes(key); len(causes.Last) > 8 || len(causes.Last) > 0 && !strings.HasPrefix(causes.Last[0].Reason, "version ") {
+			h.t.Errorf("%s: causes %+v", key, causes)
+		}
+		var again <-chan struct{} // A handler that waits for it ends early.
+		if random.IntN(3) == 0 {
+			again = q.AddedAgain(key)
+		}
 		pause := time.NewTimer(time.Duration(random.IntN(20)) * time.Millisecond)
 		if random.IntN(40) == 0 && !h.short {
 			pause.Reset(q.config.Lease * 5 / 4) // It must be renewed.
 		}
 		select {
 		case <-leased.Done():
+		case <-again:
 		case <-pause.C:
 		}
 		pause.Stop()
@@ -159,7 +170,12 @@ func (h *history) produce(ctx context.Context, q *Queue[string], random *rand.Ra
 		version := h.write(key)
 		h.wrote(key, version)
 		adding, cancel := context.WithTimeout(ctx, time.Second)
-		if err := q.AddContext(adding, key); err == nil {
+		add := func() error { return q.AddContext(adding, key) }
+		if random.IntN(2) == 0 {
+			q.AddCause(key, workqueue.Cause{Reason: fmt.Sprint("version ", version), Quiet: random.IntN(2) == 0})
+			add = func() error { return q.Flush(adding) }
+		}
+		if add() == nil {
 			h.confirm(key, version)
 		}
 		cancel()

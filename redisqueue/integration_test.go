@@ -134,12 +134,24 @@ func TestWorker(t *testing.T) {
 	}
 }
 
-// Package prom exports the queue's series.
+// Package prom exports the queue's series, and no gauges any more of a replica that has ended.
 func TestProm(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	q := newTestQueue(t, startServer(t).client(), Config[string]{
+	client, f := startServer(t).faultyClient()
+	q := newTestQueue(t, client, Config[string]{
 		Name: "orders", Logger: discard, MetricsProvider: prom.NewProvider(registry, prom.Options{}),
 	})
+	f.down.Store(true)
+	q.AddRateLimited("failing")
+	q.GiveUp("given up", 3, nil)
+	waitUntil(t, func() bool { return q.Info().Errors > 0 })
+	f.down.Store(false)
+	if err := q.Flush(within(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	mustGet(t, q, "failing")
+	q.Done("failing")
+	failures := float64(q.Info().Errors)
 	for _, key := range keysNamed("k", 5) {
 		q.Add(key)
 	}
@@ -149,8 +161,12 @@ func TestProm(t *testing.T) {
 	q.Done("k/0")
 	q.Done("never held")
 	want := map[string]float64{
-		"workqueue_depth": 3, "workqueue_adds_total": 5, "workqueue_retries_total": 1, "workqueue_waiting_keys": 1,
-		"workqueue_unmatched_dones_total": 1, "workqueue_queue_duration_seconds": 2, "workqueue_work_duration_seconds": 1,
+		"workqueue_depth": 3, "workqueue_adds_total": 6, "workqueue_retries_total": 2, "workqueue_waiting_keys": 1,
+		"workqueue_unmatched_dones_total": 1, "workqueue_queue_duration_seconds": 3, "workqueue_work_duration_seconds": 2,
+		"workqueue_paused": 0, "workqueue_shared_outage": 0, "workqueue_shared_unsent_operations": 0,
+		"workqueue_shared_errors_total": failures, "workqueue_shared_failing_keys": 1, "workqueue_shared_given_up_keys": 1,
+		"workqueue_shared_lost_leases_total": 0, "workqueue_shared_lost_dones_total": 0,
+		"workqueue_shared_set_aside_keys": 0, "workqueue_shared_repaired_entries": 0,
 	}
 	eventually(t, 5*time.Second, func() error {
 		families, err := registry.Gather()
@@ -167,9 +183,12 @@ func TestProm(t *testing.T) {
 			}
 		}
 		for name, value := range want {
-			if got[name] != value {
-				return fmt.Errorf("%s is %v, want %v", name, got[name], value)
+			if v, ok := got[name]; !ok || v != value {
+				return fmt.Errorf("%s is %v, %v, want %v", name, v, ok, value)
 			}
+		}
+		if got["workqueue_shared_call_duration_seconds"] < 3 {
+			return fmt.Errorf("calls: %v", got)
 		}
 		if got["workqueue_unfinished_work_seconds"] <= 0 || got["workqueue_longest_running_processor_seconds"] <= 0 {
 			return fmt.Errorf("unfinished work: %v", got)
@@ -177,6 +196,16 @@ func TestProm(t *testing.T) {
 		return nil
 	})
 	q.Done("k/1")
+	endQueue(t, q)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetMetric()[0].Gauge != nil {
+			t.Errorf("%s of a replica that has ended", family.GetName())
+		}
+	}
 }
 
 // Package debug shows the queue, as a page and as JSON.

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -380,3 +383,65 @@ func TestMaxRetriesOfAllReplicas(t *testing.T) {
 }
 
 var _ worker.GiveUpRecorder[int] = (*Queue[int])(nil)
+
+// The scripts of the first version did not look at the format of the data. They refuse a queue of today without a change, and
+// today's New refuses theirs.
+func TestScriptsOfTheFirstVersion(t *testing.T) {
+	source, err := os.ReadFile(filepath.Join("testdata", "unchecked.lua"))
+	must(t, err)
+	s := startServer(t)
+	client := s.client()
+	ctx := within(t, time.Minute)
+	old := newScript(string(source))
+	send := func(queue string, number int, ops ...any) (any, error) {
+		var keys []string
+		for _, name := range []string{
+			"meta", "states", "line", "delays", "failures", "expiries", "lasts", "leases", "held", "sleepers", "aside", "replies",
+			"gone", "wake:abcdefghijk",
+		} {
+			keys = append(keys, "workqueue:{"+queue+"/0}:"+name)
+		}
+		settings := "base=5000 max=1000000000 factor=2 jitter=0 forget=2000000000 limit=0 burst=1"
+		args := append([]any{"abcdefghijk", number, 30_000_000, 1, "0", settings}, ops...)
+		return old.run(ctx, client, keys, args)
+	}
+	dump := func() map[string]string {
+		all := make(map[string]string)
+		names, err := client.Keys(ctx, "workqueue:{test/0}:*").Result()
+		must(t, err)
+		for _, name := range names {
+			if strings.Contains(name, "}:wake:") {
+				continue // It expires.
+			}
+			all[name] = client.Dump(ctx, name).Val()
+		}
+		return all
+	}
+	q := newTestQueue(t, client, Config[string]{Logger: discard})
+	if _, err := send("test", 1, "aold"); err == nil {
+		t.Error("an old script works on a queue on which New was called")
+	}
+	q.Add("x")
+	mustGet(t, q, "x")
+	must(t, q.Flush(ctx))
+	before := dump()
+	if reply, err := send("test", 1, "aold"); err == nil || !maps.Equal(dump(), before) {
+		t.Errorf("an old script says %v and changes the queue to %q", reply, dump())
+	}
+	q.Done("x")
+	must(t, q.ShutDownContext(ctx))
+	must(t, q.Purge(ctx))
+	if left := dump(); len(left) > 0 {
+		t.Errorf("Purge() leaves %q", left)
+	}
+
+	if reply, err := send("theirs", 1, "aold"); err != nil || !strings.HasSuffix(fmt.Sprint(reply), "old") {
+		t.Fatalf("an old script on its own queue says %v, %v", reply, err)
+	}
+	if _, err := New(ctx, client, Config[string]{Name: "theirs"}); !errors.Is(err, ErrIncompatible) {
+		t.Errorf("New() on a queue of an old script: %v, want ErrIncompatible", err)
+	}
+	if reply, err := send("theirs", 2, "aold"); err != nil {
+		t.Errorf("the old script does not go on: %v, %v", reply, err)
+	}
+}

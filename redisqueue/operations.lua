@@ -6,13 +6,14 @@
 local states, touched = {}, {}
 local held, released, holds = {}, {}, {} -- arguments for ZADD and ZREM of HELD; holds has what the former adds
 local front, tail, due = {}, {}, {} -- queued before all others, the last one first; after all others; no longer delayed
+local uncaused = {} -- fields of CAUSES to be deleted
 local changed, unmatched = 0, 0
 local results = {}
 
--- Lua cannot unpack more than about 8000 values.
-local function chunks(list, size, f)
-	for first = 1, #list, size do
-		f(first, math.min(first + size - 1, #list))
+-- each calls a command with all of a list. Lua cannot unpack more than about 8000 values.
+local function each(command, key, list)
+	for first = 1, #list, 1000 do
+		call(command, key, unpack(list, first, math.min(first + 999, #list)))
 	end
 end
 
@@ -43,12 +44,12 @@ local function load(keys)
 			missing[n] = key
 		end
 	end
-	chunks(missing, 1000, function(first, last)
-		local values = call('HMGET', STATES, unpack(missing, first, last))
-		for i = first, last do
-			states[missing[i]] = values[i - first + 1]
+	for first = 1, n, 1000 do
+		local values = call('HMGET', STATES, unpack(missing, first, math.min(first + 999, n)))
+		for i, state in ipairs(values) do
+			states[missing[first + i - 1]] = state
 		end
-	end)
+	end
 end
 
 local function set(key, state)
@@ -61,18 +62,22 @@ local function isQueued(key)
 	return state and #state == 16
 end
 
-local function add(key)
+local function add(key, quiet)
 	local state = states[key]
 	if not state then
 		set(key, since)
 		tail[#tail + 1] = key
 		changed = changed + 1
 	elseif byte(state) == 112 then -- p
-		set(key, 'd' .. sub(state, 2) .. since)
+		set(key, (quiet and 'e' or 'd') .. sub(state, 2) .. since)
 		again = again + 1
 		changed = changed + 1
+	elseif not quiet and byte(state) == 101 then -- e
+		set(key, 'd' .. sub(state, 2))
 	end
 end
+
+local function isDirty(state) return byte(state) == 100 or byte(state) == 101 end -- d or e
 
 local waiting
 local function addLater(key, delay)
@@ -98,44 +103,13 @@ end
 -- release ends the processing of a key, and returns since when it is dirty, if it is.
 local function release(holder, key, state)
 	released[#released + 1] = holder .. key
+	if caused then
+		uncaused[#uncaused + 1] = 'h' .. key
+	end
 	set(key, false)
-	if byte(state) == 100 then -- d
+	if isDirty(state) then
 		again = again - 1
 		return sub(state, 29)
-	end
-end
-
--- putBack queues a key that was not finished, before all others. It is dirty since it was handed out.
-local function putBack(holder, key, state)
-	release(holder, key, state)
-	set(key, sub(state, 13, 28))
-	front[#front + 1] = key
-end
-
--- membersOf returns a function that reads the entries of a session's keys in HELD.
-local function membersOf(holder)
-	local past = sub(holder, 1, -2) .. string.char(byte(holder, -1) + 1)
-	return function(from, n) return call('ZRANGEBYLEX', HELD, '[' .. holder, '(' .. past, 'LIMIT', from, n) end
-end
-
--- The attempt may have handed out keys and not have come to its end: the replica does not know that it has them.
-if interrupted then
-	local members = read(4096, membersOf(session))
-	local keys = {}
-	for i, member in ipairs(members) do
-		keys[i] = sub(member, #session + 1)
-	end
-	load(keys)
-	for _, key in ipairs(keys) do
-		local state = states[key]
-		local holds = state and #state >= 28 and sub(state, 2, 12) == session
-		if holds and sub(state, 13, 28) > interrupted then
-			putBack(session, key, state)
-			repaired = repaired + 1
-		elseif not holds then
-			released[#released + 1] = session .. key
-			repaired = repaired + 1
-		end
 	end
 end
 
@@ -195,6 +169,78 @@ local function rare()
 	end
 	seldom = {}
 
+	-- addCauses merges causes into those that a key has, as workqueue.Causes.Plus does. They are
+	-- <number of others> <time of the first> and, for each of the last eight, <length> <time><q or l><what it is>.
+	local function addCauses(key, later)
+		local others, first, last = 0, nil, {}
+		local function plus(text)
+			local more, began, at = string.match(text, '^(%d+) (%d+) ()')
+			others, first = others + more, first or began
+			while at <= #text do
+				local length, from = string.match(text, '^(%d+) ()', at)
+				local cause = sub(text, from, from + length - 1)
+				at = from + length
+				for i = #last, 1, -1 do
+					if sub(last[i], 18) == sub(cause, 18) then
+						table.remove(last, i)
+					end
+				end
+				last[#last + 1] = cause
+				if #last > 8 then
+					table.remove(last, 1)
+					others = others + 1
+				end
+			end
+		end
+		if not caused then
+			call('HSET', META, 'n', 1)
+			caused = true
+		end
+		local earlier = call('HGET', CAUSES, 'n' .. key)
+		if earlier then
+			plus(earlier)
+			plus(later)
+			for i, cause in ipairs(last) do
+				last[i] = #cause .. ' ' .. cause
+			end
+			later = whole(others) .. ' ' .. first .. ' ' .. table.concat(last)
+		end
+		call('HSET', CAUSES, 'n' .. key, later)
+	end
+
+	-- keepCauses keeps the causes of a hand-out that was not finished for the next one.
+	local function keepCauses(key)
+		local held = caused and call('HGET', CAUSES, 'h' .. key)
+		if held then
+			local later = call('HGET', CAUSES, 'n' .. key)
+			call('HSET', CAUSES, 'n' .. key, held)
+			if later then
+				addCauses(key, later)
+			end
+		end
+	end
+
+	-- forgetCauses forgets why a key was added that will not come again.
+	local function forgetCauses(key)
+		if caused then
+			call('HDEL', CAUSES, 'n' .. key)
+		end
+	end
+
+	-- putBack queues a key that was not finished, before all others. It is dirty since it was handed out.
+	function seldom.putBack(holder, key, state)
+		keepCauses(key)
+		release(holder, key, state)
+		set(key, sub(state, 13, 28))
+		front[#front + 1] = key
+	end
+
+	-- membersOf returns a function that reads the entries of a session's keys in HELD.
+	function seldom.membersOf(holder)
+		local past = sub(holder, 1, -2) .. string.char(byte(holder, -1) + 1)
+		return function(from, n) return call('ZRANGEBYLEX', HELD, '[' .. holder, '(' .. past, 'LIMIT', from, n) end
+	end
+
 	local function failuresOf(key)
 		local expires = call('ZSCORE', EXPIRIES, key)
 		if not expires or score(expires) <= now then
@@ -249,9 +295,9 @@ local function rare()
 		addLater(key, delay)
 	end
 
-	function seldom.giveUp(key, attempts, reason)
+	function seldom.giveUp(key, attemptsAndReason)
 		givenUp, gaveUp = countGivenUp() + call('ZADD', GIVEN, since, key), true
-		call('HSET', REASONS, key, attempts .. ' ' .. reason)
+		call('HSET', REASONS, key, attemptsAndReason)
 	end
 
 	local function result(found) results[#results + 1] = found and 'n1 ' or 'n0 ' end
@@ -265,18 +311,27 @@ local function rare()
 			if call('LLEN', LINE) <= 10000 then
 				call('LREM', LINE, 1, key)
 			end
-		elseif state and byte(state) == 100 then -- d
+		elseif state and isDirty(state) then
 			set(key, 'p' .. sub(state, 2, 28))
 			again = again - 1
 		end
+		forgetCauses(key)
 		forget(key)
 		call('HDEL', LOSSES, key)
 		return found or state
 	end
 
 	-- execute executes the operations that have no function above.
-	function seldom.execute(code, key, argument)
-		if code == 'n' then
+	function seldom.execute(code, key, argument, rest)
+		if code == 'c' then -- An add with its causes, behind q if it is quiet, and l.
+			add(key, byte(rest) == 113)
+			if #rest > 1 then
+				addCauses(key, sub(rest, 2))
+			end
+		elseif code == 'w' then -- Was the key that the session holds added again?
+			local state = heldUnder(argument, key)
+			result(state and byte(state) == 100)
+		elseif code == 'n' then
 			results[#results + 1] = 'n' .. failuresOf(key) .. ' '
 		elseif code == 'q' then -- Quit ends the session. What it holds is reclaimed below, and its blocking read is woken to end.
 			call('ZADD', LEASES, -1, session)
@@ -284,8 +339,9 @@ local function rare()
 		elseif code == 'b' or code == 'u' then -- A key that is held is handed back, or set aside.
 			local state = heldUnder(argument, key)
 			if state and code == 'b' then
-				putBack(session, key, state)
+				seldom.putBack(session, key, state)
 			elseif state then
+				forgetCauses(key)
 				release(session, key, state)
 				call('SADD', ASIDE, key)
 			end
@@ -306,9 +362,8 @@ local function rare()
 				add(key)
 			end
 			result(found)
-		elseif code == 'g' then -- The argument is the number of attempts; the key's length stands before it, the error behind it.
-			local length = tonumber(sub(key, 1, 16), 10)
-			seldom.giveUp(sub(key, 17, 16 + length), whole(tonumber(argument, 10)), sub(key, 17 + length))
+		elseif code == 'g' then
+			seldom.giveUp(key, rest)
 		end
 	end
 	-- lose gives a key back whose holder was heard of no more. It may have killed its process, and the keys beside it: the
@@ -322,13 +377,15 @@ local function rare()
 		end
 		countFailure(key, failuresOf(key), delay)
 		if most > 0 and losses >= most then
+			forgetCauses(key)
 			release(holder, key, state)
-			seldom.giveUp(key, losses, 'the lease was lost ' .. losses .. ' times in a row: the handler may end its process')
+			seldom.giveUp(key, losses .. ' the lease was lost ' .. losses .. ' times in a row: the handler may end its process')
 		elseif delay > 0 then
+			keepCauses(key)
 			release(holder, key, state)
 			addLater(key, delay)
 		else
-			putBack(holder, key, state)
+			seldom.putBack(holder, key, state)
 		end
 	end
 
@@ -337,37 +394,41 @@ local function rare()
 	return seldom
 end
 
--- What every program does has a function. Its operations have a key, or a number of 16 characters and a key.
-local operations = {
-	a = add,
-	f = forget,
-	l = function(key, delay) addLater(key, tonumber(delay, 10)) end,
-	r = function(key, random) rare().addRateLimited(key, tonumber(random)) end,
-	d = function(key, itsFence)
-		local state = heldUnder(itsFence, key)
-		if not state then
-			unmatched = unmatched + 1
-			return
+-- The attempt may have handed out keys and not have come to its end: the replica does not know that it has them.
+if interrupted then
+	local members = read(4096, rare().membersOf(session))
+	local keys = {}
+	for i, member in ipairs(members) do
+		keys[i] = sub(member, #session + 1)
+	end
+	load(keys)
+	for _, key in ipairs(keys) do
+		local state = states[key]
+		local holds = state and #state >= 28 and sub(state, 2, 12) == session
+		if holds and sub(state, 13, 28) > interrupted then
+			rare().putBack(session, key, state)
+			repaired = repaired + 1
+		elseif not holds then
+			released[#released + 1] = session .. key
+			repaired = repaired + 1
 		end
-		local dirtySince = release(session, key, state)
-		if dirtySince then
-			set(key, dirtySince)
-			tail[#tail + 1] = key
-		end
-	end,
-}
+	end
+end
 
-local WITH_ARGUMENT, WITH_STATE = 'lrdbug', 'adbuxts'
-local adds = { a = true, l = true, r = true } -- A full server does not execute these.
-
-local ops, keys, arguments, toLoad, finished, n = {}, {}, {}, {}, {}, 0
-for i = FIRST_OP, #ARGV do
-	local code = sub(ARGV[i], 1, 1)
-	ops[i] = code
+-- Operations have a key, or an argument of 16 characters and a key, or the length of the key in 16 characters, the key and a rest.
+local WITH_ARGUMENT, WITH_REST, WITH_STATE = 'lrdbuw', 'cg', 'adbuxtscw'
+local codes, keys, arguments, rests, toLoad, finished, n = {}, {}, {}, {}, {}, {}, 0
+for i = 1, #ARGV - FIRST_OP + 1 do
+	local op = ARGV[FIRST_OP + i - 1]
+	local code = sub(op, 1, 1)
+	codes[i] = code
 	if find(WITH_ARGUMENT, code, 1, true) then
-		arguments[i], keys[i] = sub(ARGV[i], 2, 17), sub(ARGV[i], 18)
+		arguments[i], keys[i] = sub(op, 2, 17), sub(op, 18)
+	elseif find(WITH_REST, code, 1, true) then
+		local past = 18 + tonumber(sub(op, 2, 17), 10)
+		keys[i], rests[i] = sub(op, 18, past - 1), sub(op, past)
 	else
-		keys[i] = sub(ARGV[i], 2)
+		keys[i] = sub(op, 2)
 	end
 	if find(WITH_STATE, code, 1, true) then
 		n = n + 1
@@ -378,15 +439,29 @@ for i = FIRST_OP, #ARGV do
 	end
 end
 load(toLoad)
-for i = FIRST_OP, #ARGV do
-	local code = ops[i]
-	local operation = operations[code]
-	if full and adds[code] then
-		-- The replica sends it again.
-	elseif operation then
-		operation(keys[i], arguments[i])
+for i, code in ipairs(codes) do
+	local key, argument = keys[i], arguments[i]
+	if full and find('aclr', code, 1, true) then
+		-- A full server executes no adds. The replica sends them again.
+	elseif code == 'a' then
+		add(key)
+	elseif code == 'd' then
+		local state = heldUnder(argument, key)
+		local dirtySince = state and release(session, key, state)
+		if dirtySince then
+			set(key, dirtySince)
+			tail[#tail + 1] = key
+		elseif not state then
+			unmatched = unmatched + 1
+		end
+	elseif code == 'f' then
+		forget(key)
+	elseif code == 'l' then
+		addLater(key, tonumber(argument, 10))
+	elseif code == 'r' then
+		rare().addRateLimited(key, tonumber(argument))
 	else
-		rare().execute(code, keys[i], arguments[i])
+		rare().execute(code, key, argument, rests[i])
 	end
 end
 -- A process that has called Done has survived the key.

@@ -39,8 +39,9 @@ type op struct {
 	plain   bool
 	// seq is the operation's place among all of its shard.
 	seq    uint64
-	number chan<- int // where a caller waits for the answer
-	done   bool       // a Done, and not a key that is handed back
+	answer func(n int) // is called with the server's answer, under the lock
+	done   bool        // a Done, and not a key that is handed back
+	why    *why        // of an add with causes, from which arg is made
 }
 
 // work is how much the operation costs the server, in plain adds.
@@ -48,7 +49,7 @@ func (o *op) work() int {
 	switch o.arg[0] {
 	case 'l', 'f':
 		return 2
-	case 'r', 'g', 't', 'y', 's':
+	case 'r', 'g', 't', 'y', 's', 'c':
 		return 6
 	case 'x':
 		return 100 // It may look through ten thousand keys.
@@ -68,10 +69,11 @@ func addRateLimited(encoded string) op {
 
 // giveUp returns the operation that keeps a key that was given up.
 func giveUp(encoded string, attempts int, reason string) op {
-	return op{kind: opOther, arg: fmt.Sprintf("g%016d%016d%s%s", max(attempts, 0), len(encoded), encoded, reason)}
+	return op{kind: opOther, arg: fmt.Sprintf("g%016d%s%d %s", len(encoded), encoded, max(attempts, 0), reason)}
 }
 
-// aboutHeld returns an operation on a key that is held: d for Done, b to hand it back, u to set it aside.
+// aboutHeld returns an operation on a key that is held: d for Done, b to hand it back, u to set it aside, w to ask whether it was
+// added again.
 func aboutHeld(code, fence, encoded string) op {
 	return op{kind: opHeld, arg: code + fence + encoded, done: code == "d"}
 }
@@ -88,15 +90,29 @@ func newSession() string {
 // The older add need not move to the end. The server has executed nothing of the buffer, so no worker has the key because of
 // that add; and if a worker has the key, its Done, which may stand behind the add, queues the key again.
 func (s *shard[T]) addLocked(encoded string) (seq uint64, ok bool) {
+	return s.addWhyLocked(encoded, nil)
+}
+
+// addWhyLocked is addLocked with causes, if w is not nil.
+func (s *shard[T]) addWhyLocked(encoded string, w *why) (seq uint64, ok bool) {
 	if s.q.mu.ending.over {
 		return 0, false
 	}
+	if len(s.watched) > 0 && (w == nil || !w.quiet) {
+		s.addedAgainLocked(encoded)
+	}
 	if seq, merged := s.adds[encoded]; merged {
+		if w != nil || s.withCauses > 0 {
+			s.mergeLocked(seq, w)
+		}
 		return seq, true
 	}
-	s.enqueueLocked(op{kind: opAdd, plain: true, arg: "a" + encoded, encoded: encoded})
+	s.enqueueLocked(op{kind: opAdd, plain: true, arg: "a" + encoded, encoded: encoded, why: w})
 	s.drained = false
 	s.adds[encoded] = s.numbered
+	if w != nil {
+		s.withCauses++
+	}
 	return s.numbered, true
 }
 
@@ -144,6 +160,10 @@ func (s *shard[T]) takeLocked(b *batch) {
 			kept = append(kept, o)
 			continue
 		}
+		if o.why != nil {
+			o.arg = o.why.arg(o.encoded)
+			s.withCauses--
+		}
 		work += o.work()
 		size += len(o.arg)
 		b.ops = append(b.ops, o)
@@ -171,6 +191,9 @@ func (s *shard[T]) putBackLocked(ops []op) {
 		if o.plain {
 			// An add of the key may have come meanwhile. That it is executed twice does no harm.
 			s.adds[o.encoded] = max(o.seq, s.adds[o.encoded])
+		}
+		if o.why != nil {
+			s.withCauses++
 		}
 		s.pending[o.kind]++
 	}

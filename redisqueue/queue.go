@@ -47,6 +47,9 @@ var (
 	_ workqueue.Extended[string]                   = (*Queue[string])(nil)
 	_ workqueue.KeyReader[string]                  = (*Queue[string])(nil)
 	_ workqueue.KeyRemover[string]                 = (*Queue[string])(nil)
+	_ workqueue.CauseAdder[string]                 = (*Queue[string])(nil)
+	_ workqueue.AddNotifier[string]                = (*Queue[string])(nil)
+	_ workqueue.GivenUpKeeper[string]              = (*Queue[string])(nil)
 )
 
 // New returns a replica's end of the queue with that name, after it has made sure that the server answers, is new enough,
@@ -237,7 +240,7 @@ func (s *shard[T]) ask(ctx context.Context, arg string) (int, error) {
 		q.mu.Unlock()
 		return 0, workqueue.ErrShutDown
 	}
-	s.enqueueLocked(op{kind: opOther, arg: arg, number: number})
+	s.enqueueLocked(op{kind: opOther, arg: arg, answer: func(n int) { number <- n }})
 	q.mu.Unlock()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

@@ -112,7 +112,7 @@ func newKeyNames(queue string, shard int) keyNames {
 	n := keyNames{prefix: prefix}
 	for _, name := range []string{
 		"meta", "states", "line", "delays", "failures", "expiries", "lasts", "leases", "held", "sleepers", "aside",
-		"replies", "gone", "losses", "givenup", "reasons",
+		"batches", "gone", "losses", "givenup", "reasons", "causes",
 	} {
 		n.shard = append(n.shard, prefix+name)
 	}
@@ -145,7 +145,8 @@ type reply struct {
 type handedOut struct {
 	encoded string
 	fence   string
-	since   int64 // microseconds
+	since   int64  // microseconds
+	causes  string // see encodeCauses
 }
 
 var errReply = errors.New("redisqueue: the server's reply makes no sense")
@@ -171,9 +172,7 @@ func parseReply(text string) (*reply, error) {
 	}
 	r.now = p.number()
 	c := &r.counts
-	for _, field := range []*int{
-		&c.queued, &c.processing, &c.again, &c.waiting, &c.failing, &c.aside, &c.givenUp, &c.repaired, &r.changed, &r.unmatched,
-	} {
+	for _, field := range []*int{&c.queued, &c.processing, &c.again, &c.waiting, &r.changed, &r.unmatched} {
 		*field = int(p.number())
 	}
 	r.nextDue = time.Duration(p.number())
@@ -181,6 +180,9 @@ func parseReply(text string) (*reply, error) {
 		r.nextDue = min(r.nextDue, time.Duration(1<<62)/time.Microsecond) * time.Microsecond
 	}
 	c.paused = p.number() == 1
+	for _, field := range []*int{&c.failing, &c.aside, &c.givenUp, &c.repaired} {
+		*field = int(p.number())
+	}
 	if oldest := p.number(); oldest > 0 {
 		c.oldest = max(0, time.Duration(r.now-oldest)*time.Microsecond)
 	}
@@ -189,10 +191,13 @@ func parseReply(text string) (*reply, error) {
 		switch kind := p.take(1); kind {
 		case "n":
 			r.numbers = append(r.numbers, int(p.number()))
-		case "k":
+		case "k", "K":
 			n := int(p.number())
 			key := handedOut{fence: p.word(), since: p.number()}
 			key.encoded = p.take(n)
+			if kind == "K" {
+				key.causes = p.take(int(p.number()))
+			}
 			r.keys = append(r.keys, key)
 		default:
 			p.bad = true
@@ -219,6 +224,13 @@ func (p *parser) number() int64 {
 	n, err := strconv.ParseInt(p.word(), 10, 64)
 	p.bad = p.bad || err != nil
 	return n
+}
+
+// digits takes a number of that many digits.
+func (p *parser) digits(n int) int64 {
+	digits, err := strconv.ParseInt(p.take(n), 10, 64)
+	p.bad = p.bad || err != nil
+	return digits
 }
 
 func (p *parser) take(n int) string {

@@ -35,12 +35,12 @@ type session struct {
 
 // hold is a key that a worker of this process has.
 type hold[T comparable] struct {
-	encoded string
-	fence   string
-	shard   *shard[T]
-	began   time.Time
-	lost    bool
-	cancel  []context.CancelCauseFunc // of the contexts that Lease has returned
+	handedOut
+	shard  *shard[T]
+	began  time.Time
+	lost   bool
+	added  chan struct{}             // closed when the key is added again; nil unless a caller of AddedAgain wants to hear of it
+	cancel []context.CancelCauseFunc // of the contexts that Lease has returned
 	// parked is the same key, handed out to this process again before its Done: after its lease was lost, or because the
 	// server has lost the first hand-out. Two workers of one process never have the same key.
 	parked *handedOut
@@ -114,6 +114,9 @@ func (q *Queue[T]) doneLocked(item T) (lost losses) {
 	now := time.Now()
 	lost = s.expireLocked(now) // A parked hand-out may be lost too.
 	delete(q.mu.held, item)
+	if h.added != nil {
+		s.unwatchLocked(h)
+	}
 	if q.mu.ending.stopping && len(q.mu.held) == 0 {
 		q.mu.ending.since = now
 	}
@@ -162,6 +165,7 @@ func (s *shard[T]) loseKeysLocked() (lost losses) {
 			continue
 		}
 		h.parked = nil
+		s.unwatchLocked(h)
 		if !h.lost {
 			h.lost = true
 			s.q.mu.totals.lostLeases++

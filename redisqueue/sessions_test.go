@@ -26,7 +26,7 @@ func shiftClock(t testing.TB, client redis.UniversalClient, d time.Duration) {
 }
 
 // rawDescription is that of a Config[string].
-const rawDescription = "format 1, 1 shards, keys: string"
+const rawDescription = "format 2, 1 shards, keys: string"
 
 // rawSession sends batches as a replica does, but as the test says.
 type rawSession struct {

@@ -32,10 +32,11 @@ type shard[T comparable] struct {
 	// ops are the operations that no call has executed, in the order of seq. The call in flight has its own.
 	ops []op
 	// adds has the plain adds of ops, and their seq.
-	adds     map[string]uint64
-	numbered uint64       // the seq of the newest operation
-	executed uint64       // all operations up to here were executed
-	pending  [opKinds]int // how many operations of each kind are in ops
+	adds       map[string]uint64
+	withCauses int          // how many of ops have causes
+	numbered   uint64       // the seq of the newest operation
+	executed   uint64       // all operations up to here were executed
+	pending    [opKinds]int // how many operations of each kind are in ops
 	// sending: the goroutine that runs send exists. It does whenever there is something to send.
 	sending bool
 	// inFlight: a call of the server is under way.
@@ -49,6 +50,9 @@ type shard[T comparable] struct {
 
 	session session
 	sleep   sleep
+	// watched has the held keys of which somebody wants to hear that they are added again.
+	watched    map[string]*hold[T]
+	watchTimer *time.Timer
 
 	requested int // how many keys the call in flight may bring
 	drained   bool
@@ -61,15 +65,15 @@ type shard[T comparable] struct {
 
 // counts are numbers that came with the last reply, about the whole shard.
 type counts struct {
-	queued, processing, again, waiting, repaired int
-	paused                                       bool
+	queued, processing, again, waiting int
+	paused                             bool
 	occasional
 }
 
 // occasional are numbers that the server counts when they are asked for.
 type occasional struct {
-	failing, aside, givenUp int
-	oldest                  time.Duration // how long the oldest key was queued
+	failing, aside, givenUp, repaired int
+	oldest                            time.Duration // how long the oldest key was queued
 }
 
 // batch is what one call of the server executes.
@@ -268,7 +272,7 @@ func (s *shard[T]) apply(b *batch, r *reply, err error) {
 		lost = s.dropUnsentLocked(b)
 	case r.gone:
 		// Only what asks for a number is asked again.
-		b.ops = slices.DeleteFunc(b.ops, func(o op) bool { return o.number == nil })
+		b.ops = slices.DeleteFunc(b.ops, func(o op) bool { return o.answer == nil })
 		lost = s.sessionLostLocked(b)
 	case r.lost:
 		lost = s.sessionLostLocked(b)
@@ -301,8 +305,8 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, items []T, bad []error) (l
 	q.mu.totals.lostDones += uint64(r.unmatched)
 	numbers := r.numbers
 	for _, o := range b.ops {
-		if o.number != nil && len(numbers) > 0 {
-			o.number <- numbers[0]
+		if o.answer != nil && len(numbers) > 0 {
+			o.answer(numbers[0])
 			numbers = numbers[1:]
 		}
 	}

@@ -123,7 +123,7 @@ func (q *Queue[T]) endLocked() {
 	close(q.ended)
 	e.drains = nil
 	for _, s := range q.shards {
-		for _, t := range []*time.Timer{s.session.timer, s.full.timer, s.sleep.timer} {
+		for _, t := range []*time.Timer{s.session.timer, s.full.timer, s.sleep.timer, s.watchTimer} {
 			if t != nil {
 				t.Stop()
 			}

@@ -39,7 +39,8 @@ type rawKey struct {
 	state    string // see batch.lua
 	failures string // their number; of keys that were given up, the attempts and the reason
 	due      time.Time
-	offset   int64 // how far the queue's clock is ahead of the server's, in microseconds
+	offset   int64  // how far the queue's clock is ahead of the server's, in microseconds
+	causes   string // only of a key that is read alone
 }
 
 // read calls f with up to limit keys of a list, all if limit is negative.
@@ -87,6 +88,9 @@ func (s *shard[T]) readPage(ctx context.Context, list, from string, count int) (
 			keys = append(keys, k)
 		}
 	}
+	if len(fields) == 1 && len(keys) == 1 {
+		keys[0].causes = text(0)
+	}
 	return keys, next, nil
 }
 
@@ -99,8 +103,8 @@ func (q *Queue[T]) snapshotOf(raw rawKey) (k workqueue.KeySnapshot[T], ok bool) 
 	k = workqueue.KeySnapshot[T]{Key: item, Due: raw.due}
 	if since := raw.state; len(since) >= 16 {
 		k.State = workqueue.KeyQueued
-		if since[0] == 'd' || since[0] == 'p' {
-			k.State, k.Again, since = workqueue.KeyProcessing, since[0] == 'd', since[12:28]
+		if len(since) > 16 {
+			k.State, k.Again, since = workqueue.KeyProcessing, since[0] != 'p', since[12:28]
 		}
 		micros, _ := strconv.ParseInt(since, 10, 64)
 		k.Since = time.UnixMicro(micros - raw.offset)
@@ -109,6 +113,10 @@ func (q *Queue[T]) snapshotOf(raw rawKey) (k workqueue.KeySnapshot[T], ok bool) 
 	}
 	failures, _ := strconv.ParseFloat(raw.failures, 64)
 	k.Requeues = int(failures)
+	if raw.causes != "" {
+		causes := decodeCauses(raw.causes)
+		k.Causes = &causes
+	}
 	return k, true
 }
 

@@ -1,9 +1,9 @@
 -- Reads keys for the KEYS of batch.lua, each with its state, its failures and when it is due. It writes nothing. ARGV has how
 -- many, of which list, and from where: a number or, for those of all states and delays, the cursor of a scan. Returns
--- where to go on (empty at the end), how far the queue's clock is ahead of the server's, and four strings a key. It reads a few
--- keys at a time, and fewer if they are long.
+-- where to go on (empty at the end), how far the queue's clock is ahead of the server's, and four strings a key; behind a single
+-- key, its causes. It reads a few keys at a time, and fewer if they are long.
 local META, STATES, LINE, DELAYS, FAILURES, HELD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[9]
-local ASIDE, GIVEN, REASONS = KEYS[11], KEYS[15], KEYS[16]
+local ASIDE, GIVEN, REASONS, CAUSES = KEYS[11], KEYS[15], KEYS[16], KEYS[17]
 local count, list, from = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 local call = redis.call
 local BYTES = 65536
@@ -65,5 +65,9 @@ for i, key in ipairs(keys) do
 	result[4 * i] = states[i] or ''
 	result[4 * i + 1] = failures[i] or ''
 	result[4 * i + 2] = dues[i] or ''
+end
+if list == 'key' then
+	local isHeld = states[1] and #states[1] > 16
+	result[#result + 1] = call('HGET', CAUSES, (isHeld and 'h' or 'n') .. from) or ''
 end
 return result

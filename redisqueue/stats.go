@@ -2,6 +2,7 @@ package redisqueue
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -89,6 +90,10 @@ type Info struct {
 func (q *Queue[T]) Info() Info {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.infoLocked()
+}
+
+func (q *Queue[T]) infoLocked() Info {
 	t := &q.mu.totals
 	info := Info{
 		Errors: t.errors, LostLeases: t.lostLeases, LostDones: t.lostDones, Held: len(q.mu.held), CallDuration: t.calls.read(),
@@ -105,6 +110,31 @@ func (q *Queue[T]) Info() Info {
 		}
 	}
 	return info
+}
+
+// Facts returns Info for people. It does not ask the server.
+func (q *Queue[T]) Facts() []workqueue.Fact {
+	i := q.Info()
+	server := "answers"
+	if i.Outage != nil {
+		server = "fails: " + i.Outage.Error()
+	}
+	facts := []workqueue.Fact{
+		{Name: "Server", Value: fmt.Sprintf("%s; %d attempts have failed", server, i.Errors)},
+		{Name: "Data", Value: q.description},
+		{Name: "Lease", Value: q.config.Lease.String()},
+		{Name: "Held by this process", Value: fmt.Sprint(i.Held)},
+		{Name: "Not sent yet", Value: fmt.Sprint(i.Unsent)},
+		{Name: "Calls of the server", Value: fmt.Sprint(i.Calls)},
+		{Name: "Leases lost here", Value: fmt.Sprintf("%d, and %d calls of Done after that", i.LostLeases, i.LostDones)},
+		{Name: "Failing, given up, set aside", Value: fmt.Sprintf("%d, %d, %d", i.Failing, i.GivenUp, i.SetAside)},
+		{Name: "Repaired on the server", Value: fmt.Sprint(i.Repaired)},
+	}
+	if h := i.CallDuration; h != nil && h.Count() > 0 {
+		average := time.Duration(h.Sum / float64(h.Count()) * float64(time.Second)).Round(time.Microsecond)
+		facts = append(facts, workqueue.Fact{Name: "A call takes", Value: fmt.Sprintf("%v on average", average)})
+	}
+	return facts
 }
 
 // Len returns the number of keys that are queued, on all replicas. It asks the server, and blocks, as Stats does.
@@ -143,18 +173,21 @@ func (q *Queue[T]) refresh(ctx context.Context) {
 }
 
 // latestStats is Stats for a provider of metrics, which must not wait: it returns the numbers of the last reply, and asks
-// for new ones if that was a while ago.
+// for new ones if no call is under way. A replica that has ended sees no keys any more.
 func (q *Queue[T]) latestStats() workqueue.Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.mu.ending.over {
-		for _, s := range q.shards {
-			if s.outage == nil && !s.sending {
-				s.refreshLocked()
-			}
+	st := q.statsLocked(time.Now())
+	if q.mu.ending.over {
+		st.Queued, st.Processing, st.Again, st.Waiting = 0, 0, 0, 0
+		return st
+	}
+	for _, s := range q.shards {
+		if s.outage == nil && !s.sending {
+			s.refreshLocked()
 		}
 	}
-	return q.statsLocked(time.Now())
+	return st
 }
 
 func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
@@ -183,6 +216,14 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 		d := now.Sub(h.began)
 		st.UnfinishedWork += d
 		st.LongestRunning = max(st.LongestRunning, d)
+	}
+	if t.calls.Histogram == nil {
+		return st
+	}
+	i := q.infoLocked()
+	st.Shared = &workqueue.SharedStats{
+		Outage: i.Outage != nil, Unsent: i.Unsent, Errors: i.Errors, LostLeases: i.LostLeases, LostDones: i.LostDones,
+		CallDuration: i.CallDuration, Failing: i.Failing, GivenUp: i.GivenUp, SetAside: i.SetAside, Repaired: i.Repaired,
 	}
 	return st
 }

@@ -17,31 +17,38 @@ type breakage struct {
 
 type change struct{ file, old, new string }
 
-// Most are found within ten histories, some take a few hundred or thousand. Only TestTableIsReadAgain finds that a table is
-// followed without another look. Two rules are not among them: that validity needs the table as well (a new table waits for
-// all that follow another one, so it takes two broken rules to do harm), and that a slot which is regained while it is
-// to move is listed if it stays (no failure in 150 histories).
+// Most are found within ten histories, some take a few hundred or thousand. What is too rare for that has a test of its own, which runs
+// before the simulation. One rule is not among them: that validity needs the table as well. A new table waits for all that follow
+// another one, so it takes two broken rules to do harm.
 var breakages = []breakage{
 	{"validity counts from the end of a renewal", []change{{"renew.go", "max(self.renewed, a.began)", "max(self.renewed, m.now())"}}},
 	{"validity has no margin for clocks", []change{{"renew.go", "m.config.Lease - m.config.Margin", "m.config.Lease"}}},
 	{"after a conflict the last attempt counts", []change{{"renew.go", "m.stored(d.Sequence, r.Version)", "m.stored(m.mu.self.sequence, r.Version)"}}},
 	{"a record is created a second time", []change{{"renew.go", "if create && sequence > 1 {", "if false {"}}},
 	{"slots are given away before the record is deleted", []change{{"view.go", "return s.gone && s.expired(now)", "return s.expired(now)"}}},
-	{"a record is deleted although it has changed", []change{{"work.go", "return m.findMember(id) // It lives, and the watch is late.", "r, _ := m.store.Get(m.ctx, m.recordName(id)); return m.bury(id, r.Version)"},
+	{"a record is deleted although it has changed", []change{{"work.go", "\t\treturn m.findMember(id)", "\t\tr, err := m.store.Get(m.ctx, m.recordName(id)); if err != nil { return m.findMember(id) }; return m.bury(id, r.Version)"},
 		{"work.go", "if s.version != version {", "if false {"}}},
 	{"the cache is believed that a member is gone", []change{{"view.go", "r, err = m.store.Get(ctx, m.recordName(id))\n\t\treturn err\n\t})\n\tm.mu.Lock()\n\tdefer m.mu.Unlock()", "return ErrNotFound\n\t})\n\tm.mu.Lock()\n\tdefer m.mu.Unlock()\n\tm.memberLocked(id).deleted = true"}}},
 	{"a record that a person deleted counts as dead at once", []change{{"view.go", "return s.deleted || ", "return s.gone || s.deleted || "}}},
+	{"a record that somebody else deleted is that of a dead", []change{
+		{"work.go", "case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):\n\t\t// It lives", "case errors.Is(err, ErrConflict):\n\t\t// It lives"},
+		{"work.go", "case err != nil:\n\t\treturn err\n\t}\n\tm.mu.Lock()", "case err != nil && !errors.Is(err, ErrNotFound):\n\t\treturn err\n\t}\n\tm.mu.Lock()"}}},
 	{"handlers are not waited for", []change{{"slots.go", "if m.state(i) == held || m.isBusy(i) {", "if m.state(i) == held {"}}},
 	{"a slot comes back while its handover may still be written", []change{{"slots.go", "if s.releasedID == t.id && s.released >= t.epoch {", "if false {"},
 		{"slots.go", "t.slots[i].next != \"\" && now >= s.keep", "t.slots[i].next != \"\" && now >= s.keep && m.state(i) != absent"}}},
-	{"a new table is filled at once", []change{{"work.go", "if d, err := decodeMember(r); err != nil || d.Table != \"\" && d.Table != t.id {", "if false {"}, {"work.go", "\t\t\treturn false, nil\n\t\t}\n\t}\n\treturn true, nil", "\t\t}\n\t}\n\treturn true, nil"}}},
+	{"a new table is filled at once", []change{{"work.go", "if t.settling {", "if false {"}}},
+	{"a new table is filled because the last one was settled", []change{{"work.go", "for range 20 {", "for i := range 20 {"}, {"work.go", "if t.settling {", "if i == 0 && t.settling {"}}},
+	{"a new table does not wait for members that are not listed", []change{{"work.go", "if !listed[id] && id != m.mu.self.id {", "if false {"}}},
+	{"epochs of a new table begin at the clock", []change{{"work.go", "max(m.config.Clock.Now().UnixMilli(), view.epoch+1)", "m.config.Clock.Now().UnixMilli()"}, {"draft.go", "max(next.epoch, d.m.mu.view.epoch+1)", "next.epoch"}}},
 	{"a new table is followed while handlers of the last one run", []change{{"renew.go", "m.mu.self.follows != \"\" && m.anyBusy()", "false"}}},
 	{"a table is followed without another look", []change{{"view.go", "case began >= self.followsSince:", "case true:"}}},
-	{"the table is written unconditionally", []change{{"memory.go", "if err := m.checkLocked(r.Name, r.Version); err != nil {\n\t\treturn Record{}, err\n\t}\n\treturn m.putLocked(r), nil", "return m.putLocked(r), nil"}}},
+	{"records are written unconditionally", []change{{"leases.go", "UID: uid, ResourceVersion: version,", "UID: uid, ResourceVersion: version[:0],"}}},
+	{"an update does not name the UID", []change{{"leases.go", "UID: uid, ResourceVersion: version,", "UID: uid[:0], ResourceVersion: version,"}}},
 	{"keys are listed before the slot is held", []change{
 		{"list.go", "keys, err := q.keys(q.member.ctx)\n", "keys, err := q.keys(q.member.ctx)\n_ = q.member.sleep(q.member.ctx, 2e9, nil)\n"},
 		{"queue.go", "if q.member.state(slotOf(q.hasher.hash(key), len(q.cells))) == absent {", "q.mu.Lock()\nlisting := q.mu.listing\nq.mu.Unlock()\nif listing || q.member.state(slotOf(q.hasher.hash(key), len(q.cells))) == absent {"}}},
 	{"a listing that fails is not repeated", []change{{"list.go", "if err == nil {", "if true {"}}},
+	{"a slot that comes back while it is to move is not listed", []change{{"slots.go", "if s.unlisted {", "if false {"}}},
 	{"keys that were held back are forgotten when the slot stays", []change{{"queue.go", "isHeld := q.member.state(slot) != absent", "isHeld := false"}}},
 	{"shares may differ by two", []change{{"plan.go", "if i < extra {", "if i < extra && i != 1 || i == len(order)-1 && extra > 1 {"}}},
 	{"slots move without need", []change{{"plan.go", "for _, moving := range []bool{false, true} {", "for _, moving := range []bool{false, true}[:len(p.takes)%2+1] {"}, {"plan.go", "for s, h := range p.holder {\n\t\t\tif p.isTaker(h) && room", "for s, h := range p.holder {\n\t\t\tif s != 3 && p.isTaker(h) && room"}}},
@@ -58,15 +65,15 @@ func TestSimulationFindsBrokenRules(t *testing.T) {
 	}
 	for _, b := range breakages {
 		t.Run(b.rule, func(t *testing.T) {
-			command := exec.Command("go", "test", "-count=1", "-timeout=20m", "-run=^(TestTableIsReadAgain|TestSimulation)$", "-failfast", "-v", "-overlay", overlay(t, b), ".")
+			command := exec.Command("go", "test", "-count=1", "-timeout=20m", "-run=^(TestTableIsReadAgain|TestSlotThat.*|TestRecordDeleted.*|TestNewTable.*|TestSimulation)$", "-failfast", "-v", "-overlay", overlay(t, b), ".")
 			command.Env = append(os.Environ(), "SHARDING_HISTORIES="+histories)
 			out, err := command.CombinedOutput()
 			text := string(out)
-			if err == nil || !strings.Contains(text, "FAILURE") {
+			if err == nil || !strings.Contains(text, "--- FAIL") {
 				t.Fatalf("not found: %v\n%s", err, text[max(0, len(text)-2000):])
 			}
 			for line := range strings.Lines(text) {
-				if strings.Contains(line, "FAILURE") || strings.Contains(line, " histories, ") {
+				if strings.Contains(line, "FAILURE") || strings.Contains(line, "--- FAIL: Test") || strings.Contains(line, " histories, ") {
 					t.Log(strings.TrimSpace(line))
 				}
 			}

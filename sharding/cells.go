@@ -51,18 +51,6 @@ func (c *cells) has(token uint64) bool {
 	return false
 }
 
-// empty is len() == 0, but quicker.
-func (c *cells) empty() bool {
-	for ; c != nil; c = c.next.Load() {
-		for i := range c.tokens {
-			if c.tokens[i].Load() != 0 {
-				return false
-			}
-		}
-	}
-	return true
-}
-
 func (c *cells) len() (n int) {
 	for ; c != nil; c = c.next.Load() {
 		for i := range c.tokens {

@@ -22,14 +22,18 @@ type draft struct {
 }
 
 // draft returns the table to write now, and the version that it is to replace, or nil if there is nothing to write before
-// due. Changes that only one member can make, and that others wait for, do not wait their turn.
-func (m *Member) draft(now time.Duration, settled bool) (next *table, version string, due time.Duration, c changes) {
+// due. The present table must be the one of that id, which is settled: if there is another one, it is time to look again.
+// Changes that only one member can make, and that others wait for, do not wait their turn.
+func (m *Member) draft(id string, now time.Duration) (next *table, version string, due time.Duration, c changes) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c = m.applyLocked()
 	t := m.mu.view.table
+	if t.id != id {
+		return nil, "", now, c
+	}
 	due = now + m.config.Lease
-	if t == nil || m.mu.view.incompatible != nil || t.settling && !settled || !m.mu.self.alive {
+	if m.mu.view.incompatible != nil || !m.mu.self.alive {
 		return nil, "", due, c
 	}
 	d := m.newDraftLocked(t, now)
@@ -95,7 +99,10 @@ func (d *draft) takesSlots(id string) bool { return id != "" && d.takes[d.number
 // plan returns the table as it should be, without handovers. It is urgent if slots are with the dead.
 func (d *draft) plan() (next *table, urgent bool) {
 	next = d.t.clone()
-	next.settling = false
+	if next.settling {
+		// Members have followed a table that was deleted, so epochs go on from the greatest in their records.
+		next.settling, next.epoch = false, max(next.epoch, d.m.mu.view.epoch+1)
+	}
 	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool {
 		s := d.m.mu.view.members[id]
 		return s != nil && s.gone
@@ -177,7 +184,7 @@ func (m *Member) tryLeave() bool {
 	m.mu.Unlock()
 	m.look()
 	for {
-		err := m.deleteSelf(id)
+		err := m.deleteSelf(m.ctx, id)
 		if err == nil {
 			m.logger.Info("Left", "member", id)
 			close(m.left)
@@ -195,8 +202,8 @@ func (t *table) isRidOf(id string) bool {
 	return slices.Contains(t.leaving, id) && !slices.ContainsFunc(t.slots, func(s tableSlot) bool { return s.holder == id || s.next == id })
 }
 
-func (m *Member) deleteSelf(id string) error {
-	return m.call(func(ctx context.Context) error {
+func (m *Member) deleteSelf(ctx context.Context, id string) error {
+	return m.callFrom(ctx, func(ctx context.Context) error {
 		r, err := m.store.Get(ctx, m.recordName(id))
 		if err == nil {
 			err = m.store.Delete(ctx, r.Name, r.Version)

@@ -88,16 +88,19 @@ func (f *hasher[T]) hash(key T) uint64 {
 	}
 	h := uint64(hashStart)
 	for _, l := range f.leaves {
-		h = l.add(h, unsafe.Add(unsafe.Pointer(&key), l.offset))
+		p := unsafe.Add(unsafe.Pointer(&key), l.offset)
+		if l.kind == reflect.String { // Most keys have no others, and each Add, Get and Done comes by here.
+			h = hashString(h, *(*string)(p))
+		} else {
+			h = l.addNumber(h, p)
+		}
 	}
 	return h
 }
 
-// add adds the leaf at p to h. An int has the same hash as an int64 of the same value.
-func (l leaf) add(h uint64, p unsafe.Pointer) uint64 {
+// addNumber adds the leaf at p to h. An int has the same hash as an int64 of the same value.
+func (l leaf) addNumber(h uint64, p unsafe.Pointer) uint64 {
 	switch l.kind {
-	case reflect.String:
-		return hashString(h, *(*string)(p))
 	case reflect.Int64, reflect.Uint64:
 		return hashNumber(h, *(*uint64)(p))
 	case reflect.Int:

@@ -143,6 +143,8 @@ type Member struct {
 		view view
 		// leaving: Leave was called. finished: the member's record is not to be written any more.
 		leaving, finished bool
+		// finishes: a queue has keys that are to be handled before their slot moves.
+		finishes bool
 		// since is when it was first seen that there is no table, and that the table is not as planned, or zero.
 		since  struct{ missing, plan time.Duration }
 		counts counts
@@ -154,7 +156,8 @@ type Member struct {
 // Join makes this process a member of a group. It returns when the member is stored, and the group's records are known; the
 // member gets its share of the slots soon after that. It tries until ctx is done, and then returns the last error. Records
 // that are not of this library or not of this version, and another number of slots, are errors at once
-// ([ErrIncompatible]). What happens to ctx later does not matter: a member stays until [Member.Leave].
+// ([ErrIncompatible]). A member that could not join deletes its record again, for which it takes up to a fifth of a lease.
+// What happens to ctx after Join does not matter: a member stays until [Member.Leave].
 //
 // Join after the caches that QueueConfig.Keys lists are filled, so that slots do not move to a replica that cannot
 // handle their keys yet.
@@ -175,13 +178,17 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	m.mu.self = m.newSelf()
 	m.mu.view = newView()
 	stop := context.AfterFunc(ctx, m.end)
-	if err := m.begin(ctx); err != nil {
-		m.end()
-		return nil, err
-	}
+	err = m.begin(ctx)
 	if !stop() {
+		err = cmp.Or(err, fmt.Errorf("sharding: cannot join: %w", ctx.Err()))
+	}
+	if err != nil {
+		m.end()
 		m.abandon()
-		return nil, fmt.Errorf("sharding: cannot join: %w", ctx.Err())
+		if m.mu.self.sequence > 0 { // Otherwise it has written nothing.
+			err = errors.Join(err, m.deleteSelf(context.WithoutCancel(ctx), m.ID()))
+		}
+		return nil, err
 	}
 	m.logger.Info("Joined", "member", m.ID(), "slots", config.Slots, "lease", config.Lease)
 	m.loops.Go(m.renewLoop)
@@ -201,12 +208,10 @@ func (m *Member) begin(ctx context.Context) error {
 		case err == nil:
 			steps = steps[1:]
 		case errors.Is(err, ErrIncompatible):
-			m.abandon()
 			return err
 		default:
 			m.logger.Warn("Cannot join yet", "err", err)
 			if m.sleep(ctx, m.retryDelay(), nil) != nil {
-				m.abandon()
 				return fmt.Errorf("sharding: cannot join: %w", err)
 			}
 		}
@@ -296,9 +301,11 @@ func (m *Member) now() time.Duration { return m.config.Clock.Since(m.start) }
 func (m *Member) retryDelay() time.Duration  { return m.config.Lease / 15 }
 func (m *Member) callTimeout() time.Duration { return m.config.Lease / 5 }
 
-// call calls f with a context that ends after callTimeout on the member's clock.
-func (m *Member) call(f func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(m.ctx)
+// call calls f with a context that ends with the member, or after callTimeout on its clock.
+func (m *Member) call(f func(context.Context) error) error { return m.callFrom(m.ctx, f) }
+
+func (m *Member) callFrom(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	timer := m.config.Clock.NewTimer(m.callTimeout())
 	defer timer.Stop()

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,40 +17,46 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// switchable is a store that can be away.
+// switchable is a store that can be away: then its calls fail. It can also be silent: then nobody hears of changes by it.
 type switchable struct {
 	Store
-	mu   sync.Mutex
-	away bool
+	away, silent atomic.Bool
 }
 
-func (s *switchable) set(away bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.away = away
-}
-
-func (s *switchable) err() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.away {
+func (s *switchable) err(fails bool) error {
+	if fails {
 		return errors.New("the server is away")
 	}
 	return nil
 }
 
 func (s *switchable) Get(ctx context.Context, name string) (Record, error) {
-	if err := s.err(); err != nil {
+	if err := s.err(s.away.Load()); err != nil {
 		return Record{}, err
 	}
 	return s.Store.Get(ctx, name)
 }
 
+func (s *switchable) List(ctx context.Context, group string) ([]Record, string, error) {
+	if err := s.err(s.away.Load() || s.silent.Load()); err != nil {
+		return nil, "", err
+	}
+	return s.Store.List(ctx, group)
+}
+
 func (s *switchable) Update(ctx context.Context, r Record) (Record, error) {
-	if err := s.err(); err != nil {
+	if err := s.err(s.away.Load()); err != nil {
 		return Record{}, err
 	}
 	return s.Store.Update(ctx, r)
+}
+
+func (s *switchable) Watch(ctx context.Context, group, version string, changed func(Event)) error {
+	return s.Store.Watch(ctx, group, version, func(e Event) {
+		if !s.silent.Load() {
+			changed(e)
+		}
+	})
 }
 
 func mustJoin(t *testing.T, store Store, config Config) *Member {
@@ -243,7 +248,7 @@ func TestServerIsAway(t *testing.T) {
 		key, _ := q.Get()
 		ctx, release := q.Lease(t.Context(), key)
 		defer release()
-		store.set(true)
+		store.away.Store(true)
 		time.Sleep(8 * time.Second) // The last renewal was at most five seconds ago.
 		if ctx.Err() != nil || m.Err() != nil {
 			t.Error("too early", context.Cause(ctx), m.Err())
@@ -259,7 +264,7 @@ func TestServerIsAway(t *testing.T) {
 			t.Error("it holds slots")
 		}
 		time.Sleep(time.Hour)
-		store.set(false)
+		store.away.Store(false)
 		time.Sleep(2 * time.Second)
 		if m.Err() != nil || lists.Load() != 2 || m.Stats().Held != 256 || m.Stats().Lost != 256 {
 			t.Error(m.Err(), lists.Load(), m.Stats())
@@ -293,7 +298,8 @@ func TestJoinRefuses(t *testing.T) {
 				t.Errorf("%+v: %v", wrong, err)
 			}
 		}
-		away := &switchable{Store: Memory(), away: true}
+		away := &switchable{Store: Memory()}
+		away.away.Store(true)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		if _, err := Join(ctx, away, Config{Group: "g"}); err == nil || !strings.Contains(err.Error(), "the server is away") {

@@ -2,7 +2,8 @@ package sharding
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 )
@@ -10,15 +11,19 @@ import (
 // Memory returns a store in the memory of this process: for tests, and for programs that show how sharding works.
 func Memory() Store { return &memory{records: make(map[string]Record), changed: make(chan struct{})} }
 
-// memory keeps records, and all changes of them since it was made.
+// memory keeps records, and the last changes of them. Versions count changes.
 type memory struct {
 	mu      sync.Mutex // guards what follows
 	records map[string]Record
-	// history has change i+1 at index i.
+	version int
+	// history has the last changes. Its end is that of version.
 	history []Event
 	// changed is closed at the next change.
 	changed chan struct{}
 }
+
+// maxHistory is how many changes a watch may lag behind.
+const maxHistory = 1000
 
 func (m *memory) Get(ctx context.Context, name string) (Record, error) {
 	if err := ctx.Err(); err != nil {
@@ -44,16 +49,19 @@ func (m *memory) List(ctx context.Context, group string) (records []Record, vers
 			records = append(records, r)
 		}
 	}
-	return records, strconv.Itoa(len(m.history)), nil
+	return records, strconv.Itoa(m.version), nil
 }
 
 func (m *memory) Watch(ctx context.Context, group, version string, changed func(Event)) error {
 	next, err := strconv.Atoi(version)
-	if err != nil || next < 0 {
-		return errors.New("sharding: no such version: " + version)
+	if err != nil {
+		return err
 	}
 	for {
-		events, more := m.since(next)
+		events, more, ok := m.since(next)
+		if !ok {
+			return fmt.Errorf("sharding: there is no version %d, or it is too old", next)
+		}
 		for _, e := range events {
 			if e.Record.Group == group {
 				changed(e)
@@ -68,11 +76,16 @@ func (m *memory) Watch(ctx context.Context, group, version string, changed func(
 	}
 }
 
-// since returns the changes from index next on, and a channel that is closed when there are more.
-func (m *memory) since(next int) ([]Event, <-chan struct{}) {
+// since returns the changes after a version, and a channel that is closed when there are more. It returns false if they
+// are forgotten.
+func (m *memory) since(version int) (events []Event, more <-chan struct{}, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.history[min(next, len(m.history)):], m.changed
+	n := m.version - version
+	if n < 0 || n > len(m.history) {
+		return nil, nil, false
+	}
+	return slices.Clone(m.history[len(m.history)-n:]), m.changed, true
 }
 
 func (m *memory) Create(ctx context.Context, r Record) (Record, error) {
@@ -126,14 +139,18 @@ func (m *memory) checkLocked(name, version string) error {
 }
 
 func (m *memory) putLocked(r Record) Record {
-	r.Version = strconv.Itoa(len(m.history) + 1)
+	r.Version = strconv.Itoa(m.version + 1)
 	m.records[r.Name] = r
 	m.appendLocked(Event{Record: r})
 	return r
 }
 
 func (m *memory) appendLocked(e Event) {
+	m.version++
 	m.history = append(m.history, e)
+	if len(m.history) > 2*maxHistory {
+		m.history = slices.Clone(m.history[maxHistory:])
+	}
 	close(m.changed)
 	m.changed = make(chan struct{})
 }

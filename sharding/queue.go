@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"context"
+	"fmt"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,12 @@ type QueueConfig[T comparable] struct {
 	// All replicas must have the same one, in all versions of the program that run side by side. Its upper bits decide.
 	// It is needed for keys that are not strings, numbers, booleans, or structs and arrays of such.
 	Hash func(key T) uint64
+	// FinishQueued makes the member handle what is queued of a slot before it hands the slot over to a member that has joined,
+	// for up to HandoverTimeout. Without it a handover waits only for handlers that run, and the new holder lists the keys
+	// again. It is for programs whose keys may be in no list any more, because what they name was deleted; but it is no
+	// guarantee: see "Why no key is lost" in the package's documentation. Before [Member.Leave] let the workers
+	// finish what is queued (worker.All). The queue must be a [workqueue.KeyReader].
+	FinishQueued bool
 	// ListPriority is the priority with which the keys of Keys are added, if the queue has priorities.
 	ListPriority int
 }
@@ -53,9 +60,10 @@ type Queue[T comparable] interface {
 // NewQueue returns a queue that hands out those keys of inner whose slots the member holds. From now on inner must not be
 // used by itself. The result is an [workqueue.Extended], and has the methods for priorities ([worker.PriorityQueue]),
 // for removal ([workqueue.KeyRemover], [worker.KeyFinder]), for a pause and for reading keys ([workqueue.KeyReader])
-// if inner has them.
+// if inner has them. It is a [workqueue.CauseAdder] and a [workqueue.AddNotifier], which does nothing more than Add if
+// inner is none. Its facts on the debug page are who holds which slots, and what moves.
 //
-// Several queues may share a member. It panics if config has no Keys, or needs a Hash and has none.
+// Several queues may share a member. It panics if config has no Keys, or needs a Hash or a queue with other methods.
 func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) Queue[T] {
 	q := newQueue(inner, member, config)
 	defer member.register(q)
@@ -79,13 +87,15 @@ type queue[T comparable] struct {
 	add          func(key T, priority int)
 	priorityOf   func(key T) int
 	listPriority int
+	// finishes is the queue below if its keys are to be finished before a slot moves, otherwise nil.
+	finishes workqueue.KeyReader[T]
 
 	ofOthers atomic.Uint64
 
 	mu struct {
 		sync.Mutex
-		// parked are keys that came out of the queue while their slot was stopping, with their priorities.
-		parked map[int]map[T]int
+		// parked are keys that came out of the queue while their slot was stopping.
+		parked map[int]map[T]parkedKey
 		// unlisted are the slots that the member has got and whose keys are not listed yet.
 		unlisted map[int]bool
 		// listing: a goroutine lists.
@@ -115,9 +125,22 @@ func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 		q.add = func(key T, priority int) { p.AddWithPriority(key, priority, 0) }
 		q.priorityOf = p.PriorityOf
 	}
-	q.mu.parked = make(map[int]map[T]int)
+	if config.FinishQueued {
+		reader, ok := inner.(workqueue.KeyReader[T])
+		if !ok {
+			panic(fmt.Sprintf("sharding: QueueConfig.FinishQueued needs a workqueue.KeyReader, not %T", inner))
+		}
+		q.finishes = reader
+	}
+	q.mu.parked = make(map[int]map[T]parkedKey)
 	q.mu.unlisted = make(map[int]bool)
 	return q
+}
+
+// parkedKey is how a key is to be added again.
+type parkedKey struct {
+	priority int
+	causes   workqueue.Causes
 }
 
 // locate returns a key's slot, and its token in the slot's cells.
@@ -151,6 +174,30 @@ func (q *queue[T]) Add(key T) {
 	if q.mayAdd(key) {
 		q.Extended.Add(key)
 	}
+}
+
+// AddCause is Add if the queue below is no [workqueue.CauseAdder].
+func (q *queue[T]) AddCause(key T, cause workqueue.Cause) {
+	if a, ok := q.inner.(workqueue.CauseAdder[T]); !ok {
+		q.Add(key)
+	} else if q.mayAdd(key) {
+		a.AddCause(key, cause)
+	}
+}
+
+func (q *queue[T]) Causes(key T) workqueue.Causes {
+	if a, ok := q.inner.(workqueue.CauseAdder[T]); ok {
+		return a.Causes(key)
+	}
+	return workqueue.Causes{}
+}
+
+// AddedAgain returns nil if the queue below is no [workqueue.AddNotifier].
+func (q *queue[T]) AddedAgain(key T) <-chan struct{} {
+	if n, ok := q.inner.(workqueue.AddNotifier[T]); ok {
+		return n.AddedAgain(key)
+	}
+	return nil
 }
 
 // AddAfter checks the slot now, and again when the key's time has come.
@@ -211,16 +258,16 @@ func (q *queue[T]) take(key T) bool {
 
 // park keeps a key of a slot that is stopping, in case that it stays. It returns false if the slot is not stopping.
 func (q *queue[T]) park(slot int, key T) bool {
-	priority := q.priorityOf(key)
+	p := parkedKey{q.priorityOf(key), q.Causes(key)}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.member.state(slot) != stopping {
 		return false
 	}
 	if q.mu.parked[slot] == nil {
-		q.mu.parked[slot] = make(map[T]int)
+		q.mu.parked[slot] = make(map[T]parkedKey)
 	}
-	q.mu.parked[slot][key] = priority
+	q.mu.parked[slot][key] = p
 	return true
 }
 
@@ -229,9 +276,12 @@ func (q *queue[T]) settled(slots []int) {
 	for _, slot := range slots {
 		keys := q.unpark(slot)
 		isHeld := q.member.state(slot) != absent
-		for key, priority := range keys {
+		for key, p := range keys {
 			if isHeld {
-				q.add(key, priority)
+				for _, cause := range p.causes.Last {
+					q.AddCause(key, cause)
+				}
+				q.add(key, p.priority)
 			} else {
 				q.ofOthers.Add(1)
 				q.inner.Forget(key)
@@ -240,7 +290,7 @@ func (q *queue[T]) settled(slots []int) {
 	}
 }
 
-func (q *queue[T]) unpark(slot int) map[T]int {
+func (q *queue[T]) unpark(slot int) map[T]parkedKey {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.member.state(slot) == stopping {
@@ -251,7 +301,21 @@ func (q *queue[T]) unpark(slot int) map[T]int {
 	return keys
 }
 
-func (q *queue[T]) busy(slot int) bool    { return !q.cells[slot].empty() }
+// queuedSlots returns the slots with queued keys, nil if they are not to be finished before a slot moves.
+func (q *queue[T]) queuedSlots() map[int]bool {
+	if q.finishes == nil {
+		return nil
+	}
+	slots := make(map[int]bool)
+	for k := range q.finishes.SnapshotKeys() {
+		if k.State == workqueue.KeyQueued || k.Again {
+			slot, _ := q.locate(k.Key)
+			slots[slot] = true
+		}
+	}
+	return slots
+}
+
 func (q *queue[T]) handlers(slot int) int { return q.cells[slot].len() }
 
 // Done says that the caller has finished with a key from Get.

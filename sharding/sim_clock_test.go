@@ -7,16 +7,17 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// simClock is the clock of a simulated process: it runs too fast or too slow, and while the process is stopped, no timer
-// fires.
+// simClock is the clock of a simulated process: it shows a wrong time and runs too fast or too slow, and while the process is
+// stopped, no timer fires.
 type simClock struct {
 	start time.Time
+	wrong time.Duration
 	rate  float64
 	stop  *stopper
 }
 
 func (c *simClock) Now() time.Time {
-	return c.start.Add(time.Duration(float64(time.Since(c.start)) * c.rate))
+	return c.start.Add(c.wrong + time.Duration(float64(time.Since(c.start))*c.rate))
 }
 
 func (c *simClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }

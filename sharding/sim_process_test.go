@@ -37,7 +37,7 @@ type handling struct {
 }
 
 type lastEpoch struct {
-	p     *process
+	*handling
 	epoch int64
 }
 
@@ -94,7 +94,10 @@ func (w *world) join(f faults) *process {
 		w: w, ended: make(chan struct{}), cache: make(map[string]int),
 		simStore: &simStore{Store: w.store, stop: stop, name: fmt.Sprintf("p%d", w.number), log: w.logf, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 2)), faults: f},
 	}
-	p.clock = &simClock{start: time.Now(), rate: 1 + simDrift*[]float64{-1, 0, 1}[w.rand.IntN(3)], stop: stop}
+	p.clock = &simClock{
+		start: time.Now(), wrong: time.Duration(w.rand.Int64N(int64(time.Hour))),
+		rate: 1 + simDrift*[]float64{-1, 0, 1}[w.rand.IntN(3)], stop: stop,
+	}
 	life := 0
 	config := Config{
 		Group: "g", Name: p.name, Slots: simSlots, Lease: simLease, HandoverTimeout: simHandover, Clock: p.clock,
@@ -191,13 +194,13 @@ func (w *world) begin(key string, h *handling) {
 		}
 	}
 	epoch, _ := Epoch(h.ctx)
-	if last := w.mu.epochs[key]; epoch < last.epoch || epoch == last.epoch && h.p != last.p {
-		// (When the table was deleted, epochs go on from the clock, and those of the simulation are far apart.)
-		if !w.mu.deletes {
+	if last := w.mu.epochs[key]; epoch < last.epoch || epoch == last.epoch && epoch > 0 && h.p != last.p {
+		// If the table was deleted, epochs go on from those in the records of members that live.
+		if !w.mu.deletes || last.lives() {
 			w.failLocked("%s handles %s in epoch %d, and %s did in epoch %d", h.p.name, key, epoch, last.p.name, last.epoch)
 		}
 	}
-	w.mu.epochs[key] = lastEpoch{h.p, epoch}
+	w.mu.epochs[key] = lastEpoch{h, epoch}
 	if w.mu.active[key] == nil {
 		w.mu.active[key] = make(map[*handling]bool)
 	}

@@ -25,11 +25,11 @@ type simStore struct {
 	name string
 	log  func(format string, args ...any)
 
-	mu       sync.Mutex
-	rand     *rand.Rand
-	faults   faults
-	cutUntil time.Time
-	dead     bool
+	mu                     sync.Mutex
+	rand                   *rand.Rand
+	faults                 faults
+	cutUntil, refusedUntil time.Time
+	dead                   bool
 }
 
 func (s *simStore) chance(p float64) bool {
@@ -62,6 +62,19 @@ func (s *simStore) cut(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cutUntil = time.Now().Add(d)
+}
+
+// refuse lets all writes fail for some time.
+func (s *simStore) refuse(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusedUntil = time.Now().Add(d)
+}
+
+func (s *simStore) isRefused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Now().Before(s.refusedUntil)
 }
 
 func (s *simStore) kill() {
@@ -159,11 +172,20 @@ func (s *simStore) List(ctx context.Context, group string) ([]Record, string, er
 }
 
 func (s *simStore) Create(ctx context.Context, r Record) (Record, error) {
-	return do(ctx, s, func(ctx context.Context) (Record, error) { return s.wrote(s.Store.Create(ctx, r)) })
+	return s.write(ctx, func(ctx context.Context) (Record, error) { return s.Store.Create(ctx, r) })
 }
 
 func (s *simStore) Update(ctx context.Context, r Record) (Record, error) {
-	return do(ctx, s, func(ctx context.Context) (Record, error) { return s.wrote(s.Store.Update(ctx, r)) })
+	return s.write(ctx, func(ctx context.Context) (Record, error) { return s.Store.Update(ctx, r) })
+}
+
+func (s *simStore) write(ctx context.Context, call func(context.Context) (Record, error)) (Record, error) {
+	return do(ctx, s, func(ctx context.Context) (Record, error) {
+		if s.isRefused() {
+			return Record{}, errInjected
+		}
+		return s.wrote(call(ctx))
+	})
 }
 
 func (s *simStore) wrote(r Record, err error) (Record, error) {
@@ -174,7 +196,9 @@ func (s *simStore) wrote(r Record, err error) (Record, error) {
 }
 
 func (s *simStore) Delete(ctx context.Context, name, version string) error {
-	_, err := do(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.Store.Delete(ctx, name, version) })
+	_, err := s.write(ctx, func(ctx context.Context) (Record, error) {
+		return Record{Name: name, Data: "(deleted)"}, s.Store.Delete(ctx, name, version)
+	})
 	return err
 }
 

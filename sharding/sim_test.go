@@ -19,7 +19,7 @@ import (
 
 // The simulation runs members on a store in virtual time. Each history is random: processes join, leave, are killed and
 // stopped; their clocks run too fast or too slow by all that the margin allows; calls are slow, fail, or succeed and report
-// an error; watches stall, repeat or end; the table is deleted; handlers do not return. Then all faults end, and the
+// an error; the server refuses writes; watches stall, repeat or end; people delete records; handlers do not return. Then all faults end, and the
 // bounds of quiet times are checked as well.
 //
 //	SHARDING_HISTORIES=100000 go test -run Simulation -timeout 24h ./sharding
@@ -73,7 +73,7 @@ func timeIsLeft(t *testing.T) bool {
 
 func simulate(t *testing.T, seed uint64) (handled int) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, store: Memory(), rand: rand.New(rand.NewPCG(seed, 0)), began: time.Now()}
+		w := &world{t: t, store: Leases(newSimServer(), "ns"), rand: rand.New(rand.NewPCG(seed, 0)), began: time.Now()}
 		w.mu.active = make(map[string]map[*handling]bool)
 		w.mu.versions = make(map[string]int)
 		w.mu.handled = make(map[string]int)
@@ -96,6 +96,7 @@ type world struct {
 
 	processes []*process // those that are not dead
 	number    int
+	deleted   time.Time // when a person deleted a Lease
 
 	mu struct {
 		sync.Mutex
@@ -204,12 +205,16 @@ func (w *world) storm() {
 		case action == 6:
 			w.logf("%s is cut off for %v", p.name, d)
 			p.cut(d)
+		case action == 9:
+			w.logf("the server refuses what %s writes for %v", p.name, d)
+			p.refuse(d)
 		case action == 7 && w.rand.IntN(3) == 0:
 			w.logf("the server is away for %v", d)
 			for _, p := range w.processes {
 				p.cut(d)
 			}
-		case action == 8 && w.mu.deletes:
+		case action == 8 && w.mu.deletes && time.Since(w.deleted) > 2*simLease:
+			w.deleted = time.Now() // Deleting two Leases in a lease is a documented way to make two groups.
 			name := "g-table"
 			if w.rand.IntN(3) == 0 {
 				name = "g-member-" + p.member.ID()
@@ -227,6 +232,7 @@ func (w *world) calm() {
 	for _, p := range w.processes {
 		p.setFaults(faults{})
 		p.cut(0)
+		p.refuse(0)
 		p.stop.resume()
 	}
 	w.mu.Lock()

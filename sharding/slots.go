@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +22,7 @@ const (
 
 // slot is a member's part in a slot.
 //
-//	         the table says so               the table says that it is to move
+//	         the table says so               the table says that it is to move (and its queued keys are finished)
 //	absent ─────────────────────▶ held ─────────────────────────────────────▶ stopping
 //	  ▲                            │ ▲                                            │ │
 //	  │  the member is not valid   │ │    it is not to move, or a handler         │ │
@@ -39,6 +40,10 @@ type slot struct {
 	unlisted bool
 	// keep is until when the slot is not to stop again, because a handler did not return.
 	keep time.Duration
+	// finish is until when a slot that is to move stays held at most, so that its queued keys are handled, and zero for
+	// others. finished says that no key is queued any more.
+	finish   time.Duration
+	finished bool
 	// released is the epoch of the table of that id on which a handover was tried. The slot stays absent until a newer
 	// table shows what has become of that: an attempt that reported an error may still succeed.
 	released   int64
@@ -51,22 +56,16 @@ func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(
 
 // slotQueue is a queue of a member, as the member sees it.
 type slotQueue interface {
-	// busy reports whether a key of the slot is being handled, and handlers how many are.
-	busy(slot int) bool
+	// handlers returns how many keys of the slot are being handled.
 	handlers(slot int) int
 	// gained makes the queue list the keys of these slots. settled is called when slots are held or absent again.
 	gained(slots []int)
 	settled(slots []int)
+	// queuedSlots returns the slots with queued keys, nil if they need not be finished before a slot moves.
+	queuedSlots() map[int]bool
 }
 
-func (m *Member) isBusy(slot int) bool {
-	for _, q := range *m.queues.Load() {
-		if q.busy(slot) {
-			return true
-		}
-	}
-	return false
-}
+func (m *Member) isBusy(slot int) bool { return m.handlers(slot) > 0 }
 
 func (m *Member) handlers(slot int) (n int) {
 	for _, q := range *m.queues.Load() {
@@ -87,7 +86,9 @@ func (m *Member) anyBusy() bool {
 
 // register adds a queue. The slots that are held already count as gained.
 func (m *Member) register(q slotQueue) {
+	finishes := q.queuedSlots() != nil
 	m.mu.Lock()
+	m.mu.finishes = m.mu.finishes || finishes
 	queues := append((*m.queues.Load())[:len(*m.queues.Load()):len(*m.queues.Load())], q)
 	m.queues.Store(&queues)
 	var slots []int
@@ -160,6 +161,9 @@ func (m *Member) applyMineLocked(i int, now time.Duration, c *changes) {
 	}
 	s.released, s.releasedID = 0, ""
 	mustStop := m.mu.leaving || t.slots[i].next != "" && now >= s.keep
+	if !mustStop || m.state(i) != held {
+		s.finish, s.finished = 0, false
+	}
 	switch state := m.state(i); {
 	case state == absent:
 		s.ended, s.since, s.unlisted = false, now, mustStop
@@ -170,6 +174,11 @@ func (m *Member) applyMineLocked(i int, now time.Duration, c *changes) {
 		} else {
 			m.setState(i, held) // Before the queues list their keys.
 			c.gained = append(c.gained, i)
+		}
+	case state == held && mustStop && !m.mu.leaving && m.mu.finishes && !s.isFinished(now):
+		if s.finish == 0 {
+			s.finish = now + m.config.HandoverTimeout
+			signal(m.toWork)
 		}
 	case state == held && mustStop:
 		s.ended, s.since = false, now
@@ -185,6 +194,36 @@ func (m *Member) applyMineLocked(i int, now time.Duration, c *changes) {
 			c.gained = append(c.gained, i)
 		}
 	}
+}
+
+func (s *slot) isFinished(now time.Duration) bool {
+	return s.finished || s.finish > 0 && now >= s.finish
+}
+
+// finishQueued finds out which of the slots that stay held for their queued keys have none left. It reports whether others have
+// some.
+func (m *Member) finishQueued() (again bool) {
+	m.mu.Lock()
+	var waiting []int
+	for i := range m.slots {
+		if s := &m.slots[i]; s.finish > 0 && !s.finished && m.state(i) == held {
+			waiting = append(waiting, i)
+		}
+	}
+	m.mu.Unlock()
+	if len(waiting) == 0 {
+		return false
+	}
+	queued := make(map[int]bool)
+	for _, q := range *m.queues.Load() {
+		maps.Copy(queued, q.queuedSlots())
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, i := range waiting {
+		m.slots[i].finished = !queued[i]
+	}
+	return len(queued) > 0
 }
 
 // dropLocked makes a slot absent.

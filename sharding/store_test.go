@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -84,4 +85,28 @@ func TestMemory(t *testing.T) {
 			t.Errorf("events are %v", events)
 		}
 	})
+}
+
+// A watch that lags too far behind ends: changes are kept for a while only.
+func TestMemoryForgets(t *testing.T) {
+	store := Memory()
+	r, err := store.Create(t.Context(), Record{Name: "a", Group: "g"})
+	for range 10 * maxHistory {
+		if err == nil {
+			r, err = store.Update(t.Context(), r)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := cap(store.(*memory).history); n > 4*maxHistory {
+		t.Errorf("it keeps %d changes", n)
+	}
+	for _, version := range []string{"1", "1000000"} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := store.Watch(ctx, "g", version, func(Event) {}); err == nil || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("version %s: %v", version, err)
+		}
+	}
 }

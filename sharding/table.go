@@ -18,10 +18,10 @@ const maxSlots = 4096
 type table struct {
 	// id names the table. A table that was deleted and made again has another id.
 	id string
-	// epoch grows by one with each write. It starts at the milliseconds since 1970, so that the epochs of a new table
-	// are greater than those of one that was deleted.
+	// epoch grows with each write. It starts at the milliseconds since 1970, so that a new group's are probably greater than
+	// those of an earlier one. If the table was deleted, the new one goes on from the epochs in the members' records.
 	epoch int64
-	// settling: the table is new, and somebody may still hold slots by another one. See settle.
+	// settling: the table is new, and somebody may still hold slots by another one; see isSettled.
 	settling bool
 	// leaving are members that hand over what they hold, and must not get more.
 	leaving []string
@@ -201,6 +201,8 @@ type memberData struct {
 	Lease int64 `json:"lease"`
 	// Table is the id of the table by which the member holds slots. It is empty if it has held none.
 	Table string `json:"table,omitempty"`
+	// Epoch is the greatest that the member has seen, in any table.
+	Epoch int64 `json:"epoch,omitempty"`
 }
 
 func (d memberData) encode() string {

@@ -19,6 +19,8 @@ type view struct {
 	// adopted is when the read began that showed the first table of this id, and confirmed when the last one began
 	// that showed a table of this id after the member's record named it.
 	adopted, confirmed time.Duration
+	// epoch is the greatest one that was seen anywhere. A new table goes on from there.
+	epoch int64
 	// missing: a read has shown that there is no table.
 	missing bool
 	// incompatible is why the present table cannot be used.
@@ -39,7 +41,7 @@ type seen struct {
 	valid bool
 	// since is when this version was seen for the first time, or when the record was found to be gone.
 	since time.Duration
-	// gone: the record was deleted. deleted: by this member, or when it was about to do so.
+	// gone: the record was deleted. deleted: by this member.
 	gone, deleted bool
 }
 
@@ -180,6 +182,7 @@ func (m *Member) sawMemberLocked(id string, r Record) {
 		return
 	}
 	s.data = d
+	m.mu.view.epoch = max(m.mu.view.epoch, d.Epoch)
 }
 
 // tableChanged is called with each change of the table that the watch reports. A watch may be late, so it only shows
@@ -207,8 +210,9 @@ func (m *Member) tableChanged(e Event) {
 
 // adoptLocked makes t, a table of the known id, the known one, if it is newer.
 func (m *Member) adoptLocked(t *table, version string) {
-	if t.epoch > m.mu.view.table.epoch {
-		m.mu.view.table, m.mu.view.version = t, version
+	view := &m.mu.view
+	if t.epoch > view.table.epoch {
+		view.table, view.version, view.epoch = t, version, max(view.epoch, t.epoch)
 	}
 }
 
@@ -232,6 +236,7 @@ func (m *Member) sawTable(r Record, began time.Duration) error {
 			m.logger.Error("The table was deleted, and there is a new one", "table", t.id, "before", view.table.id)
 		}
 		view.table, view.version, view.adopted, view.confirmed = t, r.Version, began, never
+		view.epoch = max(view.epoch, t.epoch)
 	} else {
 		m.adoptLocked(t, r.Version)
 	}

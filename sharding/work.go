@@ -3,7 +3,7 @@ package sharding
 import (
 	"context"
 	"errors"
-	"hash/fnv"
+	"math/rand/v2"
 	"time"
 )
 
@@ -13,8 +13,10 @@ const (
 	batching = 200 * time.Millisecond
 	turn     = 150 * time.Millisecond
 	maxTurns = 4
-	// stagger keeps members apart that all hand over slots after one plan.
+	// stagger, times the number of members, keeps those apart that all hand over slots after one plan.
 	stagger = 5 * time.Millisecond
+	// finishPoll is when to look again whether the queued keys of slots that are to move are finished.
+	finishPoll = 50 * time.Millisecond
 	// soon is when to look again after a failed call.
 	soon = 250 * time.Millisecond
 )
@@ -34,10 +36,14 @@ func (m *Member) workLoop() {
 
 // work does what there is to do, and returns when to look again if nothing changes.
 func (m *Member) work() (next time.Duration) {
+	again := m.finishQueued()
 	m.mu.Lock()
 	now := m.now()
 	c := m.applyLocked()
 	next = m.hurryLocked(now, &c)
+	if again {
+		next = now + finishPoll
+	}
 	after := m.applyLocked()
 	if m.mu.view.table != nil && m.mu.view.table.id != m.mu.self.follows && !m.anyBusy() {
 		signal(m.toRenew) // to follow it
@@ -84,10 +90,7 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 		m.mu.Unlock()
 		return due, nil
 	}
-	epoch := m.config.Clock.Now().UnixMilli()
-	if view.table != nil {
-		epoch = max(epoch, view.table.epoch+1)
-	}
+	epoch := max(m.config.Clock.Now().UnixMilli(), view.epoch+1)
 	m.mu.Unlock()
 	t := newTable(m.config.newID("table"), m.config.Slots, epoch)
 	began := m.now()
@@ -150,10 +153,11 @@ func (m *Member) buryDead(now time.Duration) (due time.Duration, err error) {
 func (m *Member) bury(id, version string) error {
 	err := m.call(func(ctx context.Context) error { return m.store.Delete(ctx, m.recordName(id), version) })
 	switch {
-	case errors.Is(err, ErrConflict):
-		return m.findMember(id) // It lives, and the watch is late.
-	case err == nil, errors.Is(err, ErrNotFound):
-	default:
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
+		// It lives and the watch is late, or somebody else has deleted the record. If that was a person, the member may
+		// not know it yet.
+		return m.findMember(id)
+	case err != nil:
 		return err
 	}
 	m.mu.Lock()
@@ -162,8 +166,6 @@ func (m *Member) bury(id, version string) error {
 	if s.version != version {
 		return nil // It was seen again meanwhile.
 	}
-	// If it was not found, then either another member has found it dead, or an earlier attempt of this one has
-	// succeeded and reported an error.
 	s.gone, s.deleted = true, true
 	m.logger.Warn("A member has not renewed its lease: taking over", "dead", id, "lease", time.Duration(s.data.Lease))
 	return nil
@@ -181,7 +183,7 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 			}
 		}
 		for id, s := range m.mu.view.members {
-			if s.gone && !named[id] {
+			if s.dead(now) && !named[id] {
 				delete(m.mu.view.members, id)
 			}
 		}
@@ -197,21 +199,20 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 
 // writeTable writes what follows from the plan, from dead members, and from slots whose handlers have returned.
 func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
-	m.mu.Lock()
-	t := m.mu.view.table
-	m.mu.Unlock()
-	if t == nil {
-		return now + m.config.Lease, nil
-	}
-	settled := !t.settling
-	if !settled {
-		if settled, err = m.isSettled(t); err != nil || !settled {
-			return m.now() + soon, err
-		}
-	}
 	for range 20 {
+		m.mu.Lock()
+		t := m.mu.view.table
+		m.mu.Unlock()
+		if t == nil {
+			return now + m.config.Lease, nil
+		}
+		if t.settling {
+			if settled, err := m.isSettled(t); err != nil || !settled {
+				return m.now() + soon, err
+			}
+		}
 		now = m.now()
-		next, version, due, c := m.draft(now, settled)
+		next, version, due, c := m.draft(t.id, now)
 		m.do(c)
 		if next == nil {
 			return due, nil
@@ -231,23 +232,18 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 		if err = m.confirm(); err != nil {
 			return m.now() + soon, err
 		}
-		if m.sleep(m.ctx, m.pause(t), nil) != nil {
+		// Not all members try again at once.
+		if m.sleep(m.ctx, rand.N(stagger*time.Duration(len(t.named())+1)), nil) != nil {
 			return now, nil
 		}
 	}
 	return m.now() + soon, nil
 }
 
-// pause returns how long this member waits after a conflict, so that not all try again at once.
-func (m *Member) pause(t *table) time.Duration {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(m.ID()))
-	return stagger * time.Duration(h.Sum32()%uint32(len(t.named())+1))
-}
-
 // isSettled reports whether nobody can hold slots by a table that was there before t. A list that began after t was
 // read shows all members that could: a member says in its record which table it follows before it holds slots by
-// it, and checks afterwards that that table is still there.
+// it, and checks afterwards that that table is still there. Of a member that is not listed, and that a person may have
+// deleted too, that shows nothing until it has been gone for a lease. The records also have the epochs of earlier tables.
 func (m *Member) isSettled(t *table) (bool, error) {
 	var records []Record
 	err := m.call(func(ctx context.Context) (err error) {
@@ -257,12 +253,26 @@ func (m *Member) isSettled(t *table) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	listed := make(map[string]bool)
 	for _, r := range records {
-		if m.idOf(r) == "" {
+		id := m.idOf(r)
+		if id == "" {
 			continue
 		}
-		if d, err := decodeMember(r); err != nil || d.Table != "" && d.Table != t.id {
+		listed[id] = true
+		d, err := decodeMember(r)
+		if err != nil || d.Table != "" && d.Table != t.id {
 			return false, nil
+		}
+		m.mu.view.epoch = max(m.mu.view.epoch, d.Epoch)
+	}
+	for id, s := range m.mu.view.members {
+		if !listed[id] && id != m.mu.self.id {
+			if m.goneLocked(id); !s.dead(m.now()) {
+				return false, nil
+			}
 		}
 	}
 	return true, nil

@@ -40,8 +40,9 @@ type Pool[T comparable] struct {
 	causeAdder  workqueue.CauseAdder[T]
 	addNotifier workqueue.AddNotifier[T]
 
-	// begun is set by the first Run.
-	begun atomic.Bool
+	// begun is set by the first Run, and by the first Handle, which also calls prepareHandle.
+	begun         atomic.Bool
+	prepareHandle sync.Once
 
 	failures failures[T]
 	// anyFailing has one element when keys begin to fail. See awaitStop.
@@ -71,6 +72,8 @@ type Pool[T comparable] struct {
 		// Run and after the end, more while surplus ones still handle their key.
 		target  int
 		workers []*worker[T]
+		// endWatch ends watchForStuck while there are calls of Handle.
+		endWatch func()
 		// contexts are for the next calls.
 		contexts []callContext
 		// getting is the context of the workers' Gets. When there are too many workers it ends, and those

@@ -52,6 +52,7 @@ type call[T comparable] struct {
 	priority int                // of a key of a PriorityQueue
 	failed   failureCount       // of the calls before
 	panic    *PanicError        // Err, if the handler panicked
+	rethrows bool               // a panic of the handler goes on, when all has been done
 
 	// What follows is set by decide.
 
@@ -121,16 +122,6 @@ func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 	return nil, false
 }
 
-// newContextLocked returns a context for one call. Many are allocated at once, so that hardly a key costs an allocation.
-func (p *Pool[T]) newContextLocked() *callContext {
-	if len(p.mu.contexts) == 0 {
-		p.mu.contexts = make([]callContext, 256)
-	}
-	c := &p.mu.contexts[0]
-	p.mu.contexts = p.mu.contexts[1:]
-	return c
-}
-
 // mayStartLocked reports whether keys may be started. It is false when Run's context has ended, or Stop was called,
 // unless what is queued is to be finished.
 func (p *Pool[T]) mayStartLocked() bool {
@@ -152,7 +143,7 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 	defer p.setFinished(w)
 	c := call[T]{Result: Result[T]{Key: key}}
 	defer c.end()
-	p.guarded(func() { p.prepare(w, &c) }) // If it panics, the pool stops, and begin returns false.
+	p.guarded(func() { p.prepare(w, &c, p.firstCall) }) // If it panics, the pool stops, and begin returns false.
 	switch {
 	case c.lost: // Another process may have got the key.
 		if p.logger != nil {
@@ -175,8 +166,8 @@ func (c *call[T]) end() {
 	}
 }
 
-// prepare finds out what is known of the key, and makes the handler's context.
-func (p *Pool[T]) prepare(w *worker[T], c *call[T]) {
+// prepare finds out what is known of the key, and makes the handler's context, of what contexts have in common.
+func (p *Pool[T]) prepare(w *worker[T], c *call[T], common *callInfo) {
 	if c.failed = p.failures.of(c.Key); p.isStale(context.Background(), c.Key, c.failed) {
 		p.failures.forget(c.Key)
 		c.failed = failureCount{}
@@ -187,9 +178,9 @@ func (p *Pool[T]) prepare(w *worker[T], c *call[T]) {
 	}
 	c.Started = p.options.Clock.Now()
 	c.base, w.spare = w.spare, nil
-	c.base.callInfo = p.firstCall
+	c.base.callInfo = common
 	if !p.sharesFirst || c.Attempt > 1 {
-		info := *p.firstCall
+		info := *common
 		info.attempt, info.priority = c.Attempt, c.priority
 		if p.logger != nil {
 			info.key = c.Key
@@ -231,11 +222,15 @@ func (p *Pool[T]) begin(w *worker[T], c *call[T]) bool {
 		}
 		return false
 	}
+	p.setHandlingLocked(w, c)
+	return true
+}
+
+func (p *Pool[T]) setHandlingLocked(w *worker[T], c *call[T]) {
 	w.state = handling
 	w.current = current[T]{RunningKey[T]{Key: c.Key, Attempt: c.Attempt, Started: c.Started}, c.base, c.ctx}
 	delete(p.mu.refused, c.Key)
 	p.notGetting.Broadcast()
-	return true
 }
 
 // givesBack reports whether a key that is not started goes back to the queue: the queue stays open, or other
@@ -259,7 +254,11 @@ func (p *Pool[T]) handle(c *call[T]) {
 	defer func() {
 		if !returned {
 			// recover works only here, in the deferred function itself.
-			p.notReturned(c, recover())
+			v := recover()
+			p.notReturned(c, v)
+			if c.rethrows && v != nil {
+				defer panic(v) // From here, so that it has the handler's stack.
+			}
 		}
 		p.finishCall(c)
 	}()
@@ -280,7 +279,7 @@ func (p *Pool[T]) notReturned(c *call[T], v any) {
 	}
 	c.panic = &PanicError{Value: v, Stack: debug.Stack()}
 	c.Err = c.panic
-	if p.options.CrashOnPanic {
+	if p.options.CrashOnPanic && !c.rethrows {
 		p.logPanic(c)
 		// The stack that the runtime prints is still that of the handler.
 		panic(v)
@@ -334,7 +333,7 @@ func (p *Pool[T]) decide(c *call[T]) {
 	}
 	c.Next = NextRetry
 	// A handler that was cut short by the end of the pool has not had its last attempt.
-	if p.options.MaxRetries == UnlimitedRetries || p.handling.Err() != nil {
+	if p.options.MaxRetries == UnlimitedRetries || c.base.handling.Err() != nil {
 		return
 	}
 	p.guarded(func() { p.countElsewhere(c) })
@@ -351,6 +350,11 @@ func (p *Pool[T]) readError(c *call[T]) bool {
 			p.notReturned(c, v)
 		}
 	}()
+	return c.readAnswer()
+}
+
+// readAnswer is readError that lets panics pass.
+func (c *call[T]) readAnswer() bool {
 	var fatal *FatalError
 	var terminal *TerminalError
 	if errors.As(c.Err, &fatal) || errors.As(c.Err, &terminal) {
@@ -370,18 +374,6 @@ func (p *Pool[T]) readError(c *call[T]) bool {
 		return true
 	}
 	return false
-}
-
-// addedAgain reports whether a context of UntilAdded has ended because the key was added again.
-func (c *call[T]) addedAgain() bool {
-	own := c.base.own.Load()
-	return own != nil && own.interrupted.Load()
-}
-
-// endedOtherwise reports whether the handler's context has ended for another reason. (OnStart may have made it by UntilAdded.)
-func (c *call[T]) endedOtherwise() bool {
-	cause := context.Cause(c.ctx)
-	return cause != nil && !errors.Is(cause, ErrAdded)
 }
 
 // countElsewhere sets the number of failures to what the queue counts, if processes that share it may have failed too.

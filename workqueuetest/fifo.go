@@ -1,22 +1,30 @@
 package workqueuetest
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 )
 
-// fifoCases are about Add, Done and the order of the keys.
-func fifoCases() []testCase {
+func orderCases() []testCase {
 	return []testCase{
 		bubbled("Order", "Keys come in the order in which they became queued.", tryOrder),
-		bubbled("AddTwice", "Add of a queued key does nothing: it comes once, at its old place.", tryAddTwice),
-		bubbled("AddWhileHeld", "A key that is added while a worker holds it comes again after Done, once, at the end of the line.", tryAddWhileHeld),
-		bubbled("AddAfterShutDown", "After shutdown Add does nothing, also not for a key that a worker holds.", tryAddAfterShutDown),
-		bubbled("DoneOfUnheldKey", "Done of a key that no worker holds changes nothing but the count of such calls.", tryDoneOfUnheldKey),
-		bubbled("Stats", "Stats counts the keys that are queued and held, and the adds that changed something.", tryStats),
+	}
+}
+
+// waitCases are about which calls wait, and what ends that.
+func waitCases() []testCase {
+	return []testCase{
 		bubbled("NothingWaitsForWorkers", "No method but Get and the drains waits for the work of other goroutines.", tryNothingWaits),
+		bubbled("GetWaits", "Get waits while nothing is queued, also if workers hold keys that will be queued again.", tryGetWaits),
+		bubbled("AddWakesGetters", "As many getters wake as there are keys for, however the adds are spread over time.", tryAddWakesGetters),
+		bubbled("ShutDownWakesGetters", "A shutdown wakes every getter that waits for a key.", tryShutDownWakesGetters),
+		bubbled("GetContextOfDoneContext", "GetContext with a context that is done takes no key.", tryGetContextOfDoneContext),
+		bubbled("GetContextGivesUp", "GetContext waits no longer than its context.", tryGetContextGivesUp),
 	}
 }
 
@@ -45,99 +53,6 @@ func tryOrder(r *run) {
 	}
 	r.wantLen(q, "with every key held", 0)
 	r.check(q)
-}
-
-func tryAddTwice(r *run) {
-	q := r.queue(Config[string]{})
-	for _, key := range []string{"a", "b", "a", "c", "b", "a", "", ""} {
-		q.Add(key)
-	}
-	r.wantLen(q, "four keys added twice", 4)
-	r.wantStats(q, "four keys added twice", workqueue.Stats{Queued: 4, Adds: 4})
-	r.process(q, "four keys added twice", "a", "b", "c", "")
-}
-
-func tryAddWhileHeld(r *run) {
-	q := r.queue(Config[string]{})
-	q.Add("a")
-	r.hold(q, "a")
-	q.Add("a")
-	q.Add("b")
-	q.Add("a")
-	r.wantLen(q, "a held and added, b added", 1)
-	r.wantStats(q, "a held and added, b added", workqueue.Stats{Queued: 1, Processing: 1, Adds: 3})
-	if e, ok := q.(extended); ok && !r.suite.PartialStats && e.Stats().Again != 1 {
-		r.Fatalf("a held and added: Stats().Again = %d, want 1", e.Stats().Again)
-	}
-	q.Done("a")
-	r.check(q)
-	r.wantLen(q, "a done", 2)
-	r.process(q, "a done", "b", "a")
-	r.wantStats(q, "everything done", workqueue.Stats{Adds: 3})
-}
-
-func tryAddAfterShutDown(r *run) {
-	r.eachEnder(func(q fifo, e ender) {
-		q.Add("held")
-		q.Add("queued")
-		r.hold(q, "held")
-		end := e.start(r, q)
-		end.mustWaitIf(e.drain, "with a key held")
-		q.Add("new")
-		q.Add("queued")
-		q.Add("held") // Done would queue it again
-		q.Done("held")
-		r.process(q, "adds after "+e.name, "queued")
-		end.mustReturn("with nothing left")
-		r.wantStats(q, "adds after "+e.name, workqueue.Stats{Adds: 2})
-		r.wantShutDown(q, "adds after "+e.name)
-	})
-}
-
-func tryDoneOfUnheldKey(r *run) {
-	q := r.queue(Config[string]{})
-	q.Done("unknown")
-	r.wantLen(q, "Done of an unknown key", 0)
-	r.wantStats(q, "Done of an unknown key", workqueue.Stats{UnmatchedDones: 1})
-	q.Add("a")
-	q.Done("a")
-	r.check(q)
-	// In client-go this queues the key a second time (kubernetes/kubernetes#141079).
-	r.wantLen(q, "Done of a queued key", 1)
-	r.wantStats(q, "Done of a queued key", workqueue.Stats{Queued: 1, Adds: 1, UnmatchedDones: 2})
-	r.hold(q, "a")
-	second := r.startGet(q)
-	second.mustBlock("of a second worker, with the only key held")
-	q.Done("a")
-	q.Done("a")
-	second.mustBlock("of a second worker, with the only key done twice")
-	q.Add("a")
-	second.mustReturn("after an Add")
-	q.Done("a")
-	r.wantStats(q, "everything done", workqueue.Stats{Adds: 2, UnmatchedDones: 3})
-	r.check(q)
-}
-
-func tryStats(r *run) {
-	q := capable[extended](r, Config[string]{})
-	if st := q.Stats(); st != (workqueue.Stats{}) {
-		r.Fatalf("Stats() of a new queue = %+v, want zeros", st)
-	}
-	q.Add("a")
-	q.Add("b")
-	if n := q.Stats().Queued; n != 2 {
-		r.Fatalf("Stats().Queued = %d with two keys queued", n)
-	}
-	r.hold(q, "a")
-	r.wantStats(q, "a held, b queued", workqueue.Stats{Queued: 1, Processing: 1, Adds: 2})
-	q.Done("a")
-	if d, ok := q.(delaying); ok {
-		d.AddAfter("a", time.Hour)
-		d.AddAfter("c", time.Hour)
-		d.AddAfter("c", time.Minute)
-		d.AddAfter("d", 0)
-		r.wantStats(q, "four calls of AddAfter", workqueue.Stats{Queued: 2, Waiting: 2, Adds: 3, Retries: 4})
-	}
 }
 
 func tryNothingWaits(r *run) {
@@ -182,4 +97,108 @@ func tryNothingWaits(r *run) {
 	drain.mustReturn("with nothing left")
 	start(r, "ShutDown", func() bool { q.ShutDown(); return true }).mustReturn("after a drain")
 	calls("after shutdown")
+}
+
+func tryGetWaits(r *run) {
+	q := r.queue(Config[string]{})
+	get := r.startGet(q)
+	get.mustBlock("of an empty queue")
+	q.Add("a")
+	if g := get.mustReturn("after an Add"); g.key != "a" || g.err != nil {
+		r.Fatalf("Get() = %v, want a", g)
+	}
+	get = r.startGet(q)
+	q.Add("a")
+	get.mustBlock("with the only key held and added")
+	q.Done("a")
+	if g := get.mustReturn("after Done of a key that was added"); g.key != "a" || g.err != nil {
+		r.Fatalf("Get() = %v, want a", g)
+	}
+}
+
+func tryAddWakesGetters(r *run) {
+	for _, burst := range []int{1, 2, 7} {
+		q := r.queue(Config[string]{})
+		var gets []*call[got]
+		for range 14 {
+			gets = append(gets, r.startGet(q))
+		}
+		for first := 0; first < len(gets); first += burst {
+			synctest.Wait()
+			for key := first; key < first+burst; key++ {
+				q.Add(fmt.Sprint(key))
+			}
+			synctest.Wait()
+			seen := make(map[string]bool)
+			for _, get := range gets {
+				if get.Returned() {
+					seen[get.mustReturn("").key] = true
+				}
+			}
+			if len(seen) != first+burst {
+				r.Fatalf("%d getters have a key of their own after %d adds in bursts of %d", len(seen), first+burst, burst)
+			}
+		}
+	}
+}
+
+func tryShutDownWakesGetters(r *run) {
+	r.eachEnder(func(q fifo, e ender) {
+		var gets []*call[got]
+		for range 5 {
+			gets = append(gets, r.startGet(q))
+			if ext, ok := q.(extended); ok {
+				gets = append(gets, r.startGetContext(context.Background(), ext))
+			}
+		}
+		for _, get := range gets {
+			get.mustBlock("of an empty queue")
+		}
+		e.start(r, q).mustReturn("of an empty queue")
+		for _, get := range gets {
+			if g := get.mustReturn("after " + e.name); g.err != workqueue.ErrShutDown || g.key != "" {
+				r.Fatalf("%s = %q, %v, want no key and shutdown", get.what, g.key, g.err)
+			}
+		}
+	})
+}
+
+func tryGetContextOfDoneContext(r *run) {
+	q := capable[extended](r, Config[string]{})
+	expired, cancel := context.WithTimeout(context.Background(), 0)
+	defer cancel()
+	for range 2 { // empty, and with keys
+		for want, ctx := range map[error]context.Context{
+			context.Canceled: canceled(), context.DeadlineExceeded: expired,
+		} {
+			g := r.startGetContext(ctx, q).mustReturn("with a context that is done")
+			if g.key != "" || !errors.Is(g.err, want) {
+				r.Fatalf("GetContext() = %q, %v, want no key and %v", g.key, g.err, want)
+			}
+		}
+		q.Add("a")
+		q.Add("b")
+	}
+	r.check(q)
+	r.process(q, "a and b added", "a", "b")
+}
+
+func tryGetContextGivesUp(r *run) {
+	q := capable[extended](r, Config[string]{})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	impatient := r.startGetContext(ctx, q)
+	impatient.mustBlock("of an empty queue")
+	patient := r.startGet(q)
+	patient.mustBlock("of an empty queue")
+	time.Sleep(time.Minute - 1)
+	impatient.mustBlock("before its deadline")
+	time.Sleep(time.Nanosecond)
+	if g := impatient.mustReturn("after its deadline"); g.key != "" || g.err != context.DeadlineExceeded {
+		r.Fatalf("GetContext() = %q, %v, want no key and DeadlineExceeded", g.key, g.err)
+	}
+	q.Add("a")
+	if g := patient.mustReturn("after an Add"); g.key != "a" {
+		r.Fatalf("Get() = %v, want a", g)
+	}
 }

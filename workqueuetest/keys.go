@@ -60,6 +60,9 @@ func (r *run) tryBadKeys(bad map[string]any, rightKind func(any) bool) {
 			methods[name] = func(q queue, key any) { q.(workqueue.TypedDelayingInterface[any]).AddAfter(key, d) }
 		}
 	}
+	if _, ok := r.anyQueue().(workqueue.TypedRateLimitingInterface[any]); ok {
+		methods["AddRateLimited"] = func(q queue, key any) { q.(workqueue.TypedRateLimitingInterface[any]).AddRateLimited(key) }
+	}
 	for name, method := range methods {
 		q := r.anyQueue()
 		q.Add("held")

@@ -43,10 +43,7 @@ func (l *scriptedLimiter) NumRequeues(item string) int {
 
 func limiterCases() []testCase {
 	return []testCase{
-		bubbled("AddRateLimited", "AddRateLimited asks the limiter once, and adds the key after the delay that it returns.", tryAddRateLimited),
-		bubbled("AddRateLimitedWithoutDelay", "If the limiter returns zero or less, the key is queued at once.", tryAddRateLimitedWithoutDelay),
 		bubbled("AddRateLimitedOfWaitingKey", "AddRateLimited of a waiting key asks the limiter again (unless declared otherwise), and the earliest time wins.", tryAddRateLimitedOfWaitingKey),
-		bubbled("AddRateLimitedAfterShutDown", "After shutdown AddRateLimited adds nothing.", tryAddRateLimitedAfterShutDown),
 		bubbled("Forget", "Forget and NumRequeues call the limiter, and no other method but AddRateLimited does.", tryForget),
 		bubbled("LimiterPanics", "A panic of the limiter reaches the caller, and the queue stays usable.", tryLimiterPanics),
 	}
@@ -63,28 +60,6 @@ func (r *run) wantAsked(l *scriptedLimiter, want ...string) {
 	if !slices.Equal(l.asked, want) {
 		r.Fatalf("the limiter was asked %q, want %q", l.asked, want)
 	}
-}
-
-func tryAddRateLimited(r *run) {
-	q, l := r.limiting(time.Second, time.Minute)
-	q.AddRateLimited("a")
-	q.AddRateLimited("b")
-	r.pass(time.Second - 1)
-	r.wantLen(q, "before the first delay", 0)
-	r.pass(1)
-	r.process(q, "after the first delay", "a")
-	r.pass(59*time.Second - 1)
-	r.wantLen(q, "before the second delay", 0)
-	r.pass(1)
-	r.process(q, "after the second delay", "b")
-	r.wantAsked(l, "When a", "When b")
-}
-
-func tryAddRateLimitedWithoutDelay(r *run) {
-	q, _ := r.limiting(0, -time.Hour)
-	q.AddRateLimited("a")
-	q.AddRateLimited("b")
-	r.process(q, "without a delay", "a", "b")
 }
 
 func tryAddRateLimitedOfWaitingKey(r *run) {
@@ -106,16 +81,6 @@ func tryAddRateLimitedOfWaitingKey(r *run) {
 	}
 	r.pass(time.Hour)
 	r.wantLen(q, "an hour later", 0)
-}
-
-func tryAddRateLimitedAfterShutDown(r *run) {
-	q, _ := r.limiting(0, time.Second)
-	q.ShutDown()
-	q.AddRateLimited("a")
-	q.AddRateLimited("b")
-	r.pass(time.Hour)
-	r.wantLen(q, "after shutdown", 0)
-	r.wantShutDown(q, "an hour later")
 }
 
 func tryForget(r *run) {

@@ -26,17 +26,6 @@ func linearizableCases() []testCase {
 	}
 }
 
-// fifoKeys is how many keys there are: "a" and those after it.
-const fifoKeys = 3
-
-// fifoState is the queue between two calls.
-type fifoState struct {
-	queued      string // the keys, in order
-	dirty, held [fifoKeys]bool
-	down        bool
-	shared      bool
-}
-
 // fifoCall is a call that took effect, and fifoResult what it returned.
 type fifoCall struct{ method, key string }
 
@@ -46,49 +35,37 @@ type fifoResult struct {
 	shutDown bool
 }
 
-// step returns the state after a call, or false if the call cannot have that result in s.
-func (s fifoState) step(c fifoCall, result fifoResult) (bool, fifoState) {
+// step returns the state after a call, or false if the call cannot have that result in m.
+func (m slowFIFO) step(c fifoCall, result fifoResult, shared bool) (bool, slowFIFO) {
 	switch c.method {
 	case "Add":
 		// After shutdown a shared queue takes what workers add, but none of these calls could show that.
-		key := c.key[0] - 'a'
-		if s.down || s.dirty[key] {
-			return true, s
-		}
-		if !s.held[key] {
-			s.queued += c.key
-		}
-		s.dirty[key] = true
+		m.add(c.key)
 	case "Done":
-		key := c.key[0] - 'a'
-		if s.held[key] && s.dirty[key] {
-			s.queued += c.key
-		}
-		s.held[key] = false
+		m.done(c.key)
 	case "Get":
 		if result.shutDown {
-			return s.down && (s.queued == "" || s.shared), s
+			return m.down && (m.queued == "" || shared), m
 		}
-		if s.down && s.shared || s.queued == "" || s.queued[:1] != result.key {
-			return false, s
+		if m.down && shared || m.queued == "" {
+			return false, m
 		}
-		key := result.key[0] - 'a'
-		s.queued = s.queued[1:]
-		s.dirty[key], s.held[key] = false, true
+		key := m.get()
+		return key == result.key, m
 	case "Len":
-		return result.n == len(s.queued) || s.down && s.shared, s
+		return result.n == len(m.queued) || m.down && shared, m
 	case "ShutDown":
-		s.down = true
+		m.down = true
 	}
-	return true, s
+	return true, m
 }
 
 // fifoModel is the model of a queue, shared or not.
 func fifoModel(shared bool) porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { return fifoState{shared: shared} },
+		Init: func() any { return slowFIFO{} },
 		Step: func(state, input, output any) (bool, any) {
-			return state.(fifoState).step(input.(fifoCall), output.(fifoResult))
+			return state.(slowFIFO).step(input.(fifoCall), output.(fifoResult), shared)
 		},
 	}
 }
@@ -170,7 +147,7 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 	}
 	produce := func(client int, random *rand.Rand) {
 		for range calls {
-			key := string(rune('a' + random.IntN(fifoKeys)))
+			key := modelKey(random.IntN(3))
 			switch n := random.IntN(12); {
 			case n == 0:
 				length(client)

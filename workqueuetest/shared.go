@@ -66,7 +66,10 @@ func trySharedShutDown(r *run) {
 }
 
 func trySharedDrain(r *run) {
-	r.eachDrain(func(q fifo, drain ender) {
+	r.eachEnder(func(q fifo, drain ender) {
+		if !drain.drain {
+			return
+		}
 		q.Add("a")
 		q.Add("b")
 		q.Add("c")

@@ -2,19 +2,13 @@ package workqueuetest
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
-
-	"github.com/keyedqueue/workqueue"
 )
 
-// shutDownCases are about shutdown. Those about drains are in drain.go.
+// shutDownCases are about methods that shut down. Most cases about them are scripts.
 func shutDownCases() []testCase {
 	return []testCase{
 		bubbled("ShutDownTwice", "Every method that shuts down may be called any number of times, by any number of callers, in any order.", tryShutDownTwice),
-		bubbled("ShutDownEndsDrain", "ShutDown ends waiting drains, even if the queue was shut down before.", tryShutDownEndsDrain),
-		bubbled("ShutDownDropsWaiting", "Every way to shut down drops the keys that wait for their time, and counts them.", tryShutDownDropsWaiting),
 		bubbled("ShutDownContextGivesUp", "ShutDownContext waits no longer than its context, and may be called again to wait on.", tryShutDownContextGivesUp),
 	}
 }
@@ -42,69 +36,6 @@ func tryShutDownTwice(r *run) {
 			r.wantShutDown(q, e.name+" after "+first.name)
 		}
 		r.check(q)
-	})
-}
-
-func tryShutDownEndsDrain(r *run) {
-	r.eachDrain(func(q fifo, drain ender) {
-		var want error
-		if drain.name == "ShutDownContext" {
-			want = workqueue.ErrShutDown
-		}
-		q.Add("a")
-		q.Add("b")
-		r.hold(q, "a")
-		for _, when := range []string{"after an Add", "after ShutDown"} {
-			var drains []*call[error]
-			for range 3 {
-				drains = append(drains, drain.start(r, q))
-			}
-			drains[0].mustBlock(when)
-			start(r, "ShutDown", func() bool { q.ShutDown(); return true }).mustReturn("during a drain")
-			for _, d := range drains {
-				if err := d.mustReturn(when + " and another ShutDown"); !errors.Is(err, want) {
-					r.Fatalf("%s ended by ShutDown = %v, want %v", drain.name, err, want)
-				}
-			}
-		}
-		// It ends only the drains that were waiting then.
-		again := drain.start(r, q)
-		again.mustBlock("after two ShutDowns")
-		q.Done("a")
-		again.mustBlock("with a key queued")
-		r.process(q, "a done", "b")
-		if err := again.mustReturn("with nothing left"); err != nil {
-			r.Fatalf("%s = %v", drain.name, err)
-		}
-	})
-}
-
-func tryShutDownDropsWaiting(r *run) {
-	if _, ok := r.queue(Config[string]{}).(delaying); !ok {
-		r.lacks("AddAfter")
-	}
-	r.eachEnder(func(q fifo, e ender) {
-		d := q.(delaying)
-		q.Add("held")
-		r.hold(q, "held")
-		for i := range 100 {
-			d.AddAfter(fmt.Sprint(i), time.Duration(i+1)*time.Second)
-		}
-		d.AddAfter("held", time.Second)
-		end := e.start(r, q)
-		end.mustWaitIf(e.drain, "with a key held")
-		want := workqueue.Stats{Processing: 1, Adds: 1, Retries: 101, Dropped: 101}
-		r.wantStats(q, "after "+e.name, want)
-		r.pass(time.Hour)
-		r.wantLen(q, "an hour after "+e.name, 0)
-		d.AddAfter("late", time.Second)
-		d.AddAfter("late", 0)
-		r.wantLen(q, "AddAfter after "+e.name, 0)
-		q.Done("held")
-		end.mustReturn("with nothing left")
-		want.Processing = 0
-		r.wantStats(q, "in the end", want)
-		r.wantShutDown(q, "in the end")
 	})
 }
 

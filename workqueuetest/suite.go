@@ -158,7 +158,7 @@ func unbubbled(name, promise string, try func(*run)) testCase {
 func cases() []testCase {
 	var all []testCase
 	for _, some := range [][]testCase{
-		fifoCases(), getCases(), shutDownCases(), drainCases(), delayCases(), scriptCases(),
+		orderCases(), scriptCases(), waitCases(), shutDownCases(), delayCases(),
 		limiterCases(), keyCases(), metricsCases(), idleCases(), memoryCases(), modelCases(), linearizableCases(), stressCases(), sharedCases(),
 	} {
 		all = append(all, some...)

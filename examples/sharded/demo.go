@@ -26,67 +26,68 @@ type site struct {
 	handlers         atomic.Int32
 }
 
-// replica is what would be a process.
+// replica is what would be a process. It is the store that its member uses.
 type replica struct {
+	sharding.Store
 	name   string
-	store  breakable
 	member *sharding.Member
 	queue  sharding.Queue[int]
 	stop   context.CancelFunc // ends the workers
 	ended  chan error         // gets what they return
-	killed chan struct{}      // closed when the replica is killed
-	busy   [slots]atomic.Bool
+
+	runs, killed atomic.Bool
+	busy         [slots]atomic.Bool
 }
 
-// breakable is a store that a killed replica cannot write to any more.
-type breakable struct {
-	sharding.Store
-	broken atomic.Bool
-}
-
-func (b *breakable) Update(ctx context.Context, r sharding.Record) (sharding.Record, error) {
-	if b.broken.Load() {
-		return r, errors.New("this replica was killed")
+// Update fails when the replica was killed: it writes nothing any more.
+func (r *replica) Update(ctx context.Context, record sharding.Record) (sharding.Record, error) {
+	if r.killed.Load() {
+		return record, errors.New("this replica was killed")
 	}
-	return b.Store.Update(ctx, r)
+	return r.Store.Update(ctx, record)
 }
 
 // cluster is the demo.
 type cluster struct {
-	screen *screen
-	store  sharding.Store
-	sites  [slots]site
-	twice  atomic.Int64 // how often two replicas handled a site at the same time
-
-	mu       sync.Mutex // guards what follows
-	replicas []*replica // those that run
+	screen   *screen
+	sites    [slots]site
+	twice    atomic.Int64 // how often two replicas handled a site at the same time
+	replicas []*replica
 }
 
 // demo plays the script. It ends with it, or with ctx.
 func demo(ctx context.Context, out io.Writer, live bool) (err error) {
-	c := &cluster{store: sharding.Memory()}
-	c.screen = &screen{out: out, began: time.Now(), live: live, picture: c.picture}
-	sources, stop := context.WithCancel(ctx)
-	var group sync.WaitGroup
-	group.Go(func() { every(sources, 10*time.Millisecond, c.change) })
-	if live {
-		group.Go(func() { every(sources, 100*time.Millisecond, func(int) { c.screen.draw() }) })
+	c, store := new(cluster), sharding.Memory()
+	for _, name := range []string{"a", "b", "c", "d"} {
+		c.replicas = append(c.replicas, &replica{Store: store, name: name, ended: make(chan error, 1)})
 	}
+	c.screen = &screen{out: out, began: time.Now(), live: live, picture: c.picture}
+	changing, stop := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	group.Go(func() {
+		for n := 0; sleep(changing, 10*time.Millisecond) == nil; n++ {
+			c.change(n % slots)
+			if live && n%10 == 0 {
+				c.screen.draw()
+			}
+		}
+	})
 	defer func() {
 		stop()
 		group.Wait()
 		for _, r := range c.running() {
-			err = errors.Join(err, c.leave(r))
+			err = errors.Join(err, r.end(false))
 		}
 	}()
+	r := c.replicas
 	for _, step := range []struct {
 		what string
 		do   func() error
 	}{
-		{"a, b and c join", func() error { return errors.Join(c.join(ctx, "a"), c.join(ctx, "b"), c.join(ctx, "c")) }},
-		{"d joins", func() error { return c.join(ctx, "d") }},
-		{"b leaves", func() error { return c.leave(c.replicaNamed("b")) }},
-		{fmt.Sprintf("c is killed: its lease of %v must end before others may take over", demoLease), func() error { return c.kill("c") }},
+		{"a, b and c join", func() error { return errors.Join(c.join(ctx, r[0]), c.join(ctx, r[1]), c.join(ctx, r[2])) }},
+		{"d joins", func() error { return c.join(ctx, r[3]) }},
+		{"b leaves", func() error { return r[1].end(false) }},
+		{fmt.Sprintf("c is killed: its lease of %v must end before others may take over", demoLease), func() error { return r[2].end(true) }},
 	} {
 		if err := c.step(ctx, step.what, step.do); err != nil {
 			return err
@@ -94,7 +95,7 @@ func demo(ctx context.Context, out io.Writer, live bool) (err error) {
 	}
 	stop()
 	group.Wait()
-	if err := c.await(ctx, c.allHandled); err != nil {
+	if err := await(ctx, c.allHandled); err != nil {
 		return err
 	}
 	c.screen.say("every site's last version is handled; sites with two replicas at once: %d", c.twice.Load())
@@ -105,20 +106,21 @@ func demo(ctx context.Context, out io.Writer, live bool) (err error) {
 func (c *cluster) step(ctx context.Context, what string, do func() error) error {
 	c.screen.say("%s", what)
 	before, began := c.holders(), time.Now()
-	var heldAt [slots]time.Time // when each slot was seen to have a holder last
-	for i := range heldAt {
-		heldAt[i] = began
-	}
+	var without [slots]time.Time // since when each slot has been without a holder; zero if it has one
 	moved, longest := 0, time.Duration(0)
 	ended := make(chan error, 1)
 	go func() { ended <- do() }()
-	err := c.await(ctx, func() bool {
+	err := await(ctx, func() bool {
 		holders := c.holders()
 		moved = 0
 		for i, holder := range holders {
-			longest = max(longest, time.Since(heldAt[i]))
-			if holder != nil {
-				heldAt[i] = time.Now()
+			switch {
+			case holder != nil:
+				without[i] = time.Time{}
+			case without[i].IsZero():
+				without[i] = time.Now()
+			default:
+				longest = max(longest, time.Since(without[i]))
 			}
 			if holder != before[i] {
 				moved++
@@ -134,20 +136,8 @@ func (c *cluster) step(ctx context.Context, what string, do func() error) error 
 	return sleep(ctx, 2*time.Second)
 }
 
-// await polls until done returns true.
-func (c *cluster) await(ctx context.Context, done func() bool) error {
-	for range 6000 {
-		if err := sleep(ctx, 5*time.Millisecond); err != nil || done() {
-			return err
-		}
-	}
-	return errors.New("this took longer than 30s")
-}
-
-func (c *cluster) join(ctx context.Context, name string) (err error) {
-	r := &replica{name: name, ended: make(chan error, 1), killed: make(chan struct{})}
-	r.store.Store = c.store
-	r.member, err = sharding.Join(ctx, &r.store, sharding.Config{Group: "demo", Name: name, Slots: slots, Lease: demoLease})
+func (c *cluster) join(ctx context.Context, r *replica) (err error) {
+	r.member, err = sharding.Join(ctx, r, sharding.Config{Group: "demo", Name: r.name, Slots: slots, Lease: demoLease})
 	if err != nil {
 		return err
 	}
@@ -162,40 +152,32 @@ func (c *cluster) join(ctx context.Context, name string) (err error) {
 		// So that site i is the one of slot i. Real programs do without.
 		Hash: func(key int) uint64 { return uint64(key) << 58 },
 	})
-	working, stop := context.WithCancel(context.WithoutCancel(ctx))
-	r.stop = stop
+	var working context.Context
+	working, r.stop = context.WithCancel(context.WithoutCancel(ctx))
+	r.runs.Store(true)
 	go func() {
-		r.ended <- worker.Run(working, r.queue, func(ctx context.Context, key int) error { return c.handle(ctx, r, key) }, worker.Options[int]{Workers: 8})
+		handle := func(ctx context.Context, key int) error { return c.handle(ctx, r, key) }
+		r.ended <- worker.Run(working, r.queue, handle, worker.Options[int]{Workers: 8})
 	}()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.replicas = append(c.replicas, r)
 	return nil
 }
 
-// leave ends a replica as SIGTERM would: its handlers return, and then it hands over.
-func (c *cluster) leave(r *replica) error {
+// end ends a replica as SIGTERM would: its handlers return, and then it hands over. Or it ends it as SIGKILL would.
+func (r *replica) end(kill bool) error {
+	r.killed.Store(kill)
 	r.stop()
 	err := <-r.ended
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	err = errors.Join(err, r.member.Leave(ctx))
-	c.remove(r)
-	return err
-}
-
-// kill ends a replica as SIGKILL would: its handlers go no further, and it writes nothing any more.
-func (c *cluster) kill(name string) error {
-	r := c.replicaNamed(name)
-	r.store.broken.Store(true)
-	close(r.killed)
-	r.stop()
-	err := <-r.ended
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_ = r.member.Leave(ctx) // Ends its goroutines. It cannot hand over.
-	c.remove(r)
-	return err
+	if kill {
+		cancel() // Leave ends its goroutines. It cannot hand over.
+	}
+	left := r.member.Leave(ctx)
+	r.runs.Store(false)
+	if kill {
+		return err
+	}
+	return errors.Join(err, left)
 }
 
 func (c *cluster) handle(ctx context.Context, r *replica, i int) error {
@@ -207,20 +189,15 @@ func (c *cluster) handle(ctx context.Context, r *replica, i int) error {
 	r.busy[i].Store(true)
 	defer r.busy[i].Store(false)
 	version := s.changed.Load()
-	select {
-	case <-time.After(100 * time.Millisecond):
-		s.handled.Store(version)
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-r.killed:
-		return nil
+	if err := sleep(ctx, 100*time.Millisecond); err != nil || r.killed.Load() {
+		return err
 	}
+	s.handled.Store(version)
+	return nil
 }
 
-// change changes site n. Every replica hears of it, and only the one that holds its slot keeps the key.
-func (c *cluster) change(n int) {
-	i := n % slots
+// change changes a site. Every replica hears of it, and only the one that holds its slot keeps the key.
+func (c *cluster) change(i int) {
 	c.sites[i].changed.Add(1)
 	for _, r := range c.running() {
 		r.queue.Add(i)
@@ -236,30 +213,13 @@ func (c *cluster) allHandled() bool {
 	return true
 }
 
-func (c *cluster) running() []*replica {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return append([]*replica(nil), c.replicas...)
-}
-
-func (c *cluster) replicaNamed(name string) *replica {
-	for _, r := range c.running() {
-		if r.name == name {
-			return r
+func (c *cluster) running() (running []*replica) {
+	for _, r := range c.replicas {
+		if r.runs.Load() {
+			running = append(running, r)
 		}
 	}
-	return nil
-}
-
-func (c *cluster) remove(r *replica) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := range c.replicas {
-		if c.replicas[i] == r {
-			c.replicas = append(c.replicas[:i], c.replicas[i+1:]...)
-			return
-		}
-	}
+	return running
 }
 
 // holders returns who holds each slot and has workers, or nil.
@@ -282,7 +242,7 @@ func (c *cluster) isEven(holders [slots]*replica) bool {
 	}
 	running := c.running()
 	for _, r := range running {
-		if n := shares[r]; n < slots/len(running) || n > (slots+len(running)-1)/len(running) {
+		if more := shares[r] - slots/len(running); more != 0 && more != 1 {
 			return false
 		}
 	}
@@ -293,22 +253,18 @@ func (c *cluster) isEven(holders [slots]*replica) bool {
 func (c *cluster) picture() (lines []string) {
 	holders := c.holders()
 	for _, r := range c.running() {
-		var b strings.Builder
+		line := []byte(strings.Repeat(".", slots))
 		n := 0
 		for i, holder := range holders {
-			switch {
-			case holder == r && r.busy[i].Load() && c.screen.live:
-				b.WriteByte('*')
-			case holder == r:
-				b.WriteByte('#')
-			default:
-				b.WriteByte('.')
-			}
 			if holder == r {
 				n++
+				line[i] = '#'
+				if c.screen.live && r.busy[i].Load() {
+					line[i] = '*'
+				}
 			}
 		}
-		lines = append(lines, fmt.Sprintf("        %s %s %2d", r.name, b.String(), n))
+		lines = append(lines, fmt.Sprintf("        %s %s %2d", r.name, line, n))
 	}
 	return lines
 }
@@ -325,38 +281,39 @@ type screen struct {
 }
 
 func (s *screen) say(format string, args ...any) {
-	s.mu.Lock()
-	s.clearLocked()
-	fmt.Fprintf(s.out, "%5.1fs  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
-	s.mu.Unlock()
-	if s.live {
-		s.draw()
-	}
+	s.show(fmt.Sprintf("%5.1fs  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...)), s.live)
 }
 
 // draw shows the picture as it is now.
-func (s *screen) draw() {
-	lines := s.picture()
+func (s *screen) draw() { s.show("", true) }
+
+func (s *screen) show(text string, picture bool) {
+	var lines []string
+	if picture {
+		lines = s.picture()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.clearLocked()
-	fmt.Fprint(s.out, strings.Join(append(lines, ""), "\n"))
+	if s.drawn > 0 {
+		fmt.Fprintf(s.out, "\x1b[%dA\x1b[J", s.drawn)
+		s.drawn = 0
+	}
+	fmt.Fprint(s.out, text, strings.Join(append(lines, ""), "\n"))
 	if s.live {
 		s.drawn = len(lines)
 	}
 }
 
-func (s *screen) clearLocked() {
-	if s.drawn > 0 {
-		fmt.Fprintf(s.out, "\x1b[%dA\x1b[J", s.drawn)
-		s.drawn = 0
+// await polls until done returns true.
+func await(ctx context.Context, done func() bool) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("this took longer than 30s"))
+	defer cancel()
+	for !done() {
+		if err := sleep(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
 	}
-}
-
-func every(ctx context.Context, d time.Duration, f func(n int)) {
-	for n := 0; sleep(ctx, d) == nil; n++ {
-		f(n)
-	}
+	return nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -364,6 +321,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 }

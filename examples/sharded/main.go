@@ -22,20 +22,14 @@ import (
 const usage = `Usage: sharded -demo
        sharded [flags]
 
-Divides the keys of one controller among all of its replicas.
-
-With -demo it needs no cluster: three replicas in this process handle the keys
+With -demo it needs no cluster: three replicas in this process divide the keys
 of 64 slots; one joins, one leaves, and one is killed. Each replica has a line:
 "#" is a slot that it holds, "*" one whose key it is handling just now.
 
-Without -demo it is a replica of a controller on a cluster. It keeps a checksum
-of each ConfigMap with the label sharded-example=true in an annotation of that
-ConfigMap, until Ctrl-C. Start it several times. Its user must be allowed to
-list, watch and update ConfigMaps, and all of that and to get, create and delete
-Leases in the namespace of -leases.
-
-  sharded -demo
-  sharded -kubeconfig ~/.kube/test -namespace default -http 127.0.0.1:8080
+Without -demo it is a replica of a controller that keeps a checksum of each
+ConfigMap with the label sharded-example=true in an annotation, until Ctrl-C.
+Its user must be allowed to list, watch and update ConfigMaps, and all of that
+and to get, create and delete Leases in the namespace of -leases.
 
 Exit codes: 0 ended by Ctrl-C, SIGTERM or the end of the demo; 1 the cluster
 cannot be reached, or something failed; 2 bad arguments.

@@ -18,12 +18,17 @@ func Pools() *totals.Set[worker.Stats] {
 		func(st *worker.Stats) bool { return st.Ended })
 }
 
-// endQueue reports whether a queue was shut down and has no key left. Its priorities and its pause then end, too.
+// endQueue reports whether a queue was shut down and has no key left. Its gauges then end, too.
 func endQueue(st *workqueue.Stats) bool {
 	if !st.ShuttingDown || st.Queued > 0 || st.Processing > 0 || st.Waiting > 0 {
 		return false
 	}
 	st.ByPriority, st.Paused = nil, false
+	if s := st.Shared; s != nil {
+		st.Shared = &workqueue.SharedStats{
+			Errors: s.Errors, LostLeases: s.LostLeases, LostDones: s.LostDones, CallDuration: s.CallDuration,
+		}
+	}
 	return true
 }
 
@@ -44,6 +49,29 @@ func addQueue(sum *workqueue.Stats, part workqueue.Stats) {
 	sum.Latency = sum.Latency.Plus(part.Latency)
 	sum.WorkDuration = sum.WorkDuration.Plus(part.WorkDuration)
 	sum.ByPriority = addPriorities(sum.ByPriority, part.ByPriority)
+	sum.Shared = addShared(sum.Shared, part.Shared)
+}
+
+// addShared adds what each process counts for itself. What they see of the whole queue is the same for all.
+func addShared(a, b *workqueue.SharedStats) *workqueue.SharedStats {
+	if a == nil {
+		return b
+	}
+	if b == nil {
+		return a
+	}
+	return &workqueue.SharedStats{
+		Outage:       a.Outage || b.Outage,
+		Unsent:       a.Unsent + b.Unsent,
+		Errors:       a.Errors + b.Errors,
+		LostLeases:   a.LostLeases + b.LostLeases,
+		LostDones:    a.LostDones + b.LostDones,
+		CallDuration: a.CallDuration.Plus(b.CallDuration),
+		Failing:      max(a.Failing, b.Failing),
+		GivenUp:      max(a.GivenUp, b.GivenUp),
+		SetAside:     max(a.SetAside, b.SetAside),
+		Repaired:     max(a.Repaired, b.Repaired),
+	}
 }
 
 // MaxPriorities is the number of priorities for which a sum has a number of their own, as in the Stats of one

@@ -12,7 +12,8 @@ import (
 // source returns a source whose numbers are always st.
 func source(st workqueue.Stats) func() workqueue.Stats { return func() workqueue.Stats { return st } }
 
-// Everything that Stats has is added up, except for the two longest times, the name and the state.
+// Everything that Stats has is added up, except for the two longest times, the name, the state, and what all processes that
+// share a queue see of it.
 func TestEveryField(t *testing.T) {
 	full := func(n int) workqueue.Stats {
 		var st workqueue.Stats
@@ -27,6 +28,17 @@ func TestEveryField(t *testing.T) {
 		}
 		st.Latency = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{uint64(n), 1}, Sum: float64(n)}
 		st.WorkDuration = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{2, uint64(n)}, Sum: float64(n)}
+		shared := &workqueue.SharedStats{CallDuration: st.Latency}
+		v = reflect.ValueOf(shared).Elem()
+		for i := range v.NumField() {
+			switch f := v.Field(i); f.Kind() {
+			case reflect.Int:
+				f.SetInt(int64(n))
+			case reflect.Uint64:
+				f.SetUint(uint64(n))
+			}
+		}
+		st.Shared = shared
 		st.ByPriority = &workqueue.PriorityDepths{Depths: []workqueue.PriorityDepth{{Priority: 1, Queued: n}}, Others: n}
 		return st
 	}
@@ -37,6 +49,8 @@ func TestEveryField(t *testing.T) {
 	want := full(7)
 	want.OldestQueued, want.LongestRunning = 4, 4
 	want.Latency.Counts, want.WorkDuration.Counts = []uint64{7, 2}, []uint64{4, 7}
+	// What processes see of a queue that they share is the same for all of them.
+	want.Shared.Failing, want.Shared.GivenUp, want.Shared.SetAside, want.Shared.Repaired = 4, 4, 4, 4
 	for range 2 {
 		if got := slices.Collect(s.All()); len(got) != 1 || !got[0].Live || !reflect.DeepEqual(got[0].Sum, want) {
 			t.Errorf("got %+v, want %+v", got, want)
@@ -78,6 +92,20 @@ func TestPrioritiesOfEndedQueues(t *testing.T) {
 	sum := slices.Collect(s.All())[0].Sum
 	if d := sum.ByPriority.Depths; len(d) != 1 || d[0].Priority != 1 || sum.Paused {
 		t.Errorf("%+v, want only priority 1, and no pause", sum)
+	}
+}
+
+// A process that has left a shared queue leaves its counters, and nothing that still changes.
+func TestEndOfASharedQueue(t *testing.T) {
+	s := Queues()
+	for _, down := range []bool{true, false} {
+		s.Watch("q", source(workqueue.Stats{ShuttingDown: down, Shared: &workqueue.SharedStats{
+			Outage: down, Unsent: 1, Errors: 1, LostLeases: 1, LostDones: 1, GivenUp: 1,
+		}}))
+	}
+	want := workqueue.SharedStats{Unsent: 1, Errors: 2, LostLeases: 2, LostDones: 2, GivenUp: 1}
+	if got := slices.Collect(s.All())[0].Sum.Shared; *got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

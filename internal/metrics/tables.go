@@ -16,12 +16,14 @@ import (
 type Metric[S any] struct {
 	Name, Help string
 
+	// Has reports whether these numbers have the metric. Nil means that all have it.
+	Has func(*S) bool
+
 	Gauge     func(*S) float64
 	Counter   func(*S) float64
 	Histogram func(*S) *workqueue.Histogram
 
-	// Split reads a metric with several values, which differ in Label. Without Label it is a metric that only some
-	// sources have. The values are gauges or counters.
+	// Split reads a metric with several values, which differ in Label. The values are gauges or counters.
 	Split      func(*S) []Labelled
 	Label      string
 	SplitGauge bool
@@ -46,6 +48,11 @@ func CheckBounds(bounds []float64) error {
 // IsGauge reports whether the metric has no value without a live source.
 func (m *Metric[S]) IsGauge() bool { return m.Gauge != nil || m.Split != nil && m.SplitGauge }
 
+// In reports whether numbers have the metric. Those without a live source have no gauges.
+func (m *Metric[S]) In(numbers *S, live bool) bool {
+	return (live || !m.IsGauge()) && (m.Has == nil || m.Has(numbers))
+}
+
 // The indexes of Queue.
 const (
 	Depth = iota
@@ -61,7 +68,18 @@ const (
 	UnmatchedDones
 	BlockedKeys
 	Paused
+	Outage
+	UnsentOperations
+	ServerErrors
+	LostLeases
+	LostDones
+	CallDuration
+	FailingShared
+	GivenUpKeys
+	SetAsideKeys
+	RepairedEntries
 	QueuedKeys
+	numQueue
 )
 
 // Queue are the metrics of queues. Names and help of the first seven are those of Kubernetes, in
@@ -122,43 +140,89 @@ var Queue = []Metric[workqueue.Stats]{
 	},
 	BlockedKeys: {
 		Name: "workqueue_blocked_keys", Help: "Number of queued keys whose group is at its limit.",
-		Split: blocked, SplitGauge: true,
+		Has:   hasPriorities,
+		Gauge: func(st *workqueue.Stats) float64 { return float64(st.Blocked) },
 	},
 	Paused: {
 		Name: "workqueue_paused", Help: "Whether the queue is paused: 1 or 0.",
-		Split: paused, SplitGauge: true,
+		Has:   func(st *workqueue.Stats) bool { return st.ByPriority != nil || st.Shared != nil },
+		Gauge: func(st *workqueue.Stats) float64 { return oneIf(st.Paused) },
+	},
+	Outage: {
+		Name: "workqueue_shared_outage", Help: "Whether the last attempt to reach the queue's server failed: 1 or 0.",
+		Has:   isShared,
+		Gauge: func(st *workqueue.Stats) float64 { return oneIf(st.Shared.Outage) },
+	},
+	UnsentOperations: {
+		Name:  "workqueue_shared_unsent_operations",
+		Help:  "Number of adds and other operations that the process has not brought to the queue's server yet.",
+		Has:   isShared,
+		Gauge: func(st *workqueue.Stats) float64 { return float64(st.Shared.Unsent) },
+	},
+	ServerErrors: {
+		Name:    "workqueue_shared_errors_total",
+		Help:    "Total number of attempts to reach the queue's server that failed.",
+		Has:     isShared,
+		Counter: func(st *workqueue.Stats) float64 { return float64(st.Shared.Errors) },
+	},
+	LostLeases: {
+		Name:    "workqueue_shared_lost_leases_total",
+		Help:    "Total number of keys whose lease was lost while a worker held them.",
+		Has:     isShared,
+		Counter: func(st *workqueue.Stats) float64 { return float64(st.Shared.LostLeases) },
+	},
+	LostDones: {
+		Name:    "workqueue_shared_lost_dones_total",
+		Help:    "Total number of calls of Done that came after the lease was lost. Their keys are handled again.",
+		Has:     isShared,
+		Counter: func(st *workqueue.Stats) float64 { return float64(st.Shared.LostDones) },
+	},
+	CallDuration: {
+		Name:      "workqueue_shared_call_duration_seconds",
+		Help:      "How long in seconds the calls of the queue's server take, each with a batch of operations.",
+		Has:       isShared,
+		Histogram: func(st *workqueue.Stats) *workqueue.Histogram { return st.Shared.CallDuration },
+	},
+	FailingShared: {
+		Name: "workqueue_shared_failing_keys", Help: "Number of keys of the whole queue that have failed, of all processes.",
+		Has:   isShared,
+		Gauge: func(st *workqueue.Stats) float64 { return float64(st.Shared.Failing) },
+	},
+	GivenUpKeys: {
+		Name: "workqueue_shared_given_up_keys", Help: "Number of keys of the whole queue that are not tried any more.",
+		Has:   isShared,
+		Gauge: func(st *workqueue.Stats) float64 { return float64(st.Shared.GivenUp) },
+	},
+	SetAsideKeys: {
+		Name: "workqueue_shared_set_aside_keys", Help: "Number of keys of the whole queue that a process could not decode.",
+		Has:   isShared,
+		Gauge: func(st *workqueue.Stats) float64 { return float64(st.Shared.SetAside) },
+	},
+	RepairedEntries: {
+		Name:  "workqueue_shared_repaired_entries",
+		Help:  "Number of entries on the queue's server that did not fit together, and were repaired or skipped.",
+		Has:   isShared,
+		Gauge: func(st *workqueue.Stats) float64 { return float64(st.Shared.Repaired) },
 	},
 	QueuedKeys: {
 		Name: "workqueue_queued_keys", Help: "Number of keys that need processing, by priority.",
-		Split: queuedByPriority, Label: "priority", SplitGauge: true,
+		Has: hasPriorities, Split: queuedByPriority, Label: "priority", SplitGauge: true,
 	},
 }
 
-// blocked returns the value of workqueue_blocked_keys, which only queues with priorities have.
-func blocked(st *workqueue.Stats) []Labelled {
-	if st.ByPriority == nil {
-		return nil
-	}
-	return []Labelled{{Value: float64(st.Blocked)}}
-}
+func hasPriorities(st *workqueue.Stats) bool { return st.ByPriority != nil }
 
-// paused returns the value of workqueue_paused, which only queues with priorities have.
-func paused(st *workqueue.Stats) []Labelled {
-	if st.ByPriority == nil {
-		return nil
+func isShared(st *workqueue.Stats) bool { return st.Shared != nil }
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
 	}
-	value := 0.0
-	if st.Paused {
-		value = 1
-	}
-	return []Labelled{{Value: value}}
+	return 0
 }
 
 // queuedByPriority returns the values of workqueue_queued_keys.
 func queuedByPriority(st *workqueue.Stats) []Labelled {
-	if st.ByPriority == nil {
-		return nil
-	}
 	return append(ByPriority(st.ByPriority), Labelled{"other", float64(st.ByPriority.Others)})
 }
 

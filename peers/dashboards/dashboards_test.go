@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/worker"
@@ -66,6 +67,7 @@ func exported(t *testing.T) map[string]bool {
 	provider := prom.NewProvider(registry, prom.Options{})
 	queue := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: provider})
 	defer queue.ShutDown()
+	provider.WatchQueue("shared", func() workqueue.Stats { return workqueue.Stats{Shared: &workqueue.SharedStats{}} })
 	provider.WatchPool("p", func() worker.Stats { return worker.Stats{} })
 	families, err := registry.Gather()
 	if err != nil {

@@ -34,6 +34,13 @@ var impls = []impl{
 	{"asynq", runAsynq, fillAsynq, emptyAsynq},
 }
 
+// plainly is asynq with tasks that are not unique.
+var plainly = impl{"asynq, not unique", runAsynqPlainly, nil, nil}
+
+func runAsynqPlainly(client redis.UniversalClient, name string, goroutines, n int) (func(), error) {
+	return runAsynqWith(client, name, goroutines, n)
+}
+
 // fairly is redisqueue as asynq is used: callers wait until the server has their keys, and workers handle them.
 var fairly = impl{"redisqueue", runFairly, fillOurs, emptyOurs}
 
@@ -158,13 +165,17 @@ func asynqServer(client redis.UniversalClient, name string, workers int, interva
 	})
 }
 
-func enqueue(c *asynq.Client, name string, i int) {
-	if _, err := c.Enqueue(asynq.NewTask("t", []byte(key(i))), asynq.Queue(name), asynq.Unique(time.Hour)); err != nil {
+func enqueue(c *asynq.Client, name string, i int, options ...asynq.Option) {
+	if _, err := c.Enqueue(asynq.NewTask("t", []byte(key(i))), append(options, asynq.Queue(name))...); err != nil {
 		log.Print(err)
 	}
 }
 
 func runAsynq(client redis.UniversalClient, name string, goroutines, n int) (func(), error) {
+	return runAsynqWith(client, name, goroutines, n, asynq.Unique(time.Hour))
+}
+
+func runAsynqWith(client redis.UniversalClient, name string, goroutines, n int, options ...asynq.Option) (func(), error) {
 	tasks := &counted{done: make(chan struct{})}
 	tasks.left.Store(int64(n))
 	s := asynqServer(client, name, goroutines, 10*time.Millisecond)
@@ -172,13 +183,13 @@ func runAsynq(client redis.UniversalClient, name string, goroutines, n int) (fun
 		return nil, err
 	}
 	c := asynq.NewClientFromRedisClient(client)
-	split(goroutines, n, func(i int) { enqueue(c, name, i) })
+	split(goroutines, n, func(i int) { enqueue(c, name, i, options...) })
 	return s.Shutdown, tasks.wait()
 }
 
 func fillAsynq(client redis.UniversalClient, name string, n int) error {
 	c := asynq.NewClientFromRedisClient(client)
-	split(64, n, func(i int) { enqueue(c, name, i) })
+	split(64, n, func(i int) { enqueue(c, name, i, asynq.Unique(time.Hour)) })
 	return nil
 }
 

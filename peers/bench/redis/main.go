@@ -10,7 +10,8 @@
 //
 // The rows "Add+Get+Done" favour redisqueue: its callers do not wait for the server, and one goroutine does all three. asynq's
 // Enqueue waits, and its server has goroutines of its own. The rows "AddContext and worker.Run" are the fair set-up: callers that
-// wait for the server, and as many workers beside them.
+// wait for the server, and as many workers beside them; there asynq is measured without unique tasks, too, which is faster, and
+// has the same task twice if it is added twice.
 package main
 
 import (
@@ -20,6 +21,7 @@ import (
 	"log"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -28,6 +30,8 @@ var (
 	rounds  = flag.Int("rounds", 11, "rounds; the median counts")
 	perRun  = flag.Duration("time", 500*time.Millisecond, "how long about one measurement takes")
 	drained = flag.Int("drain", 100_000, "queued keys to drain")
+	workers = flag.String("goroutines", "1,8,64,512", "how many goroutines to measure with")
+	only    = flag.Bool("cycles", false, "measure neither latency nor a long queue")
 	modes   = flag.String("modes", "no,everysec,always", "settings of the append-only file to measure with")
 )
 
@@ -80,7 +84,11 @@ func measure(mode string) error {
 	}
 	size := make(map[string]int) // keys of one measurement, so that it takes about perRun
 	for round := range *rounds {
-		for _, goroutines := range []int{1, 8, 64, 512} {
+		for _, text := range strings.Split(*workers, ",") {
+			goroutines, err := strconv.Atoi(text)
+			if err != nil {
+				return err
+			}
 			for _, impl := range impls {
 				key := fmt.Sprint(impl.name, goroutines)
 				if size[key] == 0 {
@@ -102,14 +110,23 @@ func measure(mode string) error {
 				fair := row("AddContext and worker.Run, %d goroutines each, keys/s", goroutines)
 				if impl.name == impls[1].name {
 					results.add(fair, impl.name, c.keysPerSecond) // It always does so.
+					if c, err = cycle(s, plainly, goroutines, size[key]); err != nil {
+						return err
+					}
+					log.Printf("%s, %d goroutines: %.0f keys/s", plainly.name, goroutines, c.keysPerSecond)
+					results.add(fair, plainly.name, c.keysPerSecond)
 					continue
 				}
 				if c, err = cycle(s, fairly, goroutines, size[key]/3+1); err != nil {
 					return err
 				}
-				log.Printf("%s, fairly, %d goroutines: %.0f keys/s", impl.name, goroutines, c.keysPerSecond)
+				log.Printf("%s, fairly, %d goroutines: %.0f keys/s, %.2f calls a key, CPU %.1f and %.1f µs", impl.name, goroutines,
+					c.keysPerSecond, c.callsPerKey, c.serverCPU, c.clientCPU)
 				results.add(fair, impl.name, c.keysPerSecond)
 			}
+		}
+		if *only {
+			continue
 		}
 		for _, impl := range impls {
 			speed, bytes, err := drain(s, impl, *drained)
@@ -148,10 +165,18 @@ func measure(mode string) error {
 		}
 		log.Printf("append-only file %s: round %d of %d", mode, round+1, *rounds)
 	}
-	fmt.Printf("\nAppend-only file: %s\n\n| | redisqueue | asynq |\n|---|---|---|\n", mode)
+	fmt.Printf("\nAppend-only file: %s\n\n| | redisqueue | asynq | asynq, tasks not unique |\n|---|---|---|---|\n", mode)
 	slices.SortStableFunc(rows, func(a, b string) int { return strings.Compare(order(a), order(b)) })
 	for _, name := range rows {
-		fmt.Printf("| %s | %s | %s |\n", name, number(median(results[name][impls[0].name])), number(median(results[name][impls[1].name])))
+		fmt.Printf("| %s", name)
+		for _, im := range append(slices.Clone(impls), plainly) {
+			figure := ""
+			if all := results[name][im.name]; len(all) > 0 {
+				figure = number(median(all))
+			}
+			fmt.Printf(" | %s", figure)
+		}
+		fmt.Println(" |")
 	}
 	return nil
 }

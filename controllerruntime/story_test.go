@@ -1,0 +1,276 @@
+package controllerruntime_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	clientgo "k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/controllerruntime"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// inspectingPage is a page that knows worker.Inspector.
+type inspectingPage struct {
+	page
+	pool worker.Inspector
+}
+
+func (p *inspectingPage) InspectPool(_ string, i worker.Inspector) { p.pool = i }
+
+var requestA = reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "a"}}
+
+// onWrapped is onManager with the queue of a Reconciler.
+func onWrapped(t *testing.T, options controllerruntime.Options[reconcile.Request], f func(s *scene, r *controllerruntime.Reconciler[reconcile.Request])) {
+	var s *scene
+	r := controllerruntime.WrapReconcilerWithOptions(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+		return s.Reconcile(ctx, r)
+	}), options)
+	onManagerWith(t, r.NewQueue, func(inner *scene) reconcile.Reconciler { s = inner; return r }, func(s *scene) { f(s, r) })
+}
+
+// A reconciler that waits with UntilAdded is interrupted by an add that is not quiet. That is no failure and no success: the
+// request comes again at once, its failures are kept, and so is the limiter's delay.
+func TestUntilAddedInManager(t *testing.T) {
+	onWrapped(t, controllerruntime.Options[reconcile.Request]{}, func(s *scene, r *controllerruntime.Reconciler[reconcile.Request]) {
+		var attempts []int
+		var causes []string
+		var answers []error
+		s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
+			attempts, causes = append(attempts, worker.Attempt(ctx)), append(causes, worker.Causes(ctx).String())
+			if len(attempts) != 3 {
+				return reconcile.Result{}, errors.New("not yet")
+			}
+			until := worker.UntilAdded(ctx)
+			<-until.Done()
+			if ctx.Err() != nil || context.Cause(until) != worker.ErrAdded {
+				t.Errorf("after the add: %v, %v", ctx.Err(), context.Cause(until))
+			}
+			err := fmt.Errorf("waiting for the rollout: %w", until.Err())
+			answers = append(answers, err)
+			return reconcile.Result{RequeueAfter: time.Hour}, err
+		}
+		r.AddCause(requestA, workqueue.Cause{Reason: "created"})
+		time.Sleep(10 * time.Second)
+		s.want("a@0s", "a@1s", "a@3s") // It waits.
+		r.AddCause(requestA, workqueue.Cause{Reason: "status", Quiet: true})
+		time.Sleep(10 * time.Second)
+		s.want()
+		if n := s.queue.NumRequeues(requestA); n != 2 {
+			t.Errorf("%d failures before the interruption, want 2", n)
+		}
+		r.AddCause(requestA, workqueue.Cause{Reason: "generation 2"})
+		time.Sleep(time.Second)
+		s.want("a@20s") // At once. It fails for the third time, and comes again after 4 s.
+		if n := s.queue.NumRequeues(requestA); n != 3 {
+			t.Errorf("%d failures after the interruption, want 3", n)
+		}
+		time.Sleep(4 * time.Second)
+		s.want("a@24s")
+		if got, want := fmt.Sprint(attempts), "[1 2 3 3 4]"; got != want {
+			t.Errorf("attempts %v, want %v", got, want)
+		}
+		if got, want := strings.Join(causes, ", "), "created, , , status; generation 2, "; got != want {
+			t.Errorf("causes %q, want %q", got, want)
+		}
+		if len(answers) != 1 {
+			t.Errorf("interrupted by %v", answers)
+		}
+		s.reconcile = func(context.Context, string) (reconcile.Result, error) { return reconcile.Result{}, nil }
+		time.Sleep(time.Minute)
+		s.want("a@32s")
+		if n := s.queue.NumRequeues(requestA); n != 0 {
+			t.Errorf("%d failures after a success", n)
+		}
+	})
+}
+
+// What was added between Get and the call interrupts, too. Without UntilAdded, an error is a failure.
+func TestAddedBeforeTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		r := controllerruntime.WrapReconciler(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+			until := worker.UntilAdded(ctx)
+			if until.Err() == nil {
+				t.Error("the add was missed")
+			}
+			return reconcile.Result{}, err
+		}), nil)
+		q := r.NewQueue("", clientgo.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		defer q.ShutDown()
+		for err = range map[error]bool{context.Canceled: true, worker.ErrAdded: true, errors.New("else"): false} {
+			q.Add(requestA)
+			_, _ = q.Get()
+			q.Add(requestA)
+			_, got := r.Reconcile(t.Context(), requestA)
+			if interrupted := err == context.Canceled || err == worker.ErrAdded; (got == nil) != interrupted || got != nil && got != err {
+				t.Errorf("%v has become %v", err, got)
+			}
+			q.Done(requestA)
+			_, _ = q.Get()
+			q.Done(requestA)
+		}
+	})
+}
+
+// An ErrAdded that is not from UntilAdded does not lose the request, and a Forget is only kept back once.
+func TestErrAddedFromElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := controllerruntime.WrapReconciler(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+			return reconcile.Result{}, worker.ErrAdded
+		}), nil)
+		q := r.NewQueue("", clientgo.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Hour))
+		defer q.ShutDown()
+		q.AddRateLimited(requestA)
+		_, _ = q.Get()
+		if result, err := r.Reconcile(t.Context(), requestA); err != nil || !result.IsZero() {
+			t.Errorf("%v, %v", result, err)
+		}
+		q.Forget(requestA)
+		q.Done(requestA)
+		if q.Len() != 1 || q.NumRequeues(requestA) != 1 {
+			t.Errorf("%d in the queue, %d failures, want 1, 1", q.Len(), q.NumRequeues(requestA))
+		}
+		q.Forget(requestA)
+		if q.NumRequeues(requestA) != 0 {
+			t.Error("the second Forget is ignored, too")
+		}
+	})
+}
+
+// Cancel ends the context of one reconciliation, and what that returns decides.
+func TestCancelInManager(t *testing.T) {
+	onWrapped(t, controllerruntime.Options[reconcile.Request]{}, func(s *scene, r *controllerruntime.Reconciler[reconcile.Request]) {
+		var cause error
+		s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
+			if cause == nil {
+				<-ctx.Done()
+				cause = context.Cause(ctx)
+				return reconcile.Result{}, ctx.Err()
+			}
+			return reconcile.Result{}, nil
+		}
+		if r.Cancel(requestA) {
+			t.Error("Cancel of a request that is not reconciled")
+		}
+		s.create(false, "a")
+		time.Sleep(time.Minute)
+		if !r.Cancel(requestA) {
+			t.Error("Cancel found nothing")
+		}
+		time.Sleep(time.Minute)
+		s.want("a@0s", "a@1m1s") // It has failed once.
+		if cause != worker.ErrCanceled {
+			t.Errorf("canceled because of %v", cause)
+		}
+	})
+}
+
+// The page has the last attempts with the stacks of panics, the stack of a stuck reconciler, the causes, and hands.
+func TestInspectorInManager(t *testing.T) {
+	p := &inspectingPage{}
+	var stuck []worker.RunningKey[reconcile.Request]
+	onWrapped(t, controllerruntime.Options[reconcile.Request]{
+		Page: p, StuckAfter: time.Minute,
+		OnStuck: func(_ context.Context, k worker.RunningKey[reconcile.Request]) { stuck = append(stuck, k) },
+	}, func(s *scene, r *controllerruntime.Reconciler[reconcile.Request]) {
+		if p.snapshot != nil || p.pool.Queue != any(s.queue) || p.queue.Queue != any(s.queue) || p.name != "test" {
+			t.Error("the page was not given the Inspector")
+		}
+		calls := 0
+		s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
+			time.Sleep(time.Second)
+			switch calls++; {
+			case calls == 7:
+				panic("bang")
+			case calls == 8:
+				<-ctx.Done()
+				return reconcile.Result{}, reconcile.TerminalError(context.Cause(ctx))
+			}
+			return reconcile.Result{}, fmt.Errorf("no %d", calls)
+		}
+		r.AddCause(requestA, workqueue.Cause{Reason: "created"})
+		time.Sleep(500 * time.Millisecond)
+		if k := p.pool.SnapshotKey(requestA); k.Running == nil || k.Running.Attempt != 1 || k.Causes.String() != "created" {
+			t.Errorf("in the first call: %+v", k)
+		}
+		time.Sleep(time.Second * (7 + 1 + 2 + 4 + 8 + 16 + 32))
+		k := p.pool.SnapshotKey(requestA)
+		if k.Failing == nil || k.Failing.Attempt != 7 || k.Failing.NextTry.IsZero() || len(k.FailedCalls) != 5 {
+			t.Fatalf("after seven failures: %+v", k)
+		}
+		if first, last := k.FailedCalls[0], k.FailedCalls[4]; first.Err != "no 3" || first.Attempt != 3 || first.Duration != time.Second || first.Stack != "" ||
+			last.Err != "panic: bang" || !strings.Contains(last.Stack, "TestInspectorInManager") {
+			t.Errorf("attempts from %+v to %+v", first, last)
+		}
+		if s := p.pool.Snapshot(9); len(s.Failing) != 1 || s.Stats.Name != "test" || s.Stats.Panicked != 1 || s.Stats.Wanted != 0 {
+			t.Errorf("after seven failures: %+v", s)
+		}
+
+		time.Sleep(64*time.Second + 61*time.Second)
+		k = p.pool.SnapshotKey(requestA)
+		if k.Running == nil || !k.Running.Stuck || !strings.Contains(k.Running.Stack, "TestInspectorInManager") || len(stuck) != 1 || stuck[0].Stack != k.Running.Stack {
+			t.Errorf("stuck: %+v, reported %+v", k.Running, stuck)
+		}
+		if st := p.pool.Stats(); st.Busy != 1 || st.Wanted != 1 || st.Stuck != 1 || st.Ended {
+			t.Errorf("stuck: %+v", st)
+		}
+		if !p.pool.Cancel(requestA) {
+			t.Error("Cancel found nothing")
+		}
+		synctest.Wait()
+		k = p.pool.SnapshotKey(requestA)
+		if k.Running != nil || k.Failing != nil || k.Dropped == nil || !strings.Contains(k.Dropped.Err, worker.ErrCanceled.Error()) {
+			t.Errorf("after a terminal error: %+v", k)
+		}
+		p.pool.Forget(requestA)
+		if k = p.pool.SnapshotKey(requestA); k.Dropped != nil {
+			t.Errorf("forgotten: %+v", k)
+		}
+		p.queue.Add(requestA) // "retry"
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if k = p.pool.SnapshotKey(requestA); k.Failing == nil || k.Failing.Attempt != 1 {
+			t.Errorf("retried: %+v", k)
+		}
+	})
+	if !p.pool.Stats().Ended {
+		t.Error("the page does not see the end")
+	}
+}
+
+// The priority is that of the request, and a Reconciler without a queue of its own passes calls on.
+func TestContextOfReconciler(t *testing.T) {
+	var ctx context.Context
+	r := controllerruntime.WrapReconciler(reconcile.Func(func(c context.Context, _ reconcile.Request) (reconcile.Result, error) {
+		ctx = c
+		return reconcile.Result{RequeueAfter: worker.UntilAdded(c).Value(key{}).(time.Duration)}, c.Err()
+	}), nil)
+	caller := context.WithValue(t.Context(), key{}, time.Minute)
+	r.AddCause(requestA, workqueue.Cause{})
+	if result, err := r.Reconcile(caller, requestA); result.RequeueAfter != time.Minute || err != nil || ctx != caller || r.Cancel(requestA) {
+		t.Errorf("without a queue: %v, %v", result, err)
+	}
+	q := r.With(priorityqueue.Config[reconcile.Request]{})("", nil).(*controllerruntime.Queue[reconcile.Request])
+	defer q.ShutDown()
+	q.AddWithPriority(requestA, -100, 0)
+	_, _ = q.Get()
+	if result, err := r.Reconcile(caller, requestA); result.RequeueAfter != time.Minute || err != nil {
+		t.Errorf("%v, %v", result, err)
+	}
+	if p, ok := worker.Priority(ctx); p != -100 || !ok || worker.Attempt(ctx) != 1 || ctx.Err() == nil {
+		t.Errorf("priority %d, attempt %d, ended with %v", p, worker.Attempt(ctx), ctx.Err())
+	}
+	q.Done(requestA)
+}
+
+type key struct{}

@@ -1,0 +1,207 @@
+package redisqueue
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// AddCause is Add that says why. The server keeps the causes with the key, and merges those of all replicas, as
+// workqueue.Causes does; their times are rounded down to microseconds. They come with the key to the worker that gets it, again
+// if its lease is lost, and are forgotten when a worker is Done with it. A key with causes takes up to 3 KB more on the server.
+func (q *Queue[T]) AddCause(item T, cause workqueue.Cause) {
+	encoded, s := q.locate(item)
+	if cause.Time.IsZero() {
+		cause.Time = time.Now()
+	}
+	w := &why{workqueue.Causes{}.Plus(cause), cause.Quiet}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s.addWhyLocked(encoded, w)
+}
+
+// Causes returns the causes with which item was handed out to a worker of this replica. It does not ask the server: for any
+// other key it returns none. SnapshotKey has those of every key.
+func (q *Queue[T]) Causes(item T) workqueue.Causes {
+	checkHashable(item)
+	q.mu.Lock()
+	h := q.mu.held[item]
+	q.mu.Unlock()
+	if h == nil {
+		return workqueue.Causes{}
+	}
+	return decodeCauses(h.causes)
+}
+
+// why is what is known of the causes of an add.
+type why struct {
+	causes workqueue.Causes
+	quiet  bool
+}
+
+// arg returns an add with causes as batch.lua reads it.
+func (w *why) arg(encoded string) string {
+	volume := "l"
+	if w.quiet {
+		volume = "q"
+	}
+	return fmt.Sprintf("c%016d%s%s%s", len(encoded), encoded, volume, encodeCauses(w.causes))
+}
+
+// mergeLocked merges an add with the one of the same key that is in the buffer under that seq. A nil w is an add without causes.
+func (s *shard[T]) mergeLocked(seq uint64, w *why) {
+	i, found := slices.BinarySearchFunc(s.ops, seq, func(o op, seq uint64) int { return int(o.seq) - int(seq) })
+	switch {
+	case !found:
+		return
+	case s.ops[i].why == nil && w == nil:
+		return
+	case s.ops[i].why == nil:
+		s.ops[i].why = &why{causes: w.causes} // The add that is there is not quiet.
+		s.withCauses++
+		return
+	}
+	before := s.ops[i].why
+	before.quiet = before.quiet && w != nil && w.quiet
+	if w != nil {
+		for _, cause := range w.causes.Last {
+			before.causes = before.causes.Plus(cause)
+		}
+	}
+}
+
+// encodeCauses returns causes as the server keeps them, nothing if there are none: see addCauses in operations.lua. What makes
+// causes different is the length of the TraceParent in two digits, the TraceParent, and the Reason.
+func encodeCauses(causes workqueue.Causes) string {
+	if causes.IsZero() {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d %s ", causes.Others, micros(causes.First))
+	for _, c := range causes.Last {
+		volume := "l"
+		if c.Quiet {
+			volume = "q"
+		}
+		cause := fmt.Sprintf("%s%s%02d%s%s", micros(c.Time), volume, len(c.TraceParent), c.TraceParent, c.Reason)
+		fmt.Fprintf(&b, "%d %s", len(cause), cause)
+	}
+	return b.String()
+}
+
+// micros has 16 digits.
+func micros(t time.Time) string {
+	return fmt.Sprintf("%016d", min(max(t.UnixMicro(), 0), 9_999_999_999_999_999))
+}
+
+func decodeCauses(text string) (causes workqueue.Causes) {
+	if text == "" {
+		return causes
+	}
+	p := parser{rest: text}
+	causes.Others, causes.First = int(p.number()), time.UnixMicro(p.number())
+	for p.rest != "" && !p.bad {
+		own := parser{rest: p.take(int(p.number()))}
+		c := workqueue.Cause{Time: time.UnixMicro(own.digits(16)), Quiet: own.take(1) == "q"}
+		c.TraceParent = own.take(int(own.digits(2)))
+		c.Reason = own.rest
+		causes.Last = append(causes.Last, c)
+	}
+	return causes
+}
+
+// watchInterval is how often the server is asked for keys that other replicas have added again.
+const watchInterval = 400 * time.Millisecond
+
+// AddedAgain returns a channel that is closed when item, which a worker of this replica holds, is added again, on whichever
+// replica, at once or because its time has come: if by this replica at once, at that moment, otherwise within a second. It asks
+// the server, for up to a second, whether that has happened already; if so, the channel is closed. Adds with a Quiet cause
+// do not count. After Done, and when the lease is lost, nothing closes it any more. For a key that is not held it is nil.
+//
+// While there are such channels that are not closed, the server is asked every 400 ms, for all of these keys together.
+func (q *Queue[T]) AddedAgain(item T) <-chan struct{} {
+	checkHashable(item)
+	q.mu.Lock()
+	h := q.mu.held[item]
+	if h == nil || h.lost || h.added != nil {
+		defer q.mu.Unlock()
+		if h == nil {
+			return nil
+		}
+		if h.added == nil {
+			h.added = make(chan struct{})
+		}
+		return h.added
+	}
+	s := h.shard
+	h.added = make(chan struct{})
+	if s.watched == nil {
+		s.watched = make(map[string]*hold[T])
+	}
+	s.watched[h.encoded] = h
+	asked := make(chan struct{})
+	s.askAddedLocked(h, func() { close(asked) })
+	if len(s.watched) == 1 {
+		s.watchLocked()
+	}
+	q.mu.Unlock()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-asked:
+	case <-timer.C:
+	}
+	return h.added
+}
+
+// askAddedLocked asks the server whether a key was added again.
+func (s *shard[T]) askAddedLocked(h *hold[T], answered func()) {
+	ask := aboutHeld("w", h.fence, h.encoded)
+	ask.answer = func(n int) {
+		if n > 0 {
+			s.addedAgainLocked(h.encoded)
+		}
+		answered()
+	}
+	s.enqueueLocked(ask)
+}
+
+// watchLocked lets the server be asked again, in a while.
+func (s *shard[T]) watchLocked() {
+	if s.watchTimer == nil {
+		s.watchTimer = time.AfterFunc(watchInterval, s.watch)
+	} else {
+		s.watchTimer.Reset(watchInterval)
+	}
+}
+
+// watch asks the server for all keys that are watched, and waits for its answers before it asks again.
+func (s *shard[T]) watch() {
+	s.q.mu.Lock()
+	defer s.q.mu.Unlock()
+	left := len(s.watched)
+	for _, h := range s.watched {
+		s.askAddedLocked(h, func() {
+			if left--; left == 0 && len(s.watched) > 0 {
+				s.watchLocked()
+			}
+		})
+	}
+}
+
+// addedAgainLocked notes that a key was added again.
+func (s *shard[T]) addedAgainLocked(encoded string) {
+	if h := s.watched[encoded]; h != nil {
+		s.unwatchLocked(h)
+		close(h.added)
+	}
+}
+
+func (s *shard[T]) unwatchLocked(h *hold[T]) {
+	if s.watched[h.encoded] == h {
+		delete(s.watched, h.encoded)
+	}
+}

@@ -1,0 +1,413 @@
+package redisqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// micro is t as the server keeps it.
+func micro(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()) }
+
+// rounded returns causes with times as the server keeps them.
+func rounded(causes workqueue.Causes) workqueue.Causes {
+	if causes.IsZero() {
+		return workqueue.Causes{}
+	}
+	causes.First, causes.Last = micro(causes.First), slices.Clone(causes.Last)
+	for i := range causes.Last {
+		causes.Last[i].Time = micro(causes.Last[i].Time)
+	}
+	return causes
+}
+
+func wantCauses(t testing.TB, when string, got, want workqueue.Causes) {
+	t.Helper()
+	if got, want := rounded(got), rounded(want); !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: causes %+v, want %+v", when, got, want)
+	}
+}
+
+// The causes of adds are merged on the server as workqueue.Causes merges them, whoever adds, in however many batches, and whatever
+// bytes are in them. They come with the key, and are gone with it.
+func TestCauses(t *testing.T) {
+	s := startServer(t)
+	config := Config[string]{Logger: discard}
+	a, b := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
+	ctx := within(t, time.Minute)
+	for seed := range uint64(30) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		key := fmt.Sprint("key ", seed)
+		var want workqueue.Causes
+		began := time.Now()
+		for n := range 1 + random.IntN(20) {
+			q := []*Queue[string]{a, b}[random.IntN(2)]
+			cause := workqueue.Cause{
+				Reason: strings.Repeat("Überraschung\x00 12 ", random.IntN(20)), Time: began.Add(time.Duration(n) * time.Second),
+				TraceParent: []string{"", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "x y"}[random.IntN(3)],
+				Quiet:       random.IntN(2) == 0,
+			}
+			if random.IntN(2) == 0 {
+				cause.Reason = fmt.Sprint(random.IntN(12))
+			}
+			want = want.Plus(cause)
+			q.AddCause(key, cause)
+			if random.IntN(3) == 0 {
+				q.Add(key)
+			}
+			// Otherwise several are merged in the buffer. Those of two replicas have no order there.
+			if err := q.Flush(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if k, found := a.SnapshotKey(key); !found || k.Causes == nil {
+			t.Errorf("SnapshotKey() = %+v, %v", k, found)
+		} else {
+			wantCauses(t, "queued", *k.Causes, want)
+		}
+		mustGet(t, b, key)
+		wantCauses(t, "held", b.Causes(key), want)
+		wantCauses(t, "held elsewhere", a.Causes(key), workqueue.Causes{})
+		if k, _ := a.SnapshotKey(key); k.Causes == nil {
+			t.Error("SnapshotKey() has no causes of a held key")
+		} else {
+			wantCauses(t, "held, for the server", *k.Causes, want)
+		}
+		later := workqueue.Cause{Reason: "later", Time: began}
+		a.AddCause(key, later)
+		if err := a.Flush(ctx); err != nil {
+			t.Fatal(err)
+		}
+		wantCauses(t, "held and added again", b.Causes(key), want)
+		b.Done(key)
+		mustGet(t, b, key)
+		wantCauses(t, "again", b.Causes(key), workqueue.Causes{}.Plus(later))
+		b.Done(key)
+		b.Add(key)
+		mustGet(t, b, key)
+		wantCauses(t, "without causes", b.Causes(key), workqueue.Causes{})
+		b.Done(key)
+	}
+	if err := b.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkInvariants(s.client(), b); err != nil {
+		t.Error(err)
+	}
+}
+
+// Merging in the buffer gives the same as merging on the server.
+func TestCausesInTheBuffer(t *testing.T) {
+	s := startServer(t)
+	client, f := s.faultyClient()
+	q := newTestQueue(t, client, Config[string]{Logger: discard})
+	f.gate.Lock()
+	q.Add("holds up the call")
+	var want workqueue.Causes
+	for i := range 30 {
+		cause := workqueue.Cause{Reason: fmt.Sprint(i % 11), Time: time.Now().Add(time.Duration(i) * time.Second)}
+		want = want.Plus(cause)
+		q.AddCause("x", cause)
+		if i == 5 {
+			q.Add("x")
+		}
+	}
+	q.mu.Lock()
+	if n := len(q.shards[0].ops); n > 2 {
+		t.Errorf("%d operations for 31 adds of one key", n)
+	}
+	q.mu.Unlock()
+	f.gate.Unlock()
+	mustGet(t, q, "holds up the call")
+	mustGet(t, q, "x")
+	wantCauses(t, "merged in the buffer", q.Causes("x"), want)
+	q.Done("x")
+	q.Done("holds up the call")
+}
+
+// The causes of a hand-out that was not finished come with the next one, together with those that were added meanwhile; those of a
+// key that will not come again are forgotten.
+func TestCausesOfUnfinishedKeys(t *testing.T) {
+	s := startServer(t)
+	ctx := within(t, time.Minute)
+	client, f := s.faultyClient()
+	config := Config[string]{Logger: discard, Lease: time.Second}
+	q, other := newTestQueue(t, client, config), newTestQueue(t, s.client(), Config[string]{Logger: discard, Lease: time.Minute})
+	first := workqueue.Cause{Reason: "first", Time: time.Now()}
+	second := workqueue.Cause{Reason: "second", Time: time.Now().Add(time.Second)}
+	q.AddCause("x", first)
+	mustGet(t, q, "x")
+	q.AddCause("x", second)
+	if err := q.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	f.down.Store(true)
+	mustGet(t, other, "x")
+	wantCauses(t, "after a lost lease", other.Causes("x"), workqueue.Causes{}.Plus(first).Plus(second))
+	f.down.Store(false)
+	q.Done("x")
+	other.Done("x")
+
+	other.AddCause("removed", first)
+	other.AddCause("held", first)
+	if err := other.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := other.Remove(ctx, "removed"); !found || err != nil {
+		t.Fatal(found, err)
+	}
+	mustGet(t, other, "held")
+	other.AddCause("held", second)
+	if found, err := other.Remove(ctx, "held"); !found || err != nil {
+		t.Fatal(found, err)
+	}
+	wantCauses(t, "of a removed key that is held", other.Causes("held"), workqueue.Causes{}.Plus(first))
+	other.Done("held")
+	if err := other.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkInvariants(s.client(), other); err != nil {
+		t.Error(err)
+	}
+}
+
+// Without causes the server executes the same commands before the first cause and after the last one is forgotten.
+func TestCausesCostNothingUnused(t *testing.T) {
+	client := startServer(t).client()
+	r := rawSession{t: t, client: client, s: newScripts(batchSource), id: "abcdefghijk", lease: time.Minute}
+	number := 0
+	commands := func(ops ...string) string {
+		t.Helper()
+		must(t, client.ConfigResetStat(context.Background()).Err())
+		for range 16 { // Every sixteenth batch tidies.
+			number++
+			reply, err := parseReply(r.send(number, 1, ops...))
+			if err != nil || len(reply.keys) != 1 {
+				t.Fatalf("%+v, %v", reply, err)
+			}
+			number++
+			r.send(number, 0, "d"+reply.keys[0].fence+reply.keys[0].encoded)
+		}
+		info, err := client.Info(context.Background(), "commandstats").Result()
+		must(t, err)
+		return regexp.MustCompile(`(?m)^# Commandstats|^cmdstat_config.*|^cmdstat_eval.*|,usec=.*$|\s`).ReplaceAllString(info, "")
+	}
+	commands("ax")
+	before := commands("ax")
+	if with := commands((&why{causes: workqueue.Causes{}.Plus(workqueue.Cause{Reason: "why", Time: time.Now()})}).arg("x")); with == before {
+		t.Error("causes need no command")
+	}
+	commands("ax")
+	if after := commands("ax"); after != before {
+		t.Errorf("before the first cause: %s\nand after the last: %s", before, after)
+	}
+}
+
+// A channel of AddedAgain is closed by adds of this replica, of another one and of time, not by quiet ones, and is closed
+// already if there was one since the hand-out.
+func TestAddedAgain(t *testing.T) {
+	s := startServer(t)
+	config := Config[string]{Logger: discard, Shards: 2}
+	q, other := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
+	ctx := within(t, time.Minute)
+	isClosed := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	if q.AddedAgain("x") != nil {
+		t.Error("AddedAgain() of a key that is not held is not nil")
+	}
+	quiet := workqueue.Cause{Quiet: true, Reason: "its own status"}
+	for name, c := range map[string]struct {
+		before, after func(key string)
+	}{
+		"before, here":       {before: q.Add},
+		"before, elsewhere":  {before: func(key string) { must(t, other.AddContext(ctx, key)) }},
+		"before, its time":   {before: func(key string) { q.AddAfter(key, time.Microsecond); must(t, q.Flush(ctx)) }},
+		"here":               {after: q.Add},
+		"here, why":          {after: func(key string) { q.AddCause(key, workqueue.Cause{Reason: "why"}) }},
+		"elsewhere":          {after: other.Add},
+		"its time":           {after: func(key string) { other.AddAfter(key, 100*time.Millisecond) }},
+		"quiet and then not": {before: func(key string) { q.AddCause(key, quiet) }, after: func(key string) { other.Add(key) }},
+	} {
+		q.Add(name)
+		mustGet(t, q, name)
+		if c.before != nil {
+			c.before(name)
+		}
+		again := q.AddedAgain(name)
+		if c.after == nil && !isClosed(again) {
+			t.Errorf("%s: AddedAgain() is not closed already", name)
+		}
+		if c.after != nil {
+			if isClosed(again) {
+				t.Errorf("%s: AddedAgain() is closed before", name)
+			}
+			c.after(name)
+			select {
+			case <-again:
+			case <-time.After(10 * time.Second): // It takes less than one on a machine that does not pause.
+				t.Errorf("%s: AddedAgain() does not end", name)
+			}
+		}
+		if !isClosed(q.AddedAgain(name)) {
+			t.Errorf("%s: AddedAgain() is not closed when called again", name)
+		}
+		q.Done(name)
+		mustGet(t, q, name)
+		q.Done(name)
+	}
+	// Quiet adds do not close it, and the key comes again all the same.
+	q.Add("quiet")
+	mustGet(t, q, "quiet")
+	q.AddCause("quiet", quiet)
+	again := q.AddedAgain("quiet")
+	other.AddCause("quiet", quiet)
+	must(t, other.Flush(ctx))
+	time.Sleep(3 * watchInterval)
+	if isClosed(again) {
+		t.Error("a quiet add has closed AddedAgain()")
+	}
+	if k, _ := q.SnapshotKey("quiet"); !k.Again {
+		t.Errorf("SnapshotKey() = %+v, want it to come again", k)
+	}
+	q.Done("quiet")
+	mustGet(t, q, "quiet")
+	if c := q.Causes("quiet"); len(c.Last) != 1 || !c.Last[0].Quiet || c.Last[0].Reason != quiet.Reason {
+		t.Errorf("Causes() = %+v", c)
+	}
+	q.Done("quiet")
+	must(t, q.Flush(ctx))
+	// Without such channels nothing is asked. (Each shard may still end the wait of the last Get.)
+	before := q.Info().Calls
+	time.Sleep(6 * watchInterval)
+	if n := q.Info().Calls - before; n > 2 {
+		t.Errorf("%d calls of an idle queue", n)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// While the server does not answer, AddedAgain returns after a second, and the channel is closed when the server says so.
+func TestAddedAgainInOutage(t *testing.T) {
+	s := startServer(t)
+	client, f := s.faultyClient()
+	q, other := newTestQueue(t, client, Config[string]{Logger: discard}), newTestQueue(t, s.client(), Config[string]{Logger: discard})
+	q.Add("x")
+	mustGet(t, q, "x")
+	f.down.Store(true)
+	again := q.AddedAgain("x")
+	if q.AddedAgain("x") != again {
+		t.Error("AddedAgain() has two channels")
+	}
+	must(t, other.AddContext(within(t, 10*time.Second), "x"))
+	f.down.Store(false)
+	select {
+	case <-again:
+	case <-time.After(20 * time.Second):
+		t.Error("the channel is not closed after the outage")
+	}
+	q.Done("x")
+}
+
+// The queue shows the keys that were given up, and what only it knows, to tools that do not know the type of its keys.
+func TestInspectorOfGivenUpKeys(t *testing.T) {
+	s := startServer(t)
+	q, err := New(context.Background(), s.client(), Config[int]{Name: "numbers", Logger: discard})
+	must(t, err)
+	defer endQueue(t, q)
+	q.GiveUp(17, 3, errors.New("the card was declined"))
+	q.GiveUp(18, 1, nil)
+	must(t, q.Flush(within(t, 10*time.Second)))
+	i := workqueue.Inspect[int](q)
+	eventually(t, 10*time.Second, func() error {
+		given := i.GivenUp(10)
+		if len(given) != 2 {
+			return fmt.Errorf("%+v", given)
+		}
+		for _, k := range given {
+			if k.Key == 17 && (k.Attempts != 3 || k.Err != "the card was declined" || time.Since(k.Time) > time.Hour) {
+				return fmt.Errorf("%+v", k)
+			}
+		}
+		return nil
+	})
+	if !i.RetryGivenUp(17) || i.RetryGivenUp(17) || !i.ForgetGivenUp(18) || i.ForgetGivenUp(18) || len(i.GivenUp(10)) != 0 {
+		t.Errorf("%+v are left", i.GivenUp(10))
+	}
+	if key, _ := q.Get(); key != 17 {
+		t.Errorf("got %d, want the key that is tried again", key)
+	}
+	q.Done(17)
+	facts := fmt.Sprint(i.Facts())
+	for _, want := range []string{"{Server answers; 0 attempts", "1 shards, keys: int", "{Held by this process"} {
+		if !strings.Contains(facts, want) {
+			t.Errorf("Facts() = %s, want %q", facts, want)
+		}
+	}
+}
+
+// A handler in a pool hears that another replica has added its key, within a second, and why it came. It comes again at once, and
+// nothing counts as a failure.
+func TestHandlerHearsOfAdds(t *testing.T) {
+	s := startServer(t)
+	config := Config[string]{Logger: discard}
+	q, other := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
+	ctx, cancel := context.WithCancel(within(t, time.Minute))
+	type call struct {
+		reasons string
+		attempt int
+		waited  time.Duration
+	}
+	started, calls := make(chan bool, 2), make(chan call, 2)
+	pool, ended := worker.New(q, func(ctx context.Context, key string) error {
+		c := call{reasons: worker.Causes(ctx).String(), attempt: worker.Attempt(ctx)}
+		until := worker.UntilAdded(ctx)
+		began := time.Now()
+		started <- true
+		if strings.HasSuffix(c.reasons, "last") {
+			calls <- c
+			return nil
+		}
+		<-until.Done()
+		c.waited = time.Since(began)
+		calls <- c
+		return context.Cause(until)
+	}, worker.Options[string]{Logger: discard}), make(chan error, 1)
+	go func() { ended <- pool.Run(ctx) }()
+	q.AddCause("x", workqueue.Cause{Reason: "first"})
+	<-started
+	other.AddCause("x", workqueue.Cause{Reason: "status", Quiet: true})
+	must(t, other.Flush(ctx))
+	other.AddCause("x", workqueue.Cause{Reason: "last"})
+	if c := <-calls; c.reasons != "first" || c.attempt != 1 || c.waited > 10*time.Second {
+		t.Errorf("the first call: %+v", c)
+	}
+	if c := <-calls; c.reasons != "status; last" || c.attempt != 1 {
+		t.Errorf("the second call: %+v", c)
+	}
+	if n := requeues(t, q, "x"); n != 0 {
+		t.Errorf("%d failures are counted", n)
+	}
+	cancel()
+	<-ended
+}

@@ -1,0 +1,213 @@
+package sharding
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// wantNoSlotTwice fails if two of the members hold a slot.
+func wantNoSlotTwice(t *testing.T, members ...*Member) {
+	t.Helper()
+	for s := range members[0].slots {
+		n := 0
+		for _, m := range members {
+			if m.state(s) != absent {
+				n++
+			}
+		}
+		if n > 1 {
+			t.Fatalf("FAILURE: slot %d has %d holders", s, n)
+		}
+	}
+}
+
+func mustDelete(t *testing.T, store Store, name string) {
+	t.Helper()
+	r, err := store.Get(t.Context(), name)
+	if err == nil {
+		err = store.Delete(t.Context(), r.Name, r.Version)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A member that could not join leaves no record behind: the others would wait for it, and give it slots.
+func TestJoinThatFailsLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		silent := &switchable{Store: store}
+		silent.silent.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), 3500*time.Millisecond)
+		defer cancel()
+		if _, err := Join(ctx, silent, Config{Group: "g"}); err == nil {
+			t.Error("it has joined")
+		}
+		if records, _, err := store.List(t.Context(), "g"); len(records) > 0 || err != nil {
+			t.Errorf("%v are left, %v", records, err)
+		}
+	})
+}
+
+// Here b has not heard of a's renewals for a lease, and a person has deleted a's record, which a does not know. That b finds no
+// record to delete does not say that a is dead.
+func TestRecordDeletedByPersonIsNotThatOfDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		ofA, ofB := &switchable{Store: store}, &switchable{Store: store}
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
+		b := mustJoin(t, ofB, Config{Name: "b", Slots: 2})
+		time.Sleep(2 * time.Second)
+		wantHeld(t, 1, 1)(a, b)
+		ofB.silent.Store(true)
+		time.Sleep(12 * time.Second)
+		ofA.away.Store(true)
+		ofA.silent.Store(true)
+		mustDelete(t, store, "g-member-"+a.ID())
+		for range 30 {
+			time.Sleep(time.Second)
+			wantNoSlotTwice(t, a, b)
+		}
+		wantHeld(t, 0, 2)(a, b)
+	})
+}
+
+// onUpdate is a store that calls a function instead of the next update of the table.
+type onUpdate struct {
+	Store
+	call atomic.Pointer[func() error]
+}
+
+func (s *onUpdate) Update(ctx context.Context, r Record) (Record, error) {
+	if r.Name == "g-table" {
+		if call := s.call.Swap(nil); call != nil {
+			return r, (*call)()
+		}
+	}
+	return s.Store.Update(ctx, r)
+}
+
+// While a writes a plan, the table is deleted, and somebody makes a new one. Then a must not fill that one by what
+// it knew of the old one: b follows the old one, and is cut off.
+func TestNewTableIsSettledAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		ofA, ofB := &onUpdate{Store: store}, &switchable{Store: store}
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 3})
+		b := mustJoin(t, ofB, Config{Name: "b", Slots: 3})
+		time.Sleep(2 * time.Second)
+		wantHeld(t, 2, 1)(a, b)
+		ofB.away.Store(true)
+		ofB.silent.Store(true)
+		replace := func() error {
+			mustDelete(t, store, "g-table")
+			_, err := store.Create(t.Context(), Record{Name: "g-table", Group: "g", Data: newTable("other", 3, 1).encode()})
+			return errors.Join(ErrNotFound, err)
+		}
+		ofA.call.Store(&replace)
+		c := mustJoin(t, store, Config{Name: "c", Slots: 3})
+		for range 30 {
+			time.Sleep(time.Second)
+			wantNoSlotTwice(t, a, b, c)
+		}
+		wantHeld(t, 2, 0, 1)(a, b, c)
+	})
+}
+
+// A person deletes the record of b, which is cut off, and then the table. The others have seen b, so they wait for it although no
+// list has it.
+func TestNewTableWaitsForDeletedMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		ofB := &switchable{Store: store}
+		a := mustJoin(t, store, Config{Name: "a", Slots: 2})
+		b := mustJoin(t, ofB, Config{Name: "b", Slots: 2})
+		time.Sleep(4 * time.Second)
+		wantHeld(t, 1, 1)(a, b)
+		ofB.away.Store(true)
+		ofB.silent.Store(true)
+		mustDelete(t, store, "g-member-"+b.ID())
+		time.Sleep(time.Second)
+		mustDelete(t, store, "g-table")
+		for range 30 {
+			time.Sleep(time.Second)
+			wantNoSlotTwice(t, a, b)
+		}
+		wantHeld(t, 2, 0)(a, b)
+	})
+}
+
+// After the table was deleted, epochs go on from the greatest that a living member knows, whatever the clock of the member shows
+// that makes the new one.
+func TestEpochsGoOnAfterTableWasDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		fast := &simClock{start: time.Now(), wrong: time.Hour, rate: 1, stop: &stopper{}}
+		ofA := &switchable{Store: store}
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2, Clock: fast})
+		time.Sleep(10 * time.Second)
+		before := a.Slots()[0].Epoch
+		ofA.away.Store(true)
+		ofA.silent.Store(true)
+		mustDelete(t, store, "g-table")
+		b := mustJoin(t, store, Config{Name: "b", Slots: 2})
+		time.Sleep(5 * time.Second)
+		ofA.away.Store(false)
+		ofA.silent.Store(false)
+		time.Sleep(10 * time.Second)
+		wantHeld(t, 1, 1)(a, b)
+		for i, s := range b.Slots() {
+			if s.Epoch <= before {
+				t.Errorf("slot %d has the epoch %d, after %d", i, s.Epoch, before)
+			}
+		}
+	})
+}
+
+// A slot that a member gets back while it is to move, and then keeps because a handler does not return, is listed: keys that changed
+// in between were dropped.
+func TestSlotThatComesBackWhileItMovesIsListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		ofA := &switchable{Store: store}
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2, HandoverTimeout: 2 * time.Second})
+		time.Sleep(time.Second)
+		keys := []string{"stuck"}
+		// All keys are in the slot that is to move.
+		q := NewQueue(newRoot(), a, QueueConfig[string]{
+			Hash: func(string) uint64 { return 1 << 63 },
+			Keys: func(context.Context) ([]string, error) { return keys, nil },
+		})
+		if key, _ := q.Get(); key != "stuck" {
+			t.Fatal(key)
+		}
+		ofA.away.Store(true)
+		time.Sleep(14 * time.Second)
+		if a.Stats().Held != 0 {
+			t.Fatal("a is still valid")
+		}
+		keys = append(keys, "missed")
+		q.Add("missed")
+		mustJoin(t, store, Config{Name: "b", Slots: 2}) // For it, a has just been alive.
+		time.Sleep(time.Second)
+		ofA.away.Store(false)
+		got := make(chan string, 1)
+		go func() { key, _ := q.Get(); got <- key }()
+		defer func() { q.ShutDown(); <-got }()
+		time.Sleep(1500 * time.Millisecond)
+		if st := a.Stats(); st.Held != 2 || st.Stopping != 1 {
+			t.Fatalf("no slot is to move: %+v", st)
+		}
+		time.Sleep(5 * time.Second)
+		if st := a.Stats(); st.Held != 2 || st.Kept != 1 {
+			t.Fatalf("the slot has not stayed: %+v", st)
+		}
+		if len(got) == 0 {
+			t.Error("FAILURE: the keys of the slot were not listed")
+		}
+	})
+}

@@ -1,0 +1,172 @@
+package sharding
+
+import (
+	"context"
+	"strconv"
+	"sync"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+)
+
+// simServer keeps Leases as the API server does, also where that is a trap: an update of a Lease that does not exist creates
+// it, unless the update names a UID, and an update without a resource version is unconditional.
+type simServer struct {
+	coordination.LeaseInterface // for the methods that are not needed
+
+	mu      sync.Mutex // guards what follows
+	leases  map[string]*coordinationv1.Lease
+	version int
+	// events has the last changes, the newest of that version. changed is closed at the next one.
+	events  []watch.Event
+	changed chan struct{}
+}
+
+func newSimServer() *simServer {
+	return &simServer{leases: make(map[string]*coordinationv1.Lease), changed: make(chan struct{})}
+}
+
+// Leases makes it a [coordination.LeasesGetter].
+func (s *simServer) Leases(string) coordination.LeaseInterface { return s }
+
+var leaseResource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+
+func (s *simServer) Get(_ context.Context, name string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.leases[name]; l != nil {
+		return l.DeepCopy(), nil
+	}
+	return nil, apierrors.NewNotFound(leaseResource, name)
+}
+
+func (s *simServer) List(context.Context, metav1.ListOptions) (*coordinationv1.LeaseList, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := &coordinationv1.LeaseList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.version)}}
+	for _, l := range s.leases {
+		list.Items = append(list.Items, *l.DeepCopy())
+	}
+	return list, nil
+}
+
+func (s *simServer) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leases[l.Name] != nil {
+		return nil, apierrors.NewAlreadyExists(leaseResource, l.Name)
+	}
+	return s.createLocked(l), nil
+}
+
+func (s *simServer) createLocked(l *coordinationv1.Lease) *coordinationv1.Lease {
+	l = l.DeepCopy()
+	l.UID = types.UID("uid-" + strconv.Itoa(s.version+1))
+	return s.putLocked(watch.Added, l)
+}
+
+func (s *simServer) Update(_ context.Context, l *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leases[l.Name] == nil && l.UID == "" {
+		return s.createLocked(l), nil
+	}
+	if err := s.checkLocked(l.Name, &metav1.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion}); err != nil {
+		if apierrors.IsNotFound(err) {
+			err = apierrors.NewConflict(leaseResource, l.Name, err)
+		}
+		return nil, err
+	}
+	l = l.DeepCopy()
+	l.UID = s.leases[l.Name].UID
+	return s.putLocked(watch.Modified, l), nil
+}
+
+func (s *simServer) Delete(_ context.Context, name string, o metav1.DeleteOptions) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.checkLocked(name, o.Preconditions); err != nil {
+		return err
+	}
+	l := s.leases[name].DeepCopy()
+	s.putLocked(watch.Deleted, l)
+	delete(s.leases, name)
+	return nil
+}
+
+// checkLocked compares those conditions that are not empty.
+func (s *simServer) checkLocked(name string, want *metav1.Preconditions) error {
+	l := s.leases[name]
+	if l == nil {
+		return apierrors.NewNotFound(leaseResource, name)
+	}
+	if want != nil && (*want.UID != "" && *want.UID != l.UID || *want.ResourceVersion != "" && *want.ResourceVersion != l.ResourceVersion) {
+		return apierrors.NewConflict(leaseResource, name, nil)
+	}
+	return nil
+}
+
+// putLocked stores l, reports the change, and returns a copy.
+func (s *simServer) putLocked(change watch.EventType, l *coordinationv1.Lease) *coordinationv1.Lease {
+	s.version++
+	l.ResourceVersion = strconv.Itoa(s.version)
+	s.leases[l.Name] = l
+	s.events = append(s.events[max(0, len(s.events)-100):], watch.Event{Type: change, Object: l})
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return l.DeepCopy()
+}
+
+func (s *simServer) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	version, err := strconv.Atoi(o.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	results := make(chan watch.Event)
+	w := watch.NewProxyWatcher(results)
+	send := func(e watch.Event) bool {
+		select {
+		case results <- e:
+			return true
+		case <-w.StopChan():
+		case <-ctx.Done():
+		}
+		return false
+	}
+	go func() {
+		for {
+			events, changed := s.since(version)
+			for _, e := range events {
+				if !send(e) {
+					return
+				}
+			}
+			version += len(events)
+			select {
+			case <-changed:
+			case <-w.StopChan():
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return w, nil
+}
+
+// since returns the changes after a version, or an error event if they are forgotten, and a channel that is closed when there are more.
+func (s *simServer) since(version int) ([]watch.Event, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.version - version
+	if n > len(s.events) {
+		expired := apierrors.NewResourceExpired("too old").Status()
+		return []watch.Event{{Type: watch.Error, Object: &expired}}, nil
+	}
+	return s.events[len(s.events)-n:], s.changed
+}

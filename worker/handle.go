@@ -1,0 +1,82 @@
+package worker
+
+import (
+	"context"
+	"slices"
+)
+
+// Handle handles key in the caller's goroutine, as a worker of the pool would, and returns what has come of it. It is for a
+// program, or a library, that has workers of its own: they get keys from the queue, call Handle, and then Done. All else is as
+// in a pool that runs: the handler's context, attempts and retries, hooks, Stats, Snapshot, Cancel and stuck handlers. The
+// handler's context is made from ctx.
+//
+// A panic of the handler goes on when all this is done, and so does runtime.Goexit. A panic of a hook, the logger, the clock or
+// the queue goes to the caller, too. Options.Workers, Drain and the other options of the end mean nothing. A provider of metrics
+// does not discover the pool: see [Inspect].
+//
+// A pool has either Run or Handle: after the first Handle, Run returns an error as if it had been called, and after Run, the first Handle panics. It also
+// panics if the arguments of [New] make no sense.
+func (p *Pool[T]) Handle(ctx context.Context, key T) Result[T] {
+	p.prepareHandle.Do(func() {
+		if err := p.check(); err != nil {
+			panic(err)
+		}
+		p.begun.Store(true)
+		p.prepareLogger()
+		p.handling = context.Background()
+	})
+	w := p.join()
+	defer p.leave(w)
+	c := call[T]{Result: Result[T]{Key: key}, rethrows: true}
+	defer c.end()
+	p.prepare(w, &c, &callInfo{pool: p, handling: ctx, attempt: 1, prioritized: p.priorities != nil, logger: p.logger})
+	c.base.need() // The parent knows it from the beginning, so that it ends with the call in any case.
+	p.setHandling(w, &c)
+	p.handle(&c)
+	return c.Result
+}
+
+// join returns a worker that the caller is.
+func (p *Pool[T]) join() *worker[T] {
+	w := &worker[T]{spare: new(callContext)}
+	p.mu.Lock()
+	p.mu.workers = append(p.mu.workers, w)
+	if len(p.mu.workers) == 1 {
+		p.mu.endWatch = p.watchForStuck()
+	}
+	p.mu.Unlock()
+	p.noteGoroutine(w)
+	return w
+}
+
+func (p *Pool[T]) leave(w *worker[T]) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.Index(p.mu.workers, w)
+	p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
+	if len(p.mu.workers) == 0 {
+		p.mu.endWatch()
+	}
+}
+
+func (p *Pool[T]) setHandling(w *worker[T], c *call[T]) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.setHandlingLocked(w, c)
+}
+
+// NextOf returns what becomes of the key of a handler's call that returns err, for a middleware. It is NextRetry for a
+// failure, also if the key is dropped because it has failed too often. The context is that of the call or made from it.
+func NextOf(ctx context.Context, err error) Next {
+	c := call[struct{}]{Result: Result[struct{}]{Err: err}, ctx: ctx, base: callOf(ctx)}
+	switch {
+	case err == nil:
+		return NextForget
+	case c.readAnswer():
+		return c.Next
+	}
+	return NextRetry
+}
+
+// Inspect returns an Inspector of p.
+func Inspect[T comparable](p *Pool[T]) Inspector { return p.inspector() }
