@@ -125,7 +125,7 @@ func TestFindEverywhereEnds(t *testing.T) {
 // A list takes memory for the page, and little for each queue.
 func TestMemoryOfAList(t *testing.T) {
 	h := newHandler(t, debug.Options{SampleEvery: time.Hour})
-	allocated := func(queues int) uint64 {
+	allocated := func(queues int) (bytes, objects uint64) {
 		for i := range queues {
 			workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: fmt.Sprint("queue ", i), MetricsProvider: h}).Add(i)
 		}
@@ -136,10 +136,12 @@ func TestMemoryOfAList(t *testing.T) {
 			get(h, "")
 		}
 		runtime.ReadMemStats(&after)
-		return (after.TotalAlloc - before.TotalAlloc) / 5
+		return (after.TotalAlloc - before.TotalAlloc) / 5, (after.Mallocs - before.Mallocs) / 5
 	}
-	few := allocated(500)
-	if each := (allocated(1500) - few) / 1500; each > 1400 {
-		t.Errorf("%d bytes for each queue", each)
+	bytes, objects := allocated(500)
+	moreBytes, moreObjects := allocated(1500)
+	bytes, objects = (moreBytes-bytes)/1500, (moreObjects-objects)/1500
+	if bytes > 1500 || objects > 8 {
+		t.Errorf("%d bytes for each queue, in %d objects", bytes, objects)
 	}
 }
