@@ -2,7 +2,6 @@ package workqueue
 
 import (
 	"math"
-	"sync"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
@@ -92,7 +91,6 @@ type itemBucketRateLimiter[T comparable] struct {
 	unlimited bool
 	burst     uint32
 
-	mu sync.Mutex // guards what follows; nothing of the caller's but the clock is called under it
 	// keys counts the tokens that were taken from start on. A key expires when its bucket is full, and
 	// its span is how long after start that is.
 	keys expiringKeys[T]
@@ -108,11 +106,11 @@ func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
 		return math.MaxInt64
 	}
 	h := keytable.HashOf(item)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.keys.tick()
+	r.keys.mu.Lock()
+	defer r.keys.mu.Unlock()
+	r.keys.tickLocked()
 	now := r.keys.now
-	s, key := r.keys.findOrInsert(h, item)
+	s, key := r.keys.findOrInsertLocked(h, item)
 	start := now
 	if key.count == math.MaxUint32 {
 		key.count = 0 // A new bucket: more tokens cannot be counted.
@@ -124,13 +122,13 @@ func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
 	taken, fill := key.count, r.interval.times(key.count)
 	key.span = packed(fill)
 	if fill == forever || key.expires.duration() == forever {
-		r.keys.setLife(s, forever)
+		r.keys.setLifeLocked(s, forever)
 		if taken <= r.burst {
 			return 0
 		}
 		return math.MaxInt64
 	}
-	r.keys.setLife(s, start+fill-now)
+	r.keys.setLifeLocked(s, start+fill-now)
 	if taken <= r.burst {
 		return 0
 	}
@@ -144,17 +142,7 @@ func (r *itemBucketRateLimiter[T]) NumRequeues(item T) int {
 }
 
 // Forget drops item's bucket.
-func (r *itemBucketRateLimiter[T]) Forget(item T) {
-	keytable.CheckKey(item)
-	h := keytable.HashOf(item)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.keys.keys.Len() == 0 {
-		return
-	}
-	r.keys.tick()
-	r.keys.forget(h, item)
-}
+func (r *itemBucketRateLimiter[T]) Forget(item T) { r.keys.forget(item) }
 
 // tokenInterval is the time in which a bucket gets a token, in nanoseconds. It is infinite if the bucket gets none.
 type tokenInterval float64

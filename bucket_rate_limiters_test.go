@@ -209,7 +209,7 @@ func TestItemBucketCountsOn(t *testing.T) {
 	l.When(0)
 	key := &l.keys.keys.At(1).Value
 	key.count, key.span = math.MaxUint32-1, packed(math.MaxUint32-1)
-	l.keys.setLife(1, math.MaxUint32-1)
+	l.keys.setLifeLocked(1, math.MaxUint32-1)
 	for i, want := range []time.Duration{math.MaxUint32 - 2, 0, 0, 1} {
 		if d := l.When(0); d != want {
 			t.Errorf("delay %d = %d, want %d", i, d, want)

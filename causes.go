@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/notes"
 )
 
 // Cause is why a key was added. It explains, and is no payload: a handler must do the same without it, because causes
@@ -112,17 +113,7 @@ func (q *Typed[T]) AddCause(item T, cause Cause) {
 	}
 	q.mu.Lock()
 	defer q.unlock()
-	if q.shuttingDown.Load() {
-		return
-	}
-	s, k, inserted := q.mu.keys.FindOrInsert(h, item)
-	if !cause.Quiet {
-		q.interruptLocked(s, k)
-	} else if k.Value&(processing|dirty) == processing {
-		k.Value |= quiet
-	}
-	q.enterLocked(s, k, inserted)
-	if cause.Reason != "" || cause.TraceParent != "" {
+	if s, k := q.addLocked(h, item, cause.Quiet); k != nil && (cause.Reason != "" || cause.TraceParent != "") {
 		q.mu.notes.AddCause(s, func(c Causes) Causes { return c.Plus(cause) })
 		k.Value |= noted
 	}
@@ -153,12 +144,6 @@ func (q *Typed[T]) causesLocked(s keytable.Slot, k *entry[T]) *Causes {
 	return current
 }
 
-var closed = func() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
 // AddedAgain returns a channel that is closed when item, which the caller holds, is added again. See [AddNotifier].
 func (q *Typed[T]) AddedAgain(item T) <-chan struct{} {
 	h := keytable.HashOf(item)
@@ -169,7 +154,7 @@ func (q *Typed[T]) AddedAgain(item T) <-chan struct{} {
 	case k == nil || k.Value&processing == 0:
 		return nil
 	case k.Value&(dirty|quiet) == dirty:
-		return closed
+		return notes.Closed
 	}
 	k.Value |= noted
 	return q.mu.notes.Await(s)

@@ -8,95 +8,11 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
-	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 const century = 100 * 365 * 24 * time.Hour
-
-// A key is due when the clock reads its due time or a later one, whatever the clock has read in between.
-// A queue's times end 146 years from its making. A clock that is set beyond that makes keys late, and none is lost.
-func TestClockJumps(t *testing.T) {
-	jumps := []struct {
-		name string
-		far  bool
-		jump func(*testingclock.FakeClock)
-	}{
-		{"back a second", false, func(c *testingclock.FakeClock) { c.Step(-time.Second) }},
-		{"back an hour", false, func(c *testingclock.FakeClock) { c.Step(-time.Hour) }},
-		{"back a century", false, func(c *testingclock.FakeClock) { c.Step(-century) }},
-		{"back to year 1", true, func(c *testingclock.FakeClock) { c.SetTime(time.Time{}) }},
-	}
-	for _, tt := range jumps {
-		t.Run(tt.name, func(t *testing.T) {
-			everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-				c := testkit.NewFakeClock()
-				q := build(options[string]{clock: c})
-				q.AddAfter("c", 3*time.Hour)
-				q.AddAfter("b", 2*time.Hour)
-				q.AddAfter("a", time.Hour)
-				synctest.Wait()
-				tt.jump(c)
-				synctest.Wait()
-				wantLen(t, q, 0)
-				// A key that is put in now is due by what the clock reads now.
-				q.AddAfter("now", time.Hour)
-				synctest.Wait()
-				c.Step(time.Hour - 1)
-				synctest.Wait()
-				wantLen(t, q, 0)
-				c.Step(1)
-				synctest.Wait()
-				if tt.far {
-					c.SetTime(testkit.Epoch)
-					synctest.Wait()
-				}
-				process(t, q, "now")
-				for i, key := range []string{"a", "b", "c"} {
-					due := testkit.Epoch.Add(time.Duration(i+1) * time.Hour)
-					c.SetTime(due.Add(-1))
-					synctest.Wait()
-					wantLen(t, q, 0)
-					c.SetTime(due)
-					synctest.Wait()
-					process(t, q, key)
-				}
-				q.ShutDown()
-			})
-		})
-	}
-}
-
-func TestClockJumpsForward(t *testing.T) {
-	for name, jump := range map[string]func(*testingclock.FakeClock){
-		"an hour":        func(c *testingclock.FakeClock) { c.Step(time.Hour) },
-		"a century":      func(c *testingclock.FakeClock) { c.Step(century) },
-		"forth and back": func(c *testingclock.FakeClock) { c.Step(century); c.Step(-time.Hour) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-				c := testkit.NewFakeClock()
-				q := build(options[string]{clock: c})
-				for i, key := range []string{"c", "a", "b"} {
-					q.AddAfter(key, []time.Duration{time.Hour, time.Minute, 2 * time.Minute}[i])
-				}
-				synctest.Wait()
-				jump(c)
-				synctest.Wait()
-				process(t, q, "a", "b", "c")
-				q.AddAfter("d", time.Hour)
-				c.Step(time.Hour - 1)
-				synctest.Wait()
-				wantLen(t, q, 0)
-				c.Step(1)
-				synctest.Wait()
-				process(t, q, "d")
-				q.ShutDown()
-			})
-		})
-	}
-}
 
 // A delay may be longer than the queue's times reach. The key waits, and the loop does not spin.
 func TestLongDelays(t *testing.T) {

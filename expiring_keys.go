@@ -3,6 +3,7 @@ package workqueue
 import (
 	"math"
 	"math/bits"
+	"sync"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
@@ -28,6 +29,9 @@ import (
 //   - now is not above horizon, and what any key has left to live is below it.
 type expiringKeys[T comparable] struct {
 	clock clock.PassiveClock
+
+	// mu guards what follows, and what else its limiter has. Nothing of the caller's but the clock is called under it.
+	mu sync.Mutex
 	// readAt is the clock's last reading. now is by how much the readings have advanced, at most horizon. It
 	// does not go back with the clock, and goes on from where it was.
 	readAt time.Time
@@ -77,8 +81,8 @@ func newExpiringKeys[T comparable](c clock.PassiveClock) expiringKeys[T] {
 	return expiringKeys[T]{clock: c, readAt: c.Now()}
 }
 
-// tick reads the clock and drops a few of the keys that have expired. It comes before all calls below.
-func (k *expiringKeys[T]) tick() {
+// tickLocked reads the clock and drops a few of the keys that have expired. It comes before all calls below.
+func (k *expiringKeys[T]) tickLocked() {
 	t := k.clock.Now()
 	if d := t.Sub(k.readAt); d > 0 {
 		k.now = min(dueloop.AddSaturated(k.now, d), horizon)
@@ -87,15 +91,15 @@ func (k *expiringKeys[T]) tick() {
 	for range sweepSteps {
 		s := k.lists[k.hand].First()
 		if s != keytable.None && k.keys.At(s).Value.expires.duration() <= k.now {
-			k.drop(s)
+			k.dropLocked(s)
 		} else {
 			k.hand = (k.hand + 1) % lifeLists
 		}
 	}
 }
 
-// count returns the count of key, whose hash is h.
-func (k *expiringKeys[T]) count(h keytable.Hash, key T) uint32 {
+// countLocked returns the count of key, whose hash is h.
+func (k *expiringKeys[T]) countLocked(h keytable.Hash, key T) uint32 {
 	_, e := k.keys.Find(h, key)
 	if e == nil || e.Value.expires.duration() <= k.now {
 		return 0
@@ -103,9 +107,9 @@ func (k *expiringKeys[T]) count(h keytable.Hash, key T) uint32 {
 	return e.Value.count
 }
 
-// findOrInsert returns the slot of key, whose hash is h, and what is known of it. The pointer is valid
-// until the next call, which must be setLife.
-func (k *expiringKeys[T]) findOrInsert(h keytable.Hash, key T) (keytable.Slot, *expiringKey) {
+// findOrInsertLocked returns the slot of key, whose hash is h, and what is known of it. The pointer is valid
+// until the next call, which must be setLifeLocked.
+func (k *expiringKeys[T]) findOrInsertLocked(h keytable.Hash, key T) (keytable.Slot, *expiringKey) {
 	s, e, _ := k.keys.FindOrInsert(h, key)
 	if e.Value.expires.duration() <= k.now { // also true of a new key
 		e.Value.count = 0
@@ -113,9 +117,9 @@ func (k *expiringKeys[T]) findOrInsert(h keytable.Hash, key T) (keytable.Slot, *
 	return s, &e.Value
 }
 
-// setLife gives the key at s a life of that length from now on, which is positive.
-func (k *expiringKeys[T]) setLife(s keytable.Slot, length time.Duration) {
-	k.unlink(s)
+// setLifeLocked gives the key at s a life of that length from now on, which is positive.
+func (k *expiringKeys[T]) setLifeLocked(s keytable.Slot, length time.Duration) {
+	k.unlinkLocked(s)
 	key := &k.keys.At(s).Value
 	if length >= horizon {
 		key.expires = packed(forever)
@@ -126,23 +130,31 @@ func (k *expiringKeys[T]) setLife(s keytable.Slot, length time.Duration) {
 	k.links.Append(&k.lists[list], s)
 }
 
-// forget drops key, whose hash is h.
-func (k *expiringKeys[T]) forget(h keytable.Hash, key T) {
+// forget drops key. A program without failures that forgets each key should not even read the clock for it.
+func (k *expiringKeys[T]) forget(key T) {
+	keytable.CheckKey(key)
+	h := keytable.HashOf(key)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.keys.Len() == 0 {
+		return
+	}
+	k.tickLocked()
 	if s, e := k.keys.Find(h, key); e != nil {
-		k.drop(s)
+		k.dropLocked(s)
 	}
 }
 
-func (k *expiringKeys[T]) drop(s keytable.Slot) {
-	k.unlink(s)
+func (k *expiringKeys[T]) dropLocked(s keytable.Slot) {
+	k.unlinkLocked(s)
 	k.keys.Delete(s)
 	if !k.keys.HasMemory(s) {
 		k.links.Release(s)
 	}
 }
 
-// unlink takes the key at s out of its list, if it is in one.
-func (k *expiringKeys[T]) unlink(s keytable.Slot) {
+// unlinkLocked takes the key at s out of its list, if it is in one.
+func (k *expiringKeys[T]) unlinkLocked(s keytable.Slot) {
 	key := &k.keys.At(s).Value
 	if key.list > 0 {
 		k.links.Remove(&k.lists[key.list-1], s)

@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/big"
 	"runtime"
-	"sync"
 	"testing"
 	"time"
 
@@ -271,43 +270,6 @@ func TestForgetAfterTheLastKey(t *testing.T) {
 	}
 }
 
-// Each goroutine has keys of its own among those of all, and counts what it may count on.
-func TestLimitersRace(t *testing.T) {
-	limiters := map[string]TypedRateLimiter[int]{
-		"bucket":      NewTypedBucketRateLimiter[int](rate.NewLimiter(1000, 10), nil),
-		"item bucket": NewTypedItemBucketRateLimiter[int](1e6, 2, nil),
-	}
-	for _, j := range []Jitter{NoJitter, FullJitter, EqualJitter, DecorrelatedJitter} {
-		limiters[j.String()] = NewTypedItemBackoffRateLimiter[int](BackoffConfig{Jitter: j, ForgetAfter: time.Millisecond})
-	}
-	for name, l := range limiters {
-		t.Run(name, func(t *testing.T) {
-			var wg sync.WaitGroup
-			for g := range 4 {
-				wg.Go(func() {
-					for i := range 5000 {
-						for _, key := range []int{i % 7, 10_000*(g+1) + i} {
-							if d := l.When(key); d < 0 {
-								t.Errorf("When = %v", d)
-							}
-						}
-						l.NumRequeues(i % 7)
-						if i%3 == 0 {
-							l.Forget(i % 7)
-						}
-					}
-				})
-			}
-			wg.Wait()
-			if k, ok := l.(*itemBackoffRateLimiter[int]); ok {
-				if err := k.keys.checkInvariants(); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-}
-
 // limiterModel is the obvious slow limiter: it has a map, no lists, and times that do not overflow.
 type limiterModel interface {
 	when(key int) time.Duration
@@ -329,7 +291,7 @@ func scripted(t rapid.TB, script []byte, c *testingclock.FakePassiveClock, keys 
 	t.Helper()
 	elapse := func(d time.Duration) {
 		stepClock(c, d)
-		keys.tick() // Two steps between readings, forth and back, would count as one.
+		keys.tickLocked() // Two steps between readings, forth and back, would count as one.
 		if d > 0 {
 			now.now.Add(&now.now, big.NewInt(int64(d)))
 			if end := big.NewInt(int64(horizon)); now.now.Cmp(end) > 0 {

@@ -27,6 +27,8 @@ type Inspector struct {
 	// Remove takes a key out of the queue and reports whether it was there. It is nil unless the queue is a
 	// [KeyRemover].
 	Remove func(key any) bool
+	// Forget makes the queue's limiter forget the key's failures. It is nil if the queue has no limiter.
+	Forget func(key any)
 	// AddCause is that of [CauseAdder]. It is nil if the queue is none.
 	AddCause func(key any, cause Cause)
 	// Pause and Resume are the queue's own. They are nil if it cannot be paused.
@@ -113,6 +115,9 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 	}
 	if q, ok := q.(KeyRemover[T]); ok {
 		i.Remove = func(key any) bool { return q.Discard(typed[T](key)) }
+	}
+	if q, ok := q.(TypedRateLimitingInterface[T]); ok {
+		i.Forget = func(key any) { q.Forget(typed[T](key)) }
 	}
 	if q, ok := q.(CauseAdder[T]); ok {
 		i.AddCause = func(key any, cause Cause) { q.AddCause(typed[T](key), cause) }

@@ -3,7 +3,6 @@ package workqueue
 import (
 	"math"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
@@ -130,25 +129,23 @@ type itemBackoffRateLimiter[T comparable] struct {
 	jitter      Jitter
 	forgetAfter time.Duration
 
-	// mu guards what follows. Nothing of the caller's but the clock is called under it.
-	mu sync.Mutex
-	// random returns a number below n. Tests have their own.
-	random func(n uint64) uint64
 	// keys counts the failures. A key's span is its last delay.
 	keys expiringKeys[T]
+	// random returns a number below n. Tests have their own, so keys.mu guards it.
+	random func(n uint64) uint64
 }
 
 // When counts a failure of item and returns how long it must wait.
 func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 	h := keytable.HashOf(item)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.keys.tick()
-	s, key := r.keys.findOrInsert(h, item)
+	r.keys.mu.Lock()
+	defer r.keys.mu.Unlock()
+	r.keys.tickLocked()
+	s, key := r.keys.findOrInsertLocked(h, item)
 	delay := r.delay(key.count, key.span.duration())
 	key.count = min(key.count+1, math.MaxInt32)
 	key.span = packed(delay)
-	r.keys.setLife(s, dueloop.AddSaturated(delay, r.forgetAfter))
+	r.keys.setLifeLocked(s, dueloop.AddSaturated(delay, r.forgetAfter))
 	return delay
 }
 
@@ -156,39 +153,28 @@ func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) int {
 	keytable.CheckKey(item)
 	h := keytable.HashOf(item)
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.keys.mu.Lock()
+	defer r.keys.mu.Unlock()
 	if r.keys.keys.Len() == 0 {
 		return 0
 	}
-	r.keys.tick()
-	return int(r.keys.count(h, item))
+	r.keys.tickLocked()
+	return int(r.keys.countLocked(h, item))
 }
 
 // Forget forgets the failures of item and gives their memory back.
-func (r *itemBackoffRateLimiter[T]) Forget(item T) {
-	keytable.CheckKey(item)
-	h := keytable.HashOf(item)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.keys.keys.Len() == 0 {
-		// A program without failures that forgets each key should not even read the clock for it.
-		return
-	}
-	r.keys.tick()
-	r.keys.forget(h, item)
-}
+func (r *itemBackoffRateLimiter[T]) Forget(item T) { r.keys.forget(item) }
 
 // MostRequeued returns up to limit keys, at most 512, with the most failures, those with the most first, without those
 // that have expired. It looks at all keys, a few hundred at a time, and other calls come in between.
 func (r *itemBackoffRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
 	return mostRequeued(limit, keytable.InSteps(func(n int, keys []KeySnapshot[T]) ([]KeySnapshot[T], bool) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+		r.keys.mu.Lock()
+		defer r.keys.mu.Unlock()
 		if r.keys.keys.Len() == 0 {
 			return keys, false
 		}
-		r.keys.tick()
+		r.keys.tickLocked()
 		for s := range r.keys.keys.LiveSlots(n) {
 			if k := r.keys.keys.At(s); k.Value.expires.duration() > r.keys.now {
 				keys = append(keys, KeySnapshot[T]{Key: k.Key, Requeues: int(k.Value.count)})

@@ -141,32 +141,6 @@ func TestItemBackoffCountsToMaxInt32(t *testing.T) {
 	}
 }
 
-// A delay does not count as time without failing, however long it is.
-func TestItemBackoffForgetAfter(t *testing.T) {
-	c := newPassiveClock()
-	l := NewTypedItemBackoffRateLimiter[string](BackoffConfig{
-		Base: time.Second, Max: time.Hour, ForgetAfter: 10 * time.Second, Clock: c,
-	})
-	want := []time.Duration{1, 2, 4, 8, 16, 32, 64, 128}
-	for i, w := range want {
-		if d := l.When("key"); d != w*time.Second {
-			t.Fatalf("delay %d = %v, want %v", i, d, w*time.Second)
-		}
-		// It is tried after its delay, and takes as long as it may to fail again.
-		stepClock(c, w*time.Second+10*time.Second-1)
-		if n := l.NumRequeues("key"); n != i+1 {
-			t.Fatalf("NumRequeues = %d before the key expires, want %d", n, i+1)
-		}
-	}
-	stepClock(c, 1)
-	if n := l.NumRequeues("key"); n != 0 {
-		t.Errorf("NumRequeues = %d after ForgetAfter", n)
-	}
-	if d := l.When("key"); d != time.Second {
-		t.Errorf("delay after ForgetAfter = %v", d)
-	}
-}
-
 func TestItemBackoffForgetAfterIsExact(t *testing.T) {
 	for want, config := range map[time.Duration]BackoffConfig{
 		10 * time.Minute:   {Max: time.Second},

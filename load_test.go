@@ -60,48 +60,6 @@ func TestMillionKeysAtOnce(t *testing.T) {
 	}
 }
 
-// One key, a million times, in every way: it is one key, it waits once, each failure is counted and the delay
-// is the longest, and what was added last is processed.
-func TestSameKeyAMillionTimes(t *testing.T) {
-	n := fewer(million)
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, time.Hour)
-	fake := testkit.NewFakeClock()
-	q := options[string]{limiter: limiter, clock: fake}.rateLimiting()
-	for i := range n {
-		q.AddAfter("a", time.Duration(n-i)*time.Second) // each the earliest
-		q.AddRateLimited("a")
-	}
-	if st := q.(workqueue.Extended[string]).Stats(); st.Waiting != 1 || st.Queued != 0 {
-		t.Errorf("Stats() = %+v, want 1 waiting", st)
-	}
-	if r, d := q.NumRequeues("a"), limiter.When("a"); r != n || d != time.Hour {
-		t.Errorf("NumRequeues() = %d, When() = %v, want %d and an hour", r, d, n)
-	}
-	var version, seen atomic.Int64
-	var worker sync.WaitGroup
-	worker.Go(func() {
-		for key, shutdown := q.Get(); !shutdown; key, shutdown = q.Get() {
-			seen.Store(version.Load())
-			q.Done(key)
-		}
-	})
-	var producers sync.WaitGroup
-	for range 2 {
-		producers.Go(func() {
-			for range n / 2 {
-				version.Add(1)
-				q.Add("a")
-			}
-		})
-	}
-	producers.Wait()
-	q.ShutDownWithDrain()
-	worker.Wait()
-	if v, s := version.Load(), seen.Load(); v != s {
-		t.Errorf("version %d of %d was processed last", s, v)
-	}
-}
-
 // Ten thousand queues, each with a key now and one a second later: a goroutine each while a key waits, none
 // afterwards and none after shutdown. All keys come.
 func TestTenThousandQueues(t *testing.T) {

@@ -201,7 +201,7 @@ func (q *Typed[T]) Add(item T) {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
 	defer q.unlock()
-	q.addLocked(h, item)
+	q.addLocked(h, item, false)
 }
 
 // addDue adds keys that have come due, and returns how many: fewer than all if the queue is shutting down.
@@ -210,37 +210,40 @@ func (q *Typed[T]) addDue(keys []keytable.Hashed[T]) (added int) {
 	defer q.unlock()
 	q.mu.WakeAnother()
 	q.mu.keys.PreloadKeys(keys)
-	for added < len(keys) && q.addLocked(keys[added].Hash, keys[added].Key) {
+	for added < len(keys) {
+		if _, k := q.addLocked(keys[added].Hash, keys[added].Key, false); k == nil {
+			break
+		}
 		added++
 	}
 	return added
 }
 
-// addLocked is Add. It returns false if the queue is shutting down.
-func (q *Typed[T]) addLocked(h keytable.Hash, item T) bool {
+// addLocked is Add. It returns nil if the queue is shutting down.
+func (q *Typed[T]) addLocked(h keytable.Hash, item T, quietly bool) (keytable.Slot, *entry[T]) {
 	if q.shuttingDown.Load() {
-		return false
+		return keytable.None, nil
 	}
 	s, k, inserted := q.mu.keys.FindOrInsert(h, item)
-	if k.Value&(noted|quiet) != 0 {
+	switch {
+	case quietly:
+		if k.Value&(processing|dirty) == processing {
+			k.Value |= quiet
+		}
+	case k.Value&(noted|quiet) != 0:
 		q.interruptLocked(s, k)
 	}
-	q.enterLocked(s, k, inserted)
-	return true
-}
-
-// enterLocked makes the key at s dirty. If it was just inserted, it enters the line.
-func (q *Typed[T]) enterLocked(s keytable.Slot, k *entry[T], inserted bool) {
-	if k.Value&dirty != 0 {
+	switch {
+	case k.Value&dirty != 0:
 		if q.custom != nil && k.Value&processing == 0 {
 			q.custom.Touch(k.Key)
 		}
-		return
-	}
-	if inserted {
+		return s, k
+	case inserted:
 		q.pushLocked(s, k)
 	}
 	q.markDirtyLocked(s, k)
+	return s, k
 }
 
 func (q *Typed[T]) markDirtyLocked(s keytable.Slot, k *entry[T]) {

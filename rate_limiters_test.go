@@ -333,13 +333,16 @@ func TestZeroRateLimiters(t *testing.T) {
 	}
 }
 
-// Failures are counted exactly, however many goroutines count them.
+// Failures are counted exactly, however many goroutines count them. (Buckets count none.)
 func TestRateLimitersAreConcurrent(t *testing.T) {
 	for _, limiter := range []workqueue.TypedRateLimiter[int]{
 		workqueue.NewTypedItemExponentialFailureRateLimiter[int](1, 1000),
 		workqueue.NewTypedItemFastSlowRateLimiter[int](1, 2, 5),
 		workqueue.DefaultTypedControllerRateLimiter[int](),
 		workqueue.NewTypedWithMaxWaitRateLimiter(workqueue.DefaultTypedItemBasedRateLimiter[int](), time.Second),
+		workqueue.NewTypedItemBackoffRateLimiter[int](workqueue.BackoffConfig{Jitter: workqueue.FullJitter}),
+		workqueue.NewTypedItemBackoffRateLimiter[int](workqueue.BackoffConfig{Jitter: workqueue.DecorrelatedJitter}),
+		workqueue.NewTypedItemBucketRateLimiter[int](1e6, 2, nil),
 	} {
 		const workers, keys, failures = 8, 10, 200
 		var all sync.WaitGroup
@@ -358,6 +361,9 @@ func TestRateLimitersAreConcurrent(t *testing.T) {
 			})
 		}
 		all.Wait()
+		if _, counts := limiter.(workqueue.RequeueLister[int]); !counts {
+			continue
+		}
 		for key := range keys {
 			if n := limiter.NumRequeues(key); n != workers*failures {
 				t.Errorf("%T: NumRequeues(%d) = %d, want %d", limiter, key, n, workers*failures)

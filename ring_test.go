@@ -8,70 +8,50 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestRing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var r ring[*int]
-		var model []*int
-		for range rapid.IntRange(1, 8).Draw(t, "waves") {
-			for range rapid.IntRange(0, 5000).Draw(t, "push") {
-				e := new(int)
-				r.push(e)
-				model = append(model, e)
+// checkRing makes each byte of the script some pushes or pops: what there is of either in a row doubles with
+// the byte, so that the ring grows and shrinks between its sizes.
+func checkRing(t rapid.TB, script []byte) {
+	var r ring[int]
+	var model []int
+	next := 1 // no element is zero, which is what the rest of the buffer is
+	for _, b := range script {
+		n := 1<<(b>>4&7) + int(b&15)*int(b>>4&7)*8
+		if b>>7 == 0 {
+			for range n {
+				r.push(next)
+				model = append(model, next)
+				next++
 			}
-			for range rapid.IntRange(0, len(model)).Draw(t, "pop") {
+		} else {
+			for range min(n, len(model)) {
 				peeked := r.ahead(1)[0]
 				if e := r.pop(); e != model[0] || peeked != e {
-					t.Fatal("pop or peek returns another element than the oldest")
+					t.Fatalf("pop() = %d, peek %d, want %d", e, peeked, model[0])
 				}
 				model = model[1:]
 			}
-			if r.n != len(model) {
-				t.Fatalf("n = %d, want %d", r.n, len(model))
-			}
-			if err := r.checkInvariants(); err != nil {
-				t.Fatal(err)
-			}
-			if n := room(&r); n > max(3*maxBlockLen, 4*r.n+minBlockLen) {
-				t.Fatalf("room for %d for %d elements", n, r.n)
-			}
 		}
-	})
+		if r.n != len(model) {
+			t.Fatalf("n = %d, want %d", r.n, len(model))
+		}
+		if err := r.checkInvariants(); err != nil {
+			t.Fatal(err)
+		}
+		if all := slices.Collect(r.all()); !slices.Equal(all, model) {
+			t.Fatalf("all() = %v, want %v", all, model)
+		}
+		if n := room(&r); n > max(3*maxBlockLen, 4*r.n+minBlockLen) {
+			t.Fatalf("room for %d for %d elements", n, r.n)
+		}
+	}
 }
 
-// FuzzRing makes each byte of the script some pushes or pops: what there is of either in a row doubles with
-// the byte, so that the ring grows and shrinks between its sizes.
+func TestRing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { checkRing(t, rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "script")) })
+}
+
 func FuzzRing(f *testing.F) {
-	f.Fuzz(func(t *testing.T, script []byte) {
-		var r ring[int]
-		var model []int
-		next := 1 // no element is zero, which is what the rest of the buffer is
-		for _, b := range script[:min(len(script), 100)] {
-			n := 1<<(b>>4&7) + int(b&15)*int(b>>4&7)*8
-			if b>>7 == 0 {
-				for range n {
-					r.push(next)
-					model = append(model, next)
-					next++
-				}
-			} else {
-				for range min(n, len(model)) {
-					if e := r.pop(); e != model[0] {
-						t.Fatalf("pop() = %d, want %d", e, model[0])
-					}
-					model = model[1:]
-				}
-			}
-			if r.n != len(model) {
-				t.Fatalf("n = %d, want %d", r.n, len(model))
-			}
-			if err := r.checkInvariants(); err != nil {
-				t.Fatal(err)
-			}
-			if all := slices.Collect(r.all()); !slices.Equal(all, model) {
-				t.Fatalf("all() = %v, want %v", all, model)
-			}
-		}
-	})
+	f.Fuzz(func(t *testing.T, script []byte) { checkRing(t, script[:min(len(script), 100)]) })
 }
 
 // room returns how many elements the memory of r is for.

@@ -1,30 +1,77 @@
 package controllerruntime_test
 
 import (
-	corev1 "k8s.io/api/core/v1"
+	"context"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/controllerruntime"
 	"github.com/keyedqueue/workqueue/debug"
-	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
-// The page of package debug in a manager, beside its metrics, with the controller's queue and last errors.
+// The page of package debug in a manager, beside its metrics, with the controller's queue and last errors. Whoever reads the
+// metrics can read it. The reconciler stops waiting when there is something newer, and the event handler says why it adds a
+// request. examples/manager is the whole program, with traces.
 func ExampleWrapReconciler_page() {
-	setUp := func(mgr ctrl.Manager, myReconciler reconcile.Reconciler) error {
+	mine := reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+		log.FromContext(ctx).Info("Reconciling", "attempt", worker.Attempt(ctx), "causes", worker.Causes(ctx).String())
+		// What must be finished has ctx, what is worth interrupting has this. Its error is no failure.
+		return reconcile.Result{}, waitUntilReady(worker.UntilAdded(ctx), r)
+	})
+	setUp := func(mgr ctrl.Manager) error {
 		page := debug.NewHandler(debug.Options{})
 		if err := mgr.AddMetricsServerExtraHandler("/debug/workqueue", page); err != nil {
 			return err
 		}
-		r := controllerruntime.WrapReconciler(myReconciler, page) // one for each controller
+		r := controllerruntime.WrapReconciler(mine, page) // one for each controller
 		return ctrl.NewControllerManagedBy(mgr).
-			For(&corev1.ConfigMap{}).
-			WithOptions(controller.Options{
-				NewQueue: controllerruntime.With(priorityqueue.Config[reconcile.Request]{}, r.Watch),
-			}).
+			Named("rollouts").
+			Watches(&appsv1.Deployment{}, controllerruntime.WithCauses(&handler.EnqueueRequestForObject{}, nil)).
+			WithOptions(controller.Options{NewQueue: r.NewQueue}).
 			Complete(r)
 	}
 	_ = setUp
+}
+
+func waitUntilReady(ctx context.Context, _ reconcile.Request) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A reconciliation that takes longer than ten minutes is reported, with its stack, and canceled.
+func ExampleWrapReconcilerWithOptions() {
+	wrap := func(mine reconcile.Reconciler, page *debug.Handler) *controllerruntime.Reconciler[reconcile.Request] {
+		var r *controllerruntime.Reconciler[reconcile.Request]
+		r = controllerruntime.WrapReconcilerWithOptions(mine, controllerruntime.Options[reconcile.Request]{
+			Page:       page,
+			StuckAfter: 10 * time.Minute,
+			OnStuck: func(_ context.Context, k worker.RunningKey[reconcile.Request]) {
+				r.Cancel(k.Key)
+			},
+		})
+		return r
+	}
+	_ = wrap
+}
+
+// Annotations of this controller's own do not interrupt it.
+func ExampleWithCauses() {
+	h := controllerruntime.WithCauses(&handler.EnqueueRequestForObject{},
+		func(e controllerruntime.Event[client.Object]) workqueue.Cause {
+			cause := controllerruntime.CauseOf(e)
+			if e.Type == "Update" && e.Old.GetGeneration() == e.New.GetGeneration() {
+				cause.Quiet = true
+			}
+			return cause
+		})
+	_ = h
 }

@@ -9,7 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keyedqueue/workqueue/controllerruntime"
-	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -20,23 +19,6 @@ func Example() {
 			For(&corev1.ConfigMap{}).
 			WithOptions(controller.Options{NewQueue: controllerruntime.NewQueue}).
 			Complete(r)
-	}
-	_ = setUp
-}
-
-// A manager serves the debug page beside its metrics, as /debug/queues. The page has the controller's queue, and the
-// requests that are being reconciled and that fail, with their last errors. Whoever reads the metrics can read it.
-func ExampleWrapReconciler() {
-	setUp := func(mgr ctrl.Manager, r reconcile.Reconciler) error {
-		page := debug.NewHandler(debug.Options{})
-		if err := mgr.AddMetricsServerExtraHandler("/debug/queues", page); err != nil {
-			return err
-		}
-		wrapped := controllerruntime.WrapReconciler(r, page)
-		return ctrl.NewControllerManagedBy(mgr).
-			For(&corev1.ConfigMap{}).
-			WithOptions(controller.Options{NewQueue: controllerruntime.With(priorityqueue.Config[reconcile.Request]{}, wrapped.Watch)}).
-			Complete(wrapped)
 	}
 	_ = setUp
 }

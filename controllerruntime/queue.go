@@ -10,6 +10,14 @@
 // reconcile.Result arrive. With [With] it can do more: aging, fairness between namespaces, a least time
 // between two reconciliations of an object.
 //
+// # One wrapper for all
+//
+// [WrapReconciler] makes one wrapper for the queue and the reconciler of a controller. With it a reconciler can stop waiting
+// when there is something newer (worker.UntilAdded), and learns why it was called (worker.Causes) and how often it has failed
+// (worker.Attempt). The page of package debug shows the last attempts and can cancel, retry and forget. [WithCauses] makes
+// event handlers say why they add a request. The program examples/manager has all of it; docs/events.md says what an event
+// handler should say.
+//
 // # Differences from controller-runtime's priority queue
 //
 // All 16 specs of controller-runtime's queue pass with this one, and so do its other tests but for those of its

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // detailReport is what a queue's own page shows.
@@ -18,9 +20,15 @@ type detailReport struct {
 	Work        *timesReport  `json:"work"`
 	Recent      *recentReport `json:"recent"`
 	History     historyReport `json:"history"`
+	// Errors is the text that the errors of the failing and given up keys contain that are listed, and Matching how many
+	// there are of each, if it is not empty.
+	Errors   string          `json:"error_contains,omitempty"`
+	Matching *matchingReport `json:"matching,omitempty"`
 	keyLists
 	// Found is not nil if a key was searched for.
-	Found *foundReport `json:"found,omitempty"`
+	Found  *foundReport     `json:"found,omitempty"`
+	Groups []groupReport    `json:"groups,omitempty"`
+	Facts  []workqueue.Fact `json:"facts,omitempty"`
 
 	// Sharing is how many queues show the same pools.
 	Sharing int `json:"-"`
@@ -29,6 +37,22 @@ type detailReport struct {
 	FailingUnlisted bool      `json:"-"`
 	Actions         actionSet `json:"-"`
 	limit           int
+}
+
+// matchingReport counts keys with certain errors.
+type matchingReport struct {
+	Failing int `json:"failing"`
+	GivenUp int `json:"given_up"`
+	// More reports that there was no time to count all.
+	More bool `json:"more,omitempty"`
+}
+
+// groupReport is a group that is paused, or that listed keys have.
+type groupReport struct {
+	Group  string `json:"group"`
+	Paused bool   `json:"paused"`
+	// Listed is how many of the listed keys are in the group.
+	Listed int `json:"listed"`
 }
 
 // historyReport has one value for each of the last samples, oldest first, and the last ones since then.
@@ -92,16 +116,25 @@ func (h *Handler) detail(ctx context.Context, query url.Values) *detailReport {
 	now := h.clock.Now()
 	reading := *h.readOne(ctx, e, ask)
 	known := reading.poolKeys()
-	lists := newKeyLists(reading.keys, known)
+	lists := newKeyLists(reading.keys, known).cut(limit)
 	r := &detailReport{
-		Time:            now.UTC(),
-		SampleEvery:     seconds(h.every),
-		Latency:         newTimesReport(reading.stats.Latency),
-		Work:            newTimesReport(reading.stats.WorkDuration),
-		keyLists:        lists.cut(limit),
-		FailingUnlisted: reading.keys.FailingUnlisted,
-		limit:           limit,
-		Actions:         h.actionsOf(e, reading.stats),
+		Time:        now.UTC(),
+		SampleEvery: seconds(h.every),
+		Latency:     newTimesReport(reading.stats.Latency),
+		Work:        newTimesReport(reading.stats.WorkDuration),
+		Errors:      newLabel(query.Get("error"), maxKey).Text,
+		keyLists:    lists,
+		limit:       limit,
+		Actions:     h.actionsOf(&reading),
+	}
+	if reading.keys != nil {
+		r.FailingUnlisted = reading.keys.FailingUnlisted
+		for _, f := range reading.keys.facts {
+			r.Facts = append(r.Facts, workqueue.Fact{Name: newLabel(f.Name, maxName).short(), Value: newLabel(f.Value, maxKey).short()})
+		}
+	}
+	if r.Errors != "" && !reading.late {
+		reading.panicked = cmp.Or(reading.panicked, r.listErrors(ctx, &reading, query.Get("error")))
 	}
 	failure := guarded("queue", func() {
 		if !reading.late && e.queue.SnapshotKey != nil {
@@ -111,11 +144,15 @@ func (h *Handler) detail(ctx context.Context, query url.Values) *detailReport {
 				}
 			}
 		}
-		if query.Has("key") {
-			r.Found = h.search(ctx, e, lists, known, query.Get("key"))
-		}
 	})
+	if query.Has("key") {
+		r.Found = h.search(ctx, &reading, query.Get("key"), "")
+		failure = cmp.Or(failure, r.Found.failure)
+	}
 	reading.panicked = cmp.Or(reading.panicked, failure)
+	if e.queue.PauseGroup != nil {
+		r.Groups = newGroups(reading.pausedGroups, lists)
+	}
 	for _, other := range h.entries() {
 		if other.queueName == e.queueName {
 			r.Sharing++
@@ -131,6 +168,54 @@ func (h *Handler) detail(ctx context.Context, query url.Values) *detailReport {
 	return r
 }
 
+// listErrors lists the keys whose errors contain a text, instead of all that fail or were given up.
+func (r *detailReport) listErrors(ctx context.Context, q *reading, text string) (failure error) {
+	ctx, cancel := context.WithTimeout(ctx, countTime)
+	defer cancel()
+	r.Failing, r.GivenUp, r.Matching = []keyReport{}, []keyReport{}, new(matchingReport)
+	return guarded("queue", func() {
+		for f := range q.troubled(everyTrouble, text, false) {
+			if r.Matching.More = ctx.Err() != nil; r.Matching.More {
+				return
+			}
+			keys, n := &r.Failing, &r.Matching.Failing
+			if f.state == stateGivenUp {
+				keys, n = &r.GivenUp, &r.Matching.GivenUp
+			}
+			if *n++; len(*keys) < r.limit {
+				k := keyReport{raw: f.Key}
+				k.addFailure(f)
+				*keys = append(*keys, k)
+			}
+		}
+	})
+}
+
+// newGroups returns the paused groups, and those of the listed keys.
+func newGroups(paused []string, lists keyLists) (groups []groupReport) {
+	index := make(map[string]int)
+	at := func(name string) *groupReport {
+		if _, ok := index[name]; !ok {
+			index[name] = len(groups)
+			groups = append(groups, groupReport{Group: name})
+		}
+		return &groups[index[name]]
+	}
+	for _, name := range paused {
+		at(newLabel(name, maxName).short()).Paused = true
+	}
+	counted := make(map[any]bool) // A key may be in two lists.
+	for _, keys := range lists.all() {
+		for _, k := range *keys {
+			if k.Group != "" && !counted[k.raw] {
+				counted[k.raw] = true
+				at(k.Group).Listed++
+			}
+		}
+	}
+	return groups[:min(len(groups), maxKeys)]
+}
+
 func (r *detailReport) finish(now time.Time) {
 	r.keyLists.finish(now)
 	if r.Found != nil {
@@ -144,7 +229,11 @@ func (r *detailReport) finish(now time.Time) {
 func (r *detailReport) HrefAll() string {
 	for _, keys := range r.all() {
 		if len(*keys) == r.limit && r.limit < maxKeys {
-			return "?" + url.Values{"queue": {r.Queue.ID}, "keys": {strconv.Itoa(maxKeys)}}.Encode()
+			v := url.Values{"queue": {r.Queue.ID}, "keys": {strconv.Itoa(maxKeys)}}
+			if r.Errors != "" {
+				v.Set("error", r.Errors)
+			}
+			return "?" + v.Encode()
 		}
 	}
 	return ""
@@ -153,6 +242,9 @@ func (r *detailReport) HrefAll() string {
 // HrefJSON returns the address of the same as JSON.
 func (r *detailReport) HrefJSON() string {
 	v := url.Values{"queue": {r.Queue.ID}, "format": {"json"}}
+	if r.Errors != "" {
+		v.Set("error", r.Errors)
+	}
 	if r.Found != nil {
 		v.Set("key", r.Found.Search)
 	} else if r.limit != someKeys {
@@ -171,8 +263,11 @@ func (r *detailReport) Refresh() int {
 
 // HasErrors reports whether there may be errors of failing keys.
 func (r *detailReport) HasErrors() bool {
-	return len(r.Queue.Pools) > 0 || slices.ContainsFunc(r.Failing, func(k keyReport) bool { return k.Error != "" })
+	return r.HasGivenUp() || slices.ContainsFunc(r.Failing, func(k keyReport) bool { return k.Error != "" })
 }
+
+// HasGivenUp reports whether there may be keys that were given up.
+func (r *detailReport) HasGivenUp() bool { return len(r.Queue.Pools) > 0 || len(r.GivenUp) > 0 }
 
 // section is a list of keys on a queue's page.
 type section struct {
@@ -184,41 +279,55 @@ type section struct {
 	Prioritized bool
 	// Attempts reports that it is known how often each of them was handled.
 	Attempts bool
-	// Queue is the id of the queue, and Actions what can be done with each key.
-	Queue   string
+	// QueueID is the id of the queue, and Actions what can be done with each key.
+	QueueID string
 	Actions actionSet
+	// Set is what actions call all keys of this kind, whose errors contain Errors, or empty. They can be retried or forgotten.
+	Set, Errors            string
+	Retriable, Forgettable bool
 }
 
 // Section returns the keys of that kind. Hint says what they are, and empty what it means that there are none.
 func (r *detailReport) Section(kind, title, hint, empty string) section {
-	s := section{Kind: kind, Title: title, Hint: hint, Empty: empty, Total: -1, Queue: r.Queue.ID, Actions: r.Actions}
-	workers, pools := r.Queue.Workers, len(r.Queue.Pools) > 0
+	s := section{Kind: kind, Title: title, Hint: hint, Empty: empty, Total: -1, QueueID: r.Queue.ID}
+	workers, pools, can := r.Queue.Workers, len(r.Queue.Pools) > 0, r.Actions
 	switch kind {
 	case "running":
 		s.Keys, s.Total = r.Running, max(r.Queue.Processing, workers.Busy)
-		s.Actions, s.Attempts = actionSet{}, pools
+		s.Actions, s.Attempts = actionSet{Cancel: can.Cancel}, pools
 	case "queued":
 		s.Keys, s.Total = r.Queued, r.Queue.Queued
-		s.Actions.Retry = false
+		s.Actions = actionSet{Remove: can.Remove}
 	case "waiting":
 		s.Keys, s.Total = r.Waiting, r.Queue.Waiting
+		s.Actions = actionSet{Retry: can.Retry, Remove: can.Remove}
 	case "given-up":
-		s.Keys, s.Total = r.GivenUp, r.Queue.GivenUp
-		s.Actions.Remove = false
+		s.Keys, s.Total = r.GivenUp, max(r.Queue.GivenUp, len(r.GivenUp))
+		s.Actions, s.Set = actionSet{Retry: can.Retry, Forget: can.Forget}, stateGivenUp
 	case "failing":
 		s.Keys = r.Failing
 		if pools {
 			s.Total = max(workers.Failing, len(r.Failing))
 		}
+		s.Actions, s.Set = actionSet{Retry: can.Retry, Remove: can.Remove}, stateFailing
 	case "found":
 		s.Keys = r.Found.Keys
+	}
+	if m := r.Matching; m != nil && s.Set != "" {
+		s.Total, s.Errors, s.Empty = m.Failing, r.Errors, "No key has such an error."
+		if kind == "given-up" {
+			s.Total = m.GivenUp
+		}
+	}
+	if s.Retriable, s.Forgettable = can.Retry, can.Forget; len(s.Keys) == 0 || !can.Retry && !can.Forget {
+		s.Set = ""
 	}
 	s.Prioritized = slices.ContainsFunc(s.Keys, func(k keyReport) bool { return k.Priority != 0 })
 	return s
 }
 
 // AnyAction reports whether something can be done with the keys.
-func (s section) AnyAction() bool { return s.Actions.Retry || s.Actions.Remove }
+func (s section) AnyAction() bool { return s.Actions != actionSet{} }
 
 // row is a key in a section.
 type row struct {
@@ -235,5 +344,35 @@ func (s section) Rows() []row {
 	return all
 }
 
-// HrefKey returns the address of what is known of one key.
-func (r row) HrefKey() string { return "?" + url.Values{"queue": {r.Queue}, "key": {r.Key}}.Encode() }
+// Story returns the only key that was found by its whole text, as its own page shows it, or nil.
+func (r *detailReport) Story() *row {
+	if f := r.Found; f.Exact && len(f.Keys) == 1 {
+		return &row{f.Keys[0], section{Kind: "found", QueueID: r.Queue.ID, Actions: r.Actions.forKey(f.Keys[0])}}
+	}
+	return nil
+}
+
+// HrefKey returns the address of the key's page.
+func (r row) HrefKey() string {
+	queue := r.QueueID
+	if r.Queue != nil {
+		queue = r.Queue.ID
+	}
+	return "?" + url.Values{"queue": {queue}, "key": {r.Key}, "id": {keyID(r.raw)}}.Encode()
+}
+
+// button is an action with the row's key.
+type button struct{ Action, Text, Queue, Key, ID string }
+
+// Button returns a button of the row.
+func (r row) Button(action, text string) button {
+	return button{action, text, r.QueueID, r.Key, keyID(r.raw)}
+}
+
+// CausesText says in a few words why the key was added.
+func (k keyReport) CausesText() string {
+	if k.Causes == nil {
+		return ""
+	}
+	return newLabel(k.Causes.String(), maxCauses).short()
+}

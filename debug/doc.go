@@ -15,8 +15,12 @@
 // with or without [net/http.StripPrefix]; what is shown depends on the query alone:
 //
 //	?sort=…&search=…&page=…   the list of queues, 50 a page, those in most trouble first
+//	?key=…                    the keys with that text, in all queues
 //	?queue=ID&keys=…          one queue, and of each state up to that many keys (25, at most 250)
-//	?queue=ID&key=…           the same, and what is known of one key
+//	?queue=ID&error=…         the same, with the failing and given-up keys whose errors contain that text
+//	?queue=ID&key=…           the same, and what is known of the key with that text
+//	?queue=ID&key=…&id=…      one key. All keys link there; id tells apart those whose texts look alike.
+//	?queue=ID&count=…&error=… how many keys an action would be for: see below
 //	&format=json              each of them as JSON (or format=html, whatever the Accept header says)
 //
 // Sort is by trouble (what does not answer, what is red, what is amber, and then the longest time that a key has been
@@ -27,7 +31,8 @@
 // contain it are shown. A search goes over all keys of the queue in steps and keeps what it shows: a million keys take
 // less than a second. One search runs at a time, for a minute at most, and ends when its reader goes away. A
 // queue that is no [workqueue.KeyReader] is searched as far as its Snapshot goes. A key that was found is not searched
-// for again; a page whose search is long does not refresh itself.
+// for again: its page asks the queue and its pools for that key alone. A page whose search is long does not refresh
+// itself. A search of all queues names those that gave no answer.
 //
 // # Queues that do not answer
 //
@@ -43,28 +48,44 @@
 // # Errors
 //
 // Package worker knows why a key has failed. A pool is shown on the page of the queue that has its name, which is the
-// queue's own unless worker.Options has another. If several queues have that name, each shows the pool, and sums count
-// it once. Of a queue without a pool the page shows what its limiter knows: how often a key was requeued. Limiters of
+// queue's own unless worker.Options has another. If several queues have that name, each shows the pools that do not say
+// whose they are, and sums count them once. Keys that the queue itself keeps as given up ([workqueue.GivenUpKeeper]) are
+// listed with those of the pools. Of a queue without a pool the page shows what its limiter knows: how often a key was requeued. Limiters of
 // client-go know that of a key, but cannot list their keys.
 //
 // # Actions
 //
 // With Options.Actions, a POST changes a queue. Its form has these fields:
 //
-//	action   retry (adds the key now), remove (takes it out of the queue and forgets its failures), pause or resume
+//	action   retry     adds the key now
+//	         forget    makes the limiter and the pools forget its failures; what was given up leaves the list
+//	         remove    takes it out of the queue and forgets its failures
+//	         cancel    ends the context of the handler that has it: see [worker.Pool.Cancel]
+//	         pause, resume, pause_group, resume_group
 //	queue    the queue's id
-//	key      the text of the key, whole or as the page shows it. If it fits several keys, nothing is done.
+//	key      the text of the key, whole or as the page shows it. If it fits several keys, nothing is done, unless
+//	id       tells them apart
+//	of       instead of key, for retry and forget: failing, given_up, or all of both
+//	error    with of: only the keys whose last error contains this text
+//	count    with of: how many keys there were before. The answer says how many are gone since.
+//	group    the name of the group, for pause_group and resume_group
 //
 // Every queue can retry until it is shut down. Those of package priorityqueue can do the rest; see
-// [workqueue.KeyRemover]. The answer is an object with the fields action, queue, key and, if nothing was done, error.
+// [workqueue.KeyRemover]. Forget needs a limiter or a pool, cancel a pool. A key that was retried has the cause
+// "retried by hand". The answer is an object with the fields action, queue, key, group and, if it was not done or not to the
+// end, error. With of, it also has keys, to how many it was done; gone, that were there before; left, for which there was no
+// time (an action takes ten seconds at most), left_more if there are more than these; and text, the same in words.
+// A pool remembers the errors of 10,000 failing keys; with error, the others are left alone.
 //
 // A page of another site cannot send such a request: it needs the header X-Workqueue-Action, with any value, which
 // forms cannot send and scripts of other origins may not, and the browser must not say that it comes from another
 // origin (see [net/http.CrossOriginProtection]). Programs that are no browsers need only the header:
 //
 //	curl -H 'X-Workqueue-Action: 1' -d action=retry -d queue=orders -d key=acme/17 localhost:8080/debug/workqueue
+//	curl 'localhost:8080/debug/workqueue?queue=orders&count=failing&error=timeout'
+//	curl -H 'X-Workqueue-Action: 1' -d action=retry -d queue=orders -d of=failing -d error=timeout localhost:8080/debug/workqueue
 //
-// This does not replace a login. Each request is reported to Options.Audit, also one that was refused.
+// This does not replace a login. Each request is reported to Options.Audit once, also one that was refused.
 //
 // # JSON
 //
@@ -78,6 +99,7 @@
 //	registered, matching     the number of queues, and of those whose names contain what was searched for
 //	queued, processing,      sums over the matching queues and their pools
 //	waiting, failing, given_up
+//	paused_groups            the groups of all queues that are paused, if there are any
 //	search, sort, page,      what is shown
 //	pages
 //	sample_seconds           the time between two values of depth
@@ -94,6 +116,7 @@
 //	oldest_queued_seconds,
 //	longest_running_seconds,
 //	unfinished_work_seconds
+//	paused_groups            the number of groups that are paused, if there are any
 //	timed                    whether the queue reads the clock; if not, the three times are zero
 //	last_minute              adds_per_second, dones_per_second, errors_per_second and retries_per_second
 //	depth                    queued at each of the last samples, 120 at most, and last queued as above
@@ -118,22 +141,36 @@
 //	given_up                 only the limiter knows, most requeues first; keys that a pool has dropped, the last first
 //	found                    with ?key=: search, exact, keys, more if there are more than these 25, and incomplete if
 //	                         there was no time to look at all keys
+//	error_contains, matching with ?error=: the text, and how many failing and given_up keys match (more, if there was no
+//	                         time to count all)
+//	groups                   group, paused, and how many of the listed keys it has: of the paused groups and those of listed keys
+//	facts                    name and value of what only this kind of queue knows
+//
+// A search of all queues has time, registered and found, whose keys have queue, with id and name, and which has
+// unanswered, the queues that gave no answer. A key's page has time, queue with id and name, key, incomplete and error. A
+// count has count, more and error.
 //
 // and each key:
 //
 //	key                      the text: a string itself, of other types what fmt prints, cut after 256
 //	                         bytes. What cannot be printed is escaped as in Go: \n, \x00, \u202e.
 //	bytes                    the length of the whole text
+//	id                       of a found key: what tells it apart from others that look alike
 //	state                    of a found key: processing, queued, waiting, failing (not in the queue, but the limiter
-//	                         or a pool remembers its failures) or given_up. Of a key that was given up: where it is
-//	                         since it was added again.
+//	                         or a pool remembers its failures), given_up, or absent (nothing is known of it, any more).
+//	                         Of a key that was given up: where it is since it was added again.
 //	since, for_seconds       since when it is in that state, and for how long
 //	due, due_in_seconds      when a waiting key's time comes, and how long that is
 //	again                    whether it was added again while a worker holds it
 //	requeues                 its failures that the limiter remembers
 //	priority, group, blocked as in [workqueue.KeySnapshot]
-//	attempt                  how often a pool has handled it in a row, this time included
-//	stuck                    whether the pool's handler has held it for too long
+//	causes                   why it was added, if that is known: last, the last eight, each with reason, traceparent, time
+//	                         and quiet; others, how many before those; and first, the time of the first
+//	attempt, max_attempts    how often a pool has handled it in a row, this time included; and how often it will at most, which
+//	                         found keys have
+//	stuck, stack             whether the pool's handler has held it for too long, and where that was then
+//	failed_calls             of a found key, the last calls that have failed, the latest first: attempt, started,
+//	                         started_ago_seconds, took_seconds, error, and stack if it panicked
 //	error, failed_at,        the last error, cut after 1 KiB, and when that was
 //	failed_ago_seconds
 //

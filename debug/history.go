@@ -71,7 +71,7 @@ func (p point) idle() bool {
 	return p == point{}
 }
 
-// pointBetween returns what happened from a to b.
+// pointBetween returns what happened from a to b, without times: the rates of a thousand queues need none.
 func pointBetween(a, b measure) point {
 	size := func(n int) uint32 { return uint32(min(max(int64(n), 0), math.MaxUint32)) }
 	p := point{
@@ -80,6 +80,11 @@ func pointBetween(a, b measure) point {
 		adds: growth(a.adds, b.adds), dones: growth(a.dones, b.dones),
 		errors: growth(a.errors, b.errors), retries: growth(a.retries, b.retries),
 	}
+	return p
+}
+
+// withTimes returns p, which is what happened from a to b, with the times of its keys.
+func (p point) withTimes(a, b measure) point {
 	p.latencyMean, p.latencyMost = meanAndMost(difference(b.latency, a.latency))
 	p.workMean, p.workMost = meanAndMost(difference(b.work, a.work))
 	return p
@@ -133,7 +138,7 @@ func (h *history) begin(m measure) {
 func (h *history) add(m measure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p := pointBetween(h.mu.last, m)
+	p := pointBetween(h.mu.last, m).withTimes(h.mu.last, m)
 	h.mu.last = m
 	if m.at.Sub(h.mu.middle.at) >= recentFor {
 		h.mu.started, h.mu.middle = h.mu.middle, m
@@ -181,7 +186,7 @@ func (h *history) timeline(now measure, every time.Duration) timeline {
 			points = append(points, p)
 		}
 	}
-	p := pointBetween(h.mu.last, now)
+	p := pointBetween(h.mu.last, now).withTimes(h.mu.last, now)
 	live := now.at.Sub(h.mu.last.at) // negative if the sampler has read the queue after this page did
 	if len(points) > 0 && live < every/5 {
 		before := points[len(points)-1]

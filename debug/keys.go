@@ -11,7 +11,8 @@ import (
 
 const (
 	stateFailing = "failing"  // not in the queue, but the limiter or a pool remembers failures
-	stateGivenUp = "given_up" // a pool has dropped it
+	stateGivenUp = "given_up" // a pool or the queue itself does not try it any more
+	stateAbsent  = "absent"   // nothing is known of it, any more
 )
 
 // states of a key that was found, in the order of [keyLists.all]. The first one that fits is its state.
@@ -41,12 +42,20 @@ type keyReport struct {
 	Priority int       `json:"priority"`
 	Group    string    `json:"group,omitempty"`
 	Blocked  bool      `json:"blocked,omitempty"`
+	// Causes are cut and printable.
+	Causes *workqueue.Causes `json:"causes,omitempty"`
 	// What follows is known of keys that a pool handles.
-	Attempt  int       `json:"attempt,omitempty"`
-	Stuck    bool      `json:"stuck,omitempty"`
-	Error    string    `json:"error,omitempty"`
-	FailedAt time.Time `json:"failed_at,omitzero"`
-	Ago      *seconds  `json:"failed_ago_seconds,omitempty"`
+	Attempt     int          `json:"attempt,omitempty"`
+	MaxAttempts int          `json:"max_attempts,omitempty"`
+	Stuck       bool         `json:"stuck,omitempty"`
+	Stack       string       `json:"stack,omitempty"`
+	Error       string       `json:"error,omitempty"`
+	FailedAt    time.Time    `json:"failed_at,omitzero"`
+	Ago         *seconds     `json:"failed_ago_seconds,omitempty"`
+	Calls       []callReport `json:"failed_calls,omitempty"`
+	// ID is set for keys that were found, and Queue for those that were found in all queues.
+	ID    string     `json:"id,omitempty"`
+	Queue *queueName `json:"queue,omitempty"`
 
 	raw any
 }
@@ -54,7 +63,8 @@ type keyReport struct {
 func newKeyReport(k workqueue.KeySnapshot[any]) keyReport {
 	return keyReport{
 		State: string(k.State), Since: k.Since.UTC(), Due: k.Due.UTC(), Again: k.Again, Requeues: k.Requeues,
-		Priority: k.Priority, Group: newLabel(k.Group, maxName).short(), Blocked: k.Blocked, raw: k.Key,
+		Priority: k.Priority, Group: newLabel(k.Group, maxName).short(), Blocked: k.Blocked, Causes: newCauses(k.Causes),
+		raw: k.Key,
 	}
 }
 
@@ -67,14 +77,13 @@ type poolKeys struct {
 	failures map[any]failure
 }
 
-type failure struct {
-	worker.FailedKey[any]
-	// state is failing, given_up, or "" if the pool has ended.
-	state string
-}
-
 func (r *reading) poolKeys() *poolKeys {
 	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), failures: make(map[any]failure)}
+	if r.keys != nil {
+		for _, k := range r.keys.givenUp {
+			p.dropped = append(p.dropped, worker.FailedKey[any]{Key: k.Key, Attempt: k.Attempts, Err: k.Err, Time: k.Time})
+		}
+	}
 	for _, s := range r.pools {
 		p.running = append(p.running, s.Running...)
 		p.failing = append(p.failing, s.Failing...)
@@ -86,31 +95,44 @@ func (r *reading) poolKeys() *poolKeys {
 	}
 	// A key that fails now may have been given up before.
 	p.addFailures(slices.Clone(r.past), "")
-	p.addFailures(p.dropped, stateGivenUp)
-	p.addFailures(p.failing, stateFailing)
+	p.dropped = p.addFailures(p.dropped, stateGivenUp)
+	p.failing = p.addFailures(p.failing, stateFailing)
 	return p
 }
 
-// addFailures sorts keys, the last failure first, and puts them in place of what failures has of them.
-func (p *poolKeys) addFailures(keys []worker.FailedKey[any], state string) {
+// addFailures puts keys in place of what failures has of them. It returns each of them once, the last failure first.
+func (p *poolKeys) addFailures(keys []worker.FailedKey[any], state string) []worker.FailedKey[any] {
 	slices.SortStableFunc(keys, func(a, b worker.FailedKey[any]) int { return b.Time.Compare(a.Time) })
-	for _, f := range slices.Backward(keys) {
-		p.failures[f.Key] = failure{f, state}
-	}
+	seen := make(map[any]bool)
+	return slices.DeleteFunc(keys, func(f worker.FailedKey[any]) bool {
+		if seen[f.Key] {
+			return true
+		}
+		seen[f.Key] = true
+		p.failures[f.Key] = failure{FailedKey: f, state: state}
+		return false
+	})
 }
 
 // describe adds to k what the pools know of it.
 func (p *poolKeys) describe(k *keyReport) {
 	if r, ok := p.calls[k.raw]; ok {
-		k.Attempt, k.Stuck = r.Attempt, r.Stuck
-		if k.Since.IsZero() {
-			k.Since = r.Started.UTC()
-		}
+		k.addRunning(r)
 	}
-	f, ok := p.failures[k.raw]
-	if !ok || f.state == "" && k.Requeues == 0 {
-		return // What a pool knew that has ended may be out of date.
+	// What a pool knew that has ended may be out of date.
+	if f, ok := p.failures[k.raw]; ok && (f.state != "" || k.Requeues > 0) {
+		k.addFailure(f)
 	}
+}
+
+func (k *keyReport) addRunning(r worker.RunningKey[any]) {
+	k.Attempt, k.Stuck, k.Stack = r.Attempt, r.Stuck, stackText(r.Stack)
+	if k.Since.IsZero() {
+		k.Since = r.Started.UTC()
+	}
+}
+
+func (k *keyReport) addFailure(f failure) {
 	k.Attempt = max(k.Attempt, f.Attempt)
 	k.Error = newLabel(f.Err, maxError).short()
 	k.FailedAt = f.Time.UTC()
@@ -120,7 +142,11 @@ func (p *poolKeys) describe(k *keyReport) {
 }
 
 // newKeyLists returns what a queue and its pools know of their keys. It does not set what [keyReport.finish] sets.
-func newKeyLists(s workqueue.Snapshot[any], known *poolKeys) keyLists {
+func newKeyLists(q *queueKeys, known *poolKeys) keyLists {
+	var s workqueue.Snapshot[any]
+	if q != nil {
+		s = q.Snapshot
+	}
 	reports := func(keys []workqueue.KeySnapshot[any]) []keyReport {
 		all := make([]keyReport, 0, len(keys))
 		for _, k := range keys {
@@ -197,6 +223,9 @@ func (k *keyReport) finish(now time.Time) {
 		return &d
 	}
 	k.For, k.Ago = ago(k.Since), ago(k.FailedAt)
+	for i := range k.Calls {
+		k.Calls[i].Ago = ago(k.Calls[i].Started)
+	}
 	if !k.Due.IsZero() {
 		d := seconds(max(0, k.Due.Sub(now)))
 		k.DueIn = &d

@@ -12,8 +12,11 @@ const (
 	// maxKey and maxName are how many bytes of a key and of a name are shown.
 	maxKey  = 256
 	maxName = 128
-	// maxError is how many bytes of an error are shown, which is what package worker keeps.
+	// maxCauses is how many bytes of a key's causes are shown in a list.
+	maxCauses = 80
+	// maxError and maxStack are how many bytes of an error and of a stack are shown, which is what package worker keeps.
 	maxError = 1024
+	maxStack = 8 << 10
 )
 
 // label is a text from outside, made harmless.
@@ -65,6 +68,15 @@ func printable(s string) string {
 		}
 	}
 	return b.String()
+}
+
+// stackText returns a stack, in lines that are printable.
+func stackText(stack string) string {
+	lines := strings.Split(strings.ReplaceAll(stack[:min(len(stack), maxStack)], "\t", "    "), "\n")
+	for i, line := range lines {
+		lines[i] = printable(line)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // keyText returns what a key is called: a string itself, of other types what fmt says. It calls the

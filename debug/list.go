@@ -15,20 +15,22 @@ const pageLen = 50
 
 // listReport is what the list page shows.
 type listReport struct {
-	Time        time.Time     `json:"time"`
-	Registered  int           `json:"registered"`
-	Matching    int           `json:"matching"`
-	Queued      int           `json:"queued"`
-	Processing  int           `json:"processing"`
-	Waiting     int           `json:"waiting"`
-	Failing     int           `json:"failing"`
-	GivenUp     int           `json:"given_up"`
-	Search      string        `json:"search"`
-	Sort        string        `json:"sort"`
-	Page        int           `json:"page"`
-	Pages       int           `json:"pages"`
-	SampleEvery seconds       `json:"sample_seconds"`
-	Queues      []queueReport `json:"queues"`
+	Time       time.Time `json:"time"`
+	Registered int       `json:"registered"`
+	Matching   int       `json:"matching"`
+	Queued     int       `json:"queued"`
+	Processing int       `json:"processing"`
+	Waiting    int       `json:"waiting"`
+	Failing    int       `json:"failing"`
+	GivenUp    int       `json:"given_up"`
+	// PausedGroups counts the groups of all queues that are paused.
+	PausedGroups int           `json:"paused_groups,omitempty"`
+	Search       string        `json:"search"`
+	Sort         string        `json:"sort"`
+	Page         int           `json:"page"`
+	Pages        int           `json:"pages"`
+	SampleEvery  seconds       `json:"sample_seconds"`
+	Queues       []queueReport `json:"queues"`
 }
 
 // order is a way to sort the queues: the one with the most first, and by name where that is equal.
@@ -86,7 +88,7 @@ func (r *reading) trouble() int {
 		return 3
 	case level == "bad" || r.workers.Stuck > 0 || r.givenUp > 0:
 		return 2
-	case level == "warn" || r.workers.Failing > 0:
+	case level == "warn" || r.workers.Failing > 0 || len(r.pausedGroups) > 0:
 		return 1
 	}
 	return 0
@@ -113,6 +115,7 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 		r.Queued += q.stats.Queued
 		r.Processing += q.stats.Processing
 		r.Waiting += q.stats.Waiting
+		r.PausedGroups += len(q.pausedGroups)
 		for _, p := range q.pools {
 			if !counted[p.pool] {
 				counted[p.pool] = true
@@ -149,3 +152,27 @@ func (r *listReport) href(page int) string {
 func (r *listReport) HrefPrevious() string { return r.href(r.Page - 1) }
 func (r *listReport) HrefNext() string     { return r.href(r.Page + 1) }
 func (r *listReport) HrefJSON() string     { return r.href(r.Page) + "&format=json" }
+
+// findPage shows the keys that were found in all queues.
+type findPage struct {
+	Time       time.Time    `json:"time"`
+	Registered int          `json:"registered"`
+	Found      *foundReport `json:"found"`
+}
+
+func (h *Handler) findPage(ctx context.Context, text string) *findPage {
+	now := h.clock.Now()
+	p := &findPage{Time: now.UTC(), Registered: len(h.entries()), Found: h.searchEverywhere(ctx, text)}
+	for i := range p.Found.Keys {
+		p.Found.Keys[i].finish(now)
+	}
+	return p
+}
+
+// Rows returns the keys as templates show them.
+func (p *findPage) Rows() []row { return section{Keys: p.Found.Keys}.Rows() }
+
+// HrefJSON returns the address of the same as JSON.
+func (p *findPage) HrefJSON() string {
+	return "?" + url.Values{"key": {p.Found.Search}, "format": {"json"}}.Encode()
+}

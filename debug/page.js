@@ -2,6 +2,7 @@
 (() => {
 	const live = document.getElementById("live");
 	const note = document.getElementById("note");
+	const done = document.getElementById("done");
 	const hold = document.getElementById("hold");
 	// every is how often the page refreshes itself, in seconds. It is undefined if that would take long.
 	const every = () => live.dataset.refresh;
@@ -22,8 +23,10 @@
 			node.nodeValue = wanted.nodeValue;
 			return;
 		}
+		// What a reader has unfolded stays so, as long as it belongs to the same key.
+		const unfolded = node.nodeName === "DETAILS" && node.dataset.of === wanted.dataset.of;
 		for (const { name } of [...node.attributes]) {
-			if (!wanted.hasAttribute(name)) {
+			if (!wanted.hasAttribute(name) && !(unfolded && name === "open")) {
 				node.removeAttribute(name);
 			}
 		}
@@ -102,27 +105,46 @@
 		wait();
 	}
 
+	// confirmed asks whether to do what a button is for. To an action on many keys it adds their number.
+	async function confirmed(form) {
+		const { action, queue, key, group, of, error } = Object.fromEntries(form);
+		const name = key || "(empty)";
+		if (of !== undefined) {
+			const query = new URLSearchParams({ queue, count: of, error });
+			const response = await fetch(`${location.pathname}?${query}`, { cache: "no-store" });
+			const { count, more, error: failure } = await response.json();
+			if (failure !== undefined) {
+				throw new Error(failure);
+			}
+			form.set("count", count);
+			const keys = `${more ? "at least " : ""}${count.toLocaleString("en")} ${count === 1 ? "key" : "keys"}`;
+			return confirm(action === "retry" ? `Retry ${keys}?` : `Forget the failures of ${keys}?`);
+		}
+		switch (action) {
+			case "remove": return confirm(`Remove ${name}?`);
+			case "cancel": return confirm(`Cancel the handler of ${name}?`);
+			case "forget": return confirm(`Forget the failures of ${name}?`);
+			case "pause_group": return confirm(`Pause group ${group || "(empty)"}?`);
+		}
+		return true;
+	}
+
 	// act asks for what a button is for. The header is one that forms and other sites cannot send.
 	async function act(button) {
-		const { action, queue, key } = button.dataset;
-		if (action === "remove" && !confirm(`Remove ${key}?`)) {
-			return;
-		}
-		const form = new URLSearchParams({ action, queue });
-		if (key !== undefined) {
-			form.set("key", key);
-		}
+		const form = new URLSearchParams({ ...button.dataset });
 		button.disabled = true;
+		done.textContent = "";
 		try {
-			const response = await fetch(location.pathname, {
-				method: "POST",
-				headers: { "X-Workqueue-Action": action, Accept: "application/json" },
-				body: form,
-			});
-			const answer = await response.json();
-			note.textContent = answer.error ?? "";
-			if (response.ok) {
+			if (await confirmed(form)) {
+				const response = await fetch(location.pathname, {
+					method: "POST",
+					headers: { "X-Workqueue-Action": "1", Accept: "application/json" },
+					body: form,
+				});
+				const answer = await response.json();
 				await refresh();
+				note.textContent = answer.error ?? "";
+				done.textContent = answer.error === undefined ? answer.text ?? "" : "";
 			}
 		} catch {
 			note.textContent = "The program does not answer.";

@@ -9,6 +9,7 @@ var (
 	_ workqueue.InspectorProvider = (*Handler)(nil)
 	_ worker.StatsProvider        = (*Handler)(nil)
 	_ worker.SnapshotProvider     = (*Handler)(nil)
+	_ worker.InspectorProvider    = (*Handler)(nil)
 )
 
 // HistogramBounds returns those of Options.Metrics.
@@ -41,7 +42,18 @@ func (h *Handler) WatchPoolKeys(name string, snapshot func(limit int) worker.Sna
 	if p, ok := h.metrics.(worker.SnapshotProvider); ok {
 		p.WatchPoolKeys(name, snapshot)
 	}
-	h.addPool(name, &pool{snapshot})
+	h.addPool(name, &pool{worker.Inspector{Snapshot: snapshot}})
+}
+
+// InspectPool shows a pool, on the page of its queue.
+func (h *Handler) InspectPool(name string, p worker.Inspector) {
+	switch below := h.metrics.(type) {
+	case worker.InspectorProvider:
+		below.InspectPool(name, p)
+	case worker.SnapshotProvider:
+		below.WatchPoolKeys(name, p.Snapshot)
+	}
+	h.addPool(name, &pool{p})
 }
 
 // Times is a MetricsProvider for programs that have no other: a queue that has it (and a name) reads the

@@ -32,15 +32,24 @@ type reading struct {
 	givenUp int
 	// past are the last keys that were failing when a pool ended: the next pool does not know why.
 	past []worker.FailedKey[any]
+	// pausedGroups are those of the queue, sorted.
+	pausedGroups []string
 	// panicked says what has panicked, or is nil.
 	panicked error
 	// late reports that the queue has not answered. The numbers are those of its last answer.
 	late bool
 
-	// keys are as many as were asked for.
-	keys workqueue.Snapshot[any]
+	// keys are as many as were asked for, or nil if none were.
+	keys *queueKeys
 	// minute has the rates of the last minute.
 	minute rates
+}
+
+// queueKeys is what a queue itself knows of keys, and its facts.
+type queueKeys struct {
+	workqueue.Snapshot[any]
+	givenUp []workqueue.GivenUpKey[any]
+	facts   []workqueue.Fact
 }
 
 type poolReading struct {
@@ -69,17 +78,20 @@ func (h *Handler) read(e *entry, limit int) *reading {
 	if e.hasQueue() {
 		r.panicked = guarded("queue", func() {
 			r.stats = e.queue.Stats()
-			if limit > 0 && e.queue.Snapshot != nil {
-				r.keys = e.queue.Snapshot(limit)
+			if e.queue.PausedGroups != nil {
+				r.pausedGroups = slices.Sorted(slices.Values(e.queue.PausedGroups()))
+			}
+			if limit > 0 {
+				r.keys = readKeys(e.queue, limit)
 			}
 		})
 	}
 	for _, p := range h.poolsOf(e) {
 		s := poolReading{pool: p}
 		failure := guarded("pool", func() {
-			s.Snapshot = p.snapshot(limit)
+			s.Snapshot = p.Inspector.Snapshot(limit)
 			if s.Stats.Ended && limit == 0 {
-				s.Snapshot = p.snapshot(maxKeys)
+				s.Snapshot = p.Inspector.Snapshot(maxKeys)
 			}
 		})
 		switch {
@@ -99,6 +111,20 @@ func (h *Handler) read(e *entry, limit int) *reading {
 	e.history.begin(m)
 	r.minute = e.history.rates(m)
 	return r
+}
+
+func readKeys(q workqueue.Inspector, limit int) *queueKeys {
+	k := new(queueKeys)
+	if q.Snapshot != nil {
+		k.Snapshot = q.Snapshot(limit)
+	}
+	if q.GivenUp != nil {
+		k.givenUp = q.GivenUp(limit)
+	}
+	if q.Facts != nil {
+		k.facts = q.Facts()
+	}
+	return k
 }
 
 // ask reads e when no other goroutine does so, or returns nil if that does not end before ctx does. It does not wait
@@ -141,7 +167,7 @@ func (r *reading) withoutKeys(limit int) *reading {
 		return r
 	}
 	kept := *r
-	kept.keys, kept.pools = workqueue.Snapshot[any]{}, slices.Clone(r.pools)
+	kept.keys, kept.pools = nil, slices.Clone(r.pools)
 	for i, p := range r.pools {
 		kept.pools[i].Snapshot = worker.Snapshot[any]{Stats: p.Stats, DroppedKeys: p.DroppedKeys}
 	}

@@ -31,8 +31,8 @@ type entry struct {
 
 	mu struct {
 		sync.Mutex
-		// found are keys that were searched for, by their texts: to look them up again needs no search.
-		found map[string][]any
+		// found are keys that were searched for, by their texts and ids: to look them up again needs no search.
+		found map[[2]string][]any
 	}
 }
 
@@ -42,9 +42,9 @@ func newEntry(id, name string) *entry {
 
 func (e *entry) hasQueue() bool { return e.queue.Stats != nil }
 
-// pool is a worker pool, which names its queue.
+// pool is a worker pool, which names its queue. Only its Snapshot is set if the program knows no more of it.
 type pool struct {
-	snapshot func(limit int) worker.Snapshot[any]
+	worker.Inspector
 }
 
 // poolGroup is the pools that have one name.
@@ -159,14 +159,19 @@ func (h *Handler) find(id string) *entry {
 	return nil
 }
 
-// poolsOf returns the pools that have the name under which e is shown, or that of its queue.
+// poolsOf returns the pools that have the name under which e is shown, or that of its queue, without those of other queues
+// with that name.
 func (h *Handler) poolsOf(e *entry) []*pool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var all []*pool
 	for _, name := range slices.Compact([]string{e.name, e.queueName}) {
 		if g := h.mu.pools[name]; g != nil {
-			all = append(all, g.pools...)
+			for _, p := range g.pools {
+				if of := h.mu.byQueue[hashable(p.Queue)]; of == nil || of == e {
+					all = append(all, p)
+				}
+			}
 		}
 	}
 	return all

@@ -26,6 +26,7 @@ type queueReport struct {
 	Queued         int          `json:"queued"`
 	Blocked        int          `json:"blocked"`
 	Paused         bool         `json:"paused"`
+	PausedGroups   int          `json:"paused_groups,omitempty"`
 	Processing     int          `json:"processing"`
 	Waiting        int          `json:"waiting"`
 	Adds           uint64       `json:"adds"`
@@ -91,7 +92,7 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 	s := r.stats
 	q := queueReport{
 		ID: r.entry.id, Name: r.entry.name, HasQueue: r.entry.hasQueue(), Late: r.late,
-		Queued: s.Queued, Blocked: s.Blocked, Paused: s.Paused, Processing: s.Processing, Waiting: s.Waiting,
+		Queued: s.Queued, Blocked: s.Blocked, Paused: s.Paused, PausedGroups: len(r.pausedGroups), Processing: s.Processing, Waiting: s.Waiting,
 		Adds: s.Adds, Retries: s.Retries, Dropped: s.Dropped, UnmatchedDones: s.UnmatchedDones,
 		ShuttingDown: s.ShuttingDown, Timed: s.Latency != nil, OldestQueued: seconds(s.OldestQueued),
 		LongestRunning: seconds(s.LongestRunning), UnfinishedWork: seconds(s.UnfinishedWork),

@@ -1,13 +1,12 @@
 package debug
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/keyedqueue/workqueue"
 )
 
 const (
@@ -35,14 +34,229 @@ type foundReport struct {
 	More       bool `json:"more"`
 	Incomplete bool `json:"incomplete,omitempty"`
 
+	// Unanswered are the queues that did not answer, or not in time, if all were searched.
+	Unanswered []queueName `json:"unanswered,omitempty"`
+
 	// cheap reports that the same search need not look at all keys again.
 	cheap bool
+	// failure is what has panicked, or nil.
+	failure error
 }
 
-// search looks for the keys that are called text, or else for those whose texts contain it: among the keys that lists
-// has already, those that were found by this text before, and at last all keys of the queue.
-func (h *Handler) search(ctx context.Context, e *entry, lists keyLists, known *poolKeys, text string) *foundReport {
-	f := &finder{text: text, escaped: len(text) >= maxShown || strings.Contains(text, `\`)}
+// search looks for the keys that are called text (and have that id, unless it is empty), or else for those whose texts contain
+// it: among those that r has, the keys that were found so before, and at last all keys of the queue and its pools. A key
+// with an id that was found before is found even if nothing is known of it any more.
+func (h *Handler) search(ctx context.Context, r *reading, text, id string) *foundReport {
+	report := &foundReport{Search: newLabel(text, maxKey).short(), Exact: true, Keys: []keyReport{}, Incomplete: r.late}
+	if r.late {
+		return report
+	}
+	known := r.poolKeys()
+	f := newFinder(text, id)
+	f.addLists(newKeyLists(r.keys, known))
+	for _, raw := range r.entry.recall(text, id) {
+		k := keyReport{raw: raw, State: stateAbsent}
+		report.failure = cmp.Or(report.failure, r.lookUp(&k, known))
+		if id != "" || k.State != stateAbsent {
+			f.same.add(k)
+		}
+	}
+	report.cheap = true
+	// A text that was cut may be that of many keys.
+	if len(f.same.keys) == 0 || id == "" && len(text) >= maxShown {
+		ctx, done := h.searchTurn(ctx, searchTime)
+		defer done()
+		n, complete, failure := r.searchAll(ctx, f)
+		report.Incomplete, report.cheap = !complete, complete && n <= fewKeys
+		report.failure = cmp.Or(report.failure, failure)
+	}
+	found := f.same
+	if len(found.keys) == 0 {
+		report.Exact, found = false, f.like
+	} else if id != "" || len(text) < maxShown {
+		r.entry.remember(text, id, found.keys)
+		report.cheap = true
+	}
+	report.Keys, report.More = append(report.Keys, found.keys...), found.more
+	for i := range report.Keys {
+		// It may be in two states, or has moved meanwhile.
+		report.failure = cmp.Or(report.failure, r.lookUp(&report.Keys[i], known))
+		report.Keys[i].ID = keyID(report.Keys[i].raw)
+	}
+	return report
+}
+
+// searchTurn waits until no one else goes over all keys of a queue. It returns a context for this caller, which ends with ctx
+// or after limit, and a function that lets the next one begin.
+func (h *Handler) searchTurn(ctx context.Context, limit time.Duration) (context.Context, func()) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	select {
+	case h.searching <- struct{}{}:
+		return ctx, func() {
+			cancel()
+			<-h.searching
+		}
+	case <-ctx.Done():
+		return ctx, cancel
+	}
+}
+
+// searchAll adds to f what it finds among all keys that the queue and its pools have, and returns how many
+// these are, and whether there was time for all.
+func (r *reading) searchAll(ctx context.Context, f *finder) (n int, complete bool, failure error) {
+	complete = ctx.Err() == nil
+	goOn := func() bool {
+		n++
+		complete = complete && (n%256 > 0 || ctx.Err() == nil)
+		return complete
+	}
+	failure = guarded("queue", func() {
+		if complete && r.entry.queue.SnapshotKeys != nil {
+			for k := range r.entry.queue.SnapshotKeys() {
+				if found := f.listFor(k.Key); found != nil {
+					found.add(newKeyReport(k))
+				}
+				if !goOn() {
+					return
+				}
+			}
+		}
+		for k := range r.troubled(everyTrouble, "", false) {
+			if found := f.listFor(k.Key); found != nil {
+				found.add(keyReport{raw: k.Key, State: k.state})
+			}
+			if !goOn() {
+				return
+			}
+		}
+	})
+	return n, complete && failure == nil, failure
+}
+
+// searchers is how many queues are searched at once.
+const searchers = 4
+
+// searchEverywhere looks for text in all queues, as search does in one.
+func (h *Handler) searchEverywhere(ctx context.Context, text string) *foundReport {
+	ctx, done := h.searchTurn(ctx, searchTime)
+	defer done()
+	readings := h.readAll(ctx)
+	type answer struct {
+		*reading
+		found    *finder
+		complete bool
+	}
+	next, answers := make(chan *reading, len(readings)), make(chan answer, len(readings))
+	unanswered := make(map[*entry]bool)
+	for _, r := range readings {
+		unanswered[r.entry] = true
+		if !r.late {
+			next <- r
+		}
+	}
+	asked := len(next)
+	close(next)
+	for range min(searchers, asked) {
+		h.goUnlessClosed(func() {
+			for r := range next {
+				a := answer{reading: r, found: newFinder(text, "")}
+				if now := h.ask(ctx, r.entry, searchLimit); now != nil {
+					a.complete = now.searchInto(ctx, a.found)
+				}
+				answers <- a
+			}
+		})
+	}
+	var same, like foundKeys
+	for ctx.Err() == nil && asked > 0 {
+		select {
+		case a := <-answers:
+			asked--
+			same.addFrom(a.entry, a.found.same)
+			like.addFrom(a.entry, a.found.like)
+			if a.complete {
+				delete(unanswered, a.entry)
+			}
+		case <-ctx.Done():
+		}
+	}
+	report := &foundReport{Search: newLabel(text, maxKey).short(), Exact: len(same.keys) > 0, Incomplete: len(unanswered) > 0}
+	if !report.Exact {
+		same = like
+	}
+	report.Keys, report.More = append([]keyReport{}, same.keys...), same.more
+	slices.SortStableFunc(report.Keys, func(a, b keyReport) int { return cmp.Compare(a.Queue.Name, b.Queue.Name) })
+	for e := range unanswered {
+		report.Unanswered = append(report.Unanswered, queueName{e.id, e.name})
+	}
+	slices.SortFunc(report.Unanswered, func(a, b queueName) int { return cmp.Compare(a.ID, b.ID) })
+	return report
+}
+
+// searchInto adds to f what it finds in r and among all keys, and reports whether there was time for all.
+func (r *reading) searchInto(ctx context.Context, f *finder) (complete bool) {
+	known := r.poolKeys()
+	f.addLists(newKeyLists(r.keys, known))
+	_, complete, failure := r.searchAll(ctx, f)
+	for _, found := range []foundKeys{f.same, f.like} {
+		for i := range found.keys {
+			failure = cmp.Or(failure, r.lookUp(&found.keys[i], known))
+			found.keys[i].ID = keyID(found.keys[i].raw)
+		}
+	}
+	return complete && failure == nil
+}
+
+// recall returns the keys that were found by this text and id before.
+func (e *entry) recall(text, id string) []any {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.mu.found[[2]string{text, id}]
+}
+
+// remember lets the next search for text and id look up its keys.
+func (e *entry) remember(text, id string, keys []keyReport) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.found == nil || len(e.mu.found) >= maxRemembered {
+		e.mu.found = make(map[[2]string][]any)
+	}
+	raw := make([]any, len(keys))
+	for i, k := range keys {
+		raw[i] = k.raw
+	}
+	e.mu.found[[2]string{text, id}] = raw
+}
+
+// maxShown is the least length of a text that was cut.
+const maxShown = maxKey - utf8.UTFMax + 1
+
+// finder collects keys that are called text, and keys whose texts contain it.
+type finder struct {
+	text, id string
+	// escaped reports that text may be what the page shows of a key, instead of all of it.
+	escaped    bool
+	same, like foundKeys
+}
+
+func newFinder(text, id string) *finder {
+	return &finder{text: text, id: id, escaped: len(text) >= maxShown || strings.Contains(text, `\`)}
+}
+
+// listFor returns the list to which key belongs, or nil.
+func (f *finder) listFor(key any) *foundKeys {
+	switch text := keyText(key); {
+	case text == f.text || f.escaped && newLabel(text, maxKey).Text == f.text:
+		if f.id == "" || keyID(key) == f.id {
+			return &f.same
+		}
+	case f.id == "" && f.text != "" && strings.Contains(text, f.text):
+		return &f.like
+	}
+	return nil
+}
+
+func (f *finder) addLists(lists keyLists) {
 	for i, keys := range lists.all() {
 		for _, k := range *keys {
 			k.State = states[i]
@@ -51,94 +265,6 @@ func (h *Handler) search(ctx context.Context, e *entry, lists keyLists, known *p
 			}
 		}
 	}
-	r := &foundReport{Search: newLabel(text, maxKey).short(), Exact: true, cheap: true}
-	if e.queue.SnapshotKey != nil {
-		e.mu.Lock()
-		before := e.mu.found[text]
-		e.mu.Unlock()
-		for _, raw := range before {
-			if k, ok := e.queue.SnapshotKey(raw); ok {
-				f.same.add(newKeyReport(k))
-			}
-		}
-		// A text that was cut may be that of many keys.
-		if len(f.same.keys) == 0 || len(text) >= maxShown {
-			n, complete := h.searchAll(ctx, e, f)
-			r.Incomplete, r.cheap = !complete, complete && n <= fewKeys
-		}
-		f.same.refresh(e.queue)
-		f.like.refresh(e.queue)
-	}
-	found := f.same
-	if len(found.keys) == 0 {
-		r.Exact, found = false, f.like
-	} else if len(text) < maxShown {
-		e.remember(text, found.keys)
-		r.cheap = true
-	}
-	r.Keys, r.More = append([]keyReport{}, found.keys...), found.more
-	for i := range r.Keys {
-		known.describe(&r.Keys[i])
-	}
-	return r
-}
-
-// searchAll adds to f what it finds among all keys of the queue, and returns how many
-// these are, and whether there was time for all.
-func (h *Handler) searchAll(ctx context.Context, e *entry, f *finder) (n int, complete bool) {
-	ctx, cancel := context.WithTimeout(ctx, searchTime)
-	defer cancel()
-	select {
-	case h.searching <- struct{}{}:
-		defer func() { <-h.searching }()
-	case <-ctx.Done():
-		return 0, false
-	}
-	for k := range e.queue.SnapshotKeys() {
-		if n++; n%256 == 0 && ctx.Err() != nil {
-			return n, false
-		}
-		if found := f.listFor(k.Key); found != nil {
-			found.add(newKeyReport(k))
-		}
-	}
-	return n, true
-}
-
-// remember lets the next search for text look up its keys.
-func (e *entry) remember(text string, keys []keyReport) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.mu.found == nil || len(e.mu.found) >= maxRemembered {
-		e.mu.found = make(map[string][]any)
-	}
-	raw := make([]any, len(keys))
-	for i, k := range keys {
-		raw[i] = k.raw
-	}
-	e.mu.found[text] = raw
-}
-
-// maxShown is the least length of a text that was cut.
-const maxShown = maxKey - utf8.UTFMax + 1
-
-// finder collects keys that are called text, and keys whose texts contain it.
-type finder struct {
-	text string
-	// escaped reports that text may be what the page shows of a key, instead of all of it.
-	escaped    bool
-	same, like foundKeys
-}
-
-// listFor returns the list to which key belongs, or nil.
-func (f *finder) listFor(key any) *foundKeys {
-	switch text := keyText(key); {
-	case text == f.text || f.escaped && newLabel(text, maxKey).Text == f.text:
-		return &f.same
-	case f.text != "" && strings.Contains(text, f.text):
-		return &f.like
-	}
-	return nil
 }
 
 // foundKeys are the first keys that were found, each once.
@@ -148,7 +274,7 @@ type foundKeys struct {
 }
 
 func (f *foundKeys) add(k keyReport) {
-	if f.more || slices.ContainsFunc(f.keys, func(have keyReport) bool { return have.raw == k.raw }) {
+	if f.more || slices.ContainsFunc(f.keys, func(have keyReport) bool { return have.raw == k.raw && have.Queue == k.Queue }) {
 		return
 	}
 	if f.more = len(f.keys) == maxFound; !f.more {
@@ -156,11 +282,11 @@ func (f *foundKeys) add(k keyReport) {
 	}
 }
 
-// refresh replaces what was found by what q knows of these keys now: one may be in two states, or has moved meanwhile.
-func (f *foundKeys) refresh(q workqueue.Inspector) {
-	for i, k := range f.keys {
-		if now, ok := q.SnapshotKey(k.raw); ok {
-			f.keys[i] = newKeyReport(now)
-		}
+// addFrom adds what was found in e.
+func (f *foundKeys) addFrom(e *entry, found foundKeys) {
+	for _, k := range found.keys {
+		k.Queue = &queueName{e.id, e.name}
+		f.add(k)
 	}
+	f.more = f.more || found.more
 }

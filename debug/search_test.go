@@ -108,7 +108,7 @@ func TestSearchFindsKeys(t *testing.T) {
 		wantBody(t, get(h, "?queue=q&key=fails"), `value="fails"`, "Found</h2>", "<dt>State</dt><dd>waiting", "<dt>Attempts</dt><dd>2", "the disk is full")
 		wantBody(t, get(h, "?queue=q&key=none"), "No key in this queue is called <code>none</code>")
 		// Every key leads to what is known of it.
-		wantBody(t, get(h, "?queue=q"), `href="?key=fails&amp;queue=q"`)
+		wantBody(t, get(h, "?queue=q"), `href="?id=`, `&amp;key=fails&amp;queue=q"`)
 		close(release)
 		cancel()
 		<-done

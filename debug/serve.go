@@ -88,11 +88,26 @@ type errorReport struct {
 
 func (h *Handler) answer(r *http.Request) (status int, template string, report any) {
 	query := r.URL.Query()
-	if !query.Has("queue") {
-		return http.StatusOK, "list", h.list(r.Context(), query)
-	}
-	if d := h.detail(r.Context(), query); d != nil {
-		return http.StatusOK, "detail", d
+	switch ctx := r.Context(); {
+	case !query.Has("queue") && query.Has("key"):
+		return http.StatusOK, "find", h.findPage(ctx, query.Get("key"))
+	case !query.Has("queue"):
+		return http.StatusOK, "list", h.list(ctx, query)
+	case query.Has("count"):
+		switch c := h.count(ctx, query); {
+		case c != nil && c.Error != "":
+			return http.StatusBadRequest, "", c
+		case c != nil:
+			return http.StatusOK, "", c
+		}
+	case query.Has("key") && query.Has("id"):
+		if k := h.keyPage(ctx, query); k != nil {
+			return http.StatusOK, "onekey", k
+		}
+	default:
+		if d := h.detail(ctx, query); d != nil {
+			return http.StatusOK, "detail", d
+		}
 	}
 	id := newLabel(query.Get("queue"), maxName).Text
 	return http.StatusNotFound, "gone", errorReport{fmt.Sprintf("No queue %s is registered, or none is any more.", id)}

@@ -5,8 +5,11 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"html/template"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 var (
@@ -50,5 +53,13 @@ var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"mean":    precise,
 	"rate":    perSecondText,
 	"stamp":   func(t time.Time) string { return t.Format(time.RFC3339Nano) },
+	"latest":  latest,
 	"clock":   func(t time.Time) string { return t.Format("15:04:05") + " UTC" },
 }).Parse(pageHTML))
+
+// latest returns causes, the last one first.
+func latest(causes []workqueue.Cause) []workqueue.Cause {
+	causes = slices.Clone(causes)
+	slices.Reverse(causes)
+	return causes
+}

@@ -7,6 +7,8 @@ require (
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/go-logr/logr v1.4.4
 	github.com/keyedqueue/workqueue v0.1.0
+	github.com/keyedqueue/workqueue/controllerruntime v0.1.0
+	github.com/keyedqueue/workqueue/otel v0.1.0
 	github.com/keyedqueue/workqueue/redisqueue v0.1.0
 	github.com/keyedqueue/workqueue/sharding v0.1.0
 	github.com/prometheus/client_golang v1.25.0
@@ -60,6 +62,7 @@ require (
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
 	go.opentelemetry.io/otel/metric v1.47.0 // indirect
+	go.opentelemetry.io/otel/sdk/metric v1.47.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
@@ -84,6 +87,8 @@ require (
 
 replace (
 	github.com/keyedqueue/workqueue => ../
+	github.com/keyedqueue/workqueue/controllerruntime => ../controllerruntime
+	github.com/keyedqueue/workqueue/otel => ../otel
 	github.com/keyedqueue/workqueue/redisqueue => ../redisqueue
 	github.com/keyedqueue/workqueue/sharding => ../sharding
 )

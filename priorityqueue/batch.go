@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/keyedqueue/workqueue/internal/gate"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
@@ -56,7 +57,7 @@ func takeBatch[T comparable, R any](ctx context.Context, q *Queue[T], limit int,
 			batch = slices.Grow(batch, min(limit-len(batch), maxPerLock))
 		}
 		if more, err = takeSome(); err != nil {
-			return nil, contextError(ctx, err)
+			return nil, gate.PublicError(ctx, err)
 		}
 	}
 	return batch, nil

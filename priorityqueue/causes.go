@@ -3,6 +3,7 @@ package priorityqueue
 import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/notes"
 )
 
 // AddCause is Add that says why key needs processing. See [AddOpts].Cause.
@@ -46,12 +47,6 @@ func (q *Queue[T]) addCauseLocked(s keytable.Slot, it *item, cause *workqueue.Ca
 	}
 }
 
-var closed = func() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
 // AddedAgain returns a channel that is closed when key, which the caller holds, is added again: when it is to be queued at
 // the Done, at once or because its time has come, but not while it still waits for its time. If that has happened since the
 // key was handed out, it is closed already. Adds with a Quiet cause do not count, unless they are merged with one that is not.
@@ -65,7 +60,7 @@ func (q *Queue[T]) AddedAgain(key T) <-chan struct{} {
 	case it == nil || !it.state.isHeld():
 		return nil
 	case q.isInterruptedLocked(s, it):
-		return closed
+		return notes.Closed
 	}
 	it.noted = true
 	return q.mu.notes.Await(s)

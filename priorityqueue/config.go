@@ -56,8 +56,8 @@ type Config[T comparable] struct {
 	Weight func(group string) int
 
 	// Limit returns how many keys of a group may be processed at once. Its other keys are blocked: they stay
-	// queued, and out of the way of other groups' keys. Nil means no limit, and so does an answer below one. It
-	// is called after each call of Group. The answer counts from then on, if the key was not in the queue.
+	// queued, and out of the way of other groups' keys. Nil means no limit, and so does an answer below one: to stop a
+	// group, use PauseGroup. It is called after each call of Group. The answer counts from then on, if the key was not in the queue.
 	Limit func(group string) int
 
 	// MinInterval, unless zero, is the shortest time from one hand-out of a key to the next. A key that is

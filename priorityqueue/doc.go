@@ -1,7 +1,7 @@
 // Package priorityqueue queues keys of things that have changed, as package workqueue does, and decides in one
 // place when each of them comes: by priority, time, age, and what other keys of its group have had. It has
 // the interfaces of package workqueue, and more: [Queue.AddWithOpts], [Queue.Take], [Queue.GetBatch],
-// [Queue.Remove], [Queue.Inspect], [Queue.Pause].
+// [Queue.Remove], [Queue.Inspect], [Queue.Pause], [Queue.PauseGroup].
 //
 // # A key's life
 //
@@ -60,17 +60,23 @@
 //
 // With [Config].Limit no more keys of a group than that are processed at once. The other keys of a group at its
 // limit are blocked: the group leaves the round, and comes back, as the last one, when one of its keys is
-// Done. Blocked keys count as queued. After shutdown Get waits for them.
+// Done. Blocked keys count as queued. After shutdown Get waits for them. [Queue.PauseGroup] blocks the keys of a group,
+// such as those of a tenant that is broken, until [Queue.ResumeGroup] or a shutdown.
 //
 // Aging and Group together: a priority is as old as its oldest key that can be handed out, and whose turn it is
 // within the priority does not depend on age. So the bound is a number of keys. It counts from the moment (P-p)·Aging
 // after a key of priority p was queued, where P is the highest priority there is. From then on at most n·W keys
 // are handed out before it, where n is the number of queued keys that by age and priority are not behind it,
-// and W the sum of the weights of the groups. Time for which its group is at its limit does not count.
+// and W the sum of the weights of the groups. Time for which its group is blocked does not count.
+//
+// # Why a key came
+//
+// With [AddOpts].Cause an add says why it was made: [Queue.Causes] returns the causes of a hand-out, and [Queue.AddedAgain] lets
+// a handler hear that its key is to come again. Other keys cost the same as without.
 //
 // # Shutdown
 //
-// ShutDown makes the queue ignore what is added, drop what waits for its time, hand out what is queued and then
+// ShutDown makes the queue ignore what is added, end all pauses, drop what waits for its time, hand out what is queued and then
 // return every getter. ShutDownNow drops what is queued, too. A drain waits, in addition, until the workers are done
 // with everything.
 //
@@ -78,9 +84,9 @@
 //
 // With n waiting keys, l the number of priorities (or, with groups, of priorities and groups) that have queued
 // keys: Add, Get, Done and Remove take constant time if all priorities are equal, and O(log l) at worst;
-// a delayed key takes O(log n) when it begins and ends to wait. A Get or Done that takes a group to its limit, or
-// back from there, takes as many steps as the group has priorities with queued keys. No call walks past keys that
-// cannot be handed out, except with [Config].PlaceOfAdd.
+// a delayed key takes O(log n) when it begins and ends to wait. A call that blocks a group, or unblocks it, takes as many
+// steps as the group has priorities with queued keys. No call walks past keys that cannot be handed out, except with
+// [Config].PlaceOfAdd.
 //
 // No call holds the lock for more than about a thousand keys: those that concern more keys give it back in between. With
 // a million keys that is about a millisecond.

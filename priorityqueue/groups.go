@@ -94,29 +94,26 @@ func (q *Queue[T]) PauseGroup(group string) {
 		q.mu.pausedGroups = map[string]bool{}
 	}
 	q.mu.pausedGroups[group] = true
-	q.setGroupPausedLocked(group, true)
+	q.updatePauseLocked(group)
 }
 
 // ResumeGroup ends the pause of group. It does nothing if there is none.
 func (q *Queue[T]) ResumeGroup(group string) {
 	q.mu.Lock()
 	defer q.unlock()
+	q.resumeGroupLocked(group)
+}
+
+func (q *Queue[T]) resumeGroupLocked(group string) {
 	delete(q.mu.pausedGroups, group)
-	q.setGroupPausedLocked(group, false)
+	q.updatePauseLocked(group)
 }
 
-// resumeGroupsLocked ends the pauses of all groups.
-func (q *Queue[T]) resumeGroupsLocked() {
-	for _, group := range q.pausedGroupsLocked() {
-		q.setGroupPausedLocked(group, false)
-	}
-	q.mu.pausedGroups = nil
-}
-
-func (q *Queue[T]) setGroupPausedLocked(name string, paused bool) {
+// updatePauseLocked moves the lines of the group, if it has keys, to where pausedGroups says.
+func (q *Queue[T]) updatePauseLocked(name string) {
 	if _, e := q.mu.groups.Find(keytable.HashOf(name), name); e != nil {
 		wasBlocked := e.Value.isBlocked()
-		e.Value.paused = paused
+		e.Value.paused = q.mu.pausedGroups[name]
 		q.placeGroupLocked(&e.Value, wasBlocked)
 	}
 }

@@ -92,6 +92,9 @@ func (q *Queue[T]) checkKeys() error {
 		return fmt.Errorf("states %v, counted %d queued, %d held, %d to run again, %d due, %d resting",
 			counts, q.mu.queued, q.mu.held, q.mu.reruns, q.mu.due.Len(), n)
 	}
+	if last := q.mu.lastTaken; last != keytable.None && !q.mu.keys.At(last).Value.state.isHeld() {
+		return fmt.Errorf("slot %d of state %d was taken last", last, q.mu.keys.At(last).Value.state)
+	}
 	if q.mu.notes.Len() != noted {
 		return fmt.Errorf("%d notes about %d keys", q.mu.notes.Len(), noted)
 	}

@@ -1,6 +1,7 @@
 package priorityqueue_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 func wantPaused(t *testing.T, q *pq.Queue[string], want string) {
@@ -153,6 +155,33 @@ func TestShutDownResumesGroups(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A pool of workers over a paused group ends as over any other queue: its keys are left, or handled if the pool drains the
+// queue.
+func TestPoolEndsOverAPausedGroup(t *testing.T) {
+	for drain, want := range map[worker.Drain]string{worker.Nothing: "a/1 a/2", worker.Running: "a/1 a/2", worker.All: ""} {
+		script(t, pq.Config[string]{Group: byPrefix}, func(t *testing.T, q *pq.Queue[string]) {
+			q.PauseGroup("a")
+			q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "b/1")
+			var handled []string
+			pool := worker.New(q, func(_ context.Context, key string) error {
+				handled = append(handled, key)
+				return nil
+			}, worker.Options[string]{Drain: drain})
+			ctx, cancel := context.WithCancel(context.Background())
+			run := testkit.Start(func() error { return pool.Run(ctx) })
+			run.MustBlock(t, "Run")
+			if strings.Join(handled, " ") != "b/1" {
+				t.Errorf("%v: the pool handles %q", drain, handled)
+			}
+			cancel()
+			run.MustReturn(t, "Run")
+			if got := strings.Join(pool.Left().NotStarted, " "); got != want || len(handled) == 1 != (drain != worker.All) {
+				t.Errorf("%v: left are %q, want %q, and handled %q", drain, got, want, handled)
+			}
+		})
+	}
 }
 
 func TestPauseGroupWithoutGroups(t *testing.T) {

@@ -73,7 +73,9 @@ func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
 	}
 	q.shuttingDown.Store(true)
 	q.mu.paused = false
-	q.resumeGroupsLocked()
+	for _, group := range q.pausedGroupsLocked() {
+		q.resumeGroupLocked(group)
+	}
 	andLocked()
 	return true
 }

@@ -187,7 +187,7 @@ func (s state) snapshot() workqueue.KeyState { return workqueue.KeyState(s.publi
 // inSteps yields what appendLocked appends for each slot of a key in the queue. It takes the lock for a few hundred keys at a
 // time, and holds none while it yields.
 func inSteps[T comparable, R any](q *Queue[T], appendLocked func([]R, keytable.Slot) []R) iter.Seq[R] {
-	scan := func(n int, some []R) (_ []R, more bool) {
+	return keytable.InSteps(func(n int, some []R) (_ []R, more bool) {
 		q.lockAt(q.readClock(false))
 		defer q.unlock()
 		for s := range q.mu.keys.LiveSlots(n) {
@@ -196,16 +196,5 @@ func inSteps[T comparable, R any](q *Queue[T], appendLocked func([]R, keytable.S
 			}
 		}
 		return some, n+1 < q.mu.keys.Slabs()
-	}
-	return func(yield func(R) bool) {
-		var some []R
-		for n, more := 0, true; more; n++ {
-			some, more = scan(n, some[:0])
-			for _, r := range some {
-				if !yield(r) {
-					return
-				}
-			}
-		}
-	}
+	})
 }

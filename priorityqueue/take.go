@@ -2,10 +2,10 @@ package priorityqueue
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/gate"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
@@ -31,7 +31,7 @@ func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
 		return item, err
 	}
 	item, _, err = q.take(ctx.Done())
-	return item, contextError(ctx, err)
+	return item, gate.PublicError(ctx, err)
 }
 
 // take waits until a key can be handed out, and takes it.
@@ -46,17 +46,6 @@ func (q *Queue[T]) take(done <-chan struct{}) (key T, priority int, err error) {
 	return e.Key, e.Value.priority, nil
 }
 
-// errContextDone is what a getter returns under the lock instead of its context's error: Err is foreign code.
-var errContextDone = errors.New("priorityqueue: the context is done")
-
-// contextError returns err, or ctx.Err() if err is errContextDone.
-func contextError(ctx context.Context, err error) error {
-	if err == errContextDone {
-		return ctx.Err()
-	}
-	return err
-}
-
 // awaitLocked waits until a key can be handed out, or there is an error to return. It returns the time.
 func (q *Queue[T]) awaitLocked(done <-chan struct{}, now time.Duration) (time.Duration, error) {
 	for !q.canTakeLocked() {
@@ -64,7 +53,7 @@ func (q *Queue[T]) awaitLocked(done <-chan struct{}, now time.Duration) (time.Du
 			return now, workqueue.ErrShutDown
 		}
 		if !q.mu.Sleep(done, func() { now = q.readClock(false) }) {
-			return now, errContextDone
+			return now, gate.ErrContextDone
 		}
 		q.advanceLocked(now)
 	}
@@ -77,6 +66,7 @@ func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 	it := &q.mu.keys.At(s).Value
 	q.leaveLineLocked(s, it)
 	it.state = processing
+	q.mu.lastTaken = s
 	q.mu.held++
 	if q.config.Group != nil {
 		q.countHeldLocked(q.groupOfLocked(s), 1)
@@ -98,11 +88,14 @@ func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 // waits for the time that was asked for. Done of a key that no worker holds changes nothing but
 // [workqueue.Stats].UnmatchedDones.
 func (q *Queue[T]) Done(item T) {
-	h := keytable.HashOf(item)
 	now := q.readClock(false)
 	q.lockAt(now)
 	defer q.unlock()
-	q.finishLocked(item, h, now)
+	if s := q.mu.lastTaken; s != keytable.None && q.mu.keys.At(s).Key == item {
+		q.finishSlotLocked(s, &q.mu.keys.At(s).Value, now)
+		return
+	}
+	q.finishLocked(item, keytable.HashOf(item), now)
 }
 
 // finishLocked is Done of item, whose hash is h.
@@ -117,6 +110,9 @@ func (q *Queue[T]) finishLocked(item T, h keytable.Hash, now time.Duration) {
 
 // finishSlotLocked is Done of the held key at s.
 func (q *Queue[T]) finishSlotLocked(s keytable.Slot, it *item, now time.Duration) {
+	if s == q.mu.lastTaken {
+		q.mu.lastTaken = keytable.None
+	}
 	q.mu.held--
 	if q.config.Group != nil {
 		q.countHeldLocked(q.groupOfLocked(s), -1)
@@ -154,7 +150,7 @@ func (q *Queue[T]) Take(ctx context.Context) (info Info[T], err error) {
 		return info, err
 	}
 	if info, err = q.takeInfo(ctx.Done()); err != nil {
-		return info, contextError(ctx, err)
+		return info, gate.PublicError(ctx, err)
 	}
 	one := [...]Info[T]{info}
 	q.addFailures(one[:])

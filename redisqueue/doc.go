@@ -61,6 +61,8 @@
 //   - A delayed key may come up to a poll interval late, if the replica that was to fetch it dies meanwhile.
 //   - Failures are counted on the server, and expire there; MaxRetries of package worker counts those of all replicas. A
 //     custom RateLimiter counts on each replica.
+//   - Causes (see [Queue.AddCause]) are kept on the server, for all replicas; Causes has those of a held key alone. AddedAgain
+//     hears of adds of this replica at once, and of all others within a second.
 //   - Pause, Resume and Discard are about the whole queue, and so is what Snapshot, SnapshotKey and SnapshotKeys show.
 //   - Len, Stats and NumRequeues ask the server, for up to a second, and Snapshot for up to two.
 //   - A key that was fetched for a getter which gave up at that moment may go to a later one. If it was added in

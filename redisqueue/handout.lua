@@ -6,7 +6,7 @@ local ended = call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 
 for _, dead in ipairs(ended) do
 	local quit = score(call('ZSCORE', LEASES, dead)) < 0
 	-- What is released above is still in HELD, but not in the state of a held key.
-	local members, all = read(chores, membersOf(dead))
+	local members, all = read(chores, rare().membersOf(dead))
 	local lost = {}
 	for i, member in ipairs(members) do
 		lost[i] = sub(member, #dead + 1)
@@ -16,7 +16,7 @@ for _, dead in ipairs(ended) do
 	for i = #lost, 1, -1 do
 		local state = states[lost[i]]
 		if state and byte(state) >= 100 and sub(state, 2, 12) == dead then
-			(quit and putBack or rare().lose)(dead, lost[i], state)
+			rare()[quit and 'putBack' or 'lose'](dead, lost[i], state)
 		end
 	end
 	chores = chores - #members
@@ -132,17 +132,17 @@ for key in pairs(touched) do
 		absent[#absent + 1] = key
 	end
 end
-chunks(left, 1000, function(first, last) call('RPUSH', LINE, unpack(left, first, last)) end)
+each('RPUSH', LINE, left)
 if #front > 0 then -- Then none was taken from the line.
 	call('LPUSH', LINE, unpack(front))
 end
-chunks(held, 1000, function(first, last) call('ZADD', HELD, unpack(held, first, last)) end)
-chunks(present, 1000, function(first, last) call('HSET', STATES, unpack(present, first, last)) end)
-chunks(absent, 1000, function(first, last) call('HDEL', STATES, unpack(absent, first, last)) end)
+each('ZADD', HELD, held)
+each('HSET', STATES, present)
+each('HDEL', STATES, absent)
 if popped > 0 then
 	call('LPOP', LINE, popped)
 end
-chunks(uncaused, 1000, function(first, last) call('HDEL', CAUSES, unpack(uncaused, first, last)) end)
+each('HDEL', CAUSES, uncaused)
 if #moves > 0 then
 	call('HSET', CAUSES, unpack(moves))
 	call('HDEL', CAUSES, unpack(moved))
@@ -154,7 +154,7 @@ for _, member in ipairs(released) do
 		over[n] = member
 	end
 end
-chunks(over, 1000, function(first, last) call('ZREM', HELD, unpack(over, first, last)) end)
+each('ZREM', HELD, over)
 local added, n = {}, 0
 for key in pairs(due) do
 	n = n + 1
@@ -223,18 +223,15 @@ if waiting > 0 then
 end
 
 -- Numbers that take time are read when they are asked for.
-local oldest, failing, aside = '0', 0, 0
+local allRepaired, occasional = repaired + (tonumber(meta[12]) or 0), '0 0 0 0 0'
 if wantsAll then
-	failing, aside = call('ZCARD', FAILURES) - 1, call('SCARD', ASIDE)
 	local head = queued > 0 and call('LINDEX', LINE, 0)
 	local state = head and call('HGET', STATES, head)
-	oldest = state and #state == 16 and state or '0'
+	local oldest = state and #state == 16 and state or '0'
+	occasional = format('%d %d %d %d %s', call('ZCARD', FAILURES) - 1, call('SCARD', ASIDE), countGivenUp(), allRepaired, oldest)
 end
-local allRepaired = repaired + (tonumber(meta[12]) or 0)
-local reply = table.concat({
-	full and 'FULL' or 'OK', since, queued, processing, again, waiting, failing, aside, wantsAll and countGivenUp() or 0,
-	allRepaired, changed, unmatched, format('%.0f', nextDue), paused and 1 or 0, oldest, got, '',
-}, ' ') .. table.concat(results)
+local reply = format('%s %s %d %d %d %d %d %d %.0f %d %s %d ', full and 'FULL' or 'OK', since, queued, processing, again, waiting,
+	changed, unmatched, nextDue, paused and 1 or 0, occasional, got) .. table.concat(results)
 call('HSET', REPLIES, session, number .. ' ' .. reply)
 if not meta[9] or offset ~= tonumber(meta[10] or 0) or paused ~= (meta[11] == '1') or repaired > 0 then
 	call('HSET', META, 'd', DESCRIPTION, 'o', whole(offset), 'p', paused and 1 or 0, 'r', allRepaired)

@@ -10,10 +10,10 @@ local uncaused = {} -- fields of CAUSES to be deleted
 local changed, unmatched = 0, 0
 local results = {}
 
--- Lua cannot unpack more than about 8000 values.
-local function chunks(list, size, f)
-	for first = 1, #list, size do
-		f(first, math.min(first + size - 1, #list))
+-- each calls a command with all of a list. Lua cannot unpack more than about 8000 values.
+local function each(command, key, list)
+	for first = 1, #list, 1000 do
+		call(command, key, unpack(list, first, math.min(first + 999, #list)))
 	end
 end
 
@@ -44,12 +44,12 @@ local function load(keys)
 			missing[n] = key
 		end
 	end
-	chunks(missing, 1000, function(first, last)
-		local values = call('HMGET', STATES, unpack(missing, first, last))
-		for i = first, last do
-			states[missing[i]] = values[i - first + 1]
+	for first = 1, n, 1000 do
+		local values = call('HMGET', STATES, unpack(missing, first, math.min(first + 999, n)))
+		for i, state in ipairs(values) do
+			states[missing[first + i - 1]] = state
 		end
-	end)
+	end
 end
 
 local function set(key, state)
@@ -113,99 +113,6 @@ local function release(holder, key, state)
 	end
 end
 
--- addCauses merges causes into those that a key has, as workqueue.Causes.Plus does. They are
--- <number of others> <time of the first> and, for each of the last eight, <length> <time><q or l><what it is>.
-local function addCauses(key, later)
-	local others, first, last = 0, nil, {}
-	local function plus(text)
-		local more, began, at = string.match(text, '^(%d+) (%d+) ()')
-		others, first = others + more, first or began
-		while at <= #text do
-			local length, from = string.match(text, '^(%d+) ()', at)
-			local cause = sub(text, from, from + length - 1)
-			at = from + length
-			for i = #last, 1, -1 do
-				if sub(last[i], 18) == sub(cause, 18) then
-					table.remove(last, i)
-				end
-			end
-			last[#last + 1] = cause
-			if #last > 8 then
-				table.remove(last, 1)
-				others = others + 1
-			end
-		end
-	end
-	if not caused then
-		call('HSET', META, 'n', 1)
-		caused = true
-	end
-	local earlier = call('HGET', CAUSES, 'n' .. key)
-	if earlier then
-		plus(earlier)
-		plus(later)
-		for i, cause in ipairs(last) do
-			last[i] = #cause .. ' ' .. cause
-		end
-		later = whole(others) .. ' ' .. first .. ' ' .. table.concat(last)
-	end
-	call('HSET', CAUSES, 'n' .. key, later)
-end
-
--- keepCauses keeps the causes of a hand-out that was not finished for the next one.
-local function keepCauses(key)
-	local held = caused and call('HGET', CAUSES, 'h' .. key)
-	if held then
-		local later = call('HGET', CAUSES, 'n' .. key)
-		call('HSET', CAUSES, 'n' .. key, held)
-		if later then
-			addCauses(key, later)
-		end
-	end
-end
-
--- forgetCauses forgets why a key was added that will not come again.
-local function forgetCauses(key)
-	if caused then
-		call('HDEL', CAUSES, 'n' .. key)
-	end
-end
-
--- putBack queues a key that was not finished, before all others. It is dirty since it was handed out.
-local function putBack(holder, key, state)
-	keepCauses(key)
-	release(holder, key, state)
-	set(key, sub(state, 13, 28))
-	front[#front + 1] = key
-end
-
--- membersOf returns a function that reads the entries of a session's keys in HELD.
-local function membersOf(holder)
-	local past = sub(holder, 1, -2) .. string.char(byte(holder, -1) + 1)
-	return function(from, n) return call('ZRANGEBYLEX', HELD, '[' .. holder, '(' .. past, 'LIMIT', from, n) end
-end
-
--- The attempt may have handed out keys and not have come to its end: the replica does not know that it has them.
-if interrupted then
-	local members = read(4096, membersOf(session))
-	local keys = {}
-	for i, member in ipairs(members) do
-		keys[i] = sub(member, #session + 1)
-	end
-	load(keys)
-	for _, key in ipairs(keys) do
-		local state = states[key]
-		local holds = state and #state >= 28 and sub(state, 2, 12) == session
-		if holds and sub(state, 13, 28) > interrupted then
-			putBack(session, key, state)
-			repaired = repaired + 1
-		elseif not holds then
-			released[#released + 1] = session .. key
-			repaired = repaired + 1
-		end
-	end
-end
-
 -- Keys whose time has come are added before what the batch adds.
 local chores = CHORES
 waiting = call('ZCARD', DELAYS) - 1 -- nil when it must be read again
@@ -261,6 +168,78 @@ local function rare()
 		return seldom
 	end
 	seldom = {}
+
+	-- addCauses merges causes into those that a key has, as workqueue.Causes.Plus does. They are
+	-- <number of others> <time of the first> and, for each of the last eight, <length> <time><q or l><what it is>.
+	local function addCauses(key, later)
+		local others, first, last = 0, nil, {}
+		local function plus(text)
+			local more, began, at = string.match(text, '^(%d+) (%d+) ()')
+			others, first = others + more, first or began
+			while at <= #text do
+				local length, from = string.match(text, '^(%d+) ()', at)
+				local cause = sub(text, from, from + length - 1)
+				at = from + length
+				for i = #last, 1, -1 do
+					if sub(last[i], 18) == sub(cause, 18) then
+						table.remove(last, i)
+					end
+				end
+				last[#last + 1] = cause
+				if #last > 8 then
+					table.remove(last, 1)
+					others = others + 1
+				end
+			end
+		end
+		if not caused then
+			call('HSET', META, 'n', 1)
+			caused = true
+		end
+		local earlier = call('HGET', CAUSES, 'n' .. key)
+		if earlier then
+			plus(earlier)
+			plus(later)
+			for i, cause in ipairs(last) do
+				last[i] = #cause .. ' ' .. cause
+			end
+			later = whole(others) .. ' ' .. first .. ' ' .. table.concat(last)
+		end
+		call('HSET', CAUSES, 'n' .. key, later)
+	end
+
+	-- keepCauses keeps the causes of a hand-out that was not finished for the next one.
+	local function keepCauses(key)
+		local held = caused and call('HGET', CAUSES, 'h' .. key)
+		if held then
+			local later = call('HGET', CAUSES, 'n' .. key)
+			call('HSET', CAUSES, 'n' .. key, held)
+			if later then
+				addCauses(key, later)
+			end
+		end
+	end
+
+	-- forgetCauses forgets why a key was added that will not come again.
+	local function forgetCauses(key)
+		if caused then
+			call('HDEL', CAUSES, 'n' .. key)
+		end
+	end
+
+	-- putBack queues a key that was not finished, before all others. It is dirty since it was handed out.
+	function seldom.putBack(holder, key, state)
+		keepCauses(key)
+		release(holder, key, state)
+		set(key, sub(state, 13, 28))
+		front[#front + 1] = key
+	end
+
+	-- membersOf returns a function that reads the entries of a session's keys in HELD.
+	function seldom.membersOf(holder)
+		local past = sub(holder, 1, -2) .. string.char(byte(holder, -1) + 1)
+		return function(from, n) return call('ZRANGEBYLEX', HELD, '[' .. holder, '(' .. past, 'LIMIT', from, n) end
+	end
 
 	local function failuresOf(key)
 		local expires = call('ZSCORE', EXPIRIES, key)
@@ -360,7 +339,7 @@ local function rare()
 		elseif code == 'b' or code == 'u' then -- A key that is held is handed back, or set aside.
 			local state = heldUnder(argument, key)
 			if state and code == 'b' then
-				putBack(session, key, state)
+				seldom.putBack(session, key, state)
 			elseif state then
 				forgetCauses(key)
 				release(session, key, state)
@@ -406,7 +385,7 @@ local function rare()
 			release(holder, key, state)
 			addLater(key, delay)
 		else
-			putBack(holder, key, state)
+			seldom.putBack(holder, key, state)
 		end
 	end
 
@@ -415,41 +394,41 @@ local function rare()
 	return seldom
 end
 
--- What every program does has a function. Its operations have a key, or an argument of 16 characters and a key. The others may
--- also have the length of the key in 16 characters, the key, and a rest.
-local operations = {
-	a = add,
-	f = forget,
-	l = function(key, delay) addLater(key, tonumber(delay, 10)) end,
-	r = function(key, random) rare().addRateLimited(key, tonumber(random)) end,
-	d = function(key, itsFence)
-		local state = heldUnder(itsFence, key)
-		if not state then
-			unmatched = unmatched + 1
-			return
+-- The attempt may have handed out keys and not have come to its end: the replica does not know that it has them.
+if interrupted then
+	local members = read(4096, rare().membersOf(session))
+	local keys = {}
+	for i, member in ipairs(members) do
+		keys[i] = sub(member, #session + 1)
+	end
+	load(keys)
+	for _, key in ipairs(keys) do
+		local state = states[key]
+		local holds = state and #state >= 28 and sub(state, 2, 12) == session
+		if holds and sub(state, 13, 28) > interrupted then
+			rare().putBack(session, key, state)
+			repaired = repaired + 1
+		elseif not holds then
+			released[#released + 1] = session .. key
+			repaired = repaired + 1
 		end
-		local dirtySince = release(session, key, state)
-		if dirtySince then
-			set(key, dirtySince)
-			tail[#tail + 1] = key
-		end
-	end,
-}
+	end
+end
 
+-- Operations have a key, or an argument of 16 characters and a key, or the length of the key in 16 characters, the key and a rest.
 local WITH_ARGUMENT, WITH_REST, WITH_STATE = 'lrdbuw', 'cg', 'adbuxtscw'
-local adds = { a = true, c = true, l = true, r = true } -- A full server does not execute these.
-
-local ops, keys, arguments, rests, toLoad, finished, n = {}, {}, {}, {}, {}, {}, 0
-for i = FIRST_OP, #ARGV do
-	local code = sub(ARGV[i], 1, 1)
-	ops[i] = code
+local codes, keys, arguments, rests, toLoad, finished, n = {}, {}, {}, {}, {}, {}, 0
+for i = 1, #ARGV - FIRST_OP + 1 do
+	local op = ARGV[FIRST_OP + i - 1]
+	local code = sub(op, 1, 1)
+	codes[i] = code
 	if find(WITH_ARGUMENT, code, 1, true) then
-		arguments[i], keys[i] = sub(ARGV[i], 2, 17), sub(ARGV[i], 18)
+		arguments[i], keys[i] = sub(op, 2, 17), sub(op, 18)
 	elseif find(WITH_REST, code, 1, true) then
-		local past = 18 + tonumber(sub(ARGV[i], 2, 17), 10)
-		keys[i], rests[i] = sub(ARGV[i], 18, past - 1), sub(ARGV[i], past)
+		local past = 18 + tonumber(sub(op, 2, 17), 10)
+		keys[i], rests[i] = sub(op, 18, past - 1), sub(op, past)
 	else
-		keys[i] = sub(ARGV[i], 2)
+		keys[i] = sub(op, 2)
 	end
 	if find(WITH_STATE, code, 1, true) then
 		n = n + 1
@@ -460,15 +439,29 @@ for i = FIRST_OP, #ARGV do
 	end
 end
 load(toLoad)
-for i = FIRST_OP, #ARGV do
-	local code = ops[i]
-	local operation = operations[code]
-	if full and adds[code] then
-		-- The replica sends it again.
-	elseif operation then
-		operation(keys[i], arguments[i])
+for i, code in ipairs(codes) do
+	local key, argument = keys[i], arguments[i]
+	if full and find('aclr', code, 1, true) then
+		-- A full server executes no adds. The replica sends them again.
+	elseif code == 'a' then
+		add(key)
+	elseif code == 'd' then
+		local state = heldUnder(argument, key)
+		local dirtySince = state and release(session, key, state)
+		if dirtySince then
+			set(key, dirtySince)
+			tail[#tail + 1] = key
+		elseif not state then
+			unmatched = unmatched + 1
+		end
+	elseif code == 'f' then
+		forget(key)
+	elseif code == 'l' then
+		addLater(key, tonumber(argument, 10))
+	elseif code == 'r' then
+		rare().addRateLimited(key, tonumber(argument))
 	else
-		rare().execute(code, keys[i], arguments[i], rests[i])
+		rare().execute(code, key, argument, rests[i])
 	end
 end
 -- A process that has called Done has survived the key.

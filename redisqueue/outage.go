@@ -155,7 +155,7 @@ func (s *shard[T]) dropUnsentLocked(b *batch) losses {
 		}
 		s.q.mu.ending.dropped = true
 	}
-	s.ops, s.pending = nil, [opKinds]int{}
+	s.ops, s.pending, s.withCauses = nil, [opKinds]int{}, 0
 	clear(s.adds)
 	s.failConfirmationsLocked()
 	return s.endSessionLocked()

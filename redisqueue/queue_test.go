@@ -79,3 +79,17 @@ func TestDelays(t *testing.T) {
 		q.Done(want)
 	}
 }
+
+// Adds with a delay that were confirmed are on the server, with their failures.
+func TestConfirmedDelays(t *testing.T) {
+	s := startServer(t)
+	config := Config[string]{Logger: discard}
+	config.Backoff.Base = time.Hour
+	q := newTestQueue(t, s.client(), config)
+	ctx := within(t, 20*time.Second)
+	must(t, q.AddAfterContext(ctx, "later", time.Hour))
+	must(t, q.AddRateLimitedContext(ctx, "failing"))
+	if waiting := q.Snapshot(10).Waiting; len(waiting) != 2 || waiting[0].Key != "later" || waiting[1].Requeues != 1 {
+		t.Errorf("%+v wait", waiting)
+	}
+}

@@ -172,9 +172,7 @@ func parseReply(text string) (*reply, error) {
 	}
 	r.now = p.number()
 	c := &r.counts
-	for _, field := range []*int{
-		&c.queued, &c.processing, &c.again, &c.waiting, &c.failing, &c.aside, &c.givenUp, &c.repaired, &r.changed, &r.unmatched,
-	} {
+	for _, field := range []*int{&c.queued, &c.processing, &c.again, &c.waiting, &r.changed, &r.unmatched} {
 		*field = int(p.number())
 	}
 	r.nextDue = time.Duration(p.number())
@@ -182,6 +180,9 @@ func parseReply(text string) (*reply, error) {
 		r.nextDue = min(r.nextDue, time.Duration(1<<62)/time.Microsecond) * time.Microsecond
 	}
 	c.paused = p.number() == 1
+	for _, field := range []*int{&c.failing, &c.aside, &c.givenUp, &c.repaired} {
+		*field = int(p.number())
+	}
 	if oldest := p.number(); oldest > 0 {
 		c.oldest = max(0, time.Duration(r.now-oldest)*time.Microsecond)
 	}

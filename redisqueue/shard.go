@@ -65,15 +65,15 @@ type shard[T comparable] struct {
 
 // counts are numbers that came with the last reply, about the whole shard.
 type counts struct {
-	queued, processing, again, waiting, repaired int
-	paused                                       bool
+	queued, processing, again, waiting int
+	paused                             bool
 	occasional
 }
 
 // occasional are numbers that the server counts when they are asked for.
 type occasional struct {
-	failing, aside, givenUp int
-	oldest                  time.Duration // how long the oldest key was queued
+	failing, aside, givenUp, repaired int
+	oldest                            time.Duration // how long the oldest key was queued
 }
 
 // batch is what one call of the server executes.

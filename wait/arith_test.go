@@ -6,9 +6,6 @@ import (
 	"time"
 )
 
-// largestShare is the largest value that rand.Float64 returns.
-var largestShare = math.Nextafter(1, 0)
-
 func TestScale(t *testing.T) {
 	const most = time.Duration(math.MaxInt64)
 	tests := []struct {
@@ -39,37 +36,6 @@ func TestScale(t *testing.T) {
 	for _, tt := range tests {
 		if got := scale(tt.d, tt.factor); got != tt.want {
 			t.Errorf("scale(%d, %g) = %d, want %d", tt.d, tt.factor, got, tt.want)
-		}
-	}
-}
-
-func TestStretch(t *testing.T) {
-	const most = time.Duration(math.MaxInt64)
-	tests := []struct {
-		d             time.Duration
-		factor, share float64
-		want          time.Duration
-	}{
-		{time.Second, 0.5, 0, time.Second},
-		{time.Second, 0.5, 0.5, 1250 * time.Millisecond},
-		{time.Second, 2, 0.75, 2500 * time.Millisecond},
-		{time.Second, 1, largestShare, 2*time.Second - 1},
-		{0, 5, 0.5, 0},
-		{-time.Second, 1, 0.5, 0},
-		{most, 1, 0, most},
-		{most, 1, largestShare, most},    // the sum would overflow
-		{most - 5, 1e-18, 0.5, most - 1}, // adds 2^63 · 5e-19 = 4.6
-		{most - 3, 1e-18, 0.5, most},     // and here overflows by one
-		{most / 2, 1, largestShare, most/2 + (1<<62 - 512)},
-		{1 << 62, 4, 0.5, most}, // the addition alone would
-		{time.Second, math.Inf(1), 0.5, most},
-		{time.Second, math.Inf(1), 0, time.Second},
-		{0, math.Inf(1), 0.5, 0},
-		{time.Second, math.MaxFloat64, largestShare, most},
-	}
-	for _, tt := range tests {
-		if got := stretch(tt.d, tt.factor, tt.share); got != tt.want {
-			t.Errorf("stretch(%d, %g, %g) = %d, want %d", tt.d, tt.factor, tt.share, got, tt.want)
 		}
 	}
 }

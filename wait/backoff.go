@@ -135,16 +135,12 @@ func (r *restarting) step() time.Duration {
 // Timer returns a Timer, not yet started, that fires in real time. With Jitter set, or more than one step to go, its
 // intervals are those of DelayFunc. Otherwise it fires every Duration like a time.Ticker, which drops ticks for a slow
 // receiver and keeps to its grid; Factor then has no effect, not even for a single step, as in apimachinery. If there
-// is no positive Duration either, it fires all the time.
+// is no positive Duration either, each interval ends at once.
 func (b Backoff) Timer() Timer {
-	switch {
-	case b.Steps > 1 || b.Jitter != 0:
+	if b.Steps > 1 || b.Jitter != 0 || b.Duration <= 0 {
 		return b.DelayFunc().Timer(nil)
-	case b.Duration > 0:
-		return &tickerTimer{every: b.Duration}
-	default:
-		return newReadyTimer()
 	}
+	return &tickerTimer{every: b.Duration}
 }
 
 // Jitter returns a random duration between duration and duration + maxFactor·duration, so that callers that would act

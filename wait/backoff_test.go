@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	testingclock "k8s.io/utils/clock/testing"
@@ -179,20 +178,6 @@ func TestDelayWithReset(t *testing.T) {
 			t.Fatalf("call %d: %d, want %d", i, got, s.want)
 		}
 	}
-}
-
-// TestDelayWithResetCountsTheDelay: unlike the exponential manager, by design.
-func TestDelayWithResetCountsTheDelay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		next := wait.Backoff{Duration: 2 * time.Second, Factor: 2, Steps: 10}.DelayWithReset(nil, time.Second)
-		for range 3 {
-			d := next()
-			if d != 2*time.Second {
-				t.Errorf("delay %v, which is longer than the interval, want the first one", d)
-			}
-			time.Sleep(d)
-		}
-	})
 }
 
 func TestDelayWithResetDegenerate(t *testing.T) {

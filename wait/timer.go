@@ -76,20 +76,3 @@ func (t *tickerTimer) Stop() {
 		t.ticker = nil
 	}
 }
-
-// readyTimer fires all the time: its intervals have no length.
-type readyTimer struct {
-	closed chan time.Time
-}
-
-// newReadyTimer does not share one closed channel among all timers, because receivers from a channel contend for its
-// lock, also if it is closed.
-func newReadyTimer() readyTimer {
-	t := readyTimer{closed: make(chan time.Time)}
-	close(t.closed)
-	return t
-}
-
-func (t readyTimer) C() <-chan time.Time { return t.closed }
-func (t readyTimer) Next()               {}
-func (t readyTimer) Stop()               {}

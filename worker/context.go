@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -51,6 +52,16 @@ type ownContext struct {
 func newOwnContext(parent context.Context) *ownContext {
 	ctx, end := context.WithCancelCause(parent)
 	return &ownContext{Context: ctx, end: end}
+}
+
+// newContextLocked returns a context for one call. Many are allocated at once, so that hardly a key costs an allocation.
+func (p *Pool[T]) newContextLocked() *callContext {
+	if len(p.mu.contexts) == 0 {
+		p.mu.contexts = make([]callContext, 256)
+	}
+	c := &p.mu.contexts[0]
+	p.mu.contexts = p.mu.contexts[1:]
+	return c
 }
 
 // need returns the standard context.
@@ -172,6 +183,21 @@ func UntilAdded(ctx context.Context) context.Context {
 		}
 	}()
 	return until
+}
+
+// addedAgain reports whether a context of UntilAdded has ended because the key was added again.
+func (c *call[T]) addedAgain() bool {
+	if c.base == nil {
+		return false
+	}
+	own := c.base.own.Load()
+	return own != nil && own.interrupted.Load()
+}
+
+// endedOtherwise reports whether the handler's context has ended for another reason. (OnStart may have made it by UntilAdded.)
+func (c *call[T]) endedOtherwise() bool {
+	cause := context.Cause(c.ctx)
+	return cause != nil && !errors.Is(cause, ErrAdded)
 }
 
 // keyOf returns the key of a call that goes on.

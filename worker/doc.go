@@ -17,13 +17,15 @@
 //	                    the same, with another priority
 //	Terminal(err)       it does not come again, and OnDrop is called
 //	Fatal(err)          the same, and Run ends with err
+//	ErrAdded, after UntilAdded has ended a wait
+//	                    it comes again at once, because it was added; nothing is counted or forgotten
 //	any other error     it comes again when the queue's limiter says, until it has failed MaxRetries
 //	                    times in a row and fails once more: then it is dropped, and OnDrop is called
 //	a panic             is such an error, a *PanicError with the value and the stack
 //	runtime.Goexit      is such an error, ErrGoexit; another goroutine takes the worker's place
 //
 // Wrapped errors (%w, [errors.Join]) count too; if there are several, Fatal and Terminal beat Requeue and
-// RequeueAfter. A panic of the error's own methods counts as one of the handler. In every case the queue's Done is
+// RequeueAfter, which beat ErrAdded. A panic of the error's own methods counts as one of the handler. In every case the queue's Done is
 // called exactly once, after all else has been done with the key: a key is with one handler, and its hooks, at a time.
 //
 // The pool counts failures itself: not every limiter counts by key, and those that do also count AddRateLimited by
@@ -35,6 +37,23 @@
 // A panic outside the handler and OnStart, in another hook, the logger, the clock, the queue, its limiter or the
 // provider of metrics, is a bug without a key to blame: it ends Run like Fatal, with a [PanicError]. The hooks that would
 // have followed for the key are skipped.
+//
+// # The handler's context
+//
+// A handler's context ends when its call has ended, after the hooks; before that by HandlerTimeout, with the key's lease, with the
+// pool, or by [Pool.Cancel]. Its cause says why. It has the values of Run's context, and those that [Attempt], [Priority], [Logger]
+// and [Causes] return.
+//
+// [UntilAdded] makes a context that also ends when the key is added again, for waits that are worth interrupting:
+//
+//	select {
+//	case <-rolledOut:
+//	case <-worker.UntilAdded(ctx).Done():
+//		return worker.ErrAdded // The key comes again at once. This is no failure.
+//	}
+//
+// What the handler itself writes often comes back as an add of its key, for example an update of a status. An add that must not
+// interrupt says so: see Quiet of [workqueue.Cause], and the example of UntilAdded.
 //
 // # The end
 //
@@ -69,7 +88,8 @@
 // # What a pool knows
 //
 // [Pool.Stats] are numbers, [Pool.Snapshot] lists keys: those that run, those that fail, with their last errors, and the
-// last ones that were dropped. A provider of metrics that is a [StatsProvider] discovers pools by itself.
+// last ones that were dropped. [Pool.SnapshotKey] shows one key with its last calls. A provider of metrics that is a
+// [StatsProvider] or an [InspectorProvider] discovers pools by itself.
 //
 // # A queue without GetContext
 //
@@ -83,5 +103,6 @@
 //
 // A key costs less than 200 ns more than Get, Forget and Done by hand (see BenchmarkKey): the pool takes its lock a
 // few times, and reads the clock twice. It allocates nothing for a key that has not failed before if there is no Logger,
-// HandlerTimeout, hook or priority.
+// HandlerTimeout, hook or priority, but for the contexts: one allocation of 4 KiB for 256 calls. A context that a handler keeps
+// keeps those, too. A handler that waits for the end of its context, or makes another one from it, costs a few allocations more.
 package worker

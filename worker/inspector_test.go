@@ -157,7 +157,7 @@ func deep(n int) {
 // those of the keys that failed longest ago are forgotten.
 func TestFailedCallsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 1000
+		const n = 600
 		q := limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Second))
 		p := worker.New(q, func(ctx context.Context, key string) error {
 			deep(200)
@@ -221,7 +221,7 @@ func keysOf(failed iter.Seq[worker.FailedKey[any]]) (keys []any) {
 	return keys
 }
 
-// A provider that inspects pools gets an Inspector beside what other providers get. It shows and does what the pool does.
+// A provider that inspects pools gets an Inspector, and no Snapshot beside it. It shows and does what the pool does.
 func TestInspectPool(t *testing.T) {
 	overNotifying(t, func(t *testing.T, q notifying) {
 		metrics := inspecting{newProvider(), make(map[string]worker.Inspector)}
@@ -235,14 +235,15 @@ func TestInspectPool(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		}, options{Name: "pool", Workers: 2, MetricsProvider: metrics, StuckAfter: time.Second})
+		r := run(t, p)
 		for _, key := range []string{"fails 1", "drops 1", "fails 2", "drops 2"} {
 			q.Add(key)
+			synctest.Wait()
 		}
 		q.AddCause("runs", workqueue.Cause{Reason: "changed"})
-		r := run(t, p)
 		r.after(1500 * time.Millisecond)
 		i := metrics.pools["pool"]
-		if i.Queue != any(q) || i.Stats().Handled != 6 || metrics.stats["pool"] == nil || metrics.snapshots["pool"] == nil {
+		if i.Queue != any(q) || i.Stats().Handled != 6 || metrics.stats["pool"] == nil || metrics.snapshots["pool"] != nil {
 			t.Errorf("%+v", i.Stats())
 		}
 		if s := i.Snapshot(1); len(s.Running) != 1 || s.Running[0].Key != "runs" || s.Running[0].Stack == "" || len(s.Failing) != 1 || len(s.Dropped) != 1 || s.DroppedKeys != 2 {

@@ -118,7 +118,8 @@ type StatsProvider interface {
 	WatchPool(name string, stats func() Stats)
 }
 
-// SnapshotProvider is what a provider of metrics implements to show the keys of pools.
+// SnapshotProvider is what a provider of metrics implements to show the keys of pools. It is not asked if it is an [InspectorProvider],
+// which has more.
 type SnapshotProvider interface {
 	// WatchPoolKeys is called as WatchPool is. The function snapshot is [Pool.Snapshot].
 	WatchPoolKeys(name string, snapshot func(limit int) Snapshot[any])
@@ -315,10 +316,10 @@ func (p *Pool[T]) watch() {
 	if provider, ok := provider.(StatsProvider); ok {
 		provider.WatchPool(p.options.Name, p.Stats)
 	}
-	if provider, ok := provider.(SnapshotProvider); ok {
-		provider.WatchPoolKeys(p.options.Name, func(limit int) Snapshot[any] { return p.Snapshot(limit).anyKeys() })
-	}
-	if provider, ok := provider.(InspectorProvider); ok {
+	switch provider := provider.(type) {
+	case InspectorProvider:
 		provider.InspectPool(p.options.Name, p.inspector())
+	case SnapshotProvider:
+		provider.WatchPoolKeys(p.options.Name, func(limit int) Snapshot[any] { return p.Snapshot(limit).anyKeys() })
 	}
 }

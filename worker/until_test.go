@@ -14,6 +14,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -28,7 +29,8 @@ type notifying interface {
 func overNotifying(t *testing.T, test func(t *testing.T, q notifying)) {
 	t.Helper()
 	for name, newQueue := range map[string]func() notifying{
-		"FIFO": func() notifying { return newQueue().(notifying) },
+		"FIFO":     func() notifying { return newQueue().(notifying) },
+		"priority": func() notifying { return newPriorityQueue(priorityqueue.Config[string]{}) },
 	} {
 		t.Run("queue="+name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { test(t, newQueue()) })
@@ -194,7 +196,7 @@ func TestWhatInterrupts(t *testing.T) {
 		{"another key", func(q notifying) { q.Add("b") }, 0},
 		{"quiet", func(q notifying) { q.AddCause("a", quiet) }, 0},
 		{"quiet, then AddCause", func(q notifying) { q.AddCause("a", quiet); q.AddCause("a", loud) }, time.Second},
-		{"quiet, then Add", func(q notifying) { q.AddCause("a", quiet); q.AddAfter("a", time.Second) }, 2 * time.Second},
+		{"quiet, then Add", func(q notifying) { q.AddCause("a", quiet); time.AfterFunc(time.Second, func() { q.Add("a") }) }, 2 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			overNotifying(t, func(t *testing.T, q notifying) {
@@ -440,4 +442,23 @@ func TestInterruptedAtTheEnd(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A key that was added again and then removed does not come again, although its handler was interrupted.
+func TestInterruptedAndDiscarded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newPriorityQueue(priorityqueue.Config[string]{})
+		q.Add("a")
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			q.Add(key)
+			until := worker.UntilAdded(ctx)
+			q.Discard(key)
+			return context.Cause(until)
+		}, options{})
+		r := run(t, p)
+		if st := p.Stats(); st.Interrupted != 1 || st.Handled != 1 {
+			t.Errorf("%+v", st)
+		}
+		r.endCleanly()
+	})
 }

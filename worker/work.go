@@ -122,16 +122,6 @@ func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 	return nil, false
 }
 
-// newContextLocked returns a context for one call. Many are allocated at once, so that hardly a key costs an allocation.
-func (p *Pool[T]) newContextLocked() *callContext {
-	if len(p.mu.contexts) == 0 {
-		p.mu.contexts = make([]callContext, 256)
-	}
-	c := &p.mu.contexts[0]
-	p.mu.contexts = p.mu.contexts[1:]
-	return c
-}
-
 // mayStartLocked reports whether keys may be started. It is false when Run's context has ended, or Stop was called,
 // unless what is queued is to be finished.
 func (p *Pool[T]) mayStartLocked() bool {
@@ -384,21 +374,6 @@ func (c *call[T]) readAnswer() bool {
 		return true
 	}
 	return false
-}
-
-// addedAgain reports whether a context of UntilAdded has ended because the key was added again.
-func (c *call[T]) addedAgain() bool {
-	if c.base == nil {
-		return false
-	}
-	own := c.base.own.Load()
-	return own != nil && own.interrupted.Load()
-}
-
-// endedOtherwise reports whether the handler's context has ended for another reason. (OnStart may have made it by UntilAdded.)
-func (c *call[T]) endedOtherwise() bool {
-	cause := context.Cause(c.ctx)
-	return cause != nil && !errors.Is(cause, ErrAdded)
 }
 
 // countElsewhere sets the number of failures to what the queue counts, if processes that share it may have failed too.

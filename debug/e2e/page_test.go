@@ -103,13 +103,16 @@ func (p *program) uploads(t *testing.T) {
 		switch {
 		case strings.HasSuffix(key, ".iso"):
 			<-stuck
+		case strings.HasSuffix(key, ".heic"):
+			var thumbnails map[string]int
+			thumbnails[key]++
 		case strings.HasSuffix(key, ".mp4"):
 			return worker.Terminal(&fs.PathError{Op: "write", Path: "/srv/uploads/" + key + ".part", Err: syscall.ENOSPC})
 		case strings.HasSuffix(key, ".raw"):
 			return fmt.Errorf("copying %s: %w", key, &fs.PathError{Op: "write", Path: "/srv/uploads/" + key + ".part", Err: syscall.ENOSPC})
 		}
 		return nil
-	}, worker.Options[string]{Workers: 4, Clock: p.clock, MetricsProvider: p.page})
+	}, worker.Options[string]{Workers: 4, MaxRetries: 4, StuckAfter: time.Minute, Clock: p.clock, MetricsProvider: p.page})
 	ended := make(chan error)
 	go func() { ended <- pool.Run(t.Context()) }()
 	t.Cleanup(func() {
@@ -118,13 +121,21 @@ func (p *program) uploads(t *testing.T) {
 	})
 	handled := uint64(0)
 	upload := func(name string, n int) {
-		q.Add(fmt.Sprintf(name, n))
 		handled++
+		key := fmt.Sprintf(name, n)
+		q.(workqueue.CauseAdder[string]).AddCause(key, workqueue.Cause{
+			Reason: "upload of " + key + " ended", TraceParent: fmt.Sprintf("00-%032x-%016x-01", 0x5be91c2d+n, 0x2a1f+n),
+		})
 		for pool.Stats().Handled < handled {
 			time.Sleep(100 * time.Microsecond)
 		}
 	}
 	q.Add("ubuntu-26.04.iso")
+	awaitStuck := func() {
+		for pool.Stats().Stuck == 0 {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
 	for n := range 60 {
 		for k := range 3 + n%7 + n/20*n%5 {
 			upload("2026-11-20/scan-%04d.pdf", n*10+k)
@@ -135,7 +146,13 @@ func (p *program) uploads(t *testing.T) {
 		if n > 40 && n%8 == 0 {
 			upload("2026-11-20/film-%d.mp4", n)
 		}
+		if n == 14 {
+			upload("2026-11-20/phone-%d.heic", n)
+		}
 		p.step(t, 5*time.Second)
+		if n == 20 {
+			awaitStuck()
+		}
 	}
 }
 

@@ -1,5 +1,5 @@
 // Command tracing handles a few keys and prints the OpenTelemetry spans of their handlers, which an
-// exporter of the SDK has kept in memory. A real program has another exporter and the same spans.go.
+// exporter of the SDK has kept in memory. A real program has another exporter and the same middleware.
 package main
 
 import (
@@ -15,8 +15,10 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/otel"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -34,7 +36,7 @@ func run(ctx context.Context, out io.Writer) error {
 	queue := workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](10*time.Millisecond, time.Second))
 	for _, key := range []string{"bread", "soup", "stone"} {
-		queue.Add(key)
+		order(ctx, tracer, queue, key)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -51,8 +53,11 @@ func run(ctx context.Context, out io.Writer) error {
 		}
 		return nil
 	}
-	s := spans[string]{tracer: tracer, queue: "kitchen"}
-	err := worker.Run(ctx, queue, cook, worker.Options[string]{OnStart: s.start, OnFinish: s.finish})
+	err := worker.Run(ctx, queue, cook, worker.Options[string]{
+		Middleware: []func(worker.Handler[string]) worker.Handler[string]{
+			otel.Tracing[string](tracer, otel.TracingOptions{Name: "kitchen", Keys: true}),
+		},
+	})
 	if err != nil {
 		return err
 	}
@@ -61,10 +66,18 @@ func run(ctx context.Context, out io.Writer) error {
 	return provider.Shutdown(context.WithoutCancel(ctx))
 }
 
-// printSpans prints the handlers' spans with their children, in the order in which they ended.
+// order adds a key, and says in which span.
+func order(ctx context.Context, tracer trace.Tracer, queue workqueue.TypedRateLimitingInterface[string], key string) {
+	ctx, span := tracer.Start(ctx, "order "+key)
+	defer span.End()
+	queue.(workqueue.CauseAdder[string]).AddCause(key, otel.Cause(ctx, "a guest wants "+key))
+}
+
+// printSpans prints the handlers' spans, with the spans that they are linked to and their children, in the order in which they
+// ended.
 func printSpans(out io.Writer, all tracetest.SpanStubs) {
 	for _, span := range all {
-		if span.Parent.IsValid() {
+		if span.SpanKind != trace.SpanKindConsumer {
 			continue
 		}
 		fmt.Fprintf(out, "%s:", span.Name)
@@ -77,6 +90,13 @@ func printSpans(out io.Writer, all tracetest.SpanStubs) {
 			fmt.Fprintf(out, " error=%q", span.Status.Description)
 		}
 		fmt.Fprintln(out)
+		for _, link := range span.Links {
+			for _, other := range all {
+				if other.SpanContext.SpanID() == link.SpanContext.SpanID() {
+					fmt.Fprintf(out, "  because of %q: %s\n", other.Name, link.Attributes[0].Value.String())
+				}
+			}
+		}
 		for _, child := range all {
 			if child.Parent.SpanID() == span.SpanContext.SpanID() {
 				fmt.Fprintf(out, "  %s\n", child.Name)

@@ -2,7 +2,6 @@ package keytable
 
 import (
 	"math"
-	"math/rand/v2"
 	"testing"
 	"unsafe"
 )
@@ -70,37 +69,6 @@ func TestManyPass(t *testing.T) {
 	}
 	if g.passed() != maxPassed || g.used() != 0 {
 		t.Errorf("passed = %d, places in use %x", g.passed(), g.used())
-	}
-}
-
-// A table of few keys lives long, with an index that stays as it is, and with look-ups of keys that are not
-// there.
-func TestFewKeysComeAndGo(t *testing.T) {
-	for live := 1; live <= 40; live++ {
-		rng := rand.New(rand.NewPCG(uint64(live), 0))
-		var table Table[int, struct{}]
-		var keys []int
-		for key := range 20_000 {
-			if len(keys) == live {
-				i := rng.IntN(live)
-				table.Delete(find(&table, keys[i]))
-				keys[i] = keys[live-1]
-				keys = keys[:live-1]
-			}
-			if find(&table, -1-key) != None {
-				t.Fatalf("found a key that is not there")
-			}
-			insert(&table, key)
-			keys = append(keys, key)
-			if key%1000 == 0 {
-				table.checkInvariants(t)
-			}
-		}
-		for _, key := range keys {
-			if find(&table, key) == None {
-				t.Errorf("key %d is lost", key)
-			}
-		}
 	}
 }
 

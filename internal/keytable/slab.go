@@ -227,7 +227,7 @@ func shortened[E any](s []E, n int) []E {
 func log2(n int) int { return bits.Len(uint(n)) - 1 }
 
 // InSteps yields what scan appends. It calls scan with the numbers of a table's slabs, one after the other, until scan
-// returns false. Scan locks the table, and appends at most one value for each key to an empty slice. Nothing is locked
+// returns false. Scan locks the table, and appends a value or two for each key to an empty slice. Nothing is locked
 // while values are yielded.
 func InSteps[E any](scan func(n int, all []E) (found []E, more bool)) iter.Seq[E] {
 	return func(yield func(E) bool) {

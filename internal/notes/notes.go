@@ -20,6 +20,13 @@ type note[C any] struct {
 	added chan struct{}
 }
 
+// Closed is for those who wait when the add has come already.
+var Closed = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
 // Len returns the number of keys with a note.
 func (n *Notes[C]) Len() int { return len(n.bySlot) }
 

@@ -1,8 +1,6 @@
 package compat
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -156,95 +154,4 @@ func failTwice(t *testing.T, q peer.TypedRateLimitingInterface[string]) {
 	if !q.ShuttingDown() {
 		t.Error("the queue is not shutting down")
 	}
-}
-
-// onTheirs returns our layers above a queue of client-go, as what they are beyond client-go's interfaces.
-func onTheirs() (q workqueue.TypedRateLimitingInterface[string], e workqueue.Extended[string]) {
-	q = workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemFastSlowRateLimiter[string](time.Second, time.Second, 1),
-		workqueue.TypedRateLimitingQueueConfig[string]{
-			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
-				Name:  "on client-go's",
-				Queue: peer.NewTyped[string](),
-			}),
-		})
-	return q, q.(workqueue.Extended[string])
-}
-
-// TestExtendedOnTheirs: GetContext, ShutDownContext and Stats work on a queue that has no such methods.
-func TestExtendedOnTheirs(t *testing.T) {
-	t.Run("GetContext", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			q, e := onTheirs()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			if key, err := e.GetContext(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("GetContext of an empty queue: %q, %v", key, err)
-			}
-			// A getter that gave up takes no key with it, however many come.
-			q.Add("a")
-			q.AddAfter("b", time.Minute)
-			q.AddRateLimited("c")
-			for _, want := range []string{"a", "c", "b"} {
-				key, err := e.GetContext(t.Context())
-				if key != want || err != nil {
-					t.Errorf("GetContext: %q, %v, want %q", key, err, want)
-				}
-				q.Done(key)
-			}
-			q.ShutDown()
-			if key, err := e.GetContext(t.Context()); !errors.Is(err, workqueue.ErrShutDown) {
-				t.Errorf("GetContext after shutdown: %q, %v", key, err)
-			}
-		})
-	})
-	t.Run("Get after GetContext", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			q, e := onTheirs()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			e.GetContext(ctx)
-			q.Add("a")
-			synctest.Wait()
-			if key, shutdown := q.Get(); key != "a" || shutdown {
-				t.Errorf("Get: %q, %t", key, shutdown)
-			}
-			q.ShutDown()
-		})
-	})
-	t.Run("ShutDownContext", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			q, e := onTheirs()
-			q.Add("a")
-			q.AddAfter("b", time.Hour)
-			key, _ := q.Get()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			if err := e.ShutDownContext(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("ShutDownContext with a held key: %v", err)
-			}
-			q.Done(key)
-			if err := e.ShutDownContext(t.Context()); err != nil {
-				t.Errorf("ShutDownContext with nothing held: %v", err)
-			}
-			if n := e.Stats().Dropped; n != 1 {
-				t.Errorf("%d waiting keys were dropped, want 1", n)
-			}
-		})
-	})
-	t.Run("Stats", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			q, e := onTheirs()
-			q.Add("a")
-			q.Add("b")
-			q.AddAfter("c", time.Minute)
-			q.AddRateLimited("d")
-			// Of a queue of client-go, only the length can be seen.
-			want := workqueue.Stats{Name: "on client-go's", Queued: 2, Waiting: 2, Retries: 2}
-			if got := e.Stats(); got != want {
-				t.Errorf("%+v\nwant\n%+v", got, want)
-			}
-			q.ShutDown()
-		})
-	})
 }

@@ -25,8 +25,6 @@ type setup struct {
 	// Custom queues have a Queue of the user's, which is last in, first out.
 	Custom  bool
 	Limiter limiterKind
-	// Provider wraps the metrics, unless it is nil.
-	Provider func(workqueue.MetricsProvider) workqueue.MetricsProvider
 }
 
 func (s setup) name() string {
@@ -34,13 +32,6 @@ func (s setup) name() string {
 		return "differential"
 	}
 	return ""
-}
-
-func (s setup) provider(r *testkit.Recorder) workqueue.MetricsProvider {
-	if s.Provider != nil {
-		return s.Provider(r)
-	}
-	return r
 }
 
 type limiterKind int
@@ -86,7 +77,7 @@ func newSubject[K comparable](keys []K) *subject[K] {
 
 func newOurs[K comparable](s setup, keys []K) *subject[K] {
 	q := newSubject(keys)
-	name, provider := s.name(), s.provider(q.metrics)
+	name, provider := s.name(), q.metrics
 	var order workqueue.Queue[K]
 	if s.Custom {
 		q.order = &tracingQueue[K]{}
@@ -114,7 +105,7 @@ func newOurs[K comparable](s setup, keys []K) *subject[K] {
 
 func newTheirs[K comparable](s setup, keys []K) *subject[K] {
 	q := newSubject(keys)
-	name, provider := s.name(), theirProvider{s.provider(q.metrics)}
+	name, provider := s.name(), theirProvider{q.metrics}
 	var base peer.TypedInterface[K]
 	if s.Custom {
 		q.order = &tracingQueue[K]{}
@@ -237,14 +228,9 @@ func (q *subject[K]) observe() observed {
 type tracingQueue[K comparable] struct {
 	keys  []K
 	calls []string
-	// deaf makes it ignore Touch.
-	deaf bool
 }
 
 func (q *tracingQueue[K]) Touch(key K) {
-	if q.deaf {
-		return
-	}
 	q.calls = append(q.calls, fmt.Sprint("Touch ", key))
 	if i := slices.Index(q.keys, key); i >= 0 {
 		q.keys = append(slices.Delete(q.keys, i, i+1), key)

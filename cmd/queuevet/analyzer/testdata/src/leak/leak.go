@@ -159,45 +159,9 @@ func (c *controller) inSwitch() {
 
 // From here on everything is as it should be, or cannot be judged.
 
-func (c *controller) usual() bool {
-	key, quit := c.queue.Get()
-	if quit {
-		return false
-	}
-	defer c.queue.Done(key)
-	if err := c.sync(key); err != nil {
-		c.queue.AddRateLimited(key)
-		return true
-	}
-	c.queue.Forget(key)
-	return true
-}
-
-func (c *controller) closure() bool {
-	obj, shutdown := c.queue.Get()
-	if shutdown {
-		return false
-	}
-	err := func(key string) error {
-		defer c.queue.Done(key)
-		return c.process(key)
-	}(obj)
-	return err == nil
-}
-
 func (c *controller) loop() {
 	for key, quit := c.queue.Get(); !quit; key, quit = c.queue.Get() {
 		c.process(key)
-		c.queue.Done(key)
-	}
-}
-
-func (c *controller) shutdownMixed(stop bool) {
-	for {
-		key, quit := c.queue.Get()
-		if quit || key == "" && quit {
-			break
-		}
 		c.queue.Done(key)
 	}
 }
@@ -243,27 +207,6 @@ func (c *controller) method() {
 func (c *controller) finish(key string) {
 	c.queue.Forget(key)
 	c.queue.Done(key)
-}
-
-func (c *controller) inGoroutine() {
-	for {
-		key, quit := c.queue.Get()
-		if quit {
-			return
-		}
-		go func() {
-			defer c.queue.Done(key)
-			c.process(key)
-		}()
-	}
-}
-
-func (c *controller) pool(submit func(func())) {
-	key, quit := c.queue.Get()
-	if quit {
-		return
-	}
-	submit(func() { c.finish(key) })
 }
 
 func (c *controller) inGroup(group *sync.WaitGroup) {
@@ -312,14 +255,6 @@ func (c *controller) field() {
 }
 
 func (c *controller) remember(key string) { c.current = key }
-
-func (c *controller) table() {
-	key, quit := c.queue.Get()
-	if quit {
-		return
-	}
-	c.inFlight[key] = true
-}
 
 func (c *controller) collect() {
 	var keys []string
@@ -403,16 +338,6 @@ func (c *controller) usesMaybe() {
 }
 
 var errShutDown = errors.New("shut down")
-
-func errorsIs(ctx context.Context, queue ours.Extended[string]) {
-	key, err := queue.GetContext(ctx)
-	if errors.Is(err, errShutDown) {
-		return
-	}
-	if err == nil {
-		queue.Done(key)
-	}
-}
 
 func generic[T comparable](queue workqueue.TypedInterface[T], f func(T)) bool {
 	key, shutdown := queue.Get()

@@ -1,0 +1,283 @@
+package debug
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+const (
+	// bulkTime is how long an action on many keys may take, and countTime how long it may then count those that are left.
+	bulkTime  = 10 * time.Second
+	countTime = 5 * time.Second
+	// stepKeys is after how many keys it looks whether the queue was shut down.
+	stepKeys = 128
+	// maxSeen bounds the memory that it takes to count keys once.
+	maxSeen = 10_000
+)
+
+// everyTrouble are all keys that fail or were given up. The other sets of keys are called as these states.
+const everyTrouble = "all"
+
+const noSuchSet = "The sets of keys are failing, given_up and all."
+
+func isSet(name string) bool {
+	return name == stateFailing || name == stateGivenUp || name == everyTrouble
+}
+
+// failure is a key that fails or was given up.
+type failure struct {
+	worker.FailedKey[any]
+	// state is failing, given_up, or "" if the pool has ended.
+	state string
+	// pool knows the key, or is nil; kept reports that the queue itself keeps it as given up.
+	pool *pool
+	kept bool
+}
+
+func givenUp(k workqueue.GivenUpKey[any]) failure {
+	return failure{FailedKey: worker.FailedKey[any]{Key: k.Key, Attempt: k.Attempts, Err: k.Err, Time: k.Time}, state: stateGivenUp, kept: true}
+}
+
+// troubled yields the keys of a set whose errors contain a text: those that the queue keeps, those that its pools know and, unless
+// it was pools and text is empty, those that only the limiter knows. The first maxSeen keys are not yielded again.
+func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
+	q := r.entry.queue
+	return func(yield func(failure) bool) {
+		seen := make(map[any]bool)
+		once := func(f failure) (more bool) {
+			if seen[f.Key] {
+				return true
+			}
+			if len(seen) < maxSeen {
+				seen[f.Key] = true
+			}
+			return !errorContains(f.Err, text) || yield(f)
+		}
+		if set != stateFailing {
+			if q.GivenUp != nil {
+				for _, k := range q.GivenUp(maxSeen) {
+					if !once(givenUp(k)) {
+						return
+					}
+				}
+			}
+			for _, p := range r.pools {
+				for k := range p.pool.dropped() {
+					if !once(failure{FailedKey: k, state: stateGivenUp, pool: p.pool}) {
+						return
+					}
+				}
+			}
+		}
+		if set == stateGivenUp {
+			return
+		}
+		for _, p := range r.pools {
+			for k := range p.pool.failing() {
+				if !once(failure{FailedKey: k, state: stateFailing, pool: p.pool}) {
+					return
+				}
+			}
+		}
+		if !limiter || text != "" {
+			return
+		}
+		if q.SnapshotKeys != nil {
+			for k := range q.SnapshotKeys() {
+				if k.Requeues > 0 && !once(failure{FailedKey: worker.FailedKey[any]{Key: k.Key}, state: stateFailing}) {
+					return
+				}
+			}
+		}
+		if r.keys != nil {
+			for _, k := range r.keys.Failing {
+				if !once(failure{FailedKey: worker.FailedKey[any]{Key: k.Key}, state: stateFailing}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// errorContains reports whether an error contains a text, or does so as the page shows it.
+func errorContains(err, text string) bool {
+	return strings.Contains(err, text) || strings.Contains(text, `\`) && strings.Contains(printable(err), text)
+}
+
+func (p *pool) failing() iter.Seq[worker.FailedKey[any]] {
+	if p.FailingKeys != nil {
+		return p.FailingKeys()
+	}
+	return slices.Values(p.Snapshot(searchLimit).Failing)
+}
+
+func (p *pool) dropped() iter.Seq[worker.FailedKey[any]] {
+	if p.DroppedKeys != nil {
+		return p.DroppedKeys()
+	}
+	return slices.Values(p.Snapshot(searchLimit).Dropped)
+}
+
+// bulkResult is what became of an action on many keys.
+type bulkResult struct {
+	// Keys is to how many it was done. Gone were there before, and not any more.
+	Keys int `json:"keys"`
+	Gone int `json:"gone"`
+	// Left is how many there was no time for, and LeftMore reports that there are more than these.
+	Left     int    `json:"left"`
+	LeftMore bool   `json:"left_more,omitempty"`
+	Text     string `json:"text"`
+}
+
+// countReport is how many keys an action on many keys would be for.
+type countReport struct {
+	Count int `json:"count"`
+	// More reports that there are more, which there was no time to count.
+	More  bool   `json:"more"`
+	Error string `json:"error,omitempty"`
+}
+
+// count reports how many keys of the set that query names there are.
+func (h *Handler) count(ctx context.Context, query url.Values) *countReport {
+	e := h.find(query.Get("queue"))
+	if e == nil {
+		return nil
+	}
+	r := h.readOne(ctx, e, searchLimit)
+	c := new(countReport)
+	switch {
+	case r.late:
+		c.Error, c.More = "The queue does not answer.", true
+		return c
+	case !isSet(query.Get("count")):
+		c.Error = noSuchSet
+		return c
+	}
+	ctx, done := h.searchTurn(ctx, countTime)
+	defer done()
+	failure := guarded("queue", func() {
+		c.More = ctx.Err() != nil
+		for range r.troubled(query.Get("count"), query.Get("error"), true) {
+			if c.More = ctx.Err() != nil; c.More {
+				return
+			}
+			c.Count++
+		}
+	})
+	if failure != nil {
+		c.Error = failure.Error()
+	}
+	return c
+}
+
+// actOnMany retries or forgets all keys of the set that form names, as far as the time suffices.
+func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*bulkResult, error) {
+	if r.late {
+		return nil, refuse(http.StatusServiceUnavailable, "The queue does not answer.")
+	}
+	set, retry := form.Get("of"), form.Get("action") == "retry"
+	if !isSet(set) {
+		return nil, refuse(http.StatusBadRequest, noSuchSet)
+	}
+	counting, done := h.searchTurn(ctx, bulkTime+countTime)
+	defer done()
+	ctx, cancel := context.WithTimeout(counting, bulkTime)
+	defer cancel()
+	if ctx.Err() != nil {
+		return nil, refuse(http.StatusServiceUnavailable, "There was no time: something else goes over all keys.")
+	}
+	b := new(bulkResult)
+	var step []any // retried since the queue was last known to be open
+	var err error
+	panicked := guarded("queue", func() {
+		for f := range r.troubled(set, form.Get("error"), true) {
+			if b.LeftMore = counting.Err() != nil; b.LeftMore {
+				return
+			}
+			switch {
+			case ctx.Err() != nil || err != nil:
+				b.Left++
+			case f.isGone():
+				b.Gone++
+			case !retry:
+				b.count(r.forget(f.Key, f.kept))
+			default:
+				if b.count(r.retry(f.Key, f.kept)) {
+					step = append(step, f.Key)
+				}
+				if len(step) == stepKeys {
+					err = r.checkTaken(step, b)
+					step = step[:0]
+				}
+			}
+		}
+	})
+	if err == nil {
+		err = r.checkTaken(step, b)
+	}
+	if confirmed, convErr := strconv.Atoi(form.Get("count")); convErr == nil {
+		b.Gone = max(b.Gone, confirmed-b.Keys-b.Left)
+	}
+	b.Text = b.sentence(map[bool]string{true: "Retried", false: "Forgot the failures of"}[retry])
+	if err != nil {
+		err = refuse(http.StatusConflict, "%s %s", err, b.Text)
+	}
+	return b, cmp.Or(err, panicked)
+}
+
+// count counts a key, for which the action was done or that was gone.
+func (b *bulkResult) count(done bool) bool {
+	if done {
+		b.Keys++
+	} else {
+		b.Gone++
+	}
+	return done
+}
+
+func (b *bulkResult) sentence(done string) string {
+	keys := func(n int) string {
+		if n == 1 {
+			return "one key"
+		}
+		return number(n) + " keys"
+	}
+	were := func(n int, verb [2]string, what string) string {
+		if n == 1 {
+			return "; one " + verb[0] + what
+		}
+		return fmt.Sprintf("; %s %s%s", number(n), verb[1], what)
+	}
+	text := done + " " + keys(b.Keys)
+	if b.Gone > 0 {
+		text += were(b.Gone, [2]string{"was", "were"}, " gone")
+	}
+	if b.Left > 0 || b.LeftMore {
+		what := " left"
+		if b.LeftMore {
+			what += ", and more"
+		}
+		text += were(b.Left, [2]string{"is", "are"}, what)
+	}
+	return text + "."
+}
+
+// isGone reports that the pool has forgotten the key since it was yielded.
+func (f failure) isGone() bool {
+	if f.pool == nil || f.pool.SnapshotKey == nil {
+		return false
+	}
+	now := f.pool.SnapshotKey(f.Key)
+	return now.Failing == nil && now.Dropped == nil
+}
