@@ -76,6 +76,48 @@ func TestRecordDeletedByPersonIsNotThatOfDead(t *testing.T) {
 	})
 }
 
+// noCreate is a store on which Create can fail.
+type noCreate struct {
+	Store
+	fails atomic.Bool
+}
+
+func (s *noCreate) Create(ctx context.Context, r Record) (Record, error) {
+	if s.fails.Load() {
+		return Record{}, errors.New("refused")
+	}
+	return s.Store.Create(ctx, r)
+}
+
+// A member whose record was deleted goes on as a new one. It is in no table before it has a record: others would find none, take it for
+// dead after a lease, and an attempt to create it that comes into effect late would bring it back.
+func TestMemberWithoutRecordIsInNoTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		ofA := &noCreate{Store: store}
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
+		mustJoin(t, store, Config{Name: "b", Slots: 2})
+		time.Sleep(4 * time.Second)
+		before := a.ID()
+		ofA.fails.Store(true)
+		mustDelete(t, store, "g-member-"+before)
+		for range 40 {
+			time.Sleep(time.Second)
+			r, err := store.Get(t.Context(), "g-table")
+			if err != nil {
+				t.Fatal(err)
+			}
+			table, err := decodeTable(r, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if id := a.ID(); id == before || table.named()[id] {
+				t.Fatalf("FAILURE: the table names %s, which has no record: %s", id, r.Data)
+			}
+		}
+	})
+}
+
 // onUpdate is a store that calls a function instead of the next update of the table.
 type onUpdate struct {
 	Store
