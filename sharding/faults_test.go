@@ -133,30 +133,32 @@ func (s *onUpdate) Update(ctx context.Context, r Record) (Record, error) {
 	return s.Store.Update(ctx, r)
 }
 
-// While a writes a plan, the table is deleted, and somebody makes a new one. Then a must not fill that one by what
-// it knew of the old one: b follows the old one, and is cut off.
+// While a, which leaves, writes the table, that is deleted, and somebody makes a new one. Then a must not fill that one by what
+// it knew of the old one: z follows the old one, and is cut off.
 func TestNewTableIsSettledAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
-		ofA, ofB := &onUpdate{Store: store}, &switchable{Store: store}
-		a := mustJoin(t, ofA, Config{Name: "a", Slots: 3})
-		b := mustJoin(t, ofB, Config{Name: "b", Slots: 3})
+		ofA, ofZ := &onUpdate{Store: store}, &switchable{Store: store}
+		z := mustJoin(t, ofZ, Config{Name: "z", Slots: 3})
 		time.Sleep(2 * time.Second)
-		wantHeld(t, 2, 1)(a, b)
-		ofB.away.Store(true)
-		ofB.silent.Store(true)
+		c := mustJoin(t, store, Config{Name: "c", Slots: 3})
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 3})
+		time.Sleep(2 * time.Second)
+		wantHeld(t, 1, 1, 1)(a, c, z)
+		ofZ.away.Store(true)
+		ofZ.silent.Store(true)
 		replace := func() error {
 			mustDelete(t, store, "g-table")
 			_, err := store.Create(t.Context(), Record{Name: "g-table", Group: "g", Data: newTable("other", 3, 1).encode()})
 			return errors.Join(ErrNotFound, err)
 		}
 		ofA.call.Store(&replace)
-		c := mustJoin(t, store, Config{Name: "c", Slots: 3})
+		go func() { _ = a.Leave(t.Context()) }()
 		for range 30 {
 			time.Sleep(time.Second)
-			wantNoSlotTwice(t, a, b, c)
+			wantNoSlotTwice(t, a, c, z)
 		}
-		wantHeld(t, 2, 0, 1)(a, b, c)
+		wantHeld(t, 0, 3, 0)(a, c, z)
 	})
 }
 
