@@ -251,7 +251,7 @@ func TestAddedAgainByTime(t *testing.T) {
 		time.Sleep(time.Second - 1)
 		synctest.Wait()
 		wantOpen(t, again, "before the time")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		wantClosed(t, again, "when the time has come")
 		q.Done("a")
