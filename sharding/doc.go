@@ -50,8 +50,8 @@
 //     may come into effect later.
 //   - Only if a member's record is gone may others give its slots away. A member takes another one for dead when that
 //     one's record has not changed for a lease, by its own clock, and deletes the record on condition of that
-//     version: it can then not be renewed any more. A record is created once. A member that finds its record
-//     gone goes on as a new one, with a new id.
+//     version: it can then not be renewed any more. A record is created once, and a member is in no table before it has
+//     one. A member that finds its record gone goes on as a new one, with a new id.
 //   - That a watch does not show a member means nothing: it may lag behind the table that names the member. Only a read
 //     that began after the table was read shows that a record is gone. If this member has not deleted it, somebody else
 //     did, perhaps a person, and the slots stay where they are for another lease.

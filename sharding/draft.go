@@ -33,7 +33,9 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 		return nil, "", now, c
 	}
 	due = now + m.config.Lease
-	if m.mu.view.incompatible != nil || !m.mu.self.alive {
+	// A member without a record must be in no table. Others find no record then, and take it for deleted; a late attempt to
+	// create it would bring it back.
+	if m.mu.view.incompatible != nil || !m.mu.self.alive || m.mu.self.version == "" {
 		return nil, "", due, c
 	}
 	d := m.newDraftLocked(t, now)

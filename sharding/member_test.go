@@ -197,6 +197,66 @@ func TestHandoverTimeout(t *testing.T) {
 	})
 }
 
+// Queues share a member: a slot is handed over when all of them are done with it, and each lists its own keys.
+func TestSeveralQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		list := func(key string) QueueConfig[string] {
+			return QueueConfig[string]{Keys: func(context.Context) ([]string, error) { return []string{key}, nil }}
+		}
+		a := mustJoin(t, store, Config{Name: "a", Slots: 1})
+		time.Sleep(time.Second)
+		first, second := NewQueue(newRoot(), a, list("first")), NewQueue(newRoot(), a, list("second"))
+		one, _ := first.Get()
+		two, _ := second.Get()
+		if one != "first" || two != "second" {
+			t.Error(one, two)
+		}
+		b := mustJoin(t, store, Config{Name: "b", Slots: 1})
+		go func() { _ = a.Leave(context.Background()) }()
+		for _, done := range []func(){func() { first.Done(one) }, func() { second.Done(two) }} {
+			time.Sleep(time.Second)
+			wantHeld(t, 0)(b)
+			done()
+		}
+		time.Sleep(time.Second)
+		wantHeld(t, 1)(b)
+	})
+}
+
+// A hundred members divide 4,096 slots, and one that leaves is replaced.
+func TestHundredMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		var members []*Member
+		for i := range 100 {
+			members = append(members, mustJoin(t, store, Config{Name: fmt.Sprint("m", i), Slots: maxSlots}))
+		}
+		time.Sleep(5 * time.Second)
+		even := func() {
+			t.Helper()
+			sum := 0
+			for _, m := range members {
+				n := m.Stats().Held
+				sum += n
+				if less := n - maxSlots/len(members); less != 0 && less != 1 {
+					t.Errorf("%s holds %d slots", m.ID(), n)
+				}
+			}
+			if sum != maxSlots {
+				t.Errorf("%d slots are held", sum)
+			}
+		}
+		even()
+		if err := members[0].Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		members = append(members[1:], mustJoin(t, store, Config{Name: "new", Slots: maxSlots}))
+		time.Sleep(5 * time.Second)
+		even()
+	})
+}
+
 // A member that stays keeps a slot whose handler does not return, with the keys that came up meanwhile.
 func TestSlotStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -142,13 +142,14 @@ func (m *Member) idOf(r Record) string {
 func (m *Member) changed(e Event) {
 	if e.Record.Name == m.tableName() {
 		m.tableChanged(e)
-	} else if id := m.idOf(e.Record); id != "" {
-		m.memberChanged(id, e)
+		signal(m.toWork)
+	} else if id := m.idOf(e.Record); id != "" && m.memberChanged(id, e) {
+		signal(m.toWork)
 	}
-	signal(m.toWork)
 }
 
-func (m *Member) memberChanged(id string, e Event) {
+// memberChanged reports whether there may be something to do: not after a mere renewal.
+func (m *Member) memberChanged(id string, e Event) (news bool) {
 	m.mu.Lock()
 	defer m.look()
 	defer m.mu.Unlock()
@@ -159,18 +160,19 @@ func (m *Member) memberChanged(id string, e Event) {
 			m.mu.self.alive = false
 			signal(m.toRenew)
 		}
-		return
+		return true
 	}
-	m.sawMemberLocked(id, e.Record)
+	return m.sawMemberLocked(id, e.Record)
 }
 
 // sawMemberLocked notes a member's record. If it is older than what is known, the member counts as alive for a lease too
-// long, which is harmless.
-func (m *Member) sawMemberLocked(id string, r Record) {
+// long, which is harmless. It reports whether more is new than that the member lives.
+func (m *Member) sawMemberLocked(id string, r Record) (news bool) {
 	s := m.memberLocked(id)
 	if s.version == r.Version {
-		return
+		return false
 	}
+	before := *s
 	s.version, s.since, s.gone, s.deleted = r.Version, m.now(), false, false
 	d, err := decodeMember(r)
 	if err == nil && d.ID != id {
@@ -179,10 +181,11 @@ func (m *Member) sawMemberLocked(id string, r Record) {
 	if s.valid = err == nil; !s.valid {
 		// The member keeps the lease that was known last.
 		m.logger.Error("Ignoring a member", "member", id, "err", err)
-		return
+		return true
 	}
 	s.data = d
 	m.mu.view.epoch = max(m.mu.view.epoch, d.Epoch)
+	return before.version == "" || before.gone || !before.valid || before.expired(m.now())
 }
 
 // tableChanged is called with each change of the table that the watch reports. A watch may be late, so it only shows

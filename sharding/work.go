@@ -269,10 +269,8 @@ func (m *Member) isSettled(t *table) (bool, error) {
 		m.mu.view.epoch = max(m.mu.view.epoch, d.Epoch)
 	}
 	for id, s := range m.mu.view.members {
-		if !listed[id] && id != m.mu.self.id {
-			if m.goneLocked(id); !s.dead(m.now()) {
-				return false, nil
-			}
+		if !listed[id] && id != m.mu.self.id && !s.dead(m.now()) {
+			return false, nil // Or it has come since. The next list shows it then.
 		}
 	}
 	return true, nil
