@@ -85,7 +85,9 @@ func TestUntilAddedInManager(t *testing.T) {
 		if len(answers) != 1 {
 			t.Errorf("interrupted by %v", answers)
 		}
+		s.mu.Lock()
 		s.reconcile = func(context.Context, string) (reconcile.Result, error) { return reconcile.Result{}, nil }
+		s.mu.Unlock()
 		time.Sleep(time.Minute)
 		s.want("a@32s")
 		if n := s.queue.NumRequeues(requestA); n != 0 {
@@ -204,6 +206,7 @@ func TestInspectorInManager(t *testing.T) {
 			t.Errorf("in the first call: %+v", k)
 		}
 		time.Sleep(time.Second * (7 + 1 + 2 + 4 + 8 + 16 + 32))
+		synctest.Wait()
 		k := p.pool.SnapshotKey(requestA)
 		if k.Failing == nil || k.Failing.Attempt != 7 || k.Failing.NextTry.IsZero() || len(k.FailedCalls) != 5 {
 			t.Fatalf("after seven failures: %+v", k)
@@ -217,6 +220,7 @@ func TestInspectorInManager(t *testing.T) {
 		}
 
 		time.Sleep(64*time.Second + 61*time.Second)
+		synctest.Wait()
 		k = p.pool.SnapshotKey(requestA)
 		if k.Running == nil || !k.Running.Stuck || !strings.Contains(k.Running.Stack, "TestInspectorInManager") || len(stuck) != 1 || stuck[0].Stack != k.Running.Stack {
 			t.Errorf("stuck: %+v, reported %+v", k.Running, stuck)

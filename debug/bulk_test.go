@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -194,16 +195,15 @@ func TestVeryManyKeys(t *testing.T) {
 		var audit audited
 		h := debug.NewHandler(debug.Options{Actions: true, Audit: audit.hook})
 		defer h.Close()
-		added := 0
-		slow := time.Duration(0)
+		var added, slow atomic.Int64
 		var before, kept int64
 		many(h, 100_000, workqueue.Inspector{
-			Stats: func() workqueue.Stats { return workqueue.Stats{Adds: uint64(added)} },
+			Stats: func() workqueue.Stats { return workqueue.Stats{Adds: uint64(added.Load())} },
 			Add: func(any) {
-				if added++; added == 99_999 {
+				if added.Add(1) == 99_999 {
 					kept = liveHeap() - before
 				}
-				time.Sleep(slow)
+				time.Sleep(time.Duration(slow.Load()))
 			},
 		})
 		if n := count(t, h, "failing"); n != 100_000 {
@@ -213,7 +213,7 @@ func TestVeryManyKeys(t *testing.T) {
 		if _, b := postMany(t, h, "queue", "q", "action", "retry", "of", "failing"); b.Keys != 100_000 || b.Left != 0 || kept == 0 || kept > 2<<20 {
 			t.Errorf("%+v, kept %d bytes", b, kept)
 		}
-		slow = time.Millisecond
+		slow.Store(int64(time.Millisecond))
 		began := time.Now()
 		status, b := postMany(t, h, "queue", "q", "action", "retry", "of", "failing", "count", "100000")
 		if d := time.Since(began); d < 10*time.Second || d > 11*time.Second {

@@ -122,22 +122,26 @@ func TestFindEverywhereEnds(t *testing.T) {
 	})
 }
 
-// A list of many queues takes memory for what it shows, and little for each queue.
+// A list takes memory for the page, and little for each queue.
 func TestMemoryOfAList(t *testing.T) {
-	h := newHandler(t, debug.Options{})
-	const n = 5000
-	for i := range n {
-		q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: fmt.Sprint("queue ", i), MetricsProvider: h})
-		q.Add(i)
-	}
-	get(h, "")
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for range 10 {
+	h := newHandler(t, debug.Options{SampleEvery: time.Hour})
+	allocated := func(queues int) (bytes, objects uint64) {
+		for i := range queues {
+			workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: fmt.Sprint("queue ", i), MetricsProvider: h}).Add(i)
+		}
 		get(h, "")
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range 5 {
+			get(h, "")
+		}
+		runtime.ReadMemStats(&after)
+		return (after.TotalAlloc - before.TotalAlloc) / 5, (after.Mallocs - before.Mallocs) / 5
 	}
-	runtime.ReadMemStats(&after)
-	if each := (after.TotalAlloc - before.TotalAlloc) / 10 / n; each > 1500 {
-		t.Errorf("%d bytes for each queue", each)
+	bytes, objects := allocated(500)
+	moreBytes, moreObjects := allocated(1500)
+	bytes, objects = (moreBytes-bytes)/1500, (moreObjects-objects)/1500
+	if bytes > 1500 || objects > 8 {
+		t.Errorf("%d bytes for each queue, in %d objects", bytes, objects)
 	}
 }

@@ -91,6 +91,9 @@ func TestMostInTroubleFirst(t *testing.T) {
 				return s
 			}})
 		}
+		h.InspectQueue("6½ paused group", workqueue.Inspector{
+			Stats: func() workqueue.Stats { return workqueue.Stats{} }, PausedGroups: func() []string { return []string{"g"} },
+		})
 		showPool(h, &worker.Snapshot[any]{Stats: worker.Stats{Name: "3 stuck", Stuck: 1}})
 		showPool(h, &worker.Snapshot[any]{Stats: worker.Stats{Name: "4 given up"}, DroppedKeys: 1})
 		showPool(h, &worker.Snapshot[any]{Stats: worker.Stats{Name: "6 failing", Failing: 1}})

@@ -1,6 +1,7 @@
 package redisqueue
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,33 +45,36 @@ type why struct {
 
 // arg returns an add with causes as batch.lua reads it.
 func (w *why) arg(encoded string) string {
-	volume := "l"
-	if w.quiet {
-		volume = "q"
-	}
-	return fmt.Sprintf("c%016d%s%s%s", len(encoded), encoded, volume, encodeCauses(w.causes))
+	return fmt.Sprintf("c%016d%s%s%s", len(encoded), encoded, volume(w.quiet), encodeCauses(w.causes))
 }
 
 // mergeLocked merges an add with the one of the same key that is in the buffer under that seq. A nil w is an add without causes.
 func (s *shard[T]) mergeLocked(seq uint64, w *why) {
-	i, found := slices.BinarySearchFunc(s.ops, seq, func(o op, seq uint64) int { return int(o.seq) - int(seq) })
-	switch {
-	case !found:
-		return
-	case s.ops[i].why == nil && w == nil:
-		return
-	case s.ops[i].why == nil:
-		s.ops[i].why = &why{causes: w.causes} // The add that is there is not quiet.
-		s.withCauses++
+	i, found := slices.BinarySearchFunc(s.ops, seq, func(o op, seq uint64) int { return cmp.Compare(o.seq, seq) })
+	if !found {
 		return
 	}
-	before := s.ops[i].why
-	before.quiet = before.quiet && w != nil && w.quiet
-	if w != nil {
+	o := &s.ops[i]
+	switch {
+	case w == nil && o.why != nil:
+		o.why.quiet = false
+	case w != nil && o.why == nil:
+		o.why = &why{causes: w.causes} // The add that is there is not quiet.
+		s.withCauses++
+	case w != nil:
+		o.why.quiet = o.why.quiet && w.quiet
 		for _, cause := range w.causes.Last {
-			before.causes = before.causes.Plus(cause)
+			o.why.causes = o.why.causes.Plus(cause)
 		}
 	}
+}
+
+// volume is how the server has whether a cause is quiet.
+func volume(quiet bool) string {
+	if quiet {
+		return "q"
+	}
+	return "l"
 }
 
 // encodeCauses returns causes as the server keeps them, nothing if there are none: see addCauses in operations.lua. What makes
@@ -82,11 +86,7 @@ func encodeCauses(causes workqueue.Causes) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s ", causes.Others, micros(causes.First))
 	for _, c := range causes.Last {
-		volume := "l"
-		if c.Quiet {
-			volume = "q"
-		}
-		cause := fmt.Sprintf("%s%s%02d%s%s", micros(c.Time), volume, len(c.TraceParent), c.TraceParent, c.Reason)
+		cause := fmt.Sprintf("%s%s%02d%s%s", micros(c.Time), volume(c.Quiet), len(c.TraceParent), c.TraceParent, c.Reason)
 		fmt.Fprintf(&b, "%d %s", len(cause), cause)
 	}
 	return b.String()
@@ -126,18 +126,19 @@ func (q *Queue[T]) AddedAgain(item T) <-chan struct{} {
 	checkHashable(item)
 	q.mu.Lock()
 	h := q.mu.held[item]
-	if h == nil || h.lost || h.added != nil {
-		defer q.mu.Unlock()
-		if h == nil {
-			return nil
-		}
-		if h.added == nil {
-			h.added = make(chan struct{})
-		}
+	if h == nil {
+		q.mu.Unlock()
+		return nil
+	}
+	isNew := h.added == nil
+	if isNew {
+		h.added = make(chan struct{})
+	}
+	if !isNew || h.lost {
+		q.mu.Unlock()
 		return h.added
 	}
 	s := h.shard
-	h.added = make(chan struct{})
 	if s.watched == nil {
 		s.watched = make(map[string]*hold[T])
 	}

@@ -216,6 +216,8 @@ func TestDebug(t *testing.T) {
 	q.Add("queued/1")
 	q.AddAfter("waiting/1", time.Hour)
 	q.AddRateLimited("failing/1")
+	q.GiveUp("givenup/1", 3, errors.New("the card was declined"))
+	must(t, q.Flush(within(t, 10*time.Second)))
 	h := debug.NewHandler(debug.Options{})
 	defer h.Close()
 	debug.Register(h, "orders", q)
@@ -235,7 +237,7 @@ func TestDebug(t *testing.T) {
 	}
 	for _, query := range []string{"queue=orders", "queue=orders&format=json"} {
 		page := get(query)
-		for _, key := range []string{"held/1", "queued/1", "waiting/1", "failing/1"} {
+		for _, key := range []string{"held/1", "queued/1", "waiting/1", "failing/1", "givenup/1", "the card was declined", "1 shards, keys: string"} {
 			if !strings.Contains(page, key) {
 				t.Errorf("%q does not show %s: %.2000s", query, key, page)
 			}

@@ -84,12 +84,12 @@ func TestDelays(t *testing.T) {
 func TestConfirmedDelays(t *testing.T) {
 	s := startServer(t)
 	config := Config[string]{Logger: discard}
-	config.Backoff.Base = time.Hour
+	config.Backoff.Base = time.Minute
 	q := newTestQueue(t, s.client(), config)
 	ctx := within(t, 20*time.Second)
 	must(t, q.AddAfterContext(ctx, "later", time.Hour))
 	must(t, q.AddRateLimitedContext(ctx, "failing"))
-	if waiting := q.Snapshot(10).Waiting; len(waiting) != 2 || waiting[0].Key != "later" || waiting[1].Requeues != 1 {
+	if waiting := q.Snapshot(10).Waiting; len(waiting) != 2 || waiting[0].Requeues != 1 || waiting[1].Key != "later" {
 		t.Errorf("%+v wait", waiting)
 	}
 }

@@ -148,7 +148,7 @@ func TestMaxAttempts(t *testing.T) {
 // deep panics far down.
 func deep(n int) {
 	if n == 0 {
-		panic(strings.Repeat("ä", 1<<16))
+		panic(strings.Repeat("ä", 1<<11))
 	}
 	deep(n - 1)
 }

@@ -2,9 +2,16 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -151,10 +158,34 @@ func (b *browser) be(l look) {
 	})
 }
 
-// picture writes the whole page to a file.
+// picture writes the whole page to a file, with the 256 colours that it has most of, so that it is small.
 func (b *browser) picture(file string) {
 	b.t.Helper()
-	if err := os.WriteFile(file, run(b, chromedp.FullScreenshot(100)), 0o644); err != nil {
+	full, err := png.Decode(bytes.NewReader(run(b, chromedp.FullScreenshot(100))))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	uses := make(map[color.RGBA]int)
+	box := full.Bounds()
+	for y := box.Min.Y; y < box.Max.Y; y++ {
+		for x := box.Min.X; x < box.Max.X; x++ {
+			uses[color.RGBAModel.Convert(full.At(x, y)).(color.RGBA)]++
+		}
+	}
+	var colours color.Palette
+	for _, c := range slices.SortedFunc(maps.Keys(uses), func(a, b color.RGBA) int { return uses[b] - uses[a] }) {
+		if colours = append(colours, c); len(colours) == 256 {
+			break
+		}
+	}
+	few := image.NewPaletted(box, colours)
+	draw.Draw(few, box, full, box.Min, draw.Src)
+	var small bytes.Buffer
+	encoder := png.Encoder{CompressionLevel: png.BestCompression}
+	if err := encoder.Encode(&small, few); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, small.Bytes(), 0o644); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,11 +25,32 @@ var looks = []look{
 	{"tablet-light", 800, 700, false}, {"tablet-dark", 800, 700, true},
 }
 
-// pagesOf are the pages that tests look at, by name.
-var pagesOf = map[string]string{
-	"list": "", "queue": "?queue=uploads&keys=4", "stuck": "?queue=orders&keys=6",
-	"key": "?queue=uploads&key=2026-11-20/camera-57.raw", "none": "?queue=none",
-	"reports": "?queue=reports&keys=6", "search": "?queue=orders&key=acme",
+// pages are those that tests look at, by name.
+func (p *program) pages(t *testing.T) map[string]string {
+	return map[string]string{
+		"list": "", "queue": "?queue=uploads&keys=4", "stuck": "?queue=orders&keys=6",
+		"found": "?queue=uploads&key=2026-11-20/camera-57.raw", "none": "?queue=none",
+		"reports": "?queue=reports&keys=6", "search": "?queue=orders&key=acme", "everywhere": "?key=acme", "errors": "?queue=uploads&error=space&keys=4",
+		"key": p.keyPage(t, "uploads", "2026-11-20/phone-14.heic"), "stuckkey": p.keyPage(t, "uploads", "ubuntu-26.04.iso"),
+		"queuedkey": p.keyPage(t, "reports", "initech/monthly-02"),
+	}
+}
+
+// keyPage returns the address of a key's page.
+func (p *program) keyPage(t *testing.T, queue, key string) string {
+	query := url.Values{"queue": {queue}, "key": {key}, "format": {"json"}}
+	response, err := http.Get(p.url + "?" + query.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var answer struct {
+		Found struct{ Keys []struct{ ID string } }
+	}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || len(answer.Found.Keys) != 1 {
+		t.Fatalf("%v %+v", err, answer)
+	}
+	return "?" + url.Values{"queue": {queue}, "key": {key}, "id": {answer.Found.Keys[0].ID}}.Encode()
 }
 
 // The pages fit the screen: nothing needs scrolling sideways, no tile is empty, lines have the whole width of their
@@ -47,7 +70,7 @@ func TestFits(t *testing.T) {
 	}
 	for _, l := range all {
 		b.be(l)
-		for name, query := range pagesOf {
+		for name, query := range p.pages(t) {
 			b.open(p.url + query)
 			if wide := eval[int64](b, `document.documentElement.scrollWidth`); wide > l.width {
 				t.Errorf("%s is %d wide on a screen of %d", name, wide, l.width)
@@ -115,24 +138,29 @@ func (p *program) reports(t *testing.T) {
 		q.AddWithOpts(priorityqueue.AddOpts{Priority: i - 2}, fmt.Sprintf("%s/monthly-%02d", group, i+1))
 	}
 	q.AddAfter("initech/daily", time.Hour)
+	for _, what := range []string{"ConfigMap initech/report changed", "Secret initech/mail changed", "ConfigMap initech/report changed"} {
+		q.AddCause("initech/monthly-02", workqueue.Cause{Reason: what, TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
+	}
 	q.Pause()
+	q.PauseGroup("globex")
 }
 
-// TestPictures writes what a reader sees to the directory WORKQUEUE_PICTURES. Two of these pictures are in
+// TestPictures writes what a reader sees to the directory WORKQUEUE_PICTURES. Some of these pictures are in
 // docs/debug.md, and are kept here so that they are not in the zip of the module that users download:
 //
-//	WORKQUEUE_PICTURES=/tmp go test -run Pictures . && cp /tmp/queue-desktop-light.png queue.png && cp /tmp/list-desktop-light.png list.png
+//	WORKQUEUE_PICTURES=/tmp go test -run Pictures . && for n in list queue key; do
+//		cp /tmp/$n-desktop-light.png $n.png && cp /tmp/$n-desktop-dark.png $n-dark.png; done
 func TestPictures(t *testing.T) {
 	dir := os.Getenv("WORKQUEUE_PICTURES")
 	if dir == "" {
 		t.Skip("WORKQUEUE_PICTURES names no directory")
 	}
-	p := newProgram(t)
+	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
 	p.reports(t)
 	b := newBrowser(t)
 	for _, l := range looks {
 		b.be(l)
-		for name, query := range pagesOf {
+		for name, query := range p.pages(t) {
 			b.open(p.url + query)
 			b.picture(filepath.Join(dir, name+"-"+l.name+".png"))
 		}

@@ -363,3 +363,74 @@ func TestActionsFromAnotherSite(t *testing.T) {
 		t.Error("another site has removed a key")
 	}
 }
+
+// What an operator does: find a key in all queues, read its story, cancel a stuck handler, retry what fails with one
+// error, forget what was given up, and pause the group of a broken tenant.
+func TestOperator(t *testing.T) {
+	actions := make(chan debug.Action, 10)
+	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(_ *http.Request, a debug.Action) { actions <- a }})
+	p.reports(t)
+	b := newBrowser(t)
+	b.be(looks[2])
+	// asked has the questions that were answered with yes.
+	press := func(selector, question string) debug.Action {
+		t.Helper()
+		b.wait(fmt.Sprintf("document.querySelector(%q) !== null", selector))
+		eval[bool](b, `window.asked = [], window.confirm = (q) => { asked.push(q); return true }, true`)
+		eval[bool](b, fmt.Sprintf("document.querySelector(%q).click(), true", selector))
+		select {
+		case a := <-actions:
+			if got := eval[string](b, `asked.join()`); got != question || a.Err != nil {
+				t.Errorf("%s: asked %q, did %+v", selector, got, a)
+			}
+			return a
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s did nothing", selector)
+			panic(nil)
+		}
+	}
+	b.open(p.url)
+	eval[bool](b, `document.querySelector("[name=key]").value = "ubuntu-26.04.iso", true`)
+	b.follow("form:has([name=key]) button")
+	b.follow(".keys tbody th a")
+	if h := eval[string](b, `document.querySelector("h1").innerText`); h != "ubuntu-26.04.iso" {
+		t.Errorf("the page of the key is about %q", h)
+	}
+	if stack := eval[string](b, `document.querySelector("[aria-labelledby=stack] pre").textContent`); !strings.Contains(stack, "uploads") {
+		t.Errorf("the stack is %q", stack)
+	}
+	if a := press("[data-action=cancel]", "Cancel the handler of ubuntu-26.04.iso?"); a.Key != "ubuntu-26.04.iso" {
+		t.Errorf("%+v", a)
+	}
+
+	b.open(p.url + "?queue=uploads")
+	// A stack that was unfolded stays so while the page refreshes itself.
+	eval[bool](b, `document.querySelector("details").open = true, document.querySelector("details summary").textContent = "old", document.dispatchEvent(new Event("visibilitychange"))`)
+	b.wait(`document.querySelector("details summary").textContent === "Stack"`)
+	if !eval[bool](b, `document.querySelector("details").open`) {
+		t.Error("a refresh has folded the stack")
+	}
+	eval[bool](b, `document.querySelector("[name=error]").value = "no space left", true`)
+	b.follow("form:has([name=error]) button")
+	failing := eval[int](b, `document.querySelectorAll("[aria-labelledby=failing] tbody tr").length`)
+	if a := press("[aria-labelledby=failing] .bulk [data-action=retry]", fmt.Sprintf("Retry %d keys?", failing)); a.Keys != failing || failing < 3 || a.ErrorContains != "no space left" {
+		t.Errorf("%d keys: %+v", failing, a)
+	}
+	b.wait(fmt.Sprintf(`document.getElementById("done").textContent === "Retried %d keys."`, failing))
+	if a := press("[aria-labelledby=given-up] .bulk [data-action=forget]", "Forget the failures of 2 keys?"); a.Keys != 2 || a.Of != "given_up" {
+		t.Errorf("%+v", a)
+	}
+	b.wait(`document.querySelector("[aria-labelledby=given-up]").textContent.includes("No key has such an error")`)
+
+	b.open(p.url + "?queue=reports")
+	if a := press(`[data-action=pause_group][data-group=initech]`, "Pause group initech?"); a.Group != "initech" {
+		t.Errorf("%+v", a)
+	}
+	press(`[data-action=resume_group][data-group=initech]`, "")
+	b.wait(`document.querySelector("[data-action=pause_group][data-group=initech]") !== null`)
+	b.open(p.url)
+	if sum := eval[string](b, `document.querySelector(".sum").innerText`); !strings.Contains(sum, "1 group paused") {
+		t.Errorf("the list says %q", sum)
+	}
+	b.wantNoComplaints()
+}
