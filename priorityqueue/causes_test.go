@@ -217,7 +217,7 @@ func TestAddedAgainByTime(t *testing.T) {
 					if c.after > 1 {
 						wantAgain(t, early, false, "before its time")
 					}
-					time.Sleep(1)
+					time.Sleep(time.Nanosecond)
 					wantAgain(t, early, true, "at its time")
 					wantAgain(t, late, true, "at its time")
 					wantAgain(t, q.AddedAgain("a"), true, "at its time")
