@@ -84,21 +84,35 @@ func (p *program) note(pass *analysis.Pass, n ast.Node) {
 		case strings.HasPrefix(f.Name(), "NewNamed") && f.Pkg().Path() == oursPath:
 			p.Named = pass.Pkg.Path()
 		}
-	case *ast.KeyValueExpr: // A field of a config.
-		id, ok := n.Key.(*ast.Ident)
-		if !ok {
+	case *ast.CompositeLit:
+		config, ok := types.Unalias(pass.TypesInfo.TypeOf(n)).(*types.Named)
+		if !ok || config.Obj().Pkg() == nil || !isOurs(config.Obj().Pkg().Path()) || !isConfig(config.Obj().Name()) {
 			return
 		}
-		field, ok := pass.TypesInfo.Uses[id].(*types.Var)
-		switch {
-		case !ok || !field.IsField() || !isOurs(field.Pkg().Path()):
-		case field.Name() == "MetricsProvider":
-			p.Ours = true
-		case field.Name() == "Name":
-			value := pass.TypesInfo.Types[n.Value].Value
-			if value == nil || constant.StringVal(value) != "" {
-				p.Named = pass.Pkg.Path()
+		for _, element := range n.Elts {
+			if field, ok := element.(*ast.KeyValueExpr); ok {
+				p.noteField(pass, field)
 			}
+		}
+	}
+}
+
+// isConfig reports whether a type called so configures a queue or a pool. Others have names that are those of other things.
+func isConfig(name string) bool {
+	return strings.HasSuffix(name, "Config") || strings.HasSuffix(name, "Options")
+}
+
+// noteField notes what a field of a config says about the program.
+func (p *program) noteField(pass *analysis.Pass, field *ast.KeyValueExpr) {
+	id, ok := field.Key.(*ast.Ident)
+	switch {
+	case !ok:
+	case id.Name == "MetricsProvider":
+		p.Ours = true
+	case id.Name == "Name":
+		value := pass.TypesInfo.Types[field.Value].Value
+		if value == nil || constant.StringVal(value) != "" {
+			p.Named = pass.Pkg.Path()
 		}
 	}
 }

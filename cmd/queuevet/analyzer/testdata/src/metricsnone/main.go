@@ -1,9 +1,13 @@
 package main // want package:"program"
 
 import (
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	_ "k8s.io/component-base/metrics/prometheus/workqueue"
 )
 
-// A queue without a name has no metrics.
-func main() { priorityqueue.New(priorityqueue.Config[string]{Name: ""}) }
+// A queue without a name has no metrics. What has a name and is no config makes no queue.
+func main() {
+	priorityqueue.New(priorityqueue.Config[string]{Name: ""})
+	_ = workqueue.Fact{Name: "Slots held"}
+}

@@ -43,6 +43,8 @@ func (*TypedBucketRateLimiter[T]) NumRequeues(item T) int    { return 0 }
 
 type MetricsProvider interface{ NewDepthMetric(name string) }
 
+type Fact struct{ Name, Value string }
+
 type TypedRateLimitingQueueConfig[T comparable] struct {
 	Name            string
 	MetricsProvider MetricsProvider
