@@ -43,6 +43,7 @@ type callReport struct {
 	Started time.Time `json:"started"`
 	Ago     *seconds  `json:"started_ago_seconds"`
 	Took    seconds   `json:"took_seconds"`
+	Causes  string    `json:"causes,omitempty"`
 	Error   string    `json:"error"`
 	Stack   string    `json:"stack,omitempty"`
 }
@@ -145,7 +146,7 @@ func (k *keyReport) addPool(s worker.KeySnapshot[any]) {
 	for _, c := range s.FailedCalls {
 		k.Calls = append(k.Calls, callReport{
 			Attempt: c.Attempt, Started: c.Started.UTC(), Took: seconds(c.Duration),
-			Error: newLabel(c.Err, maxError).short(), Stack: stackText(c.Stack),
+			Causes: newLabel(c.Causes, maxError).short(), Error: newLabel(c.Err, maxError).short(), Stack: stackText(c.Stack),
 		})
 	}
 }

@@ -31,10 +31,11 @@ type story struct {
 		FailedAt                            time.Time `json:"failed_at"`
 		Causes                              workqueue.Causes
 		Calls                               []struct {
-			Attempt      int
-			Started      time.Time
-			Took         float64 `json:"took_seconds"`
-			Error, Stack string
+			Attempt int
+			Started time.Time
+			Took    float64 `json:"took_seconds"`
+
+			Causes, Error, Stack string
 		} `json:"failed_calls"`
 	}
 }
@@ -90,12 +91,12 @@ func TestKeyPage(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		if len(k.Calls) != 3 || k.Calls[0].Attempt != 3 || k.Calls[0].Took != 2 || k.Calls[1].Attempt != 2 || !strings.Contains(k.Calls[1].Stack, "TestKeyPage") ||
-			k.Calls[2].Error != "no answer to call 1 <i>" || !k.Calls[2].Started.Equal(began) {
+			k.Calls[2].Error != "no answer to call 1 <i>" || k.Calls[2].Causes != "Secret <u> changed" || k.Calls[1].Causes != "" || !k.Calls[2].Started.Equal(began) {
 			t.Errorf("%+v", k.Calls)
 		}
 		wantBody(t, get(h, link), "<title>fails · Work queues</title>", `<a href="?queue=q">q</a>`, "It waits for its time: attempt 4 of 5 comes in 3m 59s.",
 			"<dd>3 of 5</dd>", "<dt>Last error</dt>", "call 3 &lt;i&gt;", `data-action="retry"`, `data-action="forget"`, `data-action="pause_group"`,
-			"Failed attempts</h2>", "call 3 &lt;i&gt;", "a bug &lt;b&gt;", "<details", "<pre>", "TestKeyPage", "call 1 &lt;i&gt;")
+			"Failed attempts</h2>", "call 3 &lt;i&gt;", "a bug &lt;b&gt;", "<details", "<pre>", "TestKeyPage", `call 1 &lt;i&gt; <span class="cause">Secret &lt;u&gt; changed</span>`)
 
 		running := page(linksToKeys(h, "?queue=q&key=runs")[0]).Key
 		if running.State != "processing" || !running.Stuck || !strings.Contains(running.Stack, "TestKeyPage") || running.Attempt != 1 ||

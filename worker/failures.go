@@ -32,6 +32,7 @@ type FailedKey[T comparable] struct {
 const (
 	maxErrorText = 1 << 10
 	maxStack     = 8 << 10
+	maxCauseText = 512
 	// keepErrors is the number of failing keys whose last errors are kept: those that have failed last.
 	keepErrors = 10_000
 	// keepCalls is the number of calls that are kept of a key, and maxCallBytes bounds the memory of those of all keys.
@@ -51,9 +52,9 @@ func cut(s string, size int) string {
 }
 
 // failedCall describes a call that has failed.
-func (c *call[T]) failedCall() FailedCall {
+func (p *Pool[T]) failedCall(c *call[T]) FailedCall {
 	f := FailedCall{
-		Attempt: c.Attempt, Started: c.Started, Duration: c.Duration,
+		Attempt: c.Attempt, Started: c.Started, Duration: c.Duration, Causes: cut(p.causesOf(c.Key).String(), maxCauseText),
 		Err: cut(fmt.Sprint(c.Err), maxErrorText), // Not c.Err.Error(), which panics for a nil pointer of an error type.
 	}
 	if c.panic != nil {
@@ -63,7 +64,7 @@ func (c *call[T]) failedCall() FailedCall {
 }
 
 // bytes is about the memory that f takes.
-func (f *FailedCall) bytes() int { return 100 + len(f.Err) + len(f.Stack) }
+func (f *FailedCall) bytes() int { return 116 + len(f.Causes) + len(f.Err) + len(f.Stack) }
 
 // failures counts, for each key, how many calls in a row have failed, and has records of those that have failed last: of
 // keys that are to come again, and of keys that were dropped. Another key takes no memory.

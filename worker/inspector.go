@@ -16,6 +16,8 @@ type FailedCall struct {
 	// Started is when the call began, and Duration how long it took.
 	Started  time.Time     `json:"started"`
 	Duration time.Duration `json:"duration_ns"`
+	// Causes are why the key came, at most 512 bytes of their text. A retry has none of its own.
+	Causes string `json:"causes,omitempty"`
 	// Err is the text of the error, at most 1 KiB of it.
 	Err string `json:"error"`
 	// Stack is that of a panic, at most 8 KiB of it, and otherwise empty.

@@ -26,6 +26,27 @@ func failedCalls(start time.Time, calls []worker.FailedCall) (lines []string) {
 	return lines
 }
 
+// Only the first call of a failing key has causes, which are those of the adds that it answers.
+func TestCausesOfFailedCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))
+		p := worker.New(q, func(context.Context, string) error { return errors.New("broken") }, options{MaxRetries: 1, KeepDropped: 1})
+		for range 2 {
+			q.(workqueue.CauseAdder[string]).AddCause("a", workqueue.Cause{Reason: strings.Repeat("é", 200)})
+			q.(workqueue.CauseAdder[string]).AddCause("a", workqueue.Cause{Reason: strings.Repeat("x", 400)})
+			q.(workqueue.CauseAdder[string]).AddCause("a", workqueue.Cause{Reason: "last"})
+		}
+		r := run(t, p)
+		r.after(time.Minute)
+		calls := p.SnapshotKey("a").FailedCalls
+		want := strings.Repeat("é", 128) + "; " + strings.Repeat("x", 254)
+		if len(calls) != 2 || calls[0].Causes != want || calls[1].Causes != "" {
+			t.Errorf("got %+v, want %q and none", calls, want)
+		}
+		r.endCleanly()
+	})
+}
+
 // Of a key that fails, or was dropped, the last five calls are known, until it succeeds or is forgotten.
 func TestFailedCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {

@@ -304,7 +304,7 @@ func (p *Pool[T]) finishCall(c *call[T]) {
 		p.Forget(c.Key)
 		p.queue.Forget(c.Key)
 	case NextDrop:
-		p.failures.drop(c.Key, c.failedCall())
+		p.failures.drop(c.Key, p.failedCall(c))
 		p.queue.Forget(c.Key)
 		if q, ok := p.queue.(GiveUpRecorder[T]); ok {
 			q.GiveUp(c.Key, c.Attempt, c.Err)
@@ -391,7 +391,7 @@ func (p *Pool[T]) countElsewhere(c *call[T]) {
 func (p *Pool[T]) retry(c *call[T]) {
 	c.failed = failureCount{calls: c.failed.calls + 1}
 	// Before AddRateLimited, which may panic: the key must not be lost.
-	p.failures.fail(c.Key, c.failedCall())
+	p.failures.fail(c.Key, p.failedCall(c))
 	p.failures.set(c.Key, c.failed)
 	select {
 	case p.anyFailing <- struct{}{}:
