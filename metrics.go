@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/observe"
 	"k8s.io/utils/clock"
 )
@@ -261,6 +262,17 @@ func newRetriesMetric(name string, provider MetricsProvider) CounterMetric {
 		return observe.OrNoop[CounterMetric](nil)
 	}
 	return observe.OrNoop(provider.NewRetriesMetric(name))
+}
+
+// observeDoneLocked notes that the key at s is Done.
+func (q *Typed[T]) observeDoneLocked(s keytable.Slot, now time.Duration) {
+	if !q.mu.keys.HasMemory(s) {
+		defer q.observer.Release(s)
+	}
+	q.observer.Finished(s, now)
+	if q.shuttingDown.Load() {
+		q.observer.RefreshLast()
+	}
 }
 
 func (q *Typed[T]) refreshMetrics() {

@@ -403,16 +403,6 @@ func (q *Typed[T]) Done(item T) {
 	}
 }
 
-func (q *Typed[T]) observeDoneLocked(s keytable.Slot, now time.Duration) {
-	if !q.mu.keys.HasMemory(s) {
-		defer q.observer.Release(s)
-	}
-	q.observer.Finished(s, now)
-	if q.shuttingDown.Load() {
-		q.observer.RefreshLast()
-	}
-}
-
 // ShutDown makes the queue ignore what is added from now on, and wakes every getter. Keys that are
 // queued are still handed out, and then Get returns shutdown = true. Drains that wait return at once.
 // ShutDown may be called any number of times, also while or after the queue is drained. It waits for
