@@ -102,19 +102,27 @@ func conformance(t *testing.T, addr string, skip map[string]string) {
 }
 
 func TestConformanceOnMiniredis(t *testing.T) {
-	// Its Lua is a hundred times slower than the server's, and slower still under the race detector.
-	checks := flag.Lookup("rapid.checks")
-	before := checks.Value.String()
-	if err := checks.Value.Set("3"); err != nil {
-		t.Fatal(err)
-	}
-	defer checks.Value.Set(before)
-	server := miniredis.RunT(t)
-	conformance(t, server.Addr(), nil)
+	setRapidChecks(t, "3") // Its Lua is a hundred times slower than the server's, and slower still under the race detector.
+	conformance(t, miniredis.RunT(t).Addr(), nil)
 }
 
 func TestConformanceOnServer(t *testing.T) {
+	setRapidChecks(t, "20") // After each call the server is asked for all that it has.
 	conformance(t, startServer(t).addr, nil)
+}
+
+// setRapidChecks sets how many sequences of calls the random cases try.
+func setRapidChecks(t *testing.T, n string) {
+	checks := flag.Lookup("rapid.checks")
+	before := checks.Value.String()
+	if err := checks.Value.Set(n); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := checks.Value.Set(before); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // checkInvariants returns an error if the data of a queue that is at rest contradict each other.

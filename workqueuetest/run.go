@@ -33,7 +33,7 @@ const forever = 1000 * time.Hour
 
 // patience is how much real time a case may take, in addition to the time of the stress cases. A case that takes
 // longer is abandoned with its goroutines, because nothing can end a goroutine that waits for a mutex.
-var patience = 20 * time.Second
+var patience = time.Minute
 
 // run is one run of a case. It collects failures instead of reporting them to the test, because some cases are expected
 // to fail. Its methods are safe for concurrent use.
