@@ -18,8 +18,8 @@ type Cause struct {
 	// TraceParent is the span in which it happened, as the header traceparent of W3C's Trace Context has it, or empty.
 	// One of more than 64 bytes is dropped.
 	TraceParent string `json:"traceparent,omitempty"`
-	// Quiet makes the add one of which [AddNotifier] says nothing: it does not interrupt the handler that has the key.
-	// The key comes again all the same.
+	// Quiet makes the add one that does not interrupt the handler that has the key: it does not close the channel of
+	// [AddNotifier]. The key comes again all the same. Adds without a cause, and those that come due, interrupt.
 	Quiet bool `json:"quiet,omitempty"`
 	// Time is when the key was added. The queue sets it if it is zero.
 	Time time.Time `json:"time,omitzero"`
@@ -36,7 +36,7 @@ const (
 type Causes struct {
 	// Last are the last eight different causes, the latest one last. They differ in Reason or TraceParent.
 	Last []Cause `json:"last,omitempty"`
-	// Others is how many further causes there were, before those.
+	// Others is how many causes were pushed out by those. A cause that comes again afterwards is a new one.
 	Others int `json:"others,omitempty"`
 	// First is when the first of all was added.
 	First time.Time `json:"first,omitzero"`
@@ -87,17 +87,17 @@ func (c Causes) Plus(cause Cause) Causes {
 	return c
 }
 
-// CauseAdder is a queue that keeps why its keys were added. The queues of this package are, at every layer, and those of
-// package priorityqueue. Adds without a cause cost nothing more than in other queues.
+// CauseAdder is a queue that keeps why its keys were added. All queues of this project are, at every layer. Adds without a
+// cause cost nothing more than in other queues.
 type CauseAdder[T comparable] interface {
 	// AddCause is Add that says why. The causes of adds that are merged are merged, too: see Causes.
 	AddCause(key T, cause Cause)
 	// Causes returns, for a key that a worker holds, the causes of the adds that this hand-out answers, and for a queued
-	// key those so far. They are forgotten when the worker is Done.
+	// key those so far. (A queue on a server knows them of held keys alone.) They are forgotten when the worker is Done.
 	Causes(key T) Causes
 }
 
-// AddNotifier is a queue that says when a key is added while a worker holds it, as those of [CauseAdder].
+// AddNotifier is a queue that reports adds of a key that a worker holds. All queues of this project are.
 type AddNotifier[T comparable] interface {
 	// AddedAgain returns a channel that is closed when key, which the caller holds, is added again, at once or because its
 	// time has come. If that has happened since the key was handed out, it is closed already. Adds with a Quiet cause do
@@ -168,44 +168,30 @@ func (q *Typed[T]) interruptLocked(s keytable.Slot, k *entry[T]) {
 	}
 }
 
-// AddCause is AddCause of the queue below or, if that is no [CauseAdder], Add.
-func (q *delayingType[T]) AddCause(item T, cause Cause) { addCause(q.Extended, item, cause) }
-
-// Causes are those of the queue below, if that is a [CauseAdder].
-func (q *delayingType[T]) Causes(item T) Causes { return causesIn(q.Extended, item) }
-
-// AddedAgain is that of the queue below. It returns nil if that is no [AddNotifier].
-func (q *delayingType[T]) AddedAgain(item T) <-chan struct{} { return addedAgainIn(q.Extended, item) }
+// notesBelow gives a layer the methods of the queue below.
+type notesBelow[T comparable] struct{ below TypedInterface[T] }
 
 // AddCause is AddCause of the queue below or, if that is no [CauseAdder], Add.
-func (q *rateLimitingType[T]) AddCause(item T, cause Cause) { addCause(q.Extended, item, cause) }
-
-// Causes are those of the queue below, if that is a [CauseAdder].
-func (q *rateLimitingType[T]) Causes(item T) Causes { return causesIn(q.Extended, item) }
-
-// AddedAgain is that of the queue below. It returns nil if that is no [AddNotifier].
-func (q *rateLimitingType[T]) AddedAgain(item T) <-chan struct{} {
-	return addedAgainIn(q.Extended, item)
-}
-
-func addCause[T comparable](below TypedInterface[T], item T, cause Cause) {
-	if adder, ok := below.(CauseAdder[T]); ok {
-		adder.AddCause(item, cause)
+func (n notesBelow[T]) AddCause(item T, cause Cause) {
+	if q, ok := n.below.(CauseAdder[T]); ok {
+		q.AddCause(item, cause)
 	} else {
-		below.Add(item)
+		n.below.Add(item)
 	}
 }
 
-func causesIn[T comparable](below TypedInterface[T], item T) Causes {
-	if below, ok := below.(CauseAdder[T]); ok {
-		return below.Causes(item)
+// Causes are those of the queue below, if that is a [CauseAdder].
+func (n notesBelow[T]) Causes(item T) (causes Causes) {
+	if q, ok := n.below.(CauseAdder[T]); ok {
+		causes = q.Causes(item)
 	}
-	return Causes{}
+	return causes
 }
 
-func addedAgainIn[T comparable](below TypedInterface[T], item T) <-chan struct{} {
-	if below, ok := below.(AddNotifier[T]); ok {
-		return below.AddedAgain(item)
+// AddedAgain is that of the queue below. It returns nil if that is no [AddNotifier].
+func (n notesBelow[T]) AddedAgain(item T) <-chan struct{} {
+	if q, ok := n.below.(AddNotifier[T]); ok {
+		return q.AddedAgain(item)
 	}
 	return nil
 }

@@ -103,6 +103,7 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 		retriesMetric: retriesMetric,
 		logger:        logr.Discard(),
 	}
+	q.notesBelow.below = q.Extended
 	q.loop = dueloop.New(config.Clock, q.waitingLoop)
 	if config.Logger != nil {
 		q.logger = *config.Logger
@@ -141,6 +142,7 @@ func NewDelayingQueueWithCustomClock(clock clock.WithTicker, name string) Delayi
 // waitingLoop, which adds them to the queue below when they are due.
 type delayingType[T comparable] struct {
 	Extended[T]
+	notesBelow[T]
 
 	name          string
 	logger        logr.Logger

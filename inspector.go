@@ -33,8 +33,8 @@ type Inspector struct {
 	AddCause func(key any, cause Cause)
 	// Pause and Resume are the queue's own. They are nil if it cannot be paused.
 	Pause, Resume func()
-	// PauseGroup, ResumeGroup and PausedGroups are the queue's own. They are nil if its keys have no groups, which the
-	// queue's PausedGroups says by nil.
+	// PauseGroup, ResumeGroup and PausedGroups are the queue's own. They are nil in a queue without groups,
+	// where its PausedGroups returns nil.
 	PauseGroup, ResumeGroup func(group string)
 	PausedGroups            func() []string
 	// GivenUp returns up to limit keys that the queue itself keeps because they are not tried any more, the latest first.

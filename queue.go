@@ -50,8 +50,8 @@ type QueueConfig = TypedQueueConfig[any]
 // TypedQueueConfig configures [NewTypedWithConfig]. The zero config is a FIFO queue without
 // metrics on the real clock.
 type TypedQueueConfig[T comparable] struct {
-	// Name is the queue's name in its metrics. A queue without a name has no metrics, and never
-	// reads the clock.
+	// Name is the queue's name in its metrics. A queue without a name has no metrics, and reads the
+	// clock in AddCause alone.
 	Name string
 
 	// MetricsProvider makes the queue's metrics. Nil means the one of SetProvider.

@@ -93,6 +93,7 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 		delaying:    config.DelayingQueue,
 		rateLimiter: rateLimiter,
 	}
+	q.notesBelow.below = q.Extended
 	registerInspector[T](q, config.Name, provider, below)
 	return q
 }
@@ -115,6 +116,7 @@ func NewRateLimitingQueueWithDelayingInterface(di DelayingInterface, rateLimiter
 type rateLimitingType[T comparable] struct {
 	// Extended is the delaying queue without its AddAfter.
 	Extended[T]
+	notesBelow[T]
 	delaying    TypedDelayingInterface[T]
 	rateLimiter TypedRateLimiter[T]
 }

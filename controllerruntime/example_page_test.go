@@ -68,7 +68,7 @@ func ExampleWithCauses() {
 	h := controllerruntime.WithCauses(&handler.EnqueueRequestForObject{},
 		func(e controllerruntime.Event[client.Object]) workqueue.Cause {
 			cause := controllerruntime.CauseOf(e)
-			if e.Type == "Update" && e.Old.GetGeneration() == e.New.GetGeneration() {
+			if e.Type == "Update" && e.New.GetGeneration() != 0 && e.Old.GetGeneration() == e.New.GetGeneration() {
 				cause.Quiet = true
 			}
 			return cause

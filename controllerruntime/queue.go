@@ -162,7 +162,8 @@ func (q *Queue[request]) Forget(item request) {
 	}
 }
 
-// keptFailures are the requests whose failures the next Forget must not forget.
+// keptFailures are the requests whose call was interrupted: the controller's Forget that follows must leave their failures
+// alone.
 type keptFailures[request comparable] struct {
 	n        atomic.Int64 // of requests, so that most calls need no lock
 	mu       sync.Mutex

@@ -208,8 +208,7 @@ func (r *Reconciler[request]) Cancel(req request) bool {
 	return c != nil && c.pool.Cancel(req)
 }
 
-// observed is the queue as the pool sees it. The pool would add a request again, and make the limiter forget it. The
-// controller does that.
+// observed is the queue without the methods that add a request again and forget it: the controller does both.
 type observed[request comparable] struct{ *Queue[request] }
 
 func (observed[request]) AddRateLimited(request)                      {}

@@ -134,6 +134,7 @@ func TestErrAddedFromElsewhere(t *testing.T) {
 		defer q.ShutDown()
 		q.AddRateLimited(requestA)
 		_, _ = q.Get()
+		q.AddAfter(requestA, time.Hour) // That is not at once.
 		if result, err := r.Reconcile(t.Context(), requestA); err != nil || !result.IsZero() {
 			t.Errorf("%v, %v", result, err)
 		}

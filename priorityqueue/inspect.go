@@ -13,7 +13,7 @@ type State uint8
 const (
 	// Absent is a key that is not in the queue.
 	Absent State = iota
-	// Queued is a key that waits for a worker, also if its group is at its limit, or that or the queue is paused.
+	// Queued is a key that waits for a worker, also if the queue is paused, or its group is paused or at its limit.
 	Queued
 	// Waiting is a key that waits for its time.
 	Waiting

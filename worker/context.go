@@ -13,19 +13,20 @@ import (
 )
 
 // callContext is the context of one call of a handler. It ends when the call has ended, and before that with the pool and by
-// Pool.Cancel. A handler may keep it for longer, so each is used once. Few handlers wait for its end, and a standard context
-// costs allocations and a place in its parent. So it makes one when somebody needs it, and is small until then.
+// Pool.Cancel. A handler may keep it for longer, so each is used once. A standard context costs allocations
+// and a place in its parent, and few handlers wait for its end. So it makes one (own) when somebody first asks.
 type callContext struct {
 	*callInfo
 	// own is nil until it is needed. If the call ends before that, it is callInfo.ended.
 	own atomic.Pointer[ownContext]
 }
 
-// callInfo is what contexts have in common. Calls that differ in nothing share it.
+// callInfo is the part of a callContext that does not change. First attempts share one if there are no logger and no
+// priorities.
 type callInfo struct {
 	pool     caller
 	handling context.Context // the parent of all
-	ended    *ownContext     // one that has ended without another cause
+	ended    *ownContext     // one that has ended, for calls that end before they need one of their own
 
 	attempt  int
 	priority int
@@ -149,7 +150,8 @@ func Causes(ctx context.Context) workqueue.Causes {
 // [workqueue.Cause] do not end it, and neither does the handler's own RequeueAfter, which comes later.
 //
 // A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has been
-// interrupted. That is no failure: see [NextInterrupted].
+// interrupted. That is no failure: see [NextInterrupted]. (An error that has lost its cause, such as a gRPC status, is one:
+// return context.Cause of the context instead.)
 //
 // The context ends with the call. Until then it takes a goroutine, and UntilAdded an amount of time in proportion to the
 // number of workers. If the queue is no [workqueue.AddNotifier], the call has ended, or ctx is not from a handler's call,

@@ -76,7 +76,7 @@ type failures[T comparable] struct {
 	mu sync.Mutex // guards what follows
 	// counts has every key whose last call has failed and that is to come again.
 	counts keytable.Table[T, failureCount]
-	// records are also in failing or in dropped and, unless it is too long ago, in withCalls.
+	// Each record is in failing or in dropped, and in withCalls while its calls are kept.
 	records          map[T]*record[T]
 	failing, dropped recent[T]
 	withCalls        list.List // of *record[T], the one that failed last at the front
@@ -93,7 +93,7 @@ type recent[T comparable] struct {
 type record[T comparable] struct {
 	FailedKey[T]
 	calls []FailedCall // the last ones, at most keepCalls
-	// in has the record, at place. callsPlace is that in withCalls, nil if it is not there.
+	// in is the list that has the record, at place. callsPlace is that in withCalls, nil if it is not there.
 	in                *recent[T]
 	place, callsPlace *list.Element
 }

@@ -91,8 +91,8 @@ func (p *Pool[T]) setHandling(w *worker[T], c *call[T]) {
 	p.setHandlingLocked(w, c)
 }
 
-// NextOf returns what becomes of the key of a handler's call that returns err, for a middleware. It is NextRetry for a
-// failure, also if the key is dropped because it has failed too often. The context is that of the call or made from it.
+// NextOf returns, for a middleware, what becomes of the key if its call returns err. A failure is NextRetry even if the key
+// will be dropped for having failed too often. The context is that of the call or made from it.
 func NextOf(ctx context.Context, err error) Next {
 	c := call[struct{}]{Result: Result[struct{}]{Err: err}, ctx: ctx, base: callOf(ctx)}
 	switch {

@@ -45,8 +45,8 @@ type Inspector struct {
 // InspectorProvider is a [StatsProvider] that looks at keys, too.
 type InspectorProvider interface {
 	StatsProvider
-	// InspectPool is called as WatchPool is. What WatchPool says of its function holds for those of i, except that a
-	// Snapshot takes longer.
+	// InspectPool is called as WatchPool is. What WatchPool says of its function holds for those of i, except that Snapshot,
+	// SnapshotKey and FailingKeys ask the queue, for up to a second.
 	InspectPool(name string, i Inspector)
 }
 
@@ -58,8 +58,8 @@ type KeySnapshot[T comparable] struct {
 	// Failing is set if the last call has failed and the key is to come again, Dropped if the key was dropped.
 	Failing *FailedKey[T] `json:"failing,omitempty"`
 	Dropped *FailedKey[T] `json:"dropped,omitempty"`
-	// FailedCalls are the last five calls that have failed in a row, the last one last. The pool keeps up to 16 MiB of
-	// them for all keys together; beyond that, keys that failed long ago have fewer, or none.
+	// FailedCalls are the last five calls that have failed in a row, the last one last. The pool keeps them of the 10,000
+	// failing keys that failed last and of Options.KeepDropped dropped ones, up to 16 MiB for all together; other keys have none.
 	FailedCalls []FailedCall `json:"failed_calls,omitempty"`
 	// Causes are why the running call came, if the queue is a [workqueue.CauseAdder].
 	Causes workqueue.Causes `json:"causes,omitzero"`

@@ -59,7 +59,7 @@ type Options[T comparable] struct {
 	// Zero means never.
 	StuckAfter time.Duration
 
-	// KeepDropped is how many dropped keys the pool remembers, each with up to 1 KiB of its last error. Zero means
+	// KeepDropped is how many dropped keys the pool remembers, each with its last five failed calls. Zero means
 	// 1,000, a negative number none. See [Pool.Snapshot].
 	KeepDropped int
 

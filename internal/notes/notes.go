@@ -13,14 +13,14 @@ type Notes[C any] struct {
 
 // note is about a key. Its fields are nil if there is nothing to keep.
 type note[C any] struct {
-	// next has the causes of the adds that the next hand-out answers, current those that the last hand-out has answered.
-	// What they point to does not change.
+	// next are the causes collected for the next hand-out, current those of the hand-out that a worker has. What they point
+	// to does not change.
 	next, current *C
 	// added is closed when a key that is held is added again, and then nil.
 	added chan struct{}
 }
 
-// Closed is for those who wait when the add has come already.
+// Closed is a closed channel, for a key that was added again already.
 var Closed = func() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
