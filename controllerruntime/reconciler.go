@@ -113,21 +113,13 @@ func (r *Reconciler[request]) Watch(q *Queue[request]) {
 	}
 }
 
-// inspector returns the Inspector of a pool that has as many workers as there are calls: only the controller knows how many
-// it may have.
+// inspector returns the Inspector of the pool.
 func (c *controller[request]) inspector() worker.Inspector {
 	i := worker.Inspect(c.pool)
 	i.Queue = c.queue
-	ofController := func(s worker.Stats) worker.Stats {
-		s.Wanted = s.Living
-		s.Ended = c.queue.ShuttingDown() && s.Living == 0
-		return s
-	}
-	stats, snapshot := i.Stats, i.Snapshot
-	i.Stats = func() worker.Stats { return ofController(stats()) }
+	snapshot := i.Snapshot
 	i.Snapshot = func(limit int) worker.Snapshot[any] {
 		s := snapshot(limit)
-		s.Stats = ofController(s.Stats)
 		if n := min(limit, s.Stats.Failing); n > len(s.Failing) { // The pool lists 512.
 			s.Failing = c.failing(i.FailingKeys(), n)
 		}
@@ -178,7 +170,7 @@ func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (recon
 	if called := c.pool.Handle(context.WithValue(ctx, answerKey{}, &a), req); called.Next == worker.NextInterrupted {
 		// The controller forgets the failures after a success, which this is not.
 		c.queue.kept.insert(req)
-		if k, _ := c.queue.SnapshotKey(req); !k.Again { // r has returned worker.ErrAdded without having it from worker.UntilAdded.
+		if k, _ := c.queue.SnapshotKey(req); !k.Again || !k.Due.IsZero() { // r has returned worker.ErrAdded without having it from worker.UntilAdded.
 			c.queue.AddWithPriority(req, c.queue.PriorityOf(req), 0)
 		}
 		return reconcile.Result{}, nil

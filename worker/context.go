@@ -194,10 +194,10 @@ func (c *call[T]) addedAgain() bool {
 	return own != nil && own.interrupted.Load()
 }
 
-// endedOtherwise reports whether the handler's context has ended for another reason. (OnStart may have made it by UntilAdded.)
+// endedOtherwise reports whether the handler's context was canceled for another reason. (OnStart may have made it by UntilAdded.
+// If the handler was also too slow, that is another error than Canceled.)
 func (c *call[T]) endedOtherwise() bool {
-	cause := context.Cause(c.ctx)
-	return cause != nil && !errors.Is(cause, ErrAdded)
+	return errors.Is(c.ctx.Err(), context.Canceled) && !errors.Is(context.Cause(c.ctx), ErrAdded)
 }
 
 // keyOf returns the key of a call that goes on.

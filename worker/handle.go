@@ -8,36 +8,62 @@ import (
 // Handle handles key in the caller's goroutine, as a worker of the pool would, and returns what has come of it. It is for a
 // program, or a library, that has workers of its own: they get keys from the queue, call Handle, and then Done. All else is as
 // in a pool that runs: the handler's context, attempts and retries, hooks, Stats, Snapshot, Cancel and stuck handlers. The
-// handler's context is made from ctx.
+// handler's context is made from ctx. If the key's lease has ended already, the handler is not called, and the result is
+// NextInterrupted with the cause of that end.
 //
 // A panic of the handler goes on when all this is done, and so does runtime.Goexit. A panic of a hook, the logger, the clock or
-// the queue goes to the caller, too. Options.Workers, Drain and the other options of the end mean nothing. A provider of metrics
-// does not discover the pool: see [Inspect].
+// the queue goes to the caller, too, but one of OnStuck ends the program. Options.Workers, Drain and the other options of the
+// end mean nothing. A provider of metrics does not discover the pool: see [Inspect].
 //
-// A pool has either Run or Handle: after the first Handle, Run returns an error as if it had been called, and after Run, the first Handle panics. It also
-// panics if the arguments of [New] make no sense.
+// Use either Run or Handle: once Handle was called, Run returns an error; once Run was called, Handle panics. It also panics
+// if the arguments of [New] make no sense.
 func (p *Pool[T]) Handle(ctx context.Context, key T) Result[T] {
-	p.prepareHandle.Do(func() {
-		if err := p.check(); err != nil {
-			panic(err)
-		}
-		p.begun.Store(true)
-		p.prepareLogger()
-		p.handling = context.Background()
-	})
+	p.prepareHandle.Do(p.beginHandling)
+	if p.cannotHandle != nil {
+		panic(p.cannotHandle)
+	}
 	w := p.join()
 	defer p.leave(w)
 	c := call[T]{Result: Result[T]{Key: key}, rethrows: true}
 	defer c.end()
 	p.prepare(w, &c, &callInfo{pool: p, handling: ctx, attempt: 1, prioritized: p.priorities != nil, logger: p.logger})
+	if c.lost {
+		p.logLost(key)
+		c.Next, c.Err = NextInterrupted, context.Cause(c.ctx)
+		return c.Result
+	}
 	c.base.need() // The parent knows it from the beginning, so that it ends with the call in any case.
 	p.setHandling(w, &c)
 	p.handle(&c)
 	return c.Result
 }
 
-// join returns a worker that the caller is.
+// beginHandling is called by the first Handle.
+func (p *Pool[T]) beginHandling() {
+	if p.cannotHandle = p.check(); p.cannotHandle != nil {
+		return
+	}
+	if !p.begun.CompareAndSwap(false, true) {
+		p.cannotHandle = errRunTwice
+		return
+	}
+	p.handles.Store(true)
+	p.prepareLogger()
+	p.handling = context.Background()
+}
+
+// sweepNow forgets what is stale, if that was done long ago. In a pool that runs, awaitStop does it.
+func (p *Pool[T]) sweepNow() {
+	now := p.options.Clock.Now().UnixNano()
+	last := p.lastSweep.Load()
+	if p.failures.n.Load() > 0 && now-last >= int64(sweepEvery) && p.lastSweep.CompareAndSwap(last, now) && last != 0 {
+		go p.sweepFailures(func() bool { return false })
+	}
+}
+
+// join adds a worker for the caller's goroutine to the pool.
 func (p *Pool[T]) join() *worker[T] {
+	p.sweepNow()
 	w := &worker[T]{spare: new(callContext)}
 	p.mu.Lock()
 	p.mu.workers = append(p.mu.workers, w)

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -254,4 +255,88 @@ func TestNextOf(t *testing.T) {
 		p.Handle(t.Context(), key)
 		q.Done(key)
 	})
+}
+
+// What makes Handle panic does so each time: a program may recover the first panic.
+func TestHandleGoesOnPanicking(t *testing.T) {
+	q := newQueue()
+	defer q.ShutDown()
+	nothing := func(context.Context, string) error { return nil }
+	afterRun := worker.New(newQueue(), nothing, options{})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := afterRun.Run(ended); err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range map[string]*worker.Pool[string]{
+		"of an option without sense": worker.New(q, nothing, options{Workers: -1}), "after Run": afterRun,
+	} {
+		for range 2 {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%s: Handle did not panic", name)
+					}
+				}()
+				p.Handle(t.Context(), "a")
+			}()
+		}
+		if n := p.Stats().Handled; n != 0 {
+			t.Errorf("%s: %d keys were handled", name, n)
+		}
+	}
+}
+
+// A pool of Handle has as many workers as there are calls, and is over when its queue is. Keys that fail and are removed from
+// the queue are forgotten within about a minute, as in a pool that runs.
+func TestStatsOfHandle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := priorityqueue.New(priorityqueue.Config[string]{})
+		p := worker.New(q, func(context.Context, string) error {
+			time.Sleep(time.Second)
+			return errors.New("no")
+		}, options{Workers: 7})
+		handle := func(key string) {
+			q.Add(key)
+			q.Get()
+			p.Handle(t.Context(), key)
+			q.Done(key)
+		}
+		go handle("a")
+		synctest.Wait()
+		if s := p.Stats(); s.Wanted != 1 || s.Living != 1 || s.Busy != 1 || s.Ended {
+			t.Errorf("while a call goes on: %+v", s)
+		}
+		time.Sleep(2 * time.Second)
+		for i := range 100 {
+			handle(fmt.Sprint(i))
+			q.Discard(fmt.Sprint(i))
+		}
+		time.Sleep(time.Minute)
+		handle("b")
+		synctest.Wait()
+		if s := p.Stats(); s.Failing != 2 || s.Wanted != 0 {
+			t.Errorf("after a minute: %+v", s)
+		}
+		q.ShutDown()
+		if s := p.Stats(); !s.Ended {
+			t.Errorf("after the shutdown: %+v", s)
+		}
+	})
+}
+
+// If the key's lease has ended, Handle leaves the key to the other process.
+func TestHandleWithoutLease(t *testing.T) {
+	q := leasing{newQueue(), new(journal), func(cancel context.CancelCauseFunc) { cancel(errLeaseLost) }}
+	defer q.ShutDown()
+	p := worker.New(q, func(context.Context, string) error {
+		t.Error("the handler was called")
+		return nil
+	}, options{})
+	q.Add("a")
+	q.Get()
+	r := p.Handle(t.Context(), "a")
+	if !errors.Is(r.Err, errLeaseLost) || r.Next != worker.NextInterrupted || p.Stats().Handled != 0 || q.NumRequeues("a") != 0 {
+		t.Errorf("%+v, %+v", r, p.Stats())
+	}
 }

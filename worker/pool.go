@@ -43,6 +43,11 @@ type Pool[T comparable] struct {
 	// begun is set by the first Run, and by the first Handle, which also calls prepareHandle.
 	begun         atomic.Bool
 	prepareHandle sync.Once
+	// cannotHandle is what Handle panics with, or nil. handles reports that Handle was called and can be; lastSweep is when it
+	// has last looked for stale failures.
+	cannotHandle error
+	handles      atomic.Bool
+	lastSweep    atomic.Int64
 
 	failures failures[T]
 	// anyFailing has one element when keys begin to fail. See awaitStop.
@@ -322,7 +327,7 @@ func (p *Pool[T]) guarded(f func()) {
 
 // panicked is called with what was recovered from foreign code other than the handler.
 func (p *Pool[T]) panicked(v any) {
-	if p.options.CrashOnPanic {
+	if p.options.CrashOnPanic || p.handles.Load() {
 		panic(v)
 	}
 	p.fail(&PanicError{Value: v, Stack: debug.Stack()})

@@ -168,6 +168,8 @@ func (p *Pool[T]) count(c *call[T]) {
 
 // Stats returns the pool's numbers. It takes time in proportion to the number of workers, and does not block.
 func (p *Pool[T]) Stats() Stats {
+	handles := p.handles.Load()
+	over := handles && p.queue.ShuttingDown()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := &p.mu.counted
@@ -189,6 +191,9 @@ func (p *Pool[T]) Stats() Stats {
 	}
 	if !p.mu.returned {
 		s.Wanted = p.mu.target
+	}
+	if handles { // Only the program knows how many workers it has.
+		s.Wanted, s.Ended = s.Living, over && s.Living == 0
 	}
 	for _, w := range p.mu.workers {
 		if w.state == handling {

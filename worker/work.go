@@ -146,9 +146,7 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 	p.guarded(func() { p.prepare(w, &c, p.firstCall) }) // If it panics, the pool stops, and begin returns false.
 	switch {
 	case c.lost: // Another process may have got the key.
-		if p.logger != nil {
-			p.logger.Warn("The lease of a key ended before its handler was called", "key", key)
-		}
+		p.logLost(key)
 	case p.begin(w, &c):
 		p.handle(&c)
 	case p.givesBack():
