@@ -29,7 +29,7 @@
 // last four are numbers of the whole queue, as the depth is: take the maximum of the processes, not the sum.
 //
 //	workqueue_shared_outage                      gauge      1 if the last attempt to reach the server failed, otherwise 0
-//	workqueue_shared_unsent_operations           gauge      adds and the rest that have not reached the server yet
+//	workqueue_shared_unsent_operations           gauge      operations, such as adds, that have not reached the server yet
 //	workqueue_shared_errors_total                counter    attempts to reach the server that failed
 //	workqueue_shared_lost_leases_total           counter    keys whose lease was lost while a worker held them
 //	workqueue_shared_lost_dones_total            counter    calls of Done that came after that

@@ -69,7 +69,7 @@ func (s *shard[T]) mergeLocked(seq uint64, w *why) {
 	}
 }
 
-// volume is how the server has whether a cause is quiet.
+// volume is q for a quiet cause and l for others, as the server keeps it.
 func volume(quiet bool) string {
 	if quiet {
 		return "q"
@@ -77,8 +77,8 @@ func volume(quiet bool) string {
 	return "l"
 }
 
-// encodeCauses returns causes as the server keeps them, nothing if there are none: see addCauses in operations.lua. What makes
-// causes different is the length of the TraceParent in two digits, the TraceParent, and the Reason.
+// encodeCauses returns causes as the server keeps them, nothing if there are none: see addCauses in operations.lua. Two causes
+// are the same if all behind the volume is: the length of TraceParent in two digits, TraceParent, Reason.
 func encodeCauses(causes workqueue.Causes) string {
 	if causes.IsZero() {
 		return ""
@@ -117,9 +117,10 @@ func decodeCauses(text string) (causes workqueue.Causes) {
 const watchInterval = 400 * time.Millisecond
 
 // AddedAgain returns a channel that is closed when item, which a worker of this replica holds, is added again, on whichever
-// replica, at once or because its time has come: if by this replica at once, at that moment, otherwise within a second. It asks
-// the server, for up to a second, whether that has happened already; if so, the channel is closed. Adds with a Quiet cause
-// do not count. After Done, and when the lease is lost, nothing closes it any more. For a key that is not held it is nil.
+// replica, at once or because its time has come: immediately if this replica adds it without a delay, otherwise within a
+// second. It asks the server, for up to a second, whether that has happened already; if so, the channel is closed. A second
+// call for the same hand-out returns the same channel, and does not wait. Adds with a Quiet cause do not count. After Done,
+// and when the lease is lost, nothing closes it any more. For a key that is not held it is nil.
 //
 // While there are such channels that are not closed, the server is asked every 400 ms, for all of these keys together.
 func (q *Queue[T]) AddedAgain(item T) <-chan struct{} {

@@ -47,18 +47,18 @@ func (q *Queue[T]) GiveUp(item T, attempts int, err error) {
 func (q *Queue[T]) GivenUp(ctx context.Context, limit int) (keys []GivenUp[T], err error) {
 	for _, s := range q.shards {
 		var ofShard []GivenUp[T]
-		err := s.read(ctx, listGivenUp, limit, func(k rawKey) {
+		err = s.read(ctx, listGivenUp, limit, func(k rawKey) {
 			if item, err := q.decode(k.encoded); err == nil {
 				ofShard = append(ofShard, givenUpKey(item, k))
 			}
 		})
 		keys = append(keys, ofShard...)
 		if err != nil {
-			return keys, err
+			break
 		}
 	}
 	sortFirst(&keys, limit, func(a, b GivenUp[T]) int { return b.At.Compare(a.At) })
-	return keys, nil
+	return keys, err
 }
 
 func givenUpKey[T comparable](item T, k rawKey) GivenUp[T] {
@@ -98,13 +98,15 @@ func (q *Queue[T]) GivenUpKeys(limit int) (keys []workqueue.GivenUpKey[T]) {
 	return keys
 }
 
-// RetryGivenUp is Retry for tools. It asks the server for up to a second, and returns false if that does not answer.
+// RetryGivenUp is Retry for tools. It asks the server for up to a second, and returns false if that does not answer; the server
+// may still do it later.
 func (q *Queue[T]) RetryGivenUp(item T) bool {
 	found, _ := q.Retry(context.Background(), item)
 	return found
 }
 
-// ForgetGivenUp is DropGivenUp for tools. It asks the server for up to a second, and returns false if that does not answer.
+// ForgetGivenUp is DropGivenUp for tools. It asks the server for up to a second, and returns false if that does not answer;
+// the server may still do it later.
 func (q *Queue[T]) ForgetGivenUp(item T) bool {
 	found, _ := q.DropGivenUp(context.Background(), item)
 	return found

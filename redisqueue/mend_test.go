@@ -424,9 +424,17 @@ func TestScriptsOfTheFirstVersion(t *testing.T) {
 	q.Add("x")
 	mustGet(t, q, "x")
 	must(t, q.Flush(ctx))
-	before := dump()
-	if reply, err := send("test", 1, "aold"); err == nil || !maps.Equal(dump(), before) {
-		t.Errorf("an old script says %v and changes the queue to %q", reply, dump())
+	for attempt := 1; ; attempt++ {
+		before := dump()
+		reply, err := send("test", 1, "aold")
+		after := dump()
+		if err != nil && maps.Equal(after, before) {
+			break
+		}
+		if err == nil || attempt == 5 { // A late batch of q may change it as well, but not each time.
+			t.Errorf("an old script says %v and changes the queue from %q to %q", reply, before, after)
+			break
+		}
 	}
 	q.Done("x")
 	must(t, q.ShutDownContext(ctx))

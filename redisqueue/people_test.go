@@ -108,6 +108,32 @@ func TestRemove(t *testing.T) {
 	}
 }
 
+// callingCodec calls a function whenever it has decoded a key.
+type callingCodec struct{ decoded func() }
+
+func (callingCodec) Encode(key string) (string, error) { return key, nil }
+
+func (c callingCodec) Decode(encoded string) (string, error) { c.decoded(); return encoded, nil }
+
+// If the server stops answering, GivenUp returns the latest of what it has, and no more keys than asked for.
+func TestGivenUpPartly(t *testing.T) {
+	ctx, cancel := context.WithCancel(within(t, 20*time.Second))
+	decoded := 0
+	q := newTestQueue(t, startServer(t).client(), Config[string]{Logger: discard, Shards: 3, Codec: callingCodec{func() {
+		if decoded++; decoded == 4 {
+			cancel() // Two of three shards have answered.
+		}
+	}}})
+	for i := range 40 {
+		q.GiveUp(fmt.Sprint(i), 1, nil)
+		must(t, q.Flush(ctx))
+	}
+	given, err := q.GivenUp(ctx, 2)
+	if !errors.Is(err, context.Canceled) || len(given) != 2 || given[0].At.Before(given[1].At) {
+		t.Errorf("GivenUp() = %+v, %v", given, err)
+	}
+}
+
 // Keys that were given up are kept for all replicas, not too many and not forever, until they are tried again or dropped, or
 // succeed after all.
 func TestGivenUp(t *testing.T) {

@@ -88,8 +88,8 @@
 // One kind of change no list has: that a thing was deleted. If it was deleted at the moment of the move, both replicas may
 // drop its key. As always in controllers, which miss deletions when they restart, what must be cleaned up needs a
 // finalizer, or an object of one's own that is listed too. QueueConfig.FinishQueued makes it rarer: then the old holder handles
-// what it has queued of a slot before it hands it over. It cannot help where the old holder hears of the deletion after that,
-// and the new one before.
+// what it has queued of a slot before it hands it over. It does not help if the old holder hears of the deletion only after
+// the handover, and the new one before.
 //
 // # Costs
 //

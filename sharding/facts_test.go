@@ -79,6 +79,7 @@ func TestCauses(t *testing.T) {
 	because := workqueue.Cause{Reason: "Secret default/db changed"}
 	for name, inner := range map[string]workqueue.TypedRateLimitingInterface[string]{
 		"root": newRoot(), "priorityqueue": priorityqueue.New(priorityqueue.Config[string]{}),
+		"low priority": priorityqueue.New(priorityqueue.Config[string]{}),
 		"without causes": struct {
 			workqueue.TypedRateLimitingInterface[string]
 		}{newRoot()},
@@ -91,7 +92,13 @@ func TestCauses(t *testing.T) {
 		if keeps {
 			want = because.Reason
 		}
-		causes.AddCause("key", because)
+		priority := 0
+		if name == "low priority" {
+			priority = -100
+			inner.(*priorityqueue.Queue[string]).AddWithOpts(priorityqueue.AddOpts{Priority: priority, Cause: &because}, "key")
+		} else {
+			causes.AddCause("key", because)
+		}
 		m.setState(0, stopping)
 		got := make(chan string)
 		go func() { key, _ := q.Get(); got <- key }()
@@ -103,6 +110,9 @@ func TestCauses(t *testing.T) {
 		(*m.queues.Load())[0].settled([]int{0})
 		if key := <-got; key != "key" || causes.Causes(key).String() != want {
 			t.Errorf("%s: %s because of %q", name, key, causes.Causes(key))
+		}
+		if p, ok := inner.(worker.PriorityQueue[string]); ok && p.PriorityOf("key") != priority {
+			t.Errorf("%s: it comes back with priority %d, not %d", name, p.PriorityOf("key"), priority)
 		}
 		again := notifier.AddedAgain("key")
 		if (again != nil) != keeps {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -60,10 +61,11 @@ type Queue[T comparable] interface {
 // NewQueue returns a queue that hands out those keys of inner whose slots the member holds. From now on inner must not be
 // used by itself. The result is an [workqueue.Extended], and has the methods for priorities ([worker.PriorityQueue]),
 // for removal ([workqueue.KeyRemover], [worker.KeyFinder]), for a pause and for reading keys ([workqueue.KeyReader])
-// if inner has them. It is a [workqueue.CauseAdder] and a [workqueue.AddNotifier], which does nothing more than Add if
-// inner is none. Its facts on the debug page are who holds which slots, and what moves.
+// if inner has them. It is a [workqueue.CauseAdder] and a [workqueue.AddNotifier]. If inner is no CauseAdder,
+// AddCause is Add. Its facts on the debug page are who holds which slots, and what moves.
 //
-// Several queues may share a member. It panics if config has no Keys, or needs a Hash or a queue with other methods.
+// Several queues may share a member. It panics if config has no Keys, if T needs a Hash and there is none, or if FinishQueued
+// is set and inner is no KeyReader.
 func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) Queue[T] {
 	q := newQueue(inner, member, config)
 	defer member.register(q)
@@ -278,16 +280,29 @@ func (q *queue[T]) settled(slots []int) {
 		isHeld := q.member.state(slot) != absent
 		for key, p := range keys {
 			if isHeld {
-				for _, cause := range p.causes.Last {
-					q.AddCause(key, cause)
-				}
-				q.add(key, p.priority)
+				q.restore(key, p)
 			} else {
 				q.ofOthers.Add(1)
 				q.inner.Forget(key)
 			}
 		}
 	}
+}
+
+// restore adds a parked key with its priority and its causes. AddCause would raise a priority below zero: a queue that cannot
+// add both at once loses the causes then.
+func (q *queue[T]) restore(key T, p parkedKey) {
+	withOpts, ok := q.inner.(interface {
+		AddWithOpts(o priorityqueue.AddOpts, keys ...T)
+	})
+	for _, cause := range p.causes.Last {
+		if ok {
+			withOpts.AddWithOpts(priorityqueue.AddOpts{Priority: p.priority, Cause: &cause}, key)
+		} else if p.priority >= 0 {
+			q.AddCause(key, cause)
+		}
+	}
+	q.add(key, p.priority)
 }
 
 func (q *queue[T]) unpark(slot int) map[T]parkedKey {

@@ -221,6 +221,9 @@ func decodeMember(r Record) (memberData, error) {
 	if d.ID == "" || d.Lease <= 0 {
 		return d, foreign(r, fmt.Errorf("no member"))
 	}
+	if d.Epoch < 0 || d.Epoch > 1<<53 { // The next table's would overflow. No group writes that often.
+		return d, foreign(r, fmt.Errorf("epoch %d", d.Epoch))
+	}
 	return d, nil
 }
 

@@ -93,7 +93,10 @@ func TestMemberRecords(t *testing.T) {
 	if got, err := decodeMember(Record{Data: want.encode()}); got != want || err != nil {
 		t.Errorf("got %v, %v", got, err)
 	}
-	for _, data := range []string{"", "{}", `{"format":2}`, `{"format":1,"member":"a"}`, `{"format":1,"lease":5}`} {
+	for _, data := range []string{
+		"", "{}", `{"format":2}`, `{"format":1,"member":"a"}`, `{"format":1,"lease":5}`,
+		`{"format":1,"member":"a","lease":5,"epoch":9223372036854775807}`, `{"format":1,"member":"a","lease":5,"epoch":-1}`,
+	} {
 		if _, err := decodeMember(Record{Data: data}); !errors.Is(err, ErrIncompatible) {
 			t.Errorf("%s: %v", data, err)
 		}

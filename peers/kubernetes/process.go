@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -96,18 +97,23 @@ func (p *process) tail() []byte {
 	return data[max(0, len(data)-4000):]
 }
 
-// freePorts returns ports of the loopback interface that are free.
+// freePorts returns ports of the loopback interface that are free. Ports that the system hands out by itself would not do:
+// before a server starts, or while it is down, a connection may get its port.
 func freePorts(n int) ([]string, error) {
-	var ports []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
+	const first, ports = 10000, 22000
+	var free []string
+	for i := 0; i < 1000 && len(free) < n; i++ {
+		port := strconv.Itoa(first + (os.Getpid()*199+i)%ports)
+		l, err := net.Listen("tcp", "127.0.0.1:"+port)
+		if err == nil {
+			l.Close()
+			free = append(free, port)
 		}
-		defer l.Close() // Not before the end, so that no port comes twice.
-		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
 	}
-	return ports, nil
+	if len(free) < n {
+		return nil, errors.New("no port is free")
+	}
+	return free, nil
 }
 
 // adoptOrphans makes every descendant whose parent ends a child of this process, whatever its process group.
