@@ -101,7 +101,7 @@ func (r *reading) troubled(set, text string, limiter bool, partial *bool) iter.S
 		if r.keys != nil {
 			full := len(r.keys.Failing) >= searchLimit
 			for _, k := range r.keys.Failing {
-				// If the pools know all of a full list, its end is not where the failing keys end.
+				// A full list lacks some keys, perhaps. If the pools know all of its keys, they know the others, too.
 				*partial = *partial || full && !seen[k.Key]
 				if !once(failure{FailedKey: worker.FailedKey[any]{Key: k.Key}, state: stateFailing}) {
 					return

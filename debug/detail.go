@@ -257,8 +257,8 @@ func (r *detailReport) HrefJSON() string {
 	return "?" + v.Encode()
 }
 
-// Refresh is after how many seconds the page asks for itself, or 0 if that would be a search among all keys, or a list that was not
-// complete.
+// Refresh is after how many seconds the page asks for itself, or 0 if that would be a search among all keys, or
+// if there was no time for all errors, or no list of all.
 func (r *detailReport) Refresh() int {
 	if r.Found != nil && !r.Found.cheap || r.Matching != nil && r.Matching.More {
 		return 0

@@ -30,10 +30,9 @@
 // A key is found by its whole text, as the page shows it or as it is. If no key is called that, those whose texts
 // contain it are shown. A search goes over all keys of the queue in steps and keeps what it shows: a million keys take
 // less than a second. One search runs at a time, for a minute at most, and ends when its reader goes away. Actions
-// do not wait for it. A
-// queue that is no [workqueue.KeyReader] is searched as far as its Snapshot goes. A key that was found is not searched
-// for again: its page asks the queue and its pools for that key alone. A page whose search is long, or whose
-// key is absent, does not refresh itself. A search of all queues names those that gave no answer.
+// do not wait for it. A queue that is no [workqueue.KeyReader] is searched as far as its Snapshot goes. A key that was
+// found is not searched for again: its page asks the queue and its pools for that key alone. A page whose search is
+// long, or whose key is absent, does not refresh itself. A search of all queues names those that gave no answer.
 //
 // # Queues that do not answer
 //
