@@ -189,7 +189,7 @@ func (h *Handler) act(ctx context.Context, form url.Values) (result *bulkResult,
 
 // actOnKey calls act with the key that form names.
 func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values, act func(key any) error) error {
-	found := h.search(ctx, r, form.Get("key"), form.Get("id"))
+	found := h.search(ctx, h.acting, r, form.Get("key"), form.Get("id"))
 	switch {
 	case r.late:
 		return refuse(http.StatusServiceUnavailable, "The queue does not answer.")

@@ -22,7 +22,7 @@ const (
 	countTime = 5 * time.Second
 	// stepKeys is after how many keys it looks whether the queue was shut down.
 	stepKeys = 128
-	// maxSeen bounds the memory that it takes to count keys once.
+	// maxSeen bounds the memory that it takes to count keys once, and how many given-up keys a queue is asked for.
 	maxSeen = 10_000
 )
 
@@ -49,9 +49,10 @@ func givenUp(k workqueue.GivenUpKey[any]) failure {
 	return failure{FailedKey: worker.FailedKey[any]{Key: k.Key, Attempt: k.Attempts, Err: k.Err, Time: k.Time}, state: stateGivenUp, kept: true}
 }
 
-// troubled yields the keys of a set whose errors contain a text: those that the queue keeps, those that its pools know and, unless
-// it was pools and text is empty, those that only the limiter knows. The first maxSeen keys are not yielded again.
-func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
+// troubled yields the keys of a set whose errors contain a text: those that the queue keeps, those that its pools know and,
+// with limiter, and if text is empty, also those that only the limiter counts. None of the first maxSeen keys comes twice.
+// It sets partial if there may be keys that are in no list.
+func (r *reading) troubled(set, text string, limiter bool, partial *bool) iter.Seq[failure] {
 	q := r.entry.queue
 	return func(yield func(failure) bool) {
 		seen := make(map[any]bool)
@@ -66,14 +67,18 @@ func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 		}
 		if set != stateFailing {
 			if q.GivenUp != nil {
-				for _, k := range q.GivenUp(maxSeen) {
+				keys := q.GivenUp(maxSeen + 1)
+				if len(keys) > maxSeen {
+					*partial, keys = true, keys[:maxSeen]
+				}
+				for _, k := range keys {
 					if !once(givenUp(k)) {
 						return
 					}
 				}
 			}
 			for _, p := range r.pools {
-				for k := range p.pool.dropped() {
+				for k := range p.pool.dropped(partial) {
 					if !once(failure{FailedKey: k, state: stateGivenUp, pool: p.pool}) {
 						return
 					}
@@ -84,7 +89,7 @@ func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 			return
 		}
 		for _, p := range r.pools {
-			for k := range p.pool.failing() {
+			for k := range p.pool.failing(partial) {
 				if !once(failure{FailedKey: k, state: stateFailing, pool: p.pool}) {
 					return
 				}
@@ -93,16 +98,19 @@ func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 		if !limiter || text != "" {
 			return
 		}
-		if q.SnapshotKeys != nil {
-			for k := range q.SnapshotKeys() {
-				if k.Requeues > 0 && !once(failure{FailedKey: worker.FailedKey[any]{Key: k.Key}, state: stateFailing}) {
+		if r.keys != nil {
+			full := len(r.keys.Failing) >= searchLimit
+			for _, k := range r.keys.Failing {
+				// A full list lacks some keys, perhaps. If the pools know all of its keys, they know the others, too.
+				*partial = *partial || full && !seen[k.Key]
+				if !once(failure{FailedKey: worker.FailedKey[any]{Key: k.Key}, state: stateFailing}) {
 					return
 				}
 			}
 		}
-		if r.keys != nil {
-			for _, k := range r.keys.Failing {
-				if !once(failure{FailedKey: worker.FailedKey[any]{Key: k.Key}, state: stateFailing}) {
+		if q.SnapshotKeys != nil {
+			for k := range q.SnapshotKeys() {
+				if k.Requeues > 0 && !once(failure{FailedKey: worker.FailedKey[any]{Key: k.Key}, state: stateFailing}) {
 					return
 				}
 			}
@@ -115,18 +123,22 @@ func errorContains(err, text string) bool {
 	return strings.Contains(err, text) || strings.Contains(text, `\`) && strings.Contains(printable(err), text)
 }
 
-func (p *pool) failing() iter.Seq[worker.FailedKey[any]] {
+func (p *pool) failing(partial *bool) iter.Seq[worker.FailedKey[any]] {
 	if p.FailingKeys != nil {
 		return p.FailingKeys()
 	}
-	return slices.Values(p.Snapshot(searchLimit).Failing)
+	keys := p.Snapshot(searchLimit).Failing
+	*partial = *partial || len(keys) >= searchLimit
+	return slices.Values(keys)
 }
 
-func (p *pool) dropped() iter.Seq[worker.FailedKey[any]] {
+func (p *pool) dropped(partial *bool) iter.Seq[worker.FailedKey[any]] {
 	if p.DroppedKeys != nil {
 		return p.DroppedKeys()
 	}
-	return slices.Values(p.Snapshot(searchLimit).Dropped)
+	keys := p.Snapshot(searchLimit).Dropped
+	*partial = *partial || len(keys) >= searchLimit
+	return slices.Values(keys)
 }
 
 // bulkResult is what became of an action on many keys.
@@ -134,7 +146,7 @@ type bulkResult struct {
 	// Keys is to how many it was done. Gone were there before, and not any more.
 	Keys int `json:"keys"`
 	Gone int `json:"gone"`
-	// Left is how many there was no time for, and LeftMore reports that there are more than these.
+	// Left is how many there was no time for, and LeftMore reports that there may be more than these.
 	Left     int    `json:"left"`
 	LeftMore bool   `json:"left_more,omitempty"`
 	Text     string `json:"text"`
@@ -143,7 +155,7 @@ type bulkResult struct {
 // countReport is how many keys an action on many keys would be for.
 type countReport struct {
 	Count int `json:"count"`
-	// More reports that there are more, which there was no time to count.
+	// More reports that there may be more: there was no time to count all, or only a part was listed.
 	More  bool   `json:"more"`
 	Error string `json:"error,omitempty"`
 }
@@ -164,12 +176,15 @@ func (h *Handler) count(ctx context.Context, query url.Values) *countReport {
 		c.Error = noSuchSet
 		return c
 	}
-	ctx, done := h.searchTurn(ctx, countTime)
+	ctx, done := searchTurn(ctx, h.searching, countTime)
 	defer done()
 	failure := guarded("queue", func() {
-		c.More = ctx.Err() != nil
-		for range r.troubled(query.Get("count"), query.Get("error"), true) {
-			if c.More = ctx.Err() != nil; c.More {
+		if c.More = ctx.Err() != nil; c.More {
+			return
+		}
+		for range r.troubled(query.Get("count"), query.Get("error"), true, &c.More) {
+			if ctx.Err() != nil {
+				c.More = true
 				return
 			}
 			c.Count++
@@ -190,19 +205,20 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 	if !isSet(set) {
 		return nil, refuse(http.StatusBadRequest, noSuchSet)
 	}
-	counting, done := h.searchTurn(ctx, bulkTime+countTime)
+	counting, done := searchTurn(ctx, h.acting, bulkTime+countTime)
 	defer done()
 	ctx, cancel := context.WithTimeout(counting, bulkTime)
 	defer cancel()
 	if ctx.Err() != nil {
-		return nil, refuse(http.StatusServiceUnavailable, "There was no time: something else goes over all keys.")
+		return nil, refuse(http.StatusServiceUnavailable, "There was no time: another action goes over all keys.")
 	}
 	b := new(bulkResult)
 	var step []any // retried since the queue was last known to be open
 	var err error
 	panicked := guarded("queue", func() {
-		for f := range r.troubled(set, form.Get("error"), true) {
-			if b.LeftMore = counting.Err() != nil; b.LeftMore {
+		for f := range r.troubled(set, form.Get("error"), true, &b.LeftMore) {
+			if counting.Err() != nil {
+				b.LeftMore = true
 				return
 			}
 			switch {
@@ -263,12 +279,11 @@ func (b *bulkResult) sentence(done string) string {
 	if b.Gone > 0 {
 		text += were(b.Gone, [2]string{"was", "were"}, " gone")
 	}
-	if b.Left > 0 || b.LeftMore {
-		what := " left"
-		if b.LeftMore {
-			what += ", and more"
-		}
-		text += were(b.Left, [2]string{"is", "are"}, what)
+	if b.Left > 0 {
+		text += were(b.Left, [2]string{"is", "are"}, " left")
+	}
+	if b.LeftMore {
+		text += "; there may be more"
 	}
 	return text + "."
 }

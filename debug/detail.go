@@ -134,7 +134,7 @@ func (h *Handler) detail(ctx context.Context, query url.Values) *detailReport {
 		}
 	}
 	if r.Errors != "" && !reading.late {
-		reading.panicked = cmp.Or(reading.panicked, r.listErrors(ctx, &reading, query.Get("error")))
+		reading.panicked = cmp.Or(reading.panicked, r.listErrors(ctx, h, &reading, query.Get("error")))
 	}
 	failure := guarded("queue", func() {
 		if !reading.late && e.queue.SnapshotKey != nil {
@@ -146,7 +146,7 @@ func (h *Handler) detail(ctx context.Context, query url.Values) *detailReport {
 		}
 	})
 	if query.Has("key") {
-		r.Found = h.search(ctx, &reading, query.Get("key"), "")
+		r.Found = h.search(ctx, h.searching, &reading, query.Get("key"), "")
 		failure = cmp.Or(failure, r.Found.failure)
 	}
 	reading.panicked = cmp.Or(reading.panicked, failure)
@@ -169,13 +169,17 @@ func (h *Handler) detail(ctx context.Context, query url.Values) *detailReport {
 }
 
 // listErrors lists the keys whose errors contain a text, instead of all that fail or were given up.
-func (r *detailReport) listErrors(ctx context.Context, q *reading, text string) (failure error) {
-	ctx, cancel := context.WithTimeout(ctx, countTime)
-	defer cancel()
+func (r *detailReport) listErrors(ctx context.Context, h *Handler, q *reading, text string) (failure error) {
+	ctx, done := searchTurn(ctx, h.searching, countTime)
+	defer done()
 	r.Failing, r.GivenUp, r.Matching = []keyReport{}, []keyReport{}, new(matchingReport)
 	return guarded("queue", func() {
-		for f := range q.troubled(everyTrouble, text, false) {
-			if r.Matching.More = ctx.Err() != nil; r.Matching.More {
+		if r.Matching.More = ctx.Err() != nil; r.Matching.More {
+			return
+		}
+		for f := range q.troubled(everyTrouble, text, false, &r.Matching.More) {
+			if ctx.Err() != nil {
+				r.Matching.More = true
 				return
 			}
 			keys, n := &r.Failing, &r.Matching.Failing
@@ -253,9 +257,10 @@ func (r *detailReport) HrefJSON() string {
 	return "?" + v.Encode()
 }
 
-// Refresh is after how many seconds the page asks for itself, or 0 if that would be a search among all keys.
+// Refresh is after how many seconds the page asks for itself, or 0 if that would be a search among all keys, or
+// if there was no time for all errors, or no list of all.
 func (r *detailReport) Refresh() int {
-	if r.Found != nil && !r.Found.cheap {
+	if r.Found != nil && !r.Found.cheap || r.Matching != nil && r.Matching.More {
 		return 0
 	}
 	return refreshSeconds
@@ -315,6 +320,9 @@ func (r *detailReport) Section(kind, title, hint, empty string) section {
 	}
 	if m := r.Matching; m != nil && s.Set != "" {
 		s.Total, s.Errors, s.Empty = m.Failing, r.Errors, "No key has such an error."
+		if m.More {
+			s.Empty = "No key that was looked at has such an error."
+		}
 		if kind == "given-up" {
 			s.Total = m.GivenUp
 		}

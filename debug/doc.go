@@ -29,10 +29,10 @@
 //
 // A key is found by its whole text, as the page shows it or as it is. If no key is called that, those whose texts
 // contain it are shown. A search goes over all keys of the queue in steps and keeps what it shows: a million keys take
-// less than a second. One search runs at a time, for a minute at most, and ends when its reader goes away. A
-// queue that is no [workqueue.KeyReader] is searched as far as its Snapshot goes. A key that was found is not searched
-// for again: its page asks the queue and its pools for that key alone. A page whose search is long does not refresh
-// itself. A search of all queues names those that gave no answer.
+// less than a second. One search runs at a time, for a minute at most, and ends when its reader goes away. Actions
+// do not wait for it. A queue that is no [workqueue.KeyReader] is searched as far as its Snapshot goes. A key that was
+// found is not searched for again: its page asks the queue and its pools for that key alone. A page whose search is
+// long, or whose key is absent, does not refresh itself. A search of all queues names those that gave no answer.
 //
 // # Queues that do not answer
 //
@@ -48,8 +48,8 @@
 // # Errors
 //
 // Package worker knows why a key has failed. A pool is shown on the page of the queue that has its name, which is the
-// queue's own unless worker.Options has another. If several queues have that name, each shows the pools that do not say
-// whose they are, and sums count them once. Keys that the queue itself keeps as given up ([workqueue.GivenUpKeeper]) are
+// queue's own unless worker.Options has another. If several queues have that name, a pool that does not name its queue is
+// shown with each of them, and counted once. Keys that the queue itself keeps as given up ([workqueue.GivenUpKeeper]) are
 // listed with those of the pools. Of a queue without a pool the page shows what its limiter knows: how often a key was requeued. Limiters of
 // client-go know that of a key, but cannot list their keys.
 //
@@ -74,8 +74,10 @@
 // [workqueue.KeyRemover]. Forget needs a limiter or a pool, cancel a pool. A key that was retried has the cause
 // "retried by hand". The answer is an object with the fields action, queue, key, group and, if it was not done or not to the
 // end, error. With of, it also has keys, to how many it was done; gone, that were there before; left, for which there was no
-// time (an action takes ten seconds at most), left_more if there are more than these; and text, the same in words.
-// A pool remembers the errors of 10,000 failing keys; with error, the others are left alone.
+// time (an action takes ten seconds at most); left_more, if there may be more than these; and text, the same in words.
+// A pool remembers the errors of 10,000 failing keys; with error, the others are left alone. Of keys that the queue itself keeps
+// as given up, an action is for the last 10,000, and of those that only the limiter counts, for the 512 with the most
+// requeues: ask again when these are gone. A count has more if there may be such keys.
 //
 // A page of another site cannot send such a request: it needs the header X-Workqueue-Action, with any value, which
 // forms cannot send and scripts of other origins may not, and the browser must not say that it comes from another
@@ -142,7 +144,7 @@
 //	found                    with ?key=: search, exact, keys, more if there are more than these 25, and incomplete if
 //	                         there was no time to look at all keys
 //	error_contains, matching with ?error=: the text, and how many failing and given_up keys match (more, if there was no
-//	                         time to count all)
+//	                         time to count all, or only a part was listed)
 //	groups                   group, paused, and how many of the listed keys it has: of the paused groups and those of listed keys
 //	facts                    name and value of what only this kind of queue knows
 //

@@ -53,8 +53,8 @@ type Handler struct {
 
 	// running counts the goroutines. It grows under mu, and not after Close.
 	running sync.WaitGroup
-	// searching has one token, so that one search runs at a time.
-	searching chan struct{}
+	// searching has one token, so that one search runs at a time. acting has one for actions, which no reader holds up.
+	searching, acting chan struct{}
 
 	// No method of a queue is called under mu.
 	mu struct {
@@ -86,7 +86,7 @@ func NewHandler(o Options) *Handler {
 	if o.SampleEvery <= 0 {
 		o.SampleEvery = 5 * time.Second
 	}
-	h := &Handler{clock: o.Clock, every: o.SampleEvery, metrics: o.Metrics, searching: make(chan struct{}, 1)}
+	h := &Handler{clock: o.Clock, every: o.SampleEvery, metrics: o.Metrics, searching: make(chan struct{}, 1), acting: make(chan struct{}, 1)}
 	h.mu.queues, h.mu.byQueue, h.mu.pools = make(map[string]*entry), make(map[any]*entry), make(map[string]*poolGroup)
 	if o.Actions {
 		if h.audit = o.Audit; h.audit == nil {

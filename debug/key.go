@@ -62,10 +62,10 @@ func (h *Handler) keyPage(ctx context.Context, query url.Values) *keyPage {
 	}
 	now := h.clock.Now()
 	r := h.readOne(ctx, e, limit)
-	found := h.search(ctx, r, text, id)
+	found := h.search(ctx, h.searching, r, text, id)
 	if limit == 0 && len(found.Keys) > 0 && found.Keys[0].State == stateAbsent { // It may be in a list of those that are not in the queue.
 		r = h.readOne(ctx, e, searchLimit)
-		found = h.search(ctx, r, text, id)
+		found = h.search(ctx, h.searching, r, text, id)
 	}
 	p := &keyPage{Time: now.UTC(), Queue: queueName{e.id, e.name}, Incomplete: found.Incomplete}
 	if failure := cmp.Or(r.panicked, found.failure); failure != nil {
@@ -74,7 +74,7 @@ func (h *Handler) keyPage(ctx context.Context, query url.Values) *keyPage {
 	if r.late {
 		p.Error = "The queue does not answer."
 	}
-	if found.cheap {
+	if found.cheap && len(found.Keys) > 0 && found.Keys[0].State != stateAbsent { // To look for an absent key, all lists are asked for.
 		p.Refresh = refreshSeconds
 	}
 	if len(found.Keys) == 0 {
@@ -94,8 +94,8 @@ func (h *Handler) canLookUp(e *entry) bool {
 	return e.queue.SnapshotKey != nil && !slices.ContainsFunc(h.poolsOf(e), func(p *pool) bool { return p.SnapshotKey == nil })
 }
 
-// lookUp replaces what k says by what its queue and the pools know of it now. That a key fails or was given up which is not
-// in the queue stays, because it may be known from a list alone.
+// lookUp replaces what k says by what its queue and the pools know of it now. A failing or given-up key that is not in the
+// queue keeps its state: it may be known from a list alone.
 func (r *reading) lookUp(k *keyReport, known *poolKeys) error {
 	q := r.entry.queue
 	k.Calls = nil

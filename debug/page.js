@@ -111,10 +111,14 @@
 		const name = key || "(empty)";
 		if (of !== undefined) {
 			const query = new URLSearchParams({ queue, count: of, error });
-			const response = await fetch(`${location.pathname}?${query}`, { cache: "no-store" });
+			const response = await fetch(`${location.pathname}?${query}`, {
+				headers: { Accept: "application/json" },
+				cache: "no-store",
+			});
 			const { count, more, error: failure } = await response.json();
 			if (failure !== undefined) {
-				throw new Error(failure);
+				note.textContent = failure;
+				return false;
 			}
 			form.set("count", count);
 			const keys = `${more ? "at least " : ""}${count.toLocaleString("en")} ${count === 1 ? "key" : "keys"}`;

@@ -159,8 +159,7 @@ func (h *Handler) find(id string) *entry {
 	return nil
 }
 
-// poolsOf returns the pools that have the name under which e is shown, or that of its queue, without those of other queues
-// with that name.
+// poolsOf returns the pools with e's name or its queue's, except those that handle another queue's keys.
 func (h *Handler) poolsOf(e *entry) []*pool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

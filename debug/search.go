@@ -20,8 +20,8 @@ const (
 	maxRemembered = 64
 )
 
-// searchLimit is how many keys of each state a search asks for, before it goes over all keys of the queue. More are not
-// to be had at once.
+// searchLimit is how many keys of each state a search asks for, before it goes over all keys of the queue. A queue
+// returns no more.
 const searchLimit = 512
 
 // foundReport is what a search has found.
@@ -44,9 +44,9 @@ type foundReport struct {
 }
 
 // search looks for the keys that are called text (and have that id, unless it is empty), or else for those whose texts contain
-// it: among those that r has, the keys that were found so before, and at last all keys of the queue and its pools. A key
-// with an id that was found before is found even if nothing is known of it any more.
-func (h *Handler) search(ctx context.Context, r *reading, text, id string) *foundReport {
+// it: among those that r has, the keys that were found so before, and, when turn lets it, all keys of the queue and its pools.
+// A key with an id that was found before is found even if nothing is known of it any more.
+func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, text, id string) *foundReport {
 	report := &foundReport{Search: newLabel(text, maxKey).short(), Exact: true, Keys: []keyReport{}, Incomplete: r.late}
 	if r.late {
 		return report
@@ -64,7 +64,7 @@ func (h *Handler) search(ctx context.Context, r *reading, text, id string) *foun
 	report.cheap = true
 	// A text that was cut may be that of many keys.
 	if len(f.same.keys) == 0 || id == "" && len(text) >= maxShown {
-		ctx, done := h.searchTurn(ctx, searchTime)
+		ctx, done := searchTurn(ctx, turn, searchTime)
 		defer done()
 		n, complete, failure := r.searchAll(ctx, f)
 		report.Incomplete, report.cheap = !complete, complete && n <= fewKeys
@@ -86,15 +86,15 @@ func (h *Handler) search(ctx context.Context, r *reading, text, id string) *foun
 	return report
 }
 
-// searchTurn waits until no one else goes over all keys of a queue. It returns a context for this caller, which ends with ctx
-// or after limit, and a function that lets the next one begin.
-func (h *Handler) searchTurn(ctx context.Context, limit time.Duration) (context.Context, func()) {
+// searchTurn waits for the token of turn, with which one caller at a time goes over all keys of a queue. It returns a context
+// for this caller, which ends with ctx or after limit, and a function that lets the next one begin.
+func searchTurn(ctx context.Context, turn chan struct{}, limit time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	select {
-	case h.searching <- struct{}{}:
+	case turn <- struct{}{}:
 		return ctx, func() {
 			cancel()
-			<-h.searching
+			<-turn
 		}
 	case <-ctx.Done():
 		return ctx, cancel
@@ -121,7 +121,7 @@ func (r *reading) searchAll(ctx context.Context, f *finder) (n int, complete boo
 				}
 			}
 		}
-		for k := range r.troubled(everyTrouble, "", false) {
+		for k := range r.troubled(everyTrouble, "", false, new(bool)) {
 			if found := f.listFor(k.Key); found != nil {
 				found.add(keyReport{raw: k.Key, State: k.state})
 			}
@@ -138,7 +138,7 @@ const searchers = 4
 
 // searchEverywhere looks for text in all queues, as search does in one.
 func (h *Handler) searchEverywhere(ctx context.Context, text string) *foundReport {
-	ctx, done := h.searchTurn(ctx, searchTime)
+	ctx, done := searchTurn(ctx, h.searching, searchTime)
 	defer done()
 	readings := h.readAll(ctx)
 	type answer struct {
@@ -157,7 +157,7 @@ func (h *Handler) searchEverywhere(ctx context.Context, text string) *foundRepor
 	asked := len(next)
 	close(next)
 	for range min(searchers, asked) {
-		h.goUnlessClosed(func() {
+		if !h.goUnlessClosed(func() {
 			for r := range next {
 				a := answer{reading: r, found: newFinder(text, "")}
 				if now := h.ask(ctx, r.entry, searchLimit); now != nil {
@@ -165,7 +165,10 @@ func (h *Handler) searchEverywhere(ctx context.Context, text string) *foundRepor
 				}
 				answers <- a
 			}
-		})
+		}) {
+			asked = 0
+			break
+		}
 	}
 	var same, like foundKeys
 	for ctx.Err() == nil && asked > 0 {
