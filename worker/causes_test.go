@@ -18,6 +18,8 @@ func TestCauses(t *testing.T) {
 		var calls, hooks []string
 		var kept context.Context
 		logger, logs := newLogger()
+		q.AddCause("a", workqueue.Cause{Reason: "Secret x changed"})
+		q.AddCause("a", workqueue.Cause{Reason: "spec changed"})
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 			kept = ctx
 			derived, cancel := context.WithCancel(ctx)
@@ -38,8 +40,6 @@ func TestCauses(t *testing.T) {
 			Logger: logger, StuckAfter: 50 * time.Millisecond,
 			OnFinish: func(ctx context.Context, r outcome) { hooks = append(hooks, worker.Causes(ctx).String()) },
 		}))
-		q.AddCause("a", workqueue.Cause{Reason: "Secret x changed"})
-		q.AddCause("a", workqueue.Cause{Reason: "spec changed"})
 		r.after(time.Minute)
 		q.AddCause("a", workqueue.Cause{Reason: "at last"})
 		r.after(2 * time.Minute)
