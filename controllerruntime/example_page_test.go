@@ -18,7 +18,7 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// The page of package debug in a manager, beside its metrics, with the controller's queue and last errors. Whoever reads the
+// The page of package debug in a manager, beside its metrics, with the controller's queue and last errors. Those who read the
 // metrics can read it. The reconciler stops waiting when there is something newer, and the event handler says why it adds a
 // request. examples/manager is the whole program, with traces.
 func ExampleWrapReconciler_page() {

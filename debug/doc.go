@@ -19,7 +19,7 @@
 //	?queue=ID&keys=…          one queue, and of each state up to that many keys (25, at most 250)
 //	?queue=ID&error=…         the same, with the failing and given-up keys whose errors contain that text
 //	?queue=ID&key=…           the same, and what is known of the key with that text
-//	?queue=ID&key=…&id=…      one key. All keys link there; id tells apart those whose texts look alike.
+//	?queue=ID&key=…&id=…      one key. All keys link there; id distinguishes those whose texts look alike.
 //	?queue=ID&count=…&error=… how many keys an action would be for: see below
 //	&format=json              each of them as JSON (or format=html, whatever the Accept header says)
 //
@@ -64,7 +64,7 @@
 //	         pause, resume, pause_group, resume_group
 //	queue    the queue's id
 //	key      the text of the key, whole or as the page shows it. If it fits several keys, nothing is done, unless
-//	id       tells them apart
+//	id       distinguishes them
 //	of       instead of key, for retry and forget: failing, given_up, or all of both
 //	error    with of: only the keys whose last error contains this text
 //	count    with of: how many keys there were before. The answer says how many are gone since.
@@ -157,7 +157,7 @@
 //	key                      the text: a string itself, of other types what fmt prints, cut after 256
 //	                         bytes. What cannot be printed is escaped as in Go: \n, \x00, \u202e.
 //	bytes                    the length of the whole text
-//	id                       of a found key: what tells it apart from others that look alike
+//	id                       of a found key: what distinguishes it from others that look alike
 //	state                    of a found key: processing, queued, waiting, failing (not in the queue, but the limiter
 //	                         or a pool remembers its failures), given_up, or absent (nothing is known of it, any more).
 //	                         Of a key that was given up: where it is since it was added again.

@@ -50,7 +50,7 @@ func linksToKeys(h *debug.Handler, query string) (links []string) {
 	return links
 }
 
-// A key's page tells its life: who added it, its attempts with their errors and stacks, and when it comes next.
+// A key's page has its life: who added it, its attempts with their errors and stacks, and when it comes next.
 func TestKeyPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := debug.NewHandler(debug.Options{Actions: true, Audit: new(audited).hook})

@@ -190,7 +190,7 @@ func compareWithModel(t *rapid.T) {
 		},
 		"pause group": func(t *rapid.T) {
 			if config.Group == nil || m.down {
-				t.Skip("there are none, or it is too late")
+				t.Skip("no groups, or after shutdown")
 			}
 			group := config.Group(key.Draw(t, "key of the group"))
 			if m.pausedGroups[group] {

@@ -38,7 +38,7 @@ func wantCauses(t testing.TB, when string, got, want workqueue.Causes) {
 	}
 }
 
-// The causes of adds are merged on the server as workqueue.Causes merges them, whoever adds, in however many batches, and whatever
+// The causes of adds are merged on the server as workqueue.Causes merges them, from all replicas, in however many batches, and whatever
 // bytes are in them. They come with the key, and are gone with it.
 func TestCauses(t *testing.T) {
 	s := startServer(t)
@@ -291,7 +291,13 @@ func TestAddedAgain(t *testing.T) {
 	again := q.AddedAgain("quiet")
 	other.AddCause("quiet", quiet)
 	must(t, other.Flush(ctx))
-	time.Sleep(3 * watchInterval)
+	asked := q.Info().Calls // It asks again and again.
+	eventually(t, 30*time.Second, func() error {
+		if n := q.Info().Calls - asked; n < 3 {
+			return fmt.Errorf("the replica has asked %d times", n)
+		}
+		return nil
+	})
 	if isClosed(again) {
 		t.Error("a quiet add has closed AddedAgain()")
 	}

@@ -50,7 +50,7 @@ type shard[T comparable] struct {
 
 	session session
 	sleep   sleep
-	// watched has the held keys of which somebody wants to hear that they are added again.
+	// watched has the held keys with an open channel of AddedAgain.
 	watched    map[string]*hold[T]
 	watchTimer *time.Timer
 

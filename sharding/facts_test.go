@@ -102,7 +102,10 @@ func TestCauses(t *testing.T) {
 		m.setState(0, stopping)
 		got := make(chan string)
 		go func() { key, _ := q.Get(); got <- key }()
-		for parked := false; !parked; time.Sleep(time.Millisecond) {
+		for deadline, parked := time.Now().Add(10*time.Second), false; !parked; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the key is not parked")
+			}
 			below := q.(interface{ queuedForTest() int })
 			parked = below.queuedForTest() == 1
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// switchable is a store that can be away: then its calls fail. It can also be silent: then nobody hears of changes by it.
+// switchable is a store that can be away: then its calls fail. It can also be silent: then its watches report no changes.
 type switchable struct {
 	Store
 	away, silent atomic.Bool

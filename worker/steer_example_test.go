@@ -25,7 +25,7 @@ func onUpdate(queue workqueue.CauseAdder[string], before, after app) {
 	queue.AddCause(after.name, cause)
 }
 
-// A handler rolls out an app and waits until it is healthy. If the app is changed meanwhile, it does not wait for what nobody wants
+// A handler rolls out an app and waits until it is healthy. If the app is changed meanwhile, it does not wait for what is not wanted
 // any more. Its own update of the status does not interrupt it.
 func ExampleUntilAdded() {
 	queue := newExampleQueue()

@@ -125,16 +125,9 @@ func (p *program) uploads(t *testing.T) {
 		q.(workqueue.CauseAdder[string]).AddCause(key, workqueue.Cause{
 			Reason: "upload of " + key + " ended", TraceParent: fmt.Sprintf("00-%032x-%016x-01", 0x5be91c2d+n, 0x2a1f+n),
 		})
-		for pool.Stats().Handled < handled {
-			time.Sleep(100 * time.Microsecond)
-		}
+		await(t, func() bool { return pool.Stats().Handled >= handled })
 	}
 	q.Add("ubuntu-26.04.iso")
-	awaitStuck := func() {
-		for pool.Stats().Stuck == 0 {
-			time.Sleep(100 * time.Microsecond)
-		}
-	}
 	for n := range 60 {
 		for k := range 3 + n%7 + n/20*n%5 {
 			upload("2026-11-20/scan-%04d.pdf", n*10+k)
@@ -150,7 +143,17 @@ func (p *program) uploads(t *testing.T) {
 		}
 		p.step(t, 5*time.Second)
 		if n == 20 {
-			awaitStuck()
+			await(t, func() bool { return pool.Stats().Stuck > 0 })
+		}
+	}
+}
+
+// await waits until is returns true, but not forever.
+func await(t *testing.T, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not come")
 		}
 	}
 }

@@ -31,7 +31,7 @@ import (
 
 func main() {
 	metrics := flag.String("metrics", "localhost:8080", "the `address` of the metrics and of the page, /debug/workqueue")
-	actions := flag.Bool("actions", false, "let readers of the page cancel, retry and forget: only where nobody else can reach it")
+	actions := flag.Bool("actions", false, "let readers of the page cancel, retry and forget: only where others cannot reach it")
 	flag.Parse() // controller-runtime adds -kubeconfig.
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	ctrl.SetLogger(logr.FromSlogHandler(logger.Handler()))
