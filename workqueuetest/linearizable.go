@@ -36,24 +36,20 @@ type fifoResult struct {
 }
 
 // step returns the state after a call, or false if the call cannot have that result in m.
-func (m slowFIFO) step(c fifoCall, result fifoResult, shared bool) (bool, slowFIFO) {
+func (m slowFIFO) step(c fifoCall, result fifoResult) (bool, slowFIFO) {
 	switch c.method {
 	case "Add":
-		// After shutdown a shared queue takes what workers add, but none of these calls could show that.
 		m.add(c.key)
 	case "Done":
 		m.done(c.key)
 	case "Get":
-		if result.shutDown {
-			return m.down && (m.queued == "" || shared), m
-		}
-		if m.down && shared || m.queued == "" {
-			return false, m
+		if result.shutDown || m.empty() {
+			return result.shutDown && m.down && m.empty(), m
 		}
 		key := m.get()
 		return key == result.key, m
 	case "Len":
-		return result.n == len(m.queued) || m.down && shared, m
+		return result.n == len(m.queued) || m.down && m.shared, m
 	case "ShutDown":
 		m.down = true
 	}
@@ -63,9 +59,9 @@ func (m slowFIFO) step(c fifoCall, result fifoResult, shared bool) (bool, slowFI
 // fifoModel is the model of a queue, shared or not.
 func fifoModel(shared bool) porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { return slowFIFO{} },
+		Init: func() any { return slowFIFO{shared: shared} },
 		Step: func(state, input, output any) (bool, any) {
-			return state.(slowFIFO).step(input.(fifoCall), output.(fifoResult), shared)
+			return state.(slowFIFO).step(input.(fifoCall), output.(fifoResult))
 		},
 	}
 }

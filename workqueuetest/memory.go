@@ -9,9 +9,10 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// memoryCases are about what a queue keeps of the keys that have left it.
+// memoryCases are about what a queue keeps, and keeps alive.
 func memoryCases() []testCase {
 	return []testCase{
+		unbubbled("IdleQueueIsGarbage", "A queue without references is garbage, with its keys, even if it was not shut down.", tryIdleQueueIsGarbage),
 		unbubbled("ProcessedKeysAreGarbage", "A queue does not keep alive what the keys that have left it point to.", tryProcessedKeysAreGarbage),
 		unbubbled("MemoryIsGivenBack", "After a burst of keys a queue gives memory back.", tryMemoryIsGivenBack),
 	}

@@ -35,11 +35,18 @@ type slowFIFO struct {
 	queued      string // the keys, in order
 	dirty, held keySet
 	down        bool
+	shared      bool // as in Suite
 }
 
-// add returns whether it changed anything.
+// drained reports whether no drain waits.
+func (m *slowFIFO) drained() bool { return m.held.len() == 0 && (m.queued == "" || m.shared) }
+
+// empty reports whether nothing can be got.
+func (m *slowFIFO) empty() bool { return m.queued == "" || m.down && m.shared }
+
+// add returns whether it changed anything. Shutting down a shared queue ends that only when all workers are done.
 func (m *slowFIFO) add(key string) bool {
-	if m.down || *m.dirty.at(key) {
+	if m.down && (!m.shared || m.held.len() == 0) || *m.dirty.at(key) {
 		return false
 	}
 	*m.dirty.at(key) = true
@@ -133,10 +140,16 @@ func (m *slowQueue) pass(now time.Time) {
 	}
 }
 
+// waits reports whether key waits for its time.
+func (m *slowQueue) waits(key string) bool {
+	return slices.ContainsFunc(m.waiting, func(w slowWaiting) bool { return w.key == key })
+}
+
 func (m *slowQueue) shutDown() {
-	m.down = true
-	m.stats.Dropped += uint64(len(m.waiting))
-	m.waiting = nil
+	if m.down = true; !m.shared {
+		m.stats.Dropped += uint64(len(m.waiting))
+		m.waiting = nil
+	}
 }
 
 func (m *slowQueue) wantStats() workqueue.Stats {
@@ -155,7 +168,8 @@ type modelRun struct {
 }
 
 func (r *run) beside(q fifo, when string) *modelRun {
-	return &modelRun{run: r, q: q, model: slowQueue{oneEntry: r.suite.OneEntry}, when: when}
+	model := slowQueue{slowFIFO: slowFIFO{shared: r.suite.Shared}, oneEntry: r.suite.OneEntry}
+	return &modelRun{run: r, q: q, model: model, when: when}
 }
 
 func (p *modelRun) add(key string) {
@@ -191,7 +205,7 @@ func (p *modelRun) compare() {
 	if down := p.q.ShuttingDown(); down != p.model.down {
 		p.Fatalf("%s: ShuttingDown() = %v, want %v", p.when, down, p.model.down)
 	}
-	if p.model.down && p.model.queued == "" {
+	if p.model.down && p.model.empty() {
 		p.wantShutDown(p.q, p.when)
 	}
 	p.wantStats(p.q, p.when, p.model.wantStats())

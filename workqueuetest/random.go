@@ -94,7 +94,7 @@ func (m modelOptions) draw(t *rapid.T) []op {
 // tryModel draws sequences of calls, and lets rapid shrink one that fails.
 func (r *run) tryModel(m modelOptions) {
 	for range 3 { // times -rapid.checks, which is 100 by default
-		rapid.Check(&rapidTB{run: r}, func(t *rapid.T) {
+		rapid.Check(&rapidTB{TB: r.t, run: r}, func(t *rapid.T) {
 			ops := m.draw(t)
 			sub := newRun(r.suite, r.t, !r.suite.IgnoresClock)
 			at := -1
@@ -172,30 +172,23 @@ func (p *modelRun) call(o op) {
 	}
 }
 
-// rapidTB makes a run a rapid.TB.
+// rapidTB lets rapid report to a run what it would report to the test.
 type rapidTB struct {
-	*run
+	rapid.TB
+	run  *run
 	said []string
 }
 
-func (tb *rapidTB) Helper()      {}
-func (tb *rapidTB) Name() string { return tb.t.Name() }
-
-// rapid's messages about runs that passed are dropped.
+// Logf drops what rapid says about runs that passed.
 func (tb *rapidTB) Logf(format string, args ...any) {
 	if tb.Failed() {
 		tb.said = append(tb.said, fmt.Sprintf(format, args...))
 	}
 }
-func (tb *rapidTB) Log(args ...any)                  { tb.Logf("%s", fmt.Sprint(args...)) }
-func (tb *rapidTB) Skipf(format string, args ...any) { tb.skip(fmt.Sprintf(format, args...)) }
-func (tb *rapidTB) Skip(args ...any)                 { tb.skip(fmt.Sprint(args...)) }
-func (tb *rapidTB) SkipNow()                         { tb.skip("skipped") }
-func (tb *rapidTB) Error(args ...any)                { tb.Errorf("%s", fmt.Sprint(args...)) }
-func (tb *rapidTB) Fatal(args ...any)                { tb.Error(args...); tb.FailNow() }
-func (tb *rapidTB) Fail()                            { tb.Errorf("failed") }
+func (tb *rapidTB) Log(args ...any)                   { tb.Logf("%s", fmt.Sprint(args...)) }
+func (tb *rapidTB) Errorf(format string, args ...any) { tb.run.Errorf(format, args...) }
+func (tb *rapidTB) Fatalf(format string, args ...any) { tb.run.Fatalf(format, args...) }
+func (tb *rapidTB) Failed() bool                      { return tb.run.Failed() }
 
 // FailNow is rapid's last call, after it has logged how to repeat the failure.
-func (tb *rapidTB) FailNow() {
-	tb.Fatalf("%s", strings.Join(tb.said, "\n"))
-}
+func (tb *rapidTB) FailNow() { tb.run.Fatalf("%s", strings.Join(tb.said, "\n")) }

@@ -1,10 +1,16 @@
 package workqueuetest
 
 import (
+	"context"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // script is a case as a list of calls and of what must be seen:
@@ -12,16 +18,27 @@ import (
 //	add a b      Add of each
 //	after a 5s   AddAfter
 //	retry a 5s   AddRateLimited, with a limiter that returns 5s
+//	panic a      AddRateLimited, with a limiter that panics
+//	forget a     Forget, which the limiter must see
+//	requeues a   NumRequeues, which the limiter answers
 //	hold a b     a worker gets these keys, which are the first in line
 //	done a b     Done of each
 //	take a b     these keys are queued, in this order and no others; a worker processes them
 //	again a      take a or, with OneEntry, take nothing
+//	wait 3       that many workers wait in Get, and as many in GetContext; each gets the first key that is left for it
 //	pass 5s      time passes, and nothing comes until the last nanosecond
 //	jump 5s      time passes at once, whatever comes meanwhile; if it is negative, the clock is set back
+//	sleep 5s     real time passes, but none on the clock of the queue
 //	shutdown     ShutDown
-//	end          a method that shuts down: the script is tried with each. Drains must wait as long as a key is queued or held
+//	end          a method that shuts down: the script is tried with each. Drains must wait as long as a key is left for them
+//	endall       all of these methods
+//	idle         the queue has no goroutine of its own
+//	notimer      the queue has no timer
+//	metrics depth=2 latency=1,3   the metrics have these values, or observed these times, and the others none
+//	unnamed      the queue has no name, and therefore no metrics
 //
-// After each of them the queue must look as the model does. In the end nothing is queued, also an hour later.
+// After each of them the queue must look as the model does, and its limiter must have been asked for nothing else. So it
+// must an hour after the last one. What follows a | is played on another queue.
 type script struct{ name, promise, steps string }
 
 var scripts = []script{
@@ -34,6 +51,10 @@ var scripts = []script{
 		"done b; add a; done a; hold a; done a a; add a; take a"},
 	{"Stats", "Stats counts the keys that are queued and held, and the adds that changed something.",
 		"add a b c a; hold a b; add b d b; done a; done b; take c d b"},
+	{"GetWaits", "Get waits while nothing is queued, also if workers hold keys that will be queued again.",
+		"wait 1; add a; wait 1; add a; done a"},
+	{"AddWakesGetters", "As many getters wake as there are keys for, however the adds are spread over time.",
+		"wait 4; add a; add b; add c; add d | wait 4; add a b; add c d; add e f | wait 4; add a b c d e f g"},
 
 	{"GetAfterShutDown", "After ShutDown, Get hands out what is queued, and then reports shutdown without waiting.",
 		"add a b c; hold a; add a; shutdown; hold b c; done a; take a; done b c"},
@@ -43,6 +64,10 @@ var scripts = []script{
 		"add a b; hold a; end; end; shutdown; end; end; shutdown; end; done a; take b"},
 	{"ShutDownDropsWaiting", "Every way to shut down drops the keys that wait for their time, and counts them.",
 		"add a; hold a; after a 1s; after b 1s; after c 2s; after d 1h; end; pass 2h; after b 1s; after c 0s; done a"},
+	{"ShutDownTwice", "Every method that shuts down may be called any number of times, by any number of callers, in any order.",
+		"add a; take a; end; end; endall; endall"},
+	{"ShutDownWakesGetters", "A shutdown wakes every getter that waits for a key.",
+		"wait 5; end"},
 	// In client-go a drain waits for held keys only (kubernetes/kubernetes#141079), and one of several drains is woken.
 	{"DrainWaitsForQueuedKeys", "A drain waits for queued keys, even if no worker holds any.",
 		"add a b; end; hold a; done a; take b"},
@@ -55,6 +80,13 @@ var scripts = []script{
 
 	{"AddAfter", "AddAfter adds a key when the delay has passed, and not before.",
 		"after a 5s; pass 5s; take a"},
+	{"NeverEarly", "No key comes a nanosecond before its time or after it, whatever the delay.",
+		"after a 1ns; pass 1ns; take a; after a 1us; pass 1us; take a; after a 1s; jump 333ms; jump 333ms; pass 334ms; take a; " +
+			"after a 9.999999999s; jump 3s; jump 3s; pass 3.999999999s; take a; after a 10s; jump 3s; jump 3s; pass 4s; take a; " +
+			"after a 10.000000001s; jump 3s; jump 3s; pass 4.000000001s; take a; " +
+			"after a 1h; jump 20m; jump 20m; pass 20m; take a; after a 100h; jump 33h; jump 33h; pass 34h; take a"},
+	{"FakeClock", "Nothing happens until the fake clock is stepped, and nothing needs real time.",
+		"after a 1s; sleep 100h; pass 1s; take a"},
 	{"AddAfterWithoutDelay", "AddAfter with a delay that is not positive is Add.",
 		"after b 0s; after a -1s; after c -1h; take b a c"},
 	{"AddAfterEarlier", "Of several times for one key the earliest wins, also if it is asked for last.",
@@ -96,6 +128,42 @@ var scripts = []script{
 		"retry a 0s; retry b -1h; take a b"},
 	{"AddRateLimitedAfterShutDown", "After shutdown AddRateLimited adds nothing.",
 		"shutdown; retry a 0s; retry b 1s"},
+	{"AddRateLimitedOfWaitingKey", "AddRateLimited of a waiting key asks the limiter again (unless declared otherwise), and the earliest time wins.",
+		"retry a 5s; retry a 2s; retry a 1m; pass 2s; pass 3s; take a"},
+	{"Forget", "Forget and NumRequeues call the limiter, and no other method but AddRateLimited does.",
+		"forget a; requeues b; add c; after d 1s; after e 0s; take c e; pass 1s; take d; shutdown"},
+	{"LimiterPanics", "A panic of the limiter reaches the caller, and the queue stays usable.",
+		"panic a; retry a 1s; pass 1s; take a"},
+
+	// The times are multiples of 500 ms, which is how often unfinished and longest are set.
+	{"Metrics", "The metrics show how many keys are queued, how many were added, and how long each waited and was held.",
+		"add a; pass 1s; add a b; metrics depth=2 adds=2; pass 1s; hold a; metrics depth=1 adds=2 latency=2; pass 1s; " +
+			"add a a; metrics depth=2 adds=3 latency=2 unfinished=1 longest=1; hold b; pass 2s; " +
+			"done a; metrics depth=1 adds=3 latency=2,2 work=3 unfinished=5 longest=3; pass 1s; " +
+			"hold a; done b a; pass 1s; metrics adds=3 latency=2,2,3 work=3,3,0"},
+	{"MetricsOfDelays", "A call of AddAfter counts as a retry. The key's latency begins when it comes due.",
+		"after a 1s; after a 2s; after b 0s; after c -1ns; metrics retries=4 adds=2 depth=2; pass 1s; pass 1s; " +
+			"take b c a; metrics retries=4 adds=3 latency=2,2,1 work=0,0,0; " +
+			"shutdown; after d 0s; after d 1s; metrics retries=4 adds=3 latency=2,2,1 work=0,0,0"},
+	{"MetricsAfterShutDown", "When the last key is done after a shutdown, the gauges are zero.",
+		"add a b; hold a b; pass 2s; end; done a b; metrics adds=2 latency=0,0 work=2,2; idle"},
+	{"MetricsOfUnnamedQueue", "A queue without a name has no metrics.",
+		"add a; take a; unnamed"},
+
+	{"NoGoroutineWhileIdle", "A queue has a goroutine of its own only while a key waits for its time.",
+		"idle; add a; take a; idle | idle; after a 0s; idle; take a; after a 1s; after b 1m; pass 1s; take a; jump 1h; take b; idle; " +
+			"after a 1s; pass 1s; take a; idle"},
+	{"NoTimerWhileIdle", "A queue has a timer only while a key waits for its time.",
+		"notimer; after a 1s; pass 1s; take a; notimer; after a 1s; after b 1h; shutdown; notimer"},
+	{"NoGoroutineAfterShutDown", "No goroutine of the queue is left when a method that shuts down returns.",
+		"end; idle | add a; hold a; end; idle; done a; idle | after a 2h; end; idle | add a; hold a; after b 2h; end; idle; done a; idle"},
+
+	{"SharedShutDown", "After shutdown Get of a shared queue hands out nothing, and what is queued or waits stays.",
+		"add a b; after c 9h; end"},
+	{"SharedDrain", "A drain of a shared queue waits for the keys that are held, and not for those that are queued.",
+		"add a b c; hold a b; end; end; done a; done b; end"},
+	{"SharedAddAfterShutDown", "What is added to a shared queue while workers finish is queued.",
+		"add a; hold a; shutdown; add a b; done a; add c"},
 }
 
 func scriptCases() []testCase {
@@ -107,41 +175,49 @@ func scriptCases() []testCase {
 }
 
 func (s script) try(r *run) {
-	limiter := &scriptedLimiter{}
-	c := Config[string]{RateLimiter: limiter}
-	var q fifo
-	switch {
-	case strings.Contains(s.steps, "retry"):
-		q = capable[limiting](r, c)
-	case strings.Contains(s.steps, "after"):
-		q = capable[delaying](r, c)
-	default:
-		q = r.queue(c)
+	if strings.HasPrefix(s.name, "Shared") && !r.suite.Shared {
+		r.skip("the queue is not shared")
 	}
-	for i, e := range enders(q) {
-		if i > 0 && !strings.Contains(s.steps, "end") {
-			break
+	for steps := range strings.SplitSeq(s.steps, " | ") {
+		for i, e := range enders(r.queue(Config[string]{})) {
+			if i == 0 || strings.Contains(steps, "end") {
+				r.play(steps, e)
+			}
 		}
-		p := &scriptRun{modelRun: r.beside(r.queue(c), ""), limiter: limiter, ender: e}
-		p.play(s.steps)
 	}
 }
 
-// scriptRun plays a script on a queue beside its model.
-type scriptRun struct {
-	*modelRun
-	limiter *scriptedLimiter
-	ender   ender
-	ends    []*call[error] // the calls of ender that wait
-}
-
-func (p *scriptRun) play(steps string) {
+// play plays steps on a new queue.
+func (r *run) play(steps string, e ender) {
+	synctest.Wait() // so that other queues have started
+	p := &scriptRun{limiter: &scriptedLimiter{}, metrics: &testkit.Recorder{}, before: testkit.Goroutines(), ender: e}
+	c := Config[string]{RateLimiter: p.limiter}
+	uses := func(word string) bool { return strings.Contains(steps, word) }
+	if named := uses("metrics"); named || uses("unnamed") {
+		if r.suite.NoMetrics {
+			r.lacks("metrics")
+		}
+		c.MetricsProvider = p.metrics
+		if named {
+			c.Name = queueName
+		}
+	}
+	switch {
+	case uses("retry") || uses("forget"):
+		p.modelRun = r.beside(capable[limiting](r, c), "")
+	case uses("after"):
+		p.modelRun = r.beside(capable[delaying](r, c), "")
+	default:
+		p.modelRun = r.beside(r.queue(c), "")
+	}
+	synctest.Wait() // client-go's ticker starts in a goroutine of its own.
 	for step := range strings.SplitSeq(steps, "; ") {
 		p.when = strings.TrimPrefix(p.when+"; "+step, "; ")
 		words := strings.Fields(step)
 		p.step(words[0], words[1:])
+		p.serve()
 		p.compare()
-		if p.ender.drain && (p.model.queued != "" || p.model.held.len() > 0) {
+		if p.ender.drain && !p.model.drained() {
 			for _, c := range p.ends {
 				c.mustBlock(p.when)
 			}
@@ -149,9 +225,21 @@ func (p *scriptRun) play(steps string) {
 			p.wantEnded(nil)
 		}
 	}
-	p.wantLen(p.q, p.when, 0)
 	p.pass(time.Hour)
-	p.wantLen(p.q, p.when+", an hour later", 0)
+	p.when += ", an hour later"
+	p.compare()
+}
+
+// scriptRun plays a script on a queue beside its model.
+type scriptRun struct {
+	*modelRun
+	limiter *scriptedLimiter
+	asked   []string // what the limiter must have been asked
+	metrics *testkit.Recorder
+	before  testkit.GoroutineSet // those without the queue
+	ender   ender
+	ends    []*call[error] // the calls of enders that wait
+	getters []*call[got]   // the calls of Get and GetContext that wait
 }
 
 func (p *scriptRun) step(kind string, words []string) {
@@ -163,13 +251,18 @@ func (p *scriptRun) step(kind string, words []string) {
 	case "after":
 		p.addAfter(words[0], duration(words[1]))
 	case "retry":
-		d := duration(words[1])
-		p.limiter.delays = []time.Duration{d}
-		p.q.(limiting).AddRateLimited(words[0])
-		if len(p.limiter.delays) != 0 && !p.model.down {
-			p.Fatalf("%s: the limiter was not asked", p.when)
+		p.retry(words[0], duration(words[1]))
+	case "panic":
+		p.limiter.delays = nil
+		testkit.WantPanic(p, p.when, func() { p.q.(limiting).AddRateLimited(words[0]) }, limiterPanic)
+	case "forget":
+		p.q.(limiting).Forget(words[0])
+		p.asked = append(p.asked, "Forget "+words[0])
+	case "requeues":
+		if n := p.q.(limiting).NumRequeues(words[0]); n != limiterRequeues {
+			p.Fatalf("%s: NumRequeues() = %d, and the limiter says %d", p.when, n, limiterRequeues)
 		}
-		p.model.addAfter(words[0], p.clock.Now(), d)
+		p.asked = append(p.asked, "NumRequeues "+words[0])
 	case "hold":
 		p.hold(words)
 	case "done":
@@ -187,6 +280,13 @@ func (p *scriptRun) step(kind string, words []string) {
 		for _, key := range words {
 			p.done(key)
 		}
+	case "wait":
+		for range number(words[0]) {
+			p.getters = append(p.getters, p.startGet(p.q))
+			if e, ok := p.q.(extended); ok {
+				p.getters = append(p.getters, p.startGetContext(context.Background(), e))
+			}
+		}
 	case "pass":
 		n := p.q.Len()
 		p.pass(duration(words[0]) - 1)
@@ -198,6 +298,9 @@ func (p *scriptRun) step(kind string, words []string) {
 			p.needFakeClock()
 		}
 		p.pass(d)
+	case "sleep":
+		p.needFakeClock()
+		time.Sleep(duration(words[0]))
 	case "shutdown":
 		p.q.ShutDown()
 		p.model.shutDown()
@@ -207,10 +310,44 @@ func (p *scriptRun) step(kind string, words []string) {
 		}
 		p.wantEnded(want)
 	case "end":
-		p.ends = append(p.ends, p.ender.start(p.run, p.q))
-		p.model.shutDown()
+		p.end(p.ender)
+	case "endall":
+		for _, e := range enders(p.q) {
+			p.end(e)
+		}
+	case "idle":
+		// Over a queue that has no ShutDownContext, ours waits in a goroutine of its own.
+		if !p.suite.PartialStats || p.ender.name != "ShutDownContext" || len(p.ends) == 0 {
+			p.before.WantMore(p, p.when+", callers apart", len(p.ends)+len(p.getters))
+		}
+	case "notimer":
+		if p.needFakeClock().HasWaiters() {
+			p.Fatalf("%s: the queue has a timer", p.when)
+		}
+	case "metrics":
+		p.wantMetrics(words)
+	case "unnamed":
+		if made := p.metrics.Made(); len(made) > 0 {
+			p.Fatalf("%s: metrics were made: %q", p.when, made)
+		}
 	default:
 		panic("no such step: " + kind)
+	}
+	if asked := p.limiter.calls(); !slices.Equal(asked, p.asked) {
+		p.Fatalf("%s: the limiter was asked %q, want %q", p.when, asked, p.asked)
+	}
+}
+
+// retry calls AddRateLimited. If the queue merges retries or is shut down, it need not ask the limiter.
+func (p *scriptRun) retry(key string, d time.Duration) {
+	p.limiter.delays = []time.Duration{d}
+	p.q.(limiting).AddRateLimited(key)
+	switch {
+	case len(p.limiter.delays) == 0 || !p.model.down && !(p.suite.MergesRetries && p.model.waits(key)):
+		p.asked = append(p.asked, "When "+key)
+		p.model.addAfter(key, p.clock.Now(), d)
+	case !p.model.down:
+		p.model.stats.Retries++
 	}
 }
 
@@ -223,6 +360,36 @@ func (p *scriptRun) hold(keys []string) {
 	}
 }
 
+// serve asserts that of the getters as many have returned as there are keys for them or, after shutdown, all.
+func (p *scriptRun) serve() {
+	synctest.Wait()
+	waiting, want, keys := p.getters, "", []string{}
+	p.getters = nil
+	for range min(len(waiting), len(p.model.queued)) {
+		want += p.model.get()
+	}
+	for _, c := range waiting {
+		if !p.model.down && !c.Returned() {
+			p.getters = append(p.getters, c)
+			continue
+		}
+		g := c.mustReturn(p.when)
+		if g.err != nil && (g.err != workqueue.ErrShutDown || !p.model.down || g.key != "") {
+			p.Fatalf("%s: %s = %q, %v", p.when, c.what, g.key, g.err)
+		}
+		keys = append(keys, g.key)
+	}
+	slices.Sort(keys)
+	if got := strings.Join(keys, ""); got != want {
+		p.Fatalf("%s: those who wait got keys %q, want %q", p.when, got, want)
+	}
+}
+
+func (p *scriptRun) end(e ender) {
+	p.ends = append(p.ends, e.start(p.run, p.q))
+	p.model.shutDown()
+}
+
 // wantEnded asserts that the calls that shut down have returned, with that error.
 func (p *scriptRun) wantEnded(want error) {
 	for _, c := range p.ends {
@@ -233,10 +400,81 @@ func (p *scriptRun) wantEnded(want error) {
 	p.ends = nil
 }
 
+const queueName = "conformance"
+
+func (p *scriptRun) wantMetrics(words []string) {
+	want := testkit.Values{"depth": 0, "adds": 0, "latency": 0, "work": 0, "unfinished": 0, "longest": 0, "retries": 0}
+	for _, word := range words {
+		metric, value, _ := strings.Cut(word, "=")
+		if want[metric] = value; metric == "latency" || metric == "work" {
+			var seconds []float64
+			for s := range strings.SplitSeq(value, ",") {
+				seconds = append(seconds, float64(number(s)))
+			}
+			want[metric] = seconds
+		}
+	}
+	p.metrics.Want(p, p.when, want)
+	for _, made := range p.metrics.Made() {
+		if !strings.HasSuffix(made, " of "+queueName) {
+			p.Fatalf("metric %q was made, want the name %q", made, queueName)
+		}
+	}
+}
+
+// scriptedLimiter returns delays, and records its calls. It panics if no delay is left.
+type scriptedLimiter struct {
+	mu     sync.Mutex // guards asked; delays change only between calls
+	asked  []string
+	delays []time.Duration
+}
+
+const (
+	limiterPanic    = "no delay is left"
+	limiterRequeues = 42
+)
+
+func (l *scriptedLimiter) calls() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.asked)
+}
+
+func (l *scriptedLimiter) note(what string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked = append(l.asked, what)
+}
+
+func (l *scriptedLimiter) When(item string) time.Duration {
+	if len(l.delays) == 0 {
+		panic(limiterPanic)
+	}
+	l.note("When " + item)
+	d := l.delays[0]
+	l.delays = l.delays[1:]
+	return d
+}
+
+func (l *scriptedLimiter) Forget(item string) { l.note("Forget " + item) }
+
+func (l *scriptedLimiter) NumRequeues(item string) int {
+	l.note("NumRequeues " + item)
+	return limiterRequeues
+}
+
 func duration(s string) time.Duration {
 	d, err := time.ParseDuration(s)
 	if err != nil {
 		panic(err)
 	}
 	return d
+}
+
+func number(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		panic(err)
+	}
+	return n
 }
