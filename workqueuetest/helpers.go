@@ -106,14 +106,6 @@ func (e ender) start(r *run, q fifo) *call[error] {
 	return start(r, e.name, func() error { return e.end(q) })
 }
 
-// eachEnder calls f for each way to shut a queue down, with a new queue.
-func (r *run) eachEnder(f func(q fifo, e ender)) {
-	for i := range enders(r.queue(Config[string]{})) {
-		q := r.queue(Config[string]{})
-		f(q, enders(q)[i])
-	}
-}
-
 // hold gets keys, which must be want, and does not finish them.
 func (r *run) hold(q fifo, want ...string) {
 	for _, w := range want {

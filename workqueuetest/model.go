@@ -3,7 +3,6 @@ package workqueuetest
 import (
 	"cmp"
 	"slices"
-	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -157,57 +156,4 @@ func (m *slowQueue) wantStats() workqueue.Stats {
 	want.Queued, want.Processing, want.Waiting = len(m.queued), m.held.len(), len(m.waiting)
 	want.Again = m.dirty.len() - len(m.queued)
 	return want
-}
-
-// modelRun is a queue beside its model. Its methods do the same to both.
-type modelRun struct {
-	*run
-	q     fifo
-	model slowQueue
-	when  string // for messages
-}
-
-func (r *run) beside(q fifo, when string) *modelRun {
-	model := slowQueue{slowFIFO: slowFIFO{shared: r.suite.Shared}, oneEntry: r.suite.OneEntry}
-	return &modelRun{run: r, q: q, model: model, when: when}
-}
-
-func (p *modelRun) add(key string) {
-	p.q.Add(key)
-	p.model.add(key)
-}
-
-// get returns the first key. There must be one.
-func (p *modelRun) get() string {
-	p.hold(p.q, p.model.queued[:1])
-	return p.model.get()
-}
-
-func (p *modelRun) done(key string) {
-	p.q.Done(key)
-	p.model.done(key)
-}
-
-func (p *modelRun) addAfter(key string, d time.Duration) {
-	p.q.(delaying).AddAfter(key, d)
-	p.model.addAfter(key, p.clock.Now(), d)
-}
-
-func (p *modelRun) pass(d time.Duration) {
-	p.run.pass(d)
-	p.model.pass(p.clock.Now())
-}
-
-// compare asserts that the queue and the model look the same.
-func (p *modelRun) compare() {
-	synctest.Wait()
-	p.wantLen(p.q, p.when, len(p.model.queued))
-	if down := p.q.ShuttingDown(); down != p.model.down {
-		p.Fatalf("%s: ShuttingDown() = %v, want %v", p.when, down, p.model.down)
-	}
-	if p.model.down && p.model.empty() {
-		p.wantShutDown(p.q, p.when)
-	}
-	p.wantStats(p.q, p.when, p.model.wantStats())
-	p.check(p.q)
 }
