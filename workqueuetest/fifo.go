@@ -75,35 +75,19 @@ func tryNothingWaits(r *run) {
 	q := r.queue(Config[string]{})
 	q.Add("held")
 	r.hold(q, "held")
-	calls := func(when string) {
-		all := map[string]func(){
-			"Add":          func() { q.Add("held") },
-			"Len":          func() { q.Len() },
-			"Done":         func() { q.Done("unknown") },
-			"ShuttingDown": func() { q.ShuttingDown() },
-		}
-		if d, ok := q.(delaying); ok {
-			all["AddAfter"] = func() { d.AddAfter("held", 1) }
-		}
-		if l, ok := q.(limiting); ok {
-			all["AddRateLimited"] = func() { l.AddRateLimited("held") }
-			all["Forget"] = func() { l.Forget("held") }
-			all["NumRequeues"] = func() { l.NumRequeues("held") }
-		}
-		if e, ok := q.(extended); ok {
-			all["Stats"] = func() { e.Stats() }
-			all["GetContext"] = func() { _, _ = e.GetContext(canceled()) }
-		}
+	all := calls(q, 0)
+	all["Done"] = func(string) { q.Done("unknown") }
+	noneWaits := func(when string) {
 		for name, f := range all {
-			start(r, name, func() bool { f(); return true }).mustReturn(when)
+			start(r, name, func() bool { f("held"); return true }).mustReturn(when)
 		}
 	}
 	get := r.startGet(q)
 	get.mustBlock("with the only key held")
-	calls("while a getter sleeps")
+	noneWaits("while a getter sleeps")
 	drain := enders(q)[1].start(r, q)
 	drain.mustBlock("with a key held")
-	calls("during a drain")
+	noneWaits("during a drain")
 	// Nothing is queued, so the getter must not wait for the worker's Done.
 	if g := get.mustReturn("during a drain, with nothing queued"); g.err == nil {
 		r.Fatalf("Get() = %q during a drain, with nothing queued", g.key)
@@ -112,7 +96,7 @@ func tryNothingWaits(r *run) {
 	r.process(q, "a key that was added while held, during a drain", "held")
 	drain.mustReturn("with nothing left")
 	start(r, "ShutDown", func() bool { q.ShutDown(); return true }).mustReturn("after a drain")
-	calls("after shutdown")
+	noneWaits("after shutdown")
 }
 
 func tryGetContextOfDoneContext(r *run) {

@@ -56,16 +56,6 @@ func (m slowFIFO) step(c fifoCall, result fifoResult) (bool, slowFIFO) {
 	return true, m
 }
 
-// fifoModel is the model of a queue, shared or not.
-func fifoModel(shared bool) porcupine.Model {
-	return porcupine.Model{
-		Init: func() any { return slowFIFO{shared: shared} },
-		Step: func(state, input, output any) (bool, any) {
-			return state.(slowFIFO).step(input.(fifoCall), output.(fifoResult))
-		},
-	}
-}
-
 // history records calls. It numbers the beginnings and ends of calls instead of reading a clock, whose resolution
 // could make calls seem to overlap.
 type history struct {
@@ -96,27 +86,24 @@ func (h *history) String() string {
 	slices.SortFunc(h.calls, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	var b strings.Builder
 	for _, c := range h.calls {
-		in, out := c.Input.(fifoCall), c.Output.(fifoResult)
-		fmt.Fprintf(&b, "%3d to %3d, goroutine %d: %s(%s)", c.Call, c.Return, c.ClientId, in.method, in.key)
-		switch {
-		case in.method == "Len":
-			fmt.Fprintf(&b, " = %d", out.n)
-		case in.method == "Get" && out.shutDown:
-			b.WriteString(" = shutdown")
-		case in.method == "Get":
-			fmt.Fprintf(&b, " = %s", out.key)
-		}
-		b.WriteByte('\n')
+		in := c.Input.(fifoCall)
+		fmt.Fprintf(&b, "%3d to %3d, goroutine %d: %s(%s) = %+v\n", c.Call, c.Return, c.ClientId, in.method, in.key, c.Output)
 	}
 	return b.String()
 }
 
 func (r *run) tryLinearizable(unmatchedDone bool) {
 	const rounds = 200
+	model := porcupine.Model{
+		Init: func() any { return slowFIFO{shared: r.suite.Shared} },
+		Step: func(state, input, output any) (bool, any) {
+			return state.(slowFIFO).step(input.(fifoCall), output.(fifoResult))
+		},
+	}
 	for round := range rounds {
 		h := &history{}
 		r.makeHistory(round, unmatchedDone, h)
-		switch porcupine.CheckOperationsTimeout(fifoModel(r.suite.Shared), h.calls, 10*time.Second) {
+		switch porcupine.CheckOperationsTimeout(model, h.calls, 10*time.Second) {
 		case porcupine.Illegal:
 			r.Fatalf("round %d: there is no order of these calls in which each returns what it did:\n%s", round, h)
 		case porcupine.Unknown:

@@ -22,10 +22,7 @@ func tryIdleQueueIsGarbage(r *run) {
 	const n = 20
 	var c testkit.Garbage
 	for i := range n {
-		if r.suite.NewAny == nil {
-			r.lacks("NewAny")
-		}
-		q := r.suite.NewAny(Config[any]{Clock: r.clock})
+		q := r.newAny() // not anyQueue, which keeps it
 		if d, ok := q.(workqueue.TypedDelayingInterface[any]); ok && i%2 == 0 {
 			d.AddAfter(c.Object(), time.Microsecond) // the goroutine that it starts must end by itself
 			key, _ := q.Get()

@@ -150,10 +150,3 @@ func (m *slowQueue) shutDown() {
 		m.waiting = nil
 	}
 }
-
-func (m *slowQueue) wantStats() workqueue.Stats {
-	want := m.stats
-	want.Queued, want.Processing, want.Waiting = len(m.queued), m.held.len(), len(m.waiting)
-	want.Again = m.dirty.len() - len(m.queued)
-	return want
-}

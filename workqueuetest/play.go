@@ -78,7 +78,7 @@ func (p *player) compare() {
 	if p.model.down && p.model.empty() {
 		p.wantShutDown(p.q, p.when)
 	}
-	p.wantStats(p.q, p.when, p.model.wantStats())
+	p.wantStats()
 	if len(p.metrics.Made()) > 0 {
 		p.metrics.Want(p, p.when, testkit.Values{"adds": p.model.stats.Adds, "depth": p.model.dirty.len()})
 	}
@@ -92,6 +92,27 @@ func (p *player) compare() {
 	p.check(p.q)
 }
 
+// wantStats checks Stats, if the queue has it.
+func (p *player) wantStats() {
+	e, ok := p.q.(extended)
+	if !ok {
+		return
+	}
+	m, st := p.model, e.Stats()
+	// The others depend on metrics.
+	st.Name, st.OldestQueued, st.LongestRunning, st.UnfinishedWork = "", 0, 0, 0
+	st.Latency, st.WorkDuration, st.ByPriority = nil, nil, nil
+	want := m.stats
+	want.Queued, want.Processing, want.Waiting = len(m.queued), m.held.len(), len(m.waiting)
+	want.Again, want.ShuttingDown = m.dirty.len()-len(m.queued), m.down
+	if p.suite.PartialStats {
+		st, want = workqueue.Stats{Queued: st.Queued}, workqueue.Stats{Queued: want.Queued}
+	}
+	if st != want {
+		p.Fatalf("%s: Stats() = %+v, want %+v", p.when, st, want)
+	}
+}
+
 func (p *player) step(kind string, words []string) {
 	switch kind {
 	case "add":
@@ -100,11 +121,11 @@ func (p *player) step(kind string, words []string) {
 			p.model.add(key)
 		}
 	case "after":
-		d := duration(words[1])
+		d := must(time.ParseDuration(words[1]))
 		p.q.(delaying).AddAfter(words[0], d)
 		p.model.addAfter(words[0], p.clock.Now(), d)
 	case "retry":
-		p.retry(words[0], duration(words[1]))
+		p.retry(words[0], must(time.ParseDuration(words[1])))
 	case "panic":
 		p.limiter.delays = nil
 		testkit.WantPanic(p, p.when, func() { p.q.(limiting).AddRateLimited(words[0]) }, limiterPanic)
@@ -132,7 +153,7 @@ func (p *player) step(kind string, words []string) {
 		p.done(words...)
 	case "finish":
 		if held := p.model.held.keys(); len(held) > 0 {
-			p.done(held[number(words[0])%len(held)])
+			p.done(held[must(strconv.Atoi(words[0]))%len(held)])
 		}
 	case "again":
 		if p.suite.OneEntry {
@@ -144,7 +165,7 @@ func (p *player) step(kind string, words []string) {
 		p.wantLen(p.q, p.when, 0)
 		p.done(words...)
 	case "wait":
-		for range number(words[0]) {
+		for range must(strconv.Atoi(words[0])) {
 			p.getters = append(p.getters, p.startGet(p.q))
 			if e, ok := p.q.(extended); ok {
 				p.getters = append(p.getters, p.startGetContext(context.Background(), e))
@@ -152,18 +173,18 @@ func (p *player) step(kind string, words []string) {
 		}
 	case "pass":
 		n := p.q.Len()
-		p.pass(duration(words[0]) - 1)
+		p.pass(must(time.ParseDuration(words[0])) - 1)
 		p.wantLen(p.q, p.when+" but for a nanosecond", n)
 		p.pass(1)
 	case "jump":
-		d := duration(words[0])
+		d := must(time.ParseDuration(words[0]))
 		if d < 0 {
 			p.needFakeClock()
 		}
 		p.pass(d)
 	case "sleep":
 		p.needFakeClock()
-		time.Sleep(duration(words[0]))
+		time.Sleep(must(time.ParseDuration(words[0])))
 	case "shutdown":
 		p.q.ShutDown()
 		p.model.shutDown()
@@ -286,7 +307,7 @@ func (p *player) wantMetrics(words []string) {
 		if want[metric] = value; metric == "latency" || metric == "work" {
 			var seconds []float64
 			for s := range strings.SplitSeq(value, ",") {
-				seconds = append(seconds, float64(number(s)))
+				seconds = append(seconds, float64(must(strconv.Atoi(s))))
 			}
 			want[metric] = seconds
 		}
@@ -340,18 +361,10 @@ func (l *scriptedLimiter) NumRequeues(item string) int {
 	return limiterRequeues
 }
 
-func duration(s string) time.Duration {
-	d, err := time.ParseDuration(s)
+// must is for what scripts say.
+func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	return d
-}
-
-func number(s string) int {
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		panic(err)
-	}
-	return n
+	return value
 }

@@ -103,7 +103,7 @@ func (s Suite) Run(t *testing.T) {
 	all := cases()
 	for _, names := range []map[string]string{s.Known, s.Skip} {
 		for name := range names {
-			if _, ok := find(all, name); !ok {
+			if !slices.ContainsFunc(all, func(c testCase) bool { return c.Name == name }) {
 				t.Errorf("no case is named %q", name)
 			}
 		}
@@ -178,15 +178,6 @@ func unbubbled(name, promise string, try func(*run)) testCase {
 func cases() []testCase {
 	return slices.Concat(orderCases(), scriptCases(), fifoCases(), keyCases(), memoryCases(),
 		modelCases(), linearizableCases(), stressCases())
-}
-
-func find(all []testCase, name string) (testCase, bool) {
-	for _, c := range all {
-		if c.Name == name {
-			return c, true
-		}
-	}
-	return testCase{}, false
 }
 
 // outcome is the result of a case.

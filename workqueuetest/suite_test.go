@@ -176,11 +176,13 @@ func TestBrokenQueues(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			s := Suite{New: b.new, NewAny: b.newAny, NoMetrics: b.merges, OneEntry: b.merges, MergesRetries: b.merges, Shared: b.shared}
 			for _, name := range b.caught {
-				c, ok := find(cases(), name)
-				if !ok {
+				all := cases()
+				i := slices.IndexFunc(all, func(c testCase) bool { return c.Name == name })
+				if i < 0 {
 					t.Errorf("no case is named %q", name)
 					continue
 				}
+				c := all[i]
 				began := time.Now()
 				o := s.try(t, c)
 				// A race needs luck, and so does a random seed.
