@@ -90,11 +90,7 @@ func TestHTTP(t *testing.T) {
 			if h.GetSampleCount() != 3 || h.GetSampleSum() != 3 || len(h.Bucket) < 10 {
 				t.Errorf("latency = %v", h)
 			}
-			for _, bucket := range h.Bucket {
-				if want := h.GetSampleCount(); (bucket.GetCumulativeCount() == want) != (bucket.GetUpperBound() >= 1) {
-					t.Errorf("%d in the bucket up to %v", bucket.GetCumulativeCount(), bucket.GetUpperBound())
-				}
-			}
+			wantBuckets(t, h, 1, 0, 3)
 			if format == protobufFormat && (h.GetSchema() != 3 || len(h.PositiveSpan) != 1 ||
 				h.PositiveSpan[0].GetOffset() != 0 || len(h.PositiveDelta) != 1 || h.PositiveDelta[0] != 3) {
 				t.Errorf("native buckets %v, want 3 in that up to 1", h)

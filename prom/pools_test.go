@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/worker"
@@ -114,24 +112,13 @@ workqueue_pool_timeouts_total{name="q"} 1
 		if got := poolLines(t, b); got != want[when] {
 			t.Errorf("%s:\n%s\nwant\n%s", when, got, want[when])
 		}
-		problems, err := testutil.GatherAndLint(b)
-		if err != nil || len(problems) > 0 {
-			t.Errorf("GatherAndLint() = %v, %v", problems, err)
-		}
+		lint(t, b)
 	})
 	h := b.get(t, "pool_handle_duration_seconds", "q").GetHistogram()
 	if h.GetSampleSum() != 60 {
 		t.Errorf("the handlers took %v s, want 60", h.GetSampleSum())
 	}
-	for _, bucket := range h.Bucket {
-		want := uint64(7)
-		if bucket.GetUpperBound() >= 60 {
-			want = 8
-		}
-		if bucket.GetCumulativeCount() != want {
-			t.Errorf("%d calls of up to %v s, want %d", bucket.GetCumulativeCount(), bucket.GetUpperBound(), want)
-		}
-	}
+	wantBuckets(t, h, 60, 7, 8)
 }
 
 func TestPoolUnderControllerRuntimesNames(t *testing.T) {
