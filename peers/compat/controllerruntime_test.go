@@ -20,6 +20,25 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
+// patience is how long a test waits for what happens on the real clock and in other goroutines.
+const patience = 30 * time.Second
+
+// eventually waits until settled returns no reason not to be.
+func eventually(t *testing.T, settled func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := settled()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v: %v", patience, err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // requeueAfter is what the reconciler below asks for. It is short, because it passes on the real clock.
 const requeueAfter = 20 * time.Millisecond
 
