@@ -7,12 +7,6 @@ import (
 	"time"
 )
 
-func orderCases() []testCase {
-	return []testCase{
-		bubbled("Order", "Keys come in the order in which they became queued.", tryOrder),
-	}
-}
-
 // fifoCases are those that are too long or too unusual for a script.
 func fifoCases() []testCase {
 	return []testCase{

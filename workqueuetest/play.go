@@ -15,11 +15,14 @@ import (
 
 // play plays steps on a new queue.
 func (r *run) play(steps string, e ender) {
-	synctest.Wait() // so that other queues have started
-	p := &player{run: r, limiter: &scriptedLimiter{}, metrics: &testkit.Recorder{}, before: testkit.Goroutines(), ender: e}
+	p := &player{run: r, limiter: &scriptedLimiter{}, metrics: &testkit.Recorder{}, ender: e}
 	p.model.shared, p.model.oneEntry = r.suite.Shared, r.suite.OneEntry
 	c := Config[string]{RateLimiter: p.limiter}
 	uses := func(word string) bool { return strings.Contains(steps, word) }
+	if uses("idle") {
+		synctest.Wait() // so that other queues have started
+		p.before = testkit.Goroutines()
+	}
 	if named := uses("metrics"); named || uses("unnamed") {
 		if r.suite.NoMetrics {
 			r.lacks("metrics")

@@ -14,7 +14,7 @@ import "strings"
 //	canceled     GetContext with a context that is done gets none
 //	hold a b     a worker gets these keys, which are the first in line
 //	done a b     Done of each
-//	finish 5     Done of the fifth key that is held, where counting goes round and round
+//	finish 5     Done of a key that is held, if there is one: number 5 from 0, counted round and round
 //	take a b     these keys are queued, in this order and no others; a worker processes them
 //	again a      take a or, with OneEntry, take nothing
 //	wait 3       that many workers wait in Get, and as many in GetContext; each gets the first key that is left for it
@@ -30,8 +30,8 @@ import "strings"
 //	metrics depth=2 latency=1,3   the metrics have these values, or observed these times, and the others none
 //	unnamed      the queue has no name, and therefore no metrics
 //
-// After each of them the queue must look as the model does, and its limiter must have been asked for nothing else. So it
-// must an hour after the last one. What follows a | is played on another queue.
+// After each of them, and an hour after the last, the queue must look as the model does, and its limiter must have been
+// asked for nothing else. What follows a | is played on another queue.
 type script struct{ name, promise, steps string }
 
 var scripts = []script{

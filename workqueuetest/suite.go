@@ -176,7 +176,8 @@ func unbubbled(name, promise string, try func(*run)) testCase {
 }
 
 func cases() []testCase {
-	return slices.Concat(orderCases(), scriptCases(), fifoCases(), keyCases(), memoryCases(),
+	first := bubbled("Order", "Keys come in the order in which they became queued.", tryOrder)
+	return slices.Concat([]testCase{first}, scriptCases(), fifoCases(), keyCases(), memoryCases(),
 		modelCases(), linearizableCases(), stressCases())
 }
 
