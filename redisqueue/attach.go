@@ -36,7 +36,7 @@ func Attach(ctx context.Context, client redis.UniversalClient, name string) (*Qu
 		return nil, fmt.Errorf("%w: on the server it has %s, this program knows format %d", ErrIncompatible, description, format)
 	}
 	_, config.keys, _ = strings.Cut(description, "keys: ")
-	q := newQueue(client, config, newScripts(batchSource))
+	q := newQueue(client, config, batchScript)
 	return q, q.checkScripts(ctx)
 }
 

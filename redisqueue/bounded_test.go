@@ -137,7 +137,7 @@ func TestBoundedWork(t *testing.T) {
 	names := newKeyNames("test", 0).shard
 
 	// A replica gets many keys and is heard of no more.
-	dead := rawSession{t: t, client: client, s: q.scripts, id: "aaaaaaaaaaa", lease: 5 * time.Second}
+	dead := rawSession{t: t, client: client, s: q.script, id: "aaaaaaaaaaa", lease: 5 * time.Second}
 	for _, key := range keysNamed("held", held) {
 		q.Add(key)
 	}
@@ -196,7 +196,7 @@ func TestBoundedWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	meter.check("failing and adding later")
-	holder := rawSession{t: t, client: client, s: q.scripts, id: "bbbbbbbbbbb", lease: time.Minute}
+	holder := rawSession{t: t, client: client, s: q.script, id: "bbbbbbbbbbb", lease: time.Minute}
 	for i := range 1 + maxSnapshot/maxWant {
 		holder.send(i+1, maxWant)
 	}

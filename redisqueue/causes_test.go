@@ -190,14 +190,14 @@ func TestCausesOfUnfinishedKeys(t *testing.T) {
 // Without causes the server executes the same commands before the first cause and after the last one is forgotten.
 func TestCausesCostNothingUnused(t *testing.T) {
 	client := startServer(t).client()
-	r := rawSession{t: t, client: client, s: newScripts(batchSource), id: "abcdefghijk", lease: time.Minute}
+	r := rawSession{t: t, client: client, s: batchScript, id: "abcdefghijk", lease: time.Minute}
 	number := 0
 	commands := func(ops ...string) string {
 		t.Helper()
 		must(t, client.ConfigResetStat(context.Background()).Err())
 		for range 16 { // Every sixteenth batch tidies.
 			number++
-			reply, err := parseReply(r.send(number, 1, ops...))
+			reply, err := parseReply(r.send(number, 1, ops...), nil)
 			if err != nil || len(reply.keys) != 1 {
 				t.Fatalf("%+v, %v", reply, err)
 			}
@@ -210,7 +210,7 @@ func TestCausesCostNothingUnused(t *testing.T) {
 	}
 	commands("ax")
 	before := commands("ax")
-	if with := commands((&why{causes: workqueue.Causes{}.Plus(workqueue.Cause{Reason: "why", Time: time.Now()})}).arg("x")); with == before {
+	if with := commands((&op{encoded: "x", causes: workqueue.Causes{}.Plus(workqueue.Cause{Reason: "why", Time: time.Now()})}).plainArg()); with == before {
 		t.Error("causes need no command")
 	}
 	commands("ax")

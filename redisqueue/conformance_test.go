@@ -41,14 +41,14 @@ func (c bubbleClient) BLPop(ctx context.Context, timeout time.Duration, keys ...
 }
 
 // bubbleScripts take the time from their last argument.
-func bubbleScripts() scripts {
-	return newScripts(replacingTime("{ 0, table.remove(ARGV) }"))
+func bubbleScripts() script {
+	return newScript(replacingTime("{ 0, table.remove(ARGV) }"))
 }
 
 // replacingTime returns batch.lua with another clock.
 func replacingTime(clock string) string {
-	replaced := strings.Replace(batchSource, "call('TIME')", clock, 1)
-	if replaced == batchSource {
+	replaced := strings.Replace(batchScript.source, "call('TIME')", clock, 1)
+	if replaced == batchScript.source {
 		panic("the script does not read the time")
 	}
 	return replaced

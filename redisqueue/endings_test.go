@@ -41,7 +41,7 @@ func (q *Queue[T]) leaseAge() time.Duration {
 func (q *Queue[T]) waitingGetters() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.mu.getters.Len()
+	return len(q.mu.getters)
 }
 
 func waitUntil(t testing.TB, f func() bool) {
@@ -279,7 +279,7 @@ func TestShutDownOnFullServer(t *testing.T) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n := q.mu.totals.dropped; n != 1 {
+	if n := q.mu.totals.stats.Dropped; n != 1 {
 		t.Errorf("%d adds were dropped, want 1", n)
 	}
 	if n := q.shards[0].batches; n > 30 {

@@ -111,7 +111,7 @@ func TestParkedForTooLong(t *testing.T) {
 	q.mu.held["x"] = &hold[string]{handedOut: handedOut{encoded: "x"}, shard: s, lost: true, parked: &handedOut{encoded: "x"}}
 	g := q.waitForKeyLocked()
 	q.doneLocked("x")
-	if len(g.key) > 0 || len(q.mu.held) > 0 {
+	if len(g) > 0 || len(q.mu.held) > 0 {
 		t.Error("the key was handed out after its lease")
 	}
 }
@@ -124,10 +124,10 @@ func TestWakeUpBeforeReply(t *testing.T) {
 	q.mu.Lock()
 	q.waitForKeyLocked()
 	q.mu.Unlock()
-	b, _ := s.nextBatch()
+	b := s.nextBatch()
 	s.wake()
-	s.apply(b, &reply{nextDue: -1}, nil)
-	if again, _ := s.nextBatch(); again == nil || again.want != 1 {
+	s.apply(b, &reply{status: executed, nextDue: -1}, nil)
+	if again := s.nextBatch(); again == nil || again.want != 1 {
 		t.Error("the getter sleeps, and the server does not know that")
 	}
 }
@@ -173,8 +173,8 @@ func TestShardedGettersGiveUp(t *testing.T) {
 				return fmt.Errorf("asked %d, registered %v, sending %v", shard.requested, shard.session.asleep, shard.sending)
 			}
 		}
-		if q.mu.requested != 0 || q.mu.getters.Len() != 0 || len(q.mu.held) != 0 {
-			return fmt.Errorf("asked %d, getters %d, held %d", q.mu.requested, q.mu.getters.Len(), len(q.mu.held))
+		if q.mu.requested != 0 || len(q.mu.getters) != 0 || len(q.mu.held) != 0 {
+			return fmt.Errorf("asked %d, getters %d, held %d", q.mu.requested, len(q.mu.getters), len(q.mu.held))
 		}
 		return nil
 	})

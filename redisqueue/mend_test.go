@@ -111,7 +111,7 @@ func (l *lateSession) crash(t *testing.T, want int) (keys []string) {
 	l.n++
 	holder := l.rawSession
 	holder.id = fmt.Sprintf("dead%07d", l.n)
-	r, err := parseReply(holder.send(1, want))
+	r, err := parseReply(holder.send(1, want), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestLeaseMargin(t *testing.T) {
 		g := q.waitForKeyLocked()
 		s.handLocked(handedOut{encoded: "x", fence: "1"}, "x", time.Now())
 		q.mu.Unlock()
-		<-g.key
+		<-g
 		ctx, release := q.Lease(context.Background(), "x")
 		defer release()
 		began := time.Now()
@@ -264,7 +264,7 @@ func TestIncompatible(t *testing.T) {
 	if err := config.complete(0); err != nil {
 		t.Fatal(err)
 	}
-	late := newQueue(s.client(), config, newScripts(batchSource))
+	late := newQueue(s.client(), config, batchScript)
 	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
 	if err := late.AddContext(short, "y"); !errors.Is(err, ErrIncompatible) {
@@ -403,7 +403,7 @@ func TestScriptsOfTheFirstVersion(t *testing.T) {
 		}
 		settings := "base=5000 max=1000000000 factor=2 jitter=0 forget=2000000000 limit=0 burst=1"
 		args := append([]any{"abcdefghijk", number, 30_000_000, 1, "0", settings}, ops...)
-		return old.run(ctx, client, keys, args)
+		return old.run(ctx, client, keys, args...)
 	}
 	dump := func() map[string]string {
 		all := make(map[string]string)

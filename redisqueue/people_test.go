@@ -194,7 +194,7 @@ func TestGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tool.scripts = q.scripts
+	tool.script = q.script
 	freshStats(t, tool)
 	if given, err := tool.GivenUp(ctx, 10); err != nil || len(given) != 2 {
 		t.Errorf("GivenUp() for a tool = %+v, %v", given, err)

@@ -72,7 +72,7 @@ func (h *history) startReplica(number int, addr string, config Config[string], r
 	p := startProxy(h.t, addr, cut)
 	client := redis.NewClient(&redis.Options{Addr: p.addr(), MaxRetries: -1, ReadTimeout: 2 * lease, DialTimeout: lease})
 	h.t.Cleanup(func() { client.Close() })
-	q := newQueue(client, config, newScripts(batchSource))
+	q := newQueue(client, config, batchScript)
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &replica{q: q, proxy: p, cancel: cancel}
 	for range 3 {
@@ -181,7 +181,7 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 		h.killer = "killer"
 	}
 	// The first replica defines what all others must have: it should not be one of another version.
-	first := newQueue(s.client(), config, newScripts(batchSource))
+	first := newQueue(s.client(), config, batchScript)
 	if err := first.checkScripts(context.Background()); err != nil {
 		t.Fatal(err)
 	}

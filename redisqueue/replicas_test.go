@@ -65,12 +65,13 @@ func TestWaitReplicas(t *testing.T) {
 	// A server that has taken over may lack the batch. Then it confirms nothing, whatever its own replicas have.
 	sh := q.shards[0]
 	q.mu.Lock()
-	session, seq := sh.session.id, sh.session.seq
+	session := sh.session
 	q.mu.Unlock()
-	if err := sh.waitForReplicas(session, seq); err != nil {
+	if err := sh.waitForReplicas(session); err != nil {
 		t.Error(err)
 	}
-	if err := sh.waitForReplicas(session, seq+1); !errors.Is(err, ErrNotReplicated) {
+	session.seq++
+	if err := sh.waitForReplicas(session); !errors.Is(err, ErrNotReplicated) {
 		t.Errorf("a batch that the server does not have: %v", err)
 	}
 }

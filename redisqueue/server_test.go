@@ -244,7 +244,7 @@ func withoutServer(t testing.TB) *Queue[string] {
 	if err := config.complete(0); err != nil {
 		t.Fatal(err)
 	}
-	return newQueue(nil, config, scripts{})
+	return newQueue(nil, config, script{})
 }
 
 // handleWhileAsleep calls add while a getter of q, and no other getter, sleeps. It returns when q has got and handled the key.

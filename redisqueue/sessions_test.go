@@ -13,8 +13,8 @@ import (
 )
 
 // shiftedScripts read a clock that is off by what shiftClock has set.
-func shiftedScripts() scripts {
-	return newScripts(replacingTime("call('TIME'); time[1] = time[1] + (call('GET', '{' .. string.match(KEYS[1], '{(.-)}') .. '}shift') or 0)"))
+func shiftedScripts() script {
+	return newScript(replacingTime("call('TIME'); time[1] = time[1] + (call('GET', '{' .. string.match(KEYS[1], '{(.-)}') .. '}shift') or 0)"))
 }
 
 // shiftClock sets the clock of a queue named "test" that has shiftedScripts.
@@ -32,7 +32,7 @@ const rawDescription = "format 2, 1 shards, keys: string"
 type rawSession struct {
 	t      *testing.T
 	client redis.UniversalClient
-	s      scripts
+	s      script
 	id     string
 	lease  time.Duration
 	losses int // the limit, the usual one if zero
@@ -49,7 +49,7 @@ func (r rawSession) send(number, want int, ops ...string) string {
 	for _, o := range ops {
 		args = append(args, o)
 	}
-	reply, err := r.s.batch.run(context.Background(), r.client, newKeyNames("test", 0).of(r.id), args)
+	reply, err := r.s.run(context.Background(), r.client, newKeyNames("test", 0).of(r.id), args...)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestBatchRunsOnce(t *testing.T) {
 // The batch that ends a session is not executed again either.
 func TestQuitRunsOnce(t *testing.T) {
 	client := startServer(t).client()
-	a := rawSession{t: t, client: client, s: newScripts(batchSource), id: "aaaaaaaaaaa", lease: time.Minute}
+	a := rawSession{t: t, client: client, s: batchScript, id: "aaaaaaaaaaa", lease: time.Minute}
 	first := a.send(1, 0, "ax", "q")
 	if again := a.send(1, 0, "ax", "q"); again != first {
 		t.Errorf("the reply is %q and then %q", first, again)
