@@ -2,7 +2,6 @@ package redisqueue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/worker"
 )
 
 // micro is t as the server keeps it.
@@ -41,10 +39,7 @@ func wantCauses(t testing.TB, when string, got, want workqueue.Causes) {
 // The causes of adds are merged on the server as workqueue.Causes merges them, from all replicas, in however many batches, and whatever
 // bytes are in them. They come with the key, and are gone with it.
 func TestCauses(t *testing.T) {
-	s := startServer(t)
-	config := Config[string]{Logger: discard}
-	a, b := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
-	ctx := within(t, time.Minute)
+	s, a, b := twoReplicas(t, Config[string]{})
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		key := fmt.Sprint("key ", seed)
@@ -66,9 +61,7 @@ func TestCauses(t *testing.T) {
 				q.Add(key)
 			}
 			// Otherwise several are merged in the buffer. Those of two replicas have no order there.
-			if err := q.Flush(ctx); err != nil {
-				t.Fatal(err)
-			}
+			flush(t, q)
 		}
 		if k, found := a.SnapshotKey(key); !found || k.Causes == nil {
 			t.Errorf("SnapshotKey() = %+v, %v", k, found)
@@ -85,25 +78,18 @@ func TestCauses(t *testing.T) {
 		}
 		later := workqueue.Cause{Reason: "later", Time: began}
 		a.AddCause(key, later)
-		if err := a.Flush(ctx); err != nil {
-			t.Fatal(err)
-		}
+		flush(t, a)
 		wantCauses(t, "held and added again", b.Causes(key), want)
 		b.Done(key)
 		mustGet(t, b, key)
 		wantCauses(t, "again", b.Causes(key), workqueue.Causes{}.Plus(later))
 		b.Done(key)
-		b.Add(key)
-		mustGet(t, b, key)
+		addAndGet(t, b, key)
 		wantCauses(t, "without causes", b.Causes(key), workqueue.Causes{})
 		b.Done(key)
 	}
-	if err := b.Flush(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := checkInvariants(s.client(), b); err != nil {
-		t.Error(err)
-	}
+	flush(t, b)
+	must(t, checkInvariants(s.client(), b))
 }
 
 // Merging in the buffer gives the same as merging on the server. (If a part is merged here and a part there, only the number of
@@ -111,14 +97,10 @@ func TestCauses(t *testing.T) {
 func TestCausesInTheBuffer(t *testing.T) {
 	s := startServer(t)
 	client, f := s.faultyClient()
-	q := newTestQueue(t, client, Config[string]{Logger: discard})
+	q := newTestQueue(t, client, Config[string]{})
 	f.gate.Lock()
 	q.Add("holds up the call")
-	waitUntil(t, func() bool { // All that follows is in the buffer.
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		return q.shards[0].inFlight
-	})
+	waitForCall(t, q) // All that follows is in the buffer.
 	var want workqueue.Causes
 	for i := range 30 {
 		cause := workqueue.Cause{Reason: fmt.Sprint(i % 11), Time: time.Now().Add(time.Duration(i) * time.Second)}
@@ -147,16 +129,14 @@ func TestCausesOfUnfinishedKeys(t *testing.T) {
 	s := startServer(t)
 	ctx := within(t, time.Minute)
 	client, f := s.faultyClient()
-	config := Config[string]{Logger: discard, Lease: time.Second}
-	q, other := newTestQueue(t, client, config), newTestQueue(t, s.client(), Config[string]{Logger: discard, Lease: time.Minute})
+	config := Config[string]{Lease: time.Second}
+	q, other := newTestQueue(t, client, config), newTestQueue(t, s.client(), Config[string]{Lease: time.Minute})
 	first := workqueue.Cause{Reason: "first", Time: time.Now()}
 	second := workqueue.Cause{Reason: "second", Time: time.Now().Add(time.Second)}
 	q.AddCause("x", first)
 	mustGet(t, q, "x")
 	q.AddCause("x", second)
-	if err := q.Flush(ctx); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, q)
 	f.down.Store(true)
 	mustGet(t, other, "x")
 	wantCauses(t, "after a lost lease", other.Causes("x"), workqueue.Causes{}.Plus(first).Plus(second))
@@ -164,27 +144,20 @@ func TestCausesOfUnfinishedKeys(t *testing.T) {
 	q.Done("x")
 	other.Done("x")
 
-	other.AddCause("removed", first)
 	other.AddCause("held", first)
-	if err := other.Flush(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if found, err := other.Remove(ctx, "removed"); !found || err != nil {
-		t.Fatal(found, err)
-	}
+	other.AddCause("removed", first)
+	flush(t, other)
 	mustGet(t, other, "held")
 	other.AddCause("held", second)
-	if found, err := other.Remove(ctx, "held"); !found || err != nil {
-		t.Fatal(found, err)
+	for _, key := range []string{"removed", "held"} {
+		if found, err := other.Remove(ctx, key); !found || err != nil {
+			t.Fatal(found, err)
+		}
 	}
 	wantCauses(t, "of a removed key that is held", other.Causes("held"), workqueue.Causes{}.Plus(first))
 	other.Done("held")
-	if err := other.Flush(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := checkInvariants(s.client(), other); err != nil {
-		t.Error(err)
-	}
+	flush(t, other)
+	must(t, checkInvariants(s.client(), other))
 }
 
 // Without causes the server executes the same commands before the first cause and after the last one is forgotten.
@@ -222,18 +195,17 @@ func TestCausesCostNothingUnused(t *testing.T) {
 // A channel of AddedAgain is closed by adds of this replica, of another one and of time, not by quiet ones, and is closed
 // already if there was one since the hand-out.
 func TestAddedAgain(t *testing.T) {
-	s := startServer(t)
-	config := Config[string]{Logger: discard, Shards: 2}
-	q, other := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
+	_, q, other := twoReplicas(t, Config[string]{Shards: 2})
 	ctx := within(t, time.Minute)
-	isClosed := func(c <-chan struct{}) bool {
+	isClosedWithin := func(d time.Duration, c <-chan struct{}) bool {
 		select {
 		case <-c:
 			return true
-		default:
+		case <-time.After(d):
 			return false
 		}
 	}
+	isClosed := func(c <-chan struct{}) bool { return isClosedWithin(time.Millisecond, c) }
 	if q.AddedAgain("x") != nil {
 		t.Error("AddedAgain() of a key that is not held is not nil")
 	}
@@ -243,39 +215,28 @@ func TestAddedAgain(t *testing.T) {
 	}{
 		"before, here":       {before: q.Add},
 		"before, elsewhere":  {before: func(key string) { must(t, other.AddContext(ctx, key)) }},
-		"before, its time":   {before: func(key string) { q.AddAfter(key, time.Microsecond); must(t, q.Flush(ctx)) }},
+		"before, its time":   {before: func(key string) { q.AddAfter(key, time.Microsecond); flush(t, q) }},
 		"here":               {after: q.Add},
 		"here, why":          {after: func(key string) { q.AddCause(key, workqueue.Cause{Reason: "why"}) }},
 		"elsewhere":          {after: other.Add},
 		"its time":           {after: func(key string) { other.AddAfter(key, 100*time.Millisecond) }},
 		"quiet and then not": {before: func(key string) { q.AddCause(key, quiet) }, after: func(key string) { other.Add(key) }},
 	} {
-		q.Add(name)
-		mustGet(t, q, name)
+		addAndGet(t, q, name)
 		if c.before != nil {
 			c.before(name)
 		}
 		asked := time.Now()
 		again := q.AddedAgain(name)
-		if c.after == nil && time.Since(asked) >= 900*time.Millisecond {
-			select { // It may have given up after a second, as on a machine that pauses.
-			case <-again:
-			case <-time.After(10 * time.Second):
-			}
-		}
-		if c.after == nil && !isClosed(again) {
-			t.Errorf("%s: AddedAgain() is not closed already", name)
-		}
 		if c.after != nil {
 			if isClosed(again) {
 				t.Errorf("%s: AddedAgain() is closed before", name)
 			}
 			c.after(name)
-			select {
-			case <-again:
-			case <-time.After(10 * time.Second): // It takes less than one on a machine that does not pause.
-				t.Errorf("%s: AddedAgain() does not end", name)
-			}
+		}
+		// It takes less than a second, and is closed already without c.after, unless the machine pauses.
+		if pauses := c.after != nil || time.Since(asked) >= 900*time.Millisecond; pauses && !isClosedWithin(10*time.Second, again) || !isClosed(again) {
+			t.Errorf("%s: AddedAgain() is not closed", name)
 		}
 		if !isClosed(q.AddedAgain(name)) {
 			t.Errorf("%s: AddedAgain() is not closed when called again", name)
@@ -285,12 +246,11 @@ func TestAddedAgain(t *testing.T) {
 		q.Done(name)
 	}
 	// Quiet adds do not close it, and the key comes again all the same.
-	q.Add("quiet")
-	mustGet(t, q, "quiet")
+	addAndGet(t, q, "quiet")
 	q.AddCause("quiet", quiet)
 	again := q.AddedAgain("quiet")
 	other.AddCause("quiet", quiet)
-	must(t, other.Flush(ctx))
+	flush(t, other)
 	asked := q.Info().Calls // It asks again and again.
 	eventually(t, 30*time.Second, func() error {
 		if n := q.Info().Calls - asked; n < 3 {
@@ -310,7 +270,7 @@ func TestAddedAgain(t *testing.T) {
 		t.Errorf("Causes() = %+v", c)
 	}
 	q.Done("quiet")
-	must(t, q.Flush(ctx))
+	flush(t, q)
 	// Without such channels nothing is asked. (Each shard may still end the wait of the last Get.)
 	before := q.Info().Calls
 	time.Sleep(6 * watchInterval)
@@ -319,20 +279,12 @@ func TestAddedAgain(t *testing.T) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // While the server does not answer, AddedAgain returns after a second, and the channel is closed when the server says so.
 func TestAddedAgainInOutage(t *testing.T) {
 	s := startServer(t)
 	client, f := s.faultyClient()
-	q, other := newTestQueue(t, client, Config[string]{Logger: discard}), newTestQueue(t, s.client(), Config[string]{Logger: discard})
-	q.Add("x")
-	mustGet(t, q, "x")
+	q, other := newTestQueue(t, client, Config[string]{}), newTestQueue(t, s.client(), Config[string]{})
+	addAndGet(t, q, "x")
 	f.down.Store(true)
 	again := q.AddedAgain("x")
 	if q.AddedAgain("x") != again {
@@ -346,87 +298,4 @@ func TestAddedAgainInOutage(t *testing.T) {
 		t.Error("the channel is not closed after the outage")
 	}
 	q.Done("x")
-}
-
-// The queue shows the keys that were given up, and what only it knows, to tools that do not know the type of its keys.
-func TestInspectorOfGivenUpKeys(t *testing.T) {
-	s := startServer(t)
-	q, err := New(context.Background(), s.client(), Config[int]{Name: "numbers", Logger: discard})
-	must(t, err)
-	defer endQueue(t, q)
-	q.GiveUp(17, 3, errors.New("the card was declined"))
-	q.GiveUp(18, 1, nil)
-	must(t, q.Flush(within(t, 10*time.Second)))
-	i := workqueue.Inspect[int](q)
-	eventually(t, 10*time.Second, func() error {
-		given := i.GivenUp(10)
-		if len(given) != 2 {
-			return fmt.Errorf("%+v", given)
-		}
-		for _, k := range given {
-			if k.Key == 17 && (k.Attempts != 3 || k.Err != "the card was declined" || time.Since(k.Time) > time.Hour) {
-				return fmt.Errorf("%+v", k)
-			}
-		}
-		return nil
-	})
-	if !i.RetryGivenUp(17) || i.RetryGivenUp(17) || !i.ForgetGivenUp(18) || i.ForgetGivenUp(18) || len(i.GivenUp(10)) != 0 {
-		t.Errorf("%+v are left", i.GivenUp(10))
-	}
-	if key, _ := q.Get(); key != 17 {
-		t.Errorf("got %d, want the key that is tried again", key)
-	}
-	q.Done(17)
-	facts := fmt.Sprint(i.Facts())
-	for _, want := range []string{"{Server answers; 0 attempts", "1 shards, keys: int", "{Held by this process"} {
-		if !strings.Contains(facts, want) {
-			t.Errorf("Facts() = %s, want %q", facts, want)
-		}
-	}
-}
-
-// A handler in a pool hears that another replica has added its key, within a second, and why it came. It comes again at once, and
-// nothing counts as a failure.
-func TestHandlerHearsOfAdds(t *testing.T) {
-	s := startServer(t)
-	config := Config[string]{Logger: discard}
-	q, other := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
-	ctx, cancel := context.WithCancel(within(t, time.Minute))
-	type call struct {
-		reasons string
-		attempt int
-		waited  time.Duration
-	}
-	started, calls := make(chan bool, 2), make(chan call, 2)
-	pool, ended := worker.New(q, func(ctx context.Context, key string) error {
-		c := call{reasons: worker.Causes(ctx).String(), attempt: worker.Attempt(ctx)}
-		until := worker.UntilAdded(ctx)
-		began := time.Now()
-		started <- true
-		if strings.HasSuffix(c.reasons, "last") {
-			calls <- c
-			return nil
-		}
-		<-until.Done()
-		c.waited = time.Since(began)
-		calls <- c
-		return context.Cause(until)
-	}, worker.Options[string]{Logger: discard}), make(chan error, 1)
-	go func() { ended <- pool.Run(ctx) }()
-	q.AddCause("x", workqueue.Cause{Reason: "first"})
-	<-started
-	other.AddCause("x", workqueue.Cause{Reason: "status", Quiet: true})
-	must(t, other.Flush(ctx))
-	other.AddCause("x", workqueue.Cause{Reason: "last"})
-	if c := <-calls; c.reasons != "first" || c.attempt != 1 || c.waited > 10*time.Second {
-		t.Errorf("the first call: %+v", c)
-	}
-	if c := <-calls; c.reasons != "status; last" || c.attempt != 1 {
-		t.Errorf("the second call: %+v", c)
-	}
-	if n := requeues(t, q, "x"); n != 0 {
-		t.Errorf("%d failures are counted", n)
-	}
-	cancel()
-	<-ended
 }

@@ -40,8 +40,8 @@ func (c bubbleClient) BLPop(ctx context.Context, timeout time.Duration, keys ...
 	return cmd
 }
 
-// bubbleScripts take the time from their last argument.
-func bubbleScripts() script {
+// bubbleScript take the time from their last argument.
+func bubbleScript() script {
 	return newScript(replacingTime("{ 0, table.remove(ARGV) }"))
 }
 
@@ -78,16 +78,14 @@ func conformance(t *testing.T, addr string, skip map[string]string) {
 		all.Go(func() { client.BLPop(context.Background(), time.Second, "nothing") })
 	}
 	all.Wait()
-	s := bubbleScripts()
+	s := bubbleScript()
 	build := func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
 		config := Config[string]{
 			Name:         fmt.Sprint("conformance", queueNumber.Add(1)),
 			PollInterval: 10 * time.Second,
 			RateLimiter:  c.RateLimiter,
 		}
-		if err := config.complete(0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, config.complete(0))
 		return nameless{newQueue(bubbleClient{client}, config, s)}
 	}
 	workqueuetest.Suite{
@@ -115,13 +113,9 @@ func TestConformanceOnServer(t *testing.T) {
 func setRapidChecks(t *testing.T, n string) {
 	checks := flag.Lookup("rapid.checks")
 	before := checks.Value.String()
-	if err := checks.Value.Set(n); err != nil {
-		t.Fatal(err)
-	}
+	must(t, checks.Value.Set(n))
 	t.Cleanup(func() {
-		if err := checks.Value.Set(before); err != nil {
-			t.Error(err)
-		}
+		must(t, checks.Value.Set(before))
 	})
 }
 

@@ -16,11 +16,9 @@ import (
 
 // A replica that has been idle for longer than its lease has nothing to send to the server at shutdown, and ends.
 func TestShutDownAfterIdleLease(t *testing.T) {
-	q := newTestQueue(t, startServer(t).client(), Config[string]{Lease: time.Second, Logger: discard})
+	q := newTestQueue(t, startServer(t).client(), Config[string]{Lease: time.Second})
 	q.Add("x")
-	if err := q.Flush(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, q)
 	waitUntil(t, func() bool { return q.leaseAge() > q.config.Lease })
 	calls := q.Info().Calls
 	if err := q.ShutDownContext(within(t, 3*time.Second)); err != nil {
@@ -38,10 +36,24 @@ func (q *Queue[T]) leaseAge() time.Duration {
 	return time.Since(q.shards[0].session.leaseFrom)
 }
 
-func (q *Queue[T]) waitingGetters() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.mu.getters)
+// waitForGetters waits until that many calls of Get wait.
+func waitForGetters(t testing.TB, q *Queue[string], n int) {
+	t.Helper()
+	waitUntil(t, func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return len(q.mu.getters) == n
+	})
+}
+
+// waitForCall waits until a call of the server is under way.
+func waitForCall(t testing.TB, q *Queue[string]) {
+	t.Helper()
+	waitUntil(t, func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.shards[0].inFlight
+	})
 }
 
 func waitUntil(t testing.TB, f func() bool) {
@@ -57,7 +69,7 @@ func waitUntil(t testing.TB, f func() bool) {
 // A getter that comes while the server hangs for longer than a lease gets what another replica adds afterwards.
 func TestGetterOutlivesHang(t *testing.T) {
 	s := startServer(t)
-	config := Config[string]{Lease: time.Second, Logger: discard}
+	config := Config[string]{Lease: time.Second}
 	q, other := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
 	s.signal(syscall.SIGSTOP)
 	got := make(chan string, 1)
@@ -65,13 +77,8 @@ func TestGetterOutlivesHang(t *testing.T) {
 		key, _ := q.Get()
 		got <- key
 	}()
-	// The call of the getter is under way for longer than a lease.
-	waitUntil(t, func() bool {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		return q.shards[0].inFlight
-	})
-	time.Sleep(q.config.Lease * 5 / 4)
+	waitForCall(t, q)
+	time.Sleep(q.config.Lease * 5 / 4) // The call of the getter is under way for longer.
 	s.signal(syscall.SIGCONT)
 	waitForSleepers(t, s.client(), 1)
 	other.Add("x")
@@ -87,10 +94,9 @@ func TestGetterOutlivesHang(t *testing.T) {
 func TestLeaseLostDuringShutdown(t *testing.T) {
 	s := startServer(t)
 	client, f := s.faultyClient()
-	q := newTestQueue(t, client, Config[string]{Lease: time.Second, Logger: discard})
-	other := newTestQueue(t, s.client(), Config[string]{Lease: time.Minute, Logger: discard}) // No pause of the machine ends its lease.
-	q.Add("x")
-	mustGet(t, q, "x")
+	q := newTestQueue(t, client, Config[string]{Lease: time.Second})
+	other := newTestQueue(t, s.client(), Config[string]{Lease: time.Minute}) // No pause of the machine ends its lease.
+	addAndGet(t, q, "x")
 	ctx, release := q.Lease(context.Background(), "x")
 	defer release()
 	q.ShutDown()
@@ -119,11 +125,8 @@ func TestLeaseLostDuringShutdown(t *testing.T) {
 	if !other.holdsForTest("x") {
 		t.Errorf("the new holder was disturbed")
 	}
-	mustGet(t, other, "early")
-	mustGet(t, other, "late")
-	for _, key := range []string{"x", "early", "late"} {
-		other.Done(key)
-	}
+	getEach(t, other, "early", "late")
+	other.Done("x")
 }
 
 // A key that is on its way to a getter when the replica shuts down goes to another replica, before the workers of the first
@@ -131,12 +134,9 @@ func TestLeaseLostDuringShutdown(t *testing.T) {
 func TestShutDownHandsBack(t *testing.T) {
 	s := startServer(t)
 	client, f := s.faultyClient()
-	q, other := newTestQueue(t, client, Config[string]{Logger: discard}), newTestQueue(t, s.client(), Config[string]{Logger: discard})
-	q.Add("held")
-	mustGet(t, q, "held")
-	if err := other.AddContext(within(t, 5*time.Second), "x"); err != nil {
-		t.Fatal(err)
-	}
+	q, other := newTestQueue(t, client, Config[string]{}), newTestQueue(t, s.client(), Config[string]{})
+	addAndGet(t, q, "held")
+	must(t, other.AddContext(within(t, 5*time.Second), "x"))
 	f.deaf.Store(true)
 	got := make(chan error, 1)
 	go func() {
@@ -162,7 +162,7 @@ func TestFlushAfterShutdown(t *testing.T) {
 	for _, replicas := range []int{0, 1} {
 		s := startServer(t)
 		client, f := s.faultyClient()
-		config := Config[string]{Lease: time.Second, Logger: discard, WaitReplicas: replicas}
+		config := Config[string]{Lease: time.Second, WaitReplicas: replicas}
 		ended, gaveUp := newTestQueue(t, s.client(), config), newTestQueue(t, client, config)
 		ended.Add("x")
 		f.down.Store(true)
@@ -192,35 +192,23 @@ func TestFlushAfterShutdown(t *testing.T) {
 func TestFullServerIsNotBusy(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
-	q := newTestQueue(t, client, Config[string]{Logger: discard})
-	q.Add("held")
-	mustGet(t, q, "held")
+	q := newTestQueue(t, client, Config[string]{})
+	addAndGet(t, q, "held")
+	s.fill()
 	ctx := within(t, 30*time.Second)
-	client.Set(ctx, "ballast", strings.Repeat("x", 10<<20), 0)
-	if err := client.ConfigSet(ctx, "maxmemory", "3mb").Err(); err != nil {
-		t.Fatal(err)
-	}
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() { _ = q.AddContext(waiting, "x") }()
 	go func() { _, _ = q.GetContext(waiting) }()
 	q.AddRateLimited("y")
 	waitUntil(t, func() bool { return q.Info().Errors > 0 })
-	calls := func() (n int) {
-		stats, err := client.Info(ctx, "commandstats").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(stats) {
-			for _, command := range []string{"cmdstat_eval:calls=", "cmdstat_evalsha:calls="} {
-				if rest, ok := strings.CutPrefix(line, command); ok {
-					var calls int
-					_, _ = fmt.Sscan(strings.SplitN(rest, ",", 2)[0], &calls)
-					n += calls
-				}
-			}
-		}
-		return n
+	calls := func() int {
+		stats, err := client.InfoMap(ctx, "commandstats").Result()
+		must(t, err)
+		var evals, hashes int
+		_, _ = fmt.Sscanf(stats["Commandstats"]["cmdstat_eval"], "calls=%d", &evals)
+		_, _ = fmt.Sscanf(stats["Commandstats"]["cmdstat_evalsha"], "calls=%d", &hashes)
+		return evals + hashes
 	}
 	// Four attempts a second, each with what it entails. A busy machine can only make fewer of them.
 	began, before := time.Now(), calls()
@@ -228,12 +216,8 @@ func TestFullServerIsNotBusy(t *testing.T) {
 	if d := time.Since(began); d < time.Second {
 		t.Errorf("16 calls in %v, want about four attempts a second and what they entail", d)
 	}
-	if err := client.ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := q.Flush(ctx); err != nil {
-		t.Error(err)
-	}
+	s.limitMemory("0")
+	must(t, q.Flush(ctx))
 	cancel()
 	q.Done("held")
 }
@@ -264,14 +248,10 @@ func TestAddsToFullServer(t *testing.T) {
 func TestShutDownOnFullServer(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
-	q := newTestQueue(t, client, Config[string]{Lease: time.Second, Logger: discard})
-	q.Add("x")
-	mustGet(t, q, "x")
+	q := newTestQueue(t, client, Config[string]{Lease: time.Second})
+	addAndGet(t, q, "x")
 	ctx := within(t, 10*time.Second)
-	client.Set(ctx, "ballast", strings.Repeat("x", 10<<20), 0)
-	if err := client.ConfigSet(ctx, "maxmemory", "3mb").Err(); err != nil {
-		t.Fatal(err)
-	}
+	s.fill()
 	q.Add("y")
 	q.Done("x")
 	if err := q.ShutDownContext(ctx); err != ErrNotSent {
@@ -290,13 +270,12 @@ func TestShutDownOnFullServer(t *testing.T) {
 // While a key is held, another string of it is finished and makes the key come again; it is not held forever.
 func TestTwoStringsOfOneKey(t *testing.T) {
 	client := startServer(t).client()
-	old := newTestQueue(t, client, Config[string]{Logger: discard})
-	q := newTestQueue(t, client, Config[string]{Logger: discard, Codec: codec[string]{
+	old := newTestQueue(t, client, Config[string]{})
+	q := newTestQueue(t, client, Config[string]{Codec: codec[string]{
 		func(key string) (string, error) { return key, nil },
 		func(encoded string) (string, error) { return strings.ToLower(encoded), nil },
 	}})
-	q.Add("x")
-	mustGet(t, q, "x")
+	addAndGet(t, q, "x")
 	getting, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
@@ -308,16 +287,12 @@ func TestTwoStringsOfOneKey(t *testing.T) {
 	// It was handed out to q, which has finished it and added the other string.
 	waitUntil(t, func() bool { st := old.Stats(); return st.Queued == 0 && st.Processing == 1 && st.Again == 1 })
 	cancel()
-	waitUntil(t, func() bool { return q.waitingGetters() == 0 })
+	waitForGetters(t, q, 0)
 	q.Done("x")
 	mustGet(t, q, "x")
 	q.Done("x")
-	if err := q.Flush(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if st := freshStats(t, q); st.Queued+st.Processing != 0 {
-		t.Errorf("Stats() = %+v, want no keys", st)
-	}
+	flush(t, q)
+	wantNoKeys(t, q)
 }
 
 var _ worker.RequeueCounter[string] = (*Queue[string])(nil)
@@ -325,7 +300,7 @@ var _ worker.RequeueCounter[string] = (*Queue[string])(nil)
 // A queue whose server does not answer, or that has shut down, does not say that a key has no failures.
 func TestUnknownNumberOfFailures(t *testing.T) {
 	s := startServer(t)
-	q := newTestQueue(t, s.client(), Config[string]{Logger: discard})
+	q := newTestQueue(t, s.client(), Config[string]{})
 	q.AddRateLimited("a")
 	if n, err := q.NumRequeuesContext(within(t, 5*time.Second), "a"); n != 1 || err != nil {
 		t.Errorf("NumRequeuesContext returned %d, %v", n, err)

@@ -30,9 +30,7 @@ func TestChild(t *testing.T) {
 		t.Skip("not a test of its own: other tests run it as a process")
 	}
 	q, err := New(context.Background(), redis.NewClient(&redis.Options{Addr: addr}), Config[string]{Name: "test", Lease: 2 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lines := bufio.NewReader(os.Stdin)
 	_ = worker.Run(context.Background(), q, func(ctx context.Context, key string) error {
 		fence, _ := Fence(ctx)
@@ -69,9 +67,7 @@ func startChild(t *testing.T, test, variable string) *child {
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	c.in, _ = c.cmd.StdinPipe()
 	out, _ := c.cmd.StdoutPipe()
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.cmd.Start())
 	go func() {
 		for s := bufio.NewScanner(out); s.Scan(); {
 			c.lines <- s.Text()
@@ -163,17 +159,14 @@ func TestServerKilled(t *testing.T) {
 	var logged messages
 	var errs atomic.Int64
 	q := newTestQueue(t, s.client(), Config[string]{Logger: slog.New(&logged), OnError: func(error) { errs.Add(1) }})
-	q.Add("held")
-	mustGet(t, q, "held")
+	addAndGet(t, q, "held")
 	keys := keysNamed("k", 1000)
 	for _, key := range keys {
 		q.Add(key)
 	}
 	q.AddAfter("later", 2*time.Second)
 	q.AddRateLimited("failing")
-	if err := q.Flush(within(t, 10*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, q)
 	s.kill()
 	q.Add("while it is down")
 	q.Done("held")
@@ -222,7 +215,7 @@ func TestRepliesLost(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: p.addr(), MaxRetries: 2})
 	t.Cleanup(func() { client.Close() })
 	direct := s.client()
-	config := Config[string]{Logger: discard}
+	config := Config[string]{}
 	config.Backoff.Base, config.Backoff.Max = time.Hour, time.Hour
 	flaky := newTestQueue(t, client, config)
 	want := make(map[string]int)
@@ -235,14 +228,10 @@ func TestRepliesLost(t *testing.T) {
 			direct.ScriptFlush(context.Background())
 		}
 		if i%10 == 0 {
-			if err := flaky.Flush(within(t, 20*time.Second)); err != nil {
-				t.Fatal(err)
-			}
+			flush(t, flaky)
 		}
 	}
-	if err := flaky.Flush(within(t, 20*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, flaky)
 	for _, key := range keys {
 		if n := requeues(t, flaky, key); n != want[key] {
 			t.Errorf("%s has failed %d times, want %d", key, n, want[key])
@@ -273,9 +262,8 @@ func TestServerHangs(t *testing.T) {
 	s := startServer(t)
 	var errs atomic.Int64
 	const lease = 2 * time.Second
-	q := newTestQueue(t, s.client(), Config[string]{Lease: lease, Logger: discard, OnError: func(error) { errs.Add(1) }})
-	q.Add("x")
-	mustGet(t, q, "x")
+	q := newTestQueue(t, s.client(), Config[string]{Lease: lease, OnError: func(error) { errs.Add(1) }})
+	addAndGet(t, q, "x")
 	ctx, release := q.Lease(context.Background(), "x")
 	defer release()
 	s.signal(syscall.SIGSTOP)
@@ -304,9 +292,7 @@ func TestServerHangs(t *testing.T) {
 	mustGet(t, q, "x")
 	q.Done("x")
 	q.Done("y")
-	if st := freshStats(t, q); st.Queued+st.Processing != 0 {
-		t.Errorf("Stats() = %+v, want no keys", st)
-	}
+	wantNoKeys(t, q)
 	if info := q.Info(); info.LostLeases != 1 || info.LostDones != 1 || errs.Load() == 0 {
 		t.Errorf("%+v, OnError called %d times", info, errs.Load())
 	}
@@ -319,15 +305,12 @@ func TestServerFull(t *testing.T) {
 	ctx := context.Background()
 	adding, cancel := context.WithCancel(ctx)
 	defer cancel()
-	q := newTestQueue(t, client, Config[string]{Logger: discard, OnError: func(error) { cancel() }})
+	q := newTestQueue(t, client, Config[string]{OnError: func(error) { cancel() }})
 	for _, key := range []string{"a", "b", "c"} {
 		q.Add(key)
 	}
 	mustGet(t, q, "a")
-	client.Set(ctx, "ballast", strings.Repeat("x", 10<<20), 0)
-	if err := client.ConfigSet(ctx, "maxmemory", "3mb").Err(); err != nil {
-		t.Fatal(err)
-	}
+	s.fill()
 	err := q.AddContext(adding, "d") // until the server has refused it
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("AddContext() of a full server: %v", err)
@@ -338,15 +321,11 @@ func TestServerFull(t *testing.T) {
 	mustGet(t, q, "c")
 	q.Done("b")
 	q.Done("c")
-	if st := freshStats(t, q); st.Queued+st.Processing != 0 {
-		t.Errorf("Stats() = %+v, want no keys", st)
-	}
+	wantNoKeys(t, q)
 	if q.Info().Unsent == 0 {
 		t.Errorf("%+v, want adds that wait", q.Info())
 	}
-	if err := client.ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
-		t.Fatal(err)
-	}
+	s.limitMemory("0")
 	mustGet(t, q, "d")
 	mustGet(t, q, "a")
 	q.Done("a")
@@ -374,22 +353,17 @@ func TestServerClockJumps(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
 	ctx := context.Background()
-	config := Config[string]{Name: "test", Logger: discard, Lease: 15 * time.Second}
-	if err := config.complete(0); err != nil {
-		t.Fatal(err)
-	}
+	config := Config[string]{Lease: 15 * time.Second}
+	must(t, config.complete(0))
 	newShifted := func() *Queue[string] {
-		q := newQueue(client, config, shiftedScripts())
+		q := newQueue(client, config, shiftedScript())
 		t.Cleanup(func() { endQueue(t, q) })
 		return q
 	}
 	a, b := newShifted(), newShifted()
-	a.Add("x")
-	mustGet(t, a, "x")
+	addAndGet(t, a, "x")
 	a.AddAfter("later", time.Minute)
-	if err := a.Flush(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, a)
 	var last int64
 	for _, shift := range []int{3600, 0, -3600, 0, 86400 * 365} {
 		freshStats(t, a) // It renews the lease. A jump takes half of that.
@@ -422,8 +396,7 @@ func TestServerClockJumps(t *testing.T) {
 	}
 	a.Done("x")
 	for range 3 {
-		b.Add("y")
-		mustGet(t, b, "y")
+		addAndGet(t, b, "y")
 		leased, release := b.Lease(ctx, "y")
 		if fence, _ := Fence(leased); fence <= last {
 			t.Errorf("fence %d after %d", fence, last)

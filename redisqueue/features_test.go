@@ -3,7 +3,6 @@ package redisqueue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"net/netip"
 	"os"
@@ -59,10 +58,7 @@ func TestCodecs(t *testing.T) {
 func roundTrip[T comparable](t *testing.T, keys ...T) {
 	t.Helper()
 	c, err := defaultCodec[T]()
-	if err != nil {
-		t.Error(err)
-		return
-	}
+	must(t, err)
 	for _, key := range keys {
 		encoded, err := c.Encode(key)
 		if err != nil {
@@ -78,10 +74,7 @@ func roundTrip[T comparable](t *testing.T, keys ...T) {
 func lossy[T comparable](t *testing.T, key T) {
 	t.Helper()
 	c, err := defaultCodec[T]()
-	if err != nil {
-		t.Error(err)
-		return
-	}
+	must(t, err)
 	if encoded, err := c.Encode(key); err == nil {
 		t.Errorf("Encode(%v) = %q, want an error", key, encoded)
 	}
@@ -89,7 +82,6 @@ func lossy[T comparable](t *testing.T, key T) {
 
 // What is no key makes methods panic, and the queue goes on.
 func TestNoKeys(t *testing.T) {
-	client := clientOf(t, miniredis.RunT(t).Addr())
 	config := Config[any]{Name: "test", Logger: discard, Codec: codec[any]{
 		func(key any) (string, error) {
 			if text, ok := key.(string); ok {
@@ -99,10 +91,8 @@ func TestNoKeys(t *testing.T) {
 		},
 		func(encoded string) (any, error) { return encoded, nil },
 	}}
-	q, err := New(context.Background(), client, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q, err := New(context.Background(), startServer(t).client(), config)
+	must(t, err)
 	defer endQueue(t, q)
 	for name, call := range map[string]func(key any){
 		"Add": q.Add, "AddRateLimited": q.AddRateLimited, "Forget": q.Forget, "Done": q.Done,
@@ -126,9 +116,7 @@ func TestNoKeys(t *testing.T) {
 			}()
 		}
 	}
-	if err := q.AddContext(within(t, 5*time.Second), "x"); err != nil {
-		t.Error(err)
-	}
+	must(t, q.AddContext(within(t, 5*time.Second), "x"))
 }
 
 func refused[T comparable](t *testing.T) {
@@ -141,18 +129,16 @@ func refused[T comparable](t *testing.T) {
 // A key that cannot be decoded is set aside and stops nothing.
 func TestSetAside(t *testing.T) {
 	s := startServer(t)
-	texts := newTestQueue(t, s.client(), Config[string]{Logger: discard})
+	texts := newTestQueue(t, s.client(), Config[string]{})
 	for _, key := range []string{"1", "two", "3"} {
 		texts.Add(key)
 	}
 	ctx := within(t, 10*time.Second)
-	if err := texts.Flush(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, texts.Flush(ctx))
 	var reported error
 	var cannot atomic.Bool
 	cannot.Store(true)
-	numbers := newTestQueue(t, s.client(), Config[string]{Logger: discard, OnError: func(err error) { reported = err }, Codec: codec[string]{
+	numbers := newTestQueue(t, s.client(), Config[string]{OnError: func(err error) { reported = err }, Codec: codec[string]{
 		func(key string) (string, error) { return key, nil },
 		func(encoded string) (string, error) {
 			if encoded == "two" && cannot.Load() {
@@ -161,10 +147,7 @@ func TestSetAside(t *testing.T) {
 			return encoded, nil
 		},
 	}})
-	for _, want := range []string{"1", "3"} {
-		mustGet(t, numbers, want)
-		numbers.Done(want)
-	}
+	getEach(t, numbers, "1", "3")
 	st := freshStats(t, numbers)
 	aside, total, err := numbers.SetAside(ctx, 10)
 	if !slices.Equal(aside, []string{"two"}) || total != 1 || err != nil || numbers.Info().SetAside != 1 || reported == nil {
@@ -177,11 +160,8 @@ func TestSetAside(t *testing.T) {
 	if n, err := numbers.RequeueSetAside(ctx); n != 1 || err != nil {
 		t.Errorf("RequeueSetAside() = %d, %v", n, err)
 	}
-	mustGet(t, numbers, "two")
-	numbers.Done("two")
-	if err := numbers.DropSetAside(ctx); err != nil {
-		t.Error(err)
-	}
+	getEach(t, numbers, "two")
+	must(t, numbers.DropSetAside(ctx))
 }
 
 // oldServer says of itself that it is too old.
@@ -202,16 +182,8 @@ func TestOldServerIsRefused(t *testing.T) {
 
 // Delays double, are counted for all replicas, and Forget forgets; the token bucket is one for all.
 func TestBackoffAndLimit(t *testing.T) {
-	s := startServer(t)
-	config := Config[string]{Logger: discard}
-	config.Backoff = workqueue.BackoffConfig{Base: time.Minute, Max: 5 * time.Minute}
-	a, b := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
-	flush := func(q *Queue[string]) {
-		t.Helper()
-		if err := q.Flush(within(t, 5*time.Second)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	config := Config[string]{Backoff: workqueue.BackoffConfig{Base: time.Minute, Max: 5 * time.Minute}}
+	s, a, b := twoReplicas(t, config)
 	for range 3 {
 		a.AddRateLimited("k3x")
 	}
@@ -230,7 +202,7 @@ func TestBackoffAndLimit(t *testing.T) {
 	a.AddRateLimited("x")
 	wantDelay(a, "x", time.Minute)
 	b.AddRateLimited("x")
-	flush(b)
+	flush(t, b)
 	if n := requeues(t, a, "x"); n != 2 {
 		t.Errorf("%d failures are counted, want 2: one on each replica", n)
 	}
@@ -238,44 +210,38 @@ func TestBackoffAndLimit(t *testing.T) {
 		t.Errorf("Failing = %+v, want k3x with 3", f)
 	}
 	a.Forget("x")
-	flush(a)
+	flush(t, a)
 	if n := requeues(t, b, "x"); n != 0 {
 		t.Errorf("%d failures are counted after Forget", n)
 	}
 
-	config = Config[string]{Name: "limited", Logger: discard, Limit: 0.01, Burst: 2}
+	config = Config[string]{Name: "limited", Limit: 0.01, Burst: 2}
 	config.Backoff.Base = time.Millisecond
 	c, d := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
 	c.AddRateLimited("1")
-	flush(c)
+	flush(t, c)
 	d.AddRateLimited("2")
-	flush(d)
-	mustGet(t, c, "1")
-	mustGet(t, c, "2")
+	flush(t, d)
+	getEach(t, c, "1", "2")
 	c.AddRateLimited("3")
 	wantDelay(c, "3", 100*time.Second)
 	d.AddRateLimited("4")
 	wantDelay(d, "4", 200*time.Second)
-	c.Done("1")
-	c.Done("2")
 }
 
 // Every kind of jitter keeps within its bounds.
 func TestJitter(t *testing.T) {
 	s := startServer(t)
-	for _, jitter := range []workqueue.Jitter{workqueue.FullJitter, workqueue.EqualJitter, workqueue.DecorrelatedJitter} {
-		config := Config[string]{Name: jitter.String(), Logger: discard}
-		config.Backoff = workqueue.BackoffConfig{Base: time.Hour, Max: 2 * time.Hour, Jitter: jitter}
-		q := newTestQueue(t, s.client(), config)
+	for jitter, bounds := range map[workqueue.Jitter][2]time.Duration{
+		workqueue.FullJitter: {0, time.Hour}, workqueue.EqualJitter: {time.Hour / 2, time.Hour},
+		workqueue.DecorrelatedJitter: {time.Hour, 2 * time.Hour},
+	} {
+		low, high := bounds[0], bounds[1]
+		q := newTestQueue(t, s.client(), Config[string]{
+			Name: jitter.String(), Backoff: workqueue.BackoffConfig{Base: time.Hour, Max: 2 * time.Hour, Jitter: jitter},
+		})
 		for _, key := range keysNamed("k", 50) {
 			q.AddRateLimited(key)
-		}
-		low, high := time.Duration(0), time.Hour
-		switch jitter {
-		case workqueue.EqualJitter:
-			low = time.Hour / 2
-		case workqueue.DecorrelatedJitter:
-			low, high = time.Hour, 2*time.Hour
 		}
 		var dues []time.Duration
 		for _, k := range q.Snapshot(100).Waiting {
@@ -290,9 +256,8 @@ func TestJitter(t *testing.T) {
 func TestSnapshotAndPurge(t *testing.T) {
 	for _, shards := range []int{1, 4} {
 		s := startServer(t)
-		q := newTestQueue(t, s.client(), Config[string]{Logger: discard, Shards: shards})
-		q.Add("held")
-		mustGet(t, q, "held")
+		q := newTestQueue(t, s.client(), Config[string]{Shards: shards})
+		addAndGet(t, q, "held")
 		q.Add("held")
 		for _, key := range keysNamed("k", 200) {
 			q.Add(key)
@@ -305,9 +270,7 @@ func TestSnapshotAndPurge(t *testing.T) {
 			t.Errorf("%d shards: Processing = %+v", shards, p)
 		}
 		ctx, release := q.Lease(context.Background(), "held")
-		if err := q.Purge(within(t, 5*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, q.Purge(within(t, 5*time.Second)))
 		freshStats(t, q) // The replica learns it with its next call.
 		<-ctx.Done()
 		release()
@@ -316,42 +279,14 @@ func TestSnapshotAndPurge(t *testing.T) {
 		}
 		q.Done("held")
 		q.Add("new")
-		mustGet(t, q, "new")
-		q.Done("new")
+		getEach(t, q, "new")
 	}
 }
-
-// New works with miniredis, and its metrics are those of Stats.
-func TestMiniredisAndMetrics(t *testing.T) {
-	client := clientOf(t, miniredis.RunT(t).Addr())
-	m := &watcher{}
-	q := newTestQueue(t, client, Config[string]{Logger: discard, MetricsProvider: m})
-	q.Add("x")
-	mustGet(t, q, "x")
-	q.Done("x")
-	eventually(t, 5*time.Second, func() error {
-		st := m.stats()
-		if st.Name != "test" || st.Adds != 1 || st.Latency.Count() != 1 || st.WorkDuration.Count() != 1 || st.Processing != 0 {
-			return fmt.Errorf("%+v", st)
-		}
-		return nil
-	})
-}
-
-type watcher struct {
-	workqueue.MetricsProvider
-	stats func() workqueue.Stats
-}
-
-func (w *watcher) HistogramBounds() []float64                        { return nil }
-func (w *watcher) WatchQueue(_ string, stats func() workqueue.Stats) { w.stats = stats }
 
 // A user with the commands of docs/replicas.md, and no other, can do everything.
 func TestACL(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "docs", "replicas.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	rule := regexp.MustCompile(`(?s)ACL SETUSER orders on >secret (.*?)` + "```").FindSubmatch(page)
 	if rule == nil {
 		t.Fatal("docs/replicas.md has no ACL")
@@ -362,13 +297,11 @@ func TestACL(t *testing.T) {
 	for _, word := range strings.Fields(string(rule[1])) {
 		args = append(args, word)
 	}
-	if err := s.client().Do(ctx, args...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.client().Do(ctx, args...).Err())
 	client := redis.NewClient(&redis.Options{Addr: s.addr, Username: "orders", Password: "secret"})
 	defer client.Close()
 	var failures []error
-	config := Config[string]{Name: "orders", Logger: discard, OnError: func(err error) { failures = append(failures, err) }, Limit: 100}
+	config := Config[string]{Name: "orders", OnError: func(err error) { failures = append(failures, err) }, Limit: 100}
 	config.Backoff.Jitter = workqueue.DecorrelatedJitter
 	q := newTestQueue(t, client, config)
 	q.AddRateLimited("a")
@@ -380,9 +313,7 @@ func TestACL(t *testing.T) {
 	q.Done("b")
 	q.Snapshot(10)
 	_, _, err = q.SetAside(ctx, 1)
-	if err := errors.Join(err, q.Flush(ctx), q.DropSetAside(ctx), q.Purge(ctx), q.ShutDownContext(ctx)); err != nil {
-		t.Error(err)
-	}
+	must(t, errors.Join(err, q.Flush(ctx), q.DropSetAside(ctx), q.Purge(ctx), q.ShutDownContext(ctx)))
 	if len(failures) > 0 {
 		t.Error(failures)
 	}

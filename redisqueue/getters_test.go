@@ -14,7 +14,7 @@ import (
 func TestParked(t *testing.T) {
 	s := startServer(t)
 	client, f := s.faultyClient()
-	config := Config[string]{Lease: 2 * time.Second, Logger: discard}
+	config := Config[string]{Lease: 2 * time.Second}
 	q, other := newTestQueue(t, client, config), newTestQueue(t, s.client(), config)
 	fence := func() int64 {
 		ctx, release := q.Lease(context.Background(), "x")
@@ -43,8 +43,7 @@ func TestParked(t *testing.T) {
 		waitUntil(t, parked)
 		return c
 	}
-	q.Add("x")
-	mustGet(t, q, "x")
+	addAndGet(t, q, "x")
 	first := fence()
 	came := lose(within(t, 20*time.Second))
 	// The lease of the new hand-out is renewed.
@@ -73,16 +72,12 @@ func TestParked(t *testing.T) {
 	getting, cancel := context.WithCancel(context.Background())
 	lose(getting)
 	cancel()
-	waitUntil(t, func() bool { return q.waitingGetters() == 0 })
+	waitForGetters(t, q, 0)
 	q.Done("x")
-	mustGet(t, other, "x")
-	other.Done("x")
-	if st := freshStats(t, other); st.Queued+st.Processing+st.Again != 0 {
-		t.Errorf("Stats() = %+v, want no keys", st)
-	}
+	getEach(t, other, "x")
+	wantNoKeys(t, other)
 	// A parked key whose lease is lost too is forgotten here.
-	q.Add("x")
-	mustGet(t, q, "x")
+	addAndGet(t, q, "x")
 	getting, cancel = context.WithCancel(context.Background())
 	lose(getting)
 	cancel()
@@ -91,9 +86,7 @@ func TestParked(t *testing.T) {
 	waitUntil(t, func() bool { return !parked() })
 	q.Done("x")
 	f.down.Store(false)
-	if err := q.Flush(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, q)
 	if !other.holdsForTest("x") {
 		t.Errorf("the new holder was disturbed")
 	}
@@ -135,9 +128,7 @@ func TestWakeUpBeforeReply(t *testing.T) {
 // Getters of a queue with several shards give up at random moments. Each key comes all the same, no getter sleeps while keys are
 // queued, and in the end the replica expects nothing from the server.
 func TestShardedGettersGiveUp(t *testing.T) {
-	s := startServer(t)
-	config := Config[string]{Logger: discard, Shards: 4, PollInterval: 9 * time.Second}
-	q, producer := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
+	_, q, producer := twoReplicas(t, Config[string]{Shards: 4, PollInterval: 9 * time.Second})
 	keys := keysNamed("k", 300)
 	go func() {
 		for _, key := range keys {
@@ -180,8 +171,7 @@ func TestShardedGettersGiveUp(t *testing.T) {
 	})
 	for _, key := range keysNamed("last", 20) {
 		producer.Add(key)
-		mustGet(t, q, key)
-		q.Done(key)
+		getEach(t, q, key)
 	}
 }
 
@@ -190,8 +180,8 @@ func TestWakeUpsLost(t *testing.T) {
 	s := startServer(t)
 	client, f := s.faultyClient()
 	f.unwakeable.Store(true)
-	q := newTestQueue(t, client, Config[string]{Logger: discard, PollInterval: 300 * time.Millisecond})
-	producer := newTestQueue(t, s.client(), Config[string]{Logger: discard})
+	q := newTestQueue(t, client, Config[string]{PollInterval: 300 * time.Millisecond})
+	producer := newTestQueue(t, s.client(), Config[string]{})
 	for range 3 {
 		handleWhileAsleep(t, s, q, "x", func() { producer.Add("x") })
 	}
@@ -201,7 +191,7 @@ func TestWakeUpsLost(t *testing.T) {
 func TestWakeUpOfGetterThatGaveUp(t *testing.T) {
 	s := startServer(t)
 	client, f := s.faultyClient()
-	config := Config[string]{Logger: discard, PollInterval: 9 * time.Second}
+	config := Config[string]{PollInterval: 9 * time.Second}
 	q, other, producer := newTestQueue(t, client, config), newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
 	for range 15 { // The server wakes one of the two at random.
 		ctx, cancel := context.WithCancel(context.Background())
@@ -225,16 +215,12 @@ func TestWakeUpOfGetterThatGaveUp(t *testing.T) {
 		if err := <-gaveUp; !errors.Is(err, context.Canceled) {
 			t.Fatalf("GetContext() = %v", err)
 		}
-		if err := producer.AddContext(within(t, 5*time.Second), "x"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, producer.AddContext(within(t, 5*time.Second), "x"))
 		f.gate.Unlock()
 		if err := <-came; err != nil {
 			t.Fatalf("the key has not come: %v", err)
 		}
-		if err := other.Flush(within(t, 5*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		flush(t, other)
 		waitForSleepers(t, s.client(), 0)
 	}
 }

@@ -3,7 +3,6 @@ package redisqueue
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -14,8 +13,6 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 )
-
-var discard = slog.New(slog.DiscardHandler)
 
 // history is what some replicas did with a few keys. Each key has versions: a producer writes one and then adds the key,
 // and a handler reads the version when it starts.

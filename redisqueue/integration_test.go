@@ -2,16 +2,11 @@ package redisqueue
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
-	"net"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -28,7 +23,7 @@ import (
 )
 
 // Package worker runs over the queue: two pools share keys, failed keys come again after their backoff, and are dropped
-// after too many failures; the end of a pool leaves the rest to the other.
+// after too many failures, which all replicas count together; the end of a pool leaves the rest to the other.
 func TestWorker(t *testing.T) {
 	s := startServer(t)
 	const keys = 200
@@ -69,7 +64,7 @@ func TestWorker(t *testing.T) {
 		}
 	}
 	start := func(pool int) (stop func()) {
-		config := Config[string]{Logger: discard}
+		config := Config[string]{}
 		config.Backoff.Base = time.Millisecond
 		q := newTestQueue(t, s.client(), config)
 		ctx, cancel := context.WithCancel(context.Background())
@@ -90,19 +85,16 @@ func TestWorker(t *testing.T) {
 			case <-time.After(10 * time.Second):
 				t.Error("Run has not ended")
 			}
-			if err := q.ShutDownContext(within(t, 5*time.Second)); err != nil {
-				t.Error(err)
-			}
+			must(t, q.ShutDownContext(within(t, 5*time.Second)))
 		}
 	}
 	stopFirst, stopSecond := start(1), start(2)
-	producer := newTestQueue(t, s.client(), Config[string]{Logger: discard})
+	producer := newTestQueue(t, s.client(), Config[string]{})
 	for i, key := range keysNamed("order", keys) {
 		producer.Add(key)
 		if i == keys/2 {
-			if err := producer.Flush(within(t, 5*time.Second)); err != nil {
-				t.Fatal(err)
-			}
+			producer.Add("bad")
+			flush(t, producer)
 			select {
 			case <-both:
 			case <-time.After(20 * time.Second):
@@ -111,7 +103,6 @@ func TestWorker(t *testing.T) {
 			stopFirst()
 		}
 	}
-	producer.Add("bad")
 	eventually(t, 20*time.Second, func() error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -126,9 +117,11 @@ func TestWorker(t *testing.T) {
 	if failures["order/7"] != 2 || failures["bad"] != 4 {
 		t.Errorf("failures: %v", failures)
 	}
-	if st := freshStats(t, producer); st.Queued+st.Processing+st.Waiting != 0 {
-		t.Errorf("Stats() = %+v, want no keys", st)
+	given, err := producer.GivenUp(within(t, 5*time.Second), 10)
+	if err != nil || len(given) != 1 || given[0].Key != "bad" || given[0].Attempts != 4 || given[0].Reason != errFailed.Error() || time.Since(given[0].At) > time.Minute {
+		t.Errorf("GivenUp() = %+v, %v", given, err)
 	}
+	wantNoKeys(t, producer)
 	if n := requeues(t, producer, "order/7"); n != 0 {
 		t.Errorf("%d failures of a key that was handled", n)
 	}
@@ -146,9 +139,7 @@ func TestProm(t *testing.T) {
 	q.GiveUp("given up", 3, nil)
 	waitUntil(t, func() bool { return q.Info().Errors > 0 })
 	f.down.Store(false)
-	if err := q.Flush(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, q)
 	mustGet(t, q, "failing")
 	q.Done("failing")
 	failures := float64(q.Info().Errors)
@@ -198,9 +189,7 @@ func TestProm(t *testing.T) {
 	q.Done("k/1")
 	endQueue(t, q)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, family := range families {
 		if family.GetMetric()[0].Gauge != nil {
 			t.Errorf("%s of a replica that has ended", family.GetName())
@@ -210,14 +199,13 @@ func TestProm(t *testing.T) {
 
 // Package debug shows the queue, as a page and as JSON.
 func TestDebug(t *testing.T) {
-	q := newTestQueue(t, startServer(t).client(), Config[string]{Name: "orders", Logger: discard})
-	q.Add("held/1")
-	mustGet(t, q, "held/1")
+	q := newTestQueue(t, startServer(t).client(), Config[string]{Name: "orders"})
+	addAndGet(t, q, "held/1")
 	q.Add("queued/1")
 	q.AddAfter("waiting/1", time.Hour)
 	q.AddRateLimited("failing/1")
 	q.GiveUp("givenup/1", 3, errors.New("the card was declined"))
-	must(t, q.Flush(within(t, 10*time.Second)))
+	flush(t, q)
 	h := debug.NewHandler(debug.Options{})
 	defer h.Close()
 	debug.Register(h, "orders", q)
@@ -252,32 +240,18 @@ func TestDebug(t *testing.T) {
 // selfSigned writes a certificate for 127.0.0.1 and its key, and returns their files and the pool that trusts it.
 func selfSigned(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if err := errors.Join(os.WriteFile(certFile, certPEM, 0o600),
-		os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600)); err != nil {
-		t.Fatal(err)
+	web := httptest.NewTLSServer(nil)
+	defer web.Close()
+	key, err := x509.MarshalPKCS8PrivateKey(web.TLS.Certificates[0].PrivateKey)
+	must(t, err)
+	certFile, keyFile = filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	for file, block := range map[string]*pem.Block{
+		certFile: {Type: "CERTIFICATE", Bytes: web.Certificate().Raw}, keyFile: {Type: "PRIVATE KEY", Bytes: key},
+	} {
+		must(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
 	}
 	pool = x509.NewCertPool()
-	pool.AppendCertsFromPEM(certPEM)
+	pool.AddCert(web.Certificate())
 	return certFile, keyFile, pool
 }
 
@@ -291,20 +265,9 @@ func TestTLS(t *testing.T) {
 	}
 	s.start()
 	t.Cleanup(s.kill)
-	q, other := newTestQueue(t, s.client(), Config[string]{Logger: discard}), newTestQueue(t, s.client(), Config[string]{Logger: discard})
-	came := make(chan struct{})
-	go func() {
-		defer close(came)
-		mustGet(t, other, "x") // woken by a blocking read
-		other.Done("x")
-	}()
-	waitForSleepers(t, s.client(), 1)
-	if err := q.AddContext(within(t, 5*time.Second), "x"); err != nil {
-		t.Fatal(err)
-	}
-	<-came
-	plain := redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1})
-	defer plain.Close()
+	q, other := newTestQueue(t, s.client(), Config[string]{}), newTestQueue(t, s.client(), Config[string]{})
+	handleWhileAsleep(t, s, other, "x", func() { must(t, q.AddContext(within(t, 5*time.Second), "x")) })
+	plain := newClient(t, &redis.Options{Addr: s.addr, MaxRetries: -1})
 	if _, err := New(within(t, 5*time.Second), plain, Config[string]{Name: "test"}); err == nil {
 		t.Error("New() without TLS returns no error")
 	}

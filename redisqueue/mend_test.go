@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,16 +28,12 @@ func TestCommandsForbidden(t *testing.T) {
 	ctx := context.Background()
 	acl := func(rule string) {
 		t.Helper()
-		if err := admin.Do(ctx, "ACL", "SETUSER", "default", rule).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, admin.Do(ctx, "ACL", "SETUSER", "default", rule).Err())
 	}
 	root := newClient(t, &redis.Options{Addr: s.addr, Username: "admin", Password: "x"})
-	if err := admin.Do(ctx, "ACL", "SETUSER", "admin", "on", ">x", "~*", "&*", "+@all").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, admin.Do(ctx, "ACL", "SETUSER", "admin", "on", ">x", "~*", "&*", "+@all").Err())
 	admin = root
-	config := Config[string]{Logger: discard, Lease: 4 * time.Second}
+	config := Config[string]{Lease: 4 * time.Second}
 	config.Backoff.Base = time.Millisecond
 	h := newHistory(t, 6)
 	h.short = true
@@ -53,9 +47,7 @@ func TestCommandsForbidden(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	})
-	if err := checkInvariants(root, queues[0]); err != nil {
-		t.Error(err)
-	}
+	must(t, checkInvariants(root, queues[0]))
 }
 
 // New refuses a server that does not run the scripts, and names the command.
@@ -74,27 +66,15 @@ func TestScriptsForbidden(t *testing.T) {
 // Keys that have got lost from the line are found again.
 func TestRepair(t *testing.T) {
 	s := startServer(t)
-	q := newTestQueue(t, s.client(), Config[string]{Logger: discard})
+	q := newTestQueue(t, s.client(), Config[string]{})
 	ctx := within(t, 20*time.Second)
-	left := make(map[string]bool)
-	for _, key := range keysNamed("k", 300) {
+	keys := keysNamed("k", 300)
+	for _, key := range keys {
 		q.Add(key)
-		left[key] = true
 	}
-	if err := q.Flush(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.client().LTrim(ctx, q.shards[0].names.shard[2], 100, 199).Err(); err != nil {
-		t.Fatal(err)
-	}
-	for len(left) > 0 {
-		key, err := q.GetContext(ctx)
-		if err != nil || !left[key] {
-			t.Fatalf("GetContext() = %q, %v; %d keys are left", key, err, len(left))
-		}
-		delete(left, key)
-		q.Done(key)
-	}
+	flush(t, q)
+	must(t, s.client().LTrim(ctx, q.shards[0].names.shard[2], 100, 199).Err())
+	getEach(t, q, keys...)
 	if st := freshStats(t, q); st.Queued+st.Processing != 0 || q.Info().Repaired != 200 {
 		t.Errorf("Stats() = %+v, %+v, want 200 keys repaired", st, q.Info())
 	}
@@ -112,9 +92,7 @@ func (l *lateSession) crash(t *testing.T, want int) (keys []string) {
 	holder := l.rawSession
 	holder.id = fmt.Sprintf("dead%07d", l.n)
 	r, err := parseReply(holder.send(1, want), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, key := range r.keys {
 		keys = append(keys, key.encoded)
 	}
@@ -136,22 +114,15 @@ func (l *lateSession) pass(t *testing.T, d time.Duration) {
 func TestKeyThatKills(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
-	config := Config[string]{Name: "test", Logger: discard, MaxLostLeases: 5}
-	if err := config.complete(0); err != nil {
-		t.Fatal(err)
-	}
-	q := newQueue(client, config, shiftedScripts())
-	t.Cleanup(func() { endQueue(t, q) })
-	crashing := &lateSession{rawSession: rawSession{t: t, client: client, s: shiftedScripts(), id: "", lease: 30 * time.Second}}
+	q := newShiftedQueue(t, client, Config[string]{MaxLostLeases: 5})
+	crashing := &lateSession{rawSession: rawSession{t: t, client: client, s: shiftedScript(), id: "", lease: 30 * time.Second}}
 	crashing.losses = 5
 	innocent := keysNamed("innocent", 7)
 	q.Add("a killer")
 	for _, key := range innocent {
 		q.Add(key)
 	}
-	if err := q.Flush(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, q)
 	held := make(map[string]int)
 	for range 100 {
 		crashed := false
@@ -242,29 +213,19 @@ func TestLeaseMargin(t *testing.T) {
 func TestIncompatible(t *testing.T) {
 	s := startServer(t)
 	ctx := within(t, 20*time.Second)
-	q := newTestQueue(t, s.client(), Config[string]{Logger: discard, Shards: 2})
-	q.Add("x")
-	mustGet(t, q, "x")
-	refused := func(err error) {
-		t.Helper()
+	q := newTestQueue(t, s.client(), Config[string]{Shards: 2})
+	addAndGet(t, q, "x")
+	_, err1 := New(ctx, s.client(), Config[string]{Name: "test", Shards: 4})
+	_, err2 := New(ctx, s.client(), Config[string]{Name: "test"})
+	_, err3 := New(ctx, s.client(), Config[int]{Name: "test", Shards: 2})
+	_, err4 := New(ctx, s.client(), Config[place]{Name: "test", Shards: 2})
+	for i, err := range []error{err1, err2, err3, err4} {
 		if !errors.Is(err, ErrIncompatible) || !strings.Contains(err.Error(), "2 shards, keys: string") {
-			t.Errorf("New() = %v, want ErrIncompatible", err)
+			t.Errorf("New() of config %d = %v, want ErrIncompatible", i, err)
 		}
 	}
-	_, err := New(ctx, s.client(), Config[string]{Name: "test", Shards: 4})
-	refused(err)
-	_, err = New(ctx, s.client(), Config[string]{Name: "test"})
-	refused(err)
-	_, err = New(ctx, s.client(), Config[int]{Name: "test", Shards: 2})
-	refused(err)
-	_, err = New(ctx, s.client(), Config[place]{Name: "test", Shards: 2})
-	refused(err)
 	// One that was made before, or without New, does nothing to the queue.
-	config := Config[string]{Name: "test", Logger: discard}
-	if err := config.complete(0); err != nil {
-		t.Fatal(err)
-	}
-	late := newQueue(s.client(), config, batchScript)
+	late := newQueue(s.client(), complete(t, Config[string]{}), batchScript)
 	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
 	if err := late.AddContext(short, "y"); !errors.Is(err, ErrIncompatible) {
@@ -274,37 +235,24 @@ func TestIncompatible(t *testing.T) {
 	if st := freshStats(t, q); st.Queued != 0 {
 		t.Errorf("Stats() = %+v", st)
 	}
-	if err := q.ShutDownContext(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := q.Purge(ctx); err != nil {
-		t.Fatal(err)
-	}
-	other := newTestQueue(t, s.client(), Config[string]{Logger: discard})
-	mustGet(t, late, "y") // What was refused has waited in the buffer.
-	late.Done("y")
+	must(t, q.ShutDownContext(ctx))
+	must(t, q.Purge(ctx))
+	newTestQueue(t, s.client(), Config[string]{})
+	getEach(t, late, "y") // What was refused has waited in the buffer.
 	endQueue(t, late)
-	_ = other
 }
 
 // A server's clock that is an hour ahead and is set back makes no key wait for that hour, and no failure last longer.
 func TestDelaysAfterClockWasAhead(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
-	config := Config[string]{Name: "test", Logger: discard, PollInterval: 300 * time.Millisecond}
-	if err := config.complete(0); err != nil {
-		t.Fatal(err)
-	}
-	q := newQueue(client, config, shiftedScripts())
-	t.Cleanup(func() { endQueue(t, q) })
+	q := newShiftedQueue(t, client, Config[string]{PollInterval: 300 * time.Millisecond})
 	freshStats(t, q)
 	shiftClock(t, client, time.Hour)
 	q.AddAfter("x", 100*time.Millisecond)
 	q.AddAfter("later", 10*time.Minute)
 	q.AddRateLimited("failing")
-	if err := q.Flush(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, q)
 	mustGet(t, q, "failing")
 	shiftClock(t, client, 0)
 	mustGet(t, q, "x")
@@ -324,7 +272,7 @@ func TestDelaysAfterClockWasAhead(t *testing.T) {
 func TestQuietLosses(t *testing.T) {
 	s := startServer(t)
 	client, f := s.faultyClient()
-	q := newTestQueue(t, client, Config[string]{Logger: discard, Lease: time.Second})
+	q := newTestQueue(t, client, Config[string]{Lease: time.Second})
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	for name, err := range map[string]error{
@@ -343,43 +291,6 @@ func TestQuietLosses(t *testing.T) {
 	if err := q.ShutDownContext(within(t, 20*time.Second)); !errors.Is(err, ErrNotSent) {
 		t.Errorf("ShutDownContext() = %v, want ErrNotSent", err)
 	}
-}
-
-// MaxRetries counts the failures on all replicas.
-func TestMaxRetriesOfAllReplicas(t *testing.T) {
-	s := startServer(t)
-	var calls atomic.Int64
-	ctx, cancel := context.WithCancel(context.Background())
-	var pools sync.WaitGroup
-	config := Config[string]{Logger: discard}
-	config.Backoff.Base = time.Millisecond
-	failed := errors.New("the card was declined")
-	for range 3 {
-		q := newTestQueue(t, s.client(), config)
-		pools.Go(func() {
-			_ = worker.Run(ctx, q, func(context.Context, string) error { calls.Add(1); return failed }, worker.Options[string]{
-				Workers: 2, MaxRetries: 5, DrainTimeout: 5 * time.Second,
-			})
-		})
-	}
-	q := newTestQueue(t, s.client(), config)
-	q.Add("x")
-	var given []GivenUp[string]
-	eventually(t, 20*time.Second, func() (err error) {
-		given, err = q.GivenUp(within(t, 5*time.Second), 10)
-		if err == nil && len(given) == 0 {
-			err = errors.New("no key was given up")
-		}
-		return err
-	})
-	if k := given[0]; k.Key != "x" || k.Attempts != 6 || k.Reason != failed.Error() || time.Since(k.At) > time.Minute {
-		t.Errorf("GivenUp() = %+v", given)
-	}
-	if n := calls.Load(); n != 6 {
-		t.Errorf("the handler was called %d times, want 6", n)
-	}
-	cancel()
-	pools.Wait()
 }
 
 var _ worker.GiveUpRecorder[int] = (*Queue[int])(nil)
@@ -417,12 +328,11 @@ func TestScriptsOfTheFirstVersion(t *testing.T) {
 		}
 		return all
 	}
-	q := newTestQueue(t, client, Config[string]{Logger: discard})
+	q := newTestQueue(t, client, Config[string]{})
 	if _, err := send("test", 1, "aold"); err == nil {
 		t.Error("an old script works on a queue on which New was called")
 	}
-	q.Add("x")
-	mustGet(t, q, "x")
+	addAndGet(t, q, "x")
 	must(t, q.Flush(ctx))
 	for attempt := 1; ; attempt++ {
 		before := dump()

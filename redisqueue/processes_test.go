@@ -25,10 +25,8 @@ func TestHistoryChild(t *testing.T) {
 		t.Skip("not a test of its own: TestProcessesStoppedAndKilled runs it as a process")
 	}
 	client := redis.NewClient(&redis.Options{Addr: addr})
-	q, err := New(context.Background(), client, Config[string]{Name: "test", Lease: time.Second, Logger: discard})
-	if err != nil {
-		t.Fatal(err)
-	}
+	q, err := New(context.Background(), client, Config[string]{Name: "test", Lease: time.Second})
+	must(t, err)
 	go func() { // The test closes the input to end the process.
 		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 		q.ShutDown()
@@ -48,9 +46,7 @@ func TestHistoryChild(t *testing.T) {
 		workers.Go(func() { h.work(context.Background(), 0, q, random) })
 	}
 	workers.Wait()
-	if err := q.ShutDownContext(within(t, 10*time.Second)); err != nil {
-		t.Error(err)
-	}
+	must(t, q.ShutDownContext(within(t, 10*time.Second)))
 	fmt.Println("ended")
 }
 
@@ -61,7 +57,7 @@ func TestProcessesStoppedAndKilled(t *testing.T) {
 	client := s.client()
 	h := newHistory(t, 6)
 	h.wrote = func(key string, version int) { client.Set(context.Background(), "version:"+key, version, 0) }
-	producer := newTestQueue(t, client, Config[string]{Logger: discard, Lease: time.Second})
+	producer := newTestQueue(t, client, Config[string]{Lease: time.Second})
 	var reading sync.WaitGroup
 	number := 0
 	start := func() *child {
@@ -138,7 +134,7 @@ func TestHistoryOnFullServer(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
 	ctx := context.Background()
-	config := Config[string]{Logger: discard, Shards: 2}
+	config := Config[string]{Shards: 2}
 	config.Backoff.Base = time.Millisecond
 	config.Lease, config.PollInterval = time.Second, 300*time.Millisecond
 	h := newHistory(t, 6)
@@ -158,14 +154,12 @@ func TestHistoryOnFullServer(t *testing.T) {
 func TestHistoryWithClockJumps(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
-	config := Config[string]{Name: "test", Logger: discard, Lease: 2 * time.Second}
+	config := Config[string]{Lease: 2 * time.Second}
 	config.Backoff.Base = time.Millisecond
-	if err := config.complete(0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, config.complete(0))
 	var queues []*Queue[string]
 	for range 3 {
-		q := newQueue(s.client(), config, shiftedScripts())
+		q := newQueue(s.client(), config, shiftedScript())
 		t.Cleanup(func() { endQueue(t, q) })
 		queues = append(queues, q)
 	}

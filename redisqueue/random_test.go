@@ -125,9 +125,7 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := startServer(t, "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
 	config := Config[string]{Name: "history", Logger: discard, Shards: 2, MaxLostLeases: 6}
-	if err := config.complete(0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, config.complete(0))
 	config.Lease, config.PollInterval, config.WaitTimeout = lease, lease/3, lease/4
 	config.Backoff.Base, config.Backoff.Max = time.Millisecond, lease
 	h := newHistory(t, 4)
@@ -182,15 +180,11 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	}
 	// The first replica defines what all others must have: it should not be one of another version.
 	first := newQueue(s.client(), config, batchScript)
-	if err := first.checkScripts(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.checkScripts(context.Background()))
 	if h.killer != "" {
 		first.Add(h.killer)
 	}
-	if err := first.ShutDownContext(within(t, 30*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.ShutDownContext(within(t, 30*time.Second)))
 	for range 3 {
 		start()
 	}

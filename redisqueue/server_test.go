@@ -199,18 +199,72 @@ func newClient(t testing.TB, options *redis.Options) *redis.Client {
 	return client
 }
 
-// newTestQueue returns a queue that is shut down with the test.
+var discard = slog.New(slog.DiscardHandler)
+
+// newTestQueue returns a queue that is shut down with the test. It is named "test" and logs nothing unless config says otherwise.
 func newTestQueue(t testing.TB, client redis.UniversalClient, config Config[string]) *Queue[string] {
 	t.Helper()
-	if config.Name == "" {
-		config.Name = "test"
-	}
+	config.Name, config.Logger = cmp.Or(config.Name, "test"), cmp.Or(config.Logger, discard)
 	q, err := New(context.Background(), client, config)
+	must(t, err)
+	t.Cleanup(func() { endQueue(t, q) })
+	return q
+}
+
+// twoReplicas starts a server and two queues on it.
+func twoReplicas(t testing.TB, config Config[string]) (*server, *Queue[string], *Queue[string]) {
+	s := startServer(t)
+	return s, newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
+}
+
+// complete returns what New makes of config, with the name "test" and no logs.
+func complete(t testing.TB, config Config[string]) Config[string] {
+	config.Name, config.Logger = "test", discard
+	must(t, config.complete(0))
+	return config
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { endQueue(t, q) })
-	return q
+}
+
+// flush waits until the server has all that q was asked for.
+func flush(t testing.TB, q *Queue[string]) {
+	t.Helper()
+	must(t, q.Flush(within(t, time.Minute)))
+}
+
+// addAndGet makes a worker of q hold the key.
+func addAndGet(t testing.TB, q *Queue[string], key string) {
+	t.Helper()
+	q.Add(key)
+	mustGet(t, q, key)
+}
+
+// getEach gets each of the keys once, and nothing else.
+func getEach(t testing.TB, q *Queue[string], keys ...string) {
+	t.Helper()
+	left := make(map[string]bool)
+	for _, key := range keys {
+		left[key] = true
+	}
+	for len(left) > 0 {
+		key, err := q.GetContext(within(t, 20*time.Second))
+		if err != nil || !left[key] {
+			t.Fatalf("GetContext() = %q, %v; %d keys are left", key, err, len(left))
+		}
+		delete(left, key)
+		q.Done(key)
+	}
+}
+
+// wantNoKeys checks that no key of the queue is in any state.
+func wantNoKeys(t testing.TB, q *Queue[string]) {
+	t.Helper()
+	wantNoKeys(t, q)
 }
 
 func endQueue[T comparable](t testing.TB, q *Queue[T]) {
@@ -240,11 +294,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 // withoutServer returns a queue for tests that do themselves what its goroutines would do.
 func withoutServer(t testing.TB) *Queue[string] {
 	t.Helper()
-	config := Config[string]{Name: "test"}
-	if err := config.complete(0); err != nil {
-		t.Fatal(err)
-	}
-	return newQueue(nil, config, script{})
+	return newQueue(nil, complete(t, Config[string]{}), script{})
 }
 
 // handleWhileAsleep calls add while a getter of q, and no other getter, sleeps. It returns when q has got and handled the key.
@@ -276,9 +326,7 @@ func freshStats[T comparable](t testing.TB, q *Queue[T]) workqueue.Stats {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	q.refresh(ctx)
-	if err := ctx.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, ctx.Err())
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.statsLocked(time.Now())
@@ -319,11 +367,14 @@ func keysNamed(prefix string, n int) []string {
 }
 
 // fill makes the server's memory full.
-func (s *server) fill(ctx context.Context) {
+func (s *server) fill() {
 	s.t.Helper()
-	client := s.client()
-	client.Set(ctx, "ballast", strings.Repeat("x", 10<<20), 0)
-	if err := client.ConfigSet(ctx, "maxmemory", "3mb").Err(); err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, s.client().Set(context.Background(), "ballast", strings.Repeat("x", 10<<20), 0).Err())
+	s.limitMemory("3mb")
+}
+
+// limitMemory sets how much the server may have, without a bound if that is 0.
+func (s *server) limitMemory(to string) {
+	s.t.Helper()
+	must(s.t, s.client().ConfigSet(context.Background(), "maxmemory", to).Err())
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,17 +11,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// shiftedScripts read a clock that is off by what shiftClock has set.
-func shiftedScripts() script {
+// shiftedScript read a clock that is off by what shiftClock has set.
+func shiftedScript() script {
 	return newScript(replacingTime("call('TIME'); time[1] = time[1] + (call('GET', '{' .. string.match(KEYS[1], '{(.-)}') .. '}shift') or 0)"))
 }
 
-// shiftClock sets the clock of a queue named "test" that has shiftedScripts.
+// shiftClock sets the clock of a queue named "test" that has shiftedScript.
 func shiftClock(t testing.TB, client redis.UniversalClient, d time.Duration) {
 	t.Helper()
-	if err := client.Set(context.Background(), "{test/0}shift", fmt.Sprintf("%.6f", d.Seconds()), 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, client.Set(context.Background(), "{test/0}shift", fmt.Sprintf("%.6f", d.Seconds()), 0).Err())
+}
+
+// newShiftedQueue returns a queue named "test" with shiftedScript.
+func newShiftedQueue(t testing.TB, client redis.UniversalClient, config Config[string]) *Queue[string] {
+	q := newQueue(client, complete(t, config), shiftedScript())
+	t.Cleanup(func() { endQueue(t, q) })
+	return q
 }
 
 // rawDescription is that of a Config[string].
@@ -40,19 +44,14 @@ type rawSession struct {
 
 func (r rawSession) send(number, want int, ops ...string) string {
 	r.t.Helper()
-	c := Config[string]{Name: "test", MaxLostLeases: r.losses}
-	if err := c.complete(0); err != nil {
-		r.t.Fatal(err)
-	}
+	c := complete(r.t, Config[string]{MaxLostLeases: r.losses})
 	c.Backoff.ForgetAfter = 100 * 365 * 24 * time.Hour
 	args := []any{r.id, number, r.lease.Microseconds(), want, "-", c.settings(), rawDescription}
 	for _, o := range ops {
 		args = append(args, o)
 	}
 	reply, err := r.s.run(context.Background(), r.client, newKeyNames("test", 0).of(r.id), args...)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	return reply.(string)
 }
 
@@ -61,7 +60,7 @@ func (r rawSession) send(number, want int, ops ...string) string {
 func TestBatchRunsOnce(t *testing.T) {
 	client := startServer(t).client()
 	const lease = 30 * time.Second
-	a := rawSession{t: t, client: client, s: shiftedScripts(), id: "aaaaaaaaaaa", lease: lease}
+	a := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: lease}
 	b := a
 	b.id = "bbbbbbbbbbb"
 	failure := addRateLimited("x").arg
@@ -151,15 +150,13 @@ func TestQuitRunsOnce(t *testing.T) {
 // No key of a queue but the lists of wake-ups has a time to live: a server whose clock is set forward would lose it.
 func TestNothingExpires(t *testing.T) {
 	client := startServer(t).client()
-	config := Config[string]{Logger: discard, Limit: 1000}
+	config := Config[string]{Limit: 1000}
 	q, other := newTestQueue(t, client, config), newTestQueue(t, client, config)
 	q.AddRateLimited("x")
 	mustGet(t, other, "x")
 	q.AddAfter("y", time.Hour)
 	freshStats(t, q)
-	if err := q.ShutDownContext(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, q.ShutDownContext(within(t, 5*time.Second)))
 	ctx := within(t, 5*time.Second)
 	keys, err := client.Keys(ctx, "*").Result()
 	if err != nil || len(keys) < 8 {
@@ -178,13 +175,11 @@ func TestNothingExpires(t *testing.T) {
 func TestDeafReplica(t *testing.T) {
 	s := startServer(t)
 	client, f := s.faultyClient()
-	config := Config[string]{Logger: discard, Lease: time.Second}
+	config := Config[string]{Lease: time.Second}
 	config.Backoff.Base = time.Hour
 	q, other := newTestQueue(t, client, config), newTestQueue(t, s.client(), config)
 	q.AddRateLimited("x")
-	if err := q.Flush(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, q)
 	f.deaf.Store(true)
 	q.AddRateLimited("x")
 	eventually(t, 5*time.Second, func() error {
@@ -203,42 +198,15 @@ func TestDeafReplica(t *testing.T) {
 		return nil
 	})
 	f.deaf.Store(false)
-	if err := q.Flush(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, q)
 	if n := requeues(t, q, "x"); n != 3 {
 		t.Errorf("%d failures are counted, want 3", n)
 	}
 }
 
-// Sessions that hold nothing are removed several at a time.
-func TestManyDeadSessions(t *testing.T) {
-	client := startServer(t).client()
-	a := rawSession{t: t, client: client, s: shiftedScripts(), id: "", lease: time.Minute}
-	for i := range 40 {
-		a.id = fmt.Sprintf("dead%07d", i)
-		a.send(1, 0)
-	}
-	b := a
-	b.id = "bbbbbbbbbbb"
-	for i := range 3 {
-		shiftClock(t, client, time.Duration(i+1)*30*time.Second)
-		b.send(i+1, 0)
-	}
-	for i := range 5 {
-		b.send(i+4, 0)
-	}
-	left := client.ZRange(context.Background(), newKeyNames("test", 0).shard[7], 0, -1).Val()
-	if !slices.Equal(left, []string{b.id}) {
-		t.Errorf("%d sessions are left", len(left))
-	}
-}
-
 // A replica that sleeps is woken if another one adds a key that is due earlier than all it knows of.
 func TestEarlierDelay(t *testing.T) {
-	s := startServer(t)
-	config := Config[string]{PollInterval: 9 * time.Second, Logger: discard}
-	producer, consumer := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
+	s, producer, consumer := twoReplicas(t, Config[string]{PollInterval: 9 * time.Second})
 	producer.AddAfter("much later", time.Hour)
 	for range 3 {
 		var began time.Time
@@ -256,7 +224,7 @@ func TestEarlierDelay(t *testing.T) {
 // When the replica that waits for the next delayed key is busy with another one, a third one waits in its place.
 func TestNextDelayIsPassedOn(t *testing.T) {
 	s := startServer(t)
-	config := Config[string]{PollInterval: 9 * time.Second, Logger: discard}
+	config := Config[string]{PollInterval: 9 * time.Second}
 	producer := newTestQueue(t, s.client(), config)
 	came, release := make(chan time.Time, 3), make(chan struct{})
 	for range 3 {

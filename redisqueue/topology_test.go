@@ -29,14 +29,10 @@ sentinel monitor m %s %s 2
 sentinel down-after-milliseconds m 3000
 sentinel failover-timeout m 5000
 `, port, t.TempDir(), host, masterPort)
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(config), 0o600))
 	cmd := exec.Command(serverBinary(t), file, "--sentinel")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -69,7 +65,7 @@ func TestSentinelFailover(t *testing.T) {
 		t.Cleanup(func() { client.Close() })
 		return client
 	}
-	config := Config[string]{WaitReplicas: 1, Logger: discard}
+	config := Config[string]{WaitReplicas: 1}
 	config.Backoff.Base = time.Millisecond
 	h := newHistory(t, 6)
 	// A hand-out that the new master has not received is a key for a second worker. The handlers end before there is one.
@@ -118,15 +114,11 @@ func startCluster(t *testing.T) *cluster {
 		s := startServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", portOf(freeAddr(t)))
 		node := s.client()
 		first, last := i*16384/3, (i+1)*16384/3-1
-		if err := node.ClusterAddSlotsRange(ctx, first, last).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, node.ClusterAddSlotsRange(ctx, first, last).Err())
 		id, _ := node.Do(ctx, "CLUSTER", "MYID").Text()
 		c.nodes, c.ids, c.addrs = append(c.nodes, node), append(c.ids, id), append(c.addrs, s.addr)
 		for j, port := range c.busPorts()[:i] {
-			if err := node.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", portOf(c.addrs[j]), port).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, node.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", portOf(c.addrs[j]), port).Err())
 		}
 	}
 	for _, node := range c.nodes {
@@ -189,16 +181,14 @@ func TestClusterSlotsMove(t *testing.T) {
 	for range 2 {
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.addrs})
 		t.Cleanup(func() { client.Close() })
-		config := Config[string]{Logger: discard, Shards: 3, Lease: 6 * time.Second}
+		config := Config[string]{Shards: 3, Lease: 6 * time.Second}
 		config.Backoff.Base = time.Millisecond
 		queues = append(queues, newTestQueue(t, client, config))
 	}
 	h.run(queues, func() {
 		for shard := range 3 {
 			slot64, err := c.nodes[0].ClusterKeySlot(context.Background(), queues[0].shards[shard].names.shard[0]).Result()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			slot := int(slot64)
 			at := slot * 3 / 16384
 			for at > 0 && slot < at*16384/3 {
