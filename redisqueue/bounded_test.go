@@ -131,9 +131,7 @@ func TestBoundedWork(t *testing.T) {
 
 	// A replica gets many keys and is heard of no more.
 	dead := rawSession{t: t, client: client, s: q.script, id: "aaaaaaaaaaa", lease: 5 * time.Second}
-	for _, key := range keysNamed("held", held) {
-		q.Add(key)
-	}
+	addAll(q, keysNamed("held", held)...)
 	flush(t, q)
 	meter.check("adding")
 	for i := range (held + maxWant - 1) / maxWant {

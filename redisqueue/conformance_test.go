@@ -2,6 +2,7 @@ package redisqueue
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"slices"
@@ -114,9 +115,7 @@ func setRapidChecks(t *testing.T, n string) {
 	checks := flag.Lookup("rapid.checks")
 	before := checks.Value.String()
 	must(t, checks.Value.Set(n))
-	t.Cleanup(func() {
-		must(t, checks.Value.Set(before))
-	})
+	t.Cleanup(func() { must(t, checks.Value.Set(before)) })
 }
 
 // checkInvariants returns an error if the data of a queue that is at rest contradict each other.
@@ -126,16 +125,12 @@ func checkInvariants[T comparable](client redis.UniversalClient, q *Queue[T]) er
 	q.refresh(ctx)
 	for _, s := range q.shards {
 		keys := s.names.shard
-		states, err := client.HGetAll(ctx, keys[1]).Result()
-		if err != nil {
-			return err
-		}
-		line, err := client.LRange(ctx, keys[2], 0, -1).Result()
-		if err != nil {
-			return err
-		}
-		held, err := client.ZRange(ctx, keys[8], 0, -1).Result()
-		if err != nil {
+		states, err1 := client.HGetAll(ctx, keys[1]).Result()
+		line, err2 := client.LRange(ctx, keys[2], 0, -1).Result()
+		held, err3 := client.ZRange(ctx, keys[8], 0, -1).Result()
+		delays, err4 := client.ZRange(ctx, keys[3], 0, -1).Result()
+		causes, err5 := client.HKeys(ctx, keys[16]).Result()
+		if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 			return err
 		}
 		again, _ := client.HGet(ctx, keys[0], "a").Int()
@@ -146,14 +141,6 @@ func checkInvariants[T comparable](client redis.UniversalClient, q *Queue[T]) er
 				return fmt.Errorf("key %q is in the line, %v for the second time, and its state is %q", key, queued[key], state)
 			}
 			queued[key] = true
-		}
-		delays, err := client.ZRange(ctx, keys[3], 0, -1).Result()
-		if err != nil {
-			return err
-		}
-		causes, err := client.HKeys(ctx, keys[16]).Result()
-		if err != nil {
-			return err
 		}
 		for _, field := range causes {
 			key := field[1:]

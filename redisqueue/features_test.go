@@ -130,9 +130,7 @@ func refused[T comparable](t *testing.T) {
 func TestSetAside(t *testing.T) {
 	s := startServer(t)
 	texts := newTestQueue(t, s.client(), Config[string]{})
-	for _, key := range []string{"1", "two", "3"} {
-		texts.Add(key)
-	}
+	addAll(texts, "1", "two", "3")
 	ctx := within(t, 10*time.Second)
 	must(t, texts.Flush(ctx))
 	var reported error
@@ -259,9 +257,7 @@ func TestSnapshotAndPurge(t *testing.T) {
 		q := newTestQueue(t, s.client(), Config[string]{Shards: shards})
 		addAndGet(t, q, "held")
 		q.Add("held")
-		for _, key := range keysNamed("k", 200) {
-			q.Add(key)
-		}
+		addAll(q, keysNamed("k", 200)...)
 		q.AddAfter("later", time.Hour)
 		snapshot := q.Snapshot(5)
 		if len(snapshot.Queued) != 5 || len(snapshot.Processing) != 1 || len(snapshot.Waiting) != 1 || snapshot.Stats.Queued != 200 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -16,24 +17,19 @@ func TestParked(t *testing.T) {
 	client, f := s.faultyClient()
 	config := Config[string]{Lease: 2 * time.Second}
 	q, other := newTestQueue(t, client, config), newTestQueue(t, s.client(), config)
-	fence := func() int64 {
-		ctx, release := q.Lease(context.Background(), "x")
-		defer release()
-		n, _ := Fence(ctx)
-		return n
-	}
 	parked := func() bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		return q.mu.held["x"] != nil && q.mu.held["x"].parked != nil
 	}
-	// lose makes the lease of x end, and x come again.
-	lose := func(getting context.Context) (came <-chan string) {
+	// lose makes the lease of x end, and x come again, for a getter.
+	lose := func() (came <-chan string, stopGetting func()) {
 		ctx, release := q.Lease(context.Background(), "x")
 		defer release()
 		f.down.Store(true)
 		<-ctx.Done()
 		f.down.Store(false)
+		getting, cancel := context.WithCancel(within(t, time.Minute))
 		c := make(chan string, 1)
 		go func() {
 			if key, err := q.GetContext(getting); err == nil {
@@ -41,46 +37,33 @@ func TestParked(t *testing.T) {
 			}
 		}()
 		waitUntil(t, parked)
-		return c
+		return c, func() { cancel(); waitForGetters(t, q, 0) }
 	}
 	addAndGet(t, q, "x")
-	first := fence()
-	came := lose(within(t, 20*time.Second))
-	// The lease of the new hand-out is renewed.
-	if key, err := other.GetContext(within(t, q.config.Lease*2)); err == nil {
-		t.Errorf("another replica got %q", key)
-	}
-	if len(came) > 0 {
-		t.Errorf("the key is with two workers of a process")
-	}
-	if fence() != first {
-		t.Errorf("the fence of the first handler has changed")
+	first := fenceOf(q, "x")
+	came, _ := lose()
+	getNothing(t, other, q.config.Lease*2) // The lease of the new hand-out is renewed.
+	if n := fenceOf(q, "x"); len(came) > 0 || n != first {
+		t.Errorf("the key is with two workers of a process: %v; its first fence %d is now %d", len(came) > 0, first, n)
 	}
 	q.Done("x")
-	select {
-	case <-came:
-	case <-time.After(5 * time.Second):
-		t.Fatal("the key has not come after Done")
-	}
-	if n := fence(); n <= first {
+	waitUntil(t, func() bool { return len(came) > 0 })
+	if n := fenceOf(q, "x"); n <= first {
 		t.Errorf("fence %d after %d", n, first)
 	}
 	if info := q.Info(); info.LostDones != 1 || info.LostLeases != 1 {
 		t.Errorf("%+v", info)
 	}
 	// The same without a getter that waits: the key is for others.
-	getting, cancel := context.WithCancel(context.Background())
-	lose(getting)
-	cancel()
-	waitForGetters(t, q, 0)
+	_, stopGetting := lose()
+	stopGetting()
 	q.Done("x")
 	getEach(t, other, "x")
 	wantNoKeys(t, other)
 	// A parked key whose lease is lost too is forgotten here.
 	addAndGet(t, q, "x")
-	getting, cancel = context.WithCancel(context.Background())
-	lose(getting)
-	cancel()
+	_, stopGetting = lose()
+	stopGetting()
 	f.down.Store(true)
 	mustGet(t, other, "x")
 	waitUntil(t, func() bool { return !parked() })
@@ -131,24 +114,20 @@ func TestShardedGettersGiveUp(t *testing.T) {
 	_, q, producer := twoReplicas(t, Config[string]{Shards: 4, PollInterval: 9 * time.Second})
 	keys := keysNamed("k", 300)
 	go func() {
-		for _, key := range keys {
-			producer.Add(key)
+		for i := range 300 {
+			producer.Add(fmt.Sprintf("k/%d", i))
 			time.Sleep(time.Millisecond)
 		}
 	}()
-	left := make(map[string]bool)
-	for _, key := range keys {
-		left[key] = true
-	}
 	began := time.Now()
-	for len(left) > 0 {
+	for left := keys; len(left) > 0; {
 		// On a machine with too much work, where no call takes less than that, they wait longer and longer.
 		patience := time.Duration(rand.IntN(3000)) * time.Microsecond * (1 + time.Since(began)/(5*time.Second))
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		key, err := q.GetContext(ctx)
 		cancel()
 		if err == nil {
-			delete(left, key)
+			left = slices.DeleteFunc(left, func(k string) bool { return k == key })
 			q.Done(key)
 		}
 		if time.Since(began) > 2*time.Minute {

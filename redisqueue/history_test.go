@@ -28,9 +28,8 @@ type history struct {
 	handlings map[string][]handling
 	quiet     atomic.Bool // producers end
 	short     bool        // no handler takes longer than a lease
-	// killer is a key whose handler ends its replica, which kill does.
-	killer string
-	kill   func(replica int)
+	killer    string      // a key whose handler ends its replica
+	dead      chan int    // the replicas that it has ended
 
 	// With replicas in processes of their own: what a handler reads the version with, and calls in the end, and what the
 	// producer calls.
@@ -50,7 +49,7 @@ type handling struct {
 func newHistory(t *testing.T, keys int) *history {
 	h := &history{
 		t: t, keys: keysNamed("key", keys), began: time.Now(), written: make(map[string]int), confirmed: make(map[string]int),
-		seen: make(map[string]int), handlings: make(map[string][]handling),
+		seen: make(map[string]int), handlings: make(map[string][]handling), dead: make(chan int, 1000),
 	}
 	h.version, h.handled, h.wrote = h.latest, h.record, func(string, int) {}
 	return h
@@ -99,12 +98,12 @@ func (h *history) confirm(key string, version int) {
 	h.confirmed[key] = max(h.confirmed[key], version)
 }
 
-// work gets and handles keys until q is shut down or ctx ends.
-func (h *history) work(ctx context.Context, replica int, q *Queue[string], random *rand.Rand) {
+// work gets and handles keys until q is shut down or ctx ends, or until it gets the killer.
+func (h *history) work(ctx context.Context, replica int, q *Queue[string], random *rand.Rand) (killed bool) {
 	for {
 		key, err := q.GetContext(ctx)
 		if err != nil {
-			return
+			return false
 		}
 		leased, release := q.Lease(ctx, key)
 		if key == h.killer {
@@ -114,8 +113,7 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 				q.Done(key)
 				continue
 			}
-			h.kill(replica)
-			return
+			return true
 		}
 		fence, _ := Fence(leased)
 		did := handling{replica: replica, fence: fence, start: time.Now()}
@@ -139,7 +137,7 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 		pause.Stop()
 		if ctx.Err() != nil {
 			release()
-			return // The replica is dead.
+			return false // The replica is dead.
 		}
 		if random.IntN(20) == 0 {
 			q.AddRateLimited(key)

@@ -143,9 +143,7 @@ func TestProm(t *testing.T) {
 	mustGet(t, q, "failing")
 	q.Done("failing")
 	failures := float64(q.Info().Errors)
-	for _, key := range keysNamed("k", 5) {
-		q.Add(key)
-	}
+	addAll(q, keysNamed("k", 5)...)
 	q.AddAfter("later", time.Hour)
 	mustGet(t, q, "k/0")
 	mustGet(t, q, "k/1")

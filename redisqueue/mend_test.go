@@ -24,15 +24,10 @@ var commands = strings.Fields("hset hdel zadd zrem rpush lpop hlen zcard scard l
 // whatever the script had done when it was interrupted, and none is with two workers.
 func TestCommandsForbidden(t *testing.T) {
 	s := startServer(t)
-	admin := s.client()
 	ctx := context.Background()
-	acl := func(rule string) {
-		t.Helper()
-		must(t, admin.Do(ctx, "ACL", "SETUSER", "default", rule).Err())
-	}
-	root := newClient(t, &redis.Options{Addr: s.addr, Username: "admin", Password: "x"})
-	must(t, admin.Do(ctx, "ACL", "SETUSER", "admin", "on", ">x", "~*", "&*", "+@all").Err())
-	admin = root
+	must(t, s.client().Do(ctx, "ACL", "SETUSER", "admin", "on", ">x", "~*", "&*", "+@all").Err())
+	admin := newClient(t, &redis.Options{Addr: s.addr, Username: "admin", Password: "x"})
+	acl := func(rule string) { must(t, admin.Do(ctx, "ACL", "SETUSER", "default", rule).Err()) }
 	config := Config[string]{Lease: 4 * time.Second}
 	config.Backoff.Base = time.Millisecond
 	h := newHistory(t, 6)
@@ -47,7 +42,7 @@ func TestCommandsForbidden(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	})
-	must(t, checkInvariants(root, queues[0]))
+	must(t, checkInvariants(admin, queues[0]))
 }
 
 // New refuses a server that does not run the scripts, and names the command.
@@ -67,97 +62,68 @@ func TestScriptsForbidden(t *testing.T) {
 func TestRepair(t *testing.T) {
 	s := startServer(t)
 	q := newTestQueue(t, s.client(), Config[string]{})
-	ctx := within(t, 20*time.Second)
 	keys := keysNamed("k", 300)
-	for _, key := range keys {
-		q.Add(key)
-	}
+	addAll(q, keys...)
 	flush(t, q)
-	must(t, s.client().LTrim(ctx, q.shards[0].names.shard[2], 100, 199).Err())
+	must(t, s.client().LTrim(context.Background(), q.shards[0].names.shard[2], 100, 199).Err())
 	getEach(t, q, keys...)
-	if st := freshStats(t, q); st.Queued+st.Processing != 0 || q.Info().Repaired != 200 {
-		t.Errorf("Stats() = %+v, %+v, want 200 keys repaired", st, q.Info())
+	if wantNoKeys(t, q); q.Info().Repaired != 200 {
+		t.Errorf("%+v, want 200 keys repaired", q.Info())
 	}
-}
-
-// lateSession makes a session hold keys, and its lease end without a word of it.
-type lateSession struct {
-	rawSession
-	n     int
-	shift time.Duration
-}
-
-func (l *lateSession) crash(t *testing.T, want int) (keys []string) {
-	l.n++
-	holder := l.rawSession
-	holder.id = fmt.Sprintf("dead%07d", l.n)
-	r, err := parseReply(holder.send(1, want), nil)
-	must(t, err)
-	for _, key := range r.keys {
-		keys = append(keys, key.encoded)
-	}
-	for i := range 3 {
-		l.pass(t, l.lease/2)
-		holder.id = fmt.Sprintf("live%03d%04d", l.n, i)
-		holder.send(1, 0, "q")
-	}
-	return keys
-}
-
-func (l *lateSession) pass(t *testing.T, d time.Duration) {
-	l.shift += d
-	shiftClock(t, l.client, l.shift)
 }
 
 // A key that kills its process comes again later and later, and in the end not at all. The keys that were held beside it are
 // handled in the meantime, and it is kept with the reason.
 func TestKeyThatKills(t *testing.T) {
-	s := startServer(t)
-	client := s.client()
+	client := startServer(t).client()
 	q := newShiftedQueue(t, client, Config[string]{MaxLostLeases: 5})
-	crashing := &lateSession{rawSession: rawSession{t: t, client: client, s: shiftedScript(), id: "", lease: 30 * time.Second}}
-	crashing.losses = 5
-	innocent := keysNamed("innocent", 7)
-	q.Add("a killer")
-	for _, key := range innocent {
-		q.Add(key)
+	replica := rawSession{t: t, client: client, s: shiftedScript(), lease: 30 * time.Second, losses: 5}
+	var now time.Duration
+	pass := func(d time.Duration) {
+		now += d
+		shiftClock(t, client, now)
 	}
+	crashes := 0
+	// crash lets a replica get up to eight keys, and its lease end without a word of it.
+	crash := func() (keys []handedOut) {
+		crashes++
+		replica.id = fmt.Sprintf("dead%07d", crashes)
+		r, err := parseReply(replica.send(1, 8), nil)
+		must(t, err)
+		for i := range 3 {
+			pass(replica.lease / 2)
+			replica.id = fmt.Sprintf("live%03d%04d", crashes, i)
+			replica.send(1, 0, "q")
+		}
+		return r.keys
+	}
+	innocent := keysNamed("innocent", 7)
+	addAll(q, "a killer")
+	addAll(q, innocent...)
 	flush(t, q)
 	held := make(map[string]int)
-	for range 100 {
-		crashed := false
-		for _, key := range crashing.crash(t, 8) {
-			held[key]++
-			crashed = crashed || key == "a killer"
+	for held["a killer"] < 5 {
+		before := held["a killer"]
+		for _, key := range crash() {
+			held[key.encoded]++
 		}
-		if !crashed {
+		if held["a killer"] != before+1 {
 			t.Fatalf("the killer did not come: %v", held)
 		}
-		if held["a killer"] == 5 {
-			break
-		}
-		if held["a killer"] == 1 {
-			continue // All come again at once.
-		}
-		// Each comes at a time of its own: a worker that survives handles it, but not the killer.
-		for deadline := 0; ; deadline++ {
-			crashing.pass(t, time.Second)
-			if st := freshStats(t, q); st.Queued > 0 {
-				k := q.Snapshot(1).Queued[0].Key
-				if k == "a killer" {
-					break
-				}
-				mustGet(t, q, k)
-				q.Done(k)
-				q.Forget(k)
-			}
-			if deadline > 10_000 {
+		// The first time, all come again at once. Later each comes at a time of its own: a worker that survives handles it, but not
+		// the killer.
+		for next, seconds := "", 0; held["a killer"] > 1 && held["a killer"] < 5 && next != "a killer"; seconds++ {
+			if seconds > 10_000 {
 				t.Fatalf("the killer does not come again: %v", held)
 			}
+			pass(time.Second)
+			if freshStats(t, q).Queued > 0 {
+				if next = q.Snapshot(1).Queued[0].Key; next != "a killer" {
+					getEach(t, q, next)
+					q.Forget(next)
+				}
+			}
 		}
-	}
-	if held["a killer"] != 5 {
-		t.Errorf("the killer was handed out %d times, want 5", held["a killer"])
 	}
 	for _, key := range innocent {
 		if held[key] > 3 {
@@ -171,18 +137,14 @@ func TestKeyThatKills(t *testing.T) {
 	if n := requeues(t, q, "a killer"); n != 5 {
 		t.Errorf("%d failures are counted, want 5", n)
 	}
-	for {
-		st := freshStats(t, q)
-		if st.Waiting == 0 && st.Queued == 0 {
-			break
-		}
-		crashing.pass(t, time.Minute)
+	for st := freshStats(t, q); st.Waiting+st.Queued > 0; st = freshStats(t, q) {
+		pass(time.Minute)
 		if st.Queued > 0 {
 			key, _ := q.Get()
 			q.Done(key)
 		}
 	}
-	if freshStats(t, q); q.Info().GivenUp != 1 {
+	if q.Info().GivenUp != 1 {
 		t.Errorf("%+v", q.Info())
 	}
 }

@@ -21,15 +21,9 @@ func TestPause(t *testing.T) {
 	ctx := within(t, 20*time.Second)
 	flush(t, other)
 	keys := keysNamed("k", 20)
-	for _, key := range keys {
-		q.Add(key)
-	}
+	addAll(q, keys...)
 	q.Done("held")
-	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-	defer cancel()
-	if key, err := q.GetContext(short); err == nil {
-		t.Fatalf("got %q from a queue that is paused", key)
-	}
+	getNothing(t, q, 200*time.Millisecond)
 	if st := freshStats(t, q); !st.Paused || st.Queued != 20 || st.OldestQueued <= 0 {
 		t.Errorf("Stats() = %+v, want a paused queue with 20 keys", st)
 	}

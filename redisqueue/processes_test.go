@@ -12,21 +12,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
-
-const historyChildAddr = "REDISQUEUE_TEST_HISTORY_CHILD"
 
 // TestHistoryChild is a replica of TestProcessesStoppedAndKilled, in a process of its own. It prints what its handlers did.
 func TestHistoryChild(t *testing.T) {
-	addr := os.Getenv(historyChildAddr)
-	if addr == "" {
-		t.Skip("not a test of its own: TestProcessesStoppedAndKilled runs it as a process")
-	}
-	client := redis.NewClient(&redis.Options{Addr: addr})
-	q, err := New(context.Background(), client, Config[string]{Name: "test", Lease: time.Second})
-	must(t, err)
+	client := inChild(t)
+	q := newTestQueue(t, client, Config[string]{Lease: time.Second})
 	go func() { // The test closes the input to end the process.
 		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 		q.ShutDown()
@@ -63,7 +54,7 @@ func TestProcessesStoppedAndKilled(t *testing.T) {
 	start := func() *child {
 		number++
 		n := number
-		c := startChild(t, "^TestHistoryChild$", historyChildAddr+"="+s.addr)
+		c := startChild(t, "TestHistoryChild", s)
 		reading.Go(func() {
 			for line := range c.lines {
 				var key string
@@ -132,19 +123,15 @@ func TestProcessesStoppedAndKilled(t *testing.T) {
 // The server's memory is full for a while, twice. Nothing that was confirmed is lost, and no key is with two workers.
 func TestHistoryOnFullServer(t *testing.T) {
 	s := startServer(t)
-	client := s.client()
-	ctx := context.Background()
-	config := Config[string]{Shards: 2}
+	config := Config[string]{Shards: 2, Lease: time.Second, PollInterval: 300 * time.Millisecond}
 	config.Backoff.Base = time.Millisecond
-	config.Lease, config.PollInterval = time.Second, 300*time.Millisecond
 	h := newHistory(t, 6)
-	client.Set(ctx, "ballast", strings.Repeat("x", 10<<20), 0)
 	h.run([]*Queue[string]{newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)}, func() {
 		for i := range 2 {
 			eventually(t, 20*time.Second, func() error { return h.confirmedAtLeast(100 * (i + 1)) })
-			client.ConfigSet(ctx, "maxmemory", "3mb")
+			s.fill()
 			time.Sleep(1500 * time.Millisecond)
-			client.ConfigSet(ctx, "maxmemory", "0")
+			s.limitMemory("0")
 		}
 		eventually(t, 20*time.Second, func() error { return h.confirmedAtLeast(300) })
 	})
@@ -156,12 +143,9 @@ func TestHistoryWithClockJumps(t *testing.T) {
 	client := s.client()
 	config := Config[string]{Lease: 2 * time.Second}
 	config.Backoff.Base = time.Millisecond
-	must(t, config.complete(0))
 	var queues []*Queue[string]
 	for range 3 {
-		q := newQueue(s.client(), config, shiftedScript())
-		t.Cleanup(func() { endQueue(t, q) })
-		queues = append(queues, q)
+		queues = append(queues, newShiftedQueue(t, s.client(), config))
 	}
 	h := newHistory(t, 6)
 	h.run(queues, func() {

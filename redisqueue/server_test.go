@@ -32,38 +32,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// messages is a slog.Handler that collects messages.
-type messages struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (m *messages) Enabled(context.Context, slog.Level) bool { return true }
-func (m *messages) WithAttrs([]slog.Attr) slog.Handler       { return m }
-func (m *messages) WithGroup(string) slog.Handler            { return m }
-
-func (m *messages) Handle(_ context.Context, r slog.Record) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.all = append(m.all, r.Message)
-	return nil
-}
-
-// check looks for a message that an outage has begun and one that it has ended, in turns.
-func (m *messages) check(t *testing.T, begins, ends string) {
-	t.Helper()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.all) == 0 || len(m.all)%2 != 0 {
-		t.Errorf("logged: %q", m.all)
-	}
-	for i, message := range m.all {
-		if want := []string{begins, ends}[i%2]; message != want {
-			t.Errorf("message %d is %q, want %q", i, message, want)
-		}
-	}
-}
-
 // server is a redis-server process of a test's own, on a port of its own.
 type server struct {
 	t    testing.TB
@@ -237,6 +205,12 @@ func flush(t testing.TB, q *Queue[string]) {
 	must(t, q.Flush(within(t, time.Minute)))
 }
 
+func addAll(q *Queue[string], keys ...string) {
+	for _, key := range keys {
+		q.Add(key)
+	}
+}
+
 // addAndGet makes a worker of q hold the key.
 func addAndGet(t testing.TB, q *Queue[string], key string) {
 	t.Helper()
@@ -261,10 +235,20 @@ func getEach(t testing.TB, q *Queue[string], keys ...string) {
 	}
 }
 
+// getNothing checks that no key comes within that time.
+func getNothing(t testing.TB, q *Queue[string], d time.Duration) {
+	t.Helper()
+	if key, err := q.GetContext(within(t, d)); err == nil {
+		t.Errorf("got %q", key)
+	}
+}
+
 // wantNoKeys checks that no key of the queue is in any state.
 func wantNoKeys(t testing.TB, q *Queue[string]) {
 	t.Helper()
-	wantNoKeys(t, q)
+	if st := freshStats(t, q); st.Queued+st.Processing+st.Again+st.Waiting > 0 {
+		t.Errorf("Stats() = %+v, want no keys", st)
+	}
 }
 
 func endQueue[T comparable](t testing.TB, q *Queue[T]) {
@@ -318,6 +302,14 @@ func mustGet(t testing.TB, q *Queue[string], want string) {
 	if err != nil || key != want {
 		t.Fatalf("GetContext() = %q, %v, want %q", key, err, want)
 	}
+}
+
+// fenceOf returns the fence of a key that a worker of q holds.
+func fenceOf(q *Queue[string], key string) int64 {
+	ctx, release := q.Lease(context.Background(), key)
+	defer release()
+	fence, _ := Fence(ctx)
+	return fence
 }
 
 // freshStats is Stats that waits for the server for longer than a second, should the machine pause.

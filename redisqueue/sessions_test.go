@@ -2,7 +2,6 @@ package redisqueue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -55,60 +54,54 @@ func (r rawSession) send(number, want int, ops ...string) string {
 	return reply.(string)
 }
 
+// want sends a batch that gets a reply with that prefix.
+func (r rawSession) want(prefix string, number int, ops ...string) {
+	r.t.Helper()
+	if reply := r.send(number, 0, ops...); !strings.HasPrefix(reply, prefix) {
+		r.t.Errorf("the reply to batch %d of %s is %q, want %s", number, r.id, reply, prefix)
+	}
+}
+
 // A batch that is sent again is not executed again: not after the server's clock was set forward by a year, and not after the
 // session has ended. What the server keeps for that is removed in the end.
 func TestBatchRunsOnce(t *testing.T) {
 	client := startServer(t).client()
-	const lease = 30 * time.Second
+	const lease, year = 30 * time.Second, 365 * 24 * time.Hour
 	a := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: lease}
 	b := a
 	b.id = "bbbbbbbbbbb"
 	failure := addRateLimited("x").arg
-	wantFailures := func(want string) {
+	names := newKeyNames("test", 0).shard
+	wantFailures := func(want float64) {
 		t.Helper()
-		if n := client.ZScore(context.Background(), newKeyNames("test", 0).shard[4], "x").Val(); fmt.Sprint(n) != want {
-			t.Fatalf("%v failures are counted, want %s", n, want)
+		if n := client.ZScore(context.Background(), names[4], "x").Val(); n != want {
+			t.Fatalf("%v failures are counted, want %v", n, want)
 		}
 	}
-	number := 0
-	fromB := func() {
-		number++
-		if reply := b.send(number, 0); !strings.HasPrefix(reply, "OK ") {
-			t.Fatalf("batch %d of b: %q", number, reply)
+	var now time.Duration
+	batches := 0
+	pass := func(times int, d time.Duration) {
+		t.Helper()
+		for range times {
+			now += d
+			shiftClock(t, client, now)
+			batches++
+			b.want("OK ", batches)
 		}
 	}
-	a.send(1, 0, failure)
-	now := 365 * 24 * time.Hour
-	shiftClock(t, client, now)
-	fromB()
-	if reply := a.send(1, 0, failure); !strings.HasPrefix(reply, "OK ") {
-		t.Errorf("batch 1 again, a year later: %q", reply)
-	}
-	wantFailures("1")
-	first := a.send(2, 0, failure)
-	if !strings.HasPrefix(first, "OK ") {
-		t.Errorf("batch 2, a year later: %q", first)
-	}
-	wantFailures("2")
-
-	for range 3 {
-		now += lease / 2
-		shiftClock(t, client, now)
-		fromB()
-	}
-	now += 365 * 24 * time.Hour
-	shiftClock(t, client, now)
-	fromB()
-	if reply := a.send(2, 0, failure); reply != "GONE" {
-		t.Errorf("batch 2 again, after the session has ended: %q", reply)
-	}
-	if reply := a.send(3, 0, failure); reply != "LOST" {
-		t.Errorf("batch 3, after the session has ended: %q", reply)
-	}
-	wantFailures("2")
+	a.want("OK ", 1, failure)
+	pass(1, year)
+	a.want("OK ", 1, failure)
+	wantFailures(1)
+	a.want("OK ", 2, failure)
+	wantFailures(2)
+	pass(3, lease/2)
+	pass(1, year)
+	a.want("GONE", 2, failure)
+	a.want("LOST", 3, failure)
+	wantFailures(2)
 
 	known := func() bool {
-		names := newKeyNames("test", 0).shard
 		reply := client.HExists(context.Background(), names[11], a.id).Val()
 		gone := client.ZScore(context.Background(), names[12], a.id).Err() == nil
 		if reply != gone {
@@ -116,19 +109,11 @@ func TestBatchRunsOnce(t *testing.T) {
 		}
 		return reply
 	}
-	for range int(time.Hour/(lease/2)) - 10 {
-		now += lease / 2
-		shiftClock(t, client, now)
-		fromB()
-	}
+	pass(int(time.Hour/(lease/2))-10, lease/2)
 	if !known() {
 		t.Errorf("the reply was forgotten before an hour")
 	}
-	for range 40 { // One batch in sixteen looks for what can be forgotten.
-		now += lease / 2
-		shiftClock(t, client, now)
-		fromB()
-	}
+	pass(40, lease/2) // One batch in sixteen looks for what can be forgotten.
 	if known() {
 		t.Errorf("the reply is kept for longer than an hour")
 	}
@@ -136,28 +121,21 @@ func TestBatchRunsOnce(t *testing.T) {
 
 // The batch that ends a session is not executed again either.
 func TestQuitRunsOnce(t *testing.T) {
-	client := startServer(t).client()
-	a := rawSession{t: t, client: client, s: batchScript, id: "aaaaaaaaaaa", lease: time.Minute}
-	first := a.send(1, 0, "ax", "q")
-	if again := a.send(1, 0, "ax", "q"); again != first {
-		t.Errorf("the reply is %q and then %q", first, again)
-	}
-	if reply := a.send(2, 0, "ax"); reply != "LOST" {
-		t.Errorf("after the end: %q", reply)
-	}
+	a := rawSession{t: t, client: startServer(t).client(), s: batchScript, id: "aaaaaaaaaaa", lease: time.Minute}
+	a.want(a.send(1, 0, "ax", "q"), 1, "ax", "q")
+	a.want("LOST", 2, "ax")
 }
 
 // No key of a queue but the lists of wake-ups has a time to live: a server whose clock is set forward would lose it.
 func TestNothingExpires(t *testing.T) {
-	client := startServer(t).client()
-	config := Config[string]{Limit: 1000}
-	q, other := newTestQueue(t, client, config), newTestQueue(t, client, config)
+	s, q, other := twoReplicas(t, Config[string]{Limit: 1000})
+	client := s.client()
 	q.AddRateLimited("x")
 	mustGet(t, other, "x")
 	q.AddAfter("y", time.Hour)
 	freshStats(t, q)
-	must(t, q.ShutDownContext(within(t, 5*time.Second)))
-	ctx := within(t, 5*time.Second)
+	ctx := within(t, 10*time.Second)
+	must(t, q.ShutDownContext(ctx))
 	keys, err := client.Keys(ctx, "*").Result()
 	if err != nil || len(keys) < 8 {
 		t.Fatal(keys, err)
@@ -182,21 +160,10 @@ func TestDeafReplica(t *testing.T) {
 	flush(t, q)
 	f.deaf.Store(true)
 	q.AddRateLimited("x")
-	eventually(t, 5*time.Second, func() error {
-		if n := requeues(t, other, "x"); n != 2 {
-			return fmt.Errorf("%d failures", n)
-		}
-		return nil
-	})
+	waitUntil(t, func() bool { return requeues(t, other, "x") == 2 })
 	q.AddRateLimited("x") // It goes when the batch before it was answered.
 	gone := newKeyNames("test", 0).shard[12]
-	eventually(t, 10*time.Second, func() error {
-		freshStats(t, other)
-		if n := s.client().ZCard(context.Background(), gone).Val(); n == 0 {
-			return errors.New("the session has not ended")
-		}
-		return nil
-	})
+	waitUntil(t, func() bool { freshStats(t, other); return s.client().ZCard(context.Background(), gone).Val() > 0 })
 	f.deaf.Store(false)
 	flush(t, q)
 	if n := requeues(t, q, "x"); n != 3 {
@@ -243,13 +210,9 @@ func TestNextDelayIsPassedOn(t *testing.T) {
 	for i := range 3 {
 		producer.AddAfter(fmt.Sprint(i), time.Duration(i+1)*200*time.Millisecond)
 	}
-	var times []time.Time
-	for range 3 {
-		times = append(times, <-came)
-	}
-	for i, at := range times {
+	for i := range 3 {
 		due := time.Duration(i+1) * 200 * time.Millisecond
-		if d := at.Sub(began); d < due || d > due+3*time.Second {
+		if d := (<-came).Sub(began); d < due || d > due+3*time.Second {
 			t.Errorf("the key with a delay of %v came after %v", due, d)
 		}
 	}
