@@ -281,9 +281,7 @@ func TestAddedAgain(t *testing.T) {
 
 // While the server does not answer, AddedAgain returns after a second, and the channel is closed when the server says so.
 func TestAddedAgainInOutage(t *testing.T) {
-	s := startServer(t)
-	client, f := s.faultyClient()
-	q, other := newTestQueue(t, client, Config[string]{}), newTestQueue(t, s.client(), Config[string]{})
+	_, f, q, other := oneFaulty(t, Config[string]{})
 	addAndGet(t, q, "x")
 	f.down.Store(true)
 	again := q.AddedAgain("x")

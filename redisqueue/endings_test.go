@@ -21,9 +21,7 @@ func TestShutDownAfterIdleLease(t *testing.T) {
 	flush(t, q)
 	waitUntil(t, func() bool { return q.leaseAge() > q.config.Lease })
 	calls := q.Info().Calls
-	if err := q.ShutDownContext(within(t, 3*time.Second)); err != nil {
-		t.Errorf("ShutDownContext() = %v", err)
-	}
+	must(t, q.ShutDownContext(within(t, 3*time.Second)))
 	if n := q.Info().Calls; n != calls {
 		t.Errorf("%d calls at shutdown, want none", n-calls)
 	}
@@ -58,7 +56,7 @@ func waitForCall(t testing.TB, q *Queue[string]) {
 
 func waitUntil(t testing.TB, f func() bool) {
 	t.Helper()
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, time.Minute, func() error {
 		if !f() {
 			return errors.New("the condition has not come true")
 		}
@@ -82,12 +80,8 @@ func TestGetterOutlivesHang(t *testing.T) {
 	s.signal(syscall.SIGCONT)
 	waitForSleepers(t, s.client(), 1)
 	other.Add("x")
-	select {
-	case key := <-got:
-		q.Done(key)
-	case <-time.After(5 * time.Second):
-		t.Error("Get has not returned 5 s after an add")
-	}
+	waitUntil(t, func() bool { return len(got) > 0 })
+	q.Done("x")
 }
 
 // A replica that loses a lease while it shuts down notices it, ends, and does not disturb the new holder.
@@ -104,27 +98,17 @@ func TestLeaseLostDuringShutdown(t *testing.T) {
 	down := time.Now()
 	q.Add("early") // It is not given up while a worker still holds a key.
 	mustGet(t, other, "x")
-	select {
-	case <-ctx.Done():
-	case <-time.After(5 * time.Second):
-		t.Fatal("the handler's context has not ended although another replica has the key")
-	}
-	if err := context.Cause(ctx); !errors.Is(err, ErrLeaseLost) {
-		t.Errorf("the handler's context ended because of %v", err)
-	}
+	waitUntil(t, func() bool { return ctx.Err() != nil })
+	wantErr(t, context.Cause(ctx), ErrLeaseLost)
 	waitUntil(t, func() bool { return time.Since(down) > 2*q.config.Lease })
 	q.Add("late")
 	q.Done("x")
 	f.down.Store(false)
-	if err := q.ShutDownContext(within(t, 5*time.Second)); err != nil {
-		t.Errorf("ShutDownContext() = %v", err)
-	}
+	must(t, q.ShutDownContext(within(t, 5*time.Second)))
 	if info := q.Info(); info.LostLeases != 1 || info.LostDones != 1 || info.Unsent != 0 {
 		t.Errorf("%+v, want one lost lease and one lost Done", info)
 	}
-	if !other.holdsForTest("x") {
-		t.Errorf("the new holder was disturbed")
-	}
+	wantHeld(t, other, "x")
 	getEach(t, other, "early", "late")
 	other.Done("x")
 }
@@ -132,9 +116,7 @@ func TestLeaseLostDuringShutdown(t *testing.T) {
 // A key that is on its way to a getter when the replica shuts down goes to another replica, before the workers of the first
 // have finished.
 func TestShutDownHandsBack(t *testing.T) {
-	s := startServer(t)
-	client, f := s.faultyClient()
-	q, other := newTestQueue(t, client, Config[string]{}), newTestQueue(t, s.client(), Config[string]{})
+	_, f, q, other := oneFaulty(t, Config[string]{})
 	addAndGet(t, q, "held")
 	must(t, other.AddContext(within(t, 5*time.Second), "x"))
 	f.deaf.Store(true)
@@ -145,25 +127,17 @@ func TestShutDownHandsBack(t *testing.T) {
 	}()
 	waitUntil(t, func() bool { return other.Stats().Processing == 2 })
 	q.ShutDown()
-	if err := <-got; err != workqueue.ErrShutDown {
-		t.Errorf("GetContext() during shutdown = %v", err)
-	}
+	wantErr(t, <-got, workqueue.ErrShutDown)
 	f.deaf.Store(false)
-	mustGet(t, other, "x")
-	other.Done("x")
-	if !q.holdsForTest("held") {
-		t.Error("the lease of the key that is held has ended")
-	}
+	getEach(t, other, "x")
+	wantHeld(t, q, "held")
 	q.Done("held")
 }
 
 // After shutdown, Flush and AddContext return, whatever has become of what was added.
 func TestFlushAfterShutdown(t *testing.T) {
 	for _, replicas := range []int{0, 1} {
-		s := startServer(t)
-		client, f := s.faultyClient()
-		config := Config[string]{Lease: time.Second, WaitReplicas: replicas}
-		ended, gaveUp := newTestQueue(t, s.client(), config), newTestQueue(t, client, config)
+		_, f, gaveUp, ended := oneFaulty(t, Config[string]{Lease: time.Second, WaitReplicas: replicas})
 		ended.Add("x")
 		f.down.Store(true)
 		gaveUp.Add("x")
@@ -171,17 +145,11 @@ func TestFlushAfterShutdown(t *testing.T) {
 			if err := q.ShutDownContext(within(t, 10*time.Second)); err != want {
 				t.Fatalf("ShutDownContext() = %v, want %v", err, want)
 			}
-			if err := q.AddContext(within(t, 5*time.Second), "y"); err != workqueue.ErrShutDown {
-				t.Errorf("AddContext() after shutdown = %v", err)
-			}
+			wantErr(t, q.AddContext(within(t, 5*time.Second), "y"), workqueue.ErrShutDown)
 		}
 		want := []error{nil, workqueue.ErrShutDown}[replicas]
-		if err := ended.Flush(within(t, 5*time.Second)); !errors.Is(err, want) {
-			t.Errorf("Flush() with all on the server = %v, want %v", err, want)
-		}
-		if err := gaveUp.Flush(within(t, 5*time.Second)); !errors.Is(err, workqueue.ErrShutDown) {
-			t.Errorf("Flush() with an add that was given up = %v", err)
-		}
+		wantErr(t, ended.Flush(within(t, 5*time.Second)), want)
+		wantErr(t, gaveUp.Flush(within(t, 5*time.Second)), workqueue.ErrShutDown)
 		if n := gaveUp.Stats().Dropped; n != 1 {
 			t.Errorf("%d adds were dropped, want 1", n)
 		}
@@ -247,23 +215,14 @@ func TestAddsToFullServer(t *testing.T) {
 // A replica that is shut down while the server is full tries its adds for a lease, without haste, and ends then.
 func TestShutDownOnFullServer(t *testing.T) {
 	s := startServer(t)
-	client := s.client()
-	q := newTestQueue(t, client, Config[string]{Lease: time.Second})
+	q := newTestQueue(t, s.client(), Config[string]{Lease: time.Second})
 	addAndGet(t, q, "x")
-	ctx := within(t, 10*time.Second)
 	s.fill()
 	q.Add("y")
 	q.Done("x")
-	if err := q.ShutDownContext(ctx); err != ErrNotSent {
-		t.Errorf("ShutDownContext() = %v", err)
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if n := q.mu.totals.stats.Dropped; n != 1 {
-		t.Errorf("%d adds were dropped, want 1", n)
-	}
-	if n := q.shards[0].batches; n > 30 {
-		t.Errorf("%d batches", n)
+	wantErr(t, q.ShutDownContext(within(t, 10*time.Second)), ErrNotSent)
+	if dropped, calls := q.Stats().Dropped, q.Info().Calls; dropped != 1 || calls > 30 {
+		t.Errorf("%d adds were dropped with %d calls, want 1 with at most 30", dropped, calls)
 	}
 }
 
@@ -271,10 +230,8 @@ func TestShutDownOnFullServer(t *testing.T) {
 func TestTwoStringsOfOneKey(t *testing.T) {
 	client := startServer(t).client()
 	old := newTestQueue(t, client, Config[string]{})
-	q := newTestQueue(t, client, Config[string]{Codec: codec[string]{
-		func(key string) (string, error) { return key, nil },
-		func(encoded string) (string, error) { return strings.ToLower(encoded), nil },
-	}})
+	lower := decoding(func(encoded string) (string, error) { return strings.ToLower(encoded), nil })
+	q := newTestQueue(t, client, Config[string]{Codec: lower})
 	addAndGet(t, q, "x")
 	getting, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -289,9 +246,7 @@ func TestTwoStringsOfOneKey(t *testing.T) {
 	cancel()
 	waitForGetters(t, q, 0)
 	q.Done("x")
-	mustGet(t, q, "x")
-	q.Done("x")
-	flush(t, q)
+	getEach(t, q, "x")
 	wantNoKeys(t, q)
 }
 
@@ -306,15 +261,13 @@ func TestUnknownNumberOfFailures(t *testing.T) {
 		t.Errorf("NumRequeuesContext returned %d, %v", n, err)
 	}
 	s.kill()
-	if _, err := q.NumRequeuesContext(within(t, time.Millisecond), "a"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("without a server: %v", err)
-	}
+	_, err := q.NumRequeuesContext(within(t, time.Millisecond), "a")
+	wantErr(t, err, context.DeadlineExceeded)
 	if _, err := q.NumRequeuesContext(context.Background(), "a"); err == nil {
 		t.Error("without a server there is a number")
 	}
 	s.start()
 	endQueue(t, q)
-	if _, err := q.NumRequeuesContext(context.Background(), "a"); !errors.Is(err, workqueue.ErrShutDown) {
-		t.Errorf("after shutdown: %v", err)
-	}
+	_, err = q.NumRequeuesContext(context.Background(), "a")
+	wantErr(t, err, workqueue.ErrShutDown)
 }

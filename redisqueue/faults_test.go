@@ -242,9 +242,7 @@ func TestServerHangs(t *testing.T) {
 		}
 		time.Sleep(poll)
 	}
-	if err := context.Cause(ctx); err != ErrLeaseLost {
-		t.Errorf("the handler's context ended because of %v", err)
-	}
+	wantErr(t, context.Cause(ctx), ErrLeaseLost)
 	time.Sleep(time.Second)
 	s.signal(syscall.SIGCONT)
 	// x was given back, but this process does not hand it out while its first handler has not ended.
@@ -286,9 +284,8 @@ func TestServerFull(t *testing.T) {
 
 func TestEvictionIsRefused(t *testing.T) {
 	s := startServer(t, "--maxmemory-policy", "allkeys-lru")
-	if _, err := New(context.Background(), s.client(), Config[string]{Name: "q"}); !errors.Is(err, ErrEviction) {
-		t.Errorf("New() = %v, want ErrEviction", err)
-	}
+	_, err := New(context.Background(), s.client(), Config[string]{Name: "q"})
+	wantErr(t, err, ErrEviction)
 	if _, err := New(context.Background(), clientOf(t, freeAddr(t)), Config[string]{Name: "q"}); err == nil {
 		t.Errorf("New() without a server returns no error")
 	}

@@ -2,7 +2,6 @@ package redisqueue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -13,10 +12,7 @@ import (
 // A key whose lease was lost comes to the same process again before its Done. It waits there, under the lease of its new
 // hand-out, and goes to a getter with a new fence when it is Done.
 func TestParked(t *testing.T) {
-	s := startServer(t)
-	client, f := s.faultyClient()
-	config := Config[string]{Lease: 2 * time.Second}
-	q, other := newTestQueue(t, client, config), newTestQueue(t, s.client(), config)
+	_, f, q, other := oneFaulty(t, Config[string]{Lease: 2 * time.Second})
 	parked := func() bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -70,9 +66,7 @@ func TestParked(t *testing.T) {
 	q.Done("x")
 	f.down.Store(false)
 	flush(t, q)
-	if !other.holdsForTest("x") {
-		t.Errorf("the new holder was disturbed")
-	}
+	wantHeld(t, other, "x")
 	other.Done("x")
 }
 
@@ -168,10 +162,9 @@ func TestWakeUpsLost(t *testing.T) {
 
 // A wake-up that comes for a getter which gave up goes on to another replica.
 func TestWakeUpOfGetterThatGaveUp(t *testing.T) {
-	s := startServer(t)
-	client, f := s.faultyClient()
 	config := Config[string]{PollInterval: 9 * time.Second}
-	q, other, producer := newTestQueue(t, client, config), newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
+	s, f, q, other := oneFaulty(t, config)
+	producer := newTestQueue(t, s.client(), config)
 	for range 15 { // The server wakes one of the two at random.
 		ctx, cancel := context.WithCancel(context.Background())
 		gaveUp := make(chan error, 1)
@@ -191,14 +184,10 @@ func TestWakeUpOfGetterThatGaveUp(t *testing.T) {
 		waitForSleepers(t, s.client(), 2)
 		f.gate.Lock() // The server does not hear that the getter gives up.
 		cancel()
-		if err := <-gaveUp; !errors.Is(err, context.Canceled) {
-			t.Fatalf("GetContext() = %v", err)
-		}
+		wantErr(t, <-gaveUp, context.Canceled)
 		must(t, producer.AddContext(within(t, 5*time.Second), "x"))
 		f.gate.Unlock()
-		if err := <-came; err != nil {
-			t.Fatalf("the key has not come: %v", err)
-		}
+		must(t, <-came)
 		flush(t, other)
 		waitForSleepers(t, s.client(), 0)
 	}

@@ -72,19 +72,6 @@ func (h *history) record(key string, did handling, version int) {
 	h.handlings[key] = append(h.handlings[key], did)
 }
 
-// handledAtLeast returns an error if fewer keys were handed out.
-func (h *history) handledAtLeast(n int) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, all := range h.handlings {
-		n -= len(all)
-	}
-	if n > 0 {
-		return fmt.Errorf("%d hand-outs are missing", n)
-	}
-	return nil
-}
-
 func (h *history) write(key string) (version int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -178,19 +165,6 @@ func (h *history) produce(ctx context.Context, q *Queue[string], random *rand.Ra
 	}
 }
 
-// confirmedAtLeast returns an error if fewer adds were confirmed.
-func (h *history) confirmedAtLeast(n int) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, versions := range h.confirmed {
-		n -= versions
-	}
-	if n > 0 {
-		return fmt.Errorf("%d confirmed adds are missing", n)
-	}
-	return nil
-}
-
 // unhandled returns the keys whose last confirmed version no handler has read that was Done in time.
 func (h *history) unhandled() (keys []string) {
 	h.mu.Lock()
@@ -234,9 +208,7 @@ func (h *history) run(queues []*Queue[string], fault func()) {
 		h.log()
 		h.t.Error(err)
 	}
-	var y tally
-	h.count(&y)
-	h.t.Logf("%d hand-outs, %d done while the lease lived, %d confirmed adds", y.handlings.Load(), y.accepted.Load(), y.confirmed.Load())
+	h.t.Log(h.tally())
 }
 
 // log prints all that handlers did, for a history that failed.

@@ -22,104 +22,73 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Package worker runs over the queue: two pools share keys, failed keys come again after their backoff, and are dropped
+// Package worker runs over the queue: two pools share keys, failed keys come again after their backoff, and are given up
 // after too many failures, which all replicas count together; the end of a pool leaves the rest to the other.
 func TestWorker(t *testing.T) {
 	s := startServer(t)
-	const keys = 200
 	var mu sync.Mutex
-	handled, failures, dropped, pools := make(map[string]int), make(map[string]int), make(map[string]int), make(map[int]int)
-	running := make(map[string]bool)
+	handled, failures, pools := make(map[string]bool), make(map[string]int), make(map[int]bool)
 	both := make(chan struct{}) // Both pools have a key. Until then handlers wait, so that one pool does not handle all.
+	haveBoth := sync.OnceFunc(func() { close(both) })
 	errFailed := errors.New("failed")
-	handle := func(pool int) worker.Handler[string] {
-		return func(ctx context.Context, key string) error {
-			if _, ok := Fence(ctx); !ok {
-				t.Errorf("%s: the handler's context has no fence", key)
-			}
-			mu.Lock()
-			if running[key] {
-				t.Errorf("%s is with two handlers", key)
-			}
-			running[key] = true
-			if pools[pool]++; pools[pool] == 1 && len(pools) == 2 {
-				close(both)
-			}
-			fails := key == "bad" || strings.HasSuffix(key, "7") && failures[key] < 2
-			if fails {
-				failures[key]++
-			} else {
-				handled[key]++
-			}
-			mu.Unlock()
-			<-both
-			time.Sleep(time.Millisecond)
-			mu.Lock()
-			running[key] = false
-			mu.Unlock()
-			if fails {
-				return errFailed
-			}
-			return nil
-		}
-	}
 	start := func(pool int) (stop func()) {
 		config := Config[string]{}
 		config.Backoff.Base = time.Millisecond
 		q := newTestQueue(t, s.client(), config)
+		handle := func(ctx context.Context, key string) error {
+			if _, ok := Fence(ctx); !ok {
+				t.Errorf("%s: the handler's context has no fence", key)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if pools[pool] = true; len(pools) == 2 {
+				haveBoth()
+			}
+			mu.Unlock()
+			<-both
+			mu.Lock()
+			if key == "bad" || strings.HasSuffix(key, "7") && failures[key] < 2 {
+				failures[key]++
+				return errFailed
+			}
+			handled[key] = true
+			return nil
+		}
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- worker.Run(ctx, q, handle(pool), worker.Options[string]{
-				Workers: 8, MaxRetries: 3, DrainTimeout: 5 * time.Second,
-				OnDrop: func(_ context.Context, r worker.Result[string]) { mu.Lock(); dropped[r.Key]++; mu.Unlock() },
-			})
+			ended <- worker.Run(ctx, q, handle, worker.Options[string]{Workers: 8, MaxRetries: 3, DrainTimeout: 5 * time.Second})
 		}()
 		return func() {
 			cancel()
-			select {
-			case err := <-ended:
-				if err != nil {
-					t.Errorf("Run() = %v", err)
-				}
-			case <-time.After(10 * time.Second):
-				t.Error("Run has not ended")
-			}
-			must(t, q.ShutDownContext(within(t, 5*time.Second)))
+			must(t, errors.Join(<-ended, q.ShutDownContext(within(t, 5*time.Second))))
 		}
 	}
 	stopFirst, stopSecond := start(1), start(2)
 	producer := newTestQueue(t, s.client(), Config[string]{})
-	for i, key := range keysNamed("order", keys) {
-		producer.Add(key)
-		if i == keys/2 {
-			producer.Add("bad")
-			flush(t, producer)
-			select {
-			case <-both:
-			case <-time.After(20 * time.Second):
-				t.Fatal("one of the pools gets no key")
-			}
-			stopFirst()
-		}
+	keys := keysNamed("order", 200)
+	addAll(producer, "bad")
+	addAll(producer, keys[:100]...)
+	var given []GivenUp[string]
+	waitUntil(t, func() bool {
+		given, _ = producer.GivenUp(within(t, 5*time.Second), 10)
+		return len(given) == 1
+	})
+	if k := given[0]; k.Key != "bad" || k.Attempts != 4 || k.Reason != errFailed.Error() || time.Since(k.At) > time.Minute {
+		t.Errorf("GivenUp() = %+v", given)
 	}
-	eventually(t, 20*time.Second, func() error {
+	stopFirst()
+	addAll(producer, keys[100:]...)
+	waitUntil(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		if len(handled) != keys || dropped["bad"] != 1 {
-			return fmt.Errorf("%d keys are handled, dropped: %v", len(handled), dropped)
-		}
-		return nil
+		return len(handled) == len(keys)
 	})
 	stopSecond()
 	mu.Lock()
 	defer mu.Unlock()
 	if failures["order/7"] != 2 || failures["bad"] != 4 {
 		t.Errorf("failures: %v", failures)
-	}
-	given, err := producer.GivenUp(within(t, 5*time.Second), 10)
-	if err != nil || len(given) != 1 || given[0].Key != "bad" || given[0].Attempts != 4 || given[0].Reason != errFailed.Error() || time.Since(given[0].At) > time.Minute {
-		t.Errorf("GivenUp() = %+v, %v", given, err)
 	}
 	wantNoKeys(t, producer)
 	if n := requeues(t, producer, "order/7"); n != 0 {
@@ -140,8 +109,7 @@ func TestProm(t *testing.T) {
 	waitUntil(t, func() bool { return q.Info().Errors > 0 })
 	f.down.Store(false)
 	flush(t, q)
-	mustGet(t, q, "failing")
-	q.Done("failing")
+	getEach(t, q, "failing")
 	failures := float64(q.Info().Errors)
 	addAll(q, keysNamed("k", 5)...)
 	q.AddAfter("later", time.Hour)
@@ -216,17 +184,15 @@ func TestDebug(t *testing.T) {
 		}
 		return r.Body.String()
 	}
-	for _, query := range []string{"", "format=json"} {
-		if list := get(query); !strings.Contains(list, "orders") {
-			t.Errorf("%q does not list the queue: %.500s", query, list)
-		}
-	}
-	for _, query := range []string{"queue=orders", "queue=orders&format=json"} {
-		page := get(query)
+	for _, format := range []string{"", "&format=json"} {
+		page := get("queue=orders" + format)
 		for _, key := range []string{"held/1", "queued/1", "waiting/1", "failing/1", "givenup/1", "the card was declined", "1 shards, keys: string"} {
 			if !strings.Contains(page, key) {
-				t.Errorf("%q does not show %s: %.2000s", query, key, page)
+				t.Errorf("the page %q does not show %s: %.2000s", format, key, page)
 			}
+		}
+		if list := get(format); !strings.Contains(list, "orders") {
+			t.Errorf("%q does not list the queue: %.500s", format, list)
 		}
 	}
 	if one := get("queue=orders&key=waiting/1&format=json"); !strings.Contains(one, "waiting") {

@@ -190,9 +190,7 @@ func TestIncompatible(t *testing.T) {
 	late := newQueue(s.client(), complete(t, Config[string]{}), batchScript)
 	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
-	if err := late.AddContext(short, "y"); !errors.Is(err, ErrIncompatible) {
-		t.Errorf("AddContext() = %v, want ErrIncompatible", err)
-	}
+	wantErr(t, late.AddContext(short, "y"), ErrIncompatible)
 	q.Done("x")
 	if st := freshStats(t, q); st.Queued != 0 {
 		t.Errorf("Stats() = %+v", st)
@@ -217,8 +215,7 @@ func TestDelaysAfterClockWasAhead(t *testing.T) {
 	flush(t, q)
 	mustGet(t, q, "failing")
 	shiftClock(t, client, 0)
-	mustGet(t, q, "x")
-	q.Done("x")
+	getEach(t, q, "x")
 	if n := requeues(t, q, "failing"); n != 1 {
 		t.Errorf("%d failures are counted, want 1", n)
 	}
@@ -250,9 +247,7 @@ func TestQuietLosses(t *testing.T) {
 	}
 	f.down.Store(true)
 	q.Add("x")
-	if err := q.ShutDownContext(within(t, 20*time.Second)); !errors.Is(err, ErrNotSent) {
-		t.Errorf("ShutDownContext() = %v, want ErrNotSent", err)
-	}
+	wantErr(t, q.ShutDownContext(within(t, 20*time.Second)), ErrNotSent)
 }
 
 var _ worker.GiveUpRecorder[int] = (*Queue[int])(nil)
@@ -318,9 +313,8 @@ func TestScriptsOfTheFirstVersion(t *testing.T) {
 	if reply, err := send("theirs", 1, "aold"); err != nil || !strings.HasSuffix(fmt.Sprint(reply), "old") {
 		t.Fatalf("an old script on its own queue says %v, %v", reply, err)
 	}
-	if _, err := New(ctx, client, Config[string]{Name: "theirs"}); !errors.Is(err, ErrIncompatible) {
-		t.Errorf("New() on a queue of an old script: %v, want ErrIncompatible", err)
-	}
+	_, err = New(ctx, client, Config[string]{Name: "theirs"})
+	wantErr(t, err, ErrIncompatible)
 	if reply, err := send("theirs", 2, "aold"); err != nil {
 		t.Errorf("the old script does not go on: %v, %v", reply, err)
 	}

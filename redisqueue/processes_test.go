@@ -76,7 +76,7 @@ func TestProcessesStoppedAndKilled(t *testing.T) {
 	if testing.Short() {
 		rounds = 3
 	}
-	eventually(t, time.Minute, func() error { return h.handledAtLeast(50) })
+	waitUntil(t, func() bool { return h.tally().handlings.Load() >= 50 })
 	stopped, killed := 0, 0
 	for range rounds {
 		i := rand.IntN(len(children))
@@ -114,10 +114,7 @@ func TestProcessesStoppedAndKilled(t *testing.T) {
 		h.log()
 		t.Error(err)
 	}
-	var y tally
-	h.count(&y)
-	t.Logf("%d stops, %d kills; %d hand-outs, %d done while the lease lived, %d confirmed adds",
-		stopped, killed, y.handlings.Load(), y.accepted.Load(), y.confirmed.Load())
+	t.Logf("%d stops, %d kills; %v", stopped, killed, h.tally())
 }
 
 // The server's memory is full for a while, twice. Nothing that was confirmed is lost, and no key is with two workers.
@@ -128,12 +125,12 @@ func TestHistoryOnFullServer(t *testing.T) {
 	h := newHistory(t, 6)
 	h.run([]*Queue[string]{newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)}, func() {
 		for i := range 2 {
-			eventually(t, 20*time.Second, func() error { return h.confirmedAtLeast(100 * (i + 1)) })
+			h.waitForConfirmed(int64(100 * (i + 1)))
 			s.fill()
 			time.Sleep(1500 * time.Millisecond)
 			s.limitMemory("0")
 		}
-		eventually(t, 20*time.Second, func() error { return h.confirmedAtLeast(300) })
+		h.waitForConfirmed(300)
 	})
 }
 

@@ -48,6 +48,19 @@ func (h *history) count(y *tally) {
 	}
 }
 
+// tally returns what has happened so far.
+func (h *history) tally() *tally {
+	var y tally
+	h.count(&y)
+	return &y
+}
+
+// waitForConfirmed waits until that many adds were confirmed.
+func (h *history) waitForConfirmed(n int64) {
+	h.t.Helper()
+	waitUntil(h.t, func() bool { return h.tally().confirmed.Load() >= n })
+}
+
 // replica is a queue of its own with workers and a producer, behind a proxy.
 type replica struct {
 	q      *Queue[string]
@@ -88,20 +101,6 @@ func (h *history) startReplica(number int, addr string, config Config[string], r
 	return r
 }
 
-// handledBy returns how many handlers a replica has run.
-func (h *history) handledBy(replica int) (n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, all := range h.handlings {
-		for _, did := range all {
-			if did.replica == replica {
-				n++
-			}
-		}
-	}
-	return n
-}
-
 // kill ends the replica as a crash does: the server hears no more of it.
 func (r *replica) kill() {
 	r.proxy.close()
@@ -140,7 +139,9 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	}
 	var flaky atomic.Bool
 	flaky.Store(random.IntN(2) == 0)
-	replicas, strangers := make(map[int]*replica), make(map[int]*replica)
+	replicas := make(map[int]*replica)
+	foreign := newHistory(t, 4) // of replicas of another version
+	var strangers []*replica
 	number := 0
 	start := func() {
 		number++
@@ -227,7 +228,7 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 			other := config
 			other.keys = "of another version"
 			number++
-			strangers[number] = h.startReplica(number, s.addr, other, rand.New(rand.NewPCG(seed, uint64(number))), &flaky)
+			strangers = append(strangers, foreign.startReplica(number, s.addr, other, rand.New(rand.NewPCG(seed, uint64(number))), &flaky))
 		case 11:
 			if follower != nil {
 				happens(&y.replicasLeft, "the server's replica leaves")
@@ -249,11 +250,11 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	for _, r := range replicas {
 		r.quiet.Wait()
 	}
-	for n, r := range strangers {
+	for _, r := range strangers {
 		r.kill()
-		if h.handledBy(n) > 0 {
-			fail(fmt.Errorf("a replica of another version has got keys"))
-		}
+	}
+	if foreign.tally().handlings.Load() > 0 {
+		fail(fmt.Errorf("a replica of another version has got keys"))
 	}
 	var last *replica
 	// On a machine with far too much work, calls time out for minutes.

@@ -29,8 +29,8 @@ func TestOnlyConfirmationsWaitForReplicas(t *testing.T) {
 		return q.shards[0].replicating.running
 	})
 	for range 20 {
-		addAndGet(t, q, "x")
-		q.Done("x")
+		q.Add("x")
+		getEach(t, q, "x")
 	}
 	q.Done("confirmed")
 	select {
@@ -39,9 +39,7 @@ func TestOnlyConfirmationsWaitForReplicas(t *testing.T) {
 	default:
 	}
 	cancel()
-	if err := <-confirmed; !errors.Is(err, context.Canceled) {
-		t.Errorf("AddContext() = %v", err)
-	}
+	wantErr(t, <-confirmed, context.Canceled)
 }
 
 // Calls that wait for replicas fail when time is up, and succeed when there is one.
@@ -69,9 +67,7 @@ func TestWaitReplicas(t *testing.T) {
 	q.mu.Unlock()
 	must(t, sh.waitForReplicas(session))
 	session.seq++
-	if err := sh.waitForReplicas(session); !errors.Is(err, ErrNotReplicated) {
-		t.Errorf("a batch that the server does not have: %v", err)
-	}
+	wantErr(t, sh.waitForReplicas(session), ErrNotReplicated)
 }
 
 // Timeouts that cannot work are refused, and those that are not set are chosen so that they can.
@@ -140,6 +136,5 @@ func TestDelayedCopyOfRefusedBatch(t *testing.T) {
 	if st := freshStats(t, q); st.Processing != 0 || st.Queued != 1 {
 		t.Errorf("Stats() = %+v: want the Done executed and x queued", st)
 	}
-	mustGet(t, q, "x")
-	q.Done("x")
+	getEach(t, q, "x")
 }

@@ -185,6 +185,13 @@ func twoReplicas(t testing.TB, config Config[string]) (*server, *Queue[string], 
 	return s, newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
 }
 
+// oneFaulty is twoReplicas whose first one has a client that fails when it should.
+func oneFaulty(t testing.TB, config Config[string]) (*server, *faulty, *Queue[string], *Queue[string]) {
+	s := startServer(t)
+	client, f := s.faultyClient()
+	return s, f, newTestQueue(t, client, config), newTestQueue(t, s.client(), config)
+}
+
 // complete returns what New makes of config, with the name "test" and no logs.
 func complete(t testing.TB, config Config[string]) Config[string] {
 	config.Name, config.Logger = "test", discard
@@ -196,6 +203,21 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+func wantErr(t testing.TB, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("the error is %v, want %v", err, want)
+	}
+}
+
+// wantHeld checks that the lease of a key lives.
+func wantHeld(t testing.TB, q *Queue[string], key string) {
+	t.Helper()
+	if !q.holdsForTest(key) {
+		t.Errorf("the lease of %s is lost", key)
 	}
 }
 

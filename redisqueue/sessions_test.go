@@ -151,11 +151,9 @@ func TestNothingExpires(t *testing.T) {
 // A replica that hears nothing for longer than its lease loses its session. What the server has executed before is not
 // executed again, and what it has not is.
 func TestDeafReplica(t *testing.T) {
-	s := startServer(t)
-	client, f := s.faultyClient()
 	config := Config[string]{Lease: time.Second}
 	config.Backoff.Base = time.Hour
-	q, other := newTestQueue(t, client, config), newTestQueue(t, s.client(), config)
+	s, f, q, other := oneFaulty(t, config)
 	q.AddRateLimited("x")
 	flush(t, q)
 	f.deaf.Store(true)

@@ -71,7 +71,7 @@ func TestSentinelFailover(t *testing.T) {
 	// A hand-out that the new master has not received is a key for a second worker. The handlers end before there is one.
 	h.short = true
 	h.run([]*Queue[string]{newTestQueue(t, newClient(), config), newTestQueue(t, newClient(), config)}, func() {
-		eventually(t, 20*time.Second, func() error { return h.confirmedAtLeast(100) })
+		h.waitForConfirmed(100)
 		master.kill()
 		began := time.Now()
 		promoted := clientOf(t, replica.addr)
