@@ -161,14 +161,17 @@ func positiveOr[N int | time.Duration](n, otherwise N) N {
 	return otherwise
 }
 
-// checkServer refuses servers on which keys could get lost. What a server does not say of itself is not checked.
-func checkServer(ctx context.Context, client redis.UniversalClient) error {
+// onEachNode calls f with each master of a cluster, several at a time, and otherwise with the client.
+func onEachNode(
+	ctx context.Context, client redis.UniversalClient, f func(ctx context.Context, node redis.UniversalClient) error,
+) error {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
-		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return checkNode(ctx, node) })
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return f(ctx, node) })
 	}
-	return checkNode(ctx, client)
+	return f(ctx, client)
 }
 
+// checkNode refuses a server on which keys could get lost. What it does not say of itself is not checked.
 func checkNode(ctx context.Context, node redis.UniversalClient) error {
 	if err := node.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("redisqueue: %w", err)

@@ -92,34 +92,32 @@ func (s *shard[T]) ask(ctx context.Context, arg string) (int, error) {
 // confirmLocked returns a confirmation of all operations up to target.
 func (s *shard[T]) confirmLocked(target uint64) *confirmation {
 	c := &confirmation{target: target, replicated: s.q.config.WaitReplicas > 0, result: make(chan error, 1)}
-	switch {
-	case !c.replicated && target <= s.executed:
+	if !c.replicated && target <= s.executed {
 		c.result <- nil
 		return c
-	case s.q.mu.ending.over:
-		c.result <- workqueue.ErrShutDown
-		return c
-	case c.replicated:
-		// The server remembers the last batch of a session for an hour. That of a new one is asked for.
-		c.after = s.batches + 1
 	}
-	s.confirmations = append(s.confirmations, c)
-	s.kickLocked()
-	return c
+	if c.replicated {
+		c.after = s.batches + 1 // The server remembers the last batch of a session for an hour. That of a new one is asked for.
+	}
+	return s.awaitLocked(c)
 }
 
-// refreshLocked returns a confirmation of a batch that was built after the call, and so with news of the queue.
+// refreshLocked returns a confirmation of a batch that is built after the call, and so brings news of the queue.
 func (s *shard[T]) refreshLocked() *confirmation {
 	c := &confirmation{target: s.numbered, after: s.batches + 1, result: make(chan error, 1)}
-	switch {
-	case s.q.mu.ending.over:
-		c.result <- workqueue.ErrShutDown
-		return c
-	case s.full.full:
+	if !s.fullSince.IsZero() {
 		c.target = 0 // The server refuses what is in the buffer.
 	}
-	s.confirmations = append(s.confirmations, c)
 	s.wantsAll = true
+	return s.awaitLocked(c)
+}
+
+func (s *shard[T]) awaitLocked(c *confirmation) *confirmation {
+	if s.q.mu.ending.over {
+		c.result <- workqueue.ErrShutDown
+		return c
+	}
+	s.confirmations = append(s.confirmations, c)
 	s.kickLocked()
 	return c
 }

@@ -193,7 +193,7 @@ func TestFullServerIsNotBusy(t *testing.T) {
 // What an Add costs while the server is full does not grow with the adds that wait.
 func TestAddsToFullServer(t *testing.T) {
 	q := withoutServer(t)
-	q.shards[0].full = fullness{full: true, retryAt: time.Now().Add(time.Hour)}
+	q.shards[0].retryAddsAt = time.Now().Add(time.Hour)
 	cpu := func() time.Duration { // A busy machine makes this process wait.
 		var used syscall.Rusage
 		must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))

@@ -44,13 +44,11 @@ func (q *Queue[T]) GiveUp(item T, attempts int, err error) {
 // ctx ends, with what it has until then. It works after shutdown too.
 func (q *Queue[T]) GivenUp(ctx context.Context, limit int) (keys []GivenUp[T], err error) {
 	for _, s := range q.shards {
-		var ofShard []GivenUp[T]
 		err = s.read(ctx, listGivenUp, limit, func(k rawKey) {
 			if item, err := q.decode(k.encoded); err == nil {
-				ofShard = append(ofShard, givenUpKey(item, k))
+				keys = append(keys, givenUpKey(item, k))
 			}
 		})
-		keys = append(keys, ofShard...)
 		if err != nil {
 			break
 		}

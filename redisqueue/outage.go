@@ -18,43 +18,37 @@ const firstPause = 10 * time.Millisecond
 
 func nextPause(d time.Duration) time.Duration { return min(2*d, time.Second) }
 
-// fullness is about a server that refuses adds because its memory is full.
-type fullness struct {
-	full    bool
-	since   time.Time
-	retryAt time.Time // when adds are tried again
-}
-
 // fullRetry is how often adds are tried on a full server.
 const fullRetry = 250 * time.Millisecond
 
-func (f *fullness) refusesAddsAt(now time.Time) bool { return f.full && now.Before(f.retryAt) }
+// refusesAddsAt reports whether the server has refused adds a moment ago, because its memory is full.
+func (s *shard[T]) refusesAddsAt(now time.Time) bool { return now.Before(s.retryAddsAt) }
 
 // fullLocked notes whether the server's memory was full when it executed b, and puts the adds back that it has not executed. It
 // reports whether it is time to drop them: after a shutdown, when the server has been full for a lease.
 func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
-	if r.status != fullServer {
-		s.full.full = false
+	if r.status != "FULL" {
+		s.fullSince, s.retryAddsAt = time.Time{}, time.Time{}
 		return false
 	}
-	if !s.full.full {
-		s.full.full, s.full.since = true, now
+	if s.fullSince.IsZero() {
+		s.fullSince = now
 	}
 	refused := slices.DeleteFunc(b.ops, func(o *op) bool { return o.kind != opAdd })
 	if len(refused) > 0 || !b.noAdds {
-		s.full.retryAt = now.Add(fullRetry)
+		s.retryAddsAt = now.Add(fullRetry)
 	}
 	if len(refused) == 0 {
 		return false
 	}
 	s.putBackLocked(refused)
-	return s.pending[opHeld] == 0 && s.q.givesUpLocked(s.full.since)
+	return s.pending[opHeld] == 0 && s.q.givesUpLocked(s.fullSince)
 }
 
 // scheduleAddsLocked lets adds be tried again on a full server.
 func (s *shard[T]) scheduleAddsLocked(now time.Time) {
-	if s.full.full && len(s.ops) > 0 && !s.q.mu.ending.over {
-		s.timers.adds.Reset(s.full.retryAt.Sub(now))
+	if !s.fullSince.IsZero() && len(s.ops) > 0 && !s.q.mu.ending.over {
+		s.timers.adds.Reset(s.retryAddsAt.Sub(now))
 	}
 }
 
@@ -87,7 +81,7 @@ func (s *shard[T]) noteError(err error) {
 
 // answered notes that the server has executed a batch, or all but the adds.
 func (s *shard[T]) answered(b *batch, r *reply) {
-	if r.status == fullServer {
+	if r.status == "FULL" {
 		if slices.ContainsFunc(b.ops, func(o *op) bool { return o.kind == opAdd }) {
 			s.noteError(errFull)
 		}

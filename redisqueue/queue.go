@@ -64,7 +64,7 @@ func New[T comparable](ctx context.Context, client redis.UniversalClient, config
 	if err := config.complete(readTimeout(client)); err != nil {
 		return nil, err
 	}
-	if err := checkServer(ctx, client); err != nil {
+	if err := onEachNode(ctx, client, checkNode); err != nil {
 		return nil, err
 	}
 	q := newQueue(client, config, batchScript)

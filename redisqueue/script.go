@@ -81,7 +81,9 @@ func (n keyNames) of(session string) []string {
 
 // reply is what batch.lua returned.
 type reply struct {
-	status status
+	// status is OK; FULL if the server's memory is full, and all but the adds was done; LOST if the session is over, and
+	// nothing was done; GONE if it is over, and all was done before it ended.
+	status string
 
 	now                int64           // microseconds of the queue's clock
 	stats              workqueue.Stats // of the whole shard: Queued, Processing, Again, Waiting and Paused
@@ -91,16 +93,6 @@ type reply struct {
 	keys               []handedOut
 	numbers            []int
 }
-
-// status is what has become of a batch.
-type status string
-
-const (
-	executed    status = "OK"
-	fullServer  status = "FULL" // The server's memory is full, and all but the adds was done.
-	sessionLost status = "LOST" // The session is over, and nothing was done.
-	sessionGone status = "GONE" // The session is over, and all was done before it ended.
-)
 
 // occasional are numbers of a shard that the server counts when they are asked for.
 type occasional struct {
@@ -125,11 +117,11 @@ func parseReply(result any, err error) (*reply, error) {
 	}
 	text, _ := result.(string)
 	first, rest, _ := strings.Cut(text, " ")
-	p, r := parser{rest: rest}, &reply{status: status(first)}
-	switch r.status {
-	case sessionLost, sessionGone:
+	p, r := parser{rest: rest}, &reply{status: first}
+	switch first {
+	case "LOST", "GONE":
 		return r, nil
-	case executed, fullServer:
+	case "OK", "FULL":
 	case "REFUSED":
 		return nil, fmt.Errorf("%w: on the server it has %s", ErrIncompatible, rest)
 	default:

@@ -60,8 +60,9 @@ type shard[T comparable] struct {
 		watch *time.Timer // asks for the watched keys
 	}
 
-	full   fullness
-	outage error // why the last attempt failed, until one succeeds
+	outage      error     // why the last attempt failed, until one succeeds
+	fullSince   time.Time // since when the server's memory is full, zero if it is not
+	retryAddsAt time.Time // when adds are tried again on a full server
 	// What the last replies said of the whole shard.
 	stats      workqueue.Stats
 	occasional occasional
@@ -120,7 +121,7 @@ func (q *Queue[T]) kickOthersLocked(s *shard[T]) {
 // hasWorkLocked reports whether a batch should be sent.
 func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 	ops := len(s.ops)
-	if s.full.refusesAddsAt(now) {
+	if s.refusesAddsAt(now) {
 		ops -= s.pending[opAdd]
 	}
 	needed := func(c *confirmation) bool { return c.after > s.batches }
@@ -179,7 +180,7 @@ func (s *shard[T]) nextBatch() *batch {
 	}
 	s.session.seq++
 	s.batches++
-	b := &batch{number: s.batches, session: s.session, began: now, noAdds: s.full.refusesAddsAt(now)}
+	b := &batch{number: s.batches, session: s.session, began: now, noAdds: s.refusesAddsAt(now)}
 	b.wantsAll, s.wantsAll = s.wantsAll, false
 	b.want = s.demandLocked()
 	b.asleep = s.wakesUpLocked() || b.want > 0 && s.session.asleep
@@ -250,11 +251,11 @@ func (s *shard[T]) apply(b *batch, r *reply, err error) {
 	switch {
 	case err != nil:
 		s.dropUnsentLocked(b)
-	case r.status == sessionGone:
+	case r.status == "GONE":
 		// Only what asks for a number is asked again.
 		b.ops = slices.DeleteFunc(b.ops, func(o *op) bool { return o.answer == nil })
 		s.sessionLostLocked(b)
-	case r.status == sessionLost:
+	case r.status == "LOST":
 		s.sessionLostLocked(b)
 	default:
 		s.executedLocked(b, r, keys)

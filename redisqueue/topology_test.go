@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -178,6 +179,17 @@ func TestClusterSlotsMove(t *testing.T) {
 	c := startCluster(t)
 	h := newHistory(t, 6)
 	var queues []*Queue[string]
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.addrs})
+	t.Cleanup(func() { client.Close() })
+	want := keysNamed("queue", 100) // on all nodes
+	for _, name := range want {
+		_ = newTestQueue(t, client, Config[string]{Name: name})
+	}
+	names, err := Queues(context.Background(), client)
+	slices.Sort(names)
+	if slices.Sort(want); err != nil || !slices.Equal(names, want) {
+		t.Errorf("Queues() = %q, %v", names, err)
+	}
 	for range 2 {
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.addrs})
 		t.Cleanup(func() { client.Close() })

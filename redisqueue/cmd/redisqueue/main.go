@@ -204,22 +204,19 @@ func (c *command) print(v any, text func(w io.Writer)) error {
 	return w.Flush()
 }
 
-// numbers are what stats prints.
-type numbers struct {
-	Queue                                string
-	Description                          string
-	Queued, Processing, Again, Waiting   int
-	Failing, GivenUp, SetAside, Repaired int
-	Paused                               bool
-	OldestQueuedSeconds                  float64
-}
-
 func (c *command) stats(ctx context.Context) error {
 	if err := c.queue.Flush(ctx); err != nil {
 		return err
 	}
 	st, info := c.queue.Stats(), c.queue.Info()
-	n := numbers{
+	n := struct {
+		Queue                                string
+		Description                          string
+		Queued, Processing, Again, Waiting   int
+		Failing, GivenUp, SetAside, Repaired int
+		Paused                               bool
+		OldestQueuedSeconds                  float64
+	}{
 		st.Name, c.queue.Description(), st.Queued, st.Processing, st.Again, st.Waiting,
 		info.Failing, info.GivenUp, info.SetAside, info.Repaired, st.Paused, st.OldestQueued.Seconds(),
 	}
