@@ -245,9 +245,15 @@ func TestQuietLosses(t *testing.T) {
 	if st := freshStats(t, q); st.Queued+st.Waiting+int(st.Adds) != 0 {
 		t.Errorf("Stats() = %+v: an ended context has added something", st)
 	}
+	ctx := within(t, 20*time.Second)
+	must(t, q.AddAfterContext(ctx, "later", time.Hour))
+	must(t, q.AddRateLimitedContext(ctx, "failing"))
+	if _, found := q.SnapshotKey("later"); !found || requeues(t, q, "failing") != 1 {
+		t.Error("adds that were confirmed are not on the server")
+	}
 	f.down.Store(true)
 	q.Add("x")
-	wantErr(t, q.ShutDownContext(within(t, 20*time.Second)), ErrNotSent)
+	wantErr(t, q.ShutDownContext(ctx), ErrNotSent)
 }
 
 var _ worker.GiveUpRecorder[int] = (*Queue[int])(nil)

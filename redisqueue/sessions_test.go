@@ -169,6 +169,24 @@ func TestDeafReplica(t *testing.T) {
 	}
 }
 
+// Sessions that hold nothing are removed several at a time.
+func TestManyDeadSessions(t *testing.T) {
+	client := startServer(t).client()
+	a := rawSession{t: t, client: client, s: shiftedScript(), lease: time.Minute}
+	for i := range 40 {
+		a.id = fmt.Sprintf("dead%07d", i)
+		a.want("OK ", 1)
+	}
+	a.id = "bbbbbbbbbbb"
+	for i := range 8 {
+		shiftClock(t, client, time.Duration(min(i+1, 3))*30*time.Second)
+		a.want("OK ", i+1)
+	}
+	if left := client.ZRange(context.Background(), newKeyNames("test", 0).shard[7], 0, -1).Val(); len(left) != 1 || left[0] != a.id {
+		t.Errorf("%d sessions are left", len(left))
+	}
+}
+
 // A replica that sleeps is woken if another one adds a key that is due earlier than all it knows of.
 func TestEarlierDelay(t *testing.T) {
 	s, producer, consumer := twoReplicas(t, Config[string]{PollInterval: 9 * time.Second})
