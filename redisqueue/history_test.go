@@ -192,18 +192,30 @@ func (h *history) run(queues []*Queue[string], fault func()) {
 	fault()
 	h.quiet.Store(true)
 	producers.Wait()
-	eventually(h.t, time.Minute, func() error {
-		if left := h.unhandled(); len(left) > 0 {
-			return fmt.Errorf("never handled: %q; %+v", left, queues[0].Info())
-		}
-		return nil
-	})
+	h.waitUntilHandled()
 	for _, q := range queues {
 		if err := q.ShutDownContext(within(h.t, 30*time.Second)); err != nil {
 			h.t.Errorf("shutdown: %v, %+v", err, q.Info())
 		}
 	}
 	workers.Wait()
+	h.report()
+}
+
+// waitUntilHandled waits until all is handled that was confirmed.
+func (h *history) waitUntilHandled() {
+	h.t.Helper()
+	eventually(h.t, time.Minute, func() error {
+		if left := h.unhandled(); len(left) > 0 {
+			return fmt.Errorf("never handled: %q", left)
+		}
+		return nil
+	})
+}
+
+// report says what has happened, and whether it was right.
+func (h *history) report() {
+	h.t.Helper()
 	if err := h.check(); err != nil {
 		h.log()
 		h.t.Error(err)

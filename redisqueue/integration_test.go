@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/worker"
 	"github.com/prometheus/client_golang/prometheus"
@@ -161,44 +160,6 @@ func TestProm(t *testing.T) {
 			t.Errorf("%s of a replica that has ended", family.GetName())
 		}
 	}
-}
-
-// Package debug shows the queue, as a page and as JSON.
-func TestDebug(t *testing.T) {
-	q := newTestQueue(t, startServer(t).client(), Config[string]{Name: "orders"})
-	addAndGet(t, q, "held/1")
-	q.Add("queued/1")
-	q.AddAfter("waiting/1", time.Hour)
-	q.AddRateLimited("failing/1")
-	q.GiveUp("givenup/1", 3, errors.New("the card was declined"))
-	flush(t, q)
-	h := debug.NewHandler(debug.Options{})
-	defer h.Close()
-	debug.Register(h, "orders", q)
-	get := func(query string) string {
-		t.Helper()
-		r := httptest.NewRecorder()
-		h.ServeHTTP(r, httptest.NewRequest("GET", "/?"+query, nil))
-		if r.Code != 200 {
-			t.Fatalf("%s: %d %s", query, r.Code, r.Body)
-		}
-		return r.Body.String()
-	}
-	for _, format := range []string{"", "&format=json"} {
-		page := get("queue=orders" + format)
-		for _, key := range []string{"held/1", "queued/1", "waiting/1", "failing/1", "givenup/1", "the card was declined", "1 shards, keys: string"} {
-			if !strings.Contains(page, key) {
-				t.Errorf("the page %q does not show %s: %.2000s", format, key, page)
-			}
-		}
-		if list := get(format); !strings.Contains(list, "orders") {
-			t.Errorf("%q does not list the queue: %.500s", format, list)
-		}
-	}
-	if one := get("queue=orders&key=waiting/1&format=json"); !strings.Contains(one, "waiting") {
-		t.Errorf("one key: %s", one)
-	}
-	q.Done("held/1")
 }
 
 // selfSigned writes a certificate for 127.0.0.1 and its key, and returns their files and the pool that trusts it.
