@@ -202,9 +202,7 @@ func TestRepliesLost(t *testing.T) {
 	}
 	flush(t, flaky)
 	for _, key := range keys {
-		if n := requeues(t, flaky, key); n != want[key] {
-			t.Errorf("%s has failed %d times, want %d", key, n, want[key])
-		}
+		wantFailures(t, flaky, key, want[key])
 	}
 	if cuts.Load() < 15 {
 		t.Errorf("only %d connections were cut", cuts.Load())

@@ -187,17 +187,13 @@ func TestBackoffAndLimit(t *testing.T) {
 	wantDelay(a, "x", time.Minute)
 	b.AddRateLimited("x")
 	flush(t, b)
-	if n := requeues(t, a, "x"); n != 2 {
-		t.Errorf("%d failures are counted, want 2: one on each replica", n)
-	}
+	wantFailures(t, a, "x", 2)
 	if f := a.Snapshot(1).Failing; len(f) != 1 || f[0].Key != "k3x" || f[0].Requeues != 3 {
 		t.Errorf("Failing = %+v, want k3x with 3", f)
 	}
 	a.Forget("x")
 	flush(t, a)
-	if n := requeues(t, b, "x"); n != 0 {
-		t.Errorf("%d failures are counted after Forget", n)
-	}
+	wantFailures(t, b, "x", 0)
 
 	config = Config[string]{Name: "limited", Limit: 0.01, Burst: 2}
 	config.Backoff.Base = time.Millisecond

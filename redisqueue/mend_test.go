@@ -134,9 +134,7 @@ func TestKeyThatKills(t *testing.T) {
 	if err != nil || len(given) != 1 || given[0].Key != "a killer" || given[0].Attempts != 5 || !strings.Contains(given[0].Reason, "lost 5 times") {
 		t.Errorf("GivenUp() = %+v, %v", given, err)
 	}
-	if n := requeues(t, q, "a killer"); n != 5 {
-		t.Errorf("%d failures are counted, want 5", n)
-	}
+	wantFailures(t, q, "a killer", 5)
 	for st := freshStats(t, q); st.Waiting+st.Queued > 0; st = freshStats(t, q) {
 		pass(time.Minute)
 		if st.Queued > 0 {
@@ -216,9 +214,7 @@ func TestDelaysAfterClockWasAhead(t *testing.T) {
 	mustGet(t, q, "failing")
 	shiftClock(t, client, 0)
 	getEach(t, q, "x")
-	if n := requeues(t, q, "failing"); n != 1 {
-		t.Errorf("%d failures are counted, want 1", n)
-	}
+	wantFailures(t, q, "failing", 1)
 	for _, k := range q.Snapshot(10).Waiting {
 		if d := time.Until(k.Due); k.Key == "later" && (d < 8*time.Minute || d > 11*time.Minute) {
 			t.Errorf("later is shown as due in %v", d)

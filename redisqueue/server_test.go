@@ -356,6 +356,13 @@ func requeues(t testing.TB, q *Queue[string], key string) (n int) {
 	return n
 }
 
+func wantFailures(t testing.TB, q *Queue[string], key string, want int) {
+	t.Helper()
+	if n := requeues(t, q, key); n != want {
+		t.Errorf("%d failures of %s are counted, want %d", n, key, want)
+	}
+}
+
 // eventually waits until f returns no error.
 func eventually(t testing.TB, d time.Duration, f func() error) {
 	t.Helper()

@@ -164,9 +164,7 @@ func TestDeafReplica(t *testing.T) {
 	waitUntil(t, func() bool { freshStats(t, other); return s.client().ZCard(context.Background(), gone).Val() > 0 })
 	f.deaf.Store(false)
 	flush(t, q)
-	if n := requeues(t, q, "x"); n != 3 {
-		t.Errorf("%d failures are counted, want 3", n)
-	}
+	wantFailures(t, q, "x", 3)
 }
 
 // Sessions that hold nothing are removed several at a time.

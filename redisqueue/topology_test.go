@@ -106,21 +106,23 @@ type cluster struct {
 	nodes []*redis.Client
 	ids   []string
 	addrs []string
+	buses []string // the ports of the cluster bus
 }
 
 func startCluster(t *testing.T) *cluster {
 	c := &cluster{t: t}
 	ctx := context.Background()
 	for i := range 3 {
-		s := startServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", portOf(freeAddr(t)))
+		bus := portOf(freeAddr(t))
+		s := startServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", bus)
 		node := s.client()
 		first, last := i*16384/3, (i+1)*16384/3-1
 		must(t, node.ClusterAddSlotsRange(ctx, first, last).Err())
 		id, _ := node.Do(ctx, "CLUSTER", "MYID").Text()
-		c.nodes, c.ids, c.addrs = append(c.nodes, node), append(c.ids, id), append(c.addrs, s.addr)
-		for j, port := range c.busPorts()[:i] {
-			must(t, node.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", portOf(c.addrs[j]), port).Err())
+		for j, addr := range c.addrs {
+			must(t, node.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", portOf(addr), c.buses[j]).Err())
 		}
+		c.nodes, c.ids, c.addrs, c.buses = append(c.nodes, node), append(c.ids, id), append(c.addrs, s.addr), append(c.buses, bus)
 	}
 	for _, node := range c.nodes {
 		eventually(t, time.Minute, func() error {
@@ -135,14 +137,6 @@ func startCluster(t *testing.T) *cluster {
 }
 
 func portOf(addr string) string { _, port, _ := net.SplitHostPort(addr); return port }
-
-func (c *cluster) busPorts() (ports []string) {
-	for _, node := range c.nodes {
-		port, _ := node.ConfigGet(context.Background(), "cluster-port").Result()
-		ports = append(ports, port["cluster-port"])
-	}
-	return ports
-}
 
 // move moves a slot from one node to another, a key at a time, while it is used.
 func (c *cluster) move(slot, from, to int) {
@@ -215,8 +209,7 @@ func TestClusterSlotsMove(t *testing.T) {
 		}
 	})
 	for _, q := range queues {
-		info := q.Info()
-		if info.LostLeases > 0 {
+		if info := q.Info(); info.LostLeases > 0 {
 			t.Errorf("leases were lost: %+v", info)
 		}
 	}
