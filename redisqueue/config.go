@@ -141,17 +141,11 @@ func (c *Config[T]) settings() string {
 		factor = 2
 	}
 	forgetAfter := positiveOr(b.ForgetAfter, max(2*min(longest, math.MaxInt64/2), 10*time.Minute))
-	micros := func(d time.Duration) string {
-		return strconv.FormatFloat(float64(d)/float64(time.Microsecond), 'f', 3, 64)
-	}
-	number := func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
-	part := func(n int) string { return strconv.Itoa((max(n, 1)-1)/max(c.Shards, 1) + 1) } // of each shard
-	return strings.Join([]string{
-		"base=" + micros(base), "max=" + micros(longest), "factor=" + number(min(max(factor, 1), 1e300)),
-		"jitter=" + strconv.Itoa(int(b.Jitter)), "forget=" + micros(forgetAfter),
-		"limit=" + number(max(c.Limit, 0)/float64(max(c.Shards, 1))), "burst=" + part(c.Burst),
-		"losses=" + strconv.Itoa(c.MaxLostLeases), "keep=" + part(c.GivenUpLimit), "keepfor=" + micros(c.GivenUpAge),
-	}, " ")
+	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+	part := func(n int) int { return (max(n, 1)-1)/max(c.Shards, 1) + 1 } // of each shard
+	return fmt.Sprintf("base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f limit=%g burst=%d losses=%d keep=%d keepfor=%.3f",
+		micros(base), micros(longest), min(max(factor, 1), 1e300), b.Jitter, micros(forgetAfter),
+		max(c.Limit, 0)/float64(max(c.Shards, 1)), part(c.Burst), c.MaxLostLeases, part(c.GivenUpLimit), micros(c.GivenUpAge))
 }
 
 func positiveOr[N int | time.Duration](n, otherwise N) N {
