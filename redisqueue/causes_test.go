@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,24 +13,12 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// micro is t as the server keeps it.
-func micro(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()) }
-
-// rounded returns causes with times as the server keeps them.
-func rounded(causes workqueue.Causes) workqueue.Causes {
-	if causes.IsZero() {
-		return workqueue.Causes{}
-	}
-	causes.First, causes.Last = micro(causes.First), slices.Clone(causes.Last)
-	for i := range causes.Last {
-		causes.Last[i].Time = micro(causes.Last[i].Time)
-	}
-	return causes
-}
+// now is the time as the server keeps it.
+func now() time.Time { return time.UnixMicro(time.Now().UnixMicro()) }
 
 func wantCauses(t testing.TB, when string, got, want workqueue.Causes) {
 	t.Helper()
-	if got, want := rounded(got), rounded(want); !reflect.DeepEqual(got, want) {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s: causes %+v, want %+v", when, got, want)
 	}
 }
@@ -44,7 +31,7 @@ func TestCauses(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		key := fmt.Sprint("key ", seed)
 		var want workqueue.Causes
-		began := time.Now()
+		began := now()
 		for n := range 1 + random.IntN(20) {
 			q := []*Queue[string]{a, b}[random.IntN(2)]
 			cause := workqueue.Cause{
@@ -103,7 +90,7 @@ func TestCausesInTheBuffer(t *testing.T) {
 	waitForCall(t, q) // All that follows is in the buffer.
 	var want workqueue.Causes
 	for i := range 30 {
-		cause := workqueue.Cause{Reason: fmt.Sprint(i % 11), Time: time.Now().Add(time.Duration(i) * time.Second)}
+		cause := workqueue.Cause{Reason: fmt.Sprint(i % 11), Time: now().Add(time.Duration(i) * time.Second)}
 		want = want.Plus(cause)
 		q.AddCause("x", cause)
 		if i == 5 {
@@ -135,8 +122,8 @@ func TestCausesOfUnfinishedKeys(t *testing.T) {
 	client, f := s.faultyClient()
 	config := Config[string]{Lease: time.Second}
 	q, other := newTestQueue(t, client, config), newTestQueue(t, s.client(), Config[string]{Lease: time.Minute})
-	first := workqueue.Cause{Reason: "first", Time: time.Now()}
-	second := workqueue.Cause{Reason: "second", Time: time.Now().Add(time.Second)}
+	first := workqueue.Cause{Reason: "first", Time: now()}
+	second := workqueue.Cause{Reason: "second", Time: now().Add(time.Second)}
 	q.AddCause("x", first)
 	mustGet(t, q, "x")
 	q.AddCause("x", second)

@@ -83,8 +83,10 @@ func freeAddr(t testing.TB) string {
 	return ""
 }
 
-func (s *server) port() string {
-	_, port, _ := net.SplitHostPort(s.addr)
+func (s *server) port() string { return portOf(s.addr) }
+
+func portOf(addr string) string {
+	_, port, _ := net.SplitHostPort(addr)
 	return port
 }
 

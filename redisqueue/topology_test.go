@@ -3,7 +3,6 @@ package redisqueue
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,16 +19,14 @@ import (
 func startSentinel(t *testing.T, master string) string {
 	t.Helper()
 	addr := freeAddr(t)
-	_, port, _ := net.SplitHostPort(addr)
-	host, masterPort, _ := net.SplitHostPort(master)
 	file := filepath.Join(t.TempDir(), "sentinel.conf")
 	config := fmt.Sprintf(`port %s
 bind 127.0.0.1
 dir %s
-sentinel monitor m %s %s 2
+sentinel monitor m 127.0.0.1 %s 2
 sentinel down-after-milliseconds m 3000
 sentinel failover-timeout m 5000
-`, port, t.TempDir(), host, masterPort)
+`, portOf(addr), t.TempDir(), portOf(master))
 	must(t, os.WriteFile(file, []byte(config), 0o600))
 	cmd := exec.Command(serverBinary(t), file, "--sentinel")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -135,8 +132,6 @@ func startCluster(t *testing.T) *cluster {
 	}
 	return c
 }
-
-func portOf(addr string) string { _, port, _ := net.SplitHostPort(addr); return port }
 
 // move moves a slot from one node to another, a key at a time, while it is used.
 func (c *cluster) move(slot, from, to int) {
