@@ -97,17 +97,17 @@ func encodePlain[T comparable](key T) (string, error) {
 func decodePlain[T comparable](encoded string) (key T, err error) {
 	switch v := reflect.ValueOf(&key).Elem(); {
 	case v.CanInt():
-		var n int64
-		n, err = strconv.ParseInt(encoded, 10, v.Type().Bits())
+		n, err := strconv.ParseInt(encoded, 10, v.Type().Bits())
 		v.SetInt(n)
+		return key, err
 	case v.CanUint():
-		var n uint64
-		n, err = strconv.ParseUint(encoded, 10, v.Type().Bits())
+		n, err := strconv.ParseUint(encoded, 10, v.Type().Bits())
 		v.SetUint(n)
+		return key, err
 	default:
 		v.SetString(encoded)
+		return key, nil
 	}
-	return key, err
 }
 
 // checkJSON returns an error if a value of type t may differ from what JSON makes of it.
