@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // now is the time as the server keeps it.
@@ -282,4 +283,50 @@ func TestAddedAgainInOutage(t *testing.T) {
 		t.Error("the channel is not closed after the outage")
 	}
 	q.Done("x")
+}
+
+// A handler in a pool hears that another replica has added its key, within a second, and why it came. It comes again at once, and
+// nothing counts as a failure.
+func TestHandlerHearsOfAdds(t *testing.T) {
+	s := startServer(t)
+	config := Config[string]{Logger: discard}
+	q, other := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
+	ctx, cancel := context.WithCancel(within(t, time.Minute))
+	type call struct {
+		reasons string
+		attempt int
+		waited  time.Duration
+	}
+	started, calls := make(chan bool, 2), make(chan call, 2)
+	pool, ended := worker.New(q, func(ctx context.Context, key string) error {
+		c := call{reasons: worker.Causes(ctx).String(), attempt: worker.Attempt(ctx)}
+		until := worker.UntilAdded(ctx)
+		began := time.Now()
+		started <- true
+		if strings.HasSuffix(c.reasons, "last") {
+			calls <- c
+			return nil
+		}
+		<-until.Done()
+		c.waited = time.Since(began)
+		calls <- c
+		return context.Cause(until)
+	}, worker.Options[string]{Logger: discard}), make(chan error, 1)
+	go func() { ended <- pool.Run(ctx) }()
+	q.AddCause("x", workqueue.Cause{Reason: "first"})
+	<-started
+	other.AddCause("x", workqueue.Cause{Reason: "status", Quiet: true})
+	must(t, other.Flush(ctx))
+	other.AddCause("x", workqueue.Cause{Reason: "last"})
+	if c := <-calls; c.reasons != "first" || c.attempt != 1 || c.waited > 10*time.Second {
+		t.Errorf("the first call: %+v", c)
+	}
+	if c := <-calls; c.reasons != "status; last" || c.attempt != 1 {
+		t.Errorf("the second call: %+v", c)
+	}
+	if n := requeues(t, q, "x"); n != 0 {
+		t.Errorf("%d failures are counted", n)
+	}
+	cancel()
+	<-ended
 }
