@@ -1,7 +1,6 @@
 package debug
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -24,8 +23,9 @@ type keyPage struct {
 	Incomplete bool   `json:"incomplete,omitempty"`
 	Error      string `json:"error,omitempty"`
 
-	Actions actionSet `json:"-"`
-	Refresh int       `json:"-"`
+	// Row is the key as templates show it.
+	Row     row `json:"-"`
+	Refresh int `json:"-"`
 }
 
 // queueName is a queue on a page that has none of its numbers.
@@ -33,9 +33,6 @@ type queueName struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 }
-
-// Href returns the address of the queue's page.
-func (q queueName) Href() string { return "?" + url.Values{"queue": {q.ID}}.Encode() }
 
 // callReport is a call of a handler that has failed.
 type callReport struct {
@@ -48,67 +45,66 @@ type callReport struct {
 	Stack   string    `json:"stack,omitempty"`
 }
 
-// keyPage reports the key that query asks for, or returns nil if there is no such queue. A key that has been found once
-// is looked up, and not searched for again.
-func (h *Handler) keyPage(ctx context.Context, query url.Values) *keyPage {
-	e := h.find(query.Get("queue"))
-	if e == nil {
-		return nil
-	}
+// keyPage reports the key of e that query asks for. A key that has been found once is looked up, and not searched for again.
+func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyPage {
 	text, id := query.Get("key"), query.Get("id")
-	limit := 0
-	if len(e.recall(text, id)) == 0 || !h.canLookUp(e) {
-		limit = searchLimit
-	}
-	now := h.clock.Now()
-	r := h.readOne(ctx, e, limit)
-	found := h.search(ctx, h.searching, r, text, id)
-	if limit == 0 && len(found.Keys) > 0 && found.Keys[0].State == stateAbsent { // It may be in a list of those that are not in the queue.
-		r = h.readOne(ctx, e, searchLimit)
+	p := &keyPage{Time: h.clock.Now().UTC(), Queue: queueName{e.id, e.name}}
+	var r *reading
+	var found *foundReport
+	isAbsent := func() bool { return len(found.Keys) == 0 || found.Keys[0].State == stateAbsent }
+	search := func(limit int) {
+		r = h.readOne(ctx, e, limit)
 		found = h.search(ctx, h.searching, r, text, id)
 	}
-	p := &keyPage{Time: now.UTC(), Queue: queueName{e.id, e.name}, Incomplete: found.Incomplete}
-	if failure := cmp.Or(r.panicked, found.failure); failure != nil {
-		p.Error = failure.Error()
+	known := len(e.recall(text, id)) > 0 && h.canLookUp(e)
+	if known {
+		search(0)
 	}
-	if r.late {
+	if !known || len(found.Keys) > 0 && isAbsent() { // It may be in a list of those that are not in the queue.
+		search(searchLimit)
+	}
+	p.Incomplete = found.Incomplete
+	switch {
+	case r.late:
 		p.Error = "The queue does not answer."
+	case r.panicked != nil:
+		p.Error = r.panicked.Error()
 	}
-	if found.cheap && len(found.Keys) > 0 && found.Keys[0].State != stateAbsent { // To look for an absent key, all lists are asked for.
+	if found.cheap && !isAbsent() { // To look for an absent key, all lists are asked for.
 		p.Refresh = refreshSeconds
 	}
 	if len(found.Keys) == 0 {
-		p.Key = keyReport{Key: newLabel(text, maxKey).short(), Bytes: len(text), State: stateAbsent, ID: id}
-		return p
+		p.Key = keyReport{Key: short(text, maxKey), Bytes: len(text), State: stateAbsent, ID: id}
+	} else {
+		finish(found.Keys, p.Time)
+		p.Key = found.Keys[0]
 	}
-	p.Key = found.Keys[0]
-	p.Key.finish(now)
-	if p.Key.State != stateAbsent {
-		p.Actions = h.actionsOf(r).forKey(p.Key)
+	p.Row = row{p.Key, section{QueueID: e.id}}
+	if !isAbsent() {
+		p.Row.Actions = h.actionsOf(r).forKey(p.Key)
 	}
 	return p
 }
 
 // canLookUp reports whether the queue and its pools can be asked for one key.
 func (h *Handler) canLookUp(e *entry) bool {
-	return e.queue.SnapshotKey != nil && !slices.ContainsFunc(h.poolsOf(e), func(p *pool) bool { return p.SnapshotKey == nil })
+	return e.queue.SnapshotKey != nil &&
+		!slices.ContainsFunc(h.poolsOf(e), func(p *worker.Inspector) bool { return p.SnapshotKey == nil })
 }
 
 // lookUp replaces what k says by what its queue and the pools know of it now. A failing or given-up key that is not in the
 // queue keeps its state: it may be known from a list alone.
-func (r *reading) lookUp(k *keyReport, known *poolKeys) error {
-	q := r.entry.queue
+func (r *reading) lookUp(k *keyReport, known *poolKeys) {
 	k.Calls = nil
-	failure := guarded("queue", func() {
-		if q.SnapshotKey == nil {
-			return
-		}
-		if now, ok := q.SnapshotKey(k.raw); ok {
-			*k = newKeyReport(now)
-		} else if k.State != stateFailing && k.State != stateGivenUp {
-			*k = keyReport{raw: k.raw, State: stateAbsent}
-		}
-	})
+	if q := r.entry.queue; q.SnapshotKey != nil {
+		r.guard("queue", func() {
+			if now, ok := q.SnapshotKey(k.raw); ok {
+				*k = newKeyReport(now)
+			} else if k.State != stateFailing && k.State != stateGivenUp {
+				*k = keyReport{raw: k.raw, State: stateAbsent}
+			}
+		})
+	}
 	known.describe(k)
 	for _, p := range r.pools {
 		if p.pool.SnapshotKey != nil {
@@ -117,51 +113,36 @@ func (r *reading) lookUp(k *keyReport, known *poolKeys) error {
 		}
 	}
 	slices.SortStableFunc(k.Calls, func(a, b callReport) int { return b.Started.Compare(a.Started) })
-	return failure
 }
 
 // addPool adds what a pool knows of the key.
 func (k *keyReport) addPool(s worker.KeySnapshot[any]) {
 	state := k.State
-	for _, f := range []struct {
-		failed *worker.FailedKey[any]
-		state  string
-	}{{s.Dropped, stateGivenUp}, {s.Failing, stateFailing}} {
-		if f.failed != nil {
-			k.addFailure(failure{FailedKey: *f.failed, state: f.state})
-			state = f.state
-		}
+	if s.Dropped != nil {
+		state = stateGivenUp
+		k.addFailure(failure{FailedKey: *s.Dropped, state: state})
+	}
+	if s.Failing != nil {
+		state = stateFailing
+		k.addFailure(failure{FailedKey: *s.Failing, state: state})
 	}
 	if s.Running != nil {
-		k.addRunning(*s.Running)
 		state = string(workqueue.KeyProcessing)
+		k.addRunning(*s.Running)
 	}
 	if k.State == stateAbsent || k.State == stateFailing {
 		k.State = state
 	}
 	k.MaxAttempts = max(k.MaxAttempts, s.MaxAttempts)
-	if k.Causes == nil && !s.Causes.IsZero() {
+	if k.Causes == nil {
 		k.Causes = newCauses(&s.Causes)
 	}
 	for _, c := range s.FailedCalls {
 		k.Calls = append(k.Calls, callReport{
 			Attempt: c.Attempt, Started: c.Started.UTC(), Took: seconds(c.Duration),
-			Causes: newLabel(c.Causes, maxError).short(), Error: newLabel(c.Err, maxError).short(), Stack: stackText(c.Stack),
+			Causes: short(c.Causes, maxError), Error: short(c.Err, maxError), Stack: stackText(c.Stack),
 		})
 	}
-}
-
-// newCauses returns a printable copy of c, or nil if there are none.
-func newCauses(c *workqueue.Causes) *workqueue.Causes {
-	if c == nil || c.IsZero() {
-		return nil
-	}
-	printable := workqueue.Causes{Last: slices.Clone(c.Last), Others: c.Others, First: c.First.UTC()}
-	for i := range printable.Last {
-		l := &printable.Last[i]
-		l.Reason, l.TraceParent, l.Time = newLabel(l.Reason, maxKey).short(), newLabel(l.TraceParent, maxName).short(), l.Time.UTC()
-	}
-	return &printable
 }
 
 // keyID distinguishes keys whose texts are alike. It is the same in each run of the program, except for pointers.
@@ -171,69 +152,10 @@ func keyID(key any) (id string) {
 			id = fmt.Sprintf("%T", key)
 		}
 	}()
-	text := ""
+	format := "%T %#v"
 	if reflect.ValueOf(key).Kind() == reflect.Pointer {
-		text = fmt.Sprintf("%T %p", key, key)
-	} else {
-		text = fmt.Sprintf("%T %#v", key, key)
+		format = "%T %p"
 	}
-	sum := sha256.Sum256([]byte(text))
+	sum := sha256.Sum256(fmt.Appendf(nil, format, key, key))
 	return base64.RawURLEncoding.EncodeToString(sum[:4])
-}
-
-// Row returns the key as templates show it.
-func (p *keyPage) Row() row { return row{p.Key, section{QueueID: p.Queue.ID, Actions: p.Actions}} }
-
-// HrefJSON returns the address of the same as JSON.
-func (p *keyPage) HrefJSON() string {
-	return "?" + url.Values{"queue": {p.Queue.ID}, "key": {p.Key.Key}, "id": {p.Key.ID}, "format": {"json"}}.Encode()
-}
-
-// AttemptText says how often the key was tried, a call that goes on included, and how often it may be.
-func (k keyReport) AttemptText() string { return k.attempts(k.Attempt) }
-
-func (k keyReport) attempts(n int) string {
-	if k.MaxAttempts > 0 {
-		return number(n) + " of " + number(k.MaxAttempts)
-	}
-	return number(n)
-}
-
-// Sentence says where the key is in its life.
-func (k keyReport) Sentence() string {
-	since, next := "", ""
-	if k.For != nil {
-		since = " for " + human(time.Duration(*k.For))
-	}
-	if k.Attempt > 0 || k.MaxAttempts > 0 {
-		next = "attempt " + k.attempts(k.Attempt+1)
-	}
-	switch k.State {
-	case string(workqueue.KeyProcessing):
-		text := "A worker has had it" + since
-		if k.Attempt > 0 {
-			text += ": attempt " + k.AttemptText()
-		}
-		if k.Again {
-			text += ". It was added again meanwhile"
-		}
-		return text + "."
-	case string(workqueue.KeyQueued):
-		text := "It has been in the line" + since
-		if next != "" {
-			text += ": " + next + " comes next"
-		}
-		return text + "."
-	case string(workqueue.KeyWaiting):
-		text := "It waits for its time"
-		if k.DueIn != nil {
-			text += ": " + cmp.Or(next, "it") + " comes in " + human(time.Duration(*k.DueIn))
-		}
-		return text + "."
-	case stateFailing:
-		return "It is not in the queue, and its failures are remembered."
-	case stateGivenUp:
-		return "It was given up after attempt " + k.AttemptText() + " and does not come again by itself."
-	}
-	return "It is not in the queue, and nothing is known of it: it may be done."
 }

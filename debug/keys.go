@@ -63,9 +63,21 @@ type keyReport struct {
 func newKeyReport(k workqueue.KeySnapshot[any]) keyReport {
 	return keyReport{
 		State: string(k.State), Since: k.Since.UTC(), Due: k.Due.UTC(), Again: k.Again, Requeues: k.Requeues,
-		Priority: k.Priority, Group: newLabel(k.Group, maxName).short(), Blocked: k.Blocked, Causes: newCauses(k.Causes),
-		raw: k.Key,
+		Priority: k.Priority, Group: short(k.Group, maxName), Blocked: k.Blocked, Causes: newCauses(k.Causes), raw: k.Key,
 	}
+}
+
+// newCauses returns a printable copy of c, or nil if there are none.
+func newCauses(c *workqueue.Causes) *workqueue.Causes {
+	if c == nil || c.IsZero() {
+		return nil
+	}
+	printable := workqueue.Causes{Last: slices.Clone(c.Last), Others: c.Others, First: c.First.UTC()}
+	for i := range printable.Last {
+		l := &printable.Last[i]
+		l.Reason, l.TraceParent, l.Time = short(l.Reason, maxKey), short(l.TraceParent, maxName), l.Time.UTC()
+	}
+	return &printable
 }
 
 // poolKeys is what pools know of keys.
@@ -79,10 +91,8 @@ type poolKeys struct {
 
 func (r *reading) poolKeys() *poolKeys {
 	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), failures: make(map[any]failure)}
-	if r.keys != nil {
-		for _, k := range r.keys.givenUp {
-			p.dropped = append(p.dropped, worker.FailedKey[any]{Key: k.Key, Attempt: k.Attempts, Err: k.Err, Time: k.Time})
-		}
+	for _, k := range r.keys.givenUp {
+		p.dropped = append(p.dropped, givenUp(k).FailedKey)
 	}
 	for _, s := range r.pools {
 		p.running = append(p.running, s.Running...)
@@ -134,29 +144,25 @@ func (k *keyReport) addRunning(r worker.RunningKey[any]) {
 
 func (k *keyReport) addFailure(f failure) {
 	k.Attempt = max(k.Attempt, f.Attempt)
-	k.Error = newLabel(f.Err, maxError).short()
+	k.Error = short(f.Err, maxError)
 	k.FailedAt = f.Time.UTC()
 	if k.Due.IsZero() && f.state != "" {
 		k.Due = f.NextTry.UTC()
 	}
 }
 
-// newKeyLists returns what a queue and its pools know of their keys. It does not set what [keyReport.finish] sets.
+// newKeyLists returns what a queue and its pools know of their keys. It does not set what finish sets.
 func newKeyLists(q *queueKeys, known *poolKeys) keyLists {
-	var s workqueue.Snapshot[any]
-	if q != nil {
-		s = q.Snapshot
-	}
 	reports := func(keys []workqueue.KeySnapshot[any]) []keyReport {
-		all := make([]keyReport, 0, len(keys))
-		for _, k := range keys {
-			k.State = "" // the list says it
-			all = append(all, newKeyReport(k))
+		all := make([]keyReport, len(keys))
+		for i, k := range keys {
+			all[i] = newKeyReport(k)
+			all[i].State = "" // the list says it
 		}
 		return all
 	}
 	l := keyLists{
-		Running: reports(s.Processing), Queued: reports(s.Queued), Waiting: reports(s.Waiting),
+		Running: reports(q.Processing), Queued: reports(q.Queued), Waiting: reports(q.Waiting),
 		Failing: []keyReport{}, GivenUp: []keyReport{},
 	}
 	if len(l.Running) == 0 {
@@ -165,17 +171,14 @@ func newKeyLists(q *queueKeys, known *poolKeys) keyLists {
 		}
 	}
 	// First the failing keys whose errors are known, then those that only the limiter knows.
-	counted := reports(s.Failing)
 	for _, f := range known.failing {
-		k := keyReport{raw: f.Key, Requeues: f.Attempt}
-		if i := slices.IndexFunc(counted, func(c keyReport) bool { return c.raw == f.Key }); i >= 0 {
-			k = counted[i]
-		}
-		l.Failing = append(l.Failing, k)
+		l.Failing = append(l.Failing, keyReport{raw: f.Key, Requeues: f.Attempt})
 	}
-	for _, k := range counted {
+	for _, k := range reports(q.Failing) {
 		if known.failures[k.raw].state != stateFailing {
 			l.Failing = append(l.Failing, k)
+		} else {
+			l.Failing[slices.IndexFunc(l.Failing, func(f keyReport) bool { return f.raw == k.raw })] = k
 		}
 	}
 	for _, f := range known.dropped {
@@ -191,30 +194,12 @@ func newKeyLists(q *queueKeys, known *poolKeys) keyLists {
 	return l
 }
 
-// cut returns the first limit keys of each list.
-func (l keyLists) cut(limit int) keyLists {
-	for _, keys := range l.all() {
-		*keys = (*keys)[:min(limit, len(*keys))]
-	}
-	return l
-}
-
 func (l *keyLists) all() []*[]keyReport {
 	return []*[]keyReport{&l.Running, &l.Queued, &l.Waiting, &l.Failing, &l.GivenUp}
 }
 
 // finish sets what depends on the keys' own methods, and on now.
-func (l *keyLists) finish(now time.Time) {
-	for _, keys := range l.all() {
-		for i := range *keys {
-			(*keys)[i].finish(now)
-		}
-	}
-}
-
-func (k *keyReport) finish(now time.Time) {
-	text := newLabel(keyText(k.raw), maxKey)
-	k.Key, k.Bytes, k.Cut = text.Text, text.Bytes, text.Cut
+func finish(keys []keyReport, now time.Time) {
 	ago := func(t time.Time) *seconds {
 		if t.IsZero() {
 			return nil
@@ -222,23 +207,20 @@ func (k *keyReport) finish(now time.Time) {
 		d := seconds(max(0, now.Sub(t)))
 		return &d
 	}
-	k.For, k.Ago = ago(k.Since), ago(k.FailedAt)
-	for i := range k.Calls {
-		k.Calls[i].Ago = ago(k.Calls[i].Started)
-	}
-	if !k.Due.IsZero() {
-		d := seconds(max(0, k.Due.Sub(now)))
-		k.DueIn = &d
+	for i := range keys {
+		k := &keys[i]
+		text := keyText(k.raw)
+		k.Key, k.Bytes, k.Cut = cut(text, maxKey), len(text), len(text) > maxKey
+		k.For, k.Ago = ago(k.Since), ago(k.FailedAt)
+		for i := range k.Calls {
+			k.Calls[i].Ago = ago(k.Calls[i].Started)
+		}
+		if !k.Due.IsZero() {
+			d := seconds(max(0, k.Due.Sub(now)))
+			k.DueIn = &d
+		}
 	}
 }
 
-// StateText is the key's state for people.
-func (k keyReport) StateText() string {
-	switch k.State {
-	case "processing":
-		return "running"
-	case "given_up":
-		return "given up"
-	}
-	return k.State
-}
+// KeyID returns what the id of a key is, whether it was found or not.
+func (k keyReport) KeyID() string { return keyID(k.raw) }

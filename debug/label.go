@@ -19,26 +19,9 @@ const (
 	maxStack = 8 << 10
 )
 
-// label is a text from outside, made harmless.
-type label struct {
-	// Text is valid UTF-8, printable, and cut.
-	Text string
-	// Bytes is the length of the whole text.
-	Bytes int
-	Cut   bool
-}
-
-// short returns the text with a sign that it was cut.
-func (l label) short() string {
-	if l.Cut {
-		return l.Text + "…"
-	}
-	return l.Text
-}
-
-func newLabel(s string, limit int) label {
-	l := label{Bytes: len(s), Cut: len(s) > limit}
-	if l.Cut {
+// cut returns the first bytes of a text from outside, at most limit, made harmless: valid UTF-8, and printable.
+func cut(s string, limit int) string {
+	if len(s) > limit {
 		end := limit
 		for i := range utf8.UTFMax {
 			if utf8.RuneStart(s[limit-i]) { // Do not cut a rune in two.
@@ -48,8 +31,15 @@ func newLabel(s string, limit int) label {
 		}
 		s = s[:end]
 	}
-	l.Text = printable(s)
-	return l
+	return printable(s)
+}
+
+// short is cut, with a sign if something was cut off.
+func short(s string, limit int) string {
+	if len(s) > limit {
+		return cut(s, limit) + "…"
+	}
+	return cut(s, limit)
 }
 
 // printable returns s with what cannot be printed escaped as in Go: control characters, invalid UTF-8, and

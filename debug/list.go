@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // pageLen is the number of queues on a page.
@@ -101,7 +103,7 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 	now := h.clock.Now()
 	r := &listReport{
 		Time:        now.UTC(),
-		Search:      newLabel(query.Get("search"), maxName).Text,
+		Search:      cut(query.Get("search"), maxName),
 		Sort:        by.Name,
 		SampleEvery: seconds(h.every),
 	}
@@ -110,7 +112,7 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 	wanted := strings.ToLower(r.Search)
 	all = slices.DeleteFunc(all, func(q *reading) bool { return !strings.Contains(strings.ToLower(q.entry.name), wanted) })
 	r.Matching = len(all)
-	counted := make(map[*pool]bool) // Queues with one name have the same pools.
+	counted := make(map[*worker.Inspector]bool) // Queues with one name have the same pools.
 	for _, q := range all {
 		r.Queued += q.stats.Queued
 		r.Processing += q.stats.Processing
@@ -138,41 +140,4 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 		r.Queues[i] = h.newQueueReport(q, now)
 	}
 	return r
-}
-
-func (r *listReport) href(page int) string {
-	v := url.Values{"sort": {r.Sort}, "page": {strconv.Itoa(page)}}
-	if r.Search != "" {
-		v.Set("search", r.Search)
-	}
-	return "?" + v.Encode()
-}
-
-// HrefPrevious and HrefNext return the addresses of the pages beside this one, and HrefJSON that of this one as JSON.
-func (r *listReport) HrefPrevious() string { return r.href(r.Page - 1) }
-func (r *listReport) HrefNext() string     { return r.href(r.Page + 1) }
-func (r *listReport) HrefJSON() string     { return r.href(r.Page) + "&format=json" }
-
-// findPage shows the keys that were found in all queues.
-type findPage struct {
-	Time       time.Time    `json:"time"`
-	Registered int          `json:"registered"`
-	Found      *foundReport `json:"found"`
-}
-
-func (h *Handler) findPage(ctx context.Context, text string) *findPage {
-	now := h.clock.Now()
-	p := &findPage{Time: now.UTC(), Registered: len(h.entries()), Found: h.searchEverywhere(ctx, text)}
-	for i := range p.Found.Keys {
-		p.Found.Keys[i].finish(now)
-	}
-	return p
-}
-
-// Rows returns the keys as templates show them.
-func (p *findPage) Rows() []row { return section{Keys: p.Found.Keys}.Rows() }
-
-// HrefJSON returns the address of the same as JSON.
-func (p *findPage) HrefJSON() string {
-	return "?" + url.Values{"key": {p.Found.Search}, "format": {"json"}}.Encode()
 }

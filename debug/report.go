@@ -3,7 +3,6 @@ package debug
 import (
 	"fmt"
 	"math"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -21,8 +20,7 @@ func (s seconds) MarshalJSON() ([]byte, error) {
 
 // queueReport is what is shown of each queue.
 type queueReport struct {
-	ID             string       `json:"id"`
-	Name           string       `json:"name"`
+	queueName
 	Queued         int          `json:"queued"`
 	Blocked        int          `json:"blocked"`
 	Paused         bool         `json:"paused"`
@@ -54,9 +52,6 @@ type queueReport struct {
 	timeline timeline
 }
 
-// Href returns the address of the queue's page.
-func (q queueReport) Href() string { return "?" + url.Values{"queue": {q.ID}}.Encode() }
-
 // poolReport is what is shown of a pool of workers.
 type poolReport struct {
 	Name     string       `json:"name"`
@@ -80,7 +75,7 @@ func newPoolReports(pools []poolReading) []poolReport {
 	for i, p := range pools {
 		s := p.Stats
 		all[i] = poolReport{
-			Name: newLabel(s.Name, maxName).short(), Wanted: s.Wanted, Living: s.Living, Busy: s.Busy, Stuck: s.Stuck,
+			Name: short(s.Name, maxName), Wanted: s.Wanted, Living: s.Living, Busy: s.Busy, Stuck: s.Stuck,
 			Handled: s.Handled, Failed: s.Failed, Panicked: s.Panicked, TimedOut: s.TimedOut,
 			Requeued: s.Requeued, GivenUp: p.DroppedKeys, Dropped: s.Dropped, Failing: s.Failing, Handler: newTimesReport(s.Durations),
 		}
@@ -91,7 +86,7 @@ func newPoolReports(pools []poolReading) []poolReport {
 func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 	s := r.stats
 	q := queueReport{
-		ID: r.entry.id, Name: r.entry.name, HasQueue: r.entry.hasQueue(), Late: r.late,
+		queueName: queueName{r.entry.id, r.entry.name}, HasQueue: r.entry.hasQueue(), Late: r.late,
 		Queued: s.Queued, Blocked: s.Blocked, Paused: s.Paused, PausedGroups: len(r.pausedGroups), Processing: s.Processing, Waiting: s.Waiting,
 		Adds: s.Adds, Retries: s.Retries, Dropped: s.Dropped, UnmatchedDones: s.UnmatchedDones,
 		ShuttingDown: s.ShuttingDown, Timed: s.Latency != nil, OldestQueued: seconds(s.OldestQueued),

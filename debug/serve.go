@@ -86,31 +86,30 @@ type errorReport struct {
 	Error string `json:"error"`
 }
 
+// answer returns the report that r asks for, and the template of its page.
 func (h *Handler) answer(r *http.Request) (status int, template string, report any) {
-	query := r.URL.Query()
-	switch ctx := r.Context(); {
-	case !query.Has("queue") && query.Has("key"):
-		return http.StatusOK, "find", h.findPage(ctx, query.Get("key"))
-	case !query.Has("queue"):
+	query, ctx := r.URL.Query(), r.Context()
+	if !query.Has("queue") {
+		if query.Has("key") {
+			return http.StatusOK, "find", h.findPage(ctx, query.Get("key"))
+		}
 		return http.StatusOK, "list", h.list(ctx, query)
-	case query.Has("count"):
-		switch c := h.count(ctx, query); {
-		case c != nil && c.Error != "":
-			return http.StatusBadRequest, "", c
-		case c != nil:
-			return http.StatusOK, "", c
-		}
-	case query.Has("key") && query.Has("id"):
-		if k := h.keyPage(ctx, query); k != nil {
-			return http.StatusOK, "onekey", k
-		}
-	default:
-		if d := h.detail(ctx, query); d != nil {
-			return http.StatusOK, "detail", d
-		}
 	}
-	id := newLabel(query.Get("queue"), maxName).Text
-	return http.StatusNotFound, "gone", errorReport{fmt.Sprintf("No queue %s is registered, or none is any more.", id)}
+	e := h.find(query.Get("queue"))
+	switch {
+	case e == nil:
+		id := cut(query.Get("queue"), maxName)
+		return http.StatusNotFound, "gone", errorReport{fmt.Sprintf("No queue %s is registered, or none is any more.", id)}
+	case query.Has("count"):
+		c := h.count(ctx, e, query)
+		if c.Error != "" {
+			return http.StatusBadRequest, "", c
+		}
+		return http.StatusOK, "", c
+	case query.Has("key") && query.Has("id"):
+		return http.StatusOK, "onekey", h.keyPage(ctx, e, query)
+	}
+	return http.StatusOK, "detail", h.detail(ctx, e, query)
 }
 
 // setHeaders forbids all that the page does not need: whatever a key might smuggle in finds nothing to

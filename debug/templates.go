@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
+	"fmt"
 	"html/template"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -53,9 +55,24 @@ var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"mean":    precise,
 	"rate":    perSecondText,
 	"stamp":   func(t time.Time) string { return t.Format(time.RFC3339Nano) },
+	"href":    href,
+	"plus":    func(a, b int) int { return a + b },
+	"brief":   func(s string) string { return short(s, maxCauses) },
+	"button":  func(action string) string { return buttons[action] },
 	"latest":  latest,
 	"clock":   func(t time.Time) string { return t.Format("15:04:05") + " UTC" },
 }).Parse(pageHTML))
+
+// href returns an address of the page, for names and values in turn. Only a key's value may be empty; others are left out.
+func href(of ...any) string {
+	v := make(url.Values)
+	for i := 0; i < len(of); i += 2 {
+		if of[i] == "key" || of[i+1] != "" {
+			v.Set(of[i].(string), fmt.Sprint(of[i+1]))
+		}
+	}
+	return "?" + v.Encode()
+}
 
 // latest returns causes, the last one first.
 func latest(causes []workqueue.Cause) []workqueue.Cause {
