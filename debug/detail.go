@@ -112,10 +112,10 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 	}
 	if query.Has("key") {
 		r.Found = h.search(ctx, h.searching, q, query.Get("key"), "")
-		finish(r.Found.Keys, now)
+		finish(r.Found.Keys, e.id, now)
 	}
 	for _, keys := range r.all() {
-		finish(*keys, now)
+		finish(*keys, e.id, now)
 	}
 	for _, other := range h.entries() {
 		if other.queueName == e.queueName {
@@ -248,8 +248,6 @@ func (r *detailReport) Section(kind, title, hint, empty string) section {
 		if pools {
 			s.Total = max(workers.Failing, len(r.Failing))
 		}
-	case "found":
-		s.Keys = r.Found.Keys
 	}
 	if m := r.Matching; m != nil && s.Set != "" {
 		s.Total, s.Errors, s.Empty = m.Failing, r.Errors, "No key has such an error."
@@ -263,29 +261,19 @@ func (r *detailReport) Section(kind, title, hint, empty string) section {
 	if s.Set != "" && len(s.Keys) > 0 {
 		s.ForAll = can.only("retry", "forget")
 	}
-	s.Prioritized = slices.ContainsFunc(s.Keys, func(k keyReport) bool { return k.Priority != 0 })
+	for i := range s.Keys {
+		s.Keys[i].Actions = s.Actions
+		s.Prioritized = s.Prioritized || s.Keys[i].Priority != 0
+	}
 	return s
 }
 
-// row is a key in a section.
-type row struct {
-	keyReport
-	section
-}
-
-// Rows returns the keys with what the rows of a table need beside them.
-func (s section) Rows() []row {
-	all := make([]row, len(s.Keys))
-	for i, k := range s.Keys {
-		all[i] = row{k, s}
+// Story returns the only key that was found by its whole text, or nil.
+func (r *detailReport) Story() *keyReport {
+	f := r.Found
+	if !f.Exact || len(f.Keys) != 1 {
+		return nil
 	}
-	return all
-}
-
-// Story returns the only key that was found by its whole text, as its own page shows it, or nil.
-func (r *detailReport) Story() *row {
-	if f := r.Found; f.Exact && len(f.Keys) == 1 {
-		return &row{f.Keys[0], section{Kind: "found", QueueID: r.Queue.ID, Actions: r.Actions.forKey(f.Keys[0])}}
-	}
-	return nil
+	f.Keys[0].Linked, f.Keys[0].Actions = true, r.Actions.forKey(f.Keys[0])
+	return &f.Keys[0]
 }

@@ -168,53 +168,40 @@ func (h *history) dropFirstLocked() {
 	}
 }
 
-// timeline is a history up to now: what happened between the samples, oldest first, and last what happened since.
+// timeline is a history up to now.
 type timeline struct {
+	// points are what happened between the samples, oldest first, and last what happened since. The last ends are at 1, and
+	// the others at the part of the whole time that had passed then.
 	points []point
-	// live is the time since the last sample, in seconds.
-	live float64
+	ends   []float64
+	covers time.Duration
 }
 
 // timeline returns the history up to now. If the last sample is too recent to know a rate since, its rates are taken.
-func (h *history) timeline(now measure, every time.Duration) timeline {
+func (h *history) timeline(now measure, every time.Duration) (t timeline) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	points := make([]point, 0, h.mu.kept+1)
+	live := now.at.Sub(h.mu.last.at) // negative if the sampler has read the queue after this page did
+	covers, passed := max(0, live.Seconds()), 0.0
+	for _, p := range h.mu.points {
+		covers += float64(p.seconds)
+	}
 	for _, p := range h.mu.points {
 		p.seconds /= float32(p.samples)
 		for range p.samples {
-			points = append(points, p)
+			passed += float64(p.seconds)
+			t.points, t.ends = append(t.points, p), append(t.ends, passed/max(covers, 1e-9))
 		}
 	}
 	p := pointBetween(h.mu.last, now).withTimes(h.mu.last, now)
-	live := now.at.Sub(h.mu.last.at) // negative if the sampler has read the queue after this page did
-	if len(points) > 0 && live < every/5 {
-		before := points[len(points)-1]
+	if n := len(t.points); n > 0 && live < every/5 {
+		before := t.points[n-1]
 		before.queued, before.processing, before.waiting = p.queued, p.processing, p.waiting
 		p = before
 	}
-	return timeline{append(points, p), max(0, live.Seconds())}
-}
-
-// covers returns the length of the timeline in seconds.
-func (t timeline) covers() float64 {
-	all := t.live
-	for _, p := range t.points[:len(t.points)-1] {
-		all += float64(p.seconds)
-	}
-	return all
-}
-
-// ends returns, for each point, at which part of the timeline it ends. The last one is 1.
-func (t timeline) ends() []float64 {
-	ends := make([]float64, len(t.points))
-	covers, at := max(t.covers(), 1e-9), 0.0
-	for i, p := range t.points {
-		at += float64(p.seconds)
-		ends[i] = at / covers
-	}
-	ends[len(ends)-1] = 1
-	return ends
+	t.points, t.ends = append(t.points, p), append(t.ends, 1)
+	t.covers = time.Duration(covers * float64(time.Second))
+	return t
 }
 
 // recent returns the times of the last minutes, and how long these were.

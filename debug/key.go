@@ -23,8 +23,6 @@ type keyPage struct {
 	Incomplete bool   `json:"incomplete,omitempty"`
 	Error      string `json:"error,omitempty"`
 
-	// Row is the key as templates show it.
-	Row     row `json:"-"`
 	Refresh int `json:"-"`
 }
 
@@ -76,12 +74,11 @@ func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyP
 	if len(found.Keys) == 0 {
 		p.Key = keyReport{Key: short(text, maxKey), Bytes: len(text), State: stateAbsent, ID: id}
 	} else {
-		finish(found.Keys, p.Time)
+		finish(found.Keys, e.id, p.Time)
 		p.Key = found.Keys[0]
 	}
-	p.Row = row{p.Key, section{QueueID: e.id}}
 	if !isAbsent() {
-		p.Row.Actions = h.actionsOf(r).forKey(p.Key)
+		p.Key.Actions = h.actionsOf(r).forKey(p.Key)
 	}
 	return p
 }

@@ -57,7 +57,11 @@ type keyReport struct {
 	ID    string     `json:"id,omitempty"`
 	Queue *queueName `json:"queue,omitempty"`
 
-	raw any
+	// QueueID is the id of its queue and Actions what can be done with it. Linked reports that the page is not its own.
+	QueueID string    `json:"-"`
+	Actions actionSet `json:"-"`
+	Linked  bool      `json:"-"`
+	raw     any
 }
 
 func newKeyReport(k workqueue.KeySnapshot[any]) keyReport {
@@ -198,8 +202,8 @@ func (l *keyLists) all() []*[]keyReport {
 	return []*[]keyReport{&l.Running, &l.Queued, &l.Waiting, &l.Failing, &l.GivenUp}
 }
 
-// finish sets what depends on the keys' own methods, and on now.
-func finish(keys []keyReport, now time.Time) {
+// finish sets what depends on the keys' own methods, on now, and on the queue, unless that is known.
+func finish(keys []keyReport, queueID string, now time.Time) {
 	ago := func(t time.Time) *seconds {
 		if t.IsZero() {
 			return nil
@@ -209,6 +213,7 @@ func finish(keys []keyReport, now time.Time) {
 	}
 	for i := range keys {
 		k := &keys[i]
+		k.QueueID = cmp.Or(k.QueueID, queueID)
 		text := keyText(k.raw)
 		k.Key, k.Bytes, k.Cut = cut(text, maxKey), len(text), len(text) > maxKey
 		k.For, k.Ago = ago(k.Since), ago(k.FailedAt)

@@ -54,31 +54,22 @@ type queueReport struct {
 
 // poolReport is what is shown of a pool of workers.
 type poolReport struct {
-	Name     string       `json:"name"`
-	Wanted   int          `json:"wanted"`
-	Living   int          `json:"living"`
-	Busy     int          `json:"busy"`
-	Stuck    int          `json:"stuck"`
-	Handled  uint64       `json:"handled"`
-	Failed   uint64       `json:"failed"`
-	Panicked uint64       `json:"panicked"`
-	TimedOut uint64       `json:"timed_out"`
-	Requeued uint64       `json:"requeued"`
-	GivenUp  int          `json:"given_up"`
-	Dropped  uint64       `json:"dropped"`
-	Failing  int          `json:"failing"`
-	Handler  *timesReport `json:"handler"`
+	worker.Stats
+	GivenUp int          `json:"given_up"`
+	Handler *timesReport `json:"handler"`
+
+	// These of the pool's numbers are left out of the JSON, because these fields hide them.
+	RequeuedAfter *int `json:"requeued_after,omitempty"`
+	Interrupted   *int `json:"interrupted,omitempty"`
+	Durations     *int `json:"durations,omitempty"`
+	Ended         *int `json:"ended,omitempty"`
 }
 
 func newPoolReports(pools []poolReading) []poolReport {
 	all := make([]poolReport, len(pools))
 	for i, p := range pools {
-		s := p.Stats
-		all[i] = poolReport{
-			Name: short(s.Name, maxName), Wanted: s.Wanted, Living: s.Living, Busy: s.Busy, Stuck: s.Stuck,
-			Handled: s.Handled, Failed: s.Failed, Panicked: s.Panicked, TimedOut: s.TimedOut,
-			Requeued: s.Requeued, GivenUp: p.DroppedKeys, Dropped: s.Dropped, Failing: s.Failing, Handler: newTimesReport(s.Durations),
-		}
+		all[i] = poolReport{Stats: p.Stats, GivenUp: p.DroppedKeys, Handler: newTimesReport(p.Stats.Durations)}
+		all[i].Name = short(p.Stats.Name, maxName)
 	}
 	return all
 }

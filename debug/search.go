@@ -240,23 +240,15 @@ func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 	p.Found.Incomplete = len(unanswered) > 0
 	slices.SortFunc(p.Found.Unanswered, func(a, b queueName) int { return cmp.Compare(a.ID, b.ID) })
 	slices.SortStableFunc(p.Found.Keys, func(a, b keyReport) int { return cmp.Compare(a.Queue.Name, b.Queue.Name) })
-	finish(p.Found.Keys, p.Time)
+	finish(p.Found.Keys, "", p.Time)
 	return p
 }
 
 // addFrom adds what was found in one queue.
 func (f *foundReport) addFrom(e *entry, found *foundReport) {
 	for _, k := range found.Keys {
-		k.Queue = &queueName{e.id, e.name}
+		k.Queue, k.QueueID = &queueName{e.id, e.name}, e.id
 		f.add(k, found.Exact)
 	}
 	f.More = f.More || found.More && f.Exact == found.Exact
-}
-
-// Rows returns the keys as templates show them.
-func (p *findPage) Rows() (rows []row) {
-	for _, k := range p.Found.Keys {
-		rows = append(rows, row{k, section{QueueID: k.Queue.ID}})
-	}
-	return rows
 }
