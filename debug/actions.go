@@ -73,7 +73,7 @@ func (a actionSet) forKey(k keyReport) actionSet {
 	return slices.DeleteFunc(slices.Clone(a), func(action string) bool { return !can[action] })
 }
 
-// actionError is why an action was refused or impossible, with the status of the answer.
+// actionError is why an action was refused or impossible, with the status of the answer. All errors of this package are such.
 type actionError struct {
 	status int
 	text   string
@@ -127,11 +127,7 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 		return http.StatusOK, report
 	}
 	report.Error = err.Error()
-	status = http.StatusInternalServerError
-	if e, ok := err.(*actionError); ok {
-		status = e.status
-	}
-	return status, report
+	return err.(*actionError).status, report
 }
 
 var crossOrigin = http.NewCrossOriginProtection()
@@ -186,7 +182,7 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) err
 		return r.panicked
 	case found.Incomplete:
 		return refuse(http.StatusServiceUnavailable, "There was no time to look at all keys.")
-	case !found.Exact || found.Keys[0].State == stateAbsent:
+	case !found.Exact || found.isAbsent():
 		return refuse(http.StatusNotFound, "No key is called that.")
 	case len(found.Keys) > 1:
 		return refuse(http.StatusConflict, "More than one key is called that.")

@@ -190,12 +190,15 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 	if r.late {
 		return nil, refuse(http.StatusServiceUnavailable, "The queue does not answer.")
 	}
-	set, retry := form.Get("of"), form.Get("action") == "retry"
+	set, do, done, retry := form.Get("of"), r.forget, "Forgot the failures of", form.Get("action") == "retry"
+	if retry {
+		do, done = r.retry, "Retried"
+	}
 	if !isSet(set) {
 		return nil, refuse(http.StatusBadRequest, noSuchSet)
 	}
-	counting, done := searchTurn(ctx, h.acting, bulkTime+countTime)
-	defer done()
+	counting, next := searchTurn(ctx, h.acting, bulkTime+countTime)
+	defer next()
 	ctx, cancel := context.WithTimeout(counting, bulkTime)
 	defer cancel()
 	if ctx.Err() != nil {
@@ -206,50 +209,38 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 	var err error
 	panicked := guarded("queue", func() {
 		for f := range r.troubled(set, form.Get("error"), true) {
-			if counting.Err() != nil {
-				b.LeftMore = true
-				return
-			}
 			switch {
+			case counting.Err() != nil:
+				r.partial = true
+				return
 			case ctx.Err() != nil || err != nil:
 				b.Left++
-			case f.isGone():
+				continue
+			case f.isGone() || !do(f.Key, f.kept):
 				b.Gone++
-			case !retry:
-				b.count(r.forget(f.Key, f.kept))
-			default:
-				if b.count(r.retry(f.Key, f.kept)) {
-					step = append(step, f.Key)
-				}
-				if len(step) == stepKeys {
-					err = r.checkTaken(step, b)
-					step = step[:0]
-				}
+				continue
+			}
+			if b.Keys++; retry {
+				step = append(step, f.Key)
+			}
+			if len(step) == stepKeys {
+				err = r.checkTaken(step, b)
+				step = step[:0]
 			}
 		}
 	})
 	if err == nil {
 		err = r.checkTaken(step, b)
 	}
-	b.LeftMore = b.LeftMore || r.partial
+	b.LeftMore = r.partial
 	if confirmed, convErr := strconv.Atoi(form.Get("count")); convErr == nil {
 		b.Gone = max(b.Gone, confirmed-b.Keys-b.Left)
 	}
-	b.Text = b.sentence(map[bool]string{true: "Retried", false: "Forgot the failures of"}[retry])
+	b.Text = b.sentence(done)
 	if err != nil {
 		err = refuse(http.StatusConflict, "%s %s", err, b.Text)
 	}
 	return b, cmp.Or(err, panicked)
-}
-
-// count counts a key, for which the action was done or that was gone.
-func (b *bulkResult) count(done bool) bool {
-	if done {
-		b.Keys++
-	} else {
-		b.Gone++
-	}
-	return done
 }
 
 func (b *bulkResult) sentence(done string) string {

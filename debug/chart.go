@@ -83,7 +83,6 @@ func (r *detailReport) Charts() []chart {
 	if q.Timed {
 		times := newChart("Times", q.timeline, logarithmic, preciseOrNone, latency, latencyMost, work, workMost)
 		times.Note = "means, dotted 99%"
-		times.Series[1].Quiet, times.Series[3].Quiet = true, true
 		all = append(all, times)
 	}
 	return all
@@ -150,7 +149,7 @@ func newSeries(s source, values, ends []float64, y axis) series {
 		}
 		open = true
 	}
-	all := series{Class: s.class, Name: s.name, Line: line.String()}
+	all := series{Class: s.class, Name: s.name, Line: line.String(), Quiet: strings.HasSuffix(s.class, " most")}
 	if strings.Contains(s.class, "area") {
 		all.Area = fmt.Sprintf("%sL%d,%dL0,%d", all.Line, chartWidth, chartHeight, chartHeight)
 	}

@@ -74,13 +74,12 @@ func (p point) idle() bool {
 // pointBetween returns what happened from a to b, without times: the rates of a thousand queues need none.
 func pointBetween(a, b measure) point {
 	size := func(n int) uint32 { return uint32(min(max(int64(n), 0), math.MaxUint32)) }
-	p := point{
+	return point{
 		samples: 1, seconds: float32(b.at.Sub(a.at).Seconds()),
 		queued: size(b.queued), processing: size(b.processing), waiting: size(b.waiting),
 		adds: growth(a.adds, b.adds), dones: growth(a.dones, b.dones),
 		errors: growth(a.errors, b.errors), retries: growth(a.retries, b.retries),
 	}
-	return p
 }
 
 // withTimes returns p, which is what happened from a to b, with the times of its keys.

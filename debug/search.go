@@ -53,6 +53,9 @@ func newFoundReport(text, id string) *foundReport {
 // long reports whether the text that is searched for may be what the page shows of a longer one.
 func (f *foundReport) long() bool { return len(f.text) >= maxShown }
 
+// isAbsent reports whether nothing is known of the key, any more.
+func (f *foundReport) isAbsent() bool { return len(f.Keys) == 0 || f.Keys[0].State == stateAbsent }
+
 // look adds k if its key is called as what is searched for, or contains it.
 func (f *foundReport) look(k keyReport) {
 	text := keyText(k.raw)
