@@ -142,9 +142,10 @@ func (h *Handler) entries() []*entry {
 
 // find returns the entry with that id, or nil.
 func (h *Handler) find(id string) *entry {
-	all := h.entries()
-	if i := slices.IndexFunc(all, func(e *entry) bool { return e.id == id }); i >= 0 {
-		return all[i]
+	for _, e := range h.entries() {
+		if e.id == id {
+			return e
+		}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package debug
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -22,6 +23,10 @@ import (
 // ServeHTTP answers GET and HEAD and, if Options.Actions is set, POST. The path does not matter.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	setHeaders(w.Header())
+	allow := "GET, HEAD"
+	if h.audit != nil {
+		allow += ", POST"
+	}
 	switch {
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		status, template, report := h.answer(r)
@@ -33,10 +38,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status, report := h.serveAction(w, r)
 		write(w, r, status, "", report)
 	default:
-		allow := "GET, HEAD"
-		if h.audit != nil {
-			allow += ", POST"
-		}
 		w.Header().Set("Allow", allow)
 		http.Error(w, "Only "+allow+".", http.StatusMethodNotAllowed)
 	}
@@ -75,17 +76,8 @@ func wantsJSON(r *http.Request) bool {
 	}
 	rating := map[string]float64{}
 	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
-		name, params, err := mime.ParseMediaType(part)
-		if err != nil {
-			continue
-		}
-		q := 1.0
-		if s, ok := params["q"]; ok {
-			if q, err = strconv.ParseFloat(s, 64); err != nil {
-				q = 0
-			}
-		}
-		rating[name] = q
+		name, params, _ := mime.ParseMediaType(part)
+		rating[name], _ = strconv.ParseFloat(cmp.Or(params["q"], "1"), 64)
 	}
 	return rating["application/json"] > rating["text/html"]
 }
@@ -124,18 +116,14 @@ func (h *Handler) answer(r *http.Request) (status int, template string, report a
 // setHeaders forbids all that the page does not need: whatever a key might smuggle in finds nothing to
 // load, nowhere to send to, and no frame around it.
 func setHeaders(header http.Header) {
-	for _, h := range [][2]string{
-		{"Content-Security-Policy", contentSecurityPolicy},
-		{"X-Frame-Options", "DENY"},
-		{"X-Content-Type-Options", "nosniff"},
-		{"Referrer-Policy", "no-referrer"},
-		{"Cross-Origin-Resource-Policy", "same-origin"},
-		{"Cross-Origin-Opener-Policy", "same-origin"},
-		{"Cache-Control", "no-store"},
-		{"Vary", "Accept"},
-	} {
-		header.Set(h[0], h[1])
-	}
+	header.Set("Content-Security-Policy", contentSecurityPolicy)
+	header.Set("X-Frame-Options", "DENY")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
+	header.Set("Cache-Control", "no-store")
+	header.Set("Vary", "Accept")
 }
 
 var (
