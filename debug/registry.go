@@ -150,14 +150,15 @@ func (h *Handler) find(id string) *entry {
 	return nil
 }
 
-// poolsOf returns the pools with e's name or its queue's, except those that handle another queue's keys.
+// poolsOf returns the pools with e's name or its queue's, except those that handle the keys of another queue with that name.
 func (h *Handler) poolsOf(e *entry) (all []*worker.Inspector) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, name := range slices.Compact([]string{e.name, e.queueName}) {
 		if named := h.mu.pools[name]; named != nil {
 			for _, p := range named.pools {
-				if of := h.mu.byQueue[hashable(p.Queue)]; of == nil || of == e {
+				of := h.mu.byQueue[hashable(p.Queue)]
+				if of == nil || of == e || of.name != name && of.queueName != name {
 					all = append(all, p)
 				}
 			}
