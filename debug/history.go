@@ -99,14 +99,14 @@ func growth(before, now uint64) uint32 {
 }
 
 func meanAndMost(h *workqueue.Histogram) (mean, most float32) {
-	r := newTimesReport(h)
-	if r == nil || r.Count == 0 {
+	switch r := newTimesReport(h); {
+	case r == nil || r.Count == 0:
 		return 0, 0
-	}
-	if r.Most == nil {
+	case r.Most == nil:
 		return float32(r.Mean), float32(math.Inf(1))
+	default:
+		return float32(r.Mean), float32(*r.Most)
 	}
-	return float32(r.Mean), float32(*r.Most)
 }
 
 // difference returns what now has counted since before, or nil without times.

@@ -200,15 +200,6 @@ type poolReport struct {
 	Ended         *int `json:"ended,omitempty"`
 }
 
-func newPoolReports(pools []poolReading) []poolReport {
-	all := make([]poolReport, len(pools))
-	for i, p := range pools {
-		all[i] = poolReport{Stats: p.Stats, GivenUp: p.DroppedKeys, Handler: newTimesReport(p.Stats.Durations)}
-		all[i].Name = short(p.Stats.Name, maxName)
-	}
-	return all
-}
-
 func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 	s := r.stats
 	q := queueReport{
@@ -217,8 +208,12 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 		Adds: s.Adds, Retries: s.Retries, Dropped: s.Dropped, UnmatchedDones: s.UnmatchedDones,
 		ShuttingDown: s.ShuttingDown, Timed: s.Latency != nil, OldestQueued: seconds(s.OldestQueued),
 		LongestRunning: seconds(s.LongestRunning), UnfinishedWork: seconds(s.UnfinishedWork),
-		Minute: r.minute, Pools: newPoolReports(r.pools), Workers: r.workers, GivenUp: r.givenUp,
+		Minute: r.minute, Pools: make([]poolReport, len(r.pools)), Workers: r.workers, GivenUp: r.givenUp,
 		timeline: r.entry.history.timeline(r.measure(), h.every),
+	}
+	for i, p := range r.pools {
+		q.Pools[i] = poolReport{Stats: p.Stats, GivenUp: p.DroppedKeys, Handler: newTimesReport(p.Stats.Durations)}
+		q.Pools[i].Name = short(p.Stats.Name, maxName)
 	}
 	q.Depth = column(q.timeline.points, queued.of)
 	if r.panicked != nil {

@@ -91,8 +91,18 @@ func (h *Handler) read(e *entry, limit int) *reading {
 			if e.queue.PausedGroups != nil {
 				r.pausedGroups = slices.Sorted(slices.Values(e.queue.PausedGroups()))
 			}
-			if limit > 0 {
-				r.keys = readKeys(e.queue, limit)
+			if limit == 0 {
+				return
+			}
+			r.keys = new(queueKeys)
+			if e.queue.Snapshot != nil {
+				r.keys.Snapshot = e.queue.Snapshot(limit)
+			}
+			if e.queue.GivenUp != nil {
+				r.keys.givenUp = e.queue.GivenUp(limit)
+			}
+			if e.queue.Facts != nil {
+				r.keys.facts = e.queue.Facts()
 			}
 		})
 	}
@@ -121,20 +131,6 @@ func (h *Handler) read(e *entry, limit int) *reading {
 	e.history.begin(m)
 	r.minute = e.history.rates(m)
 	return r
-}
-
-func readKeys(q workqueue.Inspector, limit int) *queueKeys {
-	k := new(queueKeys)
-	if q.Snapshot != nil {
-		k.Snapshot = q.Snapshot(limit)
-	}
-	if q.GivenUp != nil {
-		k.givenUp = q.GivenUp(limit)
-	}
-	if q.Facts != nil {
-		k.facts = q.Facts()
-	}
-	return k
 }
 
 // ask reads e when no other goroutine does so, or returns nil if that does not end before ctx does. It does not wait

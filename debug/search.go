@@ -40,33 +40,29 @@ type foundReport struct {
 	// Unanswered are the queues that did not answer, or not in time, if all were searched.
 	Unanswered []queueName `json:"unanswered,omitempty"`
 
-	// text is what is searched for, and id that of the key, unless it is empty.
+	// text is what is searched for, and id that of the key, unless it is empty. With shown, text may be what the page shows of
+	// a key, instead of all of it.
 	text, id string
+	shown    bool
 	// cheap reports that the same search need not look at all keys again.
 	cheap bool
 }
 
 func newFoundReport(text, id string) *foundReport {
-	return &foundReport{Search: short(text, maxKey), Keys: []keyReport{}, text: text, id: id}
+	shown := len(text) >= maxShown || strings.Contains(text, `\`)
+	return &foundReport{Search: short(text, maxKey), Keys: []keyReport{}, text: text, id: id, shown: shown}
 }
-
-// long reports whether the text that is searched for may be what the page shows of a longer one.
-func (f *foundReport) long() bool { return len(f.text) >= maxShown }
 
 // isAbsent reports whether nothing is known of the key, any more.
 func (f *foundReport) isAbsent() bool { return len(f.Keys) == 0 || f.Keys[0].State == stateAbsent }
 
-// look adds k if its key is called as what is searched for, or contains it.
-func (f *foundReport) look(k keyReport) {
-	text := keyText(k.raw)
-	shown := f.long() || strings.Contains(f.text, `\`) // It may be what the page shows of a key, instead of all of it.
-	if text == f.text || shown && cut(text, maxKey) == f.text {
-		if f.id == "" || keyID(k.raw) == f.id {
-			f.add(k, true)
-		}
-	} else if f.id == "" && f.text != "" && strings.Contains(text, f.text) {
-		f.add(k, false)
+// fits reports whether a key is called exactly as what is searched for, or at least contains it.
+func (f *foundReport) fits(key any) (exact, fits bool) {
+	text := keyText(key)
+	if text == f.text || f.shown && cut(text, maxKey) == f.text {
+		return true, f.id == "" || keyID(key) == f.id
 	}
+	return false, f.id == "" && f.text != "" && strings.Contains(text, f.text)
 }
 
 // add adds k, unless it is there already. The first key that is called exactly so takes the place of those that contain it.
@@ -95,8 +91,10 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 	lists := newKeyLists(r.keys, known)
 	for i, keys := range lists.all() {
 		for _, k := range *keys {
-			k.State = states[i]
-			f.look(k)
+			if exact, fits := f.fits(k.raw); fits {
+				k.State = states[i]
+				f.add(k, exact)
+			}
 		}
 	}
 	for _, raw := range r.entry.recall(text, id) {
@@ -107,14 +105,14 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 		}
 	}
 	f.cheap = true
-	// A text that was cut may be that of many keys.
-	if !f.Exact || id == "" && f.long() {
+	long := len(text) >= maxShown // A text that was cut may be that of many keys.
+	if !f.Exact || id == "" && long {
 		ctx, done := searchTurn(ctx, turn, searchTime)
 		defer done()
 		n, complete := r.searchAll(ctx, f)
 		f.Incomplete, f.cheap = !complete, complete && n <= fewKeys
 	}
-	if f.Exact && (id != "" || !f.long()) {
+	if f.Exact && (id != "" || !long) {
 		r.entry.remember(text, id, f.Keys)
 		f.cheap = true
 	}
@@ -145,7 +143,9 @@ func searchTurn(ctx context.Context, turn chan struct{}, limit time.Duration) (c
 // for all.
 func (r *reading) searchAll(ctx context.Context, f *foundReport) (n int, complete bool) {
 	look := func(key any, state string) (more bool) {
-		f.look(keyReport{raw: key, State: state})
+		if exact, fits := f.fits(key); fits {
+			f.add(keyReport{raw: key, State: state}, exact)
+		}
 		n++
 		return n%256 > 0 || ctx.Err() == nil
 	}
