@@ -176,10 +176,8 @@ func (h *Handler) act(ctx context.Context, form url.Values) (result *bulkResult,
 func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) error {
 	found := h.search(ctx, h.acting, r, form.Get("key"), form.Get("id"))
 	switch {
-	case r.late:
-		return refuse(http.StatusServiceUnavailable, "The queue does not answer.")
-	case r.panicked != nil:
-		return r.panicked
+	case r.err != nil:
+		return r.err
 	case found.Incomplete:
 		return refuse(http.StatusServiceUnavailable, "There was no time to look at all keys.")
 	case !found.Exact || found.isAbsent():

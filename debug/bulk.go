@@ -153,7 +153,7 @@ type countReport struct {
 func (h *Handler) visit(ctx context.Context, r *reading, set, text string, f func(failure)) (more bool) {
 	ctx, done := searchTurn(ctx, h.searching, countTime)
 	defer done()
-	r.guard("queue", func() {
+	r.guard(func() {
 		if more = ctx.Err() != nil; more {
 			return
 		}
@@ -172,15 +172,15 @@ func (h *Handler) count(ctx context.Context, e *entry, query url.Values) *countR
 	r := h.readOne(ctx, e, searchLimit)
 	switch {
 	case r.late:
-		return &countReport{Error: "The queue does not answer.", More: true}
+		return &countReport{Error: r.err.Error(), More: true}
 	case !isSet(query.Get("count")):
 		return &countReport{Error: noSuchSet}
 	}
 	c := new(countReport)
-	r.panicked = nil
+	r.err = nil
 	c.More = h.visit(ctx, r, query.Get("count"), query.Get("error"), func(failure) { c.Count++ })
-	if r.panicked != nil {
-		c.Error = r.panicked.Error()
+	if r.err != nil {
+		c.Error = r.err.Error()
 	}
 	return c
 }
@@ -188,7 +188,7 @@ func (h *Handler) count(ctx context.Context, e *entry, query url.Values) *countR
 // actOnMany retries or forgets all keys of the set that form names, as far as the time suffices.
 func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*bulkResult, error) {
 	if r.late {
-		return nil, refuse(http.StatusServiceUnavailable, "The queue does not answer.")
+		return nil, r.err
 	}
 	set, do, done, retry := form.Get("of"), r.forget, "Forgot the failures of", form.Get("action") == "retry"
 	if retry {

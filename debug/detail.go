@@ -102,7 +102,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 		r.listErrors(ctx, h, q, query.Get("error"))
 	}
 	if e.queue.SnapshotKey != nil && !q.late {
-		q.guard("queue", func() {
+		q.guard(func() {
 			for i, k := range r.GivenUp { // It may be in the queue again.
 				if now, ok := e.queue.SnapshotKey(k.raw); ok {
 					r.GivenUp[i].State = string(now.State)

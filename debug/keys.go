@@ -280,11 +280,8 @@ func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyP
 		found = h.search(ctx, h.searching, r, text, id)
 	}
 	p := &keyPage{Time: now.UTC(), Queue: queueName{e.id, e.name}, Incomplete: found.Incomplete}
-	switch {
-	case r.late:
-		p.Error = "The queue does not answer."
-	case r.panicked != nil:
-		p.Error = r.panicked.Error()
+	if r.err != nil {
+		p.Error = r.err.Error()
 	}
 	if len(found.Keys) == 0 {
 		p.Key = keyReport{Key: short(text, maxKey), Bytes: len(text), State: stateAbsent, ID: id}
@@ -311,7 +308,7 @@ func (h *Handler) canLookUp(e *entry) bool {
 func (r *reading) lookUp(k *keyReport, known *poolKeys) {
 	k.Calls = nil
 	if q := r.entry.queue; q.SnapshotKey != nil {
-		r.guard("queue", func() {
+		r.guard(func() {
 			if now, ok := q.SnapshotKey(k.raw); ok {
 				*k = newKeyReport(now)
 			} else if k.State != stateFailing && k.State != stateGivenUp {

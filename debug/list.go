@@ -89,7 +89,7 @@ func (r *reading) longest() time.Duration {
 func (r *reading) trouble() int {
 	level := level(seconds(r.longest()))
 	switch {
-	case r.late || r.panicked != nil:
+	case r.late || r.err != nil:
 		return 3
 	case level == "bad" || r.workers.Stuck > 0 || r.givenUp > 0:
 		return 2
@@ -216,8 +216,8 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 		q.Pools[i].Name = short(p.Stats.Name, maxName)
 	}
 	q.Depth = column(q.timeline.points, queued.of)
-	if r.panicked != nil {
-		q.Error = r.panicked.Error()
+	if r.err != nil {
+		q.Error = r.err.Error()
 	}
 	if r.late {
 		q.Error = "The queue does not answer, and never has."

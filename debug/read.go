@@ -34,8 +34,8 @@ type reading struct {
 	past []worker.FailedKey[any]
 	// pausedGroups are those of the queue, sorted.
 	pausedGroups []string
-	// panicked says what has panicked first, or is nil.
-	panicked error
+	// err says what has panicked first, or that readOne got no answer, or is nil.
+	err error
 	// late reports that the queue has not answered. The numbers are those of its last answer.
 	late bool
 
@@ -74,9 +74,9 @@ func guarded(what string, f func()) (failure error) {
 	return nil
 }
 
-// guard calls f, and notes if it has panicked.
-func (r *reading) guard(what string, f func()) {
-	r.panicked = cmp.Or(r.panicked, guarded(what, f))
+// guard calls f, which uses the queue, and notes if it has panicked.
+func (r *reading) guard(f func()) {
+	r.err = cmp.Or(r.err, guarded("queue", f))
 }
 
 // read asks e's queue and pools for their numbers, and for up to limit keys of each state. They may block.
@@ -86,7 +86,7 @@ func (h *Handler) read(e *entry, limit int) *reading {
 		r.past = last.past
 	}
 	if e.hasQueue() {
-		r.guard("queue", func() {
+		r.guard(func() {
 			r.stats = e.queue.Stats()
 			if e.queue.PausedGroups != nil {
 				r.pausedGroups = slices.Sorted(slices.Values(e.queue.PausedGroups()))
@@ -116,7 +116,7 @@ func (h *Handler) read(e *entry, limit int) *reading {
 		})
 		switch {
 		case failure != nil:
-			r.panicked = cmp.Or(r.panicked, failure)
+			r.err = cmp.Or(r.err, failure)
 		case s.Stats.Ended:
 			h.removePool(s.Stats.Name, p)
 			r.past = append(slices.Clone(s.Failing), r.past...)
@@ -212,7 +212,9 @@ func (h *Handler) readOne(ctx context.Context, e *entry, limit int) *reading {
 	case <-ctx.Done():
 	}
 	r := *cmp.Or(answer, e.lastAnswer(began))
-	r.late = answer == nil // The keys are missing, even if the numbers have come meanwhile.
+	if answer == nil { // The keys are missing, even if the numbers have come meanwhile.
+		r.late, r.err = true, refuse(http.StatusServiceUnavailable, "The queue does not answer.")
+	}
 	return &r
 }
 

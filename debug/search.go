@@ -149,7 +149,7 @@ func (r *reading) searchAll(ctx context.Context, f *foundReport) (n int, complet
 		n++
 		return n%256 > 0 || ctx.Err() == nil
 	}
-	r.guard("queue", func() {
+	r.guard(func() {
 		if ctx.Err() != nil {
 			return
 		}
@@ -212,16 +212,15 @@ func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 		}
 	}
 	type answer struct {
-		of       *entry
-		found    *foundReport
-		panicked bool
+		of    *entry
+		found *foundReport
 	}
 	answers := sideBySide(h, searchers, asked, func(e *entry) (a answer) {
 		if r := h.ask(ctx, e, searchLimit); r != nil {
-			r.panicked = nil
+			r.err = nil
 			// This search has its turn already.
 			a.of, a.found = e, h.search(ctx, make(chan struct{}, 1), r, text, "")
-			a.panicked = r.panicked != nil
+			a.found.Incomplete = a.found.Incomplete || r.err != nil
 		}
 		return a
 	})
@@ -230,7 +229,7 @@ func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 		case a := <-answers:
 			if a.of != nil {
 				p.Found.addFrom(a.of, a.found)
-				if !a.panicked && !a.found.Incomplete {
+				if !a.found.Incomplete {
 					delete(unanswered, a.of)
 				}
 			}
