@@ -353,8 +353,7 @@ func TestMoreFailingKeysThanAreListed(t *testing.T) {
 
 // Pages with the errors of a queue go over its keys one after another, and do not wait for long.
 func TestErrorsTakeTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{})
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var busy, calls atomic.Int32
 		h.InspectQueue("q", workqueue.Inspector{
 			Stats: noStats,

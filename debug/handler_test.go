@@ -57,8 +57,7 @@ func TestNamesAndIDs(t *testing.T) {
 }
 
 func TestQueueThatHasEndedGoes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{})
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		q := workqueue.NewTypedRateLimitingQueue[int](nil)
 		debug.Register(h, "q", q)
 		q.Add(1)
@@ -172,8 +171,7 @@ func (greedy) Snapshot(int) workqueue.Snapshot[int] {
 }
 
 func TestBrokenQueues(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{})
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		b := broken{workqueue.NewTyped[int]()}
 		debug.Register(h, "", b)
 		debug.Register(h, "broken", b)
@@ -214,9 +212,7 @@ func TestConcurrently(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if l := getJSON[list](t, h, ""); l.ids() != "steady" {
-		t.Errorf("left are %s", l.ids())
-	}
+	wantIDs(t, h, "", "steady")
 }
 
 // watcher notes what it hears of, as a provider of metrics does.
@@ -252,9 +248,7 @@ func TestQueuesAppear(t *testing.T) {
 		q.Add("key of it")
 	}
 	limiting.AddRateLimited("fails")
-	if l := getJSON[list](t, h, "?sort=name"); l.ids() != "delaying fifo limiting priority" {
-		t.Errorf("there are %s", l.ids())
-	}
+	wantIDs(t, h, "?sort=name", "delaying fifo limiting priority")
 	for _, name := range []string{"fifo", "delaying", "limiting", "priority"} {
 		d := getJSON[detail](t, h, "?queue="+name)
 		if len(d.Queued) != 1 || d.Queued[0].Key != "key of it" {
@@ -283,13 +277,9 @@ func TestLayersAndNames(t *testing.T) {
 	q := workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[int]{
 		Name: "above", MetricsProvider: h, DelayingQueue: below,
 	})
-	if l := getJSON[list](t, h, ""); l.ids() != "above" {
-		t.Errorf("there are %s", l.ids())
-	}
+	wantIDs(t, h, "", "above")
 	remove := debug.Register(h, "other name", q)
-	if l := getJSON[list](t, h, ""); l.ids() != "other name" {
-		t.Errorf("there are %s", l.ids())
-	}
+	wantIDs(t, h, "", "other name")
 	remove()
 	if l := getJSON[list](t, h, ""); l.Registered != 0 {
 		t.Errorf("there are %s", l.ids())
@@ -386,8 +376,7 @@ func TestQueuesThatDoNotAnswer(t *testing.T) {
 
 // A queue that does not answer when it is made appears all the same. What it has counted before is no burst.
 func TestQueueThatHasNeverAnswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{})
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var far server
 		far.beSilent()
 		began := time.Now()

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -29,6 +30,11 @@ func newHandler(t testing.TB, o debug.Options) *debug.Handler {
 	h := debug.NewHandler(o)
 	t.Cleanup(h.Close)
 	return h
+}
+
+// inBubble calls f in a bubble of virtual time, with a handler.
+func inBubble(t *testing.T, f func(t *testing.T, h *debug.Handler)) {
+	synctest.Test(t, func(t *testing.T) { f(t, newHandler(t, debug.Options{})) })
 }
 
 // queue is what all our queues are.
@@ -206,6 +212,14 @@ func (l list) ids() string {
 		ids = append(ids, q.ID)
 	}
 	return strings.Join(ids, " ")
+}
+
+// wantIDs asserts that the list has these queues.
+func wantIDs(t *testing.T, h http.Handler, query, want string) {
+	t.Helper()
+	if got := getJSON[list](t, h, query).ids(); got != want {
+		t.Errorf("%q lists %s, want %s", query, got, want)
+	}
 }
 
 // find returns what a search for a key in one queue has found.

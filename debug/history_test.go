@@ -15,11 +15,10 @@ import (
 	"github.com/keyedqueue/workqueue/debug"
 )
 
-// inBubble calls f in a bubble, with a handler and a queue of it. The handler takes its samples every five seconds from
+// withQueue calls f in a bubble, with a handler and a queue of it. The handler takes its samples every five seconds from
 // then on.
-func inBubble(t *testing.T, f func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int])) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{})
+func withQueue(t *testing.T, f func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int])) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "q", MetricsProvider: h})
 		defer q.ShutDown()
 		f(t, h, q)
@@ -38,7 +37,7 @@ func pass(q *workqueue.Typed[int], n int, held time.Duration) {
 
 // What comes and goes between two samples is in no depth, but in the rates and the times.
 func TestBurstBetweenSamples(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
+	withQueue(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
 		time.Sleep(12 * time.Second)
 		pass(q, 1000, time.Millisecond)
 		time.Sleep(19 * time.Second) // now at 32 s
@@ -73,8 +72,7 @@ func TestBurstBetweenSamples(t *testing.T) {
 
 // A page that takes long may have read a queue before a sample of it. What was counted in between is not a restart.
 func TestPageThatIsOlderThanASample(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{})
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var adds atomic.Uint64
 		var slow atomic.Bool
 		h.InspectQueue("q", workqueue.Inspector{Stats: func() workqueue.Stats {
@@ -108,8 +106,7 @@ func TestPageThatIsOlderThanASample(t *testing.T) {
 
 // Without times, dones are what was added and is not there any more.
 func TestDonesWithoutTimes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{})
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		q := workqueue.NewTyped[int]()
 		debug.Register(h, "q", q)
 		pass(q, 10, 0)
@@ -126,7 +123,7 @@ func TestDonesWithoutTimes(t *testing.T) {
 
 // The times of the last minutes do not have those of an hour ago in them.
 func TestRecentTimes(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
+	withQueue(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
 		pass(q, 10, 5*time.Second)
 		time.Sleep(time.Hour)
 		pass(q, 10, 5*time.Millisecond)
@@ -183,7 +180,7 @@ func lines(t *testing.T, body string) (xs []float64) {
 
 // A chart has the whole width at once, and its axes say what is where.
 func TestChartsFillTheirWidth(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
+	withQueue(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
 		for n := range 70 {
 			q.Add(n)
 		}
@@ -198,7 +195,7 @@ func TestChartsFillTheirWidth(t *testing.T) {
 			`aria-label="Keys over the last 10m: queued now 70, at most 70;`,
 			`<div class="x" aria-hidden="true"><span>10m ago</span><span>5m ago</span><span>now</span></div>`)
 	})
-	inBubble(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
+	withQueue(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
 		q.Add(1)
 		time.Sleep(30 * time.Second) // A chart of rates, too, has the labels 2, 1 and 0 as long as it has no rate.
 		wantBody(t, get(h, "?queue=q"), `<div class="y" aria-hidden="true"><span>2</span><span>1</span><span>0</span></div>`)

@@ -301,8 +301,7 @@ func TestKeyPageIsCheap(t *testing.T) {
 
 // A queue that does not answer keeps the page of its key from hanging.
 func TestKeyPageOfASilentQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{})
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var far server
 		i := far.queue()
 		i.SnapshotKey = func(key any) (workqueue.KeySnapshot[any], bool) {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -70,8 +69,7 @@ func TestSorting(t *testing.T) {
 
 // What is red comes first, then what is amber. A paused queue is not in trouble because its line gets older.
 func TestMostInTroubleFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{})
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		for name, s := range map[string]workqueue.Stats{
 			"1 panics":      {Name: "panics"},
 			"2 held for 1h": {LongestRunning: time.Hour},

@@ -70,8 +70,7 @@ func TestPoolsAppear(t *testing.T) {
 
 // A pool whose queue is not known has a page of its own.
 func TestPoolAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{})
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		q := workqueue.NewTypedRateLimitingQueue[string](nil)
 		start(t, worker.New(q, func(context.Context, string) error { return worker.Terminal(errors.New("broken")) },
 			worker.Options[string]{Name: "alone", MetricsProvider: h}))
@@ -86,9 +85,7 @@ func TestPoolAlone(t *testing.T) {
 		wantBody(t, get(h, page), "Given up</h2>", "broken", "Workers</h2>")
 		for name, want := range map[string]string{"another name": "pool alone another name", "alone": "alone"} {
 			remove := debug.Register(h, name, q)
-			if l := getJSON[list](t, h, "?sort=name"); l.ids() != want {
-				t.Errorf("with its queue as %s: %s", name, l.ids())
-			}
+			wantIDs(t, h, "?sort=name", want)
 			remove()
 		}
 	})
@@ -130,8 +127,7 @@ func TestPoolsOfQueuesWithOneName(t *testing.T) {
 
 // Given up are the keys that are so now, and not all that ever were.
 func TestGivenUpKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{})
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		q := newRateLimited[string](t, "q", h)
 		err := worker.Terminal(errors.New("bad name"))
 		start(t, worker.New(q, func(context.Context, string) error { return err }, worker.Options[string]{MetricsProvider: h}))
@@ -184,8 +180,7 @@ func TestKeyOfTwoPools(t *testing.T) {
 
 // When a pool ends and another one goes on with its queue, the page says why keys are failing.
 func TestErrorsOfAPoolThatHasEnded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{})
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		q := newRateLimited[string](t, "q", h)
 		q.Add("a")
 		run := func() (stop func()) {

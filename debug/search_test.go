@@ -22,8 +22,7 @@ import (
 
 // Search finds a key in whatever state it is, however many others there are, with its attempts and its error.
 func TestSearchFindsKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{})
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, time.Hour)
 		q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: h})
 		start(t, worker.New(q, func(ctx context.Context, key string) error {
@@ -246,8 +245,7 @@ func TestSearchForHostileKeys(t *testing.T) {
 
 // A key is found in all queues at once, with what its queue and pools know of it.
 func TestFindEverywhere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{})
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		for n := range 60 {
 			q := workqueue.NewTyped[string]()
 			debug.Register(h, fmt.Sprintf("q%02d <b>", n), q)
@@ -300,8 +298,7 @@ func TestFindEverywhere(t *testing.T) {
 
 // Queues that do not answer are named, and the others' keys are found.
 func TestFindEverywhereWithoutAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{})
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		near := workqueue.NewTyped[string]()
 		debug.Register(h, "near", near)
 		near.Add("a")
@@ -327,8 +324,7 @@ func TestFindEverywhereWithoutAnswers(t *testing.T) {
 
 // A search of all queues ends after a minute, too, and waits for other searches.
 func TestFindEverywhereEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, debug.Options{})
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		h.InspectQueue("endless", (&manyKeys{n: 1 << 30, each: time.Millisecond}).inspector())
 		h.InspectQueue("small", (&manyKeys{n: 10}).inspector())
 		began := time.Now()
