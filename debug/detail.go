@@ -250,12 +250,10 @@ func (r *detailReport) Section(kind, title, hint, empty string) section {
 		}
 	}
 	if m := r.Matching; m != nil && s.Set != "" {
-		s.Total, s.Errors, s.Empty = m.Failing, r.Errors, "No key has such an error."
+		s.Total = map[string]int{stateFailing: m.Failing, stateGivenUp: m.GivenUp}[s.Set]
+		s.Errors, s.Empty = r.Errors, "No key has such an error."
 		if m.More {
 			s.Empty = "No key that was looked at has such an error."
-		}
-		if kind == "given-up" {
-			s.Total = m.GivenUp
 		}
 	}
 	if s.Set != "" && len(s.Keys) > 0 {

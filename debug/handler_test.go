@@ -363,6 +363,9 @@ func TestQueuesThatDoNotAnswer(t *testing.T) {
 		}
 		wantBody(t, get(h, ""), "far 000", "no answer for 42 s")
 		wantBody(t, get(h, "?queue=far+007"), "no answer for 42 s", "These are its numbers of 42 s ago", "<dt>Queued</dt><dd>3")
+		if f := find(t, h, "far+007", "a"); !f.Incomplete {
+			t.Errorf("a search in a queue that does not answer: %+v", f)
+		}
 
 		far.answer()
 		time.Sleep(time.Second)

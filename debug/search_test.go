@@ -241,6 +241,13 @@ func TestSearchForHostileKeys(t *testing.T) {
 		t.Errorf("two keys look the same: %+v", f)
 	}
 	wantBody(t, get(h, "?queue=q&key=%3Cscript%3E"), `value="&lt;script&gt;"`, "<code>&lt;script&gt;</code>")
+	for n := range 30 { // They contain what is searched for, and come before the key that is called so.
+		q.Add(fmt.Sprint("part", n))
+	}
+	q.Add("part")
+	if f := find(t, h, "q", "part"); !f.Exact || f.More || len(f.Keys) != 1 {
+		t.Errorf("a key whose text others contain: %+v", f)
+	}
 }
 
 // A key is found in all queues at once, with what its queue and pools know of it.
@@ -287,6 +294,20 @@ func TestFindEverywhere(t *testing.T) {
 		if e = getJSON[detail](t, h, "?key="); len(e.Found.Keys) != 0 || e.Found.Exact {
 			t.Errorf("%+v", e.Found)
 		}
+		lone := workqueue.NewTyped[string]()
+		debug.Register(h, "lone", lone)
+		for n := range 30 {
+			lone.Add(fmt.Sprint("only here ", n))
+		}
+		if e = getJSON[detail](t, h, "?key=only+here"); !e.Found.More || len(e.Found.Keys) != 25 {
+			t.Errorf("many keys in one queue: %+v", e.Found)
+		}
+		exact := workqueue.NewTyped[string]()
+		debug.Register(h, "exact", exact)
+		exact.Add("only here")
+		if e = getJSON[detail](t, h, "?key=only+here"); !e.Found.Exact || e.Found.More || len(e.Found.Keys) != 1 {
+			t.Errorf("one key that is called so, in another queue: %+v", e.Found)
+		}
 		wantBody(t, get(h, ""), `<form method="get" role="search">`, "Find a key in all queues", `name="key" value=""`)
 		wantBody(t, get(h, "?key=globex"), `value="globex"`, "No key is called <code>globex</code>", "5 that contain it", "{Namespace:globex Name:2}", `<a href="?queue=pairs">pairs</a>`, "broken &lt;i&gt;", "q07 &lt;b&gt;")
 		wantBody(t, get(h, "?key=%3Cscript%3E"), `value="&lt;script&gt;"`, "No key is called <code>&lt;script&gt;</code>, or contains it.")
@@ -310,6 +331,9 @@ func TestFindEverywhereWithoutAnswers(t *testing.T) {
 			Stats:        noStats,
 			SnapshotKeys: func() iter.Seq[workqueue.KeySnapshot[any]] { panic("oh") },
 		})
+		later := (&manyKeys{n: 1}).inspector()
+		later.SnapshotKey = func(any) (workqueue.KeySnapshot[any], bool) { panic("oh") }
+		h.InspectQueue("panics later", later)
 		far.beSilent()
 		began := time.Now()
 		e := getJSON[detail](t, h, "?key=a")
@@ -318,6 +342,9 @@ func TestFindEverywhereWithoutAnswers(t *testing.T) {
 			t.Errorf("after %v: %+v", d, e.Found)
 		}
 		wantBody(t, get(h, "?key=a"), "31 queues gave no answer, or none in time: ", "far 00 &lt;b&gt;</a>, ", " and others.")
+		if e := getJSON[detail](t, h, "?key=key+0"); len(e.Found.Unanswered) != 32 || e.Found.Unanswered[31].ID != "panics later" {
+			t.Errorf("%+v", e.Found)
+		}
 		far.answer()
 	})
 }
