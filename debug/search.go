@@ -224,7 +224,7 @@ func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 		}
 		return a
 	})
-	for n := len(asked); n > 0 && ctx.Err() == nil; n-- {
+	for range asked {
 		select {
 		case a := <-answers:
 			if a.of != nil {
