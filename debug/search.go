@@ -44,7 +44,8 @@ type foundReport struct {
 	// a key, instead of all of it.
 	text, id string
 	shown    bool
-	// cheap reports that the same search need not look at all keys again.
+	// of was searched, unless it is nil: then all were. With cheap the same search need not look at all keys again.
+	of    *entry
 	cheap bool
 }
 
@@ -83,6 +84,7 @@ func (f *foundReport) add(k keyReport, exact bool) {
 // A key with an id that was found before is found even if nothing is known of it any more.
 func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, text, id string) *foundReport {
 	f := newFoundReport(text, id)
+	f.of = r.entry
 	if r.late {
 		f.Exact, f.Incomplete = true, true
 		return f
@@ -211,26 +213,24 @@ func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 			asked = append(asked, r.entry)
 		}
 	}
-	type answer struct {
-		of    *entry
-		found *foundReport
-	}
-	answers := sideBySide(h, searchers, asked, func(e *entry) (a answer) {
-		if r := h.ask(ctx, e, searchLimit); r != nil {
-			r.err = nil
-			// This search has its turn already.
-			a.of, a.found = e, h.search(ctx, make(chan struct{}, 1), r, text, "")
-			a.found.Incomplete = a.found.Incomplete || r.err != nil
+	answers := sideBySide(h, searchers, asked, func(e *entry) *foundReport {
+		r := h.ask(ctx, e, searchLimit)
+		if r == nil {
+			return nil
 		}
-		return a
+		r.err = nil
+		// This search has its turn already.
+		found := h.search(ctx, make(chan struct{}, 1), r, text, "")
+		found.Incomplete = found.Incomplete || r.err != nil
+		return found
 	})
 	for range asked {
 		select {
-		case a := <-answers:
-			if a.of != nil {
-				p.Found.addFrom(a.of, a.found)
-				if !a.found.Incomplete {
-					delete(unanswered, a.of)
+		case found := <-answers:
+			if found != nil {
+				p.Found.addFrom(found)
+				if !found.Incomplete {
+					delete(unanswered, found.of)
 				}
 			}
 		case <-ctx.Done():
@@ -247,9 +247,9 @@ func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 }
 
 // addFrom adds what was found in one queue.
-func (f *foundReport) addFrom(e *entry, found *foundReport) {
+func (f *foundReport) addFrom(found *foundReport) {
 	for _, k := range found.Keys {
-		k.Queue, k.QueueID = &queueName{e.id, e.name}, e.id
+		k.Queue, k.QueueID = &queueName{found.of.id, found.of.name}, found.of.id
 		f.add(k, found.Exact)
 	}
 	f.More = f.More || found.More && f.Exact == found.Exact
