@@ -204,8 +204,8 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 	s := r.stats
 	q := queueReport{
 		queueName: queueName{r.entry.id, r.entry.name}, HasQueue: r.entry.hasQueue(), Late: r.late,
-		Queued: s.Queued, Blocked: s.Blocked, Paused: s.Paused, PausedGroups: len(r.pausedGroups), Processing: s.Processing, Waiting: s.Waiting,
-		Adds: s.Adds, Retries: s.Retries, Dropped: s.Dropped, UnmatchedDones: s.UnmatchedDones,
+		Queued: s.Queued, Blocked: s.Blocked, Paused: s.Paused, PausedGroups: len(r.pausedGroups),
+		Processing: s.Processing, Waiting: s.Waiting, Adds: s.Adds, Retries: s.Retries, Dropped: s.Dropped, UnmatchedDones: s.UnmatchedDones,
 		ShuttingDown: s.ShuttingDown, Timed: s.Latency != nil, OldestQueued: seconds(s.OldestQueued),
 		LongestRunning: seconds(s.LongestRunning), UnfinishedWork: seconds(s.UnfinishedWork),
 		Minute: r.minute, Pools: make([]poolReport, len(r.pools)), Workers: r.workers, GivenUp: r.givenUp,

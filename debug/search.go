@@ -71,7 +71,8 @@ func (f *foundReport) add(k keyReport, exact bool) {
 	if exact && !f.Exact {
 		f.Exact, f.Keys, f.More = true, f.Keys[:0], false
 	}
-	if exact != f.Exact || f.More || slices.ContainsFunc(f.Keys, func(have keyReport) bool { return have.raw == k.raw && have.Queue == k.Queue }) {
+	same := func(have keyReport) bool { return have.raw == k.raw && have.Queue == k.Queue }
+	if exact != f.Exact || f.More || slices.ContainsFunc(f.Keys, same) {
 		return
 	}
 	if f.More = len(f.Keys) == maxFound; !f.More {

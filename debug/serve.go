@@ -175,11 +175,11 @@ var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"clock":   func(t time.Time) string { return t.Format("15:04:05") + " UTC" },
 }).Parse(pageHTML))
 
-// href returns an address of the page, for names and values in turn. Only a key's value may be empty; others are left out.
+// href returns an address of the page, for names and values in turn. An empty search or error is left out.
 func href(of ...any) string {
 	v := make(url.Values)
 	for i := 0; i < len(of); i += 2 {
-		if of[i] == "key" || of[i+1] != "" {
+		if of[i+1] != "" || of[i] != "search" && of[i] != "error" {
 			v.Set(of[i].(string), fmt.Sprint(of[i+1]))
 		}
 	}
