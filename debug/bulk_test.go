@@ -349,6 +349,17 @@ func TestMoreFailingKeysThanAreListed(t *testing.T) {
 	if c := count(t, known, "failing"); c != (counted{2000, false}) {
 		t.Errorf("the pool knows all: %+v", c)
 	}
+	// A pool of which only the Snapshot is known lists no more, either.
+	some := newHandler(t, debug.Options{})
+	pool := worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}}
+	for i := range 512 {
+		pool.Dropped = append(pool.Dropped, worker.FailedKey[any]{Key: i})
+	}
+	some.InspectQueue("q", workqueue.Inspector{Stats: noStats})
+	showPool(some, pool)
+	if c := count(t, some, "given_up"); c != (counted{512, true}) {
+		t.Errorf("a list of a pool: %+v", c)
+	}
 }
 
 // Pages with the errors of a queue go over its keys one after another, and do not wait for long.
