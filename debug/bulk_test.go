@@ -186,7 +186,7 @@ func TestVeryManyKeys(t *testing.T) {
 
 // A queue that is shut down meanwhile takes no more keys, and the answer says how many it took.
 func TestRetryWhileShuttingDown(t *testing.T) {
-	for _, at := range []int{0, 1, 300} {
+	for _, at := range []int{0, 1, 300, 990} {
 		h := newAudited(t)
 		q := workqueue.NewTypedRateLimitingQueue[int](nil)
 		i := workqueue.Inspect(workqueue.TypedInterface[int](q))
@@ -252,8 +252,8 @@ func TestGivenUpKeysOfTheQueue(t *testing.T) {
 	wantBody(t, get(h, "?queue=q"), "Given up</h2>", "4 of 4", "Facts</h2>", "Server &lt;b&gt;", "10.0.0.1 &lt;i&gt;")
 	wantBody(t, get(h, "?queue=q"), "broken &lt;b&gt;")
 	wantBody(t, get(h, "?queue=q", "Accept", "application/json"), `"facts":[{"name":"Server \u003cb\u003e","value":"10.0.0.1 \u003ci\u003e"}]`)
-	if n := count(t, h, "given_up"); n.Count != 4 {
-		t.Errorf("%+v", n)
+	if n, failing := count(t, h, "given_up"), count(t, h, "failing"); n.Count != 4 || failing.Count != 0 {
+		t.Errorf("%+v, failing %+v", n, failing)
 	}
 	if s := getJSON[story](t, h, linksToKeys(h, "?queue=q&key=a")[0]); s.Key.State != "given_up" || s.Key.Error != "broken <b>" || s.Key.Attempt != 4 {
 		t.Errorf("%+v", s)
@@ -270,6 +270,27 @@ func TestGivenUpKeysOfTheQueue(t *testing.T) {
 	kept["a"], did = "broken", nil
 	if b := h.act(t, 200, "q", "forget", "of", "given_up"); b.Keys != 3 || strings.Join(did, ", ") != "forget a" {
 		t.Errorf("%+v %v", b, did)
+	}
+}
+
+// A key that was forgotten since the pool listed it is gone: it is not added again.
+func TestKeysThatAreGone(t *testing.T) {
+	h := newAudited(t)
+	var added []any
+	h.InspectQueue("q", workqueue.Inspector{Stats: noStats, Add: func(key any) { added = append(added, key) }})
+	keys := []worker.FailedKey[any]{{Key: "a"}, {Key: "b"}, {Key: "c"}}
+	h.InspectPool("q", worker.Inspector{
+		Snapshot:    func(int) worker.Snapshot[any] { return worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}} },
+		FailingKeys: func() iter.Seq[worker.FailedKey[any]] { return slices.Values(keys) },
+		SnapshotKey: func(key any) (k worker.KeySnapshot[any]) {
+			if key == "b" {
+				k.Failing = &keys[1]
+			}
+			return k
+		},
+	})
+	if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 1 || b.Gone != 2 || !slices.Equal(added, []any{"b"}) {
+		t.Errorf("%+v, added %v", b, added)
 	}
 }
 
