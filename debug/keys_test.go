@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -145,6 +147,20 @@ func TestKeyThatCallsItsQueue(t *testing.T) {
 	wantBody(t, get(h, "?queue=q"), "queued: 2")
 }
 
+var offer = regexp.MustCompile(`data-action="([a-z_]*)"`)
+
+// wantOffered asserts which actions a page offers.
+func wantOffered(t *testing.T, h http.Handler, link, want string) {
+	t.Helper()
+	var offered []string
+	for _, match := range offer.FindAllStringSubmatch(get(h, link).Body.String(), -1) {
+		offered = append(offered, match[1])
+	}
+	if got := strings.Join(offered, " "); got != want {
+		t.Errorf("%s offers %s, want %s", link, got, want)
+	}
+}
+
 // A key's page has its life: who added it, its attempts with their errors and stacks, and when it comes next.
 func TestKeyPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -186,6 +202,9 @@ func TestKeyPage(t *testing.T) {
 			"<dd>3 of 5</dd>", "<dt>Last error</dt>", "call 3 &lt;i&gt;", `data-action="retry"`, `data-action="forget"`, `data-action="pause_group"`,
 			"Failed attempts</h2>", "call 3 &lt;i&gt;", "a bug &lt;b&gt;", "<details", "<pre>", "TestKeyPage", `call 1 &lt;i&gt; <span class="cause">Secret &lt;u&gt; changed</span>`)
 
+		wantOffered(t, h, link, "retry remove forget pause_group")
+		wantOffered(t, h, linksToKeys(h, "?queue=q&key=runs")[0], "retry remove cancel pause_group")
+
 		running := page(linksToKeys(h, "?queue=q&key=runs")[0]).Key
 		if running.State != "processing" || !running.Stuck || !strings.Contains(running.Stack, "TestKeyPage") || running.Attempt != 1 ||
 			len(running.Causes.Last) != 1 || running.Causes.Last[0].Reason != "it is time" || !running.Causes.Last[0].Time.Equal(began) {
@@ -208,6 +227,7 @@ func TestKeyPage(t *testing.T) {
 			t.Errorf("%+v", k)
 		}
 		wantBody(t, get(h, link), "It was given up after attempt 5 of 5")
+		wantOffered(t, h, link, "retry forget")
 		pool.Forget("fails")
 		q.Forget("fails")
 		if k = page(link).Key; k.State != "absent" || k.Key != "fails" || k.ID == "" {
