@@ -63,8 +63,7 @@ func (r *bucketRateLimiter[T]) Forget(T) {}
 //	When = max(0, start + (taken - burst) · interval - now)    rounded up to nanoseconds
 //
 // computed in float64. The bucket is full again at start + taken · interval. A full bucket carries no information, so
-// it is dropped: by calls for any key, up to four by each call, not later than in twice the time that it took to be
-// full.
+// it is dropped: by calls for any key, up to four by each call.
 //
 // As in golang.org/x/time/rate, an infinite limit (rate.Inf or above) never delays, whatever burst is,
 // and otherwise a burst of zero lets nothing through: When is math.MaxInt64. A limit of zero gives each
@@ -75,7 +74,7 @@ func (r *bucketRateLimiter[T]) Forget(T) {}
 // NumRequeues returns 0, as a bucket does not count failures. Forget drops the bucket and gives its
 // memory back: the key's next bucket is full. Nil for c means the real clock; it is read under the
 // limiter's lock, and when it is set back, time goes on from there. All methods may be called by many
-// goroutines at once, and take constant time and no allocation once the table has its size. A key takes
+// goroutines at once, and take logarithmic time and no allocation once the table has its size. A key takes
 // its own size, 36 bytes, and 11 to 22 bytes in the index.
 func NewTypedItemBucketRateLimiter[T comparable](limit rate.Limit, burst int, c clock.PassiveClock) TypedRateLimiter[T] {
 	return &itemBucketRateLimiter[T]{
@@ -110,18 +109,18 @@ func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
 	defer r.keys.mu.Unlock()
 	r.keys.tickLocked()
 	now := r.keys.now
-	s, key := r.keys.findOrInsertLocked(h, item)
+	s, key, expires := r.keys.findOrInsertLocked(h, item)
 	start := now
 	if key.count == math.MaxUint32 {
 		key.count = 0 // A new bucket: more tokens cannot be counted.
 	}
 	if key.count > 0 {
-		start = key.expires.duration() - key.span.duration()
+		start = expires - key.span.duration()
 	}
 	key.count++
 	taken, fill := key.count, r.interval.times(key.count)
 	key.span = packed(fill)
-	if fill == forever || key.expires.duration() == forever {
+	if fill == forever || expires == forever {
 		r.keys.setLifeLocked(s, forever)
 		if taken <= r.burst {
 			return 0

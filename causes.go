@@ -167,31 +167,3 @@ func (q *Typed[T]) interruptLocked(s keytable.Slot, k *entry[T]) {
 		q.mu.notes.Added(s)
 	}
 }
-
-// notesBelow gives a layer the methods of the queue below.
-type notesBelow[T comparable] struct{ below TypedInterface[T] }
-
-// AddCause is AddCause of the queue below or, if that is no [CauseAdder], Add.
-func (n notesBelow[T]) AddCause(item T, cause Cause) {
-	if q, ok := n.below.(CauseAdder[T]); ok {
-		q.AddCause(item, cause)
-	} else {
-		n.below.Add(item)
-	}
-}
-
-// Causes are those of the queue below, if that is a [CauseAdder].
-func (n notesBelow[T]) Causes(item T) (causes Causes) {
-	if q, ok := n.below.(CauseAdder[T]); ok {
-		causes = q.Causes(item)
-	}
-	return causes
-}
-
-// AddedAgain is that of the queue below. It returns nil if that is no [AddNotifier].
-func (n notesBelow[T]) AddedAgain(item T) <-chan struct{} {
-	if q, ok := n.below.(AddNotifier[T]); ok {
-		return q.AddedAgain(item)
-	}
-	return nil
-}

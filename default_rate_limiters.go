@@ -93,7 +93,7 @@ type ItemExponentialFailureRateLimiter = TypedItemExponentialFailureRateLimiter[
 // The product is exact, does not overflow, and is never negative: a baseDelay or maxDelay below zero
 // counts as zero. It keeps each failed key until Forget; nothing expires. Its zero value never delays.
 type TypedItemExponentialFailureRateLimiter[T comparable] struct {
-	failures  failureCounts[T]
+	failureCounts[T]
 	baseDelay time.Duration
 	maxDelay  time.Duration
 }
@@ -128,21 +128,7 @@ func DefaultTypedItemBasedRateLimiter[T comparable]() TypedRateLimiter[T] {
 
 // When counts a failure of item and returns how long it must wait.
 func (r *TypedItemExponentialFailureRateLimiter[T]) When(item T) time.Duration {
-	return doubled(r.baseDelay, r.failures.increment(item)-1, r.maxDelay)
-}
-
-// NumRequeues returns the number of failures of item since it was forgotten.
-func (r *TypedItemExponentialFailureRateLimiter[T]) NumRequeues(item T) int {
-	return r.failures.count(item)
-}
-
-// Forget forgets the failures of item and gives their memory back.
-func (r *TypedItemExponentialFailureRateLimiter[T]) Forget(item T) { r.failures.forget(item) }
-
-// MostRequeued returns up to limit keys, at most 512, with the most failures, those with the most first. It looks at all
-// keys that have failed, a few hundred at a time, and other calls come in between.
-func (r *TypedItemExponentialFailureRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
-	return mostRequeued(limit, r.failures.all())
+	return doubled(r.baseDelay, r.increment(item)-1, r.maxDelay)
 }
 
 // doubled returns base, times doubled, but no more than limit and nothing negative.
@@ -164,7 +150,7 @@ type ItemFastSlowRateLimiter = TypedItemFastSlowRateLimiter[any]
 // failures, and slowDelay after the others. Negative delays count as zero. It keeps each failed key
 // until Forget. Its zero value never delays.
 type TypedItemFastSlowRateLimiter[T comparable] struct {
-	failures        failureCounts[T]
+	failureCounts[T]
 	maxFastAttempts int
 	fastDelay       time.Duration
 	slowDelay       time.Duration
@@ -190,22 +176,10 @@ func NewTypedItemFastSlowRateLimiter[T comparable](fastDelay, slowDelay time.Dur
 
 // When counts a failure of item and returns how long it must wait.
 func (r *TypedItemFastSlowRateLimiter[T]) When(item T) time.Duration {
-	if r.failures.increment(item) <= r.maxFastAttempts {
+	if r.increment(item) <= r.maxFastAttempts {
 		return max(r.fastDelay, 0)
 	}
 	return max(r.slowDelay, 0)
-}
-
-// NumRequeues returns the number of failures of item since it was forgotten.
-func (r *TypedItemFastSlowRateLimiter[T]) NumRequeues(item T) int { return r.failures.count(item) }
-
-// Forget forgets the failures of item and gives their memory back.
-func (r *TypedItemFastSlowRateLimiter[T]) Forget(item T) { r.failures.forget(item) }
-
-// MostRequeued returns up to limit keys, at most 512, with the most failures, those with the most first. It looks at all
-// keys that have failed, a few hundred at a time, and other calls come in between.
-func (r *TypedItemFastSlowRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
-	return mostRequeued(limit, r.failures.all())
 }
 
 // MaxOfRateLimiter is a [TypedMaxOfRateLimiter] of keys of any type.
@@ -219,9 +193,6 @@ type MaxOfRateLimiter = TypedMaxOfRateLimiter[any]
 // Its zero value never delays.
 type TypedMaxOfRateLimiter[T comparable] struct {
 	limiters []TypedRateLimiter[T]
-	// remembering are the limiters without the token buckets. Workers call Forget for every key, and that of a bucket
-	// does nothing.
-	remembering []TypedRateLimiter[T]
 }
 
 // NewMaxOfRateLimiter is [NewTypedMaxOfRateLimiter] for keys of any type.
@@ -233,13 +204,7 @@ func NewMaxOfRateLimiter(limiters ...TypedRateLimiter[any]) RateLimiter {
 
 // NewTypedMaxOfRateLimiter returns a [TypedMaxOfRateLimiter] of limiters.
 func NewTypedMaxOfRateLimiter[T comparable](limiters ...TypedRateLimiter[T]) TypedRateLimiter[T] {
-	r := &TypedMaxOfRateLimiter[T]{limiters: limiters}
-	for _, limiter := range limiters {
-		if _, isBucket := limiter.(*TypedBucketRateLimiter[T]); !isBucket {
-			r.remembering = append(r.remembering, limiter)
-		}
-	}
-	return r
+	return &TypedMaxOfRateLimiter[T]{limiters: limiters}
 }
 
 // When asks all limiters and returns the longest delay.
@@ -262,7 +227,7 @@ func (r *TypedMaxOfRateLimiter[T]) NumRequeues(item T) int {
 
 // Forget makes all limiters forget item.
 func (r *TypedMaxOfRateLimiter[T]) Forget(item T) {
-	for _, limiter := range r.remembering {
+	for _, limiter := range r.limiters {
 		limiter.Forget(item)
 	}
 }
@@ -317,7 +282,7 @@ func (w TypedWithMaxWaitRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T]
 	return mostRequeuedOf(w.limiter, limit)
 }
 
-// failureCounts counts failures by key. A key that was never counted, or was forgotten, takes no memory.
+// failureCounts counts failures by key, and is the part of a limiter that does not depend on delays. A key that was never counted, or was forgotten, takes no memory.
 type failureCounts[T comparable] struct {
 	// some reports whether keys is not empty. It is written under mu and read without, so that forgetting a key
 	// costs next to nothing while no key fails: a worker forgets each key.
@@ -339,7 +304,8 @@ func (c *failureCounts[T]) increment(item T) int {
 	return int(k.Value)
 }
 
-func (c *failureCounts[T]) count(item T) int {
+// NumRequeues returns the number of failures of item since it was forgotten.
+func (c *failureCounts[T]) NumRequeues(item T) int {
 	h := keytable.HashOf(item)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -349,7 +315,8 @@ func (c *failureCounts[T]) count(item T) int {
 	return 0
 }
 
-func (c *failureCounts[T]) forget(item T) {
+// Forget forgets the failures of item and gives their memory back.
+func (c *failureCounts[T]) Forget(item T) {
 	if !c.some.Load() {
 		keytable.CheckKey(item)
 		return
@@ -363,17 +330,14 @@ func (c *failureCounts[T]) forget(item T) {
 	}
 }
 
-// all yields the keys with their failures, in steps.
-func (c *failureCounts[T]) all() iter.Seq[KeySnapshot[T]] {
-	return keytable.InSteps(func(n int, keys []KeySnapshot[T]) ([]KeySnapshot[T], bool) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for s := range c.keys.LiveSlots(n) {
-			k := c.keys.At(s)
-			keys = append(keys, KeySnapshot[T]{Key: k.Key, Requeues: int(k.Value)})
-		}
-		return keys, n+1 < c.keys.Slabs()
-	})
+// MostRequeued returns up to limit keys, at most 512, with the most failures, those with the most first. It looks at all
+// keys that have failed, a few hundred at a time, and other calls come in between.
+func (c *failureCounts[T]) MostRequeued(limit int) []KeySnapshot[T] {
+	add := func(keys []KeySnapshot[T], s keytable.Slot) []KeySnapshot[T] {
+		k := c.keys.At(s)
+		return append(keys, KeySnapshot[T]{Key: k.Key, Requeues: int(k.Value)})
+	}
+	return mostRequeued(limit, keytable.InSteps(&c.keys, c.mu.Lock, c.mu.Unlock, add))
 }
 
 func mostRequeuedOf[T comparable](limiter TypedRateLimiter[T], limit int) []KeySnapshot[T] {

@@ -98,12 +98,11 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 		config.Queue = newQueue(TypedQueueConfig[T]{Name: config.Name, Clock: config.Clock}, provider, unfinishedWorkUpdatePeriod)
 	}
 	q := &delayingType[T]{
-		Extended:      Extend(config.Queue),
+		lowerLayer:    lowerLayer[T]{Extend(config.Queue)},
 		name:          config.Name,
 		retriesMetric: retriesMetric,
 		logger:        logr.Discard(),
 	}
-	q.notesBelow.below = q.Extended
 	q.loop = dueloop.New(config.Clock, q.waitingLoop)
 	if config.Logger != nil {
 		q.logger = *config.Logger
@@ -141,8 +140,7 @@ func NewDelayingQueueWithCustomClock(clock clock.WithTicker, name string) Delayi
 // delayingType puts AddAfter on top of a queue. Keys wait in a heap. While there is one, a goroutine runs
 // waitingLoop, which adds them to the queue below when they are due.
 type delayingType[T comparable] struct {
-	Extended[T]
-	notesBelow[T]
+	lowerLayer[T]
 
 	name          string
 	logger        logr.Logger

@@ -24,53 +24,16 @@ func newPassiveClock() *testingclock.FakePassiveClock {
 
 func stepClock(c *testingclock.FakePassiveClock, d time.Duration) { c.SetTime(c.Now().Add(d)) }
 
-// checkInvariants knows that the keys are less than scriptKeys.
 func (k *expiringKeys[T]) checkInvariants() error {
-	if k.now < 0 || k.now > horizon {
-		return fmt.Errorf("now is %d", k.now)
+	if k.now < 0 || k.now > horizon || k.order.Len() != k.keys.Len() {
+		return fmt.Errorf("now is %d, %d keys are in order of %d", k.now, k.order.Len(), k.keys.Len())
 	}
-	linked := 0
-	for n := range k.lists {
-		earliest := time.Duration(math.MinInt64)
-		for s := range k.links.All(&k.lists[n]) {
-			key := k.keys.At(s).Value
-			expires := key.expires.duration()
-			if int(key.list) != n+1 {
-				return fmt.Errorf("list %d: slot %d believes in list %d", n, s, int(key.list)-1)
-			}
-			if expires-k.now >= horizon {
-				return fmt.Errorf("list %d: slot %d expires at %d, now is %d", n, s, expires, k.now)
-			}
-			// The life's end less its length is when it was given.
-			if latest := expires - 1<<n; latest < earliest {
-				return fmt.Errorf("list %d: slot %d, given until %d, is after one given from %d", n, s, latest, earliest)
-			}
-			if given := expires - (2<<n - 1); given > k.now {
-				return fmt.Errorf("list %d: slot %d expires at %d, now is %d", n, s, expires, k.now)
-			}
-			earliest = max(earliest, expires-(2<<n-1))
-			linked++
-			if linked > k.keys.Len() {
-				return fmt.Errorf("list %d: more slots in lists than keys", n)
-			}
+	for e := range k.order.InOrder() {
+		key := k.keys.At(e.Slot).Key
+		expires := time.Duration(e.Rank)
+		if s, _ := k.keys.Find(keytable.HashOf(key), key); s != e.Slot || expires != forever && expires-k.now >= horizon {
+			return fmt.Errorf("key %v of slot %d is found in slot %d, expires at %d, now is %d", key, e.Slot, s, expires, k.now)
 		}
-	}
-	endless := 0
-	for i := range scriptKeys {
-		key, ok := any(i).(T)
-		if !ok {
-			return nil
-		}
-		_, e := k.keys.Find(keytable.HashOf(key), key)
-		if e != nil && e.Value.expires.duration() == forever {
-			endless++
-			if e.Value.list != 0 {
-				return fmt.Errorf("key %d lives forever, and is in list %d", i, e.Value.list-1)
-			}
-		}
-	}
-	if linked+endless != k.keys.Len() {
-		return fmt.Errorf("%d keys in lists, %d live forever, %d in the table", linked, endless, k.keys.Len())
 	}
 	return nil
 }
@@ -136,7 +99,7 @@ func TestExpiringLimitersStayBounded(t *testing.T) {
 			most = max(most, keys.keys.Len())
 		}
 		grown := heapBytes() - before
-		if bound := 2*int(life/time.Millisecond) + lifeLists; most > bound {
+		if bound := int(life / time.Millisecond); most > bound {
 			t.Errorf("%d keys at a time, want no more than %d", most, bound)
 		}
 		if grown > 4<<20 {
@@ -162,7 +125,7 @@ func TestExpiringLimitersRecoverFromBurst(t *testing.T) {
 		calls := 0
 		for keys.keys.Len() > 1 {
 			l.When(-1)
-			if calls++; calls > n/sweepSteps+100 {
+			if calls++; calls > n/maxExpired+1 {
 				t.Fatalf("%d keys are left after %d calls", keys.keys.Len(), calls)
 			}
 		}
@@ -264,8 +227,8 @@ func TestForgetAfterTheLastKey(t *testing.T) {
 		{func(key int) { l.When(key) }, 1, true}, {func(key int) { l.When(key) }, 2, true},
 		{l.Forget, 2, true}, {l.Forget, 2, true}, {l.Forget, 1, false},
 	} {
-		if step.call(step.key); l.failures.some.Load() != step.some {
-			t.Errorf("with %d keys, some = %v", l.failures.keys.Len(), !step.some)
+		if step.call(step.key); l.some.Load() != step.some {
+			t.Errorf("with %d keys, some = %v", l.keys.Len(), !step.some)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package workqueue
 import (
 	"context"
 	"errors"
+	"iter"
 	"runtime"
 	"sync"
 )
@@ -197,4 +198,48 @@ func (e *extension[T]) Snapshot(int) Snapshot[T] { return Snapshot[T]{Stats: e.S
 // it returns ctx. Package worker does all this.
 type Leaser[T comparable] interface {
 	Lease(ctx context.Context, key T) (context.Context, context.CancelFunc)
+}
+
+// lowerLayer is the queue under a layer, with what the layer passes on of the interfaces that only some queues have.
+type lowerLayer[T comparable] struct{ Extended[T] }
+
+// AddCause is AddCause of the queue below or, if that is no [CauseAdder], Add.
+func (l lowerLayer[T]) AddCause(item T, cause Cause) {
+	if q, ok := l.Extended.(CauseAdder[T]); ok {
+		q.AddCause(item, cause)
+	} else {
+		l.Add(item)
+	}
+}
+
+// Causes are those of the queue below, if that is a [CauseAdder].
+func (l lowerLayer[T]) Causes(item T) (causes Causes) {
+	if q, ok := l.Extended.(CauseAdder[T]); ok {
+		causes = q.Causes(item)
+	}
+	return causes
+}
+
+// AddedAgain is that of the queue below. It returns nil if that is no [AddNotifier].
+func (l lowerLayer[T]) AddedAgain(item T) <-chan struct{} {
+	if q, ok := l.Extended.(AddNotifier[T]); ok {
+		return q.AddedAgain(item)
+	}
+	return nil
+}
+
+// SnapshotKey is that of the queue below, which knows no key if it is no [KeyReader].
+func (l lowerLayer[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
+	if q, ok := l.Extended.(KeyReader[T]); ok {
+		return q.SnapshotKey(key)
+	}
+	return KeySnapshot[T]{Key: key}, false
+}
+
+// SnapshotKeys is that of the queue below, which has no keys if it is no [KeyReader].
+func (l lowerLayer[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
+	if q, ok := l.Extended.(KeyReader[T]); ok {
+		return q.SnapshotKeys()
+	}
+	return func(func(KeySnapshot[T]) bool) {}
 }

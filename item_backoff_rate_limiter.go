@@ -93,14 +93,12 @@ type BackoffConfig struct {
 // configured by config. Unlike [TypedItemExponentialFailureRateLimiter], which
 // keeps a key until Forget, it forgets keys that have not failed for a while
 // (kubernetes/kubernetes#138743). So a program that never calls Forget keeps no more keys than have failed in
-// twice the time delay + ForgetAfter.
+// the time delay + ForgetAfter.
 //
-// Each method takes constant time and no allocation once the table has its size; no goroutine or timer
-// is started, and each call (of any method, for any key) drops up to four expired keys. When counts a
-// failure; NumRequeues returns how many were counted, and 0 for a key that has expired; Forget gives
-// the key's memory back. A key takes its own size, 36 bytes, and 11 to 22 bytes in the index. All methods
-// may be called by many goroutines at once. No value in config makes a method panic: its fields say what wrong
-// values mean.
+// Each method takes logarithmic time, and no allocation once the table has its size; no goroutine or timer
+// is started, and each call (of any method, for any key) drops up to four expired keys. A key takes its own size,
+// 36 bytes, and 11 to 22 bytes in the index. All methods may be called by many goroutines at once. No value in config
+// makes a method panic: its fields say what wrong values mean.
 func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig) TypedRateLimiter[T] {
 	longest := positiveOr(config.Max, 1000*time.Second)
 	base := min(positiveOr(config.Base, 5*time.Millisecond), longest)
@@ -141,7 +139,7 @@ func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 	r.keys.mu.Lock()
 	defer r.keys.mu.Unlock()
 	r.keys.tickLocked()
-	s, key := r.keys.findOrInsertLocked(h, item)
+	s, key, _ := r.keys.findOrInsertLocked(h, item)
 	delay := r.delay(key.count, key.span.duration())
 	key.count = min(key.count+1, math.MaxInt32)
 	key.span = packed(delay)
@@ -151,15 +149,7 @@ func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 
 // NumRequeues returns the number of failures of item since it was forgotten or has expired.
 func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) int {
-	keytable.CheckKey(item)
-	h := keytable.HashOf(item)
-	r.keys.mu.Lock()
-	defer r.keys.mu.Unlock()
-	if r.keys.keys.Len() == 0 {
-		return 0
-	}
-	r.keys.tickLocked()
-	return int(r.keys.countLocked(h, item))
+	return int(r.keys.count(item))
 }
 
 // Forget forgets the failures of item and gives their memory back.
@@ -168,20 +158,14 @@ func (r *itemBackoffRateLimiter[T]) Forget(item T) { r.keys.forget(item) }
 // MostRequeued returns up to limit keys, at most 512, with the most failures, those with the most first, without those
 // that have expired. It looks at all keys, a few hundred at a time, and other calls come in between.
 func (r *itemBackoffRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
-	return mostRequeued(limit, keytable.InSteps(func(n int, keys []KeySnapshot[T]) ([]KeySnapshot[T], bool) {
-		r.keys.mu.Lock()
-		defer r.keys.mu.Unlock()
-		if r.keys.keys.Len() == 0 {
-			return keys, false
+	r.keys.tick()
+	add := func(keys []KeySnapshot[T], s keytable.Slot) []KeySnapshot[T] {
+		if k := r.keys.keys.At(s); r.keys.expiresLocked(s) > r.keys.now {
+			keys = append(keys, KeySnapshot[T]{Key: k.Key, Requeues: int(k.Value.count)})
 		}
-		r.keys.tickLocked()
-		for s := range r.keys.keys.LiveSlots(n) {
-			if k := r.keys.keys.At(s); k.Value.expires.duration() > r.keys.now {
-				keys = append(keys, KeySnapshot[T]{Key: k.Key, Requeues: int(k.Value.count)})
-			}
-		}
-		return keys, n+1 < r.keys.keys.Slabs()
-	}))
+		return keys
+	}
+	return mostRequeued(limit, keytable.InSteps(&r.keys.keys, r.keys.mu.Lock, r.keys.mu.Unlock, add))
 }
 
 // delay returns how long a key waits that has failed now, and failures times before. After the last of those it waited

@@ -89,11 +89,10 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 		config.DelayingQueue = newDelayingQueue(TypedDelayingQueueConfig[T]{Name: config.Name, Clock: config.Clock}, provider)
 	}
 	q := &rateLimitingType[T]{
-		Extended:    Extend(TypedInterface[T](config.DelayingQueue)),
+		lowerLayer:  lowerLayer[T]{Extend(TypedInterface[T](config.DelayingQueue))},
 		delaying:    config.DelayingQueue,
 		rateLimiter: rateLimiter,
 	}
-	q.notesBelow.below = q.Extended
 	registerInspector[T](q, config.Name, provider, below)
 	return q
 }
@@ -114,11 +113,9 @@ func NewRateLimitingQueueWithDelayingInterface(di DelayingInterface, rateLimiter
 
 // rateLimitingType puts AddRateLimited on top of a delaying queue.
 type rateLimitingType[T comparable] struct {
-	// Extended is the delaying queue without its AddAfter.
-	Extended[T]
-	notesBelow[T]
-	delaying    TypedDelayingInterface[T]
-	rateLimiter TypedRateLimiter[T]
+	lowerLayer[T] // the delaying queue without its AddAfter
+	delaying      TypedDelayingInterface[T]
+	rateLimiter   TypedRateLimiter[T]
 }
 
 // AddAfter adds item to the delaying queue with that delay. The limiter is not asked.

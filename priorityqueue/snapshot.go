@@ -2,6 +2,7 @@ package priorityqueue
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/keytable"
@@ -23,7 +24,7 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	limit = min(max(limit, 0), maxPerLock)
 	s := q.copyFirst(limit)
 	if q.observer == nil {
-		s.Processing = q.findHeld(min(limit, s.Stats.Processing))
+		s.Processing = slices.Collect(keytable.Take(min(limit, s.Stats.Processing), inSteps(q, q.appendHeldLocked)))
 	}
 	for _, keys := range [][]workqueue.KeySnapshot[T]{s.Processing, s.Queued, s.Waiting} {
 		for i := range keys {
@@ -54,19 +55,13 @@ func (q *Queue[T]) copyFirst(limit int) (s workqueue.Snapshot[T]) {
 	s.Queued = make([]workqueue.KeySnapshot[T], 0, min(limit, q.mu.queued))
 	s.Queued = q.appendLinesLocked(s.Queued, &q.mu.order)
 	s.Queued = q.appendLinesLocked(s.Queued, &q.mu.blocked)
-	for e := range q.mu.due.InOrder() {
-		if len(s.Waiting) == limit {
-			break
-		}
+	for e := range keytable.Take(limit, q.mu.due.InOrder()) {
 		s.Waiting = append(s.Waiting, q.snapshotLocked(e.Slot, workqueue.KeyWaiting))
 	}
 	if q.observer == nil {
 		return s
 	}
-	for slot := range q.observer.Running() {
-		if len(s.Processing) == limit {
-			break
-		}
+	for slot := range keytable.Take(limit, q.observer.Running()) {
 		s.Processing = append(s.Processing, q.snapshotLocked(slot, workqueue.KeyProcessing))
 	}
 	return s
@@ -100,17 +95,9 @@ func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slo
 	return keys
 }
 
-// findHeld returns the first limit held keys that it finds.
-func (q *Queue[T]) findHeld(limit int) (keys []workqueue.KeySnapshot[T]) {
-	if limit == 0 {
-		return nil
-	}
-	for k := range inSteps(q, q.appendSnapshotsLocked) {
-		if k.State == workqueue.KeyProcessing {
-			if keys = append(keys, k); len(keys) == limit {
-				break
-			}
-		}
+func (q *Queue[T]) appendHeldLocked(keys []workqueue.KeySnapshot[T], s keytable.Slot) []workqueue.KeySnapshot[T] {
+	if q.mu.keys.At(s).Value.state.isHeld() {
+		keys = append(keys, q.snapshotLocked(s, workqueue.KeyProcessing))
 	}
 	return keys
 }
@@ -185,16 +172,13 @@ func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqu
 func (s state) snapshot() workqueue.KeyState { return workqueue.KeyState(s.public().String()) }
 
 // inSteps yields what appendLocked appends for each slot of a key in the queue. It takes the lock for a few hundred keys at a
-// time, and holds none while it yields.
+// time, and holds none while it yields them.
 func inSteps[T comparable, R any](q *Queue[T], appendLocked func([]R, keytable.Slot) []R) iter.Seq[R] {
-	return keytable.InSteps(func(n int, some []R) (_ []R, more bool) {
-		q.lockAt(q.readClock(false))
-		defer q.unlock()
-		for s := range q.mu.keys.LiveSlots(n) {
-			if q.mu.keys.At(s).Value.state != resting {
-				some = appendLocked(some, s)
-			}
+	lock := func() { q.lockAt(q.readClock(false)) }
+	return keytable.InSteps(&q.mu.keys, lock, q.unlock, func(all []R, s keytable.Slot) []R {
+		if q.mu.keys.At(s).Value.state == resting {
+			return all
 		}
-		return some, n+1 < q.mu.keys.Slabs()
+		return appendLocked(all, s)
 	})
 }

@@ -79,12 +79,12 @@ func (t *Table[K, V]) moveSome() {
 func (t *Table[K, V]) moveSlab(n int) {
 	// All homes are read before the first of them is changed. See Preload.
 	var read uint64
-	for _, h := range t.slots.live(n) {
-		read |= t.index.homeGroup(h).tags
+	for s := range t.slots.live(n) {
+		read |= t.index.homeGroup(t.slots.at(s).tag).tags
 	}
 	runtime.KeepAlive(read)
-	for s, h := range t.slots.live(n) {
-		if !t.index.has(h, s) { // It is if the key was inserted meanwhile.
+	for s := range t.slots.live(n) {
+		if h := t.slots.at(s).tag; !t.index.has(h, s) { // It is if the key was inserted meanwhile.
 			t.index.insert(h, s)
 		}
 	}

@@ -2,6 +2,7 @@ package keytable
 
 import (
 	"runtime/debug"
+	"slices"
 	"testing"
 	"unsafe"
 )
@@ -193,24 +194,31 @@ func TestIndexComesBack(t *testing.T) {
 // Values are appended under a lock, so InSteps makes room for those of a slab before. When the queues did not, calls
 // waited for 280 ms while a snapshot of a million keys was made.
 func TestInSteps(t *testing.T) {
-	const slabs = 100
-	scan := func(n int, found []int) ([]int, bool) {
-		if len(found) > 0 || cap(found) < slabLen {
-			t.Errorf("slab %d: room for %d values behind %d, want %d", n, cap(found), len(found), slabLen)
+	const n = 50_000
+	table := fill[int](n)
+	locked, room := false, 0
+	lock, unlock := func() { locked, room = true, slabLen }, func() { locked = false }
+	keys := InSteps(table, lock, unlock, func(keys []int, s Slot) []int {
+		if !locked || cap(keys)-len(keys) < room {
+			t.Errorf("slot %d: locked: %v, room for %d values, want %d", s, locked, cap(keys)-len(keys), room)
 		}
-		for i := range slabLen {
-			found = append(found, n*slabLen+i)
+		room--
+		return append(keys, table.At(s).Key)
+	})
+	want := 0
+	for key := range keys {
+		if key != want || locked {
+			t.Fatalf("key %d is yielded, locked: %v, want %d", key, locked, want)
 		}
-		return found, n < slabs-1
+		want++
 	}
-	n := 0
-	for v := range InSteps(scan) {
-		if v != n {
-			t.Fatalf("value %d is %d", n, v)
-		}
-		n++
+	if want != n {
+		t.Errorf("%d keys, want %d", want, n)
 	}
-	if n != slabs*slabLen {
-		t.Errorf("%d values, want %d", n, slabs*slabLen)
+	for _, some := range []int{-1, 0, 1, 700, n, n + 1} {
+		want := min(max(some, 0), n)
+		if got := slices.Collect(Take(some, keys)); len(got) != want || want > 0 && got[want-1] != want-1 {
+			t.Errorf("the first %d keys are %d", some, len(got))
+		}
 	}
 }

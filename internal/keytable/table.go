@@ -170,15 +170,7 @@ func (t *Table[K, V]) Slabs() int { return len(t.slots.slabs) }
 
 // LiveSlots returns the slots of slab n in which keys live, a few hundred at most, none if there is no such slab. The
 // table must not change meanwhile.
-func (t *Table[K, V]) LiveSlots(n int) iter.Seq[Slot] {
-	return func(yield func(Slot) bool) {
-		for s := range t.slots.live(n) {
-			if !yield(s) {
-				return
-			}
-		}
-	}
-}
+func (t *Table[K, V]) LiveSlots(n int) iter.Seq[Slot] { return t.slots.live(n) }
 
 // HasMemory reports whether the table keeps memory for s, whether or not a key lives there.
 func (t *Table[K, V]) HasMemory(s Slot) bool {
