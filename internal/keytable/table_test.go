@@ -290,6 +290,22 @@ func TestColumnsMemoryIsReused(t *testing.T) {
 	}
 }
 
+// Of an array that becomes shorter, a slab is given back when the one before it is half empty.
+func TestColumnsTrim(t *testing.T) {
+	const slabs = 4
+	var column Column[int]
+	for n := range Slot(slabs) {
+		column.At(n * slabLen)
+	}
+	for end := Slot(slabs * slabLen); end > 0; {
+		end--
+		column.Trim(end)
+		if want := min(slabs, int(end+slabLen+slabLen/2)/slabLen); len(column.slabs) != want {
+			t.Fatalf("%d slabs for %d values, want %d", len(column.slabs), end, want)
+		}
+	}
+}
+
 // Nothing is to be seen of preloading but that it does not harm, in tables small and large.
 func TestPreload(t *testing.T) {
 	var table Table[int, struct{}]
