@@ -14,8 +14,6 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// RateLimiter is a [TypedRateLimiter] of keys of any type.
-//
 // Deprecated: Use TypedRateLimiter.
 type RateLimiter TypedRateLimiter[any]
 
@@ -38,12 +36,8 @@ type RequeueLister[T comparable] interface {
 	MostRequeued(limit int) []KeySnapshot[T]
 }
 
-// DefaultControllerRateLimiter is a [DefaultTypedControllerRateLimiter] of keys of any type.
-//
 // Deprecated: Use DefaultTypedControllerRateLimiter.
-func DefaultControllerRateLimiter() RateLimiter {
-	return DefaultTypedControllerRateLimiter[any]()
-}
+func DefaultControllerRateLimiter() RateLimiter { return DefaultTypedControllerRateLimiter[any]() }
 
 // DefaultTypedControllerRateLimiter returns what most controllers use: a key waits 5 ms after its
 // first failure and twice as long after each further one, up to 1000 s, and all keys together come no
@@ -55,8 +49,6 @@ func DefaultTypedControllerRateLimiter[T comparable]() TypedRateLimiter[T] {
 	)
 }
 
-// BucketRateLimiter is a [TypedBucketRateLimiter] of keys of any type.
-//
 // Deprecated: Use TypedBucketRateLimiter.
 type BucketRateLimiter = TypedBucketRateLimiter[any]
 
@@ -80,8 +72,6 @@ func (r *TypedBucketRateLimiter[T]) NumRequeues(item T) int { return 0 }
 // Forget does nothing: the token stays taken.
 func (r *TypedBucketRateLimiter[T]) Forget(item T) {}
 
-// ItemExponentialFailureRateLimiter is a [TypedItemExponentialFailureRateLimiter] of keys of any type.
-//
 // Deprecated: Use TypedItemExponentialFailureRateLimiter.
 type ItemExponentialFailureRateLimiter = TypedItemExponentialFailureRateLimiter[any]
 
@@ -100,9 +90,6 @@ type TypedItemExponentialFailureRateLimiter[T comparable] struct {
 
 var _ RateLimiter = &ItemExponentialFailureRateLimiter{}
 
-// NewItemExponentialFailureRateLimiter is [NewTypedItemExponentialFailureRateLimiter] for keys of any
-// type.
-//
 // Deprecated: Use NewTypedItemExponentialFailureRateLimiter.
 func NewItemExponentialFailureRateLimiter(baseDelay time.Duration, maxDelay time.Duration) RateLimiter {
 	return NewTypedItemExponentialFailureRateLimiter[any](baseDelay, maxDelay)
@@ -113,12 +100,8 @@ func NewTypedItemExponentialFailureRateLimiter[T comparable](baseDelay time.Dura
 	return &TypedItemExponentialFailureRateLimiter[T]{baseDelay: baseDelay, maxDelay: maxDelay}
 }
 
-// DefaultItemBasedRateLimiter is a [DefaultTypedItemBasedRateLimiter] of keys of any type.
-//
 // Deprecated: Use DefaultTypedItemBasedRateLimiter.
-func DefaultItemBasedRateLimiter() RateLimiter {
-	return DefaultTypedItemBasedRateLimiter[any]()
-}
+func DefaultItemBasedRateLimiter() RateLimiter { return DefaultTypedItemBasedRateLimiter[any]() }
 
 // DefaultTypedItemBasedRateLimiter makes a key wait 1 ms after its first failure and twice as long
 // after each further one, up to 1000 s.
@@ -141,8 +124,6 @@ func doubled(base time.Duration, times int, limit time.Duration) time.Duration {
 	return limit
 }
 
-// ItemFastSlowRateLimiter is a [TypedItemFastSlowRateLimiter] of keys of any type.
-//
 // Deprecated: Use TypedItemFastSlowRateLimiter.
 type ItemFastSlowRateLimiter = TypedItemFastSlowRateLimiter[any]
 
@@ -158,8 +139,6 @@ type TypedItemFastSlowRateLimiter[T comparable] struct {
 
 var _ RateLimiter = &ItemFastSlowRateLimiter{}
 
-// NewItemFastSlowRateLimiter is [NewTypedItemFastSlowRateLimiter] for keys of any type.
-//
 // Deprecated: Use NewTypedItemFastSlowRateLimiter.
 func NewItemFastSlowRateLimiter(fastDelay, slowDelay time.Duration, maxFastAttempts int) RateLimiter {
 	return NewTypedItemFastSlowRateLimiter[any](fastDelay, slowDelay, maxFastAttempts)
@@ -182,8 +161,6 @@ func (r *TypedItemFastSlowRateLimiter[T]) When(item T) time.Duration {
 	return max(r.slowDelay, 0)
 }
 
-// MaxOfRateLimiter is a [TypedMaxOfRateLimiter] of keys of any type.
-//
 // Deprecated: Use TypedMaxOfRateLimiter.
 type MaxOfRateLimiter = TypedMaxOfRateLimiter[any]
 
@@ -195,8 +172,6 @@ type TypedMaxOfRateLimiter[T comparable] struct {
 	limiters []TypedRateLimiter[T]
 }
 
-// NewMaxOfRateLimiter is [NewTypedMaxOfRateLimiter] for keys of any type.
-//
 // Deprecated: Use NewTypedMaxOfRateLimiter.
 func NewMaxOfRateLimiter(limiters ...TypedRateLimiter[any]) RateLimiter {
 	return NewTypedMaxOfRateLimiter(limiters...)
@@ -242,8 +217,6 @@ func (r *TypedMaxOfRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
 	return mostRequeued(limit, slices.Values(keys))
 }
 
-// WithMaxWaitRateLimiter is a [TypedWithMaxWaitRateLimiter] of keys of any type.
-//
 // Deprecated: Use TypedWithMaxWaitRateLimiter.
 type WithMaxWaitRateLimiter = TypedWithMaxWaitRateLimiter[any]
 
@@ -254,8 +227,6 @@ type TypedWithMaxWaitRateLimiter[T comparable] struct {
 	maxDelay time.Duration
 }
 
-// NewWithMaxWaitRateLimiter is [NewTypedWithMaxWaitRateLimiter] for keys of any type.
-//
 // Deprecated: Use NewTypedWithMaxWaitRateLimiter.
 func NewWithMaxWaitRateLimiter(limiter RateLimiter, maxDelay time.Duration) RateLimiter {
 	return NewTypedWithMaxWaitRateLimiter[any](limiter, maxDelay)

@@ -11,8 +11,6 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// DelayingInterface is a [TypedDelayingInterface] of keys of any type.
-//
 // Deprecated: Use TypedDelayingInterface.
 type DelayingInterface TypedDelayingInterface[any]
 
@@ -25,8 +23,6 @@ type TypedDelayingInterface[T comparable] interface {
 	AddAfter(item T, duration time.Duration)
 }
 
-// DelayingQueueConfig is a [TypedDelayingQueueConfig] of keys of any type.
-//
 // Deprecated: Use TypedDelayingQueueConfig.
 type DelayingQueueConfig = TypedDelayingQueueConfig[any]
 
@@ -50,12 +46,8 @@ type TypedDelayingQueueConfig[T comparable] struct {
 	Queue TypedInterface[T]
 }
 
-// NewDelayingQueue returns a delaying queue without metrics.
-//
 // Deprecated: Use NewTypedDelayingQueue.
-func NewDelayingQueue() DelayingInterface {
-	return NewDelayingQueueWithConfig(DelayingQueueConfig{})
-}
+func NewDelayingQueue() DelayingInterface { return NewDelayingQueueWithConfig(DelayingQueueConfig{}) }
 
 // NewTypedDelayingQueue returns a delaying queue without metrics. It has a goroutine only while a key
 // waits for its time.
@@ -63,15 +55,11 @@ func NewTypedDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 	return NewTypedDelayingQueueWithConfig(TypedDelayingQueueConfig[T]{})
 }
 
-// NewDelayingQueueWithConfig returns a delaying queue configured by config.
-//
 // Deprecated: Use NewTypedDelayingQueueWithConfig.
 func NewDelayingQueueWithConfig(config DelayingQueueConfig) DelayingInterface {
 	return NewTypedDelayingQueueWithConfig(config)
 }
 
-// TypedNewDelayingQueue is NewTypedDelayingQueue.
-//
 // Deprecated: Use NewTypedDelayingQueue.
 func TypedNewDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 	return NewTypedDelayingQueue[T]()
@@ -115,24 +103,17 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 	return q
 }
 
-// NewDelayingQueueWithCustomQueue returns a delaying queue with metrics of that name, whose keys go
-// to q when they are due.
-//
-// Deprecated: Use NewTypedDelayingQueueWithConfig.
+// Deprecated: Use NewTypedDelayingQueueWithConfig, with a Name and a Queue.
 func NewDelayingQueueWithCustomQueue(q Interface, name string) DelayingInterface {
 	return NewDelayingQueueWithConfig(DelayingQueueConfig{Name: name, Queue: q})
 }
 
-// NewNamedDelayingQueue returns a delaying queue with metrics of that name.
-//
-// Deprecated: Use NewTypedDelayingQueueWithConfig.
+// Deprecated: Use NewTypedDelayingQueueWithConfig, with a Name.
 func NewNamedDelayingQueue(name string) DelayingInterface {
 	return NewDelayingQueueWithConfig(DelayingQueueConfig{Name: name})
 }
 
-// NewDelayingQueueWithCustomClock returns a delaying queue with metrics of that name, on that clock.
-//
-// Deprecated: Use NewTypedDelayingQueueWithConfig.
+// Deprecated: Use NewTypedDelayingQueueWithConfig, with a Name and a Clock.
 func NewDelayingQueueWithCustomClock(clock clock.WithTicker, name string) DelayingInterface {
 	return NewDelayingQueueWithConfig(DelayingQueueConfig{Name: name, Clock: clock})
 }

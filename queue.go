@@ -12,8 +12,6 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Interface is a [TypedInterface] of keys of any type.
-//
 // Deprecated: Use TypedInterface.
 type Interface TypedInterface[any]
 
@@ -42,8 +40,6 @@ type TypedInterface[T comparable] interface {
 	ShuttingDown() bool
 }
 
-// QueueConfig is a [TypedQueueConfig] of keys of any type.
-//
 // Deprecated: Use TypedQueueConfig.
 type QueueConfig = TypedQueueConfig[any]
 
@@ -65,8 +61,6 @@ type TypedQueueConfig[T comparable] struct {
 	Queue Queue[T]
 }
 
-// New returns a FIFO queue.
-//
 // Deprecated: Use NewTyped.
 func New() *Type { return NewTyped[any]() }
 
@@ -76,8 +70,6 @@ func NewTyped[T comparable]() *Typed[T] {
 	return NewTypedWithConfig(TypedQueueConfig[T]{})
 }
 
-// NewWithConfig returns a queue configured by config.
-//
 // Deprecated: Use NewTypedWithConfig.
 func NewWithConfig(config QueueConfig) *Type { return NewTypedWithConfig(config) }
 
@@ -87,9 +79,7 @@ func NewTypedWithConfig[T comparable](config TypedQueueConfig[T]) *Typed[T] {
 	return newQueueWithConfig(config, unfinishedWorkUpdatePeriod)
 }
 
-// NewNamed returns a FIFO queue with metrics of that name.
-//
-// Deprecated: Use NewTypedWithConfig.
+// Deprecated: Use NewTypedWithConfig, with a Name.
 func NewNamed(name string) *Type { return NewWithConfig(QueueConfig{Name: name}) }
 
 // unfinishedWorkUpdatePeriod is how often the metrics that depend on the time are pushed.
@@ -120,8 +110,6 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 	return q
 }
 
-// Type is a [Typed] of keys of any type.
-//
 // Deprecated: Use Typed.
 type Type = Typed[any]
 

@@ -6,8 +6,6 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// RateLimitingInterface is a [TypedRateLimitingInterface] of keys of any type.
-//
 // Deprecated: Use TypedRateLimitingInterface.
 type RateLimitingInterface TypedRateLimitingInterface[any]
 
@@ -29,8 +27,6 @@ type TypedRateLimitingInterface[T comparable] interface {
 	NumRequeues(item T) int
 }
 
-// RateLimitingQueueConfig is a [TypedRateLimitingQueueConfig] of keys of any type.
-//
 // Deprecated: Use TypedRateLimitingQueueConfig.
 type RateLimitingQueueConfig = TypedRateLimitingQueueConfig[any]
 
@@ -51,8 +47,6 @@ type TypedRateLimitingQueueConfig[T comparable] struct {
 	DelayingQueue TypedDelayingInterface[T]
 }
 
-// NewRateLimitingQueue returns a rate-limiting queue without metrics.
-//
 // Deprecated: Use NewTypedRateLimitingQueue.
 func NewRateLimitingQueue(rateLimiter RateLimiter) RateLimitingInterface {
 	return NewRateLimitingQueueWithConfig(rateLimiter, RateLimitingQueueConfig{})
@@ -67,8 +61,6 @@ func NewTypedRateLimitingQueue[T comparable](rateLimiter TypedRateLimiter[T]) Ty
 	return NewTypedRateLimitingQueueWithConfig(rateLimiter, TypedRateLimitingQueueConfig[T]{})
 }
 
-// NewRateLimitingQueueWithConfig returns a rate-limiting queue configured by config.
-//
 // Deprecated: Use NewTypedRateLimitingQueueWithConfig.
 func NewRateLimitingQueueWithConfig(rateLimiter RateLimiter, config RateLimitingQueueConfig) RateLimitingInterface {
 	return NewTypedRateLimitingQueueWithConfig(rateLimiter, config)
@@ -97,16 +89,12 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 	return q
 }
 
-// NewNamedRateLimitingQueue returns a rate-limiting queue with metrics of that name.
-//
-// Deprecated: Use NewTypedRateLimitingQueueWithConfig.
+// Deprecated: Use NewTypedRateLimitingQueueWithConfig, with a Name.
 func NewNamedRateLimitingQueue(rateLimiter RateLimiter, name string) RateLimitingInterface {
 	return NewRateLimitingQueueWithConfig(rateLimiter, RateLimitingQueueConfig{Name: name})
 }
 
-// NewRateLimitingQueueWithDelayingInterface returns a rate-limiting queue on top of di.
-//
-// Deprecated: Use NewTypedRateLimitingQueueWithConfig.
+// Deprecated: Use NewTypedRateLimitingQueueWithConfig, with a DelayingQueue.
 func NewRateLimitingQueueWithDelayingInterface(di DelayingInterface, rateLimiter RateLimiter) RateLimitingInterface {
 	return NewRateLimitingQueueWithConfig(rateLimiter, RateLimitingQueueConfig{DelayingQueue: di})
 }
