@@ -37,17 +37,13 @@ type bucketRateLimiter[T comparable] struct {
 	clock   clock.PassiveClock
 }
 
-// When takes a token and returns the time until it is there.
 func (r *bucketRateLimiter[T]) When(T) time.Duration {
 	now := r.clock.Now()
 	return r.limiter.ReserveN(now, 1).DelayFrom(now)
 }
 
-// NumRequeues returns 0: a bucket does not count by key.
 func (r *bucketRateLimiter[T]) NumRequeues(T) int { return 0 }
-
-// Forget does nothing: the token stays taken.
-func (r *bucketRateLimiter[T]) Forget(T) {}
+func (r *bucketRateLimiter[T]) Forget(T)          {}
 
 // NewTypedItemBucketRateLimiter returns a limiter with a token bucket for each key. A bucket has burst
 // tokens at first and never more, gets limit tokens a second, and may owe tokens. When takes one, and
@@ -95,7 +91,6 @@ type itemBucketRateLimiter[T comparable] struct {
 	keys expiringKeys[T]
 }
 
-// When takes a token of item's bucket and returns the time until it is there.
 func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
 	keytable.CheckKey(item)
 	switch {
@@ -134,13 +129,11 @@ func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
 	return max(0, start+r.interval.times(taken-r.burst)-now)
 }
 
-// NumRequeues returns 0: a bucket does not count failures.
 func (r *itemBucketRateLimiter[T]) NumRequeues(item T) int {
 	keytable.CheckKey(item)
 	return 0
 }
 
-// Forget drops item's bucket.
 func (r *itemBucketRateLimiter[T]) Forget(item T) { r.keys.forget(item) }
 
 // tokenInterval is the time in which a bucket gets a token, in nanoseconds. It is infinite if the bucket gets none.

@@ -32,7 +32,7 @@ type TypedRateLimiter[T comparable] interface {
 // of this package that count failures do so, and those that ask other limiters pass on their lists.
 type RequeueLister[T comparable] interface {
 	// MostRequeued returns up to limit keys with the most requeues, those with the most first. Only Key and
-	// Requeues, which is above zero, are set. It is called by any goroutine at any time.
+	// Requeues, which is above zero, are set.
 	MostRequeued(limit int) []KeySnapshot[T]
 }
 
@@ -62,9 +62,7 @@ type TypedBucketRateLimiter[T comparable] struct {
 var _ RateLimiter = &BucketRateLimiter{}
 
 // When takes a token and returns the time until it is there.
-func (r *TypedBucketRateLimiter[T]) When(item T) time.Duration {
-	return r.Limiter.Reserve().Delay()
-}
+func (r *TypedBucketRateLimiter[T]) When(item T) time.Duration { return r.Limiter.Reserve().Delay() }
 
 // NumRequeues returns 0: a bucket does not count by key.
 func (r *TypedBucketRateLimiter[T]) NumRequeues(item T) int { return 0 }
@@ -207,8 +205,8 @@ func (r *TypedMaxOfRateLimiter[T]) Forget(item T) {
 	}
 }
 
-// MostRequeued returns up to limit keys, at most 512, with the most requeues, those with the most first. It asks those
-// of the limiters that are RequeueListers.
+// MostRequeued returns up to limit keys, at most 512, with the most requeues, as those of the limiters know them that are
+// RequeueListers.
 func (r *TypedMaxOfRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
 	var keys []KeySnapshot[T]
 	for _, limiter := range r.limiters {
@@ -269,9 +267,7 @@ func (c *failureCounts[T]) increment(item T) int {
 	defer c.mu.Unlock()
 	_, k, _ := c.keys.FindOrInsert(h, item)
 	c.some.Store(true)
-	if k.Value < math.MaxInt32 {
-		k.Value++
-	}
+	k.Value = min(k.Value+1, math.MaxInt32)
 	return int(k.Value)
 }
 
@@ -311,11 +307,12 @@ func (c *failureCounts[T]) MostRequeued(limit int) []KeySnapshot[T] {
 	return mostRequeued(limit, keytable.InSteps(&c.keys, c.mu.Lock, c.mu.Unlock, add))
 }
 
-func mostRequeuedOf[T comparable](limiter TypedRateLimiter[T], limit int) []KeySnapshot[T] {
+// mostRequeuedOf returns what limiter lists, if it is a RequeueLister.
+func mostRequeuedOf[T comparable](limiter TypedRateLimiter[T], limit int) (most []KeySnapshot[T]) {
 	if l, ok := limiter.(RequeueLister[T]); ok {
-		return l.MostRequeued(limit)
+		most = l.MostRequeued(limit)
 	}
-	return nil
+	return most
 }
 
 // mostRequeued returns up to limit of keys, at most maxSnapshot, with the most requeues, those with the most first. A

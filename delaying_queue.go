@@ -1,6 +1,7 @@
 package workqueue
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -147,10 +148,6 @@ type delayingType[T comparable] struct {
 // maxBatch is the number of due keys that waitingLoop takes from the heap under one lock.
 const maxBatch = 64
 
-// AddAfter adds item when duration has passed on the queue's clock, or at once if duration is not
-// positive. If item is waiting already, the earlier time counts. It never blocks, and takes O(log n)
-// time for n waiting keys, on average constant time if they are due in no particular order. An Add of
-// a waiting item does not cancel its waiting. After shutdown AddAfter does nothing.
 func (q *delayingType[T]) AddAfter(item T, duration time.Duration) {
 	if q.ShuttingDown() {
 		return
@@ -176,11 +173,10 @@ func (q *delayingType[T]) countRetry() bool {
 }
 
 func (q *delayingType[T]) countRetryLocked() bool {
-	if q.mu.stopped {
-		return false
+	if !q.mu.stopped {
+		q.mu.retries++
 	}
-	q.mu.retries++
-	return true
+	return !q.mu.stopped
 }
 
 // putWaiting counts a call of AddAfter and puts item into the heap. It reports whether waitingLoop must be woken.
@@ -254,27 +250,21 @@ func (q *delayingType[T]) addDue(keys []keytable.Hashed[T]) {
 	}
 }
 
-// ShutDown makes the queue ignore what is added from now on, and drops the keys that still wait for
-// their time; [Stats].Dropped counts them. Keys that are queued are still handed out. Drains that
-// wait return. ShutDown may be called any number of times. It waits for the goroutines of the queue,
-// which end at once; so the configured Queue, Clock and Logger, which such a goroutine may be calling, must not call
-// it.
+// ShutDown drops the keys that still wait for their time. It waits for the goroutines of the queue, which end at once; so
+// the configured Queue, Clock and Logger, which such a goroutine may be calling, must not call it.
 func (q *delayingType[T]) ShutDown() {
 	defer q.logDropped(q.stopWaiting()) // Last, because a logger may panic.
 	q.Extended.ShutDown()
 	q.loop.Wait()
 }
 
-// ShutDownWithDrain is ShutDown that waits until nothing is queued and nothing is being processed. The
-// keys that still wait for their time are dropped before the wait and not after it.
+// ShutDownWithDrain drops the keys that still wait for their time before the wait and not after it.
 func (q *delayingType[T]) ShutDownWithDrain() {
 	defer q.logDropped(q.stopWaiting())
 	q.Extended.ShutDownWithDrain()
 	q.loop.Wait()
 }
 
-// ShutDownContext is ShutDownWithDrain that waits no longer than until ctx is done. See
-// [Extended].ShutDownContext for what it returns.
 func (q *delayingType[T]) ShutDownContext(ctx context.Context) error {
 	defer q.logDropped(q.stopWaiting())
 	defer q.loop.Wait()
@@ -299,7 +289,6 @@ func (q *delayingType[T]) logDropped(n int) {
 	}
 }
 
-// Stats returns the queue's numbers. It takes constant time.
 func (q *delayingType[T]) Stats() Stats {
 	// A program may take a queue without keys as a sign that it is done. So a key that moves between the layers
 	// meanwhile must be counted, if need be twice: Waiting has all keys that have waited at any time until the
@@ -322,9 +311,7 @@ func (q *delayingType[T]) ownStats() Stats {
 
 // addStats adds this layer's numbers to st, except Waiting.
 func (q *delayingType[T]) addStats(st *Stats) {
-	if q.name != "" {
-		st.Name = q.name
-	}
+	st.Name = cmp.Or(q.name, st.Name)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	st.Retries += q.mu.retries

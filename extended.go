@@ -185,10 +185,8 @@ func (e *extension[T]) ShutDownContext(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Stats knows only the length of the queue below.
 func (e *extension[T]) Stats() Stats { return Stats{Queued: e.Len()} }
 
-// Snapshot has only the Stats of the queue below.
 func (e *extension[T]) Snapshot(int) Snapshot[T] { return Snapshot[T]{Stats: e.Stats()} }
 
 // Leaser is a queue that hands out keys for a limited time, such as one that many processes share. A worker that got a
@@ -200,10 +198,11 @@ type Leaser[T comparable] interface {
 	Lease(ctx context.Context, key T) (context.Context, context.CancelFunc)
 }
 
-// lowerLayer is the queue under a layer, with what the layer passes on of the interfaces that only some queues have.
+// lowerLayer is the queue under a layer, with the interfaces that not every queue has. One that lacks them knows of no
+// cause, no add and no key.
 type lowerLayer[T comparable] struct{ Extended[T] }
 
-// AddCause is AddCause of the queue below or, if that is no [CauseAdder], Add.
+// AddCause is Add if the queue below is no [CauseAdder].
 func (l lowerLayer[T]) AddCause(item T, cause Cause) {
 	if q, ok := l.Extended.(CauseAdder[T]); ok {
 		q.AddCause(item, cause)
@@ -212,7 +211,6 @@ func (l lowerLayer[T]) AddCause(item T, cause Cause) {
 	}
 }
 
-// Causes are those of the queue below, if that is a [CauseAdder].
 func (l lowerLayer[T]) Causes(item T) (causes Causes) {
 	if q, ok := l.Extended.(CauseAdder[T]); ok {
 		causes = q.Causes(item)
@@ -220,7 +218,6 @@ func (l lowerLayer[T]) Causes(item T) (causes Causes) {
 	return causes
 }
 
-// AddedAgain is that of the queue below. It returns nil if that is no [AddNotifier].
 func (l lowerLayer[T]) AddedAgain(item T) <-chan struct{} {
 	if q, ok := l.Extended.(AddNotifier[T]); ok {
 		return q.AddedAgain(item)
@@ -228,7 +225,6 @@ func (l lowerLayer[T]) AddedAgain(item T) <-chan struct{} {
 	return nil
 }
 
-// SnapshotKey is that of the queue below, which knows no key if it is no [KeyReader].
 func (l lowerLayer[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	if q, ok := l.Extended.(KeyReader[T]); ok {
 		return q.SnapshotKey(key)
@@ -236,7 +232,6 @@ func (l lowerLayer[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	return KeySnapshot[T]{Key: key}, false
 }
 
-// SnapshotKeys is that of the queue below, which has no keys if it is no [KeyReader].
 func (l lowerLayer[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
 	if q, ok := l.Extended.(KeyReader[T]); ok {
 		return q.SnapshotKeys()

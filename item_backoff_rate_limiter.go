@@ -133,7 +133,6 @@ type itemBackoffRateLimiter[T comparable] struct {
 	random func(n uint64) uint64
 }
 
-// When counts a failure of item and returns how long it must wait.
 func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 	h := keytable.HashOf(item)
 	r.keys.mu.Lock()
@@ -147,16 +146,11 @@ func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 	return delay
 }
 
-// NumRequeues returns the number of failures of item since it was forgotten or has expired.
-func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) int {
-	return int(r.keys.count(item))
-}
+func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) int { return int(r.keys.count(item)) }
+func (r *itemBackoffRateLimiter[T]) Forget(item T)          { r.keys.forget(item) }
 
-// Forget forgets the failures of item and gives their memory back.
-func (r *itemBackoffRateLimiter[T]) Forget(item T) { r.keys.forget(item) }
-
-// MostRequeued returns up to limit keys, at most 512, with the most failures, those with the most first, without those
-// that have expired. It looks at all keys, a few hundred at a time, and other calls come in between.
+// MostRequeued leaves out the keys that have expired. It looks at all keys, a few hundred at a time, and other calls come
+// in between.
 func (r *itemBackoffRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
 	r.keys.tick()
 	add := func(keys []KeySnapshot[T], s keytable.Slot) []KeySnapshot[T] {

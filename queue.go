@@ -29,9 +29,10 @@ type TypedInterface[T comparable] interface {
 	// shutdown it hands out what is still queued, and then returns shutdown = true without blocking.
 	Get() (item T, shutdown bool)
 	// Done says that the caller has finished with an item from Get. If the item was added in the
-	// meantime, it is queued again.
+	// meantime, it goes to the end of the line.
 	Done(item T)
-	// ShutDown makes the queue ignore later adds. It ends a ShutDownWithDrain that is waiting.
+	// ShutDown makes the queue ignore later adds. What is queued is still handed out. It ends a ShutDownWithDrain that
+	// is waiting.
 	ShutDown()
 	// ShutDownWithDrain is ShutDown that waits until every queued key has been handed out and every
 	// key that was handed out is Done.
@@ -73,8 +74,8 @@ func NewTyped[T comparable]() *Typed[T] {
 // Deprecated: Use NewTypedWithConfig.
 func NewWithConfig(config QueueConfig) *Type { return NewTypedWithConfig(config) }
 
-// NewTypedWithConfig returns a queue configured by config. Only a queue with a name and a provider of
-// metrics starts a goroutine, which refreshes two of its metrics every 500 ms until shutdown.
+// NewTypedWithConfig returns a queue configured by config. Only one with a name and a provider of metrics starts a
+// goroutine, which refreshes two of its metrics every 500 ms until shutdown.
 func NewTypedWithConfig[T comparable](config TypedQueueConfig[T]) *Typed[T] {
 	return newQueueWithConfig(config, unfinishedWorkUpdatePeriod)
 }
@@ -116,9 +117,8 @@ type Type = Typed[any]
 // Typed is a queue as the package comment describes it. It is made by [NewTyped] or
 // [NewTypedWithConfig]; its zero value is not usable.
 //
-// Add, Get and Done take constant time. Once the queue has held as many keys before, they allocate nothing. A key
-// that cannot be hashed, or is not equal to itself (NaN), makes the method that it is passed to panic, and leaves
-// the queue as it was.
+// Add, Get and Done take constant time. Once the queue has held as many keys before, they allocate nothing. The package
+// comment says what keys can be.
 type Typed[T comparable] struct {
 	name   string
 	clock  clock.WithTicker
@@ -182,9 +182,7 @@ func (q *Typed[T]) notifyAndUnlock() {
 	}
 }
 
-// Add says that item needs processing. If it is queued already, or held by a worker and added since,
-// Add does nothing; if a worker holds it, it is queued when that worker is Done. After shutdown Add
-// does nothing.
+// Add is that of [TypedInterface].
 func (q *Typed[T]) Add(item T) {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
@@ -245,7 +243,7 @@ func (q *Typed[T]) markDirtyLocked(s keytable.Slot, k *entry[T]) {
 	}
 }
 
-// pushLocked puts the key at s at the end of the line.
+// pushLocked puts the key at s into line.
 func (q *Typed[T]) pushLocked(s keytable.Slot, k *entry[T]) {
 	if q.custom == nil {
 		q.mu.ready.push(s)
@@ -254,7 +252,7 @@ func (q *Typed[T]) pushLocked(s keytable.Slot, k *entry[T]) {
 	}
 }
 
-// Len returns the number of queued keys. Keys that workers hold are not counted.
+// Len is that of [TypedInterface].
 func (q *Typed[T]) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -268,16 +266,14 @@ func (q *Typed[T]) lenLocked() int {
 	return q.mu.ready.n
 }
 
-// Get blocks until a key is queued, and hands it to the caller, who must call Done with it. After
-// shutdown it hands out the keys that are still queued, and then returns shutdown = true without
-// blocking, also while other workers hold keys that will be queued again.
+// Get is that of [TypedInterface]. After shutdown, when nothing is queued, it does not block, also while other workers
+// hold keys that will be queued again.
 func (q *Typed[T]) Get() (item T, shutdown bool) {
 	item, err := q.getUntil(nil)
 	return item, err != nil
 }
 
-// GetContext is Get that gives up when ctx is done, also if keys are queued: then it takes none and
-// returns ctx.Err(). After shutdown, when nothing is queued, it returns [ErrShutDown].
+// GetContext is that of [Extended].
 func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
 	// Methods of ctx are foreign code, which must not run under the lock.
 	if err := ctx.Err(); err != nil {
@@ -352,9 +348,7 @@ func (q *Typed[T]) preloadLocked() {
 	}
 }
 
-// Done says that the caller has finished with an item that it got from Get. If the item was added in
-// the meantime, it goes to the end of the line. Done of a key that no worker holds changes nothing
-// but [Stats].UnmatchedDones.
+// Done is that of [TypedInterface]. Done of a key that no worker holds changes nothing but [Stats].UnmatchedDones.
 func (q *Typed[T]) Done(item T) {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
@@ -391,10 +385,8 @@ func (q *Typed[T]) Done(item T) {
 	}
 }
 
-// ShutDown makes the queue ignore what is added from now on, and wakes every getter. Keys that are
-// queued are still handed out, and then Get returns shutdown = true. Drains that wait return at once.
-// ShutDown may be called any number of times, also while or after the queue is drained. It waits for
-// the goroutine that refreshes metrics, if there is one, and for nothing else.
+// ShutDown is that of [TypedInterface]. It may be called any number of times, also while or after the queue is drained.
+// It waits for the goroutine that refreshes metrics, if there is one, and for nothing else.
 func (q *Typed[T]) ShutDown() {
 	defer q.ticker.Wait()
 	q.mu.Lock()
@@ -412,10 +404,7 @@ func (q *Typed[T]) ShutDownWithDrain() {
 	_ = q.ShutDownContext(context.Background())
 }
 
-// ShutDownContext is ShutDownWithDrain that waits no longer than until ctx is done. It returns nil
-// when nothing is queued and nothing is being processed, ctx.Err() if ctx was done first, and
-// ErrShutDown if a call of ShutDown ended the wait. In every case the queue is shutting down
-// afterwards, hands out what is still queued, and ShutDownContext may be called again to wait on.
+// ShutDownContext is that of [Extended].
 func (q *Typed[T]) ShutDownContext(ctx context.Context) error {
 	defer q.ticker.Wait()
 	return q.beginDrain().Wait(ctx)

@@ -53,10 +53,7 @@ func NewRateLimitingQueue(rateLimiter RateLimiter) RateLimitingInterface {
 }
 
 // NewTypedRateLimitingQueue returns a rate-limiting queue without metrics. A nil rateLimiter means
-// [DefaultTypedControllerRateLimiter].
-//
-// Most limiters of this package remember a failed key until it is forgotten, so call Forget for every
-// key that has succeeded or is given up. (That of [NewTypedItemBackoffRateLimiter] forgets by itself.)
+// [DefaultTypedControllerRateLimiter]. See [NewTypedRateLimitingQueueWithConfig].
 func NewTypedRateLimitingQueue[T comparable](rateLimiter TypedRateLimiter[T]) TypedRateLimitingInterface[T] {
 	return NewTypedRateLimitingQueueWithConfig(rateLimiter, TypedRateLimitingQueueConfig[T]{})
 }
@@ -106,18 +103,14 @@ type rateLimitingType[T comparable] struct {
 	rateLimiter   TypedRateLimiter[T]
 }
 
-// AddAfter adds item to the delaying queue with that delay. The limiter is not asked.
 func (q *rateLimitingType[T]) AddAfter(item T, duration time.Duration) {
 	q.delaying.AddAfter(item, duration)
 }
 
-// AddRateLimited asks the limiter how long item must wait, and adds it after that time.
 func (q *rateLimitingType[T]) AddRateLimited(item T) {
 	q.delaying.AddAfter(item, q.rateLimiter.When(item))
 }
 
-// Forget makes the limiter forget item.
 func (q *rateLimitingType[T]) Forget(item T) { q.rateLimiter.Forget(item) }
 
-// NumRequeues returns the number of failures of item that the limiter remembers.
 func (q *rateLimitingType[T]) NumRequeues(item T) int { return q.rateLimiter.NumRequeues(item) }
