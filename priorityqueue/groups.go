@@ -78,9 +78,9 @@ func (q *Queue[T]) placeGroupLocked(g *group, wasBlocked bool) {
 }
 
 // PauseGroup makes Get hand out no key of group until [Queue.ResumeGroup] or a shutdown. Its keys are blocked: they stay
-// queued, are added, come due, and count in Len. Keys that workers hold are finished as usual. The pause outlasts
-// the group's keys: it also holds for keys that are added later. It has nothing to do with Config.Limit. It takes as many steps as the group has priorities
-// with queued keys. After shutdown PauseGroup does nothing, as [Queue.Pause]. It panics in a queue without Config.Group.
+// queued, are added, come due, and count in Len. Keys that workers hold are finished as usual. The pause also holds for keys
+// that are added later. It has nothing to do with Config.Limit. After shutdown PauseGroup does nothing. It panics in a
+// queue without Config.Group.
 func (q *Queue[T]) PauseGroup(group string) {
 	if q.config.Group == nil {
 		panic("priorityqueue: PauseGroup without Config.Group")

@@ -47,16 +47,8 @@ func (q *Queue[T]) countGoneLocked(priority int) {
 	}
 }
 
-// movePriorityLocked counts such a key whose priority changes.
-func (q *Queue[T]) movePriorityLocked(before, after int) {
-	if q.observer != nil {
-		q.mu.depths.add(before, -1)
-		q.mu.depths.add(after, 1)
-	}
-}
-
-// Stats returns the queue's numbers. It takes constant time, except for keys that have just come due. A key
-// that a worker holds and that must not come again before its time counts as Processing and as Waiting.
+// Stats takes constant time, except for keys that have just come due. A key that a worker holds and that must not come again
+// before its time counts as Processing and as Waiting.
 func (q *Queue[T]) Stats() workqueue.Stats {
 	now := q.readClock(false)
 	q.lockAt(now)

@@ -14,12 +14,9 @@ import (
 //
 // Queued keys come by priority and age: as they would be handed out now in a queue without groups. In a queue with groups,
 // those of one priority take turns regardless of their weights, and the keys of blocked groups come last.
-// Waiting begins with the key that is due next. Processing begins with the key that has been held for longest; a
-// key that is also to come again at a time is among Waiting, too. A queue without metrics does not know who has been
-// held for longest. It looks through its keys, a few hundred under one lock, until it has found limit held ones or all.
-//
-// The limiter is asked for the requeues of each key, and for Failing if it is a [workqueue.RequeueLister], without the
-// lock.
+// A key of Processing that is also to come again at a time is among Waiting, too. A queue without metrics does not know who
+// has been held for longest. It looks through its keys, a few hundred under one lock, until it has found limit held ones or
+// all. The limiter is asked without the lock.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	limit = min(max(limit, 0), maxPerLock)
 	s := q.copyFirst(limit)
@@ -102,9 +99,7 @@ func (q *Queue[T]) appendHeldLocked(keys []workqueue.KeySnapshot[T], s keytable.
 	return keys
 }
 
-// SnapshotKey returns what the queue knows of key, and whether key is in the queue. It takes constant time. A key that a
-// worker holds, and that is to come again at a time, is Processing with the Due of that time. The limiter is asked for
-// the requeues without the lock.
+// SnapshotKey is that of [workqueue.KeyReader]. It takes constant time.
 func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	k, found = q.snapshotKey(key)
 	k.Requeues = q.NumRequeues(key)
@@ -126,8 +121,8 @@ func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	return k, true
 }
 
-// SnapshotKeys yields the keys that are in the queue, in no particular order. A key that a worker holds, and that is to
-// come again at a time, is yielded as Processing and as Waiting. What else it promises is what [Queue.All] does.
+// SnapshotKeys is that of [workqueue.KeyReader]. A key that a worker holds, and that is to come again at a time, is yielded as
+// Processing and as Waiting.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	return func(yield func(workqueue.KeySnapshot[T]) bool) {
 		for k := range inSteps(q, q.appendSnapshotsLocked) {

@@ -112,14 +112,11 @@ func (q *Queue[T]) moveDue() (until time.Duration, ok bool) {
 }
 
 // A key that is Done rests until its MinInterval is over, so that the queue knows when it was handed out. Keys rest in the
-// order of their Dones, and each interval ends at most MinInterval after the Done. So a list does instead of a heap: a
-// key may have to wait for one before it whose interval ends later, but that one's, too, has ended when MinInterval has
-// passed since the later Done. No timer is needed: each call forgets keys at the front of the list.
+// order of their Dones, in a list and not a heap: all intervals up to a key's have ended when MinInterval has passed since its
+// Done. No timer is needed: each call forgets keys at the front of the list.
 
-// maxSwept is how many of the keys that have rested one call forgets. Two would do for a busy queue without batches.
-// With batches, an add, a hand-out and a Done of maxPerLock keys take at least three locks, so that more can be
-// forgotten than come to rest. After a burst, when only a scrape comes by every few seconds, two at a time would
-// take weeks for a million keys, and all at once would keep other calls waiting. 256 take about ten microseconds.
+// maxSwept is how many of the keys that have rested one call forgets: more than come to rest, also with batches, and so many
+// that a million are forgotten in hours if only a scrape comes by every few seconds. 256 take about ten microseconds.
 const maxSwept = 256
 
 // nextStartLocked returns when the key at s may be handed out again, in a queue with MinInterval.
