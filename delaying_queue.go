@@ -92,7 +92,7 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 		retriesMetric: retriesMetric,
 		logger:        logr.Discard(),
 	}
-	q.loop = dueloop.New(config.Clock, q.waitingLoop)
+	q.loop = dueloop.New(config.Clock, q.moveDue)
 	if config.Logger != nil {
 		q.logger = *config.Logger
 	}
@@ -119,8 +119,8 @@ func NewDelayingQueueWithCustomClock(clock clock.WithTicker, name string) Delayi
 	return NewDelayingQueueWithConfig(DelayingQueueConfig{Name: name, Clock: clock})
 }
 
-// delayingType puts AddAfter on top of a queue. Keys wait in a heap. While there is one, a goroutine runs
-// waitingLoop, which adds them to the queue below when they are due.
+// delayingType puts AddAfter on top of a queue. Keys wait in a heap. While there is one, the goroutine of loop adds them to
+// the queue below when they are due.
 type delayingType[T comparable] struct {
 	lowerLayer[T]
 
@@ -135,7 +135,7 @@ type delayingType[T comparable] struct {
 		sync.Mutex
 
 		waiting dueHeap[T]
-		// moving has keys that waitingLoop has taken from the heap, and may not have added to the queue below yet.
+		// moving has keys that moveDue has taken from the heap, and may not have added to the queue below yet.
 		moving  []keytable.Hashed[T]
 		stopped bool
 		retries uint64
@@ -145,7 +145,7 @@ type delayingType[T comparable] struct {
 	}
 }
 
-// maxBatch is the number of due keys that waitingLoop takes from the heap under one lock.
+// maxBatch is the number of due keys that moveDue takes from the heap under one lock.
 const maxBatch = 64
 
 func (q *delayingType[T]) AddAfter(item T, duration time.Duration) {
@@ -179,7 +179,7 @@ func (q *delayingType[T]) countRetryLocked() bool {
 	return !q.mu.stopped
 }
 
-// putWaiting counts a call of AddAfter and puts item into the heap. It reports whether waitingLoop must be woken.
+// putWaiting counts a call of AddAfter and puts item into the heap. It reports whether the loop must be woken.
 func (q *delayingType[T]) putWaiting(item T, h keytable.Hash, now, d time.Duration) (wake bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -192,25 +192,17 @@ func (q *delayingType[T]) putWaiting(item T, h keytable.Hash, now, d time.Durati
 	return q.loop.TendLocked(q.mu.waiting.next())
 }
 
-// waitingLoop adds keys to the queue below when they are due, and returns when none waits any more.
-func (q *delayingType[T]) waitingLoop() {
-	timer := q.loop.NewTimer()
-	defer timer.Stop()
-	for {
-		due, until, ok := q.takeDue()
-		if !ok {
-			return
-		}
-		if len(due) > 0 {
-			q.addDue(due)
-			continue
-		}
-		timer.Sleep(until)
+// moveDue adds some of the keys that are due to the queue below, and returns when to look again. It returns false if no key
+// waits any more.
+func (q *delayingType[T]) moveDue() (until time.Duration, ok bool) {
+	due, until, ok := q.takeDue()
+	if len(due) > 0 {
+		q.addDue(due)
 	}
+	return until, ok
 }
 
-// takeDue moves up to maxBatch due keys from the heap to moving, and returns them. If there is none, it returns when to
-// look again. It returns false if no key waits any more.
+// takeDue moves up to maxBatch due keys from the heap to moving, and returns them.
 func (q *delayingType[T]) takeDue() (due []keytable.Hashed[T], until time.Duration, ok bool) {
 	if q.ShuttingDown() {
 		// The queue below may have been shut down without this one.

@@ -187,14 +187,14 @@ func New[T comparable](config Config[T]) *Queue[T] {
 		config.Delay = Earliest
 	}
 	q := &Queue[T]{config: config, alwaysTimed: config.Aging > 0 || config.MinInterval > 0}
-	q.loop = dueloop.New(config.Clock, q.waitingLoop)
+	q.loop = dueloop.New(config.Clock, q.moveDue)
 	q.mu.lastPlaced = unknown
 	q.beginObserving()
 	return q
 }
 
 // lockAt locks the queue and makes queued what is due at now, a reading of readClock. So a key whose time has come
-// is there for every caller, also before the waiting loop has noticed. (Where many come due at once, the rest is left
+// is there for every caller, also before the loop has noticed. (Where many come due at once, the rest is left
 // to the next callers, and to the loop, which goes on without a sleep.)
 func (q *Queue[T]) lockAt(now time.Duration) {
 	q.mu.Lock()
@@ -202,7 +202,7 @@ func (q *Queue[T]) lockAt(now time.Duration) {
 }
 
 // unlock ends every critical section after which there may be something to do for others: for a sleeping
-// getter, a key to take or a shutdown to notice; for the waiting loop, another time to wait for; and for
+// getter, a key to take or a shutdown to notice; for the loop, another time to wait for; and for
 // drains, that nothing is left. It is deferred, so that it also happens when the caller panics.
 func (q *Queue[T]) unlock() {
 	if q.mu.Watched() {

@@ -90,19 +90,6 @@ func (q *Queue[T]) tendLoopLocked() (wake bool) {
 	return q.loop.TendLocked(next)
 }
 
-// waitingLoop queues keys when they are due, and returns when none waits any more.
-func (q *Queue[T]) waitingLoop() {
-	timer := q.loop.NewTimer()
-	defer timer.Stop()
-	for {
-		until, ok := q.moveDue()
-		if !ok {
-			return
-		}
-		timer.Sleep(until)
-	}
-}
-
 // moveDue queues what is due, and returns when to look again. It returns false if no key waits.
 func (q *Queue[T]) moveDue() (until time.Duration, ok bool) {
 	now := q.loop.Now()
