@@ -55,27 +55,6 @@ func TestTouch(t *testing.T) {
 	})
 }
 
-// stack is a Queue with an order of its own.
-type stack struct{ testkit.ListQueue[int] }
-
-func (s *stack) Pop() int {
-	s.Keys[0], s.Keys[len(s.Keys)-1] = s.Keys[len(s.Keys)-1], s.Keys[0]
-	return s.ListQueue.Pop()
-}
-
-func TestCustomOrder(t *testing.T) {
-	everyLayer(t, func(t *testing.T, build builder[int]) {
-		q := build(options[int]{order: &stack{}})
-		q.Add(1)
-		q.Add(2)
-		hold(t, q, 2)
-		q.Add(3)
-		q.Add(2)
-		q.Done(2)
-		process[int](t, q, 2, 1, 3) // The swap of our stack's Pop moves 1 before 3.
-	})
-}
-
 // A panic of a user's Queue reaches the caller, and the queue stays as usable as that Queue is.
 func TestCustomQueuePanics(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {

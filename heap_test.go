@@ -122,22 +122,6 @@ func FuzzHeap(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte) { checkHeap(t, script[:min(len(script), 1000)]) })
 }
 
-// The numbers that keep equals in order start anew some day.
-func TestHeapOrderWhenNumbersStartAnew(t *testing.T) {
-	h := dueHeap[int]{seq: math.MaxUint32 - 9}
-	now := time.Hour
-	for key := range 20 {
-		h.put(keytable.HashOf(key), key, now, time.Second)
-		if err := h.checkInvariants(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	keys := popKeys(t, &h, now+time.Second)
-	if len(keys) != 20 || !slices.IsSorted(keys) {
-		t.Fatalf("popDue() = %v", keys)
-	}
-}
-
 // The keys that are due come in batches, and what they took goes with them.
 func TestHeapPopsManyKeys(t *testing.T) {
 	var h dueHeap[int]

@@ -2,7 +2,6 @@ package priorityqueue_test
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -99,19 +98,6 @@ func TestTake(t *testing.T) {
 		q.ShutDown()
 		if _, err := q.Take(t.Context()); err != workqueue.ErrShutDown {
 			t.Errorf("Take() after shutdown = %v", err)
-		}
-	})
-}
-
-// A batch that takes more than one lock is not longer than its limit.
-func TestLongBatch(t *testing.T) {
-	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		for i := range 1500 {
-			q.Add(fmt.Sprint(i))
-		}
-		batch, err := q.GetBatch(t.Context(), 700)
-		if len(batch) != 700 || batch[699] != "699" || err != nil {
-			t.Errorf("GetBatch() = %d keys, %v", len(batch), err)
 		}
 	})
 }
