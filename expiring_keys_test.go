@@ -3,7 +3,6 @@ package workqueue
 import (
 	"fmt"
 	"math"
-	"math/big"
 	"runtime"
 	"testing"
 	"time"
@@ -233,19 +232,17 @@ func TestForgetAfterTheLastKey(t *testing.T) {
 	}
 }
 
-// limiterModel is the obvious slow limiter: it has a map, no lists, and times that do not overflow.
+// limiterModel is the obvious slow limiter: it has a map, and no heap.
 type limiterModel interface {
 	when(key int) time.Duration
 	requeues(key int) int
 	forget(key int)
-	// expires returns when the limiter may drop key, or nil if it need not know key or never drops it.
-	expires(key int) *big.Int
+	// expires returns when the limiter may drop key, or forever if it need not know key or never drops it.
+	expires(key int) time.Duration
 }
 
-// modelTime is the time of a limiterModel in nanoseconds.
-type modelTime struct{ now big.Int }
-
-func (m *modelTime) after(d *big.Int) *big.Int { return new(big.Int).Add(&m.now, d) }
+// modelTime is the time of a limiterModel.
+type modelTime struct{ now time.Duration }
 
 const scriptKeys = 4
 
@@ -255,19 +252,14 @@ func scripted(t rapid.TB, script []byte, c *testingclock.FakePassiveClock, keys 
 	elapse := func(d time.Duration) {
 		stepClock(c, d)
 		keys.tickLocked() // Two steps between readings, forth and back, would count as one.
-		if d > 0 {
-			now.now.Add(&now.now, big.NewInt(int64(d)))
-			if end := big.NewInt(int64(horizon)); now.now.Cmp(end) > 0 {
-				now.now.Set(end)
-			}
-		}
+		now.now += min(max(d, 0), horizon-now.now)
 	}
 	for i := 0; i+1 < len(script); i += 2 {
 		key, arg := int(script[i]>>4)%scriptKeys, script[i+1]
 		switch script[i] % 16 {
 		default: // more than half of the calls
 			if got, want := l.When(key), m.when(key); got != want {
-				t.Fatalf("call %d at %v: When(%d) = %d, want %d", i/2, &now.now, key, got, want)
+				t.Fatalf("call %d at %v: When(%d) = %d, want %d", i/2, now.now, key, got, want)
 			}
 		case 9:
 			l.Forget(key)
@@ -277,19 +269,15 @@ func scripted(t rapid.TB, script []byte, c *testingclock.FakePassiveClock, keys 
 		case 12: // back
 			elapse(-time.Duration(1) << (arg % 63))
 		case 13, 14, 15: // to the very moment of a change, or just before or after it
-			at := m.expires(key)
-			if at == nil {
-				continue
-			}
-			if d := at.Sub(at, &now.now); d.IsInt64() && d.Sign() > 0 {
-				elapse(time.Duration(d.Int64()) + time.Duration(arg%3) - 1)
+			if at := m.expires(key); at != forever && at > now.now {
+				elapse(at - now.now + time.Duration(arg%3) - 1)
 			}
 		}
 		if got, want := l.NumRequeues(key), m.requeues(key); got != want {
-			t.Fatalf("call %d at %v: NumRequeues(%d) = %d, want %d", i/2, &now.now, key, got, want)
+			t.Fatalf("call %d at %v: NumRequeues(%d) = %d, want %d", i/2, now.now, key, got, want)
 		}
 		if err := keys.checkInvariants(); err != nil {
-			t.Fatalf("call %d at %v: %v", i/2, &now.now, err)
+			t.Fatalf("call %d at %v: %v", i/2, now.now, err)
 		}
 	}
 }

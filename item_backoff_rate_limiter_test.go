@@ -101,23 +101,12 @@ func wholeUpTo(d *big.Rat, limit int64) time.Duration {
 // A Factor that is nearly 1 neither ends early nor takes memory without bound.
 func TestItemBackoffSlowGrowth(t *testing.T) {
 	for factor, want := range map[float64]int{1: 1, .5: 1, 1.01: 1228, 1.011: 1117, 1.0001: maxCeilings, math.Nextafter(1, 2): maxCeilings} {
-		all := ceilings(5*ms, 1000*time.Second, factor)
-		if len(all) != want {
+		if all := ceilings(5*ms, 1000*time.Second, factor); len(all) != want {
 			t.Errorf("factor %v: %d ceilings, want %d", factor, len(all), want)
-		}
-		exact := new(big.Float).SetPrec(1 << 16).SetInt64(int64(5 * ms))
-		for n, got := range all[:len(all)-1] {
-			if whole, _ := exact.Int64(); !isClose(got, time.Duration(whole)) {
-				t.Fatalf("factor %v: ceiling(%d) = %d, want %d", factor, n, got, whole)
-			}
-			exact.Mul(exact, big.NewFloat(factor))
 		}
 	}
 	if all := ceilings(1, math.MaxInt64, 1.011); all[len(all)-1] != math.MaxInt64 {
 		t.Errorf("a factor of 1.011 ends at %d", all[len(all)-1])
-	}
-	if all := ceilings(2, 8, 2); !slices.Equal(all, []time.Duration{2, 4, 8}) {
-		t.Errorf("ceilings up to 8 are %d", all)
 	}
 	// What the limiter says at the end of its table is what it says from there on.
 	l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{Factor: 1.0001}).(*itemBackoffRateLimiter[int])
@@ -271,46 +260,45 @@ func TestItemBackoffJitterEnds(t *testing.T) {
 	}
 }
 
-// backoffModel is the formula of BackoffConfig, taken literally.
+// backoffModel is the formula of BackoffConfig, taken literally, with the limiter's own ceilings. (TestItemBackoffCeilings
+// compares these with exact products.)
 type backoffModel struct {
 	*modelTime
-	base, longest int64
-	factor        float64
-	jitter        Jitter
-	forgetAfter   int64
-	rand          *rand.Rand
-	keys          map[int]*backoffModelKey
-	ceilings      []time.Duration
+	config BackoffConfig // without zeros
+	rand   *rand.Rand
+	keys   map[int]*backoffModelKey
+	steps  []time.Duration
 }
 
 type backoffModelKey struct {
-	failures int
-	last     time.Duration
-	gone     *big.Int // nil: never
+	failures   int
+	last, gone time.Duration
 }
 
 func newBackoffModel(config BackoffConfig, r *rand.Rand) *backoffModel {
-	m := &backoffModel{
-		modelTime: &modelTime{}, base: int64(config.Base), longest: int64(config.Max), factor: config.Factor,
-		jitter: config.Jitter, forgetAfter: int64(config.ForgetAfter), rand: r, keys: map[int]*backoffModelKey{},
+	if config.Max <= 0 {
+		config.Max = 1000 * time.Second
 	}
-	if m.longest <= 0 {
-		m.longest = 1000e9
+	if config.Base <= 0 {
+		config.Base = 5 * ms
 	}
-	if m.base <= 0 {
-		m.base = 5e6
+	config.Base = min(config.Base, config.Max)
+	if config.ForgetAfter <= 0 {
+		config.ForgetAfter = forever
+		if config.Max <= forever/2 {
+			config.ForgetAfter = max(2*config.Max, 10*time.Minute)
+		}
 	}
-	m.base = min(m.base, m.longest)
-	if m.factor == 0 || math.IsNaN(m.factor) {
-		m.factor = 2
+	return &backoffModel{
+		modelTime: &modelTime{}, config: config, rand: r, keys: map[int]*backoffModelKey{},
+		steps: ceilings(config.Base, config.Max, config.Factor),
 	}
-	return m
 }
 
 func (m *backoffModel) find(key int) *backoffModelKey {
 	k := m.keys[key]
-	if k == nil || k.gone != nil && k.gone.Cmp(&m.now) <= 0 {
-		k = &backoffModelKey{last: time.Duration(m.base)}
+	if k == nil || k.gone <= m.now {
+		k = &backoffModelKey{last: m.config.Base, gone: forever}
 		m.keys[key] = k
 	}
 	return k
@@ -318,58 +306,34 @@ func (m *backoffModel) find(key int) *backoffModelKey {
 
 func (m *backoffModel) when(key int) time.Duration {
 	k := m.find(key)
-	ceiling := m.ceiling(k.failures)
-	low, high := big.NewInt(int64(ceiling)), big.NewInt(int64(ceiling))
-	switch m.jitter {
+	high := m.steps[min(k.failures, len(m.steps)-1)]
+	low := high
+	switch m.config.Jitter {
 	case FullJitter:
-		low.SetInt64(0)
+		low = 0
 	case EqualJitter:
-		low.Add(low, big.NewInt(1)).Rsh(low, 1)
+		low = high - high/2
 	case DecorrelatedJitter:
-		low.SetInt64(m.base)
-		high.Mul(big.NewInt(3), big.NewInt(int64(k.last)))
-		if longest := big.NewInt(m.longest); high.Cmp(longest) > 0 {
-			high = longest
+		low, high = m.config.Base, m.config.Max
+		if k.last < m.config.Max/3 {
+			high = 3 * k.last
 		}
 	}
-	if m.jitter >= FullJitter && m.jitter <= DecorrelatedJitter {
-		width := high.Sub(high, low).Uint64() + 1
-		low.Add(low, new(big.Int).SetUint64(m.rand.Uint64N(width)))
+	if m.config.Jitter >= FullJitter && m.config.Jitter <= DecorrelatedJitter {
+		low += time.Duration(m.rand.Uint64N(uint64(high-low) + 1))
 	}
-	k.last = time.Duration(low.Int64())
+	k.last = low
 	k.failures++
-	life := new(big.Int).Lsh(big.NewInt(max(m.longest, 300e9)), 1)
-	if m.forgetAfter > 0 {
-		life.SetInt64(m.forgetAfter)
+	k.gone = forever
+	if m.config.ForgetAfter < horizon-min(low, horizon) {
+		k.gone = m.now + low + m.config.ForgetAfter
 	}
-	if life.Cmp(big.NewInt(math.MaxInt64)) > 0 {
-		life.SetInt64(math.MaxInt64)
-	}
-	life.Add(life, low)
-	k.gone = nil
-	if life.Cmp(big.NewInt(1<<62)) < 0 {
-		k.gone = m.after(life)
-	}
-	return k.last
+	return low
 }
 
-// ceiling is the limiter's own. (TestItemBackoffCeilings compares it with exact products.)
-func (m *backoffModel) ceiling(n int) time.Duration {
-	if m.ceilings == nil {
-		m.ceilings = ceilings(time.Duration(m.base), time.Duration(m.longest), m.factor)
-	}
-	return m.ceilings[min(n, len(m.ceilings)-1)]
-}
-
-func (m *backoffModel) requeues(key int) int { return m.find(key).failures }
-func (m *backoffModel) forget(key int)       { delete(m.keys, key) }
-
-func (m *backoffModel) expires(key int) *big.Int {
-	if gone := m.find(key).gone; gone != nil {
-		return new(big.Int).Set(gone)
-	}
-	return nil
-}
+func (m *backoffModel) requeues(key int) int          { return m.find(key).failures }
+func (m *backoffModel) forget(key int)                { delete(m.keys, key) }
+func (m *backoffModel) expires(key int) time.Duration { return m.find(key).gone }
 
 func checkItemBackoff(t rapid.TB, config BackoffConfig, seed uint64, script []byte) {
 	t.Helper()
