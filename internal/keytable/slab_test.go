@@ -104,29 +104,6 @@ func TestShortened(t *testing.T) {
 	}
 }
 
-// LiveSlots leads to every key, and ends where there are no more slabs.
-func TestLiveSlots(t *testing.T) {
-	table := fill[int](3 * slabLen)
-	live := 0
-	for n := range table.Slabs() + 2 {
-		for s := range table.LiveSlots(n) {
-			if key := table.At(s).Key; key != live {
-				t.Fatalf("slot %d of slab %d has key %d, want %d", s, n, key, live)
-			}
-			live++
-		}
-	}
-	if live != table.Len() {
-		t.Errorf("%d keys, want %d", live, table.Len())
-	}
-	for range table.LiveSlots(0) {
-		break // ends the loop, and does not go on behind it
-	}
-	if end := Slot(table.Slabs() * slabLen); !table.HasMemory(end-1) || table.HasMemory(end) {
-		t.Errorf("memory for slot %d: %v, for slot %d: %v", end-1, table.HasMemory(end-1), end, table.HasMemory(end))
-	}
-}
-
 // The index shrinks to a quarter when there are less keys than an eighth of its groups, and stays where it is
 // otherwise.
 func TestIndexShrinks(t *testing.T) {
@@ -212,8 +189,8 @@ func TestInSteps(t *testing.T) {
 		}
 		want++
 	}
-	if want != n {
-		t.Errorf("%d keys, want %d", want, n)
+	if end := Slot(table.Slabs() * slabLen); want != n || !table.HasMemory(end-1) || table.HasMemory(end) {
+		t.Errorf("%d keys, want %d; memory for slot %d: %v, for slot %d: %v", want, n, end-1, table.HasMemory(end-1), end, table.HasMemory(end))
 	}
 	for _, some := range []int{-1, 0, 1, 700, n, n + 1} {
 		want := min(max(some, 0), n)

@@ -106,19 +106,6 @@ func FuzzHeap(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte) { checkHeap(t, script[:min(len(script), 1000)]) })
 }
 
-// Ties wrap around.
-func TestTies(t *testing.T) {
-	var h Heap
-	for i := range keytable.Slot(20) {
-		h.Push(Entry{Tie: math.MaxUint32 - 10 + uint32(i), Slot: i + 1})
-	}
-	for i := range keytable.Slot(20) {
-		if s := h.Pop().Slot; s != i+1 {
-			t.Fatalf("Pop() = %d, want %d", s, i+1)
-		}
-	}
-}
-
 // The largest differences of ranks do not overflow, and ties are compared modulo 2^32.
 func TestBefore(t *testing.T) {
 	ranks := []int64{math.MinInt64, -1, 0, 1, math.MaxInt64}
