@@ -13,15 +13,10 @@ import (
 // caller's clock. ([TypedBucketRateLimiter] always reads the real one.) Nil for c means the real clock, and a
 // nil limiter never delays.
 //
-// When takes a token, and returns how long it takes on c until that token is there:
-//
-//	now := c.Now()
-//	limiter.ReserveN(now, 1).DelayFrom(now)
-//
-// which is zero if it is there already, and forever (math.MaxInt64) if the bucket's burst is zero and
-// its limit is not infinite. NumRequeues returns 0, as a bucket does not count by key, and Forget does
-// nothing: the token stays taken. All methods may be called by many goroutines at once, take constant
-// time, and allocate nothing. The caller may go on using limiter, with times of the same clock.
+// When takes a token, and returns how long it takes on c until that token is there: zero if it is there already, and
+// forever (math.MaxInt64) if the bucket's burst is zero and its limit is not infinite. NumRequeues returns 0, as a bucket
+// does not count by key, and Forget does nothing: the token stays taken. All methods may be called by many goroutines at
+// once, take constant time, and allocate nothing. The caller may go on using limiter, with times of the same clock.
 func NewTypedBucketRateLimiter[T comparable](limiter *rate.Limiter, c clock.PassiveClock) TypedRateLimiter[T] {
 	if limiter == nil {
 		limiter = rate.NewLimiter(rate.Inf, 0)
@@ -67,11 +62,10 @@ func (r *bucketRateLimiter[T]) Forget(T)          {}
 // memory until Forget. A negative limit and NaN count as zero, a negative burst as zero, and a burst
 // above math.MaxInt32 as that. After 2^32 - 1 tokens without being full, a bucket is replaced by a full one.
 //
-// NumRequeues returns 0, as a bucket does not count failures. Forget drops the bucket and gives its
-// memory back: the key's next bucket is full. Nil for c means the real clock; it is read under the
-// limiter's lock, and when it is set back, time goes on from there. All methods may be called by many
-// goroutines at once, and take logarithmic time and no allocation once the table has its size. A key takes
-// its own size, 36 bytes, and 11 to 22 bytes in the index.
+// NumRequeues returns 0, as a bucket does not count failures. Forget drops the bucket: the key's next one is full. Nil for
+// c means the real clock; it is read under the limiter's lock, and when it is set back, time goes on from there. All
+// methods may be called by many goroutines at once, and take logarithmic time and no allocation once the table has its
+// size. A key takes its own size, 36 bytes, and 11 to 22 bytes in the index.
 func NewTypedItemBucketRateLimiter[T comparable](limit rate.Limit, burst int, c clock.PassiveClock) TypedRateLimiter[T] {
 	return &itemBucketRateLimiter[T]{
 		interval:  newTokenInterval(limit),

@@ -29,16 +29,10 @@ const (
 
 // String returns the name of the constant.
 func (j Jitter) String() string {
-	switch j {
-	case FullJitter:
-		return "FullJitter"
-	case EqualJitter:
-		return "EqualJitter"
-	case DecorrelatedJitter:
-		return "DecorrelatedJitter"
-	default:
-		return "NoJitter"
+	if j > DecorrelatedJitter {
+		j = NoJitter
 	}
+	return [...]string{"NoJitter", "FullJitter", "EqualJitter", "DecorrelatedJitter"}[j]
 }
 
 // BackoffConfig configures how long a key waits after a failure, for [NewTypedItemBackoffRateLimiter]. Its zero
@@ -55,9 +49,8 @@ func (j Jitter) String() string {
 //	EqualJitter         random(ceiling(n)/2, ceiling(n))
 //	DecorrelatedJitter  random(Base, min(3 · last, Max))    last: the key's last delay, Base if none
 //
-// So no delay is above Max or below zero, and keys that have reached Max are still spread. This is where
-// the last formula differs from the article's, min(Max, random(Base, 3 · last)): by that, a key that has
-// waited for Max waits for exactly Max again two times out of three.
+// So no delay is above Max or below zero, and keys that have reached Max are still spread. (By the article's last formula,
+// min(Max, random(Base, 3 · last)), a key that has waited for Max waits for exactly Max again two times out of three.)
 type BackoffConfig struct {
 	// Base is the ceiling of the first delay. 5 ms unless positive, and Max if it is above Max.
 	Base time.Duration
@@ -73,15 +66,10 @@ type BackoffConfig struct {
 	// Jitter makes delays random. NoJitter unless it is one of the other constants.
 	Jitter Jitter
 
-	// A key that has not failed for ForgetAfter is forgotten without a call of Forget. The time counts from
-	// the end of the key's last delay, because the key cannot fail before. So it is forgotten at
-	//
-	//	last failure + its delay + ForgetAfter
-	//
-	// ForgetAfter should be longer than it takes from the end of the delay until the key fails again: it may
-	// wait for another limiter, then in the queue, and is then processed. Unless positive, ForgetAfter is twice
-	// Max (as in client-go's util/flowcontrol), but at least 10 minutes. If it is math.MaxInt64, keys
-	// take memory until Forget.
+	// A key is forgotten without a call of Forget when ForgetAfter has passed since the end of its last delay. This should be
+	// longer than it takes until the key fails again: it may wait for another limiter, then in the queue, and is then
+	// processed. Unless positive, ForgetAfter is twice Max (as in client-go's util/flowcontrol), but at least 10 minutes. If
+	// it is math.MaxInt64, keys take memory until Forget.
 	ForgetAfter time.Duration
 
 	// Clock measures ForgetAfter. The limiter reads it under its lock. Nil means the real clock. When the clock is
@@ -89,9 +77,8 @@ type BackoffConfig struct {
 	Clock clock.PassiveClock
 }
 
-// NewTypedItemBackoffRateLimiter returns a limiter that makes a key wait longer after each failure, as
-// configured by config. Unlike [TypedItemExponentialFailureRateLimiter], which
-// keeps a key until Forget, it forgets keys that have not failed for a while
+// NewTypedItemBackoffRateLimiter returns a limiter that makes a key wait longer after each failure, as configured by
+// config. Unlike [TypedItemExponentialFailureRateLimiter], it forgets keys that have not failed for a while
 // (kubernetes/kubernetes#138743). So a program that never calls Forget keeps no more keys than have failed in
 // the time delay + ForgetAfter.
 //

@@ -23,30 +23,15 @@ const (
 
 // String returns the name of the state in lower case.
 func (s State) String() string {
-	switch s {
-	case Absent:
-		return "absent"
-	case Queued:
-		return "queued"
-	case Waiting:
-		return "waiting"
-	case Processing:
-		return "processing"
+	if s > Processing {
+		return "unknown"
 	}
-	return "unknown"
+	return [...]string{"absent", "queued", "waiting", "processing"}[s]
 }
 
 // public returns the State of a key in state s.
 func (s state) public() State {
-	switch s {
-	case queued:
-		return Queued
-	case waiting:
-		return Waiting
-	case processing, rerun, rerunLater:
-		return Processing
-	}
-	return Absent
+	return [...]State{queued: Queued, waiting: Waiting, processing: Processing, rerun: Processing, rerunLater: Processing, resting: Absent}[s]
 }
 
 // Info is what the queue knows of a key.
