@@ -35,13 +35,11 @@ type HistogramMetric interface {
 	Observe(float64)
 }
 
-// MetricsProvider makes the metrics of a queue that has a name, each once. The queue
-// calls them under its lock, so they should be quick and must not call the queue. A method that
-// returns nil leaves that metric out.
+// MetricsProvider makes the metrics of a queue that has a name, each once. The queue calls them under its lock, so they
+// should be quick and must not call the queue. A method that returns nil leaves that metric out.
 //
-// A panic of a metric reaches the caller of the queue's method. The queue stays usable and loses no
-// key. Where there is no caller, when a delayed key comes due or at a tick, it ends the program, as in
-// any goroutine.
+// A panic of a metric reaches the caller of the queue's method. The queue stays usable and loses no key. Where there is no
+// caller, when a delayed key comes due or at a tick, it ends the program, as in any goroutine.
 type MetricsProvider interface {
 	// NewDepthMetric makes the number of keys that need processing: queued, or added again while a
 	// worker holds them.
@@ -222,8 +220,7 @@ func (h *Histogram) Plus(other *Histogram) *Histogram {
 	return &Histogram{Bounds: h.Bounds, Counts: counts, Sum: h.Sum + other.Sum}
 }
 
-func newHistogram(h *observe.Histogram) *Histogram {
-	bounds, counts, sum := h.Read()
+func newHistogram(bounds []float64, counts []uint64, sum float64) *Histogram {
 	return &Histogram{Bounds: bounds, Counts: counts, Sum: sum}
 }
 
@@ -283,7 +280,7 @@ func (q *Typed[T]) refreshMetrics() {
 	}
 }
 
-// Stats returns the queue's numbers. It takes constant time.
+// Stats is that of [Extended].
 func (q *Typed[T]) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -308,7 +305,7 @@ func (q *Typed[T]) statsLocked() Stats {
 		st.OldestQueued = q.observer.SinceAdded(q.mu.ready.ahead(1)[0], now)
 	}
 	st.UnfinishedWork, st.LongestRunning = q.observer.Unfinished(now)
-	st.Latency = newHistogram(&q.observer.Latency)
-	st.WorkDuration = newHistogram(&q.observer.WorkDuration)
+	st.Latency = newHistogram(q.observer.Latency.Read())
+	st.WorkDuration = newHistogram(q.observer.WorkDuration.Read())
 	return st
 }

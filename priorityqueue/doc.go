@@ -75,15 +75,13 @@
 // steps as the group has priorities with queued keys. No call walks past keys that cannot be handed out, except with
 // [Config].PlaceOfAdd.
 //
-// No call holds the lock for more than about a thousand keys: those that concern more keys give it back in between. With
-// a million keys that is about a millisecond.
+// No call holds the lock for more than about a thousand keys, about a millisecond where there are a million: those that
+// concern more keys give it back in between.
 //
 // Once warm, no call for a single key allocates, unless it starts the goroutine and the timer that the queue has
 // while a key waits. There is no other goroutine, and no timer. AddAll, batches, All and snapshots allocate slices of
 // keys, and so does ShutDown; Stats allocates with metrics only. After a burst the memory goes back to the collector.
-//
-// A cycle of Add, Get and Done takes up to twice that of the FIFO of package workqueue. The clock is read
-// only while a key waits, or with Aging, MinInterval or metrics, or where a policy needs the time.
+// The clock is read only while a key waits, or with Aging, MinInterval or metrics, or where a policy needs the time.
 //
 // # Differences from package workqueue
 //

@@ -79,14 +79,13 @@ func (q *Queue[T]) statsLocked(now time.Duration) workqueue.Stats {
 		break
 	}
 	st.UnfinishedWork, st.LongestRunning = q.observer.Unfinished(now)
-	st.Latency = histogram(&q.observer.Latency)
-	st.WorkDuration = histogram(&q.observer.WorkDuration)
+	st.Latency = histogram(q.observer.Latency.Read())
+	st.WorkDuration = histogram(q.observer.WorkDuration.Read())
 	st.ByPriority = q.mu.depths.public()
 	return st
 }
 
-func histogram(h *observe.Histogram) *workqueue.Histogram {
-	bounds, counts, sum := h.Read()
+func histogram(bounds []float64, counts []uint64, sum float64) *workqueue.Histogram {
 	return &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
 }
 
@@ -108,9 +107,9 @@ func (d *depths) add(priority, n int) {
 	}
 	if len(d.known) < maxDepths {
 		d.known = append(d.known, workqueue.PriorityDepth{Priority: priority, Queued: n})
-		return
+	} else {
+		d.others += n
 	}
-	d.others += n
 }
 
 func (d *depths) public() *workqueue.PriorityDepths {

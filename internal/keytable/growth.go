@@ -2,13 +2,10 @@ package keytable
 
 import "runtime"
 
-// The index grows by doubling. To move all keys at once would make one unlucky caller wait for tens of
-// milliseconds where there are a million. So the old index stays for a while. Each Delete, and every eighth
-// FindOrInsert, moves the keys of one slab, until all have been moved; meanwhile a look-up goes to both. That is over
-// after a few times as many calls as there are slabs with keys, long before the index is too small or too large again.
-//
-// Keys move in the order of the slabs, where their hashes lie side by side in memory. In the order of the old index
-// each hash would be a wait for memory.
+// The index grows by doubling. To move all keys at once would make one caller wait for tens of milliseconds where there are a
+// million. So the old index stays for a while. Each Delete, and every eighth FindOrInsert, moves the keys of one slab, where
+// their hashes lie side by side in memory, until all have been moved; meanwhile a look-up goes to both. That is over long
+// before the index is too small or too large again.
 
 // callsPerMove is how many calls of FindOrInsert there are for each slab that they move. To move a slab takes ten
 // microseconds, and a queue inserts hundreds of keys under one lock.
@@ -53,13 +50,6 @@ func (t *Table[K, V]) moveTo(groups []group) {
 
 func (t *Table[K, V]) moveAll() {
 	for t.isMoving() {
-		t.moveSome()
-	}
-}
-
-// moveSometimes is moveSome at every eighth call.
-func (t *Table[K, V]) moveSometimes() {
-	if t.calls++; t.calls%callsPerMove == 0 {
 		t.moveSome()
 	}
 }

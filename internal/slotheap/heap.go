@@ -23,12 +23,10 @@ func (e Entry) before(f Entry) bool {
 // Heap has slots, each at most once.
 //
 // A node has four children, so the heap is half as deep as a binary one, and the four lie in one cache line.
-// An entry has no pointers, so the collector does not look at the heap. A column beside the table of the slots
-// has the position of each slot's entry.
+// An entry has no pointers, so the collector does not look at the heap.
 //
-// Invariants, which checkInvariants in the tests asserts:
-//   - No entry is before its parent.
-//   - For each entry, the value at its slot in positions is the entry's position.
+// Invariants, which checkInvariants in the tests asserts: no entry is before its parent, and positions has at each slot
+// the position of its entry.
 //
 // The zero Heap is empty and ready to use. It is not safe for concurrent use.
 type Heap struct {
