@@ -202,31 +202,6 @@ func TestItemBucketCountsOn(t *testing.T) {
 	}
 }
 
-// Buckets that are full again take no memory, and the others do. Those that were used at the same time
-// and longer may stand in the way, but no bucket stays for twice the time that it took to be full.
-func TestItemBucketDropsFullBuckets(t *testing.T) {
-	c := newPassiveClock()
-	l := NewTypedItemBucketRateLimiter[int](10, 5, c).(*itemBucketRateLimiter[int])
-	for key := range 100 {
-		for range key%5 + 1 {
-			l.When(key)
-		}
-	}
-	for tenth := range 5 {
-		least, most := 100-20*tenth, 100-20*(tenth/2)
-		if n := l.keys.keys.Len(); n < least || n > most {
-			t.Errorf("%d ms: %d buckets, want %d to %d", 100*tenth, n, least, most)
-		}
-		stepClock(c, 100*ms)
-		for range 100 {
-			l.Forget(-1)
-		}
-	}
-	if n := l.keys.keys.Len(); n != 0 {
-		t.Errorf("%d buckets are left", n)
-	}
-}
-
 // itemBucketModel is the formula of NewTypedItemBucketRateLimiter, taken literally. (TestTokenIntervalTimes compares the
 // multiples of an interval with exact ones.)
 type itemBucketModel struct {

@@ -75,34 +75,6 @@ func wantClosed(t *testing.T, c <-chan struct{}, when string) {
 	}
 }
 
-func TestCausesMerge(t *testing.T) {
-	everyStoriedLayer(t, func(t *testing.T, q workqueue.Extended[string], s storied[string]) {
-		began := time.Now()
-		wantCauses(t, s, "a", "") // of a key that is not there
-		s.AddCause("a", because("1"))
-		time.Sleep(time.Second)
-		s.AddCause("a", because("2"))
-		q.Add("a")
-		s.AddCause("a", workqueue.Cause{})
-		s.AddCause("a", because("1")) // becomes the last one
-		wantCauses(t, s, "a", "2; 1")
-		wantLen(t, q, 1)
-		for n := 3; n <= 9; n++ {
-			s.AddCause("a", because(fmt.Sprint(n)))
-		}
-		hold(t, q, "a")
-		wantCauses(t, s, "a", "1; 3; 4; 5; 6; 7; 8; 9; 1 others before")
-		c := s.Causes("a")
-		if len(c.Last) != 8 || c.Others != 1 || !c.First.Equal(began) || !c.Last[0].Time.Equal(began.Add(time.Second)) {
-			t.Errorf("Causes are %+v, begun at %v", c, began)
-		}
-		q.Done("a")
-		wantCauses(t, s, "a", "")
-		q.Add("a")
-		wantCauses(t, s, "a", "")
-	})
-}
-
 // A key that waits in the delaying layer and comes due while a worker holds it is added again then.
 func TestAddedAgainByTime(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
@@ -153,6 +125,9 @@ func TestCausesAreBounded(t *testing.T) {
 	q.AddCause("a", workqueue.Cause{Reason: long, TraceParent: strings.Repeat("t", 65)})
 	q.AddCause("a", workqueue.Cause{Reason: strings.Repeat("é", 200), TraceParent: strings.Repeat("t", 64)})
 	q.AddCause("a", workqueue.Cause{TraceParent: strings.Repeat("t", 65)}) // nothing stays
+	if c := q.Causes("a"); c.First.IsZero() || c.Last[1].Time.Before(c.First) {
+		t.Errorf("Causes have the times %v and %v", c.First, c.Last[1].Time)
+	}
 	last := q.Causes("a").Last
 	if len(last) != 2 {
 		t.Fatalf("Causes are %+v, want 2", last)
@@ -344,6 +319,9 @@ func TestStressOfCauses(t *testing.T) {
 							q.Add(key)
 						case 1:
 							s.SnapshotKey(key)
+							q.Snapshot(2)
+							for range s.SnapshotKeys() {
+							}
 						default:
 							s.AddCause(key, workqueue.Cause{Reason: fmt.Sprint(n % 10), Quiet: n%2 == 0})
 						}

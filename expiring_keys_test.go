@@ -37,42 +37,30 @@ func (k *expiringKeys[T]) checkInvariants() error {
 	return nil
 }
 
-// expiringLimiter is a limiter with the table of its keys, which die with the key i that failed once
-// within the given time.
+// expiringLimiter is a limiter with its clock and the table of its keys, which die with the key i that failed once within
+// the given time.
 type expiringLimiter struct {
-	name  string
-	build func(*testingclock.FakePassiveClock) (TypedRateLimiter[int], *expiringKeys[int])
-	life  time.Duration
+	TypedRateLimiter[int]
+	c    *testingclock.FakePassiveClock
+	keys *expiringKeys[int]
+	life time.Duration
 }
 
-func expiringLimiters() []expiringLimiter {
-	backoff := func(j Jitter) func(*testingclock.FakePassiveClock) (TypedRateLimiter[int], *expiringKeys[int]) {
-		return func(c *testingclock.FakePassiveClock) (TypedRateLimiter[int], *expiringKeys[int]) {
-			l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{
-				Base: time.Second, Max: time.Hour, Jitter: j, ForgetAfter: 4 * time.Second, Clock: c,
-			}).(*itemBackoffRateLimiter[int])
-			return l, &l.keys
-		}
-	}
-	return []expiringLimiter{
-		{"backoff", backoff(NoJitter), 5 * time.Second},
-		{"backoff,full", backoff(FullJitter), 5 * time.Second},
-		{"backoff,decorrelated", backoff(DecorrelatedJitter), 7 * time.Second},
-		{"bucket", func(c *testingclock.FakePassiveClock) (TypedRateLimiter[int], *expiringKeys[int]) {
-			l := NewTypedItemBucketRateLimiter[int](rate.Every(5*time.Second), 1, c).(*itemBucketRateLimiter[int])
-			return l, &l.keys
-		}, 5 * time.Second},
-	}
-}
-
-func everyExpiringLimiter(t *testing.T, f func(*testing.T, *testingclock.FakePassiveClock, TypedRateLimiter[int], *expiringKeys[int], time.Duration)) {
-	for _, e := range expiringLimiters() {
-		t.Run(e.name, func(t *testing.T) {
+func everyExpiringLimiter(t *testing.T, f func(*testing.T, expiringLimiter)) {
+	for _, jitter := range []Jitter{NoJitter, FullJitter, DecorrelatedJitter} {
+		t.Run("backoff,"+jitter.String(), func(t *testing.T) {
 			c := newPassiveClock()
-			l, keys := e.build(c)
-			f(t, c, l, keys, e.life)
+			l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{
+				Base: time.Second, Max: time.Hour, Jitter: jitter, ForgetAfter: 4 * time.Second, Clock: c,
+			}).(*itemBackoffRateLimiter[int])
+			f(t, expiringLimiter{l, c, &l.keys, 7 * time.Second})
 		})
 	}
+	t.Run("bucket", func(t *testing.T) {
+		c := newPassiveClock()
+		l := NewTypedItemBucketRateLimiter[int](rate.Every(5*time.Second), 1, c).(*itemBucketRateLimiter[int])
+		f(t, expiringLimiter{l, c, &l.keys, 5 * time.Second})
+	})
 }
 
 func heapBytes() int64 {
@@ -85,20 +73,17 @@ func heapBytes() int64 {
 
 // A key a millisecond fails once, and is never forgotten by its caller (kubernetes/kubernetes#138743).
 func TestExpiringLimitersStayBounded(t *testing.T) {
-	everyExpiringLimiter(t, func(t *testing.T, c *testingclock.FakePassiveClock, l TypedRateLimiter[int], keys *expiringKeys[int], life time.Duration) {
-		n := 1_000_000
-		if t.Name() != "TestExpiringLimitersStayBounded/backoff" {
-			n = 100_000 // the race detector takes its time
-		}
+	everyExpiringLimiter(t, func(t *testing.T, l expiringLimiter) {
+		const n = 100_000
 		before := heapBytes()
 		most := 0
 		for i := range n {
 			l.When(i)
-			stepClock(c, time.Millisecond)
-			most = max(most, keys.keys.Len())
+			stepClock(l.c, time.Millisecond)
+			most = max(most, l.keys.keys.Len())
 		}
 		grown := heapBytes() - before
-		if bound := int(life / time.Millisecond); most > bound {
+		if bound := int(l.life / time.Millisecond); most > bound {
 			t.Errorf("%d keys at a time, want no more than %d", most, bound)
 		}
 		if grown > 4<<20 {
@@ -111,21 +96,21 @@ func TestExpiringLimitersStayBounded(t *testing.T) {
 
 // Keys that failed at the same time, long ago, are dropped by the calls for one other key.
 func TestExpiringLimitersRecoverFromBurst(t *testing.T) {
-	everyExpiringLimiter(t, func(t *testing.T, c *testingclock.FakePassiveClock, l TypedRateLimiter[int], keys *expiringKeys[int], life time.Duration) {
+	everyExpiringLimiter(t, func(t *testing.T, l expiringLimiter) {
 		const n = 50_000
 		before := heapBytes()
 		for i := range n {
 			l.When(i)
 		}
-		if keys.keys.Len() != n {
-			t.Fatalf("%d keys in the table, want %d", keys.keys.Len(), n)
+		if l.keys.keys.Len() != n {
+			t.Fatalf("%d keys in the table, want %d", l.keys.keys.Len(), n)
 		}
-		stepClock(c, life)
+		stepClock(l.c, l.life)
 		calls := 0
-		for keys.keys.Len() > 1 {
+		for l.keys.keys.Len() > 1 {
 			l.When(-1)
 			if calls++; calls > n/maxExpired+1 {
-				t.Fatalf("%d keys are left after %d calls", keys.keys.Len(), calls)
+				t.Fatalf("%d keys are left after %d calls", l.keys.keys.Len(), calls)
 			}
 		}
 		if grown := heapBytes() - before; grown > 1<<20 {
@@ -135,31 +120,9 @@ func TestExpiringLimitersRecoverFromBurst(t *testing.T) {
 	})
 }
 
-func TestLimitersForgetGivesMemoryBack(t *testing.T) {
-	everyExpiringLimiter(t, func(t *testing.T, _ *testingclock.FakePassiveClock, l TypedRateLimiter[int], keys *expiringKeys[int], _ time.Duration) {
-		const n = 50_000
-		before := heapBytes()
-		for i := range n {
-			l.When(i)
-		}
-		full := heapBytes() - before
-		for i := range n {
-			l.Forget(i)
-		}
-		if keys.keys.Len() != 0 {
-			t.Errorf("%d keys in the table after Forget of all", keys.keys.Len())
-		}
-		if grown := heapBytes() - before; grown > 1<<20 {
-			t.Errorf("%d keys have left %d bytes", n, grown)
-		}
-		t.Logf("%d bytes a key", full/n)
-		runtime.KeepAlive(l)
-	})
-}
-
 // Keys come, fail and expire all the time.
 func TestLimitersDoNotAllocate(t *testing.T) {
-	everyExpiringLimiter(t, func(t *testing.T, c *testingclock.FakePassiveClock, l TypedRateLimiter[int], _ *expiringKeys[int], life time.Duration) {
+	everyExpiringLimiter(t, func(t *testing.T, l expiringLimiter) {
 		i := 0
 		call := func() {
 			l.When(i)
@@ -168,7 +131,7 @@ func TestLimitersDoNotAllocate(t *testing.T) {
 			if i%5 == 0 {
 				l.Forget(i - 1)
 			}
-			stepClock(c, life/1000)
+			stepClock(l.c, l.life/1000)
 			i++
 		}
 		for range 5000 {

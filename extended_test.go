@@ -157,49 +157,37 @@ func TestForeignGetContextHasOneFetcher(t *testing.T) {
 
 // Keys that arrived for callers that gave up are still handed out after shutdown.
 func TestForeignGetAfterShutDown(t *testing.T) {
-	for name, get := range map[string]func(delayer[string]) (string, error){
-		"Get": func(q delayer[string]) (string, error) {
-			key, shutdown := q.Get()
-			if shutdown {
-				return key, workqueue.ErrShutDown
+	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
+		base := testkit.Goroutines()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for range 2 {
+			startGetContext(ctx, q)
+		}
+		time.Sleep(2 * time.Second)
+		for _, key := range []string{"a", "b", "c", "d"} {
+			q.Add(key)
+		}
+		synctest.Wait()
+		q.ShutDown()
+		synctest.Wait()
+		var keys []string
+		for n := range 4 {
+			var key string
+			if n%2 == 0 {
+				key, _ = q.Get()
+			} else {
+				key, _ = q.GetContext(t.Context())
 			}
-			return key, nil
-		},
-		"GetContext": func(q delayer[string]) (string, error) { return q.GetContext(context.Background()) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
-				base := testkit.Goroutines()
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				for range 2 {
-					startGetContext(ctx, q)
-				}
-				time.Sleep(2 * time.Second)
-				for _, key := range []string{"a", "b", "c", "d"} {
-					q.Add(key)
-				}
-				synctest.Wait()
-				q.ShutDown()
-				synctest.Wait()
-				var keys []string
-				for range 4 {
-					key, err := get(q)
-					if err != nil {
-						t.Fatalf("after keys %q: %v", keys, err)
-					}
-					keys = append(keys, key)
-					q.Done(key)
-				}
-				slices.Sort(keys)
-				if !slices.Equal(keys, []string{"a", "b", "c", "d"}) {
-					t.Errorf("got keys %q", keys)
-				}
-				wantShutDown(t, q)
-				base.WantMore(t, "after shutdown", 0)
-			})
-		})
-	}
+			keys = append(keys, key)
+			q.Done(key)
+		}
+		if slices.Sort(keys); !slices.Equal(keys, []string{"a", "b", "c", "d"}) {
+			t.Errorf("got keys %q", keys)
+		}
+		wantShutDown(t, q)
+		base.WantMore(t, "after shutdown", 0)
+	})
 }
 
 // A plain Get that waits below does not see the key that another goroutine fetched for a caller that gave

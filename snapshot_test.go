@@ -2,7 +2,6 @@ package workqueue_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -227,41 +226,6 @@ func TestSnapshotKeyOnItsWay(t *testing.T) {
 		}
 		q.ShutDown()
 	})
-}
-
-// While keys come and go, a Snapshot is never torn: what it has was there.
-func TestSnapshotUnderLoad(t *testing.T) {
-	for _, l := range delayingLayers[string]() {
-		t.Run(l.name, func(t *testing.T) {
-			t.Parallel()
-			q := l.build(options[string]{name: "q", provider: &testkit.Recorder{}})
-			keys := make([]string, 2000)
-			for i := range keys {
-				keys[i] = fmt.Sprint(i)
-			}
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				for key, shutdown := q.Get(); !shutdown; key, shutdown = q.Get() {
-					q.Done(key)
-				}
-			}()
-			for i := range 20_000 {
-				q.Add(keys[i%len(keys)])
-				q.AddAfter(keys[i*7%len(keys)], time.Duration(i%5)*time.Microsecond)
-				if i%100 == 0 {
-					s := q.Snapshot(10)
-					for _, k := range slices.Concat(s.Processing, s.Queued, s.Waiting) {
-						if k.Key == "" || k.Since.IsZero() || time.Until(k.Since) > 0 {
-							t.Fatalf("Snapshot has %+v", k)
-						}
-					}
-				}
-			}
-			q.ShutDown()
-			<-done
-		})
-	}
 }
 
 // The keys that fail most wait longest, so they are not among the first that wait.

@@ -62,27 +62,6 @@ func BenchmarkCycle(b *testing.B) {
 	}
 }
 
-// BenchmarkHeld has a key come and go while others are held, and are to come again, at the head of the order.
-func BenchmarkHeld(b *testing.B) {
-	for _, n := range []int{0, 1000} {
-		b.Run(fmt.Sprintf("held=%d", n), func(b *testing.B) {
-			q := pq.New(pq.Config[objectKey]{})
-			keys := benchmarkKeys(n + 1)
-			for _, key := range keys[1:] {
-				q.Add(key)
-				q.Get()
-				q.AddWithOpts(pq.AddOpts{Priority: 1}, key)
-			}
-			for b.Loop() {
-				q.Add(keys[0])
-				key, _ := q.Get()
-				q.Done(key)
-			}
-			reportPerKey(b, 1)
-		})
-	}
-}
-
 // BenchmarkRetry has n keys wait for their retry, and then removed.
 func BenchmarkRetry(b *testing.B) {
 	const n = 100_000

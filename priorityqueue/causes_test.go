@@ -1,7 +1,6 @@
 package priorityqueue_test
 
 import (
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,42 +34,6 @@ func wantAgain(t *testing.T, c <-chan struct{}, want bool, when string) {
 	if c == nil || closed != want {
 		t.Errorf("AddedAgain is closed: %v, and nil: %v; %s", closed, c == nil, when)
 	}
-}
-
-// The cause of a key stays with it until it is handed out, however it is added.
-func TestCauseOfEveryAdd(t *testing.T) {
-	script(t, pq.Config[string]{RateLimiter: fixed(time.Minute)}, func(t *testing.T, q *pq.Queue[string]) {
-		began := time.Now()
-		q.AddCause("cause", *because("1"))
-		q.AddWithOpts(pq.AddOpts{Cause: because("2")}, "opts", "also")
-		q.AddAll(pq.AddOpts{Cause: because("3")}, slices.Values([]string{"all"}))
-		q.AddWithOpts(pq.AddOpts{Cause: because("4"), After: time.Second}, "later")
-		q.AddWithOpts(pq.AddOpts{Cause: because("5"), RateLimited: true}, "limited")
-		q.AddAll(pq.AddOpts{Cause: because("6"), RateLimited: true}, slices.Values([]string{"all limited", "limited"}))
-		q.AddWithOpts(pq.AddOpts{Priority: -1}, "none")
-		for key, want := range map[string]string{
-			"cause": "1", "opts": "2", "also": "2", "all": "3", "later": "4", "limited": "5; 6", "all limited": "6", "none": "", "absent": "",
-		} {
-			wantCauses(t, q, key, want)
-		}
-		if c := q.Causes("limited"); !c.First.Equal(began) || !c.Last[1].Time.Equal(began) {
-			t.Errorf("Causes(limited) = %+v, begun at %v", c, began)
-		}
-		drain(t, q, "cause opts also all none")
-		wantCauses(t, q, "all", "")
-		wantCauses(t, q, "later", "4")
-		time.Sleep(time.Minute)
-		hold(t, q, "later limited")
-		wantCauses(t, q, "later", "4")
-		wantCauses(t, q, "limited", "5; 6")
-		q.AddWithOpts(pq.AddOpts{Cause: because("7"), After: time.Second}, "later")
-		wantCauses(t, q, "later", "4")
-		q.Done("later")
-		q.Done("limited")
-		wantAt(t, q, "later", "waiting 1s")
-		wantCauses(t, q, "later", "7")
-		wantCauses(t, q, "limited", "")
-	})
 }
 
 // The snapshot of a key that is held, and waits to come again, has the causes of each.

@@ -132,35 +132,3 @@ func TestAgingOfExtremePriorities(t *testing.T) {
 		drain(t, q, "high low")
 	})
 }
-
-// With PlaceOfAdd a key that is added while a worker holds it has its place from then on. Others pass it only while it
-// is held.
-func TestPlaceOfAdd(t *testing.T) {
-	for _, c := range []struct {
-		place bool
-		want  string
-	}{{false, "c d a e b f"}, {true, "c a d b e f"}} {
-		script(t, pq.Config[string]{PlaceOfAdd: c.place}, func(t *testing.T, q *pq.Queue[string]) {
-			q.Add("a")
-			q.Add("b")
-			hold(t, q, "a b")
-			q.Add("c")
-			q.Add("a")
-			q.Add("d")
-			q.AddAfter("b", time.Second)
-			time.Sleep(time.Second)
-			q.Add("e")
-			if st := q.Stats(); st.Queued != 3 || st.Again != 2 {
-				t.Errorf("Stats() = %+v", st)
-			}
-			q.Done("a")
-			if !c.place {
-				q.Remove("e") // it would stand before b's place at Done
-				q.Add("e")
-			}
-			q.Done("b")
-			q.Add("f")
-			drain(t, q, c.want)
-		})
-	}
-}

@@ -71,24 +71,6 @@ func TestPauseGroup(t *testing.T) {
 	}
 }
 
-// A shutdown ends the pauses of groups, as it ends that of the queue, so that a drain comes to its end.
-func TestShutDownResumesGroups(t *testing.T) {
-	script(t, pq.Config[string]{Group: byPrefix}, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddWithOpts(pq.AddOpts{}, "a/1", "b/1")
-		q.PauseGroup("b")
-		q.PauseGroup("a")
-		d := startDrain(q)
-		d.MustBlock(t, "drain with queued keys")
-		wantPaused(t, q, "")
-		q.PauseGroup("a")
-		wantPaused(t, q, "") // It is too late.
-		drain(t, q, "a/1 b/1")
-		if err := d.MustReturn(t, "drain"); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // A pool of workers over a paused group ends as over any other queue: its keys are left, or handled if the pool drains the
 // queue.
 func TestPoolEndsOverAPausedGroup(t *testing.T) {

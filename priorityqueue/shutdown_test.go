@@ -37,45 +37,6 @@ func TestDueKeyAtShutDown(t *testing.T) {
 	})
 }
 
-// A drain of a paused queue, with keys of every kind that cannot be handed out now: it waits for those that are
-// queued, whose workers must be Done first, and drops those that wait, MinInterval among them.
-func TestDrainOfWhatIsHeldUp(t *testing.T) {
-	config := pq.Config[string]{Group: byPrefix, Limit: limit(1), MinInterval: time.Minute, RateLimiter: fixed(time.Second)}
-	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddWithOpts(pq.AddOpts{}, "a/held", "a/blocked", "b/interval", "b/resting")
-		hold(t, q, "a/held b/interval")
-		q.Done("b/interval")
-		hold(t, q, "b/resting")
-		q.Done("b/resting")
-		q.Add("b/interval")
-		q.AddRateLimited("c/retry")
-		q.Add("a/held") // not before its interval is over
-		q.Pause()
-		q.Add("d/paused")
-		gets := []*testkit.Call[string]{startGet(q), startGet(q)}
-		gets[0].MustBlock(t, "Get of a paused queue")
-		d := startDrain(q)
-		d.MustBlock(t, "drain")
-		if st := q.Stats(); st.Dropped != 3 || st.Queued != 1 || st.Processing != 2 {
-			t.Errorf("Stats() = %+v, want 3 dropped, d/paused and a/held processed", st)
-		}
-		q.Done("d/paused")
-		d.MustBlock(t, "drain")
-		q.Done("a/held")
-		d.MustBlock(t, "drain")
-		q.Done("a/blocked")
-		if err := d.MustReturn(t, "drain"); err != nil {
-			t.Error(err)
-		}
-		for _, get := range gets {
-			get.MustReturn(t, "Get")
-		}
-		if keys, groups, lines := q.Remembered(); keys+groups+lines != 0 {
-			t.Errorf("%d keys, %d groups and %d lines are remembered", keys, groups, lines)
-		}
-	})
-}
-
 // The waiting loop is there while a key waits, and only then. An empty queue without Aging and MinInterval
 // does not read the clock.
 func TestIdleQueue(t *testing.T) {

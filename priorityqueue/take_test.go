@@ -39,32 +39,6 @@ func TestGetBatch(t *testing.T) {
 	})
 }
 
-func TestPause(t *testing.T) {
-	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		q.Pause()
-		q.Add("a")
-		get := startGet(q)
-		get.MustBlock(t, "Get of a paused queue")
-		if q.Len() != 1 {
-			t.Errorf("Len() = %d", q.Len())
-		}
-		q.Resume()
-		if got := get.MustReturn(t, "Get after Resume"); got != "a <nil>" {
-			t.Error(got)
-		}
-		q.Pause()
-		q.Add("b")
-		get = startGet(q)
-		get.MustBlock(t, "Get of a paused queue")
-		q.ShutDown()
-		if got := get.MustReturn(t, "Get after ShutDown"); got != "b <nil>" {
-			t.Error(got)
-		}
-		q.Pause()
-		startGet(q).MustReturn(t, "Get after ShutDown and Pause")
-	})
-}
-
 func TestTake(t *testing.T) {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour)
 	config := pq.Config[string]{Group: byPrefix, RateLimiter: limiter}

@@ -84,26 +84,6 @@ func TestEmptySlabsAreKept(t *testing.T) {
 	}
 }
 
-func TestShortened(t *testing.T) {
-	for _, c := range []struct{ room, n, want int }{
-		{64, 1, 64}, {65, 1, 2}, {65, 16, 32}, {65, 17, 65}, {100, 25, 100}, {101, 25, 50}, {1000, 0, 0}, {1000, 1000, 1000},
-	} {
-		s := make([]int, c.room)
-		for i := range s {
-			s[i] = i
-		}
-		got := shortened(s, c.n)
-		if len(got) != c.n || cap(got) != c.want {
-			t.Errorf("%d of %d: length %d, room for %d, want %d", c.n, c.room, len(got), cap(got), c.want)
-		}
-		for i, v := range got {
-			if v != i {
-				t.Fatalf("%d of %d: element %d is %d", c.n, c.room, i, v)
-			}
-		}
-	}
-}
-
 // The index shrinks to a quarter when there are less keys than an eighth of its groups, and stays where it is
 // otherwise.
 func TestIndexShrinks(t *testing.T) {
@@ -147,24 +127,6 @@ func TestIndexGrowsToThatOfTheLastBurst(t *testing.T) {
 		if got := len(table.index.groups); got != c.want*keptGroups {
 			t.Errorf("after a burst with %d groups, %d, want %d", c.burst*keptGroups, got, c.want*keptGroups)
 		}
-	}
-}
-
-// An index that was left for a larger one comes back, unless the collector came in between.
-func TestIndexComesBack(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	const n = keptGroups * keysPerGroup
-	table := fill[struct{}](n)
-	before := &table.index.groups[0]
-	insert(table, n)
-	if len(table.index.groups) != 2*keptGroups {
-		t.Fatalf("%d groups for %d keys", len(table.index.groups), n+1)
-	}
-	for s := range Slot(n) {
-		table.Delete(s + 1)
-	}
-	if len(table.index.groups) != keptGroups || &table.index.groups[0] != before {
-		t.Errorf("another index, of %d groups, after a burst", len(table.index.groups))
 	}
 }
 
