@@ -105,7 +105,7 @@ type AddNotifier[T comparable] interface {
 	AddedAgain(key T) <-chan struct{}
 }
 
-// AddCause is Add that says why item needs processing. It allocates, and a key with causes takes a few hundred bytes more.
+// AddCause is that of [CauseAdder]. It allocates, and a key with causes takes a few hundred bytes more.
 func (q *Typed[T]) AddCause(item T, cause Cause) {
 	h := keytable.HashOf(item)
 	if cause.Time.IsZero() {
@@ -119,7 +119,7 @@ func (q *Typed[T]) AddCause(item T, cause Cause) {
 	}
 }
 
-// Causes returns the causes of item, which is held or queued. See [CauseAdder].
+// Causes is that of [CauseAdder].
 func (q *Typed[T]) Causes(item T) Causes {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
@@ -144,7 +144,7 @@ func (q *Typed[T]) causesLocked(s keytable.Slot, k *entry[T]) *Causes {
 	return current
 }
 
-// AddedAgain returns a channel that is closed when item, which the caller holds, is added again. See [AddNotifier].
+// AddedAgain is that of [AddNotifier].
 func (q *Typed[T]) AddedAgain(item T) <-chan struct{} {
 	h := keytable.HashOf(item)
 	q.mu.Lock()

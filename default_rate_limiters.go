@@ -73,13 +73,9 @@ func (r *TypedBucketRateLimiter[T]) Forget(item T) {}
 // Deprecated: Use TypedItemExponentialFailureRateLimiter.
 type ItemExponentialFailureRateLimiter = TypedItemExponentialFailureRateLimiter[any]
 
-// TypedItemExponentialFailureRateLimiter makes a key wait baseDelay after its first failure and twice
-// as long after each further one, up to maxDelay:
-//
-//	When = min(baseDelay · 2^failures, maxDelay)    failures: those before this one
-//
-// The product is exact, does not overflow, and is never negative: a baseDelay or maxDelay below zero
-// counts as zero. It keeps each failed key until Forget; nothing expires. Its zero value never delays.
+// TypedItemExponentialFailureRateLimiter makes a key wait baseDelay after its first failure and twice as long after each
+// further one, up to maxDelay. Negative delays count as zero. It keeps each failed key until Forget. Its zero value never
+// delays.
 type TypedItemExponentialFailureRateLimiter[T comparable] struct {
 	failureCounts[T]
 	baseDelay time.Duration
@@ -162,10 +158,9 @@ func (r *TypedItemFastSlowRateLimiter[T]) When(item T) time.Duration {
 // Deprecated: Use TypedMaxOfRateLimiter.
 type MaxOfRateLimiter = TypedMaxOfRateLimiter[any]
 
-// TypedMaxOfRateLimiter asks several limiters and takes the longest of their delays, and the largest
-// of their numbers of requeues. All of them are asked every time: a token bucket gives a token also
-// for a key that another limiter delays for longer, so more keys than its burst may come at once.
-// Its zero value never delays.
+// TypedMaxOfRateLimiter asks several limiters every time, and takes the longest of their delays, and the largest of their
+// numbers of requeues. A token bucket gives a token also for a key that another limiter delays for longer, so more keys than
+// its burst may come at once. Its zero value never delays.
 type TypedMaxOfRateLimiter[T comparable] struct {
 	limiters []TypedRateLimiter[T]
 }

@@ -55,16 +55,14 @@ type MetricsProvider interface {
 	// are not Done, summed over these keys. It is set every 500 ms of the queue's clock and, after
 	// shutdown, with every Done.
 	NewUnfinishedWorkSecondsMetric(name string) SettableGaugeMetric
-	// NewLongestRunningProcessorSecondsMetric makes the longest of these times: that of the key that was
-	// handed out first. (A clock that was set back may have another one be held for longer.)
+	// NewLongestRunningProcessorSecondsMetric makes that time of the key that was handed out first.
 	NewLongestRunningProcessorSecondsMetric(name string) SettableGaugeMetric
 	// NewRetriesMetric makes the number of calls of AddAfter before shutdown, AddRateLimited included.
 	NewRetriesMetric(name string) CounterMetric
 }
 
 // StatsProvider is a [MetricsProvider] that reads a queue's Stats when it needs them. With one, a queue makes no
-// metrics, does not call the provider when keys pass through it, and starts no goroutine: it counts inside itself, which
-// is several times as fast as pushing every change.
+// metrics and starts no goroutine: it counts inside itself, which is several times as fast as pushing every change.
 type StatsProvider interface {
 	MetricsProvider
 	// HistogramBounds returns the longest times that each bucket of the histograms in Stats takes, in
@@ -73,11 +71,10 @@ type StatsProvider interface {
 	HistogramBounds() []float64
 	// WatchQueue is called once for a queue that is made with that name, however many layers it has. What stats
 	// returns is the whole queue's: a key that moves between the layers may be counted twice, but is never missing.
-	// (A delaying queue that is made on top of an existing queue, by config.Queue, is watched on its own, and the
-	// numbers of both add up. Then a key may be missing from both for a moment.) The function stats may be called at
-	// any time, takes constant time and does not block. When ShuttingDown is set and Queued, Processing and Waiting
-	// are zero, nothing changes any more but UnmatchedDones. A queue that is never shut down lives as long as its
-	// stats.
+	// (A delaying queue that is made on top of an existing queue, by config.Queue, is watched on its own. The numbers of
+	// both add up, and a key may be missing from both for a moment.) The function stats may be called at any time, takes
+	// constant time and does not block. When ShuttingDown is set and Queued, Processing and Waiting are zero, nothing
+	// changes any more but UnmatchedDones. A queue that is never shut down lives as long as its stats.
 	WatchQueue(name string, stats func() Stats)
 }
 
@@ -118,9 +115,8 @@ type Stats struct {
 	Processing int
 	// Again is how many of those were added meanwhile, so that they are queued when their worker is Done.
 	Again int
-	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held
-	// at once, and is counted twice while it moves from one layer to the other. So if Queued, Processing and
-	// Waiting are all zero, the queue had no key at some moment.
+	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held at once. If Queued,
+	// Processing and Waiting are all zero, the queue had no key at some moment.
 	Waiting int
 
 	// Adds counts the adds that changed something, as the metric does.
@@ -133,9 +129,8 @@ type Stats struct {
 	// the caller.
 	UnmatchedDones uint64
 
-	// OldestQueued is how long ago the key at the head of the line was added. Like the other times, it
-	// is zero in a queue without metrics, which does not read the clock. It is also zero in a queue
-	// with a custom Queue, whose head is unknown.
+	// OldestQueued is how long ago the key at the head of the line was added. Like the other times, it is zero in a queue
+	// without metrics. It is also zero in a queue with a custom Queue, whose head is unknown.
 	OldestQueued time.Duration
 	// ShuttingDown reports whether one of the ShutDown methods was called.
 	ShuttingDown bool
@@ -261,7 +256,6 @@ func newRetriesMetric(name string, provider MetricsProvider) CounterMetric {
 	return observe.OrNoop(provider.NewRetriesMetric(name))
 }
 
-// observeDoneLocked notes that the key at s is Done.
 func (q *Typed[T]) observeDoneLocked(s keytable.Slot, now time.Duration) {
 	if !q.mu.keys.HasMemory(s) {
 		defer q.observer.Release(s)

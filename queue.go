@@ -34,8 +34,8 @@ type TypedInterface[T comparable] interface {
 	// ShutDown makes the queue ignore later adds. What is queued is still handed out. It ends a ShutDownWithDrain that
 	// is waiting.
 	ShutDown()
-	// ShutDownWithDrain is ShutDown that waits until every queued key has been handed out and every
-	// key that was handed out is Done.
+	// ShutDownWithDrain is ShutDown that waits until every queued key has been handed out and every key that was handed out
+	// is Done, which includes the keys that were added while workers held them.
 	ShutDownWithDrain()
 	// ShuttingDown reports whether one of the ShutDown methods has been called.
 	ShuttingDown() bool
@@ -86,7 +86,7 @@ func NewNamed(name string) *Type { return NewWithConfig(QueueConfig{Name: name})
 // unfinishedWorkUpdatePeriod is how often the metrics that depend on the time are pushed.
 const unfinishedWorkUpdatePeriod = 500 * time.Millisecond
 
-// newQueueWithConfig is the constructor that client-go's tests call, with an update period of their own.
+// newQueueWithConfig is what client-go's tests call.
 func newQueueWithConfig[T comparable](config TypedQueueConfig[T], updatePeriod time.Duration) *Typed[T] {
 	provider := providerFor(config.Name, config.MetricsProvider)
 	q := newQueue(config, provider, updatePeriod)
@@ -95,8 +95,8 @@ func newQueueWithConfig[T comparable](config TypedQueueConfig[T], updatePeriod t
 	return q
 }
 
-// newQueue builds a queue whose Stats no provider watches yet. It does not look for the global provider: the layers of
-// a queue must have the same one, and SetProvider may be called while they are built.
+// newQueue builds a queue whose Stats no provider watches yet. The layers of a queue must have the same provider, and
+// SetProvider may be called while they are built, so it does not look for the global one.
 func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider, updatePeriod time.Duration) *Typed[T] {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
@@ -114,17 +114,14 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 // Deprecated: Use Typed.
 type Type = Typed[any]
 
-// Typed is a queue as the package comment describes it. It is made by [NewTyped] or
-// [NewTypedWithConfig]; its zero value is not usable.
-//
-// Add, Get and Done take constant time. Once the queue has held as many keys before, they allocate nothing. The package
-// comment says what keys can be.
+// Typed is a queue as the package comment describes it. It is made by [NewTyped] or [NewTypedWithConfig]; its zero value is
+// not usable. Add, Get and Done take constant time, and no allocation once the queue has held as many keys before.
 type Typed[T comparable] struct {
 	name   string
 	clock  clock.WithTicker
 	ticker observe.Ticker
-	// custom and observer are used under the lock. They call the methods of a user's Queue, of push metrics and of
-	// their clock, and no other foreign code runs under it.
+	// custom and observer are used under the lock. No foreign code runs under it but that of a user's Queue, of push metrics
+	// and of their clock.
 	custom   Queue[T]          // nil without
 	observer *observe.Observer // nil without metrics
 
@@ -138,7 +135,7 @@ type Typed[T comparable] struct {
 		// keys has a slot for every key that is dirty or processing, and for no other.
 		keys keytable.Table[T, sets]
 		// ready has the keys that are dirty and not processing, in the order in which they became so. With a custom
-		// Queue, custom has them, and ready only those that Get has put back because of a panic.
+		// Queue, that has them, and ready only those that Get has put back because of a panic.
 		ready ring[keytable.Slot]
 		// notes are about the keys that are marked as noted. See causes.go.
 		notes notes.Notes[Causes]
@@ -395,10 +392,8 @@ func (q *Typed[T]) ShutDown() {
 	q.beginShutDownLocked()
 }
 
-// ShutDownWithDrain is ShutDown that waits until nothing is queued and nothing is being processed,
-// which includes the keys that were added while workers held them. It waits forever if no worker
-// takes the queued keys, or one of them never calls Done, unless ShutDown is called meanwhile. Every caller
-// that waits returns. Use ShutDownContext to wait no longer than a limit.
+// ShutDownWithDrain is that of [TypedInterface]. It waits forever if no worker takes the queued keys, or one of them never
+// calls Done, unless ShutDown is called meanwhile. Use ShutDownContext to wait no longer than a limit.
 func (q *Typed[T]) ShutDownWithDrain() {
 	// The caller asked for no error: a ShutDown that ends the wait is as good as an empty queue.
 	_ = q.ShutDownContext(context.Background())
@@ -410,7 +405,7 @@ func (q *Typed[T]) ShutDownContext(ctx context.Context) error {
 	return q.beginDrain().Wait(ctx)
 }
 
-// ShuttingDown reports whether one of the ShutDown methods has been called.
+// ShuttingDown is that of [TypedInterface].
 func (q *Typed[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
 // beginDrain shuts the queue down and returns what to wait for. If the queue is empty, unlock ends the drain at once.

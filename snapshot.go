@@ -11,8 +11,7 @@ import (
 // Snapshot shows people what is in a queue at one moment. It holds copies: keeping it does not harm the queue. Each list
 // has at most 512 keys; a [KeyReader] shows the others.
 type Snapshot[T comparable] struct {
-	// Stats are those of the same moment, or nearly so. They count all keys, also those that the lists
-	// below leave out.
+	// Stats are those of the same moment, or nearly so. They count all keys.
 	Stats Stats
 	// Processing are keys that workers hold: the one that has been held for longest first.
 	Processing []KeySnapshot[T]
@@ -43,13 +42,11 @@ type KeySnapshot[T comparable] struct {
 	Key T
 	// State is where the key is in its life. It is empty for a key that is not in the queue.
 	State KeyState
-	// Since is when a worker got the key, when it was queued, or when it began to wait. A queue
-	// without metrics knows it only of waiting keys, because it reads the clock only where it must; of others it is
-	// zero.
+	// Since is when a worker got the key, when it was queued, or when it began to wait. In a queue without metrics it is zero
+	// but for waiting keys.
 	Since time.Time
-	// Due is when the time of a waiting key comes, and zero for other keys. Since and Due count from readings of
-	// the clock when the queue was made or its first key began to wait: if the wall clock has been set since then,
-	// both are off by as much.
+	// Due is when the time of a waiting key comes, and zero for other keys. If the wall clock has been set since the queue was
+	// made or its first key began to wait, Since and Due are off by as much.
 	Due time.Time
 	// Again reports that a key that is being processed was added meanwhile, so that it comes again.
 	Again bool
@@ -84,8 +81,7 @@ const maxSnapshot = 512
 // keys of a million cost no more than ten of ten.
 //
 // A queue without metrics looks through all keys for those that are being processed, and a queue with a custom Queue
-// for those that are queued, with the lock given back every few hundred keys. It then returns the first ones that it
-// finds, which need not be the oldest.
+// for those that are queued, with the lock given back every few hundred keys. The first that it finds need not be the oldest.
 func (q *Typed[T]) Snapshot(limit int) Snapshot[T] {
 	limit = min(max(limit, 0), maxSnapshot)
 	s := q.copyLists(limit)
@@ -129,12 +125,12 @@ func (q *Typed[T]) keysIn(wanted func(sets) bool) iter.Seq[KeySnapshot[T]] {
 	return keytable.InSteps(&q.mu.keys, q.mu.Lock, q.mu.Unlock, add)
 }
 
-// SnapshotKeys yields the keys of every state. See [KeyReader].
+// SnapshotKeys is that of [KeyReader].
 func (q *Typed[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
 	return q.keysIn(func(sets) bool { return true })
 }
 
-// SnapshotKey returns what the queue knows of key, and whether key is in the queue. It takes constant time.
+// SnapshotKey is that of [KeyReader]. It takes constant time.
 func (q *Typed[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
 	q.mu.Lock()
