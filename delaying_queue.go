@@ -33,14 +33,10 @@ type TypedDelayingQueueConfig[T comparable] struct {
 	// be called on the queue's own goroutine, for which a shutdown waits, so it must not shut the queue down.
 	Logger *logr.Logger
 
-	// Name is the queue's name in its metrics. A queue without a name has no metrics.
-	Name string
-
-	// MetricsProvider makes the queue's metrics. Nil means the one of SetProvider.
+	// Name, MetricsProvider and Clock are those of [TypedQueueConfig].
+	Name            string
 	MetricsProvider MetricsProvider
-
-	// Clock is where all times come from. Nil means the real clock.
-	Clock clock.WithTicker
+	Clock           clock.WithTicker
 
 	// Queue is where keys go when they are due. Nil means one from NewTypedWithConfig with the fields
 	// above, which have no effect on a Queue that is given here.
@@ -50,8 +46,7 @@ type TypedDelayingQueueConfig[T comparable] struct {
 // Deprecated: Use NewTypedDelayingQueue.
 func NewDelayingQueue() DelayingInterface { return NewDelayingQueueWithConfig(DelayingQueueConfig{}) }
 
-// NewTypedDelayingQueue returns a delaying queue without metrics. It has a goroutine only while a key
-// waits for its time.
+// NewTypedDelayingQueue returns a delaying queue without metrics. It has a goroutine only while a key waits for its time.
 func NewTypedDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 	return NewTypedDelayingQueueWithConfig(TypedDelayingQueueConfig[T]{})
 }
@@ -223,8 +218,8 @@ func (q *delayingType[T]) takeDue() (due []keytable.Hashed[T], until time.Durati
 	return q.mu.moving, until, ok
 }
 
-// addDue adds keys that have come due to the queue below. If that is shut down, they count as dropped. (A queue that is
-// not ours may be shut down at the very moment of an Add, which then goes unnoticed.)
+// addDue adds keys that have come due to the queue below. If that is shut down, they count as dropped. (That one that is not
+// ours is shut down at the moment of an Add goes unnoticed.)
 func (q *delayingType[T]) addDue(keys []keytable.Hashed[T]) {
 	// Our own layer 1 takes a batch under one lock. Asking for an interface would also find that method in a user's
 	// queue that embeds ours, and miss an Add of that queue's own.
@@ -295,8 +290,8 @@ func (q *delayingType[T]) Stats() Stats {
 
 // ownStats are the Stats of this layer alone.
 func (q *delayingType[T]) ownStats() Stats {
-	st := Stats{ShuttingDown: q.ShuttingDown()}
-	st.Waiting, _ = q.numWaiting()
+	waiting, _ := q.numWaiting()
+	st := Stats{ShuttingDown: q.ShuttingDown(), Waiting: waiting}
 	q.addStats(&st)
 	return st
 }

@@ -32,14 +32,10 @@ type RateLimitingQueueConfig = TypedRateLimitingQueueConfig[any]
 
 // TypedRateLimitingQueueConfig configures [NewTypedRateLimitingQueueWithConfig].
 type TypedRateLimitingQueueConfig[T comparable] struct {
-	// Name is the queue's name in its metrics. A queue without a name has no metrics.
-	Name string
-
-	// MetricsProvider makes the queue's metrics. Nil means the one of SetProvider.
+	// Name, MetricsProvider and Clock are those of [TypedQueueConfig]. The limiter has a clock of its own.
+	Name            string
 	MetricsProvider MetricsProvider
-
-	// Clock is where all times come from, except those of the limiter. Nil means the real clock.
-	Clock clock.WithTicker
+	Clock           clock.WithTicker
 
 	// DelayingQueue is where keys go with the limiter's delay. Nil means one from
 	// NewTypedDelayingQueueWithConfig with the fields above, which have no effect on a DelayingQueue that is
@@ -63,9 +59,8 @@ func NewRateLimitingQueueWithConfig(rateLimiter RateLimiter, config RateLimiting
 	return NewTypedRateLimitingQueueWithConfig(rateLimiter, config)
 }
 
-// NewTypedRateLimitingQueueWithConfig returns a rate-limiting queue configured by config. A nil
-// rateLimiter means [DefaultTypedControllerRateLimiter]. The result is also an [Extended],
-// whatever config.DelayingQueue is.
+// NewTypedRateLimitingQueueWithConfig returns a rate-limiting queue configured by config. A nil rateLimiter means
+// [DefaultTypedControllerRateLimiter]. The result is also an [Extended], whatever config.DelayingQueue is.
 //
 // Most limiters of this package remember a failed key until it is forgotten, so call Forget for every
 // key that has succeeded or is given up. (That of [NewTypedItemBackoffRateLimiter] forgets by itself.)

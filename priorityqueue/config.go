@@ -31,8 +31,7 @@ type Config[T comparable] struct {
 	// Earliest.
 	Delay DelayPolicy
 
-	// MaxDelay is the MaxDelay of all adds whose AddOpts have none, except those that are rate-limited. It bounds how
-	// far events put off a key. What a key's worker or the limiter asks for is not bounded: see [AddOpts].MaxDelay.
+	// MaxDelay is the MaxDelay of all adds whose AddOpts have none, except those that are rate-limited.
 	MaxDelay time.Duration
 
 	// PlaceOfAdd makes a key that is added while a worker holds it keep the place in line of that add. Without
@@ -115,8 +114,7 @@ type AddOpts struct {
 	Cause *workqueue.Cause
 }
 
-// DelayPolicy decides what an add means for a key that waits for its time, or will do so when its worker is Done. Under
-// each policy a key that is queued, or will be when its worker is Done, stays so.
+// DelayPolicy decides what an add means for a key that waits for its time, or will do so when its worker is Done.
 type DelayPolicy uint8
 
 const (
@@ -124,8 +122,7 @@ const (
 	DefaultDelay DelayPolicy = iota
 	// Earliest makes the key come at the earlier of the two times.
 	Earliest
-	// Latest makes the key come at the later of the two times. With MaxDelay it is a debounce: the key comes when no
-	// event has come for a while.
+	// Latest makes the key come at the later of the two times. With MaxDelay it is a debounce.
 	Latest
 	// Replace makes the key come at the new time.
 	Replace

@@ -7,10 +7,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Groups share turns by deficit round-robin: the lines of one priority stand in a ring, and each hands out as
-// many keys as its group weighs before the next one's turn. (Every key costs one, so what is left of a turn is
-// never more than that, and is lost when the line has no more keys.) A line that begins to have queued keys is the
-// last of the round.
+// Groups share turns by deficit round-robin: the lines of one priority stand in a ring, and each hands out as many keys as its
+// group weighs before the next one's turn. A line that begins to have queued keys is the last of the round.
 //
 // A group that is at its limit or paused is blocked: its lines are moved from the rings and the order to the heap blocked,
 // and back when one of its keys is Done, or the pause ends. So no call walks past keys that cannot be handed out.
@@ -130,9 +128,7 @@ func (q *Queue[T]) PausedGroups() []string {
 
 // pausedGroupsLocked returns the groups that are paused, sorted, and not nil.
 func (q *Queue[T]) pausedGroupsLocked() []string {
-	names := slices.AppendSeq(make([]string, 0, len(q.mu.pausedGroups)), maps.Keys(q.mu.pausedGroups))
-	slices.Sort(names)
-	return names
+	return append([]string{}, slices.Sorted(maps.Keys(q.mu.pausedGroups))...)
 }
 
 // joinRingLocked makes line n the last of the round among those of its priority.

@@ -5,9 +5,7 @@ import "github.com/keyedqueue/workqueue/internal/stash"
 // Column is one more value for each slot of a table, apart from the table so that it takes no memory
 // where it is not used. It does not notice when a key is deleted: the next key at that slot finds what the
 // last one left or, after Release, what one at another slot left or the zero V. V must not have pointers: they
-// would keep alive what they lead to.
-//
-// The zero Column is ready to use. A Column is not safe for concurrent use.
+// would keep alive what they lead to. The zero Column is ready to use.
 type Column[V any] struct {
 	slabs [][]V
 	// spare has the slabs that were given back.
