@@ -195,9 +195,9 @@ func CountFailures[T comparable](limiter TypedRateLimiter[T], item T, n uint32) 
 	var counts *failureCounts[T]
 	switch limiter := limiter.(type) {
 	case *TypedItemExponentialFailureRateLimiter[T]:
-		counts = &limiter.failureCounts
+		counts = &limiter.failures
 	case *TypedItemFastSlowRateLimiter[T]:
-		counts = &limiter.failureCounts
+		counts = &limiter.failures
 	}
 	_, k, _ := counts.keys.FindOrInsert(keytable.HashOf(item), item)
 	k.Value = n

@@ -282,7 +282,7 @@ func TestDefaultRateLimiters(t *testing.T) {
 	})
 }
 
-// Failures are counted exactly, however many goroutines count them. (Buckets count none.)
+// Failures are counted exactly, and listed once and in order, however many goroutines count them. (Buckets count none.)
 func TestRateLimitersAreConcurrent(t *testing.T) {
 	for _, limiter := range []workqueue.TypedRateLimiter[int]{
 		workqueue.NewTypedItemExponentialFailureRateLimiter[int](1, 1000),
@@ -309,8 +309,21 @@ func TestRateLimitersAreConcurrent(t *testing.T) {
 				}
 			})
 		}
+		list, counts := limiter.(workqueue.RequeueLister[int])
+		for range 20 {
+			if !counts {
+				break
+			}
+			seen, last := map[int]bool{}, math.MaxInt
+			for _, k := range list.MostRequeued(100) {
+				if seen[k.Key] || k.Requeues > last || k.Requeues < 1 {
+					t.Errorf("%T: key %d with %d requeues after %d, seen before: %t", limiter, k.Key, k.Requeues, last, seen[k.Key])
+				}
+				seen[k.Key], last = true, k.Requeues
+			}
+		}
 		all.Wait()
-		if _, counts := limiter.(workqueue.RequeueLister[int]); !counts {
+		if !counts {
 			continue
 		}
 		for key := range keys {

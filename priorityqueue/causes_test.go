@@ -36,32 +36,6 @@ func wantAgain(t *testing.T, c <-chan struct{}, want bool, when string) {
 	}
 }
 
-// The snapshot of a key that is held, and waits to come again, has the causes of each.
-func TestSnapshotHasCauses(t *testing.T) {
-	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddCause("a", *because("1"))
-		hold(t, q, "a")
-		q.AddWithOpts(pq.AddOpts{Cause: because("2"), After: time.Second}, "a")
-		q.AddCause("b", *because("3"))
-		q.Add("c")
-		got := map[workqueue.KeyState]string{}
-		for k := range q.SnapshotKeys() {
-			if (k.Causes == nil) != (k.Key == "c") {
-				t.Errorf("%s has the causes %v", k.Key, k.Causes)
-			}
-			if k.Causes != nil {
-				got[k.State] = k.Causes.String()
-			}
-		}
-		if got[workqueue.KeyProcessing] != "1" || got[workqueue.KeyWaiting] != "2" || got[workqueue.KeyQueued] != "3" {
-			t.Errorf("SnapshotKeys has the causes %v", got)
-		}
-		if s := q.Snapshot(9); s.Waiting[0].Causes.String() != "2" || s.Queued[0].Causes.String() != "3" {
-			t.Errorf("Snapshot() = %+v", s)
-		}
-	})
-}
-
 // A handler hears of a delayed add when its time has come, and not before.
 func TestAddedAgainByTime(t *testing.T) {
 	for _, c := range []struct {
