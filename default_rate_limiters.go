@@ -109,7 +109,9 @@ func (r *TypedItemExponentialFailureRateLimiter[T]) When(item T) time.Duration {
 }
 
 // NumRequeues returns the number of failures of item since it was forgotten.
-func (r *TypedItemExponentialFailureRateLimiter[T]) NumRequeues(item T) int { return r.failures.count(item) }
+func (r *TypedItemExponentialFailureRateLimiter[T]) NumRequeues(item T) int {
+	return r.failures.count(item)
+}
 
 // Forget forgets the failures of item and gives their memory back.
 func (r *TypedItemExponentialFailureRateLimiter[T]) Forget(item T) { r.failures.forget(item) }
