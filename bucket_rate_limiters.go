@@ -62,10 +62,10 @@ func (r *bucketRateLimiter[T]) Forget(T)          {}
 // memory until Forget. A negative limit and NaN count as zero, a negative burst as zero, and a burst
 // above math.MaxInt32 as that. After 2^32 - 1 tokens without being full, a bucket is replaced by a full one.
 //
-// NumRequeues returns 0, as a bucket does not count failures. Forget drops the bucket: the key's next one is full. Nil for
-// c means the real clock; it is read under the limiter's lock, and when it is set back, time goes on from there. All
-// methods may be called by many goroutines at once, and take logarithmic time and no allocation once the table has its
-// size. A key takes its own size, 36 bytes, and 11 to 22 bytes in the index.
+// NumRequeues returns 0, as a bucket does not count failures. Forget drops the bucket: the key's next one is full. Nil
+// for c means the real clock; it is read under the limiter's lock, and when it is set back, time goes on from there.
+// All methods may be called by many goroutines at once, and take logarithmic time and no allocation once the table has
+// its size. A key takes its own size, 36 bytes, and 11 to 22 bytes in the index.
 func NewTypedItemBucketRateLimiter[T comparable](limit rate.Limit, burst int, c clock.PassiveClock) TypedRateLimiter[T] {
 	return &itemBucketRateLimiter[T]{
 		interval:  newTokenInterval(limit),

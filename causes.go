@@ -31,8 +31,8 @@ const (
 	maxCauses      = 8
 )
 
-// Causes are why a key was handed out. The zero Causes says that no add had a cause. The queue shares Last with all callers:
-// do not change its elements.
+// Causes are why a key was handed out. The zero Causes says that no add had a cause. The queue shares Last with all
+// callers: do not change its elements.
 type Causes struct {
 	// Last are the last eight different causes, the latest one last. They differ in Reason or TraceParent.
 	Last []Cause `json:"last,omitempty"`
@@ -87,8 +87,8 @@ func (c Causes) Plus(cause Cause) Causes {
 	return c
 }
 
-// CauseAdder is a queue that keeps why its keys were added. All queues of this project are, at every layer. Adds without a
-// cause cost nothing more than in other queues.
+// CauseAdder is a queue that keeps why its keys were added. All queues of this project are, at every layer. Adds
+// without a cause cost nothing more than in other queues.
 type CauseAdder[T comparable] interface {
 	// AddCause is Add that says why. The causes of adds that are merged are merged, too: see Causes.
 	AddCause(key T, cause Cause)
@@ -99,9 +99,9 @@ type CauseAdder[T comparable] interface {
 
 // AddNotifier is a queue that reports adds of a key that a worker holds. All queues of this project are.
 type AddNotifier[T comparable] interface {
-	// AddedAgain returns a channel that is closed when key, which the caller holds, is added again, at once or because its
-	// time has come. If that has happened since the key was handed out, it is closed already. Adds with a Quiet cause do
-	// not count. After Done nothing closes it any more. For a key that no worker holds it is nil.
+	// AddedAgain returns a channel that is closed when key, which the caller holds, is added again, at once or because
+	// its time has come. If that has happened since the key was handed out, it is closed already. Adds with a Quiet
+	// cause do not count. After Done nothing closes it any more. For a key that no worker holds it is nil.
 	AddedAgain(key T) <-chan struct{}
 }
 

@@ -116,8 +116,8 @@ func (r *TypedItemExponentialFailureRateLimiter[T]) NumRequeues(item T) int {
 // Forget forgets the failures of item and gives their memory back.
 func (r *TypedItemExponentialFailureRateLimiter[T]) Forget(item T) { r.failures.forget(item) }
 
-// MostRequeued is that of [RequeueLister]. It looks at all keys that have failed, a few hundred at a time, and lists 512 at
-// most.
+// MostRequeued is that of [RequeueLister]. It looks at all keys that have failed, a few hundred at a time, and lists
+// 512 at most.
 func (r *TypedItemExponentialFailureRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
 	return r.failures.mostRequeued(limit)
 }
@@ -175,8 +175,8 @@ func (r *TypedItemFastSlowRateLimiter[T]) NumRequeues(item T) int { return r.fai
 // Forget forgets the failures of item and gives their memory back.
 func (r *TypedItemFastSlowRateLimiter[T]) Forget(item T) { r.failures.forget(item) }
 
-// MostRequeued is that of [RequeueLister]. It looks at all keys that have failed, a few hundred at a time, and lists 512 at
-// most.
+// MostRequeued is that of [RequeueLister]. It looks at all keys that have failed, a few hundred at a time, and lists
+// 512 at most.
 func (r *TypedItemFastSlowRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
 	return r.failures.mostRequeued(limit)
 }
@@ -184,9 +184,9 @@ func (r *TypedItemFastSlowRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[
 // Deprecated: Use TypedMaxOfRateLimiter.
 type MaxOfRateLimiter = TypedMaxOfRateLimiter[any]
 
-// TypedMaxOfRateLimiter asks several limiters every time, and takes the longest of their delays, and the largest of their
-// numbers of requeues. A token bucket gives a token also for a key that another limiter delays for longer, so more keys than
-// its burst may come at once. Its zero value never delays.
+// TypedMaxOfRateLimiter asks several limiters every time, and takes the longest of their delays, and the largest of
+// their numbers of requeues. A token bucket gives a token also for a key that another limiter delays for longer, so
+// more keys than its burst may come at once. Its zero value never delays.
 type TypedMaxOfRateLimiter[T comparable] struct {
 	limiters []TypedRateLimiter[T]
 }

@@ -114,8 +114,8 @@ func NewDelayingQueueWithCustomClock(clock clock.WithTicker, name string) Delayi
 	return NewDelayingQueueWithConfig(DelayingQueueConfig{Name: name, Clock: clock})
 }
 
-// delayingType puts AddAfter on top of a queue. Keys wait in a heap. While there is one, the goroutine of loop adds them to
-// the queue below when they are due.
+// delayingType puts AddAfter on top of a queue. Keys wait in a heap. While there is one, the goroutine of loop adds
+// them to the queue below when they are due.
 type delayingType[T comparable] struct {
 	lowerLayer[T]
 
@@ -187,8 +187,8 @@ func (q *delayingType[T]) putWaiting(item T, h keytable.Hash, now, d time.Durati
 	return q.loop.TendLocked(q.mu.waiting.next())
 }
 
-// moveDue adds some of the keys that are due to the queue below, and returns when to look again. It returns false if no key
-// waits any more.
+// moveDue adds some of the keys that are due to the queue below, and returns when to look again. It returns false if no
+// key waits any more.
 func (q *delayingType[T]) moveDue() (until time.Duration, ok bool) {
 	due, until, ok := q.takeDue()
 	if len(due) > 0 {
@@ -218,8 +218,8 @@ func (q *delayingType[T]) takeDue() (due []keytable.Hashed[T], until time.Durati
 	return q.mu.moving, until, ok
 }
 
-// addDue adds keys that have come due to the queue below. If that is shut down, they count as dropped. (That one that is not
-// ours is shut down at the moment of an Add goes unnoticed.)
+// addDue adds keys that have come due to the queue below. If that is shut down, they count as dropped. (That one that
+// is not ours is shut down at the moment of an Add goes unnoticed.)
 func (q *delayingType[T]) addDue(keys []keytable.Hashed[T]) {
 	// Our own layer 1 takes a batch under one lock. Asking for an interface would also find that method in a user's
 	// queue that embeds ours, and miss an Add of that queue's own.

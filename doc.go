@@ -4,9 +4,9 @@
 //
 // # A key's life
 //
-// What is queued is not the change but the key of the thing: its name, its path, its number. The worker looks the thing up
-// when it gets the key, and so handles all changes up to then at once. A key is in one of four states, by its membership in
-// two sets, dirty (it needs processing) and processing (a worker holds it):
+// What is queued is not the change but the key of the thing: its name, its path, its number. The worker looks the thing
+// up when it gets the key, and so handles all changes up to then at once. A key is in one of four states, by its
+// membership in two sets, dirty (it needs processing) and processing (a worker holds it):
 //
 //	absent ──Add──▶ queued ──Get──▶ processing ──Done──▶ absent
 //	                  ▲                 │ Add
@@ -67,9 +67,9 @@
 //
 // [Extended] has Stats, which returns numbers in constant time, and Snapshot, which lists the first keys that are being
 // processed, are queued, wait, and keep failing. A [KeyReader] goes over all keys in steps. A queue with a name and a
-// [MetricsProvider] also knows since when each key has been processed or queued. A [StatsProvider], such as that of package
-// prom, reads the numbers when it needs them; to others the queue pushes every change, as in client-go. Package debug shows
-// all this as a page.
+// [MetricsProvider] also knows since when each key has been processed or queued. A [StatsProvider], such as that of
+// package prom, reads the numbers when it needs them; to others the queue pushes every change, as in client-go. Package
+// debug shows all this as a page.
 //
 // # Time
 //

@@ -40,8 +40,8 @@ type Extended[T comparable] interface {
 // a key that only the wrapper can hand out. A queue of yours that embeds an Extended is one by the methods that it
 // inherits: if it has a Get of its own, give it a GetContext too.
 //
-// A Get of such a queue cannot be interrupted, so the wrapper calls it on a goroutine of its own. That may stay, waiting for
-// a key, after GetContext has returned; it ends when the queue shuts down.
+// A Get of such a queue cannot be interrupted, so the wrapper calls it on a goroutine of its own. That may stay,
+// waiting for a key, after GetContext has returned; it ends when the queue shuts down.
 func Extend[T comparable](queue TypedInterface[T]) Extended[T] {
 	if e, ok := queue.(Extended[T]); ok {
 		return e

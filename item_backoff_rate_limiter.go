@@ -49,8 +49,9 @@ func (j Jitter) String() string {
 //	EqualJitter         random(ceiling(n)/2, ceiling(n))
 //	DecorrelatedJitter  random(Base, min(3 · last, Max))    last: the key's last delay, Base if none
 //
-// So no delay is above Max or below zero, and keys that have reached Max are still spread. (By the article's last formula,
-// min(Max, random(Base, 3 · last)), a key that has waited for Max waits for exactly Max again two times out of three.)
+// So no delay is above Max or below zero, and keys that have reached Max are still spread. (By the article's last
+// formula, min(Max, random(Base, 3 · last)), a key that has waited for Max waits for exactly Max again two times out of
+// three.)
 type BackoffConfig struct {
 	// Base is the ceiling of the first delay. 5 ms unless positive, and Max if it is above Max.
 	Base time.Duration
@@ -66,10 +67,10 @@ type BackoffConfig struct {
 	// Jitter makes delays random. NoJitter unless it is one of the other constants.
 	Jitter Jitter
 
-	// A key is forgotten without a call of Forget when ForgetAfter has passed since the end of its last delay. This should be
-	// longer than it takes until the key fails again: it may wait for another limiter, then in the queue, and is then
-	// processed. Unless positive, ForgetAfter is twice Max (as in client-go's util/flowcontrol), but at least 10 minutes. If
-	// it is math.MaxInt64, keys take memory until Forget.
+	// A key is forgotten without a call of Forget when ForgetAfter has passed since the end of its last delay. This
+	// should be longer than it takes until the key fails again: it may wait for another limiter, then in the queue, and
+	// is then processed. Unless positive, ForgetAfter is twice Max (as in client-go's util/flowcontrol), but at least
+	// 10 minutes. If it is math.MaxInt64, keys take memory until Forget.
 	ForgetAfter time.Duration
 
 	// Clock measures ForgetAfter. The limiter reads it under its lock. Nil means the real clock. When the clock is

@@ -164,8 +164,8 @@ func TestItemBackoffJitterEnds(t *testing.T) {
 	}
 }
 
-// backoffModel is the formula of BackoffConfig, taken literally, with the limiter's own ceilings. (TestItemBackoffCeilings
-// compares these with exact products.)
+// backoffModel is the formula of BackoffConfig, taken literally, with the limiter's own ceilings.
+// (TestItemBackoffCeilings compares these with exact products.)
 type backoffModel struct {
 	*modelTime
 	config BackoffConfig // without zeros

@@ -38,8 +38,8 @@ type HistogramMetric interface {
 // MetricsProvider makes the metrics of a queue that has a name, each once. The queue calls them under its lock, so they
 // should be quick and must not call the queue. A method that returns nil leaves that metric out.
 //
-// A panic of a metric reaches the caller of the queue's method. The queue stays usable and loses no key. Where there is no
-// caller, when a delayed key comes due or at a tick, it ends the program, as in any goroutine.
+// A panic of a metric reaches the caller of the queue's method. The queue stays usable and loses no key. Where there is
+// no caller, when a delayed key comes due or at a tick, it ends the program, as in any goroutine.
 type MetricsProvider interface {
 	// NewDepthMetric makes the number of keys that need processing: queued, or added again while a
 	// worker holds them.
@@ -107,8 +107,8 @@ type Stats struct {
 
 	// Queued is the number of keys that wait for a worker.
 	Queued int
-	// Blocked is how many of those cannot be handed out, because their group is at its limit or paused. Paused reports that
-	// none can be. Only queues with such features set them.
+	// Blocked is how many of those cannot be handed out, because their group is at its limit or paused. Paused reports
+	// that none can be. Only queues with such features set them.
 	Blocked int
 	Paused  bool
 	// Processing is the number of keys that workers hold.
@@ -147,7 +147,8 @@ type Stats struct {
 	Shared *SharedStats
 }
 
-// SharedStats are the further numbers of a queue that several processes share on a server, as those of package redisqueue.
+// SharedStats are the further numbers of a queue that several processes share on a server, as those of package
+// redisqueue.
 type SharedStats struct {
 	// Outage reports that this process's last attempt to reach the server failed.
 	Outage bool
@@ -162,8 +163,8 @@ type SharedStats struct {
 	CallDuration *Histogram
 
 	// The others are of the whole queue, as every process of it sees them: Failing is the number of keys with failures,
-	// GivenUp that of keys that are not tried any more, SetAside that of keys that a process could not decode, Repaired that
-	// of entries on the server that did not fit together.
+	// GivenUp that of keys that are not tried any more, SetAside that of keys that a process could not decode, Repaired
+	// that of entries on the server that did not fit together.
 	Failing, GivenUp, SetAside, Repaired int
 }
 

@@ -34,8 +34,8 @@ type TypedInterface[T comparable] interface {
 	// ShutDown makes the queue ignore later adds. What is queued is still handed out. It ends a ShutDownWithDrain that
 	// is waiting.
 	ShutDown()
-	// ShutDownWithDrain is ShutDown that waits until every queued key has been handed out and every key that was handed out
-	// is Done, which includes the keys that were added while workers held them.
+	// ShutDownWithDrain is ShutDown that waits until every queued key has been handed out and every key that was handed
+	// out is Done, which includes the keys that were added while workers held them.
 	ShutDownWithDrain()
 	// ShuttingDown reports whether one of the ShutDown methods has been called.
 	ShuttingDown() bool
@@ -114,14 +114,15 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 // Deprecated: Use Typed.
 type Type = Typed[any]
 
-// Typed is a queue as the package comment describes it. It is made by [NewTyped] or [NewTypedWithConfig]; its zero value is
-// not usable. Add, Get and Done take constant time, and no allocation once the queue has held as many keys before.
+// Typed is a queue as the package comment describes it. It is made by [NewTyped] or [NewTypedWithConfig]; its zero
+// value is not usable. Add, Get and Done take constant time, and no allocation once the queue has held as many keys
+// before.
 type Typed[T comparable] struct {
 	name   string
 	clock  clock.WithTicker
 	ticker observe.Ticker
-	// custom and observer are used under the lock. No foreign code runs under it but that of a user's Queue, of push metrics
-	// and of their clock.
+	// custom and observer are used under the lock. No foreign code runs under it but that of a user's Queue, of push
+	// metrics and of their clock.
 	custom   Queue[T]          // nil without
 	observer *observe.Observer // nil without metrics
 
@@ -392,8 +393,8 @@ func (q *Typed[T]) ShutDown() {
 	q.beginShutDownLocked()
 }
 
-// ShutDownWithDrain is that of [TypedInterface]. It waits forever if no worker takes the queued keys, or one of them never
-// calls Done, unless ShutDown is called meanwhile. Use ShutDownContext to wait no longer than a limit.
+// ShutDownWithDrain is that of [TypedInterface]. It waits forever if no worker takes the queued keys, or one of them
+// never calls Done, unless ShutDown is called meanwhile. Use ShutDownContext to wait no longer than a limit.
 func (q *Typed[T]) ShutDownWithDrain() {
 	// The caller asked for no error: a ShutDown that ends the wait is as good as an empty queue.
 	_ = q.ShutDownContext(context.Background())

@@ -42,11 +42,11 @@ type KeySnapshot[T comparable] struct {
 	Key T
 	// State is where the key is in its life. It is empty for a key that is not in the queue.
 	State KeyState
-	// Since is when a worker got the key, when it was queued, or when it began to wait. In a queue without metrics it is zero
-	// but for waiting keys.
+	// Since is when a worker got the key, when it was queued, or when it began to wait. In a queue without metrics it
+	// is zero but for waiting keys.
 	Since time.Time
-	// Due is when the time of a waiting key comes, and zero for other keys. If the wall clock has been set since the queue was
-	// made or its first key began to wait, Since and Due are off by as much.
+	// Due is when the time of a waiting key comes, and zero for other keys. If the wall clock has been set since the
+	// queue was made or its first key began to wait, Since and Due are off by as much.
 	Due time.Time
 	// Again reports that a key that is being processed was added meanwhile, so that it comes again.
 	Again bool
@@ -77,11 +77,12 @@ type KeyReader[T comparable] interface {
 // milliseconds.
 const maxSnapshot = 512
 
-// Snapshot returns Stats and copies of up to limit keys of each state, at most 512 of each, as they are at one moment. Ten
-// keys of a million cost no more than ten of ten.
+// Snapshot returns Stats and copies of up to limit keys of each state, at most 512 of each, as they are at one moment.
+// Ten keys of a million cost no more than ten of ten.
 //
 // A queue without metrics looks through all keys for those that are being processed, and a queue with a custom Queue
-// for those that are queued, with the lock given back every few hundred keys. The first that it finds need not be the oldest.
+// for those that are queued, with the lock given back every few hundred keys. The first that it finds need not be the
+// oldest.
 func (q *Typed[T]) Snapshot(limit int) Snapshot[T] {
 	limit = min(max(limit, 0), maxSnapshot)
 	s := q.copyLists(limit)

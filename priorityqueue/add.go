@@ -15,9 +15,9 @@ func (q *Queue[T]) Add(item T) {
 	q.add(item, &r)
 }
 
-// AddAfter adds item when duration has passed, or at once if duration is not positive. A key that a worker holds keeps the
-// priority with which it was handed out, and counts as added by that worker: see [AddOpts].MaxDelay. Any other key is
-// added with priority 0. AddAfter never blocks.
+// AddAfter adds item when duration has passed, or at once if duration is not positive. A key that a worker holds keeps
+// the priority with which it was handed out, and counts as added by that worker: see [AddOpts].MaxDelay. Any other key
+// is added with priority 0. AddAfter never blocks.
 func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
 	r := q.newRequest(AddOpts{After: duration})
 	r.byWorker, r.keepPriority, r.retry = true, true, true
@@ -33,17 +33,17 @@ func (q *Queue[T]) AddRateLimited(item T) {
 	q.add(item, &r)
 }
 
-// AddWithPriority adds key with that priority when the time after has passed. It is for workers that ask for another run of
-// their key, such as those of package worker: while a worker holds the key it counts as added by that worker, see
-// [AddOpts].MaxDelay. Otherwise it is AddWithOpts.
+// AddWithPriority adds key with that priority when the time after has passed. It is for workers that ask for another
+// run of their key, such as those of package worker: while a worker holds the key it counts as added by that worker,
+// see [AddOpts].MaxDelay. Otherwise it is AddWithOpts.
 func (q *Queue[T]) AddWithPriority(key T, priority int, after time.Duration) {
 	r := q.newRequest(AddOpts{Priority: priority, After: after})
 	r.byWorker = true
 	q.add(key, &r)
 }
 
-// AddWithOpts adds each of the keys as o says, one after another. It panics if o.Delay is not one of the policies. If a key,
-// Group, Weight, Limit or the limiter makes it panic, the keys before have been added.
+// AddWithOpts adds each of the keys as o says, one after another. It panics if o.Delay is not one of the policies. If a
+// key, Group, Weight, Limit or the limiter makes it panic, the keys before have been added.
 func (q *Queue[T]) AddWithOpts(o AddOpts, keys ...T) {
 	r := q.newRequest(o)
 	for _, key := range keys {
@@ -187,7 +187,8 @@ func (q *Queue[T]) rescheduleLocked(s keytable.Slot, it *item, r *request, now t
 	}
 }
 
-// addHeldLocked adds the key at s, which a worker holds: it is queued when that worker is Done, or waits then for its time.
+// addHeldLocked adds the key at s, which a worker holds: it is queued when that worker is Done, or waits then for its
+// time.
 func (q *Queue[T]) addHeldLocked(s keytable.Slot, it *item, r *request, now time.Duration) {
 	priority := r.Priority
 	if r.keepPriority {

@@ -15,8 +15,8 @@ func (q *Queue[T]) GetBatch(ctx context.Context, limit int) ([]T, error) {
 	return takeBatch(ctx, q, limit, func(s keytable.Slot) T { return q.mu.keys.At(s).Key })
 }
 
-// TakeBatch is GetBatch that returns everything that the queue knows of the keys. If the limiter's NumRequeues panics, they
-// go back into the queue.
+// TakeBatch is GetBatch that returns everything that the queue knows of the keys. If the limiter's NumRequeues panics,
+// they go back into the queue.
 func (q *Queue[T]) TakeBatch(ctx context.Context, limit int) ([]Info[T], error) {
 	batch, err := takeBatch(ctx, q, limit, q.infoLocked)
 	if err != nil {

@@ -25,8 +25,8 @@ func (q *Queue[T]) Causes(key T) workqueue.Causes {
 	return workqueue.Causes{}
 }
 
-// causesLocked returns the causes of the key at s, nil if there are none. A held key has those of its hand-out, and as a key
-// that waits those of the next one.
+// causesLocked returns the causes of the key at s, nil if there are none. A held key has those of its hand-out, and as
+// a key that waits those of the next one.
 func (q *Queue[T]) causesLocked(s keytable.Slot, in workqueue.KeyState) *workqueue.Causes {
 	if !q.mu.keys.At(s).Value.noted {
 		return nil
@@ -46,8 +46,8 @@ func (q *Queue[T]) addCauseLocked(s keytable.Slot, it *item, cause *workqueue.Ca
 	}
 }
 
-// AddedAgain is that of [workqueue.AddNotifier]. An add counts when it lets the key be queued at the Done: not while the key
-// still has to wait. One with a Quiet cause does not count, unless it is merged with one that is not.
+// AddedAgain is that of [workqueue.AddNotifier]. An add counts when it lets the key be queued at the Done: not while
+// the key still has to wait. One with a Quiet cause does not count, unless it is merged with one that is not.
 func (q *Queue[T]) AddedAgain(key T) <-chan struct{} {
 	h := keytable.HashOf(key)
 	q.lockAt(q.readClock(false))

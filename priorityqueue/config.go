@@ -50,8 +50,8 @@ type Config[T comparable] struct {
 
 	// Weight and Limit are called after each call of Group. Their answers count if the key was not in the queue.
 	//
-	// Weight returns how many keys of a group are handed out in one of its turns, from the next one on. Nil means one, and
-	// so does an answer below one.
+	// Weight returns how many keys of a group are handed out in one of its turns, from the next one on. Nil means one,
+	// and so does an answer below one.
 	Weight func(group string) int
 
 	// Limit returns how many keys of a group may be processed at once. Its other keys are blocked: they stay

@@ -12,9 +12,9 @@
 //	   │          its time ──┘ └──Done──┐       ▼
 //	   └──add, later──▶ waiting ◀──Done── processing, to come again
 //
-// A key is held by at most one worker. A key that is added while a worker holds it comes again once, at the worker's Done
-// or at a time. When a call returns, what was added can be taken, and what is due can be seen. (Of many thousand keys that
-// come due at once, each call queues a thousand, and the queue's goroutine the others.)
+// A key is held by at most one worker. A key that is added while a worker holds it comes again once, at the worker's
+// Done or at a time. When a call returns, what was added can be taken, and what is due can be seen. (Of many thousand
+// keys that come due at once, each call queues a thousand, and the queue's goroutine the others.)
 //
 // # What an add means
 //
@@ -33,8 +33,8 @@
 // where the new time is now if the add has no delay. What was asked for a key counts until it is handed out; what is
 // asked after that is for the next time.
 //
-// With [AddOpts].MaxDelay, events put off a key by Latest and Replace until MaxDelay after the first of them, and no longer.
-// That makes a debounce.
+// With [AddOpts].MaxDelay, events put off a key by Latest and Replace until MaxDelay after the first of them, and no
+// longer. That makes a debounce.
 //
 // The limiter is asked for a key at most once between two hand-outs, see [AddOpts].RateLimited. So any number of
 // rate-limited adds count as one failure. With Replace, an add that is not rate-limited makes the key one for

@@ -7,11 +7,12 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Groups share turns by deficit round-robin: the lines of one priority stand in a ring, and each hands out as many keys as its
-// group weighs before the next one's turn. A line that begins to have queued keys is the last of the round.
+// Groups share turns by deficit round-robin: the lines of one priority stand in a ring, and each hands out as many keys
+// as its group weighs before the next one's turn. A line that begins to have queued keys is the last of the round.
 //
-// A group that is at its limit or paused is blocked: its lines are moved from the rings and the order to the heap blocked,
-// and back when one of its keys is Done, or the pause ends. So no call walks past keys that cannot be handed out.
+// A group that is at its limit or paused is blocked: its lines are moved from the rings and the order to the heap
+// blocked, and back when one of its keys is Done, or the pause ends. So no call walks past keys that cannot be handed
+// out.
 
 // group is what the queue knows of a group. It is kept as long as one of its keys is queued, waiting or held.
 type group struct {
@@ -75,10 +76,10 @@ func (q *Queue[T]) placeGroupLocked(g *group, wasBlocked bool) {
 	}
 }
 
-// PauseGroup makes Get hand out no key of group until [Queue.ResumeGroup] or a shutdown. Its keys are blocked: they stay
-// queued, are added, come due, and count in Len. Keys that workers hold are finished as usual. The pause also holds for keys
-// that are added later. It has nothing to do with Config.Limit. After shutdown PauseGroup does nothing. It panics in a
-// queue without Config.Group.
+// PauseGroup makes Get hand out no key of group until [Queue.ResumeGroup] or a shutdown. Its keys are blocked: they
+// stay queued, are added, come due, and count in Len. Keys that workers hold are finished as usual. The pause also
+// holds for keys that are added later. It has nothing to do with Config.Limit. After shutdown PauseGroup does nothing.
+// It panics in a queue without Config.Group.
 func (q *Queue[T]) PauseGroup(group string) {
 	if q.config.Group == nil {
 		panic("priorityqueue: PauseGroup without Config.Group")

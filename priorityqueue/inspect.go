@@ -123,9 +123,9 @@ func (q *Queue[T]) infoLocked(s keytable.Slot) Info[T] {
 	return info
 }
 
-// All returns the keys that are in the queue, in no particular order, each as it is at that moment. It holds no lock while it
-// yields them. A key that leaves the queue and comes back meanwhile may be yielded twice, and one that is added meanwhile may
-// be left out.
+// All returns the keys that are in the queue, in no particular order, each as it is at that moment. It holds no lock
+// while it yields them. A key that leaves the queue and comes back meanwhile may be yielded twice, and one that is
+// added meanwhile may be left out.
 func (q *Queue[T]) All() iter.Seq[Info[T]] {
 	return func(yield func(Info[T]) bool) {
 		for info := range inSteps(q, q.appendInfoLocked) {

@@ -5,9 +5,9 @@ import "github.com/keyedqueue/workqueue/internal/keytable"
 // addRateLimited asks the limiter if its answer can matter, and adds the key
 // (client-go charges it for every add: kubernetes/kubernetes#112325).
 //
-// The limiter is foreign code: it may be slow, call the queue or panic. So it is asked without the lock, and
-// the key is not touched until there is an answer. Those that want to ask meanwhile, for any key, wait for asking, so that
-// many at once ask once. If the key was queued in between, the answer is merged as any other add.
+// The limiter is foreign code: it may be slow, call the queue or panic. So it is asked without the lock, and the key is
+// not touched until there is an answer. Those that want to ask meanwhile, for any key, wait for asking, so that many at
+// once ask once. If the key was queued in between, the answer is merged as any other add.
 func (q *Queue[T]) addRateLimited(k *newKey[T], r *request) {
 	q.asking.Lock()
 	defer q.asking.Unlock()

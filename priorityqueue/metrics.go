@@ -47,8 +47,8 @@ func (q *Queue[T]) countGoneLocked(priority int) {
 	}
 }
 
-// Stats takes constant time, except for keys that have just come due. A key that a worker holds and that must not come again
-// before its time counts as Processing and as Waiting.
+// Stats takes constant time, except for keys that have just come due. A key that a worker holds and that must not come
+// again before its time counts as Processing and as Waiting.
 func (q *Queue[T]) Stats() workqueue.Stats {
 	now := q.readClock(false)
 	q.lockAt(now)
@@ -89,7 +89,8 @@ func histogram(bounds []float64, counts []uint64, sum float64) *workqueue.Histog
 	return &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
 }
 
-// depths counts the queued and rerun keys of each of the first priorities that it meets, and those of all others together.
+// depths counts the queued and rerun keys of each of the first priorities that it meets, and those of all others
+// together.
 type depths struct {
 	known  []workqueue.PriorityDepth
 	others int

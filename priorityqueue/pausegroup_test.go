@@ -71,8 +71,8 @@ func TestPauseGroup(t *testing.T) {
 	}
 }
 
-// A pool of workers over a paused group ends as over any other queue: its keys are left, or handled if the pool drains the
-// queue.
+// A pool of workers over a paused group ends as over any other queue: its keys are left, or handled if the pool drains
+// the queue.
 func TestPoolEndsOverAPausedGroup(t *testing.T) {
 	for drain, want := range map[worker.Drain]string{worker.Nothing: "a/1 a/2", worker.Running: "a/1 a/2", worker.All: ""} {
 		script(t, pq.Config[string]{Group: byPrefix}, func(t *testing.T, q *pq.Queue[string]) {

@@ -57,8 +57,8 @@ type item struct {
 	links keytable.Links
 }
 
-// details are about keys that have waited or are added while a worker holds them, and with Aging or MinInterval about every
-// key.
+// details are about keys that have waited or are added while a worker holds them, and with Aging or MinInterval about
+// every key.
 type details struct {
 	// rerunPriority, yields and quiet are about a key in state rerun or rerunLater. The first is its priority.
 	rerunPriority int
@@ -84,8 +84,8 @@ const (
 	addedByEvent
 )
 
-// Queue is a queue as the package comment describes it. It is made by [New]; its zero value is not usable. All methods are
-// safe for concurrent use. Package workqueue says what keys can be.
+// Queue is a queue as the package comment describes it. It is made by [New]; its zero value is not usable. All methods
+// are safe for concurrent use. Package workqueue says what keys can be.
 type Queue[T comparable] struct {
 	config Config[T]
 	// alwaysTimed makes every call read the clock.
@@ -114,8 +114,8 @@ type Queue[T comparable] struct {
 		// notes are about the keys that are noted.
 		notes notes.Notes[workqueue.Causes]
 
-		// lines are the queued keys. order has those from which a key can be taken, and blocked those of blocked groups. See
-		// order.go.
+		// lines are the queued keys. order has those from which a key can be taken, and blocked those of blocked
+		// groups. See order.go.
 		lines          keytable.Table[lineKey, line]
 		order, blocked slotheap.Heap
 		// lastLine is the line that was looked up last, in a queue without groups. It is kept while it is empty.
@@ -144,8 +144,8 @@ type Queue[T comparable] struct {
 		// queued, blockedKeys (of blocked groups), held and reruns (of state rerun) count keys.
 		queued, blockedKeys, held, reruns int
 
-		// lastTaken is the key that was handed out last, or None if it is Done. It saves a single worker's Done from hashing its
-		// key and looking it up, a third of a cycle.
+		// lastTaken is the key that was handed out last, or None if it is Done. It saves a single worker's Done from
+		// hashing its key and looking it up, a third of a cycle.
 		lastTaken keytable.Slot
 
 		paused bool
@@ -166,8 +166,8 @@ var (
 	_ workqueue.AddNotifier[int]                = (*Queue[int])(nil)
 )
 
-// maxPerLock is how many keys are added, taken, copied or dropped under one lock. Each takes less than a microsecond, or two
-// while a table of a million keys grows.
+// maxPerLock is how many keys are added, taken, copied or dropped under one lock. Each takes less than a microsecond,
+// or two while a table of a million keys grows.
 const maxPerLock = 512
 
 // New returns a queue configured by config. It starts no goroutine, and a queue that is no longer referred to needs no

@@ -9,14 +9,14 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// Snapshot returns Stats and copies of up to limit keys of each state, and of no more than 512, as they are at one moment.
-// SnapshotKeys returns all.
+// Snapshot returns Stats and copies of up to limit keys of each state, and of no more than 512, as they are at one
+// moment. SnapshotKeys returns all.
 //
-// Queued keys come by priority and age: as they would be handed out now in a queue without groups. In a queue with groups,
-// those of one priority take turns regardless of their weights, and the keys of blocked groups come last.
-// A key of Processing that is also to come again at a time is among Waiting, too. A queue without metrics does not know who
-// has been held for longest. It looks through its keys, a few hundred under one lock, until it has found limit held ones or
-// all. The limiter is asked without the lock.
+// Queued keys come by priority and age: as they would be handed out now in a queue without groups. In a queue with
+// groups, those of one priority take turns regardless of their weights, and the keys of blocked groups come last. A key
+// of Processing that is also to come again at a time is among Waiting, too. A queue without metrics does not know who
+// has been held for longest. It looks through its keys, a few hundred under one lock, until it has found limit held
+// ones or all. The limiter is asked without the lock.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	limit = min(max(limit, 0), maxPerLock)
 	s := q.copyFirst(limit)
@@ -64,8 +64,8 @@ func (q *Queue[T]) copyFirst(limit int) (s workqueue.Snapshot[T]) {
 	return s
 }
 
-// appendLinesLocked appends the queued keys of the lines of a heap, up to the capacity of keys: the first key of the first
-// line, and then that line stands in the order where its second key puts it.
+// appendLinesLocked appends the queued keys of the lines of a heap, up to the capacity of keys: the first key of the
+// first line, and then that line stands in the order where its second key puts it.
 func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slotheap.Heap) []workqueue.KeySnapshot[T] {
 	var order slotheap.Heap
 	next := map[keytable.Slot]keytable.Slot{} // the next key of each line
@@ -121,8 +121,8 @@ func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	return k, true
 }
 
-// SnapshotKeys is that of [workqueue.KeyReader]. A key that a worker holds, and that is to come again at a time, is yielded as
-// Processing and as Waiting.
+// SnapshotKeys is that of [workqueue.KeyReader]. A key that a worker holds, and that is to come again at a time, is
+// yielded as Processing and as Waiting.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	return func(yield func(workqueue.KeySnapshot[T]) bool) {
 		for k := range inSteps(q, q.appendSnapshotsLocked) {
@@ -166,8 +166,8 @@ func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqu
 // snapshot returns the state of a key, which is not absent or resting, as package workqueue has it.
 func (s state) snapshot() workqueue.KeyState { return workqueue.KeyState(s.public().String()) }
 
-// inSteps yields what appendLocked appends for each slot of a key in the queue. It takes the lock for a few hundred keys at a
-// time, and holds none while it yields them.
+// inSteps yields what appendLocked appends for each slot of a key in the queue. It takes the lock for a few hundred
+// keys at a time, and holds none while it yields them.
 func inSteps[T comparable, R any](q *Queue[T], appendLocked func([]R, keytable.Slot) []R) iter.Seq[R] {
 	lock := func() { q.lockAt(q.readClock(false)) }
 	return keytable.InSteps(&q.mu.keys, lock, q.unlock, func(all []R, s keytable.Slot) []R {

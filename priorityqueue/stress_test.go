@@ -56,9 +56,9 @@ func everyConfigStressed(t *testing.T, f func(t *testing.T, config pq.Config[int
 	}
 }
 
-// Many workers and callers on few keys, in every way there is: no key is held by two workers, nor more of a group than may
-// be, and no version of a key is missed unless it is removed. Handlers that wait for the next add do not wait forever. When
-// it is over, nothing is remembered, and the numbers are right.
+// Many workers and callers on few keys, in every way there is: no key is held by two workers, nor more of a group than
+// may be, and no version of a key is missed unless it is removed. Handlers that wait for the next add do not wait
+// forever. When it is over, nothing is remembered, and the numbers are right.
 func TestStress(t *testing.T) {
 	for _, removes := range []bool{false, true} {
 		t.Run(fmt.Sprint("removes=", removes), func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Get blocks until a key can be handed out, and hands it to the caller, who must call Done with it. After shutdown it hands
-// out what is still queued, waiting for a Done where a group is at its limit, and then returns shutdown = true.
+// Get blocks until a key can be handed out, and hands it to the caller, who must call Done with it. After shutdown it
+// hands out what is still queued, waiting for a Done where a group is at its limit, and then returns shutdown = true.
 func (q *Queue[T]) Get() (item T, shutdown bool) {
 	item, _, err := q.take(nil)
 	return item, err != nil

@@ -22,8 +22,8 @@ func (q *Queue[T]) readClock(needed bool) time.Duration {
 	return q.loop.Now()
 }
 
-// scheduleLocked makes the key at s, which no worker holds and which is in no line and not in due, wait until at, or queues
-// it if that is past.
+// scheduleLocked makes the key at s, which no worker holds and which is in no line and not in due, wait until at, or
+// queues it if that is past.
 func (q *Queue[T]) scheduleLocked(s keytable.Slot, it *item, at, now time.Duration) {
 	if at <= now {
 		q.enqueueLocked(s, it, now)
@@ -98,12 +98,13 @@ func (q *Queue[T]) moveDue() (until time.Duration, ok bool) {
 	return q.loop.PlanLocked(now, q.nextDueLocked())
 }
 
-// A key that is Done rests until its MinInterval is over, so that the queue knows when it was handed out. Keys rest in the
-// order of their Dones, in a list and not a heap: all intervals up to a key's have ended when MinInterval has passed since its
-// Done. No timer is needed: each call forgets keys at the front of the list.
+// A key that is Done rests until its MinInterval is over, so that the queue knows when it was handed out. Keys rest in
+// the order of their Dones, in a list and not a heap: all intervals up to a key's have ended when MinInterval has
+// passed since its Done. No timer is needed: each call forgets keys at the front of the list.
 
-// maxSwept is how many of the keys that have rested one call forgets: more than come to rest, also with batches, and so many
-// that a million are forgotten in hours if only a scrape comes by every few seconds. 256 take about ten microseconds.
+// maxSwept is how many of the keys that have rested one call forgets: more than come to rest, also with batches, and so
+// many that a million are forgotten in hours if only a scrape comes by every few seconds. 256 take about ten
+// microseconds.
 const maxSwept = 256
 
 // nextStartLocked returns when the key at s may be handed out again, in a queue with MinInterval.

@@ -15,7 +15,8 @@ import (
 // has the keys and their lock. When it lets a key wait it calls TendLocked under the lock and, if that returns true, Wake
 // after unlocking.
 //
-// A Loop's times are durations since it first read its clock. They saturate at 146 years, so that no difference of two overflows.
+// A Loop's times are durations since it first read its clock. They saturate at 146 years, so that no difference of two
+// overflows.
 type Loop struct {
 	clock   clock.Clock
 	epoch   atomic.Pointer[time.Time] // nil until the clock was first read
@@ -88,8 +89,8 @@ func (l *Loop) TendLocked(next time.Duration) (wake bool) {
 	return false
 }
 
-// PlanLocked is called by moveDue when it has looked at the keys, the first of which is due at next. It returns until when
-// the goroutine sleeps, and false if next is Never: then the goroutine ends.
+// PlanLocked is called by moveDue when it has looked at the keys, the first of which is due at next. It returns until
+// when the goroutine sleeps, and false if next is Never: then the goroutine ends.
 func (l *Loop) PlanLocked(now, next time.Duration) (until time.Duration, ok bool) {
 	l.running = next != Never
 	l.until = min(next, now+MaxSleep)

@@ -58,7 +58,7 @@ func (c *Column[V]) Release(s Slot) {
 	c.slabs = shortened(c.slabs, n)
 }
 
-// Trim gives back the memory behind s of a column that has values up to there, as in an array. Each call may give back one
-// slab, so it is for an array that ends at one slot after the other. It keeps a slab until the one before is half
+// Trim gives back the memory behind s of a column that has values up to there, as in an array. Each call may give back
+// one slab, so it is for an array that ends at one slot after the other. It keeps a slab until the one before is half
 // empty: values that come and go at the edge do not allocate.
 func (c *Column[V]) Trim(s Slot) { c.Release(s + slabLen + slabLen/2) }

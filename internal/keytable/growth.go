@@ -2,10 +2,10 @@ package keytable
 
 import "runtime"
 
-// The index grows by doubling. To move all keys at once would make one caller wait for tens of milliseconds where there are a
-// million. So the old index stays for a while. Each Delete, and every eighth FindOrInsert, moves the keys of one slab, where
-// their hashes lie side by side in memory, until all have been moved; meanwhile a look-up goes to both. That is over long
-// before the index is too small or too large again.
+// The index grows by doubling. To move all keys at once would make one caller wait for tens of milliseconds where there
+// are a million. So the old index stays for a while. Each Delete, and every eighth FindOrInsert, moves the keys of one
+// slab, where their hashes lie side by side in memory, until all have been moved; meanwhile a look-up goes to both.
+// That is over long before the index is too small or too large again.
 
 // callsPerMove is how many calls of FindOrInsert there are for each slab that they move. To move a slab takes ten
 // microseconds, and a queue inserts hundreds of keys under one lock.

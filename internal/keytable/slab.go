@@ -226,8 +226,8 @@ func shortened[E any](s []E, n int) []E {
 
 func log2(n int) int { return bits.Len(uint(n)) - 1 }
 
-// InSteps yields what add appends for the slots of t in which keys live, a value or two for each. It locks t for one slab at a
-// time, and nothing is locked while values are yielded.
+// InSteps yields what add appends for the slots of t in which keys live, a value or two for each. It locks t for one
+// slab at a time, and nothing is locked while values are yielded.
 func InSteps[K comparable, V, E any](t *Table[K, V], lock, unlock func(), add func(all []E, s Slot) []E) iter.Seq[E] {
 	return func(yield func(E) bool) {
 		var found []E

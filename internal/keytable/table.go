@@ -96,8 +96,8 @@ type Table[K comparable, V any] struct {
 // Len returns the number of keys.
 func (t *Table[K, V]) Len() int { return t.count }
 
-// Find returns the slot and the entry of key, whose hash is h, or None and nil. It panics if key is not equal to itself, as
-// a float that is NaN or a struct with one in it.
+// Find returns the slot and the entry of key, whose hash is h, or None and nil. It panics if key is not equal to
+// itself, as a float that is NaN or a struct with one in it.
 func (t *Table[K, V]) Find(h Hash, key K) (s Slot, e *Entry[K, V]) {
 	if t.count != 0 {
 		if t.isMoving() {
@@ -112,8 +112,8 @@ func (t *Table[K, V]) Find(h Hash, key K) (s Slot, e *Entry[K, V]) {
 	return s, e
 }
 
-// FindOrInsert returns the slot and the entry of key, whose hash is h, and whether it was inserted just now, with the zero
-// V. It panics, with the table unchanged, at the 2³¹st key, and if key is not equal to itself.
+// FindOrInsert returns the slot and the entry of key, whose hash is h, and whether it was inserted just now, with the
+// zero V. It panics, with the table unchanged, at the 2³¹st key, and if key is not equal to itself.
 func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inserted bool) {
 	if t.count >= t.limit {
 		t.grow()

@@ -150,8 +150,8 @@ func (o *Observer) StartedAt(s keytable.Slot) time.Duration { return o.keys.At(s
 // Time returns the time that was or is d after the observer was made.
 func (o *Observer) Time(d time.Duration) time.Time { return o.epoch.Add(d) }
 
-// Running and InLine return the slots of the keys that workers hold, in the order in which they got them, and of those for
-// which Queued was called, in that order. The observer must not change meanwhile.
+// Running and InLine return the slots of the keys that workers hold, in the order in which they got them, and of those
+// for which Queued was called, in that order. The observer must not change meanwhile.
 func (o *Observer) Running() iter.Seq[keytable.Slot] { return o.lists.All(&o.running) }
 func (o *Observer) InLine() iter.Seq[keytable.Slot]  { return o.lists.All(&o.queued) }
 
