@@ -239,8 +239,7 @@ func (r *TypedMaxOfRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
 // Deprecated: Use TypedWithMaxWaitRateLimiter.
 type WithMaxWaitRateLimiter = TypedWithMaxWaitRateLimiter[any]
 
-// TypedWithMaxWaitRateLimiter cuts the delays of another limiter at maxDelay. A maxDelay below zero
-// counts as zero.
+// TypedWithMaxWaitRateLimiter cuts the delays of another limiter at maxDelay. A maxDelay below zero counts as zero.
 type TypedWithMaxWaitRateLimiter[T comparable] struct {
 	limiter  TypedRateLimiter[T]
 	maxDelay time.Duration

@@ -86,8 +86,7 @@
 //
 // # Keys
 //
-// A key is any comparable value; small ones are best. A method that is given a key of an interface type
-// that cannot be hashed panics with a runtime error that names the type, like a map. It also panics if
-// the key is not equal to itself (NaN), because such a key could never be found again. Neither harms the
-// queue.
+// A key is any comparable value; small ones are best. A method that is given a key of an interface type that cannot
+// be hashed panics with a runtime error that names the type, like a map. It also panics if the key is not equal to
+// itself (NaN), because such a key could never be found again. Neither harms the queue.
 package workqueue

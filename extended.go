@@ -18,15 +18,13 @@ var ErrShutDown = errors.New("workqueue: queue is shut down")
 //	q := workqueue.NewTypedRateLimitingQueue(limiter).(workqueue.Extended[string])
 type Extended[T comparable] interface {
 	TypedInterface[T]
-	// GetContext is Get that gives up when ctx is done, also if keys are queued: then it takes none
-	// and returns ctx.Err(). After shutdown, when nothing is queued, it returns ErrShutDown. It panics if ctx
-	// is nil.
+	// GetContext is Get that gives up when ctx is done, also if keys are queued: then it takes none and returns
+	// ctx.Err(). After shutdown, when nothing is queued, it returns ErrShutDown. It panics if ctx is nil.
 	GetContext(ctx context.Context) (item T, err error)
-	// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when nothing is
-	// queued and nothing is being processed, ctx.Err() if ctx was done first, and ErrShutDown if a
-	// call of ShutDown ended the wait. In every case the queue is shutting down afterwards, and
-	// ShutDownContext may be called again to wait on. In a wrapper made by Extend, nil means that the
-	// queue's ShutDownWithDrain returned with nothing queued.
+	// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when nothing is queued and
+	// nothing is being processed, ctx.Err() if ctx was done first, and ErrShutDown if a call of ShutDown ended the
+	// wait. In every case the queue is shutting down afterwards, and ShutDownContext may be called again to wait on.
+	// In a wrapper made by Extend, nil means that the queue's ShutDownWithDrain returned with nothing queued.
 	ShutDownContext(ctx context.Context) error
 	// Stats returns the queue's numbers in constant time. A wrapper made by Extend knows only the length.
 	Stats() Stats

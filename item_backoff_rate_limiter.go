@@ -10,10 +10,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Jitter is how [NewTypedItemBackoffRateLimiter] makes delays random, so that keys (and the replicas of
-// a program) that have failed together do not come back together. The kinds and their names are
-// those of Marc Brooker's "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015);
-// docs/backoff.md compares them.
+// Jitter is how [NewTypedItemBackoffRateLimiter] makes delays random, so that keys (and the replicas of a program)
+// that have failed together do not come back together. The kinds and their names are those of Marc Brooker's
+// "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015); docs/backoff.md compares them.
 type Jitter uint8
 
 const (
@@ -59,9 +58,8 @@ type BackoffConfig struct {
 	// Max is the longest delay. 1000 s unless positive.
 	Max time.Duration
 
-	// Factor is by how much the ceiling grows with each failure. Zero and NaN mean 2. A factor below
-	// 1 counts as 1, which is no growth, because a wrong factor should not make a busy loop. It plays
-	// no part in DecorrelatedJitter.
+	// Factor is by how much the ceiling grows with each failure. Zero and NaN mean 2. A factor below 1 counts as 1,
+	// which is no growth, because a wrong factor should not make a busy loop. It plays no part in DecorrelatedJitter.
 	Factor float64
 
 	// Jitter makes delays random. NoJitter unless it is one of the other constants.
@@ -90,10 +88,14 @@ type BackoffConfig struct {
 func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig) TypedRateLimiter[T] {
 	longest := positiveOr(config.Max, 1000*time.Second)
 	base := min(positiveOr(config.Base, 5*time.Millisecond), longest)
+	factor := max(1, config.Factor)
+	if config.Factor == 0 || math.IsNaN(config.Factor) {
+		factor = 2
+	}
 	return &itemBackoffRateLimiter[T]{
 		base:        base,
 		longest:     longest,
-		ceilings:    ceilings(base, longest, config.Factor),
+		factor:      factor,
 		jitter:      config.Jitter,
 		forgetAfter: positiveOr(config.ForgetAfter, max(dueloop.AddSaturated(longest, longest), 10*time.Minute)),
 		random:      rand.Uint64N,
@@ -109,11 +111,9 @@ func positiveOr(d, otherwise time.Duration) time.Duration {
 }
 
 type itemBackoffRateLimiter[T comparable] struct {
-	base, longest time.Duration
-	// ceilings has ceiling(n) at n. Its last element is that of all n that follow.
-	ceilings    []time.Duration
-	jitter      Jitter
-	forgetAfter time.Duration
+	base, longest, forgetAfter time.Duration
+	factor                     float64
+	jitter                     Jitter
 
 	// keys counts the failures. A key's span is its last delay.
 	keys expiringKeys[T]
@@ -153,7 +153,7 @@ func (r *itemBackoffRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
 // delay returns how long a key waits that has failed now, and failures times before. After the last of those it waited
 // for last.
 func (r *itemBackoffRateLimiter[T]) delay(failures uint32, last time.Duration) time.Duration {
-	ceiling := r.ceilings[min(int(failures), len(r.ceilings)-1)]
+	ceiling := r.ceiling(failures)
 	switch r.jitter {
 	case FullJitter:
 		return r.between(0, ceiling)
@@ -178,24 +178,11 @@ func (r *itemBackoffRateLimiter[T]) between(low, high time.Duration) time.Durati
 	return low + time.Duration(r.random(uint64(high-low)+1))
 }
 
-// maxCeilings bounds what a limiter remembers of its formula.
-const maxCeilings = 1 << 12
-
-// ceilings returns ceiling(n) at n, up to the first that is longest. The arguments are positive, but
-// factor may be anything.
-func ceilings(base, longest time.Duration, factor float64) []time.Duration {
-	if factor == 0 || math.IsNaN(factor) {
-		factor = 2
+// ceiling returns ceiling(failures), which BackoffConfig describes.
+func (r *itemBackoffRateLimiter[T]) ceiling(failures uint32) time.Duration {
+	ceiling := float64(r.base) * math.Pow(r.factor, float64(failures))
+	if ceiling >= float64(r.longest) {
+		return r.longest
 	}
-	all := []time.Duration{base}
-	if factor <= 1 || base == longest {
-		return all
-	}
-	for ceiling := float64(base) * factor; len(all) < maxCeilings; ceiling *= factor {
-		if ceiling >= float64(longest) {
-			return append(all, longest)
-		}
-		all = append(all, time.Duration(ceiling))
-	}
-	return all
+	return time.Duration(ceiling)
 }

@@ -41,8 +41,7 @@ type HistogramMetric interface {
 // A panic of a metric reaches the caller of the queue's method. The queue stays usable and loses no key. Where there is
 // no caller, when a delayed key comes due or at a tick, it ends the program, as in any goroutine.
 type MetricsProvider interface {
-	// NewDepthMetric makes the number of keys that need processing: queued, or added again while a
-	// worker holds them.
+	// NewDepthMetric makes the number of keys that need processing: queued, or added again while a worker holds them.
 	NewDepthMetric(name string) GaugeMetric
 	// NewAddsMetric makes the number of adds that changed something: those of a key that needed
 	// processing already are not counted.
@@ -51,9 +50,8 @@ type MetricsProvider interface {
 	NewLatencyMetric(name string) HistogramMetric
 	// NewWorkDurationMetric makes the seconds from Get to Done.
 	NewWorkDurationMetric(name string) HistogramMetric
-	// NewUnfinishedWorkSecondsMetric makes the seconds for which keys have been held by workers that
-	// are not Done, summed over these keys. It is set every 500 ms of the queue's clock and, after
-	// shutdown, with every Done.
+	// NewUnfinishedWorkSecondsMetric makes the seconds for which keys have been held by workers that are not Done,
+	// summed over these keys. It is set every 500 ms of the queue's clock and, after shutdown, with every Done.
 	NewUnfinishedWorkSecondsMetric(name string) SettableGaugeMetric
 	// NewLongestRunningProcessorSecondsMetric makes that time of the key that was handed out first.
 	NewLongestRunningProcessorSecondsMetric(name string) SettableGaugeMetric
@@ -125,8 +123,7 @@ type Stats struct {
 	Retries uint64
 	// Dropped is the number of keys that were still waiting for their time at shutdown.
 	Dropped uint64
-	// UnmatchedDones counts the calls of Done for a key that no worker held. Each of them is a bug in
-	// the caller.
+	// UnmatchedDones counts the calls of Done for a key that no worker held. Each of them is a bug in the caller.
 	UnmatchedDones uint64
 
 	// OldestQueued is how long ago the key at the head of the line was added. Like the other times, it is zero in a queue

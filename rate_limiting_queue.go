@@ -9,9 +9,8 @@ import (
 // Deprecated: Use TypedRateLimitingInterface.
 type RateLimitingInterface TypedRateLimitingInterface[any]
 
-// TypedRateLimitingInterface is a queue to which a key can be added when a [TypedRateLimiter] allows
-// it. A worker that fails calls AddRateLimited, one that succeeds or gives up calls Forget, and both
-// call Done.
+// TypedRateLimitingInterface is a queue to which a key can be added when a [TypedRateLimiter] allows it. A worker
+// that fails calls AddRateLimited, one that succeeds or gives up calls Forget, and both call Done.
 type TypedRateLimitingInterface[T comparable] interface {
 	TypedDelayingInterface[T]
 
@@ -37,9 +36,8 @@ type TypedRateLimitingQueueConfig[T comparable] struct {
 	MetricsProvider MetricsProvider
 	Clock           clock.WithTicker
 
-	// DelayingQueue is where keys go with the limiter's delay. Nil means one from
-	// NewTypedDelayingQueueWithConfig with the fields above, which have no effect on a DelayingQueue that is
-	// given here.
+	// DelayingQueue is where keys go with the limiter's delay. Nil means one from NewTypedDelayingQueueWithConfig
+	// with the fields above, which have no effect on a DelayingQueue that is given here.
 	DelayingQueue TypedDelayingInterface[T]
 }
 

@@ -10,10 +10,9 @@
 //
 // # Shape
 //
-// An index leads from a key's hash to the number of its slot. It is an array of groups of 32 bytes, each
-// with room for six slots and a byte of each one's hash, the tag. The slots live in slabs of [slabLen]
-// entries, which never move once they are full-sized, so growing copies no keys. growth.go describes how the
-// index grows.
+// An index leads from a key's hash to the number of its slot. It is an array of groups of 32 bytes, each with room
+// for six slots and a byte of each one's hash, the tag. The slots live in slabs of [slabLen] entries, which never
+// move once they are full-sized, so growing copies no keys. growth.go describes how the index grows.
 //
 //	hash ──▶ index  [ tags │ 7 · 2 · · · ][ tags │ · 9 · · · · ][ …
 //	                         │   │                   │

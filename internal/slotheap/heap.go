@@ -112,8 +112,7 @@ func (h *Heap) up(p position, e Entry) {
 	h.set(p, e)
 }
 
-// down puts e into p or, as long as a child is before e, moves the first child up and tries again one level
-// down.
+// down puts e into p or, as long as a child is before e, moves the first child up and tries again one level down.
 func (h *Heap) down(p position, e Entry) {
 	for end := h.end(); p.children() < end; {
 		children := h.family(p.children())
