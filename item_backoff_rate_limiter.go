@@ -34,9 +34,8 @@ func (j Jitter) String() string {
 	return [...]string{"NoJitter", "FullJitter", "EqualJitter", "DecorrelatedJitter"}[j]
 }
 
-// BackoffConfig configures how long a key waits after a failure, for [NewTypedItemBackoffRateLimiter]. Its zero
-// value is ready to use. With n the failures of the key that were counted before this one (at most
-// 4095: only a Factor below 1.011 still grows there), the ceiling of the delay is
+// BackoffConfig configures how long a key waits after a failure, for [NewTypedItemBackoffRateLimiter]. Its zero value is
+// ready to use. With n the failures of the key that were counted before this one, the ceiling of the delay is
 //
 //	ceiling(n) = min(Base · Factor^n, Max)
 //
@@ -180,6 +179,9 @@ func (r *itemBackoffRateLimiter[T]) between(low, high time.Duration) time.Durati
 
 // ceiling returns ceiling(failures), which BackoffConfig describes.
 func (r *itemBackoffRateLimiter[T]) ceiling(failures uint32) time.Duration {
+	if failures == 0 || r.factor == 1 {
+		return r.base // exactly, also if a float64 cannot express it
+	}
 	ceiling := float64(r.base) * math.Pow(r.factor, float64(failures))
 	if ceiling >= float64(r.longest) {
 		return r.longest

@@ -73,19 +73,21 @@ func TestItemBackoffCeilings(t *testing.T) {
 		factor := rapid.OneOf(
 			rapid.Float64Range(1, 4), rapid.Float64Range(1, math.MaxFloat64), rapid.SampledFrom([]float64{1.5, 2, 3, 1.25, 10}),
 		).Draw(t, "factor")
-		got := ceilings(time.Duration(base), time.Duration(limit), factor)
+		l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{
+			Base: time.Duration(base), Max: time.Duration(limit), Factor: factor,
+		}).(*itemBackoffRateLimiter[int])
 		exact := new(big.Rat).SetInt64(base)
 		by := new(big.Rat).SetFloat64(factor)
 		for n := range 60 {
-			if want := wholeUpTo(exact, limit); !isClose(got[min(n, len(got)-1)], want) {
-				t.Fatalf("ceiling(%d) = %d, want %d", n, got[min(n, len(got)-1)], want)
+			if got, want := l.ceiling(uint32(n)), wholeUpTo(exact, limit); !isClose(got, want) {
+				t.Fatalf("ceiling(%d) = %d, want %d", n, got, want)
 			}
 			exact.Mul(exact, by)
 		}
 	})
 }
 
-// isClose allows for the rounding of a few thousand products of float64 numbers.
+// isClose allows for the rounding of float64.
 func isClose(got, want time.Duration) bool { return (got - want).Abs() <= 1+want>>40 }
 
 // wholeUpTo returns the whole part of d, or limit if d is above it.
@@ -95,26 +97,6 @@ func wholeUpTo(d *big.Rat, limit int64) time.Duration {
 		return time.Duration(limit)
 	}
 	return time.Duration(whole.Int64())
-}
-
-// A Factor that is nearly 1 neither ends early nor takes memory without bound.
-func TestItemBackoffSlowGrowth(t *testing.T) {
-	for factor, want := range map[float64]int{1: 1, .5: 1, 1.01: 1228, 1.011: 1117, 1.0001: maxCeilings, math.Nextafter(1, 2): maxCeilings} {
-		if all := ceilings(5*ms, 1000*time.Second, factor); len(all) != want {
-			t.Errorf("factor %v: %d ceilings, want %d", factor, len(all), want)
-		}
-	}
-	if all := ceilings(1, math.MaxInt64, 1.011); all[len(all)-1] != math.MaxInt64 {
-		t.Errorf("a factor of 1.011 ends at %d", all[len(all)-1])
-	}
-	// What the limiter says at the end of its table is what it says from there on.
-	l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{Factor: 1.0001}).(*itemBackoffRateLimiter[int])
-	for range maxCeilings + 10 {
-		l.When(0)
-	}
-	if got := l.When(0); got != l.ceilings[maxCeilings-1] || l.NumRequeues(0) != maxCeilings+11 {
-		t.Errorf("When = %v after %d failures", got, l.NumRequeues(0))
-	}
 }
 
 // A key's failures stop being counted before they turn negative on any platform.
@@ -168,10 +150,10 @@ func TestItemBackoffJitterEnds(t *testing.T) {
 // (TestItemBackoffCeilings compares these with exact products.)
 type backoffModel struct {
 	*modelTime
-	config BackoffConfig // without zeros
-	rand   *rand.Rand
-	keys   map[int]*backoffModelKey
-	steps  []time.Duration
+	config  BackoffConfig // without zeros
+	rand    *rand.Rand
+	keys    map[int]*backoffModelKey
+	ceiling func(failures uint32) time.Duration
 }
 
 type backoffModelKey struct {
@@ -195,7 +177,7 @@ func newBackoffModel(config BackoffConfig, r *rand.Rand) *backoffModel {
 	}
 	return &backoffModel{
 		modelTime: &modelTime{}, config: config, rand: r, keys: map[int]*backoffModelKey{},
-		steps: ceilings(config.Base, config.Max, config.Factor),
+		ceiling: NewTypedItemBackoffRateLimiter[int](config).(*itemBackoffRateLimiter[int]).ceiling,
 	}
 }
 
@@ -210,7 +192,7 @@ func (m *backoffModel) find(key int) *backoffModelKey {
 
 func (m *backoffModel) when(key int) time.Duration {
 	k := m.find(key)
-	high := m.steps[min(k.failures, len(m.steps)-1)]
+	high := m.ceiling(uint32(k.failures))
 	low := high
 	switch m.config.Jitter {
 	case FullJitter:
