@@ -51,9 +51,7 @@ func (q *Queue[T]) needsLimiterLocked(s keytable.Slot, it *item) bool {
 		return false
 	case rerun:
 		return q.mu.details.At(s).yields
-	case rerunLater:
-		return q.mu.details.At(s).yields || !it.limited
-	case waiting:
+	case waiting, rerunLater:
 		return !it.limited
 	}
 	return true

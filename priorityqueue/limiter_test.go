@@ -103,6 +103,27 @@ func TestGroupCallsTheQueue(t *testing.T) {
 	q.ShutDown()
 }
 
+// Under each policy After can only shorten what the limiter has said.
+func TestLongAfterDoesNotOverrideTheLimiter(t *testing.T) {
+	const s = time.Second
+	for _, policy := range []pq.DelayPolicy{pq.Earliest, pq.Latest, pq.Replace, pq.RespectBackoff} {
+		for _, held := range []bool{false, true} {
+			script(t, pq.Config[string]{RateLimiter: fixed(10 * s)}, func(t *testing.T, q *pq.Queue[string]) {
+				state := "waiting "
+				if held {
+					q.Add("a")
+					hold(t, q, "a")
+					state = "processing "
+				}
+				for _, after := range []time.Duration{20 * s, 30 * s, 0, -5 * s} {
+					q.AddWithOpts(pq.AddOpts{RateLimited: true, After: after, Delay: policy}, "a")
+					wantAt(t, q, "a", state+"10s")
+				}
+			})
+		}
+	}
+}
+
 // A debounce bounds how far events put off a key, and leaves alone what the key's worker and the limiter ask for.
 func TestDebounce(t *testing.T) {
 	const s, h = time.Second, time.Hour

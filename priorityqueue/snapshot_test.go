@@ -85,6 +85,27 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
+// Keys of one priority come from each group in turn, and blocked keys last.
+func TestSnapshotOfGroups(t *testing.T) {
+	config := pq.Config[string]{Group: byPrefix, Limit: func(group string) int { return map[string]int{"full": 1}[group] }}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{Priority: 9}, "full/held", "full/1", "full/2")
+		hold(t, q, "full/held")
+		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "a/3", "b/1", "b/2")
+		q.AddWithOpts(pq.AddOpts{Priority: 1}, "a/first")
+		var got []string
+		for _, k := range q.Snapshot(9).Queued {
+			if k.Blocked != (k.Group == "full") {
+				t.Errorf("%+v", k)
+			}
+			got = append(got, k.Key)
+		}
+		if s := strings.Join(got, " "); s != "a/first a/1 b/1 a/2 b/2 a/3 full/1 full/2" && s != "a/first b/1 a/1 b/2 a/2 a/3 full/1 full/2" {
+			t.Errorf("Snapshot has %s", s)
+		}
+	})
+}
+
 // Whatever is asked for, Snapshot copies 512 keys of each state. SnapshotKeys has all.
 func TestSnapshotIsBounded(t *testing.T) {
 	const n = 1500
