@@ -61,29 +61,3 @@ func BenchmarkCycle(b *testing.B) {
 		}
 	}
 }
-
-// BenchmarkRetry has n keys wait for their retry, and then removed.
-func BenchmarkRetry(b *testing.B) {
-	const n = 100_000
-	keys := benchmarkKeys(n)
-	q := pq.New(pq.Config[objectKey]{RateLimiter: hourly{}})
-	defer q.ShutDown()
-	b.ReportAllocs()
-	for b.Loop() {
-		for _, key := range keys {
-			q.AddRateLimited(key)
-		}
-		for _, key := range keys {
-			if s := q.Remove(key); s != pq.Waiting {
-				b.Fatalf("Remove() = %v", s)
-			}
-		}
-	}
-	reportPerKey(b, n)
-}
-
-type hourly struct{}
-
-func (hourly) When(objectKey) time.Duration { return time.Hour }
-func (hourly) Forget(objectKey)             {}
-func (hourly) NumRequeues(objectKey) int    { return 0 }

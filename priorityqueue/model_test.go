@@ -449,5 +449,3 @@ func (m *slowQueue) info(key int) pq.Info[int] {
 	}
 	return info
 }
-
-var _ workqueue.TypedRateLimiter[int] = (*countingLimiter)(nil)
