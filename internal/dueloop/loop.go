@@ -50,7 +50,8 @@ func New(c clock.Clock, moveDue func() (until time.Duration, ok bool)) *Loop {
 	return &Loop{clock: c, moveDue: moveDue, wakeUps: make(chan struct{}, 1)}
 }
 
-func (l *Loop) run() {
+// waitingLoop moves due keys and sleeps until the next one is due, until no key waits.
+func (l *Loop) waitingLoop() {
 	timer := l.NewTimer()
 	defer timer.Stop()
 	for until, ok := l.moveDue(); ok; until, ok = l.moveDue() {
@@ -85,7 +86,7 @@ func (l *Loop) TendLocked(next time.Duration) (wake bool) {
 		return next < l.until
 	}
 	l.running, l.until = true, past // It looks at the keys first of all.
-	l.done.Go(l.run)
+	l.done.Go(l.waitingLoop)
 	return false
 }
 
