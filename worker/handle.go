@@ -18,9 +18,8 @@ import (
 // Use either Run or Handle: once Handle was called, Run returns an error; once Run was called, Handle panics. It also panics
 // if the arguments of [New] make no sense.
 func (p *Pool[T]) Handle(ctx context.Context, key T) Result[T] {
-	p.prepareHandle.Do(p.beginHandling)
-	if p.cannotHandle != nil {
-		panic(p.cannotHandle)
+	if err := p.prepareHandle(); err != nil {
+		panic(err)
 	}
 	w := p.join()
 	defer p.leave(w)
@@ -38,25 +37,22 @@ func (p *Pool[T]) Handle(ctx context.Context, key T) Result[T] {
 	return c.Result
 }
 
-// beginHandling is called by the first Handle.
-func (p *Pool[T]) beginHandling() {
-	if p.cannotHandle = p.check(); p.cannotHandle != nil {
-		return
-	}
-	if !p.begun.CompareAndSwap(false, true) {
-		p.cannotHandle = errRunTwice
-		return
+// beginHandling is called by the first Handle. It returns an error if there can be none.
+func (p *Pool[T]) beginHandling() error {
+	if err := p.begin(); err != nil {
+		return err
 	}
 	p.handles.Store(true)
 	p.prepareLogger()
 	p.handling = context.Background()
+	return nil
 }
 
 // sweepNow forgets what is stale, if that was done long ago. In a pool that runs, awaitStop does it.
 func (p *Pool[T]) sweepNow() {
 	now := p.options.Clock.Now().UnixNano()
 	last := p.lastSweep.Load()
-	if p.failures.n.Load() > 0 && now-last >= int64(sweepEvery) && p.lastSweep.CompareAndSwap(last, now) && last != 0 {
+	if p.failures.failing.Load() > 0 && now-last >= int64(sweepEvery) && p.lastSweep.CompareAndSwap(last, now) && last != 0 {
 		go p.sweepFailures(func() bool { return false })
 	}
 }
@@ -64,7 +60,7 @@ func (p *Pool[T]) sweepNow() {
 // join adds a worker for the caller's goroutine to the pool.
 func (p *Pool[T]) join() *worker[T] {
 	p.sweepNow()
-	w := &worker[T]{spare: new(callContext)}
+	w := &worker[T]{contexts: make([]callContext, 1)}
 	p.mu.Lock()
 	p.mu.workers = append(p.mu.workers, w)
 	if len(p.mu.workers) == 1 {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,12 +111,6 @@ const (
 	NoGrace time.Duration = -1
 )
 
-const (
-	defaultDrainTimeout = 30 * time.Second
-	defaultCancelGrace  = time.Second
-	defaultKeepDropped  = 1000
-)
-
 // Drain is what a [Pool] finishes before it ends, for as long as DrainTimeout allows.
 type Drain uint8
 
@@ -201,18 +196,10 @@ func (o *Options[T]) check() error {
 
 // setDefaults replaces zero values by what they mean.
 func (o *Options[T]) setDefaults() {
-	if o.Workers == 0 {
-		o.Workers = 1
-	}
-	if o.DrainTimeout == 0 {
-		o.DrainTimeout = defaultDrainTimeout
-	}
-	if o.CancelGrace == 0 {
-		o.CancelGrace = defaultCancelGrace
-	}
-	if o.KeepDropped == 0 {
-		o.KeepDropped = defaultKeepDropped
-	}
+	o.Workers = cmp.Or(o.Workers, 1)
+	o.DrainTimeout = cmp.Or(o.DrainTimeout, 30*time.Second)
+	o.CancelGrace = cmp.Or(o.CancelGrace, time.Second)
+	o.KeepDropped = cmp.Or(o.KeepDropped, 1000)
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}

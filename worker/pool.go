@@ -27,27 +27,19 @@ type Pool[T comparable] struct {
 	getter  workqueue.Extended[T] // queue, or made of it
 	handler Handler[T]
 	options Options[T]
-	invalid error // what Run returns because of options
 
-	// These are the queue, or nil if it does not have their methods.
+	// These are the queue, or nil if it does not have their methods. Each key needs them. What few keys need is asserted then.
 
 	priorities PriorityQueue[T]
-	finder     KeyFinder[T]
-	requeues   RequeueCounter[T]
 	leaser     workqueue.Leaser[T]
-	reader     workqueue.KeyReader[T]
 
-	causeAdder  workqueue.CauseAdder[T]
-	addNotifier workqueue.AddNotifier[T]
-
-	// begun is set by the first Run, and by the first Handle, which also calls prepareHandle.
-	begun         atomic.Bool
-	prepareHandle sync.Once
-	// cannotHandle is what Handle panics with, or nil. handles reports that Handle was called and can be; lastSweep is when it
-	// has last looked for stale failures.
-	cannotHandle error
-	handles      atomic.Bool
-	lastSweep    atomic.Int64
+	// begun is set by the first Run or Handle.
+	begun atomic.Bool
+	// prepareHandle is beginHandling, once. handles reports that Handle was called and can be; lastSweep is when it has last
+	// looked for stale failures.
+	prepareHandle func() error
+	handles       atomic.Bool
+	lastSweep     atomic.Int64
 
 	failures failures[T]
 	// anyFailing has one element when keys begin to fail. See awaitStop.
@@ -79,8 +71,6 @@ type Pool[T comparable] struct {
 		workers []*worker[T]
 		// endWatch ends watchForStuck while there are calls of Handle.
 		endWatch func()
-		// contexts are for the next calls.
-		contexts []callContext
 		// getting is the context of the workers' Gets. When there are too many workers it ends, and those
 		// that stay get a new one.
 		getting    context.Context
@@ -95,7 +85,8 @@ type Pool[T comparable] struct {
 		notStarted []T            // keys that were got too late to be started
 		refused    map[T]struct{} // keys that the queue did not take back; see setRefused
 		left       Left[T]
-		counted    counters
+		counted    Stats // what count counts; the rest is zero
+		durations  observe.Histogram
 	}
 	// notGetting is signalled whenever a worker is not getting any more. Its lock is mu.
 	notGetting sync.Cond
@@ -107,26 +98,21 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 	p := &Pool[T]{
 		queue:      queue,
 		handler:    handler,
-		invalid:    options.check(),
 		options:    options,
 		anyFailing: make(chan struct{}, 1),
 		stopAsked:  make(chan struct{}, 1),
 		finished:   make(chan struct{}),
 	}
 	p.notGetting.L = &p.mu
-	p.mu.counted.durations = observe.NewHistogram(durationBuckets)
+	p.prepareHandle = sync.OnceValue(p.beginHandling)
+	p.mu.durations = observe.NewHistogram(durationBuckets)
 	p.options.setDefaults()
-	p.failures.failing.max, p.failures.dropped.max = keepErrors, p.options.KeepDropped
+	p.failures.mu.failing.max, p.failures.mu.dropped.max = keepErrors, p.options.KeepDropped
 	p.mu.target = p.options.Workers
 	if queue != nil {
 		p.getter = workqueue.Extend[T](queue)
 		p.priorities, _ = queue.(PriorityQueue[T])
-		p.finder, _ = queue.(KeyFinder[T])
-		p.requeues, _ = queue.(RequeueCounter[T])
 		p.leaser, _ = queue.(workqueue.Leaser[T])
-		p.reader, _ = queue.(workqueue.KeyReader[T])
-		p.causeAdder, _ = queue.(workqueue.CauseAdder[T])
-		p.addNotifier, _ = queue.(workqueue.AddNotifier[T])
 		if p.options.Name == "" {
 			p.options.Name = p.getter.Stats().Name
 		}
@@ -141,7 +127,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 
 // check returns an error if Run cannot begin.
 func (p *Pool[T]) check() error {
-	errs := []error{p.invalid}
+	errs := []error{p.options.check()}
 	if p.begun.Load() {
 		errs = append(errs, errRunTwice)
 	}
@@ -167,16 +153,13 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")
 	}
-	if err := p.check(); err != nil {
+	if err := p.begin(); err != nil {
 		return err
-	}
-	if !p.begun.CompareAndSwap(false, true) {
-		return errRunTwice
 	}
 	p.guarded(p.prepareLogger)
 	p.prepareContexts(ctx)
 	p.guarded(p.watch)
-	p.start()
+	p.startWorkers()
 	endWatch := p.watchForStuck()
 	p.awaitStop(ctx)
 	p.drain(ctx)
@@ -186,6 +169,17 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.fatal
+}
+
+// begin returns an error if Run or Handle cannot begin, or has before.
+func (p *Pool[T]) begin() error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if !p.begun.CompareAndSwap(false, true) {
+		return errRunTwice
+	}
+	return nil
 }
 
 var errRunTwice = errors.New("worker: Run was called before on this pool")
@@ -210,8 +204,8 @@ func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	p.starting, p.endStarting = context.WithCancel(parent)
 }
 
-// start starts the workers.
-func (p *Pool[T]) start() {
+// startWorkers starts the workers.
+func (p *Pool[T]) startWorkers() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.started = true

@@ -90,7 +90,7 @@ func (p *Pool[T]) awaitStop(ctx context.Context) {
 			case <-sweep:
 				sweep = nil
 				p.sweepFailures(func() bool { return p.mustStop(ctx) })
-				if p.failures.n.Load() > 0 {
+				if p.failures.failing.Load() > 0 {
 					sweep = p.options.Clock.After(sweepEvery)
 				}
 			}
@@ -219,10 +219,8 @@ func (p *Pool[T]) unfinished() []T {
 		p.notGetting.Wait()
 	}
 	var keys []T
-	for _, w := range p.mu.workers {
-		if w.state == handling {
-			keys = append(keys, w.Key)
-		}
+	for w := range p.handlingLocked() {
+		keys = append(keys, w.Key)
 	}
 	return keys
 }
@@ -234,36 +232,22 @@ const patience = 100 * time.Millisecond
 // takeQueued takes the keys out of the queue, which is shut down, and returns them. A queue may hold some of them back
 // until other keys are Done, as a priorityqueue does with the keys of a group that is at its limit. Those are read, and
 // taken out when the queue hands them out; Run does not wait for that.
-func (p *Pool[T]) takeQueued() []T {
+func (p *Pool[T]) takeQueued() (keys []T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	taken := make(chan T)
-	go func() {
-		defer close(taken)
-		p.takeKeys(ctx, func(key T) { taken <- key })
-	}()
-	timer := time.NewTimer(patience)
+	timer := time.AfterFunc(patience, stop)
 	defer timer.Stop()
-	var keys []T
-	for {
-		select {
-		case key, ok := <-taken:
-			if !ok {
-				return keys
-			}
-			keys = append(keys, key)
-			timer.Reset(patience)
-		case <-timer.C:
-			// No key is taken while the others are read: one that came free in between would be in neither.
-			stop()
-			for key := range taken {
-				keys = append(keys, key)
-			}
-			keys = append(keys, p.readQueued()...)
-			go p.takeKeys(context.Background(), func(T) {})
-			return keys
-		}
+	p.takeKeys(ctx, func(key T) {
+		keys = append(keys, key)
+		timer.Reset(patience)
+	})
+	if ctx.Err() == nil {
+		return keys
 	}
+	// No key is taken while the others are read: one that came free in between would be in neither.
+	keys = append(keys, p.readQueued()...)
+	go p.takeKeys(context.Background(), func(T) {})
+	return keys
 }
 
 // takeKeys passes the keys of the queue to took, until the queue has none or ctx ends.
@@ -286,12 +270,11 @@ func (p *Pool[T]) readQueued() []T {
 	for _, k := range p.getter.Snapshot(p.getter.Len()).Queued {
 		keys = append(keys, k.Key)
 	}
-	if p.reader == nil {
-		return keys
-	}
-	for k := range p.reader.SnapshotKeys() {
-		if k.State == workqueue.KeyQueued {
-			keys = append(keys, k.Key)
+	if reader, ok := p.queue.(workqueue.KeyReader[T]); ok {
+		for k := range reader.SnapshotKeys() {
+			if k.State == workqueue.KeyQueued {
+				keys = append(keys, k.Key)
+			}
 		}
 	}
 	return keys
@@ -302,15 +285,13 @@ func (p *Pool[T]) readQueued() []T {
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failing []T
 	if p.queue.ShuttingDown() {
-		for key := range p.failures.all() {
-			failing = append(failing, key)
-		}
+		failing = slices.Collect(p.failures.all())
 	}
-	refused := p.refusedKeys()
+	p.mu.Lock()
+	tooLate, refused := p.mu.notStarted, slices.Collect(maps.Keys(p.mu.refused))
+	p.mu.Unlock()
 	sortByText(failing) // Not under mu: a key's String method is foreign code.
 	sortByText(refused)
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	seen := make(map[T]struct{})
 	once := func(keys []T) []T {
 		return slices.DeleteFunc(keys, func(key T) bool {
@@ -321,7 +302,7 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	}
 	return Left[T]{
 		Unfinished: once(unfinished),
-		NotStarted: once(slices.Concat(p.mu.notStarted, queued, refused)),
+		NotStarted: once(slices.Concat(tooLate, queued, refused)),
 		Failing:    once(failing),
 	}
 }
@@ -335,12 +316,6 @@ func (p *Pool[T]) setRefused(key T) {
 		p.mu.refused = make(map[T]struct{})
 	}
 	p.mu.refused[key] = struct{}{}
-}
-
-func (p *Pool[T]) refusedKeys() []T {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Collect(maps.Keys(p.mu.refused))
 }
 
 func sortByText[T comparable](keys []T) {
