@@ -108,6 +108,7 @@ type recent struct {
 type record[T comparable] struct {
 	FailedKey[T]
 	calls []FailedCall // the last ones, at most keepCalls
+	bytes int          // of calls
 	slot  keytable.Slot
 	// in is the list that has the record, at place. callsPlace is that in withCalls, nil if it is not there.
 	in                *recent
@@ -169,8 +170,9 @@ func (f *failures[T]) add(key T, call FailedCall, c failureCount) {
 	r.place, r.callsPlace = in.PushFront(r), f.mu.withCalls.PushFront(r)
 	e.Value.record = r
 	for i := range r.calls {
-		f.mu.callBytes += r.calls[i].bytes()
+		r.bytes += r.calls[i].bytes()
 	}
+	f.mu.callBytes += r.bytes
 	for f.mu.callBytes > maxCallBytes {
 		f.removeCallsLocked(f.mu.withCalls.Back().Value.(*record[T]))
 	}
@@ -186,9 +188,7 @@ func (f *failures[T]) removeCallsLocked(r *record[T]) {
 	if r.callsPlace == nil {
 		return
 	}
-	for i := range r.calls {
-		f.mu.callBytes -= r.calls[i].bytes()
-	}
+	f.mu.callBytes -= r.bytes
 	f.mu.withCalls.Remove(r.callsPlace)
 	r.calls, r.callsPlace = nil, nil
 }

@@ -32,7 +32,7 @@ func (p *Pool[T]) Handle(ctx context.Context, key T) Result[T] {
 		return c.Result
 	}
 	c.base.need() // The parent knows it from the beginning, so that it ends with the call in any case.
-	p.setHandling(w, &c)
+	p.locked(func() { p.setHandlingLocked(w, &c) })
 	p.handle(&c)
 	return c.Result
 }
@@ -61,12 +61,12 @@ func (p *Pool[T]) sweepNow() {
 func (p *Pool[T]) join() *worker[T] {
 	p.sweepNow()
 	w := &worker[T]{contexts: make([]callContext, 1)}
-	p.mu.Lock()
-	p.mu.workers = append(p.mu.workers, w)
-	if len(p.mu.workers) == 1 {
-		p.mu.endWatch = p.watchForStuck()
-	}
-	p.mu.Unlock()
+	p.locked(func() {
+		p.mu.workers = append(p.mu.workers, w)
+		if len(p.mu.workers) == 1 {
+			p.mu.endWatch = p.watchForStuck()
+		}
+	})
 	p.noteGoroutine(w)
 	return w
 }
@@ -79,12 +79,6 @@ func (p *Pool[T]) leave(w *worker[T]) {
 	if len(p.mu.workers) == 0 {
 		p.mu.endWatch()
 	}
-}
-
-func (p *Pool[T]) setHandling(w *worker[T], c *call[T]) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.setHandlingLocked(w, c)
 }
 
 // NextOf returns, for a middleware, what becomes of the key if its call returns err. A failure is NextRetry even if the key

@@ -44,7 +44,8 @@ type Pool[T comparable] struct {
 	failures failures[T]
 	// anyFailing has one element when keys begin to fail. See awaitStop.
 	anyFailing chan struct{}
-	// stopAsked has one element when Stop has changed something. finished is closed when ended is set.
+	// stopAsked has one element when Stop has changed something. finished is closed, under mu, when there are no workers
+	// and never will be.
 	stopAsked, finished chan struct{}
 
 	// Set by prepareLogger and prepareContexts, before there are workers.
@@ -79,7 +80,6 @@ type Pool[T comparable] struct {
 		stopped    bool
 		stop       Drain // if stopped
 		exhausted  bool  // the queue is shut down, and had no key left when the last worker asked
-		ended      bool  // there are no workers, and never will be
 		returned   bool  // Run has returned, or is about to
 		fatal      error
 		notStarted []T            // keys that were got too late to be started
@@ -171,6 +171,13 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	return p.mu.fatal
 }
 
+// locked runs f under mu.
+func (p *Pool[T]) locked(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+}
+
 // begin returns an error if Run or Handle cannot begin, or has before.
 func (p *Pool[T]) begin() error {
 	if err := p.check(); err != nil {
@@ -242,7 +249,7 @@ func (p *Pool[T]) SetWorkers(n int) error {
 
 // growLocked starts workers until there are enough.
 func (p *Pool[T]) growLocked() {
-	for len(p.mu.workers) < p.mu.target && !p.mu.ended {
+	for len(p.mu.workers) < p.mu.target && !isClosed(p.finished) {
 		w := new(worker[T])
 		p.mu.workers = append(p.mu.workers, w)
 		go p.work(w)
@@ -284,29 +291,23 @@ func (p *Pool[T]) stop() (drain Drain, stopped bool) {
 
 // endLocked ends the pool if it has stopped and there are no workers.
 func (p *Pool[T]) endLocked() {
-	if !p.mu.ended && len(p.mu.workers) == 0 && (p.mu.exhausted || p.mu.stopped) {
-		p.mu.ended = true
+	if len(p.mu.workers) == 0 && (p.mu.exhausted || p.mu.stopped) && !isClosed(p.finished) {
 		close(p.finished)
 	}
 }
 
 // fail ends the pool because of err. Of several errors the first one counts.
 func (p *Pool[T]) fail(err error) {
-	if p.setFatal(err) && p.logger != nil {
+	first := false
+	p.locked(func() {
+		p.stopLocked(Running)
+		if first = p.mu.fatal == nil; first {
+			p.mu.fatal = err
+		}
+	})
+	if first && p.logger != nil {
 		p.guarded(func() { p.logger.Error("The workers end because of a fatal error", "err", err) })
 	}
-}
-
-// setFatal stops the pool, and reports whether err is its first fatal error.
-func (p *Pool[T]) setFatal(err error) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stopLocked(Running)
-	if p.mu.fatal != nil {
-		return false
-	}
-	p.mu.fatal = err
-	return true
 }
 
 // guarded runs f, which calls foreign code.

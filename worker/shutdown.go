@@ -50,17 +50,11 @@ func (l Left[T]) String() string {
 // few lists at most ten keys.
 func few[T any](keys []T) string {
 	const most = 10
-	var b strings.Builder
-	for i, key := range keys[:min(len(keys), most)] {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprint(&b, key)
-	}
+	texts := converted(keys[:min(len(keys), most)], func(key T) string { return fmt.Sprint(key) })
 	if len(keys) > most {
-		b.WriteString(", …")
+		texts = append(texts, "…")
 	}
-	return b.String()
+	return strings.Join(texts, ", ")
 }
 
 // Left returns what was left undone when Run returned, and nothing before that.
@@ -100,15 +94,11 @@ func (p *Pool[T]) awaitStop(ctx context.Context) {
 
 // mustStop reports whether one of the events has come that awaitStop waits for. The end of ctx stops the pool.
 func (p *Pool[T]) mustStop(ctx context.Context) bool {
-	select {
-	case <-p.finished:
-		return true
-	case <-ctx.Done():
+	if ctx.Err() != nil {
 		p.Stop(p.options.Drain)
-	default:
 	}
 	_, stopped := p.stop()
-	return stopped
+	return stopped || isClosed(p.finished)
 }
 
 // drain waits until all workers have ended or the time to finish is over.
@@ -151,13 +141,11 @@ func (p *Pool[T]) shutDownQueue() {
 func (p *Pool[T]) giveUp(ctx context.Context) {
 	p.Stop(Running)
 	p.endStarting()
-	select {
-	case <-p.finished:
+	if isClosed(p.finished) {
 		p.endHandling(nil)
 		return
-	default:
-		p.endHandling(p.causeOfEnd(ctx))
 	}
+	p.endHandling(p.causeOfEnd(ctx))
 	if p.options.CancelGrace == NoGrace {
 		return
 	}
@@ -194,7 +182,7 @@ func (p *Pool[T]) finish() {
 		}
 	}
 	left := p.leftUndone(unfinished, queued)
-	p.setReturned(left)
+	p.locked(func() { p.mu.left, p.mu.returned = left, true })
 	if left.Empty() {
 		return
 	}
@@ -287,9 +275,8 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	if p.queue.ShuttingDown() {
 		failing = slices.Collect(p.failures.all())
 	}
-	p.mu.Lock()
-	tooLate, refused := p.mu.notStarted, slices.Collect(maps.Keys(p.mu.refused))
-	p.mu.Unlock()
+	var tooLate, refused []T
+	p.locked(func() { tooLate, refused = p.mu.notStarted, slices.Collect(maps.Keys(p.mu.refused)) })
 	sortByText(failing) // Not under mu: a key's String method is foreign code.
 	sortByText(refused)
 	seen := make(map[T]struct{})
@@ -324,10 +311,4 @@ func sortByText[T comparable](keys []T) {
 		texts[key] = fmt.Sprint(key)
 	}
 	slices.SortFunc(keys, func(a, b T) int { return cmp.Compare(texts[a], texts[b]) })
-}
-
-func (p *Pool[T]) setReturned(left Left[T]) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.left, p.mu.returned = left, true
 }

@@ -285,14 +285,12 @@ func (p *Pool[T]) allRunning() []RunningKey[T] {
 
 // watch offers the pool to the provider of metrics.
 func (p *Pool[T]) watch() {
-	provider := any(p.options.MetricsProvider)
-	if provider == nil {
-		if global := observe.Global.Load(); global != nil {
-			provider = *global
-		}
-	}
 	if p.options.Name == "" {
 		return
+	}
+	provider := any(p.options.MetricsProvider)
+	if global := observe.Global.Load(); provider == nil && global != nil {
+		provider = *global
 	}
 	if provider, ok := provider.(StatsProvider); ok {
 		provider.WatchPool(p.options.Name, p.Stats)

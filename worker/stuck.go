@@ -130,9 +130,7 @@ func (p *Pool[T]) noteGoroutine(w *worker[T]) {
 	}
 	var stack [64]byte
 	goroutine := goroutineOf(stack[:runtime.Stack(stack[:], false)])
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	w.goroutine = goroutine
+	p.locked(func() { w.goroutine = goroutine })
 }
 
 func (p *Pool[T]) reportStuck(c stuckCall[T]) {

@@ -92,11 +92,7 @@ func (p *Pool[T]) workInterrupted(w *worker[T], v any) {
 		go p.work(w)
 		return
 	}
-	defer func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.leaveLocked(w)
-	}()
+	defer p.locked(func() { p.leaveLocked(w) })
 	p.panicked(v)
 }
 
@@ -237,9 +233,7 @@ func (p *Pool[T]) givesBack() bool { return p.options.KeepQueue || p.leaser != n
 func (p *Pool[T]) giveBack(c *call[T]) {
 	p.addAfter(c, 0)
 	if p.queue.ShuttingDown() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.mu.notStarted = append(p.mu.notStarted, c.Key)
+		p.locked(func() { p.mu.notStarted = append(p.mu.notStarted, c.Key) })
 	}
 }
 
