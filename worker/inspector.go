@@ -30,7 +30,8 @@ type FailedCall struct {
 type Inspector struct {
 	// Queue is the queue whose keys the pool handles, to recognize it by.
 	Queue any
-	// Stats and Snapshot are those of the pool, but for the stacks of stuck handlers, which only this Snapshot has.
+	// Stats and Snapshot are those of the pool, but for what only this Snapshot has: the stacks of stuck handlers, and more
+	// than 512 failing keys if limit is greater.
 	Stats    func() Stats
 	Snapshot func(limit int) Snapshot[any]
 	// SnapshotKey returns what the pool knows of one key.
@@ -92,7 +93,7 @@ func (p *Pool[T]) inspector() Inspector {
 	return Inspector{
 		Queue:       p.queue,
 		Stats:       p.Stats,
-		Snapshot:    func(limit int) Snapshot[any] { return p.snapshot(limit).anyKeys() },
+		Snapshot:    func(limit int) Snapshot[any] { return p.snapshot(limit, keepErrors).anyKeys() },
 		SnapshotKey: func(key any) KeySnapshot[any] { return p.SnapshotKey(typed[T](key)).anyKey() },
 		FailingKeys: func() iter.Seq[FailedKey[any]] {
 			return func(yield func(FailedKey[any]) bool) {

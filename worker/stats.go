@@ -197,20 +197,20 @@ const maxSnapshot = 512
 // [workqueue.KeyReader], and otherwise the first 512 keys that wait. After a second it asks no more; of the other
 // keys it returns what the pool knows.
 func (p *Pool[T]) Snapshot(limit int) Snapshot[T] {
-	s := p.snapshot(limit)
+	s := p.snapshot(limit, maxSnapshot)
 	for i := range s.Running {
 		s.Running[i].Stack = ""
 	}
 	return s
 }
 
-// snapshot is Snapshot with stacks.
-func (p *Pool[T]) snapshot(limit int) Snapshot[T] {
+// snapshot is Snapshot with stacks, and at most so many failing keys.
+func (p *Pool[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	s := Snapshot[T]{Running: p.running(limit), Failing: []FailedKey[T]{}}
 	nextTry := p.nextTries(ctx)
-	for k := range p.failing(ctx, limit, maxSnapshot) {
+	for k := range p.failing(ctx, limit, mostFailing) {
 		k.NextTry = nextTry(k.Key)
 		s.Failing = append(s.Failing, k)
 	}
