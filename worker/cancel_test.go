@@ -87,14 +87,12 @@ func TestCancelOfALeftHandler(t *testing.T) {
 		r := run(t, p)
 		q.Add("b")
 		p.Stop(worker.Nothing)
-		left(t, r.returned())
+		r.returnedLeaving("1 still running: a; 1 queued and not started: b")
 		if !p.Cancel("a") || p.Cancel("b") {
 			t.Error("Cancel does not know what runs")
 		}
 		r.after(2 * time.Hour)
-		if len(causes) != 1 || causes[0] != worker.ErrStopped {
-			t.Errorf("causes: %v", causes)
-		}
+		equal(t, "causes", causes, worker.ErrStopped)
 	})
 }
 
@@ -120,14 +118,12 @@ func TestContextEndsWithTheCall(t *testing.T) {
 			if kept[key] = ctx; key == "looks" && isClosed(ctx.Done()) {
 				t.Error("it has ended at once")
 			}
+			worker.Logger(ctx).Info("silence, or not")
 			return nil
 		}, o)
 		q.Add("looks")
 		q.Add("does not look")
-		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), leaseOf{}, "value"))
-		result := make(chan error)
-		go func() { result <- p.Run(ctx) }()
-		synctest.Wait()
+		r := runIn(context.WithValue(t.Context(), leaseOf{}, "value"), t, p)
 		for key, ctx := range kept {
 			if ctx.Err() != context.Canceled || context.Cause(ctx) != context.Canceled || !isClosed(ctx.Done()) {
 				t.Errorf("%s: after the call: %v, %v", key, ctx.Err(), context.Cause(ctx))
@@ -144,10 +140,7 @@ func TestContextEndsWithTheCall(t *testing.T) {
 		if len(kept) != 4 {
 			t.Errorf("%d contexts", len(kept))
 		}
-		cancel()
-		if err := <-result; err != nil {
-			t.Error(err)
-		}
+		r.endCleanly()
 	})
 }
 
@@ -174,8 +167,9 @@ func TestCauseStays(t *testing.T) {
 		}, options{DrainTimeout: time.Minute, CancelGrace: time.Minute}))
 		r.cancel()
 		r.after(2 * time.Minute)
-		if err := r.returned(); err != nil || kept.Err() != context.Canceled || context.Cause(kept) != worker.ErrDrainTimeout {
-			t.Errorf("Run returned %v, the context's cause is %v", err, context.Cause(kept))
+		r.returnedLeaving("nothing")
+		if kept.Err() != context.Canceled || context.Cause(kept) != worker.ErrDrainTimeout {
+			t.Errorf("the context's cause is %v", context.Cause(kept))
 		}
 	})
 }
@@ -202,10 +196,7 @@ func TestDerivedContextsCostLittle(t *testing.T) {
 			}
 			return nil
 		}, worker.Options[int]{})
-		ctx, cancel := context.WithCancel(t.Context())
-		result := make(chan error)
-		go func() { result <- p.Run(ctx) }()
-		synctest.Wait()
+		r := run(t, p)
 		before := int64(runtime.NumGoroutine())
 		for key := range n + 1 {
 			q.Add(key)
@@ -220,9 +211,6 @@ func TestDerivedContextsCostLittle(t *testing.T) {
 		if heap > n*20 && !testkit.RaceEnabled {
 			t.Errorf("%d calls leave %d bytes", n, heap)
 		}
-		cancel()
-		if err := <-result; err != nil {
-			t.Error(err)
-		}
+		r.endCleanly()
 	})
 }

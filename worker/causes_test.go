@@ -108,7 +108,7 @@ func TestCausesAreAskedForLines(t *testing.T) {
 		for want, o := range []options{{}, {Logger: logger}} {
 			q := &askedCauses{notifying: newQueue().(notifying)}
 			q.Add("a")
-			run(t, worker.New(q, func(context.Context, string) error { return nil }, o)).endCleanly()
+			run(t, worker.New(q, fine, o)).endCleanly()
 			if q.asked != want {
 				t.Errorf("asked %d times, want %d", q.asked, want)
 			}

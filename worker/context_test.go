@@ -71,8 +71,7 @@ level=DEBUG msg="Handled a key" queue=pods key=a next=forget attempt=3 duration=
 func TestAttemptWithoutLogger(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		kept := make(map[string][]context.Context)
-		q.Add("a")
-		q.Add("b")
+		addAll(q, "a b")
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 			kept[key] = append(kept[key], ctx)
 			worker.Logger(ctx).Info("silence")
@@ -104,10 +103,7 @@ func TestOutsideOfACall(t *testing.T) {
 func TestLogs(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		logger, logs := newLogger()
-		q.Add("terminal")
-		q.Add("panic")
-		q.Add("fatal")
-		q.Add("queued")
+		addAll(q, "terminal panic fatal queued")
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 			switch key {
 			case "terminal":

@@ -209,7 +209,7 @@ func TestHandleWithoutSense(t *testing.T) {
 	}
 	q := newQueue()
 	panics("no handler", worker.New[string](q, nil, options{}))
-	p := worker.New(q, func(context.Context, string) error { return nil }, options{})
+	p := worker.New(q, fine, options{})
 	q.ShutDown()
 	if err := p.Run(t.Context()); err != nil {
 		t.Error(err)
@@ -261,7 +261,7 @@ func TestNextOf(t *testing.T) {
 func TestHandleGoesOnPanicking(t *testing.T) {
 	q := newQueue()
 	defer q.ShutDown()
-	nothing := func(context.Context, string) error { return nil }
+	nothing := fine
 	afterRun := worker.New(newQueue(), nothing, options{})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -3,8 +3,11 @@ package worker_test
 import (
 	"bytes"
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -73,45 +76,50 @@ type (
 	stuck   = worker.RunningKey[string]
 )
 
+// answers returns a handler that always returns err.
+func answers(err error) handler { return func(context.Context, string) error { return err } }
+
+// broken is a handler that always fails, fine one that never does.
+var broken, fine = answers(errBroken), answers(nil)
+
+// attempts returns a handler that notes the attempts of its calls and gives one of the answers to each.
+func attempts(noted *[]int, answers ...error) handler {
+	return func(ctx context.Context, _ string) error {
+		*noted = append(*noted, worker.Attempt(ctx))
+		return answers[len(*noted)-1]
+	}
+}
+
+// addAll adds keys that are separated by spaces.
+func addAll(q stringQueue, keys string) {
+	for _, key := range strings.Fields(keys) {
+		q.Add(key)
+	}
+}
+
+// equal checks a slice.
+func equal[E comparable](t *testing.T, what string, got []E, want ...E) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s:\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
 // running is a Run that goes on.
 type running struct {
 	t      *testing.T
+	runner worker.Runner
 	cancel context.CancelFunc
 	begun  time.Time
-	result chan error // that of Run, and a leftError
+	result chan error
 }
 
-// leftError has what a pool left undone, for the tests alone: what Run returns is nil then.
-type leftError struct{ left worker.Left[string] }
+func run(t *testing.T, r worker.Runner) *running { return runIn(t.Context(), t, r) }
 
-func (e *leftError) Error() string { return "left: " + e.left.String() }
-
-// withLeft joins a leftError to what Run of r has returned, if anything was left.
-func withLeft(r worker.Runner, err error) error {
-	p, ok := r.(*worker.Pool[string])
-	if !ok || p.Left().Empty() {
-		return err
-	}
-	if err == nil {
-		return &leftError{p.Left()}
-	}
-	return errors.Join(err, &leftError{p.Left()})
-}
-
-// left returns the keys that err, from withLeft, says were left undone.
-func left(t *testing.T, err error) worker.Left[string] {
-	t.Helper()
-	var e *leftError
-	if !errors.As(err, &e) {
-		t.Fatalf("nothing was left, and Run returned %v", err)
-	}
-	return e.left
-}
-
-func run(t *testing.T, r worker.Runner) *running {
-	ctx, cancel := context.WithCancel(t.Context())
-	g := &running{t: t, cancel: cancel, begun: time.Now(), result: make(chan error, 1)}
-	go func() { g.result <- withLeft(r, r.Run(ctx)) }()
+func runIn(ctx context.Context, t *testing.T, r worker.Runner) *running {
+	ctx, cancel := context.WithCancel(ctx)
+	g := &running{t, r, cancel, time.Now(), make(chan error, 1)}
+	go func() { g.result <- r.Run(ctx) }()
 	synctest.Wait()
 	return g
 }
@@ -159,8 +167,29 @@ func (g *running) end() error {
 // endCleanly checks that nothing is left undone.
 func (g *running) endCleanly() {
 	g.t.Helper()
-	if err := g.end(); err != nil {
-		g.t.Errorf("Run: %v", err)
+	g.leaves(g.end(), "nothing")
+}
+
+// returnedLeaving checks that Run has returned nil, and what the pool has left undone.
+func (g *running) returnedLeaving(left string) {
+	g.t.Helper()
+	g.leaves(g.returned(), left)
+}
+
+// endLeaving is end, and checks the same.
+func (g *running) endLeaving(left string) {
+	g.t.Helper()
+	g.leaves(g.end(), left)
+}
+
+func (g *running) leaves(err error, want string) {
+	g.t.Helper()
+	left := "nothing"
+	if method := reflect.ValueOf(g.runner).MethodByName("Left"); method.IsValid() {
+		left = fmt.Sprint(method.Call(nil)[0]) // of a pool of any keys
+	}
+	if err != nil || left != want {
+		g.t.Errorf("Run returned %v, left: %s, want: %s", err, left, want)
 	}
 }
 

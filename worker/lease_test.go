@@ -58,9 +58,7 @@ func TestLease(t *testing.T) {
 			q.Add("a")
 			r.after(time.Minute)
 			got := j.take()
-			if want := []string{"add a", "lease a", "lost", "release a", "done a"}; !slices.Equal(got, want) {
-				t.Errorf("got %q, want %q", got, want)
-			}
+			equal(t, "got", got, "add a", "lease a", "lost", "release a", "done a")
 			r.endCleanly()
 		})
 	}
@@ -148,13 +146,11 @@ func TestLeaseThatHasEnded(t *testing.T) {
 		var j journal
 		q := leasing{newQueue(), &j, func(cancel context.CancelCauseFunc) { cancel(errLeaseLost) }}
 		logger, logs := newLogger()
-		p := worker.New(q, func(context.Context, string) error { return errBroken },
+		p := worker.New(q, broken,
 			options{HandlerTimeout: time.Hour, MaxRetries: 5, Logger: logger, OnFinish: func(context.Context, outcome) { t.Error("OnFinish") }})
 		q.Add("a")
 		r := run(t, p)
-		if got, want := j.take(), []string{"add a", "lease a", "release a", "done a"}; !slices.Equal(got, want) {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		equal(t, "got", j.take(), "add a", "lease a", "release a", "done a")
 		if st := p.Stats(); st.Handled+st.Failed != 0 || st.Failing != 0 || st.Busy != 0 {
 			t.Errorf("%+v", st)
 		}

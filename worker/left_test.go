@@ -125,8 +125,7 @@ func TestOnLeft(t *testing.T) {
 		if lefts != nil {
 			t.Errorf("left: %v", lefts)
 		}
-		q.Add("fatal")
-		q.Add("queued")
+		addAll(q, "fatal queued")
 		p := worker.New(q, func(context.Context, string) error { return worker.Fatal(errBroken) }, options{OnLeft: onLeft})
 		if !p.Left().Empty() || p.Left().String() != "nothing" {
 			t.Errorf("left before Run: %v", p.Left())
@@ -210,22 +209,13 @@ func TestForeignCodeMayCallThePool(t *testing.T) {
 		q.Add(&stoppingKey{stop})
 		p = worker.New(q, func(context.Context, *stoppingKey) error { return errBroken },
 			worker.Options[*stoppingKey]{})
-		ctx, cancel := context.WithCancel(t.Context())
-		result := make(chan error)
-		go func() { result <- p.Run(ctx) }()
-		synctest.Wait()
-		cancel()
-		if err := <-result; err != nil || p.Left().String() != "1 failed and not retried: key" {
-			t.Errorf("Run returned %v, left: %v", err, p.Left())
-		}
+		run(t, p).endLeaving("1 failed and not retried: key")
 	})
 	synctest.Test(t, func(t *testing.T) {
 		var p *worker.Pool[string]
 		stop := func() { p.Stop(worker.Running) }
 		p = worker.New(newQueue(), sleeper(new(journal)), options{Name: "q", Logger: slog.New(stoppingLog{slog.DiscardHandler, stop})})
-		if err := run(t, p).returned(); err != nil {
-			t.Error(err)
-		}
+		run(t, p).returnedLeaving("nothing")
 	})
 }
 
@@ -251,9 +241,7 @@ func TestDoneThatTakesLong(t *testing.T) {
 		r.after(30 * time.Second)
 		r.cancel()
 		r.after(31 * time.Second)
-		if err := r.returned(); err != nil {
-			t.Errorf("Run returned %v", err)
-		}
+		r.returnedLeaving("nothing")
 		r.after(2 * time.Hour)
 		wantMatchedDones(t, q)
 	})
@@ -274,13 +262,12 @@ func (q lateQueue) GetContext(ctx context.Context) (string, error) {
 func TestKeyThatIsGotTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
-		for _, key := range []string{"a", "b", "c"} {
-			q.Add(key)
-		}
+		addAll(q, "a b c")
 		var j journal
-		r := run(t, worker.New(lateQueue{q}, sleeper(&j), options{Workers: 2}))
-		r.cancel()
-		e := left(t, r.returned())
+		p := worker.New(lateQueue{q}, sleeper(&j), options{Workers: 2})
+		r := run(t, p)
+		_ = r.end()
+		e := p.Left()
 		slices.Sort(e.NotStarted)
 		if !slices.Equal(e.NotStarted, []string{"a", "b", "c"}) || j.take() != nil {
 			t.Errorf("left: %+v", e)
@@ -305,14 +292,11 @@ func (q slowGet) GetContext(ctx context.Context) (string, error) {
 func TestKeyThatTakesLongToGet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
-		q.Add("a")
-		q.Add("b")
+		addAll(q, "a b")
 		r := run(t, worker.New(slowGet{lateQueue{q}}, sleeper(new(journal)), options{Drain: worker.Nothing, CancelGrace: worker.NoGrace}))
 		r.cancel()
 		r.after(time.Second)
-		if e := left(t, r.returned()); !slices.Equal(e.NotStarted, []string{"a", "b"}) {
-			t.Errorf("left: %+v", e)
-		}
+		r.returnedLeaving("2 queued and not started: a, b")
 		wantMatchedDones(t, q)
 	})
 }

@@ -261,8 +261,7 @@ func TestPanicOfTheClock(t *testing.T) {
 			inBubble(t, func(t *testing.T, q stringQueue) {
 				var mu sync.Mutex
 				var handled []string
-				q.Add("a")
-				q.Add("b")
+				addAll(q, "a b")
 				c := newPanickyClock(at)
 				p := worker.New(q, func(_ context.Context, key string) error {
 					time.Sleep(3 * time.Second)
@@ -280,9 +279,7 @@ func TestPanicOfTheClock(t *testing.T) {
 				}
 				handled = append(handled, p.Left().NotStarted...)
 				slices.Sort(handled)
-				if !slices.Equal(handled, []string{"a", "b"}) {
-					t.Errorf("handled or reported: %q", handled)
-				}
+				equal(t, "handled or reported", handled, "a", "b")
 			})
 		})
 	}

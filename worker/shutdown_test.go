@@ -172,8 +172,7 @@ func TestStopBeforeRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, q stringQueue) {
 				var j journal
-				q.Add("1s")
-				q.Add("2s")
+				addAll(q, "1s 2s")
 				p := worker.New(q, sleeper(&j), options{CancelGrace: time.Minute})
 				setWorkers(t, p, c.workers)
 				p.Stop(c.stop)
@@ -203,12 +202,11 @@ func TestDoneOfAHandlerThatIsLeftBehind(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var j journal
 		counted := countDone(q)
-		q.Add("1h")
-		q.Add("2s")
+		addAll(q, "1h 2s")
 		r := run(t, worker.New(counted, sleeper(&j), options{DrainTimeout: 10 * time.Second, CancelGrace: worker.NoGrace}))
 		r.cancel()
 		r.after(10 * time.Second)
-		left(t, r.returned())
+		r.returnedLeaving("1 still running: 1h; 1 queued and not started: 2s")
 		if got := j.take(); len(got) != 2 || !strings.HasPrefix(got[1], "end 1h: worker: the time to finish") {
 			t.Errorf("at the timeout: %q", got)
 		}
@@ -221,9 +219,7 @@ func TestDoneOfAHandlerThatIsLeftBehind(t *testing.T) {
 				t.Errorf("%d Dones of %s", done, key)
 			}
 		}
-		if got := j.take(); !slices.Equal(got, []string{"return 1h"}) {
-			t.Errorf("after all: %q", got)
-		}
+		equal(t, "after all", j.take(), "return 1h")
 	})
 }
 
@@ -232,9 +228,7 @@ func TestDoneOfAHandlerThatIsLeftBehind(t *testing.T) {
 func TestFatal(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		logger, logs := newLogger()
-		for _, key := range []string{"2s", "1s", "queued"} {
-			q.Add(key)
-		}
+		addAll(q, "2s 1s queued")
 		p := worker.New(q, func(ctx context.Context, key string) error {
 			d, _ := time.ParseDuration(key)
 			time.Sleep(d)
@@ -300,11 +294,9 @@ func TestCauseOfTheEnd(t *testing.T) {
 					return nil
 				}, c.o)
 				ctx, cancel := context.WithCancelCause(t.Context())
-				result := make(chan error)
-				go func() { result <- p.Run(ctx) }()
-				synctest.Wait()
+				r := runIn(ctx, t, p)
 				c.end(p, cancel)
-				if err := <-result; err != nil || cause != c.want {
+				if err := <-r.result; err != nil || cause != c.want {
 					t.Errorf("Run returned %v, the cause is %v, want %v", err, cause, c.want)
 				}
 			})
@@ -316,16 +308,12 @@ func TestCauseOfTheEnd(t *testing.T) {
 func TestRunOverAQueueThatIsShutDown(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var j journal
-		q.Add("1s")
-		q.Add("2s")
+		addAll(q, "1s 2s")
 		q.ShutDown()
 		r := run(t, worker.New(q, sleeper(&j), options{}))
 		r.after(3 * time.Second)
-		if err := r.returned(); err != nil || len(j.take()) != 4 {
-			t.Errorf("Run returned %v", err)
-		}
-		if err := run(t, worker.New(q, sleeper(&j), options{})).returned(); err != nil {
-			t.Errorf("with nothing left Run returned %v", err)
-		}
+		r.returnedLeaving("nothing")
+		equal(t, "handled", j.take(), "start 1s", "return 1s", "start 2s", "return 2s")
+		run(t, worker.New(q, sleeper(&j), options{})).returnedLeaving("nothing")
 	})
 }

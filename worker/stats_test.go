@@ -61,9 +61,7 @@ func TestStats(t *testing.T) {
 			}
 		}
 		check("before Run", worker.Stats{Wanted: 3})
-		for _, key := range []string{"fine", "fails", "panics", "exits", "later", "terminal", "slow", "stuck"} {
-			q.Add(key)
-		}
+		addAll(q, "fine fails panics exits later terminal slow stuck")
 		r := run(t, p)
 		check("at once", worker.Stats{Wanted: 3, Living: 3, Busy: 3})
 		r.after(30 * time.Millisecond)
@@ -83,7 +81,7 @@ func TestStats(t *testing.T) {
 		setWorkers(t, p, 2)
 		p.Stop(worker.Nothing)
 		r.after(27 * time.Second)
-		left(t, r.returned())
+		_ = r.returned()
 		check("given up", worker.Stats{Living: 1, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1})
 		r.after(time.Minute)
 		check("ended", worker.Stats{Handled: 11, Failed: 4, Panicked: 1, TimedOut: 2, Requeued: 1, RequeuedAfter: 1, Dropped: 1, Ended: true})
@@ -136,8 +134,7 @@ func TestRunningKeys(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			return nil
 		}, options{Workers: 2, StuckAfter: 5 * time.Second})
-		q.Add("a")
-		q.Add("b")
+		addAll(q, "a b")
 		r := run(t, p)
 		r.after(6 * time.Second)
 		want := []worker.RunningKey[string]{
@@ -172,9 +169,7 @@ func TestSnapshotAsJSON(t *testing.T) {
 		if err != nil || !strings.Contains(string(empty), `"running":[],"failing":[],"dropped":[]`) {
 			t.Errorf("%s %v", empty, err)
 		}
-		q.Add("drops")
-		q.Add("fails")
-		q.Add("runs")
+		addAll(q, "drops fails runs")
 		r := run(t, p)
 		r.after(1500 * time.Millisecond)
 		text, err := json.Marshal(p.Snapshot(10))
@@ -248,7 +243,7 @@ func TestSnapshotAsksLittle(t *testing.T) {
 				if c.byKey {
 					queue = askedByKey{q}
 				}
-				p := worker.New(queue, func(context.Context, string) error { return errBroken }, options{})
+				p := worker.New(queue, broken, options{})
 				r := run(t, p)
 				q.most = 0
 				s := p.Snapshot(c.limit)
@@ -331,9 +326,7 @@ func newProvider() provider {
 func TestWatchPool(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		metrics := newProvider()
-		for _, key := range []string{"runs", "fails", "drops"} {
-			q.Add(key)
-		}
+		addAll(q, "runs fails drops")
 		handle := func(_ context.Context, key string) error {
 			switch key {
 			case "fails":
@@ -380,7 +373,7 @@ func TestWatchPoolByDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[string](),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "queue"})
-		run(t, worker.New(q, func(context.Context, string) error { return nil }, options{})).endCleanly()
+		run(t, worker.New(q, fine, options{})).endCleanly()
 		if len(metrics.stats) != 1 || metrics.stats["queue"] == nil {
 			t.Errorf("watched: %v", metrics.stats)
 		}

@@ -97,8 +97,9 @@ func TestHandlerTimeoutOnFakeClock(t *testing.T) {
 		synctest.Wait()
 		r.goesOn()
 		clock.Step(time.Second)
-		if err := r.returned(); err != nil || errs[0] != context.Canceled {
-			t.Errorf("Run returned %v, the context's errors were %v", err, errs)
+		r.returnedLeaving("nothing")
+		if errs[0] != context.Canceled {
+			t.Errorf("the context's errors were %v", errs)
 		}
 	})
 }
@@ -123,12 +124,9 @@ func TestStuck(t *testing.T) {
 		r.after(2 * time.Second)
 		q.Add("1h")
 		r.after(3 * time.Second)
-		q.Add("14s")
-		q.Add("16s")
+		addAll(q, "14s 16s")
 		r.after(10 * time.Minute)
-		if got, want := j.take(), []string{"1h 15s at 17s", "16s 15s at 18s"}; !slices.Equal(got, want) {
-			t.Errorf("%q, want %q", got, want)
-		}
+		equal(t, "got", j.take(), "1h 15s at 17s", "16s 15s at 18s")
 		if _, done := counted.counts("1h"); done != 0 {
 			t.Error("a stuck handler lost its key")
 		}
@@ -142,9 +140,7 @@ func TestStuck(t *testing.T) {
 		// The next call of the same key is another one.
 		q.Add("1h")
 		r.after(3 * time.Hour)
-		if got, want := j.take(), []string{"1h 15s at 2h0m15s"}; !slices.Equal(got, want) {
-			t.Errorf("%q, want %q", got, want)
-		}
+		equal(t, "got", j.take(), "1h 15s at 2h0m15s")
 		r.endCleanly()
 	})
 }
@@ -217,8 +213,7 @@ func TestStuckOnAFakeClock(t *testing.T) {
 func TestOnStuckThatBlocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var j journal
-		q.Add("a")
-		q.Add("b")
+		addAll(q, "a b")
 		r := run(t, worker.New(q, func(context.Context, string) error {
 			time.Sleep(time.Minute)
 			return nil
@@ -229,7 +224,7 @@ func TestOnStuckThatBlocks(t *testing.T) {
 		r.after(2 * time.Second)
 		r.cancel()
 		r.after(3 * time.Second)
-		left(t, r.returned())
+		r.returnedLeaving("2 still running: a, b")
 		r.after(2 * time.Hour)
 		if n := len(j.take()); n != 1 {
 			t.Errorf("%d reports", n)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -138,9 +137,7 @@ func TestUntilAdded(t *testing.T) {
 		r.after(time.Second)
 		q.Add("a")
 		r.after(time.Minute)
-		if want := []string{"1 at 0s", "1 at 1s"}; !slices.Equal(calls, want) {
-			t.Errorf("attempts %q, want %q", calls, want)
-		}
+		equal(t, "attempts", calls, "1 at 0s", "1 at 1s")
 		if results[0].Next != worker.NextInterrupted || !errors.Is(results[0].Err, worker.ErrAdded) || results[1].Next != worker.NextForget {
 			t.Errorf("results: %+v", results)
 		}
@@ -438,9 +435,7 @@ func TestInterruptedAtTheEnd(t *testing.T) {
 				r := run(t, p)
 				r.cancel()
 				r.after(10 * time.Second)
-				if got := left(t, r.returned()); !slices.Equal(got.NotStarted, []string{"a"}) || len(got.Failing) != 0 {
-					t.Errorf("added %v, drain %v: left %v", added, drain, got)
-				}
+				r.returnedLeaving("1 queued and not started: a")
 			})
 		}
 	}

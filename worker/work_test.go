@@ -217,12 +217,8 @@ func TestWhatForgets(t *testing.T) {
 		q.AddRateLimited("a") // The last call's is not the pool's.
 		time.Sleep(time.Hour)
 		r.endCleanly()
-		if want := []int{1, 2, 3, 1, 2, 1, 1, 1}; !slices.Equal(attempts, want) {
-			t.Errorf("attempts %v, want %v", attempts, want)
-		}
-		if want := []int{0, 1, 2, 0, 1, 0, 0, 1}; !slices.Equal(counts, want) {
-			t.Errorf("limiter's counts %v, want %v", counts, want)
-		}
+		equal(t, "attempts", attempts, 1, 2, 3, 1, 2, 1, 1, 1)
+		equal(t, "limiter's counts", counts, 0, 1, 2, 0, 1, 0, 0, 1)
 		if n := q.NumRequeues("a"); n != 0 {
 			t.Errorf("at the end the limiter counts %d", n)
 		}
@@ -250,9 +246,7 @@ func TestWhatForgetsWithLimiterThatDoesNotCount(t *testing.T) {
 		q.Add("a")
 		r.after(2 * time.Minute)
 		r.endCleanly()
-		if want := []int{1, 2, 1, 2, 1, 2, 1}; !slices.Equal(attempts, want) {
-			t.Errorf("attempts %v, want %v", attempts, want)
-		}
+		equal(t, "attempts", attempts, 1, 2, 1, 2, 1, 2, 1)
 	})
 }
 
@@ -396,17 +390,13 @@ func TestMiddleware(t *testing.T) {
 		p := worker.New(q, func(context.Context, string) error { j.add("handler"); return nil }, options{
 			Middleware: []func(worker.Handler[string]) worker.Handler[string]{named("outer"), named("inner")},
 		})
-		if got := j.take(); !slices.Equal(got, []string{"wrap inner", "wrap outer"}) {
-			t.Errorf("New: %q", got)
-		}
+		equal(t, "New", j.take(), "wrap inner", "wrap outer")
 		r := run(t, p)
 		if got := j.take(); !slices.Equal(got, []string{"outer a", "inner a", "outer returns"}) || p.Stats().Panicked != 1 {
 			t.Errorf("first: %q", got)
 		}
 		r.after(time.Second)
-		if got := j.take(); !slices.Equal(got, []string{"outer a", "inner a", "handler", "inner returns", "outer returns"}) {
-			t.Errorf("second: %q", got)
-		}
+		equal(t, "second", j.take(), "outer a", "inner a", "handler", "inner returns", "outer returns")
 		r.endCleanly()
 	})
 }
