@@ -3,9 +3,11 @@ package worker_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -81,6 +83,32 @@ func answers(err error) handler { return func(context.Context, string) error { r
 
 // broken is a handler that always fails, fine one that never does.
 var broken, fine = answers(errBroken), answers(nil)
+
+// acts is a handler that does what its key says. One that is a duration takes as long.
+func acts(ctx context.Context, key string) error {
+	switch word, _, _ := strings.Cut(key, " "); word {
+	case "fails":
+		return errors.New(key + " is broken")
+	case "drops":
+		return worker.Terminal(errors.New(key + " is broken"))
+	case "fatal":
+		return worker.Fatal(errBroken)
+	case "later":
+		return worker.RequeueAfter(time.Hour)
+	case "panics":
+		thePanickingFunction()
+	case "exits":
+		runtime.Goexit()
+	case "waits":
+		<-ctx.Done()
+	default:
+		d, _ := time.ParseDuration(key)
+		time.Sleep(d)
+	}
+	return nil
+}
+
+func thePanickingFunction() { panic("what a value") }
 
 // attempts returns a handler that notes the attempts of its calls and gives one of the answers to each.
 func attempts(noted *[]int, answers ...error) handler {

@@ -230,28 +230,19 @@ func keysOf(failed iter.Seq[worker.FailedKey[any]]) (keys []any) {
 func TestInspectPool(t *testing.T) {
 	overNotifying(t, func(t *testing.T, q notifying) {
 		metrics := inspecting{newProvider(), make(map[string]worker.Inspector)}
-		p := worker.New(q, func(ctx context.Context, key string) error {
-			switch {
-			case strings.HasPrefix(key, "fails"):
-				return errors.New(key + " is broken")
-			case strings.HasPrefix(key, "drops"):
-				return worker.Terminal(errors.New(key + " is broken"))
-			}
-			<-ctx.Done()
-			return nil
-		}, options{Name: "pool", Workers: 2, MetricsProvider: metrics, StuckAfter: time.Second})
+		p := worker.New(q, acts, options{Name: "pool", Workers: 2, MetricsProvider: metrics, StuckAfter: time.Second})
 		r := run(t, p)
 		for _, key := range []string{"fails 1", "drops 1", "fails 2", "drops 2"} {
 			q.Add(key)
 			synctest.Wait()
 		}
-		q.AddCause("runs", workqueue.Cause{Reason: "changed"})
+		q.AddCause("waits", workqueue.Cause{Reason: "changed"})
 		r.after(1500 * time.Millisecond)
 		i := metrics.pools["pool"]
 		if i.Queue != any(q) || i.Stats().Handled != 6 || metrics.stats["pool"] == nil || metrics.snapshots["pool"] != nil {
 			t.Errorf("%+v", i.Stats())
 		}
-		if s := i.Snapshot(1); len(s.Running) != 1 || s.Running[0].Key != "runs" || s.Running[0].Stack == "" || len(s.Failing) != 1 || len(s.Dropped) != 1 || s.DroppedKeys != 2 {
+		if s := i.Snapshot(1); len(s.Running) != 1 || s.Running[0].Key != "waits" || s.Running[0].Stack == "" || len(s.Failing) != 1 || len(s.Dropped) != 1 || s.DroppedKeys != 2 {
 			t.Errorf("%+v", s)
 		}
 		equal(t, "failing", keysOf(i.FailingKeys()), "fails 2", "fails 1")
@@ -262,8 +253,8 @@ func TestInspectPool(t *testing.T) {
 		for range i.DroppedKeys() {
 			break
 		}
-		k := i.SnapshotKey("runs")
-		if k.Key != "runs" || k.Running == nil || k.Running.Stack == "" || k.Causes.String() != "changed" || k.Failing != nil || k.Dropped != nil {
+		k := i.SnapshotKey("waits")
+		if k.Key != "waits" || k.Running == nil || k.Running.Stack == "" || k.Causes.String() != "changed" || k.Failing != nil || k.Dropped != nil {
 			t.Errorf("%+v", k)
 		}
 		if k := i.SnapshotKey("fails 1"); k.Failing == nil || k.Failing.Err != "fails 1 is broken" || len(k.FailedCalls) != 2 || !k.Causes.IsZero() {
@@ -280,11 +271,11 @@ func TestInspectPool(t *testing.T) {
 		q.Forget("fails 1")
 		equal(t, "dropped", keysOf(i.DroppedKeys()), "drops 2")
 		equal(t, "failing", keysOf(i.FailingKeys()), "fails 2")
-		if i.Cancel("fails 2") || !i.Cancel("runs") {
+		if i.Cancel("fails 2") || !i.Cancel("waits") {
 			t.Error("Cancel does not know what runs")
 		}
 		synctest.Wait()
-		if i.SnapshotKey("runs").Running != nil {
+		if i.SnapshotKey("waits").Running != nil {
 			t.Error("it still runs")
 		}
 		for _, key := range []any{1, nil} {

@@ -51,8 +51,6 @@ func TestPanicHasValueAndStack(t *testing.T) {
 	})
 }
 
-func thePanickingFunction() { panic("what a value") }
-
 // TestCrashOnPanic runs itself in a process of its own, which is to crash.
 func TestCrashOnPanic(t *testing.T) {
 	const variable = "WORKER_TEST_CRASH"

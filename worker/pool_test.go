@@ -67,46 +67,38 @@ func TestSetWorkers(t *testing.T) {
 		}
 		p := worker.New(q, g.handle, options{Workers: 2})
 		r := run(t, p)
-		if n := g.now(); n != 2 {
-			t.Errorf("%d handlers", n)
+		check := func(what string, n, want int) {
+			t.Helper()
+			if n != want {
+				t.Errorf("%s: %d handlers, want %d", what, n, want)
+			}
 		}
-		// Growing is immediate.
+		check("at the beginning", g.now(), 2)
 		setWorkers(t, p, 5)
-		if n := g.now(); n != 5 {
-			t.Errorf("%d handlers after growing", n)
-		}
-		// Shrinking lets handlers finish, and starts no other meanwhile.
+		check("growing is immediate", g.now(), 5)
 		r.after(500 * time.Millisecond)
 		setWorkers(t, p, 3)
-		if n := g.now(); n != 5 {
-			t.Errorf("%d handlers while shrinking", n)
-		}
+		check("shrinking lets handlers finish", g.now(), 5)
 		r.after(time.Second)
 		g.reset()
 		r.after(10500 * time.Millisecond)
-		if n := g.reset(); n != 3 {
-			t.Errorf("%d handlers after shrinking", n)
+		check("shrinking starts no other", g.reset(), 3)
+		for _, n := range []int{0, 4, 3} {
+			setWorkers(t, p, n)
 		}
-		// Growing again before the surplus has gone starts no other.
-		setWorkers(t, p, 0)
-		setWorkers(t, p, 4)
-		setWorkers(t, p, 3)
 		r.after(20500 * time.Millisecond)
 		if n := g.reset(); n != 4 && n != 3 {
 			t.Errorf("%d handlers after changes", n)
 		}
 		r.after(25500 * time.Millisecond)
-		if n := g.reset(); n != 3 {
-			t.Errorf("%d handlers in the end", n)
-		}
+		check("in the end", g.reset(), 3)
 		r.after(time.Minute)
 		r.endCleanly()
-		if len(g.handled) != 100 {
-			t.Errorf("%d keys were handled", len(g.handled))
-		}
+		check("all", len(g.handled), 100)
 		setWorkers(t, p, 10) // Run has returned: nothing happens.
-		if n := p.Stats().Living; n != 0 {
-			t.Errorf("%d workers after the end", n)
+		check("after the end", p.Stats().Living, 0)
+		if err := p.SetWorkers(-1); err == nil || err.Error() != "worker: SetWorkers of a negative number: -1" {
+			t.Errorf("SetWorkers(-1) returned %v", err)
 		}
 	})
 }
@@ -114,28 +106,30 @@ func TestSetWorkers(t *testing.T) {
 // With no worker the pool starts nothing, and Run goes on. A plain queue's Get cannot be interrupted; the
 // key that comes out of it after the pause has begun must be there when the pause ends. Keys stay in order.
 func TestPause(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var g gauge
-		p := worker.New(q, g.handle, options{})
-		r := run(t, p)
-		setWorkers(t, p, 0)
-		var want []string
-		for i := range 10 {
-			q.Add(fmt.Sprint(i))
-			want = append(want, fmt.Sprint(i))
-		}
-		r.after(time.Hour)
-		r.goesOn()
-		if g.reset() != 0 {
-			t.Error("a paused pool has started a key")
-		}
-		setWorkers(t, p, 1)
-		r.after(time.Hour + 10*time.Second)
-		if g.reset() != 1 || !slices.Equal(g.handled, want) {
-			t.Errorf("after the pause %q were handled", g.handled)
-		}
-		r.endCleanly()
-	})
+	for _, beforeRun := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, q stringQueue) {
+			var g gauge
+			p := worker.New(q, g.handle, options{})
+			if beforeRun {
+				setWorkers(t, p, 0)
+			}
+			r := run(t, p)
+			setWorkers(t, p, 0)
+			addAll(q, "a b c d e f g h i j")
+			r.after(time.Hour)
+			r.goesOn()
+			if g.reset() != 0 {
+				t.Error("a paused pool has started a key")
+			}
+			setWorkers(t, p, 1)
+			r.after(time.Hour + 10*time.Second)
+			equal(t, "after the pause", g.handled, "a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
+			if g.reset() != 1 {
+				t.Error("more than one worker")
+			}
+			r.endCleanly()
+		})
+	}
 }
 
 func TestPauseWhileHandling(t *testing.T) {
@@ -154,25 +148,6 @@ func TestPauseWhileHandling(t *testing.T) {
 		equal(t, "handled", g.handled, "a")
 		r.cancel()
 		r.returnedLeaving("1 queued and not started: b")
-	})
-}
-
-func TestSetWorkersBeforeRun(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var g gauge
-		q.Add("a")
-		p := worker.New(q, g.handle, options{Workers: 7})
-		setWorkers(t, p, 0)
-		r := run(t, p)
-		if g.now() != 0 {
-			t.Error("the pool is not paused")
-		}
-		if err := p.SetWorkers(-1); err == nil || err.Error() != "worker: SetWorkers of a negative number: -1" {
-			t.Errorf("SetWorkers(-1) returned %v", err)
-		}
-		setWorkers(t, p, 1)
-		r.after(time.Second)
-		r.endCleanly()
 	})
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -26,24 +25,7 @@ func TestStats(t *testing.T) {
 				return nil
 			}
 			time.Sleep(20 * time.Millisecond)
-			switch key {
-			case "fails":
-				return errBroken
-			case "panics":
-				panic("oh")
-			case "exits":
-				runtime.Goexit()
-			case "later":
-				return worker.RequeueAfter(time.Hour)
-			case "terminal":
-				return worker.Terminal(errBroken)
-			case "slow":
-				<-ctx.Done()
-				return nil
-			case "stuck":
-				time.Sleep(40 * time.Second)
-			}
-			return nil
+			return acts(ctx, key)
 		}, options{Name: "pool", Workers: 3, HandlerTimeout: 10 * time.Second, StuckAfter: 10 * time.Second})
 		check := func(when string, want worker.Stats) {
 			t.Helper()
@@ -61,7 +43,7 @@ func TestStats(t *testing.T) {
 			}
 		}
 		check("before Run", worker.Stats{Wanted: 3})
-		addAll(q, "fine fails panics exits later terminal slow stuck")
+		addAll(q, "fine fails panics exits later drops waits 40s")
 		r := run(t, p)
 		check("at once", worker.Stats{Wanted: 3, Living: 3, Busy: 3})
 		r.after(30 * time.Millisecond)
@@ -137,14 +119,13 @@ func TestRunningKeys(t *testing.T) {
 		addAll(q, "a b")
 		r := run(t, p)
 		r.after(6 * time.Second)
-		want := []worker.RunningKey[string]{
-			{Key: "b", Attempt: 1, Started: start, Duration: 6 * time.Second, Stuck: true},
-			{Key: "a", Attempt: 2, Started: start.Add(time.Second), Duration: 5 * time.Second},
-		}
 		got := p.Snapshot(10).Running
 		got[1].Stuck = false // At this very moment.
-		if !slices.Equal(got, want) || len(p.Snapshot(1).Running) != 1 || len(p.Snapshot(-1).Running) != 0 {
-			t.Errorf("running: %+v", got)
+		equal(t, "running", got,
+			worker.RunningKey[string]{Key: "b", Attempt: 1, Started: start, Duration: 6 * time.Second, Stuck: true},
+			worker.RunningKey[string]{Key: "a", Attempt: 2, Started: start.Add(time.Second), Duration: 5 * time.Second})
+		if len(p.Snapshot(1).Running) != 1 || len(p.Snapshot(-1).Running) != 0 {
+			t.Error("the limit is ignored")
 		}
 		r.after(time.Minute)
 		r.endCleanly()
@@ -154,31 +135,21 @@ func TestRunningKeys(t *testing.T) {
 func TestSnapshotAsJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
-		p := worker.New(q, func(_ context.Context, key string) error {
-			time.Sleep(time.Second)
-			if key == "drops" {
-				return worker.Terminal(errBroken)
-			}
-			if key == "fails" {
-				return errBroken
-			}
-			time.Sleep(time.Minute)
-			return nil
-		}, options{Workers: 3})
+		p := worker.New(q, acts, options{Workers: 3})
 		empty, err := json.Marshal(p.Snapshot(10))
 		if err != nil || !strings.Contains(string(empty), `"running":[],"failing":[],"dropped":[]`) {
 			t.Errorf("%s %v", empty, err)
 		}
-		addAll(q, "drops fails runs")
+		addAll(q, "drops fails 1m")
 		r := run(t, p)
-		r.after(1500 * time.Millisecond)
+		r.after(500 * time.Millisecond)
 		text, err := json.Marshal(p.Snapshot(10))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var back worker.Snapshot[string]
-		if err := json.Unmarshal(text, &back); err != nil || back.Stats.Busy != 1 || back.Running[0].Key != "runs" ||
-			back.Failing[0].NextTry.IsZero() || back.Dropped[0].Err != "broken" {
+		if err := json.Unmarshal(text, &back); err != nil || back.Stats.Busy != 1 || back.Running[0].Key != "1m" ||
+			back.Failing[0].NextTry.IsZero() || back.Dropped[0].Err != "drops is broken" {
 			t.Errorf("%s", text)
 		}
 		if strings.Count(string(text), "next_try") != 1 {
@@ -326,18 +297,8 @@ func newProvider() provider {
 func TestWatchPool(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		metrics := newProvider()
-		addAll(q, "runs fails drops")
-		handle := func(_ context.Context, key string) error {
-			switch key {
-			case "fails":
-				return errBroken
-			case "drops":
-				return worker.Terminal(errBroken)
-			}
-			time.Sleep(time.Minute)
-			return nil
-		}
-		p := worker.New(q, handle, options{Name: "pool", Workers: 2, MetricsProvider: metrics})
+		addAll(q, "1m fails drops")
+		p := worker.New(q, acts, options{Name: "pool", Workers: 2, MetricsProvider: metrics})
 		if len(metrics.stats) != 0 {
 			t.Error("New has announced the pool")
 		}
@@ -346,8 +307,8 @@ func TestWatchPool(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		s := metrics.snapshots["pool"](10)
-		if len(s.Running) != 1 || s.Running[0].Key != "runs" || len(s.Failing) != 1 || s.Failing[0].Key != "fails" ||
-			s.Failing[0].Err != "broken" || len(s.Dropped) != 1 || s.Dropped[0].Key != "drops" {
+		if len(s.Running) != 1 || s.Running[0].Key != "1m" || len(s.Failing) != 1 || s.Failing[0].Key != "fails" ||
+			s.Failing[0].Err != "fails is broken" || len(s.Dropped) != 1 || s.Dropped[0].Key != "drops" {
 			t.Errorf("%+v", s)
 		}
 		r.after(time.Hour)
@@ -356,7 +317,7 @@ func TestWatchPool(t *testing.T) {
 		if s := metrics.stats["pool"](); !s.Ended {
 			t.Errorf("%+v", s)
 		}
-		unnamed := worker.New(newQueue(), handle, options{MetricsProvider: metrics})
+		unnamed := worker.New(newQueue(), acts, options{MetricsProvider: metrics})
 		run(t, unnamed).endCleanly()
 		if len(metrics.stats) != 1 {
 			t.Error("a pool without a name is watched")

@@ -47,22 +47,6 @@ func TestHandlerTimeout(t *testing.T) {
 	})
 }
 
-// A handler's context ends when its call does if there is a timeout, so that no timer stays.
-func TestHandlerTimeoutLeavesNoTimer(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var kept context.Context
-		q.Add("a")
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			kept = ctx
-			return nil
-		}, options{HandlerTimeout: time.Hour}))
-		if kept.Err() != context.Canceled {
-			t.Errorf("after the call the context's error is %v", kept.Err())
-		}
-		r.endCleanly()
-	})
-}
-
 // On a clock that the context package knows nothing of, timeouts are the same.
 func TestHandlerTimeoutOnFakeClock(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {

@@ -199,55 +199,40 @@ func TestMaxRetries(t *testing.T) {
 	}
 }
 
-// Success and RequeueAfter both end a row of failures, also those that the limiter has counted for others.
+// Success and RequeueAfter both end a row of failures, also those that the limiter has counted for others, and whether or not
+// it counts.
 func TestWhatForgets(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		answers := []error{
-			errBroken, errBroken, worker.RequeueAfter(time.Second),
-			errBroken, worker.RequeueAfter(time.Second), worker.RequeueAfter(time.Second), nil, nil,
-		}
-		var attempts, counts []int
-		q.Add("a")
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			attempts = append(attempts, worker.Attempt(ctx))
-			counts = append(counts, q.NumRequeues(key))
-			return answers[len(attempts)-1]
-		}, options{MaxRetries: 2}))
-		time.Sleep(time.Hour)
-		q.AddRateLimited("a") // The last call's is not the pool's.
-		time.Sleep(time.Hour)
-		r.endCleanly()
-		equal(t, "attempts", attempts, 1, 2, 3, 1, 2, 1, 1, 1)
-		equal(t, "limiter's counts", counts, 0, 1, 2, 0, 1, 0, 0, 1)
-		if n := q.NumRequeues("a"); n != 0 {
-			t.Errorf("at the end the limiter counts %d", n)
-		}
-	})
-}
-
-// The pool's own count is forgotten too, which matters when the limiter counts nothing.
-func TestWhatForgetsWithLimiterThatDoesNotCount(t *testing.T) {
-	inBubble(t, func(t *testing.T, _ stringQueue) {
-		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedMaxOfRateLimiter[string]())
-		answers := []error{
-			errBroken, worker.Requeue{After: time.Second}, errBroken, worker.RequeueAfter(time.Second), errBroken, nil, nil,
-		}
-		var attempts []int
-		q.Add("a")
-		p := worker.New(q, func(ctx context.Context, key string) error {
-			attempts = append(attempts, worker.Attempt(ctx))
-			return answers[len(attempts)-1]
-		}, options{})
-		r := run(t, p)
-		if n := p.Stats().Failing; n != 0 {
-			t.Errorf("%d keys fail, one waits for its requeue", n)
-		}
-		r.after(time.Minute)
-		q.Add("a")
-		r.after(2 * time.Minute)
-		r.endCleanly()
-		equal(t, "attempts", attempts, 1, 2, 1, 2, 1, 2, 1)
-	})
+	answers := []error{
+		errBroken, errBroken, worker.RequeueAfter(time.Second), errBroken, worker.Requeue{After: time.Second},
+		worker.RequeueAfter(time.Second), nil, nil,
+	}
+	for _, limiter := range []workqueue.TypedRateLimiter[string]{
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour),
+		workqueue.NewTypedMaxOfRateLimiter[string](), // Counts nothing.
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			q := limitedQueue(limiter)
+			var noted, counts []int
+			handle := attempts(&noted, answers...)
+			q.Add("a")
+			p := worker.New(q, func(ctx context.Context, key string) error {
+				counts = append(counts, q.NumRequeues(key))
+				return handle(ctx, key)
+			}, options{MaxRetries: 2})
+			r := run(t, p)
+			r.after(time.Hour)
+			q.AddRateLimited("a") // The last call's is not the pool's.
+			r.after(2 * time.Hour)
+			r.endCleanly()
+			equal(t, "attempts", noted, 1, 2, 3, 1, 2, 1, 1, 1)
+			if q.NumRequeues("a") != 0 || p.Stats().Failing != 0 {
+				t.Errorf("at the end the limiter counts %d, the pool %d", q.NumRequeues("a"), p.Stats().Failing)
+			}
+			if counts[1] > 0 {
+				equal(t, "limiter's counts", counts, 0, 1, 2, 0, 1, 0, 0, 1)
+			}
+		})
+	}
 }
 
 // A handler that ends its goroutine must not cost the pool a worker, nor give it one more.
