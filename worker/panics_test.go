@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,23 +26,16 @@ import (
 func TestPanicHasValueAndStack(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var got error
-		q.Add("a")
-		r := run(t, worker.New(q, func(context.Context, string) error {
-			if got == nil {
-				thePanickingFunction()
+		q.Add("panics")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			if worker.Attempt(ctx) > 1 {
+				return nil
 			}
-			return nil
-		}, options{OnFinish: func(_ context.Context, r outcome) {
-			if r.Err != nil {
-				got = r.Err
-			}
-		}}))
+			return acts(ctx, key)
+		}, options{OnFinish: func(_ context.Context, r outcome) { got = cmp.Or(got, r.Err) }}))
 		var p *worker.PanicError
-		if !errors.As(got, &p) {
+		if !errors.As(got, &p) || p.Value != "what a value" || !strings.Contains(string(p.Stack), "thePanickingFunction") {
 			t.Fatalf("the error is %v", got)
-		}
-		if p.Value != "what a value" || !strings.Contains(string(p.Stack), "thePanickingFunction") {
-			t.Errorf("value %v, stack:\n%s", p.Value, p.Stack)
 		}
 		if p.Error() != "panic: what a value" || p.Unwrap() != nil {
 			t.Errorf("%v, %v", p, p.Unwrap())
