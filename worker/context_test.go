@@ -21,35 +21,27 @@ func TestHandlerContext(t *testing.T) {
 		q := workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "pods"})
-		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), contextKey{}, "value"))
 		var kept []context.Context
 		q.Add("a")
-		result := make(chan error)
-		go func() {
-			result <- worker.Run(ctx, q, func(ctx context.Context, key string) error {
-				ctx, cancel := context.WithTimeout(ctx, time.Hour)
-				defer cancel()
-				kept = append(kept, context.WithoutCancel(ctx))
-				worker.Logger(ctx).Info("hello")
-				if ctx.Value(contextKey{}) != "value" {
-					t.Error("a value of Run's context is missing")
-				}
-				if worker.Attempt(ctx) < 3 {
-					return errBroken
-				}
-				time.Sleep(time.Second)
-				if ctx.Err() != nil {
-					t.Errorf("the context has ended before the handler's time: %v", ctx.Err())
-				}
-				return nil
-			}, options{Logger: logger})
-		}()
-		time.Sleep(3500 * time.Millisecond)
-		cancel()
-		if err := <-result; err != nil {
-			t.Error(err)
-		}
-		q.Forget("a")
+		r := runIn(context.WithValue(t.Context(), contextKey{}, "value"), t, worker.New(q, func(ctx context.Context, key string) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Hour)
+			defer cancel()
+			kept = append(kept, context.WithoutCancel(ctx))
+			worker.Logger(ctx).Info("hello")
+			if ctx.Value(contextKey{}) != "value" {
+				t.Error("a value of Run's context is missing")
+			}
+			if worker.Attempt(ctx) < 3 {
+				return errBroken
+			}
+			time.Sleep(time.Second)
+			if ctx.Err() != nil {
+				t.Errorf("the context has ended before the handler's time: %v", ctx.Err())
+			}
+			return nil
+		}, options{Logger: logger}))
+		r.after(3500 * time.Millisecond)
+		r.endCleanly()
 		for i, ctx := range kept {
 			if worker.Attempt(ctx) != i+1 {
 				t.Errorf("call %d is attempt %d", i+1, worker.Attempt(ctx))

@@ -189,6 +189,9 @@ func TestFailingKeysThatAreGone(t *testing.T) {
 							t.Errorf("attempt %d, want %d", attempts["0"], want)
 						}
 						c.gone(q, "0")
+						if got := p.SnapshotKey("0"); got.Failing != nil || got.FailedCalls != nil {
+							t.Errorf("%+v", got)
+						}
 						if got := p.Snapshot(n).Failing; len(got) != 1 || got[0].Key != fmt.Sprint(n-1) {
 							t.Errorf("%d keys fail", len(got))
 						}

@@ -73,21 +73,6 @@ func TestGroupFatal(t *testing.T) {
 	})
 }
 
-func TestGroupEndOfOneIsNotTheEndOfAll(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var g worker.Group
-		other := newQueue()
-		g.Add(worker.New(q, sleeper(new(journal)), options{}))
-		g.Add(worker.New(other, sleeper(new(journal)), options{}))
-		r := run(t, &g)
-		other.ShutDown()
-		q.Add("1s")
-		r.after(time.Second)
-		r.goesOn()
-		r.endCleanly()
-	})
-}
-
 func TestGroupGoexit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g worker.Group

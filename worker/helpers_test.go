@@ -62,6 +62,9 @@ func inBubble(t *testing.T, test func(t *testing.T, q stringQueue)) {
 	})
 }
 
+// held returns how many keys of q were handed out and not Done.
+func held(q stringQueue) int { return stats(q).Processing }
+
 // wantMatchedDones checks that every key that was handed out was Done, and no other.
 func wantMatchedDones(t *testing.T, q stringQueue) {
 	t.Helper()
@@ -240,41 +243,6 @@ func (j *journal) take() []string {
 	lines := j.lines
 	j.lines = nil
 	return lines
-}
-
-// doneCounter counts the calls of Done and of Get that handed out a key.
-type doneCounter struct {
-	workqueue.TypedRateLimitingInterface[string]
-	mu         sync.Mutex
-	gets, done map[string]int
-}
-
-func countDone(q stringQueue) *doneCounter {
-	return &doneCounter{TypedRateLimitingInterface: q, gets: make(map[string]int), done: make(map[string]int)}
-}
-
-func (c *doneCounter) Get() (string, bool) {
-	key, shutdown := c.TypedRateLimitingInterface.Get()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !shutdown {
-		c.gets[key]++
-	}
-	return key, shutdown
-}
-
-func (c *doneCounter) Done(key string) {
-	c.mu.Lock()
-	c.done[key]++
-	c.mu.Unlock()
-	c.TypedRateLimitingInterface.Done(key)
-}
-
-// counts returns how often key was handed out and Done.
-func (c *doneCounter) counts(key string) (gets, done int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.gets[key], c.done[key]
 }
 
 // logBuffer is where a logger writes, without times.

@@ -15,7 +15,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -118,27 +117,6 @@ func TestFailedCalls(t *testing.T) {
 			t.Errorf("forgotten: %+v", got)
 		}
 		r.end()
-	})
-}
-
-// A key that was removed from the queue, or that the limiter has forgotten, has no failed calls.
-func TestFailedCallsOfStaleKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newPriorityQueue(priorityqueue.Config[string]{})
-		p := worker.New(q, broken, options{})
-		addAll(q, "removed forgotten")
-		r := run(t, p)
-		q.Remove("removed")
-		q.Forget("forgotten")
-		for _, key := range []string{"removed", "forgotten"} {
-			if got := p.SnapshotKey(key); got.Failing != nil || got.FailedCalls != nil {
-				t.Errorf("%+v", got)
-			}
-		}
-		if st := p.Stats(); st.Failing != 0 {
-			t.Errorf("%+v", st)
-		}
-		r.endCleanly()
 	})
 }
 

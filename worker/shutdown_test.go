@@ -201,24 +201,19 @@ func TestStopBeforeRun(t *testing.T) {
 func TestDoneOfAHandlerThatIsLeftBehind(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var j journal
-		counted := countDone(q)
 		addAll(q, "1h 2s")
-		r := run(t, worker.New(counted, sleeper(&j), options{DrainTimeout: 10 * time.Second, CancelGrace: worker.NoGrace}))
+		r := run(t, worker.New(q, sleeper(&j), options{DrainTimeout: 10 * time.Second, CancelGrace: worker.NoGrace}))
 		r.cancel()
 		r.after(10 * time.Second)
 		r.returnedLeaving("1 still running: 1h; 1 queued and not started: 2s")
 		if got := j.take(); len(got) != 2 || !strings.HasPrefix(got[1], "end 1h: worker: the time to finish") {
 			t.Errorf("at the timeout: %q", got)
 		}
-		if _, done := counted.counts("1h"); done != 0 {
+		if held(q) != 1 {
 			t.Error("Done before the handler returned")
 		}
 		r.after(time.Hour)
-		for _, key := range []string{"1h", "2s"} {
-			if _, done := counted.counts(key); done != 1 {
-				t.Errorf("%d Dones of %s", done, key)
-			}
-		}
+		wantMatchedDones(t, q)
 		equal(t, "after all", j.take(), "return 1h")
 	})
 }

@@ -66,15 +66,11 @@ func TestOutcomes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, q stringQueue) {
-				counted := countDone(q)
 				var calls []time.Duration
 				var finished, dropped []error
-				var begun time.Time
 				q.Add("a")
-				r := run(t, worker.New(counted, func(ctx context.Context, key string) error {
-					if begun.IsZero() {
-						begun = time.Now()
-					}
+				begun := time.Now()
+				r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 					calls = append(calls, time.Since(begun))
 					time.Sleep(time.Millisecond)
 					if len(calls) == 1 {
@@ -82,19 +78,12 @@ func TestOutcomes(t *testing.T) {
 					}
 					return nil
 				}, options{
-					OnDrop: func(_ context.Context, r outcome) {
-						dropped = append(dropped, r.Err)
-					},
+					OnDrop: func(_ context.Context, r outcome) { dropped = append(dropped, r.Err) },
 					OnFinish: func(ctx context.Context, r outcome) {
-						if _, done := counted.counts("a"); done != len(finished) {
-							t.Errorf("Done was called before OnFinish")
-						}
 						finished = append(finished, r.Err)
-						if r.Key != "a" || r.Duration != time.Millisecond || time.Since(r.Started) != time.Millisecond || r.Attempt != worker.Attempt(ctx) {
-							t.Errorf("OnFinish of %+v", r)
-						}
-						if want := c.next; len(finished) == 1 && r.Next != want {
-							t.Errorf("next: %v, want %v", r.Next, want)
+						if r.Key != "a" || r.Duration != time.Millisecond || time.Since(r.Started) != time.Millisecond ||
+							r.Attempt != worker.Attempt(ctx) || len(finished) == 1 && r.Next != c.next || held(q) != 1 {
+							t.Errorf("OnFinish of %+v, %d keys are held", r, held(q))
 						}
 					},
 				}))
@@ -120,16 +109,8 @@ func TestOutcomes(t *testing.T) {
 				if c.again > 0 {
 					want = append(want, time.Millisecond+c.again)
 				}
-				if !slices.Equal(calls, want) {
-					t.Errorf("calls at %v, want %v", calls, want)
-				}
-				gets, done := counted.counts("a")
-				if _, extended := q.(workqueue.Extended[string]); extended {
-					gets = len(calls) // countDone hides GetContext, and Get is not called
-				}
-				if gets != done || done != len(want) {
-					t.Errorf("%d Gets, %d Dones, want %d", gets, done, len(want))
-				}
+				equal(t, "calls at", calls, want...)
+				wantMatchedDones(t, q)
 				if n := q.NumRequeues("a"); n != 0 {
 					t.Errorf("at the end the limiter counts %d", n)
 				}
@@ -157,16 +138,13 @@ func TestMaxRetries(t *testing.T) {
 				if !c.counts {
 					q = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedMaxOfRateLimiter[string]())
 				}
-				var attempts []int
+				var noted []int
 				var times []time.Duration
 				added, drops := time.Now(), 0
+				handle := attempts(&noted, append(slices.Repeat([]error{errBroken}, 100), nil)...)
 				r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-					attempts = append(attempts, worker.Attempt(ctx))
 					times = append(times, time.Since(added))
-					if len(attempts) == 101 {
-						return nil
-					}
-					return errBroken
+					return handle(ctx, key)
 				}, options{MaxRetries: c.max, OnDrop: func(_ context.Context, r outcome) {
 					if drops++; r.Key != "a" || r.Err != errBroken || r.Attempt != len(c.at) {
 						t.Errorf("dropped: %+v", r)
@@ -175,22 +153,18 @@ func TestMaxRetries(t *testing.T) {
 				if c.forever {
 					q.Add("a")
 					r.after(101 * time.Hour)
-					if len(attempts) != 101 || drops != 0 {
-						t.Errorf("%d calls, %d drops", len(attempts), drops)
+					if len(noted) != 101 || drops != 0 {
+						t.Errorf("%d calls, %d drops", len(noted), drops)
 					}
 				}
 				for round := 1; round <= 2 && !c.forever; round++ {
-					attempts, times = nil, nil
-					added = time.Now()
+					noted, times, added = nil, nil, time.Now()
 					q.Add("a")
 					r.after(time.Duration(round) * time.Hour)
-					if !slices.Equal(times, c.at) || drops != round || q.NumRequeues("a") != 0 {
-						t.Errorf("attempts %v at %v, %d drops, the limiter counts %d", attempts, times, drops, q.NumRequeues("a"))
-					}
-					for i, n := range attempts {
-						if n != i+1 {
-							t.Errorf("attempts %v", attempts)
-						}
+					equal(t, "times", times, c.at...)
+					equal(t, "attempts", noted, []int{1, 2, 3, 4}[:len(c.at)]...)
+					if drops != round || q.NumRequeues("a") != 0 {
+						t.Errorf("%d drops, the limiter counts %d", drops, q.NumRequeues("a"))
 					}
 				}
 				r.endCleanly()
