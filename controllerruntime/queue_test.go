@@ -122,61 +122,6 @@ func TestPlaceInLine(t *testing.T) {
 	})
 }
 
-func TestShutDown(t *testing.T) {
-	inBubble(t, func(t *testing.T, q queue) {
-		got := make(chan bool, 2)
-		q.Add("held")
-		q.Get()
-		for range 2 {
-			go func() { _, _, shutdown := q.GetWithPriority(); got <- shutdown }()
-		}
-		synctest.Wait()
-		q.ShutDown()
-		q.ShutDown()
-		if first, second := <-got, <-got; !first || !second {
-			t.Error("a getter that waited got a key")
-		}
-		q.Done("held")
-		q.Add("late")
-		if _, shutdown := q.Get(); !shutdown || q.Len() != 0 {
-			t.Error("a key after ShutDown")
-		}
-	})
-	inBubble(t, func(t *testing.T, q queue) {
-		q.Add("held")
-		q.Get()
-		q.Add("held") // comes again, but not after ShutDown
-		q.Add("queued")
-		q.ShutDown()
-		q.Done("held")
-		if key, priority, shutdown := q.GetWithPriority(); !shutdown || key != "" || priority != 0 {
-			t.Errorf("GetWithPriority() = %s, %d, %v after ShutDown", key, priority, shutdown)
-		}
-	})
-}
-
-// A getter that waits because the only group is at its limit must not be given a key after ShutDown.
-func TestShutDownWithBlockedGroup(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := controllerruntime.With(priorityqueue.Config[string]{
-			Group: func(string) string { return "" }, Limit: func(string) int { return 1 },
-		})("name", clientgo.DefaultTypedControllerRateLimiter[string]())
-		q.Add("held")
-		q.Add("queued")
-		q.Get()
-		got := make(chan bool, 2)
-		for range 2 {
-			go func() { _, shutdown := q.Get(); got <- shutdown }()
-		}
-		synctest.Wait()
-		q.ShutDown()
-		q.Done("held")
-		if first, second := <-got, <-got; !first || !second {
-			t.Error("a getter that waited got a key")
-		}
-	})
-}
-
 // The metrics of a controller's queue have the controller's name, unless config has another.
 func TestNameAndMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
@@ -219,43 +164,54 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// After ShutDown nothing but the held keys is counted, every getter returns at once, and no drain waits for keys that no
-// worker will get.
-func TestShutDownWithQueuedKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		config := priorityqueue.Config[string]{Group: func(key string) string { return key }, Limit: func(string) int { return 1 }}
-		q := controllerruntime.With(config)("with queued keys", clientgo.DefaultTypedControllerRateLimiter[string]()).(*controllerruntime.Queue[string])
-		q.Add("held")
-		q.Get()
-		q.Add("held")
-		returned := make(chan bool, 3)
-		for range 3 {
-			go func() { _, shutdown := q.Get(); returned <- shutdown }()
-		}
-		synctest.Wait()
-		q.Pause()
-		q.Add("queued")
-		q.AddAfter("waiting", time.Hour)
-		q.ShutDown()
-		for range 3 {
-			if !<-returned {
-				t.Error("a getter that waited got a key")
-			}
-		}
-		if st := q.Stats(); st.Queued+st.Again+st.Waiting != 0 || st.Processing != 1 || q.Len() != 0 {
-			t.Errorf("Stats() = %+v", st)
-		}
-		drained := make(chan struct{})
-		go func() { q.ShutDownWithDrain(); close(drained) }()
-		synctest.Wait()
-		select {
-		case <-drained:
-			t.Error("a drain does not wait for the held key")
-		default:
-		}
-		q.Done("held")
-		<-drained // The bubble panics if this hangs.
-	})
+// After ShutDown nothing but the held keys is counted, every getter returns at once, also one that waits because the only group
+// is at its limit, and no drain waits for keys that no worker will get.
+func TestShutDown(t *testing.T) {
+	one := func(string) int { return 1 }
+	for name, config := range map[string]priorityqueue.Config[string]{
+		"no groups":        {},
+		"one group":        {Limit: one, Group: func(string) string { return "all" }},
+		"a group for each": {Limit: one, Group: func(key string) string { return key }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := controllerruntime.With(config)("", clientgo.DefaultTypedControllerRateLimiter[string]()).(*controllerruntime.Queue[string])
+				q.Add("held")
+				q.Get()
+				q.Add("held") // It comes again, but not after ShutDown.
+				returned := make(chan bool, 3)
+				for range 3 {
+					go func() { _, _, shutdown := q.GetWithPriority(); returned <- shutdown }()
+				}
+				synctest.Wait()
+				q.Pause()
+				q.Add("queued")
+				q.AddAfter("waiting", time.Hour)
+				q.ShutDown()
+				q.ShutDown()
+				for range 3 {
+					if !<-returned {
+						t.Error("a getter that waited got a key")
+					}
+				}
+				q.Add("late")
+				if st := q.Stats(); st.Queued+st.Again+st.Waiting != 0 || st.Processing != 1 || q.Len() != 0 {
+					t.Errorf("Stats() = %+v", st)
+				}
+				drained := make(chan struct{})
+				go func() { q.ShutDownWithDrain(); close(drained) }()
+				synctest.Wait()
+				if isClosed(drained) {
+					t.Error("a drain does not wait for the held key")
+				}
+				q.Done("held")
+				<-drained // The bubble panics if this hangs.
+				if key, priority, shutdown := q.GetWithPriority(); !shutdown || key != "" || priority != 0 {
+					t.Errorf("GetWithPriority() = %s, %d, %v after ShutDown", key, priority, shutdown)
+				}
+			})
+		})
+	}
 }
 
 // Each queue is handed out before its controller gets it.

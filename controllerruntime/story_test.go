@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	clientgo "k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -26,8 +25,6 @@ type inspectingPage struct {
 }
 
 func (p *inspectingPage) InspectPool(_ string, i worker.Inspector) { p.pool = i }
-
-var requestA = reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "a"}}
 
 // onWrapped is onManager with the queue of a Reconciler.
 func onWrapped(t *testing.T, options controllerruntime.Options[reconcile.Request], f func(s *scene, r *controllerruntime.Reconciler[reconcile.Request])) {
