@@ -122,19 +122,22 @@ func TestPlaceInLine(t *testing.T) {
 	})
 }
 
-// The metrics of a controller's queue have the controller's name, unless config has another.
+// A queue and its metrics have the controller's name, unless config has another. It is handed out before its controller gets it.
 func TestNameAndMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	provider := prom.NewProvider(registry, prom.Options{Namespace: "keyed"})
-	limiter := clientgo.DefaultTypedControllerRateLimiter[string]()
 	for want, config := range map[string]priorityqueue.Config[string]{
 		"controller": {MetricsProvider: provider}, "mine": {MetricsProvider: provider, Name: "mine"},
 	} {
-		q := controllerruntime.With(config)("controller", limiter).(*controllerruntime.Queue[string])
+		var handedOut clientgo.TypedRateLimitingInterface[string]
+		q := controllerruntime.With(config, func(q *controllerruntime.Queue[string]) {
+			handedOut = q
+			q.Pause()
+		})("controller", clientgo.DefaultTypedControllerRateLimiter[string]()).(*controllerruntime.Queue[string])
 		defer q.ShutDown()
 		q.Add("a")
-		if name := q.Stats().Name; name != want {
-			t.Errorf("the queue's name is %q, want %q", name, want)
+		if st := q.Stats(); st.Name != want || !st.Paused || handedOut != clientgo.TypedRateLimitingInterface[string](q) {
+			t.Errorf("%v was handed out: %+v, want the name %q", handedOut, st, want)
 		}
 	}
 	families, err := registry.Gather()
@@ -211,21 +214,5 @@ func TestShutDown(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// Each queue is handed out before its controller gets it.
-func TestOnNew(t *testing.T) {
-	var queues []*controllerruntime.Queue[string]
-	newQueue := controllerruntime.With(priorityqueue.Config[string]{}, func(q *controllerruntime.Queue[string]) {
-		q.Pause()
-		queues = append(queues, q)
-	})
-	for i, name := range []string{"first", "second"} {
-		q := newQueue(name, clientgo.DefaultTypedControllerRateLimiter[string]())
-		defer q.ShutDown()
-		if len(queues) != i+1 || q != clientgo.TypedRateLimitingInterface[string](queues[i]) || queues[i].Stats().Name != name || !queues[i].Stats().Paused {
-			t.Errorf("%d queues were handed out before %s was", len(queues), name)
-		}
 	}
 }

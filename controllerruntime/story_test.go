@@ -147,34 +147,6 @@ func TestErrAddedFromElsewhere(t *testing.T) {
 	})
 }
 
-// Cancel ends the context of one reconciliation, and what that returns decides.
-func TestCancelInManager(t *testing.T) {
-	onWrapped(t, controllerruntime.Options[reconcile.Request]{}, func(s *scene, r *controllerruntime.Reconciler[reconcile.Request]) {
-		var cause error
-		s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
-			if cause == nil {
-				<-ctx.Done()
-				cause = context.Cause(ctx)
-				return reconcile.Result{}, ctx.Err()
-			}
-			return reconcile.Result{}, nil
-		}
-		if r.Cancel(requestA) {
-			t.Error("Cancel of a request that is not reconciled")
-		}
-		s.create(false, "a")
-		time.Sleep(time.Minute)
-		if !r.Cancel(requestA) {
-			t.Error("Cancel found nothing")
-		}
-		time.Sleep(time.Minute)
-		s.want("a@0s", "a@1m1s") // It has failed once.
-		if cause != worker.ErrCanceled {
-			t.Errorf("canceled because of %v", cause)
-		}
-	})
-}
-
 // The page has the last attempts with the stacks of panics, the stack of a stuck reconciler, the causes, and hands.
 func TestInspectorInManager(t *testing.T) {
 	p := &inspectingPage{}
@@ -186,6 +158,9 @@ func TestInspectorInManager(t *testing.T) {
 		if p.snapshot != nil || p.pool.Queue != any(s.queue) || p.queue.Queue != any(s.queue) || p.name != "test" {
 			t.Error("the page was not given the Inspector")
 		}
+		if r.Cancel(requestA) {
+			t.Error("Cancel of a request that is not reconciled")
+		}
 		calls := 0
 		s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
 			time.Sleep(time.Second)
@@ -194,7 +169,7 @@ func TestInspectorInManager(t *testing.T) {
 				panic("bang")
 			case calls == 8:
 				<-ctx.Done()
-				return reconcile.Result{}, reconcile.TerminalError(context.Cause(ctx))
+				return reconcile.Result{}, reconcile.TerminalError(context.Cause(ctx)) // What it returns decides.
 			}
 			return reconcile.Result{}, fmt.Errorf("no %d", calls)
 		}
@@ -226,7 +201,7 @@ func TestInspectorInManager(t *testing.T) {
 		if st := p.pool.Stats(); st.Busy != 1 || st.Wanted != 1 || st.Stuck != 1 || st.Ended {
 			t.Errorf("stuck: %+v", st)
 		}
-		if !p.pool.Cancel(requestA) {
+		if !r.Cancel(requestA) || p.pool.Cancel(request("b")) {
 			t.Error("Cancel found nothing")
 		}
 		synctest.Wait()
