@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"log/slog"
 	"sync"
@@ -185,12 +184,6 @@ func (c *call[T]) interrupted() bool {
 	}
 	own := c.base.own.Load()
 	return own != nil && own.interrupted.Load()
-}
-
-// endedOtherwise reports whether the handler's context was canceled for another reason. (OnStart may have made it by UntilAdded.
-// If the handler was also too slow, that is another error than Canceled.)
-func (c *call[T]) endedOtherwise() bool {
-	return errors.Is(c.ctx.Err(), context.Canceled) && !errors.Is(context.Cause(c.ctx), ErrAdded)
 }
 
 // find returns the first call that goes on and for which is returns true.

@@ -1,9 +1,6 @@
 package worker
 
-import (
-	"context"
-	"slices"
-)
+import "context"
 
 // Handle handles key in the caller's goroutine, as a worker of the pool would, and returns what has come of it. It is for a
 // program, or a library, that has workers of its own: they get keys from the queue, call Handle, and then Done. All else is as
@@ -74,8 +71,7 @@ func (p *Pool[T]) join() *worker[T] {
 func (p *Pool[T]) leave(w *worker[T]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := slices.Index(p.mu.workers, w)
-	p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
+	p.leaveLocked(w)
 	if len(p.mu.workers) == 0 {
 		p.mu.endWatch()
 	}
@@ -93,6 +89,3 @@ func NextOf(ctx context.Context, err error) Next {
 	}
 	return NextRetry
 }
-
-// Inspect returns an Inspector of p.
-func Inspect[T comparable](p *Pool[T]) Inspector { return p.inspector() }

@@ -89,7 +89,8 @@ func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] {
 	return s
 }
 
-func (p *Pool[T]) inspector() Inspector {
+// Inspect returns an Inspector of p.
+func Inspect[T comparable](p *Pool[T]) Inspector {
 	return Inspector{
 		Queue:       p.queue,
 		Stats:       p.Stats,

@@ -82,11 +82,13 @@ type Pool[T comparable] struct {
 		exhausted  bool  // the queue is shut down, and had no key left when the last worker asked
 		returned   bool  // Run has returned, or is about to
 		fatal      error
-		notStarted []T            // keys that were got too late to be started
-		refused    map[T]struct{} // keys that the queue did not take back; see setRefused
-		left       Left[T]
-		counted    Stats // what count counts; the rest is zero
-		durations  observe.Histogram
+		notStarted []T // keys that were got too late to be started
+		// refused are the keys that their handlers want again at once and that the queue, which is shut down, does not take
+		// back. They come again all the same if they were added before.
+		refused   map[T]struct{}
+		left      Left[T]
+		counted   Stats // what count counts; the rest is zero
+		durations observe.Histogram
 	}
 	// notGetting is signalled whenever a worker is not getting any more. Its lock is mu.
 	notGetting sync.Cond
@@ -104,6 +106,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 		finished:   make(chan struct{}),
 	}
 	p.notGetting.L = &p.mu
+	p.mu.refused = make(map[T]struct{})
 	p.prepareHandle = sync.OnceValue(p.beginHandling)
 	p.mu.durations = observe.NewHistogram(durationBuckets)
 	p.options.setDefaults()

@@ -294,17 +294,6 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	}
 }
 
-// setRefused notes a key that its handler wants again at once, and that a queue which is shut down does not take back.
-// (It comes again all the same if it was added before.)
-func (p *Pool[T]) setRefused(key T) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.refused == nil {
-		p.mu.refused = make(map[T]struct{})
-	}
-	p.mu.refused[key] = struct{}{}
-}
-
 func sortByText[T comparable](keys []T) {
 	texts := make(map[T]string, len(keys))
 	for _, key := range keys {

@@ -263,24 +263,18 @@ func (p *Pool[T]) nextTries(ctx context.Context) func(key T) time.Time {
 
 // running returns up to limit keys that are being handled, the one that started first at the front.
 func (p *Pool[T]) running(limit int) []RunningKey[T] {
-	keys := p.allRunning()
+	keys := []RunningKey[T]{}
+	p.locked(func() {
+		for w := range p.handlingLocked() {
+			keys = append(keys, w.RunningKey)
+		}
+	})
 	now := p.options.Clock.Now() // After the keys were read: none of them has started since.
 	for i := range keys {
 		keys[i].Duration = now.Sub(keys[i].Started)
 	}
 	slices.SortStableFunc(keys, func(a, b RunningKey[T]) int { return cmp.Compare(b.Duration, a.Duration) })
 	return keys[:max(0, min(limit, len(keys)))]
-}
-
-// allRunning returns the keys that are being handled, without Duration.
-func (p *Pool[T]) allRunning() []RunningKey[T] {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	keys := []RunningKey[T]{}
-	for w := range p.handlingLocked() {
-		keys = append(keys, w.RunningKey)
-	}
-	return keys
 }
 
 // watch offers the pool to the provider of metrics.
@@ -297,7 +291,7 @@ func (p *Pool[T]) watch() {
 	}
 	switch provider := provider.(type) {
 	case InspectorProvider:
-		provider.InspectPool(p.options.Name, p.inspector())
+		provider.InspectPool(p.options.Name, Inspect(p))
 	case SnapshotProvider:
 		provider.WatchPoolKeys(p.options.Name, func(limit int) Snapshot[any] { return p.Snapshot(limit).anyKeys() })
 	}

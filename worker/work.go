@@ -358,7 +358,10 @@ func (c *call[T]) readAnswer() bool {
 		c.Next, c.after = NextRequeue, again.After
 		return true
 	}
-	if errors.Is(c.Err, ErrAdded) || errors.Is(c.Err, context.Canceled) && c.interrupted() && !c.endedOtherwise() {
+	// If the handler's own context was canceled too, that is a failure. (OnStart may have made it by UntilAdded. If the handler was
+	// also too slow, that is another error than Canceled.)
+	endedOtherwise := errors.Is(c.ctx.Err(), context.Canceled) && !errors.Is(context.Cause(c.ctx), ErrAdded)
+	if errors.Is(c.Err, ErrAdded) || errors.Is(c.Err, context.Canceled) && c.interrupted() && !endedOtherwise {
 		c.Next = NextInterrupted
 		return true
 	}
@@ -403,7 +406,7 @@ func (p *Pool[T]) requeue(c *call[T]) {
 func (p *Pool[T]) addAgain(c *call[T]) {
 	p.addAfter(c, c.after)
 	if c.after <= 0 && p.queue.ShuttingDown() {
-		p.setRefused(c.Key)
+		p.locked(func() { p.mu.refused[c.Key] = struct{}{} })
 	}
 }
 
