@@ -142,14 +142,9 @@ func TestOnLeft(t *testing.T) {
 
 func TestPanicOfOnLeftIsFatal(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
-		q.Add("a")
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		err := worker.Run(ctx, q, sleeper(new(journal)), options{OnLeft: func(worker.Left[string]) { panic("hook") }})
-		var p *worker.PanicError
-		if !errors.As(err, &p) || p.Value != "hook" {
-			t.Errorf("Run returned %v", err)
-		}
+		addAll(q, "1s 2s")
+		err := run(t, worker.New(q, acts, options{OnLeft: func(worker.Left[string]) { panic("foreign") }})).end()
+		wantPanic(t, err, q)
 	})
 }
 
@@ -177,12 +172,10 @@ func TestLogOfManyKeys(t *testing.T) {
 			q.Add(fmt.Sprint("namespace/name-", i))
 		}
 		logger, logs := newLogger()
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		var left worker.Left[string]
-		err := worker.Run(ctx, q, sleeper(new(journal)), options{Logger: logger, OnLeft: func(l worker.Left[string]) { left = l }})
-		if err != nil || len(left.NotStarted) != n || len(logs.String()) > 1000 {
-			t.Errorf("Run returned %v, %d keys, %d bytes logged", err, len(left.NotStarted), len(logs.String()))
+		p := worker.New(q, acts, options{Logger: logger})
+		p.Stop(worker.Running)
+		if err := run(t, p).returned(); err != nil || len(p.Left().NotStarted) != n || len(logs.String()) > 1000 {
+			t.Errorf("Run returned %v, %d keys, %d bytes logged", err, len(p.Left().NotStarted), len(logs.String()))
 		}
 	})
 }

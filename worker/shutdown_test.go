@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -149,8 +148,8 @@ func TestEnd(t *testing.T) {
 				if got := p.Left().String(); got != c.left {
 					t.Errorf("left: %s", got)
 				}
-				if !q.ShuttingDown() {
-					t.Error("the queue is not shut down")
+				if !q.ShuttingDown() || held(q) != len(p.Left().Unfinished) {
+					t.Errorf("shut down: %v, %d keys are held", q.ShuttingDown(), held(q))
 				}
 				r.after(10001 * time.Hour) // Handlers that were left behind return.
 				wantMatchedDones(t, q)
@@ -186,35 +185,10 @@ func TestStopBeforeRun(t *testing.T) {
 		})
 	}
 	inBubble(t, func(t *testing.T, q stringQueue) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
 		q.Add("1s")
-		var j journal
-		p := worker.New(q, sleeper(&j), options{})
-		if err := p.Run(ctx); err != nil || !slices.Equal(p.Left().NotStarted, []string{"1s"}) || j.take() != nil {
-			t.Errorf("Run returned %v, left: %v", err, p.Left())
-		}
-	})
-}
-
-// A handler that is left behind holds its key until it returns.
-func TestDoneOfAHandlerThatIsLeftBehind(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var j journal
-		addAll(q, "1h 2s")
-		r := run(t, worker.New(q, sleeper(&j), options{DrainTimeout: 10 * time.Second, CancelGrace: worker.NoGrace}))
-		r.cancel()
-		r.after(10 * time.Second)
-		r.returnedLeaving("1 still running: 1h; 1 queued and not started: 2s")
-		if got := j.take(); len(got) != 2 || !strings.HasPrefix(got[1], "end 1h: worker: the time to finish") {
-			t.Errorf("at the timeout: %q", got)
-		}
-		if held(q) != 1 {
-			t.Error("Done before the handler returned")
-		}
-		r.after(time.Hour)
-		wantMatchedDones(t, q)
-		equal(t, "after all", j.take(), "return 1h")
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		runIn(ended, t, worker.New(q, acts, options{})).returnedLeaving("1 queued and not started: 1s")
 	})
 }
 
@@ -259,25 +233,17 @@ func TestGetContextThatFails(t *testing.T) {
 func TestCauseOfTheEnd(t *testing.T) {
 	errGone := errors.New("leadership is lost")
 	for _, c := range []struct {
-		name string
-		o    options
-		end  func(p *worker.Pool[string], cancel context.CancelCauseFunc)
-		want error
+		name   string
+		o      options
+		cancel bool         // Run's context
+		stop   worker.Drain // half a second later
+		want   error
 	}{
-		{"DrainTimeout", options{DrainTimeout: time.Second},
-			func(_ *worker.Pool[string], cancel context.CancelCauseFunc) { cancel(errGone) }, worker.ErrDrainTimeout},
-		{"DrainTimeout after Stop", options{DrainTimeout: time.Second},
-			func(p *worker.Pool[string], _ context.CancelCauseFunc) { p.Stop(worker.Running) }, worker.ErrDrainTimeout},
-		{"Stop(Nothing)", options{},
-			func(p *worker.Pool[string], _ context.CancelCauseFunc) { p.Stop(worker.Nothing) }, worker.ErrStopped},
-		{"Stop(Nothing) during the drain", options{},
-			func(p *worker.Pool[string], cancel context.CancelCauseFunc) {
-				cancel(errGone)
-				time.Sleep(time.Second)
-				p.Stop(worker.Nothing)
-			}, worker.ErrStopped},
-		{"Drain is Nothing", options{Drain: worker.Nothing},
-			func(_ *worker.Pool[string], cancel context.CancelCauseFunc) { cancel(errGone) }, errGone},
+		{"DrainTimeout", options{DrainTimeout: time.Second}, true, worker.Running, worker.ErrDrainTimeout},
+		{"DrainTimeout after Stop", options{DrainTimeout: time.Second}, false, worker.Running, worker.ErrDrainTimeout},
+		{"Stop(Nothing)", options{}, false, worker.Nothing, worker.ErrStopped},
+		{"Stop(Nothing) during the drain", options{}, true, worker.Nothing, worker.ErrStopped},
+		{"Drain is Nothing", options{Drain: worker.Nothing}, true, worker.Running, errGone},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, q stringQueue) {
@@ -289,8 +255,13 @@ func TestCauseOfTheEnd(t *testing.T) {
 					return nil
 				}, c.o)
 				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
 				r := runIn(ctx, t, p)
-				c.end(p, cancel)
+				if c.cancel {
+					cancel(errGone)
+					r.after(time.Second / 2)
+				}
+				p.Stop(c.stop)
 				if err := <-r.result; err != nil || cause != c.want {
 					t.Errorf("Run returned %v, the cause is %v, want %v", err, cause, c.want)
 				}
