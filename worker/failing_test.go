@@ -116,9 +116,7 @@ func TestKeepDropped(t *testing.T) {
 	for _, c := range []struct{ keep, want int }{{0, 1000}, {-1, 0}, {7, 7}} {
 		synctest.Test(t, func(t *testing.T) {
 			q := newQueue()
-			for i := range 1100 {
-				q.Add(fmt.Sprint(i))
-			}
+			addNumbers(q, 1100)
 			p := worker.New(q, broken, options{MaxRetries: worker.NoRetries, KeepDropped: c.keep})
 			run(t, p).endCleanly()
 			if got := len(p.Snapshot(2000).Dropped); got != c.want {
@@ -162,9 +160,7 @@ func TestFailingKeysThatAreGone(t *testing.T) {
 						attempts[key] = worker.Attempt(ctx)
 						return errBroken
 					}, options{})
-					for i := range n {
-						q.Add(fmt.Sprint(i))
-					}
+					addNumbers(q, n)
 					r := run(t, p)
 					failing := func(want int) {
 						t.Helper()
@@ -305,9 +301,7 @@ func TestFailingKeysOfAQueueThatDoesNotKnow(t *testing.T) {
 		const n = 100
 		var down bool
 		q := newServerQueue(&down)
-		for i := range n {
-			q.Add(fmt.Sprint(i))
-		}
+		addNumbers(q, n)
 		p := worker.New(q, broken, options{})
 		r := run(t, p)
 		down = true

@@ -87,6 +87,14 @@ func answers(err error) handler { return func(context.Context, string) error { r
 // broken is a handler that always fails, fine one that never does.
 var broken, fine = answers(errBroken), answers(nil)
 
+// takes returns a handler that takes so long.
+func takes(d time.Duration) handler {
+	return func(context.Context, string) error {
+		time.Sleep(d)
+		return nil
+	}
+}
+
 // acts is a handler that does what its key says. One that is a duration takes as long.
 func acts(ctx context.Context, key string) error {
 	switch word, _, _ := strings.Cut(key, " "); word {
@@ -125,6 +133,13 @@ func attempts(noted *[]int, answers ...error) handler {
 func addAll(q stringQueue, keys string) {
 	for _, key := range strings.Fields(keys) {
 		q.Add(key)
+	}
+}
+
+// addNumbers adds n keys: "0" and so on.
+func addNumbers(q stringQueue, n int) {
+	for i := range n {
+		q.Add(fmt.Sprint(i))
 	}
 }
 

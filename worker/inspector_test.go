@@ -146,9 +146,7 @@ func TestFailedCallsAreBounded(t *testing.T) {
 			deep(200)
 			return nil
 		}, options{MaxRetries: 4})
-		for i := range n {
-			q.Add(fmt.Sprint(i))
-		}
+		addNumbers(q, n)
 		r := run(t, p)
 		check := func(when string) {
 			t.Helper()

@@ -336,10 +336,7 @@ func TestLateFatalErrorIsLogged(t *testing.T) {
 		inBubble(t, func(t *testing.T, q stringQueue) {
 			logger, logs := newLogger()
 			q.Add("a")
-			r := run(t, worker.New(q, func(context.Context, string) error {
-				time.Sleep(10 * time.Second)
-				return nil
-			}, options{DrainTimeout: drain, CancelGrace: worker.NoGrace, Logger: logger,
+			r := run(t, worker.New(q, takes(10*time.Second), options{DrainTimeout: drain, CancelGrace: worker.NoGrace, Logger: logger,
 				OnFinish: func(context.Context, outcome) { panic("hook") }}))
 			r.end()
 			r.after(2 * time.Minute)

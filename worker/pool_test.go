@@ -62,9 +62,7 @@ func setWorkers(t *testing.T, p *worker.Pool[string], n int) {
 func TestSetWorkers(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var g gauge
-		for i := range 100 {
-			q.Add(fmt.Sprint(i))
-		}
+		addNumbers(q, 100)
 		p := worker.New(q, g.handle, options{Workers: 2})
 		r := run(t, p)
 		check := func(what string, n, want int) {

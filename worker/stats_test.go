@@ -207,9 +207,7 @@ func TestSnapshotAsksLittle(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := &asked{extended: limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)), answer: c.answer}
-				for i := range n {
-					q.Add(fmt.Sprint(i))
-				}
+				addNumbers(q, n)
 				var queue stringQueue = q
 				if c.byKey {
 					queue = askedByKey{q}
@@ -258,10 +256,7 @@ func (c clockThat) Now() time.Time {
 func TestSnapshotHasNoNegativeDuration(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var afterNow func()
-		p := worker.New(q, func(context.Context, string) error {
-			time.Sleep(time.Minute)
-			return nil
-		}, options{Clock: clockThat{clock.RealClock{}, &afterNow}})
+		p := worker.New(q, takes(time.Minute), options{Clock: clockThat{clock.RealClock{}, &afterNow}})
 		r := run(t, p)
 		afterNow = func() {
 			time.Sleep(time.Second)

@@ -136,10 +136,7 @@ func TestStuckAfter(t *testing.T) {
 				}
 				q.Add("a")
 				q.Add("b") // The same worker's next call.
-				r := run(t, worker.New(q, func(context.Context, string) error {
-					time.Sleep(time.Minute)
-					return nil
-				}, c.o))
+				r := run(t, worker.New(q, takes(time.Minute), c.o))
 				if c.end {
 					r.cancel()
 				}
@@ -157,10 +154,7 @@ func TestStuckOnAFakeClock(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		clock := testingclock.NewFakeClock(time.Unix(0, 0))
 		var j journal
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			time.Sleep(time.Minute)
-			return nil
-		}, options{StuckAfter: 5 * time.Second, Clock: clock, OnStuck: func(_ context.Context, s stuck) {
+		r := run(t, worker.New(q, takes(time.Minute), options{StuckAfter: 5 * time.Second, Clock: clock, OnStuck: func(_ context.Context, s stuck) {
 			j.add(fmt.Sprint(s.Key, " ", s.Duration))
 		}}))
 		clock.Step(time.Second)
@@ -183,10 +177,7 @@ func TestOnStuckThatBlocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var j journal
 		addAll(q, "a b")
-		r := run(t, worker.New(q, func(context.Context, string) error {
-			time.Sleep(time.Minute)
-			return nil
-		}, options{Workers: 2, StuckAfter: time.Second, DrainTimeout: time.Second, CancelGrace: worker.NoGrace, OnStuck: func(context.Context, stuck) {
+		r := run(t, worker.New(q, takes(time.Minute), options{Workers: 2, StuckAfter: time.Second, DrainTimeout: time.Second, CancelGrace: worker.NoGrace, OnStuck: func(context.Context, stuck) {
 			j.add("reported")
 			time.Sleep(time.Hour)
 		}}))

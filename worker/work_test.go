@@ -214,9 +214,7 @@ func TestGoexitReplacesWorker(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var g gauge
 		exits := 0
-		for i := range 10 {
-			q.Add(fmt.Sprint(i))
-		}
+		addNumbers(q, 10)
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 			if worker.Attempt(ctx) == 1 {
 				exits++
