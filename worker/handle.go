@@ -24,7 +24,6 @@ func (p *Pool[T]) Handle(ctx context.Context, key T) Result[T] {
 	defer c.end()
 	p.prepare(w, &c, &callInfo{pool: p, handling: ctx, attempt: 1, prioritized: p.priorities != nil, logger: p.logger})
 	if c.lost {
-		p.logLost(key)
 		c.Next, c.Err = NextInterrupted, context.Cause(c.ctx)
 		return c.Result
 	}

@@ -58,9 +58,8 @@ type Pool[T comparable] struct {
 	// handling is the handlers' context.
 	handling    context.Context
 	endHandling context.CancelCauseFunc
-	// firstCall is what the contexts of first attempts have in common. sharesFirst reports that this is all.
-	firstCall   *callInfo
-	sharesFirst bool
+	// firstCall is what the contexts of first attempts have in common.
+	firstCall *callInfo
 
 	// No foreign code runs under mu, and no worker holds it while it waits for a key, handles one or calls Done. It
 	// also guards the fields of the workers.
@@ -204,7 +203,6 @@ func (p *Pool[T]) prepareContexts(ctx context.Context) {
 		pool: p, handling: p.handling, ended: ended,
 		attempt: 1, prioritized: p.priorities != nil, logger: p.logger,
 	}
-	p.sharesFirst = p.logger == nil && p.priorities == nil
 	parent := values
 	if p.options.Drain != All {
 		// When ctx has ended, no key that is added afterwards may be started. So starting ends with it, and not a

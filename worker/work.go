@@ -139,7 +139,6 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 	p.guarded(func() { p.prepare(w, &c, p.firstCall) }) // If it panics, the pool stops, and start returns false.
 	switch {
 	case c.lost: // Another process may have got the key.
-		p.logLost(key)
 	case p.start(w, &c):
 		p.handle(&c)
 	case p.givesBack():
@@ -170,7 +169,7 @@ func (p *Pool[T]) prepare(w *worker[T], c *call[T], common *callInfo) {
 	}
 	c.base, w.contexts = &w.contexts[0], w.contexts[1:]
 	c.base.callInfo = common
-	if !p.sharesFirst || c.Attempt > 1 {
+	if c.Attempt > 1 || p.logger != nil || p.priorities != nil {
 		info := *common
 		info.attempt, info.priority = c.Attempt, c.priority
 		if p.logger != nil {
@@ -197,6 +196,9 @@ func (p *Pool[T]) lease(c *call[T]) {
 		if endTimeout != nil {
 			endTimeout()
 		}
+	}
+	if c.lost && p.logger != nil {
+		p.logger.Warn("The lease of a key ended before its handler was called", "key", c.Key)
 	}
 }
 
