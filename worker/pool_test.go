@@ -268,8 +268,7 @@ func TestStress(t *testing.T) {
 				return nil
 			}, options{Workers: 4, Drain: worker.All, HandlerTimeout: time.Minute, StuckAfter: time.Millisecond})
 			result := make(chan error)
-			ctx, cancel := context.WithCancel(t.Context())
-			go func() { result <- p.Run(ctx) }()
+			go func() { result <- p.Run(t.Context()) }()
 			var adders sync.WaitGroup
 			for range 2 {
 				adders.Go(func() {
@@ -283,7 +282,7 @@ func TestStress(t *testing.T) {
 			}
 			adders.Wait()
 			setWorkers(t, p, 3)
-			cancel()
+			p.Stop(worker.All)
 			if err, l := <-result, p.Left(); err != nil || len(l.Unfinished) > 0 || len(l.NotStarted) > 0 {
 				t.Errorf("Run returned %v, left: %v", err, l)
 			}
@@ -303,14 +302,13 @@ func newFastQueue() stringQueue {
 func TestIdleWorkersAreNotUnfinished(t *testing.T) {
 	for range 300 {
 		q := newFastQueue()
-		ctx, cancel := context.WithCancel(t.Context())
 		result := make(chan error)
 		handled := make(chan struct{})
 		p := worker.New(q, func(context.Context, string) error {
 			handled <- struct{}{}
 			return nil
 		}, options{Workers: 8, DrainTimeout: 1, CancelGrace: worker.NoGrace})
-		go func() { result <- p.Run(ctx) }()
+		go func() { result <- p.Run(t.Context()) }()
 		for i := range 16 {
 			q.Add(fmt.Sprint(i))
 			<-handled
@@ -318,7 +316,7 @@ func TestIdleWorkersAreNotUnfinished(t *testing.T) {
 		for stats(q).Processing > 0 {
 			runtime.Gosched()
 		}
-		cancel()
+		p.Stop(worker.Running)
 		if err := <-result; err != nil || !p.Left().Empty() {
 			t.Fatalf("Run returned %v, left: %v", err, p.Left())
 		}

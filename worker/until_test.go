@@ -219,21 +219,19 @@ func TestUntilAddedOfOthers(t *testing.T) {
 		t.Error("another context than the argument, outside of a call")
 	}
 	synctest.Test(t, func(t *testing.T) {
-		for _, q := range []stringQueue{plain{newQueue()}, newQueue()} {
-			_, known := q.(notifying)
+		for known, q := range map[bool]stringQueue{false: plain{newQueue()}, true: newQueue()} {
 			var kept context.Context
 			q.Add("a")
-			r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
+			run(t, worker.New(q, func(ctx context.Context, _ string) error {
 				kept = ctx
 				if same := worker.UntilAdded(ctx) == ctx; same == known {
 					t.Errorf("%T: the same context: %v", q, same)
 				}
 				return nil
-			}, options{}))
+			}, options{})).endCleanly()
 			if worker.UntilAdded(kept) != kept {
 				t.Error("another context than the argument, after the call")
 			}
-			r.endCleanly()
 		}
 	})
 }
