@@ -25,13 +25,9 @@ func TestLeft(t *testing.T) {
 		end    time.Duration                                                        // when the context ends
 		left   string
 	}{
-		{"failing keys, also those that wait for their retry", []string{"c", "a", "later"}, options{},
-			func(_ context.Context, _ stringQueue, key string, _ int) error {
-				if key == "later" {
-					return worker.RequeueAfter(time.Hour)
-				}
-				return errBroken
-			}, time.Second / 2, "2 failed and not retried: a, c"},
+		{"failing keys, also those that wait for their retry", []string{"fails 2", "fails 1", "later"}, options{},
+			func(ctx context.Context, _ stringQueue, key string, _ int) error { return acts(ctx, key) },
+			time.Second / 2, "2 failed and not retried: fails 1, fails 2"},
 		{"keys that fail during the drain", []string{"again", "fails", "fine", "later", "dropped"}, options{Drain: worker.All},
 			func(_ context.Context, q stringQueue, key string, call int) error {
 				if key == "again" && call == 1 {
