@@ -66,8 +66,8 @@ func (p *Pool[T]) failedCall(c *call[T]) FailedCall {
 // bytes is about the memory that f takes.
 func (f *FailedCall) bytes() int { return 116 + len(f.Causes) + len(f.Err) + len(f.Stack) }
 
-// failures knows how many calls in a row have failed for each key that is to come again. Of the keys that have failed last, and of the
-// last ones that were dropped, it has records. Another key takes no memory.
+// failures knows, for each key that is to come again, how many calls in a row have failed. It has records of those that
+// failed last, and of the last keys that were dropped. Another key takes no memory.
 type failures[T comparable] struct {
 	// failing is the number of keys that are to come again, known the number of all. They are written under mu and read
 	// without, so that a key costs next to nothing while none fails.
@@ -87,7 +87,7 @@ type failures[T comparable] struct {
 // failure is what is known of a key.
 type failure[T comparable] struct {
 	failureCount
-	record *record[T] // nil if other keys have failed later
+	record *record[T] // nil if too many other keys have failed since
 }
 
 // failureCount is what is known of every failing key. It is zero for one that was dropped.
@@ -136,7 +136,7 @@ func (f *failures[T]) of(key T) failureCount {
 	return failureCount{}
 }
 
-// add records a call of key that has failed. The key has failed as often as c says, or was dropped.
+// add records a failed call of key. The zero c means that the key was dropped.
 func (f *failures[T]) add(key T, call FailedCall, c failureCount) {
 	h := keytable.HashOf(key)
 	f.mu.Lock()
@@ -165,7 +165,8 @@ func (f *failures[T]) add(key T, call FailedCall, c failureCount) {
 			f.mu.keys.Delete(oldest.slot)
 		}
 	}
-	r := &record[T]{FailedKey: FailedKey[T]{Key: key, Attempt: call.Attempt, Err: call.Err, Time: call.Started.Add(call.Duration)}, slot: s, in: in}
+	failed := FailedKey[T]{Key: key, Attempt: call.Attempt, Err: call.Err, Time: call.Started.Add(call.Duration)}
+	r := &record[T]{FailedKey: failed, slot: s, in: in}
 	r.calls = append(slices.Clone(calls[max(0, len(calls)-keepCalls+1):]), call)
 	r.place, r.callsPlace = in.PushFront(r), f.mu.withCalls.PushFront(r)
 	e.Value.record = r
@@ -288,8 +289,9 @@ func (p *Pool[T]) sweepFailures(enough func() bool) {
 	}
 }
 
-// failuresOf returns how many calls of key have failed in a row. It forgets them if the key was removed from the queue since, or
-// somebody else has called Forget. They count as long as the queue cannot answer: failuresOf waits for that until ctx ends.
+// failuresOf returns how many calls of key have failed in a row. It forgets them if the key was removed from the queue
+// since, or somebody else has called the queue's Forget. They count as long as the queue cannot answer, for which
+// failuresOf waits until ctx ends.
 func (p *Pool[T]) failuresOf(ctx context.Context, key T) failureCount {
 	c := p.failures.of(key)
 	if c.calls > 0 && p.isStale(ctx, key, c) {

@@ -136,8 +136,8 @@ func deep(n int) {
 	deep(n - 1)
 }
 
-// Of an error at most 1 KiB is kept, and no part of a letter, and of a stack at most 8 KiB. The failed calls of all keys take at most 16 MiB: beyond that,
-// those of the keys that failed longest ago are forgotten.
+// Of an error at most 1 KiB is kept, and no part of a letter, and of a stack at most 8 KiB. The failed calls of all keys take
+// at most 16 MiB: beyond that, those of the keys that failed longest ago are forgotten.
 func TestFailedCallsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 600

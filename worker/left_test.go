@@ -222,8 +222,10 @@ func TestDoneThatTakesLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		q.Add("a")
-		r := run(t, worker.New(slowDone{q}, takes(2*time.Second), options{DrainTimeout: time.Second, CancelGrace: worker.NoGrace, StuckAfter: 5 * time.Second,
-			OnStuck: func(_ context.Context, s stuck) { t.Errorf("%s is stuck", s.Key) }}))
+		r := run(t, worker.New(slowDone{q}, takes(2*time.Second), options{
+			DrainTimeout: time.Second, CancelGrace: worker.NoGrace, StuckAfter: 5 * time.Second,
+			OnStuck: func(_ context.Context, s stuck) { t.Errorf("%s is stuck", s.Key) },
+		}))
 		r.after(30 * time.Second)
 		r.cancel()
 		r.after(31 * time.Second)

@@ -47,11 +47,10 @@ type Options[T comparable] struct {
 	// HandlerTimeout is how long a call of the handler may take until its context ends with
 	// [context.DeadlineExceeded]. Zero means no limit.
 	HandlerTimeout time.Duration
-	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its
-	// start) before it is reported as stuck, once per call, to OnStuck and in the log. It keeps its key.
-	// The report has the goroutine's stack: to read it, all goroutines of the program are stopped for as long as
-	// it takes to write down all their stacks, at most 8 MiB. (That is once for handlers that are found stuck together.)
-	// Zero means never.
+	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its start) before it is
+	// reported as stuck, once per call, to OnStuck and in the log. It keeps its key. The report has the goroutine's
+	// stack: to read it, all goroutines of the program are stopped for as long as it takes to write down all their
+	// stacks, at most 8 MiB. (That is once for handlers that are found stuck together.) Zero means never.
 	StuckAfter time.Duration
 
 	// KeepDropped is how many dropped keys the pool remembers, each with its last five failed calls. Zero means
@@ -75,8 +74,7 @@ type Options[T comparable] struct {
 	// OnLeft is called before Run returns if something is left undone.
 	OnLeft func(left Left[T])
 
-	// CrashOnPanic makes a panic end the process, as it does without this package, instead of failing
-	// the key.
+	// CrashOnPanic makes a panic end the process, as it does without this package, instead of failing the key.
 	CrashOnPanic bool
 
 	// Logger logs failures, drops, stuck handlers and the end, and, at level Debug, every key. Nil means no

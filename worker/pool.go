@@ -14,8 +14,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/observe"
 )
 
-// Run handles the keys of queue until ctx ends, as the package comment describes. It is Run of a [New]
-// pool.
+// Run handles the keys of queue until ctx ends, as the package comment describes. It is Run of a [New] pool.
 func Run[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) error {
 	return New(queue, handler, options).Run(ctx)
 }
@@ -28,7 +27,7 @@ type Pool[T comparable] struct {
 	handler Handler[T]
 	options Options[T]
 
-	// These are the queue, or nil if it does not have their methods. Each key needs them. What few keys need is asserted then.
+	// These are the queue, or nil if it does not have their methods. (Methods that few keys need are looked for then.)
 
 	priorities PriorityQueue[T]
 	leaser     workqueue.Leaser[T]
@@ -222,12 +221,11 @@ func (p *Pool[T]) startWorkers() {
 	p.endLocked() // It may have been stopped before, and have no worker.
 }
 
-// SetWorkers changes how many handlers run at once. More of them start at once; if there are too many,
-// those that have no key end at once, and the others when their handlers have returned. A worker that is
-// just getting a key while SetWorkers is called may still start its handler after SetWorkers has returned.
-// With 0 the pool pauses, and Run goes on, also if somebody else shuts the queue down. It may be called
-// before Run, and instead of Options.Workers. It returns an error if n is negative, and does nothing once
-// Run has returned.
+// SetWorkers changes how many handlers run at once. More of them start at once; if there are too many, those that
+// have no key end at once, and the others when their handlers have returned. A worker that is just getting a key
+// while SetWorkers is called may still start its handler after SetWorkers has returned. With 0 the pool pauses, and
+// Run goes on, also if somebody else shuts the queue down. It may be called before Run, and instead of
+// Options.Workers. It returns an error if n is negative, and does nothing once Run has returned.
 func (p *Pool[T]) SetWorkers(n int) error {
 	if n < 0 {
 		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)

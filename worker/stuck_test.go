@@ -177,10 +177,10 @@ func TestOnStuckThatBlocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var j journal
 		addAll(q, "a b")
-		r := run(t, worker.New(q, takes(time.Minute), options{Workers: 2, StuckAfter: time.Second, DrainTimeout: time.Second, CancelGrace: worker.NoGrace, OnStuck: func(context.Context, stuck) {
-			j.add("reported")
-			time.Sleep(time.Hour)
-		}}))
+		r := run(t, worker.New(q, takes(time.Minute), options{
+			Workers: 2, StuckAfter: time.Second, DrainTimeout: time.Second, CancelGrace: worker.NoGrace,
+			OnStuck: func(context.Context, stuck) { j.add("reported"); time.Sleep(time.Hour) },
+		}))
 		r.after(2 * time.Second)
 		r.cancel()
 		r.after(3 * time.Second)

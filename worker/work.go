@@ -360,8 +360,8 @@ func (c *call[T]) readAnswer() bool {
 		c.Next, c.after = NextRequeue, again.After
 		return true
 	}
-	// If the handler's own context was canceled too, that is a failure. (OnStart may have made it by UntilAdded. If the handler was
-	// also too slow, that is another error than Canceled.)
+	// If the handler's own context was canceled too, that is a failure. (OnStart may have made it by UntilAdded. If the
+	// handler was also too slow, that is another error than Canceled.)
 	endedOtherwise := errors.Is(c.ctx.Err(), context.Canceled) && !errors.Is(context.Cause(c.ctx), ErrAdded)
 	if errors.Is(c.Err, ErrAdded) || errors.Is(c.Err, context.Canceled) && c.interrupted() && !endedOtherwise {
 		c.Next = NextInterrupted
