@@ -98,10 +98,7 @@ func TestLeft(t *testing.T) {
 				r.after(c.end)
 				r.cancel()
 				r.after(c.end + 10*time.Second)
-				_ = r.returned()
-				if got := p.Left().String(); got != c.left {
-					t.Errorf("left: %s", got)
-				}
+				r.returnedLeaving(c.left)
 				if st := p.Stats(); st.Failing < len(p.Left().Failing) || c.name == "refused keys" && (st.Failing != 0 || st.Requeued != 3) {
 					t.Errorf("%+v", st)
 				}
@@ -117,12 +114,9 @@ func TestOnLeft(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var lefts []worker.Left[string]
 		onLeft := func(l worker.Left[string]) { lefts = append(lefts, l) }
-		run(t, worker.New(newQueue(), sleeper(new(journal)), options{OnLeft: onLeft})).endCleanly()
-		if lefts != nil {
-			t.Errorf("left: %v", lefts)
-		}
+		run(t, worker.New(newQueue(), acts, options{OnLeft: onLeft})).endCleanly()
 		addAll(q, "fatal queued")
-		p := worker.New(q, func(context.Context, string) error { return worker.Fatal(errBroken) }, options{OnLeft: onLeft})
+		p := worker.New(q, acts, options{OnLeft: onLeft})
 		if !p.Left().Empty() || p.Left().String() != "nothing" {
 			t.Errorf("left before Run: %v", p.Left())
 		}

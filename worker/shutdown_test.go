@@ -144,10 +144,7 @@ func TestEnd(t *testing.T) {
 					r.goesOn()
 				}
 				r.after(c.at)
-				_ = r.returned()
-				if got := p.Left().String(); got != c.left {
-					t.Errorf("left: %s", got)
-				}
+				r.returnedLeaving(c.left)
 				if !q.ShuttingDown() || held(q) != len(p.Left().Unfinished) {
 					t.Errorf("shut down: %v, %d keys are held", q.ShuttingDown(), held(q))
 				}

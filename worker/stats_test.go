@@ -49,24 +49,30 @@ func TestStats(t *testing.T) {
 		r.after(30 * time.Millisecond)
 		check("soon", worker.Stats{Wanted: 3, Living: 3, Busy: 3, Handled: 3, Failed: 2, Panicked: 1, Failing: 2})
 		r.after(900 * time.Millisecond)
-		check("then", worker.Stats{Wanted: 3, Living: 3, Busy: 2, Handled: 6, Failed: 4, Panicked: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1, Failing: 3})
+		want := worker.Stats{
+			Wanted: 3, Living: 3, Busy: 2, Handled: 6, Failed: 4, Panicked: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1, Failing: 3,
+		}
+		check("then", want)
 		r.after(25 * time.Second)
-		check("later", worker.Stats{Wanted: 3, Living: 3, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1})
+		want.Busy, want.Stuck, want.Handled, want.TimedOut, want.Failing = 1, 1, 10, 1, 0
+		check("later", want)
 		h := p.Stats().Durations
-		if want := 6*0.02 + 10; h.Sum < want-1e-6 || h.Sum > want+1e-6 || h.Counts[slices.Index(h.Bounds, 0.025)] != 6 ||
+		if sum := 6*0.02 + 10; h.Sum < sum-1e-6 || h.Sum > sum+1e-6 || h.Counts[slices.Index(h.Bounds, 0.025)] != 6 ||
 			h.Counts[slices.Index(h.Bounds, 10)] != 1 {
 			t.Errorf("durations: %+v", h)
 		}
 		setWorkers(t, p, 0)
 		synctest.Wait()
-		check("paused", worker.Stats{Living: 1, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1})
+		want.Wanted, want.Living = 0, 1
+		check("paused", want)
 		setWorkers(t, p, 2)
 		p.Stop(worker.Nothing)
 		r.after(27 * time.Second)
-		_ = r.returned()
-		check("given up", worker.Stats{Living: 1, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1})
+		r.returnedLeaving("1 still running: 40s")
+		check("given up", want)
 		r.after(time.Minute)
-		check("ended", worker.Stats{Handled: 11, Failed: 4, Panicked: 1, TimedOut: 2, Requeued: 1, RequeuedAfter: 1, Dropped: 1, Ended: true})
+		want.Living, want.Busy, want.Stuck, want.Handled, want.TimedOut, want.Ended = 0, 0, 0, 11, 2, true
+		check("ended", want)
 	})
 }
 
