@@ -337,6 +337,7 @@ func TestAttemptsOfAQueueThatDoesNotKnow(t *testing.T) {
 		for range 2 {
 			q.Add("a")
 			time.Sleep(time.Minute)
+			synctest.Wait()
 		}
 		equal(t, "attempts", noted, 1, 2, 3)
 		if dropped := p.Snapshot(10).Dropped; len(dropped) != 1 {

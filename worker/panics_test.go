@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +31,11 @@ func TestPanicHasValueAndStack(t *testing.T) {
 				return nil
 			}
 			return acts(ctx, key)
-		}, options{OnFinish: func(_ context.Context, r outcome) { got = cmp.Or(got, r.Err) }}))
+		}, options{OnFinish: func(_ context.Context, r outcome) {
+			if r.Err != nil {
+				got = r.Err
+			}
+		}}))
 		var p *worker.PanicError
 		if !errors.As(got, &p) || p.Value != "what a value" || !strings.Contains(string(p.Stack), "thePanickingFunction") {
 			t.Fatalf("the error is %v", got)
