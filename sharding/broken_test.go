@@ -39,7 +39,7 @@ var breakages = []breakage{
 		{"slots.go", "t.slots[i].next != \"\" && now >= s.keep", "t.slots[i].next != \"\" && now >= s.keep && m.state(i) != absent"}}},
 	{"a new table is filled at once", []change{{"work.go", "if t.settling {", "if false {"}}},
 	{"a new table is filled because the last one was settled", []change{{"work.go", "for range 20 {", "for i := range 20 {"}, {"work.go", "if t.settling {", "if i == 0 && t.settling {"}}},
-	{"a new table does not wait for members that are not listed", []change{{"work.go", "if !listed[id] && id != m.mu.self.id && !s.dead(m.now()) {", "if false {"}}},
+	{"a new table does not wait for members that are not listed", []change{{"work.go", "if !listed[id] && id != m.mu.self.id && !s.dead(m.now()) {", "if !listed[id] && id != m.mu.self.id && s == nil {"}}},
 	{"epochs of a new table begin at the clock", []change{{"work.go", "max(m.config.Clock.Now().UnixMilli(), view.epoch+1)", "m.config.Clock.Now().UnixMilli()"}, {"draft.go", "max(next.epoch, d.m.mu.view.epoch+1)", "next.epoch"}}},
 	{"a new table is followed while handlers of the last one run", []change{{"renew.go", "m.mu.self.follows != \"\" && m.anyBusy()", "false"}}},
 	{"a table is followed without another look", []change{{"view.go", "case began >= self.followsSince:", "case true:"}}},

@@ -128,7 +128,7 @@ func TestJoinAndLeave(t *testing.T) {
 // In a stable group each member writes three times in a lease.
 func TestStableGroupWritesLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := Memory()
+		store := &watchCounter{Store: Memory()}
 		for i := range 5 {
 			mustJoin(t, store, Config{Name: fmt.Sprint("m", i)})
 		}
@@ -141,7 +141,21 @@ func TestStableGroupWritesLittle(t *testing.T) {
 		if n := to - from; n < 145 || n > 155 {
 			t.Errorf("%d writes in ten leases of five members, want 150", n)
 		}
+		if n := store.watches.Load(); n != 5 {
+			t.Errorf("five members watched %d times, want once each", n)
+		}
 	})
+}
+
+// watchCounter counts the watches of a store that were begun.
+type watchCounter struct {
+	Store
+	watches atomic.Int64
+}
+
+func (s *watchCounter) Watch(ctx context.Context, group, version string, changed func(Event)) error {
+	s.watches.Add(1)
+	return s.Store.Watch(ctx, group, version, changed)
 }
 
 // A handler that does not return keeps its slot: its context ends after HandoverTimeout, and the slot moves as soon as it

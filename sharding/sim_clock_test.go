@@ -88,6 +88,7 @@ func (t *simTimer) Stop() bool {
 type stopper struct {
 	mu      sync.Mutex
 	stopped chan struct{} // closed when the process goes on; nil while it runs
+	resumed time.Time     // when it went on last
 }
 
 func (s *stopper) wait() {
@@ -102,10 +103,11 @@ func (s *stopper) wait() {
 	}
 }
 
+// isStopped counts the instant in which the process goes on as well: its timers, which end its handlers' contexts, fire in it.
 func (s *stopper) isStopped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stopped != nil
+	return s.stopped != nil || time.Now().Equal(s.resumed)
 }
 
 func (s *stopper) stop() {
@@ -121,6 +123,6 @@ func (s *stopper) resume() {
 	defer s.mu.Unlock()
 	if s.stopped != nil {
 		close(s.stopped)
-		s.stopped = nil
+		s.stopped, s.resumed = nil, time.Now()
 	}
 }
