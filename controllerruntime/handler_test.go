@@ -139,10 +139,11 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// A delete and a generic event have causes, too, and decide has the last word. Another queue is left alone.
+// A delete and a generic event have causes, too, and the outermost decide has the last word. Another queue is left alone.
 func TestWithCausesDecides(t *testing.T) {
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
-	h := controllerruntime.WithCauses(&handler.EnqueueRequestForObject{}, func(e controllerruntime.Event[client.Object]) workqueue.Cause {
+	inner := controllerruntime.WithCauses(&handler.EnqueueRequestForObject{}, nil)
+	h := controllerruntime.WithCauses(inner, func(e controllerruntime.Event[client.Object]) workqueue.Cause {
 		cause := controllerruntime.CauseOf(e)
 		cause.Reason += "!"
 		return cause
