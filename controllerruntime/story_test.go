@@ -124,8 +124,9 @@ func TestAddedBeforeTheCall(t *testing.T) {
 // An ErrAdded that is not from UntilAdded does not lose the request, and a Forget is only kept back once.
 func TestErrAddedFromElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		answer := worker.ErrAdded
 		r := controllerruntime.WrapReconciler(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
-			return reconcile.Result{}, worker.ErrAdded
+			return reconcile.Result{}, answer
 		}), nil)
 		q := r.NewQueue("", clientgo.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Hour))
 		defer q.ShutDown()
@@ -140,9 +141,14 @@ func TestErrAddedFromElsewhere(t *testing.T) {
 		if q.Len() != 1 || q.NumRequeues(requestA) != 1 {
 			t.Errorf("%d in the queue, %d failures, want 1, 1", q.Len(), q.NumRequeues(requestA))
 		}
+		_, _ = q.Get()
+		_, _ = r.Reconcile(t.Context(), requestA) // No Forget follows this one.
+		answer = nil
+		_, _ = r.Reconcile(t.Context(), requestA)
 		q.Forget(requestA)
+		q.Done(requestA)
 		if q.NumRequeues(requestA) != 0 {
-			t.Error("the second Forget is ignored, too")
+			t.Error("a later Forget is ignored, too")
 		}
 	})
 }
