@@ -32,35 +32,48 @@ type Action struct {
 // agrees beforehand, and forms cannot send it at all.
 const actionHeader = "X-Workqueue-Action"
 
-// actionSet is what the page offers for a queue, or for a key.
-type actionSet struct{ Retry, Remove, Forget, Cancel, Pause, PauseGroup bool }
+// actionSet names what the page offers for a queue, or for a key.
+type actionSet []string
+
+// buttons are the texts of the buttons for a key.
+var buttons = map[string]string{"retry": "Retry now", "remove": "Remove", "forget": "Forget failures", "cancel": "Cancel"}
+
+// Has reports whether the action is offered.
+func (a actionSet) Has(action string) bool { return slices.Contains(a, action) }
+
+// only returns those of actions that are offered.
+func (a actionSet) only(actions ...string) actionSet {
+	return slices.DeleteFunc(actions, func(action string) bool { return !a.Has(action) })
+}
 
 func (h *Handler) actionsOf(r *reading) actionSet {
 	if h.audit == nil {
-		return actionSet{}
+		return nil
 	}
 	q := r.entry.queue
-	knows := func(f func(*pool) bool) bool {
-		return slices.ContainsFunc(r.pools, func(p poolReading) bool { return f(p.pool) })
+	can := map[string]bool{
+		"retry": q.Add != nil && !r.stats.ShuttingDown, "remove": q.Remove != nil, "forget": q.Forget != nil || q.ForgetGivenUp != nil,
+		"pause": q.Pause != nil, "pause_group": q.PauseGroup != nil,
 	}
-	return actionSet{
-		Retry: q.Add != nil && !r.stats.ShuttingDown, Remove: q.Remove != nil, Pause: q.Pause != nil, PauseGroup: q.PauseGroup != nil,
-		Forget: q.Forget != nil || q.ForgetGivenUp != nil || knows(func(p *pool) bool { return p.Forget != nil }),
-		Cancel: knows(func(p *pool) bool { return p.Cancel != nil }),
+	for _, p := range r.pools {
+		can["forget"] = can["forget"] || p.pool.Forget != nil
+		can["cancel"] = can["cancel"] || p.pool.Cancel != nil
 	}
+	all := actionSet{"retry", "remove", "forget", "cancel", "pause", "pause_group"}
+	return slices.DeleteFunc(all, func(action string) bool { return !can[action] })
 }
 
 // forKey returns what can be done with k.
 func (a actionSet) forKey(k keyReport) actionSet {
-	running := k.State == string(workqueue.KeyProcessing)
-	a.Cancel = a.Cancel && running
-	a.Forget = a.Forget && (k.Error != "" || k.Requeues > 0 || k.State == stateGivenUp || k.State == stateFailing)
-	a.Remove = a.Remove && k.State != stateGivenUp && k.State != stateFailing
-	a.PauseGroup = a.PauseGroup && k.Group != ""
-	return a
+	inQueue := k.State != stateGivenUp && k.State != stateFailing
+	can := map[string]bool{
+		"retry": true, "remove": inQueue, "forget": !inQueue || k.Error != "" || k.Requeues > 0,
+		"cancel": k.State == string(workqueue.KeyProcessing), "pause_group": k.Group != "",
+	}
+	return slices.DeleteFunc(slices.Clone(a), func(action string) bool { return !can[action] })
 }
 
-// actionError is why an action was refused or impossible, with the status of the answer.
+// actionError is why an action was refused or impossible, with the status of the answer. All errors of this package are such.
 type actionError struct {
 	status int
 	text   string
@@ -93,10 +106,10 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 		err = cmp.Or(err, refuse(http.StatusBadRequest, "The form cannot be read."))
 	}
 	form := r.PostForm
-	short := func(field string, limit int) string { return newLabel(form.Get(field), limit).short() }
 	a := Action{
-		Name: short("action", maxName), Queue: short("queue", maxName), Key: short("key", maxKey), Group: short("group", maxName),
-		Of: short("of", maxName), ErrorContains: short("error", maxKey),
+		Name: short(form.Get("action"), maxName), Queue: short(form.Get("queue"), maxName),
+		Key: short(form.Get("key"), maxKey), Group: short(form.Get("group"), maxName),
+		Of: short(form.Get("of"), maxName), ErrorContains: short(form.Get("error"), maxKey),
 	}
 	report = actionReport{Action: a.Name, Queue: a.Queue, Key: a.Key, Group: a.Group}
 	if err == nil {
@@ -114,11 +127,7 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 		return http.StatusOK, report
 	}
 	report.Error = err.Error()
-	status = http.StatusInternalServerError
-	if e, ok := err.(*actionError); ok {
-		status = e.status
-	}
-	return status, report
+	return err.(*actionError).status, report
 }
 
 var crossOrigin = http.NewCrossOriginProtection()
@@ -140,46 +149,22 @@ func (h *Handler) act(ctx context.Context, form url.Values) (result *bulkResult,
 	if e == nil {
 		return nil, refuse(http.StatusNotFound, "No such queue is registered.")
 	}
-	r := h.readOne(ctx, e, searchLimit)
-	q, can := e.queue, h.actionsOf(r)
-	hasKey, many := form.Has("key"), form.Has("of")
+	r, q, action := h.readOne(ctx, e, searchLimit), e.queue, form.Get("action")
+	ofQueue := map[string]func(){"pause": q.Pause, "resume": q.Resume}[action]
+	ofGroup := map[string]func(string){"pause_group": q.PauseGroup, "resume_group": q.ResumeGroup}[action]
+	ofKeys, ofMany := h.actionsOf(r).only("retry", "remove", "forget", "cancel").Has(action), action == "retry" || action == "forget"
 	panicked := guarded("queue", func() {
-		switch action := form.Get("action"); {
-		case action == "pause" && can.Pause:
-			q.Pause()
-		case action == "resume" && can.Pause:
-			q.Resume()
-		case action == "pause_group" && can.PauseGroup && form.Has("group"):
-			q.PauseGroup(r.groupCalled(form.Get("group")))
-		case action == "resume_group" && can.PauseGroup && form.Has("group"):
-			q.ResumeGroup(r.groupCalled(form.Get("group")))
+		switch {
+		case ofQueue != nil:
+			ofQueue()
+		case ofGroup != nil && form.Has("group"):
+			ofGroup(r.groupCalled(form.Get("group")))
 		case action == "retry" && r.stats.ShuttingDown:
 			err = refuse(http.StatusConflict, "The queue is shut down: it takes no more keys.")
-		case many && (action == "retry" && can.Retry || action == "forget" && can.Forget):
+		case ofKeys && ofMany && form.Has("of"):
 			result, err = h.actOnMany(ctx, r, form)
-		case action == "retry" && can.Retry && hasKey:
-			err = h.actOnKey(ctx, r, form, func(key any) error {
-				if !r.retry(key, true) {
-					r.retry(key, false)
-				}
-				return r.checkTaken([]any{key}, new(bulkResult))
-			})
-		case action == "forget" && can.Forget && hasKey:
-			err = h.actOnKey(ctx, r, form, func(key any) error { r.forget(key, true); return nil })
-		case action == "cancel" && can.Cancel && hasKey:
-			err = h.actOnKey(ctx, r, form, func(key any) error {
-				if !r.cancel(key) {
-					return refuse(http.StatusNotFound, "No handler has the key.")
-				}
-				return nil
-			})
-		case action == "remove" && can.Remove && hasKey:
-			err = h.actOnKey(ctx, r, form, func(key any) error {
-				if !q.Remove(key) {
-					return refuse(http.StatusNotFound, "The key was not in the queue.")
-				}
-				return nil
-			})
+		case ofKeys && form.Has("key"):
+			err = h.actOnKey(ctx, r, form)
 		default:
 			err = refuse(http.StatusBadRequest, "This queue has no such action.")
 		}
@@ -187,22 +172,37 @@ func (h *Handler) act(ctx context.Context, form url.Values) (result *bulkResult,
 	return result, cmp.Or(err, panicked)
 }
 
-// actOnKey calls act with the key that form names.
-func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values, act func(key any) error) error {
+// actOnKey does what form asks for with the key that it names.
+func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) error {
 	found := h.search(ctx, h.acting, r, form.Get("key"), form.Get("id"))
 	switch {
-	case r.late:
-		return refuse(http.StatusServiceUnavailable, "The queue does not answer.")
-	case cmp.Or(r.panicked, found.failure) != nil:
-		return cmp.Or(r.panicked, found.failure)
+	case r.err != nil:
+		return r.err
 	case found.Incomplete:
 		return refuse(http.StatusServiceUnavailable, "There was no time to look at all keys.")
-	case !found.Exact || found.Keys[0].State == stateAbsent:
+	case !found.Exact || found.isAbsent():
 		return refuse(http.StatusNotFound, "No key is called that.")
 	case len(found.Keys) > 1:
 		return refuse(http.StatusConflict, "More than one key is called that.")
 	}
-	return act(found.Keys[0].raw)
+	switch key := found.Keys[0].raw; form.Get("action") {
+	case "retry":
+		if !r.retry(key, true) {
+			r.retry(key, false)
+		}
+		return r.checkTaken([]any{key}, new(bulkResult))
+	case "forget":
+		r.forget(key, true)
+	case "cancel":
+		if !r.cancel(key) {
+			return refuse(http.StatusNotFound, "No handler has the key.")
+		}
+	case "remove":
+		if !r.entry.queue.Remove(key) {
+			return refuse(http.StatusNotFound, "The key was not in the queue.")
+		}
+	}
+	return nil
 }
 
 // retry adds key now. If the queue itself keeps it as given up, the queue retries it; then false means that it was gone.
@@ -269,16 +269,15 @@ func (r *reading) checkTaken(keys []any, b *bulkResult) error {
 
 // groupCalled returns the group that the page shows as text, or text itself.
 func (r *reading) groupCalled(text string) string {
-	groups := slices.Clone(r.pausedGroups)
-	if r.keys != nil {
-		for _, keys := range [][]workqueue.KeySnapshot[any]{r.keys.Processing, r.keys.Queued, r.keys.Waiting, r.keys.Failing} {
-			for _, k := range keys {
-				groups = append(groups, k.Group)
-			}
+	for _, group := range r.pausedGroups {
+		if short(group, maxName) == text {
+			return group
 		}
 	}
-	if i := slices.IndexFunc(groups, func(g string) bool { return newLabel(g, maxName).short() == text }); i >= 0 {
-		return groups[i]
+	for _, k := range slices.Concat(r.keys.Processing, r.keys.Queued, r.keys.Waiting, r.keys.Failing) {
+		if short(k.Group, maxName) == text {
+			return k.Group
+		}
 	}
 	return text
 }

@@ -1,22 +1,33 @@
 package debug_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
-// post asks for an action as the page does, and returns the status and the error of the answer.
-func post(t *testing.T, h http.Handler, header []string, form ...string) (status int, failure string) {
+// answered is the answer to a request for an action.
+type answered struct {
+	Action, Text, Error string
+	Keys, Gone, Left    int
+	LeftMore            bool `json:"left_more"`
+}
+
+// post asks for an action.
+func post(t *testing.T, h http.Handler, header []string, form ...string) (status int, answer answered) {
 	t.Helper()
 	values := url.Values{}
 	for i := 0; i < len(form); i += 2 {
@@ -29,33 +40,53 @@ func post(t *testing.T, h http.Handler, header []string, form ...string) (status
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	var answer struct{ Error string }
 	if w.Code != http.StatusMethodNotAllowed {
 		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
 			t.Fatalf("%v: %s", err, w.Body)
 		}
 	}
-	return w.Code, answer.Error
+	return w.Code, answer
 }
 
 // asPage are the headers that a browser sends for the page's own script.
 var asPage = []string{"X-Workqueue-Action", "1", "Sec-Fetch-Site", "same-origin", "Origin", "http://internal:8080"}
 
-// audited collects actions.
-type audited struct{ actions []debug.Action }
+// audited is a handler with actions, and what it has reported.
+type audited struct {
+	*debug.Handler
+	actions []debug.Action
+}
 
-func (a *audited) hook(r *http.Request, action debug.Action) {
-	if r == nil {
-		panic("without its request")
-	}
-	a.actions = append(a.actions, action)
+func newAudited(t *testing.T) *audited {
+	a := new(audited)
+	a.Handler = newHandler(t, debug.Options{Actions: true, Audit: func(r *http.Request, action debug.Action) {
+		if r == nil {
+			t.Error("an action without its request")
+		}
+		a.actions = append(a.actions, action)
+	}})
+	return a
 }
 
 func (a *audited) last() debug.Action { return a.actions[len(a.actions)-1] }
 
-func newPausable(t *testing.T, h *debug.Handler) *priorityqueue.Queue[string] {
+// act asks for an action on a queue as the page does. It asserts the answer's status, and that the action is reported once.
+func (a *audited) act(t *testing.T, want int, queue string, form ...string) answered {
+	t.Helper()
+	before := len(a.actions)
+	status, answer := post(t, a, asPage, append([]string{"queue", queue, "action"}, form...)...)
+	if status != want || (answer.Error == "") != (want == http.StatusOK) {
+		t.Errorf("%q: %d %+v, want %d", form, status, answer, want)
+	}
+	if len(a.actions) != before+1 || (a.last().Err == nil) != (want == http.StatusOK) || a.last().Name != form[0] || a.last().Queue != queue {
+		t.Errorf("%q: the audit got %+v", form, a.actions[before:])
+	}
+	return answer
+}
+
+func newPriorityQueue(t *testing.T, h workqueue.StatsProvider, name string) *priorityqueue.Queue[string] {
 	q := priorityqueue.New(priorityqueue.Config[string]{
-		Name: "q", MetricsProvider: h,
+		Name: name, MetricsProvider: h,
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour),
 	})
 	t.Cleanup(q.ShutDown)
@@ -63,100 +94,74 @@ func newPausable(t *testing.T, h *debug.Handler) *priorityqueue.Queue[string] {
 }
 
 func TestActions(t *testing.T) {
-	var audit audited
-	h := newHandler(t, debug.Options{Actions: true, Audit: audit.hook})
-	q := newPausable(t, h)
+	h := newAudited(t)
+	q := newPriorityQueue(t, h, "q")
 	q.AddRateLimited("fails")
 	q.AddAfter("later", time.Hour)
 	q.Add("queued")
 
-	do := func(want int, form ...string) {
-		t.Helper()
-		before := len(audit.actions)
-		status, failure := post(t, h, asPage, append([]string{"queue", "q"}, form...)...)
-		if status != want || (failure == "") != (want == http.StatusOK) {
-			t.Errorf("%v: %d %q, want %d", form, status, failure, want)
-		}
-		if len(audit.actions) != before+1 || (audit.last().Err == nil) != (want == http.StatusOK) || audit.last().Name != form[1] || audit.last().Queue != "q" {
-			t.Errorf("%v: the audit got %+v", form, audit.actions[before:])
-		}
+	h.act(t, 200, "q", "retry", "key", "fails")
+	if s := q.Stats(); h.last().Key != "fails" || s.Queued != 2 || s.Waiting != 1 {
+		t.Errorf("after retry: %+v, audited %+v", s, h.last())
 	}
-	do(200, "action", "retry", "key", "fails")
-	if audit.last().Key != "fails" {
-		t.Errorf("%+v", audit.last())
-	}
-	if s := q.Stats(); s.Queued != 2 || s.Waiting != 1 {
-		t.Errorf("after retry: %+v", s)
-	}
-	do(200, "action", "remove", "key", "later")
-	do(200, "action", "remove", "key", "fails")
+	h.act(t, 200, "q", "remove", "key", "later")
+	h.act(t, 200, "q", "remove", "key", "fails")
 	if s := q.Stats(); s.Queued != 1 || s.Waiting != 0 || q.NumRequeues("fails") != 0 {
 		t.Errorf("after remove: %+v, %d requeues", s, q.NumRequeues("fails"))
 	}
-	do(404, "action", "remove", "key", "later")
-	do(404, "action", "retry", "key", "nothing like that")
-	do(404, "action", "retry", "key", "queue") // a part of a key is not a key
-	do(400, "action", "explode")
-	do(200, "action", "pause")
-	got := make(chan string, 1)
-	go func() {
-		key, _ := q.Get()
-		got <- key
-	}()
-	select {
-	case key := <-got:
-		t.Errorf("a paused queue handed out %q", key)
-	case <-time.After(20 * time.Millisecond):
+	h.act(t, 404, "q", "remove", "key", "later")
+	h.act(t, 404, "q", "retry", "key", "nothing like that")
+	h.act(t, 404, "q", "retry", "key", "queue") // a part of a key is not a key
+	h.act(t, 400, "q", "explode")
+	h.act(t, 404, "none", "pause")
+	h.act(t, 200, "q", "pause")
+	if s := q.Stats(); !s.Paused {
+		t.Errorf("after pause: %+v", s)
 	}
-	do(200, "action", "resume")
-	if key := <-got; key != "queued" {
-		t.Errorf("got %q", key)
-	}
-	if status, _ := post(t, h, asPage, "queue", "none", "action", "pause"); status != 404 {
-		t.Errorf("a queue that is not there: %d", status)
+	h.act(t, 200, "q", "resume")
+	if s := q.Stats(); s.Paused {
+		t.Errorf("after resume: %+v", s)
 	}
 	// A key with the same text as another one is left alone.
 	long := strings.Repeat("x", 300)
 	q.Add(long + "a")
 	q.Add(long + "b")
-	do(409, "action", "remove", "key", long[:256])
-	do(200, "action", "remove", "key", long+"a")
+	if status, _ := post(t, h, asPage, "queue", "q", "action", "remove", "key", long[:256]); status != 409 || q.Len() != 3 {
+		t.Errorf("two keys that look alike: %d", status)
+	}
+	h.act(t, 200, "q", "remove", "key", long+"a")
 	wantBody(t, get(h, "?queue=q"), `data-action="pause"`, `data-action="remove" data-queue="q" data-key="xxx`)
 }
 
 // What a queue cannot do is neither offered nor done.
 func TestActionsOfAFIFO(t *testing.T) {
-	var audit audited
-	h := newHandler(t, debug.Options{Actions: true, Audit: audit.hook})
+	h := newAudited(t)
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[int](time.Hour, time.Hour))
 	t.Cleanup(q.ShutDown)
-	debug.Register(h, "q", q)
+	debug.Register(h.Handler, "q", q)
 	q.AddRateLimited(17)
 	for _, action := range []string{"remove", "pause", "resume"} {
-		if status, _ := post(t, h, asPage, "queue", "q", "action", action, "key", "17"); status != 400 {
-			t.Errorf("%s: %d", action, status)
-		}
+		h.act(t, 400, "q", action, "key", "17")
 	}
 	body := get(h, "?queue=q").Body.String()
 	if strings.Contains(body, `data-action="remove"`) || strings.Contains(body, `data-action="pause"`) || !strings.Contains(body, `data-action="retry"`) {
 		t.Error("the page offers what cannot be done, or lacks what can be")
 	}
-	if status, _ := post(t, h, asPage, "queue", "q", "action", "retry", "key", "17"); status != 200 || q.Len() != 1 {
-		t.Errorf("retry: %d, %d queued", status, q.Len())
+	if h.act(t, 200, "q", "retry", "key", "17"); q.Len() != 1 {
+		t.Errorf("after retry %d are queued", q.Len())
 	}
 }
 
 // A queue that is shut down takes no key: the page does not offer that, and the answer says so.
 func TestRetryAfterShutDown(t *testing.T) {
-	var audit audited
-	h := newHandler(t, debug.Options{Actions: true, Audit: audit.hook})
-	q := newPausable(t, h)
+	h := newAudited(t)
+	q := newPriorityQueue(t, h, "q")
 	q.Add("queued")
 	q.Get()
 	q.AddRateLimited("queued")
 	q.ShutDown()
-	if status, failure := post(t, h, asPage, "queue", "q", "action", "retry", "key", "queued"); status != 409 || !strings.Contains(failure, "shut down") || audit.last().Err == nil {
-		t.Errorf("%d %q, audited %+v", status, failure, audit.last())
+	if a := h.act(t, 409, "q", "retry", "key", "queued"); !strings.Contains(a.Error, "shut down") {
+		t.Errorf("%+v", a)
 	}
 	if body := get(h, "?queue=q").Body.String(); strings.Contains(body, `data-action="retry"`) || !strings.Contains(body, "shutting down") {
 		t.Error("the page offers to retry a key")
@@ -165,46 +170,39 @@ func TestRetryAfterShutDown(t *testing.T) {
 
 // Every key that a queue can have can be found, retried and removed: the empty text and nil, too.
 func TestUnusualKeys(t *testing.T) {
-	var audit audited
-	h := newHandler(t, debug.Options{Actions: true, Audit: audit.hook})
+	h := newAudited(t)
 	q := priorityqueue.New(priorityqueue.Config[any]{Name: "q", MetricsProvider: h})
 	defer q.ShutDown()
-	fifo := workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[any]{Name: "fifo", MetricsProvider: h})
-	defer fifo.ShutDown()
+	fifo := newRateLimited[any](t, "fifo", h)
 	for text, key := range map[string]any{"": "", "<nil>": nil, "17": 17} {
 		for name, q := range map[string]workqueue.TypedRateLimitingInterface[any]{"q": q, "fifo": fifo} {
 			q.AddAfter(key, time.Hour)
-			if s := find(t, h, name, text); len(s.Found.Keys) != 1 || !s.Found.Exact || s.Found.Keys[0].State != "waiting" {
-				t.Errorf("%s, %q: %+v", name, text, s.Found)
+			if f := find(t, h, name, text); len(f.Keys) != 1 || !f.Exact || f.Keys[0].State != "waiting" {
+				t.Errorf("%s, %q: %+v", name, text, f)
 			}
-			if status, failure := post(t, h, asPage, "queue", name, "action", "retry", "key", text); status != 200 {
-				t.Errorf("%s, retry %q: %d %s", name, text, status, failure)
-			}
+			h.act(t, 200, name, "retry", "key", text)
 			if got, _ := q.Get(); got != key {
 				t.Errorf("%s: got %v", name, got)
 			}
 			q.Done(key)
 		}
 		q.Add(key)
-		if status, failure := post(t, h, asPage, "queue", "q", "action", "remove", "key", text); status != 200 || q.Len() != 0 {
-			t.Errorf("remove %q: %d %s", text, status, failure)
+		if h.act(t, 200, "q", "remove", "key", text); q.Len() != 0 {
+			t.Errorf("%q was not removed", text)
 		}
 	}
 	q.Add("not empty")
-	if s := find(t, h, "q", ""); len(s.Found.Keys) != 0 || s.Found.Exact {
-		t.Errorf("every text contains the empty one: %+v", s.Found)
+	if f := find(t, h, "q", ""); len(f.Keys) != 0 || f.Exact {
+		t.Errorf("every text contains the empty one: %+v", f)
 	}
 	wantBody(t, get(h, "?queue=q&key="), "<code>(empty)</code>")
-	if status, _ := post(t, h, asPage, "queue", "q", "action", "retry"); status != 400 {
-		t.Errorf("without a key: %d", status)
-	}
+	h.act(t, 400, "q", "retry")
 }
 
 // No other site can have a browser do something here: neither with a form nor with a script.
 func TestActionsFromElsewhere(t *testing.T) {
-	var audit audited
-	h := newHandler(t, debug.Options{Actions: true, Audit: audit.hook})
-	q := newPausable(t, h)
+	h := newAudited(t)
+	q := newPriorityQueue(t, h, "q")
 	q.Add("a")
 	for name, header := range map[string][]string{
 		"a form of another site":             {"Sec-Fetch-Site", "cross-site", "Origin", "https://evil.example"},
@@ -217,13 +215,10 @@ func TestActionsFromElsewhere(t *testing.T) {
 		"a form that looks like our own":     {"Sec-Fetch-Site", "none"},
 		"a browser that says nothing at all": {},
 	} {
-		before := len(audit.actions)
+		before := len(h.actions)
 		status, _ := post(t, h, header, "queue", "q", "action", "remove", "key", "a")
-		if status != http.StatusForbidden || q.Len() != 1 {
-			t.Fatalf("%s: status %d, %d keys", name, status, q.Len())
-		}
-		if len(audit.actions) != before+1 || audit.last().Err == nil {
-			t.Errorf("%s: the audit got %+v", name, audit.actions[before:])
+		if status != http.StatusForbidden || q.Len() != 1 || len(h.actions) != before+1 || h.last().Err == nil {
+			t.Fatalf("%s: status %d, %d keys, the audit got %+v", name, status, q.Len(), h.actions[before:])
 		}
 	}
 	// Scripts of other sites may send the header only if we say so to an OPTIONS request, which we do not.
@@ -237,49 +232,133 @@ func TestActionsFromElsewhere(t *testing.T) {
 		t.Error("an address removed a key")
 	}
 	// A program that is no browser sends no Origin. It needs the header.
-	if status, _ := post(t, h, []string{"X-Workqueue-Action", "1"}, "queue", "q", "action", "remove", "key", "a"); status != 200 || q.Len() != 0 {
+	if status, _ := post(t, h, asPage[:2], "queue", "q", "action", "remove", "key", "a"); status != 200 || q.Len() != 0 {
 		t.Errorf("as curl does: %d", status)
 	}
 }
 
-func TestActionsAreOff(t *testing.T) {
-	var audit audited
-	h := newHandler(t, debug.Options{Audit: audit.hook})
-	q := newPausable(t, h)
-	q.Add("a")
-	if status, _ := post(t, h, asPage, "queue", "q", "action", "remove", "key", "a"); status != http.StatusMethodNotAllowed || q.Len() != 1 {
-		t.Errorf("status %d", status)
-	}
-	if body := get(h, "?queue=q").Body.String(); strings.Contains(body, `data-action=`) {
-		t.Error("the page offers actions")
-	}
-	if len(audit.actions) != 0 {
-		t.Errorf("%+v", audit.actions)
+// Without actions nothing is offered, done or reported; and no other site can ask for an action of any kind.
+func TestActionsAreGuarded(t *testing.T) {
+	for _, c := range []struct {
+		actions bool
+		header  []string
+		status  int
+	}{
+		{false, asPage, http.StatusMethodNotAllowed},
+		{true, []string{"Sec-Fetch-Site", "cross-site", "X-Workqueue-Action", "1"}, http.StatusForbidden},
+		{true, nil, http.StatusForbidden},
+	} {
+		reports := 0
+		h := newHandler(t, debug.Options{Actions: c.actions, Audit: func(*http.Request, debug.Action) { reports++ }})
+		many(h, 10, workqueue.Inspector{
+			Stats: noStats, Add: func(any) { t.Error("added") }, Remove: func(any) bool { t.Error("removed"); return true },
+			PauseGroup: func(string) { t.Error("paused") }, PausedGroups: func() []string { return []string{"g"} },
+		})
+		for n, form := range [][]string{
+			{"retry", "of", "failing"}, {"forget", "of", "all"}, {"pause_group", "group", "g"}, {"cancel", "key", "1"}, {"remove", "key", "1"},
+		} {
+			status, _ := post(t, h, c.header, append([]string{"queue", "q", "action"}, form...)...)
+			if status != c.status || c.actions && reports != n+1 || !c.actions && reports != 0 {
+				t.Errorf("%v: %d, want %d; %d reports", form, status, c.status, reports)
+			}
+		}
+		if body := get(h, "?queue=q").Body.String(); !c.actions && strings.Contains(body, "data-action=") {
+			t.Error("the page offers actions")
+		}
 	}
 }
 
 // A queue that panics is not the end of the program, and a hook gets texts that are fit for a log.
 func TestActionThatPanics(t *testing.T) {
-	var audit audited
-	h := newHandler(t, debug.Options{Actions: true, Audit: audit.hook})
-	debug.Register(h, "broken", broken{workqueue.NewTyped[int]()})
-	if status, _ := post(t, h, asPage, "queue", "broken", "action", "retry", "key", "1"); status != 500 || audit.last().Err == nil {
-		t.Errorf("%d %+v", status, audit.last())
-	}
+	h := newAudited(t)
+	debug.Register(h.Handler, "broken", broken{workqueue.NewTyped[int]()})
+	h.act(t, 500, "broken", "retry", "key", "1")
 	post(t, h, asPage, "queue", "no\nsuch", "action", strings.Repeat("x", 1000), "key", "\x1b[31m")
-	if a := audit.last(); a.Queue != `no\nsuch` || a.Key != `\x1b[31m` || len(a.Name) > 140 || a.Err == nil {
+	if a := h.last(); a.Queue != `no\nsuch` || a.Key != `\x1b[31m` || len(a.Name) > 140 || a.Err == nil {
 		t.Errorf("%+v", a)
 	}
-	if status, failure := post(t, h, asPage, "queue", "broken", "key", strings.Repeat("x", 100_000)); status != 400 || !strings.Contains(failure, "form") {
-		t.Errorf("a long form: %d %q", status, failure)
+	if status, a := post(t, h, asPage, "queue", "broken", "key", strings.Repeat("x", 100_000)); status != 400 || !strings.Contains(a.Error, "form") {
+		t.Errorf("a long form: %d %+v", status, a)
 	}
-	h.InspectQueue("panics", workqueue.Inspector{
-		Stats: func() workqueue.Stats { return workqueue.Stats{} }, Pause: func() { panic("pause") },
+	h.InspectQueue("panics", workqueue.Inspector{Stats: noStats, Pause: func() { panic("pause") }})
+	if a := h.act(t, 500, "panics", "pause"); !strings.Contains(a.Error, "panicked") || !strings.Contains(h.last().Err.Error(), "panicked") {
+		t.Errorf("a pause that panics: %+v", a)
+	}
+}
+
+// Groups can be paused and resumed. Those that are paused are listed even if none of their keys is, and the list of queues
+// says that there are any.
+func TestGroups(t *testing.T) {
+	h := newAudited(t)
+	q := priorityqueue.New(priorityqueue.Config[string]{
+		Name: "q", MetricsProvider: h, Group: func(key string) string { group, _, _ := strings.Cut(key, "/"); return group },
 	})
-	if status, failure := post(t, h, asPage, "queue", "panics", "action", "pause"); status != 500 || !strings.Contains(failure, "panicked") {
-		t.Errorf("a pause that panics: %d %q", status, failure)
+	defer q.ShutDown()
+	long := strings.Repeat("x", 200)
+	q.Add("acme <b>/1")
+	q.Add("acme <b>/2")
+	q.Add(long + "/1")
+	wantBody(t, get(h, "?queue=q"), "Groups</h2>", "acme &lt;b&gt;", `<td class="n">2</td>`, `data-action="pause_group" data-queue="q" data-group="acme &lt;b&gt;"`)
+	if l := getJSON[list](t, h, ""); l.PausedGroups != 0 {
+		t.Errorf("%+v", l)
 	}
-	if !slices.ContainsFunc(audit.actions, func(a debug.Action) bool { return a.Err != nil && strings.Contains(a.Err.Error(), "panicked") }) {
-		t.Errorf("%+v", audit.actions)
+	for _, group := range []string{"acme <b>", long[:128] + "…" /* as the page shows it */, "not here"} {
+		if h.act(t, 200, "q", "pause_group", "group", group); h.last().Group == "" {
+			t.Errorf("%+v", h.last())
+		}
 	}
+	if got := q.PausedGroups(); !slices.Equal(got, []string{"acme <b>", "not here", long}) {
+		t.Errorf("%q", got)
+	}
+	wantBody(t, get(h, "?queue=q"), "3 groups paused</span>", "Groups</h2>", "acme &lt;b&gt;", "paused</span>", `data-action="resume_group"`, "not here", "paused</span>", `<td class="n">0</td>`)
+	wantBody(t, get(h, ""), `<b class="warn">3 groups paused</b>`, `<span class="badge warn">3 groups paused</span>`)
+	if l := getJSON[list](t, h, ""); l.PausedGroups != 3 || l.Queues[0].PausedGroups != 3 {
+		t.Errorf("%+v", l)
+	}
+	d := getJSON[detail](t, h, "?queue=q")
+	if len(d.Groups) != 3 || d.Groups[0].Group != "acme <b>" || !d.Groups[0].Paused || d.Groups[0].Listed != 2 {
+		t.Errorf("%+v", d)
+	}
+	h.act(t, 200, "q", "resume_group", "group", "not here")
+	h.act(t, 200, "q", "resume_group", "group", long[:128]+"…")
+	if got := q.PausedGroups(); !slices.Equal(got, []string{"acme <b>"}) {
+		t.Errorf("%q", got)
+	}
+	h.act(t, 400, "q", "pause_group")
+	h.act(t, 400, "q", "resume_group")
+	newPriorityQueue(t, h, "plain").Add("a")
+	if body := get(h, "?queue=plain").Body.String(); strings.Contains(body, "Groups</h2>") || strings.Contains(body, `data-action="pause_group"`) {
+		t.Error("a queue without groups has some")
+	}
+	h.act(t, 400, "plain", "pause_group", "group", "a")
+}
+
+// Cancel ends the context of the handler that has the key, and of no other one.
+func TestCancel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		q := newRateLimited[string](t, "q", h)
+		ended := make(map[string]error)
+		start(t, worker.New(q, func(ctx context.Context, key string) error {
+			<-ctx.Done()
+			ended[key] = context.Cause(ctx)
+			return nil
+		}, worker.Options[string]{Workers: 2, MetricsProvider: h}))
+		q.Add("a")
+		q.Add("b")
+		synctest.Wait()
+		wantBody(t, get(h, "?queue=q"), "Running</h2>", `data-action="cancel" data-queue="q" data-key="a"`)
+		h.act(t, 200, "q", "cancel", "key", "a")
+		synctest.Wait()
+		if len(ended) != 1 || ended["a"] == nil || errors.Is(ended["a"], context.DeadlineExceeded) {
+			t.Errorf("ended: %v", ended)
+		}
+		if h.last().Key != "a" || h.last().Keys != 1 {
+			t.Errorf("%+v", h.last())
+		}
+		q.AddAfter("later", time.Hour)
+		if a := h.act(t, 404, "q", "cancel", "key", "later"); !strings.Contains(a.Error, "No handler") {
+			t.Errorf("%+v", a)
+		}
+	})
 }

@@ -3,7 +3,6 @@ package debug
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
@@ -41,18 +40,24 @@ type failure struct {
 	// state is failing, given_up, or "" if the pool has ended.
 	state string
 	// pool knows the key, or is nil; kept reports that the queue itself keeps it as given up.
-	pool *pool
+	pool *worker.Inspector
 	kept bool
 }
 
+// givenUp is a key that the queue itself keeps as given up, and counted one whose failures only the limiter counts.
 func givenUp(k workqueue.GivenUpKey[any]) failure {
-	return failure{FailedKey: worker.FailedKey[any]{Key: k.Key, Attempt: k.Attempts, Err: k.Err, Time: k.Time}, state: stateGivenUp, kept: true}
+	known := worker.FailedKey[any]{Key: k.Key, Attempt: k.Attempts, Err: k.Err, Time: k.Time}
+	return failure{FailedKey: known, state: stateGivenUp, kept: true}
+}
+
+func counted(k workqueue.KeySnapshot[any]) failure {
+	return failure{FailedKey: worker.FailedKey[any]{Key: k.Key}, state: stateFailing}
 }
 
 // troubled yields the keys of a set whose errors contain a text: those that the queue keeps, those that its pools know and,
 // with limiter, and if text is empty, also those that only the limiter counts. None of the first maxSeen keys comes twice.
-// It sets partial if there may be keys that are in no list.
-func (r *reading) troubled(set, text string, limiter bool, partial *bool) iter.Seq[failure] {
+// It sets r.partial if there may be keys that are in no list.
+func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 	q := r.entry.queue
 	return func(yield func(failure) bool) {
 		seen := make(map[any]bool)
@@ -65,80 +70,63 @@ func (r *reading) troubled(set, text string, limiter bool, partial *bool) iter.S
 			}
 			return !errorContains(f.Err, text) || yield(f)
 		}
-		if set != stateFailing {
-			if q.GivenUp != nil {
-				keys := q.GivenUp(maxSeen + 1)
-				if len(keys) > maxSeen {
-					*partial, keys = true, keys[:maxSeen]
+		if set != stateFailing && q.GivenUp != nil {
+			keys := q.GivenUp(maxSeen + 1)
+			r.partial = r.partial || len(keys) > maxSeen
+			for _, k := range keys[:min(len(keys), maxSeen)] {
+				if !once(givenUp(k)) {
+					return
 				}
-				for _, k := range keys {
-					if !once(givenUp(k)) {
-						return
-					}
-				}
+			}
+		}
+		for _, state := range []string{stateGivenUp, stateFailing} {
+			if set != state && set != everyTrouble {
+				continue
 			}
 			for _, p := range r.pools {
-				for k := range p.pool.dropped(partial) {
-					if !once(failure{FailedKey: k, state: stateGivenUp, pool: p.pool}) {
+				for k := range r.listed(p.pool, state) {
+					if !once(failure{FailedKey: k, state: state, pool: p.pool}) {
 						return
 					}
 				}
 			}
 		}
-		if set == stateGivenUp {
+		if set == stateGivenUp || !limiter || text != "" {
 			return
 		}
-		for _, p := range r.pools {
-			for k := range p.pool.failing(partial) {
-				if !once(failure{FailedKey: k, state: stateFailing, pool: p.pool}) {
-					return
-				}
-			}
-		}
-		if !limiter || text != "" {
-			return
-		}
-		if r.keys != nil {
-			full := len(r.keys.Failing) >= searchLimit
-			for _, k := range r.keys.Failing {
-				// A full list lacks some keys, perhaps. If the pools know all of its keys, they know the others, too.
-				*partial = *partial || full && !seen[k.Key]
-				if !once(failure{FailedKey: worker.FailedKey[any]{Key: k.Key}, state: stateFailing}) {
-					return
-				}
+		full := len(r.keys.Failing) >= searchLimit
+		for _, k := range r.keys.Failing {
+			// A full list lacks some keys, perhaps. If the pools know all of its keys, they know the others, too.
+			r.partial = r.partial || full && !seen[k.Key]
+			if !once(counted(k)) {
+				return
 			}
 		}
 		if q.SnapshotKeys != nil {
 			for k := range q.SnapshotKeys() {
-				if k.Requeues > 0 && !once(failure{FailedKey: worker.FailedKey[any]{Key: k.Key}, state: stateFailing}) {
+				if k.Requeues > 0 && !once(counted(k)) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// listed returns the keys that p knows in that state: all of them, if it can list them.
+func (r *reading) listed(p *worker.Inspector, state string) iter.Seq[worker.FailedKey[any]] {
+	all := map[string]func() iter.Seq[worker.FailedKey[any]]{stateFailing: p.FailingKeys, stateGivenUp: p.DroppedKeys}[state]
+	if all != nil {
+		return all()
+	}
+	s := p.Snapshot(searchLimit)
+	some := map[string][]worker.FailedKey[any]{stateFailing: s.Failing, stateGivenUp: s.Dropped}[state]
+	r.partial = r.partial || len(some) >= searchLimit
+	return slices.Values(some)
 }
 
 // errorContains reports whether an error contains a text, or does so as the page shows it.
 func errorContains(err, text string) bool {
 	return strings.Contains(err, text) || strings.Contains(text, `\`) && strings.Contains(printable(err), text)
-}
-
-func (p *pool) failing(partial *bool) iter.Seq[worker.FailedKey[any]] {
-	if p.FailingKeys != nil {
-		return p.FailingKeys()
-	}
-	keys := p.Snapshot(searchLimit).Failing
-	*partial = *partial || len(keys) >= searchLimit
-	return slices.Values(keys)
-}
-
-func (p *pool) dropped(partial *bool) iter.Seq[worker.FailedKey[any]] {
-	if p.DroppedKeys != nil {
-		return p.DroppedKeys()
-	}
-	keys := p.Snapshot(searchLimit).Dropped
-	*partial = *partial || len(keys) >= searchLimit
-	return slices.Values(keys)
 }
 
 // bulkResult is what became of an action on many keys.
@@ -160,38 +148,39 @@ type countReport struct {
 	Error string `json:"error,omitempty"`
 }
 
-// count reports how many keys of the set that query names there are.
-func (h *Handler) count(ctx context.Context, query url.Values) *countReport {
-	e := h.find(query.Get("queue"))
-	if e == nil {
-		return nil
-	}
-	r := h.readOne(ctx, e, searchLimit)
-	c := new(countReport)
-	switch {
-	case r.late:
-		c.Error, c.More = "The queue does not answer.", true
-		return c
-	case !isSet(query.Get("count")):
-		c.Error = noSuchSet
-		return c
-	}
+// visit calls f for the keys of a set whose errors contain a text, one caller at a time. It reports whether there may be more
+// keys: there was no time for all, or only a part was listed.
+func (h *Handler) visit(ctx context.Context, r *reading, set, text string, f func(failure)) (more bool) {
 	ctx, done := searchTurn(ctx, h.searching, countTime)
 	defer done()
-	failure := guarded("queue", func() {
-		if c.More = ctx.Err() != nil; c.More {
+	r.guard(func() {
+		if more = ctx.Err() != nil; more {
 			return
 		}
-		for range r.troubled(query.Get("count"), query.Get("error"), true, &c.More) {
-			if ctx.Err() != nil {
-				c.More = true
+		for k := range r.troubled(set, text, true) {
+			if more = ctx.Err() != nil; more {
 				return
 			}
-			c.Count++
+			f(k)
 		}
 	})
-	if failure != nil {
-		c.Error = failure.Error()
+	return more || r.partial
+}
+
+// count reports how many keys of e there are in the set that query names.
+func (h *Handler) count(ctx context.Context, e *entry, query url.Values) *countReport {
+	r := h.readOne(ctx, e, searchLimit)
+	switch {
+	case r.late:
+		return &countReport{Error: r.err.Error(), More: true}
+	case !isSet(query.Get("count")):
+		return &countReport{Error: noSuchSet}
+	}
+	c := new(countReport)
+	r.err = nil
+	c.More = h.visit(ctx, r, query.Get("count"), query.Get("error"), func(failure) { c.Count++ })
+	if r.err != nil {
+		c.Error = r.err.Error()
 	}
 	return c
 }
@@ -199,14 +188,17 @@ func (h *Handler) count(ctx context.Context, query url.Values) *countReport {
 // actOnMany retries or forgets all keys of the set that form names, as far as the time suffices.
 func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*bulkResult, error) {
 	if r.late {
-		return nil, refuse(http.StatusServiceUnavailable, "The queue does not answer.")
+		return nil, r.err
 	}
-	set, retry := form.Get("of"), form.Get("action") == "retry"
+	set, do, done, retry := form.Get("of"), r.forget, "Forgot the failures of", form.Get("action") == "retry"
+	if retry {
+		do, done = r.retry, "Retried"
+	}
 	if !isSet(set) {
 		return nil, refuse(http.StatusBadRequest, noSuchSet)
 	}
-	counting, done := searchTurn(ctx, h.acting, bulkTime+countTime)
-	defer done()
+	counting, next := searchTurn(ctx, h.acting, bulkTime+countTime)
+	defer next()
 	ctx, cancel := context.WithTimeout(counting, bulkTime)
 	defer cancel()
 	if ctx.Err() != nil {
@@ -216,71 +208,54 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 	var step []any // retried since the queue was last known to be open
 	var err error
 	panicked := guarded("queue", func() {
-		for f := range r.troubled(set, form.Get("error"), true, &b.LeftMore) {
-			if counting.Err() != nil {
-				b.LeftMore = true
-				return
-			}
+		for f := range r.troubled(set, form.Get("error"), true) {
 			switch {
+			case counting.Err() != nil:
+				r.partial = true
+				return
 			case ctx.Err() != nil || err != nil:
 				b.Left++
-			case f.isGone():
+				continue
+			case f.isGone() || !do(f.Key, f.kept):
 				b.Gone++
-			case !retry:
-				b.count(r.forget(f.Key, f.kept))
-			default:
-				if b.count(r.retry(f.Key, f.kept)) {
-					step = append(step, f.Key)
-				}
-				if len(step) == stepKeys {
-					err = r.checkTaken(step, b)
-					step = step[:0]
-				}
+				continue
+			}
+			if b.Keys++; retry {
+				step = append(step, f.Key)
+			}
+			if len(step) == stepKeys {
+				err = r.checkTaken(step, b)
+				step = step[:0]
 			}
 		}
 	})
 	if err == nil {
 		err = r.checkTaken(step, b)
 	}
+	b.LeftMore = r.partial
 	if confirmed, convErr := strconv.Atoi(form.Get("count")); convErr == nil {
 		b.Gone = max(b.Gone, confirmed-b.Keys-b.Left)
 	}
-	b.Text = b.sentence(map[bool]string{true: "Retried", false: "Forgot the failures of"}[retry])
+	b.Text = b.sentence(done)
 	if err != nil {
 		err = refuse(http.StatusConflict, "%s %s", err, b.Text)
 	}
 	return b, cmp.Or(err, panicked)
 }
 
-// count counts a key, for which the action was done or that was gone.
-func (b *bulkResult) count(done bool) bool {
-	if done {
-		b.Keys++
-	} else {
-		b.Gone++
-	}
-	return done
-}
-
 func (b *bulkResult) sentence(done string) string {
-	keys := func(n int) string {
+	keys := func(n int, one, more string) string {
 		if n == 1 {
-			return "one key"
+			return one
 		}
-		return number(n) + " keys"
+		return number(n) + more
 	}
-	were := func(n int, verb [2]string, what string) string {
-		if n == 1 {
-			return "; one " + verb[0] + what
-		}
-		return fmt.Sprintf("; %s %s%s", number(n), verb[1], what)
-	}
-	text := done + " " + keys(b.Keys)
+	text := done + " " + keys(b.Keys, "one key", " keys")
 	if b.Gone > 0 {
-		text += were(b.Gone, [2]string{"was", "were"}, " gone")
+		text += "; " + keys(b.Gone, "one was gone", " were gone")
 	}
 	if b.Left > 0 {
-		text += were(b.Left, [2]string{"is", "are"}, " left")
+		text += "; " + keys(b.Left, "one is left", " are left")
 	}
 	if b.LeftMore {
 		text += "; there may be more"

@@ -83,7 +83,6 @@ func (r *detailReport) Charts() []chart {
 	if q.Timed {
 		times := newChart("Times", q.timeline, logarithmic, preciseOrNone, latency, latencyMost, work, workMost)
 		times.Note = "means, dotted 99%"
-		times.Series[1].Quiet, times.Series[3].Quiet = true, true
 		all = append(all, times)
 	}
 	return all
@@ -99,24 +98,24 @@ func (q queueReport) Sparks() []chart {
 }
 
 func newChart(title string, t timeline, scale func([]float64) axis, text func(float64) string, sources ...source) chart {
-	var values []float64
-	for _, s := range sources {
-		values = append(values, column(t.points, s.of)...)
+	values := make([][]float64, len(sources))
+	for i, s := range sources {
+		values[i] = column(t.points, s.of)
 	}
-	y := scale(values)
+	y := scale(slices.Concat(values...))
 	c := chart{Title: title}
 	for _, v := range y.labels {
 		c.Y = append(c.Y, text(v))
 	}
-	covers := time.Duration(t.covers() * float64(time.Second))
+	covers := t.covers
 	if covers > time.Minute {
 		covers = covers.Round(10 * time.Second)
 	}
 	c.X = []string{human(covers) + " ago", human(covers/2) + " ago", "now"}
 	var texts []string
-	for _, s := range sources {
-		of := column(t.points, s.of)
-		line := newSeries(s, of, t, y)
+	for i, s := range sources {
+		of := values[i]
+		line := newSeries(s, of, t.ends, y)
 		line.Now = text(of[len(of)-1])
 		c.Series = append(c.Series, line)
 		texts = append(texts, fmt.Sprintf(" %s now %s, at most %s", s.name, line.Now, text(slices.Max(of))))
@@ -126,9 +125,8 @@ func newChart(title string, t timeline, scale func([]float64) axis, text func(fl
 }
 
 // newSeries draws values as a line from the left edge of the box to the right one, with a gap where there is none.
-func newSeries(s source, values []float64, t timeline, y axis) series {
+func newSeries(s source, values, ends []float64, y axis) series {
 	var line strings.Builder
-	ends := t.ends()
 	open := false
 	for i, v := range values {
 		h := y.height(v)
@@ -151,7 +149,7 @@ func newSeries(s source, values []float64, t timeline, y axis) series {
 		}
 		open = true
 	}
-	all := series{Class: s.class, Name: s.name, Line: line.String()}
+	all := series{Class: s.class, Name: s.name, Line: line.String(), Quiet: strings.HasSuffix(s.class, " most")}
 	if strings.Contains(s.class, "area") {
 		all.Area = fmt.Sprintf("%sL%d,%dL0,%d", all.Line, chartWidth, chartHeight, chartHeight)
 	}

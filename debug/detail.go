@@ -1,7 +1,6 @@
 package debug
 
 import (
-	"cmp"
 	"context"
 	"net/url"
 	"slices"
@@ -32,7 +31,6 @@ type detailReport struct {
 
 	// Sharing is how many queues show the same pools.
 	Sharing int `json:"-"`
-
 	// FailingUnlisted reports that the limiter cannot list the keys that fail.
 	FailingUnlisted bool      `json:"-"`
 	Actions         actionSet `json:"-"`
@@ -55,36 +53,6 @@ type groupReport struct {
 	Listed int `json:"listed"`
 }
 
-// historyReport has one value for each of the last samples, oldest first, and the last ones since then.
-type historyReport struct {
-	Queued     []float64  `json:"queued"`
-	Processing []float64  `json:"processing"`
-	Waiting    []float64  `json:"waiting"`
-	Adds       []float64  `json:"adds_per_second"`
-	Dones      []float64  `json:"dones_per_second"`
-	Errors     []float64  `json:"errors_per_second"`
-	Retries    []float64  `json:"retries_per_second"`
-	Latency    []*float64 `json:"latency_mean_seconds"`
-	Work       []*float64 `json:"work_mean_seconds"`
-}
-
-func newHistoryReport(points []point) historyReport {
-	known := func(of func(point) float64) []*float64 {
-		return column(points, func(p point) *float64 {
-			if v := of(p); v > 0 {
-				return &v
-			}
-			return nil
-		})
-	}
-	return historyReport{
-		Queued: column(points, queued.of), Processing: column(points, held.of), Waiting: column(points, waiting.of),
-		Adds: column(points, adds.of), Dones: column(points, dones.of),
-		Errors: column(points, failures.of), Retries: column(points, retries.of),
-		Latency: known(latency.of), Work: known(work.of),
-	}
-}
-
 // recentReport is about the last minutes.
 type recentReport struct {
 	Covers  seconds      `json:"covers_seconds"`
@@ -98,99 +66,83 @@ const (
 	maxKeys  = 250
 )
 
-// detail reports the queue that query asks for, or returns nil if there is none.
-func (h *Handler) detail(ctx context.Context, query url.Values) *detailReport {
-	e := h.find(query.Get("queue"))
-	if e == nil {
-		return nil
+// detail reports the queue e as query asks for it.
+func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detailReport {
+	limit := someKeys
+	if n, err := strconv.Atoi(query.Get("keys")); err == nil {
+		limit = min(max(n, 1), maxKeys)
 	}
-	limit, err := strconv.Atoi(query.Get("keys"))
-	if err != nil {
-		limit = someKeys
-	}
-	limit = min(max(limit, 1), maxKeys)
 	ask := limit
 	if query.Has("key") {
 		ask = searchLimit
 	}
 	now := h.clock.Now()
-	reading := *h.readOne(ctx, e, ask)
-	known := reading.poolKeys()
-	lists := newKeyLists(reading.keys, known).cut(limit)
+	q := h.readOne(ctx, e, ask)
 	r := &detailReport{
-		Time:        now.UTC(),
-		SampleEvery: seconds(h.every),
-		Latency:     newTimesReport(reading.stats.Latency),
-		Work:        newTimesReport(reading.stats.WorkDuration),
-		Errors:      newLabel(query.Get("error"), maxKey).Text,
-		keyLists:    lists,
-		limit:       limit,
-		Actions:     h.actionsOf(&reading),
+		Time:            now.UTC(),
+		SampleEvery:     seconds(h.every),
+		Latency:         newTimesReport(q.stats.Latency),
+		Work:            newTimesReport(q.stats.WorkDuration),
+		Errors:          cut(query.Get("error"), maxKey),
+		keyLists:        newKeyLists(q.keys, q.poolKeys()),
+		FailingUnlisted: q.keys.FailingUnlisted,
+		Actions:         h.actionsOf(q),
+		limit:           limit,
 	}
-	if reading.keys != nil {
-		r.FailingUnlisted = reading.keys.FailingUnlisted
-		for _, f := range reading.keys.facts {
-			r.Facts = append(r.Facts, workqueue.Fact{Name: newLabel(f.Name, maxName).short(), Value: newLabel(f.Value, maxKey).short()})
-		}
+	for _, keys := range r.all() {
+		*keys = (*keys)[:min(limit, len(*keys))]
 	}
-	if r.Errors != "" && !reading.late {
-		reading.panicked = cmp.Or(reading.panicked, r.listErrors(ctx, h, &reading, query.Get("error")))
+	if e.queue.PauseGroup != nil {
+		r.Groups = newGroups(q.pausedGroups, r.keyLists)
 	}
-	failure := guarded("queue", func() {
-		if !reading.late && e.queue.SnapshotKey != nil {
+	for _, f := range q.keys.facts {
+		r.Facts = append(r.Facts, workqueue.Fact{Name: short(f.Name, maxName), Value: short(f.Value, maxKey)})
+	}
+	if r.Errors != "" && !q.late {
+		r.listErrors(ctx, h, q, query.Get("error"))
+	}
+	if e.queue.SnapshotKey != nil && !q.late {
+		q.guard(func() {
 			for i, k := range r.GivenUp { // It may be in the queue again.
 				if now, ok := e.queue.SnapshotKey(k.raw); ok {
 					r.GivenUp[i].State = string(now.State)
 				}
 			}
-		}
-	})
-	if query.Has("key") {
-		r.Found = h.search(ctx, h.searching, &reading, query.Get("key"), "")
-		failure = cmp.Or(failure, r.Found.failure)
+		})
 	}
-	reading.panicked = cmp.Or(reading.panicked, failure)
-	if e.queue.PauseGroup != nil {
-		r.Groups = newGroups(reading.pausedGroups, lists)
+	if query.Has("key") {
+		r.Found = h.search(ctx, h.searching, q, query.Get("key"), "")
+		finish(r.Found.Keys, e.id, now)
+	}
+	for _, keys := range r.all() {
+		finish(*keys, e.id, now)
 	}
 	for _, other := range h.entries() {
 		if other.queueName == e.queueName {
 			r.Sharing++
 		}
 	}
-	r.Queue = h.newQueueReport(&reading, now)
+	r.Queue = h.newQueueReport(q, now)
 	r.History = newHistoryReport(r.Queue.timeline.points)
 	if r.Queue.Timed {
-		latency, work, covers := e.history.recent(reading.measure())
+		latency, work, covers := e.history.recent(q.measure())
 		r.Recent = &recentReport{seconds(covers), newTimesReport(latency), newTimesReport(work)}
 	}
-	r.finish(r.Time)
 	return r
 }
 
 // listErrors lists the keys whose errors contain a text, instead of all that fail or were given up.
-func (r *detailReport) listErrors(ctx context.Context, h *Handler, q *reading, text string) (failure error) {
-	ctx, done := searchTurn(ctx, h.searching, countTime)
-	defer done()
+func (r *detailReport) listErrors(ctx context.Context, h *Handler, q *reading, text string) {
 	r.Failing, r.GivenUp, r.Matching = []keyReport{}, []keyReport{}, new(matchingReport)
-	return guarded("queue", func() {
-		if r.Matching.More = ctx.Err() != nil; r.Matching.More {
-			return
+	r.Matching.More = h.visit(ctx, q, everyTrouble, text, func(f failure) {
+		keys, n := &r.Failing, &r.Matching.Failing
+		if f.state == stateGivenUp {
+			keys, n = &r.GivenUp, &r.Matching.GivenUp
 		}
-		for f := range q.troubled(everyTrouble, text, false, &r.Matching.More) {
-			if ctx.Err() != nil {
-				r.Matching.More = true
-				return
-			}
-			keys, n := &r.Failing, &r.Matching.Failing
-			if f.state == stateGivenUp {
-				keys, n = &r.GivenUp, &r.Matching.GivenUp
-			}
-			if *n++; len(*keys) < r.limit {
-				k := keyReport{raw: f.Key}
-				k.addFailure(f)
-				*keys = append(*keys, k)
-			}
+		if *n++; len(*keys) < r.limit {
+			k := keyReport{raw: f.Key}
+			k.addFailure(f)
+			*keys = append(*keys, k)
 		}
 	})
 }
@@ -199,14 +151,15 @@ func (r *detailReport) listErrors(ctx context.Context, h *Handler, q *reading, t
 func newGroups(paused []string, lists keyLists) (groups []groupReport) {
 	index := make(map[string]int)
 	at := func(name string) *groupReport {
-		if _, ok := index[name]; !ok {
-			index[name] = len(groups)
-			groups = append(groups, groupReport{Group: name})
+		i, ok := index[name]
+		if !ok {
+			i, groups = len(groups), append(groups, groupReport{Group: name})
+			index[name] = i
 		}
-		return &groups[index[name]]
+		return &groups[i]
 	}
 	for _, name := range paused {
-		at(newLabel(name, maxName).short()).Paused = true
+		at(short(name, maxName)).Paused = true
 	}
 	counted := make(map[any]bool) // A key may be in two lists.
 	for _, keys := range lists.all() {
@@ -220,24 +173,11 @@ func newGroups(paused []string, lists keyLists) (groups []groupReport) {
 	return groups[:min(len(groups), maxKeys)]
 }
 
-func (r *detailReport) finish(now time.Time) {
-	r.keyLists.finish(now)
-	if r.Found != nil {
-		for i := range r.Found.Keys {
-			r.Found.Keys[i].finish(now)
-		}
-	}
-}
-
 // HrefAll returns the address of the same page with as many keys as can be had, or "" if that is this one.
 func (r *detailReport) HrefAll() string {
 	for _, keys := range r.all() {
 		if len(*keys) == r.limit && r.limit < maxKeys {
-			v := url.Values{"queue": {r.Queue.ID}, "keys": {strconv.Itoa(maxKeys)}}
-			if r.Errors != "" {
-				v.Set("error", r.Errors)
-			}
-			return "?" + v.Encode()
+			return href("queue", r.Queue.ID, "keys", maxKeys, "error", r.Errors)
 		}
 	}
 	return ""
@@ -245,16 +185,13 @@ func (r *detailReport) HrefAll() string {
 
 // HrefJSON returns the address of the same as JSON.
 func (r *detailReport) HrefJSON() string {
-	v := url.Values{"queue": {r.Queue.ID}, "format": {"json"}}
-	if r.Errors != "" {
-		v.Set("error", r.Errors)
-	}
+	of := []any{"queue", r.Queue.ID, "format", "json", "error", r.Errors}
 	if r.Found != nil {
-		v.Set("key", r.Found.Search)
+		of = append(of, "key", r.Found.Search)
 	} else if r.limit != someKeys {
-		v.Set("keys", strconv.Itoa(r.limit))
+		of = append(of, "keys", r.limit)
 	}
-	return "?" + v.Encode()
+	return href(of...)
 }
 
 // Refresh is after how many seconds the page asks for itself, or 0 if that would be a search among all keys, or
@@ -280,16 +217,15 @@ type section struct {
 	Keys                     []keyReport
 	// Total is the number of keys in that state, or -1 if it is not known.
 	Total int
-	// Prioritized reports that some of them have a priority other than 0.
-	Prioritized bool
-	// Attempts reports that it is known how often each of them was handled.
-	Attempts bool
+	// Prioritized reports that some of them have a priority other than 0, and Attempts that it is known how often each of
+	// them was handled.
+	Prioritized, Attempts bool
 	// QueueID is the id of the queue, and Actions what can be done with each key.
 	QueueID string
 	Actions actionSet
-	// Set is what actions call all keys of this kind, whose errors contain Errors, or empty. They can be retried or forgotten.
-	Set, Errors            string
-	Retriable, Forgettable bool
+	// Set is what actions call all keys of this kind, whose errors contain Errors, and ForAll what can be done with them.
+	Set, Errors string
+	ForAll      actionSet
 }
 
 // Section returns the keys of that kind. Hint says what they are, and empty what it means that there are none.
@@ -298,89 +234,44 @@ func (r *detailReport) Section(kind, title, hint, empty string) section {
 	workers, pools, can := r.Queue.Workers, len(r.Queue.Pools) > 0, r.Actions
 	switch kind {
 	case "running":
-		s.Keys, s.Total = r.Running, max(r.Queue.Processing, workers.Busy)
-		s.Actions, s.Attempts = actionSet{Cancel: can.Cancel}, pools
+		s.Keys, s.Total, s.Actions = r.Running, max(r.Queue.Processing, workers.Busy), can.only("cancel")
+		s.Attempts = pools
 	case "queued":
-		s.Keys, s.Total = r.Queued, r.Queue.Queued
-		s.Actions = actionSet{Remove: can.Remove}
+		s.Keys, s.Total, s.Actions = r.Queued, r.Queue.Queued, can.only("remove")
 	case "waiting":
-		s.Keys, s.Total = r.Waiting, r.Queue.Waiting
-		s.Actions = actionSet{Retry: can.Retry, Remove: can.Remove}
+		s.Keys, s.Total, s.Actions = r.Waiting, r.Queue.Waiting, can.only("retry", "remove")
 	case "given-up":
-		s.Keys, s.Total = r.GivenUp, max(r.Queue.GivenUp, len(r.GivenUp))
-		s.Actions, s.Set = actionSet{Retry: can.Retry, Forget: can.Forget}, stateGivenUp
+		s.Keys, s.Total, s.Actions = r.GivenUp, max(r.Queue.GivenUp, len(r.GivenUp)), can.only("retry", "forget")
+		s.Set = stateGivenUp
 	case "failing":
-		s.Keys = r.Failing
+		s.Keys, s.Actions, s.Set = r.Failing, can.only("retry", "remove"), stateFailing
 		if pools {
 			s.Total = max(workers.Failing, len(r.Failing))
 		}
-		s.Actions, s.Set = actionSet{Retry: can.Retry, Remove: can.Remove}, stateFailing
-	case "found":
-		s.Keys = r.Found.Keys
 	}
 	if m := r.Matching; m != nil && s.Set != "" {
-		s.Total, s.Errors, s.Empty = m.Failing, r.Errors, "No key has such an error."
+		s.Total = map[string]int{stateFailing: m.Failing, stateGivenUp: m.GivenUp}[s.Set]
+		s.Errors, s.Empty = r.Errors, "No key has such an error."
 		if m.More {
 			s.Empty = "No key that was looked at has such an error."
 		}
-		if kind == "given-up" {
-			s.Total = m.GivenUp
-		}
 	}
-	if s.Retriable, s.Forgettable = can.Retry, can.Forget; len(s.Keys) == 0 || !can.Retry && !can.Forget {
-		s.Set = ""
+	if s.Set != "" && len(s.Keys) > 0 {
+		s.ForAll = can.only("retry", "forget")
 	}
-	s.Prioritized = slices.ContainsFunc(s.Keys, func(k keyReport) bool { return k.Priority != 0 })
+	for i := range s.Keys {
+		s.Keys[i].Actions = s.Actions
+		s.Prioritized = s.Prioritized || s.Keys[i].Priority != 0
+	}
 	return s
 }
 
-// AnyAction reports whether something can be done with the keys.
-func (s section) AnyAction() bool { return s.Actions != actionSet{} }
-
-// row is a key in a section.
-type row struct {
-	keyReport
-	section
-}
-
-// Rows returns the keys with what the rows of a table need beside them.
-func (s section) Rows() []row {
-	all := make([]row, len(s.Keys))
-	for i, k := range s.Keys {
-		all[i] = row{k, s}
+// Story returns the only key that was found by its whole text, or nil.
+func (r *detailReport) Story() *keyReport {
+	f := r.Found
+	if !f.Exact || len(f.Keys) != 1 {
+		return nil
 	}
-	return all
-}
-
-// Story returns the only key that was found by its whole text, as its own page shows it, or nil.
-func (r *detailReport) Story() *row {
-	if f := r.Found; f.Exact && len(f.Keys) == 1 {
-		return &row{f.Keys[0], section{Kind: "found", QueueID: r.Queue.ID, Actions: r.Actions.forKey(f.Keys[0])}}
-	}
-	return nil
-}
-
-// HrefKey returns the address of the key's page.
-func (r row) HrefKey() string {
-	queue := r.QueueID
-	if r.Queue != nil {
-		queue = r.Queue.ID
-	}
-	return "?" + url.Values{"queue": {queue}, "key": {r.Key}, "id": {keyID(r.raw)}}.Encode()
-}
-
-// button is an action with the row's key.
-type button struct{ Action, Text, Queue, Key, ID string }
-
-// Button returns a button of the row.
-func (r row) Button(action, text string) button {
-	return button{action, text, r.QueueID, r.Key, keyID(r.raw)}
-}
-
-// CausesText says in a few words why the key was added.
-func (k keyReport) CausesText() string {
-	if k.Causes == nil {
-		return ""
-	}
-	return newLabel(k.Causes.String(), maxCauses).short()
+	f.Keys[0].Linked, f.Keys[0].Actions = true, r.Actions.forKey(f.Keys[0])
+	return &f.Keys[0]
 }

@@ -62,8 +62,8 @@ type Handler struct {
 		// queues are by id, and those that can be compared by themselves, too.
 		queues  map[string]*entry
 		byQueue map[any]*entry
-		// pools are by name.
-		pools map[string]*poolGroup
+		// pools are by name. Each entry has those of one name, and is shown if no queue has it.
+		pools map[string]*entry
 		// madeUp counts the ids that had to be made up.
 		madeUp int
 		// stop ends the sampler. It is nil if there is none, because there are no queues and no pools.
@@ -87,7 +87,7 @@ func NewHandler(o Options) *Handler {
 		o.SampleEvery = 5 * time.Second
 	}
 	h := &Handler{clock: o.Clock, every: o.SampleEvery, metrics: o.Metrics, searching: make(chan struct{}, 1), acting: make(chan struct{}, 1)}
-	h.mu.queues, h.mu.byQueue, h.mu.pools = make(map[string]*entry), make(map[any]*entry), make(map[string]*poolGroup)
+	h.mu.queues, h.mu.byQueue, h.mu.pools = make(map[string]*entry), make(map[any]*entry), make(map[string]*entry)
 	if o.Actions {
 		if h.audit = o.Audit; h.audit == nil {
 			h.audit = logAction

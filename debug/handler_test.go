@@ -1,16 +1,20 @@
 package debug_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 func TestNamesAndIDs(t *testing.T) {
@@ -53,9 +57,7 @@ func TestNamesAndIDs(t *testing.T) {
 }
 
 func TestQueueThatHasEndedGoes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := debug.NewHandler(debug.Options{})
-		defer h.Close()
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		q := workqueue.NewTypedRateLimitingQueue[int](nil)
 		debug.Register(h, "q", q)
 		q.Add(1)
@@ -79,12 +81,13 @@ func TestQueueThatHasEndedGoes(t *testing.T) {
 	})
 }
 
-// A queue that has ended is let go of even if no page is asked for, and the goroutine goes with the last one.
+// A queue or a pool that has ended is let go of even if no page is asked for, and the goroutine goes with the last one.
 func TestSamplerLetsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := debug.NewHandler(debug.Options{})
-		q := workqueue.NewTyped[int]()
+		q := workqueue.NewTypedRateLimitingQueue[string](nil)
 		debug.Register(h, "q", q)
+		start(t, worker.New(q, func(context.Context, string) error { return nil }, worker.Options[string]{Name: "short", MetricsProvider: h}))()
 		q.ShutDown()
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
@@ -110,8 +113,7 @@ func TestClose(t *testing.T) {
 
 func TestDepth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := debug.NewHandler(debug.Options{SampleEvery: time.Second})
-		defer h.Close()
+		h := newHandler(t, debug.Options{SampleEvery: time.Second})
 		q := workqueue.NewTyped[int]()
 		debug.Register(h, "q", q)
 		time.Sleep(time.Second / 2)
@@ -169,9 +171,7 @@ func (greedy) Snapshot(int) workqueue.Snapshot[int] {
 }
 
 func TestBrokenQueues(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := debug.NewHandler(debug.Options{})
-		defer h.Close()
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		b := broken{workqueue.NewTyped[int]()}
 		debug.Register(h, "", b)
 		debug.Register(h, "broken", b)
@@ -212,7 +212,214 @@ func TestConcurrently(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if l := getJSON[list](t, h, ""); l.ids() != "steady" {
-		t.Errorf("left are %s", l.ids())
+	wantIDs(t, h, "", "steady")
+}
+
+// watcher notes what it hears of, as a provider of metrics does.
+type watcher struct {
+	debug.Times
+	bounds                         []float64
+	queues, pools, inspected, keys []string
+}
+
+func (w *watcher) HistogramBounds() []float64 { return w.bounds }
+func (w *watcher) WatchQueue(name string, _ func() workqueue.Stats) {
+	w.queues = append(w.queues, name)
+}
+func (w *watcher) InspectQueue(name string, _ workqueue.Inspector) {
+	w.inspected = append(w.inspected, name)
+}
+func (w *watcher) WatchPool(name string, _ func() worker.Stats) { w.pools = append(w.pools, name) }
+func (w *watcher) WatchPoolKeys(name string, _ func(int) worker.Snapshot[any]) {
+	w.keys = append(w.keys, name)
+}
+
+// Queues of every kind appear once each, by themselves, under the name that they have.
+func TestQueuesAppear(t *testing.T) {
+	metrics := &watcher{bounds: []float64{1, 2}}
+	h := newHandler(t, debug.Options{Metrics: metrics})
+	fifo := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "fifo", MetricsProvider: h})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Name: "delaying", MetricsProvider: h})
+	limiting := newRateLimited[string](t, "limiting", h)
+	priority := priorityqueue.New(priorityqueue.Config[string]{Name: "priority", MetricsProvider: h})
+	workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{MetricsProvider: h}) // without a name
+	for _, q := range []workqueue.TypedInterface[string]{fifo, delaying, limiting, priority} {
+		defer q.ShutDown()
+		q.Add("key of it")
 	}
+	limiting.AddRateLimited("fails")
+	wantIDs(t, h, "?sort=name", "delaying fifo limiting priority")
+	for _, name := range []string{"fifo", "delaying", "limiting", "priority"} {
+		d := getJSON[detail](t, h, "?queue="+name)
+		if len(d.Queued) != 1 || d.Queued[0].Key != "key of it" {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+	if d := getJSON[detail](t, h, "?queue=limiting"); len(d.Failing) != 1 || d.Failing[0].Requeues != 1 {
+		t.Errorf("the outermost layer was not shown: %+v", d)
+	}
+	if got := strings.Join(metrics.queues, " "); got != "fifo delaying limiting priority" {
+		t.Errorf("the metrics heard of %s", got)
+	}
+	if got := strings.Join(metrics.inspected, " "); got != "fifo delaying limiting priority" {
+		t.Errorf("the provider below heard of the keys of %s", got)
+	}
+	if bounds := fifo.Stats().Latency.Bounds; len(bounds) != 2 {
+		t.Errorf("the bounds are %v", bounds)
+	}
+}
+
+// A queue that was put on top of another one takes its place, and Register gives a new name to what is shown.
+func TestLayersAndNames(t *testing.T) {
+	h := newHandler(t, debug.Options{})
+	below := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Name: "below", MetricsProvider: h})
+	defer below.ShutDown()
+	q := workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[int]{
+		Name: "above", MetricsProvider: h, DelayingQueue: below,
+	})
+	wantIDs(t, h, "", "above")
+	remove := debug.Register(h, "other name", q)
+	wantIDs(t, h, "", "other name")
+	remove()
+	if l := getJSON[list](t, h, ""); l.Registered != 0 {
+		t.Errorf("there are %s", l.ids())
+	}
+}
+
+// server is where queues are that may not answer.
+type server struct {
+	// silent has a channel that is closed when the server answers again.
+	silent atomic.Pointer[chan struct{}]
+	asked  atomic.Int32
+	queued atomic.Int32
+}
+
+func (s *server) beSilent() {
+	c := make(chan struct{})
+	s.silent.Store(&c)
+}
+
+func (s *server) answer() { close(*s.silent.Swap(nil)) }
+
+func (s *server) queue() workqueue.Inspector {
+	answer := func() workqueue.Stats {
+		s.asked.Add(1)
+		if c := s.silent.Load(); c != nil {
+			<-*c
+		}
+		return workqueue.Stats{Queued: int(s.queued.Load()), Adds: 7}
+	}
+	return workqueue.Inspector{
+		Stats:    answer,
+		Snapshot: func(int) workqueue.Snapshot[any] { return workqueue.Snapshot[any]{Stats: answer()} },
+	}
+}
+
+// took returns what h answers to a query, and after how much time.
+func took(t *testing.T, h *debug.Handler, query string) (list, time.Duration) {
+	began := time.Now()
+	a := getJSON[list](t, h, query)
+	return a, time.Since(began)
+}
+
+// Queues that do not answer make no page wait for more than a second, are asked once, and are shown as they were. The
+// others have their charts.
+func TestQueuesThatDoNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, debug.Options{SampleEvery: 4 * time.Second})
+		var far server
+		far.queued.Store(3)
+		for n := range 100 {
+			h.InspectQueue(fmt.Sprintf("far %03d", n), far.queue())
+		}
+		near := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "a near one", MetricsProvider: h})
+		defer near.ShutDown()
+		time.Sleep(41 * time.Second)
+		far.beSilent()
+		far.queued.Store(9)
+		far.asked.Store(0)
+		if _, d := took(t, h, ""); d != time.Second {
+			t.Errorf("the first list took %v", d)
+		}
+		for n := range 10 {
+			near.Add(n)
+			time.Sleep(4 * time.Second)
+		}
+		l, d := took(t, h, "?sort=name")
+		if d != 0 || len(l.Queues) != 50 {
+			t.Errorf("the list of %d queues took %v", len(l.Queues), d)
+		}
+		if n := far.asked.Load(); n != 100 {
+			t.Errorf("100 queues were asked %d times", n)
+		}
+		if q := l.Queues[0]; q.Queued != 10 || q.Error != "" || q.Unanswered != nil || fmt.Sprint(q.Depth[len(q.Depth)-5:]) != "[7 8 9 10 10]" {
+			t.Errorf("the one that answers: %+v", q)
+		}
+		for _, q := range l.Queues[1:] {
+			if q.Queued != 3 || q.Unanswered == nil || *q.Unanswered != 42 || !strings.Contains(q.Error, "does not answer") {
+				t.Errorf("one that does not: %+v", q)
+				break
+			}
+		}
+		wantBody(t, get(h, ""), "far 000", "no answer for 42 s")
+		wantBody(t, get(h, "?queue=far+007"), "no answer for 42 s", "These are its numbers of 42 s ago", "<dt>Queued</dt><dd>3")
+		if f := find(t, h, "far+007", "a"); !f.Incomplete {
+			t.Errorf("a search in a queue that does not answer: %+v", f)
+		}
+
+		far.answer()
+		time.Sleep(time.Second)
+		for _, q := range getJSON[list](t, h, "").Queues {
+			if q.Error != "" || strings.HasPrefix(q.ID, "far") && q.Queued != 9 {
+				t.Errorf("after the server has answered: %+v", q)
+			}
+		}
+	})
+}
+
+// A queue that does not answer when it is made appears all the same. What it has counted before is no burst.
+func TestQueueThatHasNeverAnswered(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		var far server
+		far.beSilent()
+		began := time.Now()
+		h.InspectQueue("far", far.queue())
+		if d := time.Since(began); d != 5*time.Second {
+			t.Errorf("its program had to wait for %v", d)
+		}
+		wantBody(t, get(h, ""), "far", "no answer")
+		wantBody(t, get(h, "?queue=far"), "does not answer, and never has")
+		time.Sleep(62 * time.Second) // The answer comes between two samples.
+		far.answer()
+		time.Sleep(time.Minute)
+		d := getJSON[detail](t, h, "?queue=far")
+		if d.Queue.Minute.Adds != 0 || len(d.History.Adds) > 14 {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// Close waits for a call that goes on, and a page is not made of a queue that was closed.
+func TestCloseWaitsForQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := debug.NewHandler(debug.Options{})
+		var returned atomic.Bool
+		h.InspectQueue("slow", workqueue.Inspector{Stats: func() workqueue.Stats {
+			if returned.Load() {
+				time.Sleep(10 * time.Second)
+			}
+			returned.Store(true)
+			return workqueue.Stats{}
+		}})
+		time.Sleep(5 * time.Second)
+		began := time.Now()
+		synctest.Wait()
+		h.Close()
+		if d := time.Since(began); d != 10*time.Second {
+			t.Errorf("Close took %v", d)
+		}
+		if _, d := took(t, h, ""); d != 0 {
+			t.Errorf("a list after Close took %v", d)
+		}
+	})
 }

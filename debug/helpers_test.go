@@ -1,15 +1,21 @@
 package debug_test
 
 import (
+	"context"
 	"encoding/json"
+	"html"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/worker"
 	"go.uber.org/goleak"
 	testingclock "k8s.io/utils/clock/testing"
 )
@@ -20,10 +26,15 @@ func newClock() *testingclock.FakeClock {
 	return testingclock.NewFakeClock(time.Date(2026, 11, 20, 9, 14, 3, 0, time.UTC))
 }
 
-func newHandler(t *testing.T, o debug.Options) *debug.Handler {
+func newHandler(t testing.TB, o debug.Options) *debug.Handler {
 	h := debug.NewHandler(o)
 	t.Cleanup(h.Close)
 	return h
+}
+
+// inBubble calls f in a bubble of virtual time, with a handler.
+func inBubble(t *testing.T, f func(t *testing.T, h *debug.Handler)) {
+	synctest.Test(t, func(t *testing.T) { f(t, newHandler(t, debug.Options{})) })
 }
 
 // queue is what all our queues are.
@@ -42,6 +53,39 @@ func newQueue[T comparable](t *testing.T, name string, c *testingclock.FakeClock
 	return q.(queue[T])
 }
 
+// newRateLimited returns a queue that h shows by itself.
+func newRateLimited[T comparable](t *testing.T, name string, h workqueue.MetricsProvider) queue[T] {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[T](time.Hour, time.Hour)
+	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[T]{Name: name, MetricsProvider: h})
+	t.Cleanup(q.ShutDown)
+	return q.(queue[T])
+}
+
+// noStats is what a queue without keys reports.
+func noStats() workqueue.Stats { return workqueue.Stats{} }
+
+// showPool makes h show a pool.
+func showPool(h worker.SnapshotProvider, s worker.Snapshot[any]) {
+	h.WatchPoolKeys(s.Stats.Name, func(int) worker.Snapshot[any] { return s })
+}
+
+// start runs a pool until stop is called, or the test ends.
+func start(t *testing.T, pool interface{ Run(context.Context) error }) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		done <- pool.Run(ctx)
+		close(done)
+	}()
+	stop = func() {
+		cancel()
+		for range done {
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
 // get returns what h answers to a query.
 func get(h http.Handler, query string, header ...string) *httptest.ResponseRecorder {
 	return do(h, http.MethodGet, "/debug/workqueue"+query, header...)
@@ -57,6 +101,8 @@ func do(h http.Handler, method, url string, header ...string) *httptest.Response
 	return w
 }
 
+func queryEscape(s string) string { return url.QueryEscape(s) }
+
 // getJSON returns the object that h answers to a query.
 func getJSON[R any](t *testing.T, h http.Handler, query string) (answer R) {
 	t.Helper()
@@ -70,18 +116,95 @@ func getJSON[R any](t *testing.T, h http.Handler, query string) (answer R) {
 	return answer
 }
 
-// list is the part of the answer that most tests look at.
-type list struct {
-	Registered, Matching, Page, Pages, Queued, Processing, Waiting int
-	Sort, Search                                                   string
-	Queues                                                         []listed
-}
-
-type listed struct {
-	ID, Name, Error string
-	Queued          int
-	Depth           []int
-}
+// The parts of the answers that tests look at.
+type (
+	list struct {
+		Registered, Matching, Page, Pages, Queued, Processing, Waiting, Failing int
+		GivenUp                                                                 int `json:"given_up"`
+		PausedGroups                                                            int `json:"paused_groups"`
+		Sort, Search                                                            string
+		Queues                                                                  []listed
+	}
+	named  struct{ ID, Name string }
+	listed struct {
+		named
+		Error           string
+		Queued, Blocked int
+		Paused          bool
+		PausedGroups    int `json:"paused_groups"`
+		Depth           []int
+		Unanswered      *float64 `json:"unanswered_seconds"`
+		Minute          rates    `json:"last_minute"`
+		Pools           []pool
+	}
+	rates struct {
+		Adds    float64 `json:"adds_per_second"`
+		Dones   float64 `json:"dones_per_second"`
+		Retries float64 `json:"retries_per_second"`
+	}
+	pool struct {
+		Name                                           string
+		Wanted, Living, Busy, Handled, Failed, Failing int
+		GivenUp                                        int `json:"given_up"`
+		Handler                                        struct{ Count int }
+	}
+	detail struct {
+		Registered                        int
+		Queue                             listed
+		Running, Queued, Waiting, Failing []key
+		GivenUp                           []key `json:"given_up"`
+		Matching                          struct{ Failing int }
+		Groups                            []struct {
+			Group  string
+			Paused bool
+			Listed int
+		}
+		Found   *found
+		History struct {
+			Queued  []int
+			Adds    []float64  `json:"adds_per_second"`
+			Dones   []float64  `json:"dones_per_second"`
+			Latency []*float64 `json:"latency_mean_seconds"`
+			Work    []*float64 `json:"work_mean_seconds"`
+		}
+		Recent struct {
+			Covers float64 `json:"covers_seconds"`
+			Work   struct {
+				Count int
+				Mean  float64 `json:"mean_seconds"`
+				Most  float64 `json:"p99_at_most_seconds"`
+			}
+		}
+	}
+	found struct {
+		Exact, More, Incomplete bool
+		Keys                    []key
+		Unanswered              []named
+	}
+	story struct {
+		Queue      named
+		Error      string
+		Incomplete bool
+		Key        key
+	}
+	key struct {
+		Key, ID, State, Error, Stack, Group string
+		Bytes, Attempt, Requeues, Priority  int
+		MaxAttempts                         int `json:"max_attempts"`
+		Stuck, Again, Blocked               bool
+		Since, Due                          time.Time
+		FailedAt                            time.Time `json:"failed_at"`
+		Causes                              workqueue.Causes
+		Calls                               []call `json:"failed_calls"`
+		Queue                               named
+	}
+	call struct {
+		Attempt              int
+		Started              time.Time
+		Took                 float64 `json:"took_seconds"`
+		Causes, Error, Stack string
+	}
+)
 
 func (l list) ids() string {
 	var ids []string
@@ -91,15 +214,28 @@ func (l list) ids() string {
 	return strings.Join(ids, " ")
 }
 
-type detail struct {
-	Queue                             listed
-	Running, Queued, Waiting, Failing []key
+// wantIDs asserts that the list has these queues.
+func wantIDs(t *testing.T, h http.Handler, query, want string) {
+	t.Helper()
+	if got := getJSON[list](t, h, query).ids(); got != want {
+		t.Errorf("%q lists %s, want %s", query, got, want)
+	}
 }
 
-type key struct {
-	Key      string
-	Bytes    int
-	Requeues int
+// find returns what a search for a key in one queue has found.
+func find(t *testing.T, h http.Handler, queue, key string) found {
+	t.Helper()
+	return *getJSON[detail](t, h, "?queue="+queue+"&key="+queryEscape(key)).Found
+}
+
+var keyLink = regexp.MustCompile(`href="(\?id=[^"]*)"`)
+
+// linksToKeys returns the addresses of the keys' pages that the page at query links to.
+func linksToKeys(h http.Handler, query string) (links []string) {
+	for _, match := range keyLink.FindAllStringSubmatch(get(h, query).Body.String(), -1) {
+		links = append(links, html.UnescapeString(match[1]))
+	}
+	return links
 }
 
 // wantBody asserts that w has the texts, in that order.

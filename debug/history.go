@@ -74,13 +74,12 @@ func (p point) idle() bool {
 // pointBetween returns what happened from a to b, without times: the rates of a thousand queues need none.
 func pointBetween(a, b measure) point {
 	size := func(n int) uint32 { return uint32(min(max(int64(n), 0), math.MaxUint32)) }
-	p := point{
+	return point{
 		samples: 1, seconds: float32(b.at.Sub(a.at).Seconds()),
 		queued: size(b.queued), processing: size(b.processing), waiting: size(b.waiting),
 		adds: growth(a.adds, b.adds), dones: growth(a.dones, b.dones),
 		errors: growth(a.errors, b.errors), retries: growth(a.retries, b.retries),
 	}
-	return p
 }
 
 // withTimes returns p, which is what happened from a to b, with the times of its keys.
@@ -100,14 +99,14 @@ func growth(before, now uint64) uint32 {
 }
 
 func meanAndMost(h *workqueue.Histogram) (mean, most float32) {
-	r := newTimesReport(h)
-	if r == nil || r.Count == 0 {
+	switch r := newTimesReport(h); {
+	case r == nil || r.Count == 0:
 		return 0, 0
-	}
-	if r.Most == nil {
+	case r.Most == nil:
 		return float32(r.Mean), float32(math.Inf(1))
+	default:
+		return float32(r.Mean), float32(*r.Most)
 	}
-	return float32(r.Mean), float32(*r.Most)
 }
 
 // difference returns what now has counted since before, or nil without times.
@@ -168,53 +167,40 @@ func (h *history) dropFirstLocked() {
 	}
 }
 
-// timeline is a history up to now: what happened between the samples, oldest first, and last what happened since.
+// timeline is a history up to now.
 type timeline struct {
+	// points are what happened between the samples, oldest first, and last what happened since. The last ends are at 1, and
+	// the others at the part of the whole time that had passed then.
 	points []point
-	// live is the time since the last sample, in seconds.
-	live float64
+	ends   []float64
+	covers time.Duration
 }
 
 // timeline returns the history up to now. If the last sample is too recent to know a rate since, its rates are taken.
-func (h *history) timeline(now measure, every time.Duration) timeline {
+func (h *history) timeline(now measure, every time.Duration) (t timeline) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	points := make([]point, 0, h.mu.kept+1)
+	live := now.at.Sub(h.mu.last.at) // negative if the sampler has read the queue after this page did
+	covers, passed := max(0, live.Seconds()), 0.0
+	for _, p := range h.mu.points {
+		covers += float64(p.seconds)
+	}
 	for _, p := range h.mu.points {
 		p.seconds /= float32(p.samples)
 		for range p.samples {
-			points = append(points, p)
+			passed += float64(p.seconds)
+			t.points, t.ends = append(t.points, p), append(t.ends, passed/max(covers, 1e-9))
 		}
 	}
 	p := pointBetween(h.mu.last, now).withTimes(h.mu.last, now)
-	live := now.at.Sub(h.mu.last.at) // negative if the sampler has read the queue after this page did
-	if len(points) > 0 && live < every/5 {
-		before := points[len(points)-1]
+	if n := len(t.points); n > 0 && live < every/5 {
+		before := t.points[n-1]
 		before.queued, before.processing, before.waiting = p.queued, p.processing, p.waiting
 		p = before
 	}
-	return timeline{append(points, p), max(0, live.Seconds())}
-}
-
-// covers returns the length of the timeline in seconds.
-func (t timeline) covers() float64 {
-	all := t.live
-	for _, p := range t.points[:len(t.points)-1] {
-		all += float64(p.seconds)
-	}
-	return all
-}
-
-// ends returns, for each point, at which part of the timeline it ends. The last one is 1.
-func (t timeline) ends() []float64 {
-	ends := make([]float64, len(t.points))
-	covers, at := max(t.covers(), 1e-9), 0.0
-	for i, p := range t.points {
-		at += float64(p.seconds)
-		ends[i] = at / covers
-	}
-	ends[len(ends)-1] = 1
-	return ends
+	t.points, t.ends = append(t.points, p), append(t.ends, 1)
+	t.covers = time.Duration(covers * float64(time.Second))
+	return t
 }
 
 // recent returns the times of the last minutes, and how long these were.
@@ -263,4 +249,34 @@ func (h *history) rates(now measure) rates {
 		sum.retries += p.retries
 	}
 	return sum.rates()
+}
+
+// historyReport has one value for each of the last samples, oldest first, and the last ones since then.
+type historyReport struct {
+	Queued     []float64  `json:"queued"`
+	Processing []float64  `json:"processing"`
+	Waiting    []float64  `json:"waiting"`
+	Adds       []float64  `json:"adds_per_second"`
+	Dones      []float64  `json:"dones_per_second"`
+	Errors     []float64  `json:"errors_per_second"`
+	Retries    []float64  `json:"retries_per_second"`
+	Latency    []*float64 `json:"latency_mean_seconds"`
+	Work       []*float64 `json:"work_mean_seconds"`
+}
+
+func newHistoryReport(points []point) historyReport {
+	known := func(of func(point) float64) []*float64 {
+		return column(points, func(p point) *float64 {
+			if v := of(p); v > 0 {
+				return &v
+			}
+			return nil
+		})
+	}
+	return historyReport{
+		Queued: column(points, queued.of), Processing: column(points, held.of), Waiting: column(points, waiting.of),
+		Adds: column(points, adds.of), Dones: column(points, dones.of),
+		Errors: column(points, failures.of), Retries: column(points, retries.of),
+		Latency: known(latency.of), Work: known(work.of),
+	}
 }

@@ -15,38 +15,10 @@ import (
 	"github.com/keyedqueue/workqueue/debug"
 )
 
-type historyOf struct {
-	Queue struct {
-		Minute struct {
-			Adds    float64 `json:"adds_per_second"`
-			Dones   float64 `json:"dones_per_second"`
-			Retries float64 `json:"retries_per_second"`
-		} `json:"last_minute"`
-		Depth []int
-	}
-	History struct {
-		Queued  []int
-		Adds    []float64  `json:"adds_per_second"`
-		Dones   []float64  `json:"dones_per_second"`
-		Latency []*float64 `json:"latency_mean_seconds"`
-		Work    []*float64 `json:"work_mean_seconds"`
-	}
-	Recent struct {
-		Covers        float64 `json:"covers_seconds"`
-		Latency, Work struct {
-			Count int
-			Mean  float64 `json:"mean_seconds"`
-			Most  float64 `json:"p99_at_most_seconds"`
-		}
-	}
-}
-
-// inBubble calls f in a bubble, with a handler and a queue of it. The handler takes its samples every five seconds from
+// withQueue calls f in a bubble, with a handler and a queue of it. The handler takes its samples every five seconds from
 // then on.
-func inBubble(t *testing.T, f func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int])) {
-	synctest.Test(t, func(t *testing.T) {
-		h := debug.NewHandler(debug.Options{})
-		defer h.Close()
+func withQueue(t *testing.T, f func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int])) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "q", MetricsProvider: h})
 		defer q.ShutDown()
 		f(t, h, q)
@@ -65,11 +37,11 @@ func pass(q *workqueue.Typed[int], n int, held time.Duration) {
 
 // What comes and goes between two samples is in no depth, but in the rates and the times.
 func TestBurstBetweenSamples(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
+	withQueue(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
 		time.Sleep(12 * time.Second)
 		pass(q, 1000, time.Millisecond)
 		time.Sleep(19 * time.Second) // now at 32 s
-		d := getJSON[historyOf](t, h, "?queue=q")
+		d := getJSON[detail](t, h, "?queue=q")
 		if slices.Max(d.History.Queued) != 0 {
 			t.Errorf("queued %v", d.History.Queued)
 		}
@@ -83,16 +55,16 @@ func TestBurstBetweenSamples(t *testing.T) {
 			t.Errorf("rates of the last minute: %+v", m)
 		}
 		time.Sleep(time.Minute)
-		if d := getJSON[historyOf](t, h, "?queue=q"); d.Queue.Minute.Adds != 0 || d.History.Adds[2] != 200 {
+		if d := getJSON[detail](t, h, "?queue=q"); d.Queue.Minute.Adds != 0 || d.History.Adds[2] != 200 {
 			t.Errorf("after a minute: %+v, %v", d.Queue.Minute, d.History.Adds)
 		}
 		time.Sleep(10 * time.Minute)
-		if d := getJSON[historyOf](t, h, "?queue=q"); len(d.History.Adds) != 121 || slices.Max(d.History.Adds) != 0 {
+		if d := getJSON[detail](t, h, "?queue=q"); len(d.History.Adds) != 121 || slices.Max(d.History.Adds) != 0 {
 			t.Errorf("after ten minutes: %v", d.History.Adds)
 		}
 		pass(q, 600, 0)
 		time.Sleep(10 * time.Second)
-		if d := getJSON[historyOf](t, h, "?queue=q"); d.Queue.Minute.Adds != 10 {
+		if d := getJSON[detail](t, h, "?queue=q"); d.Queue.Minute.Adds != 10 {
 			t.Errorf("600 adds in the last minute: %+v", d.Queue.Minute)
 		}
 	})
@@ -100,9 +72,7 @@ func TestBurstBetweenSamples(t *testing.T) {
 
 // A page that takes long may have read a queue before a sample of it. What was counted in between is not a restart.
 func TestPageThatIsOlderThanASample(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := debug.NewHandler(debug.Options{})
-		defer h.Close()
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var adds atomic.Uint64
 		var slow atomic.Bool
 		h.InspectQueue("q", workqueue.Inspector{Stats: func() workqueue.Stats {
@@ -122,18 +92,12 @@ func TestPageThatIsOlderThanASample(t *testing.T) {
 		adds.Store(600_000)
 		time.Sleep(2*time.Minute + time.Second) // between two samples
 		slow.Store(true)
-		l := getJSON[struct {
-			Queues []struct {
-				Minute struct {
-					Adds float64 `json:"adds_per_second"`
-				} `json:"last_minute"`
-			}
-		}](t, h, "")
+		l := getJSON[list](t, h, "")
 		if rate := l.Queues[0].Minute.Adds; rate > 0.1 {
 			t.Errorf("one add in the last minute looks like %v a second", rate)
 		}
 		time.Sleep(10 * time.Second)
-		d := getJSON[historyOf](t, h, "?queue=q&key=none") // searches during a sample
+		d := getJSON[detail](t, h, "?queue=q&key=none") // searches during a sample
 		if rate := d.History.Adds[len(d.History.Adds)-1]; rate > 1 {
 			t.Errorf("one add looks like %v a second", rate)
 		}
@@ -142,9 +106,7 @@ func TestPageThatIsOlderThanASample(t *testing.T) {
 
 // Without times, dones are what was added and is not there any more.
 func TestDonesWithoutTimes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := debug.NewHandler(debug.Options{})
-		defer h.Close()
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		q := workqueue.NewTyped[int]()
 		debug.Register(h, "q", q)
 		pass(q, 10, 0)
@@ -153,7 +115,7 @@ func TestDonesWithoutTimes(t *testing.T) {
 		q.Get()
 		q.Add(1)
 		time.Sleep(10 * time.Second)
-		if d := getJSON[historyOf](t, h, "?queue=q"); d.Queue.Minute.Dones != 1 || d.Queue.Minute.Adds != 1.3 {
+		if d := getJSON[detail](t, h, "?queue=q"); d.Queue.Minute.Dones != 1 || d.Queue.Minute.Adds != 1.3 {
 			t.Errorf("%+v", d.Queue.Minute)
 		}
 	})
@@ -161,11 +123,11 @@ func TestDonesWithoutTimes(t *testing.T) {
 
 // The times of the last minutes do not have those of an hour ago in them.
 func TestRecentTimes(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
+	withQueue(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
 		pass(q, 10, 5*time.Second)
 		time.Sleep(time.Hour)
 		pass(q, 10, 5*time.Millisecond)
-		r := getJSON[historyOf](t, h, "?queue=q").Recent
+		r := getJSON[detail](t, h, "?queue=q").Recent
 		if r.Work.Count != 10 || math.Abs(r.Work.Mean-0.005) > 1e-9 || r.Work.Most != 0.01 || r.Covers < 300 || r.Covers > 600 {
 			t.Errorf("%+v", r)
 		}
@@ -187,8 +149,7 @@ func TestBounds(t *testing.T) {
 		{[]float64{1, 2}, 3 * time.Second, "beyond all bounds"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			h := debug.NewHandler(debug.Options{Metrics: &watcher{bounds: c.bounds}})
-			defer h.Close()
+			h := newHandler(t, debug.Options{Metrics: &watcher{bounds: c.bounds}})
 			q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "q", MetricsProvider: h})
 			pass(q, 10, c.held)
 			cell := ">" + c.want + "<" // of half and of 99 %, lately and since the start
@@ -219,7 +180,7 @@ func lines(t *testing.T, body string) (xs []float64) {
 
 // A chart has the whole width at once, and its axes say what is where.
 func TestChartsFillTheirWidth(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
+	withQueue(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
 		for n := range 70 {
 			q.Add(n)
 		}
@@ -234,7 +195,7 @@ func TestChartsFillTheirWidth(t *testing.T) {
 			`aria-label="Keys over the last 10m: queued now 70, at most 70;`,
 			`<div class="x" aria-hidden="true"><span>10m ago</span><span>5m ago</span><span>now</span></div>`)
 	})
-	inBubble(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
+	withQueue(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
 		q.Add(1)
 		time.Sleep(30 * time.Second) // A chart of rates, too, has the labels 2, 1 and 0 as long as it has no rate.
 		wantBody(t, get(h, "?queue=q"), `<div class="y" aria-hidden="true"><span>2</span><span>1</span><span>0</span></div>`)
@@ -251,13 +212,13 @@ func TestEarlyTick(t *testing.T) {
 		debug.Register(h, "", q)
 		clock.Step(9990 * time.Millisecond)
 		synctest.Wait()
-		if d := getJSON[historyOf](t, h, "?queue=q"); len(d.History.Adds) != 2 {
+		if d := getJSON[detail](t, h, "?queue=q"); len(d.History.Adds) != 2 {
 			t.Errorf("adds %v, want those of the late tick and those since", d.History.Adds)
 		}
 		q.Add(1)
 		clock.Step(20 * time.Millisecond)
 		synctest.Wait()
-		if d := getJSON[historyOf](t, h, "?queue=q"); len(d.History.Adds) != 2 || slices.Max(d.History.Adds) != 0 {
+		if d := getJSON[detail](t, h, "?queue=q"); len(d.History.Adds) != 2 || slices.Max(d.History.Adds) != 0 {
 			t.Errorf("adds %v", d.History.Adds)
 		}
 	})

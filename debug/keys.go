@@ -2,6 +2,12 @@ package debug
 
 import (
 	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"net/url"
+	"reflect"
 	"slices"
 	"time"
 
@@ -57,15 +63,31 @@ type keyReport struct {
 	ID    string     `json:"id,omitempty"`
 	Queue *queueName `json:"queue,omitempty"`
 
-	raw any
+	// QueueID is the id of its queue and Actions what can be done with it. Linked reports that the page is not its own.
+	QueueID string    `json:"-"`
+	Actions actionSet `json:"-"`
+	Linked  bool      `json:"-"`
+	raw     any
 }
 
 func newKeyReport(k workqueue.KeySnapshot[any]) keyReport {
 	return keyReport{
 		State: string(k.State), Since: k.Since.UTC(), Due: k.Due.UTC(), Again: k.Again, Requeues: k.Requeues,
-		Priority: k.Priority, Group: newLabel(k.Group, maxName).short(), Blocked: k.Blocked, Causes: newCauses(k.Causes),
-		raw: k.Key,
+		Priority: k.Priority, Group: short(k.Group, maxName), Blocked: k.Blocked, Causes: newCauses(k.Causes), raw: k.Key,
 	}
+}
+
+// newCauses returns a printable copy of c, or nil if there are none.
+func newCauses(c *workqueue.Causes) *workqueue.Causes {
+	if c == nil || c.IsZero() {
+		return nil
+	}
+	printable := workqueue.Causes{Last: slices.Clone(c.Last), Others: c.Others, First: c.First.UTC()}
+	for i := range printable.Last {
+		l := &printable.Last[i]
+		l.Reason, l.TraceParent, l.Time = short(l.Reason, maxKey), short(l.TraceParent, maxName), l.Time.UTC()
+	}
+	return &printable
 }
 
 // poolKeys is what pools know of keys.
@@ -79,10 +101,8 @@ type poolKeys struct {
 
 func (r *reading) poolKeys() *poolKeys {
 	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), failures: make(map[any]failure)}
-	if r.keys != nil {
-		for _, k := range r.keys.givenUp {
-			p.dropped = append(p.dropped, worker.FailedKey[any]{Key: k.Key, Attempt: k.Attempts, Err: k.Err, Time: k.Time})
-		}
+	for _, k := range r.keys.givenUp {
+		p.dropped = append(p.dropped, givenUp(k).FailedKey)
 	}
 	for _, s := range r.pools {
 		p.running = append(p.running, s.Running...)
@@ -134,29 +154,25 @@ func (k *keyReport) addRunning(r worker.RunningKey[any]) {
 
 func (k *keyReport) addFailure(f failure) {
 	k.Attempt = max(k.Attempt, f.Attempt)
-	k.Error = newLabel(f.Err, maxError).short()
+	k.Error = short(f.Err, maxError)
 	k.FailedAt = f.Time.UTC()
 	if k.Due.IsZero() && f.state != "" {
 		k.Due = f.NextTry.UTC()
 	}
 }
 
-// newKeyLists returns what a queue and its pools know of their keys. It does not set what [keyReport.finish] sets.
+// newKeyLists returns what a queue and its pools know of their keys. It does not set what finish sets.
 func newKeyLists(q *queueKeys, known *poolKeys) keyLists {
-	var s workqueue.Snapshot[any]
-	if q != nil {
-		s = q.Snapshot
-	}
 	reports := func(keys []workqueue.KeySnapshot[any]) []keyReport {
-		all := make([]keyReport, 0, len(keys))
-		for _, k := range keys {
-			k.State = "" // the list says it
-			all = append(all, newKeyReport(k))
+		all := make([]keyReport, len(keys))
+		for i, k := range keys {
+			all[i] = newKeyReport(k)
+			all[i].State = "" // the list says it
 		}
 		return all
 	}
 	l := keyLists{
-		Running: reports(s.Processing), Queued: reports(s.Queued), Waiting: reports(s.Waiting),
+		Running: reports(q.Processing), Queued: reports(q.Queued), Waiting: reports(q.Waiting),
 		Failing: []keyReport{}, GivenUp: []keyReport{},
 	}
 	if len(l.Running) == 0 {
@@ -165,17 +181,14 @@ func newKeyLists(q *queueKeys, known *poolKeys) keyLists {
 		}
 	}
 	// First the failing keys whose errors are known, then those that only the limiter knows.
-	counted := reports(s.Failing)
 	for _, f := range known.failing {
-		k := keyReport{raw: f.Key, Requeues: f.Attempt}
-		if i := slices.IndexFunc(counted, func(c keyReport) bool { return c.raw == f.Key }); i >= 0 {
-			k = counted[i]
-		}
-		l.Failing = append(l.Failing, k)
+		l.Failing = append(l.Failing, keyReport{raw: f.Key, Requeues: f.Attempt})
 	}
-	for _, k := range counted {
+	for _, k := range reports(q.Failing) {
 		if known.failures[k.raw].state != stateFailing {
 			l.Failing = append(l.Failing, k)
+		} else {
+			l.Failing[slices.IndexFunc(l.Failing, func(f keyReport) bool { return f.raw == k.raw })] = k
 		}
 	}
 	for _, f := range known.dropped {
@@ -191,30 +204,12 @@ func newKeyLists(q *queueKeys, known *poolKeys) keyLists {
 	return l
 }
 
-// cut returns the first limit keys of each list.
-func (l keyLists) cut(limit int) keyLists {
-	for _, keys := range l.all() {
-		*keys = (*keys)[:min(limit, len(*keys))]
-	}
-	return l
-}
-
 func (l *keyLists) all() []*[]keyReport {
 	return []*[]keyReport{&l.Running, &l.Queued, &l.Waiting, &l.Failing, &l.GivenUp}
 }
 
-// finish sets what depends on the keys' own methods, and on now.
-func (l *keyLists) finish(now time.Time) {
-	for _, keys := range l.all() {
-		for i := range *keys {
-			(*keys)[i].finish(now)
-		}
-	}
-}
-
-func (k *keyReport) finish(now time.Time) {
-	text := newLabel(keyText(k.raw), maxKey)
-	k.Key, k.Bytes, k.Cut = text.Text, text.Bytes, text.Cut
+// finish sets what depends on the keys' own methods, on now, and on the queue, unless that is known.
+func finish(keys []keyReport, queueID string, now time.Time) {
 	ago := func(t time.Time) *seconds {
 		if t.IsZero() {
 			return nil
@@ -222,23 +217,156 @@ func (k *keyReport) finish(now time.Time) {
 		d := seconds(max(0, now.Sub(t)))
 		return &d
 	}
-	k.For, k.Ago = ago(k.Since), ago(k.FailedAt)
-	for i := range k.Calls {
-		k.Calls[i].Ago = ago(k.Calls[i].Started)
-	}
-	if !k.Due.IsZero() {
-		d := seconds(max(0, k.Due.Sub(now)))
-		k.DueIn = &d
+	for i := range keys {
+		k := &keys[i]
+		k.QueueID = cmp.Or(k.QueueID, queueID)
+		text := keyText(k.raw)
+		k.Key, k.Bytes, k.Cut = cut(text, maxKey), len(text), len(text) > maxKey
+		k.For, k.Ago = ago(k.Since), ago(k.FailedAt)
+		for i := range k.Calls {
+			k.Calls[i].Ago = ago(k.Calls[i].Started)
+		}
+		if !k.Due.IsZero() {
+			d := seconds(max(0, k.Due.Sub(now)))
+			k.DueIn = &d
+		}
 	}
 }
 
-// StateText is the key's state for people.
-func (k keyReport) StateText() string {
-	switch k.State {
-	case "processing":
-		return "running"
-	case "given_up":
-		return "given up"
+// KeyID returns what the id of a key is, whether it was found or not.
+func (k keyReport) KeyID() string { return keyID(k.raw) }
+
+// keyPage is what a key's own page shows.
+type keyPage struct {
+	Time  time.Time `json:"time"`
+	Queue queueName `json:"queue"`
+	Key   keyReport `json:"key"`
+	// Incomplete reports that there was no time to look at all keys.
+	Incomplete bool   `json:"incomplete,omitempty"`
+	Error      string `json:"error,omitempty"`
+
+	Refresh int `json:"-"`
+}
+
+// queueName is a queue on a page that has none of its numbers.
+type queueName struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+// callReport is a call of a handler that has failed.
+type callReport struct {
+	Attempt int       `json:"attempt"`
+	Started time.Time `json:"started"`
+	Ago     *seconds  `json:"started_ago_seconds"`
+	Took    seconds   `json:"took_seconds"`
+	Causes  string    `json:"causes,omitempty"`
+	Error   string    `json:"error"`
+	Stack   string    `json:"stack,omitempty"`
+}
+
+// keyPage reports the key of e that query asks for. A key that has been found once is looked up, and not searched for again.
+func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyPage {
+	text, id := query.Get("key"), query.Get("id")
+	limit := searchLimit
+	if len(e.recall(text, id)) > 0 && h.canLookUp(e) {
+		limit = 0
 	}
-	return k.State
+	now := h.clock.Now()
+	r := h.readOne(ctx, e, limit)
+	found := h.search(ctx, h.searching, r, text, id)
+	if limit == 0 && found.isAbsent() && !r.late { // It may be in a list of those that are not in the queue.
+		r = h.readOne(ctx, e, searchLimit)
+		found = h.search(ctx, h.searching, r, text, id)
+	}
+	p := &keyPage{Time: now.UTC(), Queue: queueName{e.id, e.name}, Incomplete: found.Incomplete}
+	if r.err != nil {
+		p.Error = r.err.Error()
+	}
+	if len(found.Keys) == 0 {
+		p.Key = keyReport{Key: short(text, maxKey), Bytes: len(text), State: stateAbsent, ID: id}
+		return p
+	}
+	finish(found.Keys, e.id, now)
+	if p.Key = found.Keys[0]; !found.isAbsent() {
+		p.Key.Actions = h.actionsOf(r).forKey(p.Key)
+		if found.cheap { // To look for an absent key, all lists are asked for.
+			p.Refresh = refreshSeconds
+		}
+	}
+	return p
+}
+
+// canLookUp reports whether the queue and its pools can be asked for one key.
+func (h *Handler) canLookUp(e *entry) bool {
+	return e.queue.SnapshotKey != nil &&
+		!slices.ContainsFunc(h.poolsOf(e), func(p *worker.Inspector) bool { return p.SnapshotKey == nil })
+}
+
+// lookUp replaces what k says by what its queue and the pools know of it now. A failing or given-up key that is not in the
+// queue keeps its state: it may be known from a list alone.
+func (r *reading) lookUp(k *keyReport, known *poolKeys) {
+	k.Calls = nil
+	if q := r.entry.queue; q.SnapshotKey != nil {
+		r.guard(func() {
+			if now, ok := q.SnapshotKey(k.raw); ok {
+				*k = newKeyReport(now)
+			} else if k.State != stateFailing && k.State != stateGivenUp {
+				*k = keyReport{raw: k.raw, State: stateAbsent}
+			}
+		})
+	}
+	known.describe(k)
+	for _, p := range r.pools {
+		if p.pool.SnapshotKey != nil {
+			// A pool that only has the name of this queue may have keys of another type. Then it panics, and knows nothing.
+			_ = guarded("pool", func() { k.addPool(p.pool.SnapshotKey(k.raw)) })
+		}
+	}
+	slices.SortStableFunc(k.Calls, func(a, b callReport) int { return b.Started.Compare(a.Started) })
+}
+
+// addPool adds what a pool knows of the key.
+func (k *keyReport) addPool(s worker.KeySnapshot[any]) {
+	state := k.State
+	if s.Dropped != nil {
+		state = stateGivenUp
+		k.addFailure(failure{FailedKey: *s.Dropped, state: state})
+	}
+	if s.Failing != nil {
+		state = stateFailing
+		k.addFailure(failure{FailedKey: *s.Failing, state: state})
+	}
+	if s.Running != nil {
+		state = string(workqueue.KeyProcessing)
+		k.addRunning(*s.Running)
+	}
+	if k.State == stateAbsent || k.State == stateFailing {
+		k.State = state
+	}
+	k.MaxAttempts = max(k.MaxAttempts, s.MaxAttempts)
+	if k.Causes == nil {
+		k.Causes = newCauses(&s.Causes)
+	}
+	for _, c := range s.FailedCalls {
+		k.Calls = append(k.Calls, callReport{
+			Attempt: c.Attempt, Started: c.Started.UTC(), Took: seconds(c.Duration),
+			Causes: short(c.Causes, maxError), Error: short(c.Err, maxError), Stack: stackText(c.Stack),
+		})
+	}
+}
+
+// keyID distinguishes keys whose texts are alike. It is the same in each run of the program, except for pointers.
+func keyID(key any) (id string) {
+	defer func() {
+		if recover() != nil { // See keyText.
+			id = fmt.Sprintf("%T", key)
+		}
+	}()
+	format := "%T %#v"
+	if reflect.ValueOf(key).Kind() == reflect.Pointer {
+		format = "%T %p"
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, format, key, key))
+	return base64.RawURLEncoding.EncodeToString(sum[:4])
 }

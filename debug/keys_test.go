@@ -1,19 +1,24 @@
 package debug_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
-	"net/url"
+	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unicode/utf8"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
-
-func queryEscape(s string) string { return url.QueryEscape(s) }
 
 // shown returns how the page calls a key, in JSON and in HTML.
 func shown[T comparable](t *testing.T, key T) (text string, bytes int, html string) {
@@ -86,13 +91,13 @@ func TestLongKeys(t *testing.T) {
 
 type (
 	pair     struct{ Namespace, Name string }
-	named    struct{ Namespace, Name string }
+	slashed  struct{ Namespace, Name string }
 	stringer int
 	evil     int
 	id       string
 )
 
-func (n named) String() string   { return n.Namespace + "/" + n.Name }
+func (n slashed) String() string { return n.Namespace + "/" + n.Name }
 func (s stringer) Error() string { return fmt.Sprint("error ", int(s)) }
 func (e evil) String() string {
 	if e == 0 {
@@ -102,40 +107,27 @@ func (e evil) String() string {
 }
 
 func TestKeysOfOtherTypes(t *testing.T) {
-	check := func(text, want string) {
-		t.Helper()
-		if text != want {
-			t.Errorf("shown as %q, want %q", text, want)
+	texts := func(keys ...any) (texts []string) {
+		for _, key := range keys {
+			text, _, _ := shown(t, key)
+			texts = append(texts, text)
 		}
+		return texts
 	}
-	text, _, _ := shown(t, pair{"a", "b"})
-	check(text, "{Namespace:a Name:b}")
-	text, _, _ = shown(t, named{"a", "b"})
-	check(text, "a/b")
-	text, _, _ = shown(t, stringer(4))
-	check(text, "error 4")
-	text, _, _ = shown(t, id("named string"))
-	check(text, "named string")
-	text, _, _ = shown(t, math.Inf(1))
-	check(text, "+Inf")
-	text, _, _ = shown[any](t, nil)
-	check(text, "<nil>")
-	text, _, _ = shown[any](t, named{"in", "any"})
-	check(text, "in/any")
-	text, _, _ = shown(t, [2]string{"<a>", "\n"})
-	check(text, `[<a> \n]`)
-	text, _, _ = shown(t, errors.New("an error"))
-	check(text, "an error")
-	text, _, _ = shown(t, evil(0))
-	check(text, "%!v(PANIC=String method: no)")
-	text, _, _ = shown(t, evil(1))
-	check(text, "(debug_test.evil: cannot be printed)")
+	got := texts(pair{"a", "b"}, slashed{"a", "b"}, stringer(4), id("named string"), math.Inf(1), nil, [2]string{"<a>", "\n"},
+		errors.New("an error"), evil(0), evil(1), (*slashed)(nil))
+	want := []string{"{Namespace:a Name:b}", "a/b", "error 4", "named string", "+Inf", "<nil>", `[<a> \n]`,
+		"an error", "%!v(PANIC=String method: no)", "(debug_test.evil: cannot be printed)", "<nil>"}
+	if !slices.Equal(got, want) {
+		t.Errorf("shown as %q, want %q", got, want)
+	}
 	// What a pointer leads to may be changing.
-	if text, _, _ = shown(t, &pair{"a", "b"}); !strings.HasPrefix(text, "(*debug_test.pair)(0x") {
+	if text, _, _ := shown(t, &pair{"a", "b"}); !strings.HasPrefix(text, "(*debug_test.pair)(0x") {
 		t.Errorf("a pointer is shown as %q", text)
 	}
-	text, _, _ = shown[*named](t, nil)
-	check(text, "<nil>")
+	if text, _, _ := shown(t, slashed{"in", "its type"}); text != "in/its type" {
+		t.Errorf("in a queue of one type a key is shown as %q", text)
+	}
 }
 
 // nosy is a key that uses its queue while it is printed.
@@ -153,4 +145,233 @@ func TestKeyThatCallsItsQueue(t *testing.T) {
 	q.Add(nosy{q})
 	debug.Register(h, "q", q)
 	wantBody(t, get(h, "?queue=q"), "queued: 2")
+}
+
+var offer = regexp.MustCompile(`data-action="([a-z_]*)"`)
+
+// wantOffered asserts which actions a page offers.
+func wantOffered(t *testing.T, h http.Handler, link, want string) {
+	t.Helper()
+	var offered []string
+	for _, match := range offer.FindAllStringSubmatch(get(h, link).Body.String(), -1) {
+		offered = append(offered, match[1])
+	}
+	if got := strings.Join(offered, " "); got != want {
+		t.Errorf("%s offers %s, want %s", link, got, want)
+	}
+}
+
+// A key's page has its life: who added it, its attempts with their errors and stacks, and when it comes next.
+func TestKeyPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		q := priorityqueue.New(priorityqueue.Config[string]{
+			Name: "q", MetricsProvider: h, Group: func(key string) string { return key[:1] },
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, time.Hour),
+		})
+		pool := worker.New(q, func(ctx context.Context, key string) error {
+			switch {
+			case key == "runs":
+				<-ctx.Done()
+				return nil
+			case worker.Attempt(ctx) == 2:
+				panic("a bug <b>")
+			}
+			time.Sleep(2 * time.Second)
+			return fmt.Errorf("no answer to call %d <i>", worker.Attempt(ctx))
+		}, worker.Options[string]{Workers: 2, MaxRetries: 4, StuckAfter: time.Minute, MetricsProvider: h})
+		start(t, pool)
+		began := time.Now()
+		q.AddCause("fails", workqueue.Cause{Reason: "Secret <u> changed", TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
+		q.AddCause("runs", workqueue.Cause{Reason: "it is time"})
+		time.Sleep(3*time.Minute + 5*time.Second) // "fails" was tried at 0, 62 and 182 s.
+
+		page := func(link string) story { return getJSON[story](t, h, link) }
+		link := linksToKeys(h, "?queue=q&key=fails")[0]
+		s := page(link)
+		k := s.Key
+		if s.Queue.ID != "q" || k.Key != "fails" || k.State != "waiting" || k.Attempt != 3 || k.MaxAttempts != 5 || k.Requeues != 3 ||
+			k.Group != "f" || k.Error != "no answer to call 3 <i>" || k.Due.Sub(began) != 424*time.Second || k.Since.IsZero() {
+			t.Errorf("%+v", s)
+		}
+		if len(k.Calls) != 3 || k.Calls[0].Attempt != 3 || k.Calls[0].Took != 2 || k.Calls[1].Attempt != 2 || !strings.Contains(k.Calls[1].Stack, "TestKeyPage") ||
+			k.Calls[2].Error != "no answer to call 1 <i>" || k.Calls[2].Causes != "Secret <u> changed" || k.Calls[1].Causes != "" || !k.Calls[2].Started.Equal(began) {
+			t.Errorf("%+v", k.Calls)
+		}
+		wantBody(t, get(h, link), "<title>fails · Work queues</title>", `<a href="?queue=q">q</a>`, "It waits for its time: attempt 4 of 5 comes in 3m 59s.",
+			"<dd>3 of 5</dd>", "<dt>Last error</dt>", "call 3 &lt;i&gt;", `data-action="retry"`, `data-action="forget"`, `data-action="pause_group"`,
+			"Failed attempts</h2>", "call 3 &lt;i&gt;", "a bug &lt;b&gt;", "<details", "<pre>", "TestKeyPage", `call 1 &lt;i&gt; <span class="cause">Secret &lt;u&gt; changed</span>`)
+
+		wantOffered(t, h, link, "retry remove forget pause_group")
+		wantOffered(t, h, linksToKeys(h, "?queue=q&key=runs")[0], "retry remove cancel pause_group")
+
+		running := page(linksToKeys(h, "?queue=q&key=runs")[0]).Key
+		if running.State != "processing" || !running.Stuck || !strings.Contains(running.Stack, "TestKeyPage") || running.Attempt != 1 ||
+			len(running.Causes.Last) != 1 || running.Causes.Last[0].Reason != "it is time" || !running.Causes.Last[0].Time.Equal(began) {
+			t.Errorf("%+v", running)
+		}
+		wantBody(t, get(h, linksToKeys(h, "?queue=q&key=runs")[0]), "A worker has had it for 3m 05s: attempt 1 of 5.", `data-action="cancel"`,
+			"Stack</h2>", "<pre>", "TestKeyPage", "Why it was added</h2>", "it is time")
+		// The list of running keys has the stack, too, folded, and why the key was added.
+		wantBody(t, get(h, "?queue=q"), "Running</h2>", "<code>runs</code>", `<span class="cause">it is time</span>`, "<details", "<summary>Stack</summary>", "TestKeyPage")
+
+		q.AddCause("fails", workqueue.Cause{Reason: "Secret <u> changed", TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
+		synctest.Wait()
+		k = page(link).Key // It runs, because of that add.
+		if k.State != "processing" || k.Attempt != 4 || len(k.Causes.Last) != 1 || k.Causes.Last[0].TraceParent == "" || len(k.Calls) != 3 {
+			t.Errorf("%+v", k)
+		}
+		wantBody(t, get(h, link), "Secret &lt;u&gt; changed", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+		time.Sleep(2 * time.Hour)
+		if k = page(link).Key; k.State != "given_up" || k.Attempt != 5 || len(k.Calls) != 5 {
+			t.Errorf("%+v", k)
+		}
+		wantBody(t, get(h, link), "It was given up after attempt 5 of 5")
+		wantOffered(t, h, link, "retry forget")
+		pool.Forget("fails")
+		q.Forget("fails")
+		if k = page(link).Key; k.State != "absent" || k.Key != "fails" || k.ID == "" {
+			t.Errorf("%+v", k)
+		}
+		wantBody(t, get(h, link), "nothing is known of it")
+	})
+}
+
+// Every key has its own page, however it is printed, and that page goes on after the key has left the lists.
+func TestPagesOfUnusualKeys(t *testing.T) {
+	long := strings.Repeat("long", 100)
+	keys := []any{"", "a\nb", `a\nb`, long + "1", long + "2", "\xff\x00", "</script>&\"'", "sp ace", nil, 17, "17", pair{"a", "b"}, pair{"a", "c"},
+		slashed{"x/y", "z"}, slashed{"x", "y/z"}, evil(0), evil(1), id("sp ace"), true, "a+b", "ä€"}
+	h := newAudited(t)
+	q := priorityqueue.New(priorityqueue.Config[any]{Name: "queue & more", MetricsProvider: h})
+	defer q.ShutDown()
+	for _, key := range keys {
+		q.AddAfter(key, time.Hour)
+	}
+	links := linksToKeys(h, "?queue=queue+%26+more&keys=250")
+	if len(links) != len(keys) {
+		t.Fatalf("%d links to %d keys", len(links), len(keys))
+	}
+	for n := range 2000 { // None of the keys is in a list any more.
+		q.AddAfter(fmt.Sprint("filler ", n), time.Minute)
+	}
+	ids := make(map[string]bool)
+	for i, link := range links {
+		s := getJSON[story](t, h, link)
+		if s.Key.State != "waiting" || s.Error != "" || s.Incomplete || ids[s.Key.ID+s.Key.Key] {
+			t.Errorf("%v: %+v", keys[i], s)
+		}
+		ids[s.Key.ID+s.Key.Key] = true
+		// What is done there is done to that key and to no other one.
+		before := q.Len()
+		if h.act(t, 200, s.Queue.ID, "retry", "key", s.Key.Key, "id", s.Key.ID); q.Len() != before+1 {
+			t.Errorf("%v: after retry %d are queued", keys[i], q.Len())
+		}
+		if got := getJSON[story](t, h, link).Key.State; got != "queued" {
+			t.Errorf("%v: after retry it is %s", keys[i], got)
+		}
+		if h.act(t, 200, s.Queue.ID, "remove", "key", s.Key.Key, "id", s.Key.ID); q.Len() != before {
+			t.Errorf("%v: after remove %d are queued", keys[i], q.Len())
+		}
+		if got := getJSON[story](t, h, link).Key; got.State != "absent" || got.Key != s.Key.Key {
+			t.Errorf("%v: after it was removed: %+v", keys[i], got)
+		}
+		h.act(t, 404, s.Queue.ID, "retry", "key", s.Key.Key, "id", s.Key.ID)
+	}
+	if s := getJSON[story](t, h, "?queue=queue+%26+more&key=filler&id=xyz"); s.Key.State != "absent" || s.Key.Key != "filler" {
+		t.Errorf("%+v", s)
+	}
+	if w := get(h, "?queue=none&key=a&id=b"); w.Code != 404 {
+		t.Errorf("%d", w.Code)
+	}
+}
+
+// A page that refreshes itself searches once, and then asks for that key alone.
+func TestKeyPageIsCheap(t *testing.T) {
+	h := newHandler(t, debug.Options{})
+	m := &manyKeys{n: 20_000}
+	i := m.inspector()
+	snapshots := 0
+	i.Snapshot = func(limit int) workqueue.Snapshot[any] { snapshots++; return workqueue.Snapshot[any]{} }
+	h.InspectQueue("q", i)
+	link := linksToKeys(h, "?queue=q&key=key+18765")[0]
+	wantBody(t, get(h, link), "<h1><code>key 18765</code></h1>", `<main id="live" data-refresh="5">`)
+	m.reads, snapshots = 0, 0
+	for range 10 {
+		if s := getJSON[story](t, h, link); s.Key.State != "queued" || s.Key.Key != "key 18765" {
+			t.Errorf("%+v", s)
+		}
+	}
+	if m.reads != 0 || snapshots != 0 {
+		t.Errorf("10 pages have read all keys %d times, and %d snapshots", m.reads, snapshots)
+	}
+	m.n = 100 // The key is gone. That is no reason to search for it again.
+	if s := getJSON[story](t, h, link); s.Key.State != "absent" || s.Key.Key != "key 18765" || m.reads != 0 {
+		t.Errorf("%+v, all keys were read %d times", s, m.reads)
+	}
+	// Its page does not repeat that by itself: it takes a snapshot each time.
+	wantBody(t, get(h, link), `<main id="live">`, "This page does not refresh itself.", "nothing is known of it")
+	m.n = 20_000
+	wantBody(t, get(h, link), "<h1><code>key 18765</code></h1>", `data-refresh="5"`)
+	body := get(h, "?queue=q&key=none&id=none").Body.String()
+	if strings.Contains(body, "data-refresh") || !strings.Contains(body, "does not refresh itself") {
+		t.Error("a key that is never found is searched for again and again")
+	}
+}
+
+// A queue that does not answer keeps the page of its key from hanging.
+func TestKeyPageOfASilentQueue(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		var far server
+		i := far.queue()
+		i.SnapshotKey = func(key any) (workqueue.KeySnapshot[any], bool) {
+			i.Stats()
+			return workqueue.KeySnapshot[any]{Key: key, State: workqueue.KeyQueued}, true
+		}
+		h.InspectQueue("far", i)
+		far.beSilent()
+		began := time.Now()
+		s := getJSON[story](t, h, "?queue=far&key=a&id=b")
+		if d := time.Since(began); d > 5*time.Second || !strings.Contains(s.Error, "does not answer") {
+			t.Errorf("after %v: %+v", d, s)
+		}
+		far.answer()
+	})
+}
+
+// Of queues with one name, each shows what its own pool knows of a key, and hands on what is done to that one.
+func TestPoolOfTheKeysQueue(t *testing.T) {
+	h := newAudited(t)
+	cancelled := make(map[string]int)
+	for _, name := range []string{"one", "two"} {
+		q := workqueue.NewTyped[string]()
+		debug.Register(h.Handler, "tenant", q)
+		q.Add("a")
+		q.Get()
+		h.InspectPool("tenant", worker.Inspector{
+			Queue: q,
+			Snapshot: func(int) worker.Snapshot[any] {
+				return worker.Snapshot[any]{Stats: worker.Stats{Name: "tenant", Wanted: 1}}
+			},
+			SnapshotKey: func(key any) worker.KeySnapshot[any] {
+				return worker.KeySnapshot[any]{Key: key, FailedCalls: []worker.FailedCall{{Err: name + " failed"}}}
+			},
+			Cancel: func(any) bool { cancelled[name]++; return true },
+		})
+	}
+	ids := strings.Fields(getJSON[list](t, h, "?sort=name").ids())
+	for i, id := range ids {
+		want := []string{"one", "two"}[i]
+		d := getJSON[detail](t, h, "?queue="+id)
+		if len(d.Queue.Pools) != 1 {
+			t.Errorf("%s shows %d pools", id, len(d.Queue.Pools))
+		}
+		s := getJSON[story](t, h, linksToKeys(h, "?queue="+id+"&key=a")[0])
+		if len(s.Key.Calls) != 1 || s.Key.Calls[0].Error != want+" failed" {
+			t.Errorf("%s: %+v", id, s.Key)
+		}
+		if h.act(t, 200, id, "cancel", "key", "a"); cancelled[want] != 1 {
+			t.Errorf("%s: %v", id, cancelled)
+		}
+	}
 }

@@ -3,11 +3,16 @@ package debug
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // pageLen is the number of queues on a page.
@@ -84,7 +89,7 @@ func (r *reading) longest() time.Duration {
 func (r *reading) trouble() int {
 	level := level(seconds(r.longest()))
 	switch {
-	case r.late || r.panicked != nil:
+	case r.late || r.err != nil:
 		return 3
 	case level == "bad" || r.workers.Stuck > 0 || r.givenUp > 0:
 		return 2
@@ -101,7 +106,7 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 	now := h.clock.Now()
 	r := &listReport{
 		Time:        now.UTC(),
-		Search:      newLabel(query.Get("search"), maxName).Text,
+		Search:      cut(query.Get("search"), maxName),
 		Sort:        by.Name,
 		SampleEvery: seconds(h.every),
 	}
@@ -110,7 +115,7 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 	wanted := strings.ToLower(r.Search)
 	all = slices.DeleteFunc(all, func(q *reading) bool { return !strings.Contains(strings.ToLower(q.entry.name), wanted) })
 	r.Matching = len(all)
-	counted := make(map[*pool]bool) // Queues with one name have the same pools.
+	counted := make(map[*worker.Inspector]bool) // Queues with one name have the same pools.
 	for _, q := range all {
 		r.Queued += q.stats.Queued
 		r.Processing += q.stats.Processing
@@ -140,39 +145,129 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 	return r
 }
 
-func (r *listReport) href(page int) string {
-	v := url.Values{"sort": {r.Sort}, "page": {strconv.Itoa(page)}}
-	if r.Search != "" {
-		v.Set("search", r.Search)
+// seconds is a duration, which is a number of seconds in JSON.
+type seconds time.Duration
+
+// MarshalJSON returns the number of seconds.
+func (s seconds) MarshalJSON() ([]byte, error) {
+	return strconv.AppendFloat(nil, time.Duration(s).Seconds(), 'f', -1, 64), nil
+}
+
+// queueReport is what is shown of each queue.
+type queueReport struct {
+	queueName
+	Queued         int          `json:"queued"`
+	Blocked        int          `json:"blocked"`
+	Paused         bool         `json:"paused"`
+	PausedGroups   int          `json:"paused_groups,omitempty"`
+	Processing     int          `json:"processing"`
+	Waiting        int          `json:"waiting"`
+	Adds           uint64       `json:"adds"`
+	Retries        uint64       `json:"retries"`
+	Dropped        uint64       `json:"dropped"`
+	UnmatchedDones uint64       `json:"unmatched_dones"`
+	ShuttingDown   bool         `json:"shutting_down"`
+	Timed          bool         `json:"timed"`
+	OldestQueued   seconds      `json:"oldest_queued_seconds"`
+	LongestRunning seconds      `json:"longest_running_seconds"`
+	UnfinishedWork seconds      `json:"unfinished_work_seconds"`
+	Minute         rates        `json:"last_minute"`
+	Depth          []float64    `json:"depth"`
+	Pools          []poolReport `json:"pools"`
+	Error          string       `json:"error,omitempty"`
+	// Unanswered is how old the numbers are, if the queue does not answer.
+	Unanswered *seconds `json:"unanswered_seconds,omitempty"`
+
+	// Workers is the sum of the pools, and GivenUp of their keys that were given up.
+	Workers worker.Stats `json:"-"`
+	GivenUp int          `json:"-"`
+	// HasQueue reports that more is known than pools, and Late that the queue does not answer.
+	HasQueue bool `json:"-"`
+	Late     bool `json:"-"`
+	timeline timeline
+}
+
+// poolReport is what is shown of a pool of workers.
+type poolReport struct {
+	worker.Stats
+	GivenUp int          `json:"given_up"`
+	Handler *timesReport `json:"handler"`
+
+	// These of the pool's numbers are left out of the JSON, because these fields hide them.
+	RequeuedAfter *int `json:"requeued_after,omitempty"`
+	Interrupted   *int `json:"interrupted,omitempty"`
+	Durations     *int `json:"durations,omitempty"`
+	Ended         *int `json:"ended,omitempty"`
+}
+
+func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
+	s := r.stats
+	q := queueReport{
+		queueName: queueName{r.entry.id, r.entry.name}, HasQueue: r.entry.hasQueue(), Late: r.late,
+		Queued: s.Queued, Blocked: s.Blocked, Paused: s.Paused, PausedGroups: len(r.pausedGroups),
+		Processing: s.Processing, Waiting: s.Waiting, Adds: s.Adds, Retries: s.Retries, Dropped: s.Dropped, UnmatchedDones: s.UnmatchedDones,
+		ShuttingDown: s.ShuttingDown, Timed: s.Latency != nil, OldestQueued: seconds(s.OldestQueued),
+		LongestRunning: seconds(s.LongestRunning), UnfinishedWork: seconds(s.UnfinishedWork),
+		Minute: r.minute, Pools: make([]poolReport, len(r.pools)), Workers: r.workers, GivenUp: r.givenUp,
+		timeline: r.entry.history.timeline(r.measure(), h.every),
 	}
-	return "?" + v.Encode()
-}
-
-// HrefPrevious and HrefNext return the addresses of the pages beside this one, and HrefJSON that of this one as JSON.
-func (r *listReport) HrefPrevious() string { return r.href(r.Page - 1) }
-func (r *listReport) HrefNext() string     { return r.href(r.Page + 1) }
-func (r *listReport) HrefJSON() string     { return r.href(r.Page) + "&format=json" }
-
-// findPage shows the keys that were found in all queues.
-type findPage struct {
-	Time       time.Time    `json:"time"`
-	Registered int          `json:"registered"`
-	Found      *foundReport `json:"found"`
-}
-
-func (h *Handler) findPage(ctx context.Context, text string) *findPage {
-	now := h.clock.Now()
-	p := &findPage{Time: now.UTC(), Registered: len(h.entries()), Found: h.searchEverywhere(ctx, text)}
-	for i := range p.Found.Keys {
-		p.Found.Keys[i].finish(now)
+	for i, p := range r.pools {
+		q.Pools[i] = poolReport{Stats: p.Stats, GivenUp: p.DroppedKeys, Handler: newTimesReport(p.Stats.Durations)}
+		q.Pools[i].Name = short(p.Stats.Name, maxName)
 	}
-	return p
+	q.Depth = column(q.timeline.points, queued.of)
+	if r.err != nil {
+		q.Error = r.err.Error()
+	}
+	if r.late {
+		q.Error = "The queue does not answer, and never has."
+		if !r.at.IsZero() {
+			age := seconds(now.Sub(r.at))
+			q.Unanswered = &age
+			q.Error = fmt.Sprintf("The queue does not answer. These are its numbers of %s ago.", human(time.Duration(age)))
+		}
+	}
+	return q
 }
 
-// Rows returns the keys as templates show them.
-func (p *findPage) Rows() []row { return section{Keys: p.Found.Keys}.Rows() }
+func column[V any](points []point, of func(point) V) []V {
+	all := make([]V, len(points))
+	for i, p := range points {
+		all[i] = of(p)
+	}
+	return all
+}
 
-// HrefJSON returns the address of the same as JSON.
-func (p *findPage) HrefJSON() string {
-	return "?" + url.Values{"key": {p.Found.Search}, "format": {"json"}}.Encode()
+// timesReport sums up a histogram.
+type timesReport struct {
+	Count uint64  `json:"count"`
+	Mean  float64 `json:"mean_seconds"`
+	// Half and Most are nil if they are above all bounds.
+	Half *float64 `json:"p50_at_most_seconds,omitempty"`
+	Most *float64 `json:"p99_at_most_seconds,omitempty"`
+}
+
+func newTimesReport(h *workqueue.Histogram) *timesReport {
+	if h == nil {
+		return nil
+	}
+	r := &timesReport{Count: h.Count()}
+	if r.Count > 0 {
+		r.Mean = h.Sum / float64(r.Count)
+		r.Half = atMost(h, r.Count, 0.5)
+		r.Most = atMost(h, r.Count, 0.99)
+	}
+	return r
+}
+
+// atMost returns the bound that a part of count times does not exceed, or nil if there is none.
+func atMost(h *workqueue.Histogram, count uint64, part float64) *float64 {
+	want := uint64(math.Ceil(float64(count) * part))
+	seen := uint64(0)
+	for i, bound := range h.Bounds {
+		if seen += h.Counts[i]; seen >= want {
+			return &bound
+		}
+	}
+	return nil
 }

@@ -2,11 +2,10 @@ package debug_test
 
 import (
 	"fmt"
-	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -70,9 +69,7 @@ func TestSorting(t *testing.T) {
 
 // What is red comes first, then what is amber. A paused queue is not in trouble because its line gets older.
 func TestMostInTroubleFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := debug.NewHandler(debug.Options{})
-		defer h.Close()
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		for name, s := range map[string]workqueue.Stats{
 			"1 panics":      {Name: "panics"},
 			"2 held for 1h": {LongestRunning: time.Hour},
@@ -92,11 +89,11 @@ func TestMostInTroubleFirst(t *testing.T) {
 			}})
 		}
 		h.InspectQueue("6½ paused group", workqueue.Inspector{
-			Stats: func() workqueue.Stats { return workqueue.Stats{} }, PausedGroups: func() []string { return []string{"g"} },
+			Stats: noStats, PausedGroups: func() []string { return []string{"g"} },
 		})
-		showPool(h, &worker.Snapshot[any]{Stats: worker.Stats{Name: "3 stuck", Stuck: 1}})
-		showPool(h, &worker.Snapshot[any]{Stats: worker.Stats{Name: "4 given up"}, DroppedKeys: 1})
-		showPool(h, &worker.Snapshot[any]{Stats: worker.Stats{Name: "6 failing", Failing: 1}})
+		showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "3 stuck", Stuck: 1}})
+		showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "4 given up"}, DroppedKeys: 1})
+		showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "6 failing", Failing: 1}})
 		var order []string
 		for _, q := range getJSON[list](t, h, "").Queues {
 			order = append(order, q.Name)
@@ -183,50 +180,56 @@ func TestKeysOfAQueue(t *testing.T) {
 	}
 }
 
+// The head of a priority queue is in the order in which its keys will be handed out, with priorities and groups, and
+// a pause and what is blocked are shown. A key that is held or queued may wait as well.
 func TestKeysOfAPriorityQueue(t *testing.T) {
-	clock := newClock()
-	h := newHandler(t, debug.Options{Clock: clock})
+	h := newAudited(t)
 	q := priorityqueue.New(priorityqueue.Config[string]{
-		Name: "q", Clock: clock, MetricsProvider: debug.Times{},
+		Name: "q", MetricsProvider: h,
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour),
+		Group:       func(key string) string { return key[:1] },
+		Limit:       func(group string) int { return map[string]int{"z": 1}[group] },
 	})
 	defer q.ShutDown()
-	debug.Register(h, "", q)
-	q.AddWithOpts(priorityqueue.AddOpts{Priority: 1}, "held")
+	q.AddWithOpts(priorityqueue.AddOpts{Priority: 9}, "z held")
 	q.Get()
-	q.Add("queued")
-	clock.Step(5 * time.Minute)
-	q.AddRateLimited("failing")
-	q.AddAfter("held", time.Minute)
+	for i, key := range []string{"a low", "b high", "a middle", "z blocked"} {
+		q.AddWithOpts(priorityqueue.AddOpts{Priority: []int{-5, 7, 3, 9}[i]}, key)
+	}
+	q.AddAfter("z held", time.Minute)
+	q.AddRateLimited("fails")
 	d := getJSON[detail](t, h, "?queue=q")
-	want := detail{
-		Queue: d.Queue, Running: []key{{Key: "held", Bytes: 4}}, Queued: []key{{Key: "queued", Bytes: 6}},
-		Waiting: []key{{Key: "held", Bytes: 4}, {Key: "failing", Bytes: 7, Requeues: 1}},
-		Failing: []key{{Key: "failing", Bytes: 7, Requeues: 1}},
+	names := func(keys []key) string {
+		var all []string
+		for _, k := range keys {
+			all = append(all, k.Key)
+		}
+		return strings.Join(all, ", ")
 	}
-	if !reflect.DeepEqual(d, want) {
-		t.Errorf("got %+v, want %+v", d, want)
+	got := []string{names(d.Running), names(d.Queued), names(d.Waiting), names(d.Failing)}
+	if want := []string{"z held", "b high, a middle, a low, z blocked", "z held, fails", "fails"}; !slices.Equal(got, want) {
+		t.Fatalf("the keys are %q, want %q", got, want)
 	}
-	wantBody(t, get(h, "?queue=q"), "<code>held</code>", "5m", "<code>queued</code>", "5m", "<code>failing</code>")
+	if k := d.Queued[0]; k.Priority != 7 || k.Group != "b" || k.Blocked || !d.Queued[3].Blocked || d.Queue.Blocked != 1 || d.Queue.Paused ||
+		d.Waiting[1].Requeues != 1 {
+		t.Errorf("%+v", d)
+	}
+	if k := find(t, h, "q", "a low").Keys[0]; k.Priority != -5 || k.Group != "a" || k.State != "queued" {
+		t.Errorf("found %+v", k)
+	}
+	wantBody(t, get(h, "?queue=q"), `data-action="pause"`, "<dt>Blocked by a limit</dt>", ">1<", "Priority</th>", "b high", ">7<", "z blocked", "blocked</span>")
+	q.Pause()
+	wantBody(t, get(h, "?queue=q"), `<span class="badge warn">paused</span>`, `data-action="resume"`, "Waiting</h2>", "fails")
+	wantBody(t, get(h, ""), `<span class="badge warn">paused</span>`)
 }
 
 // A page is no longer because there are more queues or keys.
-func TestManyQueues(t *testing.T) {
-	h := newHandler(t, debug.Options{})
-	for n := range 1000 {
-		q := workqueue.NewTypedRateLimitingQueueWithConfig[int](nil, workqueue.TypedRateLimitingQueueConfig[int]{
-			Name: "queue of the tenant " + fmt.Sprint(n), MetricsProvider: debug.Times{},
-		})
-		debug.Register(h, "", q)
-		q.Add(n)
-	}
-	wantBounded(t, h, "", "text/html", 100_000)
-	wantBounded(t, h, "", "application/json", 100_000)
-}
-
-func TestManyKeys(t *testing.T) {
+func TestManyQueuesAndKeys(t *testing.T) {
 	clock := newClock()
 	h := newHandler(t, debug.Options{Clock: clock})
+	for n := range 1000 {
+		newRateLimited[int](t, "queue of the tenant "+fmt.Sprint(n), h).Add(n)
+	}
 	q := newQueue[int](t, "q", clock)
 	debug.Register(h, "", q)
 	for n := range 10_000 {
@@ -238,18 +241,13 @@ func TestManyKeys(t *testing.T) {
 	for range 1000 {
 		q.Get()
 	}
-	wantBounded(t, h, "?queue=q", "text/html", 50_000)
-	wantBounded(t, h, "?queue=q&keys=250", "text/html", 250_000)
-	if s := find(t, h, "q", "9999"); len(s.Found.Keys) != 1 || s.Found.Keys[0].State != "queued" {
-		t.Errorf("%+v", s.Found)
-	}
-}
-
-// wantBounded asserts how long an answer is at most.
-func wantBounded(t *testing.T, h *debug.Handler, query, accept string, bytes int) {
-	t.Helper()
-	if w := get(h, query, "Accept", accept); w.Body.Len() > bytes {
-		t.Errorf("%s %s: %d bytes", accept, query, w.Body.Len())
+	for _, c := range []struct {
+		query, accept string
+		bytes         int
+	}{{"", "text/html", 100_000}, {"", "application/json", 100_000}, {"?queue=q", "text/html", 50_000}, {"?queue=q&keys=250", "text/html", 250_000}} {
+		if w := get(h, c.query, "Accept", c.accept); w.Body.Len() > c.bytes {
+			t.Errorf("%+v: %d bytes", c, w.Body.Len())
+		}
 	}
 }
 
@@ -273,5 +271,48 @@ func TestKeysThatAreAskedFor(t *testing.T) {
 		if asked != c.asked || most != c.most {
 			t.Errorf("%q: asked %d times for %d keys", c.query, asked, most)
 		}
+	}
+}
+
+// A list takes memory for the page, and little for each queue.
+func TestMemoryOfAList(t *testing.T) {
+	h := newHandler(t, debug.Options{SampleEvery: time.Hour})
+	allocated := func(queues int) (bytes, objects uint64) {
+		for i := range queues {
+			workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: fmt.Sprint("queue ", i), MetricsProvider: h}).Add(i)
+		}
+		get(h, "")
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range 5 {
+			get(h, "")
+		}
+		runtime.ReadMemStats(&after)
+		return (after.TotalAlloc - before.TotalAlloc) / 5, (after.Mallocs - before.Mallocs) / 5
+	}
+	bytes, objects := allocated(500)
+	moreBytes, moreObjects := allocated(1500)
+	bytes, objects = (moreBytes-bytes)/1500, (moreObjects-objects)/1500
+	if bytes > 1500 || objects > 8 {
+		t.Errorf("%d bytes for each queue, in %d objects", bytes, objects)
+	}
+}
+
+func BenchmarkList(b *testing.B) {
+	for _, n := range []int{10, 1000, 10_000} {
+		b.Run(fmt.Sprintf("queues=%d", n), func(b *testing.B) {
+			h := newHandler(b, debug.Options{})
+			for n := range n {
+				q := workqueue.NewTypedRateLimitingQueueWithConfig[int](nil, workqueue.TypedRateLimitingQueueConfig[int]{
+					Name: fmt.Sprint("queue ", n), MetricsProvider: debug.Times{},
+				})
+				debug.Register(h, "", q)
+				q.Add(n)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				get(h, "")
+			}
+		})
 	}
 }

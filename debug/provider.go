@@ -42,7 +42,7 @@ func (h *Handler) WatchPoolKeys(name string, snapshot func(limit int) worker.Sna
 	if p, ok := h.metrics.(worker.SnapshotProvider); ok {
 		p.WatchPoolKeys(name, snapshot)
 	}
-	h.addPool(name, &pool{worker.Inspector{Snapshot: snapshot}})
+	h.addPool(name, worker.Inspector{Snapshot: snapshot})
 }
 
 // InspectPool shows a pool, on the page of its queue.
@@ -53,7 +53,7 @@ func (h *Handler) InspectPool(name string, p worker.Inspector) {
 	case worker.SnapshotProvider:
 		below.WatchPoolKeys(name, p.Snapshot)
 	}
-	h.addPool(name, &pool{p})
+	h.addPool(name, p)
 }
 
 // Times is a MetricsProvider for programs that have no other: a queue that has it (and a name) reads the

@@ -20,7 +20,7 @@ const (
 	readers = 64
 )
 
-// reading is what an entry's queue and pools reported at one moment. It does not change.
+// reading is what an entry's queue and pools reported at one moment. The last one of an entry does not change.
 type reading struct {
 	entry *entry
 	at    time.Time // right before they were asked
@@ -34,13 +34,15 @@ type reading struct {
 	past []worker.FailedKey[any]
 	// pausedGroups are those of the queue, sorted.
 	pausedGroups []string
-	// panicked says what has panicked, or is nil.
-	panicked error
+	// err says what has panicked first, or that readOne got no answer, or is nil.
+	err error
 	// late reports that the queue has not answered. The numbers are those of its last answer.
 	late bool
 
-	// keys are as many as were asked for, or nil if none were.
+	// keys are as many as were asked for.
 	keys *queueKeys
+	// partial reports that a list of failing or given-up keys that was asked for since lacked some.
+	partial bool
 	// minute has the rates of the last minute.
 	minute rates
 }
@@ -52,8 +54,11 @@ type queueKeys struct {
 	facts   []workqueue.Fact
 }
 
+// noKeys are the keys of a reading that did not ask for any.
+var noKeys queueKeys
+
 type poolReading struct {
-	pool *pool
+	pool *worker.Inspector
 	worker.Snapshot[any]
 }
 
@@ -69,34 +74,49 @@ func guarded(what string, f func()) (failure error) {
 	return nil
 }
 
+// guard calls f, which uses the queue, and notes if it has panicked.
+func (r *reading) guard(f func()) {
+	r.err = cmp.Or(r.err, guarded("queue", f))
+}
+
 // read asks e's queue and pools for their numbers, and for up to limit keys of each state. They may block.
 func (h *Handler) read(e *entry, limit int) *reading {
-	r := &reading{entry: e, at: h.clock.Now(), began: time.Now()}
+	r := &reading{entry: e, at: h.clock.Now(), began: time.Now(), keys: &noKeys}
 	if last := e.last.Load(); last != nil {
 		r.past = last.past
 	}
 	if e.hasQueue() {
-		r.panicked = guarded("queue", func() {
+		r.guard(func() {
 			r.stats = e.queue.Stats()
 			if e.queue.PausedGroups != nil {
 				r.pausedGroups = slices.Sorted(slices.Values(e.queue.PausedGroups()))
 			}
-			if limit > 0 {
-				r.keys = readKeys(e.queue, limit)
+			if limit == 0 {
+				return
+			}
+			r.keys = new(queueKeys)
+			if e.queue.Snapshot != nil {
+				r.keys.Snapshot = e.queue.Snapshot(limit)
+			}
+			if e.queue.GivenUp != nil {
+				r.keys.givenUp = e.queue.GivenUp(limit)
+			}
+			if e.queue.Facts != nil {
+				r.keys.facts = e.queue.Facts()
 			}
 		})
 	}
 	for _, p := range h.poolsOf(e) {
 		s := poolReading{pool: p}
 		failure := guarded("pool", func() {
-			s.Snapshot = p.Inspector.Snapshot(limit)
+			s.Snapshot = p.Snapshot(limit)
 			if s.Stats.Ended && limit == 0 {
-				s.Snapshot = p.Inspector.Snapshot(maxKeys)
+				s.Snapshot = p.Snapshot(maxKeys)
 			}
 		})
 		switch {
 		case failure != nil:
-			r.panicked = cmp.Or(r.panicked, failure)
+			r.err = cmp.Or(r.err, failure)
 		case s.Stats.Ended:
 			h.removePool(s.Stats.Name, p)
 			r.past = append(slices.Clone(s.Failing), r.past...)
@@ -111,20 +131,6 @@ func (h *Handler) read(e *entry, limit int) *reading {
 	e.history.begin(m)
 	r.minute = e.history.rates(m)
 	return r
-}
-
-func readKeys(q workqueue.Inspector, limit int) *queueKeys {
-	k := new(queueKeys)
-	if q.Snapshot != nil {
-		k.Snapshot = q.Snapshot(limit)
-	}
-	if q.GivenUp != nil {
-		k.givenUp = q.GivenUp(limit)
-	}
-	if q.Facts != nil {
-		k.facts = q.Facts()
-	}
-	return k
 }
 
 // ask reads e when no other goroutine does so, or returns nil if that does not end before ctx does. It does not wait
@@ -151,7 +157,7 @@ func (h *Handler) ask(ctx context.Context, e *entry, limit int) *reading {
 func (e *entry) lastAnswer(began time.Time) *reading {
 	last := e.last.Load()
 	if last == nil {
-		return &reading{entry: e, late: true}
+		return &reading{entry: e, late: true, keys: &noKeys}
 	}
 	if !last.began.Before(began) {
 		return last
@@ -167,31 +173,48 @@ func (r *reading) withoutKeys(limit int) *reading {
 		return r
 	}
 	kept := *r
-	kept.keys, kept.pools = nil, slices.Clone(r.pools)
+	kept.keys, kept.pools = &noKeys, slices.Clone(r.pools)
 	for i, p := range r.pools {
 		kept.pools[i].Snapshot = worker.Snapshot[any]{Stats: p.Stats, DroppedKeys: p.DroppedKeys}
 	}
 	return &kept
 }
 
-// readOne asks e, and returns its last answer if it does not answer now.
+// sideBySide asks all entries, n of them at a time, and returns a channel of the answers. After Close these are zero.
+func sideBySide[A any](h *Handler, n int, entries []*entry, ask func(*entry) A) <-chan A {
+	next, answers := make(chan *entry, len(entries)), make(chan A, len(entries))
+	for _, e := range entries {
+		next <- e
+	}
+	close(next)
+	for range min(n, len(entries)) {
+		if !h.goUnlessClosed(func() {
+			for e := range next {
+				answers <- ask(e)
+			}
+		}) {
+			for range next {
+				answers <- *new(A)
+			}
+		}
+	}
+	return answers
+}
+
+// readOne asks e, and returns its last answer if it does not answer now. The caller may change what it gets.
 func (h *Handler) readOne(ctx context.Context, e *entry, limit int) *reading {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, maxPatience)
 	defer cancel()
-	answer := make(chan *reading, 1)
-	if !h.goUnlessClosed(func() { answer <- h.ask(ctx, e, limit) }) {
-		answer <- nil
-	}
+	var answer *reading
 	select {
-	case r := <-answer:
-		if r != nil {
-			return r
-		}
+	case answer = <-sideBySide(h, 1, []*entry{e}, func(e *entry) *reading { return h.ask(ctx, e, limit) }):
 	case <-ctx.Done():
 	}
-	r := *e.lastAnswer(began)
-	r.late = true // The keys are missing, even if the numbers have come meanwhile.
+	r := *cmp.Or(answer, e.lastAnswer(began))
+	if answer == nil { // The keys are missing, even if the numbers have come meanwhile.
+		r.late, r.err = true, refuse(http.StatusServiceUnavailable, "The queue does not answer.")
+	}
 	return &r
 }
 
@@ -202,20 +225,7 @@ func (h *Handler) readAll(ctx context.Context) []*reading {
 	ctx, cancel := context.WithTimeout(ctx, maxPatience)
 	defer cancel()
 	entries := h.entries()
-	answered := make(chan struct{}, len(entries))
-	next := make(chan *entry, len(entries))
-	for _, e := range entries {
-		next <- e
-	}
-	close(next)
-	for range min(readers, len(entries)) {
-		h.goUnlessClosed(func() {
-			for e := range next {
-				h.ask(ctx, e, 0)
-				answered <- struct{}{}
-			}
-		})
-	}
+	answered := sideBySide(h, readers, entries, func(e *entry) *reading { return h.ask(ctx, e, 0) })
 	silence := time.NewTimer(patience)
 	defer silence.Stop()
 	for range entries {

@@ -29,6 +29,9 @@ type entry struct {
 	asked atomic.Pointer[time.Time]
 	last  atomic.Pointer[reading]
 
+	// pools are those with its name, if queue is zero. They are guarded by Handler.mu.
+	pools []*worker.Inspector
+
 	mu struct {
 		sync.Mutex
 		// found are keys that were searched for, by their texts and ids: to look them up again needs no search.
@@ -42,23 +45,11 @@ func newEntry(id, name string) *entry {
 
 func (e *entry) hasQueue() bool { return e.queue.Stats != nil }
 
-// pool is a worker pool, which names its queue. Only its Snapshot is set if the program knows no more of it.
-type pool struct {
-	worker.Inspector
-}
-
-// poolGroup is the pools that have one name.
-type poolGroup struct {
-	pools []*pool
-	// entry shows them if no queue has that name.
-	entry *entry
-}
-
 func (h *Handler) register(name string, q workqueue.Inspector) (unregister func()) {
 	e := newEntry("", name)
 	e.queue = q
 	e.queueName = h.readOne(context.Background(), e, 0).stats.Name
-	e.name = newLabel(cmp.Or(name, e.queueName), maxName).short()
+	e.name = short(cmp.Or(name, e.queueName), maxName)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.closed {
@@ -98,35 +89,34 @@ func (h *Handler) removeLocked(e *entry) {
 	}
 }
 
-func (h *Handler) addPool(name string, p *pool) {
+// addPool shows a pool. Only the Snapshot of p is set if the program knows no more of it.
+func (h *Handler) addPool(name string, p worker.Inspector) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.closed {
 		return
 	}
-	g := h.mu.pools[name]
-	if g == nil {
-		label := newLabel(name, maxName).short()
+	e := h.mu.pools[name]
+	if e == nil {
+		shown := short(name, maxName)
 		// The prefix leaves the id to a queue with this name, which may come later.
-		g = &poolGroup{entry: newEntry("pool "+label, label)}
-		g.entry.queueName = name
-		h.mu.pools[name] = g
+		e = newEntry("pool "+shown, shown)
+		e.queueName = name
+		h.mu.pools[name] = e
 	}
-	g.pools = append(g.pools, p)
+	e.pools = append(e.pools, &p)
 	h.startLocked()
 }
 
-func (h *Handler) removePool(name string, p *pool) {
+func (h *Handler) removePool(name string, p *worker.Inspector) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	g := h.mu.pools[name]
-	if g == nil {
-		return
-	}
-	g.pools = slices.DeleteFunc(g.pools, func(q *pool) bool { return q == p })
-	if len(g.pools) == 0 {
-		delete(h.mu.pools, name)
-		h.stopIfEmptyLocked()
+	if e := h.mu.pools[name]; e != nil {
+		e.pools = slices.DeleteFunc(e.pools, func(q *worker.Inspector) bool { return q == p })
+		if len(e.pools) == 0 {
+			delete(h.mu.pools, name)
+			h.stopIfEmptyLocked()
+		}
 	}
 }
 
@@ -142,9 +132,9 @@ func (h *Handler) entries() []*entry {
 			withQueue[e.name], withQueue[e.queueName] = true, true
 		}
 	}
-	for name, g := range h.mu.pools {
+	for name, e := range h.mu.pools {
 		if !withQueue[name] {
-			all = append(all, g.entry)
+			all = append(all, e)
 		}
 	}
 	return all
@@ -152,22 +142,23 @@ func (h *Handler) entries() []*entry {
 
 // find returns the entry with that id, or nil.
 func (h *Handler) find(id string) *entry {
-	all := h.entries()
-	if i := slices.IndexFunc(all, func(e *entry) bool { return e.id == id }); i >= 0 {
-		return all[i]
+	for _, e := range h.entries() {
+		if e.id == id {
+			return e
+		}
 	}
 	return nil
 }
 
-// poolsOf returns the pools with e's name or its queue's, except those that handle another queue's keys.
-func (h *Handler) poolsOf(e *entry) []*pool {
+// poolsOf returns the pools with e's name or its queue's, except those that handle the keys of another queue with that name.
+func (h *Handler) poolsOf(e *entry) (all []*worker.Inspector) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var all []*pool
 	for _, name := range slices.Compact([]string{e.name, e.queueName}) {
-		if g := h.mu.pools[name]; g != nil {
-			for _, p := range g.pools {
-				if of := h.mu.byQueue[hashable(p.Queue)]; of == nil || of == e {
+		if named := h.mu.pools[name]; named != nil {
+			for _, p := range named.pools {
+				of := h.mu.byQueue[hashable(p.Queue)]
+				if of == nil || of == e || of.name != name && of.queueName != name {
 					all = append(all, p)
 				}
 			}

@@ -14,15 +14,18 @@ const (
 	maxFound = 25
 	// searchTime is how long a search may take. A million keys take less than a second.
 	searchTime = time.Minute
+	// searchLimit is how many keys of each state a search asks for, before it goes over all keys of the queue. A queue
+	// returns no more.
+	searchLimit = 512
+	// searchers is how many queues are searched at once.
+	searchers = 4
 	// fewKeys is how many keys a page may look at again and again.
 	fewKeys = 10_000
 	// maxRemembered is how many searches a queue remembers.
 	maxRemembered = 64
+	// maxShown is the least length of a text that was cut.
+	maxShown = maxKey - utf8.UTFMax + 1
 )
-
-// searchLimit is how many keys of each state a search asks for, before it goes over all keys of the queue. A queue
-// returns no more.
-const searchLimit = 512
 
 // foundReport is what a search has found.
 type foundReport struct {
@@ -37,53 +40,91 @@ type foundReport struct {
 	// Unanswered are the queues that did not answer, or not in time, if all were searched.
 	Unanswered []queueName `json:"unanswered,omitempty"`
 
-	// cheap reports that the same search need not look at all keys again.
+	// text is what is searched for, and id that of the key, unless it is empty. With shown, text may be what the page shows of
+	// a key, instead of all of it.
+	text, id string
+	shown    bool
+	// of was searched, unless it is nil: then all were. With cheap the same search need not look at all keys again.
+	of    *entry
 	cheap bool
-	// failure is what has panicked, or nil.
-	failure error
+}
+
+func newFoundReport(text, id string) *foundReport {
+	shown := len(text) >= maxShown || strings.Contains(text, `\`)
+	return &foundReport{Search: short(text, maxKey), Keys: []keyReport{}, text: text, id: id, shown: shown}
+}
+
+// isAbsent reports whether nothing is known of the key, any more.
+func (f *foundReport) isAbsent() bool { return len(f.Keys) == 0 || f.Keys[0].State == stateAbsent }
+
+// fits reports whether a key is called exactly as what is searched for, or at least contains it.
+func (f *foundReport) fits(key any) (exact, fits bool) {
+	text := keyText(key)
+	if text == f.text || f.shown && cut(text, maxKey) == f.text {
+		return true, f.id == "" || keyID(key) == f.id
+	}
+	return false, f.id == "" && f.text != "" && strings.Contains(text, f.text)
+}
+
+// add adds k, unless it is there already. The first key that is called exactly so takes the place of those that contain it.
+func (f *foundReport) add(k keyReport, exact bool) {
+	if exact && !f.Exact {
+		f.Exact, f.Keys, f.More = true, f.Keys[:0], false
+	}
+	same := func(have keyReport) bool { return have.raw == k.raw && have.Queue == k.Queue }
+	if exact != f.Exact || f.More || slices.ContainsFunc(f.Keys, same) {
+		return
+	}
+	if f.More = len(f.Keys) == maxFound; !f.More {
+		f.Keys = append(f.Keys, k)
+	}
 }
 
 // search looks for the keys that are called text (and have that id, unless it is empty), or else for those whose texts contain
 // it: among those that r has, the keys that were found so before, and, when turn lets it, all keys of the queue and its pools.
 // A key with an id that was found before is found even if nothing is known of it any more.
 func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, text, id string) *foundReport {
-	report := &foundReport{Search: newLabel(text, maxKey).short(), Exact: true, Keys: []keyReport{}, Incomplete: r.late}
+	f := newFoundReport(text, id)
+	f.of = r.entry
 	if r.late {
-		return report
+		f.Exact, f.Incomplete = true, true
+		return f
 	}
 	known := r.poolKeys()
-	f := newFinder(text, id)
-	f.addLists(newKeyLists(r.keys, known))
-	for _, raw := range r.entry.recall(text, id) {
-		k := keyReport{raw: raw, State: stateAbsent}
-		report.failure = cmp.Or(report.failure, r.lookUp(&k, known))
-		if id != "" || k.State != stateAbsent {
-			f.same.add(k)
+	lists := newKeyLists(r.keys, known)
+	for i, keys := range lists.all() {
+		for _, k := range *keys {
+			if exact, fits := f.fits(k.raw); fits {
+				k.State = states[i]
+				f.add(k, exact)
+			}
 		}
 	}
-	report.cheap = true
-	// A text that was cut may be that of many keys.
-	if len(f.same.keys) == 0 || id == "" && len(text) >= maxShown {
+	for _, raw := range r.entry.recall(text, id) {
+		k := keyReport{raw: raw, State: stateAbsent}
+		r.lookUp(&k, known)
+		if id != "" || k.State != stateAbsent {
+			f.add(k, true)
+		}
+	}
+	f.cheap = true
+	long := len(text) >= maxShown // A text that was cut may be that of many keys.
+	if !f.Exact || id == "" && long {
 		ctx, done := searchTurn(ctx, turn, searchTime)
 		defer done()
-		n, complete, failure := r.searchAll(ctx, f)
-		report.Incomplete, report.cheap = !complete, complete && n <= fewKeys
-		report.failure = cmp.Or(report.failure, failure)
+		n, complete := r.searchAll(ctx, f)
+		f.Incomplete, f.cheap = !complete, complete && n <= fewKeys
 	}
-	found := f.same
-	if len(found.keys) == 0 {
-		report.Exact, found = false, f.like
-	} else if id != "" || len(text) < maxShown {
-		r.entry.remember(text, id, found.keys)
-		report.cheap = true
+	if f.Exact && (id != "" || !long) {
+		r.entry.remember(text, id, f.Keys)
+		f.cheap = true
 	}
-	report.Keys, report.More = append(report.Keys, found.keys...), found.more
-	for i := range report.Keys {
+	for i := range f.Keys {
 		// It may be in two states, or has moved meanwhile.
-		report.failure = cmp.Or(report.failure, r.lookUp(&report.Keys[i], known))
-		report.Keys[i].ID = keyID(report.Keys[i].raw)
+		r.lookUp(&f.Keys[i], known)
+		f.Keys[i].ID = keyID(f.Keys[i].raw)
 	}
-	return report
+	return f
 }
 
 // searchTurn waits for the token of turn, with which one caller at a time goes over all keys of a queue. It returns a context
@@ -101,113 +142,35 @@ func searchTurn(ctx context.Context, turn chan struct{}, limit time.Duration) (c
 	}
 }
 
-// searchAll adds to f what it finds among all keys that the queue and its pools have, and returns how many
-// these are, and whether there was time for all.
-func (r *reading) searchAll(ctx context.Context, f *finder) (n int, complete bool, failure error) {
-	complete = ctx.Err() == nil
-	goOn := func() bool {
+// searchAll looks at all keys that the queue and its pools have, and returns how many these are, and whether there was time
+// for all.
+func (r *reading) searchAll(ctx context.Context, f *foundReport) (n int, complete bool) {
+	look := func(key any, state string) (more bool) {
+		if exact, fits := f.fits(key); fits {
+			f.add(keyReport{raw: key, State: state}, exact)
+		}
 		n++
-		complete = complete && (n%256 > 0 || ctx.Err() == nil)
-		return complete
+		return n%256 > 0 || ctx.Err() == nil
 	}
-	failure = guarded("queue", func() {
-		if complete && r.entry.queue.SnapshotKeys != nil {
+	r.guard(func() {
+		if ctx.Err() != nil {
+			return
+		}
+		if r.entry.queue.SnapshotKeys != nil {
 			for k := range r.entry.queue.SnapshotKeys() {
-				if found := f.listFor(k.Key); found != nil {
-					found.add(newKeyReport(k))
-				}
-				if !goOn() {
+				if !look(k.Key, string(k.State)) {
 					return
 				}
 			}
 		}
-		for k := range r.troubled(everyTrouble, "", false, new(bool)) {
-			if found := f.listFor(k.Key); found != nil {
-				found.add(keyReport{raw: k.Key, State: k.state})
-			}
-			if !goOn() {
+		for k := range r.troubled(everyTrouble, "", false) {
+			if !look(k.Key, k.state) {
 				return
 			}
 		}
+		complete = true
 	})
-	return n, complete && failure == nil, failure
-}
-
-// searchers is how many queues are searched at once.
-const searchers = 4
-
-// searchEverywhere looks for text in all queues, as search does in one.
-func (h *Handler) searchEverywhere(ctx context.Context, text string) *foundReport {
-	ctx, done := searchTurn(ctx, h.searching, searchTime)
-	defer done()
-	readings := h.readAll(ctx)
-	type answer struct {
-		*reading
-		found    *finder
-		complete bool
-	}
-	next, answers := make(chan *reading, len(readings)), make(chan answer, len(readings))
-	unanswered := make(map[*entry]bool)
-	for _, r := range readings {
-		unanswered[r.entry] = true
-		if !r.late {
-			next <- r
-		}
-	}
-	asked := len(next)
-	close(next)
-	for range min(searchers, asked) {
-		if !h.goUnlessClosed(func() {
-			for r := range next {
-				a := answer{reading: r, found: newFinder(text, "")}
-				if now := h.ask(ctx, r.entry, searchLimit); now != nil {
-					a.complete = now.searchInto(ctx, a.found)
-				}
-				answers <- a
-			}
-		}) {
-			asked = 0
-			break
-		}
-	}
-	var same, like foundKeys
-	for ctx.Err() == nil && asked > 0 {
-		select {
-		case a := <-answers:
-			asked--
-			same.addFrom(a.entry, a.found.same)
-			like.addFrom(a.entry, a.found.like)
-			if a.complete {
-				delete(unanswered, a.entry)
-			}
-		case <-ctx.Done():
-		}
-	}
-	report := &foundReport{Search: newLabel(text, maxKey).short(), Exact: len(same.keys) > 0, Incomplete: len(unanswered) > 0}
-	if !report.Exact {
-		same = like
-	}
-	report.Keys, report.More = append([]keyReport{}, same.keys...), same.more
-	slices.SortStableFunc(report.Keys, func(a, b keyReport) int { return cmp.Compare(a.Queue.Name, b.Queue.Name) })
-	for e := range unanswered {
-		report.Unanswered = append(report.Unanswered, queueName{e.id, e.name})
-	}
-	slices.SortFunc(report.Unanswered, func(a, b queueName) int { return cmp.Compare(a.ID, b.ID) })
-	return report
-}
-
-// searchInto adds to f what it finds in r and among all keys, and reports whether there was time for all.
-func (r *reading) searchInto(ctx context.Context, f *finder) (complete bool) {
-	known := r.poolKeys()
-	f.addLists(newKeyLists(r.keys, known))
-	_, complete, failure := r.searchAll(ctx, f)
-	for _, found := range []foundKeys{f.same, f.like} {
-		for i := range found.keys {
-			failure = cmp.Or(failure, r.lookUp(&found.keys[i], known))
-			found.keys[i].ID = keyID(found.keys[i].raw)
-		}
-	}
-	return complete && failure == nil
+	return n, complete
 }
 
 // recall returns the keys that were found by this text and id before.
@@ -231,65 +194,64 @@ func (e *entry) remember(text, id string, keys []keyReport) {
 	e.mu.found[[2]string{text, id}] = raw
 }
 
-// maxShown is the least length of a text that was cut.
-const maxShown = maxKey - utf8.UTFMax + 1
-
-// finder collects keys that are called text, and keys whose texts contain it.
-type finder struct {
-	text, id string
-	// escaped reports that text may be what the page shows of a key, instead of all of it.
-	escaped    bool
-	same, like foundKeys
+// findPage shows the keys that were found in all queues.
+type findPage struct {
+	Time       time.Time    `json:"time"`
+	Registered int          `json:"registered"`
+	Found      *foundReport `json:"found"`
 }
 
-func newFinder(text, id string) *finder {
-	return &finder{text: text, id: id, escaped: len(text) >= maxShown || strings.Contains(text, `\`)}
-}
-
-// listFor returns the list to which key belongs, or nil.
-func (f *finder) listFor(key any) *foundKeys {
-	switch text := keyText(key); {
-	case text == f.text || f.escaped && newLabel(text, maxKey).Text == f.text:
-		if f.id == "" || keyID(key) == f.id {
-			return &f.same
+// findPage looks for text in all queues, as search does in one.
+func (h *Handler) findPage(ctx context.Context, text string) *findPage {
+	p := &findPage{Time: h.clock.Now().UTC(), Registered: len(h.entries()), Found: newFoundReport(text, "")}
+	ctx, done := searchTurn(ctx, h.searching, searchTime)
+	defer done()
+	unanswered := make(map[*entry]bool)
+	var asked []*entry
+	for _, r := range h.readAll(ctx) {
+		unanswered[r.entry] = true
+		if !r.late {
+			asked = append(asked, r.entry)
 		}
-	case f.id == "" && f.text != "" && strings.Contains(text, f.text):
-		return &f.like
 	}
-	return nil
-}
-
-func (f *finder) addLists(lists keyLists) {
-	for i, keys := range lists.all() {
-		for _, k := range *keys {
-			k.State = states[i]
-			if found := f.listFor(k.raw); found != nil {
-				found.add(k)
+	answers := sideBySide(h, searchers, asked, func(e *entry) *foundReport {
+		r := h.ask(ctx, e, searchLimit)
+		if r == nil {
+			return nil
+		}
+		r.err = nil
+		// This search has its turn already.
+		found := h.search(ctx, make(chan struct{}, 1), r, text, "")
+		found.Incomplete = found.Incomplete || r.err != nil
+		return found
+	})
+	for range asked {
+		select {
+		case found := <-answers:
+			if found != nil {
+				p.Found.addFrom(found)
+				if !found.Incomplete {
+					delete(unanswered, found.of)
+				}
 			}
+		case <-ctx.Done():
 		}
 	}
+	for e := range unanswered {
+		p.Found.Unanswered = append(p.Found.Unanswered, queueName{e.id, e.name})
+	}
+	p.Found.Incomplete = len(unanswered) > 0
+	slices.SortFunc(p.Found.Unanswered, func(a, b queueName) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortStableFunc(p.Found.Keys, func(a, b keyReport) int { return cmp.Compare(a.Queue.Name, b.Queue.Name) })
+	finish(p.Found.Keys, "", p.Time)
+	return p
 }
 
-// foundKeys are the first keys that were found, each once.
-type foundKeys struct {
-	keys []keyReport
-	more bool
-}
-
-func (f *foundKeys) add(k keyReport) {
-	if f.more || slices.ContainsFunc(f.keys, func(have keyReport) bool { return have.raw == k.raw && have.Queue == k.Queue }) {
-		return
+// addFrom adds what was found in one queue.
+func (f *foundReport) addFrom(found *foundReport) {
+	for _, k := range found.Keys {
+		k.Queue, k.QueueID = &queueName{found.of.id, found.of.name}, found.of.id
+		f.add(k, found.Exact)
 	}
-	if f.more = len(f.keys) == maxFound; !f.more {
-		f.keys = append(f.keys, k)
-	}
-}
-
-// addFrom adds what was found in e.
-func (f *foundKeys) addFrom(e *entry, found foundKeys) {
-	for _, k := range found.keys {
-		k.Queue = &queueName{e.id, e.name}
-		f.add(k)
-	}
-	f.more = f.more || found.more
+	f.More = f.More || found.More && f.Exact == found.Exact
 }

@@ -20,42 +20,22 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-type search struct {
-	Found *struct {
-		Search      string
-		Exact, More bool
-		Incomplete  bool
-		Keys        []failedKey
-	}
-}
-
-func find(t *testing.T, h *debug.Handler, queue, key string) search {
-	t.Helper()
-	return getJSON[search](t, h, "?queue="+queue+"&key="+queryEscape(key))
-}
-
 // Search finds a key in whatever state it is, however many others there are, with its attempts and its error.
 func TestSearchFindsKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := debug.NewHandler(debug.Options{})
-		defer h.Close()
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, time.Hour)
 		q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: h})
-		release := make(chan struct{})
-		pool := worker.New(q, func(ctx context.Context, key string) error {
+		start(t, worker.New(q, func(ctx context.Context, key string) error {
 			switch {
 			case key == "runs":
-				<-release
+				<-ctx.Done()
 			case strings.HasPrefix(key, "fails"):
 				return errors.New("the disk is full")
 			case key == "given up":
 				return worker.Terminal(errors.New("too large"))
 			}
 			return nil
-		}, worker.Options[string]{Workers: 1, MetricsProvider: h})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- pool.Run(ctx) }()
+		}, worker.Options[string]{Workers: 1, MetricsProvider: h}))
 		for _, key := range []string{"fails", "given up", "fine"} {
 			q.Add(key)
 		}
@@ -66,53 +46,49 @@ func TestSearchFindsKeys(t *testing.T) {
 			q.Add(fmt.Sprint("queued ", n))
 			q.AddAfter(fmt.Sprint("later ", n), time.Hour)
 		}
-		for key, want := range map[string]failedKey{
+		for name, want := range map[string]key{
 			"runs":        {State: "processing", Attempt: 1},
 			"queued 9876": {State: "queued"},
 			"later 9876":  {State: "waiting"},
 			"fails":       {State: "waiting", Attempt: 2, Requeues: 2, Error: "the disk is full"},
 			"given up":    {State: "given_up", Attempt: 1, Error: "worker: terminal: too large"},
 		} {
-			s := find(t, h, "q", key)
-			if s.Found == nil || len(s.Found.Keys) != 1 || !s.Found.Exact {
-				t.Errorf("%s: %+v", key, s.Found)
+			f := find(t, h, "q", name)
+			if len(f.Keys) != 1 || !f.Exact {
+				t.Errorf("%s: %+v", name, f)
 				continue
 			}
-			got := s.Found.Keys[0]
-			if got.Key != key || got.State != want.State || got.Attempt != want.Attempt || got.Requeues != want.Requeues ||
+			got := f.Keys[0]
+			if got.Key != name || got.State != want.State || got.Attempt != want.Attempt || got.Requeues != want.Requeues ||
 				!strings.HasSuffix(want.Error, got.Error) || (want.Error == "") != (got.Error == "") {
-				t.Errorf("%s: %+v, want %+v", key, got, want)
+				t.Errorf("%s: %+v, want %+v", name, got, want)
 			}
 			if (want.State == "waiting") == got.Due.IsZero() {
-				t.Errorf("%s is due %v", key, got.Due)
+				t.Errorf("%s is due %v", name, got.Due)
 			}
 		}
-		if s := find(t, h, "q", "fine"); s.Found == nil || len(s.Found.Keys) != 0 {
-			t.Errorf("a key that is done: %+v", s.Found)
+		if f := find(t, h, "q", "fine"); len(f.Keys) != 0 {
+			t.Errorf("a key that is done: %+v", f)
 		}
-		if s := find(t, h, "q", "ued 99"); s.Found.Exact || !s.Found.More || len(s.Found.Keys) != 25 {
-			t.Errorf("a part of many keys: %+v", s.Found)
+		if f := find(t, h, "q", "ued 99"); f.Exact || !f.More || len(f.Keys) != 25 {
+			t.Errorf("a part of many keys: %+v", f)
 		}
 		// Of a key in two states, what is known of either is shown.
 		q.Add("given up")
-		if k := find(t, h, "q", "given up").Found.Keys; len(k) != 1 || k[0].State != "queued" || k[0].Attempt != 1 || !strings.HasSuffix(k[0].Error, "too large") {
+		if k := find(t, h, "q", "given up").Keys; len(k) != 1 || k[0].State != "queued" || k[0].Attempt != 1 || !strings.HasSuffix(k[0].Error, "too large") {
 			t.Errorf("given up and queued: %+v", k)
 		}
 		q.Add("later 7")
-		if k := find(t, h, "q", "later 7").Found.Keys; len(k) != 1 || k[0].State != "queued" || k[0].Due.IsZero() {
+		if k := find(t, h, "q", "later 7").Keys; len(k) != 1 || k[0].State != "queued" || k[0].Due.IsZero() {
 			t.Errorf("waiting and queued: %+v", k)
 		}
-		if s := getJSON[search](t, h, "?queue=q"); s.Found != nil {
-			t.Errorf("nothing was searched for: %+v", s.Found)
+		if d := getJSON[detail](t, h, "?queue=q"); d.Found != nil {
+			t.Errorf("nothing was searched for: %+v", d.Found)
 		}
 		wantBody(t, get(h, "?queue=q&key=fails"), `value="fails"`, "Found</h2>", "<dt>State</dt><dd>waiting", "<dt>Attempts</dt><dd>2", "the disk is full")
 		wantBody(t, get(h, "?queue=q&key=none"), "No key in this queue is called <code>none</code>")
 		// Every key leads to what is known of it.
 		wantBody(t, get(h, "?queue=q"), `href="?id=`, `&amp;key=fails&amp;queue=q"`)
-		close(release)
-		cancel()
-		<-done
-		q.ShutDown()
 	})
 }
 
@@ -167,8 +143,8 @@ func TestSearchKeepsLittle(t *testing.T) {
 	for search, want := range map[string]int{"key 99999": 1, "9999": 19, "key": 25, "none": 0} {
 		var kept int64
 		m.atEnd = func() { kept = liveHeap() - before }
-		if s := find(t, h, "q", search); len(s.Found.Keys) != want || s.Found.Incomplete {
-			t.Errorf("%q: %+v", search, s.Found)
+		if f := find(t, h, "q", search); len(f.Keys) != want || f.Incomplete {
+			t.Errorf("%q: %+v", search, f)
 		}
 		if kept == 0 || kept > 2<<20 { // If all were kept, it would be tens of megabytes.
 			t.Errorf("%q: at its end the search keeps %d bytes", search, kept)
@@ -191,8 +167,8 @@ func TestSearchAgain(t *testing.T) {
 	m := &manyKeys{n: 20_000}
 	h.InspectQueue("q", m.inspector())
 	for range 3 {
-		if s := find(t, h, "q", "key 18765"); len(s.Found.Keys) != 1 || !s.Found.Exact || s.Found.Keys[0].Requeues != 1 || s.Found.Keys[0].State != "queued" {
-			t.Errorf("%+v", s.Found)
+		if f := find(t, h, "q", "key 18765"); len(f.Keys) != 1 || !f.Exact || f.Keys[0].Requeues != 1 || f.Keys[0].State != "queued" {
+			t.Errorf("%+v", f)
 		}
 	}
 	refreshes := `<main id="live" data-refresh="5">`
@@ -216,8 +192,7 @@ func TestSearchAgain(t *testing.T) {
 // A search ends when its reader goes away and after a minute, and one runs at a time.
 func TestSearchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := debug.NewHandler(debug.Options{Actions: true, Audit: new(audited).hook})
-		defer h.Close()
+		h := newAudited(t)
 		h.InspectQueue("q", (&manyKeys{n: 1 << 30, each: time.Millisecond}).inspector())
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -230,8 +205,8 @@ func TestSearchEnds(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
-				if s := find(t, h, "q", "key 17"); !s.Found.Incomplete || len(s.Found.Keys) > 1 {
-					t.Errorf("%+v", s.Found)
+				if f := find(t, h, "q", "key 17"); !f.Incomplete || len(f.Keys) > 1 {
+					t.Errorf("%+v", f)
 				}
 			})
 		}
@@ -240,9 +215,7 @@ func TestSearchEnds(t *testing.T) {
 			t.Errorf("searches took %v", d)
 		}
 		wantBody(t, get(h, "?queue=q&key=none"), "No key that was looked at is called", "There was no time to look at all keys")
-		if status, failure := post(t, h, asPage, "queue", "q", "action", "retry", "key", "none"); status != 503 {
-			t.Errorf("%d %s", status, failure)
-		}
+		h.act(t, 503, "q", "retry", "key", "none")
 	})
 }
 
@@ -256,41 +229,159 @@ func TestSearchForHostileKeys(t *testing.T) {
 	q.Add(long)
 	q.Add("<script>")
 	for search, want := range map[string]int{"line\nbreak": 1, `line\nbreak`: 1, long: 1, long[:256]: 1, "<script>": 1, long[:255]: 1} {
-		if s := find(t, h, "q", search); len(s.Found.Keys) != want || s.Found.Exact != (search != long[:255]) {
-			t.Errorf("%.20q: %+v", search, s.Found)
+		if f := find(t, h, "q", search); len(f.Keys) != want || f.Exact != (search != long[:255]) {
+			t.Errorf("%.20q: %+v", search, f)
 		}
 	}
 	for n := range 1000 { // It is not among the keys that are looked at first.
 		q.Add(strconv.Itoa(n))
 	}
 	q.Add(long + "er")
-	if s := find(t, h, "q", long[:256]); len(s.Found.Keys) != 2 {
-		t.Errorf("two keys look the same: %+v", s.Found)
+	if f := find(t, h, "q", long[:256]); len(f.Keys) != 2 {
+		t.Errorf("two keys look the same: %+v", f)
 	}
 	wantBody(t, get(h, "?queue=q&key=%3Cscript%3E"), `value="&lt;script&gt;"`, "<code>&lt;script&gt;</code>")
+	for n := range 30 { // They contain what is searched for, and come before the key that is called so.
+		q.Add(fmt.Sprint("part", n))
+	}
+	q.Add("part")
+	if f := find(t, h, "q", "part"); !f.Exact || f.More || len(f.Keys) != 1 {
+		t.Errorf("a key whose text others contain: %+v", f)
+	}
 }
 
-// format=json is for those who cannot set a header, and every page links to it.
-func TestFormat(t *testing.T) {
-	h := newHandler(t, debug.Options{Clock: newClock()}) // so that two answers have the same time
-	q := workqueue.NewTyped[string]()
-	debug.Register(h, "q", q)
-	q.Add("a")
-	for query, link := range map[string]string{
-		"?search=q&sort=name": `<a href="?page=1&amp;search=q&amp;sort=name&amp;format=json">JSON</a>`,
-		"?queue=q&keys=7":     `<a href="?format=json&amp;keys=7&amp;queue=q">JSON</a>`,
-		"?queue=q&key=a":      `<a href="?format=json&amp;key=a&amp;queue=q">JSON</a>`,
-	} {
-		wantBody(t, get(h, query), link)
-		w := get(h, query+"&format=json", "Accept", "text/html")
-		if w.Header().Get("Content-Type") != "application/json" || w.Body.String() != get(h, query, "Accept", "application/json").Body.String() {
-			t.Errorf("%s: %v %s", query, w.Header(), w.Body)
+// A key is found in all queues at once, with what its queue and pools know of it.
+func TestFindEverywhere(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		for n := range 60 {
+			q := workqueue.NewTyped[string]()
+			debug.Register(h, fmt.Sprintf("q%02d <b>", n), q)
+			q.Add("acme/1")
+			q.Add(fmt.Sprintf("acme/1/%d", n))
+			if n%20 == 7 {
+				for i := range 2000 {
+					q.Add(fmt.Sprint("filler ", i))
+				}
+				q.Add("globex/1")
+			}
 		}
-	}
-	if w := get(h, "?format=html", "Accept", "application/json"); !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
-		t.Errorf("format=html: %v", w.Header())
-	}
-	if w := get(h, "?queue=none&format=json"); w.Code != 404 || w.Header().Get("Content-Type") != "application/json" {
-		t.Errorf("%d %v", w.Code, w.Header())
-	}
+		other := workqueue.NewTyped[pair]() // of another type of key
+		debug.Register(h, "pairs", other)
+		other.Add(pair{"globex", "1"})
+		showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "pairs"}, DroppedKeys: 1, Dropped: []worker.FailedKey[any]{{Key: pair{"globex", "2"}, Err: "broken <i>"}}})
+		e := getJSON[detail](t, h, "?key=globex/1")
+		if e.Registered != 61 || !e.Found.Exact || e.Found.More || e.Found.Incomplete || len(e.Found.Keys) != 3 || len(e.Found.Unanswered) != 0 {
+			t.Fatalf("%+v", e)
+		}
+		for i, k := range e.Found.Keys {
+			if k.Key != "globex/1" || k.State != "queued" || k.Queue.Name != []string{"q07 <b>", "q27 <b>", "q47 <b>"}[i] {
+				t.Errorf("%+v", k)
+			}
+			s := getJSON[story](t, h, "?queue="+queryEscape(k.Queue.ID)+"&key="+queryEscape(k.Key)+"&id="+k.ID)
+			if s.Key.State != "queued" || s.Queue.ID != k.Queue.ID {
+				t.Errorf("%+v", s)
+			}
+		}
+		if e = getJSON[detail](t, h, "?key=globex"); e.Found.Exact || len(e.Found.Keys) != 5 || e.Found.Keys[0].Queue.ID != "pairs" {
+			t.Errorf("%+v", e.Found)
+		}
+		if e = getJSON[detail](t, h, "?key=acme/1"); !e.Found.Exact || !e.Found.More || len(e.Found.Keys) != 25 {
+			t.Errorf("%+v", e.Found)
+		}
+		if e = getJSON[detail](t, h, "?key=Name:2"); len(e.Found.Keys) != 1 || e.Found.Keys[0].State != "given_up" || e.Found.Keys[0].Error != "broken <i>" {
+			t.Errorf("%+v", e.Found)
+		}
+		if e = getJSON[detail](t, h, "?key="); len(e.Found.Keys) != 0 || e.Found.Exact {
+			t.Errorf("%+v", e.Found)
+		}
+		lone := workqueue.NewTyped[string]()
+		debug.Register(h, "lone", lone)
+		for n := range 30 {
+			lone.Add(fmt.Sprint("only here ", n))
+		}
+		if e = getJSON[detail](t, h, "?key=only+here"); !e.Found.More || len(e.Found.Keys) != 25 {
+			t.Errorf("many keys in one queue: %+v", e.Found)
+		}
+		exact := workqueue.NewTyped[string]()
+		debug.Register(h, "exact", exact)
+		exact.Add("only here")
+		if e = getJSON[detail](t, h, "?key=only+here"); !e.Found.Exact || e.Found.More || len(e.Found.Keys) != 1 {
+			t.Errorf("one key that is called so, in another queue: %+v", e.Found)
+		}
+		wantBody(t, get(h, ""), `<form method="get" role="search">`, "Find a key in all queues", `name="key" value=""`)
+		wantBody(t, get(h, "?key=globex"), `value="globex"`, "No key is called <code>globex</code>", "5 that contain it", "{Namespace:globex Name:2}", `<a href="?queue=pairs">pairs</a>`, "broken &lt;i&gt;", "q07 &lt;b&gt;")
+		wantBody(t, get(h, "?key=%3Cscript%3E"), `value="&lt;script&gt;"`, "No key is called <code>&lt;script&gt;</code>, or contains it.")
+		if body := get(h, "?key=globex").Body.String(); strings.Contains(body, "data-refresh") || strings.Contains(body, `http-equiv="refresh"`) {
+			t.Error("a search of all queues repeats itself")
+		}
+	})
+}
+
+// Queues that do not answer are named, and the others' keys are found.
+func TestFindEverywhereWithoutAnswers(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		near := workqueue.NewTyped[string]()
+		debug.Register(h, "near", near)
+		near.Add("a")
+		var far server
+		for n := range 30 {
+			h.InspectQueue(fmt.Sprintf("far %02d <b>", n), far.queue())
+		}
+		h.InspectQueue("panics", workqueue.Inspector{
+			Stats:        noStats,
+			SnapshotKeys: func() iter.Seq[workqueue.KeySnapshot[any]] { panic("oh") },
+		})
+		later := (&manyKeys{n: 1}).inspector()
+		later.SnapshotKey = func(any) (workqueue.KeySnapshot[any], bool) { panic("oh") }
+		h.InspectQueue("panics later", later)
+		far.beSilent()
+		began := time.Now()
+		e := getJSON[detail](t, h, "?key=a")
+		if d := time.Since(began); d > 2*time.Second || len(e.Found.Keys) != 1 || e.Found.Keys[0].Queue.ID != "near" ||
+			!e.Found.Incomplete || len(e.Found.Unanswered) != 31 || e.Found.Unanswered[0].ID != "far 00 <b>" || e.Found.Unanswered[30].ID != "panics" {
+			t.Errorf("after %v: %+v", d, e.Found)
+		}
+		wantBody(t, get(h, "?key=a"), "31 queues gave no answer, or none in time: ", "far 00 &lt;b&gt;</a>, ", " and others.")
+		if e := getJSON[detail](t, h, "?key=key+0"); len(e.Found.Unanswered) != 32 || e.Found.Unanswered[31].ID != "panics later" {
+			t.Errorf("%+v", e.Found)
+		}
+		far.answer()
+	})
+}
+
+// A search of all queues ends after a minute, too, and waits for other searches.
+func TestFindEverywhereEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		h.InspectQueue("endless", (&manyKeys{n: 1 << 30, each: time.Millisecond}).inspector())
+		h.InspectQueue("small", (&manyKeys{n: 10}).inspector())
+		began := time.Now()
+		e := getJSON[detail](t, h, "?key=key+7")
+		if d := time.Since(began); d < time.Minute || d > 61*time.Second || len(e.Found.Unanswered) != 1 || e.Found.Unanswered[0].ID != "endless" || len(e.Found.Keys) == 0 {
+			t.Errorf("after %v: %+v", d, e.Found)
+		}
+	})
+}
+
+// A search during which the handler is closed ends at once.
+func TestFindEverywhereWhileClosing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := debug.NewHandler(debug.Options{})
+		var shown atomic.Bool
+		var closed sync.WaitGroup
+		var once sync.Once
+		h.InspectQueue("closes", workqueue.Inspector{Stats: func() workqueue.Stats {
+			if shown.Load() {
+				once.Do(func() { closed.Go(h.Close) })
+				time.Sleep(100 * time.Millisecond)
+			}
+			return workqueue.Stats{}
+		}})
+		shown.Store(true)
+		began := time.Now()
+		get(h, "?key=a")
+		if d := time.Since(began); d > time.Second {
+			t.Errorf("it took %v", d)
+		}
+		closed.Wait()
+	})
 }

@@ -2,17 +2,31 @@ package debug
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"html/template"
 	"mime"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // ServeHTTP answers GET and HEAD and, if Options.Actions is set, POST. The path does not matter.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	setHeaders(w.Header())
+	allow := "GET, HEAD"
+	if h.audit != nil {
+		allow += ", POST"
+	}
 	switch {
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		status, template, report := h.answer(r)
@@ -24,10 +38,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status, report := h.serveAction(w, r)
 		write(w, r, status, "", report)
 	default:
-		allow := "GET, HEAD"
-		if h.audit != nil {
-			allow += ", POST"
-		}
 		w.Header().Set("Allow", allow)
 		http.Error(w, "Only "+allow+".", http.StatusMethodNotAllowed)
 	}
@@ -66,17 +76,8 @@ func wantsJSON(r *http.Request) bool {
 	}
 	rating := map[string]float64{}
 	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
-		name, params, err := mime.ParseMediaType(part)
-		if err != nil {
-			continue
-		}
-		q := 1.0
-		if s, ok := params["q"]; ok {
-			if q, err = strconv.ParseFloat(s, 64); err != nil {
-				q = 0
-			}
-		}
-		rating[name] = q
+		name, params, _ := mime.ParseMediaType(part)
+		rating[name], _ = strconv.ParseFloat(cmp.Or(params["q"], "1"), 64)
 	}
 	return rating["application/json"] > rating["text/html"]
 }
@@ -86,46 +87,108 @@ type errorReport struct {
 	Error string `json:"error"`
 }
 
+// answer returns the report that r asks for, and the template of its page.
 func (h *Handler) answer(r *http.Request) (status int, template string, report any) {
-	query := r.URL.Query()
-	switch ctx := r.Context(); {
-	case !query.Has("queue") && query.Has("key"):
-		return http.StatusOK, "find", h.findPage(ctx, query.Get("key"))
-	case !query.Has("queue"):
+	query, ctx := r.URL.Query(), r.Context()
+	if !query.Has("queue") {
+		if query.Has("key") {
+			return http.StatusOK, "find", h.findPage(ctx, query.Get("key"))
+		}
 		return http.StatusOK, "list", h.list(ctx, query)
-	case query.Has("count"):
-		switch c := h.count(ctx, query); {
-		case c != nil && c.Error != "":
-			return http.StatusBadRequest, "", c
-		case c != nil:
-			return http.StatusOK, "", c
-		}
-	case query.Has("key") && query.Has("id"):
-		if k := h.keyPage(ctx, query); k != nil {
-			return http.StatusOK, "onekey", k
-		}
-	default:
-		if d := h.detail(ctx, query); d != nil {
-			return http.StatusOK, "detail", d
-		}
 	}
-	id := newLabel(query.Get("queue"), maxName).Text
-	return http.StatusNotFound, "gone", errorReport{fmt.Sprintf("No queue %s is registered, or none is any more.", id)}
+	e := h.find(query.Get("queue"))
+	switch {
+	case e == nil:
+		id := cut(query.Get("queue"), maxName)
+		return http.StatusNotFound, "gone", errorReport{fmt.Sprintf("No queue %s is registered, or none is any more.", id)}
+	case query.Has("count"):
+		c := h.count(ctx, e, query)
+		if c.Error != "" {
+			return http.StatusBadRequest, "", c
+		}
+		return http.StatusOK, "", c
+	case query.Has("key") && query.Has("id"):
+		return http.StatusOK, "onekey", h.keyPage(ctx, e, query)
+	}
+	return http.StatusOK, "detail", h.detail(ctx, e, query)
 }
 
 // setHeaders forbids all that the page does not need: whatever a key might smuggle in finds nothing to
 // load, nowhere to send to, and no frame around it.
 func setHeaders(header http.Header) {
-	for _, h := range [][2]string{
-		{"Content-Security-Policy", contentSecurityPolicy},
-		{"X-Frame-Options", "DENY"},
-		{"X-Content-Type-Options", "nosniff"},
-		{"Referrer-Policy", "no-referrer"},
-		{"Cross-Origin-Resource-Policy", "same-origin"},
-		{"Cross-Origin-Opener-Policy", "same-origin"},
-		{"Cache-Control", "no-store"},
-		{"Vary", "Accept"},
-	} {
-		header.Set(h[0], h[1])
+	header.Set("Content-Security-Policy", contentSecurityPolicy)
+	header.Set("X-Frame-Options", "DENY")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
+	header.Set("Cache-Control", "no-store")
+	header.Set("Vary", "Accept")
+}
+
+var (
+	//go:embed page.html
+	pageHTML string
+	//go:embed page.css
+	pageCSS string
+	//go:embed page.js
+	pageJS string
+)
+
+// refreshSeconds is how often a page that is looked at asks for itself.
+const refreshSeconds = 5
+
+// contentSecurityPolicy lets in our own script and style alone, which it knows by their hashes.
+var contentSecurityPolicy = strings.Join([]string{
+	"default-src 'none'",
+	"script-src " + hashSource(pageJS),
+	"style-src " + hashSource(pageCSS),
+	"img-src data:", // the empty icon
+	"connect-src 'self'",
+	"form-action 'self'",
+	"base-uri 'none'",
+	"frame-ancestors 'none'",
+}, "; ")
+
+func hashSource(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
+	"css":     func() template.CSS { return template.CSS(pageCSS) },
+	"js":      func() template.JS { return template.JS(pageJS) },
+	"refresh": func() int { return refreshSeconds },
+	"orders":  func() []order { return orders },
+	"number":  number,
+	"human":   func(s seconds) string { return human(time.Duration(s)) },
+	"level":   level,
+	"most":    atMostText,
+	"mean":    precise,
+	"rate":    perSecondText,
+	"stamp":   func(t time.Time) string { return t.Format(time.RFC3339Nano) },
+	"href":    href,
+	"plus":    func(a, b int) int { return a + b },
+	"brief":   func(s string) string { return short(s, maxCauses) },
+	"button":  func(action string) string { return buttons[action] },
+	"latest":  latest,
+	"clock":   func(t time.Time) string { return t.Format("15:04:05") + " UTC" },
+}).Parse(pageHTML))
+
+// href returns an address of the page, for names and values in turn. An empty search or error is left out.
+func href(of ...any) string {
+	v := make(url.Values)
+	for i := 0; i < len(of); i += 2 {
+		if of[i+1] != "" || of[i] != "search" && of[i] != "error" {
+			v.Set(of[i].(string), fmt.Sprint(of[i+1]))
+		}
 	}
+	return "?" + v.Encode()
+}
+
+// latest returns causes, the last one first.
+func latest(causes []workqueue.Cause) []workqueue.Cause {
+	causes = slices.Clone(causes)
+	slices.Reverse(causes)
+	return causes
 }

@@ -208,3 +208,28 @@ func TestJSONWithoutTimes(t *testing.T) {
 	wantBody(t, w, `"queued":[{"key":"1","bytes":1,"again":false,"requeues":0,"priority":0}]`)
 	wantBody(t, get(h, "?queue=plain"), "does not read the clock")
 }
+
+// format=json is for those who cannot set a header, and every page links to it.
+func TestFormat(t *testing.T) {
+	h := newHandler(t, debug.Options{Clock: newClock()}) // so that two answers have the same time
+	q := workqueue.NewTyped[string]()
+	debug.Register(h, "q", q)
+	q.Add("a")
+	for query, link := range map[string]string{
+		"?search=q&sort=name": `<a href="?page=1&amp;search=q&amp;sort=name&amp;format=json">JSON</a>`,
+		"?queue=q&keys=7":     `<a href="?format=json&amp;keys=7&amp;queue=q">JSON</a>`,
+		"?queue=q&key=a":      `<a href="?format=json&amp;key=a&amp;queue=q">JSON</a>`,
+	} {
+		wantBody(t, get(h, query), link)
+		w := get(h, query+"&format=json", "Accept", "text/html")
+		if w.Header().Get("Content-Type") != "application/json" || w.Body.String() != get(h, query, "Accept", "application/json").Body.String() {
+			t.Errorf("%s: %v %s", query, w.Header(), w.Body)
+		}
+	}
+	if w := get(h, "?format=html", "Accept", "application/json"); !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
+		t.Errorf("format=html: %v", w.Header())
+	}
+	if w := get(h, "?queue=none&format=json"); w.Code != 404 || w.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+}

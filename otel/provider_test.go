@@ -194,33 +194,6 @@ func TestPool(t *testing.T) {
 	})
 }
 
-// The numbers of a shared queue are exported for such a queue, and for no other.
-func TestSharedQueue(t *testing.T) {
-	p, reader := newProvider(t, otel.Options{Bounds: []float64{1}})
-	p.WatchQueue("memory", func() workqueue.Stats { return workqueue.Stats{} })
-	p.WatchQueue("shared", func() workqueue.Stats {
-		return workqueue.Stats{Paused: true, Shared: &workqueue.SharedStats{
-			Outage: true, Unsent: 1, Errors: 2, LostLeases: 3, LostDones: 4, Failing: 5, GivenUp: 6, SetAside: 7, Repaired: 8,
-			CallDuration: &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{9, 0}, Sum: 2},
-		}}
-	})
-	got := collect(t, reader)
-	want := map[string]float64{
-		"workqueue.paused{shared}": 1, "workqueue.shared.outage{shared}": 1, "workqueue.shared.unsent_operations{shared}": 1,
-		"workqueue.shared.errors{shared}": 2, "workqueue.shared.lost_leases{shared}": 3, "workqueue.shared.lost_dones{shared}": 4,
-		"workqueue.shared.failing_keys{shared}": 5, "workqueue.shared.given_up_keys{shared}": 6,
-		"workqueue.shared.set_aside_keys{shared}": 7, "workqueue.shared.repaired_entries{shared}": 8,
-		"workqueue.shared.call_duration{shared} count": 9, "workqueue.shared.call_duration{shared} sum": 2,
-		"workqueue.shared.call_duration{shared} le 1": 9,
-	}
-	maps.DeleteFunc(got, func(name string, _ float64) bool {
-		return !strings.HasPrefix(name, "workqueue.shared.") && !strings.HasPrefix(name, "workqueue.paused")
-	})
-	if !maps.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
 // Prometheus makes the names of package prom of ours.
 func TestNamesInPrometheus(t *testing.T) {
 	p, reader := newProvider(t, otel.Options{})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	testingclock "k8s.io/utils/clock/testing"
@@ -128,5 +129,37 @@ func process(t *testing.T, q queue, n int) {
 		}
 		key, _ := q.Get()
 		q.Done(key)
+	}
+}
+
+// wantLines fails unless text has each line once.
+func wantLines(t *testing.T, text string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if strings.Count("\n"+text, "\n"+line+"\n") != 1 {
+			t.Errorf("no %s in\n%s", line, text)
+		}
+	}
+}
+
+// wantBuckets fails unless the classic buckets below that bound have one count, and those from there on another.
+func wantBuckets(t *testing.T, h *dto.Histogram, bound float64, below, from uint64) {
+	t.Helper()
+	for _, bucket := range h.Bucket {
+		want := below
+		if bucket.GetUpperBound() >= bound {
+			want = from
+		}
+		if n := bucket.GetCumulativeCount(); n != want {
+			t.Errorf("bucket %v has %d, want %d", bucket.GetUpperBound(), n, want)
+		}
+	}
+}
+
+// lint fails if Prometheus' own check of the metrics finds anything.
+func lint(t *testing.T, g prometheus.Gatherer) {
+	t.Helper()
+	if problems, err := testutil.GatherAndLint(g); err != nil || len(problems) > 0 {
+		t.Errorf("GatherAndLint() = %v, %v", problems, err)
 	}
 }

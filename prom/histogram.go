@@ -181,55 +181,43 @@ func fractionsOf(schema int32) []float64 {
 	return bounds
 }
 
+// maxGap is the number of empty buckets in a row that take less space than a new span.
+const maxGap = 2
+
 // addTo adds the native buckets to h. The i-th of counts has the times up to bounds[i], and the last one those
-// above.
+// above. Prometheus has buckets as spans of them in a row, and for each the difference of its count to the one before.
 func (n *nativeBuckets) addTo(h *dto.Histogram, bounds []float64, counts []uint64) {
 	schema, threshold, zeros := n.schema, prometheus.DefNativeHistogramZeroThreshold, uint64(0)
-	var e spanEncoder
+	h.Schema, h.ZeroThreshold, h.ZeroCount = &schema, &threshold, &zeros
 	next := 0 // in counts
 	for ; next < len(bounds) && bounds[next] <= 0; next++ {
 		zeros += counts[next]
+	}
+	var span *dto.BucketSpan
+	end, last := int32(0), int64(0) // the index after the last bucket, and its count
+	push := func(count int64) {
+		*span.Length++
+		h.PositiveDelta = append(h.PositiveDelta, count-last)
+		last = count
+		end++
 	}
 	for i, bound := range n.bounds {
 		count := uint64(0)
 		for ; next < len(bounds) && bounds[next] <= bound; next++ {
 			count += counts[next]
 		}
-		if count > 0 {
-			e.add(n.lowest+int32(i), int64(count))
+		if count == 0 {
+			continue
 		}
+		index := n.lowest + int32(i)
+		if gap := index - end; span == nil || gap > maxGap {
+			span = &dto.BucketSpan{Offset: &gap, Length: new(uint32)}
+			h.PositiveSpan = append(h.PositiveSpan, span)
+			end = index
+		}
+		for end < index {
+			push(0)
+		}
+		push(int64(count))
 	}
-	h.Schema, h.ZeroThreshold, h.ZeroCount = &schema, &threshold, &zeros
-	h.PositiveSpan, h.PositiveDelta = e.spans, e.deltas
-}
-
-// spanEncoder writes native buckets in ascending order as Prometheus does: spans of buckets in a row, and for each
-// bucket the difference of its count to the one before.
-type spanEncoder struct {
-	spans  []*dto.BucketSpan
-	deltas []int64
-	// next is the index after the last bucket, whose count was last.
-	next int32
-	last int64
-}
-
-// maxGap is the number of empty buckets in a row that take less space than a new span.
-const maxGap = 2
-
-func (e *spanEncoder) add(i int32, count int64) {
-	if gap := i - e.next; len(e.spans) == 0 || gap > maxGap {
-		e.spans = append(e.spans, &dto.BucketSpan{Offset: &gap, Length: new(uint32)})
-		e.next = i
-	}
-	for e.next < i {
-		e.push(0)
-	}
-	e.push(count)
-}
-
-func (e *spanEncoder) push(count int64) {
-	*e.spans[len(e.spans)-1].Length++
-	e.deltas = append(e.deltas, count-e.last)
-	e.last = count
-	e.next++
 }

@@ -10,7 +10,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/prom"
 )
 
@@ -201,32 +200,5 @@ func TestConcurrentWrite(t *testing.T) {
 			})
 		}
 		writers.Wait()
-	}
-}
-
-// A queue that panics lets a scrape fail, and not the ones after it: nothing is lost or sent twice.
-func TestPanickingQueue(t *testing.T) {
-	b := newBench(prom.Options{})
-	for _, name := range []string{"before", "q", "then"} {
-		q := b.queue(name)
-		q.Add("a")
-		process(t, q, 1)
-		q.ShutDown()
-	}
-	panics := true
-	b.provider.WatchQueue("q", func() workqueue.Stats {
-		if panics {
-			panic("clock")
-		}
-		return workqueue.Stats{ShuttingDown: true}
-	})
-	testkit.WantPanic(t, "Collect", func() { b.provider.Collect(make(chan prometheus.Metric, 100)) }, "clock")
-	panics = false
-	for range 2 {
-		for _, name := range []string{"before", "q", "then"} {
-			b.want(t, "afterwards", name, grown(map[string]float64{
-				"adds_total": 1, "queue_duration_seconds": 1, "work_duration_seconds": 1,
-			}))
-		}
 	}
 }

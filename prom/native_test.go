@@ -88,20 +88,6 @@ func firstDifference(got, want string) string {
 	return fmt.Sprintf("\n…%.400s…, want\n…%.400s…", got[from:], want[from:])
 }
 
-// A clock that is set back makes negative times, which belong to the zero bucket and to all classic ones.
-func TestNegativeTimes(t *testing.T) {
-	b := newBench(prom.Options{NativeHistogramBucketFactor: 1.1})
-	q := b.queue("q")
-	defer q.ShutDown()
-	q.Add("a")
-	b.clock.Step(-time.Second)
-	q.Get()
-	h := b.get(t, "queue_duration_seconds", "q").Histogram
-	if h.GetZeroCount() != 1 || h.GetSampleCount() != 1 || h.GetSampleSum() != -1 || h.Bucket[0].GetCumulativeCount() != 1 {
-		t.Errorf("%v, want one time in the zero bucket", h)
-	}
-}
-
 // The zero bucket has the times of all classic buckets below.
 func TestNegativeBuckets(t *testing.T) {
 	b := newBench(prom.Options{Buckets: []float64{-1, 0}, NativeHistogramBucketFactor: 1.1})

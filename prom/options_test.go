@@ -22,10 +22,7 @@ func TestLint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(opts)
 			defer b.queue("q").ShutDown()
-			problems, err := testutil.GatherAndLint(b)
-			if err != nil || len(problems) > 0 {
-				t.Errorf("GatherAndLint() = %v, %v", problems, err)
-			}
+			lint(t, b)
 			if n, err := testutil.GatherAndCount(b); n != 11 || err != nil {
 				t.Errorf("%d metrics, %v, want 11", n, err)
 			}

@@ -1,71 +1,31 @@
 package prom_test
 
 import (
-	"context"
-	"errors"
 	"regexp"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// runPool runs a pool of two workers with the results that its keys are named after, and calls scrape while one of
-// its handlers is stuck, and then after its end.
-func runPool(t *testing.T, b *bench, scrape func(when string)) {
-	synctest.Test(t, func(t *testing.T) {
-		q := workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour),
-			workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: b.provider})
-		keys := []string{"stuck", "success", "requeue", "later", "error", "panic", "drop"}
-		for _, key := range keys {
-			q.Add(key)
-		}
-		requeued := false
-		handler := func(_ context.Context, key string) error {
-			switch key {
-			case "requeue":
-				if requeued {
-					return nil
-				}
-				requeued = true
-				return worker.Requeue{}
-			case "later":
-				return worker.RequeueAfter(time.Hour)
-			case "error":
-				return errors.New("not yet")
-			case "panic":
-				panic("handler")
-			case "drop":
-				return worker.Terminal(errors.New("never"))
-			case "stuck":
-				time.Sleep(time.Minute)
-			}
-			return nil
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan error)
-		go func() {
-			ended <- worker.Run(ctx, q, handler, worker.Options[string]{
-				Workers: 2, HandlerTimeout: time.Second, StuckAfter: time.Second, MetricsProvider: b.provider,
-				DrainTimeout: time.Hour,
-			})
-		}()
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		scrape("while it runs")
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		scrape("after its end")
-	})
+// watchPool lets the provider read the numbers of a pool, and calls scrape while the pool runs and after its end. That
+// a pool counts so is tested in package worker.
+func watchPool(b *bench, scrape func(when string)) {
+	times := &workqueue.Histogram{Bounds: []float64{1, 60}, Counts: []uint64{7, 0, 0}}
+	st := worker.Stats{
+		Wanted: 2, Living: 2, Busy: 1, Stuck: 1, Failing: 2, Durations: times,
+		Handled: 7, Failed: 3, Panicked: 1, Requeued: 2, RequeuedAfter: 1, Dropped: 1,
+	}
+	b.provider.WatchPool("q", func() worker.Stats { return st })
+	scrape("while it runs")
+	times = &workqueue.Histogram{Bounds: times.Bounds, Counts: []uint64{7, 1, 0}, Sum: 60}
+	st = worker.Stats{
+		Ended: true, Durations: times,
+		Handled: 8, Failed: 3, Panicked: 1, Requeued: 2, RequeuedAfter: 1, Dropped: 1, TimedOut: 1,
+	}
+	scrape("after its end")
 }
 
 var poolLine = regexp.MustCompile(`(?m)^((?:workqueue_pool|controller_runtime)_\w*?(?:_count)?\{.*\} .*)\n`)
@@ -110,33 +70,22 @@ workqueue_pool_results_total{name="q",result="success"} 3
 workqueue_pool_timeouts_total{name="q"} 1
 `,
 	}
-	runPool(t, b, func(when string) {
+	watchPool(b, func(when string) {
 		if got := poolLines(t, b); got != want[when] {
 			t.Errorf("%s:\n%s\nwant\n%s", when, got, want[when])
 		}
-		problems, err := testutil.GatherAndLint(b)
-		if err != nil || len(problems) > 0 {
-			t.Errorf("GatherAndLint() = %v, %v", problems, err)
-		}
+		lint(t, b)
 	})
 	h := b.get(t, "pool_handle_duration_seconds", "q").GetHistogram()
 	if h.GetSampleSum() != 60 {
 		t.Errorf("the handlers took %v s, want 60", h.GetSampleSum())
 	}
-	for _, bucket := range h.Bucket {
-		want := uint64(7)
-		if bucket.GetUpperBound() >= 60 {
-			want = 8
-		}
-		if bucket.GetCumulativeCount() != want {
-			t.Errorf("%d calls of up to %v s, want %d", bucket.GetCumulativeCount(), bucket.GetUpperBound(), want)
-		}
-	}
+	wantBuckets(t, h, 60, 7, 8)
 }
 
 func TestPoolUnderControllerRuntimesNames(t *testing.T) {
 	b := newBench(prom.Options{ControllerRuntime: true})
-	runPool(t, b, func(when string) {
+	watchPool(b, func(when string) {
 		if when != "while it runs" {
 			return
 		}

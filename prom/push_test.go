@@ -11,33 +11,6 @@ import (
 	"github.com/keyedqueue/workqueue/prom"
 )
 
-func TestPush(t *testing.T) {
-	b := newBench(prom.Options{})
-	p := b.provider
-	depth, unfinished := p.NewDepthMetric("q"), p.NewUnfinishedWorkSecondsMetric("q")
-	longest, retries := p.NewLongestRunningProcessorSecondsMetric("q"), p.NewRetriesMetric("q")
-	b.want(t, "new", "q", map[string]float64{
-		"depth": 0, "unfinished_work_seconds": 0, "longest_running_processor_seconds": 0, "retries_total": 0,
-	})
-	adds, latency, work := p.NewAddsMetric("q"), p.NewLatencyMetric("q"), p.NewWorkDurationMetric("q")
-	depth.Inc()
-	depth.Inc()
-	depth.Dec()
-	unfinished.Set(2.5)
-	longest.Set(1.5)
-	retries.Inc()
-	adds.Inc()
-	adds.Inc()
-	latency.Observe(0.5)
-	work.Observe(3)
-	work.Observe(100)
-	b.want(t, "pushed", "q", map[string]float64{
-		"depth": 1, "unfinished_work_seconds": 2.5, "longest_running_processor_seconds": 1.5,
-		"retries_total": 1, "adds_total": 2, "queue_duration_seconds": 1, "queue_duration_seconds_sum": 0.5,
-		"work_duration_seconds": 2, "work_duration_seconds_sum": 103,
-	})
-}
-
 // Callers with the same name share its metrics, as in Kubernetes, and what they push adds to the numbers of the
 // queues with that name.
 func TestPushersAndQueuesOfOneName(t *testing.T) {
@@ -76,15 +49,7 @@ func TestPushersAndQueuesOfOneName(t *testing.T) {
 				b.want(t, "and read", "q", both)
 			}
 			h := b.get(t, "queue_duration_seconds", "q").Histogram
-			for _, bucket := range h.Bucket {
-				want := uint64(1)
-				if bucket.GetUpperBound() >= 1 {
-					want = 2
-				}
-				if bucket.GetCumulativeCount() != want {
-					t.Errorf("bucket %v has %d, want %d", bucket.GetUpperBound(), bucket.GetCumulativeCount(), want)
-				}
-			}
+			wantBuckets(t, h, 1, 1, 2)
 			process(t, q, 1)
 			q.Done("a")
 			q.ShutDown()
@@ -160,7 +125,10 @@ func TestFor(t *testing.T) {
 	b := newBench(prom.Options{})
 	a := prom.For[theirGauge, theirCounter, theirHistogram, theirSettable](b.provider)
 	depth, unfinished, longest := a.NewDepthMetric("q"), a.NewUnfinishedWorkSecondsMetric("q"), a.NewLongestRunningProcessorSecondsMetric("q")
+	b.want(t, "new", "q", map[string]float64{"depth": 0, "unfinished_work_seconds": 0, "longest_running_processor_seconds": 0})
 	depth.Inc()
+	depth.Inc()
+	depth.Dec()
 	unfinished.Set(2)
 	longest.Set(3)
 	a.NewAddsMetric("q").Inc()

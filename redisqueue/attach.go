@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -36,25 +37,23 @@ func Attach(ctx context.Context, client redis.UniversalClient, name string) (*Qu
 		return nil, fmt.Errorf("%w: on the server it has %s, this program knows format %d", ErrIncompatible, description, format)
 	}
 	_, config.keys, _ = strings.Cut(description, "keys: ")
-	q := newQueue(client, config, newScripts(batchSource))
+	q := newQueue(client, config, batchScript)
 	return q, q.checkScripts(ctx)
 }
 
 // Queues returns the names of the queues on the server, in no order, with a scan of all of its keys in steps.
 func Queues(ctx context.Context, client redis.UniversalClient) (names []string, err error) {
-	scan := func(ctx context.Context, node redis.UniversalClient) error {
+	var mu sync.Mutex // guards names
+	err = onEachNode(ctx, client, func(ctx context.Context, node redis.UniversalClient) error {
 		keys := node.Scan(ctx, 0, "workqueue:{*/0}:meta", 1000).Iterator()
 		for keys.Next(ctx) {
 			name := strings.TrimSuffix(strings.TrimPrefix(keys.Val(), "workqueue:{"), "/0}:meta")
+			mu.Lock()
 			names = append(names, name)
+			mu.Unlock()
 		}
 		return keys.Err()
-	}
-	if cluster, ok := client.(*redis.ClusterClient); ok {
-		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return scan(ctx, node) })
-	} else {
-		err = scan(ctx, client)
-	}
+	})
 	if err != nil {
 		err = fmt.Errorf("redisqueue: %w", err)
 	}

@@ -29,10 +29,9 @@ type cpuMeter struct {
 
 // meter returns a client of the server and its meter.
 func (s *server) meter() (*redis.Client, *cpuMeter) {
-	client := redis.NewClient(&redis.Options{Addr: s.addr, ReadTimeout: time.Minute})
-	s.t.Cleanup(func() { client.Close() })
+	client := newClient(s.t, &redis.Options{Addr: s.addr, ReadTimeout: time.Minute})
 	m := &cpuMeter{t: s.t, pid: s.cmd.Process.Pid}
-	client.AddHook(m)
+	client.AddHook(hook(m.process))
 	return client, m
 }
 
@@ -63,13 +62,7 @@ func (m *cpuMeter) cpu() (total time.Duration) {
 	return time.Duration(nanos)
 }
 
-func (m *cpuMeter) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (m *cpuMeter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (m *cpuMeter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (m *cpuMeter) process(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if !strings.HasPrefix(cmd.Name(), "eval") {
 			return next(ctx, cmd)
@@ -133,17 +126,13 @@ func TestBoundedWork(t *testing.T) {
 	client, meter := s.meter()
 	admin := s.client()
 	ctx := context.Background()
-	q := newTestQueue(t, client, Config[string]{Logger: discard, Lease: 2 * time.Second})
+	q := newTestQueue(t, client, Config[string]{Lease: 2 * time.Second})
 	names := newKeyNames("test", 0).shard
 
 	// A replica gets many keys and is heard of no more.
-	dead := rawSession{t: t, client: client, s: q.scripts, id: "aaaaaaaaaaa", lease: 5 * time.Second}
-	for _, key := range keysNamed("held", held) {
-		q.Add(key)
-	}
-	if err := q.Flush(within(t, time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	dead := rawSession{t: t, client: client, s: q.script, id: "aaaaaaaaaaa", lease: 5 * time.Second}
+	addAll(q, keysNamed("held", held)...)
+	flush(t, q)
 	meter.check("adding")
 	for i := range (held + maxWant - 1) / maxWant {
 		dead.send(i+1, maxWant)
@@ -152,39 +141,31 @@ func TestBoundedWork(t *testing.T) {
 	if st := freshStats(t, q); st.Processing != held {
 		t.Fatalf("Stats() = %+v, want %d keys processed", st, held)
 	}
-	eventually(t, 30*time.Second, func() error {
-		if st := freshStats(t, q); st.Queued != held {
-			return fmt.Errorf("Stats() = %+v, want %d keys queued", st, held)
-		}
-		return nil
-	})
+	waitForQueued := func(want int) {
+		t.Helper()
+		eventually(t, 5*time.Minute, func() error {
+			if st := freshStats(t, q); st.Queued != want {
+				return fmt.Errorf("Stats() = %+v, want %d keys queued", st, want)
+			}
+			return nil
+		})
+	}
+	waitForQueued(held)
 	meter.check(fmt.Sprintf("%d keys of a dead replica", held))
 	for _, key := range keysNamed("held", held) {
 		q.Forget(key) // That their lease was lost is a failure.
 	}
-	if err := q.Flush(within(t, time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, q)
 
 	past := time.Now().UnixMicro()
 	fill(t, admin, many, func(key string, i int) []any { return []any{"ZADD", names[3], past - int64(i), key} })
 	freshStats(t, q)
-	eventually(t, 5*time.Minute, func() error {
-		if st := freshStats(t, q); st.Queued != held+many {
-			return fmt.Errorf("Stats() = %+v, want %d keys queued", st, held+many)
-		}
-		return nil
-	})
+	waitForQueued(held + many)
 	meter.check(fmt.Sprintf("%d keys come due", many))
 
 	fill(t, admin, many/10, func(key string, i int) []any { return []any{"ZADD", names[5], past - int64(i), key} })
 	fill(t, admin, many/10, func(key string, i int) []any { return []any{"ZADD", names[4], 3, key} })
-	eventually(t, time.Minute, func() error {
-		if freshStats(t, q); q.Info().Failing > 0 {
-			return fmt.Errorf("%+v", q.Info())
-		}
-		return nil
-	})
+	waitUntil(t, func() bool { freshStats(t, q); return q.Info().Failing == 0 })
 	meter.check(fmt.Sprintf("the failures of %d keys are forgotten", many/10))
 
 	// Every list of the snapshot is full.
@@ -192,11 +173,9 @@ func TestBoundedWork(t *testing.T) {
 		q.AddAfter(key, time.Hour)
 		q.AddRateLimited(fmt.Sprint(key, "with a longer name: ", i))
 	}
-	if err := q.Flush(within(t, time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, q)
 	meter.check("failing and adding later")
-	holder := rawSession{t: t, client: client, s: q.scripts, id: "bbbbbbbbbbb", lease: time.Minute}
+	holder := rawSession{t: t, client: client, s: q.script, id: "bbbbbbbbbbb", lease: time.Minute}
 	for i := range 1 + maxSnapshot/maxWant {
 		holder.send(i+1, maxWant)
 	}
@@ -210,12 +189,8 @@ func TestBoundedWork(t *testing.T) {
 	}
 	meter.check("Snapshot(1000)")
 
-	if err := q.Purge(within(t, 10*time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if st := freshStats(t, q); st.Queued+st.Processing+st.Waiting > 0 {
-		t.Errorf("Stats() after Purge = %+v", st)
-	}
+	must(t, q.Purge(within(t, 10*time.Second)))
+	wantNoKeys(t, q)
 	meter.check(fmt.Sprintf("%d keys are purged", held+many))
 	if n := admin.DBSize(ctx).Val(); n > 20 {
 		t.Errorf("%d keys of Redis are left", n)
@@ -228,7 +203,7 @@ func TestBoundedBatch(t *testing.T) {
 	for _, length := range []int{13, 1000, 100_000} {
 		s := startServer(t)
 		client, meter := s.meter()
-		q := newTestQueue(t, client, Config[string]{Logger: discard})
+		q := newTestQueue(t, client, Config[string]{})
 		keys := 3 * maxWork
 		if length > 10_000 {
 			keys = 100
@@ -252,14 +227,10 @@ func TestBoundedBatch(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if err := q.Flush(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, q.Flush(ctx))
 		meter.check(fmt.Sprintf("keys of %d bytes", length))
 		replies, err := s.client().HVals(ctx, q.shards[0].names.shard[11]).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, reply := range replies {
 			if len(reply) > 200_000 {
 				t.Errorf("keys of %d bytes: the server keeps a reply of %d", length, len(reply))

@@ -1,9 +1,7 @@
 package redisqueue
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,14 +12,10 @@ import (
 // workqueue.Causes does; their times are rounded down to microseconds. They come with the key to the worker that gets it, again
 // if its lease is lost, and are forgotten when a worker is Done with it. A key with causes takes up to 3 KB more on the server.
 func (q *Queue[T]) AddCause(item T, cause workqueue.Cause) {
-	encoded, s := q.locate(item)
 	if cause.Time.IsZero() {
 		cause.Time = time.Now()
 	}
-	w := &why{workqueue.Causes{}.Plus(cause), cause.Quiet}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	s.addWhyLocked(encoded, w)
+	q.enqueue(item, func(s *shard[T], encoded string) uint64 { return s.addCauseLocked(encoded, &cause) })
 }
 
 // Causes returns the causes with which item was handed out to a worker of this replica. It does not ask the server: for any
@@ -37,45 +31,16 @@ func (q *Queue[T]) Causes(item T) workqueue.Causes {
 	return decodeCauses(h.causes)
 }
 
-// why is what is known of the causes of an add.
-type why struct {
-	causes workqueue.Causes
-	quiet  bool
+// plainArg returns a plain add as batch.lua reads it.
+func (o *op) plainArg() string {
+	if o.causes.IsZero() {
+		return "a" + o.encoded
+	}
+	return fmt.Sprintf("c%016d%s%s%s", len(o.encoded), o.encoded, volume[o.quiet], encodeCauses(o.causes))
 }
 
-// arg returns an add with causes as batch.lua reads it.
-func (w *why) arg(encoded string) string {
-	return fmt.Sprintf("c%016d%s%s%s", len(encoded), encoded, volume(w.quiet), encodeCauses(w.causes))
-}
-
-// mergeLocked merges an add with the one of the same key that is in the buffer under that seq. A nil w is an add without causes.
-func (s *shard[T]) mergeLocked(seq uint64, w *why) {
-	i, found := slices.BinarySearchFunc(s.ops, seq, func(o op, seq uint64) int { return cmp.Compare(o.seq, seq) })
-	if !found {
-		return
-	}
-	o := &s.ops[i]
-	switch {
-	case w == nil && o.why != nil:
-		o.why.quiet = false
-	case w != nil && o.why == nil:
-		o.why = &why{causes: w.causes} // The add that is there is not quiet.
-		s.withCauses++
-	case w != nil:
-		o.why.quiet = o.why.quiet && w.quiet
-		for _, cause := range w.causes.Last {
-			o.why.causes = o.why.causes.Plus(cause)
-		}
-	}
-}
-
-// volume is q for a quiet cause and l for others, as the server keeps it.
-func volume(quiet bool) string {
-	if quiet {
-		return "q"
-	}
-	return "l"
-}
+// volume is what the server keeps of Cause.Quiet.
+var volume = map[bool]string{true: "q", false: "l"}
 
 // encodeCauses returns causes as the server keeps them, nothing if there are none: see addCauses in operations.lua. Two causes
 // are the same if all behind the volume is: the length of TraceParent in two digits, TraceParent, Reason.
@@ -86,7 +51,7 @@ func encodeCauses(causes workqueue.Causes) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s ", causes.Others, micros(causes.First))
 	for _, c := range causes.Last {
-		cause := fmt.Sprintf("%s%s%02d%s%s", micros(c.Time), volume(c.Quiet), len(c.TraceParent), c.TraceParent, c.Reason)
+		cause := fmt.Sprintf("%s%s%02d%s%s", micros(c.Time), volume[c.Quiet], len(c.TraceParent), c.TraceParent, c.Reason)
 		fmt.Fprintf(&b, "%d %s", len(cause), cause)
 	}
 	return b.String()
@@ -131,37 +96,31 @@ func (q *Queue[T]) AddedAgain(item T) <-chan struct{} {
 		q.mu.Unlock()
 		return nil
 	}
-	isNew := h.added == nil
-	if isNew {
+	first, asked := h.added == nil, make(chan struct{})
+	if first {
 		h.added = make(chan struct{})
 	}
-	if !isNew || h.lost {
-		q.mu.Unlock()
-		return h.added
-	}
-	s := h.shard
-	if s.watched == nil {
-		s.watched = make(map[string]*hold[T])
-	}
-	s.watched[h.encoded] = h
-	asked := make(chan struct{})
-	s.askAddedLocked(h, func() { close(asked) })
-	if len(s.watched) == 1 {
-		s.watchLocked()
+	if !first || h.lost {
+		close(asked)
+	} else {
+		s := h.shard
+		s.watched[h.encoded] = h
+		s.askAddedLocked(h, func() { close(asked) })
+		if len(s.watched) == 1 {
+			s.timers.watch.Reset(watchInterval)
+		}
 	}
 	q.mu.Unlock()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
 	select {
 	case <-asked:
-	case <-timer.C:
+	case <-time.After(patience):
 	}
 	return h.added
 }
 
 // askAddedLocked asks the server whether a key was added again.
 func (s *shard[T]) askAddedLocked(h *hold[T], answered func()) {
-	ask := aboutHeld("w", h.fence, h.encoded)
+	ask := aboutHeld("w", h.handedOut)
 	ask.answer = func(n int) {
 		if n > 0 {
 			s.addedAgainLocked(h.encoded)
@@ -169,15 +128,6 @@ func (s *shard[T]) askAddedLocked(h *hold[T], answered func()) {
 		answered()
 	}
 	s.enqueueLocked(ask)
-}
-
-// watchLocked lets the server be asked again, in a while.
-func (s *shard[T]) watchLocked() {
-	if s.watchTimer == nil {
-		s.watchTimer = time.AfterFunc(watchInterval, s.watch)
-	} else {
-		s.watchTimer.Reset(watchInterval)
-	}
 }
 
 // watch asks the server for all keys that are watched, and waits for its answers before it asks again.
@@ -188,7 +138,7 @@ func (s *shard[T]) watch() {
 	for _, h := range s.watched {
 		s.askAddedLocked(h, func() {
 			if left--; left == 0 && len(s.watched) > 0 {
-				s.watchLocked()
+				s.timers.watch.Reset(watchInterval)
 			}
 		})
 	}

@@ -45,73 +45,69 @@ func defaultCodec[T comparable]() (Codec[T], error) {
 	case t.Kind() == reflect.Interface || t.Kind() == reflect.Pointer:
 		// Refused below, also if it marshals: another value would come back.
 	case marshals && unmarshals:
-		return codec[T]{returning(encodeText[T], decodeText[T]), decodeText[T]}, nil
-	case t.Kind() == reflect.String:
-		return codec[T]{
-			func(key T) (string, error) { return reflect.ValueOf(key).String(), nil },
-			func(encoded string) (key T, err error) {
-				reflect.ValueOf(&key).Elem().SetString(encoded)
-				return key, nil
-			},
-		}, nil
-	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Int64:
-		return codec[T]{
-			func(key T) (string, error) { return strconv.FormatInt(reflect.ValueOf(key).Int(), 10), nil },
-			func(encoded string) (key T, err error) {
-				n, err := strconv.ParseInt(encoded, 10, t.Bits())
-				reflect.ValueOf(&key).Elem().SetInt(n)
-				return key, err
-			},
-		}, nil
-	case t.Kind() >= reflect.Uint && t.Kind() <= reflect.Uintptr:
-		return codec[T]{
-			func(key T) (string, error) { return strconv.FormatUint(reflect.ValueOf(key).Uint(), 10), nil },
-			func(encoded string) (key T, err error) {
-				n, err := strconv.ParseUint(encoded, 10, t.Bits())
-				reflect.ValueOf(&key).Elem().SetUint(n)
-				return key, err
-			},
-		}, nil
+		return returning[T](marshalText, unmarshalText), nil
+	case t.Kind() == reflect.String || isInteger(t.Kind()):
+		return codec[T]{encodePlain[T], decodePlain[T]}, nil
 	}
 	if err := checkJSON(t); err != nil {
 		return nil, fmt.Errorf("redisqueue: keys of type %v need a Codec: %w", t, err)
 	}
-	return codec[T]{returning(encodeJSON[T], decodeJSON[T]), decodeJSON[T]}, nil
+	return returning[T](json.Marshal, json.Unmarshal), nil
 }
 
-// returning is encode with an error for a key that would not come back equal: JSON replaces invalid UTF-8, and leaves out
+// returning returns a codec with an error for a key that would not come back equal: JSON replaces invalid UTF-8, and leaves out
 // fields that have the same name.
-func returning[T comparable](encode func(T) (string, error), decode func(string) (T, error)) func(T) (string, error) {
-	return func(key T) (string, error) {
-		encoded, err := encode(key)
+func returning[T comparable](marshal func(any) ([]byte, error), unmarshal func([]byte, any) error) Codec[T] {
+	decode := func(encoded string) (key T, err error) {
+		err = unmarshal([]byte(encoded), &key)
+		return key, err
+	}
+	return codec[T]{decode: decode, encode: func(key T) (string, error) {
+		text, err := marshal(key)
 		if err != nil {
 			return "", err
 		}
-		if back, err := decode(encoded); err != nil || back != key {
-			return "", fmt.Errorf("%q, which is what becomes of it, is not the same key", encoded)
+		if back, err := decode(string(text)); err != nil || back != key {
+			return "", fmt.Errorf("%q, which is what becomes of it, is not the same key", text)
 		}
-		return encoded, nil
+		return string(text), nil
+	}}
+}
+
+func marshalText(key any) ([]byte, error) { return key.(encoding.TextMarshaler).MarshalText() }
+
+func unmarshalText(text []byte, key any) error {
+	return key.(encoding.TextUnmarshaler).UnmarshalText(text)
+}
+
+func isInteger(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uintptr }
+
+// encodePlain returns a string or an integer as it is.
+func encodePlain[T comparable](key T) (string, error) {
+	switch v := reflect.ValueOf(key); {
+	case v.CanInt():
+		return strconv.FormatInt(v.Int(), 10), nil
+	case v.CanUint():
+		return strconv.FormatUint(v.Uint(), 10), nil
+	default:
+		return v.String(), nil
 	}
 }
 
-func encodeText[T comparable](key T) (string, error) {
-	text, err := any(key).(encoding.TextMarshaler).MarshalText()
-	return string(text), err
-}
-
-func decodeText[T comparable](encoded string) (key T, err error) {
-	err = any(&key).(encoding.TextUnmarshaler).UnmarshalText([]byte(encoded))
-	return key, err
-}
-
-func encodeJSON[T comparable](key T) (string, error) {
-	text, err := json.Marshal(key)
-	return string(text), err
-}
-
-func decodeJSON[T comparable](encoded string) (key T, err error) {
-	err = json.Unmarshal([]byte(encoded), &key)
-	return key, err
+func decodePlain[T comparable](encoded string) (key T, err error) {
+	switch v := reflect.ValueOf(&key).Elem(); {
+	case v.CanInt():
+		n, err := strconv.ParseInt(encoded, 10, v.Type().Bits())
+		v.SetInt(n)
+		return key, err
+	case v.CanUint():
+		n, err := strconv.ParseUint(encoded, 10, v.Type().Bits())
+		v.SetUint(n)
+		return key, err
+	default:
+		v.SetString(encoded)
+		return key, nil
+	}
 }
 
 // checkJSON returns an error if a value of type t may differ from what JSON makes of it.
@@ -119,29 +115,23 @@ func checkJSON(t reflect.Type) error {
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) && t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
 		return nil
 	}
-	switch t.Kind() {
-	case reflect.Bool, reflect.String:
+	switch k := t.Kind(); {
+	case k == reflect.Bool || k == reflect.String || isInteger(k):
 		return nil
-	case reflect.Float32, reflect.Float64:
+	case k == reflect.Float32 || k == reflect.Float64:
 		return errors.New("0.0 and -0.0 are equal, but have two strings")
-	case reflect.Array:
+	case k == reflect.Array:
 		return checkJSON(t.Elem())
-	case reflect.Struct:
+	case k == reflect.Struct:
 		for i := range t.NumField() {
 			field := t.Field(i)
-			if !field.IsExported() {
-				return fmt.Errorf("JSON leaves out the field %s of %v", field.Name, t)
-			}
-			if field.Tag.Get("json") == "-" {
+			if !field.IsExported() || field.Tag.Get("json") == "-" {
 				return fmt.Errorf("JSON leaves out the field %s of %v", field.Name, t)
 			}
 			if err := checkJSON(field.Type); err != nil {
 				return err
 			}
 		}
-		return nil
-	}
-	if t.Kind() >= reflect.Int && t.Kind() <= reflect.Uintptr {
 		return nil
 	}
 	return fmt.Errorf("a %v is not equal to what JSON makes of it", t)

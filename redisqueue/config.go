@@ -1,6 +1,7 @@
 package redisqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,34 +90,22 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	case c.WaitReplicas > 0 && c.WaitTimeout > 0 && readTimeout > 0 && c.WaitTimeout >= readTimeout:
 		return fmt.Errorf("redisqueue: a WaitTimeout of %v needs a client with a longer ReadTimeout than %v", c.WaitTimeout, readTimeout)
 	}
-	if c.Lease == 0 {
-		c.Lease = 30 * time.Second
-	}
-	if c.PollInterval <= 0 {
-		c.PollInterval = time.Second
-	}
-	c.PollInterval = min(c.PollInterval, c.Lease/3)
+	c.Lease = cmp.Or(c.Lease, 30*time.Second)
+	c.PollInterval = min(positiveOr(c.PollInterval, time.Second), c.Lease/3)
 	c.Shards = max(c.Shards, 1)
-	if c.WaitTimeout <= 0 {
-		c.WaitTimeout = time.Second
-		if readTimeout > 0 {
-			c.WaitTimeout = min(c.WaitTimeout, readTimeout/2)
+	longestWait := time.Second
+	if readTimeout > 0 {
+		longestWait = min(longestWait, readTimeout/2)
+		if c.PollInterval < time.Second {
+			// For longer intervals, which are whole seconds, the client waits as long as it takes.
+			c.PollInterval = min(c.PollInterval, readTimeout/2)
 		}
 	}
-	if readTimeout > 0 && c.PollInterval < time.Second {
-		// For longer intervals, which are whole seconds, the client waits as long as it takes.
-		c.PollInterval = min(c.PollInterval, readTimeout/2)
-	}
-	if c.MaxLostLeases == 0 {
-		c.MaxLostLeases = 10
-	}
-	if c.GivenUpLimit <= 0 {
-		c.GivenUpLimit = 10_000
-	}
+	c.WaitTimeout = positiveOr(c.WaitTimeout, longestWait)
+	c.MaxLostLeases = cmp.Or(c.MaxLostLeases, 10)
+	c.GivenUpLimit = positiveOr(c.GivenUpLimit, 10_000)
 	c.GivenUpAge = positiveOr(c.GivenUpAge, 7*24*time.Hour)
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if _, ok := c.MetricsProvider.(workqueue.StatsProvider); c.MetricsProvider != nil && !ok {
 		return fmt.Errorf("redisqueue: %T is not a workqueue.StatsProvider", c.MetricsProvider)
 	}
@@ -147,48 +136,36 @@ func (c *Config[T]) settings() string {
 	b := c.Backoff
 	longest := positiveOr(b.Max, 1000*time.Second)
 	base := min(positiveOr(b.Base, 5*time.Millisecond), longest)
-	factor := b.Factor
-	if factor == 0 || math.IsNaN(factor) {
+	factor := cmp.Or(b.Factor, 2)
+	if math.IsNaN(factor) {
 		factor = 2
 	}
 	forgetAfter := positiveOr(b.ForgetAfter, max(2*min(longest, math.MaxInt64/2), 10*time.Minute))
-	jitter := 0
-	switch b.Jitter {
-	case workqueue.FullJitter:
-		jitter = 1
-	case workqueue.EqualJitter:
-		jitter = 2
-	case workqueue.DecorrelatedJitter:
-		jitter = 3
-	}
-	micros := func(d time.Duration) string {
-		return strconv.FormatFloat(float64(d)/float64(time.Microsecond), 'f', 3, 64)
-	}
-	number := func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
-	part := func(n int) string { return strconv.Itoa((max(n, 1)-1)/max(c.Shards, 1) + 1) } // of each shard
-	return strings.Join([]string{
-		"base=" + micros(base), "max=" + micros(longest), "factor=" + number(min(max(factor, 1), 1e300)),
-		"jitter=" + strconv.Itoa(jitter), "forget=" + micros(forgetAfter),
-		"limit=" + number(max(c.Limit, 0)/float64(max(c.Shards, 1))), "burst=" + part(c.Burst),
-		"losses=" + strconv.Itoa(c.MaxLostLeases), "keep=" + part(c.GivenUpLimit), "keepfor=" + micros(c.GivenUpAge),
-	}, " ")
+	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+	part := func(n int) int { return (max(n, 1)-1)/max(c.Shards, 1) + 1 } // of each shard
+	return fmt.Sprintf("base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f limit=%g burst=%d losses=%d keep=%d keepfor=%.3f",
+		micros(base), micros(longest), min(max(factor, 1), 1e300), b.Jitter, micros(forgetAfter),
+		max(c.Limit, 0)/float64(max(c.Shards, 1)), part(c.Burst), c.MaxLostLeases, part(c.GivenUpLimit), micros(c.GivenUpAge))
 }
 
-func positiveOr(d, otherwise time.Duration) time.Duration {
-	if d > 0 {
-		return d
+func positiveOr[N int | time.Duration](n, otherwise N) N {
+	if n > 0 {
+		return n
 	}
 	return otherwise
 }
 
-// checkServer refuses servers on which keys could get lost. What a server does not say of itself is not checked.
-func checkServer(ctx context.Context, client redis.UniversalClient) error {
+// onEachNode calls f with each master of a cluster, several at a time, and otherwise with the client.
+func onEachNode(
+	ctx context.Context, client redis.UniversalClient, f func(ctx context.Context, node redis.UniversalClient) error,
+) error {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
-		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return checkNode(ctx, node) })
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return f(ctx, node) })
 	}
-	return checkNode(ctx, client)
+	return f(ctx, client)
 }
 
+// checkNode refuses a server on which keys could get lost. What it does not say of itself is not checked.
 func checkNode(ctx context.Context, node redis.UniversalClient) error {
 	if err := node.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("redisqueue: %w", err)
@@ -227,8 +204,8 @@ func readTimeout(client redis.UniversalClient) time.Duration {
 // checkScripts returns an error unless the server executes the queue's scripts, and the queue on it fits to the config.
 func (q *Queue[T]) checkScripts(ctx context.Context) error {
 	for _, s := range q.shards {
-		b := &batch{session: newSession()} // Its number is 0.
-		result, err := q.scripts.batch.run(ctx, q.client, s.names.of(b.session), s.arguments(b))
+		b := &batch{session: session{id: newSession()}} // Its number is 0.
+		result, err := q.script.run(ctx, q.client, s.names.of(b.session.id), s.arguments(b)...)
 		if err != nil {
 			return fmt.Errorf("redisqueue: the server does not execute the queue's scripts: %w", err)
 		}

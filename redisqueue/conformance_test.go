@@ -2,6 +2,7 @@ package redisqueue
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"slices"
@@ -40,15 +41,15 @@ func (c bubbleClient) BLPop(ctx context.Context, timeout time.Duration, keys ...
 	return cmd
 }
 
-// bubbleScripts take the time from their last argument.
-func bubbleScripts() scripts {
-	return newScripts(replacingTime("{ 0, table.remove(ARGV) }"))
+// bubbleScript take the time from their last argument.
+func bubbleScript() script {
+	return newScript(replacingTime("{ 0, table.remove(ARGV) }"))
 }
 
 // replacingTime returns batch.lua with another clock.
 func replacingTime(clock string) string {
-	replaced := strings.Replace(batchSource, "call('TIME')", clock, 1)
-	if replaced == batchSource {
+	replaced := strings.Replace(batchScript.source, "call('TIME')", clock, 1)
+	if replaced == batchScript.source {
 		panic("the script does not read the time")
 	}
 	return replaced
@@ -78,16 +79,14 @@ func conformance(t *testing.T, addr string, skip map[string]string) {
 		all.Go(func() { client.BLPop(context.Background(), time.Second, "nothing") })
 	}
 	all.Wait()
-	s := bubbleScripts()
+	s := bubbleScript()
 	build := func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
 		config := Config[string]{
 			Name:         fmt.Sprint("conformance", queueNumber.Add(1)),
 			PollInterval: 10 * time.Second,
 			RateLimiter:  c.RateLimiter,
 		}
-		if err := config.complete(0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, config.complete(0))
 		return nameless{newQueue(bubbleClient{client}, config, s)}
 	}
 	workqueuetest.Suite{
@@ -115,14 +114,8 @@ func TestConformanceOnServer(t *testing.T) {
 func setRapidChecks(t *testing.T, n string) {
 	checks := flag.Lookup("rapid.checks")
 	before := checks.Value.String()
-	if err := checks.Value.Set(n); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := checks.Value.Set(before); err != nil {
-			t.Error(err)
-		}
-	})
+	must(t, checks.Value.Set(n))
+	t.Cleanup(func() { must(t, checks.Value.Set(before)) })
 }
 
 // checkInvariants returns an error if the data of a queue that is at rest contradict each other.
@@ -132,16 +125,12 @@ func checkInvariants[T comparable](client redis.UniversalClient, q *Queue[T]) er
 	q.refresh(ctx)
 	for _, s := range q.shards {
 		keys := s.names.shard
-		states, err := client.HGetAll(ctx, keys[1]).Result()
-		if err != nil {
-			return err
-		}
-		line, err := client.LRange(ctx, keys[2], 0, -1).Result()
-		if err != nil {
-			return err
-		}
-		held, err := client.ZRange(ctx, keys[8], 0, -1).Result()
-		if err != nil {
+		states, err1 := client.HGetAll(ctx, keys[1]).Result()
+		line, err2 := client.LRange(ctx, keys[2], 0, -1).Result()
+		held, err3 := client.ZRange(ctx, keys[8], 0, -1).Result()
+		delays, err4 := client.ZRange(ctx, keys[3], 0, -1).Result()
+		causes, err5 := client.HKeys(ctx, keys[16]).Result()
+		if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 			return err
 		}
 		again, _ := client.HGet(ctx, keys[0], "a").Int()
@@ -152,14 +141,6 @@ func checkInvariants[T comparable](client redis.UniversalClient, q *Queue[T]) er
 				return fmt.Errorf("key %q is in the line, %v for the second time, and its state is %q", key, queued[key], state)
 			}
 			queued[key] = true
-		}
-		delays, err := client.ZRange(ctx, keys[3], 0, -1).Result()
-		if err != nil {
-			return err
-		}
-		causes, err := client.HKeys(ctx, keys[16]).Result()
-		if err != nil {
-			return err
 		}
 		for _, field := range causes {
 			key := field[1:]

@@ -16,16 +16,12 @@ import (
 
 // A replica that has been idle for longer than its lease has nothing to send to the server at shutdown, and ends.
 func TestShutDownAfterIdleLease(t *testing.T) {
-	q := newTestQueue(t, startServer(t).client(), Config[string]{Lease: time.Second, Logger: discard})
+	q := newTestQueue(t, startServer(t).client(), Config[string]{Lease: time.Second})
 	q.Add("x")
-	if err := q.Flush(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, q)
 	waitUntil(t, func() bool { return q.leaseAge() > q.config.Lease })
 	calls := q.Info().Calls
-	if err := q.ShutDownContext(within(t, 3*time.Second)); err != nil {
-		t.Errorf("ShutDownContext() = %v", err)
-	}
+	must(t, q.ShutDownContext(within(t, 3*time.Second)))
 	if n := q.Info().Calls; n != calls {
 		t.Errorf("%d calls at shutdown, want none", n-calls)
 	}
@@ -38,15 +34,29 @@ func (q *Queue[T]) leaseAge() time.Duration {
 	return time.Since(q.shards[0].session.leaseFrom)
 }
 
-func (q *Queue[T]) waitingGetters() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.mu.getters.Len()
+// waitForGetters waits until that many calls of Get wait.
+func waitForGetters(t testing.TB, q *Queue[string], n int) {
+	t.Helper()
+	waitUntil(t, func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return len(q.mu.getters) == n
+	})
+}
+
+// waitForCall waits until a call of the server is under way.
+func waitForCall(t testing.TB, q *Queue[string]) {
+	t.Helper()
+	waitUntil(t, func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.shards[0].inFlight
+	})
 }
 
 func waitUntil(t testing.TB, f func() bool) {
 	t.Helper()
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, time.Minute, func() error {
 		if !f() {
 			return errors.New("the condition has not come true")
 		}
@@ -57,7 +67,7 @@ func waitUntil(t testing.TB, f func() bool) {
 // A getter that comes while the server hangs for longer than a lease gets what another replica adds afterwards.
 func TestGetterOutlivesHang(t *testing.T) {
 	s := startServer(t)
-	config := Config[string]{Lease: time.Second, Logger: discard}
+	config := Config[string]{Lease: time.Second}
 	q, other := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
 	s.signal(syscall.SIGSTOP)
 	got := make(chan string, 1)
@@ -65,32 +75,22 @@ func TestGetterOutlivesHang(t *testing.T) {
 		key, _ := q.Get()
 		got <- key
 	}()
-	// The call of the getter is under way for longer than a lease.
-	waitUntil(t, func() bool {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		return q.shards[0].inFlight
-	})
-	time.Sleep(q.config.Lease * 5 / 4)
+	waitForCall(t, q)
+	time.Sleep(q.config.Lease * 5 / 4) // The call of the getter is under way for longer.
 	s.signal(syscall.SIGCONT)
 	waitForSleepers(t, s.client(), 1)
 	other.Add("x")
-	select {
-	case key := <-got:
-		q.Done(key)
-	case <-time.After(5 * time.Second):
-		t.Error("Get has not returned 5 s after an add")
-	}
+	waitUntil(t, func() bool { return len(got) > 0 })
+	q.Done("x")
 }
 
 // A replica that loses a lease while it shuts down notices it, ends, and does not disturb the new holder.
 func TestLeaseLostDuringShutdown(t *testing.T) {
 	s := startServer(t)
 	client, f := s.faultyClient()
-	q := newTestQueue(t, client, Config[string]{Lease: time.Second, Logger: discard})
-	other := newTestQueue(t, s.client(), Config[string]{Lease: time.Minute, Logger: discard}) // No pause of the machine ends its lease.
-	q.Add("x")
-	mustGet(t, q, "x")
+	q := newTestQueue(t, client, Config[string]{Lease: time.Second})
+	other := newTestQueue(t, s.client(), Config[string]{Lease: time.Minute}) // No pause of the machine ends its lease.
+	addAndGet(t, q, "x")
 	ctx, release := q.Lease(context.Background(), "x")
 	defer release()
 	q.ShutDown()
@@ -98,45 +98,27 @@ func TestLeaseLostDuringShutdown(t *testing.T) {
 	down := time.Now()
 	q.Add("early") // It is not given up while a worker still holds a key.
 	mustGet(t, other, "x")
-	select {
-	case <-ctx.Done():
-	case <-time.After(5 * time.Second):
-		t.Fatal("the handler's context has not ended although another replica has the key")
-	}
-	if err := context.Cause(ctx); !errors.Is(err, ErrLeaseLost) {
-		t.Errorf("the handler's context ended because of %v", err)
-	}
+	waitUntil(t, func() bool { return ctx.Err() != nil })
+	wantErr(t, context.Cause(ctx), ErrLeaseLost)
 	waitUntil(t, func() bool { return time.Since(down) > 2*q.config.Lease })
 	q.Add("late")
 	q.Done("x")
 	f.down.Store(false)
-	if err := q.ShutDownContext(within(t, 5*time.Second)); err != nil {
-		t.Errorf("ShutDownContext() = %v", err)
-	}
+	must(t, q.ShutDownContext(within(t, 5*time.Second)))
 	if info := q.Info(); info.LostLeases != 1 || info.LostDones != 1 || info.Unsent != 0 {
 		t.Errorf("%+v, want one lost lease and one lost Done", info)
 	}
-	if !other.holdsForTest("x") {
-		t.Errorf("the new holder was disturbed")
-	}
-	mustGet(t, other, "early")
-	mustGet(t, other, "late")
-	for _, key := range []string{"x", "early", "late"} {
-		other.Done(key)
-	}
+	wantHeld(t, other, "x")
+	getEach(t, other, "early", "late")
+	other.Done("x")
 }
 
 // A key that is on its way to a getter when the replica shuts down goes to another replica, before the workers of the first
 // have finished.
 func TestShutDownHandsBack(t *testing.T) {
-	s := startServer(t)
-	client, f := s.faultyClient()
-	q, other := newTestQueue(t, client, Config[string]{Logger: discard}), newTestQueue(t, s.client(), Config[string]{Logger: discard})
-	q.Add("held")
-	mustGet(t, q, "held")
-	if err := other.AddContext(within(t, 5*time.Second), "x"); err != nil {
-		t.Fatal(err)
-	}
+	_, f, q, other := oneFaulty(t, Config[string]{})
+	addAndGet(t, q, "held")
+	must(t, other.AddContext(within(t, 5*time.Second), "x"))
 	f.deaf.Store(true)
 	got := make(chan error, 1)
 	go func() {
@@ -145,25 +127,17 @@ func TestShutDownHandsBack(t *testing.T) {
 	}()
 	waitUntil(t, func() bool { return other.Stats().Processing == 2 })
 	q.ShutDown()
-	if err := <-got; err != workqueue.ErrShutDown {
-		t.Errorf("GetContext() during shutdown = %v", err)
-	}
+	wantErr(t, <-got, workqueue.ErrShutDown)
 	f.deaf.Store(false)
-	mustGet(t, other, "x")
-	other.Done("x")
-	if !q.holdsForTest("held") {
-		t.Error("the lease of the key that is held has ended")
-	}
+	getEach(t, other, "x")
+	wantHeld(t, q, "held")
 	q.Done("held")
 }
 
 // After shutdown, Flush and AddContext return, whatever has become of what was added.
 func TestFlushAfterShutdown(t *testing.T) {
 	for _, replicas := range []int{0, 1} {
-		s := startServer(t)
-		client, f := s.faultyClient()
-		config := Config[string]{Lease: time.Second, Logger: discard, WaitReplicas: replicas}
-		ended, gaveUp := newTestQueue(t, s.client(), config), newTestQueue(t, client, config)
+		_, f, gaveUp, ended := oneFaulty(t, Config[string]{Lease: time.Second, WaitReplicas: replicas})
 		ended.Add("x")
 		f.down.Store(true)
 		gaveUp.Add("x")
@@ -171,17 +145,11 @@ func TestFlushAfterShutdown(t *testing.T) {
 			if err := q.ShutDownContext(within(t, 10*time.Second)); err != want {
 				t.Fatalf("ShutDownContext() = %v, want %v", err, want)
 			}
-			if err := q.AddContext(within(t, 5*time.Second), "y"); err != workqueue.ErrShutDown {
-				t.Errorf("AddContext() after shutdown = %v", err)
-			}
+			wantErr(t, q.AddContext(within(t, 5*time.Second), "y"), workqueue.ErrShutDown)
 		}
 		want := []error{nil, workqueue.ErrShutDown}[replicas]
-		if err := ended.Flush(within(t, 5*time.Second)); !errors.Is(err, want) {
-			t.Errorf("Flush() with all on the server = %v, want %v", err, want)
-		}
-		if err := gaveUp.Flush(within(t, 5*time.Second)); !errors.Is(err, workqueue.ErrShutDown) {
-			t.Errorf("Flush() with an add that was given up = %v", err)
-		}
+		wantErr(t, ended.Flush(within(t, 5*time.Second)), want)
+		wantErr(t, gaveUp.Flush(within(t, 5*time.Second)), workqueue.ErrShutDown)
 		if n := gaveUp.Stats().Dropped; n != 1 {
 			t.Errorf("%d adds were dropped, want 1", n)
 		}
@@ -192,35 +160,23 @@ func TestFlushAfterShutdown(t *testing.T) {
 func TestFullServerIsNotBusy(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
-	q := newTestQueue(t, client, Config[string]{Logger: discard})
-	q.Add("held")
-	mustGet(t, q, "held")
+	q := newTestQueue(t, client, Config[string]{})
+	addAndGet(t, q, "held")
+	s.fill()
 	ctx := within(t, 30*time.Second)
-	client.Set(ctx, "ballast", strings.Repeat("x", 10<<20), 0)
-	if err := client.ConfigSet(ctx, "maxmemory", "3mb").Err(); err != nil {
-		t.Fatal(err)
-	}
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() { _ = q.AddContext(waiting, "x") }()
 	go func() { _, _ = q.GetContext(waiting) }()
 	q.AddRateLimited("y")
 	waitUntil(t, func() bool { return q.Info().Errors > 0 })
-	calls := func() (n int) {
-		stats, err := client.Info(ctx, "commandstats").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(stats) {
-			for _, command := range []string{"cmdstat_eval:calls=", "cmdstat_evalsha:calls="} {
-				if rest, ok := strings.CutPrefix(line, command); ok {
-					var calls int
-					_, _ = fmt.Sscan(strings.SplitN(rest, ",", 2)[0], &calls)
-					n += calls
-				}
-			}
-		}
-		return n
+	calls := func() int {
+		stats, err := client.InfoMap(ctx, "commandstats").Result()
+		must(t, err)
+		var evals, hashes int
+		_, _ = fmt.Sscanf(stats["Commandstats"]["cmdstat_eval"], "calls=%d", &evals)
+		_, _ = fmt.Sscanf(stats["Commandstats"]["cmdstat_evalsha"], "calls=%d", &hashes)
+		return evals + hashes
 	}
 	// Four attempts a second, each with what it entails. A busy machine can only make fewer of them.
 	began, before := time.Now(), calls()
@@ -228,12 +184,8 @@ func TestFullServerIsNotBusy(t *testing.T) {
 	if d := time.Since(began); d < time.Second {
 		t.Errorf("16 calls in %v, want about four attempts a second and what they entail", d)
 	}
-	if err := client.ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := q.Flush(ctx); err != nil {
-		t.Error(err)
-	}
+	s.limitMemory("0")
+	must(t, q.Flush(ctx))
 	cancel()
 	q.Done("held")
 }
@@ -241,7 +193,7 @@ func TestFullServerIsNotBusy(t *testing.T) {
 // What an Add costs while the server is full does not grow with the adds that wait.
 func TestAddsToFullServer(t *testing.T) {
 	q := withoutServer(t)
-	q.shards[0].full = fullness{full: true, retryAt: time.Now().Add(time.Hour)}
+	q.shards[0].retryAddsAt = time.Now().Add(time.Hour)
 	cpu := func() time.Duration { // A busy machine makes this process wait.
 		var used syscall.Rusage
 		must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
@@ -263,40 +215,24 @@ func TestAddsToFullServer(t *testing.T) {
 // A replica that is shut down while the server is full tries its adds for a lease, without haste, and ends then.
 func TestShutDownOnFullServer(t *testing.T) {
 	s := startServer(t)
-	client := s.client()
-	q := newTestQueue(t, client, Config[string]{Lease: time.Second, Logger: discard})
-	q.Add("x")
-	mustGet(t, q, "x")
-	ctx := within(t, 10*time.Second)
-	client.Set(ctx, "ballast", strings.Repeat("x", 10<<20), 0)
-	if err := client.ConfigSet(ctx, "maxmemory", "3mb").Err(); err != nil {
-		t.Fatal(err)
-	}
+	q := newTestQueue(t, s.client(), Config[string]{Lease: time.Second})
+	addAndGet(t, q, "x")
+	s.fill()
 	q.Add("y")
 	q.Done("x")
-	if err := q.ShutDownContext(ctx); err != ErrNotSent {
-		t.Errorf("ShutDownContext() = %v", err)
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if n := q.mu.totals.dropped; n != 1 {
-		t.Errorf("%d adds were dropped, want 1", n)
-	}
-	if n := q.shards[0].batches; n > 30 {
-		t.Errorf("%d batches", n)
+	wantErr(t, q.ShutDownContext(within(t, 10*time.Second)), ErrNotSent)
+	if dropped, calls := q.Stats().Dropped, q.Info().Calls; dropped != 1 || calls > 30 {
+		t.Errorf("%d adds were dropped with %d calls, want 1 with at most 30", dropped, calls)
 	}
 }
 
 // While a key is held, another string of it is finished and makes the key come again; it is not held forever.
 func TestTwoStringsOfOneKey(t *testing.T) {
 	client := startServer(t).client()
-	old := newTestQueue(t, client, Config[string]{Logger: discard})
-	q := newTestQueue(t, client, Config[string]{Logger: discard, Codec: codec[string]{
-		func(key string) (string, error) { return key, nil },
-		func(encoded string) (string, error) { return strings.ToLower(encoded), nil },
-	}})
-	q.Add("x")
-	mustGet(t, q, "x")
+	old := newTestQueue(t, client, Config[string]{})
+	lower := decoding(func(encoded string) (string, error) { return strings.ToLower(encoded), nil })
+	q := newTestQueue(t, client, Config[string]{Codec: lower})
+	addAndGet(t, q, "x")
 	getting, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
@@ -308,16 +244,10 @@ func TestTwoStringsOfOneKey(t *testing.T) {
 	// It was handed out to q, which has finished it and added the other string.
 	waitUntil(t, func() bool { st := old.Stats(); return st.Queued == 0 && st.Processing == 1 && st.Again == 1 })
 	cancel()
-	waitUntil(t, func() bool { return q.waitingGetters() == 0 })
+	waitForGetters(t, q, 0)
 	q.Done("x")
-	mustGet(t, q, "x")
-	q.Done("x")
-	if err := q.Flush(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if st := freshStats(t, q); st.Queued+st.Processing != 0 {
-		t.Errorf("Stats() = %+v, want no keys", st)
-	}
+	getEach(t, q, "x")
+	wantNoKeys(t, q)
 }
 
 var _ worker.RequeueCounter[string] = (*Queue[string])(nil)
@@ -325,21 +255,19 @@ var _ worker.RequeueCounter[string] = (*Queue[string])(nil)
 // A queue whose server does not answer, or that has shut down, does not say that a key has no failures.
 func TestUnknownNumberOfFailures(t *testing.T) {
 	s := startServer(t)
-	q := newTestQueue(t, s.client(), Config[string]{Logger: discard})
+	q := newTestQueue(t, s.client(), Config[string]{})
 	q.AddRateLimited("a")
 	if n, err := q.NumRequeuesContext(within(t, 5*time.Second), "a"); n != 1 || err != nil {
 		t.Errorf("NumRequeuesContext returned %d, %v", n, err)
 	}
 	s.kill()
-	if _, err := q.NumRequeuesContext(within(t, time.Millisecond), "a"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("without a server: %v", err)
-	}
+	_, err := q.NumRequeuesContext(within(t, time.Millisecond), "a")
+	wantErr(t, err, context.DeadlineExceeded)
 	if _, err := q.NumRequeuesContext(context.Background(), "a"); err == nil {
 		t.Error("without a server there is a number")
 	}
 	s.start()
 	endQueue(t, q)
-	if _, err := q.NumRequeuesContext(context.Background(), "a"); !errors.Is(err, workqueue.ErrShutDown) {
-		t.Errorf("after shutdown: %v", err)
-	}
+	_, err = q.NumRequeuesContext(context.Background(), "a")
+	wantErr(t, err, workqueue.ErrShutDown)
 }

@@ -3,7 +3,6 @@ package redisqueue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"net/netip"
 	"os"
@@ -34,62 +33,49 @@ type (
 
 // Keys come back equal, and types whose keys would not are refused.
 func TestCodecs(t *testing.T) {
-	roundTrip(t, "", "a", "ü\x00\xff", "1 2\n")
-	roundTrip(t, name("n"))
-	roundTrip(t, -1, 0, 1<<62)
-	roundTrip(t, uint8(255))
-	roundTrip(t, place{"a", "b\"", 3}, place{})
-	roundTrip(t, [2]string{"a", ""})
-	roundTrip(t, netip.MustParseAddr("::1"))
-	lossy(t, place{Namespace: "\xff"})
-	lossy(t, struct {
-		Left
-		Right
-	}{Left: Left{"x"}}) // JSON leaves out a name that two embedded fields have.
-	lossy(t, time.Now())
-	refused[any](t)
-	refused[*place](t)
-	refused[struct{ a int }](t)
-	refused[struct{ A *int }](t)
-	refused[chan int](t)
-	refused[float64](t) // 0.0 and -0.0 are equal.
-	refused[struct{ A [2]float32 }](t)
+	must(t, errors.Join(
+		comeBack(t, "", "a", "ü\x00\xff", "1 2\n"),
+		comeBack(t, name("n")),
+		comeBack(t, -1, 0, 1<<62),
+		comeBack(t, uint8(255)),
+		comeBack(t, place{"a", "b\"", 3}, place{}),
+		comeBack(t, [2]string{"a", ""}),
+		comeBack(t, netip.MustParseAddr("::1")),
+	))
+	for i, err := range []error{
+		comeBack(t, place{Namespace: "\xff"}),
+		comeBack(t, struct { // JSON leaves out a name that two embedded fields have.
+			Left
+			Right
+		}{Left: Left{"x"}}),
+		comeBack(t, time.Now()),
+		comeBack[any](t), comeBack[*place](t), comeBack[struct{ a int }](t), comeBack[struct{ A *int }](t), comeBack[chan int](t),
+		comeBack[float64](t), comeBack[struct{ A [2]float32 }](t), // 0.0 and -0.0 are equal.
+	} {
+		if err == nil {
+			t.Errorf("case %d is not refused", i)
+		}
+	}
 }
 
-func roundTrip[T comparable](t *testing.T, keys ...T) {
+// comeBack returns an error if a type of keys, or one of these keys, is refused.
+func comeBack[T comparable](t *testing.T, keys ...T) error {
 	t.Helper()
 	c, err := defaultCodec[T]()
-	if err != nil {
-		t.Error(err)
-		return
-	}
 	for _, key := range keys {
-		encoded, err := c.Encode(key)
-		if err != nil {
-			t.Errorf("Encode(%v): %v", key, err)
+		var encoded string
+		if encoded, err = c.Encode(key); err != nil {
+			break
 		}
 		if back, err := c.Decode(encoded); err != nil || back != key {
 			t.Errorf("%v became %q and then %v, %v", key, encoded, back, err)
 		}
 	}
-}
-
-// lossy checks that a key which would not come back is not encoded.
-func lossy[T comparable](t *testing.T, key T) {
-	t.Helper()
-	c, err := defaultCodec[T]()
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	if encoded, err := c.Encode(key); err == nil {
-		t.Errorf("Encode(%v) = %q, want an error", key, encoded)
-	}
+	return err
 }
 
 // What is no key makes methods panic, and the queue goes on.
 func TestNoKeys(t *testing.T) {
-	client := clientOf(t, miniredis.RunT(t).Addr())
 	config := Config[any]{Name: "test", Logger: discard, Codec: codec[any]{
 		func(key any) (string, error) {
 			if text, ok := key.(string); ok {
@@ -99,10 +85,8 @@ func TestNoKeys(t *testing.T) {
 		},
 		func(encoded string) (any, error) { return encoded, nil },
 	}}
-	q, err := New(context.Background(), client, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q, err := New(context.Background(), startServer(t).client(), config)
+	must(t, err)
 	defer endQueue(t, q)
 	for name, call := range map[string]func(key any){
 		"Add": q.Add, "AddRateLimited": q.AddRateLimited, "Forget": q.Forget, "Done": q.Done,
@@ -126,62 +110,42 @@ func TestNoKeys(t *testing.T) {
 			}()
 		}
 	}
-	if err := q.AddContext(within(t, 5*time.Second), "x"); err != nil {
-		t.Error(err)
-	}
+	must(t, q.AddContext(within(t, 5*time.Second), "x"))
 }
 
-func refused[T comparable](t *testing.T) {
-	t.Helper()
-	if _, err := defaultCodec[T](); err == nil {
-		t.Errorf("keys of type %T are not refused", *new(T))
-	}
+// decoding is a codec that decodes in that way.
+func decoding(decode func(string) (string, error)) Codec[string] {
+	return codec[string]{func(key string) (string, error) { return key, nil }, decode}
 }
 
 // A key that cannot be decoded is set aside and stops nothing.
 func TestSetAside(t *testing.T) {
 	s := startServer(t)
-	texts := newTestQueue(t, s.client(), Config[string]{Logger: discard})
-	for _, key := range []string{"1", "two", "3"} {
-		texts.Add(key)
-	}
+	texts := newTestQueue(t, s.client(), Config[string]{})
+	addAll(texts, "1", "two", "3")
+	flush(t, texts)
 	ctx := within(t, 10*time.Second)
-	if err := texts.Flush(ctx); err != nil {
-		t.Fatal(err)
-	}
 	var reported error
 	var cannot atomic.Bool
 	cannot.Store(true)
-	numbers := newTestQueue(t, s.client(), Config[string]{Logger: discard, OnError: func(err error) { reported = err }, Codec: codec[string]{
-		func(key string) (string, error) { return key, nil },
-		func(encoded string) (string, error) {
-			if encoded == "two" && cannot.Load() {
-				return "", errors.New("not a number")
-			}
-			return encoded, nil
-		},
-	}})
-	for _, want := range []string{"1", "3"} {
-		mustGet(t, numbers, want)
-		numbers.Done(want)
-	}
-	st := freshStats(t, numbers)
+	numbers := newTestQueue(t, s.client(), Config[string]{OnError: func(err error) { reported = err }, Codec: decoding(func(encoded string) (string, error) {
+		if encoded == "two" && cannot.Load() {
+			return "", errors.New("not a number")
+		}
+		return encoded, nil
+	})})
+	getEach(t, numbers, "1", "3")
+	wantNoKeys(t, numbers)
 	aside, total, err := numbers.SetAside(ctx, 10)
 	if !slices.Equal(aside, []string{"two"}) || total != 1 || err != nil || numbers.Info().SetAside != 1 || reported == nil {
 		t.Errorf("SetAside() = %q, %d, %v; %+v, reported %v", aside, total, err, numbers.Info(), reported)
-	}
-	if st.Queued+st.Processing != 0 {
-		t.Errorf("Stats() = %+v", st)
 	}
 	cannot.Store(false)
 	if n, err := numbers.RequeueSetAside(ctx); n != 1 || err != nil {
 		t.Errorf("RequeueSetAside() = %d, %v", n, err)
 	}
-	mustGet(t, numbers, "two")
-	numbers.Done("two")
-	if err := numbers.DropSetAside(ctx); err != nil {
-		t.Error(err)
-	}
+	getEach(t, numbers, "two")
+	must(t, numbers.DropSetAside(ctx))
 }
 
 // oldServer says of itself that it is too old.
@@ -202,16 +166,8 @@ func TestOldServerIsRefused(t *testing.T) {
 
 // Delays double, are counted for all replicas, and Forget forgets; the token bucket is one for all.
 func TestBackoffAndLimit(t *testing.T) {
-	s := startServer(t)
-	config := Config[string]{Logger: discard}
-	config.Backoff = workqueue.BackoffConfig{Base: time.Minute, Max: 5 * time.Minute}
-	a, b := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
-	flush := func(q *Queue[string]) {
-		t.Helper()
-		if err := q.Flush(within(t, 5*time.Second)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	config := Config[string]{Backoff: workqueue.BackoffConfig{Base: time.Minute, Max: 5 * time.Minute}}
+	s, a, b := twoReplicas(t, config)
 	for range 3 {
 		a.AddRateLimited("k3x")
 	}
@@ -230,52 +186,42 @@ func TestBackoffAndLimit(t *testing.T) {
 	a.AddRateLimited("x")
 	wantDelay(a, "x", time.Minute)
 	b.AddRateLimited("x")
-	flush(b)
-	if n := requeues(t, a, "x"); n != 2 {
-		t.Errorf("%d failures are counted, want 2: one on each replica", n)
-	}
+	flush(t, b)
+	wantFailures(t, a, "x", 2)
 	if f := a.Snapshot(1).Failing; len(f) != 1 || f[0].Key != "k3x" || f[0].Requeues != 3 {
 		t.Errorf("Failing = %+v, want k3x with 3", f)
 	}
 	a.Forget("x")
-	flush(a)
-	if n := requeues(t, b, "x"); n != 0 {
-		t.Errorf("%d failures are counted after Forget", n)
-	}
+	flush(t, a)
+	wantFailures(t, b, "x", 0)
 
-	config = Config[string]{Name: "limited", Logger: discard, Limit: 0.01, Burst: 2}
+	config = Config[string]{Name: "limited", Limit: 0.01, Burst: 2}
 	config.Backoff.Base = time.Millisecond
 	c, d := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
 	c.AddRateLimited("1")
-	flush(c)
+	flush(t, c)
 	d.AddRateLimited("2")
-	flush(d)
-	mustGet(t, c, "1")
-	mustGet(t, c, "2")
+	flush(t, d)
+	getEach(t, c, "1", "2")
 	c.AddRateLimited("3")
 	wantDelay(c, "3", 100*time.Second)
 	d.AddRateLimited("4")
 	wantDelay(d, "4", 200*time.Second)
-	c.Done("1")
-	c.Done("2")
 }
 
 // Every kind of jitter keeps within its bounds.
 func TestJitter(t *testing.T) {
 	s := startServer(t)
-	for _, jitter := range []workqueue.Jitter{workqueue.FullJitter, workqueue.EqualJitter, workqueue.DecorrelatedJitter} {
-		config := Config[string]{Name: jitter.String(), Logger: discard}
-		config.Backoff = workqueue.BackoffConfig{Base: time.Hour, Max: 2 * time.Hour, Jitter: jitter}
-		q := newTestQueue(t, s.client(), config)
+	for jitter, bounds := range map[workqueue.Jitter][2]time.Duration{
+		workqueue.FullJitter: {0, time.Hour}, workqueue.EqualJitter: {time.Hour / 2, time.Hour},
+		workqueue.DecorrelatedJitter: {time.Hour, 2 * time.Hour},
+	} {
+		low, high := bounds[0], bounds[1]
+		q := newTestQueue(t, s.client(), Config[string]{
+			Name: jitter.String(), Backoff: workqueue.BackoffConfig{Base: time.Hour, Max: 2 * time.Hour, Jitter: jitter},
+		})
 		for _, key := range keysNamed("k", 50) {
 			q.AddRateLimited(key)
-		}
-		low, high := time.Duration(0), time.Hour
-		switch jitter {
-		case workqueue.EqualJitter:
-			low = time.Hour / 2
-		case workqueue.DecorrelatedJitter:
-			low, high = time.Hour, 2*time.Hour
 		}
 		var dues []time.Duration
 		for _, k := range q.Snapshot(100).Waiting {
@@ -289,14 +235,10 @@ func TestJitter(t *testing.T) {
 
 func TestSnapshotAndPurge(t *testing.T) {
 	for _, shards := range []int{1, 4} {
-		s := startServer(t)
-		q := newTestQueue(t, s.client(), Config[string]{Logger: discard, Shards: shards})
+		q := newTestQueue(t, startServer(t).client(), Config[string]{Shards: shards})
+		addAndGet(t, q, "held")
 		q.Add("held")
-		mustGet(t, q, "held")
-		q.Add("held")
-		for _, key := range keysNamed("k", 200) {
-			q.Add(key)
-		}
+		addAll(q, keysNamed("k", 200)...)
 		q.AddAfter("later", time.Hour)
 		snapshot := q.Snapshot(5)
 		if len(snapshot.Queued) != 5 || len(snapshot.Processing) != 1 || len(snapshot.Waiting) != 1 || snapshot.Stats.Queued != 200 {
@@ -305,53 +247,21 @@ func TestSnapshotAndPurge(t *testing.T) {
 			t.Errorf("%d shards: Processing = %+v", shards, p)
 		}
 		ctx, release := q.Lease(context.Background(), "held")
-		if err := q.Purge(within(t, 5*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, q.Purge(within(t, 5*time.Second)))
 		freshStats(t, q) // The replica learns it with its next call.
 		<-ctx.Done()
 		release()
-		if st := freshStats(t, q); st.Queued+st.Processing+st.Waiting != 0 {
-			t.Errorf("%d shards: Stats() after Purge = %+v", shards, st)
-		}
+		wantNoKeys(t, q)
 		q.Done("held")
 		q.Add("new")
-		mustGet(t, q, "new")
-		q.Done("new")
+		getEach(t, q, "new")
 	}
 }
-
-// New works with miniredis, and its metrics are those of Stats.
-func TestMiniredisAndMetrics(t *testing.T) {
-	client := clientOf(t, miniredis.RunT(t).Addr())
-	m := &watcher{}
-	q := newTestQueue(t, client, Config[string]{Logger: discard, MetricsProvider: m})
-	q.Add("x")
-	mustGet(t, q, "x")
-	q.Done("x")
-	eventually(t, 5*time.Second, func() error {
-		st := m.stats()
-		if st.Name != "test" || st.Adds != 1 || st.Latency.Count() != 1 || st.WorkDuration.Count() != 1 || st.Processing != 0 {
-			return fmt.Errorf("%+v", st)
-		}
-		return nil
-	})
-}
-
-type watcher struct {
-	workqueue.MetricsProvider
-	stats func() workqueue.Stats
-}
-
-func (w *watcher) HistogramBounds() []float64                        { return nil }
-func (w *watcher) WatchQueue(_ string, stats func() workqueue.Stats) { w.stats = stats }
 
 // A user with the commands of docs/replicas.md, and no other, can do everything.
 func TestACL(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "docs", "replicas.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	rule := regexp.MustCompile(`(?s)ACL SETUSER orders on >secret (.*?)` + "```").FindSubmatch(page)
 	if rule == nil {
 		t.Fatal("docs/replicas.md has no ACL")
@@ -362,27 +272,19 @@ func TestACL(t *testing.T) {
 	for _, word := range strings.Fields(string(rule[1])) {
 		args = append(args, word)
 	}
-	if err := s.client().Do(ctx, args...).Err(); err != nil {
-		t.Fatal(err)
-	}
-	client := redis.NewClient(&redis.Options{Addr: s.addr, Username: "orders", Password: "secret"})
-	defer client.Close()
+	must(t, s.client().Do(ctx, args...).Err())
+	client := newClient(t, &redis.Options{Addr: s.addr, Username: "orders", Password: "secret"})
 	var failures []error
-	config := Config[string]{Name: "orders", Logger: discard, OnError: func(err error) { failures = append(failures, err) }, Limit: 100}
+	config := Config[string]{Name: "orders", OnError: func(err error) { failures = append(failures, err) }, Limit: 100}
 	config.Backoff.Jitter = workqueue.DecorrelatedJitter
 	q := newTestQueue(t, client, config)
 	q.AddRateLimited("a")
-	mustGet(t, q, "a")
-	q.Forget("a")
 	q.AddAfter("b", time.Millisecond)
-	mustGet(t, q, "b")
-	q.Done("a")
-	q.Done("b")
+	getEach(t, q, "a", "b")
+	q.Forget("a")
 	q.Snapshot(10)
 	_, _, err = q.SetAside(ctx, 1)
-	if err := errors.Join(err, q.Flush(ctx), q.DropSetAside(ctx), q.Purge(ctx), q.ShutDownContext(ctx)); err != nil {
-		t.Error(err)
-	}
+	must(t, errors.Join(err, q.Flush(ctx), q.DropSetAside(ctx), q.Purge(ctx), q.ShutDownContext(ctx)))
 	if len(failures) > 0 {
 		t.Error(failures)
 	}

@@ -1,41 +1,36 @@
 package redisqueue
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/redis/go-redis/v9"
 )
 
-// getter is a call of Get that waits.
-type getter[T comparable] struct {
-	key     chan T        // has room for the one key; closed at shutdown
-	waiting *list.Element // nil when it has a key or was cancelled
-}
+// getter is a call of Get that waits. The channel has room for the one key, and is closed at shutdown.
+type getter[T comparable] chan T
 
 // nextGetterLocked returns the getter that waits for the longest time, and has it wait no more, or returns nil.
-func (q *Queue[T]) nextGetterLocked() *getter[T] {
-	first := q.mu.getters.Front()
-	if first == nil {
-		return nil
+func (q *Queue[T]) nextGetterLocked() (g getter[T]) {
+	if len(q.mu.getters) > 0 {
+		g, q.mu.getters[0] = q.mu.getters[0], nil
+		q.mu.getters = q.mu.getters[1:]
 	}
-	g := q.mu.getters.Remove(first).(*getter[T])
-	g.waiting = nil
 	return g
 }
 
-// waitForKeyLocked makes the caller wait for a key, or returns nil at shutdown.
-func (q *Queue[T]) waitForKeyLocked() *getter[T] {
+// waitForKeyLocked makes the caller wait for a key.
+func (q *Queue[T]) waitForKeyLocked() getter[T] {
+	g := make(getter[T], 1)
 	if q.mu.ending.stopping {
-		return nil
+		close(g)
+		return g
 	}
-	g := &getter[T]{key: make(chan T, 1)}
-	g.waiting = q.mu.getters.PushBack(g)
+	q.mu.getters = append(q.mu.getters, g)
 	for _, s := range q.shards {
 		s.kickLocked()
 		s.sleepLocked()
@@ -43,38 +38,18 @@ func (q *Queue[T]) waitForKeyLocked() *getter[T] {
 	return g
 }
 
-// await waits for g's key.
-func (q *Queue[T]) await(ctx context.Context, g *getter[T]) (item T, err error) {
-	if g == nil {
-		return item, workqueue.ErrShutDown
-	}
-	var ok bool
-	select {
-	case item, ok = <-g.key:
-	case <-ctx.Done():
-		if q.cancel(g) {
-			return item, ctx.Err()
-		}
-		item, ok = <-g.key
-	}
-	if !ok {
-		return item, workqueue.ErrShutDown
-	}
-	return item, nil
-}
-
 // cancel makes g wait no more, unless it has a key already or knows of the shutdown.
-func (q *Queue[T]) cancel(g *getter[T]) bool {
+func (q *Queue[T]) cancel(g getter[T]) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if g.waiting == nil {
+	i := slices.Index(q.mu.getters, g)
+	if i < 0 {
 		return false
 	}
-	q.mu.getters.Remove(g.waiting)
-	g.waiting = nil
-	if q.mu.getters.Len() == 0 {
+	q.mu.getters = slices.Delete(q.mu.getters, i, i+1)
+	if len(q.mu.getters) == 0 {
 		for _, s := range q.shards {
-			s.sleep.stop()
+			s.timers.due.Stop()
 			s.kickLocked() // so that wake-ups go to others
 		}
 	}
@@ -82,41 +57,40 @@ func (q *Queue[T]) cancel(g *getter[T]) bool {
 }
 
 // receiveLocked gives a key from the server to a getter, or back if none waits any more.
-func (s *shard[T]) receiveLocked(key handedOut, item T, bad error, serverNow int64, now time.Time) {
+func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time) {
 	q := s.q
 	switch {
 	case s.session.abandoned || s.session.id == "":
 		return // It comes again when the session has quit.
-	case bad != nil:
-		s.enqueueLocked(aboutHeld("u", key.fence, key.encoded))
+	case key.bad != nil:
+		s.enqueueLocked(aboutHeld("u", key.handedOut))
 		return
 	}
 	q.mu.totals.latency.observe(time.Duration(serverNow-key.since) * time.Microsecond)
-	if h := q.mu.held[item]; h != nil {
-		if h.encoded != key.encoded {
-			// Another string of the same key: it is finished, and the one that is known comes again instead.
-			_, _ = h.shard.addLocked(h.encoded)
-			s.enqueueLocked(aboutHeld("d", key.fence, key.encoded))
-			return
-		}
+	switch h := q.mu.held[key.item]; {
+	case h == nil:
+		s.handLocked(key.handedOut, key.item, now)
+	case h.encoded != key.encoded:
+		// Another string of the same key: it is finished, and the one that is known comes again instead.
+		h.shard.addLocked(h.encoded)
+		s.enqueueLocked(aboutHeld("d", key.handedOut))
+	default:
 		if h.parked == nil {
 			s.session.held++
 		}
-		h.parked = &key
-		return
+		h.parked = &key.handedOut
 	}
-	s.handLocked(key, item, now)
 }
 
 // handLocked hands a key that the session holds to a getter, or back.
 func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 	q := s.q
-	var g *getter[T]
+	var g getter[T]
 	if !q.mu.ending.stopping {
 		g = q.nextGetterLocked()
 	}
 	if g == nil {
-		s.enqueueLocked(aboutHeld("b", key.fence, key.encoded))
+		s.enqueueLocked(aboutHeld("b", key))
 		return
 	}
 	q.mu.held[item] = &hold[T]{handedOut: key, shard: s, began: now}
@@ -124,19 +98,14 @@ func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 	if s.session.held == 1 {
 		s.armLocked(now)
 	}
-	g.key <- item
+	g <- item
 }
 
-// decodeAll decodes keys, with an error at the place of each that cannot be.
-func (q *Queue[T]) decodeAll(keys []handedOut) ([]T, []error) {
-	if len(keys) == 0 {
-		return nil, nil
-	}
-	items, errs := make([]T, len(keys)), make([]error, len(keys))
-	for i, key := range keys {
-		items[i], errs[i] = q.decode(key.encoded)
-	}
-	return items, errs
+// arrival is a key that was handed out, decoded.
+type arrival[T comparable] struct {
+	handedOut
+	item T
+	bad  error // why it could not be decoded
 }
 
 func (q *Queue[T]) decode(encoded string) (item T, err error) {
@@ -156,33 +125,19 @@ func (q *Queue[T]) decode(encoded string) (item T, err error) {
 	return item, nil
 }
 
-// sleep is how a shard waits that has no keys for the getters: for a wake-up from the server, for the time of the next
-// delayed key, and for the poll interval.
-type sleep struct {
-	reading bool // the goroutine that waits for a wake-up exists
-	nextDue time.Time
-	timer   *time.Timer // for nextDue
-}
-
-func (p *sleep) stop() {
-	if p.timer != nil {
-		p.timer.Stop()
-		p.timer = nil
-	}
-}
-
-// sleepLocked makes the shard wait for keys, if getters do and it has none.
+// sleepLocked makes the shard wait for keys, if getters do and it has none: for a wake-up from the server, for the time of the
+// next delayed key, and for the poll interval.
 func (s *shard[T]) sleepLocked() {
-	if !s.drained || s.sending || s.q.mu.getters.Len() == 0 || s.q.mu.ending.stopping || s.session.id == "" {
+	if !s.drained || s.sending || len(s.q.mu.getters) == 0 || s.q.mu.ending.stopping || s.session.id == "" {
 		return
 	}
-	if !s.sleep.reading {
-		s.sleep.reading = true
+	if !s.reading {
+		s.reading = true
 		go s.readWakeUp(s.names.wake(s.session.id))
 	}
-	s.sleep.stop()
-	if !s.sleep.nextDue.IsZero() {
-		s.sleep.timer = time.AfterFunc(time.Until(s.sleep.nextDue), s.wake)
+	s.timers.due.Stop()
+	if !s.nextDue.IsZero() {
+		s.timers.due.Reset(time.Until(s.nextDue))
 	}
 }
 
@@ -206,7 +161,7 @@ func (s *shard[T]) readWakeUp(list string) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s.sleep.reading = false
+	s.reading = false
 	s.wakeLocked() // Without getters this goes to the server too, which wakes another replica.
 }
 

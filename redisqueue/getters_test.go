@@ -2,9 +2,9 @@ package redisqueue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -12,28 +12,20 @@ import (
 // A key whose lease was lost comes to the same process again before its Done. It waits there, under the lease of its new
 // hand-out, and goes to a getter with a new fence when it is Done.
 func TestParked(t *testing.T) {
-	s := startServer(t)
-	client, f := s.faultyClient()
-	config := Config[string]{Lease: 2 * time.Second, Logger: discard}
-	q, other := newTestQueue(t, client, config), newTestQueue(t, s.client(), config)
-	fence := func() int64 {
-		ctx, release := q.Lease(context.Background(), "x")
-		defer release()
-		n, _ := Fence(ctx)
-		return n
-	}
+	_, f, q, other := oneFaulty(t, Config[string]{Lease: 2 * time.Second})
 	parked := func() bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		return q.mu.held["x"] != nil && q.mu.held["x"].parked != nil
 	}
-	// lose makes the lease of x end, and x come again.
-	lose := func(getting context.Context) (came <-chan string) {
+	// lose makes the lease of x end, and x come again, for a getter.
+	lose := func() (came <-chan string, stopGetting func()) {
 		ctx, release := q.Lease(context.Background(), "x")
 		defer release()
 		f.down.Store(true)
 		<-ctx.Done()
 		f.down.Store(false)
+		getting, cancel := context.WithCancel(within(t, time.Minute))
 		c := make(chan string, 1)
 		go func() {
 			if key, err := q.GetContext(getting); err == nil {
@@ -41,62 +33,40 @@ func TestParked(t *testing.T) {
 			}
 		}()
 		waitUntil(t, parked)
-		return c
+		return c, func() { cancel(); waitForGetters(t, q, 0) }
 	}
-	q.Add("x")
-	mustGet(t, q, "x")
-	first := fence()
-	came := lose(within(t, 20*time.Second))
-	// The lease of the new hand-out is renewed.
-	if key, err := other.GetContext(within(t, q.config.Lease*2)); err == nil {
-		t.Errorf("another replica got %q", key)
-	}
-	if len(came) > 0 {
-		t.Errorf("the key is with two workers of a process")
-	}
-	if fence() != first {
-		t.Errorf("the fence of the first handler has changed")
+	addAndGet(t, q, "x")
+	first := fenceOf(q, "x")
+	came, _ := lose()
+	getNothing(t, other, q.config.Lease*2) // The lease of the new hand-out is renewed.
+	if n := fenceOf(q, "x"); len(came) > 0 || n != first {
+		t.Errorf("the key is with two workers of a process: %v; its first fence %d is now %d", len(came) > 0, first, n)
 	}
 	q.Done("x")
-	select {
-	case <-came:
-	case <-time.After(5 * time.Second):
-		t.Fatal("the key has not come after Done")
-	}
-	if n := fence(); n <= first {
+	waitUntil(t, func() bool { return len(came) > 0 })
+	if n := fenceOf(q, "x"); n <= first {
 		t.Errorf("fence %d after %d", n, first)
 	}
 	if info := q.Info(); info.LostDones != 1 || info.LostLeases != 1 {
 		t.Errorf("%+v", info)
 	}
 	// The same without a getter that waits: the key is for others.
-	getting, cancel := context.WithCancel(context.Background())
-	lose(getting)
-	cancel()
-	waitUntil(t, func() bool { return q.waitingGetters() == 0 })
+	_, stopGetting := lose()
+	stopGetting()
 	q.Done("x")
-	mustGet(t, other, "x")
-	other.Done("x")
-	if st := freshStats(t, other); st.Queued+st.Processing+st.Again != 0 {
-		t.Errorf("Stats() = %+v, want no keys", st)
-	}
+	getEach(t, other, "x")
+	wantNoKeys(t, other)
 	// A parked key whose lease is lost too is forgotten here.
-	q.Add("x")
-	mustGet(t, q, "x")
-	getting, cancel = context.WithCancel(context.Background())
-	lose(getting)
-	cancel()
+	addAndGet(t, q, "x")
+	_, stopGetting = lose()
+	stopGetting()
 	f.down.Store(true)
 	mustGet(t, other, "x")
 	waitUntil(t, func() bool { return !parked() })
 	q.Done("x")
 	f.down.Store(false)
-	if err := q.Flush(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if !other.holdsForTest("x") {
-		t.Errorf("the new holder was disturbed")
-	}
+	flush(t, q)
+	wantHeld(t, other, "x")
 	other.Done("x")
 }
 
@@ -111,7 +81,7 @@ func TestParkedForTooLong(t *testing.T) {
 	q.mu.held["x"] = &hold[string]{handedOut: handedOut{encoded: "x"}, shard: s, lost: true, parked: &handedOut{encoded: "x"}}
 	g := q.waitForKeyLocked()
 	q.doneLocked("x")
-	if len(g.key) > 0 || len(q.mu.held) > 0 {
+	if len(g) > 0 || len(q.mu.held) > 0 {
 		t.Error("the key was handed out after its lease")
 	}
 }
@@ -124,10 +94,10 @@ func TestWakeUpBeforeReply(t *testing.T) {
 	q.mu.Lock()
 	q.waitForKeyLocked()
 	q.mu.Unlock()
-	b, _ := s.nextBatch()
+	b := s.nextBatch()
 	s.wake()
-	s.apply(b, &reply{nextDue: -1}, nil)
-	if again, _ := s.nextBatch(); again == nil || again.want != 1 {
+	s.apply(b, &reply{status: "OK", nextDue: -1}, nil)
+	if again := s.nextBatch(); again == nil || again.want != 1 {
 		t.Error("the getter sleeps, and the server does not know that")
 	}
 }
@@ -135,29 +105,23 @@ func TestWakeUpBeforeReply(t *testing.T) {
 // Getters of a queue with several shards give up at random moments. Each key comes all the same, no getter sleeps while keys are
 // queued, and in the end the replica expects nothing from the server.
 func TestShardedGettersGiveUp(t *testing.T) {
-	s := startServer(t)
-	config := Config[string]{Logger: discard, Shards: 4, PollInterval: 9 * time.Second}
-	q, producer := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
+	_, q, producer := twoReplicas(t, Config[string]{Shards: 4, PollInterval: 9 * time.Second})
 	keys := keysNamed("k", 300)
 	go func() {
-		for _, key := range keys {
-			producer.Add(key)
+		for i := range 300 {
+			producer.Add(fmt.Sprintf("k/%d", i))
 			time.Sleep(time.Millisecond)
 		}
 	}()
-	left := make(map[string]bool)
-	for _, key := range keys {
-		left[key] = true
-	}
 	began := time.Now()
-	for len(left) > 0 {
+	for left := keys; len(left) > 0; {
 		// On a machine with too much work, where no call takes less than that, they wait longer and longer.
 		patience := time.Duration(rand.IntN(3000)) * time.Microsecond * (1 + time.Since(began)/(5*time.Second))
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		key, err := q.GetContext(ctx)
 		cancel()
 		if err == nil {
-			delete(left, key)
+			left = slices.DeleteFunc(left, func(k string) bool { return k == key })
 			q.Done(key)
 		}
 		if time.Since(began) > 2*time.Minute {
@@ -173,15 +137,14 @@ func TestShardedGettersGiveUp(t *testing.T) {
 				return fmt.Errorf("asked %d, registered %v, sending %v", shard.requested, shard.session.asleep, shard.sending)
 			}
 		}
-		if q.mu.requested != 0 || q.mu.getters.Len() != 0 || len(q.mu.held) != 0 {
-			return fmt.Errorf("asked %d, getters %d, held %d", q.mu.requested, q.mu.getters.Len(), len(q.mu.held))
+		if q.mu.requested != 0 || len(q.mu.getters) != 0 || len(q.mu.held) != 0 {
+			return fmt.Errorf("asked %d, getters %d, held %d", q.mu.requested, len(q.mu.getters), len(q.mu.held))
 		}
 		return nil
 	})
 	for _, key := range keysNamed("last", 20) {
 		producer.Add(key)
-		mustGet(t, q, key)
-		q.Done(key)
+		getEach(t, q, key)
 	}
 }
 
@@ -190,8 +153,8 @@ func TestWakeUpsLost(t *testing.T) {
 	s := startServer(t)
 	client, f := s.faultyClient()
 	f.unwakeable.Store(true)
-	q := newTestQueue(t, client, Config[string]{Logger: discard, PollInterval: 300 * time.Millisecond})
-	producer := newTestQueue(t, s.client(), Config[string]{Logger: discard})
+	q := newTestQueue(t, client, Config[string]{PollInterval: 300 * time.Millisecond})
+	producer := newTestQueue(t, s.client(), Config[string]{})
 	for range 3 {
 		handleWhileAsleep(t, s, q, "x", func() { producer.Add("x") })
 	}
@@ -199,10 +162,9 @@ func TestWakeUpsLost(t *testing.T) {
 
 // A wake-up that comes for a getter which gave up goes on to another replica.
 func TestWakeUpOfGetterThatGaveUp(t *testing.T) {
-	s := startServer(t)
-	client, f := s.faultyClient()
-	config := Config[string]{Logger: discard, PollInterval: 9 * time.Second}
-	q, other, producer := newTestQueue(t, client, config), newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
+	config := Config[string]{PollInterval: 9 * time.Second}
+	s, f, q, other := oneFaulty(t, config)
+	producer := newTestQueue(t, s.client(), config)
 	for range 15 { // The server wakes one of the two at random.
 		ctx, cancel := context.WithCancel(context.Background())
 		gaveUp := make(chan error, 1)
@@ -222,19 +184,11 @@ func TestWakeUpOfGetterThatGaveUp(t *testing.T) {
 		waitForSleepers(t, s.client(), 2)
 		f.gate.Lock() // The server does not hear that the getter gives up.
 		cancel()
-		if err := <-gaveUp; !errors.Is(err, context.Canceled) {
-			t.Fatalf("GetContext() = %v", err)
-		}
-		if err := producer.AddContext(within(t, 5*time.Second), "x"); err != nil {
-			t.Fatal(err)
-		}
+		wantErr(t, <-gaveUp, context.Canceled)
+		must(t, producer.AddContext(within(t, 5*time.Second), "x"))
 		f.gate.Unlock()
-		if err := <-came; err != nil {
-			t.Fatalf("the key has not come: %v", err)
-		}
-		if err := other.Flush(within(t, 5*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, <-came)
+		flush(t, other)
 		waitForSleepers(t, s.client(), 0)
 	}
 }

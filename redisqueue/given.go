@@ -27,7 +27,6 @@ const maxReason = 1000
 // Forget), retried or dropped, or Config.GivenUpLimit or Config.GivenUpAge is reached. It changes nothing else. It does not
 // block. After shutdown it does nothing, as Add. Package worker calls it.
 func (q *Queue[T]) GiveUp(item T, attempts int, err error) {
-	encoded, s := q.locate(item)
 	reason := "no error"
 	if err != nil {
 		reason = err.Error()
@@ -35,24 +34,21 @@ func (q *Queue[T]) GiveUp(item T, attempts int, err error) {
 	if len(reason) > maxReason {
 		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.mu.ending.over {
-		s.enqueueLocked(giveUp(encoded, attempts, reason))
-	}
+	q.enqueue(item, func(s *shard[T], encoded string) uint64 {
+		arg := fmt.Sprintf("g%016d%s%d %s", len(encoded), encoded, max(attempts, 0), reason)
+		return s.enqueueLocked(&op{kind: opOther, arg: arg})
+	})
 }
 
 // GivenUp returns up to limit keys that were given up, the latest first. It returns an error if the server does not answer or
 // ctx ends, with what it has until then. It works after shutdown too.
 func (q *Queue[T]) GivenUp(ctx context.Context, limit int) (keys []GivenUp[T], err error) {
 	for _, s := range q.shards {
-		var ofShard []GivenUp[T]
 		err = s.read(ctx, listGivenUp, limit, func(k rawKey) {
 			if item, err := q.decode(k.encoded); err == nil {
-				ofShard = append(ofShard, givenUpKey(item, k))
+				keys = append(keys, givenUpKey(item, k))
 			}
 		})
-		keys = append(keys, ofShard...)
 		if err != nil {
 			break
 		}
@@ -142,7 +138,7 @@ func (q *Queue[T]) toAllShards(arg string) {
 		return
 	}
 	for _, s := range q.shards {
-		s.enqueueLocked(op{kind: opOther, arg: arg})
+		s.enqueueLocked(&op{kind: opOther, arg: arg})
 	}
 }
 
@@ -152,16 +148,14 @@ func (q *Queue[T]) toAllShards(arg string) {
 func (q *Queue[T]) SetAside(ctx context.Context, limit int) (encoded []string, total int, err error) {
 	for _, s := range q.shards {
 		n, err := q.client.SCard(ctx, s.names.aside()).Result()
-		if err != nil {
-			return encoded, total, fmt.Errorf("redisqueue: %w", err)
-		}
 		total += int(n)
 		if limit > len(encoded) && n > 0 {
-			some, err := q.client.SRandMemberN(ctx, s.names.aside(), int64(limit-len(encoded))).Result()
-			if err != nil {
-				return encoded, total, fmt.Errorf("redisqueue: %w", err)
-			}
+			var some []string
+			some, err = q.client.SRandMemberN(ctx, s.names.aside(), int64(limit-len(encoded))).Result()
 			encoded = append(encoded, some...)
+		}
+		if err != nil {
+			return encoded, total, fmt.Errorf("redisqueue: %w", err)
 		}
 	}
 	return encoded, total, nil

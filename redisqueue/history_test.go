@@ -3,7 +3,6 @@ package redisqueue
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -14,8 +13,6 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 )
-
-var discard = slog.New(slog.DiscardHandler)
 
 // history is what some replicas did with a few keys. Each key has versions: a producer writes one and then adds the key,
 // and a handler reads the version when it starts.
@@ -31,9 +28,8 @@ type history struct {
 	handlings map[string][]handling
 	quiet     atomic.Bool // producers end
 	short     bool        // no handler takes longer than a lease
-	// killer is a key whose handler ends its replica, which kill does.
-	killer string
-	kill   func(replica int)
+	killer    string      // a key whose handler ends its replica
+	dead      chan int    // the replicas that it has ended
 
 	// With replicas in processes of their own: what a handler reads the version with, and calls in the end, and what the
 	// producer calls.
@@ -53,7 +49,7 @@ type handling struct {
 func newHistory(t *testing.T, keys int) *history {
 	h := &history{
 		t: t, keys: keysNamed("key", keys), began: time.Now(), written: make(map[string]int), confirmed: make(map[string]int),
-		seen: make(map[string]int), handlings: make(map[string][]handling),
+		seen: make(map[string]int), handlings: make(map[string][]handling), dead: make(chan int, 1000),
 	}
 	h.version, h.handled, h.wrote = h.latest, h.record, func(string, int) {}
 	return h
@@ -76,19 +72,6 @@ func (h *history) record(key string, did handling, version int) {
 	h.handlings[key] = append(h.handlings[key], did)
 }
 
-// handledAtLeast returns an error if fewer keys were handed out.
-func (h *history) handledAtLeast(n int) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, all := range h.handlings {
-		n -= len(all)
-	}
-	if n > 0 {
-		return fmt.Errorf("%d hand-outs are missing", n)
-	}
-	return nil
-}
-
 func (h *history) write(key string) (version int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -102,12 +85,12 @@ func (h *history) confirm(key string, version int) {
 	h.confirmed[key] = max(h.confirmed[key], version)
 }
 
-// work gets and handles keys until q is shut down or ctx ends.
-func (h *history) work(ctx context.Context, replica int, q *Queue[string], random *rand.Rand) {
+// work gets and handles keys until q is shut down or ctx ends, or until it gets the killer.
+func (h *history) work(ctx context.Context, replica int, q *Queue[string], random *rand.Rand) (killed bool) {
 	for {
 		key, err := q.GetContext(ctx)
 		if err != nil {
-			return
+			return false
 		}
 		leased, release := q.Lease(ctx, key)
 		if key == h.killer {
@@ -117,8 +100,7 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 				q.Done(key)
 				continue
 			}
-			h.kill(replica)
-			return
+			return true
 		}
 		fence, _ := Fence(leased)
 		did := handling{replica: replica, fence: fence, start: time.Now()}
@@ -142,7 +124,7 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 		pause.Stop()
 		if ctx.Err() != nil {
 			release()
-			return // The replica is dead.
+			return false // The replica is dead.
 		}
 		if random.IntN(20) == 0 {
 			q.AddRateLimited(key)
@@ -183,19 +165,6 @@ func (h *history) produce(ctx context.Context, q *Queue[string], random *rand.Ra
 	}
 }
 
-// confirmedAtLeast returns an error if fewer adds were confirmed.
-func (h *history) confirmedAtLeast(n int) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, versions := range h.confirmed {
-		n -= versions
-	}
-	if n > 0 {
-		return fmt.Errorf("%d confirmed adds are missing", n)
-	}
-	return nil
-}
-
 // unhandled returns the keys whose last confirmed version no handler has read that was Done in time.
 func (h *history) unhandled() (keys []string) {
 	h.mu.Lock()
@@ -223,25 +192,35 @@ func (h *history) run(queues []*Queue[string], fault func()) {
 	fault()
 	h.quiet.Store(true)
 	producers.Wait()
-	eventually(h.t, time.Minute, func() error {
-		if left := h.unhandled(); len(left) > 0 {
-			return fmt.Errorf("never handled: %q; %+v", left, queues[0].Info())
-		}
-		return nil
-	})
+	h.waitUntilHandled()
 	for _, q := range queues {
 		if err := q.ShutDownContext(within(h.t, 30*time.Second)); err != nil {
 			h.t.Errorf("shutdown: %v, %+v", err, q.Info())
 		}
 	}
 	workers.Wait()
+	h.report()
+}
+
+// waitUntilHandled waits until all is handled that was confirmed.
+func (h *history) waitUntilHandled() {
+	h.t.Helper()
+	eventually(h.t, time.Minute, func() error {
+		if left := h.unhandled(); len(left) > 0 {
+			return fmt.Errorf("never handled: %q", left)
+		}
+		return nil
+	})
+}
+
+// report says what has happened, and whether it was right.
+func (h *history) report() {
+	h.t.Helper()
 	if err := h.check(); err != nil {
 		h.log()
 		h.t.Error(err)
 	}
-	var y tally
-	h.count(&y)
-	h.t.Logf("%d hand-outs, %d done while the lease lived, %d confirmed adds", y.handlings.Load(), y.accepted.Load(), y.confirmed.Load())
+	h.t.Log(h.tally())
 }
 
 // log prints all that handlers did, for a history that failed.

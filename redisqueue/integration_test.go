@@ -2,16 +2,11 @@ package redisqueue
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
-	"net"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -20,105 +15,73 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/worker"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 )
 
-// Package worker runs over the queue: two pools share keys, failed keys come again after their backoff, and are dropped
-// after too many failures; the end of a pool leaves the rest to the other.
+// Package worker runs over the queue: two pools share keys, failed keys come again after their backoff, and are given up
+// after too many failures, which all replicas count together; the end of a pool leaves the rest to the other.
 func TestWorker(t *testing.T) {
 	s := startServer(t)
-	const keys = 200
 	var mu sync.Mutex
-	handled, failures, dropped, pools := make(map[string]int), make(map[string]int), make(map[string]int), make(map[int]int)
-	running := make(map[string]bool)
+	handled, failures, pools := make(map[string]bool), make(map[string]int), make(map[int]bool)
 	both := make(chan struct{}) // Both pools have a key. Until then handlers wait, so that one pool does not handle all.
+	haveBoth := sync.OnceFunc(func() { close(both) })
 	errFailed := errors.New("failed")
-	handle := func(pool int) worker.Handler[string] {
-		return func(ctx context.Context, key string) error {
+	start := func(pool int) (stop func()) {
+		config := Config[string]{}
+		config.Backoff.Base = time.Millisecond
+		q := newTestQueue(t, s.client(), config)
+		handle := func(ctx context.Context, key string) error {
 			if _, ok := Fence(ctx); !ok {
 				t.Errorf("%s: the handler's context has no fence", key)
 			}
 			mu.Lock()
-			if running[key] {
-				t.Errorf("%s is with two handlers", key)
-			}
-			running[key] = true
-			if pools[pool]++; pools[pool] == 1 && len(pools) == 2 {
-				close(both)
-			}
-			fails := key == "bad" || strings.HasSuffix(key, "7") && failures[key] < 2
-			if fails {
-				failures[key]++
-			} else {
-				handled[key]++
+			defer mu.Unlock()
+			if pools[pool] = true; len(pools) == 2 {
+				haveBoth()
 			}
 			mu.Unlock()
 			<-both
-			time.Sleep(time.Millisecond)
 			mu.Lock()
-			running[key] = false
-			mu.Unlock()
-			if fails {
+			if key == "bad" || strings.HasSuffix(key, "7") && failures[key] < 2 {
+				failures[key]++
 				return errFailed
 			}
+			handled[key] = true
 			return nil
 		}
-	}
-	start := func(pool int) (stop func()) {
-		config := Config[string]{Logger: discard}
-		config.Backoff.Base = time.Millisecond
-		q := newTestQueue(t, s.client(), config)
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- worker.Run(ctx, q, handle(pool), worker.Options[string]{
-				Workers: 8, MaxRetries: 3, DrainTimeout: 5 * time.Second,
-				OnDrop: func(_ context.Context, r worker.Result[string]) { mu.Lock(); dropped[r.Key]++; mu.Unlock() },
-			})
+			ended <- worker.Run(ctx, q, handle, worker.Options[string]{Workers: 8, MaxRetries: 3, DrainTimeout: 5 * time.Second})
 		}()
 		return func() {
 			cancel()
-			select {
-			case err := <-ended:
-				if err != nil {
-					t.Errorf("Run() = %v", err)
-				}
-			case <-time.After(10 * time.Second):
-				t.Error("Run has not ended")
-			}
-			if err := q.ShutDownContext(within(t, 5*time.Second)); err != nil {
-				t.Error(err)
-			}
+			must(t, errors.Join(<-ended, q.ShutDownContext(within(t, 5*time.Second))))
 		}
 	}
 	stopFirst, stopSecond := start(1), start(2)
-	producer := newTestQueue(t, s.client(), Config[string]{Logger: discard})
-	for i, key := range keysNamed("order", keys) {
-		producer.Add(key)
-		if i == keys/2 {
-			if err := producer.Flush(within(t, 5*time.Second)); err != nil {
-				t.Fatal(err)
-			}
-			select {
-			case <-both:
-			case <-time.After(20 * time.Second):
-				t.Fatal("one of the pools gets no key")
-			}
-			stopFirst()
-		}
+	producer := newTestQueue(t, s.client(), Config[string]{})
+	keys := keysNamed("order", 200)
+	addAll(producer, "bad")
+	addAll(producer, keys[:100]...)
+	var given []GivenUp[string]
+	waitUntil(t, func() bool {
+		given, _ = producer.GivenUp(within(t, 5*time.Second), 10)
+		return len(given) == 1
+	})
+	if k := given[0]; k.Key != "bad" || k.Attempts != 4 || k.Reason != errFailed.Error() || time.Since(k.At) > time.Minute {
+		t.Errorf("GivenUp() = %+v", given)
 	}
-	producer.Add("bad")
-	eventually(t, 20*time.Second, func() error {
+	stopFirst()
+	addAll(producer, keys[100:]...)
+	waitUntil(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		if len(handled) != keys || dropped["bad"] != 1 {
-			return fmt.Errorf("%d keys are handled, dropped: %v", len(handled), dropped)
-		}
-		return nil
+		return len(handled) == len(keys)
 	})
 	stopSecond()
 	mu.Lock()
@@ -126,12 +89,8 @@ func TestWorker(t *testing.T) {
 	if failures["order/7"] != 2 || failures["bad"] != 4 {
 		t.Errorf("failures: %v", failures)
 	}
-	if st := freshStats(t, producer); st.Queued+st.Processing+st.Waiting != 0 {
-		t.Errorf("Stats() = %+v, want no keys", st)
-	}
-	if n := requeues(t, producer, "order/7"); n != 0 {
-		t.Errorf("%d failures of a key that was handled", n)
-	}
+	wantNoKeys(t, producer)
+	wantFailures(t, producer, "order/7", 0)
 }
 
 // Package prom exports the queue's series, and no gauges any more of a replica that has ended.
@@ -146,15 +105,10 @@ func TestProm(t *testing.T) {
 	q.GiveUp("given up", 3, nil)
 	waitUntil(t, func() bool { return q.Info().Errors > 0 })
 	f.down.Store(false)
-	if err := q.Flush(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	mustGet(t, q, "failing")
-	q.Done("failing")
+	flush(t, q)
+	getEach(t, q, "failing")
 	failures := float64(q.Info().Errors)
-	for _, key := range keysNamed("k", 5) {
-		q.Add(key)
-	}
+	addAll(q, keysNamed("k", 5)...)
 	q.AddAfter("later", time.Hour)
 	mustGet(t, q, "k/0")
 	mustGet(t, q, "k/1")
@@ -198,9 +152,7 @@ func TestProm(t *testing.T) {
 	q.Done("k/1")
 	endQueue(t, q)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, family := range families {
 		if family.GetMetric()[0].Gauge != nil {
 			t.Errorf("%s of a replica that has ended", family.GetName())
@@ -208,76 +160,21 @@ func TestProm(t *testing.T) {
 	}
 }
 
-// Package debug shows the queue, as a page and as JSON.
-func TestDebug(t *testing.T) {
-	q := newTestQueue(t, startServer(t).client(), Config[string]{Name: "orders", Logger: discard})
-	q.Add("held/1")
-	mustGet(t, q, "held/1")
-	q.Add("queued/1")
-	q.AddAfter("waiting/1", time.Hour)
-	q.AddRateLimited("failing/1")
-	q.GiveUp("givenup/1", 3, errors.New("the card was declined"))
-	must(t, q.Flush(within(t, 10*time.Second)))
-	h := debug.NewHandler(debug.Options{})
-	defer h.Close()
-	debug.Register(h, "orders", q)
-	get := func(query string) string {
-		t.Helper()
-		r := httptest.NewRecorder()
-		h.ServeHTTP(r, httptest.NewRequest("GET", "/?"+query, nil))
-		if r.Code != 200 {
-			t.Fatalf("%s: %d %s", query, r.Code, r.Body)
-		}
-		return r.Body.String()
-	}
-	for _, query := range []string{"", "format=json"} {
-		if list := get(query); !strings.Contains(list, "orders") {
-			t.Errorf("%q does not list the queue: %.500s", query, list)
-		}
-	}
-	for _, query := range []string{"queue=orders", "queue=orders&format=json"} {
-		page := get(query)
-		for _, key := range []string{"held/1", "queued/1", "waiting/1", "failing/1", "givenup/1", "the card was declined", "1 shards, keys: string"} {
-			if !strings.Contains(page, key) {
-				t.Errorf("%q does not show %s: %.2000s", query, key, page)
-			}
-		}
-	}
-	if one := get("queue=orders&key=waiting/1&format=json"); !strings.Contains(one, "waiting") {
-		t.Errorf("one key: %s", one)
-	}
-	q.Done("held/1")
-}
-
 // selfSigned writes a certificate for 127.0.0.1 and its key, and returns their files and the pool that trusts it.
 func selfSigned(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if err := errors.Join(os.WriteFile(certFile, certPEM, 0o600),
-		os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600)); err != nil {
-		t.Fatal(err)
+	web := httptest.NewTLSServer(nil)
+	defer web.Close()
+	key, err := x509.MarshalPKCS8PrivateKey(web.TLS.Certificates[0].PrivateKey)
+	must(t, err)
+	certFile, keyFile = filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	for file, block := range map[string]*pem.Block{
+		certFile: {Type: "CERTIFICATE", Bytes: web.Certificate().Raw}, keyFile: {Type: "PRIVATE KEY", Bytes: key},
+	} {
+		must(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
 	}
 	pool = x509.NewCertPool()
-	pool.AppendCertsFromPEM(certPEM)
+	pool.AddCert(web.Certificate())
 	return certFile, keyFile, pool
 }
 
@@ -291,20 +188,9 @@ func TestTLS(t *testing.T) {
 	}
 	s.start()
 	t.Cleanup(s.kill)
-	q, other := newTestQueue(t, s.client(), Config[string]{Logger: discard}), newTestQueue(t, s.client(), Config[string]{Logger: discard})
-	came := make(chan struct{})
-	go func() {
-		defer close(came)
-		mustGet(t, other, "x") // woken by a blocking read
-		other.Done("x")
-	}()
-	waitForSleepers(t, s.client(), 1)
-	if err := q.AddContext(within(t, 5*time.Second), "x"); err != nil {
-		t.Fatal(err)
-	}
-	<-came
-	plain := redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1})
-	defer plain.Close()
+	q, other := newTestQueue(t, s.client(), Config[string]{}), newTestQueue(t, s.client(), Config[string]{})
+	handleWhileAsleep(t, s, other, "x", func() { must(t, q.AddContext(within(t, 5*time.Second), "x")) })
+	plain := newClient(t, &redis.Options{Addr: s.addr, MaxRetries: -1})
 	if _, err := New(within(t, 5*time.Second), plain, Config[string]{Name: "test"}); err == nil {
 		t.Error("New() without TLS returns no error")
 	}

@@ -7,6 +7,8 @@ import (
 	mathrand "math/rand/v2"
 	"strings"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // filler is what batch.lua puts into hashes and sorted sets.
@@ -30,18 +32,17 @@ const (
 	opKinds
 )
 
-// op is an operation as batch.lua reads it.
+// op is an operation of the buffer.
 type op struct {
 	kind opKind
-	arg  string
-	// encoded is the key of a plain add, which further adds of the key are merged into.
-	encoded string
-	plain   bool
+	arg  string // as batch.lua reads it; that of a plain add is made when it is sent
 	// seq is the operation's place among all of its shard.
 	seq    uint64
 	answer func(n int) // is called with the server's answer, under the lock
-	done   bool        // a Done, and not a key that is handed back
-	why    *why        // of an add with causes, from which arg is made
+	// A plain add has the key, and what further adds of the key have brought; quiet, if all of them were.
+	plain, quiet bool
+	encoded      string
+	causes       workqueue.Causes
 }
 
 // work is how much the operation costs the server, in plain adds.
@@ -57,25 +58,15 @@ func (o *op) work() int {
 	return 1
 }
 
-func addLater(encoded string, delay time.Duration) op {
-	micros := (uint64(delay) + 999) / 1000
-	return op{kind: opAdd, arg: fmt.Sprintf("l%016d%s", micros, encoded)}
-}
-
-func addRateLimited(encoded string) op {
+func addRateLimited(encoded string) *op {
 	// The server's own random numbers are the same in every script.
-	return op{kind: opAdd, arg: fmt.Sprintf("r%.14f%s", min(mathrand.Float64(), 0.99999999999999), encoded)}
-}
-
-// giveUp returns the operation that keeps a key that was given up.
-func giveUp(encoded string, attempts int, reason string) op {
-	return op{kind: opOther, arg: fmt.Sprintf("g%016d%s%d %s", len(encoded), encoded, max(attempts, 0), reason)}
+	return &op{kind: opAdd, arg: fmt.Sprintf("r%.14f%s", min(mathrand.Float64(), 0.99999999999999), encoded)}
 }
 
 // aboutHeld returns an operation on a key that is held: d for Done, b to hand it back, u to set it aside, w to ask whether it was
 // added again.
-func aboutHeld(code, fence, encoded string) op {
-	return op{kind: opHeld, arg: code + fence + encoded, done: code == "d"}
+func aboutHeld(code string, key handedOut) *op {
+	return &op{kind: opHeld, arg: code + key.fence + key.encoded}
 }
 
 func newSession() string {
@@ -84,72 +75,63 @@ func newSession() string {
 	return base64.RawURLEncoding.EncodeToString(random[:])
 }
 
-// addLocked puts an add into the buffer, unless one of the same key is there. It returns the seq of the one that is there,
-// and false after shutdown.
+// addLocked puts an add into the buffer, unless one of the same key is there. It returns the seq of the one that is there.
 //
 // The older add need not move to the end. The server has executed nothing of the buffer, so no worker has the key because of
 // that add; and if a worker has the key, its Done, which may stand behind the add, queues the key again.
-func (s *shard[T]) addLocked(encoded string) (seq uint64, ok bool) {
-	return s.addWhyLocked(encoded, nil)
-}
+func (s *shard[T]) addLocked(encoded string) (seq uint64) { return s.addCauseLocked(encoded, nil) }
 
-// addWhyLocked is addLocked with causes, if w is not nil.
-func (s *shard[T]) addWhyLocked(encoded string, w *why) (seq uint64, ok bool) {
-	if s.q.mu.ending.over {
-		return 0, false
-	}
-	if len(s.watched) > 0 && (w == nil || !w.quiet) {
+// addCauseLocked is addLocked with a cause, if that is not nil.
+func (s *shard[T]) addCauseLocked(encoded string, cause *workqueue.Cause) (seq uint64) {
+	quiet := cause != nil && cause.Quiet
+	if len(s.watched) > 0 && !quiet {
 		s.addedAgainLocked(encoded)
 	}
-	if seq, merged := s.adds[encoded]; merged {
-		if w != nil || s.withCauses > 0 {
-			s.mergeLocked(seq, w)
+	o := s.adds[encoded]
+	if o == nil {
+		o = &op{kind: opAdd, plain: true, encoded: encoded, quiet: true}
+		s.adds[encoded] = o
+		s.enqueueLocked(o)
+		s.drained = false
+	}
+	o.quiet = o.quiet && quiet
+	if cause != nil {
+		o.causes = o.causes.Plus(*cause)
+	}
+	return o.seq
+}
+
+// after returns an add with a delay, for enqueue and confirm.
+func after[T comparable](delay time.Duration) func(s *shard[T], encoded string) (seq uint64) {
+	return func(s *shard[T], encoded string) uint64 {
+		s.q.mu.totals.stats.Retries++
+		if delay <= 0 {
+			return s.addLocked(encoded)
 		}
-		return seq, true
+		micros := (uint64(delay) + 999) / 1000
+		return s.enqueueLocked(&op{kind: opAdd, arg: fmt.Sprintf("l%016d%s", micros, encoded)})
 	}
-	s.enqueueLocked(op{kind: opAdd, plain: true, arg: "a" + encoded, encoded: encoded, why: w})
-	s.drained = false
-	s.adds[encoded] = s.numbered
-	if w != nil {
-		s.withCauses++
-	}
-	return s.numbered, true
 }
 
-func (s *shard[T]) addAfterLocked(encoded string, duration time.Duration) (seq uint64, ok bool) {
-	if s.q.mu.ending.over {
-		return 0, false
-	}
-	s.q.mu.totals.retries++
-	if duration <= 0 {
-		return s.addLocked(encoded)
-	}
-	s.enqueueLocked(addLater(encoded, duration))
-	return s.numbered, true
-}
-
-func (s *shard[T]) addRateLimitedLocked(encoded string) (seq uint64, ok bool) {
-	if s.q.mu.ending.over {
-		return 0, false
-	}
-	s.q.mu.totals.retries++
-	s.enqueueLocked(addRateLimited(encoded))
-	return s.numbered, true
+func (s *shard[T]) addRateLimitedLocked(encoded string) (seq uint64) {
+	s.q.mu.totals.stats.Retries++
+	return s.enqueueLocked(addRateLimited(encoded))
 }
 
 // enqueueLocked numbers an operation and sends it, now or after the call in flight.
-func (s *shard[T]) enqueueLocked(o op) {
+func (s *shard[T]) enqueueLocked(o *op) (seq uint64) {
 	s.numbered++
 	o.seq = s.numbered
 	s.pending[o.kind]++
 	s.ops = append(s.ops, o)
 	s.kickLocked()
+	return o.seq
 }
 
 // takeLocked moves operations into b, within the bounds of a batch and without adds if b has none.
 func (s *shard[T]) takeLocked(b *batch) {
 	size, work := 0, b.want
-	var kept []op
+	var kept []*op
 	seen := 0
 	for _, o := range s.ops {
 		if work >= maxWork || size >= maxBytes {
@@ -160,16 +142,13 @@ func (s *shard[T]) takeLocked(b *batch) {
 			kept = append(kept, o)
 			continue
 		}
-		if o.why != nil {
-			o.arg = o.why.arg(o.encoded)
-			s.withCauses--
+		if o.plain {
+			o.arg = o.plainArg()
+			delete(s.adds, o.encoded)
 		}
 		work += o.work()
 		size += len(o.arg)
 		b.ops = append(b.ops, o)
-		if o.plain {
-			delete(s.adds, o.encoded)
-		}
 		s.pending[o.kind]--
 	}
 	clear(s.ops[:seen])
@@ -180,20 +159,16 @@ func (s *shard[T]) takeLocked(b *batch) {
 }
 
 // putBackLocked undoes takeLocked, for operations that were not executed.
-func (s *shard[T]) putBackLocked(ops []op) {
-	merged := make([]op, 0, len(ops)+len(s.ops))
+func (s *shard[T]) putBackLocked(ops []*op) {
+	merged := make([]*op, 0, len(ops)+len(s.ops))
 	rest := s.ops
 	for _, o := range ops {
 		for len(rest) > 0 && rest[0].seq < o.seq {
 			merged, rest = append(merged, rest[0]), rest[1:]
 		}
 		merged = append(merged, o)
-		if o.plain {
-			// An add of the key may have come meanwhile. That it is executed twice does no harm.
-			s.adds[o.encoded] = max(o.seq, s.adds[o.encoded])
-		}
-		if o.why != nil {
-			s.withCauses++
+		if o.plain && s.adds[o.encoded] == nil {
+			s.adds[o.encoded] = o // Otherwise an add of the key has come meanwhile. That it is executed twice does no harm.
 		}
 		s.pending[o.kind]++
 	}

@@ -18,50 +18,37 @@ const firstPause = 10 * time.Millisecond
 
 func nextPause(d time.Duration) time.Duration { return min(2*d, time.Second) }
 
-// fullness is about a server that refuses adds because its memory is full.
-type fullness struct {
-	full    bool
-	since   time.Time
-	retryAt time.Time // when adds are tried again
-	timer   *time.Timer
-}
-
 // fullRetry is how often adds are tried on a full server.
 const fullRetry = 250 * time.Millisecond
 
-func (f *fullness) refusesAddsAt(now time.Time) bool { return f.full && now.Before(f.retryAt) }
+// refusesAddsAt reports whether the server has refused adds a moment ago, because its memory is full.
+func (s *shard[T]) refusesAddsAt(now time.Time) bool { return now.Before(s.retryAddsAt) }
 
 // fullLocked notes whether the server's memory was full when it executed b, and puts the adds back that it has not executed. It
 // reports whether it is time to drop them: after a shutdown, when the server has been full for a lease.
 func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
-	if !r.full {
-		s.full.full = false
+	if r.status != "FULL" {
+		s.fullSince, s.retryAddsAt = time.Time{}, time.Time{}
 		return false
 	}
-	if !s.full.full {
-		s.full.full, s.full.since = true, now
+	if s.fullSince.IsZero() {
+		s.fullSince = now
 	}
-	refused := slices.DeleteFunc(b.ops, func(o op) bool { return o.kind != opAdd })
+	refused := slices.DeleteFunc(b.ops, func(o *op) bool { return o.kind != opAdd })
 	if len(refused) > 0 || !b.noAdds {
-		s.full.retryAt = now.Add(fullRetry)
+		s.retryAddsAt = now.Add(fullRetry)
 	}
 	if len(refused) == 0 {
 		return false
 	}
 	s.putBackLocked(refused)
-	q := s.q
-	lease := q.config.Lease
-	return q.mu.ending.stopping && len(q.mu.held) == 0 && s.pending[opHeld] == 0 &&
-		now.Sub(q.mu.ending.since) >= lease && now.Sub(s.full.since) >= lease
+	return s.pending[opHeld] == 0 && s.q.givesUpLocked(s.fullSince)
 }
 
 // scheduleAddsLocked lets adds be tried again on a full server.
 func (s *shard[T]) scheduleAddsLocked(now time.Time) {
-	if s.full.full && len(s.ops) > 0 && !s.q.mu.ending.over {
-		if s.full.timer != nil {
-			s.full.timer.Stop()
-		}
-		s.full.timer = time.AfterFunc(s.full.retryAt.Sub(now), s.kick)
+	if !s.fullSince.IsZero() && len(s.ops) > 0 && !s.q.mu.ending.over {
+		s.timers.adds.Reset(s.retryAddsAt.Sub(now))
 	}
 }
 
@@ -82,7 +69,7 @@ func (s *shard[T]) noteError(err error) {
 	q.mu.Lock()
 	first := s.outage == nil
 	s.outage = err
-	q.mu.totals.errors++
+	q.mu.totals.info.Errors++
 	q.mu.Unlock()
 	if first {
 		q.config.Logger.Error("The queue's server fails", "queue", q.config.Name, "err", err)
@@ -94,8 +81,8 @@ func (s *shard[T]) noteError(err error) {
 
 // answered notes that the server has executed a batch, or all but the adds.
 func (s *shard[T]) answered(b *batch, r *reply) {
-	if r.full {
-		if slices.ContainsFunc(b.ops, func(o op) bool { return o.kind == opAdd }) {
+	if r.status == "FULL" {
+		if slices.ContainsFunc(b.ops, func(o *op) bool { return o.kind == opAdd }) {
 			s.noteError(errFull)
 		}
 		return
@@ -125,38 +112,35 @@ func (q *Queue[T]) report(what string, err error) {
 	}
 }
 
-// pause waits before the server is asked again. It returns false if the replica is shut down, its workers hold no keys, and
-// it has waited for longer than a lease since both became so, and since that time.
+// pause waits before the server is asked again, and reports whether it should be, after attempts since that time.
 func (q *Queue[T]) pause(d time.Duration, since time.Time) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-q.ended:
 		return false
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.mu.ending.stopping || len(q.mu.held) > 0 {
-		return true
-	}
-	from := q.mu.ending.since
-	if since.After(from) {
-		from = since
-	}
-	return time.Since(from) < q.config.Lease
+	return !q.givesUpLocked(since)
+}
+
+// givesUpLocked reports whether the replica is shut down, its workers hold no keys, and a lease has passed since both became so,
+// and since that time.
+func (q *Queue[T]) givesUpLocked(since time.Time) bool {
+	e, lease := &q.mu.ending, q.config.Lease
+	return e.stopping && len(q.mu.held) == 0 && time.Since(e.since) >= lease && time.Since(since) >= lease
 }
 
 // dropUnsentLocked drops what the server has not received, after it has not answered for a lease since the shutdown.
-func (s *shard[T]) dropUnsentLocked(b *batch) losses {
+func (s *shard[T]) dropUnsentLocked(b *batch) {
 	for _, o := range append(b.ops, s.ops...) {
 		if o.kind == opAdd {
-			s.q.mu.totals.dropped++
+			s.q.mu.totals.stats.Dropped++
 		}
 		s.q.mu.ending.dropped = true
 	}
-	s.ops, s.pending, s.withCauses = nil, [opKinds]int{}, 0
+	s.ops, s.pending = nil, [opKinds]int{}
 	clear(s.adds)
 	s.failConfirmationsLocked()
-	return s.endSessionLocked()
+	s.endSessionLocked()
 }

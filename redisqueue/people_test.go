@@ -15,54 +15,30 @@ import (
 
 // A pause holds for all replicas and all shards, until one of them resumes. Sleeping getters get the keys then at once.
 func TestPause(t *testing.T) {
-	s := startServer(t)
-	config := Config[string]{Logger: discard, Shards: 2, PollInterval: 9 * time.Second}
-	q, other := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
-	q.Add("held")
-	mustGet(t, q, "held")
+	_, q, other := twoReplicas(t, Config[string]{Shards: 2, PollInterval: 9 * time.Second})
+	addAndGet(t, q, "held")
 	other.Pause()
-	ctx := within(t, 20*time.Second)
-	if err := other.Flush(ctx); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, other)
 	keys := keysNamed("k", 20)
-	for _, key := range keys {
-		q.Add(key)
-	}
+	addAll(q, keys...)
 	q.Done("held")
-	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-	defer cancel()
-	if key, err := q.GetContext(short); err == nil {
-		t.Fatalf("got %q from a queue that is paused", key)
-	}
+	getNothing(t, q, 200*time.Millisecond)
 	if st := freshStats(t, q); !st.Paused || st.Queued != 20 || st.OldestQueued <= 0 {
 		t.Errorf("Stats() = %+v, want a paused queue with 20 keys", st)
 	}
-	got := make(chan string, len(keys))
-	for range keys {
-		go func() {
-			key, err := q.GetContext(ctx)
-			if err == nil {
-				q.Done(key)
-			}
-			got <- key
-		}()
-	}
-	waitUntil(t, func() bool { return q.waitingGetters() == len(keys) })
+	came := make(chan struct{})
+	go func() {
+		defer close(came)
+		getEach(t, q, keys...)
+	}()
+	waitForGetters(t, q, 1)
 	before := q.Info().Calls
 	time.Sleep(300 * time.Millisecond)
 	if n := q.Info().Calls - before; n > 10 {
 		t.Errorf("%d calls while the queue is paused", n)
 	}
 	other.Resume()
-	var all []string
-	for range keys {
-		all = append(all, <-got)
-	}
-	slices.Sort(all)
-	if slices.Sort(keys); !slices.Equal(all, keys) {
-		t.Errorf("got %q", all)
-	}
+	<-came
 	if st := freshStats(t, other); st.Paused {
 		t.Error("the queue is still paused")
 	}
@@ -70,19 +46,15 @@ func TestPause(t *testing.T) {
 
 // A removed key is gone from every state, on all replicas; a worker that holds it keeps it, and it does not come again.
 func TestRemove(t *testing.T) {
-	s := startServer(t)
-	q, other := newTestQueue(t, s.client(), Config[string]{Logger: discard}), newTestQueue(t, s.client(), Config[string]{Logger: discard})
+	s, q, other := twoReplicas(t, Config[string]{})
 	ctx := within(t, 20*time.Second)
-	q.Add("held")
-	mustGet(t, q, "held")
+	addAndGet(t, q, "held")
 	q.Add("held")
 	q.Add("first")
 	q.Add("queued")
 	q.AddAfter("waiting", time.Hour)
 	q.AddRateLimited("queued")
-	if err := q.Flush(ctx); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, q)
 	for _, key := range []string{"held", "queued", "waiting"} {
 		if found, err := other.Remove(ctx, key); !found || err != nil {
 			t.Errorf("Remove(%q) = %v, %v", key, found, err)
@@ -94,39 +66,27 @@ func TestRemove(t *testing.T) {
 	if st := freshStats(t, q); st.Queued != 1 || st.Processing != 1 || st.Again != 0 || st.Waiting != 0 {
 		t.Errorf("Stats() = %+v, want a queued key and one that is held", st)
 	}
-	if n := requeues(t, q, "queued"); n != 0 {
-		t.Errorf("%d failures of a removed key", n)
-	}
-	mustGet(t, q, "first")
-	q.Done("first")
+	wantFailures(t, q, "queued", 0)
+	getEach(t, q, "first")
 	q.Done("held")
 	q.Add("queued")
-	mustGet(t, q, "queued")
-	q.Done("queued")
-	if err := checkInvariants(s.client(), q); err != nil {
-		t.Error(err)
-	}
+	getEach(t, q, "queued")
+	must(t, checkInvariants(s.client(), q))
 }
-
-// callingCodec calls a function whenever it has decoded a key.
-type callingCodec struct{ decoded func() }
-
-func (callingCodec) Encode(key string) (string, error) { return key, nil }
-
-func (c callingCodec) Decode(encoded string) (string, error) { c.decoded(); return encoded, nil }
 
 // If the server stops answering, GivenUp returns the latest of what it has, and no more keys than asked for.
 func TestGivenUpPartly(t *testing.T) {
 	ctx, cancel := context.WithCancel(within(t, 20*time.Second))
 	decoded := 0
-	q := newTestQueue(t, startServer(t).client(), Config[string]{Logger: discard, Shards: 3, Codec: callingCodec{func() {
+	q := newTestQueue(t, startServer(t).client(), Config[string]{Shards: 3, Codec: decoding(func(encoded string) (string, error) {
 		if decoded++; decoded == 4 {
 			cancel() // Two of three shards have answered.
 		}
-	}}})
+		return encoded, nil
+	})})
 	for i := range 40 {
 		q.GiveUp(fmt.Sprint(i), 1, nil)
-		must(t, q.Flush(ctx))
+		flush(t, q)
 	}
 	given, err := q.GivenUp(ctx, 2)
 	if !errors.Is(err, context.Canceled) || len(given) != 2 || given[0].At.Before(given[1].At) {
@@ -137,21 +97,13 @@ func TestGivenUpPartly(t *testing.T) {
 // Keys that were given up are kept for all replicas, not too many and not forever, until they are tried again or dropped, or
 // succeed after all.
 func TestGivenUp(t *testing.T) {
-	s := startServer(t)
-	config := Config[string]{Name: "test", Logger: discard, GivenUpLimit: 5, GivenUpAge: time.Hour}
-	if err := config.complete(0); err != nil {
-		t.Fatal(err)
-	}
-	q := newQueue(s.client(), config, shiftedScripts())
-	t.Cleanup(func() { endQueue(t, q) })
+	q := newShiftedQueue(t, startServer(t).client(), Config[string]{GivenUpLimit: 5, GivenUpAge: time.Hour})
 	ctx := within(t, 20*time.Second)
 	list := func() (keys []string) {
 		t.Helper()
 		freshStats(t, q)
 		given, err := q.GivenUp(ctx, 100)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, k := range given {
 			keys = append(keys, k.Key)
 		}
@@ -163,9 +115,7 @@ func TestGivenUp(t *testing.T) {
 	}
 	for i := range 8 {
 		q.GiveUp(fmt.Sprint("key ", i), i, errors.New(strings.Repeat("x", 2000)))
-		if err := q.Flush(ctx); err != nil {
-			t.Fatal(err)
-		}
+		flush(t, q)
 	}
 	if got := list(); !slices.Equal(got, []string{"key 3", "key 4", "key 5", "key 6", "key 7"}) {
 		t.Errorf("GivenUp() = %q", got)
@@ -173,17 +123,13 @@ func TestGivenUp(t *testing.T) {
 	if given, err := q.GivenUp(ctx, 1); err != nil || len(given) != 1 || given[0].Key != "key 7" || given[0].Attempts != 7 || len(given[0].Reason) > 1100 {
 		t.Errorf("GivenUp(1) = %+v, %v", given, err)
 	}
-	if found, err := q.DropGivenUp(ctx, "key 3"); !found || err != nil {
-		t.Errorf("DropGivenUp() = %v, %v", found, err)
+	dropped, err1 := q.DropGivenUp(ctx, "key 3")
+	retried, err2 := q.Retry(ctx, "key 4")
+	again, err3 := q.Retry(ctx, "key 4")
+	if must(t, errors.Join(err1, err2, err3)); !dropped || !retried || again {
+		t.Errorf("dropped: %v, retried: %v, and again: %v", dropped, retried, again)
 	}
-	if found, err := q.Retry(ctx, "key 4"); !found || err != nil {
-		t.Errorf("Retry() = %v, %v", found, err)
-	}
-	if found, err := q.Retry(ctx, "key 4"); found || err != nil {
-		t.Errorf("Retry() again = %v, %v", found, err)
-	}
-	mustGet(t, q, "key 4")
-	q.Done("key 4")
+	getEach(t, q, "key 4")
 	q.Forget("key 5") // It has succeeded after all.
 	if got := list(); !slices.Equal(got, []string{"key 6", "key 7"}) {
 		t.Errorf("GivenUp() = %q", got)
@@ -191,10 +137,8 @@ func TestGivenUp(t *testing.T) {
 	// A tool that knows nothing of the limits deletes nothing.
 	shiftClock(t, q.client, 2*time.Hour)
 	tool, err := Attach(ctx, q.client, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tool.scripts = q.scripts
+	must(t, err)
+	tool.script = q.script
 	freshStats(t, tool)
 	if given, err := tool.GivenUp(ctx, 10); err != nil || len(given) != 2 {
 		t.Errorf("GivenUp() for a tool = %+v, %v", given, err)
@@ -208,12 +152,9 @@ func TestGivenUp(t *testing.T) {
 
 // One key, and all keys in steps.
 func TestKeyReader(t *testing.T) {
-	s := startServer(t)
-	q := newTestQueue(t, s.client(), Config[string]{Logger: discard, Shards: 3})
-	ctx := within(t, 20*time.Second)
+	q := newTestQueue(t, startServer(t).client(), Config[string]{Shards: 3})
 	want := map[string]workqueue.KeyState{}
-	q.Add("held")
-	mustGet(t, q, "held")
+	addAndGet(t, q, "held")
 	q.AddAfter("held", time.Hour)
 	q.Add("held")
 	want["held processing"], want["held waiting"] = "", ""
@@ -226,9 +167,7 @@ func TestKeyReader(t *testing.T) {
 		q.AddAfter(key, time.Hour)
 		want[key+" waiting"] = ""
 	}
-	if err := q.Flush(ctx); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, q)
 	waitUntil(t, func() bool {
 		freshStats(t, q)
 		k, found := q.SnapshotKey("failing")
@@ -267,6 +206,14 @@ func TestKeyReader(t *testing.T) {
 	q.Done("held")
 }
 
+type watcher struct {
+	workqueue.MetricsProvider
+	stats func() workqueue.Stats
+}
+
+func (w *watcher) HistogramBounds() []float64                        { return nil }
+func (w *watcher) WatchQueue(_ string, stats func() workqueue.Stats) { w.stats = stats }
+
 // inspector is a provider that looks at queues.
 type inspector struct {
 	watcher
@@ -275,25 +222,50 @@ type inspector struct {
 
 func (i *inspector) InspectQueue(name string, q workqueue.Inspector) { i.queues[name] = q }
 
-// A queue without a provider of its own uses that of workqueue.SetProvider, and shows itself to one that inspects queues.
-func TestGlobalProvider(t *testing.T) {
+// A queue without a provider of its own uses that of workqueue.SetProvider, and shows itself to one that inspects queues. Tools,
+// which do not know the type of its keys, see what only the queue knows, and change it.
+func TestInspector(t *testing.T) {
 	p := &inspector{queues: make(map[string]workqueue.Inspector)}
 	var global any = p
 	defer observe.Global.Store(observe.Global.Swap(&global))
-	q := newTestQueue(t, startServer(t).client(), Config[string]{Name: "orders", Logger: discard})
-	q.Add("x")
-	i, ok := p.queues["orders"]
+	q, err := New(context.Background(), startServer(t).client(), Config[int]{Name: "numbers", Logger: discard})
+	must(t, err)
+	defer endQueue(t, q)
+	i, ok := p.queues["numbers"]
 	if !ok || p.stats == nil {
 		t.Fatalf("the provider has seen %v", p.queues)
 	}
+	i.Add(1)
 	waitUntil(t, func() bool { return i.Stats().Queued == 1 && p.stats().Queued == 1 })
-	if k, found := i.SnapshotKey("x"); !found || k.State != workqueue.KeyQueued {
+	if k, found := i.SnapshotKey(1); !found || k.State != workqueue.KeyQueued {
 		t.Errorf("SnapshotKey() = %+v, %v", k, found)
 	}
 	i.Pause()
-	if !i.Remove("x") {
-		t.Error("x was not removed")
+	if !i.Remove(1) {
+		t.Error("1 was not removed")
 	}
+	waitUntil(t, func() bool { return i.Stats().Paused })
 	i.Resume()
 	waitUntil(t, func() bool { return !i.Stats().Paused })
+
+	q.GiveUp(17, 3, errors.New("the card was declined"))
+	q.GiveUp(18, 1, nil)
+	var given []workqueue.GivenUpKey[any]
+	waitUntil(t, func() bool { given = i.GivenUp(10); return len(given) == 2 })
+	if k := given[1]; k.Key != 17 || k.Attempts != 3 || k.Err != "the card was declined" || time.Since(k.Time) > time.Hour {
+		t.Errorf("GivenUp() = %+v", given)
+	}
+	if !i.RetryGivenUp(17) || i.RetryGivenUp(17) || !i.ForgetGivenUp(18) || i.ForgetGivenUp(18) || len(i.GivenUp(10)) != 0 {
+		t.Errorf("%+v are left", i.GivenUp(10))
+	}
+	if key, _ := q.Get(); key != 17 {
+		t.Errorf("got %d, want the key that is tried again", key)
+	}
+	q.Done(17)
+	facts := fmt.Sprint(i.Facts())
+	for _, want := range []string{"{Server answers; 0 attempts", "1 shards, keys: int", "{Held by this process"} {
+		if !strings.Contains(facts, want) {
+			t.Errorf("Facts() = %s, want %q", facts, want)
+		}
+	}
 }

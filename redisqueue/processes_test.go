@@ -3,32 +3,19 @@ package redisqueue
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
-
-const historyChildAddr = "REDISQUEUE_TEST_HISTORY_CHILD"
 
 // TestHistoryChild is a replica of TestProcessesStoppedAndKilled, in a process of its own. It prints what its handlers did.
 func TestHistoryChild(t *testing.T) {
-	addr := os.Getenv(historyChildAddr)
-	if addr == "" {
-		t.Skip("not a test of its own: TestProcessesStoppedAndKilled runs it as a process")
-	}
-	client := redis.NewClient(&redis.Options{Addr: addr})
-	q, err := New(context.Background(), client, Config[string]{Name: "test", Lease: time.Second, Logger: discard})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := inChild(t)
+	q := newTestQueue(t, client, Config[string]{Lease: time.Second})
 	go func() { // The test closes the input to end the process.
 		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 		q.ShutDown()
@@ -48,9 +35,7 @@ func TestHistoryChild(t *testing.T) {
 		workers.Go(func() { h.work(context.Background(), 0, q, random) })
 	}
 	workers.Wait()
-	if err := q.ShutDownContext(within(t, 10*time.Second)); err != nil {
-		t.Error(err)
-	}
+	must(t, q.ShutDownContext(within(t, 10*time.Second)))
 	fmt.Println("ended")
 }
 
@@ -61,19 +46,19 @@ func TestProcessesStoppedAndKilled(t *testing.T) {
 	client := s.client()
 	h := newHistory(t, 6)
 	h.wrote = func(key string, version int) { client.Set(context.Background(), "version:"+key, version, 0) }
-	producer := newTestQueue(t, client, Config[string]{Logger: discard, Lease: time.Second})
+	producer := newTestQueue(t, client, Config[string]{Lease: time.Second})
 	var reading sync.WaitGroup
 	number := 0
 	start := func() *child {
 		number++
 		n := number
-		c := startChild(t, "^TestHistoryChild$", historyChildAddr+"="+s.addr)
+		c := startChild(t, "TestHistoryChild", s)
 		reading.Go(func() {
 			for line := range c.lines {
 				var key string
 				var start, done int64
-				did := handling{replica: n}
 				var version int
+				did := handling{replica: n}
 				if _, err := fmt.Sscanf(line, "handled %s %d %d %d %t %d", &key, &did.fence, &start, &done, &did.accepted, &version); err == nil {
 					did.start, did.done = time.Unix(0, start), time.Unix(0, done)
 					h.record(key, did, version)
@@ -89,7 +74,7 @@ func TestProcessesStoppedAndKilled(t *testing.T) {
 	if testing.Short() {
 		rounds = 3
 	}
-	eventually(t, time.Minute, func() error { return h.handledAtLeast(50) })
+	waitUntil(t, func() bool { return h.tally().handlings.Load() >= 50 })
 	stopped, killed := 0, 0
 	for range rounds {
 		i := rand.IntN(len(children))
@@ -97,13 +82,12 @@ func TestProcessesStoppedAndKilled(t *testing.T) {
 			_ = children[i].cmd.Process.Kill()
 			children[i] = start()
 			killed++
-			time.Sleep(300 * time.Millisecond)
-			continue
+		} else {
+			_ = children[i].cmd.Process.Signal(syscall.SIGSTOP)
+			time.Sleep(time.Duration(500+rand.IntN(1500)) * time.Millisecond)
+			_ = children[i].cmd.Process.Signal(syscall.SIGCONT)
+			stopped++
 		}
-		_ = children[i].cmd.Process.Signal(syscall.SIGSTOP)
-		time.Sleep(time.Duration(500+rand.IntN(1500)) * time.Millisecond)
-		_ = children[i].cmd.Process.Signal(syscall.SIGCONT)
-		stopped++
 		time.Sleep(300 * time.Millisecond)
 	}
 	h.quiet.Store(true)
@@ -113,44 +97,29 @@ func TestProcessesStoppedAndKilled(t *testing.T) {
 		_ = c.cmd.Process.Kill()
 	}
 	children = []*child{start()}
-	eventually(t, time.Minute, func() error {
-		if left := h.unhandled(); len(left) > 0 {
-			return errors.New("never handled: " + strings.Join(left, ", "))
-		}
-		return nil
-	})
+	h.waitUntilHandled()
 	for _, c := range children {
 		_ = c.in.Close()
 	}
 	reading.Wait()
-	if err := h.check(); err != nil {
-		h.log()
-		t.Error(err)
-	}
-	var y tally
-	h.count(&y)
-	t.Logf("%d stops, %d kills; %d hand-outs, %d done while the lease lived, %d confirmed adds",
-		stopped, killed, y.handlings.Load(), y.accepted.Load(), y.confirmed.Load())
+	t.Logf("%d stops, %d kills", stopped, killed)
+	h.report()
 }
 
 // The server's memory is full for a while, twice. Nothing that was confirmed is lost, and no key is with two workers.
 func TestHistoryOnFullServer(t *testing.T) {
 	s := startServer(t)
-	client := s.client()
-	ctx := context.Background()
-	config := Config[string]{Logger: discard, Shards: 2}
+	config := Config[string]{Shards: 2, Lease: time.Second, PollInterval: 300 * time.Millisecond}
 	config.Backoff.Base = time.Millisecond
-	config.Lease, config.PollInterval = time.Second, 300*time.Millisecond
 	h := newHistory(t, 6)
-	client.Set(ctx, "ballast", strings.Repeat("x", 10<<20), 0)
 	h.run([]*Queue[string]{newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)}, func() {
 		for i := range 2 {
-			eventually(t, 20*time.Second, func() error { return h.confirmedAtLeast(100 * (i + 1)) })
-			client.ConfigSet(ctx, "maxmemory", "3mb")
+			h.waitForConfirmed(int64(100 * (i + 1)))
+			s.fill()
 			time.Sleep(1500 * time.Millisecond)
-			client.ConfigSet(ctx, "maxmemory", "0")
+			s.limitMemory("0")
 		}
-		eventually(t, 20*time.Second, func() error { return h.confirmedAtLeast(300) })
+		h.waitForConfirmed(300)
 	})
 }
 
@@ -158,16 +127,11 @@ func TestHistoryOnFullServer(t *testing.T) {
 func TestHistoryWithClockJumps(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
-	config := Config[string]{Name: "test", Logger: discard, Lease: 2 * time.Second}
+	config := Config[string]{Lease: 2 * time.Second}
 	config.Backoff.Base = time.Millisecond
-	if err := config.complete(0); err != nil {
-		t.Fatal(err)
-	}
 	var queues []*Queue[string]
 	for range 3 {
-		q := newQueue(s.client(), config, shiftedScripts())
-		t.Cleanup(func() { endQueue(t, q) })
-		queues = append(queues, q)
+		queues = append(queues, newShiftedQueue(t, s.client(), config))
 	}
 	h := newHistory(t, 6)
 	h.run(queues, func() {

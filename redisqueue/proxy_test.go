@@ -50,9 +50,7 @@ type proxy struct {
 
 func startProxy(t testing.TB, target string, cutAfter func() int) *proxy {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := &proxy{listener: l, target: target, conns: make(map[net.Conn]bool), cutAfter: cutAfter}
 	go func() {
 		for {
@@ -137,22 +135,14 @@ type faulty struct {
 
 // faultyClient returns a client of the server that fails when it should.
 func (s *server) faultyClient() (*redis.Client, *faulty) {
-	client := redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1})
-	s.t.Cleanup(func() { client.Close() })
-	f := &faulty{}
-	client.AddHook(f)
+	client, f := newClient(s.t, &redis.Options{Addr: s.addr, MaxRetries: -1}), &faulty{}
+	client.AddHook(hook(f.process))
 	return client, f
 }
 
 var errFaulty = errors.New("the test does not let this call succeed")
 
-func (f *faulty) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (f *faulty) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (f *faulty) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (f *faulty) process(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		script := strings.HasPrefix(cmd.Name(), "eval")
 		if script {
@@ -175,27 +165,13 @@ func (f *faulty) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// copier is a hook of a client. When armed, it calls between after the next script, and then sends that script again, as a slow
-// network may.
-type copier struct {
-	direct  *redis.Client
-	between func()
-	armed   atomic.Bool
-}
+// hook is a hook of a client that is about single commands.
+type hook func(next redis.ProcessHook) redis.ProcessHook
 
-func (c *copier) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (c *copier) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (c *copier) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if cmd.Name() == "evalsha" && c.armed.Swap(false) {
-			c.between()
-			c.direct.Do(ctx, cmd.Args()...)
-		}
-		return err
-	}
-}
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return h(next) }

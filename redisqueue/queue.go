@@ -1,9 +1,7 @@
 package redisqueue
 
 import (
-	"container/list"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -21,7 +19,7 @@ import (
 type Queue[T comparable] struct {
 	config      Config[T]
 	client      redis.UniversalClient
-	scripts     scripts
+	script      script // batchScript; tests have another clock
 	settings    string // see Config.settings
 	description string // see Config.description
 	// shards do not change. What is in them is guarded by mu.
@@ -33,12 +31,13 @@ type Queue[T comparable] struct {
 		sync.Mutex
 		// held has the keys that this process's workers have, those included whose lease is lost, until Done.
 		held    map[T]*hold[T]
-		getters list.List // of *getter[T]: the calls of Get that wait, the longest first
+		getters []getter[T] // the calls of Get that wait, the longest first
 		// requested is the sum of the shards' requested: how many keys the calls in flight may bring. It is never more
 		// than there are getters, but for those that were cancelled meanwhile.
 		requested int
 		ending    ending
 		totals    totals
+		lost      losses // what unlock announces
 	}
 }
 
@@ -65,10 +64,10 @@ func New[T comparable](ctx context.Context, client redis.UniversalClient, config
 	if err := config.complete(readTimeout(client)); err != nil {
 		return nil, err
 	}
-	if err := checkServer(ctx, client); err != nil {
+	if err := onEachNode(ctx, client, checkNode); err != nil {
 		return nil, err
 	}
-	q := newQueue(client, config, newScripts(batchSource))
+	q := newQueue(client, config, batchScript)
 	if err := q.checkScripts(ctx); err != nil {
 		return nil, err
 	}
@@ -77,18 +76,19 @@ func New[T comparable](ctx context.Context, client redis.UniversalClient, config
 }
 
 // newQueue is New with a complete config and without a look at the server.
-func newQueue[T comparable](client redis.UniversalClient, config Config[T], s scripts) *Queue[T] {
+func newQueue[T comparable](client redis.UniversalClient, config Config[T], script script) *Queue[T] {
 	q := &Queue[T]{
 		config:      config,
 		client:      client,
-		scripts:     s,
+		script:      script,
 		settings:    config.settings(),
 		description: config.description(),
 		ended:       make(chan struct{}),
 	}
 	q.mu.held = make(map[T]*hold[T])
+	q.mu.totals.stats.Name = config.Name
 	for i := range config.Shards {
-		q.shards = append(q.shards, &shard[T]{q: q, names: newKeyNames(config.Name, i), adds: make(map[string]uint64)})
+		q.shards = append(q.shards, newShard(q, newKeyNames(config.Name, i)))
 	}
 	return q
 }
@@ -116,16 +116,21 @@ func (q *Queue[T]) locate(item T) (string, *shard[T]) {
 	return encoded, q.shards[h%uint32(len(q.shards))]
 }
 
+// enqueue calls put with item's shard and its string, under the lock, unless this replica has ended.
+func (q *Queue[T]) enqueue(item T, put func(s *shard[T], encoded string) (seq uint64)) {
+	encoded, s := q.locate(item)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.mu.ending.over {
+		put(s, encoded)
+	}
+}
+
 // Add queues item, from any replica. It does not block: the key goes to a buffer, in which further adds of it are
 // merged, and from there to the server as soon as the last call to it has returned. The buffer survives an outage of the
 // server, but not of this process: see AddContext and Flush. Once this replica has shut down and its workers hold no
 // key, Add does nothing; until then, other replicas can process what handlers add that still run.
-func (q *Queue[T]) Add(item T) {
-	encoded, s := q.locate(item)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	_, _ = s.addLocked(encoded)
-}
+func (q *Queue[T]) Add(item T) { q.enqueue(item, (*shard[T]).addLocked) }
 
 // AddContext is Add that returns nil when the server has item, and WaitReplicas replicas of it have: after one round trip, which
 // it shares with concurrent callers, or two if a call is under way, and another one for the replicas. If ctx has ended it
@@ -133,66 +138,46 @@ func (q *Queue[T]) Add(item T) {
 // add is then on its way all the same. It returns [ErrNotReplicated] if too few replicas have confirmed, and ErrShutDown if
 // Add would do nothing, or if the add was dropped during shutdown.
 func (q *Queue[T]) AddContext(ctx context.Context, item T) error {
-	encoded, s := q.locate(item)
-	return s.confirm(ctx, func() (target uint64, ok bool) { return s.addLocked(encoded) })
+	return q.confirm(ctx, item, (*shard[T]).addLocked)
 }
 
 // Flush returns nil when the server, and WaitReplicas replicas of it, have all that this replica was asked for before:
 // adds, Done and the rest. Its errors are those of AddContext, joined if several shards fail. After shutdown it returns nil
 // if the server has everything, and ErrShutDown if something was given up or replicas would have to confirm.
 func (q *Queue[T]) Flush(ctx context.Context) error {
-	confirmations := make([]*confirmation, len(q.shards))
-	q.mu.Lock()
-	for i, s := range q.shards {
-		confirmations[i] = s.confirmLocked(s.numbered)
-	}
-	q.mu.Unlock()
-	var errs []error
-	for i, c := range confirmations {
-		errs = append(errs, c.wait(ctx, q.shards[i]))
-	}
-	return errors.Join(errs...)
+	return q.confirmAll(ctx, func(s *shard[T]) *confirmation { return s.confirmLocked(s.numbered) })
 }
 
 // AddAfter adds item when duration has passed on the queue's clock, or at once if duration is not positive. It
 // does not block. The earliest time counts, of all replicas'. Delays are rounded up to microseconds. The key waits on the
 // server, and any replica may get it. After shutdown AddAfter does nothing, as Add.
 func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
-	encoded, s := q.locate(item)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	s.addAfterLocked(encoded, duration)
+	q.enqueue(item, after[T](duration))
 }
 
 // AddAfterContext is AddAfter with the confirmation of [Queue.AddContext].
 func (q *Queue[T]) AddAfterContext(ctx context.Context, item T, duration time.Duration) error {
-	encoded, s := q.locate(item)
-	return s.confirm(ctx, func() (target uint64, ok bool) { return s.addAfterLocked(encoded, duration) })
+	return q.confirm(ctx, item, after[T](duration))
 }
 
 // AddRateLimited counts a failure of item and adds it after the delay that follows from Backoff, Limit and Burst, or from
 // RateLimiter. It does not block. After shutdown it does nothing, as Add.
-func (q *Queue[T]) AddRateLimited(item T) {
+func (q *Queue[T]) AddRateLimited(item T) { q.enqueue(item, q.failure(item)) }
+
+// failure counts a failure of item with RateLimiter, if there is one. It returns the add that follows.
+func (q *Queue[T]) failure(item T) func(s *shard[T], encoded string) (seq uint64) {
 	if limiter := q.config.RateLimiter; limiter != nil {
-		q.AddAfter(item, limiter.When(item))
-		return
+		return after[T](limiter.When(item))
 	}
-	encoded, s := q.locate(item)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	s.addRateLimitedLocked(encoded)
+	return (*shard[T]).addRateLimitedLocked
 }
 
 // AddRateLimitedContext is AddRateLimited with the confirmation of [Queue.AddContext].
 func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
-	if limiter := q.config.RateLimiter; limiter != nil {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		return q.AddAfterContext(ctx, item, limiter.When(item))
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	encoded, s := q.locate(item)
-	return s.confirm(ctx, func() (target uint64, ok bool) { return s.addRateLimitedLocked(encoded) })
+	return q.confirm(ctx, item, q.failure(item))
 }
 
 // Forget forgets the failures of item: the next one counts as the first. It does not block. After shutdown it does nothing,
@@ -202,12 +187,9 @@ func (q *Queue[T]) Forget(item T) {
 		limiter.Forget(item)
 		return
 	}
-	encoded, s := q.locate(item)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.mu.ending.over {
-		s.enqueueLocked(op{kind: opOther, arg: "f" + encoded})
-	}
+	q.enqueue(item, func(s *shard[T], encoded string) uint64 {
+		return s.enqueueLocked(&op{kind: opOther, arg: "f" + encoded})
+	})
 }
 
 // NumRequeues returns how many failures of item were counted, on all replicas, since it was forgotten. It asks the server,
@@ -228,37 +210,6 @@ func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (int, error) 
 	return s.ask(ctx, "n"+encoded)
 }
 
-// ask sends an operation with a number as its answer, and waits for that until ctx ends or a second has passed.
-func (s *shard[T]) ask(ctx context.Context, arg string) (int, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	q := s.q
-	number := make(chan int, 1)
-	q.mu.Lock()
-	if q.mu.ending.over {
-		q.mu.Unlock()
-		return 0, workqueue.ErrShutDown
-	}
-	s.enqueueLocked(op{kind: opOther, arg: arg, answer: func(n int) { number <- n }})
-	q.mu.Unlock()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case n := <-number:
-		return n, nil
-	case <-timer.C:
-		return 0, errors.Join(errNoAnswer, s.lastError())
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
-}
-
-var errNoAnswer = errors.New("redisqueue: the server does not answer")
-
-// patience is how long methods without a context wait for the server.
-const patience = time.Second
-
 // Get waits for a key and hands it to the caller, who must call Done with it. It waits through outages of the server.
 // After shutdown it returns shutdown = true at once, also if keys are queued: those are for the other replicas. The getter
 // that has waited longest gets the next key. Getters share the calls of the server.
@@ -275,7 +226,19 @@ func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
 	q.mu.Lock()
 	g := q.waitForKeyLocked()
 	q.mu.Unlock()
-	return q.await(ctx, g)
+	var ok bool
+	select {
+	case item, ok = <-g:
+	case <-ctx.Done():
+		if q.cancel(g) {
+			return item, ctx.Err()
+		}
+		item, ok = <-g
+	}
+	if !ok {
+		return item, workqueue.ErrShutDown
+	}
+	return item, nil
 }
 
 // Done ends the processing of item. It does not block: the server hears of it with the next call, which begins at once; see
@@ -285,9 +248,8 @@ func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
 func (q *Queue[T]) Done(item T) {
 	checkHashable(item)
 	q.mu.Lock()
-	lost := q.doneLocked(item)
-	q.mu.Unlock()
-	q.announce(lost)
+	q.doneLocked(item)
+	q.unlock()
 }
 
 // checkHashable panics, outside of all locks, for a key that no map can have.
@@ -303,7 +265,7 @@ func (q *Queue[T]) Purge(ctx context.Context) error {
 	for _, s := range q.shards {
 		session := newSession()
 		for {
-			left, err := q.scripts.purge.run(ctx, q.client, s.names.of(session), []any{session})
+			left, err := purgeScript.run(ctx, q.client, s.names.of(session), session)
 			if err != nil {
 				return fmt.Errorf("redisqueue: purge: %w", err)
 			}

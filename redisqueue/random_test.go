@@ -48,6 +48,19 @@ func (h *history) count(y *tally) {
 	}
 }
 
+// tally returns what has happened so far.
+func (h *history) tally() *tally {
+	var y tally
+	h.count(&y)
+	return &y
+}
+
+// waitForConfirmed waits until that many adds were confirmed.
+func (h *history) waitForConfirmed(n int64) {
+	h.t.Helper()
+	waitUntil(h.t, func() bool { return h.tally().confirmed.Load() >= n })
+}
+
 // replica is a queue of its own with workers and a producer, behind a proxy.
 type replica struct {
 	q      *Queue[string]
@@ -70,32 +83,22 @@ func (h *history) startReplica(number int, addr string, config Config[string], r
 		return cuts.IntN(20000)
 	}
 	p := startProxy(h.t, addr, cut)
-	client := redis.NewClient(&redis.Options{Addr: p.addr(), MaxRetries: -1, ReadTimeout: 2 * lease, DialTimeout: lease})
-	h.t.Cleanup(func() { client.Close() })
-	q := newQueue(client, config, newScripts(batchSource))
+	client := newClient(h.t, &redis.Options{Addr: p.addr(), MaxRetries: -1, ReadTimeout: 2 * lease, DialTimeout: lease})
+	q := newQueue(client, config, batchScript)
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &replica{q: q, proxy: p, cancel: cancel}
 	for range 3 {
 		random := rand.New(rand.NewPCG(random.Uint64(), 1))
-		r.ended.Go(func() { h.work(ctx, number, q, random) })
+		r.ended.Go(func() {
+			if h.work(ctx, number, q, random) {
+				p.close() // The server hears no more of it. The rest is up to who buries it.
+				h.dead <- number
+			}
+		})
 	}
 	producer := rand.New(rand.NewPCG(random.Uint64(), 2))
 	r.quiet.Go(func() { h.produce(ctx, q, producer) })
 	return r
-}
-
-// handledBy returns how many handlers a replica has run.
-func (h *history) handledBy(replica int) (n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, all := range h.handlings {
-		for _, did := range all {
-			if did.replica == replica {
-				n++
-			}
-		}
-	}
-	return n
 }
 
 // kill ends the replica as a crash does: the server hears no more of it.
@@ -125,9 +128,7 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := startServer(t, "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
 	config := Config[string]{Name: "history", Logger: discard, Shards: 2, MaxLostLeases: 6}
-	if err := config.complete(0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, config.complete(0))
 	config.Lease, config.PollInterval, config.WaitTimeout = lease, lease/3, lease/4
 	config.Backoff.Base, config.Backoff.Max = time.Millisecond, lease
 	h := newHistory(t, 4)
@@ -138,38 +139,21 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	}
 	var flaky atomic.Bool
 	flaky.Store(random.IntN(2) == 0)
-	replicas, strangers := make(map[int]*replica), make(map[int]*replica)
+	replicas := make(map[int]*replica)
+	foreign := newHistory(t, 4) // of replicas of another version
+	var strangers []*replica
 	number := 0
-	var proxies sync.Map // of *proxy, by the number of the replica
 	start := func() {
 		number++
 		replicas[number] = h.startReplica(number, s.addr, config, rand.New(rand.NewPCG(seed, uint64(number))), &flaky)
-		proxies.Store(number, replicas[number].proxy)
 	}
-	var mu sync.Mutex // guards dead and kills
-	kills, dead := 0, make(map[int]bool)
-	h.kill = func(n int) {
-		mu.Lock()
-		defer mu.Unlock()
-		kills++
-		dead[n] = true
-		y.killedByKey.Add(1)
-		p, ok := proxies.Load(n)
-		for ; !ok; p, ok = proxies.Load(n) { // It is being started.
-			time.Sleep(time.Millisecond)
-		}
-		p.(*proxy).close() // The server hears no more of it. The rest is up to bury.
-	}
+	kills := 0
 	// bury replaces the replicas that a key has killed.
 	bury := func() {
-		mu.Lock()
-		var gone []int
-		for n := range dead {
-			gone = append(gone, n)
-		}
-		clear(dead)
-		mu.Unlock()
-		for _, n := range gone {
+		for len(h.dead) > 0 {
+			n := <-h.dead
+			kills++
+			y.killedByKey.Add(1)
 			if r := replicas[n]; r != nil {
 				r.kill()
 				delete(replicas, n)
@@ -177,24 +161,31 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 			}
 		}
 	}
+	// anyReplica returns one of those that live.
+	anyReplica := func() (n int, r *replica) {
+		for n, r = range replicas {
+			break
+		}
+		return n, r
+	}
 	if random.IntN(5) == 0 {
 		h.killer = "killer"
 	}
 	// The first replica defines what all others must have: it should not be one of another version.
-	first := newQueue(s.client(), config, newScripts(batchSource))
-	if err := first.checkScripts(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	first := newQueue(s.client(), config, batchScript)
+	must(t, first.checkScripts(context.Background()))
 	if h.killer != "" {
 		first.Add(h.killer)
 	}
-	if err := first.ShutDownContext(within(t, 30*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.ShutDownContext(within(t, 30*time.Second)))
 	for range 3 {
 		start()
 	}
 	var story []string
+	happens := func(count *atomic.Int64, what ...any) {
+		story = append(story, fmt.Sprint(what...))
+		count.Add(1)
+	}
 	for faults := 2 + random.IntN(4); faults > 0; faults-- {
 		time.Sleep(time.Duration(random.IntN(200)) * time.Millisecond)
 		if faults == 1 {
@@ -202,68 +193,47 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 			h.quiet.Store(true)
 		}
 		bury()
-		switch fault := random.IntN(12); fault {
+		n, r := anyReplica()
+		fault, pause := random.IntN(12), time.Duration(random.IntN(800))*time.Millisecond
+		switch fault {
 		case 0, 1, 2:
-			for n, r := range replicas {
-				story = append(story, fmt.Sprint("kill replica ", n))
-				r.kill()
-				y.replicasKilled.Add(1)
-				delete(replicas, n)
-				break
-			}
+			happens(&y.replicasKilled, "kill replica ", n)
+			r.kill()
+			delete(replicas, n)
 			start()
-		case 6, 7:
-			for n, r := range replicas {
-				pause := time.Duration(random.IntN(800)) * time.Millisecond
-				story = append(story, fmt.Sprint("cut off replica ", n, " for ", pause))
-				y.replicasCut.Add(1)
-				r.proxy.gate.Lock()
-				time.AfterFunc(pause, r.proxy.gate.Unlock)
-				break
-			}
-		case 8, 9:
-			for n, r := range replicas {
-				pause := time.Duration(random.IntN(800)) * time.Millisecond
-				half := [](*atomic.Bool){&r.proxy.toServer, &r.proxy.toReplica}[random.IntN(2)]
-				story = append(story, fmt.Sprint("half-open connections of replica ", n, " for ", pause))
-				y.halfOpen.Add(1)
-				half.Store(true)
-				time.AfterFunc(pause, func() { half.Store(false) })
-				break
-			}
-		case 10:
-			story = append(story, "start a replica of another version")
-			y.otherVersions.Add(1)
-			other := config
-			other.keys = "of another version"
-			number++
-			stranger := h.startReplica(number, s.addr, other, rand.New(rand.NewPCG(seed, uint64(number))), &flaky)
-			strangers[number] = stranger
-		case 11:
-			if follower != nil {
-				story = append(story, "the server's replica leaves")
-				y.replicasLeft.Add(1)
-				follower.kill()
-			}
 		case 3:
-			story = append(story, "kill the server")
+			happens(&y.serversKilled, "kill the server")
 			s.kill()
-			y.serversKilled.Add(1)
-			time.Sleep(time.Duration(random.IntN(200)) * time.Millisecond)
+			time.Sleep(pause / 4)
 			s.start()
 		case 4:
-			pause := time.Duration(random.IntN(800)) * time.Millisecond
-			story = append(story, fmt.Sprint("stop the server for ", pause))
-			y.serversStopped.Add(1)
+			happens(&y.serversStopped, "stop the server for ", pause)
 			s.signal(syscall.SIGSTOP)
 			time.Sleep(pause)
 			s.signal(syscall.SIGCONT)
 		case 5:
-			story = append(story, "flush the scripts")
-			client := redis.NewClient(&redis.Options{Addr: s.addr})
-			y.flushes.Add(1)
-			_ = client.ScriptFlush(context.Background()).Err()
-			client.Close()
+			happens(&y.flushes, "flush the scripts")
+			_ = s.client().ScriptFlush(context.Background()).Err()
+		case 6, 7:
+			happens(&y.replicasCut, "cut off replica ", n, " for ", pause)
+			r.proxy.gate.Lock()
+			time.AfterFunc(pause, r.proxy.gate.Unlock)
+		case 8, 9:
+			happens(&y.halfOpen, "half-open connections of replica ", n, " for ", pause)
+			half := [](*atomic.Bool){&r.proxy.toServer, &r.proxy.toReplica}[random.IntN(2)]
+			half.Store(true)
+			time.AfterFunc(pause, func() { half.Store(false) })
+		case 10:
+			happens(&y.otherVersions, "start a replica of another version")
+			other := config
+			other.keys = "of another version"
+			number++
+			strangers = append(strangers, foreign.startReplica(number, s.addr, other, rand.New(rand.NewPCG(seed, uint64(number))), &flaky))
+		case 11:
+			if follower != nil {
+				happens(&y.replicasLeft, "the server's replica leaves")
+				follower.kill()
+			}
 		}
 	}
 	fail := func(err error) {
@@ -280,19 +250,17 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	for _, r := range replicas {
 		r.quiet.Wait()
 	}
-	for n, r := range strangers {
+	for _, r := range strangers {
 		r.kill()
-		if h.handledBy(n) > 0 {
-			fail(fmt.Errorf("a replica of another version has got keys"))
-		}
+	}
+	if foreign.tally().handlings.Load() > 0 {
+		fail(fmt.Errorf("a replica of another version has got keys"))
 	}
 	var last *replica
 	// On a machine with far too much work, calls time out for minutes.
 	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		bury()
-		for _, last = range replicas {
-			break
-		}
+		_, last = anyReplica()
 		killerEnded := h.killer == ""
 		if !killerEnded {
 			given, err := last.q.GivenUpKey(context.Background(), h.killer)
@@ -317,25 +285,19 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	if kills > config.MaxLostLeases+2 {
 		fail(fmt.Errorf("a key has killed %d replicas, want about %d", kills, config.MaxLostLeases))
 	}
-	for _, last = range replicas {
-		break
-	}
+	_, last = anyReplica()
 	for _, r := range replicas {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		// A replica whose connection is still half open may say that it has not sent everything.
-		if err := r.q.ShutDownContext(ctx); err != nil && err != ErrNotSent {
+		if err := r.q.ShutDownContext(within(t, 20*time.Second)); err != nil && err != ErrNotSent {
 			fail(fmt.Errorf("shutdown: %w", err))
 		}
-		cancel()
 		r.cancel()
 		r.ended.Wait()
 	}
 	if err := h.check(); err != nil {
 		fail(err)
 	}
-	client := redis.NewClient(&redis.Options{Addr: s.addr})
-	defer client.Close()
-	if err := checkInvariants(client, last.q); err != nil {
+	if err := checkInvariants(s.client(), last.q); err != nil {
 		fail(err)
 	}
 	h.count(y)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 func TestOnlyConfirmationsWaitForReplicas(t *testing.T) {
 	s := startServer(t)
 	client := newClient(t, &redis.Options{Addr: s.addr, ReadTimeout: time.Minute})
-	q := newTestQueue(t, client, Config[string]{Logger: discard, Lease: 2 * time.Minute, WaitReplicas: 1, WaitTimeout: 10 * time.Second})
+	q := newTestQueue(t, client, Config[string]{Lease: 2 * time.Minute, WaitReplicas: 1, WaitTimeout: 10 * time.Second})
 	confirmed := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -29,8 +30,7 @@ func TestOnlyConfirmationsWaitForReplicas(t *testing.T) {
 	})
 	for range 20 {
 		q.Add("x")
-		mustGet(t, q, "x")
-		q.Done("x")
+		getEach(t, q, "x")
 	}
 	q.Done("confirmed")
 	select {
@@ -39,15 +39,13 @@ func TestOnlyConfirmationsWaitForReplicas(t *testing.T) {
 	default:
 	}
 	cancel()
-	if err := <-confirmed; !errors.Is(err, context.Canceled) {
-		t.Errorf("AddContext() = %v", err)
-	}
+	wantErr(t, <-confirmed, context.Canceled)
 }
 
 // Calls that wait for replicas fail when time is up, and succeed when there is one.
 func TestWaitReplicas(t *testing.T) {
 	s := startServer(t)
-	q := newTestQueue(t, s.client(), Config[string]{Logger: discard, WaitReplicas: 1, WaitTimeout: 50 * time.Millisecond})
+	q := newTestQueue(t, s.client(), Config[string]{WaitReplicas: 1, WaitTimeout: 50 * time.Millisecond})
 	ctx := within(t, 20*time.Second)
 	for name, err := range map[string]error{
 		"AddContext": q.AddContext(ctx, "x"), "AddAfterContext": q.AddAfterContext(ctx, "y", time.Hour),
@@ -65,14 +63,11 @@ func TestWaitReplicas(t *testing.T) {
 	// A server that has taken over may lack the batch. Then it confirms nothing, whatever its own replicas have.
 	sh := q.shards[0]
 	q.mu.Lock()
-	session, seq := sh.session.id, sh.session.seq
+	session := sh.session
 	q.mu.Unlock()
-	if err := sh.waitForReplicas(session, seq); err != nil {
-		t.Error(err)
-	}
-	if err := sh.waitForReplicas(session, seq+1); !errors.Is(err, ErrNotReplicated) {
-		t.Errorf("a batch that the server does not have: %v", err)
-	}
+	must(t, sh.waitForReplicas(session))
+	session.seq++
+	wantErr(t, sh.waitForReplicas(session), ErrNotReplicated)
 }
 
 // Timeouts that cannot work are refused, and those that are not set are chosen so that they can.
@@ -83,7 +78,7 @@ func TestTimeouts(t *testing.T) {
 	if _, err := New(ctx, client, Config[string]{Name: "test", WaitReplicas: 1, WaitTimeout: time.Second}); err == nil {
 		t.Error("a WaitTimeout above the ReadTimeout is not refused")
 	}
-	q := newTestQueue(t, client, Config[string]{Logger: discard, Lease: 2 * time.Second, WaitReplicas: 1})
+	q := newTestQueue(t, client, Config[string]{Lease: 2 * time.Second, WaitReplicas: 1})
 	if q.config.WaitTimeout >= 300*time.Millisecond {
 		t.Errorf("WaitTimeout is %v", q.config.WaitTimeout)
 	}
@@ -116,29 +111,30 @@ func TestDelayedCopyOfRefusedBatch(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
 	ctx := within(t, 20*time.Second)
-	copies := &copier{direct: s.client()}
-	client.AddHook(copies)
-	q := newTestQueue(t, client, Config[string]{Logger: discard})
-	q.Add("held")
-	mustGet(t, q, "held")
-	s.fill(ctx)
-	copies.between = func() {
-		copies.direct.ConfigSet(ctx, "maxmemory", "0")
-		q.Done("held")
-	}
-	copies.armed.Store(true)
-	if err := q.AddContext(ctx, "x"); err != nil {
-		t.Fatal(err)
-	}
-	if err := q.Flush(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if copies.armed.Load() || q.Info().Errors != 1 {
+	var q *Queue[string]
+	var armed atomic.Bool
+	client.AddHook(hook(func(next redis.ProcessHook) redis.ProcessHook {
+		return func(ctx context.Context, cmd redis.Cmder) error {
+			err := next(ctx, cmd)
+			if cmd.Name() == "evalsha" && armed.Swap(false) {
+				s.limitMemory("0")
+				q.Done("held")
+				s.client().Do(ctx, cmd.Args()...) // The copy.
+			}
+			return err
+		}
+	}))
+	q = newTestQueue(t, client, Config[string]{})
+	addAndGet(t, q, "held")
+	s.fill()
+	armed.Store(true)
+	must(t, q.AddContext(ctx, "x"))
+	flush(t, q)
+	if armed.Load() || q.Info().Errors != 1 {
 		t.Errorf("%d batches were refused, want 1", q.Info().Errors)
 	}
 	if st := freshStats(t, q); st.Processing != 0 || st.Queued != 1 {
 		t.Errorf("Stats() = %+v: want the Done executed and x queued", st)
 	}
-	mustGet(t, q, "x")
-	q.Done("x")
+	getEach(t, q, "x")
 }

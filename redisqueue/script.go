@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -29,20 +30,12 @@ var (
 	replicatedSource string
 )
 
-// batchSource is one script in three files.
-var batchSource = batchPart + operationsPart + handOutPart
-
-// scripts are what a queue runs on the server. Tests have another batch.lua.
-type scripts struct{ batch, snapshot, purge, replicated script }
-
-func newScripts(batch string) scripts {
-	return scripts{
-		batch:      newScript(batch),
-		snapshot:   newScript(snapshotSource),
-		purge:      newScript(purgeSource),
-		replicated: newScript(replicatedSource),
-	}
-}
+// batchScript is one script in three files.
+var (
+	batchScript    = newScript(batchPart + operationsPart + handOutPart)
+	snapshotScript = newScript(snapshotSource)
+	purgeScript    = newScript(purgeSource)
+)
 
 // script is a Lua script, which the server caches until it is restarted or gets SCRIPT FLUSH.
 type script struct{ source, hash string }
@@ -52,54 +45,13 @@ func newScript(source string) script {
 	return script{source, hex.EncodeToString(sum[:])}
 }
 
-// scripter is a client, or a pipeline of one.
-type scripter interface {
-	EvalSha(ctx context.Context, hash string, keys []string, args ...any) *redis.Cmd
-	Eval(ctx context.Context, source string, keys []string, args ...any) *redis.Cmd
-}
-
-func (s script) run(ctx context.Context, client scripter, keys []string, args []any) (any, error) {
+func (s script) run(ctx context.Context, client redis.UniversalClient, keys []string, args ...any) (any, error) {
 	result, err := client.EvalSha(ctx, s.hash, keys, args...).Result()
-	if isNoScript(err) {
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		result, err = client.Eval(ctx, s.source, keys, args...).Result()
 	}
 	return result, err
 }
-
-// runAndWait is run and, on the same connection, WAIT, which is about what that connection has written. It returns how
-// many replicas have it.
-func (s script) runAndWait(ctx context.Context, client redis.UniversalClient, keys []string, args []any, replicas int, timeout time.Duration) (any, int, error) {
-	node := client
-	cluster, isCluster := client.(*redis.ClusterClient)
-	if isCluster {
-		master, err := cluster.MasterForKey(ctx, keys[0])
-		if err != nil {
-			return nil, 0, err
-		}
-		node = master
-	}
-	once := func(add func(redis.Pipeliner) *redis.Cmd) (any, int, error) {
-		pipe := node.Pipeline()
-		result := add(pipe)
-		have := pipe.Do(ctx, "WAIT", replicas, timeout.Milliseconds())
-		_, _ = pipe.Exec(ctx) // Both results have their errors.
-		if err := result.Err(); err != nil {
-			return nil, 0, err
-		}
-		n, err := have.Int()
-		return result.Val(), n, err
-	}
-	result, n, err := once(func(p redis.Pipeliner) *redis.Cmd { return p.EvalSha(ctx, s.hash, keys, args...) })
-	if isNoScript(err) {
-		result, n, err = once(func(p redis.Pipeliner) *redis.Cmd { return p.Eval(ctx, s.source, keys, args...) })
-	}
-	if isCluster && err != nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
-		cluster.ReloadState(ctx)
-	}
-	return result, n, err
-}
-
-func isNoScript(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
 
 // keyNames are the KEYS of the scripts: those of a shard, and the one of a session.
 type keyNames struct {
@@ -129,16 +81,23 @@ func (n keyNames) of(session string) []string {
 
 // reply is what batch.lua returned.
 type reply struct {
-	lost bool // The session is over, and nothing was done.
-	gone bool // The session is over, and all was done before it ended.
-	full bool // The server's memory is full, and all but the adds was done.
+	// status is OK; FULL if the server's memory is full, and all but the adds was done; LOST if the session is over, and
+	// nothing was done; GONE if it is over, and all was done before it ended.
+	status string
 
-	now                int64 // microseconds of the queue's clock
-	counts             counts
+	now                int64           // microseconds of the queue's clock
+	stats              workqueue.Stats // of the whole shard: Queued, Processing, Again, Waiting and Paused
 	changed, unmatched int
 	nextDue            time.Duration // negative if no key waits
+	occasional         occasional
 	keys               []handedOut
 	numbers            []int
+}
+
+// occasional are numbers of a shard that the server counts when they are asked for.
+type occasional struct {
+	failing, aside, givenUp, repaired int
+	oldest                            time.Duration // how long the oldest key was queued
 }
 
 // handedOut is a key from the server.
@@ -151,40 +110,38 @@ type handedOut struct {
 
 var errReply = errors.New("redisqueue: the server's reply makes no sense")
 
-func parseReply(text string) (*reply, error) {
-	switch text {
-	case "LOST":
-		return &reply{lost: true}, nil
-	case "GONE":
-		return &reply{gone: true}, nil
+// parseReply parses what batch.lua has returned, unless that is an error.
+func parseReply(result any, err error) (*reply, error) {
+	if err != nil {
+		return nil, err
 	}
-	if theirs, refused := strings.CutPrefix(text, "REFUSED "); refused {
-		return nil, fmt.Errorf("%w: on the server it has %s", ErrIncompatible, theirs)
-	}
-	p := parser{rest: text}
-	r := &reply{}
-	switch p.word() {
-	case "OK":
-	case "FULL":
-		r.full = true
+	text, _ := result.(string)
+	first, rest, _ := strings.Cut(text, " ")
+	p, r := parser{rest: rest}, &reply{status: first}
+	switch first {
+	case "LOST", "GONE":
+		return r, nil
+	case "OK", "FULL":
+	case "REFUSED":
+		return nil, fmt.Errorf("%w: on the server it has %s", ErrIncompatible, rest)
 	default:
 		return nil, errReply
 	}
 	r.now = p.number()
-	c := &r.counts
-	for _, field := range []*int{&c.queued, &c.processing, &c.again, &c.waiting, &r.changed, &r.unmatched} {
+	st, o := &r.stats, &r.occasional
+	for _, field := range []*int{&st.Queued, &st.Processing, &st.Again, &st.Waiting, &r.changed, &r.unmatched} {
 		*field = int(p.number())
 	}
 	r.nextDue = time.Duration(p.number())
 	if r.nextDue > 0 {
 		r.nextDue = min(r.nextDue, time.Duration(1<<62)/time.Microsecond) * time.Microsecond
 	}
-	c.paused = p.number() == 1
-	for _, field := range []*int{&c.failing, &c.aside, &c.givenUp, &c.repaired} {
+	st.Paused = p.number() == 1
+	for _, field := range []*int{&o.failing, &o.aside, &o.givenUp, &o.repaired} {
 		*field = int(p.number())
 	}
 	if oldest := p.number(); oldest > 0 {
-		c.oldest = max(0, time.Duration(r.now-oldest)*time.Microsecond)
+		o.oldest = max(0, time.Duration(r.now-oldest)*time.Microsecond)
 	}
 	r.keys = make([]handedOut, 0, min(max(int(p.number()), 0), maxWant))
 	for p.rest != "" && !p.bad {

@@ -32,38 +32,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// messages is a slog.Handler that collects messages.
-type messages struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (m *messages) Enabled(context.Context, slog.Level) bool { return true }
-func (m *messages) WithAttrs([]slog.Attr) slog.Handler       { return m }
-func (m *messages) WithGroup(string) slog.Handler            { return m }
-
-func (m *messages) Handle(_ context.Context, r slog.Record) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.all = append(m.all, r.Message)
-	return nil
-}
-
-// check looks for a message that an outage has begun and one that it has ended, in turns.
-func (m *messages) check(t *testing.T, begins, ends string) {
-	t.Helper()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.all) == 0 || len(m.all)%2 != 0 {
-		t.Errorf("logged: %q", m.all)
-	}
-	for i, message := range m.all {
-		if want := []string{begins, ends}[i%2]; message != want {
-			t.Errorf("message %d is %q, want %q", i, message, want)
-		}
-	}
-}
-
 // server is a redis-server process of a test's own, on a port of its own.
 type server struct {
 	t    testing.TB
@@ -115,8 +83,10 @@ func freeAddr(t testing.TB) string {
 	return ""
 }
 
-func (s *server) port() string {
-	_, port, _ := net.SplitHostPort(s.addr)
+func (s *server) port() string { return portOf(s.addr) }
+
+func portOf(addr string) string {
+	_, port, _ := net.SplitHostPort(addr)
 	return port
 }
 
@@ -199,18 +169,110 @@ func newClient(t testing.TB, options *redis.Options) *redis.Client {
 	return client
 }
 
-// newTestQueue returns a queue that is shut down with the test.
+var discard = slog.New(slog.DiscardHandler)
+
+// newTestQueue returns a queue that is shut down with the test. It is named "test" and logs nothing unless config says otherwise.
 func newTestQueue(t testing.TB, client redis.UniversalClient, config Config[string]) *Queue[string] {
 	t.Helper()
-	if config.Name == "" {
-		config.Name = "test"
-	}
+	config.Name, config.Logger = cmp.Or(config.Name, "test"), cmp.Or(config.Logger, discard)
 	q, err := New(context.Background(), client, config)
+	must(t, err)
+	t.Cleanup(func() { endQueue(t, q) })
+	return q
+}
+
+// twoReplicas starts a server and two queues on it.
+func twoReplicas(t testing.TB, config Config[string]) (*server, *Queue[string], *Queue[string]) {
+	s := startServer(t)
+	return s, newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
+}
+
+// oneFaulty is twoReplicas whose first one has a client that fails when it should.
+func oneFaulty(t testing.TB, config Config[string]) (*server, *faulty, *Queue[string], *Queue[string]) {
+	s := startServer(t)
+	client, f := s.faultyClient()
+	return s, f, newTestQueue(t, client, config), newTestQueue(t, s.client(), config)
+}
+
+// complete returns what New makes of config, with the name "test" and no logs.
+func complete(t testing.TB, config Config[string]) Config[string] {
+	config.Name, config.Logger = "test", discard
+	must(t, config.complete(0))
+	return config
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { endQueue(t, q) })
-	return q
+}
+
+func wantErr(t testing.TB, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("the error is %v, want %v", err, want)
+	}
+}
+
+// wantHeld checks that the lease of a key lives.
+func wantHeld(t testing.TB, q *Queue[string], key string) {
+	t.Helper()
+	if !q.holdsForTest(key) {
+		t.Errorf("the lease of %s is lost", key)
+	}
+}
+
+// flush waits until the server has all that q was asked for.
+func flush(t testing.TB, q *Queue[string]) {
+	t.Helper()
+	must(t, q.Flush(within(t, time.Minute)))
+}
+
+func addAll(q *Queue[string], keys ...string) {
+	for _, key := range keys {
+		q.Add(key)
+	}
+}
+
+// addAndGet makes a worker of q hold the key.
+func addAndGet(t testing.TB, q *Queue[string], key string) {
+	t.Helper()
+	q.Add(key)
+	mustGet(t, q, key)
+}
+
+// getEach gets each of the keys once, and nothing else.
+func getEach(t testing.TB, q *Queue[string], keys ...string) {
+	t.Helper()
+	left := make(map[string]bool)
+	for _, key := range keys {
+		left[key] = true
+	}
+	for len(left) > 0 {
+		key, err := q.GetContext(within(t, 20*time.Second))
+		if err != nil || !left[key] {
+			t.Fatalf("GetContext() = %q, %v; %d keys are left", key, err, len(left))
+		}
+		delete(left, key)
+		q.Done(key)
+	}
+}
+
+// getNothing checks that no key comes within that time.
+func getNothing(t testing.TB, q *Queue[string], d time.Duration) {
+	t.Helper()
+	if key, err := q.GetContext(within(t, d)); err == nil {
+		t.Errorf("got %q", key)
+	}
+}
+
+// wantNoKeys checks that no key of the queue is in any state.
+func wantNoKeys(t testing.TB, q *Queue[string]) {
+	t.Helper()
+	if st := freshStats(t, q); st.Queued+st.Processing+st.Again+st.Waiting > 0 {
+		t.Errorf("Stats() = %+v, want no keys", st)
+	}
 }
 
 func endQueue[T comparable](t testing.TB, q *Queue[T]) {
@@ -240,11 +302,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 // withoutServer returns a queue for tests that do themselves what its goroutines would do.
 func withoutServer(t testing.TB) *Queue[string] {
 	t.Helper()
-	config := Config[string]{Name: "test"}
-	if err := config.complete(0); err != nil {
-		t.Fatal(err)
-	}
-	return newQueue(nil, config, scripts{})
+	return newQueue(nil, complete(t, Config[string]{}), script{})
 }
 
 // handleWhileAsleep calls add while a getter of q, and no other getter, sleeps. It returns when q has got and handled the key.
@@ -270,15 +328,21 @@ func mustGet(t testing.TB, q *Queue[string], want string) {
 	}
 }
 
+// fenceOf returns the fence of a key that a worker of q holds.
+func fenceOf(q *Queue[string], key string) int64 {
+	ctx, release := q.Lease(context.Background(), key)
+	defer release()
+	fence, _ := Fence(ctx)
+	return fence
+}
+
 // freshStats is Stats that waits for the server for longer than a second, should the machine pause.
 func freshStats[T comparable](t testing.TB, q *Queue[T]) workqueue.Stats {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	q.refresh(ctx)
-	if err := ctx.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, ctx.Err())
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.statsLocked(time.Now())
@@ -292,6 +356,13 @@ func requeues(t testing.TB, q *Queue[string], key string) (n int) {
 		return err
 	})
 	return n
+}
+
+func wantFailures(t testing.TB, q *Queue[string], key string, want int) {
+	t.Helper()
+	if n := requeues(t, q, key); n != want {
+		t.Errorf("%d failures of %s are counted, want %d", n, key, want)
+	}
 }
 
 // eventually waits until f returns no error.
@@ -319,11 +390,14 @@ func keysNamed(prefix string, n int) []string {
 }
 
 // fill makes the server's memory full.
-func (s *server) fill(ctx context.Context) {
+func (s *server) fill() {
 	s.t.Helper()
-	client := s.client()
-	client.Set(ctx, "ballast", strings.Repeat("x", 10<<20), 0)
-	if err := client.ConfigSet(ctx, "maxmemory", "3mb").Err(); err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, s.client().Set(context.Background(), "ballast", strings.Repeat("x", 10<<20), 0).Err())
+	s.limitMemory("3mb")
+}
+
+// limitMemory sets how much the server may have, without a bound if that is 0.
+func (s *server) limitMemory(to string) {
+	s.t.Helper()
+	must(s.t, s.client().ConfigSet(context.Background(), "maxmemory", to).Err())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -30,7 +31,6 @@ type session struct {
 	abandoned bool
 	// asleep: the server knows that getters sleep here.
 	asleep bool
-	timer  *time.Timer // renews and expires the lease while keys are held
 }
 
 // hold is a key that a worker of this process has.
@@ -52,13 +52,16 @@ type losses struct {
 	cancel []context.CancelCauseFunc
 }
 
-// announce informs the handlers and the user of losses. It calls foreign code, so no lock may be held.
-func (q *Queue[T]) announce(l losses) {
-	for _, cancel := range l.cancel {
+// unlock unlocks q.mu, and informs the handlers and the user of the leases that were lost under it. It calls foreign code.
+func (q *Queue[T]) unlock() {
+	lost := q.mu.lost
+	q.mu.lost = losses{}
+	q.mu.Unlock()
+	for _, cancel := range lost.cancel {
 		cancel(ErrLeaseLost)
 	}
-	if l.keys > 0 {
-		q.report("Lost the lease of keys that are being processed", fmt.Errorf("%w (%d keys)", ErrLeaseLost, l.keys))
+	if lost.keys > 0 {
+		q.report("Lost the lease of keys that are being processed", fmt.Errorf("%w (%d keys)", ErrLeaseLost, lost.keys))
 	}
 }
 
@@ -104,35 +107,32 @@ func Fence(ctx context.Context) (int64, bool) {
 }
 
 // doneLocked is Done under the lock.
-func (q *Queue[T]) doneLocked(item T) (lost losses) {
+func (q *Queue[T]) doneLocked(item T) {
 	h := q.mu.held[item]
 	if h == nil {
-		q.mu.totals.unmatchedDones++
-		return lost
+		q.mu.totals.stats.UnmatchedDones++
+		return
 	}
 	s := h.shard
 	now := time.Now()
-	lost = s.expireLocked(now) // A parked hand-out may be lost too.
+	s.expireLocked(now) // A parked hand-out may be lost too.
 	delete(q.mu.held, item)
-	if h.added != nil {
-		s.unwatchLocked(h)
-	}
+	s.unwatchLocked(h)
 	if q.mu.ending.stopping && len(q.mu.held) == 0 {
 		q.mu.ending.since = now
 	}
 	q.mu.totals.workDuration.observe(now.Sub(h.began))
 	if h.lost {
-		q.mu.totals.lostDones++
+		q.mu.totals.info.LostDones++
 	} else {
 		s.session.held--
-		s.enqueueLocked(aboutHeld("d", h.fence, h.encoded))
+		s.enqueueLocked(aboutHeld("d", h.handedOut))
 	}
 	if h.parked != nil {
 		s.session.held--
 		s.handLocked(*h.parked, item, now)
 	}
 	q.endLocked()
-	return lost
 }
 
 // expiresAt returns when the lease ends by our clock: a margin before the server hands the keys out again, so that a handler
@@ -142,25 +142,24 @@ func (s *shard[T]) expiresAt() time.Time {
 }
 
 // expireLocked ends the session, or abandons it, if its lease has ended by our clock.
-func (s *shard[T]) expireLocked(now time.Time) losses {
+func (s *shard[T]) expireLocked(now time.Time) {
 	c := &s.session
-	if c.id == "" || c.seq == 0 || c.abandoned || c.leaseFrom.IsZero() || now.Before(s.expiresAt()) {
-		return losses{}
+	if c.leaseFrom.IsZero() || c.abandoned || now.Before(s.expiresAt()) {
+		return
 	}
 	if c.held == 0 && s.pending[opHeld] == 0 && !s.inFlight {
-		lost := s.endSessionLocked() // It holds nothing: the server may forget it when it likes.
-		s.kickLocked()
-		return lost
+		s.endSessionLocked() // It holds nothing: the server may forget it when it likes.
+	} else {
+		c.abandoned = true
+		s.loseKeysLocked()
 	}
-	c.abandoned = true
-	lost := s.loseKeysLocked()
 	s.kickLocked()
-	return lost
 }
 
 // loseKeysLocked makes all keys of the session lost.
-func (s *shard[T]) loseKeysLocked() (lost losses) {
-	for _, h := range s.q.mu.held {
+func (s *shard[T]) loseKeysLocked() {
+	q := s.q
+	for _, h := range q.mu.held {
 		if h.shard != s {
 			continue
 		}
@@ -168,49 +167,43 @@ func (s *shard[T]) loseKeysLocked() (lost losses) {
 		s.unwatchLocked(h)
 		if !h.lost {
 			h.lost = true
-			s.q.mu.totals.lostLeases++
-			lost.keys++
-			lost.cancel = append(lost.cancel, h.cancel...)
+			q.mu.totals.info.LostLeases++
+			q.mu.lost.keys++
+			q.mu.lost.cancel = append(q.mu.lost.cancel, h.cancel...)
 			h.cancel = nil
 		}
 	}
 	s.session.held = 0
-	return lost
 }
 
 // endSessionLocked forgets the session: it has quit, or the server does not know it.
-func (s *shard[T]) endSessionLocked() losses {
-	lost := s.loseKeysLocked()
-	s.session = session{timer: s.session.timer}
+func (s *shard[T]) endSessionLocked() {
+	s.loseKeysLocked()
+	s.session = session{}
 	s.drained = false // The next session's getters are not known to the server.
-	return lost
 }
 
 // sessionLostLocked is called when the server has executed nothing of b because it does not know the session: its lease has
 // ended, or the server has lost data. What does not depend on the session goes to the next one.
-func (s *shard[T]) sessionLostLocked(b *batch) losses {
-	lost := s.endSessionLocked()
+func (s *shard[T]) sessionLostLocked(b *batch) {
+	s.endSessionLocked()
 	s.putBackLocked(b.ops)
-	kept := s.ops[:0]
-	for _, o := range s.ops {
-		if o.kind != opHeld {
-			kept = append(kept, o)
-		} else if o.done {
-			s.q.mu.totals.lostDones++
+	s.ops = slices.DeleteFunc(s.ops, func(o *op) bool {
+		if o.kind == opHeld && o.arg[0] == 'd' {
+			s.q.mu.totals.info.LostDones++
 		}
-	}
-	clear(s.ops[len(kept):])
-	s.ops, s.pending[opHeld] = kept, 0
+		return o.kind == opHeld
+	})
+	s.pending[opHeld] = 0
 	for _, c := range s.confirmations {
 		c.after = max(c.after, b.number+1) // There must be another batch, although it may have no operations.
 	}
-	return lost
 }
 
 // armLocked sets the timer of the lease.
 func (s *shard[T]) armLocked(now time.Time) {
 	c := &s.session
-	if c.held == 0 || c.id == "" || c.abandoned {
+	if c.held == 0 {
 		return
 	}
 	at := c.leaseFrom.Add(s.q.config.Lease / 3)
@@ -218,25 +211,20 @@ func (s *shard[T]) armLocked(now time.Time) {
 		// The next attempt is under way, or the server does not answer.
 		at = s.expiresAt()
 	}
-	if c.timer == nil {
-		c.timer = time.AfterFunc(at.Sub(now), s.tick)
-	} else {
-		c.timer.Reset(at.Sub(now))
-	}
+	s.timers.lease.Reset(at.Sub(now))
 }
 
 // tick renews the lease, or lets it expire.
 func (s *shard[T]) tick() {
 	q := s.q
 	q.mu.Lock()
+	defer q.unlock()
 	now := time.Now()
-	lost := s.expireLocked(now)
+	s.expireLocked(now)
 	c := &s.session
-	if c.held > 0 && !c.abandoned && now.Sub(c.leaseFrom) >= q.config.Lease/3 {
+	if c.held > 0 && now.Sub(c.leaseFrom) >= q.config.Lease/3 {
 		c.renew = true
 		s.kickLocked()
 	}
 	s.armLocked(now)
-	q.mu.Unlock()
-	q.announce(lost)
 }

@@ -2,9 +2,7 @@ package redisqueue
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,17 +10,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// shiftedScripts read a clock that is off by what shiftClock has set.
-func shiftedScripts() scripts {
-	return newScripts(replacingTime("call('TIME'); time[1] = time[1] + (call('GET', '{' .. string.match(KEYS[1], '{(.-)}') .. '}shift') or 0)"))
+// shiftedScript read a clock that is off by what shiftClock has set.
+func shiftedScript() script {
+	return newScript(replacingTime("call('TIME'); time[1] = time[1] + (call('GET', '{' .. string.match(KEYS[1], '{(.-)}') .. '}shift') or 0)"))
 }
 
-// shiftClock sets the clock of a queue named "test" that has shiftedScripts.
+// shiftClock sets the clock of a queue named "test" that has shiftedScript.
 func shiftClock(t testing.TB, client redis.UniversalClient, d time.Duration) {
 	t.Helper()
-	if err := client.Set(context.Background(), "{test/0}shift", fmt.Sprintf("%.6f", d.Seconds()), 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, client.Set(context.Background(), "{test/0}shift", fmt.Sprintf("%.6f", d.Seconds()), 0).Err())
+}
+
+// newShiftedQueue returns a queue named "test" with shiftedScript.
+func newShiftedQueue(t testing.TB, client redis.UniversalClient, config Config[string]) *Queue[string] {
+	q := newQueue(client, complete(t, config), shiftedScript())
+	t.Cleanup(func() { endQueue(t, q) })
+	return q
 }
 
 // rawDescription is that of a Config[string].
@@ -32,7 +35,7 @@ const rawDescription = "format 2, 1 shards, keys: string"
 type rawSession struct {
 	t      *testing.T
 	client redis.UniversalClient
-	s      scripts
+	s      script
 	id     string
 	lease  time.Duration
 	losses int // the limit, the usual one if zero
@@ -40,76 +43,65 @@ type rawSession struct {
 
 func (r rawSession) send(number, want int, ops ...string) string {
 	r.t.Helper()
-	c := Config[string]{Name: "test", MaxLostLeases: r.losses}
-	if err := c.complete(0); err != nil {
-		r.t.Fatal(err)
-	}
+	c := complete(r.t, Config[string]{MaxLostLeases: r.losses})
 	c.Backoff.ForgetAfter = 100 * 365 * 24 * time.Hour
 	args := []any{r.id, number, r.lease.Microseconds(), want, "-", c.settings(), rawDescription}
 	for _, o := range ops {
 		args = append(args, o)
 	}
-	reply, err := r.s.batch.run(context.Background(), r.client, newKeyNames("test", 0).of(r.id), args)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	reply, err := r.s.run(context.Background(), r.client, newKeyNames("test", 0).of(r.id), args...)
+	must(r.t, err)
 	return reply.(string)
+}
+
+// want sends a batch that gets a reply with that prefix.
+func (r rawSession) want(prefix string, number int, ops ...string) {
+	r.t.Helper()
+	if reply := r.send(number, 0, ops...); !strings.HasPrefix(reply, prefix) {
+		r.t.Errorf("the reply to batch %d of %s is %q, want %s", number, r.id, reply, prefix)
+	}
 }
 
 // A batch that is sent again is not executed again: not after the server's clock was set forward by a year, and not after the
 // session has ended. What the server keeps for that is removed in the end.
 func TestBatchRunsOnce(t *testing.T) {
 	client := startServer(t).client()
-	const lease = 30 * time.Second
-	a := rawSession{t: t, client: client, s: shiftedScripts(), id: "aaaaaaaaaaa", lease: lease}
+	const lease, year = 30 * time.Second, 365 * 24 * time.Hour
+	a := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: lease}
 	b := a
 	b.id = "bbbbbbbbbbb"
 	failure := addRateLimited("x").arg
-	wantFailures := func(want string) {
+	names := newKeyNames("test", 0).shard
+	wantFailures := func(want float64) {
 		t.Helper()
-		if n := client.ZScore(context.Background(), newKeyNames("test", 0).shard[4], "x").Val(); fmt.Sprint(n) != want {
-			t.Fatalf("%v failures are counted, want %s", n, want)
+		if n := client.ZScore(context.Background(), names[4], "x").Val(); n != want {
+			t.Fatalf("%v failures are counted, want %v", n, want)
 		}
 	}
-	number := 0
-	fromB := func() {
-		number++
-		if reply := b.send(number, 0); !strings.HasPrefix(reply, "OK ") {
-			t.Fatalf("batch %d of b: %q", number, reply)
+	var now time.Duration
+	batches := 0
+	pass := func(times int, d time.Duration) {
+		t.Helper()
+		for range times {
+			now += d
+			shiftClock(t, client, now)
+			batches++
+			b.want("OK ", batches)
 		}
 	}
-	a.send(1, 0, failure)
-	now := 365 * 24 * time.Hour
-	shiftClock(t, client, now)
-	fromB()
-	if reply := a.send(1, 0, failure); !strings.HasPrefix(reply, "OK ") {
-		t.Errorf("batch 1 again, a year later: %q", reply)
-	}
-	wantFailures("1")
-	first := a.send(2, 0, failure)
-	if !strings.HasPrefix(first, "OK ") {
-		t.Errorf("batch 2, a year later: %q", first)
-	}
-	wantFailures("2")
-
-	for range 3 {
-		now += lease / 2
-		shiftClock(t, client, now)
-		fromB()
-	}
-	now += 365 * 24 * time.Hour
-	shiftClock(t, client, now)
-	fromB()
-	if reply := a.send(2, 0, failure); reply != "GONE" {
-		t.Errorf("batch 2 again, after the session has ended: %q", reply)
-	}
-	if reply := a.send(3, 0, failure); reply != "LOST" {
-		t.Errorf("batch 3, after the session has ended: %q", reply)
-	}
-	wantFailures("2")
+	a.want("OK ", 1, failure)
+	pass(1, year)
+	a.want("OK ", 1, failure)
+	wantFailures(1)
+	a.want("OK ", 2, failure)
+	wantFailures(2)
+	pass(3, lease/2)
+	pass(1, year)
+	a.want("GONE", 2, failure)
+	a.want("LOST", 3, failure)
+	wantFailures(2)
 
 	known := func() bool {
-		names := newKeyNames("test", 0).shard
 		reply := client.HExists(context.Background(), names[11], a.id).Val()
 		gone := client.ZScore(context.Background(), names[12], a.id).Err() == nil
 		if reply != gone {
@@ -117,19 +109,11 @@ func TestBatchRunsOnce(t *testing.T) {
 		}
 		return reply
 	}
-	for range int(time.Hour/(lease/2)) - 10 {
-		now += lease / 2
-		shiftClock(t, client, now)
-		fromB()
-	}
+	pass(int(time.Hour/(lease/2))-10, lease/2)
 	if !known() {
 		t.Errorf("the reply was forgotten before an hour")
 	}
-	for range 40 { // One batch in sixteen looks for what can be forgotten.
-		now += lease / 2
-		shiftClock(t, client, now)
-		fromB()
-	}
+	pass(40, lease/2) // One batch in sixteen looks for what can be forgotten.
 	if known() {
 		t.Errorf("the reply is kept for longer than an hour")
 	}
@@ -137,30 +121,21 @@ func TestBatchRunsOnce(t *testing.T) {
 
 // The batch that ends a session is not executed again either.
 func TestQuitRunsOnce(t *testing.T) {
-	client := startServer(t).client()
-	a := rawSession{t: t, client: client, s: newScripts(batchSource), id: "aaaaaaaaaaa", lease: time.Minute}
-	first := a.send(1, 0, "ax", "q")
-	if again := a.send(1, 0, "ax", "q"); again != first {
-		t.Errorf("the reply is %q and then %q", first, again)
-	}
-	if reply := a.send(2, 0, "ax"); reply != "LOST" {
-		t.Errorf("after the end: %q", reply)
-	}
+	a := rawSession{t: t, client: startServer(t).client(), s: batchScript, id: "aaaaaaaaaaa", lease: time.Minute}
+	a.want(a.send(1, 0, "ax", "q"), 1, "ax", "q")
+	a.want("LOST", 2, "ax")
 }
 
 // No key of a queue but the lists of wake-ups has a time to live: a server whose clock is set forward would lose it.
 func TestNothingExpires(t *testing.T) {
-	client := startServer(t).client()
-	config := Config[string]{Logger: discard, Limit: 1000}
-	q, other := newTestQueue(t, client, config), newTestQueue(t, client, config)
+	s, q, other := twoReplicas(t, Config[string]{Limit: 1000})
+	client := s.client()
 	q.AddRateLimited("x")
 	mustGet(t, other, "x")
 	q.AddAfter("y", time.Hour)
 	freshStats(t, q)
-	if err := q.ShutDownContext(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	ctx := within(t, 5*time.Second)
+	ctx := within(t, 10*time.Second)
+	must(t, q.ShutDownContext(ctx))
 	keys, err := client.Keys(ctx, "*").Result()
 	if err != nil || len(keys) < 8 {
 		t.Fatal(keys, err)
@@ -176,69 +151,43 @@ func TestNothingExpires(t *testing.T) {
 // A replica that hears nothing for longer than its lease loses its session. What the server has executed before is not
 // executed again, and what it has not is.
 func TestDeafReplica(t *testing.T) {
-	s := startServer(t)
-	client, f := s.faultyClient()
-	config := Config[string]{Logger: discard, Lease: time.Second}
+	config := Config[string]{Lease: time.Second}
 	config.Backoff.Base = time.Hour
-	q, other := newTestQueue(t, client, config), newTestQueue(t, s.client(), config)
+	s, f, q, other := oneFaulty(t, config)
 	q.AddRateLimited("x")
-	if err := q.Flush(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, q)
 	f.deaf.Store(true)
 	q.AddRateLimited("x")
-	eventually(t, 5*time.Second, func() error {
-		if n := requeues(t, other, "x"); n != 2 {
-			return fmt.Errorf("%d failures", n)
-		}
-		return nil
-	})
+	waitUntil(t, func() bool { return requeues(t, other, "x") == 2 })
 	q.AddRateLimited("x") // It goes when the batch before it was answered.
 	gone := newKeyNames("test", 0).shard[12]
-	eventually(t, 10*time.Second, func() error {
-		freshStats(t, other)
-		if n := s.client().ZCard(context.Background(), gone).Val(); n == 0 {
-			return errors.New("the session has not ended")
-		}
-		return nil
-	})
+	waitUntil(t, func() bool { freshStats(t, other); return s.client().ZCard(context.Background(), gone).Val() > 0 })
 	f.deaf.Store(false)
-	if err := q.Flush(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if n := requeues(t, q, "x"); n != 3 {
-		t.Errorf("%d failures are counted, want 3", n)
-	}
+	flush(t, q)
+	wantFailures(t, q, "x", 3)
 }
 
 // Sessions that hold nothing are removed several at a time.
 func TestManyDeadSessions(t *testing.T) {
 	client := startServer(t).client()
-	a := rawSession{t: t, client: client, s: shiftedScripts(), id: "", lease: time.Minute}
+	a := rawSession{t: t, client: client, s: shiftedScript(), lease: time.Minute}
 	for i := range 40 {
 		a.id = fmt.Sprintf("dead%07d", i)
-		a.send(1, 0)
+		a.want("OK ", 1)
 	}
-	b := a
-	b.id = "bbbbbbbbbbb"
-	for i := range 3 {
-		shiftClock(t, client, time.Duration(i+1)*30*time.Second)
-		b.send(i+1, 0)
+	a.id = "bbbbbbbbbbb"
+	for i := range 8 {
+		shiftClock(t, client, time.Duration(min(i+1, 3))*30*time.Second)
+		a.want("OK ", i+1)
 	}
-	for i := range 5 {
-		b.send(i+4, 0)
-	}
-	left := client.ZRange(context.Background(), newKeyNames("test", 0).shard[7], 0, -1).Val()
-	if !slices.Equal(left, []string{b.id}) {
+	if left := client.ZRange(context.Background(), newKeyNames("test", 0).shard[7], 0, -1).Val(); len(left) != 1 || left[0] != a.id {
 		t.Errorf("%d sessions are left", len(left))
 	}
 }
 
 // A replica that sleeps is woken if another one adds a key that is due earlier than all it knows of.
 func TestEarlierDelay(t *testing.T) {
-	s := startServer(t)
-	config := Config[string]{PollInterval: 9 * time.Second, Logger: discard}
-	producer, consumer := newTestQueue(t, s.client(), config), newTestQueue(t, s.client(), config)
+	s, producer, consumer := twoReplicas(t, Config[string]{PollInterval: 9 * time.Second})
 	producer.AddAfter("much later", time.Hour)
 	for range 3 {
 		var began time.Time
@@ -256,7 +205,7 @@ func TestEarlierDelay(t *testing.T) {
 // When the replica that waits for the next delayed key is busy with another one, a third one waits in its place.
 func TestNextDelayIsPassedOn(t *testing.T) {
 	s := startServer(t)
-	config := Config[string]{PollInterval: 9 * time.Second, Logger: discard}
+	config := Config[string]{PollInterval: 9 * time.Second}
 	producer := newTestQueue(t, s.client(), config)
 	came, release := make(chan time.Time, 3), make(chan struct{})
 	for range 3 {
@@ -275,13 +224,9 @@ func TestNextDelayIsPassedOn(t *testing.T) {
 	for i := range 3 {
 		producer.AddAfter(fmt.Sprint(i), time.Duration(i+1)*200*time.Millisecond)
 	}
-	var times []time.Time
-	for range 3 {
-		times = append(times, <-came)
-	}
-	for i, at := range times {
+	for i := range 3 {
 		due := time.Duration(i+1) * 200 * time.Millisecond
-		if d := at.Sub(began); d < due || d > due+3*time.Second {
+		if d := (<-came).Sub(began); d < due || d > due+3*time.Second {
 			t.Errorf("the key with a delay of %v came after %v", due, d)
 		}
 	}

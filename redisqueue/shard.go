@@ -5,9 +5,9 @@ import (
 	"errors"
 	"runtime"
 	"slices"
-	"strconv"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -30,58 +30,49 @@ type shard[T comparable] struct {
 	names keyNames
 
 	// ops are the operations that no call has executed, in the order of seq. The call in flight has its own.
-	ops []op
-	// adds has the plain adds of ops, and their seq.
-	adds       map[string]uint64
-	withCauses int          // how many of ops have causes
-	numbered   uint64       // the seq of the newest operation
-	executed   uint64       // all operations up to here were executed
-	pending    [opKinds]int // how many operations of each kind are in ops
+	ops      []*op
+	adds     map[string]*op // the plain adds of ops
+	numbered uint64         // the seq of the newest operation
+	executed uint64         // all operations up to here were executed
+	pending  [opKinds]int   // how many operations of each kind are in ops
 	// sending: the goroutine that runs send exists. It does whenever there is something to send.
 	sending bool
 	// inFlight: a call of the server is under way.
-	inFlight bool
-	batches  uint64 // the number of the newest batch
-	// mustSend: another batch must follow, although it may have nothing but the renewal of the lease.
-	mustSend      bool
-	wantsAll      bool // the next batch asks for the occasional counts, too
+	inFlight      bool
+	batches       uint64 // the number of the newest batch
+	wantsAll      bool   // the next batch asks for the occasional counts, too
 	confirmations []*confirmation
 	replicating   replicating
 
 	session session
-	sleep   sleep
-	// watched has the held keys with an open channel of AddedAgain.
-	watched    map[string]*hold[T]
-	watchTimer *time.Timer
+	watched map[string]*hold[T] // the held keys with an open channel of AddedAgain
 
 	requested int // how many keys the call in flight may bring
 	drained   bool
 	woken     bool
+	reading   bool      // the goroutine that waits for a wake-up exists
+	nextDue   time.Time // when the next delayed key is due, zero if none waits
 
-	full   fullness
-	outage error // why the last attempt failed, until one succeeds
-	counts counts
-}
+	timers struct {
+		lease *time.Timer // renews and expires the lease while keys are held
+		adds  *time.Timer // tries adds again on a full server
+		due   *time.Timer // for nextDue
+		watch *time.Timer // asks for the watched keys
+	}
 
-// counts are numbers that came with the last reply, about the whole shard.
-type counts struct {
-	queued, processing, again, waiting int
-	paused                             bool
-	occasional
-}
-
-// occasional are numbers that the server counts when they are asked for.
-type occasional struct {
-	failing, aside, givenUp, repaired int
-	oldest                            time.Duration // how long the oldest key was queued
+	outage      error     // why the last attempt failed, until one succeeds
+	fullSince   time.Time // since when the server's memory is full, zero if it is not
+	retryAddsAt time.Time // when adds are tried again on a full server
+	// What the last replies said of the whole shard.
+	stats      workqueue.Stats
+	occasional occasional
 }
 
 // batch is what one call of the server executes.
 type batch struct {
-	number  uint64 // of this shard's batches
-	session string
-	seq     uint64 // of the session's batches; each is used once
-	ops     []op
+	number  uint64  // of this shard's batches
+	session session // as it was then; its seq is used once
+	ops     []*op
 	want    int
 	// asleep: the server believes that getters wait here. It forgets that, unless this call finds no keys for them again.
 	asleep      bool
@@ -89,8 +80,19 @@ type batch struct {
 	quits       bool // ends the session
 	noAdds      bool // the server's memory is full, and has refused adds a moment ago
 	interrupted bool // an attempt was answered by an error: the server may have executed a part
-	lastFence   string
 	began       time.Time
+}
+
+func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
+	s := &shard[T]{q: q, names: names, adds: make(map[string]*op), watched: make(map[string]*hold[T])}
+	stopped := func(f func()) *time.Timer {
+		t := time.AfterFunc(time.Hour, f)
+		t.Stop()
+		return t
+	}
+	s.timers.lease, s.timers.adds = stopped(s.tick), stopped(s.kick)
+	s.timers.due, s.timers.watch = stopped(s.wake), stopped(s.watch)
+	return s
 }
 
 // kickLocked starts the goroutine that sends, if there is something to send.
@@ -118,34 +120,22 @@ func (q *Queue[T]) kickOthersLocked(s *shard[T]) {
 
 // hasWorkLocked reports whether a batch should be sent.
 func (s *shard[T]) hasWorkLocked(now time.Time) bool {
-	if s.q.mu.ending.over {
-		return false
+	ops := len(s.ops)
+	if s.refusesAddsAt(now) {
+		ops -= s.pending[opAdd]
 	}
-	if s.mustSend || s.session.renew || s.session.abandoned || s.wakesUpLocked() || s.quitsLocked() || s.demandLocked() > 0 {
-		return true
-	}
-	if s.full.refusesAddsAt(now) {
-		if len(s.ops) > s.pending[opAdd] {
-			return true
-		}
-	} else if len(s.ops) > 0 {
-		return true
-	}
-	for _, c := range s.confirmations {
-		if c.after > s.batches {
-			return true
-		}
-	}
-	return false
+	needed := func(c *confirmation) bool { return c.after > s.batches }
+	return !s.q.mu.ending.over && (ops > 0 || s.session.renew || s.session.abandoned || s.wakesUpLocked() || s.quitsLocked() ||
+		s.demandLocked() > 0 || slices.ContainsFunc(s.confirmations, needed))
 }
 
 // wakesUpLocked reports whether the server must hear that no getter waits here any more: it may send wake-ups to others.
-func (s *shard[T]) wakesUpLocked() bool { return s.session.asleep && s.q.mu.getters.Len() == 0 }
+func (s *shard[T]) wakesUpLocked() bool { return s.session.asleep && len(s.q.mu.getters) == 0 }
 
 // demandLocked returns how many keys to ask for: no more than there are getters that no call in flight may serve, and
 // this shard's part of them.
 func (s *shard[T]) demandLocked() int {
-	unserved := s.q.mu.getters.Len() - s.q.mu.requested
+	unserved := len(s.q.mu.getters) - s.q.mu.requested
 	if s.drained || unserved <= 0 || s.q.mu.ending.stopping || s.session.abandoned {
 		return 0
 	}
@@ -163,8 +153,7 @@ func (s *shard[T]) send() {
 	for {
 		// Callers that run concurrently come into this batch instead of the next.
 		runtime.Gosched()
-		b, lost := s.nextBatch()
-		s.q.announce(lost)
+		b := s.nextBatch()
 		if b == nil {
 			return
 		}
@@ -174,25 +163,24 @@ func (s *shard[T]) send() {
 }
 
 // nextBatch returns what to send, or nil if there is nothing; then the goroutine must end.
-func (s *shard[T]) nextBatch() (b *batch, lost losses) {
+func (s *shard[T]) nextBatch() *batch {
 	s.q.mu.Lock()
-	defer s.q.mu.Unlock()
+	defer s.q.unlock()
 	now := time.Now()
-	lost = s.expireLocked(now)
+	s.expireLocked(now)
 	if !s.hasWorkLocked(now) {
 		s.sending = false
 		s.scheduleAddsLocked(now)
 		s.sleepLocked()
 		s.q.endLocked() // A session that was just forgotten may have been all that the shutdown waits for.
-		return nil, lost
+		return nil
 	}
 	if s.session.id == "" {
-		s.session = session{id: newSession(), timer: s.session.timer, lastFence: "0"}
+		s.session = session{id: newSession(), lastFence: "0"}
 	}
 	s.session.seq++
 	s.batches++
-	b = &batch{number: s.batches, session: s.session.id, seq: s.session.seq, began: now, lastFence: s.session.lastFence}
-	b.noAdds = s.full.refusesAddsAt(now)
+	b := &batch{number: s.batches, session: s.session, began: now, noAdds: s.refusesAddsAt(now)}
 	b.wantsAll, s.wantsAll = s.wantsAll, false
 	b.want = s.demandLocked()
 	b.asleep = s.wakesUpLocked() || b.want > 0 && s.session.asleep
@@ -200,14 +188,14 @@ func (s *shard[T]) nextBatch() (b *batch, lost losses) {
 	b.quits = s.session.abandoned || s.quitsLocked()
 	s.requested = b.want
 	s.q.mu.requested += b.want
-	s.mustSend, s.woken, s.session.renew = false, false, false
+	s.woken, s.session.renew = false, false
 	s.inFlight = true
-	return b, lost
+	return b
 }
 
 // arguments are what batch.lua gets.
 func (s *shard[T]) arguments(b *batch) []any {
-	flags := ""
+	flags := "-"
 	if b.asleep {
 		flags += "r"
 	}
@@ -215,16 +203,12 @@ func (s *shard[T]) arguments(b *batch) []any {
 		flags += "o"
 	}
 	if b.interrupted {
-		flags += "e" + b.lastFence
-	}
-	if flags == "" {
-		flags = "-"
+		flags += "e" + b.session.lastFence
 	}
 	args := make([]any, 0, 8+len(b.ops))
-	args = append(args, b.session, strconv.FormatUint(b.seq, 10), s.q.config.Lease.Microseconds(), b.want, flags,
-		s.q.settings, s.q.description)
-	for i := range b.ops {
-		args = append(args, b.ops[i].arg)
+	args = append(args, b.session.id, b.session.seq, s.q.config.Lease.Microseconds(), b.want, flags, s.q.settings, s.q.description)
+	for _, o := range b.ops {
+		args = append(args, o.arg)
 	}
 	if b.quits {
 		args = append(args, "q")
@@ -235,16 +219,12 @@ func (s *shard[T]) arguments(b *batch) []any {
 // deliver calls the server until it answers. A batch may be sent several times; its number sees to it that it is
 // executed once. The error is errDropped, after a shutdown.
 func (s *shard[T]) deliver(b *batch) (*reply, error) {
-	keys := s.names.of(b.session)
+	keys := s.names.of(b.session.id)
 	for pause := firstPause; ; pause = nextPause(pause) {
-		result, err := s.q.scripts.batch.run(context.Background(), s.q.client, keys, s.arguments(b))
+		r, err := parseReply(s.q.script.run(context.Background(), s.q.client, keys, s.arguments(b)...))
 		if err == nil {
-			text, _ := result.(string)
-			var r *reply
-			if r, err = parseReply(text); err == nil {
-				s.answered(b, r)
-				return r, nil
-			}
+			s.answered(b, r)
+			return r, nil
 		}
 		var answer redis.Error
 		b.interrupted = b.interrupted || errors.As(err, &answer)
@@ -258,26 +238,27 @@ func (s *shard[T]) deliver(b *batch) (*reply, error) {
 // apply does what follows from the reply to a batch.
 func (s *shard[T]) apply(b *batch, r *reply, err error) {
 	q := s.q
-	var items []T
-	var bad []error
+	var keys []arrival[T]
 	if r != nil {
-		items, bad = q.decodeAll(r.keys)
+		for _, key := range r.keys {
+			item, bad := q.decode(key.encoded)
+			keys = append(keys, arrival[T]{key, item, bad})
+		}
 	}
 	q.mu.Lock()
 	q.mu.requested -= s.requested
 	s.requested = 0
-	var lost losses
 	switch {
 	case err != nil:
-		lost = s.dropUnsentLocked(b)
-	case r.gone:
+		s.dropUnsentLocked(b)
+	case r.status == "GONE":
 		// Only what asks for a number is asked again.
-		b.ops = slices.DeleteFunc(b.ops, func(o op) bool { return o.answer == nil })
-		lost = s.sessionLostLocked(b)
-	case r.lost:
-		lost = s.sessionLostLocked(b)
+		b.ops = slices.DeleteFunc(b.ops, func(o *op) bool { return o.answer == nil })
+		s.sessionLostLocked(b)
+	case r.status == "LOST":
+		s.sessionLostLocked(b)
 	default:
-		lost = s.executedLocked(b, r, items, bad)
+		s.executedLocked(b, r, keys)
 	}
 	// Only now: until here the server may still hold the session, so it must quit and not be forgotten.
 	s.inFlight = false
@@ -285,24 +266,24 @@ func (s *shard[T]) apply(b *batch, r *reply, err error) {
 		q.kickOthersLocked(s)
 	}
 	q.endLocked()
-	q.mu.Unlock()
-	q.announce(lost)
-	for _, err := range bad {
-		if err != nil {
-			q.report("A key cannot be decoded and was set aside", err)
+	q.unlock()
+	for _, key := range keys {
+		if key.bad != nil {
+			q.report("A key cannot be decoded and was set aside", key.bad)
 		}
 	}
 }
 
-func (s *shard[T]) executedLocked(b *batch, r *reply, items []T, bad []error) (lost losses) {
+// executedLocked does what follows from a batch that was executed, and brought those keys.
+func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T]) {
 	q := s.q
 	now := time.Now()
-	if !b.wantsAll {
-		r.counts.occasional = s.counts.occasional
+	s.stats = r.stats
+	if b.wantsAll {
+		s.occasional = r.occasional
 	}
-	s.counts = r.counts
-	q.mu.totals.adds += uint64(r.changed)
-	q.mu.totals.lostDones += uint64(r.unmatched)
+	q.mu.totals.stats.Adds += uint64(r.changed)
+	q.mu.totals.info.LostDones += uint64(r.unmatched)
 	numbers := r.numbers
 	for _, o := range b.ops {
 		if o.answer != nil && len(numbers) > 0 {
@@ -311,27 +292,27 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, items []T, bad []error) (l
 		}
 	}
 	if s.fullLocked(b, r, now) {
-		return s.dropUnsentLocked(&batch{})
+		s.dropUnsentLocked(&batch{})
+		return
 	}
+	s.executed = s.numbered
 	if len(s.ops) > 0 {
 		s.executed = s.ops[0].seq - 1
-	} else {
-		s.executed = s.numbered
 	}
 	s.confirmedLocked(b)
 
 	if b.quits {
-		lost = s.endSessionLocked()
+		s.endSessionLocked()
 	} else {
 		s.session.leaseFrom = b.began
-		lost = s.expireLocked(now)
-		for i, key := range r.keys {
+		s.expireLocked(now)
+		for _, key := range keys {
 			s.session.lastFence = key.fence // They ascend.
-			s.receiveLocked(key, items[i], bad[i], r.now, now)
+			s.receiveLocked(key, r.now, now)
 		}
 		s.armLocked(now)
 	}
-	nothingLeft := r.counts.queued == 0 || r.counts.paused
+	nothingLeft := r.stats.Queued == 0 || r.stats.Paused
 	if b.want > 0 {
 		s.drained = len(r.keys) < b.want && nothingLeft
 		s.session.asleep = s.drained && !b.quits
@@ -342,12 +323,11 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, items []T, bad []error) (l
 	if !nothingLeft || s.woken {
 		s.drained = false
 	}
-	s.sleep.nextDue = time.Time{}
+	s.nextDue = time.Time{}
 	switch {
 	case r.nextDue == 0:
 		s.drained = false // More keys are due than one batch moves.
 	case r.nextDue > 0:
-		s.sleep.nextDue = now.Add(r.nextDue)
+		s.nextDue = now.Add(r.nextDue)
 	}
-	return lost
 }

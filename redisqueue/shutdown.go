@@ -17,9 +17,9 @@ type ending struct {
 	stopping bool      // ShutDown or a drain was called: no more keys are handed out
 	since    time.Time // when it was called, or when the last held key was Done after it
 	// over: no worker holds a key, and the server knows all there was to say. Nothing will be sent any more.
-	over    bool
-	dropped bool            // what was not sent was dropped
-	drains  []chan struct{} // closed by ShutDown, which ends the drains that wait
+	over     bool
+	dropped  bool          // what was not sent was dropped
+	shutDown chan struct{} // closed by ShutDown, which ends the drains that wait; nil without any
 }
 
 // ShutDown makes this replica take part no more. Get returns; keys that it was handed out and no getter has are given back,
@@ -33,10 +33,10 @@ func (q *Queue[T]) ShutDown() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.stopLocked()
-	for _, c := range q.mu.ending.drains {
-		close(c)
+	if q.mu.ending.shutDown != nil {
+		close(q.mu.ending.shutDown)
+		q.mu.ending.shutDown = nil
 	}
-	q.mu.ending.drains = nil
 }
 
 // ShutDownWithDrain is ShutDown that waits until the workers of this process have finished the keys that they hold, and
@@ -50,30 +50,26 @@ func (q *Queue[T]) ShutDownWithDrain() { _ = q.ShutDownContext(context.Backgroun
 func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 	q.mu.Lock()
 	q.stopLocked()
-	shutDown := make(chan struct{})
-	if !q.mu.ending.over {
-		q.mu.ending.drains = append(q.mu.ending.drains, shutDown)
+	e := &q.mu.ending
+	if e.shutDown == nil {
+		e.shutDown = make(chan struct{})
 	}
+	shutDown := e.shutDown
 	q.mu.Unlock()
+	var err error
 	select {
 	case <-q.ended:
-		return q.endError()
-	default:
-	}
-	select {
-	case <-q.ended:
-		return q.endError()
 	case <-shutDown:
-		return workqueue.ErrShutDown
+		err = workqueue.ErrShutDown
 	case <-ctx.Done():
-		return ctx.Err()
+		err = ctx.Err()
 	}
-}
-
-func (q *Queue[T]) endError() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.mu.ending.dropped {
+	switch {
+	case !e.over:
+		return err
+	case e.dropped:
 		return ErrNotSent
 	}
 	return nil
@@ -92,10 +88,10 @@ func (q *Queue[T]) stopLocked() {
 	}
 	q.mu.ending.stopping, q.mu.ending.since = true, time.Now()
 	for g := q.nextGetterLocked(); g != nil; g = q.nextGetterLocked() {
-		close(g.key)
+		close(g)
 	}
 	for _, s := range q.shards {
-		s.sleep.stop()
+		s.timers.due.Stop()
 	}
 	q.endLocked()
 }
@@ -121,12 +117,9 @@ func (q *Queue[T]) endLocked() {
 	}
 	e.over = true
 	close(q.ended)
-	e.drains = nil
 	for _, s := range q.shards {
-		for _, t := range []*time.Timer{s.session.timer, s.full.timer, s.sleep.timer, s.watchTimer} {
-			if t != nil {
-				t.Stop()
-			}
+		for _, t := range []*time.Timer{s.timers.lease, s.timers.adds, s.timers.due, s.timers.watch} {
+			t.Stop()
 		}
 		s.failConfirmationsLocked()
 	}

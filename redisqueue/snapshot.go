@@ -68,7 +68,7 @@ func (s *shard[T]) read(ctx context.Context, list string, limit int, f func(rawK
 
 // readPage reads some keys of a list, and returns where to go on, empty at the end.
 func (s *shard[T]) readPage(ctx context.Context, list, from string, count int) (keys []rawKey, next string, err error) {
-	result, err := s.q.scripts.snapshot.run(ctx, s.q.client, s.names.of("none"), []any{count, list, from})
+	result, err := snapshotScript.run(ctx, s.q.client, s.names.of("none"), count, list, from)
 	if err != nil {
 		return nil, "", fmt.Errorf("redisqueue: %w", err)
 	}
@@ -94,8 +94,8 @@ func (s *shard[T]) readPage(ctx context.Context, list, from string, count int) (
 	return keys, next, nil
 }
 
-// snapshotOf decodes a key.
-func (q *Queue[T]) snapshotOf(raw rawKey) (k workqueue.KeySnapshot[T], ok bool) {
+// snapshotOf decodes a key, and returns what that list shows of it, or false if it does not belong there.
+func (q *Queue[T]) snapshotOf(list string, raw rawKey) (k workqueue.KeySnapshot[T], ok bool) {
 	item, err := q.decode(raw.encoded)
 	if err != nil {
 		return k, false
@@ -117,7 +117,13 @@ func (q *Queue[T]) snapshotOf(raw rawKey) (k workqueue.KeySnapshot[T], ok bool) 
 		causes := decodeCauses(raw.causes)
 		k.Causes = &causes
 	}
-	return k, true
+	switch list {
+	case listQueued, listProcessing, scanStates:
+		k.Due = time.Time{}
+	case listWaiting, scanDelays:
+		k.State, k.Since, k.Again = workqueue.KeyWaiting, time.Time{}, false
+	}
+	return k, list != listQueued || k.State == workqueue.KeyQueued // The line may have keys that were removed.
 }
 
 // Snapshot returns Stats and up to limit keys of each state, at most 512, of the whole queue, as the server has them when
@@ -145,7 +151,7 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	for _, l := range lists {
 		for _, s := range q.shards {
 			_ = s.read(ctx, l.list, limit, func(raw rawKey) {
-				if k, ok := q.snapshotOf(raw); ok && inList(l.list, &k) {
+				if k, ok := q.snapshotOf(l.list, raw); ok {
 					*l.keys = append(*l.keys, k)
 				}
 			})
@@ -155,20 +161,6 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 		}
 	}
 	return snapshot
-}
-
-// inList makes k what a list of Snapshot shows of it, and reports whether it belongs there.
-func inList[T comparable](list string, k *workqueue.KeySnapshot[T]) bool {
-	switch list {
-	case listQueued:
-		k.Due = time.Time{}
-		return k.State == workqueue.KeyQueued // The line may have keys that were removed.
-	case listProcessing:
-		k.Due = time.Time{}
-	case listWaiting:
-		k.State, k.Since, k.Again = workqueue.KeyWaiting, time.Time{}, false
-	}
-	return true
 }
 
 // sortFirst sorts keys and keeps the first of them.
@@ -187,7 +179,7 @@ func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	if err != nil || len(page) == 0 {
 		return workqueue.KeySnapshot[T]{Key: key}, false
 	}
-	k, ok := q.snapshotOf(page[0])
+	k, ok := q.snapshotOf(oneKey, page[0])
 	return k, ok && k.State != ""
 }
 
@@ -199,18 +191,14 @@ func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 		for _, s := range q.shards {
 			for _, list := range []string{scanStates, scanDelays} {
 				for from := "0"; from != ""; {
-					page, next, err := s.readStep(list, from)
+					ctx, cancel := context.WithTimeout(context.Background(), patience)
+					page, next, err := s.readPage(ctx, list, from, maxPage)
+					cancel()
 					if err != nil {
 						return
 					}
 					for _, raw := range page {
-						k, ok := q.snapshotOf(raw)
-						if list == scanDelays {
-							ok = ok && inList(listWaiting, &k)
-						} else {
-							k.Due = time.Time{}
-						}
-						if ok && !yield(k) {
+						if k, ok := q.snapshotOf(list, raw); ok && !yield(k) {
 							return
 						}
 					}
@@ -219,10 +207,4 @@ func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 			}
 		}
 	}
-}
-
-func (s *shard[T]) readStep(list, from string) ([]rawKey, string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	return s.readPage(ctx, list, from, maxPage)
 }

@@ -11,9 +11,9 @@ import (
 
 // totals count what this replica has done. Guarded by the queue's mutex.
 type totals struct {
-	adds, retries, dropped, unmatchedDones uint64
-	lostLeases, lostDones, errors          uint64
-	latency, workDuration, calls           histogram
+	stats                        workqueue.Stats // Name, Adds, Retries, Dropped and UnmatchedDones
+	info                         Info            // Errors, LostLeases and LostDones
+	latency, workDuration, calls histogram
 }
 
 // histogram counts times, and nothing without metrics.
@@ -94,16 +94,14 @@ func (q *Queue[T]) Info() Info {
 }
 
 func (q *Queue[T]) infoLocked() Info {
-	t := &q.mu.totals
-	info := Info{
-		Errors: t.errors, LostLeases: t.lostLeases, LostDones: t.lostDones, Held: len(q.mu.held), CallDuration: t.calls.read(),
-	}
+	info := q.mu.totals.info
+	info.Held, info.CallDuration = len(q.mu.held), q.mu.totals.calls.read()
 	for _, s := range q.shards {
 		info.Unsent += len(s.ops)
-		info.Failing += s.counts.failing
-		info.SetAside += s.counts.aside
-		info.GivenUp += s.counts.givenUp
-		info.Repaired += s.counts.repaired
+		info.Failing += s.occasional.failing
+		info.SetAside += s.occasional.aside
+		info.GivenUp += s.occasional.givenUp
+		info.Repaired += s.occasional.repaired
 		info.Calls += s.batches
 		if s.outage != nil {
 			info.Outage = s.outage
@@ -154,23 +152,7 @@ func (q *Queue[T]) Stats() workqueue.Stats {
 }
 
 // refresh waits for a reply of each shard to a batch that is sent after the call.
-func (q *Queue[T]) refresh(ctx context.Context) {
-	q.mu.Lock()
-	var all []*confirmation
-	if !q.mu.ending.over {
-		for _, s := range q.shards {
-			all = append(all, s.refreshLocked())
-		}
-	}
-	q.mu.Unlock()
-	for _, c := range all {
-		select {
-		case <-c.result:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
+func (q *Queue[T]) refresh(ctx context.Context) { _ = q.confirmAll(ctx, (*shard[T]).refreshLocked) }
 
 // latestStats is Stats for a provider of metrics, which must not wait: it returns the numbers of the last reply, and asks
 // for new ones if no call is under way. A replica that has ended sees no keys any more.
@@ -192,24 +174,17 @@ func (q *Queue[T]) latestStats() workqueue.Stats {
 
 func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 	t := &q.mu.totals
-	st := workqueue.Stats{
-		Name:           q.config.Name,
-		Adds:           t.adds,
-		Retries:        t.retries,
-		Dropped:        t.dropped,
-		UnmatchedDones: t.unmatchedDones,
-		ShuttingDown:   q.mu.ending.stopping,
-		Latency:        t.latency.read(),
-		WorkDuration:   t.workDuration.read(),
-	}
+	st := t.stats
+	st.ShuttingDown = q.mu.ending.stopping
+	st.Latency, st.WorkDuration = t.latency.read(), t.workDuration.read()
 	for _, s := range q.shards {
-		st.Queued += s.counts.queued
-		st.Processing += s.counts.processing
-		st.Again += s.counts.again
-		st.Waiting += s.counts.waiting
-		st.Paused = st.Paused || s.counts.paused
-		if s.counts.queued > 0 {
-			st.OldestQueued = max(st.OldestQueued, s.counts.oldest)
+		st.Queued += s.stats.Queued
+		st.Processing += s.stats.Processing
+		st.Again += s.stats.Again
+		st.Waiting += s.stats.Waiting
+		st.Paused = st.Paused || s.stats.Paused
+		if s.stats.Queued > 0 {
+			st.OldestQueued = max(st.OldestQueued, s.occasional.oldest)
 		}
 	}
 	for _, h := range q.mu.held {

@@ -3,10 +3,10 @@ package redisqueue
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,24 +19,18 @@ import (
 func startSentinel(t *testing.T, master string) string {
 	t.Helper()
 	addr := freeAddr(t)
-	_, port, _ := net.SplitHostPort(addr)
-	host, masterPort, _ := net.SplitHostPort(master)
 	file := filepath.Join(t.TempDir(), "sentinel.conf")
 	config := fmt.Sprintf(`port %s
 bind 127.0.0.1
 dir %s
-sentinel monitor m %s %s 2
+sentinel monitor m 127.0.0.1 %s 2
 sentinel down-after-milliseconds m 3000
 sentinel failover-timeout m 5000
-`, port, t.TempDir(), host, masterPort)
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`, portOf(addr), t.TempDir(), portOf(master))
+	must(t, os.WriteFile(file, []byte(config), 0o600))
 	cmd := exec.Command(serverBinary(t), file, "--sentinel")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -69,13 +63,13 @@ func TestSentinelFailover(t *testing.T) {
 		t.Cleanup(func() { client.Close() })
 		return client
 	}
-	config := Config[string]{WaitReplicas: 1, Logger: discard}
+	config := Config[string]{WaitReplicas: 1}
 	config.Backoff.Base = time.Millisecond
 	h := newHistory(t, 6)
 	// A hand-out that the new master has not received is a key for a second worker. The handlers end before there is one.
 	h.short = true
 	h.run([]*Queue[string]{newTestQueue(t, newClient(), config), newTestQueue(t, newClient(), config)}, func() {
-		eventually(t, 20*time.Second, func() error { return h.confirmedAtLeast(100) })
+		h.waitForConfirmed(100)
 		master.kill()
 		began := time.Now()
 		promoted := clientOf(t, replica.addr)
@@ -109,25 +103,23 @@ type cluster struct {
 	nodes []*redis.Client
 	ids   []string
 	addrs []string
+	buses []string // the ports of the cluster bus
 }
 
 func startCluster(t *testing.T) *cluster {
 	c := &cluster{t: t}
 	ctx := context.Background()
 	for i := range 3 {
-		s := startServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", portOf(freeAddr(t)))
+		bus := portOf(freeAddr(t))
+		s := startServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", bus)
 		node := s.client()
 		first, last := i*16384/3, (i+1)*16384/3-1
-		if err := node.ClusterAddSlotsRange(ctx, first, last).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, node.ClusterAddSlotsRange(ctx, first, last).Err())
 		id, _ := node.Do(ctx, "CLUSTER", "MYID").Text()
-		c.nodes, c.ids, c.addrs = append(c.nodes, node), append(c.ids, id), append(c.addrs, s.addr)
-		for j, port := range c.busPorts()[:i] {
-			if err := node.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", portOf(c.addrs[j]), port).Err(); err != nil {
-				t.Fatal(err)
-			}
+		for j, addr := range c.addrs {
+			must(t, node.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", portOf(addr), c.buses[j]).Err())
 		}
+		c.nodes, c.ids, c.addrs, c.buses = append(c.nodes, node), append(c.ids, id), append(c.addrs, s.addr), append(c.buses, bus)
 	}
 	for _, node := range c.nodes {
 		eventually(t, time.Minute, func() error {
@@ -139,16 +131,6 @@ func startCluster(t *testing.T) *cluster {
 		})
 	}
 	return c
-}
-
-func portOf(addr string) string { _, port, _ := net.SplitHostPort(addr); return port }
-
-func (c *cluster) busPorts() (ports []string) {
-	for _, node := range c.nodes {
-		port, _ := node.ConfigGet(context.Background(), "cluster-port").Result()
-		ports = append(ports, port["cluster-port"])
-	}
-	return ports
 }
 
 // move moves a slot from one node to another, a key at a time, while it is used.
@@ -186,19 +168,28 @@ func TestClusterSlotsMove(t *testing.T) {
 	c := startCluster(t)
 	h := newHistory(t, 6)
 	var queues []*Queue[string]
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.addrs})
+	t.Cleanup(func() { client.Close() })
+	want := keysNamed("queue", 100) // on all nodes
+	for _, name := range want {
+		_ = newTestQueue(t, client, Config[string]{Name: name})
+	}
+	names, err := Queues(context.Background(), client)
+	slices.Sort(names)
+	if slices.Sort(want); err != nil || !slices.Equal(names, want) {
+		t.Errorf("Queues() = %q, %v", names, err)
+	}
 	for range 2 {
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.addrs})
 		t.Cleanup(func() { client.Close() })
-		config := Config[string]{Logger: discard, Shards: 3, Lease: 6 * time.Second}
+		config := Config[string]{Shards: 3, Lease: 6 * time.Second}
 		config.Backoff.Base = time.Millisecond
 		queues = append(queues, newTestQueue(t, client, config))
 	}
 	h.run(queues, func() {
 		for shard := range 3 {
 			slot64, err := c.nodes[0].ClusterKeySlot(context.Background(), queues[0].shards[shard].names.shard[0]).Result()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			slot := int(slot64)
 			at := slot * 3 / 16384
 			for at > 0 && slot < at*16384/3 {
@@ -213,8 +204,7 @@ func TestClusterSlotsMove(t *testing.T) {
 		}
 	})
 	for _, q := range queues {
-		info := q.Info()
-		if info.LostLeases > 0 {
+		if info := q.Info(); info.LostLeases > 0 {
 			t.Errorf("leases were lost: %+v", info)
 		}
 	}

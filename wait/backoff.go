@@ -150,17 +150,8 @@ func Jitter(duration time.Duration, maxFactor float64) time.Duration {
 	if !(maxFactor > 0) { // also true of NaN
 		maxFactor = 1
 	}
-	return stretch(duration, maxFactor, rand.Float64())
-}
-
-// stretch returns d + share·factor·d, for a share in [0, 1).
-func stretch(d time.Duration, factor, share float64) time.Duration {
-	d = max(d, 0)
-	extra := scale(d, share*factor)
-	if extra > math.MaxInt64-d {
-		return math.MaxInt64
-	}
-	return d + extra
+	duration = max(duration, 0)
+	return duration + min(scale(duration, rand.Float64()*maxFactor), math.MaxInt64-duration)
 }
 
 // scale returns d·factor for a d that is not negative, truncated to nanoseconds, at least zero and at most the largest

@@ -37,23 +37,10 @@ func TestBackoffSequence(t *testing.T) {
 		want  []time.Duration
 		steps int // left after them
 	}{
-		{"zero value", wait.Backoff{}, []time.Duration{0, 0}, 0},
-		{"constant", wait.Backoff{Duration: 3}, []time.Duration{3, 3, 3}, 0},
-		{"no steps, no growth", wait.Backoff{Duration: 3, Factor: 2}, []time.Duration{3, 3, 3}, 0},
-		{"negative steps", wait.Backoff{Duration: 3, Factor: 2, Steps: -7}, []time.Duration{3, 3}, 0},
-		{"no factor, steps are used up", wait.Backoff{Duration: 3, Steps: 5}, []time.Duration{3, 3, 3}, 2},
-		{"no factor, the cap is not looked at", wait.Backoff{Duration: 3, Steps: 5, Cap: 1}, []time.Duration{3, 3, 3}, 2},
-		{"as many changes as steps", wait.Backoff{Duration: 1, Factor: 3, Steps: 2}, []time.Duration{1, 3, 9, 9, 9}, 0},
-		{"truncated at each step", wait.Backoff{Duration: 1, Factor: 1.5, Steps: 9}, []time.Duration{1, 1, 1}, 6},
 		{"cap ends the steps", wait.Backoff{Duration: 10, Factor: 2, Steps: 9, Cap: 50}, []time.Duration{10, 20, 40, 50, 50}, 0},
-		{"cap is met exactly", wait.Backoff{Duration: 10, Factor: 2, Steps: 9, Cap: 40}, []time.Duration{10, 20, 40}, 0},
 		{"cap equal to the next delay does not end them", wait.Backoff{Duration: 10, Factor: 2, Steps: 9, Cap: 40}, []time.Duration{10, 20}, 7},
-		{"begins above the cap", wait.Backoff{Duration: 99, Factor: 2, Steps: 9, Cap: 50}, []time.Duration{99, 50, 50}, 0},
-		{"negative cap is none", wait.Backoff{Duration: 10, Factor: 2, Steps: 9, Cap: -1}, []time.Duration{10, 20, 40}, 6},
-		{"shrinks", wait.Backoff{Duration: 100, Factor: 0.1, Steps: 9, Cap: 50}, []time.Duration{100, 10, 1, 0, 0}, 4},
-		{"negative jitter is none", wait.Backoff{Duration: 10, Factor: 2, Steps: 9, Jitter: -1}, []time.Duration{10, 20}, 7},
 
-		// Beyond apimachinery.
+		// Beyond apimachinery, with which peers/compat compares all else.
 		{"negative duration", wait.Backoff{Duration: -10, Factor: 2, Steps: 9}, []time.Duration{0, 0}, 7},
 		{"negative duration, no steps", wait.Backoff{Duration: -10}, []time.Duration{0, 0}, 0},
 		{"negative duration, jitter", wait.Backoff{Duration: -10, Jitter: 3}, []time.Duration{0, 0}, 0},
@@ -152,30 +139,6 @@ func TestJitter(t *testing.T) {
 		// 200 draws miss the upper half of their range with a chance of 2^-200.
 		if middle := tt.low + (tt.high-tt.low)/2; high < middle {
 			t.Errorf("Jitter(%v, %g) at most %v of %v", tt.d, tt.factor, high, tt.high)
-		}
-	}
-}
-
-func TestDelayWithReset(t *testing.T) {
-	fakeClock := testingclock.NewFakeClock(time.Unix(0, 0))
-	b := wait.Backoff{Duration: 1, Factor: 2, Steps: 10, Cap: 100}
-	next := b.DelayWithReset(fakeClock, time.Minute)
-	script := []struct {
-		pass time.Duration
-		want time.Duration
-	}{
-		{0, 1}, {0, 2},
-		{time.Minute, 4},              // not more than the interval
-		{1, 1},                        // since the beginning
-		{30 * time.Second, 2}, {0, 4}, // since the reset
-		{30 * time.Second, 8},        // exactly the interval
-		{time.Nanosecond, 1}, {0, 2}, // regularly, in use or not
-		{time.Hour, 1}, {0, 2}, {0, 4}, // as late as it may be
-	}
-	for i, s := range script {
-		fakeClock.Step(s.pass)
-		if got := next(); got != s.want {
-			t.Fatalf("call %d: %d, want %d", i, got, s.want)
 		}
 	}
 }

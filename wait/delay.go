@@ -15,7 +15,14 @@ type DelayFunc func() time.Duration
 // Timer returns a Timer, not yet started, whose intervals are what fn returns, on the clock c; nil is the real clock.
 // fn is called once as each interval begins, by the caller of C or Next.
 func (fn DelayFunc) Timer(c clock.Clock) Timer {
-	return &delayTimer{delay: fn, clock: orReal(c)}
+	c = orReal(c)
+	return &startedTimer{start: func(t clock.Timer) clock.Timer {
+		if t == nil {
+			return c.NewTimer(fn())
+		}
+		t.Reset(fn())
+		return t
+	}}
 }
 
 // Until calls condition, with pauses of the length that fn returns, until it returns true or an error, or ctx ends. It

@@ -59,38 +59,3 @@ func NewJitteredBackoffManager(duration time.Duration, jitter float64, c clock.C
 	pause := Backoff{Duration: duration, Jitter: jitter}
 	return delayManager{orReal(c), pause.DelayFunc().Concurrent()}
 }
-
-// managerTimer makes a Timer of a manager, for the loop.
-type managerTimer struct {
-	manager BackoffManager
-	timer   clock.Timer // nil: not started
-}
-
-func (t *managerTimer) C() <-chan time.Time {
-	if t.timer == nil {
-		t.timer = t.manager.Backoff()
-	}
-	return t.timer.C()
-}
-
-func (t *managerTimer) Next() {
-	if t.timer != nil {
-		t.timer = t.manager.Backoff()
-	}
-}
-
-// Stop also takes out a tick that was not received: a manager that returns one timer again and again, as
-// apimachinery's do, would give the next loop that tick as the end of a pause. Not every clock's timer drops it on
-// Stop. If the tick was received, there is none to take out, so Stop must not wait for it.
-func (t *managerTimer) Stop() {
-	if t.timer == nil {
-		return
-	}
-	if !t.timer.Stop() {
-		select {
-		case <-t.timer.C():
-		default:
-		}
-	}
-	t.timer = nil
-}

@@ -10,108 +10,9 @@ import (
 	"github.com/keyedqueue/workqueue/wait"
 )
 
+// When each loop calls its condition is compared with apimachinery in peers/compat.
+
 var errBroken = errors.New("broken")
-
-// asks returns a condition on the time line that takes the given numbers of seconds,
-// as job does, and is never true.
-func (l *timeline) asks(seconds ...float64) wait.ConditionWithContextFunc {
-	return func(context.Context) (bool, error) {
-		l.job(seconds[0])()
-		if len(seconds) > 1 {
-			seconds = seconds[1:]
-		}
-		return false, nil
-	}
-}
-
-// end checks the time line up to the end of a wait, and the error that it returned.
-func (l *timeline) end(t *testing.T, want string, err, wantErr error) {
-	t.Helper()
-	l.add("end")
-	l.check(t, want)
-	if err != wantErr {
-		t.Errorf("returns %v, want %v", err, wantErr)
-	}
-}
-
-// TestPollTimeline polls every 2 s, for 9 s.
-func TestPollTimeline(t *testing.T) {
-	tests := []struct {
-		name      string
-		immediate bool
-		seconds   []float64
-		want      string
-	}{
-		{"quick", false, []float64{0}, "2:f 4:f 6:f 8:f 9:end"},
-		{"quick, immediate", true, []float64{0}, "0:f 2:f 4:f 6:f 8:f 9:end"},
-		{"slow", false, []float64{1}, "2:f 4:f 6:f 8:f 9:end"},
-		// One tick is kept for a slow condition; those after it are on the grid again.
-		{"too slow once", false, []float64{2.5, 0}, "2:f 4.5:f 6:f 8:f 9:end"},
-		{"too slow once, immediate", true, []float64{5, 0}, "0:f 5:f 6:f 8:f 9:end"},
-		{"too slow always", false, []float64{3}, "2:f 5:f 8:f 11:end"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				line := newTimeline()
-				err := wait.PollUntilContextTimeout(t.Context(), 2*time.Second, 9*time.Second, tt.immediate, line.asks(tt.seconds...))
-				line.end(t, tt.want, err, context.DeadlineExceeded)
-			})
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer time.AfterFunc(9*time.Second, cancel).Stop()
-				line := newTimeline()
-				err := wait.PollUntilContextCancel(ctx, 2*time.Second, tt.immediate, line.asks(tt.seconds...))
-				line.end(t, tt.want, err, context.Canceled)
-			})
-		})
-	}
-}
-
-// TestDelayFuncUntilTimeline runs with pauses of 1, 2, 3… seconds, for 12.5 s.
-func TestDelayFuncUntilTimeline(t *testing.T) {
-	tests := []struct {
-		name               string
-		immediate, sliding bool
-		seconds            []float64
-		want               string
-	}{
-		{"quick", false, false, []float64{0}, "1:f 3:f 6:f 10:f 12.5:end"},
-		{"quick, sliding", false, true, []float64{0}, "1:f 3:f 6:f 10:f 12.5:end"},
-		{"quick, immediate", true, false, []float64{0}, "0:f 1:f 3:f 6:f 10:f 12.5:end"},
-		{"quick, immediate, sliding", true, true, []float64{0}, "0:f 1:f 3:f 6:f 10:f 12.5:end"},
-		{"slow", false, false, []float64{1.5}, "1:f 3:f 6:f 10:f 12.5:end"},
-		{"slow, sliding", false, true, []float64{1.5}, "1:f 4.5:f 9:f 12.5:end"},
-		{"slow, immediate", true, false, []float64{1.5}, "0:f 1.5:f 3.5:f 6.5:f 10.5:f 12.5:end"},
-		{"slow, immediate, sliding", true, true, []float64{1.5}, "0:f 2.5:f 6:f 10.5:f 12.5:end"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), 12500*time.Millisecond)
-				defer cancel()
-				line := newTimeline()
-				n := time.Duration(0)
-				growing := wait.DelayFunc(func() time.Duration { n++; return n * time.Second })
-				err := growing.Until(ctx, tt.immediate, tt.sliding, line.asks(tt.seconds...))
-				line.end(t, tt.want, err, context.DeadlineExceeded)
-			})
-		})
-	}
-}
-
-// TestUntilGoesOnAtCap: the endless backoff that ExponentialBackoff is not
-// (kubernetes/kubernetes#131122).
-func TestUntilGoesOnAtCap(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 21*time.Second)
-		defer cancel()
-		line := newTimeline()
-		b := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 100, Cap: 5 * time.Second}
-		b.DelayFunc().Until(ctx, true, true, line.asks(0))
-		line.check(t, "0:f 1:f 3:f 7:f 12:f 17:f")
-	})
-}
 
 // waits are all the functions that call a condition, on pauses of 1 s.
 func waits() map[string]func(ctx context.Context, condition wait.ConditionWithContextFunc) error {
@@ -288,44 +189,12 @@ func TestPollTimeoutOfItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		line := newTimeline()
-		err := wait.PollUntilContextTimeout(ctx, 2*time.Second, time.Hour, true, line.asks(0))
-		line.end(t, "0:f 2:f 3:end", err, context.DeadlineExceeded)
+		begin := time.Now()
+		err := wait.PollUntilContextTimeout(ctx, 2*time.Second, time.Hour, true, func(context.Context) (bool, error) { return false, nil })
+		if d := time.Since(begin); err != context.DeadlineExceeded || d != 3*time.Second {
+			t.Errorf("returns %v after %v, want DeadlineExceeded after 3s", err, d)
+		}
 	})
-}
-
-func TestExponentialBackoff(t *testing.T) {
-	tests := []struct {
-		name string
-		b    wait.Backoff
-		want string
-	}{
-		{"no steps", wait.Backoff{Duration: time.Second, Factor: 2}, "0:end"},
-		{"negative steps", wait.Backoff{Duration: time.Second, Steps: -1}, "0:end"},
-		{"one step", wait.Backoff{Duration: time.Second, Factor: 2, Steps: 1}, "0:f 0:end"},
-		{"no pause after the last", wait.Backoff{Duration: time.Second, Factor: 2, Steps: 4}, "0:f 1:f 3:f 7:f 7:end"},
-		{"constant", wait.Backoff{Duration: time.Second, Steps: 3}, "0:f 1:f 2:f 2:end"},
-		{"no pauses", wait.Backoff{Steps: 3}, "0:f 0:f 0:f 0:end"},
-		{"negative duration", wait.Backoff{Duration: -1, Steps: 3}, "0:f 0:f 0:f 0:end"},
-		{"cap uses up the tries", wait.Backoff{Duration: time.Second, Factor: 2, Steps: 9, Cap: 5 * time.Second}, "0:f 1:f 3:f 7:end"},
-		{"at once", wait.Backoff{Duration: time.Second, Factor: 2, Steps: 9, Cap: 1}, "0:f 1:end"},
-		{"cap out of reach", wait.Backoff{Duration: time.Second, Factor: 2, Steps: 3, Cap: 4 * time.Second}, "0:f 1:f 3:f 3:end"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				line := newTimeline()
-				err := wait.ExponentialBackoffWithContext(t.Context(), tt.b, line.asks(0))
-				line.end(t, tt.want, err, wait.ErrWaitTimeout)
-			})
-			synctest.Test(t, func(t *testing.T) {
-				line := newTimeline()
-				asks := line.asks(0)
-				err := wait.ExponentialBackoff(tt.b, func() (bool, error) { return asks(t.Context()) })
-				line.end(t, tt.want, err, wait.ErrWaitTimeout)
-			})
-		})
-	}
 }
 
 // TestExponentialBackoffTriesBeforeContext: without tries there is nothing to cancel.

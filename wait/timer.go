@@ -28,31 +28,40 @@ type Timer interface {
 // take a function which makes timers.
 var RealTimer = clock.RealClock{}.NewTimer
 
-// delayTimer asks a function for the length of each interval.
-type delayTimer struct {
-	delay DelayFunc
-	clock clock.Clock
+// startedTimer makes a Timer of clock.Timers.
+type startedTimer struct {
+	// start returns a timer that has begun an interval: the one that it is given, which may be nil, or another.
+	start func(clock.Timer) clock.Timer
 	timer clock.Timer // nil: not started
 }
 
-func (t *delayTimer) C() <-chan time.Time {
+func (t *startedTimer) C() <-chan time.Time {
 	if t.timer == nil {
-		t.timer = t.clock.NewTimer(t.delay())
+		t.timer = t.start(nil)
 	}
 	return t.timer.C()
 }
 
-func (t *delayTimer) Next() {
+func (t *startedTimer) Next() {
 	if t.timer != nil {
-		t.timer.Reset(t.delay())
+		t.timer = t.start(t.timer)
 	}
 }
 
-func (t *delayTimer) Stop() {
-	if t.timer != nil {
-		t.timer.Stop()
-		t.timer = nil
+// Stop also takes out a tick that was not received: a manager that returns one timer again and again, as
+// apimachinery's do, would give the next loop that tick as the end of a pause. Not every clock's timer drops it on
+// Stop. If the tick was received, there is none to take out, so Stop must not wait for it.
+func (t *startedTimer) Stop() {
+	if t.timer == nil {
+		return
 	}
+	if !t.timer.Stop() {
+		select {
+		case <-t.timer.C():
+		default:
+		}
+	}
+	t.timer = nil
 }
 
 // tickerTimer fires on a fixed grid. Next has nothing to do: the ticker's next interval has begun with its last tick.

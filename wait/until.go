@@ -3,6 +3,8 @@ package wait
 import (
 	"context"
 	"time"
+
+	"k8s.io/utils/clock"
 )
 
 // NeverStop is a channel that is never closed, for a loop that does not stop.
@@ -72,7 +74,8 @@ func BackoffUntil(f func(), backoff BackoffManager, sliding bool, stopCh <-chan 
 // decides, on backoff's clock. It asks backoff for a pause when f has returned, or, without sliding, before it calls
 // f. It stops the last timer when it ends, also by a panic of f. It panics if backoff is nil.
 func BackoffUntilWithContext(ctx context.Context, f func(ctx context.Context), backoff BackoffManager, sliding bool) {
-	until(ctx, f, &managerTimer{manager: backoff}, sliding)
+	pauses := &startedTimer{start: func(clock.Timer) clock.Timer { return backoff.Backoff() }}
+	until(ctx, f, pauses, sliding)
 }
 
 // until runs f on t until ctx ends.

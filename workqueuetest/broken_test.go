@@ -2,7 +2,6 @@ package workqueuetest
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,399 +9,357 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
-// whole is everything that a queue can have.
-type whole interface {
-	limiting
-	extended
+// brokenQueue is a queue with one bug, and the cases that must find it. Other cases may find it, too.
+type brokenQueue struct {
+	name   string
+	caught []string
+	// bug changes methods of a correct queue, which has one entry a key and merges retries if merges is set. Without a bug,
+	// new builds the queue.
+	bug    func(q *hooked, c Config[string])
+	new    func(Config[string]) fifo
+	newAny func(Config[any]) workqueue.TypedInterface[any]
+	merges bool
+	shared bool // with Suite.Shared
 }
 
-// sound builds a correct queue.
-func sound(c Config[string]) whole {
-	return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter, workqueue.TypedRateLimitingQueueConfig[string]{
-		Name: c.Name, MetricsProvider: c.MetricsProvider, Clock: c.Clock,
-	}).(whole)
-}
-
-func soundAny(c Config[any]) workqueue.TypedInterface[any] {
-	return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter, workqueue.TypedRateLimitingQueueConfig[any]{
-		Name: c.Name, MetricsProvider: c.MetricsProvider, Clock: c.Clock,
-	})
-}
-
-// holding is a correct queue that knows which keys workers hold. The queues below wrap a correct one, and add one bug
-// each.
-type holding struct {
-	whole
-	mu   sync.Mutex
-	held map[string]bool
-}
-
-func newHolding(c Config[string]) *holding {
-	return &holding{whole: sound(c), held: make(map[string]bool)}
-}
-
-func (q *holding) note(key string, held bool) (before bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	before = q.held[key]
-	if held {
-		q.held[key] = true
-	} else {
-		delete(q.held, key)
-	}
-	return before
-}
-
-func (q *holding) holds(key string) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.held[key]
-}
-
-func (q *holding) Get() (string, bool) {
-	key, err := q.GetContext(context.Background())
-	return key, err != nil
-}
-
-func (q *holding) GetContext(ctx context.Context) (string, error) {
-	key, err := q.whole.GetContext(ctx)
-	if err == nil {
-		q.note(key, true)
-	}
-	return key, err
-}
-
-func (q *holding) Done(key string) {
-	q.note(key, false)
-	q.whole.Done(key)
-}
-
-// losesAdds forgets adds of keys that workers hold.
-type losesAdds struct{ *holding }
-
-func (q losesAdds) Add(key string) {
-	if !q.holds(key) {
-		q.holding.Add(key)
-	}
-}
-
-// forgetsHolders hands a key to a second worker when it is added while one holds it.
-type forgetsHolders struct{ *holding }
-
-func (q forgetsHolders) Add(key string) {
-	if q.note(key, false) {
-		q.whole.Done(key)
-	}
-	q.whole.Add(key)
-}
-
-// requeues queues a key whose Done is called although no worker holds it.
-type requeues struct{ *holding }
-
-func (q requeues) Done(key string) {
-	if !q.holds(key) {
-		q.whole.Add(key)
-	}
-	q.holding.Done(key)
-}
-
-// lastInFirstOut is an order for correct queues.
-type lastInFirstOut struct{ keys []string }
-
-func (l *lastInFirstOut) Touch(string)    {}
-func (l *lastInFirstOut) Push(key string) { l.keys = append(l.keys, key) }
-func (l *lastInFirstOut) Len() int        { return len(l.keys) }
-func (l *lastInFirstOut) Pop() string {
-	last := len(l.keys) - 1
-	key := l.keys[last]
-	l.keys = l.keys[:last]
-	return key
-}
-
-// addsLater leaves the adding to a goroutine.
-type addsLater struct{ whole }
-
-func (q addsLater) Add(key string) { go q.whole.Add(key) }
-
-// panicsOnAdd has a bug in its simplest method.
-type panicsOnAdd struct{ whole }
-
-func (panicsOnAdd) Add(string) { panic("index out of range") }
-
-// drainsEarly waits for nothing.
-type drainsEarly struct{ whole }
-
-func (q drainsEarly) ShutDownWithDrain()                    { q.ShutDown() }
-func (q drainsEarly) ShutDownContext(context.Context) error { q.ShutDown(); return nil }
-
-// drainsOne lets one of several drains return.
-type drainsOne struct {
-	whole
-	one chan struct{}
-}
-
-func (q drainsOne) ShutDownWithDrain() {
-	q.whole.ShutDownWithDrain()
-	q.one <- struct{}{}
-}
-
-// locksDuringDrain holds a mutex for as long as it drains.
-type locksDuringDrain struct {
-	whole
-	mu sync.Mutex
-}
-
-func (q *locksDuringDrain) ShutDownWithDrain() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.whole.ShutDownWithDrain()
-}
-
-func (q *locksDuringDrain) Len() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.whole.Len()
-}
-
-// shutsDownOnce panics when it is shut down a second time.
-type shutsDownOnce struct {
-	whole
-	down chan struct{}
-}
-
-func (q shutsDownOnce) ShutDown() {
-	close(q.down)
-	q.whole.ShutDown()
-}
-
-// abandons hands out nothing after shutdown.
-type abandons struct{ whole }
-
-func (q abandons) Get() (string, bool) {
-	if q.ShuttingDown() {
-		return "", true
-	}
-	return q.whole.Get()
-}
-
-// takesKeysAlong leaves a goroutine behind when GetContext gives up, which takes the next key.
-type takesKeysAlong struct{ whole }
-
-func (q takesKeysAlong) GetContext(ctx context.Context) (string, error) {
-	if err := ctx.Err(); err != nil {
-		return "", err
-	}
-	type result struct {
-		key string
-		err error
-	}
-	ch := make(chan result, 1)
-	go func() {
-		key, err := q.whole.GetContext(context.Background())
-		ch <- result{key, err}
-	}()
-	select {
-	case r := <-ch:
-		return r.key, r.err
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
-}
-
-// ignoresContext waits for a key even after its context has ended.
-type ignoresContext struct{ whole }
-
-func (q ignoresContext) GetContext(context.Context) (string, error) {
-	return q.whole.GetContext(context.Background())
-}
-
-// shifts changes delays.
-type shifts struct {
-	whole
-	by time.Duration
-}
-
-func (q shifts) AddAfter(key string, d time.Duration) {
-	if d > 0 {
-		d = max(1, d+q.by)
-	}
-	q.whole.AddAfter(key, d)
-}
-
-// addsEach adds a key once for every call of AddAfter, in goroutines of its own, until ShutDown.
-type addsEach struct {
-	whole
-	clock clock.WithTicker
-	stop  chan struct{}
-	once  *sync.Once
-}
-
-func (q addsEach) AddAfter(key string, d time.Duration) {
-	timer := q.clock.NewTimer(d)
-	go func() {
-		defer timer.Stop()
-		select {
-		case <-timer.C():
-			q.Add(key)
-		case <-q.stop:
+func (b brokenQueue) suite() Suite {
+	s := Suite{New: b.new, NewAny: b.newAny, NoMetrics: b.merges, OneEntry: b.merges, MergesRetries: b.merges, Shared: b.shared}
+	if b.bug != nil {
+		s.New = func(c Config[string]) fifo {
+			q := hook(newHolding(c))
+			if b.merges {
+				q = hook(newMerging(c))
+			}
+			b.bug(q, c)
+			return q
 		}
-	}()
+	}
+	return s
 }
 
-func (q addsEach) ShutDown() {
-	q.once.Do(func() { close(q.stop) })
-	q.whole.ShutDown()
+var broken = []brokenQueue{
+	{name: "loses adds of held keys", caught: []string{"AddWhileHeld", "GetWaits", "DrainWaitsForKeysAddedWhileHeld", "Model", "Linearizable", "StressEveryAddIsProcessed"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.add = func(key string) {
+				if !q.holds(key) {
+					q.whole.Add(key)
+				}
+			}
+		}},
+	{name: "two workers hold a key", caught: []string{"AddWhileHeld", "GetWaits", "Model", "Linearizable", "StressEveryAddIsProcessed", "StressShutDown"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.add = func(key string) {
+				if h := q.whole.(*holding); h.note(key, false) {
+					h.whole.Done(key)
+				}
+				q.whole.Add(key)
+			}
+		}},
+	{name: "Done queues keys", caught: []string{"DoneOfUnheldKey", "ModelWithUnmatchedDone", "LinearizableWithUnmatchedDone"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.done = func(key string) {
+				if !q.holds(key) {
+					q.whole.Add(key)
+				}
+				q.whole.Done(key)
+			}
+		}},
+	{name: "last in, first out", caught: []string{"Order", "AddTwice", "Model", "Linearizable"},
+		new: func(c Config[string]) fifo {
+			return workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Queue: &lastInFirstOut{}})
+		}},
+	{name: "adds later", caught: []string{"AddTwice", "Linearizable"},
+		bug: func(q *hooked, _ Config[string]) { q.add = func(key string) { go q.whole.Add(key) } }},
+	{name: "Add panics", caught: []string{"Order", "Model", "Linearizable", "StressEveryMethod"},
+		bug: func(q *hooked, _ Config[string]) { q.add = func(string) { panic("index out of range") } }},
+	{name: "drains early", caught: []string{"DrainWaitsForQueuedKeys", "DrainWaitsForHeldKeys", "DrainWaitsForKeysAddedWhileHeld", "StressDrain"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.shutDownWithDrain = q.ShutDown
+			q.shutDownContext = func(context.Context) error { q.ShutDown(); return nil }
+		}},
+	{name: "one drain ends", caught: []string{"EveryDrainEnds", "ShutDownEndsDrain", "ShutDownTwice"},
+		bug: func(q *hooked, _ Config[string]) {
+			one := make(chan struct{}, 1)
+			q.shutDownWithDrain = func() { q.whole.ShutDownWithDrain(); one <- struct{}{} }
+		}},
+	{name: "a drain holds a lock", caught: []string{"NothingWaitsForWorkers"},
+		bug: func(q *hooked, _ Config[string]) {
+			var mu sync.Mutex
+			q.shutDownWithDrain = func() {
+				mu.Lock()
+				defer mu.Unlock()
+				q.whole.ShutDownWithDrain()
+			}
+			q.length = func() int {
+				mu.Lock()
+				defer mu.Unlock()
+				return q.whole.Len()
+			}
+		}},
+	{name: "second ShutDown panics", caught: []string{"ShutDownTwice"},
+		bug: func(q *hooked, _ Config[string]) {
+			down := make(chan struct{})
+			q.shutDown = func() { close(down); q.whole.ShutDown() }
+		}},
+	{name: "nothing comes after shutdown", caught: []string{"GetAfterShutDown", "ModelWithShutDown", "Linearizable"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.get = func() (string, bool) {
+				if q.ShuttingDown() {
+					return "", true
+				}
+				return q.whole.Get()
+			}
+		}},
+	// It leaves a goroutine behind when GetContext gives up, which takes the next key.
+	{name: "GetContext takes keys along", caught: []string{"GetContextGivesUp", "StressCancel"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.getContext = func(ctx context.Context) (string, error) {
+				if err := ctx.Err(); err != nil {
+					return "", err
+				}
+				ch := make(chan got, 1)
+				go func() {
+					key, err := q.whole.GetContext(context.Background())
+					ch <- got{key, err}
+				}()
+				select {
+				case g := <-ch:
+					return g.key, g.err
+				case <-ctx.Done():
+					return "", ctx.Err()
+				}
+			}
+		}},
+	{name: "GetContext ignores its context", caught: []string{"GetContextOfDoneContext", "GetContextGivesUp"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.getContext = func(context.Context) (string, error) { return q.whole.GetContext(context.Background()) }
+		}},
+	{name: "a nanosecond early", caught: []string{"AddAfter", "NeverEarly"},
+		bug: delays(func(_ string, d time.Duration) time.Duration { return max(1, d-1) })},
+	{name: "a nanosecond late", caught: []string{"AddAfter", "NeverEarly", "AddAfterOrder", "AddAfterSame", "ManyDelays", "ModelWithTies"},
+		bug: delays(func(_ string, d time.Duration) time.Duration { return d + 1 })},
+	{name: "jitter", caught: []string{"AddAfterTies", "ModelWithTies"},
+		bug: delays(func(key string, d time.Duration) time.Duration { return d + time.Duration(len(key)*int(key[0]))%7 })},
+	// It adds a key in a goroutine of its own for every call of AddAfter, until ShutDown.
+	{name: "each delay counts", caught: []string{"AddAfterEarlier", "AddAfterLater", "NoGoroutineAfterShutDown", "Model"},
+		bug: func(q *hooked, c Config[string]) {
+			stop := q.atShutDown()
+			q.addAfter = func(key string, d time.Duration) {
+				timer := c.Clock.NewTimer(d)
+				go func() {
+					defer timer.Stop()
+					select {
+					case <-timer.C():
+						q.Add(key)
+					case <-stop:
+					}
+				}()
+			}
+		}},
+	{name: "forgets to forget", caught: []string{"Forget"},
+		bug: func(q *hooked, _ Config[string]) { q.forget = func(string) {} }},
+	{name: "always runs", caught: []string{"NoGoroutineWhileIdle", "NoTimerWhileIdle"},
+		bug: func(q *hooked, c Config[string]) {
+			stop, ticker := q.atShutDown(), c.Clock.NewTicker(time.Minute)
+			go func() {
+				defer ticker.Stop()
+				<-stop
+			}()
+		}},
+	{name: "hoards", caught: []string{"ProcessedKeysAreGarbage", "UnhashableKey", "KeyUnequalToItself"},
+		newAny: func(c Config[any]) workqueue.TypedInterface[any] {
+			return hoardsAny{soundAny(c).(workqueue.TypedRateLimitingInterface[any]), new([]any)}
+		}},
+	{name: "ignores the clock", caught: []string{
+		"FakeClock", "AddAfter", "DueWhileHeld", "DueWhileQueued", "NeverEarly", "ClockJumpsForward", "ClockJumpsBack", "StressClock",
+	},
+		new: func(c Config[string]) fifo { c.Clock = clock.RealClock{}; return sound(c) }},
+	{name: "one entry a key, undeclared", caught: []string{
+		"AddOfWaitingKey", "AddAfterNothingOfWaitingKey", "AddAfterOfQueuedKey", "AddAfterOfKeyToComeAgain", "AddOfHeldWaitingKey", "Model",
+	},
+		new: func(c Config[string]) fifo { return newMerging(c) }},
+	{name: "two entries a key", merges: true, caught: []string{
+		"AddOfWaitingKey", "AddAfterNothingOfWaitingKey", "AddAfterOfQueuedKey", "AddAfterOfKeyToComeAgain", "AddOfHeldWaitingKey",
+		"Model", "ModelWithShutDown", "ModelWithUnmatchedDone", "ModelWithTies",
+	},
+		new: func(c Config[string]) fifo { return sound(c) }},
+	{name: "a delay wins", merges: true, caught: []string{"AddOfWaitingKey", "Model"},
+		bug: addsUnless(func(s keyInfo) bool { return s.State == priorityqueue.Waiting })},
+	{name: "a delay puts off", merges: true, caught: []string{"AddAfterOfQueuedKey", "Model"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.addAfter = func(key string, d time.Duration) {
+				if q.info(key).State == priorityqueue.Queued && d > 0 {
+					q.whole.(merging).Remove(key)
+				}
+				q.whole.AddAfter(key, d)
+			}
+		}},
+	// It forgets the earlier adds of a key that a worker holds.
+	{name: "the last add counts", merges: true, caught: []string{"AddAfterOfKeyToComeAgain", "Model"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.addAfter = func(key string, d time.Duration) {
+				if q.info(key).State == priorityqueue.Processing {
+					q.whole.(merging).Remove(key)
+				}
+				q.whole.AddAfter(key, d)
+			}
+		}},
+	// It ignores further adds of a held key that Done will queue anyway.
+	{name: "the first add counts", merges: true, caught: []string{"AddOfHeldWaitingKey", "Model"},
+		bug: addsUnless(func(s keyInfo) bool { return s.State == priorityqueue.Processing && s.Again })},
+	{name: "loses delayed adds of held keys", merges: true, caught: []string{"DueWhileHeld", "Model"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.addAfter = func(key string, d time.Duration) {
+				if q.info(key).State != priorityqueue.Processing || d <= 0 {
+					q.whole.AddAfter(key, d)
+				}
+			}
+		}},
+	// It removes a key that was queued before its time came.
+	{name: "loses keys that need not wait", merges: true, caught: []string{"AddOfWaitingKey", "Model"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.add = func(key string) {
+				if q.whole.(merging).Remove(key) != priorityqueue.Waiting {
+					q.whole.Add(key)
+				}
+			}
+		}},
+	// It counts a key as waiting that was added with a delay and then without.
+	{name: "wrong Stats of merged adds", merges: true, caught: []string{"Model"},
+		bug: func(q *hooked, _ Config[string]) {
+			merged := 0
+			q.add = func(key string) {
+				if q.info(key).State == priorityqueue.Waiting && !q.ShuttingDown() {
+					merged++
+				}
+				q.whole.Add(key)
+			}
+			q.stats = func() workqueue.Stats {
+				st := q.whole.Stats()
+				st.Waiting += merged
+				return st
+			}
+		}},
+	{name: "retries at once", merges: true, caught: []string{"AddRateLimitedOfWaitingKey"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.addRateLimited = func(key string) {
+				if q.info(key).State == priorityqueue.Waiting {
+					q.Add(key)
+					return
+				}
+				q.whole.AddRateLimited(key)
+			}
+		}},
+	{name: "merges, and loses adds of held keys", merges: true, caught: []string{"AddWhileHeld", "Model", "Linearizable", "StressEveryAddIsProcessed"},
+		bug: addsUnless(func(s keyInfo) bool { return s.State == priorityqueue.Processing })},
+	// It ignores an AddAfter that is due before the waiting entry.
+	{name: "only later times count", caught: []string{"AddAfterEarlier", "AddRateLimitedOfWaitingKey", "AddAfterNewFirst", "Model"},
+		bug: func(q *hooked, c Config[string]) {
+			var mu sync.Mutex
+			dues := make(map[string]time.Time)
+			q.addAfter = func(key string, d time.Duration) {
+				mu.Lock()
+				defer mu.Unlock()
+				now := c.Clock.Now()
+				if due, ok := dues[key]; ok && due.After(now.Add(d)) && d > 0 {
+					return
+				}
+				dues[key] = now.Add(d)
+				q.whole.AddAfter(key, d)
+			}
+			q.addRateLimited = func(key string) { q.AddAfter(key, time.Hour) }
+		}},
+	{name: "no limiter", caught: []string{"AddRateLimited", "AddRateLimitedOfWaitingKey"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.addRateLimited = func(key string) { q.AddAfter(key, time.Millisecond) }
+		}},
+	{name: "every retry waits", caught: []string{"AddRateLimitedWithoutDelay", "AddAfterWithoutDelay"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.addAfter = func(key string, d time.Duration) { q.whole.AddAfter(key, max(d, 1)) }
+			q.addRateLimited = func(key string) { q.AddAfter(key, 0) }
+		}},
+	{name: "tolerates its limiter", caught: []string{"LimiterPanics"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.addRateLimited = func(key string) {
+				defer func() { _ = recover() }()
+				q.whole.AddRateLimited(key)
+			}
+		}},
+	{name: "adds after shutdown", caught: []string{"AddAfterShutDown", "ModelWithShutDown"},
+		new: func(Config[string]) fifo { return newPlain(plain{addsAfterShutDown: true}) }},
+	{name: "wakes one getter", caught: []string{"AddWakesGetters", "ShutDownWakesGetters"},
+		new: func(Config[string]) fifo { return newPlain(plain{wakesOne: true}) }},
+	{name: "keeps waiting keys", caught: []string{"AddAfterShutDownOfWaitingKey", "AddRateLimitedAfterShutDown", "ShutDownDropsWaiting"},
+		new: func(c Config[string]) fifo { return lateAdder{newPlain(plain{addsAfterShutDown: true}), c.Clock} }},
+	{name: "drain never gives up", caught: []string{"ShutDownContextGivesUp"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.shutDownContext = func(context.Context) error { return q.whole.ShutDownContext(context.Background()) }
+		}},
+	{name: "metrics of every queue", caught: []string{"MetricsOfUnnamedQueue"},
+		new: func(c Config[string]) fifo {
+			if c.MetricsProvider != nil {
+				c.Name = queueName
+			}
+			return sound(c)
+		}},
+	{name: "knows keys by their looks", caught: []string{"KeysOfManyTypes"},
+		newAny: func(c Config[any]) workqueue.TypedInterface[any] { return looks{soundAny(c), make(map[string]bool)} }},
+	{name: "grows", caught: []string{"IdleQueueIsGarbage", "MemoryIsGivenBack"},
+		bug: func(q *hooked, _ Config[string]) {
+			all := make(map[string]bool)
+			q.done = func(key string) { all[key] = true; q.whole.Done(key) }
+		},
+		newAny: func(c Config[any]) workqueue.TypedInterface[any] {
+			q := soundAny(c)
+			neverFreed = append(neverFreed, q)
+			return q
+		}},
+	{name: "not shared", shared: true, caught: []string{"SharedShutDown", "SharedDrain", "SharedAddAfterShutDown"},
+		new: func(c Config[string]) fifo { return sound(c) }},
+	// It counts every Add in its Stats, even one that changes nothing.
+	{name: "wrong Stats", caught: []string{"AddTwice", "Stats", "Model"},
+		bug: func(q *hooked, _ Config[string]) {
+			var adds atomic.Uint64
+			q.add = func(key string) { adds.Add(1); q.whole.Add(key) }
+			q.stats = func() workqueue.Stats {
+				st := q.whole.Stats()
+				st.Adds = adds.Load()
+				return st
+			}
+		}},
+	{name: "wrong depth", caught: []string{"Metrics", "MetricsOfDelays", "MetricsAfterShutDown", "StressEveryMethod"},
+		new: func(c Config[string]) fifo {
+			if c.MetricsProvider != nil {
+				c.MetricsProvider = neverSinks{c.MetricsProvider}
+			}
+			return sound(c)
+		}},
 }
 
-// remembers does not pass Forget on to its limiter.
-type remembers struct{ whole }
+var neverFreed []any
 
-func (remembers) Forget(string) {}
-
-// alwaysRuns has a goroutine and a ticker from the start.
-type alwaysRuns struct {
-	whole
-	stop chan struct{}
-	once *sync.Once
-}
-
-func newAlwaysRuns(c Config[string]) alwaysRuns {
-	q := alwaysRuns{sound(c), make(chan struct{}), new(sync.Once)}
-	ticker := c.Clock.NewTicker(time.Minute)
-	go func() {
-		defer ticker.Stop()
-		<-q.stop
-	}()
-	return q
-}
-
-func (q alwaysRuns) ShutDown() {
-	q.once.Do(func() { close(q.stop) })
-	q.whole.ShutDown()
-}
-
-// hoards keeps every key.
-type hoards struct {
-	*holding
-	keys map[string]bool
-}
-
-func (q hoards) Done(key string) {
-	q.mu.Lock()
-	q.keys[key] = true
-	q.mu.Unlock()
-	q.holding.Done(key)
-}
-
-// hoardsAny is hoards for keys of any type. It also accepts unhashable keys.
-type hoardsAny struct {
-	workqueue.TypedRateLimitingInterface[any]
-	keys *[]any
-}
-
-func (q hoardsAny) Add(key any) {
-	defer func() { _ = recover() }()
-	*q.keys = append(*q.keys, key)
-	q.TypedRateLimitingInterface.Add(key)
-}
-
-// looks considers keys equal if they print the same.
-type looks struct {
-	workqueue.TypedInterface[any]
-	seen map[string]bool
-}
-
-func (q looks) Add(key any) {
-	if s := fmt.Sprint(key); !q.seen[s] {
-		q.seen[s] = true
-		q.TypedInterface.Add(key)
+// delays is a bug that changes the delays of AddAfter, unless there is none.
+func delays(change func(key string, d time.Duration) time.Duration) func(*hooked, Config[string]) {
+	return func(q *hooked, _ Config[string]) {
+		q.addAfter = func(key string, d time.Duration) {
+			if d > 0 {
+				d = change(key, d)
+			}
+			q.whole.AddAfter(key, d)
+		}
 	}
 }
 
-// countsAll counts every Add in its Stats, even one that changes nothing.
-type countsAll struct {
-	whole
-	adds *atomic.Uint64
-}
-
-func (q countsAll) Add(key string) {
-	q.adds.Add(1)
-	q.whole.Add(key)
-}
-
-func (q countsAll) Stats() workqueue.Stats {
-	st := q.whole.Stats()
-	st.Adds = q.adds.Load()
-	return st
-}
-
-// neverSinks is a metrics provider whose depth only grows.
-type neverSinks struct{ workqueue.MetricsProvider }
-
-type onlyUp struct{ workqueue.GaugeMetric }
-
-func (onlyUp) Dec() {}
-
-func (p neverSinks) NewDepthMetric(name string) workqueue.GaugeMetric {
-	return onlyUp{p.MetricsProvider.NewDepthMetric(name)}
-}
-
-// jitters adds a few nanoseconds to delays.
-type jitters struct{ whole }
-
-func (q jitters) AddAfter(key string, d time.Duration) {
-	if d > 0 {
-		d += time.Duration(len(key)*int(key[0])) % 7
+// addsUnless is a bug that loses adds of keys in some states.
+func addsUnless(lost func(keyInfo) bool) func(*hooked, Config[string]) {
+	return func(q *hooked, _ Config[string]) {
+		q.add = func(key string) {
+			if !lost(q.info(key)) {
+				q.whole.Add(key)
+			}
+		}
 	}
-	q.whole.AddAfter(key, d)
 }
-
-// latestWins ignores an AddAfter that is due before the waiting entry.
-type latestWins struct {
-	whole
-	mu    sync.Mutex
-	due   map[string]time.Time
-	clock clock.WithTicker
-}
-
-func (q *latestWins) AddAfter(key string, d time.Duration) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	now := q.clock.Now()
-	if due, ok := q.due[key]; ok && due.After(now.Add(d)) && d > 0 {
-		return
-	}
-	q.due[key] = now.Add(d)
-	q.whole.AddAfter(key, d)
-}
-
-func (q *latestWins) AddRateLimited(key string) { q.AddAfter(key, time.Hour) }
-
-// unlimited treats every retry as the first.
-type unlimited struct{ whole }
-
-func (q unlimited) AddRateLimited(key string) { q.AddAfter(key, time.Millisecond) }
-
-// tolerant recovers from panics that its callers should see.
-type tolerant struct{ whole }
-
-func (q tolerant) AddRateLimited(key string) {
-	defer func() { _ = recover() }()
-	q.whole.AddRateLimited(key)
-}
-
-// patient ignores the context of ShutDownContext.
-type patient struct{ whole }
-
-func (q patient) ShutDownContext(context.Context) error {
-	return q.whole.ShutDownContext(context.Background())
-}
-
-// alwaysDelays delays keys that should be queued at once.
-type alwaysDelays struct{ whole }
-
-func (q alwaysDelays) AddAfter(key string, d time.Duration) { q.whole.AddAfter(key, max(d, 1)) }
-
-func (q alwaysDelays) AddRateLimited(key string) { q.AddAfter(key, 0) }

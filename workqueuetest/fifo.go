@@ -4,27 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"testing/synctest"
 	"time"
-
-	"github.com/keyedqueue/workqueue"
 )
 
-func orderCases() []testCase {
+// fifoCases are those that are too long or too unusual for a script.
+func fifoCases() []testCase {
 	return []testCase{
-		bubbled("Order", "Keys come in the order in which they became queued.", tryOrder),
-	}
-}
-
-// waitCases are about which calls wait, and what ends that.
-func waitCases() []testCase {
-	return []testCase{
+		bubbled("ManyDelays", "Keys come in the order of their times, whatever the order of the adds.", tryManyDelays),
 		bubbled("NothingWaitsForWorkers", "No method but Get and the drains waits for the work of other goroutines.", tryNothingWaits),
-		bubbled("GetWaits", "Get waits while nothing is queued, also if workers hold keys that will be queued again.", tryGetWaits),
-		bubbled("AddWakesGetters", "As many getters wake as there are keys for, however the adds are spread over time.", tryAddWakesGetters),
-		bubbled("ShutDownWakesGetters", "A shutdown wakes every getter that waits for a key.", tryShutDownWakesGetters),
 		bubbled("GetContextOfDoneContext", "GetContext with a context that is done takes no key.", tryGetContextOfDoneContext),
 		bubbled("GetContextGivesUp", "GetContext waits no longer than its context.", tryGetContextGivesUp),
+		bubbled("ShutDownContextGivesUp", "ShutDownContext waits no longer than its context, and may be called again to wait on.", tryShutDownContextGivesUp),
 	}
 }
 
@@ -55,39 +45,43 @@ func tryOrder(r *run) {
 	r.check(q)
 }
 
+func tryManyDelays(r *run) {
+	const n = 300
+	q := capable[delaying](r, Config[string]{})
+	order := r.rand(0).Perm(n)
+	want := make([]string, n)
+	for key, place := range order {
+		// No two at the same time; AddAfterTies is about those.
+		q.AddAfter(fmt.Sprint(key), time.Duration(place+1)*time.Second)
+		want[place] = fmt.Sprint(key)
+	}
+	r.pass(100 * time.Second)
+	r.process(q, "the first 100 come due at once", want[:100]...)
+	for _, key := range want[100:110] {
+		r.pass(time.Second)
+		r.process(q, "one by one", key)
+	}
+	r.pass(time.Hour)
+	r.process(q, "the rest comes due at once", want[110:]...)
+}
+
 func tryNothingWaits(r *run) {
 	q := r.queue(Config[string]{})
 	q.Add("held")
 	r.hold(q, "held")
-	calls := func(when string) {
-		all := map[string]func(){
-			"Add":          func() { q.Add("held") },
-			"Len":          func() { q.Len() },
-			"Done":         func() { q.Done("unknown") },
-			"ShuttingDown": func() { q.ShuttingDown() },
-		}
-		if d, ok := q.(delaying); ok {
-			all["AddAfter"] = func() { d.AddAfter("held", 1) }
-		}
-		if l, ok := q.(limiting); ok {
-			all["AddRateLimited"] = func() { l.AddRateLimited("held") }
-			all["Forget"] = func() { l.Forget("held") }
-			all["NumRequeues"] = func() { l.NumRequeues("held") }
-		}
-		if e, ok := q.(extended); ok {
-			all["Stats"] = func() { e.Stats() }
-			all["GetContext"] = func() { _, _ = e.GetContext(canceled()) }
-		}
+	all := calls(q, 0)
+	all["Done"] = func(string) { q.Done("unknown") }
+	noneWaits := func(when string) {
 		for name, f := range all {
-			start(r, name, func() bool { f(); return true }).mustReturn(when)
+			start(r, name, func() bool { f("held"); return true }).mustReturn(when)
 		}
 	}
 	get := r.startGet(q)
 	get.mustBlock("with the only key held")
-	calls("while a getter sleeps")
+	noneWaits("while a getter sleeps")
 	drain := enders(q)[1].start(r, q)
 	drain.mustBlock("with a key held")
-	calls("during a drain")
+	noneWaits("during a drain")
 	// Nothing is queued, so the getter must not wait for the worker's Done.
 	if g := get.mustReturn("during a drain, with nothing queued"); g.err == nil {
 		r.Fatalf("Get() = %q during a drain, with nothing queued", g.key)
@@ -96,71 +90,7 @@ func tryNothingWaits(r *run) {
 	r.process(q, "a key that was added while held, during a drain", "held")
 	drain.mustReturn("with nothing left")
 	start(r, "ShutDown", func() bool { q.ShutDown(); return true }).mustReturn("after a drain")
-	calls("after shutdown")
-}
-
-func tryGetWaits(r *run) {
-	q := r.queue(Config[string]{})
-	get := r.startGet(q)
-	get.mustBlock("of an empty queue")
-	q.Add("a")
-	if g := get.mustReturn("after an Add"); g.key != "a" || g.err != nil {
-		r.Fatalf("Get() = %v, want a", g)
-	}
-	get = r.startGet(q)
-	q.Add("a")
-	get.mustBlock("with the only key held and added")
-	q.Done("a")
-	if g := get.mustReturn("after Done of a key that was added"); g.key != "a" || g.err != nil {
-		r.Fatalf("Get() = %v, want a", g)
-	}
-}
-
-func tryAddWakesGetters(r *run) {
-	for _, burst := range []int{1, 2, 7} {
-		q := r.queue(Config[string]{})
-		var gets []*call[got]
-		for range 14 {
-			gets = append(gets, r.startGet(q))
-		}
-		for first := 0; first < len(gets); first += burst {
-			synctest.Wait()
-			for key := first; key < first+burst; key++ {
-				q.Add(fmt.Sprint(key))
-			}
-			synctest.Wait()
-			seen := make(map[string]bool)
-			for _, get := range gets {
-				if get.Returned() {
-					seen[get.mustReturn("").key] = true
-				}
-			}
-			if len(seen) != first+burst {
-				r.Fatalf("%d getters have a key of their own after %d adds in bursts of %d", len(seen), first+burst, burst)
-			}
-		}
-	}
-}
-
-func tryShutDownWakesGetters(r *run) {
-	r.eachEnder(func(q fifo, e ender) {
-		var gets []*call[got]
-		for range 5 {
-			gets = append(gets, r.startGet(q))
-			if ext, ok := q.(extended); ok {
-				gets = append(gets, r.startGetContext(context.Background(), ext))
-			}
-		}
-		for _, get := range gets {
-			get.mustBlock("of an empty queue")
-		}
-		e.start(r, q).mustReturn("of an empty queue")
-		for _, get := range gets {
-			if g := get.mustReturn("after " + e.name); g.err != workqueue.ErrShutDown || g.key != "" {
-				r.Fatalf("%s = %q, %v, want no key and shutdown", get.what, g.key, g.err)
-			}
-		}
-	})
+	noneWaits("after shutdown")
 }
 
 func tryGetContextOfDoneContext(r *run) {
@@ -201,4 +131,44 @@ func tryGetContextGivesUp(r *run) {
 	if g := patient.mustReturn("after an Add"); g.key != "a" {
 		r.Fatalf("Get() = %v, want a", g)
 	}
+}
+
+func tryShutDownContextGivesUp(r *run) {
+	q := capable[extended](r, Config[string]{})
+	shutDown := func(ctx context.Context) *call[error] {
+		return start(r, "ShutDownContext", func() error { return q.ShutDownContext(ctx) })
+	}
+	q.Add("a")
+	r.hold(q, "a")
+	q.Add("a")
+	if err := shutDown(canceled()).mustReturn("of a done context"); err != context.Canceled {
+		r.Fatalf("ShutDownContext() = %v, want Canceled", err)
+	}
+	if !q.ShuttingDown() {
+		r.Fatalf("ShuttingDown() = false after a drain that gave up")
+	}
+	q.Add("b")
+	r.wantLen(q, "Add after a drain that gave up", 0)
+	patient := shutDown(context.Background())
+	for range 3 {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		impatient := shutDown(ctx)
+		time.Sleep(time.Minute - 1)
+		impatient.mustBlock("before its deadline")
+		time.Sleep(time.Nanosecond)
+		if err := impatient.mustReturn("after its deadline"); err != context.DeadlineExceeded {
+			r.Fatalf("ShutDownContext() = %v, want DeadlineExceeded", err)
+		}
+		cancel()
+	}
+	patient.mustBlock("beside those that gave up")
+	q.Done("a")
+	r.process(q, "a done", "a")
+	if err := patient.mustReturn("with nothing left"); err != nil {
+		r.Fatalf("ShutDownContext() = %v, want nil", err)
+	}
+	if err := shutDown(canceled()).mustReturn("with nothing left"); err != nil {
+		r.Fatalf("ShutDownContext() = %v with nothing left, want nil whatever the context is", err)
+	}
+	r.wantShutDown(q, "in the end")
 }

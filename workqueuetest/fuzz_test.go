@@ -18,37 +18,33 @@ func FuzzQueue(f *testing.F) {
 		if script[0]&1 != 0 {
 			build = newLimited
 		}
-		m := modelOptions{ties: true, shutDown: true, unmatchedDone: true}
-		r := newRun(&Suite{New: build}, t, true)
-		ops, at := opsOf(m, script[1:min(len(script), 400)]), -1
-		if script[0]&2 != 0 && len(ops)%2 != 0 { // Every second length has metrics.
-			ops = ops[1:]
+		m := modelOptions{ties: true, shutDown: true, unmatchedDone: true, delays: true, clockGoesBack: true}
+		steps := stepsOf(m, script[1:min(len(script), 400)])
+		if script[0]&2 != 0 && len(steps)%2 != 0 { // Every second length has metrics.
+			steps = steps[1:]
 		}
-		r.bubbled(func() { r.playModel(m, ops, &at) })
-		if o := r.outcome(); len(o.failures) > 0 {
-			t.Fatalf("after %v:\n%s", ops[:min(at+1, len(ops))], o)
+		if o := newRun(&Suite{New: build}, t, true).playRandom(m, steps); len(o.failures) > 0 {
+			t.Fatal(o)
 		}
 	})
 }
 
-// opsOf reads calls from script.
-func opsOf(m modelOptions, script []byte) []op {
-	var ops []op
+// stepsOf reads steps from script.
+func stepsOf(m modelOptions, script []byte) []randomStep {
+	var steps []randomStep
 	for ; len(script) >= 2; script = script[2:] {
 		kinds := m.kinds()
-		o := op{kind: kinds[int(script[0]>>3)%len(kinds)], key: int(script[0] & 7)}
+		s := randomStep{kind: kinds[int(script[0]>>3)%len(kinds)], key: int(script[0] & 7)}
 		switch script[0] {
 		case 0xfe:
-			o.kind = "drain"
+			s.kind = "giveup"
 		case 0xff:
-			o.kind = "ShutDown"
+			s.kind = "shutdown"
 		}
-		if o.kind == "AddAfter" || o.kind == "pass" {
-			o.d = time.Duration(int8(script[1])) * time.Second / 4
-		}
-		ops = append(ops, o)
+		s.d = time.Duration(int8(script[1])) * time.Second / 4
+		steps = append(steps, s)
 	}
-	return ops
+	return steps
 }
 
 // limited is a queue whose AddAfter goes through the limiter.

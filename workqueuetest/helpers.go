@@ -2,7 +2,6 @@ package workqueuetest
 
 import (
 	"context"
-	"slices"
 	"testing/synctest"
 	"time"
 
@@ -106,14 +105,6 @@ func (e ender) start(r *run, q fifo) *call[error] {
 	return start(r, e.name, func() error { return e.end(q) })
 }
 
-// eachEnder calls f for each way to shut a queue down, with a new queue.
-func (r *run) eachEnder(f func(q fifo, e ender)) {
-	for i := range enders(r.queue(Config[string]{})) {
-		q := r.queue(Config[string]{})
-		f(q, enders(q)[i])
-	}
-}
-
 // hold gets keys, which must be want, and does not finish them.
 func (r *run) hold(q fifo, want ...string) {
 	for _, w := range want {
@@ -123,24 +114,41 @@ func (r *run) hold(q fifo, want ...string) {
 	}
 }
 
-// take gets and finishes the keys that are queued.
-func (r *run) take(q fifo) (keys []string) {
-	for q.Len() > 0 {
-		g := r.startGet(q).mustReturn("when keys are queued")
-		if g.err != nil {
-			r.Fatalf("Get reports shutdown, and Len() = %d", q.Len())
-		}
-		keys = append(keys, g.key)
-		q.Done(g.key)
+// process gets and finishes the keys that are queued, which must be want and nothing else.
+func (r *run) process(q fifo, when string, want ...string) {
+	for _, key := range want {
+		r.hold(q, key)
+		q.Done(key)
 	}
-	return keys
+	r.wantLen(q, when, 0)
 }
 
-// process takes the keys that are queued, which must be want and nothing else.
-func (r *run) process(q fifo, when string, want ...string) {
-	if keys := r.take(q); !slices.Equal(keys, want) {
-		r.Fatalf("%s: got keys %q, want %q", when, keys, want)
+// calls are calls of all methods that never wait for other goroutines, except Done. GetContext waits for that long.
+func calls(q fifo, patience time.Duration) map[string]func(key string) {
+	all := map[string]func(key string){
+		"Add":          q.Add,
+		"Len":          func(string) { q.Len() },
+		"ShuttingDown": func(string) { q.ShuttingDown() },
 	}
+	if d, ok := q.(delaying); ok {
+		all["AddAfter"] = func(key string) { d.AddAfter(key, 50*time.Microsecond) }
+	}
+	if l, ok := q.(limiting); ok {
+		all["AddRateLimited"] = l.AddRateLimited
+		all["Forget"] = l.Forget
+		all["NumRequeues"] = func(key string) { l.NumRequeues(key) }
+	}
+	if e, ok := q.(extended); ok {
+		all["Stats"] = func(string) { e.Stats() }
+		all["GetContext"] = func(string) {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			if key, err := e.GetContext(ctx); err == nil {
+				q.Done(key)
+			}
+		}
+	}
+	return all
 }
 
 func (r *run) wantLen(q fifo, when string, want int) {
@@ -162,25 +170,6 @@ func (r *run) wantShutDown(q fifo, when string) {
 		if g.err != workqueue.ErrShutDown || g.key != "" {
 			r.Fatalf("%s: GetContext() = %q, %v, want no key, and ErrShutDown", when, g.key, g.err)
 		}
-	}
-}
-
-// wantStats checks Stats, if the queue has it.
-func (r *run) wantStats(q fifo, when string, want workqueue.Stats) {
-	e, ok := q.(extended)
-	if !ok {
-		return
-	}
-	st := e.Stats()
-	// The others depend on metrics.
-	st.Name, st.OldestQueued, st.LongestRunning, st.UnfinishedWork = "", 0, 0, 0
-	st.Latency, st.WorkDuration, st.ByPriority = nil, nil, nil
-	want.ShuttingDown = q.ShuttingDown()
-	if r.suite.PartialStats {
-		st, want = workqueue.Stats{Queued: st.Queued}, workqueue.Stats{Queued: want.Queued}
-	}
-	if st != want {
-		r.Fatalf("%s: Stats() = %+v, want %+v", when, st, want)
 	}
 }
 

@@ -21,11 +21,15 @@ func keyCases() []testCase {
 	}
 }
 
-func (r *run) anyQueue() workqueue.TypedInterface[any] {
+func (r *run) newAny() workqueue.TypedInterface[any] {
 	if r.suite.NewAny == nil {
 		r.lacks("NewAny")
 	}
-	q := r.suite.NewAny(Config[any]{Clock: r.clock})
+	return r.suite.NewAny(Config[any]{Clock: r.clock})
+}
+
+func (r *run) anyQueue() workqueue.TypedInterface[any] {
+	q := r.newAny()
 	r.atEnd(q.ShutDown)
 	return q
 }

@@ -36,38 +36,24 @@ type fifoResult struct {
 }
 
 // step returns the state after a call, or false if the call cannot have that result in m.
-func (m slowFIFO) step(c fifoCall, result fifoResult, shared bool) (bool, slowFIFO) {
+func (m slowFIFO) step(c fifoCall, result fifoResult) (bool, slowFIFO) {
 	switch c.method {
 	case "Add":
-		// After shutdown a shared queue takes what workers add, but none of these calls could show that.
 		m.add(c.key)
 	case "Done":
 		m.done(c.key)
 	case "Get":
-		if result.shutDown {
-			return m.down && (m.queued == "" || shared), m
-		}
-		if m.down && shared || m.queued == "" {
-			return false, m
+		if result.shutDown || m.empty() {
+			return result.shutDown && m.down && m.empty(), m
 		}
 		key := m.get()
 		return key == result.key, m
 	case "Len":
-		return result.n == len(m.queued) || m.down && shared, m
+		return result.n == len(m.queued) || m.down && m.shared, m
 	case "ShutDown":
 		m.down = true
 	}
 	return true, m
-}
-
-// fifoModel is the model of a queue, shared or not.
-func fifoModel(shared bool) porcupine.Model {
-	return porcupine.Model{
-		Init: func() any { return slowFIFO{} },
-		Step: func(state, input, output any) (bool, any) {
-			return state.(slowFIFO).step(input.(fifoCall), output.(fifoResult), shared)
-		},
-	}
 }
 
 // history records calls. It numbers the beginnings and ends of calls instead of reading a clock, whose resolution
@@ -100,27 +86,24 @@ func (h *history) String() string {
 	slices.SortFunc(h.calls, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	var b strings.Builder
 	for _, c := range h.calls {
-		in, out := c.Input.(fifoCall), c.Output.(fifoResult)
-		fmt.Fprintf(&b, "%3d to %3d, goroutine %d: %s(%s)", c.Call, c.Return, c.ClientId, in.method, in.key)
-		switch {
-		case in.method == "Len":
-			fmt.Fprintf(&b, " = %d", out.n)
-		case in.method == "Get" && out.shutDown:
-			b.WriteString(" = shutdown")
-		case in.method == "Get":
-			fmt.Fprintf(&b, " = %s", out.key)
-		}
-		b.WriteByte('\n')
+		in := c.Input.(fifoCall)
+		fmt.Fprintf(&b, "%3d to %3d, goroutine %d: %s(%s) = %+v\n", c.Call, c.Return, c.ClientId, in.method, in.key, c.Output)
 	}
 	return b.String()
 }
 
 func (r *run) tryLinearizable(unmatchedDone bool) {
 	const rounds = 200
+	model := porcupine.Model{
+		Init: func() any { return slowFIFO{shared: r.suite.Shared} },
+		Step: func(state, input, output any) (bool, any) {
+			return state.(slowFIFO).step(input.(fifoCall), output.(fifoResult))
+		},
+	}
 	for round := range rounds {
 		h := &history{}
 		r.makeHistory(round, unmatchedDone, h)
-		switch porcupine.CheckOperationsTimeout(fifoModel(r.suite.Shared), h.calls, 10*time.Second) {
+		switch porcupine.CheckOperationsTimeout(model, h.calls, 10*time.Second) {
 		case porcupine.Illegal:
 			r.Fatalf("round %d: there is no order of these calls in which each returns what it did:\n%s", round, h)
 		case porcupine.Unknown:

@@ -9,9 +9,10 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// memoryCases are about what a queue keeps of the keys that have left it.
+// memoryCases are about what a queue keeps, and keeps alive.
 func memoryCases() []testCase {
 	return []testCase{
+		unbubbled("IdleQueueIsGarbage", "A queue without references is garbage, with its keys, even if it was not shut down.", tryIdleQueueIsGarbage),
 		unbubbled("ProcessedKeysAreGarbage", "A queue does not keep alive what the keys that have left it point to.", tryProcessedKeysAreGarbage),
 		unbubbled("MemoryIsGivenBack", "After a burst of keys a queue gives memory back.", tryMemoryIsGivenBack),
 	}
@@ -21,10 +22,7 @@ func tryIdleQueueIsGarbage(r *run) {
 	const n = 20
 	var c testkit.Garbage
 	for i := range n {
-		if r.suite.NewAny == nil {
-			r.lacks("NewAny")
-		}
-		q := r.suite.NewAny(Config[any]{Clock: r.clock})
+		q := r.newAny() // not anyQueue, which keeps it
 		if d, ok := q.(workqueue.TypedDelayingInterface[any]); ok && i%2 == 0 {
 			d.AddAfter(c.Object(), time.Microsecond) // the goroutine that it starts must end by itself
 			key, _ := q.Get()

@@ -3,7 +3,6 @@ package workqueuetest
 import (
 	"cmp"
 	"slices"
-	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -35,11 +34,18 @@ type slowFIFO struct {
 	queued      string // the keys, in order
 	dirty, held keySet
 	down        bool
+	shared      bool // as in Suite
 }
 
-// add returns whether it changed anything.
+// drained reports whether no drain waits.
+func (m *slowFIFO) drained() bool { return m.held.len() == 0 && (m.queued == "" || m.shared) }
+
+// empty reports whether nothing can be got.
+func (m *slowFIFO) empty() bool { return m.queued == "" || m.down && m.shared }
+
+// add returns whether it changed anything. Shutting down a shared queue ends that only when all workers are done.
 func (m *slowFIFO) add(key string) bool {
-	if m.down || *m.dirty.at(key) {
+	if m.down && (!m.shared || m.held.len() == 0) || *m.dirty.at(key) {
 		return false
 	}
 	*m.dirty.at(key) = true
@@ -133,67 +139,14 @@ func (m *slowQueue) pass(now time.Time) {
 	}
 }
 
+// waits reports whether key waits for its time.
+func (m *slowQueue) waits(key string) bool {
+	return slices.ContainsFunc(m.waiting, func(w slowWaiting) bool { return w.key == key })
+}
+
 func (m *slowQueue) shutDown() {
-	m.down = true
-	m.stats.Dropped += uint64(len(m.waiting))
-	m.waiting = nil
-}
-
-func (m *slowQueue) wantStats() workqueue.Stats {
-	want := m.stats
-	want.Queued, want.Processing, want.Waiting = len(m.queued), m.held.len(), len(m.waiting)
-	want.Again = m.dirty.len() - len(m.queued)
-	return want
-}
-
-// modelRun is a queue beside its model. Its methods do the same to both.
-type modelRun struct {
-	*run
-	q     fifo
-	model slowQueue
-	when  string // for messages
-}
-
-func (r *run) beside(q fifo, when string) *modelRun {
-	return &modelRun{run: r, q: q, model: slowQueue{oneEntry: r.suite.OneEntry}, when: when}
-}
-
-func (p *modelRun) add(key string) {
-	p.q.Add(key)
-	p.model.add(key)
-}
-
-// get returns the first key. There must be one.
-func (p *modelRun) get() string {
-	p.hold(p.q, p.model.queued[:1])
-	return p.model.get()
-}
-
-func (p *modelRun) done(key string) {
-	p.q.Done(key)
-	p.model.done(key)
-}
-
-func (p *modelRun) addAfter(key string, d time.Duration) {
-	p.q.(delaying).AddAfter(key, d)
-	p.model.addAfter(key, p.clock.Now(), d)
-}
-
-func (p *modelRun) pass(d time.Duration) {
-	p.run.pass(d)
-	p.model.pass(p.clock.Now())
-}
-
-// compare asserts that the queue and the model look the same.
-func (p *modelRun) compare() {
-	synctest.Wait()
-	p.wantLen(p.q, p.when, len(p.model.queued))
-	if down := p.q.ShuttingDown(); down != p.model.down {
-		p.Fatalf("%s: ShuttingDown() = %v, want %v", p.when, down, p.model.down)
+	if m.down = true; !m.shared {
+		m.stats.Dropped += uint64(len(m.waiting))
+		m.waiting = nil
 	}
-	if p.model.down && p.model.queued == "" {
-		p.wantShutDown(p.q, p.when)
-	}
-	p.wantStats(p.q, p.when, p.model.wantStats())
-	p.check(p.q)
 }

@@ -25,9 +25,6 @@ import (
 // seedVariable is the environment variable with the seed of the random cases.
 const seedVariable = "WORKQUEUE_SEED"
 
-// epoch is when the fake clocks start.
-var epoch = time.Date(2024, time.February, 29, 12, 0, 0, 0, time.UTC)
-
 // forever is the virtual time after which a case is considered blocked. No case takes as long.
 const forever = 1000 * time.Hour
 
@@ -42,22 +39,22 @@ var patience = time.Minute
 type run struct {
 	suite *Suite
 	t     *testing.T // for bubbles
-	seed  uint64
 
 	clock clock.WithTicker
 	fake  *testingclock.FakeClock // nil on the real clock
 
-	mu       sync.Mutex // guards all that follows
-	failures []string
-	skipped  string
-	lacking  bool
-	ends     []func() // shuts down the queues of the case
+	mu struct {
+		sync.Mutex
+		outcome
+		ends []func() // shuts down the queues of the case
+	}
 }
 
 func newRun(s *Suite, t *testing.T, fake bool) *run {
-	r := &run{suite: s, t: t, seed: seed(), clock: clock.RealClock{}}
+	r := &run{suite: s, t: t, clock: clock.RealClock{}}
+	r.mu.seed = seed()
 	if fake {
-		r.fake = testingclock.NewFakeClock(epoch)
+		r.fake = testkit.NewFakeClock()
 		r.clock = r.fake
 	}
 	return r
@@ -71,7 +68,7 @@ func seed() uint64 {
 }
 
 // rand returns a source of random numbers that depends on the seed and on n.
-func (r *run) rand(n int) *rand.Rand { return rand.New(rand.NewPCG(r.seed, uint64(n))) }
+func (r *run) rand(n int) *rand.Rand { return rand.New(rand.NewPCG(r.mu.seed, uint64(n))) }
 
 // try runs a case on every clock.
 func (s Suite) try(t *testing.T, c testCase) outcome {
@@ -102,7 +99,7 @@ func (s Suite) try(t *testing.T, c testCase) outcome {
 func (r *run) outcome() outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return outcome{r.failures, r.skipped, r.lacking, r.seed}
+	return r.mu.outcome
 }
 
 // bubbled runs f in a bubble.
@@ -200,8 +197,8 @@ func (r *run) soon(f func() bool) bool {
 // endQueues shuts down all queues that the case has built.
 func (r *run) endQueues() {
 	r.mu.Lock()
-	ends := r.ends
-	r.ends = nil
+	ends := r.mu.ends
+	r.mu.ends = nil
 	r.mu.Unlock()
 	for _, end := range ends {
 		end()
@@ -216,8 +213,8 @@ func (r *run) Errorf(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	const most = 10 // of a loop that goes on
-	if len(r.failures) < most {
-		r.failures = append(r.failures, fmt.Sprintf(format, args...))
+	if len(r.mu.failures) < most {
+		r.mu.failures = append(r.mu.failures, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -231,13 +228,13 @@ func (r *run) Fatalf(format string, args ...any) {
 func (r *run) Failed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.failures) > 0
+	return len(r.mu.failures) > 0
 }
 
 // skip ends a case that cannot run here.
 func (r *run) skip(why string) {
 	r.mu.Lock()
-	r.skipped = why
+	r.mu.skipped = why
 	r.mu.Unlock()
 	runtime.Goexit()
 }
@@ -245,7 +242,7 @@ func (r *run) skip(why string) {
 // lacks is skip for a queue that lacks what the case needs.
 func (r *run) lacks(what string) {
 	r.mu.Lock()
-	r.lacking = true
+	r.mu.lacking = true
 	r.mu.Unlock()
 	r.skip("the queue has no " + what)
 }
@@ -263,7 +260,7 @@ func (r *run) queue(c Config[string]) workqueue.TypedInterface[string] {
 func (r *run) atEnd(end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ends = append(r.ends, end)
+	r.mu.ends = append(r.mu.ends, end)
 }
 
 // capable builds a queue that has the methods of Q, or skips the case.

@@ -1,27 +1,37 @@
 package workqueuetest
 
-import (
-	"strings"
-	"time"
-
-	"github.com/keyedqueue/workqueue"
-)
+import "strings"
 
 // script is a case as a list of calls and of what must be seen:
 //
 //	add a b      Add of each
 //	after a 5s   AddAfter
 //	retry a 5s   AddRateLimited, with a limiter that returns 5s
+//	panic a      AddRateLimited, with a limiter that panics
+//	forget a     Forget, which the limiter must see
+//	requeues a   NumRequeues, which the limiter answers
+//	get          a worker gets the first key, if there is one
+//	canceled     GetContext with a context that is done gets none
 //	hold a b     a worker gets these keys, which are the first in line
 //	done a b     Done of each
+//	finish 5     Done of a key that is held, if there is one: number 5 from 0, counted round and round
 //	take a b     these keys are queued, in this order and no others; a worker processes them
 //	again a      take a or, with OneEntry, take nothing
+//	wait 3       that many workers wait in Get, and as many in GetContext; each gets the first key that is left for it
 //	pass 5s      time passes, and nothing comes until the last nanosecond
 //	jump 5s      time passes at once, whatever comes meanwhile; if it is negative, the clock is set back
+//	sleep 5s     real time passes, but none on the clock of the queue
 //	shutdown     ShutDown
-//	end          a method that shuts down: the script is tried with each. Drains must wait as long as a key is queued or held
+//	end          a method that shuts down: the script is tried with each. Drains must wait as long as a key is left for them
+//	endall       all of these methods
+//	giveup       ShutDownContext with a context that is done
+//	idle         the queue has no goroutine of its own
+//	notimer      the queue has no timer
+//	metrics depth=2 latency=1,3   the metrics have these values, or observed these times, and the others none
+//	unnamed      the queue has no name, and therefore no metrics
 //
-// After each of them the queue must look as the model does. In the end nothing is queued, also an hour later.
+// After each of them, and an hour after the last, the queue must look as the model does, and its limiter must have been
+// asked for nothing else. What follows a | is played on another queue.
 type script struct{ name, promise, steps string }
 
 var scripts = []script{
@@ -34,6 +44,10 @@ var scripts = []script{
 		"done b; add a; done a; hold a; done a a; add a; take a"},
 	{"Stats", "Stats counts the keys that are queued and held, and the adds that changed something.",
 		"add a b c a; hold a b; add b d b; done a; done b; take c d b"},
+	{"GetWaits", "Get waits while nothing is queued, also if workers hold keys that will be queued again.",
+		"wait 1; add a; wait 1; add a; done a"},
+	{"AddWakesGetters", "As many getters wake as there are keys for, however the adds are spread over time.",
+		"wait 4; add a; add b; add c; add d | wait 4; add a b; add c d; add e f | wait 4; add a b c d e f g"},
 
 	{"GetAfterShutDown", "After ShutDown, Get hands out what is queued, and then reports shutdown without waiting.",
 		"add a b c; hold a; add a; shutdown; hold b c; done a; take a; done b c"},
@@ -43,6 +57,10 @@ var scripts = []script{
 		"add a b; hold a; end; end; shutdown; end; end; shutdown; end; done a; take b"},
 	{"ShutDownDropsWaiting", "Every way to shut down drops the keys that wait for their time, and counts them.",
 		"add a; hold a; after a 1s; after b 1s; after c 2s; after d 1h; end; pass 2h; after b 1s; after c 0s; done a"},
+	{"ShutDownTwice", "Every method that shuts down may be called any number of times, by any number of callers, in any order.",
+		"add a; take a; end; end; endall; endall"},
+	{"ShutDownWakesGetters", "A shutdown wakes every getter that waits for a key.",
+		"wait 5; end"},
 	// In client-go a drain waits for held keys only (kubernetes/kubernetes#141079), and one of several drains is woken.
 	{"DrainWaitsForQueuedKeys", "A drain waits for queued keys, even if no worker holds any.",
 		"add a b; end; hold a; done a; take b"},
@@ -55,6 +73,13 @@ var scripts = []script{
 
 	{"AddAfter", "AddAfter adds a key when the delay has passed, and not before.",
 		"after a 5s; pass 5s; take a"},
+	{"NeverEarly", "No key comes a nanosecond before its time or after it, whatever the delay.",
+		"after a 1ns; pass 1ns; take a; after a 1us; pass 1us; take a; after a 1s; jump 333ms; jump 333ms; pass 334ms; take a; " +
+			"after a 9.999999999s; jump 3s; jump 3s; pass 3.999999999s; take a; after a 10s; jump 3s; jump 3s; pass 4s; take a; " +
+			"after a 10.000000001s; jump 3s; jump 3s; pass 4.000000001s; take a; " +
+			"after a 1h; jump 20m; jump 20m; pass 20m; take a; after a 100h; jump 33h; jump 33h; pass 34h; take a"},
+	{"FakeClock", "Nothing happens until the fake clock is stepped, and nothing needs real time.",
+		"after a 1s; sleep 100h; pass 1s; take a"},
 	{"AddAfterWithoutDelay", "AddAfter with a delay that is not positive is Add.",
 		"after b 0s; after a -1s; after c -1h; take b a c"},
 	{"AddAfterEarlier", "Of several times for one key the earliest wins, also if it is asked for last.",
@@ -96,6 +121,42 @@ var scripts = []script{
 		"retry a 0s; retry b -1h; take a b"},
 	{"AddRateLimitedAfterShutDown", "After shutdown AddRateLimited adds nothing.",
 		"shutdown; retry a 0s; retry b 1s"},
+	{"AddRateLimitedOfWaitingKey", "AddRateLimited of a waiting key asks the limiter again (unless declared otherwise), and the earliest time wins.",
+		"retry a 5s; retry a 2s; retry a 1m; pass 2s; pass 3s; take a"},
+	{"Forget", "Forget and NumRequeues call the limiter, and no other method but AddRateLimited does.",
+		"forget a; requeues b; add c; after d 1s; after e 0s; take c e; pass 1s; take d; shutdown"},
+	{"LimiterPanics", "A panic of the limiter reaches the caller, and the queue stays usable.",
+		"panic a; retry a 1s; pass 1s; take a"},
+
+	// The times are multiples of 500 ms, which is how often unfinished and longest are set.
+	{"Metrics", "The metrics show how many keys are queued, how many were added, and how long each waited and was held.",
+		"add a; pass 1s; add a b; metrics depth=2 adds=2; pass 1s; hold a; metrics depth=1 adds=2 latency=2; pass 1s; " +
+			"add a a; metrics depth=2 adds=3 latency=2 unfinished=1 longest=1; hold b; pass 2s; " +
+			"done a; metrics depth=1 adds=3 latency=2,2 work=3 unfinished=5 longest=3; pass 1s; " +
+			"hold a; done b a; pass 1s; metrics adds=3 latency=2,2,3 work=3,3,0"},
+	{"MetricsOfDelays", "A call of AddAfter counts as a retry. The key's latency begins when it comes due.",
+		"after a 1s; after a 2s; after b 0s; after c -1ns; metrics retries=4 adds=2 depth=2; pass 1s; pass 1s; " +
+			"take b c a; metrics retries=4 adds=3 latency=2,2,1 work=0,0,0; " +
+			"shutdown; after d 0s; after d 1s; metrics retries=4 adds=3 latency=2,2,1 work=0,0,0"},
+	{"MetricsAfterShutDown", "When the last key is done after a shutdown, the gauges are zero.",
+		"add a b; hold a b; pass 2s; end; done a b; metrics adds=2 latency=0,0 work=2,2; idle"},
+	{"MetricsOfUnnamedQueue", "A queue without a name has no metrics.",
+		"add a; take a; unnamed"},
+
+	{"NoGoroutineWhileIdle", "A queue has a goroutine of its own only while a key waits for its time.",
+		"idle; add a; take a; idle | idle; after a 0s; idle; take a; after a 1s; after b 1m; pass 1s; take a; jump 1h; take b; idle; " +
+			"after a 1s; pass 1s; take a; idle"},
+	{"NoTimerWhileIdle", "A queue has a timer only while a key waits for its time.",
+		"notimer; after a 1s; pass 1s; take a; notimer; after a 1s; after b 1h; shutdown; notimer"},
+	{"NoGoroutineAfterShutDown", "No goroutine of the queue is left when a method that shuts down returns.",
+		"end; idle | add a; hold a; end; idle; done a; idle | after a 2h; end; idle | add a; hold a; after b 2h; end; idle; done a; idle"},
+
+	{"SharedShutDown", "After shutdown Get of a shared queue hands out nothing, and what is queued or waits stays.",
+		"add a b; after c 9h; end"},
+	{"SharedDrain", "A drain of a shared queue waits for the keys that are held, and not for those that are queued.",
+		"add a b c; hold a b; end; end; done a; done b; end"},
+	{"SharedAddAfterShutDown", "What is added to a shared queue while workers finish is queued.",
+		"add a; hold a; shutdown; add a b; done a; add c"},
 }
 
 func scriptCases() []testCase {
@@ -107,136 +168,14 @@ func scriptCases() []testCase {
 }
 
 func (s script) try(r *run) {
-	limiter := &scriptedLimiter{}
-	c := Config[string]{RateLimiter: limiter}
-	var q fifo
-	switch {
-	case strings.Contains(s.steps, "retry"):
-		q = capable[limiting](r, c)
-	case strings.Contains(s.steps, "after"):
-		q = capable[delaying](r, c)
-	default:
-		q = r.queue(c)
+	if strings.HasPrefix(s.name, "Shared") && !r.suite.Shared {
+		r.skip("the queue is not shared")
 	}
-	for i, e := range enders(q) {
-		if i > 0 && !strings.Contains(s.steps, "end") {
-			break
-		}
-		p := &scriptRun{modelRun: r.beside(r.queue(c), ""), limiter: limiter, ender: e}
-		p.play(s.steps)
-	}
-}
-
-// scriptRun plays a script on a queue beside its model.
-type scriptRun struct {
-	*modelRun
-	limiter *scriptedLimiter
-	ender   ender
-	ends    []*call[error] // the calls of ender that wait
-}
-
-func (p *scriptRun) play(steps string) {
-	for step := range strings.SplitSeq(steps, "; ") {
-		p.when = strings.TrimPrefix(p.when+"; "+step, "; ")
-		words := strings.Fields(step)
-		p.step(words[0], words[1:])
-		p.compare()
-		if p.ender.drain && (p.model.queued != "" || p.model.held.len() > 0) {
-			for _, c := range p.ends {
-				c.mustBlock(p.when)
+	for steps := range strings.SplitSeq(s.steps, " | ") {
+		for i, e := range enders(r.queue(Config[string]{})) {
+			if i == 0 || strings.Contains(steps, "end") {
+				r.play(steps, e)
 			}
-		} else {
-			p.wantEnded(nil)
 		}
 	}
-	p.wantLen(p.q, p.when, 0)
-	p.pass(time.Hour)
-	p.wantLen(p.q, p.when+", an hour later", 0)
-}
-
-func (p *scriptRun) step(kind string, words []string) {
-	switch kind {
-	case "add":
-		for _, key := range words {
-			p.add(key)
-		}
-	case "after":
-		p.addAfter(words[0], duration(words[1]))
-	case "retry":
-		d := duration(words[1])
-		p.limiter.delays = []time.Duration{d}
-		p.q.(limiting).AddRateLimited(words[0])
-		if len(p.limiter.delays) != 0 && !p.model.down {
-			p.Fatalf("%s: the limiter was not asked", p.when)
-		}
-		p.model.addAfter(words[0], p.clock.Now(), d)
-	case "hold":
-		p.hold(words)
-	case "done":
-		for _, key := range words {
-			p.done(key)
-		}
-	case "again":
-		if p.suite.OneEntry {
-			words = nil
-		}
-		fallthrough
-	case "take":
-		p.hold(words)
-		p.wantLen(p.q, p.when, 0)
-		for _, key := range words {
-			p.done(key)
-		}
-	case "pass":
-		n := p.q.Len()
-		p.pass(duration(words[0]) - 1)
-		p.wantLen(p.q, p.when+" but for a nanosecond", n)
-		p.pass(1)
-	case "jump":
-		d := duration(words[0])
-		if d < 0 {
-			p.needFakeClock()
-		}
-		p.pass(d)
-	case "shutdown":
-		p.q.ShutDown()
-		p.model.shutDown()
-		var want error
-		if p.ender.name == "ShutDownContext" {
-			want = workqueue.ErrShutDown
-		}
-		p.wantEnded(want)
-	case "end":
-		p.ends = append(p.ends, p.ender.start(p.run, p.q))
-		p.model.shutDown()
-	default:
-		panic("no such step: " + kind)
-	}
-}
-
-// hold lets a worker get keys.
-func (p *scriptRun) hold(keys []string) {
-	for _, want := range keys {
-		if key := p.get(); key != want {
-			p.Fatalf("%s: got key %s, want %s", p.when, key, want)
-		}
-	}
-}
-
-// wantEnded asserts that the calls that shut down have returned, with that error.
-func (p *scriptRun) wantEnded(want error) {
-	for _, c := range p.ends {
-		if err := c.mustReturn(p.when); err != want {
-			p.Fatalf("%s: %s = %v, want %v", p.when, c.what, err, want)
-		}
-	}
-	p.ends = nil
-}
-
-func duration(s string) time.Duration {
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		panic(err)
-	}
-	return d
 }

@@ -3,15 +3,15 @@ package workqueuetest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
@@ -289,12 +289,14 @@ func (r *run) stressEveryMethod(random *rand.Rand) {
 		c.Name, c.MetricsProvider = queueName, m
 	}
 	q := r.queue(c)
+	methods := calls(q, 50*time.Microsecond)
+	names := slices.Sorted(maps.Keys(methods))
 	all := group{r: r}
 	for range 4 {
 		random := fork(random)
 		all.start(func() {
 			for range 200 {
-				someCall(q, random)
+				methods[names[random.IntN(len(names))]](fmt.Sprint(random.IntN(8)))
 			}
 		})
 	}
@@ -310,45 +312,12 @@ func (r *run) stressEveryMethod(random *rand.Rand) {
 	}
 }
 
-// someCall makes a random call that does not wait for other goroutines.
-func someCall(q fifo, random *rand.Rand) {
-	key := fmt.Sprint(random.IntN(8))
-	switch random.IntN(7) {
-	case 0:
-		if e, ok := q.(extended); ok {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(random.IntN(100))*time.Microsecond)
-			defer cancel()
-			if k, err := e.GetContext(ctx); err == nil {
-				q.Done(k)
-			}
-		}
-	case 1:
-		q.Len()
-		q.ShuttingDown()
-		if e, ok := q.(extended); ok {
-			e.Stats()
-		}
-	case 2:
-		if l, ok := q.(limiting); ok {
-			l.AddRateLimited(key)
-			l.NumRequeues(key)
-			l.Forget(key)
-		}
-	case 3:
-		if d, ok := q.(delaying); ok {
-			d.AddAfter(key, time.Duration(random.IntN(100))*time.Microsecond)
-		}
-	default:
-		q.Add(key)
-	}
-}
-
 func (r *run) stressClock(random *rand.Rand) {
 	const keys = 40
 	if r.suite.IgnoresClock {
 		r.lacks("use for a clock")
 	}
-	c := testingclock.NewFakeClock(epoch)
+	c := testkit.NewFakeClock()
 	q := capable[delaying](r, Config[string]{Clock: c})
 	// steps is held while the clock is stepped, so that the times in due are right. The queue does not use it: for the
 	// queue the clock may change at any moment.
@@ -378,7 +347,7 @@ func (r *run) stressClock(random *rand.Rand) {
 			}
 		})
 	}
-	latest := epoch
+	latest := c.Now()
 	for key := range keys {
 		d := time.Duration(1+random.IntN(20_000)) * time.Millisecond
 		steps.Lock()

@@ -20,80 +20,81 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
+// patience is how long a test waits for what happens on the real clock and in other goroutines.
+const patience = 30 * time.Second
+
+// eventually waits until settled returns no reason not to be.
+func eventually(t *testing.T, settled func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := settled()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v: %v", patience, err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // requeueAfter is what the reconciler below asks for. It is short, because it passes on the real clock.
 const requeueAfter = 20 * time.Millisecond
 
-// outcome is what the reconciler does with a request: something special once or twice, then nothing.
-type outcome string
-
+// What the reconciler does with a request, by its namespace: something special once or twice, then nothing.
 const (
-	succeeds  outcome = "succeeds"
-	comesBack outcome = "comes back" // asks to be called again later
-	fails     outcome = "fails"      // twice
-	panics    outcome = "panics"     // once, which controller-runtime makes an error
-	gives     outcome = "gives up"   // with an error that is not to be tried again
+	succeeds  = "succeeds"
+	comesBack = "comes back" // asks to be called again later
+	fails     = "fails"      // twice
+	panics    = "panics"     // once, which controller-runtime makes an error
+	gives     = "gives up"   // with an error that is not to be tried again
 )
 
 // calls is how often a request is reconciled.
-var calls = map[outcome]int{succeeds: 1, comesBack: 2, fails: 3, panics: 2, gives: 1}
+var calls = map[string]int{succeeds: 1, comesBack: 2, fails: 3, panics: 2, gives: 1}
 
-// reconciler counts by request. The outcome is in the request's namespace.
+// reconciler counts by request.
 type reconciler struct {
 	t *testing.T
 
 	mu    sync.Mutex
 	calls map[reconcile.Request]int
 	held  map[reconcile.Request]bool
-	last  map[reconcile.Request]time.Time
 }
 
 func (r *reconciler) Reconcile(_ context.Context, request reconcile.Request) (reconcile.Result, error) {
-	r.begin(request)
+	n := r.begin(request)
 	defer r.end(request)
-	switch n := r.count(request); outcome(request.Namespace) {
-	case comesBack:
-		if n == 1 {
-			return reconcile.Result{RequeueAfter: requeueAfter}, nil
-		}
-	case fails:
-		if n <= 2 {
-			return reconcile.Result{}, errors.New("not this time")
-		}
-	case panics:
-		if n == 1 {
-			panic("not this time")
-		}
-	case gives:
+	switch what := request.Namespace; {
+	case what == comesBack && n == 1:
+		return reconcile.Result{RequeueAfter: requeueAfter}, nil
+	case what == fails && n <= 2:
+		return reconcile.Result{}, errors.New("not this time")
+	case what == panics && n == 1:
+		panic("not this time")
+	case what == gives:
 		return reconcile.Result{}, reconcile.TerminalError(errors.New("never"))
 	}
 	return reconcile.Result{}, nil
 }
 
-func (r *reconciler) begin(request reconcile.Request) {
+// begin returns how often the request has been reconciled, with this time.
+func (r *reconciler) begin(request reconcile.Request) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.held[request] {
 		r.t.Errorf("%s is reconciled twice at once", request)
 	}
 	r.held[request] = true
+	r.calls[request]++
+	return r.calls[request]
 }
 
 func (r *reconciler) end(request reconcile.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held[request] = false
-}
-
-func (r *reconciler) count(request reconcile.Request) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
-	if d := now.Sub(r.last[request]); request.Namespace == string(comesBack) && r.calls[request] > 0 && d < requeueAfter {
-		r.t.Errorf("%s came back after %v", request, d)
-	}
-	r.last[request] = now
-	r.calls[request]++
-	return r.calls[request]
 }
 
 func (r *reconciler) wants(want map[reconcile.Request]int) error {
@@ -108,12 +109,7 @@ func (r *reconciler) wants(want map[reconcile.Request]int) error {
 // TestControllerRuntime runs a controller of controller-runtime on our queue, with two of its kinds of
 // source, and every kind of result that a reconciler has.
 func TestControllerRuntime(t *testing.T) {
-	r := &reconciler{
-		t:     t,
-		calls: map[reconcile.Request]int{},
-		held:  map[reconcile.Request]bool{},
-		last:  map[reconcile.Request]time.Time{},
-	}
+	r := &reconciler{t: t, calls: map[reconcile.Request]int{}, held: map[reconcile.Request]bool{}}
 	var queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 	c, err := controller.NewTypedUnmanaged("on our queue", controller.TypedOptions[reconcile.Request]{
 		Reconciler: r,
@@ -134,8 +130,8 @@ func TestControllerRuntime(t *testing.T) {
 
 	want := map[reconcile.Request]int{}
 	ask := func(name string) (requests []reconcile.Request) {
-		for o, n := range calls {
-			request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: string(o), Name: name}}
+		for what, n := range calls {
+			request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: what, Name: name}}
 			requests = append(requests, request)
 			want[request] = n
 		}

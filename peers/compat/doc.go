@@ -11,6 +11,6 @@
 //   - What do they do differently, and is that still so? See conformance_test.go, which lists
 //     the promises that client-go does not keep, and differences_test.go. A
 //     difference that is gone from client-go fails there too, because then the documentation is wrong.
-//   - Do the two work together, and with the programs that were written for client-go's? See
-//     interop_test.go, informer_test.go and controllerruntime_test.go.
+//   - Do the two work together, and with programs that were written for client-go's? See interop_test.go and
+//     controllerruntime_test.go. (Informers fill our queues in module examples, and in peers/kubernetes.)
 package compat

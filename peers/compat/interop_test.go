@@ -2,8 +2,6 @@ package compat
 
 import (
 	"fmt"
-	"maps"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +9,7 @@ import (
 	peer "k8s.io/client-go/util/workqueue"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // Whose code makes a part of a queue.
@@ -76,82 +75,33 @@ func TestLayersMix(t *testing.T) {
 
 // failTwice takes keys that come now, later and rate-limited through a queue and through two failures.
 func failTwice(t *testing.T, q peer.TypedRateLimitingInterface[string]) {
-	start := time.Now()
-	want := map[string]int{}
-	for i := range 30 {
-		key := fmt.Sprint("key", i)
-		want[key] = 3
-		switch i % 3 {
-		case 0:
-			q.Add(key)
-		case 1:
-			q.AddAfter(key, time.Duration(i)*time.Millisecond)
-		case 2:
-			q.AddRateLimited(key)
-		}
-	}
-
-	var mu sync.Mutex
+	q.Add("now")
+	q.AddAfter("later", time.Millisecond)
+	q.AddRateLimited("limited")
 	got := map[string]int{}
-	held := map[string]bool{}
-	attempt := func(key string) (n int) {
-		mu.Lock()
-		defer mu.Unlock()
-		if held[key] {
-			t.Errorf("two workers hold %s", key)
-		}
-		held[key] = true
-		got[key]++
-		return got[key]
-	}
-	release := func(key string) {
-		mu.Lock()
-		defer mu.Unlock()
-		held[key] = false
-	}
-	var workers sync.WaitGroup
-	for range 3 {
-		workers.Go(func() {
-			for {
-				key, shutdown := q.Get()
-				if shutdown {
-					return
-				}
-				n := attempt(key)
-				time.Sleep(time.Millisecond)
-				if n < 3 {
-					q.AddRateLimited(key)
-				} else {
-					q.Forget(key)
-				}
-				release(key)
-				q.Done(key)
+	ended := testkit.Start(func() bool {
+		for key, shutdown := q.Get(); !shutdown; key, shutdown = q.Get() {
+			if got[key]++; got[key] < 3 {
+				q.AddRateLimited(key)
+			} else {
+				q.Forget(key)
 			}
-		})
-	}
-
-	// The longest way is that of a key that was rate-limited from the start: 10, 20 and 40 ms, and its
-	// share of the 90 ms that the workers take.
+			q.Done(key)
+		}
+		return true
+	})
+	// The longest way is that of a key that was rate-limited from the start: 10, 20 and 40 ms.
 	time.Sleep(time.Second)
 	synctest.Wait()
-	mu.Lock()
-	if !maps.Equal(got, want) {
-		t.Errorf("after %v the keys were processed so many times: %v, want 3 times each", time.Since(start), got)
-	}
-	mu.Unlock()
-	for key := range want {
-		if n := q.NumRequeues(key); n != 0 {
-			t.Errorf("%s has %d requeues after it was forgotten", key, n)
+	for _, key := range []string{"now", "later", "limited"} {
+		if got[key] != 3 || q.NumRequeues(key) != 0 {
+			t.Errorf("%s was processed %d times, want 3, and has %d requeues after it was forgotten", key, got[key], q.NumRequeues(key))
 		}
 	}
-	if n := q.Len(); n != 0 {
-		t.Errorf("%d keys are queued", n)
-	}
 	q.ShutDownWithDrain()
-	workers.Wait()
-	// client-go's waiting loop outlives a drain, and a ShutDown ends it.
-	q.ShutDown()
-	if !q.ShuttingDown() {
-		t.Error("the queue is not shutting down")
+	ended.MustReturn(t, "the worker")
+	q.ShutDown() // client-go's waiting loop outlives a drain
+	if !q.ShuttingDown() || q.Len() != 0 {
+		t.Errorf("shutting down: %t, %d keys are queued", q.ShuttingDown(), q.Len())
 	}
 }

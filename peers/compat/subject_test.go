@@ -34,20 +34,17 @@ func (s setup) name() string {
 	return ""
 }
 
-type limiterKind int
+type limiterKind string
 
 const (
-	exponential limiterKind = iota
-	fastSlow
-	cut
-	longestOf
-	byDefault
-	limiterKinds
+	exponential limiterKind = "exponential"
+	fastSlow    limiterKind = "fast and slow"
+	cut         limiterKind = "cut"
+	longestOf   limiterKind = "the longest of two"
+	byDefault   limiterKind = "default"
 )
 
-func (k limiterKind) String() string {
-	return [...]string{"exponential", "fast and slow", "cut", "the longest of two", "default"}[k]
-}
+var limiterKinds = []limiterKind{exponential, fastSlow, cut, longestOf, byDefault}
 
 // epoch is when the fake clocks start.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -2,11 +2,8 @@ package compat_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,7 +13,8 @@ import (
 	clientgo "k8s.io/client-go/util/workqueue"
 )
 
-// Package worker over client-go's queue, which has no GetContext and no Get that can be given up.
+// Package worker over client-go's queue, which has no GetContext and no Get that can be given up. What becomes of a key
+// does not depend on the queue, and is tested in package worker.
 
 type workerRun struct {
 	cancel context.CancelFunc
@@ -38,65 +36,6 @@ func clientgoQueue() clientgo.TypedRateLimitingInterface[string] {
 
 // endOfBubble lets the goroutine of client-go's delaying queue notice the shutdown.
 func endOfBubble() { time.Sleep(time.Minute) }
-
-func TestWorkerOutcomes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		defer endOfBubble()
-		q := clientgoQueue()
-		var mu sync.Mutex
-		var got []string
-		start := time.Now()
-		for _, key := range []string{"fine", "fails", "later", "terminal", "panics", "exits", "never"} {
-			q.Add(key)
-		}
-		r := runWorker(t, worker.New(q, func(ctx context.Context, key string) error {
-			mu.Lock()
-			got = append(got, fmt.Sprintf("%v %s %d", time.Since(start), key, worker.Attempt(ctx)))
-			mu.Unlock()
-			if worker.Attempt(ctx) > 1 && key != "never" || time.Since(start) > 0 && key == "later" {
-				return nil
-			}
-			switch key {
-			case "fails", "never":
-				return errors.New("fails")
-			case "later":
-				return fmt.Errorf("wait: %w", worker.RequeueAfter(1500*time.Millisecond))
-			case "terminal":
-				return worker.Terminal(errors.New("forever"))
-			case "panics":
-				panic(1)
-			case "exits":
-				runtime.Goexit()
-			}
-			return nil
-		}, worker.Options[string]{MaxRetries: 2, OnDrop: func(_ context.Context, r worker.Result[string]) {
-			mu.Lock()
-			defer mu.Unlock()
-			got = append(got, fmt.Sprintf("%v drop %s: %v", time.Since(start), r.Key, r.Err))
-		}}))
-		time.Sleep(time.Hour)
-		r.cancel()
-		if err := <-r.result; err != nil {
-			t.Error(err)
-		}
-		want := []string{
-			"0s fine 1", "0s fails 1", "0s later 1", "0s terminal 1", "0s drop terminal: forever",
-			"0s panics 1", "0s exits 1", "0s never 1",
-			"1s fails 2", "1s panics 2", "1s exits 2", "1s never 2", "1.5s later 1",
-			"3s never 3", "3s drop never: fails",
-		}
-		slices.SortStableFunc(got[8:12], strings.Compare) // Keys that are due at once come in any order.
-		slices.SortStableFunc(want[8:12], strings.Compare)
-		if !slices.Equal(got, want) {
-			t.Errorf("got  %q\nwant %q", got, want)
-		}
-		for _, key := range []string{"fine", "fails", "later", "terminal", "panics", "exits", "never"} {
-			if n := q.NumRequeues(key); n != 0 {
-				t.Errorf("the limiter still counts %d for %s", n, key)
-			}
-		}
-	})
-}
 
 // A worker that is blocked in Get when it should stop leaves that Get behind. The key that it returns
 // later is not lost.

@@ -3,7 +3,6 @@ package crspecs
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"go/ast"
 	"go/format"
 	"go/parser"
@@ -16,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/tools/go/ast/astutil"
 )
 
 // leftOut are the tests that are about how controller-runtime's queue is made, and why.
@@ -99,68 +100,46 @@ func copyTests(t *testing.T, from, to string) (names []string, specs int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var decls []ast.Decl
 	missing := maps.Clone(leftOut)
-	for _, d := range f.Decls {
+	f.Name.Name = "crspecs"
+	f.Decls = slices.DeleteFunc(f.Decls, func(d ast.Decl) bool {
 		switch d := d.(type) {
-		case *ast.FuncDecl:
-			if d.Recv != nil || !strings.HasPrefix(d.Name.Name, "Test") {
-				continue
-			}
-			if _, ok := leftOut[d.Name.Name]; ok {
-				delete(missing, d.Name.Name)
-				continue
-			}
-			names = append(names, d.Name.Name)
 		case *ast.GenDecl:
-			if d.Tok != token.VAR {
-				continue
+			return d.Tok != token.VAR && d.Tok != token.IMPORT
+		case *ast.FuncDecl:
+			name := d.Name.Name
+			if d.Recv != nil || !strings.HasPrefix(name, "Test") {
+				return true
 			}
+			if _, ok := leftOut[name]; ok {
+				delete(missing, name)
+				return true
+			}
+			names = append(names, name)
 		}
-		decls = append(decls, d)
-	}
+		return false
+	})
 	if len(missing) > 0 {
 		t.Errorf("tests that are left out do not exist: %v", slices.Collect(maps.Keys(missing)))
 	}
-	var body bytes.Buffer
-	for _, d := range decls {
-		if err := format.Node(&body, fset, d); err != nil {
-			t.Fatal(err)
+	for _, i := range slices.Clone(f.Imports) {
+		path, name := strings.Trim(i.Path.Value, `"`), ""
+		if before, ok := strings.CutSuffix(path, "/v2"); ok && i.Name == nil {
+			i.Name = ast.NewIdent(filepath.Base(before)) // UsesImport would take it for v2.
 		}
-		body.WriteString("\n\n")
+		if i.Name != nil {
+			name = i.Name.Name
+		}
+		if !astutil.UsesImport(f, path) {
+			astutil.DeleteNamedImport(fset, f, name, path)
+		}
 	}
 	var src bytes.Buffer
-	fmt.Fprintln(&src, "package crspecs")
-	for _, i := range f.Imports {
-		if used(i, body.Bytes()) {
-			fmt.Fprintln(&src, "import", importOf(i))
-		}
+	if err := format.Node(&src, fset, f); err != nil {
+		t.Fatal(err)
 	}
-	src.Write(body.Bytes())
 	if err := os.WriteFile(to, src.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return names, len(regexp.MustCompile(`\bIt\(`).FindAll(body.Bytes(), -1))
-}
-
-// used reports whether body uses the package that i imports.
-func used(i *ast.ImportSpec, body []byte) bool {
-	path := strings.Trim(i.Path.Value, `"`)
-	name := path[strings.LastIndex(path, "/")+1:]
-	switch {
-	case strings.HasSuffix(path, "/v2") && i.Name == nil:
-		name = filepath.Base(filepath.Dir(path))
-	case i.Name != nil && i.Name.Name == ".":
-		return true
-	case i.Name != nil:
-		name = i.Name.Name
-	}
-	return regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `\.`).Match(body)
-}
-
-func importOf(i *ast.ImportSpec) string {
-	if i.Name != nil {
-		return i.Name.Name + " " + i.Path.Value
-	}
-	return i.Path.Value
+	return names, len(regexp.MustCompile(`\bIt\(`).FindAll(src.Bytes(), -1))
 }

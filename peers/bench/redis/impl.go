@@ -31,15 +31,11 @@ type impl struct {
 
 var impls = []impl{
 	{"redisqueue", runOurs, fillOurs, emptyOurs},
-	{"asynq", runAsynq, fillAsynq, emptyAsynq},
+	{"asynq", runAsynq(asynq.Unique(time.Hour)), fillAsynq, emptyAsynq},
 }
 
 // plainly is asynq with tasks that are not unique.
-var plainly = impl{"asynq, not unique", runAsynqPlainly, nil, nil}
-
-func runAsynqPlainly(client redis.UniversalClient, name string, goroutines, n int) (func(), error) {
-	return runAsynqWith(client, name, goroutines, n)
-}
+var plainly = impl{"asynq, not unique", runAsynq(), nil, nil}
 
 // fairly is redisqueue as asynq is used: callers wait until the server has their keys, and workers handle them.
 var fairly = impl{"redisqueue", runFairly, fillOurs, emptyOurs}
@@ -50,24 +46,15 @@ func runFairly(client redis.UniversalClient, name string, goroutines, n int) (fu
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(background)
-	var left atomic.Int64
-	left.Store(int64(n))
-	done, ended := make(chan struct{}), make(chan error, 1)
-	go func() {
-		ended <- worker.Run(ctx, q, func(context.Context, string) error {
-			if left.Add(-1) == 0 {
-				close(done)
-			}
-			return nil
-		}, worker.Options[string]{Workers: goroutines})
-	}()
+	keys, ended := newCounted(n), make(chan error, 1)
+	handle := func(context.Context, string) error { keys.handled(); return nil }
+	go func() { ended <- worker.Run(ctx, q, handle, worker.Options[string]{Workers: goroutines}) }()
 	split(goroutines, n, func(i int) {
 		if err := q.AddContext(ctx, key(i)); err != nil {
 			log.Print(err)
 		}
 	})
-	<-done
-	return func() { cancel(); <-ended }, nil
+	return func() { cancel(); <-ended }, keys.wait()
 }
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -137,10 +124,16 @@ func emptyOurs(client redis.UniversalClient, name string, n int) error {
 	return end(q)
 }
 
-// counted counts tasks and closes done when all are handled.
+// counted counts keys and closes done when all are handled.
 type counted struct {
 	left atomic.Int64
 	done chan struct{}
+}
+
+func newCounted(n int) *counted {
+	c := &counted{done: make(chan struct{})}
+	c.left.Store(int64(n))
+	return c
 }
 
 func (c *counted) wait() error {
@@ -148,16 +141,18 @@ func (c *counted) wait() error {
 	case <-c.done:
 		return nil
 	case <-time.After(10 * time.Minute):
-		return fmt.Errorf("asynq: %d tasks are not handled after ten minutes", c.left.Load())
+		return fmt.Errorf("%d keys are not handled after ten minutes", c.left.Load())
 	}
 }
 
-func (c *counted) ProcessTask(context.Context, *asynq.Task) error {
+func (c *counted) handled() {
 	if c.left.Add(-1) == 0 {
 		close(c.done)
 	}
-	return nil
 }
+
+// ProcessTask makes it an asynq.Handler.
+func (c *counted) ProcessTask(context.Context, *asynq.Task) error { c.handled(); return nil }
 
 func asynqServer(client redis.UniversalClient, name string, workers int, interval time.Duration) *asynq.Server {
 	return asynq.NewServerFromRedisClient(client, asynq.Config{
@@ -171,20 +166,22 @@ func enqueue(c *asynq.Client, name string, i int, options ...asynq.Option) {
 	}
 }
 
-func runAsynq(client redis.UniversalClient, name string, goroutines, n int) (func(), error) {
-	return runAsynqWith(client, name, goroutines, n, asynq.Unique(time.Hour))
+// startAsynq starts a server that handles n tasks.
+func startAsynq(client redis.UniversalClient, name string, workers, n int) (*asynq.Server, *counted, error) {
+	s, tasks := asynqServer(client, name, workers, 10*time.Millisecond), newCounted(n)
+	return s, tasks, s.Start(tasks)
 }
 
-func runAsynqWith(client redis.UniversalClient, name string, goroutines, n int, options ...asynq.Option) (func(), error) {
-	tasks := &counted{done: make(chan struct{})}
-	tasks.left.Store(int64(n))
-	s := asynqServer(client, name, goroutines, 10*time.Millisecond)
-	if err := s.Start(tasks); err != nil {
-		return nil, err
+func runAsynq(options ...asynq.Option) func(redis.UniversalClient, string, int, int) (func(), error) {
+	return func(client redis.UniversalClient, name string, goroutines, n int) (func(), error) {
+		s, tasks, err := startAsynq(client, name, goroutines, n)
+		if err != nil {
+			return nil, err
+		}
+		c := asynq.NewClientFromRedisClient(client)
+		split(goroutines, n, func(i int) { enqueue(c, name, i, options...) })
+		return s.Shutdown, tasks.wait()
 	}
-	c := asynq.NewClientFromRedisClient(client)
-	split(goroutines, n, func(i int) { enqueue(c, name, i, options...) })
-	return s.Shutdown, tasks.wait()
 }
 
 func fillAsynq(client redis.UniversalClient, name string, n int) error {
@@ -194,10 +191,8 @@ func fillAsynq(client redis.UniversalClient, name string, n int) error {
 }
 
 func emptyAsynq(client redis.UniversalClient, name string, n int) error {
-	tasks := &counted{done: make(chan struct{})}
-	tasks.left.Store(int64(n))
-	s := asynqServer(client, name, 64, 10*time.Millisecond)
-	if err := s.Start(tasks); err != nil {
+	s, tasks, err := startAsynq(client, name, 64, n)
+	if err != nil {
 		return err
 	}
 	defer func() { go s.Shutdown() }() // It takes a while, which is not to be measured.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,25 +60,21 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	err := run(ctx, os.Args[1:], os.Stdout)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errUsage):
-		fmt.Fprintln(os.Stderr, "redisqueue:", err)
-		os.Exit(2)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "redisqueue:", err)
-		os.Exit(1)
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return
 	}
+	fmt.Fprintln(os.Stderr, "redisqueue:", err)
+	if errors.Is(err, errUsage) {
+		os.Exit(2)
+	}
+	os.Exit(1)
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	c := &command{out: out}
 	flags := flag.NewFlagSet("redisqueue", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	server := os.Getenv("REDIS_URL")
-	if server == "" {
-		server = "redis://127.0.0.1:6379"
-	}
+	server := cmp.Or(os.Getenv("REDIS_URL"), "redis://127.0.0.1:6379")
 	url := flags.String("url", server, "the `server`, as redis://user:password@host:port/db, or rediss:// for TLS; $REDIS_URL")
 	cluster := flags.Bool("cluster", false, "the server is a node of a Cluster")
 	name := flags.String("queue", "", "the `name` of the queue")
@@ -152,23 +149,17 @@ func open(url string, cluster bool) (redis.UniversalClient, error) {
 }
 
 func (c *command) do(ctx context.Context, name string, args []string) error {
-	switch name {
-	case "queues", "stats", "pause", "resume", "purge":
-		if len(args) > 0 {
-			return fmt.Errorf("%s has no arguments: %q; %w", name, args, errUsage)
-		}
-	case "show":
-		if len(args) != 1 {
-			return fmt.Errorf("show needs one key; %w", errUsage)
-		}
-	case "rm":
-		if len(args) == 0 {
-			return fmt.Errorf("rm needs keys; %w", errUsage)
-		}
-	case "retry":
-		if (len(args) == 0) != c.all {
-			return fmt.Errorf("retry needs keys, or -all; %w", errUsage)
-		}
+	switch {
+	case len(args) > 0 && slices.Contains([]string{"queues", "stats", "pause", "resume", "purge"}, name):
+		return fmt.Errorf("%s has no arguments: %q; %w", name, args, errUsage)
+	case name == "show" && len(args) != 1:
+		return fmt.Errorf("show needs one key; %w", errUsage)
+	case name == "rm" && len(args) == 0:
+		return fmt.Errorf("rm needs keys; %w", errUsage)
+	case name == "retry" && (len(args) == 0) != c.all:
+		return fmt.Errorf("retry needs keys, or -all; %w", errUsage)
+	case name == "purge" && !c.yes:
+		return fmt.Errorf("purge deletes the queue with all its keys, for all replicas: add -yes if that is meant; %w", errUsage)
 	}
 	switch name {
 	case "queues":
@@ -188,7 +179,7 @@ func (c *command) do(ctx context.Context, name string, args []string) error {
 	case "retry":
 		return c.retry(ctx, args)
 	case "rm":
-		return c.each(args, "is not in the queue", func(key string) (bool, error) { return c.queue.Remove(ctx, key) })
+		return each(ctx, args, "is not in the queue", c.queue.Remove)
 	case "pause":
 		c.queue.Pause()
 		return c.queue.Flush(ctx)
@@ -196,9 +187,6 @@ func (c *command) do(ctx context.Context, name string, args []string) error {
 		c.queue.Resume()
 		return c.queue.Flush(ctx)
 	case "purge":
-		if !c.yes {
-			return fmt.Errorf("purge deletes the queue with all its keys, for all replicas: add -yes if that is meant; %w", errUsage)
-		}
 		return c.queue.Purge(ctx)
 	}
 	return fmt.Errorf("there is no command %q; %w", name, errUsage)
@@ -216,22 +204,19 @@ func (c *command) print(v any, text func(w io.Writer)) error {
 	return w.Flush()
 }
 
-// numbers are what stats prints.
-type numbers struct {
-	Queue                                string
-	Description                          string
-	Queued, Processing, Again, Waiting   int
-	Failing, GivenUp, SetAside, Repaired int
-	Paused                               bool
-	OldestQueuedSeconds                  float64
-}
-
 func (c *command) stats(ctx context.Context) error {
 	if err := c.queue.Flush(ctx); err != nil {
 		return err
 	}
 	st, info := c.queue.Stats(), c.queue.Info()
-	n := numbers{
+	n := struct {
+		Queue                                string
+		Description                          string
+		Queued, Processing, Again, Waiting   int
+		Failing, GivenUp, SetAside, Repaired int
+		Paused                               bool
+		OldestQueuedSeconds                  float64
+	}{
 		st.Name, c.queue.Description(), st.Queued, st.Processing, st.Again, st.Waiting,
 		info.Failing, info.GivenUp, info.SetAside, info.Repaired, st.Paused, st.OldestQueued.Seconds(),
 	}
@@ -258,29 +243,39 @@ func lineOf(state string, k workqueue.KeySnapshot[string]) line {
 	return line{State: state, Key: k.Key, Since: k.Since, Due: k.Due, Failures: k.Requeues, Again: k.Again}
 }
 
+func givenUpLine(k redisqueue.GivenUp[string]) line {
+	return line{State: "givenup", Key: k.Key, Since: k.At, Failures: k.Attempts, Reason: k.Reason}
+}
+
 var states = []string{"processing", "queued", "waiting", "failing", "givenup", "aside"}
 
-func (c *command) list(ctx context.Context, args []string) error {
-	wanted := states
-	if len(args) > 0 {
-		wanted = args
+func (c *command) list(ctx context.Context, wanted []string) error {
+	if len(wanted) == 0 {
+		wanted = states
 	}
-	var lines []line
 	var snapshot workqueue.Snapshot[string]
 	if slices.ContainsFunc(wanted, func(state string) bool { return slices.Contains(states[:4], state) }) {
 		snapshot = c.queue.Snapshot(c.limit)
 	}
+	lists := [][]workqueue.KeySnapshot[string]{snapshot.Processing, snapshot.Queued, snapshot.Waiting, snapshot.Failing}
+	lines := []line{}
 	for _, state := range wanted {
-		switch state {
-		case "givenup":
+		switch i := slices.Index(states, state); {
+		case i < 0:
+			return fmt.Errorf("there is no state %q, only %s; %w", state, strings.Join(states, ", "), errUsage)
+		case i < len(lists):
+			for _, k := range lists[i] {
+				lines = append(lines, lineOf(state, k))
+			}
+		case state == "givenup":
 			given, err := c.queue.GivenUp(ctx, c.limit)
 			if err != nil {
 				return err
 			}
 			for _, k := range given {
-				lines = append(lines, line{State: state, Key: k.Key, Since: k.At, Failures: k.Attempts, Reason: k.Reason})
+				lines = append(lines, givenUpLine(k))
 			}
-		case "aside":
+		default:
 			aside, _, err := c.queue.SetAside(ctx, c.limit)
 			if err != nil {
 				return err
@@ -288,22 +283,12 @@ func (c *command) list(ctx context.Context, args []string) error {
 			for _, key := range aside {
 				lines = append(lines, line{State: state, Key: key})
 			}
-		case "processing", "queued", "waiting", "failing":
-			keys := [][]workqueue.KeySnapshot[string]{snapshot.Processing, snapshot.Queued, snapshot.Waiting, snapshot.Failing}
-			for _, k := range keys[slices.Index(states, state)] {
-				lines = append(lines, lineOf(state, k))
-			}
-		default:
-			return fmt.Errorf("there is no state %q, only %s; %w", state, strings.Join(states, ", "), errUsage)
 		}
 	}
 	return c.printLines(lines)
 }
 
 func (c *command) printLines(lines []line) error {
-	if lines == nil {
-		lines = []line{}
-	}
 	return c.print(lines, func(w io.Writer) {
 		fmt.Fprint(w, "STATE\tSINCE\tDUE\tFAILURES\tKEY\n")
 		for _, l := range lines {
@@ -350,7 +335,7 @@ func (c *command) show(ctx context.Context, key string) error {
 		return err
 	}
 	if given != nil {
-		lines = append(lines, line{State: "givenup", Key: key, Since: given.At, Failures: given.Attempts, Reason: given.Reason})
+		lines = append(lines, givenUpLine(*given))
 	}
 	if len(lines) == 0 {
 		return fmt.Errorf("%s is not in the queue, and was not given up", printable(key))
@@ -371,14 +356,14 @@ func (c *command) retry(ctx context.Context, keys []string) error {
 			return err
 		}
 	}
-	return c.each(keys, "was not given up", func(key string) (bool, error) { return c.queue.Retry(ctx, key) })
+	return each(ctx, keys, "was not given up", c.queue.Retry)
 }
 
 // each calls f with each key, and returns an error that names those for which it returned false.
-func (c *command) each(keys []string, complaint string, f func(key string) (bool, error)) error {
+func each(ctx context.Context, keys []string, complaint string, f func(ctx context.Context, key string) (bool, error)) error {
 	var errs []error
 	for _, key := range keys {
-		found, err := f(key)
+		found, err := f(ctx, key)
 		if err != nil {
 			return errors.Join(append(errs, err)...)
 		}

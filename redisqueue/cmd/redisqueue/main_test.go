@@ -34,12 +34,6 @@ func TestCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer q.ShutDown()
-	flush := func() {
-		t.Helper()
-		if err := q.Flush(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
 	call := func(args ...string) (string, error) {
 		var out bytes.Buffer
 		err := run(ctx, append([]string{"-url", "redis://" + server.Addr(), "-queue", "orders"}, args...), &out)
@@ -62,7 +56,9 @@ func TestCommands(t *testing.T) {
 	}
 	q.AddAfter(order{"later", 1}, time.Hour)
 	q.GiveUp(order{"bad", 1}, 6, errors.New("the card was declined"))
-	flush()
+	if err := q.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
 
 	want("orders\n", "queues")
 	want("3, the oldest for|waiting|given up    1|2 shards, keys: {Shop string, Number int}", "stats")

@@ -1,0 +1,210 @@
+package debug_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// The pool of a queue is on its page, and with it why keys fail. It goes when it has ended.
+func TestPoolsAppear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		metrics := &watcher{}
+		h := newHandler(t, debug.Options{Metrics: metrics})
+		q := newRateLimited[string](t, "disk", h)
+		stop := start(t, worker.New(q, func(ctx context.Context, key string) error {
+			switch key {
+			case "runs":
+				<-ctx.Done()
+			case "fails":
+				return errors.New("no space left\non device <b>")
+			case "is given up":
+				return worker.Terminal(errors.New("bad name"))
+			}
+			return nil
+		}, worker.Options[string]{Workers: 3, MetricsProvider: h}))
+		for _, key := range []string{"runs", "fails", "is given up", "fine"} {
+			q.Add(key)
+		}
+		time.Sleep(time.Minute)
+		d := getJSON[detail](t, h, "?queue=disk")
+		if len(d.Queue.Pools) != 1 {
+			t.Fatalf("pools: %+v", d)
+		}
+		p := d.Queue.Pools[0]
+		if p.Name != "disk" || p.Wanted != 3 || p.Living != 3 || p.Busy != 1 || p.Handled != 3 || p.Failed != 2 ||
+			p.Failing != 1 || p.GivenUp != 1 || p.Handler.Count != 3 {
+			t.Errorf("%+v", p)
+		}
+		if len(d.Running) != 1 || d.Running[0].Attempt != 1 {
+			t.Errorf("running: %+v", d.Running)
+		}
+		if len(d.Failing) != 1 || len(d.Waiting) != 1 || d.Failing[0].Key != "fails" || d.Failing[0].Error != `no space left\non device <b>` ||
+			d.Failing[0].Attempt != 1 || time.Since(d.Failing[0].FailedAt) != time.Minute || time.Until(d.Failing[0].Due) != 59*time.Minute ||
+			d.Waiting[0].Error != d.Failing[0].Error {
+			t.Errorf("failing: %+v, waiting: %+v", d.Failing, d.Waiting)
+		}
+		if len(d.GivenUp) != 1 || d.GivenUp[0].Key != "is given up" || !strings.HasSuffix(d.GivenUp[0].Error, "bad name") {
+			t.Errorf("given up: %+v", d.GivenUp)
+		}
+		wantBody(t, get(h, "?queue=disk"), "<dt>Workers busy</dt>", "1 of 3", "Failing</h2>", "fails", `no space left\non device &lt;b&gt;`,
+			"Given up</h2>", "is given up", "bad name")
+		wantBody(t, get(h, ""), "<b class=\"warn\">1 failing</b>", "<b class=\"bad\">1 given up</b>", `data-label="Workers">1 of 3</td>`)
+		if strings.Join(metrics.pools, " ") != "disk" || strings.Join(metrics.keys, " ") != "disk" {
+			t.Errorf("the metrics heard of %v and %v", metrics.pools, metrics.keys)
+		}
+		stop()
+		if d := getJSON[list](t, h, ""); d.Registered != 0 {
+			t.Errorf("after the end: %+v", d)
+		}
+	})
+}
+
+// A pool whose queue is not known has a page of its own.
+func TestPoolAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		q := workqueue.NewTypedRateLimitingQueue[string](nil)
+		start(t, worker.New(q, func(context.Context, string) error { return worker.Terminal(errors.New("broken")) },
+			worker.Options[string]{Name: "alone", MetricsProvider: h}))
+		q.Add("a")
+		synctest.Wait()
+		l := getJSON[list](t, h, "")
+		if len(l.Queues) != 1 || l.Queues[0].Name != "alone" {
+			t.Fatalf("%+v", l)
+		}
+		page := "?queue=" + queryEscape(l.Queues[0].ID)
+		wantBody(t, get(h, ""), "a pool whose queue is not known here")
+		wantBody(t, get(h, page), "Given up</h2>", "broken", "Workers</h2>")
+		for name, want := range map[string]string{"another name": "pool alone another name", "alone": "alone"} {
+			remove := debug.Register(h, name, q)
+			wantIDs(t, h, "?sort=name", want)
+			remove()
+		}
+	})
+}
+
+// clientGo is a limiter as those of client-go are: it cannot list its keys.
+type clientGo struct {
+	workqueue.TypedRateLimiter[string]
+}
+
+// Where failing keys cannot be listed, the page says so, and shows the requeues of the keys that it has.
+func TestFailingKeysThatCannotBeListed(t *testing.T) {
+	limiter := func() clientGo {
+		return clientGo{workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)}
+	}
+	h := newHandler(t, debug.Options{})
+	layered := workqueue.NewTypedRateLimitingQueueWithConfig[string](limiter(), workqueue.TypedRateLimitingQueueConfig[string]{Name: "layered", MetricsProvider: h})
+	priority := priorityqueue.New(priorityqueue.Config[string]{Name: "priority", MetricsProvider: h, RateLimiter: limiter()})
+	for name, q := range map[string]workqueue.TypedRateLimitingInterface[string]{"layered": layered, "priority": priority} {
+		defer q.ShutDown()
+		q.AddRateLimited("fails")
+		wantBody(t, get(h, "?queue="+name), "Failing</h2>", "Cannot be listed", "Waiting</h2>", `data-label="Requeues">1<`)
+	}
+}
+
+// Queues that have one name show the same pools, which count once.
+func TestPoolsOfQueuesWithOneName(t *testing.T) {
+	h := newHandler(t, debug.Options{})
+	for range 4 {
+		debug.Register(h, "tenant", workqueue.NewTyped[int]())
+	}
+	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "tenant", Failing: 1}, DroppedKeys: 2})
+	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "tenant", Failing: 10}})
+	if l := getJSON[list](t, h, ""); l.Failing != 11 || l.GivenUp != 2 {
+		t.Errorf("%+v", l)
+	}
+	wantBody(t, get(h, "?queue=tenant"), "4 queues have the name of these pools")
+}
+
+// Given up are the keys that are so now, and not all that ever were.
+func TestGivenUpKeys(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		q := newRateLimited[string](t, "q", h)
+		err := worker.Terminal(errors.New("bad name"))
+		start(t, worker.New(q, func(context.Context, string) error { return err }, worker.Options[string]{MetricsProvider: h}))
+		check := func(when string, givenUp, failing int) {
+			t.Helper()
+			synctest.Wait()
+			d := getJSON[detail](t, h, "?queue=q")
+			l := getJSON[list](t, h, "")
+			if len(d.GivenUp) != givenUp || len(d.Failing) != failing || l.GivenUp != givenUp || l.Failing != failing || d.Queue.Pools[0].GivenUp != givenUp {
+				t.Errorf("%s: %+v, in all %+v", when, d, l)
+			}
+			if red := strings.Contains(get(h, "").Body.String(), `class="bad"`); red != (givenUp > 0) {
+				t.Errorf("%s: red %t", when, red)
+			}
+		}
+		for range 3 {
+			q.Add("a")
+			q.Add("b")
+			synctest.Wait()
+		}
+		check("two keys, three times", 2, 0)
+		err = errors.New("no answer")
+		q.Add("a")
+		check("one fails again", 1, 1)
+		err = nil
+		q.Add("a")
+		q.Add("b")
+		check("after success", 0, 0)
+	})
+}
+
+// A key that one pool has given up and that fails in another one is failing.
+func TestKeyOfTwoPools(t *testing.T) {
+	h := newHandler(t, debug.Options{})
+	q := workqueue.NewTyped[string]()
+	debug.Register(h, "q", q)
+	a := func(err string) []worker.FailedKey[any] { return []worker.FailedKey[any]{{Key: "a", Err: err}} }
+	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}, Failing: a("timeout")})
+	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}, Dropped: a("bad name"), DroppedKeys: 1})
+	d := getJSON[detail](t, h, "?queue=q")
+	if len(d.Failing) != 1 || d.Failing[0].Error != "timeout" || len(d.GivenUp) != 0 {
+		t.Errorf("%+v", d)
+	}
+	q.Add("b")
+	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}, Dropped: []worker.FailedKey[any]{{Key: "b"}}})
+	if d := getJSON[detail](t, h, "?queue=q"); len(d.GivenUp) != 1 || d.GivenUp[0].State != "queued" {
+		t.Errorf("given up and added again: %+v", d.GivenUp)
+	}
+}
+
+// When a pool ends and another one goes on with its queue, the page says why keys are failing.
+func TestErrorsOfAPoolThatHasEnded(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		q := newRateLimited[string](t, "q", h)
+		q.Add("a")
+		run := func() (stop func()) {
+			stop = start(t, worker.New(q, func(context.Context, string) error { return errors.New("the disk is full") },
+				worker.Options[string]{MetricsProvider: h, KeepQueue: true}))
+			time.Sleep(time.Minute)
+			return stop
+		}
+		run()()
+		time.Sleep(time.Minute)
+		for _, what := range []string{"without a pool", "with the next one"} {
+			d := getJSON[detail](t, h, "?queue=q")
+			if len(d.Failing) != 1 || d.Failing[0].Error != "the disk is full" || d.Failing[0].Requeues != 1 {
+				t.Errorf("%s: %+v", what, d)
+			}
+			wantBody(t, get(h, "?queue=q"), "Failing</h2>", "the disk is full")
+			run()
+		}
+		q.Forget("a")
+		if d := getJSON[detail](t, h, "?queue=q"); len(d.Failing) != 0 {
+			t.Errorf("after Forget: %+v", d.Failing)
+		}
+		if k := find(t, h, "q", "a").Keys; len(k) != 1 || k[0].State != "waiting" || k[0].Error != "" {
+			t.Errorf("after Forget, found: %+v", k)
+		}
+	})
+}

@@ -1,0 +1,186 @@
+package workqueuetest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+)
+
+// whole is everything that a queue can have.
+type whole interface {
+	limiting
+	extended
+}
+
+// sound builds a correct queue.
+func sound(c Config[string]) whole {
+	return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter, workqueue.TypedRateLimitingQueueConfig[string]{
+		Name: c.Name, MetricsProvider: c.MetricsProvider, Clock: c.Clock,
+	}).(whole)
+}
+
+func soundAny(c Config[any]) workqueue.TypedInterface[any] {
+	return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter, workqueue.TypedRateLimitingQueueConfig[any]{
+		Name: c.Name, MetricsProvider: c.MetricsProvider, Clock: c.Clock,
+	})
+}
+
+// holding is a correct queue that knows which keys workers hold.
+type holding struct {
+	whole
+	mu   sync.Mutex
+	held map[string]bool
+}
+
+func newHolding(c Config[string]) *holding {
+	return &holding{whole: sound(c), held: make(map[string]bool)}
+}
+
+func (q *holding) note(key string, held bool) (before bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	before = q.held[key]
+	if held {
+		q.held[key] = true
+	} else {
+		delete(q.held, key)
+	}
+	return before
+}
+
+func (q *holding) holds(key string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.held[key]
+}
+
+func (q *holding) Get() (string, bool) {
+	key, err := q.GetContext(context.Background())
+	return key, err != nil
+}
+
+func (q *holding) GetContext(ctx context.Context) (string, error) {
+	key, err := q.whole.GetContext(ctx)
+	if err == nil {
+		q.note(key, true)
+	}
+	return key, err
+}
+
+func (q *holding) Done(key string) {
+	q.note(key, false)
+	q.whole.Done(key)
+}
+
+// merging is a correct queue with OneEntry. Its own package runs the whole suite on it.
+type (
+	merging = *priorityqueue.Queue[string]
+	keyInfo = priorityqueue.Info[string]
+)
+
+func newMerging(c Config[string]) merging {
+	return priorityqueue.New(priorityqueue.Config[string]{Clock: c.Clock, RateLimiter: c.RateLimiter})
+}
+
+// hooked is a queue whose methods a bug can replace one by one.
+type hooked struct {
+	whole
+	add, done, addRateLimited, forget func(key string)
+	addAfter                          func(key string, d time.Duration)
+	get                               func() (string, bool)
+	getContext                        func(context.Context) (string, error)
+	length                            func() int
+	shutDown, shutDownWithDrain       func()
+	shutDownContext                   func(context.Context) error
+	stats                             func() workqueue.Stats
+}
+
+func hook(q whole) *hooked {
+	return &hooked{
+		q, q.Add, q.Done, q.AddRateLimited, q.Forget, q.AddAfter, q.Get, q.GetContext, q.Len, q.ShutDown, q.ShutDownWithDrain,
+		q.ShutDownContext, q.Stats,
+	}
+}
+
+func (q *hooked) Add(key string)                                 { q.add(key) }
+func (q *hooked) Done(key string)                                { q.done(key) }
+func (q *hooked) AddRateLimited(key string)                      { q.addRateLimited(key) }
+func (q *hooked) Forget(key string)                              { q.forget(key) }
+func (q *hooked) AddAfter(key string, d time.Duration)           { q.addAfter(key, d) }
+func (q *hooked) Get() (string, bool)                            { return q.get() }
+func (q *hooked) GetContext(ctx context.Context) (string, error) { return q.getContext(ctx) }
+func (q *hooked) Len() int                                       { return q.length() }
+func (q *hooked) ShutDown()                                      { q.shutDown() }
+func (q *hooked) ShutDownWithDrain()                             { q.shutDownWithDrain() }
+func (q *hooked) ShutDownContext(ctx context.Context) error      { return q.shutDownContext(ctx) }
+func (q *hooked) Stats() workqueue.Stats                         { return q.stats() }
+
+// holds reports whether a worker holds key, in a queue that is no merging one.
+func (q *hooked) holds(key string) bool { return q.whole.(*holding).holds(key) }
+
+// info is what a merging queue says about key.
+func (q *hooked) info(key string) keyInfo {
+	info, _ := q.whole.(merging).Inspect(key)
+	return info
+}
+
+// atShutDown returns a channel that ShutDown closes.
+func (q *hooked) atShutDown() <-chan struct{} {
+	stop := make(chan struct{})
+	once := sync.OnceFunc(func() { close(stop) })
+	q.shutDown = func() { once(); q.whole.ShutDown() }
+	return stop
+}
+
+// lastInFirstOut is an order for correct queues.
+type lastInFirstOut struct{ keys []string }
+
+func (l *lastInFirstOut) Touch(string)    {}
+func (l *lastInFirstOut) Push(key string) { l.keys = append(l.keys, key) }
+func (l *lastInFirstOut) Len() int        { return len(l.keys) }
+func (l *lastInFirstOut) Pop() string {
+	last := len(l.keys) - 1
+	key := l.keys[last]
+	l.keys = l.keys[:last]
+	return key
+}
+
+// hoardsAny keeps every key, and accepts unhashable ones.
+type hoardsAny struct {
+	workqueue.TypedRateLimitingInterface[any]
+	keys *[]any
+}
+
+func (q hoardsAny) Add(key any) {
+	defer func() { _ = recover() }()
+	*q.keys = append(*q.keys, key)
+	q.TypedRateLimitingInterface.Add(key)
+}
+
+// looks considers keys equal if they print the same.
+type looks struct {
+	workqueue.TypedInterface[any]
+	seen map[string]bool
+}
+
+func (q looks) Add(key any) {
+	if s := fmt.Sprint(key); !q.seen[s] {
+		q.seen[s] = true
+		q.TypedInterface.Add(key)
+	}
+}
+
+// neverSinks is a metrics provider whose depth only grows.
+type neverSinks struct{ workqueue.MetricsProvider }
+
+type onlyUp struct{ workqueue.GaugeMetric }
+
+func (onlyUp) Dec() {}
+
+func (p neverSinks) NewDepthMetric(name string) workqueue.GaugeMetric {
+	return onlyUp{p.MetricsProvider.NewDepthMetric(name)}
+}
