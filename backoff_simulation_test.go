@@ -110,9 +110,8 @@ func (r *fleetRun) back(replicas int) int {
 	return math.MaxInt
 }
 
-// TestBackoffSimulation simulates the fleet with each jitter and without. It writes docs/backoff.svg,
-// and the table in docs/backoff.md, if called with -update, and otherwise asserts that they are what it
-// would write.
+// TestBackoffSimulation simulates the fleet with each jitter and without. It writes docs/backoff.svg, and the table
+// in docs/backoff.md, if called with -update, and otherwise asserts that they are what it would write.
 func TestBackoffSimulation(t *testing.T) {
 	var runs []*fleetRun
 	for _, jitter := range []Jitter{NoJitter, FullJitter, EqualJitter, DecorrelatedJitter} {

@@ -13,15 +13,10 @@ import (
 // caller's clock. ([TypedBucketRateLimiter] always reads the real one.) Nil for c means the real clock, and a
 // nil limiter never delays.
 //
-// When takes a token, and returns how long it takes on c until that token is there:
-//
-//	now := c.Now()
-//	limiter.ReserveN(now, 1).DelayFrom(now)
-//
-// which is zero if it is there already, and forever (math.MaxInt64) if the bucket's burst is zero and
-// its limit is not infinite. NumRequeues returns 0, as a bucket does not count by key, and Forget does
-// nothing: the token stays taken. All methods may be called by many goroutines at once, take constant
-// time, and allocate nothing. The caller may go on using limiter, with times of the same clock.
+// When takes a token, and returns how long it takes on c until that token is there: zero if it is there already, and
+// forever (math.MaxInt64) if the bucket's burst is zero and its limit is not infinite. NumRequeues returns 0, as a bucket
+// does not count by key, and Forget does nothing: the token stays taken. All methods may be called by many goroutines at
+// once, take constant time, and allocate nothing. The caller may go on using limiter, with times of the same clock.
 func NewTypedBucketRateLimiter[T comparable](limiter *rate.Limiter, c clock.PassiveClock) TypedRateLimiter[T] {
 	if limiter == nil {
 		limiter = rate.NewLimiter(rate.Inf, 0)
@@ -37,17 +32,13 @@ type bucketRateLimiter[T comparable] struct {
 	clock   clock.PassiveClock
 }
 
-// When takes a token and returns the time until it is there.
 func (r *bucketRateLimiter[T]) When(T) time.Duration {
 	now := r.clock.Now()
 	return r.limiter.ReserveN(now, 1).DelayFrom(now)
 }
 
-// NumRequeues returns 0: a bucket does not count by key.
 func (r *bucketRateLimiter[T]) NumRequeues(T) int { return 0 }
-
-// Forget does nothing: the token stays taken.
-func (r *bucketRateLimiter[T]) Forget(T) {}
+func (r *bucketRateLimiter[T]) Forget(T)          {}
 
 // NewTypedItemBucketRateLimiter returns a limiter with a token bucket for each key. A bucket has burst
 // tokens at first and never more, gets limit tokens a second, and may owe tokens. When takes one, and
@@ -63,8 +54,7 @@ func (r *bucketRateLimiter[T]) Forget(T) {}
 //	When = max(0, start + (taken - burst) · interval - now)    rounded up to nanoseconds
 //
 // computed in float64. The bucket is full again at start + taken · interval. A full bucket carries no information, so
-// it is dropped: by calls for any key, up to four by each call, not later than in twice the time that it took to be
-// full.
+// it is dropped: by calls for any key, up to four by each call.
 //
 // As in golang.org/x/time/rate, an infinite limit (rate.Inf or above) never delays, whatever burst is,
 // and otherwise a burst of zero lets nothing through: When is math.MaxInt64. A limit of zero gives each
@@ -72,11 +62,10 @@ func (r *bucketRateLimiter[T]) Forget(T) {}
 // memory until Forget. A negative limit and NaN count as zero, a negative burst as zero, and a burst
 // above math.MaxInt32 as that. After 2^32 - 1 tokens without being full, a bucket is replaced by a full one.
 //
-// NumRequeues returns 0, as a bucket does not count failures. Forget drops the bucket and gives its
-// memory back: the key's next bucket is full. Nil for c means the real clock; it is read under the
-// limiter's lock, and when it is set back, time goes on from there. All methods may be called by many
-// goroutines at once, and take constant time and no allocation once the table has its size. A key takes
-// its own size, 36 bytes, and 11 to 22 bytes in the index.
+// NumRequeues returns 0, as a bucket does not count failures. Forget drops the bucket: the key's next one is full. Nil
+// for c means the real clock; it is read under the limiter's lock, and when it is set back, time goes on from there.
+// All methods may be called by many goroutines at once, and take logarithmic time and no allocation once the table has
+// its size. A key takes its own size, 36 bytes, and 11 to 22 bytes in the index.
 func NewTypedItemBucketRateLimiter[T comparable](limit rate.Limit, burst int, c clock.PassiveClock) TypedRateLimiter[T] {
 	return &itemBucketRateLimiter[T]{
 		interval:  newTokenInterval(limit),
@@ -96,7 +85,6 @@ type itemBucketRateLimiter[T comparable] struct {
 	keys expiringKeys[T]
 }
 
-// When takes a token of item's bucket and returns the time until it is there.
 func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
 	keytable.CheckKey(item)
 	switch {
@@ -110,18 +98,18 @@ func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
 	defer r.keys.mu.Unlock()
 	r.keys.tickLocked()
 	now := r.keys.now
-	s, key := r.keys.findOrInsertLocked(h, item)
+	s, key, expires := r.keys.findOrInsertLocked(h, item)
 	start := now
 	if key.count == math.MaxUint32 {
 		key.count = 0 // A new bucket: more tokens cannot be counted.
 	}
 	if key.count > 0 {
-		start = key.expires.duration() - key.span.duration()
+		start = expires - key.span.duration()
 	}
 	key.count++
 	taken, fill := key.count, r.interval.times(key.count)
 	key.span = packed(fill)
-	if fill == forever || key.expires.duration() == forever {
+	if fill == forever || expires == forever {
 		r.keys.setLifeLocked(s, forever)
 		if taken <= r.burst {
 			return 0
@@ -135,13 +123,11 @@ func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
 	return max(0, start+r.interval.times(taken-r.burst)-now)
 }
 
-// NumRequeues returns 0: a bucket does not count failures.
 func (r *itemBucketRateLimiter[T]) NumRequeues(item T) int {
 	keytable.CheckKey(item)
 	return 0
 }
 
-// Forget drops item's bucket.
 func (r *itemBucketRateLimiter[T]) Forget(item T) { r.keys.forget(item) }
 
 // tokenInterval is the time in which a bucket gets a token, in nanoseconds. It is infinite if the bucket gets none.

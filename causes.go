@@ -31,8 +31,8 @@ const (
 	maxCauses      = 8
 )
 
-// Causes are why a key was handed out. The zero Causes says that no add had a cause. The queue shares Last with all callers:
-// do not change its elements.
+// Causes are why a key was handed out. The zero Causes says that no add had a cause. The queue shares Last with all
+// callers: do not change its elements.
 type Causes struct {
 	// Last are the last eight different causes, the latest one last. They differ in Reason or TraceParent.
 	Last []Cause `json:"last,omitempty"`
@@ -87,8 +87,8 @@ func (c Causes) Plus(cause Cause) Causes {
 	return c
 }
 
-// CauseAdder is a queue that keeps why its keys were added. All queues of this project are, at every layer. Adds without a
-// cause cost nothing more than in other queues.
+// CauseAdder is a queue that keeps why its keys were added. All queues of this project are, at every layer. Adds
+// without a cause cost nothing more than in other queues.
 type CauseAdder[T comparable] interface {
 	// AddCause is Add that says why. The causes of adds that are merged are merged, too: see Causes.
 	AddCause(key T, cause Cause)
@@ -99,13 +99,13 @@ type CauseAdder[T comparable] interface {
 
 // AddNotifier is a queue that reports adds of a key that a worker holds. All queues of this project are.
 type AddNotifier[T comparable] interface {
-	// AddedAgain returns a channel that is closed when key, which the caller holds, is added again, at once or because its
-	// time has come. If that has happened since the key was handed out, it is closed already. Adds with a Quiet cause do
-	// not count. After Done nothing closes it any more. For a key that no worker holds it is nil.
+	// AddedAgain returns a channel that is closed when key, which the caller holds, is added again, at once or because
+	// its time has come. If that has happened since the key was handed out, it is closed already. Adds with a Quiet
+	// cause do not count. After Done nothing closes it any more. For a key that no worker holds it is nil.
 	AddedAgain(key T) <-chan struct{}
 }
 
-// AddCause is Add that says why item needs processing. It allocates, and a key with causes takes a few hundred bytes more.
+// AddCause is that of [CauseAdder]. It allocates, and a key with causes takes a few hundred bytes more.
 func (q *Typed[T]) AddCause(item T, cause Cause) {
 	h := keytable.HashOf(item)
 	if cause.Time.IsZero() {
@@ -119,7 +119,7 @@ func (q *Typed[T]) AddCause(item T, cause Cause) {
 	}
 }
 
-// Causes returns the causes of item, which is held or queued. See [CauseAdder].
+// Causes is that of [CauseAdder].
 func (q *Typed[T]) Causes(item T) Causes {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
@@ -144,7 +144,7 @@ func (q *Typed[T]) causesLocked(s keytable.Slot, k *entry[T]) *Causes {
 	return current
 }
 
-// AddedAgain returns a channel that is closed when item, which the caller holds, is added again. See [AddNotifier].
+// AddedAgain is that of [AddNotifier].
 func (q *Typed[T]) AddedAgain(item T) <-chan struct{} {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
@@ -166,32 +166,4 @@ func (q *Typed[T]) interruptLocked(s keytable.Slot, k *entry[T]) {
 	if k.Value&noted != 0 {
 		q.mu.notes.Added(s)
 	}
-}
-
-// notesBelow gives a layer the methods of the queue below.
-type notesBelow[T comparable] struct{ below TypedInterface[T] }
-
-// AddCause is AddCause of the queue below or, if that is no [CauseAdder], Add.
-func (n notesBelow[T]) AddCause(item T, cause Cause) {
-	if q, ok := n.below.(CauseAdder[T]); ok {
-		q.AddCause(item, cause)
-	} else {
-		n.below.Add(item)
-	}
-}
-
-// Causes are those of the queue below, if that is a [CauseAdder].
-func (n notesBelow[T]) Causes(item T) (causes Causes) {
-	if q, ok := n.below.(CauseAdder[T]); ok {
-		causes = q.Causes(item)
-	}
-	return causes
-}
-
-// AddedAgain is that of the queue below. It returns nil if that is no [AddNotifier].
-func (n notesBelow[T]) AddedAgain(item T) <-chan struct{} {
-	if q, ok := n.below.(AddNotifier[T]); ok {
-		return q.AddedAgain(item)
-	}
-	return nil
 }

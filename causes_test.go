@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,168 +75,6 @@ func wantClosed(t *testing.T, c <-chan struct{}, when string) {
 	}
 }
 
-func TestCausesMerge(t *testing.T) {
-	everyStoriedLayer(t, func(t *testing.T, q workqueue.Extended[string], s storied[string]) {
-		began := time.Now()
-		wantCauses(t, s, "a", "") // of a key that is not there
-		s.AddCause("a", because("1"))
-		time.Sleep(time.Second)
-		s.AddCause("a", because("2"))
-		q.Add("a")
-		s.AddCause("a", workqueue.Cause{})
-		s.AddCause("a", because("1")) // becomes the last one
-		wantCauses(t, s, "a", "2; 1")
-		wantLen(t, q, 1)
-		for n := 3; n <= 9; n++ {
-			s.AddCause("a", because(fmt.Sprint(n)))
-		}
-		hold(t, q, "a")
-		wantCauses(t, s, "a", "1; 3; 4; 5; 6; 7; 8; 9; 1 others before")
-		c := s.Causes("a")
-		if len(c.Last) != 8 || c.Others != 1 || !c.First.Equal(began) || !c.Last[0].Time.Equal(began.Add(time.Second)) {
-			t.Errorf("Causes are %+v, begun at %v", c, began)
-		}
-		q.Done("a")
-		wantCauses(t, s, "a", "")
-		q.Add("a")
-		wantCauses(t, s, "a", "")
-	})
-}
-
-// A cause of an add while a worker holds the key is one of the next hand-out.
-func TestCausesOfAHeldKey(t *testing.T) {
-	everyStoriedLayer(t, func(t *testing.T, q workqueue.Extended[string], s storied[string]) {
-		s.AddCause("a", because("1"))
-		q.Add("b")
-		hold(t, q, "a", "b")
-		s.AddCause("a", because("2"))
-		s.AddCause("b", because("2"))
-		wantCauses(t, s, "a", "1")
-		wantCauses(t, s, "b", "")
-		q.Done("a")
-		q.Done("b")
-		wantCauses(t, s, "a", "2")
-		s.AddCause("a", because("3"))
-		hold(t, q, "a", "b")
-		wantCauses(t, s, "a", "2; 3")
-		wantCauses(t, s, "b", "2")
-		q.Add("a")
-		q.Done("a")
-		wantCauses(t, s, "a", "") // the last add had none
-		hold(t, q, "a")
-		wantCauses(t, s, "a", "")
-	})
-}
-
-func TestCausesAfterShutDown(t *testing.T) {
-	everyStoriedLayer(t, func(t *testing.T, q workqueue.Extended[string], s storied[string]) {
-		s.AddCause("a", because("1"))
-		q.Add("b")
-		hold(t, q, "a")
-		again := s.AddedAgain("a")
-		q.ShutDown()
-		s.AddCause("a", because("2"))
-		s.AddCause("b", because("2"))
-		s.AddCause("c", because("2"))
-		wantOpen(t, again, "after shutdown")
-		wantCauses(t, s, "a", "1")
-		q.Done("a")
-		hold(t, q, "b")
-		wantCauses(t, s, "b", "")
-		q.Done("b")
-		wantShutDown(t, q)
-	})
-}
-
-// The next key at a slot inherits nothing.
-func TestNotesOfReusedSlots(t *testing.T) {
-	everyStoriedLayer(t, func(t *testing.T, q workqueue.Extended[string], s storied[string]) {
-		s.AddCause("a", because("1"))
-		hold(t, q, "a")
-		before := s.AddedAgain("a")
-		s.AddCause("a", quietly("2"))
-		q.Done("a")
-		hold(t, q, "a")
-		q.Done("a") // is forgotten
-		for _, key := range []string{"b", "a"} {
-			q.Add(key)
-			wantCauses(t, s, key, "")
-			hold(t, q, key)
-			wantOpen(t, s.AddedAgain(key), "for the next key")
-			q.Add(key)
-			wantOpen(t, before, "by the next key")
-			wantClosed(t, s.AddedAgain(key), "by an add after a quiet one of the last key")
-			q.Done(key)
-			process(t, q, key)
-		}
-	})
-}
-
-func TestAddedAgain(t *testing.T) {
-	everyStoriedLayer(t, func(t *testing.T, q workqueue.Extended[string], s storied[string]) {
-		if s.AddedAgain("a") != nil {
-			t.Error("AddedAgain of an absent key is not nil")
-		}
-		q.Add("a")
-		if s.AddedAgain("a") != nil {
-			t.Error("AddedAgain of a queued key is not nil")
-		}
-		hold(t, q, "a")
-		first, second := s.AddedAgain("a"), s.AddedAgain("a")
-		wantOpen(t, first, "before an add")
-		q.Add("b")
-		s.AddCause("a", quietly("status"))
-		wantOpen(t, first, "after a quiet add")
-		wantOpen(t, s.AddedAgain("a"), "after a quiet add")
-		s.AddCause("a", because("spec"))
-		wantClosed(t, first, "after a loud add")
-		wantClosed(t, second, "after a loud add")
-		wantClosed(t, s.AddedAgain("a"), "by an earlier add")
-		s.AddCause("a", quietly("status"))
-		wantClosed(t, s.AddedAgain("a"), "and a quiet add does not open it")
-		q.Done("a")
-		hold(t, q, "b", "a")
-		wantOpen(t, s.AddedAgain("a"), "for the next hand-out")
-		s.AddCause("a", quietly("status"))
-		q.Add("a")
-		wantClosed(t, s.AddedAgain("a"), "by a plain add after a quiet one")
-		q.Done("a")
-		q.Done("b")
-		process(t, q, "a")
-	})
-}
-
-// A quiet add makes the key come again all the same, and is one of its causes.
-func TestQuietAdd(t *testing.T) {
-	everyStoriedLayer(t, func(t *testing.T, q workqueue.Extended[string], s storied[string]) {
-		s.AddCause("a", workqueue.Cause{Quiet: true}) // of a key that is not held: as any other
-		hold(t, q, "a")
-		again := s.AddedAgain("a")
-		s.AddCause("a", quietly("status"))
-		q.Done("a")
-		wantOpen(t, again, "after Done")
-		wantCauses(t, s, "a", "status")
-		hold(t, q, "a")
-		q.Add("a")
-		wantClosed(t, s.AddedAgain("a"), "after a plain add")
-		wantOpen(t, again, "by the add for a later hand-out")
-		q.Done("a")
-		process(t, q, "a")
-	})
-}
-
-func TestDoneEndsAddedAgain(t *testing.T) {
-	everyStoriedLayer(t, func(t *testing.T, q workqueue.Extended[string], s storied[string]) {
-		q.Add("a")
-		hold(t, q, "a")
-		again := s.AddedAgain("a")
-		q.Done("a")
-		q.Add("a")
-		wantOpen(t, again, "by an add after Done")
-		process(t, q, "a")
-	})
-}
-
 // A key that waits in the delaying layer and comes due while a worker holds it is added again then.
 func TestAddedAgainByTime(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
@@ -265,7 +102,7 @@ func TestCausesOverForeignQueues(t *testing.T) {
 		return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[string](),
 			workqueue.TypedRateLimitingQueueConfig[string]{DelayingQueue: below}).(storied[string])
 	}
-	plain := &plainDelayingQueue[string]{}
+	plain := plainDelayingQueue[string]{newPlain[string]()}
 	for name, s := range map[string]storied[string]{
 		"rate-limiting": over(plain),
 		"delaying":      workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: plain}).(storied[string]),
@@ -288,6 +125,9 @@ func TestCausesAreBounded(t *testing.T) {
 	q.AddCause("a", workqueue.Cause{Reason: long, TraceParent: strings.Repeat("t", 65)})
 	q.AddCause("a", workqueue.Cause{Reason: strings.Repeat("é", 200), TraceParent: strings.Repeat("t", 64)})
 	q.AddCause("a", workqueue.Cause{TraceParent: strings.Repeat("t", 65)}) // nothing stays
+	if c := q.Causes("a"); c.First.IsZero() || c.Last[1].Time.Before(c.First) {
+		t.Errorf("Causes have the times %v and %v", c.First, c.Last[1].Time)
+	}
 	last := q.Causes("a").Last
 	if len(last) != 2 {
 		t.Fatalf("Causes are %+v, want 2", last)
@@ -327,67 +167,6 @@ func TestCausesPlus(t *testing.T) {
 	}
 }
 
-// If a Queue, a clock or a metric panics, the panic reaches the caller, and the queue is whole.
-func TestPanicsWithCauses(t *testing.T) {
-	for _, where := range []string{"Queue", "clock", "depth", "adds"} {
-		t.Run(where, func(t *testing.T) {
-			everyLayer(t, func(t *testing.T, build builder[string]) {
-				var armed atomic.Bool
-				called := func(what string) {
-					if what == where && armed.CompareAndSwap(true, false) {
-						panic(what)
-					}
-				}
-				o := options[string]{
-					name: "q", provider: &testkit.Recorder{On: called},
-					clock: &testkit.HookedClock{WithTicker: testkit.NewFakeClock(), OnNow: func() { called("clock") }},
-				}
-				if where == "Queue" {
-					o.order = &testkit.ListQueue[string]{On: func(string) { called("Queue") }}
-				}
-				q := build(o)
-				defer q.ShutDown()
-				s := q.(storied[string])
-				try := func(what string, f func()) {
-					t.Helper()
-					armed.Store(true)
-					aside(f)
-					armed.Store(false)
-					if !workqueue.FreeLock[string](q) {
-						t.Fatalf("%s: the lock is held", what)
-					}
-					if err := workqueue.CheckInvariants[string](q); err != nil {
-						t.Errorf("%s: %v", what, err)
-					}
-				}
-				try("AddCause", func() { s.AddCause("a", because("1")) })
-				s.AddCause("a", because("2"))
-				try("Get", func() { q.Get() })
-				if q.Len() > 0 {
-					hold(t, q, "a")
-				}
-				if got := s.Causes("a").String(); !strings.HasSuffix(got, "2") {
-					t.Errorf("Causes are %q", got)
-				}
-				again := s.AddedAgain("a")
-				try("quiet AddCause", func() { s.AddCause("a", quietly("3")) })
-				wantOpen(t, again, "after a quiet add")
-				try("AddCause of a held key", func() { s.AddCause("a", because("4")) })
-				s.AddCause("a", because("5"))
-				wantClosed(t, again, "in the end")
-				try("Done", func() { q.Done("a") })
-				if q.Stats().Processing > 0 {
-					q.Done("a")
-				}
-				if got := s.Causes("a").String(); !strings.HasSuffix(got, "5") {
-					t.Errorf("Causes are %q", got)
-				}
-				process(t, q, "a")
-			})
-		})
-	}
-}
-
 // story is what TestCausesAgainstModel believes of a key.
 type story struct {
 	queued, held, again bool
@@ -417,26 +196,29 @@ func TestCausesAgainstModel(t *testing.T) {
 func compareStories(t *rapid.T, q workqueue.Extended[string]) {
 	defer q.ShutDown()
 	s := q.(storied[string])
-	keys := map[string]*story{"a": {}, "b": {}, "c": {}}
+	keys, down := map[string]*story{"a": {}, "b": {}, "c": {}}, false
 	names := rapid.SampledFrom([]string{"a", "b", "c"})
-	add := func(k *story, quiet bool) {
+	add := func(k *story, cause workqueue.Cause) {
+		if down {
+			return
+		}
 		k.again = k.held
 		k.queued = !k.held
-		k.loud = k.held && (k.loud || !quiet)
+		k.loud = k.held && (k.loud || !cause.Quiet)
+		k.because(cause.Reason)
 	}
 	addCause := func(t *rapid.T) {
 		name := names.Draw(t, "key")
 		cause := workqueue.Cause{Reason: rapid.SampledFrom([]string{"", "1", "2", "3"}).Draw(t, "reason"), Quiet: rapid.Bool().Draw(t, "quiet")}
 		s.AddCause(name, cause)
-		add(keys[name], cause.Quiet)
-		keys[name].because(cause.Reason)
+		add(keys[name], cause)
 	}
 	t.Repeat(map[string]func(*rapid.T){
 		"add cause": addCause, "add another cause": addCause,
 		"add": func(t *rapid.T) {
 			name := names.Draw(t, "key")
 			q.Add(name)
-			add(keys[name], false)
+			add(keys[name], workqueue.Cause{})
 		},
 		"get": func(t *rapid.T) {
 			if q.Len() == 0 {
@@ -455,6 +237,13 @@ func compareStories(t *rapid.T, q workqueue.Extended[string]) {
 				}
 				k.queued, k.held, k.again, k.loud, k.current, k.added = k.again, false, false, false, nil, nil
 			}
+		},
+		"shut down": func(t *rapid.T) {
+			if rapid.IntRange(0, 20).Draw(t, "really") > 0 {
+				t.Skip("later")
+			}
+			q.ShutDown()
+			down = true
 		},
 		"added again": func(t *rapid.T) {
 			name := names.Draw(t, "key")
@@ -530,6 +319,9 @@ func TestStressOfCauses(t *testing.T) {
 							q.Add(key)
 						case 1:
 							s.SnapshotKey(key)
+							q.Snapshot(2)
+							for range s.SnapshotKeys() {
+							}
 						default:
 							s.AddCause(key, workqueue.Cause{Reason: fmt.Sprint(n % 10), Quiet: n%2 == 0})
 						}

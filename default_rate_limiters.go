@@ -14,8 +14,6 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// RateLimiter is a [TypedRateLimiter] of keys of any type.
-//
 // Deprecated: Use TypedRateLimiter.
 type RateLimiter TypedRateLimiter[any]
 
@@ -34,16 +32,12 @@ type TypedRateLimiter[T comparable] interface {
 // of this package that count failures do so, and those that ask other limiters pass on their lists.
 type RequeueLister[T comparable] interface {
 	// MostRequeued returns up to limit keys with the most requeues, those with the most first. Only Key and
-	// Requeues, which is above zero, are set. It is called by any goroutine at any time.
+	// Requeues, which is above zero, are set.
 	MostRequeued(limit int) []KeySnapshot[T]
 }
 
-// DefaultControllerRateLimiter is a [DefaultTypedControllerRateLimiter] of keys of any type.
-//
 // Deprecated: Use DefaultTypedControllerRateLimiter.
-func DefaultControllerRateLimiter() RateLimiter {
-	return DefaultTypedControllerRateLimiter[any]()
-}
+func DefaultControllerRateLimiter() RateLimiter { return DefaultTypedControllerRateLimiter[any]() }
 
 // DefaultTypedControllerRateLimiter returns what most controllers use: a key waits 5 ms after its
 // first failure and twice as long after each further one, up to 1000 s, and all keys together come no
@@ -55,8 +49,6 @@ func DefaultTypedControllerRateLimiter[T comparable]() TypedRateLimiter[T] {
 	)
 }
 
-// BucketRateLimiter is a [TypedBucketRateLimiter] of keys of any type.
-//
 // Deprecated: Use TypedBucketRateLimiter.
 type BucketRateLimiter = TypedBucketRateLimiter[any]
 
@@ -70,9 +62,7 @@ type TypedBucketRateLimiter[T comparable] struct {
 var _ RateLimiter = &BucketRateLimiter{}
 
 // When takes a token and returns the time until it is there.
-func (r *TypedBucketRateLimiter[T]) When(item T) time.Duration {
-	return r.Limiter.Reserve().Delay()
-}
+func (r *TypedBucketRateLimiter[T]) When(item T) time.Duration { return r.Limiter.Reserve().Delay() }
 
 // NumRequeues returns 0: a bucket does not count by key.
 func (r *TypedBucketRateLimiter[T]) NumRequeues(item T) int { return 0 }
@@ -80,18 +70,12 @@ func (r *TypedBucketRateLimiter[T]) NumRequeues(item T) int { return 0 }
 // Forget does nothing: the token stays taken.
 func (r *TypedBucketRateLimiter[T]) Forget(item T) {}
 
-// ItemExponentialFailureRateLimiter is a [TypedItemExponentialFailureRateLimiter] of keys of any type.
-//
 // Deprecated: Use TypedItemExponentialFailureRateLimiter.
 type ItemExponentialFailureRateLimiter = TypedItemExponentialFailureRateLimiter[any]
 
-// TypedItemExponentialFailureRateLimiter makes a key wait baseDelay after its first failure and twice
-// as long after each further one, up to maxDelay:
-//
-//	When = min(baseDelay · 2^failures, maxDelay)    failures: those before this one
-//
-// The product is exact, does not overflow, and is never negative: a baseDelay or maxDelay below zero
-// counts as zero. It keeps each failed key until Forget; nothing expires. Its zero value never delays.
+// TypedItemExponentialFailureRateLimiter makes a key wait baseDelay after its first failure and twice as long after each
+// further one, up to maxDelay. Negative delays count as zero. It keeps each failed key until Forget. Its zero value never
+// delays.
 type TypedItemExponentialFailureRateLimiter[T comparable] struct {
 	failures  failureCounts[T]
 	baseDelay time.Duration
@@ -100,9 +84,6 @@ type TypedItemExponentialFailureRateLimiter[T comparable] struct {
 
 var _ RateLimiter = &ItemExponentialFailureRateLimiter{}
 
-// NewItemExponentialFailureRateLimiter is [NewTypedItemExponentialFailureRateLimiter] for keys of any
-// type.
-//
 // Deprecated: Use NewTypedItemExponentialFailureRateLimiter.
 func NewItemExponentialFailureRateLimiter(baseDelay time.Duration, maxDelay time.Duration) RateLimiter {
 	return NewTypedItemExponentialFailureRateLimiter[any](baseDelay, maxDelay)
@@ -113,12 +94,8 @@ func NewTypedItemExponentialFailureRateLimiter[T comparable](baseDelay time.Dura
 	return &TypedItemExponentialFailureRateLimiter[T]{baseDelay: baseDelay, maxDelay: maxDelay}
 }
 
-// DefaultItemBasedRateLimiter is a [DefaultTypedItemBasedRateLimiter] of keys of any type.
-//
 // Deprecated: Use DefaultTypedItemBasedRateLimiter.
-func DefaultItemBasedRateLimiter() RateLimiter {
-	return DefaultTypedItemBasedRateLimiter[any]()
-}
+func DefaultItemBasedRateLimiter() RateLimiter { return DefaultTypedItemBasedRateLimiter[any]() }
 
 // DefaultTypedItemBasedRateLimiter makes a key wait 1 ms after its first failure and twice as long
 // after each further one, up to 1000 s.
@@ -139,10 +116,10 @@ func (r *TypedItemExponentialFailureRateLimiter[T]) NumRequeues(item T) int {
 // Forget forgets the failures of item and gives their memory back.
 func (r *TypedItemExponentialFailureRateLimiter[T]) Forget(item T) { r.failures.forget(item) }
 
-// MostRequeued returns up to limit keys, at most 512, with the most failures, those with the most first. It looks at all
-// keys that have failed, a few hundred at a time, and other calls come in between.
+// MostRequeued is that of [RequeueLister]. It looks at all keys that have failed, a few hundred at a time, and lists
+// 512 at most.
 func (r *TypedItemExponentialFailureRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
-	return mostRequeued(limit, r.failures.all())
+	return r.failures.mostRequeued(limit)
 }
 
 // doubled returns base, times doubled, but no more than limit and nothing negative.
@@ -155,8 +132,6 @@ func doubled(base time.Duration, times int, limit time.Duration) time.Duration {
 	return limit
 }
 
-// ItemFastSlowRateLimiter is a [TypedItemFastSlowRateLimiter] of keys of any type.
-//
 // Deprecated: Use TypedItemFastSlowRateLimiter.
 type ItemFastSlowRateLimiter = TypedItemFastSlowRateLimiter[any]
 
@@ -172,8 +147,6 @@ type TypedItemFastSlowRateLimiter[T comparable] struct {
 
 var _ RateLimiter = &ItemFastSlowRateLimiter{}
 
-// NewItemFastSlowRateLimiter is [NewTypedItemFastSlowRateLimiter] for keys of any type.
-//
 // Deprecated: Use NewTypedItemFastSlowRateLimiter.
 func NewItemFastSlowRateLimiter(fastDelay, slowDelay time.Duration, maxFastAttempts int) RateLimiter {
 	return NewTypedItemFastSlowRateLimiter[any](fastDelay, slowDelay, maxFastAttempts)
@@ -202,30 +175,22 @@ func (r *TypedItemFastSlowRateLimiter[T]) NumRequeues(item T) int { return r.fai
 // Forget forgets the failures of item and gives their memory back.
 func (r *TypedItemFastSlowRateLimiter[T]) Forget(item T) { r.failures.forget(item) }
 
-// MostRequeued returns up to limit keys, at most 512, with the most failures, those with the most first. It looks at all
-// keys that have failed, a few hundred at a time, and other calls come in between.
+// MostRequeued is that of [RequeueLister]. It looks at all keys that have failed, a few hundred at a time, and lists
+// 512 at most.
 func (r *TypedItemFastSlowRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
-	return mostRequeued(limit, r.failures.all())
+	return r.failures.mostRequeued(limit)
 }
 
-// MaxOfRateLimiter is a [TypedMaxOfRateLimiter] of keys of any type.
-//
 // Deprecated: Use TypedMaxOfRateLimiter.
 type MaxOfRateLimiter = TypedMaxOfRateLimiter[any]
 
-// TypedMaxOfRateLimiter asks several limiters and takes the longest of their delays, and the largest
-// of their numbers of requeues. All of them are asked every time: a token bucket gives a token also
-// for a key that another limiter delays for longer, so more keys than its burst may come at once.
-// Its zero value never delays.
+// TypedMaxOfRateLimiter asks several limiters every time, and takes the longest of their delays, and the largest of
+// their numbers of requeues. A token bucket gives a token also for a key that another limiter delays for longer, so
+// more keys than its burst may come at once. Its zero value never delays.
 type TypedMaxOfRateLimiter[T comparable] struct {
 	limiters []TypedRateLimiter[T]
-	// remembering are the limiters without the token buckets. Workers call Forget for every key, and that of a bucket
-	// does nothing.
-	remembering []TypedRateLimiter[T]
 }
 
-// NewMaxOfRateLimiter is [NewTypedMaxOfRateLimiter] for keys of any type.
-//
 // Deprecated: Use NewTypedMaxOfRateLimiter.
 func NewMaxOfRateLimiter(limiters ...TypedRateLimiter[any]) RateLimiter {
 	return NewTypedMaxOfRateLimiter(limiters...)
@@ -233,13 +198,7 @@ func NewMaxOfRateLimiter(limiters ...TypedRateLimiter[any]) RateLimiter {
 
 // NewTypedMaxOfRateLimiter returns a [TypedMaxOfRateLimiter] of limiters.
 func NewTypedMaxOfRateLimiter[T comparable](limiters ...TypedRateLimiter[T]) TypedRateLimiter[T] {
-	r := &TypedMaxOfRateLimiter[T]{limiters: limiters}
-	for _, limiter := range limiters {
-		if _, isBucket := limiter.(*TypedBucketRateLimiter[T]); !isBucket {
-			r.remembering = append(r.remembering, limiter)
-		}
-	}
-	return r
+	return &TypedMaxOfRateLimiter[T]{limiters: limiters}
 }
 
 // When asks all limiters and returns the longest delay.
@@ -262,13 +221,13 @@ func (r *TypedMaxOfRateLimiter[T]) NumRequeues(item T) int {
 
 // Forget makes all limiters forget item.
 func (r *TypedMaxOfRateLimiter[T]) Forget(item T) {
-	for _, limiter := range r.remembering {
+	for _, limiter := range r.limiters {
 		limiter.Forget(item)
 	}
 }
 
-// MostRequeued returns up to limit keys, at most 512, with the most requeues, those with the most first. It asks those
-// of the limiters that are RequeueListers.
+// MostRequeued returns up to limit keys, at most 512, with the most requeues, as those of the limiters know them that are
+// RequeueListers.
 func (r *TypedMaxOfRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
 	var keys []KeySnapshot[T]
 	for _, limiter := range r.limiters {
@@ -277,20 +236,15 @@ func (r *TypedMaxOfRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
 	return mostRequeued(limit, slices.Values(keys))
 }
 
-// WithMaxWaitRateLimiter is a [TypedWithMaxWaitRateLimiter] of keys of any type.
-//
 // Deprecated: Use TypedWithMaxWaitRateLimiter.
 type WithMaxWaitRateLimiter = TypedWithMaxWaitRateLimiter[any]
 
-// TypedWithMaxWaitRateLimiter cuts the delays of another limiter at maxDelay. A maxDelay below zero
-// counts as zero.
+// TypedWithMaxWaitRateLimiter cuts the delays of another limiter at maxDelay. A maxDelay below zero counts as zero.
 type TypedWithMaxWaitRateLimiter[T comparable] struct {
 	limiter  TypedRateLimiter[T]
 	maxDelay time.Duration
 }
 
-// NewWithMaxWaitRateLimiter is [NewTypedWithMaxWaitRateLimiter] for keys of any type.
-//
 // Deprecated: Use NewTypedWithMaxWaitRateLimiter.
 func NewWithMaxWaitRateLimiter(limiter RateLimiter, maxDelay time.Duration) RateLimiter {
 	return NewTypedWithMaxWaitRateLimiter[any](limiter, maxDelay)
@@ -333,9 +287,7 @@ func (c *failureCounts[T]) increment(item T) int {
 	defer c.mu.Unlock()
 	_, k, _ := c.keys.FindOrInsert(h, item)
 	c.some.Store(true)
-	if k.Value < math.MaxInt32 {
-		k.Value++
-	}
+	k.Value = min(k.Value+1, math.MaxInt32)
 	return int(k.Value)
 }
 
@@ -363,24 +315,20 @@ func (c *failureCounts[T]) forget(item T) {
 	}
 }
 
-// all yields the keys with their failures, in steps.
-func (c *failureCounts[T]) all() iter.Seq[KeySnapshot[T]] {
-	return keytable.InSteps(func(n int, keys []KeySnapshot[T]) ([]KeySnapshot[T], bool) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for s := range c.keys.LiveSlots(n) {
-			k := c.keys.At(s)
-			keys = append(keys, KeySnapshot[T]{Key: k.Key, Requeues: int(k.Value)})
-		}
-		return keys, n+1 < c.keys.Slabs()
-	})
+func (c *failureCounts[T]) mostRequeued(limit int) []KeySnapshot[T] {
+	add := func(keys []KeySnapshot[T], s keytable.Slot) []KeySnapshot[T] {
+		k := c.keys.At(s)
+		return append(keys, KeySnapshot[T]{Key: k.Key, Requeues: int(k.Value)})
+	}
+	return mostRequeued(limit, keytable.InSteps(&c.keys, c.mu.Lock, c.mu.Unlock, add))
 }
 
-func mostRequeuedOf[T comparable](limiter TypedRateLimiter[T], limit int) []KeySnapshot[T] {
+// mostRequeuedOf returns what limiter lists, if it is a RequeueLister.
+func mostRequeuedOf[T comparable](limiter TypedRateLimiter[T], limit int) (most []KeySnapshot[T]) {
 	if l, ok := limiter.(RequeueLister[T]); ok {
-		return l.MostRequeued(limit)
+		most = l.MostRequeued(limit)
 	}
-	return nil
+	return most
 }
 
 // mostRequeued returns up to limit of keys, at most maxSnapshot, with the most requeues, those with the most first. A

@@ -1,6 +1,7 @@
 package workqueue
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -11,8 +12,6 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// DelayingInterface is a [TypedDelayingInterface] of keys of any type.
-//
 // Deprecated: Use TypedDelayingInterface.
 type DelayingInterface TypedDelayingInterface[any]
 
@@ -25,8 +24,6 @@ type TypedDelayingInterface[T comparable] interface {
 	AddAfter(item T, duration time.Duration)
 }
 
-// DelayingQueueConfig is a [TypedDelayingQueueConfig] of keys of any type.
-//
 // Deprecated: Use TypedDelayingQueueConfig.
 type DelayingQueueConfig = TypedDelayingQueueConfig[any]
 
@@ -36,42 +33,29 @@ type TypedDelayingQueueConfig[T comparable] struct {
 	// be called on the queue's own goroutine, for which a shutdown waits, so it must not shut the queue down.
 	Logger *logr.Logger
 
-	// Name is the queue's name in its metrics. A queue without a name has no metrics.
-	Name string
-
-	// MetricsProvider makes the queue's metrics. Nil means the one of SetProvider.
+	// Name, MetricsProvider and Clock are those of [TypedQueueConfig].
+	Name            string
 	MetricsProvider MetricsProvider
-
-	// Clock is where all times come from. Nil means the real clock.
-	Clock clock.WithTicker
+	Clock           clock.WithTicker
 
 	// Queue is where keys go when they are due. Nil means one from NewTypedWithConfig with the fields
 	// above, which have no effect on a Queue that is given here.
 	Queue TypedInterface[T]
 }
 
-// NewDelayingQueue returns a delaying queue without metrics.
-//
 // Deprecated: Use NewTypedDelayingQueue.
-func NewDelayingQueue() DelayingInterface {
-	return NewDelayingQueueWithConfig(DelayingQueueConfig{})
-}
+func NewDelayingQueue() DelayingInterface { return NewDelayingQueueWithConfig(DelayingQueueConfig{}) }
 
-// NewTypedDelayingQueue returns a delaying queue without metrics. It has a goroutine only while a key
-// waits for its time.
+// NewTypedDelayingQueue returns a delaying queue without metrics. It has a goroutine only while a key waits for its time.
 func NewTypedDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 	return NewTypedDelayingQueueWithConfig(TypedDelayingQueueConfig[T]{})
 }
 
-// NewDelayingQueueWithConfig returns a delaying queue configured by config.
-//
 // Deprecated: Use NewTypedDelayingQueueWithConfig.
 func NewDelayingQueueWithConfig(config DelayingQueueConfig) DelayingInterface {
 	return NewTypedDelayingQueueWithConfig(config)
 }
 
-// TypedNewDelayingQueue is NewTypedDelayingQueue.
-//
 // Deprecated: Use NewTypedDelayingQueue.
 func TypedNewDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 	return NewTypedDelayingQueue[T]()
@@ -98,13 +82,12 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 		config.Queue = newQueue(TypedQueueConfig[T]{Name: config.Name, Clock: config.Clock}, provider, unfinishedWorkUpdatePeriod)
 	}
 	q := &delayingType[T]{
-		Extended:      Extend(config.Queue),
+		lowerLayer:    lowerLayer[T]{Extend(config.Queue)},
 		name:          config.Name,
 		retriesMetric: retriesMetric,
 		logger:        logr.Discard(),
 	}
-	q.notesBelow.below = q.Extended
-	q.loop = dueloop.New(config.Clock, q.waitingLoop)
+	q.loop = dueloop.New(config.Clock, q.moveDue)
 	if config.Logger != nil {
 		q.logger = *config.Logger
 	}
@@ -116,33 +99,25 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 	return q
 }
 
-// NewDelayingQueueWithCustomQueue returns a delaying queue with metrics of that name, whose keys go
-// to q when they are due.
-//
-// Deprecated: Use NewTypedDelayingQueueWithConfig.
+// Deprecated: Use NewTypedDelayingQueueWithConfig, with a Name and a Queue.
 func NewDelayingQueueWithCustomQueue(q Interface, name string) DelayingInterface {
 	return NewDelayingQueueWithConfig(DelayingQueueConfig{Name: name, Queue: q})
 }
 
-// NewNamedDelayingQueue returns a delaying queue with metrics of that name.
-//
-// Deprecated: Use NewTypedDelayingQueueWithConfig.
+// Deprecated: Use NewTypedDelayingQueueWithConfig, with a Name.
 func NewNamedDelayingQueue(name string) DelayingInterface {
 	return NewDelayingQueueWithConfig(DelayingQueueConfig{Name: name})
 }
 
-// NewDelayingQueueWithCustomClock returns a delaying queue with metrics of that name, on that clock.
-//
-// Deprecated: Use NewTypedDelayingQueueWithConfig.
+// Deprecated: Use NewTypedDelayingQueueWithConfig, with a Name and a Clock.
 func NewDelayingQueueWithCustomClock(clock clock.WithTicker, name string) DelayingInterface {
 	return NewDelayingQueueWithConfig(DelayingQueueConfig{Name: name, Clock: clock})
 }
 
-// delayingType puts AddAfter on top of a queue. Keys wait in a heap. While there is one, a goroutine runs
-// waitingLoop, which adds them to the queue below when they are due.
+// delayingType puts AddAfter on top of a queue. Keys wait in a heap. While there is one, the goroutine of loop adds
+// them to the queue below when they are due.
 type delayingType[T comparable] struct {
-	Extended[T]
-	notesBelow[T]
+	lowerLayer[T]
 
 	name          string
 	logger        logr.Logger
@@ -155,7 +130,7 @@ type delayingType[T comparable] struct {
 		sync.Mutex
 
 		waiting dueHeap[T]
-		// moving has keys that waitingLoop has taken from the heap, and may not have added to the queue below yet.
+		// moving has keys that moveDue has taken from the heap, and may not have added to the queue below yet.
 		moving  []keytable.Hashed[T]
 		stopped bool
 		retries uint64
@@ -165,13 +140,9 @@ type delayingType[T comparable] struct {
 	}
 }
 
-// maxBatch is the number of due keys that waitingLoop takes from the heap under one lock.
+// maxBatch is the number of due keys that moveDue takes from the heap under one lock.
 const maxBatch = 64
 
-// AddAfter adds item when duration has passed on the queue's clock, or at once if duration is not
-// positive. If item is waiting already, the earlier time counts. It never blocks, and takes O(log n)
-// time for n waiting keys, on average constant time if they are due in no particular order. An Add of
-// a waiting item does not cancel its waiting. After shutdown AddAfter does nothing.
 func (q *delayingType[T]) AddAfter(item T, duration time.Duration) {
 	if q.ShuttingDown() {
 		return
@@ -197,14 +168,13 @@ func (q *delayingType[T]) countRetry() bool {
 }
 
 func (q *delayingType[T]) countRetryLocked() bool {
-	if q.mu.stopped {
-		return false
+	if !q.mu.stopped {
+		q.mu.retries++
 	}
-	q.mu.retries++
-	return true
+	return !q.mu.stopped
 }
 
-// putWaiting counts a call of AddAfter and puts item into the heap. It reports whether waitingLoop must be woken.
+// putWaiting counts a call of AddAfter and puts item into the heap. It reports whether the loop must be woken.
 func (q *delayingType[T]) putWaiting(item T, h keytable.Hash, now, d time.Duration) (wake bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -217,25 +187,17 @@ func (q *delayingType[T]) putWaiting(item T, h keytable.Hash, now, d time.Durati
 	return q.loop.TendLocked(q.mu.waiting.next())
 }
 
-// waitingLoop adds keys to the queue below when they are due, and returns when none waits any more.
-func (q *delayingType[T]) waitingLoop() {
-	timer := q.loop.NewTimer()
-	defer timer.Stop()
-	for {
-		due, until, ok := q.takeDue()
-		if !ok {
-			return
-		}
-		if len(due) > 0 {
-			q.addDue(due)
-			continue
-		}
-		timer.Sleep(until)
+// moveDue adds some of the keys that are due to the queue below, and returns when to look again. It returns false if no
+// key waits any more.
+func (q *delayingType[T]) moveDue() (until time.Duration, ok bool) {
+	due, until, ok := q.takeDue()
+	if len(due) > 0 {
+		q.addDue(due)
 	}
+	return until, ok
 }
 
-// takeDue moves up to maxBatch due keys from the heap to moving, and returns them. If there is none, it returns when to
-// look again. It returns false if no key waits any more.
+// takeDue moves up to maxBatch due keys from the heap to moving, and returns them.
 func (q *delayingType[T]) takeDue() (due []keytable.Hashed[T], until time.Duration, ok bool) {
 	if q.ShuttingDown() {
 		// The queue below may have been shut down without this one.
@@ -256,8 +218,8 @@ func (q *delayingType[T]) takeDue() (due []keytable.Hashed[T], until time.Durati
 	return q.mu.moving, until, ok
 }
 
-// addDue adds keys that have come due to the queue below. If that is shut down, they count as dropped. (A queue that is
-// not ours may be shut down at the very moment of an Add, which then goes unnoticed.)
+// addDue adds keys that have come due to the queue below. If that is shut down, they count as dropped. (That one that
+// is not ours is shut down at the moment of an Add goes unnoticed.)
 func (q *delayingType[T]) addDue(keys []keytable.Hashed[T]) {
 	// Our own layer 1 takes a batch under one lock. Asking for an interface would also find that method in a user's
 	// queue that embeds ours, and miss an Add of that queue's own.
@@ -275,27 +237,21 @@ func (q *delayingType[T]) addDue(keys []keytable.Hashed[T]) {
 	}
 }
 
-// ShutDown makes the queue ignore what is added from now on, and drops the keys that still wait for
-// their time; [Stats].Dropped counts them. Keys that are queued are still handed out. Drains that
-// wait return. ShutDown may be called any number of times. It waits for the goroutines of the queue,
-// which end at once; so the configured Queue, Clock and Logger, which such a goroutine may be calling, must not call
-// it.
+// ShutDown drops the keys that still wait for their time. It waits for the goroutines of the queue, which end at once; so
+// the configured Queue, Clock and Logger, which such a goroutine may be calling, must not call it.
 func (q *delayingType[T]) ShutDown() {
 	defer q.logDropped(q.stopWaiting()) // Last, because a logger may panic.
 	q.Extended.ShutDown()
 	q.loop.Wait()
 }
 
-// ShutDownWithDrain is ShutDown that waits until nothing is queued and nothing is being processed. The
-// keys that still wait for their time are dropped before the wait and not after it.
+// ShutDownWithDrain drops the keys that still wait for their time before the wait and not after it.
 func (q *delayingType[T]) ShutDownWithDrain() {
 	defer q.logDropped(q.stopWaiting())
 	q.Extended.ShutDownWithDrain()
 	q.loop.Wait()
 }
 
-// ShutDownContext is ShutDownWithDrain that waits no longer than until ctx is done. See
-// [Extended].ShutDownContext for what it returns.
 func (q *delayingType[T]) ShutDownContext(ctx context.Context) error {
 	defer q.logDropped(q.stopWaiting())
 	defer q.loop.Wait()
@@ -320,7 +276,6 @@ func (q *delayingType[T]) logDropped(n int) {
 	}
 }
 
-// Stats returns the queue's numbers. It takes constant time.
 func (q *delayingType[T]) Stats() Stats {
 	// A program may take a queue without keys as a sign that it is done. So a key that moves between the layers
 	// meanwhile must be counted, if need be twice: Waiting has all keys that have waited at any time until the
@@ -335,17 +290,15 @@ func (q *delayingType[T]) Stats() Stats {
 
 // ownStats are the Stats of this layer alone.
 func (q *delayingType[T]) ownStats() Stats {
-	st := Stats{ShuttingDown: q.ShuttingDown()}
-	st.Waiting, _ = q.numWaiting()
+	waiting, _ := q.numWaiting()
+	st := Stats{ShuttingDown: q.ShuttingDown(), Waiting: waiting}
 	q.addStats(&st)
 	return st
 }
 
 // addStats adds this layer's numbers to st, except Waiting.
 func (q *delayingType[T]) addStats(st *Stats) {
-	if q.name != "" {
-		st.Name = q.name
-	}
+	st.Name = cmp.Or(q.name, st.Name)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	st.Retries += q.mu.retries

@@ -3,7 +3,6 @@ package workqueue_test
 import (
 	"math"
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,9 +12,6 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
-
-// maxWait is what client-go's heartbeat is too: no test may depend on it, but for its name here.
-const maxWait = 10 * time.Second
 
 func TestAddAfterWithoutDelay(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
@@ -40,7 +36,7 @@ func TestAddAfterWithoutDelay(t *testing.T) {
 func TestAddAfterNeverBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
-		below := &plainQueue[int]{beforeAdd: func() { <-stuck }}
+		below := &plainQueue[int]{workqueue.NewTyped[int](), func() { <-stuck }}
 		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Queue: below})
 		for key := range 200 {
 			q.AddAfter(key, time.Second)
@@ -63,7 +59,7 @@ func TestAddAfterNeverBlocks(t *testing.T) {
 // A key on its way from waiting to queued is in Stats, so that the queue does not look empty.
 func TestStatsOfKeyThatComesDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		below := &plainQueue[int]{}
+		below := newPlain[int]()
 		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{
 			Queue: below,
 		}).(delayer[int])
@@ -92,7 +88,7 @@ func TestShutDownWhileKeysComeDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := testkit.NewFakeClock()
 		c := &testkit.HookedClock{WithTicker: fake}
-		fifo, plain, another := workqueue.NewTyped[int](), &plainQueue[int]{}, &plainQueue[int]{}
+		fifo, plain, another := workqueue.NewTyped[int](), newPlain[int](), newPlain[int]()
 		var q workqueue.TypedDelayingInterface[int]
 		for _, tt := range []struct {
 			below workqueue.TypedInterface[int]
@@ -167,43 +163,6 @@ func TestShutDownLogsDroppedKeys(t *testing.T) {
 	})
 }
 
-func TestDelayingQueueConstructors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := testkit.NewFakeClock()
-		config := workqueue.DelayingQueueConfig{Clock: c, Name: "name"}
-		tests := map[string]struct {
-			queue workqueue.TypedDelayingInterface[any]
-			named bool
-			fake  bool
-		}{
-			"NewDelayingQueue":                {workqueue.NewDelayingQueue(), false, false},
-			"NewTypedDelayingQueue":           {workqueue.NewTypedDelayingQueue[any](), false, false},
-			"TypedNewDelayingQueue":           {workqueue.TypedNewDelayingQueue[any](), false, false},
-			"NewDelayingQueueWithConfig":      {workqueue.NewDelayingQueueWithConfig(config), true, true},
-			"NewTypedDelayingQueueWithConfig": {workqueue.NewTypedDelayingQueueWithConfig(config), true, true},
-			"NewNamedDelayingQueue":           {workqueue.NewNamedDelayingQueue("name"), true, false},
-			"NewDelayingQueueWithCustomQueue": {workqueue.NewDelayingQueueWithCustomQueue(workqueue.New(), "name"), true, false},
-			"nil custom queue":                {workqueue.NewDelayingQueueWithCustomQueue(nil, "name"), true, false},
-			"NewDelayingQueueWithCustomClock": {workqueue.NewDelayingQueueWithCustomClock(c, "name"), true, true},
-		}
-		for name, tt := range tests {
-			if got := tt.queue.(workqueue.Extended[any]).Stats().Name == "name"; got != tt.named {
-				t.Errorf("%s: is named: %v, want %v", name, got, tt.named)
-			}
-			tt.queue.AddAfter(1, time.Second)
-			synctest.Wait()
-			if tt.fake {
-				c.Step(time.Second)
-			} else {
-				time.Sleep(time.Second)
-			}
-			synctest.Wait()
-			process[any](t, tt.queue, 1)
-			tt.queue.ShutDown()
-		}
-	})
-}
-
 // A queue that is given in the config is the one that the keys go to.
 func TestDelayingQueueOnGivenQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -253,31 +212,6 @@ func TestDueKeysGoThroughAdd(t *testing.T) {
 		if q.ShutDown(); len(below.added) != 1 {
 			t.Errorf("Add was called for %q, want a", below.added)
 		}
-	})
-}
-
-// The loop looks every ten seconds anyway, so a key that is due later than that does not wake it.
-func TestLateKeysDoNotWakeTheLoop(t *testing.T) {
-	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[int]) {
-		var looks atomic.Int64
-		c := &testkit.HookedClock{WithTicker: testkit.NewFakeClock(), OnReset: func() { looks.Add(1) }}
-		q := build(options[int]{clock: c})
-		q.AddAfter(0, time.Hour)
-		synctest.Wait()
-		before := looks.Load()
-		for i := 1; i <= 50; i++ {
-			q.AddAfter(i, time.Hour-time.Duration(i)*time.Minute)
-			synctest.Wait()
-		}
-		if n := looks.Load(); n != before {
-			t.Errorf("the loop looked %d times for keys that are due in minutes", n-before)
-		}
-		q.AddAfter(51, maxWait-1)
-		synctest.Wait()
-		if n := looks.Load(); n == before {
-			t.Error("the loop did not look for a key that is due before it would look itself")
-		}
-		q.ShutDown()
 	})
 }
 

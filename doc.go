@@ -4,10 +4,9 @@
 //
 // # A key's life
 //
-// What is queued is not the change but the key of the thing: its name, its path, its number. The
-// worker looks the thing up when it gets the key, and so handles all changes up to then at once. A key
-// is in one of four states, by its membership in two sets, dirty (it needs processing) and processing (a
-// worker holds it):
+// What is queued is not the change but the key of the thing: its name, its path, its number. The worker looks the thing
+// up when it gets the key, and so handles all changes up to then at once. A key is in one of four states, by its
+// membership in two sets, dirty (it needs processing) and processing (a worker holds it):
 //
 //	absent ──Add──▶ queued ──Get──▶ processing ──Done──▶ absent
 //	                  ▲                 │ Add
@@ -31,9 +30,8 @@
 //     a [TypedRateLimiter] says. Most programs want this one.
 //
 // Each layer works on the one below through its interface, so a queue of your own can take the place
-// of ours in the configs. All queues of this package are also [Extended].
-//
-// The usual worker is this loop, in one goroutine per worker:
+// of ours in the configs. All queues of this package are also [Extended]. The usual worker is this loop, in one goroutine
+// per worker:
 //
 //	for {
 //		key, shutdown := queue.Get()
@@ -52,10 +50,9 @@
 //
 // # Shutdown
 //
-// ShutDown makes a queue ignore what is added and hand out what it still has. Then each Get reports the
-// shutdown. ShutDownWithDrain waits, in addition, until the workers are done with everything,
-// and ShutDownContext does so for a limited time. All may be called at any time, from any goroutine,
-// any number of times. Keys that wait for their time are dropped; [Stats] counts them.
+// ShutDown makes a queue ignore what is added and hand out what it still has. Then each Get reports the shutdown.
+// ShutDownWithDrain waits, in addition, until the workers are done with everything, and ShutDownContext does so for a
+// limited time. All may be called any number of times. Keys that wait for their time are dropped; [Stats] counts them.
 //
 // # Costs
 //
@@ -69,10 +66,10 @@
 // # Seeing into it
 //
 // [Extended] has Stats, which returns numbers in constant time, and Snapshot, which lists the first keys that are being
-// processed, are queued, wait, and keep failing. A [KeyReader] goes over all keys in steps. A queue with a name and a [MetricsProvider] also knows since when each
-// key has been processed or queued.
-// A [StatsProvider], such as that of package prom, reads the numbers when it needs them. To other providers the queue
-// pushes every change, as in client-go. Package debug shows all this as a page.
+// processed, are queued, wait, and keep failing. A [KeyReader] goes over all keys in steps. A queue with a name and a
+// [MetricsProvider] also knows since when each key has been processed or queued. A [StatsProvider], such as that of
+// package prom, reads the numbers when it needs them; to others the queue pushes every change, as in client-go. Package
+// debug shows all this as a page.
 //
 // # Time
 //
@@ -89,8 +86,7 @@
 //
 // # Keys
 //
-// A key is any comparable value; small ones are best. A method that is given a key of an interface type
-// that cannot be hashed panics with a runtime error that names the type, like a map. It also panics if
-// the key is not equal to itself (NaN), because such a key could never be found again. Neither harms the
-// queue.
+// A key is any comparable value; small ones are best. A method that is given a key of an interface type that cannot
+// be hashed panics with a runtime error that names the type, like a map. It also panics if the key is not equal to
+// itself (NaN), because such a key could never be found again. Neither harms the queue.
 package workqueue

@@ -142,33 +142,6 @@ func ExampleNewTypedDelayingQueueWithConfig() {
 	// 01:00:00 in an hour
 }
 
-// A worker that fails adds its key again through the limiter.
-func ExampleNewTypedRateLimitingQueue() {
-	queue := workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, time.Second))
-	queue.Add("default/web")
-
-	for attempt := 1; ; attempt++ {
-		key, shutdown := queue.Get()
-		if shutdown {
-			break
-		}
-		if attempt < 3 {
-			queue.AddRateLimited(key)
-			fmt.Println(key, "failed, times:", queue.NumRequeues(key))
-		} else {
-			queue.Forget(key)
-			fmt.Println(key, "succeeded")
-			queue.ShutDown()
-		}
-		queue.Done(key)
-	}
-	// Output:
-	// default/web failed, times: 1
-	// default/web failed, times: 2
-	// default/web succeeded
-}
-
 func ExampleNewTypedItemExponentialFailureRateLimiter() {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 5*time.Second)
 	for range 4 {

@@ -2,31 +2,22 @@ package workqueue
 
 import (
 	"math"
-	"math/bits"
 	"sync"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/slotheap"
 	"k8s.io/utils/clock"
 )
 
 // expiringKeys counts something for each key until the key expires. Each key has its own time to live. A key that has
-// expired counts zero. There is no goroutine: each later call, for any key, looks at a few keys and gives
-// back the memory of those that have expired.
-//
-// The keys that will expire are in lists: list n has those that were given a life of at least 2^n and less than 2^(n+1)
-// ns, in the order in which it was given. So what stands before a key in its list expires before the key has lived
-// twice its life, and it is enough to drop keys from the front of the lists.
-//
-// A call inserts one key at most, and makes sweepSteps steps: each drops a key, or goes on to the next
-// list. If each call inserts a key and one expires meanwhile, a round of all lists takes a third as many
-// calls as there are lists, and no more keys than that wait to be dropped.
+// expired counts zero. There is no goroutine: each later call, for any key, gives back the memory of a few keys that have
+// expired.
 //
 // Invariants, which checkInvariants in the tests asserts:
-//   - A key whose life ends is in the list that its list says, and a key that lives forever is in none.
-//   - Every list is in order of time given.
-//   - now is not above horizon, and what any key has left to live is below it.
+//   - The slots of keys are those in order.
+//   - now is not above horizon, and what a key has left to live is below it, or the key lives forever.
 type expiringKeys[T comparable] struct {
 	clock clock.PassiveClock
 
@@ -37,21 +28,17 @@ type expiringKeys[T comparable] struct {
 	readAt time.Time
 	now    time.Duration
 
-	keys  keytable.Table[T, expiringKey]
-	links keytable.Lists
-	lists [lifeLists]keytable.List
-	// hand is the list to look at next.
-	hand int
+	keys keytable.Table[T, expiringKey]
+	// order has for each key when it expires, on the scale of now.
+	order slotheap.Heap
 }
 
 // expiringKey is what the limiters know of a key. It has no field of 64 bits: with the 32 bits of the hash beside
 // it, that would leave a gap in the table.
 type expiringKey struct {
-	expires packedDuration // as expiringKeys.now
 	// count is zero when the key is new or has expired. span is the limiter's own, and not reset.
 	count uint32
 	span  packedDuration
-	list  uint32 // the number of the key's list and one, or zero
 }
 
 // packedDuration is a Duration in two halves, the lower one first.
@@ -69,9 +56,8 @@ const (
 	horizon = time.Duration(1 << 62)
 	forever = time.Duration(math.MaxInt64)
 
-	// lifeLists is the number of lists, as a life is at least 1 ns and less than horizon.
-	lifeLists  = 62
-	sweepSteps = 4
+	// maxExpired is how many expired keys a call drops. More than one, so that a burst is gone some day.
+	maxExpired = 4
 )
 
 func newExpiringKeys[T comparable](c clock.PassiveClock) expiringKeys[T] {
@@ -88,50 +74,71 @@ func (k *expiringKeys[T]) tickLocked() {
 		k.now = min(dueloop.AddSaturated(k.now, d), horizon)
 	}
 	k.readAt = t
-	for range sweepSteps {
-		s := k.lists[k.hand].First()
-		if s != keytable.None && k.keys.At(s).Value.expires.duration() <= k.now {
-			k.dropLocked(s)
-		} else {
-			k.hand = (k.hand + 1) % lifeLists
+	for range maxExpired {
+		if k.order.Len() == 0 || k.order.First().Rank > int64(k.now) {
+			return
 		}
+		k.dropLocked(k.order.First().Slot)
 	}
 }
 
-// countLocked returns the count of key, whose hash is h.
-func (k *expiringKeys[T]) countLocked(h keytable.Hash, key T) uint32 {
-	_, e := k.keys.Find(h, key)
-	if e == nil || e.Value.expires.duration() <= k.now {
-		return 0
+// tick is tickLocked, unless there are no keys. A program without failures should not even read the clock.
+func (k *expiringKeys[T]) tick() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.keys.Len() > 0 {
+		k.tickLocked()
 	}
-	return e.Value.count
 }
 
-// findOrInsertLocked returns the slot of key, whose hash is h, and what is known of it. The pointer is valid
-// until the next call, which must be setLifeLocked.
-func (k *expiringKeys[T]) findOrInsertLocked(h keytable.Hash, key T) (keytable.Slot, *expiringKey) {
-	s, e, _ := k.keys.FindOrInsert(h, key)
-	if e.Value.expires.duration() <= k.now { // also true of a new key
+// expiresLocked returns when the key at s expires.
+func (k *expiringKeys[T]) expiresLocked(s keytable.Slot) time.Duration {
+	return time.Duration(k.order.At(s).Rank)
+}
+
+// findOrInsertLocked returns the slot of key, whose hash is h, what is known of it, and when it expires, which is now if
+// it is new or has expired. The pointer is valid until the next call, which must be setLifeLocked.
+func (k *expiringKeys[T]) findOrInsertLocked(h keytable.Hash, key T) (keytable.Slot, *expiringKey, time.Duration) {
+	s, e, inserted := k.keys.FindOrInsert(h, key)
+	expires := k.now
+	if !inserted {
+		expires = max(expires, k.expiresLocked(s))
+	}
+	if expires == k.now {
 		e.Value.count = 0
 	}
-	return s, &e.Value
+	return s, &e.Value, expires
 }
 
-// setLifeLocked gives the key at s a life of that length from now on, which is positive.
+// setLifeLocked gives the key at s a life of that length from now on.
 func (k *expiringKeys[T]) setLifeLocked(s keytable.Slot, length time.Duration) {
-	k.unlinkLocked(s)
-	key := &k.keys.At(s).Value
-	if length >= horizon {
-		key.expires = packed(forever)
-		return
+	e := slotheap.Entry{Rank: int64(forever), Slot: s}
+	if length < horizon {
+		e.Rank = int64(k.now + length)
 	}
-	list := bits.Len64(uint64(length)) - 1
-	key.expires, key.list = packed(k.now+length), uint32(list)+1
-	k.links.Append(&k.lists[list], s)
+	if k.order.Has(s) {
+		k.order.Replace(e)
+	} else {
+		k.order.Push(e)
+	}
 }
 
-// forget drops key. A program without failures that forgets each key should not even read the clock for it.
-func (k *expiringKeys[T]) forget(key T) {
+// count returns the count of key.
+func (k *expiringKeys[T]) count(key T) (n uint32) {
+	k.find(key, func(s keytable.Slot) {
+		if k.expiresLocked(s) > k.now {
+			n = k.keys.At(s).Value.count
+		}
+	})
+	return n
+}
+
+// forget drops key.
+func (k *expiringKeys[T]) forget(key T) { k.find(key, k.dropLocked) }
+
+// find calls locked with the slot of key, if it is there. Like tick it reads no clock if there are no keys: a program
+// forgets each key that has not failed.
+func (k *expiringKeys[T]) find(key T, locked func(keytable.Slot)) {
 	keytable.CheckKey(key)
 	h := keytable.HashOf(key)
 	k.mu.Lock()
@@ -141,23 +148,14 @@ func (k *expiringKeys[T]) forget(key T) {
 	}
 	k.tickLocked()
 	if s, e := k.keys.Find(h, key); e != nil {
-		k.dropLocked(s)
+		locked(s)
 	}
 }
 
 func (k *expiringKeys[T]) dropLocked(s keytable.Slot) {
-	k.unlinkLocked(s)
+	k.order.Remove(s)
 	k.keys.Delete(s)
 	if !k.keys.HasMemory(s) {
-		k.links.Release(s)
-	}
-}
-
-// unlinkLocked takes the key at s out of its list, if it is in one.
-func (k *expiringKeys[T]) unlinkLocked(s keytable.Slot) {
-	key := &k.keys.At(s).Value
-	if key.list > 0 {
-		k.links.Remove(&k.lists[key.list-1], s)
-		key.list = 0
+		k.order.Release(s)
 	}
 }

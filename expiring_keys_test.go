@@ -3,7 +3,6 @@ package workqueue
 import (
 	"fmt"
 	"math"
-	"math/big"
 	"runtime"
 	"testing"
 	"time"
@@ -24,93 +23,44 @@ func newPassiveClock() *testingclock.FakePassiveClock {
 
 func stepClock(c *testingclock.FakePassiveClock, d time.Duration) { c.SetTime(c.Now().Add(d)) }
 
-// checkInvariants knows that the keys are less than scriptKeys.
 func (k *expiringKeys[T]) checkInvariants() error {
-	if k.now < 0 || k.now > horizon {
-		return fmt.Errorf("now is %d", k.now)
+	if k.now < 0 || k.now > horizon || k.order.Len() != k.keys.Len() {
+		return fmt.Errorf("now is %d, %d keys are in order of %d", k.now, k.order.Len(), k.keys.Len())
 	}
-	linked := 0
-	for n := range k.lists {
-		earliest := time.Duration(math.MinInt64)
-		for s := range k.links.All(&k.lists[n]) {
-			key := k.keys.At(s).Value
-			expires := key.expires.duration()
-			if int(key.list) != n+1 {
-				return fmt.Errorf("list %d: slot %d believes in list %d", n, s, int(key.list)-1)
-			}
-			if expires-k.now >= horizon {
-				return fmt.Errorf("list %d: slot %d expires at %d, now is %d", n, s, expires, k.now)
-			}
-			// The life's end less its length is when it was given.
-			if latest := expires - 1<<n; latest < earliest {
-				return fmt.Errorf("list %d: slot %d, given until %d, is after one given from %d", n, s, latest, earliest)
-			}
-			if given := expires - (2<<n - 1); given > k.now {
-				return fmt.Errorf("list %d: slot %d expires at %d, now is %d", n, s, expires, k.now)
-			}
-			earliest = max(earliest, expires-(2<<n-1))
-			linked++
-			if linked > k.keys.Len() {
-				return fmt.Errorf("list %d: more slots in lists than keys", n)
-			}
+	for e := range k.order.InOrder() {
+		key := k.keys.At(e.Slot).Key
+		expires := time.Duration(e.Rank)
+		if s, _ := k.keys.Find(keytable.HashOf(key), key); s != e.Slot || expires != forever && expires-k.now >= horizon {
+			return fmt.Errorf("key %v of slot %d is found in slot %d, expires at %d, now is %d", key, e.Slot, s, expires, k.now)
 		}
-	}
-	endless := 0
-	for i := range scriptKeys {
-		key, ok := any(i).(T)
-		if !ok {
-			return nil
-		}
-		_, e := k.keys.Find(keytable.HashOf(key), key)
-		if e != nil && e.Value.expires.duration() == forever {
-			endless++
-			if e.Value.list != 0 {
-				return fmt.Errorf("key %d lives forever, and is in list %d", i, e.Value.list-1)
-			}
-		}
-	}
-	if linked+endless != k.keys.Len() {
-		return fmt.Errorf("%d keys in lists, %d live forever, %d in the table", linked, endless, k.keys.Len())
 	}
 	return nil
 }
 
-// expiringLimiter is a limiter with the table of its keys, which die with the key i that failed once
-// within the given time.
+// expiringLimiter is a limiter with its clock and the table of its keys, which die with the key i that failed once within
+// the given time.
 type expiringLimiter struct {
-	name  string
-	build func(*testingclock.FakePassiveClock) (TypedRateLimiter[int], *expiringKeys[int])
-	life  time.Duration
+	TypedRateLimiter[int]
+	c    *testingclock.FakePassiveClock
+	keys *expiringKeys[int]
+	life time.Duration
 }
 
-func expiringLimiters() []expiringLimiter {
-	backoff := func(j Jitter) func(*testingclock.FakePassiveClock) (TypedRateLimiter[int], *expiringKeys[int]) {
-		return func(c *testingclock.FakePassiveClock) (TypedRateLimiter[int], *expiringKeys[int]) {
-			l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{
-				Base: time.Second, Max: time.Hour, Jitter: j, ForgetAfter: 4 * time.Second, Clock: c,
-			}).(*itemBackoffRateLimiter[int])
-			return l, &l.keys
-		}
-	}
-	return []expiringLimiter{
-		{"backoff", backoff(NoJitter), 5 * time.Second},
-		{"backoff,full", backoff(FullJitter), 5 * time.Second},
-		{"backoff,decorrelated", backoff(DecorrelatedJitter), 7 * time.Second},
-		{"bucket", func(c *testingclock.FakePassiveClock) (TypedRateLimiter[int], *expiringKeys[int]) {
-			l := NewTypedItemBucketRateLimiter[int](rate.Every(5*time.Second), 1, c).(*itemBucketRateLimiter[int])
-			return l, &l.keys
-		}, 5 * time.Second},
-	}
-}
-
-func everyExpiringLimiter(t *testing.T, f func(*testing.T, *testingclock.FakePassiveClock, TypedRateLimiter[int], *expiringKeys[int], time.Duration)) {
-	for _, e := range expiringLimiters() {
-		t.Run(e.name, func(t *testing.T) {
+func everyExpiringLimiter(t *testing.T, f func(*testing.T, expiringLimiter)) {
+	for _, jitter := range []Jitter{NoJitter, FullJitter, DecorrelatedJitter} {
+		t.Run("backoff,"+jitter.String(), func(t *testing.T) {
 			c := newPassiveClock()
-			l, keys := e.build(c)
-			f(t, c, l, keys, e.life)
+			l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{
+				Base: time.Second, Max: time.Hour, Jitter: jitter, ForgetAfter: 4 * time.Second, Clock: c,
+			}).(*itemBackoffRateLimiter[int])
+			f(t, expiringLimiter{l, c, &l.keys, 7 * time.Second})
 		})
 	}
+	t.Run("bucket", func(t *testing.T) {
+		c := newPassiveClock()
+		l := NewTypedItemBucketRateLimiter[int](rate.Every(5*time.Second), 1, c).(*itemBucketRateLimiter[int])
+		f(t, expiringLimiter{l, c, &l.keys, 5 * time.Second})
+	})
 }
 
 func heapBytes() int64 {
@@ -123,20 +73,17 @@ func heapBytes() int64 {
 
 // A key a millisecond fails once, and is never forgotten by its caller (kubernetes/kubernetes#138743).
 func TestExpiringLimitersStayBounded(t *testing.T) {
-	everyExpiringLimiter(t, func(t *testing.T, c *testingclock.FakePassiveClock, l TypedRateLimiter[int], keys *expiringKeys[int], life time.Duration) {
-		n := 1_000_000
-		if t.Name() != "TestExpiringLimitersStayBounded/backoff" {
-			n = 100_000 // the race detector takes its time
-		}
+	everyExpiringLimiter(t, func(t *testing.T, l expiringLimiter) {
+		const n = 100_000
 		before := heapBytes()
 		most := 0
 		for i := range n {
 			l.When(i)
-			stepClock(c, time.Millisecond)
-			most = max(most, keys.keys.Len())
+			stepClock(l.c, time.Millisecond)
+			most = max(most, l.keys.keys.Len())
 		}
 		grown := heapBytes() - before
-		if bound := 2*int(life/time.Millisecond) + lifeLists; most > bound {
+		if bound := int(l.life / time.Millisecond); most > bound {
 			t.Errorf("%d keys at a time, want no more than %d", most, bound)
 		}
 		if grown > 4<<20 {
@@ -149,21 +96,21 @@ func TestExpiringLimitersStayBounded(t *testing.T) {
 
 // Keys that failed at the same time, long ago, are dropped by the calls for one other key.
 func TestExpiringLimitersRecoverFromBurst(t *testing.T) {
-	everyExpiringLimiter(t, func(t *testing.T, c *testingclock.FakePassiveClock, l TypedRateLimiter[int], keys *expiringKeys[int], life time.Duration) {
+	everyExpiringLimiter(t, func(t *testing.T, l expiringLimiter) {
 		const n = 50_000
 		before := heapBytes()
 		for i := range n {
 			l.When(i)
 		}
-		if keys.keys.Len() != n {
-			t.Fatalf("%d keys in the table, want %d", keys.keys.Len(), n)
+		if l.keys.keys.Len() != n {
+			t.Fatalf("%d keys in the table, want %d", l.keys.keys.Len(), n)
 		}
-		stepClock(c, life)
+		stepClock(l.c, l.life)
 		calls := 0
-		for keys.keys.Len() > 1 {
+		for l.keys.keys.Len() > 1 {
 			l.When(-1)
-			if calls++; calls > n/sweepSteps+100 {
-				t.Fatalf("%d keys are left after %d calls", keys.keys.Len(), calls)
+			if calls++; calls > n/maxExpired+1 {
+				t.Fatalf("%d keys are left after %d calls", l.keys.keys.Len(), calls)
 			}
 		}
 		if grown := heapBytes() - before; grown > 1<<20 {
@@ -173,31 +120,9 @@ func TestExpiringLimitersRecoverFromBurst(t *testing.T) {
 	})
 }
 
-func TestLimitersForgetGivesMemoryBack(t *testing.T) {
-	everyExpiringLimiter(t, func(t *testing.T, _ *testingclock.FakePassiveClock, l TypedRateLimiter[int], keys *expiringKeys[int], _ time.Duration) {
-		const n = 50_000
-		before := heapBytes()
-		for i := range n {
-			l.When(i)
-		}
-		full := heapBytes() - before
-		for i := range n {
-			l.Forget(i)
-		}
-		if keys.keys.Len() != 0 {
-			t.Errorf("%d keys in the table after Forget of all", keys.keys.Len())
-		}
-		if grown := heapBytes() - before; grown > 1<<20 {
-			t.Errorf("%d keys have left %d bytes", n, grown)
-		}
-		t.Logf("%d bytes a key", full/n)
-		runtime.KeepAlive(l)
-	})
-}
-
 // Keys come, fail and expire all the time.
 func TestLimitersDoNotAllocate(t *testing.T) {
-	everyExpiringLimiter(t, func(t *testing.T, c *testingclock.FakePassiveClock, l TypedRateLimiter[int], _ *expiringKeys[int], life time.Duration) {
+	everyExpiringLimiter(t, func(t *testing.T, l expiringLimiter) {
 		i := 0
 		call := func() {
 			l.When(i)
@@ -206,7 +131,7 @@ func TestLimitersDoNotAllocate(t *testing.T) {
 			if i%5 == 0 {
 				l.Forget(i - 1)
 			}
-			stepClock(c, life/1000)
+			stepClock(l.c, l.life/1000)
 			i++
 		}
 		for range 5000 {
@@ -270,19 +195,17 @@ func TestForgetAfterTheLastKey(t *testing.T) {
 	}
 }
 
-// limiterModel is the obvious slow limiter: it has a map, no lists, and times that do not overflow.
+// limiterModel is the obvious slow limiter: it has a map, and no heap.
 type limiterModel interface {
 	when(key int) time.Duration
 	requeues(key int) int
 	forget(key int)
-	// expires returns when the limiter may drop key, or nil if it need not know key or never drops it.
-	expires(key int) *big.Int
+	// expires returns when the limiter may drop key, or forever if it need not know key or never drops it.
+	expires(key int) time.Duration
 }
 
-// modelTime is the time of a limiterModel in nanoseconds.
-type modelTime struct{ now big.Int }
-
-func (m *modelTime) after(d *big.Int) *big.Int { return new(big.Int).Add(&m.now, d) }
+// modelTime is the time of a limiterModel.
+type modelTime struct{ now time.Duration }
 
 const scriptKeys = 4
 
@@ -292,19 +215,14 @@ func scripted(t rapid.TB, script []byte, c *testingclock.FakePassiveClock, keys 
 	elapse := func(d time.Duration) {
 		stepClock(c, d)
 		keys.tickLocked() // Two steps between readings, forth and back, would count as one.
-		if d > 0 {
-			now.now.Add(&now.now, big.NewInt(int64(d)))
-			if end := big.NewInt(int64(horizon)); now.now.Cmp(end) > 0 {
-				now.now.Set(end)
-			}
-		}
+		now.now += min(max(d, 0), horizon-now.now)
 	}
 	for i := 0; i+1 < len(script); i += 2 {
 		key, arg := int(script[i]>>4)%scriptKeys, script[i+1]
 		switch script[i] % 16 {
 		default: // more than half of the calls
 			if got, want := l.When(key), m.when(key); got != want {
-				t.Fatalf("call %d at %v: When(%d) = %d, want %d", i/2, &now.now, key, got, want)
+				t.Fatalf("call %d at %v: When(%d) = %d, want %d", i/2, now.now, key, got, want)
 			}
 		case 9:
 			l.Forget(key)
@@ -314,19 +232,15 @@ func scripted(t rapid.TB, script []byte, c *testingclock.FakePassiveClock, keys 
 		case 12: // back
 			elapse(-time.Duration(1) << (arg % 63))
 		case 13, 14, 15: // to the very moment of a change, or just before or after it
-			at := m.expires(key)
-			if at == nil {
-				continue
-			}
-			if d := at.Sub(at, &now.now); d.IsInt64() && d.Sign() > 0 {
-				elapse(time.Duration(d.Int64()) + time.Duration(arg%3) - 1)
+			if at := m.expires(key); at != forever && at > now.now {
+				elapse(at - now.now + time.Duration(arg%3) - 1)
 			}
 		}
 		if got, want := l.NumRequeues(key), m.requeues(key); got != want {
-			t.Fatalf("call %d at %v: NumRequeues(%d) = %d, want %d", i/2, &now.now, key, got, want)
+			t.Fatalf("call %d at %v: NumRequeues(%d) = %d, want %d", i/2, now.now, key, got, want)
 		}
 		if err := keys.checkInvariants(); err != nil {
-			t.Fatalf("call %d at %v: %v", i/2, &now.now, err)
+			t.Fatalf("call %d at %v: %v", i/2, now.now, err)
 		}
 	}
 }

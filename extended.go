@@ -3,6 +3,7 @@ package workqueue
 import (
 	"context"
 	"errors"
+	"iter"
 	"runtime"
 	"sync"
 )
@@ -17,15 +18,13 @@ var ErrShutDown = errors.New("workqueue: queue is shut down")
 //	q := workqueue.NewTypedRateLimitingQueue(limiter).(workqueue.Extended[string])
 type Extended[T comparable] interface {
 	TypedInterface[T]
-	// GetContext is Get that gives up when ctx is done, also if keys are queued: then it takes none
-	// and returns ctx.Err(). After shutdown, when nothing is queued, it returns ErrShutDown. It panics if ctx
-	// is nil.
+	// GetContext is Get that gives up when ctx is done, also if keys are queued: then it takes none and returns
+	// ctx.Err(). After shutdown, when nothing is queued, it returns ErrShutDown. It panics if ctx is nil.
 	GetContext(ctx context.Context) (item T, err error)
-	// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when nothing is
-	// queued and nothing is being processed, ctx.Err() if ctx was done first, and ErrShutDown if a
-	// call of ShutDown ended the wait. In every case the queue is shutting down afterwards, and
-	// ShutDownContext may be called again to wait on. In a wrapper made by Extend, nil means that the
-	// queue's ShutDownWithDrain returned with nothing queued.
+	// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when nothing is queued and
+	// nothing is being processed, ctx.Err() if ctx was done first, and ErrShutDown if a call of ShutDown ended the
+	// wait. In every case the queue is shutting down afterwards, and ShutDownContext may be called again to wait on.
+	// In a wrapper made by Extend, nil means that the queue's ShutDownWithDrain returned with nothing queued.
 	ShutDownContext(ctx context.Context) error
 	// Stats returns the queue's numbers in constant time. A wrapper made by Extend knows only the length.
 	Stats() Stats
@@ -39,8 +38,8 @@ type Extended[T comparable] interface {
 // a key that only the wrapper can hand out. A queue of yours that embeds an Extended is one by the methods that it
 // inherits: if it has a Get of its own, give it a GetContext too.
 //
-// A Get of such a queue cannot be interrupted, so the wrapper calls it on a goroutine of its own. That
-// goroutine may stay, waiting for a key, after GetContext has returned; it ends when the queue shuts down.
+// A Get of such a queue cannot be interrupted, so the wrapper calls it on a goroutine of its own. That may stay,
+// waiting for a key, after GetContext has returned; it ends when the queue shuts down.
 func Extend[T comparable](queue TypedInterface[T]) Extended[T] {
 	if e, ok := queue.(Extended[T]); ok {
 		return e
@@ -52,11 +51,9 @@ func Extend[T comparable](queue TypedInterface[T]) Extended[T] {
 	}
 }
 
-// extension makes an Extended of any queue, through its public methods alone.
-//
-// A Get of that queue cannot be interrupted, so GetContext leaves it to a goroutine, the fetcher, which gets one key
-// after the other while callers wait. It stays in its Get, or with the key that it has got, when the last caller gives
-// up. The next caller takes it over.
+// extension makes an Extended of any queue, through its public methods alone. GetContext leaves Get to a goroutine, the
+// fetcher, which gets one key after the other while callers wait. It stays in its Get, or with the key that it has got,
+// when the last caller gives up. The next caller takes it over.
 type extension[T comparable] struct {
 	TypedInterface[T]
 
@@ -184,10 +181,8 @@ func (e *extension[T]) ShutDownContext(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Stats knows only the length of the queue below.
 func (e *extension[T]) Stats() Stats { return Stats{Queued: e.Len()} }
 
-// Snapshot has only the Stats of the queue below.
 func (e *extension[T]) Snapshot(int) Snapshot[T] { return Snapshot[T]{Stats: e.Stats()} }
 
 // Leaser is a queue that hands out keys for a limited time, such as one that many processes share. A worker that got a
@@ -197,4 +192,45 @@ func (e *extension[T]) Snapshot(int) Snapshot[T] { return Snapshot[T]{Stats: e.S
 // it returns ctx. Package worker does all this.
 type Leaser[T comparable] interface {
 	Lease(ctx context.Context, key T) (context.Context, context.CancelFunc)
+}
+
+// lowerLayer is the queue under a layer, with the interfaces that not every queue has. One that lacks them knows of no
+// cause, no add and no key.
+type lowerLayer[T comparable] struct{ Extended[T] }
+
+// AddCause is Add if the queue below is no [CauseAdder].
+func (l lowerLayer[T]) AddCause(item T, cause Cause) {
+	if q, ok := l.Extended.(CauseAdder[T]); ok {
+		q.AddCause(item, cause)
+	} else {
+		l.Add(item)
+	}
+}
+
+func (l lowerLayer[T]) Causes(item T) (causes Causes) {
+	if q, ok := l.Extended.(CauseAdder[T]); ok {
+		causes = q.Causes(item)
+	}
+	return causes
+}
+
+func (l lowerLayer[T]) AddedAgain(item T) <-chan struct{} {
+	if q, ok := l.Extended.(AddNotifier[T]); ok {
+		return q.AddedAgain(item)
+	}
+	return nil
+}
+
+func (l lowerLayer[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
+	if q, ok := l.Extended.(KeyReader[T]); ok {
+		return q.SnapshotKey(key)
+	}
+	return KeySnapshot[T]{Key: key}, false
+}
+
+func (l lowerLayer[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
+	if q, ok := l.Extended.(KeyReader[T]); ok {
+		return q.SnapshotKeys()
+	}
+	return func(func(KeySnapshot[T]) bool) {}
 }

@@ -14,33 +14,28 @@ import (
 // everyForeign runs f for each of our layers on top of a queue that is not ours.
 func everyForeign(t *testing.T, f func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string])) {
 	t.Helper()
-	t.Run("delaying", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			below := &plainQueue[string]{}
-			f(t, endAfterFailure(t, workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
-				Queue: below,
-			}).(delayer[string])), below)
-		})
-	})
-	t.Run("rate-limiting", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			below := &plainDelayingQueue[string]{}
-			f(t, endAfterFailure(t, workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{
-				DelayingQueue: below,
-			}).(delayer[string])), below)
-		})
-	})
-	t.Run("rate-limiting,delaying", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			below := &plainQueue[string]{}
-			delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
-				Queue: below,
+	over := func(below workqueue.TypedInterface[string]) workqueue.TypedDelayingInterface[string] {
+		return workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: below})
+	}
+	limiting := func(below workqueue.TypedDelayingInterface[string]) workqueue.TypedDelayingInterface[string] {
+		return workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{DelayingQueue: below})
+	}
+	for name, build := range map[string]func(*plainQueue[string]) workqueue.TypedDelayingInterface[string]{
+		"delaying": func(below *plainQueue[string]) workqueue.TypedDelayingInterface[string] { return over(below) },
+		"rate-limiting": func(below *plainQueue[string]) workqueue.TypedDelayingInterface[string] {
+			return limiting(plainDelayingQueue[string]{below})
+		},
+		"rate-limiting,delaying": func(below *plainQueue[string]) workqueue.TypedDelayingInterface[string] {
+			return limiting(over(below))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				below := newPlain[string]()
+				f(t, endAfterFailure(t, build(below).(delayer[string])), below)
 			})
-			f(t, endAfterFailure(t, workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{
-				DelayingQueue: delaying,
-			}).(delayer[string])), below)
 		})
-	})
+	}
 }
 
 func TestForeignQueue(t *testing.T) {
@@ -74,6 +69,11 @@ func TestForeignShutDownContextGivesUp(t *testing.T) {
 		base := testkit.Goroutines()
 		q.Add("a")
 		hold(t, q, "a")
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := q.ShutDownContext(gone); err != context.Canceled || !q.ShuttingDown() {
+			t.Errorf("ShutDownContext() = %v of a context that is done, shutting down: %v", err, q.ShuttingDown())
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		began := time.Now()
@@ -90,24 +90,6 @@ func TestForeignShutDownContextGivesUp(t *testing.T) {
 			t.Errorf("ShutDownContext() = %v", err)
 		}
 		base.WantMore(t, "after the drain", 0)
-	})
-}
-
-// In every case the queue is shutting down afterwards, says Extended, also if the context was done from
-// the beginning.
-func TestForeignShutDownContextOfDoneContext(t *testing.T) {
-	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
-		q.Add("a")
-		hold(t, q, "a")
-		defer q.Done("a")
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := q.ShutDownContext(ctx); err != context.Canceled {
-			t.Errorf("ShutDownContext() = %v, want Canceled", err)
-		}
-		if !q.ShuttingDown() {
-			t.Error("ShuttingDown() = false after ShutDownContext")
-		}
 	})
 }
 
@@ -175,49 +157,37 @@ func TestForeignGetContextHasOneFetcher(t *testing.T) {
 
 // Keys that arrived for callers that gave up are still handed out after shutdown.
 func TestForeignGetAfterShutDown(t *testing.T) {
-	for name, get := range map[string]func(delayer[string]) (string, error){
-		"Get": func(q delayer[string]) (string, error) {
-			key, shutdown := q.Get()
-			if shutdown {
-				return key, workqueue.ErrShutDown
+	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
+		base := testkit.Goroutines()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for range 2 {
+			startGetContext(ctx, q)
+		}
+		time.Sleep(2 * time.Second)
+		for _, key := range []string{"a", "b", "c", "d"} {
+			q.Add(key)
+		}
+		synctest.Wait()
+		q.ShutDown()
+		synctest.Wait()
+		var keys []string
+		for n := range 4 {
+			var key string
+			if n%2 == 0 {
+				key, _ = q.Get()
+			} else {
+				key, _ = q.GetContext(t.Context())
 			}
-			return key, nil
-		},
-		"GetContext": func(q delayer[string]) (string, error) { return q.GetContext(context.Background()) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
-				base := testkit.Goroutines()
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				for range 2 {
-					startGetContext(ctx, q)
-				}
-				time.Sleep(2 * time.Second)
-				for _, key := range []string{"a", "b", "c", "d"} {
-					q.Add(key)
-				}
-				synctest.Wait()
-				q.ShutDown()
-				synctest.Wait()
-				var keys []string
-				for range 4 {
-					key, err := get(q)
-					if err != nil {
-						t.Fatalf("after keys %q: %v", keys, err)
-					}
-					keys = append(keys, key)
-					q.Done(key)
-				}
-				slices.Sort(keys)
-				if !slices.Equal(keys, []string{"a", "b", "c", "d"}) {
-					t.Errorf("got keys %q", keys)
-				}
-				wantShutDown(t, q)
-				base.WantMore(t, "after shutdown", 0)
-			})
-		})
-	}
+			keys = append(keys, key)
+			q.Done(key)
+		}
+		if slices.Sort(keys); !slices.Equal(keys, []string{"a", "b", "c", "d"}) {
+			t.Errorf("got keys %q", keys)
+		}
+		wantShutDown(t, q)
+		base.WantMore(t, "after shutdown", 0)
+	})
 }
 
 // A plain Get that waits below does not see the key that another goroutine fetched for a caller that gave
@@ -227,7 +197,7 @@ func TestForeignGetThatSeesTheShutDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 30 {
 			q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
-				Queue: &plainQueue[string]{},
+				Queue: newPlain[string](),
 			}).(delayer[string])
 			plain := startGet[string](q)
 			synctest.Wait()
@@ -247,41 +217,10 @@ func TestForeignGetThatSeesTheShutDown(t *testing.T) {
 	})
 }
 
-// Getters of both kinds wait at once, some of them give up, and each key reaches one of the others.
-func TestForeignGetsMix(t *testing.T) {
-	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {
-		plain := startGet[string](q)
-		synctest.Wait()
-		short, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		impatient := startGetContext(short, q)
-		patient := startGetContext(t.Context(), q)
-		time.Sleep(time.Second)
-		impatient.MustReturn(t, "GetContext after its time")
-		keys := make(map[string]bool)
-		for _, key := range []string{"a", "b", "c"} {
-			q.Add(key)
-			synctest.Wait()
-		}
-		// Three keys, two getters, and one fetcher whose caller has gone.
-		late := startGet[string](q)
-		for _, g := range []got[string]{
-			plain.MustReturn(t, "Get"), patient.MustReturn(t, "GetContext"), late.MustReturn(t, "late Get"),
-		} {
-			if g.err != nil || keys[g.key] {
-				t.Errorf("got %v after %v", g, keys)
-			}
-			keys[g.key] = true
-		}
-		q.ShutDown()
-		wantShutDown(t, q)
-	})
-}
-
 // Without GetContext, Get is that of the queue below, without a goroutine.
 func TestGetOfAnotherQueueStartsNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: &plainQueue[string]{}})
+		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: newPlain[string]()})
 		base := testkit.Goroutines()
 		get := startGet[string](q)
 		get.MustBlock(t, "Get of an empty queue")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -220,107 +219,27 @@ func wantShutDown[T comparable](t *testing.T, q workqueue.Extended[T]) {
 	}
 }
 
-// plainQueue is a queue of a user: a TypedInterface and nothing more. Its zero value is
-// ready to use.
+// plainQueue is a queue of a user: a TypedInterface and nothing more.
 type plainQueue[T comparable] struct {
+	workqueue.TypedInterface[T]
 	// beforeAdd, unless nil, is called at the start of Add.
 	beforeAdd func()
-
-	mu    sync.Mutex
-	cond  sync.Cond
-	line  []T
-	dirty map[T]bool // all keys of line, and those that are to be queued again
-	held  map[T]bool
-	down  bool
-	ended bool // the drain that waits, by ShutDown
 }
 
-func (q *plainQueue[T]) lock() {
-	q.mu.Lock()
-	if q.dirty == nil {
-		q.cond.L = &q.mu
-		q.dirty, q.held = make(map[T]bool), make(map[T]bool)
-	}
+func newPlain[T comparable]() *plainQueue[T] {
+	return &plainQueue[T]{TypedInterface: workqueue.NewTyped[T]()}
 }
 
 func (q *plainQueue[T]) Add(item T) {
 	if q.beforeAdd != nil {
 		q.beforeAdd()
 	}
-	q.lock()
-	defer q.mu.Unlock()
-	if q.down || q.dirty[item] {
-		return
-	}
-	q.dirty[item] = true
-	if !q.held[item] {
-		q.line = append(q.line, item)
-	}
-	q.cond.Broadcast()
-}
-
-func (q *plainQueue[T]) Len() int {
-	q.lock()
-	defer q.mu.Unlock()
-	return len(q.line)
-}
-
-func (q *plainQueue[T]) Get() (item T, shutdown bool) {
-	q.lock()
-	defer q.mu.Unlock()
-	for len(q.line) == 0 {
-		if q.down {
-			return item, true
-		}
-		q.cond.Wait()
-	}
-	item = q.line[0]
-	q.line = q.line[1:]
-	delete(q.dirty, item)
-	q.held[item] = true
-	return item, false
-}
-
-func (q *plainQueue[T]) Done(item T) {
-	q.lock()
-	defer q.mu.Unlock()
-	if q.held[item] && q.dirty[item] {
-		q.line = append(q.line, item)
-	}
-	delete(q.held, item)
-	q.cond.Broadcast()
-}
-
-func (q *plainQueue[T]) ShutDown() {
-	q.lock()
-	defer q.mu.Unlock()
-	q.down, q.ended = true, true
-	q.cond.Broadcast()
-}
-
-func (q *plainQueue[T]) ShutDownWithDrain() {
-	q.lock()
-	defer q.mu.Unlock()
-	q.down, q.ended = true, false
-	q.cond.Broadcast()
-	for len(q.held)+len(q.line) > 0 && !q.ended {
-		q.cond.Wait()
-	}
-}
-
-func (q *plainQueue[T]) ShuttingDown() bool {
-	q.lock()
-	defer q.mu.Unlock()
-	return q.down
+	q.TypedInterface.Add(item)
 }
 
 // plainDelayingQueue is a TypedDelayingInterface of a user.
-type plainDelayingQueue[T comparable] struct {
-	plainQueue[T]
-	delays []time.Duration
-}
+type plainDelayingQueue[T comparable] struct{ *plainQueue[T] }
 
-func (q *plainDelayingQueue[T]) AddAfter(item T, d time.Duration) {
-	q.delays = append(q.delays, d)
+func (q plainDelayingQueue[T]) AddAfter(item T, d time.Duration) {
 	time.AfterFunc(d, func() { q.Add(item) })
 }

@@ -9,15 +9,12 @@ import (
 // Inspector shows a queue to tools, such as package debug, that do not know the type of its keys. SnapshotKey, Add and
 // Remove panic if the key is of another type.
 type Inspector struct {
-	// Queue is the queue itself, to recognize it by.
-	Queue any
-	// Below is the queue that the program has put this one on top of, so that tools show only one of them. It is
-	// nil if the queue has made its lower layers itself.
-	Below any
-	// Stats are the queue's numbers, as [Extended] has them. A queue that lacks them has only Queued and
-	// ShuttingDown.
-	Stats func() Stats
-	// Snapshot is that of [Extended]. It is nil if the queue lacks it.
+	// Queue is the queue itself, to recognize it by. Below is the queue that the program has put this one on top of, so
+	// that tools show only one of them: nil if the queue has made its lower layers itself.
+	Queue, Below any
+	// Stats and Snapshot are those of [Extended]. Without them Stats has only Queued and ShuttingDown, and Snapshot is
+	// nil.
+	Stats    func() Stats
 	Snapshot func(limit int) Snapshot[any]
 	// SnapshotKey and SnapshotKeys are those of [KeyReader]. They are nil if the queue is none.
 	SnapshotKey  func(key any) (KeySnapshot[any], bool)
@@ -37,9 +34,9 @@ type Inspector struct {
 	// where its PausedGroups returns nil.
 	PauseGroup, ResumeGroup func(group string)
 	PausedGroups            func() []string
-	// GivenUp returns up to limit keys that the queue itself keeps because they are not tried any more, the latest first.
-	// RetryGivenUp adds one of them again, ForgetGivenUp forgets it; they report whether it was there. They are nil if the
-	// queue keeps no such keys.
+	// GivenUp returns up to limit keys that the queue itself keeps because they are not tried any more, the latest
+	// first. RetryGivenUp adds one of them again, ForgetGivenUp forgets it; they report whether it was there. They are
+	// nil if the queue keeps no such keys.
 	GivenUp                     func(limit int) []GivenUpKey[any]
 	RetryGivenUp, ForgetGivenUp func(key any) bool
 	// Facts returns what only this kind of queue knows, for people. It is nil if there is nothing.

@@ -10,10 +10,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Jitter is how [NewTypedItemBackoffRateLimiter] makes delays random, so that keys (and the replicas of
-// a program) that have failed together do not come back together. The kinds and their names are
-// those of Marc Brooker's "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015);
-// docs/backoff.md compares them.
+// Jitter is how [NewTypedItemBackoffRateLimiter] makes delays random, so that keys (and the replicas of a program)
+// that have failed together do not come back together. The kinds and their names are those of Marc Brooker's
+// "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015); docs/backoff.md compares them.
 type Jitter uint8
 
 const (
@@ -29,21 +28,14 @@ const (
 
 // String returns the name of the constant.
 func (j Jitter) String() string {
-	switch j {
-	case FullJitter:
-		return "FullJitter"
-	case EqualJitter:
-		return "EqualJitter"
-	case DecorrelatedJitter:
-		return "DecorrelatedJitter"
-	default:
-		return "NoJitter"
+	if j > DecorrelatedJitter {
+		j = NoJitter
 	}
+	return [...]string{"NoJitter", "FullJitter", "EqualJitter", "DecorrelatedJitter"}[j]
 }
 
-// BackoffConfig configures how long a key waits after a failure, for [NewTypedItemBackoffRateLimiter]. Its zero
-// value is ready to use. With n the failures of the key that were counted before this one (at most
-// 4095: only a Factor below 1.011 still grows there), the ceiling of the delay is
+// BackoffConfig configures how long a key waits after a failure, for [NewTypedItemBackoffRateLimiter]. Its zero value is
+// ready to use. With n the failures of the key that were counted before this one, the ceiling of the delay is
 //
 //	ceiling(n) = min(Base · Factor^n, Max)
 //
@@ -55,9 +47,9 @@ func (j Jitter) String() string {
 //	EqualJitter         random(ceiling(n)/2, ceiling(n))
 //	DecorrelatedJitter  random(Base, min(3 · last, Max))    last: the key's last delay, Base if none
 //
-// So no delay is above Max or below zero, and keys that have reached Max are still spread. This is where
-// the last formula differs from the article's, min(Max, random(Base, 3 · last)): by that, a key that has
-// waited for Max waits for exactly Max again two times out of three.
+// So no delay is above Max or below zero, and keys that have reached Max are still spread. (By the article's last
+// formula, min(Max, random(Base, 3 · last)), a key that has waited for Max waits for exactly Max again two times out of
+// three.)
 type BackoffConfig struct {
 	// Base is the ceiling of the first delay. 5 ms unless positive, and Max if it is above Max.
 	Base time.Duration
@@ -65,23 +57,17 @@ type BackoffConfig struct {
 	// Max is the longest delay. 1000 s unless positive.
 	Max time.Duration
 
-	// Factor is by how much the ceiling grows with each failure. Zero and NaN mean 2. A factor below
-	// 1 counts as 1, which is no growth, because a wrong factor should not make a busy loop. It plays
-	// no part in DecorrelatedJitter.
+	// Factor is by how much the ceiling grows with each failure. Zero and NaN mean 2. A factor below 1 counts as 1,
+	// which is no growth, because a wrong factor should not make a busy loop. It plays no part in DecorrelatedJitter.
 	Factor float64
 
 	// Jitter makes delays random. NoJitter unless it is one of the other constants.
 	Jitter Jitter
 
-	// A key that has not failed for ForgetAfter is forgotten without a call of Forget. The time counts from
-	// the end of the key's last delay, because the key cannot fail before. So it is forgotten at
-	//
-	//	last failure + its delay + ForgetAfter
-	//
-	// ForgetAfter should be longer than it takes from the end of the delay until the key fails again: it may
-	// wait for another limiter, then in the queue, and is then processed. Unless positive, ForgetAfter is twice
-	// Max (as in client-go's util/flowcontrol), but at least 10 minutes. If it is math.MaxInt64, keys
-	// take memory until Forget.
+	// A key is forgotten without a call of Forget when ForgetAfter has passed since the end of its last delay. This
+	// should be longer than it takes until the key fails again: it may wait for another limiter, then in the queue, and
+	// is then processed. Unless positive, ForgetAfter is twice Max (as in client-go's util/flowcontrol), but at least
+	// 10 minutes. If it is math.MaxInt64, keys take memory until Forget.
 	ForgetAfter time.Duration
 
 	// Clock measures ForgetAfter. The limiter reads it under its lock. Nil means the real clock. When the clock is
@@ -89,25 +75,26 @@ type BackoffConfig struct {
 	Clock clock.PassiveClock
 }
 
-// NewTypedItemBackoffRateLimiter returns a limiter that makes a key wait longer after each failure, as
-// configured by config. Unlike [TypedItemExponentialFailureRateLimiter], which
-// keeps a key until Forget, it forgets keys that have not failed for a while
+// NewTypedItemBackoffRateLimiter returns a limiter that makes a key wait longer after each failure, as configured by
+// config. Unlike [TypedItemExponentialFailureRateLimiter], it forgets keys that have not failed for a while
 // (kubernetes/kubernetes#138743). So a program that never calls Forget keeps no more keys than have failed in
-// twice the time delay + ForgetAfter.
+// the time delay + ForgetAfter.
 //
-// Each method takes constant time and no allocation once the table has its size; no goroutine or timer
-// is started, and each call (of any method, for any key) drops up to four expired keys. When counts a
-// failure; NumRequeues returns how many were counted, and 0 for a key that has expired; Forget gives
-// the key's memory back. A key takes its own size, 36 bytes, and 11 to 22 bytes in the index. All methods
-// may be called by many goroutines at once. No value in config makes a method panic: its fields say what wrong
-// values mean.
+// Each method takes logarithmic time, and no allocation once the table has its size; no goroutine or timer
+// is started, and each call (of any method, for any key) drops up to four expired keys. A key takes its own size,
+// 36 bytes, and 11 to 22 bytes in the index. All methods may be called by many goroutines at once. No value in config
+// makes a method panic: its fields say what wrong values mean.
 func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig) TypedRateLimiter[T] {
 	longest := positiveOr(config.Max, 1000*time.Second)
 	base := min(positiveOr(config.Base, 5*time.Millisecond), longest)
+	factor := max(1, config.Factor)
+	if config.Factor == 0 || math.IsNaN(config.Factor) {
+		factor = 2
+	}
 	return &itemBackoffRateLimiter[T]{
 		base:        base,
 		longest:     longest,
-		ceilings:    ceilings(base, longest, config.Factor),
+		factor:      factor,
 		jitter:      config.Jitter,
 		forgetAfter: positiveOr(config.ForgetAfter, max(dueloop.AddSaturated(longest, longest), 10*time.Minute)),
 		random:      rand.Uint64N,
@@ -123,11 +110,9 @@ func positiveOr(d, otherwise time.Duration) time.Duration {
 }
 
 type itemBackoffRateLimiter[T comparable] struct {
-	base, longest time.Duration
-	// ceilings has ceiling(n) at n. Its last element is that of all n that follow.
-	ceilings    []time.Duration
-	jitter      Jitter
-	forgetAfter time.Duration
+	base, longest, forgetAfter time.Duration
+	factor                     float64
+	jitter                     Jitter
 
 	// keys counts the failures. A key's span is its last delay.
 	keys expiringKeys[T]
@@ -135,13 +120,12 @@ type itemBackoffRateLimiter[T comparable] struct {
 	random func(n uint64) uint64
 }
 
-// When counts a failure of item and returns how long it must wait.
 func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 	h := keytable.HashOf(item)
 	r.keys.mu.Lock()
 	defer r.keys.mu.Unlock()
 	r.keys.tickLocked()
-	s, key := r.keys.findOrInsertLocked(h, item)
+	s, key, _ := r.keys.findOrInsertLocked(h, item)
 	delay := r.delay(key.count, key.span.duration())
 	key.count = min(key.count+1, math.MaxInt32)
 	key.span = packed(delay)
@@ -149,45 +133,26 @@ func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 	return delay
 }
 
-// NumRequeues returns the number of failures of item since it was forgotten or has expired.
-func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) int {
-	keytable.CheckKey(item)
-	h := keytable.HashOf(item)
-	r.keys.mu.Lock()
-	defer r.keys.mu.Unlock()
-	if r.keys.keys.Len() == 0 {
-		return 0
-	}
-	r.keys.tickLocked()
-	return int(r.keys.countLocked(h, item))
-}
+func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) int { return int(r.keys.count(item)) }
+func (r *itemBackoffRateLimiter[T]) Forget(item T)          { r.keys.forget(item) }
 
-// Forget forgets the failures of item and gives their memory back.
-func (r *itemBackoffRateLimiter[T]) Forget(item T) { r.keys.forget(item) }
-
-// MostRequeued returns up to limit keys, at most 512, with the most failures, those with the most first, without those
-// that have expired. It looks at all keys, a few hundred at a time, and other calls come in between.
+// MostRequeued leaves out the keys that have expired. It looks at all keys, a few hundred at a time, and other calls come
+// in between.
 func (r *itemBackoffRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
-	return mostRequeued(limit, keytable.InSteps(func(n int, keys []KeySnapshot[T]) ([]KeySnapshot[T], bool) {
-		r.keys.mu.Lock()
-		defer r.keys.mu.Unlock()
-		if r.keys.keys.Len() == 0 {
-			return keys, false
+	r.keys.tick()
+	add := func(keys []KeySnapshot[T], s keytable.Slot) []KeySnapshot[T] {
+		if k := r.keys.keys.At(s); r.keys.expiresLocked(s) > r.keys.now {
+			keys = append(keys, KeySnapshot[T]{Key: k.Key, Requeues: int(k.Value.count)})
 		}
-		r.keys.tickLocked()
-		for s := range r.keys.keys.LiveSlots(n) {
-			if k := r.keys.keys.At(s); k.Value.expires.duration() > r.keys.now {
-				keys = append(keys, KeySnapshot[T]{Key: k.Key, Requeues: int(k.Value.count)})
-			}
-		}
-		return keys, n+1 < r.keys.keys.Slabs()
-	}))
+		return keys
+	}
+	return mostRequeued(limit, keytable.InSteps(&r.keys.keys, r.keys.mu.Lock, r.keys.mu.Unlock, add))
 }
 
 // delay returns how long a key waits that has failed now, and failures times before. After the last of those it waited
 // for last.
 func (r *itemBackoffRateLimiter[T]) delay(failures uint32, last time.Duration) time.Duration {
-	ceiling := r.ceilings[min(int(failures), len(r.ceilings)-1)]
+	ceiling := r.ceiling(failures)
 	switch r.jitter {
 	case FullJitter:
 		return r.between(0, ceiling)
@@ -212,24 +177,14 @@ func (r *itemBackoffRateLimiter[T]) between(low, high time.Duration) time.Durati
 	return low + time.Duration(r.random(uint64(high-low)+1))
 }
 
-// maxCeilings bounds what a limiter remembers of its formula.
-const maxCeilings = 1 << 12
-
-// ceilings returns ceiling(n) at n, up to the first that is longest. The arguments are positive, but
-// factor may be anything.
-func ceilings(base, longest time.Duration, factor float64) []time.Duration {
-	if factor == 0 || math.IsNaN(factor) {
-		factor = 2
+// ceiling returns ceiling(failures), which BackoffConfig describes.
+func (r *itemBackoffRateLimiter[T]) ceiling(failures uint32) time.Duration {
+	if failures == 0 || r.factor == 1 {
+		return r.base // exactly, also if a float64 cannot express it
 	}
-	all := []time.Duration{base}
-	if factor <= 1 || base == longest {
-		return all
+	ceiling := float64(r.base) * math.Pow(r.factor, float64(failures))
+	if ceiling >= float64(r.longest) {
+		return r.longest
 	}
-	for ceiling := float64(base) * factor; len(all) < maxCeilings; ceiling *= factor {
-		if ceiling >= float64(longest) {
-			return append(all, longest)
-		}
-		all = append(all, time.Duration(ceiling))
-	}
-	return all
+	return time.Duration(ceiling)
 }

@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -74,19 +73,21 @@ func TestItemBackoffCeilings(t *testing.T) {
 		factor := rapid.OneOf(
 			rapid.Float64Range(1, 4), rapid.Float64Range(1, math.MaxFloat64), rapid.SampledFrom([]float64{1.5, 2, 3, 1.25, 10}),
 		).Draw(t, "factor")
-		got := ceilings(time.Duration(base), time.Duration(limit), factor)
+		l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{
+			Base: time.Duration(base), Max: time.Duration(limit), Factor: factor,
+		}).(*itemBackoffRateLimiter[int])
 		exact := new(big.Rat).SetInt64(base)
 		by := new(big.Rat).SetFloat64(factor)
 		for n := range 60 {
-			if want := wholeUpTo(exact, limit); !isClose(got[min(n, len(got)-1)], want) {
-				t.Fatalf("ceiling(%d) = %d, want %d", n, got[min(n, len(got)-1)], want)
+			if got, want := l.ceiling(uint32(n)), wholeUpTo(exact, limit); !isClose(got, want) {
+				t.Fatalf("ceiling(%d) = %d, want %d", n, got, want)
 			}
 			exact.Mul(exact, by)
 		}
 	})
 }
 
-// isClose allows for the rounding of a few thousand products of float64 numbers.
+// isClose allows for the rounding of float64.
 func isClose(got, want time.Duration) bool { return (got - want).Abs() <= 1+want>>40 }
 
 // wholeUpTo returns the whole part of d, or limit if d is above it.
@@ -98,37 +99,6 @@ func wholeUpTo(d *big.Rat, limit int64) time.Duration {
 	return time.Duration(whole.Int64())
 }
 
-// A Factor that is nearly 1 neither ends early nor takes memory without bound.
-func TestItemBackoffSlowGrowth(t *testing.T) {
-	for factor, want := range map[float64]int{1: 1, .5: 1, 1.01: 1228, 1.011: 1117, 1.0001: maxCeilings, math.Nextafter(1, 2): maxCeilings} {
-		all := ceilings(5*ms, 1000*time.Second, factor)
-		if len(all) != want {
-			t.Errorf("factor %v: %d ceilings, want %d", factor, len(all), want)
-		}
-		exact := new(big.Float).SetPrec(1 << 16).SetInt64(int64(5 * ms))
-		for n, got := range all[:len(all)-1] {
-			if whole, _ := exact.Int64(); !isClose(got, time.Duration(whole)) {
-				t.Fatalf("factor %v: ceiling(%d) = %d, want %d", factor, n, got, whole)
-			}
-			exact.Mul(exact, big.NewFloat(factor))
-		}
-	}
-	if all := ceilings(1, math.MaxInt64, 1.011); all[len(all)-1] != math.MaxInt64 {
-		t.Errorf("a factor of 1.011 ends at %d", all[len(all)-1])
-	}
-	if all := ceilings(2, 8, 2); !slices.Equal(all, []time.Duration{2, 4, 8}) {
-		t.Errorf("ceilings up to 8 are %d", all)
-	}
-	// What the limiter says at the end of its table is what it says from there on.
-	l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{Factor: 1.0001}).(*itemBackoffRateLimiter[int])
-	for range maxCeilings + 10 {
-		l.When(0)
-	}
-	if got := l.When(0); got != l.ceilings[maxCeilings-1] || l.NumRequeues(0) != maxCeilings+11 {
-		t.Errorf("When = %v after %d failures", got, l.NumRequeues(0))
-	}
-}
-
 // A key's failures stop being counted before they turn negative on any platform.
 func TestItemBackoffCountsToMaxInt32(t *testing.T) {
 	l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{Clock: newPassiveClock()}).(*itemBackoffRateLimiter[int])
@@ -138,101 +108,6 @@ func TestItemBackoffCountsToMaxInt32(t *testing.T) {
 		if d := l.When(1); d != 1000*time.Second || l.NumRequeues(1) != math.MaxInt32 {
 			t.Errorf("When = %v, NumRequeues = %d", d, l.NumRequeues(1))
 		}
-	}
-}
-
-func TestItemBackoffForgetAfterIsExact(t *testing.T) {
-	for want, config := range map[time.Duration]BackoffConfig{
-		10 * time.Minute:   {Max: time.Second},
-		2 * time.Hour:      {Max: time.Hour},
-		horizon - 5*ms - 1: {ForgetAfter: horizon - 5*ms - 1},
-	} {
-		c := newPassiveClock()
-		config.Base, config.Clock = 5*ms, c
-		l := NewTypedItemBackoffRateLimiter[string](config)
-		l.When("key")
-		stepClock(c, 5*ms+want-1)
-		if n := l.NumRequeues("key"); n != 1 {
-			t.Errorf("NumRequeues = %d before %v have passed", n, want)
-		}
-		stepClock(c, 1)
-		if n := l.NumRequeues("key"); n != 0 {
-			t.Errorf("NumRequeues = %d when %v have passed", n, want)
-		}
-	}
-}
-
-func TestItemBackoffForgetsNever(t *testing.T) {
-	for _, config := range []BackoffConfig{
-		{ForgetAfter: horizon - 5*ms}, {ForgetAfter: horizon}, {ForgetAfter: math.MaxInt64}, {Max: math.MaxInt64},
-	} {
-		c := newPassiveClock()
-		config.Clock = c
-		l := NewTypedItemBackoffRateLimiter[string](config)
-		for i := range 5 {
-			if n := l.NumRequeues("key"); n != i {
-				t.Errorf("NumRequeues = %d after %d failures and %d years", n, i, 250*i)
-			}
-			l.When("key")
-			stepClock(c, 250*365*24*time.Hour)
-		}
-	}
-}
-
-// evenly asserts that shares, each from 0 to 1, are spread evenly: a chi-squared test over 50 bins. By
-// chance, 1 in 100,000 spreads would be as bad as 103; the seeds being fixed, these are not.
-func evenly(t *testing.T, shares []float64) {
-	t.Helper()
-	const bins = 50
-	var n [bins]float64
-	for _, s := range shares {
-		if s < 0 || s > 1 {
-			t.Fatalf("share %v", s)
-		}
-		n[min(int(s*bins), bins-1)]++
-	}
-	want := float64(len(shares)) / bins
-	sum := 0.0
-	for _, got := range n {
-		sum += (got - want) * (got - want) / want
-	}
-	if sum > 103 {
-		t.Errorf("not evenly spread: chi-squared is %v", sum)
-	}
-}
-
-// Before and after a key has reached Max, delays are spread evenly over what the formula allows.
-func TestItemBackoffJitterIsEven(t *testing.T) {
-	const base, longest, failures, keys = 100 * ms, 10 * time.Second, 20, 5000
-	for _, jitter := range []Jitter{FullJitter, EqualJitter, DecorrelatedJitter} {
-		t.Run(jitter.String(), func(t *testing.T) {
-			l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{
-				Base: base, Max: longest, Jitter: jitter, Clock: newPassiveClock(),
-			}).(*itemBackoffRateLimiter[int])
-			l.random = rand.New(rand.NewPCG(1, uint64(jitter))).Uint64N
-			last := slices.Repeat([]time.Duration{base}, keys)
-			atMax := 0
-			for n := range failures {
-				shares := make([]float64, keys)
-				for key := range keys {
-					high := min(base<<n, longest)
-					low := map[Jitter]time.Duration{FullJitter: 0, EqualJitter: high / 2, DecorrelatedJitter: base}[jitter]
-					if jitter == DecorrelatedJitter {
-						high = min(3*last[key], longest)
-					}
-					d := l.When(key)
-					if d == longest {
-						atMax++
-					}
-					last[key] = d
-					shares[key] = float64(d-low) / float64(high-low)
-				}
-				evenly(t, shares)
-			}
-			if atMax > 2 {
-				t.Errorf("%d delays of %d are Max itself", atMax, failures*keys)
-			}
-		})
 	}
 }
 
@@ -271,46 +146,45 @@ func TestItemBackoffJitterEnds(t *testing.T) {
 	}
 }
 
-// backoffModel is the formula of BackoffConfig, taken literally.
+// backoffModel is the formula of BackoffConfig, taken literally, with the limiter's own ceilings.
+// (TestItemBackoffCeilings compares these with exact products.)
 type backoffModel struct {
 	*modelTime
-	base, longest int64
-	factor        float64
-	jitter        Jitter
-	forgetAfter   int64
-	rand          *rand.Rand
-	keys          map[int]*backoffModelKey
-	ceilings      []time.Duration
+	config  BackoffConfig // without zeros
+	rand    *rand.Rand
+	keys    map[int]*backoffModelKey
+	ceiling func(failures uint32) time.Duration
 }
 
 type backoffModelKey struct {
-	failures int
-	last     time.Duration
-	gone     *big.Int // nil: never
+	failures   int
+	last, gone time.Duration
 }
 
 func newBackoffModel(config BackoffConfig, r *rand.Rand) *backoffModel {
-	m := &backoffModel{
-		modelTime: &modelTime{}, base: int64(config.Base), longest: int64(config.Max), factor: config.Factor,
-		jitter: config.Jitter, forgetAfter: int64(config.ForgetAfter), rand: r, keys: map[int]*backoffModelKey{},
+	if config.Max <= 0 {
+		config.Max = 1000 * time.Second
 	}
-	if m.longest <= 0 {
-		m.longest = 1000e9
+	if config.Base <= 0 {
+		config.Base = 5 * ms
 	}
-	if m.base <= 0 {
-		m.base = 5e6
+	config.Base = min(config.Base, config.Max)
+	if config.ForgetAfter <= 0 {
+		config.ForgetAfter = forever
+		if config.Max <= forever/2 {
+			config.ForgetAfter = max(2*config.Max, 10*time.Minute)
+		}
 	}
-	m.base = min(m.base, m.longest)
-	if m.factor == 0 || math.IsNaN(m.factor) {
-		m.factor = 2
+	return &backoffModel{
+		modelTime: &modelTime{}, config: config, rand: r, keys: map[int]*backoffModelKey{},
+		ceiling: NewTypedItemBackoffRateLimiter[int](config).(*itemBackoffRateLimiter[int]).ceiling,
 	}
-	return m
 }
 
 func (m *backoffModel) find(key int) *backoffModelKey {
 	k := m.keys[key]
-	if k == nil || k.gone != nil && k.gone.Cmp(&m.now) <= 0 {
-		k = &backoffModelKey{last: time.Duration(m.base)}
+	if k == nil || k.gone <= m.now {
+		k = &backoffModelKey{last: m.config.Base, gone: forever}
 		m.keys[key] = k
 	}
 	return k
@@ -318,58 +192,34 @@ func (m *backoffModel) find(key int) *backoffModelKey {
 
 func (m *backoffModel) when(key int) time.Duration {
 	k := m.find(key)
-	ceiling := m.ceiling(k.failures)
-	low, high := big.NewInt(int64(ceiling)), big.NewInt(int64(ceiling))
-	switch m.jitter {
+	high := m.ceiling(uint32(k.failures))
+	low := high
+	switch m.config.Jitter {
 	case FullJitter:
-		low.SetInt64(0)
+		low = 0
 	case EqualJitter:
-		low.Add(low, big.NewInt(1)).Rsh(low, 1)
+		low = high - high/2
 	case DecorrelatedJitter:
-		low.SetInt64(m.base)
-		high.Mul(big.NewInt(3), big.NewInt(int64(k.last)))
-		if longest := big.NewInt(m.longest); high.Cmp(longest) > 0 {
-			high = longest
+		low, high = m.config.Base, m.config.Max
+		if k.last <= m.config.Max/3 {
+			high = 3 * k.last
 		}
 	}
-	if m.jitter >= FullJitter && m.jitter <= DecorrelatedJitter {
-		width := high.Sub(high, low).Uint64() + 1
-		low.Add(low, new(big.Int).SetUint64(m.rand.Uint64N(width)))
+	if m.config.Jitter >= FullJitter && m.config.Jitter <= DecorrelatedJitter {
+		low += time.Duration(m.rand.Uint64N(uint64(high-low) + 1))
 	}
-	k.last = time.Duration(low.Int64())
+	k.last = low
 	k.failures++
-	life := new(big.Int).Lsh(big.NewInt(max(m.longest, 300e9)), 1)
-	if m.forgetAfter > 0 {
-		life.SetInt64(m.forgetAfter)
+	k.gone = forever
+	if m.config.ForgetAfter < horizon-min(low, horizon) {
+		k.gone = m.now + low + m.config.ForgetAfter
 	}
-	if life.Cmp(big.NewInt(math.MaxInt64)) > 0 {
-		life.SetInt64(math.MaxInt64)
-	}
-	life.Add(life, low)
-	k.gone = nil
-	if life.Cmp(big.NewInt(1<<62)) < 0 {
-		k.gone = m.after(life)
-	}
-	return k.last
+	return low
 }
 
-// ceiling is the limiter's own. (TestItemBackoffCeilings compares it with exact products.)
-func (m *backoffModel) ceiling(n int) time.Duration {
-	if m.ceilings == nil {
-		m.ceilings = ceilings(time.Duration(m.base), time.Duration(m.longest), m.factor)
-	}
-	return m.ceilings[min(n, len(m.ceilings)-1)]
-}
-
-func (m *backoffModel) requeues(key int) int { return m.find(key).failures }
-func (m *backoffModel) forget(key int)       { delete(m.keys, key) }
-
-func (m *backoffModel) expires(key int) *big.Int {
-	if gone := m.find(key).gone; gone != nil {
-		return new(big.Int).Set(gone)
-	}
-	return nil
-}
+func (m *backoffModel) requeues(key int) int          { return m.find(key).failures }
+func (m *backoffModel) forget(key int)                { delete(m.keys, key) }
+func (m *backoffModel) expires(key int) time.Duration { return m.find(key).gone }
 
 func checkItemBackoff(t rapid.TB, config BackoffConfig, seed uint64, script []byte) {
 	t.Helper()

@@ -35,16 +35,13 @@ type HistogramMetric interface {
 	Observe(float64)
 }
 
-// MetricsProvider makes the metrics of a queue that has a name, each once. The queue
-// calls them under its lock, so they should be quick and must not call the queue. A method that
-// returns nil leaves that metric out.
+// MetricsProvider makes the metrics of a queue that has a name, each once. The queue calls them under its lock, so they
+// should be quick and must not call the queue. A method that returns nil leaves that metric out.
 //
-// A panic of a metric reaches the caller of the queue's method. The queue stays usable and loses no
-// key. Where there is no caller, when a delayed key comes due or at a tick, it ends the program, as in
-// any goroutine.
+// A panic of a metric reaches the caller of the queue's method. The queue stays usable and loses no key. Where there is
+// no caller, when a delayed key comes due or at a tick, it ends the program, as in any goroutine.
 type MetricsProvider interface {
-	// NewDepthMetric makes the number of keys that need processing: queued, or added again while a
-	// worker holds them.
+	// NewDepthMetric makes the number of keys that need processing: queued, or added again while a worker holds them.
 	NewDepthMetric(name string) GaugeMetric
 	// NewAddsMetric makes the number of adds that changed something: those of a key that needed
 	// processing already are not counted.
@@ -53,20 +50,17 @@ type MetricsProvider interface {
 	NewLatencyMetric(name string) HistogramMetric
 	// NewWorkDurationMetric makes the seconds from Get to Done.
 	NewWorkDurationMetric(name string) HistogramMetric
-	// NewUnfinishedWorkSecondsMetric makes the seconds for which keys have been held by workers that
-	// are not Done, summed over these keys. It is set every 500 ms of the queue's clock and, after
-	// shutdown, with every Done.
+	// NewUnfinishedWorkSecondsMetric makes the seconds for which keys have been held by workers that are not Done,
+	// summed over these keys. It is set every 500 ms of the queue's clock and, after shutdown, with every Done.
 	NewUnfinishedWorkSecondsMetric(name string) SettableGaugeMetric
-	// NewLongestRunningProcessorSecondsMetric makes the longest of these times: that of the key that was
-	// handed out first. (A clock that was set back may have another one be held for longer.)
+	// NewLongestRunningProcessorSecondsMetric makes that time of the key that was handed out first.
 	NewLongestRunningProcessorSecondsMetric(name string) SettableGaugeMetric
 	// NewRetriesMetric makes the number of calls of AddAfter before shutdown, AddRateLimited included.
 	NewRetriesMetric(name string) CounterMetric
 }
 
 // StatsProvider is a [MetricsProvider] that reads a queue's Stats when it needs them. With one, a queue makes no
-// metrics, does not call the provider when keys pass through it, and starts no goroutine: it counts inside itself, which
-// is several times as fast as pushing every change.
+// metrics and starts no goroutine: it counts inside itself, which is several times as fast as pushing every change.
 type StatsProvider interface {
 	MetricsProvider
 	// HistogramBounds returns the longest times that each bucket of the histograms in Stats takes, in
@@ -75,11 +69,10 @@ type StatsProvider interface {
 	HistogramBounds() []float64
 	// WatchQueue is called once for a queue that is made with that name, however many layers it has. What stats
 	// returns is the whole queue's: a key that moves between the layers may be counted twice, but is never missing.
-	// (A delaying queue that is made on top of an existing queue, by config.Queue, is watched on its own, and the
-	// numbers of both add up. Then a key may be missing from both for a moment.) The function stats may be called at
-	// any time, takes constant time and does not block. When ShuttingDown is set and Queued, Processing and Waiting
-	// are zero, nothing changes any more but UnmatchedDones. A queue that is never shut down lives as long as its
-	// stats.
+	// (A delaying queue that is made on top of an existing queue, by config.Queue, is watched on its own. The numbers of
+	// both add up, and a key may be missing from both for a moment.) The function stats may be called at any time, takes
+	// constant time and does not block. When ShuttingDown is set and Queued, Processing and Waiting are zero, nothing
+	// changes any more but UnmatchedDones. A queue that is never shut down lives as long as its stats.
 	WatchQueue(name string, stats func() Stats)
 }
 
@@ -112,17 +105,16 @@ type Stats struct {
 
 	// Queued is the number of keys that wait for a worker.
 	Queued int
-	// Blocked is how many of those cannot be handed out, because their group is at its limit or paused. Paused reports that
-	// none can be. Only queues with such features set them.
+	// Blocked is how many of those cannot be handed out, because their group is at its limit or paused. Paused reports
+	// that none can be. Only queues with such features set them.
 	Blocked int
 	Paused  bool
 	// Processing is the number of keys that workers hold.
 	Processing int
 	// Again is how many of those were added meanwhile, so that they are queued when their worker is Done.
 	Again int
-	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held
-	// at once, and is counted twice while it moves from one layer to the other. So if Queued, Processing and
-	// Waiting are all zero, the queue had no key at some moment.
+	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held at once. If Queued,
+	// Processing and Waiting are all zero, the queue had no key at some moment.
 	Waiting int
 
 	// Adds counts the adds that changed something, as the metric does.
@@ -131,13 +123,11 @@ type Stats struct {
 	Retries uint64
 	// Dropped is the number of keys that were still waiting for their time at shutdown.
 	Dropped uint64
-	// UnmatchedDones counts the calls of Done for a key that no worker held. Each of them is a bug in
-	// the caller.
+	// UnmatchedDones counts the calls of Done for a key that no worker held. Each of them is a bug in the caller.
 	UnmatchedDones uint64
 
-	// OldestQueued is how long ago the key at the head of the line was added. Like the other times, it
-	// is zero in a queue without metrics, which does not read the clock. It is also zero in a queue
-	// with a custom Queue, whose head is unknown.
+	// OldestQueued is how long ago the key at the head of the line was added. Like the other times, it is zero in a queue
+	// without metrics. It is also zero in a queue with a custom Queue, whose head is unknown.
 	OldestQueued time.Duration
 	// ShuttingDown reports whether one of the ShutDown methods was called.
 	ShuttingDown bool
@@ -154,7 +144,8 @@ type Stats struct {
 	Shared *SharedStats
 }
 
-// SharedStats are the further numbers of a queue that several processes share on a server, as those of package redisqueue.
+// SharedStats are the further numbers of a queue that several processes share on a server, as those of package
+// redisqueue.
 type SharedStats struct {
 	// Outage reports that this process's last attempt to reach the server failed.
 	Outage bool
@@ -169,8 +160,8 @@ type SharedStats struct {
 	CallDuration *Histogram
 
 	// The others are of the whole queue, as every process of it sees them: Failing is the number of keys with failures,
-	// GivenUp that of keys that are not tried any more, SetAside that of keys that a process could not decode, Repaired that
-	// of entries on the server that did not fit together.
+	// GivenUp that of keys that are not tried any more, SetAside that of keys that a process could not decode, Repaired
+	// that of entries on the server that did not fit together.
 	Failing, GivenUp, SetAside, Repaired int
 }
 
@@ -222,8 +213,7 @@ func (h *Histogram) Plus(other *Histogram) *Histogram {
 	return &Histogram{Bounds: h.Bounds, Counts: counts, Sum: h.Sum + other.Sum}
 }
 
-func newHistogram(h *observe.Histogram) *Histogram {
-	bounds, counts, sum := h.Read()
+func newHistogram(bounds []float64, counts []uint64, sum float64) *Histogram {
 	return &Histogram{Bounds: bounds, Counts: counts, Sum: sum}
 }
 
@@ -264,7 +254,6 @@ func newRetriesMetric(name string, provider MetricsProvider) CounterMetric {
 	return observe.OrNoop(provider.NewRetriesMetric(name))
 }
 
-// observeDoneLocked notes that the key at s is Done.
 func (q *Typed[T]) observeDoneLocked(s keytable.Slot, now time.Duration) {
 	if !q.mu.keys.HasMemory(s) {
 		defer q.observer.Release(s)
@@ -283,7 +272,7 @@ func (q *Typed[T]) refreshMetrics() {
 	}
 }
 
-// Stats returns the queue's numbers. It takes constant time.
+// Stats is that of [Extended].
 func (q *Typed[T]) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -308,7 +297,7 @@ func (q *Typed[T]) statsLocked() Stats {
 		st.OldestQueued = q.observer.SinceAdded(q.mu.ready.ahead(1)[0], now)
 	}
 	st.UnfinishedWork, st.LongestRunning = q.observer.Unfinished(now)
-	st.Latency = newHistogram(&q.observer.Latency)
-	st.WorkDuration = newHistogram(&q.observer.WorkDuration)
+	st.Latency = newHistogram(q.observer.Latency.Read())
+	st.WorkDuration = newHistogram(q.observer.WorkDuration.Read())
 	return st
 }

@@ -42,29 +42,6 @@ func TestOldestQueued(t *testing.T) {
 	})
 }
 
-// AddRateLimited counts as a retry, whatever the delay; that is what client-go counts.
-func TestRetriesMetricOfAddRateLimited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, c := &testkit.Recorder{}, testkit.NewFakeClock()
-		q := workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemFastSlowRateLimiter[string](0, time.Second, 1),
-			workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: r, Clock: c})
-		for range 3 {
-			q.AddRateLimited("a")
-		}
-		r.Want(t, "AddRateLimited", testkit.Values{"retries": 3, "adds": 1})
-		q.ShutDown()
-		want := []string{
-			"adds of q", "depth of q", "latency of q", "longest of q", "retries of q", "unfinished of q", "work of q",
-		}
-		made := r.Made()
-		slices.Sort(made)
-		if !slices.Equal(made, want) {
-			t.Errorf("made %q, want each once", made)
-		}
-	})
-}
-
 func TestMetricsTick(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
 		base := testkit.Goroutines()
@@ -89,40 +66,6 @@ func TestMetricsTick(t *testing.T) {
 		c.Step(time.Hour)
 		q.Done("a")
 		r.Want(t, "after shutdown", testkit.Values{"unfinished": 0, "longest": 0, "depth": 0})
-	})
-}
-
-// A sum of times may be longer than a Duration can say.
-func TestUnfinishedWorkOfManyWorkers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		// groups of workers, each a millisecond after the one before, for ten days
-		const groups, size, held = 110, 100, 10 * 24 * time.Hour
-		r, c := &testkit.Recorder{}, testkit.NewFakeClock()
-		q := endAfterFailure(t, options[int]{name: "q", provider: r, clock: c}.typed())
-		for key := range groups * size {
-			q.Add(key)
-			hold[int](t, q, key)
-			if key%size == size-1 {
-				c.Step(time.Millisecond)
-			}
-		}
-		c.Step(held - groups*time.Millisecond)
-		synctest.Wait()
-		want := held.Seconds()*groups*size - float64(size*groups*(groups-1)/2)/1000
-		r.Want(t, "tick", testkit.Values{"unfinished": want, "longest": held.Seconds()})
-		if st := q.Stats(); st.UnfinishedWork != longest || st.LongestRunning != held {
-			t.Errorf("Stats() = %+v, want the longest Duration", st)
-		}
-		for key := range groups*size - 1 {
-			q.Done(key)
-		}
-		last := held - (groups-1)*time.Millisecond
-		if st := q.Stats(); st.UnfinishedWork != last || st.LongestRunning != last {
-			t.Errorf("Stats() = %+v, want %v for the last key", st, last)
-		}
-		q.Done(groups*size - 1)
-		q.ShutDown()
-		r.Want(t, "in the end", testkit.Values{"unfinished": 0, "longest": 0})
 	})
 }
 
@@ -196,6 +139,7 @@ func TestNoMetrics(t *testing.T) {
 		provider workqueue.MetricsProvider
 	}{
 		{"no name", "", &testkit.Recorder{}},
+		{"no name, and a reader", "", &reader{}},
 		{"no provider", "q", nil},
 		{"neither", "", nil},
 	}
@@ -217,6 +161,9 @@ func TestNoMetrics(t *testing.T) {
 					wantShutDown(t, q)
 					if r, ok := tt.provider.(*testkit.Recorder); ok && len(r.Made()) > 0 {
 						t.Errorf("made %q", r.Made())
+					}
+					if r, ok := tt.provider.(*reader); ok && len(r.stats) > 0 {
+						t.Errorf("%d layers are watched", len(r.stats))
 					}
 				})
 			})

@@ -3,7 +3,6 @@ package workqueue_test
 import (
 	"fmt"
 	"math"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,31 +113,4 @@ func TestMostRequeuedLeavesOutWhatHasExpired(t *testing.T) {
 			t.Errorf("after the others have expired, listed are%s, want%s", got, want)
 		}
 	})
-}
-
-func TestMostRequeuedWhileKeysFail(t *testing.T) {
-	for name, l := range countingLimiters() {
-		t.Run(name, func(t *testing.T) {
-			var wg sync.WaitGroup
-			for w := range 3 {
-				wg.Go(func() {
-					for i := range 3000 {
-						l.When(i % 1000)
-						l.Forget((i + w*300) % 1000)
-					}
-				})
-			}
-			for range 50 {
-				seen := map[int]bool{}
-				last := 1 << 30
-				for _, k := range l.(workqueue.RequeueLister[int]).MostRequeued(100) {
-					if seen[k.Key] || k.Requeues > last || k.Requeues < 1 {
-						t.Errorf("key %d with %d requeues after %d, seen before: %t", k.Key, k.Requeues, last, seen[k.Key])
-					}
-					seen[k.Key], last = true, k.Requeues
-				}
-			}
-			wg.Wait()
-		})
-	}
 }

@@ -77,11 +77,3 @@ func TestParallelizeUntilContextIsDone(t *testing.T) {
 		})
 	}
 }
-
-func TestParallelizeUntilWithoutOptions(t *testing.T) {
-	var n atomic.Int32
-	workqueue.ParallelizeUntil(context.Background(), 2, 10, func(int) { n.Add(1) })
-	if n.Load() != 10 {
-		t.Errorf("%d pieces were done, want 10", n.Load())
-	}
-}

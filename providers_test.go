@@ -174,7 +174,7 @@ func TestLayersThatAreWatchedTogether(t *testing.T) {
 
 // lateQueue calls a function during the next ShuttingDown, after it has looked.
 type lateQueue struct {
-	plainQueue[string]
+	*plainQueue[string]
 	meanwhile func()
 }
 
@@ -191,7 +191,7 @@ func (q *lateQueue) ShuttingDown() bool {
 // queue open before.
 func TestAddAfterDuringShutDownIsNotCounted(t *testing.T) {
 	for _, d := range []time.Duration{0, time.Hour} {
-		r, below := &reader{}, &lateQueue{}
+		r, below := &reader{}, &lateQueue{plainQueue: newPlain[string]()}
 		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
 			Name: "q", MetricsProvider: r, Queue: below,
 		})
@@ -201,16 +201,6 @@ func TestAddAfterDuringShutDownIsNotCounted(t *testing.T) {
 			t.Errorf("AddAfter of %v: %+v", d, st)
 		}
 	}
-}
-
-func TestUnnamedQueueIsNotWatched(t *testing.T) {
-	everyLayer(t, func(t *testing.T, build builder[string]) {
-		r := &reader{}
-		q := build(options[string]{provider: r})
-		if q.Add("a"); len(r.stats) != 0 || q.Stats().Latency != nil {
-			t.Errorf("%d layers are watched, %+v", len(r.stats), q.Stats())
-		}
-	})
 }
 
 func TestHistogramBounds(t *testing.T) {
@@ -231,27 +221,6 @@ func TestHistogramBounds(t *testing.T) {
 		}
 	}()
 	build([]float64{2, 1})
-}
-
-// Keys that cannot be used must not leave the queue locked.
-func TestStatsProviderAndBadKeys(t *testing.T) {
-	q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[any]{Name: "q", MetricsProvider: &reader{}})
-	for _, f := range []func(any){q.Add, q.Done} {
-		for range 2 {
-			func() {
-				defer func() {
-					if recover() == nil {
-						t.Error("no panic")
-					}
-				}()
-				f([]int{1})
-			}()
-		}
-		if !workqueue.FreeLock[any](q) {
-			t.Error("the lock is held")
-		}
-		q.Add("a")
-	}
 }
 
 // inspecting is a StatsProvider that notes the queues whose keys it gets to see.

@@ -12,8 +12,6 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Interface is a [TypedInterface] of keys of any type.
-//
 // Deprecated: Use TypedInterface.
 type Interface TypedInterface[any]
 
@@ -31,19 +29,18 @@ type TypedInterface[T comparable] interface {
 	// shutdown it hands out what is still queued, and then returns shutdown = true without blocking.
 	Get() (item T, shutdown bool)
 	// Done says that the caller has finished with an item from Get. If the item was added in the
-	// meantime, it is queued again.
+	// meantime, it goes to the end of the line.
 	Done(item T)
-	// ShutDown makes the queue ignore later adds. It ends a ShutDownWithDrain that is waiting.
+	// ShutDown makes the queue ignore later adds. What is queued is still handed out. It ends a ShutDownWithDrain that
+	// is waiting.
 	ShutDown()
-	// ShutDownWithDrain is ShutDown that waits until every queued key has been handed out and every
-	// key that was handed out is Done.
+	// ShutDownWithDrain is ShutDown that waits until every queued key has been handed out and every key that was handed
+	// out is Done, which includes the keys that were added while workers held them.
 	ShutDownWithDrain()
 	// ShuttingDown reports whether one of the ShutDown methods has been called.
 	ShuttingDown() bool
 }
 
-// QueueConfig is a [TypedQueueConfig] of keys of any type.
-//
 // Deprecated: Use TypedQueueConfig.
 type QueueConfig = TypedQueueConfig[any]
 
@@ -65,8 +62,6 @@ type TypedQueueConfig[T comparable] struct {
 	Queue Queue[T]
 }
 
-// New returns a FIFO queue.
-//
 // Deprecated: Use NewTyped.
 func New() *Type { return NewTyped[any]() }
 
@@ -76,26 +71,22 @@ func NewTyped[T comparable]() *Typed[T] {
 	return NewTypedWithConfig(TypedQueueConfig[T]{})
 }
 
-// NewWithConfig returns a queue configured by config.
-//
 // Deprecated: Use NewTypedWithConfig.
 func NewWithConfig(config QueueConfig) *Type { return NewTypedWithConfig(config) }
 
-// NewTypedWithConfig returns a queue configured by config. Only a queue with a name and a provider of
-// metrics starts a goroutine, which refreshes two of its metrics every 500 ms until shutdown.
+// NewTypedWithConfig returns a queue configured by config. Only one with a name and a provider of metrics starts a
+// goroutine, which refreshes two of its metrics every 500 ms until shutdown.
 func NewTypedWithConfig[T comparable](config TypedQueueConfig[T]) *Typed[T] {
 	return newQueueWithConfig(config, unfinishedWorkUpdatePeriod)
 }
 
-// NewNamed returns a FIFO queue with metrics of that name.
-//
-// Deprecated: Use NewTypedWithConfig.
+// Deprecated: Use NewTypedWithConfig, with a Name.
 func NewNamed(name string) *Type { return NewWithConfig(QueueConfig{Name: name}) }
 
 // unfinishedWorkUpdatePeriod is how often the metrics that depend on the time are pushed.
 const unfinishedWorkUpdatePeriod = 500 * time.Millisecond
 
-// newQueueWithConfig is the constructor that client-go's tests call, with an update period of their own.
+// newQueueWithConfig is what client-go's tests call.
 func newQueueWithConfig[T comparable](config TypedQueueConfig[T], updatePeriod time.Duration) *Typed[T] {
 	provider := providerFor(config.Name, config.MetricsProvider)
 	q := newQueue(config, provider, updatePeriod)
@@ -104,8 +95,8 @@ func newQueueWithConfig[T comparable](config TypedQueueConfig[T], updatePeriod t
 	return q
 }
 
-// newQueue builds a queue whose Stats no provider watches yet. It does not look for the global provider: the layers of
-// a queue must have the same one, and SetProvider may be called while they are built.
+// newQueue builds a queue whose Stats no provider watches yet. The layers of a queue must have the same provider, and
+// SetProvider may be called while they are built, so it does not look for the global one.
 func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider, updatePeriod time.Duration) *Typed[T] {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
@@ -120,23 +111,18 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 	return q
 }
 
-// Type is a [Typed] of keys of any type.
-//
 // Deprecated: Use Typed.
 type Type = Typed[any]
 
-// Typed is a queue as the package comment describes it. It is made by [NewTyped] or
-// [NewTypedWithConfig]; its zero value is not usable.
-//
-// Add, Get and Done take constant time. Once the queue has held as many keys before, they allocate nothing. A key
-// that cannot be hashed, or is not equal to itself (NaN), makes the method that it is passed to panic, and leaves
-// the queue as it was.
+// Typed is a queue as the package comment describes it. It is made by [NewTyped] or [NewTypedWithConfig]; its zero
+// value is not usable. Add, Get and Done take constant time, and no allocation once the queue has held as many keys
+// before.
 type Typed[T comparable] struct {
 	name   string
 	clock  clock.WithTicker
 	ticker observe.Ticker
-	// custom and observer are used under the lock. They call the methods of a user's Queue, of push metrics and of
-	// their clock, and no other foreign code runs under it.
+	// custom and observer are used under the lock. No foreign code runs under it but that of a user's Queue, of push
+	// metrics and of their clock.
 	custom   Queue[T]          // nil without
 	observer *observe.Observer // nil without metrics
 
@@ -150,7 +136,7 @@ type Typed[T comparable] struct {
 		// keys has a slot for every key that is dirty or processing, and for no other.
 		keys keytable.Table[T, sets]
 		// ready has the keys that are dirty and not processing, in the order in which they became so. With a custom
-		// Queue, custom has them, and ready only those that Get has put back because of a panic.
+		// Queue, that has them, and ready only those that Get has put back because of a panic.
 		ready ring[keytable.Slot]
 		// notes are about the keys that are marked as noted. See causes.go.
 		notes notes.Notes[Causes]
@@ -194,9 +180,7 @@ func (q *Typed[T]) notifyAndUnlock() {
 	}
 }
 
-// Add says that item needs processing. If it is queued already, or held by a worker and added since,
-// Add does nothing; if a worker holds it, it is queued when that worker is Done. After shutdown Add
-// does nothing.
+// Add is that of [TypedInterface].
 func (q *Typed[T]) Add(item T) {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
@@ -257,7 +241,7 @@ func (q *Typed[T]) markDirtyLocked(s keytable.Slot, k *entry[T]) {
 	}
 }
 
-// pushLocked puts the key at s at the end of the line.
+// pushLocked puts the key at s into line.
 func (q *Typed[T]) pushLocked(s keytable.Slot, k *entry[T]) {
 	if q.custom == nil {
 		q.mu.ready.push(s)
@@ -266,7 +250,7 @@ func (q *Typed[T]) pushLocked(s keytable.Slot, k *entry[T]) {
 	}
 }
 
-// Len returns the number of queued keys. Keys that workers hold are not counted.
+// Len is that of [TypedInterface].
 func (q *Typed[T]) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -280,16 +264,14 @@ func (q *Typed[T]) lenLocked() int {
 	return q.mu.ready.n
 }
 
-// Get blocks until a key is queued, and hands it to the caller, who must call Done with it. After
-// shutdown it hands out the keys that are still queued, and then returns shutdown = true without
-// blocking, also while other workers hold keys that will be queued again.
+// Get is that of [TypedInterface]. After shutdown, when nothing is queued, it does not block, also while other workers
+// hold keys that will be queued again.
 func (q *Typed[T]) Get() (item T, shutdown bool) {
 	item, err := q.getUntil(nil)
 	return item, err != nil
 }
 
-// GetContext is Get that gives up when ctx is done, also if keys are queued: then it takes none and
-// returns ctx.Err(). After shutdown, when nothing is queued, it returns [ErrShutDown].
+// GetContext is that of [Extended].
 func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
 	// Methods of ctx are foreign code, which must not run under the lock.
 	if err := ctx.Err(); err != nil {
@@ -364,9 +346,7 @@ func (q *Typed[T]) preloadLocked() {
 	}
 }
 
-// Done says that the caller has finished with an item that it got from Get. If the item was added in
-// the meantime, it goes to the end of the line. Done of a key that no worker holds changes nothing
-// but [Stats].UnmatchedDones.
+// Done is that of [TypedInterface]. Done of a key that no worker holds changes nothing but [Stats].UnmatchedDones.
 func (q *Typed[T]) Done(item T) {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
@@ -403,10 +383,8 @@ func (q *Typed[T]) Done(item T) {
 	}
 }
 
-// ShutDown makes the queue ignore what is added from now on, and wakes every getter. Keys that are
-// queued are still handed out, and then Get returns shutdown = true. Drains that wait return at once.
-// ShutDown may be called any number of times, also while or after the queue is drained. It waits for
-// the goroutine that refreshes metrics, if there is one, and for nothing else.
+// ShutDown is that of [TypedInterface]. It may be called any number of times, also while or after the queue is drained.
+// It waits for the goroutine that refreshes metrics, if there is one, and for nothing else.
 func (q *Typed[T]) ShutDown() {
 	defer q.ticker.Wait()
 	q.mu.Lock()
@@ -415,25 +393,20 @@ func (q *Typed[T]) ShutDown() {
 	q.beginShutDownLocked()
 }
 
-// ShutDownWithDrain is ShutDown that waits until nothing is queued and nothing is being processed,
-// which includes the keys that were added while workers held them. It waits forever if no worker
-// takes the queued keys, or one of them never calls Done, unless ShutDown is called meanwhile. Every caller
-// that waits returns. Use ShutDownContext to wait no longer than a limit.
+// ShutDownWithDrain is that of [TypedInterface]. It waits forever if no worker takes the queued keys, or one of them
+// never calls Done, unless ShutDown is called meanwhile. Use ShutDownContext to wait no longer than a limit.
 func (q *Typed[T]) ShutDownWithDrain() {
 	// The caller asked for no error: a ShutDown that ends the wait is as good as an empty queue.
 	_ = q.ShutDownContext(context.Background())
 }
 
-// ShutDownContext is ShutDownWithDrain that waits no longer than until ctx is done. It returns nil
-// when nothing is queued and nothing is being processed, ctx.Err() if ctx was done first, and
-// ErrShutDown if a call of ShutDown ended the wait. In every case the queue is shutting down
-// afterwards, hands out what is still queued, and ShutDownContext may be called again to wait on.
+// ShutDownContext is that of [Extended].
 func (q *Typed[T]) ShutDownContext(ctx context.Context) error {
 	defer q.ticker.Wait()
 	return q.beginDrain().Wait(ctx)
 }
 
-// ShuttingDown reports whether one of the ShutDown methods has been called.
+// ShuttingDown is that of [TypedInterface].
 func (q *Typed[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
 // beginDrain shuts the queue down and returns what to wait for. If the queue is empty, unlock ends the drain at once.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -12,31 +13,64 @@ import (
 	"github.com/keyedqueue/workqueue/workqueuetest"
 )
 
-// The constructors without Typed in their names, and those without config, build the same queues.
-func TestQueueConstructors(t *testing.T) {
-	for name, q := range map[string]workqueue.TypedInterface[any]{
-		"New":                workqueue.New(),
-		"NewNamed":           workqueue.NewNamed("name"),
-		"NewWithConfig":      workqueue.NewWithConfig(workqueue.QueueConfig{}),
-		"NewTyped":           workqueue.NewTyped[any](),
-		"NewTypedWithConfig": workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[any]{}),
-	} {
-		t.Run(name, func(t *testing.T) {
-			defer q.ShutDown()
-			q.Add(1)
-			q.Add("a")
-			q.Add(1)
-			q.Add(struct{ int }{1})
-			process[any](t, q, 1, "a", struct{ int }{1})
-			wantName := ""
-			if name == "NewNamed" {
-				wantName = "name"
+// The constructors, those without Typed in their names included, build what their names say, with what they are given.
+func TestConstructors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := testkit.NewFakeClock()
+		limiter := workqueue.NewItemFastSlowRateLimiter(time.Second, time.Second, 0)
+		config := workqueue.DelayingQueueConfig{Name: "name", Clock: fake}
+		limited := workqueue.RateLimitingQueueConfig{Name: "name", Clock: fake}
+		for name, tt := range map[string]struct {
+			queue           workqueue.TypedInterface[any]
+			isNamed, onFake bool
+		}{
+			"New":                             {workqueue.New(), false, false},
+			"NewNamed":                        {workqueue.NewNamed("name"), true, false},
+			"NewWithConfig":                   {workqueue.NewWithConfig(workqueue.QueueConfig{}), false, false},
+			"NewTyped":                        {workqueue.NewTyped[any](), false, false},
+			"NewTypedWithConfig":              {workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[any]{}), false, false},
+			"NewDelayingQueue":                {workqueue.NewDelayingQueue(), false, false},
+			"NewTypedDelayingQueue":           {workqueue.NewTypedDelayingQueue[any](), false, false},
+			"TypedNewDelayingQueue":           {workqueue.TypedNewDelayingQueue[any](), false, false},
+			"NewDelayingQueueWithConfig":      {workqueue.NewDelayingQueueWithConfig(config), true, true},
+			"NewTypedDelayingQueueWithConfig": {workqueue.NewTypedDelayingQueueWithConfig(config), true, true},
+			"NewNamedDelayingQueue":           {workqueue.NewNamedDelayingQueue("name"), true, false},
+			"NewDelayingQueueWithCustomQueue": {workqueue.NewDelayingQueueWithCustomQueue(workqueue.New(), "name"), true, false},
+			"nil custom queue":                {workqueue.NewDelayingQueueWithCustomQueue(nil, "name"), true, false},
+			"NewDelayingQueueWithCustomClock": {workqueue.NewDelayingQueueWithCustomClock(fake, "name"), true, true},
+			"NewRateLimitingQueue":            {workqueue.NewRateLimitingQueue(limiter), false, false},
+			"NewTypedRateLimitingQueue":       {workqueue.NewTypedRateLimitingQueue[any](limiter), false, false},
+			"NewRateLimitingQueueWithConfig":  {workqueue.NewRateLimitingQueueWithConfig(limiter, limited), true, true},
+			"NewTypedRateLimitingQueueWithConfig": {
+				workqueue.NewTypedRateLimitingQueueWithConfig[any](limiter, limited), true, true},
+			"NewNamedRateLimitingQueue": {workqueue.NewNamedRateLimitingQueue(limiter, "name"), true, false},
+			"NewRateLimitingQueueWithDelayingInterface": {
+				workqueue.NewRateLimitingQueueWithDelayingInterface(workqueue.NewDelayingQueueWithConfig(config), limiter), true, true},
+			"nil delaying queue": {workqueue.NewRateLimitingQueueWithDelayingInterface(nil, limiter), false, false},
+		} {
+			if got := tt.queue.(workqueue.Extended[any]).Stats().Name == "name"; got != tt.isNamed {
+				t.Errorf("%s: is named: %v, want %v", name, got, tt.isNamed)
 			}
-			if got := q.(workqueue.Extended[any]).Stats().Name; got != wantName {
-				t.Errorf("Stats().Name = %q, want %q", got, wantName)
+			tt.queue.Add(1)
+			want := []any{1}
+			if q, ok := tt.queue.(workqueue.TypedRateLimitingInterface[any]); ok {
+				q.AddRateLimited("a")
+				want = append(want, "a")
+			} else if q, ok := tt.queue.(workqueue.TypedDelayingInterface[any]); ok {
+				q.AddAfter("a", time.Second)
+				want = append(want, "a")
 			}
-		})
-	}
+			synctest.Wait()
+			if tt.onFake {
+				fake.Step(time.Second)
+			} else {
+				time.Sleep(time.Second)
+			}
+			synctest.Wait()
+			process(t, tt.queue, want...)
+			tt.queue.ShutDown()
+		}
+	})
 }
 
 // With key types that are no interfaces, the only bad keys are NaN. (The conformance suite has the others.)
@@ -113,15 +147,12 @@ func TestConformanceOverForeignQueue(t *testing.T) {
 		New: func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
 			return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter, workqueue.TypedRateLimitingQueueConfig[string]{
 				DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
-					Clock: c.Clock, Queue: &plainQueue[string]{},
+					Clock: c.Clock, Queue: newPlain[string](),
 				}),
 			})
 		},
 		NoMetrics:    true,
 		PartialStats: true,
-		Known: map[string]string{
-			"MemoryIsGivenBack": "the queue below keeps its maps",
-		},
 		Skip: map[string]string{
 			"ShutDownContextGivesUp":        "a drain of an empty queue whose context is done already may give up before it has looked",
 			"Linearizable":                  "a key that was fetched for a getter that gave up has left the queue below, and no worker holds it",

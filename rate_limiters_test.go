@@ -31,43 +31,53 @@ func wantDelays[T comparable](t *testing.T, limiter workqueue.TypedRateLimiter[T
 	}
 }
 
-func TestItemExponentialFailureRateLimiter(t *testing.T) {
-	const ms, s = time.Millisecond, time.Second
-	tests := []struct {
-		name      string
-		base, max time.Duration
-		want      []time.Duration
+func TestLimitersThatCount(t *testing.T) {
+	type limiter = workqueue.TypedRateLimiter[any]
+	const ms, s, m = time.Millisecond, time.Second, time.Minute
+	exponential, fastSlow := workqueue.NewItemExponentialFailureRateLimiter, workqueue.NewItemFastSlowRateLimiter
+	for name, tt := range map[string]struct {
+		limiter limiter
+		want    []time.Duration
 	}{
-		{"doubles", ms, s, []time.Duration{1 * ms, 2 * ms, 4 * ms, 8 * ms, 16 * ms, 32 * ms, 64 * ms, 128 * ms, 256 * ms, 512 * ms, s, s}},
-		{"max is no power", 3, 10, []time.Duration{3, 6, 10, 10}},
-		{"base is max", s, s, []time.Duration{s, s}},
-		{"base above max", s, ms, []time.Duration{ms, ms}},
-		{"no base", 0, s, []time.Duration{0, 0, 0}},
-		{"no max", s, 0, []time.Duration{0, 0}},
-		{"negative base", -s, s, []time.Duration{0, 0}},
-		{"negative max", s, -s, []time.Duration{0, 0}},
-		{"both negative", lowest, lowest, []time.Duration{0, 0}},
-		{"largest", longest, longest, []time.Duration{longest, longest, longest}},
-		{"overflow", longest/2 + 1, longest, []time.Duration{longest/2 + 1, longest, longest}},
-		{"just no overflow", longest / 2, longest, []time.Duration{longest / 2, longest - 1, longest, longest}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](tt.base, tt.max)
-			wantDelays(t, limiter, "a", tt.want...)
-			wantDelays(t, limiter, "b", tt.want[0]) // keys do not know of each other
-			if n := limiter.NumRequeues("a"); n != len(tt.want) {
-				t.Errorf("NumRequeues() = %d, want %d", n, len(tt.want))
+		"doubles":           {exponential(ms, s), []time.Duration{1 * ms, 2 * ms, 4 * ms, 8 * ms, 16 * ms, 32 * ms, 64 * ms, 128 * ms, 256 * ms, 512 * ms, s, s}},
+		"max is no power":   {exponential(3, 10), []time.Duration{3, 6, 10, 10}},
+		"base is max":       {exponential(s, s), []time.Duration{s, s}},
+		"base above max":    {exponential(s, ms), []time.Duration{ms, ms}},
+		"no base":           {exponential(0, s), []time.Duration{0, 0, 0}},
+		"no max":            {exponential(s, 0), []time.Duration{0, 0}},
+		"negative base":     {exponential(-s, s), []time.Duration{0, 0}},
+		"negative max":      {exponential(s, -s), []time.Duration{0, 0}},
+		"both negative":     {exponential(lowest, lowest), []time.Duration{0, 0}},
+		"largest":           {exponential(longest, longest), []time.Duration{longest, longest, longest}},
+		"overflow":          {exponential(longest/2+1, longest), []time.Duration{longest/2 + 1, longest, longest}},
+		"just no overflow":  {exponential(longest/2, longest), []time.Duration{longest / 2, longest - 1, longest, longest}},
+		"fast, then slow":   {fastSlow(s, m, 3), []time.Duration{s, s, s, m, m}},
+		"never fast":        {fastSlow(s, m, 0), []time.Duration{m, m}},
+		"negative attempts": {fastSlow(s, m, math.MinInt), []time.Duration{m, m}},
+		"always fast":       {fastSlow(s, m, math.MaxInt), []time.Duration{s, s}},
+		"negative delays":   {fastSlow(-s, -m, 1), []time.Duration{0, 0}},
+		"largest and least": {fastSlow(longest, lowest, 1), []time.Duration{longest, 0}},
+		"several":           {workqueue.NewMaxOfRateLimiter(exponential(1, 4), fastSlow(3, 2, 1)), []time.Duration{3, 2, 4, 4}},
+		"cut":               {workqueue.NewWithMaxWaitRateLimiter(exponential(1, 4), 3), []time.Duration{1, 2, 3, 3}},
+		"zero exponential":  {&workqueue.ItemExponentialFailureRateLimiter{}, make([]time.Duration, 100)},
+		"zero fast, slow":   {&workqueue.ItemFastSlowRateLimiter{}, make([]time.Duration, 100)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantRequeues := func(key string, want int) {
+				t.Helper()
+				if n := tt.limiter.NumRequeues(key); n != want {
+					t.Errorf("NumRequeues(%s) = %d, want %d", key, n, want)
+				}
 			}
-			limiter.Forget("a")
-			limiter.Forget("never seen")
-			if n := limiter.NumRequeues("a"); n != 0 {
-				t.Errorf("NumRequeues() = %d after Forget", n)
+			wantDelays[any](t, tt.limiter, "b", tt.want[0])
+			for range 2 {
+				wantRequeues("a", 0)
+				wantDelays[any](t, tt.limiter, "a", tt.want...) // keys do not know of each other
+				wantRequeues("a", len(tt.want))
+				tt.limiter.Forget("a")
+				tt.limiter.Forget("never seen")
 			}
-			wantDelays(t, limiter, "a", tt.want...)
-			if n := limiter.NumRequeues("b"); n != 1 {
-				t.Errorf("NumRequeues() = %d of a key that was not forgotten", n)
-			}
+			wantRequeues("b", 1)
 		})
 	}
 }
@@ -171,41 +181,6 @@ func TestRateLimitersAfterManyFailures(t *testing.T) {
 	}
 }
 
-func TestItemFastSlowRateLimiter(t *testing.T) {
-	const fast, slow = time.Second, time.Minute
-	tests := []struct {
-		name       string
-		fast, slow time.Duration
-		attempts   int
-		want       []time.Duration
-	}{
-		{"usual", fast, slow, 3, []time.Duration{fast, fast, fast, slow, slow}},
-		{"never fast", fast, slow, 0, []time.Duration{slow, slow}},
-		{"negative attempts", fast, slow, math.MinInt, []time.Duration{slow, slow}},
-		{"always fast", fast, slow, math.MaxInt, []time.Duration{fast, fast}},
-		{"negative delays", -fast, -slow, 1, []time.Duration{0, 0}},
-		{"largest", longest, lowest, 1, []time.Duration{longest, 0}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			limiter := workqueue.NewTypedItemFastSlowRateLimiter[string](tt.fast, tt.slow, tt.attempts)
-			for range 2 {
-				wantDelays(t, limiter, "a", tt.want...)
-				if n := limiter.NumRequeues("a"); n != len(tt.want) {
-					t.Errorf("NumRequeues() = %d, want %d", n, len(tt.want))
-				}
-				if n := limiter.NumRequeues("b"); n != 0 {
-					t.Errorf("NumRequeues() = %d of a key that has not failed", n)
-				}
-				limiter.Forget("a")
-				if n := limiter.NumRequeues("a"); n != 0 {
-					t.Errorf("NumRequeues() = %d after Forget", n)
-				}
-			}
-		})
-	}
-}
-
 func TestMaxOfRateLimiter(t *testing.T) {
 	counting := workqueue.NewTypedItemExponentialFailureRateLimiter[string](1, 100)
 	limiter := workqueue.NewTypedMaxOfRateLimiter(
@@ -221,7 +196,7 @@ func TestMaxOfRateLimiter(t *testing.T) {
 	if limiter.NumRequeues("a") != 0 || counting.NumRequeues("a") != 0 {
 		t.Error("Forget does not reach all limiters")
 	}
-	empty := workqueue.NewTypedMaxOfRateLimiter[string]()
+	empty := &workqueue.TypedMaxOfRateLimiter[string]{}
 	wantDelays(t, empty, "a", 0, 0)
 	empty.Forget("a")
 	// A delay below zero is none.
@@ -307,33 +282,7 @@ func TestDefaultRateLimiters(t *testing.T) {
 	})
 }
 
-func TestUntypedRateLimiters(t *testing.T) {
-	exponential := workqueue.NewItemExponentialFailureRateLimiter(1, 4)
-	wantDelays[any](t, exponential, 1, 1, 2, 4, 4)
-	wantDelays[any](t, exponential, "1", 1)
-	wantDelays[any](t, workqueue.NewItemFastSlowRateLimiter(1, 2, 1), 1, 1, 2)
-	wantDelays[any](t, workqueue.NewMaxOfRateLimiter(exponential), "1", 2)
-	wantDelays[any](t, workqueue.NewWithMaxWaitRateLimiter(exponential, 3), 1, 3)
-}
-
-func TestZeroRateLimiters(t *testing.T) {
-	for _, limiter := range []workqueue.TypedRateLimiter[string]{
-		&workqueue.TypedItemExponentialFailureRateLimiter[string]{},
-		&workqueue.TypedItemFastSlowRateLimiter[string]{},
-		&workqueue.TypedMaxOfRateLimiter[string]{},
-	} {
-		t.Run(fmt.Sprintf("%T", limiter), func(t *testing.T) {
-			limiter.Forget("a")
-			wantDelays(t, limiter, "a", make([]time.Duration, 100)...)
-			limiter.Forget("a")
-			if n := limiter.NumRequeues("a"); n != 0 {
-				t.Errorf("NumRequeues() = %d", n)
-			}
-		})
-	}
-}
-
-// Failures are counted exactly, however many goroutines count them. (Buckets count none.)
+// Failures are counted exactly, and listed once and in order, however many goroutines count them. (Buckets count none.)
 func TestRateLimitersAreConcurrent(t *testing.T) {
 	for _, limiter := range []workqueue.TypedRateLimiter[int]{
 		workqueue.NewTypedItemExponentialFailureRateLimiter[int](1, 1000),
@@ -360,8 +309,21 @@ func TestRateLimitersAreConcurrent(t *testing.T) {
 				}
 			})
 		}
+		list, counts := limiter.(workqueue.RequeueLister[int])
+		for range 20 {
+			if !counts {
+				break
+			}
+			seen, last := map[int]bool{}, math.MaxInt
+			for _, k := range list.MostRequeued(100) {
+				if seen[k.Key] || k.Requeues > last || k.Requeues < 1 {
+					t.Errorf("%T: key %d with %d requeues after %d, seen before: %t", limiter, k.Key, k.Requeues, last, seen[k.Key])
+				}
+				seen[k.Key], last = true, k.Requeues
+			}
+		}
 		all.Wait()
-		if _, counts := limiter.(workqueue.RequeueLister[int]); !counts {
+		if !counts {
 			continue
 		}
 		for key := range keys {

@@ -6,14 +6,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// RateLimitingInterface is a [TypedRateLimitingInterface] of keys of any type.
-//
 // Deprecated: Use TypedRateLimitingInterface.
 type RateLimitingInterface TypedRateLimitingInterface[any]
 
-// TypedRateLimitingInterface is a queue to which a key can be added when a [TypedRateLimiter] allows
-// it. A worker that fails calls AddRateLimited, one that succeeds or gives up calls Forget, and both
-// call Done.
+// TypedRateLimitingInterface is a queue to which a key can be added when a [TypedRateLimiter] allows it. A worker
+// that fails calls AddRateLimited, one that succeeds or gives up calls Forget, and both call Done.
 type TypedRateLimitingInterface[T comparable] interface {
 	TypedDelayingInterface[T]
 
@@ -29,54 +26,39 @@ type TypedRateLimitingInterface[T comparable] interface {
 	NumRequeues(item T) int
 }
 
-// RateLimitingQueueConfig is a [TypedRateLimitingQueueConfig] of keys of any type.
-//
 // Deprecated: Use TypedRateLimitingQueueConfig.
 type RateLimitingQueueConfig = TypedRateLimitingQueueConfig[any]
 
 // TypedRateLimitingQueueConfig configures [NewTypedRateLimitingQueueWithConfig].
 type TypedRateLimitingQueueConfig[T comparable] struct {
-	// Name is the queue's name in its metrics. A queue without a name has no metrics.
-	Name string
-
-	// MetricsProvider makes the queue's metrics. Nil means the one of SetProvider.
+	// Name, MetricsProvider and Clock are those of [TypedQueueConfig]. The limiter has a clock of its own.
+	Name            string
 	MetricsProvider MetricsProvider
+	Clock           clock.WithTicker
 
-	// Clock is where all times come from, except those of the limiter. Nil means the real clock.
-	Clock clock.WithTicker
-
-	// DelayingQueue is where keys go with the limiter's delay. Nil means one from
-	// NewTypedDelayingQueueWithConfig with the fields above, which have no effect on a DelayingQueue that is
-	// given here.
+	// DelayingQueue is where keys go with the limiter's delay. Nil means one from NewTypedDelayingQueueWithConfig
+	// with the fields above, which have no effect on a DelayingQueue that is given here.
 	DelayingQueue TypedDelayingInterface[T]
 }
 
-// NewRateLimitingQueue returns a rate-limiting queue without metrics.
-//
 // Deprecated: Use NewTypedRateLimitingQueue.
 func NewRateLimitingQueue(rateLimiter RateLimiter) RateLimitingInterface {
 	return NewRateLimitingQueueWithConfig(rateLimiter, RateLimitingQueueConfig{})
 }
 
 // NewTypedRateLimitingQueue returns a rate-limiting queue without metrics. A nil rateLimiter means
-// [DefaultTypedControllerRateLimiter].
-//
-// Most limiters of this package remember a failed key until it is forgotten, so call Forget for every
-// key that has succeeded or is given up. (That of [NewTypedItemBackoffRateLimiter] forgets by itself.)
+// [DefaultTypedControllerRateLimiter]. See [NewTypedRateLimitingQueueWithConfig].
 func NewTypedRateLimitingQueue[T comparable](rateLimiter TypedRateLimiter[T]) TypedRateLimitingInterface[T] {
 	return NewTypedRateLimitingQueueWithConfig(rateLimiter, TypedRateLimitingQueueConfig[T]{})
 }
 
-// NewRateLimitingQueueWithConfig returns a rate-limiting queue configured by config.
-//
 // Deprecated: Use NewTypedRateLimitingQueueWithConfig.
 func NewRateLimitingQueueWithConfig(rateLimiter RateLimiter, config RateLimitingQueueConfig) RateLimitingInterface {
 	return NewTypedRateLimitingQueueWithConfig(rateLimiter, config)
 }
 
-// NewTypedRateLimitingQueueWithConfig returns a rate-limiting queue configured by config. A nil
-// rateLimiter means [DefaultTypedControllerRateLimiter]. The result is also an [Extended],
-// whatever config.DelayingQueue is.
+// NewTypedRateLimitingQueueWithConfig returns a rate-limiting queue configured by config. A nil rateLimiter means
+// [DefaultTypedControllerRateLimiter]. The result is also an [Extended], whatever config.DelayingQueue is.
 //
 // Most limiters of this package remember a failed key until it is forgotten, so call Forget for every
 // key that has succeeded or is given up. (That of [NewTypedItemBackoffRateLimiter] forgets by itself.)
@@ -89,50 +71,39 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 		config.DelayingQueue = newDelayingQueue(TypedDelayingQueueConfig[T]{Name: config.Name, Clock: config.Clock}, provider)
 	}
 	q := &rateLimitingType[T]{
-		Extended:    Extend(TypedInterface[T](config.DelayingQueue)),
+		lowerLayer:  lowerLayer[T]{Extend(TypedInterface[T](config.DelayingQueue))},
 		delaying:    config.DelayingQueue,
 		rateLimiter: rateLimiter,
 	}
-	q.notesBelow.below = q.Extended
 	registerInspector[T](q, config.Name, provider, below)
 	return q
 }
 
-// NewNamedRateLimitingQueue returns a rate-limiting queue with metrics of that name.
-//
-// Deprecated: Use NewTypedRateLimitingQueueWithConfig.
+// Deprecated: Use NewTypedRateLimitingQueueWithConfig, with a Name.
 func NewNamedRateLimitingQueue(rateLimiter RateLimiter, name string) RateLimitingInterface {
 	return NewRateLimitingQueueWithConfig(rateLimiter, RateLimitingQueueConfig{Name: name})
 }
 
-// NewRateLimitingQueueWithDelayingInterface returns a rate-limiting queue on top of di.
-//
-// Deprecated: Use NewTypedRateLimitingQueueWithConfig.
+// Deprecated: Use NewTypedRateLimitingQueueWithConfig, with a DelayingQueue.
 func NewRateLimitingQueueWithDelayingInterface(di DelayingInterface, rateLimiter RateLimiter) RateLimitingInterface {
 	return NewRateLimitingQueueWithConfig(rateLimiter, RateLimitingQueueConfig{DelayingQueue: di})
 }
 
 // rateLimitingType puts AddRateLimited on top of a delaying queue.
 type rateLimitingType[T comparable] struct {
-	// Extended is the delaying queue without its AddAfter.
-	Extended[T]
-	notesBelow[T]
-	delaying    TypedDelayingInterface[T]
-	rateLimiter TypedRateLimiter[T]
+	lowerLayer[T] // the delaying queue without its AddAfter
+	delaying      TypedDelayingInterface[T]
+	rateLimiter   TypedRateLimiter[T]
 }
 
-// AddAfter adds item to the delaying queue with that delay. The limiter is not asked.
 func (q *rateLimitingType[T]) AddAfter(item T, duration time.Duration) {
 	q.delaying.AddAfter(item, duration)
 }
 
-// AddRateLimited asks the limiter how long item must wait, and adds it after that time.
 func (q *rateLimitingType[T]) AddRateLimited(item T) {
 	q.delaying.AddAfter(item, q.rateLimiter.When(item))
 }
 
-// Forget makes the limiter forget item.
 func (q *rateLimitingType[T]) Forget(item T) { q.rateLimiter.Forget(item) }
 
-// NumRequeues returns the number of failures of item that the limiter remembers.
 func (q *rateLimitingType[T]) NumRequeues(item T) int { return q.rateLimiter.NumRequeues(item) }

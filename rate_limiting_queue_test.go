@@ -5,7 +5,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
@@ -33,27 +32,6 @@ func (s *script) NumRequeues(item string) int {
 	return 42
 }
 
-func everyRateLimiting(t *testing.T, limiter func() workqueue.TypedRateLimiter[string],
-	f func(t *testing.T, q workqueue.TypedRateLimitingInterface[string])) {
-	t.Helper()
-	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
-		l := limiter()
-		if q, ok := build(options[string]{limiter: l}).(workqueue.TypedRateLimitingInterface[string]); ok {
-			f(t, q)
-			q.ShutDown()
-		}
-	})
-	t.Run("foreign", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter(),
-				workqueue.TypedRateLimitingQueueConfig[string]{DelayingQueue: &plainDelayingQueue[string]{}})
-			f(t, endAfterFailure(t, q))
-			q.ShutDown()
-			time.Sleep(time.Hour)
-		})
-	})
-}
-
 // A limiter that hangs blocks only its caller: no lock is held while it is asked.
 func TestLimiterHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -78,66 +56,25 @@ func TestLimiterHangs(t *testing.T) {
 
 // The whole life of a key that fails, with the limiter that a nil one stands for.
 func TestNilLimiterIsTheDefault(t *testing.T) {
-	everyRateLimiting(t, func() workqueue.TypedRateLimiter[string] { return nil },
-		func(t *testing.T, q workqueue.TypedRateLimitingInterface[string]) {
-			delay := 5 * time.Millisecond
-			for failures := range 10 {
-				if n := q.NumRequeues("a"); n != failures {
-					t.Fatalf("NumRequeues() = %d, want %d", n, failures)
-				}
-				q.AddRateLimited("a")
-				time.Sleep(delay - 1)
-				synctest.Wait()
-				wantLen[string](t, q, 0)
-				time.Sleep(time.Nanosecond)
-				synctest.Wait()
-				process[string](t, q, "a")
-				delay *= 2
-			}
-			q.Forget("a")
-			if n := q.NumRequeues("a"); n != 0 {
-				t.Errorf("NumRequeues() = %d after Forget", n)
+	synctest.Test(t, func(t *testing.T) {
+		q := endAfterFailure(t, options[string]{}.rateLimiting())
+		delay := 5 * time.Millisecond
+		for failures := range 10 {
+			if n := q.NumRequeues("a"); n != failures {
+				t.Fatalf("NumRequeues() = %d, want %d", n, failures)
 			}
 			q.AddRateLimited("a")
-			time.Sleep(5 * time.Millisecond)
+			time.Sleep(delay - 1)
+			synctest.Wait()
+			wantLen[string](t, q, 0)
+			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			process[string](t, q, "a")
-		})
-}
-
-func TestRateLimitingQueueConstructors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := testkit.NewFakeClock()
-		limiter := workqueue.NewItemFastSlowRateLimiter(time.Second, time.Second, 0)
-		config := workqueue.RateLimitingQueueConfig{Name: "name", Clock: c}
-		delaying := workqueue.NewDelayingQueueWithConfig(workqueue.DelayingQueueConfig{Name: "name", Clock: c})
-		tests := map[string]struct {
-			queue workqueue.TypedRateLimitingInterface[any]
-			named bool
-			fake  bool
-		}{
-			"NewRateLimitingQueue":                      {workqueue.NewRateLimitingQueue(limiter), false, false},
-			"NewTypedRateLimitingQueue":                 {workqueue.NewTypedRateLimitingQueue[any](limiter), false, false},
-			"NewRateLimitingQueueWithConfig":            {workqueue.NewRateLimitingQueueWithConfig(limiter, config), true, true},
-			"NewTypedRateLimitingQueueWithConfig":       {workqueue.NewTypedRateLimitingQueueWithConfig[any](limiter, config), true, true},
-			"NewNamedRateLimitingQueue":                 {workqueue.NewNamedRateLimitingQueue(limiter, "name"), true, false},
-			"NewRateLimitingQueueWithDelayingInterface": {workqueue.NewRateLimitingQueueWithDelayingInterface(delaying, limiter), true, true},
-			"nil delaying queue":                        {workqueue.NewRateLimitingQueueWithDelayingInterface(nil, limiter), false, false},
+			delay *= 2
 		}
-		for name, tt := range tests {
-			if got := tt.queue.(workqueue.Extended[any]).Stats().Name == "name"; got != tt.named {
-				t.Errorf("%s: is named: %v, want %v", name, got, tt.named)
-			}
-			tt.queue.AddRateLimited(1)
-			synctest.Wait()
-			if tt.fake {
-				c.Step(time.Second)
-			} else {
-				time.Sleep(time.Second)
-			}
-			synctest.Wait()
-			process[any](t, tt.queue, 1)
-			tt.queue.ShutDown()
+		if q.Forget("a"); q.NumRequeues("a") != 0 {
+			t.Errorf("NumRequeues() = %d after Forget", q.NumRequeues("a"))
 		}
+		q.ShutDown()
 	})
 }

@@ -7,11 +7,9 @@ import (
 	"github.com/keyedqueue/workqueue/internal/stash"
 )
 
-// Queue holds the keys that wait for a worker, and decides their order. [TypedQueueConfig] takes one.
-//
-// The queue calls the methods under its lock: never two at once, and they must not call the queue
-// back. A panic of one of them reaches the caller of the queue's method and leaves the queue usable.
-// Where there is no caller, when a delayed key comes due, it ends the program, as in any goroutine.
+// Queue holds the keys that wait for a worker, and decides their order. [TypedQueueConfig] takes one. Its methods are
+// called under the queue's lock: never two at once, and they must not call the queue back. A panic of one of them does
+// what that of a metric does: see [MetricsProvider].
 type Queue[T comparable] interface {
 	// Touch is called when a key is added that is in the Queue already.
 	Touch(item T)
@@ -23,9 +21,8 @@ type Queue[T comparable] interface {
 	Pop() (item T)
 }
 
-// DefaultQueue returns a [Queue] that is first in, first out. A queue that is built without a Queue
-// has this order too, and is faster; this one is for Queues that order some keys themselves and leave
-// the rest to it. Pop of an empty one panics. It has no lock of its own.
+// DefaultQueue returns a [Queue] that is first in, first out, for Queues that order some keys themselves and leave the
+// rest to it. (A queue that is built without a Queue has this order too, and is faster.) Pop of an empty one panics.
 func DefaultQueue[T comparable]() Queue[T] { return &fifo[T]{} }
 
 // fifo is a ring as a Queue.

@@ -94,26 +94,6 @@ func TestRingDoesNotGrowInUse(t *testing.T) {
 	}
 }
 
-// A ring that has run empty has no more than the memory of one block.
-func TestRingGivesMemoryBack(t *testing.T) {
-	var r ring[int]
-	const n = 8*maxBlockLen + 1
-	for i := range n {
-		r.push(i)
-	}
-	for i := range n {
-		if e := r.pop(); e != i {
-			t.Fatalf("pop() = %d, want %d", e, i)
-		}
-		if size := room(&r); size > r.n+3*maxBlockLen {
-			t.Fatalf("room for %d for %d elements", size, r.n)
-		}
-	}
-	if size := room(&r); size != maxBlockLen {
-		t.Errorf("room for %d is kept, want %d", size, maxBlockLen)
-	}
-}
-
 // The next burst uses the blocks of the last one, unless the collector came in between.
 func TestRingReusesBlocks(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))

@@ -11,8 +11,7 @@ import (
 // Snapshot shows people what is in a queue at one moment. It holds copies: keeping it does not harm the queue. Each list
 // has at most 512 keys; a [KeyReader] shows the others.
 type Snapshot[T comparable] struct {
-	// Stats are those of the same moment, or nearly so. They count all keys, also those that the lists
-	// below leave out.
+	// Stats are those of the same moment, or nearly so. They count all keys.
 	Stats Stats
 	// Processing are keys that workers hold: the one that has been held for longest first.
 	Processing []KeySnapshot[T]
@@ -43,13 +42,11 @@ type KeySnapshot[T comparable] struct {
 	Key T
 	// State is where the key is in its life. It is empty for a key that is not in the queue.
 	State KeyState
-	// Since is when a worker got the key, when it was queued, or when it began to wait. A queue
-	// without metrics knows it only of waiting keys, because it reads the clock only where it must; of others it is
-	// zero.
+	// Since is when a worker got the key, when it was queued, or when it began to wait. In a queue without metrics it
+	// is zero but for waiting keys.
 	Since time.Time
-	// Due is when the time of a waiting key comes, and zero for other keys. Since and Due count from readings of
-	// the clock when the queue was made or its first key began to wait: if the wall clock has been set since then,
-	// both are off by as much.
+	// Due is when the time of a waiting key comes, and zero for other keys. If the wall clock has been set since the
+	// queue was made or its first key began to wait, Since and Due are off by as much.
 	Due time.Time
 	// Again reports that a key that is being processed was added meanwhile, so that it comes again.
 	Again bool
@@ -80,21 +77,22 @@ type KeyReader[T comparable] interface {
 // milliseconds.
 const maxSnapshot = 512
 
-// Snapshot returns Stats and copies of up to limit keys of each state, at most 512 of each, as they are at one moment. Ten
-// keys of a million cost no more than ten of ten.
+// Snapshot returns Stats and copies of up to limit keys of each state, at most 512 of each, as they are at one moment.
+// Ten keys of a million cost no more than ten of ten.
 //
 // A queue without metrics looks through all keys for those that are being processed, and a queue with a custom Queue
-// for those that are queued, with the lock given back every few hundred keys. It then returns the first ones that it
-// finds, which need not be the oldest.
+// for those that are queued, with the lock given back every few hundred keys. The first that it finds need not be the
+// oldest.
 func (q *Typed[T]) Snapshot(limit int) Snapshot[T] {
 	limit = min(max(limit, 0), maxSnapshot)
 	s := q.copyLists(limit)
 	if q.observer == nil {
 		isProcessing := func(in sets) bool { return in&processing != 0 }
-		s.Processing = q.copySome(min(limit, s.Stats.Processing), isProcessing)
+		s.Processing = slices.Collect(keytable.Take(min(limit, s.Stats.Processing), q.keysIn(isProcessing)))
 	}
 	if q.custom != nil {
-		s.Queued = q.copySome(min(limit, s.Stats.Queued), func(in sets) bool { return in&(dirty|processing) == dirty })
+		isQueued := func(in sets) bool { return in&(dirty|processing) == dirty }
+		s.Queued = slices.Collect(keytable.Take(min(limit, s.Stats.Queued), q.keysIn(isQueued)))
 		slices.SortStableFunc(s.Queued, func(a, b KeySnapshot[T]) int { return a.Since.Compare(b.Since) })
 	}
 	return s
@@ -105,56 +103,35 @@ func (q *Typed[T]) copyLists(limit int) (s Snapshot[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s.Stats = q.statsLocked()
-	s.Queued = q.copyFirstLocked(limit, q.mu.ready.all())
-	if q.observer != nil {
-		s.Processing = q.copyFirstLocked(limit, q.observer.Running())
+	for slot := range keytable.Take(limit, q.mu.ready.all()) {
+		s.Queued = append(s.Queued, q.snapshotLocked(slot))
+	}
+	if q.observer == nil {
+		return s
+	}
+	for slot := range keytable.Take(limit, q.observer.Running()) {
+		s.Processing = append(s.Processing, q.snapshotLocked(slot))
 	}
 	return s
 }
 
-func (q *Typed[T]) copyFirstLocked(limit int, slots iter.Seq[keytable.Slot]) (keys []KeySnapshot[T]) {
-	for s := range slots {
-		if len(keys) == limit {
-			break
-		}
-		keys = append(keys, q.snapshotLocked(s))
-	}
-	return keys
-}
-
-// copySome returns copies of the first n keys of the table that are in the wanted sets.
-func (q *Typed[T]) copySome(n int, wanted func(sets) bool) (keys []KeySnapshot[T]) {
-	if n == 0 {
-		return nil
-	}
-	for k := range q.keysIn(wanted) {
-		if keys = append(keys, k); len(keys) == n {
-			break
-		}
-	}
-	return keys
-}
-
 // keysIn yields the keys that are in the wanted sets, in steps.
 func (q *Typed[T]) keysIn(wanted func(sets) bool) iter.Seq[KeySnapshot[T]] {
-	return keytable.InSteps(func(n int, keys []KeySnapshot[T]) ([]KeySnapshot[T], bool) {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		for slot := range q.mu.keys.LiveSlots(n) {
-			if wanted(q.mu.keys.At(slot).Value) {
-				keys = append(keys, q.snapshotLocked(slot))
-			}
+	add := func(keys []KeySnapshot[T], s keytable.Slot) []KeySnapshot[T] {
+		if wanted(q.mu.keys.At(s).Value) {
+			keys = append(keys, q.snapshotLocked(s))
 		}
-		return keys, n+1 < q.mu.keys.Slabs()
-	})
+		return keys
+	}
+	return keytable.InSteps(&q.mu.keys, q.mu.Lock, q.mu.Unlock, add)
 }
 
-// SnapshotKeys yields the keys of every state. See [KeyReader].
+// SnapshotKeys is that of [KeyReader].
 func (q *Typed[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
 	return q.keysIn(func(sets) bool { return true })
 }
 
-// SnapshotKey returns what the queue knows of key, and whether key is in the queue. It takes constant time.
+// SnapshotKey is that of [KeyReader]. It takes constant time.
 func (q *Typed[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
 	q.mu.Lock()
@@ -181,8 +158,6 @@ func (q *Typed[T]) snapshotLocked(s keytable.Slot) KeySnapshot[T] {
 	return c
 }
 
-// Snapshot returns Stats and copies of up to limit keys of each state, at most 512 of each. See [Typed.Snapshot] for what
-// it costs.
 func (q *delayingType[T]) Snapshot(limit int) Snapshot[T] {
 	// In this order, a key that comes due meanwhile may be listed twice.
 	waiting := q.copyWaiting(min(max(limit, 0), maxSnapshot))
@@ -195,35 +170,23 @@ func (q *delayingType[T]) Snapshot(limit int) Snapshot[T] {
 }
 
 // copyWaiting returns up to limit of the keys that wait, the one that is due first first.
-func (q *delayingType[T]) copyWaiting(limit int) []KeySnapshot[T] {
+func (q *delayingType[T]) copyWaiting(limit int) (keys []KeySnapshot[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	keys := make([]KeySnapshot[T], 0, min(limit, q.mu.waiting.len()))
-	for e := range q.mu.waiting.order.InOrder() {
-		if len(keys) == limit {
-			break
-		}
+	for e := range keytable.Take(limit, q.mu.waiting.order.InOrder()) {
 		keys = append(keys, q.snapshotWaitingLocked(e.Slot))
 	}
 	return keys
 }
 
-// SnapshotKeys yields the keys that wait, and those of the queue below if that is a [KeyReader].
+// SnapshotKeys yields the keys that wait, and those of the queue below.
 func (q *delayingType[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
-	waiting := keytable.InSteps(func(n int, keys []KeySnapshot[T]) ([]KeySnapshot[T], bool) {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		for slot := range q.mu.waiting.keys.LiveSlots(n) {
-			keys = append(keys, q.snapshotWaitingLocked(slot))
-		}
-		return keys, n+1 < q.mu.waiting.keys.Slabs()
-	})
-	below, ok := q.Extended.(KeyReader[T])
-	if !ok {
-		return waiting
+	add := func(keys []KeySnapshot[T], s keytable.Slot) []KeySnapshot[T] {
+		return append(keys, q.snapshotWaitingLocked(s))
 	}
+	waiting := keytable.InSteps(&q.mu.waiting.keys, q.mu.Lock, q.mu.Unlock, add)
 	return func(yield func(KeySnapshot[T]) bool) {
-		for _, keys := range []iter.Seq[KeySnapshot[T]]{waiting, below.SnapshotKeys()} {
+		for _, keys := range []iter.Seq[KeySnapshot[T]]{waiting, q.lowerLayer.SnapshotKeys()} {
 			for k := range keys {
 				if !yield(k) {
 					return
@@ -233,13 +196,9 @@ func (q *delayingType[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
 	}
 }
 
-// SnapshotKey returns what the queue knows of key, and whether key is in the queue. It takes constant time.
 func (q *delayingType[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	above, waits := q.snapshotWaiting(key) // First: meanwhile the key may move to the queue below.
-	if below, ok := q.Extended.(KeyReader[T]); ok {
-		k, found = below.SnapshotKey(key)
-	}
-	if !found {
+	if k, found = q.lowerLayer.SnapshotKey(key); !found {
 		return above, waits
 	}
 	k.Due = above.Due
@@ -272,38 +231,30 @@ func (q *delayingType[T]) snapshotWaitingLocked(s keytable.Slot) KeySnapshot[T] 
 	}
 }
 
-// Snapshot returns Stats and copies of up to limit keys of each state, at most 512 of each. It asks the limiter for the
-// requeues of each of them, and for the keys with the most. For the latter our limiters look at all keys that
-// have failed, a few hundred at a time with the lock given back in between.
+// Snapshot asks the limiter for the requeues of each key that it returns, and for the keys with the most. For the latter
+// our limiters look at all keys that have failed, a few hundred at a time with the lock given back in between.
 func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
 	s := q.Extended.Snapshot(limit)
 	for _, keys := range [][]KeySnapshot[T]{s.Processing, s.Queued, s.Waiting} {
 		for i := range keys {
-			keys[i].Requeues = q.rateLimiter.NumRequeues(keys[i].Key)
+			keys[i].Requeues = q.NumRequeues(keys[i].Key)
 		}
 	}
 	s.Failing = mostRequeuedOf(q.rateLimiter, min(max(limit, 0), maxSnapshot))
 	_, lists := q.rateLimiter.(RequeueLister[T])
 	s.FailingUnlisted = !lists
-	if below, ok := q.Extended.(KeyReader[T]); ok {
-		for i, failing := range s.Failing {
-			s.Failing[i], _ = below.SnapshotKey(failing.Key)
-			s.Failing[i].Requeues = failing.Requeues
-		}
+	for i, failing := range s.Failing {
+		s.Failing[i], _ = q.lowerLayer.SnapshotKey(failing.Key)
+		s.Failing[i].Requeues = failing.Requeues
 	}
 	return s
 }
 
-// SnapshotKeys yields the keys of the queue below, if that is a [KeyReader]. It asks the limiter for the requeues of
-// each.
+// SnapshotKeys asks the limiter for the requeues of each key.
 func (q *rateLimitingType[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
 	return func(yield func(KeySnapshot[T]) bool) {
-		below, ok := q.Extended.(KeyReader[T])
-		if !ok {
-			return
-		}
-		for k := range below.SnapshotKeys() {
-			k.Requeues = q.rateLimiter.NumRequeues(k.Key)
+		for k := range q.lowerLayer.SnapshotKeys() {
+			k.Requeues = q.NumRequeues(k.Key)
 			if !yield(k) {
 				return
 			}
@@ -311,13 +262,9 @@ func (q *rateLimitingType[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
 	}
 }
 
-// SnapshotKey returns what the queue knows of key, and whether key is in the queue. Of a key that is not, it returns the
-// requeues alone.
+// SnapshotKey returns the requeues also of a key that is not in the queue.
 func (q *rateLimitingType[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
-	k.Key = key
-	if below, ok := q.Extended.(KeyReader[T]); ok {
-		k, found = below.SnapshotKey(key)
-	}
-	k.Requeues = q.rateLimiter.NumRequeues(key)
+	k, found = q.lowerLayer.SnapshotKey(key)
+	k.Requeues = q.NumRequeues(key)
 	return k, found
 }

@@ -2,8 +2,6 @@ package workqueue_test
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -206,7 +204,7 @@ func TestSnapshotKey(t *testing.T) {
 func TestSnapshotKeyOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		arrived := make(chan struct{})
-		below := &plainQueue[int]{beforeAdd: func() { <-arrived }}
+		below := &plainQueue[int]{workqueue.NewTyped[int](), func() { <-arrived }}
 		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Queue: below}).(delayer[int])
 		q.AddAfter(1, time.Second)
 		q.AddAfter(2, time.Hour)
@@ -230,86 +228,6 @@ func TestSnapshotKeyOnItsWay(t *testing.T) {
 	})
 }
 
-func TestSnapshotHasRequeues(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := testkit.NewFakeClock()
-		q := workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour),
-			workqueue.TypedRateLimitingQueueConfig[string]{Clock: c})
-		for range 3 {
-			q.AddRateLimited("a")
-		}
-		q.AddRateLimited("b")
-		q.Add("a")
-		wantSnapshot(t, q.(workqueue.Extended[string]), 9, "", "a*3 ", "a:0-1*3 b:0-1*1 ")
-		hold(t, q, "a")
-		wantSnapshot(t, q.(workqueue.Extended[string]), 9, "a*3 ", "", "a:0-1*3 b:0-1*1 ")
-		q.ShutDown()
-	})
-}
-
-// The heap is read in order, whatever its shape.
-func TestSnapshotOfManyWaitingKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rng := rand.New(rand.NewPCG(1, 1))
-		q := workqueue.NewTypedDelayingQueue[int]().(delayer[int])
-		var due []time.Duration
-		for i := range 1000 {
-			due = append(due, time.Duration(1+rng.IntN(300))*time.Second)
-			q.AddAfter(i, due[i])
-		}
-		start := time.Now()
-		slices.Sort(due)
-		for _, limit := range []int{1, 2, 7, 500, 512, 2000} {
-			waiting := q.Snapshot(limit).Waiting
-			if len(waiting) != min(limit, 512) {
-				t.Fatalf("limit %d: %d keys", limit, len(waiting))
-			}
-			for i, k := range waiting {
-				if d := k.Due.Sub(start); d != due[i] || !k.Since.Equal(start) {
-					t.Fatalf("limit %d: key %d is due after %v, want %v", limit, i, d, due[i])
-				}
-			}
-		}
-		q.ShutDown()
-	})
-}
-
-// While keys come and go, a Snapshot is never torn: what it has was there.
-func TestSnapshotUnderLoad(t *testing.T) {
-	for _, l := range delayingLayers[string]() {
-		t.Run(l.name, func(t *testing.T) {
-			t.Parallel()
-			q := l.build(options[string]{name: "q", provider: &testkit.Recorder{}})
-			keys := make([]string, 2000)
-			for i := range keys {
-				keys[i] = fmt.Sprint(i)
-			}
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				for key, shutdown := q.Get(); !shutdown; key, shutdown = q.Get() {
-					q.Done(key)
-				}
-			}()
-			for i := range 20_000 {
-				q.Add(keys[i%len(keys)])
-				q.AddAfter(keys[i*7%len(keys)], time.Duration(i%5)*time.Microsecond)
-				if i%100 == 0 {
-					s := q.Snapshot(10)
-					for _, k := range slices.Concat(s.Processing, s.Queued, s.Waiting) {
-						if k.Key == "" || k.Since.IsZero() || time.Until(k.Since) > 0 {
-							t.Fatalf("Snapshot has %+v", k)
-						}
-					}
-				}
-			}
-			q.ShutDown()
-			<-done
-		})
-	}
-}
-
 // The keys that fail most wait longest, so they are not among the first that wait.
 func TestSnapshotOfFailingKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -328,7 +246,7 @@ func TestSnapshotOfFailingKeys(t *testing.T) {
 		began := time.Now()
 		time.Sleep(500 * time.Millisecond)
 		s := q.Snapshot(2)
-		if len(s.Waiting) != 2 || s.Waiting[0].Key != 0 || len(s.Failing) != 2 {
+		if len(s.Waiting) != 2 || s.Waiting[0].Key != 0 || len(s.Failing) != 2 || s.Waiting[0].Requeues != 1 || s.Queued[0].Requeues != 5 {
 			t.Fatalf("waiting %v, failing %v", s.Waiting, s.Failing)
 		}
 		first, second := s.Failing[0], s.Failing[1]

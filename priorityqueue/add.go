@@ -8,17 +8,16 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Add says that item needs processing, with priority 0. It takes constant time. After shutdown it does
-// nothing. See the package comment for what it means in which state.
+// Add says that item needs processing, with priority 0. After shutdown it does nothing, as all that add. See the package
+// comment for what it means in which state, and for the costs.
 func (q *Queue[T]) Add(item T) {
 	r := q.newRequest(AddOpts{})
 	q.add(item, &r)
 }
 
-// AddAfter adds item when duration has passed, or at once if duration is not positive. A key that a worker holds keeps the
-// priority with which it was handed out, and counts as added by that worker: see [AddOpts].MaxDelay. Any other key is
-// added with priority 0. AddAfter never blocks, and takes O(log n) time for n waiting keys. After shutdown it does
-// nothing.
+// AddAfter adds item when duration has passed, or at once if duration is not positive. A key that a worker holds keeps
+// the priority with which it was handed out, and counts as added by that worker: see [AddOpts].MaxDelay. Any other key
+// is added with priority 0. AddAfter never blocks.
 func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
 	r := q.newRequest(AddOpts{After: duration})
 	r.byWorker, r.keepPriority, r.retry = true, true, true
@@ -27,27 +26,24 @@ func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
 
 // AddRateLimited adds item after the limiter's delay. A key that a worker holds keeps the priority with which
 // it was handed out; any other is added with priority 0. The limiter is asked only if its answer can matter,
-// so any number of AddRateLimited of a waiting key count as one failure. After shutdown AddRateLimited does
-// nothing.
+// so any number of AddRateLimited of a waiting key count as one failure.
 func (q *Queue[T]) AddRateLimited(item T) {
 	r := q.newRequest(AddOpts{RateLimited: true})
 	r.keepPriority = true
 	q.add(item, &r)
 }
 
-// AddWithPriority adds key with that priority when the time after has passed. It is for workers that ask for another run of
-// their key, such as those of package worker: while a worker holds the key it counts as added by that worker, see
-// [AddOpts].MaxDelay. Otherwise it is AddWithOpts.
+// AddWithPriority adds key with that priority when the time after has passed. It is for workers that ask for another
+// run of their key, such as those of package worker: while a worker holds the key it counts as added by that worker,
+// see [AddOpts].MaxDelay. Otherwise it is AddWithOpts.
 func (q *Queue[T]) AddWithPriority(key T, priority int, after time.Duration) {
 	r := q.newRequest(AddOpts{Priority: priority, After: after})
 	r.byWorker = true
 	q.add(key, &r)
 }
 
-// AddWithOpts adds each of the keys as o says, one after another. It takes O(log n) time for each, where n is
-// the number of waiting keys or of the priorities of the queued ones. After shutdown it does nothing. It panics
-// if o.Delay is not one of the policies. If a key, Group, Weight, Limit or the limiter makes it panic, the keys
-// before have been added.
+// AddWithOpts adds each of the keys as o says, one after another. It panics if o.Delay is not one of the policies. If a
+// key, Group, Weight, Limit or the limiter makes it panic, the keys before have been added.
 func (q *Queue[T]) AddWithOpts(o AddOpts, keys ...T) {
 	r := q.newRequest(o)
 	for _, key := range keys {
@@ -191,7 +187,8 @@ func (q *Queue[T]) rescheduleLocked(s keytable.Slot, it *item, r *request, now t
 	}
 }
 
-// addHeldLocked adds the key at s, which a worker holds: it is queued when that worker is Done, or waits then for its time.
+// addHeldLocked adds the key at s, which a worker holds: it is queued when that worker is Done, or waits then for its
+// time.
 func (q *Queue[T]) addHeldLocked(s keytable.Slot, it *item, r *request, now time.Duration) {
 	priority := r.Priority
 	if r.keepPriority {
@@ -203,7 +200,11 @@ func (q *Queue[T]) addHeldLocked(s keytable.Slot, it *item, r *request, now time
 		it.limited, it.added = false, addedUnknown
 		d.yields = r.Delay == RespectBackoff && !r.answered
 	} else {
-		q.mergeRerunPriorityLocked(s, it, priority, r, now)
+		if it.state == rerun {
+			q.mergePriorityLocked(s, it, &d.rerunPriority, priority, r, now)
+		} else {
+			d.rerunPriority = r.mergePriority(d.rerunPriority, priority)
+		}
 		d.quiet = d.quiet && r.isQuiet()
 		if r.answered && d.yields {
 			d.yields = false

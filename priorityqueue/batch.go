@@ -15,8 +15,8 @@ func (q *Queue[T]) GetBatch(ctx context.Context, limit int) ([]T, error) {
 	return takeBatch(ctx, q, limit, func(s keytable.Slot) T { return q.mu.keys.At(s).Key })
 }
 
-// TakeBatch is GetBatch that returns everything that the queue knows of the keys. The limiter's NumRequeues is
-// called after the keys were taken; if it panics, they go back into the queue.
+// TakeBatch is GetBatch that returns everything that the queue knows of the keys. If the limiter's NumRequeues panics,
+// they go back into the queue.
 func (q *Queue[T]) TakeBatch(ctx context.Context, limit int) ([]Info[T], error) {
 	batch, err := takeBatch(ctx, q, limit, q.infoLocked)
 	if err != nil {
@@ -67,8 +67,8 @@ func takeBatch[T comparable, R any](ctx context.Context, q *Queue[T], limit int,
 func (q *Queue[T]) addFailures(infos []Info[T]) {
 	complete := false
 	defer func() {
-		if !complete {
-			q.giveBack(infos)
+		for i := 0; i < len(infos) && !complete; i++ {
+			q.giveBack(infos[i].Key)
 		}
 	}()
 	for i := range infos {
@@ -77,31 +77,20 @@ func (q *Queue[T]) addFailures(infos []Info[T]) {
 	complete = true
 }
 
-// giveBack queues keys again that were taken and cannot be returned to the caller.
-func (q *Queue[T]) giveBack(infos []Info[T]) {
-	// Not slices.Chunk: that would move the one Info of each Take to the heap.
-	for len(infos) > 0 {
-		n := min(len(infos), maxPerLock)
-		q.giveSomeBack(infos[:n])
-		infos = infos[n:]
-	}
-}
-
-func (q *Queue[T]) giveSomeBack(infos []Info[T]) {
-	now := q.readClock(false)
+// giveBack queues key again, which was taken and cannot be returned to the caller, unless it is Done.
+func (q *Queue[T]) giveBack(key T) {
+	h, now := keytable.HashOf(key), q.readClock(false)
 	q.lockAt(now)
 	defer q.unlock()
-	for i := range infos {
-		s, e := q.mu.keys.Find(keytable.HashOf(infos[i].Key), infos[i].Key)
-		if e == nil || !e.Value.state.isHeld() {
-			continue
-		}
-		if it := &e.Value; !q.mu.stopped {
-			again := request{AddOpts: AddOpts{Delay: Earliest}, keepPriority: true}
-			q.addHeldLocked(s, it, &again, now)
-		}
-		q.finishSlotLocked(s, &e.Value, now)
+	s, e := q.mu.keys.Find(h, key)
+	if e == nil || !e.Value.state.isHeld() {
+		return
 	}
+	if !q.mu.stopped {
+		again := request{AddOpts: AddOpts{Delay: Earliest}, keepPriority: true}
+		q.addHeldLocked(s, &e.Value, &again, now)
+	}
+	q.finishSlotLocked(s, &e.Value, now)
 }
 
 // DoneBatch is Done of each of items, in this order. If one of them cannot be hashed, it panics before any is Done.

@@ -12,8 +12,7 @@ func (q *Queue[T]) AddCause(key T, cause workqueue.Cause) {
 	q.add(key, &r)
 }
 
-// Causes returns, for a key that a worker holds, the causes of the adds that this hand-out answers, and for a queued or
-// waiting key those so far. They are forgotten when the worker is Done.
+// Causes is that of [workqueue.CauseAdder]. A waiting key has the causes so far, as a queued one.
 func (q *Queue[T]) Causes(key T) workqueue.Causes {
 	h := keytable.HashOf(key)
 	q.lockAt(q.readClock(false))
@@ -26,8 +25,8 @@ func (q *Queue[T]) Causes(key T) workqueue.Causes {
 	return workqueue.Causes{}
 }
 
-// causesLocked returns the causes of the key at s, nil if there are none. A held key has those of its hand-out, and as a key
-// that waits those of the next one.
+// causesLocked returns the causes of the key at s, nil if there are none. A held key has those of its hand-out, and as
+// a key that waits those of the next one.
 func (q *Queue[T]) causesLocked(s keytable.Slot, in workqueue.KeyState) *workqueue.Causes {
 	if !q.mu.keys.At(s).Value.noted {
 		return nil
@@ -47,10 +46,8 @@ func (q *Queue[T]) addCauseLocked(s keytable.Slot, it *item, cause *workqueue.Ca
 	}
 }
 
-// AddedAgain returns a channel that is closed when key, which the caller holds, is added again: when it is to be queued at
-// the Done, at once or because its time has come, but not while it still waits for its time. If that has happened since the
-// key was handed out, it is closed already. Adds with a Quiet cause do not count, unless they are merged with one that is not.
-// After Done nothing closes it any more. For a key that no worker holds it is nil.
+// AddedAgain is that of [workqueue.AddNotifier]. An add counts when it lets the key be queued at the Done: not while
+// the key still has to wait. One with a Quiet cause does not count, unless it is merged with one that is not.
 func (q *Queue[T]) AddedAgain(key T) <-chan struct{} {
 	h := keytable.HashOf(key)
 	q.lockAt(q.readClock(false))
@@ -66,8 +63,7 @@ func (q *Queue[T]) AddedAgain(key T) <-chan struct{} {
 	return q.mu.notes.Await(s)
 }
 
-// isInterruptedLocked reports whether the key at s is held, and to be queued when its worker is Done because of an add that
-// was not quiet.
+// isInterruptedLocked reports whether the key at s is to be queued at its Done because of an add that was not quiet.
 func (q *Queue[T]) isInterruptedLocked(s keytable.Slot, it *item) bool {
 	return it.state == rerun && !q.mu.details.At(s).quiet
 }

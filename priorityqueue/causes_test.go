@@ -1,10 +1,6 @@
 package priorityqueue_test
 
 import (
-	"context"
-	"math/rand/v2"
-	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,148 +34,6 @@ func wantAgain(t *testing.T, c <-chan struct{}, want bool, when string) {
 	if c == nil || closed != want {
 		t.Errorf("AddedAgain is closed: %v, and nil: %v; %s", closed, c == nil, when)
 	}
-}
-
-// The cause of a key stays with it until it is handed out, however it is added.
-func TestCauseOfEveryAdd(t *testing.T) {
-	script(t, pq.Config[string]{RateLimiter: fixed(time.Minute)}, func(t *testing.T, q *pq.Queue[string]) {
-		began := time.Now()
-		q.AddCause("cause", *because("1"))
-		q.AddWithOpts(pq.AddOpts{Cause: because("2")}, "opts", "also")
-		q.AddAll(pq.AddOpts{Cause: because("3")}, slices.Values([]string{"all"}))
-		q.AddWithOpts(pq.AddOpts{Cause: because("4"), After: time.Second}, "later")
-		q.AddWithOpts(pq.AddOpts{Cause: because("5"), RateLimited: true}, "limited")
-		q.AddAll(pq.AddOpts{Cause: because("6"), RateLimited: true}, slices.Values([]string{"all limited", "limited"}))
-		q.AddWithOpts(pq.AddOpts{Priority: -1}, "none")
-		for key, want := range map[string]string{
-			"cause": "1", "opts": "2", "also": "2", "all": "3", "later": "4", "limited": "5; 6", "all limited": "6", "none": "", "absent": "",
-		} {
-			wantCauses(t, q, key, want)
-		}
-		if c := q.Causes("limited"); !c.First.Equal(began) || !c.Last[1].Time.Equal(began) {
-			t.Errorf("Causes(limited) = %+v, begun at %v", c, began)
-		}
-		drain(t, q, "cause opts also all none")
-		wantCauses(t, q, "all", "")
-		wantCauses(t, q, "later", "4")
-		time.Sleep(time.Minute)
-		hold(t, q, "later limited")
-		wantCauses(t, q, "later", "4")
-		wantCauses(t, q, "limited", "5; 6")
-		q.AddWithOpts(pq.AddOpts{Cause: because("7"), After: time.Second}, "later")
-		wantCauses(t, q, "later", "4")
-		q.Done("later")
-		q.Done("limited")
-		wantAt(t, q, "later", "waiting 1s")
-		wantCauses(t, q, "later", "7")
-		wantCauses(t, q, "limited", "")
-	})
-}
-
-// The snapshot of a key that is held, and waits to come again, has the causes of each.
-func TestSnapshotHasCauses(t *testing.T) {
-	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddCause("a", *because("1"))
-		hold(t, q, "a")
-		q.AddWithOpts(pq.AddOpts{Cause: because("2"), After: time.Second}, "a")
-		q.AddCause("b", *because("3"))
-		q.Add("c")
-		got := map[workqueue.KeyState]string{}
-		for k := range q.SnapshotKeys() {
-			if (k.Causes == nil) != (k.Key == "c") {
-				t.Errorf("%s has the causes %v", k.Key, k.Causes)
-			}
-			if k.Causes != nil {
-				got[k.State] = k.Causes.String()
-			}
-		}
-		if got[workqueue.KeyProcessing] != "1" || got[workqueue.KeyWaiting] != "2" || got[workqueue.KeyQueued] != "3" {
-			t.Errorf("SnapshotKeys has the causes %v", got)
-		}
-		if s := q.Snapshot(9); s.Waiting[0].Causes.String() != "2" || s.Queued[0].Causes.String() != "3" {
-			t.Errorf("Snapshot() = %+v", s)
-		}
-	})
-}
-
-// Whatever ends a key's time in the queue ends its causes, also if the queue remembers it for its MinInterval.
-func TestCausesEndWithTheKey(t *testing.T) {
-	script(t, pq.Config[string]{MinInterval: time.Minute}, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddWithOpts(pq.AddOpts{Cause: because("1"), After: time.Second}, "removed")
-		q.Remove("removed")
-		q.AddCause("discarded", *because("1"))
-		q.Discard("discarded")
-		q.AddCause("rests", *because("1"))
-		drain(t, q, "rests")
-		for _, key := range []string{"removed", "discarded", "rests"} {
-			q.Add(key)
-			wantCauses(t, q, key, "")
-		}
-		q.AddCause("held", *because("1"))
-		hold(t, q, "removed discarded held")
-		q.AddCause("held", *because("2"))
-		q.Remove("held")
-		wantCauses(t, q, "held", "1")
-		q.Done("held")
-		q.Add("held")
-		wantCauses(t, q, "held", "")
-	})
-}
-
-func TestCausesAfterShutDown(t *testing.T) {
-	for name, shutDown := range map[string]func(*pq.Queue[string]){"ShutDown": (*pq.Queue[string]).ShutDown, "ShutDownNow": (*pq.Queue[string]).ShutDownNow} {
-		t.Run(name, func(t *testing.T) {
-			script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-				q.AddCause("a", *because("1"))
-				q.Add("b")
-				hold(t, q, "a")
-				q.AddWithOpts(pq.AddOpts{Cause: because("2"), After: time.Second}, "a")
-				q.AddWithOpts(pq.AddOpts{Cause: because("2"), After: time.Second}, "c")
-				again := q.AddedAgain("a")
-				shutDown(q)
-				q.AddCause("a", *because("3"))
-				q.AddCause("b", *because("3"))
-				wantAgain(t, again, false, "after shutdown")
-				wantCauses(t, q, "a", "1")
-				wantCauses(t, q, "b", "")
-				q.Done("a")
-				for q.Len() > 0 {
-					drain(t, q, "b")
-				}
-				if keys, _, _ := q.Remembered(); keys != 0 {
-					t.Errorf("%d keys are left", keys)
-				}
-			})
-		})
-	}
-}
-
-func TestAddedAgain(t *testing.T) {
-	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddAfter("w", time.Hour)
-		q.Add("a")
-		if q.AddedAgain("absent") != nil || q.AddedAgain("w") != nil || q.AddedAgain("a") != nil {
-			t.Error("AddedAgain of a key that is not held is not nil")
-		}
-		hold(t, q, "a")
-		again := q.AddedAgain("a")
-		q.AddCause("a", *quietly("status"))
-		wantAgain(t, again, false, "after a quiet add")
-		wantAgain(t, q.AddedAgain("a"), false, "after a quiet add")
-		q.Add("a")
-		wantAgain(t, again, true, "after a loud add")
-		wantAgain(t, q.AddedAgain("a"), true, "after a loud add")
-		q.AddCause("a", *quietly("status"))
-		wantAgain(t, q.AddedAgain("a"), true, "a quiet add changes nothing")
-		q.Done("a")
-		hold(t, q, "a")
-		again = q.AddedAgain("a")
-		wantAgain(t, again, false, "for the next hand-out")
-		q.Done("a")
-		q.Add("a")
-		wantAgain(t, again, false, "by an add after Done")
-		drain(t, q, "a")
-	})
 }
 
 // A handler hears of a delayed add when its time has come, and not before.
@@ -229,25 +83,6 @@ func TestAddedAgainByTime(t *testing.T) {
 	}
 }
 
-// A key that is removed while it is held, and added again, interrupts as any other.
-func TestAddedAgainAfterRemove(t *testing.T) {
-	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		q.Add("a")
-		hold(t, q, "a")
-		q.Add("a")
-		wantAgain(t, q.AddedAgain("a"), true, "after an add")
-		q.Discard("a")
-		again := q.AddedAgain("a")
-		wantAgain(t, again, false, "after Discard")
-		q.AddCause("a", *quietly("1"))
-		wantAgain(t, again, false, "after a quiet add")
-		q.AddWithOpts(pq.AddOpts{Priority: 3}, "a")
-		wantAgain(t, again, true, "after a loud add")
-		q.Done("a")
-		drain(t, q, "a")
-	})
-}
-
 // A clock that panics in AddCause, or a limiter, leaves the queue as it was.
 func TestPanicsWithCauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -279,54 +114,3 @@ func TestPanicsWithCauses(t *testing.T) {
 type brokenLimiter struct{ fixed }
 
 func (brokenLimiter) When(string) time.Duration { panic("limiter") }
-
-// Handlers that wait for the next add, and callers that add in each way, at once: none waits forever, and no note stays.
-func TestStressOfCauses(t *testing.T) {
-	const keys, workers, adders, adds = 4, 3, 3, 200
-	everyConfigStressed(t, func(t *testing.T, config pq.Config[int]) {
-		q := pq.New(config)
-		var working, adding sync.WaitGroup
-		ctx, stop := context.WithCancel(context.Background())
-		for range workers {
-			working.Go(func() {
-				for key, shutdown := q.Get(); !shutdown; key, shutdown = q.Get() {
-					q.Causes(key)
-					if rand.IntN(4) == 0 {
-						select {
-						case <-q.AddedAgain(key): // An adder adds every key now and then.
-						case <-ctx.Done():
-						}
-					}
-					q.Done(key)
-				}
-			})
-		}
-		for range adders {
-			adding.Go(func() {
-				for range adds {
-					key := rand.IntN(keys)
-					switch rand.IntN(6) {
-					case 0:
-						q.Add(key)
-					case 1:
-						q.SnapshotKey(key)
-					case 2:
-						q.Remove(key)
-					default:
-						q.AddWithOpts(pq.AddOpts{
-							After: time.Duration(rand.IntN(3)) * time.Microsecond,
-							Cause: []*workqueue.Cause{because("1"), quietly("2"), {Quiet: true}}[rand.IntN(3)],
-						}, key)
-					}
-				}
-			})
-		}
-		adding.Wait()
-		stop()
-		q.ShutDownWithDrain()
-		working.Wait()
-		if err := q.CheckInvariants(); err != nil {
-			t.Error(err)
-		}
-	})
-}

@@ -40,30 +40,6 @@ func TestClockLeapsForward(t *testing.T) {
 	})
 }
 
-// A clock that goes back makes nothing early. Keys do not age until it is where it was.
-func TestClockLeapsBack(t *testing.T) {
-	c := testkit.NewFakeClock()
-	script(t, pq.Config[string]{Clock: c, Aging: time.Second}, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddAfter("a", time.Hour)
-		synctest.Wait()
-		c.SetTime(testkit.Epoch.Add(-time.Hour))
-		drain(t, q, "")
-		c.SetTime(testkit.Epoch.Add(time.Hour - 1))
-		synctest.Wait()
-		drain(t, q, "")
-		c.Step(1)
-		drain(t, q, "a")
-		synctest.Wait()
-		c.SetTime(testkit.Epoch.Add(-24 * time.Hour))
-		q.Add("b")
-		c.Step(time.Second)
-		q.AddWithOpts(pq.AddOpts{Priority: 2, After: 2 * time.Second}, "c")
-		synctest.Wait()
-		c.Step(2 * time.Second)
-		drain(t, q, "c b")
-	})
-}
-
 // Times beyond what can be expressed saturate.
 func TestFarTimes(t *testing.T) {
 	c := testkit.NewFakeClock()

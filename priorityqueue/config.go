@@ -31,8 +31,7 @@ type Config[T comparable] struct {
 	// Earliest.
 	Delay DelayPolicy
 
-	// MaxDelay is the MaxDelay of all adds whose AddOpts have none, except those that are rate-limited. It bounds how
-	// far events put off a key. What a key's worker or the limiter asks for is not bounded: see [AddOpts].MaxDelay.
+	// MaxDelay is the MaxDelay of all adds whose AddOpts have none, except those that are rate-limited.
 	MaxDelay time.Duration
 
 	// PlaceOfAdd makes a key that is added while a worker holds it keep the place in line of that add. Without
@@ -40,9 +39,8 @@ type Config[T comparable] struct {
 	// each call steps over those at the front of a line. That is fast unless many thousands of keys are held at once.
 	PlaceOfAdd bool
 
-	// Aging, unless zero, raises the priority of a queued key by one each time the key has been queued for so long.
-	// So every key is handed out in the end, however many of higher priority come: see "Order" in the package comment.
-	// With Aging the queue reads the clock in every call.
+	// Aging, unless zero, raises the priority of a queued key by one each time the key has been queued for so long: see
+	// "Order" in the package comment. With Aging the queue reads the clock in every call.
 	Aging time.Duration
 
 	// Group, unless nil, returns the group of a key. Groups take turns among keys of equal priority. It is
@@ -50,14 +48,15 @@ type Config[T comparable] struct {
 	// had when it came into the queue until it has left the queue.
 	Group func(key T) string
 
-	// Weight returns how many keys of a group are handed out in one of its turns. Nil means one, and so does
-	// an answer below one. It is called after each call of Group. The answer counts from the group's next
-	// turn on, if the key was not in the queue.
+	// Weight and Limit are called after each call of Group. Their answers count if the key was not in the queue.
+	//
+	// Weight returns how many keys of a group are handed out in one of its turns, from the next one on. Nil means one,
+	// and so does an answer below one.
 	Weight func(group string) int
 
 	// Limit returns how many keys of a group may be processed at once. Its other keys are blocked: they stay
 	// queued, and out of the way of other groups' keys. Nil means no limit, and so does an answer below one: to stop a
-	// group, use PauseGroup. It is called after each call of Group. The answer counts from then on, if the key was not in the queue.
+	// group, use PauseGroup.
 	Limit func(group string) int
 
 	// MinInterval, unless zero, is the shortest time from one hand-out of a key to the next. A key that is
@@ -115,8 +114,7 @@ type AddOpts struct {
 	Cause *workqueue.Cause
 }
 
-// DelayPolicy decides what an add means for a key that waits for its time, or will do so when its worker is Done. Under
-// each policy a key that is queued, or will be when its worker is Done, stays so.
+// DelayPolicy decides what an add means for a key that waits for its time, or will do so when its worker is Done.
 type DelayPolicy uint8
 
 const (
@@ -124,8 +122,7 @@ const (
 	DefaultDelay DelayPolicy = iota
 	// Earliest makes the key come at the earlier of the two times.
 	Earliest
-	// Latest makes the key come at the later of the two times. With MaxDelay it is a debounce: the key comes when no
-	// event has come for a while.
+	// Latest makes the key come at the later of the two times. With MaxDelay it is a debounce.
 	Latest
 	// Replace makes the key come at the new time.
 	Replace

@@ -1,7 +1,7 @@
 // Package priorityqueue queues keys of things that have changed, as package workqueue does, and decides in one
 // place when each of them comes: by priority, time, age, and what other keys of its group have had. It has
 // the interfaces of package workqueue, and more: [Queue.AddWithOpts], [Queue.Take], [Queue.GetBatch],
-// [Queue.Remove], [Queue.Inspect], [Queue.Pause], [Queue.PauseGroup].
+// [Queue.Remove], [Queue.Inspect], [Queue.Pause], [Queue.PauseGroup], [Queue.ShutDownNow].
 //
 // # A key's life
 //
@@ -12,10 +12,9 @@
 //	   │          its time ──┘ └──Done──┐       ▼
 //	   └──add, later──▶ waiting ◀──Done── processing, to come again
 //
-// A key is held by at most one worker. A key that is added while a worker holds it comes again once, at the worker's Done
-// or at a time. Everything is immediate: when the call returns, what was added can be taken, and what is due can be seen.
-// (Where many thousand keys come due at once, each call queues a thousand of them, and the queue's goroutine the others,
-// so that no call waits for all of them.)
+// A key is held by at most one worker. A key that is added while a worker holds it comes again once, at the worker's
+// Done or at a time. When a call returns, what was added can be taken, and what is due can be seen. (Of many thousand
+// keys that come due at once, each call queues a thousand, and the queue's goroutine the others.)
 //
 // # What an add means
 //
@@ -34,9 +33,8 @@
 // where the new time is now if the add has no delay. What was asked for a key counts until it is handed out; what is
 // asked after that is for the next time.
 //
-// With MaxDelay, events put off a key by Latest and Replace until MaxDelay after the first of them, and no longer. That
-// makes a debounce. It leaves alone what the key's worker asks for (an AddAfter of an hour, say) until there is an event,
-// and Latest never cuts a backoff short: see [AddOpts].MaxDelay.
+// With [AddOpts].MaxDelay, events put off a key by Latest and Replace until MaxDelay after the first of them, and no
+// longer. That makes a debounce.
 //
 // The limiter is asked for a key at most once between two hand-outs, see [AddOpts].RateLimited. So any number of
 // rate-limited adds count as one failure. With Replace, an add that is not rate-limited makes the key one for
@@ -69,17 +67,6 @@
 // are handed out before it, where n is the number of queued keys that by age and priority are not behind it,
 // and W the sum of the weights of the groups. Time for which its group is blocked does not count.
 //
-// # Why a key came
-//
-// With [AddOpts].Cause an add says why it was made: [Queue.Causes] returns the causes of a hand-out, and [Queue.AddedAgain] lets
-// a handler hear that its key is to come again. Other keys cost the same as without.
-//
-// # Shutdown
-//
-// ShutDown makes the queue ignore what is added, end all pauses, drop what waits for its time, hand out what is queued and then
-// return every getter. ShutDownNow drops what is queued, too. A drain waits, in addition, until the workers are done
-// with everything.
-//
 // # Costs
 //
 // With n waiting keys, l the number of priorities (or, with groups, of priorities and groups) that have queued
@@ -88,15 +75,13 @@
 // steps as the group has priorities with queued keys. No call walks past keys that cannot be handed out, except with
 // [Config].PlaceOfAdd.
 //
-// No call holds the lock for more than about a thousand keys: those that concern more keys give it back in between. With
-// a million keys that is about a millisecond.
+// No call holds the lock for more than about a thousand keys, about a millisecond where there are a million: those that
+// concern more keys give it back in between.
 //
 // Once warm, no call for a single key allocates, unless it starts the goroutine and the timer that the queue has
 // while a key waits. There is no other goroutine, and no timer. AddAll, batches, All and snapshots allocate slices of
 // keys, and so does ShutDown; Stats allocates with metrics only. After a burst the memory goes back to the collector.
-//
-// A cycle of Add, Get and Done takes up to twice that of the FIFO of package workqueue. The clock is read
-// only while a key waits, or with Aging, MinInterval or metrics, or where a policy needs the time.
+// The clock is read only while a key waits, or with Aging, MinInterval or metrics, or where a policy needs the time.
 //
 // # Differences from package workqueue
 //

@@ -7,13 +7,12 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Groups share turns by deficit round-robin: the lines of one priority stand in a ring, and each hands out as
-// many keys as its group weighs before the next one's turn. (Every key costs one, so what is left of a turn is
-// never more than that, and is lost when the line has no more keys.) A line that begins to have queued keys is the
-// last of the round.
+// Groups share turns by deficit round-robin: the lines of one priority stand in a ring, and each hands out as many keys
+// as its group weighs before the next one's turn. A line that begins to have queued keys is the last of the round.
 //
-// A group that is at its limit or paused is blocked: its lines are moved from the rings and the order to the heap blocked,
-// and back when one of its keys is Done, or the pause ends. So no call walks past keys that cannot be handed out.
+// A group that is at its limit or paused is blocked: its lines are moved from the rings and the order to the heap
+// blocked, and back when one of its keys is Done, or the pause ends. So no call walks past keys that cannot be handed
+// out.
 
 // group is what the queue knows of a group. It is kept as long as one of its keys is queued, waiting or held.
 type group struct {
@@ -77,10 +76,10 @@ func (q *Queue[T]) placeGroupLocked(g *group, wasBlocked bool) {
 	}
 }
 
-// PauseGroup makes Get hand out no key of group until [Queue.ResumeGroup] or a shutdown. Its keys are blocked: they stay
-// queued, are added, come due, and count in Len. Keys that workers hold are finished as usual. The pause outlasts
-// the group's keys: it also holds for keys that are added later. It has nothing to do with Config.Limit. It takes as many steps as the group has priorities
-// with queued keys. After shutdown PauseGroup does nothing, as [Queue.Pause]. It panics in a queue without Config.Group.
+// PauseGroup makes Get hand out no key of group until [Queue.ResumeGroup] or a shutdown. Its keys are blocked: they
+// stay queued, are added, come due, and count in Len. Keys that workers hold are finished as usual. The pause also
+// holds for keys that are added later. It has nothing to do with Config.Limit. After shutdown PauseGroup does nothing.
+// It panics in a queue without Config.Group.
 func (q *Queue[T]) PauseGroup(group string) {
 	if q.config.Group == nil {
 		panic("priorityqueue: PauseGroup without Config.Group")
@@ -130,9 +129,7 @@ func (q *Queue[T]) PausedGroups() []string {
 
 // pausedGroupsLocked returns the groups that are paused, sorted, and not nil.
 func (q *Queue[T]) pausedGroupsLocked() []string {
-	names := slices.AppendSeq(make([]string, 0, len(q.mu.pausedGroups)), maps.Keys(q.mu.pausedGroups))
-	slices.Sort(names)
-	return names
+	return append([]string{}, slices.Sorted(maps.Keys(q.mu.pausedGroups))...)
 }
 
 // joinRingLocked makes line n the last of the round among those of its priority.

@@ -62,37 +62,6 @@ func TestManyKeysOfOneGroup(t *testing.T) {
 	}
 }
 
-func TestLimit(t *testing.T) {
-	config := pq.Config[string]{Group: byPrefix, Limit: limit(2), Weight: func(string) int { return 3 }}
-	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "a/3", "a/4", "a/5", "a/6", "b/1", "b/2", "b/3")
-		q.AddWithOpts(pq.AddOpts{Priority: 1}, "a/7")
-		hold(t, q, "a/7 a/1 b/1 b/2")
-		if q.Len() != 6 {
-			t.Errorf("Len() = %d", q.Len())
-		}
-		get := startGet(q)
-		get.MustBlock(t, "Get of keys of groups at their limits")
-		q.Add("c/1")
-		if got := get.MustReturn(t, "Get of another group"); got != "c/1 <nil>" {
-			t.Error(got)
-		}
-		q.Add("a/7")
-		q.Add("b/2")
-		q.Done("b/2")
-		hold(t, q, "b/3")
-		q.Done("a/7") // it is ready again itself, at priority 0
-		hold(t, q, "a/2")
-		q.Done("b/3")
-		q.Done("a/2") // a group that was at its limit begins a turn
-		hold(t, q, "b/2 a/3")
-		for _, key := range []string{"a/3", "a/1", "b/1", "b/2", "c/1"} {
-			q.Done(key)
-		}
-		drain(t, q, "a/4 a/5 a/6 a/7")
-	})
-}
-
 // After shutdown the keys of a group at its limit are handed out, as its others are Done.
 func TestShutDownWithBlockedGroup(t *testing.T) {
 	script(t, pq.Config[string]{Group: byPrefix, Limit: limit(1)}, func(t *testing.T, q *pq.Queue[string]) {
@@ -184,34 +153,5 @@ func TestWeightChanges(t *testing.T) {
 		hold(t, q, "a/2 b/2")
 		q.AddWithOpts(pq.AddOpts{}, "a/5")
 		hold(t, q, "a/3 a/4 b/3 a/5")
-	})
-}
-
-// What is blocked, and why, is visible.
-func TestBlockedKeysAreShown(t *testing.T) {
-	config := pq.Config[string]{Group: byPrefix, Limit: limit(1)}
-	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "b/1")
-		hold(t, q, "a/1")
-		for key, blocked := range map[string]bool{"a/1": false, "a/2": true, "b/1": false} {
-			if info, _ := q.Inspect(key); info.Blocked != blocked || info.Paused {
-				t.Errorf("Inspect(%s) = %+v", key, info)
-			}
-		}
-		s := q.Snapshot(9)
-		if k := s.Queued; len(k) != 2 || k[0].Key != "b/1" || k[0].Blocked || k[1].Key != "a/2" || !k[1].Blocked || k[1].Group != "a" {
-			t.Errorf("Snapshot has %+v queued", k)
-		}
-		q.Pause()
-		info, _ := q.Inspect("b/1")
-		absent, _ := q.Inspect("x")
-		if st := q.Stats(); !st.Paused || st.Blocked != 1 || !info.Paused || !absent.Paused {
-			t.Errorf("paused: Stats() = %+v, Inspect() = %+v, %+v", st, info, absent)
-		}
-		q.Resume()
-		q.Done("a/1")
-		if st := q.Stats(); st.Paused || st.Blocked != 0 {
-			t.Errorf("Stats() = %+v", st)
-		}
 	})
 }

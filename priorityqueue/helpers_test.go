@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
@@ -88,5 +87,3 @@ func startDrain(q *pq.Queue[string]) *testkit.Call[error] {
 
 // limit is a Limit that is n for each group.
 func limit(n int) func(string) int { return func(string) int { return n } }
-
-var _ workqueue.TypedRateLimiter[string] = fixed(0)

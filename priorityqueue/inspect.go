@@ -23,30 +23,15 @@ const (
 
 // String returns the name of the state in lower case.
 func (s State) String() string {
-	switch s {
-	case Absent:
-		return "absent"
-	case Queued:
-		return "queued"
-	case Waiting:
-		return "waiting"
-	case Processing:
-		return "processing"
+	if s > Processing {
+		return "unknown"
 	}
-	return "unknown"
+	return [...]string{"absent", "queued", "waiting", "processing"}[s]
 }
 
 // public returns the State of a key in state s.
 func (s state) public() State {
-	switch s {
-	case queued:
-		return Queued
-	case waiting:
-		return Waiting
-	case processing, rerun, rerunLater:
-		return Processing
-	}
-	return Absent
+	return [...]State{queued: Queued, waiting: Waiting, processing: Processing, rerun: Processing, rerunLater: Processing, resting: Absent}[s]
 }
 
 // Info is what the queue knows of a key.
@@ -67,8 +52,8 @@ type Info[T comparable] struct {
 	// otherwise.
 	Due time.Time
 	// Added is when the key was first added since its last hand-out or, if a worker holds it and it does not come again,
-	// before that. An event counts before what the worker or the limiter asked for: see [AddOpts].MaxDelay. Added is
-	// zero if the queue had no need to read the clock, which only queues with Aging, MinInterval or metrics always do.
+	// before that. An event counts before what the worker or the limiter asked for: see [AddOpts].MaxDelay. It is zero if
+	// the queue had no need to read the clock.
 	Added time.Time
 	// Failures is how many failures the limiter has counted since the key was forgotten.
 	Failures int
@@ -115,8 +100,7 @@ func (q *Queue[T]) inspect(key T) Info[T] {
 	return Info[T]{Key: key, Paused: q.mu.paused}
 }
 
-// infoLocked returns what is known of the key at s, which is in the queue, except its failures. Every description of a
-// key is made of it.
+// infoLocked returns what is known of the key at s, which is in the queue, except its failures.
 func (q *Queue[T]) infoLocked(s keytable.Slot) Info[T] {
 	e := q.mu.keys.At(s)
 	it := &e.Value
@@ -139,10 +123,9 @@ func (q *Queue[T]) infoLocked(s keytable.Slot) Info[T] {
 	return info
 }
 
-// All returns the keys that are in the queue, in no particular order. A range over it reads a few hundred keys
-// at a time, each as it is at that moment, and holds no lock while it yields them. A key that leaves the queue and
-// comes back meanwhile may be yielded twice, and one that is added meanwhile may be left out. Failures are
-// those at the time when the key is yielded.
+// All returns the keys that are in the queue, in no particular order, each as it is at that moment. It holds no lock
+// while it yields them. A key that leaves the queue and comes back meanwhile may be yielded twice, and one that is
+// added meanwhile may be left out.
 func (q *Queue[T]) All() iter.Seq[Info[T]] {
 	return func(yield func(Info[T]) bool) {
 		for info := range inSteps(q, q.appendInfoLocked) {

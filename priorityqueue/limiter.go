@@ -5,10 +5,9 @@ import "github.com/keyedqueue/workqueue/internal/keytable"
 // addRateLimited asks the limiter if its answer can matter, and adds the key
 // (client-go charges it for every add: kubernetes/kubernetes#112325).
 //
-// The limiter is foreign code: it may be slow, call the queue or panic. So it is asked without the lock, and
-// the key is not touched until there is an answer. Meanwhile other adds see the key as it was; those that
-// want to ask for it, or for any other key, wait for asking, so that many at once ask once. When the answer comes it
-// may be of no use, because the key was queued in between. Then it is merged as any other add.
+// The limiter is foreign code: it may be slow, call the queue or panic. So it is asked without the lock, and the key is
+// not touched until there is an answer. Those that want to ask meanwhile, for any key, wait for asking, so that many at
+// once ask once. If the key was queued in between, the answer is merged as any other add.
 func (q *Queue[T]) addRateLimited(k *newKey[T], r *request) {
 	q.asking.Lock()
 	defer q.asking.Unlock()
@@ -52,17 +51,14 @@ func (q *Queue[T]) needsLimiterLocked(s keytable.Slot, it *item) bool {
 		return false
 	case rerun:
 		return q.mu.details.At(s).yields
-	case rerunLater:
-		return q.mu.details.At(s).yields || !it.limited
-	case waiting:
+	case waiting, rerunLater:
 		return !it.limited
 	}
 	return true
 }
 
-// Forget makes the limiter forget the failures of item, whether it has succeeded or is given up. The worker
-// still has to call Done.
+// Forget is that of the limiter. The worker still has to call Done.
 func (q *Queue[T]) Forget(item T) { q.config.RateLimiter.Forget(item) }
 
-// NumRequeues returns how many failures of item the limiter has counted since it was forgotten.
+// NumRequeues is that of the limiter.
 func (q *Queue[T]) NumRequeues(item T) int { return q.config.RateLimiter.NumRequeues(item) }

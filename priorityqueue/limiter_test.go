@@ -26,52 +26,6 @@ func (h *hooked) When(key string) time.Duration {
 	return h.fixed.When(key)
 }
 
-func TestLimiterIsAskedOnce(t *testing.T) {
-	h := &hooked{fixed: fixed(time.Minute)}
-	script(t, pq.Config[string]{RateLimiter: h}, func(t *testing.T, q *pq.Queue[string]) {
-		want := func(what string, n int32) {
-			t.Helper()
-			if got := h.asked.Swap(0); got != n {
-				t.Errorf("%s: the limiter was asked %d times, want %d", what, got, n)
-			}
-		}
-		many := func() {
-			for range 1000 {
-				q.AddRateLimited("a")
-			}
-		}
-		many()
-		want("a thousand adds of one key", 1)
-		if st := q.Stats(); st.Waiting != 1 || st.Retries != 1000 {
-			t.Errorf("Stats() = %+v", st)
-		}
-		q.Add("a")
-		many()
-		want("of a queued key", 0)
-		hold(t, q, "a")
-		many()
-		want("of a held key", 1)
-		q.Add("a")
-		many()
-		want("of a held key that comes again", 0)
-		q.Remove("a")
-		q.AddAfter("a", time.Hour)
-		many()
-		want("of a held key that was to come later", 1)
-		q.Remove("a")
-		for range 1000 {
-			q.AddWithOpts(pq.AddOpts{RateLimited: true, Delay: pq.RespectBackoff}, "a")
-		}
-		want("of a held key, with RespectBackoff", 1)
-		q.Done("a")
-		many()
-		want("when it waits", 0)
-		q.ShutDown()
-		many()
-		want("after shutdown", 0)
-	})
-}
-
 func TestLimiterIsAskedOnceByManyAtOnce(t *testing.T) {
 	h := &hooked{fixed: fixed(time.Hour), onWhen: func(string) {
 		for range 1000 {
@@ -112,15 +66,6 @@ func TestLimiterCallsTheQueue(t *testing.T) {
 		q.AddRateLimited("c")
 		wantAt(t, q, "c", "absent")
 		drain(t, q, "a")
-	})
-}
-
-// A limiter may say a time in the past.
-func TestNegativeDelay(t *testing.T) {
-	script(t, pq.Config[string]{RateLimiter: fixed(-time.Hour)}, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddRateLimited("a")
-		q.AddWithOpts(pq.AddOpts{RateLimited: true, After: time.Hour}, "b")
-		drain(t, q, "a b")
 	})
 }
 
@@ -177,42 +122,6 @@ func TestLongAfterDoesNotOverrideTheLimiter(t *testing.T) {
 			})
 		}
 	}
-}
-
-// MaxDelay counts from the first add, also if the queue did not have to know the time of that event.
-func TestMaxDelayCountsFromTheFirstAdd(t *testing.T) {
-	const s = time.Second
-	script(t, pq.Config[string]{RateLimiter: fixed(10 * s)}, func(t *testing.T, q *pq.Queue[string]) {
-		q.Add("a")
-		hold(t, q, "a")
-		q.AddWithOpts(pq.AddOpts{Delay: pq.RespectBackoff}, "a")
-		time.Sleep(2 * s)
-		q.AddWithOpts(pq.AddOpts{RateLimited: true, Delay: pq.Replace, MaxDelay: 6 * s}, "a")
-		wantAt(t, q, "a", "processing 4s")
-	})
-}
-
-// Config.Delay and MaxDelay are those of all adds that name no others.
-func TestDefaultDelay(t *testing.T) {
-	const s = time.Second
-	config := pq.Config[string]{RateLimiter: fixed(s), Delay: pq.Latest, MaxDelay: 12 * s}
-	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddAfter("a", 5*s)
-		q.AddAfter("a", 9*s)
-		wantAt(t, q, "a", "waiting 9s")
-		q.Add("a")
-		q.AddAll(pq.AddOpts{}, func(yield func(string) bool) { yield("a") })
-		q.AddRateLimited("a")
-		wantAt(t, q, "a", "waiting 9s")
-		q.AddAfter("a", 20*s)
-		wantAt(t, q, "a", "waiting 12s")
-		q.AddWithOpts(pq.AddOpts{After: 15 * s, Delay: pq.Replace, MaxDelay: 13 * s}, "a")
-		wantAt(t, q, "a", "waiting 13s")
-		q.AddWithOpts(pq.AddOpts{After: s, Delay: pq.Earliest}, "a")
-		wantAt(t, q, "a", "waiting 1s")
-		q.Add("new")
-		drain(t, q, "new")
-	})
 }
 
 // A debounce bounds how far events put off a key, and leaves alone what the key's worker and the limiter ask for.

@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
@@ -82,27 +81,13 @@ func TestLocksAreShort(t *testing.T) {
 	})
 }
 
-// crashing is a limiter whose NumRequeues panics for one key.
-type crashing struct {
-	workqueue.TypedRateLimiter[int]
-	key int
-}
-
-func (c *crashing) NumRequeues(key int) int {
-	if key == c.key {
-		panic("NumRequeues")
-	}
-	return 0
-}
-
 // A call that concerns many keys gives the lock back at least every maxPerLock keys. With Aging the queue reads the clock
 // before it takes the lock, so the readings count the locks.
 func TestManyKeysTakeManyLocks(t *testing.T) {
 	const n = 10 * maxPerLock
 	locks := 0
 	clock := &testkit.HookedClock{WithTicker: testkit.NewFakeClock(), OnNow: func() { locks++ }}
-	limiter := &crashing{key: n - 1}
-	q := New(Config[int]{Aging: time.Hour, Clock: clock, RateLimiter: limiter})
+	q := New(Config[int]{Aging: time.Hour, Clock: clock})
 	defer q.ShutDown()
 	measure := func(what string, want int, f func()) {
 		t.Helper()
@@ -116,10 +101,6 @@ func TestManyKeysTakeManyLocks(t *testing.T) {
 		keys = append(keys, key)
 	}
 	measure("AddAll", 10, func() { q.AddAll(AddOpts{}, slices.Values(keys)) })
-	measure("TakeBatch that gives back", 10, func() {
-		testkit.WantPanic(t, "TakeBatch", func() { _, _ = q.TakeBatch(t.Context(), n) }, "NumRequeues")
-	})
-	limiter.key = -1
 	measure("All", 10, func() {
 		for range q.All() {
 		}

@@ -1,9 +1,7 @@
 package priorityqueue_test
 
 import (
-	"fmt"
 	"runtime"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,12 +16,8 @@ func TestMemoryOfAMillionKeys(t *testing.T) {
 	if testkit.RaceEnabled || testing.Short() {
 		t.Skip("a million keys take seconds, and the race detector takes memory of its own")
 	}
-	const million, size = 1_000_000, len("namespace/00000000")
-	var b strings.Builder
-	for i := range million {
-		fmt.Fprintf(&b, "namespace/%08d", i)
-	}
-	key := func(i int) string { return b.String()[i*size : (i+1)*size] }
+	const million = 1_000_000
+	keys := testkit.Keys(million)
 	tests := []struct {
 		name   string
 		limit  int64 // for a key
@@ -45,8 +39,8 @@ func TestMemoryOfAMillionKeys(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := pq.New(tt.config)
 				before := testkit.Heap()
-				for i := range million {
-					q.AddWithOpts(tt.opts(i), key(i))
+				for i, key := range keys {
+					q.AddWithOpts(tt.opts(i), key)
 				}
 				full := testkit.Heap() - before
 				t.Logf("%d bytes a key", full/million)
@@ -71,7 +65,7 @@ func TestMemoryOfAMillionKeys(t *testing.T) {
 			})
 		})
 	}
-	runtime.KeepAlive(b)
+	runtime.KeepAlive(keys)
 }
 
 func TestMemoryOfAnIdleQueue(t *testing.T) {

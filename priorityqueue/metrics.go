@@ -47,16 +47,8 @@ func (q *Queue[T]) countGoneLocked(priority int) {
 	}
 }
 
-// movePriorityLocked counts such a key whose priority changes.
-func (q *Queue[T]) movePriorityLocked(before, after int) {
-	if q.observer != nil {
-		q.mu.depths.add(before, -1)
-		q.mu.depths.add(after, 1)
-	}
-}
-
-// Stats returns the queue's numbers. It takes constant time, except for keys that have just come due. A key
-// that a worker holds and that must not come again before its time counts as Processing and as Waiting.
+// Stats takes constant time, except for keys that have just come due. A key that a worker holds and that must not come
+// again before its time counts as Processing and as Waiting.
 func (q *Queue[T]) Stats() workqueue.Stats {
 	now := q.readClock(false)
 	q.lockAt(now)
@@ -87,18 +79,18 @@ func (q *Queue[T]) statsLocked(now time.Duration) workqueue.Stats {
 		break
 	}
 	st.UnfinishedWork, st.LongestRunning = q.observer.Unfinished(now)
-	st.Latency = histogram(&q.observer.Latency)
-	st.WorkDuration = histogram(&q.observer.WorkDuration)
+	st.Latency = histogram(q.observer.Latency.Read())
+	st.WorkDuration = histogram(q.observer.WorkDuration.Read())
 	st.ByPriority = q.mu.depths.public()
 	return st
 }
 
-func histogram(h *observe.Histogram) *workqueue.Histogram {
-	bounds, counts, sum := h.Read()
+func histogram(bounds []float64, counts []uint64, sum float64) *workqueue.Histogram {
 	return &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
 }
 
-// depths counts the queued and rerun keys of each of the first priorities that it meets, and those of all others together.
+// depths counts the queued and rerun keys of each of the first priorities that it meets, and those of all others
+// together.
 type depths struct {
 	known  []workqueue.PriorityDepth
 	others int
@@ -116,9 +108,9 @@ func (d *depths) add(priority, n int) {
 	}
 	if len(d.known) < maxDepths {
 		d.known = append(d.known, workqueue.PriorityDepth{Priority: priority, Queued: n})
-		return
+	} else {
+		d.others += n
 	}
-	d.others += n
 }
 
 func (d *depths) public() *workqueue.PriorityDepths {

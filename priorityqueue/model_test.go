@@ -410,6 +410,13 @@ func compareSnapshot(t *rapid.T, q *pq.Queue[int], m *slowQueue) {
 	for k := range q.SnapshotKeys() {
 		n++
 		key := m.keys[k.Key]
+		causes := key.nextCauses
+		if k.State == workqueue.KeyProcessing {
+			causes = key.currentCauses
+		}
+		if (k.Causes == nil) != (len(causes) == 0) || k.Causes != nil && k.Causes.String() != strings.Join(causes, "; ") {
+			t.Fatalf("SnapshotKeys() has %+v, want the causes %q", k, causes)
+		}
 		if one, found := q.SnapshotKey(k.Key); !found || k.State != one.State && !(key.timed && k.State == workqueue.KeyWaiting) ||
 			one.State != workqueue.KeyState(key.state.String()) || one.Again != key.again || one.Group != key.group || one.Due.IsZero() == (key.state == pq.Waiting || key.timed) {
 			t.Fatalf("SnapshotKey() = %+v, SnapshotKeys() has %+v, want %+v", one, k, key)
@@ -442,5 +449,3 @@ func (m *slowQueue) info(key int) pq.Info[int] {
 	}
 	return info
 }
-
-var _ workqueue.TypedRateLimiter[int] = (*countingLimiter)(nil)

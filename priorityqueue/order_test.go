@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,23 +110,6 @@ func TestAgingBoundWithGroups(t *testing.T) {
 	}
 }
 
-// To become more urgent does not cost a key the time for which it has been ready.
-func TestRaisedKeyKeepsItsAge(t *testing.T) {
-	script(t, pq.Config[string]{Aging: time.Second}, func(t *testing.T, q *pq.Queue[string]) {
-		q.Add("old")
-		time.Sleep(10 * time.Second)
-		q.AddWithOpts(pq.AddOpts{Priority: 5}, "new")
-		q.AddWithOpts(pq.AddOpts{Priority: 1}, "old")
-		if key, priority, _ := q.GetWithPriority(); key != "old" || priority != 1 {
-			t.Errorf("GetWithPriority() = %s, %d, want old, 1", key, priority)
-		}
-		q.Done("old")
-		q.Add("old")
-		q.AddWithOpts(pq.AddOpts{Priority: 20}, "old")
-		drain(t, q, "old new")
-	})
-}
-
 // The order of priorities holds at both ends of their range.
 func TestAgingOfExtremePriorities(t *testing.T) {
 	const bound = 1<<30 - 1
@@ -148,61 +130,5 @@ func TestAgingOfExtremePriorities(t *testing.T) {
 		time.Sleep(1<<32 - 1)
 		q.AddWithOpts(pq.AddOpts{Priority: math.MaxInt32}, "high")
 		drain(t, q, "high low")
-	})
-}
-
-// With PlaceOfAdd a key that is added while a worker holds it has its place from then on. Others pass it only while it
-// is held.
-func TestPlaceOfAdd(t *testing.T) {
-	for _, c := range []struct {
-		place bool
-		want  string
-	}{{false, "c d a e b f"}, {true, "c a d b e f"}} {
-		script(t, pq.Config[string]{PlaceOfAdd: c.place}, func(t *testing.T, q *pq.Queue[string]) {
-			q.Add("a")
-			q.Add("b")
-			hold(t, q, "a b")
-			q.Add("c")
-			q.Add("a")
-			q.Add("d")
-			q.AddAfter("b", time.Second)
-			time.Sleep(time.Second)
-			q.Add("e")
-			if st := q.Stats(); st.Queued != 3 || st.Again != 2 {
-				t.Errorf("Stats() = %+v", st)
-			}
-			q.Done("a")
-			if !c.place {
-				q.Remove("e") // it would stand before b's place at Done
-				q.Add("e")
-			}
-			q.Done("b")
-			q.Add("f")
-			drain(t, q, c.want)
-		})
-	}
-	config := pq.Config[string]{PlaceOfAdd: true, Name: "q", MetricsProvider: &reader{}}
-	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddAll(pq.AddOpts{}, slices.Values([]string{"a", "b", "x"}))
-		hold(t, q, "a b x")
-		q.AddAll(pq.AddOpts{}, slices.Values([]string{"a", "b", "x", "c"}))
-		q.AddWithOpts(pq.AddOpts{Priority: 1}, "b") // to the end of another line
-		q.Remove("x")
-		drain(t, q, "c")
-		get := startGet(q)
-		get.MustBlock(t, "Get of held keys")
-		q.Done("x")
-		q.Done("a")
-		if got := get.MustReturn(t, "Get"); got != "a <nil>" {
-			t.Error(got)
-		}
-		q.Add("a")
-		q.Done("b")
-		hold(t, q, "b")
-		if d := q.Stats().ByPriority; len(d.Depths) != 2 || d.Depths[0].Queued != 0 || d.Depths[1].Queued != 1 {
-			t.Errorf("depths are %+v, want one key of priority 0", d)
-		}
-		q.DoneBatch("a", "b")
-		drain(t, q, "a")
 	})
 }

@@ -26,7 +26,7 @@ import (
 //	    ▲                                           time    │
 //	    └───────────────────────── Done ────────────────────┘
 //
-// A worker holds the key in the three states processing, rerun and rerunLater.
+// A worker holds the key in the states processing, rerun and rerunLater.
 type state uint8
 
 const (
@@ -57,8 +57,8 @@ type item struct {
 	links keytable.Links
 }
 
-// details are what the queue knows of a key that has waited or is added while a worker holds it, and of every key
-// with Config.Aging or MinInterval.
+// details are about keys that have waited or are added while a worker holds them, and with Aging or MinInterval about
+// every key.
 type details struct {
 	// rerunPriority, yields and quiet are about a key in state rerun or rerunLater. The first is its priority.
 	rerunPriority int
@@ -84,9 +84,8 @@ const (
 	addedByEvent
 )
 
-// Queue is a queue as the package comment describes it. It is made by [New]; its zero value is not usable.
-// All methods are safe for concurrent use. A key that cannot be hashed or is not equal to itself (NaN) makes
-// the method that it is passed to panic, and leaves the queue as it was.
+// Queue is a queue as the package comment describes it. It is made by [New]; its zero value is not usable. All methods
+// are safe for concurrent use. Package workqueue says what keys can be.
 type Queue[T comparable] struct {
 	config Config[T]
 	// alwaysTimed makes every call read the clock.
@@ -94,8 +93,7 @@ type Queue[T comparable] struct {
 
 	// shuttingDown is written under the lock and read without.
 	shuttingDown atomic.Bool
-	// anyWaits reports whether a key is in due, to callers that are about to lock the queue and may have to read the
-	// clock before.
+	// anyWaits reports whether a key is in due, to callers that may have to read the clock before they lock the queue.
 	anyWaits atomic.Bool
 
 	// asking is held while the limiter is asked, and locked before mu. See addRateLimited.
@@ -116,8 +114,8 @@ type Queue[T comparable] struct {
 		// notes are about the keys that are noted.
 		notes notes.Notes[workqueue.Causes]
 
-		// lines are the queued keys, a line for each priority and group. order has the lines from which a key can be
-		// taken, the next one first, and blocked those of blocked groups. See order.go.
+		// lines are the queued keys. order has those from which a key can be taken, and blocked those of blocked
+		// groups. See order.go.
 		lines          keytable.Table[lineKey, line]
 		order, blocked slotheap.Heap
 		// lastLine is the line that was looked up last, in a queue without groups. It is kept while it is empty.
@@ -146,8 +144,8 @@ type Queue[T comparable] struct {
 		// queued, blockedKeys (of blocked groups), held and reruns (of state rerun) count keys.
 		queued, blockedKeys, held, reruns int
 
-		// lastTaken is the key that was handed out last, or None if it is Done. It saves a single worker's Done from hashing
-		// its key and looking it up, which takes a third of a cycle if the cache does not have the key.
+		// lastTaken is the key that was handed out last, or None if it is Done. It saves a single worker's Done from
+		// hashing its key and looking it up, a third of a cycle.
 		lastTaken keytable.Slot
 
 		paused bool
@@ -168,13 +166,13 @@ var (
 	_ workqueue.AddNotifier[int]                = (*Queue[int])(nil)
 )
 
-// maxPerLock is how many keys are added, taken, copied or dropped under one lock. Each takes less than a
-// microsecond, so others wait for a fraction of a millisecond, or for a millisecond while a table of a million keys grows.
+// maxPerLock is how many keys are added, taken, copied or dropped under one lock. Each takes less than a microsecond,
+// or two while a table of a million keys grows.
 const maxPerLock = 512
 
-// New returns a queue configured by config. It starts no goroutine, and a queue that is no longer referred to
-// needs no ShutDown to be collected, unless a key waits in it. New panics if config makes no sense: a
-// negative value, or Weight or Limit without Group.
+// New returns a queue configured by config. It starts no goroutine, and a queue that is no longer referred to needs no
+// ShutDown to be collected, unless a key waits in it. New panics if config makes no sense: a negative value, or Weight or
+// Limit without Group.
 func New[T comparable](config Config[T]) *Queue[T] {
 	config.check()
 	if config.Clock == nil {
@@ -187,22 +185,21 @@ func New[T comparable](config Config[T]) *Queue[T] {
 		config.Delay = Earliest
 	}
 	q := &Queue[T]{config: config, alwaysTimed: config.Aging > 0 || config.MinInterval > 0}
-	q.loop = dueloop.New(config.Clock, q.waitingLoop)
+	q.loop = dueloop.New(config.Clock, q.moveDue)
 	q.mu.lastPlaced = unknown
 	q.beginObserving()
 	return q
 }
 
 // lockAt locks the queue and makes queued what is due at now, a reading of readClock. So a key whose time has come
-// is there for every caller, also before the waiting loop has noticed. (Where many come due at once, the rest is left
-// to the next callers, and to the loop, which goes on without a sleep.)
+// is there for every caller, also before the loop has noticed.
 func (q *Queue[T]) lockAt(now time.Duration) {
 	q.mu.Lock()
 	q.advanceLocked(now)
 }
 
 // unlock ends every critical section after which there may be something to do for others: for a sleeping
-// getter, a key to take or a shutdown to notice; for the waiting loop, another time to wait for; and for
+// getter, a key to take or a shutdown to notice; for the loop, another time to wait for; and for
 // drains, that nothing is left. It is deferred, so that it also happens when the caller panics.
 func (q *Queue[T]) unlock() {
 	if q.mu.Watched() {
@@ -228,8 +225,7 @@ func (q *Queue[T]) isExhaustedLocked() bool {
 	return q.shuttingDown.Load() && (q.mu.queued == 0 || q.mu.stopped)
 }
 
-// Len returns the number of queued keys, including blocked ones, and without those that wait for their time or are
-// being processed.
+// Len returns the number of queued keys, including blocked ones.
 func (q *Queue[T]) Len() int {
 	q.lockAt(q.readClock(false))
 	defer q.unlock()

@@ -51,7 +51,7 @@ func (q *Queue[T]) removeLocked(s keytable.Slot, it *item, now time.Duration) {
 	}
 }
 
-// deleteLocked forgets the key at s, which is in no line and not in due any more: at once, or when its MinInterval is over.
+// deleteLocked forgets the key at s, which is in no line and not in due: at once, or when its MinInterval is over.
 func (q *Queue[T]) deleteLocked(s keytable.Slot, it *item, now time.Duration) {
 	if it.noted {
 		q.mu.notes.Remove(s)

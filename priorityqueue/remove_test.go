@@ -9,45 +9,27 @@ import (
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
+// A key that is removed does not keep a drain or the loop waiting. (The model removes keys of every state.)
 func TestRemove(t *testing.T) {
 	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		remove := func(key string, want pq.State) {
-			t.Helper()
-			if got := q.Remove(key); got != want {
-				t.Fatalf("Remove(%s) = %v, want %v", key, got, want)
-			}
-		}
-		remove("a", pq.Absent)
-		for _, key := range []string{"a", "b", "c", "d"} {
-			q.Add(key)
-		}
-		remove("b", pq.Queued)
-		remove("d", pq.Queued)
-		remove("b", pq.Absent)
-		drain(t, q, "a c")
-		q.AddAfter("a", time.Second)
-		q.AddAfter("b", 2*time.Second)
-		goroutines := testkit.Start(func() bool { return true }) // ends
-		remove("a", pq.Waiting)
-		remove("b", pq.Waiting)
-		goroutines.MustReturn(t, "the waiting loop, which would make the bubble panic")
-		time.Sleep(time.Minute)
-		drain(t, q, "")
-		q.Add("a")
-		hold(t, q, "a")
-		q.Add("a")
-		remove("a", pq.Processing)
-		q.AddAfter("a", time.Second)
-		remove("a", pq.Processing)
-		q.Done("a")
-		wantAt(t, q, "a", "absent")
-		if st := q.Stats(); st != (workqueue.Stats{Adds: st.Adds, Retries: st.Retries}) {
-			t.Errorf("Stats() = %+v", st)
-		}
-		q.Add("a")
+		base := testkit.Goroutines()
+		q.AddAfter("waits", time.Second)
+		q.Remove("waits")
+		base.WantMore(t, "after Remove of the last key that waits", 0)
+		q.Add("held")
+		hold(t, q, "held")
+		q.AddCause("held", *because("1"))
+		q.Remove("held")
+		q.Add("held")
+		q.Done("held")
+		wantCauses(t, q, "held", "") // of the add that was taken back
+		drain(t, q, "held")
+		q.Add("queued")
 		d := startDrain(q)
 		d.MustBlock(t, "drain")
-		remove("a", pq.Queued)
+		if got := q.Remove("queued"); got != pq.Queued {
+			t.Errorf("Remove() = %v", got)
+		}
 		if err := d.MustReturn(t, "drain after Remove"); err != nil {
 			t.Error(err)
 		}

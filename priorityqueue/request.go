@@ -101,20 +101,13 @@ func (q *Queue[T]) mergePriorityLocked(s keytable.Slot, it *item, priority *int,
 		return
 	}
 	*priority = after
-	q.movePriorityLocked(before, after)
+	if q.observer != nil {
+		q.mu.depths.add(before, -1)
+		q.mu.depths.add(after, 1)
+	}
 	if it.line != keytable.None {
 		q.changeLineLocked(s, it, before, after, now)
 	}
-}
-
-// mergeRerunPriorityLocked merges the priority of an add into that with which the held key at s comes again.
-func (q *Queue[T]) mergeRerunPriorityLocked(s keytable.Slot, it *item, asked int, r *request, now time.Duration) {
-	d := q.mu.details.At(s)
-	if it.state == rerunLater {
-		d.rerunPriority = r.mergePriority(d.rerunPriority, asked)
-		return
-	}
-	q.mergePriorityLocked(s, it, &d.rerunPriority, asked, r, now)
 }
 
 // noteAddedLocked notes when the key was first added since its last hand-out. The first event replaces an add by the

@@ -9,12 +9,10 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// ShutDown makes the queue ignore what is added from now on, ends all pauses, and drops the keys that still
-// wait for their time, for whatever reason; [workqueue.Stats].Dropped counts them. Keys that are queued are still
-// handed out, and then Get returns shutdown = true. Drains that wait return at once. ShutDown may be called any
-// number of times, also while or after the queue is drained. It waits for the goroutine of the queue,
-// which ends at once, and takes time in proportion to the number of keys in the queue if one of them waits; it
-// gives the lock back every few hundred keys.
+// ShutDown makes the queue ignore what is added from now on, ends all pauses, and drops the keys that still wait for
+// their time, for whatever reason; [workqueue.Stats].Dropped counts them. Otherwise see [workqueue.Typed.ShutDown]. It
+// waits for the goroutine of the queue, which ends at once, and takes time in proportion to the number of keys in the
+// queue if one of them waits; it gives the lock back every few hundred keys.
 func (q *Queue[T]) ShutDown() { q.shutDown(false) }
 
 // ShutDownNow is ShutDown that also drops the queued keys: every getter returns at once with shutdown = true, and
@@ -30,19 +28,13 @@ func (q *Queue[T]) shutDown(stop bool) {
 	})
 }
 
-// ShutDownWithDrain is ShutDown that waits until nothing is queued and nothing is being processed, which
-// includes the keys that were added while workers held them. It waits forever if no worker takes the
-// queued keys, or one of them never calls Done, unless ShutDown is called meanwhile. Every caller that waits
-// returns. Use ShutDownContext to wait no longer than a limit.
+// ShutDownWithDrain is ShutDown that waits, as [workqueue.Typed.ShutDownWithDrain] does.
 func (q *Queue[T]) ShutDownWithDrain() {
 	// The caller asked for no error: a ShutDown that ends the wait is as good as an empty queue.
 	_ = q.ShutDownContext(context.Background())
 }
 
-// ShutDownContext is ShutDownWithDrain that waits no longer than until ctx is done. It returns nil when
-// nothing is queued and nothing is being processed, ctx.Err() if ctx was done first, and
-// [workqueue.ErrShutDown] if a call of ShutDown ended the wait. In every case the queue is shutting down
-// afterwards, hands out what is still queued, and ShutDownContext may be called again to wait on.
+// ShutDownContext is ShutDownWithDrain that waits no longer than ctx: see [workqueue.Extended].
 func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 	var drain *gate.Drain
 	q.beginShutDown(func() { drain = q.mu.Drain() }) // If the queue is empty, unlock ends the drain at once.

@@ -1,9 +1,6 @@
 package priorityqueue_test
 
 import (
-	"context"
-	"errors"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,53 +12,6 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
-
-func TestShutDown(t *testing.T) {
-	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		q.Add("held")
-		q.Add("also-held")
-		hold(t, q, "held")
-		hold(t, q, "also-held")
-		q.Add("held")
-		q.AddAfter("also-held", time.Minute)
-		q.Add("queued")
-		q.AddAfter("waits", time.Second)
-		hold(t, q, "queued")
-		get := startGet(q)
-		get.MustBlock(t, "Get")
-		q.ShutDown()
-		q.ShutDown()
-		if got := get.MustReturn(t, "Get after ShutDown"); got != " "+workqueue.ErrShutDown.Error() {
-			t.Error(got)
-		}
-		q.Add("late")
-		q.AddAfter("late", time.Second)
-		q.AddRateLimited("late")
-		q.AddAll(pq.AddOpts{}, func(yield func(string) bool) { yield("late") })
-		q.Done("queued")
-		if st := q.Stats(); st.Dropped != 2 || st.Waiting != 0 || st.Processing != 2 {
-			t.Errorf("Stats() = %+v, want 2 dropped", st)
-		}
-		d := startDrain(q)
-		d.MustBlock(t, "drain")
-		q.Done("also-held")
-		q.Done("held")
-		d.MustBlock(t, "drain with a key that was added while it was held")
-		hold(t, q, "held")
-		d.MustBlock(t, "drain")
-		q.Done("held")
-		if err := d.MustReturn(t, "drain"); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(time.Hour)
-		if _, shutdown := q.Get(); !shutdown || q.Len() != 0 {
-			t.Error("Get of a queue that is shut down and empty")
-		}
-		if st := q.Stats(); st.Dropped != 2 {
-			t.Errorf("Stats() = %+v, want 2 dropped", st)
-		}
-	})
-}
 
 // A key whose time has come is queued, also if no call noticed it before the shutdown.
 func TestDueKeyAtShutDown(t *testing.T) {
@@ -83,70 +33,6 @@ func TestDueKeyAtShutDown(t *testing.T) {
 		drain(t, q, "due held")
 		if st := q.Stats(); st.Dropped != 2 {
 			t.Errorf("Stats() = %+v, want 2 dropped", st)
-		}
-	})
-}
-
-func TestEndsOfDrain(t *testing.T) {
-	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		q.Add("a")
-		ctx, cancel := context.WithCancel(context.Background())
-		canceled := testkit.Start(func() error { return q.ShutDownContext(ctx) })
-		others := []*testkit.Call[error]{startDrain(q), startDrain(q)}
-		canceled.MustBlock(t, "drain")
-		cancel()
-		if err := canceled.MustReturn(t, "canceled drain"); err != context.Canceled {
-			t.Error(err)
-		}
-		others[0].MustBlock(t, "drain")
-		q.ShutDown()
-		for _, d := range others {
-			if err := d.MustReturn(t, "drain after ShutDown"); !errors.Is(err, workqueue.ErrShutDown) {
-				t.Error(err)
-			}
-		}
-		last := testkit.Start(func() bool { q.ShutDownWithDrain(); return true })
-		last.MustBlock(t, "drain")
-		drain(t, q, "a")
-		last.MustReturn(t, "drain")
-	})
-}
-
-// A drain of a paused queue, with keys of every kind that cannot be handed out now: it waits for those that are
-// queued, whose workers must be Done first, and drops those that wait, MinInterval among them.
-func TestDrainOfWhatIsHeldUp(t *testing.T) {
-	config := pq.Config[string]{Group: byPrefix, Limit: limit(1), MinInterval: time.Minute, RateLimiter: fixed(time.Second)}
-	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddWithOpts(pq.AddOpts{}, "a/held", "a/blocked", "b/interval", "b/resting")
-		hold(t, q, "a/held b/interval")
-		q.Done("b/interval")
-		hold(t, q, "b/resting")
-		q.Done("b/resting")
-		q.Add("b/interval")
-		q.AddRateLimited("c/retry")
-		q.Add("a/held") // not before its interval is over
-		q.Pause()
-		q.Add("d/paused")
-		gets := []*testkit.Call[string]{startGet(q), startGet(q)}
-		gets[0].MustBlock(t, "Get of a paused queue")
-		d := startDrain(q)
-		d.MustBlock(t, "drain")
-		if st := q.Stats(); st.Dropped != 3 || st.Queued != 1 || st.Processing != 2 {
-			t.Errorf("Stats() = %+v, want 3 dropped, d/paused and a/held processed", st)
-		}
-		q.Done("d/paused")
-		d.MustBlock(t, "drain")
-		q.Done("a/held")
-		d.MustBlock(t, "drain")
-		q.Done("a/blocked")
-		if err := d.MustReturn(t, "drain"); err != nil {
-			t.Error(err)
-		}
-		for _, get := range gets {
-			get.MustReturn(t, "Get")
-		}
-		if keys, groups, lines := q.Remembered(); keys+groups+lines != 0 {
-			t.Errorf("%d keys, %d groups and %d lines are remembered", keys, groups, lines)
 		}
 	})
 }
@@ -174,24 +60,6 @@ func TestIdleQueue(t *testing.T) {
 		}
 		// The bubble panics if the loop is still there. There is no ShutDown.
 	})
-}
-
-func TestIdleQueueIsCollected(t *testing.T) {
-	q := pq.New(pq.Config[int]{Group: func(int) string { return "" }, Aging: 1, MinInterval: time.Millisecond})
-	collected := make(chan struct{})
-	runtime.AddCleanup(q, func(c chan struct{}) { close(c) }, collected)
-	q.Add(1)
-	q.Get()
-	q.Done(1)
-	q = nil
-	for range 10 {
-		runtime.GC()
-	}
-	select {
-	case <-collected:
-	case <-time.After(10 * time.Second):
-		t.Error("the queue is still there")
-	}
 }
 
 // A panic of the clock reaches the caller, and the queue is unlocked and whole.

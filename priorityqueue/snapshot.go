@@ -2,28 +2,26 @@ package priorityqueue
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// Snapshot returns Stats and copies of up to limit keys of each state, and of no more than 512, as they are at one moment.
-// SnapshotKeys returns all.
+// Snapshot returns Stats and copies of up to limit keys of each state, and of no more than 512, as they are at one
+// moment. SnapshotKeys returns all.
 //
-// Queued keys come by priority and age: as they would be handed out now in a queue without groups. In a queue with groups,
-// those of one priority take turns regardless of their weights, and the keys of blocked groups come last.
-// Waiting begins with the key that is due next. Processing begins with the key that has been held for longest; a
-// key that is also to come again at a time is among Waiting, too. A queue without metrics does not know who has been
-// held for longest. It looks through its keys, a few hundred under one lock, until it has found limit held ones or all.
-//
-// The limiter is asked for the requeues of each key, and for Failing if it is a [workqueue.RequeueLister], without the
-// lock.
+// Queued keys come by priority and age: as they would be handed out now in a queue without groups. In a queue with
+// groups, those of one priority take turns regardless of their weights, and the keys of blocked groups come last. A key
+// of Processing that is also to come again at a time is among Waiting, too. A queue without metrics does not know who
+// has been held for longest. It looks through its keys, a few hundred under one lock, until it has found limit held
+// ones or all. The limiter is asked without the lock.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	limit = min(max(limit, 0), maxPerLock)
 	s := q.copyFirst(limit)
 	if q.observer == nil {
-		s.Processing = q.findHeld(min(limit, s.Stats.Processing))
+		s.Processing = slices.Collect(keytable.Take(min(limit, s.Stats.Processing), inSteps(q, q.appendHeldLocked)))
 	}
 	for _, keys := range [][]workqueue.KeySnapshot[T]{s.Processing, s.Queued, s.Waiting} {
 		for i := range keys {
@@ -54,26 +52,20 @@ func (q *Queue[T]) copyFirst(limit int) (s workqueue.Snapshot[T]) {
 	s.Queued = make([]workqueue.KeySnapshot[T], 0, min(limit, q.mu.queued))
 	s.Queued = q.appendLinesLocked(s.Queued, &q.mu.order)
 	s.Queued = q.appendLinesLocked(s.Queued, &q.mu.blocked)
-	for e := range q.mu.due.InOrder() {
-		if len(s.Waiting) == limit {
-			break
-		}
+	for e := range keytable.Take(limit, q.mu.due.InOrder()) {
 		s.Waiting = append(s.Waiting, q.snapshotLocked(e.Slot, workqueue.KeyWaiting))
 	}
 	if q.observer == nil {
 		return s
 	}
-	for slot := range q.observer.Running() {
-		if len(s.Processing) == limit {
-			break
-		}
+	for slot := range keytable.Take(limit, q.observer.Running()) {
 		s.Processing = append(s.Processing, q.snapshotLocked(slot, workqueue.KeyProcessing))
 	}
 	return s
 }
 
-// appendLinesLocked appends the queued keys of the lines of a heap, up to the capacity of keys: the first key of the first
-// line, and then that line stands in the order where its second key puts it.
+// appendLinesLocked appends the queued keys of the lines of a heap, up to the capacity of keys: the first key of the
+// first line, and then that line stands in the order where its second key puts it.
 func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slotheap.Heap) []workqueue.KeySnapshot[T] {
 	var order slotheap.Heap
 	next := map[keytable.Slot]keytable.Slot{} // the next key of each line
@@ -100,24 +92,14 @@ func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slo
 	return keys
 }
 
-// findHeld returns the first limit held keys that it finds.
-func (q *Queue[T]) findHeld(limit int) (keys []workqueue.KeySnapshot[T]) {
-	if limit == 0 {
-		return nil
-	}
-	for k := range inSteps(q, q.appendSnapshotsLocked) {
-		if k.State == workqueue.KeyProcessing {
-			if keys = append(keys, k); len(keys) == limit {
-				break
-			}
-		}
+func (q *Queue[T]) appendHeldLocked(keys []workqueue.KeySnapshot[T], s keytable.Slot) []workqueue.KeySnapshot[T] {
+	if q.mu.keys.At(s).Value.state.isHeld() {
+		keys = append(keys, q.snapshotLocked(s, workqueue.KeyProcessing))
 	}
 	return keys
 }
 
-// SnapshotKey returns what the queue knows of key, and whether key is in the queue. It takes constant time. A key that a
-// worker holds, and that is to come again at a time, is Processing with the Due of that time. The limiter is asked for
-// the requeues without the lock.
+// SnapshotKey is that of [workqueue.KeyReader]. It takes constant time.
 func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	k, found = q.snapshotKey(key)
 	k.Requeues = q.NumRequeues(key)
@@ -139,8 +121,8 @@ func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	return k, true
 }
 
-// SnapshotKeys yields the keys that are in the queue, in no particular order. A key that a worker holds, and that is to
-// come again at a time, is yielded as Processing and as Waiting. What else it promises is what [Queue.All] does.
+// SnapshotKeys is that of [workqueue.KeyReader]. A key that a worker holds, and that is to come again at a time, is
+// yielded as Processing and as Waiting.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	return func(yield func(workqueue.KeySnapshot[T]) bool) {
 		for k := range inSteps(q, q.appendSnapshotsLocked) {
@@ -184,17 +166,14 @@ func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqu
 // snapshot returns the state of a key, which is not absent or resting, as package workqueue has it.
 func (s state) snapshot() workqueue.KeyState { return workqueue.KeyState(s.public().String()) }
 
-// inSteps yields what appendLocked appends for each slot of a key in the queue. It takes the lock for a few hundred keys at a
-// time, and holds none while it yields.
+// inSteps yields what appendLocked appends for each slot of a key in the queue. It takes the lock for a few hundred
+// keys at a time, and holds none while it yields them.
 func inSteps[T comparable, R any](q *Queue[T], appendLocked func([]R, keytable.Slot) []R) iter.Seq[R] {
-	return keytable.InSteps(func(n int, some []R) (_ []R, more bool) {
-		q.lockAt(q.readClock(false))
-		defer q.unlock()
-		for s := range q.mu.keys.LiveSlots(n) {
-			if q.mu.keys.At(s).Value.state != resting {
-				some = appendLocked(some, s)
-			}
+	lock := func() { q.lockAt(q.readClock(false)) }
+	return keytable.InSteps(&q.mu.keys, lock, q.unlock, func(all []R, s keytable.Slot) []R {
+		if q.mu.keys.At(s).Value.state == resting {
+			return all
 		}
-		return some, n+1 < q.mu.keys.Slabs()
+		return appendLocked(all, s)
 	})
 }

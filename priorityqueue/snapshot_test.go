@@ -85,27 +85,6 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// Snapshot lists the keys of as many priorities as its limit allows, and no key that stands in line while it is held.
-func TestSnapshotOfManyLines(t *testing.T) {
-	script(t, pq.Config[string]{PlaceOfAdd: true}, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddWithOpts(pq.AddOpts{Priority: 9}, "held")
-		hold(t, q, "held")
-		for i, keys := range [][]string{{"a"}, {"b"}, {"c", "held", "d"}, {"e"}} {
-			q.AddWithOpts(pq.AddOpts{Priority: -i}, keys...)
-		}
-		want := []string{"a", "b", "c", "d", "e"}
-		for limit := range len(want) + 2 {
-			var got []string
-			for _, k := range q.Snapshot(limit).Queued {
-				got = append(got, k.Key)
-			}
-			if !slices.Equal(got, want[:min(limit, len(want))]) {
-				t.Errorf("Snapshot(%d) has %v", limit, got)
-			}
-		}
-	})
-}
-
 // Keys of one priority come from each group in turn, and blocked keys last.
 func TestSnapshotOfGroups(t *testing.T) {
 	config := pq.Config[string]{Group: byPrefix, Limit: func(group string) int { return map[string]int{"full": 1}[group] }}

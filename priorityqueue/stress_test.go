@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -27,8 +28,10 @@ func stressTime(t *testing.T) time.Duration {
 	return d / 3
 }
 
-// stressLimit is the Limit of all groups.
-const stressLimit = 2
+const (
+	stressKeys  = 6
+	stressLimit = 2 // is the Limit of all groups
+)
 
 var stressConfigs = map[string]pq.Config[int]{
 	"plain":    {},
@@ -53,97 +56,149 @@ func everyConfigStressed(t *testing.T, f func(t *testing.T, config pq.Config[int
 	}
 }
 
-// Many workers and producers on few keys, in every way there is: no key is held by two workers, nor more of a
-// group than may be, and no version of a key is missed.
+// Many workers and callers on few keys, in every way there is: no key is held by two workers, nor more of a group than
+// may be, and no version of a key is missed unless it is removed. Handlers that wait for the next add do not wait
+// forever. When it is over, nothing is remembered, and the numbers are right.
 func TestStress(t *testing.T) {
-	const keys, producers, workers, adds = 6, 3, 4, 200
-	everyConfigStressed(t, func(t *testing.T, config pq.Config[int]) {
-		config.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[int](time.Nanosecond, time.Microsecond)
-		q := pq.New(config)
-		var holders [keys]atomic.Int32
-		var version, seen [keys]atomic.Int64
-		var groups sync.Map
-		process := func(key int) {
-			if n := holders[key].Add(1); n != 1 {
-				t.Errorf("%d workers hold key %d", n, key)
-			}
-			if config.Group != nil {
-				counter, _ := groups.LoadOrStore(config.Group(key), new(atomic.Int32))
-				if n := counter.(*atomic.Int32).Add(1); n > stressLimit {
-					t.Errorf("%d keys of group %s are held", n, config.Group(key))
-				}
-				defer counter.(*atomic.Int32).Add(-1)
-			}
-			seen[key].Store(version[key].Load())
-			if rand.IntN(3) == 0 {
-				q.AddRateLimited(key)
-			}
-			holders[key].Add(-1)
+	for _, removes := range []bool{false, true} {
+		t.Run(fmt.Sprint("removes=", removes), func(t *testing.T) {
+			everyConfigStressed(t, func(t *testing.T, config pq.Config[int]) { stress(t, config, removes) })
+		})
+	}
+}
+
+func stress(t *testing.T, config pq.Config[int], removes bool) {
+	const callers, workers, calls = 3, 5, 200
+	config.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[int](time.Nanosecond, time.Microsecond)
+	q := pq.New(config)
+	var holders [stressKeys]atomic.Int32
+	var version, seen [stressKeys]atomic.Int64
+	var taken, done atomic.Int64
+	var groups sync.Map
+	var calling, working sync.WaitGroup
+	stop := make(chan struct{})
+	process := func(key int) {
+		if n := holders[key].Add(1); n != 1 {
+			t.Errorf("%d workers hold key %d", n, key)
 		}
-		var working, producing sync.WaitGroup
+		if config.Group != nil {
+			counter, _ := groups.LoadOrStore(config.Group(key), new(atomic.Int32))
+			if n := counter.(*atomic.Int32).Add(1); n > stressLimit {
+				t.Errorf("%d keys of group %s are held", n, config.Group(key))
+			}
+			defer counter.(*atomic.Int32).Add(-1)
+		}
+		seen[key].Store(version[key].Load())
+		if rand.IntN(8) == 0 {
+			select {
+			case <-q.AddedAgain(key): // A caller adds every key now and then.
+			case <-stop:
+			}
+		}
+		someCall(q, key, removes)
+		holders[key].Add(-1)
+		done.Add(1)
+	}
+	for range workers {
 		working.Go(func() {
-			for key, err := q.GetContext(context.Background()); err == nil; key, err = q.GetContext(context.Background()) {
-				process(key)
-				q.Done(key)
+			for {
+				ctx, cancel := context.Background(), func() {}
+				if rand.IntN(4) == 0 {
+					ctx, cancel = context.WithTimeout(ctx, time.Duration(rand.IntN(50))*time.Microsecond)
+				}
+				batch, err := q.GetBatch(ctx, 1+rand.IntN(2))
+				cancel()
+				if err == workqueue.ErrShutDown {
+					return
+				}
+				taken.Add(int64(len(batch)))
+				for _, key := range batch {
+					process(key)
+					q.Done(key)
+				}
 			}
 		})
-		for worker := range workers {
-			working.Go(func() {
-				for {
-					batch, err := q.GetBatch(context.Background(), 1+worker%2)
-					if err != nil {
-						return
-					}
-					for _, key := range batch {
-						process(key)
-						q.Done(key)
-					}
-				}
-			})
-		}
-		for range producers {
-			producing.Go(func() {
-				for range adds {
-					key := rand.IntN(keys)
-					version[key].Add(1)
-					q.AddWithOpts(pq.AddOpts{
-						Priority: rand.IntN(3),
-						After:    time.Duration(rand.IntN(3)) * time.Microsecond,
-						Delay:    pq.DelayPolicy(rand.IntN(4)),
-						MaxDelay: 5 * time.Microsecond,
-					}, key)
-					switch rand.IntN(20) {
-					case 0:
-						q.Pause()
-						q.Resume()
-					case 1:
-						for range q.All() {
-						}
-					case 2:
-						q.Inspect(key)
-					case 3:
-						q.Done(1000) // not held
-					}
-				}
-			})
-		}
-		producing.Wait()
-		for end := time.Now().Add(30 * time.Second); q.Stats().Waiting > 0; time.Sleep(time.Microsecond) {
-			if time.Now().After(end) {
-				t.Fatalf("keys still wait: %+v", q.Stats())
+	}
+	for range callers {
+		calling.Go(func() {
+			for range calls {
+				key := rand.IntN(stressKeys)
+				version[key].Add(1)
+				q.AddWithOpts(pq.AddOpts{After: time.Duration(rand.IntN(3)) * time.Microsecond, Priority: rand.IntN(3)}, key)
+				someCall(q, rand.IntN(stressKeys), removes)
 			}
-		}
+		})
+	}
+	calling.Wait()
+	close(stop)
+	q.Resume()
+	testkit.Eventually(t, "no key waits", func() bool { q.Resume(); return q.Stats().Waiting == 0 })
+	ended := make(chan struct{})
+	go func() {
 		q.ShutDownWithDrain()
 		working.Wait()
-		for key := range keys {
-			if v, s := version[key].Load(), seen[key].Load(); v != s {
-				t.Errorf("key %d: version %d was added, and the last one seen is %d", key, v, s)
-			}
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("a call waits forever: %+v", q.Stats())
+	}
+	for key := range stressKeys {
+		if v, s := version[key].Load(), seen[key].Load(); v != s && !removes {
+			t.Errorf("key %d: version %d was added, and the last one seen is %d", key, v, s)
 		}
-		if err := q.CheckInvariants(); err != nil {
-			t.Error(err)
+	}
+	if err := q.CheckInvariants(); err != nil {
+		t.Error(err)
+	}
+	if keys, groups, _ := q.Remembered(); keys+groups != 0 {
+		t.Errorf("%d keys and %d groups are remembered", keys, groups)
+	}
+	st := q.Stats()
+	if st.Latency != nil && (st.Latency.Count() != uint64(taken.Load()) || st.WorkDuration.Count() != uint64(done.Load())) {
+		t.Errorf("%d keys were taken, and %d done: %+v", taken.Load(), done.Load(), st)
+	}
+	if st.Queued+st.Processing+st.Waiting+st.Again != 0 || st.UnmatchedDones != 0 {
+		t.Errorf("Stats() = %+v", st)
+	}
+}
+
+func someCall(q *pq.Queue[int], key int, removes bool) {
+	switch rand.IntN(14) {
+	case 0:
+		if removes {
+			q.Remove(key)
 		}
-	})
+	case 1:
+		q.AddRateLimited(key)
+	case 2:
+		q.Pause()
+	case 3, 4:
+		q.Resume()
+	case 5:
+		q.AddAll(pq.AddOpts{}, func(yield func(int) bool) { _ = yield(key) && yield((key+1)%stressKeys) })
+	case 6:
+		q.Snapshot(2)
+	case 7:
+		for range q.All() {
+		}
+		for range q.SnapshotKeys() {
+		}
+	case 8:
+		if group := fmt.Sprint(key % 2); q.PausedGroups() != nil {
+			q.PauseGroup(group)
+			q.ResumeGroup(group)
+		}
+	case 9:
+		q.AddCause(key, workqueue.Cause{Reason: "1", Quiet: rand.IntN(2) == 0})
+		q.Causes(key)
+	default:
+		q.AddWithOpts(pq.AddOpts{
+			Priority: rand.IntN(3), SetPriority: rand.IntN(2) == 0, RateLimited: rand.IntN(4) == 0,
+			After: time.Duration(rand.IntN(3)) * time.Microsecond, Delay: pq.DelayPolicy(rand.IntN(4)), MaxDelay: 5 * time.Microsecond,
+		}, key)
+	}
 }
 
 // A getter is cancelled, and a key removed, at the moment at which a key arrives. Either it has the key, or
@@ -186,105 +241,4 @@ func TestStressCancel(t *testing.T) {
 		q.ShutDown()
 		all.Wait()
 	})
-}
-
-// Everything is called at once, Remove and Pause too. When it is over, every getter that waits gets what is left, nothing is
-// remembered, and the numbers are right.
-func TestStressEveryMethod(t *testing.T) {
-	const keys, callers, workers, calls = 6, 3, 4, 200
-	everyConfigStressed(t, func(t *testing.T, config pq.Config[int]) {
-		config.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[int](time.Nanosecond, time.Microsecond)
-		q := pq.New(config)
-		var taken, done atomic.Int64
-		var calling, working sync.WaitGroup
-		for range workers {
-			working.Go(func() {
-				for {
-					ctx, cancel := context.Background(), func() {}
-					if rand.IntN(4) == 0 {
-						ctx, cancel = context.WithTimeout(ctx, time.Duration(rand.IntN(50))*time.Microsecond)
-					}
-					batch, err := q.GetBatch(ctx, 1+rand.IntN(3))
-					cancel()
-					if err == workqueue.ErrShutDown {
-						return
-					}
-					taken.Add(int64(len(batch)))
-					for _, key := range batch {
-						someCall(q, key)
-						done.Add(1)
-						q.Done(key)
-					}
-				}
-			})
-		}
-		for range callers {
-			calling.Go(func() {
-				for range calls {
-					someCall(q, rand.IntN(keys))
-				}
-			})
-		}
-		calling.Wait()
-		q.Resume()
-		drained := make(chan struct{})
-		go func() {
-			q.ShutDownWithDrain()
-			working.Wait()
-			close(drained)
-		}()
-		select {
-		case <-drained:
-		case <-time.After(30 * time.Second):
-			t.Fatalf("a call waits forever: %+v", q.Stats())
-		}
-		if err := q.CheckInvariants(); err != nil {
-			t.Error(err)
-		}
-		if keys, groups, _ := q.Remembered(); keys+groups != 0 {
-			t.Errorf("%d keys and %d groups are remembered", keys, groups)
-		}
-		st := q.Stats()
-		if st.Latency != nil && (st.Latency.Count() != uint64(taken.Load()) || st.WorkDuration.Count() != uint64(done.Load())) {
-			t.Errorf("%d keys were taken, and %d done: %+v", taken.Load(), done.Load(), st)
-		}
-		if st.Queued+st.Processing+st.Waiting+st.Again != 0 || st.UnmatchedDones != 0 {
-			t.Errorf("Stats() = %+v", st)
-		}
-	})
-}
-
-func someCall(q *pq.Queue[int], key int) {
-	switch rand.IntN(14) {
-	case 0:
-		q.Remove(key)
-	case 1:
-		q.AddRateLimited(key)
-	case 2:
-		q.Pause()
-	case 3, 4:
-		q.Resume()
-	case 5:
-		q.AddAll(pq.AddOpts{}, func(yield func(int) bool) { _ = yield(key) && yield(key+1) })
-	case 6:
-		q.Snapshot(2)
-	case 7:
-		for range q.All() {
-		}
-		for range q.SnapshotKeys() {
-		}
-	case 8:
-		if group := fmt.Sprint(key % 2); q.PausedGroups() != nil {
-			q.PauseGroup(group)
-			q.ResumeGroup(group)
-		}
-	case 9:
-		q.AddCause(key, workqueue.Cause{Reason: "1", Quiet: rand.IntN(2) == 0})
-		q.AddedAgain(key)
-	default:
-		q.AddWithOpts(pq.AddOpts{
-			Priority: rand.IntN(3), SetPriority: rand.IntN(2) == 0, RateLimited: rand.IntN(4) == 0,
-			After: time.Duration(rand.IntN(3)) * time.Microsecond, Delay: pq.DelayPolicy(rand.IntN(4)),
-		}, key)
-	}
 }

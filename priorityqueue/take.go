@@ -9,9 +9,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Get blocks until a key can be handed out, and hands it to the caller, who must call Done with it. After
-// shutdown it hands out the keys that are still queued, waiting for a Done where a group is at its limit,
-// and then returns shutdown = true without blocking.
+// Get blocks until a key can be handed out, and hands it to the caller, who must call Done with it. After shutdown it
+// hands out what is still queued, waiting for a Done where a group is at its limit, and then returns shutdown = true.
 func (q *Queue[T]) Get() (item T, shutdown bool) {
 	item, _, err := q.take(nil)
 	return item, err != nil
@@ -24,8 +23,7 @@ func (q *Queue[T]) GetWithPriority() (item T, priority int, shutdown bool) {
 	return item, priority, err != nil
 }
 
-// GetContext is Get that gives up when ctx is done, also if keys are queued: then it takes none and returns
-// ctx.Err(). After shutdown, when nothing is queued, it returns [workqueue.ErrShutDown].
+// GetContext is that of [workqueue.Extended].
 func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
 	if err := ctx.Err(); err != nil {
 		return item, err
@@ -85,8 +83,7 @@ func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 }
 
 // Done says that the caller is finished with an item from Get. If the item was added in the meantime, it is queued, or
-// waits for the time that was asked for. Done of a key that no worker holds changes nothing but
-// [workqueue.Stats].UnmatchedDones.
+// waits for the time that was asked for. Otherwise see [workqueue.Typed.Done].
 func (q *Queue[T]) Done(item T) {
 	now := q.readClock(false)
 	q.lockAt(now)
@@ -143,8 +140,8 @@ func (q *Queue[T]) finishSlotLocked(s keytable.Slot, it *item, now time.Duration
 	q.becomeQueuedLocked(s, it)
 }
 
-// Take is GetContext that returns everything that the queue knows of the key. The limiter's NumRequeues is called
-// after the key was taken; if it panics, the key goes back into the queue.
+// Take is GetContext that returns everything that the queue knows of the key. If the limiter's NumRequeues panics, the
+// key goes back into the queue.
 func (q *Queue[T]) Take(ctx context.Context) (info Info[T], err error) {
 	if err := ctx.Err(); err != nil {
 		return info, err

@@ -22,8 +22,8 @@ func (q *Queue[T]) readClock(needed bool) time.Duration {
 	return q.loop.Now()
 }
 
-// scheduleLocked makes the key at s, which no worker holds and which is in no line and not in due, wait until at, or queues
-// it if that is past.
+// scheduleLocked makes the key at s, which no worker holds and which is in no line and not in due, wait until at, or
+// queues it if that is past.
 func (q *Queue[T]) scheduleLocked(s keytable.Slot, it *item, at, now time.Duration) {
 	if at <= now {
 		q.enqueueLocked(s, it, now)
@@ -90,19 +90,6 @@ func (q *Queue[T]) tendLoopLocked() (wake bool) {
 	return q.loop.TendLocked(next)
 }
 
-// waitingLoop queues keys when they are due, and returns when none waits any more.
-func (q *Queue[T]) waitingLoop() {
-	timer := q.loop.NewTimer()
-	defer timer.Stop()
-	for {
-		until, ok := q.moveDue()
-		if !ok {
-			return
-		}
-		timer.Sleep(until)
-	}
-}
-
 // moveDue queues what is due, and returns when to look again. It returns false if no key waits.
 func (q *Queue[T]) moveDue() (until time.Duration, ok bool) {
 	now := q.loop.Now()
@@ -111,15 +98,13 @@ func (q *Queue[T]) moveDue() (until time.Duration, ok bool) {
 	return q.loop.PlanLocked(now, q.nextDueLocked())
 }
 
-// A key that is Done rests until its MinInterval is over, so that the queue knows when it was handed out. Keys rest in the
-// order of their Dones, and each interval ends at most MinInterval after the Done. So a list does instead of a heap: a
-// key may have to wait for one before it whose interval ends later, but that one's, too, has ended when MinInterval has
-// passed since the later Done. No timer is needed: each call forgets keys at the front of the list.
+// A key that is Done rests until its MinInterval is over, so that the queue knows when it was handed out. Keys rest in
+// the order of their Dones, in a list and not a heap: all intervals up to a key's have ended when MinInterval has
+// passed since its Done. No timer is needed: each call forgets keys at the front of the list.
 
-// maxSwept is how many of the keys that have rested one call forgets. Two would do for a busy queue without batches.
-// With batches, an add, a hand-out and a Done of maxPerLock keys take at least three locks, so that more can be
-// forgotten than come to rest. After a burst, when only a scrape comes by every few seconds, two at a time would
-// take weeks for a million keys, and all at once would keep other calls waiting. 256 take about ten microseconds.
+// maxSwept is how many of the keys that have rested one call forgets: more than come to rest, also with batches, and so
+// many that a million are forgotten in hours if only a scrape comes by every few seconds. 256 take about ten
+// microseconds.
 const maxSwept = 256
 
 // nextStartLocked returns when the key at s may be handed out again, in a queue with MinInterval.

@@ -12,29 +12,17 @@ import (
 )
 
 // Loop is the goroutine of a queue that makes keys ready when they are due. It runs only while a key waits. The queue
-// has the keys, their lock, and the function that the goroutine runs:
+// has the keys and their lock. When it lets a key wait it calls TendLocked under the lock and, if that returns true, Wake
+// after unlocking.
 //
-//	func (q *queue) waitingLoop() {
-//		timer := q.loop.NewTimer()
-//		defer timer.Stop()
-//		for {
-//			until, ok := q.moveDue() // With the lock: makes due keys ready, and returns PlanLocked's answer.
-//			if !ok {
-//				return
-//			}
-//			timer.Sleep(until)
-//		}
-//	}
-//
-// A queue that lets a key wait calls TendLocked under the lock and, if that returns true, Wake after unlocking.
-//
-// A Loop's times are durations since it first read its clock. They saturate at 146 years, so that no difference of two overflows.
+// A Loop's times are durations since it first read its clock. They saturate at 146 years, so that no difference of two
+// overflows.
 type Loop struct {
-	clock       clock.Clock
-	epoch       atomic.Pointer[time.Time] // nil until the clock was first read
-	waitingLoop func()
-	wakeUps     chan struct{} // has room for one
-	done        sync.WaitGroup
+	clock   clock.Clock
+	epoch   atomic.Pointer[time.Time] // nil until the clock was first read
+	moveDue func() (until time.Duration, ok bool)
+	wakeUps chan struct{} // has room for one
+	done    sync.WaitGroup
 
 	// The queue's lock guards what follows.
 
@@ -56,9 +44,18 @@ const (
 	horizon = 1<<62 - MaxSleep
 )
 
-// New returns a Loop on that clock. Its goroutine will run waitingLoop.
-func New(c clock.Clock, waitingLoop func()) *Loop {
-	return &Loop{clock: c, waitingLoop: waitingLoop, wakeUps: make(chan struct{}, 1)}
+// New returns a Loop on that clock. Its goroutine calls moveDue whenever keys may be due. This makes them ready, and
+// returns the answer of PlanLocked.
+func New(c clock.Clock, moveDue func() (until time.Duration, ok bool)) *Loop {
+	return &Loop{clock: c, moveDue: moveDue, wakeUps: make(chan struct{}, 1)}
+}
+
+func (l *Loop) run() {
+	timer := l.NewTimer()
+	defer timer.Stop()
+	for until, ok := l.moveDue(); ok; until, ok = l.moveDue() {
+		timer.Sleep(until)
+	}
 }
 
 // Now reads the clock. It needs no lock, and the clock is foreign code.
@@ -88,12 +85,12 @@ func (l *Loop) TendLocked(next time.Duration) (wake bool) {
 		return next < l.until
 	}
 	l.running, l.until = true, past // It looks at the keys first of all.
-	l.done.Go(l.waitingLoop)
+	l.done.Go(l.run)
 	return false
 }
 
-// PlanLocked is called by the goroutine when it has looked at the keys, the first of which is due at next. It returns
-// until when to sleep. It returns false if next is Never: then the goroutine counts as ended, and must end.
+// PlanLocked is called by moveDue when it has looked at the keys, the first of which is due at next. It returns until
+// when the goroutine sleeps, and false if next is Never: then the goroutine ends.
 func (l *Loop) PlanLocked(now, next time.Duration) (until time.Duration, ok bool) {
 	l.running = next != Never
 	l.until = min(next, now+MaxSleep)

@@ -17,21 +17,13 @@ func TestLoop(t *testing.T) {
 		c := testkit.NewFakeClock()
 		next, looks := dueloop.Never, 0 // The bubble's Wait separates their uses.
 		var l *dueloop.Loop
-		l = dueloop.New(c, func() {
-			timer := l.NewTimer()
-			defer timer.Stop()
-			for {
-				looks++
-				now := l.Now()
-				if next <= now {
-					next = dueloop.Never
-				}
-				until, ok := l.PlanLocked(now, next)
-				if !ok {
-					return
-				}
-				timer.Sleep(until)
+		l = dueloop.New(c, func() (until time.Duration, ok bool) {
+			looks++
+			now := l.Now()
+			if next <= now {
+				next = dueloop.Never
 			}
+			return l.PlanLocked(now, next)
 		})
 		tend := func(at time.Duration, wantWake bool, wantLooks int) {
 			t.Helper()

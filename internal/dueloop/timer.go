@@ -40,12 +40,12 @@ const maxStarts = 10
 func (t Timer) set(until time.Duration) bool {
 	_, isReal := t.loop.clock.(clock.RealClock)
 	left := until - t.loop.Now()
-	for range maxStarts {
+	for n, before := 0, time.Duration(0); left > 0 && left != before && n < maxStarts; n++ {
 		t.restart(left)
-		before := left
-		if left = until - t.loop.Now(); isReal || left == before {
+		if isReal {
 			break
 		}
+		left, before = until-t.loop.Now(), left
 	}
 	return left > 0
 }

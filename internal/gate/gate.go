@@ -11,9 +11,9 @@ import (
 // Gate is a lock with waiters. The queue locks it, changes its own state, calls Wake or EndDrain if that is what
 // sleepers or drains wait for, and unlocks it. The zero Gate is unlocked and ready to use.
 //
-// A burst of adds wakes one getter, and not one for each key. The getter that is woken wakes the next one when it
-// unlocks, if there is still something to do. So one producer does not wake 64 workers for 64 keys that three of them
-// could handle, and a getter that gives up takes no wake-up with it.
+// A burst of adds wakes one getter. This wakes the next one when it unlocks, if there is still something to do. So one
+// producer does not wake 64 workers for 64 keys that three of them could handle, and a getter that gives up takes no
+// wake-up with it.
 type Gate struct {
 	mu sync.Mutex
 
@@ -128,8 +128,8 @@ func (g *Gate) EndDrain(err error) {
 	}
 }
 
-// Wait waits until d has ended, and returns the error that it ended with, or ctx.Err() if ctx is done first. The gate must
-// not be locked.
+// Wait waits until d has ended, and returns the error that it ended with, or ctx.Err() if ctx is done first. The gate
+// must not be locked.
 func (d *Drain) Wait(ctx context.Context) error {
 	select {
 	case <-d.ended:

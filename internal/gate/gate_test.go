@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
-	"time"
 )
 
 // sleeper starts a goroutine that sleeps once at g, and passes a wake-up on if more is set when it unlocks.
@@ -187,15 +186,4 @@ func TestDrain(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestPublicError(t *testing.T) {
-	late, cancel := context.WithDeadline(t.Context(), time.Now())
-	defer cancel()
-	other := errors.New("other")
-	for err, want := range map[error]error{nil: nil, other: other, ErrContextDone: context.DeadlineExceeded} {
-		if got := PublicError(late, err); got != want {
-			t.Errorf("PublicError(%v) = %v, want %v", err, got, want)
-		}
-	}
 }

@@ -5,9 +5,7 @@ import "github.com/keyedqueue/workqueue/internal/stash"
 // Column is one more value for each slot of a table, apart from the table so that it takes no memory
 // where it is not used. It does not notice when a key is deleted: the next key at that slot finds what the
 // last one left or, after Release, what one at another slot left or the zero V. V must not have pointers: they
-// would keep alive what they lead to.
-//
-// The zero Column is ready to use. A Column is not safe for concurrent use.
+// would keep alive what they lead to. The zero Column is ready to use.
 type Column[V any] struct {
 	slabs [][]V
 	// spare has the slabs that were given back.
@@ -59,3 +57,8 @@ func (c *Column[V]) Release(s Slot) {
 	}
 	c.slabs = shortened(c.slabs, n)
 }
+
+// Trim gives back the memory behind s of a column that has values up to there, as in an array. Each call may give back
+// one slab, so it is for an array that ends at one slot after the other. It keeps a slab until the one before is half
+// empty: values that come and go at the edge do not allocate.
+func (c *Column[V]) Trim(s Slot) { c.Release(s + slabLen + slabLen/2) }

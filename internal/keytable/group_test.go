@@ -39,25 +39,6 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-func TestGroupsPlaces(t *testing.T) {
-	var g group
-	for s := Slot(1); s <= groupLen; s++ {
-		if !g.put(5, s) {
-			t.Fatalf("no place for slot %d", s)
-		}
-	}
-	if place := g.find(5, 3); place != 2 {
-		t.Errorf("slot 3 is found at %d", place)
-	}
-	g.free(2)
-	if g.find(5, 3) >= 0 || g.find(6, 4) >= 0 || g.find(5, 4) != 3 {
-		t.Errorf("found what is not there, or not what is")
-	}
-	if !g.put(7, 9) || g.slots[2] != 9 {
-		t.Errorf("the free place was not found: %v", g.slots)
-	}
-}
-
 // A count that has reached its end must not come down to zero while keys are in later groups.
 func TestManyPass(t *testing.T) {
 	var g group

@@ -2,13 +2,10 @@ package keytable
 
 import "runtime"
 
-// The index grows by doubling. To move all keys at once would make one unlucky caller wait for tens of
-// milliseconds where there are a million. So the old index stays for a while. Each Delete, and every eighth
-// FindOrInsert, moves the keys of one slab, until all have been moved; meanwhile a look-up goes to both. That is over
-// after a few times as many calls as there are slabs with keys, long before the index is too small or too large again.
-//
-// Keys move in the order of the slabs, where their hashes lie side by side in memory. In the order of the old index
-// each hash would be a wait for memory.
+// The index grows by doubling. To move all keys at once would make one caller wait for tens of milliseconds where there
+// are a million. So the old index stays for a while. Each Delete, and every eighth FindOrInsert, moves the keys of one
+// slab, where their hashes lie side by side in memory, until all have been moved; meanwhile a look-up goes to both.
+// That is over long before the index is too small or too large again.
 
 // callsPerMove is how many calls of FindOrInsert there are for each slab that they move. To move a slab takes ten
 // microseconds, and a queue inserts hundreds of keys under one lock.
@@ -57,13 +54,6 @@ func (t *Table[K, V]) moveAll() {
 	}
 }
 
-// moveSometimes is moveSome at every eighth call.
-func (t *Table[K, V]) moveSometimes() {
-	if t.calls++; t.calls%callsPerMove == 0 {
-		t.moveSome()
-	}
-}
-
 // moveSome moves the keys of the next slab, and forgets old if no later one has any. Moved keys also stay in old until it
 // is dropped as a whole; only Delete takes single keys out of it.
 func (t *Table[K, V]) moveSome() {
@@ -79,12 +69,12 @@ func (t *Table[K, V]) moveSome() {
 func (t *Table[K, V]) moveSlab(n int) {
 	// All homes are read before the first of them is changed. See Preload.
 	var read uint64
-	for _, h := range t.slots.live(n) {
-		read |= t.index.homeGroup(h).tags
+	for s := range t.slots.live(n) {
+		read |= t.index.homeGroup(t.slots.at(s).tag).tags
 	}
 	runtime.KeepAlive(read)
-	for s, h := range t.slots.live(n) {
-		if !t.index.has(h, s) { // It is if the key was inserted meanwhile.
+	for s := range t.slots.live(n) {
+		if h := t.slots.at(s).tag; !t.index.has(h, s) { // It is if the key was inserted meanwhile.
 			t.index.insert(h, s)
 		}
 	}

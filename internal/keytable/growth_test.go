@@ -142,20 +142,6 @@ func TestGrowthWhileKeysMove(t *testing.T) {
 	}
 }
 
-// As long as it takes less than a millisecond, all keys move at once.
-func TestFewKeysMoveAtOnce(t *testing.T) {
-	var table Table[int, struct{}]
-	for key := range 2*keptGroups*keysPerGroup + 1 {
-		if table.isMoving() {
-			t.Fatalf("%d keys are moving", table.Len())
-		}
-		insert(&table, key)
-	}
-	if !table.isMoving() {
-		t.Errorf("%d keys are not moving", table.Len())
-	}
-}
-
 // A queue adds hundreds of keys under one lock. So few slabs are moved meanwhile, whether the keys are known or not.
 func TestManyCallsMoveFewSlabs(t *testing.T) {
 	for _, what := range []string{"new", "known"} {

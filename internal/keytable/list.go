@@ -12,17 +12,12 @@ type List struct {
 // Links are the neighbours of a slot in its list, or None. A slot is in at most one list at a time.
 type Links struct{ prev, next Slot }
 
-// Prev returns the slot in front, or None.
 func (k *Links) Prev() Slot { return k.prev }
-
-// Next returns the slot behind, or None.
 func (k *Links) Next() Slot { return k.next }
 
-// First returns the first slot, or None if l is empty.
+// First and Last return the slots at the ends, or None if l is empty.
 func (l *List) First() Slot { return l.first }
-
-// Last returns the last slot, or None if l is empty.
-func (l *List) Last() Slot { return l.last }
+func (l *List) Last() Slot  { return l.last }
 
 // Len returns the number of slots.
 func (l *List) Len() int { return int(l.n) }
@@ -55,8 +50,7 @@ func (l *List) Remove(at, prev, next *Links) {
 	l.n--
 }
 
-// Lists has the links of slots that do not have them in the table's values. The zero Lists is ready to use. Lists are not
-// safe for concurrent use.
+// Lists has the links of slots that do not have them in the table's values. The zero Lists is ready to use.
 type Lists struct{ links Column[Links] }
 
 // Append puts s, which is in no list, at the end of l.

@@ -2,7 +2,7 @@ package keytable
 
 import "runtime"
 
-// If the index does not fit into the processor's own cache, each look-up waits for memory. Preload reads the homes of
+// If the index does not fit into the processor's cache, each look-up waits for memory. Preload reads the homes of
 // several keys ahead: a processor waits for several independent readings no longer than for one.
 
 // PreloadLen is a good number of keys to preload at once: as many readings as a processor has under way.

@@ -167,9 +167,9 @@ func (a *arena[K, V]) growFirst() {
 	}
 }
 
-// live returns the slots of slab n in which keys live, with the keys' hashes: none if there is no such slab.
-func (a *arena[K, V]) live(n int) iter.Seq2[Slot, Hash] {
-	return func(yield func(Slot, Hash) bool) {
+// live returns the slots of slab n in which keys live: none if there is no such slab.
+func (a *arena[K, V]) live(n int) iter.Seq[Slot] {
+	return func(yield func(Slot) bool) {
 		if n >= len(a.slabs) || a.slabs[n].live == 0 {
 			return
 		}
@@ -180,7 +180,7 @@ func (a *arena[K, V]) live(n int) iter.Seq2[Slot, Hash] {
 				if place >= len(b.entries) {
 					return
 				}
-				if s := Slot(n*slabLen + place); s != None && !yield(s, b.entries[place].tag) {
+				if s := Slot(n*slabLen + place); s != None && !yield(s) {
 					return
 				}
 			}
@@ -226,18 +226,38 @@ func shortened[E any](s []E, n int) []E {
 
 func log2(n int) int { return bits.Len(uint(n)) - 1 }
 
-// InSteps yields what scan appends. It calls scan with the numbers of a table's slabs, one after the other, until scan
-// returns false. Scan locks the table, and appends a value or two for each key to an empty slice. Nothing is locked
-// while values are yielded.
-func InSteps[E any](scan func(n int, all []E) (found []E, more bool)) iter.Seq[E] {
+// InSteps yields what add appends for the slots of t in which keys live, a value or two for each. It locks t for one
+// slab at a time, and nothing is locked while values are yielded.
+func InSteps[K comparable, V, E any](t *Table[K, V], lock, unlock func(), add func(all []E, s Slot) []E) iter.Seq[E] {
 	return func(yield func(E) bool) {
 		var found []E
+		scan := func(n int) (more bool) {
+			lock()
+			defer unlock()
+			for s := range t.LiveSlots(n) {
+				found = add(found, s)
+			}
+			return n+1 < t.Slabs()
+		}
 		for n, more := 0, true; more; n++ {
-			found, more = scan(n, slices.Grow(found[:0], slabLen)) // Without the lock: to get memory takes long.
+			found = slices.Grow(found[:0], slabLen) // Without the lock: to get memory takes long.
+			more = scan(n)
 			for _, e := range found {
 				if !yield(e) {
 					return
 				}
+			}
+		}
+	}
+}
+
+// Take returns the first n values of all.
+func Take[E any](n int, all iter.Seq[E]) iter.Seq[E] {
+	return func(yield func(E) bool) {
+		left := n
+		for e := range all {
+			if left--; left < 0 || !yield(e) || left == 0 {
+				return
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package keytable
 
 import (
 	"runtime/debug"
+	"slices"
 	"testing"
 	"unsafe"
 )
@@ -83,49 +84,6 @@ func TestEmptySlabsAreKept(t *testing.T) {
 	}
 }
 
-func TestShortened(t *testing.T) {
-	for _, c := range []struct{ room, n, want int }{
-		{64, 1, 64}, {65, 1, 2}, {65, 16, 32}, {65, 17, 65}, {100, 25, 100}, {101, 25, 50}, {1000, 0, 0}, {1000, 1000, 1000},
-	} {
-		s := make([]int, c.room)
-		for i := range s {
-			s[i] = i
-		}
-		got := shortened(s, c.n)
-		if len(got) != c.n || cap(got) != c.want {
-			t.Errorf("%d of %d: length %d, room for %d, want %d", c.n, c.room, len(got), cap(got), c.want)
-		}
-		for i, v := range got {
-			if v != i {
-				t.Fatalf("%d of %d: element %d is %d", c.n, c.room, i, v)
-			}
-		}
-	}
-}
-
-// LiveSlots leads to every key, and ends where there are no more slabs.
-func TestLiveSlots(t *testing.T) {
-	table := fill[int](3 * slabLen)
-	live := 0
-	for n := range table.Slabs() + 2 {
-		for s := range table.LiveSlots(n) {
-			if key := table.At(s).Key; key != live {
-				t.Fatalf("slot %d of slab %d has key %d, want %d", s, n, key, live)
-			}
-			live++
-		}
-	}
-	if live != table.Len() {
-		t.Errorf("%d keys, want %d", live, table.Len())
-	}
-	for range table.LiveSlots(0) {
-		break // ends the loop, and does not go on behind it
-	}
-	if end := Slot(table.Slabs() * slabLen); !table.HasMemory(end-1) || table.HasMemory(end) {
-		t.Errorf("memory for slot %d: %v, for slot %d: %v", end-1, table.HasMemory(end-1), end, table.HasMemory(end))
-	}
-}
-
 // The index shrinks to a quarter when there are less keys than an eighth of its groups, and stays where it is
 // otherwise.
 func TestIndexShrinks(t *testing.T) {
@@ -172,45 +130,34 @@ func TestIndexGrowsToThatOfTheLastBurst(t *testing.T) {
 	}
 }
 
-// An index that was left for a larger one comes back, unless the collector came in between.
-func TestIndexComesBack(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	const n = keptGroups * keysPerGroup
-	table := fill[struct{}](n)
-	before := &table.index.groups[0]
-	insert(table, n)
-	if len(table.index.groups) != 2*keptGroups {
-		t.Fatalf("%d groups for %d keys", len(table.index.groups), n+1)
-	}
-	for s := range Slot(n) {
-		table.Delete(s + 1)
-	}
-	if len(table.index.groups) != keptGroups || &table.index.groups[0] != before {
-		t.Errorf("another index, of %d groups, after a burst", len(table.index.groups))
-	}
-}
-
 // Values are appended under a lock, so InSteps makes room for those of a slab before. When the queues did not, calls
 // waited for 280 ms while a snapshot of a million keys was made.
 func TestInSteps(t *testing.T) {
-	const slabs = 100
-	scan := func(n int, found []int) ([]int, bool) {
-		if len(found) > 0 || cap(found) < slabLen {
-			t.Errorf("slab %d: room for %d values behind %d, want %d", n, cap(found), len(found), slabLen)
+	const n = 50_000
+	table := fill[int](n)
+	locked, room := false, 0
+	lock, unlock := func() { locked, room = true, slabLen }, func() { locked = false }
+	keys := InSteps(table, lock, unlock, func(keys []int, s Slot) []int {
+		if !locked || cap(keys)-len(keys) < room {
+			t.Errorf("slot %d: locked: %v, room for %d values, want %d", s, locked, cap(keys)-len(keys), room)
 		}
-		for i := range slabLen {
-			found = append(found, n*slabLen+i)
+		room--
+		return append(keys, table.At(s).Key)
+	})
+	want := 0
+	for key := range keys {
+		if key != want || locked {
+			t.Fatalf("key %d is yielded, locked: %v, want %d", key, locked, want)
 		}
-		return found, n < slabs-1
+		want++
 	}
-	n := 0
-	for v := range InSteps(scan) {
-		if v != n {
-			t.Fatalf("value %d is %d", n, v)
-		}
-		n++
+	if end := Slot(table.Slabs() * slabLen); want != n || !table.HasMemory(end-1) || table.HasMemory(end) {
+		t.Errorf("%d keys, want %d; memory for slot %d: %v, for slot %d: %v", want, n, end-1, table.HasMemory(end-1), end, table.HasMemory(end))
 	}
-	if n != slabs*slabLen {
-		t.Errorf("%d values, want %d", n, slabs*slabLen)
+	for _, some := range []int{-1, 0, 1, 700, n, n + 1} {
+		want := min(max(some, 0), n)
+		if got := slices.Collect(Take(some, keys)); len(got) != want || want > 0 && got[want-1] != want-1 {
+			t.Errorf("the first %d keys are %d", some, len(got))
+		}
 	}
 }

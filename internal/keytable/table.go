@@ -1,20 +1,18 @@
 // Package keytable keeps a set of keys in numbered slots, each with a value beside it.
 //
-// It is the one data structure in which the queues and the rate limiters of this module remember
-// their keys. A built-in map would do the same; a [Table] differs in what a work queue needs from it:
+// The queues and the rate limiters of this module remember their keys in it. A [Table] differs from a map in what a work
+// queue needs:
 //
 //   - FindOrInsert is one look-up, where a map takes two, and Delete takes the slot and no key.
 //   - A slot keeps its number for as long as its key lives, so that lists and heaps can be made of
 //     four-byte numbers instead of copies of keys or pointers that the garbage collector follows.
-//   - Memory is given back while keys are deleted. A map never shrinks. Neither that nor growing makes one
-//     call wait until a million keys have been moved.
+//   - Memory is given back while keys are deleted. Neither that nor growing makes one call wait for a million keys.
 //
 // # Shape
 //
-// An index leads from a key's hash to the number of its slot. It is an array of groups of 32 bytes, each
-// with room for six slots and a byte of each one's hash, the tag. The slots live in slabs of [slabLen]
-// entries, which never move once they are full-sized, so growing copies no keys. growth.go describes how the
-// index grows.
+// An index leads from a key's hash to the number of its slot. It is an array of groups of 32 bytes, each with room
+// for six slots and a byte of each one's hash, the tag. The slots live in slabs of [slabLen] entries, which never
+// move once they are full-sized, so growing copies no keys. growth.go describes how the index grows.
 //
 //	hash ──▶ index  [ tags │ 7 · 2 · · · ][ tags │ · 9 · · · · ][ …
 //	                         │   │                   │
@@ -69,9 +67,7 @@ var seed = maphash.MakeSeed()
 
 // HashOf hashes key. It needs no lock, so callers do it before they take theirs. Like a map, it panics
 // with a [runtime.Error] that names the type if key is of an interface type and cannot be hashed.
-func HashOf[K comparable](key K) Hash {
-	return Hash(maphash.Comparable(seed, key) >> 32)
-}
+func HashOf[K comparable](key K) Hash { return Hash(maphash.Comparable(seed, key) >> 32) }
 
 // Table is a set of keys of type K, each with a value of type V. The zero Table is empty and ready
 // to use, and takes no memory beyond its own until the first key.
@@ -89,7 +85,7 @@ type Table[K comparable, V any] struct {
 	// old is what index was before it grew or shrank, while keys are moving. Those of slabs below moved are done.
 	old   index
 	moved int
-	calls uint32 // of moveSometimes
+	calls uint32 // of FindOrInsert, meanwhile
 	// spare has the groups of such indexes.
 	spare stash.Stash[group]
 
@@ -99,9 +95,8 @@ type Table[K comparable, V any] struct {
 // Len returns the number of keys.
 func (t *Table[K, V]) Len() int { return t.count }
 
-// Find returns the slot and the entry of key, whose hash is h, or None and nil.
-//
-// It panics if key is not equal to itself, as a float that is NaN or a struct with one in it.
+// Find returns the slot and the entry of key, whose hash is h, or None and nil. It panics if key is not equal to
+// itself, as a float that is NaN or a struct with one in it.
 func (t *Table[K, V]) Find(h Hash, key K) (s Slot, e *Entry[K, V]) {
 	if t.count != 0 {
 		if t.isMoving() {
@@ -116,18 +111,17 @@ func (t *Table[K, V]) Find(h Hash, key K) (s Slot, e *Entry[K, V]) {
 	return s, e
 }
 
-// FindOrInsert returns the slot and the entry of key, whose hash is h, and whether it was inserted
-// just now, with the zero V.
-//
-// It panics, with the table unchanged, at the 2³¹st key, and if key is not equal to itself: it could
-// never be found again.
+// FindOrInsert returns the slot and the entry of key, whose hash is h, and whether it was inserted just now, with the
+// zero V. It panics, with the table unchanged, at the 2³¹st key, and if key is not equal to itself.
 func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inserted bool) {
 	if t.count >= t.limit {
 		t.grow()
 	}
 	if t.isMoving() {
 		s, e := t.findMoving(h, key)
-		t.moveSometimes()
+		if t.calls++; t.calls%callsPerMove == 0 {
+			t.moveSome()
+		}
 		if e != nil {
 			return s, e, false
 		}
@@ -170,15 +164,7 @@ func (t *Table[K, V]) Slabs() int { return len(t.slots.slabs) }
 
 // LiveSlots returns the slots of slab n in which keys live, a few hundred at most, none if there is no such slab. The
 // table must not change meanwhile.
-func (t *Table[K, V]) LiveSlots(n int) iter.Seq[Slot] {
-	return func(yield func(Slot) bool) {
-		for s := range t.slots.live(n) {
-			if !yield(s) {
-				return
-			}
-		}
-	}
-}
+func (t *Table[K, V]) LiveSlots(n int) iter.Seq[Slot] { return t.slots.live(n) }
 
 // HasMemory reports whether the table keeps memory for s, whether or not a key lives there.
 func (t *Table[K, V]) HasMemory(s Slot) bool {

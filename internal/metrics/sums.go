@@ -74,8 +74,7 @@ func addShared(a, b *workqueue.SharedStats) *workqueue.SharedStats {
 	}
 }
 
-// MaxPriorities is the number of priorities for which a sum has a number of their own, as in the Stats of one
-// queue.
+// MaxPriorities is the number of priorities for which a sum has a number of their own, as in the Stats of one queue.
 const MaxPriorities = 25
 
 func addPriorities(a, b *workqueue.PriorityDepths) *workqueue.PriorityDepths {

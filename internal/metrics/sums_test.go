@@ -12,8 +12,8 @@ import (
 // source returns a source whose numbers are always st.
 func source(st workqueue.Stats) func() workqueue.Stats { return func() workqueue.Stats { return st } }
 
-// Everything that Stats has is added up, except for the two longest times, the name, the state, and what all processes that
-// share a queue see of it.
+// Everything that Stats has is added up, except for the two longest times, the name, the state, and what all processes
+// that share a queue see of it.
 func TestEveryField(t *testing.T) {
 	full := func(n int) workqueue.Stats {
 		var st workqueue.Stats
@@ -81,31 +81,21 @@ func TestEndOfAQueue(t *testing.T) {
 	}
 }
 
-// The priorities of a queue that has ended do not take the places of others, and its pause does not count.
-func TestPrioritiesOfEndedQueues(t *testing.T) {
+// A queue that has ended, or a process that has left a shared one, leaves its counters, and nothing that still changes:
+// its priorities do not take the places of others, and its pause does not count.
+func TestWhatStaysOfEndedQueues(t *testing.T) {
 	s := Queues()
 	for priority, down := range []bool{true, false} {
-		s.Watch("q", source(workqueue.Stats{ShuttingDown: down, Paused: down, ByPriority: &workqueue.PriorityDepths{
-			Depths: []workqueue.PriorityDepth{{Priority: priority}},
-		}}))
+		s.Watch("q", source(workqueue.Stats{
+			ShuttingDown: down, Paused: down,
+			ByPriority: &workqueue.PriorityDepths{Depths: []workqueue.PriorityDepth{{Priority: priority}}},
+			Shared:     &workqueue.SharedStats{Outage: down, Unsent: 1, Errors: 1, LostLeases: 1, LostDones: 1, GivenUp: 1},
+		}))
 	}
 	sum := slices.Collect(s.All())[0].Sum
-	if d := sum.ByPriority.Depths; len(d) != 1 || d[0].Priority != 1 || sum.Paused {
-		t.Errorf("%+v, want only priority 1, and no pause", sum)
-	}
-}
-
-// A process that has left a shared queue leaves its counters, and nothing that still changes.
-func TestEndOfASharedQueue(t *testing.T) {
-	s := Queues()
-	for _, down := range []bool{true, false} {
-		s.Watch("q", source(workqueue.Stats{ShuttingDown: down, Shared: &workqueue.SharedStats{
-			Outage: down, Unsent: 1, Errors: 1, LostLeases: 1, LostDones: 1, GivenUp: 1,
-		}}))
-	}
-	want := workqueue.SharedStats{Unsent: 1, Errors: 2, LostLeases: 2, LostDones: 2, GivenUp: 1}
-	if got := slices.Collect(s.All())[0].Sum.Shared; *got != want {
-		t.Errorf("%+v, want %+v", got, want)
+	shared := workqueue.SharedStats{Unsent: 1, Errors: 2, LostLeases: 2, LostDones: 2, GivenUp: 1}
+	if d := sum.ByPriority.Depths; len(d) != 1 || d[0].Priority != 1 || sum.Paused || *sum.Shared != shared {
+		t.Errorf("%+v, shared %+v, want only priority 1, no pause, and %+v", sum, *sum.Shared, shared)
 	}
 }
 

@@ -35,6 +35,24 @@ type Labelled struct {
 	Value float64
 }
 
+func gauge[S any](name, help string, read func(*S) float64) Metric[S] {
+	return Metric[S]{Name: name, Help: help, Gauge: read}
+}
+
+func counter[S any](name, help string, read func(*S) float64) Metric[S] {
+	return Metric[S]{Name: name, Help: help, Counter: read}
+}
+
+func histogram[S any](name, help string, read func(*S) *workqueue.Histogram) Metric[S] {
+	return Metric[S]{Name: name, Help: help, Histogram: read}
+}
+
+// onlyIf returns m with that Has.
+func (m Metric[S]) onlyIf(has func(*S) bool) Metric[S] {
+	m.Has = has
+	return m
+}
+
 // CheckBounds returns an error unless these can be the bounds of buckets, in seconds.
 func CheckBounds(bounds []float64) error {
 	for i, bound := range bounds {
@@ -79,131 +97,75 @@ const (
 	SetAsideKeys
 	RepairedEntries
 	QueuedKeys
-	numQueue
 )
 
 // Queue are the metrics of queues. Names and help of the first seven are those of Kubernetes, in
 // k8s.io/component-base/metrics/prometheus/workqueue.
 var Queue = []Metric[workqueue.Stats]{
-	Depth: {
-		Name: "workqueue_depth", Help: "Current depth of workqueue",
-		Gauge: func(st *workqueue.Stats) float64 { return float64(st.Queued + st.Again) },
-	},
-	Adds: {
-		Name: "workqueue_adds_total", Help: "Total number of adds handled by workqueue",
-		Counter: func(st *workqueue.Stats) float64 { return float64(st.Adds) },
-	},
-	QueueDuration: {
-		Name:      "workqueue_queue_duration_seconds",
-		Help:      "How long in seconds an item stays in workqueue before being requested.",
-		Histogram: func(st *workqueue.Stats) *workqueue.Histogram { return st.Latency },
-	},
-	WorkDuration: {
-		Name:      "workqueue_work_duration_seconds",
-		Help:      "How long in seconds processing an item from workqueue takes.",
-		Histogram: func(st *workqueue.Stats) *workqueue.Histogram { return st.WorkDuration },
-	},
-	UnfinishedWork: {
-		Name: "workqueue_unfinished_work_seconds",
-		Help: "How many seconds of work has done that is in progress and hasn't been observed by work_duration. " +
-			"Large values indicate stuck threads. One can deduce the number of stuck threads by observing " +
+	Depth: gauge("workqueue_depth", "Current depth of workqueue",
+		func(st *workqueue.Stats) float64 { return float64(st.Queued + st.Again) }),
+	Adds: counter("workqueue_adds_total", "Total number of adds handled by workqueue",
+		func(st *workqueue.Stats) float64 { return float64(st.Adds) }),
+	QueueDuration: histogram("workqueue_queue_duration_seconds",
+		"How long in seconds an item stays in workqueue before being requested.",
+		func(st *workqueue.Stats) *workqueue.Histogram { return st.Latency }),
+	WorkDuration: histogram("workqueue_work_duration_seconds",
+		"How long in seconds processing an item from workqueue takes.",
+		func(st *workqueue.Stats) *workqueue.Histogram { return st.WorkDuration }),
+	UnfinishedWork: gauge("workqueue_unfinished_work_seconds",
+		"How many seconds of work has done that is in progress and hasn't been observed by work_duration. "+
+			"Large values indicate stuck threads. One can deduce the number of stuck threads by observing "+
 			"the rate at which this increases.",
-		Gauge: func(st *workqueue.Stats) float64 { return st.UnfinishedWork.Seconds() },
-	},
-	LongestRunning: {
-		Name:  "workqueue_longest_running_processor_seconds",
-		Help:  "How many seconds has the longest running processor for workqueue been running.",
-		Gauge: func(st *workqueue.Stats) float64 { return st.LongestRunning.Seconds() },
-	},
-	Retries: {
-		Name: "workqueue_retries_total", Help: "Total number of retries handled by workqueue",
-		Counter: func(st *workqueue.Stats) float64 { return float64(st.Retries) },
-	},
-	WaitingKeys: {
-		Name: "workqueue_waiting_keys", Help: "Number of keys that wait for their time to be queued.",
-		Gauge: func(st *workqueue.Stats) float64 { return float64(st.Waiting) },
-	},
-	OldestQueued: {
-		Name:  "workqueue_oldest_queued_key_age_seconds",
-		Help:  "How many seconds ago the key was added that is at the head of the line.",
-		Gauge: func(st *workqueue.Stats) float64 { return st.OldestQueued.Seconds() },
-	},
-	DroppedKeys: {
-		Name:    "workqueue_dropped_keys_total",
-		Help:    "Total number of keys that were still waiting for their time at shutdown.",
-		Counter: func(st *workqueue.Stats) float64 { return float64(st.Dropped) },
-	},
-	UnmatchedDones: {
-		Name:    "workqueue_unmatched_dones_total",
-		Help:    "Total number of calls of Done for a key that no worker held. Each is a bug in the caller.",
-		Counter: func(st *workqueue.Stats) float64 { return float64(st.UnmatchedDones) },
-	},
-	BlockedKeys: {
-		Name: "workqueue_blocked_keys", Help: "Number of queued keys whose group is at its limit.",
-		Has:   hasPriorities,
-		Gauge: func(st *workqueue.Stats) float64 { return float64(st.Blocked) },
-	},
-	Paused: {
-		Name: "workqueue_paused", Help: "Whether the queue is paused: 1 or 0.",
-		Has:   func(st *workqueue.Stats) bool { return st.ByPriority != nil || st.Shared != nil },
-		Gauge: func(st *workqueue.Stats) float64 { return oneIf(st.Paused) },
-	},
-	Outage: {
-		Name: "workqueue_shared_outage", Help: "Whether the last attempt to reach the queue's server failed: 1 or 0.",
-		Has:   isShared,
-		Gauge: func(st *workqueue.Stats) float64 { return oneIf(st.Shared.Outage) },
-	},
-	UnsentOperations: {
-		Name:  "workqueue_shared_unsent_operations",
-		Help:  "Number of adds and other operations that the process has not brought to the queue's server yet.",
-		Has:   isShared,
-		Gauge: func(st *workqueue.Stats) float64 { return float64(st.Shared.Unsent) },
-	},
-	ServerErrors: {
-		Name:    "workqueue_shared_errors_total",
-		Help:    "Total number of attempts to reach the queue's server that failed.",
-		Has:     isShared,
-		Counter: func(st *workqueue.Stats) float64 { return float64(st.Shared.Errors) },
-	},
-	LostLeases: {
-		Name:    "workqueue_shared_lost_leases_total",
-		Help:    "Total number of keys whose lease was lost while a worker held them.",
-		Has:     isShared,
-		Counter: func(st *workqueue.Stats) float64 { return float64(st.Shared.LostLeases) },
-	},
-	LostDones: {
-		Name:    "workqueue_shared_lost_dones_total",
-		Help:    "Total number of calls of Done that came after the lease was lost. Their keys are handled again.",
-		Has:     isShared,
-		Counter: func(st *workqueue.Stats) float64 { return float64(st.Shared.LostDones) },
-	},
-	CallDuration: {
-		Name:      "workqueue_shared_call_duration_seconds",
-		Help:      "How long in seconds the calls of the queue's server take, each with a batch of operations.",
-		Has:       isShared,
-		Histogram: func(st *workqueue.Stats) *workqueue.Histogram { return st.Shared.CallDuration },
-	},
-	FailingShared: {
-		Name: "workqueue_shared_failing_keys", Help: "Number of keys of the whole queue that have failed, of all processes.",
-		Has:   isShared,
-		Gauge: func(st *workqueue.Stats) float64 { return float64(st.Shared.Failing) },
-	},
-	GivenUpKeys: {
-		Name: "workqueue_shared_given_up_keys", Help: "Number of keys of the whole queue that are not tried any more.",
-		Has:   isShared,
-		Gauge: func(st *workqueue.Stats) float64 { return float64(st.Shared.GivenUp) },
-	},
-	SetAsideKeys: {
-		Name: "workqueue_shared_set_aside_keys", Help: "Number of keys of the whole queue that a process could not decode.",
-		Has:   isShared,
-		Gauge: func(st *workqueue.Stats) float64 { return float64(st.Shared.SetAside) },
-	},
-	RepairedEntries: {
-		Name:  "workqueue_shared_repaired_entries",
-		Help:  "Number of entries on the queue's server that did not fit together, and were repaired or skipped.",
-		Has:   isShared,
-		Gauge: func(st *workqueue.Stats) float64 { return float64(st.Shared.Repaired) },
-	},
+		func(st *workqueue.Stats) float64 { return st.UnfinishedWork.Seconds() }),
+	LongestRunning: gauge("workqueue_longest_running_processor_seconds",
+		"How many seconds has the longest running processor for workqueue been running.",
+		func(st *workqueue.Stats) float64 { return st.LongestRunning.Seconds() }),
+	Retries: counter("workqueue_retries_total", "Total number of retries handled by workqueue",
+		func(st *workqueue.Stats) float64 { return float64(st.Retries) }),
+	WaitingKeys: gauge("workqueue_waiting_keys", "Number of keys that wait for their time to be queued.",
+		func(st *workqueue.Stats) float64 { return float64(st.Waiting) }),
+	OldestQueued: gauge("workqueue_oldest_queued_key_age_seconds",
+		"How many seconds ago the key was added that is at the head of the line.",
+		func(st *workqueue.Stats) float64 { return st.OldestQueued.Seconds() }),
+	DroppedKeys: counter("workqueue_dropped_keys_total",
+		"Total number of keys that were still waiting for their time at shutdown.",
+		func(st *workqueue.Stats) float64 { return float64(st.Dropped) }),
+	UnmatchedDones: counter("workqueue_unmatched_dones_total",
+		"Total number of calls of Done for a key that no worker held. Each is a bug in the caller.",
+		func(st *workqueue.Stats) float64 { return float64(st.UnmatchedDones) }),
+	BlockedKeys: gauge("workqueue_blocked_keys", "Number of queued keys whose group is at its limit.",
+		func(st *workqueue.Stats) float64 { return float64(st.Blocked) }).onlyIf(hasPriorities),
+	Paused: gauge("workqueue_paused", "Whether the queue is paused: 1 or 0.",
+		func(st *workqueue.Stats) float64 { return oneIf(st.Paused) }).onlyIf(canBePaused),
+	Outage: gauge("workqueue_shared_outage", "Whether the last attempt to reach the queue's server failed: 1 or 0.",
+		func(st *workqueue.Stats) float64 { return oneIf(st.Shared.Outage) }).onlyIf(isShared),
+	UnsentOperations: gauge("workqueue_shared_unsent_operations",
+		"Number of adds and other operations that the process has not brought to the queue's server yet.",
+		func(st *workqueue.Stats) float64 { return float64(st.Shared.Unsent) }).onlyIf(isShared),
+	ServerErrors: counter("workqueue_shared_errors_total",
+		"Total number of attempts to reach the queue's server that failed.",
+		func(st *workqueue.Stats) float64 { return float64(st.Shared.Errors) }).onlyIf(isShared),
+	LostLeases: counter("workqueue_shared_lost_leases_total",
+		"Total number of keys whose lease was lost while a worker held them.",
+		func(st *workqueue.Stats) float64 { return float64(st.Shared.LostLeases) }).onlyIf(isShared),
+	LostDones: counter("workqueue_shared_lost_dones_total",
+		"Total number of calls of Done that came after the lease was lost. Their keys are handled again.",
+		func(st *workqueue.Stats) float64 { return float64(st.Shared.LostDones) }).onlyIf(isShared),
+	CallDuration: histogram("workqueue_shared_call_duration_seconds",
+		"How long in seconds the calls of the queue's server take, each with a batch of operations.",
+		func(st *workqueue.Stats) *workqueue.Histogram { return st.Shared.CallDuration }).onlyIf(isShared),
+	FailingShared: gauge("workqueue_shared_failing_keys",
+		"Number of keys of the whole queue that have failed, of all processes.",
+		func(st *workqueue.Stats) float64 { return float64(st.Shared.Failing) }).onlyIf(isShared),
+	GivenUpKeys: gauge("workqueue_shared_given_up_keys",
+		"Number of keys of the whole queue that are not tried any more.",
+		func(st *workqueue.Stats) float64 { return float64(st.Shared.GivenUp) }).onlyIf(isShared),
+	SetAsideKeys: gauge("workqueue_shared_set_aside_keys",
+		"Number of keys of the whole queue that a process could not decode.",
+		func(st *workqueue.Stats) float64 { return float64(st.Shared.SetAside) }).onlyIf(isShared),
+	RepairedEntries: gauge("workqueue_shared_repaired_entries",
+		"Number of entries on the queue's server that did not fit together, and were repaired or skipped.",
+		func(st *workqueue.Stats) float64 { return float64(st.Shared.Repaired) }).onlyIf(isShared),
 	QueuedKeys: {
 		Name: "workqueue_queued_keys", Help: "Number of keys that need processing, by priority.",
 		Has: hasPriorities, Split: queuedByPriority, Label: "priority", SplitGauge: true,
@@ -213,6 +175,8 @@ var Queue = []Metric[workqueue.Stats]{
 func hasPriorities(st *workqueue.Stats) bool { return st.ByPriority != nil }
 
 func isShared(st *workqueue.Stats) bool { return st.Shared != nil }
+
+func canBePaused(st *workqueue.Stats) bool { return hasPriorities(st) || isShared(st) }
 
 func oneIf(is bool) float64 {
 	if is {
@@ -256,48 +220,29 @@ var Pool = []Metric[worker.Stats]{
 		Name: "workqueue_pool_results_total", Help: "Total number of calls of the handler, by result.",
 		Split: poolResults, Label: "result",
 	},
-	PoolErrors: {
-		Name: "workqueue_pool_errors_total", Help: "Total number of calls of the handler that failed.",
-		Counter: func(st *worker.Stats) float64 { return float64(st.Failed) },
-	},
-	PoolDropped: {
-		Name:    "workqueue_pool_dropped_keys_total",
-		Help:    "Total number of calls of the handler that failed and whose key was given up.",
-		Counter: func(st *worker.Stats) float64 { return float64(st.Dropped) },
-	},
-	PoolPanics: {
-		Name: "workqueue_pool_panics_total", Help: "Total number of calls of the handler that panicked.",
-		Counter: func(st *worker.Stats) float64 { return float64(st.Panicked) },
-	},
-	PoolTimeouts: {
-		Name:    "workqueue_pool_timeouts_total",
-		Help:    "Total number of calls of the handler that took longer than their timeout.",
-		Counter: func(st *worker.Stats) float64 { return float64(st.TimedOut) },
-	},
-	PoolDuration: {
-		Name: "workqueue_pool_handle_duration_seconds", Help: "How long in seconds the calls of the handler took.",
-		Histogram: func(st *worker.Stats) *workqueue.Histogram { return st.Durations },
-	},
-	WantedWorkers: {
-		Name: "workqueue_pool_wanted_workers", Help: "Number of workers that the pool should have.",
-		Gauge: func(st *worker.Stats) float64 { return float64(st.Wanted) },
-	},
-	BusyWorkers: {
-		Name: "workqueue_pool_busy_workers", Help: "Number of workers that handle a key.",
-		Gauge: func(st *worker.Stats) float64 { return float64(st.Busy) },
-	},
-	LivingWorkers: {
-		Name: "workqueue_pool_living_workers", Help: "Number of workers that exist.",
-		Gauge: func(st *worker.Stats) float64 { return float64(st.Living) },
-	},
-	StuckWorkers: {
-		Name: "workqueue_pool_stuck_workers", Help: "Number of workers whose handler takes too long.",
-		Gauge: func(st *worker.Stats) float64 { return float64(st.Stuck) },
-	},
-	FailingKeys: {
-		Name: "workqueue_pool_failing_keys", Help: "Number of keys that failed and will be tried again.",
-		Gauge: func(st *worker.Stats) float64 { return float64(st.Failing) },
-	},
+	PoolErrors: counter("workqueue_pool_errors_total", "Total number of calls of the handler that failed.",
+		func(st *worker.Stats) float64 { return float64(st.Failed) }),
+	PoolDropped: counter("workqueue_pool_dropped_keys_total",
+		"Total number of calls of the handler that failed and whose key was given up.",
+		func(st *worker.Stats) float64 { return float64(st.Dropped) }),
+	PoolPanics: counter("workqueue_pool_panics_total", "Total number of calls of the handler that panicked.",
+		func(st *worker.Stats) float64 { return float64(st.Panicked) }),
+	PoolTimeouts: counter("workqueue_pool_timeouts_total",
+		"Total number of calls of the handler that took longer than their timeout.",
+		func(st *worker.Stats) float64 { return float64(st.TimedOut) }),
+	PoolDuration: histogram("workqueue_pool_handle_duration_seconds",
+		"How long in seconds the calls of the handler took.",
+		func(st *worker.Stats) *workqueue.Histogram { return st.Durations }),
+	WantedWorkers: gauge("workqueue_pool_wanted_workers", "Number of workers that the pool should have.",
+		func(st *worker.Stats) float64 { return float64(st.Wanted) }),
+	BusyWorkers: gauge("workqueue_pool_busy_workers", "Number of workers that handle a key.",
+		func(st *worker.Stats) float64 { return float64(st.Busy) }),
+	LivingWorkers: gauge("workqueue_pool_living_workers", "Number of workers that exist.",
+		func(st *worker.Stats) float64 { return float64(st.Living) }),
+	StuckWorkers: gauge("workqueue_pool_stuck_workers", "Number of workers whose handler takes too long.",
+		func(st *worker.Stats) float64 { return float64(st.Stuck) }),
+	FailingKeys: gauge("workqueue_pool_failing_keys", "Number of keys that failed and will be tried again.",
+		func(st *worker.Stats) float64 { return float64(st.Failing) }),
 }
 
 // poolResults returns the values of workqueue_pool_results_total.

@@ -4,17 +4,16 @@ package notes
 
 import "github.com/keyedqueue/workqueue/internal/keytable"
 
-// Notes are kept by the slots of a queue's table. The queue marks, beside a key's state, that there is a note, so that other
-// keys cost nothing. C is what the queue keeps of causes. The zero Notes is ready to use. Notes are not safe for concurrent
-// use.
+// Notes are kept by the slots of a queue's table. The queue marks, beside a key's state, that there is a note, so that
+// other keys cost nothing. C is what the queue keeps of causes. The zero Notes is ready to use.
 type Notes[C any] struct {
 	bySlot map[keytable.Slot]*note[C]
 }
 
 // note is about a key. Its fields are nil if there is nothing to keep.
 type note[C any] struct {
-	// next are the causes collected for the next hand-out, current those of the hand-out that a worker has. What they point
-	// to does not change.
+	// next are the causes collected for the next hand-out, current those of the hand-out that a worker has. What they
+	// point to does not change.
 	next, current *C
 	// added is closed when a key that is held is added again, and then nil.
 	added chan struct{}
@@ -38,22 +37,19 @@ func (n *Notes[C]) of(s keytable.Slot) *note[C] {
 	if n.bySlot == nil {
 		n.bySlot = make(map[keytable.Slot]*note[C])
 	}
-	found := n.bySlot[s]
-	if found == nil {
-		found = new(note[C])
-		n.bySlot[s] = found
+	if n.bySlot[s] == nil {
+		n.bySlot[s] = new(note[C])
 	}
-	return found
+	return n.bySlot[s]
 }
 
 // AddCause sets the causes for the next hand-out of the key at s to what merge makes of those so far.
 func (n *Notes[C]) AddCause(s keytable.Slot, merge func(C) C) {
 	k := n.of(s)
-	var before C
-	if k.next != nil {
-		before = *k.next
+	if k.next == nil {
+		k.next = new(C)
 	}
-	after := merge(before)
+	after := merge(*k.next)
 	k.next = &after
 }
 
@@ -91,8 +87,8 @@ func (n *Notes[C]) Taken(s keytable.Slot) bool {
 	return n.tidy(s)
 }
 
-// Done notes that the worker that held the key at s has finished, and the key stays in the queue. It reports whether there
-// still is a note.
+// Done notes that the worker that held the key at s has finished, and the key stays in the queue. It reports whether
+// there still is a note.
 func (n *Notes[C]) Done(s keytable.Slot) bool {
 	if k := n.bySlot[s]; k != nil {
 		k.current, k.added = nil, nil

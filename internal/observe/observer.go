@@ -143,22 +143,17 @@ func (o *Observer) Release(s keytable.Slot) {
 	o.lists.Release(s)
 }
 
-// AddedAt returns when the key at s became dirty, after the observer was made.
-func (o *Observer) AddedAt(s keytable.Slot) time.Duration { return o.keys.At(s).addedAt }
-
-// StartedAt returns when a worker got the key at s, after the observer was made.
+// AddedAt and StartedAt return when the key at s became dirty, and when a worker got it, after the observer was made.
+func (o *Observer) AddedAt(s keytable.Slot) time.Duration   { return o.keys.At(s).addedAt }
 func (o *Observer) StartedAt(s keytable.Slot) time.Duration { return o.keys.At(s).startedAt }
 
 // Time returns the time that was or is d after the observer was made.
 func (o *Observer) Time(d time.Duration) time.Time { return o.epoch.Add(d) }
 
-// Running returns the slots of the keys that workers hold, in the order in which they got them. The
-// observer must not change meanwhile.
+// Running and InLine return the slots of the keys that workers hold, in the order in which they got them, and of those
+// for which Queued was called, in that order. The observer must not change meanwhile.
 func (o *Observer) Running() iter.Seq[keytable.Slot] { return o.lists.All(&o.running) }
-
-// InLine returns the slots of the keys for which Queued was called, in that order. The observer must not
-// change meanwhile.
-func (o *Observer) InLine() iter.Seq[keytable.Slot] { return o.lists.All(&o.queued) }
+func (o *Observer) InLine() iter.Seq[keytable.Slot]  { return o.lists.All(&o.queued) }
 
 // SinceAdded returns how long before now the key at s became dirty, zero if it was after.
 func (o *Observer) SinceAdded(s keytable.Slot, now time.Duration) time.Duration {

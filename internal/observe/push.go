@@ -2,8 +2,13 @@ package observe
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
+
+// Global is the provider of metrics of all queues that have a name and no provider of their own, or nil. It
+// is a workqueue.MetricsProvider, which this package cannot name.
+var Global atomic.Pointer[any]
 
 // Push has the metrics of one queue to which every change is pushed. None of them is nil; see [OrNoop].
 type Push struct {

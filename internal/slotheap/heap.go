@@ -23,17 +23,15 @@ func (e Entry) before(f Entry) bool {
 // Heap has slots, each at most once.
 //
 // A node has four children, so the heap is half as deep as a binary one, and the four lie in one cache line.
-// An entry has no pointers, so the collector does not look at the heap. A column beside the table of the slots
-// has the position of each slot's entry.
+// An entry has no pointers, so the collector does not look at the heap.
 //
-// Invariants, which checkInvariants in the tests asserts:
-//   - No entry is before its parent.
-//   - For each entry, the value at its slot in positions is the entry's position.
+// Invariants, which checkInvariants in the tests asserts: no entry is before its parent, and positions has at each slot
+// the position of its entry.
 //
 // The zero Heap is empty and ready to use. It is not safe for concurrent use.
 type Heap struct {
 	n         int
-	nodes     nodes
+	families  keytable.Column[family]
 	positions keytable.Column[uint32]
 }
 
@@ -41,21 +39,21 @@ type Heap struct {
 func (h *Heap) Len() int { return h.n }
 
 // First returns the least entry. There must be one.
-func (h *Heap) First() Entry { return *h.nodes.at(root) }
+func (h *Heap) First() Entry { return *h.at(root) }
 
 // Has reports whether s is in the heap. A key must live in s.
 func (h *Heap) Has(s keytable.Slot) bool {
 	p := position(*h.positions.At(s))
-	return p >= root && p < h.end() && h.nodes.at(p).Slot == s
+	return p >= root && p < h.end() && h.at(p).Slot == s
 }
 
 // At returns the entry of s, which must be in the heap.
-func (h *Heap) At(s keytable.Slot) Entry { return *h.nodes.at(h.position(s)) }
+func (h *Heap) At(s keytable.Slot) Entry { return *h.at(h.position(s)) }
 
 // Push puts in e, whose slot must not be in the heap.
 func (h *Heap) Push(e Entry) {
 	p := h.end()
-	h.nodes.provide(p)
+	h.families.At(p.slot())
 	h.positions.At(e.Slot)
 	h.n++
 	h.up(p, e)
@@ -87,14 +85,14 @@ func (h *Heap) removeAt(p position) {
 	h.n--
 	last := h.end()
 	if p < last {
-		h.place(p, *h.nodes.at(last))
+		h.place(p, *h.at(last))
 	}
-	h.nodes.trim(last)
+	h.families.Trim(last.slot())
 }
 
 // place puts e where it belongs from p on, up or down.
 func (h *Heap) place(p position, e Entry) {
-	if p != root && e.before(*h.nodes.at(p.parent())) {
+	if p != root && e.before(*h.at(p.parent())) {
 		h.up(p, e)
 	} else {
 		h.down(p, e)
@@ -104,7 +102,7 @@ func (h *Heap) place(p position, e Entry) {
 // up puts e into p or, as long as e is before the parent, moves the parent down and tries again one level up.
 func (h *Heap) up(p position, e Entry) {
 	for p != root {
-		parent := *h.nodes.at(p.parent())
+		parent := *h.at(p.parent())
 		if !e.before(parent) {
 			break
 		}
@@ -114,11 +112,10 @@ func (h *Heap) up(p position, e Entry) {
 	h.set(p, e)
 }
 
-// down puts e into p or, as long as a child is before e, moves the first child up and tries again one level
-// down.
+// down puts e into p or, as long as a child is before e, moves the first child up and tries again one level down.
 func (h *Heap) down(p position, e Entry) {
 	for end := h.end(); p.children() < end; {
-		children := h.nodes.family(p.children())
+		children := h.family(p.children())
 		first := children.first(end - p.children())
 		if !children[first].before(e) {
 			break
@@ -130,6 +127,6 @@ func (h *Heap) down(p position, e Entry) {
 }
 
 func (h *Heap) set(p position, e Entry) {
-	*h.nodes.at(p) = e
+	*h.at(p) = e
 	*h.positions.Existing(e.Slot) = uint32(p)
 }

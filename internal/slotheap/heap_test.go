@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"runtime/debug"
 	"slices"
 	"testing"
 
@@ -16,9 +15,9 @@ import (
 // checkInvariants returns an error if what the comment of Heap promises does not hold.
 func (h *Heap) checkInvariants() error {
 	for p := root; p < h.end(); p++ {
-		e := *h.nodes.at(p)
-		if p != root && e.before(*h.nodes.at(p.parent())) {
-			return fmt.Errorf("entry %d, %v, is before its parent %v", p, e, *h.nodes.at(p.parent()))
+		e := *h.at(p)
+		if p != root && e.before(*h.at(p.parent())) {
+			return fmt.Errorf("entry %d, %v, is before its parent %v", p, e, *h.at(p.parent()))
 		}
 		if believed := h.position(e.Slot); believed != p {
 			return fmt.Errorf("entry %d, %v, is believed to be at %d", p, e, believed)
@@ -107,19 +106,6 @@ func FuzzHeap(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte) { checkHeap(t, script[:min(len(script), 1000)]) })
 }
 
-// Ties wrap around.
-func TestTies(t *testing.T) {
-	var h Heap
-	for i := range keytable.Slot(20) {
-		h.Push(Entry{Tie: math.MaxUint32 - 10 + uint32(i), Slot: i + 1})
-	}
-	for i := range keytable.Slot(20) {
-		if s := h.Pop().Slot; s != i+1 {
-			t.Fatalf("Pop() = %d, want %d", s, i+1)
-		}
-	}
-}
-
 // The largest differences of ranks do not overflow, and ties are compared modulo 2^32.
 func TestBefore(t *testing.T) {
 	ranks := []int64{math.MinInt64, -1, 0, 1, math.MaxInt64}
@@ -139,76 +125,23 @@ func TestBefore(t *testing.T) {
 	}
 }
 
-// Memory comes and goes by chunks. What is left after a burst is the first one, and one more at the edge.
+// The memory of a burst is given back.
 func TestMemoryIsGivenBack(t *testing.T) {
 	var h Heap
 	const n = 100_000
 	for s := range keytable.Slot(n) {
 		h.Push(Entry{Rank: int64(s * 7919 % n), Slot: s + 1})
-		if families := int(h.end()+arity-1) / arity; h.room() < families || h.room() > 2*max(families, firstChunkLen) {
-			t.Fatalf("room for %d families, and there are %d", h.room(), families)
+	}
+	last := h.end() - 1
+	for rank := range int64(n) {
+		if e := h.Pop(); e.Rank != rank {
+			t.Fatalf("Pop() = %v, want rank %d", e, rank)
 		}
 	}
-	for h.Len() > 0 {
-		first := h.First()
-		if e := h.Pop(); e != first {
-			t.Fatalf("Pop() = %v, and First() was %v", e, first)
+	defer func() {
+		if recover() == nil {
+			t.Error("the memory is still there")
 		}
-		families := int(h.end()+arity-1) / arity
-		if h.room() < families || h.room() > families+2*chunkLen {
-			t.Fatalf("room for %d families, and there are %d", h.room(), families)
-		}
-	}
-	if h.room() != chunkLen {
-		t.Errorf("room for %d families is kept, want %d", h.room(), chunkLen)
-	}
-	for s := range keytable.Slot(n) {
-		h.Release(s + 1)
-	}
-}
-
-// The chunks that a burst gave back serve the next one.
-func TestChunksAreReused(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	var h Heap
-	fill := func() *Entry {
-		for h.Len() < 2*chunkLen*arity {
-			h.Push(Entry{Slot: keytable.Slot(h.Len() + 1)})
-		}
-		return h.nodes.at(chunkLen * arity)
-	}
-	first := fill()
-	for h.Len() > 0 {
-		h.Pop()
-	}
-	if second := fill(); second != first && h.nodes.at(2*chunkLen*arity) != first { // in whatever order
-		t.Error("the second burst has new memory")
-	}
-}
-
-// A heap that grows and shrinks around the edge of a chunk does not take and give it each time.
-func TestMemoryAtAnEdge(t *testing.T) {
-	var h Heap
-	for s := range keytable.Slot(chunkLen*arity + 10) {
-		h.Push(Entry{Slot: s + 1})
-	}
-	for range chunkLen * arity / 2 {
-		if h.Pop(); h.room() != 2*chunkLen {
-			t.Fatalf("room for %d families while there are %d entries", h.room(), h.Len())
-		}
-	}
-	for range 20 {
-		h.Pop()
-	}
-	if h.room() != chunkLen {
-		t.Errorf("room for %d families while there are %d entries", h.room(), h.Len())
-	}
-}
-
-// room returns for how many families there is memory.
-func (h *Heap) room() (n int) {
-	for _, chunk := range h.nodes.chunks {
-		n += len(chunk)
-	}
-	return n
+	}()
+	h.at(last)
 }

@@ -9,7 +9,7 @@ import (
 // O(k log k).
 func (h *Heap) InOrder() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
-		f := frontier{nodes: &h.nodes}
+		f := frontier{heap: h}
 		for p, n := root, position(1); ; {
 			for end := min(p+n, h.end()); p < end; p++ {
 				heap.Push(&f, p)
@@ -18,7 +18,7 @@ func (h *Heap) InOrder() iter.Seq[Entry] {
 				return
 			}
 			next := heap.Pop(&f).(position)
-			if !yield(*h.nodes.at(next)) {
+			if !yield(*h.at(next)) {
 				return
 			}
 			p, n = next.children(), arity
@@ -28,14 +28,14 @@ func (h *Heap) InOrder() iter.Seq[Entry] {
 
 // frontier has the positions that come next: InOrder has read their parents, and not yet them.
 type frontier struct {
-	nodes     *nodes
+	heap      *Heap
 	positions []position
 }
 
 func (f *frontier) Len() int { return len(f.positions) }
 
 func (f *frontier) Less(i, j int) bool {
-	return f.nodes.at(f.positions[i]).before(*f.nodes.at(f.positions[j]))
+	return f.heap.at(f.positions[i]).before(*f.heap.at(f.positions[j]))
 }
 
 func (f *frontier) Swap(i, j int) { f.positions[i], f.positions[j] = f.positions[j], f.positions[i] }

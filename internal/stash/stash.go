@@ -8,10 +8,7 @@ import (
 
 // A Stash holds slices that are not needed now, until one of that length is needed or the garbage
 // collector runs: it refers to them weakly. So each burst of a busy queue reuses the memory of the last
-// one, and a quiet queue loses that memory with the next collection. A [sync.Pool] would keep it for
-// two collections, and share it with all queues of the process.
-//
-// The zero Stash is empty and ready to use. It is not safe for concurrent use.
+// one, and a quiet queue loses that memory with the next collection. The zero Stash is empty and ready to use.
 type Stash[E any] struct {
 	// held is one weak pointer to all of them: a weak pointer takes memory of its own.
 	held weak.Pointer[[][]E]
@@ -27,8 +24,7 @@ func (h *Stash[E]) Put(s []E) {
 	*held = append(*held, s)
 }
 
-// Get returns a slice of n elements: one that was put here, with the elements that it had then, or a
-// new one.
+// Get returns a slice of n elements: one that was put here, with the elements that it had then, or a new one.
 func (h *Stash[E]) Get(n int) []E {
 	if s := h.Take(n); s != nil {
 		return s

@@ -19,7 +19,6 @@ type HookedClock struct {
 	OnNow, OnReset func()
 }
 
-// Now calls OnNow.
 func (c *HookedClock) Now() time.Time {
 	if c.OnNow != nil {
 		c.OnNow()
@@ -27,7 +26,6 @@ func (c *HookedClock) Now() time.Time {
 	return c.WithTicker.Now()
 }
 
-// Since calls OnNow.
 func (c *HookedClock) Since(t time.Time) time.Duration {
 	if c.OnNow != nil {
 		c.OnNow()
@@ -35,7 +33,6 @@ func (c *HookedClock) Since(t time.Time) time.Duration {
 	return c.WithTicker.Since(t)
 }
 
-// NewTimer returns a timer whose Reset calls OnReset.
 func (c *HookedClock) NewTimer(d time.Duration) clock.Timer {
 	return hookedTimer{c.WithTicker.NewTimer(d), c}
 }

@@ -16,16 +16,10 @@ func (l *ListQueue[T]) call(method string) {
 	}
 }
 
-// Touch notes item in Touched.
 func (l *ListQueue[T]) Touch(item T) { l.call("Touch"); l.Touched = append(l.Touched, item) }
+func (l *ListQueue[T]) Push(item T)  { l.call("Push"); l.Keys = append(l.Keys, item) }
+func (l *ListQueue[T]) Len() int     { l.call("Len"); return len(l.Keys) }
 
-// Push appends item to Keys.
-func (l *ListQueue[T]) Push(item T) { l.call("Push"); l.Keys = append(l.Keys, item) }
-
-// Len returns the number of Keys.
-func (l *ListQueue[T]) Len() int { l.call("Len"); return len(l.Keys) }
-
-// Pop removes the first of Keys.
 func (l *ListQueue[T]) Pop() T {
 	l.call("Pop")
 	item := l.Keys[0]

@@ -114,37 +114,32 @@ func newMetric[M any](r *Recorder, metric, queue string) (m M) {
 	return m
 }
 
-// NewDepthMetric makes "depth".
+// The methods of a MetricsProvider.
+
 func (r *Recorder) NewDepthMetric(name string) workqueue.GaugeMetric {
 	return newMetric[workqueue.GaugeMetric](r, "depth", name)
 }
 
-// NewAddsMetric makes "adds".
 func (r *Recorder) NewAddsMetric(name string) workqueue.CounterMetric {
 	return newMetric[workqueue.CounterMetric](r, "adds", name)
 }
 
-// NewLatencyMetric makes "latency".
 func (r *Recorder) NewLatencyMetric(name string) workqueue.HistogramMetric {
 	return newMetric[workqueue.HistogramMetric](r, "latency", name)
 }
 
-// NewWorkDurationMetric makes "work".
 func (r *Recorder) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
 	return newMetric[workqueue.HistogramMetric](r, "work", name)
 }
 
-// NewUnfinishedWorkSecondsMetric makes "unfinished".
 func (r *Recorder) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
 	return newMetric[workqueue.SettableGaugeMetric](r, "unfinished", name)
 }
 
-// NewLongestRunningProcessorSecondsMetric makes "longest".
 func (r *Recorder) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
 	return newMetric[workqueue.SettableGaugeMetric](r, "longest", name)
 }
 
-// NewRetriesMetric makes "retries".
 func (r *Recorder) NewRetriesMetric(name string) workqueue.CounterMetric {
 	return newMetric[workqueue.CounterMetric](r, "retries", name)
 }

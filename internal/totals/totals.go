@@ -129,23 +129,21 @@ func (s *Set[S]) read(g *group[S], r *reading[S]) (live bool) {
 	}
 	s.add(&r.sum, r.ended)
 	g.ended = r.ended
-	g.remove(ended)
+	if len(ended) > 0 {
+		g.remove(ended)
+	}
 	return len(ended) < len(sources)
 }
 
 // remove removes the sources with these indexes, which ascend.
 func (g *group[S]) remove(indexes []int) {
-	if len(indexes) == 0 {
-		return
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	kept := make([]func() S, 0, len(g.sources)-len(indexes))
-	for i, source := range g.sources {
-		if _, found := slices.BinarySearch(indexes, i); !found {
-			kept = append(kept, source)
-		}
-	}
-	g.sources = kept
-	g.sweepAt = max(minSweep, 2*len(kept))
+	i := -1
+	g.sources = slices.DeleteFunc(g.sources, func(func() S) bool {
+		i++
+		_, found := slices.BinarySearch(indexes, i)
+		return found
+	})
+	g.sweepAt = max(minSweep, 2*len(g.sources))
 }

@@ -69,21 +69,6 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// One reading of sources that have ended is enough to free all of them, what they counted stays.
-func TestEndedSourcesAreFreed(t *testing.T) {
-	s := newSet()
-	var garbage testkit.Garbage
-	const n = 50
-	for range n {
-		queue := garbage.Object()
-		s.Watch("q", func() numbers { return numbers{n: len(queue[:]), ended: true} })
-	}
-	for range 2 {
-		wantTotals(t, s, totals.Total[numbers]{Name: "q", Sum: numbers{n: n * len(testkit.Object{})}})
-	}
-	garbage.Want(t, "ended sources", n)
-}
-
 // Sources that end while nothing reads the set do not pile up, and each is read once.
 func TestSweep(t *testing.T) {
 	s := newSet()
