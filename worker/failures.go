@@ -262,15 +262,11 @@ func (f *failures[T]) read(key T) KeySnapshot[T] {
 
 // all yields the failing keys. It copies a few hundred at a time, and holds no lock while it yields them.
 func (f *failures[T]) all() iter.Seq[T] {
-	return keytable.InSteps(func(n int, keys []T) ([]T, bool) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		for s := range f.mu.keys.LiveSlots(n) {
-			if e := f.mu.keys.At(s); e.Value.calls > 0 {
-				keys = append(keys, e.Key)
-			}
+	return keytable.InSteps(&f.mu.keys, f.mu.Lock, f.mu.Unlock, func(keys []T, s keytable.Slot) []T {
+		if e := f.mu.keys.At(s); e.Value.calls > 0 {
+			keys = append(keys, e.Key)
 		}
-		return keys, n < f.mu.keys.Slabs()
+		return keys
 	})
 }
 
