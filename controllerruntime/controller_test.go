@@ -82,13 +82,25 @@ func (s *scene) want(want ...string) {
 	s.log = nil
 }
 
+type (
+	requestQueue = clientgo.TypedRateLimitingInterface[reconcile.Request]
+	newQueueFunc = func(string, clientgo.TypedRateLimiter[reconcile.Request]) requestQueue
+)
+
+// request returns the one of an object that scene.create makes.
+func request(name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: name}}
+}
+
+var requestA = request("a")
+
 // onManager runs f with a scene whose manager runs. When f is done the manager is stopped, and must end.
-func onManager(t *testing.T, newQueue func(string, clientgo.TypedRateLimiter[reconcile.Request]) clientgo.TypedRateLimitingInterface[reconcile.Request], f func(s *scene)) {
+func onManager(t *testing.T, newQueue newQueueFunc, f func(s *scene)) {
 	onManagerWith(t, newQueue, func(s *scene) reconcile.Reconciler { return s }, f)
 }
 
 // onManagerWith is onManager of the reconciler that wrap returns.
-func onManagerWith(t *testing.T, newQueue func(string, clientgo.TypedRateLimiter[reconcile.Request]) clientgo.TypedRateLimitingInterface[reconcile.Request], wrap func(s *scene) reconcile.Reconciler, f func(s *scene)) {
+func onManagerWith(t *testing.T, newQueue newQueueFunc, wrap func(s *scene) reconcile.Reconciler, f func(s *scene)) {
 	log.SetLogger(logr.Discard())
 	synctest.Test(t, func(t *testing.T) {
 		c := fake.NewClientBuilder().Build()
@@ -152,21 +164,22 @@ func TestPrioritiesOfHandlers(t *testing.T) {
 	})
 }
 
+// A handler that wants its key in an hour gets it then, whatever bounds a debounce of events.
 func TestRequeueAfter(t *testing.T) {
-	onManager(t, controllerruntime.NewQueue, func(s *scene) {
-		s.reconcile = func(context.Context, string) (reconcile.Result, error) {
-			return reconcile.Result{RequeueAfter: time.Minute}, nil
-		}
-		s.create(false, "a")
-		time.Sleep(2 * time.Minute)
-		s.want("a@0s", "a@1m0s", "a@2m0s")
-		info, _ := s.queue.(interface {
-			Inspect(reconcile.Request) (priorityqueue.Info[reconcile.Request], bool)
-		}).Inspect(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "a"}})
-		if info.State != priorityqueue.Waiting || info.Priority != 0 || time.Until(info.Due) != time.Minute {
-			s.t.Errorf("Inspect() = %+v, want to wait a minute", info)
-		}
-	})
+	for _, config := range []priorityqueue.Config[reconcile.Request]{{}, {Delay: priorityqueue.Latest, MaxDelay: 5 * time.Second}} {
+		onManager(t, controllerruntime.With(config), func(s *scene) {
+			s.reconcile = func(context.Context, string) (reconcile.Result, error) {
+				return reconcile.Result{RequeueAfter: time.Hour}, nil
+			}
+			s.create(false, "a")
+			time.Sleep(2 * time.Hour)
+			s.want("a@0s", "a@1h0m0s", "a@2h0m0s")
+			info, _ := s.queue.(*controllerruntime.Queue[reconcile.Request]).Inspect(requestA)
+			if info.State != priorityqueue.Waiting || info.Priority != 0 || time.Until(info.Due) != time.Hour {
+				s.t.Errorf("Inspect() = %+v, want to wait an hour", info)
+			}
+		})
+	}
 }
 
 // Errors and panics are retried with backoff, at the priority of the key, and others are not held up.
@@ -187,7 +200,7 @@ func TestRateLimits(t *testing.T) {
 		s.create(true, "good")
 		time.Sleep(time.Hour)
 		s.want("bad@0s", "good@0s", "bad@1s", "bad@3s", "bad@7s")
-		if n := s.queue.NumRequeues(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "bad"}}); n != 0 {
+		if n := s.queue.NumRequeues(request("bad")); n != 0 {
 			s.t.Errorf("%d failures are remembered after a success", n)
 		}
 	})
@@ -220,7 +233,7 @@ func TestManagerStops(t *testing.T) {
 // With aging, what was listed at the start is reconciled although changes never end.
 func TestAging(t *testing.T) {
 	withAging := controllerruntime.With(priorityqueue.Config[reconcile.Request]{Aging: 100 * time.Millisecond})
-	for name, newQueue := range map[string]func(string, clientgo.TypedRateLimiter[reconcile.Request]) clientgo.TypedRateLimitingInterface[reconcile.Request]{
+	for name, newQueue := range map[string]newQueueFunc{
 		"with aging": withAging, "without": controllerruntime.NewQueue,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"time"
+	"strings"
 
 	clientgo "k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
@@ -66,32 +65,12 @@ func (h *causingHandler[object, request]) Generic(ctx context.Context, e event.T
 
 // because returns q, whose adds have the cause of e.
 func (h *causingHandler[object, request]) because(q clientgo.TypedRateLimitingInterface[request], e Event[object]) clientgo.TypedRateLimitingInterface[request] {
-	if ours, ok := q.(*Queue[request]); ok {
-		return &causingQueue[request]{ours, h.decide(e)}
+	ours, ok := q.(*Queue[request])
+	if !ok || ours.cause != nil { // The outermost handler decides.
+		return q
 	}
-	return q
-}
-
-// causingQueue is a Queue whose adds have a cause.
-type causingQueue[request comparable] struct {
-	*Queue[request]
-	cause workqueue.Cause
-}
-
-var _ crpriority.PriorityQueue[int] = (*causingQueue[int])(nil)
-
-func (q *causingQueue[request]) Add(item request) { q.AddWithOpts(crpriority.AddOpts{}, item) }
-
-func (q *causingQueue[request]) AddAfter(item request, after time.Duration) {
-	q.AddWithOpts(crpriority.AddOpts{After: after}, item)
-}
-
-func (q *causingQueue[request]) AddRateLimited(item request) {
-	q.AddWithOpts(crpriority.AddOpts{RateLimited: true}, item)
-}
-
-func (q *causingQueue[request]) AddWithOpts(o crpriority.AddOpts, items ...request) {
-	q.addWithOpts(o, &q.cause, items...)
+	cause := h.decide(e)
+	return &Queue[request]{ours.Queue, ours.kept, &cause}
 }
 
 // CauseOf returns the cause that [WithCauses] uses by default, such as "Update Deployment default/web, generation 3". It is
@@ -105,7 +84,8 @@ func CauseOf[object any](e Event[object]) workqueue.Cause {
 	if !ok {
 		return workqueue.Cause{Reason: e.Type}
 	}
-	cause := workqueue.Cause{Reason: fmt.Sprintf("%s %s %s", e.Type, kindOf(o), nameOf(o))}
+	name := strings.TrimPrefix(client.ObjectKeyFromObject(o).String(), "/") // There may be no namespace.
+	cause := workqueue.Cause{Reason: fmt.Sprintf("%s %s %s", e.Type, kindOf(o), name)}
 	old, ok := asObject(e.Old)
 	if e.Type != "Update" || !ok {
 		return cause
@@ -142,12 +122,4 @@ func kindOf(o client.Object) string {
 		return kind
 	}
 	return reflect.Indirect(reflect.ValueOf(o)).Type().Name()
-}
-
-// nameOf returns the object's name, after its namespace if it has one.
-func nameOf(o client.Object) string {
-	if o.GetNamespace() == "" {
-		return o.GetName()
-	}
-	return o.GetNamespace() + "/" + o.GetName()
 }

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	clientgo "k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -73,15 +72,15 @@ func TestWithCauses(t *testing.T) {
 	object := func(version string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", ResourceVersion: version}}
 	}
-	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "a"}}
+	request := requestA
 	toItself := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{request} }
 	for name, h := range map[string]handler.EventHandler{
 		"EnqueueRequestForObject":     &handler.EnqueueRequestForObject{},
 		"EnqueueRequestsFromMapFunc":  handler.EnqueueRequestsFromMapFunc(toItself),
 		"Funcs":                       handler.Funcs{CreateFunc: handler.EnqueueRequestsFromMapFunc(toItself).Create, UpdateFunc: (&handler.EnqueueRequestForObject{}).Update},
-		"Funcs that add":              handler.Funcs{CreateFunc: addIt[event.CreateEvent], UpdateFunc: addIt[event.UpdateEvent]},
-		"Funcs that add after":        handler.Funcs{CreateFunc: addItAfter[event.CreateEvent], UpdateFunc: addItAfter[event.UpdateEvent]},
-		"Funcs that add rate limited": handler.Funcs{CreateFunc: addItRateLimited[event.CreateEvent], UpdateFunc: addItRateLimited[event.UpdateEvent]},
+		"Funcs that add":              adds(func(q requestQueue) { q.Add(requestA) }),
+		"Funcs that add after":        adds(func(q requestQueue) { q.AddAfter(requestA, time.Second) }),
+		"Funcs that add rate limited": adds(func(q requestQueue) { q.AddRateLimited(requestA) }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -123,16 +122,12 @@ func TestWithCauses(t *testing.T) {
 	}
 }
 
-func addIt[event any](_ context.Context, _ event, q clientgo.TypedRateLimitingInterface[reconcile.Request]) {
-	q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "a"}})
-}
-
-func addItAfter[event any](_ context.Context, _ event, q clientgo.TypedRateLimitingInterface[reconcile.Request]) {
-	q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "a"}}, time.Second)
-}
-
-func addItRateLimited[event any](_ context.Context, _ event, q clientgo.TypedRateLimitingInterface[reconcile.Request]) {
-	q.AddRateLimited(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "a"}})
+// adds returns an event handler that adds requestA in some way.
+func adds(add func(q requestQueue)) handler.Funcs {
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, _ event.CreateEvent, q requestQueue) { add(q) },
+		UpdateFunc: func(_ context.Context, _ event.UpdateEvent, q requestQueue) { add(q) },
+	}
 }
 
 func isClosed(c <-chan struct{}) bool {
@@ -144,10 +139,11 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// A delete and a generic event have causes, too, and decide has the last word. Another queue is left alone.
+// A delete and a generic event have causes, too, and the outermost decide has the last word. Another queue is left alone.
 func TestWithCausesDecides(t *testing.T) {
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
-	h := controllerruntime.WithCauses(&handler.EnqueueRequestForObject{}, func(e controllerruntime.Event[client.Object]) workqueue.Cause {
+	inner := controllerruntime.WithCauses(&handler.EnqueueRequestForObject{}, nil)
+	h := controllerruntime.WithCauses(inner, func(e controllerruntime.Event[client.Object]) workqueue.Cause {
 		cause := controllerruntime.CauseOf(e)
 		cause.Reason += "!"
 		return cause
@@ -156,8 +152,7 @@ func TestWithCausesDecides(t *testing.T) {
 	defer q.ShutDown()
 	h.Delete(t.Context(), event.DeleteEvent{Object: object}, q)
 	h.Generic(t.Context(), event.GenericEvent{Object: object}, q)
-	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)}
-	if got := q.Causes(request).String(); got != "Delete ConfigMap ns/a!; Generic ConfigMap ns/a!" {
+	if got := q.Causes(requestA).String(); got != "Delete ConfigMap ns/a!; Generic ConfigMap ns/a!" {
 		t.Errorf("because of %q", got)
 	}
 	other := clientgo.NewTypedRateLimitingQueue(clientgo.DefaultTypedControllerRateLimiter[reconcile.Request]())

@@ -46,7 +46,6 @@ package controllerruntime
 import (
 	"cmp"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -90,7 +89,7 @@ func With[request comparable](config priorityqueue.Config[request], onNew ...fun
 		}
 		// controller-runtime keeps the place of the add.
 		c.PlaceOfAdd = true
-		q := &Queue[request]{Queue: priorityqueue.New(c)}
+		q := &Queue[request]{Queue: priorityqueue.New(c), kept: &keptFailures[request]{requests: make(map[request]struct{})}}
 		for _, f := range onNew {
 			f(q)
 		}
@@ -103,7 +102,9 @@ func With[request comparable](config priorityqueue.Config[request], onNew ...fun
 // are those of the priorityqueue.Queue.
 type Queue[request comparable] struct {
 	*priorityqueue.Queue[request]
-	kept keptFailures[request]
+	kept *keptFailures[request]
+	// cause is that of all adds, in the copy of a queue that an event handler of WithCauses gets. Otherwise it is nil.
+	cause *workqueue.Cause
 }
 
 var _ crpriority.PriorityQueue[int] = (*Queue[int])(nil)
@@ -112,16 +113,11 @@ var _ crpriority.PriorityQueue[int] = (*Queue[int])(nil)
 // one counts. A negative After is now, whatever the limiter would say. A delayed add of a key that is being reconciled
 // counts as its reconciler's RequeueAfter, which Config.MaxDelay does not bound. After shutdown it does nothing.
 func (q *Queue[request]) AddWithOpts(o crpriority.AddOpts, items ...request) {
-	q.addWithOpts(o, nil, items...)
-}
-
-// addWithOpts is AddWithOpts with a cause or nil.
-func (q *Queue[request]) addWithOpts(o crpriority.AddOpts, cause *workqueue.Cause, items ...request) {
-	opts := priorityqueue.AddOpts{After: o.After, RateLimited: o.RateLimited && o.After >= 0, Cause: cause}
+	opts := priorityqueue.AddOpts{After: o.After, RateLimited: o.RateLimited && o.After >= 0, Cause: q.cause}
 	if o.Priority != nil {
 		opts.Priority = *o.Priority
 	}
-	if cause == nil && !opts.RateLimited && o.After > 0 {
+	if q.cause == nil && !opts.RateLimited && o.After > 0 {
 		// The controller adds a key with a delay when its reconciler has asked for RequeueAfter.
 		for _, item := range items {
 			q.AddWithPriority(item, opts.Priority, o.After)
@@ -129,6 +125,15 @@ func (q *Queue[request]) addWithOpts(o crpriority.AddOpts, cause *workqueue.Caus
 		return
 	}
 	q.Queue.AddWithOpts(opts, items...)
+}
+
+// Add adds item with priority zero.
+func (q *Queue[request]) Add(item request) {
+	if q.cause != nil {
+		q.AddWithOpts(crpriority.AddOpts{}, item)
+	} else {
+		q.Queue.Add(item)
+	}
 }
 
 // AddAfter adds item with priority zero when after has passed, or at once if that is not positive.
@@ -165,30 +170,21 @@ func (q *Queue[request]) Forget(item request) {
 // keptFailures are the requests whose call was interrupted: the controller's Forget that follows must leave their failures
 // alone.
 type keptFailures[request comparable] struct {
-	n        atomic.Int64 // of requests, so that most calls need no lock
-	mu       sync.Mutex
+	mu       sync.Mutex // guards requests
 	requests map[request]struct{}
 }
 
 func (k *keptFailures[request]) insert(r request) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.requests == nil {
-		k.requests = make(map[request]struct{})
-	}
 	k.requests[r] = struct{}{}
-	k.n.Store(int64(len(k.requests)))
 }
 
 // remove removes r, and reports whether it was there.
 func (k *keptFailures[request]) remove(r request) bool {
-	if k.n.Load() == 0 {
-		return false
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	_, found := k.requests[r]
 	delete(k.requests, r)
-	k.n.Store(int64(len(k.requests)))
 	return found
 }

@@ -122,74 +122,22 @@ func TestPlaceInLine(t *testing.T) {
 	})
 }
 
-func TestShutDown(t *testing.T) {
-	inBubble(t, func(t *testing.T, q queue) {
-		got := make(chan bool, 2)
-		q.Add("held")
-		q.Get()
-		for range 2 {
-			go func() { _, _, shutdown := q.GetWithPriority(); got <- shutdown }()
-		}
-		synctest.Wait()
-		q.ShutDown()
-		q.ShutDown()
-		if first, second := <-got, <-got; !first || !second {
-			t.Error("a getter that waited got a key")
-		}
-		q.Done("held")
-		q.Add("late")
-		if _, shutdown := q.Get(); !shutdown || q.Len() != 0 {
-			t.Error("a key after ShutDown")
-		}
-	})
-	inBubble(t, func(t *testing.T, q queue) {
-		q.Add("held")
-		q.Get()
-		q.Add("held") // comes again, but not after ShutDown
-		q.Add("queued")
-		q.ShutDown()
-		q.Done("held")
-		if key, priority, shutdown := q.GetWithPriority(); !shutdown || key != "" || priority != 0 {
-			t.Errorf("GetWithPriority() = %s, %d, %v after ShutDown", key, priority, shutdown)
-		}
-	})
-}
-
-// A getter that waits because the only group is at its limit must not be given a key after ShutDown.
-func TestShutDownWithBlockedGroup(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := controllerruntime.With(priorityqueue.Config[string]{
-			Group: func(string) string { return "" }, Limit: func(string) int { return 1 },
-		})("name", clientgo.DefaultTypedControllerRateLimiter[string]())
-		q.Add("held")
-		q.Add("queued")
-		q.Get()
-		got := make(chan bool, 2)
-		for range 2 {
-			go func() { _, shutdown := q.Get(); got <- shutdown }()
-		}
-		synctest.Wait()
-		q.ShutDown()
-		q.Done("held")
-		if first, second := <-got, <-got; !first || !second {
-			t.Error("a getter that waited got a key")
-		}
-	})
-}
-
-// The metrics of a controller's queue have the controller's name, unless config has another.
+// A queue and its metrics have the controller's name, unless config has another. It is handed out before its controller gets it.
 func TestNameAndMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	provider := prom.NewProvider(registry, prom.Options{Namespace: "keyed"})
-	limiter := clientgo.DefaultTypedControllerRateLimiter[string]()
 	for want, config := range map[string]priorityqueue.Config[string]{
 		"controller": {MetricsProvider: provider}, "mine": {MetricsProvider: provider, Name: "mine"},
 	} {
-		q := controllerruntime.With(config)("controller", limiter).(*controllerruntime.Queue[string])
+		var handedOut clientgo.TypedRateLimitingInterface[string]
+		q := controllerruntime.With(config, func(q *controllerruntime.Queue[string]) {
+			handedOut = q
+			q.Pause()
+		})("controller", clientgo.DefaultTypedControllerRateLimiter[string]()).(*controllerruntime.Queue[string])
 		defer q.ShutDown()
 		q.Add("a")
-		if name := q.Stats().Name; name != want {
-			t.Errorf("the queue's name is %q, want %q", name, want)
+		if st := q.Stats(); st.Name != want || !st.Paused || handedOut != clientgo.TypedRateLimitingInterface[string](q) {
+			t.Errorf("%v was handed out: %+v, want the name %q", handedOut, st, want)
 		}
 	}
 	families, err := registry.Gather()
@@ -219,57 +167,52 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// After ShutDown nothing but the held keys is counted, every getter returns at once, and no drain waits for keys that no
-// worker will get.
-func TestShutDownWithQueuedKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		config := priorityqueue.Config[string]{Group: func(key string) string { return key }, Limit: func(string) int { return 1 }}
-		q := controllerruntime.With(config)("with queued keys", clientgo.DefaultTypedControllerRateLimiter[string]()).(*controllerruntime.Queue[string])
-		q.Add("held")
-		q.Get()
-		q.Add("held")
-		returned := make(chan bool, 3)
-		for range 3 {
-			go func() { _, shutdown := q.Get(); returned <- shutdown }()
-		}
-		synctest.Wait()
-		q.Pause()
-		q.Add("queued")
-		q.AddAfter("waiting", time.Hour)
-		q.ShutDown()
-		for range 3 {
-			if !<-returned {
-				t.Error("a getter that waited got a key")
-			}
-		}
-		if st := q.Stats(); st.Queued+st.Again+st.Waiting != 0 || st.Processing != 1 || q.Len() != 0 {
-			t.Errorf("Stats() = %+v", st)
-		}
-		drained := make(chan struct{})
-		go func() { q.ShutDownWithDrain(); close(drained) }()
-		synctest.Wait()
-		select {
-		case <-drained:
-			t.Error("a drain does not wait for the held key")
-		default:
-		}
-		q.Done("held")
-		<-drained // The bubble panics if this hangs.
-	})
-}
-
-// Each queue is handed out before its controller gets it.
-func TestOnNew(t *testing.T) {
-	var queues []*controllerruntime.Queue[string]
-	newQueue := controllerruntime.With(priorityqueue.Config[string]{}, func(q *controllerruntime.Queue[string]) {
-		q.Pause()
-		queues = append(queues, q)
-	})
-	for i, name := range []string{"first", "second"} {
-		q := newQueue(name, clientgo.DefaultTypedControllerRateLimiter[string]())
-		defer q.ShutDown()
-		if len(queues) != i+1 || q != clientgo.TypedRateLimitingInterface[string](queues[i]) || queues[i].Stats().Name != name || !queues[i].Stats().Paused {
-			t.Errorf("%d queues were handed out before %s was", len(queues), name)
-		}
+// After ShutDown nothing but the held keys is counted, every getter returns at once, also one that waits because the only group
+// is at its limit, and no drain waits for keys that no worker will get.
+func TestShutDown(t *testing.T) {
+	one := func(string) int { return 1 }
+	for name, config := range map[string]priorityqueue.Config[string]{
+		"no groups":        {},
+		"one group":        {Limit: one, Group: func(string) string { return "all" }},
+		"a group for each": {Limit: one, Group: func(key string) string { return key }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := controllerruntime.With(config)("", clientgo.DefaultTypedControllerRateLimiter[string]()).(*controllerruntime.Queue[string])
+				q.Add("held")
+				q.Get()
+				q.Add("held") // It comes again, but not after ShutDown.
+				returned := make(chan bool, 3)
+				for range 3 {
+					go func() { _, _, shutdown := q.GetWithPriority(); returned <- shutdown }()
+				}
+				synctest.Wait()
+				q.Pause()
+				q.Add("queued")
+				q.AddAfter("waiting", time.Hour)
+				q.ShutDown()
+				q.ShutDown()
+				for range 3 {
+					if !<-returned {
+						t.Error("a getter that waited got a key")
+					}
+				}
+				q.Add("late")
+				if st := q.Stats(); st.Queued+st.Again+st.Waiting != 0 || st.Processing != 1 || q.Len() != 0 {
+					t.Errorf("Stats() = %+v", st)
+				}
+				drained := make(chan struct{})
+				go func() { q.ShutDownWithDrain(); close(drained) }()
+				synctest.Wait()
+				if isClosed(drained) {
+					t.Error("a drain does not wait for the held key")
+				}
+				q.Done("held")
+				<-drained // The bubble panics if this hangs.
+				if key, priority, shutdown := q.GetWithPriority(); !shutdown || key != "" || priority != 0 {
+					t.Errorf("GetWithPriority() = %s, %d, %v after ShutDown", key, priority, shutdown)
+				}
+			})
+		})
 	}
 }

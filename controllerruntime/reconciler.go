@@ -3,7 +3,6 @@ package controllerruntime
 import (
 	"context"
 	"errors"
-	"iter"
 	"sync/atomic"
 	"time"
 
@@ -103,7 +102,8 @@ func (r *Reconciler[request]) Watch(q *Queue[request]) {
 	}
 	name := q.Stats().Name
 	page.InspectQueue(name, workqueue.Inspect(q))
-	i := c.inspector()
+	i := worker.Inspect(c.pool)
+	i.Queue = q
 	if p, ok := page.(interface {
 		InspectPool(name string, i worker.Inspector)
 	}); ok {
@@ -111,36 +111,6 @@ func (r *Reconciler[request]) Watch(q *Queue[request]) {
 	} else {
 		page.WatchPoolKeys(name, i.Snapshot)
 	}
-}
-
-// inspector returns the Inspector of the pool.
-func (c *controller[request]) inspector() worker.Inspector {
-	i := worker.Inspect(c.pool)
-	i.Queue = c.queue
-	snapshot := i.Snapshot
-	i.Snapshot = func(limit int) worker.Snapshot[any] {
-		s := snapshot(limit)
-		if n := min(limit, s.Stats.Failing); n > len(s.Failing) { // The pool lists 512.
-			s.Failing = c.failing(i.FailingKeys(), n)
-		}
-		return s
-	}
-	return i
-}
-
-// failing returns up to n of keys, with their times.
-func (c *controller[request]) failing(keys iter.Seq[worker.FailedKey[any]], n int) []worker.FailedKey[any] {
-	var failing []worker.FailedKey[any]
-	for k := range keys {
-		if len(failing) == n {
-			break
-		}
-		if now, ok := c.queue.SnapshotKey(k.Key.(request)); ok && now.State == workqueue.KeyWaiting {
-			k.NextTry = now.Due
-		}
-		failing = append(failing, k)
-	}
-	return failing
 }
 
 // onStuck reports a call.

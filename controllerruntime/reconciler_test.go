@@ -3,13 +3,11 @@ package controllerruntime_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	clientgo "k8s.io/client-go/util/workqueue"
@@ -36,31 +34,20 @@ func (p *page) WatchPoolKeys(_ string, snapshot func(limit int) worker.Snapshot[
 	p.snapshot = snapshot
 }
 
-// A controller's page shows running and failing requests with their errors. The controller sees nothing of it.
+// A page that does not know worker.Inspector has Snapshots of running and failing requests with their errors. The controller sees
+// nothing of it.
 func TestReconcilerInManager(t *testing.T) {
 	p := &page{}
-	var s *scene
-	wrapped := controllerruntime.WrapReconciler(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-		return s.Reconcile(ctx, r)
-	}), p)
-	newQueue := controllerruntime.With(priorityqueue.Config[reconcile.Request]{}, wrapped.Watch)
-	onManagerWith(t, newQueue, func(inner *scene) reconcile.Reconciler { s = inner; return wrapped }, func(s *scene) {
-		request := func(name string) reconcile.Request {
-			return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: name}}
-		}
+	onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: p}, func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
 		began := time.Now()
-		var fails error
+		fails := errors.New("not yet")
 		s.reconcile = func(_ context.Context, name string) (reconcile.Result, error) {
 			time.Sleep(time.Second)
-			switch name {
-			case "panics":
+			if name == "panics" {
 				panic("bang")
-			case "later":
-				return reconcile.Result{RequeueAfter: time.Hour}, nil
 			}
 			return reconcile.Result{}, fails
 		}
-		fails = errors.New("not yet")
 		s.create(false, "fails")
 		synctest.Wait()
 		got := p.snapshot(9)
@@ -74,21 +61,17 @@ func TestReconcilerInManager(t *testing.T) {
 			t.Errorf("after two failures: %+v, want %+v", got, want)
 		}
 		fails = nil
-		s.create(false, "panics", "later")
+		s.create(false, "panics")
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
-		got = p.snapshot(9)
-		if len(got.Failing) != 1 || got.Failing[0].Err != "panic: bang" || got.Stats.Panicked == 0 || got.Stats.Requeued != 1 {
-			t.Errorf("after a success, a panic and a RequeueAfter: %+v", got)
-		}
-		if n := s.queue.NumRequeues(request("panics")); n == 0 {
-			t.Error("the controller does not see the panic")
+		if got = p.snapshot(9); len(got.Failing) != 1 || got.Failing[0].Err != "panic: bang" || s.queue.NumRequeues(request("panics")) == 0 {
+			t.Errorf("after a success and a panic: %+v", got)
 		}
 		if p.name != "test" || p.queue.Queue != any(s.queue) || got.Stats.Name != "test" || got.Stats.Ended {
 			t.Errorf("the page has the queue %q, %v", p.name, p.queue.Queue)
 		}
 		p.queue.Remove(request("panics"))
-		if got = p.snapshot(9); len(got.Failing) != 0 || p.snapshot(9).Stats.Failing != 0 {
+		if got = p.snapshot(9); len(got.Failing) != 0 || got.Stats.Failing != 0 {
 			t.Errorf("a failure of a request that was removed from the queue is kept: %+v", got)
 		}
 	})
@@ -146,17 +129,4 @@ func TestReconcilerPassesOn(t *testing.T) {
 	if s := p.snapshot(3); len(s.Failing) != 3 {
 		t.Errorf("%d failures of a limit of three", len(s.Failing))
 	}
-}
-
-// A handler that wants its key in an hour gets it then, whatever bounds a debounce of events.
-func TestDebounceInManager(t *testing.T) {
-	config := priorityqueue.Config[reconcile.Request]{Delay: priorityqueue.Latest, MaxDelay: 5 * time.Second}
-	onManager(t, controllerruntime.With(config), func(s *scene) {
-		s.reconcile = func(context.Context, string) (reconcile.Result, error) {
-			return reconcile.Result{RequeueAfter: time.Hour}, nil
-		}
-		s.create(false, "a")
-		time.Sleep(time.Hour)
-		s.want("a@0s", fmt.Sprint("a@", time.Hour))
-	})
 }

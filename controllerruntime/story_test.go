@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	clientgo "k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -26,8 +25,6 @@ type inspectingPage struct {
 }
 
 func (p *inspectingPage) InspectPool(_ string, i worker.Inspector) { p.pool = i }
-
-var requestA = reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "a"}}
 
 // onWrapped is onManager with the queue of a Reconciler.
 func onWrapped(t *testing.T, options controllerruntime.Options[reconcile.Request], f func(s *scene, r *controllerruntime.Reconciler[reconcile.Request])) {
@@ -127,8 +124,9 @@ func TestAddedBeforeTheCall(t *testing.T) {
 // An ErrAdded that is not from UntilAdded does not lose the request, and a Forget is only kept back once.
 func TestErrAddedFromElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		answer := worker.ErrAdded
 		r := controllerruntime.WrapReconciler(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
-			return reconcile.Result{}, worker.ErrAdded
+			return reconcile.Result{}, answer
 		}), nil)
 		q := r.NewQueue("", clientgo.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Hour))
 		defer q.ShutDown()
@@ -143,37 +141,14 @@ func TestErrAddedFromElsewhere(t *testing.T) {
 		if q.Len() != 1 || q.NumRequeues(requestA) != 1 {
 			t.Errorf("%d in the queue, %d failures, want 1, 1", q.Len(), q.NumRequeues(requestA))
 		}
+		_, _ = q.Get()
+		_, _ = r.Reconcile(t.Context(), requestA) // No Forget follows this one.
+		answer = nil
+		_, _ = r.Reconcile(t.Context(), requestA)
 		q.Forget(requestA)
+		q.Done(requestA)
 		if q.NumRequeues(requestA) != 0 {
-			t.Error("the second Forget is ignored, too")
-		}
-	})
-}
-
-// Cancel ends the context of one reconciliation, and what that returns decides.
-func TestCancelInManager(t *testing.T) {
-	onWrapped(t, controllerruntime.Options[reconcile.Request]{}, func(s *scene, r *controllerruntime.Reconciler[reconcile.Request]) {
-		var cause error
-		s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
-			if cause == nil {
-				<-ctx.Done()
-				cause = context.Cause(ctx)
-				return reconcile.Result{}, ctx.Err()
-			}
-			return reconcile.Result{}, nil
-		}
-		if r.Cancel(requestA) {
-			t.Error("Cancel of a request that is not reconciled")
-		}
-		s.create(false, "a")
-		time.Sleep(time.Minute)
-		if !r.Cancel(requestA) {
-			t.Error("Cancel found nothing")
-		}
-		time.Sleep(time.Minute)
-		s.want("a@0s", "a@1m1s") // It has failed once.
-		if cause != worker.ErrCanceled {
-			t.Errorf("canceled because of %v", cause)
+			t.Error("a later Forget is ignored, too")
 		}
 	})
 }
@@ -189,6 +164,9 @@ func TestInspectorInManager(t *testing.T) {
 		if p.snapshot != nil || p.pool.Queue != any(s.queue) || p.queue.Queue != any(s.queue) || p.name != "test" {
 			t.Error("the page was not given the Inspector")
 		}
+		if r.Cancel(requestA) {
+			t.Error("Cancel of a request that is not reconciled")
+		}
 		calls := 0
 		s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
 			time.Sleep(time.Second)
@@ -197,7 +175,7 @@ func TestInspectorInManager(t *testing.T) {
 				panic("bang")
 			case calls == 8:
 				<-ctx.Done()
-				return reconcile.Result{}, reconcile.TerminalError(context.Cause(ctx))
+				return reconcile.Result{}, reconcile.TerminalError(context.Cause(ctx)) // What it returns decides.
 			}
 			return reconcile.Result{}, fmt.Errorf("no %d", calls)
 		}
@@ -229,7 +207,7 @@ func TestInspectorInManager(t *testing.T) {
 		if st := p.pool.Stats(); st.Busy != 1 || st.Wanted != 1 || st.Stuck != 1 || st.Ended {
 			t.Errorf("stuck: %+v", st)
 		}
-		if !p.pool.Cancel(requestA) {
+		if !r.Cancel(requestA) || p.pool.Cancel(request("b")) {
 			t.Error("Cancel found nothing")
 		}
 		synctest.Wait()

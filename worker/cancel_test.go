@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,8 +17,12 @@ import (
 // error is a failure.
 func TestCancel(t *testing.T) {
 	overContextKinds(t, func(t *testing.T, q stringQueue, o options) {
-		var results []outcome
-		o.OnFinish = func(_ context.Context, r outcome) { results = append(results, r) }
+		var results []string
+		o.OnFinish = func(_ context.Context, r outcome) {
+			if r.Attempt == 1 {
+				results = append(results, fmt.Sprint(r.Key, " ", r.Duration, " ", r.Next))
+			}
+		}
 		o.Workers = 3
 		p := worker.New(q, func(ctx context.Context, key string) error {
 			if worker.Attempt(ctx) > 1 {
@@ -33,11 +36,11 @@ func TestCancel(t *testing.T) {
 			case <-time.After(time.Minute):
 				return nil
 			}
-			if key == "ignores it" {
-				return nil
-			}
 			if cause := context.Cause(ctx); cause != worker.ErrCanceled {
 				t.Errorf("%s: the cause is %v", key, cause)
+			}
+			if key == "ignores it" {
+				return nil
 			}
 			return ctx.Err()
 		}, o)
@@ -61,14 +64,8 @@ func TestCancel(t *testing.T) {
 		if p.Cancel("waits") || p.Cancel("") {
 			t.Error("canceled after the call")
 		}
-		var got []string
-		for _, r := range results {
-			if r.Attempt == 1 {
-				got = append(got, fmt.Sprint(r.Key, " ", r.Duration, " ", r.Next))
-			}
-		}
-		if want := []string{"waits 1s retry", "ignores it 1s forget", "looks late 10s retry", "goes on 1m0s forget"}; o.Clock == nil && !slices.Equal(got, want) {
-			t.Errorf("%q, want %q", got, want)
+		if o.Clock == nil {
+			equal(t, "results", results, "waits 1s retry", "ignores it 1s forget", "looks late 10s retry", "goes on 1m0s forget")
 		}
 		r.endCleanly()
 	})
@@ -87,14 +84,12 @@ func TestCancelOfALeftHandler(t *testing.T) {
 		r := run(t, p)
 		q.Add("b")
 		p.Stop(worker.Nothing)
-		left(t, r.returned())
+		r.returnedLeaving("1 still running: a; 1 queued and not started: b")
 		if !p.Cancel("a") || p.Cancel("b") {
 			t.Error("Cancel does not know what runs")
 		}
 		r.after(2 * time.Hour)
-		if len(causes) != 1 || causes[0] != worker.ErrStopped {
-			t.Errorf("causes: %v", causes)
-		}
+		equal(t, "causes", causes, worker.ErrStopped)
 	})
 }
 
@@ -120,14 +115,12 @@ func TestContextEndsWithTheCall(t *testing.T) {
 			if kept[key] = ctx; key == "looks" && isClosed(ctx.Done()) {
 				t.Error("it has ended at once")
 			}
+			worker.Logger(ctx).Info("silence, or not")
 			return nil
 		}, o)
 		q.Add("looks")
 		q.Add("does not look")
-		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), leaseOf{}, "value"))
-		result := make(chan error)
-		go func() { result <- p.Run(ctx) }()
-		synctest.Wait()
+		r := runIn(context.WithValue(t.Context(), leaseOf{}, "value"), t, p)
 		for key, ctx := range kept {
 			if ctx.Err() != context.Canceled || context.Cause(ctx) != context.Canceled || !isClosed(ctx.Done()) {
 				t.Errorf("%s: after the call: %v, %v", key, ctx.Err(), context.Cause(ctx))
@@ -144,10 +137,7 @@ func TestContextEndsWithTheCall(t *testing.T) {
 		if len(kept) != 4 {
 			t.Errorf("%d contexts", len(kept))
 		}
-		cancel()
-		if err := <-result; err != nil {
-			t.Error(err)
-		}
+		r.endCleanly()
 	})
 }
 
@@ -174,8 +164,9 @@ func TestCauseStays(t *testing.T) {
 		}, options{DrainTimeout: time.Minute, CancelGrace: time.Minute}))
 		r.cancel()
 		r.after(2 * time.Minute)
-		if err := r.returned(); err != nil || kept.Err() != context.Canceled || context.Cause(kept) != worker.ErrDrainTimeout {
-			t.Errorf("Run returned %v, the context's cause is %v", err, context.Cause(kept))
+		r.returnedLeaving("nothing")
+		if kept.Err() != context.Canceled || context.Cause(kept) != worker.ErrDrainTimeout {
+			t.Errorf("the context's cause is %v", context.Cause(kept))
 		}
 	})
 }
@@ -202,10 +193,7 @@ func TestDerivedContextsCostLittle(t *testing.T) {
 			}
 			return nil
 		}, worker.Options[int]{})
-		ctx, cancel := context.WithCancel(t.Context())
-		result := make(chan error)
-		go func() { result <- p.Run(ctx) }()
-		synctest.Wait()
+		r := run(t, p)
 		before := int64(runtime.NumGoroutine())
 		for key := range n + 1 {
 			q.Add(key)
@@ -220,9 +208,6 @@ func TestDerivedContextsCostLittle(t *testing.T) {
 		if heap > n*20 && !testkit.RaceEnabled {
 			t.Errorf("%d calls leave %d bytes", n, heap)
 		}
-		cancel()
-		if err := <-result; err != nil {
-			t.Error(err)
-		}
+		r.endCleanly()
 	})
 }

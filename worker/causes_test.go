@@ -68,28 +68,19 @@ func TestCauses(t *testing.T) {
 
 // Without a queue or a call that has any, there are no causes.
 func TestCausesOfOthers(t *testing.T) {
-	if !worker.Causes(t.Context()).IsZero() {
-		t.Error("causes without a call")
-	}
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue().(notifying)
-		q.AddCause("a", workqueue.Cause{Reason: "changed"})
-		q.Add("b")
-		r := run(t, worker.New(plain{q}, func(ctx context.Context, key string) error {
-			if causes := worker.Causes(ctx); !causes.IsZero() {
-				t.Errorf("%s: %v", key, causes)
-			}
-			return nil
-		}, options{}))
-		r.endCleanly()
-		q = newQueue().(notifying)
-		q.Add("b")
-		run(t, worker.New(q, func(ctx context.Context, key string) error {
-			if causes := worker.Causes(ctx); !causes.IsZero() {
-				t.Errorf("%s: %v", key, causes)
-			}
-			return nil
-		}, options{})).endCleanly()
+		caused := newQueue().(notifying)
+		caused.AddCause("a", workqueue.Cause{Reason: "changed"})
+		uncaused := newQueue()
+		uncaused.Add("b")
+		for _, q := range []stringQueue{plain{caused}, uncaused} {
+			run(t, worker.New(q, func(ctx context.Context, key string) error {
+				if !worker.Causes(ctx).IsZero() || !worker.Causes(t.Context()).IsZero() {
+					t.Errorf("%s: %v", key, worker.Causes(ctx))
+				}
+				return nil
+			}, options{})).endCleanly()
+		}
 	})
 }
 
@@ -108,7 +99,7 @@ func TestCausesAreAskedForLines(t *testing.T) {
 		for want, o := range []options{{}, {Logger: logger}} {
 			q := &askedCauses{notifying: newQueue().(notifying)}
 			q.Add("a")
-			run(t, worker.New(q, func(context.Context, string) error { return nil }, o)).endCleanly()
+			run(t, worker.New(q, fine, o)).endCleanly()
 			if q.asked != want {
 				t.Errorf("asked %d times, want %d", q.asked, want)
 			}

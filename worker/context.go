@@ -2,7 +2,7 @@ package worker
 
 import (
 	"context"
-	"errors"
+	"iter"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -53,16 +53,6 @@ type ownContext struct {
 func newOwnContext(parent context.Context) *ownContext {
 	ctx, end := context.WithCancelCause(parent)
 	return &ownContext{Context: ctx, end: end}
-}
-
-// newContextLocked returns a context for one call. Many are allocated at once, so that hardly a key costs an allocation.
-func (p *Pool[T]) newContextLocked() *callContext {
-	if len(p.mu.contexts) == 0 {
-		p.mu.contexts = make([]callContext, 256)
-	}
-	c := &p.mu.contexts[0]
-	p.mu.contexts = p.mu.contexts[1:]
-	return c
 }
 
 // need returns the standard context.
@@ -187,8 +177,8 @@ func UntilAdded(ctx context.Context) context.Context {
 	return until
 }
 
-// addedAgain reports whether a context of UntilAdded has ended because the key was added again.
-func (c *call[T]) addedAgain() bool {
+// interrupted reports whether a context of UntilAdded has ended because the key was added again.
+func (c *call[T]) interrupted() bool {
 	if c.base == nil {
 		return false
 	}
@@ -196,43 +186,49 @@ func (c *call[T]) addedAgain() bool {
 	return own != nil && own.interrupted.Load()
 }
 
-// endedOtherwise reports whether the handler's context was canceled for another reason. (OnStart may have made it by UntilAdded.
-// If the handler was also too slow, that is another error than Canceled.)
-func (c *call[T]) endedOtherwise() bool {
-	return errors.Is(c.ctx.Err(), context.Canceled) && !errors.Is(context.Cause(c.ctx), ErrAdded)
-}
-
-// keyOf returns the key of a call that goes on.
-func (p *Pool[T]) keyOf(c *callContext) (key T, ok bool) {
+// find returns the first call that goes on and for which is returns true.
+func (p *Pool[T]) find(is func(current[T]) bool) (c current[T], ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, w := range p.mu.workers {
-		if w.base == c {
-			return w.Key, true
+	for w := range p.handlingLocked() {
+		if is(w.current) {
+			return w.current, true
 		}
 	}
-	return key, false
+	return c, false
+}
+
+// handlingLocked yields the workers that handle a key.
+func (p *Pool[T]) handlingLocked() iter.Seq[*worker[T]] {
+	return func(yield func(*worker[T]) bool) {
+		for _, w := range p.mu.workers {
+			if w.state == handling && !yield(w) {
+				return
+			}
+		}
+	}
 }
 
 func (p *Pool[T]) causes(c *callContext) (causes workqueue.Causes) {
-	if key, ok := p.keyOf(c); ok {
-		causes = p.causesOf(key)
+	if call, ok := p.find(func(call current[T]) bool { return call.base == c }); ok {
+		causes = p.causesOf(call.Key)
 	}
 	return causes
 }
 
 // causesOf returns the causes of a key that a worker holds.
 func (p *Pool[T]) causesOf(key T) (causes workqueue.Causes) {
-	if p.causeAdder != nil {
-		causes = p.causeAdder.Causes(key)
+	if q, ok := p.queue.(workqueue.CauseAdder[T]); ok {
+		causes = q.Causes(key)
 	}
 	return causes
 }
 
 // addedAgain returns the queue's channel for the key of c, or nil.
 func (p *Pool[T]) addedAgain(c *callContext) <-chan struct{} {
-	if key, ok := p.keyOf(c); ok && p.addNotifier != nil {
-		return p.addNotifier.AddedAgain(key)
+	call, ok := p.find(func(call current[T]) bool { return call.base == c })
+	if q, notifies := p.queue.(workqueue.AddNotifier[T]); ok && notifies {
+		return q.AddedAgain(call.Key)
 	}
 	return nil
 }
@@ -241,7 +237,7 @@ func (p *Pool[T]) addedAgain(c *callContext) <-chan struct{} {
 // the handler then returns decides what becomes of the key, as always: an error is a failure. Cancel does not wait for the
 // handler, and also reaches one that Run has left behind.
 func (p *Pool[T]) Cancel(key T) bool {
-	c, ok := p.currentOf(key)
+	c, ok := p.find(func(c current[T]) bool { return c.Key == key })
 	if ok {
 		c.base.need().end(ErrCanceled)
 	}
@@ -284,19 +280,16 @@ func (p *Pool[T]) withTimeout(parent context.Context) (context.Context, context.
 type clockContext struct {
 	context.Context
 	deadline time.Time
+	once     sync.Once
 	done     chan struct{}
-
-	mu  sync.Mutex // guards err and the closing of done
-	err error
+	err      error // set when done is closed
 }
 
 func (c *clockContext) end(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err == nil {
+	c.once.Do(func() {
 		c.err = err
 		close(c.done)
-	}
+	})
 }
 
 // Deadline is on the configured clock.
@@ -305,7 +298,8 @@ func (c *clockContext) Deadline() (time.Time, bool) { return c.deadline, true }
 func (c *clockContext) Done() <-chan struct{} { return c.done }
 
 func (c *clockContext) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
+	if isClosed(c.done) {
+		return c.err
+	}
+	return nil
 }

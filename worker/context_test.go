@@ -21,35 +21,27 @@ func TestHandlerContext(t *testing.T) {
 		q := workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "pods"})
-		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), contextKey{}, "value"))
 		var kept []context.Context
 		q.Add("a")
-		result := make(chan error)
-		go func() {
-			result <- worker.Run(ctx, q, func(ctx context.Context, key string) error {
-				ctx, cancel := context.WithTimeout(ctx, time.Hour)
-				defer cancel()
-				kept = append(kept, context.WithoutCancel(ctx))
-				worker.Logger(ctx).Info("hello")
-				if ctx.Value(contextKey{}) != "value" {
-					t.Error("a value of Run's context is missing")
-				}
-				if worker.Attempt(ctx) < 3 {
-					return errBroken
-				}
-				time.Sleep(time.Second)
-				if ctx.Err() != nil {
-					t.Errorf("the context has ended before the handler's time: %v", ctx.Err())
-				}
-				return nil
-			}, options{Logger: logger})
-		}()
-		time.Sleep(3500 * time.Millisecond)
-		cancel()
-		if err := <-result; err != nil {
-			t.Error(err)
-		}
-		q.Forget("a")
+		r := runIn(context.WithValue(t.Context(), contextKey{}, "value"), t, worker.New(q, func(ctx context.Context, key string) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Hour)
+			defer cancel()
+			kept = append(kept, context.WithoutCancel(ctx))
+			worker.Logger(ctx).Info("hello")
+			if ctx.Value(contextKey{}) != "value" {
+				t.Error("a value of Run's context is missing")
+			}
+			if worker.Attempt(ctx) < 3 {
+				return errBroken
+			}
+			time.Sleep(time.Second)
+			if ctx.Err() != nil {
+				t.Errorf("the context has ended before the handler's time: %v", ctx.Err())
+			}
+			return nil
+		}, options{Logger: logger}))
+		r.after(3500 * time.Millisecond)
+		r.endCleanly()
 		for i, ctx := range kept {
 			if worker.Attempt(ctx) != i+1 {
 				t.Errorf("call %d is attempt %d", i+1, worker.Attempt(ctx))
@@ -68,32 +60,6 @@ level=DEBUG msg="Handled a key" queue=pods key=a next=forget attempt=3 duration=
 	})
 }
 
-func TestAttemptWithoutLogger(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		kept := make(map[string][]context.Context)
-		q.Add("a")
-		q.Add("b")
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			kept[key] = append(kept[key], ctx)
-			worker.Logger(ctx).Info("silence")
-			if key == "a" && worker.Attempt(ctx) < 3 {
-				return errBroken
-			}
-			return nil
-		}, options{}))
-		r.after(time.Minute)
-		r.endCleanly()
-		if len(kept["a"]) != 3 || len(kept["b"]) != 1 || worker.Attempt(kept["b"][0]) != 1 {
-			t.Errorf("calls: %v", kept)
-		}
-		for i, ctx := range kept["a"] {
-			if worker.Attempt(ctx) != i+1 {
-				t.Errorf("call %d is attempt %d", i+1, worker.Attempt(ctx))
-			}
-		}
-	})
-}
-
 func TestOutsideOfACall(t *testing.T) {
 	if n := worker.Attempt(t.Context()); n != 0 {
 		t.Errorf("Attempt is %d", n)
@@ -104,29 +70,17 @@ func TestOutsideOfACall(t *testing.T) {
 func TestLogs(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		logger, logs := newLogger()
-		q.Add("terminal")
-		q.Add("panic")
-		q.Add("fatal")
-		q.Add("queued")
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			switch key {
-			case "terminal":
-				return worker.Terminal(errBroken)
-			case "panic":
-				panic("at the disco")
-			default:
-				return worker.Fatal(errBroken)
-			}
-		}, options{Logger: logger}))
+		addAll(q, "drops panics fatal queued")
+		r := run(t, worker.New(q, acts, options{Logger: logger}))
 		if r.returned() == nil {
 			t.Error("no error")
 		}
 		for _, want := range []string{
-			`level=ERROR msg="The handler failed, its key is dropped" key=terminal next=drop attempt=1 duration=0s err=broken`,
-			`level=ERROR msg="The handler panicked" key=panic panic="at the disco"`,
-			`level=WARN msg="The handler failed, its key comes again" key=panic next=retry attempt=1 duration=0s err="panic: at the disco"`,
+			`level=ERROR msg="The handler failed, its key is dropped" key=drops next=drop attempt=1 duration=0s err="drops is broken"`,
+			`level=ERROR msg="The handler panicked" key=panics panic="what a value"`,
+			`level=WARN msg="The handler failed, its key comes again" key=panics next=retry attempt=1 duration=0s err="panic: what a value"`,
 			`level=ERROR msg="The workers end because of a fatal error" err=broken`,
-			`level=WARN msg="Keys are left undone" unfinished=0 notStarted=1 failing=1 left="1 queued and not started: queued; 1 failed and not retried: panic"`,
+			`level=WARN msg="Keys are left undone" unfinished=0 notStarted=1 failing=1 left="1 queued and not started: queued; 1 failed and not retried: panics"`,
 		} {
 			if !strings.Contains(logs.String(), want+"\n") {
 				t.Errorf("missing: %s\nin:\n%s", want, logs)

@@ -24,15 +24,14 @@
 //	a panic             is such an error, a *PanicError with the value and the stack
 //	runtime.Goexit      is such an error, ErrGoexit; another goroutine takes the worker's place
 //
-// Wrapped errors (%w, [errors.Join]) count too; if there are several, Fatal and Terminal beat Requeue and
-// RequeueAfter, which beat ErrAdded. A panic of the error's own methods counts as one of the handler. In every case the queue's Done is
-// called exactly once, after all else has been done with the key: a key is with one handler, and its hooks, at a time.
+// Wrapped errors (%w, [errors.Join]) count too; if there are several, Fatal and Terminal beat Requeue and RequeueAfter, which
+// beat ErrAdded. A panic of the error's own methods counts as one of the handler. In every case the queue's Done is called
+// exactly once, after all else has been done with the key: a key is with one handler, and its hooks, at a time.
 //
 // The pool counts failures itself: not every limiter counts by key, and those that do also count AddRateLimited by
 // others. [Attempt] returns the number to a handler. Two pools on one queue count each for itself, so that a key
-// may fail MaxRetries times in both. A queue that is a [RequeueCounter], such as one that several processes share, is
-// asked before a failed key is retried: then MaxRetries counts the failures of all pools together. When the limiter has
-// forgotten a key, for example because another pool has handled it, the pool forgets its failures too.
+// may fail MaxRetries times in both, unless the queue is a [RequeueCounter]. When the limiter has forgotten a key, for
+// example because another pool has handled it, the pool forgets its failures too.
 //
 // A panic outside the handler and OnStart, in another hook, the logger, the clock, the queue, its limiter or the
 // provider of metrics, is a bug without a key to blame: it ends Run like Fatal, with a [PanicError]. The hooks that would
@@ -42,9 +41,8 @@
 //
 // A handler's context ends when its call has ended, after the hooks; before that by HandlerTimeout, with the key's lease, with the
 // pool, or by [Pool.Cancel]. Its cause says why. It has the values of Run's context, and those that [Attempt], [Priority], [Logger]
-// and [Causes] return.
-//
-// [UntilAdded] makes a context that also ends when the key is added again, for waits that are worth interrupting:
+// and [Causes] return. [UntilAdded] makes a context that also ends when the key is added again, for waits that are worth
+// interrupting:
 //
 //	select {
 //	case <-rolledOut:
@@ -68,11 +66,8 @@
 //  4. the queue is shut down and emptied, unless Options.KeepQueue is set, and Run returns, whether or not the
 //     handlers do.
 //
-// A fatal error is like Stop(Running), whatever Options.Drain is.
-//
-// A handler that is left behind keeps its key. When it returns after all, hooks and Done are called as always. The end
-// is no error: Run returns nil, or the fatal error. [Pool.Left] and the hook OnLeft have the keys that were
-// left undone.
+// The end is no error: Run returns nil, or the fatal error. [Pool.Left] and the hook OnLeft have the keys that were left undone.
+// A handler that is left behind keeps its key. When it returns after all, hooks and Done are called as always.
 //
 // A queue may hold keys back, as a priorityqueue does with those of a group that is at its limit, and not hand them
 // out before a handler that was left behind returns. Run waits for them no longer than a tenth of a second. They
@@ -93,16 +88,15 @@
 //
 // # A queue without GetContext
 //
-// A Get that blocks cannot be interrupted. Over a queue that is not [workqueue.Extended] each getter therefore has
-// a goroutine that calls Get for it, and when a getter gives up (because the pool shrinks, pauses or
-// ends) that goroutine stays and hands its key to the next one. So a pool that is paused may hold as many
-// keys in hand as it had workers. They are not lost: they come first when the pool goes on, and are
-// reported as not started when it ends. All these goroutines are gone when Run returns.
+// A Get that blocks cannot be interrupted. Over a queue that is not [workqueue.Extended] each getter therefore has a goroutine
+// that calls Get for it, and that stays when the getter gives up (because the pool shrinks, pauses or ends) and hands its key to
+// the next one. So a pool that is paused may hold as many keys in hand as it had workers. They come first when the pool goes on,
+// and are reported as not started when it ends. All these goroutines are gone when Run returns.
 //
 // # Cost
 //
-// A key costs less than 200 ns more than Get, Forget and Done by hand (see BenchmarkKey): the pool takes its lock a
-// few times, and reads the clock twice. It allocates nothing for a key that has not failed before if there is no Logger,
-// HandlerTimeout, hook or priority, but for the contexts: one allocation of 4 KiB for 256 calls. A context that a handler keeps
-// keeps those, too. A handler that waits for the end of its context, or makes another one from it, costs a few allocations more.
+// A key costs less than 200 ns more than Get, Forget and Done by hand (see BenchmarkKey): the pool takes its lock a few times, and
+// reads the clock twice. It allocates nothing for a key that has not failed before if there is no Logger, HandlerTimeout, hook or
+// priority, but for the contexts: 4 KiB for 256 calls of a worker. A context that a handler keeps keeps those, too. A handler that
+// waits for the end of its context, or makes another one from it, costs a few allocations more.
 package worker

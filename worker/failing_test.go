@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -44,30 +43,28 @@ func TestFailingKeys(t *testing.T) {
 		r := run(t, p)
 		r.after(500 * time.Millisecond)
 		q.Add("b")
-		r.after(time.Second)
 		_, extended := q.(workqueue.Extended[string])
-		check := func(want ...string) {
+		check := func(at time.Duration, want ...string) {
 			t.Helper()
+			r.after(at)
 			if !extended {
 				for i, line := range want {
 					want[i] = line[:strings.LastIndex(line, " ")] + " -"
 				}
 			}
 			s := p.Snapshot(10)
-			if got := failedKeys(start, s.Failing); !slices.Equal(got, want) || s.Stats.Failing != len(want) {
-				t.Errorf("at %v, %d failing:\n%s\nwant:\n%s", time.Since(start), s.Stats.Failing, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			equal(t, fmt.Sprint("at ", at), failedKeys(start, s.Failing), want...)
+			if s.Stats.Failing != len(want) {
+				t.Errorf("at %v, %d failing", at, s.Stats.Failing)
 			}
 		}
-		check("b 1 b is broken, 1 600ms 1.6s", "a 1 a is broken, 1 100ms 1.1s")
-		r.after(1150 * time.Millisecond) // a runs.
-		check("b 1 b is broken, 1 600ms 1.6s", "a 1 a is broken, 1 100ms -")
-		r.after(2 * time.Second)
-		check("b 2 b is broken, 2 1.7s 3.7s", "a 2 a is broken, 2 1.2s 3.2s")
+		check(time.Second, "b 1 b is broken, 1 600ms 1.6s", "a 1 a is broken, 1 100ms 1.1s")
+		check(1150*time.Millisecond, "b 1 b is broken, 1 600ms 1.6s", "a 1 a is broken, 1 100ms -") // a runs.
+		check(2*time.Second, "b 2 b is broken, 2 1.7s 3.7s", "a 2 a is broken, 2 1.2s 3.2s")
 		if got := p.Snapshot(1).Failing; len(got) != 1 || got[0].Key != "b" {
 			t.Errorf("limited: %+v", got)
 		}
-		r.after(time.Minute)
-		check()
+		check(time.Minute)
 		r.endCleanly()
 	})
 }
@@ -83,28 +80,24 @@ func TestDroppedKeys(t *testing.T) {
 			}
 			return fmt.Errorf("%s is broken, %d", key, worker.Attempt(ctx))
 		}, options{MaxRetries: 1, KeepDropped: 3})
-		for _, key := range []string{"a", "b", "c", "d"} {
-			q.Add(key)
-		}
+		addAll(q, "a b c d")
 		r := run(t, p)
-		r.after(time.Minute)
-		check := func(want ...string) {
+		check := func(what string, want ...string) {
 			t.Helper()
 			s := p.Snapshot(10)
-			if got := failedKeys(start, s.Dropped); !slices.Equal(got, want) || len(s.Failing) != 0 || s.Stats.Failing != 0 {
-				t.Errorf("dropped %q, failing %+v", got, s.Failing)
+			equal(t, what, failedKeys(start, s.Dropped), want...)
+			if len(s.Failing) != 0 || s.Stats.Failing != 0 || p.Snapshot(0).DroppedKeys != len(want) {
+				t.Errorf("%s: failing %+v, %d dropped", what, s.Failing, s.DroppedKeys)
 			}
 		}
-		check("d 2 d is broken, 2 1s -", "c 2 c is broken, 2 1s -", "b 2 b is broken, 2 1s -")
+		r.after(time.Minute)
+		check("three of four", "d 2 d is broken, 2 1s -", "c 2 c is broken, 2 1s -", "b 2 b is broken, 2 1s -")
 		broken = false
 		q.Add("c")
 		r.after(2 * time.Minute)
-		check("d 2 d is broken, 2 1s -", "b 2 b is broken, 2 1s -")
+		check("c has succeeded", "d 2 d is broken, 2 1s -", "b 2 b is broken, 2 1s -")
 		p.Forget("d")
-		check("b 2 b is broken, 2 1s -")
-		if s := p.Snapshot(0); s.DroppedKeys != 1 {
-			t.Errorf("%d dropped keys", s.DroppedKeys)
-		}
+		check("d is forgotten", "b 2 b is broken, 2 1s -")
 		// A key that was added again and fails is failing, and not dropped any more.
 		broken = true
 		q.Add("b")
@@ -113,9 +106,9 @@ func TestDroppedKeys(t *testing.T) {
 			t.Errorf("failing %+v, dropped %+v of %d", s.Failing, s.Dropped, s.DroppedKeys)
 		}
 		r.after(3 * time.Minute)
-		check("b 2 b is broken, 2 2m1s -")
+		check("b is dropped again", "b 2 b is broken, 2 2m1s -")
 		r.endCleanly()
-		check("b 2 b is broken, 2 2m1s -")
+		check("at the end", "b 2 b is broken, 2 2m1s -")
 	})
 }
 
@@ -123,11 +116,8 @@ func TestKeepDropped(t *testing.T) {
 	for _, c := range []struct{ keep, want int }{{0, 1000}, {-1, 0}, {7, 7}} {
 		synctest.Test(t, func(t *testing.T) {
 			q := newQueue()
-			for i := range 1100 {
-				q.Add(fmt.Sprint(i))
-			}
-			p := worker.New(q, func(context.Context, string) error { return errBroken },
-				options{MaxRetries: worker.NoRetries, KeepDropped: c.keep})
+			addNumbers(q, 1100)
+			p := worker.New(q, broken, options{MaxRetries: worker.NoRetries, KeepDropped: c.keep})
 			run(t, p).endCleanly()
 			if got := len(p.Snapshot(2000).Dropped); got != c.want {
 				t.Errorf("%d dropped keys are kept of %d, want %d", got, c.keep, c.want)
@@ -145,7 +135,8 @@ func TestFailingKeysThatAreGone(t *testing.T) {
 	newPriorityQueue := func() stringQueue {
 		return priorityqueue.New(priorityqueue.Config[string]{RateLimiter: limiter()})
 	}
-	newFIFO := func() stringQueue { return workqueue.NewTypedRateLimitingQueue(limiter()) }
+	newFIFO := func() stringQueue { return limitedQueue(limiter()) }
+	forget := func(q stringQueue, key string) { q.Forget(key) }
 	for _, c := range []struct {
 		name  string
 		queue func() stringQueue
@@ -156,8 +147,8 @@ func TestFailingKeysThatAreGone(t *testing.T) {
 			q.(*priorityqueue.Queue[string]).Remove(key)
 			q.Forget(key)
 		}},
-		{"forgotten", newFIFO, func(q stringQueue, key string) { q.Forget(key) }},
-		{"forgotten, plain", func() stringQueue { return plain{newFIFO()} }, func(q stringQueue, key string) { q.Forget(key) }},
+		{"forgotten", newFIFO, forget},
+		{"forgotten, plain", func() stringQueue { return plain{newFIFO()} }, forget},
 	} {
 		for _, when := range []string{"at once", "later", "at the end"} {
 			t.Run(c.name+"/"+when, func(t *testing.T) {
@@ -169,19 +160,19 @@ func TestFailingKeysThatAreGone(t *testing.T) {
 						attempts[key] = worker.Attempt(ctx)
 						return errBroken
 					}, options{})
-					for i := range n {
-						q.Add(fmt.Sprint(i))
-					}
+					addNumbers(q, n)
 					r := run(t, p)
-					if got := p.Stats().Failing; got != n {
-						t.Fatalf("%d keys fail", got)
+					failing := func(want int) {
+						t.Helper()
+						if got := p.Stats().Failing; got != want {
+							t.Errorf("%d keys fail, want %d", got, want)
+						}
 					}
+					failing(n)
 					for i := range n - 1 {
 						if i == n/2 && when == "later" {
 							r.after(time.Minute)
-							if got := p.Stats().Failing; got != n-i {
-								t.Errorf("after a minute %d keys fail", got)
-							}
+							failing(n - i)
 						}
 						c.gone(q, fmt.Sprint(i))
 					}
@@ -194,19 +185,19 @@ func TestFailingKeysThatAreGone(t *testing.T) {
 							t.Errorf("attempt %d, want %d", attempts["0"], want)
 						}
 						c.gone(q, "0")
-						if got := p.Snapshot(n).Failing; len(got) != 1 || got[0].Key != fmt.Sprint(n-1) || p.Stats().Failing != 1 {
+						if got := p.SnapshotKey("0"); got.Failing != nil || got.FailedCalls != nil {
+							t.Errorf("%+v", got)
+						}
+						if got := p.Snapshot(n).Failing; len(got) != 1 || got[0].Key != fmt.Sprint(n-1) {
 							t.Errorf("%d keys fail", len(got))
 						}
+						failing(1)
 					case "later":
 						r.after(2 * time.Minute)
-						if got := p.Stats().Failing; got != 1 {
-							t.Errorf("after another minute %d keys fail", got)
-						}
+						failing(1)
 					}
 					r.cancel()
-					if e := left(t, r.returned()); !slices.Equal(e.Failing, []string{fmt.Sprint(n - 1)}) {
-						t.Errorf("%d keys are left failing", len(e.Failing))
-					}
+					r.returnedLeaving(fmt.Sprint("1 failed and not retried: ", n-1))
 				})
 			})
 		}
@@ -215,15 +206,15 @@ func TestFailingKeysThatAreGone(t *testing.T) {
 
 // Keys that were waiting for their retry when somebody else shut the queue down are failing, and not gone.
 func TestFailingKeysOfAQueueThatIsShutDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newPriorityQueue(priorityqueue.Config[string]{})
-		q.Add("a")
-		r := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{}))
-		q.ShutDown()
-		if e := left(t, r.returned()); !slices.Equal(e.Failing, []string{"a"}) {
-			t.Errorf("left: %+v", e)
-		}
-	})
+	for _, keep := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newPriorityQueue(priorityqueue.Config[string]{})
+			q.Add("a")
+			r := run(t, worker.New(q, broken, options{KeepQueue: keep}))
+			q.ShutDown()
+			r.returnedLeaving("1 failed and not retried: a")
+		})
+	}
 }
 
 // What a limiter that does not count by key answers does not mean that a key was forgotten.
@@ -231,15 +222,13 @@ func TestFailingWithLimiterThatDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := workqueue.NewTypedRateLimitingQueue[string](slowestLimiter{workqueue.NewTypedMaxOfRateLimiter[string]()})
 		q.Add("a")
-		p := worker.New(q, func(context.Context, string) error { return errBroken }, options{})
+		p := worker.New(q, broken, options{})
 		r := run(t, p)
 		r.after(10 * time.Minute)
 		if s := p.Snapshot(10); len(s.Failing) != 1 || s.Stats.Failing != 1 {
 			t.Errorf("failing: %+v", s.Failing)
 		}
-		if e := left(t, r.end()); !slices.Equal(e.Failing, []string{"a"}) {
-			t.Errorf("left: %+v", e)
-		}
+		r.endLeaving("1 failed and not retried: a")
 	})
 }
 
@@ -249,25 +238,6 @@ type slowestLimiter struct {
 }
 
 func (slowestLimiter) When(string) time.Duration { return time.Hour }
-
-// Of an error at most 1 KiB of text is kept, and no part of a letter.
-func TestLongErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		long := strings.Repeat("ä", 1<<19)
-		for text, want := range map[string]string{
-			"short": "short", long[:1024]: long[:1024], long: long[:1024], "x" + long: "x" + long[:1022],
-		} {
-			q := newQueue()
-			q.Add("a")
-			p := worker.New(q, func(context.Context, string) error { return errors.New(text) }, options{})
-			r := run(t, p)
-			if f := p.Snapshot(1).Failing; len(f) != 1 || f[0].Err != want {
-				t.Errorf("%d bytes were kept, want %d", len(f[0].Err), len(want))
-			}
-			r.end()
-		}
-	})
-}
 
 // Very many keys that have failed, and were removed from the queue and forgotten, leave no memory, and are not
 // reported at the end.
@@ -279,10 +249,7 @@ func TestMemoryOfFailingKeys(t *testing.T) {
 		const n = 300_000
 		q := priorityqueue.New(priorityqueue.Config[int]{})
 		p := worker.New(q, func(context.Context, int) error { return errBroken }, worker.Options[int]{})
-		ctx, cancel := context.WithCancel(t.Context())
-		result := make(chan error)
-		go func() { result <- p.Run(ctx) }()
-		synctest.Wait()
+		r := run(t, p)
 		before := testkit.Heap()
 		for key := range n {
 			q.Add(key)
@@ -292,15 +259,11 @@ func TestMemoryOfFailingKeys(t *testing.T) {
 			q.Remove(key)
 			q.Forget(key)
 		}
-		time.Sleep(2 * time.Minute)
-		synctest.Wait()
+		r.after(2 * time.Minute)
 		if grown := testkit.Heap() - before; grown > n*4 {
 			t.Errorf("%d keys that are gone leave %d bytes", n, grown)
 		}
-		cancel()
-		if err := <-result; err != nil || !p.Left().Empty() {
-			t.Errorf("Run returned %v, left: %v", err, p.Left())
-		}
+		r.endCleanly()
 	})
 }
 
@@ -328,28 +291,26 @@ func (q serverQueue) NumRequeuesContext(ctx context.Context, key string) (int, e
 }
 
 func newServerQueue(down *bool) serverQueue {
-	return serverQueue{workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)), down}
+	return serverQueue{limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)), down}
 }
 
-// A queue that cannot reach its server has not forgotten its keys. Snapshot does not ask it about each of them.
+// A queue that cannot reach its server has not forgotten its keys. Snapshot does not ask it about each of them, and SnapshotKey
+// does not wait for long.
 func TestFailingKeysOfAQueueThatDoesNotKnow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
 		var down bool
 		q := newServerQueue(&down)
-		for i := range n {
-			q.Add(fmt.Sprint(i))
-		}
-		p := worker.New(q, func(context.Context, string) error { return errBroken }, options{})
+		addNumbers(q, n)
+		p := worker.New(q, broken, options{})
 		r := run(t, p)
 		down = true
-		begun := time.Now()
-		if s := p.Snapshot(n); len(s.Failing) != n {
-			t.Errorf("%d keys fail", len(s.Failing))
+		if s := p.Snapshot(n); len(s.Failing) != n || time.Since(r.begun) > 2*time.Second {
+			t.Errorf("%d keys fail, after %v", len(s.Failing), time.Since(r.begun))
 		}
-		if took := time.Since(begun); took > 2*time.Second {
-			t.Errorf("Snapshot took %v", took)
+		begun := time.Now()
+		if got := p.SnapshotKey("0"); got.Failing == nil || len(got.FailedCalls) != 1 || time.Since(begun) > 1100*time.Millisecond {
+			t.Errorf("%+v after %v", got, time.Since(begun))
 		}
 		r.after(10 * time.Minute) // Several sweeps.
 		down = false
@@ -357,8 +318,8 @@ func TestFailingKeysOfAQueueThatDoesNotKnow(t *testing.T) {
 		if s := p.Snapshot(n); len(s.Failing) != n-1 || s.Stats.Failing != n-1 {
 			t.Errorf("%d keys fail, or %d", len(s.Failing), s.Stats.Failing)
 		}
-		if e := left(t, r.end()); len(e.Failing) != n-1 {
-			t.Errorf("%d keys are left failing", len(e.Failing))
+		if err := r.end(); err != nil || len(p.Left().Failing) != n-1 {
+			t.Errorf("Run returned %v, %d keys are left failing", err, len(p.Left().Failing))
 		}
 	})
 }
@@ -369,19 +330,18 @@ func TestAttemptsOfAQueueThatDoesNotKnow(t *testing.T) {
 		var down bool
 		q := newServerQueue(&down)
 		q.Add("a")
-		var attempts []int
-		p := worker.New(q, func(ctx context.Context, key string) error {
-			attempts = append(attempts, worker.Attempt(ctx))
-			return errBroken
-		}, options{MaxRetries: 2})
+		var noted []int
+		p := worker.New(q, attempts(&noted, errBroken, errBroken, errBroken), options{MaxRetries: 2})
 		r := run(t, p)
 		down = true
 		for range 2 {
 			q.Add("a")
 			time.Sleep(time.Minute)
+			synctest.Wait()
 		}
-		if dropped := p.Snapshot(10).Dropped; !slices.Equal(attempts, []int{1, 2, 3}) || len(dropped) != 1 {
-			t.Errorf("attempts: %v, dropped: %v", attempts, dropped)
+		equal(t, "attempts", noted, 1, 2, 3)
+		if dropped := p.Snapshot(10).Dropped; len(dropped) != 1 {
+			t.Errorf("dropped: %v", dropped)
 		}
 		r.endCleanly()
 	})

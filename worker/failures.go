@@ -66,39 +66,31 @@ func (p *Pool[T]) failedCall(c *call[T]) FailedCall {
 // bytes is about the memory that f takes.
 func (f *FailedCall) bytes() int { return 116 + len(f.Causes) + len(f.Err) + len(f.Stack) }
 
-// failures counts, for each key, how many calls in a row have failed, and has records of those that have failed last: of
-// keys that are to come again, and of keys that were dropped. Another key takes no memory.
+// failures knows, for each key that is to come again, how many calls in a row have failed. It has records of those that
+// failed last, and of the last keys that were dropped. Another key takes no memory.
 type failures[T comparable] struct {
-	// n is the number of keys in counts, recorded that in records. They are written under mu and read without, so that a
-	// key costs next to nothing while none fails.
-	n, recorded atomic.Int64
+	// failing is the number of keys that are to come again, known the number of all. They are written under mu and read
+	// without, so that a key costs next to nothing while none fails.
+	failing, known atomic.Int64
 
-	mu sync.Mutex // guards what follows
-	// counts has every key whose last call has failed and that is to come again.
-	counts keytable.Table[T, failureCount]
-	// Each record is in failing or in dropped, and in withCalls while its calls are kept.
-	records          map[T]*record[T]
-	failing, dropped recent[T]
-	withCalls        list.List // of *record[T], the one that failed last at the front
-	callBytes        int       // in all of withCalls
+	mu struct {
+		sync.Mutex
+		// keys has every key that is to come again, and those with a record. Each record is in failing or in dropped, and in
+		// withCalls while its calls are kept.
+		keys             keytable.Table[T, failure[T]]
+		failing, dropped recent
+		withCalls        list.List // of *record[T], the one that failed last at the front
+		callBytes        int       // in all of withCalls
+	}
 }
 
-// recent are the records of the keys that have failed last, and either fail or were dropped.
-type recent[T comparable] struct {
-	max  int
-	list list.List // of *record[T], the one that failed last at the front
+// failure is what is known of a key.
+type failure[T comparable] struct {
+	failureCount
+	record *record[T] // nil if too many other keys have failed since
 }
 
-// record is what is known of a key that has failed.
-type record[T comparable] struct {
-	FailedKey[T]
-	calls []FailedCall // the last ones, at most keepCalls
-	// in is the list that has the record, at place. callsPlace is that in withCalls, nil if it is not there.
-	in                *recent[T]
-	place, callsPlace *list.Element
-}
-
-// failureCount is what is known of every failing key.
+// failureCount is what is known of every failing key. It is zero for one that was dropped.
 type failureCount struct {
 	calls int // how many have failed in a row
 	// limited reports that the queue's limiter counts the key's failures. If its count is zero later, somebody else
@@ -106,142 +98,143 @@ type failureCount struct {
 	limited bool
 }
 
+// recent are the records of the keys that have failed last, and either fail or were dropped.
+type recent struct {
+	list.List // of *record[T], the one that failed last at the front
+	max       int
+}
+
+// record is what is known of a key that has failed lately.
+type record[T comparable] struct {
+	FailedKey[T]
+	calls []FailedCall // the last ones, at most keepCalls
+	bytes int          // of calls
+	slot  keytable.Slot
+	// in is the list that has the record, at place. callsPlace is that in withCalls, nil if it is not there.
+	in                *recent
+	place, callsPlace *list.Element
+}
+
+// unlock also sets the numbers that are read without the lock.
+func (f *failures[T]) unlock() {
+	f.known.Store(int64(f.mu.keys.Len()))
+	f.failing.Store(int64(f.mu.keys.Len() - f.mu.dropped.Len()))
+	f.mu.Unlock()
+}
+
 // of returns how many calls of key have failed in a row.
 func (f *failures[T]) of(key T) failureCount {
-	if f.n.Load() == 0 {
+	if f.failing.Load() == 0 {
 		return failureCount{}
 	}
 	h := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, e := f.counts.Find(h, key); e != nil {
-		return e.Value
+	if _, e := f.mu.keys.Find(h, key); e != nil {
+		return e.Value.failureCount
 	}
 	return failureCount{}
 }
 
-// set replaces key's count.
-func (f *failures[T]) set(key T, c failureCount) {
+// add records a failed call of key. The zero c means that the key was dropped.
+func (f *failures[T]) add(key T, call FailedCall, c failureCount) {
 	h := keytable.HashOf(key)
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	_, e, _ := f.counts.FindOrInsert(h, key)
-	e.Value = c
-	f.n.Store(int64(f.counts.Len()))
-}
-
-// fail records a call for key, which is to come again.
-func (f *failures[T]) fail(key T, call FailedCall) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.putLocked(&f.failing, key, call)
-}
-
-// drop records the last call for key.
-func (f *failures[T]) drop(key T, call FailedCall) {
-	h := keytable.HashOf(key)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.putLocked(&f.dropped, key, call)
-	f.removeCountLocked(h, key)
-}
-
-// putLocked makes the record of key, whose last call has failed, the first one in to.
-func (f *failures[T]) putLocked(to *recent[T], key T, call FailedCall) {
+	defer f.unlock()
+	s, e, _ := f.mu.keys.FindOrInsert(h, key)
 	var calls []FailedCall
-	if r := f.records[key]; r != nil {
-		if r.in == &f.failing { // If it was dropped before, somebody has added it again, and it begins anew.
-			calls = r.calls
+	if old := e.Value.record; old != nil {
+		if old.in == &f.mu.failing { // If it was dropped before, somebody has added it again, and it begins anew.
+			calls = old.calls
 		}
-		f.removeLocked(r)
+		f.removeRecordLocked(old)
 	}
-	if to.max <= 0 {
+	e.Value.failureCount = c
+	in := &f.mu.failing
+	if c.calls == 0 {
+		in = &f.mu.dropped
+	}
+	if in.max <= 0 {
+		f.mu.keys.Delete(s)
 		return
 	}
-	if to.list.Len() == to.max {
-		f.removeLocked(to.list.Back().Value.(*record[T]))
+	if in.Len() == in.max {
+		oldest := in.Back().Value.(*record[T])
+		f.removeRecordLocked(oldest)
+		if in == &f.mu.dropped {
+			f.mu.keys.Delete(oldest.slot)
+		}
 	}
-	r := &record[T]{FailedKey: FailedKey[T]{Key: key, Attempt: call.Attempt, Err: call.Err, Time: call.Started.Add(call.Duration)}, in: to}
+	failed := FailedKey[T]{Key: key, Attempt: call.Attempt, Err: call.Err, Time: call.Started.Add(call.Duration)}
+	r := &record[T]{FailedKey: failed, slot: s, in: in}
 	r.calls = append(slices.Clone(calls[max(0, len(calls)-keepCalls+1):]), call)
-	r.place, r.callsPlace = to.list.PushFront(r), f.withCalls.PushFront(r)
+	r.place, r.callsPlace = in.PushFront(r), f.mu.withCalls.PushFront(r)
+	e.Value.record = r
 	for i := range r.calls {
-		f.callBytes += r.calls[i].bytes()
+		r.bytes += r.calls[i].bytes()
 	}
-	for f.callBytes > maxCallBytes {
-		f.removeCallsLocked(f.withCalls.Back().Value.(*record[T]))
+	f.mu.callBytes += r.bytes
+	for f.mu.callBytes > maxCallBytes {
+		f.removeCallsLocked(f.mu.withCalls.Back().Value.(*record[T]))
 	}
-	if f.records == nil {
-		f.records = make(map[T]*record[T])
-	}
-	f.records[key] = r
-	f.recorded.Store(int64(len(f.records)))
 }
 
-func (f *failures[T]) removeLocked(r *record[T]) {
+func (f *failures[T]) removeRecordLocked(r *record[T]) {
 	f.removeCallsLocked(r)
-	r.in.list.Remove(r.place)
-	delete(f.records, r.Key)
-	if len(f.records) == 0 {
-		f.records = nil // A map does not shrink.
-	}
-	f.recorded.Store(int64(len(f.records)))
+	r.in.Remove(r.place)
+	f.mu.keys.At(r.slot).Value.record = nil
 }
 
 func (f *failures[T]) removeCallsLocked(r *record[T]) {
 	if r.callsPlace == nil {
 		return
 	}
-	for i := range r.calls {
-		f.callBytes -= r.calls[i].bytes()
-	}
-	f.withCalls.Remove(r.callsPlace)
+	f.mu.callBytes -= r.bytes
+	f.mu.withCalls.Remove(r.callsPlace)
 	r.calls, r.callsPlace = nil, nil
+}
+
+// setLimited notes that the queue's limiter counts the failures of key.
+func (f *failures[T]) setLimited(key T) {
+	h := keytable.HashOf(key)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, e := f.mu.keys.Find(h, key); e != nil {
+		e.Value.limited = true
+	}
 }
 
 // forget removes key.
 func (f *failures[T]) forget(key T) {
-	if f.n.Load() == 0 && f.recorded.Load() == 0 {
+	if f.known.Load() > 0 {
+		f.forgetIf(key, func(failureCount) bool { return true })
+	}
+}
+
+// forgetIf removes key if condition is true of its count.
+func (f *failures[T]) forgetIf(key T, condition func(failureCount) bool) {
+	h := keytable.HashOf(key)
+	f.mu.Lock()
+	defer f.unlock()
+	s, e := f.mu.keys.Find(h, key)
+	if e == nil || !condition(e.Value.failureCount) {
 		return
 	}
-	h := keytable.HashOf(key)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.forgetLocked(h, key)
-}
-
-// forgetIf removes key unless its count has changed since it was c.
-func (f *failures[T]) forgetIf(key T, c failureCount) {
-	h := keytable.HashOf(key)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, e := f.counts.Find(h, key); e != nil && e.Value == c {
-		f.forgetLocked(h, key)
+	if r := e.Value.record; r != nil {
+		f.removeRecordLocked(r)
 	}
-}
-
-func (f *failures[T]) forgetLocked(h keytable.Hash, key T) {
-	f.removeCountLocked(h, key)
-	if r := f.records[key]; r != nil {
-		f.removeLocked(r)
-	}
-}
-
-func (f *failures[T]) removeCountLocked(h keytable.Hash, key T) {
-	if s, e := f.counts.Find(h, key); e != nil {
-		f.counts.Delete(s)
-		f.n.Store(int64(f.counts.Len()))
-	}
+	f.mu.keys.Delete(s)
 }
 
 // newest returns up to limit of the keys in r, the one that failed last at the front, and how many there are.
-func (f *failures[T]) newest(r *recent[T], limit int) (keys []FailedKey[T], all int) {
+func (f *failures[T]) newest(r *recent, limit int) (keys []FailedKey[T], all int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	keys = []FailedKey[T]{}
-	for e := r.list.Front(); e != nil && len(keys) < limit; e = e.Next() {
+	for e := r.Front(); e != nil && len(keys) < limit; e = e.Next() {
 		keys = append(keys, e.Value.(*record[T]).FailedKey)
 	}
-	return keys, r.list.Len()
+	return keys, r.Len()
 }
 
 // read returns what is known of key.
@@ -249,48 +242,32 @@ func (f *failures[T]) read(key T) KeySnapshot[T] {
 	h := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := KeySnapshot[T]{Key: key}
-	if _, e := f.counts.Find(h, key); e != nil { // It may have no record any more.
-		s.Failing = &FailedKey[T]{Key: key, Attempt: e.Value.calls}
+	k := KeySnapshot[T]{Key: key}
+	_, e := f.mu.keys.Find(h, key)
+	if e == nil {
+		return k
 	}
-	if r := f.records[key]; r != nil {
-		k := r.FailedKey
-		if r.in == &f.dropped {
-			s.Dropped = &k
-		} else {
-			s.Failing = &k
-		}
-		s.FailedCalls = slices.Clone(r.calls)
+	failed := &FailedKey[T]{Key: key, Attempt: e.Value.calls}
+	if r := e.Value.record; r != nil {
+		*failed = r.FailedKey
+		k.FailedCalls = slices.Clone(r.calls)
 	}
-	return s
+	if e.Value.calls > 0 {
+		k.Failing = failed
+	} else {
+		k.Dropped = failed
+	}
+	return k
 }
 
 // all yields the failing keys. It copies a few hundred at a time, and holds no lock while it yields them.
-func (f *failures[T]) all() iter.Seq2[T, failureCount] {
-	type failing struct {
-		key   T
-		count failureCount
-	}
-	slab := func(n int) (keys []failing, more bool) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		for s := range f.counts.LiveSlots(n) {
-			e := f.counts.At(s)
-			keys = append(keys, failing{e.Key, e.Value})
+func (f *failures[T]) all() iter.Seq[T] {
+	return keytable.InSteps(&f.mu.keys, f.mu.Lock, f.mu.Unlock, func(keys []T, s keytable.Slot) []T {
+		if e := f.mu.keys.At(s); e.Value.calls > 0 {
+			keys = append(keys, e.Key)
 		}
-		return keys, n < f.counts.Slabs()
-	}
-	return func(yield func(T, failureCount) bool) {
-		for n, more := 0, true; more; n++ {
-			var keys []failing
-			keys, more = slab(n)
-			for _, k := range keys {
-				if !yield(k.key, k.count) {
-					return
-				}
-			}
-		}
-	}
+		return keys
+	})
 }
 
 // Forget makes the pool forget that key has failed or was dropped: for a program that removes a key from the queue, or
@@ -300,33 +277,40 @@ func (p *Pool[T]) Forget(key T) { p.failures.forget(key) }
 
 // sweepFailures forgets what is stale, until enough returns true: the queue may be slow to answer.
 func (p *Pool[T]) sweepFailures(enough func() bool) {
-	for key, c := range p.failures.all() {
+	for key := range p.failures.all() {
 		if enough() {
 			return
 		}
-		if p.isStale(context.Background(), key, c) {
-			p.failures.forgetIf(key, c)
+		p.failuresOf(context.Background(), key)
+	}
+}
+
+// failuresOf returns how many calls of key have failed in a row. It forgets them if the key was removed from the queue
+// since, or somebody else has called the queue's Forget. They count as long as the queue cannot answer, for which
+// failuresOf waits until ctx ends.
+func (p *Pool[T]) failuresOf(ctx context.Context, key T) failureCount {
+	c := p.failures.of(key)
+	if c.calls > 0 && p.isStale(ctx, key, c) {
+		p.failures.forgetIf(key, func(now failureCount) bool { return now == c })
+		return failureCount{}
+	}
+	return c
+}
+
+func (p *Pool[T]) isStale(ctx context.Context, key T, c failureCount) bool {
+	if c.limited {
+		if n, err := p.numRequeues(ctx, key); n == 0 && err == nil {
+			return true
 		}
 	}
+	finder, ok := p.queue.(KeyFinder[T])
+	return ok && !p.queue.ShuttingDown() && !finder.Has(key) // A shutdown drops keys that are to be reported.
 }
 
-// isStale reports whether a key that has failed so often was removed from the queue since, or forgotten by
-// somebody else. A key counts as failing as long as the queue cannot answer. isStale waits for the answer until ctx ends.
-func (p *Pool[T]) isStale(ctx context.Context, key T, c failureCount) bool {
-	if c.limited && p.isForgotten(ctx, key) {
-		return true
+// numRequeues is the queue's NumRequeues, with an error if it is a [RequeueCounter] that does not know.
+func (p *Pool[T]) numRequeues(ctx context.Context, key T) (int, error) {
+	if q, ok := p.queue.(RequeueCounter[T]); ok {
+		return q.NumRequeuesContext(ctx, key)
 	}
-	if c.calls == 0 || p.finder == nil || p.queue.ShuttingDown() { // A shutdown drops keys that are to be reported.
-		return false
-	}
-	return !p.finder.Has(key)
-}
-
-// isForgotten reports whether the queue's limiter counts no failures of key.
-func (p *Pool[T]) isForgotten(ctx context.Context, key T) bool {
-	if p.requeues == nil {
-		return p.queue.NumRequeues(key) == 0
-	}
-	n, err := p.requeues.NumRequeuesContext(ctx, key)
-	return n == 0 && err == nil
+	return p.queue.NumRequeues(key), nil
 }

@@ -48,13 +48,11 @@ func (g *Group) Add(r Runner) {
 
 // Run runs all that was added and returns when all have returned: nil, the error if there is one, or the
 // errors joined, the one that came first at the front. If one of them is a Pool that cannot begin, because
-// of bad input or a Run before, Run returns all such errors at once and starts nothing. An error that is nothing but the context's own, after its end, is left out.
+// of bad input or a Run before, Run returns all such errors at once and starts nothing. An error that is nothing but the
+// context's own, after its end, is left out.
 func (g *Group) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")
-	}
-	if err := g.check(); err != nil {
-		return err
 	}
 	runners, err := g.begin()
 	if err != nil {
@@ -85,12 +83,27 @@ func (g *Group) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// begin returns the runners, or an error if Run cannot begin. No other can be added from now on.
+func (g *Group) begin() ([]Runner, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.checkLocked(); err != nil {
+		return nil, err
+	}
+	g.started = true
+	return g.runners, nil
+}
+
 // check returns an error if Run cannot begin.
 func (g *Group) check() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.checkLocked()
+}
+
+func (g *Group) checkLocked() error {
 	if g.started {
-		return errGroupRunTwice
+		return errors.New("worker: Run was called before on this group")
 	}
 	var errs []error
 	for _, r := range g.runners {
@@ -99,17 +112,4 @@ func (g *Group) check() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-var errGroupRunTwice = errors.New("worker: Run was called before on this group")
-
-// begin returns the runners. No other can be added from now on.
-func (g *Group) begin() ([]Runner, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.started {
-		return nil, errGroupRunTwice
-	}
-	g.started = true
-	return g.runners, nil
 }

@@ -43,9 +43,7 @@ func TestGroup(t *testing.T) {
 		r.after(5*time.Second - 1)
 		r.goesOn()
 		r.after(5 * time.Second)
-		if err := r.returned(); err != nil {
-			t.Error(err)
-		}
+		r.returnedLeaving("nothing")
 		if got := strings.Join(j.take(), ","); got != "start 3s,return 3s,number" {
 			t.Error(got)
 		}
@@ -58,8 +56,7 @@ func TestGroupFatal(t *testing.T) {
 		var j journal
 		numbers := intQueue()
 		var g worker.Group
-		q.Add("3s")
-		q.Add("4s")
+		addAll(q, "3s 4s")
 		numbers.Add(1)
 		slow := worker.New(q, sleeper(&j), options{})
 		g.Add(slow)
@@ -73,21 +70,6 @@ func TestGroupFatal(t *testing.T) {
 		if !errors.Is(err, errBroken) || err.Error() != "broken" || !slices.Equal(slow.Left().NotStarted, []string{"4s"}) {
 			t.Errorf("Run returned %v, left: %v", err, slow.Left())
 		}
-	})
-}
-
-func TestGroupEndOfOneIsNotTheEndOfAll(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var g worker.Group
-		other := newQueue()
-		g.Add(worker.New(q, sleeper(new(journal)), options{}))
-		g.Add(worker.New(other, sleeper(new(journal)), options{}))
-		r := run(t, &g)
-		other.ShutDown()
-		q.Add("1s")
-		r.after(time.Second)
-		r.goesOn()
-		r.endCleanly()
 	})
 }
 
@@ -161,7 +143,7 @@ func TestGroupGoesOnWithoutAQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		other := newQueue()
 		other.Add("a")
-		pool := worker.New(other, func(context.Context, string) error { return errBroken }, options{})
+		pool := worker.New(other, broken, options{})
 		var j journal
 		var g worker.Group
 		g.Add(pool)

@@ -1,9 +1,6 @@
 package worker
 
-import (
-	"context"
-	"slices"
-)
+import "context"
 
 // Handle handles key in the caller's goroutine, as a worker of the pool would, and returns what has come of it. It is for a
 // program, or a library, that has workers of its own: they get keys from the queue, call Handle, and then Done. All else is as
@@ -18,9 +15,8 @@ import (
 // Use either Run or Handle: once Handle was called, Run returns an error; once Run was called, Handle panics. It also panics
 // if the arguments of [New] make no sense.
 func (p *Pool[T]) Handle(ctx context.Context, key T) Result[T] {
-	p.prepareHandle.Do(p.beginHandling)
-	if p.cannotHandle != nil {
-		panic(p.cannotHandle)
+	if err := p.prepareHandle(); err != nil {
+		panic(err)
 	}
 	w := p.join()
 	defer p.leave(w)
@@ -28,35 +24,31 @@ func (p *Pool[T]) Handle(ctx context.Context, key T) Result[T] {
 	defer c.end()
 	p.prepare(w, &c, &callInfo{pool: p, handling: ctx, attempt: 1, prioritized: p.priorities != nil, logger: p.logger})
 	if c.lost {
-		p.logLost(key)
 		c.Next, c.Err = NextInterrupted, context.Cause(c.ctx)
 		return c.Result
 	}
 	c.base.need() // The parent knows it from the beginning, so that it ends with the call in any case.
-	p.setHandling(w, &c)
+	p.locked(func() { p.setHandlingLocked(w, &c) })
 	p.handle(&c)
 	return c.Result
 }
 
-// beginHandling is called by the first Handle.
-func (p *Pool[T]) beginHandling() {
-	if p.cannotHandle = p.check(); p.cannotHandle != nil {
-		return
-	}
-	if !p.begun.CompareAndSwap(false, true) {
-		p.cannotHandle = errRunTwice
-		return
+// beginHandling is called by the first Handle. It returns an error if there can be none.
+func (p *Pool[T]) beginHandling() error {
+	if err := p.begin(); err != nil {
+		return err
 	}
 	p.handles.Store(true)
 	p.prepareLogger()
 	p.handling = context.Background()
+	return nil
 }
 
 // sweepNow forgets what is stale, if that was done long ago. In a pool that runs, awaitStop does it.
 func (p *Pool[T]) sweepNow() {
 	now := p.options.Clock.Now().UnixNano()
 	last := p.lastSweep.Load()
-	if p.failures.n.Load() > 0 && now-last >= int64(sweepEvery) && p.lastSweep.CompareAndSwap(last, now) && last != 0 {
+	if p.failures.failing.Load() > 0 && now-last >= int64(sweepEvery) && p.lastSweep.CompareAndSwap(last, now) && last != 0 {
 		go p.sweepFailures(func() bool { return false })
 	}
 }
@@ -64,13 +56,13 @@ func (p *Pool[T]) sweepNow() {
 // join adds a worker for the caller's goroutine to the pool.
 func (p *Pool[T]) join() *worker[T] {
 	p.sweepNow()
-	w := &worker[T]{spare: new(callContext)}
-	p.mu.Lock()
-	p.mu.workers = append(p.mu.workers, w)
-	if len(p.mu.workers) == 1 {
-		p.mu.endWatch = p.watchForStuck()
-	}
-	p.mu.Unlock()
+	w := &worker[T]{contexts: make([]callContext, 1)}
+	p.locked(func() {
+		p.mu.workers = append(p.mu.workers, w)
+		if len(p.mu.workers) == 1 {
+			p.mu.endWatch = p.watchForStuck()
+		}
+	})
 	p.noteGoroutine(w)
 	return w
 }
@@ -78,17 +70,10 @@ func (p *Pool[T]) join() *worker[T] {
 func (p *Pool[T]) leave(w *worker[T]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := slices.Index(p.mu.workers, w)
-	p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
+	p.leaveLocked(w)
 	if len(p.mu.workers) == 0 {
 		p.mu.endWatch()
 	}
-}
-
-func (p *Pool[T]) setHandling(w *worker[T], c *call[T]) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.setHandlingLocked(w, c)
 }
 
 // NextOf returns, for a middleware, what becomes of the key if its call returns err. A failure is NextRetry even if the key
@@ -103,6 +88,3 @@ func NextOf(ctx context.Context, err error) Next {
 	}
 	return NextRetry
 }
-
-// Inspect returns an Inspector of p.
-func Inspect[T comparable](p *Pool[T]) Inspector { return p.inspector() }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -43,38 +44,28 @@ func TestHandle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		type fromCaller struct{}
-		calls := map[string]int{}
+		var log []string
+		began := time.Now()
 		var contexts []context.Context
 		var logged bytes.Buffer
 		p := worker.New(q, func(ctx context.Context, key string) error {
-			calls[key]++
 			contexts = append(contexts, ctx)
 			if ctx.Value(fromCaller{}) != "value" {
 				t.Errorf("%s: the context is not made from the caller's", key)
 			}
-			switch key {
-			case "fails":
-				return errors.New("no")
-			case "panics":
-				if calls[key] == 1 {
-					panic("bang")
-				}
-			case "later":
-				if calls[key] == 1 {
-					return worker.RequeueAfter(time.Minute)
-				}
-			case "interrupted":
-				if calls[key] == 1 {
-					until := worker.UntilAdded(ctx)
-					q.Add(key)
-					<-until.Done()
-					return until.Err()
-				}
-				return worker.Terminal(errors.New("never"))
+			switch first := !slices.Contains(log, "0s "+key+" 1 interrupted"); {
+			case key == "interrupted" && first:
+				until := worker.UntilAdded(ctx)
+				q.Add(key)
+				<-until.Done()
+				return until.Err()
+			case key == "interrupted":
+				return acts(ctx, "drops")
+			case key == "fails", time.Since(began) == 0:
+				return acts(ctx, key)
 			}
 			return nil
 		}, options{MaxRetries: 2, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
-		var log []string
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -88,21 +79,17 @@ func TestHandle(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		k := p.SnapshotKey("panics")
-		if len(k.FailedCalls) != 1 || !strings.Contains(k.FailedCalls[0].Stack, "TestHandle") {
+		if len(k.FailedCalls) != 1 || !strings.Contains(k.FailedCalls[0].Stack, "thePanickingFunction") {
 			t.Errorf("the last calls of the key that panics: %+v", k.FailedCalls)
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		q.ShutDown()
 		<-ended
-		want := []string{
-			"0s fails 1 retry", "0s panics panicked with bang", "0s later 1 requeue",
+		equal(t, "log", log,
+			"0s fails 1 retry", "0s panics panicked with what a value", "0s later 1 requeue",
 			"0s interrupted 1 interrupted", "0s interrupted 1 drop",
-			"1s fails 2 retry", "1s panics 2 forget", "3s fails 3 drop", "1m0s later 1 forget",
-		}
-		if strings.Join(log, "\n") != strings.Join(want, "\n") {
-			t.Errorf("%s\nwant\n%s", strings.Join(log, "\n"), strings.Join(want, "\n"))
-		}
+			"1s fails 2 retry", "1s panics 2 forget", "3s fails 3 drop", "1h0m0s later 1 forget")
 		for _, ctx := range contexts {
 			if ctx.Err() == nil {
 				t.Error("a context has outlived its call")
@@ -121,39 +108,29 @@ func TestHandle(t *testing.T) {
 func TestHandlePassesOn(t *testing.T) {
 	q := newQueue()
 	defer q.ShutDown()
-	p := worker.New(q, func(_ context.Context, key string) error {
-		if key == "exits" {
-			runtime.Goexit()
-		}
-		panicsForHandle()
-		return nil
-	}, options{})
+	p := worker.New(q, acts, options{})
 	for _, key := range []string{"exits", "panics"} {
 		q.Add(key)
 		_, _ = q.Get()
 		var wait sync.WaitGroup
-		wait.Add(1)
-		go func() {
-			defer wait.Done()
+		wait.Go(func() {
 			defer q.Done(key)
 			defer func() {
 				stack := make([]byte, 64<<10)
 				stack = stack[:runtime.Stack(stack, false)]
-				if v := recover(); (v != nil) != (key == "panics") || v != nil && !bytes.Contains(stack, []byte("panicsForHandle")) {
+				if v := recover(); (v != nil) != (key == "panics") || v != nil && !bytes.Contains(stack, []byte("thePanickingFunction")) {
 					t.Errorf("%s: recovered %v from\n%s", key, v, stack)
 				}
 			}()
 			p.Handle(t.Context(), key)
 			t.Error("Handle has returned")
-		}()
+		})
 		wait.Wait()
 	}
 	if st := p.Stats(); st.Failed != 2 || st.Living != 0 {
 		t.Errorf("%+v", st)
 	}
 }
-
-func panicsForHandle() { panic("bang") }
 
 // A call is found stuck, with its stack, and can be canceled. The goroutine that watches ends when there are no calls.
 func TestHandleStuck(t *testing.T) {
@@ -170,13 +147,6 @@ func TestHandleStuck(t *testing.T) {
 			key, _ := q.Get()
 			returned := make(chan outcome)
 			go func() { returned <- p.Handle(t.Context(), key) }()
-			time.Sleep(59 * time.Second)
-			synctest.Wait()
-			if len(found) > 0 {
-				t.Fatal("stuck before its time")
-			}
-			time.Sleep(time.Second)
-			synctest.Wait()
 			if k := <-found; k.Key != "a" || k.Duration != time.Minute || !strings.Contains(k.Stack, "TestHandleStuck") {
 				t.Errorf("%+v", k)
 			}
@@ -195,26 +165,6 @@ func TestHandleStuck(t *testing.T) {
 			t.Error("Cancel of a call that has ended")
 		}
 	})
-}
-
-func TestHandleWithoutSense(t *testing.T) {
-	panics := func(name string, p *worker.Pool[string]) {
-		t.Helper()
-		defer func() {
-			if recover() == nil {
-				t.Error(name)
-			}
-		}()
-		p.Handle(t.Context(), "a")
-	}
-	q := newQueue()
-	panics("no handler", worker.New[string](q, nil, options{}))
-	p := worker.New(q, func(context.Context, string) error { return nil }, options{})
-	q.ShutDown()
-	if err := p.Run(t.Context()); err != nil {
-		t.Error(err)
-	}
-	panics("after Run", p)
 }
 
 func TestNextOf(t *testing.T) {
@@ -258,31 +208,20 @@ func TestNextOf(t *testing.T) {
 }
 
 // What makes Handle panic does so each time: a program may recover the first panic.
-func TestHandleGoesOnPanicking(t *testing.T) {
+func TestHandleWithoutSense(t *testing.T) {
 	q := newQueue()
-	defer q.ShutDown()
-	nothing := func(context.Context, string) error { return nil }
-	afterRun := worker.New(newQueue(), nothing, options{})
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := afterRun.Run(ended); err != nil {
+	q.ShutDown()
+	afterRun := worker.New(q, fine, options{})
+	if err := afterRun.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for name, p := range map[string]*worker.Pool[string]{
-		"of an option without sense": worker.New(q, nothing, options{Workers: -1}), "after Run": afterRun,
+		"no handler": worker.New[string](q, nil, options{}), "an option": worker.New(q, fine, options{Workers: -1}), "after Run": afterRun,
 	} {
 		for range 2 {
-			func() {
-				defer func() {
-					if recover() == nil {
-						t.Errorf("%s: Handle did not panic", name)
-					}
-				}()
-				p.Handle(t.Context(), "a")
-			}()
-		}
-		if n := p.Stats().Handled; n != 0 {
-			t.Errorf("%s: %d keys were handled", name, n)
+			if !panics(func() { p.Handle(t.Context(), "a") }) || p.Stats().Handled != 0 {
+				t.Errorf("%s: Handle did not panic, %d keys were handled", name, p.Stats().Handled)
+			}
 		}
 	}
 }
@@ -292,10 +231,7 @@ func TestHandleGoesOnPanicking(t *testing.T) {
 func TestStatsOfHandle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := priorityqueue.New(priorityqueue.Config[string]{})
-		p := worker.New(q, func(context.Context, string) error {
-			time.Sleep(time.Second)
-			return errors.New("no")
-		}, options{Workers: 7})
+		p := worker.New(q, func(context.Context, string) error { time.Sleep(time.Second); return errBroken }, options{Workers: 7})
 		handle := func(key string) {
 			q.Add(key)
 			q.Get()
@@ -329,10 +265,7 @@ func TestStatsOfHandle(t *testing.T) {
 func TestHandleWithoutLease(t *testing.T) {
 	q := leasing{newQueue(), new(journal), func(cancel context.CancelCauseFunc) { cancel(errLeaseLost) }}
 	defer q.ShutDown()
-	p := worker.New(q, func(context.Context, string) error {
-		t.Error("the handler was called")
-		return nil
-	}, options{})
+	p := worker.New(q, fine, options{})
 	q.Add("a")
 	q.Get()
 	r := p.Handle(t.Context(), "a")

@@ -4,7 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -57,6 +62,9 @@ func inBubble(t *testing.T, test func(t *testing.T, q stringQueue)) {
 	})
 }
 
+// held returns how many keys of q were handed out and not Done.
+func held(q stringQueue) int { return stats(q).Processing }
+
 // wantMatchedDones checks that every key that was handed out was Done, and no other.
 func wantMatchedDones(t *testing.T, q stringQueue) {
 	t.Helper()
@@ -73,45 +81,91 @@ type (
 	stuck   = worker.RunningKey[string]
 )
 
+// answers returns a handler that always returns err.
+func answers(err error) handler { return func(context.Context, string) error { return err } }
+
+// broken is a handler that always fails, fine one that never does.
+var broken, fine = answers(errBroken), answers(nil)
+
+// takes returns a handler that takes so long.
+func takes(d time.Duration) handler {
+	return func(context.Context, string) error {
+		time.Sleep(d)
+		return nil
+	}
+}
+
+// acts is a handler that does what its key says. One that is a duration takes as long.
+func acts(ctx context.Context, key string) error {
+	switch word, _, _ := strings.Cut(key, " "); word {
+	case "fails":
+		return errors.New(key + " is broken")
+	case "drops":
+		return worker.Terminal(errors.New(key + " is broken"))
+	case "fatal":
+		return worker.Fatal(errBroken)
+	case "later":
+		return worker.RequeueAfter(time.Hour)
+	case "panics":
+		thePanickingFunction()
+	case "exits":
+		runtime.Goexit()
+	case "waits":
+		<-ctx.Done()
+	default:
+		d, _ := time.ParseDuration(key)
+		time.Sleep(d)
+	}
+	return nil
+}
+
+func thePanickingFunction() { panic("what a value") }
+
+// attempts returns a handler that notes the attempts of its calls and gives one of the answers to each.
+func attempts(noted *[]int, answers ...error) handler {
+	return func(ctx context.Context, _ string) error {
+		*noted = append(*noted, worker.Attempt(ctx))
+		return answers[len(*noted)-1]
+	}
+}
+
+// addAll adds keys that are separated by spaces.
+func addAll(q stringQueue, keys string) {
+	for _, key := range strings.Fields(keys) {
+		q.Add(key)
+	}
+}
+
+// addNumbers adds n keys: "0" and so on.
+func addNumbers(q stringQueue, n int) {
+	for i := range n {
+		q.Add(fmt.Sprint(i))
+	}
+}
+
+// equal checks a slice.
+func equal[E comparable](t *testing.T, what string, got []E, want ...E) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s:\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
 // running is a Run that goes on.
 type running struct {
 	t      *testing.T
+	runner worker.Runner
 	cancel context.CancelFunc
 	begun  time.Time
-	result chan error // that of Run, and a leftError
+	result chan error
 }
 
-// leftError has what a pool left undone, for the tests alone: what Run returns is nil then.
-type leftError struct{ left worker.Left[string] }
+func run(t *testing.T, r worker.Runner) *running { return runIn(t.Context(), t, r) }
 
-func (e *leftError) Error() string { return "left: " + e.left.String() }
-
-// withLeft joins a leftError to what Run of r has returned, if anything was left.
-func withLeft(r worker.Runner, err error) error {
-	p, ok := r.(*worker.Pool[string])
-	if !ok || p.Left().Empty() {
-		return err
-	}
-	if err == nil {
-		return &leftError{p.Left()}
-	}
-	return errors.Join(err, &leftError{p.Left()})
-}
-
-// left returns the keys that err, from withLeft, says were left undone.
-func left(t *testing.T, err error) worker.Left[string] {
-	t.Helper()
-	var e *leftError
-	if !errors.As(err, &e) {
-		t.Fatalf("nothing was left, and Run returned %v", err)
-	}
-	return e.left
-}
-
-func run(t *testing.T, r worker.Runner) *running {
-	ctx, cancel := context.WithCancel(t.Context())
-	g := &running{t: t, cancel: cancel, begun: time.Now(), result: make(chan error, 1)}
-	go func() { g.result <- withLeft(r, r.Run(ctx)) }()
+func runIn(ctx context.Context, t *testing.T, r worker.Runner) *running {
+	ctx, cancel := context.WithCancel(ctx)
+	g := &running{t, r, cancel, time.Now(), make(chan error, 1)}
+	go func() { g.result <- r.Run(ctx) }()
 	synctest.Wait()
 	return g
 }
@@ -159,8 +213,29 @@ func (g *running) end() error {
 // endCleanly checks that nothing is left undone.
 func (g *running) endCleanly() {
 	g.t.Helper()
-	if err := g.end(); err != nil {
-		g.t.Errorf("Run: %v", err)
+	g.leaves(g.end(), "nothing")
+}
+
+// returnedLeaving checks that Run has returned nil, and what the pool has left undone.
+func (g *running) returnedLeaving(left string) {
+	g.t.Helper()
+	g.leaves(g.returned(), left)
+}
+
+// endLeaving is end, and checks the same.
+func (g *running) endLeaving(left string) {
+	g.t.Helper()
+	g.leaves(g.end(), left)
+}
+
+func (g *running) leaves(err error, want string) {
+	g.t.Helper()
+	left := "nothing"
+	if method := reflect.ValueOf(g.runner).MethodByName("Left"); method.IsValid() {
+		left = fmt.Sprint(method.Call(nil)[0]) // of a pool of any keys
+	}
+	if err != nil || left != want {
+		g.t.Errorf("Run returned %v, left: %s, want: %s", err, left, want)
 	}
 }
 
@@ -183,41 +258,6 @@ func (j *journal) take() []string {
 	lines := j.lines
 	j.lines = nil
 	return lines
-}
-
-// doneCounter counts the calls of Done and of Get that handed out a key.
-type doneCounter struct {
-	workqueue.TypedRateLimitingInterface[string]
-	mu         sync.Mutex
-	gets, done map[string]int
-}
-
-func countDone(q stringQueue) *doneCounter {
-	return &doneCounter{TypedRateLimitingInterface: q, gets: make(map[string]int), done: make(map[string]int)}
-}
-
-func (c *doneCounter) Get() (string, bool) {
-	key, shutdown := c.TypedRateLimitingInterface.Get()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !shutdown {
-		c.gets[key]++
-	}
-	return key, shutdown
-}
-
-func (c *doneCounter) Done(key string) {
-	c.mu.Lock()
-	c.done[key]++
-	c.mu.Unlock()
-	c.TypedRateLimitingInterface.Done(key)
-}
-
-// counts returns how often key was handed out and Done.
-func (c *doneCounter) counts(key string) (gets, done int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.gets[key], c.done[key]
 }
 
 // logBuffer is where a logger writes, without times.

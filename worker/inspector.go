@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -29,7 +30,8 @@ type FailedCall struct {
 type Inspector struct {
 	// Queue is the queue whose keys the pool handles, to recognize it by.
 	Queue any
-	// Stats and Snapshot are those of the pool, but for the stacks of stuck handlers, which only this Snapshot has.
+	// Stats and Snapshot are those of the pool, but for what only this Snapshot has: the stacks of stuck handlers, and more
+	// than 512 failing keys if limit is greater.
 	Stats    func() Stats
 	Snapshot func(limit int) Snapshot[any]
 	// SnapshotKey returns what the pool knows of one key.
@@ -72,64 +74,38 @@ type KeySnapshot[T comparable] struct {
 func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
+	p.failuresOf(ctx, key) // Which forgets what is stale.
 	s := p.failures.read(key)
 	if p.options.MaxRetries != UnlimitedRetries {
 		s.MaxAttempts = max(p.options.MaxRetries, 0) + 1 // NoRetries is negative.
 	}
-	if c := p.failures.of(key); s.Failing != nil && p.isStale(ctx, key, c) {
-		p.failures.forgetIf(key, c)
-		s.Failing, s.FailedCalls = nil, nil
-	}
 	if s.Failing != nil {
-		failing := []FailedKey[T]{*s.Failing}
-		p.setNextTries(ctx, failing)
-		s.Failing = &failing[0]
+		s.Failing.NextTry = p.nextTries(ctx)(key)
 	}
-	if c, ok := p.currentOf(key); ok {
+	if c, ok := p.find(func(c current[T]) bool { return c.Key == key }); ok {
 		c.Duration = p.options.Clock.Since(c.Started)
 		s.Running, s.Causes = &c.RunningKey, p.causesOf(key)
 	}
 	return s
 }
 
-// currentOf returns the call that goes on for key, if there is one.
-func (p *Pool[T]) currentOf(key T) (c current[T], ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, w := range p.mu.workers {
-		if w.state == handling && w.Key == key {
-			return w.current, true
-		}
-	}
-	return c, false
-}
-
-func (p *Pool[T]) inspector() Inspector {
+// Inspect returns an Inspector of p.
+func Inspect[T comparable](p *Pool[T]) Inspector {
 	return Inspector{
 		Queue:       p.queue,
 		Stats:       p.Stats,
-		Snapshot:    func(limit int) Snapshot[any] { return p.snapshot(limit).anyKeys() },
+		Snapshot:    func(limit int) Snapshot[any] { return p.snapshot(limit, keepErrors).anyKeys() },
 		SnapshotKey: func(key any) KeySnapshot[any] { return p.SnapshotKey(typed[T](key)).anyKey() },
 		FailingKeys: func() iter.Seq[FailedKey[any]] {
 			return func(yield func(FailedKey[any]) bool) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
-				for k := range p.failing(ctx, keepErrors, keepErrors) {
-					if !yield(k.anyKey()) {
-						return
-					}
-				}
+				anyKeys(p.failing(ctx, keepErrors, keepErrors))(yield)
 			}
 		},
 		DroppedKeys: func() iter.Seq[FailedKey[any]] {
-			return func(yield func(FailedKey[any]) bool) {
-				keys, _ := p.failures.newest(&p.failures.dropped, p.options.KeepDropped)
-				for _, k := range keys {
-					if !yield(k.anyKey()) {
-						return
-					}
-				}
-			}
+			keys, _ := p.failures.newest(&p.failures.mu.dropped, p.options.KeepDropped)
+			return anyKeys(slices.Values(keys))
 		},
 		Cancel: func(key any) bool { return p.Cancel(typed[T](key)) },
 		Forget: func(key any) { p.Forget(typed[T](key)) },
@@ -147,20 +123,29 @@ func typed[T comparable](key any) T {
 
 // What follows returns the same with keys of no particular type.
 
+func anyKeys[T comparable](keys iter.Seq[FailedKey[T]]) iter.Seq[FailedKey[any]] {
+	return func(yield func(FailedKey[any]) bool) {
+		for k := range keys {
+			if !yield(k.anyKey()) {
+				return
+			}
+		}
+	}
+}
+
 func (s Snapshot[T]) anyKeys() Snapshot[any] {
-	a := Snapshot[any]{
-		Stats: s.Stats, Running: []RunningKey[any]{}, Failing: []FailedKey[any]{}, Dropped: []FailedKey[any]{}, DroppedKeys: s.DroppedKeys,
+	return Snapshot[any]{
+		Stats: s.Stats, Running: converted(s.Running, RunningKey[T].anyKey), DroppedKeys: s.DroppedKeys,
+		Failing: converted(s.Failing, FailedKey[T].anyKey), Dropped: converted(s.Dropped, FailedKey[T].anyKey),
 	}
-	for _, r := range s.Running {
-		a.Running = append(a.Running, r.anyKey())
+}
+
+func converted[From, To any](all []From, convert func(From) To) []To {
+	to := make([]To, len(all))
+	for i, from := range all {
+		to[i] = convert(from)
 	}
-	for _, f := range s.Failing {
-		a.Failing = append(a.Failing, f.anyKey())
-	}
-	for _, f := range s.Dropped {
-		a.Dropped = append(a.Dropped, f.anyKey())
-	}
-	return a
+	return to
 }
 
 func (r RunningKey[T]) anyKey() RunningKey[any] {
@@ -172,18 +157,16 @@ func (f FailedKey[T]) anyKey() FailedKey[any] {
 }
 
 func (s KeySnapshot[T]) anyKey() KeySnapshot[any] {
-	a := KeySnapshot[any]{Key: s.Key, FailedCalls: s.FailedCalls, Causes: s.Causes, MaxAttempts: s.MaxAttempts}
-	if s.Running != nil {
-		running := s.Running.anyKey()
-		a.Running = &running
+	return KeySnapshot[any]{
+		s.Key, convertedPointer(s.Running, RunningKey[T].anyKey), convertedPointer(s.Failing, FailedKey[T].anyKey),
+		convertedPointer(s.Dropped, FailedKey[T].anyKey), s.FailedCalls, s.Causes, s.MaxAttempts,
 	}
-	if s.Failing != nil {
-		failing := s.Failing.anyKey()
-		a.Failing = &failing
+}
+
+func convertedPointer[From, To any](from *From, convert func(From) To) *To {
+	if from == nil {
+		return nil
 	}
-	if s.Dropped != nil {
-		dropped := s.Dropped.anyKey()
-		a.Dropped = &dropped
-	}
-	return a
+	to := convert(*from)
+	return &to
 }

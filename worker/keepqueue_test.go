@@ -15,9 +15,7 @@ import (
 func TestKeepQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
-		for _, key := range []string{"fails", "2s", "3s"} {
-			q.Add(key)
-		}
+		addAll(q, "fails 2s 3s")
 		var j journal
 		handle := func(ctx context.Context, key string) error {
 			if key == "fails" && worker.Attempt(ctx) == 1 {
@@ -26,17 +24,12 @@ func TestKeepQueue(t *testing.T) {
 			}
 			return sleeper(&j)(ctx, key)
 		}
-		first := worker.New(q, handle, options{KeepQueue: true})
-		r := run(t, first)
+		r := run(t, worker.New(q, handle, options{KeepQueue: true}))
 		r.after(500 * time.Millisecond)
 		r.cancel()
 		r.after(2 * time.Second)
-		if err := r.returned(); err != nil || !first.Left().Empty() || q.ShuttingDown() {
-			t.Errorf("Run returned %v, left: %v, shut down: %v", err, first.Left(), q.ShuttingDown())
-		}
-		if got := j.take(); !slices.Equal(got, []string{"fails", "start 2s", "return 2s"}) {
-			t.Errorf("first: %q", got)
-		}
+		r.returnedLeaving("nothing")
+		equal(t, "first", j.take(), "fails", "start 2s", "return 2s")
 		q.Add("1s")
 		second := run(t, worker.New(q, handle, options{}))
 		second.after(time.Minute)
@@ -59,17 +52,13 @@ func TestKeepQueueForAnotherPool(t *testing.T) {
 		second := run(t, worker.New(q, sleeper(&j), options{KeepQueue: true}))
 		first.cancel()
 		first.after(time.Second)
-		if e := left(t, first.returned()); !slices.Equal(e.Unfinished, []string{"5s"}) || e.NotStarted != nil || e.Failing != nil {
-			t.Errorf("left: %+v", e)
-		}
+		first.returnedLeaving("1 still running: 5s")
 		j.take()
 		q.Add("1s")
 		q.Add("5s") // Held by the first pool.
 		second.after(time.Minute)
 		second.endCleanly()
-		if got := j.take(); !slices.Equal(got, []string{"start 1s", "return 1s", "return 5s", "start 5s", "return 5s"}) {
-			t.Errorf("%q", got)
-		}
+		equal(t, "got", j.take(), "start 1s", "return 1s", "return 5s", "start 5s", "return 5s")
 		wantMatchedDones(t, q)
 	})
 }
@@ -80,10 +69,7 @@ func TestKeepQueueKeyThatIsGotTooLate(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{})
 		q.AddWithOpts(priorityqueue.AddOpts{Priority: 5}, "a")
 		r := run(t, worker.New(latePriorityQueue{lateQueue{q}, q}, sleeper(new(journal)), options{KeepQueue: true}))
-		r.cancel()
-		if err := r.returned(); err != nil {
-			t.Error(err)
-		}
+		r.endCleanly()
 		if key, priority, _ := q.GetWithPriority(); key != "a" || priority != 5 {
 			t.Errorf("got %v with priority %d", key, priority)
 		}
@@ -103,9 +89,7 @@ func TestKeepQueueKeyThatIsRefused(t *testing.T) {
 		synctest.Wait()
 		q.ShutDown()
 		r.after(time.Second)
-		if e := left(t, r.returned()); !slices.Equal(e.NotStarted, []string{"a"}) {
-			t.Errorf("left: %+v", e)
-		}
+		r.returnedLeaving("1 queued and not started: a")
 		wantMatchedDones(t, q)
 	})
 }
@@ -129,27 +113,14 @@ type latePriorityQueue struct {
 func TestKeepQueueStopAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
-		q.Add("1s")
-		q.Add("2s")
+		addAll(q, "1s 2s")
 		p := worker.New(q, sleeper(new(journal)), options{KeepQueue: true})
 		r := run(t, p)
 		p.Stop(worker.All)
 		r.after(time.Second)
-		if err := r.returned(); err != nil || q.ShuttingDown() || q.Len() != 1 {
-			t.Errorf("Run returned %v, %d keys", err, q.Len())
-		}
-	})
-}
-
-// If somebody else shuts the queue down, keys that fail are left.
-func TestKeepQueueThatIsShutDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
-		q.Add("a")
-		r := run(t, worker.New(q, func(context.Context, string) error { return errBroken }, options{KeepQueue: true}))
-		q.ShutDown()
-		if e := left(t, r.returned()); !slices.Equal(e.Failing, []string{"a"}) {
-			t.Errorf("left: %+v", e)
+		r.returnedLeaving("nothing")
+		if q.ShuttingDown() || q.Len() != 1 {
+			t.Errorf("%d keys", q.Len())
 		}
 	})
 }

@@ -25,13 +25,9 @@ func TestLeft(t *testing.T) {
 		end    time.Duration                                                        // when the context ends
 		left   string
 	}{
-		{"failing keys, also those that wait for their retry", []string{"c", "a", "later"}, options{},
-			func(_ context.Context, _ stringQueue, key string, _ int) error {
-				if key == "later" {
-					return worker.RequeueAfter(time.Hour)
-				}
-				return errBroken
-			}, time.Second / 2, "2 failed and not retried: a, c"},
+		{"failing keys, also those that wait for their retry", []string{"fails 2", "fails 1", "later"}, options{},
+			func(ctx context.Context, _ stringQueue, key string, _ int) error { return acts(ctx, key) },
+			time.Second / 2, "2 failed and not retried: fails 1, fails 2"},
 		{"keys that fail during the drain", []string{"again", "fails", "fine", "later", "dropped"}, options{Drain: worker.All},
 			func(_ context.Context, q stringQueue, key string, call int) error {
 				if key == "again" && call == 1 {
@@ -102,10 +98,7 @@ func TestLeft(t *testing.T) {
 				r.after(c.end)
 				r.cancel()
 				r.after(c.end + 10*time.Second)
-				_ = r.returned()
-				if got := p.Left().String(); got != c.left {
-					t.Errorf("left: %s", got)
-				}
+				r.returnedLeaving(c.left)
 				if st := p.Stats(); st.Failing < len(p.Left().Failing) || c.name == "refused keys" && (st.Failing != 0 || st.Requeued != 3) {
 					t.Errorf("%+v", st)
 				}
@@ -121,13 +114,9 @@ func TestOnLeft(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var lefts []worker.Left[string]
 		onLeft := func(l worker.Left[string]) { lefts = append(lefts, l) }
-		run(t, worker.New(newQueue(), sleeper(new(journal)), options{OnLeft: onLeft})).endCleanly()
-		if lefts != nil {
-			t.Errorf("left: %v", lefts)
-		}
-		q.Add("fatal")
-		q.Add("queued")
-		p := worker.New(q, func(context.Context, string) error { return worker.Fatal(errBroken) }, options{OnLeft: onLeft})
+		run(t, worker.New(newQueue(), acts, options{OnLeft: onLeft})).endCleanly()
+		addAll(q, "fatal queued")
+		p := worker.New(q, acts, options{OnLeft: onLeft})
 		if !p.Left().Empty() || p.Left().String() != "nothing" {
 			t.Errorf("left before Run: %v", p.Left())
 		}
@@ -143,14 +132,9 @@ func TestOnLeft(t *testing.T) {
 
 func TestPanicOfOnLeftIsFatal(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
-		q.Add("a")
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		err := worker.Run(ctx, q, sleeper(new(journal)), options{OnLeft: func(worker.Left[string]) { panic("hook") }})
-		var p *worker.PanicError
-		if !errors.As(err, &p) || p.Value != "hook" {
-			t.Errorf("Run returned %v", err)
-		}
+		addAll(q, "1s 2s")
+		err := run(t, worker.New(q, acts, options{OnLeft: func(worker.Left[string]) { panic("foreign") }})).end()
+		wantPanic(t, err, q)
 	})
 }
 
@@ -178,12 +162,10 @@ func TestLogOfManyKeys(t *testing.T) {
 			q.Add(fmt.Sprint("namespace/name-", i))
 		}
 		logger, logs := newLogger()
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		var left worker.Left[string]
-		err := worker.Run(ctx, q, sleeper(new(journal)), options{Logger: logger, OnLeft: func(l worker.Left[string]) { left = l }})
-		if err != nil || len(left.NotStarted) != n || len(logs.String()) > 1000 {
-			t.Errorf("Run returned %v, %d keys, %d bytes logged", err, len(left.NotStarted), len(logs.String()))
+		p := worker.New(q, acts, options{Logger: logger})
+		p.Stop(worker.Running)
+		if err := run(t, p).returned(); err != nil || len(p.Left().NotStarted) != n || len(logs.String()) > 1000 {
+			t.Errorf("Run returned %v, %d keys, %d bytes logged", err, len(p.Left().NotStarted), len(logs.String()))
 		}
 	})
 }
@@ -210,22 +192,13 @@ func TestForeignCodeMayCallThePool(t *testing.T) {
 		q.Add(&stoppingKey{stop})
 		p = worker.New(q, func(context.Context, *stoppingKey) error { return errBroken },
 			worker.Options[*stoppingKey]{})
-		ctx, cancel := context.WithCancel(t.Context())
-		result := make(chan error)
-		go func() { result <- p.Run(ctx) }()
-		synctest.Wait()
-		cancel()
-		if err := <-result; err != nil || p.Left().String() != "1 failed and not retried: key" {
-			t.Errorf("Run returned %v, left: %v", err, p.Left())
-		}
+		run(t, p).endLeaving("1 failed and not retried: key")
 	})
 	synctest.Test(t, func(t *testing.T) {
 		var p *worker.Pool[string]
 		stop := func() { p.Stop(worker.Running) }
 		p = worker.New(newQueue(), sleeper(new(journal)), options{Name: "q", Logger: slog.New(stoppingLog{slog.DiscardHandler, stop})})
-		if err := run(t, p).returned(); err != nil {
-			t.Error(err)
-		}
+		run(t, p).returnedLeaving("nothing")
 	})
 }
 
@@ -243,17 +216,14 @@ func TestDoneThatTakesLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		q.Add("a")
-		r := run(t, worker.New(slowDone{q}, func(context.Context, string) error {
-			time.Sleep(2 * time.Second)
-			return nil
-		}, options{DrainTimeout: time.Second, CancelGrace: worker.NoGrace, StuckAfter: 5 * time.Second,
-			OnStuck: func(_ context.Context, s stuck) { t.Errorf("%s is stuck", s.Key) }}))
+		r := run(t, worker.New(slowDone{q}, takes(2*time.Second), options{
+			DrainTimeout: time.Second, CancelGrace: worker.NoGrace, StuckAfter: 5 * time.Second,
+			OnStuck: func(_ context.Context, s stuck) { t.Errorf("%s is stuck", s.Key) },
+		}))
 		r.after(30 * time.Second)
 		r.cancel()
 		r.after(31 * time.Second)
-		if err := r.returned(); err != nil {
-			t.Errorf("Run returned %v", err)
-		}
+		r.returnedLeaving("nothing")
 		r.after(2 * time.Hour)
 		wantMatchedDones(t, q)
 	})
@@ -274,13 +244,12 @@ func (q lateQueue) GetContext(ctx context.Context) (string, error) {
 func TestKeyThatIsGotTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
-		for _, key := range []string{"a", "b", "c"} {
-			q.Add(key)
-		}
+		addAll(q, "a b c")
 		var j journal
-		r := run(t, worker.New(lateQueue{q}, sleeper(&j), options{Workers: 2}))
-		r.cancel()
-		e := left(t, r.returned())
+		p := worker.New(lateQueue{q}, sleeper(&j), options{Workers: 2})
+		r := run(t, p)
+		_ = r.end()
+		e := p.Left()
 		slices.Sort(e.NotStarted)
 		if !slices.Equal(e.NotStarted, []string{"a", "b", "c"}) || j.take() != nil {
 			t.Errorf("left: %+v", e)
@@ -305,14 +274,11 @@ func (q slowGet) GetContext(ctx context.Context) (string, error) {
 func TestKeyThatTakesLongToGet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
-		q.Add("a")
-		q.Add("b")
+		addAll(q, "a b")
 		r := run(t, worker.New(slowGet{lateQueue{q}}, sleeper(new(journal)), options{Drain: worker.Nothing, CancelGrace: worker.NoGrace}))
 		r.cancel()
 		r.after(time.Second)
-		if e := left(t, r.returned()); !slices.Equal(e.NotStarted, []string{"a", "b"}) {
-			t.Errorf("left: %+v", e)
-		}
+		r.returnedLeaving("2 queued and not started: a, b")
 		wantMatchedDones(t, q)
 	})
 }

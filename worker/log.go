@@ -44,10 +44,3 @@ func (p *Pool[T]) logPanic(c *call[T]) {
 		p.logger.Error("The handler panicked", "key", c.Key, "panic", c.panic.Value, "stack", string(c.panic.Stack))
 	}
 }
-
-// logLost logs a key whose lease had ended before the handler could be called.
-func (p *Pool[T]) logLost(key T) {
-	if p.logger != nil {
-		p.logger.Warn("The lease of a key ended before its handler was called", "key", key)
-	}
-}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,10 +23,8 @@ type Handler[T comparable] func(ctx context.Context, key T) error
 type Options[T comparable] struct {
 	// Name is the pool's name in logs and metrics. Empty means the one in the queue's Stats.
 	Name string
-
 	// Workers is how many handlers run at once. Zero means 1. See [Pool.SetWorkers].
 	Workers int
-
 	// MaxRetries is how many times a failing key comes again before it is dropped: it is handled
 	// once more than that. Zero means [UnlimitedRetries]; see also [NoRetries]. Of a queue that is a [RequeueCounter] the
 	// count is its own. A call that fails after DrainTimeout does not count as the last one: it may have failed because
@@ -34,15 +33,12 @@ type Options[T comparable] struct {
 
 	// Drain says what Run still finishes when its context ends.
 	Drain Drain
-
 	// DrainTimeout is how long Run waits, from the end of its context, for what Drain says. Zero means 30 s.
 	// math.MaxInt64 is no limit.
 	DrainTimeout time.Duration
-
 	// CancelGrace is how long Run then waits for handlers to notice that their contexts have ended.
 	// Zero means 1 s; see also [NoGrace].
 	CancelGrace time.Duration
-
 	// KeepQueue leaves the queue open, with the keys that it has, when Run returns: for a program that
 	// runs again after it has lost its leadership, with a new Pool, and for several pools on one queue. The
 	// queue must be [workqueue.Extended], and Drain must not be All.
@@ -51,12 +47,10 @@ type Options[T comparable] struct {
 	// HandlerTimeout is how long a call of the handler may take until its context ends with
 	// [context.DeadlineExceeded]. Zero means no limit.
 	HandlerTimeout time.Duration
-
-	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its
-	// start) before it is reported as stuck, once per call, to OnStuck and in the log. It keeps its key.
-	// The report has the goroutine's stack: to read it, all goroutines of the program are stopped for as long as
-	// it takes to write down all their stacks, at most 8 MiB. (That is once for handlers that are found stuck together.)
-	// Zero means never.
+	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its start) before it is
+	// reported as stuck, once per call, to OnStuck and in the log. It keeps its key. The report has the goroutine's
+	// stack: to read it, all goroutines of the program are stopped for as long as it takes to write down all their
+	// stacks, at most 8 MiB. (That is once for handlers that are found stuck together.) Zero means never.
 	StuckAfter time.Duration
 
 	// KeepDropped is how many dropped keys the pool remembers, each with its last five failed calls. Zero means
@@ -69,33 +63,26 @@ type Options[T comparable] struct {
 	// OnStart is called before the handler, and returns the context for it, which is ctx or derived from
 	// it; nil means ctx. If it panics or ends the goroutine, the key fails as if the handler had.
 	OnStart func(ctx context.Context, key T) context.Context
-
 	// OnFinish is called after the handler, when the key has been given back to the queue or forgotten, but
 	// Done has not been called yet. The context is the handler's, and may have ended.
 	OnFinish func(ctx context.Context, r Result[T])
-
 	// OnDrop is called before OnFinish for a key that has failed and does not come again.
 	OnDrop func(ctx context.Context, r Result[T])
-
 	// OnStuck is called once for a call of the handler that is stuck, with the context that OnStart got. Run
 	// does not wait for it.
 	OnStuck func(ctx context.Context, r RunningKey[T])
-
 	// OnLeft is called before Run returns if something is left undone.
 	OnLeft func(left Left[T])
 
-	// CrashOnPanic makes a panic end the process, as it does without this package, instead of failing
-	// the key.
+	// CrashOnPanic makes a panic end the process, as it does without this package, instead of failing the key.
 	CrashOnPanic bool
 
 	// Logger logs failures, drops, stuck handlers and the end, and, at level Debug, every key. Nil means no
 	// log. See [Logger] for the one that handlers get.
 	Logger *slog.Logger
-
 	// MetricsProvider reads the pool's Stats if it is a [StatsProvider] and the pool has a name. Nil means the
 	// one of [workqueue.SetProvider].
 	MetricsProvider workqueue.MetricsProvider
-
 	// Clock is where all times come from, except those of the queue. Nil means the real clock.
 	Clock clock.Clock
 }
@@ -108,12 +95,6 @@ const (
 	NoRetries = -1
 	// NoGrace as CancelGrace makes Run return without waiting for the handlers whose contexts it has ended.
 	NoGrace time.Duration = -1
-)
-
-const (
-	defaultDrainTimeout = 30 * time.Second
-	defaultCancelGrace  = time.Second
-	defaultKeepDropped  = 1000
 )
 
 // Drain is what a [Pool] finishes before it ends, for as long as DrainTimeout allows.
@@ -201,18 +182,10 @@ func (o *Options[T]) check() error {
 
 // setDefaults replaces zero values by what they mean.
 func (o *Options[T]) setDefaults() {
-	if o.Workers == 0 {
-		o.Workers = 1
-	}
-	if o.DrainTimeout == 0 {
-		o.DrainTimeout = defaultDrainTimeout
-	}
-	if o.CancelGrace == 0 {
-		o.CancelGrace = defaultCancelGrace
-	}
-	if o.KeepDropped == 0 {
-		o.KeepDropped = defaultKeepDropped
-	}
+	o.Workers = cmp.Or(o.Workers, 1)
+	o.DrainTimeout = cmp.Or(o.DrainTimeout, 30*time.Second)
+	o.CancelGrace = cmp.Or(o.CancelGrace, time.Second)
+	o.KeepDropped = cmp.Or(o.KeepDropped, 1000)
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}

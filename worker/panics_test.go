@@ -25,23 +25,20 @@ import (
 func TestPanicHasValueAndStack(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var got error
-		q.Add("a")
-		r := run(t, worker.New(q, func(context.Context, string) error {
-			if got == nil {
-				thePanickingFunction()
+		q.Add("panics")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			if worker.Attempt(ctx) > 1 {
+				return nil
 			}
-			return nil
+			return acts(ctx, key)
 		}, options{OnFinish: func(_ context.Context, r outcome) {
 			if r.Err != nil {
 				got = r.Err
 			}
 		}}))
 		var p *worker.PanicError
-		if !errors.As(got, &p) {
+		if !errors.As(got, &p) || p.Value != "what a value" || !strings.Contains(string(p.Stack), "thePanickingFunction") {
 			t.Fatalf("the error is %v", got)
-		}
-		if p.Value != "what a value" || !strings.Contains(string(p.Stack), "thePanickingFunction") {
-			t.Errorf("value %v, stack:\n%s", p.Value, p.Stack)
 		}
 		if p.Error() != "panic: what a value" || p.Unwrap() != nil {
 			t.Errorf("%v, %v", p, p.Unwrap())
@@ -50,8 +47,6 @@ func TestPanicHasValueAndStack(t *testing.T) {
 		r.endCleanly()
 	})
 }
-
-func thePanickingFunction() { panic("what a value") }
 
 // TestCrashOnPanic runs itself in a process of its own, which is to crash.
 func TestCrashOnPanic(t *testing.T) {
@@ -261,8 +256,7 @@ func TestPanicOfTheClock(t *testing.T) {
 			inBubble(t, func(t *testing.T, q stringQueue) {
 				var mu sync.Mutex
 				var handled []string
-				q.Add("a")
-				q.Add("b")
+				addAll(q, "a b")
 				c := newPanickyClock(at)
 				p := worker.New(q, func(_ context.Context, key string) error {
 					time.Sleep(3 * time.Second)
@@ -280,9 +274,7 @@ func TestPanicOfTheClock(t *testing.T) {
 				}
 				handled = append(handled, p.Left().NotStarted...)
 				slices.Sort(handled)
-				if !slices.Equal(handled, []string{"a", "b"}) {
-					t.Errorf("handled or reported: %q", handled)
-				}
+				equal(t, "handled or reported", handled, "a", "b")
 			})
 		})
 	}
@@ -347,10 +339,7 @@ func TestLateFatalErrorIsLogged(t *testing.T) {
 		inBubble(t, func(t *testing.T, q stringQueue) {
 			logger, logs := newLogger()
 			q.Add("a")
-			r := run(t, worker.New(q, func(context.Context, string) error {
-				time.Sleep(10 * time.Second)
-				return nil
-			}, options{DrainTimeout: drain, CancelGrace: worker.NoGrace, Logger: logger,
+			r := run(t, worker.New(q, takes(10*time.Second), options{DrainTimeout: drain, CancelGrace: worker.NoGrace, Logger: logger,
 				OnFinish: func(context.Context, outcome) { panic("hook") }}))
 			r.end()
 			r.after(2 * time.Minute)

@@ -14,8 +14,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/observe"
 )
 
-// Run handles the keys of queue until ctx ends, as the package comment describes. It is Run of a [New]
-// pool.
+// Run handles the keys of queue until ctx ends, as the package comment describes. It is Run of a [New] pool.
 func Run[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) error {
 	return New(queue, handler, options).Run(ctx)
 }
@@ -27,32 +26,25 @@ type Pool[T comparable] struct {
 	getter  workqueue.Extended[T] // queue, or made of it
 	handler Handler[T]
 	options Options[T]
-	invalid error // what Run returns because of options
 
-	// These are the queue, or nil if it does not have their methods.
+	// These are the queue, or nil if it does not have their methods. (Methods that few keys need are looked for then.)
 
 	priorities PriorityQueue[T]
-	finder     KeyFinder[T]
-	requeues   RequeueCounter[T]
 	leaser     workqueue.Leaser[T]
-	reader     workqueue.KeyReader[T]
 
-	causeAdder  workqueue.CauseAdder[T]
-	addNotifier workqueue.AddNotifier[T]
-
-	// begun is set by the first Run, and by the first Handle, which also calls prepareHandle.
-	begun         atomic.Bool
-	prepareHandle sync.Once
-	// cannotHandle is what Handle panics with, or nil. handles reports that Handle was called and can be; lastSweep is when it
-	// has last looked for stale failures.
-	cannotHandle error
-	handles      atomic.Bool
-	lastSweep    atomic.Int64
+	// begun is set by the first Run or Handle.
+	begun atomic.Bool
+	// prepareHandle is beginHandling, once. handles reports that Handle was called and can be; lastSweep is when it has last
+	// looked for stale failures.
+	prepareHandle func() error
+	handles       atomic.Bool
+	lastSweep     atomic.Int64
 
 	failures failures[T]
 	// anyFailing has one element when keys begin to fail. See awaitStop.
 	anyFailing chan struct{}
-	// stopAsked has one element when Stop has changed something. finished is closed when ended is set.
+	// stopAsked has one element when Stop has changed something. finished is closed, under mu, when there are no workers
+	// and never will be.
 	stopAsked, finished chan struct{}
 
 	// Set by prepareLogger and prepareContexts, before there are workers.
@@ -65,9 +57,8 @@ type Pool[T comparable] struct {
 	// handling is the handlers' context.
 	handling    context.Context
 	endHandling context.CancelCauseFunc
-	// firstCall is what the contexts of first attempts have in common. sharesFirst reports that this is all.
-	firstCall   *callInfo
-	sharesFirst bool
+	// firstCall is what the contexts of first attempts have in common.
+	firstCall *callInfo
 
 	// No foreign code runs under mu, and no worker holds it while it waits for a key, handles one or calls Done. It
 	// also guards the fields of the workers.
@@ -79,8 +70,6 @@ type Pool[T comparable] struct {
 		workers []*worker[T]
 		// endWatch ends watchForStuck while there are calls of Handle.
 		endWatch func()
-		// contexts are for the next calls.
-		contexts []callContext
 		// getting is the context of the workers' Gets. When there are too many workers it ends, and those
 		// that stay get a new one.
 		getting    context.Context
@@ -89,13 +78,15 @@ type Pool[T comparable] struct {
 		stopped    bool
 		stop       Drain // if stopped
 		exhausted  bool  // the queue is shut down, and had no key left when the last worker asked
-		ended      bool  // there are no workers, and never will be
 		returned   bool  // Run has returned, or is about to
 		fatal      error
-		notStarted []T            // keys that were got too late to be started
-		refused    map[T]struct{} // keys that the queue did not take back; see setRefused
-		left       Left[T]
-		counted    counters
+		notStarted []T // keys that were got too late to be started
+		// refused are the keys that their handlers want again at once and that the queue, which is shut down, does not take
+		// back. They come again all the same if they were added before.
+		refused   map[T]struct{}
+		left      Left[T]
+		counted   Stats // what count counts; the rest is zero
+		durations observe.Histogram
 	}
 	// notGetting is signalled whenever a worker is not getting any more. Its lock is mu.
 	notGetting sync.Cond
@@ -107,26 +98,22 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 	p := &Pool[T]{
 		queue:      queue,
 		handler:    handler,
-		invalid:    options.check(),
 		options:    options,
 		anyFailing: make(chan struct{}, 1),
 		stopAsked:  make(chan struct{}, 1),
 		finished:   make(chan struct{}),
 	}
 	p.notGetting.L = &p.mu
-	p.mu.counted.durations = observe.NewHistogram(durationBuckets)
+	p.mu.refused = make(map[T]struct{})
+	p.prepareHandle = sync.OnceValue(p.beginHandling)
+	p.mu.durations = observe.NewHistogram(durationBuckets)
 	p.options.setDefaults()
-	p.failures.failing.max, p.failures.dropped.max = keepErrors, p.options.KeepDropped
+	p.failures.mu.failing.max, p.failures.mu.dropped.max = keepErrors, p.options.KeepDropped
 	p.mu.target = p.options.Workers
 	if queue != nil {
 		p.getter = workqueue.Extend[T](queue)
 		p.priorities, _ = queue.(PriorityQueue[T])
-		p.finder, _ = queue.(KeyFinder[T])
-		p.requeues, _ = queue.(RequeueCounter[T])
 		p.leaser, _ = queue.(workqueue.Leaser[T])
-		p.reader, _ = queue.(workqueue.KeyReader[T])
-		p.causeAdder, _ = queue.(workqueue.CauseAdder[T])
-		p.addNotifier, _ = queue.(workqueue.AddNotifier[T])
 		if p.options.Name == "" {
 			p.options.Name = p.getter.Stats().Name
 		}
@@ -141,7 +128,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 
 // check returns an error if Run cannot begin.
 func (p *Pool[T]) check() error {
-	errs := []error{p.invalid}
+	errs := []error{p.options.check()}
 	if p.begun.Load() {
 		errs = append(errs, errRunTwice)
 	}
@@ -167,16 +154,13 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")
 	}
-	if err := p.check(); err != nil {
+	if err := p.begin(); err != nil {
 		return err
-	}
-	if !p.begun.CompareAndSwap(false, true) {
-		return errRunTwice
 	}
 	p.guarded(p.prepareLogger)
 	p.prepareContexts(ctx)
 	p.guarded(p.watch)
-	p.start()
+	p.startWorkers()
 	endWatch := p.watchForStuck()
 	p.awaitStop(ctx)
 	p.drain(ctx)
@@ -186,6 +170,24 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.fatal
+}
+
+// locked runs f under mu.
+func (p *Pool[T]) locked(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+}
+
+// begin returns an error if Run or Handle cannot begin, or has before.
+func (p *Pool[T]) begin() error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if !p.begun.CompareAndSwap(false, true) {
+		return errRunTwice
+	}
+	return nil
 }
 
 var errRunTwice = errors.New("worker: Run was called before on this pool")
@@ -200,7 +202,6 @@ func (p *Pool[T]) prepareContexts(ctx context.Context) {
 		pool: p, handling: p.handling, ended: ended,
 		attempt: 1, prioritized: p.priorities != nil, logger: p.logger,
 	}
-	p.sharesFirst = p.logger == nil && p.priorities == nil
 	parent := values
 	if p.options.Drain != All {
 		// When ctx has ended, no key that is added afterwards may be started. So starting ends with it, and not a
@@ -210,8 +211,8 @@ func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	p.starting, p.endStarting = context.WithCancel(parent)
 }
 
-// start starts the workers.
-func (p *Pool[T]) start() {
+// startWorkers starts the workers.
+func (p *Pool[T]) startWorkers() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.started = true
@@ -220,12 +221,11 @@ func (p *Pool[T]) start() {
 	p.endLocked() // It may have been stopped before, and have no worker.
 }
 
-// SetWorkers changes how many handlers run at once. More of them start at once; if there are too many,
-// those that have no key end at once, and the others when their handlers have returned. A worker that is
-// just getting a key while SetWorkers is called may still start its handler after SetWorkers has returned.
-// With 0 the pool pauses, and Run goes on, also if somebody else shuts the queue down. It may be called
-// before Run, and instead of Options.Workers. It returns an error if n is negative, and does nothing once
-// Run has returned.
+// SetWorkers changes how many handlers run at once. More of them start at once; if there are too many, those that
+// have no key end at once, and the others when their handlers have returned. A worker that is just getting a key
+// while SetWorkers is called may still start its handler after SetWorkers has returned. With 0 the pool pauses, and
+// Run goes on, also if somebody else shuts the queue down. It may be called before Run, and instead of
+// Options.Workers. It returns an error if n is negative, and does nothing once Run has returned.
 func (p *Pool[T]) SetWorkers(n int) error {
 	if n < 0 {
 		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)
@@ -248,7 +248,7 @@ func (p *Pool[T]) SetWorkers(n int) error {
 
 // growLocked starts workers until there are enough.
 func (p *Pool[T]) growLocked() {
-	for len(p.mu.workers) < p.mu.target && !p.mu.ended {
+	for len(p.mu.workers) < p.mu.target && !isClosed(p.finished) {
 		w := new(worker[T])
 		p.mu.workers = append(p.mu.workers, w)
 		go p.work(w)
@@ -290,29 +290,23 @@ func (p *Pool[T]) stop() (drain Drain, stopped bool) {
 
 // endLocked ends the pool if it has stopped and there are no workers.
 func (p *Pool[T]) endLocked() {
-	if !p.mu.ended && len(p.mu.workers) == 0 && (p.mu.exhausted || p.mu.stopped) {
-		p.mu.ended = true
+	if len(p.mu.workers) == 0 && (p.mu.exhausted || p.mu.stopped) && !isClosed(p.finished) {
 		close(p.finished)
 	}
 }
 
 // fail ends the pool because of err. Of several errors the first one counts.
 func (p *Pool[T]) fail(err error) {
-	if p.setFatal(err) && p.logger != nil {
+	first := false
+	p.locked(func() {
+		p.stopLocked(Running)
+		if first = p.mu.fatal == nil; first {
+			p.mu.fatal = err
+		}
+	})
+	if first && p.logger != nil {
 		p.guarded(func() { p.logger.Error("The workers end because of a fatal error", "err", err) })
 	}
-}
-
-// setFatal stops the pool, and reports whether err is its first fatal error.
-func (p *Pool[T]) setFatal(err error) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stopLocked(Running)
-	if p.mu.fatal != nil {
-		return false
-	}
-	p.mu.fatal = err
-	return true
 }
 
 // guarded runs f, which calls foreign code.

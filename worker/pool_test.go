@@ -62,51 +62,41 @@ func setWorkers(t *testing.T, p *worker.Pool[string], n int) {
 func TestSetWorkers(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var g gauge
-		for i := range 100 {
-			q.Add(fmt.Sprint(i))
-		}
+		addNumbers(q, 100)
 		p := worker.New(q, g.handle, options{Workers: 2})
 		r := run(t, p)
-		if n := g.now(); n != 2 {
-			t.Errorf("%d handlers", n)
+		check := func(what string, n, want int) {
+			t.Helper()
+			if n != want {
+				t.Errorf("%s: %d handlers, want %d", what, n, want)
+			}
 		}
-		// Growing is immediate.
+		check("at the beginning", g.now(), 2)
 		setWorkers(t, p, 5)
-		if n := g.now(); n != 5 {
-			t.Errorf("%d handlers after growing", n)
-		}
-		// Shrinking lets handlers finish, and starts no other meanwhile.
+		check("growing is immediate", g.now(), 5)
 		r.after(500 * time.Millisecond)
 		setWorkers(t, p, 3)
-		if n := g.now(); n != 5 {
-			t.Errorf("%d handlers while shrinking", n)
-		}
+		check("shrinking lets handlers finish", g.now(), 5)
 		r.after(time.Second)
 		g.reset()
 		r.after(10500 * time.Millisecond)
-		if n := g.reset(); n != 3 {
-			t.Errorf("%d handlers after shrinking", n)
+		check("shrinking starts no other", g.reset(), 3)
+		for _, n := range []int{0, 4, 3} {
+			setWorkers(t, p, n)
 		}
-		// Growing again before the surplus has gone starts no other.
-		setWorkers(t, p, 0)
-		setWorkers(t, p, 4)
-		setWorkers(t, p, 3)
 		r.after(20500 * time.Millisecond)
 		if n := g.reset(); n != 4 && n != 3 {
 			t.Errorf("%d handlers after changes", n)
 		}
 		r.after(25500 * time.Millisecond)
-		if n := g.reset(); n != 3 {
-			t.Errorf("%d handlers in the end", n)
-		}
+		check("in the end", g.reset(), 3)
 		r.after(time.Minute)
 		r.endCleanly()
-		if len(g.handled) != 100 {
-			t.Errorf("%d keys were handled", len(g.handled))
-		}
+		check("all", len(g.handled), 100)
 		setWorkers(t, p, 10) // Run has returned: nothing happens.
-		if n := p.Stats().Living; n != 0 {
-			t.Errorf("%d workers after the end", n)
+		check("after the end", p.Stats().Living, 0)
+		if err := p.SetWorkers(-1); err == nil || err.Error() != "worker: SetWorkers of a negative number: -1" {
+			t.Errorf("SetWorkers(-1) returned %v", err)
 		}
 	})
 }
@@ -114,35 +104,36 @@ func TestSetWorkers(t *testing.T) {
 // With no worker the pool starts nothing, and Run goes on. A plain queue's Get cannot be interrupted; the
 // key that comes out of it after the pause has begun must be there when the pause ends. Keys stay in order.
 func TestPause(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var g gauge
-		p := worker.New(q, g.handle, options{})
-		r := run(t, p)
-		setWorkers(t, p, 0)
-		var want []string
-		for i := range 10 {
-			q.Add(fmt.Sprint(i))
-			want = append(want, fmt.Sprint(i))
-		}
-		r.after(time.Hour)
-		r.goesOn()
-		if g.reset() != 0 {
-			t.Error("a paused pool has started a key")
-		}
-		setWorkers(t, p, 1)
-		r.after(time.Hour + 10*time.Second)
-		if g.reset() != 1 || !slices.Equal(g.handled, want) {
-			t.Errorf("after the pause %q were handled", g.handled)
-		}
-		r.endCleanly()
-	})
+	for _, beforeRun := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, q stringQueue) {
+			var g gauge
+			p := worker.New(q, g.handle, options{})
+			if beforeRun {
+				setWorkers(t, p, 0)
+			}
+			r := run(t, p)
+			setWorkers(t, p, 0)
+			addAll(q, "a b c d e f g h i j")
+			r.after(time.Hour)
+			r.goesOn()
+			if g.reset() != 0 {
+				t.Error("a paused pool has started a key")
+			}
+			setWorkers(t, p, 1)
+			r.after(time.Hour + 10*time.Second)
+			equal(t, "after the pause", g.handled, "a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
+			if g.reset() != 1 {
+				t.Error("more than one worker")
+			}
+			r.endCleanly()
+		})
+	}
 }
 
 func TestPauseWhileHandling(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var g gauge
-		q.Add("a")
-		q.Add("b")
+		addAll(q, "a b")
 		p := worker.New(q, g.handle, options{})
 		r := run(t, p)
 		setWorkers(t, p, 0)
@@ -152,32 +143,9 @@ func TestPauseWhileHandling(t *testing.T) {
 		}
 		setWorkers(t, p, 0)
 		r.after(time.Hour)
-		if !slices.Equal(g.handled, []string{"a"}) {
-			t.Errorf("handled %q", g.handled)
-		}
+		equal(t, "handled", g.handled, "a")
 		r.cancel()
-		if e := left(t, r.returned()); !slices.Equal(e.NotStarted, []string{"b"}) {
-			t.Errorf("left: %+v", e)
-		}
-	})
-}
-
-func TestSetWorkersBeforeRun(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var g gauge
-		q.Add("a")
-		p := worker.New(q, g.handle, options{Workers: 7})
-		setWorkers(t, p, 0)
-		r := run(t, p)
-		if g.now() != 0 {
-			t.Error("the pool is not paused")
-		}
-		if err := p.SetWorkers(-1); err == nil || err.Error() != "worker: SetWorkers of a negative number: -1" {
-			t.Errorf("SetWorkers(-1) returned %v", err)
-		}
-		setWorkers(t, p, 1)
-		r.after(time.Second)
-		r.endCleanly()
+		r.returnedLeaving("1 queued and not started: b")
 	})
 }
 
@@ -190,16 +158,12 @@ func TestEndOfAPausedPool(t *testing.T) {
 				p := worker.New(q, g.handle, options{Workers: 2, Drain: drain})
 				r := run(t, p)
 				setWorkers(t, p, 0)
-				for _, key := range []string{"a", "b", "c"} {
-					q.Add(key)
-				}
+				addAll(q, "a b c")
 				synctest.Wait()
 				r.cancel()
-				e := left(t, r.returned())
-				slices.Sort(e.NotStarted) // Two getters of a plain queue may have swapped theirs.
-				if !slices.Equal(e.NotStarted, []string{"a", "b", "c"}) {
-					t.Errorf("left: %+v", e)
-				}
+				_ = r.returned()
+				// Two getters of a plain queue may have swapped theirs.
+				equal(t, "left", slices.Sorted(slices.Values(p.Left().NotStarted)), "a", "b", "c")
 			})
 		})
 	}
@@ -225,9 +189,8 @@ func TestPauseWhileTheQueueIsDrained(t *testing.T) {
 		r.goesOn()
 		setWorkers(t, p, 2)
 		r.after(time.Hour + time.Second)
-		if err := r.returned(); err != nil || len(g.handled) != 2 {
-			t.Errorf("Run returned %v, handled %q", err, g.handled)
-		}
+		r.returnedLeaving("nothing")
+		equal(t, "handled", g.handled, "a", "a")
 		<-drained
 	})
 }
@@ -270,10 +233,11 @@ func TestNoKeyIsLost(t *testing.T) {
 			r.cancel()
 			time.Sleep(time.Second)
 			if err := r.returned(); err != nil {
-				// One that is unfinished may have been added again since it was started.
-				for _, key := range slices.Concat(left(t, err).NotStarted, left(t, err).Unfinished) {
-					delete(owed, key)
-				}
+				t.Error(err)
+			}
+			// One that is unfinished may have been added again since it was started.
+			for _, key := range slices.Concat(p.Left().NotStarted, p.Left().Unfinished) {
+				delete(owed, key)
 			}
 			if len(owed) > 0 {
 				t.Errorf("seed %d: lost %v", seed, slices.Collect(maps.Keys(owed)))
@@ -304,8 +268,7 @@ func TestStress(t *testing.T) {
 				return nil
 			}, options{Workers: 4, Drain: worker.All, HandlerTimeout: time.Minute, StuckAfter: time.Millisecond})
 			result := make(chan error)
-			ctx, cancel := context.WithCancel(t.Context())
-			go func() { result <- p.Run(ctx) }()
+			go func() { result <- p.Run(t.Context()) }()
 			var adders sync.WaitGroup
 			for range 2 {
 				adders.Go(func() {
@@ -319,7 +282,7 @@ func TestStress(t *testing.T) {
 			}
 			adders.Wait()
 			setWorkers(t, p, 3)
-			cancel()
+			p.Stop(worker.All)
 			if err, l := <-result, p.Left(); err != nil || len(l.Unfinished) > 0 || len(l.NotStarted) > 0 {
 				t.Errorf("Run returned %v, left: %v", err, l)
 			}
@@ -339,14 +302,13 @@ func newFastQueue() stringQueue {
 func TestIdleWorkersAreNotUnfinished(t *testing.T) {
 	for range 300 {
 		q := newFastQueue()
-		ctx, cancel := context.WithCancel(t.Context())
 		result := make(chan error)
 		handled := make(chan struct{})
 		p := worker.New(q, func(context.Context, string) error {
 			handled <- struct{}{}
 			return nil
 		}, options{Workers: 8, DrainTimeout: 1, CancelGrace: worker.NoGrace})
-		go func() { result <- p.Run(ctx) }()
+		go func() { result <- p.Run(t.Context()) }()
 		for i := range 16 {
 			q.Add(fmt.Sprint(i))
 			<-handled
@@ -354,7 +316,7 @@ func TestIdleWorkersAreNotUnfinished(t *testing.T) {
 		for stats(q).Processing > 0 {
 			runtime.Gosched()
 		}
-		cancel()
+		p.Stop(worker.Running)
 		if err := <-result; err != nil || !p.Left().Empty() {
 			t.Fatalf("Run returned %v, left: %v", err, p.Left())
 		}
@@ -362,7 +324,7 @@ func TestIdleWorkersAreNotUnfinished(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	handle := func(context.Context, string) error { return nil }
+	handle := fine
 	ended, cancel := context.WithCancel(t.Context())
 	cancel() // A Run that accepts bad input ends at once.
 	for _, c := range []struct {
@@ -406,7 +368,7 @@ func TestBadInput(t *testing.T) {
 
 func TestRunTwice(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
-		p := worker.New(q, func(context.Context, string) error { return nil }, options{})
+		p := worker.New(q, fine, options{})
 		r := run(t, p)
 		if err := p.Run(t.Context()); err == nil || err.Error() != "worker: Run was called before on this pool" {
 			t.Errorf("the second Run returned %v", err)

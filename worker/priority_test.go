@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,13 +38,9 @@ func TestPriority(t *testing.T) {
 		}, options{}))
 		r.after(time.Minute)
 		r.endCleanly()
-		if want := []int{7, 7, 7, 7, -3, -3, 9}; !slices.Equal(priorities, want) {
-			t.Errorf("priorities %v, want %v", priorities, want)
-		}
+		equal(t, "priorities", priorities, 7, 7, 7, 7, -3, -3, 9)
 		const s = time.Second
-		if want := []time.Duration{0, s, 2 * s, 2 * s, 3 * s, 4 * s, 4 * s}; !slices.Equal(times, want) {
-			t.Errorf("at %v, want %v", times, want)
-		}
+		equal(t, "at", times, 0, s, 2*s, 2*s, 3*s, 4*s, 4*s)
 	})
 }
 
@@ -64,9 +59,7 @@ func TestRequeueDoesNotLowerAnAdd(t *testing.T) {
 			return worker.Requeue{After: time.Hour, Priority: 2}
 		}, options{}))
 		r.endCleanly()
-		if !slices.Equal(priorities, []int{0, 5}) {
-			t.Errorf("priorities %v", priorities)
-		}
+		equal(t, "priorities", priorities, 0, 5)
 	})
 }
 

@@ -6,8 +6,7 @@ import (
 )
 
 // PriorityQueue is what a queue offers if its keys have priorities, as those of package priorityqueue do. A pool
-// whose queue implements it keeps a key's priority when the key comes again, and makes [Priority] and
-// [Requeue] work.
+// whose queue implements it keeps a key's priority when the key comes again, and makes [Priority] and [Requeue] work.
 type PriorityQueue[T comparable] interface {
 	// PriorityOf returns the priority of a key, which a worker holds.
 	PriorityOf(key T) int

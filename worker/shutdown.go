@@ -50,17 +50,11 @@ func (l Left[T]) String() string {
 // few lists at most ten keys.
 func few[T any](keys []T) string {
 	const most = 10
-	var b strings.Builder
-	for i, key := range keys[:min(len(keys), most)] {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprint(&b, key)
-	}
+	texts := converted(keys[:min(len(keys), most)], func(key T) string { return fmt.Sprint(key) })
 	if len(keys) > most {
-		b.WriteString(", …")
+		texts = append(texts, "…")
 	}
-	return b.String()
+	return strings.Join(texts, ", ")
 }
 
 // Left returns what was left undone when Run returned, and nothing before that.
@@ -90,7 +84,7 @@ func (p *Pool[T]) awaitStop(ctx context.Context) {
 			case <-sweep:
 				sweep = nil
 				p.sweepFailures(func() bool { return p.mustStop(ctx) })
-				if p.failures.n.Load() > 0 {
+				if p.failures.failing.Load() > 0 {
 					sweep = p.options.Clock.After(sweepEvery)
 				}
 			}
@@ -100,15 +94,11 @@ func (p *Pool[T]) awaitStop(ctx context.Context) {
 
 // mustStop reports whether one of the events has come that awaitStop waits for. The end of ctx stops the pool.
 func (p *Pool[T]) mustStop(ctx context.Context) bool {
-	select {
-	case <-p.finished:
-		return true
-	case <-ctx.Done():
+	if ctx.Err() != nil {
 		p.Stop(p.options.Drain)
-	default:
 	}
 	_, stopped := p.stop()
-	return stopped
+	return stopped || isClosed(p.finished)
 }
 
 // drain waits until all workers have ended or the time to finish is over.
@@ -151,13 +141,11 @@ func (p *Pool[T]) shutDownQueue() {
 func (p *Pool[T]) giveUp(ctx context.Context) {
 	p.Stop(Running)
 	p.endStarting()
-	select {
-	case <-p.finished:
+	if isClosed(p.finished) {
 		p.endHandling(nil)
 		return
-	default:
-		p.endHandling(p.causeOfEnd(ctx))
 	}
+	p.endHandling(p.causeOfEnd(ctx))
 	if p.options.CancelGrace == NoGrace {
 		return
 	}
@@ -194,7 +182,7 @@ func (p *Pool[T]) finish() {
 		}
 	}
 	left := p.leftUndone(unfinished, queued)
-	p.setReturned(left)
+	p.locked(func() { p.mu.left, p.mu.returned = left, true })
 	if left.Empty() {
 		return
 	}
@@ -219,10 +207,8 @@ func (p *Pool[T]) unfinished() []T {
 		p.notGetting.Wait()
 	}
 	var keys []T
-	for _, w := range p.mu.workers {
-		if w.state == handling {
-			keys = append(keys, w.Key)
-		}
+	for w := range p.handlingLocked() {
+		keys = append(keys, w.Key)
 	}
 	return keys
 }
@@ -234,36 +220,22 @@ const patience = 100 * time.Millisecond
 // takeQueued takes the keys out of the queue, which is shut down, and returns them. A queue may hold some of them back
 // until other keys are Done, as a priorityqueue does with the keys of a group that is at its limit. Those are read, and
 // taken out when the queue hands them out; Run does not wait for that.
-func (p *Pool[T]) takeQueued() []T {
+func (p *Pool[T]) takeQueued() (keys []T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	taken := make(chan T)
-	go func() {
-		defer close(taken)
-		p.takeKeys(ctx, func(key T) { taken <- key })
-	}()
-	timer := time.NewTimer(patience)
+	timer := time.AfterFunc(patience, stop)
 	defer timer.Stop()
-	var keys []T
-	for {
-		select {
-		case key, ok := <-taken:
-			if !ok {
-				return keys
-			}
-			keys = append(keys, key)
-			timer.Reset(patience)
-		case <-timer.C:
-			// No key is taken while the others are read: one that came free in between would be in neither.
-			stop()
-			for key := range taken {
-				keys = append(keys, key)
-			}
-			keys = append(keys, p.readQueued()...)
-			go p.takeKeys(context.Background(), func(T) {})
-			return keys
-		}
+	p.takeKeys(ctx, func(key T) {
+		keys = append(keys, key)
+		timer.Reset(patience)
+	})
+	if ctx.Err() == nil {
+		return keys
 	}
+	// No key is taken while the others are read: one that came free in between would be in neither.
+	keys = append(keys, p.readQueued()...)
+	go p.takeKeys(context.Background(), func(T) {})
+	return keys
 }
 
 // takeKeys passes the keys of the queue to took, until the queue has none or ctx ends.
@@ -286,12 +258,11 @@ func (p *Pool[T]) readQueued() []T {
 	for _, k := range p.getter.Snapshot(p.getter.Len()).Queued {
 		keys = append(keys, k.Key)
 	}
-	if p.reader == nil {
-		return keys
-	}
-	for k := range p.reader.SnapshotKeys() {
-		if k.State == workqueue.KeyQueued {
-			keys = append(keys, k.Key)
+	if reader, ok := p.queue.(workqueue.KeyReader[T]); ok {
+		for k := range reader.SnapshotKeys() {
+			if k.State == workqueue.KeyQueued {
+				keys = append(keys, k.Key)
+			}
 		}
 	}
 	return keys
@@ -302,15 +273,12 @@ func (p *Pool[T]) readQueued() []T {
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failing []T
 	if p.queue.ShuttingDown() {
-		for key := range p.failures.all() {
-			failing = append(failing, key)
-		}
+		failing = slices.Collect(p.failures.all())
 	}
-	refused := p.refusedKeys()
+	var tooLate, refused []T
+	p.locked(func() { tooLate, refused = p.mu.notStarted, slices.Collect(maps.Keys(p.mu.refused)) })
 	sortByText(failing) // Not under mu: a key's String method is foreign code.
 	sortByText(refused)
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	seen := make(map[T]struct{})
 	once := func(keys []T) []T {
 		return slices.DeleteFunc(keys, func(key T) bool {
@@ -321,26 +289,9 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	}
 	return Left[T]{
 		Unfinished: once(unfinished),
-		NotStarted: once(slices.Concat(p.mu.notStarted, queued, refused)),
+		NotStarted: once(slices.Concat(tooLate, queued, refused)),
 		Failing:    once(failing),
 	}
-}
-
-// setRefused notes a key that its handler wants again at once, and that a queue which is shut down does not take back.
-// (It comes again all the same if it was added before.)
-func (p *Pool[T]) setRefused(key T) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.refused == nil {
-		p.mu.refused = make(map[T]struct{})
-	}
-	p.mu.refused[key] = struct{}{}
-}
-
-func (p *Pool[T]) refusedKeys() []T {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Collect(maps.Keys(p.mu.refused))
 }
 
 func sortByText[T comparable](keys []T) {
@@ -349,10 +300,4 @@ func sortByText[T comparable](keys []T) {
 		texts[key] = fmt.Sprint(key)
 	}
 	slices.SortFunc(keys, func(a, b T) int { return cmp.Compare(texts[a], texts[b]) })
-}
-
-func (p *Pool[T]) setReturned(left Left[T]) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.left, p.mu.returned = left, true
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -145,12 +144,9 @@ func TestEnd(t *testing.T) {
 					r.goesOn()
 				}
 				r.after(c.at)
-				_ = r.returned()
-				if got := p.Left().String(); got != c.left {
-					t.Errorf("left: %s", got)
-				}
-				if !q.ShuttingDown() {
-					t.Error("the queue is not shut down")
+				r.returnedLeaving(c.left)
+				if !q.ShuttingDown() || held(q) != len(p.Left().Unfinished) {
+					t.Errorf("shut down: %v, %d keys are held", q.ShuttingDown(), held(q))
 				}
 				r.after(10001 * time.Hour) // Handlers that were left behind return.
 				wantMatchedDones(t, q)
@@ -172,8 +168,7 @@ func TestStopBeforeRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, q stringQueue) {
 				var j journal
-				q.Add("1s")
-				q.Add("2s")
+				addAll(q, "1s 2s")
 				p := worker.New(q, sleeper(&j), options{CancelGrace: time.Minute})
 				setWorkers(t, p, c.workers)
 				p.Stop(c.stop)
@@ -187,43 +182,10 @@ func TestStopBeforeRun(t *testing.T) {
 		})
 	}
 	inBubble(t, func(t *testing.T, q stringQueue) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
 		q.Add("1s")
-		var j journal
-		p := worker.New(q, sleeper(&j), options{})
-		if err := p.Run(ctx); err != nil || !slices.Equal(p.Left().NotStarted, []string{"1s"}) || j.take() != nil {
-			t.Errorf("Run returned %v, left: %v", err, p.Left())
-		}
-	})
-}
-
-// A handler that is left behind holds its key until it returns.
-func TestDoneOfAHandlerThatIsLeftBehind(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var j journal
-		counted := countDone(q)
-		q.Add("1h")
-		q.Add("2s")
-		r := run(t, worker.New(counted, sleeper(&j), options{DrainTimeout: 10 * time.Second, CancelGrace: worker.NoGrace}))
-		r.cancel()
-		r.after(10 * time.Second)
-		left(t, r.returned())
-		if got := j.take(); len(got) != 2 || !strings.HasPrefix(got[1], "end 1h: worker: the time to finish") {
-			t.Errorf("at the timeout: %q", got)
-		}
-		if _, done := counted.counts("1h"); done != 0 {
-			t.Error("Done before the handler returned")
-		}
-		r.after(time.Hour)
-		for _, key := range []string{"1h", "2s"} {
-			if _, done := counted.counts(key); done != 1 {
-				t.Errorf("%d Dones of %s", done, key)
-			}
-		}
-		if got := j.take(); !slices.Equal(got, []string{"return 1h"}) {
-			t.Errorf("after all: %q", got)
-		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		runIn(ended, t, worker.New(q, acts, options{})).returnedLeaving("1 queued and not started: 1s")
 	})
 }
 
@@ -232,9 +194,7 @@ func TestDoneOfAHandlerThatIsLeftBehind(t *testing.T) {
 func TestFatal(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		logger, logs := newLogger()
-		for _, key := range []string{"2s", "1s", "queued"} {
-			q.Add(key)
-		}
+		addAll(q, "2s 1s queued")
 		p := worker.New(q, func(ctx context.Context, key string) error {
 			d, _ := time.ParseDuration(key)
 			time.Sleep(d)
@@ -270,25 +230,17 @@ func TestGetContextThatFails(t *testing.T) {
 func TestCauseOfTheEnd(t *testing.T) {
 	errGone := errors.New("leadership is lost")
 	for _, c := range []struct {
-		name string
-		o    options
-		end  func(p *worker.Pool[string], cancel context.CancelCauseFunc)
-		want error
+		name   string
+		o      options
+		cancel bool         // Run's context
+		stop   worker.Drain // half a second later
+		want   error
 	}{
-		{"DrainTimeout", options{DrainTimeout: time.Second},
-			func(_ *worker.Pool[string], cancel context.CancelCauseFunc) { cancel(errGone) }, worker.ErrDrainTimeout},
-		{"DrainTimeout after Stop", options{DrainTimeout: time.Second},
-			func(p *worker.Pool[string], _ context.CancelCauseFunc) { p.Stop(worker.Running) }, worker.ErrDrainTimeout},
-		{"Stop(Nothing)", options{},
-			func(p *worker.Pool[string], _ context.CancelCauseFunc) { p.Stop(worker.Nothing) }, worker.ErrStopped},
-		{"Stop(Nothing) during the drain", options{},
-			func(p *worker.Pool[string], cancel context.CancelCauseFunc) {
-				cancel(errGone)
-				time.Sleep(time.Second)
-				p.Stop(worker.Nothing)
-			}, worker.ErrStopped},
-		{"Drain is Nothing", options{Drain: worker.Nothing},
-			func(_ *worker.Pool[string], cancel context.CancelCauseFunc) { cancel(errGone) }, errGone},
+		{"DrainTimeout", options{DrainTimeout: time.Second}, true, worker.Running, worker.ErrDrainTimeout},
+		{"DrainTimeout after Stop", options{DrainTimeout: time.Second}, false, worker.Running, worker.ErrDrainTimeout},
+		{"Stop(Nothing)", options{}, false, worker.Nothing, worker.ErrStopped},
+		{"Stop(Nothing) during the drain", options{}, true, worker.Nothing, worker.ErrStopped},
+		{"Drain is Nothing", options{Drain: worker.Nothing}, true, worker.Running, errGone},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, q stringQueue) {
@@ -300,11 +252,14 @@ func TestCauseOfTheEnd(t *testing.T) {
 					return nil
 				}, c.o)
 				ctx, cancel := context.WithCancelCause(t.Context())
-				result := make(chan error)
-				go func() { result <- p.Run(ctx) }()
-				synctest.Wait()
-				c.end(p, cancel)
-				if err := <-result; err != nil || cause != c.want {
+				defer cancel(nil)
+				r := runIn(ctx, t, p)
+				if c.cancel {
+					cancel(errGone)
+					r.after(time.Second / 2)
+				}
+				p.Stop(c.stop)
+				if err := <-r.result; err != nil || cause != c.want {
 					t.Errorf("Run returned %v, the cause is %v, want %v", err, cause, c.want)
 				}
 			})
@@ -316,16 +271,12 @@ func TestCauseOfTheEnd(t *testing.T) {
 func TestRunOverAQueueThatIsShutDown(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var j journal
-		q.Add("1s")
-		q.Add("2s")
+		addAll(q, "1s 2s")
 		q.ShutDown()
 		r := run(t, worker.New(q, sleeper(&j), options{}))
 		r.after(3 * time.Second)
-		if err := r.returned(); err != nil || len(j.take()) != 4 {
-			t.Errorf("Run returned %v", err)
-		}
-		if err := run(t, worker.New(q, sleeper(&j), options{})).returned(); err != nil {
-			t.Errorf("with nothing left Run returned %v", err)
-		}
+		r.returnedLeaving("nothing")
+		equal(t, "handled", j.take(), "start 1s", "return 1s", "start 2s", "return 2s")
+		run(t, worker.New(q, sleeper(&j), options{})).returnedLeaving("nothing")
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -130,40 +131,33 @@ var durationBuckets = observe.NewBuckets([]float64{
 	1e-5, 1e-4, 1e-3, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 150, 300, 600, 1800,
 })
 
-// counters are what a pool counts of its calls.
-type counters struct {
-	handled, failed, panicked, timedOut, requeued, requeuedAfter, interrupted, dropped uint64
-
-	durations observe.Histogram
-}
-
 // count counts a call that has ended.
 func (p *Pool[T]) count(c *call[T]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := &p.mu.counted
-	n.handled++
+	n.Handled++
 	if c.panic != nil {
-		n.panicked++
+		n.Panicked++
 	}
 	if p.options.HandlerTimeout > 0 && c.Duration >= p.options.HandlerTimeout {
-		n.timedOut++
+		n.TimedOut++
 	}
 	switch c.Next {
 	case NextRequeue:
-		n.requeued++
+		n.Requeued++
 		if c.after > 0 {
-			n.requeuedAfter++
+			n.RequeuedAfter++
 		}
 	case NextInterrupted:
-		n.interrupted++
+		n.Interrupted++
 	case NextRetry:
-		n.failed++
+		n.Failed++
 	case NextDrop:
-		n.failed++
-		n.dropped++
+		n.Failed++
+		n.Dropped++
 	}
-	n.durations.Observe(c.Duration)
+	p.mu.durations.Observe(c.Duration)
 }
 
 // Stats returns the pool's numbers. It takes time in proportion to the number of workers, and does not block.
@@ -172,34 +166,21 @@ func (p *Pool[T]) Stats() Stats {
 	over := handles && p.queue.ShuttingDown()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := &p.mu.counted
-	bounds, counts, sum := n.durations.Read()
-	s := Stats{
-		Name:          p.options.Name,
-		Living:        len(p.mu.workers),
-		Handled:       n.handled,
-		Failed:        n.failed,
-		Panicked:      n.panicked,
-		TimedOut:      n.timedOut,
-		Requeued:      n.requeued,
-		RequeuedAfter: n.requeuedAfter,
-		Interrupted:   n.interrupted,
-		Dropped:       n.dropped,
-		Failing:       int(p.failures.n.Load()),
-		Durations:     &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum},
-		Ended:         p.mu.returned && len(p.mu.workers) == 0,
-	}
-	if !p.mu.returned {
+	s := p.mu.counted
+	bounds, counts, sum := p.mu.durations.Read()
+	s.Durations = &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
+	s.Name, s.Living, s.Failing = p.options.Name, len(p.mu.workers), int(p.failures.failing.Load())
+	switch {
+	case handles: // Only the program knows how many workers it has.
+		s.Wanted, s.Ended = s.Living, over && s.Living == 0
+	case p.mu.returned:
+		s.Ended = s.Living == 0
+	default:
 		s.Wanted = p.mu.target
 	}
-	if handles { // Only the program knows how many workers it has.
-		s.Wanted, s.Ended = s.Living, over && s.Living == 0
-	}
-	for _, w := range p.mu.workers {
-		if w.state == handling {
-			s.Busy++
-		}
-		if w.state == handling && w.Stuck {
+	for w := range p.handlingLocked() {
+		s.Busy++
+		if w.Stuck {
 			s.Stuck++
 		}
 	}
@@ -216,23 +197,24 @@ const maxSnapshot = 512
 // [workqueue.KeyReader], and otherwise the first 512 keys that wait. After a second it asks no more; of the other
 // keys it returns what the pool knows.
 func (p *Pool[T]) Snapshot(limit int) Snapshot[T] {
-	s := p.snapshot(limit)
+	s := p.snapshot(limit, maxSnapshot)
 	for i := range s.Running {
 		s.Running[i].Stack = ""
 	}
 	return s
 }
 
-// snapshot is Snapshot with stacks.
-func (p *Pool[T]) snapshot(limit int) Snapshot[T] {
+// snapshot is Snapshot with stacks, and at most so many failing keys.
+func (p *Pool[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	s := Snapshot[T]{Running: p.running(limit), Failing: []FailedKey[T]{}}
-	for k := range p.failing(ctx, limit, maxSnapshot) {
+	nextTry := p.nextTries(ctx)
+	for k := range p.failing(ctx, limit, mostFailing) {
+		k.NextTry = nextTry(k.Key)
 		s.Failing = append(s.Failing, k)
 	}
-	p.setNextTries(ctx, s.Failing)
-	s.Dropped, s.DroppedKeys = p.failures.newest(&p.failures.dropped, limit)
+	s.Dropped, s.DroppedKeys = p.failures.newest(&p.failures.mu.dropped, limit)
 	s.Stats = p.Stats()
 	return s
 }
@@ -241,13 +223,12 @@ func (p *Pool[T]) snapshot(limit int) Snapshot[T] {
 // most, and until ctx ends it asks the queue which of them are stale, and forgets these.
 func (p *Pool[T]) failing(ctx context.Context, limit, most int) iter.Seq[FailedKey[T]] {
 	return func(yield func(FailedKey[T]) bool) {
-		keys, _ := p.failures.newest(&p.failures.failing, most)
+		keys, _ := p.failures.newest(&p.failures.mu.failing, most)
 		for _, k := range keys {
 			if limit <= 0 {
 				return
 			}
-			if c := p.failures.of(k.Key); ctx.Err() == nil && p.isStale(ctx, k.Key, c) {
-				p.failures.forgetIf(k.Key, c)
+			if ctx.Err() == nil && p.failuresOf(ctx, k.Key).calls == 0 {
 				continue
 			}
 			if !yield(k) {
@@ -258,34 +239,36 @@ func (p *Pool[T]) failing(ctx context.Context, limit, most int) iter.Seq[FailedK
 	}
 }
 
-// setNextTries asks the queue when failing keys come due, until ctx ends.
-func (p *Pool[T]) setNextTries(ctx context.Context, failing []FailedKey[T]) {
-	if len(failing) == 0 {
-		return
+// nextTries returns a function that asks the queue when a failing key comes due, until ctx ends.
+func (p *Pool[T]) nextTries(ctx context.Context) func(key T) time.Time {
+	if reader, ok := p.queue.(workqueue.KeyReader[T]); ok {
+		return func(key T) (due time.Time) {
+			if ctx.Err() == nil {
+				if k, ok := reader.SnapshotKey(key); ok && k.State == workqueue.KeyWaiting {
+					due = k.Due
+				}
+			}
+			return due
+		}
 	}
-	if p.reader == nil {
+	waiting := sync.OnceValue(func() map[T]time.Time {
 		due := make(map[T]time.Time)
 		for _, k := range p.getter.Snapshot(maxSnapshot).Waiting {
 			due[k.Key] = k.Due
 		}
-		for i := range failing {
-			failing[i].NextTry = due[failing[i].Key]
-		}
-		return
-	}
-	for i := range failing {
-		if ctx.Err() != nil {
-			return
-		}
-		if k, ok := p.reader.SnapshotKey(failing[i].Key); ok && k.State == workqueue.KeyWaiting {
-			failing[i].NextTry = k.Due
-		}
-	}
+		return due
+	})
+	return func(key T) time.Time { return waiting()[key] }
 }
 
 // running returns up to limit keys that are being handled, the one that started first at the front.
 func (p *Pool[T]) running(limit int) []RunningKey[T] {
-	keys := p.allRunning()
+	keys := []RunningKey[T]{}
+	p.locked(func() {
+		for w := range p.handlingLocked() {
+			keys = append(keys, w.RunningKey)
+		}
+	})
 	now := p.options.Clock.Now() // After the keys were read: none of them has started since.
 	for i := range keys {
 		keys[i].Duration = now.Sub(keys[i].Started)
@@ -294,36 +277,21 @@ func (p *Pool[T]) running(limit int) []RunningKey[T] {
 	return keys[:max(0, min(limit, len(keys)))]
 }
 
-// allRunning returns the keys that are being handled, without Duration.
-func (p *Pool[T]) allRunning() []RunningKey[T] {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	keys := []RunningKey[T]{}
-	for _, w := range p.mu.workers {
-		if w.state == handling {
-			keys = append(keys, w.RunningKey)
-		}
-	}
-	return keys
-}
-
 // watch offers the pool to the provider of metrics.
 func (p *Pool[T]) watch() {
-	provider := any(p.options.MetricsProvider)
-	if provider == nil {
-		if global := observe.Global.Load(); global != nil {
-			provider = *global
-		}
-	}
 	if p.options.Name == "" {
 		return
+	}
+	provider := any(p.options.MetricsProvider)
+	if global := observe.Global.Load(); provider == nil && global != nil {
+		provider = *global
 	}
 	if provider, ok := provider.(StatsProvider); ok {
 		provider.WatchPool(p.options.Name, p.Stats)
 	}
 	switch provider := provider.(type) {
 	case InspectorProvider:
-		provider.InspectPool(p.options.Name, p.inspector())
+		provider.InspectPool(p.options.Name, Inspect(p))
 	case SnapshotProvider:
 		provider.WatchPoolKeys(p.options.Name, func(limit int) Snapshot[any] { return p.Snapshot(limit).anyKeys() })
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -26,24 +25,7 @@ func TestStats(t *testing.T) {
 				return nil
 			}
 			time.Sleep(20 * time.Millisecond)
-			switch key {
-			case "fails":
-				return errBroken
-			case "panics":
-				panic("oh")
-			case "exits":
-				runtime.Goexit()
-			case "later":
-				return worker.RequeueAfter(time.Hour)
-			case "terminal":
-				return worker.Terminal(errBroken)
-			case "slow":
-				<-ctx.Done()
-				return nil
-			case "stuck":
-				time.Sleep(40 * time.Second)
-			}
-			return nil
+			return acts(ctx, key)
 		}, options{Name: "pool", Workers: 3, HandlerTimeout: 10 * time.Second, StuckAfter: 10 * time.Second})
 		check := func(when string, want worker.Stats) {
 			t.Helper()
@@ -61,32 +43,36 @@ func TestStats(t *testing.T) {
 			}
 		}
 		check("before Run", worker.Stats{Wanted: 3})
-		for _, key := range []string{"fine", "fails", "panics", "exits", "later", "terminal", "slow", "stuck"} {
-			q.Add(key)
-		}
+		addAll(q, "fine fails panics exits later drops waits 40s")
 		r := run(t, p)
 		check("at once", worker.Stats{Wanted: 3, Living: 3, Busy: 3})
 		r.after(30 * time.Millisecond)
 		check("soon", worker.Stats{Wanted: 3, Living: 3, Busy: 3, Handled: 3, Failed: 2, Panicked: 1, Failing: 2})
 		r.after(900 * time.Millisecond)
-		check("then", worker.Stats{Wanted: 3, Living: 3, Busy: 2, Handled: 6, Failed: 4, Panicked: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1, Failing: 3})
+		want := worker.Stats{
+			Wanted: 3, Living: 3, Busy: 2, Handled: 6, Failed: 4, Panicked: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1, Failing: 3,
+		}
+		check("then", want)
 		r.after(25 * time.Second)
-		check("later", worker.Stats{Wanted: 3, Living: 3, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1})
+		want.Busy, want.Stuck, want.Handled, want.TimedOut, want.Failing = 1, 1, 10, 1, 0
+		check("later", want)
 		h := p.Stats().Durations
-		if want := 6*0.02 + 10; h.Sum < want-1e-6 || h.Sum > want+1e-6 || h.Counts[slices.Index(h.Bounds, 0.025)] != 6 ||
+		if sum := 6*0.02 + 10; h.Sum < sum-1e-6 || h.Sum > sum+1e-6 || h.Counts[slices.Index(h.Bounds, 0.025)] != 6 ||
 			h.Counts[slices.Index(h.Bounds, 10)] != 1 {
 			t.Errorf("durations: %+v", h)
 		}
 		setWorkers(t, p, 0)
 		synctest.Wait()
-		check("paused", worker.Stats{Living: 1, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1})
+		want.Wanted, want.Living = 0, 1
+		check("paused", want)
 		setWorkers(t, p, 2)
 		p.Stop(worker.Nothing)
 		r.after(27 * time.Second)
-		left(t, r.returned())
-		check("given up", worker.Stats{Living: 1, Busy: 1, Stuck: 1, Handled: 10, Failed: 4, Panicked: 1, TimedOut: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1})
+		r.returnedLeaving("1 still running: 40s")
+		check("given up", want)
 		r.after(time.Minute)
-		check("ended", worker.Stats{Handled: 11, Failed: 4, Panicked: 1, TimedOut: 2, Requeued: 1, RequeuedAfter: 1, Dropped: 1, Ended: true})
+		want.Living, want.Busy, want.Stuck, want.Handled, want.TimedOut, want.Ended = 0, 0, 0, 11, 2, true
+		check("ended", want)
 	})
 }
 
@@ -136,18 +122,16 @@ func TestRunningKeys(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			return nil
 		}, options{Workers: 2, StuckAfter: 5 * time.Second})
-		q.Add("a")
-		q.Add("b")
+		addAll(q, "a b")
 		r := run(t, p)
 		r.after(6 * time.Second)
-		want := []worker.RunningKey[string]{
-			{Key: "b", Attempt: 1, Started: start, Duration: 6 * time.Second, Stuck: true},
-			{Key: "a", Attempt: 2, Started: start.Add(time.Second), Duration: 5 * time.Second},
-		}
 		got := p.Snapshot(10).Running
 		got[1].Stuck = false // At this very moment.
-		if !slices.Equal(got, want) || len(p.Snapshot(1).Running) != 1 || len(p.Snapshot(-1).Running) != 0 {
-			t.Errorf("running: %+v", got)
+		equal(t, "running", got,
+			worker.RunningKey[string]{Key: "b", Attempt: 1, Started: start, Duration: 6 * time.Second, Stuck: true},
+			worker.RunningKey[string]{Key: "a", Attempt: 2, Started: start.Add(time.Second), Duration: 5 * time.Second})
+		if len(p.Snapshot(1).Running) != 1 || len(p.Snapshot(-1).Running) != 0 {
+			t.Error("the limit is ignored")
 		}
 		r.after(time.Minute)
 		r.endCleanly()
@@ -157,33 +141,21 @@ func TestRunningKeys(t *testing.T) {
 func TestSnapshotAsJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
-		p := worker.New(q, func(_ context.Context, key string) error {
-			time.Sleep(time.Second)
-			if key == "drops" {
-				return worker.Terminal(errBroken)
-			}
-			if key == "fails" {
-				return errBroken
-			}
-			time.Sleep(time.Minute)
-			return nil
-		}, options{Workers: 3})
+		p := worker.New(q, acts, options{Workers: 3})
 		empty, err := json.Marshal(p.Snapshot(10))
 		if err != nil || !strings.Contains(string(empty), `"running":[],"failing":[],"dropped":[]`) {
 			t.Errorf("%s %v", empty, err)
 		}
-		q.Add("drops")
-		q.Add("fails")
-		q.Add("runs")
+		addAll(q, "drops fails 1m")
 		r := run(t, p)
-		r.after(1500 * time.Millisecond)
+		r.after(500 * time.Millisecond)
 		text, err := json.Marshal(p.Snapshot(10))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var back worker.Snapshot[string]
-		if err := json.Unmarshal(text, &back); err != nil || back.Stats.Busy != 1 || back.Running[0].Key != "runs" ||
-			back.Failing[0].NextTry.IsZero() || back.Dropped[0].Err != "broken" {
+		if err := json.Unmarshal(text, &back); err != nil || back.Stats.Busy != 1 || back.Running[0].Key != "1m" ||
+			back.Failing[0].NextTry.IsZero() || back.Dropped[0].Err != "drops is broken" {
 			t.Errorf("%s", text)
 		}
 		if strings.Count(string(text), "next_try") != 1 {
@@ -241,14 +213,12 @@ func TestSnapshotAsksLittle(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := &asked{extended: limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)), answer: c.answer}
-				for i := range n {
-					q.Add(fmt.Sprint(i))
-				}
+				addNumbers(q, n)
 				var queue stringQueue = q
 				if c.byKey {
 					queue = askedByKey{q}
 				}
-				p := worker.New(queue, func(context.Context, string) error { return errBroken }, options{})
+				p := worker.New(queue, broken, options{})
 				r := run(t, p)
 				q.most = 0
 				s := p.Snapshot(c.limit)
@@ -292,10 +262,7 @@ func (c clockThat) Now() time.Time {
 func TestSnapshotHasNoNegativeDuration(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var afterNow func()
-		p := worker.New(q, func(context.Context, string) error {
-			time.Sleep(time.Minute)
-			return nil
-		}, options{Clock: clockThat{clock.RealClock{}, &afterNow}})
+		p := worker.New(q, takes(time.Minute), options{Clock: clockThat{clock.RealClock{}, &afterNow}})
 		r := run(t, p)
 		afterNow = func() {
 			time.Sleep(time.Second)
@@ -331,20 +298,8 @@ func newProvider() provider {
 func TestWatchPool(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		metrics := newProvider()
-		for _, key := range []string{"runs", "fails", "drops"} {
-			q.Add(key)
-		}
-		handle := func(_ context.Context, key string) error {
-			switch key {
-			case "fails":
-				return errBroken
-			case "drops":
-				return worker.Terminal(errBroken)
-			}
-			time.Sleep(time.Minute)
-			return nil
-		}
-		p := worker.New(q, handle, options{Name: "pool", Workers: 2, MetricsProvider: metrics})
+		addAll(q, "1m fails drops")
+		p := worker.New(q, acts, options{Name: "pool", Workers: 2, MetricsProvider: metrics})
 		if len(metrics.stats) != 0 {
 			t.Error("New has announced the pool")
 		}
@@ -353,8 +308,8 @@ func TestWatchPool(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		s := metrics.snapshots["pool"](10)
-		if len(s.Running) != 1 || s.Running[0].Key != "runs" || len(s.Failing) != 1 || s.Failing[0].Key != "fails" ||
-			s.Failing[0].Err != "broken" || len(s.Dropped) != 1 || s.Dropped[0].Key != "drops" {
+		if len(s.Running) != 1 || s.Running[0].Key != "1m" || len(s.Failing) != 1 || s.Failing[0].Key != "fails" ||
+			s.Failing[0].Err != "fails is broken" || len(s.Dropped) != 1 || s.Dropped[0].Key != "drops" {
 			t.Errorf("%+v", s)
 		}
 		r.after(time.Hour)
@@ -363,7 +318,7 @@ func TestWatchPool(t *testing.T) {
 		if s := metrics.stats["pool"](); !s.Ended {
 			t.Errorf("%+v", s)
 		}
-		unnamed := worker.New(newQueue(), handle, options{MetricsProvider: metrics})
+		unnamed := worker.New(newQueue(), acts, options{MetricsProvider: metrics})
 		run(t, unnamed).endCleanly()
 		if len(metrics.stats) != 1 {
 			t.Error("a pool without a name is watched")
@@ -380,7 +335,7 @@ func TestWatchPoolByDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[string](),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "queue"})
-		run(t, worker.New(q, func(context.Context, string) error { return nil }, options{})).endCleanly()
+		run(t, worker.New(q, fine, options{})).endCleanly()
 		if len(metrics.stats) != 1 || metrics.stats["queue"] == nil {
 			t.Errorf("watched: %v", metrics.stats)
 		}

@@ -29,7 +29,7 @@ func (p *Pool[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 	limit := dueloop.AddSaturated(p.options.HandlerTimeout, p.options.StuckAfter)
 	timer := loop.NewTimer()
 	defer timer.Stop()
-	for {
+	for !isClosed(stop) {
 		now := loop.Now()
 		calls, next := p.findStuck(loop.Time(now), limit)
 		p.readStacks(calls)
@@ -40,9 +40,6 @@ func (p *Pool[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 			p.reportStuck(c)
 		}
 		timer.Sleep(dueloop.AddSaturated(now, next))
-		if isClosed(stop) {
-			return
-		}
 	}
 }
 
@@ -67,17 +64,16 @@ func (p *Pool[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuckCa
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next = limit
-	for _, w := range p.mu.workers {
-		if w.state != handling || w.Stuck {
-			continue
-		}
+	for w := range p.handlingLocked() {
 		running := now.Sub(w.Started)
-		if running >= limit {
+		switch {
+		case w.Stuck:
+		case running >= limit:
 			w.Stuck = true
 			c := stuckCall[T]{w, w.goroutine, w.current}
 			c.Duration = running
 			stuck = append(stuck, c)
-		} else {
+		default:
 			next = min(next, limit-running)
 		}
 	}
@@ -134,9 +130,7 @@ func (p *Pool[T]) noteGoroutine(w *worker[T]) {
 	}
 	var stack [64]byte
 	goroutine := goroutineOf(stack[:runtime.Stack(stack[:], false)])
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	w.goroutine = goroutine
+	p.locked(func() { w.goroutine = goroutine })
 }
 
 func (p *Pool[T]) reportStuck(c stuckCall[T]) {

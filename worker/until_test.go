@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -45,51 +44,38 @@ func (leased) Lease(ctx context.Context, _ string) (context.Context, context.Can
 	return context.WithCancel(ctx)
 }
 
-// contextKinds are the ways in which a handler's context can be made. Each returns the queue to use.
-var contextKinds = map[string]func(q notifying, o *options) stringQueue{
-	"plain": func(q notifying, o *options) stringQueue { return q },
-	"timeout": func(q notifying, o *options) stringQueue {
-		o.HandlerTimeout = time.Hour
-		return q
-	},
-	"timeout on another clock": func(q notifying, o *options) stringQueue {
-		o.HandlerTimeout, o.Clock = time.Hour, testingclock.NewFakeClock(time.Unix(0, 0))
-		return q
-	},
-	"lease": func(q notifying, o *options) stringQueue { return leased{q} },
-	"lease and timeout": func(q notifying, o *options) stringQueue {
-		o.HandlerTimeout = time.Hour
-		return leased{q}
-	},
-	"OnStart": func(q notifying, o *options) stringQueue {
-		o.OnStart = func(ctx context.Context, _ string) context.Context {
+// overContextKinds runs a test with each way in which a handler's context can be made, over each queue that is notifying.
+func overContextKinds(t *testing.T, test func(t *testing.T, q stringQueue, o options)) {
+	t.Helper()
+	logger, _ := newLogger()
+	for kind, o := range map[string]options{
+		"plain":                    {},
+		"timeout":                  {HandlerTimeout: time.Hour},
+		"timeout on another clock": {HandlerTimeout: time.Hour, Clock: testingclock.NewFakeClock(time.Unix(0, 0))},
+		"lease":                    {},
+		"lease and timeout":        {HandlerTimeout: time.Hour},
+		"logger":                   {Logger: logger},
+		"OnStart": {OnStart: func(ctx context.Context, _ string) context.Context {
 			return context.WithValue(ctx, contextKey{}, "started")
-		}
-		return q
-	},
-	"Middleware": func(q notifying, o *options) stringQueue {
-		o.Middleware = []func(worker.Handler[string]) worker.Handler[string]{func(next worker.Handler[string]) worker.Handler[string] {
+		}},
+		"Middleware": {Middleware: []func(worker.Handler[string]) worker.Handler[string]{func(next worker.Handler[string]) worker.Handler[string] {
 			return func(ctx context.Context, key string) error {
 				ctx, cancel := context.WithCancel(ctx)
 				defer cancel()
 				return next(ctx, key)
 			}
-		}}
-		return q
-	},
-	"logger": func(q notifying, o *options) stringQueue {
-		o.Logger, _ = newLogger()
-		return q
-	},
-}
-
-func overContextKinds(t *testing.T, test func(t *testing.T, q stringQueue, o options)) {
-	t.Helper()
-	for kind, prepare := range contextKinds {
+		}}},
+	} {
 		t.Run("context="+kind, func(t *testing.T) {
 			overNotifying(t, func(t *testing.T, q notifying) {
-				var o options
-				test(t, prepare(q, &o), o)
+				o := o
+				if o.Clock != nil {
+					o.Clock = testingclock.NewFakeClock(time.Unix(0, 0)) // Bubbles do not share its channels.
+				}
+				if strings.HasPrefix(kind, "lease") {
+					q = leased{q}
+				}
+				test(t, q, o)
 			})
 		})
 	}
@@ -111,17 +97,13 @@ func TestUntilAdded(t *testing.T) {
 			}
 			derived, cancel := context.WithCancel(ctx)
 			defer cancel()
-			contexts := []context.Context{worker.UntilAdded(ctx), worker.UntilAdded(derived), worker.UntilAdded(context.WithoutCancel(ctx))}
-			contexts = append(contexts, worker.UntilAdded(contexts[0]))
-			for _, until := range contexts {
-				if until.Err() != nil {
-					t.Error("it has ended too early")
-				}
-			}
-			for _, until := range contexts {
+			first := worker.UntilAdded(ctx)
+			for _, until := range []context.Context{
+				first, worker.UntilAdded(first), worker.UntilAdded(derived), worker.UntilAdded(context.WithoutCancel(ctx)),
+			} {
 				<-until.Done()
-				if cause := context.Cause(until); until.Err() != context.Canceled || !errors.Is(cause, worker.ErrAdded) {
-					t.Errorf("it has ended with %v, %v", until.Err(), cause)
+				if at := time.Since(start); at != time.Second || until.Err() != context.Canceled || context.Cause(until) != worker.ErrAdded {
+					t.Errorf("it has ended at %v with %v, %v", at, until.Err(), context.Cause(until))
 				}
 			}
 			if ctx.Err() != nil || derived.Err() != nil {
@@ -131,16 +113,14 @@ func TestUntilAdded(t *testing.T) {
 			if until := worker.UntilAdded(ctx); context.Cause(until) != worker.ErrAdded {
 				t.Errorf("after the add its cause is %v", context.Cause(until))
 			}
-			return fmt.Errorf("rollout: %w", context.Cause(contexts[0]))
+			return fmt.Errorf("rollout: %w", context.Cause(first))
 		}, o)
 		q.Add("a")
 		r := run(t, p)
 		r.after(time.Second)
 		q.Add("a")
 		r.after(time.Minute)
-		if want := []string{"1 at 0s", "1 at 1s"}; !slices.Equal(calls, want) {
-			t.Errorf("attempts %q, want %q", calls, want)
-		}
+		equal(t, "attempts", calls, "1 at 0s", "1 at 1s")
 		if results[0].Next != worker.NextInterrupted || !errors.Is(results[0].Err, worker.ErrAdded) || results[1].Next != worker.NextForget {
 			t.Errorf("results: %+v", results)
 		}
@@ -239,21 +219,19 @@ func TestUntilAddedOfOthers(t *testing.T) {
 		t.Error("another context than the argument, outside of a call")
 	}
 	synctest.Test(t, func(t *testing.T) {
-		for _, q := range []stringQueue{plain{newQueue()}, newQueue()} {
-			_, known := q.(notifying)
+		for known, q := range map[bool]stringQueue{false: plain{newQueue()}, true: newQueue()} {
 			var kept context.Context
 			q.Add("a")
-			r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
+			run(t, worker.New(q, func(ctx context.Context, _ string) error {
 				kept = ctx
 				if same := worker.UntilAdded(ctx) == ctx; same == known {
 					t.Errorf("%T: the same context: %v", q, same)
 				}
 				return nil
-			}, options{}))
+			}, options{})).endCleanly()
 			if worker.UntilAdded(kept) != kept {
 				t.Error("another context than the argument, after the call")
 			}
-			r.endCleanly()
 		}
 	})
 }
@@ -397,7 +375,7 @@ func TestInterrupted(t *testing.T) {
 // A canceled context of something else is a failure, and ErrAdded loses no key that was not added.
 func TestNotInterrupted(t *testing.T) {
 	overNotifying(t, func(t *testing.T, q notifying) {
-		var results []outcome
+		var results []string
 		p := worker.New(q, func(ctx context.Context, key string) error {
 			switch len(results) {
 			case 0:
@@ -408,13 +386,11 @@ func TestNotInterrupted(t *testing.T) {
 				return fmt.Errorf("misuse: %w", worker.ErrAdded)
 			}
 			return nil
-		}, options{OnFinish: func(_ context.Context, r outcome) { results = append(results, r) }})
+		}, options{OnFinish: func(_ context.Context, r outcome) { results = append(results, fmt.Sprint(r.Attempt, " ", r.Next)) }})
 		q.Add("a")
 		r := run(t, p)
 		r.after(time.Minute)
-		if len(results) != 3 || results[0].Next != worker.NextRetry || results[1].Next != worker.NextInterrupted || results[2].Attempt != 2 {
-			t.Errorf("results: %+v", results)
-		}
+		equal(t, "results", results, "1 retry", "2 interrupted", "2 forget")
 		r.endCleanly()
 	})
 }
@@ -438,9 +414,7 @@ func TestInterruptedAtTheEnd(t *testing.T) {
 				r := run(t, p)
 				r.cancel()
 				r.after(10 * time.Second)
-				if got := left(t, r.returned()); !slices.Equal(got.NotStarted, []string{"a"}) || len(got.Failing) != 0 {
-					t.Errorf("added %v, drain %v: left %v", added, drain, got)
-				}
+				r.returnedLeaving("1 queued and not started: a")
 			})
 		}
 	}

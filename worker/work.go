@@ -15,11 +15,11 @@ import (
 // handler, finishCall decides what becomes of the key and carries that out. Done comes last.
 
 // worker is one of a pool's workers. A goroutine runs work for it; if a handler ends that goroutine with
-// runtime.Goexit, another one takes its place. The pool's mu guards all fields but spare.
+// runtime.Goexit, another one takes its place. The pool's mu guards all fields but contexts.
 type worker[T comparable] struct {
 	state state
-	// spare is the context for the next call. Only the worker's goroutine uses it.
-	spare *callContext
+	// contexts are for the next calls. Only the worker's goroutine uses them.
+	contexts []callContext
 	// goroutine is the number of the worker's goroutine. It is empty without StuckAfter.
 	goroutine string
 	// current is the call of a worker that is handling, and otherwise zero.
@@ -92,11 +92,7 @@ func (p *Pool[T]) workInterrupted(w *worker[T], v any) {
 		go p.work(w)
 		return
 	}
-	defer func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.leaveLocked(w)
-	}()
+	defer p.locked(func() { p.leaveLocked(w) })
 	p.panicked(v)
 }
 
@@ -113,9 +109,6 @@ func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 		p.mu.exhausted = len(p.mu.workers) == 1
 	case p.mayStartLocked() && len(p.mu.workers) <= p.mu.target:
 		w.state = getting
-		if w.spare == nil {
-			w.spare = p.newContextLocked()
-		}
 		return p.mu.getting, true
 	}
 	p.leaveLocked(w)
@@ -143,11 +136,10 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 	defer p.setFinished(w)
 	c := call[T]{Result: Result[T]{Key: key}}
 	defer c.end()
-	p.guarded(func() { p.prepare(w, &c, p.firstCall) }) // If it panics, the pool stops, and begin returns false.
+	p.guarded(func() { p.prepare(w, &c, p.firstCall) }) // If it panics, the pool stops, and start returns false.
 	switch {
 	case c.lost: // Another process may have got the key.
-		p.logLost(key)
-	case p.begin(w, &c):
+	case p.start(w, &c):
 		p.handle(&c)
 	case p.givesBack():
 		p.giveBack(&c)
@@ -166,18 +158,18 @@ func (c *call[T]) end() {
 
 // prepare finds out what is known of the key, and makes the handler's context, of what contexts have in common.
 func (p *Pool[T]) prepare(w *worker[T], c *call[T], common *callInfo) {
-	if c.failed = p.failures.of(c.Key); p.isStale(context.Background(), c.Key, c.failed) {
-		p.failures.forget(c.Key)
-		c.failed = failureCount{}
-	}
+	c.failed = p.failuresOf(context.Background(), c.Key)
 	c.Attempt = c.failed.calls + 1
 	if p.priorities != nil {
 		c.priority = p.priorities.PriorityOf(c.Key)
 	}
 	c.Started = p.options.Clock.Now()
-	c.base, w.spare = w.spare, nil
+	if len(w.contexts) == 0 { // Many are allocated at once, so that hardly a key costs an allocation.
+		w.contexts = make([]callContext, 256)
+	}
+	c.base, w.contexts = &w.contexts[0], w.contexts[1:]
 	c.base.callInfo = common
-	if !p.sharesFirst || c.Attempt > 1 {
+	if c.Attempt > 1 || p.logger != nil || p.priorities != nil {
 		info := *common
 		info.attempt, info.priority = c.Attempt, c.priority
 		if p.logger != nil {
@@ -205,11 +197,14 @@ func (p *Pool[T]) lease(c *call[T]) {
 			endTimeout()
 		}
 	}
+	if c.lost && p.logger != nil {
+		p.logger.Warn("The lease of a key ended before its handler was called", "key", c.Key)
+	}
 }
 
-// begin makes w the worker that handles c's key, or returns false if no key may be started any more: starting may
+// start makes w the worker that handles c's key, or returns false if no key may be started any more: starting may
 // have ended while the queue handed the key out.
-func (p *Pool[T]) begin(w *worker[T], c *call[T]) bool {
+func (p *Pool[T]) start(w *worker[T], c *call[T]) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.mayStartLocked() {
@@ -240,9 +235,7 @@ func (p *Pool[T]) givesBack() bool { return p.options.KeepQueue || p.leaser != n
 func (p *Pool[T]) giveBack(c *call[T]) {
 	p.addAfter(c, 0)
 	if p.queue.ShuttingDown() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.mu.notStarted = append(p.mu.notStarted, c.Key)
+		p.locked(func() { p.mu.notStarted = append(p.mu.notStarted, c.Key) })
 	}
 }
 
@@ -295,14 +288,14 @@ func (p *Pool[T]) finishCall(c *call[T]) {
 	case NextRequeue:
 		p.requeue(c)
 	case NextInterrupted:
-		if !c.addedAgain() { // The handler has ErrAdded from elsewhere. Its key must not be lost.
+		if !c.interrupted() { // The handler has ErrAdded from elsewhere. Its key must not be lost.
 			p.addAgain(c)
 		}
 	case NextForget:
 		p.Forget(c.Key)
 		p.queue.Forget(c.Key)
 	case NextDrop:
-		p.failures.drop(c.Key, p.failedCall(c))
+		p.failures.add(c.Key, p.failedCall(c), failureCount{})
 		p.queue.Forget(c.Key)
 		if q, ok := p.queue.(GiveUpRecorder[T]); ok {
 			q.GiveUp(c.Key, c.Attempt, c.Err)
@@ -367,7 +360,10 @@ func (c *call[T]) readAnswer() bool {
 		c.Next, c.after = NextRequeue, again.After
 		return true
 	}
-	if errors.Is(c.Err, ErrAdded) || errors.Is(c.Err, context.Canceled) && c.addedAgain() && !c.endedOtherwise() {
+	// If the handler's own context was canceled too, that is a failure. (OnStart may have made it by UntilAdded. If the
+	// handler was also too slow, that is another error than Canceled.)
+	endedOtherwise := errors.Is(c.ctx.Err(), context.Canceled) && !errors.Is(context.Cause(c.ctx), ErrAdded)
+	if errors.Is(c.Err, ErrAdded) || errors.Is(c.Err, context.Canceled) && c.interrupted() && !endedOtherwise {
 		c.Next = NextInterrupted
 		return true
 	}
@@ -376,28 +372,27 @@ func (c *call[T]) readAnswer() bool {
 
 // countElsewhere sets the number of failures to what the queue counts, if processes that share it may have failed too.
 func (p *Pool[T]) countElsewhere(c *call[T]) {
-	if p.requeues == nil || p.options.MaxRetries == NoRetries {
+	q, ok := p.queue.(RequeueCounter[T])
+	if !ok || p.options.MaxRetries == NoRetries {
 		return
 	}
 	// 0 may mean that the queue's limiter does not count by key.
-	if n, err := p.requeues.NumRequeuesContext(context.Background(), c.Key); n > 0 && err == nil {
+	if n, err := q.NumRequeuesContext(context.Background(), c.Key); n > 0 && err == nil {
 		c.failed.calls, c.Attempt = n, n+1
 	}
 }
 
 // retry gives the key to the queue's limiter.
 func (p *Pool[T]) retry(c *call[T]) {
-	c.failed = failureCount{calls: c.failed.calls + 1}
 	// Before AddRateLimited, which may panic: the key must not be lost.
-	p.failures.fail(c.Key, p.failedCall(c))
-	p.failures.set(c.Key, c.failed)
+	p.failures.add(c.Key, p.failedCall(c), failureCount{calls: c.failed.calls + 1})
 	select {
 	case p.anyFailing <- struct{}{}:
 	default:
 	}
 	p.queue.AddRateLimited(c.Key)
-	if c.failed.limited = p.queue.NumRequeues(c.Key) > 0; c.failed.limited {
-		p.failures.set(c.Key, c.failed)
+	if p.queue.NumRequeues(c.Key) > 0 {
+		p.failures.setLimited(c.Key)
 	}
 }
 
@@ -413,7 +408,7 @@ func (p *Pool[T]) requeue(c *call[T]) {
 func (p *Pool[T]) addAgain(c *call[T]) {
 	p.addAfter(c, c.after)
 	if c.after <= 0 && p.queue.ShuttingDown() {
-		p.setRefused(c.Key)
+		p.locked(func() { p.mu.refused[c.Key] = struct{}{} })
 	}
 }
 

@@ -19,62 +19,40 @@ var errBroken = errors.New("broken")
 // TestOutcomes has a handler answer in every way there is, at the first attempt, and checks what becomes
 // of the key, what the hooks get, and that Done is called once for each Get.
 func TestOutcomes(t *testing.T) {
-	requeue := &worker.Requeue{After: 7 * time.Second}
-	byPointer := &worker.RequeueAfterError{After: 7 * time.Second}
+	const again = 7 * time.Second
 	for _, c := range []struct {
-		name    string
-		answer  func() error
-		next    worker.Next
-		again   time.Duration // when the key comes again; 0: not
-		is      error         // what the error is, apart from nil
-		dropped bool
-		retries int // what the limiter counts after the first attempt
-		fatal   bool
+		name   string
+		answer func() error
+		next   worker.Next
+		is     error // what the error is, apart from nil
 	}{
-		{name: "nil", answer: func() error { return nil }, next: worker.NextForget},
-		{name: "error", answer: func() error { return errBroken },
-			next: worker.NextRetry, again: time.Second, is: errBroken, retries: 1},
-		{name: "RequeueAfter", answer: func() error { return worker.RequeueAfter(7 * time.Second) },
-			next: worker.NextRequeue, again: 7 * time.Second, is: worker.RequeueAfter(7 * time.Second)},
-		{name: "RequeueAfter, wrapped", answer: func() error { return fmt.Errorf("not yet: %w", worker.RequeueAfter(7*time.Second)) },
-			next: worker.NextRequeue, again: 7 * time.Second, is: worker.RequeueAfter(7 * time.Second)},
-		{name: "RequeueAfter, joined", answer: func() error { return errors.Join(errBroken, worker.RequeueAfter(7*time.Second)) },
-			next: worker.NextRequeue, again: 7 * time.Second, is: errBroken},
-		{name: "RequeueAfterError, by pointer", answer: func() error { return byPointer },
-			next: worker.NextRequeue, again: 7 * time.Second, is: byPointer},
-		{name: "Requeue", answer: func() error { return worker.Requeue{After: 7 * time.Second, Priority: 3} },
-			next: worker.NextRequeue, again: 7 * time.Second, is: worker.Requeue{After: 7 * time.Second, Priority: 3}},
-		{name: "Requeue, wrapped pointer", answer: func() error { return fmt.Errorf("soon: %w", requeue) },
-			next: worker.NextRequeue, again: 7 * time.Second, is: requeue},
-		{name: "Terminal", answer: func() error { return worker.Terminal(errBroken) },
-			next: worker.NextDrop, is: errBroken, dropped: true},
-		{name: "Terminal, wrapped", answer: func() error { return fmt.Errorf("no: %w", worker.Terminal(errBroken)) },
-			next: worker.NextDrop, is: errBroken, dropped: true},
-		{name: "Terminal counts more than RequeueAfter", answer: func() error {
-			return errors.Join(worker.RequeueAfter(7*time.Second), worker.Terminal(errBroken))
-		}, next: worker.NextDrop, is: errBroken, dropped: true},
-		{name: "Terminal(nil)", answer: func() error { return worker.Terminal(nil) }, next: worker.NextForget},
-		{name: "Fatal", answer: func() error { return worker.Fatal(errBroken) },
-			next: worker.NextDrop, is: errBroken, dropped: true, fatal: true},
-		{name: "Fatal(nil)", answer: func() error { return worker.Fatal(nil) }, next: worker.NextForget},
-		{name: "panic", answer: func() error { panic(errBroken) },
-			next: worker.NextRetry, again: time.Second, is: errBroken, retries: 1},
-		{name: "panic with an answer", answer: func() error { panic(worker.Fatal(worker.RequeueAfter(time.Minute))) },
-			next: worker.NextRetry, again: time.Second, is: worker.RequeueAfter(time.Minute), retries: 1},
-		{name: "Goexit", answer: func() error { runtime.Goexit(); return nil },
-			next: worker.NextRetry, again: time.Second, is: worker.ErrGoexit, retries: 1},
+		{"nil", func() error { return nil }, worker.NextForget, nil},
+		{"error", func() error { return errBroken }, worker.NextRetry, errBroken},
+		{"RequeueAfter", func() error { return worker.RequeueAfter(again) }, worker.NextRequeue, worker.RequeueAfter(again)},
+		{"RequeueAfter, wrapped", func() error { return fmt.Errorf("not yet: %w", worker.RequeueAfter(again)) }, worker.NextRequeue, worker.RequeueAfter(again)},
+		{"RequeueAfter, joined", func() error { return errors.Join(errBroken, worker.RequeueAfter(again)) }, worker.NextRequeue, errBroken},
+		{"RequeueAfterError, by pointer", func() error { return &worker.RequeueAfterError{After: again} }, worker.NextRequeue, nil},
+		{"Requeue", func() error { return worker.Requeue{After: again, Priority: 3} }, worker.NextRequeue, worker.Requeue{After: again, Priority: 3}},
+		{"Requeue, wrapped pointer", func() error { return fmt.Errorf("soon: %w", &worker.Requeue{After: again}) }, worker.NextRequeue, nil},
+		{"Terminal", func() error { return worker.Terminal(errBroken) }, worker.NextDrop, errBroken},
+		{"Terminal, wrapped", func() error { return fmt.Errorf("no: %w", worker.Terminal(errBroken)) }, worker.NextDrop, errBroken},
+		{"Terminal counts more than RequeueAfter", func() error {
+			return errors.Join(worker.RequeueAfter(again), worker.Terminal(errBroken))
+		}, worker.NextDrop, errBroken},
+		{"Terminal(nil)", func() error { return worker.Terminal(nil) }, worker.NextForget, nil},
+		{"Fatal", func() error { return worker.Fatal(errBroken) }, worker.NextDrop, errBroken},
+		{"Fatal(nil)", func() error { return worker.Fatal(nil) }, worker.NextForget, nil},
+		{"panic", func() error { panic(errBroken) }, worker.NextRetry, errBroken},
+		{"panic with an answer", func() error { panic(worker.Fatal(worker.RequeueAfter(time.Minute))) }, worker.NextRetry, worker.RequeueAfter(time.Minute)},
+		{"Goexit", func() error { runtime.Goexit(); return nil }, worker.NextRetry, worker.ErrGoexit},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, q stringQueue) {
-				counted := countDone(q)
 				var calls []time.Duration
 				var finished, dropped []error
-				var begun time.Time
 				q.Add("a")
-				r := run(t, worker.New(counted, func(ctx context.Context, key string) error {
-					if begun.IsZero() {
-						begun = time.Now()
-					}
+				begun := time.Now()
+				r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 					calls = append(calls, time.Since(begun))
 					time.Sleep(time.Millisecond)
 					if len(calls) == 1 {
@@ -82,27 +60,20 @@ func TestOutcomes(t *testing.T) {
 					}
 					return nil
 				}, options{
-					OnDrop: func(_ context.Context, r outcome) {
-						dropped = append(dropped, r.Err)
-					},
+					OnDrop: func(_ context.Context, r outcome) { dropped = append(dropped, r.Err) },
 					OnFinish: func(ctx context.Context, r outcome) {
-						if _, done := counted.counts("a"); done != len(finished) {
-							t.Errorf("Done was called before OnFinish")
-						}
 						finished = append(finished, r.Err)
-						if r.Key != "a" || r.Duration != time.Millisecond || time.Since(r.Started) != time.Millisecond || r.Attempt != worker.Attempt(ctx) {
-							t.Errorf("OnFinish of %+v", r)
-						}
-						if want := c.next; len(finished) == 1 && r.Next != want {
-							t.Errorf("next: %v, want %v", r.Next, want)
+						if r.Key != "a" || r.Duration != time.Millisecond || time.Since(r.Started) != time.Millisecond ||
+							r.Attempt != worker.Attempt(ctx) || len(finished) == 1 && r.Next != c.next || held(q) != 1 {
+							t.Errorf("OnFinish of %+v, %d keys are held", r, held(q))
 						}
 					},
 				}))
 				r.after(10 * time.Millisecond)
-				if n := q.NumRequeues("a"); n != c.retries {
-					t.Errorf("the limiter counts %d failures, want %d", n, c.retries)
+				if n := q.NumRequeues("a"); n > 1 || (n == 1) != (c.next == worker.NextRetry) {
+					t.Errorf("the limiter counts %d failures", n)
 				}
-				if c.fatal {
+				if c.name == "Fatal" {
 					if err := r.returned(); !errors.Is(err, errBroken) {
 						t.Errorf("Run returned %v", err)
 					}
@@ -110,26 +81,24 @@ func TestOutcomes(t *testing.T) {
 					r.after(time.Minute)
 					r.endCleanly()
 				}
-				if err := finished[0]; !errors.Is(err, c.is) || (err == nil) != (c.is == nil) {
+				if err := finished[0]; c.is != nil && !errors.Is(err, c.is) || (err == nil) != (c.next == worker.NextForget) {
 					t.Errorf("the error is %v, want %v", err, c.is)
 				}
-				if (len(dropped) == 1) != c.dropped || c.dropped && dropped[0] != finished[0] {
+				switch c.next {
+				case worker.NextForget:
+					equal(t, "calls at", calls, 0)
+				case worker.NextRetry:
+					equal(t, "calls at", calls, 0, time.Millisecond+time.Second)
+				case worker.NextRequeue:
+					equal(t, "calls at", calls, 0, time.Millisecond+again)
+				case worker.NextDrop:
+					equal(t, "calls at", calls, 0)
+					equal(t, "dropped", dropped, finished[0])
+				}
+				if c.next != worker.NextDrop && dropped != nil {
 					t.Errorf("OnDrop: %v", dropped)
 				}
-				want := []time.Duration{0}
-				if c.again > 0 {
-					want = append(want, time.Millisecond+c.again)
-				}
-				if !slices.Equal(calls, want) {
-					t.Errorf("calls at %v, want %v", calls, want)
-				}
-				gets, done := counted.counts("a")
-				if _, extended := q.(workqueue.Extended[string]); extended {
-					gets = len(calls) // countDone hides GetContext, and Get is not called
-				}
-				if gets != done || done != len(want) {
-					t.Errorf("%d Gets, %d Dones, want %d", gets, done, len(want))
-				}
+				wantMatchedDones(t, q)
 				if n := q.NumRequeues("a"); n != 0 {
 					t.Errorf("at the end the limiter counts %d", n)
 				}
@@ -157,16 +126,13 @@ func TestMaxRetries(t *testing.T) {
 				if !c.counts {
 					q = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedMaxOfRateLimiter[string]())
 				}
-				var attempts []int
+				var noted []int
 				var times []time.Duration
 				added, drops := time.Now(), 0
+				handle := attempts(&noted, append(slices.Repeat([]error{errBroken}, 100), nil)...)
 				r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-					attempts = append(attempts, worker.Attempt(ctx))
 					times = append(times, time.Since(added))
-					if len(attempts) == 101 {
-						return nil
-					}
-					return errBroken
+					return handle(ctx, key)
 				}, options{MaxRetries: c.max, OnDrop: func(_ context.Context, r outcome) {
 					if drops++; r.Key != "a" || r.Err != errBroken || r.Attempt != len(c.at) {
 						t.Errorf("dropped: %+v", r)
@@ -175,22 +141,18 @@ func TestMaxRetries(t *testing.T) {
 				if c.forever {
 					q.Add("a")
 					r.after(101 * time.Hour)
-					if len(attempts) != 101 || drops != 0 {
-						t.Errorf("%d calls, %d drops", len(attempts), drops)
+					if len(noted) != 101 || drops != 0 {
+						t.Errorf("%d calls, %d drops", len(noted), drops)
 					}
 				}
 				for round := 1; round <= 2 && !c.forever; round++ {
-					attempts, times = nil, nil
-					added = time.Now()
+					noted, times, added = nil, nil, time.Now()
 					q.Add("a")
 					r.after(time.Duration(round) * time.Hour)
-					if !slices.Equal(times, c.at) || drops != round || q.NumRequeues("a") != 0 {
-						t.Errorf("attempts %v at %v, %d drops, the limiter counts %d", attempts, times, drops, q.NumRequeues("a"))
-					}
-					for i, n := range attempts {
-						if n != i+1 {
-							t.Errorf("attempts %v", attempts)
-						}
+					equal(t, "times", times, c.at...)
+					equal(t, "attempts", noted, []int{1, 2, 3, 4}[:len(c.at)]...)
+					if drops != round || q.NumRequeues("a") != 0 {
+						t.Errorf("%d drops, the limiter counts %d", drops, q.NumRequeues("a"))
 					}
 				}
 				r.endCleanly()
@@ -199,61 +161,40 @@ func TestMaxRetries(t *testing.T) {
 	}
 }
 
-// Success and RequeueAfter both end a row of failures, also those that the limiter has counted for others.
+// Success and RequeueAfter both end a row of failures, also those that the limiter has counted for others, and whether or not
+// it counts.
 func TestWhatForgets(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		answers := []error{
-			errBroken, errBroken, worker.RequeueAfter(time.Second),
-			errBroken, worker.RequeueAfter(time.Second), worker.RequeueAfter(time.Second), nil, nil,
-		}
-		var attempts, counts []int
-		q.Add("a")
-		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			attempts = append(attempts, worker.Attempt(ctx))
-			counts = append(counts, q.NumRequeues(key))
-			return answers[len(attempts)-1]
-		}, options{MaxRetries: 2}))
-		time.Sleep(time.Hour)
-		q.AddRateLimited("a") // The last call's is not the pool's.
-		time.Sleep(time.Hour)
-		r.endCleanly()
-		if want := []int{1, 2, 3, 1, 2, 1, 1, 1}; !slices.Equal(attempts, want) {
-			t.Errorf("attempts %v, want %v", attempts, want)
-		}
-		if want := []int{0, 1, 2, 0, 1, 0, 0, 1}; !slices.Equal(counts, want) {
-			t.Errorf("limiter's counts %v, want %v", counts, want)
-		}
-		if n := q.NumRequeues("a"); n != 0 {
-			t.Errorf("at the end the limiter counts %d", n)
-		}
-	})
-}
-
-// The pool's own count is forgotten too, which matters when the limiter counts nothing.
-func TestWhatForgetsWithLimiterThatDoesNotCount(t *testing.T) {
-	inBubble(t, func(t *testing.T, _ stringQueue) {
-		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedMaxOfRateLimiter[string]())
-		answers := []error{
-			errBroken, worker.Requeue{After: time.Second}, errBroken, worker.RequeueAfter(time.Second), errBroken, nil, nil,
-		}
-		var attempts []int
-		q.Add("a")
-		p := worker.New(q, func(ctx context.Context, key string) error {
-			attempts = append(attempts, worker.Attempt(ctx))
-			return answers[len(attempts)-1]
-		}, options{})
-		r := run(t, p)
-		if n := p.Stats().Failing; n != 0 {
-			t.Errorf("%d keys fail, one waits for its requeue", n)
-		}
-		r.after(time.Minute)
-		q.Add("a")
-		r.after(2 * time.Minute)
-		r.endCleanly()
-		if want := []int{1, 2, 1, 2, 1, 2, 1}; !slices.Equal(attempts, want) {
-			t.Errorf("attempts %v, want %v", attempts, want)
-		}
-	})
+	answers := []error{
+		errBroken, errBroken, worker.RequeueAfter(time.Second), errBroken, worker.Requeue{After: time.Second},
+		worker.RequeueAfter(time.Second), nil, nil,
+	}
+	for _, limiter := range []workqueue.TypedRateLimiter[string]{
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour),
+		workqueue.NewTypedMaxOfRateLimiter[string](), // Counts nothing.
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			q := limitedQueue(limiter)
+			var noted, counts []int
+			handle := attempts(&noted, answers...)
+			q.Add("a")
+			p := worker.New(q, func(ctx context.Context, key string) error {
+				counts = append(counts, q.NumRequeues(key))
+				return handle(ctx, key)
+			}, options{MaxRetries: 2})
+			r := run(t, p)
+			r.after(time.Hour)
+			q.AddRateLimited("a") // The last call's is not the pool's.
+			r.after(2 * time.Hour)
+			r.endCleanly()
+			equal(t, "attempts", noted, 1, 2, 3, 1, 2, 1, 1, 1)
+			if q.NumRequeues("a") != 0 || p.Stats().Failing != 0 {
+				t.Errorf("at the end the limiter counts %d, the pool %d", q.NumRequeues("a"), p.Stats().Failing)
+			}
+			if counts[1] > 0 {
+				equal(t, "limiter's counts", counts, 0, 1, 2, 0, 1, 0, 0, 1)
+			}
+		})
+	}
 }
 
 // A handler that ends its goroutine must not cost the pool a worker, nor give it one more.
@@ -261,9 +202,7 @@ func TestGoexitReplacesWorker(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var g gauge
 		exits := 0
-		for i := range 10 {
-			q.Add(fmt.Sprint(i))
-		}
+		addNumbers(q, 10)
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 			if worker.Attempt(ctx) == 1 {
 				exits++
@@ -396,17 +335,13 @@ func TestMiddleware(t *testing.T) {
 		p := worker.New(q, func(context.Context, string) error { j.add("handler"); return nil }, options{
 			Middleware: []func(worker.Handler[string]) worker.Handler[string]{named("outer"), named("inner")},
 		})
-		if got := j.take(); !slices.Equal(got, []string{"wrap inner", "wrap outer"}) {
-			t.Errorf("New: %q", got)
-		}
+		equal(t, "New", j.take(), "wrap inner", "wrap outer")
 		r := run(t, p)
 		if got := j.take(); !slices.Equal(got, []string{"outer a", "inner a", "outer returns"}) || p.Stats().Panicked != 1 {
 			t.Errorf("first: %q", got)
 		}
 		r.after(time.Second)
-		if got := j.take(); !slices.Equal(got, []string{"outer a", "inner a", "handler", "inner returns", "outer returns"}) {
-			t.Errorf("second: %q", got)
-		}
+		equal(t, "second", j.take(), "outer a", "inner a", "handler", "inner returns", "outer returns")
 		r.endCleanly()
 	})
 }
