@@ -79,6 +79,30 @@ func benchmarkCycle[T comparable](b *testing.B, kind string, key func(i int) T) 
 	}
 }
 
+// BenchmarkStory is a cycle of a key that is added with a cause, and of one whose worker waits for its next add. A cycle without
+// either is that of BenchmarkCycle.
+func BenchmarkStory(b *testing.B) {
+	queue := workqueue.NewTyped[string]()
+	cause := workqueue.Cause{Reason: "Secret default/db changed", Time: time.Unix(0, 0)}
+	for _, use := range []string{"nothing", "cause", "added-again"} {
+		b.Run("use="+use, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if use == "cause" {
+					queue.AddCause("key", cause)
+				} else {
+					queue.Add("key")
+				}
+				key, _ := queue.Get()
+				if use == "added-again" {
+					queue.AddedAgain(key)
+				}
+				queue.Done(key)
+			}
+		})
+	}
+}
+
 // BenchmarkAddDuplicate adds a key that is queued.
 func BenchmarkAddDuplicate(b *testing.B) {
 	queue := workqueue.NewTyped[string]()
