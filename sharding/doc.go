@@ -47,7 +47,7 @@
 //     member hands out nothing, and its handlers' contexts end.
 //   - Only the holder gives a slot away, and only when no handler of it runs. It stops to hold the slot before it tries to
 //     write that, and holds it again only when a newer table says that it still does: a write that reported an error
-//     may come into effect later.
+//     may come into effect later. If the slot is to stay after all, the holder writes that newer table itself.
 //   - Only if a member's record is gone may others give its slots away. A member takes another one for dead when that
 //     one's record has not changed for a lease, by its own clock, and deletes the record on condition of that
 //     version: it can then not be renewed any more. A record is created once, and a member is in no table before it has

@@ -155,16 +155,19 @@ func (d *draft) lives(id string) bool {
 	return d.takesSlots(id) || id == d.self || slices.Contains(d.t.leaving, id)
 }
 
-// handOverLocked gives away those slots of the member that are to move and whose handlers have returned.
+// handOverLocked gives away those slots of the member that are to move and whose handlers have returned. A slot that is to
+// stay after all, although a handover was tried, it gives to the member itself: that write ends the attempt.
 func (d *draft) handOverLocked(next *table, c *changes) {
 	leavesAlone := d.m.mu.leaving && !slices.Contains(d.takes, true)
 	n := 0
 	for s := range next.slots {
 		slot := next.slots[s]
-		if slot.holder != d.self || !d.takesSlots(slot.next) && !leavesAlone {
-			continue
-		}
-		if d.m.releaseLocked(s, d.t, c) {
+		switch {
+		case slot.holder != d.self:
+		case slot.next == "" && !d.m.mu.leaving && d.m.slots[s].mayBeGiven(d.t):
+			next.give(s, d.self)
+		case !d.takesSlots(slot.next) && !leavesAlone:
+		case d.m.releaseLocked(s, d.t, c):
 			next.give(s, slot.next)
 			n++
 		}

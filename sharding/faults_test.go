@@ -255,3 +255,44 @@ func TestSlotThatComesBackWhileItMovesIsListed(t *testing.T) {
 		}
 	})
 }
+
+// refuser is a store that refuses updates of the table, or of members' records.
+type refuser struct {
+	Store
+	table, members atomic.Bool
+}
+
+func (s *refuser) Update(ctx context.Context, r Record) (Record, error) {
+	if r.Name == "g-table" && s.table.Load() || r.Name != "g-table" && s.members.Load() {
+		return Record{}, errors.New("refused")
+	}
+	return s.Store.Update(ctx, r)
+}
+
+// A member that cannot renew its record tries to give a slot to one that has just joined. It cannot write that either, and the other
+// one is gone before the plan is in the table. So no newer table says what has become of the slot, unless the member writes one.
+func TestSlotThatIsToStayAfterAllComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		ofA, ofB := &refuser{Store: store}, &refuser{Store: store}
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
+		time.Sleep(time.Second)
+		wantHeld(t, 2)(a)
+		ofA.members.Store(true)
+		ofA.table.Store(true)
+		ofB.table.Store(true)
+		for a.Stats().Held > 0 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		b := mustJoin(t, ofB, Config{Name: "b", Slots: 2})
+		time.Sleep(time.Second)
+		b.end()
+		mustDelete(t, store, "g-member-"+b.ID())
+		ofA.members.Store(false)
+		ofA.table.Store(false)
+		time.Sleep(5 * time.Second)
+		if st := a.Stats(); st.Held != 2 {
+			t.Errorf("FAILURE: %d slots are held, want 2", st.Held)
+		}
+	})
+}

@@ -156,7 +156,7 @@ func (m *Member) applyLocked() changes {
 // applyMineLocked is applyLocked for a slot of which the table says that this member holds it.
 func (m *Member) applyMineLocked(i int, now time.Duration, c *changes) {
 	s, t := &m.slots[i], m.mu.view.table
-	if s.releasedID == t.id && s.released >= t.epoch {
+	if s.mayBeGiven(t) {
 		return
 	}
 	s.released, s.releasedID = 0, ""
@@ -195,6 +195,9 @@ func (m *Member) applyMineLocked(i int, now time.Duration, c *changes) {
 		}
 	}
 }
+
+// mayBeGiven reports whether a handover that was tried on t, or on a later table, may still succeed.
+func (s *slot) mayBeGiven(t *table) bool { return s.releasedID == t.id && s.released >= t.epoch }
 
 func (s *slot) isFinished(now time.Duration) bool {
 	return s.finished || s.finish > 0 && now >= s.finish
