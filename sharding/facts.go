@@ -53,7 +53,10 @@ func (m *Member) kept() []workqueue.Fact {
 	n, next, now := 0, time.Duration(0), m.now()
 	for s := range m.slots {
 		if wait := m.slots[s].keep - now; wait > 0 {
-			n, next = n+1, max(next, wait)
+			if n == 0 || wait < next {
+				next = wait
+			}
+			n++
 		}
 	}
 	if n == 0 {
