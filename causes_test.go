@@ -25,19 +25,6 @@ type storied[T comparable] interface {
 	workqueue.KeyReader[T]
 }
 
-// everyStoriedLayer is everyLayer with the queue as a storied as well. It checks the queue's invariants at the end.
-func everyStoriedLayer(t *testing.T, f func(t *testing.T, q workqueue.Extended[string], s storied[string])) {
-	t.Helper()
-	everyLayer(t, func(t *testing.T, build builder[string]) {
-		q := build(options[string]{})
-		defer q.ShutDown()
-		f(t, q, q.(storied[string]))
-		if err := workqueue.CheckInvariants[string](q); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 func because(reason string) workqueue.Cause { return workqueue.Cause{Reason: reason} }
 
 func quietly(reason string) workqueue.Cause { return workqueue.Cause{Reason: reason, Quiet: true} }
