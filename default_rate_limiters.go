@@ -226,7 +226,7 @@ func (r *TypedMaxOfRateLimiter[T]) Forget(item T) {
 	}
 }
 
-// MostRequeued returns up to limit keys, at most 512, with the most requeues, as those of the limiters know them that are
+// MostRequeued returns up to limit keys, at most 512, with the most requeues. It asks those of the limiters that are
 // RequeueListers.
 func (r *TypedMaxOfRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
 	var keys []KeySnapshot[T]

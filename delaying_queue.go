@@ -218,8 +218,8 @@ func (q *delayingType[T]) takeDue() (due []keytable.Hashed[T], until time.Durati
 	return q.mu.moving, until, ok
 }
 
-// addDue adds keys that have come due to the queue below. If that is shut down, they count as dropped. (That one that
-// is not ours is shut down at the moment of an Add goes unnoticed.)
+// addDue adds keys that have come due to the queue below. If that is shut down, they count as dropped. (Nobody
+// notices if a queue that is not ours is shut down at the moment of an Add.)
 func (q *delayingType[T]) addDue(keys []keytable.Hashed[T]) {
 	// Our own layer 1 takes a batch under one lock. Asking for an interface would also find that method in a user's
 	// queue that embeds ours, and miss an Add of that queue's own.

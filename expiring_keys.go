@@ -56,7 +56,7 @@ const (
 	horizon = time.Duration(1 << 62)
 	forever = time.Duration(math.MaxInt64)
 
-	// maxExpired is how many expired keys a call drops. More than one, so that a burst is gone some day.
+	// maxExpired is how many expired keys a call drops. More than one, because each call may insert one.
 	maxExpired = 4
 )
 
@@ -136,8 +136,8 @@ func (k *expiringKeys[T]) count(key T) (n uint32) {
 // forget drops key.
 func (k *expiringKeys[T]) forget(key T) { k.find(key, k.dropLocked) }
 
-// find calls locked with the slot of key, if it is there. Like tick it reads no clock if there are no keys: a program
-// forgets each key that has not failed.
+// find calls locked with the slot of key, if it is there. Like tick it reads no clock if there are no keys: workers call
+// Forget for every key, and most programs have no failures.
 func (k *expiringKeys[T]) find(key T, locked func(keytable.Slot)) {
 	keytable.CheckKey(key)
 	h := keytable.HashOf(key)

@@ -194,8 +194,8 @@ type Leaser[T comparable] interface {
 	Lease(ctx context.Context, key T) (context.Context, context.CancelFunc)
 }
 
-// lowerLayer is the queue under a layer, with the interfaces that not every queue has. One that lacks them knows of no
-// cause, no add and no key.
+// lowerLayer is the queue under a layer, with the interfaces that not every queue has. If the queue
+// lacks one, the method finds nothing.
 type lowerLayer[T comparable] struct{ Extended[T] }
 
 // AddCause is Add if the queue below is no [CauseAdder].

@@ -31,8 +31,8 @@ type TypedInterface[T comparable] interface {
 	// Done says that the caller has finished with an item from Get. If the item was added in the
 	// meantime, it goes to the end of the line.
 	Done(item T)
-	// ShutDown makes the queue ignore later adds. What is queued is still handed out. It ends a ShutDownWithDrain that
-	// is waiting.
+	// ShutDown makes the queue ignore later adds, and wakes every Get. What is queued is still handed out. It ends a
+	// ShutDownWithDrain that is waiting.
 	ShutDown()
 	// ShutDownWithDrain is ShutDown that waits until every queued key has been handed out and every key that was handed
 	// out is Done, which includes the keys that were added while workers held them.

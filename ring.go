@@ -22,7 +22,8 @@ type Queue[T comparable] interface {
 }
 
 // DefaultQueue returns a [Queue] that is first in, first out, for Queues that order some keys themselves and leave the
-// rest to it. (A queue that is built without a Queue has this order too, and is faster.) Pop of an empty one panics.
+// rest to it. (A queue that is built without a Queue has this order too, and is faster.) It has no lock of its own. Pop of an empty one
+// panics.
 func DefaultQueue[T comparable]() Queue[T] { return &fifo[T]{} }
 
 // fifo is a ring as a Queue.

@@ -73,7 +73,8 @@ func (a actionSet) forKey(k keyReport) actionSet {
 	return slices.DeleteFunc(slices.Clone(a), func(action string) bool { return !can[action] })
 }
 
-// actionError is why an action was refused or impossible, with the status of the answer. All errors of this package are such.
+// actionError is why an action was refused or impossible, with the status of the answer. serveAction relies on it that every error
+// of an action is one.
 type actionError struct {
 	status int
 	text   string

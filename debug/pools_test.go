@@ -91,6 +91,23 @@ func TestPoolAlone(t *testing.T) {
 	})
 }
 
+// A queue's page does not show the pool of another queue, whatever that pool is called: its keys are none of this queue.
+func TestPoolWithTheNameOfAnotherQueue(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		q, other := workqueue.NewTypedRateLimitingQueue[string](nil), workqueue.NewTypedRateLimitingQueue[string](nil)
+		defer other.ShutDown()
+		defer debug.Register(h, "q", q)()
+		defer debug.Register(h, "other", other)()
+		start(t, worker.New(q, func(context.Context, string) error { return worker.Terminal(errors.New("broken")) },
+			worker.Options[string]{Name: "other", MetricsProvider: h}))
+		q.Add("a")
+		synctest.Wait()
+		if body := get(h, "?queue=other").Body.String(); strings.Contains(body, "broken") {
+			t.Error("the page of another queue shows the keys of this pool")
+		}
+	})
+}
+
 // clientGo is a limiter as those of client-go are: it cannot list its keys.
 type clientGo struct {
 	workqueue.TypedRateLimiter[string]

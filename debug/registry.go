@@ -158,7 +158,7 @@ func (h *Handler) poolsOf(e *entry) (all []*worker.Inspector) {
 		if named := h.mu.pools[name]; named != nil {
 			for _, p := range named.pools {
 				of := h.mu.byQueue[hashable(p.Queue)]
-				if of == nil || of == e || of.name != name && of.queueName != name {
+				if of == nil || of == e || !e.hasQueue() {
 					all = append(all, p)
 				}
 			}

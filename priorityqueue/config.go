@@ -48,15 +48,14 @@ type Config[T comparable] struct {
 	// had when it came into the queue until it has left the queue.
 	Group func(key T) string
 
-	// Weight and Limit are called after each call of Group. Their answers count if the key was not in the queue.
-	//
-	// Weight returns how many keys of a group are handed out in one of its turns, from the next one on. Nil means one,
-	// and so does an answer below one.
+	// Weight returns how many keys of a group are handed out in one of its turns. Nil means one, and so does an answer
+	// below one. It is called after each call of Group. The answer counts from the group's next turn on, if the key was
+	// not in the queue.
 	Weight func(group string) int
 
 	// Limit returns how many keys of a group may be processed at once. Its other keys are blocked: they stay
 	// queued, and out of the way of other groups' keys. Nil means no limit, and so does an answer below one: to stop a
-	// group, use PauseGroup.
+	// group, use PauseGroup. It is called as Weight is, and its answer counts from then on.
 	Limit func(group string) int
 
 	// MinInterval, unless zero, is the shortest time from one hand-out of a key to the next. A key that is

@@ -1,7 +1,8 @@
 // Package priorityqueue queues keys of things that have changed, as package workqueue does, and decides in one
 // place when each of them comes: by priority, time, age, and what other keys of its group have had. It has
 // the interfaces of package workqueue, and more: [Queue.AddWithOpts], [Queue.Take], [Queue.GetBatch],
-// [Queue.Remove], [Queue.Inspect], [Queue.Pause], [Queue.PauseGroup], [Queue.ShutDownNow].
+// [Queue.Remove], [Queue.Inspect], [Queue.Pause], [Queue.PauseGroup], [Queue.ShutDownNow], [Queue.Causes],
+// [Queue.AddedAgain].
 //
 // # A key's life
 //
@@ -81,7 +82,7 @@
 // Once warm, no call for a single key allocates, unless it starts the goroutine and the timer that the queue has
 // while a key waits. There is no other goroutine, and no timer. AddAll, batches, All and snapshots allocate slices of
 // keys, and so does ShutDown; Stats allocates with metrics only. After a burst the memory goes back to the collector.
-// The clock is read only while a key waits, or with Aging, MinInterval or metrics, or where a policy needs the time.
+// A cycle of Add, Get and Done takes up to twice that of package workqueue. The clock is read only while a key waits, or with Aging, MinInterval or metrics, or where a policy needs the time.
 //
 // # Differences from package workqueue
 //

@@ -56,8 +56,8 @@ const (
 	inBlocked
 )
 
-// joinLineLocked puts the key at s at the end of the line of that priority. It takes its place now, or with the last key
-// before if the clock has gone back.
+// joinLineLocked puts the key at s at the end of the line of that priority. Its place is as of now, or as of the last
+// key's if the clock has gone back.
 func (q *Queue[T]) joinLineLocked(s keytable.Slot, it *item, priority int, now time.Duration) {
 	if q.config.Aging > 0 {
 		q.mu.lastPlaced = max(q.mu.lastPlaced, now)

@@ -10,8 +10,8 @@ import (
 )
 
 // ShutDown makes the queue ignore what is added from now on, ends all pauses, and drops the keys that still wait for
-// their time, for whatever reason; [workqueue.Stats].Dropped counts them. Otherwise see [workqueue.Typed.ShutDown]. It
-// waits for the goroutine of the queue, which ends at once, and takes time in proportion to the number of keys in the
+// their time, for whatever reason; [workqueue.Stats].Dropped counts them. Queued keys are still handed out, and drains
+// that wait return. It may be called any number of times. It waits for the goroutine of the queue, which ends at once, and takes time in proportion to the number of keys in the
 // queue if one of them waits; it gives the lock back every few hundred keys.
 func (q *Queue[T]) ShutDown() { q.shutDown(false) }
 

@@ -185,7 +185,7 @@ func fractionsOf(schema int32) []float64 {
 const maxGap = 2
 
 // addTo adds the native buckets to h. The i-th of counts has the times up to bounds[i], and the last one those
-// above. Prometheus has buckets as spans of them in a row, and for each the difference of its count to the one before.
+// above. Prometheus encodes buckets as spans of consecutive ones, and each count as the difference to the one before.
 func (n *nativeBuckets) addTo(h *dto.Histogram, bounds []float64, counts []uint64) {
 	schema, threshold, zeros := n.schema, prometheus.DefNativeHistogramZeroThreshold, uint64(0)
 	h.Schema, h.ZeroThreshold, h.ZeroCount = &schema, &threshold, &zeros

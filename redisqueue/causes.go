@@ -33,7 +33,7 @@ func (q *Queue[T]) Causes(item T) workqueue.Causes {
 
 // plainArg returns a plain add as batch.lua reads it.
 func (o *op) plainArg() string {
-	if o.causes.IsZero() {
+	if o.causes.IsZero() && !o.quiet {
 		return "a" + o.encoded
 	}
 	return fmt.Sprintf("c%016d%s%s%s", len(o.encoded), o.encoded, volume[o.quiet], encodeCauses(o.causes))

@@ -243,6 +243,8 @@ func TestAddedAgain(t *testing.T) {
 	again := q.AddedAgain("quiet")
 	other.AddCause("quiet", quiet)
 	flush(t, other)
+	other.AddCause("quiet", workqueue.Cause{Quiet: true}) // without a reason
+	flush(t, other)
 	asked := q.Info().Calls // It asks again and again.
 	waitUntil(t, func() bool { return q.Info().Calls >= asked+3 })
 	if isClosed(again) {

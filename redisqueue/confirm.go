@@ -40,7 +40,7 @@ func (q *Queue[T]) whileOpen(ctx context.Context, f func()) error {
 	return nil
 }
 
-// confirm is enqueue that waits until the server has what put has put into the buffer.
+// confirm is enqueue that waits until the server has executed the operation.
 func (q *Queue[T]) confirm(ctx context.Context, item T, put func(s *shard[T], encoded string) (seq uint64)) error {
 	encoded, s := q.locate(item)
 	var c *confirmation

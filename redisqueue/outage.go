@@ -112,7 +112,7 @@ func (q *Queue[T]) report(what string, err error) {
 	}
 }
 
-// pause waits before the server is asked again, and reports whether it should be, after attempts since that time.
+// pause waits for d and reports whether to ask the server again. The attempts began at since.
 func (q *Queue[T]) pause(d time.Duration, since time.Time) bool {
 	select {
 	case <-time.After(d):

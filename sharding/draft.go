@@ -155,8 +155,8 @@ func (d *draft) lives(id string) bool {
 	return d.takesSlots(id) || id == d.self || slices.Contains(d.t.leaving, id)
 }
 
-// handOverLocked gives away those slots of the member that are to move and whose handlers have returned. A slot that is to
-// stay after all, although a handover was tried, it gives to the member itself: that write ends the attempt.
+// handOverLocked gives away those slots of the member that are to move and whose handlers have returned. If a
+// handover was tried of a slot that is to stay, it writes the member as its holder again: a newer table, which ends that attempt.
 func (d *draft) handOverLocked(next *table, c *changes) {
 	leavesAlone := d.m.mu.leaving && !slices.Contains(d.takes, true)
 	n := 0

@@ -256,6 +256,27 @@ func TestSlotThatComesBackWhileItMovesIsListed(t *testing.T) {
 	})
 }
 
+// A person adds a label to the table's Lease. It has a new version then, and says the same.
+func TestTableWithAnotherVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		a := mustJoin(t, store, Config{Name: "a", Slots: 2})
+		b := mustJoin(t, store, Config{Name: "b", Slots: 2})
+		time.Sleep(4 * time.Second)
+		wantHeld(t, 1, 1)(a, b)
+		r, err := store.Get(t.Context(), "g-table")
+		if err == nil {
+			_, err = store.Update(t.Context(), r)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.end() // It is killed.
+		time.Sleep(20 * time.Second)
+		wantHeld(t, 2)(a)
+	})
+}
+
 // refuser is a store that refuses updates of the table, or of members' records.
 type refuser struct {
 	Store

@@ -240,8 +240,8 @@ func (m *Member) sawTable(r Record, began time.Duration) error {
 		}
 		view.table, view.version, view.adopted, view.confirmed = t, r.Version, began, never
 		view.epoch = max(view.epoch, t.epoch)
-	} else {
-		m.adoptLocked(t, r.Version)
+	} else if m.adoptLocked(t, r.Version); t.epoch == view.table.epoch {
+		view.version = r.Version // It is another one if a person has edited the Lease, for example its labels.
 	}
 	self := &m.mu.self
 	switch {

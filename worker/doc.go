@@ -66,7 +66,7 @@
 //  4. the queue is shut down and emptied, unless Options.KeepQueue is set, and Run returns, whether or not the
 //     handlers do.
 //
-// The end is no error: Run returns nil, or the fatal error. [Pool.Left] and the hook OnLeft have the keys that were left undone.
+// A fatal error is like Stop(Running), whatever Options.Drain is. The end is no error: Run returns nil, or the fatal error. [Pool.Left] and the hook OnLeft have the keys that were left undone.
 // A handler that is left behind keeps its key. When it returns after all, hooks and Done are called as always.
 //
 // A queue may hold keys back, as a priorityqueue does with those of a group that is at its limit, and not hand them

@@ -169,7 +169,7 @@ func (f *failures[T]) add(key T, call FailedCall, c failureCount) {
 	r := &record[T]{FailedKey: failed, slot: s, in: in}
 	r.calls = append(slices.Clone(calls[max(0, len(calls)-keepCalls+1):]), call)
 	r.place, r.callsPlace = in.PushFront(r), f.mu.withCalls.PushFront(r)
-	e.Value.record = r
+	f.mu.keys.At(s).Value.record = r
 	for i := range r.calls {
 		r.bytes += r.calls[i].bytes()
 	}

@@ -27,7 +27,7 @@ type Pool[T comparable] struct {
 	handler Handler[T]
 	options Options[T]
 
-	// These are the queue, or nil if it does not have their methods. (Methods that few keys need are looked for then.)
+	// These are the queue, or nil if it does not have their methods. (Methods that few keys need are asserted where they are called.)
 
 	priorities PriorityQueue[T]
 	leaser     workqueue.Leaser[T]

@@ -11,7 +11,7 @@ import (
 // Gate is a lock with waiters. The queue locks it, changes its own state, calls Wake or EndDrain if that is what
 // sleepers or drains wait for, and unlocks it. The zero Gate is unlocked and ready to use.
 //
-// A burst of adds wakes one getter. This wakes the next one when it unlocks, if there is still something to do. So one
+// A burst of adds wakes one getter. That getter wakes the next one when it unlocks, if there is still something to do. So one
 // producer does not wake 64 workers for 64 keys that three of them could handle, and a getter that gives up takes no
 // wake-up with it.
 type Gate struct {

@@ -254,9 +254,12 @@ func InSteps[K comparable, V, E any](t *Table[K, V], lock, unlock func(), add fu
 // Take returns the first n values of all.
 func Take[E any](n int, all iter.Seq[E]) iter.Seq[E] {
 	return func(yield func(E) bool) {
+		if n <= 0 {
+			return // All looks for its first value, which may take long.
+		}
 		left := n
 		for e := range all {
-			if left--; left < 0 || !yield(e) || left == 0 {
+			if left--; !yield(e) || left == 0 {
 				return
 			}
 		}

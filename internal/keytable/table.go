@@ -85,7 +85,7 @@ type Table[K comparable, V any] struct {
 	// old is what index was before it grew or shrank, while keys are moving. Those of slabs below moved are done.
 	old   index
 	moved int
-	calls uint32 // of FindOrInsert, meanwhile
+	calls uint32 // of FindOrInsert while keys are moving
 	// spare has the groups of such indexes.
 	spare stash.Stash[group]
 
