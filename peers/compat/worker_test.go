@@ -138,17 +138,24 @@ func TestWorkerEnds(t *testing.T) {
 	}
 }
 
-// After the end of the context nothing that is added is started, though a Get is still blocked.
+// After the end of the context nothing that is added is started, though a Get is still blocked. A handler that runs keeps the
+// queue open meanwhile.
 func TestWorkerStartsNothingAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		defer endOfBubble()
 		q := clientgoQueue()
-		p := worker.New(q, func(context.Context, string) error {
-			t.Error("started")
+		q.Add("running")
+		p := worker.New(q, func(_ context.Context, key string) error {
+			if key != "running" {
+				t.Error("started", key)
+			}
+			time.Sleep(time.Second)
 			return nil
-		}, worker.Options[string]{Workers: 2})
+		}, worker.Options[string]{Workers: 2, Drain: worker.Running, DrainTimeout: time.Minute})
 		r := runWorker(t, p)
+		synctest.Wait()
 		r.cancel()
+		synctest.Wait()
 		q.Add("late")
 		if err := <-r.result; err != nil || !slices.Equal(p.Left().NotStarted, []string{"late"}) {
 			t.Errorf("Run returned %v, left: %v", err, p.Left())
