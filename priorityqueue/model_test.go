@@ -190,7 +190,7 @@ func compareWithModel(t *rapid.T) {
 		},
 		"pause group": func(t *rapid.T) {
 			if config.Group == nil || m.down {
-				t.Skip("no groups, or after shutdown")
+				t.Skip("another action: there are no groups, or the queue is shut down")
 			}
 			group := config.Group(key.Draw(t, "key of the group"))
 			if m.pausedGroups[group] {
@@ -257,7 +257,7 @@ func compareWithModel(t *rapid.T) {
 		},
 		"shut down": func(t *rapid.T) {
 			if rapid.IntRange(0, 20).Draw(t, "really") > 0 {
-				t.Skip("later")
+				t.Skip("another action: a shutdown is rare")
 			}
 			var err error
 			if rapid.Bool().Draw(t, "drain") {

@@ -69,7 +69,10 @@ func tryNothingWaits(r *run) {
 	q := r.queue(Config[string]{})
 	q.Add("held")
 	r.hold(q, "held")
-	all := calls(q, 0)
+	all := calls(q, func() time.Duration { return 0 })
+	if d, ok := q.(delaying); ok {
+		all["AddAfter"] = func(key string) { d.AddAfter(key, time.Second) }
+	}
 	all["Done"] = func(string) { q.Done("unknown") }
 	noneWaits := func(when string) {
 		for name, f := range all {

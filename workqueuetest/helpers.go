@@ -123,15 +123,16 @@ func (r *run) process(q fifo, when string, want ...string) {
 	r.wantLen(q, when, 0)
 }
 
-// calls are calls of all methods that never wait for other goroutines, except Done. GetContext waits for that long.
-func calls(q fifo, patience time.Duration) map[string]func(key string) {
+// calls are calls of all methods that never wait for other goroutines, except Done. AddAfter and GetContext ask how long
+// to wait.
+func calls(q fifo, delay func() time.Duration) map[string]func(key string) {
 	all := map[string]func(key string){
 		"Add":          q.Add,
 		"Len":          func(string) { q.Len() },
 		"ShuttingDown": func(string) { q.ShuttingDown() },
 	}
 	if d, ok := q.(delaying); ok {
-		all["AddAfter"] = func(key string) { d.AddAfter(key, 50*time.Microsecond) }
+		all["AddAfter"] = func(key string) { d.AddAfter(key, delay()) }
 	}
 	if l, ok := q.(limiting); ok {
 		all["AddRateLimited"] = l.AddRateLimited
@@ -141,7 +142,7 @@ func calls(q fifo, patience time.Duration) map[string]func(key string) {
 	if e, ok := q.(extended); ok {
 		all["Stats"] = func(string) { e.Stats() }
 		all["GetContext"] = func(string) {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), delay())
 			defer cancel()
 			if key, err := e.GetContext(ctx); err == nil {
 				q.Done(key)

@@ -87,7 +87,16 @@ func (h *history) String() string {
 	var b strings.Builder
 	for _, c := range h.calls {
 		in := c.Input.(fifoCall)
-		fmt.Fprintf(&b, "%3d to %3d, goroutine %d: %s(%s) = %+v\n", c.Call, c.Return, c.ClientId, in.method, in.key, c.Output)
+		result := ""
+		switch out := c.Output.(fifoResult); {
+		case out.shutDown:
+			result = " = shutdown"
+		case in.method == "Get":
+			result = " = " + out.key
+		case in.method == "Len":
+			result = fmt.Sprint(" = ", out.n)
+		}
+		fmt.Fprintf(&b, "%3d to %3d, goroutine %d: %s(%s)%s\n", c.Call, c.Return, c.ClientId, in.method, in.key, result)
 	}
 	return b.String()
 }

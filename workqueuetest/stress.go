@@ -289,11 +289,11 @@ func (r *run) stressEveryMethod(random *rand.Rand) {
 		c.Name, c.MetricsProvider = queueName, m
 	}
 	q := r.queue(c)
-	methods := calls(q, 50*time.Microsecond)
-	names := append(slices.Sorted(maps.Keys(methods)), "Add", "Add") // Adds are more frequent than all else.
 	all := group{r: r}
 	for range 4 {
 		random := fork(random)
+		methods := calls(q, func() time.Duration { return time.Duration(random.IntN(100)) * time.Microsecond })
+		names := append(slices.Sorted(maps.Keys(methods)), "Add", "Add") // Adds are more frequent than all else.
 		all.start(func() {
 			for range 200 {
 				methods[names[random.IntN(len(names))]](fmt.Sprint(random.IntN(8)))
