@@ -3,18 +3,13 @@ package sharding
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"regexp"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"k8s.io/utils/clock"
 )
 
 // The causes with which handlers' contexts end; see [Queue].
@@ -33,84 +28,6 @@ var (
 // ErrIncompatible is in the errors for records that this member must not work with: of a newer format, of another
 // number of slots, or not written by this library.
 var ErrIncompatible = errors.New("sharding: incompatible record")
-
-// Config configures [Join]. All members of a group must have the same Group and Slots. The other fields may
-// differ between them, for example during a rollout.
-type Config struct {
-	// Group names the records, and so who shares keys with whom: use the name of the controller. It is required, and
-	// must consist of up to 40 lower-case letters, digits and "-".
-	Group string
-	// Name is shown to people wherever this member is. Empty means the host's name, which is that of the pod.
-	Name string
-
-	// Slots is the number of slots, at most 4,096. Zero means 256. A few slots for each replica are enough to divide keys
-	// evenly; more slots make each move smaller. To change it, stop all replicas first and give the group another name.
-	Slots int
-	// Lease is how long the others wait for a member that has died, and how long one goes on that cannot reach the
-	// server, less Margin. Zero means 15 seconds. A member writes to the server and reads from it three times in a lease.
-	Lease time.Duration
-	// Margin is what makes up for clocks of different speed: keys are with one member at a time as long as the slowest
-	// clock advances by more than Lease-Margin while the fastest advances by Lease. Zero means an eighth of Lease.
-	Margin time.Duration
-	// HandoverTimeout is how long a slot that is to move waits for its handlers before their contexts end. If a handler
-	// does not return within another half of it, the member keeps the slot, and tries again after four times that long.
-	// Zero means 10 seconds.
-	HandoverTimeout time.Duration
-
-	// Clock is where all times come from. Nil means the real clock. It must be monotonic.
-	Clock clock.WithTicker
-	// Logger logs what happens to the member and its slots. Nil means no log.
-	Logger *slog.Logger
-
-	// newID makes the id of a member. Tests replace it.
-	newID func(name string) string
-}
-
-var groupPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
-
-func (c Config) withDefaults() (Config, error) {
-	if !groupPattern.MatchString(c.Group) {
-		return c, fmt.Errorf("sharding: Config.Group is %q, want up to 40 lower-case letters, digits and hyphens", c.Group)
-	}
-	if c.Name == "" {
-		c.Name, _ = os.Hostname()
-	}
-	c.Slots = cmp.Or(c.Slots, 256)
-	c.Lease = cmp.Or(c.Lease, 15*time.Second)
-	c.Margin = cmp.Or(c.Margin, c.Lease/8)
-	c.HandoverTimeout = cmp.Or(c.HandoverTimeout, 10*time.Second)
-	switch {
-	case c.Slots < 1 || c.Slots > maxSlots:
-		return c, fmt.Errorf("sharding: Config.Slots is %d, want 1 to %d", c.Slots, maxSlots)
-	case c.Margin < 0 || c.Margin > c.Lease/2:
-		return c, fmt.Errorf("sharding: Config.Margin is %v, want at most half of the lease of %v", c.Margin, c.Lease)
-	case c.HandoverTimeout < 0:
-		return c, fmt.Errorf("sharding: Config.HandoverTimeout is %v", c.HandoverTimeout)
-	}
-	if c.Clock == nil {
-		c.Clock = clock.RealClock{}
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.newID == nil {
-		c.newID = newID
-	}
-	return c, nil
-}
-
-// newID returns an id that no member ever had: a member that was believed dead and comes back is a new one.
-func newID(name string) string {
-	return fmt.Sprintf("%s-%s", name, strings.ToLower(rand.Text()[:10]))
-}
-
-var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
-
-// idName is what ids begin with: the name, as far as it can be in the name of a Lease.
-func idName(name string) string {
-	name = strings.Trim(notInNames.ReplaceAllString(strings.ToLower(name), "-"), "-")
-	return cmp.Or(strings.TrimRight(name[:min(len(name), 63)], "-"), "member")
-}
 
 // Member is a process's part in a group. It holds slots, whose keys the queues of [NewQueue] hand out. It is made by
 // [Join]; all methods are safe for concurrent use.
@@ -277,6 +194,49 @@ func (m *Member) Leave(ctx context.Context) error {
 	return nil
 }
 
+// tryLeave deletes the member's record if it has nothing to hand over any more. It reports whether the member has left.
+func (m *Member) tryLeave() bool {
+	m.mu.Lock()
+	t, id := m.mu.view.table, m.mu.self.id
+	if !m.mu.leaving || t != nil && !m.mu.view.missing && (!t.isRidOf(id)) {
+		m.mu.Unlock()
+		return false
+	}
+	m.mu.finished, m.mu.self.alive = true, false
+	m.mu.Unlock()
+	m.look()
+	for {
+		err := m.deleteSelf(m.ctx, id)
+		if err == nil {
+			m.logger.Info("Left", "member", id)
+			close(m.left)
+			return true
+		}
+		m.report("Cannot delete the member's record", err)
+		if m.sleep(m.ctx, m.retryDelay(), nil) != nil {
+			return true
+		}
+	}
+}
+
+// isRidOf reports whether a member that leaves has nothing to hand over, and gets nothing any more.
+func (t *table) isRidOf(id string) bool {
+	return slices.Contains(t.leaving, id) && !slices.ContainsFunc(t.slots, func(s tableSlot) bool { return s.holder == id || s.next == id })
+}
+
+func (m *Member) deleteSelf(ctx context.Context, id string) error {
+	return m.callFrom(ctx, func(ctx context.Context) error {
+		r, err := m.store.Get(ctx, m.recordName(id))
+		if err == nil {
+			err = m.store.Delete(ctx, r.Name, r.Version)
+		}
+		if errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		return err
+	})
+}
+
 // abandon stops holding slots. It returns how many the member still held.
 func (m *Member) abandon() (held int) {
 	m.mu.Lock()
@@ -293,6 +253,106 @@ func (m *Member) abandon() (held int) {
 	m.do(after)
 	return held
 }
+
+const (
+	// batching is how long a plan waits for more members to come or go, and turn is how long each member lets the one
+	// before it write the plan.
+	batching = 200 * time.Millisecond
+	turn     = 150 * time.Millisecond
+	maxTurns = 4
+	// stagger, times the number of members, keeps those apart that all hand over slots after one plan.
+	stagger = 5 * time.Millisecond
+	// finishPoll is when to look again whether the queued keys of slots that are to move are finished.
+	finishPoll = 50 * time.Millisecond
+	// soon is when to look again after a failed call.
+	soon = 250 * time.Millisecond
+)
+
+// workLoop takes over from dead members, plans, and hands over: everything that writes the table, and the records of others.
+func (m *Member) workLoop() {
+	for {
+		next := m.work()
+		if m.tryLeave() {
+			return
+		}
+		if m.sleep(m.ctx, max(0, next-m.now()), m.toWork) != nil {
+			return
+		}
+	}
+}
+
+// work does what there is to do, and returns when to look again if nothing changes.
+func (m *Member) work() (next time.Duration) {
+	again := m.finishQueued()
+	m.mu.Lock()
+	now := m.now()
+	c := m.applyLocked()
+	next = m.hurryLocked(now, &c)
+	if again {
+		next = now + finishPoll
+	}
+	after := m.applyLocked()
+	if m.mu.view.table != nil && m.mu.view.table.id != m.mu.self.follows && !m.anyBusy() {
+		signal(m.toRenew) // to follow it
+	}
+	incompatible := m.mu.view.incompatible != nil
+	m.mu.Unlock()
+	m.do(c)
+	m.do(after)
+	if incompatible {
+		return next
+	}
+	for _, step := range []func(now time.Duration) (time.Duration, error){m.makeTable, m.buryDead, m.findHolders, m.writeTable} {
+		due, err := step(now)
+		if err != nil {
+			m.report("Cannot move slots", err)
+			due = m.now() + soon
+		}
+		next = min(next, due)
+	}
+	return next
+}
+
+// turnLocked returns how long this member waits before it does what any member could do: the first one does it at once.
+func (m *Member) turnLocked(now time.Duration) time.Duration {
+	rank := 0
+	for id, s := range m.mu.view.members {
+		if id < m.mu.self.id && s.valid && !s.gone && !s.expired(now) {
+			rank++
+		}
+	}
+	return turn * time.Duration(min(rank, maxTurns))
+}
+
+// sinceLocked returns since when something has been the case, which is noted in *since: zero if it was not.
+func (m *Member) sinceLocked(since *time.Duration, now time.Duration) time.Duration {
+	if *since == 0 {
+		*since = now
+	}
+	return *since
+}
+
+// look lets slots be held, or not, as what is known now and the time demand.
+func (m *Member) look() {
+	m.mu.Lock()
+	after := m.applyLocked()
+	m.mu.Unlock()
+	m.do(after)
+}
+
+// report logs why something does not work, and keeps it for Err.
+func (m *Member) report(message string, err error) {
+	if m.ctx.Err() != nil {
+		return
+	}
+	m.logger.Warn(message, "member", m.ID(), "err", err)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.problem = err
+}
+
+func (m *Member) recordName(id string) string { return m.config.Group + "-member-" + id }
+func (m *Member) tableName() string           { return m.config.Group + "-table" }
 
 // now is the time since the member's start by its own clock.
 func (m *Member) now() time.Duration { return m.config.Clock.Since(m.start) }

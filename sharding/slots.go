@@ -1,9 +1,8 @@
 package sharding
 
 import (
-	"context"
+	"errors"
 	"maps"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -63,25 +62,6 @@ type slotQueue interface {
 	settled(slots []int)
 	// queuedSlots returns the slots with queued keys, nil if they need not be finished before a slot moves.
 	queuedSlots() map[int]bool
-}
-
-func (m *Member) isBusy(slot int) bool { return m.handlers(slot) > 0 }
-
-func (m *Member) handlers(slot int) (n int) {
-	for _, q := range *m.queues.Load() {
-		n += q.handlers(slot)
-	}
-	return n
-}
-
-// anyBusy reports whether any key is being handled.
-func (m *Member) anyBusy() bool {
-	for s := range m.slots {
-		if m.isBusy(s) {
-			return true
-		}
-	}
-	return false
 }
 
 // register adds a queue. The slots that are held already count as gained.
@@ -203,32 +183,6 @@ func (s *slot) isFinished(now time.Duration) bool {
 	return s.finished || s.finish > 0 && now >= s.finish
 }
 
-// finishQueued finds out which of the slots that stay held for their queued keys have none left. It reports whether others have
-// some.
-func (m *Member) finishQueued() (again bool) {
-	m.mu.Lock()
-	var waiting []int
-	for i := range m.slots {
-		if s := &m.slots[i]; s.finish > 0 && !s.finished && m.state(i) == held {
-			waiting = append(waiting, i)
-		}
-	}
-	m.mu.Unlock()
-	if len(waiting) == 0 {
-		return false
-	}
-	queued := make(map[int]bool)
-	for _, q := range *m.queues.Load() {
-		maps.Copy(queued, q.queuedSlots())
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, i := range waiting {
-		m.slots[i].finished = !queued[i]
-	}
-	return len(queued) > 0
-}
-
 // dropLocked makes a slot absent.
 func (m *Member) dropLocked(i int, c *changes) {
 	s := &m.slots[i]
@@ -292,102 +246,44 @@ func (m *Member) hurryLocked(now time.Duration, c *changes) (next time.Duration)
 	return next
 }
 
-// holding is the time during which a member holds a slot. The contexts of the slot's handlers end with it.
-type holding struct {
-	epoch int64
-
-	// shared is a lease that all handlers with the same parent context share: it allocates nothing.
-	shared atomic.Pointer[lease]
-
-	mu     sync.Mutex // guards what follows
-	cause  error      // why the holding has ended, if it has
-	leases map[*lease]struct{}
-}
-
-// lease is a context that ends with a holding.
-type lease struct {
-	context.Context
-	epoch  int64
-	parent context.Context
-	cancel context.CancelCauseFunc
-}
-
-type epochKey struct{}
-
-func (l *lease) Value(key any) any {
-	if _, ok := key.(epochKey); ok {
-		return l
+// finishQueued finds out which of the slots that stay held for their queued keys have none left. It reports whether others have
+// some.
+func (m *Member) finishQueued() (again bool) {
+	m.mu.Lock()
+	var waiting []int
+	for i := range m.slots {
+		if s := &m.slots[i]; s.finish > 0 && !s.finished && m.state(i) == held {
+			waiting = append(waiting, i)
+		}
 	}
-	return l.Context.Value(key)
-}
-
-// Epoch returns a number that grows each time that the key's slot gets another holder, and true, if ctx is a handler's
-// context (see [Queue.Lease]). A handler that stores it beside what it writes, and refuses to write where a greater one
-// is stored, cannot overwrite the work of a later holder although its process was stopped and does not know yet that it
-// has lost its lease. It starts at about the milliseconds since 1970 when the group is new. For another context,
-// Epoch returns 0 and false.
-func Epoch(ctx context.Context) (int64, bool) {
-	l, ok := ctx.Value(epochKey{}).(*lease)
-	if !ok {
-		return 0, false
+	m.mu.Unlock()
+	if len(waiting) == 0 {
+		return false
 	}
-	return l.epoch, true
-}
-
-func newHolding(epoch int64) *holding {
-	return &holding{epoch: epoch, leases: make(map[*lease]struct{})}
-}
-
-func noRelease() {}
-
-// lease returns a context from ctx that ends with the holding.
-func (h *holding) lease(ctx context.Context) (context.Context, context.CancelFunc) {
-	if l := h.shared.Load(); l != nil && l.parent == ctx {
-		return l, noRelease
+	queued := make(map[int]bool)
+	for _, q := range *m.queues.Load() {
+		maps.Copy(queued, q.queuedSlots())
 	}
-	l := newLease(ctx, h.epoch)
-	first := h.shared.CompareAndSwap(nil, l)
-	if cause := h.add(l); cause != nil {
-		l.cancel(cause)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, i := range waiting {
+		m.slots[i].finished = !queued[i]
 	}
-	if first {
-		return l, noRelease // It is there for the next one.
-	}
-	return l, func() { h.release(l) }
+	return len(queued) > 0
 }
 
-func newLease(ctx context.Context, epoch int64) *lease {
-	l := &lease{epoch: epoch, parent: ctx}
-	l.Context, l.cancel = context.WithCancelCause(ctx)
-	return l
-}
-
-// add makes l end with the holding. It returns the cause if that has ended already.
-func (h *holding) add(l *lease) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.cause == nil {
-		h.leases[l] = struct{}{}
+// logChangesLocked logs which slots the member has got and lost.
+func (m *Member) logChangesLocked(c changes) {
+	if len(c.gained) > 0 {
+		m.mu.counts.gained += uint64(len(c.gained))
+		m.logger.Info("Got slots", "member", m.mu.self.id, "slots", len(c.gained))
 	}
-	return h.cause
-}
-
-func (h *holding) release(l *lease) {
-	h.mu.Lock()
-	delete(h.leases, l)
-	h.mu.Unlock()
-	l.cancel(context.Canceled)
-}
-
-func (h *holding) end(cause error) {
-	h.mu.Lock()
-	leases := h.leases
-	if h.cause == nil {
-		h.cause = cause
-	}
-	h.leases = nil
-	h.mu.Unlock()
-	for l := range leases {
-		l.cancel(cause)
+	if n := len(c.ended); n > 0 {
+		m.mu.counts.lost += uint64(n)
+		log := m.logger.Warn
+		if errors.Is(c.cause, ErrNotHeld) {
+			log = m.logger.Info
+		}
+		log("Lost slots", "member", m.mu.self.id, "slots", n, "why", c.cause)
 	}
 }

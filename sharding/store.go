@@ -3,7 +3,19 @@ package sharding
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
 // Store keeps the records of groups, each conditional on its version. [Leases] and [Memory] return one. All safety rests
@@ -61,4 +73,301 @@ type Event struct {
 	// Record is the record after the change. If it was deleted, only Name and Group are certain to be set.
 	Record  Record
 	Deleted bool
+}
+
+const (
+	// groupLabel is the label of a group's Leases, and dataAnnotation is where they have Record.Data.
+	groupLabel     = "keyedqueue.github.io/sharding-group"
+	dataAnnotation = "keyedqueue.github.io/sharding"
+)
+
+// Leases returns a store that keeps its records as Leases of a namespace, each labelled with its group. The client needs
+// the verbs get, list, watch, create, update and delete for leases of coordination.k8s.io in that namespace, and nothing
+// else. Its own limit of requests should leave room for two requests each third of a lease, and for a few more when
+// members come and go:
+//
+//	member, err := sharding.Join(ctx, sharding.Leases(client.CoordinationV1(), "my-system"), config)
+func Leases(client coordination.LeasesGetter, namespace string) Store {
+	return &leases{client.Leases(namespace)}
+}
+
+type leases struct {
+	client coordination.LeaseInterface
+}
+
+func (s *leases) Get(ctx context.Context, name string) (Record, error) {
+	// Without a resource version the server answers with the newest state, not with what it has cached.
+	lease, err := s.client.Get(ctx, name, metav1.GetOptions{})
+	return recordOf(lease, err)
+}
+
+func (s *leases) List(ctx context.Context, group string) ([]Record, string, error) {
+	list, err := s.client.List(ctx, metav1.ListOptions{LabelSelector: groupLabel + "=" + group})
+	if err != nil {
+		return nil, "", err
+	}
+	records := make([]Record, len(list.Items))
+	for i := range list.Items {
+		records[i] = toRecord(&list.Items[i])
+	}
+	return records, list.ResourceVersion, nil
+}
+
+func (s *leases) Watch(ctx context.Context, group, version string, changed func(Event)) error {
+	w, err := s.client.Watch(ctx, metav1.ListOptions{
+		LabelSelector: groupLabel + "=" + group, ResourceVersion: version, AllowWatchBookmarks: true,
+	})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e, ok := <-w.ResultChan():
+			if !ok {
+				return errors.New("sharding: the watch has ended")
+			}
+			if e.Type == watch.Error {
+				return apierrors.FromObject(e.Object)
+			}
+			if lease, ok := e.Object.(*coordinationv1.Lease); ok && e.Type != watch.Bookmark {
+				changed(Event{Record: toRecord(lease), Deleted: e.Type == watch.Deleted})
+			}
+		}
+	}
+}
+
+func (s *leases) Create(ctx context.Context, r Record) (Record, error) {
+	lease, err := s.client.Create(ctx, toLease(r), metav1.CreateOptions{})
+	return recordOf(lease, err)
+}
+
+func (s *leases) Update(ctx context.Context, r Record) (Record, error) {
+	lease, err := s.client.Update(ctx, toLease(r), metav1.UpdateOptions{})
+	return recordOf(lease, err)
+}
+
+func (s *leases) Delete(ctx context.Context, name, version string) error {
+	uid, version := splitVersion(version)
+	return storeError(s.client.Delete(ctx, name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+	}))
+}
+
+// versionOf returns the Version of a record: the UID of its Lease, and the resource version. The UID must be in each update,
+// because the API server creates a Lease that is updated after it was deleted, whatever resource version the update
+// names: a dead member could renew its record. With a UID the server answers "conflict".
+func versionOf(lease *coordinationv1.Lease) string {
+	return string(lease.UID) + "/" + lease.ResourceVersion
+}
+
+func splitVersion(version string) (types.UID, string) {
+	uid, resourceVersion, _ := strings.Cut(version, "/")
+	return types.UID(uid), resourceVersion
+}
+
+func recordOf(lease *coordinationv1.Lease, err error) (Record, error) {
+	if err != nil {
+		return Record{}, storeError(err)
+	}
+	return toRecord(lease), nil
+}
+
+// storeError adds a Store's error to the server's. A server that answers "already exists" or "conflict" has not done
+// what it was asked to.
+func storeError(err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
+	case apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("%w: %w", ErrExists, err)
+	case apierrors.IsConflict(err):
+		return fmt.Errorf("%w: %w", ErrConflict, err)
+	}
+	return err
+}
+
+func toRecord(lease *coordinationv1.Lease) Record {
+	r := Record{
+		Name: lease.Name, Group: lease.Labels[groupLabel], Version: versionOf(lease), Data: lease.Annotations[dataAnnotation],
+	}
+	if lease.Spec.HolderIdentity != nil {
+		r.Holder = *lease.Spec.HolderIdentity
+	}
+	if lease.Spec.LeaseDurationSeconds != nil {
+		r.Lease = time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second
+	}
+	if lease.Spec.RenewTime != nil {
+		r.Renewed = lease.Spec.RenewTime.Time
+	}
+	return r
+}
+
+func toLease(r Record) *coordinationv1.Lease {
+	uid, version := splitVersion(r.Version)
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Name: r.Name, UID: uid, ResourceVersion: version,
+		Labels:      map[string]string{groupLabel: r.Group},
+		Annotations: map[string]string{dataAnnotation: r.Data},
+	}}
+	if r.Holder != "" {
+		lease.Spec.HolderIdentity = &r.Holder
+	}
+	if r.Lease > 0 {
+		seconds := int32((r.Lease + time.Second - 1) / time.Second) // The API server wants at least one.
+		lease.Spec.LeaseDurationSeconds = &seconds
+	}
+	if !r.Renewed.IsZero() {
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: r.Renewed}
+	}
+	return lease
+}
+
+// Memory returns a store in the memory of this process: for tests, and for programs that show how sharding works.
+func Memory() Store { return &memory{records: make(map[string]Record), changed: make(chan struct{})} }
+
+// memory keeps records, and the last changes of them. Versions count changes.
+type memory struct {
+	mu      sync.Mutex // guards what follows
+	records map[string]Record
+	version int
+	// history has the last changes. Its end is that of version.
+	history []Event
+	// changed is closed at the next change.
+	changed chan struct{}
+}
+
+// maxHistory is how many changes a watch may lag behind.
+const maxHistory = 1000
+
+func (m *memory) Get(ctx context.Context, name string) (Record, error) {
+	if err := ctx.Err(); err != nil {
+		return Record{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, ok := m.records[name]
+	if !ok {
+		return Record{}, ErrNotFound
+	}
+	return r, nil
+}
+
+func (m *memory) List(ctx context.Context, group string) (records []Record, version string, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, "", err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.records {
+		if r.Group == group {
+			records = append(records, r)
+		}
+	}
+	return records, strconv.Itoa(m.version), nil
+}
+
+func (m *memory) Watch(ctx context.Context, group, version string, changed func(Event)) error {
+	next, err := strconv.Atoi(version)
+	if err != nil {
+		return err
+	}
+	for {
+		events, more, ok := m.since(next)
+		if !ok {
+			return fmt.Errorf("sharding: there is no version %d, or it is too old", next)
+		}
+		for _, e := range events {
+			if e.Record.Group == group {
+				changed(e)
+			}
+		}
+		next += len(events)
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// since returns the changes after a version, and a channel that is closed when there are more. It returns false if they
+// are forgotten.
+func (m *memory) since(version int) (events []Event, more <-chan struct{}, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.version - version
+	if n < 0 || n > len(m.history) {
+		return nil, nil, false
+	}
+	return slices.Clone(m.history[len(m.history)-n:]), m.changed, true
+}
+
+func (m *memory) Create(ctx context.Context, r Record) (Record, error) {
+	if err := ctx.Err(); err != nil {
+		return Record{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.records[r.Name]; ok {
+		return Record{}, ErrExists
+	}
+	return m.putLocked(r), nil
+}
+
+func (m *memory) Update(ctx context.Context, r Record) (Record, error) {
+	if err := ctx.Err(); err != nil {
+		return Record{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.checkLocked(r.Name, r.Version); err != nil {
+		return Record{}, err
+	}
+	return m.putLocked(r), nil
+}
+
+func (m *memory) Delete(ctx context.Context, name, version string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.checkLocked(name, version); err != nil {
+		return err
+	}
+	r := m.records[name]
+	delete(m.records, name)
+	m.appendLocked(Event{Record: r, Deleted: true})
+	return nil
+}
+
+func (m *memory) checkLocked(name, version string) error {
+	r, ok := m.records[name]
+	if !ok {
+		return ErrNotFound
+	}
+	if r.Version != version {
+		return ErrConflict
+	}
+	return nil
+}
+
+func (m *memory) putLocked(r Record) Record {
+	r.Version = strconv.Itoa(m.version + 1)
+	m.records[r.Name] = r
+	m.appendLocked(Event{Record: r})
+	return r
+}
+
+func (m *memory) appendLocked(e Event) {
+	m.version++
+	m.history = append(m.history, e)
+	if len(m.history) > 2*maxHistory {
+		m.history = slices.Clone(m.history[maxHistory:])
+	}
+	close(m.changed)
+	m.changed = make(chan struct{})
 }

@@ -1,18 +1,12 @@
 package sharding
 
 import (
-	"encoding/json"
-	"fmt"
+	"context"
+	"errors"
+	"math/rand/v2"
 	"slices"
-	"strconv"
-	"strings"
+	"time"
 )
-
-// formatVersion is the version of the format of all records. A member refuses records of another one.
-const formatVersion = 1
-
-// maxSlots keeps a table below 64 KB: a Lease has room for 256 KB.
-const maxSlots = 4096
 
 // table says who holds which slot. A table that was decoded or stored does not change any more.
 type table struct {
@@ -33,21 +27,6 @@ type table struct {
 type tableSlot struct {
 	holder, next string
 	epoch        int64
-}
-
-// tableData is a table as its record has it.
-type tableData struct {
-	Format   int      `json:"format"`
-	ID       string   `json:"table"`
-	Settling bool     `json:"settling,omitempty"`
-	Leaving  []string `json:"leaving,omitempty"`
-	Slots    int      `json:"slots"`
-	Epoch    int64    `json:"epoch"`
-	Members  []string `json:"members"`
-	// Holders has a word for each run of equal slots, in order: the number of the holder in Members, or "-"; ">" and
-	// the number of the next holder, if the slot is to move; "@" and how many epochs ago it got its holder; "*" and
-	// the length of the run, if that is not 1. For example "0@3*64 0>2@3 -@1".
-	Holders string `json:"holders"`
 }
 
 func newTable(id string, slots int, epoch int64) *table {
@@ -86,163 +65,259 @@ func (t *table) named() map[string]bool {
 	return named
 }
 
-func (t *table) encode() string {
-	d := tableData{
-		Format: formatVersion, ID: t.id, Settling: t.settling, Leaving: t.leaving,
-		Slots: len(t.slots), Epoch: t.epoch, Members: []string{},
+// view is what a member knows of its group's records. All of it may be old: what must be known for certain is read from
+// the store, or is a condition of a write.
+type view struct {
+	// table is the newest table that was seen, in a record of that version. Only its holder gives a slot away, and
+	// others only after they have deleted the holder's record. So a member that is valid holds what an old table says
+	// that it holds.
+	table   *table
+	version string
+	// adopted is when the read began that showed the first table of this id, and confirmed when the last one began
+	// that showed a table of this id after the member's record named it.
+	adopted, confirmed time.Duration
+	// epoch is the greatest one that was seen anywhere. A new table goes on from there.
+	epoch int64
+	// missing: a read has shown that there is no table.
+	missing bool
+	// incompatible is why the present table cannot be used.
+	incompatible error
+
+	members map[string]*seen
+	// heard is when the watch reported something last.
+	heard time.Duration
+	// listed is the version from which to watch.
+	listed string
+}
+
+func newView() view {
+	return view{members: make(map[string]*seen), adopted: never, confirmed: never}
+}
+
+// confirmLoop reads the table regularly: a member that cannot does not know whether there is another one.
+func (m *Member) confirmLoop() {
+	for {
+		delay := m.config.Lease / 3
+		if err := m.confirm(); err != nil {
+			delay = m.retryDelay()
+			m.report("Cannot read the table", err)
+		}
+		if m.sleep(m.ctx, delay, m.toConfirm) != nil {
+			return
+		}
 	}
-	numbers := map[string]string{"": "-"}
-	number := func(member string) string {
-		n, ok := numbers[member]
-		if !ok {
-			n = strconv.Itoa(len(d.Members))
-			numbers[member] = n
-			d.Members = append(d.Members, member)
-		}
-		return n
+}
+
+// confirm reads the table.
+func (m *Member) confirm() error {
+	began := m.now()
+	var r Record
+	err := m.call(func(ctx context.Context) (err error) {
+		r, err = m.store.Get(ctx, m.tableName())
+		return err
+	})
+	if errors.Is(err, ErrNotFound) {
+		m.noTable(began)
+		return nil
 	}
-	var b strings.Builder
-	for s := 0; s < len(t.slots); {
-		slot, run := t.slots[s], 1
-		for s+run < len(t.slots) && t.slots[s+run] == slot {
-			run++
-		}
-		if s > 0 {
-			b.WriteByte(' ')
-		}
-		b.WriteString(number(slot.holder))
-		if slot.next != "" {
-			b.WriteByte('>')
-			b.WriteString(number(slot.next))
-		}
-		b.WriteByte('@')
-		b.WriteString(strconv.FormatInt(t.epoch-slot.epoch, 10))
-		if run > 1 {
-			b.WriteByte('*')
-			b.WriteString(strconv.Itoa(run))
-		}
-		s += run
-	}
-	d.Holders = b.String()
-	data, err := json.Marshal(d)
 	if err != nil {
-		panic(err) // Strings and numbers can always be encoded.
+		return err
 	}
-	return string(data)
+	return m.sawTable(r, began)
 }
 
-// decodeTable returns the table of a record for a group of that many slots. Its error says what to do.
-func decodeTable(r Record, slots int) (*table, error) {
-	var d tableData
-	if err := decodeRecord(r, &d, func() int { return d.Format }); err != nil {
-		return nil, err
+// tableChanged is called with each change of the table that the watch reports. A watch may be late, so it only shows
+// newer revisions of the table that is known.
+func (m *Member) tableChanged(e Event) {
+	m.mu.Lock()
+	defer m.look()
+	defer m.mu.Unlock()
+	m.mu.view.heard = m.now()
+	view := &m.mu.view
+	if e.Deleted {
+		signal(m.toConfirm)
+		return
 	}
-	if d.Slots != slots {
-		return nil, fmt.Errorf("%w: %s divides keys into %d slots, and this replica into %d: stop all replicas before you change Slots, or use another group",
-			ErrIncompatible, r.Name, d.Slots, slots)
+	if e.Record.Version == view.version {
+		return
 	}
-	t := &table{id: d.ID, epoch: d.Epoch, settling: d.Settling, leaving: d.Leaving, slots: make([]tableSlot, 0, slots)}
-	for word := range strings.FieldsSeq(d.Holders) {
-		slot, run, ok := d.parse(word)
-		if !ok || run > slots-len(t.slots) {
-			return nil, foreign(r, fmt.Errorf("%q", word))
+	t, err := decodeTable(e.Record, m.config.Slots)
+	if err != nil || view.table == nil || view.table.id != t.id {
+		signal(m.toConfirm)
+		return
+	}
+	m.adoptLocked(t, e.Record.Version)
+}
+
+// sawTable notes the table that a read or a write, which began at that time, has returned.
+func (m *Member) sawTable(r Record, began time.Duration) error {
+	t, err := decodeTable(r, m.config.Slots)
+	m.mu.Lock()
+	defer signal(m.toWork)
+	defer m.look()
+	defer m.mu.Unlock()
+	view := &m.mu.view
+	if view.table != nil && began < view.adopted {
+		return nil // It may have been replaced since.
+	}
+	view.missing = false
+	if view.incompatible = err; err != nil {
+		return err
+	}
+	if view.table == nil || view.table.id != t.id {
+		if view.table != nil {
+			m.logger.Error("The table was deleted, and there is a new one", "table", t.id, "before", view.table.id)
 		}
-		t.slots = append(t.slots, slices.Repeat([]tableSlot{slot}, run)...)
+		view.table, view.version, view.adopted, view.confirmed = t, r.Version, began, never
+		view.epoch = max(view.epoch, t.epoch)
+	} else if m.adoptLocked(t, r.Version); t.epoch == view.table.epoch {
+		view.version = r.Version // It is another one if a person has edited the Lease, for example its labels.
 	}
-	if len(t.slots) != slots || t.id == "" {
-		return nil, foreign(r, fmt.Errorf("%d slots", len(t.slots)))
-	}
-	return t, nil
-}
-
-// parse reads a word of Holders.
-func (d *tableData) parse(word string) (slot tableSlot, run int, ok bool) {
-	word, length, isRun := strings.Cut(word, "*")
-	run = 1
-	if isRun {
-		n, err := strconv.Atoi(length)
-		if err != nil || n < 1 {
-			return slot, 0, false
-		}
-		run = n
-	}
-	word, age, ok := strings.Cut(word, "@")
-	n, err := strconv.ParseInt(age, 10, 64)
-	if !ok || err != nil || n < 0 {
-		return slot, 0, false
-	}
-	slot.epoch = d.Epoch - n
-	holder, next, moves := strings.Cut(word, ">")
-	slot.holder, ok = d.member(holder)
-	if ok && moves {
-		slot.next, ok = d.member(next)
-	}
-	return slot, run, ok
-}
-
-func (d *tableData) member(number string) (string, bool) {
-	if number == "-" {
-		return "", true
-	}
-	n, err := strconv.Atoi(number)
-	if err != nil || n < 0 || n >= len(d.Members) || d.Members[n] == "" {
-		return "", false
-	}
-	return d.Members[n], true
-}
-
-// memberData is a member as its record has it.
-type memberData struct {
-	Format int    `json:"format"`
-	ID     string `json:"member"`
-	// Sequence counts the member's attempts to write this record.
-	Sequence int64 `json:"sequence"`
-	// Lease is how long the member lives after a write, in nanoseconds.
-	Lease int64 `json:"lease"`
-	// Table is the id of the table by which the member holds slots. It is empty if it has held none.
-	Table string `json:"table,omitempty"`
-	// Epoch is the greatest that the member has seen, in any table.
-	Epoch int64 `json:"epoch,omitempty"`
-}
-
-func (d memberData) encode() string {
-	data, err := json.Marshal(d)
-	if err != nil {
-		panic(err) // Strings and numbers can always be encoded.
-	}
-	return string(data)
-}
-
-func decodeMember(r Record) (memberData, error) {
-	var d memberData
-	if err := decodeRecord(r, &d, func() int { return d.Format }); err != nil {
-		return d, err
-	}
-	if d.ID == "" || d.Lease <= 0 {
-		return d, foreign(r, fmt.Errorf("no member"))
-	}
-	if d.Epoch < 0 || d.Epoch > 1<<53 { // The next table's would overflow. No group writes that often.
-		return d, foreign(r, fmt.Errorf("epoch %d", d.Epoch))
-	}
-	return d, nil
-}
-
-func decodeRecord(r Record, d any, format func() int) error {
-	err := json.Unmarshal([]byte(r.Data), d)
+	self := &m.mu.self
 	switch {
-	case format() > formatVersion:
-		// Of a newer format only the number is sure to be readable.
-		return fmt.Errorf("%w: %s has format %d, and this version of the library understands %d: upgrade this replica, or roll the others back",
-			ErrIncompatible, r.Name, format(), formatVersion)
-	case err != nil:
-		return foreign(r, err)
-	case format() < formatVersion:
-		return foreign(r, fmt.Errorf("format %d", format()))
+	case self.version == "":
+	case self.follows != t.id:
+		signal(m.toRenew)
+	case began >= self.followsSince:
+		view.confirmed = max(view.confirmed, began)
+	default:
+		signal(m.toConfirm)
 	}
 	return nil
 }
 
-// foreign is the error for a record that something else has written.
-func foreign(r Record, err error) error {
-	return fmt.Errorf("%w: %s is not a record of this library (%w): delete it, or use another group", ErrIncompatible, r.Name, err)
+// adoptLocked makes t, a table of the known id, the known one, if it is newer.
+func (m *Member) adoptLocked(t *table, version string) {
+	view := &m.mu.view
+	if t.epoch > view.table.epoch {
+		view.table, view.version, view.epoch = t, version, max(view.epoch, t.epoch)
+	}
+}
+
+// noTable notes that a read that began at that time has found no table.
+func (m *Member) noTable(began time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.view.table == nil || began >= m.mu.view.adopted {
+		m.mu.view.missing = true
+		signal(m.toWork)
+	}
+}
+
+// makeTable makes a table if there is none.
+func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
+	m.mu.Lock()
+	view := &m.mu.view
+	if !view.missing || m.mu.leaving {
+		m.mu.since.missing = 0
+		m.mu.Unlock()
+		return now + m.config.Lease, nil
+	}
+	if due = m.sinceLocked(&m.mu.since.missing, now) + m.turnLocked(now); due > now {
+		m.mu.Unlock()
+		return due, nil
+	}
+	epoch := max(m.config.Clock.Now().UnixMilli(), view.epoch+1)
+	m.mu.Unlock()
+	t := newTable(m.config.newID("table"), m.config.Slots, epoch)
+	began := m.now()
+	r := m.tableRecord(t, "")
+	err = m.call(func(ctx context.Context) (err error) {
+		r, err = m.store.Create(ctx, r)
+		return err
+	})
+	if err == nil {
+		m.logger.Info("There was no table. Made one", "table", t.id)
+		return now, m.sawTable(r, began)
+	}
+	if errors.Is(err, ErrExists) {
+		err = nil
+	}
+	return now + soon, errors.Join(err, m.confirm())
+}
+
+// writeTable writes what follows from the plan, from dead members, and from slots whose handlers have returned.
+func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
+	for range 20 {
+		m.mu.Lock()
+		t := m.mu.view.table
+		m.mu.Unlock()
+		if t == nil {
+			return now + m.config.Lease, nil
+		}
+		if t.settling {
+			if settled, err := m.isSettled(t); err != nil || !settled {
+				return m.now() + soon, err
+			}
+		}
+		now = m.now()
+		next, version, due, c := m.draft(t.id, now)
+		m.do(c)
+		if next == nil {
+			return due, nil
+		}
+		r := m.tableRecord(next, version)
+		err = m.call(func(ctx context.Context) (err error) {
+			r, err = m.store.Update(ctx, r)
+			return err
+		})
+		switch {
+		case err == nil:
+			return m.now(), m.sawTable(r, now) // There may be more to do.
+		case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
+		default:
+			return m.now() + soon, err
+		}
+		if err = m.confirm(); err != nil {
+			return m.now() + soon, err
+		}
+		// Not all members try again at once.
+		if m.sleep(m.ctx, rand.N(stagger*time.Duration(len(t.named())+1)), nil) != nil {
+			return now, nil
+		}
+	}
+	return m.now() + soon, nil
+}
+
+// isSettled reports whether nobody can hold slots by a table that was there before t. A list that began after t was
+// read shows all members that could: a member says in its record which table it follows before it holds slots by
+// it, and checks afterwards that that table is still there. Of a member that is not listed, and that a person may have
+// deleted too, that shows nothing until it has been gone for a lease. The records also have the epochs of earlier tables.
+func (m *Member) isSettled(t *table) (bool, error) {
+	var records []Record
+	err := m.call(func(ctx context.Context) (err error) {
+		records, _, err = m.store.List(ctx, m.config.Group)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	listed := make(map[string]bool)
+	for _, r := range records {
+		id := m.idOf(r)
+		if id == "" {
+			continue
+		}
+		listed[id] = true
+		d, err := decodeMember(r)
+		if err != nil || d.Table != "" && d.Table != t.id {
+			return false, nil
+		}
+		m.mu.view.epoch = max(m.mu.view.epoch, d.Epoch)
+	}
+	for id, s := range m.mu.view.members {
+		if !listed[id] && id != m.mu.self.id && !s.dead(m.now()) {
+			return false, nil // Or it has come since. The next list shows it then.
+		}
+	}
+	return true, nil
+}
+
+func (m *Member) tableRecord(t *table, version string) Record {
+	return Record{
+		Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(),
+		Holder: m.ID(), Renewed: m.config.Clock.Now(),
+	}
 }

@@ -43,9 +43,6 @@ func (m *Member) newSelf() own {
 	}
 }
 
-func (m *Member) recordName(id string) string { return m.config.Group + "-member-" + id }
-func (m *Member) tableName() string           { return m.config.Group + "-table" }
-
 // renewLoop keeps the member's record.
 func (m *Member) renewLoop() {
 	for {
@@ -204,38 +201,6 @@ func (m *Member) died() {
 	m.mu.self = m.newSelf()
 }
 
-// confirmLoop reads the table regularly: a member that cannot does not know whether there is another one.
-func (m *Member) confirmLoop() {
-	for {
-		delay := m.config.Lease / 3
-		if err := m.confirm(); err != nil {
-			delay = m.retryDelay()
-			m.report("Cannot read the table", err)
-		}
-		if m.sleep(m.ctx, delay, m.toConfirm) != nil {
-			return
-		}
-	}
-}
-
-// confirm reads the table.
-func (m *Member) confirm() error {
-	began := m.now()
-	var r Record
-	err := m.call(func(ctx context.Context) (err error) {
-		r, err = m.store.Get(ctx, m.tableName())
-		return err
-	})
-	if errors.Is(err, ErrNotFound) {
-		m.noTable(began)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return m.sawTable(r, began)
-}
-
 // validLocked reports whether the member may hold slots now: for a lease less the margin after the beginnings of its last
 // renewal, and of the last call that showed that its table is still there.
 func (m *Member) validLocked() bool {
@@ -263,23 +228,4 @@ func (m *Member) expireLoop() {
 			return
 		}
 	}
-}
-
-// look lets slots be held, or not, as what is known now and the time demand.
-func (m *Member) look() {
-	m.mu.Lock()
-	after := m.applyLocked()
-	m.mu.Unlock()
-	m.do(after)
-}
-
-// report logs why something does not work, and keeps it for Err.
-func (m *Member) report(message string, err error) {
-	if m.ctx.Err() != nil {
-		return
-	}
-	m.logger.Warn(message, "member", m.ID(), "err", err)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.mu.problem = err
 }

@@ -8,31 +8,6 @@ import (
 	"time"
 )
 
-// view is what a member knows of its group's records. All of it may be old: what must be known for certain is read from
-// the store, or is a condition of a write.
-type view struct {
-	// table is the newest table that was seen, in a record of that version. Only its holder gives a slot away, and
-	// others only after they have deleted the holder's record. So a member that is valid holds what an old table says
-	// that it holds.
-	table   *table
-	version string
-	// adopted is when the read began that showed the first table of this id, and confirmed when the last one began
-	// that showed a table of this id after the member's record named it.
-	adopted, confirmed time.Duration
-	// epoch is the greatest one that was seen anywhere. A new table goes on from there.
-	epoch int64
-	// missing: a read has shown that there is no table.
-	missing bool
-	// incompatible is why the present table cannot be used.
-	incompatible error
-
-	members map[string]*seen
-	// heard is when the watch reported something last.
-	heard time.Duration
-	// listed is the version from which to watch.
-	listed string
-}
-
 // seen is another member's record, or the member's own, as others see it.
 type seen struct {
 	data    memberData
@@ -43,10 +18,6 @@ type seen struct {
 	since time.Duration
 	// gone: the record was deleted. deleted: by this member.
 	gone, deleted bool
-}
-
-func newView() view {
-	return view{members: make(map[string]*seen), adopted: never, confirmed: never}
 }
 
 // expired reports whether the member must count as dead if its record has not changed meanwhile. A record that is
@@ -188,82 +159,95 @@ func (m *Member) sawMemberLocked(id string, r Record) (news bool) {
 	return before.version == "" || before.gone || !before.valid || before.expired(m.now())
 }
 
-// tableChanged is called with each change of the table that the watch reports. A watch may be late, so it only shows
-// newer revisions of the table that is known.
-func (m *Member) tableChanged(e Event) {
-	m.mu.Lock()
-	defer m.look()
-	defer m.mu.Unlock()
-	m.mu.view.heard = m.now()
-	view := &m.mu.view
-	if e.Deleted {
-		signal(m.toConfirm)
-		return
-	}
-	if e.Record.Version == view.version {
-		return
-	}
-	t, err := decodeTable(e.Record, m.config.Slots)
-	if err != nil || view.table == nil || view.table.id != t.id {
-		signal(m.toConfirm)
-		return
-	}
-	m.adoptLocked(t, e.Record.Version)
-}
-
-// adoptLocked makes t, a table of the known id, the known one, if it is newer.
-func (m *Member) adoptLocked(t *table, version string) {
-	view := &m.mu.view
-	if t.epoch > view.table.epoch {
-		view.table, view.version, view.epoch = t, version, max(view.epoch, t.epoch)
+// goneLocked notes that a member's record was deleted.
+func (m *Member) goneLocked(id string) {
+	s := m.memberLocked(id)
+	if !s.gone {
+		s.gone, s.since = true, m.now()
 	}
 }
 
-// sawTable notes the table that a read or a write, which began at that time, has returned.
-func (m *Member) sawTable(r Record, began time.Duration) error {
-	t, err := decodeTable(r, m.config.Slots)
-	m.mu.Lock()
-	defer signal(m.toWork)
-	defer m.look()
-	defer m.mu.Unlock()
-	view := &m.mu.view
-	if view.table != nil && began < view.adopted {
-		return nil // It may have been replaced since.
+// memberLocked returns what is known of a member. Of one that is new it is nothing but how long it may live.
+func (m *Member) memberLocked(id string) *seen {
+	s := m.mu.view.members[id]
+	if s == nil {
+		s = &seen{data: memberData{Lease: int64(m.config.Lease)}, since: m.now()}
+		m.mu.view.members[id] = s
 	}
-	view.missing = false
-	if view.incompatible = err; err != nil {
+	return s
+}
+
+// buryDead deletes the records of members that have not renewed them for a whole lease. Such a member can then not renew
+// it any more, although it may not know it yet; by its own clock its validity is over.
+func (m *Member) buryDead(now time.Duration) (due time.Duration, err error) {
+	m.mu.Lock()
+	wait := m.turnLocked(now)
+	due = now + m.config.Lease
+	dead := make(map[string]string) // versions by id
+	for id, s := range m.mu.view.members {
+		if s.gone || id == m.mu.self.id {
+			continue
+		}
+		if d := s.since + time.Duration(s.data.Lease) + wait; d > now {
+			due = min(due, d)
+		} else {
+			dead[id] = s.version
+		}
+	}
+	m.mu.Unlock()
+	for id, version := range dead {
+		if err := m.bury(id, version); err != nil {
+			return due, err
+		}
+	}
+	return due, nil
+}
+
+func (m *Member) bury(id, version string) error {
+	err := m.call(func(ctx context.Context) error { return m.store.Delete(ctx, m.recordName(id), version) })
+	switch {
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
+		// It lives and the watch is late, or somebody else has deleted the record. If that was a person, the member may
+		// not know it yet.
+		return m.findMember(id)
+	case err != nil:
 		return err
 	}
-	if view.table == nil || view.table.id != t.id {
-		if view.table != nil {
-			m.logger.Error("The table was deleted, and there is a new one", "table", t.id, "before", view.table.id)
-		}
-		view.table, view.version, view.adopted, view.confirmed = t, r.Version, began, never
-		view.epoch = max(view.epoch, t.epoch)
-	} else if m.adoptLocked(t, r.Version); t.epoch == view.table.epoch {
-		view.version = r.Version // It is another one if a person has edited the Lease, for example its labels.
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.memberLocked(id)
+	if s.version != version {
+		return nil // It was seen again meanwhile.
 	}
-	self := &m.mu.self
-	switch {
-	case self.version == "":
-	case self.follows != t.id:
-		signal(m.toRenew)
-	case began >= self.followsSince:
-		view.confirmed = max(view.confirmed, began)
-	default:
-		signal(m.toConfirm)
-	}
+	s.gone, s.deleted = true, true
+	m.logger.Warn("A member has not renewed its lease: taking over", "dead", id, "lease", time.Duration(s.data.Lease))
 	return nil
 }
 
-// noTable notes that a read that began at that time has found no table.
-func (m *Member) noTable(began time.Duration) {
+// findHolders looks for members that the table names and the watch has not shown.
+func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
+	var unknown []string
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.mu.view.table == nil || began >= m.mu.view.adopted {
-		m.mu.view.missing = true
-		signal(m.toWork)
+	if t := m.mu.view.table; t != nil {
+		named := t.named()
+		for id := range named {
+			if m.mu.view.members[id] == nil && id != m.mu.self.id {
+				unknown = append(unknown, id)
+			}
+		}
+		for id, s := range m.mu.view.members {
+			if s.dead(now) && !named[id] {
+				delete(m.mu.view.members, id)
+			}
+		}
 	}
+	m.mu.Unlock()
+	for _, id := range unknown {
+		if err := m.findMember(id); err != nil {
+			return now, err
+		}
+	}
+	return now + m.config.Lease, nil
 }
 
 // findMember reads a member's record that the watch has not shown. Only that shows that it is gone: the watch may lag
@@ -285,22 +269,4 @@ func (m *Member) findMember(id string) error {
 		return err
 	}
 	return nil
-}
-
-// goneLocked notes that a member's record was deleted.
-func (m *Member) goneLocked(id string) {
-	s := m.memberLocked(id)
-	if !s.gone {
-		s.gone, s.since = true, m.now()
-	}
-}
-
-// memberLocked returns what is known of a member. Of one that is new it is nothing but how long it may live.
-func (m *Member) memberLocked(id string) *seen {
-	s := m.mu.view.members[id]
-	if s == nil {
-		s = &seen{data: memberData{Lease: int64(m.config.Lease)}, since: m.now()}
-		m.mu.view.members[id] = s
-	}
-	return s
 }

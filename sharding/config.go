@@ -1,0 +1,92 @@
+package sharding
+
+import (
+	"cmp"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Config configures [Join]. All members of a group must have the same Group and Slots. The other fields may
+// differ between them, for example during a rollout.
+type Config struct {
+	// Group names the records, and so who shares keys with whom: use the name of the controller. It is required, and
+	// must consist of up to 40 lower-case letters, digits and "-".
+	Group string
+	// Name is shown to people wherever this member is. Empty means the host's name, which is that of the pod.
+	Name string
+
+	// Slots is the number of slots, at most 4,096. Zero means 256. A few slots for each replica are enough to divide keys
+	// evenly; more slots make each move smaller. To change it, stop all replicas first and give the group another name.
+	Slots int
+	// Lease is how long the others wait for a member that has died, and how long one goes on that cannot reach the
+	// server, less Margin. Zero means 15 seconds. A member writes to the server and reads from it three times in a lease.
+	Lease time.Duration
+	// Margin is what makes up for clocks of different speed: keys are with one member at a time as long as the slowest
+	// clock advances by more than Lease-Margin while the fastest advances by Lease. Zero means an eighth of Lease.
+	Margin time.Duration
+	// HandoverTimeout is how long a slot that is to move waits for its handlers before their contexts end. If a handler
+	// does not return within another half of it, the member keeps the slot, and tries again after four times that long.
+	// Zero means 10 seconds.
+	HandoverTimeout time.Duration
+
+	// Clock is where all times come from. Nil means the real clock. It must be monotonic.
+	Clock clock.WithTicker
+	// Logger logs what happens to the member and its slots. Nil means no log.
+	Logger *slog.Logger
+
+	// newID makes the id of a member. Tests replace it.
+	newID func(name string) string
+}
+
+var groupPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
+
+func (c Config) withDefaults() (Config, error) {
+	if !groupPattern.MatchString(c.Group) {
+		return c, fmt.Errorf("sharding: Config.Group is %q, want up to 40 lower-case letters, digits and hyphens", c.Group)
+	}
+	if c.Name == "" {
+		c.Name, _ = os.Hostname()
+	}
+	c.Slots = cmp.Or(c.Slots, 256)
+	c.Lease = cmp.Or(c.Lease, 15*time.Second)
+	c.Margin = cmp.Or(c.Margin, c.Lease/8)
+	c.HandoverTimeout = cmp.Or(c.HandoverTimeout, 10*time.Second)
+	switch {
+	case c.Slots < 1 || c.Slots > maxSlots:
+		return c, fmt.Errorf("sharding: Config.Slots is %d, want 1 to %d", c.Slots, maxSlots)
+	case c.Margin < 0 || c.Margin > c.Lease/2:
+		return c, fmt.Errorf("sharding: Config.Margin is %v, want at most half of the lease of %v", c.Margin, c.Lease)
+	case c.HandoverTimeout < 0:
+		return c, fmt.Errorf("sharding: Config.HandoverTimeout is %v", c.HandoverTimeout)
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.newID == nil {
+		c.newID = newID
+	}
+	return c, nil
+}
+
+// newID returns an id that no member ever had: a member that was believed dead and comes back is a new one.
+func newID(name string) string {
+	return fmt.Sprintf("%s-%s", name, strings.ToLower(rand.Text()[:10]))
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+
+// idName is what ids begin with: the name, as far as it can be in the name of a Lease.
+func idName(name string) string {
+	name = strings.Trim(notInNames.ReplaceAllString(strings.ToLower(name), "-"), "-")
+	return cmp.Or(strings.TrimRight(name[:min(len(name), 63)], "-"), "member")
+}

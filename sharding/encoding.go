@@ -1,0 +1,191 @@
+package sharding
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// formatVersion is the version of the format of all records. A member refuses records of another one.
+const formatVersion = 1
+
+// maxSlots keeps a table below 64 KB: a Lease has room for 256 KB.
+const maxSlots = 4096
+
+// tableData is a table as its record has it.
+type tableData struct {
+	Format   int      `json:"format"`
+	ID       string   `json:"table"`
+	Settling bool     `json:"settling,omitempty"`
+	Leaving  []string `json:"leaving,omitempty"`
+	Slots    int      `json:"slots"`
+	Epoch    int64    `json:"epoch"`
+	Members  []string `json:"members"`
+	// Holders has a word for each run of equal slots, in order: the number of the holder in Members, or "-"; ">" and
+	// the number of the next holder, if the slot is to move; "@" and how many epochs ago it got its holder; "*" and
+	// the length of the run, if that is not 1. For example "0@3*64 0>2@3 -@1".
+	Holders string `json:"holders"`
+}
+
+func (t *table) encode() string {
+	d := tableData{
+		Format: formatVersion, ID: t.id, Settling: t.settling, Leaving: t.leaving,
+		Slots: len(t.slots), Epoch: t.epoch, Members: []string{},
+	}
+	numbers := map[string]string{"": "-"}
+	number := func(member string) string {
+		n, ok := numbers[member]
+		if !ok {
+			n = strconv.Itoa(len(d.Members))
+			numbers[member] = n
+			d.Members = append(d.Members, member)
+		}
+		return n
+	}
+	var b strings.Builder
+	for s := 0; s < len(t.slots); {
+		slot, run := t.slots[s], 1
+		for s+run < len(t.slots) && t.slots[s+run] == slot {
+			run++
+		}
+		if s > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(number(slot.holder))
+		if slot.next != "" {
+			b.WriteByte('>')
+			b.WriteString(number(slot.next))
+		}
+		b.WriteByte('@')
+		b.WriteString(strconv.FormatInt(t.epoch-slot.epoch, 10))
+		if run > 1 {
+			b.WriteByte('*')
+			b.WriteString(strconv.Itoa(run))
+		}
+		s += run
+	}
+	d.Holders = b.String()
+	data, err := json.Marshal(d)
+	if err != nil {
+		panic(err) // Strings and numbers can always be encoded.
+	}
+	return string(data)
+}
+
+// decodeTable returns the table of a record for a group of that many slots. Its error says what to do.
+func decodeTable(r Record, slots int) (*table, error) {
+	var d tableData
+	if err := decodeRecord(r, &d, func() int { return d.Format }); err != nil {
+		return nil, err
+	}
+	if d.Slots != slots {
+		return nil, fmt.Errorf("%w: %s divides keys into %d slots, and this replica into %d: stop all replicas before you change Slots, or use another group",
+			ErrIncompatible, r.Name, d.Slots, slots)
+	}
+	t := &table{id: d.ID, epoch: d.Epoch, settling: d.Settling, leaving: d.Leaving, slots: make([]tableSlot, 0, slots)}
+	for word := range strings.FieldsSeq(d.Holders) {
+		slot, run, ok := d.parse(word)
+		if !ok || run > slots-len(t.slots) {
+			return nil, foreign(r, fmt.Errorf("%q", word))
+		}
+		t.slots = append(t.slots, slices.Repeat([]tableSlot{slot}, run)...)
+	}
+	if len(t.slots) != slots || t.id == "" {
+		return nil, foreign(r, fmt.Errorf("%d slots", len(t.slots)))
+	}
+	return t, nil
+}
+
+// parse reads a word of Holders.
+func (d *tableData) parse(word string) (slot tableSlot, run int, ok bool) {
+	word, length, isRun := strings.Cut(word, "*")
+	run = 1
+	if isRun {
+		n, err := strconv.Atoi(length)
+		if err != nil || n < 1 {
+			return slot, 0, false
+		}
+		run = n
+	}
+	word, age, ok := strings.Cut(word, "@")
+	n, err := strconv.ParseInt(age, 10, 64)
+	if !ok || err != nil || n < 0 {
+		return slot, 0, false
+	}
+	slot.epoch = d.Epoch - n
+	holder, next, moves := strings.Cut(word, ">")
+	slot.holder, ok = d.member(holder)
+	if ok && moves {
+		slot.next, ok = d.member(next)
+	}
+	return slot, run, ok
+}
+
+func (d *tableData) member(number string) (string, bool) {
+	if number == "-" {
+		return "", true
+	}
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 0 || n >= len(d.Members) || d.Members[n] == "" {
+		return "", false
+	}
+	return d.Members[n], true
+}
+
+// memberData is a member as its record has it.
+type memberData struct {
+	Format int    `json:"format"`
+	ID     string `json:"member"`
+	// Sequence counts the member's attempts to write this record.
+	Sequence int64 `json:"sequence"`
+	// Lease is how long the member lives after a write, in nanoseconds.
+	Lease int64 `json:"lease"`
+	// Table is the id of the table by which the member holds slots. It is empty if it has held none.
+	Table string `json:"table,omitempty"`
+	// Epoch is the greatest that the member has seen, in any table.
+	Epoch int64 `json:"epoch,omitempty"`
+}
+
+func (d memberData) encode() string {
+	data, err := json.Marshal(d)
+	if err != nil {
+		panic(err) // Strings and numbers can always be encoded.
+	}
+	return string(data)
+}
+
+func decodeMember(r Record) (memberData, error) {
+	var d memberData
+	if err := decodeRecord(r, &d, func() int { return d.Format }); err != nil {
+		return d, err
+	}
+	if d.ID == "" || d.Lease <= 0 {
+		return d, foreign(r, fmt.Errorf("no member"))
+	}
+	if d.Epoch < 0 || d.Epoch > 1<<53 { // The next table's would overflow. No group writes that often.
+		return d, foreign(r, fmt.Errorf("epoch %d", d.Epoch))
+	}
+	return d, nil
+}
+
+func decodeRecord(r Record, d any, format func() int) error {
+	err := json.Unmarshal([]byte(r.Data), d)
+	switch {
+	case format() > formatVersion:
+		// Of a newer format only the number is sure to be readable.
+		return fmt.Errorf("%w: %s has format %d, and this version of the library understands %d: upgrade this replica, or roll the others back",
+			ErrIncompatible, r.Name, format(), formatVersion)
+	case err != nil:
+		return foreign(r, err)
+	case format() < formatVersion:
+		return foreign(r, fmt.Errorf("format %d", format()))
+	}
+	return nil
+}
+
+// foreign is the error for a record that something else has written.
+func foreign(r Record, err error) error {
+	return fmt.Errorf("%w: %s is not a record of this library (%w): delete it, or use another group", ErrIncompatible, r.Name, err)
+}
