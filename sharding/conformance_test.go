@@ -24,7 +24,7 @@ func holdingAll(slots int) *Member {
 	m.queues.Store(&[]slotQueue{})
 	m.validUntil.Store(math.MaxInt64)
 	for s := range m.slots {
-		m.slots[s].holding.Store(newHolding(1))
+		m.slots[s].holding.Store(&holding{epoch: 1})
 		m.setState(s, held)
 	}
 	return m

@@ -89,31 +89,20 @@ func (m *Member) anyBusy() bool {
 // holding is the time during which a member holds a slot. The contexts of the slot's handlers end with it.
 type holding struct {
 	epoch int64
-
+	// cause is why the holding has ended, if it has, and cancels has what ends each of its leases.
+	cause   atomic.Pointer[error]
+	cancels sync.Map
 	// shared is a lease that all handlers with the same parent context share: it allocates nothing.
 	shared atomic.Pointer[lease]
-
-	mu     sync.Mutex // guards what follows
-	cause  error      // why the holding has ended, if it has
-	leases map[*lease]struct{}
 }
 
 // lease is a context that ends with a holding.
 type lease struct {
 	context.Context
-	epoch  int64
 	parent context.Context
-	cancel context.CancelCauseFunc
 }
 
 type epochKey struct{}
-
-func (l *lease) Value(key any) any {
-	if _, ok := key.(epochKey); ok {
-		return l
-	}
-	return l.Context.Value(key)
-}
 
 // Epoch returns a number that grows each time that the key's slot gets another holder, and true, if ctx is a handler's
 // context (see [Queue.Lease]). A handler that stores it beside what it writes, and refuses to write where a greater one
@@ -121,70 +110,40 @@ func (l *lease) Value(key any) any {
 // has lost its lease. It starts at about the milliseconds since 1970 when the group is new. For another context,
 // Epoch returns 0 and false.
 func Epoch(ctx context.Context) (int64, bool) {
-	l, ok := ctx.Value(epochKey{}).(*lease)
-	if !ok {
-		return 0, false
-	}
-	return l.epoch, true
+	epoch, ok := ctx.Value(epochKey{}).(int64)
+	return epoch, ok
 }
 
-func newHolding(epoch int64) *holding {
-	return &holding{epoch: epoch, leases: make(map[*lease]struct{})}
+// end ends the holding and its leases with that cause, unless it has ended already.
+func (h *holding) end(cause error) {
+	h.cause.CompareAndSwap(nil, &cause)
+	h.cancels.Range(func(_, cancel any) bool {
+		cancel.(context.CancelCauseFunc)(cause)
+		return true
+	})
 }
-
-func noRelease() {}
 
 // lease returns a context from ctx that ends with the holding.
 func (h *holding) lease(ctx context.Context) (context.Context, context.CancelFunc) {
 	if l := h.shared.Load(); l != nil && l.parent == ctx {
 		return l, noRelease
 	}
-	l := newLease(ctx, h.epoch)
-	first := h.shared.CompareAndSwap(nil, l)
-	if cause := h.add(l); cause != nil {
-		l.cancel(cause)
+	leased, cancel := context.WithCancelCause(context.WithValue(ctx, epochKey{}, h.epoch))
+	l := &lease{leased, ctx}
+	h.cancels.Store(l, cancel)
+	if cause := h.cause.Load(); cause != nil { // after the Store
+		cancel(*cause)
 	}
-	if first {
+	if h.shared.CompareAndSwap(nil, l) {
 		return l, noRelease // It is there for the next one.
 	}
-	return l, func() { h.release(l) }
-}
-
-func newLease(ctx context.Context, epoch int64) *lease {
-	l := &lease{epoch: epoch, parent: ctx}
-	l.Context, l.cancel = context.WithCancelCause(ctx)
-	return l
-}
-
-// add makes l end with the holding. It returns the cause if that has ended already.
-func (h *holding) add(l *lease) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.cause == nil {
-		h.leases[l] = struct{}{}
-	}
-	return h.cause
-}
-
-func (h *holding) release(l *lease) {
-	h.mu.Lock()
-	delete(h.leases, l)
-	h.mu.Unlock()
-	l.cancel(context.Canceled)
-}
-
-func (h *holding) end(cause error) {
-	h.mu.Lock()
-	leases := h.leases
-	if h.cause == nil {
-		h.cause = cause
-	}
-	h.leases = nil
-	h.mu.Unlock()
-	for l := range leases {
-		l.cancel(cause)
+	return l, func() {
+		h.cancels.Delete(l)
+		cancel(nil)
 	}
 }
+
+func noRelease() {}
 
 func (q *queue[T]) Lease(ctx context.Context, key T) (context.Context, context.CancelFunc) {
 	slot, token := q.locate(key)
@@ -195,12 +154,12 @@ func (q *queue[T]) Lease(ctx context.Context, key T) (context.Context, context.C
 	if m.now() >= time.Duration(m.validUntil.Load()) {
 		m.look() // The timer is late.
 	}
-	if h := m.slots[slot].holding.Load(); h != nil {
-		return h.lease(ctx)
+	h := m.slots[slot].holding.Load()
+	if h == nil {
+		h = new(holding)
+		h.end(ErrNotHeld)
 	}
-	l := newLease(ctx, 0)
-	l.cancel(ErrNotHeld)
-	return l, noRelease
+	return h.lease(ctx)
 }
 
 func (q *queue[T]) handlers(slot int) int { return q.cells[slot].len() }

@@ -58,6 +58,11 @@ type Member struct {
 		sync.Mutex
 		self own
 		view view
+		// members has what is known of each member, by its id.
+		members map[string]*seen
+		// listed is the version from which to watch, and heard when the watch reported something last.
+		listed string
+		heard  time.Duration
 		// leaving: Leave was called. finished: the member's record is not to be written any more.
 		leaving, finished bool
 		// finishes: a queue has keys that are to be handled before their slot moves.
@@ -93,7 +98,7 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	m.queues.Store(&[]slotQueue{})
 	m.ctx, m.end = context.WithCancel(context.WithoutCancel(ctx))
 	m.mu.self = m.newSelf()
-	m.mu.view = newView()
+	m.mu.view, m.mu.members = view{adopted: never, confirmed: never}, make(map[string]*seen)
 	stop := context.AfterFunc(ctx, m.end)
 	err = m.begin(ctx)
 	if !stop() {
@@ -108,8 +113,8 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 		return nil, err
 	}
 	m.logger.Info("Joined", "member", m.ID(), "slots", config.Slots, "lease", config.Lease)
-	m.loops.Go(m.renewLoop)
-	m.loops.Go(m.confirmLoop)
+	m.loops.Go(func() { m.everyThird(m.renew, "Cannot renew the lease", m.toRenew) })
+	m.loops.Go(func() { m.everyThird(m.confirm, "Cannot read the table", m.toConfirm) })
 	m.loops.Go(m.watchLoop)
 	m.loops.Go(m.expireLoop)
 	m.loops.Go(m.workLoop)
@@ -174,9 +179,7 @@ func (m *Member) Leave(ctx context.Context) error {
 		m.mu.leaving = true
 		m.logger.Info("Leaving", "member", m.mu.self.id)
 	}
-	after := m.applyLocked()
-	m.mu.Unlock()
-	m.do(after)
+	m.applyAndUnlock()
 	signal(m.toWork)
 	var err error
 	select {
@@ -225,7 +228,7 @@ func (t *table) isRidOf(id string) bool {
 }
 
 func (m *Member) deleteSelf(ctx context.Context, id string) error {
-	return m.callFrom(ctx, func(ctx context.Context) error {
+	return m.call(ctx, func(ctx context.Context) error {
 		r, err := m.store.Get(ctx, m.recordName(id))
 		if err == nil {
 			err = m.store.Delete(ctx, r.Name, r.Version)
@@ -248,9 +251,7 @@ func (m *Member) abandon() (held int) {
 		}
 	}
 	m.mu.self.alive = false
-	after := m.applyLocked()
-	m.mu.Unlock()
-	m.do(after)
+	m.applyAndUnlock()
 	return held
 }
 
@@ -268,6 +269,20 @@ const (
 	soon = 250 * time.Millisecond
 )
 
+// everyThird calls f three times in a lease, at each signal, and soon after an error, which it reports.
+func (m *Member) everyThird(f func() error, problem string, signals <-chan struct{}) {
+	for {
+		delay := m.config.Lease / 3
+		if err := f(); err != nil {
+			delay = m.retryDelay()
+			m.report(problem, err)
+		}
+		if m.sleep(m.ctx, delay, signals) != nil {
+			return
+		}
+	}
+}
+
 // workLoop takes over from dead members, plans, and hands over: everything that writes the table, and the records of others.
 func (m *Member) workLoop() {
 	for {
@@ -284,21 +299,19 @@ func (m *Member) workLoop() {
 // work does what there is to do, and returns when to look again if nothing changes.
 func (m *Member) work() (next time.Duration) {
 	again := m.finishQueued()
+	m.look()
 	m.mu.Lock()
 	now := m.now()
-	c := m.applyLocked()
-	next = m.hurryLocked(now, &c)
+	next, hurried := m.hurryLocked(now)
 	if again {
 		next = now + finishPoll
 	}
-	after := m.applyLocked()
 	if m.mu.view.table != nil && m.mu.view.table.id != m.mu.self.follows && !m.anyBusy() {
 		signal(m.toRenew) // to follow it
 	}
 	incompatible := m.mu.view.incompatible != nil
-	m.mu.Unlock()
-	m.do(c)
-	m.do(after)
+	m.applyAndUnlock()
+	m.do(hurried)
 	if incompatible {
 		return next
 	}
@@ -316,28 +329,12 @@ func (m *Member) work() (next time.Duration) {
 // turnLocked returns how long this member waits before it does what any member could do: the first one does it at once.
 func (m *Member) turnLocked(now time.Duration) time.Duration {
 	rank := 0
-	for id, s := range m.mu.view.members {
-		if id < m.mu.self.id && s.valid && !s.gone && !s.expired(now) {
+	for id, s := range m.mu.members {
+		if id < m.mu.self.id && s.isAlive(now) {
 			rank++
 		}
 	}
 	return turn * time.Duration(min(rank, maxTurns))
-}
-
-// sinceLocked returns since when something has been the case, which is noted in *since: zero if it was not.
-func (m *Member) sinceLocked(since *time.Duration, now time.Duration) time.Duration {
-	if *since == 0 {
-		*since = now
-	}
-	return *since
-}
-
-// look lets slots be held, or not, as what is known now and the time demand.
-func (m *Member) look() {
-	m.mu.Lock()
-	after := m.applyLocked()
-	m.mu.Unlock()
-	m.do(after)
 }
 
 // report logs why something does not work, and keeps it for Err.
@@ -361,10 +358,8 @@ func (m *Member) now() time.Duration { return m.config.Clock.Since(m.start) }
 func (m *Member) retryDelay() time.Duration  { return m.config.Lease / 15 }
 func (m *Member) callTimeout() time.Duration { return m.config.Lease / 5 }
 
-// call calls f with a context that ends with the member, or after callTimeout on its clock.
-func (m *Member) call(f func(context.Context) error) error { return m.callFrom(m.ctx, f) }
-
-func (m *Member) callFrom(ctx context.Context, f func(context.Context) error) error {
+// call calls f with a context that ends with ctx, or after callTimeout on the member's clock.
+func (m *Member) call(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	timer := m.config.Clock.NewTimer(m.callTimeout())
@@ -377,6 +372,35 @@ func (m *Member) callFrom(ctx context.Context, f func(context.Context) error) er
 		}
 	}()
 	return f(ctx)
+}
+
+func (m *Member) get(name string) (r Record, err error) {
+	err = m.call(m.ctx, func(ctx context.Context) error {
+		r, err = m.store.Get(ctx, name)
+		return err
+	})
+	return r, err
+}
+
+// put creates a record that has no version yet, and updates others.
+func (m *Member) put(r Record) (stored Record, err error) {
+	write := m.store.Update
+	if r.Version == "" {
+		write = m.store.Create
+	}
+	err = m.call(m.ctx, func(ctx context.Context) error {
+		stored, err = write(ctx, r)
+		return err
+	})
+	return stored, err
+}
+
+func (m *Member) listRecords() (records []Record, version string, err error) {
+	err = m.call(m.ctx, func(ctx context.Context) error {
+		records, version, err = m.store.List(ctx, m.config.Group)
+		return err
+	})
+	return records, version, err
 }
 
 // sleep waits until d has passed, there is a signal, or ctx or the member ends, for which it returns an error.

@@ -27,42 +27,39 @@ func (s *seen) expired(now time.Duration) bool {
 	return s.deleted || now-s.since >= time.Duration(s.data.Lease)
 }
 
+// isAlive reports whether the member takes part in the group, as far as is known.
+func (s *seen) isAlive(now time.Duration) bool { return s.valid && !s.gone && !s.expired(now) }
+
 // dead reports whether the member's slots may be given away.
 func (s *seen) dead(now time.Duration) bool { return s.gone && s.expired(now) }
 
-// watchLoop follows the records of the group.
+// watchLoop follows the records of the group. Join has listed them.
 func (m *Member) watchLoop() {
-	for {
-		m.mu.Lock()
-		from := m.mu.view.listed
-		m.mu.view.heard = m.now()
-		m.mu.Unlock()
-		err := m.watch(from)
+	for err := error(nil); ; err = m.list() {
+		if err == nil {
+			m.logger.Debug("The watch has ended", "err", m.watch())
+		} else {
+			m.report("Cannot list the records", err)
+		}
 		if m.sleep(m.ctx, m.retryDelay(), nil) != nil {
 			return
-		}
-		m.logger.Debug("Watching again", "err", err)
-		for {
-			if err = m.list(); err == nil {
-				break
-			}
-			m.report("Cannot list the records", err)
-			if m.sleep(m.ctx, m.retryDelay(), nil) != nil {
-				return
-			}
 		}
 	}
 }
 
-// watch follows the records from that version on, until the watch ends. The member's own renewals come back by it. A watch
+// watch follows the records from the last list on, until the watch ends. The member's own renewals come back by it. A watch
 // that does not report them has stalled, and is ended.
-func (m *Member) watch(from string) error {
+func (m *Member) watch() error {
+	m.mu.Lock()
+	from := m.mu.listed
+	m.mu.heard = m.now()
+	m.mu.Unlock()
 	ctx, cancel := context.WithCancel(m.ctx)
 	defer cancel()
 	go func() {
 		for m.sleep(ctx, m.config.Lease/6, nil) == nil {
 			m.mu.Lock()
-			silent := m.now() - m.mu.view.heard
+			silent := m.now() - m.mu.heard
 			m.mu.Unlock()
 			if silent > m.config.Lease/2 {
 				cancel()
@@ -74,12 +71,7 @@ func (m *Member) watch(from string) error {
 
 // list reads all records of the group.
 func (m *Member) list() error {
-	var records []Record
-	var version string
-	err := m.call(func(ctx context.Context) (err error) {
-		records, version, err = m.store.List(ctx, m.config.Group)
-		return err
-	})
+	records, version, err := m.listRecords()
 	if err != nil {
 		return err
 	}
@@ -90,11 +82,11 @@ func (m *Member) list() error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mu.view.listed = version
-	for id, s := range m.mu.view.members {
+	m.mu.listed = version
+	for id, s := range m.mu.members {
 		if !listed[id] && !s.gone {
 			// It may have come after the list was made. If the table names it, findMember will see.
-			delete(m.mu.view.members, id)
+			delete(m.mu.members, id)
 		}
 	}
 	return nil
@@ -122,9 +114,8 @@ func (m *Member) changed(e Event) {
 // memberChanged reports whether there may be something to do: not after a mere renewal.
 func (m *Member) memberChanged(id string, e Event) (news bool) {
 	m.mu.Lock()
-	defer m.look()
-	defer m.mu.Unlock()
-	m.mu.view.heard = m.now()
+	defer m.applyAndUnlock()
+	m.mu.heard = m.now()
 	if e.Deleted {
 		m.goneLocked(id)
 		if id == m.mu.self.id {
@@ -169,10 +160,10 @@ func (m *Member) goneLocked(id string) {
 
 // memberLocked returns what is known of a member. Of one that is new it is nothing but how long it may live.
 func (m *Member) memberLocked(id string) *seen {
-	s := m.mu.view.members[id]
+	s := m.mu.members[id]
 	if s == nil {
 		s = &seen{data: memberData{Lease: int64(m.config.Lease)}, since: m.now()}
-		m.mu.view.members[id] = s
+		m.mu.members[id] = s
 	}
 	return s
 }
@@ -184,7 +175,7 @@ func (m *Member) buryDead(now time.Duration) (due time.Duration, err error) {
 	wait := m.turnLocked(now)
 	due = now + m.config.Lease
 	dead := make(map[string]string) // versions by id
-	for id, s := range m.mu.view.members {
+	for id, s := range m.mu.members {
 		if s.gone || id == m.mu.self.id {
 			continue
 		}
@@ -204,7 +195,7 @@ func (m *Member) buryDead(now time.Duration) (due time.Duration, err error) {
 }
 
 func (m *Member) bury(id, version string) error {
-	err := m.call(func(ctx context.Context) error { return m.store.Delete(ctx, m.recordName(id), version) })
+	err := m.call(m.ctx, func(ctx context.Context) error { return m.store.Delete(ctx, m.recordName(id), version) })
 	switch {
 	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
 		// It lives and the watch is late, or somebody else has deleted the record. If that was a person, the member may
@@ -231,13 +222,13 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 	if t := m.mu.view.table; t != nil {
 		named := t.named()
 		for id := range named {
-			if m.mu.view.members[id] == nil && id != m.mu.self.id {
+			if m.mu.members[id] == nil && id != m.mu.self.id {
 				unknown = append(unknown, id)
 			}
 		}
-		for id, s := range m.mu.view.members {
+		for id, s := range m.mu.members {
 			if s.dead(now) && !named[id] {
-				delete(m.mu.view.members, id)
+				delete(m.mu.members, id)
 			}
 		}
 	}
@@ -253,11 +244,7 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 // findMember reads a member's record that the watch has not shown. Only that shows that it is gone: the watch may lag
 // behind the table that names the member. So the table must have been read before.
 func (m *Member) findMember(id string) error {
-	var r Record
-	err := m.call(func(ctx context.Context) (err error) {
-		r, err = m.store.Get(ctx, m.recordName(id))
-		return err
-	})
+	r, err := m.get(m.recordName(id))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {

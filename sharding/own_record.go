@@ -1,7 +1,6 @@
 package sharding
 
 import (
-	"context"
 	"errors"
 	"math"
 	"time"
@@ -43,20 +42,6 @@ func (m *Member) newSelf() own {
 	}
 }
 
-// renewLoop keeps the member's record.
-func (m *Member) renewLoop() {
-	for {
-		delay := m.config.Lease / 3
-		if err := m.renew(); err != nil {
-			delay = m.retryDelay()
-			m.report("Cannot renew the lease", err)
-		}
-		if m.sleep(m.ctx, delay, m.toRenew) != nil {
-			return
-		}
-	}
-}
-
 // renew creates the member's record, or writes it again.
 func (m *Member) renew() error {
 	for range 3 {
@@ -73,14 +58,7 @@ func (m *Member) renew() error {
 			}
 			continue
 		}
-		err := m.call(func(ctx context.Context) (err error) {
-			if create {
-				r, err = m.store.Create(ctx, r)
-			} else {
-				r, err = m.store.Update(ctx, r)
-			}
-			return err
-		})
+		r, err := m.put(r)
 		switch {
 		case err == nil:
 			m.stored(sequence, r.Version)
@@ -90,12 +68,8 @@ func (m *Member) renew() error {
 			continue // as a new member
 		case errors.Is(err, ErrConflict):
 			// An earlier attempt may have succeeded although it reported an error.
-			upToDate, err := m.readSelf()
-			if err != nil {
+			if upToDate, err := m.readSelf(); err != nil || upToDate {
 				return err
-			}
-			if upToDate {
-				return nil
 			}
 		default:
 			return err
@@ -139,6 +113,7 @@ func (m *Member) followLocked() string {
 // beginning of the attempt: others may have seen it at any time since.
 func (m *Member) stored(sequence int64, version string) (upToDate bool) {
 	m.mu.Lock()
+	defer m.applyAndUnlock()
 	self := &m.mu.self
 	self.version = version
 	if a, ok := self.attempts[sequence]; ok {
@@ -153,21 +128,13 @@ func (m *Member) stored(sequence int64, version string) (upToDate bool) {
 			}
 		}
 	}
-	upToDate = sequence == self.sequence
-	after := m.applyLocked()
-	m.mu.Unlock()
-	m.do(after)
-	return upToDate
+	return sequence == self.sequence
 }
 
 // readSelf reads the record after a conflict. It returns true if the last attempt has succeeded.
 func (m *Member) readSelf() (upToDate bool, err error) {
 	id := m.ID()
-	var r Record
-	err = m.call(func(ctx context.Context) (err error) {
-		r, err = m.store.Get(ctx, m.recordName(id))
-		return err
-	})
+	r, err := m.get(m.recordName(id))
 	if errors.Is(err, ErrNotFound) {
 		m.died()
 		return false, nil
@@ -193,9 +160,7 @@ func (m *Member) died() {
 		m.mu.counts.lostLeases++
 	}
 	m.mu.self.alive = false
-	after := m.applyLocked()
-	m.mu.Unlock()
-	m.do(after)
+	m.applyAndUnlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mu.self = m.newSelf()

@@ -42,7 +42,8 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 	if next.same(t) {
 		m.mu.since.plan = 0
 	} else {
-		due = m.sinceLocked(&m.mu.since.plan, now)
+		m.mu.since.plan = cmp.Or(m.mu.since.plan, now)
+		due = m.mu.since.plan
 		if !m.mu.leaving && !d.buried {
 			due += m.turnLocked(now)
 			if !urgent {
@@ -70,7 +71,7 @@ func (m *Member) newDraftLocked(t *table, now time.Duration) *draft {
 		holders[s.holder] = true
 	}
 	ids := t.named()
-	for id := range m.mu.view.members {
+	for id := range m.mu.members {
 		ids[id] = true
 	}
 	ids[d.self] = true
@@ -79,8 +80,8 @@ func (m *Member) newDraftLocked(t *table, now time.Duration) *draft {
 	}
 	slices.Sort(d.members) // All members make the same plan.
 	for i, id := range d.members {
-		s := m.mu.view.members[id]
-		takes, dead := s != nil && s.valid && !s.gone && !s.expired(now), s != nil && s.dead(now)
+		s := m.mu.members[id]
+		takes, dead := s != nil && s.isAlive(now), s != nil && s.dead(now)
 		if id == d.self {
 			takes, dead = !m.mu.leaving, false
 		}
@@ -105,7 +106,7 @@ func (d *draft) plan() (next *table, urgent bool) {
 		next.settling, next.epoch = false, max(next.epoch, d.m.mu.view.epoch+1)
 	}
 	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool {
-		s := d.m.mu.view.members[id]
+		s := d.m.mu.members[id]
 		return s != nil && s.gone
 	})
 	if d.m.mu.leaving && !slices.Contains(next.leaving, d.self) {

@@ -3,6 +3,7 @@ package sharding
 import (
 	"errors"
 	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -69,7 +70,7 @@ func (m *Member) register(q slotQueue) {
 	finishes := q.queuedSlots() != nil
 	m.mu.Lock()
 	m.mu.finishes = m.mu.finishes || finishes
-	queues := append((*m.queues.Load())[:len(*m.queues.Load()):len(*m.queues.Load())], q)
+	queues := append(slices.Clone(*m.queues.Load()), q)
 	m.queues.Store(&queues)
 	var slots []int
 	for s := range m.slots {
@@ -84,21 +85,15 @@ func (m *Member) register(q slotQueue) {
 // changes are what follows from changed slots and must happen without the lock.
 type changes struct {
 	gained, settled []int
-	ended           []ending
-	// cause is why slots that the member does not hold any more are not held.
-	cause error
-}
-
-// ending is a holding whose contexts must end.
-type ending struct {
-	*holding
+	// ended are holdings that must end with that cause.
+	ended []*holding
 	cause error
 }
 
 // do carries changes out: the queues hear of gained slots, and contexts end.
 func (m *Member) do(c changes) {
-	for _, e := range c.ended {
-		e.end(e.cause)
+	for _, h := range c.ended {
+		h.end(c.cause)
 	}
 	if len(c.gained)+len(c.settled) == 0 {
 		return
@@ -109,17 +104,29 @@ func (m *Member) do(c changes) {
 	}
 }
 
+// look lets slots be held, or not, as what is known now and the time demand.
+func (m *Member) look() {
+	m.mu.Lock()
+	m.applyAndUnlock()
+}
+
+// applyAndUnlock unlocks mu after something has changed that decides which slots are held.
+func (m *Member) applyAndUnlock() {
+	c := m.applyLocked()
+	m.mu.Unlock()
+	m.do(c)
+}
+
 // applyLocked lets each slot be held or not, as the table and the member's validity demand. The caller must pass the
 // result to do after it has unlocked mu.
 func (m *Member) applyLocked() changes {
 	valid := m.validLocked()
 	c := changes{cause: ErrLeaseLost}
-	if m.mu.leaving {
+	switch {
+	case valid:
+		m.mu.problem, c.cause = nil, ErrNotHeld
+	case m.mu.leaving:
 		c.cause = ErrLeft
-	}
-	if valid {
-		m.mu.problem = nil
-		c.cause = ErrNotHeld
 	}
 	now := m.now()
 	for i := range m.slots {
@@ -147,7 +154,7 @@ func (m *Member) applyMineLocked(i int, now time.Duration, c *changes) {
 	switch state := m.state(i); {
 	case state == absent:
 		s.ended, s.since, s.unlisted = false, now, mustStop
-		s.holding.Store(newHolding(t.slots[i].epoch))
+		s.holding.Store(&holding{epoch: t.slots[i].epoch})
 		if mustStop {
 			m.setState(i, stopping)
 			signal(m.toWork)
@@ -166,7 +173,7 @@ func (m *Member) applyMineLocked(i int, now time.Duration, c *changes) {
 		signal(m.toWork)
 	case state == stopping && !mustStop:
 		if s.ended {
-			s.holding.Store(newHolding(t.slots[i].epoch))
+			s.holding.Store(&holding{epoch: t.slots[i].epoch})
 		}
 		m.setState(i, held)
 		c.settled = append(c.settled, i)
@@ -187,7 +194,7 @@ func (s *slot) isFinished(now time.Duration) bool {
 func (m *Member) dropLocked(i int, c *changes) {
 	s := &m.slots[i]
 	m.setState(i, absent)
-	c.ended = append(c.ended, ending{s.holding.Swap(nil), c.cause})
+	c.ended = append(c.ended, s.holding.Swap(nil))
 	c.settled = append(c.settled, i)
 }
 
@@ -212,7 +219,8 @@ func (m *Member) releaseLocked(i int, t *table, c *changes) bool {
 
 // hurryLocked ends the contexts of the handlers of slots that have been stopping for HandoverTimeout, and keeps slots
 // whose handlers do not return even then. It returns when to look again.
-func (m *Member) hurryLocked(now time.Duration, c *changes) (next time.Duration) {
+func (m *Member) hurryLocked(now time.Duration) (next time.Duration, c changes) {
+	c.cause = ErrHandover
 	limit, patience := m.config.HandoverTimeout, m.config.HandoverTimeout*3/2
 	next = now + m.config.Lease
 	stuck := 0
@@ -230,7 +238,7 @@ func (m *Member) hurryLocked(now time.Duration, c *changes) (next time.Duration)
 		case passed >= limit:
 			if !s.ended {
 				s.ended = true
-				c.ended = append(c.ended, ending{s.holding.Load(), ErrHandover})
+				c.ended = append(c.ended, s.holding.Load())
 			}
 			if !m.mu.leaving {
 				next = min(next, s.since+patience)
@@ -243,7 +251,7 @@ func (m *Member) hurryLocked(now time.Duration, c *changes) (next time.Duration)
 		m.logger.Error("Handlers do not return although their contexts have ended. Keeping their slots for now",
 			"member", m.mu.self.id, "slots", stuck, "next_try_in", 4*limit)
 	}
-	return next
+	return next, c
 }
 
 // finishQueued finds out which of the slots that stay held for their queued keys have none left. It reports whether others have

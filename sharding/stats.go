@@ -50,8 +50,8 @@ func (m *Member) Stats() Stats {
 		HandoverTime: c.handover, LongestHandover: c.longestHandover,
 	}
 	now := m.now()
-	for _, s := range m.mu.view.members {
-		if s.valid && !s.gone && !s.expired(now) {
+	for _, s := range m.mu.members {
+		if s.isAlive(now) {
 			st.Members++
 		}
 	}

@@ -1,7 +1,7 @@
 package sharding
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -65,8 +65,8 @@ func (t *table) named() map[string]bool {
 	return named
 }
 
-// view is what a member knows of its group's records. All of it may be old: what must be known for certain is read from
-// the store, or is a condition of a write.
+// view is what a member knows of the table. It may be old: what must be known for certain is read from the store, or is a
+// condition of a write.
 type view struct {
 	// table is the newest table that was seen, in a record of that version. Only its holder gives a slot away, and
 	// others only after they have deleted the holder's record. So a member that is valid holds what an old table says
@@ -82,40 +82,12 @@ type view struct {
 	missing bool
 	// incompatible is why the present table cannot be used.
 	incompatible error
-
-	members map[string]*seen
-	// heard is when the watch reported something last.
-	heard time.Duration
-	// listed is the version from which to watch.
-	listed string
 }
 
-func newView() view {
-	return view{members: make(map[string]*seen), adopted: never, confirmed: never}
-}
-
-// confirmLoop reads the table regularly: a member that cannot does not know whether there is another one.
-func (m *Member) confirmLoop() {
-	for {
-		delay := m.config.Lease / 3
-		if err := m.confirm(); err != nil {
-			delay = m.retryDelay()
-			m.report("Cannot read the table", err)
-		}
-		if m.sleep(m.ctx, delay, m.toConfirm) != nil {
-			return
-		}
-	}
-}
-
-// confirm reads the table.
+// confirm reads the table: a member that cannot does not know whether there is another one.
 func (m *Member) confirm() error {
 	began := m.now()
-	var r Record
-	err := m.call(func(ctx context.Context) (err error) {
-		r, err = m.store.Get(ctx, m.tableName())
-		return err
-	})
+	r, err := m.get(m.tableName())
 	if errors.Is(err, ErrNotFound) {
 		m.noTable(began)
 		return nil
@@ -130,9 +102,8 @@ func (m *Member) confirm() error {
 // newer revisions of the table that is known.
 func (m *Member) tableChanged(e Event) {
 	m.mu.Lock()
-	defer m.look()
-	defer m.mu.Unlock()
-	m.mu.view.heard = m.now()
+	defer m.applyAndUnlock()
+	m.mu.heard = m.now()
 	view := &m.mu.view
 	if e.Deleted {
 		signal(m.toConfirm)
@@ -154,8 +125,7 @@ func (m *Member) sawTable(r Record, began time.Duration) error {
 	t, err := decodeTable(r, m.config.Slots)
 	m.mu.Lock()
 	defer signal(m.toWork)
-	defer m.look()
-	defer m.mu.Unlock()
+	defer m.applyAndUnlock()
 	view := &m.mu.view
 	if view.table != nil && began < view.adopted {
 		return nil // It may have been replaced since.
@@ -213,7 +183,8 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 		m.mu.Unlock()
 		return now + m.config.Lease, nil
 	}
-	if due = m.sinceLocked(&m.mu.since.missing, now) + m.turnLocked(now); due > now {
+	m.mu.since.missing = cmp.Or(m.mu.since.missing, now)
+	if due = m.mu.since.missing + m.turnLocked(now); due > now {
 		m.mu.Unlock()
 		return due, nil
 	}
@@ -221,11 +192,7 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	m.mu.Unlock()
 	t := newTable(m.config.newID("table"), m.config.Slots, epoch)
 	began := m.now()
-	r := m.tableRecord(t, "")
-	err = m.call(func(ctx context.Context) (err error) {
-		r, err = m.store.Create(ctx, r)
-		return err
-	})
+	r, err := m.put(m.tableRecord(t, ""))
 	if err == nil {
 		m.logger.Info("There was no table. Made one", "table", t.id)
 		return now, m.sawTable(r, began)
@@ -256,11 +223,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 		if next == nil {
 			return due, nil
 		}
-		r := m.tableRecord(next, version)
-		err = m.call(func(ctx context.Context) (err error) {
-			r, err = m.store.Update(ctx, r)
-			return err
-		})
+		r, err := m.put(m.tableRecord(next, version))
 		switch {
 		case err == nil:
 			return m.now(), m.sawTable(r, now) // There may be more to do.
@@ -284,11 +247,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 // it, and checks afterwards that that table is still there. Of a member that is not listed, and that a person may have
 // deleted too, that shows nothing until it has been gone for a lease. The records also have the epochs of earlier tables.
 func (m *Member) isSettled(t *table) (bool, error) {
-	var records []Record
-	err := m.call(func(ctx context.Context) (err error) {
-		records, _, err = m.store.List(ctx, m.config.Group)
-		return err
-	})
+	records, _, err := m.listRecords()
 	if err != nil {
 		return false, err
 	}
@@ -307,7 +266,7 @@ func (m *Member) isSettled(t *table) (bool, error) {
 		}
 		m.mu.view.epoch = max(m.mu.view.epoch, d.Epoch)
 	}
-	for id, s := range m.mu.view.members {
+	for id, s := range m.mu.members {
 		if !listed[id] && id != m.mu.self.id && !s.dead(m.now()) {
 			return false, nil // Or it has come since. The next list shows it then.
 		}
