@@ -53,7 +53,7 @@ var breakages = []breakage{
 	{"a slot that comes back while it is to move is not listed", []change{{"slots.go", "if s.unlisted {", "if false {"}}},
 	{"keys that were held back are forgotten when the slot stays", []change{{"queue.go", "isHeld := q.member.state(slot) != absent", "isHeld := false"}}},
 	{"shares may differ by two", []change{{"plan.go", "if i < extra {", "if i < extra && i != 1 || i == len(order)-1 && extra > 1 {"}}},
-	{"slots move without need", []change{{"plan.go", "for _, moving := range []bool{false, true} {", "for _, moving := range []bool{false, true}[:len(p.takes)%2+1] {"}, {"plan.go", "for s, h := range p.holder {\n\t\t\tif p.isTaker(h) && room", "for s, h := range p.holder {\n\t\t\tif s != 3 && p.isTaker(h) && room"}}},
+	{"slots move without need", []change{{"plan.go", "for _, moving := range []bool{false, true} {", "for _, moving := range []bool{false, true}[:len(takes)%2+1] {"}, {"plan.go", "if room[slot.holder] > 0 && target", "if s != 3 && room[slot.holder] > 0 && target"}}},
 	{"nobody takes its turn", []change{{"member.go", "min(rank, maxTurns)", "100*min(rank, maxTurns)"}, {"member.go", "rank := 0", "rank := 1"}}},
 }
 

@@ -44,34 +44,25 @@ func (t *table) encode() string {
 		}
 		return n
 	}
-	var b strings.Builder
+	var words []string
 	for s := 0; s < len(t.slots); {
 		slot, run := t.slots[s], 1
 		for s+run < len(t.slots) && t.slots[s+run] == slot {
 			run++
 		}
-		if s > 0 {
-			b.WriteByte(' ')
-		}
-		b.WriteString(number(slot.holder))
+		word := number(slot.holder)
 		if slot.next != "" {
-			b.WriteByte('>')
-			b.WriteString(number(slot.next))
+			word += ">" + number(slot.next)
 		}
-		b.WriteByte('@')
-		b.WriteString(strconv.FormatInt(t.epoch-slot.epoch, 10))
+		word += "@" + strconv.FormatInt(t.epoch-slot.epoch, 10)
 		if run > 1 {
-			b.WriteByte('*')
-			b.WriteString(strconv.Itoa(run))
+			word += "*" + strconv.Itoa(run)
 		}
+		words = append(words, word)
 		s += run
 	}
-	d.Holders = b.String()
-	data, err := json.Marshal(d)
-	if err != nil {
-		panic(err) // Strings and numbers can always be encoded.
-	}
-	return string(data)
+	d.Holders = strings.Join(words, " ")
+	return encode(d)
 }
 
 // decodeTable returns the table of a record for a group of that many slots. Its error says what to do.
@@ -101,17 +92,12 @@ func decodeTable(r Record, slots int) (*table, error) {
 // parse reads a word of Holders.
 func (d *tableData) parse(word string) (slot tableSlot, run int, ok bool) {
 	word, length, isRun := strings.Cut(word, "*")
-	run = 1
-	if isRun {
-		n, err := strconv.Atoi(length)
-		if err != nil || n < 1 {
-			return slot, 0, false
-		}
-		run = n
+	if run = 1; isRun {
+		run, _ = strconv.Atoi(length) // 0 if it is no number
 	}
 	word, age, ok := strings.Cut(word, "@")
 	n, err := strconv.ParseInt(age, 10, 64)
-	if !ok || err != nil || n < 0 {
+	if !ok || err != nil || n < 0 || run < 1 {
 		return slot, 0, false
 	}
 	slot.epoch = d.Epoch - n
@@ -148,14 +134,6 @@ type memberData struct {
 	Epoch int64 `json:"epoch,omitempty"`
 }
 
-func (d memberData) encode() string {
-	data, err := json.Marshal(d)
-	if err != nil {
-		panic(err) // Strings and numbers can always be encoded.
-	}
-	return string(data)
-}
-
 func decodeMember(r Record) (memberData, error) {
 	var d memberData
 	if err := decodeRecord(r, &d, func() int { return d.Format }); err != nil {
@@ -168,6 +146,15 @@ func decodeMember(r Record) (memberData, error) {
 		return d, foreign(r, fmt.Errorf("epoch %d", d.Epoch))
 	}
 	return d, nil
+}
+
+// encode returns the JSON of a tableData or memberData.
+func encode(d any) string {
+	data, err := json.Marshal(d)
+	if err != nil {
+		panic(err) // Strings and numbers can always be encoded.
+	}
+	return string(data)
 }
 
 func decodeRecord(r Record, d any, format func() int) error {

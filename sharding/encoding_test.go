@@ -90,7 +90,7 @@ func TestWrongTables(t *testing.T) {
 
 func TestMemberRecords(t *testing.T) {
 	want := memberData{Format: 1, ID: "a", Sequence: 7, Lease: 15e9, Table: "t"}
-	if got, err := decodeMember(Record{Data: want.encode()}); got != want || err != nil {
+	if got, err := decodeMember(Record{Data: encode(want)}); got != want || err != nil {
 		t.Errorf("got %v, %v", got, err)
 	}
 	for _, data := range []string{

@@ -91,10 +91,10 @@ func (m *Member) nextAttempt() (r Record, sequence int64, ok bool) {
 	self.attempts[self.sequence] = a
 	return Record{
 		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version,
-		Data: memberData{
+		Data: encode(memberData{
 			Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease),
 			Table: a.follows, Epoch: m.mu.view.epoch,
-		}.encode(),
+		}),
 		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(),
 	}, self.sequence, true
 }

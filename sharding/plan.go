@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 )
@@ -11,13 +12,8 @@ type draft struct {
 	m    *Member
 	self string
 	t    *table
-	// members has the ids of all that hold slots, are to, or could. takes are those that should have a share, and dead
-	// those whose slots may be given away.
-	members     []string
-	number      map[string]int32
-	takes, dead []bool
-	// buried: this member has deleted the record of one that still holds slots.
-	buried bool
+	// takes has the members that should have a share, and dead those whose slots may be given away: also "", that is nobody.
+	takes, dead map[string]bool
 }
 
 // draft returns the table to write now, and the version that it is to replace, or nil if there is nothing to write before
@@ -38,13 +34,13 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 		return nil, "", due, c
 	}
 	d := m.newDraftLocked(t, now)
-	next, urgent := d.plan()
+	next, urgent, buried := d.plan()
 	if next.same(t) {
 		m.mu.since.plan = 0
 	} else {
 		m.mu.since.plan = cmp.Or(m.mu.since.plan, now)
 		due = m.mu.since.plan
-		if !m.mu.leaving && !d.buried {
+		if !m.mu.leaving && !buried {
 			due += m.turnLocked(now)
 			if !urgent {
 				due += batching
@@ -65,41 +61,20 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 }
 
 func (m *Member) newDraftLocked(t *table, now time.Duration) *draft {
-	d := &draft{m: m, self: m.mu.self.id, t: t, number: make(map[string]int32)}
-	holders := make(map[string]bool)
-	for _, s := range t.slots {
-		holders[s.holder] = true
-	}
-	ids := t.named()
-	for id := range m.mu.members {
-		ids[id] = true
-	}
-	ids[d.self] = true
-	for id := range ids {
-		d.members = append(d.members, id)
-	}
-	slices.Sort(d.members) // All members make the same plan.
-	for i, id := range d.members {
-		s := m.mu.members[id]
-		takes, dead := s != nil && s.isAlive(now), s != nil && s.dead(now)
-		if id == d.self {
-			takes, dead = !m.mu.leaving, false
+	d := &draft{m: m, self: m.mu.self.id, t: t, takes: make(map[string]bool), dead: map[string]bool{"": true}}
+	for id, s := range m.mu.members {
+		if id != d.self {
+			d.takes[id], d.dead[id] = s.isAlive(now), s.dead(now)
 		}
-		d.number[id] = int32(i)
-		d.takes = append(d.takes, takes && !slices.Contains(t.leaving, id))
-		d.dead = append(d.dead, dead)
-		d.buried = d.buried || dead && s.deleted && holders[id]
 	}
+	d.takes[d.self] = !m.mu.leaving
+	maps.DeleteFunc(d.takes, func(id string, takes bool) bool { return !takes || slices.Contains(t.leaving, id) })
 	return d
 }
 
-func (d *draft) isDead(id string) bool { return id == "" || d.dead[d.number[id]] }
-
-// takesSlots reports whether id is that of a member that should have slots.
-func (d *draft) takesSlots(id string) bool { return id != "" && d.takes[d.number[id]] }
-
-// plan returns the table as it should be, without handovers. It is urgent if slots are with the dead.
-func (d *draft) plan() (next *table, urgent bool) {
+// plan returns the table as it should be, without handovers. It is urgent if slots are with the dead, and more so if this
+// member has deleted the record of one of these.
+func (d *draft) plan() (next *table, urgent, buried bool) {
 	next = d.t.clone()
 	if next.settling {
 		// Members have followed a table that was deleted, so epochs go on from the greatest in their records.
@@ -112,16 +87,14 @@ func (d *draft) plan() (next *table, urgent bool) {
 	if d.m.mu.leaving && !slices.Contains(next.leaving, d.self) {
 		next.leaving = append(next.leaving, d.self)
 	}
-	target := d.target()
+	target := plan(d.t.slots, d.takes)
 	for s := range next.slots {
-		slot := &next.slots[s]
-		to := ""
-		if target != nil {
-			to = d.members[target[s]]
-		}
+		slot, to := &next.slots[s], target[s]
 		switch {
-		case d.isDead(slot.holder):
-			urgent = urgent || slot.holder != ""
+		case d.dead[slot.holder]:
+			if member := d.m.mu.members[slot.holder]; member != nil {
+				urgent, buried = true, buried || member.deleted
+			}
 			if slot.holder != to {
 				next.give(s, to)
 			}
@@ -131,34 +104,19 @@ func (d *draft) plan() (next *table, urgent bool) {
 			slot.next = to
 		}
 	}
-	return next, urgent
-}
-
-// target returns the plan, in numbers of members.
-func (d *draft) target() []int32 {
-	holder, next := make([]int32, len(d.t.slots)), make([]int32, len(d.t.slots))
-	for i, s := range d.t.slots {
-		holder[i], next[i] = nobody, nobody
-		if !d.isDead(s.holder) {
-			holder[i] = d.number[s.holder]
-		}
-		if s.next != "" {
-			next[i] = d.number[s.next]
-		}
-	}
-	return plan(holder, next, d.takes)
+	return next, urgent, buried
 }
 
 // lives reports whether a holder can hand over its slots. Another one is probably dead: its slots are given away
 // as soon as that is certain.
 func (d *draft) lives(id string) bool {
-	return d.takesSlots(id) || id == d.self || slices.Contains(d.t.leaving, id)
+	return d.takes[id] || id == d.self || slices.Contains(d.t.leaving, id)
 }
 
 // handOverLocked gives away those slots of the member that are to move and whose handlers have returned. If a
 // handover was tried of a slot that is to stay, it writes the member as its holder again: a newer table, which ends that attempt.
 func (d *draft) handOverLocked(next *table, c *changes) {
-	leavesAlone := d.m.mu.leaving && !slices.Contains(d.takes, true)
+	leavesAlone := d.m.mu.leaving && len(d.takes) == 0
 	n := 0
 	for s := range next.slots {
 		slot := next.slots[s]
@@ -166,7 +124,7 @@ func (d *draft) handOverLocked(next *table, c *changes) {
 		case slot.holder != d.self:
 		case slot.next == "" && !d.m.mu.leaving && d.m.slots[s].mayBeGiven(d.t):
 			next.give(s, d.self)
-		case !d.takesSlots(slot.next) && !leavesAlone:
+		case !d.takes[slot.next] && !leavesAlone:
 		case d.m.releaseLocked(s, d.t, c):
 			next.give(s, slot.next)
 			n++
@@ -177,107 +135,74 @@ func (d *draft) handOverLocked(next *table, c *changes) {
 	}
 }
 
-// nobody is the holder of a slot that has none, and the next holder of one that is not to move.
-const nobody = -1
-
-// plan decides who should hold each slot. Members are numbered; holder[s] and next[s] are the number of the member that
-// holds slot s, and of the one that it is to move to, or nobody. Only members m with takes[m] get slots: the others are
-// about to leave, or dead. Slots of a holder that is dead must be given as slots of nobody.
+// plan decides who should hold each slot. Only the members in takes get slots: the others are about to leave, or dead. Without
+// any, nobody ("") should hold a slot.
 //
 // The shares of the members that take slots differ by at most one, and as few slots move as that allows. Of two plans
-// that are equally good it prefers the one that is under way, so the moves of a plan do not change it. It returns nil if
-// no member takes slots.
-func plan(holder, next []int32, takes []bool) []int32 {
-	n := 0
-	for _, t := range takes {
-		if t {
-			n++
-		}
+// that are equally good it prefers the one that is under way, so the moves of a plan do not change it.
+func plan(slots []tableSlot, takes map[string]bool) (target []string) {
+	target = make([]string, len(slots))
+	if len(takes) == 0 {
+		return target
 	}
-	if n == 0 {
-		return nil
-	}
-	p := planner{holder: holder, next: next, takes: takes, held: make([]int, len(takes)), quota: make([]int, len(takes))}
-	p.setQuotas(len(holder)/n, len(holder)%n)
-	return p.assign()
-}
-
-type planner struct {
-	holder, next []int32
-	takes        []bool
-	held, quota  []int
-}
-
-func (p *planner) isTaker(m int32) bool { return m != nobody && p.takes[m] }
-
-// setQuotas gives each member its share: base slots, and one more to extra of them. A member that has more than base
-// must give away one slot less if it is among these, so such members come first; then those that would have more if
-// all planned moves were done, and then those with smaller numbers.
-func (p *planner) setQuotas(base, extra int) {
-	planned := make([]int, len(p.takes))
-	for s, h := range p.holder {
-		if p.isTaker(h) {
-			p.held[h]++
-		}
-		if to := p.next[s]; p.isTaker(to) {
-			planned[to]++
-		} else if p.isTaker(h) {
-			planned[h]++
-		}
-	}
-	var order []int
-	for m, t := range p.takes {
-		if t {
-			order = append(order, m)
-		}
-	}
-	slices.SortFunc(order, func(a, b int) int {
-		if p.held[a] > base != (p.held[b] > base) {
-			return cmp.Compare(p.held[b], p.held[a])
-		}
-		return cmp.Or(cmp.Compare(planned[b], planned[a]), cmp.Compare(a, b))
-	})
-	for i, m := range order {
-		p.quota[m] = base
-		if i < extra {
-			p.quota[m]++
-		}
-	}
-}
-
-func (p *planner) assign() []int32 {
-	target := slices.Repeat([]int32{nobody}, len(p.holder))
-	room := slices.Clone(p.quota)
-	give := func(s int, m int32) {
-		target[s] = m
-		room[m]--
+	room := shares(slots, takes)
+	give := func(s int, to string) {
+		target[s] = to
+		room[to]--
 	}
 	// A holder keeps the slots that are not to move, as many as its share, and then those that are to.
 	for _, moving := range []bool{false, true} {
-		for s, h := range p.holder {
-			if p.isTaker(h) && room[h] > 0 && target[s] == nobody && p.isMoving(s) == moving {
-				give(s, h)
+		for s, slot := range slots {
+			if room[slot.holder] > 0 && target[s] == "" && moving == (takes[slot.next] && slot.next != slot.holder) {
+				give(s, slot.holder)
 			}
 		}
 	}
 	// What is left moves, and where it was to move already if there is room.
-	for s, to := range p.next {
-		if target[s] == nobody && p.isTaker(to) && room[to] > 0 {
-			give(s, to)
+	for s, slot := range slots {
+		if target[s] == "" && room[slot.next] > 0 {
+			give(s, slot.next)
 		}
 	}
-	m := int32(0)
+	members := slices.Sorted(maps.Keys(takes))
 	for s := range target {
-		if target[s] != nobody {
+		if target[s] != "" {
 			continue
 		}
-		for room[m] <= 0 {
-			m++
+		for room[members[0]] <= 0 {
+			members = members[1:]
 		}
-		give(s, m)
+		give(s, members[0])
 	}
 	return target
 }
 
-// isMoving reports whether slot s is to move to another member that takes slots.
-func (p *planner) isMoving(s int) bool { return p.isTaker(p.next[s]) && p.next[s] != p.holder[s] }
+// shares returns how many slots each member should hold: the base, and some of them one more. A member that has more than the
+// base must give away one slot less if it is among these, so such members come first; then those that would have more if
+// all planned moves were done, and then by their ids.
+func shares(slots []tableSlot, takes map[string]bool) map[string]int {
+	held, planned := make(map[string]int), make(map[string]int)
+	for _, slot := range slots {
+		held[slot.holder]++
+		if takes[slot.next] {
+			planned[slot.next]++
+		} else {
+			planned[slot.holder]++
+		}
+	}
+	base, extra := len(slots)/len(takes), len(slots)%len(takes)
+	order := slices.SortedFunc(maps.Keys(takes), func(a, b string) int {
+		if held[a] > base != (held[b] > base) {
+			return cmp.Compare(held[b], held[a])
+		}
+		return cmp.Or(cmp.Compare(planned[b], planned[a]), cmp.Compare(a, b))
+	})
+	shares := make(map[string]int, len(order))
+	for i, id := range order {
+		shares[id] = base
+		if i < extra {
+			shares[id]++
+		}
+	}
+	return shares
+}

@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -12,78 +13,72 @@ import (
 func TestPlan(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
-		slots, members := 1+r.IntN(40), 1+r.IntN(8)
-		holder, next, takes := make([]int32, slots), make([]int32, slots), make([]bool, members)
-		for m := range takes {
-			takes[m] = r.IntN(4) > 0
+		slots, members, takes := make([]tableSlot, 1+r.IntN(40)), 1+r.IntN(8), make(map[string]bool)
+		for m := range members {
+			if r.IntN(4) > 0 {
+				takes[planMember(m)] = true
+			}
 		}
-		anyone := func() int32 {
+		anyone := func() string {
 			if r.IntN(4) == 0 {
-				return nobody
+				return ""
 			}
-			return int32(r.IntN(1 + r.IntN(members)))
+			return planMember(r.IntN(1 + r.IntN(members)))
 		}
-		for s := range holder {
-			holder[s], next[s] = anyone(), nobody
+		for s := range slots {
+			slots[s].holder = anyone()
 			if r.IntN(3) == 0 {
-				next[s] = anyone()
+				slots[s].next = anyone()
 			}
 		}
-		target := plan(holder, next, takes)
-		if !slices.Contains(takes, true) {
-			if target != nil {
+		target := plan(slots, takes)
+		if len(takes) == 0 {
+			if slices.ContainsFunc(target, func(id string) bool { return id != "" }) {
 				t.Fatal("a plan without members")
 			}
 			continue
 		}
-		checkPlan(t, holder, takes, target)
-		for s := range next { // The plan is written,
-			next[s] = nobody
-			if target[s] != holder[s] {
-				next[s] = target[s]
+		checkPlan(t, slots, takes, target)
+		for s := range slots { // The plan is written,
+			slots[s].next = ""
+			if target[s] != slots[s].holder {
+				slots[s].next = target[s]
 			}
 		}
-		for _, s := range r.Perm(slots) { // and carried out.
-			if got := plan(holder, next, takes); !slices.Equal(got, target) {
-				t.Fatalf("the plan for %v to %v (%v) was %v, and then %v", holder, next, takes, target, got)
+		for _, s := range r.Perm(len(slots)) { // and carried out.
+			if got := plan(slots, takes); !slices.Equal(got, target) {
+				t.Fatalf("the plan for %v (%v) was %v, and then %v", slots, takes, target, got)
 			}
-			holder[s], next[s] = target[s], nobody
+			slots[s] = tableSlot{holder: target[s]}
 		}
 	}
 }
 
-func checkPlan(t *testing.T, holder []int32, takes []bool, target []int32) {
+func planMember(m int) string { return fmt.Sprintf("member-%02d", m) }
+
+func checkPlan(t *testing.T, slots []tableSlot, takes map[string]bool, target []string) {
 	t.Helper()
-	share, held, moves := make([]int, len(takes)), make([]int, len(takes)), 0
-	for s, m := range target {
-		if m == nobody || !takes[m] {
-			t.Fatalf("slot %d goes to %d of %v", s, m, takes)
+	share, held, moves := make(map[string]int), make(map[string]int), 0
+	for s, id := range target {
+		if !takes[id] {
+			t.Fatalf("slot %d goes to %q of %v", s, id, takes)
 		}
-		share[m]++
-		if h := holder[s]; h != nobody && takes[h] {
+		share[id]++
+		if h := slots[s].holder; takes[h] {
 			held[h]++
-			if h != m {
+			if h != id {
 				moves++
 			}
 		}
 	}
-	n := 0
-	for _, takes := range takes {
-		if takes {
-			n++
-		}
-	}
-	base, extra := len(holder)/n, len(holder)%n
+	base, extra := len(slots)/len(takes), len(slots)%len(takes)
 	needed := 0
-	for m, takes := range takes {
-		if !takes {
-			continue
-		}
-		if share[m] < base || share[m] > base+1 {
+	for id := range takes {
+		if share[id] < base || share[id] > base+1 {
 			t.Fatalf("shares %v of %v", share, takes)
 		}
 		// Of what a member has above the base it must give away all, or one less if it is one of the extra.
-		over := max(0, held[m]-base)
+		over := max(0, held[id]-base)
 		if over > 0 && extra > 0 {
 			over--
 			extra--
@@ -91,17 +86,17 @@ func checkPlan(t *testing.T, holder []int32, takes []bool, target []int32) {
 		needed += over
 	}
 	if moves != needed {
-		t.Fatalf("%d slots move, and %d have to: %v to %v (%v)", moves, needed, holder, target, takes)
+		t.Fatalf("%d slots move, and %d have to: %v to %v (%v)", moves, needed, slots, target, takes)
 	}
 }
 
 // TestPlanOfManyIsQuick: a hundred members, of which a tenth is new and a tenth is dead, and 4,096 slots.
 func TestPlanOfManyIsQuick(t *testing.T) {
-	holder, next, takes := largePlan()
+	slots, takes := largePlan()
 	best := time.Hour
 	for range 20 {
 		began := time.Now()
-		plan(holder, next, takes)
+		plan(slots, takes)
 		best = min(best, time.Since(began))
 	}
 	if best > 5*time.Millisecond {
@@ -109,19 +104,20 @@ func TestPlanOfManyIsQuick(t *testing.T) {
 	}
 }
 
-func largePlan() (holder, next []int32, takes []bool) {
-	for m := range 100 {
-		takes = append(takes, m >= 10)
+func largePlan() (slots []tableSlot, takes map[string]bool) {
+	takes = make(map[string]bool)
+	for m := 10; m < 100; m++ {
+		takes[planMember(m)] = true
 	}
 	for s := range maxSlots {
-		holder, next = append(holder, int32(s%90)), append(next, nobody)
+		slots = append(slots, tableSlot{holder: planMember(s % 90)})
 	}
-	return holder, next, takes
+	return slots, takes
 }
 
 func BenchmarkPlan(b *testing.B) {
-	holder, next, takes := largePlan()
+	slots, takes := largePlan()
 	for b.Loop() {
-		plan(holder, next, takes)
+		plan(slots, takes)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
-	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -357,51 +356,35 @@ func (q *queue[T]) withMethodsOf(inner workqueue.TypedRateLimitingInterface[T]) 
 	r, isReader := inner.(workqueue.KeyReader[T])
 	switch {
 	case hasPriorities && isReader:
-		return &priorityReaderQueue[T]{priorityQueue[T]{q, p}, reader[T]{r}}
+		return &priorityReaderQueue[T]{priorityQueue[T]{q, p}, r}
 	case hasPriorities:
 		return &priorityQueue[T]{q, p}
 	case isReader:
-		return &readerQueue[T]{q, reader[T]{r}}
+		return &readerQueue[T]{q, r}
 	}
 	return q
 }
 
-type priorityQueue[T comparable] struct {
-	*queue[T]
-	inner prioritized[T]
-}
-
-func (q *priorityQueue[T]) PriorityOf(key T) int { return q.inner.PriorityOf(key) }
-func (q *priorityQueue[T]) Has(key T) bool       { return q.inner.Has(key) }
-func (q *priorityQueue[T]) Discard(key T) bool   { return q.inner.Discard(key) }
-func (q *priorityQueue[T]) Pause()               { q.inner.Pause() }
-func (q *priorityQueue[T]) Resume()              { q.inner.Resume() }
+type (
+	priorityQueue[T comparable] struct {
+		*queue[T]
+		prioritized[T]
+	}
+	readerQueue[T comparable] struct {
+		*queue[T]
+		workqueue.KeyReader[T]
+	}
+	priorityReaderQueue[T comparable] struct {
+		priorityQueue[T]
+		workqueue.KeyReader[T]
+	}
+)
 
 // AddWithPriority checks the slot as AddAfter does.
 func (q *priorityQueue[T]) AddWithPriority(key T, priority int, after time.Duration) {
 	if q.mayAdd(key) {
-		q.inner.AddWithPriority(key, priority, after)
+		q.prioritized.AddWithPriority(key, priority, after)
 	}
-}
-
-// reader has the methods of a KeyReader and no others.
-type reader[T comparable] struct {
-	inner workqueue.KeyReader[T]
-}
-
-func (r reader[T]) SnapshotKey(key T) (workqueue.KeySnapshot[T], bool) {
-	return r.inner.SnapshotKey(key)
-}
-func (r reader[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] { return r.inner.SnapshotKeys() }
-
-type readerQueue[T comparable] struct {
-	*queue[T]
-	reader[T]
-}
-
-type priorityReaderQueue[T comparable] struct {
-	priorityQueue[T]
-	reader[T]
 }
 
 // OptsQueue is a queue whose adds have options of type O, as the PriorityQueue of controller-runtime.

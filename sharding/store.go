@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Store keeps the records of groups, each conditional on its version. [Leases] and [Memory] return one. All safety rests
@@ -190,19 +191,12 @@ func storeError(err error) error {
 }
 
 func toRecord(lease *coordinationv1.Lease) Record {
-	r := Record{
+	return Record{
 		Name: lease.Name, Group: lease.Labels[groupLabel], Version: versionOf(lease), Data: lease.Annotations[dataAnnotation],
+		Holder:  ptr.Deref(lease.Spec.HolderIdentity, ""),
+		Lease:   time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second,
+		Renewed: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time,
 	}
-	if lease.Spec.HolderIdentity != nil {
-		r.Holder = *lease.Spec.HolderIdentity
-	}
-	if lease.Spec.LeaseDurationSeconds != nil {
-		r.Lease = time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second
-	}
-	if lease.Spec.RenewTime != nil {
-		r.Renewed = lease.Spec.RenewTime.Time
-	}
-	return r
 }
 
 func toLease(r Record) *coordinationv1.Lease {
@@ -306,68 +300,47 @@ func (m *memory) since(version int) (events []Event, more <-chan struct{}, ok bo
 }
 
 func (m *memory) Create(ctx context.Context, r Record) (Record, error) {
-	if err := ctx.Err(); err != nil {
-		return Record{}, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if _, ok := m.records[r.Name]; ok {
-		return Record{}, ErrExists
-	}
-	return m.putLocked(r), nil
+	return m.change(ctx, Event{Record: r}, true)
 }
 
 func (m *memory) Update(ctx context.Context, r Record) (Record, error) {
-	if err := ctx.Err(); err != nil {
-		return Record{}, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.checkLocked(r.Name, r.Version); err != nil {
-		return Record{}, err
-	}
-	return m.putLocked(r), nil
+	return m.change(ctx, Event{Record: r}, false)
 }
 
 func (m *memory) Delete(ctx context.Context, name, version string) error {
+	_, err := m.change(ctx, Event{Record: Record{Name: name, Version: version}, Deleted: true}, false)
+	return err
+}
+
+// change creates a record, if there is none of its name, or changes or deletes the one that has its version.
+func (m *memory) change(ctx context.Context, e Event, create bool) (Record, error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return Record{}, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.checkLocked(name, version); err != nil {
-		return err
+	r, found := m.records[e.Record.Name]
+	switch {
+	case create && found:
+		return Record{}, ErrExists
+	case !create && !found:
+		return Record{}, ErrNotFound
+	case !create && r.Version != e.Record.Version:
+		return Record{}, ErrConflict
 	}
-	r := m.records[name]
-	delete(m.records, name)
-	m.appendLocked(Event{Record: r, Deleted: true})
-	return nil
-}
-
-func (m *memory) checkLocked(name, version string) error {
-	r, ok := m.records[name]
-	if !ok {
-		return ErrNotFound
-	}
-	if r.Version != version {
-		return ErrConflict
-	}
-	return nil
-}
-
-func (m *memory) putLocked(r Record) Record {
-	r.Version = strconv.Itoa(m.version + 1)
-	m.records[r.Name] = r
-	m.appendLocked(Event{Record: r})
-	return r
-}
-
-func (m *memory) appendLocked(e Event) {
 	m.version++
+	if e.Deleted {
+		e.Record = r
+		delete(m.records, r.Name)
+	} else {
+		e.Record.Version = strconv.Itoa(m.version)
+		m.records[e.Record.Name] = e.Record
+	}
 	m.history = append(m.history, e)
 	if len(m.history) > 2*maxHistory {
 		m.history = slices.Clone(m.history[maxHistory:])
 	}
 	close(m.changed)
 	m.changed = make(chan struct{})
+	return e.Record, nil
 }
