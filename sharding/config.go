@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
@@ -43,6 +44,27 @@ type Config struct {
 
 	// newID makes the id of a member. Tests replace it.
 	newID func(name string) string
+}
+
+// QueueConfig configures [NewQueue].
+type QueueConfig[T comparable] struct {
+	// Keys lists all keys of the source, for example those of an informer's cache, also those of other replicas. It is
+	// called when the member has got slots, and again and again until it returns no error. It must contain a change
+	// when, or before, the change is added to the queue, as an informer's cache does. If it returns keys and
+	// an error, these keys are used, and it is called again. It is required.
+	Keys func(ctx context.Context) ([]T, error)
+	// Hash replaces the hash of keys, for example to keep all keys of a namespace with one replica; see [HashString].
+	// All replicas must have the same one, in all versions of the program that run side by side. Its upper bits decide.
+	// It is needed for keys that are not strings, numbers, booleans, or structs and arrays of such.
+	Hash func(key T) uint64
+	// FinishQueued makes the member handle what is queued of a slot before it hands the slot over to a member that has joined,
+	// for up to HandoverTimeout. Without it a handover waits only for handlers that run, and the new holder lists the keys
+	// again. It is for programs whose keys may be in no list any more, because what they name was deleted; but it is no
+	// guarantee: see "Why no key is lost" in the package's documentation. Before [Member.Leave] let the workers
+	// finish what is queued (worker.All). The queue must be a [workqueue.KeyReader].
+	FinishQueued bool
+	// ListPriority is the priority with which the keys of Keys are added, if the queue has priorities.
+	ListPriority int
 }
 
 var groupPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)

@@ -201,13 +201,12 @@ func (m *Member) Leave(ctx context.Context) error {
 func (m *Member) tryLeave() bool {
 	m.mu.Lock()
 	t, id := m.mu.view.table, m.mu.self.id
-	if !m.mu.leaving || t != nil && !m.mu.view.missing && (!t.isRidOf(id)) {
+	if !m.mu.leaving || t != nil && !m.mu.view.missing && !t.isRidOf(id) {
 		m.mu.Unlock()
 		return false
 	}
 	m.mu.finished, m.mu.self.alive = true, false
-	m.mu.Unlock()
-	m.look()
+	m.applyAndUnlock()
 	for {
 		err := m.deleteSelf(m.ctx, id)
 		if err == nil {

@@ -12,7 +12,7 @@ type draft struct {
 	m    *Member
 	self string
 	t    *table
-	// takes has the members that should have a share, and dead those whose slots may be given away: also "", that is nobody.
+	// takes has the members that should have a share, and dead those whose slots may be given away. "" is one of the dead.
 	takes, dead map[string]bool
 }
 
@@ -135,8 +135,8 @@ func (d *draft) handOverLocked(next *table, c *changes) {
 	}
 }
 
-// plan decides who should hold each slot. Only the members in takes get slots: the others are about to leave, or dead. Without
-// any, nobody ("") should hold a slot.
+// plan decides who should hold each slot. Only the members in takes get slots: the others are about to leave, or dead. If
+// there is none, all slots go to "".
 //
 // The shares of the members that take slots differ by at most one, and as few slots move as that allows. Of two plans
 // that are equally good it prefers the one that is under way, so the moves of a plan do not change it.

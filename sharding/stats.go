@@ -1,10 +1,11 @@
 package sharding
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -142,13 +143,10 @@ func (m *Member) facts() []workqueue.Fact {
 func (m *Member) kept() []workqueue.Fact {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n, next, now := 0, time.Duration(0), m.now()
+	n, next, now := 0, time.Duration(math.MaxInt64), m.now()
 	for s := range m.slots {
 		if wait := m.slots[s].keep - now; wait > 0 {
-			if n == 0 || wait < next {
-				next = wait
-			}
-			n++
+			n, next = n+1, min(next, wait)
 		}
 	}
 	if n == 0 {
@@ -159,20 +157,14 @@ func (m *Member) kept() []workqueue.Fact {
 
 // factsOf says who holds the slots, and what moves.
 func factsOf(slots []Slot) (facts []workqueue.Fact) {
-	held := make(map[string]int)
-	moves := make(map[string]*move)
+	held, moves := make(map[string]int), make(map[string]move)
 	for _, s := range slots {
-		holder := s.Holder
-		if holder == "" {
-			holder = "nobody"
-		}
+		holder := cmp.Or(s.Holder, "nobody")
 		held["Slots of "+holder]++
 		if s.Next != "" {
 			name := fmt.Sprintf("Move from %s to %s", holder, s.Next)
-			if moves[name] == nil {
-				moves[name] = new(move)
-			}
-			moves[name].add(s)
+			m := moves[name]
+			moves[name] = move{m.slots + 1, m.handlers + s.Handlers, max(m.since, s.Stopping)}
 		}
 	}
 	for i, name := range slices.Sorted(maps.Keys(held)) {
@@ -182,10 +174,8 @@ func factsOf(slots []Slot) (facts []workqueue.Fact) {
 		}
 		facts = append(facts, fact(name, "%d", held[name]))
 	}
-	for i, name := range slices.Sorted(maps.Keys(moves)) {
-		if i == maxFacts {
-			break
-		}
+	names := slices.Sorted(maps.Keys(moves))
+	for _, name := range names[:min(len(names), maxFacts)] {
 		facts = append(facts, fact(name, "%v", moves[name]))
 	}
 	return facts
@@ -197,17 +187,9 @@ type move struct {
 	since           time.Duration
 }
 
-func (m *move) add(s Slot) {
-	m.slots++
-	m.handlers += s.Handlers
-	m.since = max(m.since, s.Stopping)
-}
-
-func (m *move) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d slots", m.slots)
-	if m.since > 0 { // They are this member's.
-		fmt.Fprintf(&b, " for %v, waiting for %d handlers", m.since.Round(100*time.Millisecond), m.handlers)
+func (m move) String() string {
+	if m.since == 0 { // They are another member's.
+		return fmt.Sprintf("%d slots", m.slots)
 	}
-	return b.String()
+	return fmt.Sprintf("%d slots for %v, waiting for %d handlers", m.slots, m.since.Round(100*time.Millisecond), m.handlers)
 }
