@@ -68,8 +68,9 @@ type Member struct {
 		// finishes: a queue has keys that are to be handled before their slot moves.
 		finishes bool
 		// since is when it was first seen that there is no table, and that the table is not as planned, or zero.
-		since  struct{ missing, plan time.Duration }
-		counts counts
+		since struct{ missing, plan time.Duration }
+		// stats has what only grows.
+		stats Stats
 		// problem is why the member holds no slots, or the last error of its work, for Err.
 		problem error
 	}

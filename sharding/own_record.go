@@ -157,7 +157,7 @@ func (m *Member) died() {
 	m.mu.Lock()
 	if m.mu.self.version != "" {
 		m.logger.Error("The member's record is gone: others believe that it is dead. Going on as a new member", "member", m.mu.self.id)
-		m.mu.counts.lostLeases++
+		m.mu.stats.LostLeases++
 	}
 	m.mu.self.alive = false
 	m.applyAndUnlock()

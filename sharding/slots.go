@@ -82,6 +82,41 @@ func (m *Member) register(q slotQueue) {
 	q.gained(slots)
 }
 
+// Slot is what a member knows of a slot.
+type Slot struct {
+	// Holder is the id of the member that holds the slot, and Next of the one that it is to move to. They are empty
+	// if there is none.
+	Holder, Next string
+	// Epoch is what [Epoch] returns for handlers of this holder.
+	Epoch int64
+	// Held reports whether this member holds the slot now. A member that is not valid holds none, whatever Holder says.
+	Held bool
+	// Stopping is for how long the slot has been about to move, if this member holds it, and Handlers is how many of
+	// its keys are being handled here.
+	Stopping time.Duration
+	Handlers int
+}
+
+// Slots returns what the member knows of all slots: of its own it knows all, and of others what the table said last.
+// It returns nil if the member has not seen a table.
+func (m *Member) Slots() []Slot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.mu.view.table
+	if t == nil {
+		return nil
+	}
+	slots := make([]Slot, len(t.slots))
+	for i, s := range t.slots {
+		state := m.state(i)
+		slots[i] = Slot{Holder: s.holder, Next: s.next, Epoch: s.epoch, Held: state != absent, Handlers: m.handlers(i)}
+		if state == stopping {
+			slots[i].Stopping = m.now() - m.slots[i].since
+		}
+	}
+	return slots
+}
+
 // changes are what follows from changed slots and must happen without the lock.
 type changes struct {
 	gained, settled []int
@@ -208,10 +243,10 @@ func (m *Member) releaseLocked(i int, t *table, c *changes) bool {
 	}
 	if m.state(i) == stopping {
 		m.dropLocked(i, c)
-		count, took := &m.mu.counts, m.now()-s.since
-		count.handedOver++
-		count.handover += took
-		count.longestHandover = max(count.longestHandover, took)
+		stats, took := &m.mu.stats, m.now()-s.since
+		stats.HandedOver++
+		stats.HandoverTime += took
+		stats.LongestHandover = max(stats.LongestHandover, took)
 	}
 	s.released, s.releasedID = t.epoch, t.id
 	return true
@@ -234,7 +269,7 @@ func (m *Member) hurryLocked(now time.Duration) (next time.Duration, c changes) 
 			stuck++
 			s.keep = now + 4*limit
 			next = min(next, s.keep)
-			m.mu.counts.kept++
+			m.mu.stats.Kept++
 		case passed >= limit:
 			if !s.ended {
 				s.ended = true
@@ -283,11 +318,11 @@ func (m *Member) finishQueued() (again bool) {
 // logChangesLocked logs which slots the member has got and lost.
 func (m *Member) logChangesLocked(c changes) {
 	if len(c.gained) > 0 {
-		m.mu.counts.gained += uint64(len(c.gained))
+		m.mu.stats.Gained += uint64(len(c.gained))
 		m.logger.Info("Got slots", "member", m.mu.self.id, "slots", len(c.gained))
 	}
 	if n := len(c.ended); n > 0 {
-		m.mu.counts.lost += uint64(n)
+		m.mu.stats.Lost += uint64(n)
 		log := m.logger.Warn
 		if errors.Is(c.cause, ErrNotHeld) {
 			log = m.logger.Info

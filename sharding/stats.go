@@ -11,12 +11,6 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// counts are the numbers of a member since it joined.
-type counts struct {
-	gained, handedOver, lost, kept, lostLeases uint64
-	handover, longestHandover                  time.Duration
-}
-
 // Stats are the numbers of a member. Those that only grow count since it joined.
 type Stats struct {
 	// Group and Member are the group's name and the member's id.
@@ -44,12 +38,8 @@ func (m *Member) Stats() Stats {
 	err := m.Err()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := &m.mu.counts
-	st := Stats{
-		Group: m.config.Group, Member: m.mu.self.id, Err: err,
-		Gained: c.gained, HandedOver: c.handedOver, Lost: c.lost, Kept: c.kept, LostLeases: c.lostLeases,
-		HandoverTime: c.handover, LongestHandover: c.longestHandover,
-	}
+	st := m.mu.stats
+	st.Group, st.Member, st.Err = m.config.Group, m.mu.self.id, err
 	now := m.now()
 	for _, s := range m.mu.members {
 		if s.isAlive(now) {
@@ -66,41 +56,6 @@ func (m *Member) Stats() Stats {
 		}
 	}
 	return st
-}
-
-// Slot is what a member knows of a slot.
-type Slot struct {
-	// Holder is the id of the member that holds the slot, and Next of the one that it is to move to. They are empty
-	// if there is none.
-	Holder, Next string
-	// Epoch is what [Epoch] returns for handlers of this holder.
-	Epoch int64
-	// Held reports whether this member holds the slot now. A member that is not valid holds none, whatever Holder says.
-	Held bool
-	// Stopping is for how long the slot has been about to move, if this member holds it, and Handlers is how many of
-	// its keys are being handled here.
-	Stopping time.Duration
-	Handlers int
-}
-
-// Slots returns what the member knows of all slots: of its own it knows all, and of others what the table said last.
-// It returns nil if the member has not seen a table.
-func (m *Member) Slots() []Slot {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t := m.mu.view.table
-	if t == nil {
-		return nil
-	}
-	slots := make([]Slot, len(t.slots))
-	for i, s := range t.slots {
-		state := m.state(i)
-		slots[i] = Slot{Holder: s.holder, Next: s.next, Epoch: s.epoch, Held: state != absent, Handlers: m.handlers(i)}
-		if state == stopping {
-			slots[i].Stopping = m.now() - m.slots[i].since
-		}
-	}
-	return slots
 }
 
 // maxFacts is how many members, and how many moves, Facts names.
@@ -181,7 +136,7 @@ func factsOf(slots []Slot) (facts []workqueue.Fact) {
 	return facts
 }
 
-// move is what moves from one member to another.
+// move is the fact what moves from one member to another.
 type move struct {
 	slots, handlers int
 	since           time.Duration

@@ -88,14 +88,19 @@ type view struct {
 func (m *Member) confirm() error {
 	began := m.now()
 	r, err := m.get(m.tableName())
-	if errors.Is(err, ErrNotFound) {
-		m.noTable(began)
-		return nil
+	if err == nil {
+		return m.sawTable(r, began)
 	}
-	if err != nil {
+	if !errors.Is(err, ErrNotFound) {
 		return err
 	}
-	return m.sawTable(r, began)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.view.table == nil || began >= m.mu.view.adopted {
+		m.mu.view.missing = true
+		signal(m.toWork)
+	}
+	return nil
 }
 
 // tableChanged is called with each change of the table that the watch reports. A watch may be late, so it only shows
@@ -161,16 +166,6 @@ func (m *Member) adoptLocked(t *table, version string) {
 	view := &m.mu.view
 	if t.epoch > view.table.epoch {
 		view.table, view.version, view.epoch = t, version, max(view.epoch, t.epoch)
-	}
-}
-
-// noTable notes that a read that began at that time has found no table.
-func (m *Member) noTable(began time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.mu.view.table == nil || began >= m.mu.view.adopted {
-		m.mu.view.missing = true
-		signal(m.toWork)
 	}
 }
 
