@@ -253,7 +253,7 @@ func (m *Member) releaseLocked(i int, t *table, c *changes) bool {
 }
 
 // hurryLocked ends the contexts of the handlers of slots that have been stopping for HandoverTimeout, and keeps slots
-// whose handlers do not return even then. It returns when to look again.
+// whose handlers do not return even then. It returns when to look again, and the holdings to end.
 func (m *Member) hurryLocked(now time.Duration) (next time.Duration, c changes) {
 	c.cause = ErrHandover
 	limit, patience := m.config.HandoverTimeout, m.config.HandoverTimeout*3/2
