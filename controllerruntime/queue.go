@@ -50,8 +50,11 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/prom"
 	clientgo "k8s.io/client-go/util/workqueue"
 	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -96,6 +99,19 @@ func With[request comparable](config priorityqueue.Config[request], onNew ...fun
 		return q
 	}
 }
+
+// registryMetrics returns the provider of the queues that have no provider of their own. Its metrics are in
+// controller-runtime's registry, beside those of the controllers on the default queue: the first call joins it. It
+// returns nil if that fails, which is logged once.
+var registryMetrics = sync.OnceValue(func() workqueue.StatsProvider {
+	p, err := prom.Join(metrics.Registry, prom.Options{ControllerRuntime: true})
+	if err != nil {
+		// A controller without metrics is better than none.
+		log.Log.WithName("workqueue").Error(err, "The queues of package controllerruntime have no metrics")
+		return nil
+	}
+	return p
+})
 
 // Queue is a [priorityqueue.Queue] with the interface and the rules of controller-runtime's PriorityQueue. It is
 // made by [NewQueue], [NewTypedQueue] or what [With] returns. The methods that controller-runtime does not know

@@ -32,7 +32,8 @@ type codec[T comparable] struct {
 	decode func(string) (T, error)
 }
 
-func (c codec[T]) Encode(key T) (string, error)     { return c.encode(key) }
+func (c codec[T]) Encode(key T) (string, error) { return c.encode(key) }
+
 func (c codec[T]) Decode(encoded string) (T, error) { return c.decode(encoded) }
 
 // defaultCodec returns the codec of Config's documentation, or an error for a type whose keys would not come back
@@ -154,4 +155,49 @@ func describeType(t reflect.Type) string {
 		return "{" + strings.Join(fields, ", ") + "}"
 	}
 	return t.Kind().String()
+}
+
+// locate encodes item and returns its shard. It panics for what is no key.
+func (q *Queue[T]) locate(item T) (string, *shard[T]) {
+	if item != item {
+		panic(fmt.Sprintf("redisqueue: a key of type %T is not equal to itself", item))
+	}
+	encoded, err := q.config.Codec.Encode(item)
+	if err != nil {
+		panic(fmt.Errorf("redisqueue: encode a key of type %T: %w", item, err))
+	}
+	if encoded == filler {
+		panic("redisqueue: a key of 80 zero bytes is reserved")
+	}
+	if len(q.shards) == 1 {
+		return encoded, q.shards[0]
+	}
+	// FNV-1a. All replicas, of all versions, must agree on it.
+	h := uint32(2166136261)
+	for i := range len(encoded) {
+		h = (h ^ uint32(encoded[i])) * 16777619
+	}
+	return encoded, q.shards[h%uint32(len(q.shards))]
+}
+
+func (q *Queue[T]) decode(encoded string) (item T, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("redisqueue: decode %q: panic: %v", encoded, v)
+		}
+	}()
+	item, err = q.config.Codec.Decode(encoded)
+	if err == nil && item != item {
+		err = errors.New("the key is not equal to itself")
+	}
+	if err != nil {
+		return item, fmt.Errorf("redisqueue: decode %q: %w", encoded, err)
+	}
+	checkHashable(item)
+	return item, nil
+}
+
+// checkHashable panics, outside of all locks, for a key that no map can have.
+func checkHashable[T comparable](item T) {
+	_ = map[T]struct{}(nil)[item]
 }

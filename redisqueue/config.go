@@ -155,6 +155,13 @@ func positiveOr[N int | time.Duration](n, otherwise N) N {
 	return otherwise
 }
 
+// ErrIncompatible is returned by [New], and reported by a queue, if the replicas before it have another format of data, another
+// number of shards or another type of keys: together they would corrupt the queue.
+var ErrIncompatible = errors.New("redisqueue: the queue does not fit to the one on the server")
+
+// ErrEviction is returned by [New] if the server may evict keys when its memory is full, and so parts of a queue.
+var ErrEviction = errors.New("redisqueue: the server must have maxmemory-policy noeviction")
+
 // onEachNode calls f with each master of a cluster, several at a time, and otherwise with the client.
 func onEachNode(
 	ctx context.Context, client redis.UniversalClient, f func(ctx context.Context, node redis.UniversalClient) error,
@@ -216,10 +223,3 @@ func (q *Queue[T]) checkScripts(ctx context.Context) error {
 	}
 	return nil
 }
-
-// ErrIncompatible is returned by [New], and reported by a queue, if the replicas before it have another format of data, another
-// number of shards or another type of keys: together they would corrupt the queue.
-var ErrIncompatible = errors.New("redisqueue: the queue does not fit to the one on the server")
-
-// ErrEviction is returned by [New] if the server may evict keys when its memory is full, and so parts of a queue.
-var ErrEviction = errors.New("redisqueue: the server must have maxmemory-policy noeviction")

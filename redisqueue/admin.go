@@ -4,12 +4,100 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/redis/go-redis/v9"
 )
+
+// ErrNoQueue is returned by [Attach] if there is no queue of that name.
+var ErrNoQueue = errors.New("redisqueue: there is no such queue on the server")
+
+// Attach returns an end of an existing queue for tools: its keys are the strings that the server has, whatever type of keys the
+// program has. It has the queue's number of shards, and may look, remove, retry, pause and purge; it should not process keys.
+// Attach returns ErrNoQueue if there is none, [ErrIncompatible] for one of another version of this package, and otherwise what
+// [New] returns.
+func Attach(ctx context.Context, client redis.UniversalClient, name string) (*Queue[string], error) {
+	// What the program has configured is not known here. A tool must not forget, give up or take over anything earlier than that.
+	config := Config[string]{Name: name, Lease: time.Second, MaxLostLeases: -1, GivenUpLimit: math.MaxInt32, GivenUpAge: 100 * 365 * 24 * time.Hour}
+	if err := config.complete(readTimeout(client)); err != nil {
+		return nil, err
+	}
+	description, err := client.HGet(ctx, newKeyNames(name, 0).shard[0], "d").Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("%w: %s", ErrNoQueue, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("redisqueue: %w", err)
+	}
+	var version int
+	if _, err := fmt.Sscanf(description, "format %d, %d shards", &version, &config.Shards); err != nil || version != format {
+		return nil, fmt.Errorf("%w: on the server it has %s, this program knows format %d", ErrIncompatible, description, format)
+	}
+	_, config.keys, _ = strings.Cut(description, "keys: ")
+	q := newQueue(client, config, batchScript)
+	return q, q.checkScripts(ctx)
+}
+
+// Queues returns the names of the queues on the server, in no order, with a scan of all of its keys in steps.
+func Queues(ctx context.Context, client redis.UniversalClient) (names []string, err error) {
+	var mu sync.Mutex // guards names
+	err = onEachNode(ctx, client, func(ctx context.Context, node redis.UniversalClient) error {
+		keys := node.Scan(ctx, 0, "workqueue:{*/0}:meta", 1000).Iterator()
+		for keys.Next(ctx) {
+			name := strings.TrimSuffix(strings.TrimPrefix(keys.Val(), "workqueue:{"), "/0}:meta")
+			mu.Lock()
+			names = append(names, name)
+			mu.Unlock()
+		}
+		return keys.Err()
+	})
+	if err != nil {
+		err = fmt.Errorf("redisqueue: %w", err)
+	}
+	return names, err
+}
+
+// Description says which format of data, how many shards and which type of keys the queue has.
+func (q *Queue[T]) Description() string { return q.description }
+
+// Pause makes all replicas hand out nothing until Resume. Workers finish what they have. It does not block; Flush waits until
+// the server knows it. After shutdown it does nothing. Stats has Paused.
+func (q *Queue[T]) Pause() { q.toAllShards("P") }
+
+// Resume lets all replicas hand out keys again, as Pause.
+func (q *Queue[T]) Resume() { q.toAllShards("R") }
+
+func (q *Queue[T]) toAllShards(arg string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.ending.over {
+		return
+	}
+	for _, s := range q.shards {
+		s.enqueueLocked(&op{kind: opOther, arg: arg})
+	}
+}
+
+// Remove takes item out of the queue, on all replicas, and reports whether it was there. A key that a worker holds stays with
+// that worker, but does not come again. Its failures are forgotten. The errors are those of [Queue.Retry].
+func (q *Queue[T]) Remove(ctx context.Context, item T) (bool, error) { return q.change(ctx, "x", item) }
+
+// Discard is Remove for tools. It asks the server for up to a second, and returns false if that does not answer.
+func (q *Queue[T]) Discard(item T) bool {
+	found, _ := q.Remove(context.Background(), item)
+	return found
+}
+
+func (q *Queue[T]) change(ctx context.Context, code string, item T) (bool, error) {
+	encoded, s := q.locate(item)
+	n, err := s.ask(ctx, code+encoded)
+	return n > 0, err
+}
 
 // GivenUp is a key that is not tried any more: a worker has called [Queue.GiveUp], or the key's lease was lost
 // MaxLostLeases times in a row.
@@ -108,40 +196,6 @@ func (q *Queue[T]) ForgetGivenUp(item T) bool {
 	return found
 }
 
-// Remove takes item out of the queue, on all replicas, and reports whether it was there. A key that a worker holds stays with
-// that worker, but does not come again. Its failures are forgotten. The errors are those of [Queue.Retry].
-func (q *Queue[T]) Remove(ctx context.Context, item T) (bool, error) { return q.change(ctx, "x", item) }
-
-// Discard is Remove for tools. It asks the server for up to a second, and returns false if that does not answer.
-func (q *Queue[T]) Discard(item T) bool {
-	found, _ := q.Remove(context.Background(), item)
-	return found
-}
-
-func (q *Queue[T]) change(ctx context.Context, code string, item T) (bool, error) {
-	encoded, s := q.locate(item)
-	n, err := s.ask(ctx, code+encoded)
-	return n > 0, err
-}
-
-// Pause makes all replicas hand out nothing until Resume. Workers finish what they have. It does not block; Flush waits until
-// the server knows it. After shutdown it does nothing. Stats has Paused.
-func (q *Queue[T]) Pause() { q.toAllShards("P") }
-
-// Resume lets all replicas hand out keys again, as Pause.
-func (q *Queue[T]) Resume() { q.toAllShards("R") }
-
-func (q *Queue[T]) toAllShards(arg string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.mu.ending.over {
-		return
-	}
-	for _, s := range q.shards {
-		s.enqueueLocked(&op{kind: opOther, arg: arg})
-	}
-}
-
 // SetAside returns up to limit strings that could not be decoded, in no order, and how many there are. They stay on the server,
 // and stop nothing, until RequeueSetAside or DropSetAside. It returns an error if the server does not answer or ctx ends, with
 // what it has until then. It works after shutdown too.
@@ -191,4 +245,24 @@ func (q *Queue[T]) DropSetAside(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Purge deletes the queue from the server, with its keys, delays, failures and what was set aside. Keys that are being
+// processed, on any replica, lose their leases with the replica's next call. It deletes without blocking the server, one shard
+// after the other; what is added meanwhile may be deleted or not, and the replicas go on with an empty queue. It returns
+// an error if the server does not answer, or ctx ends; then a part may be deleted. It works after shutdown too.
+func (q *Queue[T]) Purge(ctx context.Context) error {
+	for _, s := range q.shards {
+		session := newSession()
+		for {
+			left, err := purgeScript.run(ctx, q.client, s.names.of(session), session)
+			if err != nil {
+				return fmt.Errorf("redisqueue: purge: %w", err)
+			}
+			if n, _ := left.(int64); n == 0 {
+				break
+			}
+		}
+	}
+	return nil
 }

@@ -79,6 +79,82 @@ func (n keyNames) of(session string) []string {
 	return append(n.shard[:len(n.shard):len(n.shard)], n.wake(session))
 }
 
+// filler is what batch.lua puts into hashes and sorted sets.
+var filler = strings.Repeat("\x00", 80)
+
+// Bounds on what one call asks the server to do, so that it takes no longer than a few milliseconds. batch.lua has the
+// others: on the bytes that it hands out, and on what it does for other replicas.
+const (
+	maxWork  = 512 // see op.work; a key that is handed out is worth one
+	maxWant  = 256
+	maxBytes = 64 << 10
+)
+
+// opKind is what an operation is about, for what becomes of it when it could not be executed.
+type opKind uint8
+
+const (
+	opAdd   opKind = iota // also later and rate-limited; a full server does not execute it
+	opHeld                // is about a key that the session holds, and ends with it
+	opOther               // about all else
+	opKinds
+)
+
+// op is an operation of the buffer.
+type op struct {
+	kind opKind
+	arg  string // as batch.lua reads it; that of a plain add is made when it is sent
+	// seq is the operation's place among all of its shard.
+	seq    uint64
+	answer func(n int) // is called with the server's answer, under the lock
+	// A plain add has the key, and what further adds of the key have brought; quiet, if all of them were.
+	plain, quiet bool
+	encoded      string
+	causes       workqueue.Causes
+}
+
+// work is how much the operation costs the server, in plain adds.
+func (o *op) work() int {
+	switch o.arg[0] {
+	case 'l', 'f':
+		return 2
+	case 'r', 'g', 't', 'y', 's', 'c':
+		return 6
+	case 'x':
+		return 100 // It may look through ten thousand keys.
+	}
+	return 1
+}
+
+// aboutHeld returns an operation on a key that is held: d for Done, b to hand it back, u to set it aside, w to ask whether it was
+// added again.
+func aboutHeld(code string, key handedOut) *op {
+	return &op{kind: opHeld, arg: code + key.fence + key.encoded}
+}
+
+// arguments are what batch.lua gets.
+func (s *shard[T]) arguments(b *batch) []any {
+	flags := "-"
+	if b.asleep {
+		flags += "r"
+	}
+	if b.wantsAll {
+		flags += "o"
+	}
+	if b.interrupted {
+		flags += "e" + b.session.lastFence
+	}
+	args := make([]any, 0, 8+len(b.ops))
+	args = append(args, b.session.id, b.session.seq, s.q.config.Lease.Microseconds(), b.want, flags, s.q.settings, s.q.description)
+	for _, o := range b.ops {
+		args = append(args, o.arg)
+	}
+	if b.quits {
+		args = append(args, "q")
+	}
+	return args
+}
+
 // reply is what batch.lua returned.
 type reply struct {
 	// status is OK; FULL if the server's memory is full, and all but the adds was done; LOST if the session is over, and

@@ -3,13 +3,84 @@ package redisqueue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/redis/go-redis/v9"
 )
+
+// Get waits for a key and hands it to the caller, who must call Done with it. It waits through outages of the server.
+// After shutdown it returns shutdown = true at once, also if keys are queued: those are for the other replicas. The getter
+// that has waited longest gets the next key. Getters share the calls of the server.
+func (q *Queue[T]) Get() (item T, shutdown bool) {
+	item, err := q.GetContext(context.Background())
+	return item, err != nil
+}
+
+// GetContext is Get that gives up when ctx is done, and returns ctx.Err() then. After shutdown it returns ErrShutDown.
+func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
+	if err := ctx.Err(); err != nil {
+		return item, err
+	}
+	q.mu.Lock()
+	g := q.waitForKeyLocked()
+	q.mu.Unlock()
+	var ok bool
+	select {
+	case item, ok = <-g:
+	case <-ctx.Done():
+		if q.cancel(g) {
+			return item, ctx.Err()
+		}
+		item, ok = <-g
+	}
+	if !ok {
+		return item, workqueue.ErrShutDown
+	}
+	return item, nil
+}
+
+// Done ends the processing of item. It does not block: the server hears of it with the next call, which begins at once; see
+// Flush. If the key was added meanwhile, it is queued again. If its lease was lost, Done changes nothing on the server and is
+// counted in [Info]. For a key that this process does not hold it changes nothing and counts as unmatched in Stats. During
+// shutdown it works as before; the last Done lets the replica end.
+func (q *Queue[T]) Done(item T) {
+	checkHashable(item)
+	q.mu.Lock()
+	q.doneLocked(item)
+	q.unlock()
+}
+
+// doneLocked is Done under the lock.
+func (q *Queue[T]) doneLocked(item T) {
+	h := q.mu.held[item]
+	if h == nil {
+		q.mu.totals.stats.UnmatchedDones++
+		return
+	}
+	s := h.shard
+	now := time.Now()
+	s.expireLocked(now) // A parked hand-out may be lost too.
+	delete(q.mu.held, item)
+	s.unwatchLocked(h)
+	if q.mu.ending.stopping && len(q.mu.held) == 0 {
+		q.mu.ending.since = now
+	}
+	q.mu.totals.workDuration.observe(now.Sub(h.began))
+	if h.lost {
+		q.mu.totals.info.LostDones++
+	} else {
+		s.session.held--
+		s.enqueueLocked(aboutHeld("d", h.handedOut))
+	}
+	if h.parked != nil {
+		s.session.held--
+		s.handLocked(*h.parked, item, now)
+	}
+	q.endLocked()
+}
 
 // getter is a call of Get that waits. The channel has room for the one key, and is closed at shutdown.
 type getter[T comparable] chan T
@@ -56,6 +127,41 @@ func (q *Queue[T]) cancel(g getter[T]) bool {
 	return true
 }
 
+// demandLocked returns how many keys to ask for: no more than there are getters that no call in flight may serve, and
+// this shard's part of them.
+func (s *shard[T]) demandLocked() int {
+	unserved := len(s.q.mu.getters) - s.q.mu.requested
+	if s.drained || unserved <= 0 || s.q.mu.ending.stopping || s.session.abandoned {
+		return 0
+	}
+	askable := 0
+	for _, other := range s.q.shards {
+		if !other.drained {
+			askable++
+		}
+	}
+	return min((unserved+askable-1)/askable, maxWant)
+}
+
+// wakesUpLocked reports whether the server must hear that no getter waits here any more: it may send wake-ups to others.
+func (s *shard[T]) wakesUpLocked() bool { return s.session.asleep && len(s.q.mu.getters) == 0 }
+
+// kickOthersLocked lets the other shards serve the getters that s has not served.
+func (q *Queue[T]) kickOthersLocked(s *shard[T]) {
+	for _, other := range q.shards {
+		if other != s {
+			other.kickLocked()
+		}
+	}
+}
+
+// arrival is a key that was handed out, decoded.
+type arrival[T comparable] struct {
+	handedOut
+	item T
+	bad  error // why it could not be decoded
+}
+
 // receiveLocked gives a key from the server to a getter, or back if none waits any more.
 func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time) {
 	q := s.q
@@ -99,30 +205,6 @@ func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 		s.armLocked(now)
 	}
 	g <- item
-}
-
-// arrival is a key that was handed out, decoded.
-type arrival[T comparable] struct {
-	handedOut
-	item T
-	bad  error // why it could not be decoded
-}
-
-func (q *Queue[T]) decode(encoded string) (item T, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("redisqueue: decode %q: panic: %v", encoded, v)
-		}
-	}()
-	item, err = q.config.Codec.Decode(encoded)
-	if err == nil && item != item {
-		err = errors.New("the key is not equal to itself")
-	}
-	if err != nil {
-		return item, fmt.Errorf("redisqueue: decode %q: %w", encoded, err)
-	}
-	checkHashable(item)
-	return item, nil
 }
 
 // sleepLocked makes the shard wait for keys, if getters do and it has none: for a wake-up from the server, for the time of the

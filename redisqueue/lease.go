@@ -2,6 +2,8 @@ package redisqueue
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,6 +33,12 @@ type session struct {
 	abandoned bool
 	// asleep: the server knows that getters sleep here.
 	asleep bool
+}
+
+func newSession() string {
+	var random [8]byte
+	_, _ = rand.Read(random[:])
+	return base64.RawURLEncoding.EncodeToString(random[:])
 }
 
 // hold is a key that a worker of this process has.
@@ -104,35 +112,6 @@ func Fence(ctx context.Context) (int64, bool) {
 	}
 	p := parser{rest: fence + " "}
 	return p.number(), !p.bad
-}
-
-// doneLocked is Done under the lock.
-func (q *Queue[T]) doneLocked(item T) {
-	h := q.mu.held[item]
-	if h == nil {
-		q.mu.totals.stats.UnmatchedDones++
-		return
-	}
-	s := h.shard
-	now := time.Now()
-	s.expireLocked(now) // A parked hand-out may be lost too.
-	delete(q.mu.held, item)
-	s.unwatchLocked(h)
-	if q.mu.ending.stopping && len(q.mu.held) == 0 {
-		q.mu.ending.since = now
-	}
-	q.mu.totals.workDuration.observe(now.Sub(h.began))
-	if h.lost {
-		q.mu.totals.info.LostDones++
-	} else {
-		s.session.held--
-		s.enqueueLocked(aboutHeld("d", h.handedOut))
-	}
-	if h.parked != nil {
-		s.session.held--
-		s.handLocked(*h.parked, item, now)
-	}
-	q.endLocked()
 }
 
 // expiresAt returns when the lease ends by our clock: a margin before the server hands the keys out again, so that a handler

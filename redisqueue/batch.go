@@ -95,6 +95,16 @@ func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
 	return s
 }
 
+// enqueueLocked numbers an operation and sends it, now or after the call in flight.
+func (s *shard[T]) enqueueLocked(o *op) (seq uint64) {
+	s.numbered++
+	o.seq = s.numbered
+	s.pending[o.kind]++
+	s.ops = append(s.ops, o)
+	s.kickLocked()
+	return o.seq
+}
+
 // kickLocked starts the goroutine that sends, if there is something to send.
 func (s *shard[T]) kickLocked() {
 	if !s.sending && s.hasWorkLocked(time.Now()) {
@@ -109,15 +119,6 @@ func (s *shard[T]) kick() {
 	s.kickLocked()
 }
 
-// kickOthersLocked lets the other shards serve the getters that s has not served.
-func (q *Queue[T]) kickOthersLocked(s *shard[T]) {
-	for _, other := range q.shards {
-		if other != s {
-			other.kickLocked()
-		}
-	}
-}
-
 // hasWorkLocked reports whether a batch should be sent.
 func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 	ops := len(s.ops)
@@ -127,25 +128,6 @@ func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 	needed := func(c *confirmation) bool { return c.after > s.batches }
 	return !s.q.mu.ending.over && (ops > 0 || s.session.renew || s.session.abandoned || s.wakesUpLocked() || s.quitsLocked() ||
 		s.demandLocked() > 0 || slices.ContainsFunc(s.confirmations, needed))
-}
-
-// wakesUpLocked reports whether the server must hear that no getter waits here any more: it may send wake-ups to others.
-func (s *shard[T]) wakesUpLocked() bool { return s.session.asleep && len(s.q.mu.getters) == 0 }
-
-// demandLocked returns how many keys to ask for: no more than there are getters that no call in flight may serve, and
-// this shard's part of them.
-func (s *shard[T]) demandLocked() int {
-	unserved := len(s.q.mu.getters) - s.q.mu.requested
-	if s.drained || unserved <= 0 || s.q.mu.ending.stopping || s.session.abandoned {
-		return 0
-	}
-	askable := 0
-	for _, other := range s.q.shards {
-		if !other.drained {
-			askable++
-		}
-	}
-	return min((unserved+askable-1)/askable, maxWant)
 }
 
 // send sends batches until nothing is left to send.
@@ -193,27 +175,34 @@ func (s *shard[T]) nextBatch() *batch {
 	return b
 }
 
-// arguments are what batch.lua gets.
-func (s *shard[T]) arguments(b *batch) []any {
-	flags := "-"
-	if b.asleep {
-		flags += "r"
+// takeLocked moves operations into b, within the bounds of a batch and without adds if b has none.
+func (s *shard[T]) takeLocked(b *batch) {
+	size, work := 0, b.want
+	var kept []*op
+	seen := 0
+	for _, o := range s.ops {
+		if work >= maxWork || size >= maxBytes {
+			break
+		}
+		seen++
+		if b.noAdds && o.kind == opAdd {
+			kept = append(kept, o)
+			continue
+		}
+		if o.plain {
+			o.arg = o.plainArg()
+			delete(s.adds, o.encoded)
+		}
+		work += o.work()
+		size += len(o.arg)
+		b.ops = append(b.ops, o)
+		s.pending[o.kind]--
 	}
-	if b.wantsAll {
-		flags += "o"
+	clear(s.ops[:seen])
+	s.ops = s.ops[seen:]
+	if len(kept) > 0 {
+		s.ops = append(kept, s.ops...)
 	}
-	if b.interrupted {
-		flags += "e" + b.session.lastFence
-	}
-	args := make([]any, 0, 8+len(b.ops))
-	args = append(args, b.session.id, b.session.seq, s.q.config.Lease.Microseconds(), b.want, flags, s.q.settings, s.q.description)
-	for _, o := range b.ops {
-		args = append(args, o.arg)
-	}
-	if b.quits {
-		args = append(args, "q")
-	}
-	return args
 }
 
 // deliver calls the server until it answers. A batch may be sent several times; its number sees to it that it is
@@ -330,4 +319,21 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T]) {
 	case r.nextDue > 0:
 		s.nextDue = now.Add(r.nextDue)
 	}
+}
+
+// putBackLocked undoes takeLocked, for operations that were not executed.
+func (s *shard[T]) putBackLocked(ops []*op) {
+	merged := make([]*op, 0, len(ops)+len(s.ops))
+	rest := s.ops
+	for _, o := range ops {
+		for len(rest) > 0 && rest[0].seq < o.seq {
+			merged, rest = append(merged, rest[0]), rest[1:]
+		}
+		merged = append(merged, o)
+		if o.plain && s.adds[o.encoded] == nil {
+			s.adds[o.encoded] = o // Otherwise an add of the key has come meanwhile. That it is executed twice does no harm.
+		}
+		s.pending[o.kind]++
+	}
+	s.ops = append(merged, rest...)
 }
