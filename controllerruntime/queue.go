@@ -92,7 +92,7 @@ func With[request comparable](config priorityqueue.Config[request], onNew ...fun
 		}
 		// controller-runtime keeps the place of the add.
 		c.PlaceOfAdd = true
-		q := &Queue[request]{Queue: priorityqueue.New(c), kept: &keptFailures[request]{requests: make(map[request]struct{})}}
+		q := &Queue[request]{Queue: priorityqueue.New(c), interrupted: new(sync.Map)}
 		for _, f := range onNew {
 			f(q)
 		}
@@ -118,7 +118,8 @@ var registryMetrics = sync.OnceValue(func() workqueue.StatsProvider {
 // are those of the priorityqueue.Queue.
 type Queue[request comparable] struct {
 	*priorityqueue.Queue[request]
-	kept *keptFailures[request]
+	// interrupted has the requests whose call was interrupted. The controller's Forget that follows leaves their failures alone.
+	interrupted *sync.Map
 	// cause is that of all adds, in the copy of a queue that an event handler of WithCauses gets. Otherwise it is nil.
 	cause *workqueue.Cause
 }
@@ -178,29 +179,7 @@ func (q *Queue[request]) ShutDown() { q.ShutDownNow() }
 // Forget makes the limiter forget the failures of item. It does not if the call of a [Reconciler] that has just ended for item
 // was interrupted.
 func (q *Queue[request]) Forget(item request) {
-	if !q.kept.remove(item) {
+	if _, interrupted := q.interrupted.LoadAndDelete(item); !interrupted {
 		q.Queue.Forget(item)
 	}
-}
-
-// keptFailures are the requests whose call was interrupted: the controller's Forget that follows must leave their failures
-// alone.
-type keptFailures[request comparable] struct {
-	mu       sync.Mutex // guards requests
-	requests map[request]struct{}
-}
-
-func (k *keptFailures[request]) insert(r request) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.requests[r] = struct{}{}
-}
-
-// remove removes r, and reports whether it was there.
-func (k *keptFailures[request]) remove(r request) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	_, found := k.requests[r]
-	delete(k.requests, r)
-	return found
 }
