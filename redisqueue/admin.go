@@ -73,14 +73,11 @@ func (q *Queue[T]) Pause() { q.toAllShards("P") }
 func (q *Queue[T]) Resume() { q.toAllShards("R") }
 
 func (q *Queue[T]) toAllShards(arg string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.mu.ending.over {
-		return
-	}
-	for _, s := range q.shards {
-		s.enqueueLocked(&op{kind: opOther, arg: arg})
-	}
+	_ = q.whileOpen(context.Background(), func() {
+		for _, s := range q.shards {
+			s.enqueueLocked(&op{kind: opOther, arg: arg})
+		}
+	})
 }
 
 // Remove takes item out of the queue, on all replicas, and reports whether it was there. A key that a worker holds stays with
@@ -122,9 +119,9 @@ func (q *Queue[T]) GiveUp(item T, attempts int, err error) {
 	if len(reason) > maxReason {
 		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
 	}
-	q.enqueue(item, func(s *shard[T], encoded string) uint64 {
+	q.enqueue(item, func(s *shard[T], encoded string) {
 		arg := fmt.Sprintf("g%016d%s%d %s", len(encoded), encoded, max(attempts, 0), reason)
-		return s.enqueueLocked(&op{kind: opOther, arg: arg})
+		s.enqueueLocked(&op{kind: opOther, arg: arg})
 	})
 }
 
@@ -221,7 +218,7 @@ func (q *Queue[T]) SetAside(ctx context.Context, limit int) (encoded []string, t
 func (q *Queue[T]) RequeueSetAside(ctx context.Context) (n int, err error) {
 	for _, s := range q.shards {
 		var keys []string
-		if err := s.read(ctx, listAside, -1, func(k rawKey) { keys = append(keys, k.encoded) }); err != nil {
+		if err := s.read(ctx, listAside, math.MaxInt, func(k rawKey) { keys = append(keys, k.encoded) }); err != nil {
 			return n, err
 		}
 		for _, key := range keys {
@@ -255,11 +252,11 @@ func (q *Queue[T]) Purge(ctx context.Context) error {
 	for _, s := range q.shards {
 		session := newSession()
 		for {
-			left, err := purgeScript.run(ctx, q.client, s.names.of(session), session)
+			left, err := purgeScript.Run(ctx, q.client, s.names.of(session), session).Int()
 			if err != nil {
 				return fmt.Errorf("redisqueue: purge: %w", err)
 			}
-			if n, _ := left.(int64); n == 0 {
+			if left == 0 {
 				break
 			}
 		}

@@ -19,7 +19,7 @@ var ErrNotReplicated = errors.New("redisqueue: too few replicas have confirmed")
 // adds, Done and the rest. Its errors are those of AddContext, joined if several shards fail. After shutdown it returns nil
 // if the server has everything, and ErrShutDown if something was given up or replicas would have to confirm.
 func (q *Queue[T]) Flush(ctx context.Context) error {
-	return q.confirmAll(ctx, func(s *shard[T]) *confirmation { return s.confirmLocked(s.numbered) })
+	return q.confirmAll(ctx, (*shard[T]).confirmLocked)
 }
 
 // confirmation is a call that waits for the server.
@@ -49,10 +49,14 @@ func (q *Queue[T]) whileOpen(ctx context.Context, f func()) error {
 }
 
 // confirm is enqueue that waits until the server has executed the operation.
-func (q *Queue[T]) confirm(ctx context.Context, item T, put func(s *shard[T], encoded string) (seq uint64)) error {
+func (q *Queue[T]) confirm(ctx context.Context, item T, put func(s *shard[T], encoded string)) error {
 	encoded, s := q.locate(item)
 	var c *confirmation
-	if err := q.whileOpen(ctx, func() { c = s.confirmLocked(put(s, encoded)) }); err != nil {
+	err := q.whileOpen(ctx, func() {
+		put(s, encoded)
+		c = s.confirmLocked()
+	})
+	if err != nil {
 		return err
 	}
 	return s.wait(ctx, c)
@@ -97,10 +101,10 @@ func (s *shard[T]) ask(ctx context.Context, arg string) (int, error) {
 	}
 }
 
-// confirmLocked returns a confirmation of all operations up to target.
-func (s *shard[T]) confirmLocked(target uint64) *confirmation {
-	c := &confirmation{target: target, replicated: s.q.config.WaitReplicas > 0, result: make(chan error, 1)}
-	if !c.replicated && target <= s.executed {
+// confirmLocked returns a confirmation of all operations so far.
+func (s *shard[T]) confirmLocked() *confirmation {
+	c := &confirmation{target: s.numbered, replicated: s.q.config.WaitReplicas > 0, result: make(chan error, 1)}
+	if !c.replicated && c.target <= s.executed {
 		c.result <- nil
 		return c
 	}
@@ -250,10 +254,7 @@ func (s *shard[T]) askForReplicas(ctx context.Context, session session) (found b
 	return n != 0, replicas, err
 }
 
-var (
-	errDropped = errors.New("redisqueue: the server did not answer after shutdown")
-	errFull    = errors.New("redisqueue: OOM: the server's memory is full; adds wait")
-)
+var errFull = errors.New("redisqueue: OOM: the server's memory is full; adds wait")
 
 // The pauses between attempts grow from the first to a second.
 const firstPause = 10 * time.Millisecond
@@ -267,7 +268,7 @@ func (s *shard[T]) failed(err error) {
 	// The getters need not wait for this shard.
 	q.mu.requested -= s.requested
 	s.requested = 0
-	q.kickOthersLocked(s)
+	q.kickLocked()
 	q.mu.Unlock()
 	s.noteError(err)
 }

@@ -96,13 +96,12 @@ func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
 }
 
 // enqueueLocked numbers an operation and sends it, now or after the call in flight.
-func (s *shard[T]) enqueueLocked(o *op) (seq uint64) {
+func (s *shard[T]) enqueueLocked(o *op) {
 	s.numbered++
 	o.seq = s.numbered
 	s.pending[o.kind]++
 	s.ops = append(s.ops, o)
 	s.kickLocked()
-	return o.seq
 }
 
 // kickLocked starts the goroutine that sends, if there is something to send.
@@ -117,6 +116,13 @@ func (s *shard[T]) kick() {
 	s.q.mu.Lock()
 	defer s.q.mu.Unlock()
 	s.kickLocked()
+}
+
+// kickLocked kicks all shards.
+func (q *Queue[T]) kickLocked() {
+	for _, s := range q.shards {
+		s.kickLocked()
+	}
 }
 
 // hasWorkLocked reports whether a batch should be sent.
@@ -139,8 +145,7 @@ func (s *shard[T]) send() {
 		if b == nil {
 			return
 		}
-		r, err := s.deliver(b)
-		s.apply(b, r, err)
+		s.apply(b, s.deliver(b))
 	}
 }
 
@@ -205,27 +210,31 @@ func (s *shard[T]) takeLocked(b *batch) {
 	}
 }
 
-// deliver calls the server until it answers. A batch may be sent several times; its number sees to it that it is
-// executed once. The error is errDropped, after a shutdown.
-func (s *shard[T]) deliver(b *batch) (*reply, error) {
+// deliver calls the server until it answers, or returns nil after a shutdown. A batch may be sent several times; its number
+// sees to it that it is executed once.
+func (s *shard[T]) deliver(b *batch) *reply {
 	keys := s.names.of(b.session.id)
 	for pause := firstPause; ; pause = nextPause(pause) {
-		r, err := parseReply(s.q.script.run(context.Background(), s.q.client, keys, s.arguments(b)...))
+		var r *reply
+		text, err := s.q.script.Run(context.Background(), s.q.client, keys, s.arguments(b)...).Text()
+		if err == nil {
+			r, err = parseReply(text)
+		}
 		if err == nil {
 			s.answered(b, r)
-			return r, nil
+			return r
 		}
 		var answer redis.Error
 		b.interrupted = b.interrupted || errors.As(err, &answer)
 		s.failed(err)
 		if !s.q.pause(pause, b.began) {
-			return nil, errDropped
+			return nil
 		}
 	}
 }
 
-// apply does what follows from the reply to a batch.
-func (s *shard[T]) apply(b *batch, r *reply, err error) {
+// apply does what follows from the reply to a batch, which is nil if there will be none.
+func (s *shard[T]) apply(b *batch, r *reply) {
 	q := s.q
 	var keys []arrival[T]
 	if r != nil {
@@ -238,8 +247,8 @@ func (s *shard[T]) apply(b *batch, r *reply, err error) {
 	q.mu.requested -= s.requested
 	s.requested = 0
 	switch {
-	case err != nil:
-		s.dropUnsentLocked(b)
+	case r == nil:
+		s.dropUnsentLocked(b.ops)
 	case r.status == "GONE":
 		// Only what asks for a number is asked again.
 		b.ops = slices.DeleteFunc(b.ops, func(o *op) bool { return o.answer == nil })
@@ -252,7 +261,7 @@ func (s *shard[T]) apply(b *batch, r *reply, err error) {
 	// Only now: until here the server may still hold the session, so it must quit and not be forgotten.
 	s.inFlight = false
 	if b.want > 0 {
-		q.kickOthersLocked(s)
+		q.kickLocked() // Other shards may serve the getters that this one has not served.
 	}
 	q.endLocked()
 	q.unlock()
@@ -281,7 +290,7 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T]) {
 		}
 	}
 	if s.fullLocked(b, r, now) {
-		s.dropUnsentLocked(&batch{})
+		s.dropUnsentLocked(nil)
 		return
 	}
 	s.executed = s.numbered

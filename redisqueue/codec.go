@@ -26,16 +26,6 @@ type Codec[T comparable] interface {
 	Decode(encoded string) (T, error)
 }
 
-// codec is a Codec of two functions.
-type codec[T comparable] struct {
-	encode func(T) (string, error)
-	decode func(string) (T, error)
-}
-
-func (c codec[T]) Encode(key T) (string, error) { return c.encode(key) }
-
-func (c codec[T]) Decode(encoded string) (T, error) { return c.decode(encoded) }
-
 // defaultCodec returns the codec of Config's documentation, or an error for a type whose keys would not come back
 // equal.
 func defaultCodec[T comparable]() (Codec[T], error) {
@@ -46,33 +36,37 @@ func defaultCodec[T comparable]() (Codec[T], error) {
 	case t.Kind() == reflect.Interface || t.Kind() == reflect.Pointer:
 		// Refused below, also if it marshals: another value would come back.
 	case marshals && unmarshals:
-		return returning[T](marshalText, unmarshalText), nil
+		return textOrJSON[T]{marshalText, unmarshalText}, nil
 	case t.Kind() == reflect.String || isInteger(t.Kind()):
-		return codec[T]{encodePlain[T], decodePlain[T]}, nil
+		return plain[T]{}, nil
 	}
 	if err := checkJSON(t); err != nil {
 		return nil, fmt.Errorf("redisqueue: keys of type %v need a Codec: %w", t, err)
 	}
-	return returning[T](json.Marshal, json.Unmarshal), nil
+	return textOrJSON[T]{json.Marshal, json.Unmarshal}, nil
 }
 
-// returning returns a codec with an error for a key that would not come back equal: JSON replaces invalid UTF-8, and leaves out
-// fields that have the same name.
-func returning[T comparable](marshal func(any) ([]byte, error), unmarshal func([]byte, any) error) Codec[T] {
-	decode := func(encoded string) (key T, err error) {
-		err = unmarshal([]byte(encoded), &key)
-		return key, err
+// textOrJSON returns an error for a key that would not come back equal: JSON replaces invalid UTF-8, and leaves out fields that
+// have the same name.
+type textOrJSON[T comparable] struct {
+	marshal   func(key any) ([]byte, error)
+	unmarshal func(text []byte, key any) error
+}
+
+func (c textOrJSON[T]) Encode(key T) (string, error) {
+	text, err := c.marshal(key)
+	if err != nil {
+		return "", err
 	}
-	return codec[T]{decode: decode, encode: func(key T) (string, error) {
-		text, err := marshal(key)
-		if err != nil {
-			return "", err
-		}
-		if back, err := decode(string(text)); err != nil || back != key {
-			return "", fmt.Errorf("%q, which is what becomes of it, is not the same key", text)
-		}
-		return string(text), nil
-	}}
+	if back, err := c.Decode(string(text)); err != nil || back != key {
+		return "", fmt.Errorf("%q, which is what becomes of it, is not the same key", text)
+	}
+	return string(text), nil
+}
+
+func (c textOrJSON[T]) Decode(encoded string) (key T, err error) {
+	err = c.unmarshal([]byte(encoded), &key)
+	return key, err
 }
 
 func marshalText(key any) ([]byte, error) { return key.(encoding.TextMarshaler).MarshalText() }
@@ -83,8 +77,10 @@ func unmarshalText(text []byte, key any) error {
 
 func isInteger(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uintptr }
 
-// encodePlain returns a string or an integer as it is.
-func encodePlain[T comparable](key T) (string, error) {
+// plain leaves strings and integers as they are.
+type plain[T comparable] struct{}
+
+func (plain[T]) Encode(key T) (string, error) {
 	switch v := reflect.ValueOf(key); {
 	case v.CanInt():
 		return strconv.FormatInt(v.Int(), 10), nil
@@ -95,7 +91,7 @@ func encodePlain[T comparable](key T) (string, error) {
 	}
 }
 
-func decodePlain[T comparable](encoded string) (key T, err error) {
+func (plain[T]) Decode(encoded string) (key T, err error) {
 	switch v := reflect.ValueOf(&key).Elem(); {
 	case v.CanInt():
 		n, err := strconv.ParseInt(encoded, 10, v.Type().Bits())

@@ -212,11 +212,11 @@ func readTimeout(client redis.UniversalClient) time.Duration {
 func (q *Queue[T]) checkScripts(ctx context.Context) error {
 	for _, s := range q.shards {
 		b := &batch{session: session{id: newSession()}} // Its number is 0.
-		result, err := q.script.run(ctx, q.client, s.names.of(b.session.id), s.arguments(b)...)
+		text, err := q.script.Run(ctx, q.client, s.names.of(b.session.id), s.arguments(b)...).Text()
 		if err != nil {
 			return fmt.Errorf("redisqueue: the server does not execute the queue's scripts: %w", err)
 		}
-		if text, _ := result.(string); text != "OK" {
+		if text != "OK" {
 			return fmt.Errorf("%w: here it has %s, on the server %s. Give all replicas the same, or let the queue run empty, stop "+
 				"them all and purge it", ErrIncompatible, q.description, strings.TrimPrefix(text, "REFUSED "))
 		}

@@ -74,6 +74,15 @@ func comeBack[T comparable](t *testing.T, keys ...T) error {
 	return err
 }
 
+// codec is a Codec of two functions.
+type codec[T comparable] struct {
+	encode func(T) (string, error)
+	decode func(string) (T, error)
+}
+
+func (c codec[T]) Encode(key T) (string, error)     { return c.encode(key) }
+func (c codec[T]) Decode(encoded string) (T, error) { return c.decode(encoded) }
+
 // What is no key makes methods panic, and the queue goes on.
 func TestNoKeys(t *testing.T) {
 	config := Config[any]{Name: "test", Logger: discard, Codec: codec[any]{

@@ -146,15 +146,6 @@ func (s *shard[T]) demandLocked() int {
 // wakesUpLocked reports whether the server must hear that no getter waits here any more: it may send wake-ups to others.
 func (s *shard[T]) wakesUpLocked() bool { return s.session.asleep && len(s.q.mu.getters) == 0 }
 
-// kickOthersLocked lets the other shards serve the getters that s has not served.
-func (q *Queue[T]) kickOthersLocked(s *shard[T]) {
-	for _, other := range q.shards {
-		if other != s {
-			other.kickLocked()
-		}
-	}
-}
-
 // arrival is a key that was handed out, decoded.
 type arrival[T comparable] struct {
 	handedOut

@@ -96,7 +96,7 @@ func TestWakeUpBeforeReply(t *testing.T) {
 	q.mu.Unlock()
 	b := s.nextBatch()
 	s.wake()
-	s.apply(b, &reply{status: "OK", nextDue: -1}, nil)
+	s.apply(b, &reply{status: "OK", nextDue: -1})
 	if again := s.nextBatch(); again == nil || again.want != 1 {
 		t.Error("the getter sleeps, and the server does not know that")
 	}

@@ -353,24 +353,17 @@ type rawKey struct {
 	causes   string // only of a key that is read alone
 }
 
-// read calls f with up to limit keys of a list, all if limit is negative.
+// read calls f with up to limit keys of a list.
 func (s *shard[T]) read(ctx context.Context, list string, limit int, f func(rawKey)) error {
-	from := "0"
-	for n := 0; limit < 0 || n < limit; {
-		count := maxPage
-		if limit >= 0 {
-			count = min(count, limit-n)
-		}
-		page, next, err := s.readPage(ctx, list, from, count)
+	for from := "0"; from != "" && limit > 0; {
+		page, next, err := s.readPage(ctx, list, from, min(limit, maxPage))
 		if err != nil {
 			return err
 		}
 		for _, k := range page {
 			f(k)
 		}
-		if n += len(page); next == "" {
-			break
-		}
+		limit -= len(page)
 		from = next
 	}
 	return nil
@@ -378,11 +371,10 @@ func (s *shard[T]) read(ctx context.Context, list string, limit int, f func(rawK
 
 // readPage reads some keys of a list, and returns where to go on, empty at the end.
 func (s *shard[T]) readPage(ctx context.Context, list, from string, count int) (keys []rawKey, next string, err error) {
-	result, err := snapshotScript.run(ctx, s.q.client, s.names.of("none"), count, list, from)
+	fields, err := snapshotScript.Run(ctx, s.q.client, s.names.of("none"), count, list, from).Slice()
 	if err != nil {
 		return nil, "", fmt.Errorf("redisqueue: %w", err)
 	}
-	fields, _ := result.([]any)
 	if len(fields) < 2 {
 		return nil, "", errReply
 	}

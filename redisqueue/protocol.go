@@ -1,10 +1,7 @@
 package redisqueue
 
 import (
-	"context"
-	"crypto/sha1"
 	_ "embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -30,28 +27,12 @@ var (
 	replicatedSource string
 )
 
-// batchScript is one script in three files.
 var (
-	batchScript    = newScript(batchPart + operationsPart + handOutPart)
-	snapshotScript = newScript(snapshotSource)
-	purgeScript    = newScript(purgeSource)
+	batchSource    = batchPart + operationsPart + handOutPart
+	batchScript    = redis.NewScript(batchSource)
+	snapshotScript = redis.NewScript(snapshotSource)
+	purgeScript    = redis.NewScript(purgeSource)
 )
-
-// script is a Lua script, which the server caches until it is restarted or gets SCRIPT FLUSH.
-type script struct{ source, hash string }
-
-func newScript(source string) script {
-	sum := sha1.Sum([]byte(source))
-	return script{source, hex.EncodeToString(sum[:])}
-}
-
-func (s script) run(ctx context.Context, client redis.UniversalClient, keys []string, args ...any) (any, error) {
-	result, err := client.EvalSha(ctx, s.hash, keys, args...).Result()
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		result, err = client.Eval(ctx, s.source, keys, args...).Result()
-	}
-	return result, err
-}
 
 // keyNames are the KEYS of the scripts: those of a shard, and the one of a session.
 type keyNames struct {
@@ -186,12 +167,8 @@ type handedOut struct {
 
 var errReply = errors.New("redisqueue: the server's reply makes no sense")
 
-// parseReply parses what batch.lua has returned, unless that is an error.
-func parseReply(result any, err error) (*reply, error) {
-	if err != nil {
-		return nil, err
-	}
-	text, _ := result.(string)
+// parseReply parses what batch.lua has returned.
+func parseReply(text string) (*reply, error) {
 	first, rest, _ := strings.Cut(text, " ")
 	p, r := parser{rest: rest}, &reply{status: first}
 	switch first {

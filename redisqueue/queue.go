@@ -19,9 +19,9 @@ import (
 type Queue[T comparable] struct {
 	config      Config[T]
 	client      redis.UniversalClient
-	script      script // batchScript; tests have another clock
-	settings    string // see Config.settings
-	description string // see Config.description
+	script      *redis.Script // batchScript; tests have another clock
+	settings    string        // see Config.settings
+	description string        // see Config.description
 	// shards do not change. What is in them is guarded by mu.
 	shards []*shard[T]
 	ended  chan struct{} // closed when mu.ending.over is set
@@ -76,7 +76,7 @@ func New[T comparable](ctx context.Context, client redis.UniversalClient, config
 }
 
 // newQueue is New with a complete config and without a look at the server.
-func newQueue[T comparable](client redis.UniversalClient, config Config[T], script script) *Queue[T] {
+func newQueue[T comparable](client redis.UniversalClient, config Config[T], script *redis.Script) *Queue[T] {
 	q := &Queue[T]{
 		config:      config,
 		client:      client,
@@ -192,9 +192,9 @@ func (q *Queue[T]) endLocked() {
 	if !e.stopping || e.over || len(q.mu.held) > 0 {
 		return
 	}
+	q.kickLocked()
 	idle := true
 	for _, s := range q.shards {
-		s.kickLocked()
 		idle = idle && s.session.id == "" && len(s.ops) == 0 && s.requested == 0 && !s.replicating.running
 	}
 	if !idle {
@@ -218,8 +218,8 @@ func (q *Queue[T]) givesUpLocked(since time.Time) bool {
 }
 
 // dropUnsentLocked drops what the server has not received, after it has not answered for a lease since the shutdown.
-func (s *shard[T]) dropUnsentLocked(b *batch) {
-	for _, o := range append(b.ops, s.ops...) {
+func (s *shard[T]) dropUnsentLocked(unsent []*op) {
+	for _, o := range append(unsent, s.ops...) {
 		if o.kind == opAdd {
 			s.q.mu.totals.stats.Dropped++
 		}

@@ -302,7 +302,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 // withoutServer returns a queue for tests that do themselves what its goroutines would do.
 func withoutServer(t testing.TB) *Queue[string] {
 	t.Helper()
-	return newQueue(nil, complete(t, Config[string]{}), script{})
+	return newQueue(nil, complete(t, Config[string]{}), batchScript)
 }
 
 // handleWhileAsleep calls add while a getter of q, and no other getter, sleeps. It returns when q has got and handled the key.
