@@ -3,7 +3,7 @@ package redisqueue
 import (
 	"context"
 	"fmt"
-	mathrand "math/rand/v2"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -131,12 +131,9 @@ func after[T comparable](delay time.Duration) func(s *shard[T], encoded string) 
 
 func (s *shard[T]) addRateLimitedLocked(encoded string) {
 	s.q.mu.totals.stats.Retries++
-	s.enqueueLocked(addRateLimited(encoded))
-}
-
-func addRateLimited(encoded string) *op {
 	// The server's own random numbers are the same in every script.
-	return &op{kind: opAdd, arg: fmt.Sprintf("r%.14f%s", min(mathrand.Float64(), 0.99999999999999), encoded)}
+	random := min(rand.Float64(), 0.99999999999999)
+	s.enqueueLocked(&op{kind: opAdd, arg: fmt.Sprintf("r%.14f%s", random, encoded)})
 }
 
 // AddCause is Add that says why. The server keeps the causes with the key, and merges those of all replicas, as
@@ -261,10 +258,8 @@ func (s *shard[T]) askAddedLocked(h *hold[T], answered func()) {
 	s.enqueueLocked(ask)
 }
 
-// watch asks the server for all keys that are watched, and waits for its answers before it asks again.
-func (s *shard[T]) watch() {
-	s.q.mu.Lock()
-	defer s.q.mu.Unlock()
+// watchLocked asks the server for all keys that are watched, and waits for its answers before it asks again.
+func (s *shard[T]) watchLocked() {
 	left := len(s.watched)
 	for _, h := range s.watched {
 		s.askAddedLocked(h, func() {

@@ -138,8 +138,7 @@ func (q *Queue[T]) GivenUp(ctx context.Context, limit int) (keys []GivenUp[T], e
 			break
 		}
 	}
-	sortFirst(&keys, limit, func(a, b GivenUp[T]) int { return b.At.Compare(a.At) })
-	return keys, err
+	return sortFirst(keys, limit, func(a, b GivenUp[T]) int { return b.At.Compare(a.At) }), err
 }
 
 func givenUpKey[T comparable](item T, k rawKey) GivenUp[T] {

@@ -211,23 +211,21 @@ func (s *shard[T]) replicate() {
 
 // waitForReplicas waits until WaitReplicas replicas have what the server had when it executed the session's batch of that seq.
 func (s *shard[T]) waitForReplicas(session session) error {
-	began := time.Now()
-	for pause := firstPause; ; pause = nextPause(pause) {
-		found, replicas, err := s.askForReplicas(context.Background(), session)
-		switch want := s.q.config.WaitReplicas; {
-		case err != nil:
-			s.failed(err)
-			if !s.q.pause(pause, began) {
-				return workqueue.ErrShutDown
-			}
-		case !found:
-			return fmt.Errorf("%w: the server that has taken over does not have it", ErrNotReplicated)
-		case replicas < want:
-			return fmt.Errorf("%w: %d of %d", ErrNotReplicated, replicas, want)
-		default:
-			return nil
-		}
+	var found bool
+	var replicas int
+	answered := s.untilAnswered(func() (err error) {
+		found, replicas, err = s.askForReplicas(context.Background(), session)
+		return err
+	})
+	switch want := s.q.config.WaitReplicas; {
+	case !answered:
+		return workqueue.ErrShutDown
+	case !found:
+		return fmt.Errorf("%w: the server that has taken over does not have it", ErrNotReplicated)
+	case replicas < want:
+		return fmt.Errorf("%w: %d of %d", ErrNotReplicated, replicas, want)
 	}
+	return nil
 }
 
 // askForReplicas returns whether the server has that batch, and how many of its replicas do: replicated.lua and WAIT on one
@@ -256,21 +254,30 @@ func (s *shard[T]) askForReplicas(ctx context.Context, session session) (found b
 
 var errFull = errors.New("redisqueue: OOM: the server's memory is full; adds wait")
 
-// The pauses between attempts grow from the first to a second.
-const firstPause = 10 * time.Millisecond
-
-func nextPause(d time.Duration) time.Duration { return min(2*d, time.Second) }
-
-// failed notes that an attempt to send a batch has failed.
-func (s *shard[T]) failed(err error) {
-	q := s.q
-	q.mu.Lock()
-	// The getters need not wait for this shard.
-	q.mu.requested -= s.requested
-	s.requested = 0
-	q.kickLocked()
-	q.mu.Unlock()
-	s.noteError(err)
+// untilAnswered calls ask, which asks the server, until that returns no error. It reports whether it has, and gives up after a
+// shutdown.
+func (s *shard[T]) untilAnswered(ask func() error) bool {
+	q, began := s.q, time.Now()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := ask()
+		if err == nil {
+			return true
+		}
+		q.mu.Lock()
+		// The getters need not wait for this shard.
+		q.mu.requested -= s.requested
+		s.requested = 0
+		q.kickLocked()
+		q.mu.Unlock()
+		s.noteError(err)
+		q.pause(pause)
+		q.mu.Lock()
+		givesUp := q.mu.ending.over || q.givesUpLocked(began)
+		q.mu.Unlock()
+		if givesUp {
+			return false
+		}
+	}
 }
 
 func (s *shard[T]) noteError(err error) {
@@ -321,16 +328,12 @@ func (q *Queue[T]) report(what string, err error) {
 	}
 }
 
-// pause waits for d and reports whether to ask the server again. The attempts began at since.
-func (q *Queue[T]) pause(d time.Duration, since time.Time) bool {
+// pause waits for d, no longer than until this replica has ended.
+func (q *Queue[T]) pause(d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-q.ended:
-		return false
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return !q.givesUpLocked(since)
 }
 
 // fullRetry is how often adds are tried on a full server.

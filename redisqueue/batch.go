@@ -86,12 +86,16 @@ type batch struct {
 func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
 	s := &shard[T]{q: q, names: names, adds: make(map[string]*op), watched: make(map[string]*hold[T])}
 	stopped := func(f func()) *time.Timer {
-		t := time.AfterFunc(time.Hour, f)
+		t := time.AfterFunc(time.Hour, func() {
+			q.mu.Lock()
+			defer q.unlock()
+			f()
+		})
 		t.Stop()
 		return t
 	}
-	s.timers.lease, s.timers.adds = stopped(s.tick), stopped(s.kick)
-	s.timers.due, s.timers.watch = stopped(s.wake), stopped(s.watch)
+	s.timers.lease, s.timers.adds = stopped(s.tickLocked), stopped(s.kickLocked)
+	s.timers.due, s.timers.watch = stopped(s.wakeLocked), stopped(s.watchLocked)
 	return s
 }
 
@@ -110,12 +114,6 @@ func (s *shard[T]) kickLocked() {
 		s.sending = true
 		go s.send()
 	}
-}
-
-func (s *shard[T]) kick() {
-	s.q.mu.Lock()
-	defer s.q.mu.Unlock()
-	s.kickLocked()
 }
 
 // kickLocked kicks all shards.
@@ -212,25 +210,21 @@ func (s *shard[T]) takeLocked(b *batch) {
 
 // deliver calls the server until it answers, or returns nil after a shutdown. A batch may be sent several times; its number
 // sees to it that it is executed once.
-func (s *shard[T]) deliver(b *batch) *reply {
+func (s *shard[T]) deliver(b *batch) (r *reply) {
 	keys := s.names.of(b.session.id)
-	for pause := firstPause; ; pause = nextPause(pause) {
-		var r *reply
+	answered := s.untilAnswered(func() error {
 		text, err := s.q.script.Run(context.Background(), s.q.client, keys, s.arguments(b)...).Text()
 		if err == nil {
 			r, err = parseReply(text)
 		}
-		if err == nil {
-			s.answered(b, r)
-			return r
-		}
 		var answer redis.Error
 		b.interrupted = b.interrupted || errors.As(err, &answer)
-		s.failed(err)
-		if !s.q.pause(pause, b.began) {
-			return nil
-		}
+		return err
+	})
+	if answered {
+		s.answered(b, r)
 	}
+	return r
 }
 
 // apply does what follows from the reply to a batch, which is nil if there will be none.

@@ -26,24 +26,22 @@ type Codec[T comparable] interface {
 	Decode(encoded string) (T, error)
 }
 
-// defaultCodec returns the codec of Config's documentation, or an error for a type whose keys would not come back
-// equal.
-func defaultCodec[T comparable]() (Codec[T], error) {
+// defaultCodec returns the codec of Config's documentation and what its strings look like, or an error for a type whose keys
+// would not come back equal.
+func defaultCodec[T comparable]() (codec Codec[T], description string, err error) {
 	t := reflect.TypeFor[T]()
-	_, marshals := any(*new(T)).(encoding.TextMarshaler)
-	_, unmarshals := any(new(T)).(encoding.TextUnmarshaler)
+	if description, err = describe(t); err != nil {
+		return nil, "", fmt.Errorf("redisqueue: keys of type %v need a Codec: %w", t, err)
+	}
 	switch {
-	case t.Kind() == reflect.Interface || t.Kind() == reflect.Pointer:
-		// Refused below, also if it marshals: another value would come back.
-	case marshals && unmarshals:
-		return textOrJSON[T]{marshalText, unmarshalText}, nil
+	case isText(t):
+		codec = textOrJSON[T]{marshalText, unmarshalText}
 	case t.Kind() == reflect.String || isInteger(t.Kind()):
-		return plain[T]{}, nil
+		codec = plain[T]{}
+	default:
+		codec = textOrJSON[T]{json.Marshal, json.Unmarshal}
 	}
-	if err := checkJSON(t); err != nil {
-		return nil, fmt.Errorf("redisqueue: keys of type %v need a Codec: %w", t, err)
-	}
-	return textOrJSON[T]{json.Marshal, json.Unmarshal}, nil
+	return codec, description, nil
 }
 
 // textOrJSON returns an error for a key that would not come back equal: JSON replaces invalid UTF-8, and leaves out fields that
@@ -107,50 +105,42 @@ func (plain[T]) Decode(encoded string) (key T, err error) {
 	}
 }
 
-// checkJSON returns an error if a value of type t may differ from what JSON makes of it.
-func checkJSON(t reflect.Type) error {
-	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) && t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
-		return nil
-	}
-	switch k := t.Kind(); {
-	case k == reflect.Bool || k == reflect.String || isInteger(k):
-		return nil
-	case k == reflect.Float32 || k == reflect.Float64:
-		return errors.New("0.0 and -0.0 are equal, but have two strings")
-	case k == reflect.Array:
-		return checkJSON(t.Elem())
-	case k == reflect.Struct:
-		for i := range t.NumField() {
-			field := t.Field(i)
-			if !field.IsExported() || field.Tag.Get("json") == "-" {
-				return fmt.Errorf("JSON leaves out the field %s of %v", field.Name, t)
-			}
-			if err := checkJSON(field.Type); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return fmt.Errorf("a %v is not equal to what JSON makes of it", t)
+// isText reports whether keys of a type are translated by their own methods.
+func isText(t reflect.Type) bool {
+	return t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) &&
+		reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// describeType says what the strings of a type of keys look like, without the names of types: these may differ in two programs.
-func describeType(t reflect.Type) string {
-	switch {
-	case reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
-		return "text of " + t.Name()
-	case t.Kind() == reflect.Array:
-		return fmt.Sprintf("[%d]%s", t.Len(), describeType(t.Elem()))
-	case t.Kind() == reflect.Struct:
+// describe says what the strings of a type of keys look like, without the names of types: these may differ in two programs. It
+// returns an error if a value may differ from what JSON makes of it.
+func describe(t reflect.Type) (string, error) {
+	switch k := t.Kind(); {
+	case isText(t):
+		return "text of " + t.Name(), nil
+	case k == reflect.Bool || k == reflect.String || isInteger(k):
+		return k.String(), nil
+	case k == reflect.Float32 || k == reflect.Float64:
+		return "", errors.New("0.0 and -0.0 are equal, but have two strings")
+	case k == reflect.Array:
+		element, err := describe(t.Elem())
+		return fmt.Sprintf("[%d]%s", t.Len(), element), err
+	case k == reflect.Struct:
 		var fields []string
 		for i := range t.NumField() {
 			field := t.Field(i)
+			if !field.IsExported() || field.Tag.Get("json") == "-" {
+				return "", fmt.Errorf("JSON leaves out the field %s of %v", field.Name, t)
+			}
+			value, err := describe(field.Type)
+			if err != nil {
+				return "", err
+			}
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			fields = append(fields, cmp.Or(name, field.Name)+" "+describeType(field.Type))
+			fields = append(fields, cmp.Or(name, field.Name)+" "+value)
 		}
-		return "{" + strings.Join(fields, ", ") + "}"
+		return "{" + strings.Join(fields, ", ") + "}", nil
 	}
-	return t.Kind().String()
+	return "", fmt.Errorf("a %v is not equal to what JSON makes of it", t)
 }
 
 // locate encodes item and returns its shard. It panics for what is no key.

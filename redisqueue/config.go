@@ -111,11 +111,9 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	}
 	c.keys = reflect.TypeFor[T]().Kind().String()
 	if c.Codec == nil {
-		standard, err := defaultCodec[T]()
-		if err != nil {
-			return err
-		}
-		c.Codec, c.keys = standard, describeType(reflect.TypeFor[T]())
+		var err error
+		c.Codec, c.keys, err = defaultCodec[T]()
+		return err
 	}
 	return nil
 }

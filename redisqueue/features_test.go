@@ -61,7 +61,7 @@ func TestCodecs(t *testing.T) {
 // comeBack returns an error if a type of keys, or one of these keys, is refused.
 func comeBack[T comparable](t *testing.T, keys ...T) error {
 	t.Helper()
-	c, err := defaultCodec[T]()
+	c, _, err := defaultCodec[T]()
 	for _, key := range keys {
 		var encoded string
 		if encoded, err = c.Encode(key); err != nil {

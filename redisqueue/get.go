@@ -24,9 +24,7 @@ func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
 	if err := ctx.Err(); err != nil {
 		return item, err
 	}
-	q.mu.Lock()
-	g := q.waitForKeyLocked()
-	q.mu.Unlock()
+	g := q.waitForKey()
 	var ok bool
 	select {
 	case item, ok = <-g:
@@ -49,12 +47,7 @@ func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
 func (q *Queue[T]) Done(item T) {
 	checkHashable(item)
 	q.mu.Lock()
-	q.doneLocked(item)
-	q.unlock()
-}
-
-// doneLocked is Done under the lock.
-func (q *Queue[T]) doneLocked(item T) {
+	defer q.unlock()
 	h := q.mu.held[item]
 	if h == nil {
 		q.mu.totals.stats.UnmatchedDones++
@@ -82,21 +75,11 @@ func (q *Queue[T]) doneLocked(item T) {
 	q.endLocked()
 }
 
-// getter is a call of Get that waits. The channel has room for the one key, and is closed at shutdown.
-type getter[T comparable] chan T
-
-// nextGetterLocked returns the getter that waits for the longest time, and has it wait no more, or returns nil.
-func (q *Queue[T]) nextGetterLocked() (g getter[T]) {
-	if len(q.mu.getters) > 0 {
-		g, q.mu.getters[0] = q.mu.getters[0], nil
-		q.mu.getters = q.mu.getters[1:]
-	}
-	return g
-}
-
-// waitForKeyLocked makes the caller wait for a key.
-func (q *Queue[T]) waitForKeyLocked() getter[T] {
-	g := make(getter[T], 1)
+// waitForKey makes the caller wait for a key.
+func (q *Queue[T]) waitForKey() chan T {
+	g := make(chan T, 1)
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.mu.ending.stopping {
 		close(g)
 		return g
@@ -110,7 +93,7 @@ func (q *Queue[T]) waitForKeyLocked() getter[T] {
 }
 
 // cancel makes g wait no more, unless it has a key already or knows of the shutdown.
-func (q *Queue[T]) cancel(g getter[T]) bool {
+func (q *Queue[T]) cancel(g chan T) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	i := slices.Index(q.mu.getters, g)
@@ -131,7 +114,7 @@ func (q *Queue[T]) cancel(g getter[T]) bool {
 // this shard's part of them.
 func (s *shard[T]) demandLocked() int {
 	unserved := len(s.q.mu.getters) - s.q.mu.requested
-	if s.drained || unserved <= 0 || s.q.mu.ending.stopping || s.session.abandoned {
+	if s.drained || unserved <= 0 || s.session.abandoned {
 		return 0
 	}
 	askable := 0
@@ -182,14 +165,13 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 // handLocked hands a key that the session holds to a getter, or back.
 func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 	q := s.q
-	var g getter[T]
-	if !q.mu.ending.stopping {
-		g = q.nextGetterLocked()
-	}
-	if g == nil {
+	if len(q.mu.getters) == 0 {
 		s.enqueueLocked(aboutHeld("b", key))
 		return
 	}
+	g := q.mu.getters[0]
+	q.mu.getters[0] = nil
+	q.mu.getters = q.mu.getters[1:]
 	q.mu.held[item] = &hold[T]{handedOut: key, shard: s, began: now}
 	s.session.held++
 	if s.session.held == 1 {
@@ -201,7 +183,7 @@ func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 // sleepLocked makes the shard wait for keys, if getters do and it has none: for a wake-up from the server, for the time of the
 // next delayed key, and for the poll interval.
 func (s *shard[T]) sleepLocked() {
-	if !s.drained || s.sending || len(s.q.mu.getters) == 0 || s.q.mu.ending.stopping || s.session.id == "" {
+	if !s.drained || s.sending || len(s.q.mu.getters) == 0 || s.session.id == "" {
 		return
 	}
 	if !s.reading {
@@ -214,13 +196,7 @@ func (s *shard[T]) sleepLocked() {
 	}
 }
 
-// wake asks the server for keys, if getters wait.
-func (s *shard[T]) wake() {
-	s.q.mu.Lock()
-	defer s.q.mu.Unlock()
-	s.wakeLocked()
-}
-
+// wakeLocked asks the server for keys, if getters wait.
 func (s *shard[T]) wakeLocked() {
 	s.drained, s.woken = false, true
 	s.kickLocked()
@@ -230,7 +206,7 @@ func (s *shard[T]) wakeLocked() {
 func (s *shard[T]) readWakeUp(list string) {
 	q := s.q
 	if err := q.blockingRead(list); err != nil {
-		q.pause(q.config.PollInterval, time.Time{})
+		q.pause(q.config.PollInterval)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()

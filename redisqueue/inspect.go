@@ -217,37 +217,33 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	limit = min(max(limit, 0), maxSnapshot)
-	bySince := func(a, b workqueue.KeySnapshot[T]) int { return a.Since.Compare(b.Since) }
-	lists := []struct {
-		list  string
-		keys  *[]workqueue.KeySnapshot[T]
-		order func(a, b workqueue.KeySnapshot[T]) int
-	}{
-		// In the order in which a key passes through them: one that goes on meanwhile is seen twice rather than not at all.
-		{listFailing, &snapshot.Failing, func(a, b workqueue.KeySnapshot[T]) int { return b.Requeues - a.Requeues }},
-		{listWaiting, &snapshot.Waiting, func(a, b workqueue.KeySnapshot[T]) int { return a.Due.Compare(b.Due) }},
-		{listQueued, &snapshot.Queued, bySince},
-		{listProcessing, &snapshot.Processing, bySince},
-	}
-	for _, l := range lists {
+	type keySnapshot = workqueue.KeySnapshot[T]
+	read := func(list string, order func(a, b keySnapshot) int) (keys []keySnapshot) {
 		for _, s := range q.shards {
-			_ = s.read(ctx, l.list, limit, func(raw rawKey) {
-				if k, ok := q.snapshotOf(l.list, raw); ok {
-					*l.keys = append(*l.keys, k)
+			_ = s.read(ctx, list, limit, func(raw rawKey) {
+				if k, ok := q.snapshotOf(list, raw); ok {
+					keys = append(keys, k)
 				}
 			})
 		}
-		if len(q.shards) > 1 || l.list == listProcessing {
-			sortFirst(l.keys, limit, l.order)
+		if len(q.shards) > 1 || list == listProcessing {
+			keys = sortFirst(keys, limit, order)
 		}
+		return keys
 	}
+	bySince := func(a, b keySnapshot) int { return a.Since.Compare(b.Since) }
+	// In the order in which a key passes through them: one that goes on meanwhile is seen twice rather than not at all.
+	snapshot.Failing = read(listFailing, func(a, b keySnapshot) int { return b.Requeues - a.Requeues })
+	snapshot.Waiting = read(listWaiting, func(a, b keySnapshot) int { return a.Due.Compare(b.Due) })
+	snapshot.Queued = read(listQueued, bySince)
+	snapshot.Processing = read(listProcessing, bySince)
 	return snapshot
 }
 
-// sortFirst sorts keys and keeps the first of them.
-func sortFirst[K any](keys *[]K, limit int, order func(a, b K) int) {
-	slices.SortStableFunc(*keys, order)
-	*keys = (*keys)[:min(len(*keys), max(limit, 0))]
+// sortFirst sorts keys and returns the first of them.
+func sortFirst[K any](keys []K, limit int, order func(a, b K) int) []K {
+	slices.SortStableFunc(keys, order)
+	return keys[:min(len(keys), max(limit, 0))]
 }
 
 // SnapshotKey returns what the server knows of key, and whether key is in the queue. It asks the server for up to a second,

@@ -7,9 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
-
-	"github.com/keyedqueue/workqueue"
 )
 
 // ErrLeaseLost is the cause of the end of a handler's context when the lease of its key is lost: another replica may
@@ -96,8 +95,6 @@ func (q *Queue[T]) Lease(ctx context.Context, item T) (context.Context, context.
 	return leased, func() { cancel(context.Canceled) }
 }
 
-var _ workqueue.Leaser[string] = (*Queue[string])(nil)
-
 type fenceKey struct{}
 
 // Fence returns a number that grows with each hand-out of a key, on whichever replica, and true, if ctx is a handler's
@@ -106,12 +103,9 @@ type fenceKey struct{}
 // Numbers of different shards are not in order, but those of one key are. They are positive, and about the microseconds
 // since 1970 on the server's clock. For another context, Fence returns 0 and false.
 func Fence(ctx context.Context) (int64, bool) {
-	fence, ok := ctx.Value(fenceKey{}).(string)
-	if !ok {
-		return 0, false
-	}
-	p := parser{rest: fence + " "}
-	return p.number(), !p.bad
+	fence, _ := ctx.Value(fenceKey{}).(string)
+	n, err := strconv.ParseInt(fence, 10, 64)
+	return n, err == nil
 }
 
 // expiresAt returns when the lease ends by our clock: a margin before the server hands the keys out again, so that a handler
@@ -193,15 +187,12 @@ func (s *shard[T]) armLocked(now time.Time) {
 	s.timers.lease.Reset(at.Sub(now))
 }
 
-// tick renews the lease, or lets it expire.
-func (s *shard[T]) tick() {
-	q := s.q
-	q.mu.Lock()
-	defer q.unlock()
+// tickLocked renews the lease, or lets it expire.
+func (s *shard[T]) tickLocked() {
 	now := time.Now()
 	s.expireLocked(now)
 	c := &s.session
-	if c.held > 0 && now.Sub(c.leaseFrom) >= q.config.Lease/3 {
+	if c.held > 0 && now.Sub(c.leaseFrom) >= s.q.config.Lease/3 {
 		c.renew = true
 		s.kickLocked()
 	}

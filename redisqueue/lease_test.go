@@ -70,7 +70,7 @@ func TestBatchRunsOnce(t *testing.T) {
 	a := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: lease}
 	b := a
 	b.id = "bbbbbbbbbbb"
-	failure := addRateLimited("x").arg
+	failure := "r0.50000000000000x"
 	names := newKeyNames("test", 0).shard
 	wantFailures := func(want float64) {
 		t.Helper()

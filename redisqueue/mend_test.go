@@ -152,10 +152,10 @@ func TestLeaseMargin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := withoutServer(t)
 		s := q.shards[0]
-		q.mu.Lock()
 		s.sending = true // Nothing is to be sent.
 		s.session = session{id: newSession(), seq: 1, leaseFrom: time.Now()}
-		g := q.waitForKeyLocked()
+		g := q.waitForKey()
+		q.mu.Lock()
 		s.handLocked(handedOut{encoded: "x", fence: "1"}, "x", time.Now())
 		q.mu.Unlock()
 		<-g

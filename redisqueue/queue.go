@@ -30,8 +30,10 @@ type Queue[T comparable] struct {
 	mu struct {
 		sync.Mutex
 		// held has the keys that this process's workers have, those included whose lease is lost, until Done.
-		held    map[T]*hold[T]
-		getters []getter[T] // the calls of Get that wait, the longest first
+		held map[T]*hold[T]
+		// getters are the calls of Get that wait, the longest first. Each channel has room for the one key. Shutdown closes and
+		// removes them all.
+		getters []chan T
 		// requested is the sum of the shards' requested: how many keys the calls in flight may bring. It is never more
 		// than there are getters, but for those that were cancelled meanwhile.
 		requested int
@@ -49,6 +51,7 @@ var (
 	_ workqueue.CauseAdder[string]                 = (*Queue[string])(nil)
 	_ workqueue.AddNotifier[string]                = (*Queue[string])(nil)
 	_ workqueue.GivenUpKeeper[string]              = (*Queue[string])(nil)
+	_ workqueue.Leaser[string]                     = (*Queue[string])(nil)
 )
 
 // New returns a replica's end of the queue with that name, after it has made sure that the server answers, is new enough,
@@ -172,9 +175,10 @@ func (q *Queue[T]) stopLocked() {
 		return
 	}
 	q.mu.ending.stopping, q.mu.ending.since = true, time.Now()
-	for g := q.nextGetterLocked(); g != nil; g = q.nextGetterLocked() {
+	for _, g := range q.mu.getters {
 		close(g)
 	}
+	q.mu.getters = nil
 	for _, s := range q.shards {
 		s.timers.due.Stop()
 	}
