@@ -85,15 +85,17 @@ func (q *Queue[T]) toAllShards(arg string) {
 func (q *Queue[T]) Remove(ctx context.Context, item T) (bool, error) { return q.change(ctx, "x", item) }
 
 // Discard is Remove for tools. It asks the server for up to a second, and returns false if that does not answer.
-func (q *Queue[T]) Discard(item T) bool {
-	found, _ := q.Remove(context.Background(), item)
-	return found
-}
+func (q *Queue[T]) Discard(item T) bool { return q.changed("x", item) }
 
 func (q *Queue[T]) change(ctx context.Context, code string, item T) (bool, error) {
 	encoded, s := q.locate(item)
 	n, err := s.ask(ctx, code+encoded)
 	return n > 0, err
+}
+
+func (q *Queue[T]) changed(code string, item T) bool {
+	found, _ := q.change(context.Background(), code, item)
+	return found
 }
 
 // GivenUp is a key that is not tried any more: a worker has called [Queue.GiveUp], or the key's lease was lost
@@ -180,17 +182,11 @@ func (q *Queue[T]) GivenUpKeys(limit int) (keys []workqueue.GivenUpKey[T]) {
 
 // RetryGivenUp is Retry for tools. It asks the server for up to a second, and returns false if that does not answer; the server
 // may still do it later.
-func (q *Queue[T]) RetryGivenUp(item T) bool {
-	found, _ := q.Retry(context.Background(), item)
-	return found
-}
+func (q *Queue[T]) RetryGivenUp(item T) bool { return q.changed("t", item) }
 
 // ForgetGivenUp is DropGivenUp for tools. It asks the server for up to a second, and returns false if that does not answer;
 // the server may still do it later.
-func (q *Queue[T]) ForgetGivenUp(item T) bool {
-	found, _ := q.DropGivenUp(context.Background(), item)
-	return found
-}
+func (q *Queue[T]) ForgetGivenUp(item T) bool { return q.changed("y", item) }
 
 // SetAside returns up to limit strings that could not be decoded, in no order, and how many there are. They stay on the server,
 // and stop nothing, until RequeueSetAside or DropSetAside. It returns an error if the server does not answer or ctx ends, with

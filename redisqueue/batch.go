@@ -40,7 +40,7 @@ type shard[T comparable] struct {
 	// inFlight: a call of the server is under way.
 	inFlight      bool
 	batches       uint64 // the number of the newest batch
-	wantsAll      bool   // the next batch asks for the occasional counts, too
+	wantsAll      bool   // the next batch asks for the reply's info and oldest, too
 	confirmations []*confirmation
 	replicating   replicating
 
@@ -64,8 +64,9 @@ type shard[T comparable] struct {
 	fullSince   time.Time // since when the server's memory is full, zero if it is not
 	retryAddsAt time.Time // when adds are tried again on a full server
 	// What the last replies said of the whole shard.
-	stats      workqueue.Stats
-	occasional occasional
+	stats  workqueue.Stats
+	info   Info
+	oldest time.Duration
 }
 
 // batch is what one call of the server executes.
@@ -272,7 +273,7 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T]) {
 	now := time.Now()
 	s.stats = r.stats
 	if b.wantsAll {
-		s.occasional = r.occasional
+		s.info, s.oldest = r.info, r.oldest
 	}
 	q.mu.totals.stats.Adds += uint64(r.changed)
 	q.mu.totals.info.LostDones += uint64(r.unmatched)

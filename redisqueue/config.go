@@ -118,9 +118,6 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	return nil
 }
 
-// margin is by how much a lease ends earlier here than on the server.
-func (c *Config[T]) margin() time.Duration { return max(c.Lease/20, 100*time.Millisecond) }
-
 // format is the version of the data on the server and of batch.lua. Replicas of different formats refuse to work together.
 const format = 2
 

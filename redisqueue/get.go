@@ -204,27 +204,18 @@ func (s *shard[T]) wakeLocked() {
 
 // readWakeUp waits for a wake-up, no longer than the poll interval.
 func (s *shard[T]) readWakeUp(list string) {
-	q := s.q
-	if err := q.blockingRead(list); err != nil {
-		q.pause(q.config.PollInterval)
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	s.reading = false
-	s.wakeLocked() // Without getters this goes to the server too, which wakes another replica.
-}
-
-// blockingRead returns nil after a wake-up and after the poll interval.
-func (q *Queue[T]) blockingRead(list string) (err error) {
-	interval := q.config.PollInterval
-	ctx := context.Background()
+	q, ctx, interval := s.q, context.Background(), s.q.config.PollInterval
+	var err error
 	if interval >= time.Second {
 		err = q.client.BLPop(ctx, interval.Truncate(time.Second), list).Err()
 	} else {
 		err = q.client.Do(ctx, "BLPOP", list, strconv.FormatFloat(interval.Seconds(), 'f', 3, 64)).Err()
 	}
-	if errors.Is(err, redis.Nil) {
-		return nil
+	if err != nil && !errors.Is(err, redis.Nil) {
+		q.pause(interval)
 	}
-	return err
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s.reading = false
+	s.wakeLocked() // Without getters this goes to the server too, which wakes another replica.
 }

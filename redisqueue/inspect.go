@@ -102,10 +102,10 @@ func (q *Queue[T]) infoLocked() Info {
 	info.Held, info.CallDuration = len(q.mu.held), q.mu.totals.calls.read()
 	for _, s := range q.shards {
 		info.Unsent += len(s.ops)
-		info.Failing += s.occasional.failing
-		info.SetAside += s.occasional.aside
-		info.GivenUp += s.occasional.givenUp
-		info.Repaired += s.occasional.repaired
+		info.Failing += s.info.Failing
+		info.SetAside += s.info.SetAside
+		info.GivenUp += s.info.GivenUp
+		info.Repaired += s.info.Repaired
 		info.Calls += s.batches
 		if s.outage != nil {
 			info.Outage = s.outage
@@ -188,7 +188,7 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 		st.Waiting += s.stats.Waiting
 		st.Paused = st.Paused || s.stats.Paused
 		if s.stats.Queued > 0 {
-			st.OldestQueued = max(st.OldestQueued, s.occasional.oldest)
+			st.OldestQueued = max(st.OldestQueued, s.oldest)
 		}
 	}
 	for _, h := range q.mu.held {

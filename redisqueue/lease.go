@@ -111,7 +111,8 @@ func Fence(ctx context.Context) (int64, bool) {
 // expiresAt returns when the lease ends by our clock: a margin before the server hands the keys out again, so that a handler
 // whose context ends has the time to notice.
 func (s *shard[T]) expiresAt() time.Time {
-	return s.session.leaseFrom.Add(s.q.config.Lease - s.q.config.margin())
+	lease := s.q.config.Lease
+	return s.session.leaseFrom.Add(lease - max(lease/20, 100*time.Millisecond))
 }
 
 // expireLocked ends the session, or abandons it, if its lease has ended by our clock.

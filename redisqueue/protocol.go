@@ -146,15 +146,10 @@ type reply struct {
 	stats              workqueue.Stats // of the whole shard: Queued, Processing, Again, Waiting and Paused
 	changed, unmatched int
 	nextDue            time.Duration // negative if no key waits
-	occasional         occasional
+	info               Info          // Failing, SetAside, GivenUp and Repaired, if the batch has asked for them
+	oldest             time.Duration // how long the oldest key was queued, if the batch has asked for it
 	keys               []handedOut
 	numbers            []int
-}
-
-// occasional are numbers of a shard that the server counts when they are asked for.
-type occasional struct {
-	failing, aside, givenUp, repaired int
-	oldest                            time.Duration // how long the oldest key was queued
 }
 
 // handedOut is a key from the server.
@@ -181,7 +176,7 @@ func parseReply(text string) (*reply, error) {
 		return nil, errReply
 	}
 	r.now = p.number()
-	st, o := &r.stats, &r.occasional
+	st, info := &r.stats, &r.info
 	for _, field := range []*int{&st.Queued, &st.Processing, &st.Again, &st.Waiting, &r.changed, &r.unmatched} {
 		*field = int(p.number())
 	}
@@ -190,11 +185,11 @@ func parseReply(text string) (*reply, error) {
 		r.nextDue = min(r.nextDue, time.Duration(1<<62)/time.Microsecond) * time.Microsecond
 	}
 	st.Paused = p.number() == 1
-	for _, field := range []*int{&o.failing, &o.aside, &o.givenUp, &o.repaired} {
+	for _, field := range []*int{&info.Failing, &info.SetAside, &info.GivenUp, &info.Repaired} {
 		*field = int(p.number())
 	}
 	if oldest := p.number(); oldest > 0 {
-		o.oldest = max(0, time.Duration(r.now-oldest)*time.Microsecond)
+		r.oldest = max(0, time.Duration(r.now-oldest)*time.Microsecond)
 	}
 	r.keys = make([]handedOut, 0, min(max(int(p.number()), 0), maxWant))
 	for p.rest != "" && !p.bad {
