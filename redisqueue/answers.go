@@ -152,20 +152,18 @@ func (s *shard[T]) wait(ctx context.Context, c *confirmation) error {
 
 // confirmedLocked answers the confirmations that batch b has reached, or lets them wait for the server's replicas.
 func (s *shard[T]) confirmedLocked(b *batch) {
-	kept := s.confirmations[:0]
-	for _, c := range s.confirmations {
+	s.confirmations = slices.DeleteFunc(s.confirmations, func(c *confirmation) bool {
 		switch {
 		case c.target > s.executed || c.after > b.number:
-			kept = append(kept, c)
+			return false
 		case c.replicated:
 			s.replicating.waiting = append(s.replicating.waiting, c)
 			s.replicating.session = b.session
 		default:
 			c.result <- nil
 		}
-	}
-	clear(s.confirmations[len(kept):])
-	s.confirmations = kept
+		return true
+	})
 	if len(s.replicating.waiting) > 0 && !s.replicating.running {
 		s.replicating.running = true
 		go s.replicate()
@@ -263,13 +261,7 @@ func (s *shard[T]) untilAnswered(ask func() error) bool {
 		if err == nil {
 			return true
 		}
-		q.mu.Lock()
-		// The getters need not wait for this shard.
-		q.mu.requested -= s.requested
-		s.requested = 0
-		q.kickLocked()
-		q.mu.Unlock()
-		s.noteError(err)
+		s.failed(err)
 		q.pause(pause)
 		q.mu.Lock()
 		givesUp := q.mu.ending.over || q.givesUpLocked(began)
@@ -280,12 +272,17 @@ func (s *shard[T]) untilAnswered(ask func() error) bool {
 	}
 }
 
-func (s *shard[T]) noteError(err error) {
+// failed notes that the server has not answered, or has refused what it was asked for.
+func (s *shard[T]) failed(err error) {
 	q := s.q
 	q.mu.Lock()
 	first := s.outage == nil
 	s.outage = err
 	q.mu.totals.info.Errors++
+	// The getters need not wait for this shard.
+	q.mu.requested -= s.requested
+	s.requested = 0
+	q.kickLocked()
 	q.mu.Unlock()
 	if first {
 		q.config.Logger.Error("The queue's server fails", "queue", q.config.Name, "err", err)
@@ -299,7 +296,7 @@ func (s *shard[T]) noteError(err error) {
 func (s *shard[T]) answered(b *batch, r *reply) {
 	if r.status == "FULL" {
 		if slices.ContainsFunc(b.ops, func(o *op) bool { return o.kind == opAdd }) {
-			s.noteError(errFull)
+			s.failed(errFull)
 		}
 		return
 	}
@@ -361,11 +358,4 @@ func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
 	}
 	s.putBackLocked(refused)
 	return s.pending[opHeld] == 0 && s.q.givesUpLocked(s.fullSince)
-}
-
-// scheduleAddsLocked lets adds be tried again on a full server.
-func (s *shard[T]) scheduleAddsLocked(now time.Time) {
-	if !s.fullSince.IsZero() && len(s.ops) > 0 && !s.q.mu.ending.over {
-		s.timers.adds.Reset(s.retryAddsAt.Sub(now))
-	}
 }

@@ -156,7 +156,9 @@ func (s *shard[T]) nextBatch() *batch {
 	s.expireLocked(now)
 	if !s.hasWorkLocked(now) {
 		s.sending = false
-		s.scheduleAddsLocked(now)
+		if !s.fullSince.IsZero() && len(s.ops) > 0 {
+			s.timers.adds.Reset(s.retryAddsAt.Sub(now))
+		}
 		s.sleepLocked()
 		s.q.endLocked() // A session that was just forgotten may have been all that the shutdown waits for.
 		return nil

@@ -78,7 +78,7 @@ type Config[T comparable] struct {
 	keys string // describes the type of keys
 }
 
-// complete fills in what is not set. The client waits for a reply for readTimeout, without a bound if that is zero.
+// complete fills in what is not set. The client waits for a reply for readTimeout.
 func (c *Config[T]) complete(readTimeout time.Duration) error {
 	switch {
 	case c.Name == "" || strings.ContainsAny(c.Name, "{}"):
@@ -87,21 +87,17 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 		return fmt.Errorf("redisqueue: a Lease of %v is less than a second", c.Lease)
 	case c.Shards < 0 || c.Shards > 1024:
 		return fmt.Errorf("redisqueue: %d shards", c.Shards)
-	case c.WaitReplicas > 0 && c.WaitTimeout > 0 && readTimeout > 0 && c.WaitTimeout >= readTimeout:
+	case c.WaitReplicas > 0 && c.WaitTimeout >= readTimeout:
 		return fmt.Errorf("redisqueue: a WaitTimeout of %v needs a client with a longer ReadTimeout than %v", c.WaitTimeout, readTimeout)
 	}
 	c.Lease = cmp.Or(c.Lease, 30*time.Second)
 	c.PollInterval = min(positiveOr(c.PollInterval, time.Second), c.Lease/3)
 	c.Shards = max(c.Shards, 1)
-	longestWait := time.Second
-	if readTimeout > 0 {
-		longestWait = min(longestWait, readTimeout/2)
-		if c.PollInterval < time.Second {
-			// For longer intervals, which are whole seconds, the client waits as long as it takes.
-			c.PollInterval = min(c.PollInterval, readTimeout/2)
-		}
+	if c.PollInterval < time.Second {
+		// For longer intervals, which are whole seconds, the client waits as long as it takes.
+		c.PollInterval = min(c.PollInterval, readTimeout/2)
 	}
-	c.WaitTimeout = positiveOr(c.WaitTimeout, longestWait)
+	c.WaitTimeout = positiveOr(c.WaitTimeout, min(time.Second, readTimeout/2))
 	c.MaxLostLeases = cmp.Or(c.MaxLostLeases, 10)
 	c.GivenUpLimit = positiveOr(c.GivenUpLimit, 10_000)
 	c.GivenUpAge = positiveOr(c.GivenUpAge, 7*24*time.Hour)
@@ -192,15 +188,15 @@ func checkNode(ctx context.Context, node redis.UniversalClient) error {
 	return nil
 }
 
-// readTimeout returns how long a client waits for a reply, zero if it waits without a bound or does not say.
-func readTimeout(client redis.UniversalClient) time.Duration {
+// readTimeout returns how long a client waits for a reply, forever if it has no bound or does not say.
+func readTimeout(client redis.UniversalClient) (timeout time.Duration) {
 	switch c := client.(type) {
 	case interface{ Options() *redis.Options }:
-		return max(c.Options().ReadTimeout, 0)
+		timeout = c.Options().ReadTimeout
 	case interface{ Options() *redis.ClusterOptions }:
-		return max(c.Options().ReadTimeout, 0)
+		timeout = c.Options().ReadTimeout
 	}
-	return 0
+	return positiveOr(timeout, math.MaxInt64)
 }
 
 // checkScripts returns an error unless the server executes the queue's scripts, and the queue on it fits to the config.

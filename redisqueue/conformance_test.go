@@ -86,7 +86,7 @@ func conformance(t *testing.T, addr string, skip map[string]string) {
 			PollInterval: 10 * time.Second,
 			RateLimiter:  c.RateLimiter,
 		}
-		must(t, config.complete(0))
+		must(t, config.complete(time.Hour))
 		return nameless{newQueue(bubbleClient{client}, config, s)}
 	}
 	workqueuetest.Suite{

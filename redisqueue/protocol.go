@@ -225,17 +225,15 @@ func (p *parser) word() string {
 	return word
 }
 
-func (p *parser) number() int64 {
-	n, err := strconv.ParseInt(p.word(), 10, 64)
-	p.bad = p.bad || err != nil
-	return n
-}
+func (p *parser) number() int64 { return p.parse(p.word()) }
 
 // digits takes a number of that many digits.
-func (p *parser) digits(n int) int64 {
-	digits, err := strconv.ParseInt(p.take(n), 10, 64)
+func (p *parser) digits(n int) int64 { return p.parse(p.take(n)) }
+
+func (p *parser) parse(number string) int64 {
+	n, err := strconv.ParseInt(number, 10, 64)
 	p.bad = p.bad || err != nil
-	return digits
+	return n
 }
 
 func (p *parser) take(n int) string {

@@ -197,7 +197,7 @@ func oneFaulty(t testing.TB, config Config[string]) (*server, *faulty, *Queue[st
 // complete returns what New makes of config, with the name "test" and no logs.
 func complete(t testing.TB, config Config[string]) Config[string] {
 	config.Name, config.Logger = "test", discard
-	must(t, config.complete(0))
+	must(t, config.complete(time.Hour))
 	return config
 }
 
