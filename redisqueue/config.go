@@ -154,9 +154,7 @@ var ErrIncompatible = errors.New("redisqueue: the queue does not fit to the one 
 var ErrEviction = errors.New("redisqueue: the server must have maxmemory-policy noeviction")
 
 // onEachNode calls f with each master of a cluster, several at a time, and otherwise with the client.
-func onEachNode(
-	ctx context.Context, client redis.UniversalClient, f func(ctx context.Context, node redis.UniversalClient) error,
-) error {
+func onEachNode(ctx context.Context, client redis.UniversalClient, f func(context.Context, redis.UniversalClient) error) error {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return f(ctx, node) })
 	}
