@@ -84,7 +84,8 @@ func (q *Queue[T]) toAllShards(arg string) {
 // that worker, but does not come again. Its failures are forgotten. The errors are those of [Queue.Retry].
 func (q *Queue[T]) Remove(ctx context.Context, item T) (bool, error) { return q.change(ctx, "x", item) }
 
-// Discard is Remove for tools. It asks the server for up to a second, and returns false if that does not answer.
+// Discard is Remove for tools. It asks the server for up to a second, and returns false if that does not answer; the server may
+// still do it later.
 func (q *Queue[T]) Discard(item T) bool { return q.changed("x", item) }
 
 func (q *Queue[T]) change(ctx context.Context, code string, item T) (bool, error) {
@@ -180,12 +181,10 @@ func (q *Queue[T]) GivenUpKeys(limit int) (keys []workqueue.GivenUpKey[T]) {
 	return keys
 }
 
-// RetryGivenUp is Retry for tools. It asks the server for up to a second, and returns false if that does not answer; the server
-// may still do it later.
+// RetryGivenUp is Retry for tools, as Discard is Remove.
 func (q *Queue[T]) RetryGivenUp(item T) bool { return q.changed("t", item) }
 
-// ForgetGivenUp is DropGivenUp for tools. It asks the server for up to a second, and returns false if that does not answer;
-// the server may still do it later.
+// ForgetGivenUp is DropGivenUp for tools, as Discard is Remove.
 func (q *Queue[T]) ForgetGivenUp(item T) bool { return q.changed("y", item) }
 
 // SetAside returns up to limit strings that could not be decoded, in no order, and how many there are. They stay on the server,

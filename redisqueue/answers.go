@@ -80,7 +80,10 @@ func (q *Queue[T]) confirmAll(ctx context.Context, confirm func(s *shard[T]) *co
 // patience is how long methods without a context wait for the server.
 const patience = time.Second
 
-var errNoAnswer = errors.New("redisqueue: the server does not answer")
+var (
+	errNoAnswer = errors.New("redisqueue: the server does not answer")
+	errFull     = errors.New("redisqueue: OOM: the server's memory is full; adds wait")
+)
 
 // ask sends an operation with a number as its answer, and waits for that until ctx ends or a second has passed.
 func (s *shard[T]) ask(ctx context.Context, arg string) (int, error) {
@@ -249,8 +252,6 @@ func (s *shard[T]) askForReplicas(ctx context.Context, session session) (found b
 	}
 	return n != 0, replicas, err
 }
-
-var errFull = errors.New("redisqueue: OOM: the server's memory is full; adds wait")
 
 // untilAnswered calls ask, which asks the server, until that returns no error. It reports whether it has, and gives up after a
 // shutdown.

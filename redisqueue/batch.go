@@ -215,7 +215,7 @@ func (s *shard[T]) takeLocked(b *batch) {
 // sees to it that it is executed once.
 func (s *shard[T]) deliver(b *batch) (r *reply) {
 	keys := s.names.of(b.session.id)
-	answered := s.untilAnswered(func() error {
+	s.untilAnswered(func() error {
 		text, err := s.q.script.Run(context.Background(), s.q.client, keys, s.arguments(b)...).Text()
 		if err == nil {
 			r, err = parseReply(text)
@@ -224,9 +224,6 @@ func (s *shard[T]) deliver(b *batch) (r *reply) {
 		b.interrupted = b.interrupted || errors.As(err, &answer)
 		return err
 	})
-	if answered {
-		s.answered(b, r)
-	}
 	return r
 }
 
@@ -235,6 +232,7 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	q := s.q
 	var keys []arrival[T]
 	if r != nil {
+		s.answered(b, r)
 		for _, key := range r.keys {
 			item, bad := q.decode(key.encoded)
 			keys = append(keys, arrival[T]{key, item, bad})
