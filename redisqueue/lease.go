@@ -53,22 +53,16 @@ type hold[T comparable] struct {
 	parked *handedOut
 }
 
-// losses are keys whose lease was lost, and the contexts of their handlers.
-type losses struct {
-	keys   int
-	cancel []context.CancelCauseFunc
-}
-
 // unlock unlocks q.mu, and informs the handlers and the user of the leases that were lost under it. It calls foreign code.
 func (q *Queue[T]) unlock() {
-	lost := q.mu.lost
-	q.mu.lost = losses{}
+	lost, cancels := q.mu.lost, q.mu.cancels
+	q.mu.lost, q.mu.cancels = 0, nil
 	q.mu.Unlock()
-	for _, cancel := range lost.cancel {
+	for _, cancel := range cancels {
 		cancel(ErrLeaseLost)
 	}
-	if lost.keys > 0 {
-		q.report("Lost the lease of keys that are being processed", fmt.Errorf("%w (%d keys)", ErrLeaseLost, lost.keys))
+	if lost > 0 {
+		q.report("Lost the lease of keys that are being processed", fmt.Errorf("%w (%d keys)", ErrLeaseLost, lost))
 	}
 }
 
@@ -142,8 +136,8 @@ func (s *shard[T]) loseKeysLocked() {
 		if !h.lost {
 			h.lost = true
 			q.mu.totals.info.LostLeases++
-			q.mu.lost.keys++
-			q.mu.lost.cancel = append(q.mu.lost.cancel, h.cancel...)
+			q.mu.lost++
+			q.mu.cancels = append(q.mu.cancels, h.cancel...)
 			h.cancel = nil
 		}
 	}

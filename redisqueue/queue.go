@@ -39,7 +39,9 @@ type Queue[T comparable] struct {
 		requested int
 		ending    ending
 		totals    totals
-		lost      losses // what unlock announces
+		// What unlock announces: the number of keys whose lease was lost, and the contexts of their handlers.
+		lost    int
+		cancels []context.CancelCauseFunc
 	}
 }
 
@@ -89,6 +91,7 @@ func newQueue[T comparable](client redis.UniversalClient, config Config[T], scri
 		ended:       make(chan struct{}),
 	}
 	q.mu.held = make(map[T]*hold[T])
+	q.mu.ending.shutDown = make(chan struct{})
 	q.mu.totals.stats.Name = config.Name
 	for i := range config.Shards {
 		q.shards = append(q.shards, newShard(q, newKeyNames(config.Name, i)))
@@ -107,7 +110,7 @@ type ending struct {
 	// over: no worker holds a key, and the server knows all there was to say. Nothing will be sent any more.
 	over     bool
 	dropped  bool          // what was not sent was dropped
-	shutDown chan struct{} // closed by ShutDown, which ends the drains that wait; nil without any
+	shutDown chan struct{} // closed by ShutDown, which ends the drains that wait
 }
 
 // ShutDown makes this replica take part no more. Get returns; keys that it was handed out and no getter has are given back,
@@ -121,10 +124,8 @@ func (q *Queue[T]) ShutDown() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.stopLocked()
-	if q.mu.ending.shutDown != nil {
-		close(q.mu.ending.shutDown)
-		q.mu.ending.shutDown = nil
-	}
+	close(q.mu.ending.shutDown)
+	q.mu.ending.shutDown = make(chan struct{}) // for the next drain
 }
 
 // ShutDownWithDrain is ShutDown that waits until the workers of this process have finished the keys that they hold, and
@@ -139,9 +140,6 @@ func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 	q.mu.Lock()
 	q.stopLocked()
 	e := &q.mu.ending
-	if e.shutDown == nil {
-		e.shutDown = make(chan struct{})
-	}
 	shutDown := e.shutDown
 	q.mu.Unlock()
 	var err error
