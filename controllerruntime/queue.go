@@ -1,14 +1,12 @@
-// Package controllerruntime makes the controllers of sigs.k8s.io/controller-runtime work on a
-// [priorityqueue.Queue]:
+// Package controllerruntime makes the controllers of sigs.k8s.io/controller-runtime work on a [priorityqueue.Queue]:
 //
 //	ctrl.NewControllerManagedBy(mgr).
 //		For(&corev1.ConfigMap{}).
 //		WithOptions(controller.Options{NewQueue: controllerruntime.NewQueue}).
 //		Complete(reconciler)
 //
-// The queue implements controller-runtime's PriorityQueue, so the priorities of its handlers and of
-// reconcile.Result arrive. With [With] it can do more: aging, fairness between namespaces, a least time
-// between two reconciliations of an object.
+// The queue implements controller-runtime's PriorityQueue, so the priorities of its handlers and of reconcile.Result arrive.
+// With [With] it can do more: aging, fairness between namespaces, a least time between two reconciliations of an object.
 //
 // # One wrapper for all
 //
