@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/observe"
+	"github.com/redis/go-redis/v9"
 )
 
 // totals count what this replica has done. Guarded by the queue's mutex.
@@ -365,9 +366,18 @@ func (s *shard[T]) read(ctx context.Context, list string, limit int, f func(rawK
 	return nil
 }
 
-// readPage reads some keys of a list, and returns where to go on, empty at the end.
+// readPage reads some keys of a list, and returns where to go on, empty at the end. It returns when ctx ends: by default
+// go-redis does not interrupt a call then.
 func (s *shard[T]) readPage(ctx context.Context, list, from string, count int) (keys []rawKey, next string, err error) {
-	fields, err := snapshotScript.Run(ctx, s.q.client, s.names.of("none"), count, list, from).Slice()
+	result := make(chan *redis.Cmd, 1)
+	go func() { result <- snapshotScript.Run(ctx, s.q.client, s.names.of("none"), count, list, from) }()
+	var fields []any
+	select {
+	case cmd := <-result:
+		fields, err = cmd.Slice()
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
 	if err != nil {
 		return nil, "", fmt.Errorf("redisqueue: %w", err)
 	}
