@@ -38,7 +38,7 @@ func (h histogram) read() *workqueue.Histogram {
 	return &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
 }
 
-// observe shows the queue to its provider of metrics: that of the config or, without one, that of workqueue.SetProvider.
+// observe shows a new queue to its provider of metrics: that of the config or, without one, that of workqueue.SetProvider.
 func (q *Queue[T]) observe() {
 	provider := q.config.MetricsProvider
 	if global := observe.Global.Load(); provider == nil && global != nil {
@@ -52,12 +52,10 @@ func (q *Queue[T]) observe() {
 	if err != nil {
 		panic("redisqueue: StatsProvider: " + err.Error())
 	}
-	q.mu.Lock()
 	for _, h := range []*histogram{&q.mu.totals.latency, &q.mu.totals.workDuration, &q.mu.totals.calls} {
 		made := observe.NewHistogram(buckets)
 		h.Histogram = &made
 	}
-	q.mu.Unlock()
 	stats.WatchQueue(q.config.Name, q.latestStats)
 	if inspector, ok := provider.(workqueue.InspectorProvider); ok {
 		i := workqueue.Inspect[T](q)

@@ -180,10 +180,7 @@ func parseReply(text string) (*reply, error) {
 	for _, field := range []*int{&st.Queued, &st.Processing, &st.Again, &st.Waiting, &r.changed, &r.unmatched} {
 		*field = int(p.number())
 	}
-	r.nextDue = time.Duration(p.number())
-	if r.nextDue > 0 {
-		r.nextDue = min(r.nextDue, time.Duration(1<<62)/time.Microsecond) * time.Microsecond
-	}
+	r.nextDue = time.Duration(min(p.number(), 1<<62/1000)) * time.Microsecond
 	st.Paused = p.number() == 1
 	for _, field := range []*int{&info.Failing, &info.SetAside, &info.GivenUp, &info.Repaired} {
 		*field = int(p.number())

@@ -195,12 +195,10 @@ func (q *Queue[T]) endLocked() {
 		return
 	}
 	q.kickLocked()
-	idle := true
 	for _, s := range q.shards {
-		idle = idle && s.session.id == "" && len(s.ops) == 0 && s.requested == 0 && !s.replicating.running
-	}
-	if !idle {
-		return
+		if s.session.id != "" || len(s.ops) > 0 || s.requested > 0 || s.replicating.running {
+			return
+		}
 	}
 	e.over = true
 	close(q.ended)
