@@ -13,6 +13,25 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
+func (s script) try(r *run) {
+	if strings.HasPrefix(s.name, "Shared") && !r.suite.Shared {
+		r.skip("the queue is not shared")
+	}
+	parts := strings.Split(s.steps, " | ")
+	_, delays := r.queue(Config[string]{}).(delaying)
+	for _, steps := range parts {
+		needs := func(word string) bool { return len(parts) > 1 && strings.Contains(steps, word) }
+		if needs("after") && !delays || needs("metrics") && r.suite.NoMetrics {
+			continue
+		}
+		for i, e := range enders(r.queue(Config[string]{})) {
+			if i == 0 || strings.Contains(steps, "end") {
+				r.play(steps, e)
+			}
+		}
+	}
+}
+
 // play plays steps on a new queue.
 func (r *run) play(steps string, e ender) {
 	p := &player{run: r, limiter: &scriptedLimiter{}, metrics: &testkit.Recorder{}, ender: e}
@@ -321,6 +340,47 @@ func (p *player) wantMetrics(words []string) {
 			p.Fatalf("metric %q was made, want the name %q", made, queueName)
 		}
 	}
+}
+
+// wantShutDown asserts that q is shut down and has nothing queued: no getter blocks, and none gets a key.
+func (r *run) wantShutDown(q fifo, when string) {
+	if !q.ShuttingDown() {
+		r.Fatalf("%s: ShuttingDown() = false", when)
+	}
+	if g := r.startGet(q).mustReturn(when); g.err == nil || g.key != "" {
+		r.Fatalf("%s: Get() = %q, %v, want no key, and shutdown", when, g.key, g.err)
+	}
+	if e, ok := q.(extended); ok {
+		g := r.startGetContext(context.Background(), e).mustReturn(when)
+		if g.err != workqueue.ErrShutDown || g.key != "" {
+			r.Fatalf("%s: GetContext() = %q, %v, want no key, and ErrShutDown", when, g.key, g.err)
+		}
+	}
+}
+
+// ender is one of the ways to shut a queue down.
+type ender struct {
+	name  string
+	drain bool // whether it waits for the keys
+	end   func(q fifo) error
+}
+
+// enders returns the ways to shut q down.
+func enders(q fifo) []ender {
+	all := []ender{
+		{"ShutDown", false, func(q fifo) error { q.ShutDown(); return nil }},
+		{"ShutDownWithDrain", true, func(q fifo) error { q.ShutDownWithDrain(); return nil }},
+	}
+	if _, ok := q.(extended); ok {
+		all = append(all, ender{"ShutDownContext", true, func(q fifo) error {
+			return q.(extended).ShutDownContext(context.Background())
+		}})
+	}
+	return all
+}
+
+func (e ender) start(r *run, q fifo) *call[error] {
+	return start(r, e.name, func() error { return e.end(q) })
 }
 
 // scriptedLimiter returns delays, and records its calls. It panics if no delay is left.

@@ -2,6 +2,7 @@ package workqueuetest
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -48,6 +50,25 @@ type run struct {
 		outcome
 		ends []func() // shuts down the queues of the case
 	}
+}
+
+// outcome is the result of a case.
+type outcome struct {
+	failures []string
+	skipped  string // why, if it could not be tried
+	lacking  bool   // because the queue lacks something
+	seed     uint64
+}
+
+func (o outcome) String() string {
+	if len(o.failures) == 1 {
+		return o.failures[0]
+	}
+	var b strings.Builder
+	for i, f := range o.failures {
+		fmt.Fprintf(&b, "\n%d. %s", i+1, f)
+	}
+	return b.String()
 }
 
 func newRun(s *Suite, t *testing.T, fake bool) *run {
@@ -287,4 +308,95 @@ func (r *run) check(q fifo) {
 	if err := r.suite.Check(q); err != nil {
 		r.Fatalf("the inside of the queue: %v", err)
 	}
+}
+
+// The helpers in this file are for cases in bubbles.
+
+// pass lets time pass on the clock of the case, and waits until all goroutines are blocked.
+func (r *run) pass(d time.Duration) {
+	synctest.Wait()
+	if r.fake != nil {
+		r.fake.Step(d)
+	} else {
+		time.Sleep(d)
+	}
+	synctest.Wait()
+}
+
+// needFakeClock skips the case on the real clock.
+func (r *run) needFakeClock() *testingclock.FakeClock {
+	if r.suite.IgnoresClock {
+		r.lacks("use for a clock")
+	}
+	if r.fake == nil {
+		r.skip("on the real clock")
+	}
+	return r.fake
+}
+
+// call is a call that may block.
+type call[R any] struct {
+	r    *run
+	what string
+	testkit.Call[R]
+}
+
+// start makes a call in a goroutine.
+func start[R any](r *run, what string, f func() R) *call[R] {
+	c := &call[R]{r: r, what: what}
+	r.start(func() { c.Return(f()) }, func() {})
+	return c
+}
+
+// mustBlock fails the case unless the call is blocked when all goroutines are.
+func (c *call[R]) mustBlock(when string) { c.MustBlock(c.r, c.what+" "+when) }
+
+// mustReturn returns the result of the call, which must have returned when all goroutines are blocked.
+func (c *call[R]) mustReturn(when string) R { return c.MustReturn(c.r, c.what+" "+when) }
+
+// got is what Get or GetContext returned.
+type got struct {
+	key string
+	err error
+}
+
+func get(q fifo) got {
+	key, shutdown := q.Get()
+	if shutdown {
+		return got{key, workqueue.ErrShutDown}
+	}
+	return got{key, nil}
+}
+
+func (r *run) startGet(q fifo) *call[got] {
+	return start(r, "Get", func() got { return get(q) })
+}
+
+func (r *run) startGetContext(ctx context.Context, q extended) *call[got] {
+	return start(r, "GetContext", func() got {
+		key, err := q.GetContext(ctx)
+		return got{key, err}
+	})
+}
+
+// hold gets keys, which must be want, and does not finish them.
+func (r *run) hold(q fifo, want ...string) {
+	for _, w := range want {
+		if g := r.startGet(q).mustReturn("when key " + w + " is to come"); g.key != w || g.err != nil {
+			r.Fatalf("Get() = %q, %v, want key %q", g.key, g.err, w)
+		}
+	}
+}
+
+func (r *run) wantLen(q fifo, when string, want int) {
+	if n := q.Len(); n != want {
+		r.Fatalf("%s: Len() = %d, want %d", when, n, want)
+	}
+}
+
+// canceled returns a context that is done.
+func canceled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
 }

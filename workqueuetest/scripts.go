@@ -1,7 +1,5 @@
 package workqueuetest
 
-import "strings"
-
 // script is a case as a list of calls and of what must be seen:
 //
 //	add a b      Add of each
@@ -166,23 +164,4 @@ func scriptCases() []testCase {
 		all = append(all, bubbled(s.name, s.promise, s.try))
 	}
 	return all
-}
-
-func (s script) try(r *run) {
-	if strings.HasPrefix(s.name, "Shared") && !r.suite.Shared {
-		r.skip("the queue is not shared")
-	}
-	parts := strings.Split(s.steps, " | ")
-	_, delays := r.queue(Config[string]{}).(delaying)
-	for _, steps := range parts {
-		needs := func(word string) bool { return len(parts) > 1 && strings.Contains(steps, word) }
-		if needs("after") && !delays || needs("metrics") && r.suite.NoMetrics {
-			continue
-		}
-		for i, e := range enders(r.queue(Config[string]{})) {
-			if i == 0 || strings.Contains(steps, "end") {
-				r.play(steps, e)
-			}
-		}
-	}
 }

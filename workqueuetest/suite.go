@@ -1,9 +1,7 @@
 package workqueuetest
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/keyedqueue/workqueue"
@@ -179,23 +177,4 @@ func cases() []testCase {
 	first := bubbled("Order", "Keys come in the order in which they became queued.", tryOrder)
 	return slices.Concat([]testCase{first}, scriptCases(), fifoCases(), keyCases(), memoryCases(),
 		modelCases(), linearizableCases(), stressCases())
-}
-
-// outcome is the result of a case.
-type outcome struct {
-	failures []string
-	skipped  string // why, if it could not be tried
-	lacking  bool   // because the queue lacks something
-	seed     uint64
-}
-
-func (o outcome) String() string {
-	if len(o.failures) == 1 {
-		return o.failures[0]
-	}
-	var b strings.Builder
-	for i, f := range o.failures {
-		fmt.Fprintf(&b, "\n%d. %s", i+1, f)
-	}
-	return b.String()
 }

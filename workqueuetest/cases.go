@@ -1,0 +1,426 @@
+package workqueuetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
+)
+
+// fifoCases are those that are too long or too unusual for a script.
+func fifoCases() []testCase {
+	return []testCase{
+		bubbled("ManyDelays", "Keys come in the order of their times, whatever the order of the adds.", tryManyDelays),
+		bubbled("NothingWaitsForWorkers", "No method but Get and the drains waits for the work of other goroutines.", tryNothingWaits),
+		bubbled("GetContextOfDoneContext", "GetContext with a context that is done takes no key.", tryGetContextOfDoneContext),
+		bubbled("GetContextGivesUp", "GetContext waits no longer than its context.", tryGetContextGivesUp),
+		bubbled("ShutDownContextGivesUp", "ShutDownContext waits no longer than its context, and may be called again to wait on.", tryShutDownContextGivesUp),
+	}
+}
+
+func tryOrder(r *run) {
+	q := r.queue(Config[string]{})
+	next, want := 0, 0
+	// Waves of different sizes, so that buffers grow, shrink and wrap around.
+	for wave := range 30 {
+		for range wave * 5 {
+			q.Add(fmt.Sprint(next))
+			next++
+		}
+		for range wave * 4 {
+			key, _ := q.Get()
+			if key != fmt.Sprint(want) {
+				r.Fatalf("Get() = %q, want %q, of keys up to %d", key, fmt.Sprint(want), next-1)
+			}
+			q.Done(key)
+			want++
+		}
+		r.wantLen(q, fmt.Sprintf("after %d adds and %d Gets", next, want), next-want)
+	}
+	r.check(q)
+	for ; want < next; want++ {
+		r.hold(q, fmt.Sprint(want))
+	}
+	r.wantLen(q, "with every key held", 0)
+	r.check(q)
+}
+
+// process gets and finishes the keys that are queued, which must be want and nothing else.
+func (r *run) process(q fifo, when string, want ...string) {
+	for _, key := range want {
+		r.hold(q, key)
+		q.Done(key)
+	}
+	r.wantLen(q, when, 0)
+}
+
+func tryManyDelays(r *run) {
+	const n = 300
+	q := capable[delaying](r, Config[string]{})
+	order := r.rand(0).Perm(n)
+	want := make([]string, n)
+	for key, place := range order {
+		// No two at the same time; AddAfterTies is about those.
+		q.AddAfter(fmt.Sprint(key), time.Duration(place+1)*time.Second)
+		want[place] = fmt.Sprint(key)
+	}
+	r.pass(100 * time.Second)
+	r.process(q, "the first 100 come due at once", want[:100]...)
+	for _, key := range want[100:110] {
+		r.pass(time.Second)
+		r.process(q, "one by one", key)
+	}
+	r.pass(time.Hour)
+	r.process(q, "the rest comes due at once", want[110:]...)
+}
+
+// calls are calls of all methods that never wait for other goroutines, except Done. AddAfter and GetContext ask how long
+// to wait.
+func calls(q fifo, delay func() time.Duration) map[string]func(key string) {
+	all := map[string]func(key string){
+		"Add":          q.Add,
+		"Len":          func(string) { q.Len() },
+		"ShuttingDown": func(string) { q.ShuttingDown() },
+	}
+	if d, ok := q.(delaying); ok {
+		all["AddAfter"] = func(key string) { d.AddAfter(key, delay()) }
+	}
+	if l, ok := q.(limiting); ok {
+		all["AddRateLimited"] = l.AddRateLimited
+		all["Forget"] = l.Forget
+		all["NumRequeues"] = func(key string) { l.NumRequeues(key) }
+	}
+	if e, ok := q.(extended); ok {
+		all["Stats"] = func(string) { e.Stats() }
+		all["GetContext"] = func(string) {
+			ctx, cancel := context.WithTimeout(context.Background(), delay())
+			defer cancel()
+			if key, err := e.GetContext(ctx); err == nil {
+				q.Done(key)
+			}
+		}
+	}
+	return all
+}
+
+func tryNothingWaits(r *run) {
+	q := r.queue(Config[string]{})
+	q.Add("held")
+	r.hold(q, "held")
+	all := calls(q, func() time.Duration { return 0 })
+	if d, ok := q.(delaying); ok {
+		all["AddAfter"] = func(key string) { d.AddAfter(key, time.Second) }
+	}
+	all["Done"] = func(string) { q.Done("unknown") }
+	noneWaits := func(when string) {
+		for name, f := range all {
+			start(r, name, func() bool { f("held"); return true }).mustReturn(when)
+		}
+	}
+	get := r.startGet(q)
+	get.mustBlock("with the only key held")
+	noneWaits("while a getter sleeps")
+	drain := enders(q)[1].start(r, q)
+	drain.mustBlock("with a key held")
+	noneWaits("during a drain")
+	// Nothing is queued, so the getter must not wait for the worker's Done.
+	if g := get.mustReturn("during a drain, with nothing queued"); g.err == nil {
+		r.Fatalf("Get() = %q during a drain, with nothing queued", g.key)
+	}
+	q.Done("held")
+	r.process(q, "a key that was added while held, during a drain", "held")
+	drain.mustReturn("with nothing left")
+	start(r, "ShutDown", func() bool { q.ShutDown(); return true }).mustReturn("after a drain")
+	noneWaits("after shutdown")
+}
+
+func tryGetContextOfDoneContext(r *run) {
+	q := capable[extended](r, Config[string]{})
+	expired, cancel := context.WithTimeout(context.Background(), 0)
+	defer cancel()
+	for range 2 { // empty, and with keys
+		for want, ctx := range map[error]context.Context{
+			context.Canceled: canceled(), context.DeadlineExceeded: expired,
+		} {
+			g := r.startGetContext(ctx, q).mustReturn("with a context that is done")
+			if g.key != "" || !errors.Is(g.err, want) {
+				r.Fatalf("GetContext() = %q, %v, want no key and %v", g.key, g.err, want)
+			}
+		}
+		q.Add("a")
+		q.Add("b")
+	}
+	r.check(q)
+	r.process(q, "a and b added", "a", "b")
+}
+
+func tryGetContextGivesUp(r *run) {
+	q := capable[extended](r, Config[string]{})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	impatient := r.startGetContext(ctx, q)
+	impatient.mustBlock("of an empty queue")
+	patient := r.startGet(q)
+	patient.mustBlock("of an empty queue")
+	time.Sleep(time.Minute - 1)
+	impatient.mustBlock("before its deadline")
+	time.Sleep(time.Nanosecond)
+	if g := impatient.mustReturn("after its deadline"); g.key != "" || g.err != context.DeadlineExceeded {
+		r.Fatalf("GetContext() = %q, %v, want no key and DeadlineExceeded", g.key, g.err)
+	}
+	q.Add("a")
+	if g := patient.mustReturn("after an Add"); g.key != "a" {
+		r.Fatalf("Get() = %v, want a", g)
+	}
+}
+
+func tryShutDownContextGivesUp(r *run) {
+	q := capable[extended](r, Config[string]{})
+	shutDown := func(ctx context.Context) *call[error] {
+		return start(r, "ShutDownContext", func() error { return q.ShutDownContext(ctx) })
+	}
+	q.Add("a")
+	r.hold(q, "a")
+	q.Add("a")
+	if err := shutDown(canceled()).mustReturn("of a done context"); err != context.Canceled {
+		r.Fatalf("ShutDownContext() = %v, want Canceled", err)
+	}
+	if !q.ShuttingDown() {
+		r.Fatalf("ShuttingDown() = false after a drain that gave up")
+	}
+	q.Add("b")
+	r.wantLen(q, "Add after a drain that gave up", 0)
+	patient := shutDown(context.Background())
+	for range 3 {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		impatient := shutDown(ctx)
+		time.Sleep(time.Minute - 1)
+		impatient.mustBlock("before its deadline")
+		time.Sleep(time.Nanosecond)
+		if err := impatient.mustReturn("after its deadline"); err != context.DeadlineExceeded {
+			r.Fatalf("ShutDownContext() = %v, want DeadlineExceeded", err)
+		}
+		cancel()
+	}
+	patient.mustBlock("beside those that gave up")
+	q.Done("a")
+	r.process(q, "a done", "a")
+	if err := patient.mustReturn("with nothing left"); err != nil {
+		r.Fatalf("ShutDownContext() = %v, want nil", err)
+	}
+	if err := shutDown(canceled()).mustReturn("with nothing left"); err != nil {
+		r.Fatalf("ShutDownContext() = %v with nothing left, want nil whatever the context is", err)
+	}
+	r.wantShutDown(q, "in the end")
+}
+
+// keyCases are about keys that are not strings.
+func keyCases() []testCase {
+	return []testCase{
+		bubbled("UnhashableKey", "With an unhashable key every method panics with the name of the type, and the queue is unharmed.", tryUnhashableKey),
+		bubbled("KeyUnequalToItself", "With a key that is not equal to itself every method panics with the name of the type, and the queue is unharmed.", tryKeyUnequalToItself),
+		bubbled("KeysOfManyTypes", "Keys of an interface type are equal if their types and values are.", tryKeysOfManyTypes),
+	}
+}
+
+func (r *run) newAny() workqueue.TypedInterface[any] {
+	if r.suite.NewAny == nil {
+		r.lacks("NewAny")
+	}
+	return r.suite.NewAny(Config[any]{Clock: r.clock})
+}
+
+func (r *run) anyQueue() workqueue.TypedInterface[any] {
+	q := r.newAny()
+	r.atEnd(q.ShutDown)
+	return q
+}
+
+type structOfAny struct{ field any }
+
+func tryUnhashableKey(r *run) {
+	r.tryBadKeys(map[string]any{
+		"[]int": []int{1}, "map[string]int": map[string]int{}, "func()": func() {}, "[]string": structOfAny{[]string{}},
+	}, func(v any) bool {
+		_, ok := v.(runtime.Error)
+		return ok
+	})
+}
+
+func tryKeyUnequalToItself(r *run) {
+	r.tryBadKeys(map[string]any{
+		"float64": math.NaN(), "float32": float32(math.NaN()), "complex128": complex(0, math.NaN()),
+		"workqueuetest.structOfAny": structOfAny{math.NaN()},
+	}, func(any) bool { return true })
+}
+
+// tryBadKeys calls each method with each bad key. The panic must name the type, which is the key's index in bad.
+func (r *run) tryBadKeys(bad map[string]any, rightKind func(any) bool) {
+	type queue = workqueue.TypedInterface[any]
+	methods := map[string]func(q queue, key any){
+		"Add":  func(q queue, key any) { q.Add(key) },
+		"Done": func(q queue, key any) { q.Done(key) },
+	}
+	if _, ok := r.anyQueue().(workqueue.TypedDelayingInterface[any]); ok {
+		for name, d := range map[string]time.Duration{"AddAfter(0)": 0, "AddAfter(1s)": time.Second} {
+			methods[name] = func(q queue, key any) { q.(workqueue.TypedDelayingInterface[any]).AddAfter(key, d) }
+		}
+	}
+	if _, ok := r.anyQueue().(workqueue.TypedRateLimitingInterface[any]); ok {
+		methods["AddRateLimited"] = func(q queue, key any) { q.(workqueue.TypedRateLimitingInterface[any]).AddRateLimited(key) }
+	}
+	for name, method := range methods {
+		q := r.anyQueue()
+		q.Add("held")
+		if key, _ := q.Get(); key != "held" {
+			r.Fatalf("Get() = %v, want held", key)
+		}
+		q.Add("queued")
+		for typeName, key := range bad {
+			what := fmt.Sprintf("%s of a key of type %T", name, key)
+			v := testkit.PanicOf(func() { method(q, key) })
+			if v == nil {
+				r.Fatalf("%s does not panic", what)
+			}
+			if !strings.Contains(fmt.Sprint(v), typeName) || !rightKind(v) {
+				r.Fatalf("%s panics with %q, want the type %s in it", what, v, typeName)
+			}
+		}
+		r.pass(time.Minute)
+		if n := q.Len(); n != 1 {
+			r.Fatalf("Len() = %d after %s of keys that cannot be kept, want 1", n, name)
+		}
+		q.Done("held")
+		key, _ := q.Get()
+		q.Done(key)
+		if key != "queued" {
+			r.Fatalf("Get() = %v, want queued", key)
+		}
+		start(r, "a drain", func() bool { q.ShutDownWithDrain(); return true }).mustReturn("of an empty queue")
+	}
+}
+
+func tryKeysOfManyTypes(r *run) {
+	p, s := new(int), new(int)
+	keys := []any{
+		1, int64(1), "1", 1.0, [1]int{1}, struct{ a, b int }{1, 2}, p, s, nil, true, 'x', complex(1, 1),
+		0.0, math.Inf(1),
+	}
+	q := r.anyQueue()
+	for range 2 {
+		for _, key := range keys {
+			q.Add(key)
+		}
+	}
+	q.Add(math.Copysign(0, -1)) // is equal to 0
+	var got []any
+	for q.Len() > 0 {
+		key, _ := q.Get()
+		got = append(got, key)
+		q.Done(key)
+	}
+	if !slices.Equal(got, keys) {
+		r.Fatalf("got keys %v, want %v", got, keys)
+	}
+}
+
+// memoryCases are about what a queue keeps, and keeps alive.
+func memoryCases() []testCase {
+	return []testCase{
+		unbubbled("IdleQueueIsGarbage", "A queue without references is garbage, with its keys, even if it was not shut down.", tryIdleQueueIsGarbage),
+		unbubbled("ProcessedKeysAreGarbage", "A queue does not keep alive what the keys that have left it point to.", tryProcessedKeysAreGarbage),
+		unbubbled("MemoryIsGivenBack", "After a burst of keys a queue gives memory back.", tryMemoryIsGivenBack),
+	}
+}
+
+func tryIdleQueueIsGarbage(r *run) {
+	const n = 20
+	var c testkit.Garbage
+	for i := range n {
+		q := r.newAny() // not anyQueue, which keeps it
+		if d, ok := q.(workqueue.TypedDelayingInterface[any]); ok && i%2 == 0 {
+			d.AddAfter(c.Object(), time.Microsecond) // the goroutine that it starts must end by itself
+			key, _ := q.Get()
+			q.Done(key)
+		} else {
+			q.Add(c.Object()) // is still queued when the queue is dropped
+		}
+	}
+	r.wantFreed(&c, "dropped queues with their keys", n)
+}
+
+// wantFreed asserts that the collector has soon freed n objects.
+func (r *run) wantFreed(c *testkit.Garbage, what string, n int64) {
+	if !r.soon(func() bool { return c.Collect() >= n }) {
+		r.Fatalf("%s: %d of %d are collected", what, c.Collect(), n)
+	}
+}
+
+func tryProcessedKeysAreGarbage(r *run) {
+	const n = 3000 // more than the initial capacity of any buffer
+	q := r.anyQueue()
+	var c testkit.Garbage
+	for range n {
+		q.Add(c.Object())
+	}
+	processAll(q, n)
+	r.wantFreed(&c, "processed keys", n)
+	if d, ok := q.(workqueue.TypedDelayingInterface[any]); ok {
+		d.AddAfter("keeper", time.Hour) // so that the loop keeps running, with everything that it refers to
+		for range n {
+			d.AddAfter(c.Object(), time.Microsecond)
+		}
+		processAll(q, n)
+		r.wantFreed(&c, "processed keys, delayed ones too", 2*n)
+		for range n {
+			d.AddAfter(c.Object(), time.Hour)
+		}
+		q.ShutDown()
+		r.wantFreed(&c, "processed and dropped keys", 3*n)
+	}
+	runtime.KeepAlive(q)
+}
+
+func processAll[T comparable](q workqueue.TypedInterface[T], n int) {
+	for range n {
+		key, _ := q.Get()
+		q.Done(key)
+	}
+}
+
+func tryMemoryIsGivenBack(r *run) {
+	// At most a quarter of what the keys took may be kept.
+	const n, most = 200_000, 4 << 20
+	if testkit.RaceEnabled {
+		r.skip("the race detector takes memory of its own")
+	}
+	if testing.Short() {
+		r.skip("a short run")
+	}
+	q := r.queue(Config[string]{})
+	keys := testkit.Keys(n)
+	before := testkit.Heap()
+	adds := []func(key string){q.Add, q.Add}
+	if d, ok := q.(delaying); ok {
+		adds = append(adds, func(key string) { d.AddAfter(key, time.Millisecond) })
+	}
+	for round, add := range adds {
+		for _, key := range keys {
+			add(key)
+		}
+		processAll(q, n)
+		if kept := testkit.Heap() - before; kept > most {
+			r.Fatalf("round %d: %d KiB are kept after %d keys were processed, at most %d are allowed", round, kept>>10, n, most>>10)
+		}
+	}
+	runtime.KeepAlive(q)
+	runtime.KeepAlive(keys)
+}
