@@ -2,12 +2,10 @@ package workqueuetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,15 +13,21 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// fifoCases are those that are too long or too unusual for a script.
-func fifoCases() []testCase {
-	return []testCase{
-		bubbled("ManyDelays", "Keys come in the order of their times, whatever the order of the adds.", tryManyDelays),
-		bubbled("NothingWaitsForWorkers", "No method but Get and the drains waits for the work of other goroutines.", tryNothingWaits),
-		bubbled("GetContextOfDoneContext", "GetContext with a context that is done takes no key.", tryGetContextOfDoneContext),
-		bubbled("GetContextGivesUp", "GetContext waits no longer than its context.", tryGetContextGivesUp),
-		bubbled("ShutDownContextGivesUp", "ShutDownContext waits no longer than its context, and may be called again to wait on.", tryShutDownContextGivesUp),
-	}
+// orderCase runs first, because most others rely on it.
+var orderCase = bubbled("Order", "Keys come in the order in which they became queued.", tryOrder)
+
+// functionCases are too long or too unusual for a script.
+var functionCases = []testCase{
+	bubbled("ManyDelays", "Keys come in the order of their times, whatever the order of the adds.", tryManyDelays),
+	bubbled("NothingWaitsForWorkers", "No method but Get and the drains waits for the work of other goroutines.", tryNothingWaits),
+
+	bubbled("UnhashableKey", "With an unhashable key every method panics with the name of the type, and the queue is unharmed.", tryUnhashableKey),
+	bubbled("KeyUnequalToItself", "With a key that is not equal to itself every method panics with the name of the type, and the queue is unharmed.", tryKeyUnequalToItself),
+	bubbled("KeysOfManyTypes", "Keys of an interface type are equal if their types and values are.", tryKeysOfManyTypes),
+
+	unbubbled("IdleQueueIsGarbage", "A queue without references is garbage, with its keys, even if it was not shut down.", tryIdleQueueIsGarbage),
+	unbubbled("ProcessedKeysAreGarbage", "A queue does not keep alive what the keys that have left it point to.", tryProcessedKeysAreGarbage),
+	unbubbled("MemoryIsGivenBack", "After a burst of keys a queue gives memory back.", tryMemoryIsGivenBack),
 }
 
 func tryOrder(r *run) {
@@ -64,7 +68,7 @@ func (r *run) process(q fifo, when string, want ...string) {
 
 func tryManyDelays(r *run) {
 	const n = 300
-	q := capable[delaying](r, Config[string]{})
+	q := need[delaying](r, r.queue(Config[string]{}))
 	order := r.rand(0).Perm(n)
 	want := make([]string, n)
 	for key, place := range order {
@@ -138,110 +142,19 @@ func tryNothingWaits(r *run) {
 	q.Done("held")
 	r.process(q, "a key that was added while held, during a drain", "held")
 	drain.mustReturn("with nothing left")
-	start(r, "ShutDown", func() bool { q.ShutDown(); return true }).mustReturn("after a drain")
+	enders(q)[0].start(r, q).mustReturn("after a drain")
 	noneWaits("after shutdown")
 }
 
-func tryGetContextOfDoneContext(r *run) {
-	q := capable[extended](r, Config[string]{})
-	expired, cancel := context.WithTimeout(context.Background(), 0)
-	defer cancel()
-	for range 2 { // empty, and with keys
-		for want, ctx := range map[error]context.Context{
-			context.Canceled: canceled(), context.DeadlineExceeded: expired,
-		} {
-			g := r.startGetContext(ctx, q).mustReturn("with a context that is done")
-			if g.key != "" || !errors.Is(g.err, want) {
-				r.Fatalf("GetContext() = %q, %v, want no key and %v", g.key, g.err, want)
-			}
-		}
-		q.Add("a")
-		q.Add("b")
-	}
-	r.check(q)
-	r.process(q, "a and b added", "a", "b")
-}
+// anyQueue is a queue whose keys are of any type.
+type anyQueue = workqueue.TypedInterface[any]
 
-func tryGetContextGivesUp(r *run) {
-	q := capable[extended](r, Config[string]{})
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	impatient := r.startGetContext(ctx, q)
-	impatient.mustBlock("of an empty queue")
-	patient := r.startGet(q)
-	patient.mustBlock("of an empty queue")
-	time.Sleep(time.Minute - 1)
-	impatient.mustBlock("before its deadline")
-	time.Sleep(time.Nanosecond)
-	if g := impatient.mustReturn("after its deadline"); g.key != "" || g.err != context.DeadlineExceeded {
-		r.Fatalf("GetContext() = %q, %v, want no key and DeadlineExceeded", g.key, g.err)
-	}
-	q.Add("a")
-	if g := patient.mustReturn("after an Add"); g.key != "a" {
-		r.Fatalf("Get() = %v, want a", g)
-	}
-}
-
-func tryShutDownContextGivesUp(r *run) {
-	q := capable[extended](r, Config[string]{})
-	shutDown := func(ctx context.Context) *call[error] {
-		return start(r, "ShutDownContext", func() error { return q.ShutDownContext(ctx) })
-	}
-	q.Add("a")
-	r.hold(q, "a")
-	q.Add("a")
-	if err := shutDown(canceled()).mustReturn("of a done context"); err != context.Canceled {
-		r.Fatalf("ShutDownContext() = %v, want Canceled", err)
-	}
-	if !q.ShuttingDown() {
-		r.Fatalf("ShuttingDown() = false after a drain that gave up")
-	}
-	q.Add("b")
-	r.wantLen(q, "Add after a drain that gave up", 0)
-	patient := shutDown(context.Background())
-	for range 3 {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		impatient := shutDown(ctx)
-		time.Sleep(time.Minute - 1)
-		impatient.mustBlock("before its deadline")
-		time.Sleep(time.Nanosecond)
-		if err := impatient.mustReturn("after its deadline"); err != context.DeadlineExceeded {
-			r.Fatalf("ShutDownContext() = %v, want DeadlineExceeded", err)
-		}
-		cancel()
-	}
-	patient.mustBlock("beside those that gave up")
-	q.Done("a")
-	r.process(q, "a done", "a")
-	if err := patient.mustReturn("with nothing left"); err != nil {
-		r.Fatalf("ShutDownContext() = %v, want nil", err)
-	}
-	if err := shutDown(canceled()).mustReturn("with nothing left"); err != nil {
-		r.Fatalf("ShutDownContext() = %v with nothing left, want nil whatever the context is", err)
-	}
-	r.wantShutDown(q, "in the end")
-}
-
-// keyCases are about keys that are not strings.
-func keyCases() []testCase {
-	return []testCase{
-		bubbled("UnhashableKey", "With an unhashable key every method panics with the name of the type, and the queue is unharmed.", tryUnhashableKey),
-		bubbled("KeyUnequalToItself", "With a key that is not equal to itself every method panics with the name of the type, and the queue is unharmed.", tryKeyUnequalToItself),
-		bubbled("KeysOfManyTypes", "Keys of an interface type are equal if their types and values are.", tryKeysOfManyTypes),
-	}
-}
-
-func (r *run) newAny() workqueue.TypedInterface[any] {
+// newAny builds one, which is not shut down at the end of the case.
+func (r *run) newAny() anyQueue {
 	if r.suite.NewAny == nil {
 		r.lacks("NewAny")
 	}
 	return r.suite.NewAny(Config[any]{Clock: r.clock})
-}
-
-func (r *run) anyQueue() workqueue.TypedInterface[any] {
-	q := r.newAny()
-	r.atEnd(q.ShutDown)
-	return q
 }
 
 type structOfAny struct{ field any }
@@ -249,36 +162,29 @@ type structOfAny struct{ field any }
 func tryUnhashableKey(r *run) {
 	r.tryBadKeys(map[string]any{
 		"[]int": []int{1}, "map[string]int": map[string]int{}, "func()": func() {}, "[]string": structOfAny{[]string{}},
-	}, func(v any) bool {
-		_, ok := v.(runtime.Error)
-		return ok
-	})
+	}, true)
 }
 
 func tryKeyUnequalToItself(r *run) {
 	r.tryBadKeys(map[string]any{
 		"float64": math.NaN(), "float32": float32(math.NaN()), "complex128": complex(0, math.NaN()),
 		"workqueuetest.structOfAny": structOfAny{math.NaN()},
-	}, func(any) bool { return true })
+	}, false)
 }
 
 // tryBadKeys calls each method with each bad key. The panic must name the type, which is the key's index in bad.
-func (r *run) tryBadKeys(bad map[string]any, rightKind func(any) bool) {
-	type queue = workqueue.TypedInterface[any]
-	methods := map[string]func(q queue, key any){
-		"Add":  func(q queue, key any) { q.Add(key) },
-		"Done": func(q queue, key any) { q.Done(key) },
+func (r *run) tryBadKeys(bad map[string]any, wantRuntimeError bool) {
+	q := r.newAny()
+	r.atEnd(q.ShutDown)
+	methods := map[string]func(key any){"Add": q.Add, "Done": q.Done}
+	if d, ok := q.(workqueue.TypedDelayingInterface[any]); ok {
+		methods["AddAfter(0)"] = func(key any) { d.AddAfter(key, 0) }
+		methods["AddAfter(1s)"] = func(key any) { d.AddAfter(key, time.Second) }
 	}
-	if _, ok := r.anyQueue().(workqueue.TypedDelayingInterface[any]); ok {
-		for name, d := range map[string]time.Duration{"AddAfter(0)": 0, "AddAfter(1s)": time.Second} {
-			methods[name] = func(q queue, key any) { q.(workqueue.TypedDelayingInterface[any]).AddAfter(key, d) }
-		}
-	}
-	if _, ok := r.anyQueue().(workqueue.TypedRateLimitingInterface[any]); ok {
-		methods["AddRateLimited"] = func(q queue, key any) { q.(workqueue.TypedRateLimitingInterface[any]).AddRateLimited(key) }
+	if l, ok := q.(workqueue.TypedRateLimitingInterface[any]); ok {
+		methods["AddRateLimited"] = l.AddRateLimited
 	}
 	for name, method := range methods {
-		q := r.anyQueue()
 		q.Add("held")
 		if key, _ := q.Get(); key != "held" {
 			r.Fatalf("Get() = %v, want held", key)
@@ -286,12 +192,9 @@ func (r *run) tryBadKeys(bad map[string]any, rightKind func(any) bool) {
 		q.Add("queued")
 		for typeName, key := range bad {
 			what := fmt.Sprintf("%s of a key of type %T", name, key)
-			v := testkit.PanicOf(func() { method(q, key) })
-			if v == nil {
-				r.Fatalf("%s does not panic", what)
-			}
-			if !strings.Contains(fmt.Sprint(v), typeName) || !rightKind(v) {
-				r.Fatalf("%s panics with %q, want the type %s in it", what, v, typeName)
+			v := testkit.WantPanic(r, what, func() { method(key) }, typeName)
+			if _, ok := v.(runtime.Error); v != nil && !ok && wantRuntimeError {
+				r.Errorf("%s panics with %v, want a runtime.Error", what, v)
 			}
 		}
 		r.pass(time.Minute)
@@ -304,8 +207,8 @@ func (r *run) tryBadKeys(bad map[string]any, rightKind func(any) bool) {
 		if key != "queued" {
 			r.Fatalf("Get() = %v, want queued", key)
 		}
-		start(r, "a drain", func() bool { q.ShutDownWithDrain(); return true }).mustReturn("of an empty queue")
 	}
+	start(r, "a drain", func() bool { q.ShutDownWithDrain(); return true }).mustReturn("of an empty queue")
 }
 
 func tryKeysOfManyTypes(r *run) {
@@ -314,7 +217,8 @@ func tryKeysOfManyTypes(r *run) {
 		1, int64(1), "1", 1.0, [1]int{1}, struct{ a, b int }{1, 2}, p, s, nil, true, 'x', complex(1, 1),
 		0.0, math.Inf(1),
 	}
-	q := r.anyQueue()
+	q := r.newAny()
+	r.atEnd(q.ShutDown)
 	for range 2 {
 		for _, key := range keys {
 			q.Add(key)
@@ -332,24 +236,14 @@ func tryKeysOfManyTypes(r *run) {
 	}
 }
 
-// memoryCases are about what a queue keeps, and keeps alive.
-func memoryCases() []testCase {
-	return []testCase{
-		unbubbled("IdleQueueIsGarbage", "A queue without references is garbage, with its keys, even if it was not shut down.", tryIdleQueueIsGarbage),
-		unbubbled("ProcessedKeysAreGarbage", "A queue does not keep alive what the keys that have left it point to.", tryProcessedKeysAreGarbage),
-		unbubbled("MemoryIsGivenBack", "After a burst of keys a queue gives memory back.", tryMemoryIsGivenBack),
-	}
-}
-
 func tryIdleQueueIsGarbage(r *run) {
 	const n = 20
 	var c testkit.Garbage
 	for i := range n {
-		q := r.newAny() // not anyQueue, which keeps it
+		q := r.newAny()
 		if d, ok := q.(workqueue.TypedDelayingInterface[any]); ok && i%2 == 0 {
 			d.AddAfter(c.Object(), time.Microsecond) // the goroutine that it starts must end by itself
-			key, _ := q.Get()
-			q.Done(key)
+			processAll(q, 1)
 		} else {
 			q.Add(c.Object()) // is still queued when the queue is dropped
 		}
@@ -366,7 +260,8 @@ func (r *run) wantFreed(c *testkit.Garbage, what string, n int64) {
 
 func tryProcessedKeysAreGarbage(r *run) {
 	const n = 3000 // more than the initial capacity of any buffer
-	q := r.anyQueue()
+	q := r.newAny()
+	r.atEnd(q.ShutDown)
 	var c testkit.Garbage
 	for range n {
 		q.Add(c.Object())

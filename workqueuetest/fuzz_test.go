@@ -18,12 +18,12 @@ func FuzzQueue(f *testing.F) {
 		if script[0]&1 != 0 {
 			build = newLimited
 		}
-		m := modelOptions{ties: true, shutDown: true, unmatchedDone: true, delays: true, clockGoesBack: true}
+		m := modelOptions{ties: true, shutDown: true, unmatchedDone: true, delays: true, contexts: true, clockGoesBack: true}
 		steps := stepsOf(m, script[1:min(len(script), 400)])
 		if script[0]&2 != 0 && len(steps)%2 != 0 { // Every second length has metrics.
 			steps = steps[1:]
 		}
-		if o := newRun(&Suite{New: build}, t, true).playRandom(m, steps); len(o.failures) > 0 {
+		if o := newRun(&Suite{New: build}, t, 0, true).playRandom(m, steps); len(o.failures) > 0 {
 			t.Fatal(o)
 		}
 	})

@@ -17,23 +17,21 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-func linearizableCases() []testCase {
-	return []testCase{
-		unbubbled("Linearizable", "Concurrent calls have the effects of calls made one after another, each at some moment between its beginning and its end.",
-			func(r *run) { r.tryLinearizable(false) }),
-		unbubbled("LinearizableWithUnmatchedDone", "The same is true if Done is called for keys that another worker holds, or none.",
-			func(r *run) { r.tryLinearizable(true) }),
-	}
+var linearizableCases = []testCase{
+	unbubbled("Linearizable", "Concurrent calls have the effects of calls made one after another, each at some moment between its beginning and its end.",
+		func(r *run) { r.tryLinearizable(false) }),
+	unbubbled("LinearizableWithUnmatchedDone", "The same is true if Done is called for keys that another worker holds, or none.",
+		func(r *run) { r.tryLinearizable(true) }),
 }
 
 // fifoCall is a call that took effect, and fifoResult what it returned.
-type fifoCall struct{ method, key string }
-
-type fifoResult struct {
-	key      string
-	n        int
-	shutDown bool
-}
+type (
+	fifoCall   struct{ method, key string }
+	fifoResult struct {
+		got     // of Get
+		n   int // of Len
+	}
+)
 
 // step returns the state after a call, or false if the call cannot have that result in m.
 func (m slowFIFO) step(c fifoCall, result fifoResult) (bool, slowFIFO) {
@@ -43,8 +41,8 @@ func (m slowFIFO) step(c fifoCall, result fifoResult) (bool, slowFIFO) {
 	case "Done":
 		m.done(c.key)
 	case "Get":
-		if result.shutDown || m.empty() {
-			return result.shutDown && m.down && m.empty(), m
+		if result.err != nil || m.empty() {
+			return result.err != nil && m.down && m.empty(), m
 		}
 		key := m.get()
 		return key == result.key, m
@@ -64,15 +62,15 @@ type history struct {
 	calls  []porcupine.Operation
 }
 
-// record makes a call and records its result, unless the call had no effect.
-func (h *history) record(client int, method, key string, f func() (result fifoResult, effect bool)) fifoResult {
+// record makes a call and records its result, unless the call gave up and had no effect.
+func (h *history) record(client int, method, key string, f func() fifoResult) fifoResult {
 	if rand.IntN(2) == 0 {
 		runtime.Gosched() // With one processor the goroutines would hardly ever take turns.
 	}
 	began := h.events.Add(1)
-	result, effect := f()
+	result := f()
 	ended := h.events.Add(1)
-	if effect {
+	if result.err == nil || result.err == workqueue.ErrShutDown {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.calls = append(h.calls, porcupine.Operation{
@@ -89,7 +87,7 @@ func (h *history) String() string {
 		in := c.Input.(fifoCall)
 		result := ""
 		switch out := c.Output.(fifoResult); {
-		case out.shutDown:
+		case out.err != nil:
 			result = " = shutdown"
 		case in.method == "Get":
 			result = " = " + out.key
@@ -132,10 +130,10 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 	q := r.queue(Config[string]{})
 	// call records a method without results.
 	call := func(client int, method, key string, f func()) {
-		h.record(client, method, key, func() (fifoResult, bool) { f(); return fifoResult{}, true })
+		h.record(client, method, key, func() fifoResult { f(); return fifoResult{} })
 	}
 	length := func(client int) {
-		h.record(client, "Len", "", func() (fifoResult, bool) { return fifoResult{n: q.Len()}, true })
+		h.record(client, "Len", "", func() fifoResult { return fifoResult{n: q.Len()} })
 	}
 	produce := func(client int, random *rand.Rand) {
 		for range calls {
@@ -156,11 +154,11 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 		for {
 			// A shared queue may have fetched a key for a getter that gave up, and then gives it to a later one. If it
 			// was added in between, it comes once more than it must.
-			got := h.record(client, "Get", "", func() (fifoResult, bool) { return someGet(q, random, !r.suite.Shared) })
-			switch {
-			case got.shutDown:
+			got := h.record(client, "Get", "", func() fifoResult { return someGet(q, random, !r.suite.Shared) })
+			if got.err == workqueue.ErrShutDown {
 				return
-			case got.key == "":
+			}
+			if got.err != nil {
 				continue // gave up
 			}
 			if random.IntN(4) == 0 {
@@ -190,14 +188,13 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 }
 
 // someGet is a Get or, if q has it and givesUp is set, sometimes a GetContext that soon gives up and then has no effect.
-func someGet(q fifo, random *rand.Rand, givesUp bool) (result fifoResult, effect bool) {
-	var g got
-	if e, ok := q.(extended); ok && givesUp && random.IntN(2) == 0 {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(random.IntN(50))*time.Microsecond)
-		defer cancel()
-		g.key, g.err = e.GetContext(ctx)
-	} else {
-		g = get(q)
+func someGet(q fifo, random *rand.Rand, givesUp bool) fifoResult {
+	e, ok := q.(extended)
+	if !ok || !givesUp || random.IntN(2) == 0 {
+		return fifoResult{got: get(q)}
 	}
-	return fifoResult{key: g.key, shutDown: g.err == workqueue.ErrShutDown}, g.err == nil || g.err == workqueue.ErrShutDown
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(random.IntN(50))*time.Microsecond)
+	defer cancel()
+	key, err := e.GetContext(ctx)
+	return fifoResult{got: got{key, err}}
 }

@@ -1,7 +1,6 @@
 package workqueuetest
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -81,15 +80,13 @@ func (m *slowFIFO) done(key string) bool {
 // slowQueue is a slowFIFO with AddAfter and Stats.
 type slowQueue struct {
 	slowFIFO
-	oneEntry bool // as in Suite
-	waiting  []slowWaiting
-	seq      int
+	oneEntry bool            // as in Suite
+	waiting  []slowWaiting   // by due, and keys due at the same time by their adds
 	stats    workqueue.Stats // the counters
 }
 
 type slowWaiting struct {
 	key string
-	seq int
 	due time.Time
 }
 
@@ -120,22 +117,20 @@ func (m *slowQueue) addAfter(key string, now time.Time, d time.Duration) {
 	if m.oneEntry && *m.dirty.at(key) {
 		return
 	}
-	m.seq++
-	w := slowWaiting{key, m.seq, now.Add(d)}
+	due := now.Add(d)
 	i := slices.IndexFunc(m.waiting, func(w slowWaiting) bool { return w.key == key })
-	switch {
-	case i < 0:
-		m.waiting = append(m.waiting, w)
-	case w.due.Before(m.waiting[i].due):
-		m.waiting[i] = w
+	if i >= 0 {
+		if !due.Before(m.waiting[i].due) {
+			return
+		}
+		m.waiting = slices.Delete(m.waiting, i, i+1)
 	}
+	m.waiting = append(m.waiting, slowWaiting{key, due})
+	slices.SortStableFunc(m.waiting, func(a, b slowWaiting) int { return a.due.Compare(b.due) })
 }
 
 // pass adds the keys that are due at now.
 func (m *slowQueue) pass(now time.Time) {
-	slices.SortFunc(m.waiting, func(a, b slowWaiting) int {
-		return cmp.Or(a.due.Compare(b.due), a.seq-b.seq)
-	})
 	for len(m.waiting) > 0 && !m.waiting[0].due.After(now) {
 		key := m.waiting[0].key
 		m.waiting = m.waiting[1:]
@@ -155,25 +150,29 @@ func (m *slowQueue) shutDown() {
 	}
 }
 
-func modelCases() []testCase {
-	return []testCase{
-		unbubbled("Model", "For any sequence of calls, the queue does what the model does.",
-			func(r *run) { r.tryModel(modelOptions{}) }),
-		unbubbled("ModelWithShutDown", "For any sequence of calls before, during and after shutdown, the queue does what the model does.",
-			func(r *run) { r.tryModel(modelOptions{shutDown: true}) }),
-		unbubbled("ModelWithUnmatchedDone", "For any sequence of calls, also of Done for keys that no worker holds, the queue does what the model does.",
-			func(r *run) { r.tryModel(modelOptions{unmatchedDone: true}) }),
-		unbubbled("ModelWithTies", "For any sequence of calls, also with keys that are due at the same time, the queue does what the model does.",
-			func(r *run) { r.tryModel(modelOptions{ties: true, shutDown: true}) }),
-	}
+var modelCases = []testCase{
+	unbubbled("Model", "For any sequence of calls, the queue does what the model does.",
+		func(r *run) { r.tryModel(modelOptions{}) }),
+	unbubbled("ModelWithShutDown", "For any sequence of calls before, during and after shutdown, the queue does what the model does.",
+		func(r *run) { r.tryModel(modelOptions{shutDown: true}) }),
+	unbubbled("ModelWithUnmatchedDone", "For any sequence of calls, also of Done for keys that no worker holds, the queue does what the model does.",
+		func(r *run) { r.tryModel(modelOptions{unmatchedDone: true}) }),
+	unbubbled("ModelWithTies", "For any sequence of calls, also with keys that are due at the same time, the queue does what the model does.",
+		func(r *run) { r.tryModel(modelOptions{ties: true, shutDown: true}) }),
 }
 
 // modelOptions choose the steps of random scripts. With ties, keys are often due at the same time, and never otherwise.
-type modelOptions struct{ shutDown, unmatchedDone, ties, delays, clockGoesBack bool }
+type modelOptions struct {
+	shutDown, unmatchedDone, ties   bool
+	delays, contexts, clockGoesBack bool // as the queue can
+}
 
 // kinds are the steps to draw. Frequent ones are listed more than once, and rapid prefers the first.
 func (m modelOptions) kinds() []string {
-	kinds := []string{"add", "get", "finish", "jump", "add", "get", "finish", "add", "canceled"}
+	kinds := []string{"add", "get", "finish", "jump", "add", "get", "finish", "add"}
+	if m.contexts {
+		kinds = append(kinds, "canceled")
+	}
 	if m.unmatchedDone {
 		kinds = append(kinds, "done")
 	}
@@ -237,7 +236,11 @@ func (m modelOptions) draw(t *rapid.T) []randomStep {
 	// A slice of slices, because rapid prefers slices that are close to their least length.
 	steps := slices.Concat(rapid.SliceOfN(rapid.SliceOfN(one, 0, 12), 8, 16).Draw(t, "calls")...)
 	if m.shutDown && rapid.Bool().Draw(t, "end") {
-		steps = append(steps, randomStep{kind: rapid.SampledFrom([]string{"shutdown", "giveup"}).Draw(t, "kind of end")})
+		end := "shutdown"
+		if m.contexts && rapid.Bool().Draw(t, "gives up") {
+			end = "giveup"
+		}
+		steps = append(steps, randomStep{kind: end})
 		steps = append(steps, rapid.SliceOfN(one, 0, 30).Draw(t, "calls after it")...)
 	}
 	return steps
@@ -245,7 +248,9 @@ func (m modelOptions) draw(t *rapid.T) []randomStep {
 
 // tryModel draws scripts, and lets rapid shrink one that fails.
 func (r *run) tryModel(m modelOptions) {
-	_, m.delays = r.queue(Config[string]{}).(delaying)
+	q := r.queue(Config[string]{})
+	_, m.delays = q.(delaying)
+	_, m.contexts = q.(extended)
 	m.clockGoesBack = !r.suite.IgnoresClock
 	for range 3 { // times -rapid.checks, which is 100 by default
 		rapid.Check(&rapidTB{TB: r.t, run: r}, func(t *rapid.T) {
@@ -268,7 +273,7 @@ func (r *run) playRandom(m modelOptions, steps []randomStep) outcome {
 		}
 		script = append(script, s.String())
 	}
-	sub := newRun(r.suite, r.t, !r.suite.IgnoresClock)
+	sub := newRun(r.suite, r.t, r.seed, !r.suite.IgnoresClock)
 	if len(script) > 0 {
 		sub.bubbled(func() { sub.play(strings.Join(script, "; "), ender{}) })
 	}

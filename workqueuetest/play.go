@@ -2,16 +2,24 @@ package workqueuetest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
+
+func scriptCases() []testCase {
+	var all []testCase
+	for _, s := range scripts {
+		all = append(all, bubbled(s.name, s.promise, s.try))
+	}
+	return all
+}
 
 func (s script) try(r *run) {
 	if strings.HasPrefix(s.name, "Shared") && !r.suite.Shared {
@@ -51,13 +59,15 @@ func (r *run) play(steps string, e ender) {
 			c.Name = queueName
 		}
 	}
-	switch {
-	case uses("retry") || uses("forget"):
-		p.q = capable[limiting](r, c)
-	case uses("after"):
-		p.q = capable[delaying](r, c)
-	default:
-		p.q = r.queue(c)
+	p.q = r.queue(c)
+	if uses("retry") || uses("forget") {
+		need[limiting](r, p.q)
+	}
+	if uses("after") {
+		need[delaying](r, p.q)
+	}
+	if uses("canceled") || uses("deadline") || uses("giveup") {
+		need[extended](r, p.q)
 	}
 	synctest.Wait() // client-go's ticker starts in a goroutine of its own.
 	for step := range strings.SplitSeq(steps, "; ") {
@@ -89,8 +99,8 @@ type player struct {
 // compare asserts that the queue looks as the model does, and that those calls have returned that can.
 func (p *player) compare() {
 	synctest.Wait()
-	if asked := p.limiter.calls(); !slices.Equal(asked, p.asked) {
-		p.Fatalf("%s: the limiter was asked %q, want %q", p.when, asked, p.asked)
+	if !slices.Equal(p.limiter.asked, p.asked) {
+		p.Fatalf("%s: the limiter was asked %q, want %q", p.when, p.limiter.asked, p.asked)
 	}
 	p.serve()
 	p.wantLen(p.q, p.when, len(p.model.queued))
@@ -164,11 +174,17 @@ func (p *player) step(kind string, words []string) {
 			p.hold(p.model.queued[:1])
 		}
 	case "canceled":
-		if e, ok := p.q.(extended); ok {
-			if key, err := e.GetContext(canceled()); key != "" || err == nil {
-				p.Fatalf("%s: GetContext() of a done context = %q, %v", p.when, key, err)
+		for _, ctx := range doneContexts() {
+			g := p.startGetContext(ctx, p.q.(extended)).mustReturn(p.when)
+			down := p.model.down && g.err == workqueue.ErrShutDown
+			if g.key != "" || !down && !errors.Is(g.err, ctx.Err()) {
+				p.Fatalf("%s: GetContext() = %q, %v, want no key and %v", p.when, g.key, g.err, ctx.Err())
 			}
 		}
+	case "deadline":
+		p.untilDeadline(words[0], func(ctx context.Context) *call[got] {
+			return p.startGetContext(ctx, p.q.(extended))
+		})
 	case "hold":
 		p.hold(words...)
 	case "done":
@@ -222,9 +238,22 @@ func (p *player) step(kind string, words []string) {
 			p.end(e)
 		}
 	case "giveup":
-		if e, ok := p.q.(extended); ok {
-			_ = e.ShutDownContext(canceled()) // It does not wait.
-			p.model.shutDown()
+		shutDown := func(ctx context.Context) *call[got] {
+			return start(p.run, "ShutDownContext", func() got { return got{err: p.q.(extended).ShutDownContext(ctx)} })
+		}
+		if len(words) > 0 {
+			p.untilDeadline(words[0], shutDown)
+			break
+		}
+		p.model.shutDown()
+		for _, ctx := range doneContexts() {
+			want := ctx.Err()
+			if p.model.drained() {
+				want = nil
+			}
+			if g := shutDown(ctx).mustReturn(p.when); g.err != want {
+				p.Fatalf("%s: ShutDownContext() = %v, want %v", p.when, g.err, want)
+			}
 		}
 	case "idle":
 		// Over a queue that has no ShutDownContext, ours waits in a goroutine of its own.
@@ -274,6 +303,30 @@ func (p *player) done(keys ...string) {
 		p.q.Done(key)
 		p.model.done(key)
 	}
+}
+
+// doneContexts returns a context that is canceled, and one whose deadline has passed.
+func doneContexts() []context.Context {
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	expired, cancel := context.WithTimeout(context.Background(), 0)
+	cancel()
+	return []context.Context{canceled, expired}
+}
+
+// untilDeadline asserts that a call waits until the deadline of its context, and then gives up.
+func (p *player) untilDeadline(after string, start func(context.Context) *call[got]) {
+	d := must(time.ParseDuration(after))
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	c := start(ctx)
+	time.Sleep(d - 1)
+	c.mustBlock(p.when + ", before its deadline")
+	time.Sleep(1)
+	if g := c.mustReturn(p.when + ", after its deadline"); g.key != "" || g.err != context.DeadlineExceeded {
+		p.Fatalf("%s: %s = %q, %v, want no key and DeadlineExceeded", p.when, c.what, g.key, g.err)
+	}
+	p.model.pass(p.clock.Now())
 }
 
 func (p *player) pass(d time.Duration) {
@@ -385,7 +438,6 @@ func (e ender) start(r *run, q fifo) *call[error] {
 
 // scriptedLimiter returns delays, and records its calls. It panics if no delay is left.
 type scriptedLimiter struct {
-	mu     sync.Mutex // guards asked; delays change only between calls
 	asked  []string
 	delays []time.Duration
 }
@@ -395,17 +447,7 @@ const (
 	limiterRequeues = 42
 )
 
-func (l *scriptedLimiter) calls() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.asked)
-}
-
-func (l *scriptedLimiter) note(what string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.asked = append(l.asked, what)
-}
+func (l *scriptedLimiter) note(what string) { l.asked = append(l.asked, what) }
 
 func (l *scriptedLimiter) When(item string) time.Duration {
 	if len(l.delays) == 0 {

@@ -41,6 +41,7 @@ var patience = time.Minute
 type run struct {
 	suite *Suite
 	t     *testing.T // for bubbles
+	seed  uint64
 
 	clock clock.WithTicker
 	fake  *testingclock.FakeClock // nil on the real clock
@@ -57,7 +58,6 @@ type outcome struct {
 	failures []string
 	skipped  string // why, if it could not be tried
 	lacking  bool   // because the queue lacks something
-	seed     uint64
 }
 
 func (o outcome) String() string {
@@ -71,9 +71,8 @@ func (o outcome) String() string {
 	return b.String()
 }
 
-func newRun(s *Suite, t *testing.T, fake bool) *run {
-	r := &run{suite: s, t: t, clock: clock.RealClock{}}
-	r.mu.seed = seed()
+func newRun(s *Suite, t *testing.T, seed uint64, fake bool) *run {
+	r := &run{suite: s, t: t, seed: seed, clock: clock.RealClock{}}
 	if fake {
 		r.fake = testkit.NewFakeClock()
 		r.clock = r.fake
@@ -81,7 +80,8 @@ func newRun(s *Suite, t *testing.T, fake bool) *run {
 	return r
 }
 
-func seed() uint64 {
+// newSeed returns the seed of the environment, or a random one.
+func newSeed() uint64 {
 	if n, err := strconv.ParseUint(os.Getenv(seedVariable), 10, 64); err == nil {
 		return n
 	}
@@ -89,17 +89,17 @@ func seed() uint64 {
 }
 
 // rand returns a source of random numbers that depends on the seed and on n.
-func (r *run) rand(n int) *rand.Rand { return rand.New(rand.NewPCG(r.mu.seed, uint64(n))) }
+func (r *run) rand(n int) *rand.Rand { return rand.New(rand.NewPCG(r.seed, uint64(n))) }
 
 // try runs a case on every clock.
-func (s Suite) try(t *testing.T, c testCase) outcome {
+func (s Suite) try(t *testing.T, c testCase, seed uint64) outcome {
 	clocks := []bool{false, true}
 	if c.unbubbled || s.IgnoresClock {
 		clocks = clocks[:1]
 	}
 	var o outcome
 	for _, fake := range clocks {
-		r := newRun(&s, t, fake)
+		r := newRun(&s, t, seed, fake)
 		if c.unbubbled {
 			r.unbubbled(func() { c.try(r) })
 		} else {
@@ -111,8 +111,8 @@ func (s Suite) try(t *testing.T, c testCase) outcome {
 				got.failures[i] = "on a fake clock: " + f
 			}
 		}
-		o.failures = append(o.failures, got.failures...)
-		o.skipped, o.lacking, o.seed = got.skipped, got.lacking, got.seed
+		got.failures = append(o.failures, got.failures...)
+		o = got
 	}
 	return o
 }
@@ -123,49 +123,30 @@ func (r *run) outcome() outcome {
 	return r.mu.outcome
 }
 
-// bubbled runs f in a bubble.
+// bubbled runs f in a bubble, and then ends what f has started. If goroutines are left after that, the bubble panics.
 func (r *run) bubbled(f func()) {
 	r.within(patience, func() {
 		var bubble string
+		stacks := func() []byte { return bytes.Join(testkit.GoroutinesOf(bubble).Since(nil), []byte("\n\n")) }
 		defer func() {
 			if v := recover(); v != nil && !r.Failed() {
-				r.Errorf("goroutines are left after shutdown (%v):\n%s", v, bubbleStacks(bubble))
+				r.Errorf("goroutines are left after shutdown (%v):\n%s", v, stacks())
 			}
 		}()
 		synctest.Test(r.t, func(*testing.T) {
 			bubble = testkit.Bubble()
-			r.supervise(f)
+			r.within(forever, f, stacks)
+			r.within(forever, r.endQueues, stacks)
+			// Some goroutines only notice the shutdown when they next read the clock.
+			for range 3 {
+				synctest.Wait()
+				time.Sleep(20 * time.Second)
+				if r.fake != nil {
+					r.fake.Step(20 * time.Second)
+				}
+			}
 		})
 	}, allStacks)
-}
-
-// supervise runs f in the caller's bubble, and then ends what f has started. If goroutines are left after that, the
-// bubble panics.
-func (r *run) supervise(f func()) {
-	stacks := func() []byte { return bubbleStacks(testkit.Bubble()) }
-	r.within(forever, f, stacks)
-	r.within(forever, r.endQueues, stacks)
-	// Some goroutines only notice the shutdown when they next read the clock.
-	for range 3 {
-		synctest.Wait()
-		time.Sleep(20 * time.Second)
-		if r.fake != nil {
-			r.fake.Step(20 * time.Second)
-		}
-	}
-}
-
-// start runs f in a goroutine. A panic of f is a failure.
-func (r *run) start(f func(), ended func()) {
-	go func() {
-		defer ended()
-		defer func() {
-			if v := recover(); v != nil {
-				r.Errorf("panic: %v\n%s", v, debug.Stack())
-			}
-		}()
-		f()
-	}()
 }
 
 // unbubbled runs f in real time. All its goroutines must have ended soon after.
@@ -184,7 +165,10 @@ func (r *run) unbubbled(f func()) {
 // within runs f in a goroutine, and waits for it, but no longer than d: virtual time in a bubble, real time outside.
 func (r *run) within(d time.Duration, f func(), stacks func() []byte) {
 	done := make(chan struct{})
-	r.start(f, func() { close(done) })
+	go func() {
+		defer close(done)
+		r.catch(f)
+	}()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -194,25 +178,28 @@ func (r *run) within(d time.Duration, f func(), stacks func() []byte) {
 	}
 }
 
+// catch calls f. A panic of f is a failure.
+func (r *run) catch(f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	f()
+}
+
+// group starts goroutines of a case, and waits for them.
+type group struct {
+	r *run
+	sync.WaitGroup
+}
+
+func (g *group) start(f func()) { g.Go(func() { g.r.catch(f) }) }
+
 // allStacks returns the stacks of all goroutines.
 func allStacks() []byte {
 	buf := make([]byte, 1<<20)
 	return buf[:runtime.Stack(buf, true)]
-}
-
-// bubbleStacks returns the stacks of the goroutines of a bubble.
-func bubbleStacks(bubble string) []byte {
-	return bytes.Join(testkit.GoroutinesOf(bubble).Since(nil), []byte("\n\n"))
-}
-
-// soon waits, in real time, until f returns true. It returns false if that takes too long.
-func (r *run) soon(f func() bool) bool {
-	for deadline := time.Now().Add(patience / 4); !f(); time.Sleep(100 * time.Microsecond) {
-		if r.Failed() || time.Now().After(deadline) {
-			return false
-		}
-	}
-	return true
 }
 
 // endQueues shuts down all queues that the case has built.
@@ -246,11 +233,7 @@ func (r *run) Fatalf(format string, args ...any) {
 }
 
 // Failed reports whether there was a failure.
-func (r *run) Failed() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.mu.failures) > 0
-}
+func (r *run) Failed() bool { return len(r.outcome().failures) > 0 }
 
 // skip ends a case that cannot run here.
 func (r *run) skip(why string) {
@@ -268,8 +251,15 @@ func (r *run) lacks(what string) {
 	r.skip("the queue has no " + what)
 }
 
+type (
+	fifo     = workqueue.TypedInterface[string]
+	delaying = workqueue.TypedDelayingInterface[string]
+	limiting = workqueue.TypedRateLimitingInterface[string]
+	extended = workqueue.Extended[string]
+)
+
 // queue builds a queue with that config and the clock of the case.
-func (r *run) queue(c Config[string]) workqueue.TypedInterface[string] {
+func (r *run) queue(c Config[string]) fifo {
 	if c.Clock == nil {
 		c.Clock = r.clock
 	}
@@ -284,21 +274,14 @@ func (r *run) atEnd(end func()) {
 	r.mu.ends = append(r.mu.ends, end)
 }
 
-// capable builds a queue that has the methods of Q, or skips the case.
-func capable[Q any](r *run, c Config[string]) Q {
-	q, ok := r.queue(c).(Q)
+// need returns q as a Q, or skips the case if q lacks its methods.
+func need[Q any](r *run, q fifo) Q {
+	capable, ok := q.(Q)
 	if !ok {
 		r.lacks(fmt.Sprintf("methods of %v", reflect.TypeFor[Q]()))
 	}
-	return q
+	return capable
 }
-
-type (
-	fifo     = workqueue.TypedInterface[string]
-	delaying = workqueue.TypedDelayingInterface[string]
-	limiting = workqueue.TypedRateLimitingInterface[string]
-	extended = workqueue.Extended[string]
-)
 
 // check calls Suite.Check.
 func (r *run) check(q fifo) {
@@ -310,9 +293,17 @@ func (r *run) check(q fifo) {
 	}
 }
 
-// The helpers in this file are for cases in bubbles.
+// soon waits, in real time, until f returns true. It returns false if that takes too long.
+func (r *run) soon(f func() bool) bool {
+	for deadline := time.Now().Add(patience / 4); !f(); time.Sleep(100 * time.Microsecond) {
+		if r.Failed() || time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
 
-// pass lets time pass on the clock of the case, and waits until all goroutines are blocked.
+// pass lets time pass on the clock of a case in a bubble, and waits until all goroutines are blocked.
 func (r *run) pass(d time.Duration) {
 	synctest.Wait()
 	if r.fake != nil {
@@ -334,7 +325,7 @@ func (r *run) needFakeClock() *testingclock.FakeClock {
 	return r.fake
 }
 
-// call is a call that may block.
+// call is a call that may block, in a bubble.
 type call[R any] struct {
 	r    *run
 	what string
@@ -344,7 +335,7 @@ type call[R any] struct {
 // start makes a call in a goroutine.
 func start[R any](r *run, what string, f func() R) *call[R] {
 	c := &call[R]{r: r, what: what}
-	r.start(func() { c.Return(f()) }, func() {})
+	go r.catch(func() { c.Return(f()) })
 	return c
 }
 
@@ -392,11 +383,4 @@ func (r *run) wantLen(q fifo, when string, want int) {
 	if n := q.Len(); n != want {
 		r.Fatalf("%s: Len() = %d, want %d", when, n, want)
 	}
-}
-
-// canceled returns a context that is done.
-func canceled() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
 }

@@ -10,6 +10,7 @@ package workqueuetest
 //	requeues a   NumRequeues, which the limiter answers
 //	get          a worker gets the first key, if there is one
 //	canceled     GetContext with a context that is done gets none
+//	deadline 5s  GetContext gives up after that time, and not before; nothing is queued
 //	hold a b     a worker gets these keys, which are the first in line
 //	done a b     Done of each
 //	finish 5     Done of a key that is held, if there is one: number 5 from 0, counted round and round
@@ -23,6 +24,7 @@ package workqueuetest
 //	end          a method that shuts down: the script is tried with each. Drains must wait as long as a key is left for them
 //	endall       all of these methods
 //	giveup       ShutDownContext with a context that is done
+//	giveup 5s    ShutDownContext gives up after that time, and not before; a key is left for it
 //	idle         the queue has no goroutine of its own
 //	notimer      the queue has no timer
 //	metrics depth=2 latency=1,3   the metrics have these values, or observed these times, and the others none
@@ -45,6 +47,10 @@ var scripts = []script{
 		"add a b c a; hold a b; add b d b; done a; done b; take c d b"},
 	{"GetWaits", "Get waits while nothing is queued, also if workers hold keys that will be queued again.",
 		"wait 1; add a; wait 1; add a; done a"},
+	{"GetContextOfDoneContext", "GetContext with a context that is done takes no key.",
+		"canceled; add a b; canceled; take a b"},
+	{"GetContextGivesUp", "GetContext waits no longer than its context.",
+		"deadline 1m; wait 1; deadline 1m; add a"},
 	{"AddWakesGetters", "As many getters wake as there are keys for, however the adds are spread over time.",
 		"wait 4; add a; add b; add c; add d | wait 4; add a b; add c d; add e f | wait 4; add a b c d e f g"},
 
@@ -67,6 +73,8 @@ var scripts = []script{
 		"add a b; hold a b; end; done b; done a"},
 	{"DrainWaitsForKeysAddedWhileHeld", "A drain waits for the keys that Done queues again.",
 		"add a; hold a; add a; end; done a; hold a; done a"},
+	{"ShutDownContextGivesUp", "ShutDownContext waits no longer than its context, and may be called again to wait on.",
+		"add a; hold a; add a; giveup; add b; end; giveup 1m; giveup 1m; giveup 1m; done a; take a; giveup"},
 	{"EveryDrainEnds", "When nothing is left, every drain returns.",
 		"add a; hold a; end; end; end; done a"},
 
@@ -156,12 +164,4 @@ var scripts = []script{
 		"add a b c; hold a b; end; end; done a; done b; end"},
 	{"SharedAddAfterShutDown", "What is added to a shared queue while workers finish is queued.",
 		"add a; hold a; shutdown; add a b; done a; add c"},
-}
-
-func scriptCases() []testCase {
-	var all []testCase
-	for _, s := range scripts {
-		all = append(all, bubbled(s.name, s.promise, s.try))
-	}
-	return all
 }

@@ -20,32 +20,27 @@ import (
 // The cases of this file run outside of bubbles, in real time, so that goroutines really run at once and the race
 // detector sees them. The seed repeats the random calls, but not the order in which goroutines run.
 
-func stressCases() []testCase {
-	all := []struct {
-		name, promise string
-		round         func(r *run, random *rand.Rand)
-	}{
-		{"StressEveryAddIsProcessed", "With many producers and workers, delays, failures and retries, no two workers hold a key at once, and the last version of every key is processed.",
-			func(r *run, random *rand.Rand) { r.stressVersions(random, false) }},
-		{"StressShutDown", "When a shutdown comes at any moment, everything that was added before it is processed, once it is drained.",
-			func(r *run, random *rand.Rand) { r.stressVersions(random, true) }},
-		{"StressCancel", "When a getter gives up at the moment at which a key arrives, it has the key, or another getter gets it.", (*run).stressCancel},
-		{"StressDrain", "Several drains, with and without a limit, race with workers, keys that come due, and ShutDown. Each returns, and its result is true.", (*run).stressDrain},
-		{"StressEveryMethod", "All methods may be called at once, and in the end nothing is left.", (*run).stressEveryMethod},
-		{"StressClock", "When a fake clock is stepped at any moment, each delayed key comes once, and not before its time.", (*run).stressClock},
-	}
-	var cases []testCase
-	for _, c := range all {
-		cases = append(cases, unbubbled(c.name, c.promise, func(r *run) {
-			limit := stressTotal() / time.Duration(len(all))
-			began := time.Now()
-			for round := 0; !r.Failed() && (round == 0 || time.Since(began) < limit); round++ {
-				c.round(r, r.rand(round))
-				r.endQueues()
-			}
-		}))
-	}
-	return cases
+var stressCases = []testCase{
+	stress("StressEveryAddIsProcessed", "With many producers and workers, delays, failures and retries, no two workers hold a key at once, and the last version of every key is processed.",
+		func(r *run, random *rand.Rand) { r.stressVersions(random, false) }),
+	stress("StressShutDown", "When a shutdown comes at any moment, everything that was added before it is processed, once it is drained.",
+		func(r *run, random *rand.Rand) { r.stressVersions(random, true) }),
+	stress("StressCancel", "When a getter gives up at the moment at which a key arrives, it has the key, or another getter gets it.", (*run).stressCancel),
+	stress("StressDrain", "Several drains, with and without a limit, race with workers, keys that come due, and ShutDown. Each returns, and its result is true.", (*run).stressDrain),
+	stress("StressEveryMethod", "All methods may be called at once, and in the end nothing is left.", (*run).stressEveryMethod),
+	stress("StressClock", "When a fake clock is stepped at any moment, each delayed key comes once, and not before its time.", (*run).stressClock),
+}
+
+// stress is a case whose rounds are repeated for its part of the time of all stress cases.
+func stress(name, promise string, round func(r *run, random *rand.Rand)) testCase {
+	return unbubbled(name, promise, func(r *run) {
+		const cases = 6
+		began := time.Now()
+		for n := 0; !r.Failed() && (n == 0 || time.Since(began) < stressTotal()/cases); n++ {
+			round(r, r.rand(n))
+			r.endQueues()
+		}
+	})
 }
 
 // stressTotal is how long all stress cases run together.
@@ -54,17 +49,6 @@ func stressTotal() time.Duration {
 		return d
 	}
 	return time.Second
-}
-
-// group starts goroutines of a case, and waits for them.
-type group struct {
-	r *run
-	sync.WaitGroup
-}
-
-func (c *group) start(f func()) {
-	c.Add(1)
-	c.r.start(f, c.Done)
 }
 
 // work handles keys until q is shut down.
@@ -194,7 +178,7 @@ func (r *run) stressVersions(random *rand.Rand, early bool) {
 }
 
 func (r *run) stressCancel(*rand.Rand) {
-	q := capable[extended](r, Config[string]{})
+	q := need[extended](r, r.queue(Config[string]{}))
 	handed := make(chan string, 4)
 	all := group{r: r}
 	all.start(func() { work(q, func(key string) { handed <- key }) })
@@ -318,7 +302,7 @@ func (r *run) stressClock(random *rand.Rand) {
 		r.lacks("use for a clock")
 	}
 	c := testkit.NewFakeClock()
-	q := capable[delaying](r, Config[string]{Clock: c})
+	q := need[delaying](r, r.queue(Config[string]{Clock: c}))
 	// steps is held while the clock is stepped, so that the times in due are right. The queue does not use it: for the
 	// queue the clock may change at any moment.
 	var steps sync.Mutex

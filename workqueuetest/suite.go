@@ -117,20 +117,21 @@ func (s Suite) Run(t *testing.T) {
 					t.Skip(why)
 				}
 			}
-			s.report(t, c, s.try(t, c))
+			seed := newSeed()
+			s.report(t, c, seed, s.try(t, c, seed))
 		})
 	}
 }
 
 // report turns the outcome of a case into the result of its subtest.
-func (s Suite) report(t *testing.T, c testCase, o outcome) {
+func (s Suite) report(t *testing.T, c testCase, seed uint64, o outcome) {
 	t.Helper()
 	why, known := s.Known[c.Name]
 	switch {
 	case len(o.failures) > 0 && known:
 		t.Logf("fails as it is known to (%s):\n%s", why, o)
 	case len(o.failures) > 0:
-		t.Errorf("promised: %s\nseen: %s\nrepeat: %s=%d go test -run '^%s$'", c.Promise, o, seedVariable, o.seed, t.Name())
+		t.Errorf("promised: %s\nseen: %s\nrepeat: %s=%d go test -run '^%s$'", c.Promise, o, seedVariable, seed, t.Name())
 	case o.lacking && s.Strict:
 		t.Errorf("%s, and the suite is strict", o.skipped)
 	case o.skipped != "":
@@ -174,7 +175,5 @@ func unbubbled(name, promise string, try func(*run)) testCase {
 }
 
 func cases() []testCase {
-	first := bubbled("Order", "Keys come in the order in which they became queued.", tryOrder)
-	return slices.Concat([]testCase{first}, scriptCases(), fifoCases(), keyCases(), memoryCases(),
-		modelCases(), linearizableCases(), stressCases())
+	return slices.Concat([]testCase{orderCase}, scriptCases(), functionCases, modelCases, linearizableCases, stressCases)
 }

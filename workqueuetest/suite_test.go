@@ -41,10 +41,10 @@ func TestBrokenQueues(t *testing.T) {
 				}
 				c := all[i]
 				began := time.Now()
-				o := s.try(t, c)
+				o := s.try(t, c, newSeed())
 				// A race needs luck, and so does a random seed.
 				for len(o.failures) == 0 && o.skipped == "" && time.Since(began) < 20*time.Second {
-					o = s.try(t, c)
+					o = s.try(t, c, newSeed())
 				}
 				if len(o.failures) == 0 && !((testkit.RaceEnabled || testing.Short()) && name == "MemoryIsGivenBack") {
 					t.Errorf("%s finds nothing, skipped: %q", name, o.skipped)
