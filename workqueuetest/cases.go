@@ -32,27 +32,23 @@ var functionCases = []testCase{
 
 func tryOrder(r *run) {
 	q := r.queue(Config[string]{})
-	next, want := 0, 0
+	var queued []string
 	// Waves of different sizes, so that buffers grow, shrink and wrap around.
 	for wave := range 30 {
-		for range wave * 5 {
-			q.Add(fmt.Sprint(next))
-			next++
+		for n := range wave * 5 {
+			key := fmt.Sprintf("%d of wave %d", n, wave)
+			q.Add(key)
+			queued = append(queued, key)
 		}
 		for range wave * 4 {
-			key, _ := q.Get()
-			if key != fmt.Sprint(want) {
-				r.Fatalf("Get() = %q, want %q, of keys up to %d", key, fmt.Sprint(want), next-1)
-			}
-			q.Done(key)
-			want++
+			r.hold(q, queued[0])
+			q.Done(queued[0])
+			queued = queued[1:]
 		}
-		r.wantLen(q, fmt.Sprintf("after %d adds and %d Gets", next, want), next-want)
+		r.wantLen(q, fmt.Sprintf("after wave %d", wave), len(queued))
 	}
 	r.check(q)
-	for ; want < next; want++ {
-		r.hold(q, fmt.Sprint(want))
-	}
+	r.hold(q, queued...)
 	r.wantLen(q, "with every key held", 0)
 	r.check(q)
 }
@@ -132,7 +128,7 @@ func tryNothingWaits(r *run) {
 	get := r.startGet(q)
 	get.mustBlock("with the only key held")
 	noneWaits("while a getter sleeps")
-	drain := enders(q)[1].start(r, q)
+	drain := enders(q)[1].start(r)
 	drain.mustBlock("with a key held")
 	noneWaits("during a drain")
 	// Nothing is queued, so the getter must not wait for the worker's Done.
@@ -142,7 +138,7 @@ func tryNothingWaits(r *run) {
 	q.Done("held")
 	r.process(q, "a key that was added while held, during a drain", "held")
 	drain.mustReturn("with nothing left")
-	enders(q)[0].start(r, q).mustReturn("after a drain")
+	enders(q)[0].start(r).mustReturn("after a drain")
 	noneWaits("after shutdown")
 }
 

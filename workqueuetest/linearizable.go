@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,30 +25,30 @@ var linearizableCases = []testCase{
 		func(r *run) { r.tryLinearizable(true) }),
 }
 
-// fifoCall is a call that took effect, and fifoResult what it returned.
-type (
-	fifoCall   struct{ method, key string }
-	fifoResult struct {
-		got     // of Get
-		n   int // of Len
-	}
+// fifoCall is a call that took effect.
+type fifoCall struct{ method, key string }
+
+// Results of Get, beside keys. One that gave up had no effect.
+const (
+	shutDown = "shutdown"
+	gaveUp   = "gave up"
 )
 
 // step returns the state after a call, or false if the call cannot have that result in m.
-func (m slowFIFO) step(c fifoCall, result fifoResult) (bool, slowFIFO) {
+func (m slowFIFO) step(c fifoCall, result string) (bool, slowFIFO) {
 	switch c.method {
 	case "Add":
 		m.add(c.key)
 	case "Done":
 		m.done(c.key)
 	case "Get":
-		if result.err != nil || m.empty() {
-			return result.err != nil && m.down && m.empty(), m
+		if m.empty() {
+			return result == shutDown && m.down, m
 		}
 		key := m.get()
-		return key == result.key, m
+		return key == result, m
 	case "Len":
-		return result.n == len(m.queued) || m.down && m.shared, m
+		return result == strconv.Itoa(len(m.queued)) || m.down && m.shared, m
 	case "ShutDown":
 		m.down = true
 	}
@@ -62,15 +63,15 @@ type history struct {
 	calls  []porcupine.Operation
 }
 
-// record makes a call and records its result, unless the call gave up and had no effect.
-func (h *history) record(client int, method, key string, f func() fifoResult) fifoResult {
+// record makes a call and records its result, unless it gave up.
+func (h *history) record(client int, method, key string, f func() string) string {
 	if rand.IntN(2) == 0 {
 		runtime.Gosched() // With one processor the goroutines would hardly ever take turns.
 	}
 	began := h.events.Add(1)
 	result := f()
 	ended := h.events.Add(1)
-	if result.err == nil || result.err == workqueue.ErrShutDown {
+	if result != gaveUp {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.calls = append(h.calls, porcupine.Operation{
@@ -85,16 +86,7 @@ func (h *history) String() string {
 	var b strings.Builder
 	for _, c := range h.calls {
 		in := c.Input.(fifoCall)
-		result := ""
-		switch out := c.Output.(fifoResult); {
-		case out.err != nil:
-			result = " = shutdown"
-		case in.method == "Get":
-			result = " = " + out.key
-		case in.method == "Len":
-			result = fmt.Sprint(" = ", out.n)
-		}
-		fmt.Fprintf(&b, "%3d to %3d, goroutine %d: %s(%s)%s\n", c.Call, c.Return, c.ClientId, in.method, in.key, result)
+		fmt.Fprintf(&b, "%3d to %3d, goroutine %d: %s(%s) %s\n", c.Call, c.Return, c.ClientId, in.method, in.key, c.Output)
 	}
 	return b.String()
 }
@@ -104,7 +96,7 @@ func (r *run) tryLinearizable(unmatchedDone bool) {
 	model := porcupine.Model{
 		Init: func() any { return slowFIFO{shared: r.suite.Shared} },
 		Step: func(state, input, output any) (bool, any) {
-			return state.(slowFIFO).step(input.(fifoCall), output.(fifoResult))
+			return state.(slowFIFO).step(input.(fifoCall), output.(string))
 		},
 	}
 	for round := range rounds {
@@ -130,10 +122,10 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 	q := r.queue(Config[string]{})
 	// call records a method without results.
 	call := func(client int, method, key string, f func()) {
-		h.record(client, method, key, func() fifoResult { f(); return fifoResult{} })
+		h.record(client, method, key, func() string { f(); return "" })
 	}
 	length := func(client int) {
-		h.record(client, "Len", "", func() fifoResult { return fifoResult{n: q.Len()} })
+		h.record(client, "Len", "", func() string { return strconv.Itoa(q.Len()) })
 	}
 	produce := func(client int, random *rand.Rand) {
 		for range calls {
@@ -154,17 +146,17 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 		for {
 			// A shared queue may have fetched a key for a getter that gave up, and then gives it to a later one. If it
 			// was added in between, it comes once more than it must.
-			got := h.record(client, "Get", "", func() fifoResult { return someGet(q, random, !r.suite.Shared) })
-			if got.err == workqueue.ErrShutDown {
+			got := h.record(client, "Get", "", func() string { return someGet(q, random, !r.suite.Shared) })
+			switch got {
+			case shutDown:
 				return
-			}
-			if got.err != nil {
-				continue // gave up
+			case gaveUp:
+				continue
 			}
 			if random.IntN(4) == 0 {
 				length(client)
 			}
-			call(client, "Done", got.key, func() { q.Done(got.key) })
+			call(client, "Done", got, func() { q.Done(got) })
 		}
 	}
 	producing, working := group{r: r}, group{r: r}
@@ -187,14 +179,21 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 	working.Wait()
 }
 
-// someGet is a Get or, if q has it and givesUp is set, sometimes a GetContext that soon gives up and then has no effect.
-func someGet(q fifo, random *rand.Rand, givesUp bool) fifoResult {
-	e, ok := q.(extended)
-	if !ok || !givesUp || random.IntN(2) == 0 {
-		return fifoResult{got: get(q)}
+// someGet is a Get or, if q has it and givesUp is set, sometimes a GetContext that soon gives up.
+func someGet(q fifo, random *rand.Rand, givesUp bool) string {
+	g := got{}
+	if e, ok := q.(extended); ok && givesUp && random.IntN(2) == 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(random.IntN(50))*time.Microsecond)
+		defer cancel()
+		g.key, g.err = e.GetContext(ctx)
+	} else {
+		g = get(q)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(random.IntN(50))*time.Microsecond)
-	defer cancel()
-	key, err := e.GetContext(ctx)
-	return fifoResult{got: got{key, err}}
+	switch g.err {
+	case nil:
+		return g.key
+	case workqueue.ErrShutDown:
+		return shutDown
+	}
+	return gaveUp
 }

@@ -16,43 +16,26 @@ const modelKeys = 8
 
 func modelKey(n int) string { return string(rune('a' + n)) }
 
-// keySet is a set of them.
-type keySet [modelKeys]bool
-
-func (s *keySet) at(key string) *bool { return &s[key[0]-'a'] }
-
-func (s *keySet) keys() (keys []string) {
-	for n, in := range s {
-		if in {
-			keys = append(keys, modelKey(n))
-		}
-	}
-	return keys
-}
-
-func (s *keySet) len() int { return len(s.keys()) }
-
 // slowFIFO is a queue, written in the obvious way. It is a value, which a search can copy and compare.
 type slowFIFO struct {
-	queued      string // the keys, in order
-	dirty, held keySet
-	down        bool
-	shared      bool // as in Suite
+	queued, dirty, held string // their keys, one letter each
+	down                bool
+	shared              bool // as in Suite
 }
 
 // drained reports whether no drain waits.
-func (m *slowFIFO) drained() bool { return m.held.len() == 0 && (m.queued == "" || m.shared) }
+func (m *slowFIFO) drained() bool { return m.held == "" && (m.queued == "" || m.shared) }
 
 // empty reports whether nothing can be got.
 func (m *slowFIFO) empty() bool { return m.queued == "" || m.down && m.shared }
 
 // add returns whether it changed anything. Shutting down a shared queue ends that only when all workers are done.
 func (m *slowFIFO) add(key string) bool {
-	if m.down && (!m.shared || m.held.len() == 0) || *m.dirty.at(key) {
+	if m.down && (!m.shared || m.held == "") || strings.Contains(m.dirty, key) {
 		return false
 	}
-	*m.dirty.at(key) = true
-	if !*m.held.at(key) {
+	m.dirty += key
+	if !strings.Contains(m.held, key) {
 		m.queued += key
 	}
 	return true
@@ -61,17 +44,18 @@ func (m *slowFIFO) add(key string) bool {
 func (m *slowFIFO) get() string {
 	key := m.queued[:1]
 	m.queued = m.queued[1:]
-	*m.dirty.at(key), *m.held.at(key) = false, true
+	m.dirty = strings.Replace(m.dirty, key, "", 1)
+	m.held += key
 	return key
 }
 
 // done returns whether the key was held.
 func (m *slowFIFO) done(key string) bool {
-	if !*m.held.at(key) {
+	if !strings.Contains(m.held, key) {
 		return false
 	}
-	*m.held.at(key) = false
-	if *m.dirty.at(key) {
+	m.held = strings.Replace(m.held, key, "", 1)
+	if strings.Contains(m.dirty, key) {
 		m.queued += key
 	}
 	return true
@@ -114,7 +98,7 @@ func (m *slowQueue) addAfter(key string, now time.Time, d time.Duration) {
 		m.add(key)
 		return
 	}
-	if m.oneEntry && *m.dirty.at(key) {
+	if m.oneEntry && strings.Contains(m.dirty, key) {
 		return
 	}
 	due := now.Add(d)
@@ -185,53 +169,43 @@ func (m modelOptions) kinds() []string {
 	return kinds
 }
 
-// randomStep is a step as data: rapid leaves out some and simplifies others, until the shortest script that still fails
-// is left.
-type randomStep struct {
-	kind string
-	key  int           // or, of finish, which of the held keys
-	d    time.Duration // of after and jump
-}
-
-func (s randomStep) String() string {
-	switch s.kind {
+// step returns step number n of a script. A finish is of held key number key.
+func (m modelOptions) step(n int, kind string, key int, d time.Duration) string {
+	switch kind {
 	case "add", "done":
-		return s.kind + " " + modelKey(s.key)
+		return kind + " " + modelKey(key)
 	case "after":
-		return fmt.Sprintf("after %s %v", modelKey(s.key), s.d)
+		if d > 0 && !m.ties {
+			d += time.Duration(n) * time.Microsecond
+		}
+		return fmt.Sprintf("after %s %v", modelKey(key), d)
 	case "finish":
-		return fmt.Sprintf("finish %d", s.key)
+		return fmt.Sprintf("finish %d", key)
 	case "jump":
-		return fmt.Sprintf("jump %v", s.d)
+		return fmt.Sprintf("jump %v", d)
 	}
-	return s.kind
+	return kind
 }
 
-// GoString makes rapid print the steps readably.
-func (s randomStep) GoString() string { return s.String() }
-
-func (m modelOptions) draw(t *rapid.T) []randomStep {
-	one := rapid.Custom(func(t *rapid.T) randomStep {
-		s := randomStep{
-			kind: rapid.SampledFrom(m.kinds()).Draw(t, "kind"),
-			key:  rapid.IntRange(0, modelKeys-1).Draw(t, "key"),
-		}
-		seconds := func(least, most int) {
-			s.d = time.Duration(rapid.IntRange(least, most).Draw(t, "seconds")) * time.Second
-		}
+// draw draws a script. Rapid leaves out some steps and simplifies others, until the shortest that still fails is left.
+func (m modelOptions) draw(t *rapid.T) []string {
+	n := 0
+	one := rapid.Custom(func(t *rapid.T) string {
+		kind := rapid.SampledFrom(m.kinds()).Draw(t, "kind")
+		key := rapid.IntRange(0, modelKeys-1).Draw(t, "key")
+		unit, least, most := time.Second, 1, 15
 		switch {
-		case s.kind == "after" && m.ties:
-			s.d = rapid.SampledFrom([]time.Duration{10 * time.Second, 20 * time.Second}).Draw(t, "delay")
-		case s.kind == "jump" && m.ties:
-			s.d = 10 * time.Second
-		case s.kind == "after":
-			seconds(-2, 20)
-		case s.kind == "jump" && m.clockGoesBack:
-			seconds(-3, 15)
-		case s.kind == "jump":
-			seconds(1, 15)
+		case m.ties && kind == "after":
+			unit, most = 10*time.Second, 2
+		case m.ties:
+			unit, most = 10*time.Second, 1
+		case kind == "after":
+			least, most = -2, 20
+		case m.clockGoesBack:
+			least = -3
 		}
-		return s
+		n++
+		return m.step(n, kind, key, time.Duration(rapid.IntRange(least, most).Draw(t, "time"))*unit)
 	})
 	// A slice of slices, because rapid prefers slices that are close to their least length.
 	steps := slices.Concat(rapid.SliceOfN(rapid.SliceOfN(one, 0, 12), 8, 16).Draw(t, "calls")...)
@@ -240,7 +214,7 @@ func (m modelOptions) draw(t *rapid.T) []randomStep {
 		if m.contexts && rapid.Bool().Draw(t, "gives up") {
 			end = "giveup"
 		}
-		steps = append(steps, randomStep{kind: end})
+		steps = append(steps, end)
 		steps = append(steps, rapid.SliceOfN(one, 0, 30).Draw(t, "calls after it")...)
 	}
 	return steps
@@ -254,7 +228,7 @@ func (r *run) tryModel(m modelOptions) {
 	m.clockGoesBack = !r.suite.IgnoresClock
 	for range 3 { // times -rapid.checks, which is 100 by default
 		rapid.Check(&rapidTB{TB: r.t, run: r}, func(t *rapid.T) {
-			if o := r.playRandom(m, m.draw(t)); len(o.failures) > 0 {
+			if o := r.playRandom(m.draw(t)); len(o.failures) > 0 {
 				t.Fatalf("%s", o)
 			}
 		})
@@ -262,20 +236,13 @@ func (r *run) tryModel(m modelOptions) {
 }
 
 // playRandom plays steps in a bubble. Every second queue has metrics.
-func (r *run) playRandom(m modelOptions, steps []randomStep) outcome {
-	var script []string
+func (r *run) playRandom(steps []string) outcome {
 	if !r.suite.NoMetrics && len(steps)%2 == 0 {
-		script = append(script, "metrics")
-	}
-	for i, s := range steps {
-		if s.kind == "after" && s.d > 0 && !m.ties {
-			s.d += time.Duration(i) * time.Microsecond
-		}
-		script = append(script, s.String())
+		steps = slices.Insert(steps, 0, "metrics")
 	}
 	sub := newRun(r.suite, r.t, r.seed, !r.suite.IgnoresClock)
-	if len(script) > 0 {
-		sub.bubbled(func() { sub.play(strings.Join(script, "; "), ender{}) })
+	if len(steps) > 0 {
+		sub.bubbled(func() { sub.play(strings.Join(steps, "; "), 0) })
 	}
 	return sub.outcome()
 }

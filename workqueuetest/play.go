@@ -1,8 +1,8 @@
 package workqueuetest
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,17 +32,17 @@ func (s script) try(r *run) {
 		if needs("after") && !delays || needs("metrics") && r.suite.NoMetrics {
 			continue
 		}
-		for i, e := range enders(r.queue(Config[string]{})) {
-			if i == 0 || strings.Contains(steps, "end") {
-				r.play(steps, e)
+		for way := range enders(r.queue(Config[string]{})) {
+			if way == 0 || strings.Contains(steps, "end") {
+				r.play(steps, way)
 			}
 		}
 	}
 }
 
-// play plays steps on a new queue.
-func (r *run) play(steps string, e ender) {
-	p := &player{run: r, limiter: &scriptedLimiter{}, metrics: &testkit.Recorder{}, ender: e}
+// play plays steps on a new queue. "end" stands for that one of its enders.
+func (r *run) play(steps string, way int) {
+	p := &player{run: r, limiter: &scriptedLimiter{}, metrics: &testkit.Recorder{}}
 	p.model.shared, p.model.oneEntry = r.suite.Shared, r.suite.OneEntry
 	c := Config[string]{RateLimiter: p.limiter}
 	uses := func(word string) bool { return strings.Contains(steps, word) }
@@ -60,6 +60,7 @@ func (r *run) play(steps string, e ender) {
 		}
 	}
 	p.q = r.queue(c)
+	p.ender, p.drains = enders(p.q)[way], way > 0
 	if uses("retry") || uses("forget") {
 		need[limiting](r, p.q)
 	}
@@ -90,10 +91,11 @@ type player struct {
 	asked   []string // what the limiter must have been asked
 	metrics *testkit.Recorder
 	before  testkit.GoroutineSet // those without the queue
-	ender   ender
-	ends    []*call[error] // the calls of enders that wait
-	getters []*call[got]   // the calls of Get and GetContext that wait
-	when    string         // for messages: the steps until now
+	ender   ender                // what "end" does
+	drains  bool                 // it waits for keys
+	ends    []*call[error]       // the calls of enders that wait
+	getters []*call[got]         // the calls of Get and GetContext that wait
+	when    string               // for messages: the steps until now
 }
 
 // compare asserts that the queue looks as the model does, and that those calls have returned that can.
@@ -102,19 +104,19 @@ func (p *player) compare() {
 	if !slices.Equal(p.limiter.asked, p.asked) {
 		p.Fatalf("%s: the limiter was asked %q, want %q", p.when, p.limiter.asked, p.asked)
 	}
+	if p.model.down && p.model.empty() {
+		p.wait(1) // must not block
+	}
 	p.serve()
 	p.wantLen(p.q, p.when, len(p.model.queued))
 	if down := p.q.ShuttingDown(); down != p.model.down {
 		p.Fatalf("%s: ShuttingDown() = %v, want %v", p.when, down, p.model.down)
 	}
-	if p.model.down && p.model.empty() {
-		p.wantShutDown(p.q, p.when)
-	}
 	p.wantStats()
 	if len(p.metrics.Made()) > 0 {
-		p.metrics.Want(p, p.when, testkit.Values{"adds": p.model.stats.Adds, "depth": p.model.dirty.len()})
+		p.metrics.Want(p, p.when, testkit.Values{"adds": p.model.stats.Adds, "depth": len(p.model.dirty)})
 	}
-	if p.ender.drain && !p.model.drained() {
+	if p.drains && !p.model.drained() {
 		for _, c := range p.ends {
 			c.mustBlock(p.when)
 		}
@@ -135,8 +137,8 @@ func (p *player) wantStats() {
 	st.Name, st.OldestQueued, st.LongestRunning, st.UnfinishedWork = "", 0, 0, 0
 	st.Latency, st.WorkDuration, st.ByPriority = nil, nil, nil
 	want := m.stats
-	want.Queued, want.Processing, want.Waiting = len(m.queued), m.held.len(), len(m.waiting)
-	want.Again, want.ShuttingDown = m.dirty.len()-len(m.queued), m.down
+	want.Queued, want.Processing, want.Waiting = len(m.queued), len(m.held), len(m.waiting)
+	want.Again, want.ShuttingDown = len(m.dirty)-len(m.queued), m.down
 	if p.suite.PartialStats {
 		st, want = workqueue.Stats{Queued: st.Queued}, workqueue.Stats{Queued: want.Queued}
 	}
@@ -173,24 +175,21 @@ func (p *player) step(kind string, words []string) {
 		if p.model.queued != "" {
 			p.hold(p.model.queued[:1])
 		}
-	case "canceled":
-		for _, ctx := range doneContexts() {
-			g := p.startGetContext(ctx, p.q.(extended)).mustReturn(p.when)
-			down := p.model.down && g.err == workqueue.ErrShutDown
-			if g.key != "" || !down && !errors.Is(g.err, ctx.Err()) {
-				p.Fatalf("%s: GetContext() = %q, %v, want no key and %v", p.when, g.key, g.err, ctx.Err())
-			}
-		}
-	case "deadline":
-		p.untilDeadline(words[0], func(ctx context.Context) *call[got] {
-			return p.startGetContext(ctx, p.q.(extended))
+	case "canceled", "deadline":
+		var key string
+		err, want := p.giveUp(words, "GetContext", func(ctx context.Context) (err error) {
+			key, err = p.q.(extended).GetContext(ctx)
+			return err
 		})
+		if key != "" || err != want && !(p.model.down && err == workqueue.ErrShutDown) {
+			p.Fatalf("%s: GetContext() = %q, %v, want no key and %v", p.when, key, err, want)
+		}
 	case "hold":
 		p.hold(words...)
 	case "done":
 		p.done(words...)
 	case "finish":
-		if held := p.model.held.keys(); len(held) > 0 {
+		if held := slices.Sorted(strings.SplitSeq(p.model.held, "")); p.model.held != "" {
 			p.done(held[must(strconv.Atoi(words[0]))%len(held)])
 		}
 	case "again":
@@ -203,12 +202,7 @@ func (p *player) step(kind string, words []string) {
 		p.wantLen(p.q, p.when, 0)
 		p.done(words...)
 	case "wait":
-		for range must(strconv.Atoi(words[0])) {
-			p.getters = append(p.getters, p.startGet(p.q))
-			if e, ok := p.q.(extended); ok {
-				p.getters = append(p.getters, p.startGetContext(context.Background(), e))
-			}
-		}
+		p.wait(must(strconv.Atoi(words[0])))
 	case "pass":
 		n := p.q.Len()
 		p.pass(must(time.ParseDuration(words[0])) - 1)
@@ -238,22 +232,13 @@ func (p *player) step(kind string, words []string) {
 			p.end(e)
 		}
 	case "giveup":
-		shutDown := func(ctx context.Context) *call[got] {
-			return start(p.run, "ShutDownContext", func() got { return got{err: p.q.(extended).ShutDownContext(ctx)} })
-		}
-		if len(words) > 0 {
-			p.untilDeadline(words[0], shutDown)
-			break
-		}
 		p.model.shutDown()
-		for _, ctx := range doneContexts() {
-			want := ctx.Err()
-			if p.model.drained() {
-				want = nil
-			}
-			if g := shutDown(ctx).mustReturn(p.when); g.err != want {
-				p.Fatalf("%s: ShutDownContext() = %v, want %v", p.when, g.err, want)
-			}
+		err, want := p.giveUp(words, "ShutDownContext", p.q.(extended).ShutDownContext)
+		if p.model.drained() {
+			want = nil
+		}
+		if err != want {
+			p.Fatalf("%s: ShutDownContext() = %v, want %v", p.when, err, want)
 		}
 	case "idle":
 		// Over a queue that has no ShutDownContext, ours waits in a goroutine of its own.
@@ -305,28 +290,26 @@ func (p *player) done(keys ...string) {
 	}
 }
 
-// doneContexts returns a context that is canceled, and one whose deadline has passed.
-func doneContexts() []context.Context {
-	canceled, cancel := context.WithCancel(context.Background())
-	cancel()
-	expired, cancel := context.WithTimeout(context.Background(), 0)
-	cancel()
-	return []context.Context{canceled, expired}
-}
-
-// untilDeadline asserts that a call waits until the deadline of its context, and then gives up.
-func (p *player) untilDeadline(after string, start func(context.Context) *call[got]) {
-	d := must(time.ParseDuration(after))
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
-	c := start(ctx)
-	time.Sleep(d - 1)
-	c.mustBlock(p.when + ", before its deadline")
-	time.Sleep(1)
-	if g := c.mustReturn(p.when + ", after its deadline"); g.key != "" || g.err != context.DeadlineExceeded {
-		p.Fatalf("%s: %s = %q, %v, want no key and DeadlineExceeded", p.when, c.what, g.key, g.err)
+// giveUp makes a call with a context that is canceled or, if words is a time, has a deadline then, until which the call
+// must wait. It returns the errors of the call and of the context.
+func (p *player) giveUp(words []string, what string, f func(context.Context) error) (got, want error) {
+	var d time.Duration
+	if len(words) > 0 {
+		d = must(time.ParseDuration(words[0]))
 	}
-	p.model.pass(p.clock.Now())
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(d, time.Hour))
+	defer cancel()
+	if d == 0 {
+		cancel()
+	}
+	c := start(p.run, what, func() error { return f(ctx) })
+	if d > 0 {
+		time.Sleep(d - 1)
+		c.mustBlock(p.when + ", before its deadline")
+		time.Sleep(1)
+		p.model.pass(p.clock.Now())
+	}
+	return c.mustReturn(p.when), ctx.Err()
 }
 
 func (p *player) pass(d time.Duration) {
@@ -334,11 +317,21 @@ func (p *player) pass(d time.Duration) {
 	p.model.pass(p.clock.Now())
 }
 
+// wait lets n workers wait in Get, and as many in GetContext.
+func (p *player) wait(n int) {
+	for range n {
+		p.getters = append(p.getters, p.startGet(p.q))
+		if e, ok := p.q.(extended); ok {
+			p.getters = append(p.getters, p.startGetContext(context.Background(), e))
+		}
+	}
+}
+
 // serve asserts that of the getters as many have returned as there are keys for them or, after shutdown, all.
 func (p *player) serve() {
 	waiting, want, keys := p.getters, "", []string{}
 	p.getters = nil
-	for range min(len(waiting), len(p.model.queued)) {
+	for len(want) < len(waiting) && !p.model.empty() {
 		want += p.model.get()
 	}
 	for _, c := range waiting {
@@ -359,7 +352,7 @@ func (p *player) serve() {
 }
 
 func (p *player) end(e ender) {
-	p.ends = append(p.ends, e.start(p.run, p.q))
+	p.ends = append(p.ends, e.start(p.run))
 	p.model.shutDown()
 }
 
@@ -393,47 +386,6 @@ func (p *player) wantMetrics(words []string) {
 			p.Fatalf("metric %q was made, want the name %q", made, queueName)
 		}
 	}
-}
-
-// wantShutDown asserts that q is shut down and has nothing queued: no getter blocks, and none gets a key.
-func (r *run) wantShutDown(q fifo, when string) {
-	if !q.ShuttingDown() {
-		r.Fatalf("%s: ShuttingDown() = false", when)
-	}
-	if g := r.startGet(q).mustReturn(when); g.err == nil || g.key != "" {
-		r.Fatalf("%s: Get() = %q, %v, want no key, and shutdown", when, g.key, g.err)
-	}
-	if e, ok := q.(extended); ok {
-		g := r.startGetContext(context.Background(), e).mustReturn(when)
-		if g.err != workqueue.ErrShutDown || g.key != "" {
-			r.Fatalf("%s: GetContext() = %q, %v, want no key, and ErrShutDown", when, g.key, g.err)
-		}
-	}
-}
-
-// ender is one of the ways to shut a queue down.
-type ender struct {
-	name  string
-	drain bool // whether it waits for the keys
-	end   func(q fifo) error
-}
-
-// enders returns the ways to shut q down.
-func enders(q fifo) []ender {
-	all := []ender{
-		{"ShutDown", false, func(q fifo) error { q.ShutDown(); return nil }},
-		{"ShutDownWithDrain", true, func(q fifo) error { q.ShutDownWithDrain(); return nil }},
-	}
-	if _, ok := q.(extended); ok {
-		all = append(all, ender{"ShutDownContext", true, func(q fifo) error {
-			return q.(extended).ShutDownContext(context.Background())
-		}})
-	}
-	return all
-}
-
-func (e ender) start(r *run, q fifo) *call[error] {
-	return start(r, e.name, func() error { return e.end(q) })
 }
 
 // scriptedLimiter returns delays, and records its calls. It panics if no delay is left.

@@ -106,11 +106,6 @@ func (s Suite) try(t *testing.T, c testCase, seed uint64) outcome {
 			r.bubbled(func() { c.try(r) })
 		}
 		got := r.outcome()
-		if fake {
-			for i, f := range got.failures {
-				got.failures[i] = "on a fake clock: " + f
-			}
-		}
 		got.failures = append(o.failures, got.failures...)
 		o = got
 	}
@@ -218,11 +213,15 @@ func (r *run) Helper() {}
 
 // Errorf notes a failure.
 func (r *run) Errorf(format string, args ...any) {
+	failure := fmt.Sprintf(format, args...)
+	if r.fake != nil {
+		failure = "on a fake clock: " + failure
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	const most = 10 // of a loop that goes on
 	if len(r.mu.failures) < most {
-		r.mu.failures = append(r.mu.failures, fmt.Sprintf(format, args...))
+		r.mu.failures = append(r.mu.failures, failure)
 	}
 }
 
@@ -369,6 +368,26 @@ func (r *run) startGetContext(ctx context.Context, q extended) *call[got] {
 		return got{key, err}
 	})
 }
+
+// ender is one of the ways to shut a queue down.
+type ender struct {
+	name string
+	end  func() error
+}
+
+// enders returns the ways to shut q down. All but the first wait for the keys.
+func enders(q fifo) []ender {
+	all := []ender{
+		{"ShutDown", func() error { q.ShutDown(); return nil }},
+		{"ShutDownWithDrain", func() error { q.ShutDownWithDrain(); return nil }},
+	}
+	if e, ok := q.(extended); ok {
+		all = append(all, ender{"ShutDownContext", func() error { return e.ShutDownContext(context.Background()) }})
+	}
+	return all
+}
+
+func (e ender) start(r *run) *call[error] { return start(r, e.name, e.end) }
 
 // hold gets keys, which must be want, and does not finish them.
 func (r *run) hold(q fifo, want ...string) {
