@@ -1,7 +1,6 @@
 package workqueuetest
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"runtime"
@@ -19,10 +18,17 @@ var orderCase = bubbled("Order", "Keys come in the order in which they became qu
 // functionCases are too long or too unusual for a script.
 var functionCases = []testCase{
 	bubbled("ManyDelays", "Keys come in the order of their times, whatever the order of the adds.", tryManyDelays),
-	bubbled("NothingWaitsForWorkers", "No method but Get and the drains waits for the work of other goroutines.", tryNothingWaits),
-
-	bubbled("UnhashableKey", "With an unhashable key every method panics with the name of the type, and the queue is unharmed.", tryUnhashableKey),
-	bubbled("KeyUnequalToItself", "With a key that is not equal to itself every method panics with the name of the type, and the queue is unharmed.", tryKeyUnequalToItself),
+	bubbled("UnhashableKey", "With an unhashable key every method panics with the name of the type, and the queue is unharmed.", func(r *run) {
+		r.tryBadKeys(true, map[string]any{
+			"[]int": []int{1}, "map[string]int": map[string]int{}, "func()": func() {}, "[]string": structOfAny{[]string{}},
+		})
+	}),
+	bubbled("KeyUnequalToItself", "With a key that is not equal to itself every method panics with the name of the type, and the queue is unharmed.", func(r *run) {
+		r.tryBadKeys(false, map[string]any{
+			"float64": math.NaN(), "float32": float32(math.NaN()), "complex128": complex(0, math.NaN()),
+			"workqueuetest.structOfAny": structOfAny{math.NaN()},
+		})
+	}),
 	bubbled("KeysOfManyTypes", "Keys of an interface type are equal if their types and values are.", tryKeysOfManyTypes),
 
 	unbubbled("IdleQueueIsGarbage", "A queue without references is garbage, with its keys, even if it was not shut down.", tryIdleQueueIsGarbage),
@@ -82,66 +88,6 @@ func tryManyDelays(r *run) {
 	r.process(q, "the rest comes due at once", want[110:]...)
 }
 
-// calls are calls of all methods that never wait for other goroutines, except Done. AddAfter and GetContext ask how long
-// to wait.
-func calls(q fifo, delay func() time.Duration) map[string]func(key string) {
-	all := map[string]func(key string){
-		"Add":          q.Add,
-		"Len":          func(string) { q.Len() },
-		"ShuttingDown": func(string) { q.ShuttingDown() },
-	}
-	if d, ok := q.(delaying); ok {
-		all["AddAfter"] = func(key string) { d.AddAfter(key, delay()) }
-	}
-	if l, ok := q.(limiting); ok {
-		all["AddRateLimited"] = l.AddRateLimited
-		all["Forget"] = l.Forget
-		all["NumRequeues"] = func(key string) { l.NumRequeues(key) }
-	}
-	if e, ok := q.(extended); ok {
-		all["Stats"] = func(string) { e.Stats() }
-		all["GetContext"] = func(string) {
-			ctx, cancel := context.WithTimeout(context.Background(), delay())
-			defer cancel()
-			if key, err := e.GetContext(ctx); err == nil {
-				q.Done(key)
-			}
-		}
-	}
-	return all
-}
-
-func tryNothingWaits(r *run) {
-	q := r.queue(Config[string]{})
-	q.Add("held")
-	r.hold(q, "held")
-	all := calls(q, func() time.Duration { return 0 })
-	if d, ok := q.(delaying); ok {
-		all["AddAfter"] = func(key string) { d.AddAfter(key, time.Second) }
-	}
-	all["Done"] = func(string) { q.Done("unknown") }
-	noneWaits := func(when string) {
-		for name, f := range all {
-			start(r, name, func() bool { f("held"); return true }).mustReturn(when)
-		}
-	}
-	get := r.startGet(q)
-	get.mustBlock("with the only key held")
-	noneWaits("while a getter sleeps")
-	drain := enders(q)[1].start(r)
-	drain.mustBlock("with a key held")
-	noneWaits("during a drain")
-	// Nothing is queued, so the getter must not wait for the worker's Done.
-	if g := get.mustReturn("during a drain, with nothing queued"); g.err == nil {
-		r.Fatalf("Get() = %q during a drain, with nothing queued", g.key)
-	}
-	q.Done("held")
-	r.process(q, "a key that was added while held, during a drain", "held")
-	drain.mustReturn("with nothing left")
-	enders(q)[0].start(r).mustReturn("after a drain")
-	noneWaits("after shutdown")
-}
-
 // anyQueue is a queue whose keys are of any type.
 type anyQueue = workqueue.TypedInterface[any]
 
@@ -155,21 +101,8 @@ func (r *run) newAny() anyQueue {
 
 type structOfAny struct{ field any }
 
-func tryUnhashableKey(r *run) {
-	r.tryBadKeys(map[string]any{
-		"[]int": []int{1}, "map[string]int": map[string]int{}, "func()": func() {}, "[]string": structOfAny{[]string{}},
-	}, true)
-}
-
-func tryKeyUnequalToItself(r *run) {
-	r.tryBadKeys(map[string]any{
-		"float64": math.NaN(), "float32": float32(math.NaN()), "complex128": complex(0, math.NaN()),
-		"workqueuetest.structOfAny": structOfAny{math.NaN()},
-	}, false)
-}
-
 // tryBadKeys calls each method with each bad key. The panic must name the type, which is the key's index in bad.
-func (r *run) tryBadKeys(bad map[string]any, wantRuntimeError bool) {
+func (r *run) tryBadKeys(wantRuntimeError bool, bad map[string]any) {
 	q := r.newAny()
 	r.atEnd(q.ShutDown)
 	methods := map[string]func(key any){"Add": q.Add, "Done": q.Done}
@@ -244,14 +177,7 @@ func tryIdleQueueIsGarbage(r *run) {
 			q.Add(c.Object()) // is still queued when the queue is dropped
 		}
 	}
-	r.wantFreed(&c, "dropped queues with their keys", n)
-}
-
-// wantFreed asserts that the collector has soon freed n objects.
-func (r *run) wantFreed(c *testkit.Garbage, what string, n int64) {
-	if !r.soon(func() bool { return c.Collect() >= n }) {
-		r.Fatalf("%s: %d of %d are collected", what, c.Collect(), n)
-	}
+	c.Want(r, "dropped queues with their keys", n)
 }
 
 func tryProcessedKeysAreGarbage(r *run) {
@@ -263,19 +189,19 @@ func tryProcessedKeysAreGarbage(r *run) {
 		q.Add(c.Object())
 	}
 	processAll(q, n)
-	r.wantFreed(&c, "processed keys", n)
+	c.Want(r, "processed keys", n)
 	if d, ok := q.(workqueue.TypedDelayingInterface[any]); ok {
 		d.AddAfter("keeper", time.Hour) // so that the loop keeps running, with everything that it refers to
 		for range n {
 			d.AddAfter(c.Object(), time.Microsecond)
 		}
 		processAll(q, n)
-		r.wantFreed(&c, "processed keys, delayed ones too", 2*n)
+		c.Want(r, "processed keys, delayed ones too", 2*n)
 		for range n {
 			d.AddAfter(c.Object(), time.Hour)
 		}
 		q.ShutDown()
-		r.wantFreed(&c, "processed and dropped keys", 3*n)
+		c.Want(r, "processed and dropped keys", 3*n)
 	}
 	runtime.KeepAlive(q)
 }

@@ -160,20 +160,16 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 		}
 	}
 	producing, working := group{r: r}, group{r: r}
-	var ready sync.WaitGroup
-	ready.Add(producers + workers)
+	begin := make(chan struct{})
 	for client := range producers + workers {
 		random := r.rand(round*(producers+workers) + client)
 		c, f := &producing, produce
 		if client >= producers {
 			c, f = &working, work
 		}
-		c.start(func() {
-			ready.Done()
-			ready.Wait()
-			f(client, random)
-		})
+		c.start(func() { <-begin; f(client, random) })
 	}
+	close(begin)
 	producing.Wait()
 	call(producers+workers, "ShutDown", "", q.ShutDown)
 	working.Wait()

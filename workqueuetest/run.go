@@ -30,10 +30,6 @@ const seedVariable = "WORKQUEUE_SEED"
 // forever is the virtual time after which a case is considered blocked. No case takes as long.
 const forever = 1000 * time.Hour
 
-// patience is how much real time a case may take, in addition to the time of the stress cases. A case that takes
-// longer is abandoned with its goroutines, because nothing can end a goroutine that waits for a mutex.
-var patience = time.Minute
-
 // run is one run of a case. It collects failures instead of reporting them to the test, because some cases are expected
 // to fail. Its methods are safe for concurrent use.
 //
@@ -60,16 +56,7 @@ type outcome struct {
 	lacking  bool   // because the queue lacks something
 }
 
-func (o outcome) String() string {
-	if len(o.failures) == 1 {
-		return o.failures[0]
-	}
-	var b strings.Builder
-	for i, f := range o.failures {
-		fmt.Fprintf(&b, "\n%d. %s", i+1, f)
-	}
-	return b.String()
-}
+func (o outcome) String() string { return strings.Join(o.failures, "\n") }
 
 func newRun(s *Suite, t *testing.T, seed uint64, fake bool) *run {
 	r := &run{suite: s, t: t, seed: seed, clock: clock.RealClock{}}
@@ -120,7 +107,7 @@ func (r *run) outcome() outcome {
 
 // bubbled runs f in a bubble, and then ends what f has started. If goroutines are left after that, the bubble panics.
 func (r *run) bubbled(f func()) {
-	r.within(patience, func() {
+	r.within(testkit.Patience, func() {
 		var bubble string
 		stacks := func() []byte { return bytes.Join(testkit.GoroutinesOf(bubble).Since(nil), []byte("\n\n")) }
 		defer func() {
@@ -147,8 +134,8 @@ func (r *run) bubbled(f func()) {
 // unbubbled runs f in real time. All its goroutines must have ended soon after.
 func (r *run) unbubbled(f func()) {
 	others := goleak.IgnoreCurrent()
-	r.within(patience+stressTotal(), f, allStacks)
-	r.within(patience, r.endQueues, allStacks)
+	r.within(testkit.Patience+stressTotal(), f, allStacks)
+	r.within(testkit.Patience, r.endQueues, allStacks)
 	if r.Failed() {
 		return
 	}
@@ -292,16 +279,6 @@ func (r *run) check(q fifo) {
 	}
 }
 
-// soon waits, in real time, until f returns true. It returns false if that takes too long.
-func (r *run) soon(f func() bool) bool {
-	for deadline := time.Now().Add(patience / 4); !f(); time.Sleep(100 * time.Microsecond) {
-		if r.Failed() || time.Now().After(deadline) {
-			return false
-		}
-	}
-	return true
-}
-
 // pass lets time pass on the clock of a case in a bubble, and waits until all goroutines are blocked.
 func (r *run) pass(d time.Duration) {
 	synctest.Wait()
@@ -360,13 +337,6 @@ func get(q fifo) got {
 
 func (r *run) startGet(q fifo) *call[got] {
 	return start(r, "Get", func() got { return get(q) })
-}
-
-func (r *run) startGetContext(ctx context.Context, q extended) *call[got] {
-	return start(r, "GetContext", func() got {
-		key, err := q.GetContext(ctx)
-		return got{key, err}
-	})
 }
 
 // ender is one of the ways to shut a queue down.

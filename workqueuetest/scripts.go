@@ -32,7 +32,7 @@ package workqueuetest
 //
 // After each of them, and an hour after the last, the queue must look as the model does, and its limiter must have been
 // asked for nothing else. What follows a | is played on another queue. Of several such parts, those are left out that need
-// delays or metrics, if the queue has none.
+// what the queue lacks.
 type script struct{ name, promise, steps string }
 
 var scripts = []script{
@@ -53,6 +53,12 @@ var scripts = []script{
 		"deadline 1m; wait 1; deadline 1m; add a"},
 	{"AddWakesGetters", "As many getters wake as there are keys for, however the adds are spread over time.",
 		"wait 4; add a; add b; add c; add d | wait 4; add a b; add c d; add e f | wait 4; add a b c d e f g"},
+
+	{"NothingWaitsForWorkers", "No method but Get and the drains waits for the work of other goroutines.",
+		"add a; hold a; wait 1; add a; done b | add a; hold a; wait 1; end; add a; done b; done a; add a; done b | " +
+			"add a; hold a; wait 1; canceled; end; canceled; done a; canceled | " +
+			"add a; hold a; wait 1; after b 1h; end; after b 1h; done a; after b 1h | " +
+			"add a; hold a; wait 1; retry b 1h; forget a; requeues a; end; retry b 1h; forget a; requeues a; done a; retry b 1h"},
 
 	{"GetAfterShutDown", "After ShutDown, Get hands out what is queued, and then reports shutdown without waiting.",
 		"add a b c; hold a; add a; shutdown; hold b c; done a; take a; done b c"},

@@ -162,7 +162,7 @@ func (r *run) stressVersions(random *rand.Rand, early bool) {
 		}
 	} else {
 		producing.Wait()
-		r.soon(v.allSeen) // Delayed keys come late.
+		testkit.Eventually(r, "workers see the last version of every key, also of delayed ones", v.allSeen)
 	}
 	v.ending.Store(true)
 	q.ShutDownWithDrain()
@@ -203,7 +203,7 @@ func (r *run) stressCancel(*rand.Rand) {
 			if got != key {
 				r.Errorf("got key %s, want %s", got, key)
 			}
-		case <-time.After(patience / 3):
+		case <-time.After(testkit.Patience / 3):
 			r.Fatalf("no getter gets key %s: one waits and two gave up", key)
 		}
 	}
@@ -264,6 +264,35 @@ func (r *run) stressDrain(random *rand.Rand) {
 			r.Errorf("%d keys were processed, and Stats() = %+v", n, st)
 		}
 	}
+}
+
+// calls are calls of all methods that never wait for other goroutines, except Done. AddAfter and GetContext ask how long
+// to wait.
+func calls(q fifo, delay func() time.Duration) map[string]func(key string) {
+	all := map[string]func(key string){
+		"Add":          q.Add,
+		"Len":          func(string) { q.Len() },
+		"ShuttingDown": func(string) { q.ShuttingDown() },
+	}
+	if d, ok := q.(delaying); ok {
+		all["AddAfter"] = func(key string) { d.AddAfter(key, delay()) }
+	}
+	if l, ok := q.(limiting); ok {
+		all["AddRateLimited"] = l.AddRateLimited
+		all["Forget"] = l.Forget
+		all["NumRequeues"] = func(key string) { l.NumRequeues(key) }
+	}
+	if e, ok := q.(extended); ok {
+		all["Stats"] = func(string) { e.Stats() }
+		all["GetContext"] = func(string) {
+			ctx, cancel := context.WithTimeout(context.Background(), delay())
+			defer cancel()
+			if key, err := e.GetContext(ctx); err == nil {
+				q.Done(key)
+			}
+		}
+	}
+	return all
 }
 
 func (r *run) stressEveryMethod(random *rand.Rand) {
@@ -351,9 +380,7 @@ func (r *run) stressClock(random *rand.Rand) {
 	// Step to the last due time and no further: a queue that started its timer while the clock was stepped, and
 	// therefore sleeps too long, would never wake.
 	c.Step(max(0, latest.Sub(c.Now())))
-	if !r.soon(func() bool { return came.Load() >= keys }) {
-		r.Fatalf("the clock reads the last key's time, and not every key has come")
-	}
+	testkit.Eventually(r, "every key comes once the clock reads the last one's time", func() bool { return came.Load() >= keys })
 	q.ShutDown()
 	working.Wait()
 }

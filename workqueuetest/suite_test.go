@@ -25,9 +25,9 @@ func TestMain(m *testing.M) {
 
 // Each bug is found by the cases that are about it, and makes no case hang.
 func TestBrokenQueues(t *testing.T) {
-	old := patience
-	defer func() { patience = old }()
-	patience = 3 * time.Second
+	old := testkit.Patience
+	defer func() { testkit.Patience = old }()
+	testkit.Patience = 3 * time.Second
 	t.Setenv("WORKQUEUE_STRESS", "2m") // A case ends when it has found something.
 	for _, b := range broken {
 		t.Run(b.name, func(t *testing.T) {

@@ -42,14 +42,19 @@ func PanicOf(f func()) (value any) {
 	return nil
 }
 
-// Eventually polls until f returns true. It is for tests outside of bubbles, which have no virtual time.
+// Patience is how much real time a case of workqueuetest may take, in addition to the time of the stress cases. A case
+// that takes longer is abandoned with its goroutines, because nothing can end a goroutine that waits for a mutex.
+var Patience = time.Minute
+
+// Eventually polls until f returns true, for a third of Patience. It is for tests outside of bubbles, which have no
+// virtual time.
 func Eventually(t TB, what string, f func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !f(); {
+	for deadline := time.Now().Add(Patience / 3); !f(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 20 s", what)
+			t.Fatalf("%s: not within %v", what, Patience/3)
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(100 * time.Microsecond)
 	}
 }
 
