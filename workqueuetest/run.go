@@ -1,7 +1,6 @@
 package workqueuetest
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -109,7 +108,7 @@ func (r *run) outcome() outcome {
 func (r *run) bubbled(f func()) {
 	r.within(testkit.Patience, func() {
 		var bubble string
-		stacks := func() []byte { return bytes.Join(testkit.GoroutinesOf(bubble).Since(nil), []byte("\n\n")) }
+		stacks := func() []byte { return testkit.GoroutinesOf(bubble).Since(nil) }
 		defer func() {
 			if v := recover(); v != nil && !r.Failed() {
 				r.Errorf("goroutines are left after shutdown (%v):\n%s", v, stacks())
@@ -128,14 +127,15 @@ func (r *run) bubbled(f func()) {
 				}
 			}
 		})
-	}, allStacks)
+	}, testkit.Stacks)
 }
 
-// unbubbled runs f in real time. All its goroutines must have ended soon after.
+// unbubbled runs f in real time. All its goroutines must have ended soon after. A case that takes longer than Patience is
+// abandoned with its goroutines, because nothing can end a goroutine that waits for a mutex.
 func (r *run) unbubbled(f func()) {
 	others := goleak.IgnoreCurrent()
-	r.within(testkit.Patience+stressTotal(), f, allStacks)
-	r.within(testkit.Patience, r.endQueues, allStacks)
+	r.within(testkit.Patience+stressTotal(), f, testkit.Stacks)
+	r.within(testkit.Patience, r.endQueues, testkit.Stacks)
 	if r.Failed() {
 		return
 	}
@@ -177,12 +177,6 @@ type group struct {
 }
 
 func (g *group) start(f func()) { g.Go(func() { g.r.catch(f) }) }
-
-// allStacks returns the stacks of all goroutines.
-func allStacks() []byte {
-	buf := make([]byte, 1<<20)
-	return buf[:runtime.Stack(buf, true)]
-}
 
 // endQueues shuts down all queues that the case has built.
 func (r *run) endQueues() {
