@@ -34,7 +34,7 @@ var stressCases = []testCase{
 // stress is a case whose rounds are repeated for its part of the time of all stress cases.
 func stress(name, promise string, round func(r *run, random *rand.Rand)) testCase {
 	return unbubbled(name, promise, func(r *run) {
-		const cases = 6
+		const cases = 6 // which share the time
 		began := time.Now()
 		for n := 0; !r.Failed() && (n == 0 || time.Since(began) < stressTotal()/cases); n++ {
 			round(r, r.rand(n))
@@ -266,9 +266,9 @@ func (r *run) stressDrain(random *rand.Rand) {
 	}
 }
 
-// calls are calls of all methods that never wait for other goroutines, except Done. AddAfter and GetContext ask how long
-// to wait.
-func calls(q fifo, delay func() time.Duration) map[string]func(key string) {
+// randomCalls are calls of all methods that never wait for other goroutines, except Done.
+func randomCalls(q fifo, random *rand.Rand) map[string]func(key string) {
+	delay := func() time.Duration { return time.Duration(random.IntN(100)) * time.Microsecond }
 	all := map[string]func(key string){
 		"Add":          q.Add,
 		"Len":          func(string) { q.Len() },
@@ -305,7 +305,7 @@ func (r *run) stressEveryMethod(random *rand.Rand) {
 	all := group{r: r}
 	for range 4 {
 		random := fork(random)
-		methods := calls(q, func() time.Duration { return time.Duration(random.IntN(100)) * time.Microsecond })
+		methods := randomCalls(q, random)
 		names := append(slices.Sorted(maps.Keys(methods)), "Add", "Add") // Adds are more frequent than all else.
 		all.start(func() {
 			for range 200 {
