@@ -55,6 +55,17 @@ func TestBrokenQueues(t *testing.T) {
 	}
 }
 
+// The seed that a failure is reported with repeats it on every clock.
+func TestSeed(t *testing.T) {
+	var drawn []uint64
+	c := bubbled("", "", func(r *run) { drawn = append(drawn, r.rand(0).Uint64()) })
+	Suite{}.try(t, c, 42)
+	Suite{}.try(t, c, 42)
+	if len(drawn) != 4 || len(slices.Compact(drawn)) != 1 {
+		t.Errorf("drew %v, want one number on two clocks, twice", drawn)
+	}
+}
+
 // A queue with only the methods of client-go's first layer, which ignores its Config.
 func TestPlainQueue(t *testing.T) {
 	Suite{
