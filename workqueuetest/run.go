@@ -130,8 +130,7 @@ func (r *run) bubbled(f func()) {
 	}, testkit.Stacks)
 }
 
-// unbubbled runs f in real time. All its goroutines must have ended soon after. A case that takes longer than Patience is
-// abandoned with its goroutines, because nothing can end a goroutine that waits for a mutex.
+// unbubbled runs f in real time. All its goroutines must have ended soon after.
 func (r *run) unbubbled(f func()) {
 	others := goleak.IgnoreCurrent()
 	r.within(testkit.Patience+stressTotal(), f, testkit.Stacks)
@@ -144,7 +143,8 @@ func (r *run) unbubbled(f func()) {
 	}
 }
 
-// within runs f in a goroutine, and waits for it, but no longer than d: virtual time in a bubble, real time outside.
+// within runs f in a goroutine, and waits for it, but no longer than d: virtual time in a bubble, real time outside. Then
+// f is abandoned, because nothing can end a goroutine that waits for a mutex.
 func (r *run) within(d time.Duration, f func(), stacks func() []byte) {
 	done := make(chan struct{})
 	go func() {
