@@ -58,7 +58,8 @@ var scripts = []script{
 		"add a; hold a; wait 1; add a; done b | add a; hold a; wait 1; end; add a; done b; done a; add a; done b | " +
 			"add a; hold a; wait 1; canceled; end; canceled; done a; canceled | " +
 			"add a; hold a; wait 1; after b 1h; end; after b 1h; done a; after b 1h | " +
-			"add a; hold a; wait 1; retry b 1h; forget a; requeues a; end; retry b 1h; forget a; requeues a; done a; retry b 1h"},
+			"add a; hold a; wait 1; retry b 1h; forget a; requeues a; end; retry b 1h; forget a; requeues a; " +
+			"done a; retry b 1h; forget a; requeues a"},
 
 	{"GetAfterShutDown", "After ShutDown, Get hands out what is queued, and then reports shutdown without waiting.",
 		"add a b c; hold a; add a; shutdown; hold b c; done a; take a; done b c"},
