@@ -11,14 +11,14 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// modelKeys is how many keys a model can have: "a" and those after it.
+// modelKeys is how many keys random scripts have: "a" and those after it.
 const modelKeys = 8
 
 func modelKey(n int) string { return string(rune('a' + n)) }
 
 // slowFIFO is a queue, written in the obvious way. It is a value, which a search can copy and compare.
 type slowFIFO struct {
-	queued, dirty, held string // their keys, one letter each
+	queued, dirty, held string // the keys, one letter each
 	down                bool
 	shared              bool // as in Suite
 }
