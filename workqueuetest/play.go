@@ -309,7 +309,7 @@ func (p *player) giveUp(words []string, what string, f func(context.Context) err
 	if d > 0 {
 		time.Sleep(d - 1)
 		c.mustBlock(p.when + ", before its deadline")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		p.model.pass(p.clock.Now())
 	}
 	return c.mustReturn(p.when), ctx.Err()
