@@ -33,6 +33,63 @@ func (q *Queue[T]) scheduleLocked(s keytable.Slot, it *item, at, now time.Durati
 	q.pushDueLocked(s, at)
 }
 
+// enqueueLocked queues the key at s, which no worker holds, at the end of the line of its priority.
+func (q *Queue[T]) enqueueLocked(s keytable.Slot, it *item, now time.Duration) {
+	q.countAddLocked(s, it.priority, now)
+	q.joinLineLocked(s, it, it.priority, now)
+	q.becomeQueuedLocked(s, it)
+}
+
+// rerunAtLocked makes the held key at s come again at that time, instead of any other.
+func (q *Queue[T]) rerunAtLocked(s keytable.Slot, it *item, at, now time.Duration) {
+	limited := it.limited
+	switch it.state {
+	case rerun:
+		if at <= now {
+			it.limited = false
+			return
+		}
+		q.cancelRerunLocked(s, it)
+	case rerunLater:
+		if at == q.dueAtLocked(s) {
+			return
+		}
+		q.cancelRerunLocked(s, it)
+	}
+	it.limited = limited
+	if at <= now {
+		q.rerunNowLocked(s, it, now)
+		return
+	}
+	it.state = rerunLater
+	q.pushDueLocked(s, at)
+}
+
+// rerunNowLocked makes the held key at s, which is not in due, come again when its worker is Done.
+func (q *Queue[T]) rerunNowLocked(s keytable.Slot, it *item, now time.Duration) {
+	it.state, it.limited = rerun, false
+	q.mu.reruns++
+	priority := q.mu.details.At(s).rerunPriority
+	q.countAddLocked(s, priority, now)
+	if q.config.PlaceOfAdd {
+		q.joinLineLocked(s, it, priority, now)
+	}
+}
+
+// cancelRerunLocked makes the key at s, in state rerun or rerunLater, one that is processing and does not come again.
+func (q *Queue[T]) cancelRerunLocked(s keytable.Slot, it *item) {
+	if it.state == rerunLater {
+		q.mu.due.Remove(s)
+	} else {
+		q.mu.reruns--
+		q.countGoneLocked(q.mu.details.At(s).rerunPriority)
+		if it.line != keytable.None {
+			q.leaveLineLocked(s, it)
+		}
+	}
+	it.state, it.limited = processing, false
+}
+
 // pushDueLocked puts the key at s, which is not there, into due.
 func (q *Queue[T]) pushDueLocked(s keytable.Slot, at time.Duration) {
 	q.mu.due.Push(slotheap.Entry{Rank: int64(at), Tie: q.mu.dueSeq, Slot: s})

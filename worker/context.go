@@ -2,7 +2,7 @@ package worker
 
 import (
 	"context"
-	"iter"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -10,6 +10,20 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"k8s.io/utils/clock"
+)
+
+// A handler's context ends with its call, and with Run if the handler has not returned by then. Then its [context.Cause] is
+// ErrDrainTimeout, ErrStopped or, if Run's context has ended and Options.Drain is [Nothing], that of Run's context.
+var (
+	// ErrDrainTimeout is the cause when Options.DrainTimeout is over.
+	ErrDrainTimeout = errors.New("worker: the time to finish after the end of Run's context is over")
+	// ErrStopped is the cause after [Pool.Stop] of [Nothing].
+	ErrStopped = errors.New("worker: the pool was stopped, and does not wait for its handlers")
+	// ErrCanceled is the cause after [Pool.Cancel].
+	ErrCanceled = errors.New("worker: Cancel was called for the key")
+	// ErrAdded is the cause of the end of a context of [UntilAdded]. A handler that returns it has not failed: see
+	// [NextInterrupted].
+	ErrAdded = errors.New("worker: the key was added again")
 )
 
 // callContext is the context of one call of a handler. It ends when the call has ended, and before that with the pool and by
@@ -124,6 +138,17 @@ func Priority(ctx context.Context) (priority int, ok bool) {
 	return 0, false
 }
 
+var silent = slog.New(slog.DiscardHandler)
+
+// Logger returns Options.Logger with the attributes "queue", if the pool has a name, and "key". If
+// there is none, or ctx is not from a handler's call, it returns one that is silent.
+func Logger(ctx context.Context) *slog.Logger {
+	if c := callOf(ctx); c != nil && c.logger != nil {
+		return c.logger.With("key", c.key)
+	}
+	return silent
+}
+
 // Causes returns why the key of a handler's call came, for people and traces: a handler must do the same without them, because
 // many adds have none and retries have none. They are zero if the queue is no [workqueue.CauseAdder], the call has ended, or
 // ctx is not from a handler's call.
@@ -132,6 +157,21 @@ func Causes(ctx context.Context) workqueue.Causes {
 		return c.pool.causes(c)
 	}
 	return workqueue.Causes{}
+}
+
+func (p *Pool[T]) causes(c *callContext) (causes workqueue.Causes) {
+	if call, ok := p.find(func(call current[T]) bool { return call.base == c }); ok {
+		causes = p.causesOf(call.Key)
+	}
+	return causes
+}
+
+// causesOf returns the causes of a key that a worker holds.
+func (p *Pool[T]) causesOf(key T) (causes workqueue.Causes) {
+	if q, ok := p.queue.(workqueue.CauseAdder[T]); ok {
+		causes = q.Causes(key)
+	}
+	return causes
 }
 
 // UntilAdded returns a context for the waits that are worth interrupting: it is made from ctx, which is that of a handler's
@@ -177,53 +217,6 @@ func UntilAdded(ctx context.Context) context.Context {
 	return until
 }
 
-// interrupted reports whether a context of UntilAdded has ended because the key was added again.
-func (c *call[T]) interrupted() bool {
-	if c.base == nil {
-		return false
-	}
-	own := c.base.own.Load()
-	return own != nil && own.interrupted.Load()
-}
-
-// find returns the first call that goes on and for which is returns true.
-func (p *Pool[T]) find(is func(current[T]) bool) (c current[T], ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for w := range p.handlingLocked() {
-		if is(w.current) {
-			return w.current, true
-		}
-	}
-	return c, false
-}
-
-// handlingLocked yields the workers that handle a key.
-func (p *Pool[T]) handlingLocked() iter.Seq[*worker[T]] {
-	return func(yield func(*worker[T]) bool) {
-		for _, w := range p.mu.workers {
-			if w.state == handling && !yield(w) {
-				return
-			}
-		}
-	}
-}
-
-func (p *Pool[T]) causes(c *callContext) (causes workqueue.Causes) {
-	if call, ok := p.find(func(call current[T]) bool { return call.base == c }); ok {
-		causes = p.causesOf(call.Key)
-	}
-	return causes
-}
-
-// causesOf returns the causes of a key that a worker holds.
-func (p *Pool[T]) causesOf(key T) (causes workqueue.Causes) {
-	if q, ok := p.queue.(workqueue.CauseAdder[T]); ok {
-		causes = q.Causes(key)
-	}
-	return causes
-}
-
 // addedAgain returns the queue's channel for the key of c, or nil.
 func (p *Pool[T]) addedAgain(c *callContext) <-chan struct{} {
 	call, ok := p.find(func(call current[T]) bool { return call.base == c })
@@ -231,6 +224,15 @@ func (p *Pool[T]) addedAgain(c *callContext) <-chan struct{} {
 		return q.AddedAgain(call.Key)
 	}
 	return nil
+}
+
+// interrupted reports whether a context of UntilAdded has ended because the key was added again.
+func (c *call[T]) interrupted() bool {
+	if c.base == nil {
+		return false
+	}
+	own := c.base.own.Load()
+	return own != nil && own.interrupted.Load()
 }
 
 // Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether there is one. What
@@ -242,17 +244,6 @@ func (p *Pool[T]) Cancel(key T) bool {
 		c.base.need().end(ErrCanceled)
 	}
 	return ok
-}
-
-var silent = slog.New(slog.DiscardHandler)
-
-// Logger returns Options.Logger with the attributes "queue", if the pool has a name, and "key". If
-// there is none, or ctx is not from a handler's call, it returns one that is silent.
-func Logger(ctx context.Context) *slog.Logger {
-	if c := callOf(ctx); c != nil && c.logger != nil {
-		return c.logger.With("key", c.key)
-	}
-	return silent
 }
 
 // withTimeout is context.WithTimeout with the configured timeout and clock.
@@ -302,4 +293,13 @@ func (c *clockContext) Err() error {
 		return c.err
 	}
 	return nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }

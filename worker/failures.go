@@ -29,6 +29,21 @@ type FailedKey[T comparable] struct {
 	NextTry time.Time `json:"next_try,omitzero"`
 }
 
+// FailedCall is one call for a key that has failed.
+type FailedCall struct {
+	// Attempt is 1 for the first call in a row that has failed.
+	Attempt int `json:"attempt"`
+	// Started is when the call began, and Duration how long it took.
+	Started  time.Time     `json:"started"`
+	Duration time.Duration `json:"duration_ns"`
+	// Causes are why the key came, at most 512 bytes of their text. A retry has none of its own.
+	Causes string `json:"causes,omitempty"`
+	// Err is the text of the error, at most 1 KiB of it.
+	Err string `json:"error"`
+	// Stack is that of a panic, at most 8 KiB of it, and otherwise empty.
+	Stack string `json:"stack,omitempty"`
+}
+
 const (
 	maxErrorText = 1 << 10
 	maxStack     = 8 << 10
@@ -274,6 +289,19 @@ func (f *failures[T]) all() iter.Seq[T] {
 // handles it, by itself. (If the key was failing, the pool finds out within a minute; see [Pool.Snapshot].) It
 // does not touch the queue.
 func (p *Pool[T]) Forget(key T) { p.failures.forget(key) }
+
+// sweepEvery is how often the pool forgets failing keys that were removed from the queue, or that somebody else has
+// handled.
+const sweepEvery = time.Minute
+
+// sweepNow forgets what is stale, if that was done long ago. In a pool that runs, awaitStop does it.
+func (p *Pool[T]) sweepNow() {
+	now := p.options.Clock.Now().UnixNano()
+	last := p.lastSweep.Load()
+	if p.failures.failing.Load() > 0 && now-last >= int64(sweepEvery) && p.lastSweep.CompareAndSwap(last, now) && last != 0 {
+		go p.sweepFailures(func() bool { return false })
+	}
+}
 
 // sweepFailures forgets what is stale, until enough returns true: the queue may be slow to answer.
 func (p *Pool[T]) sweepFailures(enough func() bool) {

@@ -116,47 +116,6 @@ func (d Drain) urgency() int {
 	return map[Drain]int{All: 1, Running: 2, Nothing: 3}[d]
 }
 
-// Next is what becomes of a key after a call of its handler. When the queue is shut down, and takes no keys
-// back, NextRequeue and NextRetry are what would have become of it; see [Left].
-type Next uint8
-
-const (
-	// NextForget: the key is done, and its failures are forgotten.
-	NextForget Next = iota
-	// NextRequeue: the handler asked for the key again. See [Requeue] and [RequeueAfter].
-	NextRequeue
-	// NextRetry: the handler has failed, and the key was given to the queue's limiter.
-	NextRetry
-	// NextDrop: the handler has failed, and the key does not come again.
-	NextDrop
-	// NextInterrupted: the handler was interrupted, because its key was added again, and the key comes again at once. Its
-	// failures are neither counted nor forgotten, and the queue's limiter hears nothing. See [UntilAdded].
-	NextInterrupted
-)
-
-// String returns "forget", "requeue", "retry", "drop" or "interrupted".
-func (n Next) String() string {
-	if names := [...]string{"forget", "requeue", "retry", "drop", "interrupted"}; int(n) < len(names) {
-		return names[n]
-	}
-	return fmt.Sprintf("Next(%d)", uint8(n))
-}
-
-// Result is what a call of the handler has come to.
-type Result[T comparable] struct {
-	Key T
-	// Attempt is how many times in a row the key was handled, this call included. With MaxRetries over a [RequeueCounter],
-	// the attempt that failed has what that counts.
-	Attempt int
-	// Started is when the call began, and Duration how long OnStart and the handler took.
-	Started  time.Time
-	Duration time.Duration
-	// Err is what the handler returned, a [*PanicError] or [ErrGoexit].
-	Err error
-	// Next is what becomes of the key.
-	Next Next
-}
-
 // check returns an error that names every field with a value that makes no sense.
 func (o *Options[T]) check() error {
 	var errs []error
@@ -189,4 +148,36 @@ func (o *Options[T]) setDefaults() {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+}
+
+// PriorityQueue is what a queue offers if its keys have priorities, as those of package priorityqueue do. A pool
+// whose queue implements it keeps a key's priority when the key comes again, and makes [Priority] and [Requeue] work.
+type PriorityQueue[T comparable] interface {
+	// PriorityOf returns the priority of a key, which a worker holds.
+	PriorityOf(key T) int
+	// AddWithPriority adds key with that priority after the given time, or at once unless that is positive.
+	AddWithPriority(key T, priority int, after time.Duration)
+}
+
+// KeyFinder is what a queue offers if keys can be removed from it. Through it a pool learns that a failing key
+// will not come again.
+type KeyFinder[T comparable] interface {
+	// Has reports whether key is in the queue: queued, waiting for its time or held by a worker.
+	Has(key T) bool
+}
+
+// RequeueCounter is what a queue offers if it must ask a server for NumRequeues. The server may not answer, and then
+// NumRequeues returns 0, which would mean that the key's failures are forgotten. Options.MaxRetries counts what the
+// server counts.
+type RequeueCounter[T comparable] interface {
+	// NumRequeuesContext is NumRequeues that returns an error if the number is not known. It should wait no longer than
+	// about a second, whatever ctx is.
+	NumRequeuesContext(ctx context.Context, key T) (int, error)
+}
+
+// GiveUpRecorder is what a queue offers if it keeps the keys that are not tried any more, such as one that many processes
+// share. A pool calls it for a key that it drops.
+type GiveUpRecorder[T comparable] interface {
+	// GiveUp is called after Forget and before Done of key, whose last attempt failed with err. It should not block.
+	GiveUp(key T, attempts int, err error)
 }

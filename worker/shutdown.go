@@ -64,9 +64,59 @@ func (p *Pool[T]) Left() Left[T] {
 	return p.mu.left
 }
 
-// sweepEvery is how often the pool forgets failing keys that were removed from the queue, or that somebody else has
-// handled.
-const sweepEvery = time.Minute
+// Stop makes Run end, as the end of its context does, but with the given Drain. It does not wait. It
+// may be called any number of times, also before Run. Of several requests the one that finishes least counts;
+// the time that is left to finish stays the same. With KeepQueue, All means Running.
+func (p *Pool[T]) Stop(drain Drain) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopLocked(drain)
+}
+
+func (p *Pool[T]) stopLocked(drain Drain) {
+	if drain == All && p.options.KeepQueue {
+		drain = Running
+	}
+	if p.mu.stopped && drain.urgency() <= p.mu.stop.urgency() {
+		return
+	}
+	p.mu.stopped, p.mu.stop = true, drain
+	select {
+	case p.stopAsked <- struct{}{}:
+	default:
+	}
+	if p.mu.started {
+		p.endLocked()
+	}
+}
+
+// stop returns whether the pool was stopped, and with which Drain.
+func (p *Pool[T]) stop() (drain Drain, stopped bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.stop, p.mu.stopped
+}
+
+// endLocked ends the pool if it has stopped and there are no workers.
+func (p *Pool[T]) endLocked() {
+	if len(p.mu.workers) == 0 && (p.mu.exhausted || p.mu.stopped) && !isClosed(p.finished) {
+		close(p.finished)
+	}
+}
+
+// fail ends the pool because of err. Of several errors the first one counts.
+func (p *Pool[T]) fail(err error) {
+	first := false
+	p.locked(func() {
+		p.stopLocked(Running)
+		if first = p.mu.fatal == nil; first {
+			p.mu.fatal = err
+		}
+	})
+	if first && p.logger != nil {
+		p.guarded(func() { p.logger.Error("The workers end because of a fatal error", "err", err) })
+	}
+}
 
 // awaitStop waits until the pool is stopped, or all workers have ended.
 func (p *Pool[T]) awaitStop(ctx context.Context) {
