@@ -130,18 +130,11 @@ func (q *Queue[T]) infoLocked(s keytable.Slot) Info[T] {
 // while it yields them. A key that leaves the queue and comes back meanwhile may be yielded twice, and one that is
 // added meanwhile may be left out.
 func (q *Queue[T]) All() iter.Seq[Info[T]] {
-	return func(yield func(Info[T]) bool) {
-		for info := range inSteps(q, q.appendInfoLocked) {
-			info.Failures = q.NumRequeues(info.Key)
-			if !yield(info) {
-				return
-			}
-		}
-	}
-}
-
-func (q *Queue[T]) appendInfoLocked(infos []Info[T], s keytable.Slot) []Info[T] {
-	return append(infos, q.infoLocked(s))
+	infos := inSteps(q, func(infos []Info[T], s keytable.Slot) []Info[T] { return append(infos, q.infoLocked(s)) })
+	return keytable.Map(infos, func(info Info[T]) Info[T] {
+		info.Failures = q.NumRequeues(info.Key)
+		return info
+	})
 }
 
 // Snapshot returns Stats and copies of up to limit keys of each state, and of no more than 512, as they are at one
@@ -259,14 +252,10 @@ func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 // SnapshotKeys is that of [workqueue.KeyReader]. A key that a worker holds, and that is to come again at a time, is
 // yielded as Processing and as Waiting.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
-	return func(yield func(workqueue.KeySnapshot[T]) bool) {
-		for k := range inSteps(q, q.appendSnapshotsLocked) {
-			k.Requeues = q.NumRequeues(k.Key)
-			if !yield(k) {
-				return
-			}
-		}
-	}
+	return keytable.Map(inSteps(q, q.appendSnapshotsLocked), func(k workqueue.KeySnapshot[T]) workqueue.KeySnapshot[T] {
+		k.Requeues = q.NumRequeues(k.Key)
+		return k
+	})
 }
 
 func (q *Queue[T]) appendSnapshotsLocked(keys []workqueue.KeySnapshot[T], s keytable.Slot) []workqueue.KeySnapshot[T] {

@@ -38,23 +38,14 @@ type lineKey struct {
 //   - A line without keys is lastLine, in a queue without groups.
 type line struct {
 	keys keytable.List
-	// in is the heap that the line is in.
-	in heapName
+	// in is the heap that the line is in: order, blocked or nil.
+	in *slotheap.Heap
 	// queued is the number of queued keys.
 	queued int
 	// turnLeft is the number of keys that may still be handed out in its turn, zero if the turn has not begun. It is
 	// used with groups.
 	turnLeft int
 }
-
-// heapName names the heap that a line is in.
-type heapName uint8
-
-const (
-	inNone heapName = iota
-	inOrder
-	inBlocked
-)
 
 // joinLineLocked puts the key at s at the end of the line of that priority. Its place is as of now, or as of the last
 // key's if the clock has gone back.
@@ -121,7 +112,7 @@ func (q *Queue[T]) changeLineLocked(s keytable.Slot, it *item, before, after int
 func (q *Queue[T]) countQueuedLocked(l *line, n int) {
 	l.queued += n
 	q.mu.queued += n
-	if l.in == inBlocked {
+	if l.in == &q.mu.blocked {
 		q.mu.blockedKeys += n
 	}
 }
@@ -203,47 +194,41 @@ func (q *Queue[T]) deleteLineLocked(n keytable.Slot) {
 func (q *Queue[T]) placeLineLocked(n keytable.Slot) {
 	e := q.mu.lines.At(n)
 	l := &e.Value
-	where := inOrder
+	before, after := l.in, &q.mu.order
 	switch {
 	case l.queued == 0:
-		where = inNone
+		after = nil
 	case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.isBlocked():
-		where = inBlocked
+		after = &q.mu.blocked
 	}
-	if where == l.in {
-		if where != inNone && q.config.Aging > 0 {
-			q.heapLocked(where).Replace(q.entryLocked(n, q.firstQueuedLocked(l)))
+	if after == before {
+		if after != nil && q.config.Aging > 0 {
+			after.Replace(q.entryLocked(n, q.firstQueuedLocked(l)))
 		}
 		return
 	}
-	switch l.in {
-	case inOrder:
-		q.mu.order.Remove(n)
-		if q.config.Group != nil {
-			q.leaveRingLocked(n)
-		}
-	case inBlocked:
-		q.mu.blocked.Remove(n)
+	l.in = after
+	if before != nil {
+		before.Remove(n)
+	}
+	if after != nil {
+		after.Push(q.entryLocked(n, q.firstQueuedLocked(l)))
+	}
+	if q.config.Group == nil {
+		return
+	}
+	switch before {
+	case &q.mu.order:
+		q.leaveRingLocked(n)
+	case &q.mu.blocked:
 		q.mu.blockedKeys -= l.queued
 	}
-	l.in = where
-	switch where {
-	case inOrder:
-		q.mu.order.Push(q.entryLocked(n, q.firstQueuedLocked(l)))
-		if q.config.Group != nil {
-			q.joinRingLocked(n)
-		}
-	case inBlocked:
-		q.mu.blocked.Push(q.entryLocked(n, q.firstQueuedLocked(l)))
+	switch after {
+	case &q.mu.order:
+		q.joinRingLocked(n)
+	case &q.mu.blocked:
 		q.mu.blockedKeys += l.queued
 	}
-}
-
-func (q *Queue[T]) heapLocked(name heapName) *slotheap.Heap {
-	if name == inBlocked {
-		return &q.mu.blocked
-	}
-	return &q.mu.order
 }
 
 // maxTie bounds the ties of lines, because ties that are 2^31 apart cannot be compared.

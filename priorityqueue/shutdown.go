@@ -2,6 +2,7 @@ package priorityqueue
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -80,11 +81,7 @@ func (q *Queue[T]) dropSlab(n int) (more bool) {
 	if q.mu.due.Len() == 0 && q.mu.resting.Len() == 0 && !(q.mu.stopped && q.mu.queued+q.mu.reruns > 0) {
 		return false
 	}
-	slots := make([]keytable.Slot, 0, maxPerLock)
-	for s := range q.mu.keys.LiveSlots(n) {
-		slots = append(slots, s)
-	}
-	for _, s := range slots {
+	for _, s := range slices.Collect(q.mu.keys.LiveSlots(n)) {
 		q.dropLocked(s)
 	}
 	return true

@@ -14,14 +14,14 @@ import (
 // Get blocks until a key can be handed out, and hands it to the caller, who must call Done with it. After shutdown it
 // hands out what is still queued, waiting for a Done where a group is at its limit, and then returns shutdown = true.
 func (q *Queue[T]) Get() (item T, shutdown bool) {
-	item, _, err := q.take(nil)
+	item, _, err := q.take(nil, nil)
 	return item, err != nil
 }
 
 // GetWithPriority is Get that also returns the key's priority: the one that it was added with, whatever it has
 // gained by Aging.
 func (q *Queue[T]) GetWithPriority() (item T, priority int, shutdown bool) {
-	item, priority, err := q.take(nil)
+	item, priority, err := q.take(nil, nil)
 	return item, priority, err != nil
 }
 
@@ -30,19 +30,23 @@ func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
 	if err := ctx.Err(); err != nil {
 		return item, err
 	}
-	item, _, err = q.take(ctx.Done())
+	item, _, err = q.take(ctx.Done(), nil)
 	return item, gate.PublicError(ctx, err)
 }
 
-// take waits until a key can be handed out, and takes it.
-func (q *Queue[T]) take(done <-chan struct{}) (key T, priority int, err error) {
+// take waits until a key can be handed out, and takes it. It sets info to what is known of the key, unless that is nil.
+func (q *Queue[T]) take(done <-chan struct{}, info *Info[T]) (key T, priority int, err error) {
 	now := q.readClock(false)
 	q.lockAt(now)
 	defer q.unlock()
 	if now, err = q.awaitLocked(done, now); err != nil {
 		return key, 0, err
 	}
-	e := q.mu.keys.At(q.takeLocked(now))
+	s := q.takeLocked(now)
+	if info != nil {
+		*info = q.infoLocked(s)
+	}
+	e := q.mu.keys.At(s)
 	return e.Key, e.Value.priority, nil
 }
 
@@ -177,22 +181,12 @@ func (q *Queue[T]) Take(ctx context.Context) (info Info[T], err error) {
 	if err := ctx.Err(); err != nil {
 		return info, err
 	}
-	if info, err = q.takeInfo(ctx.Done()); err != nil {
+	var one [1]Info[T]
+	if _, _, err = q.take(ctx.Done(), &one[0]); err != nil {
 		return info, gate.PublicError(ctx, err)
 	}
-	one := [...]Info[T]{info}
 	q.addFailures(one[:])
 	return one[0], nil
-}
-
-func (q *Queue[T]) takeInfo(done <-chan struct{}) (info Info[T], err error) {
-	now := q.readClock(false)
-	q.lockAt(now)
-	defer q.unlock()
-	if now, err = q.awaitLocked(done, now); err != nil {
-		return info, err
-	}
-	return q.infoLocked(q.takeLocked(now)), nil
 }
 
 // GetBatch waits like GetContext until a key can be handed out, and then takes that one and the others that can be
@@ -282,23 +276,21 @@ func (q *Queue[T]) giveBack(key T) {
 
 // DoneBatch is Done of each of items, in this order. If one of them cannot be hashed, it panics before any is Done.
 func (q *Queue[T]) DoneBatch(items ...T) {
-	hashes := make([]keytable.Hash, len(items))
+	keys := make([]keytable.Hashed[T], len(items))
 	for i, item := range items {
-		hashes[i] = keytable.HashOf(item)
+		keys[i] = keytable.Hashed[T]{Key: item, Hash: keytable.HashOf(item)}
 		keytable.CheckKey(item)
 	}
-	for len(items) > 0 {
-		n := min(len(items), maxPerLock)
-		q.finishSome(items[:n], hashes[:n])
-		items, hashes = items[n:], hashes[n:]
+	for some := range slices.Chunk(keys, maxPerLock) {
+		q.finishSome(some)
 	}
 }
 
-func (q *Queue[T]) finishSome(items []T, hashes []keytable.Hash) {
+func (q *Queue[T]) finishSome(keys []keytable.Hashed[T]) {
 	now := q.readClock(false)
 	q.lockAt(now)
 	defer q.unlock()
-	for i, item := range items {
-		q.finishLocked(item, hashes[i], now)
+	for _, k := range keys {
+		q.finishLocked(k.Key, k.Hash, now)
 	}
 }

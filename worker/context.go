@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -252,48 +251,35 @@ func (p *Pool[T]) withTimeout(parent context.Context) (context.Context, context.
 	if _, ok := c.(clock.RealClock); ok {
 		return context.WithTimeout(parent, d)
 	}
-	ctx := &clockContext{Context: parent, deadline: c.Now().Add(d), done: make(chan struct{})}
+	ended, end := context.WithCancelCause(context.Background())
+	ctx := &clockContext{parent, c.Now().Add(d), ended}
 	timer := c.NewTimer(d)
 	go p.guarded(func() {
 		defer timer.Stop()
 		select {
 		case <-timer.C():
-			ctx.end(context.DeadlineExceeded)
+			end(context.DeadlineExceeded)
 		case <-parent.Done():
-			ctx.end(parent.Err())
-		case <-ctx.done:
+			end(parent.Err())
+		case <-ended.Done():
 		}
 	})
-	return ctx, func() { ctx.end(context.Canceled) }
+	return ctx, func() { end(context.Canceled) }
 }
 
 // clockContext is a context with a deadline on a clock that the context package does not know.
 type clockContext struct {
 	context.Context
 	deadline time.Time
-	once     sync.Once
-	done     chan struct{}
-	err      error // set when done is closed
-}
-
-func (c *clockContext) end(err error) {
-	c.once.Do(func() {
-		c.err = err
-		close(c.done)
-	})
+	ended    context.Context // ends with this one, for the cause that is this one's error
 }
 
 // Deadline is on the configured clock.
 func (c *clockContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
-func (c *clockContext) Done() <-chan struct{} { return c.done }
+func (c *clockContext) Done() <-chan struct{} { return c.ended.Done() }
 
-func (c *clockContext) Err() error {
-	if isClosed(c.done) {
-		return c.err
-	}
-	return nil
-}
+func (c *clockContext) Err() error { return context.Cause(c.ended) }
 
 func isClosed(c <-chan struct{}) bool {
 	select {

@@ -219,13 +219,6 @@ func (f *failures[T]) setLimited(key T) {
 	}
 }
 
-// forget removes key.
-func (f *failures[T]) forget(key T) {
-	if f.known.Load() > 0 {
-		f.forgetIf(key, func(failureCount) bool { return true })
-	}
-}
-
 // forgetIf removes key if condition is true of its count.
 func (f *failures[T]) forgetIf(key T, condition func(failureCount) bool) {
 	h := keytable.HashOf(key)
@@ -288,7 +281,11 @@ func (f *failures[T]) all() iter.Seq[T] {
 // Forget makes the pool forget that key has failed or was dropped: for a program that removes a key from the queue, or
 // handles it, by itself. (If the key was failing, the pool finds out within a minute; see [Pool.Snapshot].) It
 // does not touch the queue.
-func (p *Pool[T]) Forget(key T) { p.failures.forget(key) }
+func (p *Pool[T]) Forget(key T) {
+	if p.failures.known.Load() > 0 {
+		p.failures.forgetIf(key, func(failureCount) bool { return true })
+	}
+}
 
 // sweepEvery is how often the pool forgets failing keys that were removed from the queue, or that somebody else has
 // handled.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/observe"
 )
 
@@ -373,12 +374,12 @@ func Inspect[T comparable](p *Pool[T]) Inspector {
 			return func(yield func(FailedKey[any]) bool) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
-				anyKeys(p.failing(ctx, keepErrors, keepErrors))(yield)
+				keytable.Map(p.failing(ctx, keepErrors, keepErrors), FailedKey[T].anyKey)(yield)
 			}
 		},
 		DroppedKeys: func() iter.Seq[FailedKey[any]] {
 			keys, _ := p.failures.newest(&p.failures.mu.dropped, p.options.KeepDropped)
-			return anyKeys(slices.Values(keys))
+			return keytable.Map(slices.Values(keys), FailedKey[T].anyKey)
 		},
 		Cancel: func(key any) bool { return p.Cancel(typed[T](key)) },
 		Forget: func(key any) { p.Forget(typed[T](key)) },
@@ -395,16 +396,6 @@ func typed[T comparable](key any) T {
 }
 
 // What follows returns the same with keys of no particular type.
-
-func anyKeys[T comparable](keys iter.Seq[FailedKey[T]]) iter.Seq[FailedKey[any]] {
-	return func(yield func(FailedKey[any]) bool) {
-		for k := range keys {
-			if !yield(k.anyKey()) {
-				return
-			}
-		}
-	}
-}
 
 func (s Snapshot[T]) anyKeys() Snapshot[any] {
 	return Snapshot[any]{
