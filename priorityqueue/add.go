@@ -200,8 +200,7 @@ func (q *Queue[T]) newRequest(o AddOpts) request {
 // isQuiet reports whether the add does not interrupt the worker that holds the key.
 func (r *request) isQuiet() bool { return r.Cause != nil && r.Cause.Quiet }
 
-// needsTime reports whether r depends on the time: its own, or that of the first add if a later one may put off
-// the key.
+// needsTime reports whether r depends on the time: its own, or that of the first add if a later one may put off the key.
 func (q *Queue[T]) needsTime(r *request) bool {
 	return r.After > 0 || r.Delay == RespectBackoff || r.MaxDelay > 0 && r.Delay.postpones()
 }
@@ -335,8 +334,7 @@ func (q *Queue[T]) rescheduleLocked(s keytable.Slot, it *item, r *request, now t
 	}
 }
 
-// addHeldLocked adds the key at s, which a worker holds: it is queued when that worker is Done, or waits then for its
-// time.
+// addHeldLocked adds the key at s, which a worker holds: it is queued when that worker is Done, or waits then for its time.
 func (q *Queue[T]) addHeldLocked(s keytable.Slot, it *item, r *request, now time.Duration) {
 	priority := r.Priority
 	if r.keepPriority {

@@ -27,8 +27,7 @@ type Config[T comparable] struct {
 	// goroutine at a time. It may call the queue, but not add to it with RateLimited.
 	RateLimiter workqueue.TypedRateLimiter[T]
 
-	// Delay is the policy of all adds whose AddOpts have none, Add and AddAfter included. The zero value means
-	// Earliest.
+	// Delay is the policy of all adds whose AddOpts have none, Add and AddAfter included. The zero value means Earliest.
 	Delay DelayPolicy
 
 	// MaxDelay is the MaxDelay of all adds whose AddOpts have none, except those that are rate-limited.

@@ -1,8 +1,7 @@
-// Package priorityqueue queues keys of things that have changed, as package workqueue does, and decides in one
-// place when each of them comes: by priority, time, age, and what other keys of its group have had. It has
-// the interfaces of package workqueue, and more: [Queue.AddWithOpts], [Queue.Take], [Queue.GetBatch],
-// [Queue.Remove], [Queue.Inspect], [Queue.Pause], [Queue.PauseGroup], [Queue.ShutDownNow], [Queue.Causes],
-// [Queue.AddedAgain].
+// Package priorityqueue queues keys of things that have changed, as package workqueue does, and decides in one place when each
+// of them comes: by priority, time, age, and what other keys of its group have had. It has the interfaces of package
+// workqueue, and more: [Queue.AddWithOpts], [Queue.Take], [Queue.GetBatch], [Queue.Remove], [Queue.Inspect], [Queue.Pause],
+// [Queue.PauseGroup], [Queue.ShutDownNow], [Queue.Causes], [Queue.AddedAgain].
 //
 // # A key's life
 //
@@ -70,11 +69,10 @@
 //
 // # Costs
 //
-// With n waiting keys, l the number of priorities (or, with groups, of priorities and groups) that have queued
-// keys: Add, Get, Done and Remove take constant time if all priorities are equal, and O(log l) at worst;
-// a delayed key takes O(log n) when it begins and ends to wait. A call that blocks a group, or unblocks it, takes as many
-// steps as the group has priorities with queued keys. No call walks past keys that cannot be handed out, except with
-// [Config].PlaceOfAdd.
+// With n waiting keys, l the number of priorities (or, with groups, of priorities and groups) that have queued keys: Add, Get,
+// Done and Remove take constant time if all priorities are equal, and O(log l) at worst; a delayed key takes O(log n) when it
+// begins and ends to wait. A call that blocks a group, or unblocks it, takes as many steps as the group has priorities with
+// queued keys. No call walks past keys that cannot be handed out, except with [Config].PlaceOfAdd.
 //
 // No call holds the lock for more than about a thousand keys, about a millisecond where there are a million: those that
 // concern more keys give it back in between.

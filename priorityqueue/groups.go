@@ -10,9 +10,8 @@ import (
 // Groups share turns by deficit round-robin: the lines of one priority stand in a ring, and each hands out as many keys
 // as its group weighs before the next one's turn. A line that begins to have queued keys is the last of the round.
 //
-// A group that is at its limit or paused is blocked: its lines are moved from the rings and the order to the heap
-// blocked, and back when one of its keys is Done, or the pause ends. So no call walks past keys that cannot be handed
-// out.
+// A group that is at its limit or paused is blocked: its lines are moved from the rings and the order to the heap blocked, and
+// back when one of its keys is Done, or the pause ends. So no call walks past keys that cannot be handed out.
 
 // group is what the queue knows of a group. It is kept as long as one of its keys is queued, waiting or held.
 type group struct {
@@ -149,8 +148,7 @@ func (q *Queue[T]) leaveRingLocked(n keytable.Slot) {
 	}
 }
 
-// turnLocked returns the line whose turn it is among those of the same priority as line n, and counts a
-// key that it hands out.
+// turnLocked returns the line whose turn it is among those of the same priority as line n, and counts a key that it hands out.
 func (q *Queue[T]) turnLocked(n keytable.Slot) keytable.Slot {
 	priority := q.mu.lines.At(n).Key.priority
 	_, ring := q.mu.rings.Find(keytable.HashOf(priority), priority)

@@ -51,8 +51,7 @@ type Info[T comparable] struct {
 	Priority int
 	// Group is the key's group, or empty in a queue without groups.
 	Group string
-	// Due is when the key comes, if it waits for its time or will do so when its worker is Done. It is zero
-	// otherwise.
+	// Due is when the key comes, if it waits for its time or will do so when its worker is Done. It is zero otherwise.
 	Due time.Time
 	// Added is when the key was first added since its last hand-out or, if a worker holds it and it does not come again,
 	// before that. An event counts before what the worker or the limiter asked for: see [AddOpts].MaxDelay. It is zero if

@@ -46,8 +46,7 @@ func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 // ShuttingDown reports whether a method that shuts the queue down has been called.
 func (q *Queue[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
-// beginShutDown shuts the queue down, calls andLocked under the same lock, and drops the keys that do not come any
-// more.
+// beginShutDown shuts the queue down, calls andLocked under the same lock, and drops the keys that do not come any more.
 func (q *Queue[T]) beginShutDown(andLocked func()) {
 	now := q.readClock(false)
 	for !q.tryShutDown(now, andLocked) {

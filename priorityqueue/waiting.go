@@ -159,9 +159,8 @@ func (q *Queue[T]) moveDue() (until time.Duration, ok bool) {
 // the order of their Dones, in a list and not a heap: all intervals up to a key's have ended when MinInterval has
 // passed since its Done. No timer is needed: each call forgets keys at the front of the list.
 
-// maxSwept is how many of the keys that have rested one call forgets: more than come to rest, also with batches, and so
-// many that a million are forgotten in hours if only a scrape comes by every few seconds. 256 take about ten
-// microseconds.
+// maxSwept is how many of the keys that have rested one call forgets: more than come to rest, also with batches, and so many
+// that a million are forgotten in hours if only a scrape comes by every few seconds. 256 take about ten microseconds.
 const maxSwept = 256
 
 // nextStartLocked returns when the key at s may be handed out again, in a queue with MinInterval.

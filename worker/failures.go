@@ -287,8 +287,7 @@ func (p *Pool[T]) Forget(key T) {
 	}
 }
 
-// sweepEvery is how often the pool forgets failing keys that were removed from the queue, or that somebody else has
-// handled.
+// sweepEvery is how often the pool forgets failing keys that were removed from the queue, or that somebody else has handled.
 const sweepEvery = time.Minute
 
 // sweepNow forgets what is stale, if that was done long ago. In a pool that runs, awaitStop does it.

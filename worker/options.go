@@ -25,10 +25,9 @@ type Options[T comparable] struct {
 	Name string
 	// Workers is how many handlers run at once. Zero means 1. See [Pool.SetWorkers].
 	Workers int
-	// MaxRetries is how many times a failing key comes again before it is dropped: it is handled
-	// once more than that. Zero means [UnlimitedRetries]; see also [NoRetries]. Of a queue that is a [RequeueCounter] the
-	// count is its own. A call that fails after DrainTimeout does not count as the last one: it may have failed because
-	// its context has ended.
+	// MaxRetries is how many times a failing key comes again before it is dropped: it is handled once more than that. Zero
+	// means [UnlimitedRetries]; see also [NoRetries]. Of a queue that is a [RequeueCounter] the count is its own. A call that
+	// fails after DrainTimeout does not count as the last one: it may have failed because its context has ended.
 	MaxRetries int
 
 	// Drain says what Run still finishes when its context ends.

@@ -71,9 +71,8 @@ func (r Requeue) Error() string {
 // RequeueAfterError is what [RequeueAfter] returns.
 type RequeueAfterError struct{ After time.Duration }
 
-// RequeueAfter returns an error for a handler to return, bare or wrapped, that wants its key again after
-// d (at once unless d is positive), with the priority that it has, without having failed. As with nil, earlier
-// failures are forgotten.
+// RequeueAfter returns an error for a handler to return, bare or wrapped, that wants its key again after d (at once unless d
+// is positive), with the priority that it has, without having failed. As with nil, earlier failures are forgotten.
 func RequeueAfter(d time.Duration) error { return RequeueAfterError{d} }
 
 // Error describes when the key comes again.

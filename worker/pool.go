@@ -279,25 +279,21 @@ func (p *Pool[T]) panicked(v any) {
 	p.fail(&PanicError{Value: v, Stack: debug.Stack()})
 }
 
-// Runner is something that runs until its context ends: a [Pool], whatever its keys are, or a
-// [RunnerFunc].
+// Runner is something that runs until its context ends: a [Pool], whatever its keys are, or a [RunnerFunc].
 type Runner interface {
-	// Run runs until ctx ends, and then finishes what it has begun and returns. An error that it
-	// returns before is fatal.
+	// Run runs until ctx ends, and then finishes what it has begun and returns. An error that it returns before is fatal.
 	Run(ctx context.Context) error
 }
 
-// RunnerFunc is a function as a [Runner], for the parts of a program that belong to its workers: those
-// that fill the queues.
+// RunnerFunc is a function as a [Runner], for the parts of a program that belong to its workers: those that fill the queues.
 type RunnerFunc func(ctx context.Context) error
 
 // Run calls f.
 func (f RunnerFunc) Run(ctx context.Context) error { return f(ctx) }
 
-// Group runs several Runners as one. They start together and end together: when the context ends, or
-// when one of them returns an error. One that returns nil before that does not end the others: so a Pool ends its
-// group by a fatal error, and not because its queue was shut down or keys were left. A Runner that panics ends the
-// process, as in any goroutine.
+// Group runs several Runners as one. They start together and end together: when the context ends, or when one of them returns
+// an error. One that returns nil before that does not end the others: so a Pool ends its group by a fatal error, and not
+// because its queue was shut down or keys were left. A Runner that panics ends the process, as in any goroutine.
 //
 // The zero Group is empty and ready for use. A Group is a Runner itself.
 type Group struct {

@@ -164,8 +164,7 @@ type Inspector struct {
 	Snapshot func(limit int) Snapshot[any]
 	// SnapshotKey returns what the pool knows of one key.
 	SnapshotKey func(key any) KeySnapshot[any]
-	// FailingKeys and DroppedKeys yield all keys that fail or were dropped and whose errors are known, the last failure
-	// first.
+	// FailingKeys and DroppedKeys yield all keys that fail or were dropped and whose errors are known, the last failure first.
 	FailingKeys, DroppedKeys func() iter.Seq[FailedKey[any]]
 	// Cancel and Forget are those of the pool.
 	Cancel func(key any) bool
@@ -236,12 +235,11 @@ func (p *Pool[T]) Stats() Stats {
 // maxSnapshot bounds the failing keys of a Snapshot, about each of which it asks the queue.
 const maxSnapshot = 512
 
-// Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue and its
-// limiter about these: those that have been removed from the queue since, or that somebody else has handled, are left
-// out and forgotten. (A queue reports what was removed if it is a [KeyFinder]. What was handled is known from
-// NumRequeues, if the limiter counts by key.) It also asks when they come due: each of them if the queue is a
-// [workqueue.KeyReader], and otherwise the first 512 keys that wait. After a second it asks no more; of the other
-// keys it returns what the pool knows.
+// Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue and its limiter
+// about these: those that have been removed from the queue since, or that somebody else has handled, are left out and
+// forgotten. (A queue reports what was removed if it is a [KeyFinder]. What was handled is known from NumRequeues, if the
+// limiter counts by key.) It also asks when they come due: each of them if the queue is a [workqueue.KeyReader], and otherwise
+// the first 512 keys that wait. After a second it asks no more; of the other keys it returns what the pool knows.
 func (p *Pool[T]) Snapshot(limit int) Snapshot[T] {
 	s := p.snapshot(limit, maxSnapshot)
 	for i := range s.Running {
