@@ -213,8 +213,7 @@ func (r *request) time(now time.Duration) time.Duration {
 	return dueloop.AddSaturated(now, r.After)
 }
 
-// merge returns when a key is to come that was to come at the time before. limited reports whether the limiter was asked
-// for it before.
+// merge returns when a key is to come that was to come at before. limited reports whether the limiter was asked for it before.
 func (r *request) merge(before time.Duration, limited bool, now time.Duration) time.Duration {
 	at := r.time(now)
 	if r.askedBefore { // The limiter's delay is in before, and After can only shorten it.
@@ -385,8 +384,7 @@ func (q *Queue[T]) mergePriorityLocked(s keytable.Slot, it *item, priority *int,
 	}
 }
 
-// noteAddedLocked notes when the key was first added since its last hand-out. The first event replaces an add by the
-// worker, because MaxDelay counts from it.
+// noteAddedLocked notes when the key was first added since its hand-out, by an event if there is one: MaxDelay counts from it.
 func (q *Queue[T]) noteAddedLocked(s keytable.Slot, it *item, r *request, now time.Duration) {
 	by := addedByEvent
 	if r.byWorker && (r.RateLimited || it.state.isHeld()) {

@@ -7,8 +7,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Config configures [New]. The zero Config is a queue with priorities, on the real clock, with the default
-// controller limiter and nothing else.
+// Config configures [New]. The zero Config is a queue with priorities, the real clock and the default controller limiter.
 type Config[T comparable] struct {
 	// Name is the queue's name in Stats and metrics. A queue without a name has no metrics.
 	Name string
@@ -18,8 +17,7 @@ type Config[T comparable] struct {
 	// under the queue's lock.) With metrics the queue reads the clock in every call.
 	MetricsProvider workqueue.StatsProvider
 
-	// Clock is where all times come from, except those of the limiter. Nil means the real clock. It is
-	// read without the queue's lock.
+	// Clock is where all times but the limiter's come from. Nil means the real clock. It is read without the queue's lock.
 	Clock clock.WithTicker
 
 	// RateLimiter decides how long a key that is added with RateLimited waits. Nil means
@@ -47,9 +45,8 @@ type Config[T comparable] struct {
 	// had when it came into the queue until it has left the queue.
 	Group func(key T) string
 
-	// Weight returns how many keys of a group are handed out in one of its turns. Nil means one, and so does an answer
-	// below one. It is called after each call of Group. The answer counts from the group's next turn on, if the key was
-	// not in the queue.
+	// Weight returns how many keys of a group are handed out in one of its turns. Nil means one, and so does an answer below one. It
+	// is called after each call of Group. An answer for a key that was not in the queue counts from the group's next turn on.
 	Weight func(group string) int
 
 	// Limit returns how many keys of a group may be processed at once. Its other keys are blocked: they stay
@@ -78,11 +75,9 @@ func (c *Config[T]) check() {
 	}
 }
 
-// AddOpts decide when, and how urgently, the keys of an [Queue.AddWithOpts] come. The zero AddOpts are those of
-// Add: now, with priority 0.
+// AddOpts decide when and how urgently keys come. The zero AddOpts are those of Add: now, with priority 0.
 type AddOpts struct {
-	// Priority is how urgent the key is. Keys of higher priority come first. A key that is in the queue with
-	// a higher one keeps that.
+	// Priority is how urgent the key is. Higher ones come first. A key that is in the queue with a higher one keeps that.
 	Priority int
 
 	// After is how long the key waits. Zero and less mean not at all.

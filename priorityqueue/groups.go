@@ -75,10 +75,9 @@ func (q *Queue[T]) placeGroupLocked(g *group, wasBlocked bool) {
 	}
 }
 
-// PauseGroup makes Get hand out no key of group until [Queue.ResumeGroup] or a shutdown. Its keys are blocked: they
-// stay queued, are added, come due, and count in Len. Keys that workers hold are finished as usual. The pause also
-// holds for keys that are added later. It has nothing to do with Config.Limit. After shutdown PauseGroup does nothing.
-// It panics in a queue without Config.Group.
+// PauseGroup makes Get hand out no key of group until [Queue.ResumeGroup] or a shutdown. Its keys are blocked: they stay queued,
+// are added, come due, and count in Len. Keys that workers hold are finished as usual. The pause also holds for later keys. It
+// has nothing to do with Config.Limit. After shutdown PauseGroup does nothing. It panics without Config.Group.
 func (q *Queue[T]) PauseGroup(group string) {
 	if q.config.Group == nil {
 		panic("priorityqueue: PauseGroup without Config.Group")

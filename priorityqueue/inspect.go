@@ -125,9 +125,8 @@ func (q *Queue[T]) infoLocked(s keytable.Slot) Info[T] {
 	return info
 }
 
-// All returns the keys that are in the queue, in no particular order, each as it is at that moment. It holds no lock
-// while it yields them. A key that leaves the queue and comes back meanwhile may be yielded twice, and one that is
-// added meanwhile may be left out.
+// All returns the keys that are in the queue, in no particular order, each as it is at that moment. It holds no lock while it
+// yields them. A key that leaves and comes back meanwhile may be yielded twice, and one that is added may be left out.
 func (q *Queue[T]) All() iter.Seq[Info[T]] {
 	infos := inSteps(q, func(infos []Info[T], s keytable.Slot) []Info[T] { return append(infos, q.infoLocked(s)) })
 	return keytable.Map(infos, func(info Info[T]) Info[T] {
@@ -136,8 +135,7 @@ func (q *Queue[T]) All() iter.Seq[Info[T]] {
 	})
 }
 
-// Snapshot returns Stats and copies of up to limit keys of each state, and of no more than 512, as they are at one
-// moment. SnapshotKeys returns all.
+// Snapshot returns Stats and up to limit keys of each state, 512 at most, as they are at one moment. SnapshotKeys returns all.
 //
 // Queued keys come by priority and age: as they would be handed out now in a queue without groups. In a queue with
 // groups, those of one priority take turns regardless of their weights, and the keys of blocked groups come last. A key
@@ -248,8 +246,7 @@ func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	return k, true
 }
 
-// SnapshotKeys is that of [workqueue.KeyReader]. A key that a worker holds, and that is to come again at a time, is
-// yielded as Processing and as Waiting.
+// SnapshotKeys is that of [workqueue.KeyReader]. A held key that comes again at a time is yielded as Processing and as Waiting.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	return keytable.Map(inSteps(q, q.appendSnapshotsLocked), func(k workqueue.KeySnapshot[T]) workqueue.KeySnapshot[T] {
 		k.Requeues = q.NumRequeues(k.Key)
@@ -314,8 +311,7 @@ func (q *Queue[T]) Causes(key T) workqueue.Causes {
 	return workqueue.Causes{}
 }
 
-// causesLocked returns the causes of the key at s, nil if there are none. A held key has those of its hand-out, and as
-// a key that waits those of the next one.
+// causesLocked returns the causes of the key at s or nil: for a held key of its hand-out, and as one that waits of the next one.
 func (q *Queue[T]) causesLocked(s keytable.Slot, in workqueue.KeyState) *workqueue.Causes {
 	if !q.mu.keys.At(s).Value.noted {
 		return nil

@@ -16,10 +16,9 @@ import (
 //	                                           priority 0, group a:   k3  k4  k5
 //	blocked (a heap, of blocked groups)        priority 7, group c:   k6  k7
 //
-// Without Aging a line's rank is its priority. With Aging it is the time at which its first queued key took its
-// place, less Aging for each level of priority: a level counts as much as having come Aging earlier. Ranks do not
-// change as time passes, so no timer has to move lines. The keys of a line took their places in the order in which
-// they stand, so the first queued one decides.
+// Without Aging a line's rank is its priority. With Aging it is the time at which its first queued key took its place, less Aging
+// for each level of priority: a level counts as much as having come Aging earlier. Ranks do not change as time passes, so no
+// timer moves lines. A line's keys stand in the order in which they took their places, so the first queued one decides.
 //
 // With PlaceOfAdd, a key in state rerun stands in its line, and is stepped over until it is queued.
 
@@ -42,8 +41,7 @@ type line struct {
 	in *slotheap.Heap
 	// queued is the number of queued keys.
 	queued int
-	// turnLeft is the number of keys that may still be handed out in its turn, zero if the turn has not begun. It is
-	// used with groups.
+	// turnLeft is, with groups, how many keys may still be handed out in its turn. It is zero if the turn has not begun.
 	turnLeft int
 }
 
@@ -234,8 +232,7 @@ func (q *Queue[T]) placeLineLocked(n keytable.Slot) {
 // maxTie bounds the ties of lines, because ties that are 2^31 apart cannot be compared.
 const maxTie = 1<<30 - 1
 
-// entryLocked returns the place of line n in a heap if s is its first queued key. Where ranks are equal, the higher
-// priority comes first.
+// entryLocked returns line n's place in a heap if s is its first queued key. Of equal ranks, the higher priority comes first.
 func (q *Queue[T]) entryLocked(n, s keytable.Slot) slotheap.Entry {
 	priority := q.mu.lines.At(n).Key.priority
 	behind := int64(^priority) // This is -priority-1, and cannot overflow.

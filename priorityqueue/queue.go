@@ -57,8 +57,7 @@ type item struct {
 	links keytable.Links
 }
 
-// details are about keys that have waited or are added while a worker holds them, and with Aging or MinInterval about
-// every key.
+// details are about keys that have waited or are added while held, and with Aging or MinInterval about every key.
 type details struct {
 	// rerunPriority, yields and quiet are about a key in state rerun or rerunLater. The first is its priority.
 	rerunPriority int
@@ -114,8 +113,7 @@ type Queue[T comparable] struct {
 		// notes are about the keys that are noted.
 		notes notes.Notes[workqueue.Causes]
 
-		// lines are the queued keys. order has those from which a key can be taken, and blocked those of blocked
-		// groups. See order.go.
+		// lines are the queued keys. order has those from which a key can be taken, blocked those of blocked groups. See order.go.
 		lines          keytable.Table[lineKey, line]
 		order, blocked slotheap.Heap
 		// lastLine is the line that was looked up last, in a queue without groups. It is kept while it is empty.
@@ -166,8 +164,7 @@ var (
 	_ workqueue.AddNotifier[int]                = (*Queue[int])(nil)
 )
 
-// maxPerLock is how many keys are added, taken, copied or dropped under one lock. Each takes less than a microsecond,
-// or two while a table of a million keys grows.
+// maxPerLock is how many keys are added, taken, copied or dropped under one lock. Each takes up to two microseconds.
 const maxPerLock = 512
 
 // New returns a queue configured by config. It starts no goroutine, and a queue that is no longer referred to needs no

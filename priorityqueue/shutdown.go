@@ -55,8 +55,7 @@ func (q *Queue[T]) beginShutDown(andLocked func()) {
 	}
 }
 
-// tryShutDown shuts the queue down, or returns false if more keys are due at now than one call makes queued. They must
-// not be dropped.
+// tryShutDown shuts the queue down, or returns false if more keys are due than one call queues: they must not be dropped.
 func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
 	q.lockAt(now)
 	defer q.unlock()

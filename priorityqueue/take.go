@@ -18,8 +18,7 @@ func (q *Queue[T]) Get() (item T, shutdown bool) {
 	return item, err != nil
 }
 
-// GetWithPriority is Get that also returns the key's priority: the one that it was added with, whatever it has
-// gained by Aging.
+// GetWithPriority is Get that also returns the key's priority: that of its adds, whatever it has gained by Aging.
 func (q *Queue[T]) GetWithPriority() (item T, priority int, shutdown bool) {
 	item, priority, err := q.take(nil, nil)
 	return item, priority, err != nil
@@ -175,8 +174,7 @@ func (q *Queue[T]) interruptLocked(s keytable.Slot, it *item) {
 	}
 }
 
-// Take is GetContext that returns everything that the queue knows of the key. If the limiter's NumRequeues panics, the
-// key goes back into the queue.
+// Take is GetContext that returns all that is known of the key. If the limiter's NumRequeues panics, the key goes back.
 func (q *Queue[T]) Take(ctx context.Context) (info Info[T], err error) {
 	if err := ctx.Err(); err != nil {
 		return info, err
@@ -196,8 +194,7 @@ func (q *Queue[T]) GetBatch(ctx context.Context, limit int) ([]T, error) {
 	return takeBatch(ctx, q, limit, func(s keytable.Slot) T { return q.mu.keys.At(s).Key })
 }
 
-// TakeBatch is GetBatch that returns everything that the queue knows of the keys. If the limiter's NumRequeues panics,
-// they go back into the queue.
+// TakeBatch is GetBatch that returns all that is known of the keys. If the limiter's NumRequeues panics, they go back.
 func (q *Queue[T]) TakeBatch(ctx context.Context, limit int) ([]Info[T], error) {
 	batch, err := takeBatch(ctx, q, limit, q.infoLocked)
 	if err != nil {

@@ -9,12 +9,10 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// unknown is the time of a caller that has not read the clock. It is before every other time. As the time at which a key
-// is to come it means now.
+// unknown is the time of a caller that has not read the clock. It is before every other time. As the time of a key it means now.
 const unknown time.Duration = math.MinInt64
 
-// readClock returns the time on the loop's clock, or unknown if the queue has no use for it. It is called without the
-// lock, because the clock is foreign code.
+// readClock returns the loop's time, or unknown if the queue has no use for it. Call it without the lock: the clock is foreign.
 func (q *Queue[T]) readClock(needed bool) time.Duration {
 	if !needed && !q.alwaysTimed && !q.anyWaits.Load() {
 		return unknown
@@ -22,8 +20,7 @@ func (q *Queue[T]) readClock(needed bool) time.Duration {
 	return q.loop.Now()
 }
 
-// scheduleLocked makes the key at s, which no worker holds and which is in no line and not in due, wait until at, or
-// queues it if that is past.
+// scheduleLocked makes the key at s, which is not held, in a line or in due, wait until at, or queues it if that is past.
 func (q *Queue[T]) scheduleLocked(s keytable.Slot, it *item, at, now time.Duration) {
 	if at <= now {
 		q.enqueueLocked(s, it, now)
@@ -123,8 +120,7 @@ func (q *Queue[T]) advanceLocked(now time.Duration) {
 // (A quarter of it would cost 6 % of the speed where a million come due.)
 const maxMoved = 1 << 10
 
-// moveDueLocked queues what is due at now, the earliest first, or maxMoved keys if more are. A key that a worker holds is
-// queued at its Done.
+// moveDueLocked queues what is due at now, the earliest first, up to maxMoved keys. A held key is queued at its Done.
 func (q *Queue[T]) moveDueLocked(now time.Duration) {
 	for n := 0; n < maxMoved && q.nextDueLocked() <= now; n++ {
 		due := q.mu.due.Pop()

@@ -20,8 +20,7 @@ var (
 	ErrStopped = errors.New("worker: the pool was stopped, and does not wait for its handlers")
 	// ErrCanceled is the cause after [Pool.Cancel].
 	ErrCanceled = errors.New("worker: Cancel was called for the key")
-	// ErrAdded is the cause of the end of a context of [UntilAdded]. A handler that returns it has not failed: see
-	// [NextInterrupted].
+	// ErrAdded is the cause of the end of a context of [UntilAdded]. To return it is no failure: see [NextInterrupted].
 	ErrAdded = errors.New("worker: the key was added again")
 )
 
@@ -34,8 +33,7 @@ type callContext struct {
 	own atomic.Pointer[ownContext]
 }
 
-// callInfo is the part of a callContext that does not change. First attempts share one if there are no logger and no
-// priorities.
+// callInfo is the part of a callContext that does not change. First attempts without logger and priorities share one.
 type callInfo struct {
 	pool     caller
 	handling context.Context // the parent of all
@@ -148,9 +146,8 @@ func Logger(ctx context.Context) *slog.Logger {
 	return silent
 }
 
-// Causes returns why the key of a handler's call came, for people and traces: a handler must do the same without them, because
-// many adds have none and retries have none. They are zero if the queue is no [workqueue.CauseAdder], the call has ended, or
-// ctx is not from a handler's call.
+// Causes returns why the key of a handler's call came, for people and traces: a handler must do without them, because many adds
+// have none and retries have none. They are zero if the queue is no [workqueue.CauseAdder], or ctx is from no call that goes on.
 func Causes(ctx context.Context) workqueue.Causes {
 	if c := callOf(ctx); c != nil {
 		return c.pool.causes(c)
@@ -178,13 +175,11 @@ func (p *Pool[T]) causesOf(key T) (causes workqueue.Causes) {
 // after the queue handed it out and before UntilAdded was called, it has ended already. Adds with a Quiet
 // [workqueue.Cause] do not end it, and neither does the handler's own RequeueAfter, which comes later.
 //
-// A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has been
-// interrupted. That is no failure: see [NextInterrupted]. (An error that has lost its cause, such as a gRPC status, is one:
-// return context.Cause of the context instead.)
+// A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has been interrupted.
+// That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC status has, return context.Cause instead.)
 //
-// The context ends with the call. Until then it takes a goroutine, and UntilAdded an amount of time in proportion to the
-// number of workers. If the queue is no [workqueue.AddNotifier], the call has ended, or ctx is not from a handler's call,
-// UntilAdded returns ctx itself.
+// The context ends with the call. Until then it takes a goroutine, and UntilAdded time in proportion to the number of workers. If
+// the queue is no [workqueue.AddNotifier], the call has ended, or ctx is not from one, UntilAdded returns ctx itself.
 func UntilAdded(ctx context.Context) context.Context {
 	c := callOf(ctx)
 	if c == nil {

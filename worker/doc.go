@@ -33,16 +33,14 @@
 // may fail MaxRetries times in both, unless the queue is a [RequeueCounter]. When the limiter has forgotten a key, for
 // example because another pool has handled it, the pool forgets its failures too.
 //
-// A panic outside the handler and OnStart, in another hook, the logger, the clock, the queue, its limiter or the
-// provider of metrics, is a bug without a key to blame: it ends Run like Fatal, with a [PanicError]. The hooks that would
-// have followed for the key are skipped.
+// A panic outside the handler and OnStart, in another hook, the logger, the clock, the queue, its limiter or the provider of
+// metrics, is a bug without a key to blame: it ends Run like Fatal, with a [PanicError], and skips the key's other hooks.
 //
 // # The handler's context
 //
-// A handler's context ends when its call has ended, after the hooks; before that by HandlerTimeout, with the key's lease, with the
-// pool, or by [Pool.Cancel]. Its cause says why. It has the values of Run's context, and those that [Attempt], [Priority], [Logger]
-// and [Causes] return. [UntilAdded] makes a context that also ends when the key is added again, for waits that are worth
-// interrupting:
+// A handler's context ends when its call has ended, after the hooks; before that by HandlerTimeout, with the key's lease, with
+// the pool, or by [Pool.Cancel]. Its cause says why. It has the values of Run's context, and what [Attempt], [Priority], [Logger]
+// and [Causes] return. [UntilAdded] makes one that also ends when the key is added again, for waits worth interrupting:
 //
 //	select {
 //	case <-rolledOut:

@@ -24,8 +24,7 @@ type FailedKey[T comparable] struct {
 	Err string `json:"error"`
 	// Time is when the last call ended.
 	Time time.Time `json:"time"`
-	// NextTry is when the key comes due. It is zero if the key was dropped, is queued or being handled, and if
-	// the time is not known: see [Pool.Snapshot].
+	// NextTry is when the key comes due. It is zero if the key does not wait or the time is not known: see [Pool.Snapshot].
 	NextTry time.Time `json:"next_try,omitzero"`
 }
 
@@ -90,8 +89,7 @@ type failures[T comparable] struct {
 
 	mu struct {
 		sync.Mutex
-		// keys has every key that is to come again, and those with a record. Each record is in failing or in dropped, and in
-		// withCalls while its calls are kept.
+		// keys has every key that is to come again or has a record. A record is in failing or dropped, and, with calls, in withCalls.
 		keys             keytable.Table[T, failure[T]]
 		failing, dropped recent
 		withCalls        list.List // of *record[T], the one that failed last at the front
@@ -108,8 +106,7 @@ type failure[T comparable] struct {
 // failureCount is what is known of every failing key. It is zero for one that was dropped.
 type failureCount struct {
 	calls int // how many have failed in a row
-	// limited reports that the queue's limiter counts the key's failures. If its count is zero later, somebody else
-	// has called Forget.
+	// limited reports that the queue's limiter counts the failures. If it counts zero later, somebody else has called Forget.
 	limited bool
 }
 
@@ -278,9 +275,8 @@ func (f *failures[T]) all() iter.Seq[T] {
 	})
 }
 
-// Forget makes the pool forget that key has failed or was dropped: for a program that removes a key from the queue, or
-// handles it, by itself. (If the key was failing, the pool finds out within a minute; see [Pool.Snapshot].) It
-// does not touch the queue.
+// Forget makes the pool forget that key has failed or was dropped: for a program that removes a key from the queue, or handles
+// it, by itself. (If the key was failing, the pool finds out within a minute: see [Pool.Snapshot].) The queue does not notice.
 func (p *Pool[T]) Forget(key T) {
 	if p.failures.known.Load() > 0 {
 		p.failures.forgetIf(key, func(failureCount) bool { return true })
@@ -309,9 +305,8 @@ func (p *Pool[T]) sweepFailures(enough func() bool) {
 	}
 }
 
-// failuresOf returns how many calls of key have failed in a row. It forgets them if the key was removed from the queue
-// since, or somebody else has called the queue's Forget. They count as long as the queue cannot answer, for which
-// failuresOf waits until ctx ends.
+// failuresOf returns how many calls of key have failed in a row. It forgets them if the key was removed from the queue since, or
+// somebody else has called the queue's Forget. They count while the queue cannot answer, for which it waits until ctx ends.
 func (p *Pool[T]) failuresOf(ctx context.Context, key T) failureCount {
 	c := p.failures.of(key)
 	if c.calls > 0 && p.isStale(ctx, key, c) {

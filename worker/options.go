@@ -32,11 +32,9 @@ type Options[T comparable] struct {
 
 	// Drain says what Run still finishes when its context ends.
 	Drain Drain
-	// DrainTimeout is how long Run waits, from the end of its context, for what Drain says. Zero means 30 s.
-	// math.MaxInt64 is no limit.
+	// DrainTimeout is how long Run waits, from the end of its context, for what Drain says. Zero means 30 s, math.MaxInt64 no limit.
 	DrainTimeout time.Duration
-	// CancelGrace is how long Run then waits for handlers to notice that their contexts have ended.
-	// Zero means 1 s; see also [NoGrace].
+	// CancelGrace is how long Run then waits for handlers whose contexts have ended. Zero means 1 s; see also [NoGrace].
 	CancelGrace time.Duration
 	// KeepQueue leaves the queue open, with the keys that it has, when Run returns: for a program that
 	// runs again after it has lost its leadership, with a new Pool, and for several pools on one queue. The
@@ -67,8 +65,7 @@ type Options[T comparable] struct {
 	OnFinish func(ctx context.Context, r Result[T])
 	// OnDrop is called before OnFinish for a key that has failed and does not come again.
 	OnDrop func(ctx context.Context, r Result[T])
-	// OnStuck is called once for a call of the handler that is stuck, with the context that OnStart got. Run
-	// does not wait for it.
+	// OnStuck is called once for a call of the handler that is stuck, with the context that OnStart got. Run does not await it.
 	OnStuck func(ctx context.Context, r RunningKey[T])
 	// OnLeft is called before Run returns if something is left undone.
 	OnLeft func(left Left[T])
@@ -79,8 +76,7 @@ type Options[T comparable] struct {
 	// Logger logs failures, drops, stuck handlers and the end, and, at level Debug, every key. Nil means no
 	// log. See [Logger] for the one that handlers get.
 	Logger *slog.Logger
-	// MetricsProvider reads the pool's Stats if it is a [StatsProvider] and the pool has a name. Nil means the
-	// one of [workqueue.SetProvider].
+	// MetricsProvider reads the pool's Stats if it is a [StatsProvider] and the pool has a name. Nil means that of SetProvider.
 	MetricsProvider workqueue.MetricsProvider
 	// Clock is where all times come from, except those of the queue. Nil means the real clock.
 	Clock clock.Clock
@@ -158,19 +154,16 @@ type PriorityQueue[T comparable] interface {
 	AddWithPriority(key T, priority int, after time.Duration)
 }
 
-// KeyFinder is what a queue offers if keys can be removed from it. Through it a pool learns that a failing key
-// will not come again.
+// KeyFinder is what a queue offers if keys can be removed from it. So a pool learns that a failing key will not come again.
 type KeyFinder[T comparable] interface {
 	// Has reports whether key is in the queue: queued, waiting for its time or held by a worker.
 	Has(key T) bool
 }
 
-// RequeueCounter is what a queue offers if it must ask a server for NumRequeues. The server may not answer, and then
-// NumRequeues returns 0, which would mean that the key's failures are forgotten. Options.MaxRetries counts what the
-// server counts.
+// RequeueCounter is what a queue offers if it must ask a server for NumRequeues. If the server does not answer, that returns 0,
+// which would mean that the key's failures are forgotten. Options.MaxRetries counts what the server counts.
 type RequeueCounter[T comparable] interface {
-	// NumRequeuesContext is NumRequeues that returns an error if the number is not known. It should wait no longer than
-	// about a second, whatever ctx is.
+	// NumRequeuesContext is NumRequeues with an error if the number is not known. It should wait for about a second at most.
 	NumRequeuesContext(ctx context.Context, key T) (int, error)
 }
 

@@ -49,8 +49,7 @@ type Result[T comparable] struct {
 	Next Next
 }
 
-// ErrGoexit is the failure of a handler, or of a [Runner] in a [Group], that called [runtime.Goexit] (which
-// [testing.T.FailNow] does).
+// ErrGoexit is the failure of a handler, or of a [Runner] in a [Group], that called [runtime.Goexit], as t.FailNow does.
 var ErrGoexit = errors.New("worker: runtime.Goexit was called")
 
 // Requeue is an error for a handler to return, bare or wrapped, that wants its key again after a time and with a
@@ -81,8 +80,7 @@ func (e RequeueAfterError) Error() string { return fmt.Sprintf("again after %v",
 // TerminalError is what [Terminal] returns.
 type TerminalError struct{ Err error }
 
-// Terminal wraps an error so that its key does not come again: the handler would only fail in the same way.
-// It returns nil if err is nil.
+// Terminal wraps an error so that its key does not come again: it would only fail in the same way. It returns nil if err is nil.
 func Terminal(err error) error {
 	if err == nil {
 		return nil

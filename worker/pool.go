@@ -34,8 +34,7 @@ type Pool[T comparable] struct {
 
 	// begun is set by the first Run or Handle.
 	begun atomic.Bool
-	// prepareHandle is beginHandling, once. handles reports that Handle was called and can be; lastSweep is when it has last
-	// looked for stale failures.
+	// prepareHandle is beginHandling, once. handles reports that Handle can be called; lastSweep is when it last swept failures.
 	prepareHandle func() error
 	handles       atomic.Bool
 	lastSweep     atomic.Int64
@@ -43,8 +42,7 @@ type Pool[T comparable] struct {
 	failures failures[T]
 	// anyFailing has one element when keys begin to fail. See awaitStop.
 	anyFailing chan struct{}
-	// stopAsked has one element when Stop has changed something. finished is closed, under mu, when there are no workers
-	// and never will be.
+	// stopAsked has one element when Stop has changed something. finished is closed, under mu, when all workers have gone for good.
 	stopAsked, finished chan struct{}
 
 	// Set by prepareLogger and prepareContexts, before there are workers.
@@ -60,8 +58,7 @@ type Pool[T comparable] struct {
 	// firstCall is what the contexts of first attempts have in common.
 	firstCall *callInfo
 
-	// No foreign code runs under mu, and no worker holds it while it waits for a key, handles one or calls Done. It
-	// also guards the fields of the workers.
+	// No foreign code runs under mu. No worker holds it while it waits for a key, handles one or calls Done. It guards workers, too.
 	mu struct {
 		sync.Mutex
 		// target is how many workers are wanted, workers are those that exist: fewer only before
@@ -70,8 +67,7 @@ type Pool[T comparable] struct {
 		workers []*worker[T]
 		// endWatch ends watchForStuck while there are calls of Handle.
 		endWatch func()
-		// getting is the context of the workers' Gets. When there are too many workers it ends, and those
-		// that stay get a new one.
+		// getting is the context of the workers' Gets. If there are too many workers it ends, and those that stay get a new one.
 		getting    context.Context
 		endGetting context.CancelFunc
 		started    bool
@@ -203,8 +199,7 @@ func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	}
 	parent := values
 	if p.options.Drain != All {
-		// When ctx has ended, no key that is added afterwards may be started. So starting ends with it, and not a
-		// moment later. This also cuts short Stop(All).
+		// When ctx has ended, no key that is added afterwards may be started: starting ends with it. This also cuts short Stop(All).
 		parent = ctx
 	}
 	p.starting, p.endStarting = context.WithCancel(parent)
@@ -315,10 +310,9 @@ func (g *Group) Add(r Runner) {
 	g.runners = append(g.runners, r)
 }
 
-// Run runs all that was added and returns when all have returned: nil, the error if there is one, or the
-// errors joined, the one that came first at the front. If one of them is a Pool that cannot begin, because
-// of bad input or a Run before, Run returns all such errors at once and starts nothing. An error that is nothing but the
-// context's own, after its end, is left out.
+// Run runs all that was added and returns when all have returned: nil, the error if there is one, or the errors joined, the one
+// that came first at the front. If one of them is a Pool that cannot begin, because of bad input or a Run before, Run returns all
+// such errors at once and starts nothing. It leaves out errors that only say that the context has ended.
 func (g *Group) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")

@@ -102,8 +102,7 @@ type Snapshot[T comparable] struct {
 	Stats Stats `json:"stats"`
 	// Running are the keys that are being handled, the one that started first at the front.
 	Running []RunningKey[T] `json:"running"`
-	// Failing are the keys whose last call has failed, the last failure first. The pool remembers the errors
-	// of 10,000 of them.
+	// Failing are the keys whose last call has failed, the last failure first. The pool remembers the errors of 10,000.
 	Failing []FailedKey[T] `json:"failing"`
 	// Dropped are the last keys that were dropped, the last one first: Options.KeepDropped at most. A key leaves
 	// the list when this pool handles it and does not drop it again, and by Forget.
@@ -129,8 +128,7 @@ type KeySnapshot[T comparable] struct {
 	MaxAttempts int `json:"max_attempts,omitempty"`
 }
 
-// StatsProvider is what a [workqueue.MetricsProvider] implements to read the Stats of pools. (Such a provider
-// should be a [workqueue.StatsProvider], too.)
+// StatsProvider is what a [workqueue.MetricsProvider] implements, beside [workqueue.StatsProvider], to read the Stats of pools.
 type StatsProvider interface {
 	// WatchPool is called when Run begins, once for each pool with a name. Several pools may have the same
 	// one. The function stats may be called at any time and does not block. When Ended is set, nothing
@@ -153,13 +151,11 @@ type InspectorProvider interface {
 	InspectPool(name string, i Inspector)
 }
 
-// Inspector shows a pool to tools, such as package debug, that do not know the type of its keys. The functions that take
-// a key panic if it is of another type.
+// Inspector shows a pool to tools that do not know the type of its keys. Its functions panic if a key is of another type.
 type Inspector struct {
 	// Queue is the queue whose keys the pool handles, to recognize it by.
 	Queue any
-	// Stats and Snapshot are those of the pool, but for what only this Snapshot has: the stacks of stuck handlers, and more
-	// than 512 failing keys if limit is greater.
+	// Stats and Snapshot are those of the pool. Only this Snapshot has the stacks of stuck handlers, and more than 512 failing keys.
 	Stats    func() Stats
 	Snapshot func(limit int) Snapshot[any]
 	// SnapshotKey returns what the pool knows of one key.
@@ -321,8 +317,7 @@ func (p *Pool[T]) running(limit int) []RunningKey[T] {
 	return keys[:max(0, min(limit, len(keys)))]
 }
 
-// SnapshotKey returns what the pool knows of one key. It asks the queue as [Pool.Snapshot] does, and takes time in proportion to
-// the number of workers.
+// SnapshotKey returns what the pool knows of one key. It asks the queue as [Pool.Snapshot] does, and looks through the workers.
 func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

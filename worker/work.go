@@ -97,8 +97,7 @@ func (p *Pool[T]) workInterrupted(w *worker[T], v any) {
 	p.panicked(v)
 }
 
-// nextGet returns the context for w's next GetContext, or false if w has left the pool. The error is that of
-// its last GetContext.
+// nextGet returns the context for w's next GetContext, or false if w has left the pool. The last one has returned err.
 func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 	shutDown := errors.Is(err, workqueue.ErrShutDown) // Not under mu: the error may be foreign.
 	p.mu.Lock()
@@ -116,8 +115,7 @@ func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 	return nil, false
 }
 
-// mayStartLocked reports whether keys may be started. It is false when Run's context has ended, or Stop was called,
-// unless what is queued is to be finished.
+// mayStartLocked reports whether keys may be started: not after Run's context has ended or Stop was called, except with All.
 func (p *Pool[T]) mayStartLocked() bool {
 	return p.starting.Err() == nil && (!p.mu.stopped || p.mu.stop == All)
 }
@@ -153,8 +151,7 @@ func (p *Pool[T]) find(is func(current[T]) bool) (c current[T], ok bool) {
 	return c, false
 }
 
-// process does everything with a key that w has got. Done comes last, and exactly once whatever panics or
-// calls runtime.Goexit before.
+// process does everything with a key that w has got. Done comes last, exactly once whatever panics or ends the goroutine before.
 func (p *Pool[T]) process(w *worker[T], key T) {
 	defer p.queue.Done(key)
 	defer p.setFinished(w)
@@ -250,8 +247,7 @@ func (p *Pool[T]) setHandlingLocked(w *worker[T], c *call[T]) {
 	p.notGetting.Broadcast()
 }
 
-// givesBack reports whether a key that is not started goes back to the queue: the queue stays open, or other
-// processes share it.
+// givesBack reports whether a key that is not started goes back to the queue: it stays open, or other processes share it.
 func (p *Pool[T]) givesBack() bool { return p.options.KeepQueue || p.leaser != nil }
 
 // giveBack adds a key that was not started to the queue again. If somebody has shut the queue down, it takes
@@ -309,18 +305,16 @@ func (p *Pool[T]) setFinished(w *worker[T]) {
 	p.notGetting.Broadcast()
 }
 
-// Handle handles key in the caller's goroutine, as a worker of the pool would, and returns what has come of it. It is for a
-// program, or a library, that has workers of its own: they get keys from the queue, call Handle, and then Done. All else is as
-// in a pool that runs: the handler's context, attempts and retries, hooks, Stats, Snapshot, Cancel and stuck handlers. The
-// handler's context is made from ctx. If the key's lease has ended already, the handler is not called, and the result is
-// NextInterrupted with the cause of that end.
+// Handle handles key in the caller's goroutine, as a worker of the pool would, and returns what has come of it. It is for
+// programs and libraries that have workers of their own: they get keys from the queue, call Handle, and then Done. All else is as
+// in a pool that runs: attempts and retries, hooks, Stats, Snapshot, Cancel and stuck handlers. The handler's context is made
+// from ctx. If the key's lease has ended already, the handler is not called: the result is NextInterrupted with that cause.
 //
 // A panic of the handler goes on when all this is done, and so does runtime.Goexit. A panic of a hook, the logger, the clock or
 // the queue goes to the caller, too, but one of OnStuck ends the program. Options.Workers, Drain and the other options of the
 // end mean nothing. A provider of metrics does not discover the pool: see [Inspect].
 //
-// Use either Run or Handle: once Handle was called, Run returns an error; once Run was called, Handle panics. It also panics
-// if the arguments of [New] make no sense.
+// Use either Run or Handle: after Handle, Run returns an error; after Run, or with senseless arguments of New, Handle panics.
 func (p *Pool[T]) Handle(ctx context.Context, key T) Result[T] {
 	if err := p.prepareHandle(); err != nil {
 		panic(err)
