@@ -178,9 +178,11 @@ type request struct {
 }
 
 func (q *Queue[T]) newRequest(o AddOpts) request {
-	o.check()
-	if o.Delay == DefaultDelay {
+	switch {
+	case o.Delay == DefaultDelay:
 		o.Delay = q.config.Delay
+	case o.Delay > RespectBackoff:
+		panic("priorityqueue: AddOpts.Delay is not a DelayPolicy")
 	}
 	if o.Cause != nil && o.Cause.Time.IsZero() {
 		timed := *o.Cause

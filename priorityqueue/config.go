@@ -127,9 +127,3 @@ const (
 
 // postpones reports whether the policy can make a key come later than it was to come.
 func (d DelayPolicy) postpones() bool { return d == Latest || d == Replace }
-
-func (o *AddOpts) check() {
-	if o.Delay > RespectBackoff {
-		panic("priorityqueue: AddOpts.Delay is not a DelayPolicy")
-	}
-}

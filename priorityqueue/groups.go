@@ -87,9 +87,6 @@ func (q *Queue[T]) PauseGroup(group string) {
 	if q.shuttingDown.Load() {
 		return
 	}
-	if q.mu.pausedGroups == nil {
-		q.mu.pausedGroups = map[string]bool{}
-	}
 	q.mu.pausedGroups[group] = true
 	q.updatePauseLocked(group)
 }

@@ -299,16 +299,11 @@ func inSteps[T comparable, R any](q *Queue[T], appendLocked func([]R, keytable.S
 }
 
 // Causes is that of [workqueue.CauseAdder]. A waiting key has the causes so far, as a queued one.
-func (q *Queue[T]) Causes(key T) workqueue.Causes {
-	h := keytable.HashOf(key)
-	q.lockAt(q.readClock(false))
-	defer q.unlock()
-	if s, it := q.findLocked(h, key); it != nil {
-		if causes := q.causesLocked(s, it.state.snapshot()); causes != nil {
-			return *causes
-		}
+func (q *Queue[T]) Causes(key T) (causes workqueue.Causes) {
+	if k, _ := q.snapshotKey(key); k.Causes != nil {
+		causes = *k.Causes
 	}
-	return workqueue.Causes{}
+	return causes
 }
 
 // causesLocked returns the causes of the key at s or nil: for a held key of its hand-out, and as one that waits of the next one.

@@ -184,6 +184,7 @@ func New[T comparable](config Config[T]) *Queue[T] {
 	q := &Queue[T]{config: config, alwaysTimed: config.Aging > 0 || config.MinInterval > 0}
 	q.loop = dueloop.New(config.Clock, q.moveDue)
 	q.mu.lastPlaced = unknown
+	q.mu.pausedGroups = map[string]bool{}
 	q.beginObserving()
 	return q
 }

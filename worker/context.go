@@ -47,6 +47,10 @@ type callInfo struct {
 	key         any          // nil if logger is
 }
 
+func (p *Pool[T]) newCallInfo(handling context.Context) *callInfo {
+	return &callInfo{pool: p, handling: handling, attempt: 1, prioritized: p.priorities != nil, logger: p.logger}
+}
+
 // caller is a pool whose keys are of any type.
 type caller interface {
 	causes(c *callContext) workqueue.Causes
@@ -86,8 +90,7 @@ func (c *callContext) callEnds() {
 }
 
 func (c *callContext) Deadline() (time.Time, bool) { return c.handling.Deadline() }
-
-func (c *callContext) Done() <-chan struct{} { return c.need().Done() }
+func (c *callContext) Done() <-chan struct{}       { return c.need().Done() }
 
 func (c *callContext) Err() error {
 	if c.own.Load() == nil && c.handling.Err() == nil {
@@ -111,28 +114,26 @@ func (c *callContext) Value(key any) any {
 // callContextKey is what a callContext returns itself for.
 type callContextKey struct{}
 
-// callOf returns the context of the handler's call that ctx is made from, or nil.
+// noCall stands for the call that a context is from, if it is from none.
+var noCall = &callContext{callInfo: new(callInfo)}
+
+// callOf returns the context of the handler's call that ctx is made from, or noCall.
 func callOf(ctx context.Context) *callContext {
-	c, _ := ctx.Value(callContextKey{}).(*callContext)
-	return c
+	if c, ok := ctx.Value(callContextKey{}).(*callContext); ok {
+		return c
+	}
+	return noCall
 }
 
 // Attempt returns how many times in a row the key has been handled, this call included: 1 if it has not
 // failed before. In a context that is not from a handler's call it returns 0.
-func Attempt(ctx context.Context) int {
-	if c := callOf(ctx); c != nil {
-		return c.attempt
-	}
-	return 0
-}
+func Attempt(ctx context.Context) int { return callOf(ctx).attempt }
 
 // Priority returns the priority of the key of a handler's call. It returns false if the queue has no priorities
 // (see [PriorityQueue]), or ctx is not from a handler's call.
 func Priority(ctx context.Context) (priority int, ok bool) {
-	if c := callOf(ctx); c != nil {
-		return c.priority, c.prioritized
-	}
-	return 0, false
+	c := callOf(ctx)
+	return c.priority, c.prioritized
 }
 
 var silent = slog.New(slog.DiscardHandler)
@@ -140,7 +141,7 @@ var silent = slog.New(slog.DiscardHandler)
 // Logger returns Options.Logger with the attributes "queue", if the pool has a name, and "key". If
 // there is none, or ctx is not from a handler's call, it returns one that is silent.
 func Logger(ctx context.Context) *slog.Logger {
-	if c := callOf(ctx); c != nil && c.logger != nil {
+	if c := callOf(ctx); c.logger != nil {
 		return c.logger.With("key", c.key)
 	}
 	return silent
@@ -149,7 +150,7 @@ func Logger(ctx context.Context) *slog.Logger {
 // Causes returns why the key of a handler's call came, for people and traces: a handler must do without them, because many adds
 // have none and retries have none. They are zero if the queue is no [workqueue.CauseAdder], or ctx is from no call that goes on.
 func Causes(ctx context.Context) workqueue.Causes {
-	if c := callOf(ctx); c != nil {
+	if c := callOf(ctx); c != noCall {
 		return c.pool.causes(c)
 	}
 	return workqueue.Causes{}
@@ -182,7 +183,7 @@ func (p *Pool[T]) causesOf(key T) (causes workqueue.Causes) {
 // the queue is no [workqueue.AddNotifier], the call has ended, or ctx is not from one, UntilAdded returns ctx itself.
 func UntilAdded(ctx context.Context) context.Context {
 	c := callOf(ctx)
-	if c == nil {
+	if c == noCall {
 		return ctx
 	}
 	added := c.pool.addedAgain(c)
@@ -222,9 +223,6 @@ func (p *Pool[T]) addedAgain(c *callContext) <-chan struct{} {
 
 // interrupted reports whether a context of UntilAdded has ended because the key was added again.
 func (c *call[T]) interrupted() bool {
-	if c.base == nil {
-		return false
-	}
 	own := c.base.own.Load()
 	return own != nil && own.interrupted.Load()
 }
@@ -269,12 +267,9 @@ type clockContext struct {
 	ended    context.Context // ends with this one, for the cause that is this one's error
 }
 
-// Deadline is on the configured clock.
 func (c *clockContext) Deadline() (time.Time, bool) { return c.deadline, true }
-
-func (c *clockContext) Done() <-chan struct{} { return c.ended.Done() }
-
-func (c *clockContext) Err() error { return context.Cause(c.ended) }
+func (c *clockContext) Done() <-chan struct{}       { return c.ended.Done() }
+func (c *clockContext) Err() error                  { return context.Cause(c.ended) }
 
 func isClosed(c <-chan struct{}) bool {
 	select {

@@ -133,13 +133,8 @@ func (e *PanicError) Unwrap() error {
 // will be dropped for having failed too often. The context is that of the call or made from it.
 func NextOf(ctx context.Context, err error) Next {
 	c := call[struct{}]{Result: Result[struct{}]{Err: err}, ctx: ctx, base: callOf(ctx)}
-	switch {
-	case err == nil:
-		return NextForget
-	case c.readAnswer():
-		return c.Next
-	}
-	return NextRetry
+	c.readAnswer()
+	return c.Next
 }
 
 // finishCall does with the key what the handler's answer asks for, and calls the logger and the hooks.
@@ -151,7 +146,9 @@ func (p *Pool[T]) finishCall(c *call[T]) {
 	case NextRetry:
 		p.retry(c)
 	case NextRequeue:
-		p.requeue(c)
+		p.Forget(c.Key)
+		p.addAgain(c)
+		p.queue.Forget(c.Key) // After the add: the limiter may panic, and the key must not be lost.
 	case NextInterrupted:
 		if !c.interrupted() { // The handler has ErrAdded from elsewhere. Its key must not be lost.
 			p.addAgain(c)
@@ -180,59 +177,60 @@ func (p *Pool[T]) finishCall(c *call[T]) {
 
 // decide finds out what becomes of the key.
 func (p *Pool[T]) decide(c *call[T]) {
-	if c.Err == nil {
-		c.Next = NextForget
-		return
-	}
-	if c.panic == nil && p.readError(c) { // What a panic was called with is no answer.
-		return
-	}
 	c.Next = NextRetry
+	if c.panic == nil { // What a panic was called with is no answer.
+		p.readError(c)
+	}
 	// A handler that was cut short by the end of the pool has not had its last attempt.
-	if p.options.MaxRetries == UnlimitedRetries || c.base.handling.Err() != nil {
+	if c.Next != NextRetry || p.options.MaxRetries == UnlimitedRetries || c.base.handling.Err() != nil {
 		return
 	}
-	p.guarded(func() { p.countElsewhere(c) })
+	if q, ok := p.queue.(RequeueCounter[T]); ok && p.options.MaxRetries != NoRetries {
+		p.guarded(func() {
+			// Processes that share the queue may have failed, too. 0 may mean that its limiter does not count by key.
+			if n, err := q.NumRequeuesContext(context.Background(), c.Key); n > 0 && err == nil {
+				c.failed.calls, c.Attempt = n, n+1
+			}
+		})
+	}
 	if c.failed.calls >= p.options.MaxRetries {
 		c.Next = NextDrop
 	}
 }
 
-// readError reports whether the handler's error is an answer, and notes what it asks for. The methods of the error
-// are the handler's code: if one of them panics, that is the failure of the key.
-func (p *Pool[T]) readError(c *call[T]) bool {
+// readError is readAnswer. The methods of the error are the handler's code: if one of them panics, the key fails by that.
+func (p *Pool[T]) readError(c *call[T]) {
 	defer func() {
 		if v := recover(); v != nil {
 			p.notReturned(c, v)
 		}
 	}()
-	return c.readAnswer()
+	c.readAnswer()
 }
 
-// readAnswer is readError that lets panics pass.
-func (c *call[T]) readAnswer() bool {
+// readAnswer sets what the handler's error asks for. It is a failure if it asks for nothing else, or one of its methods panics.
+func (c *call[T]) readAnswer() {
+	if c.Next = NextForget; c.Err == nil {
+		return
+	}
+	c.Next = NextRetry
 	var fatal *FatalError
 	var terminal *TerminalError
 	if errors.As(c.Err, &fatal) || errors.As(c.Err, &terminal) {
 		c.Next, c.fatal = NextDrop, fatal != nil
-		return true
-	}
-	if again, ok := as[Requeue](c.Err); ok {
+	} else if again, ok := as[Requeue](c.Err); ok {
 		c.Next, c.after, c.priority = NextRequeue, again.After, again.Priority
-		return true
-	}
-	if again, ok := as[RequeueAfterError](c.Err); ok {
+	} else if again, ok := as[RequeueAfterError](c.Err); ok {
 		c.Next, c.after = NextRequeue, again.After
-		return true
-	}
-	// If the handler's own context was canceled too, that is a failure. (OnStart may have made it by UntilAdded. If the
-	// handler was also too slow, that is another error than Canceled.)
-	endedOtherwise := errors.Is(c.ctx.Err(), context.Canceled) && !errors.Is(context.Cause(c.ctx), ErrAdded)
-	if errors.Is(c.Err, ErrAdded) || errors.Is(c.Err, context.Canceled) && c.interrupted() && !endedOtherwise {
+	} else if errors.Is(c.Err, ErrAdded) || errors.Is(c.Err, context.Canceled) && c.interrupted() && !c.endedOtherwise() {
 		c.Next = NextInterrupted
-		return true
 	}
-	return false
+}
+
+// endedOtherwise reports whether the handler's own context was canceled, but not by UntilAdded, by which OnStart may have made
+// it. (If the handler was also too slow, the context's error is not Canceled.)
+func (c *call[T]) endedOtherwise() bool {
+	return errors.Is(c.ctx.Err(), context.Canceled) && !errors.Is(context.Cause(c.ctx), ErrAdded)
 }
 
 // as finds an error of the struct type E in err, also if it is there by pointer. A nil pointer is none.
@@ -251,18 +249,6 @@ func as[E error, P interface {
 	return e, false
 }
 
-// countElsewhere sets the number of failures to what the queue counts, if processes that share it may have failed too.
-func (p *Pool[T]) countElsewhere(c *call[T]) {
-	q, ok := p.queue.(RequeueCounter[T])
-	if !ok || p.options.MaxRetries == NoRetries {
-		return
-	}
-	// 0 may mean that the queue's limiter does not count by key.
-	if n, err := q.NumRequeuesContext(context.Background(), c.Key); n > 0 && err == nil {
-		c.failed.calls, c.Attempt = n, n+1
-	}
-}
-
 // retry gives the key to the queue's limiter.
 func (p *Pool[T]) retry(c *call[T]) {
 	// Before AddRateLimited, which may panic: the key must not be lost.
@@ -275,14 +261,6 @@ func (p *Pool[T]) retry(c *call[T]) {
 	if p.queue.NumRequeues(c.Key) > 0 {
 		p.failures.setLimited(c.Key)
 	}
-}
-
-// requeue adds the key again, for a handler that asked for it.
-func (p *Pool[T]) requeue(c *call[T]) {
-	p.Forget(c.Key)
-	p.addAgain(c)
-	// After the add: the limiter may panic, and the key must not be lost.
-	p.queue.Forget(c.Key)
 }
 
 // addAgain adds the key again after c.after.

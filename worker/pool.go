@@ -170,13 +170,10 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 
 // begin returns an error if Run or Handle cannot begin, or has before.
 func (p *Pool[T]) begin() error {
-	if err := p.check(); err != nil {
+	if err := p.check(); err != nil || p.begun.CompareAndSwap(false, true) {
 		return err
 	}
-	if !p.begun.CompareAndSwap(false, true) {
-		return errRunTwice
-	}
-	return nil
+	return errRunTwice
 }
 
 var errRunTwice = errors.New("worker: Run was called before on this pool")
@@ -191,12 +188,9 @@ func (p *Pool[T]) prepareLogger() {
 func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	values := context.WithoutCancel(ctx)
 	p.handling, p.endHandling = context.WithCancelCause(values)
-	ended := newOwnContext(p.handling)
-	ended.end(nil)
-	p.firstCall = &callInfo{
-		pool: p, handling: p.handling, ended: ended,
-		attempt: 1, prioritized: p.priorities != nil, logger: p.logger,
-	}
+	p.firstCall = p.newCallInfo(p.handling)
+	p.firstCall.ended = newOwnContext(p.handling)
+	p.firstCall.ended.end(nil)
 	parent := values
 	if p.options.Drain != All {
 		// When ctx has ended, no key that is added afterwards may be started: starting ends with it. This also cuts short Stop(All).
@@ -205,7 +199,6 @@ func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	p.starting, p.endStarting = context.WithCancel(parent)
 }
 
-// startWorkers starts the workers.
 func (p *Pool[T]) startWorkers() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -48,7 +48,7 @@ type call[T comparable] struct {
 	Result[T]
 	base     *callContext
 	ctx      context.Context    // base, or made from it
-	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
+	cancel   context.CancelFunc // ends a HandlerTimeout and a lease
 	lost     bool               // the key's lease had ended before the handler could be called
 	priority int                // of a key of a PriorityQueue
 	failed   failureCount       // of the calls before
@@ -169,10 +169,8 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 
 // end ends the handler's context.
 func (c *call[T]) end() {
-	if c.cancel != nil {
+	if c.base != nil { // Otherwise prepare has panicked.
 		c.cancel()
-	}
-	if c.base != nil {
 		c.base.callEnds()
 	}
 }
@@ -198,7 +196,7 @@ func (p *Pool[T]) prepare(w *worker[T], c *call[T], common *callInfo) {
 		}
 		c.base.callInfo = &info
 	}
-	c.ctx = c.base
+	c.ctx, c.cancel = c.base, func() {}
 	if p.options.HandlerTimeout > 0 {
 		c.ctx, c.cancel = p.withTimeout(c.base)
 	}
@@ -214,9 +212,7 @@ func (p *Pool[T]) lease(c *call[T]) {
 	c.lost = leased.Err() != nil && parent.Err() == nil
 	c.ctx, c.cancel = leased, func() {
 		release()
-		if endTimeout != nil {
-			endTimeout()
-		}
+		endTimeout()
 	}
 	if c.lost && p.logger != nil {
 		p.logger.Warn("The lease of a key ended before its handler was called", "key", c.Key)
@@ -323,7 +319,7 @@ func (p *Pool[T]) Handle(ctx context.Context, key T) Result[T] {
 	defer p.leave(w)
 	c := call[T]{Result: Result[T]{Key: key}, rethrows: true}
 	defer c.end()
-	p.prepare(w, &c, &callInfo{pool: p, handling: ctx, attempt: 1, prioritized: p.priorities != nil, logger: p.logger})
+	p.prepare(w, &c, p.newCallInfo(ctx))
 	if c.lost {
 		c.Next, c.Err = NextInterrupted, context.Cause(c.ctx)
 		return c.Result
