@@ -48,7 +48,7 @@ type call[T comparable] struct {
 	Result[T]
 	base     *callContext
 	ctx      context.Context    // base, or made from it
-	cancel   context.CancelFunc // ends a HandlerTimeout and a lease
+	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
 	lost     bool               // the key's lease had ended before the handler could be called
 	priority int                // of a key of a PriorityQueue
 	failed   failureCount       // of the calls before
@@ -169,8 +169,10 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 
 // end ends the handler's context.
 func (c *call[T]) end() {
-	if c.base != nil { // Otherwise prepare has panicked.
+	if c.cancel != nil {
 		c.cancel()
+	}
+	if c.base != nil {
 		c.base.callEnds()
 	}
 }
@@ -196,7 +198,7 @@ func (p *Pool[T]) prepare(w *worker[T], c *call[T], common *callInfo) {
 		}
 		c.base.callInfo = &info
 	}
-	c.ctx, c.cancel = c.base, func() {}
+	c.ctx = c.base
 	if p.options.HandlerTimeout > 0 {
 		c.ctx, c.cancel = p.withTimeout(c.base)
 	}
@@ -212,7 +214,9 @@ func (p *Pool[T]) lease(c *call[T]) {
 	c.lost = leased.Err() != nil && parent.Err() == nil
 	c.ctx, c.cancel = leased, func() {
 		release()
-		endTimeout()
+		if endTimeout != nil {
+			endTimeout()
+		}
 	}
 	if c.lost && p.logger != nil {
 		p.logger.Warn("The lease of a key ended before its handler was called", "key", c.Key)
