@@ -17,27 +17,24 @@ func (q *Queue[T]) Add(item T) {
 	q.add(item, &r)
 }
 
-// AddAfter adds item when duration has passed, or at once if duration is not positive. A key that a worker holds keeps
-// the priority with which it was handed out, and counts as added by that worker: see [AddOpts].MaxDelay. Any other key
-// is added with priority 0. AddAfter never blocks.
+// AddAfter adds item when duration has passed, or at once if it is not positive. A key that a worker holds keeps the priority of
+// its hand-out, and counts as added by that worker: see [AddOpts].MaxDelay. Any other gets priority 0. AddAfter never blocks.
 func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
 	r := q.newRequest(AddOpts{After: duration})
 	r.byWorker, r.keepPriority, r.retry = true, true, true
 	q.add(item, &r)
 }
 
-// AddRateLimited adds item after the limiter's delay. A key that a worker holds keeps the priority with which
-// it was handed out; any other is added with priority 0. The limiter is asked only if its answer can matter,
-// so any number of AddRateLimited of a waiting key count as one failure.
+// AddRateLimited adds item after the limiter's delay. A key that a worker holds keeps the priority of its hand-out; any other
+// gets priority 0. The limiter is asked only if its answer can matter: all AddRateLimited of a waiting key count as one failure.
 func (q *Queue[T]) AddRateLimited(item T) {
 	r := q.newRequest(AddOpts{RateLimited: true})
 	r.keepPriority = true
 	q.add(item, &r)
 }
 
-// AddWithPriority adds key with that priority when the time after has passed. It is for workers that ask for another
-// run of their key, such as those of package worker: while a worker holds the key it counts as added by that worker,
-// see [AddOpts].MaxDelay. Otherwise it is AddWithOpts.
+// AddWithPriority adds key with that priority when the time after has passed. It is for workers that ask for another run of their
+// key, as those of package worker: it counts as added by its worker, see [AddOpts].MaxDelay. Otherwise it is AddWithOpts.
 func (q *Queue[T]) AddWithPriority(key T, priority int, after time.Duration) {
 	r := q.newRequest(AddOpts{Priority: priority, After: after})
 	r.byWorker = true
@@ -59,10 +56,9 @@ func (q *Queue[T]) AddWithOpts(o AddOpts, keys ...T) {
 	}
 }
 
-// AddAll is AddWithOpts of many keys. Up to 512 of them are added at one moment, so that none is handed out before
-// the others are there, and more in several steps; but with RateLimited each is added for itself. The
-// sequence is read before the queue is locked, and may call the queue. If it, Group, Weight or Limit panics, or
-// one of the keys makes AddAll panic, none is added.
+// AddAll is AddWithOpts of many keys. Up to 512 of them are added at one moment, so that none is handed out before the others are
+// there, and more in several steps; but with RateLimited each is added for itself. The sequence is read before the queue is
+// locked, and may call the queue. If AddAll panics, because of it, a key, Group, Weight or Limit, none is added.
 func (q *Queue[T]) AddAll(o AddOpts, keys iter.Seq[T]) {
 	r := q.newRequest(o)
 	var all []newKey[T]
@@ -101,8 +97,7 @@ func (q *Queue[T]) add(key T, r *request) {
 	q.addLocked(&k, r, now)
 }
 
-// addRateLimited asks the limiter if its answer can matter, and adds the key
-// (client-go charges it for every add: kubernetes/kubernetes#112325).
+// addRateLimited asks the limiter if its answer matters, and adds the key. (client-go always asks: kubernetes/kubernetes#112325.)
 //
 // The limiter is foreign code: it may be slow, call the queue or panic. So it is asked without the lock, and the key is
 // not touched until there is an answer. Those that want to ask meanwhile, for any key, wait for asking, so that many at

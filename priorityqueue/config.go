@@ -40,9 +40,8 @@ type Config[T comparable] struct {
 	// "Order" in the package comment. With Aging the queue reads the clock in every call.
 	Aging time.Duration
 
-	// Group, unless nil, returns the group of a key. Groups take turns among keys of equal priority. It is
-	// called once for each key that is added, before the queue is locked. A key stays in the group that it
-	// had when it came into the queue until it has left the queue.
+	// Group, unless nil, returns the group of a key. Groups take turns among keys of equal priority. It is called once for each add
+	// of a key, before the queue is locked. A key keeps the group with which it came into the queue until it leaves.
 	Group func(key T) string
 
 	// Weight returns how many keys of a group are handed out in one of its turns. Nil means one, and so does an answer below one. It
@@ -83,9 +82,8 @@ type AddOpts struct {
 	// After is how long the key waits. Zero and less mean not at all.
 	After time.Duration
 
-	// RateLimited makes the key wait for the limiter's delay, or for After if that is positive and shorter. The
-	// limiter is asked only if its answer can matter: not for a key that is queued, or will be when its worker is
-	// Done, and not for a key for which it was asked since the last hand-out.
+	// RateLimited makes the key wait for the limiter's delay, or for After if that is positive and shorter. The limiter is asked
+	// only if its answer can matter: not for a key that is queued, or will be at its Done, or was asked about since its hand-out.
 	RateLimited bool
 
 	// SetPriority gives the key this Priority even if the key has a higher one.
@@ -119,9 +117,8 @@ const (
 	Latest
 	// Replace makes the key come at the new time.
 	Replace
-	// RespectBackoff is Earliest, except that a key for which the limiter was asked keeps its time. So events do not
-	// make a failing key fail more often. While a worker holds the key, the order of the calls does not matter: if the
-	// worker adds the key with RateLimited, the limiter's time counts.
+	// RespectBackoff is Earliest, except that a key for which the limiter was asked keeps its time: events do not make a failing key
+	// fail more often. While a worker holds the key, the order of calls does not matter: the limiter's time counts.
 	RespectBackoff
 )
 

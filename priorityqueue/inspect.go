@@ -53,9 +53,8 @@ type Info[T comparable] struct {
 	Group string
 	// Due is when the key comes, if it waits for its time or will do so when its worker is Done. It is zero otherwise.
 	Due time.Time
-	// Added is when the key was first added since its last hand-out or, if a worker holds it and it does not come again,
-	// before that. An event counts before what the worker or the limiter asked for: see [AddOpts].MaxDelay. It is zero if
-	// the queue had no need to read the clock.
+	// Added is when the key was first added since its last hand-out or, if a worker holds it and it does not come again, before
+	// that. An event counts before what worker or limiter asked for: see [AddOpts].MaxDelay. It is zero if the clock was not read.
 	Added time.Time
 	// Failures is how many failures the limiter has counted since the key was forgotten.
 	Failures int
@@ -137,11 +136,10 @@ func (q *Queue[T]) All() iter.Seq[Info[T]] {
 
 // Snapshot returns Stats and up to limit keys of each state, 512 at most, as they are at one moment. SnapshotKeys returns all.
 //
-// Queued keys come by priority and age: as they would be handed out now in a queue without groups. In a queue with
-// groups, those of one priority take turns regardless of their weights, and the keys of blocked groups come last. A key
-// of Processing that is also to come again at a time is among Waiting, too. A queue without metrics does not know who
-// has been held for longest. It looks through its keys, a few hundred under one lock, until it has found limit held
-// ones or all. The limiter is asked without the lock.
+// Queued keys come by priority and age: as they would be handed out now in a queue without groups. In one with groups, those of
+// one priority take turns regardless of weights, and keys of blocked groups come last. A key of Processing that is also to come
+// again at a time is among Waiting, too. A queue without metrics does not know who has been held for longest: it looks through
+// its keys, a few hundred under one lock, until it has found limit held ones or all. The limiter is asked without the lock.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	limit = min(max(limit, 0), maxPerLock)
 	s := q.copyFirst(limit)

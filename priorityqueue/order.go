@@ -45,8 +45,7 @@ type line struct {
 	turnLeft int
 }
 
-// joinLineLocked puts the key at s at the end of the line of that priority. Its place is as of now, or as of the last
-// key's if the clock has gone back.
+// joinLineLocked puts the key at s at the end of that priority's line, as of now or, if the clock was set back, of the last key.
 func (q *Queue[T]) joinLineLocked(s keytable.Slot, it *item, priority int, now time.Duration) {
 	if q.config.Aging > 0 {
 		q.mu.lastPlaced = max(q.mu.lastPlaced, now)

@@ -73,8 +73,7 @@ type details struct {
 	started time.Duration
 }
 
-// addedBy is whose add details.added is about. The greater one counts: an event, which may be put off by MaxDelay, more
-// than its worker or the limiter.
+// addedBy is whose add details.added is about. The greater counts: events, which MaxDelay bounds, before worker and limiter.
 type addedBy uint8
 
 const (
@@ -167,9 +166,8 @@ var (
 // maxPerLock is how many keys are added, taken, copied or dropped under one lock. Each takes up to two microseconds.
 const maxPerLock = 512
 
-// New returns a queue configured by config. It starts no goroutine, and a queue that is no longer referred to needs no
-// ShutDown to be collected, unless a key waits in it. New panics if config makes no sense: a negative value, or Weight or
-// Limit without Group.
+// New returns a queue configured by config. It starts no goroutine, and a queue that is no longer referred to is collected
+// without ShutDown unless a key waits. New panics if config makes no sense: a negative value, or Weight or Limit without Group.
 func New[T comparable](config Config[T]) *Queue[T] {
 	config.check()
 	if config.Clock == nil {
@@ -189,8 +187,7 @@ func New[T comparable](config Config[T]) *Queue[T] {
 	return q
 }
 
-// lockAt locks the queue and makes queued what is due at now, a reading of readClock. So a key whose time has come
-// is there for every caller, also before the loop has noticed.
+// lockAt locks the queue and queues what is due at now, a reading of readClock: every caller finds it, also before the loop has.
 func (q *Queue[T]) lockAt(now time.Duration) {
 	q.mu.Lock()
 	q.advanceLocked(now)

@@ -16,9 +16,8 @@ import (
 // queue if one of them waits; it gives the lock back every few hundred keys.
 func (q *Queue[T]) ShutDown() { q.shutDown(false) }
 
-// ShutDownNow is ShutDown that also drops the queued keys: every getter returns at once with shutdown = true, and
-// no key is handed out any more. Keys that workers hold are finished as usual, and do not come again. Drains that
-// begin later wait for their Dones alone.
+// ShutDownNow is ShutDown that also drops the queued keys: every getter returns at once with shutdown = true, and no key is
+// handed out any more. Held keys are finished as usual, and do not come again. Later drains wait for their Dones alone.
 func (q *Queue[T]) ShutDownNow() { q.shutDown(true) }
 
 func (q *Queue[T]) shutDown(stop bool) {

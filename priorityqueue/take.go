@@ -187,9 +187,8 @@ func (q *Queue[T]) Take(ctx context.Context) (info Info[T], err error) {
 	return one[0], nil
 }
 
-// GetBatch waits like GetContext until a key can be handed out, and then takes that one and the others that can be
-// handed out now, up to limit of them. The caller must call Done with each, or DoneBatch with all. It allocates the
-// slice that it returns. It panics if limit is less than one.
+// GetBatch waits like GetContext until a key can be handed out, and then takes that one and others that can be handed out now, up
+// to limit. The caller must call Done with each, or DoneBatch with all. It allocates the result, and panics if limit is below 1.
 func (q *Queue[T]) GetBatch(ctx context.Context, limit int) ([]T, error) {
 	return takeBatch(ctx, q, limit, func(s keytable.Slot) T { return q.mu.keys.At(s).Key })
 }

@@ -129,8 +129,7 @@ func callOf(ctx context.Context) *callContext {
 // failed before. In a context that is not from a handler's call it returns 0.
 func Attempt(ctx context.Context) int { return callOf(ctx).attempt }
 
-// Priority returns the priority of the key of a handler's call. It returns false if the queue has no priorities
-// (see [PriorityQueue]), or ctx is not from a handler's call.
+// Priority returns the priority of the key of a handler's call, or false for other contexts and without a [PriorityQueue].
 func Priority(ctx context.Context) (priority int, ok bool) {
 	c := callOf(ctx)
 	return c.priority, c.prioritized
@@ -227,9 +226,8 @@ func (c *call[T]) interrupted() bool {
 	return own != nil && own.interrupted.Load()
 }
 
-// Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether there is one. What
-// the handler then returns decides what becomes of the key, as always: an error is a failure. Cancel does not wait for the
-// handler, and also reaches one that Run has left behind.
+// Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether there is one. What that
+// then returns decides as always: an error is a failure. Cancel does not wait, and also reaches handlers that Run has left.
 func (p *Pool[T]) Cancel(key T) bool {
 	c, ok := p.find(func(c current[T]) bool { return c.Key == key })
 	if ok {

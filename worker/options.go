@@ -17,9 +17,8 @@ type Handler[T comparable] func(ctx context.Context, key T) error
 
 // Options configure a [Pool]. The zero Options are one worker that retries without limit.
 //
-// The workers call the hooks, several at once if there are several workers, while the key in question is held.
-// So hooks should be quick. Two hooks have a goroutine of their own: OnStuck, which is called for one key at a
-// time while its handler goes on, and OnLeft, which Run calls.
+// Workers call the hooks while they hold the key, several at once if there are several workers: hooks should be quick. OnStuck
+// has a goroutine of its own, which calls it for one key at a time while its handler goes on, and Run calls OnLeft.
 type Options[T comparable] struct {
 	// Name is the pool's name in logs and metrics. Empty means the one in the queue's Stats.
 	Name string
@@ -36,13 +35,11 @@ type Options[T comparable] struct {
 	DrainTimeout time.Duration
 	// CancelGrace is how long Run then waits for handlers whose contexts have ended. Zero means 1 s; see also [NoGrace].
 	CancelGrace time.Duration
-	// KeepQueue leaves the queue open, with the keys that it has, when Run returns: for a program that
-	// runs again after it has lost its leadership, with a new Pool, and for several pools on one queue. The
-	// queue must be [workqueue.Extended], and Drain must not be All.
+	// KeepQueue leaves the queue open, with its keys, when Run returns: for a program that runs again, with a new Pool, after it
+	// has lost its leadership, and for several pools on one queue. That queue must be [workqueue.Extended], and Drain must not be All.
 	KeepQueue bool
 
-	// HandlerTimeout is how long a call of the handler may take until its context ends with
-	// [context.DeadlineExceeded]. Zero means no limit.
+	// HandlerTimeout is how long a call may take until its context ends with [context.DeadlineExceeded]. Zero means no limit.
 	HandlerTimeout time.Duration
 	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its start) before it is
 	// reported as stuck, once per call, to OnStuck and in the log. It keeps its key. The report has the goroutine's
@@ -73,8 +70,7 @@ type Options[T comparable] struct {
 	// CrashOnPanic makes a panic end the process, as it does without this package, instead of failing the key.
 	CrashOnPanic bool
 
-	// Logger logs failures, drops, stuck handlers and the end, and, at level Debug, every key. Nil means no
-	// log. See [Logger] for the one that handlers get.
+	// Logger logs failures, drops, stuck handlers and the end, and, at level Debug, every key. Nil means no log. See also [Logger].
 	Logger *slog.Logger
 	// MetricsProvider reads the pool's Stats if it is a [StatsProvider] and the pool has a name. Nil means that of SetProvider.
 	MetricsProvider workqueue.MetricsProvider
@@ -98,9 +94,8 @@ type Drain uint8
 const (
 	// Running finishes the handlers that run. Queued keys are not started.
 	Running Drain = iota
-	// All finishes what is queued too: the queue is shut down, which drops keys that wait for their
-	// time, and its keys are handled. A key that fails meanwhile cannot come again and is
-	// left failing. A paused pool has no workers that would finish anything.
+	// All finishes what is queued too: the queue is shut down, which drops keys that wait for their time, and its keys are handled.
+	// A key that fails meanwhile is left failing. A paused pool has no workers that would finish anything.
 	All
 	// Nothing ends the handlers' contexts at once.
 	Nothing

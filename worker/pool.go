@@ -88,8 +88,7 @@ type Pool[T comparable] struct {
 	notGetting sync.Cond
 }
 
-// New returns a pool that handles the keys of queue when Run is called. It starts nothing. If one of the
-// arguments makes no sense, Run returns an error.
+// New returns a pool that handles the keys of queue when Run is called. It starts nothing. Run reports senseless arguments.
 func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) *Pool[T] {
 	p := &Pool[T]{
 		queue:      queue,
@@ -140,9 +139,8 @@ func (p *Pool[T]) check() error {
 	return errors.Join(errs...)
 }
 
-// Run starts the workers, and returns when they have ended or were given up, as the package comment
-// describes. It returns nil unless a fatal error has ended it. [Pool.Left] has what was left undone. If the queue is
-// shut down already, Run handles what is left in it.
+// Run starts the workers, and returns when they have ended or were given up, as the package comment describes: with nil unless
+// there was a fatal error. [Pool.Left] has what was left undone. Of a queue that is shut down already, Run handles what is left.
 //
 // It returns an error at once, and leaves the queue alone, if the handler or the queue is nil, an option
 // makes no sense, or Run was called before.
@@ -225,8 +223,7 @@ func (p *Pool[T]) SetWorkers(n int) error {
 	}
 	p.growLocked()
 	if len(p.mu.workers) > n {
-		// This wakes all workers that wait for a key. In nextGet each finds out whether it is one too many. Those
-		// that handle a key find out when they are done with it.
+		// This wakes all workers that wait for a key. Each finds out in nextGet whether it is one too many, others when they are done.
 		p.mu.endGetting()
 		p.mu.getting, p.mu.endGetting = context.WithCancel(p.starting)
 	}

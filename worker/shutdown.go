@@ -20,10 +20,9 @@ type Left[T comparable] struct {
 	// them again at once ([RequeueAfter] of 0) when the queue was shut down already. With Options.KeepQueue they
 	// are still queued, and it is empty, unless somebody else has shut the queue down.
 	NotStarted []T `json:"not_started"`
-	// Failing are the keys whose last call has failed and for whose retry it was too late: those that
-	// still waited for it (whatever DrainTimeout is) and those that have failed since, if only
-	// because their context has ended. Keys that wait because of RequeueAfter are not among them. It is empty
-	// with Options.KeepQueue, unless somebody else has shut the queue down.
+	// Failing are the keys whose last call has failed and for whose retry it was too late: those that still waited for it (whatever
+	// DrainTimeout is) and those that have failed since, if only because their context has ended. Keys that wait because of
+	// RequeueAfter are not among them. With Options.KeepQueue it is empty, unless somebody else has shut the queue down.
 	Failing []T `json:"failing"`
 }
 
@@ -191,12 +190,8 @@ func (p *Pool[T]) shutDownQueue() {
 func (p *Pool[T]) giveUp(ctx context.Context) {
 	p.Stop(Running)
 	p.endStarting()
-	if isClosed(p.finished) {
-		p.endHandling(nil)
-		return
-	}
 	p.endHandling(p.causeOfEnd(ctx))
-	if p.options.CancelGrace == NoGrace {
+	if p.options.CancelGrace == NoGrace || isClosed(p.finished) {
 		return
 	}
 	p.guarded(func() {
@@ -267,9 +262,8 @@ func (p *Pool[T]) unfinished() []T {
 // shut down, for each further key that it hands out. It is a time of the real clock.
 const patience = 100 * time.Millisecond
 
-// takeQueued takes the keys out of the queue, which is shut down, and returns them. A queue may hold some of them back
-// until other keys are Done, as a priorityqueue does with the keys of a group that is at its limit. Those are read, and
-// taken out when the queue hands them out; Run does not wait for that.
+// takeQueued takes the keys out of the queue, which is shut down, and returns them. A queue may hold some back until other keys
+// are Done, as a priorityqueue does with those of a group at its limit. They are read, and taken out later, while Run goes on.
 func (p *Pool[T]) takeQueued() (keys []T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -136,8 +135,7 @@ type StatsProvider interface {
 	WatchPool(name string, stats func() Stats)
 }
 
-// SnapshotProvider is what a provider of metrics implements to show the keys of pools. It is not asked if it is an [InspectorProvider],
-// which has more.
+// SnapshotProvider is what a provider of metrics implements to show the keys of pools, unless it is an [InspectorProvider].
 type SnapshotProvider interface {
 	// WatchPoolKeys is called as WatchPool is. The function snapshot is [Pool.Snapshot].
 	WatchPoolKeys(name string, snapshot func(limit int) Snapshot[any])
@@ -250,7 +248,7 @@ func (p *Pool[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 	defer cancel()
 	s := Snapshot[T]{Running: p.running(limit), Failing: []FailedKey[T]{}}
 	nextTry := p.nextTries(ctx)
-	for k := range p.failing(ctx, limit, mostFailing) {
+	for k := range keytable.Take(limit, p.failing(ctx, mostFailing)) {
 		k.NextTry = nextTry(k.Key)
 		s.Failing = append(s.Failing, k)
 	}
@@ -259,22 +257,16 @@ func (p *Pool[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 	return s
 }
 
-// failing yields up to limit of the last keys that have failed, the last failure first. It looks at no more than the last
-// most, and until ctx ends it asks the queue which of them are stale, and forgets these.
-func (p *Pool[T]) failing(ctx context.Context, limit, most int) iter.Seq[FailedKey[T]] {
+// failing yields up to limit of the last keys that have failed, the last failure first. Until ctx ends it asks the queue which of
+// them are stale, and forgets these.
+func (p *Pool[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
 	return func(yield func(FailedKey[T]) bool) {
-		keys, _ := p.failures.newest(&p.failures.mu.failing, most)
+		keys, _ := p.failures.newest(&p.failures.mu.failing, limit)
 		for _, k := range keys {
-			if limit <= 0 {
+			fails := ctx.Err() != nil || p.failuresOf(ctx, k.Key).calls > 0
+			if fails && !yield(k) {
 				return
 			}
-			if ctx.Err() == nil && p.failuresOf(ctx, k.Key).calls == 0 {
-				continue
-			}
-			if !yield(k) {
-				return
-			}
-			limit--
 		}
 	}
 }
@@ -313,7 +305,7 @@ func (p *Pool[T]) running(limit int) []RunningKey[T] {
 	for i := range keys {
 		keys[i].Duration = now.Sub(keys[i].Started)
 	}
-	slices.SortStableFunc(keys, func(a, b RunningKey[T]) int { return cmp.Compare(b.Duration, a.Duration) })
+	slices.SortStableFunc(keys, func(a, b RunningKey[T]) int { return a.Started.Compare(b.Started) })
 	return keys[:max(0, min(limit, len(keys)))]
 }
 
@@ -367,7 +359,7 @@ func Inspect[T comparable](p *Pool[T]) Inspector {
 			return func(yield func(FailedKey[any]) bool) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
-				keytable.Map(p.failing(ctx, keepErrors, keepErrors), FailedKey[T].anyKey)(yield)
+				keytable.Map(p.failing(ctx, keepErrors), FailedKey[T].anyKey)(yield)
 			}
 		},
 		DroppedKeys: func() iter.Seq[FailedKey[any]] {
@@ -398,11 +390,7 @@ func (s Snapshot[T]) anyKeys() Snapshot[any] {
 }
 
 func converted[From, To any](all []From, convert func(From) To) []To {
-	to := make([]To, len(all))
-	for i, from := range all {
-		to[i] = convert(from)
-	}
-	return to
+	return slices.AppendSeq(make([]To, 0, len(all)), keytable.Map(slices.Values(all), convert))
 }
 
 func (r RunningKey[T]) anyKey() RunningKey[any] {

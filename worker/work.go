@@ -223,8 +223,7 @@ func (p *Pool[T]) lease(c *call[T]) {
 	}
 }
 
-// start makes w the worker that handles c's key, or returns false if no key may be started any more: starting may
-// have ended while the queue handed the key out.
+// start makes w the worker that handles c's key, or returns false if starting has ended while the queue handed the key out.
 func (p *Pool[T]) start(w *worker[T], c *call[T]) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,8 +249,7 @@ func (p *Pool[T]) setHandlingLocked(w *worker[T], c *call[T]) {
 // givesBack reports whether a key that is not started goes back to the queue: it stays open, or other processes share it.
 func (p *Pool[T]) givesBack() bool { return p.options.KeepQueue || p.leaser != nil }
 
-// giveBack adds a key that was not started to the queue again. If somebody has shut the queue down, it takes
-// nothing back, and the key is reported instead.
+// giveBack adds a key that was not started to the queue again, or reports it if somebody has shut the queue down.
 func (p *Pool[T]) giveBack(c *call[T]) {
 	p.addAfter(c, 0)
 	if p.queue.ShuttingDown() {
