@@ -71,10 +71,10 @@
 //
 // No call holds the lock for more than about a thousand keys, about a millisecond at a million: it gives it back in between.
 //
-// Once warm, no call for a single key allocates, unless it starts the goroutine and the timer that the queue has
-// while a key waits. There is no other goroutine, and no timer. AddAll, batches, All and snapshots allocate slices of
-// keys, and so does ShutDown; Stats allocates with metrics only. After a burst the memory goes back to the collector.
-// A cycle of Add, Get and Done takes up to twice that of package workqueue. The clock is read only while a key waits, or with Aging, MinInterval or metrics, or where a policy needs the time.
+// Once warm, no call for a single key allocates, unless it starts the goroutine and the timer that the queue has while a key
+// waits; there are no others. AddAll, batches, All, snapshots and ShutDown allocate slices of keys; Stats allocates with metrics
+// only. After a burst the memory goes back to the collector. A cycle of Add, Get and Done takes up to twice that of package
+// workqueue. The clock is read only while a key waits, with Aging, MinInterval or metrics, or if a policy needs the time.
 //
 // # Differences from package workqueue
 //

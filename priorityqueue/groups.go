@@ -87,27 +87,24 @@ func (q *Queue[T]) PauseGroup(group string) {
 	if q.shuttingDown.Load() {
 		return
 	}
-	q.mu.pausedGroups[group] = true
-	q.updatePauseLocked(group)
+	q.pauseGroupLocked(group, true)
 }
 
 // ResumeGroup ends the pause of group. It does nothing if there is none.
 func (q *Queue[T]) ResumeGroup(group string) {
 	q.mu.Lock()
 	defer q.unlock()
-	q.resumeGroupLocked(group)
+	q.pauseGroupLocked(group, false)
 }
 
-func (q *Queue[T]) resumeGroupLocked(group string) {
-	delete(q.mu.pausedGroups, group)
-	q.updatePauseLocked(group)
-}
-
-// updatePauseLocked moves the lines of the group, if it has keys, to where pausedGroups says.
-func (q *Queue[T]) updatePauseLocked(name string) {
+// pauseGroupLocked begins or ends the pause of a group, and moves its lines if it has keys.
+func (q *Queue[T]) pauseGroupLocked(name string, paused bool) {
+	if delete(q.mu.pausedGroups, name); paused {
+		q.mu.pausedGroups[name] = true
+	}
 	if _, e := q.mu.groups.Find(keytable.HashOf(name), name); e != nil {
 		wasBlocked := e.Value.isBlocked()
-		e.Value.paused = q.mu.pausedGroups[name]
+		e.Value.paused = paused
 		q.placeGroupLocked(&e.Value, wasBlocked)
 	}
 }
@@ -119,11 +116,6 @@ func (q *Queue[T]) PausedGroups() []string {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.pausedGroupsLocked()
-}
-
-// pausedGroupsLocked returns the groups that are paused, sorted, and not nil.
-func (q *Queue[T]) pausedGroupsLocked() []string {
 	return append([]string{}, slices.Sorted(maps.Keys(q.mu.pausedGroups))...)
 }
 

@@ -73,15 +73,12 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
 	n := it.line
 	it.line = keytable.None
 	l := &q.mu.lines.At(n).Value
-	wasFirst := l.keys.First() == s
-	if q.config.PlaceOfAdd {
-		wasFirst = q.firstQueuedLocked(l) == s
-	}
+	wasOldest := q.config.Aging > 0 && q.firstQueuedLocked(l) == s
 	q.unlinkLocked(&l.keys, s)
 	if it.state == queued {
 		q.countQueuedLocked(l, -1)
 	}
-	if l.queued == 0 || wasFirst && q.config.Aging > 0 {
+	if l.queued == 0 || wasOldest {
 		q.placeLineLocked(n)
 	}
 	if l.keys.Len() == 0 && (q.config.Group != nil || n != q.mu.lastLine) {

@@ -2,6 +2,7 @@ package priorityqueue
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -10,10 +11,10 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// ShutDown makes the queue ignore what is added from now on, ends all pauses, and drops the keys that still wait for
-// their time, for whatever reason; [workqueue.Stats].Dropped counts them. Queued keys are still handed out, and drains
-// that wait return. It may be called any number of times. It waits for the goroutine of the queue, which ends at once, and takes time in proportion to the number of keys in the
-// queue if one of them waits; it gives the lock back every few hundred keys.
+// ShutDown makes the queue ignore what is added from now on, ends all pauses, and drops the keys that still wait for their time,
+// for whatever reason; [workqueue.Stats].Dropped counts them. Queued keys are still handed out, and drains that wait return. It
+// may be called any number of times. It waits for the goroutine of the queue, which ends at once. If a key waits, it goes over
+// all keys, a few hundred under one lock.
 func (q *Queue[T]) ShutDown() { q.shutDown(false) }
 
 // ShutDownNow is ShutDown that also drops the queued keys: every getter returns at once with shutdown = true, and no key is
@@ -63,8 +64,8 @@ func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
 	}
 	q.shuttingDown.Store(true)
 	q.mu.paused = false
-	for _, group := range q.pausedGroupsLocked() {
-		q.resumeGroupLocked(group)
+	for _, group := range slices.Sorted(maps.Keys(q.mu.pausedGroups)) {
+		q.pauseGroupLocked(group, false)
 	}
 	andLocked()
 	return true

@@ -36,7 +36,7 @@ type Options[T comparable] struct {
 	// CancelGrace is how long Run then waits for handlers whose contexts have ended. Zero means 1 s; see also [NoGrace].
 	CancelGrace time.Duration
 	// KeepQueue leaves the queue open, with its keys, when Run returns: for a program that runs again, with a new Pool, after it
-	// has lost its leadership, and for several pools on one queue. That queue must be [workqueue.Extended], and Drain must not be All.
+	// has lost its leadership, and for several pools on one queue. The queue must be [workqueue.Extended], and Drain must not be All.
 	KeepQueue bool
 
 	// HandlerTimeout is how long a call may take until its context ends with [context.DeadlineExceeded]. Zero means no limit.
