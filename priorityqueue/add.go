@@ -184,12 +184,9 @@ func (q *Queue[T]) newRequest(o AddOpts) request {
 		timed.Time = q.config.Clock.Now()
 		o.Cause = &timed
 	}
-	r := request{AddOpts: o, retry: o.After > 0 || o.RateLimited}
-	if r.MaxDelay == 0 {
-		r.byWorker = r.RateLimited
-		if !r.RateLimited {
-			r.MaxDelay = q.config.MaxDelay
-		}
+	r := request{AddOpts: o, retry: o.After > 0 || o.RateLimited, byWorker: o.MaxDelay == 0 && o.RateLimited}
+	if r.MaxDelay == 0 && !r.RateLimited {
+		r.MaxDelay = q.config.MaxDelay
 	}
 	return r
 }
@@ -213,11 +210,8 @@ func (r *request) time(now time.Duration) time.Duration {
 // merge returns when a key is to come that was to come at before. limited reports whether the limiter was asked for it before.
 func (r *request) merge(before time.Duration, limited bool, now time.Duration) time.Duration {
 	at := r.time(now)
-	if r.askedBefore { // The limiter's delay is in before, and After can only shorten it.
-		if at == unknown {
-			at = before
-		}
-		at = min(before, at)
+	if r.askedBefore && (at == unknown || at > before) { // The limiter's delay is in before, and After can only shorten it.
+		at = before
 	}
 	switch {
 	case r.Delay == Latest:
@@ -297,8 +291,9 @@ func (q *Queue[T]) addLocked(k *newKey[T], r *request, now time.Duration) {
 		q.addHeldLocked(s, it, r, now)
 		q.interruptLocked(s, it)
 	}
-	if r.Cause != nil {
-		q.addCauseLocked(s, it, r.Cause)
+	if c := r.Cause; c != nil && (c.Reason != "" || c.TraceParent != "") {
+		q.mu.notes.AddCause(s, func(before workqueue.Causes) workqueue.Causes { return before.Plus(*c) })
+		it.noted = true
 	}
 }
 
@@ -406,12 +401,4 @@ func (q *Queue[T]) boundLocked(s keytable.Slot, it *item, r *request, at time.Du
 		at = max(at, q.nextStartLocked(s))
 	}
 	return at
-}
-
-// addCauseLocked notes why the key at s was added.
-func (q *Queue[T]) addCauseLocked(s keytable.Slot, it *item, cause *workqueue.Cause) {
-	if cause.Reason != "" || cause.TraceParent != "" {
-		q.mu.notes.AddCause(s, func(c workqueue.Causes) workqueue.Causes { return c.Plus(*cause) })
-		it.noted = true
-	}
 }
