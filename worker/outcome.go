@@ -133,14 +133,18 @@ func (e *PanicError) Unwrap() error {
 // will be dropped for having failed too often. The context is that of the call or made from it.
 func NextOf(ctx context.Context, err error) Next {
 	c := call[struct{}]{Result: Result[struct{}]{Err: err}, ctx: ctx, base: callOf(ctx)}
-	c.readAnswer()
+	if err != nil {
+		c.readAnswer()
+	}
 	return c.Next
 }
 
 // finishCall does with the key what the handler's answer asks for, and calls the logger and the hooks.
 func (p *Pool[T]) finishCall(c *call[T]) {
 	p.guarded(func() { c.Duration = p.options.Clock.Since(c.Started) })
-	p.decide(c)
+	if c.Err != nil { // Otherwise it stays NextForget.
+		p.decide(c)
+	}
 	p.count(c)
 	switch c.Next {
 	case NextRetry:
@@ -175,7 +179,7 @@ func (p *Pool[T]) finishCall(c *call[T]) {
 	}
 }
 
-// decide finds out what becomes of the key.
+// decide finds out what becomes of a key whose call did not return nil.
 func (p *Pool[T]) decide(c *call[T]) {
 	c.Next = NextRetry
 	if c.panic == nil { // What a panic was called with is no answer.
@@ -210,9 +214,6 @@ func (p *Pool[T]) readError(c *call[T]) {
 
 // readAnswer sets what the handler's error asks for. It is a failure if it asks for nothing else, or one of its methods panics.
 func (c *call[T]) readAnswer() {
-	if c.Next = NextForget; c.Err == nil {
-		return
-	}
 	c.Next = NextRetry
 	var fatal *FatalError
 	var terminal *TerminalError
