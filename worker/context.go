@@ -226,14 +226,71 @@ func (c *call[T]) interrupted() bool {
 	return own != nil && own.interrupted.Load()
 }
 
-// Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether there is one. What that
-// then returns decides as always: an error is a failure. Cancel does not wait, and also reaches handlers that Run has left.
+// Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether there is one. The
+// handler's answer then decides as always: an error is a failure. Cancel does not wait, and also reaches handlers that Run has
+// left.
 func (p *Pool[T]) Cancel(key T) bool {
 	c, ok := p.find(func(c current[T]) bool { return c.Key == key })
 	if ok {
 		c.base.need().end(ErrCanceled)
 	}
 	return ok
+}
+
+// prepare finds out what is known of the key, and makes the handler's context. It contains what contexts have in common.
+func (p *Pool[T]) prepare(w *worker[T], c *call[T], common *callInfo) {
+	c.failed = p.failuresOf(context.Background(), c.Key)
+	c.Attempt = c.failed.calls + 1
+	if p.priorities != nil {
+		c.priority = p.priorities.PriorityOf(c.Key)
+	}
+	c.Started = p.options.Clock.Now()
+	if len(w.contexts) == 0 { // Many are allocated at once, so that hardly a key costs an allocation.
+		w.contexts = make([]callContext, 256)
+	}
+	c.base, w.contexts = &w.contexts[0], w.contexts[1:]
+	c.base.callInfo = common
+	if c.Attempt > 1 || p.logger != nil || p.priorities != nil {
+		info := *common
+		info.attempt, info.priority = c.Attempt, c.priority
+		if p.logger != nil {
+			info.key = c.Key
+		}
+		c.base.callInfo = &info
+	}
+	c.ctx = c.base
+	if p.options.HandlerTimeout > 0 {
+		c.ctx, c.cancel = p.withTimeout(c.base)
+	}
+	if p.leaser != nil {
+		p.lease(c)
+	}
+}
+
+// lease makes the handler's context end with the key's lease.
+func (p *Pool[T]) lease(c *call[T]) {
+	parent, endTimeout := c.ctx, c.cancel
+	leased, release := p.leaser.Lease(parent, c.Key)
+	c.lost = leased.Err() != nil && parent.Err() == nil
+	c.ctx, c.cancel = leased, func() {
+		release()
+		if endTimeout != nil {
+			endTimeout()
+		}
+	}
+	if c.lost && p.logger != nil {
+		p.logger.Warn("The lease of a key ended before its handler was called", "key", c.Key)
+	}
+}
+
+// end ends the handler's context.
+func (c *call[T]) end() {
+	if c.cancel != nil {
+		c.cancel()
+	}
+	if c.base != nil {
+		c.base.callEnds()
+	}
 }
 
 // withTimeout is context.WithTimeout with the configured timeout and clock.

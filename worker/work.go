@@ -12,8 +12,8 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// This file follows a key from top to bottom: work gets it, process prepares and begins the call, handle calls the
-// handler, and finishCall, in outcome.go, carries out what that has answered. Done comes last.
+// This file follows a key from top to bottom: work gets it, process prepares (in context.go) and begins the call, handle calls
+// the handler, and finishCall, in outcome.go, carries out what that has answered. Done comes last.
 
 // worker is one of a pool's workers. A goroutine runs work for it; if a handler ends that goroutine with
 // runtime.Goexit, another one takes its place. The pool's mu guards all fields but contexts.
@@ -164,62 +164,6 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 		p.handle(&c)
 	case p.givesBack():
 		p.giveBack(&c)
-	}
-}
-
-// end ends the handler's context.
-func (c *call[T]) end() {
-	if c.cancel != nil {
-		c.cancel()
-	}
-	if c.base != nil {
-		c.base.callEnds()
-	}
-}
-
-// prepare finds out what is known of the key, and makes the handler's context, of what contexts have in common.
-func (p *Pool[T]) prepare(w *worker[T], c *call[T], common *callInfo) {
-	c.failed = p.failuresOf(context.Background(), c.Key)
-	c.Attempt = c.failed.calls + 1
-	if p.priorities != nil {
-		c.priority = p.priorities.PriorityOf(c.Key)
-	}
-	c.Started = p.options.Clock.Now()
-	if len(w.contexts) == 0 { // Many are allocated at once, so that hardly a key costs an allocation.
-		w.contexts = make([]callContext, 256)
-	}
-	c.base, w.contexts = &w.contexts[0], w.contexts[1:]
-	c.base.callInfo = common
-	if c.Attempt > 1 || p.logger != nil || p.priorities != nil {
-		info := *common
-		info.attempt, info.priority = c.Attempt, c.priority
-		if p.logger != nil {
-			info.key = c.Key
-		}
-		c.base.callInfo = &info
-	}
-	c.ctx = c.base
-	if p.options.HandlerTimeout > 0 {
-		c.ctx, c.cancel = p.withTimeout(c.base)
-	}
-	if p.leaser != nil {
-		p.lease(c)
-	}
-}
-
-// lease makes the handler's context end with the key's lease.
-func (p *Pool[T]) lease(c *call[T]) {
-	parent, endTimeout := c.ctx, c.cancel
-	leased, release := p.leaser.Lease(parent, c.Key)
-	c.lost = leased.Err() != nil && parent.Err() == nil
-	c.ctx, c.cancel = leased, func() {
-		release()
-		if endTimeout != nil {
-			endTimeout()
-		}
-	}
-	if c.lost && p.logger != nil {
-		p.logger.Warn("The lease of a key ended before its handler was called", "key", c.Key)
 	}
 }
 
