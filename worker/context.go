@@ -237,7 +237,7 @@ func (p *Pool[T]) Cancel(key T) bool {
 	return ok
 }
 
-// prepare finds out what is known of the key, and makes the handler's context. It contains what contexts have in common.
+// prepare finds out what is known of the key, and makes the handler's context, with what contexts have in common.
 func (p *Pool[T]) prepare(w *worker[T], c *call[T], common *callInfo) {
 	c.failed = p.failuresOf(context.Background(), c.Key)
 	c.Attempt = c.failed.calls + 1
