@@ -34,7 +34,9 @@ func (c *HookedClock) Now() time.Time {
 
 func (c *HookedClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-func (c *HookedClock) NewTimer(d time.Duration) clock.Timer { return hookedTimer{c.WithTicker.NewTimer(d), c} }
+func (c *HookedClock) NewTimer(d time.Duration) clock.Timer {
+	return hookedTimer{c.WithTicker.NewTimer(d), c}
+}
 
 type hookedTimer struct {
 	clock.Timer
@@ -130,10 +132,14 @@ func (r *Recorder) newMetric(name, queue string) metric {
 	return recorded{r, name}
 }
 
-func (r *Recorder) NewDepthMetric(q string) workqueue.GaugeMetric       { return r.newMetric("depth", q) }
-func (r *Recorder) NewAddsMetric(q string) workqueue.CounterMetric      { return r.newMetric("adds", q) }
-func (r *Recorder) NewRetriesMetric(q string) workqueue.CounterMetric   { return r.newMetric("retries", q) }
-func (r *Recorder) NewLatencyMetric(q string) workqueue.HistogramMetric { return r.newMetric("latency", q) }
+func (r *Recorder) NewDepthMetric(q string) workqueue.GaugeMetric  { return r.newMetric("depth", q) }
+func (r *Recorder) NewAddsMetric(q string) workqueue.CounterMetric { return r.newMetric("adds", q) }
+func (r *Recorder) NewRetriesMetric(q string) workqueue.CounterMetric {
+	return r.newMetric("retries", q)
+}
+func (r *Recorder) NewLatencyMetric(q string) workqueue.HistogramMetric {
+	return r.newMetric("latency", q)
+}
 func (r *Recorder) NewWorkDurationMetric(q string) workqueue.HistogramMetric {
 	return r.newMetric("work", q)
 }
