@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/keyedqueue/workqueue"
 )
@@ -96,6 +98,27 @@ type actionReport struct {
 	Error string `json:"error,omitempty"`
 }
 
+// bulkResult is what became of an action on many keys.
+type bulkResult struct {
+	// Keys is to how many it was done. Gone were there before, and not any more.
+	Keys int `json:"keys"`
+	Gone int `json:"gone"`
+	// Left is how many there was no time for, and LeftMore reports that there may be more than these.
+	Left     int    `json:"left"`
+	LeftMore bool   `json:"left_more,omitempty"`
+	Text     string `json:"text"`
+}
+
+const (
+	// bulkTime is how long an action on many keys may take, and countTime how long it may then count those that are left.
+	bulkTime  = 10 * time.Second
+	countTime = 5 * time.Second
+	// stepKeys is after how many keys it looks whether the queue was shut down.
+	stepKeys = 128
+	// maxSeen bounds the memory that it takes to count keys once, and how many given-up keys a queue is asked for.
+	maxSeen = 10_000
+)
+
 // maxForm bounds the size of a request for an action.
 const maxForm = 64 << 10
 
@@ -142,6 +165,22 @@ func checkOrigin(r *http.Request) error {
 		return refuse(http.StatusForbidden, "The request lacks the header %s.", actionHeader)
 	}
 	return nil
+}
+
+// logAction is the audit hook of a program that has none.
+func logAction(r *http.Request, a Action) {
+	log := slog.With("action", a.Name, "queue", a.Queue, "key", a.Key, "remote", r.RemoteAddr)
+	if a.Group != "" {
+		log = log.With("group", a.Group)
+	}
+	if a.Of != "" {
+		log = log.With("of", a.Of, "errorContains", a.ErrorContains, "keys", a.Keys)
+	}
+	if a.Err != nil {
+		log.WarnContext(r.Context(), "workqueue/debug: an action was not done", "error", a.Err)
+		return
+	}
+	log.InfoContext(r.Context(), "workqueue/debug: an action was done")
 }
 
 // act does what form asks for. The result is nil unless that was for many keys.
@@ -204,6 +243,93 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) err
 		}
 	}
 	return nil
+}
+
+// actOnMany retries or forgets all keys of the set that form names, as far as the time suffices.
+func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*bulkResult, error) {
+	if r.late {
+		return nil, r.err
+	}
+	set, do, done, retry := form.Get("of"), r.forget, "Forgot the failures of", form.Get("action") == "retry"
+	if retry {
+		do, done = r.retry, "Retried"
+	}
+	if !isSet(set) {
+		return nil, refuse(http.StatusBadRequest, noSuchSet)
+	}
+	counting, next := searchTurn(ctx, h.acting, bulkTime+countTime)
+	defer next()
+	ctx, cancel := context.WithTimeout(counting, bulkTime)
+	defer cancel()
+	if ctx.Err() != nil {
+		return nil, refuse(http.StatusServiceUnavailable, "There was no time: another action goes over all keys.")
+	}
+	b := new(bulkResult)
+	var step []any // retried since the queue was last known to be open
+	var err error
+	panicked := guarded("queue", func() {
+		for f := range r.troubled(set, form.Get("error"), true) {
+			switch {
+			case counting.Err() != nil:
+				r.partial = true
+				return
+			case ctx.Err() != nil || err != nil:
+				b.Left++
+				continue
+			case f.isGone() || !do(f.Key, f.kept):
+				b.Gone++
+				continue
+			}
+			if b.Keys++; retry {
+				step = append(step, f.Key)
+			}
+			if len(step) == stepKeys {
+				err = r.checkTaken(step, b)
+				step = step[:0]
+			}
+		}
+	})
+	if err == nil {
+		err = r.checkTaken(step, b)
+	}
+	b.LeftMore = r.partial
+	if confirmed, convErr := strconv.Atoi(form.Get("count")); convErr == nil {
+		b.Gone = max(b.Gone, confirmed-b.Keys-b.Left)
+	}
+	b.Text = b.sentence(done)
+	if err != nil {
+		err = refuse(http.StatusConflict, "%s %s", err, b.Text)
+	}
+	return b, cmp.Or(err, panicked)
+}
+
+func (b *bulkResult) sentence(done string) string {
+	keys := func(n int, one, more string) string {
+		if n == 1 {
+			return one
+		}
+		return number(n) + more
+	}
+	text := done + " " + keys(b.Keys, "one key", " keys")
+	if b.Gone > 0 {
+		text += "; " + keys(b.Gone, "one was gone", " were gone")
+	}
+	if b.Left > 0 {
+		text += "; " + keys(b.Left, "one is left", " are left")
+	}
+	if b.LeftMore {
+		text += "; there may be more"
+	}
+	return text + "."
+}
+
+// isGone reports that the pool has forgotten the key since it was yielded.
+func (f failure) isGone() bool {
+	if f.pool == nil || f.pool.SnapshotKey == nil {
+		return false
+	}
+	now := f.pool.SnapshotKey(f.Key)
+	return now.Failing == nil && now.Dropped == nil
 }
 
 // retry adds key now. If the queue itself keeps it as given up, the queue retries it; then false means that it was gone.
@@ -281,20 +407,4 @@ func (r *reading) groupCalled(text string) string {
 		}
 	}
 	return text
-}
-
-// logAction is the audit hook of a program that has none.
-func logAction(r *http.Request, a Action) {
-	log := slog.With("action", a.Name, "queue", a.Queue, "key", a.Key, "remote", r.RemoteAddr)
-	if a.Group != "" {
-		log = log.With("group", a.Group)
-	}
-	if a.Of != "" {
-		log = log.With("of", a.Of, "errorContains", a.ErrorContains, "keys", a.Keys)
-	}
-	if a.Err != nil {
-		log.WarnContext(r.Context(), "workqueue/debug: an action was not done", "error", a.Err)
-		return
-	}
-	log.InfoContext(r.Context(), "workqueue/debug: an action was done")
 }

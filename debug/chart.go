@@ -213,3 +213,41 @@ func logarithmic(values []float64) axis {
 		[]float64{math.Pow(10, high), math.Pow(10, (low+high)/2), math.Pow(10, low)},
 	}
 }
+
+// historyReport has one value for each of the last samples, oldest first, and the last ones since then.
+type historyReport struct {
+	Queued     []float64  `json:"queued"`
+	Processing []float64  `json:"processing"`
+	Waiting    []float64  `json:"waiting"`
+	Adds       []float64  `json:"adds_per_second"`
+	Dones      []float64  `json:"dones_per_second"`
+	Errors     []float64  `json:"errors_per_second"`
+	Retries    []float64  `json:"retries_per_second"`
+	Latency    []*float64 `json:"latency_mean_seconds"`
+	Work       []*float64 `json:"work_mean_seconds"`
+}
+
+func newHistoryReport(points []point) historyReport {
+	known := func(of func(point) float64) []*float64 {
+		return column(points, func(p point) *float64 {
+			if v := of(p); v > 0 {
+				return &v
+			}
+			return nil
+		})
+	}
+	return historyReport{
+		Queued: column(points, queued.of), Processing: column(points, held.of), Waiting: column(points, waiting.of),
+		Adds: column(points, adds.of), Dones: column(points, dones.of),
+		Errors: column(points, failures.of), Retries: column(points, retries.of),
+		Latency: known(latency.of), Work: known(work.of),
+	}
+}
+
+func column[V any](points []point, of func(point) V) []V {
+	all := make([]V, len(points))
+	for i, p := range points {
+		all[i] = of(p)
+	}
+	return all
+}

@@ -1,6 +1,7 @@
 package wait
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -141,6 +142,98 @@ func (b Backoff) Timer() Timer {
 		return b.DelayFunc().Timer(nil)
 	}
 	return &tickerTimer{every: b.Duration}
+}
+
+// DelayFunc returns how long to wait next. Zero and negative values mean no wait. [Backoff.DelayFunc] makes one out of
+// a Backoff; any function of this shape will do.
+type DelayFunc func() time.Duration
+
+// Timer returns a Timer, not yet started, whose intervals are what fn returns, on the clock c; nil is the real clock.
+// fn is called once as each interval begins, by the caller of C or Next.
+func (fn DelayFunc) Timer(c clock.Clock) Timer {
+	c = orReal(c)
+	return &startedTimer{start: func(t clock.Timer) clock.Timer {
+		if t == nil {
+			return c.NewTimer(fn())
+		}
+		t.Reset(fn())
+		return t
+	}}
+}
+
+// Until calls condition, with pauses of the length that fn returns, until it returns true or an error, or ctx ends. It
+// returns nil, the condition's error or ctx's error accordingly; the number of calls is not limited. It blocks, and
+// waits in real time.
+//
+// With immediate, the first call comes at once, even if ctx has already ended; without, after the first pause. With
+// sliding, a pause begins when the condition returns; without, when it is called, so that its running time is part of
+// the pause and a slow condition is called again at once. Once ctx has ended, Until does not call the condition again.
+func (fn DelayFunc) Until(ctx context.Context, immediate, sliding bool, condition ConditionWithContextFunc) error {
+	return loop(ctx, fn.Timer(nil), immediate, sliding, condition)
+}
+
+// Concurrent returns a function that calls fn, and may itself be called by several goroutines: they share one sequence
+// and take turns. fn must not be called directly any more.
+func (fn DelayFunc) Concurrent() DelayFunc {
+	var mu sync.Mutex
+	return func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock() // deferred, so that a panic in fn does not block the others forever
+		return fn()
+	}
+}
+
+// BackoffManager decides how long [BackoffUntil] pauses. The managers of this package may be shared by several
+// goroutines and loops. Those of other packages may forbid that.
+type BackoffManager interface {
+	// Backoff returns a timer, already running, that fires when the pause is over.
+	//
+	// The managers of this package return a new timer each time, which its caller waits for or stops. Another manager
+	// may return the same timer again and again, as apimachinery's do; then a timer must have fired and been received
+	// from before the next call.
+	Backoff() clock.Timer
+}
+
+// NewExponentialBackoffManager returns a manager whose pauses start with initBackoff and grow by backoffFactor up to
+// maxBackoff, each with a random addition of up to jitter times its length; [Backoff] has the formula and says what
+// odd values mean. Growth does not end before maxBackoff is reached; without one (maxBackoff ≤ 0) it ends at the
+// largest Duration. The random addition is not subject to maxBackoff, nor is an initBackoff that exceeds it.
+//
+// A manager that has not been used for more than resetDuration starts again with initBackoff, because what failed has
+// worked for a while. The pauses themselves do not count: idle time begins at the end of the last pause (the latest
+// end, if goroutines share the manager). Apimachinery measures from the beginning of the pause. There, pauses that
+// grow past resetDuration fall back to initBackoff while the failures go on, and the failing service gets retries at
+// the highest rate again and again. If resetDuration is not positive, every pause is the first one.
+//
+// The manager reads c, and its timers are those of c; nil is the real clock. Goroutines may share it: they share one
+// sequence of pauses, and each call returns a new timer.
+func NewExponentialBackoffManager(initBackoff, maxBackoff, resetDuration time.Duration, backoffFactor, jitter float64, c clock.Clock) BackoffManager {
+	first := Backoff{
+		Duration: initBackoff,
+		Factor:   backoffFactor,
+		Jitter:   jitter,
+		Steps:    math.MaxInt,
+		Cap:      maxBackoff,
+	}
+	c = orReal(c)
+	pauses := &restarting{first: first, clock: c, after: resetDuration, fromEnd: true, next: first}
+	return delayManager{c, pauses.step}
+}
+
+// delayManager makes a BackoffManager of a function that goroutines may share.
+type delayManager struct {
+	clock clock.Clock
+	delay DelayFunc
+}
+
+func (m delayManager) Backoff() clock.Timer { return m.clock.NewTimer(m.delay()) }
+
+// NewJitteredBackoffManager returns a manager whose pauses all last duration, plus a random addition of up to
+// jitter·duration each time if jitter is positive. It waits on c; nil is the real clock. It may be shared by several
+// goroutines.
+func NewJitteredBackoffManager(duration time.Duration, jitter float64, c clock.Clock) BackoffManager {
+	pause := Backoff{Duration: duration, Jitter: jitter}
+	return delayManager{orReal(c), pause.DelayFunc().Concurrent()}
 }
 
 // Jitter returns a random duration between duration and duration + maxFactor·duration, so that callers that would act

@@ -2,6 +2,7 @@ package debug
 
 import (
 	"context"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -58,6 +59,40 @@ type recentReport struct {
 	Covers  seconds      `json:"covers_seconds"`
 	Latency *timesReport `json:"latency"`
 	Work    *timesReport `json:"work"`
+}
+
+// timesReport sums up a histogram.
+type timesReport struct {
+	Count uint64  `json:"count"`
+	Mean  float64 `json:"mean_seconds"`
+	// Half and Most are nil if they are above all bounds.
+	Half *float64 `json:"p50_at_most_seconds,omitempty"`
+	Most *float64 `json:"p99_at_most_seconds,omitempty"`
+}
+
+func newTimesReport(h *workqueue.Histogram) *timesReport {
+	if h == nil {
+		return nil
+	}
+	r := &timesReport{Count: h.Count()}
+	if r.Count > 0 {
+		r.Mean = h.Sum / float64(r.Count)
+		r.Half = atMost(h, r.Count, 0.5)
+		r.Most = atMost(h, r.Count, 0.99)
+	}
+	return r
+}
+
+// atMost returns the bound that a part of count times does not exceed, or nil if there is none.
+func atMost(h *workqueue.Histogram, count uint64, part float64) *float64 {
+	want := uint64(math.Ceil(float64(count) * part))
+	seen := uint64(0)
+	for i, bound := range h.Bounds {
+		if seen += h.Counts[i]; seen >= want {
+			return &bound
+		}
+	}
+	return nil
 }
 
 const (

@@ -248,12 +248,6 @@ type keyPage struct {
 	Refresh int `json:"-"`
 }
 
-// queueName is a queue on a page that has none of its numbers.
-type queueName struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
-}
-
 // callReport is a call of a handler that has failed.
 type callReport struct {
 	Attempt int       `json:"attempt"`
