@@ -54,30 +54,20 @@ func (b *Backoff) Step() time.Duration {
 	if b == nil {
 		return 0
 	}
-	b.Duration = max(b.Duration, 0)
-	due := b.Duration
-	b.advance()
+	due := max(b.Duration, 0)
+	b.Duration = due
+	changes := b.Steps > 0 && b.Factor > 0 // false for NaN
+	b.Steps = max(b.Steps, 1) - 1
+	if changes {
+		b.Duration = scale(due, b.Factor)
+		if b.Cap > 0 && b.Duration > b.Cap {
+			b.Duration, b.Steps = b.Cap, 0
+		}
+	}
 	if b.Jitter > 0 {
 		return Jitter(due, b.Jitter)
 	}
 	return due
-}
-
-// advance moves b to the next delay, jitter left aside.
-func (b *Backoff) advance() {
-	if b.Steps < 1 {
-		b.Steps = 0
-		return
-	}
-	b.Steps--
-	if !(b.Factor > 0) { // also true of NaN
-		return
-	}
-	b.Duration = scale(b.Duration, b.Factor)
-	if b.Cap > 0 && b.Duration > b.Cap {
-		b.Duration = b.Cap
-		b.Steps = 0
-	}
 }
 
 // DelayFunc returns a function whose calls return what calls of Step would. It works on a copy: b stays as it is, and
@@ -200,21 +190,15 @@ type BackoffManager interface {
 // largest Duration. The random addition is not subject to maxBackoff, nor is an initBackoff that exceeds it.
 //
 // A manager that has not been used for more than resetDuration starts again with initBackoff, because what failed has
-// worked for a while. The pauses themselves do not count: idle time begins at the end of the last pause (the latest
-// end, if goroutines share the manager). Apimachinery measures from the beginning of the pause. There, pauses that
-// grow past resetDuration fall back to initBackoff while the failures go on, and the failing service gets retries at
-// the highest rate again and again. If resetDuration is not positive, every pause is the first one.
+// worked for a while. Idle time begins at the end of the last pause (the latest end, if goroutines share the manager).
+// Apimachinery measures from the beginning: there, pauses that grow past resetDuration fall back to initBackoff while the
+// failures go on, and the failing service is retried at the highest rate. If resetDuration is not positive, every pause is
+// the first one.
 //
 // The manager reads c, and its timers are those of c; nil is the real clock. Goroutines may share it: they share one
 // sequence of pauses, and each call returns a new timer.
 func NewExponentialBackoffManager(initBackoff, maxBackoff, resetDuration time.Duration, backoffFactor, jitter float64, c clock.Clock) BackoffManager {
-	first := Backoff{
-		Duration: initBackoff,
-		Factor:   backoffFactor,
-		Jitter:   jitter,
-		Steps:    math.MaxInt,
-		Cap:      maxBackoff,
-	}
+	first := Backoff{Duration: initBackoff, Factor: backoffFactor, Jitter: jitter, Steps: math.MaxInt, Cap: maxBackoff}
 	c = orReal(c)
 	pauses := &restarting{first: first, clock: c, after: resetDuration, fromEnd: true, next: first}
 	return delayManager{c, pauses.step}
@@ -250,9 +234,8 @@ func Jitter(duration time.Duration, maxFactor float64) time.Duration {
 // scale returns d·factor for a d that is not negative, truncated to nanoseconds, at least zero and at most the largest
 // Duration.
 //
-// It tests the bounds before the conversion, because the result of a conversion that overflows depends on the
-// processor, and is negative on amd64: a backoff that has grown for long would become a loop without a pause
-// (juju/worker#12).
+// It tests the bounds before the conversion, whose result is negative on amd64 if it overflows: a backoff that has grown
+// for long would become a loop without a pause (juju/worker#12).
 func scale(d time.Duration, factor float64) time.Duration {
 	switch product := float64(d) * factor; {
 	case product >= math.MaxInt64: // as a float64: 2^63, the first value that does not fit

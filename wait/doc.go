@@ -26,11 +26,9 @@
 //
 // # Where it differs from its model
 //
-//   - No delay overflows or becomes negative. Apimachinery does not check a product before it converts it to a
-//     Duration. On amd64 one that is too large becomes a negative delay, so a backoff that has grown for long enough
-//     becomes a busy loop. Here a delay stops at the largest Duration. A negative Duration counts as zero. A Factor
-//     that is negative or not a number counts as zero, which leaves the delay as it is. A Jitter that is not a number
-//     counts as none.
+//   - No delay overflows or becomes negative: it stops at the largest Duration. Apimachinery does not check a product
+//     before it converts it, so on amd64 a backoff that has grown for long enough becomes negative, and a busy loop.
+//     The fields of [Backoff] say what odd values mean.
 //   - [NewExponentialBackoffManager] does not count the delay that it returned as idle time; its comment explains the
 //     difference.
 //   - A [BackoffManager] of this package may be shared by goroutines: each call of Backoff returns a timer of its own,

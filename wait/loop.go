@@ -1,6 +1,7 @@
 package wait
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -63,12 +64,7 @@ func ended(ctx context.Context) error {
 
 // reason returns the error of a ctx whose Done channel was received from. It is not nil even if ctx.Err is (see
 // ended), because nil would say that the condition was true.
-func reason(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return context.Canceled
-}
+func reason(ctx context.Context) error { return cmp.Or(ctx.Err(), context.Canceled) }
 
 // ContextForChannel returns a context that ends when parentCh is closed: Done returns parentCh, and Err
 // context.Canceled from then on and nil before. It has no deadline and no values. It needs no goroutine and nothing to

@@ -47,7 +47,7 @@ func NonSlidingUntilWithContext(ctx context.Context, f func(context.Context), pe
 // JitterUntil is JitterUntilWithContext with a channel to stop it. Close stopCh to stop all loops that have it. A
 // value that is sent on it stops only the loop that receives it, between two calls of f.
 func JitterUntil(f func(), period time.Duration, jitterFactor float64, sliding bool, stopCh <-chan struct{}) {
-	JitterUntilWithContext(ContextForChannel(stopCh), withoutContext(f), period, jitterFactor, sliding)
+	JitterUntilWithContext(ContextForChannel(stopCh), func(context.Context) { f() }, period, jitterFactor, sliding)
 }
 
 // JitterUntilWithContext calls f until ctx ends: the first time at once, then after pauses that last period, plus a
@@ -68,7 +68,7 @@ func JitterUntilWithContext(ctx context.Context, f func(context.Context), period
 // BackoffUntil is BackoffUntilWithContext with a channel to stop it. Close stopCh to stop all loops that have it. A
 // value that is sent on it stops only the loop that receives it, between two calls of f.
 func BackoffUntil(f func(), backoff BackoffManager, sliding bool, stopCh <-chan struct{}) {
-	BackoffUntilWithContext(ContextForChannel(stopCh), withoutContext(f), backoff, sliding)
+	BackoffUntilWithContext(ContextForChannel(stopCh), func(context.Context) { f() }, backoff, sliding)
 }
 
 // BackoffUntilWithContext calls f until ctx ends, as JitterUntilWithContext does, with the pauses that backoff
@@ -89,10 +89,6 @@ func until(ctx context.Context, f func(context.Context), t Timer, sliding bool) 
 		f(ctx)
 		return false, nil
 	})
-}
-
-func withoutContext(f func()) func(context.Context) {
-	return func(context.Context) { f() }
 }
 
 // Group starts goroutines and waits for them. The zero value is an empty group, ready for use; it must not be copied
