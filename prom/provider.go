@@ -10,12 +10,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/metrics"
 	"github.com/keyedqueue/workqueue/internal/totals"
 	"github.com/keyedqueue/workqueue/worker"
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 )
 
 // Options are the options of a [Provider]. The zero Options make the metrics look like Kubernetes'.
@@ -81,24 +82,17 @@ var (
 // registerer has other metrics of these names with the same constant labels.
 func NewProvider(registerer prometheus.Registerer, opts Options) *Provider {
 	p, err := New(opts)
-	if err == nil {
-		err = register(registerer, p)
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		panic(err)
-	}
-	return p
-}
-
-func register(registerer prometheus.Registerer, p *Provider) error {
-	if registerer == nil {
-		return errNoRegisterer
+	case registerer == nil:
+		panic(errNoRegisterer)
 	}
 	if err := registerer.Register(p); err != nil {
-		return fmt.Errorf("prom: the registerer has metrics of these names already; "+
-			"use that provider, or another Namespace or other ConstLabels: %w", err)
+		panic(fmt.Errorf("prom: the registerer has metrics of these names already; "+
+			"use that provider, or another Namespace or other ConstLabels: %w", err))
 	}
-	return nil
+	return p
 }
 
 var errNoRegisterer = errors.New("prom: the registerer is nil")
@@ -250,8 +244,7 @@ func (p *Provider) NewDepthMetric(name string) workqueue.GaugeMetric {
 	return pushTo(p, metrics.Depth, name, newGauge)
 }
 
-// NewUnfinishedWorkSecondsMetric returns the gauge workqueue_unfinished_work_seconds of that name, which all its
-// callers share.
+// NewUnfinishedWorkSecondsMetric returns the gauge workqueue_unfinished_work_seconds of that name, which all its callers share.
 func (p *Provider) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
 	return pushTo(p, metrics.UnfinishedWork, name, newGauge)
 }
@@ -272,14 +265,12 @@ func (p *Provider) NewRetriesMetric(name string) workqueue.CounterMetric {
 	return pushTo(p, metrics.Retries, name, newCounter)
 }
 
-// NewLatencyMetric returns the histogram workqueue_queue_duration_seconds of that name, which all its callers
-// share.
+// NewLatencyMetric returns the histogram workqueue_queue_duration_seconds of that name, which all its callers share.
 func (p *Provider) NewLatencyMetric(name string) workqueue.HistogramMetric {
 	return pushTo(p, metrics.QueueDuration, name, p.buckets.newHistogram)
 }
 
-// NewWorkDurationMetric returns the histogram workqueue_work_duration_seconds of that name, which all its callers
-// share.
+// NewWorkDurationMetric returns the histogram workqueue_work_duration_seconds of that name, which all its callers share.
 func (p *Provider) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
 	return pushTo(p, metrics.WorkDuration, name, p.buckets.newHistogram)
 }
