@@ -257,42 +257,38 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 	if !isSet(set) {
 		return nil, refuse(http.StatusBadRequest, noSuchSet)
 	}
-	counting, next := searchTurn(ctx, h.acting, bulkTime+countTime)
-	defer next()
-	ctx, cancel := context.WithTimeout(counting, bulkTime)
-	defer cancel()
-	if ctx.Err() != nil {
-		return nil, refuse(http.StatusServiceUnavailable, "There was no time: another action goes over all keys.")
-	}
 	b := new(bulkResult)
-	var step []any // retried since the queue was last known to be open
+	var end time.Time // of the time to act, which begins with the first key
+	var step []any    // retried since the queue was last known to be open
 	var err error
-	panicked := guarded("queue", func() {
-		for f := range r.troubled(set, form.Get("error"), true) {
-			switch {
-			case counting.Err() != nil:
-				r.partial = true
-				return
-			case ctx.Err() != nil || err != nil:
-				b.Left++
-				continue
-			case f.isGone() || !do(f.Key, f.kept):
-				b.Gone++
-				continue
-			}
-			if b.Keys++; retry {
-				step = append(step, f.Key)
-			}
-			if len(step) == stepKeys {
-				err = r.checkTaken(step, b)
-				step = step[:0]
-			}
+	r.err = nil
+	b.LeftMore = h.visit(ctx, h.acting, bulkTime+countTime, r, set, form.Get("error"), func(f failure) {
+		now := time.Now()
+		if end.IsZero() {
+			end = now.Add(bulkTime)
+		}
+		switch {
+		case err != nil || now.After(end):
+			b.Left++
+			return
+		case f.isGone() || !do(f.Key, f.kept):
+			b.Gone++
+			return
+		}
+		if b.Keys++; retry {
+			step = append(step, f.Key)
+		}
+		if len(step) == stepKeys {
+			err = r.checkTaken(step, b)
+			step = step[:0]
 		}
 	})
+	if b.LeftMore && end.IsZero() && !r.partial {
+		return nil, refuse(http.StatusServiceUnavailable, "There was no time: another action goes over all keys.")
+	}
 	if err == nil {
 		err = r.checkTaken(step, b)
 	}
-	b.LeftMore = r.partial
 	if confirmed, convErr := strconv.Atoi(form.Get("count")); convErr == nil {
 		b.Gone = max(b.Gone, confirmed-b.Keys-b.Left)
 	}
@@ -300,7 +296,7 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 	if err != nil {
 		err = refuse(http.StatusConflict, "%s %s", err, b.Text)
 	}
-	return b, cmp.Or(err, panicked)
+	return b, cmp.Or(err, r.err)
 }
 
 func (b *bulkResult) sentence(done string) string {

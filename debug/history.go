@@ -205,12 +205,15 @@ func (h *history) timeline(now measure, every time.Duration) (t timeline) {
 	return t
 }
 
-// recent returns the times of the last minutes, and how long these were.
-func (h *history) recent(now measure) (latency, work *workqueue.Histogram, covers time.Duration) {
+// recent returns the times of the last minutes.
+func (h *history) recent(now measure) *recentReport {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	started := h.mu.started
-	return difference(now.latency, started.latency), difference(now.work, started.work), now.at.Sub(started.at)
+	since := h.mu.started
+	return &recentReport{
+		seconds(now.at.Sub(since.at)), newTimesReport(difference(now.latency, since.latency)),
+		newTimesReport(difference(now.work, since.work)),
+	}
 }
 
 // rates are numbers per second.

@@ -90,48 +90,48 @@ func newCauses(c *workqueue.Causes) *workqueue.Causes {
 	return &printable
 }
 
-// poolKeys is what pools know of keys.
+// poolKeys is what pools know of keys, and the queue of those that it keeps as given up.
 type poolKeys struct {
-	running          []worker.RunningKey[any] // longest first
-	failing, dropped []worker.FailedKey[any]  // the last failure first
-	// calls are the running keys, and failures the last failure of each key, by key.
-	calls    map[any]worker.RunningKey[any]
-	failures map[any]failure
+	running []worker.RunningKey[any] // longest first
+	// failures has each key once: those that fail now, those that were given up, and what a pool that has ended knew; the
+	// last failure of each kind first.
+	failures []failure
+	// calls are the running keys by key, and known the failures.
+	calls map[any]worker.RunningKey[any]
+	known map[any]failure
 }
 
 func (r *reading) poolKeys() *poolKeys {
-	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), failures: make(map[any]failure)}
+	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), known: make(map[any]failure)}
+	var failing, dropped []worker.FailedKey[any]
 	for _, k := range r.keys.givenUp {
-		p.dropped = append(p.dropped, givenUp(k).FailedKey)
+		dropped = append(dropped, givenUp(k).FailedKey)
 	}
 	for _, s := range r.pools {
 		p.running = append(p.running, s.Running...)
-		p.failing = append(p.failing, s.Failing...)
-		p.dropped = append(p.dropped, s.Dropped...)
+		failing = append(failing, s.Failing...)
+		dropped = append(dropped, s.Dropped...)
 	}
 	slices.SortStableFunc(p.running, func(a, b worker.RunningKey[any]) int { return cmp.Compare(b.Duration, a.Duration) })
 	for _, k := range p.running {
 		p.calls[k.Key] = k
 	}
 	// A key that fails now may have been given up before.
+	p.addFailures(failing, stateFailing)
+	p.addFailures(dropped, stateGivenUp)
 	p.addFailures(slices.Clone(r.past), "")
-	p.dropped = p.addFailures(p.dropped, stateGivenUp)
-	p.failing = p.addFailures(p.failing, stateFailing)
 	return p
 }
 
-// addFailures puts keys in place of what failures has of them. It returns each of them once, the last failure first.
-func (p *poolKeys) addFailures(keys []worker.FailedKey[any], state string) []worker.FailedKey[any] {
+// addFailures adds those of keys that are not known yet.
+func (p *poolKeys) addFailures(keys []worker.FailedKey[any], state string) {
 	slices.SortStableFunc(keys, func(a, b worker.FailedKey[any]) int { return b.Time.Compare(a.Time) })
-	seen := make(map[any]bool)
-	return slices.DeleteFunc(keys, func(f worker.FailedKey[any]) bool {
-		if seen[f.Key] {
-			return true
+	for _, k := range keys {
+		if _, ok := p.known[k.Key]; !ok {
+			p.known[k.Key] = failure{FailedKey: k, state: state}
+			p.failures = append(p.failures, p.known[k.Key])
 		}
-		seen[f.Key] = true
-		p.failures[f.Key] = failure{FailedKey: f, state: state}
-		return false
-	})
+	}
 }
 
 // describe adds to k what the pools know of it.
@@ -140,7 +140,7 @@ func (p *poolKeys) describe(k *keyReport) {
 		k.addRunning(r)
 	}
 	// What a pool knew that has ended may be out of date.
-	if f, ok := p.failures[k.raw]; ok && (f.state != "" || k.Requeues > 0) {
+	if f, ok := p.known[k.raw]; ok && (f.state != "" || k.Requeues > 0) {
 		k.addFailure(f)
 	}
 }
@@ -161,8 +161,9 @@ func (k *keyReport) addFailure(f failure) {
 	}
 }
 
-// newKeyLists returns what a queue and its pools know of their keys. It does not set what finish sets.
-func newKeyLists(q *queueKeys, known *poolKeys) keyLists {
+// keyLists returns what the queue and its pools know of their keys. It does not set what finish sets.
+func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
+	q, pools := r.keys, r.poolKeys()
 	reports := func(keys []workqueue.KeySnapshot[any]) []keyReport {
 		all := make([]keyReport, len(keys))
 		for i, k := range keys {
@@ -171,37 +172,37 @@ func newKeyLists(q *queueKeys, known *poolKeys) keyLists {
 		}
 		return all
 	}
-	l := keyLists{
+	l = keyLists{
 		Running: reports(q.Processing), Queued: reports(q.Queued), Waiting: reports(q.Waiting),
 		Failing: []keyReport{}, GivenUp: []keyReport{},
 	}
 	if len(l.Running) == 0 {
-		for _, r := range known.running {
+		for _, r := range pools.running {
 			l.Running = append(l.Running, keyReport{raw: r.Key})
 		}
 	}
-	// First the failing keys whose errors are known, then those that only the limiter knows.
-	for _, f := range known.failing {
-		l.Failing = append(l.Failing, keyReport{raw: f.Key, Requeues: f.Attempt})
+	for _, f := range pools.failures {
+		switch f.state {
+		case stateFailing:
+			l.Failing = append(l.Failing, keyReport{raw: f.Key, Requeues: f.Attempt})
+		case stateGivenUp:
+			l.GivenUp = append(l.GivenUp, keyReport{raw: f.Key})
+		}
 	}
+	// Behind the failing keys whose errors are known come those that only the limiter knows.
 	for _, k := range reports(q.Failing) {
-		if known.failures[k.raw].state != stateFailing {
+		if pools.known[k.raw].state != stateFailing {
 			l.Failing = append(l.Failing, k)
 		} else {
 			l.Failing[slices.IndexFunc(l.Failing, func(f keyReport) bool { return f.raw == k.raw })] = k
 		}
 	}
-	for _, f := range known.dropped {
-		if known.failures[f.Key].state == stateGivenUp {
-			l.GivenUp = append(l.GivenUp, keyReport{raw: f.Key})
-		}
-	}
 	for _, keys := range l.all() {
 		for i := range *keys {
-			known.describe(&(*keys)[i])
+			pools.describe(&(*keys)[i])
 		}
 	}
-	return l
+	return l, pools
 }
 
 func (l *keyLists) all() []*[]keyReport {

@@ -113,13 +113,14 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 	}
 	now := h.clock.Now()
 	q := h.readOne(ctx, e, ask)
+	lists, _ := q.keyLists()
 	r := &detailReport{
 		Time:            now.UTC(),
 		SampleEvery:     seconds(h.every),
 		Latency:         newTimesReport(q.stats.Latency),
 		Work:            newTimesReport(q.stats.WorkDuration),
 		Errors:          cut(query.Get("error"), maxKey),
-		keyLists:        newKeyLists(q.keys, q.poolKeys()),
+		keyLists:        lists,
 		FailingUnlisted: q.keys.FailingUnlisted,
 		Actions:         h.actionsOf(q),
 		limit:           limit,
@@ -160,8 +161,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 	r.Queue = h.newQueueReport(q, now)
 	r.History = newHistoryReport(r.Queue.timeline.points)
 	if r.Queue.Timed {
-		latency, work, covers := e.history.recent(q.measure())
-		r.Recent = &recentReport{seconds(covers), newTimesReport(latency), newTimesReport(work)}
+		r.Recent = e.history.recent(q.measure())
 	}
 	return r
 }
@@ -169,7 +169,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 // listErrors lists the keys whose errors contain a text, instead of all that fail or were given up.
 func (r *detailReport) listErrors(ctx context.Context, h *Handler, q *reading, text string) {
 	r.Failing, r.GivenUp, r.Matching = []keyReport{}, []keyReport{}, new(matchingReport)
-	r.Matching.More = h.visit(ctx, q, everyTrouble, text, func(f failure) {
+	r.Matching.More = h.visit(ctx, h.searching, countTime, q, everyTrouble, text, func(f failure) {
 		keys, n := &r.Failing, &r.Matching.Failing
 		if f.state == stateGivenUp {
 			keys, n = &r.GivenUp, &r.Matching.GivenUp

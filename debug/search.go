@@ -95,8 +95,7 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 		f.Exact, f.Incomplete = true, true
 		return f
 	}
-	known := r.poolKeys()
-	lists := newKeyLists(r.keys, known)
+	lists, pools := r.keyLists()
 	for i, keys := range lists.all() {
 		for _, k := range *keys {
 			if exact, fits := f.fits(k.raw); fits {
@@ -107,7 +106,7 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 	}
 	for _, raw := range r.entry.recall(text, id) {
 		k := keyReport{raw: raw, State: stateAbsent}
-		r.lookUp(&k, known)
+		r.lookUp(&k, pools)
 		if id != "" || k.State != stateAbsent {
 			f.add(k, true)
 		}
@@ -126,7 +125,7 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 	}
 	for i := range f.Keys {
 		// It may be in two states, or has moved meanwhile.
-		r.lookUp(&f.Keys[i], known)
+		r.lookUp(&f.Keys[i], pools)
 		f.Keys[i].ID = keyID(f.Keys[i].raw)
 	}
 	return f
@@ -375,8 +374,10 @@ type countReport struct {
 
 // visit calls f for the keys of a set whose errors contain a text, one caller at a time. It reports whether there may be more
 // keys: there was no time for all, or only a part was listed.
-func (h *Handler) visit(ctx context.Context, r *reading, set, text string, f func(failure)) (more bool) {
-	ctx, done := searchTurn(ctx, h.searching, countTime)
+func (h *Handler) visit(
+	ctx context.Context, turn chan struct{}, limit time.Duration, r *reading, set, text string, f func(failure),
+) (more bool) {
+	ctx, done := searchTurn(ctx, turn, limit)
 	defer done()
 	r.guard(func() {
 		if more = ctx.Err() != nil; more {
@@ -403,7 +404,7 @@ func (h *Handler) count(ctx context.Context, e *entry, query url.Values) *countR
 	}
 	c := new(countReport)
 	r.err = nil
-	c.More = h.visit(ctx, r, query.Get("count"), query.Get("error"), func(failure) { c.Count++ })
+	c.More = h.visit(ctx, h.searching, countTime, r, query.Get("count"), query.Get("error"), func(failure) { c.Count++ })
 	if r.err != nil {
 		c.Error = r.err.Error()
 	}
