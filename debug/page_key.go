@@ -107,7 +107,7 @@ func (r *reading) poolKeys() *poolKeys {
 	for _, k := range r.keys.givenUp {
 		dropped = append(dropped, givenUp(k).FailedKey)
 	}
-	for _, s := range r.pools {
+	for _, s := range r.keys.pools {
 		p.running = append(p.running, s.Running...)
 		failing = append(failing, s.Failing...)
 		dropped = append(dropped, s.Dropped...)

@@ -122,8 +122,8 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 		for _, p := range q.pools {
 			if !counted[p.pool] {
 				counted[p.pool] = true
-				r.Failing += p.Stats.Failing
-				r.GivenUp += p.DroppedKeys
+				r.Failing += p.stats.Failing
+				r.GivenUp += p.givenUp
 			}
 		}
 	}
@@ -208,8 +208,8 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 		timeline: r.entry.history.timeline(r.measure(), h.every),
 	}
 	for i, p := range r.pools {
-		q.Pools[i] = poolReport{Stats: p.Stats, GivenUp: p.DroppedKeys, Handler: newTimesReport(p.Stats.Durations)}
-		q.Pools[i].Name = short(p.Stats.Name, maxName)
+		q.Pools[i] = poolReport{Stats: p.stats, GivenUp: p.givenUp, Handler: newTimesReport(p.stats.Durations)}
+		q.Pools[i].Name = short(p.stats.Name, maxName)
 	}
 	q.Depth = column(q.timeline.points, queued.of)
 	if r.err != nil {

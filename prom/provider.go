@@ -58,6 +58,8 @@ const (
 // Provider is a [workqueue.MetricsProvider], and the [prometheus.Collector] of its metrics. It is made by
 // [NewProvider] or [New]; its zero value is not usable. All methods are safe for concurrent use.
 type Provider struct {
+	pusher // has the methods to which other packages' queues push
+
 	families     []family[workqueue.Stats]
 	poolFamilies []family[worker.Stats]
 	buckets      *buckets
@@ -116,6 +118,7 @@ func New(opts Options) (*Provider, error) {
 	p := &Provider{
 		families: families, poolFamilies: pools, buckets: b, queues: metrics.Queues(), pools: metrics.Pools(),
 	}
+	p.pusher = pusher{p}
 	p.mu.pushed, p.mu.names = map[string]*pushed{}, map[string]*nameCache{}
 	if err := p.setDescs(opts); err != nil {
 		return nil, fmt.Errorf("prom: %w", err)
@@ -239,41 +242,8 @@ func pushTo[M prometheus.Metric](p *Provider, f int, name string, create func() 
 	return own[f].(M)
 }
 
-// NewDepthMetric returns the gauge workqueue_depth of that name, which all its callers share.
-func (p *Provider) NewDepthMetric(name string) workqueue.GaugeMetric {
-	return pushTo(p, metrics.Depth, name, newGauge)
-}
-
-// NewUnfinishedWorkSecondsMetric returns the gauge workqueue_unfinished_work_seconds of that name, which all its callers share.
-func (p *Provider) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return pushTo(p, metrics.UnfinishedWork, name, newGauge)
-}
-
-// NewLongestRunningProcessorSecondsMetric returns the gauge workqueue_longest_running_processor_seconds of that
-// name, which all its callers share.
-func (p *Provider) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return pushTo(p, metrics.LongestRunning, name, newGauge)
-}
-
-// NewAddsMetric returns the counter workqueue_adds_total of that name, which all its callers share.
-func (p *Provider) NewAddsMetric(name string) workqueue.CounterMetric {
-	return pushTo(p, metrics.Adds, name, newCounter)
-}
-
-// NewRetriesMetric returns the counter workqueue_retries_total of that name, which all its callers share.
-func (p *Provider) NewRetriesMetric(name string) workqueue.CounterMetric {
-	return pushTo(p, metrics.Retries, name, newCounter)
-}
-
-// NewLatencyMetric returns the histogram workqueue_queue_duration_seconds of that name, which all its callers share.
-func (p *Provider) NewLatencyMetric(name string) workqueue.HistogramMetric {
-	return pushTo(p, metrics.QueueDuration, name, p.buckets.newHistogram)
-}
-
-// NewWorkDurationMetric returns the histogram workqueue_work_duration_seconds of that name, which all its callers share.
-func (p *Provider) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
-	return pushTo(p, metrics.WorkDuration, name, p.buckets.newHistogram)
-}
+// pusher has the interfaces of package workqueue.
+type pusher = Adapter[workqueue.GaugeMetric, workqueue.CounterMetric, workqueue.HistogramMetric, workqueue.SettableGaugeMetric]
 
 // Adapter is a [Provider] whose methods return the interfaces of another package. It is made by [For].
 type Adapter[G, C, H, S any] struct{ provider *Provider }
@@ -302,37 +272,39 @@ func convert[I any](metric any) I {
 	return i
 }
 
-// NewDepthMetric is that of [Provider].
+// NewDepthMetric returns the gauge workqueue_depth of that name, which all its callers share.
 func (a Adapter[G, C, H, S]) NewDepthMetric(name string) G {
-	return convert[G](a.provider.NewDepthMetric(name))
+	return convert[G](pushTo(a.provider, metrics.Depth, name, newGauge))
 }
 
-// NewAddsMetric is that of [Provider].
-func (a Adapter[G, C, H, S]) NewAddsMetric(name string) C {
-	return convert[C](a.provider.NewAddsMetric(name))
-}
-
-// NewLatencyMetric is that of [Provider].
-func (a Adapter[G, C, H, S]) NewLatencyMetric(name string) H {
-	return convert[H](a.provider.NewLatencyMetric(name))
-}
-
-// NewWorkDurationMetric is that of [Provider].
-func (a Adapter[G, C, H, S]) NewWorkDurationMetric(name string) H {
-	return convert[H](a.provider.NewWorkDurationMetric(name))
-}
-
-// NewUnfinishedWorkSecondsMetric is that of [Provider].
+// NewUnfinishedWorkSecondsMetric returns the gauge workqueue_unfinished_work_seconds of that
+// name, which all its callers share.
 func (a Adapter[G, C, H, S]) NewUnfinishedWorkSecondsMetric(name string) S {
-	return convert[S](a.provider.NewUnfinishedWorkSecondsMetric(name))
+	return convert[S](pushTo(a.provider, metrics.UnfinishedWork, name, newGauge))
 }
 
-// NewLongestRunningProcessorSecondsMetric is that of [Provider].
+// NewLongestRunningProcessorSecondsMetric returns the gauge workqueue_longest_running_processor_seconds of that
+// name, which all its callers share.
 func (a Adapter[G, C, H, S]) NewLongestRunningProcessorSecondsMetric(name string) S {
-	return convert[S](a.provider.NewLongestRunningProcessorSecondsMetric(name))
+	return convert[S](pushTo(a.provider, metrics.LongestRunning, name, newGauge))
 }
 
-// NewRetriesMetric is that of [Provider].
+// NewAddsMetric returns the counter workqueue_adds_total of that name, which all its callers share.
+func (a Adapter[G, C, H, S]) NewAddsMetric(name string) C {
+	return convert[C](pushTo(a.provider, metrics.Adds, name, newCounter))
+}
+
+// NewRetriesMetric returns the counter workqueue_retries_total of that name, which all its callers share.
 func (a Adapter[G, C, H, S]) NewRetriesMetric(name string) C {
-	return convert[C](a.provider.NewRetriesMetric(name))
+	return convert[C](pushTo(a.provider, metrics.Retries, name, newCounter))
+}
+
+// NewLatencyMetric returns the histogram workqueue_queue_duration_seconds of that name, which all its callers share.
+func (a Adapter[G, C, H, S]) NewLatencyMetric(name string) H {
+	return convert[H](pushTo(a.provider, metrics.QueueDuration, name, a.provider.buckets.newHistogram))
+}
+
+// NewWorkDurationMetric returns the histogram workqueue_work_duration_seconds of that name, which all its callers share.
+func (a Adapter[G, C, H, S]) NewWorkDurationMetric(name string) H {
+	return convert[H](pushTo(a.provider, metrics.WorkDuration, name, a.provider.buckets.newHistogram))
 }
