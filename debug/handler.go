@@ -78,8 +78,6 @@ type Handler struct {
 	}
 }
 
-var _ http.Handler = (*Handler)(nil)
-
 // NewHandler returns a handler that shows no queue yet. Without queues it has no goroutine, and needs no
 // Close.
 func NewHandler(o Options) *Handler {
@@ -298,12 +296,13 @@ func (h *Handler) poolsOf(e *entry) (all []*worker.Inspector) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, name := range slices.Compact([]string{e.name, e.queueName}) {
-		if named := h.mu.pools[name]; named != nil {
-			for _, p := range named.pools {
-				of := h.mu.byQueue[hashable(p.Queue)]
-				if of == nil || of == e || !e.hasQueue() {
-					all = append(all, p)
-				}
+		named := h.mu.pools[name]
+		if named == nil {
+			continue
+		}
+		for _, p := range named.pools {
+			if of := h.mu.byQueue[hashable(p.Queue)]; of == nil || of == e || !e.hasQueue() {
+				all = append(all, p)
 			}
 		}
 	}
@@ -319,16 +318,14 @@ func hashable(v any) any {
 }
 
 var (
+	_ http.Handler                = (*Handler)(nil)
 	_ workqueue.InspectorProvider = (*Handler)(nil)
-	_ worker.StatsProvider        = (*Handler)(nil)
 	_ worker.SnapshotProvider     = (*Handler)(nil)
 	_ worker.InspectorProvider    = (*Handler)(nil)
 )
 
 // HistogramBounds returns those of Options.Metrics.
-func (h *Handler) HistogramBounds() []float64 {
-	return h.metrics.HistogramBounds()
-}
+func (h *Handler) HistogramBounds() []float64 { return h.metrics.HistogramBounds() }
 
 // WatchQueue passes the queue on to Options.Metrics.
 func (h *Handler) WatchQueue(name string, stats func() workqueue.Stats) {

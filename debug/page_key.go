@@ -211,11 +211,11 @@ func (l *keyLists) all() []*[]keyReport {
 
 // finish sets what depends on the keys' own methods, on now, and on the queue, unless that is known.
 func finish(keys []keyReport, queueID string, now time.Time) {
-	ago := func(t time.Time) *seconds {
-		if t.IsZero() {
+	between := func(from, to time.Time) *seconds {
+		if from.IsZero() || to.IsZero() {
 			return nil
 		}
-		d := seconds(max(0, now.Sub(t)))
+		d := seconds(max(0, to.Sub(from)))
 		return &d
 	}
 	for i := range keys {
@@ -223,13 +223,9 @@ func finish(keys []keyReport, queueID string, now time.Time) {
 		k.QueueID = cmp.Or(k.QueueID, queueID)
 		text := keyText(k.raw)
 		k.Key, k.Bytes, k.Cut = cut(text, maxKey), len(text), len(text) > maxKey
-		k.For, k.Ago = ago(k.Since), ago(k.FailedAt)
+		k.For, k.Ago, k.DueIn = between(k.Since, now), between(k.FailedAt, now), between(now, k.Due)
 		for i := range k.Calls {
-			k.Calls[i].Ago = ago(k.Calls[i].Started)
-		}
-		if !k.Due.IsZero() {
-			d := seconds(max(0, k.Due.Sub(now)))
-			k.DueIn = &d
+			k.Calls[i].Ago = between(k.Calls[i].Started, now)
 		}
 	}
 }
