@@ -17,28 +17,26 @@ import (
 // Collect reads all queues and pools and sends their metrics, which blocks until they are received. If reading one of
 // them panics, so does Collect. What was not sent by then is missing from this scrape only.
 func (p *Provider) Collect(ch chan<- prometheus.Metric) {
-	out := &batch{to: ch}
-	p.collectQueues(out)
-	p.collectPools(out)
-	out.flush()
+	p.collectQueues(ch)
+	p.collectPools(ch)
 }
 
-func (p *Provider) collectQueues(out *batch) {
+func (p *Provider) collectQueues(ch chan<- prometheus.Metric) {
 	s := newScrape(p, p.families)
 	p.mu.Lock()
 	pushed := maps.Clone(p.mu.pushed)
 	p.mu.Unlock()
 	var queues totals.Total[workqueue.Stats] // It would be allocated for every name if it were the loop's.
 	for queues = range p.queues.All() {
-		p.sendName(out, s, &queues, true, pushed[queues.Name])
+		p.sendName(ch, s, &queues, true, pushed[queues.Name])
 		delete(pushed, queues.Name)
 	}
 	for name, own := range pushed {
-		p.sendName(out, s, &totals.Total[workqueue.Stats]{Name: name}, false, own)
+		p.sendName(ch, s, &totals.Total[workqueue.Stats]{Name: name}, false, own)
 	}
 }
 
-func (p *Provider) collectPools(out *batch) {
+func (p *Provider) collectPools(ch chan<- prometheus.Metric) {
 	s := newScrape(p, p.poolFamilies)
 	var pools totals.Total[worker.Stats]
 	for pools = range p.pools.All() {
@@ -52,7 +50,7 @@ func (p *Provider) collectPools(out *batch) {
 		for i := range p.poolFamilies {
 			f := &p.poolFamilies[i]
 			if s.descs[i] != nil && f.In(&pools.Sum, pools.Live) {
-				f.sendTo(out, s.descs[i], s.nameOf(pools.Name), &pools.Sum, b)
+				f.sendTo(ch, s.descs[i], s.nameOf(pools.Name), &pools.Sum, b)
 			}
 		}
 	}
@@ -60,7 +58,7 @@ func (p *Provider) collectPools(out *batch) {
 
 // sendName sends the metrics of one name: the sum of its queues, if watched reports that there have ever been any, and
 // of what was pushed, which is nil if nothing was.
-func (p *Provider) sendName(out *batch, s *scrape, queues *totals.Total[workqueue.Stats], watched bool, own *pushed) {
+func (p *Provider) sendName(ch chan<- prometheus.Metric, s *scrape, queues *totals.Total[workqueue.Stats], watched bool, own *pushed) {
 	if own != nil {
 		own.addTo(&queues.Sum, p.buckets)
 	}
@@ -73,7 +71,7 @@ func (p *Provider) sendName(out *batch, s *scrape, queues *totals.Total[workqueu
 		switch {
 		case s.descs[i] == nil || !isPushed && !(watched && f.In(&queues.Sum, queues.Live)):
 		case f.Split != nil:
-			f.sendTo(out, s.descs[i], name, &queues.Sum, p.buckets)
+			f.sendTo(ch, s.descs[i], name, &queues.Sum, p.buckets)
 		default:
 			unsplit = append(unsplit, metric{desc: s.descs[i], labels: cache.labels})
 			m := &unsplit[len(unsplit)-1]
@@ -83,7 +81,7 @@ func (p *Provider) sendName(out *batch, s *scrape, queues *totals.Total[workqueu
 			} else {
 				f.read(m, &queues.Sum, p.buckets)
 			}
-			out.send(m)
+			ch <- m
 		}
 	}
 }
@@ -135,30 +133,6 @@ func (s *scrape) nameOf(name string) string {
 		return name + nameSuffix
 	}
 	return name
-}
-
-// batch sends metrics, many in a row. The registry receives them in another goroutine: if each were sent at once, the
-// two would often wait for each other, which takes a tenth of a scrape's CPU time.
-type batch struct {
-	to      chan<- prometheus.Metric
-	waiting []prometheus.Metric
-}
-
-// batchSize is a few times what a registry's channel holds. Larger batches would leave one of the two goroutines idle.
-const batchSize = 4000
-
-func (b *batch) send(m prometheus.Metric) {
-	b.waiting = append(b.waiting, m)
-	if len(b.waiting) == batchSize {
-		b.flush()
-	}
-}
-
-func (b *batch) flush() {
-	for _, m := range b.waiting {
-		b.to <- m
-	}
-	b.waiting = b.waiting[:0]
 }
 
 // family is a metric as this provider has it.
@@ -248,11 +222,11 @@ func controllerRuntimeResults(st *worker.Stats) []metrics.Labelled {
 }
 
 // sendTo reads the family's values from numbers and sends them, under the descriptor desc, which is one of f.descs.
-func (f *family[S]) sendTo(out *batch, desc *prometheus.Desc, name string, numbers *S, b *buckets) {
+func (f *family[S]) sendTo(ch chan<- prometheus.Metric, desc *prometheus.Desc, name string, numbers *S, b *buckets) {
 	if f.Split == nil {
 		m := &metric{desc: desc, labels: f.labels(name)}
 		f.read(m, numbers, b)
-		out.send(m)
+		ch <- m
 		return
 	}
 	kind := dto.MetricType_COUNTER
@@ -260,7 +234,7 @@ func (f *family[S]) sendTo(out *batch, desc *prometheus.Desc, name string, numbe
 		kind = dto.MetricType_GAUGE
 	}
 	for _, v := range f.Split(numbers) {
-		out.send(&metric{desc: desc, labels: f.labels(name, v.Label), kind: kind, value: v.Value})
+		ch <- &metric{desc: desc, labels: f.labels(name, v.Label), kind: kind, value: v.Value}
 	}
 }
 
