@@ -27,18 +27,17 @@ type Backoff struct {
 	// Duration is the first delay. Step stores the one to come here. Negative counts as zero.
 	Duration time.Duration
 
-	// Factor multiplies the delay at each step. Zero leaves the delay as it is, and so does a negative factor or one
-	// that is not a number, because a wrong factor should not turn a backoff into a busy loop. Between 0 and 1 the
-	// delays shrink.
+	// Factor multiplies the delay at each step. One that is zero, negative or not a number leaves the delay as it is,
+	// because a wrong factor should not make a busy loop. Between 0 and 1 the delays shrink.
 	Factor float64
 
 	// Jitter is the largest random addition, as a share of the delay: with 0.1 a delay d lasts between d and 1.1·d.
 	// The addition comes after Cap, so a capped delay lasts up to Cap + Jitter·Cap. None unless positive.
 	Jitter float64
 
-	// Steps counts down. For Step, and for everything that calls Step, it is the number of steps in which the delay
-	// may still change. After them the delays stay the same and do not end. For ExponentialBackoff and its WithContext
-	// form it is also the number of tries. (Two meanings of one field: kubernetes/kubernetes#81888.)
+	// Steps counts down. It is the number of steps in which the delay may still change; after them the delays stay the
+	// same and do not end. For ExponentialBackoff and its WithContext form it is also the number of tries. (Two
+	// meanings of one field: kubernetes/kubernetes#81888.)
 	Steps int
 
 	// Cap is an upper bound for the growing delay; none unless positive. The step that would exceed it sets Duration
@@ -78,15 +77,11 @@ func (b Backoff) DelayFunc() DelayFunc {
 }
 
 // DelayWithReset is DelayFunc with a function that regularly goes back to the first delay: a call that comes more than
-// resetInterval after it last went back (or after the call of DelayWithReset) gets the first delay. Only c decides
-// that, and not how long the delays were or whether anything waited for them. For a backoff that starts afresh only
-// after a quiet time, see [NewExponentialBackoffManager].
+// resetInterval after it last went back (or after the call of DelayWithReset) gets the first delay, whatever the delays
+// were. For a backoff that starts afresh only after a quiet time, see [NewExponentialBackoffManager]. If Factor is not
+// positive, the function is that of DelayFunc. If resetInterval is not positive, every delay is the first one, plus jitter.
 //
-// Without growth there is nothing to go back to: if Factor is not positive, the function is that of DelayFunc. If
-// resetInterval is not positive, every delay is the first one, plus jitter.
-//
-// The function may be called by several goroutines; they share one sequence. A nil clock is the real one. b stays as
-// it is.
+// The function may be called by several goroutines; they share one sequence. A nil clock is the real one. b stays as it is.
 func (b Backoff) DelayWithReset(c clock.Clock, resetInterval time.Duration) DelayFunc {
 	c = orReal(c)
 	return (&restarting{first: b, clock: c, after: resetInterval, since: c.Now(), next: b}).step
@@ -125,8 +120,8 @@ func (r *restarting) step() time.Duration {
 
 // Timer returns a Timer, not yet started, that fires in real time. With Jitter set, or more than one step to go, its
 // intervals are those of DelayFunc. Otherwise it fires every Duration like a time.Ticker, which drops ticks for a slow
-// receiver and keeps to its grid; Factor then has no effect, not even for a single step, as in apimachinery. If there
-// is no positive Duration either, each interval ends at once.
+// receiver and keeps to its grid; Factor then has no effect, as in apimachinery. Without a positive Duration each interval
+// ends at once.
 func (b Backoff) Timer() Timer {
 	if b.Steps > 1 || b.Jitter != 0 || b.Duration <= 0 {
 		return b.DelayFunc().Timer(nil)
@@ -178,9 +173,8 @@ func (fn DelayFunc) Concurrent() DelayFunc {
 type BackoffManager interface {
 	// Backoff returns a timer, already running, that fires when the pause is over.
 	//
-	// The managers of this package return a new timer each time, which its caller waits for or stops. Another manager
-	// may return the same timer again and again, as apimachinery's do; then a timer must have fired and been received
-	// from before the next call.
+	// The managers of this package return a new timer each time, which its caller waits for or stops. Another manager may
+	// return one timer again and again, as apimachinery's do; then it must have been received from before the next call.
 	Backoff() clock.Timer
 }
 

@@ -8,8 +8,7 @@
 // # What is here
 //
 // [Backoff] describes a growing delay. [Backoff.Step] takes the next one, [Backoff.DelayFunc] and
-// [Backoff.DelayWithReset] turn the description into a function, [DelayFunc.Until] runs a condition on that function's
-// schedule.
+// [Backoff.DelayWithReset] make a function of it, [DelayFunc.Until] runs a condition on that function's schedule.
 //
 // [Until], [NonSlidingUntil], [JitterUntil], [BackoffUntil] and their WithContext forms call a function again and
 // again until they are stopped.

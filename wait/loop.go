@@ -67,11 +67,8 @@ func ended(ctx context.Context) error {
 func reason(ctx context.Context) error { return cmp.Or(ctx.Err(), context.Canceled) }
 
 // ContextForChannel returns a context that ends when parentCh is closed: Done returns parentCh, and Err
-// context.Canceled from then on and nil before. It has no deadline and no values. It needs no goroutine and nothing to
-// be released.
-//
-// For a nil channel, and for [NeverStop], the context never ends and its Done is nil, as is that of
-// context.Background.
+// context.Canceled from then on and nil before. It has no deadline and no values, and needs no goroutine and no release.
+// For a nil channel, and for [NeverStop], the context never ends and its Done is nil, as is that of context.Background.
 func ContextForChannel(parentCh <-chan struct{}) context.Context {
 	if parentCh == NeverStop {
 		// It is never closed, and a package's variable belongs to no synctest bubble: time stands still in a bubble
@@ -141,9 +138,9 @@ func (t *startedTimer) Next() {
 	}
 }
 
-// Stop also takes out a tick that was not received: a manager that returns one timer again and again, as
-// apimachinery's do, would give the next loop that tick as the end of a pause. Not every clock's timer drops it on
-// Stop. If the tick was received, there is none to take out, so Stop must not wait for it.
+// Stop also takes out a tick that was not received, which not every clock's timer drops: a manager that returns one timer
+// again and again, as apimachinery's do, would give it to the next loop as the end of a pause. If the tick was received,
+// there is none, so Stop must not wait for it.
 func (t *startedTimer) Stop() {
 	if t.timer == nil {
 		return

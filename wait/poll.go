@@ -51,11 +51,10 @@ func ExponentialBackoff(backoff Backoff, condition ConditionFunc) error {
 //
 // The tries are also used up when the delay would grow above backoff.Cap, after the pause in which that happens. So no
 // pause ever lasts Cap, and the function waits for the last pause although no try follows it
-// (google/go-containerregistry#1823). It stays like this because callers have chosen their Steps by it. Use
-// DelayFunc().Until to go on at Cap.
+// (google/go-containerregistry#1823): callers have chosen their Steps by that. Use DelayFunc().Until to go on at Cap.
 //
-// It does not call condition if Steps is not positive, or once ctx has ended. It blocks, and waits in real time.
-// backoff is a copy, so the caller's remains as it is.
+// It does not call condition if Steps is not positive, or once ctx has ended. It blocks, and waits in real time. The
+// caller's backoff remains as it is.
 func ExponentialBackoffWithContext(ctx context.Context, backoff Backoff, condition ConditionWithContextFunc) error {
 	if backoff.Steps < 1 {
 		return ErrWaitTimeout
@@ -82,24 +81,19 @@ func ExponentialBackoffWithContext(ctx context.Context, backoff Backoff, conditi
 // because programs and alerts look for it.
 const timedOut = "timed out waiting for the condition"
 
-// ErrWaitTimeout is returned when a wait has used up its tries. To find out whether a wait ended before its condition
-// was met, use [Interrupted]: a wait whose context ends returns that context's error instead.
+// ErrWaitTimeout is returned when a wait has used up its tries. A wait whose context ends returns that context's error
+// instead: [Interrupted] recognizes both.
 var ErrWaitTimeout = ErrorInterrupted(errors.New(timedOut))
 
-// Interrupted reports whether a wait ended before the condition was true or failed: its tries were used up, its
-// context was cancelled, or its deadline passed. That is so if err is, or wraps, a result of [ErrorInterrupted],
-// context.Canceled or context.DeadlineExceeded. Interrupted(nil) is false.
-//
-// It does not recognize the corresponding error of k8s.io/apimachinery, which is of another type.
+// Interrupted reports whether a wait ended before the condition was true or failed: whether err is, or wraps, a result of
+// [ErrorInterrupted], context.Canceled or context.DeadlineExceeded. Interrupted(nil) is false. It does not recognize the
+// corresponding error of k8s.io/apimachinery, which is of another type.
 func Interrupted(err error) bool {
-	return errors.Is(err, interruption{}) ||
-		errors.Is(err, context.Canceled) ||
-		errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, interruption{}) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// ErrorInterrupted returns an error that has the text of cause, wraps it, and is one that [Interrupted] recognizes. If
-// cause is itself a result of ErrorInterrupted, it returns cause. Without a cause the error says that a wait timed
-// out.
+// ErrorInterrupted returns an error that has the text of cause, wraps it, and is one that [Interrupted] recognizes. It
+// returns a cause that is itself a result of ErrorInterrupted. Without a cause the error says that a wait timed out.
 func ErrorInterrupted(cause error) error {
 	if already, ok := cause.(interruption); ok {
 		return already

@@ -11,8 +11,7 @@ import (
 // NeverStop is a channel that is never closed, for a loop that does not stop.
 var NeverStop <-chan struct{} = make(chan struct{})
 
-// ForeverTestTimeout is how long a test may wait for what should happen at once: long enough that a slow machine does
-// not fail it.
+// ForeverTestTimeout is how long a test may wait for what should happen at once: enough for a slow machine.
 var ForeverTestTimeout = 30 * time.Second
 
 // Forever calls f again and again, period after its last return, and never returns. Only a panic or runtime.Goexit in
@@ -65,8 +64,7 @@ func JitterUntilWithContext(ctx context.Context, f func(context.Context), period
 	until(ctx, f, pause.Timer(nil), sliding)
 }
 
-// BackoffUntil is BackoffUntilWithContext with a channel to stop it. Close stopCh to stop all loops that have it. A
-// value that is sent on it stops only the loop that receives it, between two calls of f.
+// BackoffUntil is BackoffUntilWithContext with a channel to stop it, as in JitterUntil.
 func BackoffUntil(f func(), backoff BackoffManager, sliding bool, stopCh <-chan struct{}) {
 	BackoffUntilWithContext(ContextForChannel(stopCh), func(context.Context) { f() }, backoff, sliding)
 }
@@ -93,17 +91,14 @@ func until(ctx context.Context, f func(context.Context), t Timer, sliding bool) 
 
 // Group starts goroutines and waits for them. The zero value is an empty group, ready for use; it must not be copied
 // after the first use. Several goroutines may use it, with the rule of sync.WaitGroup: while the group is empty, Start
-// must not run at the same time as Wait. After Wait the group can be used again.
-//
-// A panic of a function in the group is not recovered, and ends the program.
+// must not run at the same time as Wait. After Wait the group can be used again. A panic of a function in the group is
+// not recovered, and ends the program.
 type Group struct {
 	running sync.WaitGroup
 }
 
 // Start runs f in a new goroutine of the group. It does not block.
-func (g *Group) Start(f func()) {
-	g.running.Go(f)
-}
+func (g *Group) Start(f func()) { g.running.Go(f) }
 
 // StartWithChannel is Start for an f that takes a channel, and should return when that is closed.
 func (g *Group) StartWithChannel(stopCh <-chan struct{}, f func(stopCh <-chan struct{})) {
@@ -116,6 +111,4 @@ func (g *Group) StartWithContext(ctx context.Context, f func(context.Context)) {
 }
 
 // Wait blocks until every function that was started has returned. An empty group does not block.
-func (g *Group) Wait() {
-	g.running.Wait()
-}
+func (g *Group) Wait() { g.running.Wait() }
