@@ -135,23 +135,23 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 		Key: short(form.Get("key"), maxKey), Group: short(form.Get("group"), maxName),
 		Of: short(form.Get("of"), maxName), ErrorContains: short(form.Get("error"), maxKey),
 	}
-	report = actionReport{Action: a.Name, Queue: a.Queue, Key: a.Key, Group: a.Group}
+	var result *bulkResult
 	if err == nil {
-		report.bulkResult, err = h.act(r.Context(), form)
+		result, err = h.act(r.Context(), form)
 	}
 	a.Err = err
 	switch {
-	case report.bulkResult != nil:
-		a.Keys = report.Keys
+	case result != nil:
+		a.Keys = result.Keys
 	case err == nil && form.Has("key"):
 		a.Keys = 1
 	}
 	h.audit(r, a)
-	if err == nil {
-		return http.StatusOK, report
+	status, report = http.StatusOK, actionReport{a.Name, a.Queue, a.Key, a.Group, result, ""}
+	if err != nil {
+		status, report.Error = err.(*actionError).status, err.Error()
 	}
-	report.Error = err.Error()
-	return err.(*actionError).status, report
+	return status, report
 }
 
 var crossOrigin = http.NewCrossOriginProtection()

@@ -210,10 +210,9 @@ func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 	p := &findPage{Time: h.clock.Now().UTC(), Registered: len(h.entries()), Found: newFoundReport(text, "")}
 	ctx, done := searchTurn(ctx, h.searching, searchTime)
 	defer done()
-	unanswered := make(map[*entry]bool)
+	all, answered := h.readAll(ctx), make(map[*entry]bool)
 	var asked []*entry
-	for _, r := range h.readAll(ctx) {
-		unanswered[r.entry] = true
+	for _, r := range all {
 		if !r.late {
 			asked = append(asked, r.entry)
 		}
@@ -234,17 +233,17 @@ func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 		case found := <-answers:
 			if found != nil {
 				p.Found.addFrom(found)
-				if !found.Incomplete {
-					delete(unanswered, found.of)
-				}
+				answered[found.of] = !found.Incomplete
 			}
 		case <-ctx.Done():
 		}
 	}
-	for e := range unanswered {
-		p.Found.Unanswered = append(p.Found.Unanswered, queueName{e.id, e.name})
+	for _, r := range all {
+		if !answered[r.entry] {
+			p.Found.Unanswered = append(p.Found.Unanswered, queueName{r.entry.id, r.entry.name})
+		}
 	}
-	p.Found.Incomplete = len(unanswered) > 0
+	p.Found.Incomplete = len(p.Found.Unanswered) > 0
 	slices.SortFunc(p.Found.Unanswered, func(a, b queueName) int { return cmp.Compare(a.ID, b.ID) })
 	slices.SortStableFunc(p.Found.Keys, func(a, b keyReport) int { return cmp.Compare(a.Queue.Name, b.Queue.Name) })
 	finish(p.Found.Keys, "", p.Time)

@@ -1,6 +1,7 @@
 package prom
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -153,11 +154,7 @@ func (f *family[S]) setDescs(opts Options, nameLabels []string) {
 	if f.Label != "" {
 		labels = append(labels, f.Label)
 	}
-	helps := []string{f.Help}
-	if f.earlierHelp != "" {
-		helps = append(helps, f.earlierHelp)
-	}
-	for _, help := range helps {
+	for _, help := range slices.Compact([]string{f.Help, cmp.Or(f.earlierHelp, f.Help)}) {
 		for _, stability := range stabilities {
 			f.descs = append(f.descs, prometheus.NewDesc(
 				prometheus.BuildFQName(opts.Namespace, "", f.Name), stability+help, labels, maps.Clone(opts.ConstLabels)))
