@@ -110,13 +110,10 @@ type bulkResult struct {
 }
 
 const (
-	// bulkTime is how long an action on many keys may take, and countTime how long it may then count those that are left.
-	bulkTime  = 10 * time.Second
-	countTime = 5 * time.Second
+	// bulkTime is how long an action on many keys may take. Then it counts those that are left, for countTime.
+	bulkTime = 10 * time.Second
 	// stepKeys is after how many keys it looks whether the queue was shut down.
 	stepKeys = 128
-	// maxSeen bounds the memory that it takes to count keys once, and how many given-up keys a queue is asked for.
-	maxSeen = 10_000
 )
 
 // maxForm bounds the size of a request for an action.
@@ -317,15 +314,6 @@ func (b *bulkResult) sentence(done string) string {
 		text += "; there may be more"
 	}
 	return text + "."
-}
-
-// isGone reports that the pool has forgotten the key since it was yielded.
-func (f failure) isGone() bool {
-	if f.pool == nil || f.pool.SnapshotKey == nil {
-		return false
-	}
-	now := f.pool.SnapshotKey(f.Key)
-	return now.Failing == nil && now.Dropped == nil
 }
 
 // retry adds key now. If the queue itself keeps it as given up, the queue retries it; then false means that it was gone.
