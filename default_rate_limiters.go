@@ -77,7 +77,7 @@ type ItemExponentialFailureRateLimiter = TypedItemExponentialFailureRateLimiter[
 // further one, up to maxDelay. Negative delays count as zero. It keeps each failed key until Forget. Its zero value never
 // delays.
 type TypedItemExponentialFailureRateLimiter[T comparable] struct {
-	failures  failureCounts[T]
+	failureCounts[T]
 	baseDelay time.Duration
 	maxDelay  time.Duration
 }
@@ -105,21 +105,7 @@ func DefaultTypedItemBasedRateLimiter[T comparable]() TypedRateLimiter[T] {
 
 // When counts a failure of item and returns how long it must wait.
 func (r *TypedItemExponentialFailureRateLimiter[T]) When(item T) time.Duration {
-	return doubled(r.baseDelay, r.failures.increment(item)-1, r.maxDelay)
-}
-
-// NumRequeues returns the number of failures of item since it was forgotten.
-func (r *TypedItemExponentialFailureRateLimiter[T]) NumRequeues(item T) int {
-	return r.failures.count(item)
-}
-
-// Forget forgets the failures of item and gives their memory back.
-func (r *TypedItemExponentialFailureRateLimiter[T]) Forget(item T) { r.failures.forget(item) }
-
-// MostRequeued is that of [RequeueLister]. It looks at all keys that have failed, a few hundred at a time, and lists
-// 512 at most.
-func (r *TypedItemExponentialFailureRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
-	return r.failures.mostRequeued(limit)
+	return doubled(r.baseDelay, r.increment(item)-1, r.maxDelay)
 }
 
 // doubled returns base, times doubled, but no more than limit and nothing negative.
@@ -139,7 +125,7 @@ type ItemFastSlowRateLimiter = TypedItemFastSlowRateLimiter[any]
 // failures, and slowDelay after the others. Negative delays count as zero. It keeps each failed key
 // until Forget. Its zero value never delays.
 type TypedItemFastSlowRateLimiter[T comparable] struct {
-	failures        failureCounts[T]
+	failureCounts[T]
 	maxFastAttempts int
 	fastDelay       time.Duration
 	slowDelay       time.Duration
@@ -163,22 +149,10 @@ func NewTypedItemFastSlowRateLimiter[T comparable](fastDelay, slowDelay time.Dur
 
 // When counts a failure of item and returns how long it must wait.
 func (r *TypedItemFastSlowRateLimiter[T]) When(item T) time.Duration {
-	if r.failures.increment(item) <= r.maxFastAttempts {
+	if r.increment(item) <= r.maxFastAttempts {
 		return max(r.fastDelay, 0)
 	}
 	return max(r.slowDelay, 0)
-}
-
-// NumRequeues returns the number of failures of item since it was forgotten.
-func (r *TypedItemFastSlowRateLimiter[T]) NumRequeues(item T) int { return r.failures.count(item) }
-
-// Forget forgets the failures of item and gives their memory back.
-func (r *TypedItemFastSlowRateLimiter[T]) Forget(item T) { r.failures.forget(item) }
-
-// MostRequeued is that of [RequeueLister]. It looks at all keys that have failed, a few hundred at a time, and lists
-// 512 at most.
-func (r *TypedItemFastSlowRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
-	return r.failures.mostRequeued(limit)
 }
 
 // Deprecated: Use TypedMaxOfRateLimiter.
@@ -271,7 +245,8 @@ func (w TypedWithMaxWaitRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T]
 	return mostRequeuedOf(w.limiter, limit)
 }
 
-// failureCounts counts failures by key. A key that was never counted, or was forgotten, takes no memory.
+// failureCounts counts failures by key, for the limiters that embed it. A key that was never counted, or was forgotten,
+// takes no memory.
 type failureCounts[T comparable] struct {
 	// some reports whether keys is not empty. It is written under mu and read without, so that forgetting a key
 	// costs next to nothing while no key fails: a worker forgets each key.
@@ -291,7 +266,8 @@ func (c *failureCounts[T]) increment(item T) int {
 	return int(k.Value)
 }
 
-func (c *failureCounts[T]) count(item T) int {
+// NumRequeues returns the number of failures of item since it was forgotten.
+func (c *failureCounts[T]) NumRequeues(item T) int {
 	h := keytable.HashOf(item)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -301,7 +277,8 @@ func (c *failureCounts[T]) count(item T) int {
 	return 0
 }
 
-func (c *failureCounts[T]) forget(item T) {
+// Forget forgets the failures of item and gives their memory back.
+func (c *failureCounts[T]) Forget(item T) {
 	if !c.some.Load() {
 		keytable.CheckKey(item)
 		return
@@ -315,7 +292,9 @@ func (c *failureCounts[T]) forget(item T) {
 	}
 }
 
-func (c *failureCounts[T]) mostRequeued(limit int) []KeySnapshot[T] {
+// MostRequeued is that of [RequeueLister]. It looks at all keys that have failed, a few hundred at a time, and lists
+// 512 at most.
+func (c *failureCounts[T]) MostRequeued(limit int) []KeySnapshot[T] {
 	add := func(keys []KeySnapshot[T], s keytable.Slot) []KeySnapshot[T] {
 		k := c.keys.At(s)
 		return append(keys, KeySnapshot[T]{Key: k.Key, Requeues: int(k.Value)})

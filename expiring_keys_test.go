@@ -189,8 +189,8 @@ func TestForgetAfterTheLastKey(t *testing.T) {
 		{func(key int) { l.When(key) }, 1, true}, {func(key int) { l.When(key) }, 2, true},
 		{l.Forget, 2, true}, {l.Forget, 2, true}, {l.Forget, 1, false},
 	} {
-		if step.call(step.key); l.failures.some.Load() != step.some {
-			t.Errorf("with %d keys, some = %v", l.failures.keys.Len(), !step.some)
+		if step.call(step.key); l.some.Load() != step.some {
+			t.Errorf("with %d keys, some = %v", l.failureCounts.keys.Len(), !step.some)
 		}
 	}
 }

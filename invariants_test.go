@@ -194,9 +194,9 @@ func CountFailures[T comparable](limiter TypedRateLimiter[T], item T, n uint32) 
 	var counts *failureCounts[T]
 	switch limiter := limiter.(type) {
 	case *TypedItemExponentialFailureRateLimiter[T]:
-		counts = &limiter.failures
+		counts = &limiter.failureCounts
 	case *TypedItemFastSlowRateLimiter[T]:
-		counts = &limiter.failures
+		counts = &limiter.failureCounts
 	}
 	_, k, _ := counts.keys.FindOrInsert(keytable.HashOf(item), item)
 	k.Value = n

@@ -3,7 +3,6 @@ package keytable
 import (
 	"iter"
 	"math/bits"
-	"slices"
 	"unsafe"
 
 	"github.com/keyedqueue/workqueue/internal/stash"
@@ -226,42 +225,63 @@ func shortened[E any](s []E, n int) []E {
 
 func log2(n int) int { return bits.Len(uint(n)) - 1 }
 
-// InSteps yields what add appends for the slots of t in which keys live, a value or two for each. It locks t for one
-// slab at a time, and nothing is locked while values are yielded.
-func InSteps[K comparable, V, E any](t *Table[K, V], lock, unlock func(), add func(all []E, s Slot) []E) iter.Seq[E] {
-	return func(yield func(E) bool) {
-		var found []E
-		scan := func(n int) (more bool) {
-			lock()
-			defer unlock()
-			for s := range t.LiveSlots(n) {
-				found = add(found, s)
-			}
-			return n+1 < t.Slabs()
-		}
-		for n, more := 0, true; more; n++ {
-			found = slices.Grow(found[:0], slabLen) // Without the lock: to get memory takes long.
-			more = scan(n)
-			for _, e := range found {
-				if !yield(e) {
-					return
-				}
-			}
-		}
-	}
+// Column is one more value for each slot of a table, apart from the table so that it takes no memory
+// where it is not used. It does not notice when a key is deleted: the next key at that slot finds what the
+// last one left or, after Release, what one at another slot left or the zero V. V must not have pointers: they
+// would keep alive what they lead to. The zero Column is ready to use.
+type Column[V any] struct {
+	slabs [][]V
+	// spare has the slabs that were given back.
+	spare stash.Stash[V]
 }
 
-// Take returns the first n values of all.
-func Take[E any](n int, all iter.Seq[E]) iter.Seq[E] {
-	return func(yield func(E) bool) {
-		if n <= 0 {
-			return // All looks for its first value, which may take long.
-		}
-		left := n
-		for e := range all {
-			if left--; !yield(e) || left == 0 {
-				return
-			}
+// At returns the value at s. The pointer is valid until the next At of another slot, or Release.
+func (c *Column[V]) At(s Slot) *V {
+	if n := s / slabLen; int(n) < len(c.slabs) {
+		if slab := c.slabs[n]; int(s%slabLen) < len(slab) {
+			return &slab[s%slabLen]
 		}
 	}
+	return c.provide(s)
 }
+
+// Existing is At of a slot for which there is memory: At was called since the last Release. The compiler inlines it;
+// At is too long for that.
+func (c *Column[V]) Existing(s Slot) *V { return &c.slabs[s/slabLen][s%slabLen] }
+
+// provide is At where there is no memory for s yet. As in a table, only the first slab starts small.
+func (c *Column[V]) provide(s Slot) *V {
+	n, place := int(s/slabLen), int(s%slabLen)
+	for n >= len(c.slabs) {
+		c.slabs = append(c.slabs, nil)
+	}
+	if n > 0 {
+		c.slabs[n] = c.spare.Get(slabLen)
+	} else {
+		grown := make([]V, max(firstSlabLen, 1<<(log2(place)+1)))
+		copy(grown, c.slabs[0])
+		c.slabs[0] = grown
+	}
+	return &c.slabs[n][place]
+}
+
+// Release gives back the memory that s shares with its neighbours. It is for slots whose memory the table
+// has given back too, so that one late key does not keep the column of a whole burst.
+func (c *Column[V]) Release(s Slot) {
+	n := int(s / slabLen)
+	if n >= len(c.slabs) || c.slabs[n] == nil {
+		return
+	}
+	if n > 0 {
+		c.spare.Put(c.slabs[n])
+	}
+	c.slabs[n] = nil
+	for n = len(c.slabs); n > 0 && c.slabs[n-1] == nil; n-- {
+	}
+	c.slabs = shortened(c.slabs, n)
+}
+
+// Trim gives back the memory behind s of a column that has values up to there, as in an array. Each call may give back
+// one slab, so it is for an array that ends at one slot after the other. It keeps a slab until the one before is half
+// empty: values that come and go at the edge do not allocate.
+func (c *Column[V]) Trim(s Slot) { c.Release(s + slabLen + slabLen/2) }

@@ -45,21 +45,26 @@ type group[S any] struct {
 
 	// mu guards what follows. No source is called under it, so Watch never waits for one.
 	mu      sync.Mutex
-	sources []func() S
+	sources []*source[S]
 	// sweepAt is the number of sources at which Watch looks for those that have ended.
 	sweepAt int
+}
+
+type source[S any] struct {
+	read  func() S
+	ended bool // guarded by the group's reading
 }
 
 // minSweep is the number of sources of one name that may pile up without being read.
 const minSweep = 64
 
-// Watch adds a source to those of that name. It takes constant time and does not call source. What is not UTF-8
-// in the name is replaced, because Prometheus and OpenTelemetry refuse it.
-func (s *Set[S]) Watch(name string, source func() S) {
+// Watch adds a source, which is read by that function, to those of that name. It takes constant time and does not call
+// read. What is not UTF-8 in the name is replaced, because Prometheus and OpenTelemetry refuse it.
+func (s *Set[S]) Watch(name string, read func() S) {
 	g := s.group(strings.ToValidUTF8(name, "\uFFFD"))
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.sources = append(g.sources, source)
+	g.sources = append(g.sources, &source[S]{read: read})
 	if len(g.sources) >= g.sweepAt {
 		g.sweepAt = 2 * len(g.sources)
 		// In a goroutine, because the caller may hold a lock that a source needs.
@@ -117,33 +122,25 @@ func (s *Set[S]) read(g *group[S], r *reading[S]) (live bool) {
 	g.mu.Unlock()
 
 	*r = reading[S]{ended: g.ended}
-	var ended []int // their indexes in sources
-	for i, source := range sources {
-		r.part = source()
-		if s.end(&r.part) {
-			ended = append(ended, i)
+	for _, src := range sources {
+		r.part = src.read()
+		if src.ended = s.end(&r.part); src.ended {
 			s.add(&r.ended, r.part)
 		} else {
 			s.add(&r.sum, r.part)
+			live = true
 		}
 	}
 	s.add(&r.sum, r.ended)
 	g.ended = r.ended
-	if len(ended) > 0 {
-		g.remove(ended)
-	}
-	return len(ended) < len(sources)
+	g.dropEnded()
+	return live
 }
 
-// remove removes the sources with these indexes, which ascend.
-func (g *group[S]) remove(indexes []int) {
+// dropEnded drops the sources that have ended. The caller has locked reading.
+func (g *group[S]) dropEnded() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	i := -1
-	g.sources = slices.DeleteFunc(g.sources, func(func() S) bool {
-		i++
-		_, found := slices.BinarySearch(indexes, i)
-		return found
-	})
+	g.sources = slices.DeleteFunc(g.sources, func(src *source[S]) bool { return src.ended })
 	g.sweepAt = max(minSweep, 2*len(g.sources))
 }
