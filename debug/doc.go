@@ -7,7 +7,8 @@
 //	mux.Handle("/debug/workqueue", h)
 //
 // A program with metrics passes its provider to the handler: debug.Options{Metrics: prom.NewProvider(…)}. A queue
-// that has no name, or another provider, is shown by [Register].
+// that has no name, or another provider, is shown by [Register]. Without any provider it reads no clock, and the page
+// knows no times: give it [Times].
 //
 // Nothing is mounted by importing the package, and nothing can be changed through the handler unless Options.Actions
 // is set. But keys and errors may name what is not for everyone, and a reader of the page may make the program look
@@ -39,19 +40,13 @@
 // Queues are read side by side. A list waits while some answer, and for a second after the last answer. A queue that has
 // not answered then is shown with its last numbers and their age, and is not asked again until it has.
 //
-// # Times
-//
-// A queue reads the clock only if it has metrics, that is a name and a MetricsProvider: the handler is one. A queue
-// that is registered by hand gets [Times] for a provider. Without one the page knows numbers and keys, but not for
-// how long they have been there.
-//
 // # Errors
 //
 // Package worker knows why a key has failed. A pool is shown on the page of the queue that has its name, which is the
 // queue's own unless worker.Options has another. If several queues have that name, a pool that does not name its queue is
 // shown with each of them, and counted once. Keys that the queue itself keeps as given up ([workqueue.GivenUpKeeper]) are
-// listed with those of the pools. Of a queue without a pool the page shows what its limiter knows: how often a key was requeued. Limiters of
-// client-go know that of a key, but cannot list their keys.
+// listed with those of the pools. Of a queue without a pool the page shows what its limiter knows: how often a key was
+// requeued. Limiters of client-go know that of a key, but cannot list their keys.
 //
 // # Actions
 //

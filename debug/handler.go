@@ -78,8 +78,7 @@ type Handler struct {
 	}
 }
 
-// NewHandler returns a handler that shows no queue yet. Without queues it has no goroutine, and needs no
-// Close.
+// NewHandler returns a handler that shows no queue yet. Without queues it has no goroutine, and needs no Close.
 func NewHandler(o Options) *Handler {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -100,13 +99,11 @@ func NewHandler(o Options) *Handler {
 	return h
 }
 
-// Register makes h show q under that name, or under the one in its Stats if name is empty. Names may be
-// given twice. A queue that is shown already, because h is its MetricsProvider, gets the new name. After Close
-// Register does nothing.
+// Register makes h show q under that name, or under the one in its Stats if name is empty. Names may be given twice. A queue
+// that is shown already, because h is its MetricsProvider, gets the new name. After Close Register does nothing.
 //
-// h keeps q, so it is not collected while it is registered. It ends when unregister is called (any number
-// of times), when h is closed, or by itself within Options.SampleEvery after q has been shut down and has
-// no key left.
+// h keeps q, so it is not collected while it is registered. It ends when unregister is called (any number of times), when h
+// is closed, or by itself within Options.SampleEvery after q has been shut down and has no key left.
 //
 // Of a queue that lacks Stats and Snapshot, which all queues of package workqueue have, only the length is
 // shown. A queue that panics is shown as one that panics. The methods String and Error of keys are called
@@ -155,8 +152,7 @@ func (h *Handler) goUnlessClosed(f func()) bool {
 	return !h.mu.closed
 }
 
-// entry is what the list has a row for: a queue, with the pools that have its name, or pools whose queue is not
-// known.
+// entry is what the list has a row for: a queue, with the pools that have its name, or pools whose queue is not known.
 type entry struct {
 	id, name string
 	// queueName is the name that the queue itself has, which a pool has by default.

@@ -144,8 +144,7 @@ func observe[S any](o metric.Observer, set *totals.Set[S], table []metrics.Metri
 	}
 }
 
-// Produce reads all queues and pools and returns their histograms. It is for the SDK's readers: see
-// [sdk.WithProducer].
+// Produce reads all queues and pools and returns their histograms. It is for the SDK's readers: see [sdk.WithProducer].
 func (p *Provider) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 	all := append(histograms(p.start, p.queues, metrics.Queue), histograms(p.start, p.pools, metrics.Pool)...)
 	if len(all) == 0 {

@@ -245,9 +245,8 @@ type pusher = Adapter[workqueue.GaugeMetric, workqueue.CounterMetric, workqueue.
 // Adapter is a [Provider] whose methods return the interfaces of another package. It is made by [For].
 type Adapter[G, C, H, S any] struct{ provider *Provider }
 
-// For returns p as the provider of a package that has metric interfaces of its own: gauges G with Inc and Dec,
-// counters C with Inc, histograms H with Observe, and settable gauges S with Set. This gives client-go's queues
-// the same metrics:
+// For returns p as the provider of a package that has metric interfaces of its own: gauges G with Inc and Dec, counters C
+// with Inc, histograms H with Observe, and settable gauges S with Set. This gives client-go's queues the same metrics:
 //
 //	clientgo.SetProvider(prom.For[clientgo.GaugeMetric, clientgo.CounterMetric,
 //		clientgo.HistogramMetric, clientgo.SettableGaugeMetric](p))

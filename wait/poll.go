@@ -14,8 +14,7 @@ func (cf ConditionFunc) WithContext() ConditionWithContextFunc {
 	return func(context.Context) (bool, error) { return cf() }
 }
 
-// ConditionWithContextFunc is a ConditionFunc that is given the context of the wait, and should return early when that
-// ends.
+// ConditionWithContextFunc is a ConditionFunc that is given the context of the wait, and should return early when that ends.
 type ConditionWithContextFunc func(context.Context) (done bool, err error)
 
 // PollUntilContextCancel calls condition every interval until it returns true or an error, or ctx ends, and returns
@@ -45,9 +44,8 @@ func ExponentialBackoff(backoff Backoff, condition ConditionFunc) error {
 }
 
 // ExponentialBackoffWithContext calls condition up to backoff.Steps times, the first time at once, with pauses of the
-// lengths that backoff.Step returns, until it returns true or an error, or ctx ends. It returns nil, the condition's
-// error or ctx's error accordingly, and [ErrWaitTimeout] when the tries are used up; [Interrupted] recognizes the last
-// two.
+// lengths that backoff.Step returns, until it returns true or an error, or ctx ends. It returns nil, the condition's error
+// or ctx's error accordingly, and [ErrWaitTimeout] when the tries are used up; [Interrupted] recognizes the last two.
 //
 // The tries are also used up when the delay would grow above backoff.Cap, after the pause in which that happens. So no
 // pause ever lasts Cap, and the function waits for the last pause although no try follows it
@@ -101,8 +99,7 @@ func ErrorInterrupted(cause error) error {
 	return interruption{cause: cause}
 }
 
-// interruption marks an error as the end of a wait. It is a value, not a pointer, so that two marks of one cause are
-// equal.
+// interruption marks an error as the end of a wait. It is a value, not a pointer, so that two marks of one cause are equal.
 type interruption struct {
 	cause error // may be nil
 }

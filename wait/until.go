@@ -49,9 +49,8 @@ func JitterUntil(f func(), period time.Duration, jitterFactor float64, sliding b
 	JitterUntilWithContext(ContextForChannel(stopCh), func(context.Context) { f() }, period, jitterFactor, sliding)
 }
 
-// JitterUntilWithContext calls f until ctx ends: the first time at once, then after pauses that last period, plus a
-// random addition of up to jitterFactor·period if jitterFactor is positive. If period is not positive there is no
-// pause.
+// JitterUntilWithContext calls f until ctx ends: the first time at once, then after pauses that last period, plus a random
+// addition of up to jitterFactor·period if jitterFactor is positive. If period is not positive there is no pause.
 //
 // With sliding, a pause begins when f returns; without, when f is called. Without sliding, a call that lasts longer
 // than its pause is followed by the next one at once, but only by one, however many it has missed.
