@@ -100,7 +100,7 @@ func (q queueReport) Sparks() []chart {
 func newChart(title string, t timeline, scale func([]float64) axis, text func(float64) string, sources ...source) chart {
 	values := make([][]float64, len(sources))
 	for i, s := range sources {
-		values[i] = column(t.points, s.of)
+		values[i] = mapped(t.points, s.of)
 	}
 	y := scale(slices.Concat(values...))
 	c := chart{Title: title}
@@ -229,7 +229,7 @@ type historyReport struct {
 
 func newHistoryReport(points []point) historyReport {
 	known := func(of func(point) float64) []*float64 {
-		return column(points, func(p point) *float64 {
+		return mapped(points, func(p point) *float64 {
 			if v := of(p); v > 0 {
 				return &v
 			}
@@ -237,17 +237,18 @@ func newHistoryReport(points []point) historyReport {
 		})
 	}
 	return historyReport{
-		Queued: column(points, queued.of), Processing: column(points, held.of), Waiting: column(points, waiting.of),
-		Adds: column(points, adds.of), Dones: column(points, dones.of),
-		Errors: column(points, failures.of), Retries: column(points, retries.of),
+		Queued: mapped(points, queued.of), Processing: mapped(points, held.of), Waiting: mapped(points, waiting.of),
+		Adds: mapped(points, adds.of), Dones: mapped(points, dones.of),
+		Errors: mapped(points, failures.of), Retries: mapped(points, retries.of),
 		Latency: known(latency.of), Work: known(work.of),
 	}
 }
 
-func column[V any](points []point, of func(point) V) []V {
-	all := make([]V, len(points))
-	for i, p := range points {
-		all[i] = of(p)
+// mapped returns what to returns for each of all.
+func mapped[From, To any](all []From, to func(From) To) []To {
+	results := make([]To, len(all))
+	for i, v := range all {
+		results[i] = to(v)
 	}
-	return all
+	return results
 }

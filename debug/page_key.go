@@ -165,12 +165,10 @@ func (k *keyReport) addFailure(f failure) {
 func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
 	q, pools := r.keys, r.poolKeys()
 	reports := func(keys []workqueue.KeySnapshot[any]) []keyReport {
-		all := make([]keyReport, len(keys))
-		for i, k := range keys {
-			all[i] = newKeyReport(k)
-			all[i].State = "" // the list says it
-		}
-		return all
+		return mapped(keys, func(k workqueue.KeySnapshot[any]) keyReport {
+			k.State = "" // the list says it
+			return newKeyReport(k)
+		})
 	}
 	l = keyLists{
 		Running: reports(q.Processing), Queued: reports(q.Queued), Waiting: reports(q.Waiting),

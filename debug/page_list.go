@@ -136,10 +136,7 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 	})
 	first := (r.Page - 1) * pageLen
 	all = all[first:min(first+pageLen, len(all))]
-	r.Queues = make([]queueReport, len(all))
-	for i, q := range all {
-		r.Queues[i] = h.newQueueReport(q, now)
-	}
+	r.Queues = mapped(all, func(q *reading) queueReport { return h.newQueueReport(q, now) })
 	return r
 }
 
@@ -211,7 +208,7 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 		q.Pools[i] = poolReport{Stats: p.stats, GivenUp: p.givenUp, Handler: newTimesReport(p.stats.Durations)}
 		q.Pools[i].Name = short(p.stats.Name, maxName)
 	}
-	q.Depth = column(q.timeline.points, queued.of)
+	q.Depth = mapped(q.timeline.points, queued.of)
 	if r.err != nil {
 		q.Error = r.err.Error()
 	}

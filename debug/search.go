@@ -186,11 +186,7 @@ func (e *entry) remember(text, id string, keys []keyReport) {
 	if e.mu.found == nil || len(e.mu.found) >= maxRemembered {
 		e.mu.found = make(map[[2]string][]any)
 	}
-	raw := make([]any, len(keys))
-	for i, k := range keys {
-		raw[i] = k.raw
-	}
-	e.mu.found[[2]string{text, id}] = raw
+	e.mu.found[[2]string{text, id}] = mapped(keys, func(k keyReport) any { return k.raw })
 }
 
 // findPage shows the keys that were found in all queues.
