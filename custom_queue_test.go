@@ -11,9 +11,34 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
+// listQueue is a user's workqueue.Queue, as simple as possible.
+type listQueue[T comparable] struct {
+	// Keys are the queued keys, and Touched those that were added again meanwhile.
+	Keys, Touched []T
+	// On, unless nil, is called at the start of every method, with the method's name.
+	On func(method string)
+}
+
+func (l *listQueue[T]) call(method string) {
+	if l.On != nil {
+		l.On(method)
+	}
+}
+
+func (l *listQueue[T]) Touch(item T) { l.call("Touch"); l.Touched = append(l.Touched, item) }
+func (l *listQueue[T]) Push(item T)  { l.call("Push"); l.Keys = append(l.Keys, item) }
+func (l *listQueue[T]) Len() int     { l.call("Len"); return len(l.Keys) }
+
+func (l *listQueue[T]) Pop() T {
+	l.call("Pop")
+	item := l.Keys[0]
+	l.Keys = slices.Delete(l.Keys, 0, 1)
+	return item
+}
+
 func TestTouch(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		order := &testkit.ListQueue[string]{}
+		order := &listQueue[string]{}
 		var calls []string
 		order.On = func(method string) {
 			if method != "Len" {
@@ -49,7 +74,7 @@ func TestTouch(t *testing.T) {
 // A panic of a user's Queue reaches the caller, and the queue stays as usable as that Queue is.
 func TestCustomQueuePanics(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		order := &testkit.ListQueue[string]{}
+		order := &listQueue[string]{}
 		q := build(options[string]{order: order})
 		panics := func(method string, f func()) {
 			t.Helper()
@@ -90,7 +115,7 @@ func TestCustomQueuePanics(t *testing.T) {
 }
 
 // hoarder is a Queue that hands out each key several times.
-type hoarder struct{ testkit.ListQueue[string] }
+type hoarder struct{ listQueue[string] }
 
 func (h *hoarder) Push(item string) { h.Keys = append(h.Keys, item, item, item) }
 
@@ -117,7 +142,7 @@ func TestCustomQueueThatRepeatsKeys(t *testing.T) {
 // A Queue may have keys that were never added. They are handed out like others.
 func TestCustomQueueWithItsOwnKeys(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
-		q := build(options[string]{order: &testkit.ListQueue[string]{Keys: []string{"x", "y"}}})
+		q := build(options[string]{order: &listQueue[string]{Keys: []string{"x", "y"}}})
 		q.Add("a")
 		wantLen(t, q, 3)
 		hold(t, q, "x")
@@ -159,7 +184,7 @@ func TestQueueThatDropsKeysCanBeDrained(t *testing.T) {
 // A metric of such keys must not drift: as many keys leave as have come.
 func TestMetricsOfCustomQueues(t *testing.T) {
 	for name, order := range map[string]func() workqueue.Queue[string]{
-		"own keys": func() workqueue.Queue[string] { return &testkit.ListQueue[string]{Keys: []string{"x", "y"}} },
+		"own keys": func() workqueue.Queue[string] { return &listQueue[string]{Keys: []string{"x", "y"}} },
 		"repeats":  func() workqueue.Queue[string] { return &hoarder{} },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 func TestAddAfterWithoutDelay(t *testing.T) {
 	everyDelayingLayer(t, func(t *testing.T, build delayerBuilder[string]) {
 		base := testkit.Goroutines()
-		q := build(options[string]{clock: testkit.PanickingClock{}})
+		q := build(options[string]{clock: &testkit.HookedClock{}})
 		want := []string{"zero", "negative", "most negative"}
 		for i, d := range []time.Duration{0, -1, math.MinInt64} {
 			q.AddAfter(want[i], d)

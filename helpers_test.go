@@ -77,7 +77,7 @@ type delayingLayer[T comparable] struct {
 func delayingLayers[T comparable]() []delayingLayer[T] {
 	custom := func(o options[T]) options[T] {
 		if o.order == nil {
-			o.order = &testkit.ListQueue[T]{}
+			o.order = &listQueue[T]{}
 		}
 		return o
 	}
@@ -94,7 +94,7 @@ func layers[T comparable]() []layer[T] {
 		{"typed", func(o options[T]) workqueue.Extended[T] { return o.typed() }},
 		{"typed,custom", func(o options[T]) workqueue.Extended[T] {
 			if o.order == nil {
-				o.order = &testkit.ListQueue[T]{}
+				o.order = &listQueue[T]{}
 			}
 			return o.typed()
 		}},

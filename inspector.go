@@ -4,6 +4,8 @@ import (
 	"iter"
 	"reflect"
 	"time"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
 // Inspector shows a queue to tools, such as package debug, that do not know the type of its keys. SnapshotKey, Add and
@@ -101,13 +103,7 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 			return k.untyped(), found
 		}
 		i.SnapshotKeys = func() iter.Seq[KeySnapshot[any]] {
-			return func(yield func(KeySnapshot[any]) bool) {
-				for k := range q.SnapshotKeys() {
-					if !yield(k.untyped()) {
-						return
-					}
-				}
-			}
+			return keytable.Map(q.SnapshotKeys(), KeySnapshot[T].untyped)
 		}
 	}
 	if q, ok := q.(KeyRemover[T]); ok {

@@ -148,7 +148,7 @@ func TestNoMetrics(t *testing.T) {
 			everyLayer(t, func(t *testing.T, build builder[string]) {
 				workqueue.WithoutProvider(func() {
 					base := testkit.Goroutines()
-					q := build(options[string]{name: tt.queue, provider: tt.provider, clock: testkit.PanickingClock{}})
+					q := build(options[string]{name: tt.queue, provider: tt.provider, clock: &testkit.HookedClock{}})
 					q.Add("a")
 					q.Add("a")
 					hold(t, q, "a")

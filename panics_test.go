@@ -118,7 +118,7 @@ func TestForeignCodePanics(t *testing.T) {
 						name: "q", provider: r, clock: &testkit.HookedClock{WithTicker: fake, OnNow: func() { called("clock") }},
 					}
 					if where == "Queue" {
-						o.order = &testkit.ListQueue[string]{On: func(string) { called("Queue") }}
+						o.order = &listQueue[string]{On: func(string) { called("Queue") }}
 					}
 					tryPanics(t, build(o), bad, func() {
 						fake.Step(time.Second)

@@ -252,14 +252,10 @@ func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
 
 // SnapshotKeys asks the limiter for the requeues of each key.
 func (q *rateLimitingType[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
-	return func(yield func(KeySnapshot[T]) bool) {
-		for k := range q.lowerLayer.SnapshotKeys() {
-			k.Requeues = q.NumRequeues(k.Key)
-			if !yield(k) {
-				return
-			}
-		}
-	}
+	return keytable.Map(q.lowerLayer.SnapshotKeys(), func(k KeySnapshot[T]) KeySnapshot[T] {
+		k.Requeues = q.NumRequeues(k.Key)
+		return k
+	})
 }
 
 // SnapshotKey returns the requeues also of a key that is not in the queue.

@@ -1,14 +1,12 @@
-// Package controllerruntime makes the controllers of sigs.k8s.io/controller-runtime work on a
-// [priorityqueue.Queue]:
+// Package controllerruntime makes the controllers of sigs.k8s.io/controller-runtime work on a [priorityqueue.Queue]:
 //
 //	ctrl.NewControllerManagedBy(mgr).
 //		For(&corev1.ConfigMap{}).
 //		WithOptions(controller.Options{NewQueue: controllerruntime.NewQueue}).
 //		Complete(reconciler)
 //
-// The queue implements controller-runtime's PriorityQueue, so the priorities of its handlers and of
-// reconcile.Result arrive. With [With] it can do more: aging, fairness between namespaces, a least time
-// between two reconciliations of an object.
+// The queue implements controller-runtime's PriorityQueue, so the priorities of its handlers and of reconcile.Result arrive.
+// With [With] it can do more: aging, fairness between namespaces, a least time between two reconciliations of an object.
 //
 // # One wrapper for all
 //
@@ -50,8 +48,11 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/prom"
 	clientgo "k8s.io/client-go/util/workqueue"
 	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -89,7 +90,7 @@ func With[request comparable](config priorityqueue.Config[request], onNew ...fun
 		}
 		// controller-runtime keeps the place of the add.
 		c.PlaceOfAdd = true
-		q := &Queue[request]{Queue: priorityqueue.New(c), kept: &keptFailures[request]{requests: make(map[request]struct{})}}
+		q := &Queue[request]{Queue: priorityqueue.New(c), interrupted: new(sync.Map)}
 		for _, f := range onNew {
 			f(q)
 		}
@@ -97,12 +98,26 @@ func With[request comparable](config priorityqueue.Config[request], onNew ...fun
 	}
 }
 
+// registryMetrics returns the provider of the queues that have no provider of their own. Its metrics are in
+// controller-runtime's registry, beside those of the controllers on the default queue: the first call joins it. It
+// returns nil if that fails, which is logged once.
+var registryMetrics = sync.OnceValue(func() workqueue.StatsProvider {
+	p, err := prom.Join(metrics.Registry, prom.Options{ControllerRuntime: true})
+	if err != nil {
+		// A controller without metrics is better than none.
+		log.Log.WithName("workqueue").Error(err, "The queues of package controllerruntime have no metrics")
+		return nil
+	}
+	return p
+})
+
 // Queue is a [priorityqueue.Queue] with the interface and the rules of controller-runtime's PriorityQueue. It is
 // made by [NewQueue], [NewTypedQueue] or what [With] returns. The methods that controller-runtime does not know
 // are those of the priorityqueue.Queue.
 type Queue[request comparable] struct {
 	*priorityqueue.Queue[request]
-	kept *keptFailures[request]
+	// interrupted has the requests whose call was interrupted. The controller's Forget that follows leaves their failures alone.
+	interrupted *sync.Map
 	// cause is that of all adds, in the copy of a queue that an event handler of WithCauses gets. Otherwise it is nil.
 	cause *workqueue.Cause
 }
@@ -162,29 +177,7 @@ func (q *Queue[request]) ShutDown() { q.ShutDownNow() }
 // Forget makes the limiter forget the failures of item. It does not if the call of a [Reconciler] that has just ended for item
 // was interrupted.
 func (q *Queue[request]) Forget(item request) {
-	if !q.kept.remove(item) {
+	if _, interrupted := q.interrupted.LoadAndDelete(item); !interrupted {
 		q.Queue.Forget(item)
 	}
-}
-
-// keptFailures are the requests whose call was interrupted: the controller's Forget that follows must leave their failures
-// alone.
-type keptFailures[request comparable] struct {
-	mu       sync.Mutex // guards requests
-	requests map[request]struct{}
-}
-
-func (k *keptFailures[request]) insert(r request) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.requests[r] = struct{}{}
-}
-
-// remove removes r, and reports whether it was there.
-func (k *keptFailures[request]) remove(r request) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	_, found := k.requests[r]
-	delete(k.requests, r)
-	return found
 }

@@ -135,11 +135,11 @@ func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (recon
 	if c == nil {
 		return r.reconciler.Reconcile(ctx, req)
 	}
-	c.queue.kept.remove(req)
+	c.queue.interrupted.Delete(req) // In case no Forget followed an earlier call.
 	var a answer
 	if called := c.pool.Handle(context.WithValue(ctx, answerKey{}, &a), req); called.Next == worker.NextInterrupted {
 		// The controller forgets the failures after a success, which this is not.
-		c.queue.kept.insert(req)
+		c.queue.interrupted.Store(req, nil)
 		if k, _ := c.queue.SnapshotKey(req); !k.Again || !k.Due.IsZero() { // r has returned worker.ErrAdded without having it from worker.UntilAdded.
 			c.queue.AddWithPriority(req, c.queue.PriorityOf(req), 0)
 		}

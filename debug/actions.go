@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/keyedqueue/workqueue"
 )
@@ -96,6 +98,24 @@ type actionReport struct {
 	Error string `json:"error,omitempty"`
 }
 
+// bulkResult is what became of an action on many keys.
+type bulkResult struct {
+	// Keys is to how many it was done. Gone were there before, and not any more.
+	Keys int `json:"keys"`
+	Gone int `json:"gone"`
+	// Left is how many there was no time for, and LeftMore reports that there may be more than these.
+	Left     int    `json:"left"`
+	LeftMore bool   `json:"left_more,omitempty"`
+	Text     string `json:"text"`
+}
+
+const (
+	// bulkTime is how long an action on many keys may take. Then it counts those that are left, for countTime.
+	bulkTime = 10 * time.Second
+	// stepKeys is after how many keys it looks whether the queue was shut down.
+	stepKeys = 128
+)
+
 // maxForm bounds the size of a request for an action.
 const maxForm = 64 << 10
 
@@ -112,23 +132,23 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 		Key: short(form.Get("key"), maxKey), Group: short(form.Get("group"), maxName),
 		Of: short(form.Get("of"), maxName), ErrorContains: short(form.Get("error"), maxKey),
 	}
-	report = actionReport{Action: a.Name, Queue: a.Queue, Key: a.Key, Group: a.Group}
+	var result *bulkResult
 	if err == nil {
-		report.bulkResult, err = h.act(r.Context(), form)
+		result, err = h.act(r.Context(), form)
 	}
 	a.Err = err
 	switch {
-	case report.bulkResult != nil:
-		a.Keys = report.Keys
+	case result != nil:
+		a.Keys = result.Keys
 	case err == nil && form.Has("key"):
 		a.Keys = 1
 	}
 	h.audit(r, a)
-	if err == nil {
-		return http.StatusOK, report
+	status, report = http.StatusOK, actionReport{a.Name, a.Queue, a.Key, a.Group, result, ""}
+	if err != nil {
+		status, report.Error = err.(*actionError).status, err.Error()
 	}
-	report.Error = err.Error()
-	return err.(*actionError).status, report
+	return status, report
 }
 
 var crossOrigin = http.NewCrossOriginProtection()
@@ -142,6 +162,22 @@ func checkOrigin(r *http.Request) error {
 		return refuse(http.StatusForbidden, "The request lacks the header %s.", actionHeader)
 	}
 	return nil
+}
+
+// logAction is the audit hook of a program that has none.
+func logAction(r *http.Request, a Action) {
+	log := slog.With("action", a.Name, "queue", a.Queue, "key", a.Key, "remote", r.RemoteAddr)
+	if a.Group != "" {
+		log = log.With("group", a.Group)
+	}
+	if a.Of != "" {
+		log = log.With("of", a.Of, "errorContains", a.ErrorContains, "keys", a.Keys)
+	}
+	if a.Err != nil {
+		log.WarnContext(r.Context(), "workqueue/debug: an action was not done", "error", a.Err)
+		return
+	}
+	log.InfoContext(r.Context(), "workqueue/debug: an action was done")
 }
 
 // act does what form asks for. The result is nil unless that was for many keys.
@@ -204,6 +240,80 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) err
 		}
 	}
 	return nil
+}
+
+// actOnMany retries or forgets all keys of the set that form names, as far as the time suffices.
+func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*bulkResult, error) {
+	if r.late {
+		return nil, r.err
+	}
+	set, do, done, retry := form.Get("of"), r.forget, "Forgot the failures of", form.Get("action") == "retry"
+	if retry {
+		do, done = r.retry, "Retried"
+	}
+	if !isSet(set) {
+		return nil, refuse(http.StatusBadRequest, noSuchSet)
+	}
+	b := new(bulkResult)
+	var end time.Time // of the time to act, which begins with the first key
+	var step []any    // retried since the queue was last known to be open
+	var err error
+	r.err = nil
+	b.LeftMore = h.visit(ctx, h.acting, bulkTime+countTime, r, set, form.Get("error"), func(f failure) {
+		now := time.Now()
+		if end.IsZero() {
+			end = now.Add(bulkTime)
+		}
+		switch {
+		case err != nil || now.After(end):
+			b.Left++
+			return
+		case f.isGone() || !do(f.Key, f.kept):
+			b.Gone++
+			return
+		}
+		if b.Keys++; retry {
+			step = append(step, f.Key)
+		}
+		if len(step) == stepKeys {
+			err = r.checkTaken(step, b)
+			step = step[:0]
+		}
+	})
+	if b.LeftMore && end.IsZero() && !r.partial {
+		return nil, refuse(http.StatusServiceUnavailable, "There was no time: another action goes over all keys.")
+	}
+	if err == nil {
+		err = r.checkTaken(step, b)
+	}
+	if confirmed, convErr := strconv.Atoi(form.Get("count")); convErr == nil {
+		b.Gone = max(b.Gone, confirmed-b.Keys-b.Left)
+	}
+	b.Text = b.sentence(done)
+	if err != nil {
+		err = refuse(http.StatusConflict, "%s %s", err, b.Text)
+	}
+	return b, cmp.Or(err, r.err)
+}
+
+func (b *bulkResult) sentence(done string) string {
+	keys := func(n int, one, more string) string {
+		if n == 1 {
+			return one
+		}
+		return number(n) + more
+	}
+	text := done + " " + keys(b.Keys, "one key", " keys")
+	if b.Gone > 0 {
+		text += "; " + keys(b.Gone, "one was gone", " were gone")
+	}
+	if b.Left > 0 {
+		text += "; " + keys(b.Left, "one is left", " are left")
+	}
+	if b.LeftMore {
+		text += "; there may be more"
+	}
+	return text + "."
 }
 
 // retry adds key now. If the queue itself keeps it as given up, the queue retries it; then false means that it was gone.
@@ -281,20 +391,4 @@ func (r *reading) groupCalled(text string) string {
 		}
 	}
 	return text
-}
-
-// logAction is the audit hook of a program that has none.
-func logAction(r *http.Request, a Action) {
-	log := slog.With("action", a.Name, "queue", a.Queue, "key", a.Key, "remote", r.RemoteAddr)
-	if a.Group != "" {
-		log = log.With("group", a.Group)
-	}
-	if a.Of != "" {
-		log = log.With("of", a.Of, "errorContains", a.ErrorContains, "keys", a.Keys)
-	}
-	if a.Err != nil {
-		log.WarnContext(r.Context(), "workqueue/debug: an action was not done", "error", a.Err)
-		return
-	}
-	log.InfoContext(r.Context(), "workqueue/debug: an action was done")
 }

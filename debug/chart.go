@@ -100,7 +100,7 @@ func (q queueReport) Sparks() []chart {
 func newChart(title string, t timeline, scale func([]float64) axis, text func(float64) string, sources ...source) chart {
 	values := make([][]float64, len(sources))
 	for i, s := range sources {
-		values[i] = column(t.points, s.of)
+		values[i] = mapped(t.points, s.of)
 	}
 	y := scale(slices.Concat(values...))
 	c := chart{Title: title}
@@ -212,4 +212,43 @@ func logarithmic(values []float64) axis {
 		},
 		[]float64{math.Pow(10, high), math.Pow(10, (low+high)/2), math.Pow(10, low)},
 	}
+}
+
+// historyReport has one value for each of the last samples, oldest first, and the last ones since then.
+type historyReport struct {
+	Queued     []float64  `json:"queued"`
+	Processing []float64  `json:"processing"`
+	Waiting    []float64  `json:"waiting"`
+	Adds       []float64  `json:"adds_per_second"`
+	Dones      []float64  `json:"dones_per_second"`
+	Errors     []float64  `json:"errors_per_second"`
+	Retries    []float64  `json:"retries_per_second"`
+	Latency    []*float64 `json:"latency_mean_seconds"`
+	Work       []*float64 `json:"work_mean_seconds"`
+}
+
+func newHistoryReport(points []point) historyReport {
+	known := func(of func(point) float64) []*float64 {
+		return mapped(points, func(p point) *float64 {
+			if v := of(p); v > 0 {
+				return &v
+			}
+			return nil
+		})
+	}
+	return historyReport{
+		Queued: mapped(points, queued.of), Processing: mapped(points, held.of), Waiting: mapped(points, waiting.of),
+		Adds: mapped(points, adds.of), Dones: mapped(points, dones.of),
+		Errors: mapped(points, failures.of), Retries: mapped(points, retries.of),
+		Latency: known(latency.of), Work: known(work.of),
+	}
+}
+
+// mapped returns what to returns for each of all.
+func mapped[From, To any](all []From, to func(From) To) []To {
+	results := make([]To, len(all))
+	for i, v := range all {
+		results[i] = to(v)
+	}
+	return results
 }

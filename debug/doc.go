@@ -7,7 +7,8 @@
 //	mux.Handle("/debug/workqueue", h)
 //
 // A program with metrics passes its provider to the handler: debug.Options{Metrics: prom.NewProvider(…)}. A queue
-// that has no name, or another provider, is shown by [Register].
+// that has no name, or another provider, is shown by [Register]. Without any provider it reads no clock, and the page
+// knows no times: give it [Times].
 //
 // Nothing is mounted by importing the package, and nothing can be changed through the handler unless Options.Actions
 // is set. But keys and errors may name what is not for everyone, and a reader of the page may make the program look
@@ -39,19 +40,13 @@
 // Queues are read side by side. A list waits while some answer, and for a second after the last answer. A queue that has
 // not answered then is shown with its last numbers and their age, and is not asked again until it has.
 //
-// # Times
-//
-// A queue reads the clock only if it has metrics, that is a name and a MetricsProvider: the handler is one. A queue
-// that is registered by hand gets [Times] for a provider. Without one the page knows numbers and keys, but not for
-// how long they have been there.
-//
 // # Errors
 //
 // Package worker knows why a key has failed. A pool is shown on the page of the queue that has its name, which is the
 // queue's own unless worker.Options has another. If several queues have that name, a pool that does not name its queue is
 // shown with each of them, and counted once. Keys that the queue itself keeps as given up ([workqueue.GivenUpKeeper]) are
-// listed with those of the pools. Of a queue without a pool the page shows what its limiter knows: how often a key was requeued. Limiters of
-// client-go know that of a key, but cannot list their keys.
+// listed with those of the pools. Of a queue without a pool the page shows what its limiter knows: how often a key was
+// requeued. Limiters of client-go know that of a key, but cannot list their keys.
 //
 // # Actions
 //
@@ -91,83 +86,7 @@
 //
 // # JSON
 //
-// A request that prefers application/json to text/html, or has format=json, gets the same as an object. Fields may
-// be added; those that are there keep their names and meanings. Times are as in RFC 3339, and left out where
-// they are not known. Fields that end in _seconds are numbers with fractions.
-//
-// The list:
-//
-//	time                  when it was made
-//	registered, matching  the number of queues, and of those whose names contain what was searched for
-//	queued, processing, waiting, failing, given_up: sums over the matching queues and their pools
-//	paused_groups         the groups of all queues that are paused, if there are any
-//	search, sort, page, pages: what is shown
-//	sample_seconds        the time between two values of depth
-//	queues                the queues of this page
-//
-// Each of its queues, and "queue" of a queue's own page:
-//
-//	id, name              what to ask for as ?queue=, and the name
-//	queued, blocked, paused, processing, waiting, adds, retries, dropped, unmatched_dones, shutting_down,
-//	oldest_queued_seconds, longest_running_seconds, unfinished_work_seconds: as in [workqueue.Stats]
-//	paused_groups         the number of groups that are paused, if there are any
-//	timed                 whether the queue reads the clock; if not, the three times are zero
-//	last_minute           adds_per_second, dones_per_second, errors_per_second and retries_per_second
-//	depth                 queued at each of the last samples, 120 at most, and last queued as above
-//	pools                 the pools with the queue's name: name, wanted, living, busy, stuck, handled, failed, panicked,
-//	                      timed_out, requeued, dropped and failing as in worker.Stats; given_up, the keys that are
-//	                      dropped now; and handler, the durations of calls, as latency below
-//	error                 that the queue does not answer, or that it or a pool panicked (then all is zero)
-//	unanswered_seconds    how old the numbers are, if the queue does not answer
-//
-// A queue's page has, beside time, sample_seconds and queue:
-//
-//	latency, work         from add to Get, and from Get to Done, since the queue was made: count, mean_seconds, and
-//	                      p50_at_most_seconds and p99_at_most_seconds, the bounds that half and 99 of 100 did not
-//	                      exceed, left out above the last one; null in a queue without times
-//	recent                latency and work of the last covers_seconds, which are five to ten minutes
-//	history               queued, processing, waiting, adds_per_second, dones_per_second, errors_per_second,
-//	                      retries_per_second, latency_mean_seconds and work_mean_seconds: of each of the last samples,
-//	                      and last since then. The rates and means are those of the time between two samples, so that
-//	                      no burst is missed; a mean is null if there was nothing.
-//	running, queued       keys that workers hold, longest first; the head of the line
-//	waiting               keys that wait for their time, next due first
-//	failing               keys that fail, the last failure first, then those that only the limiter knows, most requeues first
-//	given_up              keys that a pool has dropped, the last first
-//	found                 with ?key=: search, exact, keys, more if there are more than these 25, and incomplete if there
-//	                      was no time to look at all keys
-//	error_contains        with ?error=: the text, and
-//	matching              how many failing and given_up keys match (more, if there was no time to count all, or only a
-//	                      part was listed)
-//	groups                group, paused, and how many of the listed keys it has: of the paused groups and those of listed keys
-//	facts                 name and value of what only this kind of queue knows
-//
-// A search of all queues has time, registered and found, whose keys have queue, with id and name, and which has
-// unanswered, the queues that gave no answer. A key's page has time, queue with id and name, key, incomplete and error. A
-// count has count, more and error.
-//
-// and each key:
-//
-//	key                   the text: a string itself, of other types what fmt prints, cut after 256 bytes. What cannot be
-//	                      printed is escaped as in Go: \n, \x00, \u202e.
-//	bytes                 the length of the whole text
-//	id                    of a found key: what distinguishes it from others that look alike
-//	state                 of a found key: processing, queued, waiting, failing (not in the queue, but the limiter or a
-//	                      pool remembers its failures), given_up, or absent (nothing is known of it, any more). Of a key
-//	                      that was given up: where it is since it was added again.
-//	since, for_seconds    since when it is in that state, and for how long
-//	due, due_in_seconds   when a waiting key's time comes, and how long that is
-//	again                 whether it was added again while a worker holds it
-//	requeues              its failures that the limiter remembers
-//	priority, group, blocked: as in [workqueue.KeySnapshot]
-//	causes                why it was added, if that is known: last, the last eight, each with reason, traceparent, time and
-//	                      quiet; others, how many before those; and first, the time of the first
-//	attempt, max_attempts how often a pool has handled it in a row, this time included; and how often it will at most,
-//	                      which found keys have
-//	stuck, stack          whether the pool's handler has held it for too long, and where that was then
-//	failed_calls          of a found key, the last calls that have failed, the latest first: attempt, started,
-//	                      started_ago_seconds, took_seconds, error, and stack if it panicked
-//	error, failed_at, failed_ago_seconds: the last error, cut after 1 KiB, and when that was
-//
-// A request for a queue that is not registered gets status 404 and an object with the field error.
+// A request that prefers application/json to text/html, or has format=json, gets the same as an object, whose fields are
+// listed in docs/debug.md. Fields may be added; those that are there keep their names and meanings. A request for a queue
+// that is not registered gets status 404 and an object with the field error.
 package debug

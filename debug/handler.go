@@ -1,12 +1,18 @@
 package debug
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net/http"
+	"reflect"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
 	"k8s.io/utils/clock"
 )
 
@@ -72,10 +78,7 @@ type Handler struct {
 	}
 }
 
-var _ http.Handler = (*Handler)(nil)
-
-// NewHandler returns a handler that shows no queue yet. Without queues it has no goroutine, and needs no
-// Close.
+// NewHandler returns a handler that shows no queue yet. Without queues it has no goroutine, and needs no Close.
 func NewHandler(o Options) *Handler {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -96,13 +99,11 @@ func NewHandler(o Options) *Handler {
 	return h
 }
 
-// Register makes h show q under that name, or under the one in its Stats if name is empty. Names may be
-// given twice. A queue that is shown already, because h is its MetricsProvider, gets the new name. After Close
-// Register does nothing.
+// Register makes h show q under that name, or under the one in its Stats if name is empty. Names may be given twice. A queue
+// that is shown already, because h is its MetricsProvider, gets the new name. After Close Register does nothing.
 //
-// h keeps q, so it is not collected while it is registered. It ends when unregister is called (any number
-// of times), when h is closed, or by itself within Options.SampleEvery after q has been shut down and has
-// no key left.
+// h keeps q, so it is not collected while it is registered. It ends when unregister is called (any number of times), when h
+// is closed, or by itself within Options.SampleEvery after q has been shut down and has no key left.
 //
 // Of a queue that lacks Stats and Snapshot, which all queues of package workqueue have, only the length is
 // shown. A queue that panics is shown as one that panics. The methods String and Error of keys are called
@@ -141,29 +142,6 @@ func (h *Handler) stopIfEmptyLocked() {
 	}
 }
 
-// sample reads the numbers of all queues at every tick until ctx ends. The first tick counts from last.
-func (h *Handler) sample(ctx context.Context, ticker clock.Ticker, last time.Time) {
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-		}
-		// After a tick that was late the next one is early. Few events in a short time would look like a high rate.
-		now := h.clock.Now()
-		if now.Sub(last) < h.every/2 {
-			continue
-		}
-		last = now
-		for _, r := range h.readAll(ctx) {
-			if !r.at.IsZero() {
-				r.entry.history.add(r.measure())
-			}
-		}
-	}
-}
-
 // goUnlessClosed calls f in a goroutine for which Close waits. After Close it returns false.
 func (h *Handler) goUnlessClosed(f func()) bool {
 	h.mu.Lock()
@@ -172,4 +150,239 @@ func (h *Handler) goUnlessClosed(f func()) bool {
 		h.running.Go(f)
 	}
 	return !h.mu.closed
+}
+
+// entry is what the list has a row for: a queue, with the pools that have its name, or pools whose queue is not known.
+type entry struct {
+	id, name string
+	// queueName is the name that the queue itself has, which a pool has by default.
+	queueName string
+	// queue is zero if only pools are known. Its functions are foreign code, which may panic or block.
+	queue   workqueue.Inspector
+	history history
+	// asking has a token while the queue is being read, so that one that does not answer is asked once.
+	asking chan struct{}
+	// asked is when the call began that goes on, in real time, or nil. last is the last answer, without keys, or nil.
+	asked atomic.Pointer[time.Time]
+	last  atomic.Pointer[reading]
+
+	// pools are those with its name, if queue is zero. They are guarded by Handler.mu.
+	pools []*worker.Inspector
+
+	mu struct {
+		sync.Mutex
+		// found are keys that were searched for, by their texts and ids: to look them up again needs no search.
+		found map[[2]string][]any
+	}
+}
+
+func newEntry(id, name string) *entry {
+	return &entry{id: id, name: name, queueName: name, asking: make(chan struct{}, 1)}
+}
+
+func (e *entry) hasQueue() bool { return e.queue.Stats != nil }
+
+func (h *Handler) register(name string, q workqueue.Inspector) (unregister func()) {
+	e := newEntry("", name)
+	e.queue = q
+	e.queueName = h.readOne(context.Background(), e, 0).stats.Name
+	e.name = short(cmp.Or(name, e.queueName), maxName)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.closed {
+		return func() {}
+	}
+	for _, old := range []any{e.queue.Queue, e.queue.Below} {
+		if shown := h.mu.byQueue[hashable(old)]; shown != nil {
+			h.removeLocked(shown)
+		}
+	}
+	// The id is the name, or one that is like it.
+	for e.id = e.name; e.id == "" || h.mu.queues[e.id] != nil; e.id = fmt.Sprintf("%s~%d", e.name, h.mu.madeUp) {
+		h.mu.madeUp++
+	}
+	h.mu.queues[e.id] = e
+	if key := hashable(e.queue.Queue); key != nil {
+		h.mu.byQueue[key] = e
+	}
+	h.startLocked()
+	return func() { h.remove(e) }
+}
+
+func (h *Handler) remove(e *entry) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.removeLocked(e)
+	h.stopIfEmptyLocked()
+}
+
+func (h *Handler) removeLocked(e *entry) {
+	if h.mu.queues[e.id] != e {
+		return
+	}
+	delete(h.mu.queues, e.id)
+	if key := hashable(e.queue.Queue); h.mu.byQueue[key] == e {
+		delete(h.mu.byQueue, key)
+	}
+}
+
+// addPool shows a pool. Only the Snapshot of p is set if the program knows no more of it.
+func (h *Handler) addPool(name string, p worker.Inspector) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.closed {
+		return
+	}
+	e := h.mu.pools[name]
+	if e == nil {
+		shown := short(name, maxName)
+		// The prefix leaves the id to a queue with this name, which may come later.
+		e = newEntry("pool "+shown, shown)
+		e.queueName = name
+		h.mu.pools[name] = e
+	}
+	e.pools = append(e.pools, &p)
+	h.startLocked()
+}
+
+func (h *Handler) removePool(name string, p *worker.Inspector) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.mu.pools[name]; e != nil {
+		e.pools = slices.DeleteFunc(e.pools, func(q *worker.Inspector) bool { return q == p })
+		if len(e.pools) == 0 {
+			delete(h.mu.pools, name)
+			h.stopIfEmptyLocked()
+		}
+	}
+}
+
+// entries returns the queues, and an entry for the pools of each name that no queue has.
+func (h *Handler) entries() []*entry {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]*entry, 0, len(h.mu.queues)+len(h.mu.pools))
+	withQueue := make(map[string]bool, len(h.mu.pools))
+	for _, e := range h.mu.queues {
+		all = append(all, e)
+		if len(h.mu.pools) > 0 {
+			withQueue[e.name], withQueue[e.queueName] = true, true
+		}
+	}
+	for name, e := range h.mu.pools {
+		if !withQueue[name] {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// find returns the entry with that id, or nil.
+func (h *Handler) find(id string) *entry {
+	for _, e := range h.entries() {
+		if e.id == id {
+			return e
+		}
+	}
+	return nil
+}
+
+// poolsOf returns the pools with e's name or its queue's, except those that handle the keys of another queue with that name.
+func (h *Handler) poolsOf(e *entry) (all []*worker.Inspector) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, name := range slices.Compact([]string{e.name, e.queueName}) {
+		named := h.mu.pools[name]
+		if named == nil {
+			continue
+		}
+		for _, p := range named.pools {
+			if of := h.mu.byQueue[hashable(p.Queue)]; of == nil || of == e || !e.hasQueue() {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+// hashable returns v, or nil if it cannot be the key of a map.
+func hashable(v any) any {
+	if v == nil || !reflect.ValueOf(v).Comparable() {
+		return nil
+	}
+	return v
+}
+
+var (
+	_ http.Handler                = (*Handler)(nil)
+	_ workqueue.InspectorProvider = (*Handler)(nil)
+	_ worker.SnapshotProvider     = (*Handler)(nil)
+	_ worker.InspectorProvider    = (*Handler)(nil)
+)
+
+// HistogramBounds returns those of Options.Metrics.
+func (h *Handler) HistogramBounds() []float64 { return h.metrics.HistogramBounds() }
+
+// WatchQueue passes the queue on to Options.Metrics.
+func (h *Handler) WatchQueue(name string, stats func() workqueue.Stats) {
+	h.metrics.WatchQueue(name, stats)
+}
+
+// InspectQueue shows a queue under that name.
+func (h *Handler) InspectQueue(name string, q workqueue.Inspector) {
+	if p, ok := h.metrics.(workqueue.InspectorProvider); ok {
+		p.InspectQueue(name, q)
+	}
+	h.register(name, q)
+}
+
+// WatchPool passes the pool on to Options.Metrics.
+func (h *Handler) WatchPool(name string, stats func() worker.Stats) {
+	if p, ok := h.metrics.(worker.StatsProvider); ok {
+		p.WatchPool(name, stats)
+	}
+}
+
+// WatchPoolKeys shows a pool, on the page of the queues that have its name.
+func (h *Handler) WatchPoolKeys(name string, snapshot func(limit int) worker.Snapshot[any]) {
+	if p, ok := h.metrics.(worker.SnapshotProvider); ok {
+		p.WatchPoolKeys(name, snapshot)
+	}
+	h.addPool(name, worker.Inspector{Snapshot: snapshot})
+}
+
+// InspectPool shows a pool, on the page of its queue.
+func (h *Handler) InspectPool(name string, p worker.Inspector) {
+	switch below := h.metrics.(type) {
+	case worker.InspectorProvider:
+		below.InspectPool(name, p)
+	case worker.SnapshotProvider:
+		below.WatchPoolKeys(name, p.Snapshot)
+	}
+	h.addPool(name, p)
+}
+
+// Times is a MetricsProvider for programs that have no other: a queue that has it (and a name) reads the
+// clock, so that the page shows for how long keys have been there. It makes no metrics.
+//
+//	workqueue.SetProvider(debug.Times{})
+type Times struct{}
+
+var _ workqueue.StatsProvider = Times{}
+
+// HistogramBounds returns nil, which means Kubernetes' buckets.
+func (Times) HistogramBounds() []float64 { return nil }
+
+// WatchQueue does nothing.
+func (Times) WatchQueue(string, func() workqueue.Stats) {}
+
+// NewDepthMetric and the methods below return nil: without metrics.
+func (Times) NewDepthMetric(string) workqueue.GaugeMetric                         { return nil }
+func (Times) NewAddsMetric(string) workqueue.CounterMetric                        { return nil }
+func (Times) NewLatencyMetric(string) workqueue.HistogramMetric                   { return nil }
+func (Times) NewWorkDurationMetric(string) workqueue.HistogramMetric              { return nil }
+func (Times) NewUnfinishedWorkSecondsMetric(string) workqueue.SettableGaugeMetric { return nil }
+func (Times) NewRetriesMetric(string) workqueue.CounterMetric                     { return nil }
+func (Times) NewLongestRunningProcessorSecondsMetric(string) workqueue.SettableGaugeMetric {
+	return nil
 }

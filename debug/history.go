@@ -1,12 +1,14 @@
 package debug
 
 import (
+	"context"
 	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"k8s.io/utils/clock"
 )
 
 const (
@@ -203,12 +205,15 @@ func (h *history) timeline(now measure, every time.Duration) (t timeline) {
 	return t
 }
 
-// recent returns the times of the last minutes, and how long these were.
-func (h *history) recent(now measure) (latency, work *workqueue.Histogram, covers time.Duration) {
+// recent returns the times of the last minutes.
+func (h *history) recent(now measure) *recentReport {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	started := h.mu.started
-	return difference(now.latency, started.latency), difference(now.work, started.work), now.at.Sub(started.at)
+	since := h.mu.started
+	return &recentReport{
+		seconds(now.at.Sub(since.at)), newTimesReport(difference(now.latency, since.latency)),
+		newTimesReport(difference(now.work, since.work)),
+	}
 }
 
 // rates are numbers per second.
@@ -251,32 +256,25 @@ func (h *history) rates(now measure) rates {
 	return sum.rates()
 }
 
-// historyReport has one value for each of the last samples, oldest first, and the last ones since then.
-type historyReport struct {
-	Queued     []float64  `json:"queued"`
-	Processing []float64  `json:"processing"`
-	Waiting    []float64  `json:"waiting"`
-	Adds       []float64  `json:"adds_per_second"`
-	Dones      []float64  `json:"dones_per_second"`
-	Errors     []float64  `json:"errors_per_second"`
-	Retries    []float64  `json:"retries_per_second"`
-	Latency    []*float64 `json:"latency_mean_seconds"`
-	Work       []*float64 `json:"work_mean_seconds"`
-}
-
-func newHistoryReport(points []point) historyReport {
-	known := func(of func(point) float64) []*float64 {
-		return column(points, func(p point) *float64 {
-			if v := of(p); v > 0 {
-				return &v
+// sample reads the numbers of all queues at every tick until ctx ends. The first tick counts from last.
+func (h *Handler) sample(ctx context.Context, ticker clock.Ticker, last time.Time) {
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		// After a tick that was late the next one is early. Few events in a short time would look like a high rate.
+		now := h.clock.Now()
+		if now.Sub(last) < h.every/2 {
+			continue
+		}
+		last = now
+		for _, r := range h.readAll(ctx) {
+			if !r.at.IsZero() {
+				r.entry.history.add(r.measure())
 			}
-			return nil
-		})
-	}
-	return historyReport{
-		Queued: column(points, queued.of), Processing: column(points, held.of), Waiting: column(points, waiting.of),
-		Adds: column(points, adds.of), Dones: column(points, dones.of),
-		Errors: column(points, failures.of), Retries: column(points, retries.of),
-		Latency: known(latency.of), Work: known(work.of),
+		}
 	}
 }

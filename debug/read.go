@@ -47,19 +47,21 @@ type reading struct {
 	minute rates
 }
 
-// queueKeys is what a queue itself knows of keys, and its facts.
+// queueKeys is what a queue and its pools know of keys, and the queue's facts.
 type queueKeys struct {
 	workqueue.Snapshot[any]
 	givenUp []workqueue.GivenUpKey[any]
 	facts   []workqueue.Fact
+	pools   []worker.Snapshot[any]
 }
 
 // noKeys are the keys of a reading that did not ask for any.
 var noKeys queueKeys
 
 type poolReading struct {
-	pool *worker.Inspector
-	worker.Snapshot[any]
+	pool    *worker.Inspector
+	stats   worker.Stats
+	givenUp int // keys
 }
 
 // guarded calls f, which is foreign code, and reports whether it has panicked. It names the type of the value, because
@@ -85,6 +87,9 @@ func (h *Handler) read(e *entry, limit int) *reading {
 	if last := e.last.Load(); last != nil {
 		r.past = last.past
 	}
+	if limit > 0 {
+		r.keys = new(queueKeys)
+	}
 	if e.hasQueue() {
 		r.guard(func() {
 			r.stats = e.queue.Stats()
@@ -94,7 +99,6 @@ func (h *Handler) read(e *entry, limit int) *reading {
 			if limit == 0 {
 				return
 			}
-			r.keys = new(queueKeys)
 			if e.queue.Snapshot != nil {
 				r.keys.Snapshot = e.queue.Snapshot(limit)
 			}
@@ -107,11 +111,10 @@ func (h *Handler) read(e *entry, limit int) *reading {
 		})
 	}
 	for _, p := range h.poolsOf(e) {
-		s := poolReading{pool: p}
+		var s worker.Snapshot[any]
 		failure := guarded("pool", func() {
-			s.Snapshot = p.Snapshot(limit)
-			if s.Stats.Ended && limit == 0 {
-				s.Snapshot = p.Snapshot(maxKeys)
+			if s = p.Snapshot(limit); s.Stats.Ended && limit == 0 {
+				s = p.Snapshot(maxKeys)
 			}
 		})
 		switch {
@@ -122,7 +125,10 @@ func (h *Handler) read(e *entry, limit int) *reading {
 			r.past = append(slices.Clone(s.Failing), r.past...)
 			r.past = r.past[:min(len(r.past), maxKeys)]
 		default:
-			r.pools = append(r.pools, s)
+			r.pools = append(r.pools, poolReading{p, s.Stats, s.DroppedKeys})
+			if limit > 0 {
+				r.keys.pools = append(r.keys.pools, s)
+			}
 			r.workers = r.workers.Plus(s.Stats)
 			r.givenUp += s.DroppedKeys
 		}
@@ -147,7 +153,13 @@ func (h *Handler) ask(ctx context.Context, e *entry, limit int) *reading {
 	began := time.Now()
 	e.asked.Store(&began)
 	r := h.read(e, limit)
-	e.last.Store(r.withoutKeys(limit))
+	kept := r
+	if limit > 0 {
+		kept = new(reading)
+		*kept = *r
+		kept.keys = &noKeys
+	}
+	e.last.Store(kept)
 	e.asked.Store(nil)
 	<-e.asking
 	return r
@@ -155,29 +167,15 @@ func (h *Handler) ask(ctx context.Context, e *entry, limit int) *reading {
 
 // lastAnswer returns the last answer of e, which is late if it was asked for before began.
 func (e *entry) lastAnswer(began time.Time) *reading {
-	last := e.last.Load()
-	if last == nil {
-		return &reading{entry: e, late: true, keys: &noKeys}
+	r := reading{entry: e, late: true, keys: &noKeys}
+	if last := e.last.Load(); last != nil {
+		if !last.began.Before(began) {
+			return last
+		}
+		r = *last
+		r.late = true
 	}
-	if !last.began.Before(began) {
-		return last
-	}
-	r := *last
-	r.late = true
 	return &r
-}
-
-// withoutKeys returns what is to be kept of r, which has up to limit keys.
-func (r *reading) withoutKeys(limit int) *reading {
-	if limit == 0 {
-		return r
-	}
-	kept := *r
-	kept.keys, kept.pools = &noKeys, slices.Clone(r.pools)
-	for i, p := range r.pools {
-		kept.pools[i].Snapshot = worker.Snapshot[any]{Stats: p.Stats, DroppedKeys: p.DroppedKeys}
-	}
-	return &kept
 }
 
 // sideBySide asks all entries, n of them at a time, and returns a channel of the answers. After Close these are zero.

@@ -90,8 +90,7 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 		f.Exact, f.Incomplete = true, true
 		return f
 	}
-	known := r.poolKeys()
-	lists := newKeyLists(r.keys, known)
+	lists, pools := r.keyLists()
 	for i, keys := range lists.all() {
 		for _, k := range *keys {
 			if exact, fits := f.fits(k.raw); fits {
@@ -102,7 +101,7 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 	}
 	for _, raw := range r.entry.recall(text, id) {
 		k := keyReport{raw: raw, State: stateAbsent}
-		r.lookUp(&k, known)
+		r.lookUp(&k, pools)
 		if id != "" || k.State != stateAbsent {
 			f.add(k, true)
 		}
@@ -121,7 +120,7 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 	}
 	for i := range f.Keys {
 		// It may be in two states, or has moved meanwhile.
-		r.lookUp(&f.Keys[i], known)
+		r.lookUp(&f.Keys[i], pools)
 		f.Keys[i].ID = keyID(f.Keys[i].raw)
 	}
 	return f
@@ -187,11 +186,7 @@ func (e *entry) remember(text, id string, keys []keyReport) {
 	if e.mu.found == nil || len(e.mu.found) >= maxRemembered {
 		e.mu.found = make(map[[2]string][]any)
 	}
-	raw := make([]any, len(keys))
-	for i, k := range keys {
-		raw[i] = k.raw
-	}
-	e.mu.found[[2]string{text, id}] = raw
+	e.mu.found[[2]string{text, id}] = mapped(keys, func(k keyReport) any { return k.raw })
 }
 
 // findPage shows the keys that were found in all queues.
@@ -206,10 +201,9 @@ func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 	p := &findPage{Time: h.clock.Now().UTC(), Registered: len(h.entries()), Found: newFoundReport(text, "")}
 	ctx, done := searchTurn(ctx, h.searching, searchTime)
 	defer done()
-	unanswered := make(map[*entry]bool)
+	all, answered := h.readAll(ctx), make(map[*entry]bool)
 	var asked []*entry
-	for _, r := range h.readAll(ctx) {
-		unanswered[r.entry] = true
+	for _, r := range all {
 		if !r.late {
 			asked = append(asked, r.entry)
 		}
@@ -230,17 +224,17 @@ func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 		case found := <-answers:
 			if found != nil {
 				p.Found.addFrom(found)
-				if !found.Incomplete {
-					delete(unanswered, found.of)
-				}
+				answered[found.of] = !found.Incomplete
 			}
 		case <-ctx.Done():
 		}
 	}
-	for e := range unanswered {
-		p.Found.Unanswered = append(p.Found.Unanswered, queueName{e.id, e.name})
+	for _, r := range all {
+		if !answered[r.entry] {
+			p.Found.Unanswered = append(p.Found.Unanswered, queueName{r.entry.id, r.entry.name})
+		}
 	}
-	p.Found.Incomplete = len(unanswered) > 0
+	p.Found.Incomplete = len(p.Found.Unanswered) > 0
 	slices.SortFunc(p.Found.Unanswered, func(a, b queueName) int { return cmp.Compare(a.ID, b.ID) })
 	slices.SortStableFunc(p.Found.Keys, func(a, b keyReport) int { return cmp.Compare(a.Queue.Name, b.Queue.Name) })
 	finish(p.Found.Keys, "", p.Time)

@@ -82,11 +82,6 @@ func wantsJSON(r *http.Request) bool {
 	return rating["application/json"] > rating["text/html"]
 }
 
-// errorReport is the answer for a queue that is not there.
-type errorReport struct {
-	Error string `json:"error"`
-}
-
 // answer returns the report that r asks for, and the template of its page.
 func (h *Handler) answer(r *http.Request) (status int, template string, report any) {
 	query, ctx := r.URL.Query(), r.Context()
@@ -99,8 +94,10 @@ func (h *Handler) answer(r *http.Request) (status int, template string, report a
 	e := h.find(query.Get("queue"))
 	switch {
 	case e == nil:
-		id := cut(query.Get("queue"), maxName)
-		return http.StatusNotFound, "gone", errorReport{fmt.Sprintf("No queue %s is registered, or none is any more.", id)}
+		gone := fmt.Sprintf("No queue %s is registered, or none is any more.", cut(query.Get("queue"), maxName))
+		return http.StatusNotFound, "gone", struct {
+			Error string `json:"error"`
+		}{gone}
 	case query.Has("count"):
 		c := h.count(ctx, e, query)
 		if c.Error != "" {

@@ -84,19 +84,14 @@ func (p *Provider) WatchPool(name string, stats func() worker.Stats) { p.pools.W
 // collection, until the Registration is unregistered. Call it once for each MeterProvider. It returns an error if meter
 // refuses an instrument.
 func (p *Provider) Register(meter metric.Meter) (metric.Registration, error) {
-	queues, err := newInstruments(meter, metrics.Queue)
-	if err != nil {
-		return nil, err
-	}
-	pools, err := newInstruments(meter, metrics.Pool)
-	if err != nil {
-		return nil, err
-	}
 	var all []metric.Observable
-	for _, i := range append(slices.Clone(queues), pools...) {
-		if i != nil {
-			all = append(all, i)
-		}
+	queues, err := newInstruments(meter, metrics.Queue, &all)
+	if err != nil {
+		return nil, err
+	}
+	pools, err := newInstruments(meter, metrics.Pool, &all)
+	if err != nil {
+		return nil, err
 	}
 	return meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		observe(o, p.queues, metrics.Queue, queues)
@@ -105,23 +100,24 @@ func (p *Provider) Register(meter metric.Meter) (metric.Registration, error) {
 	}, all...)
 }
 
-// newInstruments returns an instrument for each metric of table, nil for histograms.
-func newInstruments[S any](meter metric.Meter, table []metrics.Metric[S]) ([]metric.Float64Observable, error) {
+// newInstruments returns an instrument for each metric of table, nil for histograms, and appends them to all.
+func newInstruments[S any](meter metric.Meter, table []metrics.Metric[S], all *[]metric.Observable) ([]metric.Float64Observable, error) {
 	instruments := make([]metric.Float64Observable, len(table))
-	for i := range table {
-		m := &table[i]
+	for i, m := range table {
+		if m.Histogram != nil {
+			continue
+		}
 		name, unit := nameOf(m.Name)
 		var err error
-		switch {
-		case m.Histogram != nil:
-		case m.IsGauge():
+		if m.IsGauge() {
 			instruments[i], err = meter.Float64ObservableGauge(name, metric.WithDescription(m.Help), metric.WithUnit(unit))
-		default:
+		} else {
 			instruments[i], err = meter.Float64ObservableCounter(name, metric.WithDescription(m.Help), metric.WithUnit(unit))
 		}
 		if err != nil {
 			return nil, err
 		}
+		*all = append(*all, instruments[i])
 	}
 	return instruments, nil
 }
@@ -148,12 +144,9 @@ func observe[S any](o metric.Observer, set *totals.Set[S], table []metrics.Metri
 	}
 }
 
-// Produce reads all queues and pools and returns their histograms. It is for the SDK's readers: see
-// [sdk.WithProducer].
+// Produce reads all queues and pools and returns their histograms. It is for the SDK's readers: see [sdk.WithProducer].
 func (p *Provider) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
-	var all []metricdata.Metrics
-	all = appendHistograms(all, p.start, p.queues, metrics.Queue)
-	all = appendHistograms(all, p.start, p.pools, metrics.Pool)
+	all := append(histograms(p.start, p.queues, metrics.Queue), histograms(p.start, p.pools, metrics.Pool)...)
 	if len(all) == 0 {
 		return nil, nil
 	}
@@ -162,7 +155,8 @@ func (p *Provider) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 	}}, nil
 }
 
-func appendHistograms[S any](all []metricdata.Metrics, start time.Time, set *totals.Set[S], table []metrics.Metric[S]) []metricdata.Metrics {
+// histograms reads all sources of set and returns the histograms of table.
+func histograms[S any](start time.Time, set *totals.Set[S], table []metrics.Metric[S]) (all []metricdata.Metrics) {
 	sums := slices.Collect(set.All())
 	now := time.Now()
 	for _, m := range table {
@@ -171,18 +165,16 @@ func appendHistograms[S any](all []metricdata.Metrics, start time.Time, set *tot
 		}
 		var points []metricdata.HistogramDataPoint[float64]
 		for i := range sums {
-			if !m.In(&sums[i].Sum, sums[i].Live) {
+			t := &sums[i]
+			if !m.In(&t.Sum, t.Live) {
 				continue
 			}
-			h := m.Histogram(&sums[i].Sum)
-			if h == nil {
-				continue
+			if h := m.Histogram(&t.Sum); h != nil {
+				points = append(points, metricdata.HistogramDataPoint[float64]{
+					Attributes: attribute.NewSet(attribute.String("name", t.Name)), StartTime: start, Time: now,
+					Count: h.Count(), Bounds: h.Bounds, BucketCounts: h.Counts, Sum: h.Sum,
+				})
 			}
-			points = append(points, metricdata.HistogramDataPoint[float64]{
-				Attributes: attribute.NewSet(attribute.String("name", sums[i].Name)),
-				StartTime:  start, Time: now,
-				Count: h.Count(), Bounds: h.Bounds, BucketCounts: h.Counts, Sum: h.Sum,
-			})
 		}
 		if len(points) > 0 {
 			name, unit := nameOf(m.Name)
@@ -209,27 +201,13 @@ func nameOf(prometheus string) (name, unit string) {
 	return name, unit
 }
 
-// The metrics of a provider are not pushed to, so the methods below return nil: that metric does not exist.
-
-// NewDepthMetric returns nil.
-func (*Provider) NewDepthMetric(string) workqueue.GaugeMetric { return nil }
-
-// NewAddsMetric returns nil.
-func (*Provider) NewAddsMetric(string) workqueue.CounterMetric { return nil }
-
-// NewLatencyMetric returns nil.
-func (*Provider) NewLatencyMetric(string) workqueue.HistogramMetric { return nil }
-
-// NewWorkDurationMetric returns nil.
-func (*Provider) NewWorkDurationMetric(string) workqueue.HistogramMetric { return nil }
-
-// NewUnfinishedWorkSecondsMetric returns nil.
+// NewDepthMetric and the methods below return nil: nothing is pushed to the metrics of a provider.
+func (*Provider) NewDepthMetric(string) workqueue.GaugeMetric                         { return nil }
+func (*Provider) NewAddsMetric(string) workqueue.CounterMetric                        { return nil }
+func (*Provider) NewLatencyMetric(string) workqueue.HistogramMetric                   { return nil }
+func (*Provider) NewWorkDurationMetric(string) workqueue.HistogramMetric              { return nil }
 func (*Provider) NewUnfinishedWorkSecondsMetric(string) workqueue.SettableGaugeMetric { return nil }
-
-// NewLongestRunningProcessorSecondsMetric returns nil.
+func (*Provider) NewRetriesMetric(string) workqueue.CounterMetric                     { return nil }
 func (*Provider) NewLongestRunningProcessorSecondsMetric(string) workqueue.SettableGaugeMetric {
 	return nil
 }
-
-// NewRetriesMetric returns nil.
-func (*Provider) NewRetriesMetric(string) workqueue.CounterMetric { return nil }

@@ -64,8 +64,11 @@ func TracingFunc[T comparable, R any](tracer trace.Tracer, options TracingOption
 		defer func() {
 			var v any
 			if !returned {
-				v = recover()
-				recordPanic(span, v)
+				failure := worker.ErrGoexit
+				if v = recover(); v != nil {
+					failure = fmt.Errorf("panic: %v", v)
+				}
+				record(span, worker.NextRetry, failure, trace.WithStackTrace(true))
 			}
 			span.End() // Not deferred itself: the SDK would record the panic once more.
 			if v != nil {
@@ -73,7 +76,7 @@ func TracingFunc[T comparable, R any](tracer trace.Tracer, options TracingOption
 			}
 		}()
 		result, err = f(ctx, key)
-		record(ctx, span, err)
+		record(span, worker.NextOf(ctx, err), err)
 		returned = true
 		return result, err
 	}
@@ -96,25 +99,13 @@ func links(causes workqueue.Causes, reasons bool) []trace.Link {
 	return all
 }
 
-// record notes what a call has returned.
-func record(ctx context.Context, span trace.Span, err error) {
-	next := worker.NextOf(ctx, err)
+// record notes what comes next and, if a call has failed, why.
+func record(span trace.Span, next worker.Next, err error, options ...trace.EventOption) {
 	span.SetAttributes(attribute.String("workqueue.next", next.String()))
 	if next == worker.NextRetry || next == worker.NextDrop {
-		span.RecordError(err)
+		span.RecordError(err, options...)
 		span.SetStatus(codes.Error, err.Error())
 	}
-}
-
-// recordPanic notes that a call has panicked with v or, if v is nil, has called runtime.Goexit.
-func recordPanic(span trace.Span, v any) {
-	err := worker.ErrGoexit
-	if v != nil {
-		err = fmt.Errorf("panic: %v", v)
-	}
-	span.SetAttributes(attribute.String("workqueue.next", worker.NextRetry.String()))
-	span.RecordError(err, trace.WithStackTrace(true))
-	span.SetStatus(codes.Error, err.Error())
 }
 
 // Cause returns a cause with that reason and, as its TraceParent, ctx's span, if there is one. The span of the handler that

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
@@ -15,30 +17,33 @@ func (q *Queue[T]) Add(item T) {
 	q.add(item, &r)
 }
 
-// AddAfter adds item when duration has passed, or at once if duration is not positive. A key that a worker holds keeps
-// the priority with which it was handed out, and counts as added by that worker: see [AddOpts].MaxDelay. Any other key
-// is added with priority 0. AddAfter never blocks.
+// AddAfter adds item when duration has passed, or at once if it is not positive. A key that a worker holds keeps the priority of
+// its hand-out, and counts as added by that worker: see [AddOpts].MaxDelay. Any other gets priority 0. AddAfter never blocks.
 func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
 	r := q.newRequest(AddOpts{After: duration})
 	r.byWorker, r.keepPriority, r.retry = true, true, true
 	q.add(item, &r)
 }
 
-// AddRateLimited adds item after the limiter's delay. A key that a worker holds keeps the priority with which
-// it was handed out; any other is added with priority 0. The limiter is asked only if its answer can matter,
-// so any number of AddRateLimited of a waiting key count as one failure.
+// AddRateLimited adds item after the limiter's delay. A key that a worker holds keeps the priority of its hand-out; any other
+// gets priority 0. The limiter is asked only if its answer can matter: all AddRateLimited of a waiting key count as one failure.
 func (q *Queue[T]) AddRateLimited(item T) {
 	r := q.newRequest(AddOpts{RateLimited: true})
 	r.keepPriority = true
 	q.add(item, &r)
 }
 
-// AddWithPriority adds key with that priority when the time after has passed. It is for workers that ask for another
-// run of their key, such as those of package worker: while a worker holds the key it counts as added by that worker,
-// see [AddOpts].MaxDelay. Otherwise it is AddWithOpts.
+// AddWithPriority adds key with that priority when the time after has passed. It is for workers that ask for another run of their
+// key, as those of package worker: it counts as added by its worker, see [AddOpts].MaxDelay. Otherwise it is AddWithOpts.
 func (q *Queue[T]) AddWithPriority(key T, priority int, after time.Duration) {
 	r := q.newRequest(AddOpts{Priority: priority, After: after})
 	r.byWorker = true
+	q.add(key, &r)
+}
+
+// AddCause is Add that says why key needs processing. See [AddOpts].Cause.
+func (q *Queue[T]) AddCause(key T, cause workqueue.Cause) {
+	r := q.newRequest(AddOpts{Cause: &cause})
 	q.add(key, &r)
 }
 
@@ -51,10 +56,9 @@ func (q *Queue[T]) AddWithOpts(o AddOpts, keys ...T) {
 	}
 }
 
-// AddAll is AddWithOpts of many keys. Up to 512 of them are added at one moment, so that none is handed out before
-// the others are there, and more in several steps; but with RateLimited each is added for itself. The
-// sequence is read before the queue is locked, and may call the queue. If it, Group, Weight or Limit panics, or
-// one of the keys makes AddAll panic, none is added.
+// AddAll is AddWithOpts of many keys. Up to 512 of them are added at one moment, so that none is handed out before the others are
+// there, and more in several steps; but with RateLimited each is added for itself. The sequence is read before the queue is
+// locked, and may call the queue. If AddAll panics, because of it, a key, Group, Weight or Limit, none is added.
 func (q *Queue[T]) AddAll(o AddOpts, keys iter.Seq[T]) {
 	r := q.newRequest(o)
 	var all []newKey[T]
@@ -91,6 +95,146 @@ func (q *Queue[T]) add(key T, r *request) {
 	q.lockAt(now)
 	defer q.unlock()
 	q.addLocked(&k, r, now)
+}
+
+// addRateLimited asks the limiter if its answer matters, and adds the key. (client-go always asks: kubernetes/kubernetes#112325.)
+//
+// The limiter is foreign code: it may be slow, call the queue or panic. So it is asked without the lock, and the key is
+// not touched until there is an answer. Those that want to ask meanwhile, for any key, wait for asking, so that many at
+// once ask once. If the key was queued in between, the answer is merged as any other add.
+func (q *Queue[T]) addRateLimited(k *newKey[T], r *request) {
+	q.asking.Lock()
+	defer q.asking.Unlock()
+	if !q.mustAsk(k, r) {
+		return
+	}
+	asked := *r
+	asked.answered = true
+	delay := q.config.RateLimiter.When(k.key)
+	if r.After <= 0 || delay < r.After {
+		asked.After = delay
+	}
+	now := q.readClock(true)
+	q.lockAt(now)
+	defer q.unlock()
+	q.addLocked(k, &asked, now)
+}
+
+// mustAsk reports whether the limiter's answer can matter to k. If not, it adds k without.
+func (q *Queue[T]) mustAsk(k *newKey[T], r *request) bool {
+	now := q.readClock(q.needsTime(r))
+	q.lockAt(now)
+	defer q.unlock()
+	if q.shuttingDown.Load() {
+		return false
+	}
+	s, e := q.mu.keys.Find(k.hash, k.key)
+	if s == keytable.None || q.needsLimiterLocked(s, &e.Value) {
+		return true
+	}
+	unasked := *r
+	unasked.askedBefore = true
+	q.addLocked(k, &unasked, now)
+	return false
+}
+
+// needsLimiterLocked reports whether it matters for how long the limiter would make the key at s wait.
+func (q *Queue[T]) needsLimiterLocked(s keytable.Slot, it *item) bool {
+	switch it.state {
+	case queued:
+		return false
+	case rerun:
+		return q.mu.details.At(s).yields
+	case waiting, rerunLater:
+		return !it.limited
+	}
+	return true
+}
+
+// Forget is that of the limiter. The worker still has to call Done.
+func (q *Queue[T]) Forget(item T) { q.config.RateLimiter.Forget(item) }
+
+// NumRequeues is that of the limiter.
+func (q *Queue[T]) NumRequeues(item T) int { return q.config.RateLimiter.NumRequeues(item) }
+
+// request is what an add asks for, and how it is merged with what was asked for the key before.
+type request struct {
+	AddOpts // Delay is not DefaultDelay.
+	// byWorker makes the add one by the key's worker, if a worker holds the key. See AddOpts.MaxDelay.
+	byWorker bool
+	// keepPriority means the priority of a key that a worker holds, instead of Priority.
+	keepPriority bool
+	// answered reports that After already includes the limiter's delay.
+	answered bool
+	// askedBefore reports that the limiter was asked for an earlier add: its delay is in the key's present time.
+	askedBefore bool
+	// retry makes the add count in Stats.Retries.
+	retry bool
+}
+
+func (q *Queue[T]) newRequest(o AddOpts) request {
+	switch {
+	case o.Delay == DefaultDelay:
+		o.Delay = q.config.Delay
+	case o.Delay > RespectBackoff:
+		panic("priorityqueue: AddOpts.Delay is not a DelayPolicy")
+	}
+	if o.Cause != nil && o.Cause.Time.IsZero() {
+		timed := *o.Cause
+		timed.Time = q.config.Clock.Now()
+		o.Cause = &timed
+	}
+	r := request{AddOpts: o, retry: o.After > 0 || o.RateLimited, byWorker: o.MaxDelay == 0 && o.RateLimited}
+	if r.MaxDelay == 0 && !r.RateLimited {
+		r.MaxDelay = q.config.MaxDelay
+	}
+	return r
+}
+
+// isQuiet reports whether the add does not interrupt the worker that holds the key.
+func (r *request) isQuiet() bool { return r.Cause != nil && r.Cause.Quiet }
+
+// needsTime reports whether r depends on the time: its own, or that of the first add if a later one may put off the key.
+func (q *Queue[T]) needsTime(r *request) bool {
+	return r.After > 0 || r.Delay == RespectBackoff || r.MaxDelay > 0 && r.Delay.postpones()
+}
+
+// time returns when the key is to come, whatever was asked before.
+func (r *request) time(now time.Duration) time.Duration {
+	if r.After <= 0 {
+		return unknown
+	}
+	return dueloop.AddSaturated(now, r.After)
+}
+
+// merge returns when a key is to come that was to come at before. limited reports whether the limiter was asked for it before.
+func (r *request) merge(before time.Duration, limited bool, now time.Duration) time.Duration {
+	at := r.time(now)
+	if r.askedBefore && (at == unknown || at > before) { // The limiter's delay is in before, and After can only shorten it.
+		at = before
+	}
+	switch {
+	case r.Delay == Latest:
+		return max(before, at)
+	case r.Delay == Replace:
+		return at
+	case r.Delay == RespectBackoff && limited:
+		return before
+	}
+	return min(before, at)
+}
+
+// marksLimited returns item.limited after the add. It was limited before.
+func (r *request) marksLimited(limited bool) bool {
+	return r.answered || limited && (r.Delay != Replace || r.RateLimited)
+}
+
+// mergePriority returns the priority of a key that had the priority before.
+func (r *request) mergePriority(before, asked int) int {
+	if r.SetPriority {
+		return asked
+	}
+	return max(before, asked)
 }
 
 // newKey is a key that is to be added, and everything that foreign code has to say about it.
@@ -147,8 +291,9 @@ func (q *Queue[T]) addLocked(k *newKey[T], r *request, now time.Duration) {
 		q.addHeldLocked(s, it, r, now)
 		q.interruptLocked(s, it)
 	}
-	if r.Cause != nil {
-		q.addCauseLocked(s, it, r.Cause)
+	if c := r.Cause; c != nil && (c.Reason != "" || c.TraceParent != "") {
+		q.mu.notes.AddCause(s, func(before workqueue.Causes) workqueue.Causes { return before.Plus(*c) })
+		it.noted = true
 	}
 }
 
@@ -167,13 +312,6 @@ func (q *Queue[T]) insertLocked(s keytable.Slot, it *item, k *newKey[T], r *requ
 	q.scheduleLocked(s, it, q.boundLocked(s, it, r, r.time(now)), now)
 }
 
-// enqueueLocked queues the key at s, which no worker holds, at the end of the line of its priority.
-func (q *Queue[T]) enqueueLocked(s keytable.Slot, it *item, now time.Duration) {
-	q.countAddLocked(s, it.priority, now)
-	q.joinLineLocked(s, it, it.priority, now)
-	q.becomeQueuedLocked(s, it)
-}
-
 // rescheduleLocked adds the waiting key at s.
 func (q *Queue[T]) rescheduleLocked(s keytable.Slot, it *item, r *request, now time.Duration) {
 	it.priority = r.mergePriority(it.priority, r.Priority)
@@ -187,8 +325,7 @@ func (q *Queue[T]) rescheduleLocked(s keytable.Slot, it *item, r *request, now t
 	}
 }
 
-// addHeldLocked adds the key at s, which a worker holds: it is queued when that worker is Done, or waits then for its
-// time.
+// addHeldLocked adds the key at s, which a worker holds: it is queued when that worker is Done, or waits then for its time.
 func (q *Queue[T]) addHeldLocked(s keytable.Slot, it *item, r *request, now time.Duration) {
 	priority := r.Priority
 	if r.keepPriority {
@@ -222,52 +359,46 @@ func (q *Queue[T]) addHeldLocked(s keytable.Slot, it *item, r *request, now time
 	q.rerunAtLocked(s, it, at, now)
 }
 
-// rerunAtLocked makes the held key at s come again at that time, instead of any other.
-func (q *Queue[T]) rerunAtLocked(s keytable.Slot, it *item, at, now time.Duration) {
-	limited := it.limited
-	switch it.state {
-	case rerun:
-		if at <= now {
-			it.limited = false
-			return
-		}
-		q.cancelRerunLocked(s, it)
-	case rerunLater:
-		if at == q.dueAtLocked(s) {
-			return
-		}
-		q.cancelRerunLocked(s, it)
-	}
-	it.limited = limited
-	if at <= now {
-		q.rerunNowLocked(s, it, now)
+// mergePriorityLocked merges the priority of an add into that of the key at s, which is queued or in state rerun.
+func (q *Queue[T]) mergePriorityLocked(s keytable.Slot, it *item, priority *int, asked int, r *request, now time.Duration) {
+	before := *priority
+	after := r.mergePriority(before, asked)
+	if after == before {
 		return
 	}
-	it.state = rerunLater
-	q.pushDueLocked(s, at)
-}
-
-// rerunNowLocked makes the held key at s, which is not in due, come again when its worker is Done.
-func (q *Queue[T]) rerunNowLocked(s keytable.Slot, it *item, now time.Duration) {
-	it.state, it.limited = rerun, false
-	q.mu.reruns++
-	priority := q.mu.details.At(s).rerunPriority
-	q.countAddLocked(s, priority, now)
-	if q.config.PlaceOfAdd {
-		q.joinLineLocked(s, it, priority, now)
+	*priority = after
+	if q.observer != nil {
+		q.mu.depths.add(before, -1)
+		q.mu.depths.add(after, 1)
+	}
+	if it.line != keytable.None {
+		q.changeLineLocked(s, it, before, after, now)
 	}
 }
 
-// cancelRerunLocked makes the key at s, in state rerun or rerunLater, one that is processing and does not come again.
-func (q *Queue[T]) cancelRerunLocked(s keytable.Slot, it *item) {
-	if it.state == rerunLater {
-		q.mu.due.Remove(s)
-	} else {
-		q.mu.reruns--
-		q.countGoneLocked(q.mu.details.At(s).rerunPriority)
-		if it.line != keytable.None {
-			q.leaveLineLocked(s, it)
+// noteAddedLocked notes when the key was first added since its hand-out, by an event if there is one: MaxDelay counts from it.
+func (q *Queue[T]) noteAddedLocked(s keytable.Slot, it *item, r *request, now time.Duration) {
+	by := addedByEvent
+	if r.byWorker && (r.RateLimited || it.state.isHeld()) {
+		by = addedByWorker
+	}
+	if now != unknown && it.added < by {
+		it.added = by
+		q.mu.details.At(s).added = now
+	}
+}
+
+// boundLocked returns at, or the bound that MaxDelay or MinInterval set. The key at s may be in due.
+func (q *Queue[T]) boundLocked(s keytable.Slot, it *item, r *request, at time.Duration) time.Duration {
+	if r.MaxDelay > 0 && r.Delay.postpones() && it.added == addedByEvent {
+		latest := dueloop.AddSaturated(q.mu.details.At(s).added, r.MaxDelay)
+		if it.limited && r.Delay == Latest && (it.state == waiting || it.state == rerunLater) {
+			latest = max(latest, q.dueAtLocked(s)) // The limiter's time is not cut.
 		}
+		at = min(at, latest)
 	}
-	it.state, it.limited = processing, false
+	if q.config.MinInterval > 0 {
+		at = max(at, q.nextStartLocked(s))
+	}
+	return at
 }

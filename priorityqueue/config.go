@@ -7,8 +7,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Config configures [New]. The zero Config is a queue with priorities, on the real clock, with the default
-// controller limiter and nothing else.
+// Config configures [New]. The zero Config is a queue with priorities, the real clock and the default controller limiter.
 type Config[T comparable] struct {
 	// Name is the queue's name in Stats and metrics. A queue without a name has no metrics.
 	Name string
@@ -18,8 +17,7 @@ type Config[T comparable] struct {
 	// under the queue's lock.) With metrics the queue reads the clock in every call.
 	MetricsProvider workqueue.StatsProvider
 
-	// Clock is where all times come from, except those of the limiter. Nil means the real clock. It is
-	// read without the queue's lock.
+	// Clock is where all times but the limiter's come from. Nil means the real clock. It is read without the queue's lock.
 	Clock clock.WithTicker
 
 	// RateLimiter decides how long a key that is added with RateLimited waits. Nil means
@@ -27,8 +25,7 @@ type Config[T comparable] struct {
 	// goroutine at a time. It may call the queue, but not add to it with RateLimited.
 	RateLimiter workqueue.TypedRateLimiter[T]
 
-	// Delay is the policy of all adds whose AddOpts have none, Add and AddAfter included. The zero value means
-	// Earliest.
+	// Delay is the policy of all adds whose AddOpts have none, Add and AddAfter included. The zero value means Earliest.
 	Delay DelayPolicy
 
 	// MaxDelay is the MaxDelay of all adds whose AddOpts have none, except those that are rate-limited.
@@ -43,14 +40,12 @@ type Config[T comparable] struct {
 	// "Order" in the package comment. With Aging the queue reads the clock in every call.
 	Aging time.Duration
 
-	// Group, unless nil, returns the group of a key. Groups take turns among keys of equal priority. It is
-	// called once for each key that is added, before the queue is locked. A key stays in the group that it
-	// had when it came into the queue until it has left the queue.
+	// Group, unless nil, returns the group of a key. Groups take turns among keys of equal priority. It is called once for each add
+	// of a key, before the queue is locked. A key keeps the group with which it came into the queue until it leaves.
 	Group func(key T) string
 
-	// Weight returns how many keys of a group are handed out in one of its turns. Nil means one, and so does an answer
-	// below one. It is called after each call of Group. The answer counts from the group's next turn on, if the key was
-	// not in the queue.
+	// Weight returns how many keys of a group are handed out in one of its turns. Nil means one, and so does an answer below one. It
+	// is called after each call of Group. An answer for a key that was not in the queue counts from the group's next turn on.
 	Weight func(group string) int
 
 	// Limit returns how many keys of a group may be processed at once. Its other keys are blocked: they stay
@@ -79,19 +74,16 @@ func (c *Config[T]) check() {
 	}
 }
 
-// AddOpts decide when, and how urgently, the keys of an [Queue.AddWithOpts] come. The zero AddOpts are those of
-// Add: now, with priority 0.
+// AddOpts decide when and how urgently keys come. The zero AddOpts are those of Add: now, with priority 0.
 type AddOpts struct {
-	// Priority is how urgent the key is. Keys of higher priority come first. A key that is in the queue with
-	// a higher one keeps that.
+	// Priority is how urgent the key is. Higher ones come first. A key that is in the queue with a higher one keeps that.
 	Priority int
 
 	// After is how long the key waits. Zero and less mean not at all.
 	After time.Duration
 
-	// RateLimited makes the key wait for the limiter's delay, or for After if that is positive and shorter. The
-	// limiter is asked only if its answer can matter: not for a key that is queued, or will be when its worker is
-	// Done, and not for a key for which it was asked since the last hand-out.
+	// RateLimited makes the key wait for the limiter's delay, or for After if that is positive and shorter. The limiter is asked
+	// only if its answer can matter: not for a key that is queued, or will be at its Done, or was asked about since its hand-out.
 	RateLimited bool
 
 	// SetPriority gives the key this Priority even if the key has a higher one.
@@ -125,17 +117,10 @@ const (
 	Latest
 	// Replace makes the key come at the new time.
 	Replace
-	// RespectBackoff is Earliest, except that a key for which the limiter was asked keeps its time. So events do not
-	// make a failing key fail more often. While a worker holds the key, the order of the calls does not matter: if the
-	// worker adds the key with RateLimited, the limiter's time counts.
+	// RespectBackoff is Earliest, except that a key for which the limiter was asked keeps its time: events do not make a failing key
+	// fail more often. While a worker holds the key, the order of calls does not matter: the limiter's time counts.
 	RespectBackoff
 )
 
 // postpones reports whether the policy can make a key come later than it was to come.
 func (d DelayPolicy) postpones() bool { return d == Latest || d == Replace }
-
-func (o *AddOpts) check() {
-	if o.Delay > RespectBackoff {
-		panic("priorityqueue: AddOpts.Delay is not a DelayPolicy")
-	}
-}

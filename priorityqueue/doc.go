@@ -1,8 +1,7 @@
-// Package priorityqueue queues keys of things that have changed, as package workqueue does, and decides in one
-// place when each of them comes: by priority, time, age, and what other keys of its group have had. It has
-// the interfaces of package workqueue, and more: [Queue.AddWithOpts], [Queue.Take], [Queue.GetBatch],
-// [Queue.Remove], [Queue.Inspect], [Queue.Pause], [Queue.PauseGroup], [Queue.ShutDownNow], [Queue.Causes],
-// [Queue.AddedAgain].
+// Package priorityqueue queues keys of things that have changed, as package workqueue does, and decides in one place when each
+// of them comes: by priority, time, age, and what other keys of its group have had. It has the interfaces of package
+// workqueue, and more: [Queue.AddWithOpts], [Queue.Take], [Queue.GetBatch], [Queue.Remove], [Queue.Inspect], [Queue.Pause],
+// [Queue.PauseGroup], [Queue.ShutDownNow], [Queue.Causes], [Queue.AddedAgain].
 //
 // # A key's life
 //
@@ -19,9 +18,8 @@
 //
 // # What an add means
 //
-// Adds of a key merge. The priority becomes the highest one (or, with SetPriority, the new one). A key whose
-// priority rises goes to the end of that priority. [AddOpts].Delay decides how the time is merged. Its default is
-// [Config].Delay, whose default is Earliest:
+// Adds of a key merge. The priority becomes the highest one (or, with SetPriority, the new one). A key whose priority rises goes
+// to the end of that priority. [AddOpts].Delay decides how times are merged; its default is [Config].Delay, in turn Earliest:
 //
 //	the key is          Earliest    Latest     Replace    RespectBackoff
 //	absent              new time    new time   new time   new time
@@ -31,21 +29,17 @@
 //	  to come again     at once     at once    at once    at once
 //	  to come at a time, as if it were waiting; to come again at once when that time has come
 //
-// where the new time is now if the add has no delay. What was asked for a key counts until it is handed out; what is
-// asked after that is for the next time.
+// where the new time is now if the add has no delay. What is asked for a key after its hand-out is for the next one.
 //
-// With [AddOpts].MaxDelay, events put off a key by Latest and Replace until MaxDelay after the first of them, and no
-// longer. That makes a debounce.
+// With [AddOpts].MaxDelay, events put off a key by Latest and Replace until MaxDelay after the first of them: a debounce.
 //
-// The limiter is asked for a key at most once between two hand-outs, see [AddOpts].RateLimited. So any number of
-// rate-limited adds count as one failure. With Replace, an add that is not rate-limited makes the key one for
-// which the limiter was not asked.
+// The limiter is asked for a key at most once between two hand-outs, see [AddOpts].RateLimited. So any number of rate-limited
+// adds count as one failure. After Replace without RateLimited, the key counts as one for which it was not asked.
 //
 // # Order
 //
-// Keys of higher priority come first, and keys of equal priority in the order in which they took their places in
-// line: at a plain add, when their time came, or at the Done of the worker that held them (with
-// [Config].PlaceOfAdd at the add in between).
+// Keys of higher priority come first, and keys of equal priority in the order in which they took their places in line: at an add,
+// when their time came, or at the Done of the worker that held them (with [Config].PlaceOfAdd at the add in between).
 //
 // With [Config].Aging a key gains one level of priority for each Aging that it has been in line. So there is a
 // bound: a key of priority p is handed out before every key of priority P that is queued more than
@@ -70,19 +64,17 @@
 //
 // # Costs
 //
-// With n waiting keys, l the number of priorities (or, with groups, of priorities and groups) that have queued
-// keys: Add, Get, Done and Remove take constant time if all priorities are equal, and O(log l) at worst;
-// a delayed key takes O(log n) when it begins and ends to wait. A call that blocks a group, or unblocks it, takes as many
-// steps as the group has priorities with queued keys. No call walks past keys that cannot be handed out, except with
-// [Config].PlaceOfAdd.
+// With n waiting keys, l the number of priorities (or, with groups, of priorities and groups) that have queued keys: Add, Get,
+// Done and Remove take constant time if all priorities are equal, and O(log l) at worst; a delayed key takes O(log n) when it
+// begins and ends to wait. A call that blocks a group, or unblocks it, takes as many steps as the group has priorities with
+// queued keys. No call walks past keys that cannot be handed out, except with [Config].PlaceOfAdd.
 //
-// No call holds the lock for more than about a thousand keys, about a millisecond where there are a million: those that
-// concern more keys give it back in between.
+// No call holds the lock for more than about a thousand keys, about a millisecond at a million: it gives it back in between.
 //
-// Once warm, no call for a single key allocates, unless it starts the goroutine and the timer that the queue has
-// while a key waits. There is no other goroutine, and no timer. AddAll, batches, All and snapshots allocate slices of
-// keys, and so does ShutDown; Stats allocates with metrics only. After a burst the memory goes back to the collector.
-// A cycle of Add, Get and Done takes up to twice that of package workqueue. The clock is read only while a key waits, or with Aging, MinInterval or metrics, or where a policy needs the time.
+// Once warm, no call for a single key allocates, unless it starts the goroutine and the timer that the queue has while a key
+// waits; there are no others. AddAll, batches, All, snapshots and ShutDown allocate slices of keys; Stats allocates with metrics
+// only. After a burst the memory goes back to the collector. A cycle of Add, Get and Done takes up to twice that of package
+// workqueue. The clock is read only while a key waits, with Aging, MinInterval or metrics, or if a policy needs the time.
 //
 // # Differences from package workqueue
 //

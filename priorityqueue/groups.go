@@ -10,9 +10,8 @@ import (
 // Groups share turns by deficit round-robin: the lines of one priority stand in a ring, and each hands out as many keys
 // as its group weighs before the next one's turn. A line that begins to have queued keys is the last of the round.
 //
-// A group that is at its limit or paused is blocked: its lines are moved from the rings and the order to the heap
-// blocked, and back when one of its keys is Done, or the pause ends. So no call walks past keys that cannot be handed
-// out.
+// A group that is at its limit or paused is blocked: its lines are moved from the rings and the order to the heap blocked, and
+// back when one of its keys is Done, or the pause ends. So no call walks past keys that cannot be handed out.
 
 // group is what the queue knows of a group. It is kept as long as one of its keys is queued, waiting or held.
 type group struct {
@@ -76,10 +75,9 @@ func (q *Queue[T]) placeGroupLocked(g *group, wasBlocked bool) {
 	}
 }
 
-// PauseGroup makes Get hand out no key of group until [Queue.ResumeGroup] or a shutdown. Its keys are blocked: they
-// stay queued, are added, come due, and count in Len. Keys that workers hold are finished as usual. The pause also
-// holds for keys that are added later. It has nothing to do with Config.Limit. After shutdown PauseGroup does nothing.
-// It panics in a queue without Config.Group.
+// PauseGroup makes Get hand out no key of group until [Queue.ResumeGroup] or a shutdown. Its keys are blocked: they stay queued,
+// are added, come due, and count in Len. Keys that workers hold are finished as usual. The pause also holds for later keys. It
+// has nothing to do with Config.Limit. After shutdown PauseGroup does nothing. It panics without Config.Group.
 func (q *Queue[T]) PauseGroup(group string) {
 	if q.config.Group == nil {
 		panic("priorityqueue: PauseGroup without Config.Group")
@@ -89,30 +87,24 @@ func (q *Queue[T]) PauseGroup(group string) {
 	if q.shuttingDown.Load() {
 		return
 	}
-	if q.mu.pausedGroups == nil {
-		q.mu.pausedGroups = map[string]bool{}
-	}
-	q.mu.pausedGroups[group] = true
-	q.updatePauseLocked(group)
+	q.pauseGroupLocked(group, true)
 }
 
 // ResumeGroup ends the pause of group. It does nothing if there is none.
 func (q *Queue[T]) ResumeGroup(group string) {
 	q.mu.Lock()
 	defer q.unlock()
-	q.resumeGroupLocked(group)
+	q.pauseGroupLocked(group, false)
 }
 
-func (q *Queue[T]) resumeGroupLocked(group string) {
-	delete(q.mu.pausedGroups, group)
-	q.updatePauseLocked(group)
-}
-
-// updatePauseLocked moves the lines of the group, if it has keys, to where pausedGroups says.
-func (q *Queue[T]) updatePauseLocked(name string) {
+// pauseGroupLocked begins or ends the pause of a group, and moves its lines if it has keys.
+func (q *Queue[T]) pauseGroupLocked(name string, paused bool) {
+	if delete(q.mu.pausedGroups, name); paused {
+		q.mu.pausedGroups[name] = true
+	}
 	if _, e := q.mu.groups.Find(keytable.HashOf(name), name); e != nil {
 		wasBlocked := e.Value.isBlocked()
-		e.Value.paused = q.mu.pausedGroups[name]
+		e.Value.paused = paused
 		q.placeGroupLocked(&e.Value, wasBlocked)
 	}
 }
@@ -124,11 +116,6 @@ func (q *Queue[T]) PausedGroups() []string {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.pausedGroupsLocked()
-}
-
-// pausedGroupsLocked returns the groups that are paused, sorted, and not nil.
-func (q *Queue[T]) pausedGroupsLocked() []string {
 	return append([]string{}, slices.Sorted(maps.Keys(q.mu.pausedGroups))...)
 }
 
@@ -149,8 +136,7 @@ func (q *Queue[T]) leaveRingLocked(n keytable.Slot) {
 	}
 }
 
-// turnLocked returns the line whose turn it is among those of the same priority as line n, and counts a
-// key that it hands out.
+// turnLocked returns the line whose turn it is among those of the same priority as line n, and counts a key that it hands out.
 func (q *Queue[T]) turnLocked(n keytable.Slot) keytable.Slot {
 	priority := q.mu.lines.At(n).Key.priority
 	_, ring := q.mu.rings.Find(keytable.HashOf(priority), priority)

@@ -2,9 +2,12 @@ package priorityqueue
 
 import (
 	"iter"
+	"slices"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
 // State is where a key is in its life.
@@ -48,12 +51,10 @@ type Info[T comparable] struct {
 	Priority int
 	// Group is the key's group, or empty in a queue without groups.
 	Group string
-	// Due is when the key comes, if it waits for its time or will do so when its worker is Done. It is zero
-	// otherwise.
+	// Due is when the key comes, if it waits for its time or will do so when its worker is Done. It is zero otherwise.
 	Due time.Time
-	// Added is when the key was first added since its last hand-out or, if a worker holds it and it does not come again,
-	// before that. An event counts before what the worker or the limiter asked for: see [AddOpts].MaxDelay. It is zero if
-	// the queue had no need to read the clock.
+	// Added is when the key was first added since its last hand-out or, if a worker holds it and it does not come again, before
+	// that. An event counts before what worker or limiter asked for: see [AddOpts].MaxDelay. It is zero if the clock was not read.
 	Added time.Time
 	// Failures is how many failures the limiter has counted since the key was forgotten.
 	Failures int
@@ -123,20 +124,194 @@ func (q *Queue[T]) infoLocked(s keytable.Slot) Info[T] {
 	return info
 }
 
-// All returns the keys that are in the queue, in no particular order, each as it is at that moment. It holds no lock
-// while it yields them. A key that leaves the queue and comes back meanwhile may be yielded twice, and one that is
-// added meanwhile may be left out.
+// All returns the keys that are in the queue, in no particular order, each as it is at that moment. It holds no lock while it
+// yields them. A key that leaves and comes back meanwhile may be yielded twice, and one that is added may be left out.
 func (q *Queue[T]) All() iter.Seq[Info[T]] {
-	return func(yield func(Info[T]) bool) {
-		for info := range inSteps(q, q.appendInfoLocked) {
-			info.Failures = q.NumRequeues(info.Key)
-			if !yield(info) {
-				return
+	infos := inSteps(q, func(infos []Info[T], s keytable.Slot) []Info[T] { return append(infos, q.infoLocked(s)) })
+	return keytable.Map(infos, func(info Info[T]) Info[T] {
+		info.Failures = q.NumRequeues(info.Key)
+		return info
+	})
+}
+
+// Snapshot returns Stats and up to limit keys of each state, 512 at most, as they are at one moment. SnapshotKeys returns all.
+//
+// Queued keys come by priority and age: as they would be handed out now in a queue without groups. In one with groups, those of
+// one priority take turns regardless of weights, and keys of blocked groups come last. A key of Processing that is also to come
+// again at a time is among Waiting, too. A queue without metrics does not know who has been held for longest: it looks through
+// its keys, a few hundred under one lock, until it has found limit held ones or all. The limiter is asked without the lock.
+func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
+	limit = min(max(limit, 0), maxPerLock)
+	s := q.copyFirst(limit)
+	if q.observer == nil {
+		s.Processing = slices.Collect(keytable.Take(min(limit, s.Stats.Processing), inSteps(q, q.appendHeldLocked)))
+	}
+	for _, keys := range [][]workqueue.KeySnapshot[T]{s.Processing, s.Queued, s.Waiting} {
+		for i := range keys {
+			keys[i].Requeues = q.NumRequeues(keys[i].Key)
+		}
+	}
+	lister, lists := q.config.RateLimiter.(workqueue.RequeueLister[T])
+	if s.FailingUnlisted = !lists; lists {
+		s.Failing = lister.MostRequeued(limit)
+		for i := range s.Failing {
+			k := &s.Failing[i]
+			now, _ := q.snapshotKey(k.Key)
+			k.State, k.Priority, k.Group, k.Blocked, k.Causes = now.State, now.Priority, now.Group, now.Blocked, now.Causes
+			if k.State == workqueue.KeyWaiting {
+				k.Since, k.Due = now.Since, now.Due
 			}
 		}
 	}
+	return s
 }
 
-func (q *Queue[T]) appendInfoLocked(infos []Info[T], s keytable.Slot) []Info[T] {
-	return append(infos, q.infoLocked(s))
+// copyFirst returns Stats and the first limit keys of the states whose keys the queue has in order.
+func (q *Queue[T]) copyFirst(limit int) (s workqueue.Snapshot[T]) {
+	now := q.readClock(false)
+	q.lockAt(now)
+	defer q.unlock()
+	s.Stats = q.statsLocked(now)
+	s.Queued = make([]workqueue.KeySnapshot[T], 0, min(limit, q.mu.queued))
+	s.Queued = q.appendLinesLocked(s.Queued, &q.mu.order)
+	s.Queued = q.appendLinesLocked(s.Queued, &q.mu.blocked)
+	for e := range keytable.Take(limit, q.mu.due.InOrder()) {
+		s.Waiting = append(s.Waiting, q.snapshotLocked(e.Slot, workqueue.KeyWaiting))
+	}
+	if q.observer == nil {
+		return s
+	}
+	for slot := range keytable.Take(limit, q.observer.Running()) {
+		s.Processing = append(s.Processing, q.snapshotLocked(slot, workqueue.KeyProcessing))
+	}
+	return s
+}
+
+// appendLinesLocked appends the queued keys of the lines of a heap, up to the capacity of keys: the first key of the
+// first line, and then that line stands in the order where its second key puts it.
+func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slotheap.Heap) []workqueue.KeySnapshot[T] {
+	var order slotheap.Heap
+	next := map[keytable.Slot]keytable.Slot{} // the next key of each line
+	for e := range lines.InOrder() {
+		if order.Len() == cap(keys)-len(keys) {
+			break
+		}
+		order.Push(e)
+		next[e.Slot] = q.firstQueuedLocked(&q.mu.lines.At(e.Slot).Value)
+	}
+	for len(keys) < cap(keys) && order.Len() > 0 {
+		e := order.Pop()
+		s := next[e.Slot]
+		keys = append(keys, q.snapshotLocked(s, workqueue.KeyQueued))
+		if s = q.queuedFromLocked(q.nextKeyLocked(s)); s != keytable.None {
+			next[e.Slot] = s
+			again := q.entryLocked(e.Slot, s)
+			if q.config.Aging == 0 {
+				again.Tie = e.Tie + 1 // Groups of one priority take turns.
+			}
+			order.Push(again)
+		}
+	}
+	return keys
+}
+
+func (q *Queue[T]) appendHeldLocked(keys []workqueue.KeySnapshot[T], s keytable.Slot) []workqueue.KeySnapshot[T] {
+	if q.mu.keys.At(s).Value.state.isHeld() {
+		keys = append(keys, q.snapshotLocked(s, workqueue.KeyProcessing))
+	}
+	return keys
+}
+
+// SnapshotKey is that of [workqueue.KeyReader]. It takes constant time.
+func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
+	k, found = q.snapshotKey(key)
+	k.Requeues = q.NumRequeues(key)
+	return k, found
+}
+
+func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
+	h := keytable.HashOf(key)
+	q.lockAt(q.readClock(false))
+	defer q.unlock()
+	s, it := q.findLocked(h, key)
+	if it == nil {
+		return workqueue.KeySnapshot[T]{Key: key}, false
+	}
+	k = q.snapshotLocked(s, it.state.snapshot())
+	if it.state == rerunLater {
+		k.Due = q.loop.Time(q.dueAtLocked(s))
+	}
+	return k, true
+}
+
+// SnapshotKeys is that of [workqueue.KeyReader]. A held key that comes again at a time is yielded as Processing and as Waiting.
+func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
+	return keytable.Map(inSteps(q, q.appendSnapshotsLocked), func(k workqueue.KeySnapshot[T]) workqueue.KeySnapshot[T] {
+		k.Requeues = q.NumRequeues(k.Key)
+		return k
+	})
+}
+
+func (q *Queue[T]) appendSnapshotsLocked(keys []workqueue.KeySnapshot[T], s keytable.Slot) []workqueue.KeySnapshot[T] {
+	st := q.mu.keys.At(s).Value.state
+	keys = append(keys, q.snapshotLocked(s, st.snapshot()))
+	if st == rerunLater {
+		keys = append(keys, q.snapshotLocked(s, workqueue.KeyWaiting))
+	}
+	return keys
+}
+
+// snapshotLocked returns what package workqueue shows of the key at s. A key that is in two states is shown in that one.
+func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqueue.KeySnapshot[T] {
+	info := q.infoLocked(s)
+	k := workqueue.KeySnapshot[T]{
+		Key: info.Key, State: in, Priority: info.Priority, Group: info.Group, Blocked: info.Blocked, Causes: q.causesLocked(s, in),
+	}
+	switch {
+	case in == workqueue.KeyWaiting:
+		k.Since, k.Due = info.Added, info.Due
+		return k
+	case q.observer == nil:
+	case in == workqueue.KeyQueued:
+		k.Since = q.loop.Time(q.observer.AddedAt(s))
+	default:
+		k.Since = q.loop.Time(q.observer.StartedAt(s))
+	}
+	k.Again = info.Again
+	return k
+}
+
+// snapshot returns the state of a key, which is not absent or resting, as package workqueue has it.
+func (s state) snapshot() workqueue.KeyState { return workqueue.KeyState(s.public().String()) }
+
+// inSteps yields what appendLocked appends for each slot of a key in the queue. It takes the lock for a few hundred
+// keys at a time, and holds none while it yields them.
+func inSteps[T comparable, R any](q *Queue[T], appendLocked func([]R, keytable.Slot) []R) iter.Seq[R] {
+	lock := func() { q.lockAt(q.readClock(false)) }
+	return keytable.InSteps(&q.mu.keys, lock, q.unlock, func(all []R, s keytable.Slot) []R {
+		if q.mu.keys.At(s).Value.state == resting {
+			return all
+		}
+		return appendLocked(all, s)
+	})
+}
+
+// Causes is that of [workqueue.CauseAdder]. A waiting key has the causes so far, as a queued one.
+func (q *Queue[T]) Causes(key T) (causes workqueue.Causes) {
+	if k, _ := q.snapshotKey(key); k.Causes != nil {
+		causes = *k.Causes
+	}
+	return causes
+}
+
+// causesLocked returns the causes of the key at s or nil: for a held key of its hand-out, and as one that waits of the next one.
+func (q *Queue[T]) causesLocked(s keytable.Slot, in workqueue.KeyState) *workqueue.Causes {
+	if !q.mu.keys.At(s).Value.noted {
+		return nil
+	}
+	current, next := q.mu.notes.Causes(s)
+	if in == workqueue.KeyProcessing {
+		return current
+	}
+	return next
 }

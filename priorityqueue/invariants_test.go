@@ -6,6 +6,7 @@ import (
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
 // CheckInvariants returns an error if one of the invariants that the code's comments state does not hold. No
@@ -104,7 +105,7 @@ func (q *Queue[T]) checkKeys() error {
 // checkLines: each line is in order, and in the heap where it belongs.
 func (q *Queue[T]) checkLines() error {
 	stand, blockedKeys := 0, 0
-	heaps, rings := map[heapName]int{}, map[int]int{}
+	heaps, rings := map[*slotheap.Heap]int{}, map[int]int{}
 	for n := range q.lineSlots() {
 		e := q.mu.lines.At(n)
 		l := &e.Value
@@ -124,25 +125,25 @@ func (q *Queue[T]) checkLines() error {
 				before = placed
 			}
 		}
-		want := inOrder
+		want := &q.mu.order
 		switch {
 		case queuedKeys == 0:
-			want = inNone
+			want = nil
 		case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.isBlocked():
-			want = inBlocked
+			want = &q.mu.blocked
 			blockedKeys += queuedKeys
 		}
 		heaps[want]++
 		if l.in != want || l.queued != queuedKeys || l.keys.Len() == 0 && n != q.mu.lastLine {
-			return fmt.Errorf("line %+v with %d queued keys counts %d, in heap %d, want %d", e.Key, queuedKeys, l.queued, l.in, want)
+			return fmt.Errorf("line %+v with %d queued keys counts %d, in heap %p, want %p", e.Key, queuedKeys, l.queued, l.in, want)
 		}
-		if want == inNone {
+		if want == nil {
 			continue
 		}
-		if got, want := q.heapLocked(want).At(n), q.entryLocked(n, q.firstQueuedLocked(l)); got != want {
+		if got, want := want.At(n), q.entryLocked(n, q.firstQueuedLocked(l)); got != want {
 			return fmt.Errorf("line %+v stands as %v, and should as %v", e.Key, got, want)
 		}
-		if want == inOrder && q.config.Group != nil {
+		if want == &q.mu.order && q.config.Group != nil {
 			rings[e.Key.priority]++
 		}
 	}
@@ -155,7 +156,7 @@ func (q *Queue[T]) checkLines() error {
 	if q.config.PlaceOfAdd {
 		placed += q.mu.reruns
 	}
-	if stand != placed || heaps[inOrder] != q.mu.order.Len() || heaps[inBlocked] != q.mu.blocked.Len() ||
+	if stand != placed || heaps[&q.mu.order] != q.mu.order.Len() || heaps[&q.mu.blocked] != q.mu.blocked.Len() ||
 		blockedKeys != q.mu.blockedKeys || len(rings) != q.mu.rings.Len() {
 		return fmt.Errorf("%d keys in lines, counted %d; heaps %v, %d and %d; %d blocked, counted %d; %d rings, %d", stand, placed,
 			heaps, q.mu.order.Len(), q.mu.blocked.Len(), blockedKeys, q.mu.blockedKeys, len(rings), q.mu.rings.Len())

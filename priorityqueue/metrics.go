@@ -89,8 +89,7 @@ func histogram(bounds []float64, counts []uint64, sum float64) *workqueue.Histog
 	return &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
 }
 
-// depths counts the queued and rerun keys of each of the first priorities that it meets, and those of all others
-// together.
+// depths counts the queued and rerun keys of each of the first priorities that it meets, and those of all others together.
 type depths struct {
 	known  []workqueue.PriorityDepth
 	others int

@@ -16,10 +16,9 @@ import (
 //	                                           priority 0, group a:   k3  k4  k5
 //	blocked (a heap, of blocked groups)        priority 7, group c:   k6  k7
 //
-// Without Aging a line's rank is its priority. With Aging it is the time at which its first queued key took its
-// place, less Aging for each level of priority: a level counts as much as having come Aging earlier. Ranks do not
-// change as time passes, so no timer has to move lines. The keys of a line took their places in the order in which
-// they stand, so the first queued one decides.
+// Without Aging a line's rank is its priority. With Aging it is the time at which its first queued key took its place, less Aging
+// for each level of priority: a level counts as much as having come Aging earlier. Ranks do not change as time passes, so no
+// timer moves lines. A line's keys stand in the order in which they took their places, so the first queued one decides.
 //
 // With PlaceOfAdd, a key in state rerun stands in its line, and is stepped over until it is queued.
 
@@ -38,26 +37,15 @@ type lineKey struct {
 //   - A line without keys is lastLine, in a queue without groups.
 type line struct {
 	keys keytable.List
-	// in is the heap that the line is in.
-	in heapName
+	// in is the heap that the line is in: order, blocked or nil.
+	in *slotheap.Heap
 	// queued is the number of queued keys.
 	queued int
-	// turnLeft is the number of keys that may still be handed out in its turn, zero if the turn has not begun. It is
-	// used with groups.
+	// turnLeft is, with groups, how many keys may still be handed out in its turn. It is zero if the turn has not begun.
 	turnLeft int
 }
 
-// heapName names the heap that a line is in.
-type heapName uint8
-
-const (
-	inNone heapName = iota
-	inOrder
-	inBlocked
-)
-
-// joinLineLocked puts the key at s at the end of the line of that priority. Its place is as of now, or as of the last
-// key's if the clock has gone back.
+// joinLineLocked puts the key at s at the end of that priority's line, as of now or, if the clock was set back, of the last key.
 func (q *Queue[T]) joinLineLocked(s keytable.Slot, it *item, priority int, now time.Duration) {
 	if q.config.Aging > 0 {
 		q.mu.lastPlaced = max(q.mu.lastPlaced, now)
@@ -85,15 +73,12 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
 	n := it.line
 	it.line = keytable.None
 	l := &q.mu.lines.At(n).Value
-	wasFirst := l.keys.First() == s
-	if q.config.PlaceOfAdd {
-		wasFirst = q.firstQueuedLocked(l) == s
-	}
+	wasOldest := q.config.Aging > 0 && q.firstQueuedLocked(l) == s
 	q.unlinkLocked(&l.keys, s)
 	if it.state == queued {
 		q.countQueuedLocked(l, -1)
 	}
-	if l.queued == 0 || wasFirst && q.config.Aging > 0 {
+	if l.queued == 0 || wasOldest {
 		q.placeLineLocked(n)
 	}
 	if l.keys.Len() == 0 && (q.config.Group != nil || n != q.mu.lastLine) {
@@ -121,7 +106,7 @@ func (q *Queue[T]) changeLineLocked(s keytable.Slot, it *item, before, after int
 func (q *Queue[T]) countQueuedLocked(l *line, n int) {
 	l.queued += n
 	q.mu.queued += n
-	if l.in == inBlocked {
+	if l.in == &q.mu.blocked {
 		q.mu.blockedKeys += n
 	}
 }
@@ -203,54 +188,47 @@ func (q *Queue[T]) deleteLineLocked(n keytable.Slot) {
 func (q *Queue[T]) placeLineLocked(n keytable.Slot) {
 	e := q.mu.lines.At(n)
 	l := &e.Value
-	where := inOrder
+	before, after := l.in, &q.mu.order
 	switch {
 	case l.queued == 0:
-		where = inNone
+		after = nil
 	case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.isBlocked():
-		where = inBlocked
+		after = &q.mu.blocked
 	}
-	if where == l.in {
-		if where != inNone && q.config.Aging > 0 {
-			q.heapLocked(where).Replace(q.entryLocked(n, q.firstQueuedLocked(l)))
+	if after == before {
+		if after != nil && q.config.Aging > 0 {
+			after.Replace(q.entryLocked(n, q.firstQueuedLocked(l)))
 		}
 		return
 	}
-	switch l.in {
-	case inOrder:
-		q.mu.order.Remove(n)
-		if q.config.Group != nil {
-			q.leaveRingLocked(n)
-		}
-	case inBlocked:
-		q.mu.blocked.Remove(n)
+	l.in = after
+	if before != nil {
+		before.Remove(n)
+	}
+	if after != nil {
+		after.Push(q.entryLocked(n, q.firstQueuedLocked(l)))
+	}
+	if q.config.Group == nil {
+		return
+	}
+	switch before {
+	case &q.mu.order:
+		q.leaveRingLocked(n)
+	case &q.mu.blocked:
 		q.mu.blockedKeys -= l.queued
 	}
-	l.in = where
-	switch where {
-	case inOrder:
-		q.mu.order.Push(q.entryLocked(n, q.firstQueuedLocked(l)))
-		if q.config.Group != nil {
-			q.joinRingLocked(n)
-		}
-	case inBlocked:
-		q.mu.blocked.Push(q.entryLocked(n, q.firstQueuedLocked(l)))
+	switch after {
+	case &q.mu.order:
+		q.joinRingLocked(n)
+	case &q.mu.blocked:
 		q.mu.blockedKeys += l.queued
 	}
-}
-
-func (q *Queue[T]) heapLocked(name heapName) *slotheap.Heap {
-	if name == inBlocked {
-		return &q.mu.blocked
-	}
-	return &q.mu.order
 }
 
 // maxTie bounds the ties of lines, because ties that are 2^31 apart cannot be compared.
 const maxTie = 1<<30 - 1
 
-// entryLocked returns the place of line n in a heap if s is its first queued key. Where ranks are equal, the higher
-// priority comes first.
+// entryLocked returns line n's place in a heap if s is its first queued key. Of equal ranks, the higher priority comes first.
 func (q *Queue[T]) entryLocked(n, s keytable.Slot) slotheap.Entry {
 	priority := q.mu.lines.At(n).Key.priority
 	behind := int64(^priority) // This is -priority-1, and cannot overflow.

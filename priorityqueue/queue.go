@@ -57,8 +57,7 @@ type item struct {
 	links keytable.Links
 }
 
-// details are about keys that have waited or are added while a worker holds them, and with Aging or MinInterval about
-// every key.
+// details are about keys that have waited or are added while held, and with Aging or MinInterval about every key.
 type details struct {
 	// rerunPriority, yields and quiet are about a key in state rerun or rerunLater. The first is its priority.
 	rerunPriority int
@@ -74,8 +73,7 @@ type details struct {
 	started time.Duration
 }
 
-// addedBy is whose add details.added is about. The greater one counts: an event, which may be put off by MaxDelay, more
-// than its worker or the limiter.
+// addedBy is whose add details.added is about. The greater counts: events, which MaxDelay bounds, before worker and limiter.
 type addedBy uint8
 
 const (
@@ -114,8 +112,7 @@ type Queue[T comparable] struct {
 		// notes are about the keys that are noted.
 		notes notes.Notes[workqueue.Causes]
 
-		// lines are the queued keys. order has those from which a key can be taken, and blocked those of blocked
-		// groups. See order.go.
+		// lines are the queued keys. order has those from which a key can be taken, blocked those of blocked groups. See order.go.
 		lines          keytable.Table[lineKey, line]
 		order, blocked slotheap.Heap
 		// lastLine is the line that was looked up last, in a queue without groups. It is kept while it is empty.
@@ -166,13 +163,11 @@ var (
 	_ workqueue.AddNotifier[int]                = (*Queue[int])(nil)
 )
 
-// maxPerLock is how many keys are added, taken, copied or dropped under one lock. Each takes less than a microsecond,
-// or two while a table of a million keys grows.
+// maxPerLock is how many keys are added, taken, copied or dropped under one lock. Each takes up to two microseconds.
 const maxPerLock = 512
 
-// New returns a queue configured by config. It starts no goroutine, and a queue that is no longer referred to needs no
-// ShutDown to be collected, unless a key waits in it. New panics if config makes no sense: a negative value, or Weight or
-// Limit without Group.
+// New returns a queue configured by config. It starts no goroutine, and a queue that is no longer referred to is collected
+// without ShutDown unless a key waits. New panics if config makes no sense: a negative value, or Weight or Limit without Group.
 func New[T comparable](config Config[T]) *Queue[T] {
 	config.check()
 	if config.Clock == nil {
@@ -187,12 +182,12 @@ func New[T comparable](config Config[T]) *Queue[T] {
 	q := &Queue[T]{config: config, alwaysTimed: config.Aging > 0 || config.MinInterval > 0}
 	q.loop = dueloop.New(config.Clock, q.moveDue)
 	q.mu.lastPlaced = unknown
+	q.mu.pausedGroups = map[string]bool{}
 	q.beginObserving()
 	return q
 }
 
-// lockAt locks the queue and makes queued what is due at now, a reading of readClock. So a key whose time has come
-// is there for every caller, also before the loop has noticed.
+// lockAt locks the queue and queues what is due at now, a reading of readClock: every caller finds it, also before the loop has.
 func (q *Queue[T]) lockAt(now time.Duration) {
 	q.mu.Lock()
 	q.advanceLocked(now)

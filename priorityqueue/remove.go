@@ -6,9 +6,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Remove takes key out of the queue, and returns the state in which it was. A key that is Processing stays with
-// its worker, who calls Done as usual, and does not come again. What the limiter has counted stays until Forget.
-// Remove works after shutdown too, and may end a drain.
+// Remove takes key out of the queue, and returns its state before. A key that is Processing stays with its worker, who calls Done
+// as usual, and does not come again. The limiter's count stays until Forget. Remove works after shutdown, and may end a drain.
 func (q *Queue[T]) Remove(key T) State {
 	h := keytable.HashOf(key)
 	now := q.readClock(false)

@@ -2,6 +2,8 @@ package priorityqueue
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -9,15 +11,14 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// ShutDown makes the queue ignore what is added from now on, ends all pauses, and drops the keys that still wait for
-// their time, for whatever reason; [workqueue.Stats].Dropped counts them. Queued keys are still handed out, and drains
-// that wait return. It may be called any number of times. It waits for the goroutine of the queue, which ends at once, and takes time in proportion to the number of keys in the
-// queue if one of them waits; it gives the lock back every few hundred keys.
+// ShutDown makes the queue ignore what is added from now on, ends all pauses, and drops the keys that still wait for their time,
+// for whatever reason; [workqueue.Stats].Dropped counts them. Queued keys are still handed out, and drains that wait return. It
+// may be called any number of times. It waits for the goroutine of the queue, which ends at once. If a key waits, it goes over
+// all keys, a few hundred under one lock.
 func (q *Queue[T]) ShutDown() { q.shutDown(false) }
 
-// ShutDownNow is ShutDown that also drops the queued keys: every getter returns at once with shutdown = true, and
-// no key is handed out any more. Keys that workers hold are finished as usual, and do not come again. Drains that
-// begin later wait for their Dones alone.
+// ShutDownNow is ShutDown that also drops the queued keys: every getter returns at once with shutdown = true, and no key is
+// handed out any more. Held keys are finished as usual, and do not come again. Later drains wait for their Dones alone.
 func (q *Queue[T]) ShutDownNow() { q.shutDown(true) }
 
 func (q *Queue[T]) shutDown(stop bool) {
@@ -45,8 +46,7 @@ func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 // ShuttingDown reports whether a method that shuts the queue down has been called.
 func (q *Queue[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
-// beginShutDown shuts the queue down, calls andLocked under the same lock, and drops the keys that do not come any
-// more.
+// beginShutDown shuts the queue down, calls andLocked under the same lock, and drops the keys that do not come any more.
 func (q *Queue[T]) beginShutDown(andLocked func()) {
 	now := q.readClock(false)
 	for !q.tryShutDown(now, andLocked) {
@@ -55,8 +55,7 @@ func (q *Queue[T]) beginShutDown(andLocked func()) {
 	}
 }
 
-// tryShutDown shuts the queue down, or returns false if more keys are due at now than one call makes queued. They must
-// not be dropped.
+// tryShutDown shuts the queue down, or returns false if more keys are due than one call queues: they must not be dropped.
 func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
 	q.lockAt(now)
 	defer q.unlock()
@@ -65,8 +64,8 @@ func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
 	}
 	q.shuttingDown.Store(true)
 	q.mu.paused = false
-	for _, group := range q.pausedGroupsLocked() {
-		q.resumeGroupLocked(group)
+	for _, group := range slices.Sorted(maps.Keys(q.mu.pausedGroups)) {
+		q.pauseGroupLocked(group, false)
 	}
 	andLocked()
 	return true
@@ -80,11 +79,7 @@ func (q *Queue[T]) dropSlab(n int) (more bool) {
 	if q.mu.due.Len() == 0 && q.mu.resting.Len() == 0 && !(q.mu.stopped && q.mu.queued+q.mu.reruns > 0) {
 		return false
 	}
-	slots := make([]keytable.Slot, 0, maxPerLock)
-	for s := range q.mu.keys.LiveSlots(n) {
-		slots = append(slots, s)
-	}
-	for _, s := range slots {
+	for _, s := range slices.Collect(q.mu.keys.LiveSlots(n)) {
 		q.dropLocked(s)
 	}
 	return true

@@ -2,24 +2,25 @@ package priorityqueue
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/gate"
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/notes"
 )
 
 // Get blocks until a key can be handed out, and hands it to the caller, who must call Done with it. After shutdown it
 // hands out what is still queued, waiting for a Done where a group is at its limit, and then returns shutdown = true.
 func (q *Queue[T]) Get() (item T, shutdown bool) {
-	item, _, err := q.take(nil)
+	item, _, err := q.take(nil, nil)
 	return item, err != nil
 }
 
-// GetWithPriority is Get that also returns the key's priority: the one that it was added with, whatever it has
-// gained by Aging.
+// GetWithPriority is Get that also returns the key's priority: that of its adds, whatever it has gained by Aging.
 func (q *Queue[T]) GetWithPriority() (item T, priority int, shutdown bool) {
-	item, priority, err := q.take(nil)
+	item, priority, err := q.take(nil, nil)
 	return item, priority, err != nil
 }
 
@@ -28,19 +29,23 @@ func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
 	if err := ctx.Err(); err != nil {
 		return item, err
 	}
-	item, _, err = q.take(ctx.Done())
+	item, _, err = q.take(ctx.Done(), nil)
 	return item, gate.PublicError(ctx, err)
 }
 
-// take waits until a key can be handed out, and takes it.
-func (q *Queue[T]) take(done <-chan struct{}) (key T, priority int, err error) {
+// take waits until a key can be handed out, and takes it. It sets info to what is known of the key, unless that is nil.
+func (q *Queue[T]) take(done <-chan struct{}, info *Info[T]) (key T, priority int, err error) {
 	now := q.readClock(false)
 	q.lockAt(now)
 	defer q.unlock()
 	if now, err = q.awaitLocked(done, now); err != nil {
 		return key, 0, err
 	}
-	e := q.mu.keys.At(q.takeLocked(now))
+	s := q.takeLocked(now)
+	if info != nil {
+		*info = q.infoLocked(s)
+	}
+	e := q.mu.keys.At(s)
 	return e.Key, e.Value.priority, nil
 }
 
@@ -140,26 +145,148 @@ func (q *Queue[T]) finishSlotLocked(s keytable.Slot, it *item, now time.Duration
 	q.becomeQueuedLocked(s, it)
 }
 
-// Take is GetContext that returns everything that the queue knows of the key. If the limiter's NumRequeues panics, the
-// key goes back into the queue.
+// AddedAgain is that of [workqueue.AddNotifier]. An add counts when it lets the key be queued at the Done: not while
+// the key still has to wait. One with a Quiet cause does not count, unless it is merged with one that is not.
+func (q *Queue[T]) AddedAgain(key T) <-chan struct{} {
+	h := keytable.HashOf(key)
+	q.lockAt(q.readClock(false))
+	defer q.unlock()
+	s, it := q.findLocked(h, key)
+	switch {
+	case it == nil || !it.state.isHeld():
+		return nil
+	case q.isInterruptedLocked(s, it):
+		return notes.Closed
+	}
+	it.noted = true
+	return q.mu.notes.Await(s)
+}
+
+// isInterruptedLocked reports whether the key at s is to be queued at its Done because of an add that was not quiet.
+func (q *Queue[T]) isInterruptedLocked(s keytable.Slot, it *item) bool {
+	return it.state == rerun && !q.mu.details.At(s).quiet
+}
+
+// interruptLocked closes the channel of AddedAgain for the key at s if it is time.
+func (q *Queue[T]) interruptLocked(s keytable.Slot, it *item) {
+	if it.noted && q.isInterruptedLocked(s, it) {
+		q.mu.notes.Added(s)
+	}
+}
+
+// Take is GetContext that returns all that is known of the key. If the limiter's NumRequeues panics, the key goes back.
 func (q *Queue[T]) Take(ctx context.Context) (info Info[T], err error) {
 	if err := ctx.Err(); err != nil {
 		return info, err
 	}
-	if info, err = q.takeInfo(ctx.Done()); err != nil {
+	var one [1]Info[T]
+	if _, _, err = q.take(ctx.Done(), &one[0]); err != nil {
 		return info, gate.PublicError(ctx, err)
 	}
-	one := [...]Info[T]{info}
 	q.addFailures(one[:])
 	return one[0], nil
 }
 
-func (q *Queue[T]) takeInfo(done <-chan struct{}) (info Info[T], err error) {
+// GetBatch waits like GetContext until a key can be handed out, and then takes that one and others that can be handed out now, up
+// to limit. The caller must call Done with each, or DoneBatch with all. It allocates the result, and panics if limit is below 1.
+func (q *Queue[T]) GetBatch(ctx context.Context, limit int) ([]T, error) {
+	return takeBatch(ctx, q, limit, func(s keytable.Slot) T { return q.mu.keys.At(s).Key })
+}
+
+// TakeBatch is GetBatch that returns all that is known of the keys. If the limiter's NumRequeues panics, they go back.
+func (q *Queue[T]) TakeBatch(ctx context.Context, limit int) ([]Info[T], error) {
+	batch, err := takeBatch(ctx, q, limit, q.infoLocked)
+	if err != nil {
+		return nil, err
+	}
+	q.addFailures(batch)
+	return batch, nil
+}
+
+// takeBatch takes keys for GetBatch or TakeBatch. It calls result, under the lock, for each.
+func takeBatch[T comparable, R any](ctx context.Context, q *Queue[T], limit int, result func(keytable.Slot) R) (batch []R, err error) {
+	if limit < 1 {
+		panic("priorityqueue: a batch of less than one key")
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	done := ctx.Done()
+	now := q.readClock(false) // Once: a panic of the clock must not lose keys that were taken before.
+	takeSome := func() (more bool, err error) {
+		q.lockAt(now)
+		defer q.unlock()
+		if len(batch) == 0 {
+			if now, err = q.awaitLocked(done, now); err != nil {
+				return false, err
+			}
+		}
+		n := min(limit-len(batch), maxPerLock, q.mu.queued-q.mu.blockedKeys)
+		batch = slices.Grow(batch, n)
+		for ; n > 0 && q.canTakeLocked(); n-- {
+			batch = append(batch, result(q.takeLocked(now)))
+		}
+		return len(batch) < limit && q.canTakeLocked(), nil
+	}
+	for more := true; more; {
+		if len(batch) > 0 {
+			// Without the lock, because it may move all keys of the batch.
+			batch = slices.Grow(batch, min(limit-len(batch), maxPerLock))
+		}
+		if more, err = takeSome(); err != nil {
+			return nil, gate.PublicError(ctx, err)
+		}
+	}
+	return batch, nil
+}
+
+// addFailures asks the limiter for the failures of keys that were just taken. If it panics, they go back.
+func (q *Queue[T]) addFailures(infos []Info[T]) {
+	complete := false
+	defer func() {
+		for i := 0; i < len(infos) && !complete; i++ {
+			q.giveBack(infos[i].Key)
+		}
+	}()
+	for i := range infos {
+		infos[i].Failures = q.NumRequeues(infos[i].Key)
+	}
+	complete = true
+}
+
+// giveBack queues key again, which was taken and cannot be returned to the caller, unless it is Done.
+func (q *Queue[T]) giveBack(key T) {
+	h, now := keytable.HashOf(key), q.readClock(false)
+	q.lockAt(now)
+	defer q.unlock()
+	s, e := q.mu.keys.Find(h, key)
+	if e == nil || !e.Value.state.isHeld() {
+		return
+	}
+	if !q.mu.stopped {
+		again := request{AddOpts: AddOpts{Delay: Earliest}, keepPriority: true}
+		q.addHeldLocked(s, &e.Value, &again, now)
+	}
+	q.finishSlotLocked(s, &e.Value, now)
+}
+
+// DoneBatch is Done of each of items, in this order. If one of them cannot be hashed, it panics before any is Done.
+func (q *Queue[T]) DoneBatch(items ...T) {
+	keys := make([]keytable.Hashed[T], len(items))
+	for i, item := range items {
+		keys[i] = keytable.Hashed[T]{Key: item, Hash: keytable.HashOf(item)}
+		keytable.CheckKey(item)
+	}
+	for some := range slices.Chunk(keys, maxPerLock) {
+		q.finishSome(some)
+	}
+}
+
+func (q *Queue[T]) finishSome(keys []keytable.Hashed[T]) {
 	now := q.readClock(false)
 	q.lockAt(now)
 	defer q.unlock()
-	if now, err = q.awaitLocked(done, now); err != nil {
-		return info, err
+	for _, k := range keys {
+		q.finishLocked(k.Key, k.Hash, now)
 	}
-	return q.infoLocked(q.takeLocked(now)), nil
 }

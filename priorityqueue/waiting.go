@@ -9,12 +9,10 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// unknown is the time of a caller that has not read the clock. It is before every other time. As the time at which a key
-// is to come it means now.
+// unknown is the time of a caller that has not read the clock. It is before every other time. As the time of a key it means now.
 const unknown time.Duration = math.MinInt64
 
-// readClock returns the time on the loop's clock, or unknown if the queue has no use for it. It is called without the
-// lock, because the clock is foreign code.
+// readClock returns the loop's time, or unknown if the queue has no use for it. Call it without the lock: the clock is foreign.
 func (q *Queue[T]) readClock(needed bool) time.Duration {
 	if !needed && !q.alwaysTimed && !q.anyWaits.Load() {
 		return unknown
@@ -22,8 +20,7 @@ func (q *Queue[T]) readClock(needed bool) time.Duration {
 	return q.loop.Now()
 }
 
-// scheduleLocked makes the key at s, which no worker holds and which is in no line and not in due, wait until at, or
-// queues it if that is past.
+// scheduleLocked makes the key at s, which is not held, in a line or in due, wait until at, or queues it if that is past.
 func (q *Queue[T]) scheduleLocked(s keytable.Slot, it *item, at, now time.Duration) {
 	if at <= now {
 		q.enqueueLocked(s, it, now)
@@ -31,6 +28,63 @@ func (q *Queue[T]) scheduleLocked(s keytable.Slot, it *item, at, now time.Durati
 	}
 	it.state = waiting
 	q.pushDueLocked(s, at)
+}
+
+// enqueueLocked queues the key at s, which no worker holds, at the end of the line of its priority.
+func (q *Queue[T]) enqueueLocked(s keytable.Slot, it *item, now time.Duration) {
+	q.countAddLocked(s, it.priority, now)
+	q.joinLineLocked(s, it, it.priority, now)
+	q.becomeQueuedLocked(s, it)
+}
+
+// rerunAtLocked makes the held key at s come again at that time, instead of any other.
+func (q *Queue[T]) rerunAtLocked(s keytable.Slot, it *item, at, now time.Duration) {
+	limited := it.limited
+	switch it.state {
+	case rerun:
+		if at <= now {
+			it.limited = false
+			return
+		}
+		q.cancelRerunLocked(s, it)
+	case rerunLater:
+		if at == q.dueAtLocked(s) {
+			return
+		}
+		q.cancelRerunLocked(s, it)
+	}
+	it.limited = limited
+	if at <= now {
+		q.rerunNowLocked(s, it, now)
+		return
+	}
+	it.state = rerunLater
+	q.pushDueLocked(s, at)
+}
+
+// rerunNowLocked makes the held key at s, which is not in due, come again when its worker is Done.
+func (q *Queue[T]) rerunNowLocked(s keytable.Slot, it *item, now time.Duration) {
+	it.state, it.limited = rerun, false
+	q.mu.reruns++
+	priority := q.mu.details.At(s).rerunPriority
+	q.countAddLocked(s, priority, now)
+	if q.config.PlaceOfAdd {
+		q.joinLineLocked(s, it, priority, now)
+	}
+}
+
+// cancelRerunLocked makes the key at s, in state rerun or rerunLater, one that is processing and does not come again.
+func (q *Queue[T]) cancelRerunLocked(s keytable.Slot, it *item) {
+	if it.state == rerunLater {
+		q.mu.due.Remove(s)
+	} else {
+		q.mu.reruns--
+		q.countGoneLocked(q.mu.details.At(s).rerunPriority)
+		if it.line != keytable.None {
+			q.leaveLineLocked(s, it)
+		}
+	}
+	it.state, it.limited = processing, false
 }
 
 // pushDueLocked puts the key at s, which is not there, into due.
@@ -66,8 +120,7 @@ func (q *Queue[T]) advanceLocked(now time.Duration) {
 // (A quarter of it would cost 6 % of the speed where a million come due.)
 const maxMoved = 1 << 10
 
-// moveDueLocked queues what is due at now, the earliest first, or maxMoved keys if more are. A key that a worker holds is
-// queued at its Done.
+// moveDueLocked queues what is due at now, the earliest first, up to maxMoved keys. A held key is queued at its Done.
 func (q *Queue[T]) moveDueLocked(now time.Duration) {
 	for n := 0; n < maxMoved && q.nextDueLocked() <= now; n++ {
 		due := q.mu.due.Pop()
@@ -102,9 +155,8 @@ func (q *Queue[T]) moveDue() (until time.Duration, ok bool) {
 // the order of their Dones, in a list and not a heap: all intervals up to a key's have ended when MinInterval has
 // passed since its Done. No timer is needed: each call forgets keys at the front of the list.
 
-// maxSwept is how many of the keys that have rested one call forgets: more than come to rest, also with batches, and so
-// many that a million are forgotten in hours if only a scrape comes by every few seconds. 256 take about ten
-// microseconds.
+// maxSwept is how many of the keys that have rested one call forgets: more than come to rest, also with batches, and so many
+// that a million are forgotten in hours if only a scrape comes by every few seconds. 256 take about ten microseconds.
 const maxSwept = 256
 
 // nextStartLocked returns when the key at s may be handed out again, in a queue with MinInterval.

@@ -58,26 +58,22 @@ func newBuckets(classic []float64, nativeFactor float64) (*buckets, error) {
 	return b, nil
 }
 
-// histogramCache keeps a histogram as Prometheus has it until its times change. It is safe for concurrent use.
-type histogramCache struct {
-	last atomic.Pointer[cachedHistogram]
-}
-
+// cachedHistogram is a histogram as Prometheus has it, which is kept until its times change.
 type cachedHistogram struct {
 	times     *workqueue.Histogram
 	histogram *dto.Histogram
 }
 
-// get returns b.histogram(times). It may return the same one as before, which must not be changed.
-func (c *histogramCache) get(times *workqueue.Histogram, b *buckets) *dto.Histogram {
+// cached returns histogram(times), or what last keeps if that is the same. It must not be changed.
+func (b *buckets) cached(last *atomic.Pointer[cachedHistogram], times *workqueue.Histogram) *dto.Histogram {
 	if times == nil {
 		return b.histogram(nil)
 	}
-	if last := c.last.Load(); last != nil && slices.Equal(last.times.Counts, times.Counts) {
-		return last.histogram
+	if kept := last.Load(); kept != nil && slices.Equal(kept.times.Counts, times.Counts) {
+		return kept.histogram
 	}
 	now := &cachedHistogram{times, b.histogram(times)}
-	c.last.Store(now)
+	last.Store(now)
 	return now.histogram
 }
 

@@ -10,19 +10,17 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Join returns a provider that adds its metrics to those of other queues in the same registry, under the same
-// names. NewProvider cannot do this, as a registry takes each name from one collector only. In a program on
-// Kubernetes' libraries:
+// Join returns a provider that adds its metrics to those of other queues in the same registry, under the same names.
+// NewProvider cannot do this, as a registry takes each name from one collector only. In a program on Kubernetes' libraries:
 //
 //	p, err := prom.Join(legacyregistry.Registerer(), prom.Options{})
 //
 // and then workqueue.SetProvider(p). Module controllerruntime does it for controller-runtime's registry, with
 // Options.ControllerRuntime.
 //
-// The help and the label names of a metric must be those of the others. (Join finds out how Kubernetes marks the
-// metric's stability, as in "[BETA] Current depth of workqueue".) It returns an error if a metric is registered
-// that differs. One that is registered later and differs hides ours of that name, because the registry would refuse
-// to serve any metric.
+// The help and the label names of a metric must be those of the others. (Join finds out how Kubernetes marks the metric's
+// stability, as in "[BETA] Current depth of workqueue".) It returns an error if a metric is registered that differs. One
+// that is registered later and differs hides ours of that name, because the registry would refuse to serve any metric.
 //
 // It would refuse, too, if one of our queues had the name of another queue. Ours is then exported as
 // "NAME (keyedqueue)", as soon as the other has that name, and so is a pool with the name of another's controller. (A

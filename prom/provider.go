@@ -1,11 +1,15 @@
 package prom
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -55,6 +59,8 @@ const (
 // Provider is a [workqueue.MetricsProvider], and the [prometheus.Collector] of its metrics. It is made by
 // [NewProvider] or [New]; its zero value is not usable. All methods are safe for concurrent use.
 type Provider struct {
+	pusher // has the methods to which other packages' queues push
+
 	families     []family[workqueue.Stats]
 	poolFamilies []family[worker.Stats]
 	buckets      *buckets
@@ -69,15 +75,6 @@ type Provider struct {
 	}
 }
 
-// nameCache keeps what the metrics of one name have in common from scrape to scrape.
-type nameCache struct {
-	// labels are those of all families except the split ones.
-	labels []*dto.LabelPair
-	// histograms are those of the last scrape, by family: most of what a scrape allocates, and of an idle queue
-	// they stay as they are.
-	histograms [metrics.CallDuration + 1]histogramCache
-}
-
 var (
 	_ workqueue.StatsProvider = (*Provider)(nil)
 	_ worker.StatsProvider    = (*Provider)(nil)
@@ -88,24 +85,17 @@ var (
 // registerer has other metrics of these names with the same constant labels.
 func NewProvider(registerer prometheus.Registerer, opts Options) *Provider {
 	p, err := New(opts)
-	if err == nil {
-		err = register(registerer, p)
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		panic(err)
-	}
-	return p
-}
-
-func register(registerer prometheus.Registerer, p *Provider) error {
-	if registerer == nil {
-		return errNoRegisterer
+	case registerer == nil:
+		panic(errNoRegisterer)
 	}
 	if err := registerer.Register(p); err != nil {
-		return fmt.Errorf("prom: the registerer has metrics of these names already; "+
-			"use that provider, or another Namespace or other ConstLabels: %w", err)
+		panic(fmt.Errorf("prom: the registerer has metrics of these names already; "+
+			"use that provider, or another Namespace or other ConstLabels: %w", err))
 	}
-	return nil
+	return p
 }
 
 var errNoRegisterer = errors.New("prom: the registerer is nil")
@@ -129,6 +119,7 @@ func New(opts Options) (*Provider, error) {
 	p := &Provider{
 		families: families, poolFamilies: pools, buckets: b, queues: metrics.Queues(), pools: metrics.Pools(),
 	}
+	p.pusher = pusher{p}
 	p.mu.pushed, p.mu.names = map[string]*pushed{}, map[string]*nameCache{}
 	if err := p.setDescs(opts); err != nil {
 		return nil, fmt.Errorf("prom: %w", err)
@@ -163,11 +154,7 @@ func (f *family[S]) setDescs(opts Options, nameLabels []string) {
 	if f.Label != "" {
 		labels = append(labels, f.Label)
 	}
-	helps := []string{f.Help}
-	if f.earlierHelp != "" {
-		helps = append(helps, f.earlierHelp)
-	}
-	for _, help := range helps {
+	for _, help := range slices.Compact([]string{f.Help, cmp.Or(f.earlierHelp, f.Help)}) {
 		for _, stability := range stabilities {
 			f.descs = append(f.descs, prometheus.NewDesc(
 				prometheus.BuildFQName(opts.Namespace, "", f.Name), stability+help, labels, maps.Clone(opts.ConstLabels)))
@@ -201,149 +188,119 @@ func (p *Provider) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// scrape is how the metrics of one scrape must look to fit what else is in the registry.
-type scrape struct {
-	// descs are the descriptors of the families, nil for those that are left out.
-	descs []*prometheus.Desc
-	// taken are the names that others have.
-	taken map[string]bool
-}
+// numPushed is the number of the first metrics of queues, to which callers can push.
+const numPushed = metrics.Retries + 1
 
-func newScrape[S any](p *Provider, families []family[S]) *scrape {
-	s := &scrape{descs: make([]*prometheus.Desc, len(families)), taken: map[string]bool{}}
-	for i := range families {
-		f := &families[i]
-		if s.descs[i] = f.descs[0]; p.joined != nil {
-			theirs := p.joined.find(f.descs)
-			s.descs[i] = theirs.desc
-			theirs.addNames(s.taken, f.nameLabels[0])
+// pushed are the metrics of one name that callers push to, by family. Those that no caller has asked for are nil.
+type pushed [numPushed]prometheus.Metric
+
+// addTo adds what was pushed to st.
+func (m *pushed) addTo(st *workqueue.Stats, b *buckets) {
+	var read [numPushed]dto.Metric
+	for f := range m {
+		if m[f] != nil {
+			_ = m[f].Write(&read[f]) // The metrics of client_golang return no error.
 		}
 	}
-	return s
+	seconds := func(f int) time.Duration { return time.Duration(read[f].Gauge.GetValue() * float64(time.Second)) }
+	st.Queued += int(read[metrics.Depth].Gauge.GetValue())
+	st.UnfinishedWork += seconds(metrics.UnfinishedWork)
+	st.LongestRunning = max(st.LongestRunning, seconds(metrics.LongestRunning))
+	st.Adds += uint64(read[metrics.Adds].Counter.GetValue())
+	st.Retries += uint64(read[metrics.Retries].Counter.GetValue())
+	st.Latency = st.Latency.Plus(b.times(read[metrics.QueueDuration].Histogram))
+	st.WorkDuration = st.WorkDuration.Plus(b.times(read[metrics.WorkDuration].Histogram))
 }
 
-// nameOf returns the name under which a queue or pool with that name is exported.
-func (s *scrape) nameOf(name string) string {
-	if s.taken[name] {
-		return name + nameSuffix
-	}
-	return name
+func newGauge() prometheus.Gauge { return prometheus.NewGauge(prometheus.GaugeOpts{Name: "g"}) }
+
+func newCounter() prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts{Name: "c"}) }
+
+// newHistogram returns one with the bounds of a queue's, so that both can be added up.
+func (b *buckets) newHistogram() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "h", Buckets: b.bounds})
 }
 
-// Collect reads all queues and pools and sends their metrics, which blocks until they are received. If reading one of
-// them panics, so does Collect. What was not sent by then is missing from this scrape only.
-func (p *Provider) Collect(ch chan<- prometheus.Metric) {
-	out := &batch{to: ch}
-	p.collectQueues(out)
-	p.collectPools(out)
-	out.flush()
-}
-
-// batch sends metrics, many in a row. The registry receives them in another goroutine: if each were sent at once, the
-// two would often wait for each other, which takes a tenth of a scrape's CPU time.
-type batch struct {
-	to      chan<- prometheus.Metric
-	waiting []prometheus.Metric
-}
-
-// batchSize is a few times what a registry's channel holds. Larger batches would leave one of the two goroutines idle.
-const batchSize = 4000
-
-func (b *batch) send(m prometheus.Metric) {
-	b.waiting = append(b.waiting, m)
-	if len(b.waiting) == batchSize {
-		b.flush()
-	}
-}
-
-func (b *batch) flush() {
-	for _, m := range b.waiting {
-		b.to <- m
-	}
-	b.waiting = b.waiting[:0]
-}
-
-func (p *Provider) collectQueues(out *batch) {
-	s := newScrape(p, p.families)
-	p.mu.Lock()
-	pushed := maps.Clone(p.mu.pushed)
-	p.mu.Unlock()
-	var queues totals.Total[workqueue.Stats] // It would be allocated for every name if it were the loop's.
-	for queues = range p.queues.All() {
-		p.sendName(out, s, &queues, true, pushed[queues.Name])
-		delete(pushed, queues.Name)
-	}
-	for name, own := range pushed {
-		p.sendName(out, s, &totals.Total[workqueue.Stats]{Name: name}, false, own)
-	}
-}
-
-// sendName sends the metrics of one name: the sum of its queues, if watched reports that there have ever been any, and
-// of what was pushed, which is nil if nothing was.
-func (p *Provider) sendName(out *batch, s *scrape, queues *totals.Total[workqueue.Stats], watched bool, own *pushed) {
-	if own != nil {
-		own.addTo(&queues.Sum, p.buckets)
-	}
-	name := s.nameOf(queues.Name)
-	cache := p.cacheOf(name)
-	exports := func(i int) bool {
-		isPushed := own != nil && i < numPushed && own[i] != nil
-		return s.descs[i] != nil && (isPushed || watched && p.families[i].In(&queues.Sum, queues.Live))
-	}
-	n := 0
-	for i := range p.families {
-		if exports(i) && p.families[i].Split == nil {
-			n++
-		}
-	}
-	unsplit := make([]metric, 0, n) // one piece of memory
-	for i := range p.families {
-		f := &p.families[i]
-		switch {
-		case !exports(i):
-		case f.Split != nil:
-			f.sendTo(out, s.descs[i], name, &queues.Sum, p.buckets)
-		default:
-			unsplit = append(unsplit, metric{desc: s.descs[i], labels: cache.labels})
-			m := &unsplit[len(unsplit)-1]
-			if f.Histogram != nil {
-				m.kind = dto.MetricType_HISTOGRAM
-				m.histogram = cache.histograms[i].get(f.Histogram(&queues.Sum), p.buckets)
-			} else {
-				f.read(m, &queues.Sum, p.buckets)
-			}
-			out.send(m)
-		}
-	}
-}
-
-func (p *Provider) collectPools(out *batch) {
-	s := newScrape(p, p.poolFamilies)
-	var pools totals.Total[worker.Stats]
-	for pools = range p.pools.All() {
-		b := p.buckets
-		if h := pools.Sum.Durations; h != nil {
-			b = &buckets{bounds: h.Bounds, classic: h.Bounds}
-			for i := range h.Bounds {
-				b.ends = append(b.ends, i)
-			}
-		}
-		for i := range p.poolFamilies {
-			f := &p.poolFamilies[i]
-			if s.descs[i] != nil && f.In(&pools.Sum, pools.Live) {
-				f.sendTo(out, s.descs[i], s.nameOf(pools.Name), &pools.Sum, b)
-			}
-		}
-	}
-}
-
-func (p *Provider) cacheOf(name string) *nameCache {
+// pushTo returns the metric of that family and name, which create makes if there is none.
+func pushTo[M prometheus.Metric](p *Provider, f int, name string, create func() M) M {
+	name = strings.ToValidUTF8(name, "\uFFFD")
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	cache := p.mu.names[name]
-	if cache == nil {
-		cache = &nameCache{labels: p.families[metrics.Adds].labels(name)}
-		p.mu.names[name] = cache
+	own := p.mu.pushed[name]
+	if own == nil {
+		own = &pushed{}
 	}
-	return cache
+	if own[f] == nil {
+		more := *own // Scrapes read the old ones without the lock.
+		more[f] = create()
+		own = &more
+		p.mu.pushed[name] = own
+	}
+	return own[f].(M)
+}
+
+// pusher has the interfaces of package workqueue.
+type pusher = Adapter[workqueue.GaugeMetric, workqueue.CounterMetric, workqueue.HistogramMetric, workqueue.SettableGaugeMetric]
+
+// Adapter is a [Provider] whose methods return the interfaces of another package. It is made by [For].
+type Adapter[G, C, H, S any] struct{ provider *Provider }
+
+// For returns p as the provider of a package that has metric interfaces of its own: gauges G with Inc and Dec, counters C
+// with Inc, histograms H with Observe, and settable gauges S with Set. This gives client-go's queues the same metrics:
+//
+//	clientgo.SetProvider(prom.For[clientgo.GaugeMetric, clientgo.CounterMetric,
+//		clientgo.HistogramMetric, clientgo.SettableGaugeMetric](p))
+//
+// For panics if p's metrics do not implement these interfaces.
+func For[G, C, H, S any](p *Provider) Adapter[G, C, H, S] {
+	convert[G](newGauge())
+	convert[C](newCounter())
+	convert[H](p.buckets.newHistogram())
+	convert[S](newGauge())
+	return Adapter[G, C, H, S]{p}
+}
+
+func convert[I any](metric any) I {
+	i, ok := metric.(I)
+	if !ok {
+		panic(fmt.Sprintf("prom: %T does not implement %v", metric, reflect.TypeFor[I]()))
+	}
+	return i
+}
+
+// NewDepthMetric returns the gauge workqueue_depth of that name, which all its callers share.
+func (a Adapter[G, C, H, S]) NewDepthMetric(name string) G {
+	return convert[G](pushTo(a.provider, metrics.Depth, name, newGauge))
+}
+
+// NewUnfinishedWorkSecondsMetric returns the gauge workqueue_unfinished_work_seconds of that
+// name, which all its callers share.
+func (a Adapter[G, C, H, S]) NewUnfinishedWorkSecondsMetric(name string) S {
+	return convert[S](pushTo(a.provider, metrics.UnfinishedWork, name, newGauge))
+}
+
+// NewLongestRunningProcessorSecondsMetric returns the gauge workqueue_longest_running_processor_seconds of that
+// name, which all its callers share.
+func (a Adapter[G, C, H, S]) NewLongestRunningProcessorSecondsMetric(name string) S {
+	return convert[S](pushTo(a.provider, metrics.LongestRunning, name, newGauge))
+}
+
+// NewAddsMetric returns the counter workqueue_adds_total of that name, which all its callers share.
+func (a Adapter[G, C, H, S]) NewAddsMetric(name string) C {
+	return convert[C](pushTo(a.provider, metrics.Adds, name, newCounter))
+}
+
+// NewRetriesMetric returns the counter workqueue_retries_total of that name, which all its callers share.
+func (a Adapter[G, C, H, S]) NewRetriesMetric(name string) C {
+	return convert[C](pushTo(a.provider, metrics.Retries, name, newCounter))
+}
+
+// NewLatencyMetric returns the histogram workqueue_queue_duration_seconds of that name, which all its callers share.
+func (a Adapter[G, C, H, S]) NewLatencyMetric(name string) H {
+	return convert[H](pushTo(a.provider, metrics.QueueDuration, name, a.provider.buckets.newHistogram))
+}
+
+// NewWorkDurationMetric returns the histogram workqueue_work_duration_seconds of that name, which all its callers share.
+func (a Adapter[G, C, H, S]) NewWorkDurationMetric(name string) H {
+	return convert[H](pushTo(a.provider, metrics.WorkDuration, name, a.provider.buckets.newHistogram))
 }

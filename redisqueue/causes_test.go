@@ -162,7 +162,7 @@ func TestCausesCostNothingUnused(t *testing.T) {
 		must(t, client.ConfigResetStat(context.Background()).Err())
 		for range 16 { // Every sixteenth batch tidies.
 			number++
-			reply, err := parseReply(r.send(number, 1, ops...), nil)
+			reply, err := parseReply(r.send(number, 1, ops...))
 			if err != nil || len(reply.keys) != 1 {
 				t.Fatalf("%+v, %v", reply, err)
 			}

@@ -26,52 +26,45 @@ type Codec[T comparable] interface {
 	Decode(encoded string) (T, error)
 }
 
-// codec is a Codec of two functions.
-type codec[T comparable] struct {
-	encode func(T) (string, error)
-	decode func(string) (T, error)
-}
-
-func (c codec[T]) Encode(key T) (string, error)     { return c.encode(key) }
-func (c codec[T]) Decode(encoded string) (T, error) { return c.decode(encoded) }
-
-// defaultCodec returns the codec of Config's documentation, or an error for a type whose keys would not come back
-// equal.
-func defaultCodec[T comparable]() (Codec[T], error) {
+// defaultCodec returns the codec of Config's documentation and what its strings look like, or an error for a type whose keys
+// would not come back equal.
+func defaultCodec[T comparable]() (codec Codec[T], description string, err error) {
 	t := reflect.TypeFor[T]()
-	_, marshals := any(*new(T)).(encoding.TextMarshaler)
-	_, unmarshals := any(new(T)).(encoding.TextUnmarshaler)
+	if description, err = describe(t); err != nil {
+		return nil, "", fmt.Errorf("redisqueue: keys of type %v need a Codec: %w", t, err)
+	}
 	switch {
-	case t.Kind() == reflect.Interface || t.Kind() == reflect.Pointer:
-		// Refused below, also if it marshals: another value would come back.
-	case marshals && unmarshals:
-		return returning[T](marshalText, unmarshalText), nil
+	case isText(t):
+		codec = textOrJSON[T]{marshalText, unmarshalText}
 	case t.Kind() == reflect.String || isInteger(t.Kind()):
-		return codec[T]{encodePlain[T], decodePlain[T]}, nil
+		codec = plain[T]{}
+	default:
+		codec = textOrJSON[T]{json.Marshal, json.Unmarshal}
 	}
-	if err := checkJSON(t); err != nil {
-		return nil, fmt.Errorf("redisqueue: keys of type %v need a Codec: %w", t, err)
-	}
-	return returning[T](json.Marshal, json.Unmarshal), nil
+	return codec, description, nil
 }
 
-// returning returns a codec with an error for a key that would not come back equal: JSON replaces invalid UTF-8, and leaves out
-// fields that have the same name.
-func returning[T comparable](marshal func(any) ([]byte, error), unmarshal func([]byte, any) error) Codec[T] {
-	decode := func(encoded string) (key T, err error) {
-		err = unmarshal([]byte(encoded), &key)
-		return key, err
+// textOrJSON returns an error for a key that would not come back equal: JSON replaces invalid UTF-8, and leaves out fields that
+// have the same name.
+type textOrJSON[T comparable] struct {
+	marshal   func(key any) ([]byte, error)
+	unmarshal func(text []byte, key any) error
+}
+
+func (c textOrJSON[T]) Encode(key T) (string, error) {
+	text, err := c.marshal(key)
+	if err != nil {
+		return "", err
 	}
-	return codec[T]{decode: decode, encode: func(key T) (string, error) {
-		text, err := marshal(key)
-		if err != nil {
-			return "", err
-		}
-		if back, err := decode(string(text)); err != nil || back != key {
-			return "", fmt.Errorf("%q, which is what becomes of it, is not the same key", text)
-		}
-		return string(text), nil
-	}}
+	if back, err := c.Decode(string(text)); err != nil || back != key {
+		return "", fmt.Errorf("%q, which is what becomes of it, is not the same key", text)
+	}
+	return string(text), nil
+}
+
+func (c textOrJSON[T]) Decode(encoded string) (key T, err error) {
+	err = c.unmarshal([]byte(encoded), &key)
+	return key, err
 }
 
 func marshalText(key any) ([]byte, error) { return key.(encoding.TextMarshaler).MarshalText() }
@@ -82,8 +75,10 @@ func unmarshalText(text []byte, key any) error {
 
 func isInteger(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uintptr }
 
-// encodePlain returns a string or an integer as it is.
-func encodePlain[T comparable](key T) (string, error) {
+// plain leaves strings and integers as they are.
+type plain[T comparable] struct{}
+
+func (plain[T]) Encode(key T) (string, error) {
 	switch v := reflect.ValueOf(key); {
 	case v.CanInt():
 		return strconv.FormatInt(v.Int(), 10), nil
@@ -94,7 +89,7 @@ func encodePlain[T comparable](key T) (string, error) {
 	}
 }
 
-func decodePlain[T comparable](encoded string) (key T, err error) {
+func (plain[T]) Decode(encoded string) (key T, err error) {
 	switch v := reflect.ValueOf(&key).Elem(); {
 	case v.CanInt():
 		n, err := strconv.ParseInt(encoded, 10, v.Type().Bits())
@@ -110,48 +105,85 @@ func decodePlain[T comparable](encoded string) (key T, err error) {
 	}
 }
 
-// checkJSON returns an error if a value of type t may differ from what JSON makes of it.
-func checkJSON(t reflect.Type) error {
-	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) && t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
-		return nil
-	}
-	switch k := t.Kind(); {
-	case k == reflect.Bool || k == reflect.String || isInteger(k):
-		return nil
-	case k == reflect.Float32 || k == reflect.Float64:
-		return errors.New("0.0 and -0.0 are equal, but have two strings")
-	case k == reflect.Array:
-		return checkJSON(t.Elem())
-	case k == reflect.Struct:
-		for i := range t.NumField() {
-			field := t.Field(i)
-			if !field.IsExported() || field.Tag.Get("json") == "-" {
-				return fmt.Errorf("JSON leaves out the field %s of %v", field.Name, t)
-			}
-			if err := checkJSON(field.Type); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return fmt.Errorf("a %v is not equal to what JSON makes of it", t)
+// isText reports whether keys of a type are translated by their own methods.
+func isText(t reflect.Type) bool {
+	return t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) &&
+		reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// describeType says what the strings of a type of keys look like, without the names of types: these may differ in two programs.
-func describeType(t reflect.Type) string {
-	switch {
-	case reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
-		return "text of " + t.Name()
-	case t.Kind() == reflect.Array:
-		return fmt.Sprintf("[%d]%s", t.Len(), describeType(t.Elem()))
-	case t.Kind() == reflect.Struct:
+// describe says what the strings of a type of keys look like, without the names of types: these may differ in two programs. It
+// returns an error if a value may differ from what JSON makes of it.
+func describe(t reflect.Type) (string, error) {
+	switch k := t.Kind(); {
+	case isText(t):
+		return "text of " + t.Name(), nil
+	case k == reflect.Bool || k == reflect.String || isInteger(k):
+		return k.String(), nil
+	case k == reflect.Float32 || k == reflect.Float64:
+		return "", errors.New("0.0 and -0.0 are equal, but have two strings")
+	case k == reflect.Array:
+		element, err := describe(t.Elem())
+		return fmt.Sprintf("[%d]%s", t.Len(), element), err
+	case k == reflect.Struct:
 		var fields []string
 		for i := range t.NumField() {
 			field := t.Field(i)
+			if !field.IsExported() || field.Tag.Get("json") == "-" {
+				return "", fmt.Errorf("JSON leaves out the field %s of %v", field.Name, t)
+			}
+			value, err := describe(field.Type)
+			if err != nil {
+				return "", err
+			}
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			fields = append(fields, cmp.Or(name, field.Name)+" "+describeType(field.Type))
+			fields = append(fields, cmp.Or(name, field.Name)+" "+value)
 		}
-		return "{" + strings.Join(fields, ", ") + "}"
+		return "{" + strings.Join(fields, ", ") + "}", nil
 	}
-	return t.Kind().String()
+	return "", fmt.Errorf("a %v is not equal to what JSON makes of it", t)
+}
+
+// locate encodes item and returns its shard. It panics for what is no key.
+func (q *Queue[T]) locate(item T) (string, *shard[T]) {
+	if item != item {
+		panic(fmt.Sprintf("redisqueue: a key of type %T is not equal to itself", item))
+	}
+	encoded, err := q.config.Codec.Encode(item)
+	if err != nil {
+		panic(fmt.Errorf("redisqueue: encode a key of type %T: %w", item, err))
+	}
+	if encoded == filler {
+		panic("redisqueue: a key of 80 zero bytes is reserved")
+	}
+	if len(q.shards) == 1 {
+		return encoded, q.shards[0]
+	}
+	// FNV-1a. All replicas, of all versions, must agree on it.
+	h := uint32(2166136261)
+	for i := range len(encoded) {
+		h = (h ^ uint32(encoded[i])) * 16777619
+	}
+	return encoded, q.shards[h%uint32(len(q.shards))]
+}
+
+func (q *Queue[T]) decode(encoded string) (item T, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("redisqueue: decode %q: panic: %v", encoded, v)
+		}
+	}()
+	item, err = q.config.Codec.Decode(encoded)
+	if err == nil && item != item {
+		err = errors.New("the key is not equal to itself")
+	}
+	if err != nil {
+		return item, fmt.Errorf("redisqueue: decode %q: %w", encoded, err)
+	}
+	checkHashable(item)
+	return item, nil
+}
+
+// checkHashable panics, outside of all locks, for a key that no map can have.
+func checkHashable[T comparable](item T) {
+	_ = map[T]struct{}(nil)[item]
 }

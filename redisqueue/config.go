@@ -78,7 +78,7 @@ type Config[T comparable] struct {
 	keys string // describes the type of keys
 }
 
-// complete fills in what is not set. The client waits for a reply for readTimeout, without a bound if that is zero.
+// complete fills in what is not set. The client waits for a reply for readTimeout.
 func (c *Config[T]) complete(readTimeout time.Duration) error {
 	switch {
 	case c.Name == "" || strings.ContainsAny(c.Name, "{}"):
@@ -87,21 +87,17 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 		return fmt.Errorf("redisqueue: a Lease of %v is less than a second", c.Lease)
 	case c.Shards < 0 || c.Shards > 1024:
 		return fmt.Errorf("redisqueue: %d shards", c.Shards)
-	case c.WaitReplicas > 0 && c.WaitTimeout > 0 && readTimeout > 0 && c.WaitTimeout >= readTimeout:
+	case c.WaitReplicas > 0 && c.WaitTimeout >= readTimeout:
 		return fmt.Errorf("redisqueue: a WaitTimeout of %v needs a client with a longer ReadTimeout than %v", c.WaitTimeout, readTimeout)
 	}
 	c.Lease = cmp.Or(c.Lease, 30*time.Second)
 	c.PollInterval = min(positiveOr(c.PollInterval, time.Second), c.Lease/3)
 	c.Shards = max(c.Shards, 1)
-	longestWait := time.Second
-	if readTimeout > 0 {
-		longestWait = min(longestWait, readTimeout/2)
-		if c.PollInterval < time.Second {
-			// For longer intervals, which are whole seconds, the client waits as long as it takes.
-			c.PollInterval = min(c.PollInterval, readTimeout/2)
-		}
+	if c.PollInterval < time.Second {
+		// For longer intervals, which are whole seconds, the client waits as long as it takes.
+		c.PollInterval = min(c.PollInterval, readTimeout/2)
 	}
-	c.WaitTimeout = positiveOr(c.WaitTimeout, longestWait)
+	c.WaitTimeout = positiveOr(c.WaitTimeout, min(time.Second, readTimeout/2))
 	c.MaxLostLeases = cmp.Or(c.MaxLostLeases, 10)
 	c.GivenUpLimit = positiveOr(c.GivenUpLimit, 10_000)
 	c.GivenUpAge = positiveOr(c.GivenUpAge, 7*24*time.Hour)
@@ -111,17 +107,12 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	}
 	c.keys = reflect.TypeFor[T]().Kind().String()
 	if c.Codec == nil {
-		standard, err := defaultCodec[T]()
-		if err != nil {
-			return err
-		}
-		c.Codec, c.keys = standard, describeType(reflect.TypeFor[T]())
+		var err error
+		c.Codec, c.keys, err = defaultCodec[T]()
+		return err
 	}
 	return nil
 }
-
-// margin is by how much a lease ends earlier here than on the server.
-func (c *Config[T]) margin() time.Duration { return max(c.Lease/20, 100*time.Millisecond) }
 
 // format is the version of the data on the server and of batch.lua. Replicas of different formats refuse to work together.
 const format = 2
@@ -155,10 +146,15 @@ func positiveOr[N int | time.Duration](n, otherwise N) N {
 	return otherwise
 }
 
+// ErrIncompatible is returned by [New], and reported by a queue, if the replicas before it have another format of data, another
+// number of shards or another type of keys: together they would corrupt the queue.
+var ErrIncompatible = errors.New("redisqueue: the queue does not fit to the one on the server")
+
+// ErrEviction is returned by [New] if the server may evict keys when its memory is full, and so parts of a queue.
+var ErrEviction = errors.New("redisqueue: the server must have maxmemory-policy noeviction")
+
 // onEachNode calls f with each master of a cluster, several at a time, and otherwise with the client.
-func onEachNode(
-	ctx context.Context, client redis.UniversalClient, f func(ctx context.Context, node redis.UniversalClient) error,
-) error {
+func onEachNode(ctx context.Context, client redis.UniversalClient, f func(context.Context, redis.UniversalClient) error) error {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return f(ctx, node) })
 	}
@@ -190,36 +186,29 @@ func checkNode(ctx context.Context, node redis.UniversalClient) error {
 	return nil
 }
 
-// readTimeout returns how long a client waits for a reply, zero if it waits without a bound or does not say.
-func readTimeout(client redis.UniversalClient) time.Duration {
+// readTimeout returns how long a client waits for a reply, forever if it has no bound or does not say.
+func readTimeout(client redis.UniversalClient) (timeout time.Duration) {
 	switch c := client.(type) {
 	case interface{ Options() *redis.Options }:
-		return max(c.Options().ReadTimeout, 0)
+		timeout = c.Options().ReadTimeout
 	case interface{ Options() *redis.ClusterOptions }:
-		return max(c.Options().ReadTimeout, 0)
+		timeout = c.Options().ReadTimeout
 	}
-	return 0
+	return positiveOr(timeout, math.MaxInt64)
 }
 
 // checkScripts returns an error unless the server executes the queue's scripts, and the queue on it fits to the config.
 func (q *Queue[T]) checkScripts(ctx context.Context) error {
 	for _, s := range q.shards {
 		b := &batch{session: session{id: newSession()}} // Its number is 0.
-		result, err := q.script.run(ctx, q.client, s.names.of(b.session.id), s.arguments(b)...)
+		text, err := q.script.Run(ctx, q.client, s.names.of(b.session.id), s.arguments(b)...).Text()
 		if err != nil {
 			return fmt.Errorf("redisqueue: the server does not execute the queue's scripts: %w", err)
 		}
-		if text, _ := result.(string); text != "OK" {
+		if text != "OK" {
 			return fmt.Errorf("%w: here it has %s, on the server %s. Give all replicas the same, or let the queue run empty, stop "+
 				"them all and purge it", ErrIncompatible, q.description, strings.TrimPrefix(text, "REFUSED "))
 		}
 	}
 	return nil
 }
-
-// ErrIncompatible is returned by [New], and reported by a queue, if the replicas before it have another format of data, another
-// number of shards or another type of keys: together they would corrupt the queue.
-var ErrIncompatible = errors.New("redisqueue: the queue does not fit to the one on the server")
-
-// ErrEviction is returned by [New] if the server may evict keys when its memory is full, and so parts of a queue.
-var ErrEviction = errors.New("redisqueue: the server must have maxmemory-policy noeviction")

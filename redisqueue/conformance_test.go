@@ -42,14 +42,14 @@ func (c bubbleClient) BLPop(ctx context.Context, timeout time.Duration, keys ...
 }
 
 // bubbleScript take the time from their last argument.
-func bubbleScript() script {
-	return newScript(replacingTime("{ 0, table.remove(ARGV) }"))
+func bubbleScript() *redis.Script {
+	return redis.NewScript(replacingTime("{ 0, table.remove(ARGV) }"))
 }
 
 // replacingTime returns batch.lua with another clock.
 func replacingTime(clock string) string {
-	replaced := strings.Replace(batchScript.source, "call('TIME')", clock, 1)
-	if replaced == batchScript.source {
+	replaced := strings.Replace(batchSource, "call('TIME')", clock, 1)
+	if replaced == batchSource {
 		panic("the script does not read the time")
 	}
 	return replaced
@@ -86,7 +86,7 @@ func conformance(t *testing.T, addr string, skip map[string]string) {
 			PollInterval: 10 * time.Second,
 			RateLimiter:  c.RateLimiter,
 		}
-		must(t, config.complete(0))
+		must(t, config.complete(time.Hour))
 		return nameless{newQueue(bubbleClient{client}, config, s)}
 	}
 	workqueuetest.Suite{

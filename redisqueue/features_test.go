@@ -61,7 +61,7 @@ func TestCodecs(t *testing.T) {
 // comeBack returns an error if a type of keys, or one of these keys, is refused.
 func comeBack[T comparable](t *testing.T, keys ...T) error {
 	t.Helper()
-	c, err := defaultCodec[T]()
+	c, _, err := defaultCodec[T]()
 	for _, key := range keys {
 		var encoded string
 		if encoded, err = c.Encode(key); err != nil {
@@ -73,6 +73,15 @@ func comeBack[T comparable](t *testing.T, keys ...T) error {
 	}
 	return err
 }
+
+// codec is a Codec of two functions.
+type codec[T comparable] struct {
+	encode func(T) (string, error)
+	decode func(string) (T, error)
+}
+
+func (c codec[T]) Encode(key T) (string, error)     { return c.encode(key) }
+func (c codec[T]) Decode(encoded string) (T, error) { return c.decode(encoded) }
 
 // What is no key makes methods panic, and the queue goes on.
 func TestNoKeys(t *testing.T) {

@@ -88,7 +88,7 @@ func TestKeyThatKills(t *testing.T) {
 	crash := func() (keys []handedOut) {
 		crashes++
 		replica.id = fmt.Sprintf("dead%07d", crashes)
-		r, err := parseReply(replica.send(1, 8), nil)
+		r, err := parseReply(replica.send(1, 8))
 		must(t, err)
 		for i := range 3 {
 			pass(replica.lease / 2)
@@ -152,10 +152,10 @@ func TestLeaseMargin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := withoutServer(t)
 		s := q.shards[0]
-		q.mu.Lock()
 		s.sending = true // Nothing is to be sent.
 		s.session = session{id: newSession(), seq: 1, leaseFrom: time.Now()}
-		g := q.waitForKeyLocked()
+		g := q.waitForKey()
+		q.mu.Lock()
 		s.handLocked(handedOut{encoded: "x", fence: "1"}, "x", time.Now())
 		q.mu.Unlock()
 		<-g
@@ -262,7 +262,7 @@ func TestScriptsOfTheFirstVersion(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
 	ctx := within(t, time.Minute)
-	old := newScript(string(source))
+	old := redis.NewScript(string(source))
 	send := func(queue string, number int, ops ...any) (any, error) {
 		keys := newKeyNames(queue, 0).shard[:11] // The next ones had other names.
 		for _, name := range []string{"replies", "gone", "wake:abcdefghijk"} {
@@ -270,7 +270,7 @@ func TestScriptsOfTheFirstVersion(t *testing.T) {
 		}
 		settings := "base=5000 max=1000000000 factor=2 jitter=0 forget=2000000000 limit=0 burst=1"
 		args := append([]any{"abcdefghijk", number, 30_000_000, 1, "0", settings}, ops...)
-		return old.run(ctx, client, keys, args...)
+		return old.Run(ctx, client, keys, args...).Result()
 	}
 	dump := func() map[string]string {
 		all := make(map[string]string)

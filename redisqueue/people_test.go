@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/observe"
+	"github.com/redis/go-redis/v9"
 )
 
 // A pause holds for all replicas and all shards, until one of them resumes. Sleeping getters get the keys then at once.
@@ -268,4 +271,39 @@ func TestInspector(t *testing.T) {
 			t.Errorf("Facts() = %s, want %q", facts, want)
 		}
 	}
+}
+
+// The methods that read keys return in time from a server that hangs, also with a client that waits for its reply much longer.
+func TestReadersOfHangingServer(t *testing.T) {
+	s := startServer(t)
+	client := newClient(t, &redis.Options{Addr: s.addr, ReadTimeout: time.Minute})
+	q := newTestQueue(t, client, Config[string]{})
+	must(t, q.AddContext(within(t, 10*time.Second), "x"))
+	s.signal(syscall.SIGSTOP)
+	defer s.signal(syscall.SIGCONT)
+	began := time.Now()
+	var wg sync.WaitGroup
+	for name, read := range map[string]func(){
+		"Snapshot":    func() { q.Snapshot(10) },
+		"SnapshotKey": func() { q.SnapshotKey("x") },
+		"SnapshotKeys": func() {
+			for range q.SnapshotKeys() {
+				t.Error("a server that is stopped has answered")
+			}
+		},
+		"GivenUp": func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			defer cancel()
+			_, err := q.GivenUp(ctx, 10)
+			wantErr(t, err, context.DeadlineExceeded)
+		},
+	} {
+		wg.Go(func() {
+			read()
+			if d := time.Since(began); d > 20*time.Second {
+				t.Errorf("%s() has returned after %v", name, d)
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -2,7 +2,7 @@ package redisqueue
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"sync"
 	"time"
 
@@ -19,9 +19,9 @@ import (
 type Queue[T comparable] struct {
 	config      Config[T]
 	client      redis.UniversalClient
-	script      script // batchScript; tests have another clock
-	settings    string // see Config.settings
-	description string // see Config.description
+	script      *redis.Script // batchScript; tests have another clock
+	settings    string        // see Config.settings
+	description string        // see Config.description
 	// shards do not change. What is in them is guarded by mu.
 	shards []*shard[T]
 	ended  chan struct{} // closed when mu.ending.over is set
@@ -30,14 +30,18 @@ type Queue[T comparable] struct {
 	mu struct {
 		sync.Mutex
 		// held has the keys that this process's workers have, those included whose lease is lost, until Done.
-		held    map[T]*hold[T]
-		getters []getter[T] // the calls of Get that wait, the longest first
+		held map[T]*hold[T]
+		// getters are the calls of Get that wait, the longest first. Each channel has room for the one key. Shutdown closes and
+		// removes them all.
+		getters []chan T
 		// requested is the sum of the shards' requested: how many keys the calls in flight may bring. It is never more
 		// than there are getters, but for those that were cancelled meanwhile.
 		requested int
 		ending    ending
 		totals    totals
-		lost      losses // what unlock announces
+		// What unlock announces: the number of keys whose lease was lost, and the contexts of their handlers.
+		lost    int
+		cancels []context.CancelCauseFunc
 	}
 }
 
@@ -49,6 +53,7 @@ var (
 	_ workqueue.CauseAdder[string]                 = (*Queue[string])(nil)
 	_ workqueue.AddNotifier[string]                = (*Queue[string])(nil)
 	_ workqueue.GivenUpKeeper[string]              = (*Queue[string])(nil)
+	_ workqueue.Leaser[string]                     = (*Queue[string])(nil)
 )
 
 // New returns a replica's end of the queue with that name, after it has made sure that the server answers, is new enough,
@@ -76,7 +81,7 @@ func New[T comparable](ctx context.Context, client redis.UniversalClient, config
 }
 
 // newQueue is New with a complete config and without a look at the server.
-func newQueue[T comparable](client redis.UniversalClient, config Config[T], script script) *Queue[T] {
+func newQueue[T comparable](client redis.UniversalClient, config Config[T], script *redis.Script) *Queue[T] {
 	q := &Queue[T]{
 		config:      config,
 		client:      client,
@@ -86,6 +91,7 @@ func newQueue[T comparable](client redis.UniversalClient, config Config[T], scri
 		ended:       make(chan struct{}),
 	}
 	q.mu.held = make(map[T]*hold[T])
+	q.mu.ending.shutDown = make(chan struct{})
 	q.mu.totals.stats.Name = config.Name
 	for i := range config.Shards {
 		q.shards = append(q.shards, newShard(q, newKeyNames(config.Name, i)))
@@ -93,186 +99,134 @@ func newQueue[T comparable](client redis.UniversalClient, config Config[T], scri
 	return q
 }
 
-// locate encodes item and returns its shard. It panics for what is no key.
-func (q *Queue[T]) locate(item T) (string, *shard[T]) {
-	if item != item {
-		panic(fmt.Sprintf("redisqueue: a key of type %T is not equal to itself", item))
-	}
-	encoded, err := q.config.Codec.Encode(item)
-	if err != nil {
-		panic(fmt.Errorf("redisqueue: encode a key of type %T: %w", item, err))
-	}
-	if encoded == filler {
-		panic("redisqueue: a key of 80 zero bytes is reserved")
-	}
-	if len(q.shards) == 1 {
-		return encoded, q.shards[0]
-	}
-	// FNV-1a. All replicas, of all versions, must agree on it.
-	h := uint32(2166136261)
-	for i := range len(encoded) {
-		h = (h ^ uint32(encoded[i])) * 16777619
-	}
-	return encoded, q.shards[h%uint32(len(q.shards))]
+// ErrNotSent is returned by ShutDownContext if the server has not received all that this replica was asked for: adds are lost
+// that were in the buffer, and Dones, whose keys come again.
+var ErrNotSent = errors.New("redisqueue: the server has not received everything")
+
+// ending is how far the shutdown of this replica has got.
+type ending struct {
+	stopping bool      // ShutDown or a drain was called: no more keys are handed out
+	since    time.Time // when it was called, or when the last held key was Done after it
+	// over: no worker holds a key, and the server knows all there was to say. Nothing will be sent any more.
+	over     bool
+	dropped  bool          // what was not sent was dropped
+	shutDown chan struct{} // closed by ShutDown, which ends the drains that wait
 }
 
-// enqueue calls put with item's shard and its string, under the lock, unless this replica has ended.
-func (q *Queue[T]) enqueue(item T, put func(s *shard[T], encoded string) (seq uint64)) {
-	encoded, s := q.locate(item)
+// ShutDown makes this replica take part no more. Get returns; keys that it was handed out and no getter has are given back,
+// for the other replicas. Workers that hold keys finish them, and until the last one is Done their leases are renewed
+// and what they add is accepted. The goroutines of the queue end then, and when the buffer is empty, or at last when the
+// server has not answered, or has been full, for a lease.
+//
+// ShutDown does not wait for any of that, and may be called again. Before a process exits it should call ShutDownContext, or
+// Flush. Adds that were dropped are counted in Stats.
+func (q *Queue[T]) ShutDown() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.mu.ending.over {
-		put(s, encoded)
-	}
+	q.stopLocked()
+	close(q.mu.ending.shutDown)
+	q.mu.ending.shutDown = make(chan struct{}) // for the next drain
 }
 
-// Add queues item, from any replica. It does not block: the key goes to a buffer, in which further adds of it are
-// merged, and from there to the server as soon as the last call to it has returned. The buffer survives an outage of the
-// server, but not of this process: see AddContext and Flush. Once this replica has shut down and its workers hold no
-// key, Add does nothing; until then, other replicas can process what handlers add that still run.
-func (q *Queue[T]) Add(item T) { q.enqueue(item, (*shard[T]).addLocked) }
+// ShutDownWithDrain is ShutDown that waits until the workers of this process have finished the keys that they hold, and
+// the server knows it: without a bound for a worker that does not call Done, and up to a lease after the last Done for a
+// server that does not answer. It does not wait for keys that are queued: other replicas have them.
+func (q *Queue[T]) ShutDownWithDrain() { _ = q.ShutDownContext(context.Background()) }
 
-// AddContext is Add that returns nil when the server has item, and WaitReplicas replicas of it have: after one round trip, which
-// it shares with concurrent callers, or two if a call is under way, and another one for the replicas. If ctx has ended it
-// adds nothing. If ctx ends while it waits, it returns an error that is ctx.Err() and, if the server fails, the reason; the
-// add is then on its way all the same. It returns [ErrNotReplicated] if too few replicas have confirmed, and ErrShutDown if
-// Add would do nothing, or if the add was dropped during shutdown.
-func (q *Queue[T]) AddContext(ctx context.Context, item T) error {
-	return q.confirm(ctx, item, (*shard[T]).addLocked)
-}
-
-// Flush returns nil when the server, and WaitReplicas replicas of it, have all that this replica was asked for before:
-// adds, Done and the rest. Its errors are those of AddContext, joined if several shards fail. After shutdown it returns nil
-// if the server has everything, and ErrShutDown if something was given up or replicas would have to confirm.
-func (q *Queue[T]) Flush(ctx context.Context) error {
-	return q.confirmAll(ctx, func(s *shard[T]) *confirmation { return s.confirmLocked(s.numbered) })
-}
-
-// AddAfter adds item when duration has passed on the queue's clock, or at once if duration is not positive. It
-// does not block. The earliest time counts, of all replicas'. Delays are rounded up to microseconds. The key waits on the
-// server, and any replica may get it. After shutdown AddAfter does nothing, as Add.
-func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
-	q.enqueue(item, after[T](duration))
-}
-
-// AddAfterContext is AddAfter with the confirmation of [Queue.AddContext].
-func (q *Queue[T]) AddAfterContext(ctx context.Context, item T, duration time.Duration) error {
-	return q.confirm(ctx, item, after[T](duration))
-}
-
-// AddRateLimited counts a failure of item and adds it after the delay that follows from Backoff, Limit and Burst, or from
-// RateLimiter. It does not block. After shutdown it does nothing, as Add.
-func (q *Queue[T]) AddRateLimited(item T) { q.enqueue(item, q.failure(item)) }
-
-// failure counts a failure of item with RateLimiter, if there is one. It returns the add that follows.
-func (q *Queue[T]) failure(item T) func(s *shard[T], encoded string) (seq uint64) {
-	if limiter := q.config.RateLimiter; limiter != nil {
-		return after[T](limiter.When(item))
-	}
-	return (*shard[T]).addRateLimitedLocked
-}
-
-// AddRateLimitedContext is AddRateLimited with the confirmation of [Queue.AddContext].
-func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return q.confirm(ctx, item, q.failure(item))
-}
-
-// Forget forgets the failures of item: the next one counts as the first. It does not block. After shutdown it does nothing,
-// as Add.
-func (q *Queue[T]) Forget(item T) {
-	if limiter := q.config.RateLimiter; limiter != nil {
-		limiter.Forget(item)
-		return
-	}
-	q.enqueue(item, func(s *shard[T], encoded string) uint64 {
-		return s.enqueueLocked(&op{kind: opOther, arg: "f" + encoded})
-	})
-}
-
-// NumRequeues returns how many failures of item were counted, on all replicas, since it was forgotten. It asks the server,
-// after what was called before, for up to a second, and returns 0 if that does not answer, and after shutdown. With a
-// RateLimiter it asks that.
-func (q *Queue[T]) NumRequeues(item T) int {
-	n, _ := q.NumRequeuesContext(context.Background(), item)
-	return n
-}
-
-// NumRequeuesContext is NumRequeues that returns an error if the server has not answered when ctx ends or a second has
-// passed. After shutdown it returns ErrShutDown. Package worker calls it.
-func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (int, error) {
-	if limiter := q.config.RateLimiter; limiter != nil {
-		return limiter.NumRequeues(item), nil
-	}
-	encoded, s := q.locate(item)
-	return s.ask(ctx, "n"+encoded)
-}
-
-// Get waits for a key and hands it to the caller, who must call Done with it. It waits through outages of the server.
-// After shutdown it returns shutdown = true at once, also if keys are queued: those are for the other replicas. The getter
-// that has waited longest gets the next key. Getters share the calls of the server.
-func (q *Queue[T]) Get() (item T, shutdown bool) {
-	item, err := q.GetContext(context.Background())
-	return item, err != nil
-}
-
-// GetContext is Get that gives up when ctx is done, and returns ctx.Err() then. After shutdown it returns ErrShutDown.
-func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
-	if err := ctx.Err(); err != nil {
-		return item, err
-	}
+// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when this replica has ended and the server
+// has everything, [ErrNotSent] if something was dropped, ctx.Err() if ctx was done first, and ErrShutDown if a call of ShutDown
+// ended the wait. It may be called again to wait on.
+func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 	q.mu.Lock()
-	g := q.waitForKeyLocked()
+	q.stopLocked()
+	e := &q.mu.ending
+	shutDown := e.shutDown
 	q.mu.Unlock()
-	var ok bool
+	var err error
 	select {
-	case item, ok = <-g:
+	case <-q.ended:
+	case <-shutDown:
+		err = workqueue.ErrShutDown
 	case <-ctx.Done():
-		if q.cancel(g) {
-			return item, ctx.Err()
-		}
-		item, ok = <-g
+		err = ctx.Err()
 	}
-	if !ok {
-		return item, workqueue.ErrShutDown
-	}
-	return item, nil
-}
-
-// Done ends the processing of item. It does not block: the server hears of it with the next call, which begins at once; see
-// Flush. If the key was added meanwhile, it is queued again. If its lease was lost, Done changes nothing on the server and is
-// counted in [Info]. For a key that this process does not hold it changes nothing and counts as unmatched in Stats. During
-// shutdown it works as before; the last Done lets the replica end.
-func (q *Queue[T]) Done(item T) {
-	checkHashable(item)
 	q.mu.Lock()
-	q.doneLocked(item)
-	q.unlock()
-}
-
-// checkHashable panics, outside of all locks, for a key that no map can have.
-func checkHashable[T comparable](item T) {
-	_ = map[T]struct{}(nil)[item]
-}
-
-// Purge deletes the queue from the server, with its keys, delays, failures and what was set aside. Keys that are being
-// processed, on any replica, lose their leases with the replica's next call. It deletes without blocking the server, one shard
-// after the other; what is added meanwhile may be deleted or not, and the replicas go on with an empty queue. It returns
-// an error if the server does not answer, or ctx ends; then a part may be deleted. It works after shutdown too.
-func (q *Queue[T]) Purge(ctx context.Context) error {
-	for _, s := range q.shards {
-		session := newSession()
-		for {
-			left, err := purgeScript.run(ctx, q.client, s.names.of(session), session)
-			if err != nil {
-				return fmt.Errorf("redisqueue: purge: %w", err)
-			}
-			if n, _ := left.(int64); n == 0 {
-				break
-			}
-		}
+	defer q.mu.Unlock()
+	switch {
+	case !e.over:
+		return err
+	case e.dropped:
+		return ErrNotSent
 	}
 	return nil
+}
+
+// ShuttingDown reports whether one of the methods that shut down was called on this replica. It does not ask the server.
+func (q *Queue[T]) ShuttingDown() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.mu.ending.stopping
+}
+
+func (q *Queue[T]) stopLocked() {
+	if q.mu.ending.stopping {
+		return
+	}
+	q.mu.ending.stopping, q.mu.ending.since = true, time.Now()
+	for _, g := range q.mu.getters {
+		close(g)
+	}
+	q.mu.getters = nil
+	for _, s := range q.shards {
+		s.timers.due.Stop()
+	}
+	q.endLocked()
+}
+
+// quitsLocked reports whether the session has nothing left to do but to end.
+func (s *shard[T]) quitsLocked() bool {
+	return s.q.mu.ending.stopping && len(s.q.mu.held) == 0 && len(s.ops) == 0 && s.session.id != "" && s.requested == 0
+}
+
+// endLocked ends this replica if it has been shut down and nothing is left to do, and kicks the shards if there is.
+func (q *Queue[T]) endLocked() {
+	e := &q.mu.ending
+	if !e.stopping || e.over || len(q.mu.held) > 0 {
+		return
+	}
+	q.kickLocked()
+	for _, s := range q.shards {
+		if s.session.id != "" || len(s.ops) > 0 || s.requested > 0 || s.replicating.running {
+			return
+		}
+	}
+	e.over = true
+	close(q.ended)
+	for _, s := range q.shards {
+		for _, t := range []*time.Timer{s.timers.lease, s.timers.adds, s.timers.due, s.timers.watch} {
+			t.Stop()
+		}
+		s.failConfirmationsLocked()
+	}
+}
+
+// givesUpLocked reports whether the replica is shut down, its workers hold no keys, and a lease has passed since both became so,
+// and since that time.
+func (q *Queue[T]) givesUpLocked(since time.Time) bool {
+	e, lease := &q.mu.ending, q.config.Lease
+	return e.stopping && len(q.mu.held) == 0 && time.Since(e.since) >= lease && time.Since(since) >= lease
+}
+
+// dropUnsentLocked drops what the server has not received, after it has not answered for a lease since the shutdown.
+func (s *shard[T]) dropUnsentLocked(unsent []*op) {
+	for _, o := range append(unsent, s.ops...) {
+		if o.kind == opAdd {
+			s.q.mu.totals.stats.Dropped++
+		}
+		s.q.mu.ending.dropped = true
+	}
+	s.ops, s.pending = nil, [opKinds]int{}
+	clear(s.adds)
+	s.failConfirmationsLocked()
+	s.endSessionLocked()
 }

@@ -128,7 +128,7 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := startServer(t, "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
 	config := Config[string]{Name: "history", Logger: discard, Shards: 2, MaxLostLeases: 6}
-	must(t, config.complete(0))
+	must(t, config.complete(time.Hour))
 	config.Lease, config.PollInterval, config.WaitTimeout = lease, lease/3, lease/4
 	config.Backoff.Base, config.Backoff.Max = time.Millisecond, lease
 	h := newHistory(t, 4)

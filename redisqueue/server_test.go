@@ -197,7 +197,7 @@ func oneFaulty(t testing.TB, config Config[string]) (*server, *faulty, *Queue[st
 // complete returns what New makes of config, with the name "test" and no logs.
 func complete(t testing.TB, config Config[string]) Config[string] {
 	config.Name, config.Logger = "test", discard
-	must(t, config.complete(0))
+	must(t, config.complete(time.Hour))
 	return config
 }
 
@@ -302,7 +302,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 // withoutServer returns a queue for tests that do themselves what its goroutines would do.
 func withoutServer(t testing.TB) *Queue[string] {
 	t.Helper()
-	return newQueue(nil, complete(t, Config[string]{}), script{})
+	return newQueue(nil, complete(t, Config[string]{}), batchScript)
 }
 
 // handleWhileAsleep calls add while a getter of q, and no other getter, sleeps. It returns when q has got and handled the key.

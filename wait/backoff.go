@@ -1,6 +1,7 @@
 package wait
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -26,18 +27,17 @@ type Backoff struct {
 	// Duration is the first delay. Step stores the one to come here. Negative counts as zero.
 	Duration time.Duration
 
-	// Factor multiplies the delay at each step. Zero leaves the delay as it is, and so does a negative factor or one
-	// that is not a number, because a wrong factor should not turn a backoff into a busy loop. Between 0 and 1 the
-	// delays shrink.
+	// Factor multiplies the delay at each step. One that is zero, negative or not a number leaves the delay as it is,
+	// because a wrong factor should not make a busy loop. Between 0 and 1 the delays shrink.
 	Factor float64
 
 	// Jitter is the largest random addition, as a share of the delay: with 0.1 a delay d lasts between d and 1.1·d.
 	// The addition comes after Cap, so a capped delay lasts up to Cap + Jitter·Cap. None unless positive.
 	Jitter float64
 
-	// Steps counts down. For Step, and for everything that calls Step, it is the number of steps in which the delay
-	// may still change. After them the delays stay the same and do not end. For ExponentialBackoff and its WithContext
-	// form it is also the number of tries. (Two meanings of one field: kubernetes/kubernetes#81888.)
+	// Steps counts down. It is the number of steps in which the delay may still change; after them the delays stay the
+	// same and do not end. For ExponentialBackoff and its WithContext form it is also the number of tries. (Two
+	// meanings of one field: kubernetes/kubernetes#81888.)
 	Steps int
 
 	// Cap is an upper bound for the growing delay; none unless positive. The step that would exceed it sets Duration
@@ -53,30 +53,20 @@ func (b *Backoff) Step() time.Duration {
 	if b == nil {
 		return 0
 	}
-	b.Duration = max(b.Duration, 0)
-	due := b.Duration
-	b.advance()
+	due := max(b.Duration, 0)
+	b.Duration = due
+	changes := b.Steps > 0 && b.Factor > 0 // false for NaN
+	b.Steps = max(b.Steps, 1) - 1
+	if changes {
+		b.Duration = scale(due, b.Factor)
+		if b.Cap > 0 && b.Duration > b.Cap {
+			b.Duration, b.Steps = b.Cap, 0
+		}
+	}
 	if b.Jitter > 0 {
 		return Jitter(due, b.Jitter)
 	}
 	return due
-}
-
-// advance moves b to the next delay, jitter left aside.
-func (b *Backoff) advance() {
-	if b.Steps < 1 {
-		b.Steps = 0
-		return
-	}
-	b.Steps--
-	if !(b.Factor > 0) { // also true of NaN
-		return
-	}
-	b.Duration = scale(b.Duration, b.Factor)
-	if b.Cap > 0 && b.Duration > b.Cap {
-		b.Duration = b.Cap
-		b.Steps = 0
-	}
 }
 
 // DelayFunc returns a function whose calls return what calls of Step would. It works on a copy: b stays as it is, and
@@ -87,15 +77,11 @@ func (b Backoff) DelayFunc() DelayFunc {
 }
 
 // DelayWithReset is DelayFunc with a function that regularly goes back to the first delay: a call that comes more than
-// resetInterval after it last went back (or after the call of DelayWithReset) gets the first delay. Only c decides
-// that, and not how long the delays were or whether anything waited for them. For a backoff that starts afresh only
-// after a quiet time, see [NewExponentialBackoffManager].
+// resetInterval after it last went back (or after the call of DelayWithReset) gets the first delay, whatever the delays
+// were. For a backoff that starts afresh only after a quiet time, see [NewExponentialBackoffManager]. If Factor is not
+// positive, the function is that of DelayFunc. If resetInterval is not positive, every delay is the first one, plus jitter.
 //
-// Without growth there is nothing to go back to: if Factor is not positive, the function is that of DelayFunc. If
-// resetInterval is not positive, every delay is the first one, plus jitter.
-//
-// The function may be called by several goroutines; they share one sequence. A nil clock is the real one. b stays as
-// it is.
+// The function may be called by several goroutines; they share one sequence. A nil clock is the real one. b stays as it is.
 func (b Backoff) DelayWithReset(c clock.Clock, resetInterval time.Duration) DelayFunc {
 	c = orReal(c)
 	return (&restarting{first: b, clock: c, after: resetInterval, since: c.Now(), next: b}).step
@@ -134,13 +120,97 @@ func (r *restarting) step() time.Duration {
 
 // Timer returns a Timer, not yet started, that fires in real time. With Jitter set, or more than one step to go, its
 // intervals are those of DelayFunc. Otherwise it fires every Duration like a time.Ticker, which drops ticks for a slow
-// receiver and keeps to its grid; Factor then has no effect, not even for a single step, as in apimachinery. If there
-// is no positive Duration either, each interval ends at once.
+// receiver and keeps to its grid; Factor then has no effect, as in apimachinery. Without a positive Duration each interval
+// ends at once.
 func (b Backoff) Timer() Timer {
 	if b.Steps > 1 || b.Jitter != 0 || b.Duration <= 0 {
 		return b.DelayFunc().Timer(nil)
 	}
 	return &tickerTimer{every: b.Duration}
+}
+
+// DelayFunc returns how long to wait next. Zero and negative values mean no wait. [Backoff.DelayFunc] makes one out of
+// a Backoff; any function of this shape will do.
+type DelayFunc func() time.Duration
+
+// Timer returns a Timer, not yet started, whose intervals are what fn returns, on the clock c; nil is the real clock.
+// fn is called once as each interval begins, by the caller of C or Next.
+func (fn DelayFunc) Timer(c clock.Clock) Timer {
+	c = orReal(c)
+	return &startedTimer{start: func(t clock.Timer) clock.Timer {
+		if t == nil {
+			return c.NewTimer(fn())
+		}
+		t.Reset(fn())
+		return t
+	}}
+}
+
+// Until calls condition, with pauses of the length that fn returns, until it returns true or an error, or ctx ends. It
+// returns nil, the condition's error or ctx's error accordingly; the number of calls is not limited. It blocks, and
+// waits in real time.
+//
+// With immediate, the first call comes at once, even if ctx has already ended; without, after the first pause. With
+// sliding, a pause begins when the condition returns; without, when it is called, so that its running time is part of
+// the pause and a slow condition is called again at once. Once ctx has ended, Until does not call the condition again.
+func (fn DelayFunc) Until(ctx context.Context, immediate, sliding bool, condition ConditionWithContextFunc) error {
+	return loop(ctx, fn.Timer(nil), immediate, sliding, condition)
+}
+
+// Concurrent returns a function that calls fn, and may itself be called by several goroutines: they share one sequence
+// and take turns. fn must not be called directly any more.
+func (fn DelayFunc) Concurrent() DelayFunc {
+	var mu sync.Mutex
+	return func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock() // deferred, so that a panic in fn does not block the others forever
+		return fn()
+	}
+}
+
+// BackoffManager decides how long [BackoffUntil] pauses. The managers of this package may be shared by several
+// goroutines and loops. Those of other packages may forbid that.
+type BackoffManager interface {
+	// Backoff returns a timer, already running, that fires when the pause is over.
+	//
+	// The managers of this package return a new timer each time, which its caller waits for or stops. Another manager may
+	// return one timer again and again, as apimachinery's do; then it must have been received from before the next call.
+	Backoff() clock.Timer
+}
+
+// NewExponentialBackoffManager returns a manager whose pauses start with initBackoff and grow by backoffFactor up to
+// maxBackoff, each with a random addition of up to jitter times its length; [Backoff] has the formula and says what
+// odd values mean. Growth does not end before maxBackoff is reached; without one (maxBackoff ≤ 0) it ends at the
+// largest Duration. The random addition is not subject to maxBackoff, nor is an initBackoff that exceeds it.
+//
+// A manager that has not been used for more than resetDuration starts again with initBackoff, because what failed has worked
+// for a while. Idle time begins at the end of the last pause (the latest end, if goroutines share the manager). Apimachinery
+// measures from the beginning: there, pauses that grow past resetDuration fall back to initBackoff while the failures go on,
+// and the failing service is retried at the highest rate. If resetDuration is not positive, every pause is the first one.
+//
+// The manager reads c, and its timers are those of c; nil is the real clock. Goroutines may share it: they share one
+// sequence of pauses, and each call returns a new timer.
+func NewExponentialBackoffManager(initBackoff, maxBackoff, resetDuration time.Duration, backoffFactor, jitter float64, c clock.Clock) BackoffManager {
+	first := Backoff{Duration: initBackoff, Factor: backoffFactor, Jitter: jitter, Steps: math.MaxInt, Cap: maxBackoff}
+	c = orReal(c)
+	pauses := &restarting{first: first, clock: c, after: resetDuration, fromEnd: true, next: first}
+	return delayManager{c, pauses.step}
+}
+
+// delayManager makes a BackoffManager of a function that goroutines may share.
+type delayManager struct {
+	clock clock.Clock
+	delay DelayFunc
+}
+
+func (m delayManager) Backoff() clock.Timer { return m.clock.NewTimer(m.delay()) }
+
+// NewJitteredBackoffManager returns a manager whose pauses all last duration, plus a random addition of up to
+// jitter·duration each time if jitter is positive. It waits on c; nil is the real clock. It may be shared by several
+// goroutines.
+func NewJitteredBackoffManager(duration time.Duration, jitter float64, c clock.Clock) BackoffManager {
+	pause := Backoff{Duration: duration, Jitter: jitter}
+	return delayManager{orReal(c), pause.DelayFunc().Concurrent()}
 }
 
 // Jitter returns a random duration between duration and duration + maxFactor·duration, so that callers that would act
@@ -157,9 +227,8 @@ func Jitter(duration time.Duration, maxFactor float64) time.Duration {
 // scale returns d·factor for a d that is not negative, truncated to nanoseconds, at least zero and at most the largest
 // Duration.
 //
-// It tests the bounds before the conversion, because the result of a conversion that overflows depends on the
-// processor, and is negative on amd64: a backoff that has grown for long would become a loop without a pause
-// (juju/worker#12).
+// It tests the bounds before the conversion, whose result is negative on amd64 if it overflows: a backoff that has grown
+// for long would become a loop without a pause (juju/worker#12).
 func scale(d time.Duration, factor float64) time.Duration {
 	switch product := float64(d) * factor; {
 	case product >= math.MaxInt64: // as a float64: 2^63, the first value that does not fit

@@ -1,15 +1,12 @@
-// Package wait calls functions repeatedly: at intervals or with a backoff, until a condition is true or a context
-// ends.
+// Package wait calls functions repeatedly: at intervals or with a backoff, until a condition is true or a context ends.
 //
-// Its names and signatures are those of k8s.io/apimachinery/pkg/util/wait v0.37, without the polling functions that
-// are deprecated there, so that a program can change one import path. It depends on k8s.io/utils/clock and on nothing
-// else.
+// Its names and signatures are those of k8s.io/apimachinery/pkg/util/wait v0.37, without the polling functions that are
+// deprecated there, so that a program can change one import path. It depends on k8s.io/utils/clock and on nothing else.
 //
 // # What is here
 //
 // [Backoff] describes a growing delay. [Backoff.Step] takes the next one, [Backoff.DelayFunc] and
-// [Backoff.DelayWithReset] turn the description into a function, [DelayFunc.Until] runs a condition on that function's
-// schedule.
+// [Backoff.DelayWithReset] make a function of it, [DelayFunc.Until] runs a condition on that function's schedule.
 //
 // [Until], [NonSlidingUntil], [JitterUntil], [BackoffUntil] and their WithContext forms call a function again and
 // again until they are stopped.
@@ -26,11 +23,9 @@
 //
 // # Where it differs from its model
 //
-//   - No delay overflows or becomes negative. Apimachinery does not check a product before it converts it to a
-//     Duration. On amd64 one that is too large becomes a negative delay, so a backoff that has grown for long enough
-//     becomes a busy loop. Here a delay stops at the largest Duration. A negative Duration counts as zero. A Factor
-//     that is negative or not a number counts as zero, which leaves the delay as it is. A Jitter that is not a number
-//     counts as none.
+//   - No delay overflows or becomes negative: it stops at the largest Duration. Apimachinery does not check a product
+//     before it converts it, so on amd64 a backoff that has grown for long enough becomes negative, and a busy loop.
+//     The fields of [Backoff] say what odd values mean.
 //   - [NewExponentialBackoffManager] does not count the delay that it returned as idle time; its comment explains the
 //     difference.
 //   - A [BackoffManager] of this package may be shared by goroutines: each call of Backoff returns a timer of its own,

@@ -1,8 +1,11 @@
 package wait
 
 import (
+	"cmp"
 	"context"
 	"time"
+
+	"k8s.io/utils/clock"
 )
 
 // loop is the one loop of this package. It calls condition until that returns true or an error, with one of t's
@@ -61,19 +64,11 @@ func ended(ctx context.Context) error {
 
 // reason returns the error of a ctx whose Done channel was received from. It is not nil even if ctx.Err is (see
 // ended), because nil would say that the condition was true.
-func reason(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return context.Canceled
-}
+func reason(ctx context.Context) error { return cmp.Or(ctx.Err(), context.Canceled) }
 
 // ContextForChannel returns a context that ends when parentCh is closed: Done returns parentCh, and Err
-// context.Canceled from then on and nil before. It has no deadline and no values. It needs no goroutine and nothing to
-// be released.
-//
-// For a nil channel, and for [NeverStop], the context never ends and its Done is nil, as is that of
-// context.Background.
+// context.Canceled from then on and nil before. It has no deadline and no values, and needs no goroutine and no release.
+// For a nil channel, and for [NeverStop], the context never ends and its Done is nil, as is that of context.Background.
 func ContextForChannel(parentCh <-chan struct{}) context.Context {
 	if parentCh == NeverStop {
 		// It is never closed, and a package's variable belongs to no synctest bubble: time stands still in a bubble
@@ -98,5 +93,85 @@ func (c stopContext) Err() error {
 		return context.Canceled
 	default:
 		return nil
+	}
+}
+
+// Timer is what a loop waits on: one interval after the other.
+//
+// The first interval begins with the first call of C. Then, for each interval, receive from C once, and call Next to
+// begin another. A Timer belongs to one goroutine. The timers of this package hold no goroutine, and nothing at all
+// before the first C and after Stop.
+type Timer interface {
+	// C returns the channel that receives when the interval ends, the same one until Stop. It must not be received
+	// from after Stop.
+	C() <-chan time.Time
+
+	// Next begins the next interval. Call it only when the last interval has ended and its value was received, and not
+	// after Stop. On a timer that C has not started, Next does nothing.
+	Next()
+
+	// Stop releases what the timer holds. It may be called at any time, and again.
+	Stop()
+}
+
+// RealTimer returns a clock.Timer that fires once, after the given duration of real time. It is for functions that
+// take a function which makes timers.
+var RealTimer = clock.RealClock{}.NewTimer
+
+// startedTimer makes a Timer of clock.Timers.
+type startedTimer struct {
+	// start returns a timer that has begun an interval: the one that it is given, which may be nil, or another.
+	start func(clock.Timer) clock.Timer
+	timer clock.Timer // nil: not started
+}
+
+func (t *startedTimer) C() <-chan time.Time {
+	if t.timer == nil {
+		t.timer = t.start(nil)
+	}
+	return t.timer.C()
+}
+
+func (t *startedTimer) Next() {
+	if t.timer != nil {
+		t.timer = t.start(t.timer)
+	}
+}
+
+// Stop also takes out a tick that was not received, which not every clock's timer drops: a manager that returns one timer
+// again and again, as apimachinery's do, would give it to the next loop as the end of a pause. If the tick was received,
+// there is none, so Stop must not wait for it.
+func (t *startedTimer) Stop() {
+	if t.timer == nil {
+		return
+	}
+	if !t.timer.Stop() {
+		select {
+		case <-t.timer.C():
+		default:
+		}
+	}
+	t.timer = nil
+}
+
+// tickerTimer fires on a fixed grid. Next has nothing to do: the ticker's next interval has begun with its last tick.
+type tickerTimer struct {
+	every  time.Duration
+	ticker *time.Ticker // nil: not started
+}
+
+func (t *tickerTimer) C() <-chan time.Time {
+	if t.ticker == nil {
+		t.ticker = time.NewTicker(t.every)
+	}
+	return t.ticker.C
+}
+
+func (t *tickerTimer) Next() {}
+
+func (t *tickerTimer) Stop() {
+	if t.ticker != nil {
+		t.ticker.Stop()
+		t.ticker = nil
 	}
 }

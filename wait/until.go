@@ -2,6 +2,7 @@ package wait
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -10,8 +11,7 @@ import (
 // NeverStop is a channel that is never closed, for a loop that does not stop.
 var NeverStop <-chan struct{} = make(chan struct{})
 
-// ForeverTestTimeout is how long a test may wait for what should happen at once: long enough that a slow machine does
-// not fail it.
+// ForeverTestTimeout is how long a test may wait for what should happen at once: enough for a slow machine.
 var ForeverTestTimeout = 30 * time.Second
 
 // Forever calls f again and again, period after its last return, and never returns. Only a panic or runtime.Goexit in
@@ -46,12 +46,11 @@ func NonSlidingUntilWithContext(ctx context.Context, f func(context.Context), pe
 // JitterUntil is JitterUntilWithContext with a channel to stop it. Close stopCh to stop all loops that have it. A
 // value that is sent on it stops only the loop that receives it, between two calls of f.
 func JitterUntil(f func(), period time.Duration, jitterFactor float64, sliding bool, stopCh <-chan struct{}) {
-	JitterUntilWithContext(ContextForChannel(stopCh), withoutContext(f), period, jitterFactor, sliding)
+	JitterUntilWithContext(ContextForChannel(stopCh), func(context.Context) { f() }, period, jitterFactor, sliding)
 }
 
-// JitterUntilWithContext calls f until ctx ends: the first time at once, then after pauses that last period, plus a
-// random addition of up to jitterFactor·period if jitterFactor is positive. If period is not positive there is no
-// pause.
+// JitterUntilWithContext calls f until ctx ends: the first time at once, then after pauses that last period, plus a random
+// addition of up to jitterFactor·period if jitterFactor is positive. If period is not positive there is no pause.
 //
 // With sliding, a pause begins when f returns; without, when f is called. Without sliding, a call that lasts longer
 // than its pause is followed by the next one at once, but only by one, however many it has missed.
@@ -64,10 +63,9 @@ func JitterUntilWithContext(ctx context.Context, f func(context.Context), period
 	until(ctx, f, pause.Timer(nil), sliding)
 }
 
-// BackoffUntil is BackoffUntilWithContext with a channel to stop it. Close stopCh to stop all loops that have it. A
-// value that is sent on it stops only the loop that receives it, between two calls of f.
+// BackoffUntil is BackoffUntilWithContext with a channel to stop it, as in JitterUntil.
 func BackoffUntil(f func(), backoff BackoffManager, sliding bool, stopCh <-chan struct{}) {
-	BackoffUntilWithContext(ContextForChannel(stopCh), withoutContext(f), backoff, sliding)
+	BackoffUntilWithContext(ContextForChannel(stopCh), func(context.Context) { f() }, backoff, sliding)
 }
 
 // BackoffUntilWithContext calls f until ctx ends, as JitterUntilWithContext does, with the pauses that backoff
@@ -90,6 +88,26 @@ func until(ctx context.Context, f func(context.Context), t Timer, sliding bool) 
 	})
 }
 
-func withoutContext(f func()) func(context.Context) {
-	return func(context.Context) { f() }
+// Group starts goroutines and waits for them. The zero value is an empty group, ready for use; it must not be copied
+// after the first use. Several goroutines may use it, with the rule of sync.WaitGroup: while the group is empty, Start
+// must not run at the same time as Wait. After Wait the group can be used again. A panic of a function in the group is
+// not recovered, and ends the program.
+type Group struct {
+	running sync.WaitGroup
 }
+
+// Start runs f in a new goroutine of the group. It does not block.
+func (g *Group) Start(f func()) { g.running.Go(f) }
+
+// StartWithChannel is Start for an f that takes a channel, and should return when that is closed.
+func (g *Group) StartWithChannel(stopCh <-chan struct{}, f func(stopCh <-chan struct{})) {
+	g.Start(func() { f(stopCh) })
+}
+
+// StartWithContext is Start for an f that takes a context, and should return when that ends.
+func (g *Group) StartWithContext(ctx context.Context, f func(context.Context)) {
+	g.Start(func() { f(ctx) })
+}
+
+// Wait blocks until every function that was started has returned. An empty group does not block.
+func (g *Group) Wait() { g.running.Wait() }

@@ -2,14 +2,26 @@ package worker
 
 import (
 	"context"
-	"iter"
+	"errors"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"k8s.io/utils/clock"
+)
+
+// A handler's context ends with its call, and with Run if the handler has not returned by then. Then its [context.Cause] is
+// ErrDrainTimeout, ErrStopped or, if Run's context has ended and Options.Drain is [Nothing], that of Run's context.
+var (
+	// ErrDrainTimeout is the cause when Options.DrainTimeout is over.
+	ErrDrainTimeout = errors.New("worker: the time to finish after the end of Run's context is over")
+	// ErrStopped is the cause after [Pool.Stop] of [Nothing].
+	ErrStopped = errors.New("worker: the pool was stopped, and does not wait for its handlers")
+	// ErrCanceled is the cause after [Pool.Cancel].
+	ErrCanceled = errors.New("worker: Cancel was called for the key")
+	// ErrAdded is the cause of the end of a context of [UntilAdded]. To return it is no failure: see [NextInterrupted].
+	ErrAdded = errors.New("worker: the key was added again")
 )
 
 // callContext is the context of one call of a handler. It ends when the call has ended, and before that with the pool and by
@@ -21,8 +33,7 @@ type callContext struct {
 	own atomic.Pointer[ownContext]
 }
 
-// callInfo is the part of a callContext that does not change. First attempts share one if there are no logger and no
-// priorities.
+// callInfo is the part of a callContext that does not change. First attempts without logger and priorities share one.
 type callInfo struct {
 	pool     caller
 	handling context.Context // the parent of all
@@ -34,6 +45,10 @@ type callInfo struct {
 	prioritized bool
 	logger      *slog.Logger // with the queue's name; nil means silence
 	key         any          // nil if logger is
+}
+
+func (p *Pool[T]) newCallInfo(handling context.Context) *callInfo {
+	return &callInfo{pool: p, handling: handling, attempt: 1, prioritized: p.priorities != nil, logger: p.logger}
 }
 
 // caller is a pool whose keys are of any type.
@@ -75,8 +90,7 @@ func (c *callContext) callEnds() {
 }
 
 func (c *callContext) Deadline() (time.Time, bool) { return c.handling.Deadline() }
-
-func (c *callContext) Done() <-chan struct{} { return c.need().Done() }
+func (c *callContext) Done() <-chan struct{}       { return c.need().Done() }
 
 func (c *callContext) Err() error {
 	if c.own.Load() == nil && c.handling.Err() == nil {
@@ -100,38 +114,60 @@ func (c *callContext) Value(key any) any {
 // callContextKey is what a callContext returns itself for.
 type callContextKey struct{}
 
-// callOf returns the context of the handler's call that ctx is made from, or nil.
+// noCall stands for the call that a context is from, if it is from none.
+var noCall = &callContext{callInfo: new(callInfo)}
+
+// callOf returns the context of the handler's call that ctx is made from, or noCall.
 func callOf(ctx context.Context) *callContext {
-	c, _ := ctx.Value(callContextKey{}).(*callContext)
-	return c
+	if c, ok := ctx.Value(callContextKey{}).(*callContext); ok {
+		return c
+	}
+	return noCall
 }
 
 // Attempt returns how many times in a row the key has been handled, this call included: 1 if it has not
 // failed before. In a context that is not from a handler's call it returns 0.
-func Attempt(ctx context.Context) int {
-	if c := callOf(ctx); c != nil {
-		return c.attempt
-	}
-	return 0
-}
+func Attempt(ctx context.Context) int { return callOf(ctx).attempt }
 
-// Priority returns the priority of the key of a handler's call. It returns false if the queue has no priorities
-// (see [PriorityQueue]), or ctx is not from a handler's call.
+// Priority returns the priority of the key of a handler's call, or false for other contexts and without a [PriorityQueue].
 func Priority(ctx context.Context) (priority int, ok bool) {
-	if c := callOf(ctx); c != nil {
-		return c.priority, c.prioritized
-	}
-	return 0, false
+	c := callOf(ctx)
+	return c.priority, c.prioritized
 }
 
-// Causes returns why the key of a handler's call came, for people and traces: a handler must do the same without them, because
-// many adds have none and retries have none. They are zero if the queue is no [workqueue.CauseAdder], the call has ended, or
-// ctx is not from a handler's call.
+var silent = slog.New(slog.DiscardHandler)
+
+// Logger returns Options.Logger with the attributes "queue", if the pool has a name, and "key". If
+// there is none, or ctx is not from a handler's call, it returns one that is silent.
+func Logger(ctx context.Context) *slog.Logger {
+	if c := callOf(ctx); c.logger != nil {
+		return c.logger.With("key", c.key)
+	}
+	return silent
+}
+
+// Causes returns why the key of a handler's call came, for people and traces: a handler must do without them, because many adds
+// have none and retries have none. They are zero if the queue is no [workqueue.CauseAdder], or ctx is from no call that goes on.
 func Causes(ctx context.Context) workqueue.Causes {
-	if c := callOf(ctx); c != nil {
+	if c := callOf(ctx); c != noCall {
 		return c.pool.causes(c)
 	}
 	return workqueue.Causes{}
+}
+
+func (p *Pool[T]) causes(c *callContext) (causes workqueue.Causes) {
+	if call, ok := p.find(func(call current[T]) bool { return call.base == c }); ok {
+		causes = p.causesOf(call.Key)
+	}
+	return causes
+}
+
+// causesOf returns the causes of a key that a worker holds.
+func (p *Pool[T]) causesOf(key T) (causes workqueue.Causes) {
+	if q, ok := p.queue.(workqueue.CauseAdder[T]); ok {
+		causes = q.Causes(key)
+	}
+	return causes
 }
 
 // UntilAdded returns a context for the waits that are worth interrupting: it is made from ctx, which is that of a handler's
@@ -139,16 +175,14 @@ func Causes(ctx context.Context) workqueue.Causes {
 // after the queue handed it out and before UntilAdded was called, it has ended already. Adds with a Quiet
 // [workqueue.Cause] do not end it, and neither does the handler's own RequeueAfter, which comes later.
 //
-// A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has been
-// interrupted. That is no failure: see [NextInterrupted]. (An error that has lost its cause, such as a gRPC status, is one:
-// return context.Cause of the context instead.)
+// A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has been interrupted.
+// That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC status has, return context.Cause instead.)
 //
-// The context ends with the call. Until then it takes a goroutine, and UntilAdded an amount of time in proportion to the
-// number of workers. If the queue is no [workqueue.AddNotifier], the call has ended, or ctx is not from a handler's call,
-// UntilAdded returns ctx itself.
+// The context ends with the call. Until then it takes a goroutine, and UntilAdded time in proportion to the number of workers. If
+// the queue is no [workqueue.AddNotifier], the call has ended, or ctx is not from one, UntilAdded returns ctx itself.
 func UntilAdded(ctx context.Context) context.Context {
 	c := callOf(ctx)
-	if c == nil {
+	if c == noCall {
 		return ctx
 	}
 	added := c.pool.addedAgain(c)
@@ -177,53 +211,6 @@ func UntilAdded(ctx context.Context) context.Context {
 	return until
 }
 
-// interrupted reports whether a context of UntilAdded has ended because the key was added again.
-func (c *call[T]) interrupted() bool {
-	if c.base == nil {
-		return false
-	}
-	own := c.base.own.Load()
-	return own != nil && own.interrupted.Load()
-}
-
-// find returns the first call that goes on and for which is returns true.
-func (p *Pool[T]) find(is func(current[T]) bool) (c current[T], ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for w := range p.handlingLocked() {
-		if is(w.current) {
-			return w.current, true
-		}
-	}
-	return c, false
-}
-
-// handlingLocked yields the workers that handle a key.
-func (p *Pool[T]) handlingLocked() iter.Seq[*worker[T]] {
-	return func(yield func(*worker[T]) bool) {
-		for _, w := range p.mu.workers {
-			if w.state == handling && !yield(w) {
-				return
-			}
-		}
-	}
-}
-
-func (p *Pool[T]) causes(c *callContext) (causes workqueue.Causes) {
-	if call, ok := p.find(func(call current[T]) bool { return call.base == c }); ok {
-		causes = p.causesOf(call.Key)
-	}
-	return causes
-}
-
-// causesOf returns the causes of a key that a worker holds.
-func (p *Pool[T]) causesOf(key T) (causes workqueue.Causes) {
-	if q, ok := p.queue.(workqueue.CauseAdder[T]); ok {
-		causes = q.Causes(key)
-	}
-	return causes
-}
-
 // addedAgain returns the queue's channel for the key of c, or nil.
 func (p *Pool[T]) addedAgain(c *callContext) <-chan struct{} {
 	call, ok := p.find(func(call current[T]) bool { return call.base == c })
@@ -233,9 +220,15 @@ func (p *Pool[T]) addedAgain(c *callContext) <-chan struct{} {
 	return nil
 }
 
-// Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether there is one. What
-// the handler then returns decides what becomes of the key, as always: an error is a failure. Cancel does not wait for the
-// handler, and also reaches one that Run has left behind.
+// interrupted reports whether a context of UntilAdded has ended because the key was added again.
+func (c *call[T]) interrupted() bool {
+	own := c.base.own.Load()
+	return own != nil && own.interrupted.Load()
+}
+
+// Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether there is one. The
+// handler's answer then decides as always: an error is a failure. Cancel does not wait, and also reaches handlers that Run has
+// left.
 func (p *Pool[T]) Cancel(key T) bool {
 	c, ok := p.find(func(c current[T]) bool { return c.Key == key })
 	if ok {
@@ -244,15 +237,60 @@ func (p *Pool[T]) Cancel(key T) bool {
 	return ok
 }
 
-var silent = slog.New(slog.DiscardHandler)
-
-// Logger returns Options.Logger with the attributes "queue", if the pool has a name, and "key". If
-// there is none, or ctx is not from a handler's call, it returns one that is silent.
-func Logger(ctx context.Context) *slog.Logger {
-	if c := callOf(ctx); c != nil && c.logger != nil {
-		return c.logger.With("key", c.key)
+// prepare finds out what is known of the key, and makes the handler's context, with what contexts have in common.
+func (p *Pool[T]) prepare(w *worker[T], c *call[T], common *callInfo) {
+	c.failed = p.failuresOf(context.Background(), c.Key)
+	c.Attempt = c.failed.calls + 1
+	if p.priorities != nil {
+		c.priority = p.priorities.PriorityOf(c.Key)
 	}
-	return silent
+	c.Started = p.options.Clock.Now()
+	if len(w.contexts) == 0 { // Many are allocated at once, so that hardly a key costs an allocation.
+		w.contexts = make([]callContext, 256)
+	}
+	c.base, w.contexts = &w.contexts[0], w.contexts[1:]
+	c.base.callInfo = common
+	if c.Attempt > 1 || p.logger != nil || p.priorities != nil {
+		info := *common
+		info.attempt, info.priority = c.Attempt, c.priority
+		if p.logger != nil {
+			info.key = c.Key
+		}
+		c.base.callInfo = &info
+	}
+	c.ctx = c.base
+	if p.options.HandlerTimeout > 0 {
+		c.ctx, c.cancel = p.withTimeout(c.base)
+	}
+	if p.leaser != nil {
+		p.lease(c)
+	}
+}
+
+// lease makes the handler's context end with the key's lease.
+func (p *Pool[T]) lease(c *call[T]) {
+	parent, endTimeout := c.ctx, c.cancel
+	leased, release := p.leaser.Lease(parent, c.Key)
+	c.lost = leased.Err() != nil && parent.Err() == nil
+	c.ctx, c.cancel = leased, func() {
+		release()
+		if endTimeout != nil {
+			endTimeout()
+		}
+	}
+	if c.lost && p.logger != nil {
+		p.logger.Warn("The lease of a key ended before its handler was called", "key", c.Key)
+	}
+}
+
+// end ends the handler's context.
+func (c *call[T]) end() {
+	if c.cancel != nil {
+		c.cancel()
+	}
+	if c.base != nil {
+		c.base.callEnds()
+	}
 }
 
 // withTimeout is context.WithTimeout with the configured timeout and clock.
@@ -261,45 +299,38 @@ func (p *Pool[T]) withTimeout(parent context.Context) (context.Context, context.
 	if _, ok := c.(clock.RealClock); ok {
 		return context.WithTimeout(parent, d)
 	}
-	ctx := &clockContext{Context: parent, deadline: c.Now().Add(d), done: make(chan struct{})}
+	ended, end := context.WithCancelCause(context.Background())
+	ctx := &clockContext{parent, c.Now().Add(d), ended}
 	timer := c.NewTimer(d)
 	go p.guarded(func() {
 		defer timer.Stop()
 		select {
 		case <-timer.C():
-			ctx.end(context.DeadlineExceeded)
+			end(context.DeadlineExceeded)
 		case <-parent.Done():
-			ctx.end(parent.Err())
-		case <-ctx.done:
+			end(parent.Err())
+		case <-ended.Done():
 		}
 	})
-	return ctx, func() { ctx.end(context.Canceled) }
+	return ctx, func() { end(context.Canceled) }
 }
 
 // clockContext is a context with a deadline on a clock that the context package does not know.
 type clockContext struct {
 	context.Context
 	deadline time.Time
-	once     sync.Once
-	done     chan struct{}
-	err      error // set when done is closed
+	ended    context.Context // ends with this one, for the cause that is this one's error
 }
 
-func (c *clockContext) end(err error) {
-	c.once.Do(func() {
-		c.err = err
-		close(c.done)
-	})
-}
-
-// Deadline is on the configured clock.
 func (c *clockContext) Deadline() (time.Time, bool) { return c.deadline, true }
+func (c *clockContext) Done() <-chan struct{}       { return c.ended.Done() }
+func (c *clockContext) Err() error                  { return context.Cause(c.ended) }
 
-func (c *clockContext) Done() <-chan struct{} { return c.done }
-
-func (c *clockContext) Err() error {
-	if isClosed(c.done) {
-		return c.err
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
-	return nil
 }

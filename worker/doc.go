@@ -33,16 +33,14 @@
 // may fail MaxRetries times in both, unless the queue is a [RequeueCounter]. When the limiter has forgotten a key, for
 // example because another pool has handled it, the pool forgets its failures too.
 //
-// A panic outside the handler and OnStart, in another hook, the logger, the clock, the queue, its limiter or the
-// provider of metrics, is a bug without a key to blame: it ends Run like Fatal, with a [PanicError]. The hooks that would
-// have followed for the key are skipped.
+// A panic outside the handler and OnStart, in another hook, the logger, the clock, the queue, its limiter or the provider of
+// metrics, is a bug without a key to blame: it ends Run like Fatal, with a [PanicError], and skips the key's other hooks.
 //
 // # The handler's context
 //
-// A handler's context ends when its call has ended, after the hooks; before that by HandlerTimeout, with the key's lease, with the
-// pool, or by [Pool.Cancel]. Its cause says why. It has the values of Run's context, and those that [Attempt], [Priority], [Logger]
-// and [Causes] return. [UntilAdded] makes a context that also ends when the key is added again, for waits that are worth
-// interrupting:
+// A handler's context ends when its call has ended, after the hooks; before that by HandlerTimeout, with the key's lease, with
+// the pool, or by [Pool.Cancel]. Its cause says why. It has the values of Run's context, and what [Attempt], [Priority], [Logger]
+// and [Causes] return. [UntilAdded] makes one that also ends when the key is added again, for waits worth interrupting:
 //
 //	select {
 //	case <-rolledOut:
@@ -55,23 +53,20 @@
 //
 // # The end
 //
-// Run ends when its context does, when [Pool.Stop] is called, at a fatal error, or when somebody else has shut the queue
-// down and it has handed out all it had. At the end of the context
+// Run ends when its context does, when [Pool.Stop] is called, at a fatal error, or when somebody else has shut the queue down and
+// it has handed out all it had. At the end of the context
 //
-//  1. Options.Drain decides what is still finished: the handlers that run ([Running]), what is queued, too
-//     ([All]), or [Nothing];
+//  1. Options.Drain decides what is still finished: the handlers that run ([Running]), also what is queued ([All]), or [Nothing];
 //  2. that gets Options.DrainTimeout, and the handlers' contexts stay alive for as long;
-//  3. then their contexts end, with [ErrDrainTimeout], [ErrStopped] or the cause of Run's own context as the cause, and
-//     handlers get Options.CancelGrace to notice;
-//  4. the queue is shut down and emptied, unless Options.KeepQueue is set, and Run returns, whether or not the
-//     handlers do.
+//  3. then their contexts end, with [ErrDrainTimeout], [ErrStopped] or the cause of Run's context, and handlers get CancelGrace;
+//  4. the queue is shut down and emptied, unless Options.KeepQueue is set, and Run returns, whether or not the handlers do.
 //
-// A fatal error is like Stop(Running), whatever Options.Drain is. The end is no error: Run returns nil, or the fatal error. [Pool.Left] and the hook OnLeft have the keys that were left undone.
-// A handler that is left behind keeps its key. When it returns after all, hooks and Done are called as always.
+// A fatal error is like Stop(Running), whatever Options.Drain is. The end is no error: Run returns nil, or the fatal error.
+// [Pool.Left] and the hook OnLeft have the keys that were left undone. A handler that is left behind keeps its key. When it
+// returns after all, hooks and Done are called as always.
 //
-// A queue may hold keys back, as a priorityqueue does with those of a group that is at its limit, and not hand them
-// out before a handler that was left behind returns. Run waits for them no longer than a tenth of a second. They
-// are taken out of the queue when that is possible.
+// A queue may hold keys back, as a priorityqueue does with those of a group at its limit, until a handler that was left behind
+// returns. Run waits for them at most a tenth of a second. They are taken out of the queue when that is possible.
 //
 // # A queue with leases
 //
@@ -82,9 +77,8 @@
 //
 // # What a pool knows
 //
-// [Pool.Stats] are numbers, [Pool.Snapshot] lists keys: those that run, those that fail, with their last errors, and the
-// last ones that were dropped. [Pool.SnapshotKey] shows one key with its last calls. A provider of metrics that is a
-// [StatsProvider] or an [InspectorProvider] discovers pools by itself.
+// [Pool.Stats] are numbers, [Pool.Snapshot] lists keys that run, fail or were dropped, and [Pool.SnapshotKey] shows one key with
+// its last calls. A provider of metrics that is a [StatsProvider] or an [InspectorProvider] discovers pools by itself.
 //
 // # A queue without GetContext
 //

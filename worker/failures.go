@@ -24,9 +24,23 @@ type FailedKey[T comparable] struct {
 	Err string `json:"error"`
 	// Time is when the last call ended.
 	Time time.Time `json:"time"`
-	// NextTry is when the key comes due. It is zero if the key was dropped, is queued or being handled, and if
-	// the time is not known: see [Pool.Snapshot].
+	// NextTry is when the key comes due. It is zero if the key does not wait or the time is not known: see [Pool.Snapshot].
 	NextTry time.Time `json:"next_try,omitzero"`
+}
+
+// FailedCall is one call for a key that has failed.
+type FailedCall struct {
+	// Attempt is 1 for the first call in a row that has failed.
+	Attempt int `json:"attempt"`
+	// Started is when the call began, and Duration how long it took.
+	Started  time.Time     `json:"started"`
+	Duration time.Duration `json:"duration_ns"`
+	// Causes are why the key came, at most 512 bytes of their text. A retry has none of its own.
+	Causes string `json:"causes,omitempty"`
+	// Err is the text of the error, at most 1 KiB of it.
+	Err string `json:"error"`
+	// Stack is that of a panic, at most 8 KiB of it, and otherwise empty.
+	Stack string `json:"stack,omitempty"`
 }
 
 const (
@@ -75,8 +89,7 @@ type failures[T comparable] struct {
 
 	mu struct {
 		sync.Mutex
-		// keys has every key that is to come again, and those with a record. Each record is in failing or in dropped, and in
-		// withCalls while its calls are kept.
+		// keys has every key that is to come again or has a record. A record is in failing or dropped, and, with calls, in withCalls.
 		keys             keytable.Table[T, failure[T]]
 		failing, dropped recent
 		withCalls        list.List // of *record[T], the one that failed last at the front
@@ -93,8 +106,7 @@ type failure[T comparable] struct {
 // failureCount is what is known of every failing key. It is zero for one that was dropped.
 type failureCount struct {
 	calls int // how many have failed in a row
-	// limited reports that the queue's limiter counts the key's failures. If its count is zero later, somebody else
-	// has called Forget.
+	// limited reports that the queue's limiter counts the failures. If it counts zero later, somebody else has called Forget.
 	limited bool
 }
 
@@ -204,13 +216,6 @@ func (f *failures[T]) setLimited(key T) {
 	}
 }
 
-// forget removes key.
-func (f *failures[T]) forget(key T) {
-	if f.known.Load() > 0 {
-		f.forgetIf(key, func(failureCount) bool { return true })
-	}
-}
-
 // forgetIf removes key if condition is true of its count.
 func (f *failures[T]) forgetIf(key T, condition func(failureCount) bool) {
 	h := keytable.HashOf(key)
@@ -270,10 +275,25 @@ func (f *failures[T]) all() iter.Seq[T] {
 	})
 }
 
-// Forget makes the pool forget that key has failed or was dropped: for a program that removes a key from the queue, or
-// handles it, by itself. (If the key was failing, the pool finds out within a minute; see [Pool.Snapshot].) It
-// does not touch the queue.
-func (p *Pool[T]) Forget(key T) { p.failures.forget(key) }
+// Forget makes the pool forget that key has failed or was dropped: for a program that removes a key from the queue, or handles
+// it, by itself. (If the key was failing, the pool finds out within a minute: see [Pool.Snapshot].) The queue does not notice.
+func (p *Pool[T]) Forget(key T) {
+	if p.failures.known.Load() > 0 {
+		p.failures.forgetIf(key, func(failureCount) bool { return true })
+	}
+}
+
+// sweepEvery is how often the pool forgets failing keys that were removed from the queue, or that somebody else has handled.
+const sweepEvery = time.Minute
+
+// sweepNow forgets what is stale, if that was done long ago. In a pool that runs, awaitStop does it.
+func (p *Pool[T]) sweepNow() {
+	now := p.options.Clock.Now().UnixNano()
+	last := p.lastSweep.Load()
+	if p.failures.failing.Load() > 0 && now-last >= int64(sweepEvery) && p.lastSweep.CompareAndSwap(last, now) && last != 0 {
+		go p.sweepFailures(func() bool { return false })
+	}
+}
 
 // sweepFailures forgets what is stale, until enough returns true: the queue may be slow to answer.
 func (p *Pool[T]) sweepFailures(enough func() bool) {
@@ -285,9 +305,8 @@ func (p *Pool[T]) sweepFailures(enough func() bool) {
 	}
 }
 
-// failuresOf returns how many calls of key have failed in a row. It forgets them if the key was removed from the queue
-// since, or somebody else has called the queue's Forget. They count as long as the queue cannot answer, for which
-// failuresOf waits until ctx ends.
+// failuresOf returns how many calls of key have failed in a row. It forgets them if the key was removed from the queue since, or
+// somebody else has called the queue's Forget. They count while the queue cannot answer, for which it waits until ctx ends.
 func (p *Pool[T]) failuresOf(ctx context.Context, key T) failureCount {
 	c := p.failures.of(key)
 	if c.calls > 0 && p.isStale(ctx, key, c) {

@@ -17,35 +17,29 @@ type Handler[T comparable] func(ctx context.Context, key T) error
 
 // Options configure a [Pool]. The zero Options are one worker that retries without limit.
 //
-// The workers call the hooks, several at once if there are several workers, while the key in question is held.
-// So hooks should be quick. Two hooks have a goroutine of their own: OnStuck, which is called for one key at a
-// time while its handler goes on, and OnLeft, which Run calls.
+// Workers call the hooks while they hold the key, several at once if there are several workers: hooks should be quick. OnStuck
+// has a goroutine of its own, which calls it for one key at a time while its handler goes on, and Run calls OnLeft.
 type Options[T comparable] struct {
 	// Name is the pool's name in logs and metrics. Empty means the one in the queue's Stats.
 	Name string
 	// Workers is how many handlers run at once. Zero means 1. See [Pool.SetWorkers].
 	Workers int
-	// MaxRetries is how many times a failing key comes again before it is dropped: it is handled
-	// once more than that. Zero means [UnlimitedRetries]; see also [NoRetries]. Of a queue that is a [RequeueCounter] the
-	// count is its own. A call that fails after DrainTimeout does not count as the last one: it may have failed because
-	// its context has ended.
+	// MaxRetries is how many times a failing key comes again before it is dropped: it is handled once more than that. Zero
+	// means [UnlimitedRetries]; see also [NoRetries]. Of a queue that is a [RequeueCounter] the count is its own. A call that
+	// fails after DrainTimeout does not count as the last one: it may have failed because its context has ended.
 	MaxRetries int
 
 	// Drain says what Run still finishes when its context ends.
 	Drain Drain
-	// DrainTimeout is how long Run waits, from the end of its context, for what Drain says. Zero means 30 s.
-	// math.MaxInt64 is no limit.
+	// DrainTimeout is how long Run waits, from the end of its context, for what Drain says. Zero means 30 s, math.MaxInt64 no limit.
 	DrainTimeout time.Duration
-	// CancelGrace is how long Run then waits for handlers to notice that their contexts have ended.
-	// Zero means 1 s; see also [NoGrace].
+	// CancelGrace is how long Run then waits for handlers whose contexts have ended. Zero means 1 s; see also [NoGrace].
 	CancelGrace time.Duration
-	// KeepQueue leaves the queue open, with the keys that it has, when Run returns: for a program that
-	// runs again after it has lost its leadership, with a new Pool, and for several pools on one queue. The
-	// queue must be [workqueue.Extended], and Drain must not be All.
+	// KeepQueue leaves the queue open, with its keys, when Run returns: for a program that runs again, with a new Pool, after it
+	// has lost its leadership, and for several pools on one queue. The queue must be [workqueue.Extended], and Drain must not be All.
 	KeepQueue bool
 
-	// HandlerTimeout is how long a call of the handler may take until its context ends with
-	// [context.DeadlineExceeded]. Zero means no limit.
+	// HandlerTimeout is how long a call may take until its context ends with [context.DeadlineExceeded]. Zero means no limit.
 	HandlerTimeout time.Duration
 	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its start) before it is
 	// reported as stuck, once per call, to OnStuck and in the log. It keeps its key. The report has the goroutine's
@@ -68,8 +62,7 @@ type Options[T comparable] struct {
 	OnFinish func(ctx context.Context, r Result[T])
 	// OnDrop is called before OnFinish for a key that has failed and does not come again.
 	OnDrop func(ctx context.Context, r Result[T])
-	// OnStuck is called once for a call of the handler that is stuck, with the context that OnStart got. Run
-	// does not wait for it.
+	// OnStuck is called once for a call of the handler that is stuck, with the context that OnStart got. Run does not await it.
 	OnStuck func(ctx context.Context, r RunningKey[T])
 	// OnLeft is called before Run returns if something is left undone.
 	OnLeft func(left Left[T])
@@ -77,11 +70,9 @@ type Options[T comparable] struct {
 	// CrashOnPanic makes a panic end the process, as it does without this package, instead of failing the key.
 	CrashOnPanic bool
 
-	// Logger logs failures, drops, stuck handlers and the end, and, at level Debug, every key. Nil means no
-	// log. See [Logger] for the one that handlers get.
+	// Logger logs failures, drops, stuck handlers and the end, and, at level Debug, every key. Nil means no log. See also [Logger].
 	Logger *slog.Logger
-	// MetricsProvider reads the pool's Stats if it is a [StatsProvider] and the pool has a name. Nil means the
-	// one of [workqueue.SetProvider].
+	// MetricsProvider reads the pool's Stats if it is a [StatsProvider] and the pool has a name. Nil means that of SetProvider.
 	MetricsProvider workqueue.MetricsProvider
 	// Clock is where all times come from, except those of the queue. Nil means the real clock.
 	Clock clock.Clock
@@ -103,9 +94,8 @@ type Drain uint8
 const (
 	// Running finishes the handlers that run. Queued keys are not started.
 	Running Drain = iota
-	// All finishes what is queued too: the queue is shut down, which drops keys that wait for their
-	// time, and its keys are handled. A key that fails meanwhile cannot come again and is
-	// left failing. A paused pool has no workers that would finish anything.
+	// All finishes what is queued too: the queue is shut down, which drops keys that wait for their time, and its keys are handled.
+	// A key that fails meanwhile is left failing. A paused pool has no workers that would finish anything.
 	All
 	// Nothing ends the handlers' contexts at once.
 	Nothing
@@ -114,47 +104,6 @@ const (
 // urgency orders what a pool was asked to finish: the least of several requests counts.
 func (d Drain) urgency() int {
 	return map[Drain]int{All: 1, Running: 2, Nothing: 3}[d]
-}
-
-// Next is what becomes of a key after a call of its handler. When the queue is shut down, and takes no keys
-// back, NextRequeue and NextRetry are what would have become of it; see [Left].
-type Next uint8
-
-const (
-	// NextForget: the key is done, and its failures are forgotten.
-	NextForget Next = iota
-	// NextRequeue: the handler asked for the key again. See [Requeue] and [RequeueAfter].
-	NextRequeue
-	// NextRetry: the handler has failed, and the key was given to the queue's limiter.
-	NextRetry
-	// NextDrop: the handler has failed, and the key does not come again.
-	NextDrop
-	// NextInterrupted: the handler was interrupted, because its key was added again, and the key comes again at once. Its
-	// failures are neither counted nor forgotten, and the queue's limiter hears nothing. See [UntilAdded].
-	NextInterrupted
-)
-
-// String returns "forget", "requeue", "retry", "drop" or "interrupted".
-func (n Next) String() string {
-	if names := [...]string{"forget", "requeue", "retry", "drop", "interrupted"}; int(n) < len(names) {
-		return names[n]
-	}
-	return fmt.Sprintf("Next(%d)", uint8(n))
-}
-
-// Result is what a call of the handler has come to.
-type Result[T comparable] struct {
-	Key T
-	// Attempt is how many times in a row the key was handled, this call included. With MaxRetries over a [RequeueCounter],
-	// the attempt that failed has what that counts.
-	Attempt int
-	// Started is when the call began, and Duration how long OnStart and the handler took.
-	Started  time.Time
-	Duration time.Duration
-	// Err is what the handler returned, a [*PanicError] or [ErrGoexit].
-	Err error
-	// Next is what becomes of the key.
-	Next Next
 }
 
 // check returns an error that names every field with a value that makes no sense.
@@ -189,4 +138,33 @@ func (o *Options[T]) setDefaults() {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+}
+
+// PriorityQueue is what a queue offers if its keys have priorities, as those of package priorityqueue do. A pool
+// whose queue implements it keeps a key's priority when the key comes again, and makes [Priority] and [Requeue] work.
+type PriorityQueue[T comparable] interface {
+	// PriorityOf returns the priority of a key, which a worker holds.
+	PriorityOf(key T) int
+	// AddWithPriority adds key with that priority after the given time, or at once unless that is positive.
+	AddWithPriority(key T, priority int, after time.Duration)
+}
+
+// KeyFinder is what a queue offers if keys can be removed from it. So a pool learns that a failing key will not come again.
+type KeyFinder[T comparable] interface {
+	// Has reports whether key is in the queue: queued, waiting for its time or held by a worker.
+	Has(key T) bool
+}
+
+// RequeueCounter is what a queue offers if it must ask a server for NumRequeues. If the server does not answer, that returns 0,
+// which would mean that the key's failures are forgotten. Options.MaxRetries counts what the server counts.
+type RequeueCounter[T comparable] interface {
+	// NumRequeuesContext is NumRequeues with an error if the number is not known. It should wait for about a second at most.
+	NumRequeuesContext(ctx context.Context, key T) (int, error)
+}
+
+// GiveUpRecorder is what a queue offers if it keeps the keys that are not tried any more, such as one that many processes
+// share. A pool calls it for a key that it drops.
+type GiveUpRecorder[T comparable] interface {
+	// GiveUp is called after Forget and before Done of key, whose last attempt failed with err. It should not block.
+	GiveUp(key T, attempts int, err error)
 }

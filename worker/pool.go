@@ -34,8 +34,7 @@ type Pool[T comparable] struct {
 
 	// begun is set by the first Run or Handle.
 	begun atomic.Bool
-	// prepareHandle is beginHandling, once. handles reports that Handle was called and can be; lastSweep is when it has last
-	// looked for stale failures.
+	// prepareHandle is beginHandling, once. handles reports that Handle can be called; lastSweep is when it last swept failures.
 	prepareHandle func() error
 	handles       atomic.Bool
 	lastSweep     atomic.Int64
@@ -43,8 +42,7 @@ type Pool[T comparable] struct {
 	failures failures[T]
 	// anyFailing has one element when keys begin to fail. See awaitStop.
 	anyFailing chan struct{}
-	// stopAsked has one element when Stop has changed something. finished is closed, under mu, when there are no workers
-	// and never will be.
+	// stopAsked has one element when Stop has changed something. finished is closed, under mu, when all workers have gone for good.
 	stopAsked, finished chan struct{}
 
 	// Set by prepareLogger and prepareContexts, before there are workers.
@@ -60,8 +58,7 @@ type Pool[T comparable] struct {
 	// firstCall is what the contexts of first attempts have in common.
 	firstCall *callInfo
 
-	// No foreign code runs under mu, and no worker holds it while it waits for a key, handles one or calls Done. It
-	// also guards the fields of the workers.
+	// No foreign code runs under mu. No worker holds it while it waits for a key, handles one or calls Done. It guards workers, too.
 	mu struct {
 		sync.Mutex
 		// target is how many workers are wanted, workers are those that exist: fewer only before
@@ -70,8 +67,7 @@ type Pool[T comparable] struct {
 		workers []*worker[T]
 		// endWatch ends watchForStuck while there are calls of Handle.
 		endWatch func()
-		// getting is the context of the workers' Gets. When there are too many workers it ends, and those
-		// that stay get a new one.
+		// getting is the context of the workers' Gets. If there are too many workers it ends, and those that stay get a new one.
 		getting    context.Context
 		endGetting context.CancelFunc
 		started    bool
@@ -92,8 +88,7 @@ type Pool[T comparable] struct {
 	notGetting sync.Cond
 }
 
-// New returns a pool that handles the keys of queue when Run is called. It starts nothing. If one of the
-// arguments makes no sense, Run returns an error.
+// New returns a pool that handles the keys of queue when Run is called. It starts nothing. Run reports senseless arguments.
 func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) *Pool[T] {
 	p := &Pool[T]{
 		queue:      queue,
@@ -144,9 +139,8 @@ func (p *Pool[T]) check() error {
 	return errors.Join(errs...)
 }
 
-// Run starts the workers, and returns when they have ended or were given up, as the package comment
-// describes. It returns nil unless a fatal error has ended it. [Pool.Left] has what was left undone. If the queue is
-// shut down already, Run handles what is left in it.
+// Run starts the workers, and returns when they have ended or were given up, as the package comment describes: with nil unless
+// there was a fatal error. [Pool.Left] has what was left undone. Of a queue that is shut down already, Run handles what is left.
 //
 // It returns an error at once, and leaves the queue alone, if the handler or the queue is nil, an option
 // makes no sense, or Run was called before.
@@ -172,46 +166,37 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	return p.mu.fatal
 }
 
-// locked runs f under mu.
-func (p *Pool[T]) locked(f func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f()
-}
-
 // begin returns an error if Run or Handle cannot begin, or has before.
 func (p *Pool[T]) begin() error {
-	if err := p.check(); err != nil {
+	if err := p.check(); err != nil || p.begun.CompareAndSwap(false, true) {
 		return err
 	}
-	if !p.begun.CompareAndSwap(false, true) {
-		return errRunTwice
-	}
-	return nil
+	return errRunTwice
 }
 
 var errRunTwice = errors.New("worker: Run was called before on this pool")
+
+func (p *Pool[T]) prepareLogger() {
+	if p.logger = p.options.Logger; p.logger != nil && p.options.Name != "" {
+		p.logger = p.logger.With("queue", p.options.Name)
+	}
+}
 
 // prepareContexts makes the contexts that the workers need.
 func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	values := context.WithoutCancel(ctx)
 	p.handling, p.endHandling = context.WithCancelCause(values)
-	ended := newOwnContext(p.handling)
-	ended.end(nil)
-	p.firstCall = &callInfo{
-		pool: p, handling: p.handling, ended: ended,
-		attempt: 1, prioritized: p.priorities != nil, logger: p.logger,
-	}
+	p.firstCall = p.newCallInfo(p.handling)
+	p.firstCall.ended = newOwnContext(p.handling)
+	p.firstCall.ended.end(nil)
 	parent := values
 	if p.options.Drain != All {
-		// When ctx has ended, no key that is added afterwards may be started. So starting ends with it, and not a
-		// moment later. This also cuts short Stop(All).
+		// When ctx has ended, no key that is added afterwards may be started: starting ends with it. This also cuts short Stop(All).
 		parent = ctx
 	}
 	p.starting, p.endStarting = context.WithCancel(parent)
 }
 
-// startWorkers starts the workers.
 func (p *Pool[T]) startWorkers() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,8 +223,7 @@ func (p *Pool[T]) SetWorkers(n int) error {
 	}
 	p.growLocked()
 	if len(p.mu.workers) > n {
-		// This wakes all workers that wait for a key. In nextGet each finds out whether it is one too many. Those
-		// that handle a key find out when they are done with it.
+		// This wakes all workers that wait for a key. Each finds out in nextGet whether it is one too many, others when they are done.
 		p.mu.endGetting()
 		p.mu.getting, p.mu.endGetting = context.WithCancel(p.starting)
 	}
@@ -255,58 +239,11 @@ func (p *Pool[T]) growLocked() {
 	}
 }
 
-// Stop makes Run end, as the end of its context does, but with the given Drain. It does not wait. It
-// may be called any number of times, also before Run. Of several requests the one that finishes least counts;
-// the time that is left to finish stays the same. With KeepQueue, All means Running.
-func (p *Pool[T]) Stop(drain Drain) {
+// locked runs f under mu.
+func (p *Pool[T]) locked(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stopLocked(drain)
-}
-
-func (p *Pool[T]) stopLocked(drain Drain) {
-	if drain == All && p.options.KeepQueue {
-		drain = Running
-	}
-	if p.mu.stopped && drain.urgency() <= p.mu.stop.urgency() {
-		return
-	}
-	p.mu.stopped, p.mu.stop = true, drain
-	select {
-	case p.stopAsked <- struct{}{}:
-	default:
-	}
-	if p.mu.started {
-		p.endLocked()
-	}
-}
-
-// stop returns whether the pool was stopped, and with which Drain.
-func (p *Pool[T]) stop() (drain Drain, stopped bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.mu.stop, p.mu.stopped
-}
-
-// endLocked ends the pool if it has stopped and there are no workers.
-func (p *Pool[T]) endLocked() {
-	if len(p.mu.workers) == 0 && (p.mu.exhausted || p.mu.stopped) && !isClosed(p.finished) {
-		close(p.finished)
-	}
-}
-
-// fail ends the pool because of err. Of several errors the first one counts.
-func (p *Pool[T]) fail(err error) {
-	first := false
-	p.locked(func() {
-		p.stopLocked(Running)
-		if first = p.mu.fatal == nil; first {
-			p.mu.fatal = err
-		}
-	})
-	if first && p.logger != nil {
-		p.guarded(func() { p.logger.Error("The workers end because of a fatal error", "err", err) })
-	}
+	f()
 }
 
 // guarded runs f, which calls foreign code.
@@ -325,4 +262,107 @@ func (p *Pool[T]) panicked(v any) {
 		panic(v)
 	}
 	p.fail(&PanicError{Value: v, Stack: debug.Stack()})
+}
+
+// Runner is something that runs until its context ends: a [Pool], whatever its keys are, or a [RunnerFunc].
+type Runner interface {
+	// Run runs until ctx ends, and then finishes what it has begun and returns. An error that it returns before is fatal.
+	Run(ctx context.Context) error
+}
+
+// RunnerFunc is a function as a [Runner], for the parts of a program that belong to its workers: those that fill the queues.
+type RunnerFunc func(ctx context.Context) error
+
+// Run calls f.
+func (f RunnerFunc) Run(ctx context.Context) error { return f(ctx) }
+
+// Group runs several Runners as one. They start together and end together: when the context ends, or when one of them returns
+// an error. One that returns nil before that does not end the others: so a Pool ends its group by a fatal error, and not
+// because its queue was shut down or keys were left. A Runner that panics ends the process, as in any goroutine.
+//
+// The zero Group is empty and ready for use. A Group is a Runner itself.
+type Group struct {
+	mu      sync.Mutex // guards what follows
+	runners []Runner
+	started bool
+}
+
+// Add adds a Runner. It panics if r is nil or Run was called before.
+func (g *Group) Add(r Runner) {
+	if r == nil {
+		panic("worker: Group.Add of nil")
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.started {
+		panic("worker: Group.Add after Run")
+	}
+	g.runners = append(g.runners, r)
+}
+
+// Run runs all that was added and returns when all have returned: nil, the error if there is one, or the errors joined, the one
+// that came first at the front. If one of them is a Pool that cannot begin, because of bad input or a Run before, Run returns all
+// such errors at once and starts nothing. It leaves out errors that only say that the context has ended.
+func (g *Group) Run(ctx context.Context) error {
+	if ctx == nil {
+		return errors.New("worker: Run without a context")
+	}
+	runners, err := g.begin()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make(chan error)
+	for _, r := range runners {
+		go func() {
+			// Deferred, so that a Runner that ends its goroutine does not leave the others alone.
+			err := ErrGoexit
+			defer func() { results <- err }()
+			err = r.Run(ctx)
+		}()
+	}
+	var errs []error
+	for range runners {
+		// A Runner that only says that its context has ended has not failed.
+		if err := <-results; err != nil && err != ctx.Err() {
+			errs = append(errs, err)
+			cancel()
+		}
+	}
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
+}
+
+// begin returns the runners, or an error if Run cannot begin. No other can be added from now on.
+func (g *Group) begin() ([]Runner, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.checkLocked(); err != nil {
+		return nil, err
+	}
+	g.started = true
+	return g.runners, nil
+}
+
+// check returns an error if Run cannot begin.
+func (g *Group) check() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.checkLocked()
+}
+
+func (g *Group) checkLocked() error {
+	if g.started {
+		return errors.New("worker: Run was called before on this group")
+	}
+	var errs []error
+	for _, r := range g.runners {
+		if c, ok := r.(interface{ check() error }); ok {
+			errs = append(errs, c.check())
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -20,10 +20,9 @@ type Left[T comparable] struct {
 	// them again at once ([RequeueAfter] of 0) when the queue was shut down already. With Options.KeepQueue they
 	// are still queued, and it is empty, unless somebody else has shut the queue down.
 	NotStarted []T `json:"not_started"`
-	// Failing are the keys whose last call has failed and for whose retry it was too late: those that
-	// still waited for it (whatever DrainTimeout is) and those that have failed since, if only
-	// because their context has ended. Keys that wait because of RequeueAfter are not among them. It is empty
-	// with Options.KeepQueue, unless somebody else has shut the queue down.
+	// Failing are the keys whose last call has failed and for whose retry it was too late: those that still waited for it (whatever
+	// DrainTimeout is) and those that have failed since, if only because their context has ended. Keys that wait because of
+	// RequeueAfter are not among them. With Options.KeepQueue it is empty, unless somebody else has shut the queue down.
 	Failing []T `json:"failing"`
 }
 
@@ -64,9 +63,59 @@ func (p *Pool[T]) Left() Left[T] {
 	return p.mu.left
 }
 
-// sweepEvery is how often the pool forgets failing keys that were removed from the queue, or that somebody else has
-// handled.
-const sweepEvery = time.Minute
+// Stop makes Run end, as the end of its context does, but with the given Drain. It does not wait. It
+// may be called any number of times, also before Run. Of several requests the one that finishes least counts;
+// the time that is left to finish stays the same. With KeepQueue, All means Running.
+func (p *Pool[T]) Stop(drain Drain) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopLocked(drain)
+}
+
+func (p *Pool[T]) stopLocked(drain Drain) {
+	if drain == All && p.options.KeepQueue {
+		drain = Running
+	}
+	if p.mu.stopped && drain.urgency() <= p.mu.stop.urgency() {
+		return
+	}
+	p.mu.stopped, p.mu.stop = true, drain
+	select {
+	case p.stopAsked <- struct{}{}:
+	default:
+	}
+	if p.mu.started {
+		p.endLocked()
+	}
+}
+
+// stop returns whether the pool was stopped, and with which Drain.
+func (p *Pool[T]) stop() (drain Drain, stopped bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.stop, p.mu.stopped
+}
+
+// endLocked ends the pool if it has stopped and there are no workers.
+func (p *Pool[T]) endLocked() {
+	if len(p.mu.workers) == 0 && (p.mu.exhausted || p.mu.stopped) && !isClosed(p.finished) {
+		close(p.finished)
+	}
+}
+
+// fail ends the pool because of err. Of several errors the first one counts.
+func (p *Pool[T]) fail(err error) {
+	first := false
+	p.locked(func() {
+		p.stopLocked(Running)
+		if first = p.mu.fatal == nil; first {
+			p.mu.fatal = err
+		}
+	})
+	if first && p.logger != nil {
+		p.guarded(func() { p.logger.Error("The workers end because of a fatal error", "err", err) })
+	}
+}
 
 // awaitStop waits until the pool is stopped, or all workers have ended.
 func (p *Pool[T]) awaitStop(ctx context.Context) {
@@ -141,12 +190,8 @@ func (p *Pool[T]) shutDownQueue() {
 func (p *Pool[T]) giveUp(ctx context.Context) {
 	p.Stop(Running)
 	p.endStarting()
-	if isClosed(p.finished) {
-		p.endHandling(nil)
-		return
-	}
 	p.endHandling(p.causeOfEnd(ctx))
-	if p.options.CancelGrace == NoGrace {
+	if p.options.CancelGrace == NoGrace || isClosed(p.finished) {
 		return
 	}
 	p.guarded(func() {
@@ -217,9 +262,8 @@ func (p *Pool[T]) unfinished() []T {
 // shut down, for each further key that it hands out. It is a time of the real clock.
 const patience = 100 * time.Millisecond
 
-// takeQueued takes the keys out of the queue, which is shut down, and returns them. A queue may hold some of them back
-// until other keys are Done, as a priorityqueue does with the keys of a group that is at its limit. Those are read, and
-// taken out when the queue hands them out; Run does not wait for that.
+// takeQueued takes the keys out of the queue, which is shut down, and returns them. A queue may hold some back until other keys
+// are Done, as a priorityqueue does with those of a group at its limit. They are read, and taken out later, while Run goes on.
 func (p *Pool[T]) takeQueued() (keys []T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -1,14 +1,15 @@
 package worker
 
 import (
-	"cmp"
 	"context"
+	"fmt"
 	"iter"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/observe"
 )
 
@@ -100,8 +101,7 @@ type Snapshot[T comparable] struct {
 	Stats Stats `json:"stats"`
 	// Running are the keys that are being handled, the one that started first at the front.
 	Running []RunningKey[T] `json:"running"`
-	// Failing are the keys whose last call has failed, the last failure first. The pool remembers the errors
-	// of 10,000 of them.
+	// Failing are the keys whose last call has failed, the last failure first. The pool remembers the errors of 10,000.
 	Failing []FailedKey[T] `json:"failing"`
 	// Dropped are the last keys that were dropped, the last one first: Options.KeepDropped at most. A key leaves
 	// the list when this pool handles it and does not drop it again, and by Forget.
@@ -110,8 +110,24 @@ type Snapshot[T comparable] struct {
 	DroppedKeys int `json:"dropped_keys"`
 }
 
-// StatsProvider is what a [workqueue.MetricsProvider] implements to read the Stats of pools. (Such a provider
-// should be a [workqueue.StatsProvider], too.)
+// KeySnapshot is what a pool knows of a key. It holds copies.
+type KeySnapshot[T comparable] struct {
+	Key T `json:"key"`
+	// Running is the call that goes on, or nil.
+	Running *RunningKey[T] `json:"running,omitempty"`
+	// Failing is set if the last call has failed and the key is to come again, Dropped if the key was dropped.
+	Failing *FailedKey[T] `json:"failing,omitempty"`
+	Dropped *FailedKey[T] `json:"dropped,omitempty"`
+	// FailedCalls are the last five calls that have failed in a row, the last one last. The pool keeps them of the 10,000
+	// failing keys that failed last and of Options.KeepDropped dropped ones, up to 16 MiB for all together; other keys have none.
+	FailedCalls []FailedCall `json:"failed_calls,omitempty"`
+	// Causes are why the running call came, if the queue is a [workqueue.CauseAdder].
+	Causes workqueue.Causes `json:"causes,omitzero"`
+	// MaxAttempts is how often the key is tried before it is dropped, or 0 without a limit.
+	MaxAttempts int `json:"max_attempts,omitempty"`
+}
+
+// StatsProvider is what a [workqueue.MetricsProvider] implements, beside [workqueue.StatsProvider], to read the Stats of pools.
 type StatsProvider interface {
 	// WatchPool is called when Run begins, once for each pool with a name. Several pools may have the same
 	// one. The function stats may be called at any time and does not block. When Ended is set, nothing
@@ -119,11 +135,34 @@ type StatsProvider interface {
 	WatchPool(name string, stats func() Stats)
 }
 
-// SnapshotProvider is what a provider of metrics implements to show the keys of pools. It is not asked if it is an [InspectorProvider],
-// which has more.
+// SnapshotProvider is what a provider of metrics implements to show the keys of pools, unless it is an [InspectorProvider].
 type SnapshotProvider interface {
 	// WatchPoolKeys is called as WatchPool is. The function snapshot is [Pool.Snapshot].
 	WatchPoolKeys(name string, snapshot func(limit int) Snapshot[any])
+}
+
+// InspectorProvider is a [StatsProvider] that looks at keys, too.
+type InspectorProvider interface {
+	StatsProvider
+	// InspectPool is called as WatchPool is. What WatchPool says of its function holds for those of i, except that Snapshot,
+	// SnapshotKey and FailingKeys ask the queue, for up to a second.
+	InspectPool(name string, i Inspector)
+}
+
+// Inspector shows a pool to tools that do not know the type of its keys. Its functions panic if a key is of another type.
+type Inspector struct {
+	// Queue is the queue whose keys the pool handles, to recognize it by.
+	Queue any
+	// Stats and Snapshot are those of the pool. Only this Snapshot has the stacks of stuck handlers, and more than 512 failing keys.
+	Stats    func() Stats
+	Snapshot func(limit int) Snapshot[any]
+	// SnapshotKey returns what the pool knows of one key.
+	SnapshotKey func(key any) KeySnapshot[any]
+	// FailingKeys and DroppedKeys yield all keys that fail or were dropped and whose errors are known, the last failure first.
+	FailingKeys, DroppedKeys func() iter.Seq[FailedKey[any]]
+	// Cancel and Forget are those of the pool.
+	Cancel func(key any) bool
+	Forget func(key any)
 }
 
 // durationBuckets are those of Stats.Durations.
@@ -190,12 +229,11 @@ func (p *Pool[T]) Stats() Stats {
 // maxSnapshot bounds the failing keys of a Snapshot, about each of which it asks the queue.
 const maxSnapshot = 512
 
-// Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue and its
-// limiter about these: those that have been removed from the queue since, or that somebody else has handled, are left
-// out and forgotten. (A queue reports what was removed if it is a [KeyFinder]. What was handled is known from
-// NumRequeues, if the limiter counts by key.) It also asks when they come due: each of them if the queue is a
-// [workqueue.KeyReader], and otherwise the first 512 keys that wait. After a second it asks no more; of the other
-// keys it returns what the pool knows.
+// Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue and its limiter
+// about these: those that have been removed from the queue since, or that somebody else has handled, are left out and
+// forgotten. (A queue reports what was removed if it is a [KeyFinder]. What was handled is known from NumRequeues, if the
+// limiter counts by key.) It also asks when they come due: each of them if the queue is a [workqueue.KeyReader], and otherwise
+// the first 512 keys that wait. After a second it asks no more; of the other keys it returns what the pool knows.
 func (p *Pool[T]) Snapshot(limit int) Snapshot[T] {
 	s := p.snapshot(limit, maxSnapshot)
 	for i := range s.Running {
@@ -210,7 +248,7 @@ func (p *Pool[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 	defer cancel()
 	s := Snapshot[T]{Running: p.running(limit), Failing: []FailedKey[T]{}}
 	nextTry := p.nextTries(ctx)
-	for k := range p.failing(ctx, limit, mostFailing) {
+	for k := range keytable.Take(limit, p.failing(ctx, mostFailing)) {
 		k.NextTry = nextTry(k.Key)
 		s.Failing = append(s.Failing, k)
 	}
@@ -219,22 +257,16 @@ func (p *Pool[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 	return s
 }
 
-// failing yields up to limit of the last keys that have failed, the last failure first. It looks at no more than the last
-// most, and until ctx ends it asks the queue which of them are stale, and forgets these.
-func (p *Pool[T]) failing(ctx context.Context, limit, most int) iter.Seq[FailedKey[T]] {
+// failing yields up to limit of the last keys that have failed, the last failure first. Until ctx ends it asks the queue which of
+// them are stale, and forgets these.
+func (p *Pool[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
 	return func(yield func(FailedKey[T]) bool) {
-		keys, _ := p.failures.newest(&p.failures.mu.failing, most)
+		keys, _ := p.failures.newest(&p.failures.mu.failing, limit)
 		for _, k := range keys {
-			if limit <= 0 {
+			fails := ctx.Err() != nil || p.failuresOf(ctx, k.Key).calls > 0
+			if fails && !yield(k) {
 				return
 			}
-			if ctx.Err() == nil && p.failuresOf(ctx, k.Key).calls == 0 {
-				continue
-			}
-			if !yield(k) {
-				return
-			}
-			limit--
 		}
 	}
 }
@@ -273,8 +305,27 @@ func (p *Pool[T]) running(limit int) []RunningKey[T] {
 	for i := range keys {
 		keys[i].Duration = now.Sub(keys[i].Started)
 	}
-	slices.SortStableFunc(keys, func(a, b RunningKey[T]) int { return cmp.Compare(b.Duration, a.Duration) })
+	slices.SortStableFunc(keys, func(a, b RunningKey[T]) int { return a.Started.Compare(b.Started) })
 	return keys[:max(0, min(limit, len(keys)))]
+}
+
+// SnapshotKey returns what the pool knows of one key. It asks the queue as [Pool.Snapshot] does, and looks through the workers.
+func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	p.failuresOf(ctx, key) // Which forgets what is stale.
+	s := p.failures.read(key)
+	if p.options.MaxRetries != UnlimitedRetries {
+		s.MaxAttempts = max(p.options.MaxRetries, 0) + 1 // NoRetries is negative.
+	}
+	if s.Failing != nil {
+		s.Failing.NextTry = p.nextTries(ctx)(key)
+	}
+	if c, ok := p.find(func(c current[T]) bool { return c.Key == key }); ok {
+		c.Duration = p.options.Clock.Since(c.Started)
+		s.Running, s.Causes = &c.RunningKey, p.causesOf(key)
+	}
+	return s
 }
 
 // watch offers the pool to the provider of metrics.
@@ -295,4 +346,72 @@ func (p *Pool[T]) watch() {
 	case SnapshotProvider:
 		provider.WatchPoolKeys(p.options.Name, func(limit int) Snapshot[any] { return p.Snapshot(limit).anyKeys() })
 	}
+}
+
+// Inspect returns an Inspector of p.
+func Inspect[T comparable](p *Pool[T]) Inspector {
+	return Inspector{
+		Queue:       p.queue,
+		Stats:       p.Stats,
+		Snapshot:    func(limit int) Snapshot[any] { return p.snapshot(limit, keepErrors).anyKeys() },
+		SnapshotKey: func(key any) KeySnapshot[any] { return p.SnapshotKey(typed[T](key)).anyKey() },
+		FailingKeys: func() iter.Seq[FailedKey[any]] {
+			return func(yield func(FailedKey[any]) bool) {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				keytable.Map(p.failing(ctx, keepErrors), FailedKey[T].anyKey)(yield)
+			}
+		},
+		DroppedKeys: func() iter.Seq[FailedKey[any]] {
+			keys, _ := p.failures.newest(&p.failures.mu.dropped, p.options.KeepDropped)
+			return keytable.Map(slices.Values(keys), FailedKey[T].anyKey)
+		},
+		Cancel: func(key any) bool { return p.Cancel(typed[T](key)) },
+		Forget: func(key any) { p.Forget(typed[T](key)) },
+	}
+}
+
+// typed returns key as a T. It panics if key is of another type.
+func typed[T comparable](key any) T {
+	k, ok := key.(T)
+	if !ok && (key != nil || any(k) != nil) { // A nil interface, which may be a key, has no type that an assertion could find.
+		panic(fmt.Sprintf("worker: a key of type %T in a pool whose keys are of type %T", key, k))
+	}
+	return k
+}
+
+// What follows returns the same with keys of no particular type.
+
+func (s Snapshot[T]) anyKeys() Snapshot[any] {
+	return Snapshot[any]{
+		Stats: s.Stats, Running: converted(s.Running, RunningKey[T].anyKey), DroppedKeys: s.DroppedKeys,
+		Failing: converted(s.Failing, FailedKey[T].anyKey), Dropped: converted(s.Dropped, FailedKey[T].anyKey),
+	}
+}
+
+func converted[From, To any](all []From, convert func(From) To) []To {
+	return slices.AppendSeq(make([]To, 0, len(all)), keytable.Map(slices.Values(all), convert))
+}
+
+func (r RunningKey[T]) anyKey() RunningKey[any] {
+	return RunningKey[any]{r.Key, r.Attempt, r.Started, r.Duration, r.Stuck, r.Stack}
+}
+
+func (f FailedKey[T]) anyKey() FailedKey[any] {
+	return FailedKey[any]{f.Key, f.Attempt, f.Err, f.Time, f.NextTry}
+}
+
+func (s KeySnapshot[T]) anyKey() KeySnapshot[any] {
+	return KeySnapshot[any]{
+		s.Key, convertedPointer(s.Running, RunningKey[T].anyKey), convertedPointer(s.Failing, FailedKey[T].anyKey),
+		convertedPointer(s.Dropped, FailedKey[T].anyKey), s.FailedCalls, s.Causes, s.MaxAttempts,
+	}
+}
+
+func convertedPointer[From, To any](from *From, convert func(From) To) *To {
+	if from == nil {
+		return nil
+	}
+	to := convert(*from)
+	return &to
 }

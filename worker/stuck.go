@@ -43,15 +43,6 @@ func (p *Pool[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 	}
 }
 
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
 // stuckCall is a call that is to be reported.
 type stuckCall[T comparable] struct {
 	worker    *worker[T]

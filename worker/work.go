@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -11,8 +12,8 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// This file follows a key from top to bottom: work gets it, process prepares and begins the call, handle calls the
-// handler, finishCall decides what becomes of the key and carries that out. Done comes last.
+// This file follows a key from top to bottom: work gets it, process prepares (in context.go) and begins the call, handle calls
+// the handler, and finishCall, in outcome.go, carries out what that has answered. Done comes last.
 
 // worker is one of a pool's workers. A goroutine runs work for it; if a handler ends that goroutine with
 // runtime.Goexit, another one takes its place. The pool's mu guards all fields but contexts.
@@ -96,8 +97,7 @@ func (p *Pool[T]) workInterrupted(w *worker[T], v any) {
 	p.panicked(v)
 }
 
-// nextGet returns the context for w's next GetContext, or false if w has left the pool. The error is that of
-// its last GetContext.
+// nextGet returns the context for w's next GetContext, or false if w has left the pool. The last one has returned err.
 func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 	shutDown := errors.Is(err, workqueue.ErrShutDown) // Not under mu: the error may be foreign.
 	p.mu.Lock()
@@ -115,8 +115,7 @@ func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 	return nil, false
 }
 
-// mayStartLocked reports whether keys may be started. It is false when Run's context has ended, or Stop was called,
-// unless what is queued is to be finished.
+// mayStartLocked reports whether keys may be started: not after Run's context has ended or Stop was called, except with All.
 func (p *Pool[T]) mayStartLocked() bool {
 	return p.starting.Err() == nil && (!p.mu.stopped || p.mu.stop == All)
 }
@@ -129,8 +128,30 @@ func (p *Pool[T]) leaveLocked(w *worker[T]) {
 	p.endLocked()
 }
 
-// process does everything with a key that w has got. Done comes last, and exactly once whatever panics or
-// calls runtime.Goexit before.
+// handlingLocked yields the workers that handle a key.
+func (p *Pool[T]) handlingLocked() iter.Seq[*worker[T]] {
+	return func(yield func(*worker[T]) bool) {
+		for _, w := range p.mu.workers {
+			if w.state == handling && !yield(w) {
+				return
+			}
+		}
+	}
+}
+
+// find returns the first call that goes on and for which is returns true.
+func (p *Pool[T]) find(is func(current[T]) bool) (c current[T], ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for w := range p.handlingLocked() {
+		if is(w.current) {
+			return w.current, true
+		}
+	}
+	return c, false
+}
+
+// process does everything with a key that w has got. Done comes last, exactly once whatever panics or ends the goroutine before.
 func (p *Pool[T]) process(w *worker[T], key T) {
 	defer p.queue.Done(key)
 	defer p.setFinished(w)
@@ -146,64 +167,7 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 	}
 }
 
-// end ends the handler's context.
-func (c *call[T]) end() {
-	if c.cancel != nil {
-		c.cancel()
-	}
-	if c.base != nil {
-		c.base.callEnds()
-	}
-}
-
-// prepare finds out what is known of the key, and makes the handler's context, of what contexts have in common.
-func (p *Pool[T]) prepare(w *worker[T], c *call[T], common *callInfo) {
-	c.failed = p.failuresOf(context.Background(), c.Key)
-	c.Attempt = c.failed.calls + 1
-	if p.priorities != nil {
-		c.priority = p.priorities.PriorityOf(c.Key)
-	}
-	c.Started = p.options.Clock.Now()
-	if len(w.contexts) == 0 { // Many are allocated at once, so that hardly a key costs an allocation.
-		w.contexts = make([]callContext, 256)
-	}
-	c.base, w.contexts = &w.contexts[0], w.contexts[1:]
-	c.base.callInfo = common
-	if c.Attempt > 1 || p.logger != nil || p.priorities != nil {
-		info := *common
-		info.attempt, info.priority = c.Attempt, c.priority
-		if p.logger != nil {
-			info.key = c.Key
-		}
-		c.base.callInfo = &info
-	}
-	c.ctx = c.base
-	if p.options.HandlerTimeout > 0 {
-		c.ctx, c.cancel = p.withTimeout(c.base)
-	}
-	if p.leaser != nil {
-		p.lease(c)
-	}
-}
-
-// lease makes the handler's context end with the key's lease.
-func (p *Pool[T]) lease(c *call[T]) {
-	parent, endTimeout := c.ctx, c.cancel
-	leased, release := p.leaser.Lease(parent, c.Key)
-	c.lost = leased.Err() != nil && parent.Err() == nil
-	c.ctx, c.cancel = leased, func() {
-		release()
-		if endTimeout != nil {
-			endTimeout()
-		}
-	}
-	if c.lost && p.logger != nil {
-		p.logger.Warn("The lease of a key ended before its handler was called", "key", c.Key)
-	}
-}
-
-// start makes w the worker that handles c's key, or returns false if no key may be started any more: starting may
-// have ended while the queue handed the key out.
+// start makes w the worker that handles c's key, or returns false if starting has ended while the queue handed the key out.
 func (p *Pool[T]) start(w *worker[T], c *call[T]) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,12 +190,10 @@ func (p *Pool[T]) setHandlingLocked(w *worker[T], c *call[T]) {
 	p.notGetting.Broadcast()
 }
 
-// givesBack reports whether a key that is not started goes back to the queue: the queue stays open, or other
-// processes share it.
+// givesBack reports whether a key that is not started goes back to the queue: it stays open, or other processes share it.
 func (p *Pool[T]) givesBack() bool { return p.options.KeepQueue || p.leaser != nil }
 
-// giveBack adds a key that was not started to the queue again. If somebody has shut the queue down, it takes
-// nothing back, and the key is reported instead.
+// giveBack adds a key that was not started to the queue again, or reports it if somebody has shut the queue down.
 func (p *Pool[T]) giveBack(c *call[T]) {
 	p.addAfter(c, 0)
 	if p.queue.ShuttingDown() {
@@ -277,154 +239,73 @@ func (p *Pool[T]) notReturned(c *call[T], v any) {
 	}
 }
 
-// finishCall does with the key what the handler's answer asks for, and calls the logger and the hooks.
-func (p *Pool[T]) finishCall(c *call[T]) {
-	p.guarded(func() { c.Duration = p.options.Clock.Since(c.Started) })
-	p.decide(c)
-	p.count(c)
-	switch c.Next {
-	case NextRetry:
-		p.retry(c)
-	case NextRequeue:
-		p.requeue(c)
-	case NextInterrupted:
-		if !c.interrupted() { // The handler has ErrAdded from elsewhere. Its key must not be lost.
-			p.addAgain(c)
-		}
-	case NextForget:
-		p.Forget(c.Key)
-		p.queue.Forget(c.Key)
-	case NextDrop:
-		p.failures.add(c.Key, p.failedCall(c), failureCount{})
-		p.queue.Forget(c.Key)
-		if q, ok := p.queue.(GiveUpRecorder[T]); ok {
-			q.GiveUp(c.Key, c.Attempt, c.Err)
-		}
-	}
-	p.log(c)
-	if c.fatal {
-		p.fail(c.Err)
-	}
-	if c.Next == NextDrop && p.options.OnDrop != nil {
-		p.options.OnDrop(c.ctx, c.Result)
-	}
-	if p.options.OnFinish != nil {
-		p.options.OnFinish(c.ctx, c.Result)
-	}
-}
-
-// decide finds out what becomes of the key.
-func (p *Pool[T]) decide(c *call[T]) {
-	if c.Err == nil {
-		c.Next = NextForget
-		return
-	}
-	if c.panic == nil && p.readError(c) { // What a panic was called with is no answer.
-		return
-	}
-	c.Next = NextRetry
-	// A handler that was cut short by the end of the pool has not had its last attempt.
-	if p.options.MaxRetries == UnlimitedRetries || c.base.handling.Err() != nil {
-		return
-	}
-	p.guarded(func() { p.countElsewhere(c) })
-	if c.failed.calls >= p.options.MaxRetries {
-		c.Next = NextDrop
-	}
-}
-
-// readError reports whether the handler's error is an answer, and notes what it asks for. The methods of the error
-// are the handler's code: if one of them panics, that is the failure of the key.
-func (p *Pool[T]) readError(c *call[T]) bool {
-	defer func() {
-		if v := recover(); v != nil {
-			p.notReturned(c, v)
-		}
-	}()
-	return c.readAnswer()
-}
-
-// readAnswer is readError that lets panics pass.
-func (c *call[T]) readAnswer() bool {
-	var fatal *FatalError
-	var terminal *TerminalError
-	if errors.As(c.Err, &fatal) || errors.As(c.Err, &terminal) {
-		c.Next, c.fatal = NextDrop, fatal != nil
-		return true
-	}
-	if again, ok := as[Requeue](c.Err); ok {
-		c.Next, c.after, c.priority = NextRequeue, again.After, again.Priority
-		return true
-	}
-	if again, ok := as[RequeueAfterError](c.Err); ok {
-		c.Next, c.after = NextRequeue, again.After
-		return true
-	}
-	// If the handler's own context was canceled too, that is a failure. (OnStart may have made it by UntilAdded. If the
-	// handler was also too slow, that is another error than Canceled.)
-	endedOtherwise := errors.Is(c.ctx.Err(), context.Canceled) && !errors.Is(context.Cause(c.ctx), ErrAdded)
-	if errors.Is(c.Err, ErrAdded) || errors.Is(c.Err, context.Canceled) && c.interrupted() && !endedOtherwise {
-		c.Next = NextInterrupted
-		return true
-	}
-	return false
-}
-
-// countElsewhere sets the number of failures to what the queue counts, if processes that share it may have failed too.
-func (p *Pool[T]) countElsewhere(c *call[T]) {
-	q, ok := p.queue.(RequeueCounter[T])
-	if !ok || p.options.MaxRetries == NoRetries {
-		return
-	}
-	// 0 may mean that the queue's limiter does not count by key.
-	if n, err := q.NumRequeuesContext(context.Background(), c.Key); n > 0 && err == nil {
-		c.failed.calls, c.Attempt = n, n+1
-	}
-}
-
-// retry gives the key to the queue's limiter.
-func (p *Pool[T]) retry(c *call[T]) {
-	// Before AddRateLimited, which may panic: the key must not be lost.
-	p.failures.add(c.Key, p.failedCall(c), failureCount{calls: c.failed.calls + 1})
-	select {
-	case p.anyFailing <- struct{}{}:
-	default:
-	}
-	p.queue.AddRateLimited(c.Key)
-	if p.queue.NumRequeues(c.Key) > 0 {
-		p.failures.setLimited(c.Key)
-	}
-}
-
-// requeue adds the key again, for a handler that asked for it.
-func (p *Pool[T]) requeue(c *call[T]) {
-	p.Forget(c.Key)
-	p.addAgain(c)
-	// After the add: the limiter may panic, and the key must not be lost.
-	p.queue.Forget(c.Key)
-}
-
-// addAgain adds the key again after c.after.
-func (p *Pool[T]) addAgain(c *call[T]) {
-	p.addAfter(c, c.after)
-	if c.after <= 0 && p.queue.ShuttingDown() {
-		p.locked(func() { p.mu.refused[c.Key] = struct{}{} })
-	}
-}
-
-// addAfter adds the key with its priority.
-func (p *Pool[T]) addAfter(c *call[T], after time.Duration) {
-	if p.priorities != nil {
-		p.priorities.AddWithPriority(c.Key, c.priority, after)
-	} else {
-		p.queue.AddAfter(c.Key, after)
-	}
-}
-
 // setFinished notes that w has finished its call, apart from Done.
 func (p *Pool[T]) setFinished(w *worker[T]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w.state, w.current = finished, current[T]{}
 	p.notGetting.Broadcast()
+}
+
+// Handle handles key in the caller's goroutine, as a worker of the pool would, and returns what has come of it. It is for
+// programs and libraries that have workers of their own: they get keys from the queue, call Handle, and then Done. All else is as
+// in a pool that runs: attempts and retries, hooks, Stats, Snapshot, Cancel and stuck handlers. The handler's context is made
+// from ctx. If the key's lease has ended already, the handler is not called: the result is NextInterrupted with that cause.
+//
+// A panic of the handler goes on when all this is done, and so does runtime.Goexit. A panic of a hook, the logger, the clock or
+// the queue goes to the caller, too, but one of OnStuck ends the program. Options.Workers, Drain and the other options of the
+// end mean nothing. A provider of metrics does not discover the pool: see [Inspect].
+//
+// Use either Run or Handle: after Handle, Run returns an error; after Run, or with senseless arguments of New, Handle panics.
+func (p *Pool[T]) Handle(ctx context.Context, key T) Result[T] {
+	if err := p.prepareHandle(); err != nil {
+		panic(err)
+	}
+	w := p.join()
+	defer p.leave(w)
+	c := call[T]{Result: Result[T]{Key: key}, rethrows: true}
+	defer c.end()
+	p.prepare(w, &c, p.newCallInfo(ctx))
+	if c.lost {
+		c.Next, c.Err = NextInterrupted, context.Cause(c.ctx)
+		return c.Result
+	}
+	c.base.need() // The parent knows it from the beginning, so that it ends with the call in any case.
+	p.locked(func() { p.setHandlingLocked(w, &c) })
+	p.handle(&c)
+	return c.Result
+}
+
+// beginHandling is called by the first Handle. It returns an error if there can be none.
+func (p *Pool[T]) beginHandling() error {
+	if err := p.begin(); err != nil {
+		return err
+	}
+	p.handles.Store(true)
+	p.prepareLogger()
+	p.handling = context.Background()
+	return nil
+}
+
+// join adds a worker for the caller's goroutine to the pool.
+func (p *Pool[T]) join() *worker[T] {
+	p.sweepNow()
+	w := &worker[T]{contexts: make([]callContext, 1)}
+	p.locked(func() {
+		p.mu.workers = append(p.mu.workers, w)
+		if len(p.mu.workers) == 1 {
+			p.mu.endWatch = p.watchForStuck()
+		}
+	})
+	p.noteGoroutine(w)
+	return w
+}
+
+func (p *Pool[T]) leave(w *worker[T]) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leaveLocked(w)
+	if len(p.mu.workers) == 0 {
+		p.mu.endWatch()
+	}
 }

@@ -36,8 +36,6 @@
 // it.
 //
 // The cases named Stress look for races in real time, best with the race detector. Two environment variables control
-// them: WORKQUEUE_STRESS is how long they take together, such as 1m, and WORKQUEUE_SEED is their random seed.
-//
-// All cases run, even if some fail, panic or block forever. The goroutines of a case that blocks stay until the
-// process ends.
+// them: WORKQUEUE_STRESS is how long they take together, such as 1m, instead of a second, and WORKQUEUE_SEED is their
+// random seed.
 package workqueuetest

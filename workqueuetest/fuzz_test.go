@@ -18,31 +18,30 @@ func FuzzQueue(f *testing.F) {
 		if script[0]&1 != 0 {
 			build = newLimited
 		}
-		m := modelOptions{ties: true, shutDown: true, unmatchedDone: true, delays: true, clockGoesBack: true}
+		m := modelOptions{ties: true, shutDown: true, unmatchedDone: true, delays: true, contexts: true, clockGoesBack: true}
 		steps := stepsOf(m, script[1:min(len(script), 400)])
 		if script[0]&2 != 0 && len(steps)%2 != 0 { // Every second length has metrics.
 			steps = steps[1:]
 		}
-		if o := newRun(&Suite{New: build}, t, true).playRandom(m, steps); len(o.failures) > 0 {
+		if o := newRun(&Suite{New: build}, t, 0, true).playRandom(steps); len(o.failures) > 0 {
 			t.Fatal(o)
 		}
 	})
 }
 
 // stepsOf reads steps from script.
-func stepsOf(m modelOptions, script []byte) []randomStep {
-	var steps []randomStep
+func stepsOf(m modelOptions, script []byte) []string {
+	var steps []string
 	for ; len(script) >= 2; script = script[2:] {
 		kinds := m.kinds()
-		s := randomStep{kind: kinds[int(script[0]>>3)%len(kinds)], key: int(script[0] & 7)}
+		kind := kinds[int(script[0]>>3)%len(kinds)]
 		switch script[0] {
 		case 0xfe:
-			s.kind = "giveup"
+			kind = "giveup"
 		case 0xff:
-			s.kind = "shutdown"
+			kind = "shutdown"
 		}
-		s.d = time.Duration(int8(script[1])) * time.Second / 4
-		steps = append(steps, s)
+		steps = append(steps, m.step(len(steps), kind, int(script[0]&7), time.Duration(int8(script[1]))*time.Second/4))
 	}
 	return steps
 }

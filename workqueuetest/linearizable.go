@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,39 +18,37 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-func linearizableCases() []testCase {
-	return []testCase{
-		unbubbled("Linearizable", "Concurrent calls have the effects of calls made one after another, each at some moment between its beginning and its end.",
-			func(r *run) { r.tryLinearizable(false) }),
-		unbubbled("LinearizableWithUnmatchedDone", "The same is true if Done is called for keys that another worker holds, or none.",
-			func(r *run) { r.tryLinearizable(true) }),
-	}
+var linearizableCases = []testCase{
+	unbubbled("Linearizable", "Concurrent calls have the effects of calls made one after another, each at some moment between its beginning and its end.",
+		func(r *run) { r.tryLinearizable(false) }),
+	unbubbled("LinearizableWithUnmatchedDone", "The same is true if Done is called for keys that another worker holds, or none.",
+		func(r *run) { r.tryLinearizable(true) }),
 }
 
-// fifoCall is a call that took effect, and fifoResult what it returned.
+// fifoCall is a call that took effect.
 type fifoCall struct{ method, key string }
 
-type fifoResult struct {
-	key      string
-	n        int
-	shutDown bool
-}
+// Results of Get, beside keys. One that gave up had no effect.
+const (
+	shutDown = "shutdown"
+	gaveUp   = "gave up"
+)
 
 // step returns the state after a call, or false if the call cannot have that result in m.
-func (m slowFIFO) step(c fifoCall, result fifoResult) (bool, slowFIFO) {
+func (m slowFIFO) step(c fifoCall, result string) (bool, slowFIFO) {
 	switch c.method {
 	case "Add":
 		m.add(c.key)
 	case "Done":
 		m.done(c.key)
 	case "Get":
-		if result.shutDown || m.empty() {
-			return result.shutDown && m.down && m.empty(), m
+		if m.empty() {
+			return result == shutDown && m.down, m
 		}
 		key := m.get()
-		return key == result.key, m
+		return key == result, m
 	case "Len":
-		return result.n == len(m.queued) || m.down && m.shared, m
+		return result == strconv.Itoa(len(m.queued)) || m.down && m.shared, m
 	case "ShutDown":
 		m.down = true
 	}
@@ -64,15 +63,15 @@ type history struct {
 	calls  []porcupine.Operation
 }
 
-// record makes a call and records its result, unless the call had no effect.
-func (h *history) record(client int, method, key string, f func() (result fifoResult, effect bool)) fifoResult {
+// record makes a call and records its result, unless it gave up.
+func (h *history) record(client int, method, key string, f func() string) string {
 	if rand.IntN(2) == 0 {
 		runtime.Gosched() // With one processor the goroutines would hardly ever take turns.
 	}
 	began := h.events.Add(1)
-	result, effect := f()
+	result := f()
 	ended := h.events.Add(1)
-	if effect {
+	if result != gaveUp {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.calls = append(h.calls, porcupine.Operation{
@@ -87,16 +86,7 @@ func (h *history) String() string {
 	var b strings.Builder
 	for _, c := range h.calls {
 		in := c.Input.(fifoCall)
-		result := ""
-		switch out := c.Output.(fifoResult); {
-		case out.shutDown:
-			result = " = shutdown"
-		case in.method == "Get":
-			result = " = " + out.key
-		case in.method == "Len":
-			result = fmt.Sprint(" = ", out.n)
-		}
-		fmt.Fprintf(&b, "%3d to %3d, goroutine %d: %s(%s)%s\n", c.Call, c.Return, c.ClientId, in.method, in.key, result)
+		fmt.Fprintf(&b, "%3d to %3d, goroutine %d: %s(%s) %s\n", c.Call, c.Return, c.ClientId, in.method, in.key, c.Output)
 	}
 	return b.String()
 }
@@ -106,7 +96,7 @@ func (r *run) tryLinearizable(unmatchedDone bool) {
 	model := porcupine.Model{
 		Init: func() any { return slowFIFO{shared: r.suite.Shared} },
 		Step: func(state, input, output any) (bool, any) {
-			return state.(slowFIFO).step(input.(fifoCall), output.(fifoResult))
+			return state.(slowFIFO).step(input.(fifoCall), output.(string))
 		},
 	}
 	for round := range rounds {
@@ -132,10 +122,10 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 	q := r.queue(Config[string]{})
 	// call records a method without results.
 	call := func(client int, method, key string, f func()) {
-		h.record(client, method, key, func() (fifoResult, bool) { f(); return fifoResult{}, true })
+		h.record(client, method, key, func() string { f(); return "" })
 	}
 	length := func(client int) {
-		h.record(client, "Len", "", func() (fifoResult, bool) { return fifoResult{n: q.Len()}, true })
+		h.record(client, "Len", "", func() string { return strconv.Itoa(q.Len()) })
 	}
 	produce := func(client int, random *rand.Rand) {
 		for range calls {
@@ -156,42 +146,38 @@ func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 		for {
 			// A shared queue may have fetched a key for a getter that gave up, and then gives it to a later one. If it
 			// was added in between, it comes once more than it must.
-			got := h.record(client, "Get", "", func() (fifoResult, bool) { return someGet(q, random, !r.suite.Shared) })
-			switch {
-			case got.shutDown:
+			got := h.record(client, "Get", "", func() string { return someGet(q, random, !r.suite.Shared) })
+			switch got {
+			case shutDown:
 				return
-			case got.key == "":
-				continue // gave up
+			case gaveUp:
+				continue
 			}
 			if random.IntN(4) == 0 {
 				length(client)
 			}
-			call(client, "Done", got.key, func() { q.Done(got.key) })
+			call(client, "Done", got, func() { q.Done(got) })
 		}
 	}
 	producing, working := group{r: r}, group{r: r}
-	var ready sync.WaitGroup
-	ready.Add(producers + workers)
+	begin := make(chan struct{})
 	for client := range producers + workers {
 		random := r.rand(round*(producers+workers) + client)
 		c, f := &producing, produce
 		if client >= producers {
 			c, f = &working, work
 		}
-		c.start(func() {
-			ready.Done()
-			ready.Wait()
-			f(client, random)
-		})
+		c.start(func() { <-begin; f(client, random) })
 	}
+	close(begin)
 	producing.Wait()
 	call(producers+workers, "ShutDown", "", q.ShutDown)
 	working.Wait()
 }
 
-// someGet is a Get or, if q has it and givesUp is set, sometimes a GetContext that soon gives up and then has no effect.
-func someGet(q fifo, random *rand.Rand, givesUp bool) (result fifoResult, effect bool) {
-	var g got
+// someGet is a Get or, if q has it and givesUp is set, sometimes a GetContext that soon gives up.
+func someGet(q fifo, random *rand.Rand, givesUp bool) string {
+	g := got{}
 	if e, ok := q.(extended); ok && givesUp && random.IntN(2) == 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(random.IntN(50))*time.Microsecond)
 		defer cancel()
@@ -199,5 +185,11 @@ func someGet(q fifo, random *rand.Rand, givesUp bool) (result fifoResult, effect
 	} else {
 		g = get(q)
 	}
-	return fifoResult{key: g.key, shutDown: g.err == workqueue.ErrShutDown}, g.err == nil || g.err == workqueue.ErrShutDown
+	switch g.err {
+	case nil:
+		return g.key
+	case workqueue.ErrShutDown:
+		return shutDown
+	}
+	return gaveUp
 }

@@ -1,55 +1,41 @@
 package workqueuetest
 
 import (
-	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/keyedqueue/workqueue"
 )
 
-// modelKeys is how many keys a model can have: "a" and those after it.
+// modelKeys is how many keys random scripts have: "a" and those after it.
 const modelKeys = 8
 
 func modelKey(n int) string { return string(rune('a' + n)) }
 
-// keySet is a set of them.
-type keySet [modelKeys]bool
-
-func (s *keySet) at(key string) *bool { return &s[key[0]-'a'] }
-
-func (s *keySet) keys() (keys []string) {
-	for n, in := range s {
-		if in {
-			keys = append(keys, modelKey(n))
-		}
-	}
-	return keys
-}
-
-func (s *keySet) len() int { return len(s.keys()) }
-
 // slowFIFO is a queue, written in the obvious way. It is a value, which a search can copy and compare.
 type slowFIFO struct {
-	queued      string // the keys, in order
-	dirty, held keySet
-	down        bool
-	shared      bool // as in Suite
+	queued, dirty, held string // the keys, one letter each
+	down                bool
+	shared              bool // as in Suite
 }
 
 // drained reports whether no drain waits.
-func (m *slowFIFO) drained() bool { return m.held.len() == 0 && (m.queued == "" || m.shared) }
+func (m *slowFIFO) drained() bool { return m.held == "" && (m.queued == "" || m.shared) }
 
 // empty reports whether nothing can be got.
 func (m *slowFIFO) empty() bool { return m.queued == "" || m.down && m.shared }
 
 // add returns whether it changed anything. Shutting down a shared queue ends that only when all workers are done.
 func (m *slowFIFO) add(key string) bool {
-	if m.down && (!m.shared || m.held.len() == 0) || *m.dirty.at(key) {
+	if m.down && (!m.shared || m.held == "") || strings.Contains(m.dirty, key) {
 		return false
 	}
-	*m.dirty.at(key) = true
-	if !*m.held.at(key) {
+	m.dirty += key
+	if !strings.Contains(m.held, key) {
 		m.queued += key
 	}
 	return true
@@ -58,17 +44,18 @@ func (m *slowFIFO) add(key string) bool {
 func (m *slowFIFO) get() string {
 	key := m.queued[:1]
 	m.queued = m.queued[1:]
-	*m.dirty.at(key), *m.held.at(key) = false, true
+	m.dirty = strings.Replace(m.dirty, key, "", 1)
+	m.held += key
 	return key
 }
 
 // done returns whether the key was held.
 func (m *slowFIFO) done(key string) bool {
-	if !*m.held.at(key) {
+	if !strings.Contains(m.held, key) {
 		return false
 	}
-	*m.held.at(key) = false
-	if *m.dirty.at(key) {
+	m.held = strings.Replace(m.held, key, "", 1)
+	if strings.Contains(m.dirty, key) {
 		m.queued += key
 	}
 	return true
@@ -77,15 +64,13 @@ func (m *slowFIFO) done(key string) bool {
 // slowQueue is a slowFIFO with AddAfter and Stats.
 type slowQueue struct {
 	slowFIFO
-	oneEntry bool // as in Suite
-	waiting  []slowWaiting
-	seq      int
+	oneEntry bool            // as in Suite
+	waiting  []slowWaiting   // by due, and keys due at the same time by their adds
 	stats    workqueue.Stats // the counters
 }
 
 type slowWaiting struct {
 	key string
-	seq int
 	due time.Time
 }
 
@@ -113,25 +98,23 @@ func (m *slowQueue) addAfter(key string, now time.Time, d time.Duration) {
 		m.add(key)
 		return
 	}
-	if m.oneEntry && *m.dirty.at(key) {
+	if m.oneEntry && strings.Contains(m.dirty, key) {
 		return
 	}
-	m.seq++
-	w := slowWaiting{key, m.seq, now.Add(d)}
+	due := now.Add(d)
 	i := slices.IndexFunc(m.waiting, func(w slowWaiting) bool { return w.key == key })
-	switch {
-	case i < 0:
-		m.waiting = append(m.waiting, w)
-	case w.due.Before(m.waiting[i].due):
-		m.waiting[i] = w
+	if i >= 0 {
+		if !due.Before(m.waiting[i].due) {
+			return
+		}
+		m.waiting = slices.Delete(m.waiting, i, i+1)
 	}
+	m.waiting = append(m.waiting, slowWaiting{key, due})
+	slices.SortStableFunc(m.waiting, func(a, b slowWaiting) int { return a.due.Compare(b.due) })
 }
 
 // pass adds the keys that are due at now.
 func (m *slowQueue) pass(now time.Time) {
-	slices.SortFunc(m.waiting, func(a, b slowWaiting) int {
-		return cmp.Or(a.due.Compare(b.due), a.seq-b.seq)
-	})
 	for len(m.waiting) > 0 && !m.waiting[0].due.After(now) {
 		key := m.waiting[0].key
 		m.waiting = m.waiting[1:]
@@ -150,3 +133,137 @@ func (m *slowQueue) shutDown() {
 		m.waiting = nil
 	}
 }
+
+var modelCases = []testCase{
+	unbubbled("Model", "For any sequence of calls, the queue does what the model does.",
+		func(r *run) { r.tryModel(modelOptions{}) }),
+	unbubbled("ModelWithShutDown", "For any sequence of calls before, during and after shutdown, the queue does what the model does.",
+		func(r *run) { r.tryModel(modelOptions{shutDown: true}) }),
+	unbubbled("ModelWithUnmatchedDone", "For any sequence of calls, also of Done for keys that no worker holds, the queue does what the model does.",
+		func(r *run) { r.tryModel(modelOptions{unmatchedDone: true}) }),
+	unbubbled("ModelWithTies", "For any sequence of calls, also with keys that are due at the same time, the queue does what the model does.",
+		func(r *run) { r.tryModel(modelOptions{ties: true, shutDown: true}) }),
+}
+
+// modelOptions choose the steps of random scripts. With ties, keys are often due at the same time, and never otherwise.
+type modelOptions struct {
+	shutDown, unmatchedDone, ties   bool
+	delays, contexts, clockGoesBack bool // as the queue can
+}
+
+// kinds are the steps to draw. Frequent ones are listed more than once, and rapid prefers the first.
+func (m modelOptions) kinds() []string {
+	kinds := []string{"add", "get", "finish", "jump", "add", "get", "finish", "add"}
+	if m.contexts {
+		kinds = append(kinds, "canceled")
+	}
+	if m.unmatchedDone {
+		kinds = append(kinds, "done")
+	}
+	if m.delays {
+		kinds = slices.Insert(kinds, 2, "after")
+	}
+	if m.delays && m.ties {
+		kinds = append(kinds, "after", "after", "after")
+	}
+	return kinds
+}
+
+// step returns step number n of a script. A finish is of held key number key.
+func (m modelOptions) step(n int, kind string, key int, d time.Duration) string {
+	switch kind {
+	case "add", "done":
+		return kind + " " + modelKey(key)
+	case "after":
+		if d > 0 && !m.ties {
+			d += time.Duration(n) * time.Microsecond
+		}
+		return fmt.Sprintf("after %s %v", modelKey(key), d)
+	case "finish":
+		return fmt.Sprintf("finish %d", key)
+	case "jump":
+		return fmt.Sprintf("jump %v", d)
+	}
+	return kind
+}
+
+// draw draws a script. Rapid leaves out some steps and simplifies others, until the shortest that still fails is left.
+func (m modelOptions) draw(t *rapid.T) []string {
+	n := 0
+	one := rapid.Custom(func(t *rapid.T) string {
+		kind := rapid.SampledFrom(m.kinds()).Draw(t, "kind")
+		key := rapid.IntRange(0, modelKeys-1).Draw(t, "key")
+		unit, least, most := time.Second, 1, 15
+		switch {
+		case m.ties && kind == "after":
+			unit, most = 10*time.Second, 2
+		case m.ties:
+			unit, most = 10*time.Second, 1
+		case kind == "after":
+			least, most = -2, 20
+		case m.clockGoesBack:
+			least = -3
+		}
+		n++
+		return m.step(n, kind, key, time.Duration(rapid.IntRange(least, most).Draw(t, "time"))*unit)
+	})
+	// A slice of slices, because rapid prefers slices that are close to their least length.
+	steps := slices.Concat(rapid.SliceOfN(rapid.SliceOfN(one, 0, 12), 8, 16).Draw(t, "calls")...)
+	if m.shutDown && rapid.Bool().Draw(t, "end") {
+		end := "shutdown"
+		if m.contexts && rapid.Bool().Draw(t, "gives up") {
+			end = "giveup"
+		}
+		steps = append(steps, end)
+		steps = append(steps, rapid.SliceOfN(one, 0, 30).Draw(t, "calls after it")...)
+	}
+	return steps
+}
+
+// tryModel draws scripts, and lets rapid shrink one that fails.
+func (r *run) tryModel(m modelOptions) {
+	q := r.queue(Config[string]{})
+	_, m.delays = q.(delaying)
+	_, m.contexts = q.(extended)
+	m.clockGoesBack = !r.suite.IgnoresClock
+	for range 3 { // times -rapid.checks, which is 100 by default
+		rapid.Check(&rapidTB{TB: r.t, run: r}, func(t *rapid.T) {
+			if o := r.playRandom(m.draw(t)); len(o.failures) > 0 {
+				t.Fatalf("%s", o)
+			}
+		})
+	}
+}
+
+// playRandom plays steps in a bubble. Every second queue has metrics.
+func (r *run) playRandom(steps []string) outcome {
+	if !r.suite.NoMetrics && len(steps)%2 == 0 {
+		steps = slices.Insert(steps, 0, "metrics")
+	}
+	sub := newRun(r.suite, r.t, r.seed, !r.suite.IgnoresClock)
+	if len(steps) > 0 {
+		sub.bubbled(func() { sub.play(strings.Join(steps, "; "), 0) })
+	}
+	return sub.outcome()
+}
+
+// rapidTB lets rapid report to a run what it would report to the test.
+type rapidTB struct {
+	rapid.TB
+	run  *run
+	said []string
+}
+
+// Logf drops what rapid says about runs that passed.
+func (tb *rapidTB) Logf(format string, args ...any) {
+	if tb.Failed() {
+		tb.said = append(tb.said, fmt.Sprintf(format, args...))
+	}
+}
+func (tb *rapidTB) Log(args ...any)                   { tb.Logf("%s", fmt.Sprint(args...)) }
+func (tb *rapidTB) Errorf(format string, args ...any) { tb.run.Errorf(format, args...) }
+func (tb *rapidTB) Fatalf(format string, args ...any) { tb.run.Fatalf(format, args...) }
+func (tb *rapidTB) Failed() bool                      { return tb.run.Failed() }
+
+// FailNow is rapid's last call, after it has logged how to repeat the failure.
+func (tb *rapidTB) FailNow() { tb.run.Fatalf("%s", strings.Join(tb.said, "\n")) }

@@ -1,11 +1,11 @@
 package workqueuetest
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing/synctest"
 	"time"
 
@@ -13,9 +13,50 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// play plays steps on a new queue.
-func (r *run) play(steps string, e ender) {
-	p := &player{run: r, limiter: &scriptedLimiter{}, metrics: &testkit.Recorder{}, ender: e}
+func (s script) try(r *run) {
+	if strings.HasPrefix(s.name, "Shared") && !r.suite.Shared {
+		r.skip("the queue is not shared")
+	}
+	parts := strings.Split(s.steps, " | ")
+	for _, steps := range parts {
+		q := r.queue(Config[string]{})
+		if what := r.missing(q, steps); what != "" && len(parts) == 1 {
+			r.lacks(what)
+		} else if what != "" {
+			continue
+		}
+		for way := range enders(q) {
+			if way == 0 || strings.Contains(steps, "end") {
+				r.play(steps, way)
+			}
+		}
+	}
+}
+
+// missing returns what q lacks that steps need.
+func (r *run) missing(q fifo, steps string) string {
+	uses := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(steps, word) })
+	}
+	_, delays := q.(delaying)
+	_, limits := q.(limiting)
+	_, gives := q.(extended)
+	switch {
+	case uses("metrics", "unnamed") && r.suite.NoMetrics:
+		return "metrics"
+	case uses("after") && !delays:
+		return "AddAfter"
+	case uses("retry", "forget") && !limits:
+		return "AddRateLimited"
+	case uses("canceled", "deadline", "giveup") && !gives:
+		return "GetContext and ShutDownContext"
+	}
+	return ""
+}
+
+// play plays steps on a new queue. "end" stands for that one of its enders.
+func (r *run) play(steps string, way int) {
+	p := &player{run: r, limiter: &scriptedLimiter{}, metrics: &testkit.Recorder{}}
 	p.model.shared, p.model.oneEntry = r.suite.Shared, r.suite.OneEntry
 	c := Config[string]{RateLimiter: p.limiter}
 	uses := func(word string) bool { return strings.Contains(steps, word) }
@@ -23,23 +64,14 @@ func (r *run) play(steps string, e ender) {
 		synctest.Wait() // so that other queues have started
 		p.before = testkit.Goroutines()
 	}
-	if named := uses("metrics"); named || uses("unnamed") {
-		if r.suite.NoMetrics {
-			r.lacks("metrics")
-		}
+	if uses("metrics") {
+		c.Name, c.MetricsProvider = queueName, p.metrics
+	}
+	if uses("unnamed") {
 		c.MetricsProvider = p.metrics
-		if named {
-			c.Name = queueName
-		}
 	}
-	switch {
-	case uses("retry") || uses("forget"):
-		p.q = capable[limiting](r, c)
-	case uses("after"):
-		p.q = capable[delaying](r, c)
-	default:
-		p.q = r.queue(c)
-	}
+	p.q = r.queue(c)
+	p.ender, p.drains = enders(p.q)[way], way > 0
 	synctest.Wait() // client-go's ticker starts in a goroutine of its own.
 	for step := range strings.SplitSeq(steps, "; ") {
 		p.when = strings.TrimPrefix(p.when+"; "+step, "; ")
@@ -61,31 +93,32 @@ type player struct {
 	asked   []string // what the limiter must have been asked
 	metrics *testkit.Recorder
 	before  testkit.GoroutineSet // those without the queue
-	ender   ender
-	ends    []*call[error] // the calls of enders that wait
-	getters []*call[got]   // the calls of Get and GetContext that wait
-	when    string         // for messages: the steps until now
+	ender   ender                // what "end" does
+	drains  bool                 // it waits for keys
+	ends    []*call[error]       // the calls of enders that wait
+	getters []*call[got]         // the calls of Get and GetContext that wait
+	when    string               // for messages: the steps until now
 }
 
 // compare asserts that the queue looks as the model does, and that those calls have returned that can.
 func (p *player) compare() {
 	synctest.Wait()
-	if asked := p.limiter.calls(); !slices.Equal(asked, p.asked) {
-		p.Fatalf("%s: the limiter was asked %q, want %q", p.when, asked, p.asked)
+	if !slices.Equal(p.limiter.asked, p.asked) {
+		p.Fatalf("%s: the limiter was asked %q, want %q", p.when, p.limiter.asked, p.asked)
+	}
+	if p.model.down && p.model.empty() {
+		p.wait(1) // must not block
 	}
 	p.serve()
 	p.wantLen(p.q, p.when, len(p.model.queued))
 	if down := p.q.ShuttingDown(); down != p.model.down {
 		p.Fatalf("%s: ShuttingDown() = %v, want %v", p.when, down, p.model.down)
 	}
-	if p.model.down && p.model.empty() {
-		p.wantShutDown(p.q, p.when)
-	}
 	p.wantStats()
 	if len(p.metrics.Made()) > 0 {
-		p.metrics.Want(p, p.when, testkit.Values{"adds": p.model.stats.Adds, "depth": p.model.dirty.len()})
+		p.metrics.Want(p, p.when, testkit.Values{"adds": p.model.stats.Adds, "depth": len(p.model.dirty)})
 	}
-	if p.ender.drain && !p.model.drained() {
+	if p.drains && !p.model.drained() {
 		for _, c := range p.ends {
 			c.mustBlock(p.when)
 		}
@@ -106,8 +139,8 @@ func (p *player) wantStats() {
 	st.Name, st.OldestQueued, st.LongestRunning, st.UnfinishedWork = "", 0, 0, 0
 	st.Latency, st.WorkDuration, st.ByPriority = nil, nil, nil
 	want := m.stats
-	want.Queued, want.Processing, want.Waiting = len(m.queued), m.held.len(), len(m.waiting)
-	want.Again, want.ShuttingDown = m.dirty.len()-len(m.queued), m.down
+	want.Queued, want.Processing, want.Waiting = len(m.queued), len(m.held), len(m.waiting)
+	want.Again, want.ShuttingDown = len(m.dirty)-len(m.queued), m.down
 	if p.suite.PartialStats {
 		st, want = workqueue.Stats{Queued: st.Queued}, workqueue.Stats{Queued: want.Queued}
 	}
@@ -144,18 +177,21 @@ func (p *player) step(kind string, words []string) {
 		if p.model.queued != "" {
 			p.hold(p.model.queued[:1])
 		}
-	case "canceled":
-		if e, ok := p.q.(extended); ok {
-			if key, err := e.GetContext(canceled()); key != "" || err == nil {
-				p.Fatalf("%s: GetContext() of a done context = %q, %v", p.when, key, err)
-			}
+	case "canceled", "deadline":
+		var key string
+		err, want := p.giveUp(words, "GetContext", func(ctx context.Context) (err error) {
+			key, err = p.q.(extended).GetContext(ctx)
+			return err
+		})
+		if key != "" || err != want && !(p.model.down && err == workqueue.ErrShutDown) {
+			p.Fatalf("%s: GetContext() = %q, %v, want no key and %v", p.when, key, err, want)
 		}
 	case "hold":
 		p.hold(words...)
 	case "done":
 		p.done(words...)
 	case "finish":
-		if held := p.model.held.keys(); len(held) > 0 {
+		if held := slices.Sorted(strings.SplitSeq(p.model.held, "")); p.model.held != "" {
 			p.done(held[must(strconv.Atoi(words[0]))%len(held)])
 		}
 	case "again":
@@ -168,12 +204,7 @@ func (p *player) step(kind string, words []string) {
 		p.wantLen(p.q, p.when, 0)
 		p.done(words...)
 	case "wait":
-		for range must(strconv.Atoi(words[0])) {
-			p.getters = append(p.getters, p.startGet(p.q))
-			if e, ok := p.q.(extended); ok {
-				p.getters = append(p.getters, p.startGetContext(context.Background(), e))
-			}
-		}
+		p.wait(must(strconv.Atoi(words[0])))
 	case "pass":
 		n := p.q.Len()
 		p.pass(must(time.ParseDuration(words[0])) - 1)
@@ -203,9 +234,14 @@ func (p *player) step(kind string, words []string) {
 			p.end(e)
 		}
 	case "giveup":
-		if e, ok := p.q.(extended); ok {
-			_ = e.ShutDownContext(canceled()) // It does not wait.
-			p.model.shutDown()
+		first := !p.model.down
+		p.model.shutDown()
+		err, want := p.giveUp(words, "ShutDownContext", p.q.(extended).ShutDownContext)
+		if p.model.drained() && !(first && err == want) { // The first call may give up before it looks.
+			want = nil
+		}
+		if err != want {
+			p.Fatalf("%s: ShutDownContext() = %v, want %v", p.when, err, want)
 		}
 	case "idle":
 		// Over a queue that has no ShutDownContext, ours waits in a goroutine of its own.
@@ -257,16 +293,51 @@ func (p *player) done(keys ...string) {
 	}
 }
 
+// giveUp makes a call with a context that is canceled or, if words is a time, has a deadline then, until which the call
+// must wait. It returns the errors of the call and of the context.
+func (p *player) giveUp(words []string, what string, f func(context.Context) error) (got, want error) {
+	var d time.Duration
+	if len(words) > 0 {
+		d = must(time.ParseDuration(words[0]))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(d, time.Hour))
+	defer cancel()
+	if d == 0 {
+		cancel()
+	}
+	c := start(p.run, what, func() error { return f(ctx) })
+	if d > 0 {
+		time.Sleep(d - 1)
+		c.mustBlock(p.when + ", before its deadline")
+		time.Sleep(time.Nanosecond)
+		p.model.pass(p.clock.Now())
+	}
+	return c.mustReturn(p.when), ctx.Err()
+}
+
 func (p *player) pass(d time.Duration) {
 	p.run.pass(d)
 	p.model.pass(p.clock.Now())
+}
+
+// wait lets n workers wait in Get, and as many in GetContext.
+func (p *player) wait(n int) {
+	for range n {
+		p.getters = append(p.getters, p.startGet(p.q))
+		if e, ok := p.q.(extended); ok {
+			p.getters = append(p.getters, start(p.run, "GetContext", func() got {
+				key, err := e.GetContext(context.Background())
+				return got{key, err}
+			}))
+		}
+	}
 }
 
 // serve asserts that of the getters as many have returned as there are keys for them or, after shutdown, all.
 func (p *player) serve() {
 	waiting, want, keys := p.getters, "", []string{}
 	p.getters = nil
-	for range min(len(waiting), len(p.model.queued)) {
+	for len(want) < len(waiting) && !p.model.empty() {
 		want += p.model.get()
 	}
 	for _, c := range waiting {
@@ -287,7 +358,7 @@ func (p *player) serve() {
 }
 
 func (p *player) end(e ender) {
-	p.ends = append(p.ends, e.start(p.run, p.q))
+	p.ends = append(p.ends, e.start(p.run))
 	p.model.shutDown()
 }
 
@@ -325,7 +396,6 @@ func (p *player) wantMetrics(words []string) {
 
 // scriptedLimiter returns delays, and records its calls. It panics if no delay is left.
 type scriptedLimiter struct {
-	mu     sync.Mutex // guards asked; delays change only between calls
 	asked  []string
 	delays []time.Duration
 }
@@ -335,17 +405,7 @@ const (
 	limiterRequeues = 42
 )
 
-func (l *scriptedLimiter) calls() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.asked)
-}
-
-func (l *scriptedLimiter) note(what string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.asked = append(l.asked, what)
-}
+func (l *scriptedLimiter) note(what string) { l.asked = append(l.asked, what) }
 
 func (l *scriptedLimiter) When(item string) time.Duration {
 	if len(l.delays) == 0 {

@@ -1,7 +1,7 @@
 package workqueuetest
 
 import (
-	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -28,10 +29,6 @@ const seedVariable = "WORKQUEUE_SEED"
 // forever is the virtual time after which a case is considered blocked. No case takes as long.
 const forever = 1000 * time.Hour
 
-// patience is how much real time a case may take, in addition to the time of the stress cases. A case that takes
-// longer is abandoned with its goroutines, because nothing can end a goroutine that waits for a mutex.
-var patience = time.Minute
-
 // run is one run of a case. It collects failures instead of reporting them to the test, because some cases are expected
 // to fail. Its methods are safe for concurrent use.
 //
@@ -39,6 +36,7 @@ var patience = time.Minute
 type run struct {
 	suite *Suite
 	t     *testing.T // for bubbles
+	seed  uint64
 
 	clock clock.WithTicker
 	fake  *testingclock.FakeClock // nil on the real clock
@@ -50,9 +48,17 @@ type run struct {
 	}
 }
 
-func newRun(s *Suite, t *testing.T, fake bool) *run {
-	r := &run{suite: s, t: t, clock: clock.RealClock{}}
-	r.mu.seed = seed()
+// outcome is the result of a case.
+type outcome struct {
+	failures []string
+	skipped  string // why, if it could not be tried
+	lacking  bool   // because the queue lacks something
+}
+
+func (o outcome) String() string { return strings.Join(o.failures, "\n") }
+
+func newRun(s *Suite, t *testing.T, seed uint64, fake bool) *run {
+	r := &run{suite: s, t: t, seed: seed, clock: clock.RealClock{}}
 	if fake {
 		r.fake = testkit.NewFakeClock()
 		r.clock = r.fake
@@ -60,7 +66,8 @@ func newRun(s *Suite, t *testing.T, fake bool) *run {
 	return r
 }
 
-func seed() uint64 {
+// newSeed returns the seed of the environment, or a random one.
+func newSeed() uint64 {
 	if n, err := strconv.ParseUint(os.Getenv(seedVariable), 10, 64); err == nil {
 		return n
 	}
@@ -68,30 +75,25 @@ func seed() uint64 {
 }
 
 // rand returns a source of random numbers that depends on the seed and on n.
-func (r *run) rand(n int) *rand.Rand { return rand.New(rand.NewPCG(r.mu.seed, uint64(n))) }
+func (r *run) rand(n int) *rand.Rand { return rand.New(rand.NewPCG(r.seed, uint64(n))) }
 
 // try runs a case on every clock.
-func (s Suite) try(t *testing.T, c testCase) outcome {
+func (s Suite) try(t *testing.T, c testCase, seed uint64) outcome {
 	clocks := []bool{false, true}
 	if c.unbubbled || s.IgnoresClock {
 		clocks = clocks[:1]
 	}
 	var o outcome
 	for _, fake := range clocks {
-		r := newRun(&s, t, fake)
+		r := newRun(&s, t, seed, fake)
 		if c.unbubbled {
 			r.unbubbled(func() { c.try(r) })
 		} else {
 			r.bubbled(func() { c.try(r) })
 		}
 		got := r.outcome()
-		if fake {
-			for i, f := range got.failures {
-				got.failures[i] = "on a fake clock: " + f
-			}
-		}
-		o.failures = append(o.failures, got.failures...)
-		o.skipped, o.lacking, o.seed = got.skipped, got.lacking, got.seed
+		got.failures = append(o.failures, got.failures...)
+		o = got
 	}
 	return o
 }
@@ -102,56 +104,37 @@ func (r *run) outcome() outcome {
 	return r.mu.outcome
 }
 
-// bubbled runs f in a bubble.
+// bubbled runs f in a bubble, and then ends what f has started. If goroutines are left after that, the bubble panics.
 func (r *run) bubbled(f func()) {
-	r.within(patience, func() {
+	r.within(testkit.Patience, func() {
 		var bubble string
+		stacks := func() []byte { return testkit.GoroutinesOf(bubble).Since(nil) }
 		defer func() {
 			if v := recover(); v != nil && !r.Failed() {
-				r.Errorf("goroutines are left after shutdown (%v):\n%s", v, bubbleStacks(bubble))
+				r.Errorf("goroutines are left after shutdown (%v):\n%s", v, stacks())
 			}
 		}()
 		synctest.Test(r.t, func(*testing.T) {
 			bubble = testkit.Bubble()
-			r.supervise(f)
-		})
-	}, allStacks)
-}
-
-// supervise runs f in the caller's bubble, and then ends what f has started. If goroutines are left after that, the
-// bubble panics.
-func (r *run) supervise(f func()) {
-	stacks := func() []byte { return bubbleStacks(testkit.Bubble()) }
-	r.within(forever, f, stacks)
-	r.within(forever, r.endQueues, stacks)
-	// Some goroutines only notice the shutdown when they next read the clock.
-	for range 3 {
-		synctest.Wait()
-		time.Sleep(20 * time.Second)
-		if r.fake != nil {
-			r.fake.Step(20 * time.Second)
-		}
-	}
-}
-
-// start runs f in a goroutine. A panic of f is a failure.
-func (r *run) start(f func(), ended func()) {
-	go func() {
-		defer ended()
-		defer func() {
-			if v := recover(); v != nil {
-				r.Errorf("panic: %v\n%s", v, debug.Stack())
+			r.within(forever, f, stacks)
+			r.within(forever, r.endQueues, stacks)
+			// Some goroutines only notice the shutdown when they next read the clock.
+			for range 3 {
+				synctest.Wait()
+				time.Sleep(20 * time.Second)
+				if r.fake != nil {
+					r.fake.Step(20 * time.Second)
+				}
 			}
-		}()
-		f()
-	}()
+		})
+	}, testkit.Stacks)
 }
 
 // unbubbled runs f in real time. All its goroutines must have ended soon after.
 func (r *run) unbubbled(f func()) {
 	others := goleak.IgnoreCurrent()
-	r.within(patience+stressTotal(), f, allStacks)
-	r.within(patience, r.endQueues, allStacks)
+	r.within(testkit.Patience+stressTotal(), f, testkit.Stacks)
+	r.within(testkit.Patience, r.endQueues, testkit.Stacks)
 	if r.Failed() {
 		return
 	}
@@ -160,10 +143,14 @@ func (r *run) unbubbled(f func()) {
 	}
 }
 
-// within runs f in a goroutine, and waits for it, but no longer than d: virtual time in a bubble, real time outside.
+// within runs f in a goroutine, and waits for it, but no longer than d: virtual time in a bubble, real time outside. Then
+// f is abandoned, because nothing can end a goroutine that waits for a mutex.
 func (r *run) within(d time.Duration, f func(), stacks func() []byte) {
 	done := make(chan struct{})
-	r.start(f, func() { close(done) })
+	go func() {
+		defer close(done)
+		r.catch(f)
+	}()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -173,26 +160,23 @@ func (r *run) within(d time.Duration, f func(), stacks func() []byte) {
 	}
 }
 
-// allStacks returns the stacks of all goroutines.
-func allStacks() []byte {
-	buf := make([]byte, 1<<20)
-	return buf[:runtime.Stack(buf, true)]
-}
-
-// bubbleStacks returns the stacks of the goroutines of a bubble.
-func bubbleStacks(bubble string) []byte {
-	return bytes.Join(testkit.GoroutinesOf(bubble).Since(nil), []byte("\n\n"))
-}
-
-// soon waits, in real time, until f returns true. It returns false if that takes too long.
-func (r *run) soon(f func() bool) bool {
-	for deadline := time.Now().Add(patience / 4); !f(); time.Sleep(100 * time.Microsecond) {
-		if r.Failed() || time.Now().After(deadline) {
-			return false
+// catch calls f. A panic of f is a failure.
+func (r *run) catch(f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.Errorf("panic: %v\n%s", v, debug.Stack())
 		}
-	}
-	return true
+	}()
+	f()
 }
+
+// group starts goroutines of a case, and waits for them.
+type group struct {
+	r *run
+	sync.WaitGroup
+}
+
+func (g *group) start(f func()) { g.Go(func() { g.r.catch(f) }) }
 
 // endQueues shuts down all queues that the case has built.
 func (r *run) endQueues() {
@@ -210,11 +194,15 @@ func (r *run) Helper() {}
 
 // Errorf notes a failure.
 func (r *run) Errorf(format string, args ...any) {
+	failure := fmt.Sprintf(format, args...)
+	if r.fake != nil {
+		failure = "on a fake clock: " + failure
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	const most = 10 // of a loop that goes on
 	if len(r.mu.failures) < most {
-		r.mu.failures = append(r.mu.failures, fmt.Sprintf(format, args...))
+		r.mu.failures = append(r.mu.failures, failure)
 	}
 }
 
@@ -225,11 +213,7 @@ func (r *run) Fatalf(format string, args ...any) {
 }
 
 // Failed reports whether there was a failure.
-func (r *run) Failed() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.mu.failures) > 0
-}
+func (r *run) Failed() bool { return len(r.outcome().failures) > 0 }
 
 // skip ends a case that cannot run here.
 func (r *run) skip(why string) {
@@ -247,8 +231,15 @@ func (r *run) lacks(what string) {
 	r.skip("the queue has no " + what)
 }
 
+type (
+	fifo     = workqueue.TypedInterface[string]
+	delaying = workqueue.TypedDelayingInterface[string]
+	limiting = workqueue.TypedRateLimitingInterface[string]
+	extended = workqueue.Extended[string]
+)
+
 // queue builds a queue with that config and the clock of the case.
-func (r *run) queue(c Config[string]) workqueue.TypedInterface[string] {
+func (r *run) queue(c Config[string]) fifo {
 	if c.Clock == nil {
 		c.Clock = r.clock
 	}
@@ -263,21 +254,14 @@ func (r *run) atEnd(end func()) {
 	r.mu.ends = append(r.mu.ends, end)
 }
 
-// capable builds a queue that has the methods of Q, or skips the case.
-func capable[Q any](r *run, c Config[string]) Q {
-	q, ok := r.queue(c).(Q)
+// need returns q as a Q, or skips the case if q lacks its methods.
+func need[Q any](r *run, q fifo) Q {
+	capable, ok := q.(Q)
 	if !ok {
 		r.lacks(fmt.Sprintf("methods of %v", reflect.TypeFor[Q]()))
 	}
-	return q
+	return capable
 }
-
-type (
-	fifo     = workqueue.TypedInterface[string]
-	delaying = workqueue.TypedDelayingInterface[string]
-	limiting = workqueue.TypedRateLimitingInterface[string]
-	extended = workqueue.Extended[string]
-)
 
 // check calls Suite.Check.
 func (r *run) check(q fifo) {
@@ -286,5 +270,100 @@ func (r *run) check(q fifo) {
 	}
 	if err := r.suite.Check(q); err != nil {
 		r.Fatalf("the inside of the queue: %v", err)
+	}
+}
+
+// pass lets time pass on the clock of a case in a bubble, and waits until all goroutines are blocked.
+func (r *run) pass(d time.Duration) {
+	synctest.Wait()
+	if r.fake != nil {
+		r.fake.Step(d)
+	} else {
+		time.Sleep(d)
+	}
+	synctest.Wait()
+}
+
+// needFakeClock skips the case on the real clock.
+func (r *run) needFakeClock() *testingclock.FakeClock {
+	if r.suite.IgnoresClock {
+		r.lacks("use for a clock")
+	}
+	if r.fake == nil {
+		r.skip("on the real clock")
+	}
+	return r.fake
+}
+
+// call is a call that may block, in a bubble.
+type call[R any] struct {
+	r    *run
+	what string
+	testkit.Call[R]
+}
+
+// start makes a call in a goroutine.
+func start[R any](r *run, what string, f func() R) *call[R] {
+	c := &call[R]{r: r, what: what}
+	go r.catch(func() { c.Return(f()) })
+	return c
+}
+
+// mustBlock fails the case unless the call is blocked when all goroutines are.
+func (c *call[R]) mustBlock(when string) { c.MustBlock(c.r, c.what+" "+when) }
+
+// mustReturn returns the result of the call, which must have returned when all goroutines are blocked.
+func (c *call[R]) mustReturn(when string) R { return c.MustReturn(c.r, c.what+" "+when) }
+
+// got is what Get or GetContext returned.
+type got struct {
+	key string
+	err error
+}
+
+func get(q fifo) got {
+	key, shutdown := q.Get()
+	if shutdown {
+		return got{key, workqueue.ErrShutDown}
+	}
+	return got{key, nil}
+}
+
+func (r *run) startGet(q fifo) *call[got] {
+	return start(r, "Get", func() got { return get(q) })
+}
+
+// ender is one of the ways to shut a queue down.
+type ender struct {
+	name string
+	end  func() error
+}
+
+// enders returns the ways to shut q down. All but the first wait for the keys.
+func enders(q fifo) []ender {
+	all := []ender{
+		{"ShutDown", func() error { q.ShutDown(); return nil }},
+		{"ShutDownWithDrain", func() error { q.ShutDownWithDrain(); return nil }},
+	}
+	if e, ok := q.(extended); ok {
+		all = append(all, ender{"ShutDownContext", func() error { return e.ShutDownContext(context.Background()) }})
+	}
+	return all
+}
+
+func (e ender) start(r *run) *call[error] { return start(r, e.name, e.end) }
+
+// hold gets keys, which must be want, and does not finish them.
+func (r *run) hold(q fifo, want ...string) {
+	for _, w := range want {
+		if g := r.startGet(q).mustReturn("when key " + w + " is to come"); g.key != w || g.err != nil {
+			r.Fatalf("Get() = %q, %v, want key %q", g.key, g.err, w)
+		}
+	}
+}
+
+func (r *run) wantLen(q fifo, when string, want int) {
+	if n := q.Len(); n != want {
+		r.Fatalf("%s: Len() = %d, want %d", when, n, want)
 	}
 }

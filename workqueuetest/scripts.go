@@ -1,7 +1,5 @@
 package workqueuetest
 
-import "strings"
-
 // script is a case as a list of calls and of what must be seen:
 //
 //	add a b      Add of each
@@ -12,6 +10,7 @@ import "strings"
 //	requeues a   NumRequeues, which the limiter answers
 //	get          a worker gets the first key, if there is one
 //	canceled     GetContext with a context that is done gets none
+//	deadline 5s  GetContext gives up after that time, and not before; nothing is queued
 //	hold a b     a worker gets these keys, which are the first in line
 //	done a b     Done of each
 //	finish 5     Done of a key that is held, if there is one: number 5 from 0, counted round and round
@@ -25,6 +24,7 @@ import "strings"
 //	end          a method that shuts down: the script is tried with each. Drains must wait as long as a key is left for them
 //	endall       all of these methods
 //	giveup       ShutDownContext with a context that is done
+//	giveup 5s    ShutDownContext gives up after that time, and not before; a key is left for it
 //	idle         the queue has no goroutine of its own
 //	notimer      the queue has no timer
 //	metrics depth=2 latency=1,3   the metrics have these values, or observed these times, and the others none
@@ -32,7 +32,7 @@ import "strings"
 //
 // After each of them, and an hour after the last, the queue must look as the model does, and its limiter must have been
 // asked for nothing else. What follows a | is played on another queue. Of several such parts, those are left out that need
-// delays or metrics, if the queue has none.
+// what the queue lacks.
 type script struct{ name, promise, steps string }
 
 var scripts = []script{
@@ -47,8 +47,19 @@ var scripts = []script{
 		"add a b c a; hold a b; add b d b; done a; done b; take c d b"},
 	{"GetWaits", "Get waits while nothing is queued, also if workers hold keys that will be queued again.",
 		"wait 1; add a; wait 1; add a; done a"},
+	{"GetContextOfDoneContext", "GetContext with a context that is done takes no key.",
+		"canceled; add a b; canceled; take a b"},
+	{"GetContextGivesUp", "GetContext waits no longer than its context.",
+		"deadline 1m; wait 1; deadline 1m; add a"},
 	{"AddWakesGetters", "As many getters wake as there are keys for, however the adds are spread over time.",
 		"wait 4; add a; add b; add c; add d | wait 4; add a b; add c d; add e f | wait 4; add a b c d e f g"},
+
+	{"NothingWaitsForWorkers", "No method but Get and the drains waits for the work of other goroutines.",
+		"add a; hold a; wait 1; add a; done b | add a; hold a; wait 1; end; add a; done b; done a; add a; done b | " +
+			"add a; hold a; wait 1; canceled; end; canceled; done a; canceled | " +
+			"add a; hold a; wait 1; after b 1h; end; after b 1h; done a; after b 1h | " +
+			"add a; hold a; wait 1; retry b 1h; forget a; requeues a; end; retry b 1h; forget a; requeues a; " +
+			"done a; retry b 1h; forget a; requeues a"},
 
 	{"GetAfterShutDown", "After ShutDown, Get hands out what is queued, and then reports shutdown without waiting.",
 		"add a b c; hold a; add a; shutdown; hold b c; done a; take a; done b c"},
@@ -69,6 +80,8 @@ var scripts = []script{
 		"add a b; hold a b; end; done b; done a"},
 	{"DrainWaitsForKeysAddedWhileHeld", "A drain waits for the keys that Done queues again.",
 		"add a; hold a; add a; end; done a; hold a; done a"},
+	{"ShutDownContextGivesUp", "ShutDownContext waits no longer than its context, and may be called again to wait on.",
+		"add a; hold a; add a; giveup; add b; end; giveup 1m; giveup 1m; giveup 1m; done a; take a; giveup"},
 	{"EveryDrainEnds", "When nothing is left, every drain returns.",
 		"add a; hold a; end; end; end; done a"},
 
@@ -158,31 +171,4 @@ var scripts = []script{
 		"add a b c; hold a b; end; end; done a; done b; end"},
 	{"SharedAddAfterShutDown", "What is added to a shared queue while workers finish is queued.",
 		"add a; hold a; shutdown; add a b; done a; add c"},
-}
-
-func scriptCases() []testCase {
-	var all []testCase
-	for _, s := range scripts {
-		all = append(all, bubbled(s.name, s.promise, s.try))
-	}
-	return all
-}
-
-func (s script) try(r *run) {
-	if strings.HasPrefix(s.name, "Shared") && !r.suite.Shared {
-		r.skip("the queue is not shared")
-	}
-	parts := strings.Split(s.steps, " | ")
-	_, delays := r.queue(Config[string]{}).(delaying)
-	for _, steps := range parts {
-		needs := func(word string) bool { return len(parts) > 1 && strings.Contains(steps, word) }
-		if needs("after") && !delays || needs("metrics") && r.suite.NoMetrics {
-			continue
-		}
-		for i, e := range enders(r.queue(Config[string]{})) {
-			if i == 0 || strings.Contains(steps, "end") {
-				r.play(steps, e)
-			}
-		}
-	}
 }

@@ -20,32 +20,27 @@ import (
 // The cases of this file run outside of bubbles, in real time, so that goroutines really run at once and the race
 // detector sees them. The seed repeats the random calls, but not the order in which goroutines run.
 
-func stressCases() []testCase {
-	all := []struct {
-		name, promise string
-		round         func(r *run, random *rand.Rand)
-	}{
-		{"StressEveryAddIsProcessed", "With many producers and workers, delays, failures and retries, no two workers hold a key at once, and the last version of every key is processed.",
-			func(r *run, random *rand.Rand) { r.stressVersions(random, false) }},
-		{"StressShutDown", "When a shutdown comes at any moment, everything that was added before it is processed, once it is drained.",
-			func(r *run, random *rand.Rand) { r.stressVersions(random, true) }},
-		{"StressCancel", "When a getter gives up at the moment at which a key arrives, it has the key, or another getter gets it.", (*run).stressCancel},
-		{"StressDrain", "Several drains, with and without a limit, race with workers, keys that come due, and ShutDown. Each returns, and its result is true.", (*run).stressDrain},
-		{"StressEveryMethod", "All methods may be called at once, and in the end nothing is left.", (*run).stressEveryMethod},
-		{"StressClock", "When a fake clock is stepped at any moment, each delayed key comes once, and not before its time.", (*run).stressClock},
-	}
-	var cases []testCase
-	for _, c := range all {
-		cases = append(cases, unbubbled(c.name, c.promise, func(r *run) {
-			limit := stressTotal() / time.Duration(len(all))
-			began := time.Now()
-			for round := 0; !r.Failed() && (round == 0 || time.Since(began) < limit); round++ {
-				c.round(r, r.rand(round))
-				r.endQueues()
-			}
-		}))
-	}
-	return cases
+var stressCases = []testCase{
+	stress("StressEveryAddIsProcessed", "With many producers and workers, delays, failures and retries, no two workers hold a key at once, and the last version of every key is processed.",
+		func(r *run, random *rand.Rand) { r.stressVersions(random, false) }),
+	stress("StressShutDown", "When a shutdown comes at any moment, everything that was added before it is processed, once it is drained.",
+		func(r *run, random *rand.Rand) { r.stressVersions(random, true) }),
+	stress("StressCancel", "When a getter gives up at the moment at which a key arrives, it has the key, or another getter gets it.", (*run).stressCancel),
+	stress("StressDrain", "Several drains, with and without a limit, race with workers, keys that come due, and ShutDown. Each returns, and its result is true.", (*run).stressDrain),
+	stress("StressEveryMethod", "All methods may be called at once, and in the end nothing is left.", (*run).stressEveryMethod),
+	stress("StressClock", "When a fake clock is stepped at any moment, each delayed key comes once, and not before its time.", (*run).stressClock),
+}
+
+// stress is a case whose rounds are repeated for its part of the time of all stress cases.
+func stress(name, promise string, round func(r *run, random *rand.Rand)) testCase {
+	return unbubbled(name, promise, func(r *run) {
+		const cases = 6 // which share the time
+		began := time.Now()
+		for n := 0; !r.Failed() && (n == 0 || time.Since(began) < stressTotal()/cases); n++ {
+			round(r, r.rand(n))
+			r.endQueues()
+		}
+	})
 }
 
 // stressTotal is how long all stress cases run together.
@@ -54,17 +49,6 @@ func stressTotal() time.Duration {
 		return d
 	}
 	return time.Second
-}
-
-// group starts goroutines of a case, and waits for them.
-type group struct {
-	r *run
-	sync.WaitGroup
-}
-
-func (c *group) start(f func()) {
-	c.Add(1)
-	c.r.start(f, c.Done)
 }
 
 // work handles keys until q is shut down.
@@ -178,7 +162,7 @@ func (r *run) stressVersions(random *rand.Rand, early bool) {
 		}
 	} else {
 		producing.Wait()
-		r.soon(v.allSeen) // Delayed keys come late.
+		testkit.Eventually(r, "workers see the last version of every key, also of delayed ones", v.allSeen)
 	}
 	v.ending.Store(true)
 	q.ShutDownWithDrain()
@@ -194,7 +178,7 @@ func (r *run) stressVersions(random *rand.Rand, early bool) {
 }
 
 func (r *run) stressCancel(*rand.Rand) {
-	q := capable[extended](r, Config[string]{})
+	q := need[extended](r, r.queue(Config[string]{}))
 	handed := make(chan string, 4)
 	all := group{r: r}
 	all.start(func() { work(q, func(key string) { handed <- key }) })
@@ -219,7 +203,7 @@ func (r *run) stressCancel(*rand.Rand) {
 			if got != key {
 				r.Errorf("got key %s, want %s", got, key)
 			}
-		case <-time.After(patience / 3):
+		case <-time.After(testkit.Patience / 3):
 			r.Fatalf("no getter gets key %s: one waits and two gave up", key)
 		}
 	}
@@ -245,7 +229,7 @@ func (r *run) stressDrain(random *rand.Rand) {
 	for _, e := range enders(q)[1:] {
 		for range 2 {
 			all.start(func() {
-				err := e.end(q)
+				err := e.end()
 				if err != nil && (err != workqueue.ErrShutDown || !withShutDown) {
 					r.Errorf("%s = %v", e.name, err)
 				}
@@ -282,6 +266,35 @@ func (r *run) stressDrain(random *rand.Rand) {
 	}
 }
 
+// randomCalls are calls of all methods that never wait for other goroutines, except Done.
+func randomCalls(q fifo, random *rand.Rand) map[string]func(key string) {
+	delay := func() time.Duration { return time.Duration(random.IntN(100)) * time.Microsecond }
+	all := map[string]func(key string){
+		"Add":          q.Add,
+		"Len":          func(string) { q.Len() },
+		"ShuttingDown": func(string) { q.ShuttingDown() },
+	}
+	if d, ok := q.(delaying); ok {
+		all["AddAfter"] = func(key string) { d.AddAfter(key, delay()) }
+	}
+	if l, ok := q.(limiting); ok {
+		all["AddRateLimited"] = l.AddRateLimited
+		all["Forget"] = l.Forget
+		all["NumRequeues"] = func(key string) { l.NumRequeues(key) }
+	}
+	if e, ok := q.(extended); ok {
+		all["Stats"] = func(string) { e.Stats() }
+		all["GetContext"] = func(string) {
+			ctx, cancel := context.WithTimeout(context.Background(), delay())
+			defer cancel()
+			if key, err := e.GetContext(ctx); err == nil {
+				q.Done(key)
+			}
+		}
+	}
+	return all
+}
+
 func (r *run) stressEveryMethod(random *rand.Rand) {
 	c := Config[string]{RateLimiter: workqueue.NewTypedItemFastSlowRateLimiter[string](time.Microsecond, time.Millisecond, 3)}
 	m := &testkit.Recorder{}
@@ -292,7 +305,7 @@ func (r *run) stressEveryMethod(random *rand.Rand) {
 	all := group{r: r}
 	for range 4 {
 		random := fork(random)
-		methods := calls(q, func() time.Duration { return time.Duration(random.IntN(100)) * time.Microsecond })
+		methods := randomCalls(q, random)
 		names := append(slices.Sorted(maps.Keys(methods)), "Add", "Add") // Adds are more frequent than all else.
 		all.start(func() {
 			for range 200 {
@@ -318,20 +331,25 @@ func (r *run) stressClock(random *rand.Rand) {
 		r.lacks("use for a clock")
 	}
 	c := testkit.NewFakeClock()
-	q := capable[delaying](r, Config[string]{Clock: c})
+	q := need[delaying](r, r.queue(Config[string]{Clock: c}))
 	// steps is held while the clock is stepped, so that the times in due are right. The queue does not use it: for the
 	// queue the clock may change at any moment.
 	var steps sync.Mutex
 	var due [keys]time.Time
-	var seen [keys]atomic.Int32
+	var came atomic.Int32
 	working, stepping := group{r: r}, group{r: r}
 	working.start(func() {
+		var seen [keys]bool
 		work(q, func(name string) {
 			key, _ := strconv.Atoi(name)
 			if now := c.Now(); now.Before(due[key]) {
 				r.Errorf("key %d came %v before its time", key, due[key].Sub(now))
 			}
-			seen[key].Add(1)
+			if seen[key] {
+				r.Errorf("key %d came twice", key)
+			}
+			seen[key] = true
+			came.Add(1)
 		})
 	})
 	for range 2 {
@@ -362,20 +380,7 @@ func (r *run) stressClock(random *rand.Rand) {
 	// Step to the last due time and no further: a queue that started its timer while the clock was stepped, and
 	// therefore sleeps too long, would never wake.
 	c.Step(max(0, latest.Sub(c.Now())))
-	allOnce := func() bool {
-		for key := range seen {
-			if seen[key].Load() != 1 {
-				return false
-			}
-		}
-		return true
-	}
-	if !r.soon(allOnce) {
-		r.Fatalf("the clock reads the last key's time, and not every key has come once")
-	}
+	testkit.Eventually(r, "every key comes once the clock reads the last one's time", func() bool { return came.Load() >= keys })
 	q.ShutDown()
 	working.Wait()
-	if !allOnce() {
-		r.Errorf("a key came twice")
-	}
 }

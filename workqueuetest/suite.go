@@ -1,9 +1,7 @@
 package workqueuetest
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/keyedqueue/workqueue"
@@ -85,8 +83,7 @@ var notIfShared = map[string][]string{
 }
 
 // Run tests whether the queues that newQueue builds keep the whole contract, each case in a subtest. It takes a few
-// seconds, most of them for the cases whose names begin with Stress. The environment variable WORKQUEUE_STRESS, a
-// duration such as 1m, is how long those take together; the default is a second.
+// seconds.
 //
 // Use [Suite.Run] for a queue with fewer methods than a TypedRateLimitingInterface, for one that keeps only some of the
 // contract, and to test keys of other types as well.
@@ -96,8 +93,8 @@ func Run(t *testing.T, newQueue func(Config[string]) workqueue.TypedRateLimiting
 }
 
 // Run tests the queues that s.New builds, each case in a subtest of its name. A call that blocks forever and a panic on
-// the caller's goroutine are failures like others: the remaining cases still run. A panic on one of the queue's own
-// goroutines ends the process, as in any program.
+// the caller's goroutine are failures like others: the remaining cases still run, beside the goroutines that block. A
+// panic on one of the queue's own goroutines ends the process, as in any program.
 func (s Suite) Run(t *testing.T) {
 	t.Helper()
 	all := cases()
@@ -119,20 +116,21 @@ func (s Suite) Run(t *testing.T) {
 					t.Skip(why)
 				}
 			}
-			s.report(t, c, s.try(t, c))
+			seed := newSeed()
+			s.report(t, c, seed, s.try(t, c, seed))
 		})
 	}
 }
 
 // report turns the outcome of a case into the result of its subtest.
-func (s Suite) report(t *testing.T, c testCase, o outcome) {
+func (s Suite) report(t *testing.T, c testCase, seed uint64, o outcome) {
 	t.Helper()
 	why, known := s.Known[c.Name]
 	switch {
 	case len(o.failures) > 0 && known:
 		t.Logf("fails as it is known to (%s):\n%s", why, o)
 	case len(o.failures) > 0:
-		t.Errorf("promised: %s\nseen: %s\nrepeat: %s=%d go test -run '^%s$'", c.Promise, o, seedVariable, o.seed, t.Name())
+		t.Errorf("promised: %s\nseen: %s\nrepeat: %s=%d go test -run '^%s$'", c.Promise, o, seedVariable, seed, t.Name())
 	case o.lacking && s.Strict:
 		t.Errorf("%s, and the suite is strict", o.skipped)
 	case o.skipped != "":
@@ -176,26 +174,9 @@ func unbubbled(name, promise string, try func(*run)) testCase {
 }
 
 func cases() []testCase {
-	first := bubbled("Order", "Keys come in the order in which they became queued.", tryOrder)
-	return slices.Concat([]testCase{first}, scriptCases(), fifoCases(), keyCases(), memoryCases(),
-		modelCases(), linearizableCases(), stressCases())
-}
-
-// outcome is the result of a case.
-type outcome struct {
-	failures []string
-	skipped  string // why, if it could not be tried
-	lacking  bool   // because the queue lacks something
-	seed     uint64
-}
-
-func (o outcome) String() string {
-	if len(o.failures) == 1 {
-		return o.failures[0]
+	all := []testCase{orderCase}
+	for _, s := range scripts {
+		all = append(all, bubbled(s.name, s.promise, s.try))
 	}
-	var b strings.Builder
-	for i, f := range o.failures {
-		fmt.Fprintf(&b, "\n%d. %s", i+1, f)
-	}
-	return b.String()
+	return slices.Concat(all, functionCases, modelCases, linearizableCases, stressCases)
 }

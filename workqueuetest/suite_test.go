@@ -25,9 +25,9 @@ func TestMain(m *testing.M) {
 
 // Each bug is found by the cases that are about it, and makes no case hang.
 func TestBrokenQueues(t *testing.T) {
-	old := patience
-	defer func() { patience = old }()
-	patience = 3 * time.Second
+	old := testkit.Patience
+	defer func() { testkit.Patience = old }()
+	testkit.Patience = 3 * time.Second
 	t.Setenv("WORKQUEUE_STRESS", "2m") // A case ends when it has found something.
 	for _, b := range broken {
 		t.Run(b.name, func(t *testing.T) {
@@ -41,10 +41,10 @@ func TestBrokenQueues(t *testing.T) {
 				}
 				c := all[i]
 				began := time.Now()
-				o := s.try(t, c)
+				o := s.try(t, c, newSeed())
 				// A race needs luck, and so does a random seed.
 				for len(o.failures) == 0 && o.skipped == "" && time.Since(began) < 20*time.Second {
-					o = s.try(t, c)
+					o = s.try(t, c, newSeed())
 				}
 				if len(o.failures) == 0 && !((testkit.RaceEnabled || testing.Short()) && name == "MemoryIsGivenBack") {
 					t.Errorf("%s finds nothing, skipped: %q", name, o.skipped)
@@ -52,6 +52,17 @@ func TestBrokenQueues(t *testing.T) {
 				t.Logf("%s after %v: %.300s", name, time.Since(began), o)
 			}
 		})
+	}
+}
+
+// The seed that a failure is reported with repeats it on every clock.
+func TestSeed(t *testing.T) {
+	var drawn []uint64
+	c := bubbled("", "", func(r *run) { drawn = append(drawn, r.rand(0).Uint64()) })
+	Suite{}.try(t, c, 42)
+	Suite{}.try(t, c, 42)
+	if len(drawn) != 4 || len(slices.Compact(drawn)) != 1 {
+		t.Errorf("drew %v, want one number on two clocks, twice", drawn)
 	}
 }
 

@@ -16,7 +16,7 @@ func (p *program) forward() (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	var source forwarder
+	source := forwarder{imports: map[string]string{}}
 	var problems []error
 	for _, name := range client.Types.Scope().Names() {
 		theirs := client.Types.Scope().Lookup(name)

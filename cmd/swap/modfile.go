@@ -19,7 +19,7 @@ func requireQueue(path, version string) error {
 	if err := file.AddRequire(queuePath, version); err != nil {
 		return err
 	}
-	return formatModFile(file, path)
+	return writeFormatted(file, path, "")
 }
 
 func parseModFile(path string) (*modfile.File, error) {
@@ -30,13 +30,14 @@ func parseModFile(path string) (*modfile.File, error) {
 	return modfile.Parse(path, data, nil)
 }
 
-func formatModFile(file *modfile.File, path string) error {
+// writeFormatted writes a go.mod file, with first above it.
+func writeFormatted(file *modfile.File, path, first string) error {
 	file.Cleanup()
 	data, err := file.Format()
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, data, 0o644)
+	return os.WriteFile(path, append([]byte(first), data...), 0o644)
 }
 
 // writeModFile writes swap.mod and swap.sum: the module's own files with the copy in client-go's place.
@@ -67,15 +68,7 @@ func (p *program) writeModFile(queue queueModule) (notes []string, err error) {
 	if note := keepGoDebug(file); note != "" {
 		notes = append(notes, note)
 	}
-	path := filepath.Join(p.root, modName)
-	if err := formatModFile(file, path); err != nil {
-		return nil, err
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(path, append([]byte("// "+mark+"\n\n"), data...), 0o644); err != nil {
+	if err := writeFormatted(file, filepath.Join(p.root, modName), "// "+mark+"\n\n"); err != nil {
 		return nil, err
 	}
 	return notes, os.WriteFile(filepath.Join(p.root, sumName), sums, 0o644)

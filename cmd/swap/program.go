@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/mod/modfile"
@@ -113,7 +114,7 @@ func (p *program) clientGo() (*module, error) {
 		if m.Replace != nil {
 			wanted = m.Replace
 		}
-		out, err := p.unswapped().run("mod", "download", "-json", wanted.Path+"@"+wanted.Version)
+		out, err := goCommand{dir: p.root}.run("mod", "download", "-json", wanted.Path+"@"+wanted.Version)
 		if err != nil {
 			return nil, err
 		}
@@ -151,14 +152,7 @@ type goCommand struct {
 
 // run returns what the subcommand prints. Its error has what the go command wrote to standard error.
 func (g goCommand) run(subcommand string, args ...string) ([]byte, error) {
-	line := []string{subcommand}
-	if subcommand == "mod" {
-		line = append(line, args[0])
-		args = args[1:]
-	} else {
-		line = append(line, g.flags...)
-	}
-	cmd := exec.Command("go", append(line, args...)...)
+	cmd := exec.Command("go", slices.Concat([]string{subcommand}, g.flags, args)...)
 	cmd.Dir = g.dir
 	cmd.Env = append(os.Environ(), g.env...)
 	var stderr bytes.Buffer

@@ -210,6 +210,13 @@ func InSteps[K comparable, V, E any](t *Table[K, V], lock, unlock func(), add fu
 	}
 }
 
+// Map returns what f makes of each value of all.
+func Map[From, To any](all iter.Seq[From], f func(From) To) iter.Seq[To] {
+	return func(yield func(To) bool) {
+		all(func(from From) bool { return yield(f(from)) })
+	}
+}
+
 // Take returns the first n values of all.
 func Take[E any](n int, all iter.Seq[E]) iter.Seq[E] {
 	return func(yield func(E) bool) {

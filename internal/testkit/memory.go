@@ -3,9 +3,18 @@ package testkit
 import (
 	"fmt"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync/atomic"
 )
+
+// RaceEnabled reports whether the race detector is on. It allocates memory of its own, so tests that measure memory skip
+// themselves.
+var RaceEnabled = func() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}()
 
 // Heap returns how many bytes of memory are in use.
 func Heap() int64 {
@@ -19,19 +28,20 @@ func Heap() int64 {
 
 // Keys returns n keys that share the memory of one string.
 func Keys(n int) []string {
-	var b strings.Builder
+	const size = len("namespace/00000000")
+	var all strings.Builder
+	for i := range n {
+		fmt.Fprintf(&all, "namespace/%08d", i)
+	}
 	keys := make([]string, n)
 	for i := range keys {
-		fmt.Fprintf(&b, "namespace/%08d", i)
-	}
-	for i, all, size := 0, b.String(), b.Len()/max(n, 1); i < n; i++ {
-		keys[i] = all[i*size : (i+1)*size]
+		keys[i] = all.String()[i*size:][:size]
 	}
 	return keys
 }
 
-// Object is something that a key points to. It is not tiny: the collector groups tiny objects, and keeps all
-// of a group as long as one of them is in use.
+// Object is something that a key points to. It is not tiny: the collector groups tiny objects, and keeps all of a group
+// as long as one of them is in use.
 type Object [64]byte
 
 // Garbage counts the objects that the collector has freed.
@@ -47,11 +57,8 @@ func (g *Garbage) Object() *Object {
 // Want fails the test unless the collector has soon freed n objects.
 func (g *Garbage) Want(t TB, what string, n int64) {
 	t.Helper()
-	Eventually(t, fmt.Sprintf("%s: %d objects are freed", what, n), func() bool { return g.Collect() >= n })
-}
-
-// Collect runs the collector and returns how many objects have been freed.
-func (g *Garbage) Collect() int64 {
-	runtime.GC()
-	return g.freed.Load()
+	Eventually(t, fmt.Sprintf("%s: %d objects are freed", what, n), func() bool {
+		runtime.GC()
+		return g.freed.Load() >= n
+	})
 }

@@ -1,12 +1,17 @@
-// Package testkit holds what the tests of several packages need: calls that may block, a queue and a metrics
-// provider that record what happens, clocks with hooks, and measurements of memory.
+// Package testkit holds what the tests of several packages need: calls that may block, a metrics provider that
+// records what happens, clocks with hooks, and measurements of memory.
 //
 // It imports the root package, so the root's tests use it only in package workqueue_test.
 package testkit
 
 import (
+	"bytes"
 	"fmt"
+	"regexp"
+	"runtime/debug"
+	"runtime/pprof"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,25 +47,115 @@ func PanicOf(f func()) (value any) {
 	return nil
 }
 
-// Eventually polls until f returns true. It is for tests outside of bubbles, which have no virtual time.
+// Patience is how much real time a case of workqueuetest may take, in addition to the time of the stress cases.
+var Patience = time.Minute
+
+// Eventually polls until f returns true, for a third of Patience. It is for tests outside of bubbles, which have no
+// virtual time.
 func Eventually(t TB, what string, f func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !f(); {
+	for deadline := time.Now().Add(Patience / 3); !f(); time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 20 s", what)
+			t.Fatalf("%s: not within %v", what, Patience/3)
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 
-// InBubble runs f, a property that rapid checks, in a bubble of testing/synctest. A panic of f, by which rapid
-// ends a property that fails, leaves the bubble.
+// InBubble runs f, a property that rapid checks, in a bubble of testing/synctest. A panic of f, by which rapid ends a
+// property that fails, leaves the bubble.
 func InBubble(t *testing.T, f func()) {
 	var value any
-	synctest.Test(t, func(*testing.T) {
-		value = PanicOf(f)
-	})
+	synctest.Test(t, func(*testing.T) { value = PanicOf(f) })
 	if value != nil {
 		panic(value)
+	}
+}
+
+// Call is a call that may block, in a goroutine of a bubble.
+type Call[R any] struct{ result atomic.Pointer[R] }
+
+// Start calls f in a new goroutine.
+func Start[R any](f func() R) *Call[R] {
+	c := &Call[R]{}
+	go func() { c.Return(f()) }()
+	return c
+}
+
+// Return is for callers that start the goroutine themselves: it notes that the call has returned result.
+func (c *Call[R]) Return(result R) { c.result.Store(&result) }
+
+// Returned reports whether the call has returned.
+func (c *Call[R]) Returned() bool { return c.result.Load() != nil }
+
+// MustBlock fails the test if the call has returned when all goroutines of the bubble are blocked.
+func (c *Call[R]) MustBlock(t TB, what string) {
+	t.Helper()
+	synctest.Wait()
+	if r := c.result.Load(); r != nil {
+		t.Fatalf("%s: returned %v, and should block", what, *r)
+	}
+}
+
+// MustReturn returns the result of the call. It fails the test if the call still blocks when all goroutines of the
+// bubble are blocked.
+func (c *Call[R]) MustReturn(t TB, what string) R {
+	t.Helper()
+	synctest.Wait()
+	r := c.result.Load()
+	if r == nil {
+		t.Fatalf("%s: still blocks", what)
+	}
+	return *r
+}
+
+// Stacks returns the stacks of all goroutines.
+func Stacks() []byte {
+	var b bytes.Buffer
+	_ = pprof.Lookup("goroutine").WriteTo(&b, 2)
+	return b.Bytes()
+}
+
+// GoroutineSet has the stacks of a bubble's goroutines, by their numbers. Unlike runtime.NumGoroutine it leaves out
+// other tests' goroutines, and those that have ended but are still counted.
+type GoroutineSet map[string][]byte
+
+// inBubble matches the start of a stack: the goroutine's number, and what names its bubble.
+var inBubble = regexp.MustCompile(`^goroutine (\d+) [^\n]*(synctest bubble \d+\b)`)
+
+// Bubble returns what names the caller's bubble in the stacks of its goroutines.
+func Bubble() string { return string(inBubble.FindSubmatch(debug.Stack())[2]) }
+
+// Goroutines returns the goroutines of the caller's bubble.
+func Goroutines() GoroutineSet { return GoroutinesOf(Bubble()) }
+
+// GoroutinesOf returns the goroutines of a bubble.
+func GoroutinesOf(bubble string) GoroutineSet {
+	set := make(GoroutineSet)
+	for stack := range bytes.SplitSeq(Stacks(), []byte("\n\n")) {
+		if match := inBubble.FindSubmatch(stack); match != nil && string(match[2]) == bubble {
+			set[string(match[1])] = stack
+		}
+	}
+	return set
+}
+
+// Since returns the stacks of the goroutines that are not in before, at most 20.
+func (set GoroutineSet) Since(before GoroutineSet) []byte {
+	var stacks [][]byte
+	for number, stack := range set {
+		if _, ok := before[number]; !ok && len(stacks) < 20 {
+			stacks = append(stacks, stack)
+		}
+	}
+	return bytes.Join(stacks, []byte("\n\n"))
+}
+
+// WantMore waits until all goroutines of the bubble are blocked. Then there must be this many more than in set.
+func (set GoroutineSet) WantMore(t TB, when string, more int) {
+	t.Helper()
+	synctest.Wait()
+	now := Goroutines()
+	if n := len(now) - len(set); n != more {
+		t.Errorf("%s: %d more goroutines, want %d; some of the new ones:\n%s", when, n, more, now.Since(set))
 	}
 }

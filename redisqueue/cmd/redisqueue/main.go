@@ -87,7 +87,6 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		fmt.Fprint(out, usage)
 		flags.SetOutput(out)
 		flags.PrintDefaults()
-		flags.SetOutput(io.Discard)
 	}
 	// Flags may stand before and after the command, keys that look like flags behind a "--".
 	rest, words := args, []string(nil)
@@ -210,8 +209,7 @@ func (c *command) stats(ctx context.Context) error {
 	}
 	st, info := c.queue.Stats(), c.queue.Info()
 	n := struct {
-		Queue                                string
-		Description                          string
+		Queue, Description                   string
 		Queued, Processing, Again, Waiting   int
 		Failing, GivenUp, SetAside, Repaired int
 		Paused                               bool

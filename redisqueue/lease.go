@@ -2,12 +2,13 @@ package redisqueue
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
-
-	"github.com/keyedqueue/workqueue"
 )
 
 // ErrLeaseLost is the cause of the end of a handler's context when the lease of its key is lost: another replica may
@@ -33,6 +34,12 @@ type session struct {
 	asleep bool
 }
 
+func newSession() string {
+	var random [8]byte
+	_, _ = rand.Read(random[:])
+	return base64.RawURLEncoding.EncodeToString(random[:])
+}
+
 // hold is a key that a worker of this process has.
 type hold[T comparable] struct {
 	handedOut
@@ -46,22 +53,16 @@ type hold[T comparable] struct {
 	parked *handedOut
 }
 
-// losses are keys whose lease was lost, and the contexts of their handlers.
-type losses struct {
-	keys   int
-	cancel []context.CancelCauseFunc
-}
-
 // unlock unlocks q.mu, and informs the handlers and the user of the leases that were lost under it. It calls foreign code.
 func (q *Queue[T]) unlock() {
-	lost := q.mu.lost
-	q.mu.lost = losses{}
+	lost, cancels := q.mu.lost, q.mu.cancels
+	q.mu.lost, q.mu.cancels = 0, nil
 	q.mu.Unlock()
-	for _, cancel := range lost.cancel {
+	for _, cancel := range cancels {
 		cancel(ErrLeaseLost)
 	}
-	if lost.keys > 0 {
-		q.report("Lost the lease of keys that are being processed", fmt.Errorf("%w (%d keys)", ErrLeaseLost, lost.keys))
+	if lost > 0 {
+		q.report("Lost the lease of keys that are being processed", fmt.Errorf("%w (%d keys)", ErrLeaseLost, lost))
 	}
 }
 
@@ -88,8 +89,6 @@ func (q *Queue[T]) Lease(ctx context.Context, item T) (context.Context, context.
 	return leased, func() { cancel(context.Canceled) }
 }
 
-var _ workqueue.Leaser[string] = (*Queue[string])(nil)
-
 type fenceKey struct{}
 
 // Fence returns a number that grows with each hand-out of a key, on whichever replica, and true, if ctx is a handler's
@@ -98,47 +97,16 @@ type fenceKey struct{}
 // Numbers of different shards are not in order, but those of one key are. They are positive, and about the microseconds
 // since 1970 on the server's clock. For another context, Fence returns 0 and false.
 func Fence(ctx context.Context) (int64, bool) {
-	fence, ok := ctx.Value(fenceKey{}).(string)
-	if !ok {
-		return 0, false
-	}
-	p := parser{rest: fence + " "}
-	return p.number(), !p.bad
-}
-
-// doneLocked is Done under the lock.
-func (q *Queue[T]) doneLocked(item T) {
-	h := q.mu.held[item]
-	if h == nil {
-		q.mu.totals.stats.UnmatchedDones++
-		return
-	}
-	s := h.shard
-	now := time.Now()
-	s.expireLocked(now) // A parked hand-out may be lost too.
-	delete(q.mu.held, item)
-	s.unwatchLocked(h)
-	if q.mu.ending.stopping && len(q.mu.held) == 0 {
-		q.mu.ending.since = now
-	}
-	q.mu.totals.workDuration.observe(now.Sub(h.began))
-	if h.lost {
-		q.mu.totals.info.LostDones++
-	} else {
-		s.session.held--
-		s.enqueueLocked(aboutHeld("d", h.handedOut))
-	}
-	if h.parked != nil {
-		s.session.held--
-		s.handLocked(*h.parked, item, now)
-	}
-	q.endLocked()
+	fence, _ := ctx.Value(fenceKey{}).(string)
+	n, err := strconv.ParseInt(fence, 10, 64)
+	return n, err == nil
 }
 
 // expiresAt returns when the lease ends by our clock: a margin before the server hands the keys out again, so that a handler
 // whose context ends has the time to notice.
 func (s *shard[T]) expiresAt() time.Time {
-	return s.session.leaseFrom.Add(s.q.config.Lease - s.q.config.margin())
+	lease := s.q.config.Lease
+	return s.session.leaseFrom.Add(lease - max(lease/20, 100*time.Millisecond))
 }
 
 // expireLocked ends the session, or abandons it, if its lease has ended by our clock.
@@ -168,8 +136,8 @@ func (s *shard[T]) loseKeysLocked() {
 		if !h.lost {
 			h.lost = true
 			q.mu.totals.info.LostLeases++
-			q.mu.lost.keys++
-			q.mu.lost.cancel = append(q.mu.lost.cancel, h.cancel...)
+			q.mu.lost++
+			q.mu.cancels = append(q.mu.cancels, h.cancel...)
 			h.cancel = nil
 		}
 	}
@@ -214,15 +182,12 @@ func (s *shard[T]) armLocked(now time.Time) {
 	s.timers.lease.Reset(at.Sub(now))
 }
 
-// tick renews the lease, or lets it expire.
-func (s *shard[T]) tick() {
-	q := s.q
-	q.mu.Lock()
-	defer q.unlock()
+// tickLocked renews the lease, or lets it expire.
+func (s *shard[T]) tickLocked() {
 	now := time.Now()
 	s.expireLocked(now)
 	c := &s.session
-	if c.held > 0 && now.Sub(c.leaseFrom) >= q.config.Lease/3 {
+	if c.held > 0 && now.Sub(c.leaseFrom) >= s.q.config.Lease/3 {
 		c.renew = true
 		s.kickLocked()
 	}

@@ -73,14 +73,12 @@ func TestParked(t *testing.T) {
 // A parked key whose lease has ended is not handed out, also if its timer is late.
 func TestParkedForTooLong(t *testing.T) {
 	q := withoutServer(t)
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	s := q.shards[0]
 	s.sending = true // Nothing is to be sent.
 	s.session = session{id: newSession(), seq: 1, held: 1, leaseFrom: time.Now().Add(-q.config.Lease)}
 	q.mu.held["x"] = &hold[string]{handedOut: handedOut{encoded: "x"}, shard: s, lost: true, parked: &handedOut{encoded: "x"}}
-	g := q.waitForKeyLocked()
-	q.doneLocked("x")
+	g := q.waitForKey()
+	q.Done("x")
 	if len(g) > 0 || len(q.mu.held) > 0 {
 		t.Error("the key was handed out after its lease")
 	}
@@ -91,12 +89,12 @@ func TestWakeUpBeforeReply(t *testing.T) {
 	q := withoutServer(t)
 	s := q.shards[0]
 	s.sending = true // The test does what the goroutine would do.
-	q.mu.Lock()
-	q.waitForKeyLocked()
-	q.mu.Unlock()
+	q.waitForKey()
 	b := s.nextBatch()
-	s.wake()
-	s.apply(b, &reply{status: "OK", nextDue: -1}, nil)
+	q.mu.Lock()
+	s.wakeLocked()
+	q.mu.Unlock()
+	s.apply(b, &reply{status: "OK", nextDue: -1})
 	if again := s.nextBatch(); again == nil || again.want != 1 {
 		t.Error("the getter sleeps, and the server does not know that")
 	}

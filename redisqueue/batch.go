@@ -40,7 +40,7 @@ type shard[T comparable] struct {
 	// inFlight: a call of the server is under way.
 	inFlight      bool
 	batches       uint64 // the number of the newest batch
-	wantsAll      bool   // the next batch asks for the occasional counts, too
+	wantsAll      bool   // the next batch asks for the reply's info and oldest, too
 	confirmations []*confirmation
 	replicating   replicating
 
@@ -64,8 +64,9 @@ type shard[T comparable] struct {
 	fullSince   time.Time // since when the server's memory is full, zero if it is not
 	retryAddsAt time.Time // when adds are tried again on a full server
 	// What the last replies said of the whole shard.
-	stats      workqueue.Stats
-	occasional occasional
+	stats  workqueue.Stats
+	info   Info
+	oldest time.Duration
 }
 
 // batch is what one call of the server executes.
@@ -86,13 +87,26 @@ type batch struct {
 func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
 	s := &shard[T]{q: q, names: names, adds: make(map[string]*op), watched: make(map[string]*hold[T])}
 	stopped := func(f func()) *time.Timer {
-		t := time.AfterFunc(time.Hour, f)
+		t := time.AfterFunc(time.Hour, func() {
+			q.mu.Lock()
+			defer q.unlock()
+			f()
+		})
 		t.Stop()
 		return t
 	}
-	s.timers.lease, s.timers.adds = stopped(s.tick), stopped(s.kick)
-	s.timers.due, s.timers.watch = stopped(s.wake), stopped(s.watch)
+	s.timers.lease, s.timers.adds = stopped(s.tickLocked), stopped(s.kickLocked)
+	s.timers.due, s.timers.watch = stopped(s.wakeLocked), stopped(s.watchLocked)
 	return s
+}
+
+// enqueueLocked numbers an operation and sends it, now or after the call in flight.
+func (s *shard[T]) enqueueLocked(o *op) {
+	s.numbered++
+	o.seq = s.numbered
+	s.pending[o.kind]++
+	s.ops = append(s.ops, o)
+	s.kickLocked()
 }
 
 // kickLocked starts the goroutine that sends, if there is something to send.
@@ -103,18 +117,10 @@ func (s *shard[T]) kickLocked() {
 	}
 }
 
-func (s *shard[T]) kick() {
-	s.q.mu.Lock()
-	defer s.q.mu.Unlock()
-	s.kickLocked()
-}
-
-// kickOthersLocked lets the other shards serve the getters that s has not served.
-func (q *Queue[T]) kickOthersLocked(s *shard[T]) {
-	for _, other := range q.shards {
-		if other != s {
-			other.kickLocked()
-		}
+// kickLocked kicks all shards.
+func (q *Queue[T]) kickLocked() {
+	for _, s := range q.shards {
+		s.kickLocked()
 	}
 }
 
@@ -129,25 +135,6 @@ func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 		s.demandLocked() > 0 || slices.ContainsFunc(s.confirmations, needed))
 }
 
-// wakesUpLocked reports whether the server must hear that no getter waits here any more: it may send wake-ups to others.
-func (s *shard[T]) wakesUpLocked() bool { return s.session.asleep && len(s.q.mu.getters) == 0 }
-
-// demandLocked returns how many keys to ask for: no more than there are getters that no call in flight may serve, and
-// this shard's part of them.
-func (s *shard[T]) demandLocked() int {
-	unserved := len(s.q.mu.getters) - s.q.mu.requested
-	if s.drained || unserved <= 0 || s.q.mu.ending.stopping || s.session.abandoned {
-		return 0
-	}
-	askable := 0
-	for _, other := range s.q.shards {
-		if !other.drained {
-			askable++
-		}
-	}
-	return min((unserved+askable-1)/askable, maxWant)
-}
-
 // send sends batches until nothing is left to send.
 func (s *shard[T]) send() {
 	for {
@@ -157,8 +144,7 @@ func (s *shard[T]) send() {
 		if b == nil {
 			return
 		}
-		r, err := s.deliver(b)
-		s.apply(b, r, err)
+		s.apply(b, s.deliver(b))
 	}
 }
 
@@ -170,7 +156,9 @@ func (s *shard[T]) nextBatch() *batch {
 	s.expireLocked(now)
 	if !s.hasWorkLocked(now) {
 		s.sending = false
-		s.scheduleAddsLocked(now)
+		if !s.fullSince.IsZero() && len(s.ops) > 0 {
+			s.timers.adds.Reset(s.retryAddsAt.Sub(now))
+		}
 		s.sleepLocked()
 		s.q.endLocked() // A session that was just forgotten may have been all that the shutdown waits for.
 		return nil
@@ -193,53 +181,58 @@ func (s *shard[T]) nextBatch() *batch {
 	return b
 }
 
-// arguments are what batch.lua gets.
-func (s *shard[T]) arguments(b *batch) []any {
-	flags := "-"
-	if b.asleep {
-		flags += "r"
+// takeLocked moves operations into b, within the bounds of a batch and without adds if b has none.
+func (s *shard[T]) takeLocked(b *batch) {
+	size, work := 0, b.want
+	var kept []*op
+	seen := 0
+	for _, o := range s.ops {
+		if work >= maxWork || size >= maxBytes {
+			break
+		}
+		seen++
+		if b.noAdds && o.kind == opAdd {
+			kept = append(kept, o)
+			continue
+		}
+		if o.plain {
+			o.arg = o.plainArg()
+			delete(s.adds, o.encoded)
+		}
+		work += o.work()
+		size += len(o.arg)
+		b.ops = append(b.ops, o)
+		s.pending[o.kind]--
 	}
-	if b.wantsAll {
-		flags += "o"
+	clear(s.ops[:seen])
+	s.ops = s.ops[seen:]
+	if len(kept) > 0 {
+		s.ops = append(kept, s.ops...)
 	}
-	if b.interrupted {
-		flags += "e" + b.session.lastFence
-	}
-	args := make([]any, 0, 8+len(b.ops))
-	args = append(args, b.session.id, b.session.seq, s.q.config.Lease.Microseconds(), b.want, flags, s.q.settings, s.q.description)
-	for _, o := range b.ops {
-		args = append(args, o.arg)
-	}
-	if b.quits {
-		args = append(args, "q")
-	}
-	return args
 }
 
-// deliver calls the server until it answers. A batch may be sent several times; its number sees to it that it is
-// executed once. The error is errDropped, after a shutdown.
-func (s *shard[T]) deliver(b *batch) (*reply, error) {
+// deliver calls the server until it answers, or returns nil after a shutdown. A batch may be sent several times; its number
+// sees to it that it is executed once.
+func (s *shard[T]) deliver(b *batch) (r *reply) {
 	keys := s.names.of(b.session.id)
-	for pause := firstPause; ; pause = nextPause(pause) {
-		r, err := parseReply(s.q.script.run(context.Background(), s.q.client, keys, s.arguments(b)...))
+	s.untilAnswered(func() error {
+		text, err := s.q.script.Run(context.Background(), s.q.client, keys, s.arguments(b)...).Text()
 		if err == nil {
-			s.answered(b, r)
-			return r, nil
+			r, err = parseReply(text)
 		}
 		var answer redis.Error
 		b.interrupted = b.interrupted || errors.As(err, &answer)
-		s.failed(err)
-		if !s.q.pause(pause, b.began) {
-			return nil, errDropped
-		}
-	}
+		return err
+	})
+	return r
 }
 
-// apply does what follows from the reply to a batch.
-func (s *shard[T]) apply(b *batch, r *reply, err error) {
+// apply does what follows from the reply to a batch, which is nil if there will be none.
+func (s *shard[T]) apply(b *batch, r *reply) {
 	q := s.q
 	var keys []arrival[T]
 	if r != nil {
+		s.answered(b, r)
 		for _, key := range r.keys {
 			item, bad := q.decode(key.encoded)
 			keys = append(keys, arrival[T]{key, item, bad})
@@ -249,8 +242,8 @@ func (s *shard[T]) apply(b *batch, r *reply, err error) {
 	q.mu.requested -= s.requested
 	s.requested = 0
 	switch {
-	case err != nil:
-		s.dropUnsentLocked(b)
+	case r == nil:
+		s.dropUnsentLocked(b.ops)
 	case r.status == "GONE":
 		// Only what asks for a number is asked again.
 		b.ops = slices.DeleteFunc(b.ops, func(o *op) bool { return o.answer == nil })
@@ -263,7 +256,7 @@ func (s *shard[T]) apply(b *batch, r *reply, err error) {
 	// Only now: until here the server may still hold the session, so it must quit and not be forgotten.
 	s.inFlight = false
 	if b.want > 0 {
-		q.kickOthersLocked(s)
+		q.kickLocked() // Other shards may serve the getters that this one has not served.
 	}
 	q.endLocked()
 	q.unlock()
@@ -280,7 +273,7 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T]) {
 	now := time.Now()
 	s.stats = r.stats
 	if b.wantsAll {
-		s.occasional = r.occasional
+		s.info, s.oldest = r.info, r.oldest
 	}
 	q.mu.totals.stats.Adds += uint64(r.changed)
 	q.mu.totals.info.LostDones += uint64(r.unmatched)
@@ -292,7 +285,7 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T]) {
 		}
 	}
 	if s.fullLocked(b, r, now) {
-		s.dropUnsentLocked(&batch{})
+		s.dropUnsentLocked(nil)
 		return
 	}
 	s.executed = s.numbered
@@ -330,4 +323,21 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T]) {
 	case r.nextDue > 0:
 		s.nextDue = now.Add(r.nextDue)
 	}
+}
+
+// putBackLocked undoes takeLocked, for operations that were not executed.
+func (s *shard[T]) putBackLocked(ops []*op) {
+	merged := make([]*op, 0, len(ops)+len(s.ops))
+	rest := s.ops
+	for _, o := range ops {
+		for len(rest) > 0 && rest[0].seq < o.seq {
+			merged, rest = append(merged, rest[0]), rest[1:]
+		}
+		merged = append(merged, o)
+		if o.plain && s.adds[o.encoded] == nil {
+			s.adds[o.encoded] = o // Otherwise an add of the key has come meanwhile. That it is executed twice does no harm.
+		}
+		s.pending[o.kind]++
+	}
+	s.ops = append(merged, rest...)
 }

@@ -1,10 +1,7 @@
 package redisqueue
 
 import (
-	"context"
-	"crypto/sha1"
 	_ "embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -30,28 +27,12 @@ var (
 	replicatedSource string
 )
 
-// batchScript is one script in three files.
 var (
-	batchScript    = newScript(batchPart + operationsPart + handOutPart)
-	snapshotScript = newScript(snapshotSource)
-	purgeScript    = newScript(purgeSource)
+	batchSource    = batchPart + operationsPart + handOutPart
+	batchScript    = redis.NewScript(batchSource)
+	snapshotScript = redis.NewScript(snapshotSource)
+	purgeScript    = redis.NewScript(purgeSource)
 )
-
-// script is a Lua script, which the server caches until it is restarted or gets SCRIPT FLUSH.
-type script struct{ source, hash string }
-
-func newScript(source string) script {
-	sum := sha1.Sum([]byte(source))
-	return script{source, hex.EncodeToString(sum[:])}
-}
-
-func (s script) run(ctx context.Context, client redis.UniversalClient, keys []string, args ...any) (any, error) {
-	result, err := client.EvalSha(ctx, s.hash, keys, args...).Result()
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		result, err = client.Eval(ctx, s.source, keys, args...).Result()
-	}
-	return result, err
-}
 
 // keyNames are the KEYS of the scripts: those of a shard, and the one of a session.
 type keyNames struct {
@@ -79,6 +60,82 @@ func (n keyNames) of(session string) []string {
 	return append(n.shard[:len(n.shard):len(n.shard)], n.wake(session))
 }
 
+// filler is what batch.lua puts into hashes and sorted sets.
+var filler = strings.Repeat("\x00", 80)
+
+// Bounds on what one call asks the server to do, so that it takes no longer than a few milliseconds. batch.lua has the
+// others: on the bytes that it hands out, and on what it does for other replicas.
+const (
+	maxWork  = 512 // see op.work; a key that is handed out is worth one
+	maxWant  = 256
+	maxBytes = 64 << 10
+)
+
+// opKind is what an operation is about, for what becomes of it when it could not be executed.
+type opKind uint8
+
+const (
+	opAdd   opKind = iota // also later and rate-limited; a full server does not execute it
+	opHeld                // is about a key that the session holds, and ends with it
+	opOther               // about all else
+	opKinds
+)
+
+// op is an operation of the buffer.
+type op struct {
+	kind opKind
+	arg  string // as batch.lua reads it; that of a plain add is made when it is sent
+	// seq is the operation's place among all of its shard.
+	seq    uint64
+	answer func(n int) // is called with the server's answer, under the lock
+	// A plain add has the key, and what further adds of the key have brought; quiet, if all of them were.
+	plain, quiet bool
+	encoded      string
+	causes       workqueue.Causes
+}
+
+// work is how much the operation costs the server, in plain adds.
+func (o *op) work() int {
+	switch o.arg[0] {
+	case 'l', 'f':
+		return 2
+	case 'r', 'g', 't', 'y', 's', 'c':
+		return 6
+	case 'x':
+		return 100 // It may look through ten thousand keys.
+	}
+	return 1
+}
+
+// aboutHeld returns an operation on a key that is held: d for Done, b to hand it back, u to set it aside, w to ask whether it was
+// added again.
+func aboutHeld(code string, key handedOut) *op {
+	return &op{kind: opHeld, arg: code + key.fence + key.encoded}
+}
+
+// arguments are what batch.lua gets.
+func (s *shard[T]) arguments(b *batch) []any {
+	flags := "-"
+	if b.asleep {
+		flags += "r"
+	}
+	if b.wantsAll {
+		flags += "o"
+	}
+	if b.interrupted {
+		flags += "e" + b.session.lastFence
+	}
+	args := make([]any, 0, 8+len(b.ops))
+	args = append(args, b.session.id, b.session.seq, s.q.config.Lease.Microseconds(), b.want, flags, s.q.settings, s.q.description)
+	for _, o := range b.ops {
+		args = append(args, o.arg)
+	}
+	if b.quits {
+		args = append(args, "q")
+	}
+	return args
+}
+
 // reply is what batch.lua returned.
 type reply struct {
 	// status is OK; FULL if the server's memory is full, and all but the adds was done; LOST if the session is over, and
@@ -89,15 +146,10 @@ type reply struct {
 	stats              workqueue.Stats // of the whole shard: Queued, Processing, Again, Waiting and Paused
 	changed, unmatched int
 	nextDue            time.Duration // negative if no key waits
-	occasional         occasional
+	info               Info          // Failing, SetAside, GivenUp and Repaired, if the batch has asked for them
+	oldest             time.Duration // how long the oldest key was queued, if the batch has asked for it
 	keys               []handedOut
 	numbers            []int
-}
-
-// occasional are numbers of a shard that the server counts when they are asked for.
-type occasional struct {
-	failing, aside, givenUp, repaired int
-	oldest                            time.Duration // how long the oldest key was queued
 }
 
 // handedOut is a key from the server.
@@ -110,12 +162,8 @@ type handedOut struct {
 
 var errReply = errors.New("redisqueue: the server's reply makes no sense")
 
-// parseReply parses what batch.lua has returned, unless that is an error.
-func parseReply(result any, err error) (*reply, error) {
-	if err != nil {
-		return nil, err
-	}
-	text, _ := result.(string)
+// parseReply parses what batch.lua has returned.
+func parseReply(text string) (*reply, error) {
 	first, rest, _ := strings.Cut(text, " ")
 	p, r := parser{rest: rest}, &reply{status: first}
 	switch first {
@@ -128,20 +176,17 @@ func parseReply(result any, err error) (*reply, error) {
 		return nil, errReply
 	}
 	r.now = p.number()
-	st, o := &r.stats, &r.occasional
+	st, info := &r.stats, &r.info
 	for _, field := range []*int{&st.Queued, &st.Processing, &st.Again, &st.Waiting, &r.changed, &r.unmatched} {
 		*field = int(p.number())
 	}
-	r.nextDue = time.Duration(p.number())
-	if r.nextDue > 0 {
-		r.nextDue = min(r.nextDue, time.Duration(1<<62)/time.Microsecond) * time.Microsecond
-	}
+	r.nextDue = time.Duration(min(p.number(), 1<<62/1000)) * time.Microsecond
 	st.Paused = p.number() == 1
-	for _, field := range []*int{&o.failing, &o.aside, &o.givenUp, &o.repaired} {
+	for _, field := range []*int{&info.Failing, &info.SetAside, &info.GivenUp, &info.Repaired} {
 		*field = int(p.number())
 	}
 	if oldest := p.number(); oldest > 0 {
-		o.oldest = max(0, time.Duration(r.now-oldest)*time.Microsecond)
+		r.oldest = max(0, time.Duration(r.now-oldest)*time.Microsecond)
 	}
 	r.keys = make([]handedOut, 0, min(max(int(p.number()), 0), maxWant))
 	for p.rest != "" && !p.bad {
@@ -177,17 +222,15 @@ func (p *parser) word() string {
 	return word
 }
 
-func (p *parser) number() int64 {
-	n, err := strconv.ParseInt(p.word(), 10, 64)
-	p.bad = p.bad || err != nil
-	return n
-}
+func (p *parser) number() int64 { return p.parse(p.word()) }
 
 // digits takes a number of that many digits.
-func (p *parser) digits(n int) int64 {
-	digits, err := strconv.ParseInt(p.take(n), 10, 64)
+func (p *parser) digits(n int) int64 { return p.parse(p.take(n)) }
+
+func (p *parser) parse(number string) int64 {
+	n, err := strconv.ParseInt(number, 10, 64)
 	p.bad = p.bad || err != nil
-	return digits
+	return n
 }
 
 func (p *parser) take(n int) string {

@@ -1,13 +1,139 @@
 package prom
 
 import (
+	"maps"
+	"slices"
+	"sync/atomic"
+
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/metrics"
+	"github.com/keyedqueue/workqueue/internal/totals"
 	"github.com/keyedqueue/workqueue/worker"
 )
+
+// Collect reads all queues and pools and sends their metrics, which blocks until they are received. If reading one of
+// them panics, so does Collect. What was not sent by then is missing from this scrape only.
+func (p *Provider) Collect(ch chan<- prometheus.Metric) {
+	p.collectQueues(ch)
+	p.collectPools(ch)
+}
+
+func (p *Provider) collectQueues(ch chan<- prometheus.Metric) {
+	s := newScrape(p, p.families)
+	p.mu.Lock()
+	pushed := maps.Clone(p.mu.pushed)
+	p.mu.Unlock()
+	var queues totals.Total[workqueue.Stats] // It would be allocated for every name if it were the loop's.
+	for queues = range p.queues.All() {
+		p.sendName(ch, s, &queues, true, pushed[queues.Name])
+		delete(pushed, queues.Name)
+	}
+	for name, own := range pushed {
+		p.sendName(ch, s, &totals.Total[workqueue.Stats]{Name: name}, false, own)
+	}
+}
+
+func (p *Provider) collectPools(ch chan<- prometheus.Metric) {
+	s := newScrape(p, p.poolFamilies)
+	var pools totals.Total[worker.Stats]
+	for pools = range p.pools.All() {
+		b := p.buckets
+		if h := pools.Sum.Durations; h != nil {
+			b = &buckets{bounds: h.Bounds, classic: h.Bounds}
+			for i := range h.Bounds {
+				b.ends = append(b.ends, i)
+			}
+		}
+		for i := range p.poolFamilies {
+			f := &p.poolFamilies[i]
+			if s.descs[i] != nil && f.In(&pools.Sum, pools.Live) {
+				f.sendTo(ch, s.descs[i], s.nameOf(pools.Name), &pools.Sum, b)
+			}
+		}
+	}
+}
+
+// sendName sends the metrics of one name: the sum of its queues, if watched reports that there have ever been any, and
+// of what was pushed, which is nil if nothing was.
+func (p *Provider) sendName(ch chan<- prometheus.Metric, s *scrape, queues *totals.Total[workqueue.Stats], watched bool, own *pushed) {
+	if own != nil {
+		own.addTo(&queues.Sum, p.buckets)
+	}
+	name := s.nameOf(queues.Name)
+	cache := p.cacheOf(name)
+	unsplit := make([]metric, 0, len(p.families)) // one piece of memory
+	for i := range p.families {
+		f := &p.families[i]
+		isPushed := own != nil && i < numPushed && own[i] != nil
+		switch {
+		case s.descs[i] == nil || !isPushed && !(watched && f.In(&queues.Sum, queues.Live)):
+		case f.Split != nil:
+			f.sendTo(ch, s.descs[i], name, &queues.Sum, p.buckets)
+		default:
+			unsplit = append(unsplit, metric{desc: s.descs[i], labels: cache.labels})
+			m := &unsplit[len(unsplit)-1]
+			if f.Histogram != nil {
+				m.kind = dto.MetricType_HISTOGRAM
+				m.histogram = p.buckets.cached(&cache.histograms[i], f.Histogram(&queues.Sum))
+			} else {
+				f.read(m, &queues.Sum, p.buckets)
+			}
+			ch <- m
+		}
+	}
+}
+
+// nameCache keeps what the metrics of one name have in common from scrape to scrape.
+type nameCache struct {
+	// labels are those of all families except the split ones.
+	labels []*dto.LabelPair
+	// histograms are those of the last scrape, by family: most of what a scrape allocates, and of an idle queue
+	// they stay as they are.
+	histograms [metrics.CallDuration + 1]atomic.Pointer[cachedHistogram]
+}
+
+func (p *Provider) cacheOf(name string) *nameCache {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cache := p.mu.names[name]
+	if cache == nil {
+		cache = &nameCache{labels: p.families[metrics.Adds].labels(name)}
+		p.mu.names[name] = cache
+	}
+	return cache
+}
+
+// scrape is how the metrics of one scrape must look to fit what else is in the registry.
+type scrape struct {
+	// descs are the descriptors of the families, nil for those that are left out.
+	descs []*prometheus.Desc
+	// taken are the names that others have.
+	taken map[string]bool
+}
+
+func newScrape[S any](p *Provider, families []family[S]) *scrape {
+	s := &scrape{descs: make([]*prometheus.Desc, len(families)), taken: map[string]bool{}}
+	for i := range families {
+		f := &families[i]
+		if s.descs[i] = f.descs[0]; p.joined != nil {
+			theirs := p.joined.find(f.descs)
+			s.descs[i] = theirs.desc
+			theirs.addNames(s.taken, f.nameLabels[0])
+		}
+	}
+	return s
+}
+
+// nameOf returns the name under which a queue or pool with that name is exported.
+func (s *scrape) nameOf(name string) string {
+	if s.taken[name] {
+		return name + nameSuffix
+	}
+	return name
+}
 
 // family is a metric as this provider has it.
 type family[S any] struct {
@@ -96,11 +222,11 @@ func controllerRuntimeResults(st *worker.Stats) []metrics.Labelled {
 }
 
 // sendTo reads the family's values from numbers and sends them, under the descriptor desc, which is one of f.descs.
-func (f *family[S]) sendTo(out *batch, desc *prometheus.Desc, name string, numbers *S, b *buckets) {
+func (f *family[S]) sendTo(ch chan<- prometheus.Metric, desc *prometheus.Desc, name string, numbers *S, b *buckets) {
 	if f.Split == nil {
 		m := &metric{desc: desc, labels: f.labels(name)}
 		f.read(m, numbers, b)
-		out.send(m)
+		ch <- m
 		return
 	}
 	kind := dto.MetricType_COUNTER
@@ -108,7 +234,7 @@ func (f *family[S]) sendTo(out *batch, desc *prometheus.Desc, name string, numbe
 		kind = dto.MetricType_GAUGE
 	}
 	for _, v := range f.Split(numbers) {
-		out.send(&metric{desc: desc, labels: f.labels(name, v.Label), kind: kind, value: v.Value})
+		ch <- &metric{desc: desc, labels: f.labels(name, v.Label), kind: kind, value: v.Value}
 	}
 }
 
@@ -126,11 +252,7 @@ func (f *family[S]) read(m *metric, numbers *S, b *buckets) {
 
 // labels returns the labels of a metric, sorted: those with the name, and the Label of the family, if it has one.
 func (f *family[S]) labels(name string, split ...string) []*dto.LabelPair {
-	var values []string
-	for range f.nameLabels {
-		values = append(values, name)
-	}
-	return prometheus.MakeLabelPairs(f.descs[0], append(values, split...))
+	return prometheus.MakeLabelPairs(f.descs[0], append(slices.Repeat([]string{name}, len(f.nameLabels)), split...))
 }
 
 // metric is one value of a family at one scrape. Once it is sent it does not change, so Write may be called by several

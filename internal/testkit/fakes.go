@@ -4,9 +4,51 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue"
 )
+
+// Epoch is the time at which fake clocks start.
+var Epoch = time.Date(2024, time.February, 29, 12, 0, 0, 0, time.UTC)
+
+// NewFakeClock returns a clock that stands still at Epoch until it is stepped.
+func NewFakeClock() *testingclock.FakeClock { return testingclock.NewFakeClock(Epoch) }
+
+// HookedClock calls its hooks, unless they are nil, before each reading and each Reset of a timer. Without a clock inside,
+// every use of it panics.
+type HookedClock struct {
+	clock.WithTicker
+	OnNow, OnReset func()
+}
+
+func (c *HookedClock) Now() time.Time {
+	if c.OnNow != nil {
+		c.OnNow()
+	}
+	return c.WithTicker.Now()
+}
+
+func (c *HookedClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+func (c *HookedClock) NewTimer(d time.Duration) clock.Timer {
+	return hookedTimer{c.WithTicker.NewTimer(d), c}
+}
+
+type hookedTimer struct {
+	clock.Timer
+	clock *HookedClock
+}
+
+func (h hookedTimer) Reset(d time.Duration) bool {
+	if h.clock.OnReset != nil {
+		h.clock.OnReset()
+	}
+	return h.Timer.Reset(d)
+}
 
 // Recorder is a MetricsProvider that remembers everything. Its metrics have short names: depth, adds, retries,
 // latency, work, unfinished and longest.
@@ -21,8 +63,6 @@ type Recorder struct {
 	values   map[string]float64
 	observed map[string][]float64
 }
-
-var _ workqueue.MetricsProvider = &Recorder{}
 
 // Made returns what has been made, each as "metric of queue", in order.
 func (r *Recorder) Made() []string {
@@ -48,9 +88,6 @@ func (r *Recorder) Observations(metric string) []float64 {
 // Values are metrics by their short names: a number, or a histogram's observations as a []float64.
 type Values = map[string]any
 
-// Seconds makes observations for Values.
-func Seconds(s ...float64) []float64 { return s }
-
 // Want compares the metrics that are in want.
 func (r *Recorder) Want(t TB, when string, want Values) {
 	t.Helper()
@@ -73,6 +110,46 @@ func (r *Recorder) PanicOnce(metric string) {
 			panic("metric " + metric)
 		}
 	}
+}
+
+// metric is a metric of every kind.
+type metric interface {
+	workqueue.GaugeMetric
+	workqueue.SettableGaugeMetric
+	workqueue.HistogramMetric
+}
+
+func (r *Recorder) newMetric(name, queue string) metric {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.made = append(r.made, name+" of "+queue)
+	if r.values == nil {
+		r.values, r.observed = make(map[string]float64), make(map[string][]float64)
+	}
+	if name == r.LeaveOut {
+		return nil
+	}
+	return recorded{r, name}
+}
+
+func (r *Recorder) NewDepthMetric(q string) workqueue.GaugeMetric  { return r.newMetric("depth", q) }
+func (r *Recorder) NewAddsMetric(q string) workqueue.CounterMetric { return r.newMetric("adds", q) }
+func (r *Recorder) NewRetriesMetric(q string) workqueue.CounterMetric {
+	return r.newMetric("retries", q)
+}
+func (r *Recorder) NewLatencyMetric(q string) workqueue.HistogramMetric {
+	return r.newMetric("latency", q)
+}
+func (r *Recorder) NewWorkDurationMetric(q string) workqueue.HistogramMetric {
+	return r.newMetric("work", q)
+}
+
+func (r *Recorder) NewUnfinishedWorkSecondsMetric(q string) workqueue.SettableGaugeMetric {
+	return r.newMetric("unfinished", q)
+}
+
+func (r *Recorder) NewLongestRunningProcessorSecondsMetric(q string) workqueue.SettableGaugeMetric {
+	return r.newMetric("longest", q)
 }
 
 // recorded is a metric of any kind.
@@ -98,48 +175,4 @@ func (m recorded) Observe(o float64) {
 		m.r.observed[m.metric] = append(m.r.observed[m.metric], o)
 		return v + 1
 	})
-}
-
-// newMetric makes a metric as an M, which is one of the interfaces that recorded implements, or returns nil.
-func newMetric[M any](r *Recorder, metric, queue string) (m M) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.made = append(r.made, metric+" of "+queue)
-	if r.values == nil {
-		r.values, r.observed = make(map[string]float64), make(map[string][]float64)
-	}
-	if metric != r.LeaveOut {
-		m = any(recorded{r, metric}).(M)
-	}
-	return m
-}
-
-// The methods of a MetricsProvider.
-
-func (r *Recorder) NewDepthMetric(name string) workqueue.GaugeMetric {
-	return newMetric[workqueue.GaugeMetric](r, "depth", name)
-}
-
-func (r *Recorder) NewAddsMetric(name string) workqueue.CounterMetric {
-	return newMetric[workqueue.CounterMetric](r, "adds", name)
-}
-
-func (r *Recorder) NewLatencyMetric(name string) workqueue.HistogramMetric {
-	return newMetric[workqueue.HistogramMetric](r, "latency", name)
-}
-
-func (r *Recorder) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
-	return newMetric[workqueue.HistogramMetric](r, "work", name)
-}
-
-func (r *Recorder) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return newMetric[workqueue.SettableGaugeMetric](r, "unfinished", name)
-}
-
-func (r *Recorder) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return newMetric[workqueue.SettableGaugeMetric](r, "longest", name)
-}
-
-func (r *Recorder) NewRetriesMetric(name string) workqueue.CounterMetric {
-	return newMetric[workqueue.CounterMetric](r, "retries", name)
 }

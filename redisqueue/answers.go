@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -13,6 +14,13 @@ import (
 // ErrNotReplicated is returned by the calls that wait for the server if fewer replicas than WaitReplicas have confirmed in time,
 // or if a server has taken over that lacks what was confirmed before. Otherwise the server itself has what was added.
 var ErrNotReplicated = errors.New("redisqueue: too few replicas have confirmed")
+
+// Flush returns nil when the server, and WaitReplicas replicas of it, have all that this replica was asked for before:
+// adds, Done and the rest. Its errors are those of AddContext, joined if several shards fail. After shutdown it returns nil
+// if the server has everything, and ErrShutDown if something was given up or replicas would have to confirm.
+func (q *Queue[T]) Flush(ctx context.Context) error {
+	return q.confirmAll(ctx, (*shard[T]).confirmLocked)
+}
 
 // confirmation is a call that waits for the server.
 type confirmation struct {
@@ -41,10 +49,14 @@ func (q *Queue[T]) whileOpen(ctx context.Context, f func()) error {
 }
 
 // confirm is enqueue that waits until the server has executed the operation.
-func (q *Queue[T]) confirm(ctx context.Context, item T, put func(s *shard[T], encoded string) (seq uint64)) error {
+func (q *Queue[T]) confirm(ctx context.Context, item T, put func(s *shard[T], encoded string)) error {
 	encoded, s := q.locate(item)
 	var c *confirmation
-	if err := q.whileOpen(ctx, func() { c = s.confirmLocked(put(s, encoded)) }); err != nil {
+	err := q.whileOpen(ctx, func() {
+		put(s, encoded)
+		c = s.confirmLocked()
+	})
+	if err != nil {
 		return err
 	}
 	return s.wait(ctx, c)
@@ -68,7 +80,10 @@ func (q *Queue[T]) confirmAll(ctx context.Context, confirm func(s *shard[T]) *co
 // patience is how long methods without a context wait for the server.
 const patience = time.Second
 
-var errNoAnswer = errors.New("redisqueue: the server does not answer")
+var (
+	errNoAnswer = errors.New("redisqueue: the server does not answer")
+	errFull     = errors.New("redisqueue: OOM: the server's memory is full; adds wait")
+)
 
 // ask sends an operation with a number as its answer, and waits for that until ctx ends or a second has passed.
 func (s *shard[T]) ask(ctx context.Context, arg string) (int, error) {
@@ -89,10 +104,10 @@ func (s *shard[T]) ask(ctx context.Context, arg string) (int, error) {
 	}
 }
 
-// confirmLocked returns a confirmation of all operations up to target.
-func (s *shard[T]) confirmLocked(target uint64) *confirmation {
-	c := &confirmation{target: target, replicated: s.q.config.WaitReplicas > 0, result: make(chan error, 1)}
-	if !c.replicated && target <= s.executed {
+// confirmLocked returns a confirmation of all operations so far.
+func (s *shard[T]) confirmLocked() *confirmation {
+	c := &confirmation{target: s.numbered, replicated: s.q.config.WaitReplicas > 0, result: make(chan error, 1)}
+	if !c.replicated && c.target <= s.executed {
 		c.result <- nil
 		return c
 	}
@@ -140,20 +155,18 @@ func (s *shard[T]) wait(ctx context.Context, c *confirmation) error {
 
 // confirmedLocked answers the confirmations that batch b has reached, or lets them wait for the server's replicas.
 func (s *shard[T]) confirmedLocked(b *batch) {
-	kept := s.confirmations[:0]
-	for _, c := range s.confirmations {
+	s.confirmations = slices.DeleteFunc(s.confirmations, func(c *confirmation) bool {
 		switch {
 		case c.target > s.executed || c.after > b.number:
-			kept = append(kept, c)
+			return false
 		case c.replicated:
 			s.replicating.waiting = append(s.replicating.waiting, c)
 			s.replicating.session = b.session
 		default:
 			c.result <- nil
 		}
-	}
-	clear(s.confirmations[len(kept):])
-	s.confirmations = kept
+		return true
+	})
 	if len(s.replicating.waiting) > 0 && !s.replicating.running {
 		s.replicating.running = true
 		go s.replicate()
@@ -199,23 +212,21 @@ func (s *shard[T]) replicate() {
 
 // waitForReplicas waits until WaitReplicas replicas have what the server had when it executed the session's batch of that seq.
 func (s *shard[T]) waitForReplicas(session session) error {
-	began := time.Now()
-	for pause := firstPause; ; pause = nextPause(pause) {
-		found, replicas, err := s.askForReplicas(context.Background(), session)
-		switch want := s.q.config.WaitReplicas; {
-		case err != nil:
-			s.failed(err)
-			if !s.q.pause(pause, began) {
-				return workqueue.ErrShutDown
-			}
-		case !found:
-			return fmt.Errorf("%w: the server that has taken over does not have it", ErrNotReplicated)
-		case replicas < want:
-			return fmt.Errorf("%w: %d of %d", ErrNotReplicated, replicas, want)
-		default:
-			return nil
-		}
+	var found bool
+	var replicas int
+	answered := s.untilAnswered(func() (err error) {
+		found, replicas, err = s.askForReplicas(context.Background(), session)
+		return err
+	})
+	switch want := s.q.config.WaitReplicas; {
+	case !answered:
+		return workqueue.ErrShutDown
+	case !found:
+		return fmt.Errorf("%w: the server that has taken over does not have it", ErrNotReplicated)
+	case replicas < want:
+		return fmt.Errorf("%w: %d of %d", ErrNotReplicated, replicas, want)
 	}
+	return nil
 }
 
 // askForReplicas returns whether the server has that batch, and how many of its replicas do: replicated.lua and WAIT on one
@@ -240,4 +251,112 @@ func (s *shard[T]) askForReplicas(ctx context.Context, session session) (found b
 		cluster.ReloadState(ctx)
 	}
 	return n != 0, replicas, err
+}
+
+// untilAnswered calls ask, which asks the server, until that returns no error. It reports whether it has, and gives up after a
+// shutdown.
+func (s *shard[T]) untilAnswered(ask func() error) bool {
+	q, began := s.q, time.Now()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := ask()
+		if err == nil {
+			return true
+		}
+		s.failed(err)
+		q.pause(pause)
+		q.mu.Lock()
+		givesUp := q.mu.ending.over || q.givesUpLocked(began)
+		q.mu.Unlock()
+		if givesUp {
+			return false
+		}
+	}
+}
+
+// failed notes that the server has not answered, or has refused what it was asked for.
+func (s *shard[T]) failed(err error) {
+	q := s.q
+	q.mu.Lock()
+	first := s.outage == nil
+	s.outage = err
+	q.mu.totals.info.Errors++
+	// The getters need not wait for this shard.
+	q.mu.requested -= s.requested
+	s.requested = 0
+	q.kickLocked()
+	q.mu.Unlock()
+	if first {
+		q.config.Logger.Error("The queue's server fails", "queue", q.config.Name, "err", err)
+	}
+	if q.config.OnError != nil {
+		q.config.OnError(err)
+	}
+}
+
+// answered notes that the server has executed a batch, or all but the adds.
+func (s *shard[T]) answered(b *batch, r *reply) {
+	if r.status == "FULL" {
+		if slices.ContainsFunc(b.ops, func(o *op) bool { return o.kind == opAdd }) {
+			s.failed(errFull)
+		}
+		return
+	}
+	q := s.q
+	q.mu.Lock()
+	q.mu.totals.calls.observe(time.Since(b.began))
+	was := s.outage
+	s.outage = nil
+	q.mu.Unlock()
+	if was != nil {
+		q.config.Logger.Info("The queue's server answers again", "queue", q.config.Name)
+	}
+}
+
+func (s *shard[T]) lastError() error {
+	s.q.mu.Lock()
+	defer s.q.mu.Unlock()
+	return s.outage
+}
+
+// report calls the hook and the logger.
+func (q *Queue[T]) report(what string, err error) {
+	q.config.Logger.Warn(what, "queue", q.config.Name, "err", err)
+	if q.config.OnError != nil {
+		q.config.OnError(err)
+	}
+}
+
+// pause waits for d, no longer than until this replica has ended.
+func (q *Queue[T]) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-q.ended:
+	}
+}
+
+// fullRetry is how often adds are tried on a full server.
+const fullRetry = 250 * time.Millisecond
+
+// refusesAddsAt reports whether the server has refused adds a moment ago, because its memory is full.
+func (s *shard[T]) refusesAddsAt(now time.Time) bool { return now.Before(s.retryAddsAt) }
+
+// fullLocked notes whether the server's memory was full when it executed b, and puts the adds back that it has not executed. It
+// reports whether it is time to drop them: after a shutdown, when the server has been full for a lease.
+func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
+	if r.status != "FULL" {
+		s.fullSince, s.retryAddsAt = time.Time{}, time.Time{}
+		return false
+	}
+	if s.fullSince.IsZero() {
+		s.fullSince = now
+	}
+	refused := slices.DeleteFunc(b.ops, func(o *op) bool { return o.kind != opAdd })
+	if len(refused) > 0 || !b.noAdds {
+		s.retryAddsAt = now.Add(fullRetry)
+	}
+	if len(refused) == 0 {
+		return false
+	}
+	s.putBackLocked(refused)
+	return s.pending[opHeld] == 0 && s.q.givesUpLocked(s.fullSince)
 }

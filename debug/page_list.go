@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -124,8 +122,8 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 		for _, p := range q.pools {
 			if !counted[p.pool] {
 				counted[p.pool] = true
-				r.Failing += p.Stats.Failing
-				r.GivenUp += p.DroppedKeys
+				r.Failing += p.stats.Failing
+				r.GivenUp += p.givenUp
 			}
 		}
 	}
@@ -138,19 +136,14 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 	})
 	first := (r.Page - 1) * pageLen
 	all = all[first:min(first+pageLen, len(all))]
-	r.Queues = make([]queueReport, len(all))
-	for i, q := range all {
-		r.Queues[i] = h.newQueueReport(q, now)
-	}
+	r.Queues = mapped(all, func(q *reading) queueReport { return h.newQueueReport(q, now) })
 	return r
 }
 
-// seconds is a duration, which is a number of seconds in JSON.
-type seconds time.Duration
-
-// MarshalJSON returns the number of seconds.
-func (s seconds) MarshalJSON() ([]byte, error) {
-	return strconv.AppendFloat(nil, time.Duration(s).Seconds(), 'f', -1, 64), nil
+// queueName is a queue on a page that has none of its numbers.
+type queueName struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
 }
 
 // queueReport is what is shown of each queue.
@@ -212,10 +205,10 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 		timeline: r.entry.history.timeline(r.measure(), h.every),
 	}
 	for i, p := range r.pools {
-		q.Pools[i] = poolReport{Stats: p.Stats, GivenUp: p.DroppedKeys, Handler: newTimesReport(p.Stats.Durations)}
-		q.Pools[i].Name = short(p.Stats.Name, maxName)
+		q.Pools[i] = poolReport{Stats: p.stats, GivenUp: p.givenUp, Handler: newTimesReport(p.stats.Durations)}
+		q.Pools[i].Name = short(p.stats.Name, maxName)
 	}
-	q.Depth = column(q.timeline.points, queued.of)
+	q.Depth = mapped(q.timeline.points, queued.of)
 	if r.err != nil {
 		q.Error = r.err.Error()
 	}
@@ -228,46 +221,4 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 		}
 	}
 	return q
-}
-
-func column[V any](points []point, of func(point) V) []V {
-	all := make([]V, len(points))
-	for i, p := range points {
-		all[i] = of(p)
-	}
-	return all
-}
-
-// timesReport sums up a histogram.
-type timesReport struct {
-	Count uint64  `json:"count"`
-	Mean  float64 `json:"mean_seconds"`
-	// Half and Most are nil if they are above all bounds.
-	Half *float64 `json:"p50_at_most_seconds,omitempty"`
-	Most *float64 `json:"p99_at_most_seconds,omitempty"`
-}
-
-func newTimesReport(h *workqueue.Histogram) *timesReport {
-	if h == nil {
-		return nil
-	}
-	r := &timesReport{Count: h.Count()}
-	if r.Count > 0 {
-		r.Mean = h.Sum / float64(r.Count)
-		r.Half = atMost(h, r.Count, 0.5)
-		r.Most = atMost(h, r.Count, 0.99)
-	}
-	return r
-}
-
-// atMost returns the bound that a part of count times does not exceed, or nil if there is none.
-func atMost(h *workqueue.Histogram, count uint64, part float64) *float64 {
-	want := uint64(math.Ceil(float64(count) * part))
-	seen := uint64(0)
-	for i, bound := range h.Bounds {
-		if seen += h.Counts[i]; seen >= want {
-			return &bound
-		}
-	}
-	return nil
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // shiftedScript read a clock that is off by what shiftClock has set.
-func shiftedScript() script {
-	return newScript(replacingTime("call('TIME'); time[1] = time[1] + (call('GET', '{' .. string.match(KEYS[1], '{(.-)}') .. '}shift') or 0)"))
+func shiftedScript() *redis.Script {
+	return redis.NewScript(replacingTime("call('TIME'); time[1] = time[1] + (call('GET', '{' .. string.match(KEYS[1], '{(.-)}') .. '}shift') or 0)"))
 }
 
 // shiftClock sets the clock of a queue named "test" that has shiftedScript.
@@ -35,7 +35,7 @@ const rawDescription = "format 2, 1 shards, keys: string"
 type rawSession struct {
 	t      *testing.T
 	client redis.UniversalClient
-	s      script
+	s      *redis.Script
 	id     string
 	lease  time.Duration
 	losses int // the limit, the usual one if zero
@@ -49,9 +49,9 @@ func (r rawSession) send(number, want int, ops ...string) string {
 	for _, o := range ops {
 		args = append(args, o)
 	}
-	reply, err := r.s.run(context.Background(), r.client, newKeyNames("test", 0).of(r.id), args...)
+	reply, err := r.s.Run(context.Background(), r.client, newKeyNames("test", 0).of(r.id), args...).Text()
 	must(r.t, err)
-	return reply.(string)
+	return reply
 }
 
 // want sends a batch that gets a reply with that prefix.
@@ -70,7 +70,7 @@ func TestBatchRunsOnce(t *testing.T) {
 	a := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: lease}
 	b := a
 	b.id = "bbbbbbbbbbb"
-	failure := addRateLimited("x").arg
+	failure := "r0.50000000000000x"
 	names := newKeyNames("test", 0).shard
 	wantFailures := func(want float64) {
 		t.Helper()

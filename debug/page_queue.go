@@ -2,6 +2,7 @@ package debug
 
 import (
 	"context"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -60,6 +61,40 @@ type recentReport struct {
 	Work    *timesReport `json:"work"`
 }
 
+// timesReport sums up a histogram.
+type timesReport struct {
+	Count uint64  `json:"count"`
+	Mean  float64 `json:"mean_seconds"`
+	// Half and Most are nil if they are above all bounds.
+	Half *float64 `json:"p50_at_most_seconds,omitempty"`
+	Most *float64 `json:"p99_at_most_seconds,omitempty"`
+}
+
+func newTimesReport(h *workqueue.Histogram) *timesReport {
+	if h == nil {
+		return nil
+	}
+	r := &timesReport{Count: h.Count()}
+	if r.Count > 0 {
+		r.Mean = h.Sum / float64(r.Count)
+		r.Half = atMost(h, r.Count, 0.5)
+		r.Most = atMost(h, r.Count, 0.99)
+	}
+	return r
+}
+
+// atMost returns the bound that a part of count times does not exceed, or nil if there is none.
+func atMost(h *workqueue.Histogram, count uint64, part float64) *float64 {
+	want := uint64(math.Ceil(float64(count) * part))
+	seen := uint64(0)
+	for i, bound := range h.Bounds {
+		if seen += h.Counts[i]; seen >= want {
+			return &bound
+		}
+	}
+	return nil
+}
+
 const (
 	// someKeys is how many keys of each state are shown unless more are asked for, maxKeys the most.
 	someKeys = 25
@@ -78,13 +113,14 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 	}
 	now := h.clock.Now()
 	q := h.readOne(ctx, e, ask)
+	lists, _ := q.keyLists()
 	r := &detailReport{
 		Time:            now.UTC(),
 		SampleEvery:     seconds(h.every),
 		Latency:         newTimesReport(q.stats.Latency),
 		Work:            newTimesReport(q.stats.WorkDuration),
 		Errors:          cut(query.Get("error"), maxKey),
-		keyLists:        newKeyLists(q.keys, q.poolKeys()),
+		keyLists:        lists,
 		FailingUnlisted: q.keys.FailingUnlisted,
 		Actions:         h.actionsOf(q),
 		limit:           limit,
@@ -125,8 +161,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 	r.Queue = h.newQueueReport(q, now)
 	r.History = newHistoryReport(r.Queue.timeline.points)
 	if r.Queue.Timed {
-		latency, work, covers := e.history.recent(q.measure())
-		r.Recent = &recentReport{seconds(covers), newTimesReport(latency), newTimesReport(work)}
+		r.Recent = e.history.recent(q.measure())
 	}
 	return r
 }
@@ -134,7 +169,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 // listErrors lists the keys whose errors contain a text, instead of all that fail or were given up.
 func (r *detailReport) listErrors(ctx context.Context, h *Handler, q *reading, text string) {
 	r.Failing, r.GivenUp, r.Matching = []keyReport{}, []keyReport{}, new(matchingReport)
-	r.Matching.More = h.visit(ctx, q, everyTrouble, text, func(f failure) {
+	r.Matching.More = h.visit(ctx, h.searching, countTime, q, everyTrouble, text, func(f failure) {
 		keys, n := &r.Failing, &r.Matching.Failing
 		if f.state == stateGivenUp {
 			keys, n = &r.GivenUp, &r.Matching.GivenUp

@@ -1,13 +1,10 @@
 package debug
 
 import (
-	"cmp"
 	"context"
 	"iter"
-	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,11 +13,8 @@ import (
 )
 
 const (
-	// bulkTime is how long an action on many keys may take, and countTime how long it may then count those that are left.
-	bulkTime  = 10 * time.Second
+	// countTime is how long it may take to go over all these keys.
 	countTime = 5 * time.Second
-	// stepKeys is after how many keys it looks whether the queue was shut down.
-	stepKeys = 128
 	// maxSeen bounds the memory that it takes to count keys once, and how many given-up keys a queue is asked for.
 	maxSeen = 10_000
 )
@@ -129,15 +123,13 @@ func errorContains(err, text string) bool {
 	return strings.Contains(err, text) || strings.Contains(text, `\`) && strings.Contains(printable(err), text)
 }
 
-// bulkResult is what became of an action on many keys.
-type bulkResult struct {
-	// Keys is to how many it was done. Gone were there before, and not any more.
-	Keys int `json:"keys"`
-	Gone int `json:"gone"`
-	// Left is how many there was no time for, and LeftMore reports that there may be more than these.
-	Left     int    `json:"left"`
-	LeftMore bool   `json:"left_more,omitempty"`
-	Text     string `json:"text"`
+// isGone reports that the pool has forgotten the key since it was yielded.
+func (f failure) isGone() bool {
+	if f.pool == nil || f.pool.SnapshotKey == nil {
+		return false
+	}
+	now := f.pool.SnapshotKey(f.Key)
+	return now.Failing == nil && now.Dropped == nil
 }
 
 // countReport is how many keys an action on many keys would be for.
@@ -150,8 +142,10 @@ type countReport struct {
 
 // visit calls f for the keys of a set whose errors contain a text, one caller at a time. It reports whether there may be more
 // keys: there was no time for all, or only a part was listed.
-func (h *Handler) visit(ctx context.Context, r *reading, set, text string, f func(failure)) (more bool) {
-	ctx, done := searchTurn(ctx, h.searching, countTime)
+func (h *Handler) visit(
+	ctx context.Context, turn chan struct{}, limit time.Duration, r *reading, set, text string, f func(failure),
+) (more bool) {
+	ctx, done := searchTurn(ctx, turn, limit)
 	defer done()
 	r.guard(func() {
 		if more = ctx.Err() != nil; more {
@@ -178,96 +172,9 @@ func (h *Handler) count(ctx context.Context, e *entry, query url.Values) *countR
 	}
 	c := new(countReport)
 	r.err = nil
-	c.More = h.visit(ctx, r, query.Get("count"), query.Get("error"), func(failure) { c.Count++ })
+	c.More = h.visit(ctx, h.searching, countTime, r, query.Get("count"), query.Get("error"), func(failure) { c.Count++ })
 	if r.err != nil {
 		c.Error = r.err.Error()
 	}
 	return c
-}
-
-// actOnMany retries or forgets all keys of the set that form names, as far as the time suffices.
-func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*bulkResult, error) {
-	if r.late {
-		return nil, r.err
-	}
-	set, do, done, retry := form.Get("of"), r.forget, "Forgot the failures of", form.Get("action") == "retry"
-	if retry {
-		do, done = r.retry, "Retried"
-	}
-	if !isSet(set) {
-		return nil, refuse(http.StatusBadRequest, noSuchSet)
-	}
-	counting, next := searchTurn(ctx, h.acting, bulkTime+countTime)
-	defer next()
-	ctx, cancel := context.WithTimeout(counting, bulkTime)
-	defer cancel()
-	if ctx.Err() != nil {
-		return nil, refuse(http.StatusServiceUnavailable, "There was no time: another action goes over all keys.")
-	}
-	b := new(bulkResult)
-	var step []any // retried since the queue was last known to be open
-	var err error
-	panicked := guarded("queue", func() {
-		for f := range r.troubled(set, form.Get("error"), true) {
-			switch {
-			case counting.Err() != nil:
-				r.partial = true
-				return
-			case ctx.Err() != nil || err != nil:
-				b.Left++
-				continue
-			case f.isGone() || !do(f.Key, f.kept):
-				b.Gone++
-				continue
-			}
-			if b.Keys++; retry {
-				step = append(step, f.Key)
-			}
-			if len(step) == stepKeys {
-				err = r.checkTaken(step, b)
-				step = step[:0]
-			}
-		}
-	})
-	if err == nil {
-		err = r.checkTaken(step, b)
-	}
-	b.LeftMore = r.partial
-	if confirmed, convErr := strconv.Atoi(form.Get("count")); convErr == nil {
-		b.Gone = max(b.Gone, confirmed-b.Keys-b.Left)
-	}
-	b.Text = b.sentence(done)
-	if err != nil {
-		err = refuse(http.StatusConflict, "%s %s", err, b.Text)
-	}
-	return b, cmp.Or(err, panicked)
-}
-
-func (b *bulkResult) sentence(done string) string {
-	keys := func(n int, one, more string) string {
-		if n == 1 {
-			return one
-		}
-		return number(n) + more
-	}
-	text := done + " " + keys(b.Keys, "one key", " keys")
-	if b.Gone > 0 {
-		text += "; " + keys(b.Gone, "one was gone", " were gone")
-	}
-	if b.Left > 0 {
-		text += "; " + keys(b.Left, "one is left", " are left")
-	}
-	if b.LeftMore {
-		text += "; there may be more"
-	}
-	return text + "."
-}
-
-// isGone reports that the pool has forgotten the key since it was yielded.
-func (f failure) isGone() bool {
-	if f.pool == nil || f.pool.SnapshotKey == nil {
-		return false
-	}
-	now := f.pool.SnapshotKey(f.Key)
-	return now.Failing == nil && now.Dropped == nil
 }

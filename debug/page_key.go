@@ -90,48 +90,48 @@ func newCauses(c *workqueue.Causes) *workqueue.Causes {
 	return &printable
 }
 
-// poolKeys is what pools know of keys.
+// poolKeys is what pools know of keys, and the queue of those that it keeps as given up.
 type poolKeys struct {
-	running          []worker.RunningKey[any] // longest first
-	failing, dropped []worker.FailedKey[any]  // the last failure first
-	// calls are the running keys, and failures the last failure of each key, by key.
-	calls    map[any]worker.RunningKey[any]
-	failures map[any]failure
+	running []worker.RunningKey[any] // longest first
+	// failures has each key once: those that fail now, those that were given up, and what a pool that has ended knew; the
+	// last failure of each kind first.
+	failures []failure
+	// calls are the running keys by key, and known the failures.
+	calls map[any]worker.RunningKey[any]
+	known map[any]failure
 }
 
 func (r *reading) poolKeys() *poolKeys {
-	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), failures: make(map[any]failure)}
+	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), known: make(map[any]failure)}
+	var failing, dropped []worker.FailedKey[any]
 	for _, k := range r.keys.givenUp {
-		p.dropped = append(p.dropped, givenUp(k).FailedKey)
+		dropped = append(dropped, givenUp(k).FailedKey)
 	}
-	for _, s := range r.pools {
+	for _, s := range r.keys.pools {
 		p.running = append(p.running, s.Running...)
-		p.failing = append(p.failing, s.Failing...)
-		p.dropped = append(p.dropped, s.Dropped...)
+		failing = append(failing, s.Failing...)
+		dropped = append(dropped, s.Dropped...)
 	}
 	slices.SortStableFunc(p.running, func(a, b worker.RunningKey[any]) int { return cmp.Compare(b.Duration, a.Duration) })
 	for _, k := range p.running {
 		p.calls[k.Key] = k
 	}
 	// A key that fails now may have been given up before.
+	p.addFailures(failing, stateFailing)
+	p.addFailures(dropped, stateGivenUp)
 	p.addFailures(slices.Clone(r.past), "")
-	p.dropped = p.addFailures(p.dropped, stateGivenUp)
-	p.failing = p.addFailures(p.failing, stateFailing)
 	return p
 }
 
-// addFailures puts keys in place of what failures has of them. It returns each of them once, the last failure first.
-func (p *poolKeys) addFailures(keys []worker.FailedKey[any], state string) []worker.FailedKey[any] {
+// addFailures adds those of keys that are not known yet.
+func (p *poolKeys) addFailures(keys []worker.FailedKey[any], state string) {
 	slices.SortStableFunc(keys, func(a, b worker.FailedKey[any]) int { return b.Time.Compare(a.Time) })
-	seen := make(map[any]bool)
-	return slices.DeleteFunc(keys, func(f worker.FailedKey[any]) bool {
-		if seen[f.Key] {
-			return true
+	for _, k := range keys {
+		if _, ok := p.known[k.Key]; !ok {
+			p.known[k.Key] = failure{FailedKey: k, state: state}
+			p.failures = append(p.failures, p.known[k.Key])
 		}
-		seen[f.Key] = true
-		p.failures[f.Key] = failure{FailedKey: f, state: state}
-		return false
-	})
+	}
 }
 
 // describe adds to k what the pools know of it.
@@ -140,7 +140,7 @@ func (p *poolKeys) describe(k *keyReport) {
 		k.addRunning(r)
 	}
 	// What a pool knew that has ended may be out of date.
-	if f, ok := p.failures[k.raw]; ok && (f.state != "" || k.Requeues > 0) {
+	if f, ok := p.known[k.raw]; ok && (f.state != "" || k.Requeues > 0) {
 		k.addFailure(f)
 	}
 }
@@ -161,47 +161,46 @@ func (k *keyReport) addFailure(f failure) {
 	}
 }
 
-// newKeyLists returns what a queue and its pools know of their keys. It does not set what finish sets.
-func newKeyLists(q *queueKeys, known *poolKeys) keyLists {
+// keyLists returns what the queue and its pools know of their keys. It does not set what finish sets.
+func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
+	q, pools := r.keys, r.poolKeys()
 	reports := func(keys []workqueue.KeySnapshot[any]) []keyReport {
-		all := make([]keyReport, len(keys))
-		for i, k := range keys {
-			all[i] = newKeyReport(k)
-			all[i].State = "" // the list says it
-		}
-		return all
+		return mapped(keys, func(k workqueue.KeySnapshot[any]) keyReport {
+			k.State = "" // the list says it
+			return newKeyReport(k)
+		})
 	}
-	l := keyLists{
+	l = keyLists{
 		Running: reports(q.Processing), Queued: reports(q.Queued), Waiting: reports(q.Waiting),
 		Failing: []keyReport{}, GivenUp: []keyReport{},
 	}
 	if len(l.Running) == 0 {
-		for _, r := range known.running {
+		for _, r := range pools.running {
 			l.Running = append(l.Running, keyReport{raw: r.Key})
 		}
 	}
-	// First the failing keys whose errors are known, then those that only the limiter knows.
-	for _, f := range known.failing {
-		l.Failing = append(l.Failing, keyReport{raw: f.Key, Requeues: f.Attempt})
+	for _, f := range pools.failures {
+		switch f.state {
+		case stateFailing:
+			l.Failing = append(l.Failing, keyReport{raw: f.Key, Requeues: f.Attempt})
+		case stateGivenUp:
+			l.GivenUp = append(l.GivenUp, keyReport{raw: f.Key})
+		}
 	}
+	// Behind the failing keys whose errors are known come those that only the limiter knows.
 	for _, k := range reports(q.Failing) {
-		if known.failures[k.raw].state != stateFailing {
+		if pools.known[k.raw].state != stateFailing {
 			l.Failing = append(l.Failing, k)
 		} else {
 			l.Failing[slices.IndexFunc(l.Failing, func(f keyReport) bool { return f.raw == k.raw })] = k
 		}
 	}
-	for _, f := range known.dropped {
-		if known.failures[f.Key].state == stateGivenUp {
-			l.GivenUp = append(l.GivenUp, keyReport{raw: f.Key})
-		}
-	}
 	for _, keys := range l.all() {
 		for i := range *keys {
-			known.describe(&(*keys)[i])
+			pools.describe(&(*keys)[i])
 		}
 	}
-	return l
+	return l, pools
 }
 
 func (l *keyLists) all() []*[]keyReport {
@@ -210,11 +209,11 @@ func (l *keyLists) all() []*[]keyReport {
 
 // finish sets what depends on the keys' own methods, on now, and on the queue, unless that is known.
 func finish(keys []keyReport, queueID string, now time.Time) {
-	ago := func(t time.Time) *seconds {
-		if t.IsZero() {
+	between := func(from, to time.Time) *seconds {
+		if from.IsZero() || to.IsZero() {
 			return nil
 		}
-		d := seconds(max(0, now.Sub(t)))
+		d := seconds(max(0, to.Sub(from)))
 		return &d
 	}
 	for i := range keys {
@@ -222,13 +221,9 @@ func finish(keys []keyReport, queueID string, now time.Time) {
 		k.QueueID = cmp.Or(k.QueueID, queueID)
 		text := keyText(k.raw)
 		k.Key, k.Bytes, k.Cut = cut(text, maxKey), len(text), len(text) > maxKey
-		k.For, k.Ago = ago(k.Since), ago(k.FailedAt)
+		k.For, k.Ago, k.DueIn = between(k.Since, now), between(k.FailedAt, now), between(now, k.Due)
 		for i := range k.Calls {
-			k.Calls[i].Ago = ago(k.Calls[i].Started)
-		}
-		if !k.Due.IsZero() {
-			d := seconds(max(0, k.Due.Sub(now)))
-			k.DueIn = &d
+			k.Calls[i].Ago = between(k.Calls[i].Started, now)
 		}
 	}
 }
@@ -246,12 +241,6 @@ type keyPage struct {
 	Error      string `json:"error,omitempty"`
 
 	Refresh int `json:"-"`
-}
-
-// queueName is a queue on a page that has none of its numbers.
-type queueName struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
 }
 
 // callReport is a call of a handler that has failed.

@@ -1,0 +1,285 @@
+package redisqueue
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// Add queues item, from any replica. It does not block: the key goes to a buffer, in which further adds of it are
+// merged, and from there to the server as soon as the last call to it has returned. The buffer survives an outage of the
+// server, but not of this process: see AddContext and Flush. Once this replica has shut down and its workers hold no
+// key, Add does nothing; until then, other replicas can process what handlers add that still run.
+func (q *Queue[T]) Add(item T) { q.enqueue(item, (*shard[T]).addLocked) }
+
+// AddContext is Add that returns nil when the server has item, and WaitReplicas replicas of it have: after one round trip, which
+// it shares with concurrent callers, or two if a call is under way, and another one for the replicas. If ctx has ended it
+// adds nothing. If ctx ends while it waits, it returns an error that is ctx.Err() and, if the server fails, the reason; the
+// add is then on its way all the same. It returns [ErrNotReplicated] if too few replicas have confirmed, and ErrShutDown if
+// Add would do nothing, or if the add was dropped during shutdown.
+func (q *Queue[T]) AddContext(ctx context.Context, item T) error {
+	return q.confirm(ctx, item, (*shard[T]).addLocked)
+}
+
+// AddAfter adds item when duration has passed on the queue's clock, or at once if duration is not positive. It
+// does not block. The earliest time counts, of all replicas'. Delays are rounded up to microseconds. The key waits on the
+// server, and any replica may get it. After shutdown AddAfter does nothing, as Add.
+func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
+	q.enqueue(item, after[T](duration))
+}
+
+// AddAfterContext is AddAfter with the confirmation of [Queue.AddContext].
+func (q *Queue[T]) AddAfterContext(ctx context.Context, item T, duration time.Duration) error {
+	return q.confirm(ctx, item, after[T](duration))
+}
+
+// AddRateLimited counts a failure of item and adds it after the delay that follows from Backoff, Limit and Burst, or from
+// RateLimiter. It does not block. After shutdown it does nothing, as Add.
+func (q *Queue[T]) AddRateLimited(item T) { q.enqueue(item, q.failure(item)) }
+
+// failure counts a failure of item with RateLimiter, if there is one. It returns the add that follows.
+func (q *Queue[T]) failure(item T) func(s *shard[T], encoded string) {
+	if limiter := q.config.RateLimiter; limiter != nil {
+		return after[T](limiter.When(item))
+	}
+	return (*shard[T]).addRateLimitedLocked
+}
+
+// AddRateLimitedContext is AddRateLimited with the confirmation of [Queue.AddContext].
+func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return q.confirm(ctx, item, q.failure(item))
+}
+
+// Forget forgets the failures of item: the next one counts as the first. It does not block. After shutdown it does nothing,
+// as Add.
+func (q *Queue[T]) Forget(item T) {
+	if limiter := q.config.RateLimiter; limiter != nil {
+		limiter.Forget(item)
+		return
+	}
+	q.enqueue(item, func(s *shard[T], encoded string) { s.enqueueLocked(&op{kind: opOther, arg: "f" + encoded}) })
+}
+
+// NumRequeues returns how many failures of item were counted, on all replicas, since it was forgotten. It asks the server,
+// after what was called before, for up to a second, and returns 0 if that does not answer, and after shutdown. With a
+// RateLimiter it asks that.
+func (q *Queue[T]) NumRequeues(item T) int {
+	n, _ := q.NumRequeuesContext(context.Background(), item)
+	return n
+}
+
+// NumRequeuesContext is NumRequeues that returns an error if the server has not answered when ctx ends or a second has
+// passed. After shutdown it returns ErrShutDown. Package worker calls it.
+func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (int, error) {
+	if limiter := q.config.RateLimiter; limiter != nil {
+		return limiter.NumRequeues(item), nil
+	}
+	encoded, s := q.locate(item)
+	return s.ask(ctx, "n"+encoded)
+}
+
+// enqueue calls put with item's shard and its string, under the lock, unless this replica has ended.
+func (q *Queue[T]) enqueue(item T, put func(s *shard[T], encoded string)) {
+	encoded, s := q.locate(item)
+	_ = q.whileOpen(context.Background(), func() { put(s, encoded) })
+}
+
+// addLocked puts an add into the buffer, unless one of the same key is there.
+//
+// The older add need not move to the end. The server has executed nothing of the buffer, so no worker has the key because of
+// that add; and if a worker has the key, its Done, which may stand behind the add, queues the key again.
+func (s *shard[T]) addLocked(encoded string) { s.addCauseLocked(encoded, nil) }
+
+// addCauseLocked is addLocked with a cause, if that is not nil.
+func (s *shard[T]) addCauseLocked(encoded string, cause *workqueue.Cause) {
+	quiet := cause != nil && cause.Quiet
+	if len(s.watched) > 0 && !quiet {
+		s.addedAgainLocked(encoded)
+	}
+	o := s.adds[encoded]
+	if o == nil {
+		o = &op{kind: opAdd, plain: true, encoded: encoded, quiet: true}
+		s.adds[encoded] = o
+		s.enqueueLocked(o)
+		s.drained = false
+	}
+	o.quiet = o.quiet && quiet
+	if cause != nil {
+		o.causes = o.causes.Plus(*cause)
+	}
+}
+
+// after returns an add with a delay, for enqueue and confirm.
+func after[T comparable](delay time.Duration) func(s *shard[T], encoded string) {
+	return func(s *shard[T], encoded string) {
+		s.q.mu.totals.stats.Retries++
+		if delay <= 0 {
+			s.addLocked(encoded)
+			return
+		}
+		micros := (uint64(delay) + 999) / 1000
+		s.enqueueLocked(&op{kind: opAdd, arg: fmt.Sprintf("l%016d%s", micros, encoded)})
+	}
+}
+
+func (s *shard[T]) addRateLimitedLocked(encoded string) {
+	s.q.mu.totals.stats.Retries++
+	// The server's own random numbers are the same in every script.
+	random := min(rand.Float64(), 0.99999999999999)
+	s.enqueueLocked(&op{kind: opAdd, arg: fmt.Sprintf("r%.14f%s", random, encoded)})
+}
+
+// AddCause is Add that says why. The server keeps the causes with the key, and merges those of all replicas, as
+// workqueue.Causes does; their times are rounded down to microseconds. They come with the key to the worker that gets it, again
+// if its lease is lost, and are forgotten when a worker is Done with it. A key with causes takes up to 3 KB more on the server.
+func (q *Queue[T]) AddCause(item T, cause workqueue.Cause) {
+	if cause.Time.IsZero() {
+		cause.Time = time.Now()
+	}
+	q.enqueue(item, func(s *shard[T], encoded string) { s.addCauseLocked(encoded, &cause) })
+}
+
+// Causes returns the causes with which item was handed out to a worker of this replica. It does not ask the server: for any
+// other key it returns none. SnapshotKey has those of every key.
+func (q *Queue[T]) Causes(item T) workqueue.Causes {
+	checkHashable(item)
+	q.mu.Lock()
+	h := q.mu.held[item]
+	q.mu.Unlock()
+	if h == nil {
+		return workqueue.Causes{}
+	}
+	return decodeCauses(h.causes)
+}
+
+// plainArg returns a plain add as batch.lua reads it.
+func (o *op) plainArg() string {
+	if o.causes.IsZero() && !o.quiet {
+		return "a" + o.encoded
+	}
+	return fmt.Sprintf("c%016d%s%s%s", len(o.encoded), o.encoded, volume[o.quiet], encodeCauses(o.causes))
+}
+
+// volume is what the server keeps of Cause.Quiet.
+var volume = map[bool]string{true: "q", false: "l"}
+
+// encodeCauses returns causes as the server keeps them, nothing if there are none: see addCauses in operations.lua. Two causes
+// are the same if all behind the volume is: the length of TraceParent in two digits, TraceParent, Reason.
+func encodeCauses(causes workqueue.Causes) string {
+	if causes.IsZero() {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d %s ", causes.Others, micros(causes.First))
+	for _, c := range causes.Last {
+		cause := fmt.Sprintf("%s%s%02d%s%s", micros(c.Time), volume[c.Quiet], len(c.TraceParent), c.TraceParent, c.Reason)
+		fmt.Fprintf(&b, "%d %s", len(cause), cause)
+	}
+	return b.String()
+}
+
+// micros has 16 digits.
+func micros(t time.Time) string {
+	return fmt.Sprintf("%016d", min(max(t.UnixMicro(), 0), 9_999_999_999_999_999))
+}
+
+func decodeCauses(text string) (causes workqueue.Causes) {
+	if text == "" {
+		return causes
+	}
+	p := parser{rest: text}
+	causes.Others, causes.First = int(p.number()), time.UnixMicro(p.number())
+	for p.rest != "" && !p.bad {
+		own := parser{rest: p.take(int(p.number()))}
+		c := workqueue.Cause{Time: time.UnixMicro(own.digits(16)), Quiet: own.take(1) == "q"}
+		c.TraceParent = own.take(int(own.digits(2)))
+		c.Reason = own.rest
+		causes.Last = append(causes.Last, c)
+	}
+	return causes
+}
+
+// watchInterval is how often the server is asked for keys that other replicas have added again.
+const watchInterval = 400 * time.Millisecond
+
+// AddedAgain returns a channel that is closed when item, which a worker of this replica holds, is added again, on whichever
+// replica, at once or because its time has come: immediately if this replica adds it without a delay, otherwise within a
+// second. It asks the server, for up to a second, whether that has happened already; if so, the channel is closed. A second
+// call for the same hand-out returns the same channel, and does not wait. Adds with a Quiet cause do not count. After Done,
+// and when the lease is lost, nothing closes it any more. For a key that is not held it is nil.
+//
+// While there are such channels that are not closed, the server is asked every 400 ms, for all of these keys together.
+func (q *Queue[T]) AddedAgain(item T) <-chan struct{} {
+	checkHashable(item)
+	q.mu.Lock()
+	h := q.mu.held[item]
+	if h == nil {
+		q.mu.Unlock()
+		return nil
+	}
+	first, asked := h.added == nil, make(chan struct{})
+	if first {
+		h.added = make(chan struct{})
+	}
+	if !first || h.lost {
+		close(asked)
+	} else {
+		s := h.shard
+		s.watched[h.encoded] = h
+		s.askAddedLocked(h, func() { close(asked) })
+		if len(s.watched) == 1 {
+			s.timers.watch.Reset(watchInterval)
+		}
+	}
+	q.mu.Unlock()
+	select {
+	case <-asked:
+	case <-time.After(patience):
+	}
+	return h.added
+}
+
+// askAddedLocked asks the server whether a key was added again.
+func (s *shard[T]) askAddedLocked(h *hold[T], answered func()) {
+	ask := aboutHeld("w", h.handedOut)
+	ask.answer = func(n int) {
+		if n > 0 {
+			s.addedAgainLocked(h.encoded)
+		}
+		answered()
+	}
+	s.enqueueLocked(ask)
+}
+
+// watchLocked asks the server for all keys that are watched, and waits for its answers before it asks again.
+func (s *shard[T]) watchLocked() {
+	left := len(s.watched)
+	for _, h := range s.watched {
+		s.askAddedLocked(h, func() {
+			if left--; left == 0 && len(s.watched) > 0 {
+				s.timers.watch.Reset(watchInterval)
+			}
+		})
+	}
+}
+
+// addedAgainLocked notes that a key was added again.
+func (s *shard[T]) addedAgainLocked(encoded string) {
+	if h := s.watched[encoded]; h != nil {
+		s.unwatchLocked(h)
+		close(h.added)
+	}
+}
+
+func (s *shard[T]) unwatchLocked(h *hold[T]) {
+	if s.watched[h.encoded] == h {
+		delete(s.watched, h.encoded)
+	}
+}
