@@ -85,6 +85,20 @@ var broken = []brokenQueue{
 			one := make(chan struct{}, 1)
 			q.shutDownWithDrain = func() { q.whole.ShutDownWithDrain(); one <- struct{}{} }
 		}},
+	{name: "Get does not report the shutdown", caught: []string{"GetAfterShutDown", "ShutDownWakesGetters", "ModelWithShutDown"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.get = func() (string, bool) {
+				key, _ := q.whole.Get()
+				return key, false
+			}
+		}},
+	{name: "Add waits for the clock", caught: []string{"AddTwice", "NothingWaitsForWorkers", "Model"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.add = func(key string) {
+				time.Sleep(time.Second)
+				q.whole.Add(key)
+			}
+		}},
 	{name: "a drain holds a lock", caught: []string{"NothingWaitsForWorkers"},
 		bug: func(q *hooked, _ Config[string]) {
 			var mu sync.Mutex

@@ -169,7 +169,7 @@ func (m modelOptions) kinds() []string {
 	return kinds
 }
 
-// step returns step number n of a script. A finish is of held key number key.
+// step returns step number n of a script. For "finish", key says which of the held keys.
 func (m modelOptions) step(n int, kind string, key int, d time.Duration) string {
 	switch kind {
 	case "add", "done":

@@ -1,7 +1,6 @@
 package workqueuetest
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -76,13 +75,20 @@ func (r *run) play(steps string, way int) {
 	for step := range strings.SplitSeq(steps, "; ") {
 		p.when = strings.TrimPrefix(p.when+"; "+step, "; ")
 		words := strings.Fields(step)
+		began := time.Now() // by the bubble's clock
 		p.step(words[0], words[1:])
+		if d := time.Since(began); d > 0 && !r.suite.Shared && !slices.Contains(letTimePass, words[0]) {
+			p.Fatalf("%s: waits for %v", p.when, d)
+		}
 		p.compare()
 	}
 	p.when += ", an hour later"
 	p.pass(time.Hour)
 	p.compare()
 }
+
+// letTimePass are the steps that do. All others must not wait for the clock. (A shared queue may wait for its server.)
+var letTimePass = []string{"pass", "jump", "sleep", "deadline", "giveup"}
 
 // player plays a script on a queue, and does the same to a model.
 type player struct {
@@ -296,14 +302,15 @@ func (p *player) done(keys ...string) {
 // giveUp makes a call with a context that is canceled or, if words is a time, has a deadline then, until which the call
 // must wait. It returns the errors of the call and of the context.
 func (p *player) giveUp(words []string, what string, f func(context.Context) error) (got, want error) {
-	var d time.Duration
-	if len(words) > 0 {
-		d = must(time.ParseDuration(words[0]))
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(d, time.Hour))
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	if d == 0 {
+	var d time.Duration
+	if len(words) == 0 {
 		cancel()
+	} else {
+		d = must(time.ParseDuration(words[0]))
+		ctx, cancel = context.WithTimeout(ctx, d)
+		defer cancel()
 	}
 	c := start(p.run, what, func() error { return f(ctx) })
 	if d > 0 {
@@ -346,7 +353,7 @@ func (p *player) serve() {
 			continue
 		}
 		g := c.mustReturn(p.when)
-		if g.err != nil && (g.err != workqueue.ErrShutDown || !p.model.down || g.key != "") {
+		if g.err == nil && g.key == "" || g.err != nil && (g.err != workqueue.ErrShutDown || !p.model.down || g.key != "") {
 			p.Fatalf("%s: %s = %q, %v", p.when, c.what, g.key, g.err)
 		}
 		keys = append(keys, g.key)

@@ -48,7 +48,7 @@ var scripts = []script{
 	{"GetWaits", "Get waits while nothing is queued, also if workers hold keys that will be queued again.",
 		"wait 1; add a; wait 1; add a; done a"},
 	{"GetContextOfDoneContext", "GetContext with a context that is done takes no key.",
-		"canceled; add a b; canceled; take a b"},
+		"canceled; deadline 0s; add a b; canceled; deadline 0s; take a b"},
 	{"GetContextGivesUp", "GetContext waits no longer than its context.",
 		"deadline 1m; wait 1; deadline 1m; add a"},
 	{"AddWakesGetters", "As many getters wake as there are keys for, however the adds are spread over time.",

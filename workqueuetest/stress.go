@@ -34,7 +34,7 @@ var stressCases = []testCase{
 // stress is a case whose rounds are repeated for its part of the time of all stress cases.
 func stress(name, promise string, round func(r *run, random *rand.Rand)) testCase {
 	return unbubbled(name, promise, func(r *run) {
-		const cases = 6 // which share the time
+		const cases = 6 // len(stressCases), which share the time
 		began := time.Now()
 		for n := 0; !r.Failed() && (n == 0 || time.Since(began) < stressTotal()/cases); n++ {
 			round(r, r.rand(n))
@@ -162,7 +162,7 @@ func (r *run) stressVersions(random *rand.Rand, early bool) {
 		}
 	} else {
 		producing.Wait()
-		testkit.Eventually(r, "workers see the last version of every key, also of delayed ones", v.allSeen)
+		testkit.Eventually(r, "workers see the last version of every key, also of delayed ones", func() bool { return r.Failed() || v.allSeen() })
 	}
 	v.ending.Store(true)
 	q.ShutDownWithDrain()
