@@ -254,18 +254,20 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 	if !isSet(set) {
 		return nil, refuse(http.StatusBadRequest, noSuchSet)
 	}
+	ctx, next := searchTurn(ctx, h.acting, bulkTime+countTime)
+	defer next()
+	acting, cancel := context.WithTimeout(ctx, bulkTime)
+	defer cancel()
+	if ctx.Err() != nil {
+		return nil, refuse(http.StatusServiceUnavailable, "There was no time: another action goes over all keys.")
+	}
 	b := new(bulkResult)
-	var end time.Time // of the time to act, which begins with the first key
-	var step []any    // retried since the queue was last known to be open
+	var step []any // retried since the queue was last known to be open
 	var err error
 	r.err = nil
-	b.LeftMore = h.visit(ctx, h.acting, bulkTime+countTime, r, set, form.Get("error"), func(f failure) {
-		now := time.Now()
-		if end.IsZero() {
-			end = now.Add(bulkTime)
-		}
+	b.LeftMore = r.visit(ctx, set, form.Get("error"), func(f failure) {
 		switch {
-		case err != nil || now.After(end):
+		case err != nil || acting.Err() != nil:
 			b.Left++
 			return
 		case f.isGone() || !do(f.Key, f.kept):
@@ -280,9 +282,6 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 			step = step[:0]
 		}
 	})
-	if b.LeftMore && end.IsZero() && !r.partial {
-		return nil, refuse(http.StatusServiceUnavailable, "There was no time: another action goes over all keys.")
-	}
 	if err == nil {
 		err = r.checkTaken(step, b)
 	}

@@ -140,13 +140,9 @@ type countReport struct {
 	Error string `json:"error,omitempty"`
 }
 
-// visit calls f for the keys of a set whose errors contain a text, one caller at a time. It reports whether there may be more
-// keys: there was no time for all, or only a part was listed.
-func (h *Handler) visit(
-	ctx context.Context, turn chan struct{}, limit time.Duration, r *reading, set, text string, f func(failure),
-) (more bool) {
-	ctx, done := searchTurn(ctx, turn, limit)
-	defer done()
+// visit calls f for the keys of a set whose errors contain a text, until ctx, which is that of the caller's searchTurn, ends.
+// It reports whether there may be more keys: there was no time for all, or only a part was listed.
+func (r *reading) visit(ctx context.Context, set, text string, f func(failure)) (more bool) {
 	r.guard(func() {
 		if more = ctx.Err() != nil; more {
 			return
@@ -172,7 +168,9 @@ func (h *Handler) count(ctx context.Context, e *entry, query url.Values) *countR
 	}
 	c := new(countReport)
 	r.err = nil
-	c.More = h.visit(ctx, h.searching, countTime, r, query.Get("count"), query.Get("error"), func(failure) { c.Count++ })
+	ctx, next := searchTurn(ctx, h.searching, countTime)
+	defer next()
+	c.More = r.visit(ctx, query.Get("count"), query.Get("error"), func(failure) { c.Count++ })
 	if r.err != nil {
 		c.Error = r.err.Error()
 	}

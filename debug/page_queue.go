@@ -169,7 +169,9 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 // listErrors lists the keys whose errors contain a text, instead of all that fail or were given up.
 func (r *detailReport) listErrors(ctx context.Context, h *Handler, q *reading, text string) {
 	r.Failing, r.GivenUp, r.Matching = []keyReport{}, []keyReport{}, new(matchingReport)
-	r.Matching.More = h.visit(ctx, h.searching, countTime, q, everyTrouble, text, func(f failure) {
+	ctx, next := searchTurn(ctx, h.searching, countTime)
+	defer next()
+	r.Matching.More = q.visit(ctx, everyTrouble, text, func(f failure) {
 		keys, n := &r.Failing, &r.Matching.Failing
 		if f.state == stateGivenUp {
 			keys, n = &r.GivenUp, &r.Matching.GivenUp
