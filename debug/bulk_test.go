@@ -184,6 +184,34 @@ func TestVeryManyKeys(t *testing.T) {
 	})
 }
 
+// The time to list keys counts: an action that lists for four seconds acts for about six. One that has listed for longer than there
+// was time has done nothing, and says that there may be keys.
+func TestSlowList(t *testing.T) {
+	for listing, did := range map[time.Duration]int{4500 * time.Millisecond: 6, 16 * time.Second: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newAudited(t)
+			h.InspectQueue("q", workqueue.Inspector{
+				Stats: noStats,
+				Add:   func(any) { time.Sleep(time.Second) },
+				GivenUp: func(limit int) (keys []workqueue.GivenUpKey[any]) {
+					if limit <= 512 { // One of the page's lists.
+						return nil
+					}
+					time.Sleep(listing)
+					for i := range 100 {
+						keys = append(keys, workqueue.GivenUpKey[any]{Key: i, Err: "broken"})
+					}
+					return keys
+				},
+			})
+			b := h.act(t, 200, "q", "retry", "of", "given_up")
+			if left := 100 - b.Keys; b.Keys != did || b.LeftMore != (did == 0) || did > 0 && b.Left != left {
+				t.Errorf("after listing for %v: %+v", listing, b)
+			}
+		})
+	}
+}
+
 // A queue that is shut down meanwhile takes no more keys, and the answer says how many it took.
 func TestRetryWhileShuttingDown(t *testing.T) {
 	for _, at := range []int{0, 1, 300, 990} {
