@@ -33,8 +33,8 @@ func (q *Queue[T]) AddRateLimited(item T) {
 	q.add(item, &r)
 }
 
-// AddWithPriority adds key with that priority when the time after has passed. It is for workers that ask for another run of their
-// key, as those of package worker: it counts as added by its worker, see [AddOpts].MaxDelay. Otherwise it is AddWithOpts.
+// AddWithPriority is AddWithOpts with a priority and a time. It is for workers that ask for another run of their key, as those of
+// package worker: a key that a worker holds counts as added by that worker. See [AddOpts].MaxDelay.
 func (q *Queue[T]) AddWithPriority(key T, priority int, after time.Duration) {
 	r := q.newRequest(AddOpts{Priority: priority, After: after})
 	r.byWorker = true
@@ -207,7 +207,7 @@ func (r *request) time(now time.Duration) time.Duration {
 	return dueloop.AddSaturated(now, r.After)
 }
 
-// merge returns when a key is to come that was to come at before. limited reports whether the limiter was asked for it before.
+// merge returns the new time of a key whose time is before. limited reports whether the limiter was asked for it already.
 func (r *request) merge(before time.Duration, limited bool, now time.Duration) time.Duration {
 	at := r.time(now)
 	if r.askedBefore && (at == unknown || at > before) { // The limiter's delay is in before, and After can only shorten it.

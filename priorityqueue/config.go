@@ -118,7 +118,7 @@ const (
 	// Replace makes the key come at the new time.
 	Replace
 	// RespectBackoff is Earliest, except that a key for which the limiter was asked keeps its time: events do not make a failing key
-	// fail more often. While a worker holds the key, the order of calls does not matter: the limiter's time counts.
+	// fail more often. While a worker holds the key, the order of calls does not matter: the time of a rate-limited add counts.
 	RespectBackoff
 )
 

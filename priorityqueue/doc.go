@@ -19,7 +19,8 @@
 // # What an add means
 //
 // Adds of a key merge. The priority becomes the highest one (or, with SetPriority, the new one). A key whose priority rises goes
-// to the end of that priority. [AddOpts].Delay decides how times are merged; its default is [Config].Delay, in turn Earliest:
+// to the end of that priority. [AddOpts].Delay decides how times are merged. Its default is [Config].Delay, whose
+// default is Earliest:
 //
 //	the key is          Earliest    Latest     Replace    RespectBackoff
 //	absent              new time    new time   new time   new time
@@ -69,7 +70,8 @@
 // begins and ends to wait. A call that blocks a group, or unblocks it, takes as many steps as the group has priorities with
 // queued keys. No call walks past keys that cannot be handed out, except with [Config].PlaceOfAdd.
 //
-// No call holds the lock for more than about a thousand keys, about a millisecond at a million: it gives it back in between.
+// No call holds the lock for more than about a thousand keys, about a millisecond at a million: longer calls give it
+// back in between.
 //
 // Once warm, no call for a single key allocates, unless it starts the goroutine and the timer that the queue has while a key
 // waits; there are no others. AddAll, batches, All, snapshots and ShutDown allocate slices of keys; Stats allocates with metrics

@@ -99,8 +99,10 @@ func (q *Queue[T]) ResumeGroup(group string) {
 
 // pauseGroupLocked begins or ends the pause of a group, and moves its lines if it has keys.
 func (q *Queue[T]) pauseGroupLocked(name string, paused bool) {
-	if delete(q.mu.pausedGroups, name); paused {
+	if paused {
 		q.mu.pausedGroups[name] = true
+	} else {
+		delete(q.mu.pausedGroups, name)
 	}
 	if _, e := q.mu.groups.Find(keytable.HashOf(name), name); e != nil {
 		wasBlocked := e.Value.isBlocked()

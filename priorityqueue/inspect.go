@@ -304,7 +304,8 @@ func (q *Queue[T]) Causes(key T) (causes workqueue.Causes) {
 	return causes
 }
 
-// causesLocked returns the causes of the key at s or nil: for a held key of its hand-out, and as one that waits of the next one.
+// causesLocked returns the causes of the key at s, or nil. A held key has those of its hand-out; as a waiting key, it has those of
+// the next.
 func (q *Queue[T]) causesLocked(s keytable.Slot, in workqueue.KeyState) *workqueue.Causes {
 	if !q.mu.keys.At(s).Value.noted {
 		return nil

@@ -272,21 +272,23 @@ func (q *Queue[T]) giveBack(key T) {
 
 // DoneBatch is Done of each of items, in this order. If one of them cannot be hashed, it panics before any is Done.
 func (q *Queue[T]) DoneBatch(items ...T) {
-	keys := make([]keytable.Hashed[T], len(items))
+	hashes := make([]keytable.Hash, len(items))
 	for i, item := range items {
-		keys[i] = keytable.Hashed[T]{Key: item, Hash: keytable.HashOf(item)}
+		hashes[i] = keytable.HashOf(item)
 		keytable.CheckKey(item)
 	}
-	for some := range slices.Chunk(keys, maxPerLock) {
-		q.finishSome(some)
+	for len(items) > 0 {
+		n := min(len(items), maxPerLock)
+		q.finishSome(items[:n], hashes[:n])
+		items, hashes = items[n:], hashes[n:]
 	}
 }
 
-func (q *Queue[T]) finishSome(keys []keytable.Hashed[T]) {
+func (q *Queue[T]) finishSome(items []T, hashes []keytable.Hash) {
 	now := q.readClock(false)
 	q.lockAt(now)
 	defer q.unlock()
-	for _, k := range keys {
-		q.finishLocked(k.Key, k.Hash, now)
+	for i, item := range items {
+		q.finishLocked(item, hashes[i], now)
 	}
 }

@@ -20,7 +20,7 @@ func (q *Queue[T]) readClock(needed bool) time.Duration {
 	return q.loop.Now()
 }
 
-// scheduleLocked makes the key at s, which is not held, in a line or in due, wait until at, or queues it if that is past.
+// scheduleLocked makes the key at s, which is neither held nor in a line nor in due, wait until at, or queues it if that is past.
 func (q *Queue[T]) scheduleLocked(s keytable.Slot, it *item, at, now time.Duration) {
 	if at <= now {
 		q.enqueueLocked(s, it, now)

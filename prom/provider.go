@@ -57,7 +57,8 @@ const (
 )
 
 // Provider is a [workqueue.MetricsProvider], and the [prometheus.Collector] of its metrics. It is made by
-// [NewProvider] or [New]; its zero value is not usable. All methods are safe for concurrent use.
+// [NewProvider] or [New]; its zero value is not usable. All methods are safe for concurrent use. Its New…Metric methods, to whose
+// metrics other packages' queues push, are those of [Adapter].
 type Provider struct {
 	pusher // has the methods to which other packages' queues push
 

@@ -147,7 +147,8 @@ func Logger(ctx context.Context) *slog.Logger {
 }
 
 // Causes returns why the key of a handler's call came, for people and traces: a handler must do without them, because many adds
-// have none and retries have none. They are zero if the queue is no [workqueue.CauseAdder], or ctx is from no call that goes on.
+// have none and retries have none. They are zero if the queue is no [workqueue.CauseAdder], the call
+// has ended, or ctx is not from one.
 func Causes(ctx context.Context) workqueue.Causes {
 	if c := callOf(ctx); c != noCall {
 		return c.pool.causes(c)
@@ -228,7 +229,7 @@ func (c *call[T]) interrupted() bool {
 
 // Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether there is one. The
 // handler's answer then decides as always: an error is a failure. Cancel does not wait, and also reaches handlers that Run has
-// left.
+// left behind.
 func (p *Pool[T]) Cancel(key T) bool {
 	c, ok := p.find(func(c current[T]) bool { return c.Key == key })
 	if ok {

@@ -58,7 +58,8 @@
 //
 //  1. Options.Drain decides what is still finished: the handlers that run ([Running]), also what is queued ([All]), or [Nothing];
 //  2. that gets Options.DrainTimeout, and the handlers' contexts stay alive for as long;
-//  3. then their contexts end, with [ErrDrainTimeout], [ErrStopped] or the cause of Run's context, and handlers get CancelGrace;
+//  3. then their contexts end, with [ErrDrainTimeout], [ErrStopped] or the cause of Run's context, and handlers get
+//     Options.CancelGrace to notice;
 //  4. the queue is shut down and emptied, unless Options.KeepQueue is set, and Run returns, whether or not the handlers do.
 //
 // A fatal error is like Stop(Running), whatever Options.Drain is. The end is no error: Run returns nil, or the fatal error.

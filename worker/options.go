@@ -72,7 +72,8 @@ type Options[T comparable] struct {
 
 	// Logger logs failures, drops, stuck handlers and the end, and, at level Debug, every key. Nil means no log. See also [Logger].
 	Logger *slog.Logger
-	// MetricsProvider reads the pool's Stats if it is a [StatsProvider] and the pool has a name. Nil means that of SetProvider.
+	// MetricsProvider reads the pool's Stats if it is a [StatsProvider] and the pool has a name. Nil means that of
+	// [workqueue.SetProvider].
 	MetricsProvider workqueue.MetricsProvider
 	// Clock is where all times come from, except those of the queue. Nil means the real clock.
 	Clock clock.Clock
@@ -158,7 +159,8 @@ type KeyFinder[T comparable] interface {
 // RequeueCounter is what a queue offers if it must ask a server for NumRequeues. If the server does not answer, that returns 0,
 // which would mean that the key's failures are forgotten. Options.MaxRetries counts what the server counts.
 type RequeueCounter[T comparable] interface {
-	// NumRequeuesContext is NumRequeues with an error if the number is not known. It should wait for about a second at most.
+	// NumRequeuesContext is NumRequeues with an error if the number is not known. It should wait for about a second at most,
+	// whatever ctx is.
 	NumRequeuesContext(ctx context.Context, key T) (int, error)
 }
 

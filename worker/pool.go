@@ -58,7 +58,8 @@ type Pool[T comparable] struct {
 	// firstCall is what the contexts of first attempts have in common.
 	firstCall *callInfo
 
-	// No foreign code runs under mu. No worker holds it while it waits for a key, handles one or calls Done. It guards workers, too.
+	// No foreign code runs under mu. No worker holds it while it waits for a key, handles one or calls Done. It also
+	// guards the workers' fields.
 	mu struct {
 		sync.Mutex
 		// target is how many workers are wanted, workers are those that exist: fewer only before

@@ -153,7 +153,8 @@ type InspectorProvider interface {
 type Inspector struct {
 	// Queue is the queue whose keys the pool handles, to recognize it by.
 	Queue any
-	// Stats and Snapshot are those of the pool. Only this Snapshot has the stacks of stuck handlers, and more than 512 failing keys.
+	// Stats and Snapshot are those of the pool. Only this Snapshot has the stacks of stuck handlers and, if
+	// limit is greater, more than 512 failing keys.
 	Stats    func() Stats
 	Snapshot func(limit int) Snapshot[any]
 	// SnapshotKey returns what the pool knows of one key.
@@ -257,8 +258,8 @@ func (p *Pool[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 	return s
 }
 
-// failing yields up to limit of the last keys that have failed, the last failure first. Until ctx ends it asks the queue which of
-// them are stale, and forgets these.
+// failing looks at the last limit keys that have failed, the last failure first, and yields those that still fail. It asks the queue
+// which are stale until ctx ends, and forgets these.
 func (p *Pool[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
 	return func(yield func(FailedKey[T]) bool) {
 		keys, _ := p.failures.newest(&p.failures.mu.failing, limit)
