@@ -42,7 +42,7 @@ func (q *Queue[T]) AddAfterContext(ctx context.Context, item T, duration time.Du
 func (q *Queue[T]) AddRateLimited(item T) { q.enqueue(item, q.failure(item)) }
 
 // failure counts a failure of item with RateLimiter, if there is one. It returns the add that follows.
-func (q *Queue[T]) failure(item T) func(s *shard[T], encoded string) {
+func (q *Queue[T]) failure(item T) func(s *shard[T], encoded string) (seq uint64) {
 	if limiter := q.config.RateLimiter; limiter != nil {
 		return after[T](limiter.When(item))
 	}
@@ -64,7 +64,9 @@ func (q *Queue[T]) Forget(item T) {
 		limiter.Forget(item)
 		return
 	}
-	q.enqueue(item, func(s *shard[T], encoded string) { s.enqueueLocked(&op{kind: opOther, arg: "f" + encoded}) })
+	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) {
+		return s.enqueueLocked(&op{kind: opOther, arg: "f" + encoded})
+	})
 }
 
 // NumRequeues returns how many failures of item were counted, on all replicas, since it was forgotten. It asks the server,
@@ -86,19 +88,19 @@ func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (int, error) 
 }
 
 // enqueue calls put with item's shard and its string, under the lock, unless this replica has ended.
-func (q *Queue[T]) enqueue(item T, put func(s *shard[T], encoded string)) {
+func (q *Queue[T]) enqueue(item T, put func(s *shard[T], encoded string) (seq uint64)) {
 	encoded, s := q.locate(item)
 	_ = q.whileOpen(context.Background(), func() { put(s, encoded) })
 }
 
-// addLocked puts an add into the buffer, unless one of the same key is there.
+// addLocked puts an add into the buffer, unless one of the same key is there. It returns the number of the one that is there.
 //
 // The older add need not move to the end. The server has executed nothing of the buffer, so no worker has the key because of
 // that add; and if a worker has the key, its Done, which may stand behind the add, queues the key again.
-func (s *shard[T]) addLocked(encoded string) { s.addCauseLocked(encoded, nil) }
+func (s *shard[T]) addLocked(encoded string) (seq uint64) { return s.addCauseLocked(encoded, nil) }
 
 // addCauseLocked is addLocked with a cause, if that is not nil.
-func (s *shard[T]) addCauseLocked(encoded string, cause *workqueue.Cause) {
+func (s *shard[T]) addCauseLocked(encoded string, cause *workqueue.Cause) (seq uint64) {
 	quiet := cause != nil && cause.Quiet
 	if len(s.watched) > 0 && !quiet {
 		s.addedAgainLocked(encoded)
@@ -114,26 +116,26 @@ func (s *shard[T]) addCauseLocked(encoded string, cause *workqueue.Cause) {
 	if cause != nil {
 		o.causes = o.causes.Plus(*cause)
 	}
+	return o.seq
 }
 
 // after returns an add with a delay, for enqueue and confirm.
-func after[T comparable](delay time.Duration) func(s *shard[T], encoded string) {
-	return func(s *shard[T], encoded string) {
+func after[T comparable](delay time.Duration) func(s *shard[T], encoded string) (seq uint64) {
+	return func(s *shard[T], encoded string) (seq uint64) {
 		s.q.mu.totals.stats.Retries++
 		if delay <= 0 {
-			s.addLocked(encoded)
-			return
+			return s.addLocked(encoded)
 		}
 		micros := (uint64(delay) + 999) / 1000
-		s.enqueueLocked(&op{kind: opAdd, arg: fmt.Sprintf("l%016d%s", micros, encoded)})
+		return s.enqueueLocked(&op{kind: opAdd, arg: fmt.Sprintf("l%016d%s", micros, encoded)})
 	}
 }
 
-func (s *shard[T]) addRateLimitedLocked(encoded string) {
+func (s *shard[T]) addRateLimitedLocked(encoded string) (seq uint64) {
 	s.q.mu.totals.stats.Retries++
 	// The server's own random numbers are the same in every script.
 	random := min(rand.Float64(), 0.99999999999999)
-	s.enqueueLocked(&op{kind: opAdd, arg: fmt.Sprintf("r%.14f%s", random, encoded)})
+	return s.enqueueLocked(&op{kind: opAdd, arg: fmt.Sprintf("r%.14f%s", random, encoded)})
 }
 
 // AddCause is Add that says why. The server keeps the causes with the key, and merges those of all replicas, as
@@ -143,7 +145,7 @@ func (q *Queue[T]) AddCause(item T, cause workqueue.Cause) {
 	if cause.Time.IsZero() {
 		cause.Time = time.Now()
 	}
-	q.enqueue(item, func(s *shard[T], encoded string) { s.addCauseLocked(encoded, &cause) })
+	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) { return s.addCauseLocked(encoded, &cause) })
 }
 
 // Causes returns the causes with which item was handed out to a worker of this replica. It does not ask the server: for any

@@ -122,9 +122,9 @@ func (q *Queue[T]) GiveUp(item T, attempts int, err error) {
 	if len(reason) > maxReason {
 		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
 	}
-	q.enqueue(item, func(s *shard[T], encoded string) {
+	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) {
 		arg := fmt.Sprintf("g%016d%s%d %s", len(encoded), encoded, max(attempts, 0), reason)
-		s.enqueueLocked(&op{kind: opOther, arg: arg})
+		return s.enqueueLocked(&op{kind: opOther, arg: arg})
 	})
 }
 
@@ -181,10 +181,12 @@ func (q *Queue[T]) GivenUpKeys(limit int) (keys []workqueue.GivenUpKey[T]) {
 	return keys
 }
 
-// RetryGivenUp is Retry for tools, as Discard is Remove.
+// RetryGivenUp is Retry for tools. It asks the server for up to a second, and returns false if that does not answer; the server
+// may still do it later.
 func (q *Queue[T]) RetryGivenUp(item T) bool { return q.changed("t", item) }
 
-// ForgetGivenUp is DropGivenUp for tools, as Discard is Remove.
+// ForgetGivenUp is DropGivenUp for tools. It asks the server for up to a second, and returns false if that does not answer; the
+// server may still do it later.
 func (q *Queue[T]) ForgetGivenUp(item T) bool { return q.changed("y", item) }
 
 // SetAside returns up to limit strings that could not be decoded, in no order, and how many there are. They stay on the server,

@@ -19,7 +19,7 @@ var ErrNotReplicated = errors.New("redisqueue: too few replicas have confirmed")
 // adds, Done and the rest. Its errors are those of AddContext, joined if several shards fail. After shutdown it returns nil
 // if the server has everything, and ErrShutDown if something was given up or replicas would have to confirm.
 func (q *Queue[T]) Flush(ctx context.Context) error {
-	return q.confirmAll(ctx, (*shard[T]).confirmLocked)
+	return q.confirmAll(ctx, func(s *shard[T]) *confirmation { return s.confirmLocked(s.numbered) })
 }
 
 // confirmation is a call that waits for the server.
@@ -49,14 +49,10 @@ func (q *Queue[T]) whileOpen(ctx context.Context, f func()) error {
 }
 
 // confirm is enqueue that waits until the server has executed the operation.
-func (q *Queue[T]) confirm(ctx context.Context, item T, put func(s *shard[T], encoded string)) error {
+func (q *Queue[T]) confirm(ctx context.Context, item T, put func(s *shard[T], encoded string) (seq uint64)) error {
 	encoded, s := q.locate(item)
 	var c *confirmation
-	err := q.whileOpen(ctx, func() {
-		put(s, encoded)
-		c = s.confirmLocked()
-	})
-	if err != nil {
+	if err := q.whileOpen(ctx, func() { c = s.confirmLocked(put(s, encoded)) }); err != nil {
 		return err
 	}
 	return s.wait(ctx, c)
@@ -104,9 +100,9 @@ func (s *shard[T]) ask(ctx context.Context, arg string) (int, error) {
 	}
 }
 
-// confirmLocked returns a confirmation of all operations so far.
-func (s *shard[T]) confirmLocked() *confirmation {
-	c := &confirmation{target: s.numbered, replicated: s.q.config.WaitReplicas > 0, result: make(chan error, 1)}
+// confirmLocked returns a confirmation of all operations up to target.
+func (s *shard[T]) confirmLocked(target uint64) *confirmation {
+	c := &confirmation{target: target, replicated: s.q.config.WaitReplicas > 0, result: make(chan error, 1)}
 	if !c.replicated && c.target <= s.executed {
 		c.result <- nil
 		return c
@@ -253,8 +249,8 @@ func (s *shard[T]) askForReplicas(ctx context.Context, session session) (found b
 	return n != 0, replicas, err
 }
 
-// untilAnswered calls ask, which asks the server, until that returns no error. It reports whether it has, and gives up after a
-// shutdown.
+// untilAnswered calls ask, which asks the server, until that returns no error. It reports whether it has. After a shutdown it
+// gives up within a lease, once no key is held.
 func (s *shard[T]) untilAnswered(ask func() error) bool {
 	q, began := s.q, time.Now()
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -280,10 +276,11 @@ func (s *shard[T]) failed(err error) {
 	first := s.outage == nil
 	s.outage = err
 	q.mu.totals.info.Errors++
-	// The getters need not wait for this shard.
-	q.mu.requested -= s.requested
-	s.requested = 0
-	q.kickLocked()
+	if err != errFull { // The getters need not wait for this shard.
+		q.mu.requested -= s.requested
+		s.requested = 0
+		q.kickLocked()
+	}
 	q.mu.Unlock()
 	if first {
 		q.config.Logger.Error("The queue's server fails", "queue", q.config.Name, "err", err)

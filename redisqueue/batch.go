@@ -100,13 +100,14 @@ func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
 	return s
 }
 
-// enqueueLocked numbers an operation and sends it, now or after the call in flight.
-func (s *shard[T]) enqueueLocked(o *op) {
+// enqueueLocked numbers an operation and sends it, now or after the call in flight. It returns the number.
+func (s *shard[T]) enqueueLocked(o *op) (seq uint64) {
 	s.numbered++
 	o.seq = s.numbered
 	s.pending[o.kind]++
 	s.ops = append(s.ops, o)
 	s.kickLocked()
+	return o.seq
 }
 
 // kickLocked starts the goroutine that sends, if there is something to send.

@@ -41,7 +41,7 @@ func (c bubbleClient) BLPop(ctx context.Context, timeout time.Duration, keys ...
 	return cmd
 }
 
-// bubbleScript take the time from their last argument.
+// bubbleScript takes the time from their last argument.
 func bubbleScript() *redis.Script {
 	return redis.NewScript(replacingTime("{ 0, table.remove(ARGV) }"))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// shiftedScript read a clock that is off by what shiftClock has set.
+// shiftedScript reads a clock that is off by what shiftClock has set.
 func shiftedScript() *redis.Script {
 	return redis.NewScript(replacingTime("call('TIME'); time[1] = time[1] + (call('GET', '{' .. string.match(KEYS[1], '{(.-)}') .. '}shift') or 0)"))
 }

@@ -37,7 +37,8 @@ func (s *seen) dead(now time.Duration) bool { return s.gone && s.expired(now) }
 func (m *Member) watchLoop() {
 	for err := error(nil); ; err = m.list() {
 		if err == nil {
-			m.logger.Debug("The watch has ended", "err", m.watch())
+			err := m.watch() // until it breaks off
+			m.logger.Debug("The watch has ended", "err", err)
 		} else {
 			m.report("Cannot list the records", err)
 		}
