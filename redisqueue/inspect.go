@@ -365,7 +365,7 @@ func (s *shard[T]) read(ctx context.Context, list string, limit int, f func(rawK
 }
 
 // readPage reads some keys of a list, and returns where to go on, empty at the end. It returns when ctx ends: by default
-// go-redis does not interrupt a call then.
+// go-redis does not interrupt a call then, and its goroutine stays until the client's ReadTimeout is over.
 func (s *shard[T]) readPage(ctx context.Context, list, from string, count int) (keys []rawKey, next string, err error) {
 	result := make(chan *redis.Cmd, 1)
 	go func() { result <- snapshotScript.Run(ctx, s.q.client, s.names.of("none"), count, list, from) }()
