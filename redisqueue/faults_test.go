@@ -327,3 +327,27 @@ func TestServerClockJumps(t *testing.T) {
 		shiftClock(t, client, -24*time.Hour)
 	}
 }
+
+// AddContext of a key that stands early in a long buffer does not wait for what is behind it.
+func TestAddContextOfABufferedKey(t *testing.T) {
+	client := startServer(t).client()
+	q := newTestQueue(t, client, Config[string]{})
+	var slow atomic.Bool
+	slow.Store(true)
+	client.AddHook(hook(func(next redis.ProcessHook) redis.ProcessHook {
+		return func(ctx context.Context, cmd redis.Cmder) error {
+			if slow.Load() {
+				time.Sleep(50 * time.Millisecond)
+			}
+			return next(ctx, cmd)
+		}
+	}))
+	keys := keysNamed("key", 50_000)
+	addAll(q, keys...) // about a hundred batches
+	must(t, q.AddContext(within(t, 30*time.Second), keys[10_000]))
+	if q.Info().Unsent == 0 {
+		t.Error("AddContext has waited for all keys")
+	}
+	slow.Store(false)
+	flush(t, q)
+}
