@@ -90,7 +90,11 @@ func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (int, error) 
 // enqueue calls put with item's shard and its string, under the lock, unless this replica has ended.
 func (q *Queue[T]) enqueue(item T, put func(s *shard[T], encoded string) (seq uint64)) {
 	encoded, s := q.locate(item)
-	_ = q.whileOpen(context.Background(), func() { put(s, encoded) })
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.mu.ending.over {
+		put(s, encoded)
+	}
 }
 
 // addLocked puts an add into the buffer, unless one of the same key is there. It returns the number of the one that is there.
