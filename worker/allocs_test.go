@@ -21,7 +21,7 @@ func TestNoAllocations(t *testing.T) {
 	result := make(chan error)
 	go func() {
 		result <- worker.Run(ctx, q, func(ctx context.Context, key pair) error {
-			if worker.Attempt(ctx) != 1 {
+			if worker.CallOf(ctx).Attempt() != 1 {
 				t.Error("it has not failed")
 			}
 			handled <- key

@@ -25,7 +25,7 @@ func TestCancel(t *testing.T) {
 		}
 		o.Workers = 3
 		p := worker.New(q, func(ctx context.Context, key string) error {
-			if worker.Attempt(ctx) > 1 {
+			if worker.CallOf(ctx).Attempt() > 1 {
 				return nil
 			}
 			if key == "looks late" {
@@ -98,14 +98,6 @@ func TestCancelOfALeftHandler(t *testing.T) {
 func TestContextEndsWithTheCall(t *testing.T) {
 	overContextKinds(t, func(t *testing.T, q stringQueue, o options) {
 		kept := make(map[string]context.Context)
-		prepare := o.OnStart
-		o.OnStart = func(ctx context.Context, key string) context.Context {
-			kept[key+" in OnStart"] = ctx
-			if prepare != nil {
-				ctx = prepare(ctx, key)
-			}
-			return ctx
-		}
 		o.OnFinish = func(ctx context.Context, r outcome) {
 			if ctx.Err() != nil {
 				t.Errorf("%s: it has ended before OnFinish: %v", r.Key, ctx.Err())
@@ -115,7 +107,7 @@ func TestContextEndsWithTheCall(t *testing.T) {
 			if kept[key] = ctx; key == "looks" && isClosed(ctx.Done()) {
 				t.Error("it has ended at once")
 			}
-			worker.Logger(ctx).Info("silence, or not")
+			worker.CallOf(ctx).Logger().Info("silence, or not")
 			return nil
 		}, o)
 		q.Add("looks")
@@ -125,7 +117,7 @@ func TestContextEndsWithTheCall(t *testing.T) {
 			if ctx.Err() != context.Canceled || context.Cause(ctx) != context.Canceled || !isClosed(ctx.Done()) {
 				t.Errorf("%s: after the call: %v, %v", key, ctx.Err(), context.Cause(ctx))
 			}
-			if worker.Attempt(ctx) != 1 || ctx.Value(leaseOf{}) != "value" {
+			if ctx.Value(leaseOf{}) != "value" {
 				t.Errorf("%s: after the call it has lost its values", key)
 			}
 			child, cancel := context.WithCancel(ctx)
@@ -134,7 +126,7 @@ func TestContextEndsWithTheCall(t *testing.T) {
 			}
 			cancel()
 		}
-		if len(kept) != 4 {
+		if len(kept) != 2 {
 			t.Errorf("%d contexts", len(kept))
 		}
 		r.endCleanly()

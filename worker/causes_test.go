@@ -24,7 +24,7 @@ func TestCauses(t *testing.T) {
 			kept = ctx
 			derived, cancel := context.WithCancel(ctx)
 			defer cancel()
-			calls = append(calls, worker.Causes(derived).String())
+			calls = append(calls, worker.CallOf(derived).Causes().String())
 			switch len(calls) {
 			case 1:
 				q.AddCause("a", workqueue.Cause{Reason: "during the call"})
@@ -38,7 +38,7 @@ func TestCauses(t *testing.T) {
 			return nil
 		}, options{
 			Logger: logger, StuckAfter: 50 * time.Millisecond,
-			OnFinish: func(ctx context.Context, r outcome) { hooks = append(hooks, worker.Causes(ctx).String()) },
+			OnFinish: func(ctx context.Context, r outcome) { hooks = append(hooks, worker.CallOf(ctx).Causes().String()) },
 		}))
 		r.after(time.Minute)
 		q.AddCause("a", workqueue.Cause{Reason: "at last"})
@@ -48,14 +48,14 @@ func TestCauses(t *testing.T) {
 		if !slices.Equal(slices.Compact(calls), want) || !slices.Equal(slices.Compact(hooks), want) {
 			t.Errorf("handlers have %q, hooks %q, want %q", calls, hooks, want)
 		}
-		if causes := worker.Causes(kept); !causes.IsZero() {
+		if causes := worker.CallOf(kept).Causes(); !causes.IsZero() {
 			t.Errorf("after the call: %v", causes)
 		}
 		for _, line := range []string{
 			`level=WARN msg="A handler is stuck" key=a running=50ms causes="Secret x changed; spec changed"`,
 			`level=WARN msg="The handler failed, its key comes again" key=a next=retry attempt=1 duration=100ms err=broken causes="Secret x changed; spec changed"`,
 			`level=DEBUG msg="The handler was interrupted, its key was added again" key=a next=interrupted attempt=2 duration=0s err="worker: the key was added again" causes="during the call"`,
-			`level=ERROR msg="The handler failed, its key is dropped" key=a next=drop attempt=2 duration=0s err=broken`,
+			`level=ERROR msg="The handler failed, its key is given up" key=a next=give_up attempt=2 duration=0s err=broken`,
 			`level=DEBUG msg="Handled a key" key=a next=forget attempt=1 duration=0s err=<nil> causes="at last"`,
 		} {
 			if !strings.Contains(logs.String(), line+"\n") {
@@ -75,8 +75,8 @@ func TestCausesOfOthers(t *testing.T) {
 		uncaused.Add("b")
 		for _, q := range []stringQueue{plain{caused}, uncaused} {
 			run(t, worker.New(q, func(ctx context.Context, key string) error {
-				if !worker.Causes(ctx).IsZero() || !worker.Causes(t.Context()).IsZero() {
-					t.Errorf("%s: %v", key, worker.Causes(ctx))
+				if !worker.CallOf(ctx).Causes().IsZero() || !worker.CallOf(t.Context()).Causes().IsZero() {
+					t.Errorf("%s: %v", key, worker.CallOf(ctx).Causes())
 				}
 				return nil
 			}, options{})).endCleanly()

@@ -4,12 +4,24 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"k8s.io/utils/clock"
 )
+
+// The contexts of a call, each made from the one above:
+//
+//	Run's context         gives only its values; when it ends, Run begins to end
+//	the handlers' context ends when Run does not wait any longer
+//	callContext           ends with the call, and by Cancel
+//	HandlerTimeout        if there is one
+//	the key's lease       if the queue is a workqueue.Leaser
+//	-- so far the handler's context --
+//	UntilAdded            ends when the key is added again, too
 
 // A handler's context ends with its call, and with Run if the handler has not returned by then. Then its [context.Cause] is
 // ErrDrainTimeout, ErrStopped or, if Run's context has ended and Options.Drain is [Nothing], that of Run's context.
@@ -20,41 +32,95 @@ var (
 	ErrStopped = errors.New("worker: the pool was stopped, and does not wait for its handlers")
 	// ErrCanceled is the cause after [Pool.Cancel].
 	ErrCanceled = errors.New("worker: Cancel was called for the key")
-	// ErrAdded is the cause of the end of a context of [UntilAdded]. To return it is no failure: see [NextInterrupted].
+	// ErrAdded is the cause of the end of a context of [Call.UntilAdded]. To return it is no failure: see [NextInterrupted].
 	ErrAdded = errors.New("worker: the key was added again")
 )
 
-// callContext is the context of one call of a handler. It ends when the call has ended, and before that with the pool and by
-// Pool.Cancel. A handler may keep it for longer, so each is used once. A standard context costs allocations
-// and a place in its parent, and few handlers wait for its end. So it makes one (own) when somebody first asks.
-type callContext struct {
-	*callInfo
-	// own is nil until it is needed. If the call ends before that, it is callInfo.ended.
+// Call is the call of a handler that goes on, as the handler sees it. The zero Call is none, and so is one that has ended: its
+// methods return zero values. All methods may be called from any goroutine, and take constant time.
+type Call struct {
+	ctx context.Context
+	anyCall
+}
+
+// CallOf returns the call whose context ctx is, or is made from.
+func CallOf(ctx context.Context) Call {
+	c, _ := ctx.Value(callKey{}).(anyCall)
+	return Call{ctx, c}
+}
+
+// callKey is what a callContext returns itself for.
+type callKey struct{}
+
+// anyCall is a *callContext, whatever the type of its key is.
+type anyCall interface {
+	running() (attempt, priority int, ok bool)
+	logger() *slog.Logger
+	causes() workqueue.Causes
+	untilAdded(ctx context.Context) context.Context
+	interrupted() bool
+	hasPriorities() bool
+}
+
+// Attempt returns how many times in a row the key has been handled, this call included: 1 if it has not failed before.
+func (c Call) Attempt() (attempt int) {
+	if c.anyCall != nil {
+		attempt, _, _ = c.running()
+	}
+	return attempt
+}
+
+// Priority returns the priority that the key had when the call began, or false without a [PriorityQueue].
+func (c Call) Priority() (priority int, ok bool) {
+	if c.anyCall != nil && c.hasPriorities() {
+		_, priority, ok = c.running()
+	}
+	return priority, ok
+}
+
+// Logger returns Options.Logger with the attributes "queue", if the pool has a name, and "key". Without a call it is [slog.Default].
+func (c Call) Logger() *slog.Logger {
+	if c.anyCall == nil {
+		return slog.Default()
+	}
+	return c.logger()
+}
+
+// Causes returns why the key came, for people and traces: a handler must do without them, because many adds have none and retries
+// have none. They are zero if the queue is no [workqueue.CauseAdder].
+func (c Call) Causes() (causes workqueue.Causes) {
+	if c.anyCall != nil {
+		causes = c.causes()
+	}
+	return causes
+}
+
+// UntilAdded returns a context for the waits that are worth interrupting. It is made from the context that CallOf got, and ends
+// also when the key of the call is added again, with the cause [ErrAdded]. If the key was added after the queue handed it out and
+// before UntilAdded was called, it has ended already. Adds with a Quiet [workqueue.Cause] do not end it. A key that an earlier
+// call has asked for again, by RequeueAfter, is added when its time comes.
+//
+// A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has been interrupted.
+// That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC status has, return context.Cause instead.)
+//
+// Until the context ends, at the latest with the call, it takes a goroutine. For the same context UntilAdded returns the same one,
+// so it may stand in a loop. If the queue is no [workqueue.AddNotifier], or without a call, it returns the context that CallOf got.
+func (c Call) UntilAdded() context.Context {
+	if c.anyCall == nil {
+		return c.ctx
+	}
+	return c.untilAdded(c.ctx)
+}
+
+// wasInterrupted reports whether an error that says context.Canceled comes from UntilAdded.
+func (c Call) wasInterrupted() bool { return c.anyCall != nil && c.interrupted() }
+
+// callContext is the context of one call of a handler. A handler may keep it for longer, so each is used once. A standard context
+// costs allocations and a place in its parent, and few handlers wait for its end. So it makes one (own) when somebody first asks.
+type callContext[T comparable] struct {
+	entry *Entry[T]
+	// own is nil until it is needed. If the call ends before that, it is the entry's ended.
 	own atomic.Pointer[ownContext]
-}
-
-// callInfo is the part of a callContext that does not change. First attempts without logger and priorities share one.
-type callInfo struct {
-	pool     caller
-	handling context.Context // the parent of all
-	ended    *ownContext     // one that has ended, for calls that end before they need one of their own
-
-	attempt  int
-	priority int
-	// prioritized reports that the queue has priorities.
-	prioritized bool
-	logger      *slog.Logger // with the queue's name; nil means silence
-	key         any          // nil if logger is
-}
-
-func (p *Pool[T]) newCallInfo(handling context.Context) *callInfo {
-	return &callInfo{pool: p, handling: handling, attempt: 1, prioritized: p.priorities != nil, logger: p.logger}
-}
-
-// caller is a pool whose keys are of any type.
-type caller interface {
-	causes(c *callContext) workqueue.Causes
-	addedAgain(c *callContext) <-chan struct{}
 }
 
 // ownContext is a standard context of one call.
@@ -63,6 +129,9 @@ type ownContext struct {
 	end context.CancelCauseFunc
 	// interrupted reports that UntilAdded has ended a context because the key was added again.
 	interrupted atomic.Bool
+
+	mu            sync.Mutex      // guards the last result of UntilAdded, and what it was made from
+	parent, until context.Context // or nil
 }
 
 func newOwnContext(parent context.Context) *ownContext {
@@ -71,126 +140,106 @@ func newOwnContext(parent context.Context) *ownContext {
 }
 
 // need returns the standard context.
-func (c *callContext) need() *ownContext {
+func (c *callContext[T]) need() *ownContext {
 	if own := c.own.Load(); own != nil {
 		return own
 	}
-	own := newOwnContext(c.handling)
+	own := newOwnContext(c.entry.parent)
 	if !c.own.CompareAndSwap(nil, own) {
 		own.end(nil) // Somebody else was quicker, or the call has ended.
 	}
 	return c.own.Load()
 }
 
-// callEnds ends the context.
-func (c *callContext) callEnds() {
-	if !c.own.CompareAndSwap(nil, c.ended) {
+// end ends the context.
+func (c *callContext[T]) end() {
+	if !c.own.CompareAndSwap(nil, c.entry.ended) {
 		c.own.Load().end(nil)
 	}
 }
 
-func (c *callContext) Deadline() (time.Time, bool) { return c.handling.Deadline() }
-func (c *callContext) Done() <-chan struct{}       { return c.need().Done() }
+func (c *callContext[T]) Deadline() (time.Time, bool) { return c.entry.parent.Deadline() }
+func (c *callContext[T]) Done() <-chan struct{}       { return c.need().Done() }
 
-func (c *callContext) Err() error {
-	if c.own.Load() == nil && c.handling.Err() == nil {
+func (c *callContext[T]) Err() error {
+	if c.own.Load() == nil && c.entry.parent.Err() == nil {
 		return nil
 	}
 	return c.need().Err()
 }
 
-// Value makes accessors find the callContext in contexts that are made from it. The context package finds the standard
+// Value makes CallOf find the callContext in contexts that are made from it. The context package finds the standard
 // one, so that contexts made from it need no goroutine.
-func (c *callContext) Value(key any) any {
-	if _, ok := key.(callContextKey); ok {
+func (c *callContext[T]) Value(key any) any {
+	if _, ok := key.(callKey); ok {
 		return c
 	}
 	if own := c.own.Load(); own != nil {
 		return own.Value(key)
 	}
-	return c.handling.Value(key)
+	return c.entry.parent.Value(key)
 }
 
-// callContextKey is what a callContext returns itself for.
-type callContextKey struct{}
-
-// noCall stands for the call that a context is from, if it is from none.
-var noCall = &callContext{callInfo: new(callInfo)}
-
-// callOf returns the context of the handler's call that ctx is made from, or noCall.
-func callOf(ctx context.Context) *callContext {
-	if c, ok := ctx.Value(callContextKey{}).(*callContext); ok {
-		return c
+// locked runs f under the books' mu, with the entry of the call, if the call goes on.
+func (c *callContext[T]) locked(f func(e *Entry[T])) (goesOn bool) {
+	b := c.entry.books
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if goesOn = c.entry.current.base == c; goesOn {
+		f(c.entry)
 	}
-	return noCall
+	return goesOn
 }
 
-// Attempt returns how many times in a row the key has been handled, this call included: 1 if it has not
-// failed before. In a context that is not from a handler's call it returns 0.
-func Attempt(ctx context.Context) int { return callOf(ctx).attempt }
-
-// Priority returns the priority of the key of a handler's call, or false for other contexts and without a [PriorityQueue].
-func Priority(ctx context.Context) (priority int, ok bool) {
-	c := callOf(ctx)
-	return c.priority, c.prioritized
+func (c *callContext[T]) running() (attempt, priority int, ok bool) {
+	ok = c.locked(func(e *Entry[T]) { attempt, priority = e.current.Attempt, e.current.priority })
+	return attempt, priority, ok
 }
 
-var silent = slog.New(slog.DiscardHandler)
+// key returns the key of the call, or false if it has ended.
+func (c *callContext[T]) key() (key T, ok bool) {
+	ok = c.locked(func(e *Entry[T]) { key = e.current.Key })
+	return key, ok
+}
 
-// Logger returns Options.Logger with the attributes "queue", if the pool has a name, and "key". If
-// there is none, or ctx is not from a handler's call, it returns one that is silent.
-func Logger(ctx context.Context) *slog.Logger {
-	if c := callOf(ctx); c.logger != nil {
-		return c.logger.With("key", c.key)
+func (c *callContext[T]) hasPriorities() bool { return c.entry.books.priorities != nil }
+
+func (c *callContext[T]) logger() *slog.Logger {
+	logger := c.entry.books.logger
+	if key, ok := c.key(); ok {
+		return logger.With("key", key)
 	}
-	return silent
+	return logger
 }
 
-// Causes returns why the key of a handler's call came, for people and traces: a handler must do without them, because many adds
-// have none and retries have none. They are zero if the queue is no [workqueue.CauseAdder], the call
-// has ended, or ctx is not from one.
-func Causes(ctx context.Context) workqueue.Causes {
-	if c := callOf(ctx); c != noCall {
-		return c.pool.causes(c)
-	}
-	return workqueue.Causes{}
-}
-
-func (p *Pool[T]) causes(c *callContext) (causes workqueue.Causes) {
-	if call, ok := p.find(func(call current[T]) bool { return call.base == c }); ok {
-		causes = p.causesOf(call.Key)
+func (c *callContext[T]) causes() (causes workqueue.Causes) {
+	if key, ok := c.key(); ok {
+		causes = c.entry.books.causesOf(key)
 	}
 	return causes
 }
 
-// causesOf returns the causes of a key that a worker holds.
-func (p *Pool[T]) causesOf(key T) (causes workqueue.Causes) {
-	if q, ok := p.queue.(workqueue.CauseAdder[T]); ok {
-		causes = q.Causes(key)
-	}
-	return causes
-}
-
-// UntilAdded returns a context for the waits that are worth interrupting: it is made from ctx, which is that of a handler's
-// call or made from it, and ends also when the key of the call is added again, with the cause [ErrAdded]. If the key was added
-// after the queue handed it out and before UntilAdded was called, it has ended already. Adds with a Quiet
-// [workqueue.Cause] do not end it, and neither does the handler's own RequeueAfter, which comes later.
-//
-// A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has been interrupted.
-// That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC status has, return context.Cause instead.)
-//
-// The context ends with the call. Until then it takes a goroutine, and UntilAdded time in proportion to the number of workers. If
-// the queue is no [workqueue.AddNotifier], the call has ended, or ctx is not from one, UntilAdded returns ctx itself.
-func UntilAdded(ctx context.Context) context.Context {
-	c := callOf(ctx)
-	if c == noCall {
+func (c *callContext[T]) untilAdded(ctx context.Context) context.Context {
+	q, notifies := c.entry.books.queue.(workqueue.AddNotifier[T])
+	key, goesOn := c.key()
+	if !notifies || !goesOn {
 		return ctx
 	}
-	added := c.pool.addedAgain(c)
+	added := q.AddedAgain(key)
 	if added == nil {
 		return ctx
 	}
 	own := c.need()
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	if own.until == nil || !reflect.TypeOf(ctx).Comparable() || own.parent != ctx {
+		own.parent, own.until = ctx, own.endWith(ctx, added)
+	}
+	return own.until
+}
+
+// endWith returns a context made from ctx that also ends when added is closed, or own ends.
+func (own *ownContext) endWith(ctx context.Context, added <-chan struct{}) context.Context {
 	until, end := context.WithCancelCause(ctx)
 	interrupt := func() {
 		own.interrupted.Store(true) // First: when the handler returns, it must be set.
@@ -212,98 +261,86 @@ func UntilAdded(ctx context.Context) context.Context {
 	return until
 }
 
-// addedAgain returns the queue's channel for the key of c, or nil.
-func (p *Pool[T]) addedAgain(c *callContext) <-chan struct{} {
-	call, ok := p.find(func(call current[T]) bool { return call.base == c })
-	if q, notifies := p.queue.(workqueue.AddNotifier[T]); ok && notifies {
-		return q.AddedAgain(call.Key)
+// interrupted reports whether a context of UntilAdded has ended because the key was added again, and the handler's own was not
+// canceled. (If the handler was also too slow, the error of its context is not Canceled.)
+func (c *callContext[T]) interrupted() bool {
+	own := c.own.Load()
+	if own == nil || !own.interrupted.Load() {
+		return false
 	}
-	return nil
-}
-
-// interrupted reports whether a context of UntilAdded has ended because the key was added again.
-func (c *call[T]) interrupted() bool {
-	own := c.base.own.Load()
-	return own != nil && own.interrupted.Load()
+	var handlers context.Context
+	goesOn := c.locked(func(e *Entry[T]) { handlers = e.ctx })
+	return !goesOn || !errors.Is(handlers.Err(), context.Canceled)
 }
 
 // Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether there is one. The
-// handler's answer then decides as always: an error is a failure. Cancel does not wait, and also reaches handlers that Run has
-// left behind.
-func (p *Pool[T]) Cancel(key T) bool {
-	c, ok := p.find(func(c current[T]) bool { return c.Key == key })
-	if ok {
-		c.base.need().end(ErrCanceled)
+// handler's answer then decides as always: an error is a failure. Cancel does not wait.
+func (b *Books[T]) Cancel(key T) bool {
+	b.mu.Lock()
+	e := b.findLocked(key)
+	if e == nil {
+		b.mu.Unlock()
+		return false
 	}
-	return ok
+	e.current.Canceled = true
+	base := e.current.base
+	b.mu.Unlock()
+	base.need().end(ErrCanceled) // Not under mu: this runs what waits for the context.
+	return true
 }
 
-// prepare finds out what is known of the key, and makes the handler's context, with what contexts have in common.
-func (p *Pool[T]) prepare(w *worker[T], c *call[T], common *callInfo) {
-	c.failed = p.failuresOf(context.Background(), c.Key)
-	c.Attempt = c.failed.calls + 1
-	if p.priorities != nil {
-		c.priority = p.priorities.PriorityOf(c.Key)
+// makeContext makes the handler's context.
+func (e *Entry[T]) makeContext() {
+	if len(e.contexts) == 0 { // Many are allocated at once, so that hardly a key costs an allocation.
+		e.contexts = make([]callContext[T], 256)
 	}
-	c.Started = p.options.Clock.Now()
-	if len(w.contexts) == 0 { // Many are allocated at once, so that hardly a key costs an allocation.
-		w.contexts = make([]callContext, 256)
+	e.base, e.contexts = &e.contexts[0], e.contexts[1:]
+	e.base.entry = e
+	e.ctx, e.cancel, e.lost = e.base, nil, false
+	b := e.books
+	if b.options.HandlerTimeout > 0 {
+		e.ctx, e.cancel = withTimeout(e.base, b.options.Clock, b.options.HandlerTimeout)
 	}
-	c.base, w.contexts = &w.contexts[0], w.contexts[1:]
-	c.base.callInfo = common
-	if c.Attempt > 1 || p.logger != nil || p.priorities != nil {
-		info := *common
-		info.attempt, info.priority = c.Attempt, c.priority
-		if p.logger != nil {
-			info.key = c.Key
-		}
-		c.base.callInfo = &info
-	}
-	c.ctx = c.base
-	if p.options.HandlerTimeout > 0 {
-		c.ctx, c.cancel = p.withTimeout(c.base)
-	}
-	if p.leaser != nil {
-		p.lease(c)
+	if b.leaser != nil {
+		e.lease()
 	}
 }
 
 // lease makes the handler's context end with the key's lease.
-func (p *Pool[T]) lease(c *call[T]) {
-	parent, endTimeout := c.ctx, c.cancel
-	leased, release := p.leaser.Lease(parent, c.Key)
-	c.lost = leased.Err() != nil && parent.Err() == nil
-	c.ctx, c.cancel = leased, func() {
+func (e *Entry[T]) lease() {
+	parent, endTimeout := e.ctx, e.cancel
+	leased, release := e.books.leaser.Lease(parent, e.result.Key)
+	e.lost = leased.Err() != nil && parent.Err() == nil
+	e.ctx, e.cancel = leased, func() {
 		release()
 		if endTimeout != nil {
 			endTimeout()
 		}
 	}
-	if c.lost && p.logger != nil {
-		p.logger.Warn("The lease of a key ended before its handler was called", "key", c.Key)
+	if e.lost {
+		e.books.logger.Warn("The lease of a key ended before its handler was called", "key", e.result.Key)
 	}
 }
 
-// end ends the handler's context.
-func (c *call[T]) end() {
-	if c.cancel != nil {
-		c.cancel()
+// endContext ends the handler's context.
+func (e *Entry[T]) endContext() {
+	if e.cancel != nil {
+		e.cancel()
 	}
-	if c.base != nil {
-		c.base.callEnds()
+	if e.base != nil {
+		e.base.end()
 	}
 }
 
-// withTimeout is context.WithTimeout with the configured timeout and clock.
-func (p *Pool[T]) withTimeout(parent context.Context) (context.Context, context.CancelFunc) {
-	c, d := p.options.Clock, p.options.HandlerTimeout
+// withTimeout is context.WithTimeout on the configured clock.
+func withTimeout(parent context.Context, c clock.Clock, d time.Duration) (context.Context, context.CancelFunc) {
 	if _, ok := c.(clock.RealClock); ok {
 		return context.WithTimeout(parent, d)
 	}
 	ended, end := context.WithCancelCause(context.Background())
 	ctx := &clockContext{parent, c.Now().Add(d), ended}
 	timer := c.NewTimer(d)
-	go p.guarded(func() {
+	go func() {
 		defer timer.Stop()
 		select {
 		case <-timer.C():
@@ -312,7 +349,7 @@ func (p *Pool[T]) withTimeout(parent context.Context) (context.Context, context.
 			end(parent.Err())
 		case <-ended.Done():
 		}
-	})
+	}()
 	return ctx, func() { end(context.Canceled) }
 }
 

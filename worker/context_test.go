@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
 type contextKey struct{}
 
-// The handlers' contexts have the values of Run's, but do not end with it. What Attempt and Logger say
-// of a context stays true after the call.
+// The handlers' contexts have the values of Run's, but do not end with it.
 func TestHandlerContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, logs := newLogger()
@@ -27,11 +27,11 @@ func TestHandlerContext(t *testing.T) {
 			ctx, cancel := context.WithTimeout(ctx, time.Hour)
 			defer cancel()
 			kept = append(kept, context.WithoutCancel(ctx))
-			worker.Logger(ctx).Info("hello")
+			worker.CallOf(ctx).Logger().Info("hello")
 			if ctx.Value(contextKey{}) != "value" {
 				t.Error("a value of Run's context is missing")
 			}
-			if worker.Attempt(ctx) < 3 {
+			if worker.CallOf(ctx).Attempt() < 3 {
 				return errBroken
 			}
 			time.Sleep(time.Second)
@@ -43,8 +43,8 @@ func TestHandlerContext(t *testing.T) {
 		r.after(3500 * time.Millisecond)
 		r.endCleanly()
 		for i, ctx := range kept {
-			if worker.Attempt(ctx) != i+1 {
-				t.Errorf("call %d is attempt %d", i+1, worker.Attempt(ctx))
+			if worker.CallOf(ctx).Attempt() != 0 || worker.CallOf(ctx).Logger() == nil {
+				t.Errorf("call %d goes on", i+1)
 			}
 		}
 		want := `level=INFO msg=hello queue=pods key=a
@@ -60,11 +60,56 @@ level=DEBUG msg="Handled a key" queue=pods key=a next=forget attempt=3 duration=
 	})
 }
 
+// A handler may ask UntilAdded in every turn of a loop: for the same context it is the same one, with one goroutine.
+func TestUntilAddedInALoop(t *testing.T) {
+	overContextKinds(t, func(t *testing.T, q stringQueue, o options) {
+		turns := 0
+		q.Add("a")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			if turns > 0 {
+				return nil
+			}
+			before, first := testkit.Goroutines(), worker.CallOf(ctx).UntilAdded()
+			for ; turns < 20_000; turns++ {
+				if until := worker.CallOf(ctx).UntilAdded(); until != first {
+					t.Fatalf("another context in turn %d", turns)
+				}
+			}
+			most := 1
+			if o.Clock != nil {
+				most = 3 // One watches that clock, and the context package needs one for a context that it does not know.
+			}
+			if n := len(testkit.Goroutines()) - len(before); n > most {
+				t.Errorf("%d goroutines more", n)
+			}
+			// One made for a turn ends with that.
+			for range 100 {
+				turn, cancel := context.WithCancel(ctx)
+				until := worker.CallOf(turn).UntilAdded()
+				cancel()
+				<-until.Done()
+			}
+			time.Sleep(time.Millisecond)
+			if n := len(testkit.Goroutines()) - len(before); n > most {
+				t.Errorf("%d goroutines more after a hundred contexts that have ended", n)
+			}
+			q.Add(key)
+			<-first.Done()
+			return context.Cause(first)
+		}, o))
+		r.after(time.Second)
+		r.endCleanly()
+		if turns != 20_000 {
+			t.Errorf("%d turns", turns)
+		}
+	})
+}
+
 func TestOutsideOfACall(t *testing.T) {
-	if n := worker.Attempt(t.Context()); n != 0 {
+	if n := worker.CallOf(t.Context()).Attempt(); n != 0 {
 		t.Errorf("Attempt is %d", n)
 	}
-	worker.Logger(t.Context()).Error("silence")
+	worker.CallOf(t.Context()).Logger().Error("silence")
 }
 
 func TestLogs(t *testing.T) {
@@ -76,8 +121,7 @@ func TestLogs(t *testing.T) {
 			t.Error("no error")
 		}
 		for _, want := range []string{
-			`level=ERROR msg="The handler failed, its key is dropped" key=drops next=drop attempt=1 duration=0s err="drops is broken"`,
-			`level=ERROR msg="The handler panicked" key=panics panic="what a value"`,
+			`level=ERROR msg="The handler failed, its key is given up" key=drops next=give_up attempt=1 duration=0s err="drops is broken"`,
 			`level=WARN msg="The handler failed, its key comes again" key=panics next=retry attempt=1 duration=0s err="panic: what a value"`,
 			`level=ERROR msg="The workers end because of a fatal error" err=broken`,
 			`level=WARN msg="Keys are left undone" unfinished=0 notStarted=1 failing=1 left="1 queued and not started: queued; 1 failed and not retried: panics"`,

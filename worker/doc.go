@@ -5,7 +5,9 @@
 //		return reconcile(ctx, key)
 //	}, worker.Options[string]{Workers: 4, MaxRetries: 5, DrainTimeout: 10 * time.Second})
 //
-// The queue is any [workqueue.TypedRateLimitingInterface], client-go's own included.
+// The queue is any [workqueue.TypedRateLimitingInterface], client-go's own included. A key whose handler returns an error, or
+// panics, comes again when the queue's limiter says. Failures go to [slog.Default], unless Options.Logger is another one. When ctx
+// ends, Run lets the running handlers finish and returns nil. Most programs need no more than that and [RequeueAfter].
 //
 // # What becomes of a key
 //
@@ -13,48 +15,56 @@
 //
 //	nil                 the key is forgotten
 //	RequeueAfter(d)     it comes again after d; this is no failure, and earlier ones are forgotten
+//	Every(period)       the same, at a moment of each period that belongs to the key
 //	Requeue{After, Priority}
-//	                    the same, with another priority
-//	Terminal(err)       it does not come again, and OnDrop is called
+//	                    as RequeueAfter, with another priority
+//	RetryAfter(err, d)  a failure, but the key does not come again before d
+//	Terminal(err)       the key is given up: it does not come again
 //	Fatal(err)          the same, and Run ends with err
-//	ErrAdded, after UntilAdded has ended a wait
-//	                    it comes again at once, because it was added; nothing is counted or forgotten
-//	any other error     it comes again when the queue's limiter says, until it has failed MaxRetries
-//	                    times in a row and fails once more: then it is dropped, and OnDrop is called
+//	ErrAdded, after Call.UntilAdded has ended a wait
+//	                    the key comes again at once, because it was added; nothing is counted or forgotten
+//	any other error     a failure: the key comes again when the queue's limiter says. It is given up when it has
+//	                    failed MaxRetries times in a row and fails once more
 //	a panic             is such an error, a *PanicError with the value and the stack
 //	runtime.Goexit      is such an error, ErrGoexit; another goroutine takes the worker's place
 //
-// Wrapped errors (%w, [errors.Join]) count too; if there are several, Fatal and Terminal beat Requeue and RequeueAfter, which
-// beat ErrAdded. A panic of the error's own methods counts as one of the handler. In every case the queue's Done is called
-// exactly once, after all else has been done with the key: a key is with one handler, and its hooks, at a time.
+// Wrapped errors (%w, [errors.Join]) count too. If there are several, the order is Fatal, Terminal, RetryAfter, the three that ask for
+// the key again, ErrAdded; a failure that is joined with one of the three is a RetryAfter. A panic of the error's own methods
+// counts as one of the handler. In every case the queue's Done is called exactly once, after all else has been done with the key:
+// a key is with one handler, and its hooks, at a time.
 //
-// The pool counts failures itself: not every limiter counts by key, and those that do also count AddRateLimited by
-// others. [Attempt] returns the number to a handler. Two pools on one queue count each for itself, so that a key
-// may fail MaxRetries times in both, unless the queue is a [RequeueCounter]. When the limiter has forgotten a key, for
-// example because another pool has handled it, the pool forgets its failures too.
+// The pool counts failures itself: not every limiter counts by key, and those that do also count AddRateLimited by others.
+// [Call.Attempt] returns the number to a handler. A call that fails before the delay of the failure before it has passed, because an
+// event has brought the key early, is the same failure: it is not counted again, and the delay stays. Two pools on one queue count
+// each for itself, so that a key may fail MaxRetries times in both; a [SharedQueue] counts for all processes. When the limiter has
+// forgotten a key, for example because another pool has handled it, the pool forgets its failures too.
 //
-// A panic outside the handler and OnStart, in another hook, the logger, the clock, the queue, its limiter or the provider of
-// metrics, is a bug without a key to blame: it ends Run like Fatal, with a [PanicError], and skips the key's other hooks.
+// A key that is interrupted more than five times in a row, as by an add of its own handler, waits longer and longer between calls.
+//
+// A panic outside the handler, in a hook, Options.Ready, the logger, the clock, the queue, its limiter or the provider of metrics, is
+// a bug without a key to blame: it ends Run like Fatal, with a [PanicError], and skips the key's other hooks.
 //
 // # The handler's context
 //
 // A handler's context ends when its call has ended, after the hooks; before that by HandlerTimeout, with the key's lease, with
-// the pool, or by [Pool.Cancel]. Its cause says why. It has the values of Run's context, and what [Attempt], [Priority], [Logger]
-// and [Causes] return. [UntilAdded] makes one that also ends when the key is added again, for waits worth interrupting:
+// the pool, or by [Pool.Cancel]. Its cause says why. It has the values of Run's context. [CallOf] returns the call that it belongs
+// to: which attempt it is, why the key came, a logger. [Call.UntilAdded] makes a context that also ends when the key is added again,
+// for waits worth interrupting:
 //
 //	select {
 //	case <-rolledOut:
-//	case <-worker.UntilAdded(ctx).Done():
+//	case <-worker.CallOf(ctx).UntilAdded().Done():
 //		return worker.ErrAdded // The key comes again at once. This is no failure.
 //	}
 //
 // What the handler itself writes often comes back as an add of its key, for example an update of a status. An add that must not
 // interrupt says so: see Quiet of [workqueue.Cause], and the example of UntilAdded.
 //
-// # The end
+// # The beginning and the end
 //
-// Run ends when its context does, when [Pool.Stop] is called, at a fatal error, or when somebody else has shut the queue down and
-// it has handed out all it had. At the end of the context
+// Run calls Options.Ready, for caches that must be filled, and starts the workers when that has returned nil. Run ends when its
+// context does, when [Pool.Stop] is called, at a fatal error, or when somebody else has shut the queue down and it has handed out
+// all it had. At the end of the context
 //
 //  1. Options.Drain decides what is still finished: the handlers that run ([Running]), also what is queued ([All]), or [Nothing];
 //  2. that gets Options.DrainTimeout, and the handlers' contexts stay alive for as long;
@@ -63,8 +73,9 @@
 //  4. the queue is shut down and emptied, unless Options.KeepQueue is set, and Run returns, whether or not the handlers do.
 //
 // A fatal error is like Stop(Running), whatever Options.Drain is. The end is no error: Run returns nil, or the fatal error.
-// [Pool.Left] and the hook OnLeft have the keys that were left undone. A handler that is left behind keeps its key. When it
-// returns after all, hooks and Done are called as always.
+// [Pool.Left], the log and the hook OnLeft have the keys that were left undone. A handler that is left behind keeps its key. When
+// it returns after all, hooks and Done are called as always. To run a pool beside other goroutines, each of which ends all, take
+// golang.org/x/sync/errgroup.
 //
 // A queue may hold keys back, as a priorityqueue does with those of a group at its limit, until a handler that was left behind
 // returns. Run waits for them at most a tenth of a second. They are taken out of the queue when that is possible.
@@ -78,8 +89,9 @@
 //
 // # What a pool knows
 //
-// [Pool.Stats] are numbers, [Pool.Snapshot] lists keys that run, fail or were dropped, and [Pool.SnapshotKey] shows one key with
-// its last calls. A provider of metrics that is a [StatsProvider] or an [InspectorProvider] discovers pools by itself.
+// [Pool.Stats] are numbers, [Pool.Snapshot] lists keys that run, fail or were given up, and [Pool.SnapshotKey] shows one key with
+// its last calls. A provider of metrics that is an [InspectorProvider] discovers pools by itself. A program that has workers of its
+// own keeps the same account with [Books]. Tests wait with [Pool.WaitIdle] until nothing is left to do.
 //
 // # A queue without GetContext
 //
@@ -90,8 +102,8 @@
 //
 // # Cost
 //
-// A key costs less than 200 ns more than Get, Forget and Done by hand (see BenchmarkKey): the pool takes its lock a few times, and
-// reads the clock twice. It allocates nothing for a key that has not failed before if there is no Logger, HandlerTimeout, hook or
-// priority, but for the contexts: 4 KiB for 256 calls of a worker. A context that a handler keeps keeps those, too. A handler that
-// waits for the end of its context, or makes another one from it, costs a few allocations more.
+// A key costs about 200 ns more than Get, Forget and Done by hand (see BenchmarkKey): the pool takes its lock a few times, and
+// reads the clock twice. It allocates nothing for a key that has not failed before if there is no HandlerTimeout, hook or priority
+// and the Logger does not log at level Debug, but for the contexts: 4 KiB for 256 calls of a worker. A context that a handler keeps
+// keeps those, too. A handler that waits for the end of its context, or makes another one from it, costs a few allocations more.
 package worker

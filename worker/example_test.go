@@ -69,10 +69,10 @@ func ExampleRun() {
 	ctx, cancel := context.WithCancel(context.Background())
 
 	err := worker.Run(ctx, queue, func(ctx context.Context, key string) error {
-		if key == "pears" && worker.Attempt(ctx) == 1 {
+		if key == "pears" && worker.CallOf(ctx).Attempt() == 1 {
 			return errors.New("not ripe") // Again, when the limiter says.
 		}
-		fmt.Println(key, "at attempt", worker.Attempt(ctx))
+		fmt.Println(key, "at attempt", worker.CallOf(ctx).Attempt())
 		if key == "pears" {
 			cancel()
 		}
@@ -135,7 +135,7 @@ func ExampleRequeueAfter() {
 	looks := 0
 	err := worker.Run(ctx, queue, func(ctx context.Context, key string) error {
 		if looks++; looks < 3 {
-			fmt.Println("not hot, attempt", worker.Attempt(ctx))
+			fmt.Println("not hot, attempt", worker.CallOf(ctx).Attempt())
 			return worker.RequeueAfter(time.Millisecond) // No failure.
 		}
 		cancel()
@@ -155,7 +155,7 @@ func ExampleTerminal() {
 
 	err := worker.Run(ctx, queue, func(ctx context.Context, key string) error {
 		return worker.Terminal(errors.New("will never be gold"))
-	}, worker.Options[string]{OnDrop: func(_ context.Context, r worker.Result[string]) {
+	}, worker.Options[string]{OnGiveUp: func(_ context.Context, r worker.Result[string]) {
 		fmt.Println(r.Key, r.Err)
 		cancel()
 	}})
@@ -165,7 +165,7 @@ func ExampleTerminal() {
 	// end: <nil>
 }
 
-// The pool remembers why keys were dropped.
+// The pool remembers why keys were given up.
 func ExamplePool_Snapshot() {
 	queue := newExampleQueue()
 	queue.Add("disk")
@@ -173,43 +173,18 @@ func ExamplePool_Snapshot() {
 
 	pool := worker.New(queue, func(ctx context.Context, key string) error {
 		return errors.New("no space left on device")
-	}, worker.Options[string]{MaxRetries: 2, OnDrop: func(context.Context, worker.Result[string]) { cancel() }})
+	}, worker.Options[string]{MaxRetries: 2, OnGiveUp: func(context.Context, worker.Result[string]) { cancel() }})
 	fmt.Println("end:", pool.Run(ctx))
 
 	s := pool.Snapshot(10)
-	fmt.Println(s.Stats.Handled, "calls,", s.Stats.Failed, "failed,", s.Stats.Dropped, "dropped")
-	for _, f := range s.Dropped {
+	fmt.Println(s.Stats.Handled, "calls,", s.Stats.Failed, "failed,", s.Stats.GivenUp, "given up")
+	for _, f := range s.GivenUp {
 		fmt.Printf("%s, attempt %d: %s\n", f.Key, f.Attempt, f.Err)
 	}
 	// Output:
 	// end: <nil>
-	// 3 calls, 3 failed, 1 dropped
+	// 3 calls, 3 failed, 1 given up
 	// disk, attempt 3: no space left on device
-}
-
-// Middleware sees each call and its context.
-func ExampleOptions_middleware() {
-	queue := newExampleQueue()
-	queue.Add("a")
-	ctx, cancel := context.WithCancel(context.Background())
-	logCalls := func(next worker.Handler[string]) worker.Handler[string] {
-		return func(ctx context.Context, key string) error {
-			fmt.Println("before", key)
-			err := next(ctx, key)
-			fmt.Println("after", key, err)
-			return err
-		}
-	}
-
-	err := worker.Run(ctx, queue, func(ctx context.Context, key string) error {
-		cancel()
-		return nil
-	}, worker.Options[string]{Middleware: []func(worker.Handler[string]) worker.Handler[string]{logCalls}})
-	fmt.Println("end:", err)
-	// Output:
-	// before a
-	// after a <nil>
-	// end: <nil>
 }
 
 func ExamplePool_SetWorkers() {
@@ -234,33 +209,58 @@ func ExamplePool_SetWorkers() {
 	// end: <nil>
 }
 
-func ExampleGroup() {
-	words := newExampleQueue()
-	numbers := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]())
-	lengths := make(chan int, 1)
+// Handlers start when the caches are filled.
+func ExampleOptions_ready() {
+	queue := newExampleQueue()
+	queue.Add("default/web")
+	ctx, cancel := context.WithCancel(context.Background())
+	cache := make(map[string]string)
+	filled := make(chan struct{})
+	go func() {
+		cache["default/web"] = "3 replicas"
+		close(filled)
+	}()
 
-	var group worker.Group
-	group.Add(worker.New(words, func(ctx context.Context, word string) error {
-		numbers.Add(len(word))
+	err := worker.Run(ctx, queue, func(ctx context.Context, key string) error {
+		fmt.Println(key, "has", cache[key])
+		cancel()
 		return nil
-	}, worker.Options[string]{}))
-	group.Add(worker.New(numbers, func(ctx context.Context, n int) error {
-		lengths <- n
-		return nil
-	}, worker.Options[int]{}))
-	group.Add(worker.RunnerFunc(func(ctx context.Context) error {
-		words.Add("seventeen")
-		<-ctx.Done()
-		return nil
-	}))
+	}, worker.Options[string]{Ready: func(ctx context.Context) error {
+		select {
+		case <-filled:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}})
+	fmt.Println("end:", err)
+	// Output:
+	// default/web has 3 replicas
+	// end: <nil>
+}
 
+// A test adds keys, and waits until everything is done that follows from them.
+func ExamplePool_WaitIdle() {
+	queue := newExampleQueue()
+	var handled []string
+	pool := worker.New(queue, func(ctx context.Context, key string) error {
+		if handled = append(handled, key); key == "parent" {
+			queue.AddAfter("child", 10*time.Millisecond)
+		}
+		return nil
+	}, worker.Options[string]{})
 	ctx, cancel := context.WithCancel(context.Background())
 	result := make(chan error)
-	go func() { result <- group.Run(ctx) }()
-	fmt.Println(<-lengths)
+	go func() { result <- pool.Run(ctx) }()
+
+	queue.Add("parent")
+	if err := pool.WaitIdle(ctx); err != nil {
+		fmt.Println(err)
+	}
 	cancel()
 	fmt.Println("end:", <-result)
+	fmt.Println(handled)
 	// Output:
-	// 9
 	// end: <nil>
+	// [parent child]
 }

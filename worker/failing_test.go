@@ -34,10 +34,10 @@ func TestFailingKeys(t *testing.T) {
 		start := time.Now()
 		p := worker.New(q, func(ctx context.Context, key string) error {
 			time.Sleep(100 * time.Millisecond)
-			if worker.Attempt(ctx) == 4 {
+			if worker.CallOf(ctx).Attempt() == 4 {
 				return nil
 			}
-			return fmt.Errorf("%s is broken, %d", key, worker.Attempt(ctx))
+			return fmt.Errorf("%s is broken, %d", key, worker.CallOf(ctx).Attempt())
 		}, options{Workers: 2})
 		q.Add("a")
 		r := run(t, p)
@@ -69,8 +69,8 @@ func TestFailingKeys(t *testing.T) {
 	})
 }
 
-// Of the keys that were dropped the last ones are known, until they succeed or are forgotten.
-func TestDroppedKeys(t *testing.T) {
+// Of the keys that were given up the last ones are known, until they succeed or are forgotten.
+func TestGivenUpKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		start := time.Now()
 		broken := true
@@ -78,16 +78,16 @@ func TestDroppedKeys(t *testing.T) {
 			if !broken {
 				return nil
 			}
-			return fmt.Errorf("%s is broken, %d", key, worker.Attempt(ctx))
-		}, options{MaxRetries: 1, KeepDropped: 3})
+			return fmt.Errorf("%s is broken, %d", key, worker.CallOf(ctx).Attempt())
+		}, options{MaxRetries: 1, KeepGivenUp: 3})
 		addAll(q, "a b c d")
 		r := run(t, p)
 		check := func(what string, want ...string) {
 			t.Helper()
 			s := p.Snapshot(10)
-			equal(t, what, failedKeys(start, s.Dropped), want...)
-			if len(s.Failing) != 0 || s.Stats.Failing != 0 || p.Snapshot(0).DroppedKeys != len(want) {
-				t.Errorf("%s: failing %+v, %d dropped", what, s.Failing, s.DroppedKeys)
+			equal(t, what, failedKeys(start, s.GivenUp), want...)
+			if len(s.Failing) != 0 || s.Stats.Failing != 0 || p.Stats().GivenUpKeys != len(want) {
+				t.Errorf("%s: failing %+v, %d given up", what, s.Failing, s.Stats.GivenUpKeys)
 			}
 		}
 		r.after(time.Minute)
@@ -98,29 +98,29 @@ func TestDroppedKeys(t *testing.T) {
 		check("c has succeeded", "d 2 d is broken, 2 1s -", "b 2 b is broken, 2 1s -")
 		p.Forget("d")
 		check("d is forgotten", "b 2 b is broken, 2 1s -")
-		// A key that was added again and fails is failing, and not dropped any more.
+		// A key that was added again and fails is failing, and not given up any more.
 		broken = true
 		q.Add("b")
 		r.after(2*time.Minute + 500*time.Millisecond)
-		if s := p.Snapshot(10); len(s.Failing) != 1 || len(s.Dropped) != 0 || s.DroppedKeys != 0 {
-			t.Errorf("failing %+v, dropped %+v of %d", s.Failing, s.Dropped, s.DroppedKeys)
+		if s := p.Snapshot(10); len(s.Failing) != 1 || len(s.GivenUp) != 0 || s.Stats.GivenUpKeys != 0 {
+			t.Errorf("failing %+v, given up %+v of %d", s.Failing, s.GivenUp, s.Stats.GivenUpKeys)
 		}
 		r.after(3 * time.Minute)
-		check("b is dropped again", "b 2 b is broken, 2 2m1s -")
+		check("b is given up again", "b 2 b is broken, 2 2m1s -")
 		r.endCleanly()
 		check("at the end", "b 2 b is broken, 2 2m1s -")
 	})
 }
 
-func TestKeepDropped(t *testing.T) {
+func TestKeepGivenUp(t *testing.T) {
 	for _, c := range []struct{ keep, want int }{{0, 1000}, {-1, 0}, {7, 7}} {
 		synctest.Test(t, func(t *testing.T) {
 			q := newQueue()
 			addNumbers(q, 1100)
-			p := worker.New(q, broken, options{MaxRetries: worker.NoRetries, KeepDropped: c.keep})
+			p := worker.New(q, broken, options{MaxRetries: worker.NoRetries, KeepGivenUp: c.keep})
 			run(t, p).endCleanly()
-			if got := len(p.Snapshot(2000).Dropped); got != c.want {
-				t.Errorf("%d dropped keys are kept of %d, want %d", got, c.keep, c.want)
+			if got := len(p.Snapshot(2000).GivenUp); got != c.want {
+				t.Errorf("%d keys are kept of %d, want %d", got, c.keep, c.want)
 			}
 		})
 	}
@@ -157,7 +157,7 @@ func TestFailingKeysThatAreGone(t *testing.T) {
 					q := c.queue()
 					attempts := make(map[string]int)
 					p := worker.New(q, func(ctx context.Context, key string) error {
-						attempts[key] = worker.Attempt(ctx)
+						attempts[key] = worker.CallOf(ctx).Attempt()
 						return errBroken
 					}, options{})
 					addNumbers(q, n)
@@ -290,6 +290,8 @@ func (q serverQueue) NumRequeuesContext(ctx context.Context, key string) (int, e
 	}
 }
 
+func (q serverQueue) GiveUp(string, int, error) {}
+
 func newServerQueue(down *bool) serverQueue {
 	return serverQueue{limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)), down}
 }
@@ -340,8 +342,8 @@ func TestAttemptsOfAQueueThatDoesNotKnow(t *testing.T) {
 			synctest.Wait()
 		}
 		equal(t, "attempts", noted, 1, 2, 3)
-		if dropped := p.Snapshot(10).Dropped; len(dropped) != 1 {
-			t.Errorf("dropped: %v", dropped)
+		if givenUp := p.Snapshot(10).GivenUp; len(givenUp) != 1 {
+			t.Errorf("given up: %v", givenUp)
 		}
 		r.endCleanly()
 	})

@@ -3,7 +3,6 @@ package worker
 import (
 	"container/list"
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
@@ -20,6 +20,8 @@ type FailedKey[T comparable] struct {
 	Key T `json:"key"`
 	// Attempt is how many calls have failed in a row.
 	Attempt int `json:"attempt"`
+	// Since is when the first of these calls ended.
+	Since time.Time `json:"since"`
 	// Err is the text of the last error, at most 1 KiB of it.
 	Err string `json:"error"`
 	// Time is when the last call ended.
@@ -49,7 +51,8 @@ const (
 	maxCauseText = 512
 	// keepErrors is the number of failing keys whose last errors are kept: those that have failed last.
 	keepErrors = 10_000
-	// keepCalls is the number of calls that are kept of a key, and maxCallBytes bounds the memory of those of all keys.
+	// keepCalls is the number of calls that are kept of a key: the first and the last ones. maxCallBytes bounds the memory of those
+	// of all keys.
 	keepCalls    = 5
 	maxCallBytes = 16 << 20
 )
@@ -66,13 +69,14 @@ func cut(s string, size int) string {
 }
 
 // failedCall describes a call that has failed.
-func (p *Pool[T]) failedCall(c *call[T]) FailedCall {
+func (b *Books[T]) failedCall(e *Entry[T]) FailedCall {
+	r := &e.result
 	f := FailedCall{
-		Attempt: c.Attempt, Started: c.Started, Duration: c.Duration, Causes: cut(p.causesOf(c.Key).String(), maxCauseText),
-		Err: cut(fmt.Sprint(c.Err), maxErrorText), // Not c.Err.Error(), which panics for a nil pointer of an error type.
+		Attempt: r.Attempt, Started: r.Started, Duration: r.Duration,
+		Causes: cut(b.causesOf(r.Key).String(), maxCauseText), Err: cut(errorText(r.Err), maxErrorText),
 	}
-	if c.panic != nil {
-		f.Stack = cut(string(c.panic.Stack), maxStack)
+	if p, ok := r.Err.(*PanicError); ok {
+		f.Stack = cut(string(p.Stack), maxStack)
 	}
 	return f
 }
@@ -81,17 +85,19 @@ func (p *Pool[T]) failedCall(c *call[T]) FailedCall {
 func (f *FailedCall) bytes() int { return 116 + len(f.Causes) + len(f.Err) + len(f.Stack) }
 
 // failures knows, for each key that is to come again, how many calls in a row have failed. It has records of those that
-// failed last, and of the last keys that were dropped. Another key takes no memory.
+// failed last, and of the last keys that were given up. Another key takes no memory.
 type failures[T comparable] struct {
 	// failing is the number of keys that are to come again, known the number of all. They are written under mu and read
 	// without, so that a key costs next to nothing while none fails.
 	failing, known atomic.Int64
+	// unlisted counts the keys that were given up and pushed out of the list of these by later ones.
+	unlisted atomic.Uint64
 
 	mu struct {
 		sync.Mutex
-		// keys has every key that is to come again or has a record. A record is in failing or dropped, and, with calls, in withCalls.
+		// keys has every key that is to come again or has a record. A record is in failing or givenUp, and, with calls, in withCalls.
 		keys             keytable.Table[T, failure[T]]
-		failing, dropped recent
+		failing, givenUp recent
 		withCalls        list.List // of *record[T], the one that failed last at the front
 		callBytes        int       // in all of withCalls
 	}
@@ -103,14 +109,18 @@ type failure[T comparable] struct {
 	record *record[T] // nil if too many other keys have failed since
 }
 
-// failureCount is what is known of every failing key. It is zero for one that was dropped.
+// failureCount is what is known of every failing key. It is zero for one that was given up.
 type failureCount struct {
 	calls int // how many have failed in a row
 	// limited reports that the queue's limiter counts the failures. If it counts zero later, somebody else has called Forget.
 	limited bool
+	// due is when the delay of the last failure ends, in nanoseconds since 1970, or 0 if that is not known.
+	due int64
+	// unasked is how many of the failures the limiter was not asked about.
+	unasked int
 }
 
-// recent are the records of the keys that have failed last, and either fail or were dropped.
+// recent are the records of the keys that have failed last, and either fail or were given up.
 type recent struct {
 	list.List // of *record[T], the one that failed last at the front
 	max       int
@@ -119,7 +129,7 @@ type recent struct {
 // record is what is known of a key that has failed lately.
 type record[T comparable] struct {
 	FailedKey[T]
-	calls []FailedCall // the last ones, at most keepCalls
+	calls []FailedCall // the first one and the last ones, at most keepCalls
 	bytes int          // of calls
 	slot  keytable.Slot
 	// in is the list that has the record, at place. callsPlace is that in withCalls, nil if it is not there.
@@ -130,7 +140,7 @@ type record[T comparable] struct {
 // unlock also sets the numbers that are read without the lock.
 func (f *failures[T]) unlock() {
 	f.known.Store(int64(f.mu.keys.Len()))
-	f.failing.Store(int64(f.mu.keys.Len() - f.mu.dropped.Len()))
+	f.failing.Store(int64(f.mu.keys.Len() - f.mu.givenUp.Len()))
 	f.mu.Unlock()
 }
 
@@ -148,23 +158,25 @@ func (f *failures[T]) of(key T) failureCount {
 	return failureCount{}
 }
 
-// add records a failed call of key. The zero c means that the key was dropped.
+// add records a failed call of key. The zero c means that the key was given up.
 func (f *failures[T]) add(key T, call FailedCall, c failureCount) {
 	h := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.unlock()
 	s, e, _ := f.mu.keys.FindOrInsert(h, key)
 	var calls []FailedCall
+	ended := call.Started.Add(call.Duration)
+	failed := FailedKey[T]{Key: key, Attempt: call.Attempt, Since: ended, Err: call.Err, Time: ended}
 	if old := e.Value.record; old != nil {
-		if old.in == &f.mu.failing { // If it was dropped before, somebody has added it again, and it begins anew.
-			calls = old.calls
+		if old.in == &f.mu.failing { // If it was given up before, somebody has added it again, and it begins anew.
+			calls, failed.Since = old.calls, old.Since
 		}
 		f.removeRecordLocked(old)
 	}
 	e.Value.failureCount = c
 	in := &f.mu.failing
 	if c.calls == 0 {
-		in = &f.mu.dropped
+		in = &f.mu.givenUp
 	}
 	if in.max <= 0 {
 		f.mu.keys.Delete(s)
@@ -173,13 +185,18 @@ func (f *failures[T]) add(key T, call FailedCall, c failureCount) {
 	if in.Len() == in.max {
 		oldest := in.Back().Value.(*record[T])
 		f.removeRecordLocked(oldest)
-		if in == &f.mu.dropped {
+		if in == &f.mu.givenUp {
 			f.mu.keys.Delete(oldest.slot)
+			f.unlisted.Add(1)
 		}
 	}
-	failed := FailedKey[T]{Key: key, Attempt: call.Attempt, Err: call.Err, Time: call.Started.Add(call.Duration)}
 	r := &record[T]{FailedKey: failed, slot: s, in: in}
-	r.calls = append(slices.Clone(calls[max(0, len(calls)-keepCalls+1):]), call)
+	if last := len(calls) - 1; last > 0 && calls[last].Attempt == call.Attempt { // The same failure.
+		calls = calls[:last]
+	}
+	if r.calls = append(slices.Clone(calls), call); len(r.calls) > keepCalls {
+		r.calls = slices.Delete(r.calls, 1, 2)
+	}
 	r.place, r.callsPlace = in.PushFront(r), f.mu.withCalls.PushFront(r)
 	f.mu.keys.At(s).Value.record = r
 	for i := range r.calls {
@@ -206,13 +223,13 @@ func (f *failures[T]) removeCallsLocked(r *record[T]) {
 	r.calls, r.callsPlace = nil, nil
 }
 
-// setLimited notes that the queue's limiter counts the failures of key.
-func (f *failures[T]) setLimited(key T) {
+// setLimited notes what has come of giving key to the queue's limiter.
+func (f *failures[T]) setLimited(key T, limited bool, due int64, unasked int) {
 	h := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, e := f.mu.keys.Find(h, key); e != nil {
-		e.Value.limited = true
+		e.Value.limited, e.Value.due, e.Value.unasked = limited, due, unasked
 	}
 }
 
@@ -231,16 +248,19 @@ func (f *failures[T]) forgetIf(key T, condition func(failureCount) bool) {
 	f.mu.keys.Delete(s)
 }
 
-// newest returns up to limit of the keys in r, the one that failed last at the front, and how many there are.
-func (f *failures[T]) newest(r *recent, limit int) (keys []FailedKey[T], all int) {
+// newest returns up to limit of the keys in r, the one that failed last at the front.
+func (f *failures[T]) newest(r *recent, limit int) []FailedKey[T] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	keys = []FailedKey[T]{}
+	keys := []FailedKey[T]{}
 	for e := r.Front(); e != nil && len(keys) < limit; e = e.Next() {
 		keys = append(keys, e.Value.(*record[T]).FailedKey)
 	}
-	return keys, r.Len()
+	return keys
 }
+
+// givenUpKeys returns how many keys were given up and have records.
+func (f *failures[T]) givenUpKeys() int { return int(f.known.Load() - f.failing.Load()) }
 
 // read returns what is known of key.
 func (f *failures[T]) read(key T) KeySnapshot[T] {
@@ -260,7 +280,7 @@ func (f *failures[T]) read(key T) KeySnapshot[T] {
 	if e.Value.calls > 0 {
 		k.Failing = failed
 	} else {
-		k.Dropped = failed
+		k.GivenUp = failed
 	}
 	return k
 }
@@ -275,61 +295,78 @@ func (f *failures[T]) all() iter.Seq[T] {
 	})
 }
 
-// Forget makes the pool forget that key has failed or was dropped: for a program that removes a key from the queue, or handles
-// it, by itself. (If the key was failing, the pool finds out within a minute: see [Pool.Snapshot].) The queue does not notice.
-func (p *Pool[T]) Forget(key T) {
-	if p.failures.known.Load() > 0 {
-		p.failures.forgetIf(key, func(failureCount) bool { return true })
+// Forget makes the books forget that key has failed or was given up: for a program that removes a key from the queue, or handles
+// it, by itself. (If the key was failing, the books find out within a minute: see [Books.Snapshot].) The queue does not notice.
+func (b *Books[T]) Forget(key T) {
+	if b.failures.known.Load() > 0 {
+		b.failures.forgetIf(key, func(failureCount) bool { return true })
 	}
 }
 
-// sweepEvery is how often the pool forgets failing keys that were removed from the queue, or that somebody else has handled.
+// sweepEvery is how often the books look for failing keys that were removed from the queue, or that somebody else has handled.
 const sweepEvery = time.Minute
 
-// sweepNow forgets what is stale, if that was done long ago. In a pool that runs, awaitStop does it.
-func (p *Pool[T]) sweepNow() {
-	now := p.options.Clock.Now().UnixNano()
-	last := p.lastSweep.Load()
-	if p.failures.failing.Load() > 0 && now-last >= int64(sweepEvery) && p.lastSweep.CompareAndSwap(last, now) && last != 0 {
-		go p.sweepFailures(func() bool { return false })
+// sweepNow forgets what is stale, if that was done long ago. It is for books without a pool, which have no goroutine that waits.
+func (b *Books[T]) sweepNow() {
+	if b.failures.failing.Load() == 0 {
+		return
+	}
+	now, last := b.options.Clock.Now().UnixNano(), b.lastSweep.Load()
+	if now-last >= int64(sweepEvery) && b.lastSweep.CompareAndSwap(last, now) {
+		go b.sweepFailures(time.Second)
 	}
 }
 
-// sweepFailures forgets what is stale, until enough returns true: the queue may be slow to answer.
-func (p *Pool[T]) sweepFailures(enough func() bool) {
-	for key := range p.failures.all() {
-		if enough() {
+// sweepFailures forgets what is stale. The queue may be slow to answer, so it looks at further keys for so long at most.
+func (b *Books[T]) sweepFailures(limit time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	for key := range b.failures.all() {
+		if ctx.Err() != nil {
 			return
 		}
-		p.failuresOf(context.Background(), key)
+		b.failuresOf(ctx, key)
 	}
 }
 
 // failuresOf returns how many calls of key have failed in a row. It forgets them if the key was removed from the queue since, or
 // somebody else has called the queue's Forget. They count while the queue cannot answer, for which it waits until ctx ends.
-func (p *Pool[T]) failuresOf(ctx context.Context, key T) failureCount {
-	c := p.failures.of(key)
-	if c.calls > 0 && p.isStale(ctx, key, c) {
-		p.failures.forgetIf(key, func(now failureCount) bool { return now == c })
+// A limiter that counts fewer has taken some for the same failure. It is believed if the pool cannot know that by itself.
+func (b *Books[T]) failuresOf(ctx context.Context, key T) failureCount {
+	c := b.failures.of(key)
+	if c.calls == 0 {
+		return c
+	}
+	counted, stale := c.calls, false
+	if c.limited {
+		if n, err := b.numRequeues(ctx, key); err == nil {
+			if stale = n == 0; !b.knowsDelays() {
+				counted = min(n+c.unasked, c.calls)
+			}
+		}
+	}
+	if finder, ok := b.queue.(KeyFinder[T]); ok && !stale {
+		stale = !finder.Has(key) && !b.queue.ShuttingDown() // In this order: a shutdown drops keys that are to be reported.
+	}
+	if stale {
+		b.failures.forgetIf(key, func(now failureCount) bool { return now == c })
 		return failureCount{}
 	}
+	c.calls = counted
 	return c
 }
 
-func (p *Pool[T]) isStale(ctx context.Context, key T, c failureCount) bool {
-	if c.limited {
-		if n, err := p.numRequeues(ctx, key); n == 0 && err == nil {
-			return true
-		}
-	}
-	finder, ok := p.queue.(KeyFinder[T])
-	return ok && !p.queue.ShuttingDown() && !finder.Has(key) // A shutdown drops keys that are to be reported.
+// knowsDelays reports whether a pool over the queue finds out by itself which failures are the same, or the queue's server does.
+func (b *Books[T]) knowsDelays() bool {
+	_, reader := b.queue.(workqueue.KeyReader[T])
+	_, shared := b.queue.(SharedQueue[T])
+	return b.pool != nil && reader || shared
 }
 
-// numRequeues is the queue's NumRequeues, with an error if it is a [RequeueCounter] that does not know.
-func (p *Pool[T]) numRequeues(ctx context.Context, key T) (int, error) {
-	if q, ok := p.queue.(RequeueCounter[T]); ok {
+// numRequeues is the queue's NumRequeues, with an error if it is a [SharedQueue] that does not know.
+func (b *Books[T]) numRequeues(ctx context.Context, key T) (int, error) {
+	if q, ok := b.queue.(SharedQueue[T]); ok {
 		return q.NumRequeuesContext(ctx, key)
 	}
-	return p.queue.NumRequeues(key), nil
+	return b.queue.NumRequeues(key), nil
 }

@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -17,12 +18,15 @@ type recordingQueue struct {
 
 func (q recordingQueue) Forget(key string) { q.stringQueue.Forget(key); q.j.add("forget " + key) }
 func (q recordingQueue) Done(key string)   { q.j.add("done " + key); q.stringQueue.Done(key) }
+func (q recordingQueue) NumRequeuesContext(_ context.Context, key string) (int, error) {
+	return q.NumRequeues(key), nil
+}
 func (q recordingQueue) GiveUp(key string, attempts int, err error) {
 	q.j.add(fmt.Sprint("give up ", key, " after ", attempts, ": ", err))
 }
 
-// A queue that records what is given up hears of each key that is dropped, between Forget and Done.
-func TestGiveUpRecorder(t *testing.T) {
+// A queue that records what is given up hears of each key that is given up, between Forget and Done.
+func TestGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
 		q := recordingQueue{newQueue(), &j}

@@ -21,7 +21,10 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	goleak.VerifyTestMain(m)
+}
 
 type stringQueue = workqueue.TypedRateLimitingInterface[string]
 
@@ -124,7 +127,7 @@ func thePanickingFunction() { panic("what a value") }
 // attempts returns a handler that notes the attempts of its calls and gives one of the answers to each.
 func attempts(noted *[]int, answers ...error) handler {
 	return func(ctx context.Context, _ string) error {
-		*noted = append(*noted, worker.Attempt(ctx))
+		*noted = append(*noted, worker.CallOf(ctx).Attempt())
 		return answers[len(*noted)-1]
 	}
 }
@@ -151,18 +154,23 @@ func equal[E comparable](t *testing.T, what string, got []E, want ...E) {
 	}
 }
 
+// runner is a pool of any keys.
+type runner interface {
+	Run(ctx context.Context) error
+}
+
 // running is a Run that goes on.
 type running struct {
 	t      *testing.T
-	runner worker.Runner
+	runner runner
 	cancel context.CancelFunc
 	begun  time.Time
 	result chan error
 }
 
-func run(t *testing.T, r worker.Runner) *running { return runIn(t.Context(), t, r) }
+func run(t *testing.T, r runner) *running { return runIn(t.Context(), t, r) }
 
-func runIn(ctx context.Context, t *testing.T, r worker.Runner) *running {
+func runIn(ctx context.Context, t *testing.T, r runner) *running {
 	ctx, cancel := context.WithCancel(ctx)
 	g := &running{t, r, cancel, time.Now(), make(chan error, 1)}
 	go func() { g.result <- r.Run(ctx) }()

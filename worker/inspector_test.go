@@ -26,28 +26,40 @@ func failedCalls(start time.Time, calls []worker.FailedCall) (lines []string) {
 	return lines
 }
 
-// Only the first call of a failing key has causes, which are those of the adds that it answers.
+// Only the first call of a failing key has causes, which are those of the adds that it answers. They are known as long as the key
+// fails, and when it was given up.
 func TestCausesOfFailedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))
-		p := worker.New(q, func(context.Context, string) error { return errors.New("broken") }, options{MaxRetries: 1, KeepDropped: 1})
+		p := worker.New(q, func(context.Context, string) error { return errors.New("broken") }, options{MaxRetries: 8, KeepGivenUp: 1})
 		for range 2 {
 			q.(workqueue.CauseAdder[string]).AddCause("a", workqueue.Cause{Reason: strings.Repeat("é", 200)})
 			q.(workqueue.CauseAdder[string]).AddCause("a", workqueue.Cause{Reason: strings.Repeat("x", 400)})
 			q.(workqueue.CauseAdder[string]).AddCause("a", workqueue.Cause{Reason: "last"})
 		}
 		r := run(t, p)
-		r.after(time.Minute)
-		calls := p.SnapshotKey("a").FailedCalls
 		want := strings.Repeat("é", 128) + "; " + strings.Repeat("x", 254)
-		if len(calls) != 2 || calls[0].Causes != want || calls[1].Causes != "" {
-			t.Errorf("got %+v, want %q and none", calls, want)
+		for _, c := range []struct {
+			at       time.Duration
+			attempts []int
+		}{{2 * time.Second, []int{1, 2}}, {20 * time.Second, []int{1, 2, 3, 4, 5}}, {time.Hour, []int{1, 6, 7, 8, 9}}} {
+			r.after(c.at)
+			var got []int
+			for i, c := range p.SnapshotKey("a").FailedCalls {
+				if got = append(got, c.Attempt); (c.Causes == want) != (i == 0) || i > 0 && c.Causes != "" {
+					t.Errorf("attempt %d has the causes %q", c.Attempt, c.Causes)
+				}
+			}
+			equal(t, fmt.Sprint("attempts after ", c.at), got, c.attempts...)
+		}
+		if p.SnapshotKey("a").GivenUp == nil {
+			t.Error("it was not given up")
 		}
 		r.endCleanly()
 	})
 }
 
-// Of a key that fails, or was dropped, the last five calls are known, until it succeeds or is forgotten.
+// Of a key that fails, or was given up, the first call and the last four are known, until it succeeds or is forgotten.
 func TestFailedCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		start := time.Now()
@@ -57,12 +69,12 @@ func TestFailedCalls(t *testing.T) {
 			if fine.Load() {
 				return nil
 			}
-			if worker.Attempt(ctx) == 6 {
+			if worker.CallOf(ctx).Attempt() == 6 {
 				thePanickingFunction()
 			}
-			return fmt.Errorf("broken %d", worker.Attempt(ctx))
+			return fmt.Errorf("broken %d", worker.CallOf(ctx).Attempt())
 		}, options{MaxRetries: 6})
-		if got := p.SnapshotKey("a"); got.Key != "a" || got.MaxAttempts != 7 || got.Running != nil || got.Failing != nil || got.Dropped != nil || got.FailedCalls != nil {
+		if got := p.SnapshotKey("a"); got.Key != "a" || got.MaxAttempts != 7 || got.Running != nil || got.Failing != nil || got.GivenUp != nil || got.FailedCalls != nil {
 			t.Errorf("before Run: %+v", got)
 		}
 		q.Add("a")
@@ -76,7 +88,7 @@ func TestFailedCalls(t *testing.T) {
 		if _, known := q.(extended); !known {
 			next = time.Time{}
 		}
-		if f := got.Failing; f == nil || *f != (worker.FailedKey[string]{Key: "a", Attempt: 2, Err: "broken 2", Time: start.Add(1200 * time.Millisecond), NextTry: next}) || got.Dropped != nil || got.Running != nil {
+		if f := got.Failing; f == nil || *f != (worker.FailedKey[string]{Key: "a", Attempt: 2, Since: start.Add(100 * time.Millisecond), Err: "broken 2", Time: start.Add(1200 * time.Millisecond), NextTry: next}) || got.GivenUp != nil || got.Running != nil {
 			t.Errorf("got %+v", got)
 		}
 		r.after(3250 * time.Millisecond)
@@ -86,12 +98,12 @@ func TestFailedCalls(t *testing.T) {
 		}
 		r.after(2 * time.Minute)
 		got = p.SnapshotKey("a")
-		want := []string{"3 3.2s 100ms broken 3", "4 7.3s 100ms broken 4", "5 15.4s 100ms broken 5", "6 31.5s 100ms panic: what a value", "7 1m3.6s 100ms broken 7"}
+		want := []string{"1 0s 100ms broken 1", "4 7.3s 100ms broken 4", "5 15.4s 100ms broken 5", "6 31.5s 100ms panic: what a value", "7 1m3.6s 100ms broken 7"}
 		if !slices.Equal(failedCalls(start, got.FailedCalls), want) {
 			t.Errorf("got %q", failedCalls(start, got.FailedCalls))
 		}
-		if got.Dropped == nil || got.Dropped.Attempt != 7 || got.Dropped.Err != "broken 7" || got.Failing != nil {
-			t.Errorf("dropped: %+v", got)
+		if got.GivenUp == nil || got.GivenUp.Attempt != 7 || got.GivenUp.Err != "broken 7" || got.Failing != nil {
+			t.Errorf("given up: %+v", got)
 		}
 		for i, c := range got.FailedCalls {
 			if panicked := strings.Contains(c.Stack, "thePanickingFunction"); panicked != (i == 3) || !panicked && c.Stack != "" {
@@ -101,7 +113,7 @@ func TestFailedCalls(t *testing.T) {
 		// Added again, it fails anew.
 		q.Add("a")
 		r.after(2*time.Minute + 500*time.Millisecond)
-		if got := p.SnapshotKey("a"); got.Failing == nil || got.Dropped != nil || len(got.FailedCalls) != 1 || got.FailedCalls[0].Attempt != 1 {
+		if got := p.SnapshotKey("a"); got.Failing == nil || got.GivenUp != nil || len(got.FailedCalls) != 1 || got.FailedCalls[0].Attempt != 1 {
 			t.Errorf("added again: %+v", got)
 		}
 		fine.Store(true)
@@ -179,21 +191,13 @@ func TestFailedCallsAreBounded(t *testing.T) {
 			t.Error("a key without calls has no error any more")
 		}
 		r.after(time.Minute)
-		check("dropped")
-		if s := p.Snapshot(n); len(s.Dropped) != n || s.Dropped[n-1].Err == "" {
+		check("given up")
+		if s := p.Snapshot(n); len(s.GivenUp) != n || s.GivenUp[n-1].Err == "" {
 			t.Error("a key without calls has no error any more")
 		}
 		r.endCleanly()
 	})
 }
-
-// inspecting is a provider of metrics that inspects pools.
-type inspecting struct {
-	provider
-	pools map[string]worker.Inspector
-}
-
-func (p inspecting) InspectPool(name string, i worker.Inspector) { p.pools[name] = i }
 
 func keysOf(failed iter.Seq[worker.FailedKey[any]]) (keys []any) {
 	for f := range failed {
@@ -202,10 +206,10 @@ func keysOf(failed iter.Seq[worker.FailedKey[any]]) (keys []any) {
 	return keys
 }
 
-// A provider that inspects pools gets an Inspector, and no Snapshot beside it. It shows and does what the pool does.
+// A provider that inspects pools gets an Inspector, which shows and does what the pool does.
 func TestInspectPool(t *testing.T) {
 	overNotifying(t, func(t *testing.T, q notifying) {
-		metrics := inspecting{newProvider(), make(map[string]worker.Inspector)}
+		metrics := newProvider()
 		p := worker.New(q, acts, options{Name: "pool", Workers: 2, MetricsProvider: metrics, StuckAfter: time.Second})
 		r := run(t, p)
 		for _, key := range []string{"fails 1", "drops 1", "fails 2", "drops 2"} {
@@ -215,29 +219,29 @@ func TestInspectPool(t *testing.T) {
 		q.AddCause("waits", workqueue.Cause{Reason: "changed"})
 		r.after(1500 * time.Millisecond)
 		i := metrics.pools["pool"]
-		if i.Queue != any(q) || i.Stats().Handled != 6 || metrics.stats["pool"] == nil || metrics.snapshots["pool"] != nil {
+		if i.Queue != any(q) || i.Stats().Handled != 6 {
 			t.Errorf("%+v", i.Stats())
 		}
-		if s := i.Snapshot(1); len(s.Running) != 1 || s.Running[0].Key != "waits" || s.Running[0].Stack == "" || len(s.Failing) != 1 || len(s.Dropped) != 1 || s.DroppedKeys != 2 {
+		if s := i.Snapshot(1); len(s.Running) != 1 || s.Running[0].Key != "waits" || s.Running[0].Stack == "" || len(s.Failing) != 1 || len(s.GivenUp) != 1 || s.Stats.GivenUpKeys != 2 {
 			t.Errorf("%+v", s)
 		}
 		equal(t, "failing", keysOf(i.FailingKeys()), "fails 2", "fails 1")
-		equal(t, "dropped", keysOf(i.DroppedKeys()), "drops 2", "drops 1")
+		equal(t, "given up", keysOf(i.GivenUpKeys()), "drops 2", "drops 1")
 		for range i.FailingKeys() {
 			break
 		}
-		for range i.DroppedKeys() {
+		for range i.GivenUpKeys() {
 			break
 		}
 		k := i.SnapshotKey("waits")
-		if k.Key != "waits" || k.Running == nil || k.Running.Stack == "" || k.Causes.String() != "changed" || k.Failing != nil || k.Dropped != nil {
+		if k.Key != "waits" || k.Running == nil || k.Running.Stack == "" || k.Causes.String() != "changed" || k.Failing != nil || k.GivenUp != nil {
 			t.Errorf("%+v", k)
 		}
 		if k := i.SnapshotKey("fails 1"); k.Failing == nil || k.Failing.Err != "fails 1 is broken" || len(k.FailedCalls) != 2 || !k.Causes.IsZero() {
 			t.Errorf("%+v", k)
 		}
 		k = i.SnapshotKey("drops 1")
-		if k.Dropped == nil || k.Dropped.Err != "drops 1 is broken" || len(k.FailedCalls) != 1 {
+		if k.GivenUp == nil || k.GivenUp.Err != "drops 1 is broken" || len(k.FailedCalls) != 1 {
 			t.Errorf("%+v", k)
 		}
 		if text, err := json.Marshal(k); err != nil || !strings.Contains(string(text), `"failed_calls":[{"attempt":1,`) || strings.Contains(string(text), "running") {
@@ -245,7 +249,7 @@ func TestInspectPool(t *testing.T) {
 		}
 		i.Forget("drops 1")
 		q.Forget("fails 1")
-		equal(t, "dropped", keysOf(i.DroppedKeys()), "drops 2")
+		equal(t, "given up", keysOf(i.GivenUpKeys()), "drops 2")
 		equal(t, "failing", keysOf(i.FailingKeys()), "fails 2")
 		if i.Cancel("fails 2") || !i.Cancel("waits") {
 			t.Error("Cancel does not know what runs")
@@ -276,7 +280,7 @@ func panics(f func()) (panicked bool) {
 // A nil interface is a key like any other.
 func TestInspectPoolOfInterfaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		metrics := inspecting{newProvider(), make(map[string]worker.Inspector)}
+		metrics := newProvider()
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[error]())
 		p := worker.New(q, func(ctx context.Context, _ error) error { <-ctx.Done(); return nil },
 			worker.Options[error]{Name: "pool", MetricsProvider: metrics})

@@ -2,11 +2,13 @@ package worker_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -18,7 +20,7 @@ func TestKeepQueue(t *testing.T) {
 		addAll(q, "fails 2s 3s")
 		var j journal
 		handle := func(ctx context.Context, key string) error {
-			if key == "fails" && worker.Attempt(ctx) == 1 {
+			if key == "fails" && worker.CallOf(ctx).Attempt() == 1 {
 				j.add("fails")
 				return errBroken
 			}
@@ -77,6 +79,35 @@ func TestKeepQueueKeyThatIsGotTooLate(t *testing.T) {
 		q.ShutDown()
 		wantMatchedDones(t, q)
 	})
+}
+
+// Keys that are got too late go back into a queue that is kept with their causes, however they were merged.
+func TestKeepQueueKeepsCauses(t *testing.T) {
+	overNotifying(t, func(t *testing.T, q notifying) {
+		defer q.ShutDown()
+		for _, reason := range []string{"created", "changed", "changed again"} {
+			for i := range 9 {
+				q.AddCause(fmt.Sprint(i), workqueue.Cause{Reason: reason})
+			}
+		}
+		late := lateNotifying{lateQueue{q}, q, q}
+		run(t, worker.New(late, fine, options{Workers: 3, KeepQueue: true})).endCleanly()
+		for range 9 {
+			key, _ := q.Get()
+			if got := q.Causes(key).String(); got != "created; changed; changed again" {
+				t.Errorf("the causes of %s are %q", key, got)
+			}
+			q.Done(key)
+		}
+		wantMatchedDones(t, q)
+	})
+}
+
+// lateNotifying is a lateQueue that is notifying.
+type lateNotifying struct {
+	lateQueue
+	workqueue.CauseAdder[string]
+	workqueue.AddNotifier[string]
 }
 
 // A queue that somebody else has shut down takes back no key that was got too late. It is reported.

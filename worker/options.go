@@ -24,9 +24,9 @@ type Options[T comparable] struct {
 	Name string
 	// Workers is how many handlers run at once. Zero means 1. See [Pool.SetWorkers].
 	Workers int
-	// MaxRetries is how many times a failing key comes again before it is dropped: it is handled once more than that. Zero
-	// means [UnlimitedRetries]; see also [NoRetries]. Of a queue that is a [RequeueCounter] the count is its own. A call that
-	// fails after DrainTimeout does not count as the last one: it may have failed because its context has ended.
+	// MaxRetries is how many times a failing key comes again before it is given up: it is handled once more than that. Zero
+	// means [UnlimitedRetries]; see also [NoRetries]. A [SharedQueue] counts for all processes, so MaxRetries uses its count. A
+	// call that fails after DrainTimeout does not count as the last one: it may have failed because its context has ended.
 	MaxRetries int
 
 	// Drain says what Run still finishes when its context ends.
@@ -43,36 +43,37 @@ type Options[T comparable] struct {
 	HandlerTimeout time.Duration
 	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its start) before it is
 	// reported as stuck, once per call, to OnStuck and in the log. It keeps its key. The report has the goroutine's
-	// stack: to read it, all goroutines of the program are stopped for as long as it takes to write down all their
-	// stacks, at most 8 MiB. (That is once for handlers that are found stuck together.) Zero means never.
+	// stack, unless the program has more than 3,000 goroutines: to read it, all goroutines are stopped for as long as
+	// it takes to write down their stacks, 2.5 µs for one with a frame or two, 6.5 µs with ten, 14 µs with thirty. (That is
+	// once for handlers that are found stuck together.) Zero means never.
 	StuckAfter time.Duration
 
-	// KeepDropped is how many dropped keys the pool remembers, each with its last five failed calls. Zero means
+	// KeepGivenUp is how many of the keys that were given up the pool remembers, each with failed calls. Zero means
 	// 1,000, a negative number none. See [Pool.Snapshot].
-	KeepDropped int
+	KeepGivenUp int
 
-	// Middleware wraps the handler; the first one is the outermost. Each is called once, by New.
-	Middleware []func(next Handler[T]) Handler[T]
-
-	// OnStart is called before the handler, and returns the context for it, which is ctx or derived from
-	// it; nil means ctx. If it panics or ends the goroutine, the key fails as if the handler had.
-	OnStart func(ctx context.Context, key T) context.Context
 	// OnFinish is called after the handler, when the key has been given back to the queue or forgotten, but
 	// Done has not been called yet. The context is the handler's, and may have ended.
 	OnFinish func(ctx context.Context, r Result[T])
-	// OnDrop is called before OnFinish for a key that has failed and does not come again.
-	OnDrop func(ctx context.Context, r Result[T])
-	// OnStuck is called once for a call of the handler that is stuck, with the context that OnStart got. Run does not await it.
+	// OnGiveUp is called before OnFinish for a key that has failed and does not come again.
+	OnGiveUp func(ctx context.Context, r Result[T])
+	// OnStuck is called once for a call of the handler that is stuck, with its context. Run does not await it.
 	OnStuck func(ctx context.Context, r RunningKey[T])
 	// OnLeft is called before Run returns if something is left undone.
 	OnLeft func(left Left[T])
 
+	// Ready is called by Run before any handler, which start when it has returned nil: for caches that must have synced. It
+	// should return when its context ends, which is Run's. An error is fatal, unless that context has ended. Nil means at once.
+	Ready func(ctx context.Context) error
+
 	// CrashOnPanic makes a panic end the process, as it does without this package, instead of failing the key.
 	CrashOnPanic bool
 
-	// Logger logs failures, drops, stuck handlers and the end, and, at level Debug, every key. Nil means no log. See also [Logger].
+	// Logger logs failures, panics, keys that are given up, stuck handlers and what is left undone at the end; of a key that
+	// fails again and again the first failure and each doubling of its attempts. At level Debug it logs every call. Nil means
+	// [slog.Default]; for silence take slog.New(slog.DiscardHandler). Handlers get it by [Call.Logger].
 	Logger *slog.Logger
-	// MetricsProvider reads the pool's Stats if it is a [StatsProvider] and the pool has a name. Nil means that of
+	// MetricsProvider discovers the pool if it is an [InspectorProvider] and the pool has a name. Nil means that of
 	// [workqueue.SetProvider].
 	MetricsProvider workqueue.MetricsProvider
 	// Clock is where all times come from, except those of the queue. Nil means the real clock.
@@ -81,9 +82,9 @@ type Options[T comparable] struct {
 
 // Values for what a plain number cannot say.
 const (
-	// UnlimitedRetries as MaxRetries never drops a key because it fails. It is the default.
+	// UnlimitedRetries as MaxRetries never gives a key up because it fails. It is the default.
 	UnlimitedRetries = 0
-	// NoRetries as MaxRetries drops a key when it fails for the first time.
+	// NoRetries as MaxRetries gives a key up when it fails for the first time.
 	NoRetries = -1
 	// NoGrace as CancelGrace makes Run return without waiting for the handlers whose contexts it has ended.
 	NoGrace time.Duration = -1
@@ -101,11 +102,6 @@ const (
 	// Nothing ends the handlers' contexts at once.
 	Nothing
 )
-
-// urgency orders what a pool was asked to finish: the least of several requests counts.
-func (d Drain) urgency() int {
-	return map[Drain]int{All: 1, Running: 2, Nothing: 3}[d]
-}
 
 // check returns an error that names every field with a value that makes no sense.
 func (o *Options[T]) check() error {
@@ -135,14 +131,14 @@ func (o *Options[T]) setDefaults() {
 	o.Workers = cmp.Or(o.Workers, 1)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, 30*time.Second)
 	o.CancelGrace = cmp.Or(o.CancelGrace, time.Second)
-	o.KeepDropped = cmp.Or(o.KeepDropped, 1000)
+	o.KeepGivenUp = cmp.Or(o.KeepGivenUp, 1000)
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
 }
 
 // PriorityQueue is what a queue offers if its keys have priorities, as those of package priorityqueue do. A pool
-// whose queue implements it keeps a key's priority when the key comes again, and makes [Priority] and [Requeue] work.
+// whose queue implements it keeps a key's priority when the key comes again, and makes [Call.Priority] and the Priority of [Requeue] work.
 type PriorityQueue[T comparable] interface {
 	// PriorityOf returns the priority of a key, which a worker holds.
 	PriorityOf(key T) int
@@ -156,17 +152,12 @@ type KeyFinder[T comparable] interface {
 	Has(key T) bool
 }
 
-// RequeueCounter is what a queue offers if it must ask a server for NumRequeues. If the server does not answer, that returns 0,
-// which would mean that the key's failures are forgotten. Options.MaxRetries counts what the server counts.
-type RequeueCounter[T comparable] interface {
-	// NumRequeuesContext is NumRequeues with an error if the number is not known. It should wait for about a second at most,
-	// whatever ctx is.
+// SharedQueue is what a queue offers if many processes share it, and it asks a server.
+type SharedQueue[T comparable] interface {
+	// NumRequeuesContext is NumRequeues with an error if the server does not answer: 0 would mean that the key's failures are
+	// forgotten. It should wait for about a second at most, whatever ctx is. Options.MaxRetries counts what the server counts.
 	NumRequeuesContext(ctx context.Context, key T) (int, error)
-}
-
-// GiveUpRecorder is what a queue offers if it keeps the keys that are not tried any more, such as one that many processes
-// share. A pool calls it for a key that it drops.
-type GiveUpRecorder[T comparable] interface {
-	// GiveUp is called after Forget and before Done of key, whose last attempt failed with err. It should not block.
+	// GiveUp makes the server keep a key that is not tried any more. It is called after Forget and before Done of key, whose last
+	// attempt failed with err. It should not block.
 	GiveUp(key T, attempts int, err error)
 }

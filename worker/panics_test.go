@@ -27,7 +27,7 @@ func TestPanicHasValueAndStack(t *testing.T) {
 		var got error
 		q.Add("panics")
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			if worker.Attempt(ctx) > 1 {
+			if worker.CallOf(ctx).Attempt() > 1 {
 				return nil
 			}
 			return acts(ctx, key)
@@ -115,7 +115,7 @@ func (panickyLeases) Lease(context.Context, string) (context.Context, context.Ca
 
 type panickyProvider struct{ workqueue.MetricsProvider }
 
-func (panickyProvider) WatchPool(string, func() worker.Stats) { panic("foreign") }
+func (panickyProvider) InspectPool(string, worker.Inspector) { panic("foreign") }
 
 // panickyLogs panics at a message that begins like this.
 type panickyLogs struct {
@@ -187,7 +187,7 @@ func TestPanicIsFatal(t *testing.T) {
 		left   string                       // empty is anything
 	}{
 		{name: "OnFinish", o: options{OnFinish: hook}, left: bLeft},
-		{name: "OnDrop", o: options{OnDrop: hook}, left: bLeft},
+		{name: "OnGiveUp", o: options{OnGiveUp: hook}, left: bLeft},
 		{name: "OnStuck", o: options{OnStuck: func(context.Context, stuck) { panic("foreign") }, StuckAfter: time.Second}, left: bLeft},
 		{name: "OnFinish after a panic", o: options{OnFinish: hook}, answer: func() error { panic("handler") }, left: aFailed},
 		{name: "OnFinish after Goexit", o: options{OnFinish: hook}, answer: func() error { runtime.Goexit(); return nil }, left: aFailed},
@@ -201,14 +201,11 @@ func TestPanicIsFatal(t *testing.T) {
 		{name: "ShutDown", queue: inQueue("ShutDown")},
 		{name: "Lease", queue: func(q extended) stringQueue { return panickyLeases{q} }, left: "2 queued and not started: b, a"},
 
-		{name: "With of the logger", o: logs("With"), left: bothLeft},
 		{name: "log of a drop", o: logs("The handler failed"), left: bLeft},
 		{name: "log of a success", o: logs("Handled"), answer: func() error { return nil }, left: bLeft},
-		{name: "log of a panic", o: logs("The handler panicked"), answer: func() error { panic("handler") }, left: aFailed},
 		{name: "every log", o: logs(""), answer: fails, left: aFailed},
 		{name: "provider of metrics", o: options{Name: "pool", MetricsProvider: panickyProvider{}}, left: bothLeft},
 		{name: "clock before the handler", o: options{Clock: newPanickyClock(1)}, left: bothLeft},
-		{name: "clock after the handler", o: options{Clock: newPanickyClock(2)}, answer: fails, left: aFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			test := func(t *testing.T, inner, q stringQueue) {
@@ -286,37 +283,25 @@ type wrapper struct{ within error }
 func (*wrapper) Error() string   { return "wrapper" }
 func (w *wrapper) Unwrap() error { return w.within }
 
-// A panic of OnStart, or of the methods of the handler's error, is the failure of the key, and not of the pool. What a
+// A panic of the methods of the handler's error is the failure of the key, and not of the pool. What a
 // panic is called with is no answer.
 func TestPanicThatFailsTheKey(t *testing.T) {
-	for name, c := range map[string]struct {
-		answer  func() error // the handler's, the first time
-		onStart func()       // what OnStart does, the first time
-	}{
-		"OnStart":                          {onStart: func() { panic("start") }},
-		"Unwrap of the error":              {answer: func() error { return (*wrapper)(nil) }},
-		"nil pointer to Requeue":           {answer: func() error { return (*worker.Requeue)(nil) }},
-		"nil pointer to RequeueAfterError": {answer: func() error { return (*worker.RequeueAfterError)(nil) }},
-		"panic with a fatal error":         {answer: func() error { panic(worker.Fatal(errBroken)) }},
+	for name, answer := range map[string]func() error{
+		"Unwrap of the error":      func() error { return (*wrapper)(nil) },
+		"nil pointer to Requeue":   func() error { return (*worker.Requeue)(nil) },
+		"panic with a fatal error": func() error { panic(worker.Fatal(errBroken)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, q stringQueue) {
-				var starts, finishes []int
+				var finishes []int
 				q.Add("a")
 				r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
-					if c.answer != nil && worker.Attempt(ctx) == 1 {
-						return c.answer()
+					if worker.CallOf(ctx).Attempt() == 1 {
+						return answer()
 					}
 					return nil
 				}, options{
 					HandlerTimeout: time.Minute,
-					OnStart: func(ctx context.Context, _ string) context.Context {
-						starts = append(starts, worker.Attempt(ctx))
-						if c.onStart != nil && worker.Attempt(ctx) == 1 {
-							c.onStart()
-						}
-						return nil // Means ctx.
-					},
 					OnFinish: func(_ context.Context, r outcome) {
 						if finishes = append(finishes, r.Attempt); (r.Err == nil) != (r.Attempt == 2) {
 							t.Errorf("attempt %d ended with %v", r.Attempt, r.Err)
@@ -324,9 +309,7 @@ func TestPanicThatFailsTheKey(t *testing.T) {
 					},
 				}))
 				r.after(time.Second)
-				if want := []int{1, 2}; !slices.Equal(starts, want) || !slices.Equal(finishes, want) {
-					t.Errorf("attempts %v started, %v finished", starts, finishes)
-				}
+				equal(t, "attempts", finishes, 1, 2)
 				r.endCleanly()
 			})
 		})

@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime/debug"
 	"slices"
 	"sync"
-	"sync/atomic"
+	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/observe"
+	"github.com/keyedqueue/workqueue/internal/stablehash"
 )
 
 // Run handles the keys of queue until ctx ends, as the package comment describes. It is Run of a [New] pool.
@@ -23,111 +22,78 @@ func Run[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInt
 // be called from any goroutine, handlers and hooks included, except that those must not call Run.
 type Pool[T comparable] struct {
 	queue   workqueue.TypedRateLimitingInterface[T]
-	getter  workqueue.Extended[T] // queue, or made of it
 	handler Handler[T]
-	options Options[T]
+	options *Options[T] // of the books
+	books   *Books[T]
 
-	// These are the queue, or nil if it does not have their methods. (Methods that few keys need are asserted where they are called.)
+	hasher func() (stablehash.Hasher[T], error) // for Every
+	// unpause is closed, under mu, when keys must not pause any more because the queue is shut down.
+	unpause chan struct{}
 
-	priorities PriorityQueue[T]
-	leaser     workqueue.Leaser[T]
+	// changed has one element when the phase has moved on or the last worker has left.
+	changed chan struct{}
 
-	// begun is set by the first Run or Handle.
-	begun atomic.Bool
-	// prepareHandle is beginHandling, once. handles reports that Handle can be called; lastSweep is when it last swept failures.
-	prepareHandle func() error
-	handles       atomic.Bool
-	lastSweep     atomic.Int64
+	// Set by prepareContexts, before there are workers.
 
-	failures failures[T]
-	// anyFailing has one element when keys begin to fail. See awaitStop.
-	anyFailing chan struct{}
-	// stopAsked has one element when Stop has changed something. finished is closed, under mu, when all workers have gone for good.
-	stopAsked, finished chan struct{}
-
-	// Set by prepareLogger and prepareContexts, before there are workers.
-
-	logger *slog.Logger // with the pool's name; nil means silence
-	// starting is the context in which keys are started. It ends when no other key may be. Only Run's goroutine calls
-	// endStarting, without mu, because it may call methods of Run's context.
-	starting    context.Context
-	endStarting context.CancelFunc
+	// starting is the context in which keys are started. It ends when no other key may be.
+	starting context.Context
 	// handling is the handlers' context.
 	handling    context.Context
 	endHandling context.CancelCauseFunc
-	// firstCall is what the contexts of first attempts have in common.
-	firstCall *callInfo
 
-	// No foreign code runs under mu. No worker holds it while it waits for a key, handles one or calls Done. It also
-	// guards the workers' fields.
+	// mu may be held while the books' mu is taken, and no foreign code runs under it. No worker holds it while it waits for a key,
+	// handles one or calls Done. It also guards the workers' fields.
 	mu struct {
 		sync.Mutex
+		began bool // Run was called
+		phase phase
 		// target is how many workers are wanted, workers are those that exist: fewer only before
 		// Run and after the end, more while surplus ones still handle their key.
 		target  int
 		workers []*worker[T]
-		// endWatch ends watchForStuck while there are calls of Handle.
-		endWatch func()
 		// getting is the context of the workers' Gets. If there are too many workers it ends, and those that stay get a new one.
 		getting    context.Context
 		endGetting context.CancelFunc
-		started    bool
-		stopped    bool
-		stop       Drain // if stopped
-		exhausted  bool  // the queue is shut down, and had no key left when the last worker asked
-		returned   bool  // Run has returned, or is about to
-		fatal      error
-		notStarted []T // keys that were got too late to be started
+		// endStarting ends starting. It is called without mu, because it may call methods of Run's context.
+		endStarting context.CancelFunc
+		pausing     int // how many keys pause
+		fatal       error
+		notStarted  []T // keys that were got too late to be started
 		// refused are the keys that their handlers want again at once and that the queue, which is shut down, does not take
 		// back. They come again all the same if they were added before.
-		refused   map[T]struct{}
-		left      Left[T]
-		counted   Stats // what count counts; the rest is zero
-		durations observe.Histogram
+		refused map[T]struct{}
+		left    Left[T]
 	}
-	// notGetting is signalled whenever a worker is not getting any more. Its lock is mu.
-	notGetting sync.Cond
+	// workerLeft is signalled whenever a worker leaves, or the pause of a key has ended. Its lock is mu.
+	workerLeft sync.Cond
 }
+
+// phase is how far the life of a pool has come. It only moves on: by Stop, the end of Run's context, a fatal error and time.
+type phase uint8
+
+const (
+	open      phase = iota // workers get keys and handle them, once Run has been called
+	emptying               // the same, while the queue is shut down
+	finishing              // no key is started any more, and handlers finish
+	ending                 // the handlers' contexts end
+	returned               // Run has returned, or is about to; handlers may have been left behind
+)
 
 // New returns a pool that handles the keys of queue when Run is called. It starts nothing. Run reports senseless arguments.
 func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) *Pool[T] {
-	p := &Pool[T]{
-		queue:      queue,
-		handler:    handler,
-		options:    options,
-		anyFailing: make(chan struct{}, 1),
-		stopAsked:  make(chan struct{}, 1),
-		finished:   make(chan struct{}),
-	}
-	p.notGetting.L = &p.mu
+	p := &Pool[T]{queue: queue, handler: handler, books: newBooks(queue, options), changed: make(chan struct{}, 1), unpause: make(chan struct{})}
+	p.options = &p.books.options
+	p.hasher = sync.OnceValues(stablehash.New[T])
+	p.books.pool = p.addStats
+	p.workerLeft.L = &p.mu
 	p.mu.refused = make(map[T]struct{})
-	p.prepareHandle = sync.OnceValue(p.beginHandling)
-	p.mu.durations = observe.NewHistogram(durationBuckets)
-	p.options.setDefaults()
-	p.failures.mu.failing.max, p.failures.mu.dropped.max = keepErrors, p.options.KeepDropped
 	p.mu.target = p.options.Workers
-	if queue != nil {
-		p.getter = workqueue.Extend[T](queue)
-		p.priorities, _ = queue.(PriorityQueue[T])
-		p.leaser, _ = queue.(workqueue.Leaser[T])
-		if p.options.Name == "" {
-			p.options.Name = p.getter.Stats().Name
-		}
-	}
-	if handler != nil {
-		for _, wrap := range slices.Backward(options.Middleware) {
-			p.handler = wrap(p.handler)
-		}
-	}
 	return p
 }
 
-// check returns an error if Run cannot begin.
-func (p *Pool[T]) check() error {
+// begin returns an error if Run cannot begin, or was called before.
+func (p *Pool[T]) begin() error {
 	errs := []error{p.options.check()}
-	if p.begun.Load() {
-		errs = append(errs, errRunTwice)
-	}
 	if p.handler == nil {
 		errs = append(errs, errors.New("worker: the handler is nil"))
 	}
@@ -137,7 +103,14 @@ func (p *Pool[T]) check() error {
 	case p.options.KeepQueue && !extended:
 		errs = append(errs, errors.New("worker: Options.KeepQueue needs a queue that is Extended: a Get that is given up would keep its key"))
 	}
-	return errors.Join(errs...)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.began {
+		errs = append(errs, errors.New("worker: Run was called before on this pool"))
+	}
+	err := errors.Join(errs...)
+	p.mu.began = p.mu.began || err == nil
+	return err
 }
 
 // Run starts the workers, and returns when they have ended or were given up, as the package comment describes: with nil unless
@@ -152,14 +125,15 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	if err := p.begin(); err != nil {
 		return err
 	}
-	p.guarded(p.prepareLogger)
+	p.books.setLogger()
 	p.prepareContexts(ctx)
 	p.guarded(p.watch)
+	p.awaitReady(ctx)
 	p.startWorkers()
-	endWatch := p.watchForStuck()
-	p.awaitStop(ctx)
-	p.drain(ctx)
-	p.giveUp(ctx)
+	endWatch := p.books.watchForStuck(p.guarded)
+	cause := ErrStopped
+	p.guarded(func() { cause = p.drain(ctx) })
+	p.endHandlers(cause)
 	endWatch()
 	p.finish()
 	p.mu.Lock()
@@ -167,44 +141,48 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	return p.mu.fatal
 }
 
-// begin returns an error if Run or Handle cannot begin, or has before.
-func (p *Pool[T]) begin() error {
-	if err := p.check(); err != nil || p.begun.CompareAndSwap(false, true) {
-		return err
-	}
-	return errRunTwice
-}
-
-var errRunTwice = errors.New("worker: Run was called before on this pool")
-
-func (p *Pool[T]) prepareLogger() {
-	if p.logger = p.options.Logger; p.logger != nil && p.options.Name != "" {
-		p.logger = p.logger.With("queue", p.options.Name)
-	}
-}
-
 // prepareContexts makes the contexts that the workers need.
 func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	values := context.WithoutCancel(ctx)
 	p.handling, p.endHandling = context.WithCancelCause(values)
-	p.firstCall = p.newCallInfo(p.handling)
-	p.firstCall.ended = newOwnContext(p.handling)
-	p.firstCall.ended.end(nil)
 	parent := values
 	if p.options.Drain != All {
 		// When ctx has ended, no key that is added afterwards may be started: starting ends with it. This also cuts short Stop(All).
 		parent = ctx
 	}
-	p.starting, p.endStarting = context.WithCancel(parent)
+	starting, end := context.WithCancel(parent)
+	stopped := false
+	p.locked(func() {
+		p.starting, p.mu.endStarting = starting, end
+		stopped = p.mu.phase >= finishing
+	})
+	if stopped {
+		end()
+	}
+}
+
+// awaitReady waits for what the handlers need.
+func (p *Pool[T]) awaitReady(ctx context.Context) {
+	if p.options.Ready == nil {
+		return
+	}
+	until, end := context.WithCancel(ctx)
+	defer end()
+	defer context.AfterFunc(p.starting, end)()
+	p.guarded(func() {
+		if err := p.options.Ready(until); err != nil && until.Err() == nil {
+			p.fail(fmt.Errorf("worker: Options.Ready: %w", err))
+		} else if err != nil {
+			p.Stop(Running)
+		}
+	})
 }
 
 func (p *Pool[T]) startWorkers() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.started = true
 	p.mu.getting, p.mu.endGetting = context.WithCancel(p.starting)
 	p.growLocked()
-	p.endLocked() // It may have been stopped before, and have no worker.
 }
 
 // SetWorkers changes how many handlers run at once. More of them start at once; if there are too many, those that
@@ -219,7 +197,7 @@ func (p *Pool[T]) SetWorkers(n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.target = n
-	if !p.mu.started {
+	if p.mu.getting == nil { // No worker was started yet.
 		return nil
 	}
 	p.growLocked()
@@ -233,10 +211,26 @@ func (p *Pool[T]) SetWorkers(n int) error {
 
 // growLocked starts workers until there are enough.
 func (p *Pool[T]) growLocked() {
-	for len(p.mu.workers) < p.mu.target && !isClosed(p.finished) {
-		w := new(worker[T])
+	for len(p.mu.workers) < p.mu.target && p.mu.phase < finishing {
+		for _, w := range p.mu.workers {
+			w.alone = false
+		}
+		w := &worker[T]{Entry: p.books.newEntry(p.handling)}
 		p.mu.workers = append(p.mu.workers, w)
 		go p.work(w)
+	}
+}
+
+// leaveLocked takes w from the pool.
+func (p *Pool[T]) leaveLocked(w *worker[T]) {
+	i := slices.Index(p.mu.workers, w)
+	p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
+	p.workerLeft.Broadcast()
+	if len(p.mu.workers) == 0 {
+		if p.mu.phase == emptying {
+			p.moveOnLocked(finishing)
+		}
+		p.signal()
 	}
 }
 
@@ -259,111 +253,39 @@ func (p *Pool[T]) guarded(f func()) {
 
 // panicked is called with what was recovered from foreign code other than the handler.
 func (p *Pool[T]) panicked(v any) {
-	if p.options.CrashOnPanic || p.handles.Load() {
+	if p.options.CrashOnPanic {
 		panic(v)
 	}
-	p.fail(&PanicError{Value: v, Stack: debug.Stack()})
+	p.fail(newPanicError(v))
 }
 
-// Runner is something that runs until its context ends: a [Pool], whatever its keys are, or a [RunnerFunc].
-type Runner interface {
-	// Run runs until ctx ends, and then finishes what it has begun and returns. An error that it returns before is fatal.
-	Run(ctx context.Context) error
+// newPanicError is called while v is recovered.
+func newPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
+
+// watch offers the pool to the provider of metrics.
+func (p *Pool[T]) watch() {
+	if provider, ok := p.options.provider().(InspectorProvider); ok && p.options.Name != "" {
+		provider.InspectPool(p.options.Name, p.Inspector())
+	}
 }
 
-// RunnerFunc is a function as a [Runner], for the parts of a program that belong to its workers: those that fill the queues.
-type RunnerFunc func(ctx context.Context) error
-
-// Run calls f.
-func (f RunnerFunc) Run(ctx context.Context) error { return f(ctx) }
-
-// Group runs several Runners as one. They start together and end together: when the context ends, or when one of them returns
-// an error. One that returns nil before that does not end the others: so a Pool ends its group by a fatal error, and not
-// because its queue was shut down or keys were left. A Runner that panics ends the process, as in any goroutine.
-//
-// The zero Group is empty and ready for use. A Group is a Runner itself.
-type Group struct {
-	mu      sync.Mutex // guards what follows
-	runners []Runner
-	started bool
-}
-
-// Add adds a Runner. It panics if r is nil or Run was called before.
-func (g *Group) Add(r Runner) {
-	if r == nil {
-		panic("worker: Group.Add of nil")
+// WaitIdle waits until nothing is left to do: no key is queued, waits for its time or is held by a worker. It is for tests. It returns
+// ctx.Err() if ctx ends first. A queue that is not [workqueue.Extended] knows only which keys are queued, so other
+// keys may come after WaitIdle has returned.
+func (p *Pool[T]) WaitIdle(ctx context.Context) error {
+	if p.queue == nil {
+		return errors.New("worker: the queue is nil")
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.started {
-		panic("worker: Group.Add after Run")
-	}
-	g.runners = append(g.runners, r)
-}
-
-// Run runs all that was added and returns when all have returned: nil, the error if there is one, or the errors joined, the one
-// that came first at the front. If one of them is a Pool that cannot begin, because of bad input or a Run before, Run returns all
-// such errors at once and starts nothing. It leaves out errors that only say that the context has ended.
-func (g *Group) Run(ctx context.Context) error {
-	if ctx == nil {
-		return errors.New("worker: Run without a context")
-	}
-	runners, err := g.begin()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	results := make(chan error)
-	for _, r := range runners {
-		go func() {
-			// Deferred, so that a Runner that ends its goroutine does not leave the others alone.
-			err := ErrGoexit
-			defer func() { results <- err }()
-			err = r.Run(ctx)
-		}()
-	}
-	var errs []error
-	for range runners {
-		// A Runner that only says that its context has ended has not failed.
-		if err := <-results; err != nil && err != ctx.Err() {
-			errs = append(errs, err)
-			cancel()
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		if s := p.books.reader.Stats(); s.Queued+s.Waiting+s.Processing == 0 && len(p.books.running(1)) == 0 {
+			return nil
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
 		}
 	}
-	if len(errs) == 1 {
-		return errs[0]
-	}
-	return errors.Join(errs...)
-}
-
-// begin returns the runners, or an error if Run cannot begin. No other can be added from now on.
-func (g *Group) begin() ([]Runner, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if err := g.checkLocked(); err != nil {
-		return nil, err
-	}
-	g.started = true
-	return g.runners, nil
-}
-
-// check returns an error if Run cannot begin.
-func (g *Group) check() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.checkLocked()
-}
-
-func (g *Group) checkLocked() error {
-	if g.started {
-		return errors.New("worker: Run was called before on this group")
-	}
-	var errs []error
-	for _, r := range g.runners {
-		if c, ok := r.(interface{ check() error }); ok {
-			errs = append(errs, c.check())
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -22,14 +22,14 @@ func TestPriority(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{})
 		answers := []error{
 			errBroken, worker.RequeueAfter(time.Second), worker.RequeueAfter(0),
-			worker.Requeue{After: time.Second, Priority: -3}, worker.RequeueAfter(time.Second), worker.Requeue{Priority: 9}, nil,
+			worker.Requeue{After: time.Second, Priority: priorityOf(-3)}, worker.Requeue{After: time.Second}, worker.Requeue{Priority: priorityOf(9)}, nil,
 		}
 		var priorities []int
 		start := time.Now()
 		var times []time.Duration
 		q.AddWithOpts(priorityqueue.AddOpts{Priority: 7}, "a")
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			priority, ok := worker.Priority(ctx)
+			priority, ok := worker.CallOf(ctx).Priority()
 			if !ok {
 				t.Error("no priority")
 			}
@@ -51,12 +51,12 @@ func TestRequeueDoesNotLowerAnAdd(t *testing.T) {
 		var priorities []int
 		q.Add("a")
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			priority, _ := worker.Priority(ctx)
+			priority, _ := worker.CallOf(ctx).Priority()
 			if priorities = append(priorities, priority); len(priorities) > 1 {
 				return nil
 			}
 			q.AddWithOpts(priorityqueue.AddOpts{Priority: 5}, key)
-			return worker.Requeue{After: time.Hour, Priority: 2}
+			return worker.Requeue{After: time.Hour, Priority: priorityOf(2)}
 		}, options{}))
 		r.endCleanly()
 		equal(t, "priorities", priorities, 0, 5)
@@ -68,13 +68,13 @@ func TestNoPriority(t *testing.T) {
 		calls := 0
 		q.Add("a")
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			if _, ok := worker.Priority(ctx); ok {
+			if _, ok := worker.CallOf(ctx).Priority(); ok {
 				t.Error("a priority")
 			}
 			if calls++; calls > 1 {
 				return nil
 			}
-			return worker.Requeue{After: time.Second, Priority: 3}
+			return worker.Requeue{After: time.Second, Priority: priorityOf(3)}
 		}, options{}))
 		r.after(time.Second)
 		r.endCleanly()
@@ -82,7 +82,7 @@ func TestNoPriority(t *testing.T) {
 			t.Errorf("%d calls", calls)
 		}
 	})
-	if _, ok := worker.Priority(t.Context()); ok {
+	if _, ok := worker.CallOf(t.Context()).Priority(); ok {
 		t.Error("a priority outside of a call")
 	}
 }

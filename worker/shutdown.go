@@ -22,7 +22,8 @@ type Left[T comparable] struct {
 	NotStarted []T `json:"not_started"`
 	// Failing are the keys whose last call has failed and for whose retry it was too late: those that still waited for it (whatever
 	// DrainTimeout is) and those that have failed since, if only because their context has ended. Keys that wait because of
-	// RequeueAfter are not among them. With Options.KeepQueue it is empty, unless somebody else has shut the queue down.
+	// RequeueAfter are not among them, and neither are keys that were given up: the log and [Pool.Snapshot] have those. With
+	// Options.KeepQueue it is empty, unless somebody else has shut the queue down.
 	Failing []T `json:"failing"`
 }
 
@@ -67,158 +68,141 @@ func (p *Pool[T]) Left() Left[T] {
 // may be called any number of times, also before Run. Of several requests the one that finishes least counts;
 // the time that is left to finish stays the same. With KeepQueue, All means Running.
 func (p *Pool[T]) Stop(drain Drain) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stopLocked(drain)
+	switch {
+	case drain == Nothing:
+		p.moveOn(ending)
+	case drain == Running || p.options.KeepQueue:
+		p.moveOn(finishing)
+	default:
+		p.moveOn(emptying)
+	}
 }
 
-func (p *Pool[T]) stopLocked(drain Drain) {
-	if drain == All && p.options.KeepQueue {
-		drain = Running
+// moveOn makes the pool's life go on to a phase, unless it has come further.
+func (p *Pool[T]) moveOn(to phase) {
+	p.mu.Lock()
+	p.moveOnLocked(to)
+	endStarting := p.mu.endStarting
+	p.mu.Unlock()
+	if to >= finishing && endStarting != nil {
+		endStarting()
 	}
-	if p.mu.stopped && drain.urgency() <= p.mu.stop.urgency() {
+}
+
+func (p *Pool[T]) moveOnLocked(to phase) {
+	if to <= p.mu.phase {
 		return
 	}
-	p.mu.stopped, p.mu.stop = true, drain
+	if p.mu.phase = to; to >= finishing {
+		p.books.close()
+	}
+	p.signal()
+}
+
+// signal wakes drain or endHandlers.
+func (p *Pool[T]) signal() {
 	select {
-	case p.stopAsked <- struct{}{}:
+	case p.changed <- struct{}{}:
 	default:
 	}
-	if p.mu.started {
-		p.endLocked()
-	}
 }
 
-// stop returns whether the pool was stopped, and with which Drain.
-func (p *Pool[T]) stop() (drain Drain, stopped bool) {
+// progress returns how far the pool's life has come, and whether its last worker has left for good.
+func (p *Pool[T]) progress() (now phase, over bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.mu.stop, p.mu.stopped
-}
-
-// endLocked ends the pool if it has stopped and there are no workers.
-func (p *Pool[T]) endLocked() {
-	if len(p.mu.workers) == 0 && (p.mu.exhausted || p.mu.stopped) && !isClosed(p.finished) {
-		close(p.finished)
+	if p.mu.phase == emptying && len(p.mu.workers) == 0 {
+		p.moveOnLocked(finishing) // A paused pool has no workers that would empty the queue.
 	}
+	return p.mu.phase, p.mu.phase >= finishing && len(p.mu.workers) == 0
 }
 
 // fail ends the pool because of err. Of several errors the first one counts.
 func (p *Pool[T]) fail(err error) {
 	first := false
 	p.locked(func() {
-		p.stopLocked(Running)
 		if first = p.mu.fatal == nil; first {
 			p.mu.fatal = err
 		}
 	})
-	if first && p.logger != nil {
-		p.guarded(func() { p.logger.Error("The workers end because of a fatal error", "err", err) })
+	p.Stop(Running)
+	if first {
+		p.guarded(func() { p.books.logger.Error("The workers end because of a fatal error", "err", err) })
 	}
 }
 
-// awaitStop waits until the pool is stopped, or all workers have ended.
-func (p *Pool[T]) awaitStop(ctx context.Context) {
-	p.guarded(func() {
-		var sweep <-chan time.Time // nil while no key fails: an idle pool has no timer
-		for !p.mustStop(ctx) {
-			select {
-			case <-p.finished:
-			case <-p.stopAsked:
-			case <-ctx.Done():
-			case <-p.anyFailing:
-				if sweep == nil {
-					sweep = p.options.Clock.After(sweepEvery)
-				}
-			case <-sweep:
-				sweep = nil
-				p.sweepFailures(func() bool { return p.mustStop(ctx) })
-				if p.failures.failing.Load() > 0 {
-					sweep = p.options.Clock.After(sweepEvery)
-				}
+// drain waits until the pool is to end, and then until all workers have left or the time to finish is over. It returns the
+// cause for handlers that must end.
+func (p *Pool[T]) drain(ctx context.Context) (cause error) {
+	var timeout, sweep <-chan time.Time // sweep is nil while no key fails: an idle pool has no timer
+	for ended := ctx.Done(); ; {
+		now, over := p.progress()
+		switch {
+		case over, now >= ending:
+			if p.options.Drain == Nothing && ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return ErrStopped
+		case now == emptying && !p.queue.ShuttingDown():
+			p.guarded(p.shutDownQueue)
+		}
+		if now > open && timeout == nil {
+			timer := p.options.Clock.NewTimer(p.options.DrainTimeout)
+			defer timer.Stop()
+			timeout = timer.C()
+		}
+		select {
+		case <-p.changed:
+		case <-ended:
+			p.Stop(p.options.Drain)
+			ended = nil
+		case <-timeout:
+			return ErrDrainTimeout
+		case <-p.books.anyFailing:
+			if sweep == nil {
+				sweep = p.options.Clock.After(sweepEvery)
+			}
+		case <-sweep:
+			sweep = nil
+			p.guarded(func() { p.books.sweepFailures(time.Second) })
+			if p.books.failures.failing.Load() > 0 {
+				sweep = p.options.Clock.After(sweepEvery)
 			}
 		}
-	})
-}
-
-// mustStop reports whether one of the events has come that awaitStop waits for. The end of ctx stops the pool.
-func (p *Pool[T]) mustStop(ctx context.Context) bool {
-	if ctx.Err() != nil {
-		p.Stop(p.options.Drain)
 	}
-	_, stopped := p.stop()
-	return stopped || isClosed(p.finished)
-}
-
-// drain waits until all workers have ended or the time to finish is over.
-func (p *Pool[T]) drain(ctx context.Context) {
-	p.guarded(func() {
-		limit := p.options.Clock.NewTimer(p.options.DrainTimeout)
-		defer limit.Stop()
-		for ended := ctx.Done(); ; {
-			switch drain, _ := p.stop(); {
-			case drain == Nothing:
-				return
-			case drain != All:
-				p.endStarting()
-			case !p.queue.ShuttingDown():
-				p.shutDownQueue()
-			}
-			select {
-			case <-p.finished:
-				return
-			case <-limit.C():
-				return
-			case <-p.stopAsked:
-			case <-ended:
-				p.Stop(p.options.Drain)
-				ended = nil
-			}
-		}
-	})
 }
 
 // shutDownQueue shuts the queue down. A shutdown drops the keys that wait, so afterwards it is unknown which of them
 // had been removed before. Those are therefore forgotten first, for as long as patience allows.
 func (p *Pool[T]) shutDownQueue() {
-	begun := time.Now()
-	p.sweepFailures(func() bool { return time.Since(begun) > patience })
+	p.books.sweepFailures(patience)
 	p.queue.ShutDown()
 }
 
-// giveUp ends what has not ended, and gives handlers the time to notice.
-func (p *Pool[T]) giveUp(ctx context.Context) {
-	p.Stop(Running)
-	p.endStarting()
-	p.endHandling(p.causeOfEnd(ctx))
-	if p.options.CancelGrace == NoGrace || isClosed(p.finished) {
+// endHandlers ends the handlers' contexts, and gives them the time to notice.
+func (p *Pool[T]) endHandlers(cause error) {
+	p.moveOn(ending)
+	p.endHandling(cause)
+	if _, over := p.progress(); over || p.options.CancelGrace == NoGrace {
 		return
 	}
 	p.guarded(func() {
-		limit := p.options.Clock.NewTimer(p.options.CancelGrace)
-		defer limit.Stop()
-		select {
-		case <-p.finished:
-		case <-limit.C():
+		timer := p.options.Clock.NewTimer(p.options.CancelGrace)
+		defer timer.Stop()
+		for over := false; !over; _, over = p.progress() {
+			select {
+			case <-p.changed:
+			case <-timer.C():
+				return
+			}
 		}
 	})
-}
-
-// causeOfEnd returns why handlers that have not finished must end.
-func (p *Pool[T]) causeOfEnd(ctx context.Context) error {
-	drain, _ := p.stop()
-	switch {
-	case drain != Nothing:
-		return ErrDrainTimeout
-	case p.options.Drain == Nothing && ctx.Err() != nil:
-		return context.Cause(ctx)
-	}
-	return ErrStopped
 }
 
 // finish shuts the queue down, unless that is to be kept, and finds out what is left undone.
 func (p *Pool[T]) finish() {
 	unfinished := p.unfinished()
+	p.endPauses()
 	var queued []T
 	if !p.options.KeepQueue {
 		p.guarded(p.shutDownQueue)
@@ -227,35 +211,36 @@ func (p *Pool[T]) finish() {
 		}
 	}
 	left := p.leftUndone(unfinished, queued)
-	p.locked(func() { p.mu.left, p.mu.returned = left, true })
+	p.locked(func() { p.mu.left, p.mu.phase = left, returned })
 	if left.Empty() {
 		return
 	}
 	p.guarded(func() {
-		if p.logger != nil {
-			// Their numbers, and the first few in the text: there may be very many.
-			p.logger.Warn("Keys are left undone", "unfinished", len(left.Unfinished),
-				"notStarted", len(left.NotStarted), "failing", len(left.Failing), "left", left.String())
-		}
+		// Their numbers, and the first few in the text: there may be very many.
+		p.books.logger.Warn("Keys are left undone", "unfinished", len(left.Unfinished),
+			"notStarted", len(left.NotStarted), "failing", len(left.Failing), "left", left.String())
 	})
 	if p.options.OnLeft != nil {
 		p.guarded(func() { p.options.OnLeft(left) })
 	}
 }
 
-// unfinished returns the keys that are being handled. It is called when starting has ended: a worker that is
-// still getting is about to leave, or has a key that it must give back before the queue is shut down. It is waited for.
+// unfinished returns the keys that are being handled. No call begins any more, so a worker that is still getting
+// is about to leave, or has a key that it must give back before the queue is shut down. It is waited for.
 func (p *Pool[T]) unfinished() []T {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for slices.ContainsFunc(p.mu.workers, func(w *worker[T]) bool { return w.state == getting }) {
-		p.notGetting.Wait()
+	for p.gettingLocked() {
+		p.workerLeft.Wait()
 	}
-	var keys []T
-	for w := range p.handlingLocked() {
-		keys = append(keys, w.Key)
-	}
-	return keys
+	return p.books.close()
+}
+
+// gettingLocked reports whether a worker is getting a key.
+func (p *Pool[T]) gettingLocked() bool {
+	p.books.mu.Lock()
+	defer p.books.mu.Unlock()
+	return slices.ContainsFunc(p.mu.workers, func(w *worker[T]) bool { return w.gets > w.calls })
 }
 
 // patience is how long the end of Run waits for the queue: once for what it says about failing keys, and, when it is
@@ -286,7 +271,7 @@ func (p *Pool[T]) takeQueued() (keys []T) {
 func (p *Pool[T]) takeKeys(ctx context.Context, took func(key T)) {
 	p.guarded(func() {
 		for {
-			key, err := p.getter.GetContext(ctx)
+			key, err := p.books.reader.GetContext(ctx)
 			if err != nil {
 				return
 			}
@@ -299,7 +284,7 @@ func (p *Pool[T]) takeKeys(ctx context.Context, took func(key T)) {
 // readQueued returns the keys that are queued, the first few hundred in their order. It may return a key twice.
 func (p *Pool[T]) readQueued() []T {
 	var keys []T
-	for _, k := range p.getter.Snapshot(p.getter.Len()).Queued {
+	for _, k := range p.books.reader.Snapshot(p.books.reader.Len()).Queued {
 		keys = append(keys, k.Key)
 	}
 	if reader, ok := p.queue.(workqueue.KeyReader[T]); ok {
@@ -317,7 +302,7 @@ func (p *Pool[T]) readQueued() []T {
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failing []T
 	if p.queue.ShuttingDown() {
-		failing = slices.Collect(p.failures.all())
+		failing = slices.Collect(p.books.failures.all())
 	}
 	var tooLate, refused []T
 	p.locked(func() { tooLate, refused = p.mu.notStarted, slices.Collect(maps.Keys(p.mu.refused)) })

@@ -14,7 +14,7 @@ import (
 )
 
 // Stats are a pool's numbers at one moment. Each call of the handler that has ended is one of: succeeded, which
-// is Handled - Failed - Requeued - Interrupted; requeued; interrupted; retried, which is Failed - Dropped; dropped.
+// is Handled - Failed - Requeued - Interrupted; requeued; interrupted; retried, which is Failed - GivenUp; given up.
 type Stats struct {
 	// Name is the pool's name, or empty.
 	Name string `json:"name"`
@@ -40,16 +40,23 @@ type Stats struct {
 	Requeued uint64 `json:"requeued"`
 	// RequeuedAfter counts those of Requeued that asked for a delay.
 	RequeuedAfter uint64 `json:"requeued_after"`
-	// Interrupted counts the calls that were interrupted because their key was added again. See [UntilAdded].
+	// Interrupted counts the calls that were interrupted because their key was added again. See [Call.UntilAdded].
 	Interrupted uint64 `json:"interrupted"`
-	// Dropped counts the calls that failed and whose key did not come again.
-	Dropped uint64 `json:"dropped"`
+	// Looping is the number of keys whose handler was interrupted more than five times in a row, and no other
+	// call came in between. A pool calls them ever more slowly; Books only count.
+	Looping int `json:"looping"`
+	// GivenUp counts the calls that failed and whose key did not come again.
+	GivenUp uint64 `json:"given_up"`
 
 	// Failing is the number of keys whose last call has failed and that are to come again. A key that was
 	// removed from the queue, or that somebody else has handled, counts for up to a minute more.
 	Failing int `json:"failing"`
+	// GivenUpKeys is the number of keys in the list GivenUp of [Snapshot], without its limit.
+	GivenUpKeys int `json:"given_up_keys"`
+	// GivenUpUnlisted counts the keys that left that list because it was full: what has become of them is not known.
+	GivenUpUnlisted uint64 `json:"given_up_unlisted"`
 
-	// Durations has the times that OnStart and the handler took together.
+	// Durations has the times that the handler took.
 	Durations *workqueue.Histogram `json:"durations"`
 
 	// Ended reports that Run has returned and no handler goes on: nothing will change any more.
@@ -73,8 +80,11 @@ func (s Stats) Plus(t Stats) Stats {
 	s.Requeued += t.Requeued
 	s.RequeuedAfter += t.RequeuedAfter
 	s.Interrupted += t.Interrupted
-	s.Dropped += t.Dropped
+	s.Looping += t.Looping
+	s.GivenUp += t.GivenUp
 	s.Failing += t.Failing
+	s.GivenUpKeys += t.GivenUpKeys
+	s.GivenUpUnlisted += t.GivenUpUnlisted
 	s.Durations = s.Durations.Plus(t.Durations)
 	s.Ended = s.Ended && t.Ended
 	return s
@@ -90,6 +100,8 @@ type RunningKey[T comparable] struct {
 	Duration time.Duration `json:"duration_ns"`
 	// Stuck reports that the call has taken too long. See Options.StuckAfter.
 	Stuck bool `json:"stuck"`
+	// Canceled reports that [Pool.Cancel] has ended the call's context.
+	Canceled bool `json:"canceled"`
 	// Stack is that of the handler's goroutine when it was found stuck, at most 8 KiB of it. OnStuck and [Pool.SnapshotKey] have
 	// it; in [Pool.Snapshot], which may list many keys, it is empty.
 	Stack string `json:"stack,omitempty"`
@@ -103,11 +115,9 @@ type Snapshot[T comparable] struct {
 	Running []RunningKey[T] `json:"running"`
 	// Failing are the keys whose last call has failed, the last failure first. The pool remembers the errors of 10,000.
 	Failing []FailedKey[T] `json:"failing"`
-	// Dropped are the last keys that were dropped, the last one first: Options.KeepDropped at most. A key leaves
-	// the list when this pool handles it and does not drop it again, and by Forget.
-	Dropped []FailedKey[T] `json:"dropped"`
-	// DroppedKeys is how long that list is without the limit.
-	DroppedKeys int `json:"dropped_keys"`
+	// GivenUp are the last keys that were given up, the last one first: Options.KeepGivenUp at most. A key leaves
+	// the list when this pool handles it and does not give it up again, and by Forget.
+	GivenUp []FailedKey[T] `json:"given_up"`
 }
 
 // KeySnapshot is what a pool knows of a key. It holds copies.
@@ -115,37 +125,26 @@ type KeySnapshot[T comparable] struct {
 	Key T `json:"key"`
 	// Running is the call that goes on, or nil.
 	Running *RunningKey[T] `json:"running,omitempty"`
-	// Failing is set if the last call has failed and the key is to come again, Dropped if the key was dropped.
+	// Failing is set if the last call has failed and the key is to come again, GivenUp if the key was given up.
 	Failing *FailedKey[T] `json:"failing,omitempty"`
-	Dropped *FailedKey[T] `json:"dropped,omitempty"`
-	// FailedCalls are the last five calls that have failed in a row, the last one last. The pool keeps them of the 10,000
-	// failing keys that failed last and of Options.KeepDropped dropped ones, up to 16 MiB for all together; other keys have none.
+	GivenUp *FailedKey[T] `json:"given_up,omitempty"`
+	// FailedCalls are the first and the last four calls that have failed in a row, the last one last. The pool keeps them of the 10,000
+	// failing keys that failed last and of Options.KeepGivenUp that were given up, up to 16 MiB for all together; other keys have none.
 	FailedCalls []FailedCall `json:"failed_calls,omitempty"`
 	// Causes are why the running call came, if the queue is a [workqueue.CauseAdder].
 	Causes workqueue.Causes `json:"causes,omitzero"`
-	// MaxAttempts is how often the key is tried before it is dropped, or 0 without a limit.
+	// Interruptions is how often in a row the last calls were interrupted. After five a pool calls the key ever more slowly.
+	Interruptions int `json:"interruptions,omitempty"`
+	// MaxAttempts is how often the key is tried before it is given up, or 0 without a limit.
 	MaxAttempts int `json:"max_attempts,omitempty"`
 }
 
-// StatsProvider is what a [workqueue.MetricsProvider] implements, beside [workqueue.StatsProvider], to read the Stats of pools.
-type StatsProvider interface {
-	// WatchPool is called when Run begins, once for each pool with a name. Several pools may have the same
-	// one. The function stats may be called at any time and does not block. When Ended is set, nothing
-	// changes any more, and stats should be dropped: until then it keeps the pool in memory.
-	WatchPool(name string, stats func() Stats)
-}
-
-// SnapshotProvider is what a provider of metrics implements to show the keys of pools, unless it is an [InspectorProvider].
-type SnapshotProvider interface {
-	// WatchPoolKeys is called as WatchPool is. The function snapshot is [Pool.Snapshot].
-	WatchPoolKeys(name string, snapshot func(limit int) Snapshot[any])
-}
-
-// InspectorProvider is a [StatsProvider] that looks at keys, too.
+// InspectorProvider is what a [workqueue.MetricsProvider] implements, beside [workqueue.StatsProvider], to discover pools. If it
+// also has a method PoolHistogramBounds() []float64, these are the bounds of the buckets, in seconds, of the pools' Durations.
 type InspectorProvider interface {
-	StatsProvider
-	// InspectPool is called as WatchPool is. What WatchPool says of its function holds for those of i, except that Snapshot,
-	// SnapshotKey and FailingKeys ask the queue, for up to a second.
+	// InspectPool is called when Run begins, once for each pool with a name. Several pools may have the same one. The functions of
+	// i may be called at any time. Stats does not block; Snapshot, SnapshotKey and FailingKeys ask the queue, for up to
+	// a second. When Stats.Ended is set, nothing changes any more, and i should be dropped: until then it keeps the pool in memory.
 	InspectPool(name string, i Inspector)
 }
 
@@ -159,73 +158,97 @@ type Inspector struct {
 	Snapshot func(limit int) Snapshot[any]
 	// SnapshotKey returns what the pool knows of one key.
 	SnapshotKey func(key any) KeySnapshot[any]
-	// FailingKeys and DroppedKeys yield all keys that fail or were dropped and whose errors are known, the last failure first.
-	FailingKeys, DroppedKeys func() iter.Seq[FailedKey[any]]
+	// FailingKeys and GivenUpKeys yield all keys that fail or were given up and whose errors are known, the last failure first.
+	FailingKeys, GivenUpKeys func() iter.Seq[FailedKey[any]]
 	// Cancel and Forget are those of the pool.
 	Cancel func(key any) bool
 	Forget func(key any)
 }
 
-// durationBuckets are those of Stats.Durations.
-var durationBuckets = observe.NewBuckets([]float64{
-	1e-5, 1e-4, 1e-3, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 150, 300, 600, 1800,
-})
-
-// count counts a call that has ended.
-func (p *Pool[T]) count(c *call[T]) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := &p.mu.counted
-	n.Handled++
-	if c.panic != nil {
-		n.Panicked++
-	}
-	if p.options.HandlerTimeout > 0 && c.Duration >= p.options.HandlerTimeout {
-		n.TimedOut++
-	}
-	switch c.Next {
-	case NextRequeue:
-		n.Requeued++
-		if c.after > 0 {
-			n.RequeuedAfter++
+// durationBuckets returns those of Stats.Durations: the provider's, or our own. It panics if the provider's are senseless.
+func (o *Options[T]) durationBuckets() *observe.Buckets {
+	bounds := observe.HandlerBounds
+	if p, ok := o.provider().(interface{ PoolHistogramBounds() []float64 }); ok {
+		if own := p.PoolHistogramBounds(); own != nil {
+			bounds = own
 		}
-	case NextInterrupted:
-		n.Interrupted++
-	case NextRetry:
-		n.Failed++
-	case NextDrop:
-		n.Failed++
-		n.Dropped++
 	}
-	p.mu.durations.Observe(c.Duration)
+	buckets, err := observe.SharedBuckets(bounds)
+	if err != nil {
+		panic("worker: PoolHistogramBounds: " + err.Error())
+	}
+	return buckets
 }
 
-// Stats returns the pool's numbers. It takes time in proportion to the number of workers, and does not block.
-func (p *Pool[T]) Stats() Stats {
-	handles := p.handles.Load()
-	over := handles && p.queue.ShuttingDown()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.mu.counted
-	bounds, counts, sum := p.mu.durations.Read()
-	s.Durations = &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
-	s.Name, s.Living, s.Failing = p.options.Name, len(p.mu.workers), int(p.failures.failing.Load())
-	switch {
-	case handles: // Only the program knows how many workers it has.
-		s.Wanted, s.Ended = s.Living, over && s.Living == 0
-	case p.mu.returned:
-		s.Ended = s.Living == 0
-	default:
-		s.Wanted = p.mu.target
+// provider returns the provider of metrics, or nil.
+func (o *Options[T]) provider() any {
+	if global := observe.Global.Load(); o.MetricsProvider == nil && global != nil {
+		return *global
 	}
-	for w := range p.handlingLocked() {
-		s.Busy++
-		if w.Stuck {
+	return o.MetricsProvider
+}
+
+// Stats returns the numbers of the calls. Of the workers, whose number only the program knows, Wanted and Living are those that
+// handle a key; Ended reports that the queue is shut down, and that no key is left in it or held.
+func (b *Books[T]) Stats() Stats {
+	s := b.callStats()
+	if b.pool != nil {
+		b.pool(&s)
+		return s
+	}
+	b.sweepNow()
+	s.Wanted, s.Living = s.Busy, s.Busy
+	if q := b.reader.Stats(); b.queue.ShuttingDown() {
+		s.Ended = q.Queued+q.Processing+s.Busy == 0
+	}
+	return s
+}
+
+func (b *Books[T]) callStats() Stats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.mu.counted
+	bounds, counts, sum := b.mu.durations.Read()
+	s.Durations = &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
+	s.Name, s.Failing = b.options.Name, int(b.failures.failing.Load())
+	s.GivenUpKeys, s.GivenUpUnlisted = b.failures.givenUpKeys(), b.failures.unlisted.Load()
+	s.Busy, s.Looping = len(b.mu.running), b.loopingLocked()
+	for _, e := range b.mu.running {
+		if e.current.Stuck {
 			s.Stuck++
 		}
 	}
 	return s
 }
+
+// addStats adds what only the pool knows.
+func (p *Pool[T]) addStats(s *Stats) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.Living = len(p.mu.workers); p.mu.phase == returned {
+		s.Ended = s.Living == 0
+	} else {
+		s.Wanted = p.mu.target
+	}
+}
+
+// Stats returns the pool's numbers. It takes time in proportion to the number of workers, and does not block.
+func (p *Pool[T]) Stats() Stats { return p.books.Stats() }
+
+// Snapshot is that of [Books].
+func (p *Pool[T]) Snapshot(limit int) Snapshot[T] { return p.books.Snapshot(limit) }
+
+// SnapshotKey is that of [Books].
+func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] { return p.books.SnapshotKey(key) }
+
+// Cancel is that of [Books]. It also reaches handlers that Run has left behind.
+func (p *Pool[T]) Cancel(key T) bool { return p.books.Cancel(key) }
+
+// Forget is that of [Books].
+func (p *Pool[T]) Forget(key T) { p.books.Forget(key) }
+
+// Inspector returns an Inspector of the pool.
+func (p *Pool[T]) Inspector() Inspector { return p.books.Inspector() }
 
 // maxSnapshot bounds the failing keys of a Snapshot, about each of which it asks the queue.
 const maxSnapshot = 512
@@ -235,8 +258,8 @@ const maxSnapshot = 512
 // forgotten. (A queue reports what was removed if it is a [KeyFinder]. What was handled is known from NumRequeues, if the
 // limiter counts by key.) It also asks when they come due: each of them if the queue is a [workqueue.KeyReader], and otherwise
 // the first 512 keys that wait. After a second it asks no more; of the other keys it returns what the pool knows.
-func (p *Pool[T]) Snapshot(limit int) Snapshot[T] {
-	s := p.snapshot(limit, maxSnapshot)
+func (b *Books[T]) Snapshot(limit int) Snapshot[T] {
+	s := b.snapshot(limit, maxSnapshot)
 	for i := range s.Running {
 		s.Running[i].Stack = ""
 	}
@@ -244,27 +267,26 @@ func (p *Pool[T]) Snapshot(limit int) Snapshot[T] {
 }
 
 // snapshot is Snapshot with stacks, and at most so many failing keys.
-func (p *Pool[T]) snapshot(limit, mostFailing int) Snapshot[T] {
+func (b *Books[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	s := Snapshot[T]{Running: p.running(limit), Failing: []FailedKey[T]{}}
-	nextTry := p.nextTries(ctx)
-	for k := range keytable.Take(limit, p.failing(ctx, mostFailing)) {
+	s := Snapshot[T]{Running: b.running(limit), Failing: []FailedKey[T]{}}
+	nextTry := b.nextTries(ctx)
+	for k := range keytable.Take(limit, b.failing(ctx, mostFailing)) {
 		k.NextTry = nextTry(k.Key)
 		s.Failing = append(s.Failing, k)
 	}
-	s.Dropped, s.DroppedKeys = p.failures.newest(&p.failures.mu.dropped, limit)
-	s.Stats = p.Stats()
+	s.GivenUp = b.failures.newest(&b.failures.mu.givenUp, limit)
+	s.Stats = b.Stats()
 	return s
 }
 
 // failing looks at the last limit keys that have failed, the last failure first, and yields those that still fail. It asks the queue
 // which are stale until ctx ends, and forgets these.
-func (p *Pool[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
+func (b *Books[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
 	return func(yield func(FailedKey[T]) bool) {
-		keys, _ := p.failures.newest(&p.failures.mu.failing, limit)
-		for _, k := range keys {
-			fails := ctx.Err() != nil || p.failuresOf(ctx, k.Key).calls > 0
+		for _, k := range b.failures.newest(&b.failures.mu.failing, limit) {
+			fails := ctx.Err() != nil || b.failuresOf(ctx, k.Key).calls > 0
 			if fails && !yield(k) {
 				return
 			}
@@ -273,8 +295,8 @@ func (p *Pool[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]]
 }
 
 // nextTries returns a function that asks the queue when a failing key comes due, until ctx ends.
-func (p *Pool[T]) nextTries(ctx context.Context) func(key T) time.Time {
-	if reader, ok := p.queue.(workqueue.KeyReader[T]); ok {
+func (b *Books[T]) nextTries(ctx context.Context) func(key T) time.Time {
+	if reader, ok := b.queue.(workqueue.KeyReader[T]); ok {
 		return func(key T) (due time.Time) {
 			if ctx.Err() == nil {
 				if k, ok := reader.SnapshotKey(key); ok && k.State == workqueue.KeyWaiting {
@@ -286,7 +308,7 @@ func (p *Pool[T]) nextTries(ctx context.Context) func(key T) time.Time {
 	}
 	waiting := sync.OnceValue(func() map[T]time.Time {
 		due := make(map[T]time.Time)
-		for _, k := range p.getter.Snapshot(maxSnapshot).Waiting {
+		for _, k := range b.reader.Snapshot(maxSnapshot).Waiting {
 			due[k.Key] = k.Due
 		}
 		return due
@@ -295,14 +317,14 @@ func (p *Pool[T]) nextTries(ctx context.Context) func(key T) time.Time {
 }
 
 // running returns up to limit keys that are being handled, the one that started first at the front.
-func (p *Pool[T]) running(limit int) []RunningKey[T] {
+func (b *Books[T]) running(limit int) []RunningKey[T] {
 	keys := []RunningKey[T]{}
-	p.locked(func() {
-		for w := range p.handlingLocked() {
-			keys = append(keys, w.RunningKey)
-		}
-	})
-	now := p.options.Clock.Now() // After the keys were read: none of them has started since.
+	b.mu.Lock()
+	for _, e := range b.mu.running {
+		keys = append(keys, e.current.RunningKey)
+	}
+	b.mu.Unlock()
+	now := b.options.Clock.Now() // After the keys were read: none of them has started since.
 	for i := range keys {
 		keys[i].Duration = now.Sub(keys[i].Started)
 	}
@@ -311,64 +333,54 @@ func (p *Pool[T]) running(limit int) []RunningKey[T] {
 }
 
 // SnapshotKey returns what the pool knows of one key. It asks the queue as [Pool.Snapshot] does, and looks through the workers.
-func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] {
+func (b *Books[T]) SnapshotKey(key T) KeySnapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	p.failuresOf(ctx, key) // Which forgets what is stale.
-	s := p.failures.read(key)
-	if p.options.MaxRetries != UnlimitedRetries {
-		s.MaxAttempts = max(p.options.MaxRetries, 0) + 1 // NoRetries is negative.
+	b.failuresOf(ctx, key) // Which forgets what is stale.
+	s := b.failures.read(key)
+	s.Interruptions = b.interruptions(key)
+	if b.options.MaxRetries != UnlimitedRetries {
+		s.MaxAttempts = max(b.options.MaxRetries, 0) + 1 // NoRetries is negative.
 	}
 	if s.Failing != nil {
-		s.Failing.NextTry = p.nextTries(ctx)(key)
+		s.Failing.NextTry = b.nextTries(ctx)(key)
 	}
-	if c, ok := p.find(func(c current[T]) bool { return c.Key == key }); ok {
-		c.Duration = p.options.Clock.Since(c.Started)
-		s.Running, s.Causes = &c.RunningKey, p.causesOf(key)
+	if r, ok := b.runningKey(key); ok {
+		r.Duration = b.options.Clock.Since(r.Started)
+		s.Running, s.Causes = &r, b.causesOf(key)
 	}
 	return s
 }
 
-// watch offers the pool to the provider of metrics.
-func (p *Pool[T]) watch() {
-	if p.options.Name == "" {
-		return
+// runningKey returns the call of key that goes on, without its Duration.
+func (b *Books[T]) runningKey(key T) (r RunningKey[T], ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e := b.findLocked(key); e != nil {
+		return e.current.RunningKey, true
 	}
-	provider := any(p.options.MetricsProvider)
-	if global := observe.Global.Load(); provider == nil && global != nil {
-		provider = *global
-	}
-	if provider, ok := provider.(StatsProvider); ok {
-		provider.WatchPool(p.options.Name, p.Stats)
-	}
-	switch provider := provider.(type) {
-	case InspectorProvider:
-		provider.InspectPool(p.options.Name, Inspect(p))
-	case SnapshotProvider:
-		provider.WatchPoolKeys(p.options.Name, func(limit int) Snapshot[any] { return p.Snapshot(limit).anyKeys() })
-	}
+	return r, false
 }
 
-// Inspect returns an Inspector of p.
-func Inspect[T comparable](p *Pool[T]) Inspector {
+// Inspector returns an Inspector of the books.
+func (b *Books[T]) Inspector() Inspector {
 	return Inspector{
-		Queue:       p.queue,
-		Stats:       p.Stats,
-		Snapshot:    func(limit int) Snapshot[any] { return p.snapshot(limit, keepErrors).anyKeys() },
-		SnapshotKey: func(key any) KeySnapshot[any] { return p.SnapshotKey(typed[T](key)).anyKey() },
+		Queue:       b.queue,
+		Stats:       b.Stats,
+		Snapshot:    func(limit int) Snapshot[any] { return b.snapshot(limit, keepErrors).anyKeys() },
+		SnapshotKey: func(key any) KeySnapshot[any] { return b.SnapshotKey(typed[T](key)).anyKey() },
 		FailingKeys: func() iter.Seq[FailedKey[any]] {
 			return func(yield func(FailedKey[any]) bool) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
-				keytable.Map(p.failing(ctx, keepErrors), FailedKey[T].anyKey)(yield)
+				keytable.Map(b.failing(ctx, keepErrors), FailedKey[T].anyKey)(yield)
 			}
 		},
-		DroppedKeys: func() iter.Seq[FailedKey[any]] {
-			keys, _ := p.failures.newest(&p.failures.mu.dropped, p.options.KeepDropped)
-			return keytable.Map(slices.Values(keys), FailedKey[T].anyKey)
+		GivenUpKeys: func() iter.Seq[FailedKey[any]] {
+			return keytable.Map(slices.Values(b.failures.newest(&b.failures.mu.givenUp, b.options.KeepGivenUp)), FailedKey[T].anyKey)
 		},
-		Cancel: func(key any) bool { return p.Cancel(typed[T](key)) },
-		Forget: func(key any) { p.Forget(typed[T](key)) },
+		Cancel: func(key any) bool { return b.Cancel(typed[T](key)) },
+		Forget: func(key any) { b.Forget(typed[T](key)) },
 	}
 }
 
@@ -385,8 +397,8 @@ func typed[T comparable](key any) T {
 
 func (s Snapshot[T]) anyKeys() Snapshot[any] {
 	return Snapshot[any]{
-		Stats: s.Stats, Running: converted(s.Running, RunningKey[T].anyKey), DroppedKeys: s.DroppedKeys,
-		Failing: converted(s.Failing, FailedKey[T].anyKey), Dropped: converted(s.Dropped, FailedKey[T].anyKey),
+		Stats: s.Stats, Running: converted(s.Running, RunningKey[T].anyKey),
+		Failing: converted(s.Failing, FailedKey[T].anyKey), GivenUp: converted(s.GivenUp, FailedKey[T].anyKey),
 	}
 }
 
@@ -395,17 +407,17 @@ func converted[From, To any](all []From, convert func(From) To) []To {
 }
 
 func (r RunningKey[T]) anyKey() RunningKey[any] {
-	return RunningKey[any]{r.Key, r.Attempt, r.Started, r.Duration, r.Stuck, r.Stack}
+	return RunningKey[any]{r.Key, r.Attempt, r.Started, r.Duration, r.Stuck, r.Canceled, r.Stack}
 }
 
 func (f FailedKey[T]) anyKey() FailedKey[any] {
-	return FailedKey[any]{f.Key, f.Attempt, f.Err, f.Time, f.NextTry}
+	return FailedKey[any]{f.Key, f.Attempt, f.Since, f.Err, f.Time, f.NextTry}
 }
 
 func (s KeySnapshot[T]) anyKey() KeySnapshot[any] {
 	return KeySnapshot[any]{
 		s.Key, convertedPointer(s.Running, RunningKey[T].anyKey), convertedPointer(s.Failing, FailedKey[T].anyKey),
-		convertedPointer(s.Dropped, FailedKey[T].anyKey), s.FailedCalls, s.Causes, s.MaxAttempts,
+		convertedPointer(s.GivenUp, FailedKey[T].anyKey), s.FailedCalls, s.Causes, s.Interruptions, s.MaxAttempts,
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 func TestStats(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		p := worker.New(q, func(ctx context.Context, key string) error {
-			if worker.Attempt(ctx) > 1 {
+			if worker.CallOf(ctx).Attempt() > 1 {
 				return nil
 			}
 			time.Sleep(20 * time.Millisecond)
@@ -50,7 +50,7 @@ func TestStats(t *testing.T) {
 		check("soon", worker.Stats{Wanted: 3, Living: 3, Busy: 3, Handled: 3, Failed: 2, Panicked: 1, Failing: 2})
 		r.after(900 * time.Millisecond)
 		want := worker.Stats{
-			Wanted: 3, Living: 3, Busy: 2, Handled: 6, Failed: 4, Panicked: 1, Requeued: 1, RequeuedAfter: 1, Dropped: 1, Failing: 3,
+			Wanted: 3, Living: 3, Busy: 2, Handled: 6, Failed: 4, Panicked: 1, Requeued: 1, RequeuedAfter: 1, GivenUp: 1, GivenUpKeys: 1, Failing: 3,
 		}
 		check("then", want)
 		r.after(25 * time.Second)
@@ -116,7 +116,7 @@ func TestRunningKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		start := time.Now()
 		p := worker.New(q, func(ctx context.Context, key string) error {
-			if worker.Attempt(ctx) == 1 && key == "a" {
+			if worker.CallOf(ctx).Attempt() == 1 && key == "a" {
 				return errBroken
 			}
 			time.Sleep(10 * time.Second)
@@ -143,7 +143,7 @@ func TestSnapshotAsJSON(t *testing.T) {
 		q := newQueue()
 		p := worker.New(q, acts, options{Workers: 3})
 		empty, err := json.Marshal(p.Snapshot(10))
-		if err != nil || !strings.Contains(string(empty), `"running":[],"failing":[],"dropped":[]`) {
+		if err != nil || !strings.Contains(string(empty), `"running":[],"failing":[],"given_up":[]`) {
 			t.Errorf("%s %v", empty, err)
 		}
 		addAll(q, "drops fails 1m")
@@ -155,7 +155,7 @@ func TestSnapshotAsJSON(t *testing.T) {
 		}
 		var back worker.Snapshot[string]
 		if err := json.Unmarshal(text, &back); err != nil || back.Stats.Busy != 1 || back.Running[0].Key != "1m" ||
-			back.Failing[0].NextTry.IsZero() || back.Dropped[0].Err != "drops is broken" {
+			back.Failing[0].NextTry.IsZero() || back.GivenUp[0].Err != "drops is broken" {
 			t.Errorf("%s", text)
 		}
 		if strings.Count(string(text), "next_try") != 1 {
@@ -212,7 +212,7 @@ func TestSnapshotAsksLittle(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := &asked{extended: limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)), answer: c.answer}
+				q := &asked{extended: limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour))}
 				addNumbers(q, n)
 				var queue stringQueue = q
 				if c.byKey {
@@ -220,7 +220,7 @@ func TestSnapshotAsksLittle(t *testing.T) {
 				}
 				p := worker.New(queue, broken, options{})
 				r := run(t, p)
-				q.most = 0
+				q.most, q.keys, q.answer = 0, 0, c.answer
 				s := p.Snapshot(c.limit)
 				known := 0
 				for _, f := range s.Failing {
@@ -279,48 +279,42 @@ func TestSnapshotHasNoNegativeDuration(t *testing.T) {
 	})
 }
 
-// provider watches pools.
+// provider discovers pools.
 type provider struct {
 	workqueue.MetricsProvider
-	stats     map[string]func() worker.Stats
-	snapshots map[string]func(int) worker.Snapshot[any]
+	pools map[string]worker.Inspector
 }
 
-func (p provider) WatchPool(name string, stats func() worker.Stats) { p.stats[name] = stats }
-func (p provider) WatchPoolKeys(name string, snapshot func(int) worker.Snapshot[any]) {
-	p.snapshots[name] = snapshot
-}
+func (p provider) InspectPool(name string, i worker.Inspector) { p.pools[name] = i }
 
-func newProvider() provider {
-	return provider{stats: make(map[string]func() worker.Stats), snapshots: make(map[string]func(int) worker.Snapshot[any])}
-}
+func newProvider() provider { return provider{pools: make(map[string]worker.Inspector)} }
 
-func TestWatchPool(t *testing.T) {
+func TestInspectPoolWithAName(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		metrics := newProvider()
 		addAll(q, "1m fails drops")
 		p := worker.New(q, acts, options{Name: "pool", Workers: 2, MetricsProvider: metrics})
-		if len(metrics.stats) != 0 {
+		if len(metrics.pools) != 0 {
 			t.Error("New has announced the pool")
 		}
 		r := run(t, p)
-		if s := metrics.stats["pool"](); s.Name != "pool" || s.Busy != 1 || s.Ended || len(metrics.stats) != 1 {
+		if s := metrics.pools["pool"].Stats(); s.Name != "pool" || s.Busy != 1 || s.Ended || len(metrics.pools) != 1 {
 			t.Errorf("%+v", s)
 		}
-		s := metrics.snapshots["pool"](10)
+		s := metrics.pools["pool"].Snapshot(10)
 		if len(s.Running) != 1 || s.Running[0].Key != "1m" || len(s.Failing) != 1 || s.Failing[0].Key != "fails" ||
-			s.Failing[0].Err != "fails is broken" || len(s.Dropped) != 1 || s.Dropped[0].Key != "drops" {
+			s.Failing[0].Err != "fails is broken" || len(s.GivenUp) != 1 || s.GivenUp[0].Key != "drops" {
 			t.Errorf("%+v", s)
 		}
 		r.after(time.Hour)
 		p.Forget("fails")
 		r.end()
-		if s := metrics.stats["pool"](); !s.Ended {
+		if s := metrics.pools["pool"].Stats(); !s.Ended {
 			t.Errorf("%+v", s)
 		}
 		unnamed := worker.New(newQueue(), acts, options{MetricsProvider: metrics})
 		run(t, unnamed).endCleanly()
-		if len(metrics.stats) != 1 {
+		if len(metrics.pools) != 1 {
 			t.Error("a pool without a name is watched")
 		}
 	})
@@ -328,16 +322,16 @@ func TestWatchPool(t *testing.T) {
 
 // The name of a pool is that of its queue, and its provider the global one, unless Options say otherwise. (This
 // is the only test that sets the provider of the process.)
-func TestWatchPoolByDefault(t *testing.T) {
+func TestInspectPoolByDefault(t *testing.T) {
 	workqueue.SetProvider(statsProvider{globalMetrics})
 	metrics := globalMetrics
-	clear(metrics.stats)
+	clear(metrics.pools)
 	synctest.Test(t, func(t *testing.T) {
 		q := workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[string](),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "queue"})
 		run(t, worker.New(q, fine, options{})).endCleanly()
-		if len(metrics.stats) != 1 || metrics.stats["queue"] == nil {
-			t.Errorf("watched: %v", metrics.stats)
+		if len(metrics.pools) != 1 || metrics.pools["queue"].Stats == nil {
+			t.Errorf("watched: %v", metrics.pools)
 		}
 	})
 }

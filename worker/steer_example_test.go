@@ -27,7 +27,7 @@ func onUpdate(queue workqueue.CauseAdder[string], before, after app) {
 
 // A handler rolls out an app and waits until it is healthy. If the app is changed meanwhile, it does not wait for what is not wanted
 // any more. Its own update of the status does not interrupt it.
-func ExampleUntilAdded() {
+func ExampleCall_UntilAdded() {
 	queue := newExampleQueue()
 	adder := queue.(workqueue.CauseAdder[string])
 	ctx, cancel := context.WithCancel(context.Background())
@@ -37,13 +37,13 @@ func ExampleUntilAdded() {
 	rollouts := 0
 	pool := worker.New(queue, func(ctx context.Context, key string) error {
 		rollouts++
-		fmt.Println(key, "because of:", worker.Causes(ctx))
+		fmt.Println(key, "because of:", worker.CallOf(ctx).Causes())
 		if rollouts > 1 {
 			cancel()
 			return nil
 		}
 		onUpdate(adder, app{key, 1, ""}, app{key, 1, "rolling out"}) // as the API server's answer to a status update
-		until := worker.UntilAdded(ctx)
+		until := worker.CallOf(ctx).UntilAdded()
 		fmt.Println("interrupted by the status:", until.Err() != nil)
 		go onUpdate(adder, app{key, 1, "rolling out"}, app{key, 2, "rolling out"}) // as somebody's kubectl apply
 		select {
@@ -67,7 +67,7 @@ func ExampleUntilAdded() {
 }
 
 // Adds that are merged keep all their causes.
-func ExampleCauses() {
+func ExampleCall_Causes() {
 	queue := newExampleQueue()
 	adder := queue.(workqueue.CauseAdder[string])
 	adder.AddCause("default/web", workqueue.Cause{Reason: "Secret default/db changed"})
@@ -75,7 +75,7 @@ func ExampleCauses() {
 	ctx, cancel := context.WithCancel(context.Background())
 
 	err := worker.Run(ctx, queue, func(ctx context.Context, key string) error {
-		for _, cause := range worker.Causes(ctx).Last {
+		for _, cause := range worker.CallOf(ctx).Causes().Last {
 			fmt.Println(key, "-", cause.Reason)
 		}
 		cancel()
@@ -110,7 +110,33 @@ func ExamplePool_Cancel() {
 	fmt.Println("end:", <-result)
 	fmt.Println(known, unknown)
 	// Output:
-	// default/web drop - worker: Cancel was called for the key
+	// default/web give_up - worker: Cancel was called for the key
 	// end: <nil>
 	// true false
+}
+
+// A program that has a loop of its own keeps the same account as a pool.
+func ExampleBooks() {
+	queue := newExampleQueue()
+	queue.Add("disk")
+	books := worker.NewBooks(queue, worker.Options[string]{MaxRetries: 2})
+
+	for books.Stats().GivenUp == 0 {
+		key, _ := queue.Get()
+		entry := books.Begin(context.Background(), key)
+		err := fmt.Errorf("attempt %d: no space left on device", worker.CallOf(entry.Context()).Attempt())
+		switch result := entry.End(err); result.Next {
+		case worker.NextRetry:
+			queue.AddRateLimited(key)
+		default: // Another answer of a handler that only fails is NextGiveUp.
+			queue.Forget(key)
+		}
+		queue.Done(key)
+	}
+	for _, k := range books.Snapshot(10).GivenUp {
+		fmt.Println(k.Key, "-", k.Err)
+	}
+	queue.ShutDown()
+	// Output:
+	// disk - attempt 3: no space left on device
 }

@@ -2,6 +2,8 @@ package worker
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"time"
@@ -9,14 +11,14 @@ import (
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 )
 
-// watchForStuck starts a goroutine that reports stuck handlers until end is called.
-func (p *Pool[T]) watchForStuck() (end func()) {
-	if p.options.StuckAfter == 0 {
+// watchForStuck starts a goroutine that reports stuck handlers until end is called. It runs in guarded.
+func (b *Books[T]) watchForStuck(guarded func(watch func())) (end func()) {
+	if b.options.StuckAfter == 0 {
 		return func() {}
 	}
 	stop := make(chan struct{})
-	loop := dueloop.New(p.options.Clock, nil) // for its clock and its timer
-	go p.guarded(func() { p.watchHandlers(loop, stop) })
+	loop := dueloop.New(b.options.Clock, nil) // for its clock and its timer
+	go guarded(func() { b.watchHandlers(loop, stop) })
 	return func() {
 		close(stop)
 		loop.Wake()
@@ -25,19 +27,19 @@ func (p *Pool[T]) watchForStuck() (end func()) {
 
 // watchHandlers sleeps until the handler that has run for longest would be stuck. Handlers that start while it
 // sleeps need not wake it, because none of them can be stuck before limit has passed.
-func (p *Pool[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
-	limit := dueloop.AddSaturated(p.options.HandlerTimeout, p.options.StuckAfter)
+func (b *Books[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
+	limit := dueloop.AddSaturated(b.options.HandlerTimeout, b.options.StuckAfter)
 	timer := loop.NewTimer()
 	defer timer.Stop()
 	for !isClosed(stop) {
 		now := loop.Now()
-		calls, next := p.findStuck(loop.Time(now), limit)
-		p.readStacks(calls)
+		calls, next := b.findStuck(loop.Time(now), limit)
+		b.readStacks(calls)
 		for _, c := range calls {
 			if isClosed(stop) {
 				return
 			}
-			p.reportStuck(c)
+			b.reportStuck(c)
 		}
 		timer.Sleep(dueloop.AddSaturated(now, next))
 	}
@@ -45,23 +47,25 @@ func (p *Pool[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 
 // stuckCall is a call that is to be reported.
 type stuckCall[T comparable] struct {
-	worker    *worker[T]
+	RunningKey[T]
+	entry     *Entry[T]
+	base      *callContext[T]
+	ctx       context.Context
 	goroutine string
-	current[T]
 }
 
 // findStuck returns the calls that are stuck and were not reported, and after how long the next one may be.
-func (p *Pool[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuckCall[T], next time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (b *Books[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuckCall[T], next time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	next = limit
-	for w := range p.handlingLocked() {
-		running := now.Sub(w.Started)
+	for _, e := range b.mu.running {
+		running := now.Sub(e.current.Started)
 		switch {
-		case w.Stuck:
+		case e.current.Stuck:
 		case running >= limit:
-			w.Stuck = true
-			c := stuckCall[T]{w, w.goroutine, w.current}
+			e.current.Stuck = true
+			c := stuckCall[T]{e.current.RunningKey, e, e.current.base, e.ctx, e.goroutine}
 			c.Duration = running
 			stuck = append(stuck, c)
 		default:
@@ -73,39 +77,45 @@ func (p *Pool[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuckCa
 
 // readStacks sets the stacks of calls. It stops all goroutines of the program for as long as it takes to write their stacks
 // down, so it does that once for all calls that were found stuck together.
-func (p *Pool[T]) readStacks(calls []stuckCall[T]) {
+func (b *Books[T]) readStacks(calls []stuckCall[T]) {
 	if len(calls) == 0 {
 		return
 	}
 	stacks := make(map[string]string, len(calls))
+	all, instead := allStacks()
 	for _, c := range calls {
-		stacks[c.goroutine] = ""
+		stacks[c.goroutine] = instead
 	}
-	for stack := range bytes.SplitSeq(allStacks(), []byte("\n\n")) {
+	for stack := range bytes.SplitSeq(all, []byte("\n\n")) {
 		goroutine := goroutineOf(stack)
 		if _, stuck := stacks[goroutine]; stuck {
 			stacks[goroutine] = cut(string(stack), maxStack)
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for i := range calls {
 		c := &calls[i]
-		if c.worker.base == c.base { // Otherwise it has ended, and the stack may be that of the next one.
+		if c.entry.current.base == c.base { // Otherwise it has ended, and the stack may be that of the next one.
 			c.Stack = stacks[c.goroutine]
-			c.worker.Stack = c.Stack
+			c.entry.current.Stack = c.Stack
 		}
 	}
 }
 
-// allStacks returns the stacks of all goroutines, or those that fit into 8 MiB.
-func allStacks() []byte {
-	for size := 64 << 10; ; size *= 2 {
-		stacks := make([]byte, size)
-		if n := runtime.Stack(stacks, true); n < size || size >= 8<<20 {
-			return stacks[:n]
-		}
+// maxGoroutines is the number of goroutines above which no stacks are read: that takes 2 to 14 µs a goroutine.
+const maxGoroutines = 3000
+
+// allStacks returns the stacks of all goroutines, as far as 2 KiB for each on average suffice, and what stands for a stack that is
+// not among them.
+func allStacks() (stacks []byte, instead string) {
+	n := runtime.NumGoroutine()
+	if n > maxGoroutines {
+		return nil, fmt.Sprintf("not read: there are %d goroutines", n)
 	}
+	// Once, and not again with a larger buffer: runtime.Stack walks all goroutines even if it has no room for them.
+	stacks = make([]byte, 64<<10+n*2<<10)
+	return stacks[:runtime.Stack(stacks, true)], "not read: the stacks of the other goroutines are too long"
 }
 
 // goroutineOf returns the number of the goroutine whose stack begins with "goroutine 12 [running]:".
@@ -114,25 +124,23 @@ func goroutineOf(stack []byte) string {
 	return string(number)
 }
 
-// noteGoroutine notes the goroutine that runs w.
-func (p *Pool[T]) noteGoroutine(w *worker[T]) {
-	if p.options.StuckAfter == 0 {
+// noteGoroutine notes the goroutine that makes the next calls.
+func (e *Entry[T]) noteGoroutine() {
+	b := e.books
+	if b.options.StuckAfter == 0 {
 		return
 	}
 	var stack [64]byte
 	goroutine := goroutineOf(stack[:runtime.Stack(stack[:], false)])
-	p.locked(func() { w.goroutine = goroutine })
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e.goroutine = goroutine
 }
 
-func (p *Pool[T]) reportStuck(c stuckCall[T]) {
-	if p.logger != nil {
-		attrs := p.withCauses([]slog.Attr{slog.Any("key", c.Key), slog.Duration("running", c.Duration)}, c.Key)
-		if c.Stack != "" {
-			attrs = append(attrs, slog.String("stack", c.Stack))
-		}
-		p.logger.LogAttrs(p.handling, slog.LevelWarn, "A handler is stuck", attrs...)
-	}
-	if p.options.OnStuck != nil {
-		p.options.OnStuck(c.ctx, c.RunningKey)
+func (b *Books[T]) reportStuck(c stuckCall[T]) {
+	attrs := []slog.Attr{slog.Any("key", c.Key), slog.Duration("running", c.Duration), slog.String("stack", c.Stack)}
+	b.logger.LogAttrs(c.entry.parent, slog.LevelWarn, "A handler is stuck", b.withCauses(attrs, c.Key)...)
+	if b.options.OnStuck != nil {
+		b.options.OnStuck(c.ctx, c.RunningKey)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ func TestHandlerTimeout(t *testing.T) {
 			if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) != 3*time.Second {
 				t.Errorf("the deadline is %v, %v", deadline, ok)
 			}
-			if worker.Attempt(ctx) == 1 {
+			if worker.CallOf(ctx).Attempt() == 1 {
 				<-ctx.Done()
 			}
 			return ctx.Err()
@@ -270,5 +271,62 @@ func TestStackOfStuckHandlers(t *testing.T) {
 		}
 		r.after(2 * time.Minute)
 		r.end()
+	})
+}
+
+// Above a number of goroutines no stacks are read, and the report says so.
+func TestStuckAmongVeryManyGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reports []string
+		q := newQueue()
+		q.Add("a")
+		r := run(t, worker.New(q, takes(time.Minute), options{StuckAfter: time.Second, OnStuck: func(_ context.Context, s stuck) {
+			reports = append(reports, s.Stack)
+		}}))
+		end := make(chan struct{})
+		for range 3000 {
+			go func() { <-end }()
+		}
+		r.after(time.Second)
+		if len(reports) != 1 || !regexp.MustCompile(`^not read: there are 30\d\d goroutines$`).MatchString(reports[0]) {
+			t.Errorf("stacks: %q", reports)
+		}
+		close(end)
+		r.after(time.Minute)
+		q.Add("b")
+		r.after(2 * time.Minute)
+		if len(reports) != 2 || !strings.Contains(reports[1], "stuck_test") && !strings.Contains(reports[1], "takes") {
+			t.Errorf("when the goroutines have ended: %q", reports[1:])
+		}
+		r.endCleanly()
+	})
+}
+
+// Stacks are read once, into 2 KiB a goroutine. A stack for which there is no room any more is not read again.
+func TestStuckWithLongStacks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 1000
+		q := newQueue()
+		addNumbers(q, n)
+		stacks, others := 0, 0
+		r := run(t, worker.New(q, func(context.Context, string) error {
+			sleepFarDown(100, time.Minute)
+			return nil
+		}, options{Workers: n, StuckAfter: time.Second, OnStuck: func(_ context.Context, s stuck) {
+			switch {
+			case strings.HasPrefix(s.Stack, "goroutine "):
+				stacks++
+			case s.Stack == "not read: the stacks of the other goroutines are too long":
+				others++
+			default:
+				t.Errorf("%s: %s", s.Key, s.Stack)
+			}
+		}}))
+		r.after(time.Second)
+		if stacks < n/10 || others < n/10 || stacks+others != n {
+			t.Errorf("%d stacks, %d others", stacks, others)
+		}
+		r.after(time.Minute)
+		r.endCleanly()
 	})
 }

@@ -55,16 +55,6 @@ func overContextKinds(t *testing.T, test func(t *testing.T, q stringQueue, o opt
 		"lease":                    {},
 		"lease and timeout":        {HandlerTimeout: time.Hour},
 		"logger":                   {Logger: logger},
-		"OnStart": {OnStart: func(ctx context.Context, _ string) context.Context {
-			return context.WithValue(ctx, contextKey{}, "started")
-		}},
-		"Middleware": {Middleware: []func(worker.Handler[string]) worker.Handler[string]{func(next worker.Handler[string]) worker.Handler[string] {
-			return func(ctx context.Context, key string) error {
-				ctx, cancel := context.WithCancel(ctx)
-				defer cancel()
-				return next(ctx, key)
-			}
-		}}},
 	} {
 		t.Run("context="+kind, func(t *testing.T) {
 			overNotifying(t, func(t *testing.T, q notifying) {
@@ -89,17 +79,17 @@ func TestUntilAdded(t *testing.T) {
 		var calls []string
 		var results []outcome
 		o.OnFinish = func(_ context.Context, r outcome) { results = append(results, r) }
-		o.OnDrop = func(context.Context, outcome) { t.Error("dropped") }
+		o.OnGiveUp = func(context.Context, outcome) { t.Error("given up") }
 		p := worker.New(q, func(ctx context.Context, key string) error {
-			calls = append(calls, fmt.Sprint(worker.Attempt(ctx), " at ", time.Since(start)))
+			calls = append(calls, fmt.Sprint(worker.CallOf(ctx).Attempt(), " at ", time.Since(start)))
 			if len(calls) == 2 {
 				return nil
 			}
 			derived, cancel := context.WithCancel(ctx)
 			defer cancel()
-			first := worker.UntilAdded(ctx)
+			first := worker.CallOf(ctx).UntilAdded()
 			for _, until := range []context.Context{
-				first, worker.UntilAdded(first), worker.UntilAdded(derived), worker.UntilAdded(context.WithoutCancel(ctx)),
+				first, worker.CallOf(first).UntilAdded(), worker.CallOf(derived).UntilAdded(), worker.CallOf(context.WithoutCancel(ctx)).UntilAdded(),
 			} {
 				<-until.Done()
 				if at := time.Since(start); at != time.Second || until.Err() != context.Canceled || context.Cause(until) != worker.ErrAdded {
@@ -110,7 +100,7 @@ func TestUntilAdded(t *testing.T) {
 				t.Error("the handler's own context has ended")
 			}
 			// What was added before UntilAdded is called ends its context at once.
-			if until := worker.UntilAdded(ctx); context.Cause(until) != worker.ErrAdded {
+			if until := worker.CallOf(ctx).UntilAdded(); context.Cause(until) != worker.ErrAdded {
 				t.Errorf("after the add its cause is %v", context.Cause(until))
 			}
 			return fmt.Errorf("rollout: %w", context.Cause(first))
@@ -135,20 +125,12 @@ func TestUntilAdded(t *testing.T) {
 func TestUntilAddedBeforeTheCall(t *testing.T) {
 	overContextKinds(t, func(t *testing.T, q stringQueue, o options) {
 		calls := 0
-		prepare := o.OnStart
-		o.OnStart = func(ctx context.Context, key string) context.Context {
-			if calls == 0 {
+		q.Add("a")
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			if calls++; calls == 1 {
 				q.Add(key)
 			}
-			if prepare != nil {
-				ctx = prepare(ctx, key)
-			}
-			return ctx
-		}
-		q.Add("a")
-		r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
-			calls++
-			until := worker.UntilAdded(ctx)
+			until := worker.CallOf(ctx).UntilAdded()
 			if added := until.Err() != nil; added != (calls == 1) {
 				t.Errorf("call %d: %v", calls, until.Err())
 			}
@@ -192,7 +174,7 @@ func TestWhatInterrupts(t *testing.T) {
 						return nil
 					}
 					select {
-					case <-worker.UntilAdded(ctx).Done():
+					case <-worker.CallOf(ctx).UntilAdded().Done():
 						interrupted = time.Since(start)
 					case <-time.After(10 * time.Second):
 					}
@@ -215,7 +197,7 @@ func TestWhatInterrupts(t *testing.T) {
 
 // Without a queue or a call that could say so, UntilAdded returns its argument.
 func TestUntilAddedOfOthers(t *testing.T) {
-	if ctx := t.Context(); worker.UntilAdded(ctx) != ctx {
+	if ctx := t.Context(); worker.CallOf(ctx).UntilAdded() != ctx {
 		t.Error("another context than the argument, outside of a call")
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -224,12 +206,12 @@ func TestUntilAddedOfOthers(t *testing.T) {
 			q.Add("a")
 			run(t, worker.New(q, func(ctx context.Context, _ string) error {
 				kept = ctx
-				if same := worker.UntilAdded(ctx) == ctx; same == known {
+				if same := worker.CallOf(ctx).UntilAdded() == ctx; same == known {
 					t.Errorf("%T: the same context: %v", q, same)
 				}
 				return nil
 			}, options{})).endCleanly()
-			if worker.UntilAdded(kept) != kept {
+			if worker.CallOf(kept).UntilAdded() != kept {
 				t.Error("another context than the argument, after the call")
 			}
 		}
@@ -242,7 +224,7 @@ func TestUntilAddedEndsWithTheCall(t *testing.T) {
 		before := testkit.Goroutines()
 		var contexts []context.Context
 		p := worker.New(q, func(ctx context.Context, _ string) error {
-			contexts = append(contexts, worker.UntilAdded(ctx), worker.UntilAdded(context.WithoutCancel(ctx)))
+			contexts = append(contexts, worker.CallOf(ctx).UntilAdded(), worker.CallOf(context.WithoutCancel(ctx)).UntilAdded())
 			return nil
 		}, options{})
 		q.Add("a")
@@ -288,8 +270,6 @@ func TestInterrupted(t *testing.T) {
 		{name: "ErrAdded", answer: func(_, _ context.Context) error { return worker.ErrAdded }, want: worker.NextInterrupted},
 		{name: "its error", answer: wrapped, want: worker.NextInterrupted},
 		{name: "its error, joined", answer: func(_, until context.Context) error { return errors.Join(errBroken, until.Err()) }, want: worker.NextInterrupted},
-		{name: "made by OnStart", o: options{OnStart: func(ctx context.Context, _ string) context.Context { return worker.UntilAdded(ctx) }},
-			answer: wrapped, want: worker.NextInterrupted},
 		{name: "its error, but the handler's context has ended too", cancel: true, answer: wrapped, want: worker.NextRetry},
 		{name: "its cause, and the handler's context has ended too", cancel: true, answer: cause, want: worker.NextInterrupted},
 		{name: "its error, but the time is over", o: options{HandlerTimeout: 10 * time.Second},
@@ -299,8 +279,8 @@ func TestInterrupted(t *testing.T) {
 		{name: "another error", answer: func(_, _ context.Context) error { return errBroken }, want: worker.NextRetry},
 		{name: "a panic with it", answer: func(_, until context.Context) error { panic(context.Cause(until)) }, want: worker.NextRetry},
 		{name: "nil", answer: func(_, _ context.Context) error { return nil }, want: worker.NextForget},
-		{name: "Terminal", answer: func(_, until context.Context) error { return worker.Terminal(context.Cause(until)) }, want: worker.NextDrop},
-		{name: "Fatal", answer: func(_, until context.Context) error { return worker.Fatal(context.Cause(until)) }, want: worker.NextDrop},
+		{name: "Terminal", answer: func(_, until context.Context) error { return worker.Terminal(context.Cause(until)) }, want: worker.NextGiveUp},
+		{name: "Fatal", answer: func(_, until context.Context) error { return worker.Fatal(context.Cause(until)) }, want: worker.NextGiveUp},
 		{name: "Requeue", answer: func(_, until context.Context) error {
 			return errors.Join(context.Cause(until), worker.RequeueAfter(time.Hour))
 		}, want: worker.NextRequeue},
@@ -314,14 +294,14 @@ func TestInterrupted(t *testing.T) {
 				var results []outcome
 				c.o.Logger = logger
 				c.o.OnFinish = func(_ context.Context, r outcome) { results = append(results, r) }
-				dropped := 0
-				c.o.OnDrop = func(context.Context, outcome) { dropped++ }
+				givenUp := 0
+				c.o.OnGiveUp = func(context.Context, outcome) { givenUp++ }
 				p = worker.New(q, func(ctx context.Context, key string) error {
 					switch len(results) {
 					case 0:
 						return errBroken
 					case 1:
-						until := worker.UntilAdded(ctx)
+						until := worker.CallOf(ctx).UntilAdded()
 						<-until.Done()
 						if c.cancel {
 							p.Cancel(key)
@@ -343,8 +323,8 @@ func TestInterrupted(t *testing.T) {
 				if got := results[1]; got.Next != c.want || got.Attempt != 2 {
 					t.Errorf("got %+v, want %v", got, c.want)
 				}
-				if (dropped == 1) != (c.want == worker.NextDrop) {
-					t.Errorf("dropped %d", dropped)
+				if (givenUp == 1) != (c.want == worker.NextGiveUp) {
+					t.Errorf("given up %d times", givenUp)
 				}
 				st := p.Stats()
 				if interrupted := st.Interrupted == 1; interrupted != (c.want == worker.NextInterrupted) {
@@ -379,7 +359,7 @@ func TestNotInterrupted(t *testing.T) {
 		p := worker.New(q, func(ctx context.Context, key string) error {
 			switch len(results) {
 			case 0:
-				until, cancel := context.WithCancel(worker.UntilAdded(ctx))
+				until, cancel := context.WithCancel(worker.CallOf(ctx).UntilAdded())
 				cancel()
 				return until.Err()
 			case 1:
@@ -405,7 +385,7 @@ func TestInterruptedAtTheEnd(t *testing.T) {
 					calls++
 					if added && calls == 1 {
 						q.Add(key)
-						<-worker.UntilAdded(ctx).Done()
+						<-worker.CallOf(ctx).UntilAdded().Done()
 					}
 					time.Sleep(time.Second)
 					return worker.ErrAdded
@@ -427,7 +407,7 @@ func TestInterruptedAndDiscarded(t *testing.T) {
 		q.Add("a")
 		p := worker.New(q, func(ctx context.Context, key string) error {
 			q.Add(key)
-			until := worker.UntilAdded(ctx)
+			until := worker.CallOf(ctx).UntilAdded()
 			q.Discard(key)
 			return context.Cause(until)
 		}, options{})

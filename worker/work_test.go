@@ -30,17 +30,15 @@ func TestOutcomes(t *testing.T) {
 		{"error", func() error { return errBroken }, worker.NextRetry, errBroken},
 		{"RequeueAfter", func() error { return worker.RequeueAfter(again) }, worker.NextRequeue, worker.RequeueAfter(again)},
 		{"RequeueAfter, wrapped", func() error { return fmt.Errorf("not yet: %w", worker.RequeueAfter(again)) }, worker.NextRequeue, worker.RequeueAfter(again)},
-		{"RequeueAfter, joined", func() error { return errors.Join(errBroken, worker.RequeueAfter(again)) }, worker.NextRequeue, errBroken},
-		{"RequeueAfterError, by pointer", func() error { return &worker.RequeueAfterError{After: again} }, worker.NextRequeue, nil},
-		{"Requeue", func() error { return worker.Requeue{After: again, Priority: 3} }, worker.NextRequeue, worker.Requeue{After: again, Priority: 3}},
+		{"Requeue", func() error { return worker.Requeue{After: again, Priority: priorityOf(3)} }, worker.NextRequeue, nil},
 		{"Requeue, wrapped pointer", func() error { return fmt.Errorf("soon: %w", &worker.Requeue{After: again}) }, worker.NextRequeue, nil},
-		{"Terminal", func() error { return worker.Terminal(errBroken) }, worker.NextDrop, errBroken},
-		{"Terminal, wrapped", func() error { return fmt.Errorf("no: %w", worker.Terminal(errBroken)) }, worker.NextDrop, errBroken},
+		{"Terminal", func() error { return worker.Terminal(errBroken) }, worker.NextGiveUp, errBroken},
+		{"Terminal, wrapped", func() error { return fmt.Errorf("no: %w", worker.Terminal(errBroken)) }, worker.NextGiveUp, errBroken},
 		{"Terminal counts more than RequeueAfter", func() error {
 			return errors.Join(worker.RequeueAfter(again), worker.Terminal(errBroken))
-		}, worker.NextDrop, errBroken},
+		}, worker.NextGiveUp, errBroken},
 		{"Terminal(nil)", func() error { return worker.Terminal(nil) }, worker.NextForget, nil},
-		{"Fatal", func() error { return worker.Fatal(errBroken) }, worker.NextDrop, errBroken},
+		{"Fatal", func() error { return worker.Fatal(errBroken) }, worker.NextGiveUp, errBroken},
 		{"Fatal(nil)", func() error { return worker.Fatal(nil) }, worker.NextForget, nil},
 		{"panic", func() error { panic(errBroken) }, worker.NextRetry, errBroken},
 		{"panic with an answer", func() error { panic(worker.Fatal(worker.RequeueAfter(time.Minute))) }, worker.NextRetry, worker.RequeueAfter(time.Minute)},
@@ -49,7 +47,7 @@ func TestOutcomes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, q stringQueue) {
 				var calls []time.Duration
-				var finished, dropped []error
+				var finished, givenUp []error
 				q.Add("a")
 				begun := time.Now()
 				r := run(t, worker.New(q, func(ctx context.Context, key string) error {
@@ -60,11 +58,11 @@ func TestOutcomes(t *testing.T) {
 					}
 					return nil
 				}, options{
-					OnDrop: func(_ context.Context, r outcome) { dropped = append(dropped, r.Err) },
+					OnGiveUp: func(_ context.Context, r outcome) { givenUp = append(givenUp, r.Err) },
 					OnFinish: func(ctx context.Context, r outcome) {
 						finished = append(finished, r.Err)
 						if r.Key != "a" || r.Duration != time.Millisecond || time.Since(r.Started) != time.Millisecond ||
-							r.Attempt != worker.Attempt(ctx) || len(finished) == 1 && r.Next != c.next || held(q) != 1 {
+							r.Attempt != worker.CallOf(ctx).Attempt() || len(finished) == 1 && r.Next != c.next || held(q) != 1 {
 							t.Errorf("OnFinish of %+v, %d keys are held", r, held(q))
 						}
 					},
@@ -91,12 +89,12 @@ func TestOutcomes(t *testing.T) {
 					equal(t, "calls at", calls, 0, time.Millisecond+time.Second)
 				case worker.NextRequeue:
 					equal(t, "calls at", calls, 0, time.Millisecond+again)
-				case worker.NextDrop:
+				case worker.NextGiveUp:
 					equal(t, "calls at", calls, 0)
-					equal(t, "dropped", dropped, finished[0])
+					equal(t, "given up", givenUp, finished[0])
 				}
-				if c.next != worker.NextDrop && dropped != nil {
-					t.Errorf("OnDrop: %v", dropped)
+				if c.next != worker.NextGiveUp && givenUp != nil {
+					t.Errorf("OnGiveUp: %v", givenUp)
 				}
 				wantMatchedDones(t, q)
 				if n := q.NumRequeues("a"); n != 0 {
@@ -107,7 +105,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// A key that fails is handled once more than MaxRetries, whatever its limiter counts, and then dropped: it starts afresh.
+// A key that fails is handled once more than MaxRetries, whatever its limiter counts, and then given up: it starts afresh.
 func TestMaxRetries(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -133,9 +131,9 @@ func TestMaxRetries(t *testing.T) {
 				r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 					times = append(times, time.Since(added))
 					return handle(ctx, key)
-				}, options{MaxRetries: c.max, OnDrop: func(_ context.Context, r outcome) {
+				}, options{MaxRetries: c.max, OnGiveUp: func(_ context.Context, r outcome) {
 					if drops++; r.Key != "a" || r.Err != errBroken || r.Attempt != len(c.at) {
-						t.Errorf("dropped: %+v", r)
+						t.Errorf("given up: %+v", r)
 					}
 				}}))
 				if c.forever {
@@ -204,7 +202,7 @@ func TestGoexitReplacesWorker(t *testing.T) {
 		exits := 0
 		addNumbers(q, 10)
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
-			if worker.Attempt(ctx) == 1 {
+			if worker.CallOf(ctx).Attempt() == 1 {
 				exits++
 				runtime.Goexit()
 			}
@@ -223,29 +221,24 @@ func TestHooksOfAKeyDoNotOverlap(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		var j journal
 		q.Add("a")
-		type stamp struct{}
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 			q.Add(key)
-			j.add(fmt.Sprint("handler ", ctx.Value(stamp{}), " attempt ", worker.Attempt(ctx)))
+			j.add(fmt.Sprint("handler attempt ", worker.CallOf(ctx).Attempt()))
 			return worker.Terminal(errBroken)
 		}, options{
 			Workers: 4,
-			OnStart: func(ctx context.Context, key string) context.Context {
-				j.add("start " + key)
-				return context.WithValue(ctx, stamp{}, "stamped")
-			},
-			OnDrop: func(ctx context.Context, r outcome) {
-				j.add(fmt.Sprint("drop ", r.Key, " ", ctx.Value(stamp{})))
+			OnGiveUp: func(ctx context.Context, r outcome) {
+				j.add("give up " + r.Key)
 				time.Sleep(time.Second)
 			},
 			OnFinish: func(ctx context.Context, r outcome) {
-				j.add(fmt.Sprint("finish ", r.Key, " ", ctx.Value(stamp{}), " ", r.Err, " ", r.Next))
+				j.add(fmt.Sprint("finish ", r.Key, " ", r.Err, " ", r.Next))
 				time.Sleep(time.Second)
 			},
 		}))
 		r.after(5 * time.Second)
-		one := []string{"start a", "handler stamped attempt 1", "drop a stamped", "finish a stamped broken drop"}
-		if got, want := j.take()[:8], append(slices.Clone(one), one...); !slices.Equal(got, want) {
+		one := []string{"handler attempt 1", "give up a", "finish a broken give_up"}
+		if got, want := j.take()[:6], append(slices.Clone(one), one...); !slices.Equal(got, want) {
 			t.Errorf("got %q", got)
 		}
 		r.end() // The key is always queued.
@@ -260,27 +253,31 @@ func TestErrors(t *testing.T) {
 		{worker.RequeueAfter(time.Second), "again after 1s"},
 		{worker.Terminal(errBroken), "broken"},
 		{worker.Fatal(errBroken), "broken"},
-		{&worker.TerminalError{}, "<nil>"},
-		{&worker.FatalError{}, "<nil>"},
+		{worker.Terminal((*wrapper)(nil)), "wrapper"},
+		{worker.Fatal((*nilError)(nil)), "<nil>"},
 		{&worker.PanicError{Value: errBroken}, "panic: broken"},
-		{worker.Requeue{After: time.Second, Priority: 7}, "again after 1s with priority 7"},
+		{worker.Requeue{After: time.Second, Priority: priorityOf(7)}, "again after 1s with priority 7"},
 	} {
 		if c.err.Error() != c.text {
 			t.Errorf("%q, want %q", c.err, c.text)
 		}
 	}
-	var terminal *worker.TerminalError
-	var fatal *worker.FatalError
-	var again worker.RequeueAfterError
+	var again worker.Requeue
 	wrapped := fmt.Errorf("%w, %w, %w", worker.Terminal(errBroken), worker.Fatal(errBroken), worker.RequeueAfter(time.Second))
-	if !errors.As(wrapped, &terminal) || !errors.As(wrapped, &fatal) || !errors.As(wrapped, &again) ||
-		again.After != time.Second || !errors.Is(wrapped, errBroken) {
+	if !errors.As(wrapped, &again) || again.After != time.Second || !errors.Is(wrapped, errBroken) {
 		t.Error(wrapped)
 	}
-	if got := fmt.Sprint(worker.NextForget, worker.NextRequeue, worker.NextRetry, worker.NextDrop, worker.Next(9)); got != "forget requeue retry drop Next(9)" {
+	if got := fmt.Sprint(worker.NextForget, worker.NextRequeue, worker.NextRetry, worker.NextGiveUp, worker.Next(9)); got != "forget requeue retry give_up Next(9)" {
 		t.Error(got)
 	}
 }
+
+// nilError is an error whose nil pointer has no text.
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+func priorityOf(p int) *int { return &p }
 
 // Several processes share a queue that counts on a server. MaxRetries counts the failures of all of them.
 func TestMaxRetriesOfSeveralProcesses(t *testing.T) {
@@ -299,12 +296,12 @@ func TestMaxRetriesOfSeveralProcesses(t *testing.T) {
 					running = append(running, run(t, worker.New(q, func(context.Context, string) error {
 						calls[i]++
 						return errBroken
-					}, options{MaxRetries: 5, OnDrop: func(_ context.Context, r outcome) { drops = append(drops, r.Attempt) }})))
+					}, options{MaxRetries: 5, OnGiveUp: func(_ context.Context, r outcome) { drops = append(drops, r.Attempt) }})))
 				}
 				running[0].after(24 * time.Hour)
 				all := calls[0] + calls[1] + calls[2]
 				if name == "counts" && (all != 6 || slices.Max(calls) == 6 || !slices.Equal(drops, []int{6})) || len(drops) != 1 {
-					t.Errorf("%d calls, dropped at attempt %d", calls, drops)
+					t.Errorf("%d calls, given up at attempt %d", calls, drops)
 				}
 				for _, r := range running {
 					_ = r.end()
@@ -312,38 +309,6 @@ func TestMaxRetriesOfSeveralProcesses(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The first middleware is the outermost, and what it does belongs to the handler.
-func TestMiddleware(t *testing.T) {
-	inBubble(t, func(t *testing.T, q stringQueue) {
-		var j journal
-		named := func(name string) func(worker.Handler[string]) worker.Handler[string] {
-			return func(next worker.Handler[string]) worker.Handler[string] {
-				j.add("wrap " + name)
-				return func(ctx context.Context, key string) error {
-					j.add(name + " " + key)
-					if name == "inner" && worker.Attempt(ctx) == 1 {
-						panic("middleware")
-					}
-					defer j.add(name + " returns")
-					return next(ctx, key)
-				}
-			}
-		}
-		q.Add("a")
-		p := worker.New(q, func(context.Context, string) error { j.add("handler"); return nil }, options{
-			Middleware: []func(worker.Handler[string]) worker.Handler[string]{named("outer"), named("inner")},
-		})
-		equal(t, "New", j.take(), "wrap inner", "wrap outer")
-		r := run(t, p)
-		if got := j.take(); !slices.Equal(got, []string{"outer a", "inner a", "outer returns"}) || p.Stats().Panicked != 1 {
-			t.Errorf("first: %q", got)
-		}
-		r.after(time.Second)
-		equal(t, "second", j.take(), "outer a", "inner a", "handler", "inner returns", "outer returns")
-		r.endCleanly()
-	})
 }
 
 // slowLimiter takes a minute to say when a key comes again.

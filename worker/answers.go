@@ -1,0 +1,241 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Next is what becomes of a key after a call of its handler. When the queue is shut down, and takes no keys
+// back, NextRequeue and NextRetry are what would have become of it; see [Left].
+type Next uint8
+
+const (
+	// NextForget: the key is done, and its failures are forgotten.
+	NextForget Next = iota
+	// NextRequeue: the handler asked for the key again. See [Requeue] and [RequeueAfter].
+	NextRequeue
+	// NextRetry: the handler has failed, and the key comes again when the queue's limiter says, see also [RetryAfter]. If the
+	// delay of the failure before has not passed, it is the same failure: it comes at the end of that delay, and is not counted.
+	NextRetry
+	// NextGiveUp: the handler has failed, and the key does not come again.
+	NextGiveUp
+	// NextInterrupted: the handler was interrupted, because its key was added again, and the key comes again at once, or after a
+	// pause if it was interrupted more than five times in a row. Its failures are neither counted nor forgotten, and the queue's limiter hears nothing. See [Call.UntilAdded].
+	NextInterrupted
+)
+
+// String returns "forget", "requeue", "retry", "give_up" or "interrupted".
+func (n Next) String() string {
+	if names := [...]string{"forget", "requeue", "retry", "give_up", "interrupted"}; int(n) < len(names) {
+		return names[n]
+	}
+	return fmt.Sprintf("Next(%d)", uint8(n))
+}
+
+// Result is what a call of the handler has come to.
+type Result[T comparable] struct {
+	Key T
+	// Attempt is how many times in a row the key was handled, this call included. In a pool, a call that fails before the delay of
+	// the failure before it has passed is the same attempt. With MaxRetries over a [SharedQueue], the attempt that failed has
+	// what that counts.
+	Attempt int
+	// Started is when the call began, and Duration how long the handler took.
+	Started  time.Time
+	Duration time.Duration
+	// Err is what the handler returned, a [*PanicError] or [ErrGoexit].
+	Err error
+	// Next is what becomes of the key.
+	Next Next
+}
+
+// ErrGoexit is the failure of a handler that called [runtime.Goexit], as t.FailNow does.
+var ErrGoexit = errors.New("worker: runtime.Goexit was called")
+
+// Requeue is an error for a handler to return, bare or wrapped, that wants its key again after a time, without having
+// failed. As with nil, earlier failures are forgotten.
+type Requeue struct {
+	// After is the time, or at once unless it is positive.
+	After time.Duration
+	// Priority is the key's new priority; nil keeps the one that it has. If the key was added meanwhile with a higher one, it
+	// keeps that. In a queue that is no [PriorityQueue] it means nothing.
+	Priority *int
+}
+
+// RequeueAfter returns Requeue{After: d}.
+func RequeueAfter(d time.Duration) error { return Requeue{After: d} }
+
+// Error describes when the key comes again.
+func (r Requeue) Error() string {
+	if r.Priority != nil {
+		return fmt.Sprintf("again after %v with priority %d", r.After, *r.Priority)
+	}
+	return fmt.Sprintf("again after %v", r.After)
+}
+
+type everyError struct{ period time.Duration }
+
+// Every returns an error for a handler to return, bare or wrapped, that wants its key again once in each period, at a
+// moment of the period that belongs to the key, without having failed. The moments follow from a hash of the key, on every
+// replica and after every restart the same, so the work of many keys spreads over the period. Keys come for the first time
+// within a period and a thousandth of one. Other adds make a key come in between, and change nothing. Keys that hold pointers,
+// interfaces or floats are hashed by their text, as fmt.Sprint has it. It panics unless period is positive.
+func Every(period time.Duration) error {
+	if period <= 0 {
+		panic(fmt.Sprintf("worker: Every(%v): a period is positive", period))
+	}
+	return everyError{period}
+}
+
+func (e everyError) Error() string { return fmt.Sprintf("again every %v", e.period) }
+
+type retryAfterError struct {
+	error
+	after time.Duration
+}
+
+// RetryAfter wraps an error such that its key does not come again before d: for servers that say how long to stay away. The call
+// has failed and is counted, and the key comes again after the longer of d and the limiter's delay. A queue that cannot take the longer of two, such
+// as client-go's, brings it after d, and does not ask its limiter. It returns nil if err is nil.
+//
+// An error that is joined with the one of [RequeueAfter] means the same.
+func RetryAfter(err error, d time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &retryAfterError{err, d}
+}
+
+func (e *retryAfterError) Error() string {
+	return fmt.Sprintf("%v (not again before %v)", errorText(e.error), e.after)
+}
+func (e *retryAfterError) Unwrap() error { return e.error }
+
+type terminalError struct{ error }
+
+// Terminal wraps an error so that its key does not come again: it would only fail in the same way. It returns nil if err is nil.
+func Terminal(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &terminalError{err}
+}
+
+func (e *terminalError) Error() string { return errorText(e.error) }
+func (e *terminalError) Unwrap() error { return e.error }
+
+type fatalError struct{ error }
+
+// Fatal wraps an error so that its key does not come again and Run ends, as after [Pool.Stop] of [Running]
+// whatever Options.Drain is, and returns it. It returns nil if err is nil.
+func Fatal(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fatalError{err}
+}
+
+func (e *fatalError) Error() string { return errorText(e.error) }
+func (e *fatalError) Unwrap() error { return e.error }
+
+// errorText is err.Error(), which panics for a nil pointer of many error types.
+func errorText(err error) string { return fmt.Sprint(err) }
+
+// PanicError is the failure of a handler that panicked.
+type PanicError struct {
+	// Value is what panic was called with.
+	Value any
+	// Stack is the goroutine's stack as [debug.Stack] returns it, with the line that panicked.
+	Stack []byte
+}
+
+// Error returns the value's text, without the stack.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns the value if it is an error, and nil otherwise.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// answer is what a handler's error asks for.
+type answer struct {
+	next     Next
+	fatal    bool          // Run ends, too
+	after    time.Duration // of NextRequeue: when the key comes again; of NextRetry: not before
+	every    time.Duration // of NextRequeue: the period that decides when the key comes again, or 0
+	priority *int          // of NextRequeue: the key's new priority, nil if it keeps the one that it has
+}
+
+// classify returns what err asks for. An error that asks for nothing else is a failure. If interrupted is set, a context
+// that was canceled was canceled because the key was added again.
+func classify(err error, interrupted bool) answer {
+	if err == nil {
+		return answer{next: NextForget}
+	}
+	if _, ok := err.(*PanicError); ok { // What a panic was called with is no answer.
+		return answer{next: NextRetry}
+	}
+	var fatal *fatalError
+	var terminal *terminalError
+	var later *retryAfterError
+	again, asked := requeueOf(err)
+	switch {
+	case errors.As(err, &fatal):
+		return answer{next: NextGiveUp, fatal: true}
+	case errors.As(err, &terminal):
+		return answer{next: NextGiveUp}
+	case errors.As(err, &later):
+		return answer{next: NextRetry, after: later.after}
+	case asked && hasFailure(err, interrupted):
+		return answer{next: NextRetry, after: again.after}
+	case asked:
+		return again
+	case isInterruption(err, interrupted):
+		return answer{next: NextInterrupted}
+	}
+	return answer{next: NextRetry}
+}
+
+// requeueOf returns the answer of a Requeue or Every in err, if there is one.
+func requeueOf(err error) (answer, bool) {
+	var every everyError
+	var again Requeue
+	var pointer *Requeue
+	switch {
+	case errors.As(err, &again):
+	case errors.As(err, &pointer) && pointer != nil:
+		again = *pointer
+	case errors.As(err, &every):
+		return answer{next: NextRequeue, every: every.period}, true
+	default:
+		return answer{}, false
+	}
+	return answer{next: NextRequeue, after: again.After, priority: again.Priority}, true
+}
+
+func isInterruption(err error, interrupted bool) bool {
+	return errors.Is(err, ErrAdded) || interrupted && errors.Is(err, context.Canceled)
+}
+
+// hasFailure reports whether one of the errors that are joined in err is a failure.
+func hasFailure(err error, interrupted bool) bool {
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return err != nil && hasFailure(err, interrupted) })
+	case interface{ Unwrap() error }:
+		if within := e.Unwrap(); within != nil {
+			return hasFailure(within, interrupted)
+		}
+	}
+	_, asked := requeueOf(err)
+	return !asked && !isInterruption(err, interrupted)
+}
+
+// NextOf returns, for a function that wraps a handler, what becomes of the key if its call returns err. A failure is
+// NextRetry even if the key will be given up for having failed too often. The context is that of the call or made from it.
+func NextOf(ctx context.Context, err error) Next {
+	return classify(err, CallOf(ctx).wasInterrupted()).next
+}

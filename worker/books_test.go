@@ -1,0 +1,260 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// handleOne is what a program that has workers of its own does with a key that it has got from q.
+func handleOne(ctx context.Context, q extended, books *worker.Books[string], handle handler, key string) outcome {
+	defer q.Done(key)
+	e := books.Begin(ctx, key)
+	r := e.End(func() (err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				err = &worker.PanicError{Value: v, Stack: debug.Stack()}
+			}
+		}()
+		return handle(e.Context(), key)
+	}())
+	switch r.Next {
+	case worker.NextRetry:
+		q.AddRateLimited(key)
+	case worker.NextRequeue:
+		q.Forget(key)
+		q.AddAfter(key, time.Hour)
+	case worker.NextForget, worker.NextGiveUp:
+		q.Forget(key)
+	}
+	return r
+}
+
+func TestBooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		type fromCaller struct{}
+		var log []string
+		began := time.Now()
+		var contexts []context.Context
+		var logged bytes.Buffer
+		books := worker.NewBooks(q, options{MaxRetries: 2, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+		handle := func(ctx context.Context, key string) error {
+			contexts = append(contexts, ctx)
+			if ctx.Value(fromCaller{}) != "value" {
+				t.Errorf("%s: the context is not made from the caller's", key)
+			}
+			switch first := !slices.Contains(log, "0s interrupted 1 interrupted"); {
+			case key == "interrupted" && first:
+				until := worker.CallOf(ctx).UntilAdded()
+				q.Add(key)
+				<-until.Done()
+				return until.Err()
+			case key == "interrupted":
+				return acts(ctx, "drops")
+			case key == "fails", time.Since(began) == 0:
+				return acts(ctx, key)
+			}
+			return nil
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for {
+				key, shutdown := q.Get()
+				if shutdown {
+					return
+				}
+				r := handleOne(context.WithValue(t.Context(), fromCaller{}, "value"), q, books, handle, key)
+				log = append(log, fmt.Sprintf("%v %s %d %v", time.Since(began), key, r.Attempt, r.Next))
+			}
+		}()
+		for _, key := range []string{"fails", "panics", "later", "interrupted"} {
+			q.Add(key)
+			synctest.Wait()
+		}
+		if st := books.Stats(); st.Living != 0 || st.Handled != 5 || st.Failed != 3 || st.Panicked != 1 || st.Interrupted != 1 || st.Requeued != 1 || st.GivenUp != 1 || st.Failing != 2 {
+			t.Errorf("%+v", st)
+		}
+		k := books.SnapshotKey("panics")
+		if len(k.FailedCalls) != 1 || !strings.Contains(k.FailedCalls[0].Stack, "thePanickingFunction") {
+			t.Errorf("the last calls of the key that panics: %+v", k.FailedCalls)
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		q.ShutDown()
+		<-ended
+		equal(t, "log", log,
+			"0s fails 1 retry", "0s panics 1 retry", "0s later 1 requeue",
+			"0s interrupted 1 interrupted", "0s interrupted 1 give_up",
+			"1s fails 2 retry", "1s panics 2 forget", "3s fails 3 give_up", "1h0m0s later 1 forget")
+		for _, ctx := range contexts {
+			if ctx.Err() == nil {
+				t.Error("a context has outlived its call")
+			}
+		}
+		if n := strings.Count(logged.String(), "its key is given up"); n != 2 {
+			t.Errorf("%d keys that were given up are logged, want 2:\n%s", n, logged.String())
+		}
+	})
+}
+
+// A call is found stuck, with its stack, and can be canceled. The goroutine that watches ends when there are no calls.
+func TestBooksStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		defer q.ShutDown()
+		found := make(chan stuck, 9)
+		books := worker.NewBooks(q, options{StuckAfter: time.Minute, OnStuck: func(_ context.Context, k stuck) { found <- k }})
+		for range 2 {
+			q.Add("a")
+			key, _ := q.Get()
+			returned := make(chan outcome)
+			go func() {
+				returned <- handleOne(t.Context(), q, books, func(ctx context.Context, _ string) error {
+					<-ctx.Done()
+					return context.Cause(ctx)
+				}, key)
+			}()
+			if k := <-found; k.Key != "a" || k.Duration != time.Minute || !strings.Contains(k.Stack, "TestBooksStuck") {
+				t.Errorf("%+v", k)
+			}
+			if k := books.SnapshotKey("a"); k.Running == nil || k.Running.Stack == "" || k.Running.Canceled {
+				t.Errorf("%+v", k.Running)
+			}
+			if !books.Cancel("a") {
+				t.Error("there is nothing to cancel")
+			}
+			if k := books.SnapshotKey("a").Running; k != nil && !k.Canceled {
+				t.Error("nobody sees that it was canceled")
+			}
+			if r := <-returned; !errors.Is(r.Err, worker.ErrCanceled) || r.Next != worker.NextRetry {
+				t.Errorf("%+v", r)
+			}
+		}
+		if books.Cancel("a") {
+			t.Error("Cancel of a call that has ended")
+		}
+	})
+}
+
+func TestNextOf(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want worker.Next
+	}{
+		{nil, worker.NextForget},
+		{errors.New("no"), worker.NextRetry},
+		{context.Canceled, worker.NextRetry},
+		{fmt.Errorf("wrapped: %w", worker.RequeueAfter(1)), worker.NextRequeue},
+		{&worker.Requeue{}, worker.NextRequeue},
+		{errors.Join(worker.RequeueAfter(1), worker.Terminal(errors.New("no"))), worker.NextGiveUp},
+		{worker.Fatal(errors.New("no")), worker.NextGiveUp},
+		{worker.ErrAdded, worker.NextInterrupted},
+	} {
+		if got := worker.NextOf(t.Context(), c.err); got != c.want {
+			t.Errorf("of %v: %v, want %v", c.err, got, c.want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		defer q.ShutDown()
+		q.Add("a")
+		q.Get()
+		handleOne(t.Context(), q, worker.NewBooks(q, options{}), func(ctx context.Context, key string) error {
+			until := worker.CallOf(ctx).UntilAdded()
+			if got := worker.NextOf(ctx, context.Canceled); got != worker.NextRetry {
+				t.Errorf("before it is added again: %v", got)
+			}
+			q.Add(key)
+			<-until.Done()
+			if got := worker.NextOf(ctx, until.Err()); got != worker.NextInterrupted {
+				t.Errorf("when it is added again: %v", got)
+			}
+			return nil
+		}, "a")
+	})
+}
+
+func TestNewBooksWithoutSense(t *testing.T) {
+	for name, f := range map[string]func(){
+		"no queue":  func() { worker.NewBooks[string](nil, options{}) },
+		"an option": func() { worker.NewBooks(newQueue(), options{StuckAfter: -1}) },
+	} {
+		if !panics(f) {
+			t.Errorf("%s: NewBooks did not panic", name)
+		}
+	}
+}
+
+// Books have as many workers as there are calls, and are over when the queue is shut down and has given out all it had. Keys that
+// fail and are removed from the queue are forgotten within about a minute, as in a pool.
+func TestStatsOfBooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := priorityqueue.New(priorityqueue.Config[string]{})
+		books := worker.NewBooks(q, options{Workers: 7})
+		handle := func(key string) {
+			q.Add(key)
+			q.Get()
+			handleOne(t.Context(), q, books, func(context.Context, string) error { time.Sleep(time.Second); return errBroken }, key)
+		}
+		go handle("a")
+		synctest.Wait()
+		if s := books.Stats(); s.Wanted != 1 || s.Living != 1 || s.Busy != 1 || s.Ended {
+			t.Errorf("while a call goes on: %+v", s)
+		}
+		time.Sleep(2 * time.Second)
+		q.Discard("a")
+		for i := range 100 {
+			handle(fmt.Sprint(i))
+			q.Discard(fmt.Sprint(i))
+		}
+		time.Sleep(time.Minute)
+		books.Stats() // Which looks, in the background.
+		synctest.Wait()
+		if s := books.Stats(); s.Failing != 0 || s.Wanted != 0 {
+			t.Errorf("after a minute: %+v", s)
+		}
+		q.Add("b")
+		q.Add("c")
+		q.ShutDown()
+		for _, held := range []bool{false, true} {
+			if s := books.Stats(); s.Ended {
+				t.Errorf("a key is held: %v: %+v", held, s)
+			}
+			key, _ := q.Get()
+			if s := books.Stats(); s.Ended {
+				t.Errorf("before the call: %+v", s)
+			}
+			q.Done(key)
+		}
+		if s := books.Stats(); !s.Ended {
+			t.Errorf("at the end: %+v", s)
+		}
+	})
+}
+
+// If the key's lease has ended, the key is left to the other process.
+func TestBooksWithoutLease(t *testing.T) {
+	q := leasing{newQueue(), new(journal), func(cancel context.CancelCauseFunc) { cancel(errLeaseLost) }}
+	defer q.ShutDown()
+	books := worker.NewBooks(q, options{})
+	e := books.Begin(t.Context(), "a")
+	if e.Context().Err() == nil {
+		t.Error("the context goes on")
+	}
+	if r := e.End(errBroken); !errors.Is(r.Err, errLeaseLost) || r.Next != worker.NextInterrupted || books.Stats().Handled != 0 {
+		t.Errorf("%+v, %+v", r, books.Stats())
+	}
+}

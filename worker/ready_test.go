@@ -1,0 +1,155 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// Run starts no handler before Ready has returned nil. Until then the pool can be stopped in every way.
+func TestReady(t *testing.T) {
+	waits := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	for _, c := range []struct {
+		name   string
+		ready  func(ctx context.Context) error
+		o      options
+		at     func(e ending) // 5 s after Run was called
+		calls  int
+		failed string // what Run returns
+		left   string
+	}{
+		{name: "nil", ready: func(context.Context) error { time.Sleep(10 * time.Second); return nil }, calls: 2, left: "nothing"},
+		{name: "an error", ready: func(context.Context) error { time.Sleep(10 * time.Second); return errBroken },
+			failed: "worker: Options.Ready: broken", left: "2 queued and not started: a, b"},
+		{name: "a panic", ready: func(context.Context) error { panic("what a value") },
+			failed: "panic: what a value", left: "2 queued and not started: a, b"},
+		{name: "Run's context ends", ready: waits, at: func(e ending) { e.cancel() }, left: "2 queued and not started: a, b"},
+		{name: "Run's context ends, and Ready says what it likes", ready: func(ctx context.Context) error { <-ctx.Done(); return errBroken },
+			at: func(e ending) { e.cancel() }, left: "2 queued and not started: a, b"},
+		{name: "Run's context ends, and Ready returns nil", ready: func(ctx context.Context) error { <-ctx.Done(); return nil },
+			at: func(e ending) { e.cancel() }, left: "2 queued and not started: a, b"},
+		{name: "Run's context ends, All", ready: waits, o: options{Drain: worker.All}, at: func(e ending) { e.cancel() },
+			left: "2 queued and not started: a, b"},
+		{name: "Stop(Running)", ready: waits, at: func(e ending) { e.p.Stop(worker.Running) }, left: "2 queued and not started: a, b"},
+		{name: "Stop(Nothing)", ready: waits, at: func(e ending) { e.p.Stop(worker.Nothing) }, left: "2 queued and not started: a, b"},
+		{name: "Stop(All) waits for Ready", ready: func(context.Context) error { time.Sleep(10 * time.Second); return nil },
+			at: func(e ending) { e.p.Stop(worker.All) }, calls: 2, left: "nothing"},
+		{name: "SetWorkers", ready: func(context.Context) error { time.Sleep(10 * time.Second); return nil },
+			at: func(e ending) { setWorkers(e.t, e.p, 2) }, calls: 2, left: "nothing"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				addAll(q, "a b")
+				var p *worker.Pool[string]
+				ready, calls := false, 0
+				c.o.Ready = func(ctx context.Context) error {
+					err := c.ready(ctx)
+					ready = err == nil
+					return err
+				}
+				p = worker.New(q, func(context.Context, string) error {
+					if calls++; !ready {
+						t.Error("a handler was called too early")
+					}
+					return nil
+				}, c.o)
+				r := run(t, p)
+				r.after(5 * time.Second)
+				if c.at != nil {
+					r.goesOn()
+					c.at(ending{r, p, q})
+				}
+				if c.at == nil || c.calls > 0 { // Otherwise Ready was waited for in vain, and Run has returned already.
+					r.after(10 * time.Second)
+					r.cancel()
+				}
+				text := ""
+				if err := r.returned(); err != nil {
+					text = err.Error()
+				}
+				if text != c.failed || p.Left().String() != c.left || calls != c.calls {
+					t.Errorf("Run returned %q, left: %v, %d calls", text, p.Left(), calls)
+				}
+				wantMatchedDones(t, q)
+			})
+		})
+	}
+}
+
+// WaitIdle waits for keys that are queued, held, or wait for their time, failing ones included, and for those that they bring.
+func TestWaitIdle(t *testing.T) {
+	for name, newQueue := range map[string]func() stringQueue{
+		"FIFO":     func() stringQueue { return newQueue() },
+		"priority": func() stringQueue { return newPriorityQueue(priorityqueue.Config[string]{}) },
+	} {
+		t.Run("queue="+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newQueue()
+				p := worker.New(q, func(ctx context.Context, key string) error {
+					time.Sleep(time.Second)
+					switch {
+					case key == "fails" && worker.CallOf(ctx).Attempt() < 4:
+						return errBroken
+					case key == "brings":
+						q.AddAfter("brought", time.Minute)
+					}
+					return nil
+				}, options{Workers: 2})
+				r := run(t, p)
+				waits := func(what string, want time.Duration) {
+					t.Helper()
+					begun := time.Now()
+					if err := p.WaitIdle(t.Context()); err != nil {
+						t.Errorf("%s: %v", what, err)
+					}
+					if took := time.Since(begun); took < want || took > want+100*time.Millisecond {
+						t.Errorf("%s: it took %v, want %v", what, took, want)
+					}
+				}
+				waits("nothing to do", 0)
+				addAll(q, "a b c d")
+				waits("four keys, two workers", 2*time.Second)
+				q.Add("fails")
+				waits("a key that fails three times", 4*time.Second+(1+2+4)*time.Second)
+				q.Add("brings")
+				waits("a key that brings another one", time.Second+time.Minute+time.Second)
+				setWorkers(t, p, 0)
+				q.Add("a")
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				begun := time.Now()
+				if err := p.WaitIdle(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Hour {
+					t.Errorf("a pool that is paused: %v after %v", err, time.Since(begun))
+				}
+				setWorkers(t, p, 1)
+				waits("and that goes on", time.Second)
+				r.endCleanly()
+				waits("after Run", 0)
+			})
+		})
+	}
+}
+
+// Of a queue that is not Extended WaitIdle knows the queued keys and, from the pool, those that are handled. A pool without a queue
+// has nothing to wait for.
+func TestWaitIdleOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := plain{newQueue()}
+		addAll(q, "a b c")
+		p := worker.New(q, takes(time.Second), options{})
+		r := run(t, p)
+		if err := p.WaitIdle(t.Context()); err != nil || time.Since(r.begun) < 3*time.Second {
+			t.Errorf("%v after %v", err, time.Since(r.begun))
+		}
+		r.endCleanly()
+	})
+	if err := worker.New(nil, fine, options{}).WaitIdle(t.Context()); err == nil || !strings.Contains(err.Error(), "the queue is nil") {
+		t.Errorf("without a queue: %v", err)
+	}
+}
