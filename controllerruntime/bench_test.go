@@ -16,7 +16,7 @@ func BenchmarkReconcile(b *testing.B) {
 	r := controllerruntime.WrapReconciler(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 		return reconcile.Result{}, nil
 	}), &page{})
-	q := controllerruntime.With(priorityqueue.Config[reconcile.Request]{}, r.Watch)("", clientgo.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	q := r.With(priorityqueue.Config[reconcile.Request]{})("", clientgo.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer q.ShutDown()
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()

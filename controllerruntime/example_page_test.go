@@ -23,9 +23,9 @@ import (
 // request. examples/manager is the whole program, with traces.
 func ExampleWrapReconciler_page() {
 	mine := reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-		log.FromContext(ctx).Info("Reconciling", "attempt", worker.Attempt(ctx), "causes", worker.Causes(ctx).String())
+		log.FromContext(ctx).Info("Reconciling", "attempt", worker.CallOf(ctx).Attempt(), "causes", worker.CallOf(ctx).Causes().String())
 		// What must be finished has ctx, what is worth interrupting has this. Its error is no failure.
-		return reconcile.Result{}, waitUntilReady(worker.UntilAdded(ctx), r)
+		return reconcile.Result{}, waitUntilReady(worker.CallOf(ctx).UntilAdded(), r)
 	})
 	setUp := func(mgr ctrl.Manager) error {
 		page := debug.NewHandler(debug.Options{})

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientgo "k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -33,7 +35,7 @@ type Event[object any] struct {
 // It must be the outermost handler. With a queue that is no [Queue], or is wrapped by another handler (also by
 // controller-runtime's handler.Funcs), the adds have no causes.
 //
-// An add with a Quiet cause does not end the contexts of worker.UntilAdded. All others do, also those of handlers without
+// An add with a Quiet cause does not end the contexts of UntilAdded. All others do, also those of handlers without
 // WithCauses, as builder's For and Owns have them.
 func WithCauses[object any, request comparable](h handler.TypedEventHandler[object, request], decide func(Event[object]) workqueue.Cause) handler.TypedEventHandler[object, request] {
 	if decide == nil {
@@ -74,9 +76,9 @@ func (h *causingHandler[object, request]) because(q clientgo.TypedRateLimitingIn
 }
 
 // CauseOf returns the cause that [WithCauses] uses by default, such as "Update Deployment default/web, generation 3". It is
-// Quiet for an update that leaves alone what people ask for: the generation, the labels and the annotations are those of
-// before, and so is whether the object is being deleted. Such an update is one of the status, often the controller's own,
-// or of a finalizer, or a resync. For an object that has no generation, as a ConfigMap, only a resync is Quiet.
+// Quiet for an update that leaves alone what people ask for: the generation, the labels, the annotations and the owners are
+// those of before, and so is whether the object is being deleted. Such an update is one of the status, often the controller's
+// own, or of a finalizer, or a resync. For an object that has no generation, as a ConfigMap, only a resync is Quiet.
 //
 // Of something that is no client.Object it says the type of the event alone.
 func CauseOf[object any](e Event[object]) workqueue.Cause {
@@ -100,12 +102,20 @@ func CauseOf[object any](e Event[object]) workqueue.Cause {
 		cause.Reason += fmt.Sprintf(", generation %d", generation)
 	case !maps.Equal(old.GetLabels(), o.GetLabels()), !maps.Equal(old.GetAnnotations(), o.GetAnnotations()):
 		cause.Reason += ", metadata"
+	case !slices.EqualFunc(old.GetOwnerReferences(), o.GetOwnerReferences(), isSameOwner):
+		cause.Reason += ", owners"
+	case generation != 0 && !slices.Equal(old.GetFinalizers(), o.GetFinalizers()):
+		cause.Reason += ", finalizers"
+		cause.Quiet = true
 	case generation != 0:
 		cause.Reason += ", status"
 		cause.Quiet = true
 	}
 	return cause
 }
+
+// isSameOwner compares the owners' pointers by what they point to.
+func isSameOwner(a, b metav1.OwnerReference) bool { return reflect.DeepEqual(a, b) }
 
 // asObject returns v as an Object, and false if it is none, or nil.
 func asObject(v any) (client.Object, bool) {

@@ -206,6 +206,11 @@ func TestPoolAmongControllers(t *testing.T) {
 			if strings.HasPrefix(f.GetName(), "controller_runtime_reconcile") && strings.Contains(text, `"test"`) && strings.Contains(text, name) {
 				both++
 			}
+			for _, m := range f.GetMetric() { // The buckets can be added up.
+				if h := m.GetHistogram(); f.GetName() == "controller_runtime_reconcile_time_seconds" && (len(h.GetBucket()) != 40 || h.GetSchema() != 3) {
+					s.t.Errorf("%v has %d buckets, schema %d", m.GetLabel(), len(h.GetBucket()), h.GetSchema())
+				}
+			}
 		}
 		if both < 4 { // The fifth, of timeouts, came with controller-runtime 0.23.
 			s.t.Errorf("controller and pool are together in %d of controller-runtime's metrics, want 5", both)

@@ -8,11 +8,19 @@
 // The queue implements controller-runtime's PriorityQueue, so the priorities of its handlers and of reconcile.Result arrive.
 // With [With] it can do more: aging, fairness between namespaces, a least time between two reconciliations of an object.
 //
+// # Failures
+//
+// controller-runtime hands the controller's limiter to NewQueue, and its default doubles the delay with each call that fails,
+// also with those that events have brought: an object that is broken for ten seconds, with an event every 50 ms, is reconciled 16
+// minutes after its repair. [NewRateLimiter] counts a failure once for each delay that was served:
+//
+//	controller.Options{NewQueue: controllerruntime.NewQueue, RateLimiter: controllerruntime.NewRateLimiter()}
+//
 // # One wrapper for all
 //
 // [WrapReconciler] makes one wrapper for the queue and the reconciler of a controller. With it a reconciler can stop waiting
-// when there is something newer (worker.UntilAdded), and learns why it was called (worker.Causes) and how often it has failed
-// (worker.Attempt). The page of package debug shows the last attempts and can cancel, retry and forget. [WithCauses] makes
+// when there is something newer (UntilAdded of worker.Call), and learns why it was called (Causes) and how often it has failed
+// (Attempt). The page of package debug shows the last attempts and can cancel, retry and forget. [WithCauses] makes
 // event handlers say why they add a request. The program examples/manager has all of it; docs/events.md says what an event
 // handler should say.
 //
@@ -65,6 +73,18 @@ func NewQueue(name string, rateLimiter clientgo.TypedRateLimiter[reconcile.Reque
 // NewTypedQueue is NewQueue for controller.TypedOptions.
 func NewTypedQueue[request comparable](name string, rateLimiter clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
 	return With(priorityqueue.Config[request]{})(name, rateLimiter)
+}
+
+// NewRateLimiter returns a limiter for the field RateLimiter of controller.Options, with the numbers of client-go's default: 5 ms
+// to 1000 s, and for all objects together 10 a second after a burst of 100. Unlike it, it counts a failure once for each
+// delay that was served, see [workqueue.NewTypedControllerRateLimiter]. It works on controller-runtime's own queues as well.
+func NewRateLimiter() clientgo.TypedRateLimiter[reconcile.Request] {
+	return NewTypedRateLimiter[reconcile.Request]()
+}
+
+// NewTypedRateLimiter is NewRateLimiter for controller.TypedOptions.
+func NewTypedRateLimiter[request comparable]() clientgo.TypedRateLimiter[request] {
+	return workqueue.NewTypedControllerRateLimiter[request](nil)
 }
 
 // With returns a NewQueue whose queues are configured by config. If config has no name or no limiter, each queue

@@ -8,7 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	clientgo "k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keyedqueue/workqueue/controllerruntime"
 	"github.com/keyedqueue/workqueue/priorityqueue"
@@ -215,4 +217,25 @@ func TestShutDown(t *testing.T) {
 			})
 		})
 	}
+}
+
+// NewRateLimiter is a controller's limiter that does not count events.
+func TestNewRateLimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		options := controller.Options{NewQueue: controllerruntime.NewQueue, RateLimiter: controllerruntime.NewRateLimiter()}
+		q := options.NewQueue("name", options.RateLimiter)
+		defer q.ShutDown()
+		key := reconcile.Request{}
+		q.Add(key)
+		for began := time.Now(); time.Since(began) < 100*time.Millisecond; {
+			q.Get()
+			q.AddRateLimited(key)
+			q.Done(key)
+			time.Sleep(time.Millisecond)
+			q.Add(key) // an event
+		}
+		if n := q.NumRequeues(key); n != 5 { // at 0, 5, 15, 35 and 75 ms
+			t.Errorf("%d failures, want 5", n)
+		}
+	})
 }

@@ -3,6 +3,9 @@ package controllerruntime
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,11 +18,10 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Page shows queues, and what is done with their keys. It is a *debug.Handler. If it has the method InspectPool of
-// [worker.InspectorProvider], that is called instead of WatchPoolKeys, and the page has all that a worker.Inspector has.
+// Page shows queues, and what is done with their keys. It is a *debug.Handler.
 type Page interface {
 	InspectQueue(name string, q workqueue.Inspector)
-	WatchPoolKeys(name string, snapshot func(limit int) worker.Snapshot[any])
+	InspectPool(name string, p worker.Inspector)
 }
 
 // Options configure a [Reconciler].
@@ -38,18 +40,20 @@ type Options[request comparable] struct {
 type Reconciler[request comparable] struct {
 	reconciler reconcile.TypedReconciler[request]
 	options    Options[request]
-	// controller is nil until Watch.
+	// controller is nil until the controller has made its queue. complain is for calls before.
 	controller atomic.Pointer[controller[request]]
+	complain   sync.Once
 }
 
 // controller is what a Reconciler knows of its controller.
 type controller[request comparable] struct {
 	queue *Queue[request]
-	pool  *worker.Pool[request] // keeps the books
+	books *worker.Books[request]
 }
 
 // WrapReconciler returns a reconciler that calls r, whose results, errors and panics it passes on. A controller needs both
-// it and its queue:
+// it and its queue, [Reconciler.NewQueue] or what [Reconciler.With] returns. Without the queue r is called directly, nothing of
+// what follows works, and the first call logs an error.
 //
 //	r := controllerruntime.WrapReconciler(mine, page)
 //	ctrl.NewControllerManagedBy(mgr).
@@ -58,13 +62,13 @@ type controller[request comparable] struct {
 //
 // Then, in r:
 //
-//   - [worker.UntilAdded], [worker.Causes], [worker.Attempt] and [worker.Priority] work with the context. That ends when r
+//   - [worker.CallOf] returns what the books know of the call that has the context. The context ends when r
 //     returns, or with the cause [worker.ErrCanceled] by [Reconciler.Cancel].
-//   - When r returns an error because of worker.UntilAdded, that is no failure: the request comes again at once, its failures
+//   - When r returns an error because of UntilAdded of [worker.Call], that is no failure: the request comes again at once, its failures
 //     are neither counted nor forgotten, and the limiter hears nothing. The controller sees a success.
 //
 // The page has the controller's queue, the requests that are being reconciled, those that fail or were given up (by
-// reconcile.TerminalError), and their last attempts, as a [worker.Pool] keeps them. It may be nil. [WrapReconcilerWithOptions]
+// reconcile.TerminalError), and their last attempts, as a [worker.Pool] keeps them. The page may be nil. [WrapReconcilerWithOptions]
 // also finds reconciliations that are stuck.
 //
 // Each controller needs one of its own. A call takes a few microseconds more.
@@ -77,24 +81,22 @@ func WrapReconcilerWithOptions[request comparable](r reconcile.TypedReconciler[r
 	return &Reconciler[request]{reconciler: r, options: options}
 }
 
-// NewQueue returns the queue of the controller. It is for the field NewQueue of controller.Options.
+// NewQueue returns the queue of the controller, and shows it and the reconciler on the page, under the queue's name. It is for
+// the field NewQueue of controller.Options.
 func (r *Reconciler[request]) NewQueue(name string, rateLimiter clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
 	return r.With(priorityqueue.Config[request]{})(name, rateLimiter)
 }
 
-// With returns a NewQueue whose queue is configured by config, as the function [With] does.
+// With returns a [Reconciler.NewQueue] whose queue is configured by config, as the function [With] does.
 func (r *Reconciler[request]) With(config priorityqueue.Config[request]) func(string, clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
-	return With(config, r.Watch)
+	return With(config, r.watch)
 }
 
-// Watch makes q the queue of the controller, and shows it and the reconciler on the page, under the queue's name.
-// [Reconciler.NewQueue] and [Reconciler.With] call it. It can also be passed to the function [With]. Before, the Reconciler
-// only passes calls on.
-func (r *Reconciler[request]) Watch(q *Queue[request]) {
-	c := &controller[request]{queue: q}
-	c.pool = worker.New(observed[request]{q}, r.handle, worker.Options[request]{
-		StuckAfter: r.options.StuckAfter, OnStuck: r.onStuck,
-	})
+// watch makes q the queue of the controller.
+func (r *Reconciler[request]) watch(q *Queue[request]) {
+	c := &controller[request]{queue: q, books: worker.NewBooks(q, worker.Options[request]{
+		StuckAfter: r.options.StuckAfter, OnStuck: r.onStuck, Logger: slog.New(slog.DiscardHandler), // The controller logs.
+	})}
 	r.controller.Store(c)
 	page := r.options.Page
 	if page == nil {
@@ -102,15 +104,7 @@ func (r *Reconciler[request]) Watch(q *Queue[request]) {
 	}
 	name := q.Stats().Name
 	page.InspectQueue(name, workqueue.Inspect(q))
-	i := worker.Inspect(c.pool)
-	i.Queue = q
-	if p, ok := page.(interface {
-		InspectPool(name string, i worker.Inspector)
-	}); ok {
-		p.InspectPool(name, i)
-	} else {
-		page.WatchPoolKeys(name, i.Snapshot)
-	}
+	page.InspectPool(name, c.books.Inspector())
 }
 
 // onStuck reports a call.
@@ -121,50 +115,59 @@ func (r *Reconciler[request]) onStuck(ctx context.Context, k worker.RunningKey[r
 	}
 }
 
-// answer is what the other reconciler has returned. The context of its call has it.
-type answer struct {
-	result reconcile.Result
-	err    error
-}
-
-type answerKey struct{}
+var errNoQueue = errors.New("controllerruntime: WrapReconciler without its queue: set NewQueue of controller.Options to the Reconciler's NewQueue, or to what its With returns")
 
 // Reconcile calls the other reconciler.
 func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (reconcile.Result, error) {
 	c := r.controller.Load()
 	if c == nil {
+		r.complain.Do(func() {
+			log.FromContext(ctx).Error(errNoQueue, "The wrapped reconciler knows neither attempts nor causes, and nothing interrupts it")
+		})
 		return r.reconciler.Reconcile(ctx, req)
 	}
 	c.queue.interrupted.Delete(req) // In case no Forget followed an earlier call.
-	var a answer
-	if called := c.pool.Handle(context.WithValue(ctx, answerKey{}, &a), req); called.Next == worker.NextInterrupted {
+	entry := c.books.Begin(ctx, req)
+	result, err := reconcile.Result{}, worker.ErrGoexit
+	returned := false
+	defer func() {
+		if !returned { // A panic goes on from here, so that it has the reconciler's stack.
+			if v := recover(); v != nil {
+				defer panic(v)
+				err = &worker.PanicError{Value: v, Stack: debug.Stack()}
+			}
+			entry.End(err)
+		}
+	}()
+	result, err = r.reconciler.Reconcile(entry.Context(), req)
+	returned = true
+	interrupted := entry.Interrupted()
+	if entry.End(meaning(result, err)).Next == worker.NextInterrupted {
 		// The controller forgets the failures after a success, which this is not.
 		c.queue.interrupted.Store(req, nil)
-		if k, _ := c.queue.SnapshotKey(req); !k.Again || !k.Due.IsZero() { // r has returned worker.ErrAdded without having it from worker.UntilAdded.
+		if !interrupted { // r has worker.ErrAdded from elsewhere. Its request must not be lost.
 			c.queue.AddWithPriority(req, c.queue.PriorityOf(req), 0)
 		}
 		return reconcile.Result{}, nil
 	}
-	return a.result, a.err
+	return result, err
 }
 
-// handle is the handler of the pool. It answers what the result means to the controller.
-func (r *Reconciler[request]) handle(ctx context.Context, req request) error {
-	a := ctx.Value(answerKey{}).(*answer)
-	a.result, a.err = r.reconciler.Reconcile(ctx, req)
+// meaning returns the error by which a handler of package worker says what the result means to the controller.
+func meaning(result reconcile.Result, err error) error {
 	switch {
-	case a.err == nil && a.result.IsZero():
+	case err == nil && result.IsZero():
 		return nil
-	case a.err == nil:
-		return worker.RequeueAfter(a.result.RequeueAfter)
-	case errors.Is(a.err, reconcile.TerminalError(nil)):
-		return worker.Terminal(a.err)
+	case err == nil:
+		return worker.RequeueAfter(result.RequeueAfter)
+	case errors.Is(err, reconcile.TerminalError(nil)):
+		return worker.Terminal(err)
 	}
-	return a.err
+	return err
 }
 
-// AddCause adds req with priority zero and says why. It is for an event handler that adds requests by itself: one that is
-// wrapped by [WithCauses] needs it not. Before the controller has started it does nothing.
+// AddCause adds req with priority zero and says why. It is for an event handler that adds requests by itself;
+// [WithCauses] does this for the handler that it wraps. Before the controller has started it does nothing.
 func (r *Reconciler[request]) AddCause(req request, cause workqueue.Cause) {
 	if c := r.controller.Load(); c != nil {
 		c.queue.AddCause(req, cause)
@@ -175,13 +178,5 @@ func (r *Reconciler[request]) AddCause(req request, cause workqueue.Cause) {
 // one. See [worker.Pool.Cancel].
 func (r *Reconciler[request]) Cancel(req request) bool {
 	c := r.controller.Load()
-	return c != nil && c.pool.Cancel(req)
+	return c != nil && c.books.Cancel(req)
 }
-
-// observed is the queue without the methods that add a request again and forget it: the controller does both.
-type observed[request comparable] struct{ *Queue[request] }
-
-func (observed[request]) AddRateLimited(request)                      {}
-func (observed[request]) AddAfter(request, time.Duration)             {}
-func (observed[request]) AddWithPriority(request, int, time.Duration) {}
-func (observed[request]) Forget(request)                              {}

@@ -9,7 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	clientgo "k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keyedqueue/workqueue"
@@ -17,14 +19,6 @@ import (
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
-
-// inspectingPage is a page that knows worker.Inspector.
-type inspectingPage struct {
-	page
-	pool worker.Inspector
-}
-
-func (p *inspectingPage) InspectPool(_ string, i worker.Inspector) { p.pool = i }
 
 // onWrapped is onManager with the queue of a Reconciler.
 func onWrapped(t *testing.T, options controllerruntime.Options[reconcile.Request], f func(s *scene, r *controllerruntime.Reconciler[reconcile.Request])) {
@@ -43,11 +37,11 @@ func TestUntilAddedInManager(t *testing.T) {
 		var causes []string
 		var answers []error
 		s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
-			attempts, causes = append(attempts, worker.Attempt(ctx)), append(causes, worker.Causes(ctx).String())
+			attempts, causes = append(attempts, worker.CallOf(ctx).Attempt()), append(causes, worker.CallOf(ctx).Causes().String())
 			if len(attempts) != 3 {
 				return reconcile.Result{}, errors.New("not yet")
 			}
-			until := worker.UntilAdded(ctx)
+			until := worker.CallOf(ctx).UntilAdded()
 			<-until.Done()
 			if ctx.Err() != nil || context.Cause(until) != worker.ErrAdded {
 				t.Errorf("after the add: %v, %v", ctx.Err(), context.Cause(until))
@@ -98,7 +92,7 @@ func TestAddedBeforeTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var err error
 		r := controllerruntime.WrapReconciler(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-			until := worker.UntilAdded(ctx)
+			until := worker.CallOf(ctx).UntilAdded()
 			if until.Err() == nil {
 				t.Error("the add was missed")
 			}
@@ -153,15 +147,34 @@ func TestErrAddedFromElsewhere(t *testing.T) {
 	})
 }
 
+// A request that was removed after it had been interrupted does not come again.
+func TestRemovedAfterAnInterruption(t *testing.T) {
+	onWrapped(t, controllerruntime.Options[reconcile.Request]{}, func(s *scene, r *controllerruntime.Reconciler[reconcile.Request]) {
+		s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
+			until := worker.CallOf(ctx).UntilAdded()
+			<-until.Done()
+			time.Sleep(time.Second)
+			return reconcile.Result{}, until.Err()
+		}
+		r.AddCause(requestA, workqueue.Cause{Reason: "created"})
+		time.Sleep(time.Second)
+		r.AddCause(requestA, workqueue.Cause{Reason: "changed"})
+		synctest.Wait()
+		s.queue.(*controllerruntime.Queue[reconcile.Request]).Discard(requestA)
+		time.Sleep(time.Minute)
+		s.want("a@0s")
+	})
+}
+
 // The page has the last attempts with the stacks of panics, the stack of a stuck reconciler, the causes, and hands.
 func TestInspectorInManager(t *testing.T) {
-	p := &inspectingPage{}
+	p := &page{}
 	var stuck []worker.RunningKey[reconcile.Request]
 	onWrapped(t, controllerruntime.Options[reconcile.Request]{
 		Page: p, StuckAfter: time.Minute,
 		OnStuck: func(_ context.Context, k worker.RunningKey[reconcile.Request]) { stuck = append(stuck, k) },
 	}, func(s *scene, r *controllerruntime.Reconciler[reconcile.Request]) {
-		if p.snapshot != nil || p.pool.Queue != any(s.queue) || p.queue.Queue != any(s.queue) || p.name != "test" {
+		if p.pool.Queue != any(s.queue) || p.queue.Queue != any(s.queue) || p.name != "test" {
 			t.Error("the page was not given the Inspector")
 		}
 		if r.Cancel(requestA) {
@@ -190,7 +203,7 @@ func TestInspectorInManager(t *testing.T) {
 		if k.Failing == nil || k.Failing.Attempt != 7 || k.Failing.NextTry.IsZero() || len(k.FailedCalls) != 5 {
 			t.Fatalf("after seven failures: %+v", k)
 		}
-		if first, last := k.FailedCalls[0], k.FailedCalls[4]; first.Err != "no 3" || first.Attempt != 3 || first.Duration != time.Second || first.Stack != "" ||
+		if first, last := k.FailedCalls[0], k.FailedCalls[4]; first.Err != "no 1" || first.Attempt != 1 || first.Duration != time.Second || first.Stack != "" ||
 			last.Err != "panic: bang" || !strings.Contains(last.Stack, "TestInspectorInManager") {
 			t.Errorf("attempts from %+v to %+v", first, last)
 		}
@@ -212,11 +225,11 @@ func TestInspectorInManager(t *testing.T) {
 		}
 		synctest.Wait()
 		k = p.pool.SnapshotKey(requestA)
-		if k.Running != nil || k.Failing != nil || k.Dropped == nil || !strings.Contains(k.Dropped.Err, worker.ErrCanceled.Error()) {
+		if k.Running != nil || k.Failing != nil || k.GivenUp == nil || !strings.Contains(k.GivenUp.Err, worker.ErrCanceled.Error()) {
 			t.Errorf("after a terminal error: %+v", k)
 		}
 		p.pool.Forget(requestA)
-		if k = p.pool.SnapshotKey(requestA); k.Dropped != nil {
+		if k = p.pool.SnapshotKey(requestA); k.GivenUp != nil {
 			t.Errorf("forgotten: %+v", k)
 		}
 		p.queue.Add(requestA) // "retry"
@@ -231,17 +244,24 @@ func TestInspectorInManager(t *testing.T) {
 	}
 }
 
-// The priority is that of the request, and a Reconciler without a queue of its own passes calls on.
+// The priority is that of the request, and a Reconciler without a queue of its own passes calls on and says so, once.
 func TestContextOfReconciler(t *testing.T) {
 	var ctx context.Context
+	var p, attempt int
 	r := controllerruntime.WrapReconciler(reconcile.Func(func(c context.Context, _ reconcile.Request) (reconcile.Result, error) {
-		ctx = c
-		return reconcile.Result{RequeueAfter: worker.UntilAdded(c).Value(key{}).(time.Duration)}, c.Err()
+		ctx, attempt = c, worker.CallOf(c).Attempt()
+		p, _ = worker.CallOf(c).Priority()
+		return reconcile.Result{RequeueAfter: worker.CallOf(c).UntilAdded().Value(key{}).(time.Duration)}, c.Err()
 	}), nil)
-	caller := context.WithValue(t.Context(), key{}, time.Minute)
+	var logged []string
+	logger := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
+	caller := log.IntoContext(context.WithValue(t.Context(), key{}, time.Minute), logger)
 	r.AddCause(requestA, workqueue.Cause{})
 	if result, err := r.Reconcile(caller, requestA); result.RequeueAfter != time.Minute || err != nil || ctx != caller || r.Cancel(requestA) {
 		t.Errorf("without a queue: %v, %v", result, err)
+	}
+	if _, _ = r.Reconcile(caller, requestA); len(logged) != 1 || !strings.Contains(logged[0], "set NewQueue of controller.Options") {
+		t.Errorf("without a queue it has logged %q", logged)
 	}
 	q := r.With(priorityqueue.Config[reconcile.Request]{})("", nil).(*controllerruntime.Queue[reconcile.Request])
 	defer q.ShutDown()
@@ -250,8 +270,8 @@ func TestContextOfReconciler(t *testing.T) {
 	if result, err := r.Reconcile(caller, requestA); result.RequeueAfter != time.Minute || err != nil {
 		t.Errorf("%v, %v", result, err)
 	}
-	if p, ok := worker.Priority(ctx); p != -100 || !ok || worker.Attempt(ctx) != 1 || ctx.Err() == nil {
-		t.Errorf("priority %d, attempt %d, ended with %v", p, worker.Attempt(ctx), ctx.Err())
+	if p != -100 || attempt != 1 || ctx.Err() == nil {
+		t.Errorf("priority %d, attempt %d, ended with %v", p, attempt, ctx.Err())
 	}
 	q.Done(requestA)
 }

@@ -3,6 +3,7 @@ package debug
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -57,9 +58,8 @@ func (h *Handler) actionsOf(r *reading) actionSet {
 		"retry": q.Add != nil && !r.stats.ShuttingDown, "remove": q.Remove != nil, "forget": q.Forget != nil || q.ForgetGivenUp != nil,
 		"pause": q.Pause != nil, "pause_group": q.PauseGroup != nil,
 	}
-	for _, p := range r.pools {
-		can["forget"] = can["forget"] || p.pool.Forget != nil
-		can["cancel"] = can["cancel"] || p.pool.Cancel != nil
+	if len(r.pools) > 0 {
+		can["forget"], can["cancel"] = true, true
 	}
 	all := actionSet{"retry", "remove", "forget", "cancel", "pause", "pause_group"}
 	return slices.DeleteFunc(all, func(action string) bool { return !can[action] })
@@ -75,14 +75,22 @@ func (a actionSet) forKey(k keyReport) actionSet {
 	return slices.DeleteFunc(slices.Clone(a), func(action string) bool { return !can[action] })
 }
 
-// actionError is why an action was refused or impossible, with the status of the answer. serveAction relies on it that every error
-// of an action is one.
+// actionError is why an action was refused or impossible, with the status of the answer.
 type actionError struct {
 	status int
 	text   string
 }
 
 func (e *actionError) Error() string { return e.text }
+
+// statusOf returns the status of the answer that reports err.
+func statusOf(err error) int {
+	var refused *actionError
+	if errors.As(err, &refused) {
+		return refused.status
+	}
+	return http.StatusInternalServerError
+}
 
 func refuse(status int, format string, args ...any) error {
 	return &actionError{status, fmt.Sprintf(format, args...)}
@@ -95,7 +103,22 @@ type actionReport struct {
 	Key    string `json:"key,omitempty"`
 	Group  string `json:"group,omitempty"`
 	*bulkResult
+	// Text says what was done.
+	Text  string `json:"text,omitempty"`
 	Error string `json:"error,omitempty"`
+}
+
+// doneText says what a, which was done, has done.
+func (a Action) doneText() string {
+	key, group := cmp.Or(a.Key, "(empty)"), cmp.Or(a.Group, "(empty)")
+	return map[string]string{
+		"retry":  "Added " + key + ": it comes as soon as a worker is free.",
+		"forget": "Forgot the failures of " + key + ".",
+		"remove": "Removed " + key + ", and forgot its failures.",
+		"cancel": "Ended the context of the handler of " + key + ". What it returns decides what follows.",
+		"pause":  "Paused the queue.", "resume": "Resumed the queue.",
+		"pause_group": "Paused group " + group + ".", "resume_group": "Resumed group " + group + ".",
+	}[a.Name]
 }
 
 // bulkResult is what became of an action on many keys.
@@ -104,9 +127,9 @@ type bulkResult struct {
 	Keys int `json:"keys"`
 	Gone int `json:"gone"`
 	// Left is how many there was no time for, and LeftMore reports that there may be more than these.
-	Left     int    `json:"left"`
-	LeftMore bool   `json:"left_more,omitempty"`
-	Text     string `json:"text"`
+	Left     int  `json:"left"`
+	LeftMore bool `json:"left_more,omitempty"`
+	text     string
 }
 
 const (
@@ -144,9 +167,15 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 		a.Keys = 1
 	}
 	h.audit(r, a)
-	status, report = http.StatusOK, actionReport{a.Name, a.Queue, a.Key, a.Group, result, ""}
-	if err != nil {
-		status, report.Error = err.(*actionError).status, err.Error()
+	status, report = http.StatusOK, actionReport{Action: a.Name, Queue: a.Queue, Key: a.Key, Group: a.Group, bulkResult: result}
+	switch {
+	case err != nil:
+		status, report.Error = statusOf(err), err.Error()
+	case result == nil:
+		report.Text = a.doneText()
+	}
+	if result != nil {
+		report.Text = result.text
 	}
 	return status, report
 }
@@ -195,7 +224,10 @@ func (h *Handler) act(ctx context.Context, form url.Values) (result *bulkResult,
 		case ofQueue != nil:
 			ofQueue()
 		case ofGroup != nil && form.Has("group"):
-			ofGroup(r.groupCalled(form.Get("group")))
+			var group string
+			if group, err = r.groupCalled(form.Get("group"), form.Get("group_id")); err == nil {
+				ofGroup(group)
+			}
 		case action == "retry" && r.stats.ShuttingDown:
 			err = refuse(http.StatusConflict, "The queue is shut down: it takes no more keys.")
 		case ofKeys && ofMany && form.Has("of"):
@@ -215,7 +247,9 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) err
 	switch {
 	case r.err != nil:
 		return r.err
-	case found.Incomplete:
+	case r.missing != none && form.Get("action") != "cancel": // Only the pools can cancel.
+		return r.missing.err()
+	case found.Incomplete && r.missing == none:
 		return refuse(http.StatusServiceUnavailable, "There was no time to look at all keys.")
 	case !found.Exact || found.isAbsent():
 		return refuse(http.StatusNotFound, "No key is called that.")
@@ -238,14 +272,15 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) err
 		if !r.entry.queue.Remove(key) {
 			return refuse(http.StatusNotFound, "The key was not in the queue.")
 		}
+		r.forget(key, false)
 	}
 	return nil
 }
 
 // actOnMany retries or forgets all keys of the set that form names, as far as the time suffices.
 func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*bulkResult, error) {
-	if r.late {
-		return nil, r.err
+	if r.late || r.missing != none {
+		return nil, cmp.Or(r.err, r.missing.err())
 	}
 	set, do, done, retry := form.Get("of"), r.forget, "Forgot the failures of", form.Get("action") == "retry"
 	if retry {
@@ -288,9 +323,9 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 	if confirmed, convErr := strconv.Atoi(form.Get("count")); convErr == nil {
 		b.Gone = max(b.Gone, confirmed-b.Keys-b.Left)
 	}
-	b.Text = b.sentence(done)
+	b.text = b.sentence(done)
 	if err != nil {
-		err = refuse(http.StatusConflict, "%s %s", err, b.Text)
+		err = refuse(http.StatusConflict, "%s %s", err, b.text)
 	}
 	return b, cmp.Or(err, r.err)
 }
@@ -338,9 +373,7 @@ func (r *reading) forget(key any, kept bool) bool {
 		q.Forget(key)
 	}
 	for _, p := range r.pools {
-		if p.pool.Forget != nil {
-			_ = guarded("pool", func() { p.pool.Forget(key) }) // See lookUp.
-		}
+		_ = guarded("pool", func() { p.pool.Forget(key) }) // See lookUp.
 	}
 	return was
 }
@@ -348,9 +381,7 @@ func (r *reading) forget(key any, kept bool) bool {
 // cancel ends the context of the handler that has key, and reports whether there is one.
 func (r *reading) cancel(key any) (done bool) {
 	for _, p := range r.pools {
-		if p.pool.Cancel != nil {
-			_ = guarded("pool", func() { done = p.pool.Cancel(key) || done })
-		}
+		_ = guarded("pool", func() { done = p.pool.Cancel(key) || done })
 	}
 	return done
 }
@@ -377,17 +408,37 @@ func (r *reading) checkTaken(keys []any, b *bulkResult) error {
 	return refuse(http.StatusConflict, "The queue was shut down meanwhile, and takes no more keys.")
 }
 
-// groupCalled returns the group that the page shows as text, or text itself.
-func (r *reading) groupCalled(text string) string {
-	for _, group := range r.pausedGroups {
-		if short(group, maxName) == text {
-			return group
+// groupCalled returns the group with that id or, without an id, the one that is called text or that the page shows so. A group that
+// has no keys and is not paused is called text.
+func (r *reading) groupCalled(text, id string) (name string, err error) {
+	var found []string
+	look := func(group string) {
+		fits := groupID(group) == id
+		if id == "" {
+			fits = group == text || short(group, maxName) == text
 		}
+		if fits && !slices.Contains(found, group) {
+			found = append(found, group)
+		}
+	}
+	for _, group := range r.pausedGroups {
+		look(group)
 	}
 	for _, k := range slices.Concat(r.keys.Processing, r.keys.Queued, r.keys.Waiting, r.keys.Failing) {
-		if short(k.Group, maxName) == text {
-			return k.Group
+		look(k.Group)
+	}
+	if all := r.entry.queue.SnapshotKeys; all != nil && (len(found) == 0 || id == "") {
+		for k := range all() {
+			look(k.Group)
 		}
 	}
-	return text
+	switch {
+	case len(found) > 1:
+		return "", refuse(http.StatusConflict, "More than one group is called that: the field group_id distinguishes them.")
+	case len(found) == 1:
+		return found[0], nil
+	case id != "":
+		return "", refuse(http.StatusNotFound, "No key is in that group any more, and it is not paused.")
+	}
+	return text, nil
 }

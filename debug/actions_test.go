@@ -286,6 +286,42 @@ func TestActionThatPanics(t *testing.T) {
 	}
 }
 
+// Groups that look alike are different groups: an action is for the one of the button, and a text that fits two is refused.
+func TestGroupsThatLookAlike(t *testing.T) {
+	h := newAudited(t)
+	long := strings.Repeat("x", 200)
+	groups := []string{long + "a", long + "b", "a\n", `a\n`}
+	q := priorityqueue.New(priorityqueue.Config[int]{Name: "q", MetricsProvider: h, Group: func(key int) string { return groups[key%4] }})
+	defer q.ShutDown()
+	for key := range 8 {
+		q.Add(key)
+	}
+	for _, text := range []string{long[:128] + "…", `a\n`} {
+		if answer := h.act(t, 409, "q", "pause_group", "group", text); !strings.Contains(answer.Error, "More than one group") {
+			t.Errorf("%+v", answer)
+		}
+	}
+	q.PauseGroup("alone") // Without keys.
+	d := getJSON[detail](t, h, "?queue=q&keys=250")
+	if len(d.Groups) != 5 {
+		t.Fatalf("%+v", d.Groups)
+	}
+	for _, g := range d.Groups {
+		h.act(t, 200, "q", "pause_group", "group", g.Group, "group_id", g.ID)
+		wantBody(t, get(h, "?queue=q&keys=250"), `data-group_id="`+g.ID+`"`)
+	}
+	if got := q.PausedGroups(); len(got) != 5 {
+		t.Errorf("%q", got)
+	}
+	for _, g := range d.Groups[1:] {
+		h.act(t, 200, "q", "resume_group", "group", g.Group, "group_id", g.ID)
+	}
+	if got := q.PausedGroups(); len(got) != 1 || got[0] != "alone" {
+		t.Errorf("%q", got)
+	}
+	h.act(t, 404, "q", "pause_group", "group", "b", "group_id", "what?")
+}
+
 // Groups can be paused and resumed. Those that are paused are listed even if none of their keys is, and the list of queues
 // says that there are any.
 func TestGroups(t *testing.T) {

@@ -39,7 +39,7 @@ func TestManyKeysAtOnce(t *testing.T) {
 		repaired := false
 		handled := make(map[string]string)
 		pool := worker.New(q, func(ctx context.Context, key string) error {
-			handled[key] = worker.Causes(ctx).String()
+			handled[key] = worker.CallOf(ctx).Causes().String()
 			switch kind, _, _ := strings.Cut(key, " "); {
 			case repaired:
 				return nil
@@ -98,7 +98,7 @@ func TestManyKeysAtOnce(t *testing.T) {
 		if h.act(t, 200, "q", "forget", "key", "name 1"); count(t, h, "given_up").Count != 2 {
 			t.Errorf("given up are %+v", count(t, h, "given_up"))
 		}
-		if b = h.act(t, 200, "q", "forget", "of", "all"); b.Keys != 2 || count(t, h, "all").Count != 0 || pool.SnapshotKey("name 2").Dropped != nil {
+		if b = h.act(t, 200, "q", "forget", "of", "all"); b.Keys != 2 || count(t, h, "all").Count != 0 || pool.SnapshotKey("name 2").GivenUp != nil {
 			t.Errorf("%+v", b)
 		}
 		h.act(t, 400, "q", "retry", "of", "everything")
@@ -110,29 +110,10 @@ func TestManyKeysAtOnce(t *testing.T) {
 	})
 }
 
-// Failing keys of a queue without a pool are those that its limiter counts, in the queue or not.
-func TestManyKeysOfALimiter(t *testing.T) {
-	h := newAudited(t)
-	q := newRateLimited[int](t, "q", h)
-	for n := range 2000 {
-		q.AddRateLimited(n)
-	}
-	q.AddAfter(5000, time.Hour) // has not failed
-	if n := count(t, h, "failing"); n.Count != 2000 {
-		t.Errorf("%+v", n)
-	}
-	if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 2000 || q.Len() != 2000 {
-		t.Errorf("%+v, %d queued", b, q.Len())
-	}
-	if b := h.act(t, 200, "q", "forget", "of", "failing"); b.Keys != 2000 || q.NumRequeues(1999) != 0 {
-		t.Errorf("%+v", b)
-	}
-}
-
 // many shows q with a pool that has n failing keys, which are made up one by one.
 func many(h *debug.Handler, n int, q workqueue.Inspector) {
 	h.InspectQueue("q", q)
-	h.InspectPool("q", worker.Inspector{
+	h.InspectPool("q", withRest(worker.Inspector{
 		Snapshot: func(int) worker.Snapshot[any] {
 			return worker.Snapshot[any]{Stats: worker.Stats{Name: "q", Failing: n}}
 		},
@@ -145,9 +126,8 @@ func many(h *debug.Handler, n int, q workqueue.Inspector) {
 				}
 			}
 		},
-		DroppedKeys: func() iter.Seq[worker.FailedKey[any]] { return slices.Values([]worker.FailedKey[any]{}) },
-		Forget:      func(any) {},
-	})
+		SnapshotKey: func(any) worker.KeySnapshot[any] { return worker.KeySnapshot[any]{Failing: new(worker.FailedKey[any])} },
+	}))
 }
 
 // An action on very many keys keeps none of them, ends after ten seconds, and says how many are left.
@@ -169,7 +149,7 @@ func TestVeryManyKeys(t *testing.T) {
 			t.Errorf("%+v", n)
 		}
 		before = liveHeap()
-		if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 100_000 || b.Left != 0 || kept == 0 || kept > 2<<20 {
+		if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 100_000 || b.Left != 0 || kept == 0 || kept > 4<<20 {
 			t.Errorf("%+v, kept %d bytes", b, kept)
 		}
 		slow.Store(int64(time.Millisecond))
@@ -271,8 +251,8 @@ func TestGivenUpKeysOfTheQueue(t *testing.T) {
 		RetryGivenUp: do("retry"), ForgetGivenUp: do("forget"),
 		Facts: func() []workqueue.Fact { return []workqueue.Fact{{Name: "Server <b>", Value: "10.0.0.1 <i>"}} },
 	})
-	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}, DroppedKeys: 2,
-		Dropped: []worker.FailedKey[any]{{Key: "b", Err: "broken"}, {Key: "d", Err: "broken", Attempt: 1}}})
+	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q", GivenUpKeys: 2},
+		GivenUp: []worker.FailedKey[any]{{Key: "b", Err: "broken"}, {Key: "d", Err: "broken", Attempt: 1}}})
 	d := getJSON[detail](t, h, "?queue=q")
 	if len(d.GivenUp) != 4 || d.GivenUp[3].Key != "d" || d.GivenUp[0].Attempt != 4 {
 		t.Errorf("%+v", d.GivenUp)
@@ -307,7 +287,7 @@ func TestKeysThatAreGone(t *testing.T) {
 	var added []any
 	h.InspectQueue("q", workqueue.Inspector{Stats: noStats, Add: func(key any) { added = append(added, key) }})
 	keys := []worker.FailedKey[any]{{Key: "a"}, {Key: "b"}, {Key: "c"}}
-	h.InspectPool("q", worker.Inspector{
+	h.InspectPool("q", withRest(worker.Inspector{
 		Snapshot:    func(int) worker.Snapshot[any] { return worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}} },
 		FailingKeys: func() iter.Seq[worker.FailedKey[any]] { return slices.Values(keys) },
 		SnapshotKey: func(key any) (k worker.KeySnapshot[any]) {
@@ -316,7 +296,7 @@ func TestKeysThatAreGone(t *testing.T) {
 			}
 			return k
 		},
-	})
+	}))
 	if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 1 || b.Gone != 2 || !slices.Equal(added, []any{"b"}) {
 		t.Errorf("%+v, added %v", b, added)
 	}
@@ -350,7 +330,7 @@ func TestMoreKeysThanAreListed(t *testing.T) {
 			t.Errorf("%s: %+v", set, c)
 		}
 	}
-	wantBody(t, get(h, "?queue=q&error=broken"), `<main id="live">`, "Not all errors were looked at.")
+	wantBody(t, get(h, "?queue=q&error=broken"), `<main id="live" tabindex="-1">`, "Not all errors were looked at.")
 	b := h.act(t, 200, "q", "retry", "of", "given_up", "count", "10000")
 	if b.Keys != 10_000 || b.Gone != 0 || b.Left != 0 || !b.LeftMore || b.Text != "Retried 10,000 keys; there may be more." || left() != 5000 {
 		t.Errorf("%+v, %d are left", b, left())
@@ -365,49 +345,6 @@ func TestMoreKeysThanAreListed(t *testing.T) {
 	keeper(exact, 10_000)
 	if c := count(t, exact, "given_up"); c != (counted{10_000, false}) {
 		t.Errorf("all are listed: %+v", c)
-	}
-}
-
-// Of keys that only the limiter counts, a queue lists 512. If the pools know these, the limiter is no news.
-func TestMoreFailingKeysThanAreListed(t *testing.T) {
-	h := newAudited(t)
-	failing := 2000
-	q := workqueue.Inspector{
-		Stats: noStats, Add: func(any) {},
-		Snapshot: func(limit int) (s workqueue.Snapshot[any]) {
-			for i := range min(limit, 512, failing) {
-				s.Failing = append(s.Failing, workqueue.KeySnapshot[any]{Key: i, Requeues: 1})
-			}
-			return s
-		},
-	}
-	h.InspectQueue("q", q)
-	if c := count(t, h, "failing"); c != (counted{512, true}) {
-		t.Errorf("%+v", c)
-	}
-	if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 512 || !b.LeftMore || b.Text != "Retried 512 keys; there may be more." {
-		t.Errorf("%+v", b)
-	}
-	failing = 511
-	if c := count(t, h, "failing"); c != (counted{511, false}) {
-		t.Errorf("%+v", c)
-	}
-	failing = 2000
-	known := newHandler(t, debug.Options{})
-	many(known, 2000, q)
-	if c := count(t, known, "failing"); c != (counted{2000, false}) {
-		t.Errorf("the pool knows all: %+v", c)
-	}
-	// A pool of which only the Snapshot is known lists no more, either.
-	some := newHandler(t, debug.Options{})
-	pool := worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}}
-	for i := range 512 {
-		pool.Dropped = append(pool.Dropped, worker.FailedKey[any]{Key: i})
-	}
-	some.InspectQueue("q", workqueue.Inspector{Stats: noStats})
-	showPool(some, pool)
-	if c := count(t, some, "given_up"); c != (counted{512, true}) {
-		t.Errorf("a list of a pool: %+v", c)
 	}
 }
 

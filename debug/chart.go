@@ -243,12 +243,3 @@ func newHistoryReport(points []point) historyReport {
 		Latency: known(latency.of), Work: known(work.of),
 	}
 }
-
-// mapped returns what to returns for each of all.
-func mapped[From, To any](all []From, to func(From) To) []To {
-	results := make([]To, len(all))
-	for i, v := range all {
-		results[i] = to(v)
-	}
-	return results
-}

@@ -19,6 +19,7 @@
 //	?key=…                    the keys with that text, in all queues
 //	?queue=ID&keys=…          one queue, and of each state up to that many keys (25, at most 250)
 //	?queue=ID&error=…         the same, with the failing and given-up keys whose errors contain that text
+//	?queue=ID&state=…&page=…  all its keys of a state (processing, queued, waiting, failing, given_up), 250 a page
 //	?queue=ID&key=…           the same, and what is known of the key with that text
 //	?queue=ID&key=…&id=…      one key. All keys link there; id distinguishes those whose texts look alike.
 //	?queue=ID&count=…&error=… how many keys an action would be for: see below
@@ -38,7 +39,11 @@
 // # Queues that do not answer
 //
 // Queues are read side by side. A list waits while some answer, and for a second after the last answer. A queue that has
-// not answered then is shown with its last numbers and their age, and is not asked again until it has.
+// not answered then is shown with its last numbers and their age, and is not asked again until it has. Except for a search, a page
+// takes five seconds at most.
+//
+// A queue on a server answers without it, too. While it does not reach the server, or takes more than a second, its keys count as
+// not known: the page says so, a search names the queue, and an action on keys gets status 503, except for cancel.
 //
 // # Errors
 //
@@ -63,16 +68,18 @@
 //	of       instead of key, for retry and forget: failing, given_up, or all of both
 //	error    with of: only the keys whose last error contains this text
 //	count    with of: how many keys there were before. The answer says how many are gone since.
-//	group    the name of the group, for pause_group and resume_group
+//	group    the name of the group, for pause_group and resume_group. If it fits several, nothing is done, unless
+//	group_id distinguishes them
 //
 // Every queue can retry until it is shut down. Those of package priorityqueue can do the rest; see
 // [workqueue.KeyRemover]. Forget needs a limiter or a pool, cancel a pool. A key that was retried has the cause
-// "retried by hand". The answer is an object with the fields action, queue, key, group and, if it was not done or not to the
-// end, error. With of, it also has keys, to how many it was done; gone, that were there before; left, for which there was no
-// time (an action takes ten seconds at most); left_more, if there may be more than these; and text, the same in words.
-// A pool remembers the errors of 10,000 failing keys; with error, the others are left alone. Of keys that the queue itself keeps
-// as given up, an action is for the last 10,000, and of those that only the limiter counts, for the 512 with the most
-// requeues: ask again when these are gone. A count has more if there may be such keys.
+// "retried by hand". The answer is an object with the fields action, queue, key, group, text, which says what was
+// done, and, if it was not done or not to the end, error. With of, it also has keys, to how many it was done, to each once; gone, that were
+// there before; left, for which there was no time (an action takes ten seconds at most); and left_more, if there may be more than
+// these. A pool remembers the errors of 10,000 failing keys; with error, the others are left alone. Of given-up keys a pool
+// remembers the last Options.KeepGivenUp, and an action is for the last 10,000 that the queue itself keeps. Without a pool it is for
+// the keys in the queue, and for 512 others that only the limiter counts. Ask again when these are gone. A count has more if there
+// may be such keys.
 //
 // A page of another site cannot send such a request: it needs the header X-Workqueue-Action, with any value, which
 // forms cannot send and scripts of other origins may not, and the browser must not say that it comes from another

@@ -2,9 +2,10 @@ package debug
 
 import (
 	"context"
+	"hash/maphash"
 	"iter"
+	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,8 +16,10 @@ import (
 const (
 	// countTime is how long it may take to go over all these keys.
 	countTime = 5 * time.Second
-	// maxSeen bounds the memory that it takes to count keys once, and how many given-up keys a queue is asked for.
-	maxSeen = 10_000
+	// maxSeen is how many keys a count or an action is for, and bounds the memory that it takes to meet each once.
+	maxSeen = 1 << 20
+	// maxGivenUp is how many given-up keys a queue is asked for.
+	maxGivenUp = 10_000
 )
 
 // everyTrouble are all keys that fail or were given up. The other sets of keys are called as these states.
@@ -49,73 +52,78 @@ func counted(k workqueue.KeySnapshot[any]) failure {
 }
 
 // troubled yields the keys of a set whose errors contain a text: those that the queue keeps, those that its pools know and,
-// with limiter, and if text is empty, also those that only the limiter counts. None of the first maxSeen keys comes twice.
-// It sets r.partial if there may be keys that are in no list.
+// with limiter, and if text is empty, also those that only the limiter counts. None comes twice. It sets r.partial if there may be
+// keys that are in no list.
 func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 	q := r.entry.queue
 	return func(yield func(failure) bool) {
-		seen := make(map[any]bool)
+		seen, seed := make(map[uint64]struct{}), maphash.MakeSeed() // Hashes take less memory than keys.
 		once := func(f failure) (more bool) {
-			if seen[f.Key] {
+			hash := maphash.Comparable(seed, f.Key)
+			if _, again := seen[hash]; again {
 				return true
 			}
-			if len(seen) < maxSeen {
-				seen[f.Key] = true
+			if len(seen) == maxSeen {
+				r.partial = true
+				return false
 			}
+			seen[hash] = struct{}{}
 			return !errorContains(f.Err, text) || yield(f)
 		}
-		if set != stateFailing && q.GivenUp != nil {
-			keys := q.GivenUp(maxSeen + 1)
-			r.partial = r.partial || len(keys) > maxSeen
-			for _, k := range keys[:min(len(keys), maxSeen)] {
+		r.partial = r.partial || r.missing != none
+		if set != stateFailing && q.GivenUp != nil && r.missing == none {
+			keys := q.GivenUp(maxGivenUp + 1)
+			r.partial = r.partial || len(keys) > maxGivenUp
+			for _, k := range keys[:min(len(keys), maxGivenUp)] {
 				if !once(givenUp(k)) {
 					return
 				}
 			}
 		}
-		for _, state := range []string{stateGivenUp, stateFailing} {
-			if set != state && set != everyTrouble {
-				continue
-			}
+		if set != stateFailing {
 			for _, p := range r.pools {
-				for k := range r.listed(p.pool, state) {
-					if !once(failure{FailedKey: k, state: state, pool: p.pool}) {
+				for k := range p.pool.GivenUpKeys() {
+					if !once(failure{FailedKey: k, state: stateGivenUp, pool: p.pool}) {
 						return
 					}
 				}
+				r.partial = r.partial || p.pool.Stats().GivenUpUnlisted > 0
 			}
 		}
-		if set == stateGivenUp || !limiter || text != "" {
+		if set == stateGivenUp {
 			return
 		}
-		full := len(r.keys.Failing) >= searchLimit
+		all := 0 // of the keys that fail, as far as the pools count them
+		for _, p := range r.pools {
+			for k := range p.pool.FailingKeys() {
+				all--
+				if !once(failure{FailedKey: k, state: stateFailing, pool: p.pool}) {
+					return
+				}
+			}
+			all += p.pool.Stats().Failing
+		}
+		if !limiter || text != "" {
+			r.partial = r.partial || all > 0 // The errors of the others are not known.
+			return
+		}
+		known := len(seen)
 		for _, k := range r.keys.Failing {
-			// A full list lacks some keys, perhaps. If the pools know all of its keys, they know the others, too.
-			r.partial = r.partial || full && !seen[k.Key]
 			if !once(counted(k)) {
 				return
 			}
 		}
-		if q.SnapshotKeys != nil {
+		// Without pools a full list may lack keys that are not in the queue.
+		r.partial = r.partial || len(r.pools) == 0 && len(r.keys.Failing) >= searchLimit
+		if q.SnapshotKeys != nil && r.missing == none {
 			for k := range q.SnapshotKeys() {
 				if k.Requeues > 0 && !once(counted(k)) {
 					return
 				}
 			}
 		}
+		r.partial = r.partial || len(seen)-known < all
 	}
-}
-
-// listed returns the keys that p knows in that state: all of them, if it can list them.
-func (r *reading) listed(p *worker.Inspector, state string) iter.Seq[worker.FailedKey[any]] {
-	all := map[string]func() iter.Seq[worker.FailedKey[any]]{stateFailing: p.FailingKeys, stateGivenUp: p.DroppedKeys}[state]
-	if all != nil {
-		return all()
-	}
-	s := p.Snapshot(searchLimit)
-	some := map[string][]worker.FailedKey[any]{stateFailing: s.Failing, stateGivenUp: s.Dropped}[state]
-	r.partial = r.partial || len(some) >= searchLimit
-	return slices.Values(some)
 }
 
 // errorContains reports whether an error contains a text, or does so as the page shows it.
@@ -125,11 +133,11 @@ func errorContains(err, text string) bool {
 
 // isGone reports that the pool has forgotten the key since it was yielded.
 func (f failure) isGone() bool {
-	if f.pool == nil || f.pool.SnapshotKey == nil {
+	if f.pool == nil {
 		return false
 	}
 	now := f.pool.SnapshotKey(f.Key)
-	return now.Failing == nil && now.Dropped == nil
+	return now.Failing == nil && now.GivenUp == nil
 }
 
 // countReport is how many keys an action on many keys would be for.
@@ -138,6 +146,8 @@ type countReport struct {
 	// More reports that there may be more: there was no time to count all, or only a part was listed.
 	More  bool   `json:"more"`
 	Error string `json:"error,omitempty"`
+
+	status int
 }
 
 // visit calls f for the keys of a set whose errors contain a text, until ctx, which is that of the caller's searchTurn, ends.
@@ -162,17 +172,19 @@ func (h *Handler) count(ctx context.Context, e *entry, query url.Values) *countR
 	r := h.readOne(ctx, e, searchLimit)
 	switch {
 	case r.late:
-		return &countReport{Error: r.err.Error(), More: true}
+		return &countReport{Error: r.err.Error(), More: true, status: http.StatusServiceUnavailable}
+	case r.missing != none:
+		return &countReport{Error: r.missing.err().Error(), More: true, status: http.StatusServiceUnavailable}
 	case !isSet(query.Get("count")):
-		return &countReport{Error: noSuchSet}
+		return &countReport{Error: noSuchSet, status: http.StatusBadRequest}
 	}
-	c := new(countReport)
+	c := &countReport{status: http.StatusOK}
 	r.err = nil
 	ctx, next := searchTurn(ctx, h.searching, countTime)
 	defer next()
 	c.More = r.visit(ctx, query.Get("count"), query.Get("error"), func(failure) { c.Count++ })
 	if r.err != nil {
-		c.Error = r.err.Error()
+		c.Error, c.status = r.err.Error(), statusOf(r.err)
 	}
 	return c
 }

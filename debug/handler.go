@@ -226,7 +226,7 @@ func (h *Handler) removeLocked(e *entry) {
 	}
 }
 
-// addPool shows a pool. Only the Snapshot of p is set if the program knows no more of it.
+// addPool shows a pool, on the page of its queue.
 func (h *Handler) addPool(name string, p worker.Inspector) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -316,7 +316,6 @@ func hashable(v any) any {
 var (
 	_ http.Handler                = (*Handler)(nil)
 	_ workqueue.InspectorProvider = (*Handler)(nil)
-	_ worker.SnapshotProvider     = (*Handler)(nil)
 	_ worker.InspectorProvider    = (*Handler)(nil)
 )
 
@@ -336,28 +335,18 @@ func (h *Handler) InspectQueue(name string, q workqueue.Inspector) {
 	h.register(name, q)
 }
 
-// WatchPool passes the pool on to Options.Metrics.
-func (h *Handler) WatchPool(name string, stats func() worker.Stats) {
-	if p, ok := h.metrics.(worker.StatsProvider); ok {
-		p.WatchPool(name, stats)
+// PoolHistogramBounds returns those of Options.Metrics.
+func (h *Handler) PoolHistogramBounds() []float64 {
+	if p, ok := h.metrics.(interface{ PoolHistogramBounds() []float64 }); ok {
+		return p.PoolHistogramBounds()
 	}
-}
-
-// WatchPoolKeys shows a pool, on the page of the queues that have its name.
-func (h *Handler) WatchPoolKeys(name string, snapshot func(limit int) worker.Snapshot[any]) {
-	if p, ok := h.metrics.(worker.SnapshotProvider); ok {
-		p.WatchPoolKeys(name, snapshot)
-	}
-	h.addPool(name, worker.Inspector{Snapshot: snapshot})
+	return nil
 }
 
 // InspectPool shows a pool, on the page of its queue.
 func (h *Handler) InspectPool(name string, p worker.Inspector) {
-	switch below := h.metrics.(type) {
-	case worker.InspectorProvider:
+	if below, ok := h.metrics.(worker.InspectorProvider); ok {
 		below.InspectPool(name, p)
-	case worker.SnapshotProvider:
-		below.WatchPoolKeys(name, p.Snapshot)
 	}
 	h.addPool(name, p)
 }

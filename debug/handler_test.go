@@ -218,8 +218,8 @@ func TestConcurrently(t *testing.T) {
 // watcher notes what it hears of, as a provider of metrics does.
 type watcher struct {
 	debug.Times
-	bounds                         []float64
-	queues, pools, inspected, keys []string
+	bounds                   []float64
+	queues, pools, inspected []string
 }
 
 func (w *watcher) HistogramBounds() []float64 { return w.bounds }
@@ -229,10 +229,7 @@ func (w *watcher) WatchQueue(name string, _ func() workqueue.Stats) {
 func (w *watcher) InspectQueue(name string, _ workqueue.Inspector) {
 	w.inspected = append(w.inspected, name)
 }
-func (w *watcher) WatchPool(name string, _ func() worker.Stats) { w.pools = append(w.pools, name) }
-func (w *watcher) WatchPoolKeys(name string, _ func(int) worker.Snapshot[any]) {
-	w.keys = append(w.keys, name)
-}
+func (w *watcher) InspectPool(name string, _ worker.Inspector) { w.pools = append(w.pools, name) }
 
 // Queues of every kind appear once each, by themselves, under the name that they have.
 func TestQueuesAppear(t *testing.T) {

@@ -4,10 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"html"
+	"iter"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,7 +24,10 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // Pools of the tests log to it.
+	goleak.VerifyTestMain(m)
+}
 
 func newClock() *testingclock.FakeClock {
 	return testingclock.NewFakeClock(time.Date(2026, 11, 20, 9, 14, 3, 0, time.UTC))
@@ -65,8 +72,43 @@ func newRateLimited[T comparable](t *testing.T, name string, h workqueue.Metrics
 func noStats() workqueue.Stats { return workqueue.Stats{} }
 
 // showPool makes h show a pool.
-func showPool(h worker.SnapshotProvider, s worker.Snapshot[any]) {
-	h.WatchPoolKeys(s.Stats.Name, func(int) worker.Snapshot[any] { return s })
+func showPool(h worker.InspectorProvider, s worker.Snapshot[any]) {
+	h.InspectPool(s.Stats.Name, inspectorOf(func(int) worker.Snapshot[any] { return s }))
+}
+
+// withRest returns i with the functions that it lacks.
+func withRest(i worker.Inspector) worker.Inspector {
+	rest := inspectorOf(i.Snapshot)
+	from, to := reflect.ValueOf(rest), reflect.ValueOf(&i).Elem()
+	for f := range to.NumField() {
+		if to.Field(f).IsNil() {
+			to.Field(f).Set(from.Field(f))
+		}
+	}
+	return i
+}
+
+// inspectorOf is that of a pool that cannot do anything.
+func inspectorOf(snapshot func(limit int) worker.Snapshot[any]) worker.Inspector {
+	return worker.Inspector{
+		Snapshot: snapshot,
+		Stats:    func() worker.Stats { return snapshot(0).Stats },
+		SnapshotKey: func(key any) worker.KeySnapshot[any] {
+			k, s := worker.KeySnapshot[any]{Key: key}, snapshot(1000)
+			find := func(keys []worker.FailedKey[any]) *worker.FailedKey[any] {
+				if i := slices.IndexFunc(keys, func(k worker.FailedKey[any]) bool { return k.Key == key }); i >= 0 {
+					return &keys[i]
+				}
+				return nil
+			}
+			k.Failing, k.GivenUp = find(s.Failing), find(s.GivenUp)
+			return k
+		},
+		FailingKeys: func() iter.Seq[worker.FailedKey[any]] { return slices.Values(snapshot(1000).Failing) },
+		GivenUpKeys: func() iter.Seq[worker.FailedKey[any]] { return slices.Values(snapshot(1000).GivenUp) },
+		Cancel:      func(any) bool { return false },
+		Forget:      func(any) {},
+	}
 }
 
 // start runs a pool until stop is called, or the test ends.
@@ -132,6 +174,7 @@ type (
 		Queued, Blocked int
 		Paused          bool
 		PausedGroups    int `json:"paused_groups"`
+		Outage          bool
 		Depth           []int
 		Unanswered      *float64 `json:"unanswered_seconds"`
 		Minute          rates    `json:"last_minute"`
@@ -146,6 +189,8 @@ type (
 		Name                                           string
 		Wanted, Living, Busy, Handled, Failed, Failing int
 		GivenUp                                        int `json:"given_up"`
+		GivenUpKeys                                    int `json:"given_up_keys"`
+		Interrupted                                    int
 		Handler                                        struct{ Count int }
 	}
 	detail struct {
@@ -155,10 +200,14 @@ type (
 		GivenUp                           []key `json:"given_up"`
 		Matching                          struct{ Failing int }
 		Groups                            []struct {
-			Group  string
-			Paused bool
-			Listed int
+			Group     string
+			ID        string
+			Paused    bool
+			Listed    int
+			Keys      int
+			PausedFor *float64 `json:"paused_for_seconds"`
 		}
+		Errors  []errorGroup
 		Found   *found
 		History struct {
 			Queued  []int
@@ -176,6 +225,18 @@ type (
 			}
 		}
 	}
+	errorGroup struct {
+		Error    string
+		Failing  int
+		GivenUp  int `json:"given_up"`
+		Contains string
+	}
+	keysPage struct {
+		Keys               []key
+		Total, Page, Pages int
+		More               bool
+		Error              string
+	}
 	found struct {
 		Exact, More, Incomplete bool
 		Keys                    []key
@@ -191,9 +252,13 @@ type (
 		Key, ID, State, Error, Stack, Group string
 		Bytes, Attempt, Requeues, Priority  int
 		MaxAttempts                         int `json:"max_attempts"`
+		Interruptions                       int
 		Stuck, Again, Blocked               bool
 		Since, Due                          time.Time
+		Canceled                            bool
+		FailsFor                            *float64  `json:"fails_for_seconds"`
 		FailedAt                            time.Time `json:"failed_at"`
+		DueIn                               *float64  `json:"due_in_seconds"`
 		Causes                              workqueue.Causes
 		Calls                               []call `json:"failed_calls"`
 		Queue                               named

@@ -47,20 +47,30 @@
 		have.slice(want.length).forEach((child) => child.remove());
 	}
 
-	// A row may have moved: the focus goes with it.
+	// name is what a link or a button is known by, wherever its row has moved.
+	const name = (element) => element.getAttribute("href") ?? JSON.stringify({ ...(element.closest("details") ?? element).dataset });
+
+	// becomeWithFocus keeps the focus on its link or button. If that is gone, the one that has taken its place in the section has
+	// the focus, or else the section, or the page.
 	function becomeWithFocus(wanted) {
 		const at = document.activeElement;
-		const href = live.contains(at) ? at.getAttribute("href") : null;
-		become(live, wanted);
-		if (href === null || document.activeElement.getAttribute("href") === href) {
+		if (at === null || at === live || !live.contains(at)) {
+			become(live, wanted);
 			return;
 		}
-		for (const link of live.querySelectorAll("a")) {
-			if (link.getAttribute("href") === href) {
-				link.focus({ preventScroll: true });
-				return;
-			}
+		const focusable = (of) => [...of.querySelectorAll("a, button, summary")];
+		const was = name(at);
+		const section = at.closest("[aria-labelledby]")?.getAttribute("aria-labelledby");
+		const sectionNow = () => document.getElementById(section)?.closest("[aria-labelledby]") ?? live;
+		const place = focusable(sectionNow()).indexOf(at);
+		become(live, wanted);
+		if (document.activeElement === at && name(at) === was) {
+			return;
 		}
+		const all = focusable(live);
+		const beside = focusable(sectionNow());
+		const next = all.find((e) => name(e) === was) ?? beside[Math.min(place, beside.length - 1)] ?? live;
+		next.focus({ preventScroll: true });
 	}
 
 	async function refresh() {
@@ -107,8 +117,9 @@
 
 	// confirmed asks whether to do what a button is for. To an action on many keys it adds their number.
 	async function confirmed(form) {
-		const { action, queue, key, group, of, error } = Object.fromEntries(form);
-		const name = key || "(empty)";
+		const { action, queue, key, group, of, error, given_up } = Object.fromEntries(form);
+		const called = key || "(empty)";
+		const lost = "That is the only record of what was given up: nothing adds it again by itself.";
 		if (of !== undefined) {
 			const query = new URLSearchParams({ queue, count: of, error });
 			const response = await fetch(`${location.pathname}?${query}`, {
@@ -122,12 +133,16 @@
 			}
 			form.set("count", count);
 			const keys = `${more ? "at least " : ""}${count.toLocaleString("en")} ${count === 1 ? "key" : "keys"}`;
-			return confirm(action === "retry" ? `Retry ${keys}?` : `Forget the failures of ${keys}?`);
+			if (action === "retry") {
+				return confirm(`Retry ${keys}?`);
+			}
+			return confirm(`Forget the failures of ${keys}?${of === "failing" ? "" : ` ${lost}`}`);
 		}
 		switch (action) {
-			case "remove": return confirm(`Remove ${name}?`);
-			case "cancel": return confirm(`Cancel the handler of ${name}?`);
-			case "forget": return confirm(`Forget the failures of ${name}?`);
+			case "remove": return confirm(`Remove ${called} from the queue, and forget its failures?`);
+			case "cancel": return confirm(`Cancel the handler of ${called}?`);
+			case "forget": return confirm(`Forget the failures of ${called}?${given_up === undefined ? "" : ` ${lost}`}`);
+			case "pause": return confirm(`Pause queue ${document.querySelector("h1").textContent}? It hands out nothing until it is resumed.`);
 			case "pause_group": return confirm(`Pause group ${group || "(empty)"}?`);
 		}
 		return true;
@@ -136,7 +151,10 @@
 	// act asks for what a button is for. The header is one that forms and other sites cannot send.
 	async function act(button) {
 		const form = new URLSearchParams({ ...button.dataset });
-		button.disabled = true;
+		if (button.ariaDisabled === "true") {
+			return; // A disabled button would lose the focus.
+		}
+		button.ariaDisabled = "true";
 		done.textContent = "";
 		try {
 			if (await confirmed(form)) {
@@ -153,7 +171,7 @@
 		} catch {
 			note.textContent = "The program does not answer.";
 		}
-		button.disabled = false;
+		button.ariaDisabled = null;
 	}
 
 	document.documentElement.classList.add("js");

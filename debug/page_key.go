@@ -19,6 +19,7 @@ const (
 	stateFailing = "failing"  // not in the queue, but the limiter or a pool remembers failures
 	stateGivenUp = "given_up" // a pool or the queue itself does not try it any more
 	stateAbsent  = "absent"   // nothing is known of it, any more
+	stateUnknown = "unknown"  // the queue did not answer
 )
 
 // states of a key that was found, in the order of [keyLists.all]. The first one that fits is its state.
@@ -51,14 +52,19 @@ type keyReport struct {
 	// Causes are cut and printable.
 	Causes *workqueue.Causes `json:"causes,omitempty"`
 	// What follows is known of keys that a pool handles.
-	Attempt     int          `json:"attempt,omitempty"`
-	MaxAttempts int          `json:"max_attempts,omitempty"`
-	Stuck       bool         `json:"stuck,omitempty"`
-	Stack       string       `json:"stack,omitempty"`
-	Error       string       `json:"error,omitempty"`
-	FailedAt    time.Time    `json:"failed_at,omitzero"`
-	Ago         *seconds     `json:"failed_ago_seconds,omitempty"`
-	Calls       []callReport `json:"failed_calls,omitempty"`
+	Attempt     int `json:"attempt,omitempty"`
+	MaxAttempts int `json:"max_attempts,omitempty"`
+	// Interruptions is how often in a row its calls were interrupted.
+	Interruptions int          `json:"interruptions,omitempty"`
+	Stuck         bool         `json:"stuck,omitempty"`
+	Canceled      bool         `json:"canceled,omitempty"`
+	Stack         string       `json:"stack,omitempty"`
+	Error         string       `json:"error,omitempty"`
+	FailsSince    time.Time    `json:"fails_since,omitzero"`
+	FailsFor      *seconds     `json:"fails_for_seconds,omitempty"`
+	FailedAt      time.Time    `json:"failed_at,omitzero"`
+	Ago           *seconds     `json:"failed_ago_seconds,omitempty"`
+	Calls         []callReport `json:"failed_calls,omitempty"`
 	// ID is set for keys that were found, and Queue for those that were found in all queues.
 	ID    string     `json:"id,omitempty"`
 	Queue *queueName `json:"queue,omitempty"`
@@ -68,12 +74,14 @@ type keyReport struct {
 	Actions actionSet `json:"-"`
 	Linked  bool      `json:"-"`
 	raw     any
+	group   string // all of it
+	givenUp bool
 }
 
 func newKeyReport(k workqueue.KeySnapshot[any]) keyReport {
 	return keyReport{
 		State: string(k.State), Since: k.Since.UTC(), Due: k.Due.UTC(), Again: k.Again, Requeues: k.Requeues,
-		Priority: k.Priority, Group: short(k.Group, maxName), Blocked: k.Blocked, Causes: newCauses(k.Causes), raw: k.Key,
+		Priority: k.Priority, Group: short(k.Group, maxName), Blocked: k.Blocked, Causes: newCauses(k.Causes), raw: k.Key, group: k.Group,
 	}
 }
 
@@ -103,14 +111,14 @@ type poolKeys struct {
 
 func (r *reading) poolKeys() *poolKeys {
 	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), known: make(map[any]failure)}
-	var failing, dropped []worker.FailedKey[any]
+	var failing, gone []worker.FailedKey[any]
 	for _, k := range r.keys.givenUp {
-		dropped = append(dropped, givenUp(k).FailedKey)
+		gone = append(gone, givenUp(k).FailedKey)
 	}
 	for _, s := range r.keys.pools {
 		p.running = append(p.running, s.Running...)
 		failing = append(failing, s.Failing...)
-		dropped = append(dropped, s.Dropped...)
+		gone = append(gone, s.GivenUp...)
 	}
 	slices.SortStableFunc(p.running, func(a, b worker.RunningKey[any]) int { return cmp.Compare(b.Duration, a.Duration) })
 	for _, k := range p.running {
@@ -118,7 +126,7 @@ func (r *reading) poolKeys() *poolKeys {
 	}
 	// A key that fails now may have been given up before.
 	p.addFailures(failing, stateFailing)
-	p.addFailures(dropped, stateGivenUp)
+	p.addFailures(gone, stateGivenUp)
 	p.addFailures(slices.Clone(r.past), "")
 	return p
 }
@@ -146,16 +154,17 @@ func (p *poolKeys) describe(k *keyReport) {
 }
 
 func (k *keyReport) addRunning(r worker.RunningKey[any]) {
-	k.Attempt, k.Stuck, k.Stack = r.Attempt, r.Stuck, stackText(r.Stack)
+	k.Attempt, k.Stuck, k.Canceled, k.Stack = r.Attempt, r.Stuck, r.Canceled, stackText(r.Stack)
 	if k.Since.IsZero() {
 		k.Since = r.Started.UTC()
 	}
 }
 
 func (k *keyReport) addFailure(f failure) {
+	k.givenUp = k.givenUp || f.state == stateGivenUp
 	k.Attempt = max(k.Attempt, f.Attempt)
 	k.Error = short(f.Err, maxError)
-	k.FailedAt = f.Time.UTC()
+	k.FailsSince, k.FailedAt = f.Since.UTC(), f.Time.UTC()
 	if k.Due.IsZero() && f.state != "" {
 		k.Due = f.NextTry.UTC()
 	}
@@ -209,24 +218,41 @@ func (l *keyLists) all() []*[]keyReport {
 
 // finish sets what depends on the keys' own methods, on now, and on the queue, unless that is known.
 func finish(keys []keyReport, queueID string, now time.Time) {
-	between := func(from, to time.Time) *seconds {
-		if from.IsZero() || to.IsZero() {
-			return nil
-		}
-		d := seconds(max(0, to.Sub(from)))
-		return &d
-	}
 	for i := range keys {
 		k := &keys[i]
 		k.QueueID = cmp.Or(k.QueueID, queueID)
 		text := keyText(k.raw)
 		k.Key, k.Bytes, k.Cut = cut(text, maxKey), len(text), len(text) > maxKey
 		k.For, k.Ago, k.DueIn = between(k.Since, now), between(k.FailedAt, now), between(now, k.Due)
+		k.FailsFor = between(k.FailsSince, now)
 		for i := range k.Calls {
 			k.Calls[i].Ago = between(k.Calls[i].Started, now)
 		}
 	}
 }
+
+// LongError returns the beginning of an error that would fill many lines of a list, and otherwise "".
+func (k keyReport) LongError() string {
+	if len(k.Error) <= longError {
+		return ""
+	}
+	return short(k.Error, longError)
+}
+
+// IsGivenUp reports whether the record of the key's failures is all that is left of it.
+func (k keyReport) IsGivenUp() bool { return k.givenUp && (k.State == "" || k.State == stateGivenUp) }
+
+// between returns how long it is from one time to the other, or nil if one is not known.
+func between(from, to time.Time) *seconds {
+	if from.IsZero() || to.IsZero() {
+		return nil
+	}
+	d := seconds(max(0, to.Sub(from)))
+	return &d
+}
+
+// GroupID returns the id of the key's group.
+func (k keyReport) GroupID() string { return groupID(k.group) }
 
 // KeyID returns what the id of a key is, whether it was found or not.
 func (k keyReport) KeyID() string { return keyID(k.raw) }
@@ -258,7 +284,7 @@ type callReport struct {
 func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyPage {
 	text, id := query.Get("key"), query.Get("id")
 	limit := searchLimit
-	if len(e.recall(text, id)) > 0 && h.canLookUp(e) {
+	if len(e.recall(text, id)) > 0 && e.queue.SnapshotKey != nil {
 		limit = 0
 	}
 	now := h.clock.Now()
@@ -269,11 +295,14 @@ func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyP
 		found = h.search(ctx, h.searching, r, text, id)
 	}
 	p := &keyPage{Time: now.UTC(), Queue: queueName{e.id, e.name}, Incomplete: found.Incomplete}
-	if r.err != nil {
-		p.Error = r.err.Error()
+	if failure := cmp.Or(r.err, r.missing.err()); failure != nil {
+		p.Error = failure.Error()
 	}
 	if len(found.Keys) == 0 {
 		p.Key = keyReport{Key: short(text, maxKey), Bytes: len(text), State: stateAbsent, ID: id}
+		if r.late || r.missing != none {
+			p.Key.State, p.Refresh = stateUnknown, refreshSeconds
+		}
 		return p
 	}
 	finish(found.Keys, e.id, now)
@@ -286,31 +315,33 @@ func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyP
 	return p
 }
 
-// canLookUp reports whether the queue and its pools can be asked for one key.
-func (h *Handler) canLookUp(e *entry) bool {
-	return e.queue.SnapshotKey != nil &&
-		!slices.ContainsFunc(h.poolsOf(e), func(p *worker.Inspector) bool { return p.SnapshotKey == nil })
-}
-
 // lookUp replaces what k says by what its queue and the pools know of it now. A failing or given-up key that is not in the
 // queue keeps its state: it may be known from a list alone.
 func (r *reading) lookUp(k *keyReport, known *poolKeys) {
 	k.Calls = nil
-	if q := r.entry.queue; q.SnapshotKey != nil {
+	if q := r.entry.queue; q.SnapshotKey != nil && r.missing == none {
 		r.guard(func() {
-			if now, ok := q.SnapshotKey(k.raw); ok {
+			began := time.Now()
+			now, ok := q.SnapshotKey(k.raw)
+			r.noteOutage(r.stats, began)
+			switch {
+			case ok:
 				*k = newKeyReport(now)
-			} else if k.State != stateFailing && k.State != stateGivenUp {
+			case k.State != stateFailing && k.State != stateGivenUp:
 				*k = keyReport{raw: k.raw, State: stateAbsent}
 			}
 		})
 	}
+	if r.missing != none && k.State == stateAbsent {
+		k.State = stateUnknown
+	}
 	known.describe(k)
+	if r.missing != none {
+		return // A pool asks the queue.
+	}
 	for _, p := range r.pools {
-		if p.pool.SnapshotKey != nil {
-			// A pool that only has the name of this queue may have keys of another type. Then it panics, and knows nothing.
-			_ = guarded("pool", func() { k.addPool(p.pool.SnapshotKey(k.raw)) })
-		}
+		// A pool that only has the name of this queue may have keys of another type. Then it panics, and knows nothing.
+		_ = guarded("pool", func() { k.addPool(p.pool.SnapshotKey(k.raw)) })
 	}
 	slices.SortStableFunc(k.Calls, func(a, b callReport) int { return b.Started.Compare(a.Started) })
 }
@@ -318,9 +349,9 @@ func (r *reading) lookUp(k *keyReport, known *poolKeys) {
 // addPool adds what a pool knows of the key.
 func (k *keyReport) addPool(s worker.KeySnapshot[any]) {
 	state := k.State
-	if s.Dropped != nil {
+	if s.GivenUp != nil {
 		state = stateGivenUp
-		k.addFailure(failure{FailedKey: *s.Dropped, state: state})
+		k.addFailure(failure{FailedKey: *s.GivenUp, state: state})
 	}
 	if s.Failing != nil {
 		state = stateFailing
@@ -333,7 +364,7 @@ func (k *keyReport) addPool(s worker.KeySnapshot[any]) {
 	if k.State == stateAbsent || k.State == stateFailing {
 		k.State = state
 	}
-	k.MaxAttempts = max(k.MaxAttempts, s.MaxAttempts)
+	k.MaxAttempts, k.Interruptions = max(k.MaxAttempts, s.MaxAttempts), max(k.Interruptions, s.Interruptions)
 	if k.Causes == nil {
 		k.Causes = newCauses(&s.Causes)
 	}
@@ -356,6 +387,14 @@ func keyID(key any) (id string) {
 	if reflect.ValueOf(key).Kind() == reflect.Pointer {
 		format = "%T %p"
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, format, key, key))
-	return base64.RawURLEncoding.EncodeToString(sum[:4])
+	return hash(fmt.Appendf(nil, format, key, key), 4) // The text must fit, too.
+}
+
+// groupID distinguishes groups whose names look alike.
+func groupID(name string) string { return hash([]byte(name), 9) }
+
+// hash returns size bytes of a hash, as text.
+func hash(of []byte, size int) string {
+	sum := sha256.Sum256(of)
+	return base64.RawURLEncoding.EncodeToString(sum[:size])
 }

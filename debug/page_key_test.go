@@ -174,11 +174,11 @@ func TestKeyPage(t *testing.T) {
 			case key == "runs":
 				<-ctx.Done()
 				return nil
-			case worker.Attempt(ctx) == 2:
+			case worker.CallOf(ctx).Attempt() == 2:
 				panic("a bug <b>")
 			}
 			time.Sleep(2 * time.Second)
-			return fmt.Errorf("no answer to call %d <i>", worker.Attempt(ctx))
+			return fmt.Errorf("no answer to call %d <i>", worker.CallOf(ctx).Attempt())
 		}, worker.Options[string]{Workers: 2, MaxRetries: 4, StuckAfter: time.Minute, MetricsProvider: h})
 		start(t, pool)
 		began := time.Now()
@@ -295,7 +295,7 @@ func TestKeyPageIsCheap(t *testing.T) {
 	i.Snapshot = func(limit int) workqueue.Snapshot[any] { snapshots++; return workqueue.Snapshot[any]{} }
 	h.InspectQueue("q", i)
 	link := linksToKeys(h, "?queue=q&key=key+18765")[0]
-	wantBody(t, get(h, link), "<h1><code>key 18765</code></h1>", `<main id="live" data-refresh="5">`)
+	wantBody(t, get(h, link), "<h1><code>key 18765</code></h1>", `<main id="live" tabindex="-1" data-refresh="5">`)
 	m.reads, snapshots = 0, 0
 	for range 10 {
 		if s := getJSON[story](t, h, link); s.Key.State != "queued" || s.Key.Key != "key 18765" {
@@ -310,7 +310,7 @@ func TestKeyPageIsCheap(t *testing.T) {
 		t.Errorf("%+v, all keys were read %d times", s, m.reads)
 	}
 	// Its page does not repeat that by itself: it takes a snapshot each time.
-	wantBody(t, get(h, link), `<main id="live">`, "This page does not refresh itself.", "nothing is known of it")
+	wantBody(t, get(h, link), `<main id="live" tabindex="-1">`, "This page does not refresh itself.", "nothing is known of it")
 	m.n = 20_000
 	wantBody(t, get(h, link), "<h1><code>key 18765</code></h1>", `data-refresh="5"`)
 	body := get(h, "?queue=q&key=none&id=none").Body.String()
@@ -348,7 +348,7 @@ func TestPoolOfTheKeysQueue(t *testing.T) {
 		debug.Register(h.Handler, "tenant", q)
 		q.Add("a")
 		q.Get()
-		h.InspectPool("tenant", worker.Inspector{
+		h.InspectPool("tenant", withRest(worker.Inspector{
 			Queue: q,
 			Snapshot: func(int) worker.Snapshot[any] {
 				return worker.Snapshot[any]{Stats: worker.Stats{Name: "tenant", Wanted: 1}}
@@ -357,7 +357,7 @@ func TestPoolOfTheKeysQueue(t *testing.T) {
 				return worker.KeySnapshot[any]{Key: key, FailedCalls: []worker.FailedCall{{Err: name + " failed"}}}
 			},
 			Cancel: func(any) bool { cancelled[name]++; return true },
-		})
+		}))
 	}
 	ids := strings.Fields(getJSON[list](t, h, "?sort=name").ids())
 	for i, id := range ids {

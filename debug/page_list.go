@@ -67,7 +67,7 @@ var orders = []order{
 	by("longest", "longest in work", func(r *reading) time.Duration { return r.stats.LongestRunning }),
 	by("unfinished", "most unfinished work", func(r *reading) time.Duration { return r.stats.UnfinishedWork }),
 	by("failing", "most failing keys", func(r *reading) int { return r.workers.Failing }),
-	by("given_up", "most keys given up", func(r *reading) int { return r.givenUp }),
+	by("given_up", "most keys given up", func(r *reading) int { return r.givenUp() }),
 	by("errors", "most errors per second", func(r *reading) float64 { return r.minute.Errors }),
 	by("adds", "most adds", func(r *reading) uint64 { return r.stats.Adds }),
 	by("retries", "most retries", func(r *reading) uint64 { return r.stats.Retries }),
@@ -87,11 +87,11 @@ func (r *reading) longest() time.Duration {
 func (r *reading) trouble() int {
 	level := level(seconds(r.longest()))
 	switch {
-	case r.late || r.err != nil:
+	case r.late || r.err != nil || r.missing == outage:
 		return 3
-	case level == "bad" || r.workers.Stuck > 0 || r.givenUp > 0:
+	case level == "bad" || r.workers.Stuck > 0 || r.givenUp() > 0:
 		return 2
-	case level == "warn" || r.workers.Failing > 0 || len(r.pausedGroups) > 0:
+	case level == "warn" || r.workers.Failing > 0 || r.workers.Looping > 0 || len(r.pausedGroups) > 0:
 		return 1
 	}
 	return 0
@@ -119,13 +119,18 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 		r.Processing += q.stats.Processing
 		r.Waiting += q.stats.Waiting
 		r.PausedGroups += len(q.pausedGroups)
+		givenUp := 0
 		for _, p := range q.pools {
 			if !counted[p.pool] {
 				counted[p.pool] = true
 				r.Failing += p.stats.Failing
-				r.GivenUp += p.givenUp
+				givenUp += p.stats.GivenUpKeys
 			}
 		}
+		if q.stats.Shared != nil {
+			givenUp = q.givenUp()
+		}
+		r.GivenUp += givenUp
 	}
 	r.Pages = max(1, (len(all)+pageLen-1)/pageLen)
 	r.Page, _ = strconv.Atoi(query.Get("page"))
@@ -168,49 +173,66 @@ type queueReport struct {
 	Depth          []float64    `json:"depth"`
 	Pools          []poolReport `json:"pools"`
 	Error          string       `json:"error,omitempty"`
+	// Outage reports that the queue does not reach its server.
+	Outage bool `json:"outage,omitempty"`
 	// Unanswered is how old the numbers are, if the queue does not answer.
 	Unanswered *seconds `json:"unanswered_seconds,omitempty"`
 
 	// Workers is the sum of the pools, and GivenUp of their keys that were given up.
 	Workers worker.Stats `json:"-"`
 	GivenUp int          `json:"-"`
-	// HasQueue reports that more is known than pools, and Late that the queue does not answer.
+	// HasQueue reports that more is known than pools, Late that the queue does not answer, and Missing that its keys are not
+	// known, or not all.
 	HasQueue bool `json:"-"`
 	Late     bool `json:"-"`
+	Missing  bool `json:"-"`
 	timeline timeline
 }
 
-// poolReport is what is shown of a pool of workers.
+// poolReport is what is shown of a pool of workers: its Stats, without what is of no use to readers, and GivenUp, its keys that are
+// given up now.
 type poolReport struct {
-	worker.Stats
-	GivenUp int          `json:"given_up"`
-	Handler *timesReport `json:"handler"`
+	Name        string       `json:"name"`
+	Wanted      int          `json:"wanted"`
+	Living      int          `json:"living"`
+	Busy        int          `json:"busy"`
+	Stuck       int          `json:"stuck"`
+	Handled     uint64       `json:"handled"`
+	Failed      uint64       `json:"failed"`
+	Panicked    uint64       `json:"panicked"`
+	TimedOut    uint64       `json:"timed_out"`
+	Requeued    uint64       `json:"requeued"`
+	Interrupted uint64       `json:"interrupted"`
+	Looping     int          `json:"looping"`
+	GivenUp     uint64       `json:"given_up"`
+	Failing     int          `json:"failing"`
+	GivenUpKeys int          `json:"given_up_keys"`
+	Handler     *timesReport `json:"handler"`
+}
 
-	// These of the pool's numbers are left out of the JSON, because these fields hide them.
-	RequeuedAfter *int `json:"requeued_after,omitempty"`
-	Interrupted   *int `json:"interrupted,omitempty"`
-	Durations     *int `json:"durations,omitempty"`
-	Ended         *int `json:"ended,omitempty"`
+func newPoolReport(p poolReading) poolReport {
+	s := p.stats
+	return poolReport{
+		Name: short(s.Name, maxName), Wanted: s.Wanted, Living: s.Living, Busy: s.Busy, Stuck: s.Stuck,
+		Handled: s.Handled, Failed: s.Failed, Panicked: s.Panicked, TimedOut: s.TimedOut, Requeued: s.Requeued,
+		Interrupted: s.Interrupted, Looping: s.Looping, GivenUp: s.GivenUp, Failing: s.Failing, GivenUpKeys: s.GivenUpKeys, Handler: newTimesReport(s.Durations),
+	}
 }
 
 func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 	s := r.stats
 	q := queueReport{
-		queueName: queueName{r.entry.id, r.entry.name}, HasQueue: r.entry.hasQueue(), Late: r.late,
+		queueName: queueName{r.entry.id, r.entry.name}, HasQueue: r.entry.hasQueue(), Late: r.late, Missing: r.missing != none, Outage: r.missing == outage,
 		Queued: s.Queued, Blocked: s.Blocked, Paused: s.Paused, PausedGroups: len(r.pausedGroups),
 		Processing: s.Processing, Waiting: s.Waiting, Adds: s.Adds, Retries: s.Retries, Dropped: s.Dropped, UnmatchedDones: s.UnmatchedDones,
 		ShuttingDown: s.ShuttingDown, Timed: s.Latency != nil, OldestQueued: seconds(s.OldestQueued),
 		LongestRunning: seconds(s.LongestRunning), UnfinishedWork: seconds(s.UnfinishedWork),
-		Minute: r.minute, Pools: make([]poolReport, len(r.pools)), Workers: r.workers, GivenUp: r.givenUp,
+		Minute: r.minute, Pools: mapped(r.pools, newPoolReport), Workers: r.workers, GivenUp: r.givenUp(),
 		timeline: r.entry.history.timeline(r.measure(), h.every),
 	}
-	for i, p := range r.pools {
-		q.Pools[i] = poolReport{Stats: p.stats, GivenUp: p.givenUp, Handler: newTimesReport(p.stats.Durations)}
-		q.Pools[i].Name = short(p.stats.Name, maxName)
-	}
 	q.Depth = mapped(q.timeline.points, queued.of)
-	if r.err != nil {
-		q.Error = r.err.Error()
+	if failure := cmp.Or(r.err, r.missing.err()); failure != nil {
+		q.Error = failure.Error()
 	}
 	if r.late {
 		q.Error = "The queue does not answer, and never has."

@@ -25,6 +25,8 @@ type detailReport struct {
 	Errors   string          `json:"error_contains,omitempty"`
 	Matching *matchingReport `json:"matching,omitempty"`
 	keyLists
+	// ErrorGroups are the errors that most of the keys have that failed last or, with Errors, of all that match.
+	ErrorGroups []errorGroup `json:"errors,omitempty"`
 	// Found is not nil if a key was searched for.
 	Found  *foundReport     `json:"found,omitempty"`
 	Groups []groupReport    `json:"groups,omitempty"`
@@ -49,9 +51,16 @@ type matchingReport struct {
 // groupReport is a group that is paused, or that listed keys have.
 type groupReport struct {
 	Group  string `json:"group"`
+	ID     string `json:"id"`
 	Paused bool   `json:"paused"`
-	// Listed is how many of the listed keys are in the group.
+	// PausedUntil is when the pause ends, and PausedFor how long that is, if it ends by itself.
+	PausedUntil time.Time `json:"paused_until,omitzero"`
+	PausedFor   *seconds  `json:"paused_for_seconds,omitempty"`
+	// Listed is how many of the listed keys it has, and Keys how many of all, or Listed if the queue does not know.
 	Listed int `json:"listed"`
+	Keys   int `json:"keys"`
+
+	name string
 }
 
 // recentReport is about the last minutes.
@@ -112,8 +121,11 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 		ask = searchLimit
 	}
 	now := h.clock.Now()
+	searching := ctx // A search has more time.
+	ctx, cancel := context.WithTimeout(ctx, maxPatience)
+	defer cancel()
 	q := h.readOne(ctx, e, ask)
-	lists, _ := q.keyLists()
+	lists, pools := q.keyLists()
 	r := &detailReport{
 		Time:            now.UTC(),
 		SampleEvery:     seconds(h.every),
@@ -130,16 +142,27 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 	}
 	if e.queue.PauseGroup != nil {
 		r.Groups = newGroups(q.pausedGroups, r.keyLists)
+		q.guard(func() { describeGroups(r.Groups, e.queue, now) })
 	}
 	for _, f := range q.keys.facts {
 		r.Facts = append(r.Facts, workqueue.Fact{Name: short(f.Name, maxName), Value: short(f.Value, maxKey)})
 	}
+	groups := make(errorGroups)
 	if r.Errors != "" && !q.late {
-		r.listErrors(ctx, h, q, query.Get("error"))
+		r.listErrors(ctx, h, q, query.Get("error"), groups)
+	} else {
+		for _, f := range pools.failures {
+			groups.add(keyText(f.Key), f)
+		}
 	}
+	r.ErrorGroups = groups.sorted()
 	if e.queue.SnapshotKey != nil && !q.late {
 		q.guard(func() {
+			began := time.Now()
 			for i, k := range r.GivenUp { // It may be in the queue again.
+				if q.noteOutage(q.stats, began); q.missing != none || ctx.Err() != nil {
+					break
+				}
 				if now, ok := e.queue.SnapshotKey(k.raw); ok {
 					r.GivenUp[i].State = string(now.State)
 				}
@@ -147,7 +170,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 		})
 	}
 	if query.Has("key") {
-		r.Found = h.search(ctx, h.searching, q, query.Get("key"), "")
+		r.Found = h.search(searching, h.searching, q, query.Get("key"), "")
 		finish(r.Found.Keys, e.id, now)
 	}
 	for _, keys := range r.all() {
@@ -167,7 +190,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 }
 
 // listErrors lists the keys whose errors contain a text, instead of all that fail or were given up.
-func (r *detailReport) listErrors(ctx context.Context, h *Handler, q *reading, text string) {
+func (r *detailReport) listErrors(ctx context.Context, h *Handler, q *reading, text string, groups errorGroups) {
 	r.Failing, r.GivenUp, r.Matching = []keyReport{}, []keyReport{}, new(matchingReport)
 	ctx, next := searchTurn(ctx, h.searching, countTime)
 	defer next()
@@ -181,7 +204,18 @@ func (r *detailReport) listErrors(ctx context.Context, h *Handler, q *reading, t
 			k.addFailure(f)
 			*keys = append(*keys, k)
 		}
+		groups.add(keyText(f.Key), f)
 	})
+	for i := range r.Failing { // The pools' lists do not have the time of the next try.
+		if k := &r.Failing[i]; k.Due.IsZero() && q.entry.queue.SnapshotKey != nil && ctx.Err() == nil && q.missing == none {
+			q.guard(func() {
+				began := time.Now()
+				now, _ := q.entry.queue.SnapshotKey(k.raw)
+				q.noteOutage(q.stats, began)
+				k.Due = now.Due.UTC()
+			})
+		}
+	}
 }
 
 // newGroups returns the paused groups, and those of the listed keys.
@@ -190,24 +224,38 @@ func newGroups(paused []string, lists keyLists) (groups []groupReport) {
 	at := func(name string) *groupReport {
 		i, ok := index[name]
 		if !ok {
-			i, groups = len(groups), append(groups, groupReport{Group: name})
+			i, groups = len(groups), append(groups, groupReport{Group: short(name, maxName), ID: groupID(name), name: name})
 			index[name] = i
 		}
 		return &groups[i]
 	}
 	for _, name := range paused {
-		at(short(name, maxName)).Paused = true
+		at(name).Paused = true
 	}
 	counted := make(map[any]bool) // A key may be in two lists.
 	for _, keys := range lists.all() {
 		for _, k := range *keys {
 			if k.Group != "" && !counted[k.raw] {
 				counted[k.raw] = true
-				at(k.Group).Listed++
+				at(k.group).Listed++
 			}
 		}
 	}
 	return groups[:min(len(groups), maxKeys)]
+}
+
+// describeGroups adds what the queue knows of groups.
+func describeGroups(groups []groupReport, q workqueue.Inspector, now time.Time) {
+	for i := range groups {
+		g := &groups[i]
+		if g.Keys = g.Listed; q.GroupLen != nil {
+			g.Keys = q.GroupLen(g.name)
+		}
+		if g.Paused && q.GroupPause != nil {
+			until, _ := q.GroupPause(g.name)
+			g.PausedUntil, g.PausedFor = until.UTC(), between(now, until)
+		}
+	}
 }
 
 // HrefAll returns the address of the same page with as many keys as can be had, or "" if that is this one.
@@ -260,6 +308,8 @@ type section struct {
 	// QueueID is the id of the queue, and Actions what can be done with each key.
 	QueueID string
 	Actions actionSet
+	// State is what the page of all such keys is for, or empty if these are all.
+	State string
 	// Set is what actions call all keys of this kind, whose errors contain Errors, and ForAll what can be done with them.
 	Set, Errors string
 	ForAll      actionSet
@@ -280,6 +330,10 @@ func (r *detailReport) Section(kind, title, hint, empty string) section {
 	case "given-up":
 		s.Keys, s.Total, s.Actions = r.GivenUp, max(r.Queue.GivenUp, len(r.GivenUp)), can.only("retry", "forget")
 		s.Set = stateGivenUp
+		if n := workers.GivenUpUnlisted; n > 0 {
+			s.Hint = number(n) + " earlier ones are not remembered any more; these " + s.Hint
+			s.Empty += " " + number(n) + " earlier ones are not remembered any more."
+		}
 	case "failing":
 		s.Keys, s.Actions, s.Set = r.Failing, can.only("retry", "remove"), stateFailing
 		if pools {
@@ -293,8 +347,17 @@ func (r *detailReport) Section(kind, title, hint, empty string) section {
 			s.Empty = "No key that was looked at has such an error."
 		}
 	}
+	if r.Queue.Missing {
+		s.Empty = "Not known."
+	}
 	if s.Set != "" && len(s.Keys) > 0 {
 		s.ForAll = can.only("retry", "forget")
+	}
+	if s.Total > len(s.Keys) {
+		s.State = map[string]string{
+			"running": string(workqueue.KeyProcessing), "queued": string(workqueue.KeyQueued), "waiting": string(workqueue.KeyWaiting),
+			"failing": stateFailing, "given-up": stateGivenUp,
+		}[kind]
 	}
 	for i := range s.Keys {
 		s.Keys[i].Actions = s.Actions

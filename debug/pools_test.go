@@ -58,8 +58,8 @@ func TestPoolsAppear(t *testing.T) {
 		wantBody(t, get(h, "?queue=disk"), "<dt>Workers busy</dt>", "1 of 3", "Failing</h2>", "fails", `no space left\non device &lt;b&gt;`,
 			"Given up</h2>", "is given up", "bad name")
 		wantBody(t, get(h, ""), "<b class=\"warn\">1 failing</b>", "<b class=\"bad\">1 given up</b>", `data-label="Workers">1 of 3</td>`)
-		if strings.Join(metrics.pools, " ") != "disk" || strings.Join(metrics.keys, " ") != "disk" {
-			t.Errorf("the metrics heard of %v and %v", metrics.pools, metrics.keys)
+		if strings.Join(metrics.pools, " ") != "disk" {
+			t.Errorf("the metrics heard of %v", metrics.pools)
 		}
 		stop()
 		if d := getJSON[list](t, h, ""); d.Registered != 0 {
@@ -134,7 +134,7 @@ func TestPoolsOfQueuesWithOneName(t *testing.T) {
 	for range 4 {
 		debug.Register(h, "tenant", workqueue.NewTyped[int]())
 	}
-	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "tenant", Failing: 1}, DroppedKeys: 2})
+	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "tenant", Failing: 1, GivenUpKeys: 2}})
 	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "tenant", Failing: 10}})
 	if l := getJSON[list](t, h, ""); l.Failing != 11 || l.GivenUp != 2 {
 		t.Errorf("%+v", l)
@@ -153,7 +153,7 @@ func TestGivenUpKeys(t *testing.T) {
 			synctest.Wait()
 			d := getJSON[detail](t, h, "?queue=q")
 			l := getJSON[list](t, h, "")
-			if len(d.GivenUp) != givenUp || len(d.Failing) != failing || l.GivenUp != givenUp || l.Failing != failing || d.Queue.Pools[0].GivenUp != givenUp {
+			if len(d.GivenUp) != givenUp || len(d.Failing) != failing || l.GivenUp != givenUp || l.Failing != failing || d.Queue.Pools[0].GivenUpKeys != givenUp {
 				t.Errorf("%s: %+v, in all %+v", when, d, l)
 			}
 			if red := strings.Contains(get(h, "").Body.String(), `class="bad"`); red != (givenUp > 0) {
@@ -183,13 +183,13 @@ func TestKeyOfTwoPools(t *testing.T) {
 	debug.Register(h, "q", q)
 	a := func(err string) []worker.FailedKey[any] { return []worker.FailedKey[any]{{Key: "a", Err: err}} }
 	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}, Failing: a("timeout")})
-	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}, Dropped: a("bad name"), DroppedKeys: 1})
+	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q", GivenUpKeys: 1}, GivenUp: a("bad name")})
 	d := getJSON[detail](t, h, "?queue=q")
 	if len(d.Failing) != 1 || d.Failing[0].Error != "timeout" || len(d.GivenUp) != 0 {
 		t.Errorf("%+v", d)
 	}
 	q.Add("b")
-	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}, Dropped: []worker.FailedKey[any]{{Key: "b"}}})
+	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}, GivenUp: []worker.FailedKey[any]{{Key: "b"}}})
 	if d := getJSON[detail](t, h, "?queue=q"); len(d.GivenUp) != 1 || d.GivenUp[0].State != "queued" {
 		t.Errorf("given up and added again: %+v", d.GivenUp)
 	}

@@ -14,7 +14,7 @@ import (
 const (
 	// patience is how long a list waits while no queue answers.
 	patience = time.Second
-	// maxPatience is how long a list or a queue's page waits in all.
+	// maxPatience is the deadline of a page, except for a search.
 	maxPatience = 5 * time.Second
 	// readers is how many queues are read at once.
 	readers = 64
@@ -27,9 +27,8 @@ type reading struct {
 	began time.Time // the same in real time
 	stats workqueue.Stats
 	pools []poolReading
-	// workers is the sum of the pools' numbers, and givenUp of their keys that were given up.
+	// workers is the sum of the pools' numbers.
 	workers worker.Stats
-	givenUp int
 	// past are the last keys that were failing when a pool ended: the next pool does not know why.
 	past []worker.FailedKey[any]
 	// pausedGroups are those of the queue, sorted.
@@ -38,11 +37,13 @@ type reading struct {
 	err error
 	// late reports that the queue has not answered. The numbers are those of its last answer.
 	late bool
+	// missing is why keys of the queue are not known.
+	missing missing
+	// partial reports that a list of failing or given-up keys that was asked for since lacked some.
+	partial bool
 
 	// keys are as many as were asked for.
 	keys *queueKeys
-	// partial reports that a list of failing or given-up keys that was asked for since lacked some.
-	partial bool
 	// minute has the rates of the last minute.
 	minute rates
 }
@@ -59,9 +60,8 @@ type queueKeys struct {
 var noKeys queueKeys
 
 type poolReading struct {
-	pool    *worker.Inspector
-	stats   worker.Stats
-	givenUp int // keys
+	pool  *worker.Inspector
+	stats worker.Stats
 }
 
 // guarded calls f, which is foreign code, and reports whether it has panicked. It names the type of the value, because
@@ -76,9 +76,47 @@ func guarded(what string, f func()) (failure error) {
 	return nil
 }
 
+// givenUp returns how many keys are given up: those that the pools know, or of a queue on a server those of all processes.
+func (r *reading) givenUp() int {
+	if s := r.stats.Shared; s != nil {
+		return max(s.GivenUp, r.workers.GivenUpKeys)
+	}
+	return r.workers.GivenUpKeys
+}
+
 // guard calls f, which uses the queue, and notes if it has panicked.
 func (r *reading) guard(f func()) {
 	r.err = cmp.Or(r.err, guarded("queue", f))
+}
+
+// missing is why a queue that has answered has not named all of its keys.
+type missing uint8
+
+const (
+	none   missing = iota
+	slow           // It has taken long, and may have given up.
+	outage         // It does not reach its server.
+)
+
+// err returns an error for people, or nil.
+func (m missing) err() error {
+	switch m {
+	case slow:
+		return refuse(http.StatusServiceUnavailable, "The queue takes more than a second to answer. Some of its keys are not known.")
+	case outage:
+		return refuse(http.StatusServiceUnavailable, "The queue does not reach its server. Its numbers are those of the last answer, and its keys are not known.")
+	}
+	return nil
+}
+
+// noteOutage notes what stats, which were asked for in real time since began, say about the queue's server.
+func (r *reading) noteOutage(stats workqueue.Stats, began time.Time) {
+	switch {
+	case stats.Shared != nil && stats.Shared.Outage:
+		r.missing = outage
+	case time.Since(began) >= patience:
+		r.missing = max(r.missing, slow)
+	}
 }
 
 // read asks e's queue and pools for their numbers, and for up to limit keys of each state. They may block.
@@ -93,27 +131,35 @@ func (h *Handler) read(e *entry, limit int) *reading {
 	if e.hasQueue() {
 		r.guard(func() {
 			r.stats = e.queue.Stats()
+			r.noteOutage(r.stats, r.began)
 			if e.queue.PausedGroups != nil {
 				r.pausedGroups = slices.Sorted(slices.Values(e.queue.PausedGroups()))
 			}
 			if limit == 0 {
 				return
 			}
-			if e.queue.Snapshot != nil {
-				r.keys.Snapshot = e.queue.Snapshot(limit)
-			}
-			if e.queue.GivenUp != nil {
-				r.keys.givenUp = e.queue.GivenUp(limit)
-			}
 			if e.queue.Facts != nil {
 				r.keys.facts = e.queue.Facts()
+			}
+			if e.queue.Snapshot != nil && r.missing == none {
+				r.keys.Snapshot = e.queue.Snapshot(limit)
+				r.noteOutage(r.keys.Stats, r.began)
+			}
+			if e.queue.GivenUp != nil && r.missing == none {
+				r.keys.givenUp = e.queue.GivenUp(limit)
+				r.noteOutage(r.stats, r.began)
 			}
 		})
 	}
 	for _, p := range h.poolsOf(e) {
 		var s worker.Snapshot[any]
 		failure := guarded("pool", func() {
-			if s = p.Snapshot(limit); s.Stats.Ended && limit == 0 {
+			if limit == 0 {
+				s = p.Snapshot(0)
+			} else {
+				s = p.Snapshot(max(limit, someErrors))
+			}
+			if s.Stats.Ended && limit == 0 {
 				s = p.Snapshot(maxKeys)
 			}
 		})
@@ -125,12 +171,11 @@ func (h *Handler) read(e *entry, limit int) *reading {
 			r.past = append(slices.Clone(s.Failing), r.past...)
 			r.past = r.past[:min(len(r.past), maxKeys)]
 		default:
-			r.pools = append(r.pools, poolReading{p, s.Stats, s.DroppedKeys})
+			r.pools = append(r.pools, poolReading{p, s.Stats})
 			if limit > 0 {
 				r.keys.pools = append(r.keys.pools, s)
 			}
 			r.workers = r.workers.Plus(s.Stats)
-			r.givenUp += s.DroppedKeys
 		}
 	}
 	m := r.measure()

@@ -123,6 +123,7 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 		r.lookUp(&f.Keys[i], pools)
 		f.Keys[i].ID = keyID(f.Keys[i].raw)
 	}
+	f.Incomplete = f.Incomplete || r.missing != none
 	return f
 }
 
@@ -144,30 +145,38 @@ func searchTurn(ctx context.Context, turn chan struct{}, limit time.Duration) (c
 // searchAll looks at all keys that the queue and its pools have, and returns how many these are, and whether there was time
 // for all.
 func (r *reading) searchAll(ctx context.Context, f *foundReport) (n int, complete bool) {
+	step := time.Now()
+	// answers notes if the last few hundred keys took so long that the queue's server cannot have answered.
+	answers := func() bool {
+		r.noteOutage(r.stats, step)
+		step = time.Now()
+		return r.missing == none
+	}
 	look := func(key any, state string) (more bool) {
 		if exact, fits := f.fits(key); fits {
 			f.add(keyReport{raw: key, State: state}, exact)
 		}
 		n++
-		return n%256 > 0 || ctx.Err() == nil
+		return n%256 > 0 || ctx.Err() == nil && answers()
 	}
 	r.guard(func() {
 		if ctx.Err() != nil {
 			return
 		}
-		if r.entry.queue.SnapshotKeys != nil {
+		if r.entry.queue.SnapshotKeys != nil && r.missing == none {
 			for k := range r.entry.queue.SnapshotKeys() {
 				if !look(k.Key, string(k.State)) {
 					return
 				}
 			}
+			answers()
 		}
 		for k := range r.troubled(everyTrouble, "", false) {
 			if !look(k.Key, k.state) {
 				return
 			}
 		}
-		complete = true
+		complete = r.missing == none
 	})
 	return n, complete
 }

@@ -171,7 +171,7 @@ func TestSearchAgain(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	refreshes := `<main id="live" data-refresh="5">`
+	refreshes := `<main id="live" tabindex="-1" data-refresh="5">`
 	wantBody(t, get(h, "?queue=q&key=key+18765"), "<noscript>", refreshes)
 	if m.reads != 1 {
 		t.Errorf("the keys were read %d times", m.reads)
@@ -268,7 +268,7 @@ func TestFindEverywhere(t *testing.T) {
 		other := workqueue.NewTyped[pair]() // of another type of key
 		debug.Register(h, "pairs", other)
 		other.Add(pair{"globex", "1"})
-		showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "pairs"}, DroppedKeys: 1, Dropped: []worker.FailedKey[any]{{Key: pair{"globex", "2"}, Err: "broken <i>"}}})
+		showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "pairs", GivenUpKeys: 1}, GivenUp: []worker.FailedKey[any]{{Key: pair{"globex", "2"}, Err: "broken <i>"}}})
 		e := getJSON[detail](t, h, "?key=globex/1")
 		if e.Registered != 61 || !e.Found.Exact || e.Found.More || e.Found.Incomplete || len(e.Found.Keys) != 3 || len(e.Found.Unanswered) != 0 {
 			t.Fatalf("%+v", e)

@@ -100,10 +100,9 @@ func (h *Handler) answer(r *http.Request) (status int, template string, report a
 		}{gone}
 	case query.Has("count"):
 		c := h.count(ctx, e, query)
-		if c.Error != "" {
-			return http.StatusBadRequest, "", c
-		}
-		return http.StatusOK, "", c
+		return c.status, "", c
+	case query.Has("state"):
+		return http.StatusOK, "allkeys", h.keysPage(ctx, e, query)
 	case query.Has("key") && query.Has("id"):
 		return http.StatusOK, "onekey", h.keyPage(ctx, e, query)
 	}
@@ -169,6 +168,7 @@ var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"brief":   func(s string) string { return short(s, maxCauses) },
 	"button":  func(action string) string { return buttons[action] },
 	"latest":  latest,
+	"date":    func(t time.Time) string { return t.Format("2006-01-02 15:04:05") + " UTC" },
 	"clock":   func(t time.Time) string { return t.Format("15:04:05") + " UTC" },
 }).Parse(pageHTML))
 

@@ -111,6 +111,8 @@ const (
 	maxName = 128
 	// maxCauses is how many bytes of a key's causes are shown in a list.
 	maxCauses = 80
+	// longError is how many bytes of an error are shown in a list before it is unfolded.
+	longError = 160
 	// maxError and maxStack are how many bytes of an error and of a stack are shown, which is what package worker keeps.
 	maxError = 1024
 	maxStack = 8 << 10
@@ -186,4 +188,13 @@ func keyText(key any) (s string) {
 		return fmt.Sprintf("(%T)(%p)", key, key)
 	}
 	return fmt.Sprintf("%+v", key)
+}
+
+// mapped returns what to returns for each of all.
+func mapped[From, To any](all []From, to func(From) To) []To {
+	results := make([]To, len(all))
+	for i, v := range all {
+		results[i] = to(v)
+	}
+	return results
 }

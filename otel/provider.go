@@ -39,12 +39,12 @@ import (
 
 // Options are the options of a [Provider].
 type Options struct {
-	// Bounds are the upper bounds of the buckets of a queue's histograms, in seconds, ascending. Nil means powers of
-	// ten from 10 ns to 1,000 s. An empty slice that is not nil means no buckets.
+	// Bounds are the upper bounds of the buckets of the histograms, in seconds, ascending. Nil means powers of ten from 10 ns to
+	// 1,000 s, and for the handlers of pools 21 bounds from 10 µs to half an hour. An empty slice that is not nil means no buckets.
 	Bounds []float64
 }
 
-// Provider is a [workqueue.StatsProvider] and a [worker.StatsProvider] that exports their metrics. It is made by [New].
+// Provider is a [workqueue.StatsProvider] and a [worker.InspectorProvider] that exports their metrics. It is made by [New].
 // All methods are safe for concurrent use.
 type Provider struct {
 	bounds []float64
@@ -54,9 +54,9 @@ type Provider struct {
 }
 
 var (
-	_ workqueue.StatsProvider = (*Provider)(nil)
-	_ worker.StatsProvider    = (*Provider)(nil)
-	_ sdk.Producer            = (*Provider)(nil)
+	_ workqueue.StatsProvider  = (*Provider)(nil)
+	_ worker.InspectorProvider = (*Provider)(nil)
+	_ sdk.Producer             = (*Provider)(nil)
 )
 
 // New returns a provider. It returns an error if the options are wrong.
@@ -73,12 +73,15 @@ func New(opts Options) (*Provider, error) {
 // HistogramBounds returns Options.Bounds, in seconds. The caller must not change them.
 func (p *Provider) HistogramBounds() []float64 { return p.bounds }
 
+// PoolHistogramBounds returns Options.Bounds, in seconds. The caller must not change them.
+func (p *Provider) PoolHistogramBounds() []float64 { return p.bounds }
+
 // WatchQueue adds a queue to the metrics of that name. Every collection reads it until it was shut down and its last
 // key is done. WatchQueue takes constant time and does not block.
 func (p *Provider) WatchQueue(name string, stats func() workqueue.Stats) { p.queues.Watch(name, stats) }
 
-// WatchPool adds a pool to the metrics of that name. Every collection reads it until it has ended.
-func (p *Provider) WatchPool(name string, stats func() worker.Stats) { p.pools.Watch(name, stats) }
+// InspectPool adds a pool to the metrics of that name. Every collection reads it until it has ended.
+func (p *Provider) InspectPool(name string, i worker.Inspector) { p.pools.Watch(name, i.Stats) }
 
 // Register makes the instruments of all gauges and counters, and lets meter read the queues and pools at every
 // collection, until the Registration is unregistered. Call it once for each MeterProvider. It returns an error if meter

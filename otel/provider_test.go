@@ -174,12 +174,12 @@ func TestPool(t *testing.T) {
 		time.Sleep(time.Minute)
 		running := map[string]float64{
 			"workqueue.pool.wanted_workers{p}": 2, "workqueue.pool.living_workers{p}": 2, "workqueue.pool.busy_workers{p}": 0,
-			"workqueue.pool.stuck_workers{p}": 0, "workqueue.pool.failing_keys{p}": 1,
+			"workqueue.pool.stuck_workers{p}": 0, "workqueue.pool.failing_keys{p}": 1, "workqueue.pool.given_up_keys{p}": 0, "workqueue.pool.looping_keys{p}": 0,
 		}
 		counted := map[string]float64{
 			"workqueue.pool.results{p success}": 1, "workqueue.pool.results{p retry}": 1,
-			"workqueue.pool.results{p requeue}": 0, "workqueue.pool.results{p drop}": 0,
-			"workqueue.pool.errors{p}": 1, "workqueue.pool.dropped_keys{p}": 0, "workqueue.pool.panics{p}": 0,
+			"workqueue.pool.results{p requeue}": 0, "workqueue.pool.results{p interrupt}": 0, "workqueue.pool.results{p give_up}": 0,
+			"workqueue.pool.errors{p}": 1, "workqueue.pool.give_ups{p}": 0, "workqueue.pool.panics{p}": 0,
 			"workqueue.pool.timeouts{p}":              0,
 			"workqueue.pool.handle_duration{p} count": 2, "workqueue.pool.handle_duration{p} sum": 2,
 			"workqueue.pool.handle_duration{p} le 1": 2,
@@ -203,7 +203,7 @@ func TestNamesInPrometheus(t *testing.T) {
 	p.WatchQueue("shared", func() workqueue.Stats {
 		return workqueue.Stats{Shared: &workqueue.SharedStats{CallDuration: &workqueue.Histogram{Counts: []uint64{0}}}}
 	})
-	p.WatchPool("p", func() worker.Stats { return worker.Stats{Durations: &workqueue.Histogram{Counts: []uint64{0}}} })
+	p.InspectPool("p", worker.Inspector{Stats: func() worker.Stats { return worker.Stats{Durations: &workqueue.Histogram{Counts: []uint64{0}}} }})
 	var all metricdata.ResourceMetrics
 	if err := reader.Collect(context.Background(), &all); err != nil {
 		t.Fatal(err)

@@ -22,26 +22,21 @@ type TracingOptions struct {
 	Keys bool
 }
 
-// Tracing returns a middleware that starts a span, of the kind consumer, for each call of a handler, and puts it into the
-// handler's context:
+// Tracing returns handler with a span, of the kind consumer, for each call. The span is in the handler's context:
 //
-//	worker.Options[string]{Middleware: []func(worker.Handler[string]) worker.Handler[string]{
-//		otel.Tracing[string](tracer, otel.TracingOptions{Name: "pods"}),
-//	}}
+//	worker.Run(ctx, queue, otel.Tracing(tracer, otel.TracingOptions{Name: "pods"}, handle), options)
 //
-// The span has the attributes workqueue.attempt, which is [worker.Attempt], and workqueue.next, which is [worker.NextOf] the
+// The span has the attributes workqueue.attempt, see [worker.Call], and workqueue.next, which is [worker.NextOf] the
 // handler's error. It is linked to the span of each cause that has one, see [Cause]; a TraceParent that cannot be parsed is
 // left out. An error that is a failure, or a panic with its stack, is recorded and makes the span one with an error.
 // A handler that wants its key again, or that was interrupted because its key was added again, has not failed.
-func Tracing[T comparable](tracer trace.Tracer, options TracingOptions) func(worker.Handler[T]) worker.Handler[T] {
-	return func(next worker.Handler[T]) worker.Handler[T] {
-		traced := TracingFunc(tracer, options, func(ctx context.Context, key T) (struct{}, error) {
-			return struct{}{}, next(ctx, key)
-		})
-		return func(ctx context.Context, key T) error {
-			_, err := traced(ctx, key)
-			return err
-		}
+func Tracing[T comparable](tracer trace.Tracer, options TracingOptions, handler worker.Handler[T]) worker.Handler[T] {
+	traced := TracingFunc(tracer, options, func(ctx context.Context, key T) (struct{}, error) {
+		return struct{}{}, handler(ctx, key)
+	})
+	return func(ctx context.Context, key T) error {
+		_, err := traced(ctx, key)
+		return err
 	}
 }
 
@@ -54,12 +49,12 @@ func Tracing[T comparable](tracer trace.Tracer, options TracingOptions) func(wor
 func TracingFunc[T comparable, R any](tracer trace.Tracer, options TracingOptions, f func(context.Context, T) (R, error)) func(context.Context, T) (R, error) {
 	name := attribute.String("workqueue.name", options.Name)
 	return func(ctx context.Context, key T) (result R, err error) {
-		attributes := []attribute.KeyValue{name, attribute.Int("workqueue.attempt", worker.Attempt(ctx))}
+		attributes := []attribute.KeyValue{name, attribute.Int("workqueue.attempt", worker.CallOf(ctx).Attempt())}
 		if options.Keys {
 			attributes = append(attributes, attribute.String("workqueue.key", fmt.Sprint(key)))
 		}
 		ctx, span := tracer.Start(ctx, "handle "+options.Name, trace.WithSpanKind(trace.SpanKindConsumer),
-			trace.WithAttributes(attributes...), trace.WithLinks(links(worker.Causes(ctx), options.Keys)...))
+			trace.WithAttributes(attributes...), trace.WithLinks(links(worker.CallOf(ctx).Causes(), options.Keys)...))
 		returned := false
 		defer func() {
 			var v any
@@ -102,7 +97,7 @@ func links(causes workqueue.Causes, reasons bool) []trace.Link {
 // record notes what comes next and, if a call has failed, why.
 func record(span trace.Span, next worker.Next, err error, options ...trace.EventOption) {
 	span.SetAttributes(attribute.String("workqueue.next", next.String()))
-	if next == worker.NextRetry || next == worker.NextDrop {
+	if next == worker.NextRetry || next == worker.NextGiveUp {
 		span.RecordError(err, options...)
 		span.SetStatus(codes.Error, err.Error())
 	}

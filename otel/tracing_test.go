@@ -64,7 +64,7 @@ func TestTracing(t *testing.T) {
 			switch {
 			case key == "ends":
 				return worker.Terminal(errors.New("never"))
-			case worker.Attempt(ctx) > 1 || time.Since(began) > time.Minute:
+			case worker.CallOf(ctx).Attempt() > 1 || time.Since(began) > time.Minute:
 			case key == "fails":
 				return errors.New("not yet")
 			case key == "panics":
@@ -74,7 +74,7 @@ func TestTracing(t *testing.T) {
 			case key == "later":
 				return worker.RequeueAfter(time.Hour)
 			case key == "interrupted" && time.Since(began) < 2*time.Second:
-				until := worker.UntilAdded(ctx)
+				until := worker.CallOf(ctx).UntilAdded()
 				queue.Add(key)
 				<-until.Done()
 				return fmt.Errorf("while it waited: %w", until.Err())
@@ -86,11 +86,8 @@ func TestTracing(t *testing.T) {
 			queue.Add(key)
 		}
 		var panics []any
-		pool := worker.New(queue, handle, worker.Options[string]{
+		pool := worker.New(queue, otel.Tracing(tracer, otel.TracingOptions{Name: "q", Keys: true}, handle), worker.Options[string]{
 			Workers: len(keys),
-			Middleware: []func(worker.Handler[string]) worker.Handler[string]{
-				otel.Tracing[string](tracer, otel.TracingOptions{Name: "q", Keys: true}),
-			},
 			OnFinish: func(_ context.Context, r worker.Result[string]) {
 				var p *worker.PanicError
 				if errors.As(r.Err, &p) {
@@ -118,7 +115,7 @@ func TestTracing(t *testing.T) {
 		}
 		slices.Sort(got)
 		want := []string{
-			"handle q name=q attempt=1 key=ends next=drop never exception",
+			"handle q name=q attempt=1 key=ends next=give_up never exception",
 			"handle q name=q attempt=1 key=exits next=retry worker: runtime.Goexit was called exception with a stack",
 			"handle q name=q attempt=1 key=fails next=retry not yet exception",
 			"handle q name=q attempt=1 key=interrupted next=forget",
@@ -159,10 +156,10 @@ func TestTracingLinks(t *testing.T) {
 				adder.AddCause("a", workqueue.Cause{TraceParent: "00-00000000000000000000000000000000-00f067aa0ba902b7-01"})
 				adder.AddCause("a", workqueue.Cause{TraceParent: "nonsense"})
 				exporter.Reset()
-				handle := otel.Tracing[string](tracer, otel.TracingOptions{Name: "q", Keys: keys})(func(context.Context, string) error { return nil })
-				pool := worker.New(queue, handle, worker.Options[string]{})
+				handle := otel.Tracing(tracer, otel.TracingOptions{Name: "q", Keys: keys}, func(context.Context, string) error { return nil })
 				key, _ := queue.Get()
-				pool.Handle(t.Context(), key)
+				entry := worker.NewBooks(queue, worker.Options[string]{}).Begin(t.Context(), key)
+				entry.End(handle(entry.Context(), key))
 				queue.Done(key)
 				queue.ShutDown()
 				spans := exporter.GetSpans()

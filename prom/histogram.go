@@ -31,10 +31,16 @@ type buckets struct {
 // label le must be equal to the last digit for Prometheus to add up the buckets of several programs.
 var kubernetesBuckets = prometheus.ExponentialBuckets(10e-9, 10, 10)
 
-func newBuckets(classic []float64, nativeFactor float64) (*buckets, error) {
-	if classic == nil {
-		classic = kubernetesBuckets
+// controllerRuntimeBuckets and controllerRuntimePoolBuckets are those of controller-runtime's queues and reconcilers.
+var (
+	controllerRuntimeBuckets     = prometheus.ExponentialBuckets(10e-9, 10, 12)
+	controllerRuntimePoolBuckets = []float64{
+		0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1,
+		1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60,
 	}
+)
+
+func newBuckets(classic []float64, nativeFactor float64) (*buckets, error) {
 	if n := len(classic); n > 0 && math.IsInf(classic[n-1], 1) {
 		classic = classic[:n-1] // Every histogram has this one.
 	}

@@ -28,9 +28,9 @@ import (
 // has several metrics; those of Kubernetes and controller-runtime have one each.)
 func Join(registerer prometheus.Registerer, opts Options) (*Provider, error) {
 	if registerer == nil {
-		return nil, errNoRegisterer
+		return nil, errors.New("prom: the registerer is nil")
 	}
-	p, err := New(opts)
+	p, err := newProvider(opts)
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ func TestJoinWithANameThatOthersHave(t *testing.T) {
 			}
 			for _, name := range []string{"a", "b"} {
 				p.WatchQueue(name, func() workqueue.Stats { return workqueue.Stats{Adds: 7} })
-				p.WatchPool(name, func() worker.Stats { return worker.Stats{Failed: 3} })
+				p.InspectPool(name, worker.Inspector{Stats: func() worker.Stats { return worker.Stats{Failed: 3} }})
 			}
 			p.NewDepthMetric("pushed").Inc()
 			text(t, registry)
@@ -175,7 +175,7 @@ func TestJoinAsksOncePerScrape(t *testing.T) {
 	one := asked()
 	for i := range 10 {
 		p.WatchQueue(fmt.Sprint(i), func() workqueue.Stats { return workqueue.Stats{} })
-		p.WatchPool(fmt.Sprint(i), func() worker.Stats { return worker.Stats{} })
+		p.InspectPool(fmt.Sprint(i), worker.Inspector{Stats: func() worker.Stats { return worker.Stats{} }})
 	}
 	if ten := asked(); ten != one {
 		t.Errorf("a scrape of ten queues and pools asks %d times, an empty one %d times", ten, one)

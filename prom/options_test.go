@@ -71,16 +71,14 @@ func TestBadOptions(t *testing.T) {
 		"namespace": {prom.Options{Namespace: "\xff"}, "is not a valid metric name"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := prom.New(tt.opts)
+			p, err := prom.Join(prometheus.NewRegistry(), tt.opts)
 			if p != nil || err == nil || !strings.HasPrefix(err.Error(), "prom: ") || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("New() = %v, %v, want %q", p, err, tt.want)
+				t.Errorf("Join() = %v, %v, want %q", p, err, tt.want)
 			}
-			testkit.WantPanic(t, "NewProvider", func() { prom.NewProvider(prometheus.NewRegistry(), tt.opts) }, tt.want)
+			testkit.WantPanic(t, "NewProvider", func() { prom.NewProvider(nil, tt.opts) }, "prom: ", tt.want)
 		})
 	}
-	if _, err := prom.New(prom.Options{ConstLabels: prometheus.Labels{"controller": "x"}}); err != nil {
-		t.Errorf("the constant label controller, which nothing else needs: %v", err)
-	}
+	prom.NewProvider(nil, prom.Options{ConstLabels: prometheus.Labels{"controller": "x"}}) // Nothing else needs that label.
 }
 
 func TestRegistration(t *testing.T) {
@@ -88,7 +86,6 @@ func TestRegistration(t *testing.T) {
 	prom.NewProvider(registry, prom.Options{})
 	testkit.WantPanic(t, "NewProvider", func() { prom.NewProvider(registry, prom.Options{}) }, "prom: ", "already", "Namespace")
 	testkit.WantPanic(t, "NewProvider", func() { prom.NewProvider(registry, prom.Options{ControllerRuntime: true}) }, "prom: ", "label names")
-	testkit.WantPanic(t, "NewProvider", func() { prom.NewProvider(nil, prom.Options{}) }, "prom: the registerer is nil")
 	prom.NewProvider(registry, prom.Options{ConstLabels: prometheus.Labels{"x": "1"}, Namespace: "other"})
 
 	var already prometheus.AlreadyRegisteredError
@@ -100,9 +97,9 @@ func TestRegistration(t *testing.T) {
 		t.Errorf("the panic does not contain the registered provider: %v", already)
 	}
 
-	p, err := prom.New(prom.Options{ConstLabels: prometheus.Labels{"x": "2"}, Namespace: "other"})
-	if err != nil || registry.Register(p) != nil || !registry.Unregister(p) {
-		t.Errorf("New() = %v, %v, want one to register and to unregister", p, err)
+	p := prom.NewProvider(nil, prom.Options{ConstLabels: prometheus.Labels{"x": "2"}, Namespace: "other"})
+	if registry.Register(p) != nil || !registry.Unregister(p) {
+		t.Error("without a registerer there is none to register and to unregister")
 	}
 }
 

@@ -1,9 +1,13 @@
 package prom_test
 
 import (
+	"context"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/prom"
@@ -15,15 +19,15 @@ import (
 func watchPool(b *bench, scrape func(when string)) {
 	times := &workqueue.Histogram{Bounds: []float64{1, 60}, Counts: []uint64{7, 0, 0}}
 	st := worker.Stats{
-		Wanted: 2, Living: 2, Busy: 1, Stuck: 1, Failing: 2, Durations: times,
-		Handled: 7, Failed: 3, Panicked: 1, Requeued: 2, RequeuedAfter: 1, Dropped: 1,
+		Wanted: 2, Living: 2, Busy: 1, Stuck: 1, Failing: 2, Looping: 1, GivenUpKeys: 1, Durations: times,
+		Handled: 7, Failed: 3, Panicked: 1, Requeued: 2, RequeuedAfter: 1, GivenUp: 1,
 	}
-	b.provider.WatchPool("q", func() worker.Stats { return st })
+	b.provider.InspectPool("q", worker.Inspector{Stats: func() worker.Stats { return st }})
 	scrape("while it runs")
 	times = &workqueue.Histogram{Bounds: times.Bounds, Counts: []uint64{7, 1, 0}, Sum: 60}
 	st = worker.Stats{
 		Ended: true, Durations: times,
-		Handled: 8, Failed: 3, Panicked: 1, Requeued: 2, RequeuedAfter: 1, Dropped: 1, TimedOut: 1,
+		Handled: 8, Failed: 3, Panicked: 1, Requeued: 2, RequeuedAfter: 1, GivenUp: 1, TimedOut: 1,
 	}
 	scrape("after its end")
 }
@@ -45,13 +49,16 @@ func TestPool(t *testing.T) {
 	b := newBench(prom.Options{})
 	want := map[string]string{
 		"while it runs": `workqueue_pool_busy_workers{name="q"} 1
-workqueue_pool_dropped_keys_total{name="q"} 1
 workqueue_pool_errors_total{name="q"} 3
 workqueue_pool_failing_keys{name="q"} 2
+workqueue_pool_give_ups_total{name="q"} 1
+workqueue_pool_given_up_keys{name="q"} 1
 workqueue_pool_handle_duration_seconds_count{name="q"} 7
 workqueue_pool_living_workers{name="q"} 2
+workqueue_pool_looping_keys{name="q"} 1
 workqueue_pool_panics_total{name="q"} 1
-workqueue_pool_results_total{name="q",result="drop"} 1
+workqueue_pool_results_total{name="q",result="give_up"} 1
+workqueue_pool_results_total{name="q",result="interrupt"} 0
 workqueue_pool_results_total{name="q",result="requeue"} 2
 workqueue_pool_results_total{name="q",result="retry"} 2
 workqueue_pool_results_total{name="q",result="success"} 2
@@ -59,11 +66,12 @@ workqueue_pool_stuck_workers{name="q"} 1
 workqueue_pool_timeouts_total{name="q"} 0
 workqueue_pool_wanted_workers{name="q"} 2
 `,
-		"after its end": `workqueue_pool_dropped_keys_total{name="q"} 1
-workqueue_pool_errors_total{name="q"} 3
+		"after its end": `workqueue_pool_errors_total{name="q"} 3
+workqueue_pool_give_ups_total{name="q"} 1
 workqueue_pool_handle_duration_seconds_count{name="q"} 8
 workqueue_pool_panics_total{name="q"} 1
-workqueue_pool_results_total{name="q",result="drop"} 1
+workqueue_pool_results_total{name="q",result="give_up"} 1
+workqueue_pool_results_total{name="q",result="interrupt"} 0
 workqueue_pool_results_total{name="q",result="requeue"} 2
 workqueue_pool_results_total{name="q",result="retry"} 2
 workqueue_pool_results_total{name="q",result="success"} 3
@@ -101,11 +109,50 @@ controller_runtime_reconcile_total{controller="q",result="requeue_after"} 1
 controller_runtime_reconcile_total{controller="q",result="success"} 2
 controller_runtime_terminal_reconcile_errors_total{controller="q"} 1
 workqueue_pool_failing_keys{controller="q",name="q"} 2
+workqueue_pool_given_up_keys{controller="q",name="q"} 1
 workqueue_pool_living_workers{controller="q",name="q"} 2
+workqueue_pool_looping_keys{controller="q",name="q"} 1
 workqueue_pool_stuck_workers{controller="q",name="q"} 1
 `
 		if got := poolLines(t, b); got != want {
 			t.Errorf("%s:\n%s\nwant\n%s", when, got, want)
 		}
 	})
+}
+
+// The histogram of a pool has the buckets that the program has chosen or, by default, those of handlers; those of
+// controller-runtime's reconcilers under their name.
+func TestBucketsOfPools(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts    prom.Options
+		family  string
+		classic int
+		native  bool
+	}{
+		"default":                      {prom.Options{}, "workqueue_pool_handle_duration_seconds", 21, false},
+		"chosen":                       {prom.Options{Buckets: []float64{1, 2}}, "workqueue_pool_handle_duration_seconds", 2, false},
+		"native":                       {prom.Options{Buckets: []float64{}, NativeHistogramBucketFactor: 1.1}, "workqueue_pool_handle_duration_seconds", 0, true},
+		"controller-runtime":           {prom.Options{ControllerRuntime: true}, "controller_runtime_reconcile_time_seconds", 40, true},
+		"controller-runtime by choice": {prom.Options{ControllerRuntime: true, Buckets: []float64{1}}, "controller_runtime_reconcile_time_seconds", 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(c.opts)
+			q := workqueue.NewTypedRateLimitingQueue[string](nil)
+			q.Add("a")
+			ctx, cancel := context.WithCancel(t.Context())
+			handler := func(context.Context, string) error { cancel(); return nil }
+			if err := worker.Run(ctx, q, handler, worker.Options[string]{Name: "q", MetricsProvider: b.provider}); err != nil {
+				t.Fatal(err)
+			}
+			families, err := b.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == c.family })
+			h := families[i].Metric[0].Histogram
+			if len(h.Bucket) != c.classic || (h.Schema != nil) != c.native || h.GetSampleCount() != 1 {
+				t.Errorf("%d classic buckets, native %t, %d times", len(h.Bucket), h.Schema != nil, h.GetSampleCount())
+			}
+		})
+	}
 }

@@ -2,7 +2,6 @@ package prom
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/metrics"
+	"github.com/keyedqueue/workqueue/internal/observe"
 	"github.com/keyedqueue/workqueue/internal/totals"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -32,11 +32,13 @@ type Options struct {
 	// ControllerRuntime makes the metrics look like controller-runtime's: they have the label controller, whose
 	// value is the name, too; workqueue_depth has the label priority, which is empty for a queue without priorities;
 	// those of pools have names like controller_runtime_reconcile_total; the help is controller-runtime's, and so are
-	// the defaults of the two fields below: powers of ten to 1,000 s, and a factor of 1.1.
+	// the defaults of the two fields below: powers of ten to 1,000 s, for pools the 40 buckets of
+	// controller_runtime_reconcile_time_seconds, and a factor of 1.1.
 	ControllerRuntime bool
 
-	// Buckets are the upper bounds of the histograms' classic buckets, in seconds, ascending. Nil means
-	// Kubernetes' own, powers of ten from 10 ns to 10 s. An empty slice that is not nil means none.
+	// Buckets are the upper bounds of the histograms' classic buckets, in seconds, ascending. Nil means Kubernetes' own,
+	// powers of ten from 10 ns to 10 s, and for the handlers of pools 21 bounds from 10 µs to half an hour. An empty slice
+	// that is not nil means none.
 	Buckets []float64
 
 	// NativeHistogramBucketFactor, if it is greater than one, adds native buckets to the histograms. A bucket's
@@ -57,14 +59,15 @@ const (
 )
 
 // Provider is a [workqueue.MetricsProvider], and the [prometheus.Collector] of its metrics. It is made by
-// [NewProvider] or [New]; its zero value is not usable. All methods are safe for concurrent use. Its New…Metric methods, to whose
-// metrics other packages' queues push, are those of [Adapter].
+// [NewProvider] or [Join]; its zero value is not usable. All methods are safe for concurrent use. Its New…Metric methods, to
+// whose metrics other packages' queues push, are those of [Adapter].
 type Provider struct {
 	pusher // has the methods to which other packages' queues push
 
 	families     []family[workqueue.Stats]
 	poolFamilies []family[worker.Stats]
 	buckets      *buckets
+	poolBuckets  *buckets
 	queues       *totals.Set[workqueue.Stats]
 	pools        *totals.Set[worker.Stats]
 	joined       *joined // nil for a provider that is not made by Join
@@ -77,20 +80,20 @@ type Provider struct {
 }
 
 var (
-	_ workqueue.StatsProvider = (*Provider)(nil)
-	_ worker.StatsProvider    = (*Provider)(nil)
-	_ prometheus.Collector    = (*Provider)(nil)
+	_ workqueue.StatsProvider  = (*Provider)(nil)
+	_ worker.InspectorProvider = (*Provider)(nil)
+	_ prometheus.Collector     = (*Provider)(nil)
 )
 
-// NewProvider returns a provider and registers its metrics. It panics if the options are wrong, or if the
-// registerer has other metrics of these names with the same constant labels.
+// NewProvider returns a provider and registers its metrics, unless registerer is nil: then the caller has to do that. It panics
+// if the options are wrong, or if the registerer has other metrics of these names with the same constant labels.
 func NewProvider(registerer prometheus.Registerer, opts Options) *Provider {
-	p, err := New(opts)
-	switch {
-	case err != nil:
+	p, err := newProvider(opts)
+	if err != nil {
 		panic(err)
-	case registerer == nil:
-		panic(errNoRegisterer)
+	}
+	if registerer == nil {
+		return p
 	}
 	if err := registerer.Register(p); err != nil {
 		panic(fmt.Errorf("prom: the registerer has metrics of these names already; "+
@@ -99,26 +102,24 @@ func NewProvider(registerer prometheus.Registerer, opts Options) *Provider {
 	return p
 }
 
-var errNoRegisterer = errors.New("prom: the registerer is nil")
-
-// New returns a provider that the caller has to register, and an error if the options are wrong.
-func New(opts Options) (*Provider, error) {
+// newProvider returns a provider that is not registered.
+func newProvider(opts Options) (*Provider, error) {
 	families, pools := familiesOf(metrics.Queue), familiesOf(metrics.Pool)
+	buckets, poolBuckets := kubernetesBuckets, observe.HandlerBounds
 	if opts.ControllerRuntime {
 		families, pools = controllerRuntimeFamilies(), controllerRuntimePoolFamilies()
-		if opts.Buckets == nil {
-			opts.Buckets = prometheus.ExponentialBuckets(10e-9, 10, 12)
-		}
-		if opts.NativeHistogramBucketFactor == 0 {
-			opts.NativeHistogramBucketFactor = 1.1
-		}
+		buckets, poolBuckets = controllerRuntimeBuckets, controllerRuntimePoolBuckets
+		opts.NativeHistogramBucketFactor = cmp.Or(opts.NativeHistogramBucketFactor, 1.1)
 	}
-	b, err := newBuckets(opts.Buckets, opts.NativeHistogramBucketFactor)
-	if err != nil {
+	if opts.Buckets != nil {
+		buckets, poolBuckets = opts.Buckets, opts.Buckets
+	}
+	p := &Provider{families: families, poolFamilies: pools, queues: metrics.Queues(), pools: metrics.Pools()}
+	var err, poolErr error
+	p.buckets, err = newBuckets(buckets, opts.NativeHistogramBucketFactor)
+	p.poolBuckets, poolErr = newBuckets(poolBuckets, opts.NativeHistogramBucketFactor)
+	if err := cmp.Or(err, poolErr); err != nil {
 		return nil, fmt.Errorf("prom: %w", err)
-	}
-	p := &Provider{
-		families: families, poolFamilies: pools, buckets: b, queues: metrics.Queues(), pools: metrics.Pools(),
 	}
 	p.pusher = pusher{p}
 	p.mu.pushed, p.mu.names = map[string]*pushed{}, map[string]*nameCache{}
@@ -167,13 +168,17 @@ func (f *family[S]) setDescs(opts Options, nameLabels []string) {
 // not change them.
 func (p *Provider) HistogramBounds() []float64 { return p.buckets.bounds }
 
+// PoolHistogramBounds returns the upper bounds, in seconds, of the buckets by which a pool has to count. The caller must not
+// change them.
+func (p *Provider) PoolHistogramBounds() []float64 { return p.poolBuckets.bounds }
+
 // WatchQueue adds a queue to the metrics of that name. Every scrape reads it until it was shut down and its last
 // key is done. WatchQueue takes constant time and does not block.
 func (p *Provider) WatchQueue(name string, stats func() workqueue.Stats) { p.queues.Watch(name, stats) }
 
-// WatchPool adds a pool of package worker to the metrics of that name. Every scrape reads it until it has ended. A pool
+// InspectPool adds a pool of package worker to the metrics of that name. Every scrape reads it until it has ended. A pool
 // calls it when it runs.
-func (p *Provider) WatchPool(name string, stats func() worker.Stats) { p.pools.Watch(name, stats) }
+func (p *Provider) InspectPool(name string, i worker.Inspector) { p.pools.Watch(name, i.Stats) }
 
 // Describe sends the descriptors of all metrics. A provider that is made by [Join] sends none: to a registry, this
 // means that it may collect any metrics.

@@ -40,8 +40,8 @@ func (p *Provider) collectPools(ch chan<- prometheus.Metric) {
 	s := newScrape(p, p.poolFamilies)
 	var pools totals.Total[worker.Stats]
 	for pools = range p.pools.All() {
-		b := p.buckets
-		if h := pools.Sum.Durations; h != nil {
+		b := p.poolBuckets
+		if h := pools.Sum.Durations; h != nil && !slices.Equal(h.Bounds, b.bounds) { // It has not asked p for its bounds.
 			b = &buckets{bounds: h.Bounds, classic: h.Bounds}
 			for i := range h.Bounds {
 				b.ends = append(b.ends, i)
@@ -197,7 +197,7 @@ func controllerRuntimePoolFamilies() []family[worker.Stats] {
 	for i, own := range []struct{ name, help string }{
 		metrics.PoolResults:   {"reconcile_total", "Total number of reconciliations per controller"},
 		metrics.PoolErrors:    {"reconcile_errors_total", "Total number of reconciliation errors per controller"},
-		metrics.PoolDropped:   {"terminal_reconcile_errors_total", "Total number of terminal reconciliation errors per controller"},
+		metrics.PoolGivenUp:   {"terminal_reconcile_errors_total", "Total number of terminal reconciliation errors per controller"},
 		metrics.PoolPanics:    {"reconcile_panics_total", "Total number of reconciliation panics per controller"},
 		metrics.PoolTimeouts:  {"reconcile_timeouts_total", "Total number of reconciliation timeouts per controller"},
 		metrics.PoolDuration:  {"reconcile_time_seconds", "Length of time per reconciliation per controller"},

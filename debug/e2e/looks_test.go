@@ -31,7 +31,7 @@ func (p *program) pages(t *testing.T) map[string]string {
 		"list": "", "queue": "?queue=uploads&keys=4", "stuck": "?queue=orders&keys=6",
 		"found": "?queue=uploads&key=2026-11-20/camera-57.raw", "none": "?queue=none",
 		"reports": "?queue=reports&keys=6", "search": "?queue=orders&key=acme", "everywhere": "?key=acme", "errors": "?queue=uploads&error=space&keys=4",
-		"key": p.keyPage(t, "uploads", "2026-11-20/phone-14.heic"), "stuckkey": p.keyPage(t, "uploads", "ubuntu-26.04.iso"),
+		"allkeys": "?queue=uploads&state=waiting", "key": p.keyPage(t, "uploads", "2026-11-20/phone-14.heic"), "stuckkey": p.keyPage(t, "uploads", "ubuntu-26.04.iso"),
 		"queuedkey": p.keyPage(t, "reports", "initech/monthly-02"),
 	}
 }
@@ -58,9 +58,9 @@ func (p *program) keyPage(t *testing.T, queue, key string) string {
 func TestFits(t *testing.T) {
 	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
 	p.reports(t)
-	p.page.WatchPoolKeys("thumbnails", func(int) worker.Snapshot[any] {
+	p.page.InspectPool("thumbnails", worker.Inspector{Snapshot: func(int) worker.Snapshot[any] {
 		return worker.Snapshot[any]{Stats: worker.Stats{Name: "thumbnails", Wanted: 1000, Living: 1000, Busy: 1000, Stuck: 100, Failing: 1_234_567}}
-	})
+	}})
 	debug.Register(p.page, strings.Repeat("long-name", 20), workqueue.NewTyped[string]())
 	p.orders.AddRateLimited(strings.Repeat("unbreakable", 100_000))
 	b := newBrowser(t)

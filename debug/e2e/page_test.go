@@ -404,6 +404,7 @@ func TestOperator(t *testing.T) {
 	if a := press("[data-action=cancel]", "Cancel the handler of ubuntu-26.04.iso?"); a.Key != "ubuntu-26.04.iso" {
 		t.Errorf("%+v", a)
 	}
+	b.wait(`document.getElementById("done").textContent.startsWith("Ended the context of the handler of ubuntu-26.04.iso.")`)
 
 	b.open(p.url + "?queue=uploads")
 	// A stack that was unfolded stays so while the page refreshes itself.
@@ -419,7 +420,7 @@ func TestOperator(t *testing.T) {
 		t.Errorf("%d keys: %+v", failing, a)
 	}
 	b.wait(fmt.Sprintf(`document.getElementById("done").textContent === "Retried %d keys."`, failing))
-	if a := press("[aria-labelledby=given-up] .bulk [data-action=forget]", "Forget the failures of 2 keys?"); a.Keys != 2 || a.Of != "given_up" {
+	if a := press("[aria-labelledby=given-up] .bulk [data-action=forget]", "Forget the failures of 2 keys? That is the only record of what was given up: nothing adds it again by itself."); a.Keys != 2 || a.Of != "given_up" {
 		t.Errorf("%+v", a)
 	}
 	b.wait(`document.querySelector("[aria-labelledby=given-up]").textContent.includes("No key has such an error")`)

@@ -23,20 +23,27 @@ type Buckets struct {
 // DefaultBuckets are those of controller-runtime: powers of ten from 10 ns to 1,000 s. (Kubernetes' own end at 10 s.)
 var DefaultBuckets = NewBuckets([]float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100, 1000})
 
+// HandlerBounds are the upper bounds of the buckets, in seconds, for the times that handlers take.
+var HandlerBounds = []float64{
+	1e-5, 1e-4, 1e-3, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 150, 300, 600, 1800,
+}
+
 // maxBuckets bounds the number of buckets.
 const maxBuckets = math.MaxUint16
 
-// shared has what SharedBuckets returned last.
-var shared atomic.Pointer[Buckets]
+// shared have what SharedBuckets returned last, for two kinds of histograms: of queues and of pools.
+var shared [2]atomic.Pointer[Buckets]
 
 // SharedBuckets returns the buckets with those upper bounds in seconds, or DefaultBuckets if seconds is nil.
-// It remembers those of the last call, so that ten thousand queues of one program share them.
+// It remembers the last two, so that ten thousand queues and pools of one program share them.
 func SharedBuckets(seconds []float64) (*Buckets, error) {
 	if seconds == nil {
 		return DefaultBuckets, nil
 	}
-	if b := shared.Load(); b != nil && slices.Equal(b.seconds, seconds) {
-		return b, nil
+	for i := range shared {
+		if b := shared[i].Load(); b != nil && slices.Equal(b.seconds, seconds) {
+			return b, nil
+		}
 	}
 	if len(seconds) > maxBuckets {
 		return nil, fmt.Errorf("%d buckets, of at most %d", len(seconds), maxBuckets)
@@ -47,7 +54,7 @@ func SharedBuckets(seconds []float64) (*Buckets, error) {
 		}
 	}
 	b := NewBuckets(seconds)
-	shared.Store(b)
+	shared[1].Store(shared[0].Swap(b))
 	return b, nil
 }
 

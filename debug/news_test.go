@@ -1,0 +1,97 @@
+package debug_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// The page says since when a key fails, that Cancel was pressed, how many calls were interrupted, and how many given-up keys are not
+// listed any more.
+func TestWhatPoolsKnow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		q := newRateLimited[string](t, "q", h)
+		start(t, worker.New(q, func(ctx context.Context, key string) error {
+			switch {
+			case key == "fails":
+				return errors.New("broken")
+			case key == "waits":
+				<-worker.CallOf(ctx).UntilAdded().Done()
+				return context.Canceled
+			case key == "ignores":
+				<-ctx.Done()
+				time.Sleep(time.Second / 2)
+				return nil
+			}
+			return worker.Terminal(errors.New("never"))
+		}, worker.Options[string]{Name: "q", Workers: 3, KeepGivenUp: 2, MetricsProvider: h}))
+		q.Add("fails")
+		synctest.Wait()
+		time.Sleep(90 * time.Minute) // It has failed again after an hour.
+		for n := range 5 {
+			q.Add(fmt.Sprint("never ", n))
+		}
+		q.Add("waits")
+		q.Add("ignores")
+		synctest.Wait()
+		q.Add("waits")
+		synctest.Wait()
+		answer := h.act(t, 200, "q", "cancel", "key", "ignores")
+		synctest.Wait()
+		if !strings.Contains(answer.Text, "handler of ignores") {
+			t.Errorf("%+v", answer)
+		}
+		d := getJSON[detail](t, h, "?queue=q")
+		if f := d.Failing[0]; f.FailsFor == nil || *f.FailsFor != 5400 || f.Attempt != 2 {
+			t.Errorf("%+v, want one that fails since 90 minutes", f)
+		}
+		if len(d.Running) != 2 || !d.Running[0].Canceled && !d.Running[1].Canceled || d.Running[0].Canceled && d.Running[1].Canceled {
+			t.Errorf("%+v, want one that was canceled", d.Running)
+		}
+		if p := d.Queue.Pools[0]; p.Interrupted != 1 || p.GivenUp != 5 || p.GivenUpKeys != 2 {
+			t.Errorf("%+v", p)
+		}
+		wantBody(t, get(h, "?queue=q"), "1h 30m</time>", "2 of 2, 3 earlier ones are not remembered any more", `canceled</span>`, `data-label="Interrupted">1<`)
+		for range 5 { // The sixth interruption in a row makes it a loop.
+			q.Add("waits")
+			synctest.Wait()
+		}
+		wantBody(t, get(h, "?queue=q"), `(1 key loops)`)
+		if k := getJSON[story](t, h, linksToKeys(h, "?queue=q&key=waits")[0]).Key; k.Interruptions != 6 {
+			t.Errorf("%+v", k)
+		}
+		wantBody(t, get(h, linksToKeys(h, "?queue=q&key=ignores")[0]), "Its handler was canceled, and goes on", "running, canceled")
+		if c := count(t, h, "given_up"); c != (counted{2, true}) {
+			t.Errorf("%+v", c)
+		}
+		if b := h.act(t, 200, "q", "forget", "of", "given_up"); b.Keys != 2 || !b.LeftMore {
+			t.Errorf("%+v", b)
+		}
+	})
+}
+
+// A group's row says how many keys it has in all, and until when it is paused.
+func TestGroupsInFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		q := priorityqueue.New(priorityqueue.Config[int]{Name: "q", MetricsProvider: h, Group: func(key int) string { return fmt.Sprint("g", key%2) }})
+		defer q.ShutDown()
+		for key := range 100 {
+			q.Add(key)
+		}
+		q.PauseGroupFor("g1", 90*time.Second)
+		d := getJSON[detail](t, h, "?queue=q&keys=4")
+		if len(d.Groups) != 2 || d.Groups[0].Keys != 50 || d.Groups[1].Keys != 50 || d.Groups[0].PausedFor == nil || *d.Groups[0].PausedFor != 90 || d.Groups[1].PausedFor != nil {
+			t.Errorf("%+v", d.Groups)
+		}
+		wantBody(t, get(h, "?queue=q"), "Blocked by a limit or a pause", "paused for 1m 30s more</span>", `<td class="n">50</td>`)
+	})
+}

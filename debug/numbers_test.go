@@ -1,0 +1,100 @@
+package debug_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// However many keys fail, each is counted and retried once, also those whose errors are not known any more. By error there may be
+// more than are known.
+func TestEachKeyOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 30_000
+		h := newAudited(t)
+		q := newRateLimited[int](t, "q", h)
+		var calls atomic.Int64
+		var repaired atomic.Bool
+		start(t, worker.New(q, func(context.Context, int) error {
+			if calls.Add(1); repaired.Load() {
+				return nil
+			}
+			return errors.New("broken")
+		}, worker.Options[int]{Name: "q", Workers: 4, MetricsProvider: h}))
+		for i := range n {
+			q.Add(i)
+		}
+		synctest.Wait()
+		if c := count(t, h, "failing"); c != (counted{n, false}) {
+			t.Errorf("%+v, want %d", c, n)
+		}
+		if c := count(t, h, "failing&error=broken"); c != (counted{10_000, true}) {
+			t.Errorf("by error %+v, want 10,000 or more", c)
+		}
+		calls.Store(0)
+		repaired.Store(true)
+		b := h.act(t, 200, "q", "retry", "of", "failing")
+		synctest.Wait()
+		if b.Keys != n || b.Gone != 0 || b.LeftMore || calls.Load() != n {
+			t.Errorf("%+v, and the handler was called %d times", b, calls.Load())
+		}
+	})
+}
+
+// Failing keys of a queue without a pool are those that its limiter counts, in the queue or not.
+func TestManyKeysOfALimiter(t *testing.T) {
+	h := newAudited(t)
+	q := newRateLimited[int](t, "q", h)
+	for n := range 2000 {
+		q.AddRateLimited(n)
+	}
+	q.AddAfter(5000, time.Hour) // has not failed
+	if n := count(t, h, "failing"); n.Count != 2000 {
+		t.Errorf("%+v", n)
+	}
+	if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 2000 || q.Len() != 2000 {
+		t.Errorf("%+v, %d queued", b, q.Len())
+	}
+	if b := h.act(t, 200, "q", "forget", "of", "failing"); b.Keys != 2000 || q.NumRequeues(1999) != 0 {
+		t.Errorf("%+v", b)
+	}
+}
+
+// Of keys that only the limiter counts, a queue lists 512. If the pools know these, the limiter is no news.
+func TestMoreFailingKeysThanAreListed(t *testing.T) {
+	h := newAudited(t)
+	failing := 2000
+	q := workqueue.Inspector{
+		Stats: noStats, Add: func(any) {},
+		Snapshot: func(limit int) (s workqueue.Snapshot[any]) {
+			for i := range min(limit, 512, failing) {
+				s.Failing = append(s.Failing, workqueue.KeySnapshot[any]{Key: i, Requeues: 1})
+			}
+			return s
+		},
+	}
+	h.InspectQueue("q", q)
+	if c := count(t, h, "failing"); c != (counted{512, true}) {
+		t.Errorf("%+v", c)
+	}
+	if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 512 || !b.LeftMore || b.Text != "Retried 512 keys; there may be more." {
+		t.Errorf("%+v", b)
+	}
+	failing = 511
+	if c := count(t, h, "failing"); c != (counted{511, false}) {
+		t.Errorf("%+v", c)
+	}
+	failing = 2000
+	known := newHandler(t, debug.Options{})
+	many(known, 2000, q)
+	if c := count(t, known, "failing"); c != (counted{2000, false}) {
+		t.Errorf("the pool knows all: %+v", c)
+	}
+}

@@ -1,0 +1,101 @@
+package debug_test
+
+import (
+	"iter"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// onServer is a queue on a server. While that is silent, each call waits for a second and then returns what it has: nothing.
+type onServer struct{ silent, known bool }
+
+func (s *onServer) wait() bool {
+	if s.silent {
+		time.Sleep(time.Second)
+	}
+	return !s.silent
+}
+
+func (s *onServer) inspector() workqueue.Inspector {
+	return workqueue.Inspector{
+		Stats: func() workqueue.Stats {
+			return workqueue.Stats{Queued: 1, Shared: &workqueue.SharedStats{Outage: s.silent && s.known}}
+		},
+		Snapshot: func(int) (got workqueue.Snapshot[any]) {
+			if s.wait() {
+				got.Queued = []workqueue.KeySnapshot[any]{{Key: "a", State: workqueue.KeyQueued}}
+			}
+			return got
+		},
+		SnapshotKey: func(key any) (workqueue.KeySnapshot[any], bool) {
+			return workqueue.KeySnapshot[any]{Key: key, State: workqueue.KeyQueued}, s.wait() && key == "a"
+		},
+		SnapshotKeys: func() iter.Seq[workqueue.KeySnapshot[any]] {
+			return func(yield func(workqueue.KeySnapshot[any]) bool) {
+				if s.wait() {
+					yield(workqueue.KeySnapshot[any]{Key: "a", State: workqueue.KeyQueued})
+				}
+			}
+		},
+		GivenUp: func(int) []workqueue.GivenUpKey[any] { s.wait(); return nil },
+		Add:     func(any) {},
+	}
+}
+
+// When the server of a queue is silent, no page takes longer than five seconds, and none says that there is no such key.
+func TestOutageOfAServer(t *testing.T) {
+	for name, known := range map[string]bool{"known to be": true, "not known to be": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newAudited(t)
+				s := &onServer{known: known}
+				h.InspectQueue("q", s.inspector())
+				pool := worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}}
+				for i := range 30 {
+					pool.GivenUp = append(pool.GivenUp, worker.FailedKey[any]{Key: i})
+				}
+				showPool(h, pool)
+				id := getJSON[detail](t, h, "?queue=q&key=a").Found.Keys[0].ID
+				s.silent = true
+				for query, want := range map[string]string{
+					"?queue=q":                "Not known.",
+					"?queue=q&keys=250":       "Given up</h2>",
+					"?queue=q&key=a":          "of its keys are not known", // or its keys
+					"?queue=q&key=b":          "that was looked at is called",
+					"?queue=q&error=x":        "Not all errors were looked at.",
+					"?queue=q&key=a&id=" + id: "has not answered",
+					"?key=b":                  "gave no answer",
+				} {
+					began := time.Now()
+					body := get(h, query).Body.String()
+					if took := time.Since(began); took > 5*time.Second {
+						t.Errorf("%s takes %v", query, took)
+					}
+					want = strings.Replace(want, "of its keys are", map[bool]string{true: "its keys are", false: "of its keys are"}[known], 1)
+					if !strings.Contains(body, want) || strings.Contains(body, "may be done") || strings.Contains(body, "No key waits") {
+						t.Errorf("%s: no %q in %s", query, want, body)
+					}
+				}
+				if known {
+					wantBody(t, get(h, ""), "no answer from its server</span>")
+					if l := getJSON[list](t, h, ""); !l.Queues[0].Outage {
+						t.Errorf("%+v", l)
+					}
+				}
+				for _, form := range [][]string{{"retry", "key", "a"}, {"retry", "of", "failing"}} {
+					h.act(t, 503, "q", form...)
+				}
+				if c := get(h, "?queue=q&count=failing&format=json"); c.Code != 503 {
+					t.Errorf("%d %s", c.Code, c.Body)
+				}
+				s.silent = false
+				wantBody(t, get(h, "?queue=q"), `<code>a</code>`)
+			})
+		})
+	}
+}

@@ -1,0 +1,102 @@
+package debug_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// All keys of a state can be paged, in the order of their times. Failing ones have the time of the next try, and with an error only
+// those that have it.
+func TestAllKeysOfAState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		q := newRateLimited[string](t, "q", h)
+		pool := worker.New(q, func(_ context.Context, key string) error {
+			if strings.HasPrefix(key, "odd") {
+				return worker.Terminal(errors.New("odd: " + key))
+			}
+			return errors.New("broken")
+		}, worker.Options[string]{Name: "q", Workers: 1, MetricsProvider: h})
+		start(t, pool)
+		for n := range 600 {
+			q.Add(fmt.Sprintf("even %03d", n))
+			if n < 3 {
+				q.Add(fmt.Sprint("odd ", n))
+			}
+		}
+		synctest.Wait()
+		for query, want := range map[string]string{
+			"failing":               "250 of 600 of 3 pages",
+			"failing&page=3":        "100 of 600 of 3 pages",
+			"failing&page=9":        "100 of 600 of 3 pages",
+			"failing&error=nothing": "0 of 0 of 1 pages",
+			"failing&error=broken":  "250 of 600 of 3 pages",
+			"given_up":              "3 of 3 of 1 pages",
+			"waiting&page=2":        "250 of 600 of 3 pages",
+			"processing":            "0 of 0 of 1 pages",
+			"what%3F":               "0 of 0 of 1 pages",
+		} {
+			p := getJSON[keysPage](t, h, "?queue=q&state="+query)
+			if got := fmt.Sprintf("%d of %d of %d pages", len(p.Keys), p.Total, p.Pages); got != want || p.More || p.Error != "" {
+				t.Errorf("%s: %s, %+v, want %s", query, got, p, want)
+			}
+		}
+		p := getJSON[keysPage](t, h, "?queue=q&state=failing&page=3")
+		if k := p.Keys[99]; k.Key != "even 000" || k.Error != "broken" || k.DueIn == nil || *k.DueIn != 3600 {
+			t.Errorf("the last one is %+v", k)
+		}
+		wantBody(t, get(h, "?queue=q"), `25 of <a href="?queue=q&amp;state=failing">600</a>`)
+		wantBody(t, get(h, "?queue=q&state=failing&page=2"), "does not refresh itself", "Failing</h2>", "250 of 600", `data-of="failing"`, "even 349", "Page 2 of 3")
+		wantBody(t, get(h, "?queue=q&state=waiting"), "Waiting</h2>", "250 of 600", "even 000", `rel="next"`)
+		// With Errors that contain, the next try is known, too.
+		d := getJSON[detail](t, h, "?queue=q&error=broken")
+		if len(d.Failing) != 25 || d.Failing[24].DueIn == nil {
+			t.Errorf("%+v", d.Failing)
+		}
+	})
+}
+
+// Errors that differ in names and numbers alone are counted together, and link to their keys.
+func TestErrorsTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		q := newRateLimited[string](t, "q", h)
+		start(t, worker.New(q, func(_ context.Context, key string) error {
+			switch key[0] {
+			case 'a':
+				return fmt.Errorf("writing %s: /srv/%s.part: no space left on device", key, key)
+			case 'b':
+				return fmt.Errorf("dial tcp 10.0.0.%d:443: connection refused", len(key))
+			case 'c':
+				return worker.Terminal(fmt.Errorf("got %d after %v", 500+len(key), time.Duration(len(key))*time.Millisecond))
+			}
+			return errors.New(key)
+		}, worker.Options[string]{Name: "q", MetricsProvider: h}))
+		for _, key := range []string{"acme/web", "acme/db", "acme/x y", "bb", "bbb", "cc", "cc2", "cc3", "1"} {
+			q.Add(key)
+		}
+		synctest.Wait()
+		want := []errorGroup{
+			{"writing …: …: no space left on device", 3, 0, "no space left on device"},
+			{"dial tcp …:443: connection refused", 2, 0, "443: connection refused"},
+			{"got 503 after …", 0, 2, "got 503 after"},
+			{"got 502 after …", 0, 1, "got 502 after"},
+			{"…", 1, 0, ""},
+		}
+		d := getJSON[detail](t, h, "?queue=q")
+		if got, want := fmt.Sprintf("%+v", d.Errors), fmt.Sprintf("%+v", want); got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+		wantBody(t, get(h, "?queue=q"), "Errors</h2>", `href="?error=no&#43;space&#43;left&#43;on&#43;device&amp;queue=q"`, `<td class="n" data-label="Failing">3</td>`)
+		if d := getJSON[detail](t, h, "?queue=q&error=tcp"); len(d.Errors) != 1 || d.Errors[0].Failing != 2 {
+			t.Errorf("%+v", d.Errors)
+		}
+	})
+}
