@@ -65,7 +65,7 @@ func (q *Queue[T]) Forget(item T) {
 		return
 	}
 	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) {
-		return s.enqueueLocked(&op{kind: opOther, arg: "f" + encoded})
+		return s.enqueueLocked(&op{code: codeForget, text: encoded})
 	})
 }
 
@@ -83,8 +83,12 @@ func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (int, error) 
 	if limiter := q.config.RateLimiter; limiter != nil {
 		return limiter.NumRequeues(item), nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	encoded, s := q.locate(item)
-	return s.ask(ctx, "n"+encoded)
+	n := 0
+	err := q.ask(ctx, []question[T]{{s, codeNumRequeues, encoded}}, func(_, failures int) { n = failures })
+	return n, err
 }
 
 // enqueue calls put with item's shard and its string, under the lock, unless this replica has ended.
@@ -98,9 +102,6 @@ func (q *Queue[T]) enqueue(item T, put func(s *shard[T], encoded string) (seq ui
 }
 
 // addLocked puts an add into the buffer, unless one of the same key is there. It returns the number of the one that is there.
-//
-// The older add need not move to the end. The server has executed nothing of the buffer, so no worker has the key because of
-// that add; and if a worker has the key, its Done, which may stand behind the add, queues the key again.
 func (s *shard[T]) addLocked(encoded string) (seq uint64) { return s.addCauseLocked(encoded, nil) }
 
 // addCauseLocked is addLocked with a cause, if that is not nil.
@@ -109,16 +110,14 @@ func (s *shard[T]) addCauseLocked(encoded string, cause *workqueue.Cause) (seq u
 	if len(s.watched) > 0 && !quiet {
 		s.addedAgainLocked(encoded)
 	}
-	o := s.adds[encoded]
-	if o == nil {
-		o = &op{kind: opAdd, plain: true, encoded: encoded, quiet: true}
-		s.adds[encoded] = o
-		s.enqueueLocked(o)
-		s.drained = false
-	}
+	o, isNew := s.buffer.add(encoded)
 	o.quiet = o.quiet && quiet
 	if cause != nil {
 		o.causes = o.causes.Plus(*cause)
+	}
+	if isNew {
+		s.setDrainedLocked(false)
+		s.kickLocked()
 	}
 	return o.seq
 }
@@ -131,7 +130,7 @@ func after[T comparable](delay time.Duration) func(s *shard[T], encoded string) 
 			return s.addLocked(encoded)
 		}
 		micros := (uint64(delay) + 999) / 1000
-		return s.enqueueLocked(&op{kind: opAdd, arg: fmt.Sprintf("l%016d%s", micros, encoded)})
+		return s.enqueueLocked(&op{code: codeAddAfter, text: fmt.Sprintf("%16d%s", micros, encoded)})
 	}
 }
 
@@ -139,7 +138,7 @@ func (s *shard[T]) addRateLimitedLocked(encoded string) (seq uint64) {
 	s.q.mu.totals.stats.Retries++
 	// The server's own random numbers are the same in every script.
 	random := min(rand.Float64(), 0.99999999999999)
-	return s.enqueueLocked(&op{kind: opAdd, arg: fmt.Sprintf("r%.14f%s", random, encoded)})
+	return s.enqueueLocked(&op{code: codeAddRateLimited, text: fmt.Sprintf("%.14f%s", random, encoded)})
 }
 
 // AddCause is Add that says why. The server keeps the causes with the key, and merges those of all replicas, as
@@ -162,15 +161,16 @@ func (q *Queue[T]) Causes(item T) workqueue.Causes {
 	if h == nil {
 		return workqueue.Causes{}
 	}
-	return decodeCauses(h.causes)
+	causes, _ := decodeCauses(h.causes)
+	return causes
 }
 
-// plainArg returns a plain add as batch.lua reads it.
-func (o *op) plainArg() string {
-	if o.causes.IsZero() && !o.quiet {
-		return "a" + o.encoded
+// argument returns the operation as batch.lua reads it.
+func (o *op) argument() string {
+	if o.code == codeAdd && (o.quiet || !o.causes.IsZero()) {
+		return fmt.Sprintf("%c%016d%s%s%s", codeAddWhy, len(o.text), o.text, volume[o.quiet], encodeCauses(o.causes))
 	}
-	return fmt.Sprintf("c%016d%s%s%s", len(o.encoded), o.encoded, volume[o.quiet], encodeCauses(o.causes))
+	return string(o.code) + o.text
 }
 
 // volume is what the server keeps of Cause.Quiet.
@@ -196,9 +196,10 @@ func micros(t time.Time) string {
 	return fmt.Sprintf("%016d", min(max(t.UnixMicro(), 0), 9_999_999_999_999_999))
 }
 
-func decodeCauses(text string) (causes workqueue.Causes) {
+// decodeCauses reports whether text makes sense.
+func decodeCauses(text string) (causes workqueue.Causes, ok bool) {
 	if text == "" {
-		return causes
+		return causes, true
 	}
 	p := parser{rest: text}
 	causes.Others, causes.First = int(p.number()), time.UnixMicro(p.number())
@@ -208,8 +209,9 @@ func decodeCauses(text string) (causes workqueue.Causes) {
 		c.TraceParent = own.take(int(own.digits(2)))
 		c.Reason = own.rest
 		causes.Last = append(causes.Last, c)
+		p.bad = p.bad || own.bad
 	}
-	return causes
+	return causes, !p.bad
 }
 
 // watchInterval is how often the server is asked for keys that other replicas have added again.
@@ -254,8 +256,8 @@ func (q *Queue[T]) AddedAgain(item T) <-chan struct{} {
 
 // askAddedLocked asks the server whether a key was added again.
 func (s *shard[T]) askAddedLocked(h *hold[T], answered func()) {
-	ask := aboutHeld("w", h.handedOut)
-	ask.answer = func(n int) {
+	ask := aboutHeld(codeAddedAgain, h.handedOut)
+	ask.answer = func(n int, _ error) {
 		if n > 0 {
 			s.addedAgainLocked(h.encoded)
 		}

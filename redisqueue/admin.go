@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
+	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,29 +18,33 @@ import (
 var ErrNoQueue = errors.New("redisqueue: there is no such queue on the server")
 
 // Attach returns an end of an existing queue for tools: its keys are the strings that the server has, whatever type of keys the
-// program has. It has the queue's number of shards, and may look, remove, retry, pause and purge; it should not process keys.
-// Attach returns ErrNoQueue if there is none, [ErrIncompatible] for one of another version of this package, and otherwise what
-// [New] returns.
+// program has. It may look, add, discard, retry, pause and purge; it should not process keys. It takes over no keys of replicas that
+// are gone, gives up none, and forgets nothing. Without the right to write it can read. When the server answers a change with an
+// error, that error is returned, and the change is not tried again. Nothing is logged.
+//
+// Attach returns ErrNoQueue if there is no such queue, [ErrIncompatible] for one of another version of this package or whose
+// description makes no sense, and otherwise what the client returns.
 func Attach(ctx context.Context, client redis.UniversalClient, name string) (*Queue[string], error) {
-	// What the program has configured is not known here. A tool must not forget, give up or take over anything earlier than that.
-	config := Config[string]{Name: name, Lease: time.Second, MaxLostLeases: -1, GivenUpLimit: math.MaxInt32, GivenUpAge: 100 * 365 * 24 * time.Hour}
-	if err := config.complete(readTimeout(client)); err != nil {
-		return nil, err
-	}
-	description, err := client.HGet(ctx, newKeyNames(name, 0).shard[0], "d").Result()
-	if errors.Is(err, redis.Nil) {
+	description, err := client.HGet(ctx, newKeyNames(name, 0).shard[0], "description").Result()
+	if err == redis.Nil { // A Sentinel that does not know the master is an error that wraps it.
 		return nil, fmt.Errorf("%w: %s", ErrNoQueue, name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("redisqueue: %w", err)
 	}
+	config := Config[string]{Name: name, Lease: time.Second, Logger: slog.New(slog.DiscardHandler)}
 	var version int
-	if _, err := fmt.Sscanf(description, "format %d, %d shards", &version, &config.Shards); err != nil || version != format {
-		return nil, fmt.Errorf("%w: on the server it has %s, this program knows format %d", ErrIncompatible, description, format)
+	_, err = fmt.Sscanf(description, "format %d, %d shards", &version, &config.Shards)
+	if err != nil || version != format || config.Shards < 1 || config.Shards > maxShards {
+		return nil, fmt.Errorf("%w: on the server it has %.100q, this program knows format %d", ErrIncompatible, description, format)
+	}
+	if err := config.complete(readTimeout(client)); err != nil {
+		return nil, err
 	}
 	_, config.keys, _ = strings.Cut(description, "keys: ")
 	q := newQueue(client, config, batchScript)
-	return q, q.checkScripts(ctx)
+	q.tool = true
+	return q, nil
 }
 
 // Queues returns the names of the queues on the server, in no order, with a scan of all of its keys in steps.
@@ -67,177 +71,141 @@ func (q *Queue[T]) Description() string { return q.description }
 
 // Pause makes all replicas hand out nothing until Resume. Workers finish what they have. It does not block; Flush waits until
 // the server knows it. After shutdown it does nothing. Stats has Paused.
-func (q *Queue[T]) Pause() { q.toAllShards("P") }
+func (q *Queue[T]) Pause() { q.pauseAll("1") }
 
 // Resume lets all replicas hand out keys again, as Pause.
-func (q *Queue[T]) Resume() { q.toAllShards("R") }
+func (q *Queue[T]) Resume() { q.pauseAll("0") }
 
-func (q *Queue[T]) toAllShards(arg string) {
+func (q *Queue[T]) pauseAll(one string) {
 	_ = q.whileOpen(context.Background(), func() {
 		for _, s := range q.shards {
-			s.enqueueLocked(&op{kind: opOther, arg: arg})
+			s.enqueueLocked(&op{code: codePause, text: one})
 		}
 	})
 }
 
-// Remove takes item out of the queue, on all replicas, and reports whether it was there. A key that a worker holds stays with
-// that worker, but does not come again. Its failures are forgotten. The errors are those of [Queue.Retry].
-func (q *Queue[T]) Remove(ctx context.Context, item T) (bool, error) { return q.change(ctx, "x", item) }
+// Discard takes item out of the queue, on all replicas, and reports whether it was there. A key that a worker holds stays with
+// that worker, but does not come again. Its failures are forgotten. Discard asks the server for up to a second, and returns false if
+// that does not answer, and after shutdown; the server may still do it later.
+func (q *Queue[T]) Discard(item T) bool { return q.changed(codeDiscard, item) }
 
-// Discard is Remove for tools. It asks the server for up to a second, and returns false if that does not answer; the server may
-// still do it later.
-func (q *Queue[T]) Discard(item T) bool { return q.changed("x", item) }
-
-func (q *Queue[T]) change(ctx context.Context, code string, item T) (bool, error) {
-	encoded, s := q.locate(item)
-	n, err := s.ask(ctx, code+encoded)
-	return n > 0, err
+// DiscardContext is Discard of several keys. It returns those that were there. It sends a few hundred at a time, and the next ones when
+// the server has answered. If it does not answer until ctx ends, DiscardContext returns an error beside the keys that the
+// server is known to have removed; it may still remove the few hundred that were under way. After shutdown it returns ErrShutDown.
+func (q *Queue[T]) DiscardContext(ctx context.Context, items ...T) (discarded []T, err error) {
+	return change(ctx, q, codeDiscard, items, q.locate)
 }
 
-func (q *Queue[T]) changed(code string, item T) bool {
-	found, _ := q.change(context.Background(), code, item)
-	return found
+// changed sends an operation on one key, and reports whether the server knows the key.
+func (q *Queue[T]) changed(c code, item T) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	found, _ := change(ctx, q, c, []T{item}, q.locate)
+	return len(found) > 0
 }
 
-// GivenUp is a key that is not tried any more: a worker has called [Queue.GiveUp], or the key's lease was lost
-// MaxLostLeases times in a row.
-type GivenUp[T comparable] struct {
-	Key      T
-	Attempts int
-	Reason   string
-	At       time.Time
+// change sends an operation on each key, and returns the keys that the server knows.
+func change[T comparable, K any](ctx context.Context, q *Queue[T], c code, keys []K, locate func(K) (string, *shard[T])) (found []K, err error) {
+	for some := range slices.Chunk(keys, maxWork) {
+		questions := make([]question[T], len(some))
+		for i, key := range some {
+			encoded, s := locate(key)
+			questions[i] = question[T]{s, c, encoded}
+		}
+		err := q.ask(ctx, questions, func(i, n int) {
+			if n > 0 {
+				found = append(found, some[i])
+			}
+		})
+		if err != nil {
+			return found, err
+		}
+	}
+	return found, nil
 }
 
 // maxReason is how many bytes of an error are kept.
 const maxReason = 1000
 
 // GiveUp keeps item on the server as a key that is not tried any more, for all replicas, until it is added and forgotten (see
-// Forget), retried or dropped, or Config.GivenUpLimit or Config.GivenUpAge is reached. It changes nothing else. It does not
-// block. After shutdown it does nothing, as Add. Package worker calls it.
+// Forget), retried or forgotten as given up, or Config.GivenUpLimit or Config.GivenUpAge is reached. It changes nothing else. It
+// does not block. After shutdown it does nothing, as Add. Package worker calls it.
 func (q *Queue[T]) GiveUp(item T, attempts int, err error) {
 	reason := "no error"
 	if err != nil {
-		reason = err.Error()
+		reason = fmt.Sprint(err) // err.Error() may panic, for instance because err is a nil pointer.
 	}
 	if len(reason) > maxReason {
 		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
 	}
 	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) {
-		arg := fmt.Sprintf("g%016d%s%d %s", len(encoded), encoded, max(attempts, 0), reason)
-		return s.enqueueLocked(&op{kind: opOther, arg: arg})
+		text := fmt.Sprintf("%016d%s%d %s", len(encoded), encoded, max(attempts, 0), reason)
+		return s.enqueueLocked(&op{code: codeGiveUp, text: text})
 	})
 }
 
-// GivenUp returns up to limit keys that were given up, the latest first. It returns an error if the server does not answer or
-// ctx ends, with what it has until then. It works after shutdown too.
-func (q *Queue[T]) GivenUp(ctx context.Context, limit int) (keys []GivenUp[T], err error) {
-	for _, s := range q.shards {
-		err = s.read(ctx, listGivenUp, limit, func(k rawKey) {
-			if item, err := q.decode(k.encoded); err == nil {
-				keys = append(keys, givenUpKey(item, k))
-			}
-		})
-		if err != nil {
-			break
-		}
-	}
-	return sortFirst(keys, limit, func(a, b GivenUp[T]) int { return b.At.Compare(a.At) }), err
-}
-
-func givenUpKey[T comparable](item T, k rawKey) GivenUp[T] {
-	attempts, reason, _ := strings.Cut(k.failures, " ")
-	n, _ := strconv.Atoi(attempts)
-	return GivenUp[T]{Key: item, Attempts: n, Reason: reason, At: k.due}
-}
-
-// GivenUpKey returns item as a key that was given up, or nil if it was not. Its errors are those of [Queue.GivenUp].
-func (q *Queue[T]) GivenUpKey(ctx context.Context, item T) (*GivenUp[T], error) {
-	encoded, s := q.locate(item)
-	page, _, err := s.readPage(ctx, oneGivenUp, encoded, 1)
-	if err != nil || len(page) == 0 || page[0].due.IsZero() {
-		return nil, err
-	}
-	k := givenUpKey(item, page[0])
-	return &k, nil
-}
-
-// Retry adds item again, without its failures, if it was given up, and reports whether it was. It returns an error if the server
-// has not answered when ctx ends or a second has passed, and ErrShutDown after shutdown.
-func (q *Queue[T]) Retry(ctx context.Context, item T) (bool, error) { return q.change(ctx, "t", item) }
-
-// DropGivenUp forgets that item was given up, and reports whether it was. Its errors are those of [Queue.Retry].
-func (q *Queue[T]) DropGivenUp(ctx context.Context, item T) (bool, error) {
-	return q.change(ctx, "y", item)
-}
-
-// GivenUpKeys is GivenUp for tools. It asks the server for up to a second, and returns what it has until then.
+// GivenUpKeys returns up to limit keys that were given up, the latest first: a worker has called GiveUp, or the key's lease was
+// lost MaxLostLeases times in a row. It asks the server for up to a second, and returns what it has until then. It works after
+// shutdown too. Keys of [ListGivenUp] is the same with errors.
 func (q *Queue[T]) GivenUpKeys(limit int) (keys []workqueue.GivenUpKey[T]) {
+	if limit <= 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	given, _ := q.GivenUp(ctx, limit)
-	for _, k := range given {
-		keys = append(keys, workqueue.GivenUpKey[T]{Key: k.Key, Attempts: k.Attempts, Err: k.Reason, Time: k.At})
+	for k, err := range q.Keys(ctx, ListGivenUp, limit) {
+		if err == nil {
+			keys = append(keys, *k.GivenUp)
+		}
 	}
 	return keys
 }
 
-// RetryGivenUp is Retry for tools. It asks the server for up to a second, and returns false if that does not answer; the server
-// may still do it later.
-func (q *Queue[T]) RetryGivenUp(item T) bool { return q.changed("t", item) }
+// RetryGivenUp adds item again, without its failures, if it was given up, and reports whether it was. It asks the server as Discard.
+func (q *Queue[T]) RetryGivenUp(item T) bool { return q.changed(codeRetryGivenUp, item) }
 
-// ForgetGivenUp is DropGivenUp for tools. It asks the server for up to a second, and returns false if that does not answer; the
-// server may still do it later.
-func (q *Queue[T]) ForgetGivenUp(item T) bool { return q.changed("y", item) }
-
-// SetAside returns up to limit strings that could not be decoded, in no order, and how many there are. They stay on the server,
-// and stop nothing, until RequeueSetAside or DropSetAside. It returns an error if the server does not answer or ctx ends, with
-// what it has until then. It works after shutdown too.
-func (q *Queue[T]) SetAside(ctx context.Context, limit int) (encoded []string, total int, err error) {
-	for _, s := range q.shards {
-		n, err := q.client.SCard(ctx, s.names.aside()).Result()
-		total += int(n)
-		if limit > len(encoded) && n > 0 {
-			var some []string
-			some, err = q.client.SRandMemberN(ctx, s.names.aside(), int64(limit-len(encoded))).Result()
-			encoded = append(encoded, some...)
-		}
-		if err != nil {
-			return encoded, total, fmt.Errorf("redisqueue: %w", err)
-		}
-	}
-	return encoded, total, nil
+// RetryGivenUpContext is RetryGivenUp of several keys. It returns those that had been given up. It sends them as DiscardContext.
+func (q *Queue[T]) RetryGivenUpContext(ctx context.Context, items ...T) (retried []T, err error) {
+	return change(ctx, q, codeRetryGivenUp, items, q.locate)
 }
 
-// RequeueSetAside queues the keys again that were set aside, a few hundred at a time, and returns how many. A replica that still
-// cannot decode one sets it aside again. It returns an error if the server does not answer or ctx ends; then a part is queued.
-// After shutdown it returns ErrShutDown.
-func (q *Queue[T]) RequeueSetAside(ctx context.Context) (n int, err error) {
+// ForgetGivenUp forgets that item was given up, and reports whether it was. It asks the server as Discard.
+func (q *Queue[T]) ForgetGivenUp(item T) bool { return q.changed(codeForgetGivenUp, item) }
+
+// ForgetGivenUpContext is ForgetGivenUp of several keys. It returns those that had been given up. It sends them as DiscardContext.
+func (q *Queue[T]) ForgetGivenUpContext(ctx context.Context, items ...T) (forgotten []T, err error) {
+	return change(ctx, q, codeForgetGivenUp, items, q.locate)
+}
+
+// SetAsideKeys returns up to limit strings that could not be decoded, all if limit is not positive, in no order. They stay on the
+// server, and stop nothing, until they are requeued or dropped. It returns an error if the server does not answer or ctx ends, with
+// what it has until then. It reads alone, and works after shutdown too.
+func (q *Queue[T]) SetAsideKeys(ctx context.Context, limit int) (encoded []string, err error) {
 	for _, s := range q.shards {
-		var keys []string
-		if err := s.read(ctx, listAside, math.MaxInt, func(k rawKey) { keys = append(keys, k.encoded) }); err != nil {
-			return n, err
-		}
-		for _, key := range keys {
-			found, err := s.ask(ctx, "s"+key)
-			if err != nil {
-				return n, err
+		for from := "0"; from != ""; {
+			var rows []row
+			if rows, _, from, err = s.readPage(ctx, listAside, from, maxPage); err != nil {
+				return encoded, err
 			}
-			n += found
+			for _, r := range rows {
+				if encoded = append(encoded, r.encoded); len(encoded) == limit {
+					return encoded, nil
+				}
+			}
 		}
 	}
-	return n, nil
+	return encoded, nil
 }
 
-// DropSetAside deletes what was set aside, without blocking the server. It returns an error if the server does not answer or
-// ctx ends, and works after shutdown too.
-func (q *Queue[T]) DropSetAside(ctx context.Context) error {
-	var errs []error
-	for _, s := range q.shards {
-		if err := q.client.Unlink(ctx, s.names.aside()).Err(); err != nil {
-			errs = append(errs, fmt.Errorf("redisqueue: %w", err))
-		}
-	}
-	return errors.Join(errs...)
+// RequeueSetAside queues strings again that were set aside, and returns those that were. A replica that still cannot decode one sets it
+// aside again. It sends them as DiscardContext.
+func (q *Queue[T]) RequeueSetAside(ctx context.Context, encoded ...string) (requeued []string, err error) {
+	return change(ctx, q, codeRequeueSetAside, encoded, q.locateString)
+}
+
+// DropSetAside forgets strings that were set aside, and returns those that were. It sends them as DiscardContext.
+func (q *Queue[T]) DropSetAside(ctx context.Context, encoded ...string) (dropped []string, err error) {
+	return change(ctx, q, codeDropSetAside, encoded, q.locateString)
 }
 
 // Purge deletes the queue from the server, with its keys, delays, failures and what was set aside. Keys that are being

@@ -19,7 +19,7 @@ var ErrNotReplicated = errors.New("redisqueue: too few replicas have confirmed")
 // adds, Done and the rest. Its errors are those of AddContext, joined if several shards fail. After shutdown it returns nil
 // if the server has everything, and ErrShutDown if something was given up or replicas would have to confirm.
 func (q *Queue[T]) Flush(ctx context.Context) error {
-	return q.confirmAll(ctx, func(s *shard[T]) *confirmation { return s.confirmLocked(s.numbered) })
+	return q.confirmAll(ctx, func(s *shard[T]) *confirmation { return s.confirmLocked(s.buffer.newest) })
 }
 
 // confirmation is a call that waits for the server.
@@ -76,35 +76,58 @@ func (q *Queue[T]) confirmAll(ctx context.Context, confirm func(s *shard[T]) *co
 // patience is how long methods without a context wait for the server.
 const patience = time.Second
 
-var (
-	errNoAnswer = errors.New("redisqueue: the server does not answer")
-	errFull     = errors.New("redisqueue: OOM: the server's memory is full; adds wait")
-)
+var errFull = errors.New("redisqueue: OOM: the server's memory is full; adds wait")
 
-// ask sends an operation with a number as its answer, and waits for that until ctx ends or a second has passed.
-func (s *shard[T]) ask(ctx context.Context, arg string) (int, error) {
-	number := make(chan int, 1)
-	err := s.q.whileOpen(ctx, func() {
-		s.enqueueLocked(&op{kind: opOther, arg: arg, answer: func(n int) { number <- n }})
+// question is an operation with a number as its answer.
+type question[T comparable] struct {
+	shard *shard[T]
+	code  code
+	key   string
+}
+
+// ask sends questions, and calls answered with the number of each and its answer, until all are answered or ctx ends.
+func (q *Queue[T]) ask(ctx context.Context, questions []question[T], answered func(i, n int)) error {
+	type answer struct {
+		i, n int
+		err  error
+	}
+	answers := make(chan answer, len(questions))
+	err := q.whileOpen(ctx, func() {
+		for i, ask := range questions {
+			ask.shard.enqueueLocked(&op{code: ask.code, text: ask.key, answer: func(n int, err error) { answers <- answer{i, n, err} }})
+		}
 	})
 	if err != nil {
-		return 0, err
+		return err
 	}
-	select {
-	case n := <-number:
-		return n, nil
-	case <-time.After(patience):
-		return 0, errors.Join(errNoAnswer, s.lastError())
-	case <-ctx.Done():
-		return 0, ctx.Err()
+	for range questions {
+		select {
+		case a := <-answers:
+			if a.err != nil {
+				return a.err
+			}
+			answered(a.i, a.n)
+		case <-ctx.Done():
+			for len(answers) > 0 { // These were done.
+				if a := <-answers; a.err == nil {
+					answered(a.i, a.n)
+				}
+			}
+			return errors.Join(ctx.Err(), q.Info().Outage)
+		}
 	}
+	return nil
 }
 
 // confirmLocked returns a confirmation of all operations up to target.
 func (s *shard[T]) confirmLocked(target uint64) *confirmation {
 	c := &confirmation{target: target, replicated: s.q.config.WaitReplicas > 0, result: make(chan error, 1)}
-	if !c.replicated && c.target <= s.executed {
+	switch done := c.target <= s.confirmations.executed; {
+	case done && !c.replicated:
 		c.result <- nil
+		return c
+	case !done && s.q.tool && !s.sending && s.buffer.len() == 0:
+		c.result <- s.server.outage // The server has refused it, and so it was dropped.
 		return c
 	}
 	if c.replicated {
@@ -115,8 +138,8 @@ func (s *shard[T]) confirmLocked(target uint64) *confirmation {
 
 // refreshLocked returns a confirmation of a batch that is built after the call, and so brings news of the queue.
 func (s *shard[T]) refreshLocked() *confirmation {
-	c := &confirmation{target: s.numbered, after: s.batches + 1, result: make(chan error, 1)}
-	if !s.fullSince.IsZero() {
+	c := &confirmation{target: s.buffer.newest, after: s.batches + 1, result: make(chan error, 1)}
+	if !s.server.fullSince.IsZero() {
 		c.target = 0 // The server refuses what is in the buffer.
 	}
 	s.wantsAll = true
@@ -128,7 +151,7 @@ func (s *shard[T]) awaitLocked(c *confirmation) *confirmation {
 		c.result <- workqueue.ErrShutDown
 		return c
 	}
-	s.confirmations = append(s.confirmations, c)
+	s.confirmations.waiting = append(s.confirmations.waiting, c)
 	s.kickLocked()
 	return c
 }
@@ -151,30 +174,37 @@ func (s *shard[T]) wait(ctx context.Context, c *confirmation) error {
 
 // confirmedLocked answers the confirmations that batch b has reached, or lets them wait for the server's replicas.
 func (s *shard[T]) confirmedLocked(b *batch) {
-	s.confirmations = slices.DeleteFunc(s.confirmations, func(c *confirmation) bool {
+	s.confirmations.waiting = slices.DeleteFunc(s.confirmations.waiting, func(c *confirmation) bool {
 		switch {
-		case c.target > s.executed || c.after > b.number:
+		case c.target > s.confirmations.executed || c.after > b.number:
 			return false
 		case c.replicated:
-			s.replicating.waiting = append(s.replicating.waiting, c)
-			s.replicating.session = b.session
+			s.confirmations.replicating.waiting = append(s.confirmations.replicating.waiting, c)
+			s.confirmations.replicating.session = b.session
 		default:
 			c.result <- nil
 		}
 		return true
 	})
-	if len(s.replicating.waiting) > 0 && !s.replicating.running {
-		s.replicating.running = true
+	if len(s.confirmations.replicating.waiting) > 0 && !s.confirmations.replicating.running {
+		s.confirmations.replicating.running = true
 		go s.replicate()
 	}
 }
 
-// failConfirmationsLocked answers all, because nothing will be sent any more.
-func (s *shard[T]) failConfirmationsLocked() {
-	for _, c := range append(s.confirmations, s.replicating.waiting...) {
-		c.result <- workqueue.ErrShutDown
+// failConfirmationsLocked answers all, because what they wait for will not be sent any more.
+func (s *shard[T]) failConfirmationsLocked(err error) {
+	for _, c := range append(s.confirmations.waiting, s.confirmations.replicating.waiting...) {
+		c.result <- err
 	}
-	s.confirmations, s.replicating.waiting = nil, nil
+	s.confirmations.waiting, s.confirmations.replicating.waiting = nil, nil
+}
+
+// confirmations are the calls that wait for the server.
+type confirmations struct {
+	waiting     []*confirmation
+	executed    uint64 // all operations up to here were executed
+	replicating replicating
 }
 
 // replicating is how confirmations wait for the server's replicas. They do so beside the batches: hand-outs, Dones and leases
@@ -190,7 +220,7 @@ func (s *shard[T]) replicate() {
 	q := s.q
 	for {
 		q.mu.Lock()
-		r := &s.replicating
+		r := &s.confirmations.replicating
 		waiting, session := r.waiting, r.session
 		r.waiting, r.running = nil, len(waiting) > 0
 		if !r.running {
@@ -250,7 +280,7 @@ func (s *shard[T]) askForReplicas(ctx context.Context, session session) (found b
 }
 
 // untilAnswered calls ask, which asks the server, until that returns no error. It reports whether it has. After a shutdown it
-// gives up within a lease, once no key is held.
+// gives up within a lease, once no key is held. A tool gives up when the server has answered with an error.
 func (s *shard[T]) untilAnswered(ask func() error) bool {
 	q, began := s.q, time.Now()
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -261,7 +291,7 @@ func (s *shard[T]) untilAnswered(ask func() error) bool {
 		s.failed(err)
 		q.pause(pause)
 		q.mu.Lock()
-		givesUp := q.mu.ending.over || q.givesUpLocked(began)
+		givesUp := q.mu.ending.over || q.givesUpLocked(began) || q.tool && isAnswer(err)
 		q.mu.Unlock()
 		if givesUp {
 			return false
@@ -269,16 +299,22 @@ func (s *shard[T]) untilAnswered(ask func() error) bool {
 	}
 }
 
+// isAnswer reports whether the server has answered, with an error.
+func isAnswer(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer)
+}
+
 // failed notes that the server has not answered, or has refused what it was asked for.
 func (s *shard[T]) failed(err error) {
 	q := s.q
 	q.mu.Lock()
-	first := s.outage == nil
-	s.outage = err
+	first := s.server.outage == nil
+	s.server.outage = err
 	q.mu.totals.info.Errors++
 	if err != errFull { // The getters need not wait for this shard.
-		q.mu.requested -= s.requested
-		s.requested = 0
+		q.mu.requested -= s.getter.requested
+		s.getter.requested = 0
 		q.kickLocked()
 	}
 	q.mu.Unlock()
@@ -293,7 +329,7 @@ func (s *shard[T]) failed(err error) {
 // answered notes that the server has executed a batch, or all but the adds.
 func (s *shard[T]) answered(b *batch, r *reply) {
 	if r.status == "FULL" {
-		if slices.ContainsFunc(b.ops, func(o *op) bool { return o.kind == opAdd }) {
+		if slices.ContainsFunc(b.ops, func(o *op) bool { return o.code.isAdd() }) {
 			s.failed(errFull)
 		}
 		return
@@ -301,8 +337,8 @@ func (s *shard[T]) answered(b *batch, r *reply) {
 	q := s.q
 	q.mu.Lock()
 	q.mu.totals.calls.observe(time.Since(b.began))
-	was := s.outage
-	s.outage = nil
+	was := s.server.outage
+	s.server.outage = nil
 	q.mu.Unlock()
 	if was != nil {
 		q.config.Logger.Info("The queue's server answers again", "queue", q.config.Name)
@@ -312,7 +348,7 @@ func (s *shard[T]) answered(b *batch, r *reply) {
 func (s *shard[T]) lastError() error {
 	s.q.mu.Lock()
 	defer s.q.mu.Unlock()
-	return s.outage
+	return s.server.outage
 }
 
 // report calls the hook and the logger.
@@ -335,25 +371,25 @@ func (q *Queue[T]) pause(d time.Duration) {
 const fullRetry = 250 * time.Millisecond
 
 // refusesAddsAt reports whether the server has refused adds a moment ago, because its memory is full.
-func (s *shard[T]) refusesAddsAt(now time.Time) bool { return now.Before(s.retryAddsAt) }
+func (s *shard[T]) refusesAddsAt(now time.Time) bool { return now.Before(s.server.retryAddsAt) }
 
 // fullLocked notes whether the server's memory was full when it executed b, and puts the adds back that it has not executed. It
 // reports whether it is time to drop them: after a shutdown, when the server has been full for a lease.
 func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
 	if r.status != "FULL" {
-		s.fullSince, s.retryAddsAt = time.Time{}, time.Time{}
+		s.server.fullSince, s.server.retryAddsAt = time.Time{}, time.Time{}
 		return false
 	}
-	if s.fullSince.IsZero() {
-		s.fullSince = now
+	if s.server.fullSince.IsZero() {
+		s.server.fullSince = now
 	}
-	refused := slices.DeleteFunc(b.ops, func(o *op) bool { return o.kind != opAdd })
+	refused := slices.DeleteFunc(b.ops, func(o *op) bool { return !o.code.isAdd() })
 	if len(refused) > 0 || !b.noAdds {
-		s.retryAddsAt = now.Add(fullRetry)
+		s.server.retryAddsAt = now.Add(fullRetry)
 	}
 	if len(refused) == 0 {
 		return false
 	}
-	s.putBackLocked(refused)
-	return s.pending[opHeld] == 0 && s.q.givesUpLocked(s.fullSince)
+	s.buffer.putBack(refused)
+	return s.buffer.aboutHeld == 0 && s.q.givesUpLocked(s.server.fullSince)
 }

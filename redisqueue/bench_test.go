@@ -2,9 +2,11 @@ package redisqueue
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // BenchmarkCycle adds, gets and finishes distinct keys.
@@ -28,6 +30,36 @@ func BenchmarkCycle(b *testing.B) {
 			wg.Wait()
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "keys/s")
 			b.ReportMetric(float64(q.Info().Calls-calls)/float64(b.N), "calls/key")
+		})
+	}
+}
+
+// BenchmarkScript measures the server's CPU for a batch that finishes, adds and hands out that many keys.
+func BenchmarkScript(b *testing.B) {
+	for _, keys := range []int{1, 40} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			s := startServer(b)
+			client, meter := s.meter()
+			r := rawSession{t: b, client: client, s: batchScript, id: "abcdefghijk", lease: time.Minute}
+			number, next := 0, 0
+			var dones []string
+			for b.Loop() {
+				ops := dones
+				for range keys {
+					ops = append(ops, fmt.Sprintf("aorder/%07d", next))
+					next++
+				}
+				number++
+				reply, err := parseReply(r.send(number, keys, ops...))
+				if err != nil || len(reply.keys) != keys {
+					b.Fatalf("%+v, %v", reply, err)
+				}
+				dones = nil
+				for _, key := range reply.keys {
+					dones = append(dones, strings.Join([]string{"D", key.fence, key.encoded}, ""))
+				}
+			}
+			b.ReportMetric(float64(meter.sum.Microseconds())/float64(number), "server-µs/batch")
 		})
 	}
 }

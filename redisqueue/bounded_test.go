@@ -159,6 +159,7 @@ func TestBoundedWork(t *testing.T) {
 
 	past := time.Now().UnixMicro()
 	fill(t, admin, many, func(key string, i int) []any { return []any{"ZADD", names[3], past - int64(i), key} })
+	must(t, admin.HSet(ctx, names[0], "delayed", 1).Err())
 	freshStats(t, q)
 	waitForQueued(held + many)
 	meter.check(fmt.Sprintf("%d keys come due", many))

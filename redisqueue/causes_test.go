@@ -102,8 +102,8 @@ func TestCausesInTheBuffer(t *testing.T) {
 	q.AddCause("loud", workqueue.Cause{Reason: "loud"})
 	q.AddCause("loud", workqueue.Cause{Quiet: true})
 	q.mu.Lock()
-	if s := q.shards[0]; len(s.ops) != 3 || !s.adds["quiet"].quiet || s.adds["loud"].quiet || s.adds["x"].quiet {
-		t.Errorf("%d operations for adds of three keys, one of them quiet: %+v", len(s.ops), s.adds)
+	if s := q.shards[0]; s.buffer.len() != 3 || !s.buffer.merging["quiet"].quiet || s.buffer.merging["loud"].quiet || s.buffer.merging["x"].quiet {
+		t.Errorf("%d operations for adds of three keys, one of them quiet: %+v", s.buffer.len(), s.buffer.merging)
 	}
 	q.mu.Unlock()
 	f.gate.Unlock()
@@ -142,7 +142,7 @@ func TestCausesOfUnfinishedKeys(t *testing.T) {
 	mustGet(t, other, "held")
 	other.AddCause("held", second)
 	for _, key := range []string{"removed", "held"} {
-		if found, err := other.Remove(ctx, key); !found || err != nil {
+		if found, err := other.DiscardContext(ctx, key); len(found) != 1 || err != nil {
 			t.Fatal(found, err)
 		}
 	}
@@ -167,7 +167,7 @@ func TestCausesCostNothingUnused(t *testing.T) {
 				t.Fatalf("%+v, %v", reply, err)
 			}
 			number++
-			r.send(number, 0, "d"+reply.keys[0].fence+reply.keys[0].encoded)
+			r.send(number, 0, "D"+reply.keys[0].fence+reply.keys[0].encoded)
 		}
 		info, err := client.Info(context.Background(), "commandstats").Result()
 		must(t, err)
@@ -175,7 +175,7 @@ func TestCausesCostNothingUnused(t *testing.T) {
 	}
 	commands("ax")
 	before := commands("ax")
-	if with := commands((&op{encoded: "x", causes: workqueue.Causes{}.Plus(workqueue.Cause{Reason: "why", Time: time.Now()})}).plainArg()); with == before {
+	if with := commands((&op{code: codeAdd, text: "x", causes: workqueue.Causes{}.Plus(workqueue.Cause{Reason: "why", Time: time.Now()})}).argument()); with == before {
 		t.Error("causes need no command")
 	}
 	commands("ax")
@@ -301,8 +301,8 @@ func TestHandlerHearsOfAdds(t *testing.T) {
 	}
 	started, calls := make(chan bool, 2), make(chan call, 2)
 	pool, ended := worker.New(q, func(ctx context.Context, key string) error {
-		c := call{reasons: worker.Causes(ctx).String(), attempt: worker.Attempt(ctx)}
-		until := worker.UntilAdded(ctx)
+		c := call{reasons: worker.CallOf(ctx).Causes().String(), attempt: worker.CallOf(ctx).Attempt()}
+		until := worker.CallOf(ctx).UntilAdded()
 		began := time.Now()
 		started <- true
 		if strings.HasSuffix(c.reasons, "last") {

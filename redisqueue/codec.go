@@ -116,7 +116,7 @@ func isText(t reflect.Type) bool {
 func describe(t reflect.Type) (string, error) {
 	switch k := t.Kind(); {
 	case isText(t):
-		return "text of " + t.Name(), nil
+		return "text", nil
 	case k == reflect.Bool || k == reflect.String || isInteger(k):
 		return k.String(), nil
 	case k == reflect.Float32 || k == reflect.Float64:
@@ -155,6 +155,11 @@ func (q *Queue[T]) locate(item T) (string, *shard[T]) {
 	if encoded == filler {
 		panic("redisqueue: a key of 80 zero bytes is reserved")
 	}
+	return q.locateString(encoded)
+}
+
+// locateString returns the shard of a string.
+func (q *Queue[T]) locateString(encoded string) (string, *shard[T]) {
 	if len(q.shards) == 1 {
 		return encoded, q.shards[0]
 	}

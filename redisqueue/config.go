@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
 	"reflect"
 	"strconv"
 	"strings"
@@ -17,7 +18,7 @@ import (
 )
 
 // Config is what [New] needs to know. All replicas of a queue should have the same, but for the fields that are
-// about the replica itself: OnError, Logger and MetricsProvider.
+// about the replica itself: OnError, Logger, MetricsProvider and Replica.
 type Config[T comparable] struct {
 	// Name identifies the queue on the server, and in metrics. It is required, and must not contain braces.
 	Name string
@@ -29,8 +30,8 @@ type Config[T comparable] struct {
 	PollInterval time.Duration
 	// Shards spreads the queue over that many hash tags, and so over the nodes of a cluster. A key is always in
 	// the same one; order holds within a shard. All replicas must have the same number; to change it, let the queue run
-	// empty, stop all replicas and call Purge. 1 if zero, at most 1,024. A replica uses a connection for each, and another
-	// one while getters wait.
+	// empty, stop all replicas and call Purge. 1 if zero, at most 1,024. A replica uses a connection for each and, while getters
+	// wait, one of its own beside the client's pool.
 	Shards int
 	// Codec translates keys. Nil means: strings and integers as they are, types with MarshalText and UnmarshalText
 	// by these, others as JSON. New returns an error for types that would not come back equal or have several strings (0.0
@@ -38,8 +39,9 @@ type Config[T comparable] struct {
 	// monotonic clock reading loses it.
 	Codec Codec[T]
 	// Backoff is how long a key waits after each failure (AddRateLimited). The server counts failures and computes delays,
-	// for all replicas, in microseconds. Its Clock is not used.
-	Backoff workqueue.BackoffConfig
+	// for all replicas, in microseconds. Its Clock is not used, and its ForKey must be nil: a limiter with ForKey goes into
+	// RateLimiter.
+	Backoff workqueue.BackoffConfig[T]
 	// Limit is how many keys a second come back after failures, all replicas together; Burst is how many may come at
 	// once. The delay of a key is the longer one of the backoff's and the bucket's. A Limit of zero means none; a
 	// Burst below 1 means 1. Each shard has its part of both, the Burst rounded up: keys that fall into few of the
@@ -52,7 +54,8 @@ type Config[T comparable] struct {
 	RateLimiter workqueue.TypedRateLimiter[T]
 	// MaxLostLeases is after how many lost leases in a row, without a Done, a key is given up: its handler may end its process.
 	// From the second one on the key waits, at first for half a lease to a lease, then twice as long each time, at most for
-	// Backoff.Max. 10 if zero, never if negative. A lease that a replica gives back itself, because it could not reach the
+	// Backoff.Max. If a replica is lost that held younger keys, a key that it had held for longer than a lease counts as a quarter of a
+	// loss: long handlers are not to blame for a key that ends its processes at once. 10 if zero, never if negative. A lease that a replica gives back itself, because it could not reach the
 	// server for a while, does not count.
 	MaxLostLeases int
 	// GivenUpLimit is how many keys are kept on the server that were given up, GivenUpAge for how long. 10,000 and a week if
@@ -75,6 +78,9 @@ type Config[T comparable] struct {
 	// [workqueue.SetProvider], if it is such a provider. One that inspects queues, such as package debug's, shows this one.
 	MetricsProvider workqueue.MetricsProvider
 
+	// Replica names this process to people, who see it beside the keys that it holds. Host name and process number if empty.
+	Replica string
+
 	keys string // describes the type of keys
 }
 
@@ -85,7 +91,9 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 		return fmt.Errorf("redisqueue: Name %q is empty or has braces", c.Name)
 	case c.Lease != 0 && c.Lease < time.Second:
 		return fmt.Errorf("redisqueue: a Lease of %v is less than a second", c.Lease)
-	case c.Shards < 0 || c.Shards > 1024:
+	case c.Backoff.ForKey != nil:
+		return errors.New("redisqueue: Backoff.ForKey is a function of this process, and the server computes delays: use RateLimiter")
+	case c.Shards < 0 || c.Shards > maxShards:
 		return fmt.Errorf("redisqueue: %d shards", c.Shards)
 	case c.WaitReplicas > 0 && c.WaitTimeout >= readTimeout:
 		return fmt.Errorf("redisqueue: a WaitTimeout of %v needs a client with a longer ReadTimeout than %v", c.WaitTimeout, readTimeout)
@@ -101,6 +109,10 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	c.MaxLostLeases = cmp.Or(c.MaxLostLeases, 10)
 	c.GivenUpLimit = positiveOr(c.GivenUpLimit, 10_000)
 	c.GivenUpAge = positiveOr(c.GivenUpAge, 7*24*time.Hour)
+	if c.Replica == "" {
+		host, _ := os.Hostname()
+		c.Replica = fmt.Sprintf("%s/%d", host, os.Getpid())
+	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if _, ok := c.MetricsProvider.(workqueue.StatsProvider); c.MetricsProvider != nil && !ok {
 		return fmt.Errorf("redisqueue: %T is not a workqueue.StatsProvider", c.MetricsProvider)
@@ -113,6 +125,8 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	}
 	return nil
 }
+
+const maxShards = 1024
 
 // format is the version of the data on the server and of batch.lua. Replicas of different formats refuse to work together.
 const format = 2

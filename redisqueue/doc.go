@@ -22,7 +22,7 @@
 // process before its Done.
 //
 // A lease that the server lets end is a failure of the key, because its handler may have ended the process. The second time in a
-// row and later the key waits before it comes again, and after [Config].MaxLostLeases it is given up: see [Queue.GivenUp].
+// row and later the key waits before it comes again, and after [Config].MaxLostLeases it is given up: see [Queue.GivenUpKeys].
 //
 // A process that is stopped cannot notice anything, and goes on for a moment when it continues. Whatever that moment must
 // not destroy should be guarded with the [Fence] of the hand-out. The monotonic clock of a virtual machine that is
@@ -70,7 +70,7 @@
 //   - A Done that is called before the Get of its key has returned, which is a mistake of the caller, may count as
 //     unmatched: this process does not know yet that the server has handed out the key.
 //   - A key that cannot be decoded (another version of the program may have added it) is set aside, counted in [Info],
-//     listed by [Queue.SetAside], and stops nothing.
+//     listed by [Queue.SetAsideKeys], and stops nothing.
 //
 // # Cost
 //
@@ -82,6 +82,7 @@
 // rest to the next.
 //
 // An idle queue has no goroutine, no timer and no call, unless a Get waits: that takes, for each shard, a connection for a
-// blocking read, and a call every [Config].PollInterval, should a wake-up be lost. While keys are held there is a
+// blocking read, which is the queue's own and not of the client's pool, and a call every [Config].PollInterval, should a wake-up be
+// lost. While keys are held there is a
 // call every third of a lease.
 package redisqueue

@@ -193,7 +193,7 @@ func TestFullServerIsNotBusy(t *testing.T) {
 // What an Add costs while the server is full does not grow with the adds that wait.
 func TestAddsToFullServer(t *testing.T) {
 	q := withoutServer(t)
-	q.shards[0].retryAddsAt = time.Now().Add(time.Hour)
+	q.shards[0].server.retryAddsAt = time.Now().Add(time.Hour)
 	cpu := func() time.Duration { // A busy machine makes this process wait.
 		var used syscall.Rusage
 		must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
@@ -250,7 +250,7 @@ func TestTwoStringsOfOneKey(t *testing.T) {
 	wantNoKeys(t, q)
 }
 
-var _ worker.RequeueCounter[string] = (*Queue[string])(nil)
+var _ worker.SharedQueue[string] = (*Queue[string])(nil)
 
 // A queue whose server does not answer, or that has shut down, does not say that a key has no failures.
 func TestUnknownNumberOfFailures(t *testing.T) {

@@ -186,7 +186,7 @@ func TestRepliesLost(t *testing.T) {
 		return 200 + rand.IntN(1500)
 	})
 	client, direct := newClient(t, &redis.Options{Addr: p.addr(), MaxRetries: 2}), s.client()
-	flaky := newTestQueue(t, client, Config[string]{Backoff: workqueue.BackoffConfig{Base: time.Hour, Max: time.Hour}})
+	flaky := newTestQueue(t, client, Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Hour, Max: time.Hour}})
 	want := make(map[string]int)
 	keys := keysNamed("k", 7)
 	for i := range 3000 {

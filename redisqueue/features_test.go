@@ -145,16 +145,25 @@ func TestSetAside(t *testing.T) {
 	})})
 	getEach(t, numbers, "1", "3")
 	wantNoKeys(t, numbers)
-	aside, total, err := numbers.SetAside(ctx, 10)
-	if !slices.Equal(aside, []string{"two"}) || total != 1 || err != nil || numbers.Info().SetAside != 1 || reported == nil {
-		t.Errorf("SetAside() = %q, %d, %v; %+v, reported %v", aside, total, err, numbers.Info(), reported)
+	aside, err := numbers.SetAsideKeys(ctx, 10)
+	if !slices.Equal(aside, []string{"two"}) || err != nil || numbers.Info().SetAside != 1 || reported == nil {
+		t.Errorf("SetAsideKeys() = %q, %v; %+v, reported %v", aside, err, numbers.Info(), reported)
 	}
 	cannot.Store(false)
-	if n, err := numbers.RequeueSetAside(ctx); n != 1 || err != nil {
-		t.Errorf("RequeueSetAside() = %d, %v", n, err)
+	if requeued, err := numbers.RequeueSetAside(ctx, "one", "two"); !slices.Equal(requeued, []string{"two"}) || err != nil {
+		t.Errorf("RequeueSetAside() = %q, %v", requeued, err)
 	}
 	getEach(t, numbers, "two")
-	must(t, numbers.DropSetAside(ctx))
+	cannot.Store(true)
+	addAll(texts, "two")
+	flush(t, texts)
+	getNothing(t, numbers, 200*time.Millisecond)
+	if dropped, err := numbers.DropSetAside(ctx, "one", "two"); !slices.Equal(dropped, []string{"two"}) || err != nil {
+		t.Errorf("DropSetAside() = %q, %v", dropped, err)
+	}
+	if aside, err := numbers.SetAsideKeys(ctx, 0); len(aside) != 0 || err != nil {
+		t.Errorf("SetAsideKeys() = %q, %v", aside, err)
+	}
 }
 
 // oldServer says of itself that it is too old.
@@ -175,7 +184,7 @@ func TestOldServerIsRefused(t *testing.T) {
 
 // Delays double, are counted for all replicas, and Forget forgets; the token bucket is one for all.
 func TestBackoffAndLimit(t *testing.T) {
-	config := Config[string]{Backoff: workqueue.BackoffConfig{Base: time.Minute, Max: 5 * time.Minute}}
+	config := Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Minute, Max: 5 * time.Minute}}
 	s, a, b := twoReplicas(t, config)
 	for range 3 {
 		a.AddRateLimited("k3x")
@@ -227,7 +236,7 @@ func TestJitter(t *testing.T) {
 	} {
 		low, high := bounds[0], bounds[1]
 		q := newTestQueue(t, s.client(), Config[string]{
-			Name: jitter.String(), Backoff: workqueue.BackoffConfig{Base: time.Hour, Max: 2 * time.Hour, Jitter: jitter},
+			Name: jitter.String(), Backoff: workqueue.BackoffConfig[string]{Base: time.Hour, Max: 2 * time.Hour, Jitter: jitter},
 		})
 		for _, key := range keysNamed("k", 50) {
 			q.AddRateLimited(key)
@@ -292,9 +301,20 @@ func TestACL(t *testing.T) {
 	getEach(t, q, "a", "b")
 	q.Forget("a")
 	q.Snapshot(10)
-	_, _, err = q.SetAside(ctx, 1)
-	must(t, errors.Join(err, q.Flush(ctx), q.DropSetAside(ctx), q.Purge(ctx), q.ShutDownContext(ctx)))
+	_, err1 := q.SetAsideKeys(ctx, 1)
+	_, err2 := q.DropSetAside(ctx, "x")
+	must(t, errors.Join(err1, err2, q.Flush(ctx), q.Purge(ctx), q.ShutDownContext(ctx)))
 	if len(failures) > 0 {
 		t.Error(failures)
+	}
+}
+
+// The server computes delays, and cannot ask a function of this process.
+func TestBackoffForKeyIsRefused(t *testing.T) {
+	config := Config[string]{Name: "q", Backoff: workqueue.BackoffConfig[string]{
+		ForKey: func(string) (base, longest time.Duration) { return 0, 0 },
+	}}
+	if err := config.complete(time.Hour); err == nil || !strings.Contains(err.Error(), "RateLimiter") {
+		t.Errorf("complete() = %v", err)
 	}
 }

@@ -66,7 +66,7 @@ func (q *Queue[T]) Done(item T) {
 		q.mu.totals.info.LostDones++
 	} else {
 		s.session.held--
-		s.enqueueLocked(aboutHeld("d", h.handedOut))
+		s.enqueueLocked(aboutHeld(codeDone, h.handedOut))
 	}
 	if h.parked != nil {
 		s.session.held--
@@ -103,31 +103,78 @@ func (q *Queue[T]) cancel(g chan T) bool {
 	q.mu.getters = slices.Delete(q.mu.getters, i, i+1)
 	if len(q.mu.getters) == 0 {
 		for _, s := range q.shards {
-			s.timers.due.Stop()
+			s.getter.timer.Stop()
 			s.kickLocked() // so that wake-ups go to others
 		}
 	}
 	return true
 }
 
+// getter is how a shard gets keys for the callers of Get. It and the server agree on who moves next:
+//
+//	drained = false   the next batch asks for keys, as many as getters wait (requested). If it brings fewer and none are
+//	                  queued, both sides know that this session sleeps: asleep here, SLEEPERS on the server.
+//	drained = true    the shard asks for none. A goroutine reads the session's WAKE list, and a timer runs until the next
+//	                  delayed key is due. What makes drained false again: a wake-up, that time, the poll interval, an
+//	                  add from here, a reply that speaks of queued keys, and the end of the session.
+type getter struct {
+	getterState
+	requested int         // how many keys the call in flight may bring
+	reading   bool        // the goroutine that waits for a wake-up exists
+	timer     *time.Timer // for nextDue
+}
+
+// getterState is what changes with the answer to a batch.
+type getterState struct {
+	drained bool
+	asleep  bool // the server knows that getters sleep here
+	// woken: a wake-up has come since the call in flight began, and may have overtaken its reply: that reply does not set drained.
+	woken   bool
+	nextDue time.Time // when the next delayed key is due, zero if none waits
+}
+
+// after returns what follows from the reply to a batch that was executed.
+func (g getterState) after(b *batch, r *reply, now time.Time) getterState {
+	nothingLeft := r.counts.Queued == 0 || r.counts.Paused
+	switch {
+	case b.want > 0:
+		g.drained = len(r.keys) < b.want && nothingLeft
+		g.asleep = g.drained && !b.quits
+	case b.asleep:
+		g.asleep, g.drained = false, false // The next getter must ask: no wake-up comes from now on.
+	}
+	if !nothingLeft || g.woken || r.nextDue == 0 { // With 0, more keys are due than one batch moves.
+		g.drained = false
+	}
+	g.nextDue = time.Time{}
+	if r.nextDue > 0 {
+		g.nextDue = now.Add(r.nextDue)
+	}
+	return g
+}
+
+func (s *shard[T]) setDrainedLocked(drained bool) {
+	if s.getter.drained && !drained {
+		s.q.mu.askable++
+	} else if !s.getter.drained && drained {
+		s.q.mu.askable--
+	}
+	s.getter.drained = drained
+}
+
 // demandLocked returns how many keys to ask for: no more than there are getters that no call in flight may serve, and
 // this shard's part of them.
 func (s *shard[T]) demandLocked() int {
 	unserved := len(s.q.mu.getters) - s.q.mu.requested
-	if s.drained || unserved <= 0 || s.session.abandoned {
+	if s.getter.drained || unserved <= 0 || s.session.abandoned {
 		return 0
 	}
-	askable := 0
-	for _, other := range s.q.shards {
-		if !other.drained {
-			askable++
-		}
-	}
+	askable := s.q.mu.askable
 	return min((unserved+askable-1)/askable, maxWant)
 }
 
 // wakesUpLocked reports whether the server must hear that no getter waits here any more: it may send wake-ups to others.
-func (s *shard[T]) wakesUpLocked() bool { return s.session.asleep && len(s.q.mu.getters) == 0 }
+func (s *shard[T]) wakesUpLocked() bool { return s.getter.asleep && len(s.q.mu.getters) == 0 }
 
 // arrival is a key that was handed out, decoded.
 type arrival[T comparable] struct {
@@ -143,7 +190,7 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 	case s.session.abandoned || s.session.id == "":
 		return // It comes again when the session has quit.
 	case key.bad != nil:
-		s.enqueueLocked(aboutHeld("u", key.handedOut))
+		s.enqueueLocked(aboutHeld(codeSetAside, key.handedOut))
 		return
 	}
 	q.mu.totals.latency.observe(time.Duration(serverNow-key.since) * time.Microsecond)
@@ -153,7 +200,7 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 	case h.encoded != key.encoded:
 		// Another string of the same key: it is finished, and the one that is known comes again instead.
 		h.shard.addLocked(h.encoded)
-		s.enqueueLocked(aboutHeld("d", key.handedOut))
+		s.enqueueLocked(aboutHeld(codeDone, key.handedOut))
 	default:
 		if h.parked == nil {
 			s.session.held++
@@ -166,7 +213,7 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 	q := s.q
 	if len(q.mu.getters) == 0 {
-		s.enqueueLocked(aboutHeld("b", key))
+		s.enqueueLocked(aboutHeld(codeHandBack, key))
 		return
 	}
 	g := q.mu.getters[0]
@@ -183,39 +230,60 @@ func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 // sleepLocked makes the shard wait for keys, if getters do and it has none: for a wake-up from the server, for the time of the
 // next delayed key, and for the poll interval.
 func (s *shard[T]) sleepLocked() {
-	if !s.drained || s.sending || len(s.q.mu.getters) == 0 || s.session.id == "" {
+	if !s.getter.drained || s.sending || len(s.q.mu.getters) == 0 || s.session.id == "" {
 		return
 	}
-	if !s.reading {
-		s.reading = true
-		go s.readWakeUp(s.names.wake(s.session.id))
+	if !s.getter.reading {
+		s.getter.reading = true
+		if s.q.mu.reader == nil {
+			s.q.mu.reader = ownConnections(s.q.client, len(s.q.shards))
+		}
+		go s.readWakeUp(s.q.mu.reader, s.names.wake(s.session.id))
 	}
-	s.timers.due.Stop()
-	if !s.nextDue.IsZero() {
-		s.timers.due.Reset(time.Until(s.nextDue))
+	s.getter.timer.Stop()
+	if !s.getter.nextDue.IsZero() {
+		s.getter.timer.Reset(time.Until(s.getter.nextDue))
 	}
 }
 
 // wakeLocked asks the server for keys, if getters wait.
 func (s *shard[T]) wakeLocked() {
-	s.drained, s.woken = false, true
+	s.setDrainedLocked(false)
+	s.getter.woken = true
 	s.kickLocked()
 }
 
+// ownConnections returns a client of the same server with at most n connections, for the blocking reads: from the pool of a client that
+// several queues or shards share, they would take the connections that calls need. It returns the client itself if it is of another
+// type than those of go-redis.
+func ownConnections(client redis.UniversalClient, n int) redis.UniversalClient {
+	switch c := client.(type) {
+	case *redis.Client:
+		options := *c.Options()
+		options.PoolSize, options.MinIdleConns, options.MaxIdleConns, options.MaxActiveConns = n, 0, 0, 0
+		return redis.NewClient(&options)
+	case *redis.ClusterClient:
+		options := *c.Options()
+		options.PoolSize, options.MinIdleConns, options.MaxIdleConns, options.MaxActiveConns = n, 0, 0, 0
+		return redis.NewClusterClient(&options)
+	}
+	return client
+}
+
 // readWakeUp waits for a wake-up, no longer than the poll interval.
-func (s *shard[T]) readWakeUp(list string) {
+func (s *shard[T]) readWakeUp(client redis.UniversalClient, list string) {
 	q, ctx, interval := s.q, context.Background(), s.q.config.PollInterval
 	var err error
 	if interval >= time.Second {
-		err = q.client.BLPop(ctx, interval.Truncate(time.Second), list).Err()
+		err = client.BLPop(ctx, interval.Truncate(time.Second), list).Err()
 	} else {
-		err = q.client.Do(ctx, "BLPOP", list, strconv.FormatFloat(interval.Seconds(), 'f', 3, 64)).Err()
+		err = client.Do(ctx, "BLPOP", list, strconv.FormatFloat(interval.Seconds(), 'f', 3, 64)).Err()
 	}
 	if err != nil && !errors.Is(err, redis.Nil) {
 		q.pause(interval)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s.reading = false
+	s.getter.reading = false
 	s.wakeLocked() // Without getters this goes to the server too, which wakes another replica.
 }

@@ -131,8 +131,8 @@ func TestShardedGettersGiveUp(t *testing.T) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		for _, shard := range q.shards {
-			if shard.requested != 0 || shard.session.asleep || shard.sending {
-				return fmt.Errorf("asked %d, registered %v, sending %v", shard.requested, shard.session.asleep, shard.sending)
+			if shard.getter.requested != 0 || shard.getter.asleep || shard.sending {
+				return fmt.Errorf("asked %d, registered %v, sending %v", shard.getter.requested, shard.getter.asleep, shard.sending)
 			}
 		}
 		if q.mu.requested != 0 || len(q.mu.getters) != 0 || len(q.mu.held) != 0 {

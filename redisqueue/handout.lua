@@ -1,22 +1,65 @@
 -- The third part of batch.lua.
 
+-- lose gives a key back whose holder was heard of no more. It may have killed its process, and the keys beside it: the
+-- second time, and from then on, each of these comes at a time of its own, later and later, and in the end not at all.
+--
+-- isSuspect: its handler was not known to have run for longer than a lease, or no other key is more suspect. A key that is not counts
+-- as a quarter of a loss: a long handler beside a key that kills its process at once is not to blame, but one that kills late is found.
+local function lose(holder, key, state, isSuspect)
+	local losses, most, delay = tonumber(call('HGET', LOSSES, key) or 0) + (isSuspect and 1 or 0.25), setting('losses'), 0
+	call('HSET', LOSSES, key, losses)
+	call('HSET', META, 'lossy', 1)
+	if losses > 1 then
+		local random = (now % 1000 * 7919 + #released * 104729) % 1000 / 1000
+		delay = math.ceil(math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) * (1 + random) / 2)
+	end
+	countFailure(key, failuresOf(key), delay)
+	if most > 0 and losses >= most then
+		-- An add while the key was held may have been confirmed: it gets an attempt of its own.
+		if not release(holder, key, state, true) then
+			forgetCauses(key)
+		end
+		giveUp(key, nil, whole(losses) .. ' the lease was lost ' .. whole(losses) .. ' times in a row: the handler may end its process')
+	elseif delay > 0 then
+		keepCauses(key)
+		release(holder, key, state)
+		addLater(key, delay)
+	else
+		putBack(holder, key, state)
+	end
+end
+
 -- The keys of sessions whose leases have ended come again. What remains of a session is that its last batch was executed:
--- the replica may still send that again.
-local ended = call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS)
+-- the replica may still send that again. A busy replica looks for them with one batch in four.
+local ended = (tool or n > 0 and number % 4 ~= 1) and {} or call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS)
 for _, dead in ipairs(ended) do
-	local quit = score(call('ZSCORE', LEASES, dead)) < 0
+	local quit = call('ZSCORE', LEASES, dead) + 0 < 0
+	local last = call('HGET', REPLIES, dead)
+	-- The replica was heard of at the time of its last reply. A handler that had run for longer than a lease by then is a long one.
+	local heard = last and string.match(last, '^%d+ %-?%d+ %u+ (%d+)')
+	local longSince = heard and tonumber(heard, 10) - lease or 0
 	-- What is released above is still in HELD, but not in the state of a held key.
-	local members, all = read(chores, rare().membersOf(dead))
+	local members, all = read(chores, membersOf(dead))
 	local lost = {}
 	for i, member in ipairs(members) do
 		lost[i] = sub(member, #dead + 1)
 		released[#released + 1] = member
 	end
 	load(lost)
+	local begun, isLong = {}, true -- when each was handed out; whether all are with long handlers
+	for i, key in ipairs(lost) do
+		local state = states[key]
+		if state and #state > 16 and sub(state, 2, 12) == dead then
+			begun[i] = tonumber(sub(state, 13, 28), 10)
+			isLong = isLong and begun[i] <= longSince
+		end
+	end
 	for i = #lost, 1, -1 do
-		local state = states[lost[i]]
-		if state and byte(state) >= 100 and sub(state, 2, 12) == dead then
-			rare()[quit and 'putBack' or 'lose'](dead, lost[i], state)
+		local key = lost[i]
+		if begun[i] and quit then
+			putBack(dead, key, states[key])
+		elseif begun[i] then
+			lose(dead, key, states[key], isLong or begun[i] > longSince)
 		end
 	end
 	chores = chores - #members
@@ -25,10 +68,10 @@ for _, dead in ipairs(ended) do
 	end
 	call('ZREM', LEASES, dead)
 	call('SREM', SLEEPERS, dead)
+	call('HDEL', NAMES, dead)
 	call('ZADD', GONE, whole(leaseClock + REMEMBER), dead)
-	local last = call('HGET', REPLIES, dead)
 	if last then
-		call('HSET', REPLIES, dead, string.match(last, '^%d+') .. ' GONE')
+		call('HSET', REPLIES, dead, string.match(last, '^%d+') .. ' -1 GONE')
 	end
 end
 local forgotten = tidies and call('ZRANGEBYSCORE', GONE, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS) or {}
@@ -49,10 +92,14 @@ if tidies and call('ZCARD', EXPIRIES) > 1 then
 end
 
 -- Keys that were given up are kept for a time, and not too many of them.
-if (tidies or gaveUp) and countGivenUp() > 0 then
-	local excess = math.min(givenUp - rare().setting('keep'), 64)
-	local old = excess > 0 and call('ZRANGE', GIVEN, 0, excess - 1)
-		or call('ZRANGEBYSCORE', GIVEN, '-inf', digits(now - rare().setting('keepfor')), 'LIMIT', 0, 64)
+if tidies or gaveUp and not tool then
+	givenUp = givenUp or call('ZCARD', GIVEN)
+	local excess, old = math.min(givenUp - setting('keep'), 64), {}
+	if excess > 0 then
+		old = call('ZRANGE', GIVEN, 0, excess - 1)
+	elseif givenUp > 0 then
+		old = call('ZRANGEBYSCORE', GIVEN, '-inf', digits(now - setting('keepfor')), 'LIMIT', 0, 64)
+	end
 	for _, key in ipairs(old) do
 		dropGivenUp(key)
 	end
@@ -64,8 +111,11 @@ local function wants() return not paused and got < want and bytes < BYTES end
 local moves, moved = {}, {} -- arguments for HSET and HDEL of CAUSES
 local function handOut(key)
 	fence = fence + 1
-	local itsFence = digits(fence)
-	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. states[key] .. ' ' .. key
+	local itsFence, queuedSince = digits(fence), states[key]
+	if not tonumber(queuedSince, 10) then -- It is not of this script.
+		queuedSince = since
+	end
+	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. queuedSince .. ' ' .. key
 	local causes = caused and call('HGET', CAUSES, 'n' .. key)
 	if causes then
 		result = 'K' .. sub(result, 2) .. #causes .. ' ' .. causes
@@ -172,15 +222,15 @@ if processing == 0 then
 	again = 0
 end
 if queued > 0 and call('LLEN', LINE) == 0 then
-	local step = call('HSCAN', STATES, call('HGET', META, 'x') or '0', 'COUNT', 64)
-	call('HSET', META, 'x', step[1])
+	local step = call('HSCAN', STATES, call('HGET', META, 'repairAt') or '0', 'COUNT', 64)
+	call('HSET', META, 'repairAt', step[1])
 	for i = 1, #step[2], 2 do
 		local key, state = step[2][i], step[2][i + 1]
 		local holder = #state >= 28 and sub(state, 2, 12)
 		if key ~= FILLER and not (holder and call('ZSCORE', HELD, holder .. key)) then
 			call('RPUSH', LINE, key)
 			call('HSET', STATES, key, since)
-			again = again - (isDirty(state) and 1 or 0)
+			again = again - (#state == 44 and 1 or 0)
 			repaired = repaired + 1
 		end
 	end
@@ -199,14 +249,13 @@ if queued > 0 and not paused then
 	end
 end
 
--- One of the sleepers, the timekeeper (META k), knows a time (META e) by which it will call, not later than the next delayed
--- key is due. If there is none, another one is woken, and becomes it with its call.
+-- One of the sleepers, the timekeeper, knows a time by which it will call, not later than the next delayed key is due. If there is none, another one is woken, and becomes it with its call.
 waiting = waiting or call('ZCARD', DELAYS) - 1
 local nextDue = -1
 if waiting > 0 then
-	local at = score(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2])
+	local at = call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2] + 0
 	nextDue = math.max(0, at - now)
-	local keeper, known = meta[7], tonumber(meta[8] or 0, 10)
+	local keeperBefore, known = keeper, tonumber(keeperCalls or 0)
 	if call('SISMEMBER', SLEEPERS, session) == 1 then
 		keeper = session
 	elseif not keeper or known > at or call('SISMEMBER', SLEEPERS, keeper) == 0 then
@@ -217,30 +266,42 @@ if waiting > 0 then
 	else
 		at = known
 	end
-	if keeper and (keeper ~= meta[7] or at ~= known) then
-		call('HSET', META, 'k', keeper, 'e', digits(at))
+	if keeper and (keeper ~= keeperBefore or at ~= known) then
+		call('HSET', META, 'keeper', keeper, 'keeperCalls', whole(at))
 	end
 end
 
 -- Numbers that take time are read when they are asked for.
-local allRepaired, occasional = repaired + (tonumber(meta[12]) or 0), '0 0 0 0 0'
+local allRepaired, occasional = repaired + tonumber(repairedBefore or 0), '0 0 0 0 0'
 if wantsAll then
 	local head = queued > 0 and call('LINDEX', LINE, 0)
 	local state = head and call('HGET', STATES, head)
 	local oldest = state and #state == 16 and state or '0'
-	occasional = format('%d %d %d %d %s', call('ZCARD', FAILURES) - 1, call('SCARD', ASIDE), countGivenUp(), allRepaired, oldest)
+	occasional = format('%d %d %d %d %s', call('ZCARD', FAILURES) - 1, call('SCARD', ASIDE), givenUp or call('ZCARD', GIVEN), allRepaired, oldest)
 end
 local reply = format('%s %s %d %d %d %d %d %d %.0f %d %s %d ', full and 'FULL' or 'OK', since, queued, processing, again, waiting,
 	changed, unmatched, nextDue, paused and 1 or 0, occasional, got) .. table.concat(results)
-call('HSET', REPLIES, session, number .. ' ' .. reply)
-if not meta[9] or offset ~= tonumber(meta[10] or 0) or paused ~= (meta[11] == '1') or repaired > 0 then
-	call('HSET', META, 'd', DESCRIPTION, 'o', whole(offset), 'p', paused and 1 or 0, 'r', allRepaired)
+call('HSET', REPLIES, session, number .. ' ' .. whole(leaseEnds) .. ' ' .. reply)
+if not description or offset ~= offsetBefore or paused ~= wasPaused or repaired > 0 then
+	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'paused', paused and 1 or 0, 'repaired', allRepaired)
 end
-call('HSET', META, 'v', whole(leaseClock), 't', since, 'f', digits(fence), 'a', again)
-if caused and tidies and call('HLEN', CAUSES) == 0 then
-	call('HDEL', META, 'n')
+if tool then
+	call('HSET', META, 'again', again)
+else
+	call('HSET', META, 'leaseTime', whole(leaseClock), 'time', whole(now), 'fence', whole(fence), 'again', again)
+end
+if tidies then
+	if delayed and call('ZCARD', DELAYS) == 1 then
+		call('HDEL', META, 'delayed')
+	end
+	if caused and call('HLEN', CAUSES) == 0 then
+		call('HDEL', META, 'caused')
+	end
+	if lossy and call('HLEN', LOSSES) == 0 then
+		call('HDEL', META, 'lossy')
+	end
 end
 if bucketChanged then
-	call('HSET', META, 'b', meta[5], 'c', meta[6])
+	call('HSET', META, 'tokens', format('%.6f', tokens), 'filled', whole(filled))
 end
 return reply

@@ -3,15 +3,10 @@ package redisqueue
 import (
 	"context"
 	"fmt"
-	"iter"
-	"math"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/observe"
-	"github.com/redis/go-redis/v9"
 )
 
 // totals count what this replica has done. Guarded by the queue's mutex.
@@ -39,18 +34,18 @@ func (h histogram) read() *workqueue.Histogram {
 }
 
 // observe shows a new queue to its provider of metrics: that of the config or, without one, that of workqueue.SetProvider.
-func (q *Queue[T]) observe() {
+func (q *Queue[T]) observe() error {
 	provider := q.config.MetricsProvider
 	if global := observe.Global.Load(); provider == nil && global != nil {
 		provider, _ = (*global).(workqueue.MetricsProvider)
 	}
 	stats, ok := provider.(workqueue.StatsProvider)
 	if !ok {
-		return
+		return nil
 	}
 	buckets, err := observe.SharedBuckets(stats.HistogramBounds())
 	if err != nil {
-		panic("redisqueue: StatsProvider: " + err.Error())
+		return fmt.Errorf("redisqueue: StatsProvider: %w", err)
 	}
 	for _, h := range []*histogram{&q.mu.totals.latency, &q.mu.totals.workDuration, &q.mu.totals.calls} {
 		made := observe.NewHistogram(buckets)
@@ -62,6 +57,7 @@ func (q *Queue[T]) observe() {
 		i.Stats = q.latestStats
 		inspector.InspectQueue(q.config.Name, i)
 	}
+	return nil
 }
 
 // Info is what a replica knows beside [workqueue.Stats]. Its counters begin with [New].
@@ -100,14 +96,14 @@ func (q *Queue[T]) infoLocked() Info {
 	info := q.mu.totals.info
 	info.Held, info.CallDuration = len(q.mu.held), q.mu.totals.calls.read()
 	for _, s := range q.shards {
-		info.Unsent += len(s.ops)
-		info.Failing += s.info.Failing
-		info.SetAside += s.info.SetAside
-		info.GivenUp += s.info.GivenUp
-		info.Repaired += s.info.Repaired
+		info.Unsent += s.buffer.len()
+		info.Failing += s.counts.Failing
+		info.SetAside += s.counts.SetAside
+		info.GivenUp += s.counts.GivenUp
+		info.Repaired += s.counts.Repaired
 		info.Calls += s.batches
-		if s.outage != nil {
-			info.Outage = s.outage
+		if s.server.outage != nil {
+			info.Outage = s.server.outage
 		}
 	}
 	return info
@@ -168,7 +164,7 @@ func (q *Queue[T]) latestStats() workqueue.Stats {
 		return st
 	}
 	for _, s := range q.shards {
-		if s.outage == nil && !s.sending {
+		if s.server.outage == nil && !s.sending {
 			s.refreshLocked()
 		}
 	}
@@ -181,13 +177,13 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 	st.ShuttingDown = q.mu.ending.stopping
 	st.Latency, st.WorkDuration = t.latency.read(), t.workDuration.read()
 	for _, s := range q.shards {
-		st.Queued += s.stats.Queued
-		st.Processing += s.stats.Processing
-		st.Again += s.stats.Again
-		st.Waiting += s.stats.Waiting
-		st.Paused = st.Paused || s.stats.Paused
-		if s.stats.Queued > 0 {
-			st.OldestQueued = max(st.OldestQueued, s.oldest)
+		st.Queued += s.counts.Queued
+		st.Processing += s.counts.Processing
+		st.Again += s.counts.Again
+		st.Waiting += s.counts.Waiting
+		st.Paused = st.Paused || s.counts.Paused
+		if s.counts.Queued > 0 {
+			st.OldestQueued = max(st.OldestQueued, s.counts.OldestQueued)
 		}
 	}
 	for _, h := range q.mu.held {
@@ -204,198 +200,4 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 		CallDuration: i.CallDuration, Failing: i.Failing, GivenUp: i.GivenUp, SetAside: i.SetAside, Repaired: i.Repaired,
 	}
 	return st
-}
-
-// Snapshot returns Stats and up to limit keys of each state, at most 512, of the whole queue, as the server has them when
-// it has executed what was called before. Each state is read by calls of its own, none of which takes more than about a
-// millisecond: a key that changes its state meanwhile may be in two lists. If more than limit keys are processed, it has any
-// of them, not the oldest. It asks the server for up to two seconds, and lacks the keys of a state if that does not answer.
-// After shutdown it still reads the keys.
-func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
-	snapshot := workqueue.Snapshot[T]{Stats: q.Stats()}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	limit = min(max(limit, 0), maxSnapshot)
-	type keySnapshot = workqueue.KeySnapshot[T]
-	read := func(list string, order func(a, b keySnapshot) int) (keys []keySnapshot) {
-		for _, s := range q.shards {
-			_ = s.read(ctx, list, limit, func(raw rawKey) {
-				if k, ok := q.snapshotOf(list, raw); ok {
-					keys = append(keys, k)
-				}
-			})
-		}
-		if len(q.shards) > 1 || list == listProcessing {
-			keys = sortFirst(keys, limit, order)
-		}
-		return keys
-	}
-	bySince := func(a, b keySnapshot) int { return a.Since.Compare(b.Since) }
-	// In the order in which a key passes through them: one that goes on meanwhile is seen twice rather than not at all.
-	snapshot.Failing = read(listFailing, func(a, b keySnapshot) int { return b.Requeues - a.Requeues })
-	snapshot.Waiting = read(listWaiting, func(a, b keySnapshot) int { return a.Due.Compare(b.Due) })
-	snapshot.Queued = read(listQueued, bySince)
-	snapshot.Processing = read(listProcessing, bySince)
-	return snapshot
-}
-
-// sortFirst sorts keys and returns the first of them.
-func sortFirst[K any](keys []K, limit int, order func(a, b K) int) []K {
-	slices.SortStableFunc(keys, order)
-	return keys[:min(len(keys), max(limit, 0))]
-}
-
-// SnapshotKey returns what the server knows of key, and whether key is in the queue. It asks the server for up to a second,
-// and returns false if that does not answer.
-func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
-	encoded, s := q.locate(key)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	page, _, err := s.readPage(ctx, oneKey, encoded, 1)
-	if err != nil || len(page) == 0 {
-		return workqueue.KeySnapshot[T]{Key: key}, false
-	}
-	k, ok := q.snapshotOf(oneKey, page[0])
-	return k, ok && k.State != ""
-}
-
-// SnapshotKeys yields the keys of every state, in no particular order, with a call of the server for every few hundred. A key
-// that is queued or held and waits as well is yielded for each. One that moves meanwhile may be yielded twice, or not at
-// all. The iteration ends early if the server does not answer for a second.
-func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
-	return func(yield func(workqueue.KeySnapshot[T]) bool) {
-		for _, s := range q.shards {
-			for _, list := range []string{scanStates, scanDelays} {
-				for from := "0"; from != ""; {
-					ctx, cancel := context.WithTimeout(context.Background(), patience)
-					page, next, err := s.readPage(ctx, list, from, maxPage)
-					cancel()
-					if err != nil {
-						return
-					}
-					for _, raw := range page {
-						if k, ok := q.snapshotOf(list, raw); ok && !yield(k) {
-							return
-						}
-					}
-					from = next
-				}
-			}
-		}
-	}
-}
-
-// snapshotOf decodes a key, and returns what that list shows of it, or false if it does not belong there.
-func (q *Queue[T]) snapshotOf(list string, raw rawKey) (k workqueue.KeySnapshot[T], ok bool) {
-	item, err := q.decode(raw.encoded)
-	if err != nil {
-		return k, false
-	}
-	k = workqueue.KeySnapshot[T]{Key: item, Due: raw.due}
-	if since := raw.state; len(since) >= 16 {
-		k.State = workqueue.KeyQueued
-		if len(since) > 16 {
-			k.State, k.Again, since = workqueue.KeyProcessing, since[0] != 'p', since[12:28]
-		}
-		micros, _ := strconv.ParseInt(since, 10, 64)
-		k.Since = time.UnixMicro(micros - raw.offset)
-	} else if !raw.due.IsZero() {
-		k.State = workqueue.KeyWaiting
-	}
-	failures, _ := strconv.ParseFloat(raw.failures, 64)
-	k.Requeues = int(failures)
-	if raw.causes != "" {
-		causes := decodeCauses(raw.causes)
-		k.Causes = &causes
-	}
-	switch list {
-	case listQueued, listProcessing, scanStates:
-		k.Due = time.Time{}
-	case listWaiting, scanDelays:
-		k.State, k.Since, k.Again = workqueue.KeyWaiting, time.Time{}, false
-	}
-	return k, list != listQueued || k.State == workqueue.KeyQueued // The line may have keys that were removed.
-}
-
-// The lists that snapshot.lua reads. The first are in order, the next are read in steps.
-const (
-	listProcessing = "processing"
-	listQueued     = "queued"
-	listWaiting    = "waiting"
-	listFailing    = "failing"
-	listGivenUp    = "givenup"
-
-	scanStates = "states"
-	scanDelays = "delays"
-	listAside  = "aside"
-
-	oneKey     = "key"
-	oneGivenUp = "givenupkey"
-)
-
-const (
-	maxSnapshot = 512 // how many keys of each state a Snapshot has
-	maxPage     = 256 // how many keys one call reads
-)
-
-// rawKey is a key as snapshot.lua returns it.
-type rawKey struct {
-	encoded  string
-	state    string // see batch.lua
-	failures string // their number; of keys that were given up, the attempts and the reason
-	due      time.Time
-	offset   int64  // how far the queue's clock is ahead of the server's, in microseconds
-	causes   string // only of a key that is read alone
-}
-
-// read calls f with up to limit keys of a list.
-func (s *shard[T]) read(ctx context.Context, list string, limit int, f func(rawKey)) error {
-	for from := "0"; from != "" && limit > 0; {
-		page, next, err := s.readPage(ctx, list, from, min(limit, maxPage))
-		if err != nil {
-			return err
-		}
-		for _, k := range page {
-			f(k)
-		}
-		limit -= len(page)
-		from = next
-	}
-	return nil
-}
-
-// readPage reads some keys of a list, and returns where to go on, empty at the end. It returns when ctx ends: by default
-// go-redis does not interrupt a call then, and its goroutine stays until the client's ReadTimeout is over.
-func (s *shard[T]) readPage(ctx context.Context, list, from string, count int) (keys []rawKey, next string, err error) {
-	result := make(chan *redis.Cmd, 1)
-	go func() { result <- snapshotScript.Run(ctx, s.q.client, s.names.of("none"), count, list, from) }()
-	var fields []any
-	select {
-	case cmd := <-result:
-		fields, err = cmd.Slice()
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if err != nil {
-		return nil, "", fmt.Errorf("redisqueue: %w", err)
-	}
-	if len(fields) < 2 {
-		return nil, "", errReply
-	}
-	text := func(i int) string { s, _ := fields[i].(string); return s }
-	next = text(0)
-	offset, _ := strconv.ParseInt(text(1), 10, 64)
-	for fields = fields[2:]; len(fields) >= 4; fields = fields[4:] {
-		k := rawKey{encoded: text(0), state: text(1), failures: text(2), offset: offset}
-		if due, err := strconv.ParseFloat(text(3), 64); err == nil && due < math.MaxInt64 {
-			k.due = time.UnixMicro(int64(due) - offset)
-		}
-		if k.encoded != filler {
-			keys = append(keys, k)
-		}
-	}
-	if len(fields) == 1 && len(keys) == 1 {
-		keys[0].causes = text(0)
-	}
-	return keys, next, nil
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/worker"
 	"github.com/prometheus/client_golang/prometheus"
@@ -68,13 +69,13 @@ func TestWorker(t *testing.T) {
 	keys := keysNamed("order", 200)
 	addAll(producer, "bad")
 	addAll(producer, keys[:100]...)
-	var given []GivenUp[string]
+	var given []workqueue.GivenUpKey[string]
 	waitUntil(t, func() bool {
-		given, _ = producer.GivenUp(within(t, 5*time.Second), 10)
+		given = producer.GivenUpKeys(10)
 		return len(given) == 1
 	})
-	if k := given[0]; k.Key != "bad" || k.Attempts != 4 || k.Reason != errFailed.Error() || time.Since(k.At) > time.Minute {
-		t.Errorf("GivenUp() = %+v", given)
+	if k := given[0]; k.Key != "bad" || k.Attempts != 4 || k.Err != errFailed.Error() || time.Since(k.Time) > time.Minute {
+		t.Errorf("GivenUpKeys() = %+v", given)
 	}
 	stopFirst()
 	addAll(producer, keys[100:]...)

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -30,8 +29,6 @@ type session struct {
 	renew     bool // a batch must follow, to renew the lease
 	// abandoned: it has expired. What is left to do is to quit.
 	abandoned bool
-	// asleep: the server knows that getters sleep here.
-	asleep bool
 }
 
 func newSession() string {
@@ -115,7 +112,7 @@ func (s *shard[T]) expireLocked(now time.Time) {
 	if c.leaseFrom.IsZero() || c.abandoned || now.Before(s.expiresAt()) {
 		return
 	}
-	if c.held == 0 && s.pending[opHeld] == 0 && !s.inFlight {
+	if c.held == 0 && s.buffer.aboutHeld == 0 && !s.inFlight {
 		s.endSessionLocked() // It holds nothing: the server may forget it when it likes.
 	} else {
 		c.abandoned = true
@@ -148,22 +145,17 @@ func (s *shard[T]) loseKeysLocked() {
 func (s *shard[T]) endSessionLocked() {
 	s.loseKeysLocked()
 	s.session = session{}
-	s.drained = false // The next session's getters are not known to the server.
+	s.getter.asleep = false // The next session's getters are not known to the server.
+	s.setDrainedLocked(false)
 }
 
 // sessionLostLocked is called when the server has executed nothing of b because it does not know the session: its lease has
 // ended, or the server has lost data. What does not depend on the session goes to the next one.
 func (s *shard[T]) sessionLostLocked(b *batch) {
 	s.endSessionLocked()
-	s.putBackLocked(b.ops)
-	s.ops = slices.DeleteFunc(s.ops, func(o *op) bool {
-		if o.kind == opHeld && o.arg[0] == 'd' {
-			s.q.mu.totals.info.LostDones++
-		}
-		return o.kind == opHeld
-	})
-	s.pending[opHeld] = 0
-	for _, c := range s.confirmations {
+	s.buffer.putBack(b.ops)
+	s.q.mu.totals.info.LostDones += uint64(s.buffer.dropAboutHeld())
+	for _, c := range s.confirmations.waiting {
 		c.after = max(c.after, b.number+1) // There must be another batch, although it may have no operations.
 	}
 }

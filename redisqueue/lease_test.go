@@ -1,6 +1,7 @@
 package redisqueue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -33,19 +34,20 @@ const rawDescription = "format 2, 1 shards, keys: string"
 
 // rawSession sends batches as a replica does, but as the test says.
 type rawSession struct {
-	t      *testing.T
+	t      testing.TB
 	client redis.UniversalClient
 	s      *redis.Script
 	id     string
 	lease  time.Duration
-	losses int // the limit, the usual one if zero
+	losses int    // the limit, the usual one if zero
+	flags  string // none if empty
 }
 
 func (r rawSession) send(number, want int, ops ...string) string {
 	r.t.Helper()
 	c := complete(r.t, Config[string]{MaxLostLeases: r.losses})
 	c.Backoff.ForgetAfter = 100 * 365 * 24 * time.Hour
-	args := []any{r.id, number, r.lease.Microseconds(), want, "-", c.settings(), rawDescription}
+	args := []any{r.id, number, r.lease.Microseconds(), want, cmp.Or(r.flags, "-"), c.settings(), rawDescription}
 	for _, o := range ops {
 		args = append(args, o)
 	}
@@ -70,7 +72,7 @@ func TestBatchRunsOnce(t *testing.T) {
 	a := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: lease}
 	b := a
 	b.id = "bbbbbbbbbbb"
-	failure := "r0.50000000000000x"
+	failure := "R0.50000000000000x"
 	names := newKeyNames("test", 0).shard
 	wantFailures := func(want float64) {
 		t.Helper()

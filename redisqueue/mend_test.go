@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/keyedqueue/workqueue/worker"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -130,9 +126,9 @@ func TestKeyThatKills(t *testing.T) {
 			t.Errorf("%s was lost %d times", key, held[key])
 		}
 	}
-	given, err := q.GivenUp(within(t, 5*time.Second), 10)
-	if err != nil || len(given) != 1 || given[0].Key != "a killer" || given[0].Attempts != 5 || !strings.Contains(given[0].Reason, "lost 5 times") {
-		t.Errorf("GivenUp() = %+v, %v", given, err)
+	given := q.GivenUpKeys(10)
+	if len(given) != 1 || given[0].Key != "a killer" || given[0].Attempts != 5 || !strings.Contains(given[0].Err, "lost 5 times") {
+		t.Errorf("GivenUpKeys() = %+v", given)
 	}
 	wantFailures(t, q, "a killer", 5)
 	for st := freshStats(t, q); st.Waiting+st.Queued > 0; st = freshStats(t, q) {
@@ -250,70 +246,4 @@ func TestQuietLosses(t *testing.T) {
 	f.down.Store(true)
 	q.Add("x")
 	wantErr(t, q.ShutDownContext(ctx), ErrNotSent)
-}
-
-var _ worker.GiveUpRecorder[int] = (*Queue[int])(nil)
-
-// The scripts of the first version did not look at the format of the data. They refuse a queue of today without a change, and
-// today's New refuses theirs.
-func TestScriptsOfTheFirstVersion(t *testing.T) {
-	source, err := os.ReadFile(filepath.Join("testdata", "unchecked.lua"))
-	must(t, err)
-	s := startServer(t)
-	client := s.client()
-	ctx := within(t, time.Minute)
-	old := redis.NewScript(string(source))
-	send := func(queue string, number int, ops ...any) (any, error) {
-		keys := newKeyNames(queue, 0).shard[:11] // The next ones had other names.
-		for _, name := range []string{"replies", "gone", "wake:abcdefghijk"} {
-			keys = append(keys, "workqueue:{"+queue+"/0}:"+name)
-		}
-		settings := "base=5000 max=1000000000 factor=2 jitter=0 forget=2000000000 limit=0 burst=1"
-		args := append([]any{"abcdefghijk", number, 30_000_000, 1, "0", settings}, ops...)
-		return old.Run(ctx, client, keys, args...).Result()
-	}
-	dump := func() map[string]string {
-		all := make(map[string]string)
-		names, err := client.Keys(ctx, "workqueue:{test/0}:*").Result()
-		must(t, err)
-		for _, name := range names {
-			if !strings.Contains(name, "}:wake:") { // These expire.
-				all[name] = client.Dump(ctx, name).Val()
-			}
-		}
-		return all
-	}
-	q := newTestQueue(t, client, Config[string]{})
-	if _, err := send("test", 1, "aold"); err == nil {
-		t.Error("an old script works on a queue on which New was called")
-	}
-	addAndGet(t, q, "x")
-	must(t, q.Flush(ctx))
-	for attempt := 1; ; attempt++ {
-		before := dump()
-		reply, err := send("test", 1, "aold")
-		after := dump()
-		if err != nil && maps.Equal(after, before) {
-			break
-		}
-		if err == nil || attempt == 5 { // A late batch of q may change it as well, but not each time.
-			t.Errorf("an old script says %v and changes the queue from %q to %q", reply, before, after)
-			break
-		}
-	}
-	q.Done("x")
-	must(t, q.ShutDownContext(ctx))
-	must(t, q.Purge(ctx))
-	if left := dump(); len(left) > 0 {
-		t.Errorf("Purge() leaves %q", left)
-	}
-
-	if reply, err := send("theirs", 1, "aold"); err != nil || !strings.HasSuffix(fmt.Sprint(reply), "old") {
-		t.Fatalf("an old script on its own queue says %v, %v", reply, err)
-	}
-	_, err = New(ctx, client, Config[string]{Name: "theirs"})
-	wantErr(t, err, ErrIncompatible)
-	if reply, err := send("theirs", 2, "aold"); err != nil {
-		t.Errorf("the old script does not go on: %v, %v", reply, err)
-	}
 }

@@ -7,7 +7,8 @@ local states, touched = {}, {}
 local held, released, holds = {}, {}, {} -- arguments for ZADD and ZREM of HELD; holds has what the former adds
 local front, tail, due = {}, {}, {} -- queued before all others, the last one first; after all others; no longer delayed
 local uncaused = {} -- fields of CAUSES to be deleted
-local changed, unmatched = 0, 0
+local finished = {} -- keys for which a worker has called Done
+local changed, unmatched, bucketChanged = 0, 0, false
 local results = {}
 
 -- each calls a command with all of a list. Lua cannot unpack more than about 8000 values.
@@ -35,6 +36,12 @@ local function read(limit, page)
 	return list, false
 end
 
+local function set(key, state)
+	states[key] = state
+	touched[key] = true
+end
+
+-- load reads the states of keys. One that makes no sense is not of this script: its key is queued.
 local function load(keys)
 	local missing, n = {}, 0
 	for _, key in ipairs(keys) do
@@ -47,14 +54,16 @@ local function load(keys)
 	for first = 1, n, 1000 do
 		local values = call('HMGET', STATES, unpack(missing, first, math.min(first + 999, n)))
 		for i, state in ipairs(values) do
-			states[missing[first + i - 1]] = state
+			local key = missing[first + i - 1]
+			states[key] = state
+			local kind, length = state and byte(state), state and #state
+			if state and not (length == 16 and kind < 58 or length == 28 and kind == 112 or length == 44 and (kind == 100 or kind == 101)) then
+				set(key, since)
+				tail[#tail + 1] = key
+				repaired = repaired + 1
+			end
 		end
 	end
-end
-
-local function set(key, state)
-	states[key] = state
-	touched[key] = true
 end
 
 local function isQueued(key)
@@ -68,7 +77,7 @@ local function add(key, quiet)
 		set(key, since)
 		tail[#tail + 1] = key
 		changed = changed + 1
-	elseif byte(state) == 112 then -- p
+	elseif #state == 28 then
 		set(key, (quiet and 'e' or 'd') .. sub(state, 2) .. since)
 		again = again + 1
 		changed = changed + 1
@@ -77,10 +86,9 @@ local function add(key, quiet)
 	end
 end
 
-local function isDirty(state) return byte(state) == 100 or byte(state) == 101 end -- d or e
-
 local waiting
 local function addLater(key, delay)
+	delay = delay + 0
 	if delay <= 0 then
 		load({ key })
 		add(key)
@@ -89,6 +97,10 @@ local function addLater(key, delay)
 	if due[key] then
 		due[key] = nil
 		call('ZREM', DELAYS, key)
+	end
+	if not delayed then
+		call('HSET', META, 'delayed', 1)
+		delayed = true
 	end
 	call('ZADD', DELAYS, 'LT', digits(now + delay), key)
 	waiting = nil
@@ -100,46 +112,35 @@ local function heldUnder(itsFence, key)
 	return state and find(state, itsFence, 13, true) == 13 and state
 end
 
--- release ends the processing of a key, and returns since when it is dirty, if it is.
-local function release(holder, key, state)
+-- release ends the processing of a key. If it was added meanwhile and isFinished, it is queued again. Reports whether it was added.
+local function release(holder, key, state, isFinished)
 	released[#released + 1] = holder .. key
 	if caused then
 		uncaused[#uncaused + 1] = 'h' .. key
 	end
-	set(key, false)
-	if isDirty(state) then
-		again = again - 1
-		return sub(state, 29)
+	local isDirty = #state == 44
+	again = again - (isDirty and 1 or 0)
+	set(key, isDirty and isFinished and sub(state, 29))
+	if isDirty and isFinished then
+		tail[#tail + 1] = key
 	end
-end
-
--- Keys whose time has come are added before what the batch adds.
-local chores = CHORES
-waiting = call('ZCARD', DELAYS) - 1 -- nil when it must be read again
-if waiting > 0 then
-	local keys = read(DUE, function(from, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', since, 'LIMIT', from, n) end)
-	chores = chores - #keys
-	load(keys)
-	for _, key in ipairs(keys) do
-		add(key)
-		due[key] = true
-		waiting = nil
-	end
+	return isDirty
 end
 
 local givenUp, gaveUp = nil, false -- how many keys were given up, when that was read
-local function countGivenUp()
-	givenUp = givenUp or call('ZCARD', GIVEN)
-	return givenUp
-end
 local function dropGivenUp(key)
-	if countGivenUp() == 0 or call('ZREM', GIVEN, key) == 0 then
+	givenUp = givenUp or call('ZCARD', GIVEN)
+	if givenUp == 0 or call('ZREM', GIVEN, key) == 0 then
 		return false
 	end
 	givenUp = givenUp - 1
 	call('HDEL', REASONS, key)
 	call('HDEL', LOSSES, key)
 	return true
+end
+local function giveUp(key, _, attemptsAndReason)
+	givenUp, gaveUp = (givenUp or call('ZCARD', GIVEN)) + call('ZADD', GIVEN, since, key), true
+	call('HSET', REASONS, key, attemptsAndReason)
 end
 
 local function forget(key)
@@ -148,6 +149,31 @@ local function forget(key)
 		call('HDEL', LASTS, key)
 	end
 	dropGivenUp(key)
+end
+
+local settings
+local function setting(name)
+	if not settings then
+		settings = {}
+		for field, value in string.gmatch(SETTINGS, '(%a+)=(%S+)') do
+			settings[field] = tonumber(value)
+		end
+	end
+	return settings[name]
+end
+
+local function failuresOf(key)
+	local expires = call('ZSCORE', EXPIRIES, key)
+	if not expires or expires + 0 <= now then
+		return 0
+	end
+	return (call('ZSCORE', FAILURES, key) or 0) + 0
+end
+
+-- countFailure counts a failure of a key that waits for delay now.
+local function countFailure(key, failures, delay)
+	call('ZADD', FAILURES, failures + 1, key)
+	call('ZADD', EXPIRIES, digits(now + delay + setting('forget')), key)
 end
 
 -- wake makes a session call that waits in a blocking read. Its list need not have more than one element. The list is not in
@@ -160,115 +186,93 @@ local function wake(sleeper)
 	end
 end
 
--- What most batches do not need is defined when it is: to make these functions takes as long as to execute a few commands.
-local bucketChanged = false
-local seldom
-local function rare()
-	if seldom then
-		return seldom
-	end
-	seldom = {}
-
-	-- addCauses merges causes into those that a key has, as workqueue.Causes.Plus does. They are
-	-- <number of others> <time of the first> and, for each of the last eight, <length> <time><q or l><what it is>.
-	local function addCauses(key, later)
-		local others, first, last = 0, nil, {}
-		local function plus(text)
-			local more, began, at = string.match(text, '^(%d+) (%d+) ()')
-			others, first = others + more, first or began
-			while at <= #text do
-				local length, from = string.match(text, '^(%d+) ()', at)
-				local cause = sub(text, from, from + length - 1)
-				at = from + length
-				for i = #last, 1, -1 do
-					if sub(last[i], 18) == sub(cause, 18) then
-						table.remove(last, i)
-					end
-				end
-				last[#last + 1] = cause
-				if #last > 8 then
-					table.remove(last, 1)
-					others = others + 1
+-- addCauses merges causes into those that a key has, as workqueue.Causes.Plus does. They are
+-- <number of others> <time of the first> and, for each of the last eight, <length> <time><q or l><what it is>.
+local function addCauses(key, later)
+	local others, first, last = 0, nil, {}
+	local function plus(text)
+		local more, began, at = string.match(text, '^(%d+) (%d+) ()')
+		others, first = others + more, first or began
+		while at <= #text do
+			local length, from = string.match(text, '^(%d+) ()', at)
+			local cause = sub(text, from, from + length - 1)
+			at = from + length
+			for i = #last, 1, -1 do
+				if sub(last[i], 18) == sub(cause, 18) then
+					table.remove(last, i)
 				end
 			end
-		end
-		if not caused then
-			call('HSET', META, 'n', 1)
-			caused = true
-		end
-		local earlier = call('HGET', CAUSES, 'n' .. key)
-		if earlier then
-			plus(earlier)
-			plus(later)
-			for i, cause in ipairs(last) do
-				last[i] = #cause .. ' ' .. cause
-			end
-			later = whole(others) .. ' ' .. first .. ' ' .. table.concat(last)
-		end
-		call('HSET', CAUSES, 'n' .. key, later)
-	end
-
-	-- keepCauses keeps the causes of a hand-out that was not finished for the next one.
-	local function keepCauses(key)
-		local held = caused and call('HGET', CAUSES, 'h' .. key)
-		if held then
-			local later = call('HGET', CAUSES, 'n' .. key)
-			call('HSET', CAUSES, 'n' .. key, held)
-			if later then
-				addCauses(key, later)
+			last[#last + 1] = cause
+			if #last > 8 then
+				table.remove(last, 1)
+				others = others + 1
 			end
 		end
 	end
+	if not caused then
+		call('HSET', META, 'caused', 1)
+		caused = true
+	end
+	local earlier = call('HGET', CAUSES, 'n' .. key)
+	if earlier then
+		plus(earlier)
+		plus(later)
+		for i, cause in ipairs(last) do
+			last[i] = #cause .. ' ' .. cause
+		end
+		later = whole(others) .. ' ' .. first .. ' ' .. table.concat(last)
+	end
+	call('HSET', CAUSES, 'n' .. key, later)
+end
 
-	-- forgetCauses forgets why a key was added that will not come again.
-	local function forgetCauses(key)
-		if caused then
-			call('HDEL', CAUSES, 'n' .. key)
+-- keepCauses keeps the causes of a hand-out that was not finished for the next one.
+local function keepCauses(key)
+	local held = caused and call('HGET', CAUSES, 'h' .. key)
+	if held then
+		local later = call('HGET', CAUSES, 'n' .. key)
+		call('HSET', CAUSES, 'n' .. key, held)
+		if later then
+			addCauses(key, later)
 		end
 	end
+end
 
-	-- putBack queues a key that was not finished, before all others. It is dirty since it was handed out.
-	function seldom.putBack(holder, key, state)
-		keepCauses(key)
-		release(holder, key, state)
-		set(key, sub(state, 13, 28))
-		front[#front + 1] = key
+-- forgetCauses forgets why a key was added that will not come again.
+local function forgetCauses(key)
+	if caused then
+		call('HDEL', CAUSES, 'n' .. key)
 	end
+end
 
-	-- membersOf returns a function that reads the entries of a session's keys in HELD.
-	function seldom.membersOf(holder)
-		local past = sub(holder, 1, -2) .. string.char(byte(holder, -1) + 1)
-		return function(from, n) return call('ZRANGEBYLEX', HELD, '[' .. holder, '(' .. past, 'LIMIT', from, n) end
-	end
+-- putBack queues a key that was not finished, before all others. It is dirty since it was handed out.
+local function putBack(holder, key, state)
+	keepCauses(key)
+	release(holder, key, state)
+	set(key, sub(state, 13, 28))
+	front[#front + 1] = key
+end
 
-	local function failuresOf(key)
-		local expires = call('ZSCORE', EXPIRIES, key)
-		if not expires or score(expires) <= now then
-			return 0
+local function answer(found) results[#results + 1] = found and 'n1 ' or 'n0 ' end
+
+-- The operations, by their letters, of which protocol.go has the same list. A capital letter has an argument of 16 characters
+-- before the key. In C and G this is the length of the key, and behind the key is the rest.
+local ops = {
+	-- Add
+	a = add,
+	-- Add with its causes, in the rest behind q if all of them are quiet, and l.
+	C = function(key, _, rest)
+		add(key, byte(rest) == 113)
+		if #rest > 1 then
+			addCauses(key, sub(rest, 2))
 		end
-		return score(call('ZSCORE', FAILURES, key) or 0)
-	end
-
-	local settings
-	local function setting(name)
-		if not settings then
-			settings = {}
-			for field, value in string.gmatch(SETTINGS, '(%a+)=(%S+)') do
-				settings[field] = tonumber(value)
-			end
-		end
-		return settings[name]
-	end
-
-	local function countFailure(key, failures, delay)
-		call('ZADD', FAILURES, failures + 1, key)
-		call('ZADD', EXPIRIES, digits(now + delay + setting('forget')), key)
-	end
-
-	-- addRateLimited counts a failure of the key, and adds it after the longer of two delays: the backoff, as
+	end,
+	-- AddAfter: the delay in microseconds
+	L = addLater,
+	-- AddRateLimited counts a failure of the key, and adds it after the longer of two delays: the backoff, as
 	-- workqueue.BackoffConfig defines it, and what the token bucket demands. random is from [0, 1): the server's own
 	-- random numbers are the same in each script.
-	function seldom.addRateLimited(key, random)
+	R = function(key, random)
+		random = tonumber(random)
 		local base, longest, jitter, limit = setting('base'), setting('max'), setting('jitter'), setting('limit')
 		local failures = failuresOf(key)
 		local delay = math.min(base * setting('factor') ^ failures, longest)
@@ -277,194 +281,186 @@ local function rare()
 		elseif jitter == 2 then
 			delay = delay / 2 + delay / 2 * random
 		elseif jitter == 3 then
-			local last = failures > 0 and tonumber(call('HGET', LASTS, key) or base) or base
-			delay = base + (math.min(3 * last, longest) - base) * random
-			call('HSET', LASTS, key, format('%.0f', delay))
+			local before = failures > 0 and tonumber(call('HGET', LASTS, key) or base) or base
+			delay = base + (math.min(3 * before, longest) - base) * random
+			call('HSET', LASTS, key, whole(delay))
 		end
 		delay = math.ceil(delay)
 		if limit > 0 then
 			local burst = setting('burst')
-			local tokens, filled = tonumber(meta[5]) or burst, tonumber(meta[6]) or now
-			tokens = math.min(burst, tokens + math.max(0, now - filled) * limit / 1000000) - 1
-			meta[5], meta[6], bucketChanged = format('%.6f', tokens), format('%.0f', now), true
+			tokens = math.min(burst, (tokens or burst) + math.max(0, now - (filled or now)) * limit / 1000000) - 1
+			filled, bucketChanged = now, true
 			if tokens < 0 then
 				delay = math.max(delay, math.ceil(-tokens / limit * 1000000))
 			end
 		end
 		countFailure(key, failures, delay)
 		addLater(key, delay)
-	end
+	end,
+	-- Forget
+	f = forget,
+	-- NumRequeues
+	n = function(key) results[#results + 1] = 'n' .. whole(failuresOf(key)) .. ' ' end,
+	-- GiveUp: the number of attempts and the error
+	G = giveUp,
 
-	function seldom.giveUp(key, attemptsAndReason)
-		givenUp, gaveUp = countGivenUp() + call('ZADD', GIVEN, since, key), true
-		call('HSET', REASONS, key, attemptsAndReason)
-	end
+	-- These four are about a key that the session holds under a fence. Done
+	D = function(key, itsFence)
+		finished[#finished + 1] = key
+		local state = heldUnder(itsFence, key)
+		if state then
+			release(session, key, state, true)
+		else
+			unmatched = unmatched + 1
+		end
+	end,
+	-- Hands the key back.
+	B = function(key, itsFence)
+		local state = heldUnder(itsFence, key)
+		if state then
+			putBack(session, key, state)
+		end
+	end,
+	-- Sets the key aside, because the replica cannot decode it.
+	U = function(key, itsFence)
+		local state = heldUnder(itsFence, key)
+		if state then
+			forgetCauses(key)
+			release(session, key, state)
+			call('SADD', ASIDE, key)
+		end
+	end,
+	-- Was the key added again?
+	W = function(key, itsFence)
+		local state = heldUnder(itsFence, key)
+		answer(state and byte(state) == 100) -- d
+	end,
 
-	local function result(found) results[#results + 1] = found and 'n1 ' or 'n0 ' end
-
-	-- remove takes a key out, but for the worker that holds it. In a long line its place stays, and is skipped.
-	local function remove(key)
+	-- Discard takes a key out, but for the worker that holds it. In a long line its place stays, and is skipped.
+	x = function(key)
 		local found, state = call('ZREM', DELAYS, key) > 0, states[key]
-		waiting = nil
+		waiting, due[key] = nil, nil
 		if isQueued(key) then
 			set(key, false)
 			if call('LLEN', LINE) <= 10000 then
 				call('LREM', LINE, 1, key)
 			end
-		elseif state and isDirty(state) then
+		elseif state and #state == 44 then
 			set(key, 'p' .. sub(state, 2, 28))
 			again = again - 1
 		end
 		forgetCauses(key)
 		forget(key)
 		call('HDEL', LOSSES, key)
-		return found or state
-	end
-
-	-- execute executes the operations that have no function above.
-	function seldom.execute(code, key, argument, rest)
-		if code == 'c' then -- An add with its causes, behind q if it is quiet, and l.
-			add(key, byte(rest) == 113)
-			if #rest > 1 then
-				addCauses(key, sub(rest, 2))
-			end
-		elseif code == 'w' then -- Was the key that the session holds added again?
-			local state = heldUnder(argument, key)
-			result(state and byte(state) == 100)
-		elseif code == 'n' then
-			results[#results + 1] = 'n' .. failuresOf(key) .. ' '
-		elseif code == 'q' then -- Quit ends the session. What it holds is reclaimed below, and its blocking read is woken to end.
-			call('ZADD', LEASES, -1, session)
-			wake(session)
-		elseif code == 'b' or code == 'u' then -- A key that is held is handed back, or set aside.
-			local state = heldUnder(argument, key)
-			if state and code == 'b' then
-				seldom.putBack(session, key, state)
-			elseif state then
-				forgetCauses(key)
-				release(session, key, state)
-				call('SADD', ASIDE, key)
-			end
-		elseif code == 'P' or code == 'R' then -- Pause and Resume have no key.
-			paused = code == 'P'
-		elseif code == 'x' then
-			result(remove(key))
-		elseif code == 't' or code == 'y' then -- A key that was given up is tried again, or only not listed any more.
-			local found = dropGivenUp(key)
-			if found and code == 't' then
-				forget(key)
-				add(key)
-			end
-			result(found)
-		elseif code == 's' then -- A key that was set aside is queued again.
-			local found = call('SREM', ASIDE, key) > 0
-			if found then
-				add(key)
-			end
-			result(found)
-		elseif code == 'g' then
-			seldom.giveUp(key, rest)
+		answer(found or state)
+	end,
+	-- RetryGivenUp
+	t = function(key)
+		local found = dropGivenUp(key)
+		if found then
+			forget(key)
+			add(key)
 		end
-	end
-	-- lose gives a key back whose holder was heard of no more. It may have killed its process, and the keys beside it: the
-	-- second time, and from then on, each of these comes at a time of its own, later and later, and in the end not at all.
-	function seldom.lose(holder, key, state)
-		local losses, most, delay = tonumber(call('HGET', LOSSES, key) or 0) + 1, setting('losses'), 0
-		call('HSET', LOSSES, key, losses)
-		if losses > 1 then
-			local random = (now % 1000 * 7919 + #released * 104729) % 1000 / 1000
-			delay = math.ceil(math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) * (1 + random) / 2)
+		answer(found)
+	end,
+	-- ForgetGivenUp
+	y = function(key) answer(dropGivenUp(key)) end,
+	-- RequeueSetAside
+	s = function(key)
+		local found = call('SREM', ASIDE, key) > 0
+		if found then
+			add(key)
 		end
-		countFailure(key, failuresOf(key), delay)
-		if most > 0 and losses >= most then
-			forgetCauses(key)
-			release(holder, key, state)
-			seldom.giveUp(key, losses .. ' the lease was lost ' .. losses .. ' times in a row: the handler may end its process')
-		elseif delay > 0 then
-			keepCauses(key)
-			release(holder, key, state)
-			addLater(key, delay)
-		else
-			seldom.putBack(holder, key, state)
-		end
+		answer(found)
+	end,
+	-- DropSetAside
+	v = function(key) answer(call('SREM', ASIDE, key) > 0) end,
+
+	-- These have no key, but: Pause, if it is 1, and Resume
+	p = function(one) paused = one == '1' end,
+	-- Identifies the session by its replica's name.
+	i = function(name) call('HSET', NAMES, session, name) end,
+	-- Quit ends the session. What it holds is reclaimed by handout.lua, and its blocking read is woken to end.
+	q = function()
+		leaseEnds = -1
+		call('ZADD', LEASES, leaseEnds, session)
+		wake(session)
+	end,
+}
+-- A full server executes no adds. The replica sends them again.
+local ADDS = 'aCLR'
+
+-- Keys whose time has come are added before what the batch adds.
+local chores = CHORES
+waiting = delayed and call('ZCARD', DELAYS) - 1 or 0 -- nil when it must be read again
+if waiting > 0 then
+	local keys = read(DUE, function(from, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', since, 'LIMIT', from, n) end)
+	chores = chores - #keys
+	load(keys)
+	for _, key in ipairs(keys) do
+		add(key)
+		due[key] = true
+		waiting = nil
 	end
+end
 
-	seldom.setting = setting
-
-	return seldom
+-- membersOf returns a function that reads the entries of a session's keys in HELD.
+local function membersOf(holder)
+	local past = sub(holder, 1, -2) .. string.char(byte(holder, -1) + 1)
+	return function(from, n) return call('ZRANGEBYLEX', HELD, '[' .. holder, '(' .. past, 'LIMIT', from, n) end
 end
 
 -- The attempt may have handed out keys and not have come to its end: the replica does not know that it has them.
 if interrupted then
-	local members = read(4096, rare().membersOf(session))
-	local keys = {}
-	for i, member in ipairs(members) do
-		keys[i] = sub(member, #session + 1)
-	end
-	load(keys)
-	for _, key in ipairs(keys) do
-		local state = states[key]
-		local holds = state and #state >= 28 and sub(state, 2, 12) == session
-		if holds and sub(state, 13, 28) > interrupted then
-			rare().putBack(session, key, state)
-			repaired = repaired + 1
-		elseif not holds then
-			released[#released + 1] = session .. key
-			repaired = repaired + 1
+	local page, from = membersOf(session), 0
+	local members = page(0, 256)
+	while #members > 0 do -- A session holds as many keys as it has workers, and parts of batches.
+		local some = {}
+		for i, member in ipairs(members) do
+			some[i] = sub(member, #session + 1)
 		end
+		load(some)
+		for _, key in ipairs(some) do
+			local state = states[key]
+			local isHolder = state and #state >= 28 and sub(state, 2, 12) == session
+			if isHolder and sub(state, 13, 28) > interrupted then
+				putBack(session, key, state)
+				repaired = repaired + 1
+			elseif not isHolder then
+				released[#released + 1] = session .. key
+				repaired = repaired + 1
+			end
+		end
+		from = from + #members
+		members = page(from, 256)
 	end
 end
 
--- Operations have a key, or an argument of 16 characters and a key, or the length of the key in 16 characters, the key and a rest.
-local WITH_ARGUMENT, WITH_REST, WITH_STATE = 'lrdbuw', 'cg', 'adbuxtscw'
-local codes, keys, arguments, rests, toLoad, finished, n = {}, {}, {}, {}, {}, {}, 0
-for i = 1, #ARGV - FIRST_OP + 1 do
-	local op = ARGV[FIRST_OP + i - 1]
+-- Read all operations, then the states of all their keys at once, then execute them.
+local codes, keys, arguments, rests, n = {}, {}, {}, {}, 0
+for i = FIRST_OP, #ARGV do
+	local op = ARGV[i]
 	local code = sub(op, 1, 1)
-	codes[i] = code
-	if find(WITH_ARGUMENT, code, 1, true) then
-		arguments[i], keys[i] = sub(op, 2, 17), sub(op, 18)
-	elseif find(WITH_REST, code, 1, true) then
-		local past = 18 + tonumber(sub(op, 2, 17), 10)
-		keys[i], rests[i] = sub(op, 18, past - 1), sub(op, past)
+	n = n + 1
+	codes[n] = code
+	if byte(code) < 97 then
+		local argument, key = sub(op, 2, 17), sub(op, 18)
+		if code == 'C' or code == 'G' then
+			local length = tonumber(argument, 10)
+			key, rests[n] = sub(key, 1, length), sub(key, length + 1)
+		end
+		keys[n], arguments[n] = key, argument
 	else
-		keys[i] = sub(op, 2)
-	end
-	if find(WITH_STATE, code, 1, true) then
-		n = n + 1
-		toLoad[n] = keys[i]
-	end
-	if code == 'd' then
-		finished[#finished + 1] = keys[i]
+		keys[n] = sub(op, 2)
 	end
 end
-load(toLoad)
+load(keys)
 for i, code in ipairs(codes) do
-	local key, argument = keys[i], arguments[i]
-	if full and find('aclr', code, 1, true) then
-		-- A full server executes no adds. The replica sends them again.
-	elseif code == 'a' then
-		add(key)
-	elseif code == 'd' then
-		local state = heldUnder(argument, key)
-		local dirtySince = state and release(session, key, state)
-		if dirtySince then
-			set(key, dirtySince)
-			tail[#tail + 1] = key
-		elseif not state then
-			unmatched = unmatched + 1
-		end
-	elseif code == 'f' then
-		forget(key)
-	elseif code == 'l' then
-		addLater(key, tonumber(argument, 10))
-	elseif code == 'r' then
-		rare().addRateLimited(key, tonumber(argument))
-	else
-		rare().execute(code, key, argument, rests[i])
+	if not (full and find(ADDS, code, 1, true)) then
+		ops[code](keys[i], arguments[i], rests[i])
 	end
 end
 -- A process that has called Done has survived the key.
-if #finished > 0 and call('HLEN', LOSSES) > 0 then
+if #finished > 0 and lossy then
 	call('HDEL', LOSSES, unpack(finished))
 end

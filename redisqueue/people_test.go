@@ -48,7 +48,7 @@ func TestPause(t *testing.T) {
 }
 
 // A removed key is gone from every state, on all replicas; a worker that holds it keeps it, and it does not come again.
-func TestRemove(t *testing.T) {
+func TestDiscard(t *testing.T) {
 	s, q, other := twoReplicas(t, Config[string]{})
 	ctx := within(t, 20*time.Second)
 	addAndGet(t, q, "held")
@@ -59,8 +59,8 @@ func TestRemove(t *testing.T) {
 	q.AddRateLimited("queued")
 	flush(t, q)
 	for _, key := range []string{"held", "queued", "waiting"} {
-		if found, err := other.Remove(ctx, key); !found || err != nil {
-			t.Errorf("Remove(%q) = %v, %v", key, found, err)
+		if found, err := other.DiscardContext(ctx, key); len(found) != 1 || err != nil {
+			t.Errorf("DiscardContext(%q) = %v, %v", key, found, err)
 		}
 	}
 	if other.Discard("never added") || other.Discard("queued") {
@@ -77,8 +77,8 @@ func TestRemove(t *testing.T) {
 	must(t, checkInvariants(s.client(), q))
 }
 
-// If the server stops answering, GivenUp returns the latest of what it has, and no more keys than asked for.
-func TestGivenUpPartly(t *testing.T) {
+// If the server stops answering, Keys yields what it has, no more keys than asked for, and then the error.
+func TestKeysPartly(t *testing.T) {
 	ctx, cancel := context.WithCancel(within(t, 20*time.Second))
 	decoded := 0
 	q := newTestQueue(t, startServer(t).client(), Config[string]{Shards: 3, Codec: decoding(func(encoded string) (string, error) {
@@ -91,9 +91,15 @@ func TestGivenUpPartly(t *testing.T) {
 		q.GiveUp(fmt.Sprint(i), 1, nil)
 		flush(t, q)
 	}
-	given, err := q.GivenUp(ctx, 2)
-	if !errors.Is(err, context.Canceled) || len(given) != 2 || given[0].At.Before(given[1].At) {
-		t.Errorf("GivenUp() = %+v, %v", given, err)
+	var given []time.Time
+	var last error
+	for k, err := range q.Keys(ctx, ListGivenUp, 30) {
+		if last = err; err == nil {
+			given = append(given, k.GivenUp.Time)
+		}
+	}
+	if latestFirst := slices.IsSortedFunc(given, func(a, b time.Time) int { return b.Compare(a) }); !errors.Is(last, context.Canceled) || len(given) == 0 || len(given) == 30 || !latestFirst {
+		t.Errorf("Keys() = %v, %v", given, last)
 	}
 }
 
@@ -105,9 +111,8 @@ func TestGivenUp(t *testing.T) {
 	list := func() (keys []string) {
 		t.Helper()
 		freshStats(t, q)
-		given, err := q.GivenUp(ctx, 100)
-		must(t, err)
-		for _, k := range given {
+		for k, err := range q.Keys(ctx, ListGivenUp, 100) {
+			must(t, err)
 			keys = append(keys, k.Key)
 		}
 		slices.Sort(keys)
@@ -123,14 +128,17 @@ func TestGivenUp(t *testing.T) {
 	if got := list(); !slices.Equal(got, []string{"key 3", "key 4", "key 5", "key 6", "key 7"}) {
 		t.Errorf("GivenUp() = %q", got)
 	}
-	if given, err := q.GivenUp(ctx, 1); err != nil || len(given) != 1 || given[0].Key != "key 7" || given[0].Attempts != 7 || len(given[0].Reason) > 1100 {
-		t.Errorf("GivenUp(1) = %+v, %v", given, err)
+	if given := q.GivenUpKeys(1); len(given) != 1 || given[0].Key != "key 7" || given[0].Attempts != 7 || len(given[0].Err) > 1100 {
+		t.Errorf("GivenUpKeys(1) = %+v", given)
 	}
-	dropped, err1 := q.DropGivenUp(ctx, "key 3")
-	retried, err2 := q.Retry(ctx, "key 4")
-	again, err3 := q.Retry(ctx, "key 4")
-	if must(t, errors.Join(err1, err2, err3)); !dropped || !retried || again {
-		t.Errorf("dropped: %v, retried: %v, and again: %v", dropped, retried, again)
+	if k, err := q.Key(ctx, "key 7"); err != nil || k.State != "" || k.GivenUp == nil || k.GivenUp.Attempts != 7 {
+		t.Errorf("Key() = %+v, %v", k, err)
+	}
+	forgotten, err1 := q.ForgetGivenUpContext(ctx, "key 3", "unknown")
+	retried, err2 := q.RetryGivenUpContext(ctx, "key 3", "key 4")
+	again, err3 := q.RetryGivenUpContext(ctx, "key 4")
+	if must(t, errors.Join(err1, err2, err3)); !slices.Equal(forgotten, []string{"key 3"}) || !slices.Equal(retried, []string{"key 4"}) || len(again) > 0 {
+		t.Errorf("forgotten: %v, retried: %v, and again: %v", forgotten, retried, again)
 	}
 	getEach(t, q, "key 4")
 	q.Forget("key 5") // It has succeeded after all.
@@ -143,8 +151,8 @@ func TestGivenUp(t *testing.T) {
 	must(t, err)
 	tool.script = q.script
 	freshStats(t, tool)
-	if given, err := tool.GivenUp(ctx, 10); err != nil || len(given) != 2 {
-		t.Errorf("GivenUp() for a tool = %+v, %v", given, err)
+	if given := tool.GivenUpKeys(10); len(given) != 2 {
+		t.Errorf("GivenUpKeys() for a tool = %+v", given)
 	}
 	endQueue(t, tool)
 	freshStats(t, q)
@@ -291,10 +299,15 @@ func TestReadersOfHangingServer(t *testing.T) {
 				t.Error("a server that is stopped has answered")
 			}
 		},
-		"GivenUp": func() {
+		"Keys": func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 			defer cancel()
-			_, err := q.GivenUp(ctx, 10)
+			for _, err := range q.Keys(ctx, ListGivenUp, 10) {
+				wantErr(t, err, context.DeadlineExceeded)
+			}
+			_, err := q.Counts(ctx)
+			wantErr(t, err, context.DeadlineExceeded)
+			_, err = q.Key(ctx, "x")
 			wantErr(t, err, context.DeadlineExceeded)
 		},
 	} {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -19,8 +18,8 @@ var (
 	operationsPart string
 	//go:embed handout.lua
 	handOutPart string
-	//go:embed snapshot.lua
-	snapshotSource string
+	//go:embed read.lua
+	readSource string
 	//go:embed purge.lua
 	purgeSource string
 	//go:embed replicated.lua
@@ -28,10 +27,10 @@ var (
 )
 
 var (
-	batchSource    = batchPart + operationsPart + handOutPart
-	batchScript    = redis.NewScript(batchSource)
-	snapshotScript = redis.NewScript(snapshotSource)
-	purgeScript    = redis.NewScript(purgeSource)
+	batchSource = batchPart + operationsPart + handOutPart
+	batchScript = redis.NewScript(batchSource)
+	readScript  = redis.NewScript(readSource)
+	purgeScript = redis.NewScript(purgeSource)
 )
 
 // keyNames are the KEYS of the scripts: those of a shard, and the one of a session.
@@ -45,14 +44,12 @@ func newKeyNames(queue string, shard int) keyNames {
 	n := keyNames{prefix: prefix}
 	for _, name := range []string{
 		"meta", "states", "line", "delays", "failures", "expiries", "lasts", "leases", "held", "sleepers", "aside",
-		"batches", "gone", "losses", "givenup", "reasons", "causes",
+		"batches", "gone", "losses", "givenup", "reasons", "causes", "names",
 	} {
 		n.shard = append(n.shard, prefix+name)
 	}
 	return n
 }
-
-func (n keyNames) aside() string { return n.shard[10] }
 
 func (n keyNames) wake(session string) string { return n.prefix + "wake:" + session }
 
@@ -66,51 +63,68 @@ var filler = strings.Repeat("\x00", 80)
 // Bounds on what one call asks the server to do, so that it takes no longer than a few milliseconds. batch.lua has the
 // others: on the bytes that it hands out, and on what it does for other replicas.
 const (
-	maxWork  = 512 // see op.work; a key that is handed out is worth one
+	maxWork  = 512 // see code.work; a key that is handed out is worth one
 	maxWant  = 256
 	maxBytes = 64 << 10
 )
 
-// opKind is what an operation is about, for what becomes of it when it could not be executed.
-type opKind uint8
+// code is the letter of an operation. operations.lua has the same list. A capital letter has an argument of 16 characters before the
+// key; in codeAddWhy and codeGiveUp it is the length of the key, which something follows.
+type code byte
 
 const (
-	opAdd   opKind = iota // also later and rate-limited; a full server does not execute it
-	opHeld                // is about a key that the session holds, and ends with it
-	opOther               // about all else
-	opKinds
+	codeAdd            code = 'a'
+	codeAddWhy         code = 'C'
+	codeAddAfter       code = 'L'
+	codeAddRateLimited code = 'R'
+
+	codeForget      code = 'f'
+	codeNumRequeues code = 'n' // has an answer
+	codeGiveUp      code = 'G'
+
+	codeDone       code = 'D'
+	codeHandBack   code = 'B'
+	codeSetAside   code = 'U'
+	codeAddedAgain code = 'W' // has an answer
+
+	// All of these have answers: was the key there?
+	codeDiscard         code = 'x'
+	codeRetryGivenUp    code = 't'
+	codeForgetGivenUp   code = 'y'
+	codeRequeueSetAside code = 's'
+	codeDropSetAside    code = 'v'
+
+	codePause    code = 'p' // 1, or 0 to resume
+	codeIdentify code = 'i'
+	codeQuit     code = 'q'
 )
 
-// op is an operation of the buffer.
-type op struct {
-	kind opKind
-	arg  string // as batch.lua reads it; that of a plain add is made when it is sent
-	// seq is the operation's place among all of its shard.
-	seq    uint64
-	answer func(n int) // is called with the server's answer, under the lock
-	// A plain add has the key, and what further adds of the key have brought; quiet, if all of them were.
-	plain, quiet bool
-	encoded      string
-	causes       workqueue.Causes
+// isAdd reports whether a full server does not execute the operation.
+func (c code) isAdd() bool {
+	return c == codeAdd || c == codeAddWhy || c == codeAddAfter || c == codeAddRateLimited
 }
 
-// work is how much the operation costs the server, in plain adds.
-func (o *op) work() int {
-	switch o.arg[0] {
-	case 'l', 'f':
+// isAboutHeld reports whether the operation is about a key that the session holds, and ends with it.
+func (c code) isAboutHeld() bool {
+	return c == codeDone || c == codeHandBack || c == codeSetAside || c == codeAddedAgain
+}
+
+// work is how much the operation costs the server, in adds.
+func (c code) work() int {
+	switch c {
+	case codeAdd, codeDone, codeHandBack, codeSetAside, codeAddedAgain, codeNumRequeues:
+		return 1
+	case codeAddAfter, codeForget:
 		return 2
-	case 'r', 'g', 't', 'y', 's', 'c':
-		return 6
-	case 'x':
+	case codeDiscard:
 		return 100 // It may look through ten thousand keys.
 	}
-	return 1
+	return 6
 }
 
-// aboutHeld returns an operation on a key that is held: d for Done, b to hand it back, u to set it aside, w to ask whether it was
-// added again.
-func aboutHeld(code string, key handedOut) *op {
-	return &op{kind: opHeld, arg: code + key.fence + key.encoded}
+// aboutHeld returns an operation on a key that is held.
+func aboutHeld(c code, key handedOut) *op {
+	return &op{code: c, text: key.fence + key.encoded}
 }
 
 // arguments are what batch.lua gets.
@@ -122,16 +136,22 @@ func (s *shard[T]) arguments(b *batch) []any {
 	if b.wantsAll {
 		flags += "o"
 	}
+	if s.q.tool {
+		flags += "t"
+	}
 	if b.interrupted {
 		flags += "e" + b.session.lastFence
 	}
 	args := make([]any, 0, 8+len(b.ops))
 	args = append(args, b.session.id, b.session.seq, s.q.config.Lease.Microseconds(), b.want, flags, s.q.settings, s.q.description)
-	for _, o := range b.ops {
-		args = append(args, o.arg)
+	if b.session.seq == 1 {
+		args = append(args, string(codeIdentify)+s.q.config.Replica)
+	}
+	for _, argument := range b.arguments {
+		args = append(args, argument)
 	}
 	if b.quits {
-		args = append(args, "q")
+		args = append(args, string(codeQuit))
 	}
 	return args
 }
@@ -142,12 +162,10 @@ type reply struct {
 	// nothing was done; GONE if it is over, and all was done before it ended.
 	status string
 
-	now                int64           // microseconds of the queue's clock
-	stats              workqueue.Stats // of the whole shard: Queued, Processing, Again, Waiting and Paused
+	now                int64  // microseconds of the queue's clock
+	counts             Counts // of the whole shard; Failing and what follows it only if the batch has asked for them
 	changed, unmatched int
 	nextDue            time.Duration // negative if no key waits
-	info               Info          // Failing, SetAside, GivenUp and Repaired, if the batch has asked for them
-	oldest             time.Duration // how long the oldest key was queued, if the batch has asked for it
 	keys               []handedOut
 	numbers            []int
 }
@@ -176,17 +194,17 @@ func parseReply(text string) (*reply, error) {
 		return nil, errReply
 	}
 	r.now = p.number()
-	st, info := &r.stats, &r.info
-	for _, field := range []*int{&st.Queued, &st.Processing, &st.Again, &st.Waiting, &r.changed, &r.unmatched} {
+	c, paused := &r.counts, 0
+	for _, field := range []*int{&c.Queued, &c.Processing, &c.Again, &c.Waiting, &r.changed, &r.unmatched} {
 		*field = int(p.number())
 	}
 	r.nextDue = time.Duration(min(p.number(), 1<<62/1000)) * time.Microsecond
-	st.Paused = p.number() == 1
-	for _, field := range []*int{&info.Failing, &info.SetAside, &info.GivenUp, &info.Repaired} {
+	for _, field := range []*int{&paused, &c.Failing, &c.SetAside, &c.GivenUp, &c.Repaired} {
 		*field = int(p.number())
 	}
+	c.Paused = paused == 1
 	if oldest := p.number(); oldest > 0 {
-		r.oldest = max(0, time.Duration(r.now-oldest)*time.Microsecond)
+		c.OldestQueued = max(0, time.Duration(r.now-oldest)*time.Microsecond)
 	}
 	r.keys = make([]handedOut, 0, min(max(int(p.number()), 0), maxWant))
 	for p.rest != "" && !p.bad {

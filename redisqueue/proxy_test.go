@@ -134,11 +134,14 @@ type faulty struct {
 }
 
 // faultyClient returns a client of the server that fails when it should.
-func (s *server) faultyClient() (*redis.Client, *faulty) {
+func (s *server) faultyClient() (redis.UniversalClient, *faulty) {
 	client, f := newClient(s.t, &redis.Options{Addr: s.addr, MaxRetries: -1}), &faulty{}
 	client.AddHook(hook(f.process))
-	return client, f
+	return hooked{client}, f
 }
+
+// hooked is a client of which a queue does not know how to open connections of its own, on which there would be no hook.
+type hooked struct{ *redis.Client }
 
 var errFaulty = errors.New("the test does not let this call succeed")
 

@@ -1,6 +1,6 @@
 -- Deletes a queue: all KEYS of batch.lua. UNLINK leaves the work to another thread of the server. The sessions
 -- that are known find themselves lost, a few hundred a call; returns how many may be left.
-local LEASES, WAKE = KEYS[8], KEYS[18]
+local LEASES, WAKE = KEYS[8], KEYS[19]
 
 local sessions = redis.call('ZRANGE', LEASES, 0, 255)
 for _, other in ipairs(sessions) do
@@ -10,10 +10,9 @@ if #sessions > 0 then
 	redis.call('ZREM', LEASES, unpack(sessions))
 end
 local left = redis.call('ZCARD', LEASES)
-for i = 1, 17 do
+for i = 1, 18 do
 	if i ~= 8 then
 		redis.call('UNLINK', KEYS[i])
 	end
 end
-redis.call('UNLINK', string.sub(KEYS[1], 1, -5) .. 'replies') -- see batch.lua
 return left

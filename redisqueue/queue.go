@@ -22,6 +22,7 @@ type Queue[T comparable] struct {
 	script      *redis.Script // batchScript; tests have another clock
 	settings    string        // see Config.settings
 	description string        // see Config.description
+	tool        bool          // see Attach
 	// shards do not change. What is in them is guarded by mu.
 	shards []*shard[T]
 	ended  chan struct{} // closed when mu.ending.over is set
@@ -37,6 +38,8 @@ type Queue[T comparable] struct {
 		// requested is the sum of the shards' requested: how many keys the calls in flight may bring. It is never more
 		// than there are getters, but for those that were cancelled meanwhile.
 		requested int
+		askable   int                   // how many shards may have keys: those whose getter is not drained
+		reader    redis.UniversalClient // for blocking reads, nil until there is one
 		ending    ending
 		totals    totals
 		// What unlock announces: the number of keys whose lease was lost, and the contexts of their handlers.
@@ -66,6 +69,9 @@ var (
 // The client's ReadTimeout should be well below the lease, as it is by default: only after that is a server that hangs
 // asked again.
 func New[T comparable](ctx context.Context, client redis.UniversalClient, config Config[T]) (*Queue[T], error) {
+	if client == nil {
+		return nil, errors.New("redisqueue: New without a client")
+	}
 	if err := config.complete(readTimeout(client)); err != nil {
 		return nil, err
 	}
@@ -76,7 +82,9 @@ func New[T comparable](ctx context.Context, client redis.UniversalClient, config
 	if err := q.checkScripts(ctx); err != nil {
 		return nil, err
 	}
-	q.observe()
+	if err := q.observe(); err != nil {
+		return nil, err
+	}
 	return q, nil
 }
 
@@ -178,14 +186,14 @@ func (q *Queue[T]) stopLocked() {
 	}
 	q.mu.getters = nil
 	for _, s := range q.shards {
-		s.timers.due.Stop()
+		s.getter.timer.Stop()
 	}
 	q.endLocked()
 }
 
 // quitsLocked reports whether the session has nothing left to do but to end.
 func (s *shard[T]) quitsLocked() bool {
-	return s.q.mu.ending.stopping && len(s.q.mu.held) == 0 && len(s.ops) == 0 && s.session.id != "" && s.requested == 0
+	return s.q.mu.ending.stopping && len(s.q.mu.held) == 0 && s.buffer.len() == 0 && s.session.id != "" && s.getter.requested == 0
 }
 
 // endLocked ends this replica if it has been shut down and nothing is left to do, and kicks the shards if there is.
@@ -196,17 +204,20 @@ func (q *Queue[T]) endLocked() {
 	}
 	q.kickLocked()
 	for _, s := range q.shards {
-		if s.session.id != "" || len(s.ops) > 0 || s.requested > 0 || s.replicating.running {
+		if s.session.id != "" || s.buffer.len() > 0 || s.getter.requested > 0 || s.confirmations.replicating.running {
 			return
 		}
 	}
 	e.over = true
 	close(q.ended)
+	if reader := q.mu.reader; reader != nil && reader != q.client {
+		go reader.Close() // It may say goodbye to the server.
+	}
 	for _, s := range q.shards {
-		for _, t := range []*time.Timer{s.timers.lease, s.timers.adds, s.timers.due, s.timers.watch} {
+		for _, t := range []*time.Timer{s.timers.lease, s.timers.adds, s.getter.timer, s.timers.watch} {
 			t.Stop()
 		}
-		s.failConfirmationsLocked()
+		s.failConfirmationsLocked(workqueue.ErrShutDown)
 	}
 }
 
@@ -219,14 +230,20 @@ func (q *Queue[T]) givesUpLocked(since time.Time) bool {
 
 // dropUnsentLocked drops what the server has not received, after it has not answered for a lease since the shutdown.
 func (s *shard[T]) dropUnsentLocked(unsent []*op) {
-	for _, o := range append(unsent, s.ops...) {
-		if o.kind == opAdd {
+	s.q.mu.ending.dropped = s.q.mu.ending.dropped || len(unsent)+s.buffer.len() > 0
+	s.dropLocked(unsent, workqueue.ErrShutDown)
+}
+
+// dropLocked drops all operations that the server has not received, and answers those who wait for them with err.
+func (s *shard[T]) dropLocked(unsent []*op, err error) {
+	for _, o := range append(unsent, s.buffer.drop()...) {
+		if o.code.isAdd() {
 			s.q.mu.totals.stats.Dropped++
 		}
-		s.q.mu.ending.dropped = true
+		if o.answer != nil {
+			o.answer(0, err)
+		}
 	}
-	s.ops, s.pending = nil, [opKinds]int{}
-	clear(s.adds)
-	s.failConfirmationsLocked()
+	s.failConfirmationsLocked(err)
 	s.endSessionLocked()
 }

@@ -263,17 +263,16 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 		_, last = anyReplica()
 		killerEnded := h.killer == ""
 		if !killerEnded {
-			given, err := last.q.GivenUpKey(context.Background(), h.killer)
-			killerEnded = err == nil && given != nil
+			k, err := last.q.Key(context.Background(), h.killer)
+			killerEnded = err == nil && k.GivenUp != nil
 		}
 		if len(h.unhandled()) == 0 && killerEnded {
 			break
 		}
 		// Where calls take longer than leases, keys are given up that are innocent. They are not lost.
-		given, _ := last.q.GivenUp(context.Background(), 10)
-		for _, k := range given {
+		for _, k := range last.q.GivenUpKeys(10) {
 			if k.Key != h.killer {
-				_, _ = last.q.Retry(context.Background(), k.Key)
+				last.q.RetryGivenUp(k.Key)
 			}
 		}
 		if time.Now().After(deadline) {

@@ -3,9 +3,8 @@
 package main
 
 import (
-	"cmp"
+	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -13,13 +12,9 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/redisqueue"
 	"github.com/redis/go-redis/v9"
 )
@@ -30,64 +25,94 @@ Usage: redisqueue [flags] COMMAND [arguments]
 
   queues           the names of all queues on the server
   stats            how many keys are in which state
-  ls [STATE]       keys that are queued, processing, waiting, failing, givenup or aside; all states without one
-  show KEY         what the server knows of a key
-  retry KEY...     queues keys again that were given up (-all: all of them, and those that were set aside)
-  rm KEY...        removes keys; a worker that holds one finishes it
+  ls [STATE...]    keys that are queued, processing, waiting, failing, givenup or aside; of all states without one
+  show KEY         all that the server knows of a key: its state, holder and fence, failures, causes
+
+  add KEY...       queues keys; -after 5m: when that time has passed
+  retry KEY...     queues keys again that were given up or set aside; -all: all of them; -all aside, -all givenup: all of these
+  drop KEY...      forgets that keys were given up or set aside; -all, as for retry, needs -yes
+  rm KEY...        removes keys from the queue and from what was given up or set aside; a worker that holds one finishes it
   pause, resume    whether any replica gets keys
   purge            deletes the queue with all its keys (needs -yes)
 
-All but queues need -queue. Keys are written as the server has them: strings and numbers as they are, structs as JSON.
+All but queues need -queue. Keys are written as the server has them: strings and numbers as they are, structs as JSON. Keys
+that cannot be printed are shown as $'…', which bash and other shells take for the same key. Flags may stand anywhere; what
+is behind "--" is no flag.
+
+Exit codes: 0 it is as printed, or done; 1 there is no such key or queue; 2 wrong usage; 3 the server did not answer, or
+refused: what was not printed is not known, and what was not reported as done may be done or not.
 
 Flags:
 `
 
+var (
+	// errUsage is an error that -h would have prevented.
+	errUsage = errors.New("see redisqueue -h")
+	// errAbsent is the error for a key that is not where it should be.
+	errAbsent = errors.New("there is no such key")
+)
+
 // command is one call of the program.
 type command struct {
-	out    io.Writer
-	json   bool
-	all    bool
-	yes    bool
-	limit  int
+	out   *bufio.Writer
+	notes []string // for people, behind the answer
+	json  bool
+	all   bool
+	yes   bool
+	limit int
+	after time.Duration
+
+	server server
 	client redis.UniversalClient
+	name   string
 	queue  *redisqueue.Queue[string]
 }
-
-// errUsage is an error that -h would have prevented.
-var errUsage = errors.New("see redisqueue -h")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	err := run(ctx, os.Args[1:], os.Stdout)
-	if err == nil || errors.Is(err, flag.ErrHelp) {
-		return
-	}
-	fmt.Fprintln(os.Stderr, "redisqueue:", err)
-	if errors.Is(err, errUsage) {
-		os.Exit(2)
-	}
-	os.Exit(1)
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-func run(ctx context.Context, args []string, out io.Writer) error {
-	c := &command{out: out}
+// run is the program. It returns its exit code.
+func run(ctx context.Context, args []string, out, errs io.Writer) int {
+	redis.SetLogger(silence{})
+	c := &command{out: bufio.NewWriter(out)}
+	err := c.run(ctx, args)
+	if flushed := c.out.Flush(); err == nil {
+		err = flushed
+	}
+	for _, note := range c.notes {
+		fmt.Fprintln(errs, "redisqueue:", note)
+	}
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(errs, "redisqueue:", message(err))
+	switch {
+	case errors.Is(err, errUsage):
+		return 2
+	case errors.Is(err, errAbsent), errors.Is(err, redisqueue.ErrNoQueue):
+		return 1
+	}
+	return 3
+}
+
+// silence is go-redis's logger: the error that the command returns says enough.
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
+func (c *command) run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("redisqueue", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	server := cmp.Or(os.Getenv("REDIS_URL"), "redis://127.0.0.1:6379")
-	url := flags.String("url", server, "the `server`, as redis://user:password@host:port/db, or rediss:// for TLS; $REDIS_URL")
-	cluster := flags.Bool("cluster", false, "the server is a node of a Cluster")
-	name := flags.String("queue", "", "the `name` of the queue")
-	timeout := flags.Duration("timeout", 10*time.Second, "gives up after that time; purge has no limit")
-	flags.BoolVar(&c.json, "json", false, "prints JSON")
-	flags.BoolVar(&c.all, "all", false, "for retry: all keys that were given up or set aside")
-	flags.BoolVar(&c.yes, "yes", false, "for purge: really")
-	flags.IntVar(&c.limit, "n", 20, "for ls: at most so many keys of each state")
-	help := func() {
-		fmt.Fprint(out, usage)
-		flags.SetOutput(out)
-		flags.PrintDefaults()
-	}
+	c.server.flags(flags)
+	flags.StringVar(&c.name, "queue", "", "the `name` of the queue")
+	flags.BoolVar(&c.json, "json", false, "prints JSON: null is what is not known, {\"base64\": …} a key that is not UTF-8")
+	flags.IntVar(&c.limit, "n", 20, "for ls: at most so many `keys` of each state; 0 for all of them,\nqueued, processing and waiting ones then in no order")
+	flags.DurationVar(&c.after, "after", 0, "for add: queues the keys when that `time` has passed")
+	flags.BoolVar(&c.all, "all", false, "for retry and drop: all keys that were given up or set aside")
+	flags.BoolVar(&c.yes, "yes", false, "for purge and drop -all: really")
 	// Flags may stand before and after the command, keys that look like flags behind a "--".
 	rest, words := args, []string(nil)
 	if i := slices.Index(args, "--"); i >= 0 {
@@ -95,8 +120,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	for before := 0; ; before++ {
 		if err := flags.Parse(rest); errors.Is(err, flag.ErrHelp) {
-			help()
-			return err
+			fmt.Fprint(c.out, usage)
+			flags.SetOutput(c.out)
+			flags.PrintDefaults()
+			return nil
 		} else if err != nil {
 			return fmt.Errorf("%w; %w", err, errUsage)
 		}
@@ -106,268 +133,141 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		words, rest = slices.Insert(words, before, flags.Arg(0)), flags.Args()[1:]
 	}
 	if len(words) == 0 {
-		help()
 		return fmt.Errorf("which command? %w", errUsage)
 	}
-	client, err := open(*url, *cluster)
-	if err != nil {
-		return err
+	if err := c.check(words[0], words[1:]); err != nil {
+		return fmt.Errorf("%w; %w", err, errUsage)
 	}
-	defer client.Close()
-	c.client = client
-	if words[0] != "purge" {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, *timeout)
-		defer cancel()
-	}
-	if words[0] != "queues" {
-		if *name == "" {
-			return fmt.Errorf("which queue? Name it with -queue; `redisqueue queues` lists them; %w", errUsage)
+	return c.connected(ctx, func(ctx context.Context) (err error) {
+		old := c.old(ctx)
+		if words[0] == "queues" {
+			return errors.Join(old, c.queues(ctx))
 		}
-		if c.queue, err = redisqueue.Attach(ctx, client, *name); err != nil {
+		c.queue, err = redisqueue.Attach(ctx, c.client, c.name)
+		switch {
+		case err != nil && old != nil:
+			return old
+		case err != nil:
 			return err
+		case old != nil:
+			c.notes = append(c.notes, old.Error()+": this may be old")
 		}
-		defer c.queue.ShutDown()
-	}
-	return c.do(ctx, words[0], words[1:])
+		return c.do(ctx, words[0], words[1:])
+	})
 }
 
-func open(url string, cluster bool) (redis.UniversalClient, error) {
-	if cluster {
-		options, err := redis.ParseClusterURL(url)
-		if err != nil {
-			return nil, fmt.Errorf("-url: %w", err)
+// old returns an error for a replica of a server that is not in touch with its master: what it has may be old, and what it has not
+// may be there. Without the right to ask, it returns nil.
+func (c *command) old(ctx context.Context) error {
+	if c.server.cluster || c.server.sentinel != "" {
+		return nil // These lead to masters.
+	}
+	role, err := c.client.Do(ctx, "role").Slice()
+	if err != nil || len(role) < 4 || role[0] != "slave" || role[3] == "connected" {
+		return nil
+	}
+	return fmt.Errorf("the server is a replica, and is not in touch with its master (its state is %q)", role[3])
+}
+
+// check returns an error for what -h would have prevented.
+func (c *command) check(name string, args []string) error {
+	commands := []string{"queues", "stats", "ls", "show", "add", "retry", "drop", "rm", "pause", "resume", "purge"}
+	takesAll := name == "retry" || name == "drop"
+	switch {
+	case !slices.Contains(commands, name):
+		return fmt.Errorf("there is no command %q", name)
+	case name != "queues" && c.name == "":
+		return errors.New("which queue? Name it with -queue; `redisqueue queues` lists them")
+	case len(args) > 0 && slices.Contains([]string{"queues", "stats", "pause", "resume", "purge"}, name):
+		return fmt.Errorf("%s has no arguments: %q", name, args)
+	case name == "show" && len(args) != 1:
+		return errors.New("show needs one key")
+	case takesAll && len(args) == 0 && !c.all:
+		return fmt.Errorf("%s needs keys, or -all", name)
+	case takesAll && c.all && slices.ContainsFunc(args, func(list string) bool { return list != "givenup" && list != "aside" }):
+		return fmt.Errorf("%s -all may be about givenup or aside, and has no keys: %q", name, args)
+	case (name == "add" || name == "rm") && len(args) == 0:
+		return fmt.Errorf("%s needs keys", name)
+	case name == "drop" && c.all && !c.yes:
+		return errors.New("drop -all forgets all keys that were given up or set aside: add -yes if that is meant")
+	case name == "purge" && !c.yes:
+		return errors.New("purge deletes the queue with all its keys, for all replicas: add -yes if that is meant")
+	case c.all && !takesAll:
+		return errors.New("-all is for retry and drop")
+	case c.after != 0 && name != "add" || c.after < 0:
+		return errors.New("-after is for add, and not negative")
+	case c.limit < 0:
+		return errors.New("-n is negative; 0 is for all keys")
+	case c.server.timeout <= 0:
+		return errors.New("-timeout must be positive")
+	}
+	if name == "ls" {
+		for _, state := range args {
+			if !slices.Contains(states, state) {
+				return fmt.Errorf("there is no state %q, only %s", state, strings.Join(states, ", "))
+			}
 		}
-		return redis.NewClusterClient(options), nil
 	}
-	options, err := redis.ParseURL(url)
-	if err != nil {
-		return nil, fmt.Errorf("-url: %w", err)
-	}
-	return redis.NewClient(options), nil
+	return nil
 }
 
 func (c *command) do(ctx context.Context, name string, args []string) error {
-	switch {
-	case len(args) > 0 && slices.Contains([]string{"queues", "stats", "pause", "resume", "purge"}, name):
-		return fmt.Errorf("%s has no arguments: %q; %w", name, args, errUsage)
-	case name == "show" && len(args) != 1:
-		return fmt.Errorf("show needs one key; %w", errUsage)
-	case name == "rm" && len(args) == 0:
-		return fmt.Errorf("rm needs keys; %w", errUsage)
-	case name == "retry" && (len(args) == 0) != c.all:
-		return fmt.Errorf("retry needs keys, or -all; %w", errUsage)
-	case name == "purge" && !c.yes:
-		return fmt.Errorf("purge deletes the queue with all its keys, for all replicas: add -yes if that is meant; %w", errUsage)
-	}
 	switch name {
-	case "queues":
-		names, err := redisqueue.Queues(ctx, c.client)
-		slices.Sort(names)
-		return errors.Join(err, c.print(names, func(w io.Writer) {
-			for _, name := range names {
-				fmt.Fprintln(w, name)
-			}
-		}))
 	case "stats":
 		return c.stats(ctx)
 	case "ls":
 		return c.list(ctx, args)
 	case "show":
 		return c.show(ctx, args[0])
+	case "add":
+		return c.add(ctx, args)
 	case "retry":
 		return c.retry(ctx, args)
+	case "drop":
+		return c.drop(ctx, args)
 	case "rm":
-		return each(ctx, args, "is not in the queue", c.queue.Remove)
+		return c.remove(ctx, args)
 	case "pause":
-		c.queue.Pause()
-		return c.queue.Flush(ctx)
+		return c.pause(ctx, true)
 	case "resume":
-		c.queue.Resume()
-		return c.queue.Flush(ctx)
-	case "purge":
+		return c.pause(ctx, false)
+	default:
 		return c.queue.Purge(ctx)
 	}
-	return fmt.Errorf("there is no command %q; %w", name, errUsage)
 }
 
-// print prints v as JSON, or what text writes as a table.
-func (c *command) print(v any, text func(w io.Writer)) error {
-	if c.json {
-		encoder := json.NewEncoder(c.out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(v)
-	}
-	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	text(w)
-	return w.Flush()
-}
-
-func (c *command) stats(ctx context.Context) error {
-	if err := c.queue.Flush(ctx); err != nil {
+// connected calls f. f's context and the client's connections end when the server has not answered for the timeout.
+func (c *command) connected(ctx context.Context, f func(context.Context) error) (err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if c.client, err = c.server.open(ctx); err != nil {
 		return err
 	}
-	st, info := c.queue.Stats(), c.queue.Info()
-	n := struct {
-		Queue, Description                   string
-		Queued, Processing, Again, Waiting   int
-		Failing, GivenUp, SetAside, Repaired int
-		Paused                               bool
-		OldestQueuedSeconds                  float64
-	}{
-		st.Name, c.queue.Description(), st.Queued, st.Processing, st.Again, st.Waiting,
-		info.Failing, info.GivenUp, info.SetAside, info.Repaired, st.Paused, st.OldestQueued.Seconds(),
+	timer := time.AfterFunc(c.server.timeout, func() { cancel(c.server.silent()) })
+	defer timer.Stop()
+	c.client.AddHook(hook(func() { timer.Reset(c.server.timeout) }))
+	err = f(ctx)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause
 	}
-	return c.print(n, func(w io.Writer) {
-		fmt.Fprintf(w, "queue\t%s (%s)\npaused\t%v\n", n.Queue, n.Description, n.Paused)
-		fmt.Fprintf(w, "queued\t%d, the oldest for %v\n", n.Queued, st.OldestQueued.Round(time.Millisecond))
-		fmt.Fprintf(w, "processing\t%d, %d of them added again\nwaiting\t%d\n", n.Processing, n.Again, n.Waiting)
-		fmt.Fprintf(w, "failing\t%d\ngiven up\t%d\nset aside\t%d\nrepaired\t%d\n", n.Failing, n.GivenUp, n.SetAside, n.Repaired)
-	})
+	return err
 }
 
-// line is a key as ls and show print it.
-type line struct {
-	State    string
-	Key      string
-	Since    time.Time `json:",omitzero"`
-	Due      time.Time `json:",omitzero"`
-	Failures int       `json:",omitempty"`
-	Again    bool      `json:",omitempty"`
-	Reason   string    `json:",omitempty"`
+// hook is called when a server has answered, and not with an error.
+type hook func()
+
+func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
-func lineOf(state string, k workqueue.KeySnapshot[string]) line {
-	return line{State: state, Key: k.Key, Since: k.Since, Due: k.Due, Failures: k.Requeues, Again: k.Again}
-}
-
-func givenUpLine(k redisqueue.GivenUp[string]) line {
-	return line{State: "givenup", Key: k.Key, Since: k.At, Failures: k.Attempts, Reason: k.Reason}
-}
-
-var states = []string{"processing", "queued", "waiting", "failing", "givenup", "aside"}
-
-func (c *command) list(ctx context.Context, wanted []string) error {
-	if len(wanted) == 0 {
-		wanted = states
-	}
-	var snapshot workqueue.Snapshot[string]
-	if slices.ContainsFunc(wanted, func(state string) bool { return slices.Contains(states[:4], state) }) {
-		snapshot = c.queue.Snapshot(c.limit)
-	}
-	lists := [][]workqueue.KeySnapshot[string]{snapshot.Processing, snapshot.Queued, snapshot.Waiting, snapshot.Failing}
-	lines := []line{}
-	for _, state := range wanted {
-		switch i := slices.Index(states, state); {
-		case i < 0:
-			return fmt.Errorf("there is no state %q, only %s; %w", state, strings.Join(states, ", "), errUsage)
-		case i < len(lists):
-			for _, k := range lists[i] {
-				lines = append(lines, lineOf(state, k))
-			}
-		case state == "givenup":
-			given, err := c.queue.GivenUp(ctx, c.limit)
-			if err != nil {
-				return err
-			}
-			for _, k := range given {
-				lines = append(lines, givenUpLine(k))
-			}
-		default:
-			aside, _, err := c.queue.SetAside(ctx, c.limit)
-			if err != nil {
-				return err
-			}
-			for _, key := range aside {
-				lines = append(lines, line{State: state, Key: key})
-			}
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err == nil || err == redis.Nil {
+			h()
 		}
-	}
-	return c.printLines(lines)
-}
-
-func (c *command) printLines(lines []line) error {
-	return c.print(lines, func(w io.Writer) {
-		fmt.Fprint(w, "STATE\tSINCE\tDUE\tFAILURES\tKEY\n")
-		for _, l := range lines {
-			state := l.State
-			if l.Again {
-				state += ", again"
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s", state, age(l.Since), age(l.Due), l.Failures, printable(l.Key))
-			if l.Reason != "" {
-				fmt.Fprintf(w, "\t%s", printable(l.Reason))
-			}
-			fmt.Fprintln(w)
-		}
-	})
-}
-
-// age says how long ago t is, or in what time it comes.
-func age(t time.Time) string {
-	switch d := time.Since(t); {
-	case t.IsZero():
-		return "-"
-	case d < 0:
-		return "in " + (-d).Round(time.Millisecond).String()
-	default:
-		return d.Round(time.Millisecond).String() + " ago"
-	}
-}
-
-// printable quotes a key that would be invisible or change the terminal.
-func printable(key string) string {
-	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return !strconv.IsPrint(r) || r == utf8.RuneError }) {
-		return strconv.Quote(key)
-	}
-	return key
-}
-
-func (c *command) show(ctx context.Context, key string) error {
-	var lines []line
-	if k, found := c.queue.SnapshotKey(key); found {
-		lines = append(lines, lineOf(string(k.State), k))
-	}
-	given, err := c.queue.GivenUpKey(ctx, key)
-	if err != nil {
 		return err
 	}
-	if given != nil {
-		lines = append(lines, givenUpLine(*given))
-	}
-	if len(lines) == 0 {
-		return fmt.Errorf("%s is not in the queue, and was not given up", printable(key))
-	}
-	return c.printLines(lines)
-}
-
-func (c *command) retry(ctx context.Context, keys []string) error {
-	if c.all {
-		given, err := c.queue.GivenUp(ctx, 1<<30)
-		if err != nil {
-			return err
-		}
-		for _, k := range given {
-			keys = append(keys, k.Key)
-		}
-		if _, err := c.queue.RequeueSetAside(ctx); err != nil {
-			return err
-		}
-	}
-	return each(ctx, keys, "was not given up", c.queue.Retry)
-}
-
-// each calls f with each key, and returns an error that names those for which it returned false.
-func each(ctx context.Context, keys []string, complaint string, f func(ctx context.Context, key string) (bool, error)) error {
-	var errs []error
-	for _, key := range keys {
-		found, err := f(ctx, key)
-		if err != nil {
-			return errors.Join(append(errs, err)...)
-		}
-		if !found {
-			errs = append(errs, fmt.Errorf("%s %s", printable(key), complaint))
-		}
-	}
-	return errors.Join(errs...)
 }

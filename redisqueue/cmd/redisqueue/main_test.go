@@ -1,19 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
+	"fmt"
 	"log/slog"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/redisqueue"
-	"github.com/redis/go-redis/v9"
 )
 
 type order struct {
@@ -23,84 +22,374 @@ type order struct {
 
 // The commands show and change a queue with keys of a type that they do not know.
 func TestCommands(t *testing.T) {
-	server := miniredis.RunT(t)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer client.Close()
-	config := redisqueue.Config[order]{Name: "orders", Shards: 2, Logger: slog.New(slog.DiscardHandler)}
-	q, err := redisqueue.New(ctx, client, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer q.ShutDown()
-	call := func(args ...string) (string, error) {
-		var out bytes.Buffer
-		err := run(ctx, append([]string{"-url", "redis://" + server.Addr(), "-queue", "orders"}, args...), &out)
-		return out.String(), err
-	}
-	want := func(words string, args ...string) {
-		t.Helper()
-		out, err := call(args...)
-		if err != nil {
-			t.Errorf("%q: %v", args, err)
-		}
-		for _, word := range strings.Split(words, "|") {
-			if !strings.Contains(out, word) {
-				t.Errorf("%q does not print %q:\n%s", args, word, out)
-			}
-		}
-	}
+	t.Parallel()
+	server := startRedis(t, nil)
+	q := newQueue(t, server.client, redisqueue.Config[order]{Shards: 2})
+	command := queueAt(t, server.addr)
 	for i := range 3 {
 		q.Add(order{"a", i})
 	}
-	q.AddAfter(order{"later", 1}, time.Hour)
+	q.AddAfter(order{"later", 1}, 90*time.Minute)
 	q.GiveUp(order{"bad", 1}, 6, errors.New("the card was declined"))
-	if err := q.Flush(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, q.Flush(t.Context()))
 
-	want("orders\n", "queues")
-	want("3, the oldest for|waiting|given up    1|2 shards, keys: {Shop string, Number int}", "stats")
-	want(`{"Shop":"a","Number":1}|{"Shop":"later","Number":1}|the card was declined|in 59m`, "ls")
-	want(`queued`, "show", `{"Shop":"a","Number":1}`)
-	want(`declined`, "show", `{"Shop":"bad","Number":1}`)
-	out, err := call("ls", "queued", "-json", "-n", "2")
-	var lines []line
-	if err := errors.Join(err, json.Unmarshal([]byte(out), &lines)); err != nil || len(lines) != 2 || lines[0].State != "queued" || lines[0].Since.IsZero() {
-		t.Errorf("ls -json: %v %+v\n%s", err, lines, out)
-	}
-	want("", "rm", `{"Shop":"a","Number":1}`)
-	want("", "retry", "-all")
-	want(`"Queued": 3`, "stats", "-json")
-	want("", "pause")
-	want("paused      true", "stats")
-	want("", "resume")
-	want("paused      false", "stats")
-	for wanted, args := range map[string][]string{
-		"is not in the queue":       {"rm", `{"Shop":"a","Number":1}`},
-		"was not given up":          {"retry", "--", "-x"},
-		"nowhere is not in":         {"show", "nowhere"},
-		"there is no command":       {"frobnicate"},
-		"there is no state":         {"ls", "lost"},
-		"add -yes":                  {"purge"},
-		"has no arguments":          {"stats", "orders"},
-		"flag provided but":         {"stats", "-frobnicate"},
-		"which command":             {},
-		"no such queue":             {"-queue", "other", "stats"},
-		"Name it with -queue":       {"-queue", "", "stats"},
-		"invalid URL scheme":        {"-url", "http://x", "stats"},
-		"retry needs keys, or -all": {"retry"},
+	command("queues").prints(t, "orders\n")
+	command("stats").prints(t, "queued      3, the oldest for", "waiting     1", "given up    1", "2 shards, keys: {Shop string, Number int}")
+	command("ls").prints(t, `{"Shop":"a","Number":1}`, `{"Shop":"later","Number":1}`, "(the card was declined)", "in 1h")
+	command("show", `{"Shop":"a","Number":1}`).prints(t, "state       queued")
+	command("show", `{"Shop":"bad","Number":1}`).prints(t, "not in the queue", "declined", "after 6 attempts")
+	command("rm", `{"Shop":"a","Number":1}`).prints(t, "removed: 1 in the queue, 0 given up, 0 set aside")
+	command("retry", "-all").prints(t, "queued again: 1 given up, 0 set aside")
+	command("stats", "-json").prints(t, `"queued": 3`)
+	command("pause").prints(t)
+	command("stats").prints(t, "paused      true")
+	command("resume").prints(t)
+	command("stats").prints(t, "paused      false")
+	command("-h").prints(t, "retry KEY", "-timeout", "Exit codes")
+	execute(t, nil).fails(t, 2, "which command")
+	for _, wrong := range []struct {
+		code int
+		want string
+		args []string
+	}{
+		{1, `there is no such key: {"Shop":"a","Number":1}`, []string{"rm", `{"Shop":"a","Number":1}`}},
+		{1, "there is no such key: -x, and 1 more", []string{"retry", "--", "-x", "y", "-x"}},
+		{1, "knows nothing of nowhere", []string{"show", "nowhere"}},
+		{1, "no such queue", []string{"-queue", "other", "stats"}},
+		{2, "there is no command", []string{"frobnicate"}},
+		{2, "there is no state", []string{"ls", "lost"}},
+		{2, "add -yes", []string{"purge"}},
+		{2, "add -yes", []string{"drop", "-all"}},
+		{2, "has no arguments", []string{"stats", "orders"}},
+		{2, "flag provided but", []string{"stats", "-frobnicate"}},
+		{2, "Name it with -queue", []string{"-queue", "", "stats"}},
+		{2, "retry needs keys, or -all", []string{"retry"}},
+		{2, "-all may be about givenup or aside", []string{"drop", "-all", "-yes", "x"}},
+		{2, "-all is for", []string{"rm", "-all", "x"}},
+		{2, "-after is for", []string{"rm", "-after", "1s", "x"}},
+		{2, "-n is negative", []string{"ls", "-n", "-1"}},
+		{2, "-timeout must be", []string{"stats", "-timeout", "0"}},
+		{2, "needs keys", []string{"add"}},
 	} {
-		if out, err := call(args...); err == nil || !strings.Contains(err.Error(), wanted) {
-			t.Errorf("%q: %v, want an error with %q\n%s", args, err, wanted, out)
+		r := command(wrong.args...)
+		if !strings.Contains(r.errors, wrong.want) || r.code != wrong.code {
+			t.Errorf("%q: exit code %d, want %d and %q: %s", wrong.args, r.code, wrong.code, wrong.want, r.errors)
 		}
 	}
-	if out, err := call("-h"); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out, "retry KEY") || !strings.Contains(out, "-timeout") {
-		t.Errorf("-h: %v\n%s", err, out)
+	command("purge", "-yes").prints(t)
+	if n, err := q.Counts(t.Context()); err != nil || n.Queued+n.Waiting != 0 {
+		t.Errorf("after purge: %+v, %v", n, err)
 	}
-	want("", "purge", "-yes")
-	if st := q.Stats(); st.Queued+st.Waiting != 0 {
-		t.Errorf("after purge: %+v", st)
+}
+
+// A replica of the server that is read-only shows everything, and changes nothing.
+func TestReadOnlyReplica(t *testing.T) {
+	t.Parallel()
+	master := startRedis(t, nil)
+	q := newQueue(t, master.client, redisqueue.Config[string]{})
+	must(t, q.AddContext(t.Context(), "a"))
+	q.GiveUp("bad", 3, errors.New("declined"))
+	must(t, q.Flush(t.Context()))
+	replica := startRedis(t, nil, "--replicaof", "127.0.0.1", freePort(t)) // There is no such master.
+	command := queueAt(t, replica.addr)
+	command("queues").fails(t, 3, "not in touch with its master")
+	command("stats").fails(t, 3, "not in touch with its master")
+	must(t, replica.client.SlaveOf(t.Context(), "127.0.0.1", master.port).Err())
+	eventually(t, func() error {
+		role, err := replica.client.Do(t.Context(), "role").Slice()
+		if err == nil && role[3] != "connected" {
+			err = errors.New("not replicated")
+		}
+		return err
+	})
+	command("queues").prints(t, "orders")
+	command("stats").prints(t, "queued      1", "given up    1")
+	command("ls").prints(t, "  a\n", "bad  (declined)")
+	command("show", "bad").prints(t, "declined")
+	for _, args := range [][]string{{"add", "b"}, {"pause"}, {"resume"}, {"purge", "-yes"}} {
+		if r := command(append(args, "-timeout", "1m")...); r.code != 3 || !strings.Contains(r.errors, "READONLY") || r.took > 20*time.Second {
+			t.Errorf("%q: exit code %d after %v: %s%s", args, r.code, r.took, r.out, r.errors)
+		}
+	}
+	for _, args := range [][]string{{"retry", "bad"}, {"retry", "-all"}, {"drop", "bad"}, {"rm", "a"}} {
+		if r := command(append(args, "-timeout", "1m")...); r.code != 3 || !strings.Contains(r.errors, "READONLY") || !strings.Contains(r.out, "at least: 0") || r.took > 20*time.Second {
+			t.Errorf("%q: exit code %d after %v: %s%s", args, r.code, r.took, r.out, r.errors)
+		}
+	}
+}
+
+// A replica of the server whose master is gone shows what it has, and says that it may be old.
+func TestReplicaWithoutMaster(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t, nil)
+	must(t, newQueue(t, server.client, redisqueue.Config[string]{}).AddContext(t.Context(), "a"))
+	must(t, server.client.SlaveOf(t.Context(), "127.0.0.1", freePort(t)).Err())
+	r := queueAt(t, server.addr)("stats")
+	if r.code != 0 || !strings.Contains(r.out, "queued      1") || !strings.Contains(r.errors, "may be old") {
+		t.Errorf("exit code %d: %s%s", r.code, r.out, r.errors)
+	}
+}
+
+// A server whose memory is full shows everything. What frees memory succeeds, and an add fails.
+func TestFullServer(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t, nil)
+	q := newQueue(t, server.client, redisqueue.Config[string]{})
+	must(t, q.AddContext(t.Context(), "a"))
+	q.GiveUp("bad", 3, errors.New("declined"))
+	must(t, q.Flush(t.Context()))
+	must(t, server.client.Set(t.Context(), "ballast", strings.Repeat("x", 10<<20), 0).Err())
+	must(t, server.client.ConfigSet(t.Context(), "maxmemory", "3mb").Err())
+	command := queueAt(t, server.addr)
+	command("stats").prints(t, "queued      1", "given up    1")
+	command("ls").prints(t, "  a\n", "bad  (declined)")
+	r := command("add", "b", "-timeout", "2s")
+	if r.code != 3 || !strings.Contains(r.errors, "memory is full") || !strings.Contains(r.out, "added at least: 0") || r.took > 20*time.Second {
+		t.Errorf("add: exit code %d after %v: %s%s", r.code, r.took, r.out, r.errors)
+	}
+	command("pause").prints(t)
+	command("rm", "a").prints(t, "removed: 1 in")
+	command("drop", "bad").prints(t, "dropped: 1 given up")
+	must(t, server.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	command("add", "b").prints(t, "added: 1")
+}
+
+// rm says that it has removed a key that was given up, and one that was set aside.
+func TestRemoveWhereverItIs(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t, nil)
+	q := newQueue(t, server.client, redisqueue.Config[string]{})
+	setAside(t, server, "odd", "odder", "oddest")
+	for _, key := range []string{"bad", "worse", "worst", "both"} {
+		q.GiveUp(key, 3, errors.New("declined"))
+	}
+	must(t, q.AddContext(t.Context(), "both"))
+	command := queueAt(t, server.addr)
+	command("rm", "bad").prints(t, "removed: 0 in the queue, 1 given up, 0 set aside")
+	command("rm", "both", "odd").prints(t, "removed: 1 in the queue, 1 given up, 1 set aside")
+	command("drop", "worse", "odder").prints(t, "dropped: 1 given up, 1 set aside")
+	command("ls", "givenup", "aside").prints(t, "worst", "oddest")
+	command("retry", "worst", "oddest", "-json").prints(t, `"given_up": 1`, `"set_aside": 1`, `"absent": []`)
+	command("stats").prints(t, "queued      2", "given up    0", "set aside   0")
+	setAside(t, server, "odd")
+	q.GiveUp("bad", 3, errors.New("declined"))
+	must(t, q.Flush(t.Context()))
+	command("retry", "-all", "aside").prints(t, "queued again: 1 set aside\n")
+	command("drop", "-all", "givenup", "-yes").prints(t, "dropped: 1 given up\n")
+	r := command("drop", "worst", "-json")
+	if r.code != 1 || !strings.Contains(r.out, `"worst"`) {
+		t.Errorf("drop of what is gone: exit code %d: %s%s", r.code, r.out, r.errors)
+	}
+}
+
+// setAside puts strings where replicas put keys that they cannot decode.
+func setAside(t *testing.T, server *redisServer, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		must(t, server.client.SAdd(t.Context(), "workqueue:{orders/0}:aside", key).Err())
+	}
+}
+
+// retry -all of many keys on a server that is five milliseconds away makes a call for many keys, and says how many were retried
+// also when it is interrupted.
+func TestRetryAllFromAfar(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t, nil)
+	q := newQueue(t, server.client, redisqueue.Config[string]{})
+	giveUpAll := func() {
+		t.Helper()
+		for i := range 10_000 {
+			q.GiveUp(fmt.Sprintf("order/%d", i), 3, errors.New("declined"))
+		}
+		must(t, q.Flush(t.Context()))
+	}
+	giveUpAll()
+	setAside(t, server, "odd")
+	command := queueAt(t, startProxy(t, server.addr, 5*time.Millisecond))
+	r := command("retry", "-all").prints(t, "queued again: 10000 given up, 1 set aside")
+	t.Logf("10,000 keys, 5 ms away: %v", r.took)
+	if calls := r.took / (5 * time.Millisecond); calls > 5000 {
+		t.Errorf("%v is the time of %d calls", r.took, calls)
+	}
+	command("stats").prints(t, "queued      10001", "given up    0")
+
+	giveUpAll()
+	go func() {
+		for {
+			n, err := q.Counts(context.Background())
+			if err != nil || n.GivenUp < 9000 {
+				_ = server.process.Signal(syscall.SIGSTOP)
+				return
+			}
+		}
+	}()
+	r = queueAt(t, startProxy(t, server.addr, 50*time.Millisecond))("retry", "-all", "-timeout", "2s")
+	must(t, server.process.Signal(syscall.SIGCONT))
+	var done int
+	if _, err := fmt.Sscanf(r.out, "queued again at least: %d given up", &done); err != nil || r.code != 3 || !strings.Contains(r.errors, "has not answered for 2s") {
+		t.Fatalf("interrupted: exit code %d: %v: %s%s", r.code, err, r.out, r.errors)
+	}
+	n, err := q.Counts(t.Context())
+	must(t, err)
+	// What was under way when the server was stopped may be done.
+	if left := 10_000 - done; done == 0 || left < n.GivenUp || left > n.GivenUp+512 {
+		t.Errorf("%d keys were retried, it says, and %d are left", done, n.GivenUp)
+	}
+}
+
+// What the server has cannot change the terminal, and is shown so that a shell reads the same.
+func TestUnprintable(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t, nil)
+	const name, key = "evil\x1b[2J", "a\x1b[31m\u202eb\xff'\\\n\u009b"
+	config := redisqueue.Config[string]{Name: name, Logger: slog.New(slog.DiscardHandler)}
+	q, err := redisqueue.New(t.Context(), server.client, config)
+	must(t, err)
+	defer q.ShutDown()
+	q.GiveUp(key, 3, errors.New("red \x1b[31m and \u009b\nmore"))
+	q.AddCause(key, workqueue.Cause{Reason: "cause \x1b]0;title\a"})
+	must(t, q.Flush(t.Context()))
+	must(t, server.client.SAdd(t.Context(), "workqueue:{"+name+"/0}:aside", key+"2").Err())
+	must(t, server.client.HSet(t.Context(), "workqueue:{"+name+"/0}:names", "x", "y").Err())
+	call := func(args ...string) result {
+		return execute(t, nil, append([]string{"-url", "redis://" + server.addr, "-queue", name}, args...)...)
+	}
+	for _, args := range [][]string{{"queues"}, {"stats"}, {"ls"}, {"show", key}, {"show", "nothing\x1b[1m"}, {"rm", "nothing\x1b[1m"}, {"add", key}, {"stats", "-queue", "no\x1b[1m"}} {
+		for _, json := range []string{"-json", "-json=false"} {
+			r := call(append(args, json)...)
+			for _, line := range strings.Split(r.out+r.errors, "\n") {
+				if !isPlain(line) {
+					t.Errorf("%q prints %q", args, line)
+				}
+			}
+		}
+	}
+	const inShell = `$'a\x1b[31m\xe2\x80\xaeb\xff\'\\\n\xc2\x9b'`
+	call("ls", "givenup").prints(t, inShell)
+	out, err := shell(t, "printf %s "+inShell)
+	if err != nil || out != key {
+		t.Errorf("a shell reads %q, %v", out, err)
+	}
+	var rows []struct{ Key json.RawMessage }
+	r := call("ls", "givenup", "-json").prints(t)
+	if err := json.Unmarshal([]byte(r.out), &rows); err != nil || len(rows) != 1 || !strings.Contains(string(rows[0].Key), `{"base64":"YRtb`) {
+		t.Errorf("%v: %s", err, r.out)
+	}
+}
+
+// ls prints as many keys as it should, and says if there are more.
+func TestListLimit(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t, nil)
+	q := newQueue(t, server.client, redisqueue.Config[string]{Shards: 2})
+	for i := range 1500 {
+		q.Add(fmt.Sprintf("order/%d", i))
+	}
+	must(t, q.Flush(t.Context()))
+	command := queueAt(t, server.addr)
+	for limit, more := range map[string]bool{"20": true, "1000": true, "1499": true, "1500": false, "0": false} {
+		for _, format := range []string{"-json=false", "-json"} {
+			r := command("ls", "queued", "-n", limit, format)
+			if r.code != 0 || (r.errors != "") != more || more && !strings.Contains(r.errors, "-n 0") {
+				t.Errorf("ls -n %s: exit code %d: %s", limit, r.code, r.errors)
+			}
+			if n := strings.Count(r.out, "order/"); fmt.Sprint(n) != limit && (limit != "0" || n != 1500) {
+				t.Errorf("ls -n %s prints %d keys", limit, n)
+			}
+			if format == "-json" && !json.Valid([]byte(r.out)) {
+				t.Errorf("ls -n %s -json: %s", limit, r.out)
+			}
+		}
+	}
+	r := command("ls", "waiting", "-json").prints(t, "[]")
+	if r.out != "[]\n" {
+		t.Errorf("an empty list is %q", r.out)
+	}
+	// The timeout is for each answer.
+	r = queueAt(t, startProxy(t, server.addr, 400*time.Millisecond))("ls", "queued", "-n", "0", "-timeout", "3s").prints(t)
+	if n := strings.Count(r.out, "order/"); n != 1500 || r.took < 3*time.Second {
+		t.Errorf("ls -n 0 from afar prints %d keys in %v", n, r.took)
+	}
+}
+
+// show has the holder of a key, its fence, failures and causes.
+func TestShow(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t, nil)
+	q := newQueue(t, server.client, redisqueue.Config[string]{})
+	command := queueAt(t, server.addr)
+	q.AddCause("held", workqueue.Cause{Reason: "the order has changed", TraceParent: "00-1-2-03"})
+	q.AddRateLimited("failing")
+	must(t, q.Flush(t.Context()))
+	key := ""
+	for key != "held" {
+		var err error
+		key, err = q.GetContext(t.Context())
+		must(t, err)
+	}
+	must(t, q.AddContext(t.Context(), "held"))
+	ctx, release := q.Lease(t.Context(), "held")
+	defer release()
+	fence, _ := redisqueue.Fence(ctx)
+	command("show", "held").prints(t, "processing, and added again", "holder", fmt.Sprintf("fence       %d\n", fence), "the order has changed (trace 00-1-2-03)")
+	command("ls", "processing").prints(t, "processing, again", "HOLDER", "  held\n")
+	r := command("show", "held", "-json").prints(t)
+	var row map[string]any
+	must(t, json.Unmarshal([]byte(r.out), &row))
+	if row["state"] != "processing" || row["again"] != true || row["due"] != nil || row["given_up"] != nil || row["fence"] != float64(fence) ||
+		row["holder"] == "" || row["set_aside"] != false {
+		t.Errorf("%s", r.out)
+	}
+	if _, has := row["due"]; !has {
+		t.Errorf("due is not null, but missing:\n%s", r.out)
+	}
+	r = command("stats", "-json").prints(t, `"oldest_queued_seconds"`)
+	q.Done("held")
+}
+
+// add queues keys, now or later, as programs write them.
+func TestAdd(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t, nil)
+	q := newQueue(t, server.client, redisqueue.Config[order]{})
+	command := queueAt(t, server.addr)
+	command("add", `{"Shop":"a","Number":1}`, `{"Shop":"a","Number":2}`).prints(t, "added: 2 in the queue")
+	command("add", `{"Shop":"a","Number":3}`, "-after", "1h").prints(t, "added: 1")
+	command("stats").prints(t, "queued      2", "waiting     1")
+	command("add", `{"Shop": "a", "Number": 1}`).fails(t, 2, `programs write this key as {"Shop":"a","Number":1}`)
+	command("add", `{"Number":1,"Shop":"a"}`).fails(t, 2, "in this order")
+	command("add", "order/17").fails(t, 2, "are JSON")
+	if key, err := q.GetContext(t.Context()); err != nil || key != (order{"a", 1}) {
+		t.Errorf("GetContext() = %v, %v", key, err)
+	}
+	q.Done(order{"a", 1})
+	for _, c := range []struct {
+		kind, key string
+		ok        bool
+	}{
+		{"string", " anything ", true}, {"text of Time", "x", true}, {"struct", "{", true},
+		{"int", "17", true}, {"int", "017", false}, {"int64", "-1", true}, {"uint8", "x", false}, {"int", "", false},
+		{"{A {B int}, C text of T}", `{"A":{"B":1},"C":"A "}`, true},
+		{"{A {B int}, C text of T}", `{"C":"A ","A":{"B":1}}`, false},
+		{"{A {B int}, C text of T}", `{"C":"A "}`, true},
+		{"{A {B int}, C text of T}", `{"A":{"D":1}}`, false},
+		{"{A string}", `{"A":"<"}`, false}, {"{A string}", `{"A":"\u003c"}`, true}, {"{A string}", `{"A":`, false},
+		{"[2]int", "[1,2]", true}, {"[2]int", "[1, 2]", false}, {"bool", "true", true}, {"bool", "yes", false},
+	} {
+		if err := checkKey("format 2, 1 shards, keys: "+c.kind, c.key); (err == nil) != c.ok {
+			t.Errorf("%s for keys of type %s: %v", c.key, c.kind, err)
+		}
+	}
+}
+
+// 40 calls print nothing but the answer: the client is not closed while the queue still uses it.
+func TestNoNoise(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t, nil)
+	newQueue(t, server.client, redisqueue.Config[string]{})
+	command := queueAt(t, server.addr)
+	for range 20 {
+		command("stats").prints(t)
+		command("add", "a").prints(t, "added: 1")
 	}
 }

@@ -1,0 +1,140 @@
+package redisqueue
+
+import "github.com/keyedqueue/workqueue"
+
+// op is an operation on the queue, as operations.lua executes it.
+type op struct {
+	code code
+	text string // what follows the letter: an argument of 16 characters, if it is a capital one, and the key
+	// seq is the operation's place among all of its shard.
+	seq uint64
+	// answer is called under the lock with the server's answer, or with why there will be none.
+	answer func(n int, err error)
+	// Of codeAdd: what all adds of the key that were merged into this one have brought; quiet, if all of them were.
+	causes workqueue.Causes
+	quiet  bool
+}
+
+// buffer has the operations of a shard that the server has not executed, but for those of the call in flight, in the order in which
+// they were asked for.
+type buffer struct {
+	adds, others []*op          // each in the order of seq; a full server takes no adds
+	merging      map[string]*op // the adds of codeAdd in adds, the newest of each key: further adds of the key are merged into it
+	newest       uint64         // the seq of the newest operation
+	discarded    uint64         // the seq of the newest Discard: what was added before must not take the place of what is added after it
+	aboutHeld    int            // how many of others are about keys that the session holds
+}
+
+func (b *buffer) len() int { return len(b.adds) + len(b.others) }
+
+// executed returns the seq up to which the server has executed everything, if no call is in flight.
+func (b *buffer) executed() uint64 {
+	seq := b.newest + 1
+	for _, ops := range [][]*op{b.adds, b.others} {
+		if len(ops) > 0 {
+			seq = min(seq, ops[0].seq)
+		}
+	}
+	return seq - 1
+}
+
+// put numbers an operation, and returns its number.
+func (b *buffer) put(o *op) (seq uint64) {
+	b.newest++
+	o.seq = b.newest
+	switch {
+	case o.code.isAdd():
+		b.adds = append(b.adds, o)
+		return o.seq
+	case o.code == codeDiscard:
+		b.discarded = o.seq
+	case o.code.isAboutHeld():
+		b.aboutHeld++
+	}
+	b.others = append(b.others, o)
+	return o.seq
+}
+
+// add returns the add of the key into which further ones are merged, and whether it is new.
+//
+// The older add need not move to the end. The server has executed nothing of the buffer, so no worker has the key because of
+// that add; and if a worker has the key, its Done, which may stand behind the add, queues the key again.
+func (b *buffer) add(key string) (o *op, isNew bool) {
+	if o := b.merging[key]; o != nil && o.seq > b.discarded {
+		return o, false
+	}
+	o = &op{code: codeAdd, text: key, quiet: true}
+	b.put(o)
+	b.merging[key] = o
+	return o, true
+}
+
+// take removes the operations of the next batch, which is worth some work already, without adds if it has none.
+func (b *buffer) take(work int, noAdds bool) (ops []*op, arguments []string) {
+	for size := 0; work < maxWork && size < maxBytes; {
+		from := &b.others
+		if !noAdds && len(b.adds) > 0 && (len(b.others) == 0 || b.adds[0].seq < b.others[0].seq) {
+			from = &b.adds
+		}
+		if len(*from) == 0 {
+			break
+		}
+		o := (*from)[0]
+		(*from)[0] = nil
+		*from = (*from)[1:]
+		if b.merging[o.text] == o {
+			delete(b.merging, o.text)
+		}
+		if o.code.isAboutHeld() {
+			b.aboutHeld--
+		}
+		argument := o.argument()
+		work += o.code.work()
+		size += len(argument)
+		ops, arguments = append(ops, o), append(arguments, argument)
+	}
+	return ops, arguments
+}
+
+// putBack undoes take, for operations that were not executed. All that is in the buffer came after those of the same kind.
+func (b *buffer) putBack(ops []*op) {
+	var adds, others []*op
+	for _, o := range ops {
+		if !o.code.isAdd() {
+			others = append(others, o)
+			if o.code.isAboutHeld() {
+				b.aboutHeld++
+			}
+			continue
+		}
+		adds = append(adds, o)
+		if o.code == codeAdd && b.merging[o.text] == nil {
+			b.merging[o.text] = o // Otherwise an add of the key has come meanwhile. That it is executed twice does no harm.
+		}
+	}
+	b.adds, b.others = append(adds, b.adds...), append(others, b.others...)
+}
+
+// dropAboutHeld removes the operations about keys that the session holds, and returns how many Dones were among them.
+func (b *buffer) dropAboutHeld() (dones int) {
+	kept := b.others[:0]
+	for _, o := range b.others {
+		switch {
+		case !o.code.isAboutHeld():
+			kept = append(kept, o)
+		case o.code == codeDone:
+			dones++
+		}
+	}
+	clear(b.others[len(kept):])
+	b.others, b.aboutHeld = kept, 0
+	return dones
+}
+
+// drop removes all operations and returns them.
+func (b *buffer) drop() []*op {
+	all := append(b.adds, b.others...)
+	b.adds, b.others, b.aboutHeld = nil, nil, 0
+	clear(b.merging)
+	return all
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"slices"
+	"strings"
+)
+
+// report is what a command has done, as JSON has it. What is null is not known, or not about this command.
+type report struct {
+	Complete bool   `json:"complete"` // if not, the numbers are what is known to be done; it may be more
+	InQueue  *int   `json:"in_queue"` // what rm has removed from there, or add put there
+	GivenUp  *int   `json:"given_up"`
+	SetAside *int   `json:"set_aside"`
+	Absent   []text `json:"absent"`
+}
+
+// print prints what was done, also if err says that this is not all. Keys that were not there are an error.
+func (c *command) print(verb string, r report, err error) error {
+	if r.Complete = err == nil; r.Complete && r.Absent == nil {
+		r.Absent = []text{}
+	}
+	if c.json {
+		err = errors.Join(err, printJSON(c.out, r))
+	} else {
+		var parts []string
+		for _, part := range []struct {
+			n      *int
+			format string
+		}{{r.InQueue, "%d in the queue"}, {r.GivenUp, "%d given up"}, {r.SetAside, "%d set aside"}} {
+			if part.n != nil {
+				parts = append(parts, fmt.Sprintf(part.format, *part.n))
+			}
+		}
+		if !r.Complete {
+			verb += " at least"
+		}
+		if len(parts) > 0 {
+			fmt.Fprintf(c.out, "%s: %s\n", verb, strings.Join(parts, ", "))
+		}
+	}
+	if err != nil || len(r.Absent) == 0 {
+		return err
+	}
+	err = fmt.Errorf("%w: %s", errAbsent, quoted(string(r.Absent[0])))
+	if more := len(r.Absent) - 1; more > 0 {
+		err = fmt.Errorf("%w, and %d more", err, more)
+	}
+	return err
+}
+
+// step changes keys in one of the places where they may be.
+type step struct {
+	change func(ctx context.Context, keys ...string) ([]string, error) // returns those that were there, also with an error
+	count  **int
+	list   string // what -all means
+}
+
+func (c *command) retry(ctx context.Context, keys []string) error {
+	var r report
+	return c.change(ctx, "queued again", &r, keys,
+		step{c.queue.RetryGivenUpContext, &r.GivenUp, "givenup"}, step{c.queue.RequeueSetAside, &r.SetAside, "aside"})
+}
+
+func (c *command) drop(ctx context.Context, keys []string) error {
+	var r report
+	return c.change(ctx, "dropped", &r, keys,
+		step{c.queue.ForgetGivenUpContext, &r.GivenUp, "givenup"}, step{c.queue.DropSetAside, &r.SetAside, "aside"})
+}
+
+func (c *command) remove(ctx context.Context, keys []string) error {
+	var r report
+	// DiscardContext comes last: it also forgets that a key was given up, and does not say so.
+	return c.change(ctx, "removed", &r, keys, step{c.queue.ForgetGivenUpContext, &r.GivenUp, ""},
+		step{c.queue.DropSetAside, &r.SetAside, ""}, step{c.queue.DiscardContext, &r.InQueue, ""})
+}
+
+// change makes all steps with all keys. With -all, keys are the lists that are meant, or none.
+func (c *command) change(ctx context.Context, verb string, r *report, keys []string, steps ...step) error {
+	found := make(map[string]bool)
+	for _, s := range steps {
+		if c.all && len(keys) > 0 && !slices.Contains(keys, s.list) {
+			continue
+		}
+		*s.count = new(int)
+		do := func(keys []string) error {
+			changed, err := s.change(ctx, keys...)
+			**s.count += len(changed)
+			for _, key := range changed {
+				found[key] = true
+			}
+			return err
+		}
+		err := error(nil)
+		if c.all {
+			err = c.changeAll(ctx, s.list, do)
+		} else {
+			err = do(keys)
+		}
+		if err != nil {
+			return c.print(verb, *r, err)
+		}
+	}
+	for _, key := range keys {
+		if !found[key] && !c.all {
+			r.Absent = append(r.Absent, text(key))
+			found[key] = true
+		}
+	}
+	return c.print(verb, *r, nil)
+}
+
+// changeAll calls do with all keys of a list, once with each. A key that others take from the list meanwhile may hide another one,
+// so the list is read until it has no new ones.
+func (c *command) changeAll(ctx context.Context, list string, do func(keys []string) error) error {
+	c.limit = 0
+	for seen := make(map[string]bool); ; {
+		var keys []string
+		err := c.each(ctx, list, func(r keyRow) error {
+			if key := string(r.Key); !seen[key] {
+				seen[key] = true
+				keys = append(keys, key)
+			}
+			return nil
+		})
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		if err := do(keys); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *command) pause(ctx context.Context, paused bool) error {
+	if paused {
+		c.queue.Pause()
+	} else {
+		c.queue.Resume()
+	}
+	return c.queue.Flush(ctx)
+}
+
+// add adds a few hundred keys at a time, and waits until the server has them.
+func (c *command) add(ctx context.Context, keys []string) error {
+	for _, key := range keys {
+		if err := checkKey(c.queue.Description(), key); err != nil {
+			return fmt.Errorf("%s: %w; %w", quoted(key), err, errUsage)
+		}
+	}
+	// The hook does not count here: a full server answers, and takes no adds.
+	ctx, cancel := context.WithTimeoutCause(ctx, c.server.timeout, c.server.silent())
+	defer cancel()
+	r := report{InQueue: new(int)}
+	for some := range slices.Chunk(keys, 256) {
+		for _, key := range some {
+			c.queue.AddAfter(key, c.after)
+		}
+		if err := c.queue.Flush(ctx); err != nil {
+			// What the server has said is worth more than that the time is up.
+			return c.print("added", r, cmp.Or(c.queue.Info().Outage, context.Cause(ctx), err))
+		}
+		*r.InQueue += len(some)
+	}
+	return c.print("added", r, nil)
+}
+
+// checkKey returns an error for a key that no program would have written. Two strings of one key would be two keys for the server,
+// which could be with two workers.
+func checkKey(description, key string) error {
+	_, kind, _ := strings.Cut(description, "keys: ")
+	if strings.HasPrefix(kind, "int") || strings.HasPrefix(kind, "uint") {
+		if n, ok := new(big.Int).SetString(key, 10); !ok || n.String() != key {
+			return fmt.Errorf("the queue's keys are numbers: %s", kind)
+		}
+		return nil
+	}
+	if !strings.HasPrefix(kind, "{") && !strings.HasPrefix(kind, "[") && kind != "bool" {
+		return nil
+	}
+	var compact, canonical bytes.Buffer
+	if err := json.Compact(&compact, []byte(key)); err != nil {
+		return fmt.Errorf("the queue's keys are JSON: %s", kind)
+	}
+	json.HTMLEscape(&canonical, compact.Bytes())
+	if canonical.String() != key {
+		return fmt.Errorf("programs write this key as %s", canonical.String())
+	}
+	if !strings.Contains(kind, "[") && !inOrder(kind, key) {
+		return fmt.Errorf("the queue's keys have these fields, in this order: %s", kind)
+	}
+	return nil
+}
+
+// inOrder reports whether the fields of a key, which is JSON, are those of kind, in its order. Some may be missing.
+func inOrder(kind, key string) bool {
+	decoder := json.NewDecoder(strings.NewReader(key))
+	var names []bool // whether a name comes next, for each object around the token
+	for {
+		token, err := decoder.Token()
+		if err != nil {
+			return err == io.EOF
+		}
+		last := len(names) - 1
+		switch {
+		case token == json.Delim('{'):
+			names = append(names, true)
+		case token == json.Delim('}'):
+			names = names[:last]
+			if last > 0 {
+				names[last-1] = true
+			}
+		case last >= 0 && names[last]:
+			at := strings.Index(kind, token.(string)+" ")
+			if at < 1 || !strings.ContainsRune("{ ", rune(kind[at-1])) {
+				return false
+			}
+			kind, names[last] = kind[at:], false
+		case last >= 0:
+			names[last] = true
+		}
+	}
+}

@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/redisqueue"
+)
+
+func (c *command) queues(ctx context.Context) error {
+	names, err := redisqueue.Queues(ctx, c.client)
+	if err != nil {
+		return err // A part of the names would look like all of them.
+	}
+	slices.Sort(names)
+	list := make([]text, 0, len(names))
+	for _, name := range names {
+		list = append(list, text(name))
+		if !c.json {
+			fmt.Fprintln(c.out, quoted(name))
+		}
+	}
+	if c.json {
+		return printJSON(c.out, list)
+	}
+	return nil
+}
+
+func (c *command) stats(ctx context.Context) error {
+	n, err := c.queue.Counts(ctx)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		var oldest *float64
+		if seconds := n.OldestQueued.Seconds(); n.OldestQueued > 0 {
+			oldest = &seconds
+		}
+		return printJSON(c.out, struct {
+			Queue               text     `json:"queue"`
+			Description         text     `json:"description"`
+			Paused              bool     `json:"paused"`
+			Queued              int      `json:"queued"`
+			OldestQueuedSeconds *float64 `json:"oldest_queued_seconds"`
+			Processing          int      `json:"processing"`
+			Again               int      `json:"again"`
+			Waiting             int      `json:"waiting"`
+			Failing             int      `json:"failing"`
+			GivenUp             int      `json:"given_up"`
+			SetAside            int      `json:"set_aside"`
+			Repaired            int      `json:"repaired"`
+		}{
+			text(c.name), text(c.queue.Description()), n.Paused, n.Queued, oldest, n.Processing, n.Again, n.Waiting,
+			n.Failing, n.GivenUp, n.SetAside, n.Repaired,
+		})
+	}
+	oldest := ""
+	if n.OldestQueued > 0 {
+		oldest = fmt.Sprintf(", the oldest for %s", round(n.OldestQueued))
+	}
+	fmt.Fprintf(c.out, "queue       %s (%s)\npaused      %v\n", quoted(c.name), escaped(c.queue.Description(), false), n.Paused)
+	fmt.Fprintf(c.out, "queued      %d%s\nprocessing  %d, %d of them added again\n", n.Queued, oldest, n.Processing, n.Again)
+	fmt.Fprintf(c.out, "waiting     %d\nfailing     %d\ngiven up    %d\n", n.Waiting, n.Failing, n.GivenUp)
+	_, err = fmt.Fprintf(c.out, "set aside   %d\nrepaired    %d\n", n.SetAside, n.Repaired)
+	return err
+}
+
+// keyRow is a key as ls and show print it. In JSON all that is not known, or that the key does not have, is null.
+type keyRow struct {
+	Key        text        `json:"key"`
+	State      *string     `json:"state"` // null: it is not in the queue
+	Since      *time.Time  `json:"since"` // when it was queued, or a worker got it
+	Again      *bool       `json:"again"`
+	Due        *time.Time  `json:"due"`
+	Holder     *text       `json:"holder"`
+	Fence      *int64      `json:"fence"`
+	Failures   *int        `json:"failures"`
+	LostLeases *float64    `json:"lost_leases"`
+	GivenUp    *givenUpRow `json:"given_up"`
+	SetAside   *bool       `json:"set_aside"`
+	Causes     *causesRow  `json:"causes"`
+	list       string      // that ls has it from
+}
+
+type givenUpRow struct {
+	Attempts int        `json:"attempts"`
+	Reason   text       `json:"reason"`
+	At       *time.Time `json:"at"`
+}
+
+type causesRow struct {
+	Last   []causeRow `json:"last"`
+	Others int        `json:"others"`
+	First  *time.Time `json:"first"`
+}
+
+type causeRow struct {
+	Reason      text       `json:"reason"`
+	TraceParent text       `json:"traceparent"`
+	Time        *time.Time `json:"time"`
+}
+
+func rowOf(list string, k redisqueue.KeyInfo[string]) keyRow {
+	r := keyRow{
+		Key: text(k.Key), Since: known(k.Since), Due: known(k.Due), Failures: &k.Requeues, LostLeases: &k.LostLeases, list: list,
+	}
+	if state := string(k.State); state != "" {
+		r.State = &state
+	}
+	if k.State == workqueue.KeyProcessing {
+		holder := text(k.Holder)
+		r.Again, r.Holder, r.Fence = &k.Again, &holder, &k.Fence
+	}
+	if g := k.GivenUp; g != nil {
+		r.GivenUp = &givenUpRow{g.Attempts, text(g.Err), known(g.Time)}
+	}
+	if k.Causes != nil {
+		causes := &causesRow{Others: k.Causes.Others, First: known(k.Causes.First)}
+		for _, cause := range k.Causes.Last {
+			causes.Last = append(causes.Last, causeRow{text(cause.Reason), text(cause.TraceParent), known(cause.Time)})
+		}
+		r.Causes = causes
+	}
+	return r
+}
+
+// lists are the states that ls knows, with the lists of the queue.
+var lists = map[string]redisqueue.List{
+	"processing": redisqueue.ListProcessing,
+	"queued":     redisqueue.ListQueued,
+	"waiting":    redisqueue.ListWaiting,
+	"failing":    redisqueue.ListFailing,
+	"givenup":    redisqueue.ListGivenUp,
+	"aside":      "",
+}
+
+var states = []string{"processing", "queued", "waiting", "failing", "givenup", "aside"}
+
+// list prints the keys page by page, so that a million of them need no memory.
+func (c *command) list(ctx context.Context, wanted []string) error {
+	if len(wanted) == 0 {
+		wanted = states
+	}
+	printed := 0
+	for _, state := range wanted {
+		n := 0
+		err := c.each(ctx, state, func(r keyRow) error {
+			if n++; c.limit > 0 && n > c.limit {
+				return nil
+			}
+			printed++
+			return c.printRow(r, printed)
+		})
+		if err != nil {
+			return err
+		}
+		if c.limit > 0 && n > c.limit {
+			c.notes = append(c.notes, fmt.Sprintf("there are more %s keys than these %d; -n 0 prints all", state, c.limit))
+		}
+	}
+	switch {
+	case c.json && printed == 0:
+		return printJSON(c.out, []string{})
+	case c.json:
+		_, err := fmt.Fprintln(c.out, "\n]")
+		return err
+	case printed == 0:
+		c.notes = append(c.notes, "there are no such keys")
+	}
+	return nil
+}
+
+// each calls f with the keys of a state, and with one more than the limit if there are so many.
+func (c *command) each(ctx context.Context, state string, f func(keyRow) error) error {
+	list, limit := lists[state], c.limit
+	if limit > 0 {
+		limit++
+	} else if slices.Contains(states[:3], state) {
+		// The lists in order are read by position, and workers move these: keys would be missing.
+		list = redisqueue.ListAll
+	}
+	if state == "aside" {
+		keys, err := c.queue.SetAsideKeys(ctx, limit)
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			aside := true
+			if err := f(keyRow{Key: text(key), SetAside: &aside, list: state}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for k, err := range c.queue.Keys(ctx, list, limit) {
+		if err == nil && (list != redisqueue.ListAll || string(k.State) == state) {
+			err = f(rowOf(state, k))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *command) printRow(r keyRow, number int) error {
+	if c.json {
+		before := "[\n"
+		if number > 1 {
+			before = ",\n"
+		}
+		key, err := object(r)
+		fmt.Fprint(c.out, before, "  ", key)
+		return err
+	}
+	if number == 1 {
+		fmt.Fprintf(c.out, line, "STATE", "SINCE", "DUE", "FAILURES", "HOLDER", "KEY")
+	}
+	state, failures, holder, since, reason := r.list, "-", "-", r.Since, ""
+	if r.State != nil && *r.State != state {
+		state += ", " + *r.State
+	}
+	if r.Again != nil && *r.Again {
+		state += ", again"
+	}
+	if r.Failures != nil {
+		failures = fmt.Sprint(*r.Failures)
+	}
+	if r.Holder != nil {
+		holder = quoted(string(*r.Holder))
+	}
+	if g := r.GivenUp; g != nil && r.list == "givenup" {
+		since, failures, reason = g.At, fmt.Sprint(g.Attempts), "  ("+escaped(string(g.Reason), false)+")"
+	}
+	_, err := fmt.Fprintf(c.out, line, state, age(since), age(r.Due), failures, holder, quoted(string(r.Key))+reason)
+	return err
+}
+
+const line = "%-17s  %-15s  %-15s  %8s  %-11s  %s\n"
+
+func (c *command) show(ctx context.Context, key string) error {
+	k, err := c.queue.Key(ctx, key)
+	if err != nil {
+		return err
+	}
+	if k.State == "" && k.GivenUp == nil && !k.SetAside && k.Requeues == 0 && k.LostLeases == 0 {
+		return fmt.Errorf("%w: the server knows nothing of %s", errAbsent, quoted(key))
+	}
+	r := rowOf("", k)
+	r.SetAside = &k.SetAside
+	if c.json {
+		return printJSON(c.out, r)
+	}
+	field := func(name, format string, args ...any) {
+		fmt.Fprintf(c.out, "%-12s"+format+"\n", append([]any{name}, args...)...)
+	}
+	field("key", "%s", quoted(key))
+	switch {
+	case r.State == nil:
+		field("state", "not in the queue")
+	case k.Again:
+		field("state", "%s, and added again", *r.State)
+	default:
+		field("state", "%s", *r.State)
+	}
+	if r.Since != nil {
+		field("since", "%s, %s", age(r.Since), stamp(r.Since))
+	}
+	if r.Holder != nil {
+		field("holder", "%s", quoted(string(*r.Holder)))
+		field("fence", "%d", *r.Fence)
+	}
+	if r.Due != nil {
+		field("due", "%s, %s", age(r.Due), stamp(r.Due))
+	}
+	field("failures", "%d", *r.Failures)
+	field("lost leases", "%g in a row", *r.LostLeases)
+	if g := r.GivenUp; g != nil {
+		field("given up", "%s, %s, after %d attempts: %s", age(g.At), stamp(g.At), g.Attempts, escaped(string(g.Reason), false))
+	}
+	if k.SetAside {
+		field("set aside", "a replica could not decode it")
+	}
+	if r.Causes == nil {
+		return nil
+	}
+	for _, cause := range slices.Backward(r.Causes.Last) {
+		trace := ""
+		if cause.TraceParent != "" {
+			trace = " (trace " + escaped(string(cause.TraceParent), false) + ")"
+		}
+		field("cause", "%s: %s%s", age(cause.Time), escaped(string(cause.Reason), false), trace)
+	}
+	if r.Causes.Others > 0 {
+		field("cause", "%d others before, the first %s", r.Causes.Others, age(r.Causes.First))
+	}
+	return nil
+}
+
+// stamp is a time as logs have it.
+func stamp(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return strings.Replace(t.UTC().Format(time.RFC3339Nano), "000Z", "Z", 1)
+}

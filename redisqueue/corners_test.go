@@ -1,0 +1,340 @@
+package redisqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/redis/go-redis/v9"
+)
+
+// An add is not merged into one that stands in front of a Discard which nobody waits for any more.
+func TestAddBehindDiscardThatTimedOut(t *testing.T) {
+	s := startServer(t)
+	client, f := s.faultyClient()
+	q := newTestQueue(t, client, Config[string]{})
+	f.gate.Lock()
+	q.Add("holds up the call")
+	waitForCall(t, q)
+	q.Add("x")
+	if found, err := q.DiscardContext(within(t, 50*time.Millisecond), "x"); len(found) > 0 || err == nil {
+		t.Errorf("DiscardContext() = %q, %v", found, err)
+	}
+	confirmed := make(chan error, 1)
+	go func() { confirmed <- q.AddContext(within(t, 20*time.Second), "x") }()
+	waitUntil(t, func() bool { return q.Info().Unsent == 3 })
+	f.gate.Unlock()
+	must(t, <-confirmed)
+	getEach(t, q, "holds up the call", "x")
+}
+
+// An add of a key that is held, and is given up because its holder is dead, is not lost.
+func TestAddOfKeyThatIsGivenUp(t *testing.T) {
+	client := startServer(t).client()
+	q := newShiftedQueue(t, client, Config[string]{MaxLostLeases: 1})
+	dead := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: 30 * time.Second, losses: 1}
+	dead.send(1, 0, "ax")
+	dead.send(2, 1)
+	q.AddCause("x", workqueue.Cause{Reason: "why"})
+	flush(t, q)
+	for i := range 4 {
+		shiftClock(t, client, time.Duration(i)*15*time.Second)
+		freshStats(t, q)
+	}
+	mustGet(t, q, "x")
+	if c := q.Causes("x"); c.String() != "why" {
+		t.Errorf("Causes() = %v", c)
+	}
+	if k, err := q.Key(within(t, 10*time.Second), "x"); err != nil || k.GivenUp == nil {
+		t.Errorf("Key() = %+v, %v, want one that was given up", k, err)
+	}
+	q.Done("x")
+	flush(t, q)
+	must(t, checkInvariants(client, q))
+}
+
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+// An error whose Error method panics does not end the caller.
+func TestGiveUpWithNilError(t *testing.T) {
+	q := newTestQueue(t, startServer(t).client(), Config[string]{})
+	q.GiveUp("x", 1, (*nilError)(nil))
+	flush(t, q)
+	if given := q.GivenUpKeys(1); len(given) != 1 || given[0].Err != "<nil>" {
+		t.Errorf("GivenUpKeys() = %+v", given)
+	}
+}
+
+// A long handler beside a key that kills its processes is not to blame; one that kills late is given up all the same.
+func TestLongHandlerBesideAKiller(t *testing.T) {
+	for _, killsLate := range []bool{false, true} {
+		client := startServer(t).client()
+		q := newShiftedQueue(t, client, Config[string]{MaxLostLeases: 4})
+		replica := rawSession{t: t, client: client, s: shiftedScript(), lease: 30 * time.Second, losses: 4}
+		var now time.Duration
+		pass := func(d time.Duration) {
+			now += d
+			shiftClock(t, client, now)
+		}
+		get := func(number int, key string) {
+			t.Helper()
+			r, err := parseReply(replica.send(number, 1, "a"+key))
+			if must(t, err); len(r.keys) != 1 || r.keys[0].encoded != key {
+				t.Fatalf("got %+v, want %q", r.keys, key)
+			}
+		}
+		crashes := 0
+		for given := false; !given && crashes < 30; crashes++ {
+			replica.id = fmt.Sprintf("dead%07d", crashes)
+			get(1, "long")
+			for i := range 5 { // The long handler runs for longer than a lease, and its replica is heard of.
+				pass(10 * time.Second)
+				replica.send(2+i, 0)
+			}
+			if !killsLate {
+				get(7, "killer")
+			}
+			for range 4 {
+				pass(15 * time.Second)
+				freshStats(t, q)
+			}
+			// Both come again, after a while.
+			for st := freshStats(t, q); st.Waiting > 0; st = freshStats(t, q) {
+				pass(time.Minute)
+			}
+			k, err := q.Key(within(t, 10*time.Second), map[bool]string{false: "killer", true: "long"}[killsLate])
+			must(t, err)
+			given = k.GivenUp != nil
+			for len(q.Snapshot(5).Queued) > 0 { // The next replica adds and gets them in turn.
+				for _, k := range q.Snapshot(5).Queued {
+					lost := client.HGet(context.Background(), q.shards[0].names.shard[13], k.Key).Val()
+					_, err := q.DiscardContext(within(t, 10*time.Second), k.Key)
+					must(t, err)
+					if lost != "" { // Discard has forgotten it.
+						must(t, client.HSet(context.Background(), q.shards[0].names.shard[13], k.Key, lost).Err())
+					}
+				}
+			}
+		}
+		k, err := q.Key(within(t, 10*time.Second), "long")
+		must(t, err)
+		if want := 4; crashes != want {
+			t.Errorf("kills late: %v: the key was given up after %d crashes, want %d", killsLate, crashes, want)
+		}
+		if !killsLate && (k.GivenUp != nil || k.LostLeases != 1) {
+			t.Errorf("%+v has lost %v leases, want 4 quarters", k, k.LostLeases)
+		}
+	}
+}
+
+// Many queues share a client, and each has a getter that waits. Calls have connections all the same.
+func TestPoolIsNotUsedUp(t *testing.T) {
+	s := startServer(t)
+	for _, shards := range []int{1, 8} {
+		client := newClient(t, &redis.Options{Addr: s.addr, PoolSize: 2})
+		var queues []*Queue[string]
+		for i := range 4 {
+			q := newTestQueue(t, client, Config[string]{Name: fmt.Sprint("queue", shards, i), Shards: shards, PollInterval: 8 * time.Second})
+			queues = append(queues, q)
+			go q.Get()
+		}
+		for _, q := range queues {
+			waitUntil(t, func() bool {
+				n := 0
+				for _, s := range q.shards {
+					sleeping, err := client.SCard(context.Background(), s.names.shard[9]).Result()
+					must(t, err)
+					n += int(sleeping)
+				}
+				return n == shards
+			})
+		}
+		began := time.Now()
+		for i := range 20 {
+			must(t, queues[i%4].AddContext(within(t, 20*time.Second), "x"))
+		}
+		if d := time.Since(began); d > 4*time.Second {
+			t.Errorf("%d shards: 20 adds took %v", shards, d)
+		}
+		for _, q := range queues {
+			q.Done("x")
+		}
+	}
+}
+
+// When a script was interrupted behind a hand-out of which the replica does not know, the key is found, however many keys the replica holds.
+func TestInterruptedHandOutOfManyHeldKeys(t *testing.T) {
+	client := startServer(t).client()
+	r := rawSession{t: t, client: client, s: batchScript, id: "aaaaaaaaaaa", lease: time.Minute}
+	const held = 5000
+	var adds []string
+	for i := range held {
+		adds = append(adds, fmt.Sprintf("a%060d", i))
+	}
+	r.send(1, 0, adds...)
+	number, last := 1, ""
+	for got := 0; got < held; {
+		number++
+		reply, err := parseReply(r.send(number, maxWant))
+		must(t, err)
+		got += len(reply.keys)
+		last = reply.keys[len(reply.keys)-1].fence
+	}
+	r.send(number+1, 1, "azzz")
+	r.flags = "-e" + last
+	reply, err := parseReply(r.send(number+2, 0))
+	if must(t, err); reply.counts.Queued != 1 || reply.counts.Processing != held {
+		t.Errorf("%+v, want one key that is queued", reply.counts)
+	}
+}
+
+// A backlog of adds that a full server refuses costs the batches beside it nothing.
+func TestBacklogCostsNothing(t *testing.T) {
+	b := buffer{merging: make(map[string]*op)}
+	for i := range 200_000 {
+		b.add(fmt.Sprint(i))
+	}
+	began := time.Now()
+	for range 1000 {
+		b.put(aboutHeld(codeDone, handedOut{encoded: "x", fence: "1"}))
+		if ops, _ := b.take(0, true); len(ops) != 1 {
+			t.Fatalf("%d operations, want one", len(ops))
+		}
+	}
+	// To look at each add takes milliseconds a batch.
+	if d := time.Since(began); d > time.Second {
+		t.Errorf("1,000 batches took %v", d)
+	}
+	if ops, _ := b.take(0, false); len(ops) != maxWork || b.len() != 200_000-maxWork || b.executed() != ops[len(ops)-1].seq {
+		t.Errorf("%d operations, %d are left, all up to %d are executed", len(ops), b.len(), b.executed())
+	}
+}
+
+// The buffer keeps the order of all that it was given, also of what comes back.
+func TestBuffer(t *testing.T) {
+	b := buffer{merging: make(map[string]*op)}
+	text := func() (all string) {
+		ops, arguments := b.take(0, false)
+		defer b.putBack(ops)
+		return strings.Join(arguments, " ")
+	}
+	add := func(key string) (isNew bool) {
+		o, isNew := b.add(key)
+		o.quiet = false
+		return isNew
+	}
+	add("x")
+	b.put(&op{code: codeForget, text: "x"})
+	add("y")
+	add("x")
+	b.put(aboutHeld(codeDone, handedOut{encoded: "z", fence: "7"}))
+	for range 2 {
+		if got := text(); got != "ax fx ay D7z" {
+			t.Errorf("the buffer has %q", got)
+		}
+	}
+	if add("x") {
+		t.Error("an add was not merged into one that has come back")
+	}
+	b.put(&op{code: codeDiscard, text: "y"})
+	add("x")
+	if got := text(); got != "ax fx ay D7z xy ax" || b.aboutHeld != 1 || b.executed() != 0 {
+		t.Errorf("the buffer has %q, %d about held keys, executed up to %d", got, b.aboutHeld, b.executed())
+	}
+	ops, _ := b.take(0, true)
+	if len(ops) != 3 || b.executed() != 0 {
+		t.Errorf("without adds %d operations, executed up to %d", len(ops), b.executed())
+	}
+	b.putBack(ops)
+	if dones := b.dropAboutHeld(); dones != 1 || b.aboutHeld != 0 || text() != "ax fx ay xy ax" {
+		t.Errorf("%d Dones were dropped, and %q is left", dones, text())
+	}
+	if n := len(b.drop()); n != 5 || b.len() != 0 {
+		t.Errorf("%d operations were dropped", n)
+	}
+}
+
+// What a shard does for its getters after the reply to a batch.
+func TestGetterAfterReply(t *testing.T) {
+	now := time.Now()
+	key := []handedOut{{}}
+	for name, c := range map[string]struct {
+		before getterState
+		b      batch
+		r      reply
+		want   getterState
+	}{
+		"all that was wanted":    {b: batch{want: 1}, r: reply{keys: key}, want: getterState{}},
+		"nothing there":          {b: batch{want: 2}, r: reply{keys: key}, want: getterState{drained: true, asleep: true}},
+		"more is queued":         {b: batch{want: 2}, r: reply{keys: key, counts: Counts{Queued: 1}}, want: getterState{}},
+		"paused":                 {b: batch{want: 1}, r: reply{counts: Counts{Queued: 9, Paused: true}}, want: getterState{drained: true, asleep: true}},
+		"woken meanwhile":        {before: getterState{woken: true}, b: batch{want: 1}, want: getterState{woken: true, asleep: true}},
+		"the session has quit":   {b: batch{want: 1, quits: true}, want: getterState{drained: true}},
+		"more is due":            {b: batch{want: 1}, r: reply{nextDue: 0}, want: getterState{asleep: true}},
+		"due later":              {b: batch{want: 1}, r: reply{nextDue: time.Hour}, want: getterState{drained: true, asleep: true, nextDue: now.Add(time.Hour)}},
+		"nothing wanted":         {before: getterState{drained: true, asleep: true}, want: getterState{drained: true, asleep: true}},
+		"nothing wanted, queued": {before: getterState{drained: true, asleep: true}, r: reply{counts: Counts{Queued: 1}}, want: getterState{asleep: true}},
+		"no getter any more":     {before: getterState{drained: true, asleep: true}, b: batch{asleep: true}, want: getterState{}},
+	} {
+		if c.r.nextDue == 0 && name != "more is due" {
+			c.r.nextDue = -1
+		}
+		if got := c.before.after(&c.b, &c.r, now); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// The scripts and this package know the same operations.
+func TestCodes(t *testing.T) {
+	source, err := os.ReadFile("protocol.go")
+	must(t, err)
+	ours := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`(?m)^\tcode\w+\s+code = '(.)'`).FindAllStringSubmatch(string(source), -1) {
+		if ours[m[1]] {
+			t.Errorf("%s is there twice", m[1])
+		}
+		ours[m[1]] = true
+		c, adds := code(m[1][0]), regexp.MustCompile(`local ADDS = '(\w+)'`).FindStringSubmatch(operationsPart)[1]
+		if c.isAdd() != strings.Contains(adds, m[1]) {
+			t.Errorf("is %s an add? %v", m[1], c.isAdd())
+		}
+	}
+	_, table, _ := strings.Cut(operationsPart, "local ops = {")
+	table, _, _ = strings.Cut(table, "\n}")
+	theirs := regexp.MustCompile(`(?m)^\t(\w) = `).FindAllStringSubmatch(table, -1)
+	for _, m := range theirs {
+		if !ours[m[1]] {
+			t.Errorf("protocol.go lacks %s", m[1])
+		}
+	}
+	if len(ours) != len(theirs) {
+		t.Errorf("%d codes in protocol.go, %d in operations.lua", len(ours), len(theirs))
+	}
+}
+
+type badBounds struct{ watcher }
+
+func (badBounds) HistogramBounds() []float64 { return []float64{2, 1} }
+
+// New returns an error for what it cannot use, and no queue.
+func TestNewRefuses(t *testing.T) {
+	client := startServer(t).client()
+	if q, err := New(context.Background(), nil, Config[string]{Name: "test"}); q != nil || err == nil {
+		t.Errorf("New() without a client = %v, %v", q, err)
+	}
+	if q, err := New(context.Background(), client, Config[string]{Name: "test", MetricsProvider: badBounds{}}); q != nil || err == nil {
+		t.Errorf("New() with bounds that do not ascend = %v, %v", q, err)
+	}
+	if q, err := New(context.Background(), client, Config[string]{}); q != nil || err == nil || errors.Is(err, ErrIncompatible) {
+		t.Errorf("New() without a name = %v, %v", q, err)
+	}
+}

@@ -1,0 +1,293 @@
+package redisqueue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// Counts are the numbers of a whole queue, as the server has them at one moment. With several shards each has its own moment.
+type Counts struct {
+	// Queued, Processing, Again, Waiting, Paused and OldestQueued are those of [workqueue.Stats].
+	Queued, Processing, Again, Waiting int
+	// Failing, GivenUp, SetAside and Repaired are those of [Info].
+	Failing, GivenUp, SetAside, Repaired int
+	Paused                               bool
+	OldestQueued                         time.Duration
+}
+
+// Counts asks the server for the numbers of the queue. It returns an error, and no numbers, if the server does not answer, if ctx
+// ends, or if what it has makes no sense. It reads alone, and works after shutdown too.
+func (q *Queue[T]) Counts(ctx context.Context) (sum Counts, err error) {
+	for _, s := range q.shards {
+		c, err := s.readCounts(ctx)
+		if err != nil {
+			return Counts{}, err
+		}
+		sum.Queued += c.Queued
+		sum.Processing += c.Processing
+		sum.Again += c.Again
+		sum.Waiting += c.Waiting
+		sum.Failing += c.Failing
+		sum.GivenUp += c.GivenUp
+		sum.SetAside += c.SetAside
+		sum.Repaired += c.Repaired
+		sum.Paused = sum.Paused || c.Paused
+		sum.OldestQueued = max(sum.OldestQueued, c.OldestQueued)
+	}
+	return sum, nil
+}
+
+func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
+	fields, err := s.runRead(ctx, "counts")
+	if err != nil {
+		return c, err
+	}
+	f := fieldsOf(fields, 11)
+	states, held := f.number(0), f.number(1)
+	// But for the aside and given up keys, a filler is counted, once there was a batch.
+	c.Processing = max(0, held-1)
+	c.Queued = max(0, states-1-c.Processing)
+	c.Again, c.Waiting, c.Failing = f.number(2), max(0, f.number(3)-1), max(0, f.number(4)-1)
+	c.GivenUp, c.SetAside, c.Repaired, c.Paused = f.number(5), f.number(6), f.number(7), f.number(8) == 1
+	if oldest := f.state(9); c.Queued > 0 && oldest.since > 0 && oldest.holder == "" {
+		c.OldestQueued = max(0, time.Duration(int64(f.number(10))-oldest.since)*time.Microsecond)
+	}
+	return c, f.err
+}
+
+// List names the keys that [Queue.Keys] yields.
+type List string
+
+// The lists of keys.
+const (
+	ListAll        List = "all"        // the keys of every state, in no order, one that is queued or held and waits as well for each
+	ListProcessing List = "processing" // in no order
+	ListQueued     List = "queued"     // the next one first
+	ListWaiting    List = "waiting"    // the next one that is due first
+	ListFailing    List = "failing"    // the one with the most failures first, in whatever state they are
+	ListGivenUp    List = "givenup"    // the latest first
+
+	listAside List = "aside"
+	oneKey    List = "key"
+	ofStates  List = "states" // the part of ListAll without those that wait
+)
+
+// KeyInfo is what the server knows of a key.
+type KeyInfo[T comparable] struct {
+	// State is empty for a key that is not in the queue. Only [Queue.Key] has the Causes.
+	workqueue.KeySnapshot[T]
+	// Holder is the [Config].Replica that holds the key, or a random name if the server does not know that. Fence is that of the
+	// hand-out, see [Fence]. They are empty for a key that is not held.
+	Holder string
+	Fence  int64
+	// LostLeases is how often in a row the key's lease was lost. It need not be a whole number: see [Config].MaxLostLeases.
+	LostLeases float64
+	// GivenUp is nil for a key that was not given up.
+	GivenUp *workqueue.GivenUpKey[T]
+	// SetAside: a replica could not decode the key. Only Key says so.
+	SetAside bool
+}
+
+// Keys yields up to limit keys of a list, all if limit is not positive, with a call of the server for every few hundred. Keys that
+// cannot be decoded are left out. A key that moves meanwhile may be yielded twice, or not at all. If a shard does not answer, if ctx
+// ends, or if what the server has makes no sense, the others are yielded, and an error last. Keys reads alone, and works after
+// shutdown too.
+func (q *Queue[T]) Keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[T], error] {
+	return q.keys(ctx, list, limit, 0)
+}
+
+// keys is Keys that waits for each call no longer than patience, if that is positive.
+func (q *Queue[T]) keys(ctx context.Context, list List, limit int, patience time.Duration) iter.Seq2[KeyInfo[T], error] {
+	return func(yield func(KeyInfo[T], error) bool) {
+		var errs []error
+		left := limit
+		cursors := make([]*cursor[T], 0, len(q.shards))
+		for _, s := range q.shards {
+			cursors = append(cursors, &cursor[T]{shard: s, from: "0"})
+		}
+		for limit <= 0 || left > 0 {
+			cursors = slices.DeleteFunc(cursors, func(c *cursor[T]) bool {
+				err := c.fill(ctx, list, limit, patience)
+				if err != nil {
+					errs = append(errs, err)
+				}
+				return err != nil || len(c.page) == 0
+			})
+			if len(cursors) == 0 {
+				break
+			}
+			first := slices.MinFunc(cursors, func(a, b *cursor[T]) int { return order(list, a.page[0], b.page[0]) })
+			k := first.page[0]
+			first.page = first.page[1:]
+			left--
+			if !yield(k, nil) {
+				return
+			}
+		}
+		if err := errors.Join(errs...); err != nil {
+			yield(KeyInfo[T]{}, err)
+		}
+	}
+}
+
+// cursor is a place in a list of a shard.
+type cursor[T comparable] struct {
+	shard *shard[T]
+	page  []KeyInfo[T]
+	from  string // where the next page begins, empty behind the last
+}
+
+// fill reads the next page that has keys, if the last one is used up.
+func (c *cursor[T]) fill(ctx context.Context, list List, limit int, patience time.Duration) error {
+	for len(c.page) == 0 && c.from != "" {
+		pageCtx, cancel := ctx, context.CancelFunc(func() {})
+		if patience > 0 {
+			pageCtx, cancel = context.WithTimeout(ctx, patience)
+		}
+		count := maxPage
+		if limit > 0 {
+			count = min(limit, maxPage)
+		}
+		rows, belong, next, err := c.shard.readPage(pageCtx, list, c.from, count)
+		cancel()
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			if k, ok := c.shard.q.infoOf(row, belong); ok {
+				c.page = append(c.page, k)
+			}
+		}
+		c.from = next
+	}
+	return nil
+}
+
+// order compares keys of a list by what that is ordered by.
+func order[T comparable](list List, a, b KeyInfo[T]) int {
+	switch list {
+	case ListProcessing, ListQueued:
+		return a.Since.Compare(b.Since)
+	case ListWaiting:
+		return a.Due.Compare(b.Due)
+	case ListFailing:
+		return cmp.Compare(b.Requeues, a.Requeues)
+	case ListGivenUp:
+		return b.GivenUp.Time.Compare(a.GivenUp.Time)
+	}
+	return 0
+}
+
+// Key returns what the server knows of key; its State is empty if it is not in the queue. It returns an error if the server does not
+// answer, if ctx ends, or if what the server has makes no sense. It reads alone, and works after shutdown too.
+func (q *Queue[T]) Key(ctx context.Context, key T) (KeyInfo[T], error) {
+	encoded, s := q.locate(key)
+	rows, _, _, err := s.readPage(ctx, oneKey, encoded, 1)
+	if err != nil {
+		return KeyInfo[T]{}, err
+	}
+	if len(rows) != 1 {
+		return KeyInfo[T]{}, errReply
+	}
+	return infoFor(key, rows[0], oneKey), nil
+}
+
+// Snapshot returns Stats and up to limit keys of each state, at most 512, of the whole queue, as the server has them when
+// it has executed what was called before. Each state is read by calls of its own, none of which takes more than about a
+// millisecond: a key that changes its state meanwhile may be in two lists. If more than limit keys are processed, it has any
+// of them, not the oldest. It asks the server for up to two seconds, and lacks the keys of a state if that does not answer; Keys
+// says so. After shutdown it still reads the keys.
+func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
+	snapshot := workqueue.Snapshot[T]{Stats: q.Stats()}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	read := func(list List) (keys []workqueue.KeySnapshot[T]) {
+		if limit <= 0 {
+			return nil
+		}
+		for k, err := range q.Keys(ctx, list, min(limit, maxSnapshot)) {
+			if err == nil {
+				keys = append(keys, k.KeySnapshot)
+			}
+		}
+		return keys
+	}
+	// In the order in which a key passes through them: one that goes on meanwhile is seen twice rather than not at all.
+	snapshot.Failing, snapshot.Waiting = read(ListFailing), read(ListWaiting)
+	snapshot.Queued, snapshot.Processing = read(ListQueued), read(ListProcessing)
+	slices.SortStableFunc(snapshot.Processing, func(a, b workqueue.KeySnapshot[T]) int { return a.Since.Compare(b.Since) })
+	return snapshot
+}
+
+// SnapshotKey is Key for tools. It asks the server for up to a second, and returns false if that does not answer, and for a key
+// that is not in the queue.
+func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	info, err := q.Key(ctx, key)
+	if err != nil || info.State == "" {
+		return workqueue.KeySnapshot[T]{Key: key}, false
+	}
+	return info.KeySnapshot, true
+}
+
+// SnapshotKeys is Keys of ListAll for tools. The iteration ends early if the server does not answer for a second.
+func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
+	return func(yield func(workqueue.KeySnapshot[T]) bool) {
+		for k, err := range q.keys(context.Background(), ListAll, 0, patience) {
+			if err != nil || !yield(k.KeySnapshot) {
+				return
+			}
+		}
+	}
+}
+
+// infoOf decodes a key, and returns what a list shows of it, or false if it does not belong there.
+func (q *Queue[T]) infoOf(r row, list List) (k KeyInfo[T], ok bool) {
+	item, err := q.decode(r.encoded)
+	if err != nil {
+		return k, false
+	}
+	k = infoFor(item, r, list)
+	// The line may have keys that were removed. What is only in one list is gone if it is not there.
+	gone := list == ListQueued && k.State != workqueue.KeyQueued || list == ListProcessing && k.Holder == "" || list == ListGivenUp && k.GivenUp == nil
+	return k, !gone
+}
+
+func infoFor[T comparable](item T, r row, list List) KeyInfo[T] {
+	k := KeyInfo[T]{
+		KeySnapshot: workqueue.KeySnapshot[T]{Key: item, Requeues: r.failures, Due: r.due},
+		Holder:      cmp.Or(r.name, r.state.holder), Fence: r.state.fence, LostLeases: r.losses, SetAside: r.aside,
+	}
+	switch {
+	case r.state.holder != "":
+		k.State, k.Again, k.Since = workqueue.KeyProcessing, r.state.again, r.at(r.state.fence)
+	case r.state.since > 0:
+		k.State, k.Since = workqueue.KeyQueued, r.at(r.state.since)
+	case !r.due.IsZero():
+		k.State = workqueue.KeyWaiting
+	}
+	if !r.causes.IsZero() {
+		k.Causes = &r.causes
+	}
+	if !r.givenAt.IsZero() {
+		attempts, reason, _ := strings.Cut(r.reason, " ")
+		n, _ := strconv.Atoi(attempts)
+		k.GivenUp = &workqueue.GivenUpKey[T]{Key: item, Attempts: n, Err: reason, Time: r.givenAt}
+	}
+	switch list {
+	case ListQueued, ListProcessing, ofStates:
+		k.Due = time.Time{}
+	case ListWaiting:
+		k.State, k.Since, k.Again, k.Holder, k.Fence = workqueue.KeyWaiting, time.Time{}, false, "", 0
+	}
+	return k
+}

@@ -1,0 +1,241 @@
+package redisqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/redis/go-redis/v9"
+)
+
+// attach returns a tool on the queue "test", which is shut down with the test.
+func attach(t testing.TB, client redis.UniversalClient) *Queue[string] {
+	t.Helper()
+	tool, err := Attach(within(t, 10*time.Second), client, "test")
+	must(t, err)
+	t.Cleanup(func() { endQueue(t, tool) })
+	return tool
+}
+
+// listed returns the keys of a list.
+func listed(t testing.TB, q *Queue[string], list List, limit int) (keys []string) {
+	t.Helper()
+	for k, err := range q.Keys(within(t, 20*time.Second), list, limit) {
+		must(t, err)
+		keys = append(keys, k.Key)
+	}
+	return keys
+}
+
+// A tool sees all that there is of a queue, in its order and beyond what a Snapshot has, and changes many keys at once.
+func TestTool(t *testing.T) {
+	s := startServer(t)
+	ctx := within(t, time.Minute)
+	for _, shards := range []int{1, 3} {
+		must(t, s.client().FlushAll(ctx).Err())
+		q := newTestQueue(t, s.client(), Config[string]{Shards: shards, Replica: "this one"})
+		tool := attach(t, s.client())
+		q.AddCause("held", workqueue.Cause{Reason: "why"})
+		mustGet(t, q, "held")
+		must(t, tool.AddContext(ctx, "held"))
+		keys := keysNamed("k", 700)
+		for i, key := range keys {
+			q.GiveUp(key, 3, errors.New("broken"))
+			q.AddAfter(key, time.Hour+time.Duration(i)*time.Second)
+		}
+		flush(t, q)
+		want := Counts{Processing: 1, Again: 1, Waiting: 700, GivenUp: 700}
+		if c, err := tool.Counts(ctx); err != nil || c != want {
+			t.Errorf("%d shards: Counts() = %+v, %v, want %+v", shards, c, err, want)
+		}
+		if got := listed(t, tool, ListWaiting, 600); !slices.Equal(got, keys[:600]) {
+			t.Errorf("%d shards: %d waiting keys, %.100q", shards, len(got), got)
+		}
+		if n := len(listed(t, tool, ListGivenUp, 0)); n != 700 {
+			t.Errorf("%d shards: %d keys were given up", shards, n)
+		}
+		if n := len(listed(t, tool, ListAll, 0)); n != 701 {
+			t.Errorf("%d shards: %d keys", shards, n)
+		}
+		k, err := tool.Key(ctx, "held")
+		if err != nil || k.Holder != "this one" || k.Fence != fenceOf(q, "held") || !k.Again || k.Causes == nil || k.Causes.String() != "why" {
+			t.Errorf("%d shards: Key() = %+v, %v", shards, k, err)
+		}
+		calls := tool.Info().Calls
+		retried, err := tool.RetryGivenUpContext(ctx, append(keys, "unknown")...)
+		if err != nil || len(retried) != 700 || tool.Info().Calls-calls > 60 {
+			t.Errorf("%d shards: RetryGivenUpContext() = %d keys, %v, with %d calls", shards, len(retried), err, tool.Info().Calls-calls)
+		}
+		c, err := tool.Counts(ctx)
+		if c.OldestQueued <= 0 || c.OldestQueued > time.Minute || err != nil {
+			t.Errorf("%d shards: Counts() = %+v, %v", shards, c, err)
+		}
+		if c.OldestQueued = 0; c != (Counts{Queued: 700, Processing: 1, Again: 1, Waiting: 700}) {
+			t.Errorf("%d shards: Counts() = %+v", shards, c)
+		}
+		discarded, err := tool.DiscardContext(ctx, append(keys, "unknown")...)
+		if err != nil || len(discarded) != 700 {
+			t.Errorf("%d shards: DiscardContext() = %d keys, %v", shards, len(discarded), err)
+		}
+		q.Done("held")
+		getEach(t, q, "held")
+	}
+}
+
+// A tool with the right to read alone can read. What it may not do returns the server's error at once, and so does a read-only
+// replica.
+func TestToolMayReadOnly(t *testing.T) {
+	s := startServer(t)
+	ctx := within(t, time.Minute)
+	q := newTestQueue(t, s.client(), Config[string]{})
+	must(t, q.AddContext(ctx, "x"))
+	q.GiveUp("y", 1, nil)
+	flush(t, q)
+	must(t, s.client().Do(ctx, "ACL", "SETUSER", "reader", "on", ">x", "%R~workqueue:{test/0}:*", "+@read", "+evalsha_ro", "+eval_ro", "+time", "-keys").Err())
+	replica := startServer(t, "--replicaof", "127.0.0.1", s.port(), "--repl-diskless-sync-delay", "0")
+	waitUntil(t, func() bool {
+		n, err := clientOf(t, replica.addr).Exists(ctx, "workqueue:{test/0}:givenup").Result()
+		return err == nil && n == 1
+	})
+	for name, client := range map[string]*redis.Client{
+		"NOPERM":   newClient(t, &redis.Options{Addr: s.addr, Username: "reader", Password: "x"}),
+		"READONLY": clientOf(t, replica.addr),
+	} {
+		tool := attach(t, client)
+		if c, err := tool.Counts(ctx); err != nil || c.Queued != 1 || c.GivenUp != 1 {
+			t.Errorf("%s: Counts() = %+v, %v", name, c, err)
+		}
+		if k, err := tool.Key(ctx, "x"); err != nil || k.State != workqueue.KeyQueued {
+			t.Errorf("%s: Key() = %+v, %v", name, k, err)
+		}
+		if got := listed(t, tool, ListGivenUp, 0); len(got) != 1 {
+			t.Errorf("%s: Keys() = %q", name, got)
+		}
+		began := time.Now()
+		retried, err := tool.RetryGivenUpContext(ctx, "y")
+		if err == nil || !strings.Contains(err.Error(), name) || len(retried) > 0 || time.Since(began) > 10*time.Second {
+			t.Errorf("%s: RetryGivenUpContext() = %q, %v after %v", name, retried, err, time.Since(began))
+		}
+		if err := tool.AddContext(ctx, "z"); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: AddContext() = %v", name, err)
+		}
+		tool.Pause()
+		time.Sleep(50 * time.Millisecond) // The server's answer may come before Flush is called, or after.
+		if err := tool.Flush(within(t, 10*time.Second)); err == nil || !strings.Contains(err.Error(), name) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: Flush() after Pause() = %v", name, err)
+		}
+	}
+}
+
+// A tool that polls takes over no keys, gives up none and forgets nothing: what the queue does about dead replicas is up to the
+// living ones.
+func TestToolReclaimsNothing(t *testing.T) {
+	client := startServer(t).client()
+	q := newShiftedQueue(t, client, Config[string]{})
+	addAll(q, "x")
+	flush(t, q)
+	dead := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: 30 * time.Second}
+	dead.send(1, 1)
+	q.AddRateLimited("failing")
+	flush(t, q)
+	mustGet(t, q, "failing")
+	q.Done("failing")
+	flush(t, q)
+	endQueue(t, q)
+	// The lease of the dead one ends in a moment.
+	names, ctx := q.shards[0].names.shard, context.Background()
+	must(t, client.HSet(ctx, names[0], "leaseTime", int64(client.ZScore(ctx, names[7], dead.id).Val())-100_000).Err())
+	tool := attach(t, client)
+	tool.script = q.script
+	clocks := func() string {
+		return fmt.Sprint(client.HMGet(ctx, names[0], "leaseTime", "time", "fence").Val())
+	}
+	before := clocks()
+	for i := range 100 {
+		shiftClock(t, client, time.Duration(i)*time.Hour)
+		freshStats(t, tool)
+	}
+	if c, err := tool.Counts(within(t, 10*time.Second)); err != nil || c.Processing != 1 || c.Failing != 1 {
+		t.Errorf("Counts() = %+v, %v", c, err)
+	}
+	if after := clocks(); after != before {
+		t.Errorf("the clocks and the fence were %v and are %v", before, after)
+	}
+	shiftClock(t, client, 0)
+}
+
+// Attach returns no queue with an error, and refuses a description that makes no sense.
+func TestAttachRefuses(t *testing.T) {
+	client := startServer(t).client()
+	ctx := within(t, 20*time.Second)
+	meta := newKeyNames("test", 0).shard[0]
+	for _, description := range []string{"", "x", "format 2, -1 shards, keys: string", "format 2, 0 shards, keys: x", "format 2, 3000000 shards, keys: x", "format 1, 1 shards, keys: x"} {
+		must(t, client.HSet(ctx, meta, "description", description).Err())
+		if q, err := Attach(ctx, client, "test"); q != nil || !errors.Is(err, ErrIncompatible) {
+			t.Errorf("%q: Attach() = %v, %v", description, q, err)
+		}
+	}
+	if q, err := Attach(ctx, client, "other"); q != nil || !errors.Is(err, ErrNoQueue) {
+		t.Errorf("Attach() = %v, %v", q, err)
+	}
+	client.Close()
+	if q, err := Attach(ctx, client, "test"); q != nil || err == nil {
+		t.Errorf("Attach() = %v, %v", q, err)
+	}
+}
+
+// What others have written to the server is an error for those who read it, whatever it is. A replica queues the key, and goes on.
+func TestForeignData(t *testing.T) {
+	client := startServer(t).client()
+	ctx := within(t, time.Minute)
+	q := newTestQueue(t, client, Config[string]{})
+	must(t, q.AddContext(ctx, "x"))
+	endQueue(t, q) // It would repair what follows.
+	names := q.shards[0].names.shard
+	var foreign []string
+	for i := range 46 {
+		for _, character := range []string{"p", "1", "d", "é"} {
+			foreign = append(foreign, strings.Repeat(character, i))
+		}
+	}
+	tool := attach(t, client)
+	for _, state := range foreign {
+		must(t, client.HSet(ctx, names[1], "x", state).Err())
+		_, err := tool.Key(ctx, "x")
+		wellFormed := state == "" || state == strings.Repeat("1", 16)
+		if (err == nil) != wellFormed {
+			t.Errorf("state %q: Key() = %v", state, err)
+		}
+		for _, list := range []List{ListAll, ListQueued} {
+			for range tool.Keys(ctx, list, 0) {
+			}
+		}
+		if _, err = tool.Counts(ctx); (err == nil) != wellFormed {
+			t.Errorf("state %q: Counts() = %v", state, err)
+		}
+	}
+	for _, field := range []string{"offset", "time", "again"} {
+		must(t, client.HSet(ctx, names[0], field, "x").Err())
+		_, err1 := tool.Counts(ctx)
+		_, err2 := tool.Key(ctx, "x")
+		if err1 == nil && err2 == nil {
+			t.Errorf("a foreign %s is no error", field)
+		}
+		must(t, client.HDel(ctx, names[0], field).Err())
+	}
+	q = newTestQueue(t, client, Config[string]{PollInterval: 50 * time.Millisecond})
+	for _, state := range foreign {
+		if state == strings.Repeat("p", 28) || state == strings.Repeat("d", 44) {
+			continue // It looks like that of a key that somebody holds.
+		}
+		must(t, client.HSet(ctx, names[1], "x", state).Err())
+		must(t, client.RPush(ctx, names[2], "x").Err())
+		getEach(t, q, "x")
+		flush(t, q)
+	}
+}
