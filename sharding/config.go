@@ -28,16 +28,18 @@ type Config struct {
 	Slots int
 	// Lease is how long the others wait for a member that has died, and how long one goes on that cannot reach the
 	// server, less Margin. Zero means 15 seconds. A member writes to the server and reads from it three times in a lease.
+	// While members differ in it, as during a rollout, the longest counts wherever a member's own is not known.
 	Lease time.Duration
 	// Margin is what makes up for clocks of different speed: keys are with one member at a time as long as the slowest
-	// clock advances by more than Lease-Margin while the fastest advances by Lease. Zero means an eighth of Lease.
+	// clock advances by more than Lease-Margin while the fastest advances by Lease. Zero means a sixth of Lease: then each clock may
+	// be 9 % too fast or too slow, and chrony, while it corrects a clock, makes it 8.3 % wrong at most.
 	Margin time.Duration
 	// HandoverTimeout is how long a slot that is to move waits for its handlers before their contexts end. If a handler
 	// does not return within another half of it, the member keeps the slot, and tries again after four times that long.
 	// Zero means 10 seconds.
 	HandoverTimeout time.Duration
 
-	// Clock is where all times come from. Nil means the real clock. It must be monotonic.
+	// Clock is where all times come from. Nil means the real clock. Since must be monotonic.
 	Clock clock.WithTicker
 	// Logger logs what happens to the member and its slots. Nil means no log.
 	Logger *slog.Logger
@@ -57,12 +59,6 @@ type QueueConfig[T comparable] struct {
 	// All replicas must have the same one, in all versions of the program that run side by side. Its upper bits decide.
 	// It is needed for keys that are not strings, numbers, booleans, or structs and arrays of such.
 	Hash func(key T) uint64
-	// FinishQueued makes the member handle what is queued of a slot before it hands the slot over to a member that has joined,
-	// for up to HandoverTimeout. Without it a handover waits only for handlers that run, and the new holder lists the keys
-	// again. It is for programs whose keys may be in no list any more, because what they name was deleted; but it is no
-	// guarantee: see "Why no key is lost" in the package's documentation. Before [Member.Leave] let the workers
-	// finish what is queued (worker.All). The queue must be a [workqueue.KeyReader].
-	FinishQueued bool
 	// ListPriority is the priority with which the keys of Keys are added, if the queue has priorities.
 	ListPriority int
 }
@@ -78,15 +74,21 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.Slots = cmp.Or(c.Slots, 256)
 	c.Lease = cmp.Or(c.Lease, 15*time.Second)
-	c.Margin = cmp.Or(c.Margin, c.Lease/8)
+	c.Margin = cmp.Or(c.Margin, c.Lease/6)
 	c.HandoverTimeout = cmp.Or(c.HandoverTimeout, 10*time.Second)
-	switch {
-	case c.Slots < 1 || c.Slots > maxSlots:
+	if c.Slots < 1 || c.Slots > maxSlots {
 		return c, fmt.Errorf("sharding: Config.Slots is %d, want 1 to %d", c.Slots, maxSlots)
-	case c.Margin < 0 || c.Margin > c.Lease/2:
+	}
+	for _, t := range []struct {
+		field string
+		value time.Duration
+	}{{"Lease", c.Lease}, {"Margin", c.Margin}, {"HandoverTimeout", c.HandoverTimeout}} {
+		if t.value < time.Millisecond { // Lease: 15 is 15 ns.
+			return c, fmt.Errorf("sharding: Config.%s is %v, want a positive time with a unit, such as 15*time.Second", t.field, t.value)
+		}
+	}
+	if c.Margin > c.Lease/2 {
 		return c, fmt.Errorf("sharding: Config.Margin is %v, want at most half of the lease of %v", c.Margin, c.Lease)
-	case c.HandoverTimeout < 0:
-		return c, fmt.Errorf("sharding: Config.HandoverTimeout is %v", c.HandoverTimeout)
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

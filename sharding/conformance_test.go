@@ -23,6 +23,7 @@ func holdingAll(slots int) *Member {
 	m.ctx, m.end = context.WithCancel(context.Background())
 	m.queues.Store(&[]slotQueue{})
 	m.validUntil.Store(math.MaxInt64)
+	m.wallUntil.Store(math.MaxInt64)
 	for s := range m.slots {
 		m.slots[s].holding.Store(&holding{epoch: 1})
 		m.setState(s, held)

@@ -16,15 +16,19 @@
 //     than [Config].Margin makes up for. The context of a handler ends before another replica can get its key.
 //   - No key is forgotten when its slot moves: see "Why no key is lost".
 //   - After Leave a slot has a new holder as soon as its handlers have returned; after a join the new member has its
-//     share within two seconds and the time of running handlers; after a kill the others take over within a lease and a second.
+//     share within three seconds, 0.1 s for each other member, and the time of running handlers; after a kill the others take over within a
+//     lease and a second.
 //   - Shares differ by at most one slot, and no slot moves without need.
 //   - While the API server is away, members go on until their validity ends, then stop, and come back by themselves.
-//   - Records of a newer format, of another number of slots, or of somebody else are errors ([ErrIncompatible]).
+//   - Records of a newer format, of another number of slots or another hash, or of somebody else are errors ([ErrIncompatible]).
+//   - What people do to the records by hand, and a restore of a backup, costs slots a lease. If other things fail in the same minutes, a slot
+//     may have two holders for seconds: stop the members before you restore a backup.
 //
-// What is not: a process that was stopped (SIGSTOP, a suspended machine) for longer than its lease goes on for a
-// moment when it wakes up, before its contexts end. A handler for which that matters stores its [Epoch] beside what it
-// writes. The same holds for handlers that ignore their contexts. And a person who deletes the table
-// and a member's record within a lease, while that member is cut off from the server and another one joins, makes two groups.
+// What is not: a process that was stopped (SIGSTOP) for longer than two thirds of its lease goes on for a moment when it wakes up, before its
+// contexts end; after a suspension of the machine that is a sixtieth of a lease. A handler for which that matters stores its
+// [Epoch] beside what it writes. The same holds for handlers that ignore their contexts, if their member is taken for dead. And
+// a group of which all records are gone looks like a new one to whoever joins: its members that are cut off go on until their validity ends. So does,
+// after a restore, one that had been cut off for a lease before, until its successor reads the table; and epochs may go back until then.
 //
 // # How it works
 //
@@ -37,31 +41,39 @@
 //	    │                                   │
 //	    │ A does not renew its record       │
 //	    ▼                                   ▼
-//	after a lease somebody deletes A's record, on condition that it has not changed, and then writes holder = B
+//	after a lease somebody marks A's record, on condition that it has not changed, and then writes holder = B
 //
-// The rules. TestSimulationFindsBrokenRules breaks them one at a time, and finds each but one: that validity also needs a
-// recent read of the table is a second guard.
+// The rules. TestSimulationFindsBrokenRules breaks them one at a time.
 //
-//   - A member is valid until a lease, less the margin, after the beginning of its last renewal that succeeded, by its own
-//     monotonic clock. It must also have begun to read, within that time, a table of the id that its record names. An invalid
+//   - A member is valid until a lease, less the margin, after the beginning of its last renewal that succeeded. It must also have
+//     begun to read, within that time, a table of the id that its record names. Validity ends when the monotonic clock or the
+//     wall clock says so: the first cannot be set, and the second goes on while a machine is suspended. An invalid
 //     member hands out nothing, and its handlers' contexts end.
 //   - Only the holder gives a slot away, and only when no handler of it runs. It stops to hold the slot before it tries to
 //     write that, and holds it again only when a newer table says that it still does: a write that reported an error
-//     may come into effect later. If the slot is to stay after all, the holder writes that newer table itself.
-//   - Only if a member's record is gone may others give its slots away. A member takes another one for dead when that
-//     one's record has not changed for a lease, by its own clock, and deletes the record on condition of that
-//     version: it can then not be renewed any more. A record is created once, and a member is in no table before it has
-//     one. A member that finds its record gone goes on as a new one, with a new id.
-//   - That a watch does not show a member means nothing: it may lag behind the table that names the member. Only a read
-//     that began after the table was read shows that a record is gone. If this member has not deleted it, somebody else
-//     did, perhaps a person, and the slots stay where they are for another lease.
-//   - A new table is filled only when a list, read after the table was there, has no member whose record names another
-//     table, and when all members that were seen before and are not in that list have been gone for a lease. A member
-//     names a table before it holds slots by it and reads it once more after that; it names another one only when none of
-//     its handlers runs. Its record also has the greatest epoch that it knows, from which the new table goes on.
+//     may come into effect later, unless the server has refused it. If the slot is to stay after all, the holder writes that newer
+//     table itself. If it can write none for a lease, it gives up its record.
+//   - Only if a member's life has ended may others give its slots away. A member takes another one for dead when that
+//     one's record has not changed for a lease, by its own clock. It renews its own record, which shows whether a backup was restored meanwhile,
+//     reads that one once more, and marks it on condition of that version: it can then not be renewed any more, and everybody sees why. Whoever was out of touch itself waits for a third of a
+//     lease more. A record is created once, and a member is in no table before it has one. A member that finds its record marked or gone,
+//     or about to be deleted, goes on as a new one, with a new id.
+//   - That a watch or a list does not show a member means nothing: it may lag behind the table that names the member, or the record has lost
+//     its label. Only a read that began after the table was read shows that a record is gone. If it had no mark, somebody else
+//     deleted it, perhaps a person, and the slots stay where they are for another lease: that of the member, or the longest that was known.
+//   - Epochs grow with each write of the table, and that of a slot with each holder. A table that was read after another one and is older than
+//     it, or contradicts it, or was in another Lease, has come back from a backup or a copy. All that see it stop, and replace it by a
+//     new one with a new id.
+//   - A new table is filled when no record in a list, read after the table was there, names another one, and if there was an earlier one,
+//     not before a lease has passed. It gets another id with that. A member names a table before it holds slots by it, and reads it once more after that. With it
+//     it names the slots whose handlers still run, which stay with it. Its record also has the greatest epoch that it
+//     knows, from which the new table goes on.
+//   - Members hand over slots one after the other, in the order of their ids, so that a slot has no holder for the time of one write. Who leaves marks
+//     its own record when no handler runs: then one write of another member moves all that several of them held.
 //
 // All members compute the same plan. The first of them, in the order of their ids, writes it a fifth of a second after
-// the group has changed; each of the others waits a moment longer, in case that it does not.
+// the group has changed; each of the others waits a moment longer, in case that it does not. A member that has just joined gets slots after a
+// second, and while another one of its name is there and silent, not before that one is dead: its process may be one that dies again and again.
 //
 // # Why no key is lost
 //
@@ -87,9 +99,7 @@
 //
 // One kind of change no list has: that a thing was deleted. If it was deleted at the moment of the move, both replicas may
 // drop its key. As always in controllers, which miss deletions when they restart, what must be cleaned up needs a
-// finalizer, or an object of one's own that is listed too. QueueConfig.FinishQueued makes it rarer: then the old holder handles
-// what it has queued of a slot before it hands it over. It does not help if the old holder hears of the deletion only after
-// the handover, and the new one before.
+// finalizer, or an object of one's own that is listed too.
 //
 // # Costs
 //

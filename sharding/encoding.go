@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // formatVersion is the version of the format of all records. A member refuses records of another one.
@@ -22,6 +23,12 @@ type tableData struct {
 	Leaving  []string `json:"leaving,omitempty"`
 	Slots    int      `json:"slots"`
 	Epoch    int64    `json:"epoch"`
+	// UID is that of the record, once that is known. In a record that was deleted and made again from a copy it is another.
+	UID string `json:"uid,omitempty"`
+	// Replaces, Lease and Hashes are those of the table, the lease in nanoseconds.
+	Replaces bool     `json:"replaces,omitempty"`
+	Lease    int64    `json:"lease,omitempty"`
+	Hashes   []string `json:"hashes,omitempty"`
 	Members  []string `json:"members"`
 	// Holders has a word for each run of equal slots, in order: the number of the holder in Members, or "-"; ">" and
 	// the number of the next holder, if the slot is to move; "@" and how many epochs ago it got its holder; "*" and
@@ -33,6 +40,7 @@ func (t *table) encode() string {
 	d := tableData{
 		Format: formatVersion, ID: t.id, Settling: t.settling, Leaving: t.leaving,
 		Slots: len(t.slots), Epoch: t.epoch, Members: []string{},
+		UID: t.uid, Replaces: t.replaces, Lease: int64(t.lease), Hashes: t.hashes,
 	}
 	numbers := map[string]string{"": "-"}
 	number := func(member string) string {
@@ -72,10 +80,12 @@ func decodeTable(r Record, slots int) (*table, error) {
 		return nil, err
 	}
 	if d.Slots != slots {
-		return nil, fmt.Errorf("%w: %s divides keys into %d slots, and this replica into %d: stop all replicas before you change Slots, or use another group",
-			ErrIncompatible, r.Name, d.Slots, slots)
+		return nil, otherSlots(r, d.Slots, slots)
 	}
-	t := &table{id: d.ID, epoch: d.Epoch, settling: d.Settling, leaving: d.Leaving, slots: make([]tableSlot, 0, slots)}
+	t := &table{
+		id: d.ID, epoch: d.Epoch, settling: d.Settling, leaving: d.Leaving, slots: make([]tableSlot, 0, slots), replaces: d.Replaces,
+		lease: time.Duration(d.Lease), hashes: d.Hashes, uid: r.UID, copied: d.UID != r.UID && !(d.Settling && d.UID == ""),
+	}
 	for word := range strings.FieldsSeq(d.Holders) {
 		slot, run, ok := d.parse(word)
 		if !ok || run > slots-len(t.slots) {
@@ -128,10 +138,21 @@ type memberData struct {
 	Sequence int64 `json:"sequence"`
 	// Lease is how long the member lives after a write, in nanoseconds.
 	Lease int64 `json:"lease"`
+	// Slots is into how many slots the member divides keys, and Hashes are the fingerprints of its queues' hashes.
+	Slots  int      `json:"slots"`
+	Hashes []string `json:"hashes,omitempty"`
 	// Table is the id of the table by which the member holds slots. It is empty if it has held none.
 	Table string `json:"table,omitempty"`
+	// Earlier: the process has known another table before that one. Busy are slots that it held by that one, and whose
+	// handlers still run.
+	Earlier bool  `json:"earlier,omitempty"`
+	Busy    []int `json:"busy,omitempty"`
 	// Epoch is the greatest that the member has seen, in any table.
 	Epoch int64 `json:"epoch,omitempty"`
+	// Dead: the member has not renewed its record for a lease, and another one has ended its life with this mark.
+	Dead bool `json:"dead,omitempty"`
+	// Queues is how many queues the member has. It is for people.
+	Queues int `json:"queues,omitempty"`
 }
 
 func decodeMember(r Record) (memberData, error) {
@@ -174,5 +195,12 @@ func decodeRecord(r Record, d any, format func() int) error {
 
 // foreign is the error for a record that something else has written.
 func foreign(r Record, err error) error {
-	return fmt.Errorf("%w: %s is not a record of this library (%w): delete it, or use another group", ErrIncompatible, r.Name, err)
+	return fmt.Errorf("%w: %s is not a record of this library (%w): use another group, or delete it, after which all slots rest for a lease",
+		ErrIncompatible, r.Name, err)
+}
+
+// otherSlots is the error for a record of a member, or of a table, that divides keys into another number of slots.
+func otherSlots(r Record, theirs, ours int) error {
+	return fmt.Errorf("%w: %s divides keys into %d slots, and this replica into %d: stop all replicas before you change Slots, or use another group",
+		ErrIncompatible, r.Name, theirs, ours)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -89,8 +90,8 @@ func TestWrongTables(t *testing.T) {
 }
 
 func TestMemberRecords(t *testing.T) {
-	want := memberData{Format: 1, ID: "a", Sequence: 7, Lease: 15e9, Table: "t"}
-	if got, err := decodeMember(Record{Data: encode(want)}); got != want || err != nil {
+	want := memberData{Format: 1, ID: "a", Sequence: 7, Lease: 15e9, Table: "t", Slots: 4, Busy: []int{3}}
+	if got, err := decodeMember(Record{Data: encode(want)}); !reflect.DeepEqual(got, want) || err != nil {
 		t.Errorf("got %v, %v", got, err)
 	}
 	for _, data := range []string{

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // cells are the keys of one slot that are being handled, as tokens: numbers that differ for different keys, and are not
@@ -151,7 +150,7 @@ func (q *queue[T]) Lease(ctx context.Context, key T) (context.Context, context.C
 		return ctx, noRelease
 	}
 	m := q.member
-	if m.now() >= time.Duration(m.validUntil.Load()) {
+	if m.expired() {
 		m.look() // The timer is late.
 	}
 	h := m.slots[slot].holding.Load()

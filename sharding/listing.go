@@ -1,6 +1,8 @@
 package sharding
 
-import "time"
+import (
+	"time"
+)
 
 // How long to wait after a listing has failed: at first, and at most.
 const (
@@ -13,7 +15,7 @@ func (q *queue[T]) gained(slots []int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, slot := range slots {
-		q.mu.unlisted[slot] = true
+		q.mu.unlisted[slot] = q.member.now()
 	}
 	if len(q.mu.unlisted) > 0 && !q.mu.listing {
 		q.mu.listing = true
@@ -31,10 +33,14 @@ func (q *queue[T]) listLoop() {
 		}
 		keys, err := q.keys(q.member.ctx)
 		for _, key := range keys {
-			if slot, _ := q.locate(key); slots[slot] && q.member.state(slot) != absent {
+			slot, _ := q.locate(key)
+			if _, ok := slots[slot]; ok && q.member.state(slot) != absent {
 				q.add(key, q.listPriority)
 			}
 		}
+		q.mu.Lock()
+		q.mu.listError = err
+		q.mu.Unlock()
 		if err == nil {
 			delay = firstListDelay
 			continue
@@ -49,26 +55,41 @@ func (q *queue[T]) listLoop() {
 }
 
 // nextListing returns the slots to list, or nil if the goroutine is to end.
-func (q *queue[T]) nextListing() map[int]bool {
+func (q *queue[T]) nextListing() map[int]time.Duration {
 	ended := q.member.ctx.Err() != nil || q.ShuttingDown()
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.mu.listed = nil
 	if ended || len(q.mu.unlisted) == 0 {
 		q.mu.listing = false
 		return nil
 	}
-	slots := q.mu.unlisted
-	q.mu.unlisted = make(map[int]bool)
-	return slots
+	q.mu.listed, q.mu.unlisted = q.mu.unlisted, make(map[int]time.Duration)
+	return q.mu.listed
 }
 
 // relist makes slots unlisted again, without those that have moved.
-func (q *queue[T]) relist(slots map[int]bool) {
+func (q *queue[T]) relist(slots map[int]time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for slot := range slots {
+	for slot, since := range slots {
 		if q.member.state(slot) != absent {
-			q.mu.unlisted[slot] = true
+			q.mu.unlisted[slot] = since
 		}
 	}
+	q.mu.listed = nil
+}
+
+func (q *queue[T]) Unlisted() (slots int, age time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.member.now()
+	for _, waiting := range []map[int]time.Duration{q.mu.unlisted, q.mu.listed} {
+		for slot, since := range waiting {
+			if q.member.state(slot) != absent {
+				slots, age = slots+1, max(age, now-since)
+			}
+		}
+	}
+	return slots, age
 }

@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // The causes with which handlers' contexts end; see [Queue].
@@ -29,6 +30,10 @@ var (
 // number of slots, or not written by this library.
 var ErrIncompatible = errors.New("sharding: incompatible record")
 
+// ErrNoQueue is what [Member.Err] returns if the member has held slots for a lease and has no queue: nobody handles their
+// keys. A controller that waits to be the leader makes none: its NeedLeaderElection must be false.
+var ErrNoQueue = errors.New("sharding: the member holds slots and has no queue, so nobody handles their keys: call NewQueue soon after Join, in each replica")
+
 // Member is a process's part in a group. It holds slots, whose keys the queues of [NewQueue] hand out. It is made by
 // [Join]; all methods are safe for concurrent use.
 type Member struct {
@@ -42,8 +47,9 @@ type Member struct {
 	// states has the state of each slot, together, because queues read one for each key.
 	states []atomic.Uint32
 	queues atomic.Pointer[[]slotQueue]
-	// validUntil is when the member stops to hold slots unless it hears from the store again. It is written under mu.
-	validUntil atomic.Int64
+	// validUntil is when the member stops to hold slots unless it hears from the store again, and wallUntil is that by the wall clock.
+	// They are written under mu.
+	validUntil, wallUntil atomic.Int64
 
 	// ctx is that of all loops and calls, and ends when the member has left.
 	ctx   context.Context
@@ -51,8 +57,9 @@ type Member struct {
 	loops sync.WaitGroup
 	// Each of these has room for one signal to a loop: that it should look again.
 	toRenew, toConfirm, toWork, toExpire chan struct{}
-	// left is closed when the member holds nothing any more and its record is deleted.
-	left chan struct{}
+	// left is closed when the member holds nothing any more and its record is deleted, and written when all log lines are.
+	left    chan struct{}
+	written <-chan struct{}
 
 	mu struct {
 		sync.Mutex
@@ -63,23 +70,34 @@ type Member struct {
 		// listed is the version from which to watch, and heard when the watch reported something last.
 		listed string
 		heard  time.Duration
-		// leaving: Leave was called. finished: the member's record is not to be written any more.
-		leaving, finished bool
-		// finishes: a queue has keys that are to be handled before their slot moves.
-		finishes bool
-		// since is when it was first seen that there is no table, and that the table is not as planned, or zero.
-		since struct{ missing, plan time.Duration }
+		// leaving: Leave was called. finished: the member's record is not to be written any more. barred: not before a write of the
+		// table has succeeded.
+		leaving, finished, barred bool
+		// hashes are the fingerprints of the queues' hashes.
+		hashes []string
+		// changes are to be carried out when mu is unlocked; see unlock.
+		changes changes
+		// wasValid: the member was valid when slots were looked at last.
+		wasValid bool
+		// turn is when the member may begin to hand over slots, while others do.
+		turn time.Duration
+		// since is when it was first seen that there is no table, that the table is not as planned, that the table cannot be written, and
+		// that the member holds slots without a queue, or zero.
+		since struct{ missing, plan, refused, idle time.Duration }
+		// refusal is why the table could not be written last.
+		refusal error
 		// stats has what only grows.
 		stats Stats
-		// problem is why the member holds no slots, or the last error of its work, for Err.
-		problem error
+		// problem is why the member cannot read the table, or renew its lease, if it cannot, for Err.
+		problem struct{ confirm, renew error }
 	}
 }
 
 // Join makes this process a member of a group. It returns when the member is stored, and the group's records are known; the
 // member gets its share of the slots soon after that. It tries until ctx is done, and then returns the last error. Records
 // that are not of this library or not of this version, and another number of slots, are errors at once
-// ([ErrIncompatible]). A member that could not join deletes its record again, for which it takes up to a fifth of a lease.
+// ([ErrIncompatible]). It first tries each verb that the client needs. If the client lacks one for a whole lease, Join returns an
+// error that names it. A member that could not join deletes its record again, for which it takes up to a fifth of a lease.
 // What happens to ctx after Join does not matter: a member stays until [Member.Leave].
 //
 // Join after the caches that QueueConfig.Keys lists are filled, so that slots do not move to a replica that cannot
@@ -89,17 +107,20 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
+	if store == nil {
+		return nil, errors.New("sharding: the store is nil: use Leases")
+	}
 	m := &Member{
 		config: config, store: store, start: config.Clock.Now(),
-		logger: config.Logger.With("group", config.Group),
-		slots:  make([]slot, config.Slots), states: make([]atomic.Uint32, config.Slots),
+		slots: make([]slot, config.Slots), states: make([]atomic.Uint32, config.Slots),
 		toRenew: make(chan struct{}, 1), toConfirm: make(chan struct{}, 1), toWork: make(chan struct{}, 1),
 		toExpire: make(chan struct{}, 1), left: make(chan struct{}),
 	}
 	m.queues.Store(&[]slotQueue{})
 	m.ctx, m.end = context.WithCancel(context.WithoutCancel(ctx))
+	m.logger, m.written = newLateLogger(m.ctx, config.Logger.With("group", config.Group))
 	m.mu.self = m.newSelf()
-	m.mu.view, m.mu.members = view{adopted: never, confirmed: never}, make(map[string]*seen)
+	m.mu.view, m.mu.members = view{adopted: never, confirmed: neverMoment, lease: config.Lease}, make(map[string]*seen)
 	stop := context.AfterFunc(ctx, m.end)
 	err = m.begin(ctx)
 	if !stop() {
@@ -114,8 +135,8 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 		return nil, err
 	}
 	m.logger.Info("Joined", "member", m.ID(), "slots", config.Slots, "lease", config.Lease)
-	m.loops.Go(func() { m.everyThird(m.renew, "Cannot renew the lease", m.toRenew) })
-	m.loops.Go(func() { m.everyThird(m.confirm, "Cannot read the table", m.toConfirm) })
+	m.loops.Go(func() { m.everyThird(m.renew, "renew the lease", &m.mu.problem.renew, m.toRenew) })
+	m.loops.Go(func() { m.everyThird(m.confirm, "read the table", &m.mu.problem.confirm, m.toConfirm) })
 	m.loops.Go(m.watchLoop)
 	m.loops.Go(m.expireLoop)
 	m.loops.Go(m.workLoop)
@@ -124,7 +145,7 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 
 // begin reads the table and stores the member's record.
 func (m *Member) begin(ctx context.Context) error {
-	steps := []func() error{m.confirm, m.renew, m.list}
+	steps := []func() error{m.checkRights, m.confirm, m.renew, m.list}
 	for len(steps) > 0 {
 		err := steps[0]()
 		switch {
@@ -132,6 +153,8 @@ func (m *Member) begin(ctx context.Context) error {
 			steps = steps[1:]
 		case errors.Is(err, ErrIncompatible):
 			return err
+		case apierrors.IsForbidden(err) && m.now() >= m.config.Lease: // It is no server that has just started.
+			return fmt.Errorf("sharding: cannot join: %w", err)
 		default:
 			m.logger.Warn("Cannot join yet", "err", err)
 			if m.sleep(ctx, m.retryDelay(), nil) != nil {
@@ -149,8 +172,9 @@ func (m *Member) ID() string {
 	return m.mu.self.id
 }
 
-// Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it is not.
-// It recovers by itself.
+// Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it is not. It also returns an
+// error if the member has not been able to write the table for a lease, so that slots cannot move. From both it recovers by itself. It
+// returns [ErrNoQueue] if the member is in touch and holds slots, but nobody handles their keys.
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,124 +183,27 @@ func (m *Member) Err() error {
 		return ErrLeft
 	default:
 	}
+	if since := m.mu.since.refused; since > 0 && m.now()-since >= m.config.Lease {
+		return fmt.Errorf("sharding: cannot write the table: %w", m.mu.refusal)
+	}
 	if m.validLocked() {
-		return nil
+		return m.lacksQueueLocked()
 	}
-	return cmp.Or(m.mu.problem, ErrLeaseLost)
+	return cmp.Or(m.mu.problem.confirm, m.mu.problem.renew, ErrLeaseLost)
 }
 
-// Leave makes the member hand over its slots to the others and leave the group. From now on its queues hand out
-// nothing. Slots without running handlers move at once; others when their handlers have returned, whose contexts
-// end after HandoverTimeout. If no other member is there, nobody holds the slots until one joins.
-//
-// Leave returns nil when all is handed over and the member's record is deleted. If ctx is done first, it returns an error:
-// the contexts of the handlers that still run end, and the others take over what is left after a lease. All queues still
-// exist, and hold their keys, but hand out no more. A second call waits for the first.
-//
-// Call it when the workers have ended. Call it with a context that does not end with the signal to stop.
-func (m *Member) Leave(ctx context.Context) error {
-	m.mu.Lock()
-	if !m.mu.leaving {
-		m.mu.leaving = true
-		m.logger.Info("Leaving", "member", m.mu.self.id)
-	}
-	m.applyAndUnlock()
-	signal(m.toWork)
-	var err error
-	select {
-	case <-m.left:
-	case <-m.ctx.Done(): // by another call
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	m.end()
-	m.loops.Wait()
-	n := m.abandon()
-	if err != nil && n > 0 {
-		return fmt.Errorf("sharding: left without handing over %d slots: %w", n, err)
-	}
-	return nil
-}
-
-// tryLeave deletes the member's record if it has nothing to hand over any more. It reports whether the member has left.
-func (m *Member) tryLeave() bool {
-	m.mu.Lock()
-	t, id := m.mu.view.table, m.mu.self.id
-	if !m.mu.leaving || t != nil && !m.mu.view.missing && !t.isRidOf(id) {
-		m.mu.Unlock()
-		return false
-	}
-	m.mu.finished, m.mu.self.alive = true, false
-	m.applyAndUnlock()
+// everyThird calls f, which does what, three times in a lease, at each signal, and soon after an error, which is the problem then.
+func (m *Member) everyThird(f func() error, what string, problem *error, signals <-chan struct{}) {
 	for {
-		err := m.deleteSelf(m.ctx, id)
-		if err == nil {
-			m.logger.Info("Left", "member", id)
-			close(m.left)
-			return true
-		}
-		m.report("Cannot delete the member's record", err)
-		if m.sleep(m.ctx, m.retryDelay(), nil) != nil {
-			return true
-		}
-	}
-}
-
-// isRidOf reports whether a member that leaves has nothing to hand over, and gets nothing any more.
-func (t *table) isRidOf(id string) bool {
-	return slices.Contains(t.leaving, id) && !slices.ContainsFunc(t.slots, func(s tableSlot) bool { return s.holder == id || s.next == id })
-}
-
-func (m *Member) deleteSelf(ctx context.Context, id string) error {
-	return m.call(ctx, func(ctx context.Context) error {
-		r, err := m.store.Get(ctx, m.recordName(id))
-		if err == nil {
-			err = m.store.Delete(ctx, r.Name, r.Version)
-		}
-		if errors.Is(err, ErrNotFound) {
-			return nil
-		}
-		return err
-	})
-}
-
-// abandon stops holding slots. It returns how many the member still held.
-func (m *Member) abandon() (held int) {
-	m.mu.Lock()
-	if t := m.mu.view.table; t != nil {
-		for _, s := range t.slots {
-			if s.holder == m.mu.self.id {
-				held++
-			}
-		}
-	}
-	m.mu.self.alive = false
-	m.applyAndUnlock()
-	return held
-}
-
-const (
-	// batching is how long a plan waits for more members to come or go, and turn is how long each member lets the one
-	// before it write the plan.
-	batching = 200 * time.Millisecond
-	turn     = 150 * time.Millisecond
-	maxTurns = 4
-	// stagger, times the number of members, keeps those apart that all hand over slots after one plan.
-	stagger = 5 * time.Millisecond
-	// finishPoll is when to look again whether the queued keys of slots that are to move are finished.
-	finishPoll = 50 * time.Millisecond
-	// soon is when to look again after a failed call.
-	soon = 250 * time.Millisecond
-)
-
-// everyThird calls f three times in a lease, at each signal, and soon after an error, which it reports.
-func (m *Member) everyThird(f func() error, problem string, signals <-chan struct{}) {
-	for {
-		delay := m.config.Lease / 3
-		if err := f(); err != nil {
+		delay, err := m.config.Lease/3, f()
+		if err != nil {
 			delay = m.retryDelay()
-			m.report(problem, err)
+			m.report("Cannot "+what, err)
+			err = fmt.Errorf("sharding: cannot %s: %w", what, err)
 		}
+		m.mu.Lock()
+		*problem = err
+		m.mu.Unlock()
 		if m.sleep(m.ctx, delay, signals) != nil {
 			return
 		}
@@ -285,11 +212,8 @@ func (m *Member) everyThird(f func() error, problem string, signals <-chan struc
 
 // workLoop takes over from dead members, plans, and hands over: everything that writes the table, and the records of others.
 func (m *Member) workLoop() {
-	for {
+	for !m.tryLeave() {
 		next := m.work()
-		if m.tryLeave() {
-			return
-		}
 		if m.sleep(m.ctx, max(0, next-m.now()), m.toWork) != nil {
 			return
 		}
@@ -298,24 +222,19 @@ func (m *Member) workLoop() {
 
 // work does what there is to do, and returns when to look again if nothing changes.
 func (m *Member) work() (next time.Duration) {
-	again := m.finishQueued()
 	m.look()
 	m.mu.Lock()
 	now := m.now()
-	next, hurried := m.hurryLocked(now)
-	if again {
-		next = now + finishPoll
+	next = m.hurryLocked(now)
+	lacksQueue := m.lacksQueueLocked()
+	if m.mu.turn > now {
+		next = min(next, m.mu.turn)
 	}
-	if m.mu.view.table != nil && m.mu.view.table.id != m.mu.self.follows && !m.anyBusy() {
-		signal(m.toRenew) // to follow it
+	m.unlock()
+	if lacksQueue != nil {
+		m.report("Keys are not handled", lacksQueue)
 	}
-	incompatible := m.mu.view.incompatible != nil
-	m.applyAndUnlock()
-	m.do(hurried)
-	if incompatible {
-		return next
-	}
-	for _, step := range []func(now time.Duration) (time.Duration, error){m.makeTable, m.buryDead, m.findHolders, m.writeTable} {
+	for _, step := range []func(now time.Duration) (time.Duration, error){m.makeTable, m.buryDead, m.findHolders, m.writeTable, m.giveUp} {
 		due, err := step(now)
 		if err != nil {
 			m.report("Cannot move slots", err)
@@ -337,15 +256,11 @@ func (m *Member) turnLocked(now time.Duration) time.Duration {
 	return turn * time.Duration(min(rank, maxTurns))
 }
 
-// report logs why something does not work, and keeps it for Err.
+// report logs why something does not work.
 func (m *Member) report(message string, err error) {
-	if m.ctx.Err() != nil {
-		return
+	if m.ctx.Err() == nil {
+		m.logger.Warn(message, "member", m.ID(), "err", err)
 	}
-	m.logger.Warn(message, "member", m.ID(), "err", err)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.mu.problem = err
 }
 
 func (m *Member) recordName(id string) string { return m.config.Group + "-member-" + id }

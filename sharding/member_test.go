@@ -287,7 +287,7 @@ func TestSlotStays(t *testing.T) {
 		defer release()
 		q.Add("other")
 		mustJoin(t, store, Config{Name: "b", Slots: 2})
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second)
 		if st := a.Stats(); st.Held == 1 {
 			t.Fatal("the other slot moves")
 		}

@@ -1,44 +1,75 @@
 package sharding
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+)
+
+// life is what a member knows of another one's life.
+//
+//	           not renewed for a lease          this or another member has marked its record
+//	present ──────────────────────────▶ silent ──────────────────────────────────────────────▶ dead
+//	   │                                  │                                                      ▲
+//	   │  its record is gone: somebody else has deleted it, perhaps a person          for a lease │
+//	   └──────────────────────────────────┴───────────────────────────────▶ gone ────────────────┘
+//
+// A record that is gone may be that of a member that does not know it yet, so its slots stay with it for another lease.
+type life int
+
+const (
+	present life = iota
+	silent
+	gone
+	dead // Only then may its slots be given away.
 )
 
 // seen is another member's record, or the member's own, as others see it.
 type seen struct {
 	data    memberData
 	version string
-	// valid: data is of this library and version.
-	valid bool
-	// since is when this version was seen for the first time, or when the record was found to be gone.
-	since time.Duration
-	// gone: the record was deleted. deleted: by this member.
-	gone, deleted bool
+	// usable: data is of this library and version, and of the same number of slots.
+	usable bool
+	// known is when the member was seen for the first time, and since is when this version was, or when the record was found to be gone.
+	known, since time.Duration
+	isGone       bool
+	// look: the watch or a list has not shown the record. Only a read shows that it is gone.
+	look bool
+	// byMe: this member has marked the record.
+	byMe bool
 }
 
-// expired reports whether the member must count as dead if its record has not changed meanwhile. A record that is
-// gone although this member did not delete it (somebody else did, or a person with kubectl) may be that of a member that
-// does not know it yet, so its slots stay with it for another lease.
-func (s *seen) expired(now time.Duration) bool {
-	return s.deleted || now-s.since >= time.Duration(s.data.Lease)
+func (s *seen) life(now time.Duration) life {
+	expired := now-s.since >= time.Duration(s.data.Lease)
+	switch {
+	case s.data.Dead, s.isGone && expired:
+		return dead
+	case s.isGone:
+		return gone
+	case expired:
+		return silent
+	}
+	return present
 }
 
 // isAlive reports whether the member takes part in the group, as far as is known.
-func (s *seen) isAlive(now time.Duration) bool { return s.valid && !s.gone && !s.expired(now) }
-
-// dead reports whether the member's slots may be given away.
-func (s *seen) dead(now time.Duration) bool { return s.gone && s.expired(now) }
+func (s *seen) isAlive(now time.Duration) bool { return s.usable && !s.look && s.life(now) == present }
 
 // watchLoop follows the records of the group. Join has listed them.
 func (m *Member) watchLoop() {
 	for err := error(nil); ; err = m.list() {
 		if err == nil {
+			began := m.now()
 			err := m.watch() // until it breaks off
-			m.logger.Debug("The watch has ended", "err", err)
+			log := m.logger.Debug
+			if m.now()-began < m.config.Lease/3 { // Without a watch each change is found by a list.
+				log = m.logger.Warn
+			}
+			log("The watch has ended", "member", m.ID(), "err", err)
 		} else {
 			m.report("Cannot list the records", err)
 		}
@@ -72,6 +103,7 @@ func (m *Member) watch() error {
 
 // list reads all records of the group.
 func (m *Member) list() error {
+	began := m.now()
 	records, version, err := m.listRecords()
 	if err != nil {
 		return err
@@ -85,9 +117,9 @@ func (m *Member) list() error {
 	defer m.mu.Unlock()
 	m.mu.listed = version
 	for id, s := range m.mu.members {
-		if !listed[id] && !s.gone {
-			// It may have come after the list was made. If the table names it, findMember will see.
-			delete(m.mu.members, id)
+		if !listed[id] && s.known < began {
+			s.look = true
+			signal(m.toWork)
 		}
 	}
 	return nil
@@ -115,146 +147,181 @@ func (m *Member) changed(e Event) {
 // memberChanged reports whether there may be something to do: not after a mere renewal.
 func (m *Member) memberChanged(id string, e Event) (news bool) {
 	m.mu.Lock()
-	defer m.applyAndUnlock()
+	defer m.unlock()
 	m.mu.heard = m.now()
+	isSelf := id == m.mu.self.id
 	if e.Deleted {
-		m.goneLocked(id)
-		if id == m.mu.self.id {
-			m.mu.self.alive = false
-			signal(m.toRenew)
-		}
-		return true
+		m.memberLocked(id).look = true // It is still there if only its label has changed.
+	} else {
+		news = m.sawMemberLocked(id, e.Record, false)
 	}
-	return m.sawMemberLocked(id, e.Record)
+	if isSelf && (e.Deleted || m.mu.members[id].data.Dead) {
+		signal(m.toRenew)
+	}
+	return news || e.Deleted
 }
 
 // sawMemberLocked notes a member's record. If it is older than what is known, the member counts as alive for a lease too
 // long, which is harmless. It reports whether more is new than that the member lives.
-func (m *Member) sawMemberLocked(id string, r Record) (news bool) {
+func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	s := m.memberLocked(id)
-	if s.version == r.Version {
+	s.look = false
+	d, err := decodeMember(r)
+	if s.version == r.Version && s.data.Sequence == d.Sequence && s.data.Dead == d.Dead && !s.isGone { // After a restore versions repeat.
 		return false
 	}
-	before := *s
-	s.version, s.since, s.gone, s.deleted = r.Version, m.now(), false, false
-	d, err := decodeMember(r)
+	before, was := *s, s.life(m.now())
+	if (s.isGone || s.data.Dead && err == nil && !d.Dead) && !isRead {
+		s.look = true // The watch is late, or a restore has brought the record back.
+		return true
+	}
+	s.version, s.since, s.isGone = r.Version, m.now(), false
 	if err == nil && d.ID != id {
 		err = foreign(r, fmt.Errorf("member %q", d.ID))
 	}
-	if s.valid = err == nil; !s.valid {
+	if err == nil && d.Slots != m.config.Slots {
+		err = otherSlots(r, d.Slots, m.config.Slots)
+	}
+	if s.usable = err == nil; !s.usable {
 		// The member keeps the lease that was known last.
-		m.logger.Error("Ignoring a member", "member", id, "err", err)
+		if before.usable || before.version == "" {
+			m.logger.Error("Ignoring a member", "member", id, "err", err)
+		}
 		return true
 	}
 	s.data = d
-	m.mu.view.epoch = max(m.mu.view.epoch, d.Epoch)
-	return before.version == "" || before.gone || !before.valid || before.expired(m.now())
-}
-
-// goneLocked notes that a member's record was deleted.
-func (m *Member) goneLocked(id string) {
-	s := m.memberLocked(id)
-	if !s.gone {
-		s.gone, s.since = true, m.now()
-	}
+	m.mu.view.epoch, m.mu.view.lease = max(m.mu.view.epoch, d.Epoch), max(m.mu.view.lease, time.Duration(d.Lease))
+	return before.version == "" || was != s.life(m.now()) || !before.usable || !slices.Equal(before.data.Hashes, d.Hashes)
 }
 
 // memberLocked returns what is known of a member. Of one that is new it is nothing but how long it may live.
 func (m *Member) memberLocked(id string) *seen {
 	s := m.mu.members[id]
 	if s == nil {
-		s = &seen{data: memberData{Lease: int64(m.config.Lease)}, since: m.now()}
+		now := m.now()
+		s = &seen{data: memberData{Lease: int64(m.mu.view.lease)}, known: now, since: now}
 		m.mu.members[id] = s
 	}
 	return s
 }
 
-// buryDead deletes the records of members that have not renewed them for a whole lease. Such a member can then not renew
-// it any more, although it may not know it yet; by its own clock its validity is over.
+// buryDead marks the records of members that have not renewed them for a whole lease. Such a member can then not renew
+// its record any more, although it may not know it yet; by its own clock its validity is over.
 func (m *Member) buryDead(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
 	wait := m.turnLocked(now)
 	due = now + m.config.Lease
-	dead := make(map[string]string) // versions by id
+	var silents []string
 	for id, s := range m.mu.members {
-		if s.gone || id == m.mu.self.id {
+		if id == m.mu.self.id || s.isGone || s.data.Dead || !m.validLocked() {
 			continue
 		}
-		if d := s.since + time.Duration(s.data.Lease) + wait; d > now {
-			due = min(due, d)
-		} else {
-			dead[id] = s.version
+		switch silent := s.since + time.Duration(s.data.Lease); {
+		case silent+wait > now:
+			due = min(due, silent+wait)
+		case m.mu.self.renewed.mono < silent: // It does not know yet that no backup was restored meanwhile.
+			signal(m.toRenew)
+			due = min(due, now+soon/5)
+		default:
+			silents = append(silents, id)
 		}
 	}
 	m.mu.Unlock()
-	for id, version := range dead {
-		if err := m.bury(id, version); err != nil {
+	for _, id := range silents {
+		if err := m.bury(id); err != nil {
 			return due, err
 		}
 	}
 	return due, nil
 }
 
-func (m *Member) bury(id, version string) error {
-	err := m.call(m.ctx, func(ctx context.Context) error { return m.store.Delete(ctx, m.recordName(id), version) })
-	switch {
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
-		// It lives and the watch is late, or somebody else has deleted the record. If that was a person, the member may
-		// not know it yet.
-		return m.findMember(id)
-	case err != nil:
+// bury reads the record once more, because what the watch has shown may be old, and marks it on condition that it has not changed since.
+// A mark shows everybody, and for good, that the member did not just lose its record.
+func (m *Member) bury(id string) error {
+	r, err := m.findMember(id)
+	m.mu.Lock()
+	s := m.memberLocked(id)
+	buries := err == nil && s.life(m.now()) == silent
+	d := s.data
+	m.mu.Unlock()
+	if !buries {
+		return err
+	}
+	d.Format, d.ID, d.Dead = formatVersion, id, true
+	r.Data = encode(d)
+	if r, err = m.put(r); errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) {
+		_, err = m.findMember(id)
+		return err
+	} else if err != nil {
 		return err
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	s := m.memberLocked(id)
-	if s.version != version {
-		return nil // It was seen again meanwhile.
-	}
-	s.gone, s.deleted = true, true
-	m.logger.Warn("A member has not renewed its lease: taking over", "dead", id, "lease", time.Duration(s.data.Lease))
+	defer m.unlock()
+	m.sawMemberLocked(id, r, true)
+	m.mu.members[id].byMe = true
+	m.logger.Warn("A member has not renewed its lease: taking over", "dead", id, "lease", time.Duration(d.Lease))
 	return nil
 }
 
-// findHolders looks for members that the table names and the watch has not shown.
+// findHolders looks for members that the table names and the watch has not shown, and for those that have vanished from it. It
+// deletes marked records that the table names no more.
 func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
-	var unknown []string
+	var lost []string
+	remains := make(map[string]string) // versions by id
 	m.mu.Lock()
 	if t := m.mu.view.table; t != nil {
 		named := t.named()
 		for id := range named {
 			if m.mu.members[id] == nil && id != m.mu.self.id {
-				unknown = append(unknown, id)
+				lost = append(lost, id)
 			}
 		}
 		for id, s := range m.mu.members {
-			if s.dead(now) && !named[id] {
+			switch {
+			case s.look:
+				lost = append(lost, id)
+			case named[id] || s.life(now) != dead || !m.validLocked():
+			case s.isGone:
 				delete(m.mu.members, id)
+			case now >= s.since+m.turnLocked(now):
+				remains[id] = s.version
+			default:
+				due = s.since + m.turnLocked(now)
 			}
 		}
 	}
 	m.mu.Unlock()
-	for _, id := range unknown {
-		if err := m.findMember(id); err != nil {
+	for _, id := range lost {
+		if _, err := m.findMember(id); err != nil {
 			return now, err
 		}
 	}
-	return now + m.config.Lease, nil
+	for id, version := range remains {
+		err := m.call(m.ctx, func(ctx context.Context) error { return m.store.Delete(ctx, m.recordName(id), version) })
+		if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrConflict) {
+			return now, err
+		}
+		if _, err = m.findMember(id); err != nil {
+			return now, err
+		}
+	}
+	return cmp.Or(due, now+m.config.Lease), nil
 }
 
 // findMember reads a member's record that the watch has not shown. Only that shows that it is gone: the watch may lag
 // behind the table that names the member. So the table must have been read before.
-func (m *Member) findMember(id string) error {
+func (m *Member) findMember(id string) (Record, error) {
 	r, err := m.get(m.recordName(id))
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch {
+	switch s := m.memberLocked(id); {
 	case err == nil:
-		m.sawMemberLocked(id, r)
-	case errors.Is(err, ErrNotFound):
-		m.goneLocked(id)
+		m.sawMemberLocked(id, r, true)
+	case !errors.Is(err, ErrNotFound):
+	case !s.isGone:
+		s.isGone, s.look, s.since, err = true, false, m.now(), nil
 	default:
-		return err
+		s.look, err = false, nil
 	}
-	return nil
+	return r, err
 }

@@ -18,27 +18,49 @@ type own struct {
 	// sequence counts attempts to write the record. attempts has those that may be in it, or get into it.
 	sequence int64
 	attempts map[int64]attempt
+	// stored is the sequence that the record had when it was seen last.
+	stored int64
 	// alive: the record may be there. Only while the member's record is there nobody gives its slots away.
 	alive bool
 	// renewed is when the last attempt began that is known to have succeeded.
-	renewed time.Duration
+	renewed moment
 	// follows is the table that the record names. The record has been stored with it at followsSince or earlier.
 	follows      string
 	followsSince time.Duration
 }
 
 type attempt struct {
-	began   time.Duration
+	began   moment
 	follows string
 }
+
+// moment is a reading of both clocks: the monotonic one, which people cannot set, and the wall clock, which goes on while a machine
+// is suspended.
+type moment struct{ mono, wall time.Duration }
 
 // never is a time before all others.
 const never = math.MinInt64 / 2
 
+var neverMoment = moment{never, never}
+
+func (a moment) earliest(b moment) moment { return moment{min(a.mono, b.mono), min(a.wall, b.wall)} }
+
+// latest returns the later of two moments. If the wall clock was set back in between, its reading may be the smaller one.
+func (a moment) latest(b moment) moment {
+	if a.mono > b.mono {
+		return a
+	}
+	return b
+}
+
+func (m *Member) moment() moment {
+	return moment{m.now(), m.config.Clock.Now().Round(0).Sub(m.start.Round(0))}
+}
+
 func (m *Member) newSelf() own {
 	return own{
 		id: m.config.newID(idName(m.config.Name)), attempts: make(map[int64]attempt), alive: true,
-		renewed: never, followsSince: never, follows: m.mu.self.follows,
+		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows,
 	}
 }
 
@@ -49,30 +71,24 @@ func (m *Member) renew() error {
 		if !ok {
 			return nil
 		}
-		create := r.Version == ""
-		if create && sequence > 1 {
-			// The first attempt has reported an error. If it succeeded nevertheless, others may have deleted the
-			// record by now, so a second one could bring back a member that they take for dead.
-			if upToDate, err := m.readSelf(); err != nil || upToDate {
-				return err
+		err := error(ErrConflict)
+		// If the first attempt to create it has reported an error, and succeeded nevertheless, others may have ended the record's
+		// life by now, so a second one could bring back a member that they take for dead.
+		if r.Version != "" || sequence == 1 {
+			if r, err = m.put(r); err == nil {
+				m.stored(sequence, r.Version)
+				return nil
 			}
-			continue
 		}
-		r, err := m.put(r)
 		switch {
-		case err == nil:
-			m.stored(sequence, r.Version)
-			return nil
-		case errors.Is(err, ErrNotFound) && !create:
+		case errors.Is(err, ErrNotFound):
 			m.died()
-			continue // as a new member
-		case errors.Is(err, ErrConflict):
-			// An earlier attempt may have succeeded although it reported an error.
+		case !errors.Is(err, ErrConflict):
+			return err
+		default: // An earlier attempt may be in the record, or a mark that the member is dead.
 			if upToDate, err := m.readSelf(); err != nil || upToDate {
 				return err
 			}
-		default:
-			return err
 		}
 	}
 	return ErrConflict
@@ -82,42 +98,58 @@ func (m *Member) renew() error {
 func (m *Member) nextAttempt() (r Record, sequence int64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.mu.finished {
+	if m.mu.finished || m.mu.barred {
 		return r, 0, false
 	}
 	self := &m.mu.self
 	self.sequence++
-	a := attempt{began: m.now(), follows: m.followLocked()}
+	a := attempt{began: m.moment(), follows: m.followLocked()}
 	self.attempts[self.sequence] = a
 	return Record{
 		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version,
 		Data: encode(memberData{
 			Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease),
-			Table: a.follows, Epoch: m.mu.view.epoch,
+			Table: a.follows, Epoch: m.mu.view.epoch, Slots: m.config.Slots, Hashes: m.mu.hashes,
+			Earlier: m.mu.view.earlier, Busy: m.busyWithoutLocked(), Queues: len(*m.queues.Load()),
 		}),
 		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(),
 	}, self.sequence, true
 }
 
 // followLocked returns the id of the table that the record should name. A member that names a new one says that it
-// holds nothing by the last one any more. That includes handlers that still run.
+// holds nothing by the last one any more, but for the slots whose handlers still run, which it names as well.
 func (m *Member) followLocked() string {
-	t := m.mu.view.table
-	if t == nil || t.id == m.mu.self.follows || m.mu.self.follows != "" && m.anyBusy() {
-		return m.mu.self.follows
+	if t := m.mu.view.table; t != nil && m.mu.view.incompatible == nil && m.mu.view.broken == nil {
+		return t.id
 	}
-	return t.id
+	return m.mu.self.follows
+}
+
+// busyWithoutLocked returns the slots that the member does not hold and whose handlers still run. Only a table that has yet to be
+// filled leaves them with the member.
+func (m *Member) busyWithoutLocked() (slots []int) {
+	if t := m.mu.view.table; t != nil && t.settling {
+		for s := range m.slots {
+			if m.slots[s].by == m.mu.self.id && m.isBusy(s) { // Those of an earlier life are others' now.
+				slots = append(slots, s)
+			}
+		}
+	}
+	return slots
 }
 
 // stored notes that an attempt is in the record, which has that version. The member's validity counts from the
 // beginning of the attempt: others may have seen it at any time since.
 func (m *Member) stored(sequence int64, version string) (upToDate bool) {
 	m.mu.Lock()
-	defer m.applyAndUnlock()
+	defer m.unlock()
 	self := &m.mu.self
-	self.version = version
+	if sequence < self.stored {
+		m.distrustLocked()
+	}
+	self.version, self.stored = version, sequence
 	if a, ok := self.attempts[sequence]; ok {
-		self.renewed = max(self.renewed, a.began)
+		self.renewed = self.renewed.latest(a.began)
 		if self.follows != a.follows || self.followsSince == never {
 			self.follows, self.followsSince = a.follows, m.now()
 			signal(m.toConfirm)
@@ -143,6 +175,10 @@ func (m *Member) readSelf() (upToDate bool, err error) {
 		return false, err
 	}
 	d, err := decodeMember(r)
+	if d.Dead && d.ID == id {
+		m.died()
+		return false, nil
+	}
 	if err != nil || d.ID != id {
 		m.logger.Error("Something else writes the member's record. Going on as a new member", "member", id, "err", err)
 		m.died()
@@ -151,7 +187,7 @@ func (m *Member) readSelf() (upToDate bool, err error) {
 	return m.stored(d.Sequence, r.Version), nil
 }
 
-// died ends the life of a member whose record is gone: others may give its slots away at any time. The process goes on
+// died ends the life of a member whose record is gone, or marked: others may give its slots away at any time. The process goes on
 // as a new member, without slots.
 func (m *Member) died() {
 	m.mu.Lock()
@@ -160,36 +196,58 @@ func (m *Member) died() {
 		m.mu.stats.LostLeases++
 	}
 	m.mu.self.alive = false
-	m.applyAndUnlock()
+	m.unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mu.self = m.newSelf()
+	m.distrustLocked()
+}
+
+// distrustLocked is called when the member's own record shows that a backup may have been restored. It has taken back the renewals of others
+// as well, so what was not seen of them proves nothing.
+func (m *Member) distrustLocked() {
+	for _, s := range m.mu.members {
+		if !s.isGone {
+			s.since = m.now()
+		}
+	}
+	signal(m.toConfirm)
 }
 
 // validLocked reports whether the member may hold slots now: for a lease less the margin after the beginnings of its last
 // renewal, and of the last call that showed that its table is still there.
 func (m *Member) validLocked() bool {
 	self, view := &m.mu.self, &m.mu.view
-	until := min(self.renewed, view.confirmed) + m.config.Lease - m.config.Margin
-	if !self.alive || view.table == nil || view.incompatible != nil || self.follows != view.table.id {
-		until = never
+	from := self.renewed.earliest(view.confirmed)
+	if !self.alive || view.table == nil || view.incompatible != nil || view.broken != nil || self.follows != view.table.id {
+		from = neverMoment
 	}
-	was := m.validUntil.Swap(int64(until))
-	if int64(until) > was {
+	valid := m.config.Lease - m.config.Margin
+	was := m.validUntil.Swap(int64(from.mono + valid))
+	m.wallUntil.Store(int64(from.wall + valid))
+	if int64(from.mono+valid) > was {
 		signal(m.toExpire)
 	}
-	return m.now() < until
+	return !m.expired()
 }
 
-// expireLoop ends the holding of slots when the member's validity ends.
+// expired reports whether the member's validity has ended by one of the clocks.
+func (m *Member) expired() bool {
+	now := m.moment()
+	return now.mono >= time.Duration(m.validUntil.Load()) || now.wall >= time.Duration(m.wallUntil.Load())
+}
+
+// expireLoop ends the holding of slots when the member's validity ends. It looks more often because timers stand still while a machine is
+// suspended.
 func (m *Member) expireLoop() {
 	for {
-		left := time.Duration(m.validUntil.Load()) - m.now()
-		if left <= 0 {
+		now := m.moment()
+		left := min(time.Duration(m.validUntil.Load())-now.mono, time.Duration(m.wallUntil.Load())-now.wall)
+		if m.expired() {
 			m.look()
 			left = m.config.Lease
 		}
-		if m.sleep(m.ctx, left, m.toExpire) != nil {
+		if m.sleep(m.ctx, min(left, m.config.Lease/60), m.toExpire) != nil {
 			return
 		}
 	}

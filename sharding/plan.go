@@ -2,8 +2,10 @@ package sharding
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -19,33 +21,34 @@ type draft struct {
 // draft returns the table to write now, and the version that it is to replace, or nil if there is nothing to write before
 // due. The present table must be the one of that id, which is settled: if there is another one, it is time to look again.
 // Changes that only one member can make, and that others wait for, do not wait their turn.
-func (m *Member) draft(id string, now time.Duration) (next *table, version string, due time.Duration, c changes) {
+func (m *Member) draft(id string, now time.Duration) (next *table, version string, due time.Duration) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	c = m.applyLocked()
+	defer m.unlock()
+	m.applyLocked()
 	t := m.mu.view.table
 	if t.id != id {
-		return nil, "", now, c
+		return nil, "", now
 	}
 	due = now + m.config.Lease
+	if m.mu.view.incompatible != nil || m.mu.view.broken != nil || !m.mu.self.alive {
+		return nil, "", due
+	}
 	// A member without a record must be in no table. Others find no record then, and take it for deleted; a late attempt to
 	// create it would bring it back.
-	if m.mu.view.incompatible != nil || !m.mu.self.alive || m.mu.self.version == "" {
-		return nil, "", due, c
+	if m.mu.self.version == "" {
+		if next = t.clone(); m.mu.barred { // Can it write the table now?
+			return next, m.mu.view.version, due
+		}
+		return nil, "", due
 	}
 	d := m.newDraftLocked(t, now)
-	next, urgent, buried := d.plan()
+	next, wait, again := d.plan(now)
+	due = min(due, again)
 	if next.same(t) {
 		m.mu.since.plan = 0
 	} else {
 		m.mu.since.plan = cmp.Or(m.mu.since.plan, now)
-		due = m.mu.since.plan
-		if !m.mu.leaving && !buried {
-			due += m.turnLocked(now)
-			if !urgent {
-				due += batching
-			}
-		}
+		due = min(due, m.mu.since.plan+wait)
 		if due > now {
 			next = t.clone() // not yet
 		} else {
@@ -53,18 +56,21 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 			m.mu.since.plan = 0
 		}
 	}
-	d.handOverLocked(next, &c)
+	d.handOverLocked(next)
 	if next.same(t) {
-		return nil, "", due, c
+		if !slices.ContainsFunc(t.slots, func(s tableSlot) bool { return s.holder == d.self && s.next != "" }) {
+			m.mu.since.refused = 0
+		}
+		return nil, "", due
 	}
-	return next, m.mu.view.version, due, c
+	return next, m.mu.view.version, due
 }
 
 func (m *Member) newDraftLocked(t *table, now time.Duration) *draft {
 	d := &draft{m: m, self: m.mu.self.id, t: t, takes: make(map[string]bool), dead: map[string]bool{"": true}}
 	for id, s := range m.mu.members {
 		if id != d.self {
-			d.takes[id], d.dead[id] = s.isAlive(now), s.dead(now)
+			d.takes[id], d.dead[id] = s.isAlive(now) && !contradict(t.hashes, s.data.Hashes), s.life(now) == dead
 		}
 	}
 	d.takes[d.self] = !m.mu.leaving
@@ -72,28 +78,45 @@ func (m *Member) newDraftLocked(t *table, now time.Duration) *draft {
 	return d
 }
 
-// plan returns the table as it should be, without handovers. It is urgent if slots are with the dead, and more so if this
-// member has deleted the record of one of these.
-func (d *draft) plan() (next *table, urgent, buried bool) {
-	next = d.t.clone()
+// plan returns the table as it should be, without handovers, how long to wait before it is written, and when it may be another one. A
+// change waits for more of them and for this member's turn, but not if slots are with the dead, and least if this member has found that.
+func (d *draft) plan(now time.Duration) (next *table, wait, again time.Duration) {
+	next, again = d.t.clone(), now+d.m.config.Lease
+	slots := d.t.slots
 	if next.settling {
-		// Members have followed a table that was deleted, so epochs go on from the greatest in their records.
-		next.settling, next.epoch = false, max(next.epoch, d.m.mu.view.epoch+1)
+		// Members have followed a table that was deleted, so epochs go on from the greatest in their records. Slots whose handlers still run
+		// stay where they are.
+		next.settling, next.replaces, next.epoch = false, false, max(next.epoch, d.m.mu.view.epoch+1)
+		// With another id, so that members name it in their records before they hold slots by it. Otherwise somebody who puts the empty table back
+		// could have it filled a second time.
+		next.id = d.m.config.newID("table")
+		for s, id := range d.m.mu.view.claims {
+			if s < len(next.slots) && !d.dead[id] {
+				next.give(s, id)
+			}
+		}
+		slots = slices.Clone(next.slots)
 	}
-	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool {
-		s := d.m.mu.members[id]
-		return s != nil && s.gone
-	})
+	// A member that does not know yet that one has left would give it slots again.
+	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool { return d.dead[id] })
 	if d.m.mu.leaving && !slices.Contains(next.leaving, d.self) {
 		next.leaving = append(next.leaving, d.self)
 	}
-	target := plan(d.t.slots, d.takes)
+	next.lease, next.hashes = d.longestLease(), d.hashes()
+	for id, until := range d.newcomers() {
+		if until > now {
+			delete(d.takes, id)
+			again = min(again, until)
+		}
+	}
+	target := plan(slots, d.takes)
+	urgent, mine := false, false
 	for s := range next.slots {
 		slot, to := &next.slots[s], target[s]
 		switch {
 		case d.dead[slot.holder]:
 			if member := d.m.mu.members[slot.holder]; member != nil {
-				urgent, buried = true, buried || member.deleted
+				urgent, mine = true, mine || member.byMe
 			}
 			if slot.holder != to {
 				next.give(s, to)
@@ -104,7 +127,68 @@ func (d *draft) plan() (next *table, urgent, buried bool) {
 			slot.next = to
 		}
 	}
-	return next, urgent, buried
+	if !d.m.mu.leaving && !mine {
+		wait = d.m.turnLocked(now)
+		if !urgent {
+			wait += batching
+		}
+	}
+	return next, wait, again
+}
+
+// newcomers returns until when members get no new slots: one that has just come may be one of a process that dies again and again. The
+// predecessor of such a one is still there, and silent. If no others are there, they get slots at once.
+func (d *draft) newcomers() map[string]time.Duration {
+	until := make(map[string]time.Duration)
+	holders := make(map[string]bool)
+	for _, s := range d.t.slots {
+		holders[s.holder], holders[s.next] = true, true
+	}
+	for id := range d.takes {
+		s := d.m.mu.members[id]
+		if s == nil || holders[id] {
+			continue
+		}
+		until[id] = s.known + probation
+		for other, o := range d.m.mu.members {
+			if nameOf(other) == nameOf(id) && !o.isGone && !o.data.Dead && other != id && o.since < s.known+probation {
+				until[id] = max(until[id], o.since+time.Duration(o.data.Lease))
+			}
+		}
+	}
+	if len(until) == len(d.takes) {
+		return nil
+	}
+	return until
+}
+
+// nameOf returns what a member's id begins with, which is the same after its process has started anew.
+func nameOf(id string) string {
+	if i := strings.LastIndexByte(id, '-'); i >= 0 {
+		return id[:i]
+	}
+	return id
+}
+
+// longestLease returns the longest lease of all members so far. Who knows nothing else of a member waits for it.
+func (d *draft) longestLease() time.Duration {
+	longest := max(d.t.lease, d.m.config.Lease)
+	for _, s := range d.m.mu.members {
+		longest = max(longest, time.Duration(s.data.Lease))
+	}
+	return longest
+}
+
+// hashes returns the table's fingerprints, with those of this member's queues for types that are not among them.
+func (d *draft) hashes() []string {
+	hashes := slices.Clone(d.t.hashes)
+	for _, h := range d.m.mu.hashes {
+		name, _, _ := strings.Cut(h, "=")
+		if !slices.ContainsFunc(d.t.hashes, func(known string) bool { return strings.HasPrefix(known, name+"=") }) {
+			hashes = append(hashes, h)
+		}
+	}
+	return hashes
 }
 
 // lives reports whether a holder can hand over its slots. Another one is probably dead: its slots are given away
@@ -115,17 +199,17 @@ func (d *draft) lives(id string) bool {
 
 // handOverLocked gives away those slots of the member that are to move and whose handlers have returned. If a
 // handover was tried of a slot that is to stay, it writes the member as its holder again: a newer table, which ends that attempt.
-func (d *draft) handOverLocked(next *table, c *changes) {
+func (d *draft) handOverLocked(next *table) {
 	leavesAlone := d.m.mu.leaving && len(d.takes) == 0
 	n := 0
 	for s := range next.slots {
 		slot := next.slots[s]
 		switch {
 		case slot.holder != d.self:
-		case slot.next == "" && !d.m.mu.leaving && d.m.slots[s].mayBeGiven(d.t):
+		case slot.next == "" && !d.m.mu.leaving && d.m.slots[s].given.mayComeTrue(d.t):
 			next.give(s, d.self)
 		case !d.takes[slot.next] && !leavesAlone:
-		case d.m.releaseLocked(s, d.t, c):
+		case d.m.releaseLocked(s, d.t):
 			next.give(s, slot.next)
 			n++
 		}
@@ -133,6 +217,58 @@ func (d *draft) handOverLocked(next *table, c *changes) {
 	if n > 0 {
 		d.m.logger.Info("Handing over slots", "member", d.self, "slots", n)
 	}
+}
+
+// wrote notes what has become of a write of the table. A handover that the server has refused for certain is off: the slots
+// stay for now. If it is uncertain for a lease, the member gives up its record, because nobody can hold these slots while it lives.
+func (m *Member) wrote(t *table, err error) {
+	m.mu.Lock()
+	defer m.unlock()
+	now := m.now()
+	switch {
+	case err == nil:
+		m.mu.since.refused = 0
+		if m.mu.barred {
+			m.mu.barred = false
+			signal(m.toRenew)
+		}
+		return
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
+		return
+	}
+	m.mu.since.refused, m.mu.refusal = cmp.Or(m.mu.since.refused, now), err
+	uncertain := false
+	for i := range m.slots {
+		s := &m.slots[i]
+		if s.given.table != t.id || t.slots[i].epoch != t.epoch {
+			continue
+		}
+		if errors.Is(err, ErrRefused) && !s.given.unsure {
+			s.given, s.keep = given{}, now+m.config.Lease
+		} else {
+			s.given.unsure, uncertain = true, true
+		}
+	}
+	if uncertain && !m.mu.leaving && m.validLocked() && now-m.mu.since.refused >= m.config.Lease {
+		m.logger.Error("Cannot write the table for a lease. Giving up all slots", "member", m.mu.self.id, "err", err)
+		m.mu.barred, m.mu.self.alive = true, false
+	}
+}
+
+// giveUp marks the record of a member that has given up its slots, so that the others can have them at once.
+func (m *Member) giveUp(now time.Duration) (due time.Duration, err error) {
+	m.mu.Lock()
+	if !m.mu.barred || m.mu.self.version == "" || m.anyBusy() {
+		m.mu.Unlock()
+		return now + m.config.Lease, nil
+	}
+	r := m.deadRecordLocked()
+	m.mu.Unlock()
+	if _, err := m.put(r); err != nil && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrNotFound) {
+		return now + soon, err
+	}
+	m.died()
+	return now, nil
 }
 
 // plan decides who should hold each slot. Only the members in takes get slots: the others are about to leave, or dead. If

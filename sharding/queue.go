@@ -2,14 +2,12 @@ package sharding
 
 import (
 	"context"
-	"fmt"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -35,6 +33,9 @@ type Queue[T comparable] interface {
 	Holds(key T) bool
 	// KeysOfOthers returns how many adds and queued keys were dropped because the member did not hold their slots.
 	KeysOfOthers() uint64
+	// Unlisted returns how many slots the member has got whose keys QueueConfig.Keys has not listed yet, and for how long
+	// the first of them has been waiting: a listing hangs or fails if that is more than a listing takes.
+	Unlisted() (slots int, age time.Duration)
 }
 
 // NewQueue returns a queue that hands out those keys of inner whose slots the member holds. From now on inner must not be
@@ -43,8 +44,9 @@ type Queue[T comparable] interface {
 // if inner has them. It is a [workqueue.CauseAdder] and a [workqueue.AddNotifier]. If inner is no CauseAdder,
 // AddCause is Add. Its facts on the debug page are who holds which slots, and what moves.
 //
-// Several queues may share a member. It panics if config has no Keys, if T needs a Hash and there is none, or if FinishQueued
-// is set and inner is no KeyReader.
+// Several queues may share a member: make all of them soon after Join. A slot comes with its keys in all queues of the group, so a
+// replica that lacks one of them leaves these keys unhandled. NewQueue panics if member is nil, if config has no Keys, or if T
+// needs a Hash and there is none.
 func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) Queue[T] {
 	q := newQueue(inner, member, config)
 	defer member.register(q)
@@ -68,24 +70,27 @@ type queue[T comparable] struct {
 	add          func(key T, priority int)
 	priorityOf   func(key T) int
 	listPriority int
-	// finishes is the queue below if its keys are to be finished before a slot moves, otherwise nil.
-	finishes workqueue.KeyReader[T]
 
 	ofOthers atomic.Uint64
 
 	mu struct {
 		sync.Mutex
-		// parked are keys that came out of the queue while their slot was stopping.
-		parked map[int]map[T]parkedKey
-		// unlisted are the slots that the member has got and whose keys are not listed yet.
-		unlisted map[int]bool
-		// listing: a goroutine lists.
-		listing bool
+		// parked are keys that came out of the queue while their slot was stopping, with their priorities.
+		parked map[int]map[T]int
+		// unlisted are the slots whose keys are to be listed, and listed those of the listing that runs, each with the
+		// time when the member got it.
+		unlisted, listed map[int]time.Duration
+		// listing: a goroutine lists. listError is why the last listing failed.
+		listing   bool
+		listError error
 	}
 }
 
 func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) *queue[T] {
-	if config.Keys == nil {
+	switch {
+	case member == nil:
+		panic("sharding: the member is nil: make the queue after Join has returned one")
+	case config.Keys == nil:
 		panic("sharding: QueueConfig.Keys is required")
 	}
 	h := hasher[T]{custom: config.Hash}
@@ -104,25 +109,16 @@ func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 	q.priorityOf = func(T) int { return 0 }
 	if p, ok := inner.(worker.PriorityQueue[T]); ok {
 		q.add = func(key T, priority int) { p.AddWithPriority(key, priority, 0) }
+	}
+	if p, ok := inner.(priorityReader[T]); ok {
 		q.priorityOf = p.PriorityOf
 	}
-	if config.FinishQueued {
-		reader, ok := inner.(workqueue.KeyReader[T])
-		if !ok {
-			panic(fmt.Sprintf("sharding: QueueConfig.FinishQueued needs a workqueue.KeyReader, not %T", inner))
-		}
-		q.finishes = reader
-	}
-	q.mu.parked = make(map[int]map[T]parkedKey)
-	q.mu.unlisted = make(map[int]bool)
+	q.mu.parked = make(map[int]map[T]int)
+	q.mu.unlisted = make(map[int]time.Duration)
 	return q
 }
 
-// parkedKey is how a key is to be added again.
-type parkedKey struct {
-	priority int
-	causes   workqueue.Causes
-}
+func (q *queue[T]) fingerprint() string { return q.hasher.fingerprint() }
 
 // locate returns a key's slot, and its token in the slot's cells.
 func (q *queue[T]) locate(key T) (slot int, token uint64) {
@@ -249,16 +245,16 @@ func (q *queue[T]) Done(key T) {
 
 // park keeps a key of a slot that is stopping, in case that it stays. It returns false if the slot is not stopping.
 func (q *queue[T]) park(slot int, key T) bool {
-	p := parkedKey{q.priorityOf(key), q.Causes(key)}
+	priority := q.priorityOf(key)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.member.state(slot) != stopping {
 		return false
 	}
 	if q.mu.parked[slot] == nil {
-		q.mu.parked[slot] = make(map[T]parkedKey)
+		q.mu.parked[slot] = make(map[T]int)
 	}
-	q.mu.parked[slot][key] = p
+	q.mu.parked[slot][key] = priority
 	return true
 }
 
@@ -267,9 +263,9 @@ func (q *queue[T]) settled(slots []int) {
 	for _, slot := range slots {
 		keys := q.unpark(slot)
 		isHeld := q.member.state(slot) != absent
-		for key, p := range keys {
+		for key, priority := range keys {
 			if isHeld {
-				q.restore(key, p)
+				q.add(key, priority)
 			} else {
 				q.ofOthers.Add(1)
 				q.inner.Forget(key)
@@ -278,23 +274,7 @@ func (q *queue[T]) settled(slots []int) {
 	}
 }
 
-// restore adds a parked key with its priority and its causes. AddCause would raise a priority below zero: a queue that cannot
-// add both at once loses the causes then.
-func (q *queue[T]) restore(key T, p parkedKey) {
-	withOpts, ok := q.inner.(interface {
-		AddWithOpts(o priorityqueue.AddOpts, keys ...T)
-	})
-	for _, cause := range p.causes.Last {
-		if ok {
-			withOpts.AddWithOpts(priorityqueue.AddOpts{Priority: p.priority, Cause: &cause}, key)
-		} else if p.priority >= 0 {
-			q.AddCause(key, cause)
-		}
-	}
-	q.add(key, p.priority)
-}
-
-func (q *queue[T]) unpark(slot int) map[T]parkedKey {
+func (q *queue[T]) unpark(slot int) map[T]int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.member.state(slot) == stopping {
@@ -303,21 +283,6 @@ func (q *queue[T]) unpark(slot int) map[T]parkedKey {
 	keys := q.mu.parked[slot]
 	delete(q.mu.parked, slot)
 	return keys
-}
-
-// queuedSlots returns the slots with queued keys, nil if they are not to be finished before a slot moves.
-func (q *queue[T]) queuedSlots() map[int]bool {
-	if q.finishes == nil {
-		return nil
-	}
-	slots := make(map[int]bool)
-	for k := range q.finishes.SnapshotKeys() {
-		if k.State == workqueue.KeyQueued || k.Again {
-			slot, _ := q.locate(k.Key)
-			slots[slot] = true
-		}
-	}
-	return slots
 }
 
 // prioritized is a queue with priorities, such as those of package priorityqueue.
@@ -386,10 +351,46 @@ func NewOptsQueue[T comparable, O any](inner OptsQueue[T, O], member *Member, co
 	Queue[T]
 	OptsQueue[T, O]
 } {
+	if _, ok := inner.(priorityReader[T]); !ok {
+		inner = &rememberingQueue[T, O]{OptsQueue: inner}
+	}
 	q := &optsQueue[T, O]{newQueue(inner, member, config), inner}
 	q.add = func(key T, priority int) { inner.AddWithOpts(opts(priority), key) }
 	defer member.register(q)
 	return q
+}
+
+// priorityReader is a queue that knows the priority of a key that is being handled.
+type priorityReader[T comparable] interface{ PriorityOf(key T) int }
+
+// rememberingQueue makes a priorityReader of controller-runtime's PriorityQueue, which returns priorities only with the keys.
+type rememberingQueue[T comparable, O any] struct {
+	OptsQueue[T, O]
+	priorities sync.Map // has those that are not zero
+}
+
+func (q *rememberingQueue[T, O]) Get() (key T, shutdown bool) {
+	key, _, shutdown = q.GetWithPriority()
+	return key, shutdown
+}
+
+func (q *rememberingQueue[T, O]) GetWithPriority() (key T, priority int, shutdown bool) {
+	key, priority, shutdown = q.OptsQueue.GetWithPriority()
+	if priority != 0 {
+		q.priorities.Store(key, priority)
+	}
+	return key, priority, shutdown
+}
+
+func (q *rememberingQueue[T, O]) Done(key T) {
+	q.priorities.Delete(key) // Before Done: then somebody else may get the key.
+	q.OptsQueue.Done(key)
+}
+
+func (q *rememberingQueue[T, O]) PriorityOf(key T) int {
+	priority, _ := q.priorities.Load(key)
+	n, _ := priority.(int)
+	return n
 }
 
 type optsQueue[T comparable, O any] struct {

@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -14,13 +15,28 @@ type simClock struct {
 	wrong time.Duration
 	rate  float64
 	stop  *stopper
+	// asleep is how long the machine was suspended: the monotonic clock and timers stand still meanwhile, and the wall clock goes on.
+	asleep atomic.Int64
 }
 
 func (c *simClock) Now() time.Time {
 	return c.start.Add(c.wrong + time.Duration(float64(time.Since(c.start))*c.rate))
 }
 
-func (c *simClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+func (c *simClock) Since(t time.Time) time.Duration {
+	return c.Now().Sub(t) - time.Duration(c.asleep.Load())
+}
+
+// suspend suspends the machine for d, or less if the process is made to go on before.
+func (c *simClock) suspend(d time.Duration) {
+	began := time.Now()
+	if c.stop.stop(func() { c.asleep.Add(int64(float64(time.Since(began)) * c.rate)) }) {
+		time.AfterFunc(d, c.stop.resume)
+		c.stop.mu.Lock()
+		c.stop.moment = 500 * time.Millisecond
+		c.stop.mu.Unlock()
+	}
+}
 
 // real returns how long d takes.
 func (c *simClock) real(d time.Duration) time.Duration {
@@ -54,8 +70,13 @@ func (t *simTimer) Reset(d time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var timer *time.Timer
+	due, asleep := time.Now().Add(t.clock.real(d)), t.clock.asleep.Load()
 	timer = time.AfterFunc(t.clock.real(d), func() {
 		t.clock.stop.wait() // A process that is stopped sees its timers afterwards.
+		for left := t.left(due, asleep); left > 0; left = t.left(due, asleep) {
+			time.Sleep(left)
+			t.clock.stop.wait()
+		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if t.timer == timer {
@@ -67,6 +88,11 @@ func (t *simTimer) Reset(d time.Duration) bool {
 	})
 	t.timer = timer
 	return was
+}
+
+// left is how much later a timer fires because the machine was suspended meanwhile.
+func (t *simTimer) left(due time.Time, asleep int64) time.Duration {
+	return time.Until(due) + time.Duration(float64(t.clock.asleep.Load()-asleep)/t.clock.rate)
 }
 
 func (t *simTimer) Stop() bool {
@@ -88,7 +114,9 @@ func (t *simTimer) Stop() bool {
 type stopper struct {
 	mu      sync.Mutex
 	stopped chan struct{} // closed when the process goes on; nil while it runs
-	resumed time.Time     // when it went on last
+	resumed time.Time     // when it went on last, and for a moment more has not noticed it
+	moment  time.Duration
+	resumes func()
 }
 
 func (s *stopper) wait() {
@@ -103,25 +131,30 @@ func (s *stopper) wait() {
 	}
 }
 
-// isStopped counts the instant in which the process goes on as well: its timers, which end its handlers' contexts, fire in it.
+// isStopped counts the moment in which the process goes on as well: its timers, which end its handlers' contexts, fire in it. After a
+// suspension they do not, and it looks at the clock a sixtieth of its lease later.
 func (s *stopper) isStopped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stopped != nil || time.Now().Equal(s.resumed)
+	return s.stopped != nil || !s.resumed.IsZero() && time.Since(s.resumed) <= s.moment
 }
 
-func (s *stopper) stop() {
+// stop stops the process until resume, which calls resumes. It returns false if the process is stopped already.
+func (s *stopper) stop(resumes func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped == nil {
-		s.stopped = make(chan struct{})
+	if s.stopped != nil {
+		return false
 	}
+	s.stopped, s.resumes, s.moment = make(chan struct{}), resumes, 0
+	return true
 }
 
 func (s *stopper) resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped != nil {
+		s.resumes()
 		close(s.stopped)
 		s.stopped, s.resumed = nil, time.Now()
 	}

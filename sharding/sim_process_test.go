@@ -21,10 +21,13 @@ type process struct {
 	*simStore
 	w      *world
 	clock  *simClock
+	lease  time.Duration
 	member *Member
-	queue  Queue[string]
+	queues [2]Queue[string]   // of the keys with even and with odd numbers
 	end    context.CancelFunc // of the workers
 	ended  chan struct{}
+	// logging and listing stop a part of the process.
+	logging, listing stopper
 
 	cacheMu sync.Mutex
 	cache   map[string]int // the version of each key that the process has heard of
@@ -70,16 +73,27 @@ func (p *process) hear(key string, version int, later time.Duration) {
 	p.cacheMu.Lock()
 	p.cache[key] = max(p.cache[key], version)
 	p.cacheMu.Unlock()
-	p.queue.Add(key)
+	p.queues[queueOf(key)].Add(key)
 }
 
-// list lists the cache, or not all of it.
-func (p *process) list(context.Context) (keys []string, err error) {
+func queueOf(key string) int { return int(key[len(key)-1]-'0') % 2 }
+
+// Write makes p the destination of its member's log.
+func (p *process) Write(line []byte) (int, error) {
+	p.logging.wait()
+	return p.w.Write(line)
+}
+
+// list lists the keys of a queue in the cache, or not all of them.
+func (p *process) list(queue int) (keys []string, err error) {
 	p.stop.wait()
+	p.listing.wait()
 	p.cacheMu.Lock()
 	defer p.cacheMu.Unlock()
 	for key := range p.cache {
-		keys = append(keys, key)
+		if queueOf(key) == queue {
+			keys = append(keys, key)
+		}
 	}
 	if p.chance(p.now().fail) {
 		return keys[:len(keys)/2], errInjected
@@ -92,7 +106,11 @@ func (w *world) join(f faults) *process {
 	stop := &stopper{}
 	p := &process{
 		w: w, ended: make(chan struct{}), cache: make(map[string]int),
-		simStore: &simStore{Store: w.store, stop: stop, name: fmt.Sprintf("p%d", w.number), log: w.logf, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 2)), faults: f},
+		simStore: &simStore{Store: w.store, stop: stop, name: fmt.Sprintf("p%d", w.number), log: w.logf, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 2)), faults: f, server: w.server},
+		lease:    simLease,
+	}
+	if w.leases {
+		p.lease = []time.Duration{10, 15, 25}[w.rand.IntN(3)] * time.Second
 	}
 	p.clock = &simClock{
 		start: time.Now(), wrong: time.Duration(w.rand.Int64N(int64(time.Hour))),
@@ -100,8 +118,8 @@ func (w *world) join(f faults) *process {
 	}
 	life := 0
 	config := Config{
-		Group: "g", Name: p.name, Slots: simSlots, Lease: simLease, HandoverTimeout: simHandover, Clock: p.clock,
-		Logger: slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		Group: "g", Name: p.name, Slots: simSlots, Lease: p.lease, HandoverTimeout: simHandover, Clock: p.clock,
+		Logger: slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey || a.Key == "group" || a.Key == slog.LevelKey {
 				return slog.Attr{}
 			}
@@ -121,14 +139,22 @@ func (w *world) join(f faults) *process {
 		return nil
 	}
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 2*time.Second)
-	p.queue = NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), p.member, QueueConfig[string]{Keys: p.list})
 	var running context.Context
 	running, p.end = context.WithCancel(context.Background())
+	var workers sync.WaitGroup
+	for i := range p.queues {
+		p.queues[i] = NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), p.member, QueueConfig[string]{
+			Keys: func(context.Context) ([]string, error) { return p.list(i) },
+		})
+		workers.Go(func() {
+			if err := worker.Run(running, p.queues[i], p.handle, worker.Options[string]{Workers: 2, DrainTimeout: time.Second}); err != nil && !p.isDead() {
+				w.logf("%s: the workers end: %v", p.name, err)
+			}
+		})
+	}
 	go func() {
-		defer close(p.ended)
-		if err := worker.Run(running, p.queue, p.handle, worker.Options[string]{Workers: 3, DrainTimeout: time.Second}); err != nil && !p.isDead() {
-			w.logf("%s: the workers end: %v", p.name, err)
-		}
+		workers.Wait()
+		close(p.ended)
 	}()
 	p.sync()
 	return p
@@ -147,7 +173,9 @@ func (p *process) sync() {
 
 // handle checks that no other process handles the key, takes some time, and notes the version that it has handled.
 func (p *process) handle(ctx context.Context, key string) error {
-	p.stop.wait()
+	for p.stop.wait(); p.stop.isStopped() && !p.isDead(); p.stop.wait() {
+		time.Sleep(time.Millisecond)
+	}
 	if p.isDead() {
 		return nil
 	}
@@ -158,8 +186,11 @@ func (p *process) handle(ctx context.Context, key string) error {
 	version := p.cache[key]
 	p.cacheMu.Unlock()
 	took := p.random(3 * time.Second)
-	if stuck := p.w.stuck() && p.chance(0.02); stuck {
+	if p.w.stuck() && p.chance(0.02) {
 		time.Sleep(10 * took)
+		for p.chance(0.98) && p.w.stuck() { // Some never return.
+			time.Sleep(time.Second)
+		}
 	} else if err := wait(ctx, took); err != nil {
 		return err
 	}
@@ -195,8 +226,8 @@ func (w *world) begin(key string, h *handling) {
 	}
 	epoch, _ := Epoch(h.ctx)
 	if last := w.mu.epochs[key]; epoch < last.epoch || epoch == last.epoch && epoch > 0 && h.p != last.p {
-		// If the table was deleted, epochs go on from those in the records of members that live.
-		if !w.mu.deletes || last.lives() {
+		// After a restore a newcomer may take the slots of a dead member before somebody who knows later epochs has read the table.
+		if !w.mu.deletes {
 			w.failLocked("%s handles %s in epoch %d, and %s did in epoch %d", h.p.name, key, epoch, last.p.name, last.epoch)
 		}
 	}
@@ -212,11 +243,15 @@ func (h *handling) active() bool { return h.ctx.Err() == nil && !h.p.stop.isStop
 // lives reports whether the handler's slots must still be with its member, although its context may have ended: the
 // member has neither died nor been taken for dead nor given up to leave.
 func (h *handling) lives() bool {
-	if h.p.isDead() || h.p.member.ctx.Err() != nil {
+	if h.p.isDead() || h.p.member.ctx.Err() != nil || h.p.member.ID() != h.id {
 		return false
 	}
-	_, err := h.p.w.store.Get(context.Background(), "g-member-"+h.id)
-	return err == nil
+	r, err := h.p.w.store.Get(context.Background(), "g-member-"+h.id)
+	if err != nil {
+		return false
+	}
+	d, err := decodeMember(r)
+	return err == nil && !d.Dead
 }
 
 func (w *world) finish(key string, h *handling) {
@@ -248,6 +283,10 @@ func (p *process) die() {
 	p.kill()
 	p.member.end()
 	p.end()
-	p.queue.ShutDown()
+	for _, q := range p.queues {
+		q.ShutDown()
+	}
 	p.stop.resume()
+	p.logging.resume()
+	p.listing.resume()
 }

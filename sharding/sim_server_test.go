@@ -2,8 +2,10 @@ package sharding
 
 import (
 	"context"
+	"maps"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +27,10 @@ type simServer struct {
 	// events has the last changes, the newest of that version. changed is closed at the next one.
 	events  []watch.Event
 	changed chan struct{}
+	// restores counts how often the server went back to an earlier state, which ends all watches.
+	restores int
+	uids     int
+	away     atomic.Bool
 }
 
 func newSimServer() *simServer {
@@ -50,9 +56,71 @@ func (s *simServer) List(context.Context, metav1.ListOptions) (*coordinationv1.L
 	defer s.mu.Unlock()
 	list := &coordinationv1.LeaseList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.version)}}
 	for _, l := range s.leases {
-		list.Items = append(list.Items, *l.DeepCopy())
+		if l.Labels[groupLabel] == "g" {
+			list.Items = append(list.Items, *l.DeepCopy())
+		}
 	}
 	return list, nil
+}
+
+// backup is a state of the server.
+type backup struct {
+	leases  map[string]*coordinationv1.Lease
+	version int
+}
+
+func (s *simServer) backup() backup {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return backup{maps.Clone(s.leases), s.version}
+}
+
+// restore takes the server back to a backup, as a snapshot of etcd does: versions repeat, unless they are raised.
+func (s *simServer) restore(b backup, raise int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leases, s.version = maps.Clone(b.leases), b.version
+	if raise > 0 {
+		s.version += raise
+	}
+	s.restores++
+	s.events = nil
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// edit changes a Lease as a person with kubectl does. It reports whether it is there.
+func (s *simServer) edit(name string, change func(*coordinationv1.Lease)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.leases[name]
+	if l == nil {
+		return false
+	}
+	before := l
+	l = l.DeepCopy()
+	change(l)
+	s.storeLocked(before, l)
+	return true
+}
+
+// storeLocked stores l instead of before. A watch sees a Lease that has lost its label as deleted.
+func (s *simServer) storeLocked(before, l *coordinationv1.Lease) *coordinationv1.Lease {
+	if l.DeletionTimestamp != nil && len(l.Finalizers) == 0 {
+		l = s.putLocked(watch.Deleted, l)
+		delete(s.leases, l.Name)
+		return l
+	}
+	change := watch.Modified
+	switch was, is := before.Labels[groupLabel] != "", l.Labels[groupLabel] != ""; {
+	case was && !is:
+		change = watch.Deleted
+	case !was && is:
+		change = watch.Added
+	case !was && !is:
+		change = "" // It is not in the watch.
+	}
+	return s.putLocked(change, l)
 }
 
 func (s *simServer) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
@@ -66,7 +134,8 @@ func (s *simServer) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.
 
 func (s *simServer) createLocked(l *coordinationv1.Lease) *coordinationv1.Lease {
 	l = l.DeepCopy()
-	l.UID = types.UID("uid-" + strconv.Itoa(s.version+1))
+	s.uids++ // Also after a restore no UID comes again.
+	l.UID = types.UID("uid-" + strconv.Itoa(s.uids))
 	return s.putLocked(watch.Added, l)
 }
 
@@ -82,9 +151,10 @@ func (s *simServer) Update(_ context.Context, l *coordinationv1.Lease, _ metav1.
 		}
 		return nil, err
 	}
+	before := s.leases[l.Name]
 	l = l.DeepCopy()
-	l.UID = s.leases[l.Name].UID
-	return s.putLocked(watch.Modified, l), nil
+	l.UID, l.DeletionTimestamp = before.UID, before.DeletionTimestamp
+	return s.storeLocked(before, l), nil
 }
 
 func (s *simServer) Delete(_ context.Context, name string, o metav1.DeleteOptions) error {
@@ -93,9 +163,13 @@ func (s *simServer) Delete(_ context.Context, name string, o metav1.DeleteOption
 	if err := s.checkLocked(name, o.Preconditions); err != nil {
 		return err
 	}
-	l := s.leases[name].DeepCopy()
-	s.putLocked(watch.Deleted, l)
-	delete(s.leases, name)
+	before := s.leases[name]
+	l := before.DeepCopy()
+	now := metav1.Now()
+	if l.DeletionTimestamp == nil {
+		l.DeletionTimestamp = &now
+		s.storeLocked(before, l)
+	}
 	return nil
 }
 
@@ -116,6 +190,9 @@ func (s *simServer) putLocked(change watch.EventType, l *coordinationv1.Lease) *
 	s.version++
 	l.ResourceVersion = strconv.Itoa(s.version)
 	s.leases[l.Name] = l
+	if change == "" {
+		change = watch.Bookmark
+	}
 	s.events = append(s.events[max(0, len(s.events)-100):], watch.Event{Type: change, Object: l})
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -138,9 +215,12 @@ func (s *simServer) Watch(ctx context.Context, o metav1.ListOptions) (watch.Inte
 		}
 		return false
 	}
+	s.mu.Lock()
+	restores := s.restores
+	s.mu.Unlock()
 	go func() {
 		for {
-			events, changed := s.since(version)
+			events, changed := s.since(version, restores)
 			for _, e := range events {
 				if !send(e) {
 					return
@@ -160,11 +240,11 @@ func (s *simServer) Watch(ctx context.Context, o metav1.ListOptions) (watch.Inte
 }
 
 // since returns the changes after a version, or an error event if they are forgotten, and a channel that is closed when there are more.
-func (s *simServer) since(version int) ([]watch.Event, <-chan struct{}) {
+func (s *simServer) since(version, restores int) ([]watch.Event, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.version - version
-	if n > len(s.events) {
+	if n < 0 || n > len(s.events) || restores != s.restores {
 		expired := apierrors.NewResourceExpired("too old").Status()
 		return []watch.Event{{Type: watch.Error, Object: &expired}}, nil
 	}

@@ -16,6 +16,7 @@ type faults struct {
 	lost  float64 // a call succeeds and reports an error, at once or after its effect comes later
 	slow  float64 // a call takes long
 	watch float64 // a watch stalls, repeats or ends
+	limit bool    // the client may make five calls a second
 }
 
 // simStore is a process's connection to a store.
@@ -29,7 +30,12 @@ type simStore struct {
 	rand                   *rand.Rand
 	faults                 faults
 	cutUntil, refusedUntil time.Time
-	dead                   bool
+	// refused is what writes report until refusedUntil, and onlyTable says that only those of the table do.
+	refused   error
+	onlyTable bool
+	lastCall  time.Time
+	dead      bool
+	server    *simServer
 }
 
 func (s *simStore) chance(p float64) bool {
@@ -64,17 +70,32 @@ func (s *simStore) cut(d time.Duration) {
 	s.cutUntil = time.Now().Add(d)
 }
 
-// refuse lets all writes fail for some time.
-func (s *simStore) refuse(d time.Duration) {
+// refuse lets writes fail for some time with that error.
+func (s *simStore) refuse(d time.Duration, err error, onlyTable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refusedUntil = time.Now().Add(d)
+	s.refusedUntil, s.refused, s.onlyTable = time.Now().Add(d), err, onlyTable
 }
 
-func (s *simStore) isRefused() bool {
+func (s *simStore) refusal(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Now().Before(s.refusedUntil)
+	if time.Now().Before(s.refusedUntil) && (name == "g-table" || !s.onlyTable) {
+		return s.refused
+	}
+	return nil
+}
+
+// turn waits for the limit of requests.
+func (s *simStore) turn(ctx context.Context) error {
+	s.mu.Lock()
+	next := time.Now()
+	if s.faults.limit && s.lastCall.Add(200*time.Millisecond).After(next) {
+		next = s.lastCall.Add(200 * time.Millisecond)
+	}
+	s.lastCall = next
+	s.mu.Unlock()
+	return wait(ctx, time.Until(next))
 }
 
 func (s *simStore) kill() {
@@ -92,7 +113,7 @@ func (s *simStore) isDead() bool {
 func (s *simStore) isCut() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.dead || time.Now().Before(s.cutUntil)
+	return s.dead || s.server.away.Load() || time.Now().Before(s.cutUntil)
 }
 
 // pass waits, and returns an error if the connection is cut.
@@ -129,6 +150,9 @@ func wait(ctx context.Context, d time.Duration) error {
 func do[R any](ctx context.Context, s *simStore, call func(context.Context) (R, error)) (result R, err error) {
 	s.stop.wait()
 	defer s.stop.wait()
+	if err := s.turn(ctx); err != nil {
+		return result, err
+	}
 	if err := s.pass(ctx); err != nil {
 		return result, err
 	}
@@ -141,7 +165,9 @@ func do[R any](ctx context.Context, s *simStore, call func(context.Context) (R, 
 		later := s.random(20 * time.Second)
 		go func() {
 			time.Sleep(later)
-			_, _ = call(context.WithoutCancel(ctx))
+			if !s.server.away.Load() {
+				_, _ = call(context.WithoutCancel(ctx))
+			}
 		}()
 		return result, errInjected
 	}
@@ -172,17 +198,17 @@ func (s *simStore) List(ctx context.Context, group string) ([]Record, string, er
 }
 
 func (s *simStore) Create(ctx context.Context, r Record) (Record, error) {
-	return s.write(ctx, func(ctx context.Context) (Record, error) { return s.Store.Create(ctx, r) })
+	return s.write(ctx, r.Name, func(ctx context.Context) (Record, error) { return s.Store.Create(ctx, r) })
 }
 
 func (s *simStore) Update(ctx context.Context, r Record) (Record, error) {
-	return s.write(ctx, func(ctx context.Context) (Record, error) { return s.Store.Update(ctx, r) })
+	return s.write(ctx, r.Name, func(ctx context.Context) (Record, error) { return s.Store.Update(ctx, r) })
 }
 
-func (s *simStore) write(ctx context.Context, call func(context.Context) (Record, error)) (Record, error) {
+func (s *simStore) write(ctx context.Context, name string, call func(context.Context) (Record, error)) (Record, error) {
 	return do(ctx, s, func(ctx context.Context) (Record, error) {
-		if s.isRefused() {
-			return Record{}, errInjected
+		if err := s.refusal(name); err != nil {
+			return Record{}, err
 		}
 		return s.wrote(call(ctx))
 	})
@@ -196,7 +222,7 @@ func (s *simStore) wrote(r Record, err error) (Record, error) {
 }
 
 func (s *simStore) Delete(ctx context.Context, name, version string) error {
-	_, err := s.write(ctx, func(ctx context.Context) (Record, error) {
+	_, err := s.write(ctx, name, func(ctx context.Context) (Record, error) {
 		return Record{Name: name, Data: "(deleted)"}, s.Store.Delete(ctx, name, version)
 	})
 	return err

@@ -1,8 +1,6 @@
 package sharding
 
 import (
-	"errors"
-	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -22,7 +20,7 @@ const (
 
 // slot is a member's part in a slot.
 //
-//	         the table says so               the table says that it is to move (and its queued keys are finished)
+//	         the table says so               the table says that it is to move, and it is this member's turn
 //	absent ─────────────────────▶ held ─────────────────────────────────────▶ stopping
 //	  ▲                            │ ▲                                            │ │
 //	  │  the member is not valid   │ │    it is not to move, or a handler         │ │
@@ -33,22 +31,36 @@ const (
 type slot struct {
 	// holding is there unless the slot is absent.
 	holding atomic.Pointer[holding]
-	// since is when the slot began to stop, and ended says that HandoverTimeout has passed since.
+	stop    stop
+	given   given
+	// keep is until when the slot is not to stop again, because a handler did not return or the server refused the handover.
+	keep time.Duration
+	// by is the member's id when it held the slot last.
+	by string
+}
+
+// stop is what is known of a slot that is stopping.
+type stop struct {
+	// since is when it began, and ended says that HandoverTimeout has passed since.
 	since time.Duration
 	ended bool
 	// unlisted: the slot has been stopping since it was absent, so its keys are still to be listed.
 	unlisted bool
-	// keep is until when the slot is not to stop again, because a handler did not return.
-	keep time.Duration
-	// finish is until when a slot that is to move stays held at most, so that its queued keys are handled, and zero for
-	// others. finished says that no key is queued any more.
-	finish   time.Duration
-	finished bool
-	// released is the epoch of the table of that id on which a handover was tried. The slot stays absent until a newer
-	// table shows what has become of that: an attempt that reported an error may still succeed.
-	released   int64
-	releasedID string
 }
+
+// given is the handover of a slot that was tried on the table of that id and epoch. The slot stays absent until a newer table
+// shows what has become of it: an attempt that reported an error may still succeed. unsure: there was such an error.
+type given struct {
+	table  string
+	epoch  int64
+	unsure bool
+	// took is how long the slot was stopping. uncounted: no table has shown yet whether the handover has succeeded.
+	took      time.Duration
+	uncounted bool
+}
+
+// mayComeTrue reports whether the handover may still succeed although the table is t.
+func (g given) mayComeTrue(t *table) bool { return g.table == t.id && g.epoch >= t.epoch }
 
 func (m *Member) state(slot int) slotState { return slotState(m.states[slot].Load()) }
 
@@ -61,15 +73,19 @@ type slotQueue interface {
 	// gained makes the queue list the keys of these slots. settled is called when slots are held or absent again.
 	gained(slots []int)
 	settled(slots []int)
-	// queuedSlots returns the slots with queued keys, nil if they need not be finished before a slot moves.
-	queuedSlots() map[int]bool
+	// fingerprint identifies the queue's hash.
+	fingerprint() string
 }
 
 // register adds a queue. The slots that are held already count as gained.
 func (m *Member) register(q slotQueue) {
-	finishes := q.queuedSlots() != nil
+	hash := q.fingerprint()
 	m.mu.Lock()
-	m.mu.finishes = m.mu.finishes || finishes
+	if hash != "" && !slices.Contains(m.mu.hashes, hash) {
+		m.mu.hashes = slices.Sorted(slices.Values(append([]string{hash}, m.mu.hashes...)))
+		signal(m.toRenew)
+		signal(m.toConfirm)
+	}
 	queues := append(slices.Clone(*m.queues.Load()), q)
 	m.queues.Store(&queues)
 	var slots []int
@@ -111,7 +127,7 @@ func (m *Member) Slots() []Slot {
 		state := m.state(i)
 		slots[i] = Slot{Holder: s.holder, Next: s.next, Epoch: s.epoch, Held: state != absent, Handlers: m.handlers(i)}
 		if state == stopping {
-			slots[i].Stopping = m.now() - m.slots[i].since
+			slots[i].Stopping = m.now() - m.slots[i].stop.since
 		}
 	}
 	return slots
@@ -120,15 +136,30 @@ func (m *Member) Slots() []Slot {
 // changes are what follows from changed slots and must happen without the lock.
 type changes struct {
 	gained, settled []int
-	// ended are holdings that must end with that cause.
-	ended []*holding
-	cause error
+	// ended are holdings that must end, each with its cause.
+	ended []ending
 }
 
-// do carries changes out: the queues hear of gained slots, and contexts end.
-func (m *Member) do(c changes) {
-	for _, h := range c.ended {
-		h.end(c.cause)
+type ending struct {
+	holding *holding
+	cause   error
+}
+
+// look lets slots be held, or not, as what is known now and the time demand.
+func (m *Member) look() {
+	m.mu.Lock()
+	m.unlock()
+}
+
+// unlock unlocks mu after something may have changed that decides which slots are held. Then contexts end, and the queues
+// hear of gained slots.
+func (m *Member) unlock() {
+	m.applyLocked()
+	c := m.mu.changes
+	m.mu.changes = changes{}
+	m.mu.Unlock()
+	for _, e := range c.ended {
+		e.holding.end(e.cause)
 	}
 	if len(c.gained)+len(c.settled) == 0 {
 		return
@@ -139,194 +170,181 @@ func (m *Member) do(c changes) {
 	}
 }
 
-// look lets slots be held, or not, as what is known now and the time demand.
-func (m *Member) look() {
-	m.mu.Lock()
-	m.applyAndUnlock()
-}
-
-// applyAndUnlock unlocks mu after something has changed that decides which slots are held.
-func (m *Member) applyAndUnlock() {
-	c := m.applyLocked()
-	m.mu.Unlock()
-	m.do(c)
-}
-
-// applyLocked lets each slot be held or not, as the table and the member's validity demand. The caller must pass the
-// result to do after it has unlocked mu.
-func (m *Member) applyLocked() changes {
-	valid := m.validLocked()
-	c := changes{cause: ErrLeaseLost}
+// applyLocked lets each slot be held or not, as the table and the member's validity demand.
+func (m *Member) applyLocked() {
+	valid, was := m.validLocked(), m.mu.wasValid
+	cause := ErrLeaseLost
 	switch {
 	case valid:
-		m.mu.problem, c.cause = nil, ErrNotHeld
+		cause = ErrNotHeld
+		if !was {
+			m.becameValidLocked()
+		}
 	case m.mu.leaving:
-		c.cause = ErrLeft
+		cause = ErrLeft
 	}
-	now := m.now()
+	m.mu.wasValid = valid
+	now, gained, lost := m.now(), 0, 0
+	if valid {
+		m.orderLocked()
+	}
 	for i := range m.slots {
+		m.countHandoverLocked(i, valid)
 		if valid && m.mu.view.table.slots[i].holder == m.mu.self.id {
-			m.applyMineLocked(i, now, &c)
+			gained += m.applyMineLocked(i, now)
 		} else if m.state(i) != absent {
-			m.dropLocked(i, &c)
+			m.dropLocked(i, cause)
+			lost++
 		}
 	}
-	m.logChangesLocked(c)
-	return c
+	if gained > 0 {
+		m.mu.stats.Gained += uint64(gained)
+		m.logger.Info("Got slots", "member", m.mu.self.id, "slots", gained)
+	}
+	if lost > 0 {
+		m.mu.stats.Lost += uint64(lost)
+		log := m.logger.Warn
+		if valid {
+			log = m.logger.Info
+		}
+		log("Lost slots", "member", m.mu.self.id, "slots", lost, "why", cause)
+	}
 }
 
-// applyMineLocked is applyLocked for a slot of which the table says that this member holds it.
-func (m *Member) applyMineLocked(i int, now time.Duration, c *changes) {
+// becameValidLocked gives the others time to come back as well. That this member has not heard of them may be because it was out of touch
+// itself.
+func (m *Member) becameValidLocked() {
+	for _, s := range m.mu.members {
+		if !s.isGone {
+			s.since = max(s.since, m.now()-time.Duration(s.data.Lease)*2/3)
+		}
+	}
+	signal(m.toWork)
+}
+
+// orderLocked finds out when this member may begin to hand over its slots that are to move: when no member comes before it, by their
+// ids, that has slots to move too, or when the table has not changed for some time, because that one waits for its handlers. Each
+// write makes those of others fail, and meanwhile their slots would have no holder.
+func (m *Member) orderLocked() {
+	before := make(map[string]bool)
+	view := &m.mu.view
+	for _, s := range view.table.slots {
+		if s.next != "" && s.holder < m.mu.self.id {
+			before[s.holder] = true
+		}
+	}
+	m.mu.turn = view.learned + spacing*time.Duration(len(before))
+}
+
+// applyMineLocked is applyLocked for a slot of which the table says that this member holds it. It returns 1 if it is to be listed.
+func (m *Member) applyMineLocked(i int, now time.Duration) (gained int) {
 	s, t := &m.slots[i], m.mu.view.table
-	if s.mayBeGiven(t) {
-		return
+	if s.given.mayComeTrue(t) {
+		return 0
 	}
-	s.released, s.releasedID = 0, ""
-	mustStop := m.mu.leaving || t.slots[i].next != "" && now >= s.keep
-	if !mustStop || m.state(i) != held {
-		s.finish, s.finished = 0, false
+	s.given = given{}
+	from, to := m.state(i), held
+	if m.mu.leaving || t.slots[i].next != "" && now >= s.keep && (from == stopping || now >= m.mu.turn) {
+		to = stopping
 	}
-	switch state := m.state(i); {
-	case state == absent:
-		s.ended, s.since, s.unlisted = false, now, mustStop
+	if from == to {
+		return 0
+	}
+	listed := from == held || from == stopping && !s.stop.unlisted
+	if from == absent || from == stopping && s.stop.ended {
 		s.holding.Store(&holding{epoch: t.slots[i].epoch})
-		if mustStop {
-			m.setState(i, stopping)
-			signal(m.toWork)
-		} else {
-			m.setState(i, held) // Before the queues list their keys.
-			c.gained = append(c.gained, i)
-		}
-	case state == held && mustStop && !m.mu.leaving && m.mu.finishes && !s.isFinished(now):
-		if s.finish == 0 {
-			s.finish = now + m.config.HandoverTimeout
-			signal(m.toWork)
-		}
-	case state == held && mustStop:
-		s.ended, s.since = false, now
-		m.setState(i, stopping)
-		signal(m.toWork)
-	case state == stopping && !mustStop:
-		if s.ended {
-			s.holding.Store(&holding{epoch: t.slots[i].epoch})
-		}
-		m.setState(i, held)
-		c.settled = append(c.settled, i)
-		if s.unlisted {
-			c.gained = append(c.gained, i)
-		}
 	}
-}
-
-// mayBeGiven reports whether a handover that was tried on t, or on a later table, may still succeed.
-func (s *slot) mayBeGiven(t *table) bool { return s.releasedID == t.id && s.released >= t.epoch }
-
-func (s *slot) isFinished(now time.Duration) bool {
-	return s.finished || s.finish > 0 && now >= s.finish
+	s.by = m.mu.self.id
+	m.setState(i, to) // Before the queues list their keys.
+	if to == stopping {
+		s.stop = stop{since: now, unlisted: !listed}
+		signal(m.toWork)
+		return 0
+	}
+	if from == stopping {
+		m.mu.changes.settled = append(m.mu.changes.settled, i)
+	}
+	if listed {
+		return 0
+	}
+	m.mu.changes.gained = append(m.mu.changes.gained, i)
+	return 1
 }
 
 // dropLocked makes a slot absent.
-func (m *Member) dropLocked(i int, c *changes) {
-	s := &m.slots[i]
+func (m *Member) dropLocked(i int, cause error) {
 	m.setState(i, absent)
-	c.ended = append(c.ended, s.holding.Swap(nil))
+	c := &m.mu.changes
+	c.ended = append(c.ended, ending{m.slots[i].holding.Swap(nil), cause})
 	c.settled = append(c.settled, i)
 }
 
 // releaseLocked makes slot i absent if none of its keys is being handled, so that it can be given away by a write on
 // table t. It reports whether it did, or had done so before.
-func (m *Member) releaseLocked(i int, t *table, c *changes) bool {
+func (m *Member) releaseLocked(i int, t *table) bool {
 	s := &m.slots[i]
 	// In this order: a key that is handed out now is seen by isBusy, or sees that the slot is not held.
 	if m.state(i) == held || m.isBusy(i) {
 		return false
 	}
 	if m.state(i) == stopping {
-		m.dropLocked(i, c)
-		stats, took := &m.mu.stats, m.now()-s.since
-		stats.HandedOver++
-		stats.HandoverTime += took
-		stats.LongestHandover = max(stats.LongestHandover, took)
+		m.dropLocked(i, ErrNotHeld)
+		s.given.took, s.given.uncounted = m.now()-s.stop.since, true
 	}
-	s.released, s.releasedID = t.epoch, t.id
+	s.given.unsure = s.given.unsure && s.given.mayComeTrue(t)
+	s.given.table, s.given.epoch = t.id, t.epoch
 	return true
 }
 
+// countHandoverLocked counts a handover when the table shows that it has succeeded.
+func (m *Member) countHandoverLocked(i int, valid bool) {
+	g, t := &m.slots[i].given, m.mu.view.table
+	if !g.uncounted || valid && g.mayComeTrue(t) {
+		return
+	}
+	g.uncounted = false
+	if stats := &m.mu.stats; valid && g.table == t.id && t.slots[i].holder != m.mu.self.id {
+		stats.HandedOver++
+		stats.HandoverTime += g.took
+		stats.LongestHandover = max(stats.LongestHandover, g.took)
+	}
+}
+
 // hurryLocked ends the contexts of the handlers of slots that have been stopping for HandoverTimeout, and keeps slots
-// whose handlers do not return even then. It returns when to look again, and the holdings to end.
-func (m *Member) hurryLocked(now time.Duration) (next time.Duration, c changes) {
-	c.cause = ErrHandover
+// whose handlers do not return even then. It returns when to look again.
+func (m *Member) hurryLocked(now time.Duration) (next time.Duration) {
 	limit, patience := m.config.HandoverTimeout, m.config.HandoverTimeout*3/2
 	next = now + m.config.Lease
 	stuck := 0
 	for i := range m.slots {
 		s := &m.slots[i]
+		if s.keep > now {
+			next = min(next, s.keep)
+		}
 		if m.state(i) != stopping || !m.isBusy(i) {
 			continue
 		}
-		switch passed := now - s.since; {
+		switch passed := now - s.stop.since; {
 		case passed >= patience && !m.mu.leaving:
 			stuck++
 			s.keep = now + 4*limit
 			next = min(next, s.keep)
 			m.mu.stats.Kept++
 		case passed >= limit:
-			if !s.ended {
-				s.ended = true
-				c.ended = append(c.ended, s.holding.Load())
+			if !s.stop.ended {
+				s.stop.ended = true
+				m.mu.changes.ended = append(m.mu.changes.ended, ending{s.holding.Load(), ErrHandover})
 			}
 			if !m.mu.leaving {
-				next = min(next, s.since+patience)
+				next = min(next, s.stop.since+patience)
 			}
 		default:
-			next = min(next, s.since+limit)
+			next = min(next, s.stop.since+limit)
 		}
 	}
 	if stuck > 0 {
 		m.logger.Error("Handlers do not return although their contexts have ended. Keeping their slots for now",
 			"member", m.mu.self.id, "slots", stuck, "next_try_in", 4*limit)
 	}
-	return next, c
-}
-
-// finishQueued finds out which of the slots that stay held for their queued keys have none left. It reports whether others have
-// some.
-func (m *Member) finishQueued() (again bool) {
-	m.mu.Lock()
-	var waiting []int
-	for i := range m.slots {
-		if s := &m.slots[i]; s.finish > 0 && !s.finished && m.state(i) == held {
-			waiting = append(waiting, i)
-		}
-	}
-	m.mu.Unlock()
-	if len(waiting) == 0 {
-		return false
-	}
-	queued := make(map[int]bool)
-	for _, q := range *m.queues.Load() {
-		maps.Copy(queued, q.queuedSlots())
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, i := range waiting {
-		m.slots[i].finished = !queued[i]
-	}
-	return len(queued) > 0
-}
-
-// logChangesLocked logs which slots the member has got and lost.
-func (m *Member) logChangesLocked(c changes) {
-	if len(c.gained) > 0 {
-		m.mu.stats.Gained += uint64(len(c.gained))
-		m.logger.Info("Got slots", "member", m.mu.self.id, "slots", len(c.gained))
-	}
-	if n := len(c.ended); n > 0 {
-		m.mu.stats.Lost += uint64(n)
-		log := m.logger.Warn
-		if errors.Is(c.cause, ErrNotHeld) {
-			log = m.logger.Info
-		}
-		log("Lost slots", "member", m.mu.self.id, "slots", n, "why", c.cause)
-	}
+	return next
 }

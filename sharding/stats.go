@@ -2,10 +2,12 @@ package sharding
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -19,9 +21,11 @@ type Stats struct {
 	Err error
 	// Members is how many members are alive, as far as this one knows. It counts itself.
 	Members int
+	// Queues is how many queues the member has, and Slots how many slots the group has.
+	Queues, Slots int
 	// Held is the number of slots that the member holds, and Stopping how many of them are about to move.
 	Held, Stopping int
-	// Gained is how many slots the member has got, HandedOver how many it has handed over, and Lost how many it
+	// Gained is how many slots the member has got, HandedOver how many another one has got from it, and Lost how many it
 	// stopped to hold without that, because it was not valid any more.
 	Gained, HandedOver, Lost uint64
 	// Kept is how often a slot was not handed over because a handler did not return.
@@ -40,6 +44,7 @@ func (m *Member) Stats() Stats {
 	defer m.mu.Unlock()
 	st := m.mu.stats
 	st.Group, st.Member, st.Err = m.config.Group, m.mu.self.id, err
+	st.Queues, st.Slots = len(*m.queues.Load()), len(m.slots)
 	now := m.now()
 	for _, s := range m.mu.members {
 		if s.isAlive(now) {
@@ -61,14 +66,21 @@ func (m *Member) Stats() Stats {
 // maxFacts is how many members, and how many moves, Facts names.
 const maxFacts = 10
 
+// Below returns the queue that q hands out from, so that tools show only one of them.
+func (q *queue[T]) Below() any { return q.inner }
+
 // Facts returns what the debug page shows of the member, its group and its slots; see [workqueue.Inspector].
 func (q *queue[T]) Facts() []workqueue.Fact {
 	facts := q.member.facts()
-	q.mu.Lock()
-	unlisted := len(q.mu.unlisted)
-	q.mu.Unlock()
-	if unlisted > 0 {
-		facts = append(facts, fact("Slots not listed yet", "%d: their keys are still unknown here", unlisted))
+	if unlisted, age := q.Unlisted(); unlisted > 0 {
+		q.mu.Lock()
+		err := q.mu.listError
+		q.mu.Unlock()
+		why := "a listing runs"
+		if err != nil {
+			why = "the last listing failed: " + err.Error()
+		}
+		facts = append(facts, fact("Slots not listed yet", "%d, for %v: their keys are still unknown here; %s", unlisted, age.Round(time.Second), why))
 	}
 	return append(facts, fact("Keys of others", "%d dropped", q.KeysOfOthers()))
 }
@@ -79,19 +91,66 @@ func fact(name, format string, args ...any) workqueue.Fact {
 
 func (m *Member) facts() []workqueue.Fact {
 	st := m.Stats()
-	facts := []workqueue.Fact{
-		fact("Member", "%s", st.Member),
-		fact("Group", "%s, %d members", st.Group, st.Members),
-	}
-	if st.Err == nil {
-		left := time.Duration(m.validUntil.Load()) - m.now()
-		facts = append(facts, fact("In touch", "yes, and for %v more if it cannot renew its lease", left.Round(100*time.Millisecond)))
+	facts := []workqueue.Fact{fact("Member", "%s", st.Member)}
+	old := ""
+	m.mu.Lock()
+	now, until, confirmed := m.now(), time.Duration(m.validUntil.Load()), m.mu.view.confirmed.mono
+	m.mu.Unlock()
+	if st.Err == nil || errors.Is(st.Err, ErrNoQueue) {
+		facts = append(facts, fact("Group", "%s, %d members", st.Group, st.Members),
+			fact("In touch", "yes, and for %v more if it cannot renew its lease", (until-now).Round(100*time.Millisecond)))
 	} else {
-		facts = append(facts, fact("In touch", "no: %v", st.Err))
+		since := ""
+		if until > 0 && now > until {
+			since = fmt.Sprintf(" for %v", (now - until).Round(time.Second))
+		}
+		if confirmed >= 0 { // What is known of others is as old as the table.
+			old = fmt.Sprintf(", %v ago", (now - confirmed).Round(time.Second))
+		}
+		facts = append(facts, fact("Group", "%s", st.Group), fact("In touch", "no%s: %v", since, st.Err))
 	}
-	facts = append(facts, fact("Slots held", "%d of %d", st.Held, len(m.slots)))
+	facts = append(facts, fact("Queues", "%d%s", st.Queues, m.fewerQueues(st.Queues)), fact("Slots held", "%d of %d", st.Held, st.Slots))
 	facts = append(facts, m.kept()...)
-	return append(facts, factsOf(m.Slots())...)
+	return append(facts, factsOf(m.Slots(), old)...)
+}
+
+// fewerQueues names the members with fewer queues than this one: keys of their slots in the others are not handled.
+func (m *Member) fewerQueues(queues int) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var fewer []string
+	for id, s := range m.mu.members {
+		if s.isAlive(m.now()) && s.data.Queues < queues && id != m.mu.self.id {
+			fewer = append(fewer, fmt.Sprintf("%s has %d", id, s.data.Queues))
+		}
+	}
+	if len(fewer) == 0 {
+		return ""
+	}
+	slices.Sort(fewer)
+	return "; keys of some queues are not handled: " + strings.Join(fewer[:min(len(fewer), maxFacts)], ", ")
+}
+
+// lacksQueueLocked returns ErrNoQueue if the member has held slots for a lease and has no queue to hand out their keys.
+func (m *Member) lacksQueueLocked() error {
+	now, idle := m.now(), &m.mu.since.idle
+	if len(*m.queues.Load()) > 0 || !m.holdsAny() {
+		*idle = 0
+		return nil
+	}
+	if *idle = cmp.Or(*idle, now); now-*idle < m.config.Lease {
+		return nil
+	}
+	return ErrNoQueue
+}
+
+func (m *Member) holdsAny() bool {
+	for s := range m.states {
+		if m.state(s) != absent {
+			return true
+		}
+	}
+	return false
 }
 
 // kept says which slots cannot move.
@@ -110,8 +169,8 @@ func (m *Member) kept() []workqueue.Fact {
 	return []workqueue.Fact{fact("Slots that cannot move", "%d: handlers do not return although their contexts have ended; next try in %v", n, next.Round(time.Second))}
 }
 
-// factsOf says who holds the slots, and what moves.
-func factsOf(slots []Slot) (facts []workqueue.Fact) {
+// factsOf says who holds the slots, and what moves. If that is not how it is now, old says how old it is.
+func factsOf(slots []Slot, old string) (facts []workqueue.Fact) {
 	held, moves := make(map[string]int), make(map[string]move)
 	for _, s := range slots {
 		holder := cmp.Or(s.Holder, "nobody")
@@ -127,11 +186,11 @@ func factsOf(slots []Slot) (facts []workqueue.Fact) {
 			facts = append(facts, fact("Slots of others", "%d more members", len(held)-maxFacts))
 			break
 		}
-		facts = append(facts, fact(name, "%d", held[name]))
+		facts = append(facts, fact(name, "%d%s", held[name], old))
 	}
 	names := slices.Sorted(maps.Keys(moves))
 	for _, name := range names[:min(len(names), maxFacts)] {
-		facts = append(facts, fact(name, "%v", moves[name]))
+		facts = append(facts, fact(name, "%v%s", moves[name], old))
 	}
 	return facts
 }

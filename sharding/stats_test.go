@@ -1,9 +1,13 @@
 package sharding
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,13 +54,181 @@ func TestFacts(t *testing.T) {
 		}
 		wantFacts(t, q, "Member: a", "Group: g, 1 members", "In touch: yes, and for 1*s more if it cannot renew its lease", "Slots held: 4 of 4", "Slots of a: 4", "Keys of others: 0 dropped")
 		mustJoin(t, store, Config{Name: "b", Slots: 4, newID: func(name string) string { return name }})
-		time.Sleep(3 * time.Second)
+		time.Sleep(4 * time.Second)
 		wantFacts(t, q, "Group: g, 2 members", "Slots held: 3 of 4", "Slots of a: 3", "Slots of b: 1", "Move from a to b: 1 slots for 2*s, waiting for 1 handlers")
 		time.Sleep(6 * time.Second)
 		wantFacts(t, q, "Slots that cannot move: 1: handlers do not return although their contexts have ended; next try in *s")
 		store.away.Store(true)
 		time.Sleep(20 * time.Second)
-		wantFacts(t, q, "In touch: no: the server is away", "Slots held: 0 of 4")
+		wantFacts(t, q, "In touch: no for *: the server is away", "Slots held: 0 of 4")
+	})
+}
+
+// cutOff is a store whose calls all fail while it is away, those for the record of member b with another error than the rest.
+type cutOff struct {
+	Store
+	away atomic.Bool
+}
+
+func (s *cutOff) Get(ctx context.Context, name string) (Record, error) {
+	switch {
+	case s.away.Load() && name == "g-member-b":
+		return Record{}, errors.New("cannot bury a healthy peer")
+	case s.away.Load():
+		return Record{}, errors.New("no route")
+	}
+	return s.Store.Get(ctx, name)
+}
+
+func (s *cutOff) List(ctx context.Context, group string) ([]Record, string, error) {
+	if s.away.Load() {
+		return nil, "", errors.New("no list")
+	}
+	return s.Store.List(ctx, group)
+}
+
+func (s *cutOff) Watch(ctx context.Context, group, version string, changed func(Event)) error {
+	return s.Store.Watch(ctx, group, version, func(e Event) {
+		if !s.away.Load() {
+			changed(e)
+		}
+	})
+}
+
+func (s *cutOff) Update(ctx context.Context, r Record) (Record, error) {
+	if s.away.Load() {
+		return Record{}, errors.New("no route")
+	}
+	return s.Store.Update(ctx, r)
+}
+
+func (s *cutOff) Delete(ctx context.Context, name, version string) error {
+	if s.away.Load() {
+		return errors.New("cannot bury a healthy peer")
+	}
+	return s.Store.Delete(ctx, name, version)
+}
+
+// The page of a member that is cut off says since when and why, and how old is what it knows of the others.
+func TestFactsOfMemberThatIsCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		ofA := &cutOff{Store: store}
+		name := func(name string) string { return name }
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 4, newID: name})
+		mustJoin(t, store, Config{Name: "b", Slots: 4, newID: name})
+		time.Sleep(5 * time.Second)
+		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+		wantFacts(t, q, "Slots of b: 2", "Group: g, 2 members")
+		ofA.away.Store(true)
+		began := time.Now()
+		for range 2000 { // Whatever has failed last.
+			time.Sleep(50 * time.Millisecond)
+			if err := a.Err(); err != nil && !strings.Contains(err.Error(), "no route") {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
+		}
+		wantFacts(t, q, "Group: g", "In touch: no for 1m*: no route", "Slots of a: 2, 1m*s ago", "Slots of b: 2, 1m*s ago")
+	})
+}
+
+// A member that holds slots and has no queue says so, after a lease and until it has one.
+func TestMemberWithoutQueueSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		m := mustJoin(t, Memory(), Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		time.Sleep(14 * time.Second)
+		if err := m.Err(); err != nil || m.Stats().Queues != 0 {
+			t.Error(err)
+		}
+		time.Sleep(17 * time.Second)
+		if st := m.Stats(); !errors.Is(st.Err, ErrNoQueue) || st.Held != 256 {
+			t.Errorf("%+v", st)
+		}
+		synctest.Wait()
+		if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "has no queue") {
+			t.Error(log.String())
+		}
+		q := NewQueue(newRoot(), m, QueueConfig[string]{Keys: noKeys[string]})
+		if st := m.Stats(); st.Err != nil || st.Queues != 1 {
+			t.Errorf("%+v", st)
+		}
+		wantFacts(t, q, "Queues: 1")
+	})
+}
+
+// If members have different queues, the page names those with fewer: keys of some queues are not handled.
+func TestFactsNameMembersWithFewerQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, name := Memory(), func(name string) string { return name }
+		var q [2]Queue[string]
+		a := mustJoin(t, store, Config{Name: "a", newID: name})
+		for i := range q {
+			q[i] = NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+		}
+		b := mustJoin(t, store, Config{Name: "canary", newID: name})
+		ofB := NewQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string]})
+		time.Sleep(10 * time.Second)
+		wantFacts(t, q[0], "Queues: 2; keys of some queues are not handled: canary has 1")
+		wantFacts(t, ofB, "Queues: 1")
+		NewQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string]})
+		time.Sleep(10 * time.Second)
+		wantFacts(t, q[0], "Queues: 2")
+	})
+}
+
+// A listing that hangs or fails is on the page, and in Unlisted.
+func TestListingThatHangsIsVisible(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := mustJoin(t, Memory(), Config{Slots: 8})
+		time.Sleep(time.Second)
+		answer := make(chan error)
+		q := NewQueue(newRoot(), m, QueueConfig[string]{Keys: func(context.Context) ([]string, error) { return nil, <-answer }})
+		time.Sleep(40 * time.Second)
+		if n, age := q.Unlisted(); n != 8 || age != 40*time.Second {
+			t.Error(n, age)
+		}
+		wantFacts(t, q, "Slots not listed yet: 8, for 40s: their keys are still unknown here; a listing runs")
+		answer <- errors.New("no such table")
+		time.Sleep(10 * time.Second) // The next one hangs too.
+		wantFacts(t, q, "Slots not listed yet: 8, for 50s: *; the last listing failed: no such table")
+		answer <- nil
+		synctest.Wait()
+		if n, age := q.Unlisted(); n != 0 || age != 0 {
+			t.Error(n, age)
+		}
+	})
+}
+
+// Without the right to watch each change is found by a list, which is slow and costs requests. The log warns.
+func TestWatchThatFailsIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		mustJoin(t, &noWatch{Memory()}, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if !strings.Contains(log.String(), `level=WARN msg="The watch has ended"`) || !strings.Contains(log.String(), "may not watch") {
+			t.Error(log.String())
+		}
+	})
+}
+
+type noWatch struct{ Store }
+
+func (*noWatch) Watch(context.Context, string, string, func(Event)) error {
+	return errors.New("may not watch")
+}
+
+// In "kubectl get leases" a holder of the table would look like a leader.
+func TestTableHasNoHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		mustJoin(t, store, Config{})
+		time.Sleep(2 * time.Second)
+		r, err := store.Get(t.Context(), "g-table")
+		if err != nil || r.Holder != "" || r.Renewed.IsZero() {
+			t.Error(r, err)
+		}
 	})
 }
 
@@ -65,7 +237,7 @@ func TestFactsOfManyMembers(t *testing.T) {
 	for i := range 100 {
 		slots = append(slots, Slot{Holder: fmt.Sprint("m", i), Next: fmt.Sprint("n", i)})
 	}
-	facts := factsOf(slots)
+	facts := factsOf(slots, "")
 	if n := len(facts); n != 2*maxFacts+1 {
 		t.Errorf("%d facts", n)
 	}
@@ -74,7 +246,7 @@ func TestFactsOfManyMembers(t *testing.T) {
 	}
 }
 
-// Causes get through, to a queue that keeps them and to one that does not, and a key that was kept aside has its own again.
+// Causes get through, to a queue that keeps them and to one that does not. A key that was kept aside comes back with its priority.
 func TestCauses(t *testing.T) {
 	because := workqueue.Cause{Reason: "Secret default/db changed"}
 	for name, inner := range map[string]workqueue.TypedRateLimitingInterface[string]{
@@ -88,10 +260,6 @@ func TestCauses(t *testing.T) {
 		q := NewQueue(inner, m, QueueConfig[string]{Keys: noKeys[string]})
 		causes, notifier := q.(workqueue.CauseAdder[string]), q.(workqueue.AddNotifier[string])
 		_, keeps := inner.(workqueue.CauseAdder[string])
-		want := ""
-		if keeps {
-			want = because.Reason
-		}
 		priority := 0
 		if name == "low priority" {
 			priority = -100
@@ -111,8 +279,8 @@ func TestCauses(t *testing.T) {
 		}
 		m.setState(0, held)
 		(*m.queues.Load())[0].settled([]int{0})
-		if key := <-got; key != "key" || causes.Causes(key).String() != want {
-			t.Errorf("%s: %s because of %q", name, key, causes.Causes(key))
+		if key := <-got; key != "key" {
+			t.Errorf("%s: %s", name, key)
 		}
 		if p, ok := inner.(worker.PriorityQueue[string]); ok && p.PriorityOf("key") != priority {
 			t.Errorf("%s: it comes back with priority %d, not %d", name, p.PriorityOf("key"), priority)
@@ -138,53 +306,36 @@ func (q *queue[T]) queuedForTest() int {
 	return len(q.mu.parked[0])
 }
 
-// With FinishQueued a slot moves when what was queued of it is handled, or after HandoverTimeout.
-func TestFinishQueued(t *testing.T) {
-	for _, test := range []struct {
-		takes   time.Duration
-		handled int
-	}{{100 * time.Millisecond, 20}, {time.Second, 5}} {
-		synctest.Test(t, func(t *testing.T) {
-			store := Memory()
-			a := mustJoin(t, store, Config{Name: "a", Slots: 2, HandoverTimeout: 4 * time.Second})
-			time.Sleep(time.Second)
-			q := NewQueue(newRoot(), a, QueueConfig[string]{
-				Keys: noKeys[string], FinishQueued: true,
-				Hash: func(string) uint64 { return 1 << 63 }, // All keys are in the slot that is to move.
-			})
-			for i := range 20 {
-				q.Add(fmt.Sprint("deleted-", i)) // No list has them.
-			}
-			handled := 0
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() {
-				ended <- worker.Run(ctx, q, func(ctx context.Context, key string) error {
-					time.Sleep(test.takes)
-					handled++
-					return nil
-				}, worker.Options[string]{Workers: 1})
-			}()
-			mustJoin(t, store, Config{Name: "b", Slots: 2})
-			time.Sleep(8 * time.Second)
-			wantHeld(t, 1)(a)
-			if handled != test.handled {
-				t.Errorf("%d keys are handled, want %d", handled, test.handled)
-			}
-			cancel()
-			<-ended
-		})
-	}
+// refusing is a store that does not write the table while it refuses.
+type refusing struct {
+	Store
+	refuses atomic.Bool
 }
 
-func TestFinishQueuedNeedsAReader(t *testing.T) {
-	defer func() {
-		if v := recover(); v == nil || !strings.Contains(fmt.Sprint(v), "KeyReader") {
-			t.Error(v)
+func (s *refusing) Update(ctx context.Context, r Record) (Record, error) {
+	if s.refuses.Load() && strings.HasSuffix(r.Name, "-table") {
+		return Record{}, errors.New("refused")
+	}
+	return s.Store.Update(ctx, r)
+}
+
+// A handover counts when the table shows it, not when it is tried.
+func TestAttemptsAreNoHandovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		ofA := &refusing{Store: store}
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 4})
+		time.Sleep(2 * time.Second)
+		ofA.refuses.Store(true)
+		mustJoin(t, store, Config{Name: "b", Slots: 4})
+		time.Sleep(8 * time.Second) // b plans, and a cannot hand over.
+		if st := a.Stats(); st.HandedOver != 0 {
+			t.Errorf("%d slots count as handed over, and none is", st.HandedOver)
 		}
-	}()
-	inner := struct {
-		workqueue.TypedRateLimitingInterface[string]
-	}{newRoot()}
-	NewQueue(inner, holdingAll(1), QueueConfig[string]{Keys: noKeys[string], FinishQueued: true})
+		ofA.refuses.Store(false)
+		time.Sleep(5 * time.Second)
+		if st := a.Stats(); st.HandedOver != 2 || st.Held != 2 {
+			t.Errorf("%d slots count as handed over, and %d are held, want 2 and 2", st.HandedOver, st.Held)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ import (
 //   - Get and List return what is stored at some moment after the call began, and never an older state.
 //   - Create, Update and Delete are atomic, and take effect only under their condition.
 //   - Each change gives the record a version that no record of that name ever had before.
+//
+// They may be broken by a restore, which takes all records back to an earlier state, with the versions of that time.
 //
 // A call that returns any other error than those below may still take effect, at once or later. All methods are safe for
 // concurrent use. They return soon after ctx is done.
@@ -51,14 +54,16 @@ var (
 	ErrNotFound = errors.New("sharding: no such record")
 	ErrExists   = errors.New("sharding: the record exists")
 	ErrConflict = errors.New("sharding: the record has another version")
+	// ErrRefused: this client must not write that, or not in this form. It may be wrapped, and a Store need not know it.
+	ErrRefused = errors.New("sharding: the server refuses to store the record")
 )
 
 // Record is what a [Store] keeps: a member of a group, or the group's table.
 type Record struct {
 	Name  string
 	Group string
-	// Version is given by the store.
-	Version string
+	// Version and UID are given by the store. A record that is deleted and created again has another UID.
+	Version, UID string
 	// Data is all that the protocol reads.
 	Data string
 
@@ -107,9 +112,11 @@ func (s *leases) List(ctx context.Context, group string) ([]Record, string, erro
 	if err != nil {
 		return nil, "", err
 	}
-	records := make([]Record, len(list.Items))
+	var records []Record
 	for i := range list.Items {
-		records[i] = toRecord(&list.Items[i])
+		if list.Items[i].DeletionTimestamp == nil {
+			records = append(records, toRecord(&list.Items[i]))
+		}
 	}
 	return records, list.ResourceVersion, nil
 }
@@ -134,15 +141,22 @@ func (s *leases) Watch(ctx context.Context, group, version string, changed func(
 				return apierrors.FromObject(e.Object)
 			}
 			if lease, ok := e.Object.(*coordinationv1.Lease); ok && e.Type != watch.Bookmark {
-				changed(Event{Record: toRecord(lease), Deleted: e.Type == watch.Deleted})
+				changed(Event{Record: toRecord(lease), Deleted: e.Type == watch.Deleted || lease.DeletionTimestamp != nil})
 			}
 		}
 	}
 }
 
 func (s *leases) Create(ctx context.Context, r Record) (Record, error) {
-	lease, err := s.client.Create(ctx, toLease(r), metav1.CreateOptions{})
-	return recordOf(lease, err)
+	created, err := s.client.Create(ctx, toLease(r), metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		if old, getErr := s.client.Get(ctx, r.Name, metav1.GetOptions{}); getErr == nil && old.DeletionTimestamp != nil {
+			old.Finalizers = nil // What keeps it would keep the group without a table.
+			_, updateErr := s.client.Update(ctx, old, metav1.UpdateOptions{})
+			return Record{}, fmt.Errorf("sharding: %s was being deleted: %w", r.Name, cmp.Or(updateErr, err))
+		}
+	}
+	return recordOf(created, err)
 }
 
 func (s *leases) Update(ctx context.Context, r Record) (Record, error) {
@@ -169,9 +183,14 @@ func splitVersion(version string) (types.UID, string) {
 	return types.UID(uid), resourceVersion
 }
 
+// recordOf returns a Lease as a record. One that is being deleted, and that a finalizer keeps, is not there: its owner must
+// not go on with it, because those who deleted it believe that it is gone.
 func recordOf(lease *coordinationv1.Lease, err error) (Record, error) {
 	if err != nil {
 		return Record{}, storeError(err)
+	}
+	if lease.DeletionTimestamp != nil {
+		return Record{}, fmt.Errorf("%w: %s is being deleted", ErrNotFound, lease.Name)
 	}
 	return toRecord(lease), nil
 }
@@ -186,13 +205,16 @@ func storeError(err error) error {
 		return fmt.Errorf("%w: %w", ErrExists, err)
 	case apierrors.IsConflict(err):
 		return fmt.Errorf("%w: %w", ErrConflict, err)
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	return err
 }
 
 func toRecord(lease *coordinationv1.Lease) Record {
 	return Record{
-		Name: lease.Name, Group: lease.Labels[groupLabel], Version: versionOf(lease), Data: lease.Annotations[dataAnnotation],
+		Name: lease.Name, Group: lease.Labels[groupLabel], Version: versionOf(lease), UID: string(lease.UID),
+		Data:    lease.Annotations[dataAnnotation],
 		Holder:  ptr.Deref(lease.Spec.HolderIdentity, ""),
 		Lease:   time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second,
 		Renewed: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time,
@@ -334,6 +356,9 @@ func (m *memory) change(ctx context.Context, e Event, create bool) (Record, erro
 		delete(m.records, r.Name)
 	} else {
 		e.Record.Version = strconv.Itoa(m.version)
+		if e.Record.UID = r.UID; create {
+			e.Record.UID = e.Record.Version
+		}
 		m.records[e.Record.Name] = e.Record
 	}
 	m.history = append(m.history, e)

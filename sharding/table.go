@@ -3,6 +3,8 @@ package sharding
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -15,13 +17,20 @@ type table struct {
 	// epoch grows with each write. It starts at the milliseconds since 1970, so that a new group's are probably greater than
 	// those of an earlier one. If the table was deleted, the new one goes on from the epochs in the members' records.
 	epoch int64
-	// settling: the table is new, and somebody may still hold slots by another one; see isSettled.
-	settling bool
+	// settling: the table is new, and somebody may still hold slots by another one; see isSettled. replaces: there certainly was another
+	// one.
+	settling, replaces bool
+	// lease is the longest of the members', and hashes has the fingerprints of how queues hash keys.
+	lease  time.Duration
+	hashes []string
 	// leaving are members that hand over what they hold, and must not get more.
 	leaving []string
 	// slots has the holder of each slot, its next one if it is to move (else ""), and the epoch in which it got this
 	// holder.
 	slots []tableSlot
+	// uid is that of the record. copied: the table is a copy, by hand, of what was in another one.
+	uid    string
+	copied bool
 }
 
 type tableSlot struct {
@@ -47,9 +56,10 @@ func (t *table) give(s int, holder string) {
 	t.slots[s] = tableSlot{holder: holder, epoch: t.epoch}
 }
 
-// same reports whether t says the same as its clone.
+// same reports whether t says the same as another table of its id.
 func (t *table) same(clone *table) bool {
-	return t.settling == clone.settling && slices.Equal(t.leaving, clone.leaving) && slices.Equal(t.slots, clone.slots)
+	return t.settling == clone.settling && t.lease == clone.lease && slices.Equal(t.leaving, clone.leaving) &&
+		slices.Equal(t.hashes, clone.hashes) && slices.Equal(t.slots, clone.slots)
 }
 
 // named returns the ids of all members in the table.
@@ -65,28 +75,75 @@ func (t *table) named() map[string]bool {
 	return named
 }
 
+// relation is what a table is to the one that was known before.
+type relation int
+
+const (
+	// other: it has another id, and comes after the known one. newer: what was known has led to it.
+	other relation = iota
+	newer
+	same
+	// older: it was there before the known one. contrary: both cannot have been there, one after the other.
+	older
+	contrary
+)
+
+// relationTo compares t with the known table, or nil. Epochs grow with each write, and that of a slot each time that it gets a holder. So
+// a table that has come back, from a backup or a copy, is older or contrary, even if others have written it since.
+// greatest is the greatest epoch of all known tables: that of a new one is greater.
+func (t *table) relationTo(known *table, greatest int64) relation {
+	switch {
+	case t.copied:
+		return contrary
+	case known == nil:
+		return other
+	case t.id != known.id && t.epoch >= greatest:
+		return other
+	case t.id != known.id, t.epoch < known.epoch:
+		return older
+	case t.epoch == known.epoch && t.same(known):
+		return same
+	case t.epoch == known.epoch:
+		return contrary
+	}
+	for i, s := range t.slots {
+		if k := known.slots[i]; s.epoch < k.epoch || s.epoch == k.epoch && s.holder != k.holder {
+			return contrary
+		}
+	}
+	return newer
+}
+
 // view is what a member knows of the table. It may be old: what must be known for certain is read from the store, or is a
 // condition of a write.
 type view struct {
-	// table is the newest table that was seen, in a record of that version. Only its holder gives a slot away, and
-	// others only after they have deleted the holder's record. So a member that is valid holds what an old table says
-	// that it holds.
+	// table is the newest table that was seen, in a record of that version, and learned is when. Only its holder gives a
+	// slot away, and others only after the end of the holder's record. So a member that is valid holds what an old table
+	// says that it holds.
 	table   *table
 	version string
-	// adopted is when the read began that showed the first table of this id, and confirmed when the last one began
-	// that showed a table of this id after the member's record named it.
-	adopted, confirmed time.Duration
-	// epoch is the greatest one that was seen anywhere. A new table goes on from there.
-	epoch int64
-	// missing: a read has shown that there is no table.
+	learned time.Duration
+	// adopted is when the read began that showed the first table of this id, and since when it returned. confirmed is when the last one
+	// began that showed a table of this id after the member's record named it.
+	adopted, since time.Duration
+	confirmed      moment
+	// epoch is the greatest one, and lease the longest, that was seen anywhere. A new table goes on from there, and waits as long. greatest is
+	// the greatest epoch of a table that was known.
+	epoch, greatest int64
+	lease           time.Duration
+	// earlier: there was another table before this one. claims are slots whose handlers still run by that one, and with whom.
+	earlier bool
+	claims  map[int]string
+	// missing: a read has shown that there is no table. broken is one that must be replaced, because it has gone back in time.
 	missing bool
+	broken  *Record
 	// incompatible is why the present table cannot be used.
 	incompatible error
 }
 
 // confirm reads the table: a member that cannot does not know whether there is another one.
 func (m *Member) confirm() error {
-	began := m.now()
+	began := m.moment()
 	r, err := m.get(m.tableName())
 	if err == nil {
 		return m.sawTable(r, began)
@@ -95,9 +152,9 @@ func (m *Member) confirm() error {
 		return err
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.mu.view.table == nil || began >= m.mu.view.adopted {
-		m.mu.view.missing = true
+	defer m.unlock()
+	if view := &m.mu.view; view.table == nil || began.mono >= view.adopted {
+		view.missing, view.broken, view.incompatible = true, nil, nil
 		signal(m.toWork)
 	}
 	return nil
@@ -107,18 +164,14 @@ func (m *Member) confirm() error {
 // newer revisions of the table that is known.
 func (m *Member) tableChanged(e Event) {
 	m.mu.Lock()
-	defer m.applyAndUnlock()
+	defer m.unlock()
 	m.mu.heard = m.now()
 	view := &m.mu.view
-	if e.Deleted {
-		signal(m.toConfirm)
-		return
-	}
-	if e.Record.Version == view.version {
+	if !e.Deleted && e.Record.Version == view.version {
 		return
 	}
 	t, err := decodeTable(e.Record, m.config.Slots)
-	if err != nil || view.table == nil || view.table.id != t.id {
+	if e.Deleted || err != nil || view.table == nil || view.broken != nil || t.relationTo(view.table, view.greatest) != newer || m.checkHashesLocked(t) != nil {
 		signal(m.toConfirm)
 		return
 	}
@@ -126,54 +179,83 @@ func (m *Member) tableChanged(e Event) {
 }
 
 // sawTable notes the table that a read or a write, which began at that time, has returned.
-func (m *Member) sawTable(r Record, began time.Duration) error {
+func (m *Member) sawTable(r Record, began moment) error {
 	t, err := decodeTable(r, m.config.Slots)
 	m.mu.Lock()
 	defer signal(m.toWork)
-	defer m.applyAndUnlock()
+	defer m.unlock()
 	view := &m.mu.view
-	if view.table != nil && began < view.adopted {
+	if view.table != nil && began.mono < view.adopted {
 		return nil // It may have been replaced since.
 	}
-	view.missing = false
-	if view.incompatible = err; err != nil {
+	if err == nil {
+		err = m.checkHashesLocked(t)
+	}
+	if err != nil {
+		view.missing, view.broken, view.incompatible = false, nil, err
 		return err
 	}
-	if view.table == nil || view.table.id != t.id {
+	switch relation := t.relationTo(view.table, view.greatest); relation {
+	case other:
 		if view.table != nil {
-			m.logger.Error("The table was deleted, and there is a new one", "table", t.id, "before", view.table.id)
+			level := slog.LevelError
+			if view.table.settling && !t.settling { // It is the next one in the life of a table.
+				level = slog.LevelInfo
+			}
+			m.logger.Log(m.ctx, level, "There is a new table", "table", t.id, "before", view.table.id)
+			view.earlier = true
 		}
-		view.table, view.version, view.adopted, view.confirmed = t, r.Version, began, never
-		view.epoch = max(view.epoch, t.epoch)
-	} else if m.adoptLocked(t, r.Version); t.epoch == view.table.epoch {
+		view.adopted, view.since, view.confirmed = began.mono, m.now(), neverMoment
+		m.adoptLocked(t, r.Version)
+	case newer:
+		m.adoptLocked(t, r.Version)
+	case same:
 		view.version = r.Version // It is another one if a person has edited the Lease, for example its labels.
+	default:
+		if began.mono <= view.learned && relation == older { // The clock may have stood still.
+			return nil // It was read before the known one was there.
+		}
+		if view.broken == nil {
+			m.logger.Error("The table has gone back in time: a backup or a copy was restored. Replacing it, for which all slots rest for a lease",
+				"table", t.id, "epoch", t.epoch)
+		}
+		view.missing, view.broken, view.incompatible = false, &r, nil
+		return nil
 	}
+	view.missing, view.broken, view.incompatible = false, nil, nil
 	self := &m.mu.self
 	switch {
 	case self.version == "":
 	case self.follows != t.id:
 		signal(m.toRenew)
-	case began >= self.followsSince:
-		view.confirmed = max(view.confirmed, began)
+	case began.mono >= self.followsSince:
+		view.confirmed = view.confirmed.latest(began)
 	default:
 		signal(m.toConfirm)
 	}
 	return nil
 }
 
-// adoptLocked makes t, a table of the known id, the known one, if it is newer.
+// adoptLocked makes t the known table.
 func (m *Member) adoptLocked(t *table, version string) {
 	view := &m.mu.view
-	if t.epoch > view.table.epoch {
-		view.table, view.version, view.epoch = t, version, max(view.epoch, t.epoch)
-	}
+	view.table, view.version, view.learned = t, version, m.now()
+	view.epoch, view.greatest, view.lease = max(view.epoch, t.epoch), max(view.greatest, t.epoch), max(view.lease, t.lease)
 }
 
-// makeTable makes a table if there is none.
+// checkHashesLocked returns an error if the members of the table hash keys in another way.
+func (m *Member) checkHashesLocked(t *table) error {
+	if contradict(t.hashes, m.mu.hashes) {
+		return fmt.Errorf("%w: the group has another QueueConfig.Hash, %v, and this replica %v: use another group", ErrIncompatible, t.hashes, m.mu.hashes)
+	}
+	return nil
+}
+
+// makeTable makes a table if there is none, or none that can be used.
 func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
 	view := &m.mu.view
-	if !view.missing || m.mu.leaving {
+	if !view.missing && view.broken == nil || m.mu.leaving {
 		m.mu.since.missing = 0
 		m.mu.Unlock()
 		return now + m.config.Lease, nil
@@ -183,16 +265,20 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 		m.mu.Unlock()
 		return due, nil
 	}
-	epoch := max(m.config.Clock.Now().UnixMilli(), view.epoch+1)
+	t := newTable(m.config.newID("table"), m.config.Slots, max(m.config.Clock.Now().UnixMilli(), view.epoch+1))
+	version := ""
+	if t.replaces = view.table != nil || view.broken != nil; view.broken != nil {
+		version, t.uid = view.broken.Version, view.broken.UID
+	}
+	t.lease, t.hashes = view.lease, m.mu.hashes
 	m.mu.Unlock()
-	t := newTable(m.config.newID("table"), m.config.Slots, epoch)
-	began := m.now()
-	r, err := m.put(m.tableRecord(t, ""))
+	began := m.moment()
+	r, err := m.put(m.tableRecord(t, version))
 	if err == nil {
 		m.logger.Info("There was no table. Made one", "table", t.id)
 		return now, m.sawTable(r, began)
 	}
-	if errors.Is(err, ErrExists) {
+	if errors.Is(err, ErrExists) || errors.Is(err, ErrConflict) {
 		err = nil
 	}
 	return now + soon, errors.Join(err, m.confirm())
@@ -203,25 +289,26 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 	for range 20 {
 		m.mu.Lock()
 		t := m.mu.view.table
+		unusable := t == nil || m.mu.view.broken != nil
 		m.mu.Unlock()
-		if t == nil {
+		if unusable {
 			return now + m.config.Lease, nil
 		}
 		if t.settling {
-			if settled, err := m.isSettled(t); err != nil || !settled {
-				return m.now() + soon, err
+			if due, err := m.settle(t); err != nil || due > m.now() {
+				return due, err
 			}
 		}
-		now = m.now()
-		next, version, due, c := m.draft(t.id, now)
-		m.do(c)
+		began := m.moment()
+		next, version, due := m.draft(t.id, began.mono)
 		if next == nil {
 			return due, nil
 		}
 		r, err := m.put(m.tableRecord(next, version))
+		m.wrote(next, err)
 		switch {
 		case err == nil:
-			return m.now(), m.sawTable(r, now) // There may be more to do.
+			return m.now(), m.sawTable(r, began) // There may be more to do.
 		case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
 		default:
 			return m.now() + soon, err
@@ -230,48 +317,66 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 			return m.now() + soon, err
 		}
 		// Not all members try again at once.
-		if m.sleep(m.ctx, rand.N(stagger*time.Duration(len(t.named())+1)), nil) != nil {
+		if m.sleep(m.ctx, rand.N(stagger), nil) != nil {
 			return now, nil
 		}
 	}
 	return m.now() + soon, nil
 }
 
-// isSettled reports whether nobody can hold slots by a table that was there before t. A list that began after t was
-// read shows all members that could: a member says in its record which table it follows before it holds slots by
-// it, and checks afterwards that that table is still there. Of a member that is not listed, and that a person may have
-// deleted too, that shows nothing until it has been gone for a lease. The records also have the epochs of earlier tables.
-func (m *Member) isSettled(t *table) (bool, error) {
+// settle returns when the new table t may be filled, or when to look again. It may be when no member can hold slots by an earlier one:
+//
+//   - If there was an earlier one, it has been gone for a lease. Then no member is valid by it, also one that is cut off
+//     and whose record is gone.
+//   - A list, read after t, has no living member whose record names another one. Handlers of earlier times may still run: their
+//     member keeps these slots.
+//
+// The records also have the epochs of earlier tables.
+func (m *Member) settle(t *table) (due time.Duration, err error) {
 	records, _, err := m.listRecords()
 	if err != nil {
-		return false, err
+		return m.now() + soon, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	listed := make(map[string]bool)
+	view := &m.mu.view
+	earlier, named, claims := t.replaces || view.earlier, true, make(map[int]string)
 	for _, r := range records {
 		id := m.idOf(r)
 		if id == "" {
 			continue
 		}
-		listed[id] = true
 		d, err := decodeMember(r)
-		if err != nil || d.Table != "" && d.Table != t.id {
-			return false, nil
+		follows := err == nil && (d.Table == "" || d.Table == t.id)
+		earlier = earlier || !follows || d.Earlier
+		if err == nil && (d.Dead || d.Slots != m.config.Slots) { // A group of other slots had another table.
+			continue
 		}
-		m.mu.view.epoch = max(m.mu.view.epoch, d.Epoch)
-	}
-	for id, s := range m.mu.members {
-		if !listed[id] && id != m.mu.self.id && !s.dead(m.now()) {
-			return false, nil // Or it has come since. The next list shows it then.
+		named = named && follows
+		view.epoch, view.lease = max(view.epoch, d.Epoch), max(view.lease, time.Duration(d.Lease))
+		for _, s := range d.Busy {
+			if claims[s] == "" {
+				claims[s] = id
+			}
 		}
 	}
-	return true, nil
+	for _, s := range m.mu.members {
+		earlier = earlier || s.data.Table != "" && s.data.Table != t.id
+	}
+	if view.table.id != t.id {
+		return m.now() + soon, nil
+	}
+	view.claims, view.earlier = claims, earlier
+	switch ripe := view.since + view.lease; {
+	case earlier && ripe > m.now():
+		return ripe, nil
+	case !named:
+		return m.now() + soon, nil
+	}
+	return m.now(), nil
 }
 
+// tableRecord returns a record without a holder, which would look like a leader to people.
 func (m *Member) tableRecord(t *table, version string) Record {
-	return Record{
-		Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(),
-		Holder: m.ID(), Renewed: m.config.Clock.Now(),
-	}
+	return Record{Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(), Renewed: m.config.Clock.Now()}
 }

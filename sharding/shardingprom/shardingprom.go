@@ -6,7 +6,9 @@
 package shardingprom
 
 import (
+	"errors"
 	"maps"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -16,6 +18,7 @@ import (
 // Queue is a [sharding.Queue] of keys of any type.
 type Queue interface {
 	KeysOfOthers() uint64
+	Unlisted() (slots int, age time.Duration)
 }
 
 // metric is one of the member's numbers.
@@ -26,29 +29,41 @@ type metric struct {
 }
 
 type collector struct {
-	member   *sharding.Member
-	queues   map[string]Queue
-	metrics  []metric
-	ofOthers *prometheus.Desc
+	member  *sharding.Member
+	queues  map[string]Queue
+	metrics []metric
+	// Those of each queue.
+	ofOthers, unlisted, unlistedAge *prometheus.Desc
 }
 
 // NewCollector returns a collector of the member's metrics, and of those of its queues, whose names it gives to the
-// label name. The queues may be nil. It keeps the member and the queues.
+// label name. The queues may be nil. It keeps the member and the queues. It panics if member is nil.
 func NewCollector(member *sharding.Member, queues map[string]Queue) prometheus.Collector {
+	if member == nil {
+		panic("shardingprom: the member is nil: make the collector after sharding.Join has returned one")
+	}
 	c := &collector{member: member, queues: maps.Clone(queues)}
 	labels := prometheus.Labels{"group": member.Stats().Group}
-	c.ofOthers = prometheus.NewDesc("workqueue_sharding_keys_of_others_total",
-		"Total number of adds and queued keys that were dropped because this member did not hold their slots", []string{"name"}, labels)
+	ofQueue := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("workqueue_sharding_"+name, help, []string{"name"}, labels)
+	}
+	c.ofOthers = ofQueue("keys_of_others_total", "Total number of adds and queued keys that were dropped because this member did not hold their slots")
+	c.unlisted = ofQueue("unlisted_slots", "Slots that this member has got and whose keys are not listed yet")
+	c.unlistedAge = ofQueue("unlisted_seconds", "How long the first of these slots has been waiting: a listing hangs or fails if that grows")
 	add := func(kind prometheus.ValueType, name, help string, value func(s *sharding.Stats) float64) {
 		c.metrics = append(c.metrics, metric{prometheus.NewDesc("workqueue_sharding_"+name, help, nil, labels), kind, value})
 	}
 	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
 	add(gauge, "in_touch", "1 if this member is in touch with its group, so that it may hold slots, otherwise 0", func(s *sharding.Stats) float64 {
-		if s.Err != nil {
+		if s.Err != nil && !errors.Is(s.Err, sharding.ErrNoQueue) {
 			return 0
 		}
 		return 1
 	})
+	add(gauge, "queues", "Queues of this member; with fewer than others have, it leaves keys of its slots unhandled",
+		func(s *sharding.Stats) float64 { return float64(s.Queues) })
+	add(gauge, "slots", "Slots of the group: all members together should hold that many",
+		func(s *sharding.Stats) float64 { return float64(s.Slots) })
 	add(gauge, "members", "Members of the group that are alive, as this one sees it",
 		func(s *sharding.Stats) float64 { return float64(s.Members) })
 	add(gauge, "slots_held", "Slots that this member holds",
@@ -77,7 +92,9 @@ func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 	for _, m := range c.metrics {
 		descs <- m.desc
 	}
-	descs <- c.ofOthers
+	for _, d := range []*prometheus.Desc{c.ofOthers, c.unlisted, c.unlistedAge} {
+		descs <- d
+	}
 }
 
 // Collect implements [prometheus.Collector].
@@ -87,6 +104,9 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		metrics <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(&s))
 	}
 	for name, queue := range c.queues {
+		slots, age := queue.Unlisted()
 		metrics <- prometheus.MustNewConstMetric(c.ofOthers, prometheus.CounterValue, float64(queue.KeysOfOthers()), name)
+		metrics <- prometheus.MustNewConstMetric(c.unlisted, prometheus.GaugeValue, float64(slots), name)
+		metrics <- prometheus.MustNewConstMetric(c.unlistedAge, prometheus.GaugeValue, age.Seconds(), name)
 	}
 }

@@ -2,6 +2,7 @@ package shardingprom_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,6 +52,7 @@ func TestCollector(t *testing.T) {
 		queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]()), a,
 			sharding.QueueConfig[int]{Keys: func(context.Context) ([]int, error) { return nil, nil }})
 		defer queue.ShutDown()
+		synctest.Wait() // until the keys are listed
 		registry := prometheus.NewPedanticRegistry()
 		registry.MustRegister(shardingprom.NewCollector(a, map[string]shardingprom.Queue{"numbers": queue}))
 		want := func(want map[string]float64) {
@@ -63,7 +65,7 @@ func TestCollector(t *testing.T) {
 			}
 		}
 		want(map[string]float64{
-			"in_touch": 1, "members": 1, "slots_held": 256, "slots_stopping": 0, "slots_gained_total": 256, "slots_handed_over_total": 0,
+			"in_touch": 1, "members": 1, "queues": 1, "slots": 256, "unlisted_slots": 0, "unlisted_seconds": 0, "slots_held": 256, "slots_stopping": 0, "slots_gained_total": 256, "slots_handed_over_total": 0,
 			"slots_lost_total": 0, "slots_kept_total": 0, "lost_leases_total": 0, "handover_seconds_total": 0, "longest_handover_seconds": 0,
 			"keys_of_others_total": 0,
 		})
@@ -83,4 +85,44 @@ func TestCollector(t *testing.T) {
 		leave(a)
 		want(map[string]float64{"in_touch": 0, "slots_held": 0})
 	})
+}
+
+// A listing that hangs, and a member that holds slots and has no queue, are in the metrics. Such a member is in touch.
+func TestTroubleIsVisible(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, err := sharding.Join(t.Context(), sharding.Memory(), sharding.Config{Group: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		queues := make(map[string]shardingprom.Queue)
+		gather := func() map[string]float64 {
+			registry := prometheus.NewPedanticRegistry()
+			registry.MustRegister(shardingprom.NewCollector(m, queues))
+			return values(t, registry)
+		}
+		got := gather()
+		if got["workqueue_sharding_queues"] != 0 || got["workqueue_sharding_slots_held"] != 256 || got["workqueue_sharding_in_touch"] != 1 {
+			t.Error(got)
+		}
+		queues["numbers"] = sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]()), m,
+			sharding.QueueConfig[int]{Keys: func(ctx context.Context) ([]int, error) { <-ctx.Done(); return nil, ctx.Err() }})
+		time.Sleep(time.Minute)
+		got = gather()
+		if got["workqueue_sharding_queues"] != 1 || got["workqueue_sharding_unlisted_slots"] != 256 || got["workqueue_sharding_unlisted_seconds"] != 60 {
+			t.Error(got)
+		}
+		if err := m.Leave(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestCollectorNeedsMember(t *testing.T) {
+	defer func() {
+		if v, _ := recover().(string); !strings.Contains(v, "the member is nil") {
+			t.Error(v)
+		}
+	}()
+	shardingprom.NewCollector(nil, nil)
 }

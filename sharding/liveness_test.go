@@ -1,0 +1,286 @@
+package sharding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// refuser is a store that refuses to update the table, or members' records, with that error.
+type refuser struct {
+	Store
+	table, members atomic.Pointer[error]
+}
+
+func (s *refuser) Update(ctx context.Context, r Record) (Record, error) {
+	err := s.members.Load()
+	if r.Name == "g-table" {
+		err = s.table.Load()
+	}
+	if err != nil {
+		return Record{}, *err
+	}
+	return s.Store.Update(ctx, r)
+}
+
+// a may not write the table. If the server says so, a takes back what it wanted to hand over, and says why. If the writes might have come
+// into effect, a cannot, so it gives up its record after a lease, and gets slots again when it can write.
+func TestMemberThatMustNotWriteTable(t *testing.T) {
+	for _, refusal := range []error{fmt.Errorf("%w: quota", ErrRefused), errors.New("quota exceeded")} {
+		synctest.Test(t, func(t *testing.T) {
+			store := Memory()
+			ofA := &refuser{Store: store}
+			a := mustJoin(t, ofA, Config{Name: "a", Slots: 4})
+			time.Sleep(10 * time.Second)
+			id := a.ID()
+			ofA.table.Store(&refusal)
+			b := mustJoin(t, store, Config{Name: "0", Slots: 4}) // It writes the plan.
+			time.Sleep(5 * time.Second)
+			certain := errors.Is(refusal, ErrRefused)
+			if n := a.Stats().Held; certain && n != 4 {
+				t.Errorf("FAILURE: a holds %d slots", n)
+			}
+			time.Sleep(20 * time.Second)
+			if err := a.Err(); err == nil || !strings.Contains(err.Error(), "quota") {
+				t.Error(err)
+			}
+			time.Sleep(20 * time.Second)
+			wantNoSlotTwice(t, a, b)
+			if sum := a.Stats().Held + b.Stats().Held; sum != 4 {
+				t.Errorf("FAILURE: %d of 4 slots are held", sum)
+			}
+			ofA.table.Store(nil)
+			time.Sleep(20 * time.Second)
+			wantHeld(t, 2, 2)(a, b)
+			if err := a.Err(); err != nil && err != ErrNoQueue || (a.ID() == id) != certain {
+				t.Errorf("FAILURE: %s goes on as %s: %v", id, a.ID(), err)
+			}
+		})
+	}
+}
+
+// doubled is a store that deletes twice, as a proxy that repeats a request does.
+type doubled struct{ Store }
+
+func (s *doubled) Update(ctx context.Context, r Record) (Record, error) {
+	stored, err := s.Store.Update(ctx, r)
+	if strings.Contains(r.Data, `"dead":true`) {
+		stored, err = s.Store.Update(ctx, r)
+	}
+	return stored, err
+}
+
+// A doubled request to end a's life costs no second lease.
+func TestMemberIsTakenForDeadByDoubledRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
+		b := mustJoin(t, &doubled{store}, Config{Name: "b", Slots: 4})
+		time.Sleep(10 * time.Second)
+		a.end()
+		time.Sleep(17 * time.Second)
+		wantHeld(t, 4)(b)
+	})
+}
+
+// The server is away for longer than a lease, and the members come back one after the other. None takes the others for dead.
+func TestMembersComeBackAfterOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := Memory()
+		var stores []*switchable
+		var members []*Member
+		ids := make(map[string]bool)
+		for i := range 9 {
+			stores = append(stores, &switchable{Store: memory})
+			members = append(members, mustJoin(t, stores[i], Config{Name: fmt.Sprint("m", i), Slots: 9}))
+			ids[members[i].ID()] = true
+		}
+		time.Sleep(10 * time.Second)
+		for _, s := range stores {
+			s.cutOff(true)
+		}
+		time.Sleep(time.Minute)
+		for _, s := range stores {
+			s.cutOff(false)
+			time.Sleep(300 * time.Millisecond)
+		}
+		time.Sleep(3 * time.Second)
+		for _, m := range members {
+			if wantHeld(t, 1)(m); !ids[m.ID()] {
+				t.Errorf("FAILURE: %s was taken for dead", m.ID())
+			}
+		}
+	})
+}
+
+// Two replicas with other Slots start on an empty store. The one whose table is there works; the other one gets nothing.
+func TestMembersWithOtherSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &distant{Memory(), 10 * time.Millisecond}
+		var members [2]*Member
+		var joins sync.WaitGroup
+		for i := range members {
+			joins.Go(func() {
+				members[i], _ = Join(t.Context(), store, Config{Group: "g", Name: fmt.Sprint("m", i), Slots: 4 + 4*i})
+			})
+		}
+		joins.Wait()
+		time.Sleep(5 * time.Second)
+		for _, m := range members {
+			t.Cleanup(m.end)
+		}
+		works, other := members[0], members[1]
+		if works.Err() != nil {
+			works, other = other, works
+		}
+		time.Sleep(time.Minute)
+		if n := works.Stats().Held; n != len(works.slots) || !errors.Is(other.Err(), ErrIncompatible) {
+			t.Errorf("FAILURE: %d of %d slots are held: %v", n, len(works.slots), other.Err())
+		}
+	})
+}
+
+// A replica whose Hash is another one gets no slots, and says why.
+func TestMemberWithOtherHash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
+		NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+		time.Sleep(2 * time.Second)
+		b := mustJoin(t, store, Config{Name: "b", Slots: 4})
+		NewQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string], Hash: func(key string) uint64 { return HashString(key[:1]) }})
+		c := mustJoin(t, store, Config{Name: "c", Slots: 4})
+		NewQueue(newRoot(), c, QueueConfig[string]{Keys: noKeys[string]})
+		time.Sleep(20 * time.Second)
+		wantHeld(t, 2, 0, 2)(a, b, c)
+		if err := b.Err(); !errors.Is(err, ErrIncompatible) || !strings.Contains(err.Error(), "Hash") {
+			t.Errorf("FAILURE: %v", err)
+		}
+	})
+}
+
+// A process that dies again and again, a second or ten after it has joined, takes no slots from the others for long.
+func TestMemberThatCrashesAgainAndAgain(t *testing.T) {
+	for life, limit := range map[time.Duration]int{800 * time.Millisecond: 0, 9 * time.Second: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			store := Memory()
+			a := mustJoin(t, store, Config{Name: "a", Slots: 4})
+			time.Sleep(5 * time.Second)
+			lost := 0
+			for range 6 {
+				m := mustJoin(t, store, Config{Name: "b", Slots: 4})
+				time.Sleep(life)
+				if m.Stats().Held > 0 {
+					lost++
+				}
+				m.end()
+			}
+			if lost > limit {
+				t.Errorf("FAILURE: with a life of %v it got slots %d times", life, lost)
+			}
+			time.Sleep(20 * time.Second)
+			wantHeld(t, 4)(a)
+		})
+	}
+}
+
+// distant is a store whose calls and watches take time.
+type distant struct {
+	Store
+	trip time.Duration
+}
+
+func (s *distant) Get(ctx context.Context, name string) (r Record, err error) {
+	time.Sleep(s.trip)
+	r, err = s.Store.Get(ctx, name)
+	time.Sleep(s.trip)
+	return r, err
+}
+
+func (s *distant) Update(ctx context.Context, r Record) (stored Record, err error) {
+	time.Sleep(s.trip)
+	stored, err = s.Store.Update(ctx, r)
+	time.Sleep(s.trip)
+	return stored, err
+}
+
+func (s *distant) Watch(ctx context.Context, group, version string, changed func(Event)) error {
+	return s.Store.Watch(ctx, group, version, func(e Event) {
+		time.AfterFunc(s.trip, func() { changed(e) })
+	})
+}
+
+// A rolling update replaces a quarter of the replicas at once, with a server that takes 50 ms. No slot is without a holder for longer than a
+// second.
+func TestSlotThatMovesInLargeGroup(t *testing.T) {
+	sizes := []int{10, 30}
+	if os.Getenv("SHARDING_HISTORIES") != "" {
+		sizes = append(sizes, 100) // for which it computes for a minute
+	}
+	for _, n := range sizes {
+		synctest.Test(t, func(t *testing.T) {
+			store := &distant{Memory(), 25 * time.Millisecond}
+			members := make([]*Member, n)
+			join := func(members []*Member) {
+				var joins sync.WaitGroup
+				for i := range members {
+					joins.Go(func() {
+						members[i], _ = Join(t.Context(), store, Config{Group: "g", Name: fmt.Sprint("m", i)})
+					})
+				}
+				joins.Wait()
+			}
+			join(members)
+			time.Sleep(time.Minute)
+			held := make([]time.Time, 256) // when each slot had a holder last
+			longest := time.Duration(0)
+			watch := func(d time.Duration) {
+				for i := range held {
+					held[i] = time.Now()
+				}
+				for began := time.Now(); time.Since(began) < d; time.Sleep(10 * time.Millisecond) {
+					for _, m := range members {
+						for i := range m.slots {
+							if m.state(i) == 1 {
+								held[i] = time.Now()
+							}
+						}
+					}
+					for _, last := range held {
+						longest = max(longest, time.Since(last))
+					}
+				}
+			}
+			newer := make([]*Member, n/4)
+			join(newer)
+			members = append(members, newer...)
+			began := time.Now()
+			watch(20 * time.Second)
+			for _, m := range newer {
+				if held := m.Stats().Held; held < 256/len(members) {
+					t.Errorf("a new member of %d holds %d slots after %v", n, held, time.Since(began))
+				}
+			}
+			joined := longest
+			longest = 0
+			for _, m := range members[:n/4] {
+				go func() { _ = m.Leave(t.Context()) }()
+			}
+			watch(10 * time.Second)
+			t.Logf("%d replicas: a slot is without a holder for %v at most while %d join, and for %v while %d leave", n, joined, n/4, longest, n/4)
+			if max(joined, longest) > time.Second {
+				t.Errorf("FAILURE: %d replicas: %v, %v", n, joined, longest)
+			}
+			for _, m := range members {
+				m.end()
+			}
+		})
+	}
+}

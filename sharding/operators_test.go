@@ -1,0 +1,348 @@
+package sharding
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+)
+
+// What operators, restores and other programs do to the records. The simulation does the same at random.
+
+func wantNoSlotTwiceFor(t *testing.T, d time.Duration, members ...*Member) {
+	t.Helper()
+	for began := time.Now(); time.Since(began) < d; time.Sleep(100 * time.Millisecond) {
+		wantNoSlotTwice(t, members...)
+	}
+}
+
+// setData changes what a record says.
+func setData(server *simServer, name, data string) bool {
+	return server.edit(name, func(l *coordinationv1.Lease) { l.Annotations[dataAnnotation] = data })
+}
+
+func mustGet(t *testing.T, store Store, name string) Record {
+	t.Helper()
+	r, err := store.Get(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// cutOff cuts a member off from its store, or ends that.
+func (s *switchable) cutOff(is bool) {
+	s.away.Store(is)
+	s.silent.Store(is)
+}
+
+// The table says that a holds all slots, in an old copy with which somebody replaces it, in one with which somebody makes it anew, and in a
+// backup of all records, which a newcomer that knows nothing else reads first. b got half of the slots meanwhile.
+func TestOperatorRestoresTable(t *testing.T) {
+	for name, restore := range map[string]func(server *simServer, store Store, old Record, all backup){
+		"replaced": func(server *simServer, _ Store, old Record, _ backup) { setData(server, "g-table", old.Data) },
+		"made anew": func(_ *simServer, store Store, old Record, _ backup) {
+			mustDelete(t, store, "g-table")
+			old.Version = ""
+			if _, err := store.Create(t.Context(), old); err != nil {
+				t.Error(err)
+			}
+		},
+		"backup":                 func(server *simServer, _ Store, _ Record, all backup) { server.restore(all, 0) },
+		"backup, later versions": func(server *simServer, _ Store, _ Record, all backup) { server.restore(all, 1000) },
+	} {
+		for _, aLives := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				server := newSimServer()
+				store := Leases(server, "ns")
+				a := mustJoin(t, store, Config{Name: "a", Slots: 4})
+				time.Sleep(10 * time.Second)
+				old, all := mustGet(t, store, "g-table"), server.backup()
+				ofB := &switchable{Store: store}
+				b := mustJoin(t, ofB, Config{Name: "b", Slots: 4})
+				time.Sleep(5 * time.Second)
+				wantHeld(t, 2, 2)(a, b)
+				if !aLives {
+					a.end()
+					time.Sleep(time.Second)
+				}
+				restore(server, store, old, all)
+				c := mustJoin(t, store, Config{Name: "c", Slots: 4})
+				members := []*Member{a, b, c}
+				if !aLives {
+					members = members[1:]
+				}
+				wantNoSlotTwiceFor(t, 3*time.Minute, members...)
+				sum := 0
+				for _, m := range members {
+					if sum += m.Stats().Held; m.Err() != ErrNoQueue || m.Stats().Held == 0 {
+						t.Errorf("%s: %s is out: %v", name, m.ID(), m.Err())
+					}
+				}
+				if sum != 4 {
+					t.Errorf("FAILURE: %s, a lives: %v: %d of 4 slots are held", name, aLives, sum)
+				}
+			})
+		}
+	}
+}
+
+// A table that goes back in time, and is then written past what a member knew, contradicts it.
+func TestOperatorRestoresTableAndOthersWriteIt(t *testing.T) {
+	known := newTable("t", 3, 5)
+	known.give(1, "b")
+	known.epoch = 6
+	known.give(2, "b")
+	for _, c := range []struct {
+		epoch int64
+		slot  tableSlot
+		want  relation
+	}{
+		{5, tableSlot{"a", "", 5}, older}, {6, tableSlot{"b", "", 6}, same}, {6, tableSlot{"a", "", 5}, contrary},
+		{9, tableSlot{"a", "", 5}, contrary}, {9, tableSlot{"a", "", 6}, contrary}, {9, tableSlot{"a", "", 7}, newer}, {9, tableSlot{"b", "", 6}, newer},
+	} {
+		other := known.clone()
+		other.epoch, other.slots[2] = c.epoch, c.slot
+		if got := other.relationTo(known, known.epoch); got != c.want {
+			t.Errorf("FAILURE: %+v is %d, want %d", c, got, c.want)
+		}
+	}
+}
+
+// a is cut off. Somebody deletes its record and the table, and b's watch breaks off, so that b lists anew.
+func TestOperatorDeletesTableAndRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newSimServer()
+		ofA, store := &switchable{Store: Leases(server, "ns")}, Leases(server, "ns")
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 4})
+		b := mustJoin(t, store, Config{Name: "b", Slots: 4})
+		time.Sleep(10 * time.Second)
+		wantHeld(t, 2, 2)(a, b)
+		ofA.cutOff(true)
+		mustDelete(t, store, "g-member-"+a.ID())
+		mustDelete(t, store, "g-table")
+		server.restore(server.backup(), 0)
+		c := mustJoin(t, store, Config{Name: "c", Slots: 4})
+		wantNoSlotTwiceFor(t, time.Minute, a, b, c)
+		wantHeld(t, 0, 2, 2)(a, b, c)
+	})
+}
+
+// a has a longer lease than b, which joined when a's record was gone already.
+func TestMemberWithLongerLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		ofA := &switchable{Store: store}
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2, Lease: time.Minute})
+		time.Sleep(10 * time.Second)
+		ofA.cutOff(true)
+		mustDelete(t, store, "g-member-"+a.ID())
+		b := mustJoin(t, store, Config{Name: "b", Slots: 2, Lease: 5 * time.Second})
+		wantNoSlotTwiceFor(t, 2*time.Minute, a, b)
+		wantHeld(t, 0, 2)(a, b)
+	})
+}
+
+// Somebody removes the label from a's record, which looks deleted then to a watch. a is alive, and nothing moves.
+func TestOperatorRemovesLabel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newSimServer()
+		store := Leases(server, "ns")
+		a := mustJoin(t, store, Config{Name: "a", Slots: 2})
+		b := mustJoin(t, store, Config{Name: "b", Slots: 2})
+		time.Sleep(10 * time.Second)
+		id := a.ID()
+		server.edit("g-member-"+id, func(l *coordinationv1.Lease) { l.Labels = nil })
+		for range 600 {
+			time.Sleep(100 * time.Millisecond)
+			wantHeld(t, 1, 1)(a, b)
+		}
+		if a.ID() != id {
+			t.Errorf("FAILURE: %s goes on as %s", id, a.ID())
+		}
+	})
+}
+
+// a's record has a finalizer and is deleted while a is cut off: others give its slots away, so it must not go on.
+func TestOperatorDeletesRecordWithFinalizer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newSimServer()
+		ofA, store := &switchable{Store: Leases(server, "ns")}, Leases(server, "ns")
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
+		b := mustJoin(t, store, Config{Name: "b", Slots: 2})
+		time.Sleep(10 * time.Second)
+		id := a.ID()
+		ofA.cutOff(true)
+		time.Sleep(6 * time.Second)
+		server.edit("g-member-"+id, func(l *coordinationv1.Lease) { l.Finalizers = []string{"example.com/keep"} })
+		mustDelete(t, store, "g-member-"+id)
+		ofA.cutOff(false)
+		wantNoSlotTwiceFor(t, time.Minute, a, b)
+		if a.ID() == id {
+			t.Error("FAILURE: a goes on with a record that was deleted")
+		}
+		wantHeld(t, 1, 1)(a, b)
+		// The table too. Nobody can create another one before it is gone.
+		server.edit("g-table", func(l *coordinationv1.Lease) { l.Finalizers = []string{"example.com/keep"} })
+		mustDelete(t, store, "g-table")
+		wantNoSlotTwiceFor(t, time.Minute, a, b)
+		wantHeld(t, 1, 1)(a, b)
+	})
+}
+
+// The machine of a is suspended: its monotonic clock stands still. When it wakes up, a's handlers end within a quarter of a second.
+func TestMemberOnSuspendedMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stop := &stopper{}
+		clock := &simClock{start: time.Now(), rate: 1, stop: stop}
+		store := &switchable{Store: Memory()}
+		a := mustJoin(t, store, Config{Name: "a", Slots: 1, Clock: clock})
+		time.Sleep(10 * time.Second)
+		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+		q.Add("key")
+		key, _ := q.Get()
+		ctx, release := q.Lease(t.Context(), key)
+		defer release()
+		store.cutOff(true) // Connections are dead when it wakes up.
+		clock.suspend(20 * time.Second)
+		time.Sleep(20*time.Second + 300*time.Millisecond)
+		if ctx.Err() == nil {
+			t.Error("FAILURE: the handler's context lives")
+		}
+		if q.Holds(key) {
+			t.Error("FAILURE: the slot is held")
+		}
+		store.cutOff(false)
+		time.Sleep(time.Minute)
+	})
+}
+
+// blockedLogger is a pipe that nobody reads.
+type blockedLogger struct{ until <-chan struct{} }
+
+func (w blockedLogger) Write(line []byte) (int, error) { <-w.until; return len(line), nil }
+
+// A logger that blocks keeps no context alive, and does not stop Leave.
+func TestMemberWithBlockedLogger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		until := make(chan struct{})
+		defer close(until)
+		store := Memory()
+		ofA := &switchable{Store: store}
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 1, Logger: slog.New(slog.NewTextHandler(blockedLogger{until}, nil))})
+		time.Sleep(time.Second)
+		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+		q.Add("key")
+		key, _ := q.Get()
+		ctx, release := q.Lease(t.Context(), key)
+		defer release()
+		b := mustJoin(t, store, Config{Name: "b", Slots: 1})
+		ofA.cutOff(true)
+		wantNoSlotTwiceFor(t, 20*time.Second, a, b)
+		if ctx.Err() == nil || b.Stats().Held != 1 {
+			t.Error("FAILURE: the handler's context lives", ctx.Err(), b.Stats().Held)
+		}
+		q.Done(key)
+		ofA.cutOff(false)
+		time.Sleep(20 * time.Second)
+		left, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if err := a.Leave(left); err != nil {
+			t.Error("FAILURE:", err)
+		}
+	})
+}
+
+// The table is deleted while a handler of a never returns. Only its slot rests: it stays with a.
+func TestOperatorDeletesTableWhileHandlerIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
+		time.Sleep(time.Second)
+		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string], Hash: func(string) uint64 { return 0 }})
+		q.Add("stuck")
+		_, _ = q.Get()
+		b := mustJoin(t, store, Config{Name: "b", Slots: 4})
+		time.Sleep(10 * time.Second)
+		mustDelete(t, store, "g-table")
+		for range 60 {
+			time.Sleep(time.Second)
+			wantNoSlotTwice(t, a, b)
+			if b.state(0) != absent {
+				t.Fatal("FAILURE: b got the slot whose handler runs with a")
+			}
+		}
+		if a, b := a.Stats().Held, b.Stats().Held; a != 2 || b != 2 {
+			t.Errorf("FAILURE: they hold %d and %d slots", a, b)
+		}
+	})
+}
+
+// The table is garbage, or of a newer format. The error says that it may be deleted, and after that all goes on.
+func TestOperatorDeletesGarbage(t *testing.T) {
+	for _, garbage := range []string{"garbage", `{"format":9}`} {
+		synctest.Test(t, func(t *testing.T) {
+			server := newSimServer()
+			store := Leases(server, "ns")
+			a := mustJoin(t, store, Config{Name: "a", Slots: 2})
+			b := mustJoin(t, store, Config{Name: "b", Slots: 2})
+			time.Sleep(10 * time.Second)
+			setData(server, "g-table", garbage)
+			time.Sleep(10 * time.Second)
+			wantHeld(t, 0, 0)(a, b)
+			if err := a.Err(); err == nil || !strings.Contains(err.Error(), "g-table") {
+				t.Error(err)
+			}
+			if garbage != "garbage" { // Nobody can hand over anything then, so Leave does not wait.
+				began := time.Now()
+				if err := b.Leave(t.Context()); err != nil || time.Since(began) > time.Second {
+					t.Errorf("FAILURE: %v after %v", err, time.Since(began))
+				}
+				return
+			}
+			mustDelete(t, store, "g-table")
+			wantNoSlotTwiceFor(t, 20*time.Second, a, b)
+			wantHeld(t, 1, 1)(a, b)
+		})
+	}
+}
+
+// The table was deleted, and b, which the watch leaves without news, has not seen yet that a has filled the new one. Then somebody puts the empty
+// one back: b must not fill it a second time.
+func TestOperatorPutsEmptyTableBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newSimServer()
+		store := Leases(server, "ns")
+		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
+		ofB := &switchable{Store: store}
+		b := mustJoin(t, ofB, Config{Name: "b", Slots: 4})
+		time.Sleep(10 * time.Second)
+		mustDelete(t, store, "g-table")
+		empty := ""
+		for range 400 {
+			time.Sleep(50 * time.Millisecond)
+			r, err := store.Get(t.Context(), "g-table")
+			if err != nil {
+				continue
+			}
+			table, err := decodeTable(r, 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if table.settling {
+				ofB.silent.Store(true)
+				empty = r.Data
+				continue
+			}
+			time.Sleep(200 * time.Millisecond)
+			setData(server, "g-table", empty)
+			signal(b.toWork)
+			break
+		}
+		wantNoSlotTwiceFor(t, 40*time.Second, a, b)
+	})
+}

@@ -1,0 +1,61 @@
+package sharding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// right is a verb that the client needs, and a call that shows whether it may, and changes nothing.
+type right struct {
+	verb string
+	try  func(context.Context) error
+}
+
+// checkRights returns an error that names the verbs that the client lacks. A member would miss some of them only much later: update
+// after a third of a lease, delete when another member dies, and watch never, but with six times the requests.
+func (m *Member) checkRights() error {
+	store, ok := m.store.(interface {
+		rights(group, name string) []right
+	})
+	if !ok {
+		return nil
+	}
+	var missing []string
+	var errs []error
+	for _, r := range store.rights(m.config.Group, m.recordName(m.ID())) {
+		err := m.call(m.ctx, r.try)
+		switch {
+		case apierrors.IsForbidden(err):
+			missing, errs = append(missing, r.verb), append(errs, err)
+		case err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrConflict):
+			return err
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the client lacks the verbs %s for leases (docs/sharding.md has the Role): %w", strings.Join(missing, ", "), errors.Join(errs...))
+}
+
+// rights returns all rights but that to create, which nothing shows but creating. No Lease has that name.
+func (s *leases) rights(group, name string) []right {
+	none := Record{Name: name, Group: group, Version: "none/1"}
+	return []right{
+		{"get", func(ctx context.Context) error { _, err := s.Get(ctx, name); return err }},
+		{"list", func(ctx context.Context) error { _, _, err := s.List(ctx, group); return err }},
+		{"watch", func(ctx context.Context) error {
+			w, err := s.client.Watch(ctx, metav1.ListOptions{LabelSelector: groupLabel + "=" + group, ResourceVersion: "0"})
+			if err == nil {
+				w.Stop()
+			}
+			return err
+		}},
+		{"update", func(ctx context.Context) error { _, err := s.Update(ctx, none); return err }},
+		{"delete", func(ctx context.Context) error { return s.Delete(ctx, name, none.Version) }},
+	}
+}
