@@ -1,5 +1,4 @@
-// Command queuevet finds mistakes in programs that use a work queue: this project's, client-go's or
-// controller-runtime's.
+// Command queuevet finds programs in which the metrics of this project's queues have vanished.
 //
 //	go vet -vettool=$(which queuevet) ./...
 //
@@ -21,7 +20,7 @@ import (
 func main() {
 	args := os.Args[1:]
 	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || calledByVet(args) {
-		unitchecker.Main(analyzer.All()...)
+		unitchecker.Main(analyzer.Metrics)
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -9,7 +9,8 @@
 // are the module's go.mod and go.sum with that copy in client-go's place. The copy's util/workqueue is replaced with
 // one in which every name stands for ours: types are aliases, functions are calls. So informers, leader election,
 // controller-runtime and the program itself run on our queues, and metrics registered with client-go's SetProvider,
-// as component-base and controller-runtime do, see them.
+// as component-base and controller-runtime do, see them. (It names the packages that do so: a program that changes its
+// imports needs the provider of this project as well.)
 //
 // Every client-go from v0.31 on is supported, and so are replace directives (also of client-go), vendor directories
 // and workspaces: swap prints the commands to use. Run it again after a change of go.mod. To clean up:

@@ -84,10 +84,12 @@ func (p *program) swap(queue queueModule) (_ *result, err error) {
 		return nil, err
 	}
 	r.changed = before.changed(after)
-	if note, err := p.newerGo(); err != nil {
-		return nil, err
-	} else if note != "" {
-		r.notes = append(r.notes, note)
+	for _, find := range []func() (string, error){p.newerGo, p.providerNote} {
+		if note, err := find(); err != nil {
+			return nil, err
+		} else if note != "" {
+			r.notes = append(r.notes, note)
+		}
 	}
 	return r, nil
 }

@@ -38,6 +38,9 @@ func tryProgram(t *testing.T, version string) {
 		version == "v0.31.0" && !strings.Contains(r.String(), "and go.mod go 1.23.0, because the queue needs it") {
 		t.Errorf("swap printed:\n%s", r)
 	}
+	if !strings.Contains(r.String(), "SetProvider is called by example.com/library/metrics, and") {
+		t.Errorf("swap does not say who sets the provider of metrics:\n%s", r)
+	}
 	shell(t, dir, "go build -modfile=swap.mod ./... && go vet -modfile=swap.mod ./... && go test -modfile=swap.mod ./...")
 	shell(t, dir, "go mod verify && go build -modfile=swap.mod -mod=readonly "+workqueuePath+"/...")
 

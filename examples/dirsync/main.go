@@ -116,7 +116,7 @@ func (s *syncer) run(ctx context.Context, stdout, stderr io.Writer) (err error) 
 	stats := s.queue.(workqueue.Extended[string]).Stats
 	options := worker.Options[string]{
 		Workers: 4, MaxRetries: 8, Drain: worker.All, CancelGrace: math.MaxInt64, // A copy ends with its context.
-		OnDrop: func(_ context.Context, r worker.Result[string]) { s.log.Printf("gave up on %q: %v", r.Key, r.Err) },
+		OnGiveUp: func(_ context.Context, r worker.Result[string]) { s.log.Printf("gave up on %q: %v", r.Key, r.Err) },
 	}
 	if s.once {
 		options.Drain = worker.Nothing
@@ -142,7 +142,7 @@ func (s *syncer) run(ctx context.Context, stdout, stderr io.Writer) (err error) 
 	err = pool.Run(running)
 	stop()
 	others.Wait()
-	q, failed := stats(), pool.Stats().Dropped
+	q, failed := stats(), pool.Stats().GivenUp
 	left := len(pool.Left().NotStarted) + int(q.Dropped) + int(s.late.Load())
 	merged := s.asked.Load() + int64(q.Retries) - int64(q.Adds+q.Dropped)
 	fmt.Fprintf(stdout, "%d paths seen, %d merged, %d copied, %d updated, %d directories made, %d removed, %d failed, %v\n",

@@ -51,7 +51,7 @@ func handle(ctx context.Context, key string, say func(string, ...any)) error {
 		return ctx.Err()
 	case <-time.After(400 * time.Millisecond):
 	}
-	if n%10 == 0 && worker.Attempt(ctx) == 1 {
+	if n%10 == 0 && worker.CallOf(ctx).Attempt() == 1 {
 		say("%s fails: %v", key, errDeclined)
 		return errDeclined
 	}

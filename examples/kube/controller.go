@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -58,8 +59,8 @@ func watch(ctx context.Context, client kubernetes.Interface, o options, stdout, 
 		return err
 	}
 
-	var group worker.Group
-	group.Add(worker.RunnerFunc(func(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
 		ctx, cancel := context.WithCancel(ctx)
 		factory.StartWithContext(ctx)
 		defer factory.Shutdown() // Waits for the informers.
@@ -70,14 +71,15 @@ func watch(ctx context.Context, client kubernetes.Interface, o options, stdout, 
 		case <-ctx.Done():
 			return nil
 		}
-	}))
-	group.Add(worker.New(queue, reporter.look, worker.Options[cache.ObjectName]{
+	})
+	pool := worker.New(queue, reporter.look, worker.Options[cache.ObjectName]{
 		Workers:        o.workers,
 		MaxRetries:     5,
 		HandlerTimeout: time.Minute,
 		DrainTimeout:   5 * time.Second,
 		Logger:         slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-	}))
+	})
+	group.Go(func() error { return pool.Run(ctx) })
 	// Keys that are left undone do not matter: the next start lists all Pods again.
-	return group.Run(ctx)
+	return group.Wait()
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -62,26 +63,27 @@ func watch(ctx context.Context, client kubernetes.Interface, stdout, stderr io.W
 		return err
 	}
 
-	var group worker.Group
-	group.Add(worker.RunnerFunc(func(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer factory.Shutdown() // Waits for the informers.
 		defer cancel()
 		factory.StartWithContext(ctx)
 		<-ctx.Done()
 		return nil
-	}))
-	group.Add(worker.New(c.queue, c.handle, worker.Options[cache.ObjectName]{
+	})
+	pool := worker.New(c.queue, c.handle, worker.Options[cache.ObjectName]{
 		Workers: 4,
 		Drain:   worker.Nothing, // Waiting can be cut short.
 		Logger:  slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-	}))
-	return group.Run(ctx)
+	})
+	group.Go(func() error { return pool.Run(ctx) })
+	return group.Wait()
 }
 
-// add adds a key and says why. (All queues of this library are CauseAdders. Those of client-go are not.)
+// add adds a key and says why.
 func (c *controller) add(key cache.ObjectName, cause workqueue.Cause) {
-	c.queue.(workqueue.CauseAdder[cache.ObjectName]).AddCause(key, cause)
+	workqueue.AddCause(c.queue, key, cause)
 }
 
 // deploymentChanged is called with nil for a Deployment that is new.
@@ -135,8 +137,8 @@ func (c *controller) handle(ctx context.Context, key cache.ObjectName) error {
 	if finished, ok := c.finished.Load(key); ok && finished == version {
 		return nil // Only the status has changed.
 	}
-	fmt.Fprintf(c.out, "%s: waits for %s (%s)\n", key, version, worker.Causes(ctx))
-	waiting := worker.UntilAdded(ctx)
+	fmt.Fprintf(c.out, "%s: waits for %s (%s)\n", key, version, worker.CallOf(ctx).Causes())
+	waiting := worker.CallOf(ctx).UntilAdded()
 	err = wait.PollUntilContextCancel(waiting, 100*time.Millisecond, true, func(context.Context) (bool, error) {
 		now, err := c.deployments.Deployments(key.Namespace).Get(key.Name)
 		return err == nil && isRolledOut(now), err

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
@@ -27,6 +29,19 @@ import (
 
 	"github.com/keyedqueue/workqueue/sharding"
 )
+
+// ledByAnother is the lock of a leader election that another process has won.
+type ledByAnother struct{ resourcelock.Interface }
+
+func (ledByAnother) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	now := metav1.Now()
+	record := &resourcelock.LeaderElectionRecord{HolderIdentity: "another", LeaseDurationSeconds: 15, AcquireTime: now, RenewTime: now}
+	return record, []byte(now.String()), nil
+}
+
+func (ledByAnother) Identity() string   { return "this" }
+func (ledByAnother) Describe() string   { return "lock" }
+func (ledByAnother) RecordEvent(string) {}
 
 // seen notes which replica has reconciled each key last, and whether it had an epoch.
 type seen struct {
@@ -57,8 +72,15 @@ func (s *seen) take() (counts [2]int) {
 	return counts
 }
 
-// Two managers divide the ConfigMaps. When one ends, the other one reconciles what it had.
+// Two managers divide the ConfigMaps. When one ends, the other one reconciles what it had. That is so beside a leader election as well,
+// here of which both are followers.
 func TestTwoManagers(t *testing.T) {
+	for _, elect := range []bool{false, true} {
+		t.Run(fmt.Sprintf("LeaderElection=%t", elect), func(t *testing.T) { twoManagers(t, elect) })
+	}
+}
+
+func twoManagers(t *testing.T, elect bool) {
 	const n = 50
 	ctrl.SetLogger(logr.Discard())
 	synctest.Test(t, func(t *testing.T) {
@@ -81,8 +103,10 @@ func TestTwoManagers(t *testing.T) {
 				NewCache: func(*rest.Config, cache.Options) (cache.Cache, error) {
 					return &informertest.FakeInformers{Scheme: scheme.Scheme}, nil
 				},
-				NewClient:  func(*rest.Config, client.Options) (client.Client, error) { return c, nil },
-				Metrics:    metricsserver.Options{BindAddress: "0"},
+				NewClient: func(*rest.Config, client.Options) (client.Client, error) { return c, nil },
+				Metrics:   metricsserver.Options{BindAddress: "0"},
+
+				LeaderElection: elect, LeaderElectionResourceLockInterface: ledByAnother{},
 				Controller: config.Controller{SkipNameValidation: new(true)},
 			})
 			if err != nil {
@@ -92,16 +116,16 @@ func TestTwoManagers(t *testing.T) {
 			ctx, stop[replica] = context.WithCancel(context.Background())
 			ended[replica] = make(chan error, 1)
 			go func() {
-				ended[replica] <- start(ctx, mgr, store, s.reconciler(t, replica), slog.New(slog.DiscardHandler))
+				ended[replica] <- start(ctx, mgr, store, s.reconciler(t, replica), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 			}()
-			time.Sleep(5 * time.Second)
+			time.Sleep(30 * time.Second)
 		}
 		end := func(replica int) {
 			stop[replica]()
 			if err := <-ended[replica]; err != nil {
 				t.Error(err)
 			}
-			time.Sleep(5 * time.Second)
+			time.Sleep(30 * time.Second)
 		}
 		begin(0)
 		if got := s.take(); got != [2]int{n, 0} {

@@ -1,5 +1,5 @@
 // Command tracing handles a few keys and prints the OpenTelemetry spans of their handlers, which an
-// exporter of the SDK has kept in memory. A real program has another exporter and the same middleware.
+// exporter of the SDK has kept in memory. A real program has another exporter and the same otel.Tracing.
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"os"
 	"time"
 
@@ -46,18 +47,15 @@ func run(ctx context.Context, out io.Writer) error {
 		switch {
 		case key == "stone":
 			return worker.Terminal(errors.New("stays hard"))
-		case key == "soup" && worker.Attempt(ctx) == 1:
+		case key == "soup" && worker.CallOf(ctx).Attempt() == 1:
 			return errors.New("not hot yet")
 		case key == "soup":
 			cancel() // The last one.
 		}
 		return nil
 	}
-	err := worker.Run(ctx, queue, cook, worker.Options[string]{
-		Middleware: []func(worker.Handler[string]) worker.Handler[string]{
-			otel.Tracing[string](tracer, otel.TracingOptions{Name: "kitchen", Keys: true}),
-		},
-	})
+	handler := otel.Tracing(tracer, otel.TracingOptions{Name: "kitchen", Keys: true}, cook)
+	err := worker.Run(ctx, queue, handler, worker.Options[string]{Logger: slog.New(slog.DiscardHandler)}) // The spans say it all.
 	if err != nil {
 		return err
 	}
@@ -70,7 +68,7 @@ func run(ctx context.Context, out io.Writer) error {
 func order(ctx context.Context, tracer trace.Tracer, queue workqueue.TypedRateLimitingInterface[string], key string) {
 	ctx, span := tracer.Start(ctx, "order "+key)
 	defer span.End()
-	queue.(workqueue.CauseAdder[string]).AddCause(key, otel.Cause(ctx, "a guest wants "+key))
+	workqueue.AddCause(queue, key, otel.Cause(ctx, "a guest wants "+key))
 }
 
 // printSpans prints the handlers' spans, with the spans that they are linked to and their children, in the order in which they

@@ -1,7 +1,9 @@
 package dashboards
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"os"
@@ -18,6 +20,8 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/prom"
+	"github.com/keyedqueue/workqueue/sharding"
+	"github.com/keyedqueue/workqueue/sharding/shardingprom"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -68,7 +72,7 @@ func exported(t *testing.T) map[string]bool {
 	queue := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: provider})
 	defer queue.ShutDown()
 	provider.WatchQueue("shared", func() workqueue.Stats { return workqueue.Stats{Shared: &workqueue.SharedStats{}} })
-	provider.WatchPool("p", func() worker.Stats { return worker.Stats{} })
+	provider.InspectPool("p", worker.Inspector{Stats: func() worker.Stats { return worker.Stats{} }})
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -84,6 +88,29 @@ func exported(t *testing.T) map[string]bool {
 				delete(names, f.GetName()) // It is never a native histogram, whose series would have this name.
 			}
 		}
+	}
+	return names
+}
+
+// exportedBySharding returns the names of the metrics of shardingprom.
+func exportedBySharding(t *testing.T) map[string]bool {
+	t.Helper()
+	member, err := sharding.Join(t.Context(), sharding.Memory(), sharding.Config{Group: "g"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()), member,
+		sharding.QueueConfig[string]{Keys: func(context.Context) ([]string, error) { return nil, nil }})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(shardingprom.NewCollector(member, map[string]shardingprom.Queue{"q": queue}))
+	families, err := registry.Gather()
+	queue.ShutDown()
+	if err := errors.Join(err, member.Leave(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, f := range families {
+		names[f.GetName()] = false
 	}
 	return names
 }
@@ -240,14 +267,16 @@ func TestDashboardShape(t *testing.T) {
 // The rules are what Prometheus itself takes for rules: the same as promtool check rules.
 func TestAlertRules(t *testing.T) {
 	names := exported(t)
+	maps.Copy(names, exportedBySharding(t))
 	for _, rule := range readAlerts(t) {
 		check(t, "alert "+rule.Alert, rule.Expr, names)
 		if rule.For == 0 || rule.Labels["severity"] == "" {
 			t.Errorf("alert %s: for %v, labels %v", rule.Alert, rule.For, rule.Labels)
 		}
 		for _, annotation := range []string{"summary", "description"} {
-			if !strings.Contains(rule.Annotations[annotation], "{{ $labels.name }}") {
-				t.Errorf("alert %s: the %s does not name the queue", rule.Alert, annotation)
+			text := rule.Annotations[annotation]
+			if !strings.Contains(text, "{{ $labels.name }}") && !strings.Contains(text, "{{ $labels.group }}") {
+				t.Errorf("alert %s: the %s names neither the queue nor the group", rule.Alert, annotation)
 			}
 		}
 	}

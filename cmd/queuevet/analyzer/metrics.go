@@ -1,3 +1,4 @@
+// Package analyzer has the analyzer of queuevet, for other drivers of go/analysis.
 package analyzer
 
 import (
@@ -5,29 +6,31 @@ import (
 	"go/ast"
 	"go/constant"
 	"go/types"
-	"reflect"
 	"strings"
 
 	"golang.org/x/tools/go/analysis"
 )
 
-// Metrics reports programs that have one of our queues under a name, and whose metrics are client-go's alone.
+const (
+	clientGoPath = "k8s.io/client-go/util/workqueue"
+	oursPath     = "github.com/keyedqueue/workqueue"
+)
+
+// Metrics reports programs that have one of our queues under a name, and whose metrics are client-go's alone. Tests are not
+// checked.
 var Metrics = &analysis.Analyzer{
 	Name: "queuemetrics",
 	Doc: `report queues whose metrics no registry has
 
 A queue of this project with a name reports its metrics to this project's provider. A program that sets only
 client-go's provider, as component-base and controller-runtime do when they are imported, does not show them.`,
-	URL:        url + "#queuemetrics",
-	Run:        runMetrics,
-	ResultType: reflect.TypeFor[*program](),
-	FactTypes:  []analysis.Fact{new(program)},
+	URL:       "https://github.com/keyedqueue/workqueue/tree/main/cmd/queuevet",
+	Run:       run,
+	FactTypes: []analysis.Fact{new(program)},
 }
 
-// program describes a package and everything that it imports.
+// program describes a package and everything that it imports. Packages without queues have none.
 type program struct {
-	// UsesQueues: there is a package with queues among them.
-	UsesQueues bool
 	// Named is the package that makes a queue of ours with a name.
 	Named string
 	// ClientGo is the package that sets client-go's provider.
@@ -39,35 +42,45 @@ type program struct {
 func (*program) AFact()         {}
 func (*program) String() string { return "program" }
 
-func runMetrics(pass *analysis.Pass) (any, error) {
-	p := &program{UsesQueues: isQueuePackage(pass.Pkg.Path())}
+func run(pass *analysis.Pass) (any, error) {
+	if pass.Pkg.Path() == clientGoPath || isOurs(pass.Pkg.Path()) {
+		return nil, nil
+	}
+	p := new(program)
 	for _, imported := range pass.Pkg.Imports() {
 		var of program
 		pass.ImportPackageFact(imported, &of)
 		path := imported.Path()
-		p.UsesQueues = p.UsesQueues || of.UsesQueues || isQueuePackage(path)
 		p.Ours = p.Ours || of.Ours || path == oursPath+"/prom" || path == oursPath+"/otel"
 		p.Named = cmp.Or(p.Named, of.Named)
 		p.ClientGo = cmp.Or(p.ClientGo, of.ClientGo)
 	}
-	if !p.UsesQueues {
-		return p, nil
-	}
-	files := checked(pass)
-	if !isQueuePackage(pass.Pkg.Path()) {
-		for _, file := range files {
-			ast.Inspect(file, func(n ast.Node) bool {
-				p.note(pass, n)
-				return true
-			})
+	for _, file := range pass.Files {
+		if strings.HasSuffix(pass.Fset.Position(file.FileStart).Filename, "_test.go") {
+			return nil, nil
 		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			p.note(pass, n)
+			return true
+		})
 	}
-	pass.ExportPackageFact(p)
-	if pass.Pkg.Name() == "main" && p.Named != "" && p.ClientGo != "" && !p.Ours && len(files) > 0 {
-		report(pass, files[0].Name.Pos(), "metrics of the queues that %s makes are not registered: "+
+	if *p != (program{}) {
+		pass.ExportPackageFact(p)
+	}
+	if pass.Pkg.Name() == "main" && p.Named != "" && p.ClientGo != "" && !p.Ours {
+		pass.Reportf(pass.Files[0].Name.Pos(), "metrics of the queues that %s makes are not registered: "+
 			"%s sets client-go's provider alone; call workqueue.SetProvider of %s, too", p.Named, p.ClientGo, oursPath)
 	}
-	return p, nil
+	return nil, nil
+}
+
+// isOurs reports whether path is a package that has queues of this project.
+func isOurs(path string) bool {
+	switch path {
+	case oursPath, oursPath + "/priorityqueue", oursPath + "/redisqueue", oursPath + "/controllerruntime":
+		return true
+	}
+	return false
 }
 
 // note notes what n says about the program.
@@ -97,7 +110,7 @@ func (p *program) note(pass *analysis.Pass, n ast.Node) {
 	}
 }
 
-// isConfig reports whether a type called so configures a queue or a pool. Others have names that are those of other things.
+// isConfig reports whether a type called so configures a queue. Others have names that are those of other things.
 func isConfig(name string) bool {
 	return strings.HasSuffix(name, "Config") || strings.HasSuffix(name, "Options")
 }
