@@ -58,7 +58,7 @@ func simulateFleet(jitter Jitter) *fleetRun {
 	limiters := make([]TypedRateLimiter[string], fleetSize)
 	due := &retries{}
 	for i := range limiters {
-		l := NewTypedItemBackoffRateLimiter[string](BackoffConfig{
+		l := NewTypedItemBackoffRateLimiter(BackoffConfig[string]{
 			Base: fleetBase, Max: fleetMax, Jitter: jitter, Clock: clock,
 		}).(*itemBackoffRateLimiter[string])
 		l.random = random
@@ -134,14 +134,20 @@ func TestBackoffSimulation(t *testing.T) {
 		}
 	}
 	goldenBackoff(t, "docs/backoff.svg", func(string) string { return fleetFigure(runs) })
-	goldenBackoff(t, "docs/backoff.md", func(page string) string {
-		const begin, end = "<!-- the test writes from here -->\n", "<!-- to here -->\n"
+	GoldenPart(t, "docs/backoff.md", fleetTable(runs))
+}
+
+// GoldenPart asserts that the part of a file that belongs to the test t is text, or makes it so if the flag says so.
+func GoldenPart(t *testing.T, name, text string) {
+	t.Helper()
+	goldenBackoff(t, name, func(page string) string {
+		begin, end := "<!-- "+t.Name()+" writes from here -->\n", "<!-- to here -->\n"
 		before, rest, found := strings.Cut(page, begin)
 		_, after, closed := strings.Cut(rest, end)
 		if !found || !closed {
-			t.Fatalf("docs/backoff.md has no place for the table")
+			t.Fatalf("%s has no place for what %s writes", name, t.Name())
 		}
-		return before + begin + fleetTable(runs) + end + after
+		return before + begin + text + end + after
 	})
 }
 
@@ -157,7 +163,7 @@ func goldenBackoff(t *testing.T, name string, want func(is string) string) {
 		return
 	}
 	if !*updateBackoff {
-		t.Fatalf("%s is not what the simulation says: go test -run %s -update", name, t.Name())
+		t.Fatalf("%s is not what the simulation says: go test -run '^%s$' . -update", name, t.Name())
 	}
 	if err := os.WriteFile(name, []byte(should), 0o644); err != nil {
 		t.Fatal(err)
@@ -198,18 +204,21 @@ func fleetFigure(runs []*fleetRun) string {
 `)
 	fmt.Fprintf(&b, `<text x="%.1f" y="36" font-size="10">the service is back</text>
 `, figureX(fleetDown)+6)
+	bars := func(requests func(second int) int) string {
+		return figureBars(figureSeconds, panelHeight, panelMost, figureX, requests)
+	}
 	for i, r := range runs {
 		fmt.Fprintf(&b, "<g transform=\"translate(0 %d)\">\n", figureTop+panelPitch*i)
 		for _, n := range []int{1, 10, 100, 1000} {
 			fmt.Fprintf(&b, `<path d="M%d %.1fH%.1f" stroke="#80858c" stroke-opacity=".35"/><text x="%d" y="%.1f" text-anchor="end" font-size="10">%d</text>
-`, figureLeft, figureY(n), figureX(figureSeconds), figureLeft-5, figureY(n)+3.5, n)
+`, figureLeft, figureY(n, panelHeight, panelMost), figureX(figureSeconds), figureLeft-5, figureY(n, panelHeight, panelMost)+3.5, n)
 		}
 		fmt.Fprintf(&b, `<path d="%s" stroke="#e0812f" stroke-width="1.5"/>
 <path d="%s" stroke="#3b8fe0" stroke-width="1.5"/>
 <path d="M%.1f %d V%d" stroke="#80858c" stroke-dasharray="4 3"/>
 <text x="%.1f" y="11" text-anchor="end" font-weight="bold">%v</text>
 </g>
-`, figureBars(r.requests), figureBars(func(s int) int { return r.granted[s] }), figureX(fleetDown), -8, panelHeight, figureX(figureSeconds), r.jitter)
+`, bars(r.requests), bars(func(s int) int { return r.granted[s] }), figureX(fleetDown), -8, panelHeight, figureX(figureSeconds), r.jitter)
 	}
 	bottom := figureTop + panelPitch*(len(runs)-1) + panelHeight
 	for s := 0; s <= figureSeconds; s += 60 {
@@ -223,13 +232,13 @@ func fleetFigure(runs []*fleetRun) string {
 	return b.String()
 }
 
-// figureBars draws a bar for each second that has requests.
-func figureBars(requests func(second int) int) string {
+// figureBars draws a bar for each of so many seconds that has requests. x is the place of a second, and the rest that of figureY.
+func figureBars(seconds, height int, most float64, x func(second int) float64, requests func(second int) int) string {
 	var b strings.Builder
-	for s := range figureSeconds {
+	for s := range seconds {
 		if n := requests(s); n > 0 {
 			// The scale begins a little below 1, so that a single request is seen.
-			fmt.Fprintf(&b, "M%.1f %dV%.1f", figureX(s)+figureSecond/2, panelHeight, figureY(n))
+			fmt.Fprintf(&b, "M%.1f %dV%.1f", x(s)+(x(1)-x(0))/2, height, figureY(n, height, most))
 		}
 	}
 	return b.String()
@@ -237,6 +246,7 @@ func figureBars(requests func(second int) int) string {
 
 func figureX(second int) float64 { return figureLeft + figureSecond*float64(second) }
 
-func figureY(requests int) float64 {
-	return panelHeight - 4 - (panelHeight-4)*math.Log10(float64(requests))/math.Log10(panelMost)
+// figureY returns how far from the top of a panel of that height a number of requests is, on a logarithmic scale up to most.
+func figureY(requests, height int, most float64) float64 {
+	return float64(height-4) * (1 - math.Log10(float64(requests))/math.Log10(most))
 }

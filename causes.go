@@ -105,6 +105,15 @@ type AddNotifier[T comparable] interface {
 	AddedAgain(key T) <-chan struct{}
 }
 
+// AddCause adds key to queue and says why, if the queue is a [CauseAdder]. Otherwise it is Add.
+func AddCause[T comparable](queue TypedInterface[T], key T, cause Cause) {
+	if q, ok := queue.(CauseAdder[T]); ok {
+		q.AddCause(key, cause)
+	} else {
+		queue.Add(key)
+	}
+}
+
 // AddCause is that of [CauseAdder]. It allocates, and a key with causes takes a few hundred bytes more.
 func (q *Typed[T]) AddCause(item T, cause Cause) {
 	h := keytable.HashOf(item)

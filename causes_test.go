@@ -350,3 +350,43 @@ func TestKeysWithoutCausesDoNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// clientGoQueue has the methods of client-go's queues, and no others.
+type clientGoQueue struct {
+	workqueue.TypedRateLimitingInterface[string]
+}
+
+// AddCause needs no type assertion: a queue that knows no causes gets the key alone. Adds are merged in both.
+func TestAddCauseToAnyQueue(t *testing.T) {
+	newQueue := func() workqueue.TypedRateLimitingInterface[string] {
+		return workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+	}
+	for want, q := range map[string]workqueue.TypedInterface[string]{
+		"created; changed": newQueue(),
+		"":                 clientGoQueue{newQueue()},
+	} {
+		workqueue.AddCause(q, "a", because("created"))
+		workqueue.AddCause(q, "a", quietly("changed"))
+		if n := q.Len(); n != 1 {
+			t.Errorf("%T: %d keys", q, n)
+		}
+		key, _ := q.Get()
+		var got workqueue.Causes
+		if c, ok := q.(workqueue.CauseAdder[string]); ok {
+			got = c.Causes(key)
+		}
+		if key != "a" || got.String() != want || got.IsZero() != (want == "") {
+			t.Errorf("%T: the causes of %s are %q, want %q", q, key, got, want)
+		}
+		workqueue.AddCause(q, "a", because("again")) // While it is held: it comes again.
+		q.Done(key)
+		if n := q.Len(); n != 1 {
+			t.Errorf("%T: %d keys after Done", q, n)
+		}
+		q.ShutDown()
+		workqueue.AddCause(q, "b", because("too late"))
+		if n := q.Len(); n != 1 {
+			t.Errorf("%T: %d keys after ShutDown", q, n)
+		}
+	}
+}

@@ -20,7 +20,8 @@ type RateLimiter TypedRateLimiter[any]
 // TypedRateLimiter decides how long a key waits before it is processed again. Its methods are called
 // by many goroutines at once.
 type TypedRateLimiter[T comparable] interface {
-	// When counts one more failure of item, and returns how long it must wait.
+	// When counts one more failure of item, and returns how long it must wait. (Some limiters count a failure once for
+	// each delay that was served: see [NewTypedControllerRateLimiter].)
 	When(item T) time.Duration
 	// Forget forgets the failures of item, whether it has succeeded or is given up.
 	Forget(item T)
@@ -41,7 +42,8 @@ func DefaultControllerRateLimiter() RateLimiter { return DefaultTypedControllerR
 
 // DefaultTypedControllerRateLimiter returns what most controllers use: a key waits 5 ms after its
 // first failure and twice as long after each further one, up to 1000 s, and all keys together come no
-// faster than 10 a second after a burst of 100.
+// faster than 10 a second after a burst of 100. A failing key that events bring too reaches 1000 s within 18 of them: see
+// [NewTypedControllerRateLimiter].
 func DefaultTypedControllerRateLimiter[T comparable]() TypedRateLimiter[T] {
 	return NewTypedMaxOfRateLimiter(
 		NewTypedItemExponentialFailureRateLimiter[T](5*time.Millisecond, 1000*time.Second),
@@ -161,8 +163,12 @@ type MaxOfRateLimiter = TypedMaxOfRateLimiter[any]
 // TypedMaxOfRateLimiter asks several limiters every time, and takes the longest of their delays, and the largest of
 // their numbers of requeues. A token bucket gives a token also for a key that another limiter delays for longer, so
 // more keys than its burst may come at once. Its zero value never delays.
+//
+// Asked about a failure that one of the limiters knows already, as those of [NewTypedItemBackoffRateLimiter] do, it asks
+// none, and returns what is left of the longest delay.
 type TypedMaxOfRateLimiter[T comparable] struct {
 	limiters []TypedRateLimiter[T]
+	keepers  []delayKeeper[T] // those of limiters that are
 }
 
 // Deprecated: Use NewTypedMaxOfRateLimiter.
@@ -172,16 +178,39 @@ func NewMaxOfRateLimiter(limiters ...TypedRateLimiter[any]) RateLimiter {
 
 // NewTypedMaxOfRateLimiter returns a [TypedMaxOfRateLimiter] of limiters.
 func NewTypedMaxOfRateLimiter[T comparable](limiters ...TypedRateLimiter[T]) TypedRateLimiter[T] {
-	return &TypedMaxOfRateLimiter[T]{limiters: limiters}
+	r := &TypedMaxOfRateLimiter[T]{limiters: limiters}
+	for _, limiter := range limiters {
+		if k, ok := limiter.(delayKeeper[T]); ok {
+			r.keepers = append(r.keepers, k)
+		}
+	}
+	return r
 }
 
 // When asks all limiters and returns the longest delay.
 func (r *TypedMaxOfRateLimiter[T]) When(item T) time.Duration {
-	longest := time.Duration(0)
+	longest := r.delayLeft(item)
+	if longest > 0 {
+		return longest
+	}
 	for _, limiter := range r.limiters {
 		longest = max(longest, limiter.When(item))
 	}
+	r.setDelay(item, longest)
 	return longest
+}
+
+func (r *TypedMaxOfRateLimiter[T]) delayLeft(item T) (left time.Duration) {
+	for _, k := range r.keepers {
+		left = max(left, k.delayLeft(item))
+	}
+	return left
+}
+
+func (r *TypedMaxOfRateLimiter[T]) setDelay(item T, delay time.Duration) {
+	for _, k := range r.keepers {
+		k.setDelay(item, delay)
+	}
 }
 
 // NumRequeues returns the largest number that a limiter returns.
@@ -231,7 +260,25 @@ func NewTypedWithMaxWaitRateLimiter[T comparable](limiter TypedRateLimiter[T], m
 
 // When returns the other limiter's delay, or maxDelay if that is less.
 func (w TypedWithMaxWaitRateLimiter[T]) When(item T) time.Duration {
-	return max(0, min(w.limiter.When(item), w.maxDelay))
+	asked := w.limiter.When(item)
+	delay := max(0, min(asked, w.maxDelay))
+	if delay != asked {
+		w.setDelay(item, delay)
+	}
+	return delay
+}
+
+func (w TypedWithMaxWaitRateLimiter[T]) delayLeft(item T) (left time.Duration) {
+	if k, ok := w.limiter.(delayKeeper[T]); ok {
+		left = k.delayLeft(item)
+	}
+	return left
+}
+
+func (w TypedWithMaxWaitRateLimiter[T]) setDelay(item T, delay time.Duration) {
+	if k, ok := w.limiter.(delayKeeper[T]); ok {
+		k.setDelay(item, delay)
+	}
 }
 
 // Forget makes the other limiter forget item.

@@ -219,11 +219,11 @@ func ExampleExtended() {
 	// queued: 1 processing: 1 waiting: 1
 }
 
-// A key waits longer after each failure. Once it has not failed for a while, it starts afresh, even if
-// Forget was not called.
+// A key waits longer after each failure. If an event brings it before its delay has passed, and it fails, that is the same
+// failure. Once it has not failed for a while, it starts afresh, even if Forget was not called.
 func ExampleNewTypedItemBackoffRateLimiter() {
 	clock := testingclock.NewFakeClock(time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC))
-	limiter := workqueue.NewTypedItemBackoffRateLimiter[string](workqueue.BackoffConfig{
+	limiter := workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{
 		Base:        100 * time.Millisecond,
 		Max:         time.Second,
 		Factor:      3,
@@ -231,20 +231,24 @@ func ExampleNewTypedItemBackoffRateLimiter() {
 		ForgetAfter: time.Minute,
 		Clock:       clock, // real programs leave it out
 	})
-	for range 4 {
-		fmt.Println(limiter.When("orders/42"))
+	for range 3 {
+		delay := limiter.When("orders/42")
+		fmt.Println(delay)
+		clock.Step(delay)
 	}
-	fmt.Println(limiter.NumRequeues("orders/42"), "failures")
+	fmt.Println(limiter.When("orders/42"), limiter.NumRequeues("orders/42"), "failures")
+	clock.Step(300 * time.Millisecond) // an event
+	fmt.Println(limiter.When("orders/42"), limiter.NumRequeues("orders/42"), "failures")
 
-	clock.Step(time.Second + time.Minute) // its last delay, and ForgetAfter
+	clock.Step(700*time.Millisecond + time.Minute) // what is left of its delay, and ForgetAfter
 	fmt.Println(limiter.NumRequeues("orders/42"), "failures")
 	fmt.Println(limiter.When("orders/42"))
 	// Output:
 	// 100ms
 	// 300ms
 	// 900ms
-	// 1s
-	// 4 failures
+	// 1s 4 failures
+	// 700ms 4 failures
 	// 0 failures
 	// 100ms
 }
@@ -281,4 +285,20 @@ func ExampleNewTypedItemBucketRateLimiter() {
 	// a 10s
 	// b 0s
 	// a 16s
+}
+
+// Adds of a key that are merged keep their reasons. A queue that cannot keep them, such as client-go's, gets the key alone.
+func ExampleAddCause() {
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+	defer queue.ShutDown()
+	workqueue.AddCause(queue, "default/web", workqueue.Cause{Reason: "Deployment default/web has generation 2"})
+	workqueue.AddCause(queue, "default/web", workqueue.Cause{Reason: "Secret default/db changed"})
+
+	key, _ := queue.Get()
+	defer queue.Done(key)
+	if q, ok := queue.(workqueue.CauseAdder[string]); ok { // A handler of package worker has them from CallOf(ctx).Causes().
+		fmt.Println(key, "because of:", q.Causes(key))
+	}
+	// Output:
+	// default/web because of: Deployment default/web has generation 2; Secret default/db changed
 }

@@ -50,7 +50,7 @@ func everyExpiringLimiter(t *testing.T, f func(*testing.T, expiringLimiter)) {
 	for _, jitter := range []Jitter{NoJitter, FullJitter, DecorrelatedJitter} {
 		t.Run("backoff,"+jitter.String(), func(t *testing.T) {
 			c := newPassiveClock()
-			l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{
+			l := NewTypedItemBackoffRateLimiter(BackoffConfig[int]{
 				Base: time.Second, Max: time.Hour, Jitter: jitter, ForgetAfter: 4 * time.Second, Clock: c,
 			}).(*itemBackoffRateLimiter[int])
 			f(t, expiringLimiter{l, c, &l.keys, 7 * time.Second})
@@ -158,7 +158,7 @@ func (c *readCounter) Now() time.Time {
 func TestLimitersWithoutKeysDoNotReadTheClock(t *testing.T) {
 	c := &readCounter{PassiveClock: newPassiveClock()}
 	for name, l := range map[string]TypedRateLimiter[int]{
-		"backoff": NewTypedItemBackoffRateLimiter[int](BackoffConfig{Clock: c}),
+		"backoff": NewTypedItemBackoffRateLimiter(BackoffConfig[int]{Clock: c}),
 		"bucket":  NewTypedItemBucketRateLimiter[int](10, 1, c),
 	} {
 		before := c.n

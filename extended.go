@@ -199,13 +199,7 @@ type Leaser[T comparable] interface {
 type lowerLayer[T comparable] struct{ Extended[T] }
 
 // AddCause is Add if the queue below is no [CauseAdder].
-func (l lowerLayer[T]) AddCause(item T, cause Cause) {
-	if q, ok := l.Extended.(CauseAdder[T]); ok {
-		q.AddCause(item, cause)
-	} else {
-		l.Add(item)
-	}
-}
+func (l lowerLayer[T]) AddCause(item T, cause Cause) { AddCause(l.Extended, item, cause) }
 
 func (l lowerLayer[T]) Causes(item T) (causes Causes) {
 	if q, ok := l.Extended.(CauseAdder[T]); ok {

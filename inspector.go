@@ -32,10 +32,15 @@ type Inspector struct {
 	AddCause func(key any, cause Cause)
 	// Pause and Resume are the queue's own. They are nil if it cannot be paused.
 	Pause, Resume func()
-	// PauseGroup, ResumeGroup and PausedGroups are the queue's own. They are nil in a queue without groups,
-	// where its PausedGroups returns nil.
+	// PauseGroup, PauseGroupFor, ResumeGroup, PausedGroups and GroupPause are the queue's own. They are nil in a queue
+	// without groups, where its PausedGroups returns nil. GroupPause returns when a group's pause ends, the zero Time if it
+	// has no end, and whether the group is paused.
 	PauseGroup, ResumeGroup func(group string)
+	PauseGroupFor           func(group string, d time.Duration)
 	PausedGroups            func() []string
+	GroupPause              func(group string) (until time.Time, paused bool)
+	// GroupLen returns how many keys a group has in the queue. It is nil if the queue does not know.
+	GroupLen func(group string) int
 	// GivenUp returns up to limit keys that the queue itself keeps because they are not tried any more, the latest
 	// first. RetryGivenUp adds one of them again, ForgetGivenUp forgets it; they report whether it was there. They are
 	// nil if the queue keeps no such keys.
@@ -123,10 +128,16 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 	}
 	if q, ok := q.(interface {
 		PauseGroup(group string)
+		PauseGroupFor(group string, d time.Duration)
 		ResumeGroup(group string)
 		PausedGroups() []string
+		GroupPause(group string) (until time.Time, paused bool)
 	}); ok && q.PausedGroups() != nil {
-		i.PauseGroup, i.ResumeGroup, i.PausedGroups = q.PauseGroup, q.ResumeGroup, q.PausedGroups
+		i.PauseGroup, i.PauseGroupFor, i.ResumeGroup = q.PauseGroup, q.PauseGroupFor, q.ResumeGroup
+		i.PausedGroups, i.GroupPause = q.PausedGroups, q.GroupPause
+	}
+	if q, ok := q.(interface{ GroupLen(group string) int }); ok && i.PausedGroups != nil {
+		i.GroupLen = q.GroupLen
 	}
 	if q, ok := q.(GivenUpKeeper[T]); ok {
 		i.GivenUp = func(limit int) (keys []GivenUpKey[any]) {
@@ -137,6 +148,9 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 		}
 		i.RetryGivenUp = func(key any) bool { return q.RetryGivenUp(typed[T](key)) }
 		i.ForgetGivenUp = func(key any) bool { return q.ForgetGivenUp(typed[T](key)) }
+	}
+	if q, ok := q.(interface{ Below() any }); ok {
+		i.Below = q.Below()
 	}
 	if q, ok := q.(interface{ Facts() []Fact }); ok {
 		i.Facts = q.Facts
@@ -169,7 +183,9 @@ func (s Snapshot[T]) untyped() Snapshot[any] {
 func registerInspector[T comparable](q TypedInterface[T], name string, provider MetricsProvider, below any) {
 	if p, ok := provider.(InspectorProvider); ok {
 		i := Inspect(q)
-		i.Below = below
+		if below != nil {
+			i.Below = below
+		}
 		p.InspectQueue(name, i)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
 )
 
@@ -35,7 +36,8 @@ func (j Jitter) String() string {
 }
 
 // BackoffConfig configures how long a key waits after a failure, for [NewTypedItemBackoffRateLimiter]. Its zero value is
-// ready to use. With n the failures of the key that were counted before this one, the ceiling of the delay is
+// ready to use, with the numbers of client-go's default. With n the failures of the key that were counted before this
+// one, the ceiling of the delay is
 //
 //	ceiling(n) = min(Base · Factor^n, Max)
 //
@@ -50,12 +52,16 @@ func (j Jitter) String() string {
 // So no delay is above Max or below zero, and keys that have reached Max are still spread. (By the article's last
 // formula, min(Max, random(Base, 3 · last)), a key that has waited for Max waits for exactly Max again two times out of
 // three.)
-type BackoffConfig struct {
+type BackoffConfig[T comparable] struct {
 	// Base is the ceiling of the first delay. 5 ms unless positive, and Max if it is above Max.
 	Base time.Duration
 
 	// Max is the longest delay. 1000 s unless positive.
 	Max time.Duration
+
+	// ForKey, unless nil, returns Base and Max of a key: one that is not positive is that of the config. Each call of
+	// When calls it, without a lock.
+	ForKey func(key T) (base, longest time.Duration)
 
 	// Factor is by how much the ceiling grows with each failure. Zero and NaN mean 2. A factor below 1 counts as 1,
 	// which is no growth, because a wrong factor should not make a busy loop. It plays no part in DecorrelatedJitter.
@@ -67,16 +73,24 @@ type BackoffConfig struct {
 	// A key is forgotten without a call of Forget when ForgetAfter has passed since the end of its last delay. This
 	// should be longer than it takes until the key fails again: it may wait for another limiter, then in the queue, and
 	// is then processed. Unless positive, ForgetAfter is twice Max (as in client-go's util/flowcontrol), but at least
-	// 10 minutes. If it is math.MaxInt64, keys take memory until Forget.
+	// 10 minutes. If it is math.MaxInt64, keys take memory until Forget (or for 36 years).
 	ForgetAfter time.Duration
 
-	// Clock measures ForgetAfter. The limiter reads it under its lock. Nil means the real clock. When the clock is
-	// set back, time goes on from there.
+	// Clock measures delays and ForgetAfter, so it should be the queue's. The limiter reads it under its lock. Nil means
+	// the real clock. When the clock is set back, time goes on from there.
 	Clock clock.PassiveClock
 }
 
 // NewTypedItemBackoffRateLimiter returns a limiter that makes a key wait longer after each failure, as configured by
-// config. Unlike [TypedItemExponentialFailureRateLimiter], it forgets keys that have not failed for a while
+// config, and counts a failure once for each delay that was served: a call that fails before the delay of the failure
+// before it has passed is the same failure. When then returns what is left of that delay, and NumRequeues stays. So events
+// that bring a failing key early cannot inflate its delay (kubernetes/kubernetes#132805): once its cause is repaired, the
+// key comes again no later than the time for which it was broken (with FullJitter four times that, with the others three).
+//
+// In a [TypedMaxOfRateLimiter] the longest delay is the one to be served, and the other limiters, such as a token bucket,
+// are not asked about the same failure. In a [TypedWithMaxWaitRateLimiter] it is the delay that was cut.
+//
+// Unlike [TypedItemExponentialFailureRateLimiter], it forgets keys that have not failed for a while
 // (kubernetes/kubernetes#138743). So a program that never calls Forget keeps no more keys than have failed in
 // the time delay + ForgetAfter.
 //
@@ -84,22 +98,36 @@ type BackoffConfig struct {
 // is started, and each call (of any method, for any key) drops up to four expired keys. A key takes its own size,
 // 36 bytes, and 11 to 22 bytes in the index. All methods may be called by many goroutines at once. No value in config
 // makes a method panic: its fields say what wrong values mean.
-func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig) TypedRateLimiter[T] {
-	longest := positiveOr(config.Max, 1000*time.Second)
-	base := min(positiveOr(config.Base, 5*time.Millisecond), longest)
-	factor := max(1, config.Factor)
+func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig[T]) TypedRateLimiter[T] {
+	r := &itemBackoffRateLimiter[T]{
+		forKey: config.ForKey,
+		factor: max(1, config.Factor),
+		jitter: config.Jitter,
+		random: rand.Uint64N,
+		keys:   newExpiringKeys[T](config.Clock),
+	}
 	if config.Factor == 0 || math.IsNaN(config.Factor) {
-		factor = 2
+		r.factor = 2
 	}
-	return &itemBackoffRateLimiter[T]{
-		base:        base,
-		longest:     longest,
-		factor:      factor,
-		jitter:      config.Jitter,
-		forgetAfter: positiveOr(config.ForgetAfter, max(dueloop.AddSaturated(longest, longest), 10*time.Minute)),
-		random:      rand.Uint64N,
-		keys:        newExpiringKeys[T](config.Clock),
-	}
+	r.longest = positiveOr(config.Max, 1000*time.Second)
+	r.base = min(positiveOr(config.Base, 5*time.Millisecond), r.longest)
+	twice := dueloop.AddSaturated(r.longest, r.longest)
+	r.forgetAfter = min(positiveOr(config.ForgetAfter, max(twice, 10*time.Minute)), maxForgetAfter)
+	return r
+}
+
+// maxForgetAfter leaves room above it, so that a key's expiry says when its delay ends: see delayLeftLocked.
+const maxForgetAfter = horizon / 4
+
+// NewTypedControllerRateLimiter returns a limiter with the numbers of [DefaultTypedControllerRateLimiter] (5 ms to 1000 s for
+// each key; for all together 10 a second after a burst of 100) that counts a failure once for each delay that was
+// served, as [NewTypedItemBackoffRateLimiter] does. It mends a controller whose failing keys are also brought by events,
+// on any queue. Nil for c, which should be the queue's clock, means the real one.
+func NewTypedControllerRateLimiter[T comparable](c clock.PassiveClock) TypedRateLimiter[T] {
+	return NewTypedMaxOfRateLimiter(
+		NewTypedItemBackoffRateLimiter(BackoffConfig[T]{Clock: c}),
+		NewTypedBucketRateLimiter[T](rate.NewLimiter(10, 100), c),
+	)
 }
 
 func positiveOr(d, otherwise time.Duration) time.Duration {
@@ -109,28 +137,71 @@ func positiveOr(d, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-type itemBackoffRateLimiter[T comparable] struct {
-	base, longest, forgetAfter time.Duration
-	factor                     float64
-	jitter                     Jitter
+// delayKeeper is a limiter that counts a failure once for each delay that was served. Limiters that ask others make
+// what they return themselves the delay that is to be served.
+type delayKeeper[T comparable] interface {
+	// delayLeft returns what is left of the delay of item's last failure, and zero if that has passed.
+	delayLeft(item T) time.Duration
+	// setDelay makes the delay of item's last failure end after that time from now.
+	setDelay(item T, delay time.Duration)
+}
 
-	// keys counts the failures. A key's span is its last delay.
+type itemBackoffRateLimiter[T comparable] struct {
+	forKey func(T) (base, longest time.Duration) // or nil
+	backoffRange
+	forgetAfter time.Duration
+	factor      float64
+	jitter      Jitter
+
+	// keys counts the failures. A key's span is the last delay that was computed for it. It expires forgetAfter after the
+	// end of the delay that it was given.
 	keys expiringKeys[T]
 	// random returns a number below n. Tests have their own, so keys.mu guards it.
 	random func(n uint64) uint64
 }
 
+// backoffRange is Base and Max of a key.
+type backoffRange struct{ base, longest time.Duration }
+
 func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
+	limits := r.rangeOf(item)
 	h := keytable.HashOf(item)
 	r.keys.mu.Lock()
 	defer r.keys.mu.Unlock()
 	r.keys.tickLocked()
-	s, key, _ := r.keys.findOrInsertLocked(h, item)
-	delay := r.delay(key.count, key.span.duration())
+	s, key, expires := r.keys.findOrInsertLocked(h, item)
+	if left := r.delayLeftLocked(expires); left > 0 {
+		return left
+	}
+	delay := r.delay(limits, key.count, key.span.duration())
 	key.count = min(key.count+1, math.MaxInt32)
 	key.span = packed(delay)
 	r.keys.setLifeLocked(s, dueloop.AddSaturated(delay, r.forgetAfter))
 	return delay
+}
+
+// rangeOf returns Base and Max of item.
+func (r *itemBackoffRateLimiter[T]) rangeOf(item T) backoffRange {
+	if r.forKey == nil {
+		return r.backoffRange
+	}
+	base, longest := r.forKey(item)
+	longest = positiveOr(longest, r.longest)
+	return backoffRange{min(positiveOr(base, r.base), longest), longest}
+}
+
+// delayLeftLocked returns what is left of the delay of a key that expires then. It is not positive if the delay has passed.
+func (r *itemBackoffRateLimiter[T]) delayLeftLocked(expires time.Duration) time.Duration {
+	return expires - r.forgetAfter - r.keys.now
+}
+
+func (r *itemBackoffRateLimiter[T]) delayLeft(item T) (left time.Duration) {
+	r.keys.find(item, func(s keytable.Slot) { left = max(0, r.delayLeftLocked(r.keys.expiresLocked(s))) })
+	return left
+}
+
+func (r *itemBackoffRateLimiter[T]) setDelay(item T, delay time.Duration) {
+	r.keys.find(item, func(s keytable.Slot) { r.keys.setLifeLocked(s, dueloop.AddSaturated(delay, r.forgetAfter)) })
 }
 
 func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) int { return int(r.keys.count(item)) }
@@ -149,10 +220,10 @@ func (r *itemBackoffRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
 	return mostRequeued(limit, keytable.InSteps(&r.keys.keys, r.keys.mu.Lock, r.keys.mu.Unlock, add))
 }
 
-// delay returns how long a key waits that has failed now, and failures times before. After the last of those it waited
-// for last.
-func (r *itemBackoffRateLimiter[T]) delay(failures uint32, last time.Duration) time.Duration {
-	ceiling := r.ceiling(failures)
+// delay returns how long a key with these limits waits that has failed now, and failures times before. The last of those
+// delays was last.
+func (r *itemBackoffRateLimiter[T]) delay(limits backoffRange, failures uint32, last time.Duration) time.Duration {
+	ceiling := limits.ceiling(failures, r.factor)
 	switch r.jitter {
 	case FullJitter:
 		return r.between(0, ceiling)
@@ -160,13 +231,13 @@ func (r *itemBackoffRateLimiter[T]) delay(failures uint32, last time.Duration) t
 		return r.between(ceiling-ceiling/2, ceiling)
 	case DecorrelatedJitter:
 		if failures == 0 {
-			last = r.base
+			last = limits.base
 		}
-		ceiling = r.longest
-		if last <= r.longest/3 {
-			ceiling = 3 * last
+		ceiling = limits.longest
+		if last <= limits.longest/3 {
+			ceiling = max(limits.base, 3*last)
 		}
-		return r.between(r.base, ceiling)
+		return r.between(limits.base, ceiling)
 	default:
 		return ceiling
 	}
@@ -178,13 +249,13 @@ func (r *itemBackoffRateLimiter[T]) between(low, high time.Duration) time.Durati
 }
 
 // ceiling returns ceiling(failures), which BackoffConfig describes.
-func (r *itemBackoffRateLimiter[T]) ceiling(failures uint32) time.Duration {
-	if failures == 0 || r.factor == 1 {
-		return r.base // exactly, also if a float64 cannot express it
+func (b backoffRange) ceiling(failures uint32, factor float64) time.Duration {
+	if failures == 0 || factor == 1 {
+		return b.base // exactly, also if a float64 cannot express it
 	}
-	ceiling := float64(r.base) * math.Pow(r.factor, float64(failures))
-	if ceiling >= float64(r.longest) {
-		return r.longest
+	ceiling := float64(b.base) * math.Pow(factor, float64(failures))
+	if ceiling >= float64(b.longest) {
+		return b.longest
 	}
 	return time.Duration(ceiling)
 }

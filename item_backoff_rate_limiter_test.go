@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	testingclock "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
 )
 
@@ -15,34 +16,36 @@ const ms = time.Millisecond
 func TestItemBackoffDelays(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	for name, c := range map[string]struct {
-		config BackoffConfig
+		config BackoffConfig[string]
 		want   []time.Duration
 	}{
-		"zero":     {BackoffConfig{}, []time.Duration{5 * ms, 10 * ms, 20 * ms, 40 * ms, 80 * ms}},
-		"max":      {BackoffConfig{Base: 200 * time.Second}, []time.Duration{200e9, 400e9, 800e9, 1000e9, 1000e9}},
-		"cap":      {BackoffConfig{Base: ms, Max: 5 * ms}, []time.Duration{1 * ms, 2 * ms, 4 * ms, 5 * ms, 5 * ms}},
-		"1.5":      {BackoffConfig{Base: 1, Max: 100, Factor: 1.5}, []time.Duration{1, 1, 2, 3, 5, 7, 11, 17, 25, 38, 57, 86, 100}},
-		"3":        {BackoffConfig{Base: 7, Max: 1000, Factor: 3}, []time.Duration{7, 21, 63, 189, 567, 1000}},
-		"1":        {BackoffConfig{Base: 7, Max: 1000, Factor: 1}, []time.Duration{7, 7, 7}},
-		"0.5":      {BackoffConfig{Base: 7, Max: 1000, Factor: .5}, []time.Duration{7, 7, 7}},
-		"-2":       {BackoffConfig{Base: 7, Max: 1000, Factor: -2}, []time.Duration{7, 7, 7}},
-		"-Inf":     {BackoffConfig{Base: 7, Max: 1000, Factor: -inf}, []time.Duration{7, 7, 7}},
-		"Inf":      {BackoffConfig{Base: 7, Max: 1000, Factor: inf}, []time.Duration{7, 1000, 1000}},
-		"1e308":    {BackoffConfig{Base: 7, Max: math.MaxInt64, Factor: 1e308}, []time.Duration{7, math.MaxInt64, math.MaxInt64}},
-		"NaN":      {BackoffConfig{Base: 7, Max: 1000, Factor: nan}, []time.Duration{7, 14, 28}},
-		"base>max": {BackoffConfig{Base: 2000, Max: 1000}, []time.Duration{1000, 1000}},
-		"base=max": {BackoffConfig{Base: 1000, Max: 1000}, []time.Duration{1000, 1000}},
-		"max<5ms":  {BackoffConfig{Max: 1000}, []time.Duration{1000, 1000}},
-		"negative": {BackoffConfig{Base: -1, Max: -1, ForgetAfter: -1, Factor: -1}, []time.Duration{5 * ms, 5 * ms}},
-		"min":      {BackoffConfig{Base: math.MinInt64, Max: math.MinInt64}, []time.Duration{5 * ms, 10 * ms}},
+		"zero":     {BackoffConfig[string]{}, []time.Duration{5 * ms, 10 * ms, 20 * ms, 40 * ms, 80 * ms}},
+		"max":      {BackoffConfig[string]{Base: 200 * time.Second}, []time.Duration{200e9, 400e9, 800e9, 1000e9, 1000e9}},
+		"cap":      {BackoffConfig[string]{Base: ms, Max: 5 * ms}, []time.Duration{1 * ms, 2 * ms, 4 * ms, 5 * ms, 5 * ms}},
+		"1.5":      {BackoffConfig[string]{Base: 1, Max: 100, Factor: 1.5}, []time.Duration{1, 1, 2, 3, 5, 7, 11, 17, 25, 38, 57, 86, 100}},
+		"3":        {BackoffConfig[string]{Base: 7, Max: 1000, Factor: 3}, []time.Duration{7, 21, 63, 189, 567, 1000}},
+		"1":        {BackoffConfig[string]{Base: 7, Max: 1000, Factor: 1}, []time.Duration{7, 7, 7}},
+		"0.5":      {BackoffConfig[string]{Base: 7, Max: 1000, Factor: .5}, []time.Duration{7, 7, 7}},
+		"-2":       {BackoffConfig[string]{Base: 7, Max: 1000, Factor: -2}, []time.Duration{7, 7, 7}},
+		"-Inf":     {BackoffConfig[string]{Base: 7, Max: 1000, Factor: -inf}, []time.Duration{7, 7, 7}},
+		"Inf":      {BackoffConfig[string]{Base: 7, Max: 1000, Factor: inf}, []time.Duration{7, 1000, 1000}},
+		"1e308":    {BackoffConfig[string]{Base: 7, Max: 1e9, Factor: 1e308}, []time.Duration{7, 1e9, 1e9}},
+		"NaN":      {BackoffConfig[string]{Base: 7, Max: 1000, Factor: nan}, []time.Duration{7, 14, 28}},
+		"base>max": {BackoffConfig[string]{Base: 2000, Max: 1000}, []time.Duration{1000, 1000}},
+		"base=max": {BackoffConfig[string]{Base: 1000, Max: 1000}, []time.Duration{1000, 1000}},
+		"max<5ms":  {BackoffConfig[string]{Max: 1000}, []time.Duration{1000, 1000}},
+		"negative": {BackoffConfig[string]{Base: -1, Max: -1, ForgetAfter: -1, Factor: -1}, []time.Duration{5 * ms, 5 * ms}},
+		"min":      {BackoffConfig[string]{Base: math.MinInt64, Max: math.MinInt64}, []time.Duration{5 * ms, 10 * ms}},
 		"huge": {
-			BackoffConfig{Base: 1<<62 - 1, Max: math.MaxInt64, ForgetAfter: math.MaxInt64},
-			[]time.Duration{1<<62 - 1, math.MaxInt64, math.MaxInt64},
+			BackoffConfig[string]{Base: 1<<62 - 1, Max: math.MaxInt64, ForgetAfter: math.MaxInt64},
+			[]time.Duration{1<<62 - 1},
 		},
-		"no such jitter": {BackoffConfig{Jitter: 200}, []time.Duration{5 * ms, 10 * ms}},
+		"no such jitter": {BackoffConfig[string]{Jitter: 200}, []time.Duration{5 * ms, 10 * ms}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := NewTypedItemBackoffRateLimiter[string](c.config)
+			clock := newPassiveClock()
+			c.config.Clock = clock
+			l := NewTypedItemBackoffRateLimiter(c.config)
 			for round := range 2 {
 				l.When("another")
 				for i, want := range c.want {
@@ -52,13 +55,14 @@ func TestItemBackoffDelays(t *testing.T) {
 					if n := l.NumRequeues("key"); n != i+1 {
 						t.Errorf("round %d: NumRequeues = %d after %d failures", round, n, i+1)
 					}
+					stepClock(clock, want)
 				}
 				l.Forget("key")
 				if n := l.NumRequeues("key"); n != 0 {
 					t.Errorf("NumRequeues = %d after Forget", n)
 				}
 			}
-			if n := l.NumRequeues("another"); n != 2 {
+			if n := l.NumRequeues("another"); c.want[0] < time.Minute && n != 2 {
 				t.Errorf("NumRequeues of the other key = %d, want 2", n)
 			}
 		})
@@ -73,13 +77,13 @@ func TestItemBackoffCeilings(t *testing.T) {
 		factor := rapid.OneOf(
 			rapid.Float64Range(1, 4), rapid.Float64Range(1, math.MaxFloat64), rapid.SampledFrom([]float64{1.5, 2, 3, 1.25, 10}),
 		).Draw(t, "factor")
-		l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{
+		l := NewTypedItemBackoffRateLimiter(BackoffConfig[int]{
 			Base: time.Duration(base), Max: time.Duration(limit), Factor: factor,
 		}).(*itemBackoffRateLimiter[int])
 		exact := new(big.Rat).SetInt64(base)
 		by := new(big.Rat).SetFloat64(factor)
 		for n := range 60 {
-			if got, want := l.ceiling(uint32(n)), wholeUpTo(exact, limit); !isClose(got, want) {
+			if got, want := l.ceiling(uint32(n), factor), wholeUpTo(exact, limit); !isClose(got, want) {
 				t.Fatalf("ceiling(%d) = %d, want %d", n, got, want)
 			}
 			exact.Mul(exact, by)
@@ -101,10 +105,11 @@ func wholeUpTo(d *big.Rat, limit int64) time.Duration {
 
 // A key's failures stop being counted before they turn negative on any platform.
 func TestItemBackoffCountsToMaxInt32(t *testing.T) {
-	l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{Clock: newPassiveClock()}).(*itemBackoffRateLimiter[int])
+	l := NewTypedItemBackoffRateLimiter(BackoffConfig[int]{Clock: newPassiveClock()}).(*itemBackoffRateLimiter[int])
 	l.When(1)
 	l.keys.keys.At(1).Value.count = math.MaxInt32 - 1
 	for range 3 {
+		stepClock(l.keys.clock.(*testingclock.FakePassiveClock), 1000*time.Second)
 		if d := l.When(1); d != 1000*time.Second || l.NumRequeues(1) != math.MaxInt32 {
 			t.Errorf("When = %v, NumRequeues = %d", d, l.NumRequeues(1))
 		}
@@ -126,19 +131,19 @@ func TestItemBackoffJitterEnds(t *testing.T) {
 		{EqualJitter, math.MaxInt64, 1 << 62, math.MaxInt64},
 		{DecorrelatedJitter, math.MaxInt64, math.MaxInt64, math.MaxInt64},
 	} {
-		l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{Base: c.max, Max: c.max, Jitter: c.jitter}).(*itemBackoffRateLimiter[int])
+		l := NewTypedItemBackoffRateLimiter(BackoffConfig[int]{Base: c.max, Max: c.max, Jitter: c.jitter}).(*itemBackoffRateLimiter[int])
 		l.random = func(uint64) uint64 { return 0 }
 		if d := l.When(0); d != c.low {
 			t.Errorf("%v up to %d: %d, want %d", c.jitter, c.max, d, c.low)
 		}
 		l.random = func(n uint64) uint64 { return n - 1 }
-		if d := l.When(0); d != c.high {
+		if d := l.When(1); d != c.high {
 			t.Errorf("%v up to %d: %d, want %d", c.jitter, c.max, d, c.high)
 		}
 	}
 	// Three times the last delay, or Max.
 	for longest, want := range map[time.Duration]time.Duration{8: 8, 9: 9, 10: 9, 11: 9, 12: 9} {
-		l := NewTypedItemBackoffRateLimiter[int](BackoffConfig{Base: 3, Max: longest, Jitter: DecorrelatedJitter}).(*itemBackoffRateLimiter[int])
+		l := NewTypedItemBackoffRateLimiter(BackoffConfig[int]{Base: 3, Max: longest, Jitter: DecorrelatedJitter}).(*itemBackoffRateLimiter[int])
 		l.random = func(n uint64) uint64 { return n - 1 }
 		if d := l.When(0); d != want {
 			t.Errorf("up to %d: %d, want %d", longest, d, want)
@@ -150,7 +155,7 @@ func TestItemBackoffJitterEnds(t *testing.T) {
 // (TestItemBackoffCeilings compares these with exact products.)
 type backoffModel struct {
 	*modelTime
-	config  BackoffConfig // without zeros
+	config  BackoffConfig[int] // without zeros
 	rand    *rand.Rand
 	keys    map[int]*backoffModelKey
 	ceiling func(failures uint32) time.Duration
@@ -161,7 +166,7 @@ type backoffModelKey struct {
 	last, gone time.Duration
 }
 
-func newBackoffModel(config BackoffConfig, r *rand.Rand) *backoffModel {
+func newBackoffModel(config BackoffConfig[int], r *rand.Rand) *backoffModel {
 	if config.Max <= 0 {
 		config.Max = 1000 * time.Second
 	}
@@ -175,9 +180,11 @@ func newBackoffModel(config BackoffConfig, r *rand.Rand) *backoffModel {
 			config.ForgetAfter = max(2*config.Max, 10*time.Minute)
 		}
 	}
+	config.ForgetAfter = min(config.ForgetAfter, maxForgetAfter)
+	l := NewTypedItemBackoffRateLimiter(config).(*itemBackoffRateLimiter[int])
 	return &backoffModel{
 		modelTime: &modelTime{}, config: config, rand: r, keys: map[int]*backoffModelKey{},
-		ceiling: NewTypedItemBackoffRateLimiter[int](config).(*itemBackoffRateLimiter[int]).ceiling,
+		ceiling: func(failures uint32) time.Duration { return l.ceiling(failures, l.factor) },
 	}
 }
 
@@ -192,6 +199,9 @@ func (m *backoffModel) find(key int) *backoffModelKey {
 
 func (m *backoffModel) when(key int) time.Duration {
 	k := m.find(key)
+	if left := k.gone - m.config.ForgetAfter - m.now; k.failures > 0 && left > 0 {
+		return left
+	}
 	high := m.ceiling(uint32(k.failures))
 	low := high
 	switch m.config.Jitter {
@@ -217,11 +227,19 @@ func (m *backoffModel) when(key int) time.Duration {
 	return low
 }
 
-func (m *backoffModel) requeues(key int) int          { return m.find(key).failures }
-func (m *backoffModel) forget(key int)                { delete(m.keys, key) }
-func (m *backoffModel) expires(key int) time.Duration { return m.find(key).gone }
+func (m *backoffModel) requeues(key int) int { return m.find(key).failures }
+func (m *backoffModel) forget(key int)       { delete(m.keys, key) }
 
-func checkItemBackoff(t rapid.TB, config BackoffConfig, seed uint64, script []byte) {
+// expires alternates between the two moments at which something changes.
+func (m *backoffModel) expires(key int) time.Duration {
+	if k := m.find(key); k.gone == forever || m.now >= k.gone-m.config.ForgetAfter {
+		return k.gone
+	} else {
+		return k.gone - m.config.ForgetAfter
+	}
+}
+
+func checkItemBackoff(t rapid.TB, config BackoffConfig[int], seed uint64, script []byte) {
 	t.Helper()
 	c := newPassiveClock()
 	config.Clock = c
@@ -234,7 +252,7 @@ func checkItemBackoff(t rapid.TB, config BackoffConfig, seed uint64, script []by
 func TestItemBackoffModel(t *testing.T) {
 	duration := rapid.OneOf(rapid.Int64Range(-1, 1000), rapid.Int64Range(1, 1e12), rapid.Int64())
 	rapid.Check(t, func(t *rapid.T) {
-		checkItemBackoff(t, BackoffConfig{
+		checkItemBackoff(t, BackoffConfig[int]{
 			Base:        time.Duration(duration.Draw(t, "base")),
 			Max:         time.Duration(duration.Draw(t, "max")),
 			Factor:      rapid.OneOf(rapid.Float64Range(0, 4), rapid.Float64()).Draw(t, "factor"),
@@ -250,7 +268,7 @@ func FuzzItemBackoff(f *testing.F) {
 	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), math.Inf(1), uint8(EqualJitter), int64(math.MaxInt64), uint64(3), []byte{0, 0, 10, 62, 0, 0, 10, 62, 10, 62, 0, 0})
 	f.Add(int64(-1), int64(math.MinInt64), math.NaN(), uint8(9), int64(-1), uint64(4), []byte{0, 0, 12, 62, 0, 0, 9, 0})
 	f.Fuzz(func(t *testing.T, base, longest int64, factor float64, jitter uint8, forgetAfter int64, seed uint64, script []byte) {
-		checkItemBackoff(t, BackoffConfig{
+		checkItemBackoff(t, BackoffConfig[int]{
 			Base: time.Duration(base), Max: time.Duration(longest), Factor: factor,
 			Jitter: Jitter(jitter), ForgetAfter: time.Duration(forgetAfter),
 		}, seed, script[:min(len(script), 1000)])

@@ -21,7 +21,7 @@ func countingLimiters() map[string]workqueue.TypedRateLimiter[int] {
 	return map[string]workqueue.TypedRateLimiter[int]{
 		"exponential": exponential(),
 		"fast-slow":   workqueue.NewTypedItemFastSlowRateLimiter[int](time.Second, time.Hour, 3),
-		"backoff":     workqueue.NewTypedItemBackoffRateLimiter[int](workqueue.BackoffConfig{}),
+		"backoff":     workqueue.NewTypedItemBackoffRateLimiter(hurried(workqueue.NoJitter)),
 		"default":     workqueue.DefaultTypedControllerRateLimiter[int](),
 		"max of two":  workqueue.NewTypedMaxOfRateLimiter(bucket, exponential(), exponential()),
 		"max wait":    workqueue.NewTypedWithMaxWaitRateLimiter(exponential(), time.Minute),
@@ -96,19 +96,22 @@ func TestMostRequeuedOfSeveral(t *testing.T) {
 
 func TestMostRequeuedLeavesOutWhatHasExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := workqueue.NewTypedItemBackoffRateLimiter[int](workqueue.BackoffConfig{
+		l := workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[int]{
 			Base: time.Second, Max: time.Second, ForgetAfter: time.Minute,
 		})
 		for key := range 100 {
 			l.When(key)
+		}
+		time.Sleep(time.Second)
+		for key := range 100 {
 			l.When(key)
 		}
-		time.Sleep(30 * time.Second)
+		time.Sleep(29 * time.Second)
 		l.When(5)
 		if got, want := mostRequeued(t, l, 1), " 5:3"; got != want {
 			t.Errorf("listed are%s, want%s", got, want)
 		}
-		time.Sleep(31 * time.Second)
+		time.Sleep(33 * time.Second)
 		if got, want := mostRequeued(t, l, 10), " 5:3"; got != want {
 			t.Errorf("after the others have expired, listed are%s, want%s", got, want)
 		}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -289,8 +290,8 @@ func TestRateLimitersAreConcurrent(t *testing.T) {
 		workqueue.NewTypedItemFastSlowRateLimiter[int](1, 2, 5),
 		workqueue.DefaultTypedControllerRateLimiter[int](),
 		workqueue.NewTypedWithMaxWaitRateLimiter(workqueue.DefaultTypedItemBasedRateLimiter[int](), time.Second),
-		workqueue.NewTypedItemBackoffRateLimiter[int](workqueue.BackoffConfig{Jitter: workqueue.FullJitter}),
-		workqueue.NewTypedItemBackoffRateLimiter[int](workqueue.BackoffConfig{Jitter: workqueue.DecorrelatedJitter}),
+		workqueue.NewTypedItemBackoffRateLimiter(hurried(workqueue.FullJitter)),
+		workqueue.NewTypedItemBackoffRateLimiter(hurried(workqueue.DecorrelatedJitter)),
 		workqueue.NewTypedItemBucketRateLimiter[int](1e6, 2, nil),
 	} {
 		const workers, keys, failures = 8, 10, 200
@@ -334,6 +335,20 @@ func TestRateLimitersAreConcurrent(t *testing.T) {
 	}
 }
 
+// hurriedClock goes on by a second with each reading.
+type hurriedClock struct{ readings atomic.Int64 }
+
+func (c *hurriedClock) Now() time.Time {
+	return testkit.Epoch.Add(time.Duration(c.readings.Add(1)) * time.Second)
+}
+
+func (c *hurriedClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// hurried configures a limiter for which each delay has passed when it is called again.
+func hurried(jitter workqueue.Jitter) workqueue.BackoffConfig[int] {
+	return workqueue.BackoffConfig[int]{Max: time.Second, Jitter: jitter, ForgetAfter: math.MaxInt64, Clock: &hurriedClock{}}
+}
+
 // A key that cannot be kept makes every method of a limiter that counts by key panic, whatever else is in it.
 func TestLimitersRefuseBadKeys(t *testing.T) {
 	build := map[string]func() workqueue.TypedRateLimiter[any]{
@@ -342,7 +357,7 @@ func TestLimitersRefuseBadKeys(t *testing.T) {
 		},
 		"fast slow": func() workqueue.TypedRateLimiter[any] { return workqueue.NewTypedItemFastSlowRateLimiter[any](1, 2, 3) },
 		"backoff": func() workqueue.TypedRateLimiter[any] {
-			return workqueue.NewTypedItemBackoffRateLimiter[any](workqueue.BackoffConfig{})
+			return workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[any]{})
 		},
 		"bucket":           func() workqueue.TypedRateLimiter[any] { return workqueue.NewTypedItemBucketRateLimiter[any](1, 1, nil) },
 		"bucket, no burst": func() workqueue.TypedRateLimiter[any] { return workqueue.NewTypedItemBucketRateLimiter[any](1, 0, nil) },

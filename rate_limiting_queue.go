@@ -104,6 +104,15 @@ func (q *rateLimitingType[T]) AddRateLimited(item T) {
 	q.delaying.AddAfter(item, q.rateLimiter.When(item))
 }
 
+// AddRateLimitedAfter is AddRateLimited, but item does not come before atLeast has passed, unless somebody else adds it.
+func (q *rateLimitingType[T]) AddRateLimitedAfter(item T, atLeast time.Duration) {
+	delay := q.rateLimiter.When(item)
+	if k, ok := q.rateLimiter.(delayKeeper[T]); ok && delay < atLeast {
+		k.setDelay(item, atLeast) // Until then, further failures are the same.
+	}
+	q.delaying.AddAfter(item, max(delay, atLeast))
+}
+
 func (q *rateLimitingType[T]) Forget(item T) { q.rateLimiter.Forget(item) }
 
 func (q *rateLimitingType[T]) NumRequeues(item T) int { return q.rateLimiter.NumRequeues(item) }

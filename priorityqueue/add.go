@@ -41,6 +41,13 @@ func (q *Queue[T]) AddWithPriority(key T, priority int, after time.Duration) {
 	q.add(key, &r)
 }
 
+// AddRateLimitedAfter is AddRateLimited, but key does not come before atLeast has passed, unless an add brings it earlier.
+func (q *Queue[T]) AddRateLimitedAfter(key T, atLeast time.Duration) {
+	r := q.newRequest(AddOpts{RateLimited: true})
+	r.keepPriority, r.atLeast = true, atLeast
+	q.add(key, &r)
+}
+
 // AddCause is Add that says why key needs processing. See [AddOpts].Cause.
 func (q *Queue[T]) AddCause(key T, cause workqueue.Cause) {
 	r := q.newRequest(AddOpts{Cause: &cause})
@@ -112,7 +119,7 @@ func (q *Queue[T]) addRateLimited(k *newKey[T], r *request) {
 	asked.answered = true
 	delay := q.config.RateLimiter.When(k.key)
 	if r.After <= 0 || delay < r.After {
-		asked.After = delay
+		asked.After = max(delay, r.atLeast)
 	}
 	now := q.readClock(true)
 	q.lockAt(now)
@@ -168,6 +175,8 @@ type request struct {
 	answered bool
 	// askedBefore reports that the limiter was asked for an earlier add: its delay is in the key's present time.
 	askedBefore bool
+	// atLeast is added to no delay, but a shorter one of the limiter becomes as long.
+	atLeast time.Duration
 	// retry makes the add count in Stats.Retries.
 	retry bool
 }

@@ -167,6 +167,7 @@ func TestBadConfig(t *testing.T) {
 		"priorityqueue: Config.Delay":                {Delay: 5},
 		"priorityqueue: Config.Limit without Group":  {Limit: limit(1)},
 		"priorityqueue: Config.Weight without Group": {Weight: weight},
+		"is not a workqueue.StatsProvider":           {MetricsProvider: &testkit.Recorder{}},
 	} {
 		testkit.WantPanic(t, "New", func() { pq.New(config) }, want)
 	}

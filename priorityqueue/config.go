@@ -1,28 +1,31 @@
 package priorityqueue
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"k8s.io/utils/clock"
 )
 
-// Config configures [New]. The zero Config is a queue with priorities, the real clock and the default controller limiter.
+// Config configures [New]. The zero Config is a queue with priorities, the real clock and a limiter for controllers.
 type Config[T comparable] struct {
 	// Name is the queue's name in Stats and metrics. A queue without a name has no metrics.
 	Name string
 
-	// MetricsProvider reads the queue's metrics. Nil means the one of [workqueue.SetProvider], if it is a
-	// StatsProvider. (Metrics that are pushed at every change are not supported: foreign code would run
-	// under the queue's lock.) With metrics the queue reads the clock in every call.
-	MetricsProvider workqueue.StatsProvider
+	// MetricsProvider must be a [workqueue.StatsProvider], such as one of package prom: New panics for any other. (Metrics that
+	// are pushed at every change are not supported: foreign code would run under the queue's lock.) Nil means the one of
+	// [workqueue.SetProvider], if it is a StatsProvider. With metrics the queue reads the clock in every call.
+	MetricsProvider workqueue.MetricsProvider
 
-	// Clock is where all times but the limiter's come from. Nil means the real clock. It is read without the queue's lock.
+	// Clock is where all times come from, except those of a limiter in RateLimiter. Nil means the real clock. It is read
+	// without the queue's lock.
 	Clock clock.WithTicker
 
 	// RateLimiter decides how long a key that is added with RateLimited waits. Nil means
-	// [workqueue.DefaultTypedControllerRateLimiter]. It is called without the queue's lock, and When by one
-	// goroutine at a time. It may call the queue, but not add to it with RateLimited.
+	// [workqueue.NewTypedControllerRateLimiter] on the queue's clock: client-go's numbers, but a key that fails again
+	// before its delay has passed has not failed more often. It is called without the queue's lock, and When by one goroutine
+	// at a time. It may call the queue, but not add to it with RateLimited.
 	RateLimiter workqueue.TypedRateLimiter[T]
 
 	// Delay is the policy of all adds whose AddOpts have none, Add and AddAfter included. The zero value means Earliest.
@@ -60,7 +63,10 @@ type Config[T comparable] struct {
 }
 
 func (c *Config[T]) check() {
+	_, reads := c.MetricsProvider.(workqueue.StatsProvider)
 	switch {
+	case c.MetricsProvider != nil && !reads:
+		panic(fmt.Sprintf("priorityqueue: %T is not a workqueue.StatsProvider", c.MetricsProvider))
 	case c.Delay > RespectBackoff:
 		panic("priorityqueue: Config.Delay is not a DelayPolicy")
 	case c.Aging < 0:
@@ -117,8 +123,10 @@ const (
 	Latest
 	// Replace makes the key come at the new time.
 	Replace
-	// RespectBackoff is Earliest, except that a key for which the limiter was asked keeps its time: events do not make a failing key
-	// fail more often. While a worker holds the key, the order of calls does not matter: the time of a rate-limited add counts.
+	// RespectBackoff is Earliest, except that a key for which the limiter was asked keeps its time: events do not call the handler
+	// of a failing key. It is for calls that cost something, as those of a throttled API, because it puts off also the event that
+	// is the repair; with the default limiter it is not needed to keep events from prolonging the delay. While a worker holds the
+	// key, the order of calls does not matter: the time of a rate-limited add counts.
 	RespectBackoff
 )
 

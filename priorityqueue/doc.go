@@ -1,7 +1,7 @@
 // Package priorityqueue queues keys of things that have changed, as package workqueue does, and decides in one place when each
 // of them comes: by priority, time, age, and what other keys of its group have had. It has the interfaces of package
 // workqueue, and more: [Queue.AddWithOpts], [Queue.Take], [Queue.GetBatch], [Queue.Remove], [Queue.Inspect], [Queue.Pause],
-// [Queue.PauseGroup], [Queue.ShutDownNow], [Queue.Causes], [Queue.AddedAgain].
+// [Queue.PauseGroup], [Queue.PauseGroupFor], [Queue.ShutDownNow], [Queue.Causes], [Queue.AddedAgain].
 //
 // # A key's life
 //
@@ -37,6 +37,9 @@
 // The limiter is asked for a key at most once between two hand-outs, see [AddOpts].RateLimited. So any number of rate-limited
 // adds count as one failure. After Replace without RateLimited, the key counts as one for which it was not asked.
 //
+// An event brings a failing key at once, since it may be the repair. If the key fails again before its delay has passed, the
+// default limiter counts no further failure, and the key comes when it was to come. So events do not prolong its delay.
+//
 // # Order
 //
 // Keys of higher priority come first, and keys of equal priority in the order in which they took their places in line: at an add,
@@ -55,7 +58,8 @@
 // With [Config].Limit no more keys of a group than that are processed at once. The other keys of a group at its
 // limit are blocked: the group leaves the round, and comes back, as the last one, when one of its keys is
 // Done. Blocked keys count as queued. After shutdown Get waits for them. [Queue.PauseGroup] blocks the keys of a group,
-// such as those of a tenant that is broken, until [Queue.ResumeGroup] or a shutdown.
+// such as those of a tenant that is broken, until [Queue.ResumeGroup] or a shutdown, and [Queue.PauseGroupFor] for a time, such
+// as that for which the tenant's server asks.
 //
 // Aging and Group together: a priority is as old as its oldest key that can be handed out, and whose turn it is
 // within the priority does not depend on age. So the bound is a number of keys. It counts from the moment (P-p)·Aging
@@ -83,6 +87,7 @@
 //   - An add without delay of a waiting key queues it, and it does not come a second time. There, it comes again
 //     when its time has come.
 //   - Rate-limited adds merge, and the limiter may not be asked.
+//   - The default limiter is [workqueue.NewTypedControllerRateLimiter].
 //   - AddAfter and AddRateLimited of a key that a worker holds keep its priority.
 //   - There is no Queue for an order of one's own.
 //   - Metrics are read, by a [workqueue.StatsProvider], and not pushed.

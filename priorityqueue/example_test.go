@@ -87,7 +87,7 @@ func ExampleAddOpts_debounce() {
 	// Output: [1.0 1.5 2.0 2.5 3.0 3.5 4.0 4.5 5.0 5.0] 1
 }
 
-// What has changed does not make a key that fails fail more often.
+// What has changed does not call the handler of a key that waits for its retry.
 func ExampleDelayPolicy_respectBackoff() {
 	q := priorityqueue.New(priorityqueue.Config[string]{
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, time.Hour),

@@ -1,10 +1,12 @@
 package priorityqueue
 
 import (
-	"maps"
 	"slices"
+	"time"
 
+	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
 // Groups share turns by deficit round-robin: the lines of one priority stand in a ring, and each hands out as many keys
@@ -24,6 +26,13 @@ type group struct {
 	lines keytable.List
 }
 
+// pauses are the names of the paused groups, also of those without keys, and when each pause ends: dueloop.Never for some. They
+// are not part of Queue, because in the next larger size of memory a cycle took 8 % longer.
+type pauses struct {
+	names keytable.Table[string, struct{}]
+	ends  slotheap.Heap
+}
+
 // isBlocked reports whether the group is paused, or at its limit, or above one that was lowered.
 func (g *group) isBlocked() bool { return g.paused || g.limit > 0 && g.held >= g.limit }
 
@@ -39,8 +48,9 @@ func (q *Queue[T]) groupOfLocked(s keytable.Slot) keytable.Slot {
 func (q *Queue[T]) joinGroupLocked(s keytable.Slot, k *newKey[T]) {
 	g, e, inserted := q.mu.groups.FindOrInsert(k.groupHash, k.group)
 	*q.mu.groupOf.At(s) = g
-	if inserted && len(q.mu.pausedGroups) > 0 {
-		e.Value.paused = q.mu.pausedGroups[k.group]
+	if inserted && q.mu.pauses.names.Len() > 0 {
+		_, pause := q.mu.pauses.names.Find(k.groupHash, k.group)
+		e.Value.paused = pause != nil
 	}
 	wasBlocked := e.Value.isBlocked()
 	e.Value.keys++
@@ -78,47 +88,115 @@ func (q *Queue[T]) placeGroupLocked(g *group, wasBlocked bool) {
 // PauseGroup makes Get hand out no key of group until [Queue.ResumeGroup] or a shutdown. Its keys are blocked: they stay queued,
 // are added, come due, and count in Len. Keys that workers hold are finished as usual. The pause also holds for later keys. It
 // has nothing to do with Config.Limit. After shutdown PauseGroup does nothing. It panics without Config.Group.
-func (q *Queue[T]) PauseGroup(group string) {
+func (q *Queue[T]) PauseGroup(group string) { q.pauseGroup(group, unknown, dueloop.Never) }
+
+// PauseGroupFor is PauseGroup until d has passed, for a tenant whose server says "slow down". Of several pauses the latest end
+// counts, so PauseGroupFor does not shorten a PauseGroup. It does nothing if d is not positive. While a group is paused for a
+// time, the queue has its goroutine and timer.
+func (q *Queue[T]) PauseGroupFor(group string, d time.Duration) {
+	now := q.loop.Now()
+	q.pauseGroup(group, now, dueloop.AddSaturated(now, d))
+}
+
+// pauseGroup pauses a group until that time, which is past if it is not after now.
+func (q *Queue[T]) pauseGroup(name string, now, until time.Duration) {
 	if q.config.Group == nil {
 		panic("priorityqueue: PauseGroup without Config.Group")
 	}
-	q.mu.Lock()
+	q.lockAt(now)
 	defer q.unlock()
-	if q.shuttingDown.Load() {
+	if q.shuttingDown.Load() || until <= now {
 		return
 	}
-	q.pauseGroupLocked(group, true)
+	h := keytable.HashOf(name)
+	s, _, inserted := q.mu.pauses.names.FindOrInsert(h, name)
+	end := slotheap.Entry{Rank: int64(until), Tie: q.mu.dueSeq, Slot: s}
+	q.mu.dueSeq++
+	switch {
+	case inserted:
+		q.mu.pauses.ends.Push(end)
+		q.setPausedLocked(h, name, true)
+	case end.Rank > q.mu.pauses.ends.At(s).Rank:
+		q.mu.pauses.ends.Replace(end)
+	}
+	q.notePauseEndLocked()
 }
 
 // ResumeGroup ends the pause of group. It does nothing if there is none.
 func (q *Queue[T]) ResumeGroup(group string) {
 	q.mu.Lock()
 	defer q.unlock()
-	q.pauseGroupLocked(group, false)
+	if s, _ := q.mu.pauses.names.Find(keytable.HashOf(group), group); s != keytable.None {
+		q.endPauseLocked(s)
+	}
 }
 
-// pauseGroupLocked begins or ends the pause of a group, and moves its lines if it has keys.
-func (q *Queue[T]) pauseGroupLocked(name string, paused bool) {
-	if paused {
-		q.mu.pausedGroups[name] = true
-	} else {
-		delete(q.mu.pausedGroups, name)
+// endPauseLocked ends the pause at s.
+func (q *Queue[T]) endPauseLocked(s keytable.Slot) {
+	pause := q.mu.pauses.names.At(s)
+	h, name := pause.Hash(), pause.Key
+	q.mu.pauses.ends.Remove(s)
+	q.mu.pauses.names.Delete(s)
+	if !q.mu.pauses.names.HasMemory(s) {
+		q.mu.pauses.ends.Release(s)
 	}
-	if _, e := q.mu.groups.Find(keytable.HashOf(name), name); e != nil {
+	q.notePauseEndLocked()
+	q.setPausedLocked(h, name, false)
+}
+
+// setPausedLocked moves the lines of a group whose pause has begun or ended, if it has keys.
+func (q *Queue[T]) setPausedLocked(h keytable.Hash, name string, paused bool) {
+	if _, e := q.mu.groups.Find(h, name); e != nil {
 		wasBlocked := e.Value.isBlocked()
 		e.Value.paused = paused
 		q.placeGroupLocked(&e.Value, wasBlocked)
 	}
 }
 
-// PausedGroups returns the groups that are paused, sorted, and nil in a queue without Config.Group.
+// notePauseEndLocked notes when the next pause ends.
+func (q *Queue[T]) notePauseEndLocked() {
+	q.mu.pauseEnd = dueloop.Never
+	if q.mu.pauses.ends.Len() > 0 {
+		q.mu.pauseEnd = time.Duration(q.mu.pauses.ends.First().Rank)
+	}
+}
+
+// PausedGroups returns the groups that are paused, sorted, and nil in a queue without Config.Group. [Queue.GroupPause] says
+// until when.
 func (q *Queue[T]) PausedGroups() []string {
 	if q.config.Group == nil {
 		return nil
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return append([]string{}, slices.Sorted(maps.Keys(q.mu.pausedGroups))...)
+	q.lockAt(q.readClock(false))
+	defer q.unlock()
+	return q.pausedGroupsLocked()
+}
+
+func (q *Queue[T]) pausedGroupsLocked() []string {
+	names := []string{}
+	for e := range q.mu.pauses.ends.InOrder() {
+		names = append(names, q.mu.pauses.names.At(e.Slot).Key)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// GroupPause reports whether group is paused, and when its pause ends, which is the zero Time if it has no end.
+func (q *Queue[T]) GroupPause(group string) (until time.Time, paused bool) {
+	q.lockAt(q.readClock(false))
+	defer q.unlock()
+	return q.groupPauseLocked(keytable.HashOf(group), group)
+}
+
+func (q *Queue[T]) groupPauseLocked(h keytable.Hash, group string) (until time.Time, paused bool) {
+	s, _ := q.mu.pauses.names.Find(h, group)
+	if s == keytable.None {
+		return time.Time{}, false
+	}
+	if end := time.Duration(q.mu.pauses.ends.At(s).Rank); end != dueloop.Never {
+		until = q.loop.Time(end)
+	}
+	return until, true
 }
 
 // joinRingLocked makes line n the last of the round among those of its priority.

@@ -45,6 +45,8 @@ type Info[T comparable] struct {
 	Again bool
 	// Blocked reports that a queued key cannot be handed out, because its group is at its limit or paused.
 	Blocked bool
+	// PausedUntil is when the pause of the key's group ends. It is zero if there is none, or if it has no end.
+	PausedUntil time.Time
 	// Paused reports that the queue is paused.
 	Paused bool
 	// Priority is the one with which the key will be handed out or, if it does not come again, was.
@@ -120,6 +122,9 @@ func (q *Queue[T]) infoLocked(s keytable.Slot) Info[T] {
 		g := q.mu.groups.At(q.groupOfLocked(s))
 		info.Group = g.Key
 		info.Blocked = it.state == queued && g.Value.isBlocked()
+		if g.Value.paused {
+			info.PausedUntil, _ = q.groupPauseLocked(g.Hash(), g.Key)
+		}
 	}
 	return info
 }
@@ -279,6 +284,17 @@ func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqu
 	}
 	k.Again = info.Again
 	return k
+}
+
+// GroupLen returns how many keys of group are in the queue: queued, waiting or held by a worker. It takes constant time.
+func (q *Queue[T]) GroupLen(group string) int {
+	h := keytable.HashOf(group)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, e := q.mu.groups.Find(h, group); e != nil {
+		return e.Value.keys
+	}
+	return 0
 }
 
 // snapshot returns the state of a key, which is not absent or resting, as package workqueue has it.

@@ -3,6 +3,7 @@ package priorityqueue
 import (
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
@@ -197,10 +198,14 @@ func (q *Queue[T]) checkGroups() error {
 	if len(want) != q.mu.groups.Len() {
 		return fmt.Errorf("%d groups, counted %d", len(want), q.mu.groups.Len())
 	}
+	paused, end := q.pausedGroupsLocked(), q.mu.pauseEnd
+	if q.notePauseEndLocked(); len(paused) != q.mu.pauses.names.Len() || end != q.mu.pauseEnd {
+		return fmt.Errorf("%d pauses have ends, of %d; the next is noted as %d, and is %d", len(paused), q.mu.pauses.names.Len(), end, q.mu.pauseEnd)
+	}
 	lines := 0
 	for g, w := range want {
 		e := q.mu.groups.At(g)
-		if e.Value.keys != w.keys || e.Value.held != w.held || e.Value.weight < 1 || e.Value.paused != q.mu.pausedGroups[e.Key] {
+		if e.Value.keys != w.keys || e.Value.held != w.held || e.Value.weight < 1 || e.Value.paused != slices.Contains(paused, e.Key) {
 			return fmt.Errorf("group %q is %+v, counted %+v", e.Key, e.Value, w)
 		}
 		for n := range q.mu.linesOfGroup.All(&e.Value.lines) {

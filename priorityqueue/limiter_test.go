@@ -1,6 +1,7 @@
 package priorityqueue_test
 
 import (
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -89,6 +90,38 @@ func TestLimiterPanics(t *testing.T) {
 		q.Done("held")
 		wantAt(t, q, "held", "absent")
 	})
+}
+
+// The default limiter counts a failure once for each delay that was served, on the queue's clock, and its bucket gives no
+// token for the same failure.
+func TestDefaultLimiter(t *testing.T) {
+	c := testkit.NewFakeClock()
+	q := pq.New(pq.Config[string]{Clock: c})
+	defer q.ShutDown()
+	fail := func(key string, want time.Duration, failures int) {
+		t.Helper()
+		q.Add(key)
+		hold(t, q, key)
+		q.AddRateLimited(key)
+		q.Done(key)
+		if info, _ := q.Inspect(key); info.Due.Sub(c.Now()) != want || info.Failures != failures {
+			t.Errorf("%s fails, and comes after %v with %d failures, want %v with %d", key, info.Due.Sub(c.Now()), info.Failures, want, failures)
+		}
+	}
+	const ms = time.Millisecond
+	fail("a", 5*ms, 1)
+	for range 1000 {
+		fail("a", 5*ms, 1)
+	}
+	c.Step(4 * ms)
+	fail("a", ms, 1)
+	c.Step(ms)
+	fail("a", 10*ms, 2)
+	for i := range 98 {
+		fail(fmt.Sprint(i), 5*ms, 1)
+	}
+	fail("b", 95*ms, 1) // the bucket's, which has got a token for 5 ms
+	fail("b", 95*ms, 1)
 }
 
 // Code that is not ours runs without the lock.

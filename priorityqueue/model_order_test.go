@@ -24,7 +24,7 @@ func (m *slowQueue) line(level int, group string) (line []*slowKey) {
 }
 
 func (m *slowQueue) blocked(group string) bool {
-	if m.pausedGroups[group] {
+	if _, paused := m.pausedGroups[group]; paused {
 		return true
 	}
 	n := 0

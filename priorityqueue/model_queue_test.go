@@ -3,6 +3,7 @@ package priorityqueue_test
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -24,8 +25,8 @@ type slowQueue struct {
 	lastReady time.Duration
 	seq       int
 	paused    bool
-	// pausedGroups is nil in a queue without groups.
-	pausedGroups map[string]bool
+	// pausedGroups has when each pause ends. It is nil in a queue without groups.
+	pausedGroups map[string]slowPause
 	// ended are the channels of AddedAgain of earlier hand-outs.
 	ended []*slowWait
 	// clockRead is set during a call that has read the clock, for whatever reason.
@@ -33,6 +34,11 @@ type slowQueue struct {
 	down      bool
 	taken     uint64
 	stats     workqueue.Stats
+}
+
+type slowPause struct {
+	until time.Duration
+	seq   int
 }
 
 type slowKey struct {
@@ -71,7 +77,10 @@ type slowWait struct {
 // addedLoudly reports whether k is to be queued at its Done because of an add that was not quiet.
 func (k *slowKey) addedLoudly() bool { return k.again && !k.timed && !k.quiet }
 
-const atOnce time.Duration = -1 << 62
+const (
+	atOnce  time.Duration = -1 << 62
+	endless time.Duration = math.MaxInt64
+)
 
 func (m *slowQueue) timed() bool {
 	return m.config.Aging > 0 || m.config.MinInterval > 0 || m.config.MetricsProvider != nil
@@ -162,12 +171,40 @@ func (m *slowQueue) pass(now time.Duration) {
 		if k.due > now {
 			continue
 		}
+		m.endPauses(k.due)
 		if k.timed {
 			m.comeAgain(k, k.due)
 		} else {
 			m.stats.Adds++
 			m.becomeReady(k, k.due)
 		}
+	}
+	m.endPauses(now)
+}
+
+// pauseGroup pauses a group until a time, or as long as it is paused already.
+func (m *slowQueue) pauseGroup(group string, until time.Duration) {
+	if p, paused := m.pausedGroups[group]; !paused || until > p.until {
+		m.seq++
+		m.pausedGroups[group] = slowPause{until, m.seq}
+	}
+	m.update()
+}
+
+// endPauses ends those that are over at now, the earliest first.
+func (m *slowQueue) endPauses(now time.Duration) {
+	for {
+		group, first := "", slowPause{now, math.MaxInt}
+		for g, p := range m.pausedGroups {
+			if p.until < first.until || p.until == first.until && p.seq < first.seq {
+				group, first = g, p
+			}
+		}
+		if first.seq == math.MaxInt {
+			return
+		}
+		delete(m.pausedGroups, group)
+		m.update()
 	}
 }
 
@@ -355,7 +392,14 @@ func (m *slowQueue) merge(key int, o pq.AddOpts, by caller, retry bool) {
 }
 
 // timesPending reports whether the queue would read the clock for any call.
-func (m *slowQueue) timesPending() bool { return m.count(pq.Waiting) > 0 }
+func (m *slowQueue) timesPending() bool {
+	for _, p := range m.pausedGroups {
+		if p.until != endless {
+			return true
+		}
+	}
+	return m.count(pq.Waiting) > 0
+}
 
 func (m *slowQueue) done(key int) {
 	k := m.keys[key]

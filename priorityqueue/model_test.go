@@ -104,7 +104,7 @@ func compareWithModel(t *rapid.T) {
 		lastStart: map[int]time.Duration{}, lastReady: atOnce,
 	}
 	if config.Group != nil {
-		m.pausedGroups = map[string]bool{}
+		m.pausedGroups = map[string]slowPause{}
 	}
 	key := rapid.IntRange(0, 8)
 	canceled, cancel := context.WithCancel(context.Background())
@@ -193,14 +193,19 @@ func compareWithModel(t *rapid.T) {
 				t.Skip("another action: there are no groups, or the queue is shut down")
 			}
 			group := config.Group(key.Draw(t, "key of the group"))
-			if m.pausedGroups[group] {
+			d := time.Duration(rapid.IntRange(-1, 8).Draw(t, "seconds")) * time.Second
+			switch _, paused := m.pausedGroups[group]; {
+			case d > 0:
+				q.PauseGroupFor(group, d)
+				m.pauseGroup(group, m.now+d)
+			case paused:
 				q.ResumeGroup(group)
 				delete(m.pausedGroups, group)
-			} else {
+				m.update()
+			default:
 				q.PauseGroup(group)
-				m.pausedGroups[group] = true
+				m.pauseGroup(group, endless)
 			}
-			m.update()
 		},
 		"get batch": func(t *rapid.T) {
 			if m.next() == nil {
@@ -434,6 +439,9 @@ func (m *slowQueue) info(key int) pq.Info[int] {
 		return info
 	}
 	info.State, info.Priority, info.Group = k.state, k.priority, k.group
+	if p, paused := m.pausedGroups[k.group]; paused && p.until != endless {
+		info.PausedUntil = testkit.Epoch.Add(p.until)
+	}
 	info.Blocked = k.state == pq.Queued && m.blocked(k.group)
 	if k.dated {
 		info.Added = testkit.Epoch.Add(k.added)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -71,6 +72,114 @@ func TestPauseGroup(t *testing.T) {
 	}
 }
 
+func wantPause(t *testing.T, q *pq.Queue[string], group string, want time.Duration) {
+	t.Helper()
+	if until, paused := q.GroupPause(group); !paused || time.Until(until) != want {
+		t.Errorf("GroupPause(%s) = %v, %v, want one that ends in %v", group, until, paused, want)
+	}
+}
+
+// A pause for a time ends by itself, on the queue's clock, and at the latest of the ends that were asked for.
+func TestPauseGroupFor(t *testing.T) {
+	const s = time.Second
+	script(t, pq.Config[string]{Group: byPrefix}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "b/1")
+		q.PauseGroupFor("a", 10*s)
+		q.PauseGroupFor("a", 2*s)
+		q.PauseGroupFor("later", 30*s)
+		q.PauseGroupFor("not", 0)
+		q.PauseGroupFor("not", -s)
+		wantPaused(t, q, "a later")
+		wantPause(t, q, "a", 10*s)
+		if info, _ := q.Inspect("a/1"); !info.Blocked || time.Until(info.PausedUntil) != 10*s {
+			t.Errorf("Inspect() = %+v", info)
+		}
+		if info, _ := q.Inspect("b/1"); info.Blocked || !info.PausedUntil.IsZero() {
+			t.Errorf("Inspect() = %+v", info)
+		}
+		hold(t, q, "b/1")
+		get := startGet(q)
+		time.Sleep(10*s - 1)
+		get.MustBlock(t, "Get of a paused group's keys")
+		time.Sleep(time.Nanosecond)
+		if got := get.MustReturn(t, "Get after the pause"); got != "a/1 <nil>" {
+			t.Error(got)
+		}
+		wantPaused(t, q, "later")
+		hold(t, q, "a/2")
+		q.PauseGroupFor("later", 30*s)
+		wantPause(t, q, "later", 30*s)
+
+		// A pause without end stays one.
+		q.PauseGroup("a")
+		q.PauseGroupFor("a", s)
+		if until, paused := q.GroupPause("a"); !paused || !until.IsZero() {
+			t.Errorf("GroupPause() = %v, %v, want no end", until, paused)
+		}
+		q.ResumeGroup("later")
+		if until, paused := q.GroupPause("later"); paused || !until.IsZero() {
+			t.Errorf("GroupPause() = %v, %v after ResumeGroup", until, paused)
+		}
+		time.Sleep(time.Hour)
+		wantPaused(t, q, "a")
+		q.PauseGroupFor("a", 1<<63-1)
+		wantPaused(t, q, "a")
+		q.ResumeGroup("a")
+
+		// A pause with an end becomes one without.
+		q.PauseGroupFor("a", s)
+		q.PauseGroup("a")
+		time.Sleep(2 * s)
+		wantPaused(t, q, "a")
+
+		// A shutdown ends pauses, and there are none after it.
+		q.PauseGroupFor("c", time.Hour)
+		q.Add("c/1")
+		q.ShutDown()
+		wantPaused(t, q, "")
+		q.PauseGroupFor("c", s)
+		wantPaused(t, q, "")
+		drain(t, q, "c/1")
+	})
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		testkit.WantPanic(t, "PauseGroupFor", func() { q.PauseGroupFor("a", 0) }, "Config.Group")
+		if _, paused := q.GroupPause("a"); paused {
+			t.Error("a group is paused")
+		}
+	})
+}
+
+// The queue has a goroutine and a timer as long as a pause has an end, on a clock of the user's too, and none without.
+func TestPauseGroupForHasAGoroutineUntilItsEnd(t *testing.T) {
+	c := testkit.NewFakeClock()
+	script(t, pq.Config[string]{Group: byPrefix, Clock: c}, func(t *testing.T, q *pq.Queue[string]) {
+		wantTimer := func(when string, want bool) {
+			t.Helper()
+			synctest.Wait()
+			if got := c.HasWaiters(); got != want {
+				t.Errorf("%s: there is a timer: %v", when, got)
+			}
+		}
+		q.Add("a/1")
+		q.PauseGroup("a")
+		wantTimer("paused without end", false)
+		q.ResumeGroup("a")
+		q.PauseGroupFor("a", time.Minute)
+		wantTimer("paused for a minute", true)
+		q.ResumeGroup("a")
+		wantTimer("resumed", false)
+		q.PauseGroupFor("a", time.Minute)
+		get := startGet(q)
+		for range 6 {
+			get.MustBlock(t, "Get of a paused group's keys")
+			c.Step(10 * time.Second)
+			synctest.Wait()
+		}
+		get.MustReturn(t, "Get after the pause")
+		wantTimer("the pause has ended", false)
+	})
+}
+
 // A pool of workers over a paused group ends as over any other queue: its keys are left, or handled if the pool drains
 // the queue.
 func TestPoolEndsOverAPausedGroup(t *testing.T) {
@@ -105,12 +214,16 @@ func TestPauseGroupWithoutGroups(t *testing.T) {
 		if q.PausedGroups() != nil {
 			t.Error("PausedGroups is not nil")
 		}
-		if i := workqueue.Inspect(q); i.PauseGroup != nil || i.ResumeGroup != nil || i.PausedGroups != nil || i.AddCause == nil {
+		if i := workqueue.Inspect(q); i.PauseGroup != nil || i.ResumeGroup != nil || i.PausedGroups != nil || i.PauseGroupFor != nil || i.GroupPause != nil || i.AddCause == nil {
 			t.Errorf("Inspect() = %+v, want no groups", i)
 		}
 	})
 	script(t, pq.Config[string]{Group: byPrefix}, func(t *testing.T, q *pq.Queue[string]) {
 		i := workqueue.Inspect(q)
+		i.PauseGroupFor("a", time.Minute)
+		if until, paused := i.GroupPause("a"); !paused || time.Until(until) != time.Minute {
+			t.Errorf("GroupPause() = %v, %v", until, paused)
+		}
 		i.PauseGroup("a")
 		i.AddCause("a/1", *because("1"))
 		if !slices.Equal(i.PausedGroups(), []string{"a"}) || q.Stats().Blocked != 1 || q.Causes("a/1").IsZero() {

@@ -91,7 +91,8 @@ type Queue[T comparable] struct {
 
 	// shuttingDown is written under the lock and read without.
 	shuttingDown atomic.Bool
-	// anyWaits reports whether a key is in due, to callers that may have to read the clock before they lock the queue.
+	// anyWaits reports whether a key is in due, or a pause has an end, to callers that may have to read the clock before they
+	// lock the queue.
 	anyWaits atomic.Bool
 
 	// asking is held while the limiter is asked, and locked before mu. See addRateLimited.
@@ -122,19 +123,20 @@ type Queue[T comparable] struct {
 
 		// What follows, up to ringLinks, is used with groups. See groups.go.
 
-		groups keytable.Table[string, group]
-		// pausedGroups has the names of the paused ones, also while they have no keys.
-		pausedGroups map[string]bool
-		groupOf      keytable.Column[keytable.Slot] // of each key
+		groups  keytable.Table[string, group]
+		pauses  *pauses
+		groupOf keytable.Column[keytable.Slot] // of each key
 		// linesOfGroup chains the lines of each group.
 		linesOfGroup keytable.Lists
 		// rings has, for each priority, its lines in the order of their turns, which ringLinks chains.
 		rings     keytable.Table[int, keytable.List]
 		ringLinks keytable.Lists
 
-		// due has the waiting and rerunLater keys, the earliest first. dueSeq numbers them in the order of their adds.
+		// due has the waiting and rerunLater keys, the earliest first. dueSeq numbers them in the order of their adds, and pauses.
 		due    slotheap.Heap
 		dueSeq uint32
+		// pauseEnd is when the next pause of a group ends, or dueloop.Never. Each call looks at it.
+		pauseEnd time.Duration
 		// resting are the keys that rest, in the order of their Dones.
 		resting keytable.List
 
@@ -167,14 +169,14 @@ var (
 const maxPerLock = 512
 
 // New returns a queue configured by config. It starts no goroutine, and a queue that is no longer referred to is collected
-// without ShutDown unless a key waits. New panics if config makes no sense: a negative value, or Weight or Limit without Group.
+// without ShutDown unless a key waits or a group is paused for a time. New panics if config makes no sense: a negative value, or Weight or Limit without Group.
 func New[T comparable](config Config[T]) *Queue[T] {
 	config.check()
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
 	if config.RateLimiter == nil {
-		config.RateLimiter = workqueue.DefaultTypedControllerRateLimiter[T]()
+		config.RateLimiter = workqueue.NewTypedControllerRateLimiter[T](config.Clock)
 	}
 	if config.Delay == DefaultDelay {
 		config.Delay = Earliest
@@ -182,7 +184,7 @@ func New[T comparable](config Config[T]) *Queue[T] {
 	q := &Queue[T]{config: config, alwaysTimed: config.Aging > 0 || config.MinInterval > 0}
 	q.loop = dueloop.New(config.Clock, q.moveDue)
 	q.mu.lastPlaced = unknown
-	q.mu.pausedGroups = map[string]bool{}
+	q.mu.pauses, q.mu.pauseEnd = new(pauses), dueloop.Never
 	q.beginObserving()
 	return q
 }

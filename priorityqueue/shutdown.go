@@ -2,7 +2,6 @@ package priorityqueue
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -64,8 +63,9 @@ func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
 	}
 	q.shuttingDown.Store(true)
 	q.mu.paused = false
-	for _, group := range slices.Sorted(maps.Keys(q.mu.pausedGroups)) {
-		q.pauseGroupLocked(group, false)
+	for _, group := range q.pausedGroupsLocked() {
+		s, _ := q.mu.pauses.names.Find(keytable.HashOf(group), group)
+		q.endPauseLocked(s)
 	}
 	andLocked()
 	return true

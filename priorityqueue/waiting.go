@@ -98,15 +98,15 @@ func (q *Queue[T]) dueAtLocked(s keytable.Slot) time.Duration {
 	return time.Duration(q.mu.due.At(s).Rank)
 }
 
-// nextDueLocked returns when the next key comes due, or [dueloop.Never]. After shutdown nothing comes due.
+// nextDueLocked returns when the next key comes due or the next pause ends, or [dueloop.Never]. After shutdown nothing does.
 func (q *Queue[T]) nextDueLocked() time.Duration {
 	if q.mu.due.Len() == 0 || q.shuttingDown.Load() {
-		return dueloop.Never
+		return q.mu.pauseEnd
 	}
-	return time.Duration(q.mu.due.First().Rank)
+	return min(q.mu.pauseEnd, time.Duration(q.mu.due.First().Rank))
 }
 
-// advanceLocked brings the queue up to the time now: it queues due keys and forgets keys that have rested.
+// advanceLocked brings the queue up to the time now: it queues due keys, ends pauses and forgets keys that have rested.
 func (q *Queue[T]) advanceLocked(now time.Duration) {
 	if q.nextDueLocked() <= now {
 		q.moveDueLocked(now)
@@ -120,9 +120,17 @@ func (q *Queue[T]) advanceLocked(now time.Duration) {
 // (A quarter of it would cost 6 % of the speed where a million come due.)
 const maxMoved = 1 << 10
 
-// moveDueLocked queues what is due at now, the earliest first, up to maxMoved keys. A held key is queued at its Done.
+// moveDueLocked queues what is due at now, and ends pauses, the earliest first, up to maxMoved. A held key is queued at its Done.
 func (q *Queue[T]) moveDueLocked(now time.Duration) {
-	for n := 0; n < maxMoved && q.nextDueLocked() <= now; n++ {
+	for n := 0; n < maxMoved; n++ {
+		next := q.nextDueLocked()
+		if next > now {
+			return
+		}
+		if next == q.mu.pauseEnd {
+			q.endPauseLocked(q.mu.pauses.ends.First().Slot)
+			continue
+		}
 		due := q.mu.due.Pop()
 		it := &q.mu.keys.At(due.Slot).Value
 		if it.state == rerunLater {
@@ -134,7 +142,7 @@ func (q *Queue[T]) moveDueLocked(now time.Duration) {
 	}
 }
 
-// tendLoopLocked starts the waiting loop if a key waits and there is none. It reports whether the loop must be woken.
+// tendLoopLocked starts the waiting loop if a key or a pause's end waits and there is none. It reports whether the loop must be woken.
 func (q *Queue[T]) tendLoopLocked() (wake bool) {
 	next := q.nextDueLocked()
 	if waits := next != dueloop.Never; waits != q.anyWaits.Load() {

@@ -111,7 +111,7 @@ func TestSlabsGoWhileKeysMove(t *testing.T) {
 	for i := n - 1; table.isMoving(); i-- {
 		for key := i; key > i-slabLen/2; key-- {
 			// Without moving, as fast as memory can go.
-			table.removeMoving(table.At(slots[key]).tag, slots[key])
+			table.removeMoving(table.At(slots[key]).hash, slots[key])
 			table.slots.release(slots[key], table.At(slots[key]))
 			table.count--
 		}

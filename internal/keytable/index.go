@@ -222,11 +222,11 @@ func (t *Table[K, V]) moveSlab(n int) {
 	// All homes are read before the first of them is changed. See Preload.
 	var read uint64
 	for s := range t.slots.live(n) {
-		read |= t.index.homeGroup(t.slots.at(s).tag).tags
+		read |= t.index.homeGroup(t.slots.at(s).hash).tags
 	}
 	runtime.KeepAlive(read)
 	for s := range t.slots.live(n) {
-		if h := t.slots.at(s).tag; !t.index.has(h, s) { // It is if the key was inserted meanwhile.
+		if h := t.slots.at(s).hash; !t.index.has(h, s) { // It is if the key was inserted meanwhile.
 			t.index.insert(h, s)
 		}
 	}

@@ -42,10 +42,10 @@ func (t *Table[K, V]) checkIndex(tb testing.TB, x *index, hash func(K) Hash) map
 			}
 			found[s] = true
 			e := t.slots.at(s)
-			if h := hash(e.Key); e.tag != h || g.tags>>(8*place)&0xff != tagOf(h) {
-				tb.Fatalf("key %v: hash %x, in the entry %x, tags in the index %x", e.Key, h, e.tag, g.tags)
+			if h := hash(e.Key); e.hash != h || g.tags>>(8*place)&0xff != tagOf(h) {
+				tb.Fatalf("key %v: hash %x, in the entry %x, tags in the index %x", e.Key, h, e.hash, g.tags)
 			}
-			for p := x.home(e.tag); p != n; p = (p + 1) & (len(x.groups) - 1) {
+			for p := x.home(e.hash); p != n; p = (p + 1) & (len(x.groups) - 1) {
 				passed[p]++
 			}
 		}

@@ -21,7 +21,7 @@ func (t *Table[K, V]) Preload(slots []Slot) {
 	}
 	var read uint64
 	for _, s := range slots {
-		read |= t.index.homeGroup(t.slots.at(s).tag).tags
+		read |= t.index.homeGroup(t.slots.at(s).hash).tags
 	}
 	runtime.KeepAlive(read)
 }

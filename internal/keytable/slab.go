@@ -25,11 +25,11 @@ const (
 type Entry[K comparable, V any] struct {
 	Key   K
 	Value V
-	tag   Hash // the key's hash
+	hash  Hash // the key's hash
 }
 
 // Hash returns the hash of the key that lives here.
-func (e *Entry[K, V]) Hash() Hash { return e.tag }
+func (e *Entry[K, V]) Hash() Hash { return e.hash }
 
 // slab is a run of slots with consecutive numbers.
 type slab[K comparable, V any] struct {

@@ -136,7 +136,7 @@ func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inser
 	}
 	CheckKey(key)
 	s, e = t.slots.alloc()
-	e.Key, e.tag = key, h
+	e.Key, e.hash = key, h
 	if !home.put(h, s) {
 		t.index.insert(h, s)
 	}
@@ -149,9 +149,9 @@ func (t *Table[K, V]) Delete(s Slot) {
 	e := t.slots.at(s)
 	if t.isMoving() {
 		t.moveSome()
-		t.removeMoving(e.tag, s)
+		t.removeMoving(e.hash, s)
 	} else {
-		t.index.remove(e.tag, s)
+		t.index.remove(e.hash, s)
 	}
 	t.slots.release(s, e)
 	t.count--

@@ -203,7 +203,7 @@ func ByPriority(depths *workqueue.PriorityDepths) []Labelled {
 const (
 	PoolResults = iota
 	PoolErrors
-	PoolDropped
+	PoolGivenUp
 	PoolPanics
 	PoolTimeouts
 	PoolDuration
@@ -212,6 +212,8 @@ const (
 	LivingWorkers
 	StuckWorkers
 	FailingKeys
+	LoopingKeys
+	PoolGivenUpKeys
 )
 
 // Pool are the metrics of pools.
@@ -222,9 +224,9 @@ var Pool = []Metric[worker.Stats]{
 	},
 	PoolErrors: counter("workqueue_pool_errors_total", "Total number of calls of the handler that failed.",
 		func(st *worker.Stats) float64 { return float64(st.Failed) }),
-	PoolDropped: counter("workqueue_pool_dropped_keys_total",
+	PoolGivenUp: counter("workqueue_pool_give_ups_total",
 		"Total number of calls of the handler that failed and whose key was given up.",
-		func(st *worker.Stats) float64 { return float64(st.Dropped) }),
+		func(st *worker.Stats) float64 { return float64(st.GivenUp) }),
 	PoolPanics: counter("workqueue_pool_panics_total", "Total number of calls of the handler that panicked.",
 		func(st *worker.Stats) float64 { return float64(st.Panicked) }),
 	PoolTimeouts: counter("workqueue_pool_timeouts_total",
@@ -243,14 +245,20 @@ var Pool = []Metric[worker.Stats]{
 		func(st *worker.Stats) float64 { return float64(st.Stuck) }),
 	FailingKeys: gauge("workqueue_pool_failing_keys", "Number of keys that failed and will be tried again.",
 		func(st *worker.Stats) float64 { return float64(st.Failing) }),
+	LoopingKeys: gauge("workqueue_pool_looping_keys",
+		"Number of keys whose handler was interrupted more than five times in a row.",
+		func(st *worker.Stats) float64 { return float64(st.Looping) }),
+	PoolGivenUpKeys: gauge("workqueue_pool_given_up_keys", "Number of keys that were given up and that the pool remembers.",
+		func(st *worker.Stats) float64 { return float64(st.GivenUpKeys) }),
 }
 
 // poolResults returns the values of workqueue_pool_results_total.
 func poolResults(st *worker.Stats) []Labelled {
 	return []Labelled{
 		{"success", float64(st.Handled - st.Failed - st.Requeued - st.Interrupted)},
-		{"requeue", float64(st.Requeued + st.Interrupted)},
-		{"retry", float64(st.Failed - st.Dropped)},
-		{"drop", float64(st.Dropped)},
+		{"requeue", float64(st.Requeued)},
+		{"interrupt", float64(st.Interrupted)},
+		{"retry", float64(st.Failed - st.GivenUp)},
+		{"give_up", float64(st.GivenUp)},
 	}
 }

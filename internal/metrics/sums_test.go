@@ -132,10 +132,10 @@ func TestPools(t *testing.T) {
 	}
 }
 
-// Each call of a handler has one result. An interrupted one is a requeue: its key comes again, and nothing has failed.
+// Each call of a handler has one result.
 func TestPoolResults(t *testing.T) {
-	st := worker.Stats{Handled: 15, Failed: 3, Dropped: 1, Requeued: 2, RequeuedAfter: 1, Interrupted: 4}
-	want := []Labelled{{"success", 6}, {"requeue", 6}, {"retry", 2}, {"drop", 1}}
+	st := worker.Stats{Handled: 15, Failed: 3, GivenUp: 1, Requeued: 2, RequeuedAfter: 1, Interrupted: 4}
+	want := []Labelled{{"success", 6}, {"requeue", 2}, {"interrupt", 4}, {"retry", 2}, {"give_up", 1}}
 	if got := poolResults(&st); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -4,14 +4,11 @@ import (
 	"fmt"
 
 	"github.com/keyedqueue/workqueue"
+	clientgo "k8s.io/client-go/util/workqueue"
 )
 
 func main() {
-	queue := workqueue.NewTyped[string]()
-	queue.Add("queuevet")
-	key, shutdown := queue.Get()
-	if shutdown {
-		return
-	}
-	fmt.Println(key)
+	clientgo.SetProvider(nil)
+	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "queuevet"})
+	fmt.Println(queue.Len())
 }

@@ -1,0 +1,170 @@
+package workqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// A key's handler fails for a while, during which events add the key: somebody writes its status, or its own
+// writes come back. Then it is repaired, without an event. TestBackoffWithEvents writes what becomes of the key into
+// docs/backoff.md.
+
+// retrier starts a queue, and one worker that calls handle for each key that it gets. It returns what adds the key and what
+// ends both.
+type retrier func(handle func() error) (add, stop func())
+
+// retriers are the rows of the table. Those with jitter get a seed, so that the table is the same on every machine.
+var retriers = []struct {
+	name string
+	// bound is how often the time for which the key was broken may pass until it succeeds, or zero if that is unbounded.
+	bound float64
+	start func(seed uint64) retrier
+}{
+	{"root, `DefaultTypedControllerRateLimiter`", 0, func(uint64) retrier {
+		return retries(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()))
+	}},
+	{"the same, with `worker`", 1, func(uint64) retrier {
+		return runs(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()))
+	}},
+	{"root, `NewTypedControllerRateLimiter`", 1, func(uint64) retrier {
+		return retries(workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedControllerRateLimiter[string](nil)))
+	}},
+	{"root, `NewTypedItemBackoffRateLimiter`", 1, jittered(workqueue.NoJitter)},
+	{"with `FullJitter`", 4, jittered(workqueue.FullJitter)},
+	{"with `EqualJitter`", 2, jittered(workqueue.EqualJitter)},
+	{"with `DecorrelatedJitter`", 3, jittered(workqueue.DecorrelatedJitter)},
+	{"`priorityqueue`", 1, func(uint64) retrier {
+		return retries(priorityqueue.New(priorityqueue.Config[string]{}))
+	}},
+	{"`priorityqueue`, `RespectBackoff`", 1, func(uint64) retrier {
+		return retries(priorityqueue.New(priorityqueue.Config[string]{Delay: priorityqueue.RespectBackoff}))
+	}},
+}
+
+func jittered(jitter workqueue.Jitter) func(seed uint64) retrier {
+	return func(seed uint64) retrier {
+		l := workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{Jitter: jitter})
+		workqueue.SeedJitter(l, seed)
+		return retries(workqueue.NewTypedRateLimitingQueue(l))
+	}
+}
+
+// retries is the loop that users of client-go's queue write.
+func retries(queue workqueue.TypedRateLimitingInterface[string]) retrier {
+	return func(handle func() error) (add, stop func()) {
+		go func() {
+			for {
+				key, shutdown := queue.Get()
+				if shutdown {
+					return
+				}
+				if handle() != nil {
+					queue.AddRateLimited(key)
+				} else {
+					queue.Forget(key)
+				}
+				queue.Done(key)
+			}
+		}()
+		return func() { queue.Add("key") }, queue.ShutDown
+	}
+}
+
+// runs is the loop of package worker.
+func runs(queue workqueue.TypedRateLimitingInterface[string]) retrier {
+	return func(handle func() error) (add, stop func()) {
+		ctx, stop := context.WithCancel(context.Background())
+		go worker.Run(ctx, queue, func(context.Context, string) error { return handle() },
+			worker.Options[string]{MaxRetries: 50, Logger: slog.New(slog.DiscardHandler)})
+		return func() { queue.Add("key") }, stop
+	}
+}
+
+// whileBroken returns how often a key was called that is broken for the time down, while events add it, and how long
+// after its repair it succeeded.
+func whileBroken(t *testing.T, start func(seed uint64) retrier, seed uint64, events, down time.Duration) (calls int, late time.Duration) {
+	synctest.Test(t, func(t *testing.T) {
+		repair := time.Now().Add(down)
+		ctx, succeeded := context.WithCancel(t.Context())
+		add, stop := start(seed)(func() error {
+			if time.Now().Before(repair) {
+				calls++
+				return errors.New("broken")
+			}
+			late = time.Since(repair)
+			succeeded()
+			return nil
+		})
+		defer stop()
+		add()
+		for time.Until(repair) > events {
+			time.Sleep(events + time.Microsecond) // so that no event comes at the moment of a retry
+			add()
+		}
+		<-ctx.Done()
+	})
+	return calls, late
+}
+
+const never = 1000 * time.Hour
+
+// TestBackoffWithEvents writes the tables of docs/backoff.md if called with -update, and otherwise asserts that they are
+// what it would write. Whatever the events, a limiter that counts each failure once has the key succeed when it would
+// without any, and the calls are those that it would have without, and the events.
+func TestBackoffWithEvents(t *testing.T) {
+	if testing.Short() {
+		t.Skip("simulates a million calls")
+	}
+	var tables strings.Builder
+	for _, down := range []time.Duration{time.Second, 10 * time.Second, 10 * time.Minute} {
+		fmt.Fprintf(&tables, "\n| broken for %s | no event | one every 5 ms | every 50 ms | every 5 s |\n|---|--:|--:|--:|--:|\n", spoken(down))
+		for _, r := range retriers {
+			// The longest of three, if delays are random.
+			seed, calls, late := uint64(0), 0, time.Duration(-1)
+			for s := range uint64(3) {
+				if c, l := whileBroken(t, r.start, s, never, down); l > late {
+					seed, calls, late = s, c, l
+				}
+			}
+			fmt.Fprintf(&tables, "| %s | %d calls, %s |", r.name, calls, spoken(late))
+			for _, every := range []time.Duration{5 * time.Millisecond, 50 * time.Millisecond, 5 * time.Second} {
+				c, l := whileBroken(t, r.start, seed, every, down)
+				fmt.Fprintf(&tables, " %d calls, %s |", c, spoken(l))
+				if r.bound == 0 {
+					continue
+				}
+				if l != late || l.Seconds() > r.bound*down.Seconds() {
+					t.Errorf("%s, broken for %v, an event every %v: succeeds after %v, %v without events", r.name, down, every, l, late)
+				}
+				if c < calls || c > calls+int(down/every) {
+					t.Errorf("%s, broken for %v, an event every %v: %d calls, %d without events", r.name, down, every, c, calls)
+				}
+			}
+			tables.WriteString("\n")
+		}
+	}
+	workqueue.GoldenPart(t, "docs/backoff.md", tables.String()+"\n")
+}
+
+// spoken returns d as people say it: three digits of milliseconds or seconds, or minutes and seconds.
+func spoken(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%.3g ms", float64(d)/float64(time.Millisecond))
+	case d < time.Minute:
+		return fmt.Sprintf("%.3g s", d.Seconds())
+	case d%time.Minute < time.Second:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	}
+	return fmt.Sprintf("%d min %d s", d/time.Minute, d%time.Minute/time.Second)
+}
