@@ -3,6 +3,7 @@ package debug_test
 import (
 	"iter"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,19 +13,23 @@ import (
 )
 
 // onServer is a queue on a server. While that is silent, each call waits for a second and then returns what it has: nothing.
-type onServer struct{ silent, known bool }
+type onServer struct {
+	silent atomic.Bool // The handler's goroutine reads it, too.
+	known  bool
+}
 
 func (s *onServer) wait() bool {
-	if s.silent {
+	if s.silent.Load() {
 		time.Sleep(time.Second)
+		return false
 	}
-	return !s.silent
+	return true
 }
 
 func (s *onServer) inspector() workqueue.Inspector {
 	return workqueue.Inspector{
 		Stats: func() workqueue.Stats {
-			return workqueue.Stats{Queued: 1, Shared: &workqueue.SharedStats{Outage: s.silent && s.known}}
+			return workqueue.Stats{Queued: 1, Shared: &workqueue.SharedStats{Outage: s.silent.Load() && s.known}}
 		},
 		Snapshot: func(int) (got workqueue.Snapshot[any]) {
 			if s.wait() {
@@ -61,7 +66,7 @@ func TestOutageOfAServer(t *testing.T) {
 				}
 				showPool(h, pool)
 				id := getJSON[detail](t, h, "?queue=q&key=a").Found.Keys[0].ID
-				s.silent = true
+				s.silent.Store(true)
 				for query, want := range map[string]string{
 					"?queue=q":                "Not known.",
 					"?queue=q&keys=250":       "Given up</h2>",
@@ -93,7 +98,7 @@ func TestOutageOfAServer(t *testing.T) {
 				if c := get(h, "?queue=q&count=failing&format=json"); c.Code != 503 {
 					t.Errorf("%d %s", c.Code, c.Body)
 				}
-				s.silent = false
+				s.silent.Store(false)
 				wantBody(t, get(h, "?queue=q"), `<code>a</code>`)
 			})
 		})
