@@ -1,3 +1,5 @@
+// The tests need named pipes, mounts and pseudo-terminals as Linux has them. (The program runs elsewhere, too.)
+
 package main
 
 import (
