@@ -104,7 +104,7 @@ type lease struct {
 type epochKey struct{}
 
 // Epoch returns a number that grows each time that the key's slot gets another holder, and true, if ctx is a handler's
-// context (see [Queue.Lease]). A handler that stores it beside what it writes, and refuses to write where a greater one
+// context (see Lease of a [Queue]). A handler that stores it beside what it writes, and refuses to write where a greater one
 // is stored, cannot overwrite the work of a later holder although its process was stopped and does not know yet that it
 // has lost its lease. It starts at about the milliseconds since 1970 when the group is new. For another context,
 // Epoch returns 0 and false.

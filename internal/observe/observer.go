@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Observer has the times of one queue's keys, counts how long they were queued and held in [Histogram]s, and pushes
+// Observer has the times of one queue's keys, counts how long they were queued and held, each in a [Histogram], and pushes
 // all this to the queue's [Push] metrics.
 //
 // Its methods are called under the queue's lock. They change the observer's own state before they push to a metric,
