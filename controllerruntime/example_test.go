@@ -1,11 +1,14 @@
 package controllerruntime_test
 
 import (
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	ctrlqueue "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keyedqueue/workqueue/controllerruntime"
@@ -32,4 +35,25 @@ func ExampleWith() {
 		Aging: time.Minute / 100,
 	})
 	_ = controller.Options{MaxConcurrentReconciles: 50, NewQueue: newQueue}
+}
+
+// controller-runtime makes the queue and calls it. This shows what it calls: two adds of a request are one, and of all
+// that are queued the one with the highest priority comes first.
+func ExampleNewQueue() {
+	queue := controllerruntime.NewQueue("web", nil).(ctrlqueue.PriorityQueue[reconcile.Request])
+	request := func(name string) reconcile.Request {
+		return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "default", Name: name}}
+	}
+	low, high := -100, 0
+	queue.AddWithOpts(ctrlqueue.AddOpts{Priority: &low}, request("listed"), request("also-listed"))
+	queue.AddWithOpts(ctrlqueue.AddOpts{Priority: &high}, request("changed"), request("changed"))
+	for range queue.Len() {
+		r, priority, _ := queue.GetWithPriority()
+		fmt.Println(r, priority)
+		queue.Done(r)
+	}
+	// Output:
+	// default/changed 0
+	// default/listed -100
+	// default/also-listed -100
 }
