@@ -19,7 +19,8 @@ comm -z -23 <(git ls-files -z --cached --others --exclude-standard | sort -zu) <
 git -C "$scratch/repository" add --all
 git -C "$scratch/repository" commit --quiet --message "what is to be released"
 (cd "$scratch/repository" && quietly bash tools/release.sh)
-version=$(git -C "$scratch/repository" tag --list 'v*')
+version=$(git -C "$scratch/repository" describe --abbrev=0 --match 'v*') # The tags lie on the branch.
+git -C "$scratch/repository" diff --exit-code --stat HEAD~3 HEAD -- '*.go' '*.mod' '*.sum' # The branch builds as before.
 
 say "a module proxy that serves $version"
 export GOSUMDB=off # Our version is in no database. All other sums are in our go.sum files.
@@ -94,6 +95,29 @@ cp tools/testdata/consumers/swap/main.go "$scratch/swapped"
 	quietly go mod tidy
 	quietly "$GOBIN/swap"
 	[ "$(go run -modfile=swap.mod .)" = swap ]
+)
+
+say "what changes afterwards gets a version of its own"
+(
+	cd "$scratch/repository"
+	git checkout --quiet main
+	refused() { if bash tools/release.sh "${@:2}" >"$scratch/log" 2>&1 || ! grep "$1" "$scratch/log" >/dev/null; then cat "$scratch/log"; exit 1; fi; }
+	refused "nothing under Unreleased" .=v0.1.1
+	sed -i 's/^## Unreleased$/&\n\n- Something./' CHANGELOG.md
+	git commit --quiet --all --message "nothing that a module has"
+	refused "No module has changed"
+	refused "is not newer" sharding="$version"
+	refused "none of the published modules" peers=v0.2.0
+	echo "// Changed." >>sharding/doc.go
+	git commit --quiet --all --message "sharding has changed"
+	quietly bash tools/release.sh
+	[ "$(git tag --points-at HEAD~1)" = sharding/v0.2.0 ] # Those of examples, which require it, stay.
+	git show sharding/v0.2.0:sharding/go.mod | grep "$path $version" >/dev/null
+	sed -i 's/^## Unreleased$/&\n\n- Something./' CHANGELOG.md
+	git commit --quiet --all --message "more"
+	quietly bash tools/release.sh .=v1.0.0 sharding=v0.2.1
+	git show sharding/v0.2.1:sharding/go.mod | grep "$path v1.0.0" >/dev/null
+	[ -z "$(git status --porcelain)" ] && [ "$(git symbolic-ref --short HEAD)" = main ]
 )
 
 say "gorelease compares the API with $version, and finds no difference"
