@@ -57,10 +57,10 @@ func newPeer[T comparable](c workqueuetest.Config[T]) workqueue.TypedInterface[T
 
 // knownOfClientGo are the cases that client-go's queue fails, every time.
 var knownOfClientGo = map[string]string{
-	"DoneOfUnheldKey":        "a queued key is queued twice (kubernetes/kubernetes#141079)",
+	"DoneOfUnheldKey":        "a queued key is queued twice (kubernetes/kubernetes#141079, an open pull request, proposes to ignore such a Done)",
 	"ModelWithUnmatchedDone": "the same",
 
-	"DrainWaitsForQueuedKeys":         "a drain waits for held keys only (kubernetes/kubernetes#141079)",
+	"DrainWaitsForQueuedKeys":         "a drain waits for held keys only (kubernetes/kubernetes#141079, an open pull request, proposes to wait for queued ones)",
 	"DrainWaitsForKeysAddedWhileHeld": "the same",
 	"EveryDrainEnds":                  "one of the drains is woken",
 	"ShutDownEndsDrain":               "only the first ShutDown of a delaying queue reaches the queue below",
