@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/prom"
 )
 
 // A worker that retries. Package worker provides this loop, with retry limits, panic recovery and an orderly end.
@@ -301,4 +303,13 @@ func ExampleAddCause() {
 	}
 	// Output:
 	// default/web because of: Deployment default/web has generation 2; Secret default/db changed
+}
+
+// In main, before the first queue is made: from then on each queue with a name has metrics.
+func ExampleSetProvider() {
+	workqueue.SetProvider(prom.NewProvider(prometheus.DefaultRegisterer, prom.Options{}))
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.DefaultTypedControllerRateLimiter[string](),
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "deployments"})
+	queue.Add("default/web") // workqueue_adds_total{name="deployments"} is 1
 }

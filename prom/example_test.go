@@ -31,6 +31,31 @@ func Example() {
 	// workqueue_depth{name="deployments"} 1
 }
 
+// In main of a program whose libraries have client-go's queues with metrics: both kinds are in one registry then, with the
+// same metrics.
+func ExampleJoin() {
+	registry := prometheus.NewRegistry() // In such a program: legacyregistry.Registerer().
+	depth := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "workqueue_depth", Help: "[BETA] Current depth of workqueue",
+	}, []string{"name"})
+	registry.MustRegister(depth) // What the libraries do.
+	depth.WithLabelValues("pods").Set(3)
+
+	provider, err := prom.Join(registry, prom.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "deployments", MetricsProvider: provider})
+	defer queue.ShutDown()
+	queue.Add("default/web")
+
+	print(registry, "workqueue_depth")
+	// Output:
+	// workqueue_depth{name="deployments"} 1
+	// workqueue_depth{name="pods"} 3
+}
+
 // Other labels, a provider for one queue only, and native histograms without classic buckets.
 func ExampleOptions() {
 	registry := prometheus.NewRegistry()
