@@ -18,9 +18,9 @@ import (
 
 const million = 1_000_000
 
-// fewer is n, or a fiftieth of it with the race detector or -short.
+// fewer is n with WORKQUEUE_LONG, and otherwise, or with the race detector, a fiftieth of it.
 func fewer(n int) int {
-	if testkit.RaceEnabled || testing.Short() {
+	if testkit.RaceEnabled || !testkit.Long {
 		return n / 50
 	}
 	return n
@@ -131,8 +131,8 @@ func skipMemory(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector takes memory of its own")
 	}
-	if testing.Short() {
-		t.Skip("a million keys take seconds")
+	if !testkit.Long {
+		t.Skip("a million keys take seconds: set WORKQUEUE_LONG")
 	}
 }
 

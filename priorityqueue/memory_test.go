@@ -13,8 +13,8 @@ import (
 // The limits of this test are promises. They are about a million keys; what the keys' strings point to is
 // there before and counts for nothing.
 func TestMemoryOfAMillionKeys(t *testing.T) {
-	if testkit.RaceEnabled || testing.Short() {
-		t.Skip("a million keys take seconds, and the race detector takes memory of its own")
+	if testkit.RaceEnabled || !testkit.Long {
+		t.Skip("a million keys take seconds: set WORKQUEUE_LONG; and the race detector takes memory of its own")
 	}
 	const million = 1_000_000
 	keys := testkit.Keys(million)

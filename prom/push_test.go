@@ -85,7 +85,7 @@ func TestConcurrentPush(t *testing.T) {
 			}
 		})
 	}
-	for range 50 {
+	for range 10 {
 		text(t, b)
 	}
 	close(stop)

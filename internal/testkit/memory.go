@@ -3,11 +3,15 @@ package testkit
 import (
 	"fmt"
 	"runtime"
+	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
 )
+
+// Long reports whether WORKQUEUE_LONG is set. Tests that take seconds run only then: .ci/run sets it.
+var Long = os.Getenv("WORKQUEUE_LONG") != ""
 
 // RaceEnabled reports whether the race detector is on. It allocates memory of its own, so tests that measure memory skip
 // themselves.
