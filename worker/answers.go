@@ -49,6 +49,9 @@ type Result[T comparable] struct {
 	Err error
 	// Next is what becomes of the key.
 	Next Next
+	// After is the delay of the handler's answer: with NextRequeue when the key comes again, with NextRetry how long it must not
+	// come, see [RetryAfter]. Of [Every] only a pool knows it.
+	After time.Duration
 }
 
 // ErrGoexit is the failure of a handler that called [runtime.Goexit], as t.FailNow does.

@@ -279,7 +279,7 @@ func (e *Entry[T]) decide() {
 	if r.Err != nil {
 		e.classify()
 	}
-	r.Next = e.answer.next
+	r.Next, r.After = e.answer.next, e.answer.after
 	if r.Next == NextRetry && e.sameFailure() {
 		return
 	}
