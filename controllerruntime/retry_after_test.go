@@ -64,7 +64,9 @@ func TestRetryAfterInManager(t *testing.T) {
 				if got.Stats.Failed != 5 || got.Stats.Requeued != 0 || len(got.Failing) != 1 || strings.Count(got.Failing[0].Err, c.d) != 1 {
 					s.t.Errorf("%+v", got)
 				}
+				s.mu.Lock()
 				s.reconcile = func(context.Context, string) (reconcile.Result, error) { return reconcile.Result{}, nil }
+				s.mu.Unlock()
 				s.create(false, "b")
 				time.Sleep(time.Minute)
 				s.want("b@20s", "a@34s")

@@ -1,6 +1,7 @@
 package prom
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -41,7 +42,7 @@ func (p *Provider) collectPools(ch chan<- prometheus.Metric) {
 	var pools totals.Total[worker.Stats]
 	for pools = range p.pools.All() {
 		b := p.poolBuckets
-		if h := pools.Sum.Durations; h != nil && !slices.Equal(h.Bounds, b.bounds) { // It has not asked p for its bounds.
+		if h := cmp.Or(pools.Sum.Durations, pools.Sum.Changes); h != nil && !slices.Equal(h.Bounds, b.bounds) { // It has not asked p for its bounds.
 			b = &buckets{bounds: h.Bounds, classic: h.Bounds}
 			for i := range h.Bounds {
 				b.ends = append(b.ends, i)

@@ -116,7 +116,6 @@ func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 	b.failures.mu.failing.max, b.failures.mu.givenUp.max = keepErrors, b.options.KeepGivenUp
 	buckets := b.options.durationBuckets()
 	b.mu.durations, b.mu.changes.took = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
-	b.mu.changes.epoch = b.options.Clock.Now()
 	if queue != nil {
 		b.reader = workqueue.Extend[T](queue)
 		b.priorities, _ = queue.(PriorityQueue[T])

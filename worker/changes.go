@@ -23,7 +23,7 @@ type UnansweredKey[T comparable] struct {
 // changes are those of keys that were called. The mu of the books guards them.
 type changes[T comparable] struct {
 	took observe.Histogram
-	// epoch is when the books were made. Ranks in order are nanoseconds since then.
+	// epoch is when the first change began that went on after a call. Ranks in order are nanoseconds since then.
 	epoch time.Time
 	// open has the keys whose last call was no answer, and order since when, the oldest first.
 	open  keytable.Table[T, struct{}]
@@ -58,6 +58,9 @@ func (c *changes[T]) end(e *Entry[T]) {
 	case NextGiveUp:
 		c.remove(r.Key)
 	default:
+		if c.epoch.IsZero() {
+			c.epoch = e.since
+		}
 		if s, _, inserted := c.open.FindOrInsert(keytable.HashOf(r.Key), r.Key); inserted {
 			c.tie++
 			c.order.Push(slotheap.Entry{Rank: int64(e.since.Sub(c.epoch)), Tie: c.tie, Slot: s})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,10 +124,10 @@ func TestOldestUnanswered(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := newQueue()
-				fails := true
+				var repaired atomic.Bool
 				p := worker.New(q, func(_ context.Context, key string) error {
 					time.Sleep(10 * time.Second)
-					if key == "fails" && fails {
+					if key == "fails" && !repaired.Load() {
 						return errBroken
 					}
 					return nil
@@ -156,7 +157,7 @@ func TestOldestUnanswered(t *testing.T) {
 				r.after(11 * time.Second)
 				check("failed", "fails", 12*time.Second)
 				r.after(25 * time.Second)
-				fails = false
+				repaired.Store(true)
 				check("handled again", "fails", 26*time.Second)
 				r.after(31 * time.Second)
 				check("after its success", "", 0)

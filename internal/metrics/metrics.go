@@ -260,6 +260,15 @@ var Pool = []Metric[worker.Stats]{
 		func(st *worker.Stats) float64 { return st.OldestUnanswered.Seconds() }).onlyIf(knowsChanges),
 }
 
+// Numbers without Durations are of the changes alone: they come from a program that counts calls in another way.
+func init() {
+	for i := range Pool {
+		if m := &Pool[i]; m.Has == nil {
+			m.Has = func(st *worker.Stats) bool { return st.Durations != nil || st.Changes == nil }
+		}
+	}
+}
+
 func knowsChanges(st *worker.Stats) bool { return st.Changes != nil }
 
 // poolResults returns the values of workqueue_pool_results_total.
