@@ -48,7 +48,9 @@
 // # Metrics
 //
 // The queue's metrics are in controller-runtime's registry, under controller-runtime's names, with its labels and
-// help, beside those of controllers on the default queue. The manager serves them without any configuration.
+// help, beside those of controllers on the default queue. The manager serves them without any configuration. With [WrapReconciler]
+// there is also how long it takes from the first add of a request to the first reconciliation that succeeds:
+// workqueue_pool_change_duration_seconds, and workqueue_pool_oldest_change_age_seconds for what has not succeeded yet.
 // Config.MetricsProvider replaces them; a provider of workqueue.SetProvider does not.
 package controllerruntime
 
@@ -113,7 +115,7 @@ func With[request comparable](config priorityqueue.Config[request], onNew ...fun
 		}
 		// controller-runtime keeps the place of the add.
 		c.PlaceOfAdd = true
-		q := &Queue[request]{Queue: priorityqueue.New(c), answers: new(sync.Map)}
+		q := &Queue[request]{Queue: priorityqueue.New(c), answers: new(sync.Map), metrics: c.MetricsProvider}
 		for _, f := range onNew {
 			f(q)
 		}
@@ -141,6 +143,7 @@ type Queue[request comparable] struct {
 	*priorityqueue.Queue[request]
 	// answers has what calls of a Reconciler have just answered and the controller does not know: an answer for each such request.
 	answers *sync.Map
+	metrics workqueue.MetricsProvider
 	// cause is that of all adds, in the copy of a queue that an event handler of WithCauses gets. Otherwise it is nil.
 	cause *workqueue.Cause
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -101,15 +102,24 @@ func (r *Reconciler[request]) With(config priorityqueue.Config[request]) func(st
 func (r *Reconciler[request]) watch(q *Queue[request]) {
 	c := &controller[request]{queue: q, books: worker.NewBooks(q, worker.Options[request]{
 		StuckAfter: r.options.StuckAfter, OnStuck: r.onStuck, Logger: slog.New(slog.DiscardHandler), // The controller logs.
+		MetricsProvider: q.metrics,
 	})}
 	r.controller.Store(c)
-	page := r.options.Page
+	name, page := q.Stats().Name, r.options.Page
+	if provider, ok := q.metrics.(*prom.Provider); ok {
+		provider.InspectPool(name, worker.Inspector{Stats: c.changes})
+	}
 	if page == nil {
 		return
 	}
-	name := q.Stats().Name
 	page.InspectQueue(name, workqueue.Inspect(q))
 	page.InspectPool(name, c.books.Inspector())
+}
+
+// changes returns the numbers of the books that controller-runtime's own metrics do not have.
+func (c *controller[request]) changes() worker.Stats {
+	s := c.books.Stats()
+	return worker.Stats{Name: s.Name, Changes: s.Changes, OldestUnanswered: s.OldestUnanswered, Ended: s.Ended}
 }
 
 // onStuck reports a call.

@@ -48,10 +48,14 @@ func (p *Provider) collectPools(ch chan<- prometheus.Metric) {
 				b.ends = append(b.ends, i)
 			}
 		}
+		name := s.nameOf(pools.Name)
+		if metrics.ChangesAlone(&pools.Sum) {
+			name = pools.Name // What others have under it are counts of calls.
+		}
 		for i := range p.poolFamilies {
 			f := &p.poolFamilies[i]
 			if s.descs[i] != nil && f.In(&pools.Sum, pools.Live) {
-				f.sendTo(ch, s.descs[i], s.nameOf(pools.Name), &pools.Sum, b)
+				f.sendTo(ch, s.descs[i], name, &pools.Sum, b)
 			}
 		}
 	}

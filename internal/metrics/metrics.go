@@ -260,11 +260,13 @@ var Pool = []Metric[worker.Stats]{
 		func(st *worker.Stats) float64 { return st.OldestUnanswered.Seconds() }).onlyIf(knowsChanges),
 }
 
-// Numbers without Durations are of the changes alone: they come from a program that counts calls in another way.
+// ChangesAlone reports whether the numbers are of changes and not of calls: they come from a program that counts its calls itself.
+func ChangesAlone(st *worker.Stats) bool { return st.Durations == nil && st.Changes != nil }
+
 func init() {
 	for i := range Pool {
 		if m := &Pool[i]; m.Has == nil {
-			m.Has = func(st *worker.Stats) bool { return st.Durations != nil || st.Changes == nil }
+			m.Has = func(st *worker.Stats) bool { return !ChangesAlone(st) }
 		}
 	}
 }
