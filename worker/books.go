@@ -79,7 +79,7 @@ type Entry[T comparable] struct {
 	failed   failureCount       // of the calls before
 	same     bool               // the call has failed before the delay of the failure before it has passed
 	left     time.Duration      // if same: what is left of that delay
-	since    time.Time          // when the change began that the call is for, zero without addTimes
+	since    time.Time          // when the change began that the call is for, zero if that is not known
 	contexts []callContext[T]   // for the next calls
 
 	// What follows is guarded by the books' mu.
@@ -238,7 +238,9 @@ func (b *Books[T]) beginLocked(e *Entry[T]) {
 	r := &e.result
 	e.current.RunningKey = RunningKey[T]{Key: r.Key, Attempt: r.Attempt, Started: r.Started}
 	e.current.base, e.current.priority = e.base, e.priority
-	b.mu.changes.begin(e)
+	if b.addTimes != nil {
+		b.mu.changes.begin(e)
+	}
 	e.place = len(b.mu.running)
 	e.calls++
 	b.mu.running = append(b.mu.running, e)
@@ -431,7 +433,9 @@ func (b *Books[T]) countLocked(e *Entry[T]) {
 		n.TimedOut++
 	}
 	b.mu.durations.Observe(r.Duration)
-	b.mu.changes.end(e)
+	if b.addTimes != nil {
+		b.mu.changes.end(e)
+	}
 	switch r.Next {
 	case NextRequeue:
 		n.Requeued++
