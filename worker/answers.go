@@ -103,7 +103,8 @@ type retryAfterError struct {
 // has failed and is counted, and the key comes again after the longer of d and the limiter's delay. A queue that cannot take the longer of two, such
 // as client-go's, brings it after d, and does not ask its limiter. It returns nil if err is nil.
 //
-// An error that is joined with the one of [RequeueAfter] means the same.
+// An error that is joined with the one of [RequeueAfter] means the same. An error of a Kubernetes API server that says for how long to
+// stay away is one like any other here: see apierrors.SuggestsClientDelay and docs/backoff.md.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil

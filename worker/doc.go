@@ -90,7 +90,8 @@
 // # What a pool knows
 //
 // [Pool.Stats] are numbers, [Pool.Snapshot] lists keys that run, fail or were given up, and [Pool.SnapshotKey] shows one key with
-// its last calls. A provider of metrics that is an [InspectorProvider] discovers pools by itself. A program that has workers of its
+// its last calls. Stats.Changes are the times from the first add of a key to the first success, retries included: what users of a
+// program feel. They are known if the queue is an in-memory one of this module and has metrics. A provider of metrics that is an [InspectorProvider] discovers pools by itself. A program that has workers of its
 // own keeps the same account with [Books]. Tests wait with [Pool.WaitIdle] until nothing is left to do.
 //
 // # A queue without GetContext
