@@ -106,5 +106,6 @@
 // A key costs about 200 ns more than Get, Forget and Done by hand (see BenchmarkKey): the pool takes its lock a few times, and
 // reads the clock twice. It allocates nothing for a key that has not failed before if there is no HandlerTimeout, hook or priority
 // and the Logger does not log at level Debug, but for the contexts: 4 KiB for 256 calls of a worker. A context that a handler keeps
-// keeps those, too. A handler that waits for the end of its context, or makes another one from it, costs a few allocations more.
+// keeps those, too. A handler that waits for the end of its context, or makes another one from it, costs a few allocations more. Over
+// a queue with metrics a key costs about 60 ns more, to know how long its change took.
 package worker
