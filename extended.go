@@ -6,6 +6,7 @@ import (
 	"iter"
 	"runtime"
 	"sync"
+	"time"
 )
 
 // ErrShutDown is returned by GetContext when the queue is shutting down and nothing is queued, and by
@@ -213,6 +214,13 @@ func (l lowerLayer[T]) AddedAgain(item T) <-chan struct{} {
 		return q.AddedAgain(item)
 	}
 	return nil
+}
+
+func (l lowerLayer[T]) AddedAt(item T) (at time.Time) {
+	if q, ok := l.Extended.(AddTimes[T]); ok {
+		at = q.AddedAt(item)
+	}
+	return at
 }
 
 func (l lowerLayer[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {

@@ -73,6 +73,14 @@ type KeyReader[T comparable] interface {
 	SnapshotKeys() iter.Seq[KeySnapshot[T]]
 }
 
+// AddTimes is a queue that knows when the keys that workers hold were added. All in-memory queues of this project are. Package
+// worker measures with it how long changes take.
+type AddTimes[T comparable] interface {
+	// AddedAt returns when key, which a worker holds, was first added or came due before it was handed out, whatever was added
+	// since. It is zero in a queue without metrics, and for a key that no worker holds. It takes constant time.
+	AddedAt(key T) time.Time
+}
+
 // maxSnapshot is how many keys of a state Snapshot copies at most: all under one lock, which no call may hold for
 // milliseconds.
 const maxSnapshot = 512
@@ -140,6 +148,20 @@ func (q *Typed[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 		return q.snapshotLocked(s), true
 	}
 	return KeySnapshot[T]{Key: key}, false
+}
+
+// AddedAt is that of [AddTimes].
+func (q *Typed[T]) AddedAt(key T) (at time.Time) {
+	if q.observer == nil {
+		return at
+	}
+	h := keytable.HashOf(key)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s, e := q.mu.keys.Find(h, key); e != nil && e.Value&processing != 0 {
+		at = q.observer.Time(q.observer.CameAt(s))
+	}
+	return at
 }
 
 func (q *Typed[T]) snapshotLocked(s keytable.Slot) KeySnapshot[T] {

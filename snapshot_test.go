@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
 // describe is a short text of what a Snapshot has: a:2 is a key that was there two seconds after the epoch.
@@ -265,4 +267,71 @@ func TestSnapshotOfFailingKeys(t *testing.T) {
 type delayerOfSnapshots interface {
 	workqueue.TypedRateLimitingInterface[int]
 	workqueue.Extended[int]
+}
+
+// timed are the calls of TestAddedAt.
+type timed interface {
+	workqueue.TypedDelayingInterface[string]
+	workqueue.AddTimes[string]
+}
+
+// A queue with metrics knows when a held key was added, whatever was added since. A delayed key was added when its time came.
+func TestAddedAt(t *testing.T) {
+	limiter := workqueue.DefaultTypedControllerRateLimiter[string]()
+	for name, newQueue := range map[string]func() timed{
+		"root": func() timed {
+			return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: debug.Times{}}).(timed)
+		},
+		"priority": func() timed {
+			return priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: debug.Times{}})
+		},
+		"root without metrics":     func() timed { return workqueue.NewTypedRateLimitingQueue(limiter).(timed) },
+		"priority without metrics": func() timed { return priorityqueue.New(priorityqueue.Config[string]{}) },
+		"priority with a clock of times": func() timed {
+			return priorityqueue.New(priorityqueue.Config[string]{MinInterval: time.Millisecond})
+		},
+		"on a queue without times": func() timed {
+			c := workqueue.TypedDelayingQueueConfig[string]{Queue: struct {
+				workqueue.TypedInterface[string]
+			}{workqueue.NewTyped[string]()}}
+			return workqueue.NewTypedDelayingQueueWithConfig(c).(timed)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			q := newQueue()
+			defer q.ShutDown()
+			want := func(key string, after time.Duration) {
+				t.Helper()
+				at, known := q.AddedAt(key), name == "root" || name == "priority"
+				if after < 0 || !known {
+					if !at.IsZero() {
+						t.Errorf("%s, %s: %v after the start", name, key, at.Sub(start))
+					}
+				} else if at.Sub(start) != after {
+					t.Errorf("%s, %s: %v after the start, want %v", name, key, at.Sub(start), after)
+				}
+			}
+			q.Add("a")
+			q.AddAfter("later", 5*time.Second)
+			want("a", -1)
+			time.Sleep(time.Second)
+			q.Add("a")
+			q.Get()
+			want("a", 0)
+			time.Sleep(time.Second)
+			q.Add("a")
+			want("a", 0)
+			q.Done("a")
+			want("a", -1)
+			q.Get()
+			want("a", 2*time.Second)
+			q.Done("a")
+			time.Sleep(10 * time.Second)
+			q.Get()
+			want("later", 5*time.Second)
+			want("none", -1)
+			q.Done("later")
+		})
+	}
 }

@@ -17,6 +17,7 @@ import (
 	clientgo "k8s.io/client-go/util/workqueue"
 	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/controllerruntime"
@@ -216,4 +217,61 @@ func TestPoolAmongControllers(t *testing.T) {
 			s.t.Errorf("controller and pool are together in %d of controller-runtime's metrics, want 5", both)
 		}
 	})
+}
+
+// Changes are measured from the add of a request to the first reconciliation that succeeds. The registry and the page have them.
+func TestChangesInManager(t *testing.T) {
+	p := &page{}
+	onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: p}, func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
+		calls := 0
+		s.reconcile = func(_ context.Context, name string) (reconcile.Result, error) {
+			time.Sleep(time.Second)
+			if calls++; name == "fails" && calls < 4 {
+				return reconcile.Result{}, errNotYet
+			}
+			return reconcile.Result{}, nil
+		}
+		before := changesServed(t)
+		s.create(false, "fine")
+		time.Sleep(time.Minute)
+		s.create(false, "fails") // Its calls end after 1, 3 and 6 s.
+		time.Sleep(5500 * time.Millisecond)
+		if got := p.pool.Snapshot(1); got.Stats.OldestUnanswered != 5500*time.Millisecond || got.Unanswered == nil || got.Unanswered.Key != any(request("fails")) {
+			s.t.Errorf("%v, %+v", got.Stats.OldestUnanswered, got.Unanswered)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if c := p.pool.Stats().Changes; c.Count() != 2 || c.Sum != 7 {
+			s.t.Errorf("%+v", c)
+		}
+		if now := changesServed(t); now.count != before.count+2 || now.sum != before.sum+7 {
+			s.t.Errorf("served: %+v, before: %+v", now, before)
+		}
+	})
+}
+
+type changeTimes struct {
+	count uint64
+	sum   float64
+}
+
+// changesServed returns what the manager's /metrics has of the changes of the controller "test".
+func changesServed(t *testing.T) (s changeTimes) {
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		switch {
+		case f.GetName() == "workqueue_pool_change_duration_seconds":
+			for _, m := range f.Metric {
+				if m.Label[0].GetName() == "controller" && m.Label[0].GetValue() == "test" {
+					s = changeTimes{m.Histogram.GetSampleCount(), m.Histogram.GetSampleSum()}
+				}
+			}
+		case strings.HasPrefix(f.GetName(), "workqueue_pool_") && f.GetName() != "workqueue_pool_oldest_change_age_seconds":
+			t.Errorf("%s is served, and the manager counts calls itself", f.GetName())
+		}
+	}
+	return s
 }

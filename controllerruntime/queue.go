@@ -16,6 +16,9 @@
 //
 //	controller.Options{NewQueue: controllerruntime.NewQueue, RateLimiter: controllerruntime.NewRateLimiter()}
 //
+// A failure can have a least delay, as a server asks for by a Retry-After. controller-runtime ignores a RequeueAfter that is returned
+// with an error. With [WrapReconciler] it counts: see there.
+//
 // # One wrapper for all
 //
 // [WrapReconciler] makes one wrapper for the queue and the reconciler of a controller. With it a reconciler can stop waiting
@@ -45,7 +48,9 @@
 // # Metrics
 //
 // The queue's metrics are in controller-runtime's registry, under controller-runtime's names, with its labels and
-// help, beside those of controllers on the default queue. The manager serves them without any configuration.
+// help, beside those of controllers on the default queue. The manager serves them without any configuration. With [WrapReconciler]
+// there is also how long it takes from the first add of a request to the first reconciliation that succeeds:
+// workqueue_pool_change_duration_seconds, and workqueue_pool_oldest_change_age_seconds for what has not succeeded yet.
 // Config.MetricsProvider replaces them; a provider of workqueue.SetProvider does not.
 package controllerruntime
 
@@ -110,7 +115,7 @@ func With[request comparable](config priorityqueue.Config[request], onNew ...fun
 		}
 		// controller-runtime keeps the place of the add.
 		c.PlaceOfAdd = true
-		q := &Queue[request]{Queue: priorityqueue.New(c), interrupted: new(sync.Map)}
+		q := &Queue[request]{Queue: priorityqueue.New(c), answers: new(sync.Map), metrics: c.MetricsProvider}
 		for _, f := range onNew {
 			f(q)
 		}
@@ -136,10 +141,25 @@ var registryMetrics = sync.OnceValue(func() workqueue.StatsProvider {
 // are those of the priorityqueue.Queue.
 type Queue[request comparable] struct {
 	*priorityqueue.Queue[request]
-	// interrupted has the requests whose call was interrupted. The controller's Forget that follows leaves their failures alone.
-	interrupted *sync.Map
+	// answers has what calls of a Reconciler have just answered and the controller does not know: an answer for each such request.
+	answers *sync.Map
+	metrics workqueue.MetricsProvider
 	// cause is that of all adds, in the copy of a queue that an event handler of WithCauses gets. Otherwise it is nil.
 	cause *workqueue.Cause
+}
+
+// answer is for the next call of the controller for a request whose reconciliation has just ended.
+type answer struct {
+	interrupted bool          // The controller's Forget must leave the request's failures alone.
+	atLeast     time.Duration // The controller's rate-limited add must not bring the request before.
+}
+
+// takeAnswer returns the answer for item, once.
+func (q *Queue[request]) takeAnswer(item request) (a answer) {
+	if v, ok := q.answers.LoadAndDelete(item); ok {
+		a = v.(answer)
+	}
+	return a
 }
 
 var _ crpriority.PriorityQueue[int] = (*Queue[int])(nil)
@@ -156,6 +176,14 @@ func (q *Queue[request]) AddWithOpts(o crpriority.AddOpts, items ...request) {
 		// The controller adds a key with a delay when its reconciler has asked for RequeueAfter.
 		for _, item := range items {
 			q.AddWithPriority(item, opts.Priority, o.After)
+		}
+		return
+	}
+	if q.cause == nil && opts.RateLimited {
+		// The controller adds a key so when its reconciler has failed.
+		for _, item := range items {
+			opts.AtLeast = q.takeAnswer(item).atLeast
+			q.Queue.AddWithOpts(opts, item)
 		}
 		return
 	}
@@ -197,7 +225,7 @@ func (q *Queue[request]) ShutDown() { q.ShutDownNow() }
 // Forget makes the limiter forget the failures of item. It does not if the call of a [Reconciler] that has just ended for item
 // was interrupted.
 func (q *Queue[request]) Forget(item request) {
-	if _, interrupted := q.interrupted.LoadAndDelete(item); !interrupted {
+	if !q.takeAnswer(item).interrupted {
 		q.Queue.Forget(item)
 	}
 }

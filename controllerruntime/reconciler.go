@@ -9,12 +9,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clientgo "k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -51,7 +53,7 @@ type controller[request comparable] struct {
 	books *worker.Books[request]
 }
 
-// WrapReconciler returns a reconciler that calls r, whose results, errors and panics it passes on. A controller needs both
+// WrapReconciler returns a reconciler that calls r, and passes on its results, errors and panics. A controller needs both
 // it and its queue, [Reconciler.NewQueue] or what [Reconciler.With] returns. Without the queue r is called directly, nothing of
 // what follows works, and the first call logs an error.
 //
@@ -66,6 +68,10 @@ type controller[request comparable] struct {
 //     returns, or with the cause [worker.ErrCanceled] by [Reconciler.Cancel].
 //   - When r returns an error because of UntilAdded of [worker.Call], that is no failure: the request comes again at once, its failures
 //     are neither counted nor forgotten, and the limiter hears nothing. The controller sees a success.
+//   - When r returns an error with a RequeueAfter, which controller-runtime ignores, the request has failed and does not come before
+//     that: it comes again after the longer of that and the limiter's delay, or when an event adds it. The same holds for
+//     [worker.RetryAfter], and for an error of the API server that suggests a delay, as one with the status 429 and a
+//     Retry-After does. The controller gets, and logs, an error that names the delay and wraps that of r.
 //
 // The page has the controller's queue, the requests that are being reconciled, those that fail or were given up (by
 // reconcile.TerminalError), and their last attempts, as a [worker.Pool] keeps them. The page may be nil. [WrapReconcilerWithOptions]
@@ -96,15 +102,24 @@ func (r *Reconciler[request]) With(config priorityqueue.Config[request]) func(st
 func (r *Reconciler[request]) watch(q *Queue[request]) {
 	c := &controller[request]{queue: q, books: worker.NewBooks(q, worker.Options[request]{
 		StuckAfter: r.options.StuckAfter, OnStuck: r.onStuck, Logger: slog.New(slog.DiscardHandler), // The controller logs.
+		MetricsProvider: q.metrics,
 	})}
 	r.controller.Store(c)
-	page := r.options.Page
+	name, page := q.Stats().Name, r.options.Page
+	if provider, ok := q.metrics.(*prom.Provider); ok {
+		provider.InspectPool(name, worker.Inspector{Stats: c.changes})
+	}
 	if page == nil {
 		return
 	}
-	name := q.Stats().Name
 	page.InspectQueue(name, workqueue.Inspect(q))
 	page.InspectPool(name, c.books.Inspector())
+}
+
+// changes returns the numbers of the books that controller-runtime's own metrics do not have.
+func (c *controller[request]) changes() worker.Stats {
+	s := c.books.Stats()
+	return worker.Stats{Name: s.Name, Changes: s.Changes, OldestUnanswered: s.OldestUnanswered, Ended: s.Ended}
 }
 
 // onStuck reports a call.
@@ -126,7 +141,7 @@ func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (recon
 		})
 		return r.reconciler.Reconcile(ctx, req)
 	}
-	c.queue.interrupted.Delete(req) // In case no Forget followed an earlier call.
+	c.queue.answers.Delete(req) // In case the controller had no use for that of an earlier call.
 	entry := c.books.Begin(ctx, req)
 	result, err := reconcile.Result{}, worker.ErrGoexit
 	returned := false
@@ -140,17 +155,34 @@ func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (recon
 		}
 	}()
 	result, err = r.reconciler.Reconcile(entry.Context(), req)
+	if d := leastDelay(result, err); d > 0 && worker.NextOf(entry.Context(), err) == worker.NextRetry {
+		err = worker.RetryAfter(err, d)
+		result.RequeueAfter = 0 // The controller would warn that it is ignored.
+	}
 	returned = true
 	interrupted := entry.Interrupted()
-	if entry.End(meaning(result, err)).Next == worker.NextInterrupted {
+	switch end := entry.End(meaning(result, err)); {
+	case end.Next == worker.NextInterrupted:
 		// The controller forgets the failures after a success, which this is not.
-		c.queue.interrupted.Store(req, nil)
+		c.queue.answers.Store(req, answer{interrupted: true})
 		if !interrupted { // r has worker.ErrAdded from elsewhere. Its request must not be lost.
 			c.queue.AddWithPriority(req, c.queue.PriorityOf(req), 0)
 		}
 		return reconcile.Result{}, nil
+	case end.Next == worker.NextRetry && end.After > 0:
+		c.queue.answers.Store(req, answer{atLeast: end.After})
 	}
 	return result, err
+}
+
+// leastDelay returns for how long a request that has failed with err should not come: the longer of what the reconciler and the API
+// server have asked for.
+func leastDelay(result reconcile.Result, err error) time.Duration {
+	if err == nil || errors.Is(err, reconcile.TerminalError(nil)) {
+		return 0
+	}
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	return max(result.RequeueAfter, time.Duration(seconds)*time.Second)
 }
 
 // meaning returns the error by which a handler of package worker says what the result means to the controller.

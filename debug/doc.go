@@ -26,8 +26,8 @@
 //	&format=json              each of them as JSON (or format=html, whatever the Accept header says)
 //
 // Sort is by trouble (what does not answer, what is red, what is amber, and then the longest time that a key has been
-// held, or has been in the line), queued, processing, waiting, oldest, longest, unfinished, failing, given_up, errors,
-// adds, retries or name.
+// held, or has been in the line), queued, processing, waiting, oldest, longest, unfinished, unanswered (the oldest change
+// without a success), failing, given_up, errors, adds, retries or name.
 //
 // A key is found by its whole text, as the page shows it or as it is. If no key is called that, those whose texts
 // contain it are shown. A search goes over all keys of the queue in steps and keeps what it shows: a million keys take

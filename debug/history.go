@@ -38,7 +38,7 @@ type measure struct {
 	at                           time.Time
 	adds, dones, errors, retries uint64
 	queued, processing, waiting  int
-	latency, work                *workqueue.Histogram
+	latency, work, changes       *workqueue.Histogram
 }
 
 func (r *reading) measure() measure {
@@ -46,7 +46,7 @@ func (r *reading) measure() measure {
 	m := measure{
 		at: r.at, adds: s.Adds, retries: s.Retries, errors: r.workers.Failed,
 		queued: s.Queued, processing: s.Processing, waiting: s.Waiting,
-		latency: s.Latency, work: s.WorkDuration,
+		latency: s.Latency, work: s.WorkDuration, changes: r.workers.Changes,
 	}
 	if s.WorkDuration != nil {
 		m.dones = s.WorkDuration.Count()
@@ -212,7 +212,7 @@ func (h *history) recent(now measure) *recentReport {
 	since := h.mu.started
 	return &recentReport{
 		seconds(now.at.Sub(since.at)), newTimesReport(difference(now.latency, since.latency)),
-		newTimesReport(difference(now.work, since.work)),
+		newTimesReport(difference(now.work, since.work)), newTimesReport(difference(now.changes, since.changes)),
 	}
 }
 

@@ -26,6 +26,8 @@ type listReport struct {
 	Waiting    int       `json:"waiting"`
 	Failing    int       `json:"failing"`
 	GivenUp    int       `json:"given_up"`
+	// Oldest is the oldest change of all these queues that no call has answered, or nil.
+	Oldest *unansweredReport `json:"oldest_unanswered,omitempty"`
 	// PausedGroups counts the groups of all queues that are paused.
 	PausedGroups int           `json:"paused_groups,omitempty"`
 	Search       string        `json:"search"`
@@ -66,6 +68,7 @@ var orders = []order{
 	by("oldest", "oldest queued", func(r *reading) time.Duration { return r.stats.OldestQueued }),
 	by("longest", "longest in work", func(r *reading) time.Duration { return r.stats.LongestRunning }),
 	by("unfinished", "most unfinished work", func(r *reading) time.Duration { return r.stats.UnfinishedWork }),
+	by("unanswered", "oldest unanswered", func(r *reading) time.Duration { return r.workers.OldestUnanswered }),
 	by("failing", "most failing keys", func(r *reading) int { return r.workers.Failing }),
 	by("given_up", "most keys given up", func(r *reading) int { return r.givenUp() }),
 	by("errors", "most errors per second", func(r *reading) float64 { return r.minute.Errors }),
@@ -115,6 +118,9 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 	r.Matching = len(all)
 	counted := make(map[*worker.Inspector]bool) // Queues with one name have the same pools.
 	for _, q := range all {
+		if u := q.oldest(); u != nil && (r.Oldest == nil || u.Age > r.Oldest.Age) {
+			r.Oldest = u
+		}
 		r.Queued += q.stats.Queued
 		r.Processing += q.stats.Processing
 		r.Waiting += q.stats.Waiting
@@ -172,7 +178,9 @@ type queueReport struct {
 	Minute         rates        `json:"last_minute"`
 	Depth          []float64    `json:"depth"`
 	Pools          []poolReport `json:"pools"`
-	Error          string       `json:"error,omitempty"`
+	// Oldest is the oldest change that no call has answered, or nil.
+	Oldest *unansweredReport `json:"oldest_unanswered,omitempty"`
+	Error  string            `json:"error,omitempty"`
 	// Outage reports that the queue does not reach its server.
 	Outage bool `json:"outage,omitempty"`
 	// Unanswered is how old the numbers are, if the queue does not answer.
@@ -187,6 +195,37 @@ type queueReport struct {
 	Late     bool `json:"-"`
 	Missing  bool `json:"-"`
 	timeline timeline
+}
+
+// unansweredReport is the oldest change of a queue that no call has answered: a key was added, and no call has succeeded since.
+type unansweredReport struct {
+	Queue queueName `json:"queue"`
+	Age   seconds   `json:"age_seconds"`
+	// Key is nil if it is not known.
+	Key *string `json:"key,omitempty"`
+	raw any
+}
+
+// oldest returns the oldest change that no call has answered, or nil.
+func (r *reading) oldest() *unansweredReport {
+	age := r.workers.OldestUnanswered
+	if age == 0 {
+		return nil
+	}
+	u := &unansweredReport{Queue: queueName{r.entry.id, r.entry.name}, Age: seconds(age)}
+	if k := r.unanswered; k != nil {
+		text := cut(keyText(k.Key), maxKey)
+		u.Key, u.raw = &text, k.Key
+	}
+	return u
+}
+
+// Href is the address of the key's page or, if it is not known, of the queue's.
+func (u *unansweredReport) Href() string {
+	if u.Key == nil {
+		return href("queue", u.Queue.ID)
+	}
+	return href("queue", u.Queue.ID, "key", *u.Key, "id", keyID(u.raw))
 }
 
 // poolReport is what is shown of a pool of workers: its Stats, without what is of no use to readers, and GivenUp, its keys that are
@@ -227,7 +266,7 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 		Processing: s.Processing, Waiting: s.Waiting, Adds: s.Adds, Retries: s.Retries, Dropped: s.Dropped, UnmatchedDones: s.UnmatchedDones,
 		ShuttingDown: s.ShuttingDown, Timed: s.Latency != nil, OldestQueued: seconds(s.OldestQueued),
 		LongestRunning: seconds(s.LongestRunning), UnfinishedWork: seconds(s.UnfinishedWork),
-		Minute: r.minute, Pools: mapped(r.pools, newPoolReport), Workers: r.workers, GivenUp: r.givenUp(),
+		Minute: r.minute, Pools: mapped(r.pools, newPoolReport), Workers: r.workers, GivenUp: r.givenUp(), Oldest: r.oldest(),
 		timeline: r.entry.history.timeline(r.measure(), h.every),
 	}
 	q.Depth = mapped(q.timeline.points, queued.of)

@@ -18,6 +18,7 @@ type detailReport struct {
 	Queue       queueReport   `json:"queue"`
 	Latency     *timesReport  `json:"latency"`
 	Work        *timesReport  `json:"work"`
+	Changes     *timesReport  `json:"changes,omitempty"`
 	Recent      *recentReport `json:"recent"`
 	History     historyReport `json:"history"`
 	// Errors is the text that the errors of the failing and given up keys contain that are listed, and Matching how many
@@ -68,15 +69,17 @@ type recentReport struct {
 	Covers  seconds      `json:"covers_seconds"`
 	Latency *timesReport `json:"latency"`
 	Work    *timesReport `json:"work"`
+	Changes *timesReport `json:"changes,omitempty"`
 }
 
 // timesReport sums up a histogram.
 type timesReport struct {
 	Count uint64  `json:"count"`
 	Mean  float64 `json:"mean_seconds"`
-	// Half and Most are nil if they are above all bounds.
-	Half *float64 `json:"p50_at_most_seconds,omitempty"`
-	Most *float64 `json:"p99_at_most_seconds,omitempty"`
+	// Half, Ninety and Most are nil if they are above all bounds.
+	Half   *float64 `json:"p50_at_most_seconds,omitempty"`
+	Ninety *float64 `json:"p90_at_most_seconds,omitempty"`
+	Most   *float64 `json:"p99_at_most_seconds,omitempty"`
 }
 
 func newTimesReport(h *workqueue.Histogram) *timesReport {
@@ -87,6 +90,7 @@ func newTimesReport(h *workqueue.Histogram) *timesReport {
 	if r.Count > 0 {
 		r.Mean = h.Sum / float64(r.Count)
 		r.Half = atMost(h, r.Count, 0.5)
+		r.Ninety = atMost(h, r.Count, 0.9)
 		r.Most = atMost(h, r.Count, 0.99)
 	}
 	return r
@@ -131,6 +135,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 		SampleEvery:     seconds(h.every),
 		Latency:         newTimesReport(q.stats.Latency),
 		Work:            newTimesReport(q.stats.WorkDuration),
+		Changes:         newTimesReport(q.workers.Changes),
 		Errors:          cut(query.Get("error"), maxKey),
 		keyLists:        lists,
 		FailingUnlisted: q.keys.FailingUnlisted,

@@ -31,6 +31,8 @@ type reading struct {
 	workers worker.Stats
 	// past are the last keys that were failing when a pool ended: the next pool does not know why.
 	past []worker.FailedKey[any]
+	// unanswered is the key of the oldest change of the pools, or nil if it is not known.
+	unanswered *worker.UnansweredKey[any]
 	// pausedGroups are those of the queue, sorted.
 	pausedGroups []string
 	// err says what has panicked first, or that readOne got no answer, or is nil.
@@ -174,6 +176,9 @@ func (h *Handler) read(e *entry, limit int) *reading {
 			r.pools = append(r.pools, poolReading{p, s.Stats})
 			if limit > 0 {
 				r.keys.pools = append(r.keys.pools, s)
+			}
+			if s.Stats.OldestUnanswered > r.workers.OldestUnanswered {
+				r.unanswered = s.Unanswered
 			}
 			r.workers = r.workers.Plus(s.Stats)
 		}

@@ -19,6 +19,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/internal/metrics"
 	"github.com/keyedqueue/workqueue/otel"
 	"github.com/keyedqueue/workqueue/priorityqueue"
@@ -157,7 +158,8 @@ func TestPriorities(t *testing.T) {
 func TestPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, reader := newProvider(t, otel.Options{})
-		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour))
+		q := workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour),
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: debug.Times{}})
 		q.Add("good")
 		q.Add("bad")
 		ctx, cancel := context.WithCancel(context.Background())
@@ -175,6 +177,7 @@ func TestPool(t *testing.T) {
 		running := map[string]float64{
 			"workqueue.pool.wanted_workers{p}": 2, "workqueue.pool.living_workers{p}": 2, "workqueue.pool.busy_workers{p}": 0,
 			"workqueue.pool.stuck_workers{p}": 0, "workqueue.pool.failing_keys{p}": 1, "workqueue.pool.given_up_keys{p}": 0, "workqueue.pool.looping_keys{p}": 0,
+			"workqueue.pool.oldest_change_age{p}": 60,
 		}
 		counted := map[string]float64{
 			"workqueue.pool.results{p success}": 1, "workqueue.pool.results{p retry}": 1,
@@ -182,7 +185,8 @@ func TestPool(t *testing.T) {
 			"workqueue.pool.errors{p}": 1, "workqueue.pool.give_ups{p}": 0, "workqueue.pool.panics{p}": 0,
 			"workqueue.pool.timeouts{p}":              0,
 			"workqueue.pool.handle_duration{p} count": 2, "workqueue.pool.handle_duration{p} sum": 2,
-			"workqueue.pool.handle_duration{p} le 1": 2,
+			"workqueue.pool.handle_duration{p} le 1":  2,
+			"workqueue.pool.change_duration{p} count": 1, "workqueue.pool.change_duration{p} sum": 1, "workqueue.pool.change_duration{p} le 1": 1,
 		}
 		maps.Copy(running, counted)
 		wantValues(t, "while it runs", collect(t, reader), running)
@@ -203,7 +207,9 @@ func TestNamesInPrometheus(t *testing.T) {
 	p.WatchQueue("shared", func() workqueue.Stats {
 		return workqueue.Stats{Shared: &workqueue.SharedStats{CallDuration: &workqueue.Histogram{Counts: []uint64{0}}}}
 	})
-	p.InspectPool("p", worker.Inspector{Stats: func() worker.Stats { return worker.Stats{Durations: &workqueue.Histogram{Counts: []uint64{0}}} }})
+	p.InspectPool("p", worker.Inspector{Stats: func() worker.Stats {
+		return worker.Stats{Durations: &workqueue.Histogram{Counts: []uint64{0}}, Changes: &workqueue.Histogram{Counts: []uint64{0}}}
+	}})
 	var all metricdata.ResourceMetrics
 	if err := reader.Collect(context.Background(), &all); err != nil {
 		t.Fatal(err)

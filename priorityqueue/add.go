@@ -43,8 +43,8 @@ func (q *Queue[T]) AddWithPriority(key T, priority int, after time.Duration) {
 
 // AddRateLimitedAfter is AddRateLimited, but key does not come before atLeast has passed, unless an add brings it earlier.
 func (q *Queue[T]) AddRateLimitedAfter(key T, atLeast time.Duration) {
-	r := q.newRequest(AddOpts{RateLimited: true})
-	r.keepPriority, r.atLeast = true, atLeast
+	r := q.newRequest(AddOpts{RateLimited: true, AtLeast: atLeast})
+	r.keepPriority = true
 	q.add(key, &r)
 }
 
@@ -119,7 +119,7 @@ func (q *Queue[T]) addRateLimited(k *newKey[T], r *request) {
 	asked.answered = true
 	delay := q.config.RateLimiter.When(k.key)
 	if r.After <= 0 || delay < r.After {
-		asked.After = max(delay, r.atLeast)
+		asked.After = max(delay, r.AtLeast)
 	}
 	now := q.readClock(true)
 	q.lockAt(now)
@@ -175,8 +175,6 @@ type request struct {
 	answered bool
 	// askedBefore reports that the limiter was asked for an earlier add: its delay is in the key's present time.
 	askedBefore bool
-	// atLeast is added to no delay, but a shorter one of the limiter becomes as long.
-	atLeast time.Duration
 	// retry makes the add count in Stats.Retries.
 	retry bool
 }

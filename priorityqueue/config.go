@@ -92,6 +92,10 @@ type AddOpts struct {
 	// only if its answer can matter: not for a key that is queued, or will be at its Done, or was asked about since its hand-out.
 	RateLimited bool
 
+	// AtLeast, with RateLimited, makes a shorter delay of the limiter as long, for a server that says how long to stay away. Another
+	// add may bring the key earlier.
+	AtLeast time.Duration
+
 	// SetPriority gives the key this Priority even if the key has a higher one.
 	SetPriority bool
 

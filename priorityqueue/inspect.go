@@ -227,6 +227,20 @@ func (q *Queue[T]) appendHeldLocked(keys []workqueue.KeySnapshot[T], s keytable.
 	return keys
 }
 
+// AddedAt is that of [workqueue.AddTimes].
+func (q *Queue[T]) AddedAt(key T) (at time.Time) {
+	if q.observer == nil {
+		return at
+	}
+	h := keytable.HashOf(key)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s, it := q.findLocked(h, key); it != nil && it.state.isHeld() {
+		at = q.loop.Time(q.observer.CameAt(s))
+	}
+	return at
+}
+
 // SnapshotKey is that of [workqueue.KeyReader]. It takes constant time.
 func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	k, found = q.snapshotKey(key)

@@ -163,6 +163,7 @@ var (
 	_ workqueue.KeyRemover[int]                 = (*Queue[int])(nil)
 	_ workqueue.CauseAdder[int]                 = (*Queue[int])(nil)
 	_ workqueue.AddNotifier[int]                = (*Queue[int])(nil)
+	_ workqueue.AddTimes[int]                   = (*Queue[int])(nil)
 )
 
 // maxPerLock is how many keys are added, taken, copied or dropped under one lock. Each takes up to two microseconds.

@@ -55,6 +55,11 @@
 //	workqueue_pool_looping_keys                  gauge      keys that were interrupted more than five times in a row
 //	workqueue_pool_given_up_keys                 gauge      keys that were given up and that the pool remembers
 //
+// It also has these, if its queue is one of this module's in-memory queues and has metrics. See Changes of [worker.Stats]:
+//
+//	workqueue_pool_change_duration_seconds       histogram  from the first add of a key to the first success, retries included
+//	workqueue_pool_oldest_change_age_seconds     gauge      age of the oldest add that no success has answered
+//
 // With [Options].ControllerRuntime, the metrics that controller-runtime has as well get its names.
 //
 // The folder docs has a Grafana dashboard, alert rules, and what to do about each alert.

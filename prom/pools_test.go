@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 
@@ -18,15 +19,16 @@ import (
 // a pool counts so is tested in package worker.
 func watchPool(b *bench, scrape func(when string)) {
 	times := &workqueue.Histogram{Bounds: []float64{1, 60}, Counts: []uint64{7, 0, 0}}
+	changes := &workqueue.Histogram{Bounds: []float64{1, 60}, Counts: []uint64{2, 1, 0}, Sum: 100}
 	st := worker.Stats{
 		Wanted: 2, Living: 2, Busy: 1, Stuck: 1, Failing: 2, Looping: 1, GivenUpKeys: 1, Durations: times,
-		Handled: 7, Failed: 3, Panicked: 1, Requeued: 2, RequeuedAfter: 1, GivenUp: 1,
+		Handled: 7, Failed: 3, Panicked: 1, Requeued: 2, RequeuedAfter: 1, GivenUp: 1, Changes: changes, OldestUnanswered: 1500 * time.Millisecond,
 	}
 	b.provider.InspectPool("q", worker.Inspector{Stats: func() worker.Stats { return st }})
 	scrape("while it runs")
 	times = &workqueue.Histogram{Bounds: times.Bounds, Counts: []uint64{7, 1, 0}, Sum: 60}
 	st = worker.Stats{
-		Ended: true, Durations: times,
+		Ended: true, Durations: times, Changes: changes,
 		Handled: 8, Failed: 3, Panicked: 1, Requeued: 2, RequeuedAfter: 1, GivenUp: 1, TimedOut: 1,
 	}
 	scrape("after its end")
@@ -49,6 +51,7 @@ func TestPool(t *testing.T) {
 	b := newBench(prom.Options{})
 	want := map[string]string{
 		"while it runs": `workqueue_pool_busy_workers{name="q"} 1
+workqueue_pool_change_duration_seconds_count{name="q"} 3
 workqueue_pool_errors_total{name="q"} 3
 workqueue_pool_failing_keys{name="q"} 2
 workqueue_pool_give_ups_total{name="q"} 1
@@ -56,6 +59,7 @@ workqueue_pool_given_up_keys{name="q"} 1
 workqueue_pool_handle_duration_seconds_count{name="q"} 7
 workqueue_pool_living_workers{name="q"} 2
 workqueue_pool_looping_keys{name="q"} 1
+workqueue_pool_oldest_change_age_seconds{name="q"} 1.5
 workqueue_pool_panics_total{name="q"} 1
 workqueue_pool_results_total{name="q",result="give_up"} 1
 workqueue_pool_results_total{name="q",result="interrupt"} 0
@@ -66,7 +70,8 @@ workqueue_pool_stuck_workers{name="q"} 1
 workqueue_pool_timeouts_total{name="q"} 0
 workqueue_pool_wanted_workers{name="q"} 2
 `,
-		"after its end": `workqueue_pool_errors_total{name="q"} 3
+		"after its end": `workqueue_pool_change_duration_seconds_count{name="q"} 3
+workqueue_pool_errors_total{name="q"} 3
 workqueue_pool_give_ups_total{name="q"} 1
 workqueue_pool_handle_duration_seconds_count{name="q"} 8
 workqueue_pool_panics_total{name="q"} 1
@@ -89,6 +94,29 @@ workqueue_pool_timeouts_total{name="q"} 1
 		t.Errorf("the handlers took %v s, want 60", h.GetSampleSum())
 	}
 	wantBuckets(t, h, 60, 7, 8)
+	h = b.get(t, "pool_change_duration_seconds", "q").GetHistogram()
+	if h.GetSampleSum() != 100 {
+		t.Errorf("the changes took %v s, want 100", h.GetSampleSum())
+	}
+	wantBuckets(t, h, 60, 2, 3)
+}
+
+// Of a program that counts its calls in another way there are the changes alone, and none of one that does not know them.
+func TestChangesAlone(t *testing.T) {
+	b := newBench(prom.Options{})
+	changes := &workqueue.Histogram{Bounds: []float64{1, 2}, Counts: []uint64{4, 1, 0}, Sum: 3}
+	b.provider.InspectPool("q", worker.Inspector{Stats: func() worker.Stats { return worker.Stats{Changes: changes} }})
+	const want = `workqueue_pool_change_duration_seconds_count{name="q"} 5
+workqueue_pool_oldest_change_age_seconds{name="q"} 0
+`
+	if got := poolLines(t, b); got != want {
+		t.Errorf("%s", got)
+	}
+	b = newBench(prom.Options{})
+	b.provider.InspectPool("q", worker.Inspector{Stats: func() worker.Stats { return worker.Stats{Durations: changes} }})
+	if got := poolLines(t, b); strings.Contains(got, "change") || !strings.Contains(got, "handle_duration") {
+		t.Errorf("%s", got)
+	}
 }
 
 func TestPoolUnderControllerRuntimesNames(t *testing.T) {
@@ -108,10 +136,12 @@ controller_runtime_reconcile_total{controller="q",result="requeue"} 1
 controller_runtime_reconcile_total{controller="q",result="requeue_after"} 1
 controller_runtime_reconcile_total{controller="q",result="success"} 2
 controller_runtime_terminal_reconcile_errors_total{controller="q"} 1
+workqueue_pool_change_duration_seconds_count{controller="q",name="q"} 3
 workqueue_pool_failing_keys{controller="q",name="q"} 2
 workqueue_pool_given_up_keys{controller="q",name="q"} 1
 workqueue_pool_living_workers{controller="q",name="q"} 2
 workqueue_pool_looping_keys{controller="q",name="q"} 1
+workqueue_pool_oldest_change_age_seconds{controller="q",name="q"} 1.5
 workqueue_pool_stuck_workers{controller="q",name="q"} 1
 `
 		if got := poolLines(t, b); got != want {
@@ -120,7 +150,7 @@ workqueue_pool_stuck_workers{controller="q",name="q"} 1
 	})
 }
 
-// The histogram of a pool has the buckets that the program has chosen or, by default, those of handlers; those of
+// The histograms of a pool have the buckets that the program has chosen or, by default, those of handlers; those of
 // controller-runtime's reconcilers under their name.
 func TestBucketsOfPools(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -137,7 +167,7 @@ func TestBucketsOfPools(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(c.opts)
-			q := workqueue.NewTypedRateLimitingQueue[string](nil)
+			q := workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: b.provider})
 			q.Add("a")
 			ctx, cancel := context.WithCancel(t.Context())
 			handler := func(context.Context, string) error { cancel(); return nil }
@@ -148,10 +178,12 @@ func TestBucketsOfPools(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == c.family })
-			h := families[i].Metric[0].Histogram
-			if len(h.Bucket) != c.classic || (h.Schema != nil) != c.native || h.GetSampleCount() != 1 {
-				t.Errorf("%d classic buckets, native %t, %d times", len(h.Bucket), h.Schema != nil, h.GetSampleCount())
+			for _, name := range []string{c.family, "workqueue_pool_change_duration_seconds"} {
+				i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == name })
+				h := families[i].Metric[0].Histogram
+				if len(h.Bucket) != c.classic || (h.Schema != nil) != c.native || h.GetSampleCount() != 1 {
+					t.Errorf("%s: %d classic buckets, native %t, %d times", name, len(h.Bucket), h.Schema != nil, h.GetSampleCount())
+				}
 			}
 		})
 	}

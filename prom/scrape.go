@@ -1,6 +1,7 @@
 package prom
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -41,16 +42,20 @@ func (p *Provider) collectPools(ch chan<- prometheus.Metric) {
 	var pools totals.Total[worker.Stats]
 	for pools = range p.pools.All() {
 		b := p.poolBuckets
-		if h := pools.Sum.Durations; h != nil && !slices.Equal(h.Bounds, b.bounds) { // It has not asked p for its bounds.
+		if h := cmp.Or(pools.Sum.Durations, pools.Sum.Changes); h != nil && !slices.Equal(h.Bounds, b.bounds) { // It has not asked p for its bounds.
 			b = &buckets{bounds: h.Bounds, classic: h.Bounds}
 			for i := range h.Bounds {
 				b.ends = append(b.ends, i)
 			}
 		}
+		name := s.nameOf(pools.Name)
+		if metrics.ChangesAlone(&pools.Sum) {
+			name = pools.Name // What others have under it are counts of calls.
+		}
 		for i := range p.poolFamilies {
 			f := &p.poolFamilies[i]
 			if s.descs[i] != nil && f.In(&pools.Sum, pools.Live) {
-				f.sendTo(ch, s.descs[i], s.nameOf(pools.Name), &pools.Sum, b)
+				f.sendTo(ch, s.descs[i], name, &pools.Sum, b)
 			}
 		}
 	}

@@ -274,6 +274,14 @@ func (q *queue[T]) settled(slots []int) {
 	}
 }
 
+// AddedAt is that of inner. A key that has come with its slot was added when this member has listed it.
+func (q *queue[T]) AddedAt(key T) (at time.Time) {
+	if times, ok := q.inner.(workqueue.AddTimes[T]); ok {
+		at = times.AddedAt(key)
+	}
+	return at
+}
+
 func (q *queue[T]) unpark(slot int) map[T]int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -49,4 +52,24 @@ func TestParkedKeysKeepTheirPriority(t *testing.T) {
 			q.ShutDown()
 		})
 	}
+}
+
+// A worker over a sharded queue learns when its keys were added.
+func TestAddedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, provider := range []workqueue.MetricsProvider{debug.Times{}, nil} {
+			inner := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: provider})
+			q := NewQueue[string](inner, holdingAll(1), QueueConfig[string]{Keys: noKeys[string]})
+			q.Add("a")
+			time.Sleep(time.Second)
+			q.Get()
+			q.Add("a")
+			at := q.(workqueue.AddTimes[string]).AddedAt("a")
+			if provider != nil && time.Since(at) != time.Second || provider == nil && !at.IsZero() {
+				t.Errorf("with %T: added %v ago", provider, time.Since(at))
+			}
+			q.Done("a")
+			q.ShutDown()
+		}
+	})
 }

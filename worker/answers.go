@@ -49,6 +49,9 @@ type Result[T comparable] struct {
 	Err error
 	// Next is what becomes of the key.
 	Next Next
+	// After is the delay of the handler's answer: with NextRequeue when the key comes again, with NextRetry how long it must not
+	// come, see [RetryAfter]. Of [Every] only a pool knows it.
+	After time.Duration
 }
 
 // ErrGoexit is the failure of a handler that called [runtime.Goexit], as t.FailNow does.
@@ -100,7 +103,8 @@ type retryAfterError struct {
 // has failed and is counted, and the key comes again after the longer of d and the limiter's delay. A queue that cannot take the longer of two, such
 // as client-go's, brings it after d, and does not ask its limiter. It returns nil if err is nil.
 //
-// An error that is joined with the one of [RequeueAfter] means the same.
+// An error that is joined with the one of [RequeueAfter] means the same. An error of a Kubernetes API server that says for how long to
+// stay away is one like any other here: see apierrors.SuggestsClientDelay and docs/backoff.md.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil

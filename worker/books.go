@@ -31,6 +31,7 @@ type Books[T comparable] struct {
 
 	priorities PriorityQueue[T]
 	leaser     workqueue.Leaser[T]
+	addTimes   workqueue.AddTimes[T]
 
 	// pool is nil without one. It sets the numbers of Stats that books do not know.
 	pool func(*Stats)
@@ -52,6 +53,7 @@ type Books[T comparable] struct {
 		// counted has what countLocked counts; the rest is zero.
 		counted   Stats
 		durations observe.Histogram
+		changes   changes[T]
 		// endWatch ends the watch for stuck calls of books without a pool.
 		endWatch func()
 	}
@@ -77,6 +79,7 @@ type Entry[T comparable] struct {
 	failed   failureCount       // of the calls before
 	same     bool               // the call has failed before the delay of the failure before it has passed
 	left     time.Duration      // if same: what is left of that delay
+	since    time.Time          // when the change began that the call is for, zero if that is not known
 	contexts []callContext[T]   // for the next calls
 
 	// What follows is guarded by the books' mu.
@@ -111,11 +114,13 @@ func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 	b := &Books[T]{queue: queue, options: options, anyFailing: make(chan struct{}, 1)}
 	b.options.setDefaults()
 	b.failures.mu.failing.max, b.failures.mu.givenUp.max = keepErrors, b.options.KeepGivenUp
-	b.mu.durations = observe.NewHistogram(b.options.durationBuckets())
+	buckets := b.options.durationBuckets()
+	b.mu.durations, b.mu.changes.took = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
 	if queue != nil {
 		b.reader = workqueue.Extend[T](queue)
 		b.priorities, _ = queue.(PriorityQueue[T])
 		b.leaser, _ = queue.(workqueue.Leaser[T])
+		b.addTimes = addTimesOf(queue, b.reader)
 		if b.options.Name == "" {
 			b.options.Name = b.reader.Stats().Name
 		}
@@ -211,6 +216,9 @@ func (e *Entry[T]) prepare(key T) {
 	if b.priorities != nil {
 		e.priority = b.priorities.PriorityOf(key)
 	}
+	if b.addTimes != nil {
+		e.since = b.addTimes.AddedAt(key)
+	}
 	e.result, e.same = Result[T]{Key: key, Attempt: e.failed.calls + 1, Started: b.options.Clock.Now()}, false
 	e.makeContext()
 }
@@ -230,6 +238,9 @@ func (b *Books[T]) beginLocked(e *Entry[T]) {
 	r := &e.result
 	e.current.RunningKey = RunningKey[T]{Key: r.Key, Attempt: r.Attempt, Started: r.Started}
 	e.current.base, e.current.priority = e.base, e.priority
+	if b.addTimes != nil {
+		b.mu.changes.begin(e)
+	}
 	e.place = len(b.mu.running)
 	e.calls++
 	b.mu.running = append(b.mu.running, e)
@@ -279,7 +290,7 @@ func (e *Entry[T]) decide() {
 	if r.Err != nil {
 		e.classify()
 	}
-	r.Next = e.answer.next
+	r.Next, r.After = e.answer.next, e.answer.after
 	if r.Next == NextRetry && e.sameFailure() {
 		return
 	}
@@ -422,6 +433,9 @@ func (b *Books[T]) countLocked(e *Entry[T]) {
 		n.TimedOut++
 	}
 	b.mu.durations.Observe(r.Duration)
+	if b.addTimes != nil {
+		b.mu.changes.end(e)
+	}
 	switch r.Next {
 	case NextRequeue:
 		n.Requeued++

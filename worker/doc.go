@@ -90,7 +90,8 @@
 // # What a pool knows
 //
 // [Pool.Stats] are numbers, [Pool.Snapshot] lists keys that run, fail or were given up, and [Pool.SnapshotKey] shows one key with
-// its last calls. A provider of metrics that is an [InspectorProvider] discovers pools by itself. A program that has workers of its
+// its last calls. Stats.Changes are the times from the first add of a key to the first success, retries included: what users of a
+// program feel. They are known if the queue is an in-memory one of this module and has metrics. A provider of metrics that is an [InspectorProvider] discovers pools by itself. A program that has workers of its
 // own keeps the same account with [Books]. Tests wait with [Pool.WaitIdle] until nothing is left to do.
 //
 // # A queue without GetContext
@@ -105,5 +106,6 @@
 // A key costs about 200 ns more than Get, Forget and Done by hand (see BenchmarkKey): the pool takes its lock a few times, and
 // reads the clock twice. It allocates nothing for a key that has not failed before if there is no HandlerTimeout, hook or priority
 // and the Logger does not log at level Debug, but for the contexts: 4 KiB for 256 calls of a worker. A context that a handler keeps
-// keeps those, too. A handler that waits for the end of its context, or makes another one from it, costs a few allocations more.
+// keeps those, too. A handler that waits for the end of its context, or makes another one from it, costs a few allocations more. Over
+// a queue with metrics a key costs about 60 ns more, to know how long its change took.
 package worker

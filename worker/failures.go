@@ -300,6 +300,7 @@ func (f *failures[T]) all() iter.Seq[T] {
 func (b *Books[T]) Forget(key T) {
 	if b.failures.known.Load() > 0 {
 		b.failures.forgetIf(key, func(failureCount) bool { return true })
+		b.forgetChange(key)
 	}
 }
 
@@ -350,6 +351,7 @@ func (b *Books[T]) failuresOf(ctx context.Context, key T) failureCount {
 	}
 	if stale {
 		b.failures.forgetIf(key, func(now failureCount) bool { return now == c })
+		b.forgetChange(key)
 		return failureCount{}
 	}
 	c.calls = counted

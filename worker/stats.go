@@ -59,6 +59,15 @@ type Stats struct {
 	// Durations has the times that the handler took.
 	Durations *workqueue.Histogram `json:"durations"`
 
+	// Changes has the times from the first add of a key until a call succeeded or asked for the key again, with the failed calls and
+	// waits in between. A key that is added while it is handled begins the next change. Keys that are given up,
+	// forgotten or removed are not in it. A delay that was asked for before the key was handled, as by AddAfter, does not count. It is
+	// nil if the queue is no [workqueue.AddTimes] or has no metrics. The buckets are those of Durations.
+	Changes *workqueue.Histogram `json:"changes"`
+	// OldestUnanswered is the age of the oldest change of a key that is queued, handled, failing or interrupted. It is zero if there is none, and
+	// without Changes.
+	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
+
 	// Ended reports that Run has returned and no handler goes on: nothing will change any more.
 	Ended bool `json:"ended"`
 }
@@ -86,6 +95,8 @@ func (s Stats) Plus(t Stats) Stats {
 	s.GivenUpKeys += t.GivenUpKeys
 	s.GivenUpUnlisted += t.GivenUpUnlisted
 	s.Durations = s.Durations.Plus(t.Durations)
+	s.Changes = s.Changes.Plus(t.Changes)
+	s.OldestUnanswered = max(s.OldestUnanswered, t.OldestUnanswered)
 	s.Ended = s.Ended && t.Ended
 	return s
 }
@@ -118,6 +129,9 @@ type Snapshot[T comparable] struct {
 	// GivenUp are the last keys that were given up, the last one first: Options.KeepGivenUp at most. A key leaves
 	// the list when this pool handles it and does not give it up again, and by Forget.
 	GivenUp []FailedKey[T] `json:"given_up"`
+	// Unanswered is the key of the oldest change in Stats.OldestUnanswered. It is nil if there is none, and if that key is queued, and
+	// not the next one, in a queue with priorities or with an order of its own.
+	Unanswered *UnansweredKey[T] `json:"unanswered,omitempty"`
 }
 
 // KeySnapshot is what a pool knows of a key. It holds copies.
@@ -191,17 +205,25 @@ func (o *Options[T]) provider() any {
 // Stats returns the numbers of the calls. Of the workers, whose number only the program knows, Wanted and Living are those that
 // handle a key; Ended reports that the queue is shut down, and that no key is left in it or held.
 func (b *Books[T]) Stats() Stats {
+	s, _ := b.stats()
+	return s
+}
+
+// stats returns Stats, and the key of the oldest change unless it is queued, or nil.
+func (b *Books[T]) stats() (Stats, *UnansweredKey[T]) {
 	s := b.callStats()
+	oldest, age := b.oldestUnanswered()
+	s.OldestUnanswered = age
 	if b.pool != nil {
 		b.pool(&s)
-		return s
+		return s, oldest
 	}
 	b.sweepNow()
 	s.Wanted, s.Living = s.Busy, s.Busy
 	if q := b.reader.Stats(); b.queue.ShuttingDown() {
 		s.Ended = q.Queued+q.Processing+s.Busy == 0
 	}
-	return s
+	return s, oldest
 }
 
 func (b *Books[T]) callStats() Stats {
@@ -210,6 +232,10 @@ func (b *Books[T]) callStats() Stats {
 	s := b.mu.counted
 	bounds, counts, sum := b.mu.durations.Read()
 	s.Durations = &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
+	if b.addTimes != nil {
+		bounds, counts, sum = b.mu.changes.took.Read()
+		s.Changes = &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
+	}
 	s.Name, s.Failing = b.options.Name, int(b.failures.failing.Load())
 	s.GivenUpKeys, s.GivenUpUnlisted = b.failures.givenUpKeys(), b.failures.unlisted.Load()
 	s.Busy, s.Looping = len(b.mu.running), b.loopingLocked()
@@ -277,7 +303,9 @@ func (b *Books[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 		s.Failing = append(s.Failing, k)
 	}
 	s.GivenUp = b.failures.newest(&b.failures.mu.givenUp, limit)
-	s.Stats = b.Stats()
+	if s.Stats, s.Unanswered = b.stats(); s.Unanswered == nil && s.Stats.OldestUnanswered > 0 {
+		s.Unanswered = b.oldestQueued(s.Stats.OldestUnanswered)
+	}
 	return s
 }
 
@@ -399,6 +427,7 @@ func (s Snapshot[T]) anyKeys() Snapshot[any] {
 	return Snapshot[any]{
 		Stats: s.Stats, Running: converted(s.Running, RunningKey[T].anyKey),
 		Failing: converted(s.Failing, FailedKey[T].anyKey), GivenUp: converted(s.GivenUp, FailedKey[T].anyKey),
+		Unanswered: convertedPointer(s.Unanswered, func(k UnansweredKey[T]) UnansweredKey[any] { return UnansweredKey[any]{k.Key, k.Since} }),
 	}
 }
 

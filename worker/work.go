@@ -195,6 +195,7 @@ func (p *Pool[T]) addAgain(e *Entry[T]) {
 	}
 	if e.answer.every > 0 {
 		e.answer.after = p.untilMoment(e.result.Key, e.answer.every)
+		e.result.After = e.answer.after
 	}
 	p.addAfter(e, e.answer.after)
 	if e.answer.after <= 0 && p.queue.ShuttingDown() {

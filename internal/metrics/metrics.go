@@ -214,6 +214,8 @@ const (
 	FailingKeys
 	LoopingKeys
 	PoolGivenUpKeys
+	PoolChangeDuration
+	PoolOldestChange
 )
 
 // Pool are the metrics of pools.
@@ -250,7 +252,26 @@ var Pool = []Metric[worker.Stats]{
 		func(st *worker.Stats) float64 { return float64(st.Looping) }),
 	PoolGivenUpKeys: gauge("workqueue_pool_given_up_keys", "Number of keys that were given up and that the pool remembers.",
 		func(st *worker.Stats) float64 { return float64(st.GivenUpKeys) }),
+	PoolChangeDuration: histogram("workqueue_pool_change_duration_seconds",
+		"How long in seconds it took from the first add of a key until a call of the handler succeeded, retries included.",
+		func(st *worker.Stats) *workqueue.Histogram { return st.Changes }).onlyIf(knowsChanges),
+	PoolOldestChange: gauge("workqueue_pool_oldest_change_age_seconds",
+		"How many seconds ago the key was added for which no call of the handler has succeeded for longest.",
+		func(st *worker.Stats) float64 { return st.OldestUnanswered.Seconds() }).onlyIf(knowsChanges),
 }
+
+// ChangesAlone reports whether the numbers are of changes and not of calls: they come from a program that counts its calls itself.
+func ChangesAlone(st *worker.Stats) bool { return st.Durations == nil && st.Changes != nil }
+
+func init() {
+	for i := range Pool {
+		if m := &Pool[i]; m.Has == nil {
+			m.Has = func(st *worker.Stats) bool { return !ChangesAlone(st) }
+		}
+	}
+}
+
+func knowsChanges(st *worker.Stats) bool { return st.Changes != nil }
 
 // poolResults returns the values of workqueue_pool_results_total.
 func poolResults(st *worker.Stats) []Labelled {

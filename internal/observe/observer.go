@@ -46,6 +46,7 @@ type Observer struct {
 type keyTimes struct {
 	addedAt   time.Duration // when it became dirty
 	startedAt time.Duration // when a worker got it
+	cameAt    time.Duration // what addedAt was then
 	in        listName
 }
 
@@ -108,7 +109,7 @@ func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 	o.Unqueued(s)
 	k := o.keys.Existing(s)
 	latency := now - k.addedAt
-	k.startedAt, k.in = now, inRunning
+	k.startedAt, k.cameAt, k.in = now, k.addedAt, inRunning
 	o.lists.Append(&o.running, s)
 	o.startedMicros += now.Microseconds()
 	o.Latency.Observe(latency)
@@ -146,6 +147,9 @@ func (o *Observer) Release(s keytable.Slot) {
 // AddedAt and StartedAt return when the key at s became dirty, and when a worker got it, after the observer was made.
 func (o *Observer) AddedAt(s keytable.Slot) time.Duration   { return o.keys.At(s).addedAt }
 func (o *Observer) StartedAt(s keytable.Slot) time.Duration { return o.keys.At(s).startedAt }
+
+// CameAt returns when the key at s became dirty for the worker that holds it, after the observer was made.
+func (o *Observer) CameAt(s keytable.Slot) time.Duration { return o.keys.At(s).cameAt }
 
 // Time returns the time that was or is d after the observer was made.
 func (o *Observer) Time(d time.Duration) time.Time { return o.epoch.Add(d) }

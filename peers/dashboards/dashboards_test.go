@@ -72,7 +72,10 @@ func exported(t *testing.T) map[string]bool {
 	queue := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: provider})
 	defer queue.ShutDown()
 	provider.WatchQueue("shared", func() workqueue.Stats { return workqueue.Stats{Shared: &workqueue.SharedStats{}} })
-	provider.InspectPool("p", worker.Inspector{Stats: func() worker.Stats { return worker.Stats{} }})
+	provider.InspectPool("p", worker.Inspector{Stats: func() worker.Stats {
+		times := &workqueue.Histogram{Bounds: provider.PoolHistogramBounds(), Counts: make([]uint64, len(provider.PoolHistogramBounds())+1)}
+		return worker.Stats{Durations: times, Changes: times}
+	}})
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +204,7 @@ func TestDashboardExpressions(t *testing.T) {
 				t.Errorf("panel %q: unknown variable in %s", p.Title, expr)
 			}
 			check(t, "panel "+p.Title, expr, names)
-			if n := strings.Count(target.Expr, `{job=~"$job", name=~"$name"}`); n != strings.Count(target.Expr, "workqueue_") {
+			if n := strings.Count(target.Expr, `{job=~"$job", name=~"$name"`); n != strings.Count(target.Expr, "workqueue_") {
 				t.Errorf("panel %q: not all metrics are those of $job and $name: %s", p.Title, target.Expr)
 			}
 		}

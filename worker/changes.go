@@ -1,0 +1,158 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/observe"
+	"github.com/keyedqueue/workqueue/internal/slotheap"
+)
+
+// A change of a key begins when the key is added, or comes due, while no worker holds it, or while one does: then it is the next
+// change. Later adds belong to it until the key is handed out. It ends with the first call that answers it: one that returns nil
+// or asks for the key again. A failure or an interruption is no answer, so the change goes on. It ends unanswered, and is not
+// counted, if the key is given up or forgotten or removed from the queue.
+
+// UnansweredKey is a key that was added and for which no call has succeeded since.
+type UnansweredKey[T comparable] struct {
+	Key   T         `json:"key"`
+	Since time.Time `json:"since"`
+}
+
+// changes are those of keys that were called. The mu of the books guards them.
+type changes[T comparable] struct {
+	took observe.Histogram
+	// epoch is when the first change began that went on after a call. Ranks in order are nanoseconds since then.
+	epoch time.Time
+	// open has the keys whose last call was no answer, and order since when, the oldest first.
+	open  keytable.Table[T, struct{}]
+	order slotheap.Heap
+	tie   uint32
+}
+
+func (c *changes[T]) sinceOf(s keytable.Slot) time.Time {
+	return c.epoch.Add(time.Duration(c.order.At(s).Rank))
+}
+
+// begin sets the start of the change that e's call is for, if an earlier call for it was no answer.
+func (c *changes[T]) begin(e *Entry[T]) {
+	if c.open.Len() == 0 || e.since.IsZero() {
+		return
+	}
+	if s, found := c.open.Find(keytable.HashOf(e.result.Key), e.result.Key); found != nil {
+		e.since = c.sinceOf(s)
+	}
+}
+
+// end counts the change that e's call has answered, or keeps when it began for the next call.
+func (c *changes[T]) end(e *Entry[T]) {
+	r := &e.result
+	if e.since.IsZero() {
+		return
+	}
+	switch r.Next {
+	case NextForget, NextRequeue:
+		c.took.Observe(max(0, r.Started.Add(r.Duration).Sub(e.since)))
+		c.remove(r.Key)
+	case NextGiveUp:
+		c.remove(r.Key)
+	default:
+		if c.epoch.IsZero() {
+			c.epoch = e.since
+		}
+		if s, _, inserted := c.open.FindOrInsert(keytable.HashOf(r.Key), r.Key); inserted {
+			c.tie++
+			c.order.Push(slotheap.Entry{Rank: int64(e.since.Sub(c.epoch)), Tie: c.tie, Slot: s})
+		}
+	}
+}
+
+// remove ends the change of key without an answer.
+func (c *changes[T]) remove(key T) {
+	if c.open.Len() == 0 {
+		return
+	}
+	s, found := c.open.Find(keytable.HashOf(key), key)
+	if found == nil {
+		return
+	}
+	c.order.Remove(s)
+	c.open.Delete(s)
+	if !c.open.HasMemory(s) {
+		c.order.Release(s)
+	}
+}
+
+// forgetChange ends the change of key without an answer.
+func (b *Books[T]) forgetChange(key T) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.changes.remove(key)
+}
+
+// oldestCalled returns the oldest change of a key that was called, or nil, and whether the key is being handled.
+func (b *Books[T]) oldestCalled() (oldest *UnansweredKey[T], running bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := &b.mu.changes
+	if c.open.Len() > 0 {
+		s := c.order.First().Slot
+		oldest = &UnansweredKey[T]{c.open.At(s).Key, c.sinceOf(s)}
+		running = b.findLocked(oldest.Key) != nil
+	}
+	for _, e := range b.mu.running {
+		if !e.since.IsZero() && (oldest == nil || e.since.Before(oldest.Since)) {
+			oldest, running = &UnansweredKey[T]{e.current.Key, e.since}, true
+		}
+	}
+	return oldest, running
+}
+
+// mostRemoved bounds how many keys that were removed from the queue one call forgets.
+const mostRemoved = 100
+
+// oldestUnanswered returns the age of the oldest change of a key that is queued or was called, and the key unless it is
+// queued. It forgets keys that were removed from the queue.
+func (b *Books[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Duration) {
+	if b.addTimes == nil {
+		return nil, 0
+	}
+	finder, removes := b.queue.(KeyFinder[T])
+	for range mostRemoved {
+		var running bool
+		oldest, running = b.oldestCalled()
+		if oldest == nil || running || !removes || finder.Has(oldest.Key) || b.queue.ShuttingDown() {
+			break
+		}
+		b.forgetChange(oldest.Key)
+		oldest = nil
+	}
+	if oldest != nil {
+		age = max(0, b.options.Clock.Since(oldest.Since))
+	}
+	if queued := b.reader.Stats().OldestQueued; queued > age {
+		return nil, queued
+	}
+	return oldest, age
+}
+
+// oldestQueued returns the key that is the next one in the queue, if it was queued about that long ago, and otherwise nil.
+func (b *Books[T]) oldestQueued(age time.Duration) *UnansweredKey[T] {
+	now := b.options.Clock.Now()
+	for _, k := range b.reader.Snapshot(1).Queued {
+		if now.Sub(k.Since) >= age { // A moment has passed.
+			return &UnansweredKey[T]{k.Key, k.Since}
+		}
+	}
+	return nil
+}
+
+// addTimesOf returns queue if it knows when its keys were added, and otherwise nil.
+func addTimesOf[T comparable](queue workqueue.TypedRateLimitingInterface[T], reader workqueue.Extended[T]) workqueue.AddTimes[T] {
+	q, ok := queue.(workqueue.AddTimes[T])
+	if !ok || reader.Stats().Latency == nil {
+		return nil
+	}
+	return q
+}

@@ -1,0 +1,277 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// timedQueues make queues with metrics. A key comes again after 1 s, 2 s, 4 s.
+var timedQueues = map[string]func() stringQueue{
+	"root": func() stringQueue {
+		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour)
+		return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: debug.Times{}})
+	},
+	"priority": func() stringQueue {
+		return newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: debug.Times{}})
+	},
+}
+
+// wantChanges checks how many changes were answered, and the sum of their times.
+func wantChanges(t *testing.T, when string, st worker.Stats, count uint64, seconds float64) {
+	t.Helper()
+	if st.Changes == nil {
+		t.Fatalf("%s: changes are not measured", when)
+	}
+	if st.Changes.Count() != count || math.Abs(st.Changes.Sum-seconds) > 1e-9 {
+		t.Errorf("%s: %d changes of %v s, want %d of %v s", when, st.Changes.Count(), st.Changes.Sum, count, seconds)
+	}
+}
+
+// A change lasts from the add of a key to the first call that answers it. Each call takes a second, and is for the one key there is.
+func TestChanges(t *testing.T) {
+	fails, s := errBroken, time.Second
+	for name, c := range map[string]struct {
+		answers []error
+		adds    []time.Duration // beside that at 0
+		count   uint64
+		seconds float64
+		again   float64 // in the root queue, where a key that fails and was added comes once more
+	}{
+		"a success":                        {answers: []error{nil}, count: 1, seconds: 1},
+		"failures and a success":           {answers: []error{fails, fails, nil}, count: 1, seconds: 6},
+		"a failure with a least delay":     {answers: []error{worker.RetryAfter(fails, 7*s), nil}, count: 1, seconds: 9},
+		"later":                            {answers: []error{worker.RequeueAfter(5 * s), nil}, count: 2, seconds: 2},
+		"at once":                          {answers: []error{worker.RequeueAfter(0), nil}, count: 2, seconds: 2},
+		"failed, then later":               {answers: []error{fails, worker.RequeueAfter(5 * s), nil}, count: 2, seconds: 4},
+		"given up":                         {answers: []error{worker.Terminal(fails), nil}, adds: []time.Duration{10 * s}, count: 1, seconds: 1},
+		"failed, then given up":            {answers: []error{fails, worker.Terminal(fails), nil}, adds: []time.Duration{20 * s}, count: 1, seconds: 1},
+		"added while held":                 {answers: []error{nil, nil}, adds: []time.Duration{s / 2, s * 3 / 4}, count: 2, seconds: 2.5},
+		"added while held, and it fails":   {answers: []error{fails, nil, nil}, adds: []time.Duration{s / 2}, count: 1, seconds: 2, again: 1},
+		"added while the retry waits":      {answers: []error{fails, nil, nil}, adds: []time.Duration{s * 3 / 2}, count: 1, seconds: 2.5, again: 1.5},
+		"interrupted":                      {answers: []error{worker.ErrAdded, nil}, count: 1, seconds: 2},
+		"interrupted again and again":      {answers: []error{worker.ErrAdded, fails, worker.ErrAdded, nil}, count: 1, seconds: 5},
+		"added again after it had success": {answers: []error{fails, nil, nil}, adds: []time.Duration{20 * s}, count: 2, seconds: 4},
+	} {
+		for kind, newQueue := range timedQueues {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					q := newQueue()
+					calls := 0
+					p := worker.New(q, func(context.Context, string) error {
+						time.Sleep(s)
+						if calls++; calls > len(c.answers) {
+							return nil
+						}
+						return c.answers[calls-1]
+					}, options{})
+					q.Add("a")
+					r := run(t, p)
+					for _, at := range c.adds {
+						r.after(at)
+						q.Add("a")
+					}
+					r.after(time.Minute)
+					count, seconds := c.count, c.seconds
+					if kind == "root" && c.again > 0 {
+						count, seconds = count+1, seconds+c.again
+					}
+					wantChanges(t, "at the end", p.Stats(), count, seconds)
+					if st := p.Snapshot(9); st.Stats.OldestUnanswered != 0 || st.Unanswered != nil {
+						t.Errorf("unanswered: %v, %v", st.Stats.OldestUnanswered, st.Unanswered)
+					}
+					r.endCleanly()
+				})
+			})
+		}
+	}
+}
+
+// The time in the line counts, and a delay that somebody asked for before does not.
+func TestChangesInTheLine(t *testing.T) {
+	for kind, newQueue := range timedQueues {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newQueue()
+				p := worker.New(q, takes(time.Second), options{})
+				addAll(q, "a b c")
+				q.AddAfter("d", 10*time.Second)
+				r := run(t, p)
+				r.after(5 * time.Second)
+				wantChanges(t, "a, b and c", p.Stats(), 3, 1+2+3)
+				r.after(20 * time.Second)
+				wantChanges(t, "and d", p.Stats(), 4, 7)
+				r.endCleanly()
+			})
+		})
+	}
+}
+
+// The oldest change that no call has answered is that of a key in whatever state.
+func TestOldestUnanswered(t *testing.T) {
+	for kind, newQueue := range timedQueues {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newQueue()
+				var repaired atomic.Bool
+				p := worker.New(q, func(_ context.Context, key string) error {
+					time.Sleep(10 * time.Second)
+					if key == "fails" && !repaired.Load() {
+						return errBroken
+					}
+					return nil
+				}, options{})
+				check := func(when, key string, age time.Duration) {
+					t.Helper()
+					s := p.Snapshot(0)
+					if key == "" {
+						if s.Unanswered != nil || s.Stats.OldestUnanswered != 0 {
+							t.Errorf("%s: %+v, %v", when, s.Unanswered, s.Stats.OldestUnanswered)
+						}
+						return
+					}
+					if u := s.Unanswered; u == nil || u.Key != key || time.Since(u.Since) != age || s.Stats.OldestUnanswered != age || p.Stats().OldestUnanswered != age {
+						t.Errorf("%s: %+v, %v; want %s, %v", when, u, s.Stats.OldestUnanswered, key, age)
+					}
+				}
+				check("without keys", "", 0)
+				q.Add("fails")
+				time.Sleep(time.Second)
+				check("queued", "fails", time.Second)
+				q.Add("other")
+				r := run(t, p)
+				check("handled", "fails", time.Second)
+				r.after(9 * time.Second)
+				q.Add("fails")
+				r.after(11 * time.Second)
+				check("failed", "fails", 12*time.Second)
+				r.after(25 * time.Second)
+				repaired.Store(true)
+				check("handled again", "fails", 26*time.Second)
+				r.after(31 * time.Second)
+				check("after its success", "", 0)
+				r.endCleanly()
+			})
+		})
+	}
+}
+
+// A change ends without an answer when the pool forgets the key, or the key is removed from the queue.
+func TestForgottenChanges(t *testing.T) {
+	for name, end := range map[string]func(*priorityqueue.Queue[string], *worker.Pool[string]){
+		"removed":   func(q *priorityqueue.Queue[string], _ *worker.Pool[string]) { q.Discard("a") },
+		"forgotten": func(_ *priorityqueue.Queue[string], p *worker.Pool[string]) { p.Forget("a") },
+		"forgotten by the limiter": func(q *priorityqueue.Queue[string], p *worker.Pool[string]) {
+			q.Forget("a")
+			p.Snapshot(9) // which finds that out
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: debug.Times{}})
+				calls := 0
+				p := worker.New(q, func(context.Context, string) error {
+					if calls++; calls == 1 {
+						return worker.RetryAfter(errBroken, time.Hour)
+					}
+					return nil
+				}, options{})
+				q.Add("a")
+				r := run(t, p)
+				r.after(time.Minute)
+				if s := p.Stats(); s.OldestUnanswered != time.Minute {
+					t.Errorf("before: %v", s.OldestUnanswered)
+				}
+				end(q, p)
+				if s := p.Snapshot(9); s.Stats.OldestUnanswered != 0 || s.Unanswered != nil {
+					t.Errorf("%+v", s)
+				}
+				q.Add("a")
+				r.after(2 * time.Minute)
+				wantChanges(t, "after the next", p.Stats(), 1, 0)
+				r.endCleanly()
+			})
+		})
+	}
+}
+
+// Keys that are removed after an interruption are found one by one, up to many at once, and leave nothing.
+func TestRemovedChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: debug.Times{}})
+		b := worker.NewBooks(q, options{})
+		for i := range 250 {
+			key := fmt.Sprint(i)
+			q.Add(key)
+			q.Get()
+			b.Begin(t.Context(), key).End(worker.ErrAdded)
+			q.Done(key)
+			time.Sleep(time.Second)
+		}
+		var ages []time.Duration
+		for range 4 {
+			ages = append(ages, b.Stats().OldestUnanswered)
+		}
+		if slices.Max(ages) != 0 {
+			t.Errorf("%v, and no key is in the queue", ages)
+		}
+		q.Add("250")
+		time.Sleep(time.Second)
+		if s := b.Snapshot(0); s.Stats.OldestUnanswered != time.Second || s.Unanswered.Key != "250" {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// Of a queue with priorities, the oldest key may not be the next one. Then only its age is known.
+func TestOldestUnansweredWithPriorities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: debug.Times{}})
+		q.Add("low")
+		time.Sleep(time.Second)
+		q.AddWithPriority("high", 1, 0)
+		time.Sleep(time.Second)
+		if s := worker.New(q, fine, options{}).Snapshot(0); s.Stats.OldestUnanswered != 2*time.Second || s.Unanswered != nil {
+			t.Errorf("%v, %v", s.Stats.OldestUnanswered, s.Unanswered)
+		}
+	})
+}
+
+// Books measure the same. Without metrics, or over a queue that does not know when its keys were added, nothing is measured.
+func TestWhoMeasuresChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for kind, q := range map[string]stringQueue{
+			"timed": timedQueues["root"](), "without metrics": newQueue(), "priority without metrics": newPriorityQueue(priorityqueue.Config[string]{}),
+			"plain": plain{timedQueues["root"]()}, "not handed out": timedQueues["priority"](),
+		} {
+			b := worker.NewBooks(q, options{})
+			if q.Add("a"); kind != "not handed out" {
+				q.Get()
+			}
+			time.Sleep(time.Second)
+			b.Begin(t.Context(), "a").End(errors.Join(errBroken))
+			b.Begin(t.Context(), "a").End(nil)
+			switch s := b.Stats(); kind {
+			case "timed":
+				wantChanges(t, kind, s, 1, 1)
+			case "not handed out":
+				wantChanges(t, kind, s, 0, 0)
+			default:
+				if s.Changes != nil || s.OldestUnanswered != 0 {
+					t.Errorf("%s: %+v, %v", kind, s.Changes, s.OldestUnanswered)
+				}
+			}
+		}
+	})
+}
