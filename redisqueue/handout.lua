@@ -13,7 +13,8 @@ local function lose(holder, key, state, isSuspect)
 		local random = (now % 1000 * 7919 + #released * 104729) % 1000 / 1000
 		delay = math.ceil(math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) * (1 + random) / 2)
 	end
-	countFailure(key, failuresOf(key), delay)
+	local failures, left = failuresOf(key)
+	setFailures(key, left > 0 and failures or failures + 1, math.max(left, delay))
 	if most > 0 and losses >= most then
 		-- An add while the key was held may have been confirmed: it gets an attempt of its own.
 		if not release(holder, key, state, true) then
@@ -81,12 +82,13 @@ if #forgotten > 0 then
 end
 
 -- Failures are forgotten in the end.
-if tidies and call('ZCARD', EXPIRIES) > 1 then
-	local keys = read(chores, function(from, n) return call('ZRANGEBYSCORE', EXPIRIES, '-inf', since, 'LIMIT', from, n) end)
+if tidies and call('ZCARD', RETRIES) > 1 then
+	local before = whole(now - setting('forget'))
+	local keys = read(chores, function(from, n) return call('ZRANGEBYSCORE', RETRIES, '-inf', before, 'LIMIT', from, n) end)
 	chores = chores - #keys
 	if #keys > 0 then
 		call('ZREM', FAILURES, unpack(keys))
-		call('ZREM', EXPIRIES, unpack(keys))
+		call('ZREM', RETRIES, unpack(keys))
 		call('HDEL', LASTS, unpack(keys))
 	end
 end

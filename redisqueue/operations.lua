@@ -145,7 +145,7 @@ end
 
 local function forget(key)
 	if call('ZREM', FAILURES, key) > 0 then
-		call('ZREM', EXPIRIES, key)
+		call('ZREM', RETRIES, key)
 		call('HDEL', LASTS, key)
 	end
 	dropGivenUp(key)
@@ -162,18 +162,43 @@ local function setting(name)
 	return settings[name]
 end
 
+-- failuresOf returns how many failures of a key are counted, and how much of the delay of the last one is left. While some is
+-- left, a call that fails is the same failure: it is not counted, and the key comes at the end of that delay.
 local function failuresOf(key)
-	local expires = call('ZSCORE', EXPIRIES, key)
-	if not expires or expires + 0 <= now then
-		return 0
+	local retry = call('ZSCORE', RETRIES, key)
+	if not retry or retry + setting('forget') <= now then
+		return 0, 0
 	end
-	return (call('ZSCORE', FAILURES, key) or 0) + 0
+	return (call('ZSCORE', FAILURES, key) or 0) + 0, math.max(0, retry - now)
 end
 
--- countFailure counts a failure of a key that waits for delay now.
-local function countFailure(key, failures, delay)
-	call('ZADD', FAILURES, failures + 1, key)
-	call('ZADD', EXPIRIES, digits(now + delay + setting('forget')), key)
+-- setFailures sets how many failures of a key are counted. The delay of the last one begins now.
+local function setFailures(key, failures, delay)
+	call('ZADD', FAILURES, failures, key)
+	call('ZADD', RETRIES, digits(now + delay), key)
+end
+
+-- backoff returns how long a key waits after a further failure: the longer one of the delay that workqueue.BackoffConfig defines and
+-- what the token bucket demands. random is from [0, 1): the server's own random numbers are the same in each script.
+local function backoff(key, failures, random)
+	local base, longest, jitter, limit = setting('base'), setting('max'), setting('jitter'), setting('limit')
+	local delay = math.min(base * setting('factor') ^ failures, longest)
+	if jitter == 1 then
+		delay = delay * random
+	elseif jitter == 2 then
+		delay = delay / 2 + delay / 2 * random
+	elseif jitter == 3 then
+		local before = failures > 0 and tonumber(call('HGET', LASTS, key) or base) or base
+		delay = base + (math.min(3 * before, longest) - base) * random
+		call('HSET', LASTS, key, whole(delay))
+	end
+	if limit > 0 then
+		local burst = setting('burst')
+		tokens = math.min(burst, (tokens or burst) + math.max(0, now - (filled or now)) * limit / 1000000) - 1
+		filled, bucketChanged = now, true
+		delay = math.max(delay, -tokens / limit * 1000000)
+	end
+	return math.ceil(delay)
 end
 
 -- wake makes a session call that waits in a blocking read. Its list need not have more than one element. The list is not in
@@ -255,7 +280,7 @@ end
 local function answer(found) results[#results + 1] = found and 'n1 ' or 'n0 ' end
 
 -- The operations, by their letters, of which protocol.go has the same list. A capital letter has an argument of 16 characters
--- before the key. In C and G this is the length of the key, and behind the key is the rest.
+-- before the key. In C, G and R this is the length of the key, and behind the key is the rest.
 local ops = {
 	-- Add
 	a = add,
@@ -268,39 +293,24 @@ local ops = {
 	end,
 	-- AddAfter: the delay in microseconds
 	L = addLater,
-	-- AddRateLimited counts a failure of the key, and adds it after the longer of two delays: the backoff, as
-	-- workqueue.BackoffConfig defines it, and what the token bucket demands. random is from [0, 1): the server's own
-	-- random numbers are the same in each script.
-	R = function(key, random)
-		random = tonumber(random)
-		local base, longest, jitter, limit = setting('base'), setting('max'), setting('jitter'), setting('limit')
-		local failures = failuresOf(key)
-		local delay = math.min(base * setting('factor') ^ failures, longest)
-		if jitter == 1 then
-			delay = delay * random
-		elseif jitter == 2 then
-			delay = delay / 2 + delay / 2 * random
-		elseif jitter == 3 then
-			local before = failures > 0 and tonumber(call('HGET', LASTS, key) or base) or base
-			delay = base + (math.min(3 * before, longest) - base) * random
-			call('HSET', LASTS, key, whole(delay))
+	-- AddRateLimited counts a failure, unless it is the same as the one before. The rest: a random number, see backoff, and how long
+	-- the key waits at least.
+	R = function(key, _, rest)
+		local random, atLeast = string.match(rest, '^(%S+) (%d+)$')
+		local failures, delay = failuresOf(key)
+		if delay == 0 then
+			failures, delay = failures + 1, backoff(key, failures, random)
 		end
-		delay = math.ceil(delay)
-		if limit > 0 then
-			local burst = setting('burst')
-			tokens = math.min(burst, (tokens or burst) + math.max(0, now - (filled or now)) * limit / 1000000) - 1
-			filled, bucketChanged = now, true
-			if tokens < 0 then
-				delay = math.max(delay, math.ceil(-tokens / limit * 1000000))
-			end
-		end
-		countFailure(key, failures, delay)
+		delay = math.max(delay, atLeast)
+		setFailures(key, failures, delay)
 		addLater(key, delay)
 	end,
 	-- Forget
 	f = forget,
 	-- NumRequeues
 	n = function(key) results[#results + 1] = 'n' .. whole(failuresOf(key)) .. ' ' end,
+	-- What is left of the delay of the last failure?
+	l = function(key) results[#results + 1] = 'n' .. whole(select(2, failuresOf(key))) .. ' ' end,
 	-- GiveUp: the number of attempts and the error
 	G = giveUp,
 
@@ -445,7 +455,7 @@ for i = FIRST_OP, #ARGV do
 	codes[n] = code
 	if byte(code) < 97 then
 		local argument, key = sub(op, 2, 17), sub(op, 18)
-		if code == 'C' or code == 'G' then
+		if code == 'C' or code == 'G' or code == 'R' then
 			local length = tonumber(argument, 10)
 			key, rests[n] = sub(key, 1, length), sub(key, length + 1)
 		end
