@@ -57,7 +57,7 @@ local function load(keys)
 			local key = missing[first + i - 1]
 			states[key] = state
 			local kind, length = state and byte(state), state and #state
-			if state and not (length == 16 and kind < 58 or length == 28 and kind == 112 or length == 44 and (kind == 100 or kind == 101)) then
+			if state and not (length == 16 or length == 28 and kind == 112 or length == 44 and (kind == 100 or kind == 101)) then
 				set(key, since)
 				tail[#tail + 1] = key
 				repaired = repaired + 1

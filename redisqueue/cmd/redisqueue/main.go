@@ -109,7 +109,7 @@ func (c *command) run(ctx context.Context, args []string) error {
 	c.server.flags(flags)
 	flags.StringVar(&c.name, "queue", "", "the `name` of the queue")
 	flags.BoolVar(&c.json, "json", false, "prints JSON: null is what is not known, {\"base64\": …} a key that is not UTF-8")
-	flags.IntVar(&c.limit, "n", 20, "for ls: at most so many `keys` of each state; 0 for all of them,\nqueued, processing and waiting ones then in no order")
+	flags.IntVar(&c.limit, "n", 20, "for ls: at most so many `keys` of each state; 0 for all of them,\nin no order")
 	flags.DurationVar(&c.after, "after", 0, "for add: queues the keys when that `time` has passed")
 	flags.BoolVar(&c.all, "all", false, "for retry and drop: all keys that were given up or set aside")
 	flags.BoolVar(&c.yes, "yes", false, "for purge and drop -all: really")
