@@ -26,8 +26,8 @@ func (q *Queue[T]) AddContext(ctx context.Context, item T) error {
 }
 
 // AddAfter adds item when duration has passed on the queue's clock, or at once if duration is not positive. It
-// does not block. The earliest time counts, of all replicas'. Delays are rounded up to microseconds. The key waits on the
-// server, and any replica may get it. After shutdown AddAfter does nothing, as Add.
+// does not block. If several replicas add a key, the earliest time counts. Delays are rounded up to microseconds. The key waits on
+// the server, and any replica may get it. After shutdown AddAfter does nothing, as Add.
 func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
 	q.enqueue(item, after[T](duration))
 }

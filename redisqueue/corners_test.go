@@ -340,7 +340,7 @@ func TestNewRefuses(t *testing.T) {
 		{Name: "test", WaitReplicas: 1, WaitTimeout: client.Options().ReadTimeout},
 	} {
 		if q, err := New(context.Background(), client, config); q != nil || err == nil || errors.Is(err, ErrIncompatible) {
-			t.Errorf("New() with config %d = %v, %v", i, q, err)
+			t.Errorf("New() with config %d returns a queue: %v, %v", i, q != nil, err)
 		}
 	}
 	for _, config := range []Config[string]{

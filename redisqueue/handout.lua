@@ -3,8 +3,8 @@
 -- lose gives a key back whose holder was heard of no more. It may have killed its process, and the keys beside it: the
 -- second time, and from then on, each of these comes at a time of its own, later and later, and in the end not at all.
 --
--- isSuspect: its handler was not known to have run for longer than a lease, or no other key is more suspect. A key that is not counts
--- as a quarter of a loss: a long handler beside a key that kills its process at once is not to blame, but one that kills late is found.
+-- isSuspect: the key was held for less than a lease, or all keys that were lost with it were held for longer. Any other loss counts as
+-- a quarter: a long handler beside a key that kills its process at once is not to blame, but one that kills late is found.
 local function lose(holder, key, state, isSuspect)
 	local losses, most, delay = tonumber(call('HGET', LOSSES, key) or 0) + (isSuspect and 1 or 0.25), setting('losses'), 0
 	call('HSET', LOSSES, key, losses)

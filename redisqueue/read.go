@@ -31,18 +31,25 @@ func (q *Queue[T]) Counts(ctx context.Context) (sum Counts, err error) {
 		if err != nil {
 			return Counts{}, err
 		}
-		sum.Queued += c.Queued
-		sum.Processing += c.Processing
-		sum.Again += c.Again
-		sum.Waiting += c.Waiting
-		sum.Failing += c.Failing
-		sum.GivenUp += c.GivenUp
-		sum.SetAside += c.SetAside
-		sum.Repaired += c.Repaired
-		sum.Paused = sum.Paused || c.Paused
-		sum.OldestQueued = max(sum.OldestQueued, c.OldestQueued)
+		sum.add(c)
 	}
 	return sum, nil
+}
+
+// add adds the numbers of another shard.
+func (c *Counts) add(other Counts) {
+	c.Queued += other.Queued
+	c.Processing += other.Processing
+	c.Again += other.Again
+	c.Waiting += other.Waiting
+	c.Failing += other.Failing
+	c.GivenUp += other.GivenUp
+	c.SetAside += other.SetAside
+	c.Repaired += other.Repaired
+	c.Paused = c.Paused || other.Paused
+	if other.Queued > 0 { // The last one that was read may have been handed out since.
+		c.OldestQueued = max(c.OldestQueued, other.OldestQueued)
+	}
 }
 
 func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {

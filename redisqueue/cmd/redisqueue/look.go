@@ -30,7 +30,7 @@ func (c *command) queues(ctx context.Context) error {
 	return nil
 }
 
-func (c *command) stats(ctx context.Context) error {
+func (c *command) stats(ctx context.Context, _ []string) error {
 	n, err := c.queue.Counts(ctx)
 	if err != nil {
 		return err
@@ -230,7 +230,8 @@ func (c *command) printRow(r keyRow, number int) error {
 
 const line = "%-17s  %-15s  %-15s  %8s  %-11s  %s\n"
 
-func (c *command) show(ctx context.Context, key string) error {
+func (c *command) show(ctx context.Context, args []string) error {
+	key := args[0]
 	k, err := c.queue.Key(ctx, key)
 	if err != nil {
 		return err
