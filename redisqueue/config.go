@@ -147,10 +147,10 @@ func (c *Config[T]) settings() string {
 	}
 	forgetAfter := positiveOr(b.ForgetAfter, max(2*min(longest, math.MaxInt64/2), 10*time.Minute))
 	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-	part := func(n int) int { return (max(n, 1)-1)/max(c.Shards, 1) + 1 } // of each shard
+	part := func(n int) int { return (max(n, 1)-1)/c.Shards + 1 } // of each shard
 	return fmt.Sprintf("base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f limit=%g burst=%d losses=%d keep=%d keepfor=%.3f",
 		micros(base), micros(longest), min(max(factor, 1), 1e300), b.Jitter, micros(forgetAfter),
-		max(c.Limit, 0)/float64(max(c.Shards, 1)), part(c.Burst), c.MaxLostLeases, part(c.GivenUpLimit), micros(c.GivenUpAge))
+		max(c.Limit, 0)/float64(c.Shards), part(c.Burst), c.MaxLostLeases, part(c.GivenUpLimit), micros(c.GivenUpAge))
 }
 
 func positiveOr[N int | time.Duration](n, otherwise N) N {

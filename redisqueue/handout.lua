@@ -293,14 +293,12 @@ else
 	call('HSET', META, 'leaseTime', whole(leaseClock), 'time', whole(now), 'fence', whole(fence), 'again', again)
 end
 if tidies then
-	if delayed and call('ZCARD', DELAYS) == 1 then
-		call('HDEL', META, 'delayed')
-	end
-	if caused and call('HLEN', CAUSES) == 0 then
-		call('HDEL', META, 'caused')
-	end
-	if lossy and call('HLEN', LOSSES) == 0 then
-		call('HDEL', META, 'lossy')
+	for flag, isOver in pairs({
+		delayed = delayed and call('ZCARD', DELAYS) == 1, caused = caused and call('HLEN', CAUSES) == 0, lossy = lossy and call('HLEN', LOSSES) == 0,
+	}) do
+		if isOver then
+			call('HDEL', META, flag)
+		end
 	end
 end
 if bucketChanged then

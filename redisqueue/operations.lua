@@ -277,7 +277,8 @@ local function putBack(holder, key, state)
 	front[#front + 1] = key
 end
 
-local function answer(found) results[#results + 1] = found and 'n1 ' or 'n0 ' end
+local function answerNumber(n) results[#results + 1] = 'n' .. whole(n) .. ' ' end
+local function answer(found) answerNumber(found and 1 or 0) end
 
 -- The operations, by their letters, of which protocol.go has the same list. A capital letter has an argument of 16 characters
 -- before the key. In C, G and R this is the length of the key, and behind the key is the rest.
@@ -308,9 +309,9 @@ local ops = {
 	-- Forget
 	f = forget,
 	-- NumRequeues
-	n = function(key) results[#results + 1] = 'n' .. whole(failuresOf(key)) .. ' ' end,
+	n = function(key) answerNumber(failuresOf(key)) end,
 	-- What is left of the delay of the last failure?
-	l = function(key) results[#results + 1] = 'n' .. whole(select(2, failuresOf(key))) .. ' ' end,
+	l = function(key) answerNumber(select(2, failuresOf(key))) end,
 	-- GiveUp: the number of attempts and the error
 	G = giveUp,
 

@@ -109,11 +109,6 @@ type KeyInfo[T comparable] struct {
 // Keys that cannot be decoded are left out. If a shard does not answer, if ctx ends, or if what the server has makes no sense, the
 // others are yielded, and an error last. Keys reads alone, and works after shutdown too.
 func (q *Queue[T]) Keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[T], error] {
-	return q.keys(ctx, list, limit, 0)
-}
-
-// keys is Keys that waits for each call no longer than patience, if that is positive.
-func (q *Queue[T]) keys(ctx context.Context, list List, limit int, patience time.Duration) iter.Seq2[KeyInfo[T], error] {
 	how, sources := "page", []List{list}
 	switch {
 	case list == ListAll:
@@ -132,7 +127,7 @@ func (q *Queue[T]) keys(ctx context.Context, list List, limit int, patience time
 		}
 		for limit <= 0 || left > 0 {
 			cursors = slices.DeleteFunc(cursors, func(c *cursor[T]) bool {
-				err := c.fill(ctx, list, limit, patience)
+				err := c.fill(ctx, list, limit)
 				if err != nil {
 					errs = append(errs, err)
 				}
@@ -165,18 +160,13 @@ type cursor[T comparable] struct {
 }
 
 // fill reads the next page that has keys, if the last one is used up.
-func (c *cursor[T]) fill(ctx context.Context, list List, limit int, patience time.Duration) error {
+func (c *cursor[T]) fill(ctx context.Context, list List, limit int) error {
 	for len(c.page) == 0 && len(c.sources) > 0 {
-		pageCtx, cancel := ctx, context.CancelFunc(func() {})
-		if patience > 0 {
-			pageCtx, cancel = context.WithTimeout(ctx, patience)
-		}
 		count := maxPage
 		if limit > 0 {
 			count = min(limit, maxPage)
 		}
-		rows, next, err := c.shard.readRows(pageCtx, c.how, string(c.sources[0]), c.from, count)
-		cancel()
+		rows, next, err := c.shard.readRows(ctx, c.how, string(c.sources[0]), c.from, count)
 		if err != nil {
 			return err
 		}
@@ -267,10 +257,15 @@ func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 // SnapshotKeys is Keys of ListAll for tools. The iteration ends early if the server does not answer for a second.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	return func(yield func(workqueue.KeySnapshot[T]) bool) {
-		for k, err := range q.keys(context.Background(), ListAll, 0, patience) {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		timer := time.AfterFunc(patience, cancel)
+		for k, err := range q.Keys(ctx, ListAll, 0) {
+			timer.Stop() // The caller may take its time.
 			if err != nil || !yield(k.KeySnapshot) {
 				return
 			}
+			timer.Reset(patience)
 		}
 	}
 }
