@@ -50,10 +50,8 @@ for _, dead in ipairs(ended) do
 	local begun, isLong = {}, true -- when each was handed out; whether all are with long handlers
 	for i, key in ipairs(lost) do
 		local state = states[key]
-		if state and #state > 16 and sub(state, 2, 12) == dead then
-			begun[i] = tonumber(sub(state, 13, 28), 10)
-			isLong = isLong and begun[i] <= longSince
-		end
+		begun[i] = state and #state > 16 and sub(state, 2, 12) == dead and tonumber(sub(state, 13, 28), 10) or nil
+		isLong = isLong and (begun[i] or 0) <= longSince
 	end
 	for i = #lost, 1, -1 do
 		local key = lost[i]

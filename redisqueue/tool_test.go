@@ -231,6 +231,21 @@ func TestAttachRefuses(t *testing.T) {
 	}
 }
 
+// A foreign state that names a dead session as the holder does not stop the replicas: the key comes again.
+func TestForeignHolder(t *testing.T) {
+	client := startServer(t).client()
+	q := newShiftedQueue(t, client, Config[string]{})
+	dead := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: 30 * time.Second}
+	dead.send(1, 0, "ax", "ay")
+	dead.send(2, 2)
+	must(t, client.HSet(context.Background(), q.shards[0].names.shard[1], "x", "p"+dead.id+strings.Repeat("x", 16)).Err())
+	for i := range 4 {
+		shiftClock(t, client, time.Duration(i)*15*time.Second)
+		freshStats(t, q)
+	}
+	getEach(t, q, "x", "y")
+}
+
 // What others have written to the server is an error for those who read it, whatever it is. A replica queues the key, and goes on.
 func TestForeignData(t *testing.T) {
 	client := startServer(t).client()
