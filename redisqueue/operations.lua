@@ -1,6 +1,27 @@
 -- The second part of batch.lua: the operations of the batch. What they decide is in local variables until handout.lua writes
 -- it; what is about one key alone, and harmless if it is done twice, they write themselves.
 
+-- An operation is a letter and a key. Before the key a capital letter has an argument of 16 characters; in C, G and R this is the
+-- length of the key, and the rest is behind the key. protocol.go has the same list.
+local codes, keys, arguments, rests, n = {}, {}, {}, {}, 0
+local has = {} -- the letters that the batch has
+for i = FIRST_OP, #ARGV do
+	local op = ARGV[i]
+	local code = sub(op, 1, 1)
+	n = n + 1
+	codes[n], has[code] = code, true
+	if byte(code) < 97 then
+		local argument, key = sub(op, 2, 17), sub(op, 18)
+		if code == 'C' or code == 'G' or code == 'R' then
+			local length = tonumber(argument, 10)
+			key, rests[n] = sub(key, 1, length), sub(key, length + 1)
+		end
+		keys[n], arguments[n] = key, argument
+	else
+		keys[n] = sub(op, 2)
+	end
+end
+
 -- states has those keys' states that were read, false for absent. What is written back in the end is in touched. Lists
 -- to which every key is appended have a counter: #list searches for the end.
 local states, touched = {}, {}
@@ -178,29 +199,6 @@ local function setFailures(key, failures, delay)
 	call('ZADD', RETRIES, digits(now + delay), key)
 end
 
--- backoff returns how long a key waits after a further failure: the longer one of the delay that workqueue.BackoffConfig defines and
--- what the token bucket demands. random is from [0, 1): the server's own random numbers are the same in each script.
-local function backoff(key, failures, random)
-	local base, longest, jitter, limit = setting('base'), setting('max'), setting('jitter'), setting('limit')
-	local delay = math.min(base * setting('factor') ^ failures, longest)
-	if jitter == 1 then
-		delay = delay * random
-	elseif jitter == 2 then
-		delay = delay / 2 + delay / 2 * random
-	elseif jitter == 3 then
-		local before = failures > 0 and tonumber(call('HGET', LASTS, key) or base) or base
-		delay = base + (math.min(3 * before, longest) - base) * random
-		call('HSET', LASTS, key, whole(delay))
-	end
-	if limit > 0 then
-		local burst = setting('burst')
-		tokens = math.min(burst, (tokens or burst) + math.max(0, now - (filled or now)) * limit / 1000000) - 1
-		filled, bucketChanged = now, true
-		delay = math.max(delay, -tokens / limit * 1000000)
-	end
-	return math.ceil(delay)
-end
-
 -- wake makes a session call that waits in a blocking read. Its list need not have more than one element. The list is not in
 -- KEYS: while a cluster moves it to another node it cannot be read, and the session comes within its poll interval.
 local function wake(sleeper)
@@ -277,11 +275,7 @@ local function putBack(holder, key, state)
 	front[#front + 1] = key
 end
 
-local function answerNumber(n) results[#results + 1] = 'n' .. whole(n) .. ' ' end
-local function answer(found) answerNumber(found and 1 or 0) end
-
--- The operations, by their letters, of which protocol.go has the same list. A capital letter has an argument of 16 characters
--- before the key. In C, G and R this is the length of the key, and behind the key is the rest.
+-- What nearly every batch has:
 local ops = {
 	-- Add
 	a = add,
@@ -294,28 +288,9 @@ local ops = {
 	end,
 	-- AddAfter: the delay in microseconds
 	L = addLater,
-	-- AddRateLimited counts a failure, unless it is the same as the one before. The rest: a random number, see backoff, and how long
-	-- the key waits at least.
-	R = function(key, _, rest)
-		local random, atLeast = string.match(rest, '^(%S+) (%d+)$')
-		local failures, delay = failuresOf(key)
-		if delay == 0 then
-			failures, delay = failures + 1, backoff(key, failures, random)
-		end
-		delay = math.max(delay, atLeast)
-		setFailures(key, failures, delay)
-		addLater(key, delay)
-	end,
 	-- Forget
 	f = forget,
-	-- NumRequeues
-	n = function(key) answerNumber(failuresOf(key)) end,
-	-- What is left of the delay of the last failure?
-	l = function(key) answerNumber(select(2, failuresOf(key))) end,
-	-- GiveUp: the number of attempts and the error
-	G = giveUp,
-
-	-- These four are about a key that the session holds under a fence. Done
+	-- Done. As B, U and W it is about a key that the session holds, and its argument is the fence.
 	D = function(key, itsFence)
 		finished[#finished + 1] = key
 		local state = heldUnder(itsFence, key)
@@ -325,30 +300,81 @@ local ops = {
 			unmatched = unmatched + 1
 		end
 	end,
+}
+
+-- The others are defined only for a batch that has one of them, because that takes some microseconds.
+local hasOthers = false
+for code in pairs(has) do
+	hasOthers = hasOthers or not ops[code]
+end
+if hasOthers then
+	-- backoff returns how long a key waits after a further failure: the longer one of the delay that workqueue.BackoffConfig defines and
+	-- what the token bucket demands. random is from [0, 1): the server's own random numbers are the same in each script.
+	local function backoff(key, failures, random)
+		local base, longest, jitter, limit = setting('base'), setting('max'), setting('jitter'), setting('limit')
+		local delay = math.min(base * setting('factor') ^ failures, longest)
+		if jitter == 1 then
+			delay = delay * random
+		elseif jitter == 2 then
+			delay = delay / 2 + delay / 2 * random
+		elseif jitter == 3 then
+			local before = failures > 0 and tonumber(call('HGET', LASTS, key) or base) or base
+			delay = base + (math.min(3 * before, longest) - base) * random
+			call('HSET', LASTS, key, whole(delay))
+		end
+		if limit > 0 then
+			local burst = setting('burst')
+			tokens = math.min(burst, (tokens or burst) + math.max(0, now - (filled or now)) * limit / 1000000) - 1
+			filled, bucketChanged = now, true
+			delay = math.max(delay, -tokens / limit * 1000000)
+		end
+		return math.ceil(delay)
+	end
+
+	local function answerNumber(n) results[#results + 1] = 'n' .. whole(n) .. ' ' end
+	local function answer(found) answerNumber(found and 1 or 0) end
+
+	-- AddRateLimited counts a failure, unless it is the same as the one before. The rest: a random number, see backoff, and how long
+	-- the key waits at least.
+	ops.R = function(key, _, rest)
+		local random, atLeast = string.match(rest, '^(%S+) (%d+)$')
+		local failures, delay = failuresOf(key)
+		if delay == 0 then
+			failures, delay = failures + 1, backoff(key, failures, random)
+		end
+		delay = math.max(delay, atLeast)
+		setFailures(key, failures, delay)
+		addLater(key, delay)
+	end
+	-- NumRequeues
+	ops.n = function(key) answerNumber(failuresOf(key)) end
+	-- What is left of the delay of the last failure?
+	ops.l = function(key) answerNumber(select(2, failuresOf(key))) end
+	-- GiveUp: the number of attempts and the error
+	ops.G = giveUp
 	-- Hands the key back.
-	B = function(key, itsFence)
+	ops.B = function(key, itsFence)
 		local state = heldUnder(itsFence, key)
 		if state then
 			putBack(session, key, state)
 		end
-	end,
+	end
 	-- Sets the key aside, because the replica cannot decode it.
-	U = function(key, itsFence)
+	ops.U = function(key, itsFence)
 		local state = heldUnder(itsFence, key)
 		if state then
 			forgetCauses(key)
 			release(session, key, state)
 			call('SADD', ASIDE, key)
 		end
-	end,
+	end
 	-- Was the key added again?
-	W = function(key, itsFence)
+	ops.W = function(key, itsFence)
 		local state = heldUnder(itsFence, key)
 		answer(state and byte(state) == 100) -- d
-	end,
-
+	end
 	-- Discard takes a key out, but for the worker that holds it. In a long line its place stays, and is skipped.
-	x = function(key)
+	ops.x = function(key)
 		local found, state = call('ZREM', DELAYS, key) > 0, states[key]
 		waiting, due[key] = nil, nil
 		if isQueued(key) then
@@ -364,40 +390,39 @@ local ops = {
 		forget(key)
 		call('HDEL', LOSSES, key)
 		answer(found or state)
-	end,
+	end
 	-- RetryGivenUp
-	t = function(key)
+	ops.t = function(key)
 		local found = dropGivenUp(key)
 		if found then
 			forget(key)
 			add(key)
 		end
 		answer(found)
-	end,
+	end
 	-- ForgetGivenUp
-	y = function(key) answer(dropGivenUp(key)) end,
+	ops.y = function(key) answer(dropGivenUp(key)) end
 	-- RequeueSetAside
-	s = function(key)
+	ops.s = function(key)
 		local found = call('SREM', ASIDE, key) > 0
 		if found then
 			add(key)
 		end
 		answer(found)
-	end,
+	end
 	-- DropSetAside
-	v = function(key) answer(call('SREM', ASIDE, key) > 0) end,
-
-	-- These have no key, but: Pause, if it is 1, and Resume
-	p = function(one) paused = one == '1' end,
+	ops.v = function(key) answer(call('SREM', ASIDE, key) > 0) end
+	-- These three have no key, but: Pause, if it is 1, and Resume
+	ops.p = function(one) paused = one == '1' end
 	-- Identifies the session by its replica's name.
-	i = function(name) call('HSET', NAMES, session, name) end,
+	ops.i = function(name) call('HSET', NAMES, session, name) end
 	-- Quit ends the session. What it holds is reclaimed by handout.lua, and its blocking read is woken to end.
-	q = function()
+	ops.q = function()
 		leaseEnds = -1
 		call('ZADD', LEASES, leaseEnds, session)
 		wake(session)
-	end,
-}
+	end
+end
 -- A full server executes no adds. The replica sends them again.
 local ADDS = 'aCLR'
 
@@ -447,24 +472,7 @@ if interrupted then
 	end
 end
 
--- Read all operations, then the states of all their keys at once, then execute them.
-local codes, keys, arguments, rests, n = {}, {}, {}, {}, 0
-for i = FIRST_OP, #ARGV do
-	local op = ARGV[i]
-	local code = sub(op, 1, 1)
-	n = n + 1
-	codes[n] = code
-	if byte(code) < 97 then
-		local argument, key = sub(op, 2, 17), sub(op, 18)
-		if code == 'C' or code == 'G' or code == 'R' then
-			local length = tonumber(argument, 10)
-			key, rests[n] = sub(key, 1, length), sub(key, length + 1)
-		end
-		keys[n], arguments[n] = key, argument
-	else
-		keys[n] = sub(op, 2)
-	end
-end
+-- The states of all keys are read at once.
 load(keys)
 for i, code in ipairs(codes) do
 	if not (full and find(ADDS, code, 1, true)) then
