@@ -52,14 +52,10 @@ func TestSameFailure(t *testing.T) {
 	a.Add("x")
 	flush(t, a)
 	fail(a, 2*time.Minute, 1, time.Minute)
-	mustGetNothing := func(at time.Duration) {
-		t.Helper()
-		shiftClock(t, client, at)
-		if st := freshStats(t, b); st.Queued != 0 || st.Waiting != 1 {
-			t.Errorf("at %v: %+v, want a key that waits", at, st)
-		}
+	shiftClock(t, client, 2*time.Minute+50*time.Second)
+	if st := freshStats(t, b); st.Queued != 0 || st.Waiting != 1 {
+		t.Errorf("%+v, want a key that waits", st)
 	}
-	mustGetNothing(2*time.Minute + 50*time.Second)
 	b.Forget("x")
 	fail(b, 3*time.Minute+time.Second, 1, time.Minute)
 }
@@ -124,6 +120,23 @@ func TestAddRateLimitedAfter(t *testing.T) {
 	if k, _ := own.SnapshotKey("x"); time.Until(k.Due) < 50*time.Minute || own.NumRequeues("x") != 1 {
 		t.Errorf("with a limiter: %+v, %d failures", k, own.NumRequeues("x"))
 	}
+}
+
+// A handler that asks for a delay has failed, for all replicas.
+func TestRetryAfter(t *testing.T) {
+	q := newTestQueue(t, startServer(t).client(), Config[string]{})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- worker.Run(ctx, q, func(context.Context, string) error {
+			return worker.RetryAfter(errors.New("busy"), time.Hour)
+		}, worker.Options[string]{Logger: discard})
+	}()
+	q.Add("x")
+	waitUntil(t, func() bool { st := freshStats(t, q); return st.Waiting == 1 && st.Processing == 0 })
+	wantDelayLeft(t, q, "x", 1, time.Hour)
+	cancel()
+	must(t, <-ended)
 }
 
 // Events that bring a failing key early use up none of its retries, in whichever process its handler fails.

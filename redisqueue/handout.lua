@@ -112,7 +112,7 @@ local moves, moved = {}, {} -- arguments for HSET and HDEL of CAUSES
 local function handOut(key)
 	fence = fence + 1
 	local itsFence, queuedSince = digits(fence), states[key]
-	if not tonumber(queuedSince, 10) then -- It is not of this script.
+	if not tonumber(queuedSince, 10) then -- Another program has written it.
 		queuedSince = since
 	end
 	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. queuedSince .. ' ' .. key
@@ -249,7 +249,8 @@ if queued > 0 and not paused then
 	end
 end
 
--- One of the sleepers, the timekeeper, knows a time by which it will call, not later than the next delayed key is due. If there is none, another one is woken, and becomes it with its call.
+-- One of the sleepers is the timekeeper: it calls before the next delayed key is due, at the time that is noted here. If there is none,
+-- a sleeper is woken, and becomes the timekeeper by its call.
 waiting = waiting or call('ZCARD', DELAYS) - 1
 local nextDue = -1
 if waiting > 0 then

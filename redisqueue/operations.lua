@@ -22,11 +22,13 @@ for i = FIRST_OP, #ARGV do
 	end
 end
 
--- states has those keys' states that were read, false for absent. What is written back in the end is in touched. Lists
--- to which every key is appended have a counter: #list searches for the end.
-local states, touched = {}, {}
-local held, released, holds = {}, {}, {} -- arguments for ZADD and ZREM of HELD; holds has what the former adds
-local front, tail, due = {}, {}, {} -- queued before all others, the last one first; after all others; no longer delayed
+-- Long lists are built with a counter, because #list searches for the end.
+local states = {} -- key -> the state that was read or set, false if the key is absent
+local touched = {} -- the keys whose states are written back
+local held, holds = {}, {} -- what is added to HELD, as arguments of ZADD and as a set
+local released = {} -- what is removed from HELD
+local front, tail = {}, {} -- keys to be queued before all others, the last one first; and after all others
+local due = {} -- the keys whose delays have passed, as a set
 local uncaused = {} -- fields of CAUSES to be deleted
 local finished = {} -- keys for which a worker has called Done
 local changed, unmatched, bucketChanged = 0, 0, false
@@ -62,7 +64,7 @@ local function set(key, state)
 	touched[key] = true
 end
 
--- load reads the states of keys. One that makes no sense is not of this script: its key is queued.
+-- load reads the states of keys. If a state makes no sense, another program has written it, and the key is queued.
 local function load(keys)
 	local missing, n = {}, 0
 	for _, key in ipairs(keys) do
@@ -133,7 +135,7 @@ local function heldUnder(itsFence, key)
 	return state and find(state, itsFence, 13, true) == 13 and state
 end
 
--- release ends the processing of a key. If it was added meanwhile and isFinished, it is queued again. Reports whether it was added.
+-- release ends the processing of a key, and returns whether the key was added meanwhile. If so, and isFinished, it is queued again.
 local function release(holder, key, state, isFinished)
 	released[#released + 1] = holder .. key
 	if caused then
@@ -423,6 +425,7 @@ if hasOthers then
 		wake(session)
 	end
 end
+
 -- A full server executes no adds. The replica sends them again.
 local ADDS = 'aCLR'
 
