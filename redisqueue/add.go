@@ -26,8 +26,8 @@ func (q *Queue[T]) AddContext(ctx context.Context, item T) error {
 }
 
 // AddAfter adds item when duration has passed on the queue's clock, or at once if duration is not positive. It
-// does not block. The earliest time counts, of all replicas'. Delays are rounded up to microseconds. The key waits on the
-// server, and any replica may get it. After shutdown AddAfter does nothing, as Add.
+// does not block. If several replicas add a key, the earliest time counts. Delays are rounded up to microseconds. The key waits on
+// the server, and any replica may get it. After shutdown AddAfter does nothing, as Add.
 func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
 	q.enqueue(item, after[T](duration))
 }
@@ -38,15 +38,15 @@ func (q *Queue[T]) AddAfterContext(ctx context.Context, item T, duration time.Du
 }
 
 // AddRateLimited counts a failure of item and adds it after the delay that follows from Backoff, Limit and Burst, or from
-// RateLimiter. It does not block. After shutdown it does nothing, as Add.
-func (q *Queue[T]) AddRateLimited(item T) { q.enqueue(item, q.failure(item)) }
+// RateLimiter. A call that fails before the delay of the failure before it has passed, whichever replica made either, is the same
+// failure: item comes at the end of that delay, and nothing is counted. AddRateLimited does not block. After shutdown it does
+// nothing, as Add.
+func (q *Queue[T]) AddRateLimited(item T) { q.AddRateLimitedAfter(item, 0) }
 
-// failure counts a failure of item with RateLimiter, if there is one. It returns the add that follows.
-func (q *Queue[T]) failure(item T) func(s *shard[T], encoded string) (seq uint64) {
-	if limiter := q.config.RateLimiter; limiter != nil {
-		return after[T](limiter.When(item))
-	}
-	return (*shard[T]).addRateLimitedLocked
+// AddRateLimitedAfter is AddRateLimited, but item does not come before atLeast has passed, unless somebody else adds it. Package
+// worker calls it for RetryAfter.
+func (q *Queue[T]) AddRateLimitedAfter(item T, atLeast time.Duration) {
+	q.enqueue(item, q.failure(item, atLeast))
 }
 
 // AddRateLimitedContext is AddRateLimited with the confirmation of [Queue.AddContext].
@@ -54,7 +54,19 @@ func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return q.confirm(ctx, item, q.failure(item))
+	return q.confirm(ctx, item, q.failure(item, 0))
+}
+
+// failure returns the add of an item that has failed, for enqueue and confirm. It calls RateLimiter, if there is one.
+func (q *Queue[T]) failure(item T, atLeast time.Duration) func(s *shard[T], encoded string) (seq uint64) {
+	if limiter := q.config.RateLimiter; limiter != nil {
+		return after[T](max(limiter.When(item), atLeast))
+	}
+	return func(s *shard[T], encoded string) (seq uint64) {
+		s.q.mu.totals.stats.Retries++
+		text := fmt.Sprintf("%016d%s%.14f %d", len(encoded), encoded, min(rand.Float64(), 0.99999999999999), micros(atLeast))
+		return s.enqueueLocked(&op{code: codeAddRateLimited, text: text})
+	}
 }
 
 // Forget forgets the failures of item: the next one counts as the first. It does not block. After shutdown it does nothing,
@@ -73,22 +85,23 @@ func (q *Queue[T]) Forget(item T) {
 // after what was called before, for up to a second, and returns 0 if that does not answer, and after shutdown. With a
 // RateLimiter it asks that.
 func (q *Queue[T]) NumRequeues(item T) int {
-	n, _ := q.NumRequeuesContext(context.Background(), item)
+	n, _, _ := q.NumRequeuesContext(context.Background(), item)
 	return n
 }
 
-// NumRequeuesContext is NumRequeues that returns an error if the server has not answered when ctx ends or a second has
-// passed. After shutdown it returns ErrShutDown. Package worker calls it.
-func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (int, error) {
+// NumRequeuesContext is NumRequeues that also returns how much of the delay of the last failure is left, zero if it has passed and with
+// a RateLimiter, and an error if the server has not answered when ctx ends or a second has passed. After shutdown it returns
+// ErrShutDown. Package worker calls it.
+func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (failures int, left time.Duration, err error) {
 	if limiter := q.config.RateLimiter; limiter != nil {
-		return limiter.NumRequeues(item), nil
+		return limiter.NumRequeues(item), 0, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	encoded, s := q.locate(item)
-	n := 0
-	err := q.ask(ctx, []question[T]{{s, codeNumRequeues, encoded}}, func(_, failures int) { n = failures })
-	return n, err
+	var answers [2]int
+	err = q.ask(ctx, []question[T]{{s, codeNumRequeues, encoded}, {s, codeDelayLeft, encoded}}, func(i, n int) { answers[i] = n })
+	return answers[0], time.Duration(answers[1]) * time.Microsecond, err
 }
 
 // enqueue calls put with item's shard and its string, under the lock, unless this replica has ended.
@@ -129,17 +142,12 @@ func after[T comparable](delay time.Duration) func(s *shard[T], encoded string) 
 		if delay <= 0 {
 			return s.addLocked(encoded)
 		}
-		micros := (uint64(delay) + 999) / 1000
-		return s.enqueueLocked(&op{code: codeAddAfter, text: fmt.Sprintf("%16d%s", micros, encoded)})
+		return s.enqueueLocked(&op{code: codeAddAfter, text: fmt.Sprintf("%16d%s", micros(delay), encoded)})
 	}
 }
 
-func (s *shard[T]) addRateLimitedLocked(encoded string) (seq uint64) {
-	s.q.mu.totals.stats.Retries++
-	// The server's own random numbers are the same in every script.
-	random := min(rand.Float64(), 0.99999999999999)
-	return s.enqueueLocked(&op{code: codeAddRateLimited, text: fmt.Sprintf("%.14f%s", random, encoded)})
-}
+// micros returns d in microseconds, rounded up, and zero if it is negative.
+func micros(d time.Duration) uint64 { return (uint64(max(d, 0)) + 999) / 1000 }
 
 // AddCause is Add that says why. The server keeps the causes with the key, and merges those of all replicas, as
 // workqueue.Causes does; their times are rounded down to microseconds. They come with the key to the worker that gets it, again
@@ -183,16 +191,16 @@ func encodeCauses(causes workqueue.Causes) string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d %s ", causes.Others, micros(causes.First))
+	fmt.Fprintf(&b, "%d %s ", causes.Others, stamp(causes.First))
 	for _, c := range causes.Last {
-		cause := fmt.Sprintf("%s%s%02d%s%s", micros(c.Time), volume[c.Quiet], len(c.TraceParent), c.TraceParent, c.Reason)
+		cause := fmt.Sprintf("%s%s%02d%s%s", stamp(c.Time), volume[c.Quiet], len(c.TraceParent), c.TraceParent, c.Reason)
 		fmt.Fprintf(&b, "%d %s", len(cause), cause)
 	}
 	return b.String()
 }
 
-// micros has 16 digits.
-func micros(t time.Time) string {
+// stamp returns t in 16 digits, as microseconds since 1970.
+func stamp(t time.Time) string {
 	return fmt.Sprintf("%016d", min(max(t.UnixMicro(), 0), 9_999_999_999_999_999))
 }
 

@@ -184,7 +184,7 @@ func (q *Queue[T]) SetAsideKeys(ctx context.Context, limit int) (encoded []strin
 	for _, s := range q.shards {
 		for from := "0"; from != ""; {
 			var rows []row
-			if rows, _, from, err = s.readPage(ctx, listAside, from, maxPage); err != nil {
+			if rows, from, err = s.readRows(ctx, "scan", "aside", from, maxPage); err != nil {
 				return encoded, err
 			}
 			for _, r := range rows {

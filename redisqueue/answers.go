@@ -76,7 +76,7 @@ func (q *Queue[T]) confirmAll(ctx context.Context, confirm func(s *shard[T]) *co
 // patience is how long methods without a context wait for the server.
 const patience = time.Second
 
-var errFull = errors.New("redisqueue: OOM: the server's memory is full; adds wait")
+var errFull = errors.New("redisqueue: OOM: the server's memory is full, and it takes no adds")
 
 // question is an operation with a number as its answer.
 type question[T comparable] struct {
@@ -168,7 +168,7 @@ func (s *shard[T]) wait(ctx context.Context, c *confirmation) error {
 		return err
 	case <-ctx.Done():
 		// The reason, if the server has said one, is worth more than that time is up.
-		return errors.Join(ctx.Err(), s.lastError())
+		return errors.Join(ctx.Err(), s.q.Info().Outage)
 	}
 }
 
@@ -343,12 +343,6 @@ func (s *shard[T]) answered(b *batch, r *reply) {
 	if was != nil {
 		q.config.Logger.Info("The queue's server answers again", "queue", q.config.Name)
 	}
-}
-
-func (s *shard[T]) lastError() error {
-	s.q.mu.Lock()
-	defer s.q.mu.Unlock()
-	return s.server.outage
 }
 
 // report calls the hook and the logger.

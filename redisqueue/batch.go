@@ -16,7 +16,7 @@ type shard[T comparable] struct {
 	names keyNames
 
 	buffer buffer
-	// sending: the goroutine that runs send exists. It does whenever there is something to send.
+	// sending: the goroutine that runs send exists. kickLocked starts it when there is something to send.
 	sending bool
 	// inFlight: a call of the server is under way.
 	inFlight bool
@@ -157,8 +157,8 @@ func (s *shard[T]) nextBatch() *batch {
 	return b
 }
 
-// deliver calls the server until it answers, or returns nil after a shutdown. A batch may be sent several times; its number
-// sees to it that it is executed once.
+// deliver calls the server until it answers, or returns nil after a shutdown. It may send a batch several times: the server
+// executes each number once.
 func (s *shard[T]) deliver(b *batch) (r *reply) {
 	keys := s.names.of(b.session.id)
 	s.untilAnswered(func() error {
@@ -192,7 +192,7 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	case r == nil:
 		s.dropUnsentLocked(b.ops)
 	case r.status == "GONE":
-		// Only what asks for a number is asked again.
+		// All was done, but the answers are lost: the questions are asked again.
 		b.ops = slices.DeleteFunc(b.ops, func(o *op) bool { return o.answer == nil })
 		s.sessionLostLocked(b)
 	case r.status == "LOST":
@@ -200,7 +200,7 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	default:
 		s.executedLocked(b, r, keys)
 	}
-	// Only now: until here the server may still hold the session, so it must quit and not be forgotten.
+	// Not before: while a call is in flight the server may hold keys for the session, so expireLocked must not forget it.
 	s.inFlight = false
 	if b.want > 0 {
 		q.kickLocked() // Other shards may serve the getters that this one has not served.

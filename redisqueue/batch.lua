@@ -25,14 +25,14 @@
 -- so that a cluster refuses the script (TRYAGAIN) while only some of the keys have moved to another node.
 
 local META, STATES, LINE, DELAYS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local FAILURES, EXPIRIES, LASTS = KEYS[5], KEYS[6], KEYS[7]
+local FAILURES, RETRIES, LASTS = KEYS[5], KEYS[6], KEYS[7]
 local LEASES, HELD, SLEEPERS, ASIDE = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local REPLIES, GONE = KEYS[12], KEYS[13]
 local LOSSES, GIVEN, REASONS, CAUSES, NAMES, WAKE = KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18], KEYS[19]
 --   META      hash: the fields that are read by their names below
 --   STATES    hash: key -> state                          LINE      list: the queued keys, and perhaps some that are not
 --   DELAYS    sorted set: key -> when it is due           ASIDE     set: keys that a replica could not decode
---   FAILURES  sorted set: key -> number of failures       EXPIRIES  sorted set: key -> when they are forgotten
+--   FAILURES  sorted set: key -> number of failures       RETRIES   sorted set: key -> when the delay of the last one ends
 --   LASTS     hash: key -> its last delay, if the jitter is decorrelated
 --   LEASES    sorted set: session -> when its lease ends on the lease clock, -1 if it has quit
 --   HELD      sorted set of <session><key>, all scores 0, so that a session's keys are one range
@@ -165,7 +165,7 @@ if isFirst then
 	call('HSET', STATES, FILLER, '')
 	call('HSET', LASTS, FILLER, '')
 	call('ZADD', HELD, 0, FILLER)
-	for _, set in ipairs({ DELAYS, FAILURES, EXPIRIES }) do
+	for _, set in ipairs({ DELAYS, FAILURES, RETRIES }) do
 		call('ZADD', set, 'inf', FILLER)
 	end
 end

@@ -164,7 +164,7 @@ func TestBoundedWork(t *testing.T) {
 	waitForQueued(held + many)
 	meter.check(fmt.Sprintf("%d keys come due", many))
 
-	fill(t, admin, many/10, func(key string, i int) []any { return []any{"ZADD", names[5], past - int64(i), key} })
+	fill(t, admin, many/10, func(key string, i int) []any { return []any{"ZADD", names[5], i, key} })
 	fill(t, admin, many/10, func(key string, i int) []any { return []any{"ZADD", names[4], 3, key} })
 	waitUntil(t, func() bool { freshStats(t, q); return q.Info().Failing == 0 })
 	meter.check(fmt.Sprintf("the failures of %d keys are forgotten", many/10))

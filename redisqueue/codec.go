@@ -22,7 +22,7 @@ type Codec[T comparable] interface {
 	// panics with that error. Short strings cost less: the server keeps each two to four times.
 	Encode(key T) (string, error)
 	// Decode returns the key of a string. A string for which it returns an error, or panics, is set aside; see
-	// [Queue.SetAside].
+	// [Queue.SetAsideKeys].
 	Decode(encoded string) (T, error)
 }
 
@@ -111,7 +111,7 @@ func isText(t reflect.Type) bool {
 		reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// describe says what the strings of a type of keys look like, without the names of types: these may differ in two programs. It
+// describe says what the strings of a type of keys look like. It leaves out the names of types, which may differ in two programs. It
 // returns an error if a value may differ from what JSON makes of it.
 func describe(t reflect.Type) (string, error) {
 	switch k := t.Kind(); {

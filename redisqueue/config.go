@@ -54,9 +54,9 @@ type Config[T comparable] struct {
 	RateLimiter workqueue.TypedRateLimiter[T]
 	// MaxLostLeases is after how many lost leases in a row, without a Done, a key is given up: its handler may end its process.
 	// From the second one on the key waits, at first for half a lease to a lease, then twice as long each time, at most for
-	// Backoff.Max. If a replica is lost that held younger keys, a key that it had held for longer than a lease counts as a quarter of a
-	// loss: long handlers are not to blame for a key that ends its processes at once. 10 if zero, never if negative. A lease that a replica gives back itself, because it could not reach the
-	// server for a while, does not count.
+	// Backoff.Max. If a lost replica held younger keys as well, a key that it had held for longer than a lease counts as a quarter of a
+	// loss: long handlers are not to blame for a key that ends its processes at once. A lease that a replica gives back itself, because
+	// it could not reach the server for a while, does not count. 10 if zero, never if negative.
 	MaxLostLeases int
 	// GivenUpLimit is how many keys are kept on the server that were given up, GivenUpAge for how long. 10,000 and a week if
 	// zero.
@@ -94,7 +94,7 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	case c.Backoff.ForKey != nil:
 		return errors.New("redisqueue: Backoff.ForKey is a function of this process, and the server computes delays: use RateLimiter")
 	case c.Shards < 0 || c.Shards > maxShards:
-		return fmt.Errorf("redisqueue: %d shards", c.Shards)
+		return fmt.Errorf("redisqueue: %d Shards are not between 0 and %d", c.Shards, maxShards)
 	case c.WaitReplicas > 0 && c.WaitTimeout >= readTimeout:
 		return fmt.Errorf("redisqueue: a WaitTimeout of %v needs a client with a longer ReadTimeout than %v", c.WaitTimeout, readTimeout)
 	}
@@ -147,10 +147,10 @@ func (c *Config[T]) settings() string {
 	}
 	forgetAfter := positiveOr(b.ForgetAfter, max(2*min(longest, math.MaxInt64/2), 10*time.Minute))
 	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-	part := func(n int) int { return (max(n, 1)-1)/max(c.Shards, 1) + 1 } // of each shard
+	part := func(n int) int { return (max(n, 1)-1)/c.Shards + 1 } // of each shard
 	return fmt.Sprintf("base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f limit=%g burst=%d losses=%d keep=%d keepfor=%.3f",
 		micros(base), micros(longest), min(max(factor, 1), 1e300), b.Jitter, micros(forgetAfter),
-		max(c.Limit, 0)/float64(max(c.Shards, 1)), part(c.Burst), c.MaxLostLeases, part(c.GivenUpLimit), micros(c.GivenUpAge))
+		max(c.Limit, 0)/float64(c.Shards), part(c.Burst), c.MaxLostLeases, part(c.GivenUpLimit), micros(c.GivenUpAge))
 }
 
 func positiveOr[N int | time.Duration](n, otherwise N) N {

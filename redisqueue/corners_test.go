@@ -309,8 +309,7 @@ func TestCodes(t *testing.T) {
 		}
 	}
 	_, table, _ := strings.Cut(operationsPart, "local ops = {")
-	table, _, _ = strings.Cut(table, "\n}")
-	theirs := regexp.MustCompile(`(?m)^\t(\w) = `).FindAllStringSubmatch(table, -1)
+	theirs := regexp.MustCompile(`(?m)^\t(?:ops\.)?(\w) = `).FindAllStringSubmatch(table, -1)
 	for _, m := range theirs {
 		if !ours[m[1]] {
 			t.Errorf("protocol.go lacks %s", m[1])
@@ -334,7 +333,18 @@ func TestNewRefuses(t *testing.T) {
 	if q, err := New(context.Background(), client, Config[string]{Name: "test", MetricsProvider: badBounds{}}); q != nil || err == nil {
 		t.Errorf("New() with bounds that do not ascend = %v, %v", q, err)
 	}
-	if q, err := New(context.Background(), client, Config[string]{}); q != nil || err == nil || errors.Is(err, ErrIncompatible) {
-		t.Errorf("New() without a name = %v, %v", q, err)
+	for i, config := range []Config[string]{
+		{}, {Name: "{"}, {Name: "}"}, {Name: "test", Lease: time.Second - 1}, {Name: "test", Lease: -1},
+		{Name: "test", Shards: -1}, {Name: "test", Shards: maxShards + 1},
+		{Name: "test", WaitReplicas: 1, WaitTimeout: client.Options().ReadTimeout},
+	} {
+		if q, err := New(context.Background(), client, config); q != nil || err == nil || errors.Is(err, ErrIncompatible) {
+			t.Errorf("New() with config %d returns a queue: %v, %v", i, q != nil, err)
+		}
+	}
+	for _, config := range []Config[string]{
+		{Name: "test", Lease: time.Second, Shards: maxShards}, {Name: "test", WaitReplicas: 1, WaitTimeout: client.Options().ReadTimeout - 1},
+	} {
+		must(t, config.complete(client.Options().ReadTimeout))
 	}
 }

@@ -59,8 +59,9 @@
 //   - Keys become strings; see [Codec]. The string of 80 zero bytes is reserved.
 //   - With several shards, order holds within each, and each has its part of Limit and Burst.
 //   - A delayed key may come up to a poll interval late, if the replica that was to fetch it dies meanwhile.
-//   - Failures are counted on the server, and expire there; MaxRetries of package worker counts those of all replicas. A
-//     custom RateLimiter counts on each replica.
+//   - Failures are counted on the server, and expire there; MaxRetries of package worker counts those of all replicas. One that
+//     happens before the delay of the failure before has passed, on whichever replica, is the same. A custom RateLimiter counts on
+//     each replica.
 //   - Causes (see [Queue.AddCause]) are kept on the server, for all replicas; Causes has those of a held key alone. AddedAgain
 //     hears of adds of this replica at once, and of all others within a second.
 //   - Pause, Resume and Discard are about the whole queue, and so is what Snapshot, SnapshotKey and SnapshotKeys show.

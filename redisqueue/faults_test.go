@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
 	"github.com/redis/go-redis/v9"
 )
@@ -186,24 +185,21 @@ func TestRepliesLost(t *testing.T) {
 		return 200 + rand.IntN(1500)
 	})
 	client, direct := newClient(t, &redis.Options{Addr: p.addr(), MaxRetries: 2}), s.client()
-	flaky := newTestQueue(t, client, Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Hour, Max: time.Hour}})
-	want := make(map[string]int)
-	keys := keysNamed("k", 7)
-	for i := range 3000 {
-		key := keys[rand.IntN(len(keys))]
-		flaky.AddRateLimited(key)
-		want[key]++
-		if i%300 == 0 {
+	flaky := newTestQueue(t, client, Config[string]{Backoff: noBackoff})
+	keys := keysNamed("k", 10)
+	for i := range 300 {
+		for _, key := range keys {
+			flaky.AddRateLimited(key)
+		}
+		if i%30 == 0 {
 			direct.ScriptFlush(context.Background())
 		}
-		if i%10 == 0 {
-			flush(t, flaky)
-		}
+		flush(t, flaky)
 	}
-	flush(t, flaky)
 	for _, key := range keys {
-		wantFailures(t, flaky, key, want[key])
+		wantFailures(t, flaky, key, 300)
 	}
+	getEach(t, flaky, keys...)
 	if cuts.Load() < 15 {
 		t.Errorf("only %d connections were cut", cuts.Load())
 	}

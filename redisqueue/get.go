@@ -2,7 +2,6 @@ package redisqueue
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -92,7 +91,7 @@ func (q *Queue[T]) waitForKey() chan T {
 	return g
 }
 
-// cancel makes g wait no more, unless it has a key already or knows of the shutdown.
+// cancel removes g from the getters, and returns false if it has a key already or knows of the shutdown.
 func (q *Queue[T]) cancel(g chan T) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -162,8 +161,7 @@ func (s *shard[T]) setDrainedLocked(drained bool) {
 	s.getter.drained = drained
 }
 
-// demandLocked returns how many keys to ask for: no more than there are getters that no call in flight may serve, and
-// this shard's part of them.
+// demandLocked returns how many keys the next batch asks for: this shard's part of the getters that no call in flight may serve.
 func (s *shard[T]) demandLocked() int {
 	unserved := len(s.q.mu.getters) - s.q.mu.requested
 	if s.getter.drained || unserved <= 0 || s.session.abandoned {
@@ -173,7 +171,7 @@ func (s *shard[T]) demandLocked() int {
 	return min((unserved+askable-1)/askable, maxWant)
 }
 
-// wakesUpLocked reports whether the server must hear that no getter waits here any more: it may send wake-ups to others.
+// wakesUpLocked reports whether the server must hear that no getter waits here any more, so that it sends wake-ups to others.
 func (s *shard[T]) wakesUpLocked() bool { return s.getter.asleep && len(s.q.mu.getters) == 0 }
 
 // arrival is a key that was handed out, decoded.
@@ -279,7 +277,7 @@ func (s *shard[T]) readWakeUp(client redis.UniversalClient, list string) {
 	} else {
 		err = client.Do(ctx, "BLPOP", list, strconv.FormatFloat(interval.Seconds(), 'f', 3, 64)).Err()
 	}
-	if err != nil && !errors.Is(err, redis.Nil) {
+	if err != nil && err != redis.Nil { // A Sentinel that does not know the master returns an error that wraps redis.Nil, at once.
 		q.pause(interval)
 	}
 	q.mu.Lock()

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A key whose lease was lost comes to the same process again before its Done. It waits there, under the lease of its new
@@ -188,5 +191,28 @@ func TestWakeUpOfGetterThatGaveUp(t *testing.T) {
 		must(t, <-came)
 		flush(t, other)
 		waitForSleepers(t, s.client(), 0)
+	}
+}
+
+// unknownMaster is what a Sentinel says that does not know the master: an error that wraps redis.Nil, at once.
+type unknownMaster struct {
+	redis.UniversalClient
+	reads atomic.Int64
+}
+
+func (c *unknownMaster) BLPop(ctx context.Context, _ time.Duration, _ ...string) *redis.StringSliceCmd {
+	c.reads.Add(1)
+	cmd := redis.NewStringSliceCmd(ctx)
+	cmd.SetErr(fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w", redis.Nil))
+	return cmd
+}
+
+// A blocking read that fails at once is not repeated before the poll interval has passed, whatever error it returns.
+func TestReadThatFailsIsNotBusy(t *testing.T) {
+	client := &unknownMaster{UniversalClient: startServer(t).client()}
+	q := newTestQueue(t, client, Config[string]{PollInterval: 2 * time.Second})
+	getNothing(t, q, time.Second)
+	if n := client.reads.Load(); n > 1 {
+		t.Errorf("%d blocking reads in a second, want 1", n)
 	}
 }

@@ -3,8 +3,8 @@
 -- lose gives a key back whose holder was heard of no more. It may have killed its process, and the keys beside it: the
 -- second time, and from then on, each of these comes at a time of its own, later and later, and in the end not at all.
 --
--- isSuspect: its handler was not known to have run for longer than a lease, or no other key is more suspect. A key that is not counts
--- as a quarter of a loss: a long handler beside a key that kills its process at once is not to blame, but one that kills late is found.
+-- isSuspect: the key was held for less than a lease, or all keys that were lost with it were held for longer. Any other loss counts as
+-- a quarter: a long handler beside a key that kills its process at once is not to blame, but one that kills late is found.
 local function lose(holder, key, state, isSuspect)
 	local losses, most, delay = tonumber(call('HGET', LOSSES, key) or 0) + (isSuspect and 1 or 0.25), setting('losses'), 0
 	call('HSET', LOSSES, key, losses)
@@ -13,7 +13,8 @@ local function lose(holder, key, state, isSuspect)
 		local random = (now % 1000 * 7919 + #released * 104729) % 1000 / 1000
 		delay = math.ceil(math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) * (1 + random) / 2)
 	end
-	countFailure(key, failuresOf(key), delay)
+	local failures, left = failuresOf(key)
+	setFailures(key, left > 0 and failures or failures + 1, math.max(left, delay))
 	if most > 0 and losses >= most then
 		-- An add while the key was held may have been confirmed: it gets an attempt of its own.
 		if not release(holder, key, state, true) then
@@ -49,10 +50,8 @@ for _, dead in ipairs(ended) do
 	local begun, isLong = {}, true -- when each was handed out; whether all are with long handlers
 	for i, key in ipairs(lost) do
 		local state = states[key]
-		if state and #state > 16 and sub(state, 2, 12) == dead then
-			begun[i] = tonumber(sub(state, 13, 28), 10)
-			isLong = isLong and begun[i] <= longSince
-		end
+		begun[i] = state and #state > 16 and sub(state, 2, 12) == dead and tonumber(sub(state, 13, 28), 10) or nil
+		isLong = isLong and (begun[i] or 0) <= longSince
 	end
 	for i = #lost, 1, -1 do
 		local key = lost[i]
@@ -81,12 +80,13 @@ if #forgotten > 0 then
 end
 
 -- Failures are forgotten in the end.
-if tidies and call('ZCARD', EXPIRIES) > 1 then
-	local keys = read(chores, function(from, n) return call('ZRANGEBYSCORE', EXPIRIES, '-inf', since, 'LIMIT', from, n) end)
+if tidies and call('ZCARD', RETRIES) > 1 then
+	local before = whole(now - setting('forget'))
+	local keys = read(chores, function(from, n) return call('ZRANGEBYSCORE', RETRIES, '-inf', before, 'LIMIT', from, n) end)
 	chores = chores - #keys
 	if #keys > 0 then
 		call('ZREM', FAILURES, unpack(keys))
-		call('ZREM', EXPIRIES, unpack(keys))
+		call('ZREM', RETRIES, unpack(keys))
 		call('HDEL', LASTS, unpack(keys))
 	end
 end
@@ -112,7 +112,7 @@ local moves, moved = {}, {} -- arguments for HSET and HDEL of CAUSES
 local function handOut(key)
 	fence = fence + 1
 	local itsFence, queuedSince = digits(fence), states[key]
-	if not tonumber(queuedSince, 10) then -- It is not of this script.
+	if not tonumber(queuedSince, 10) then -- Another program has written it.
 		queuedSince = since
 	end
 	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. queuedSince .. ' ' .. key
@@ -249,7 +249,8 @@ if queued > 0 and not paused then
 	end
 end
 
--- One of the sleepers, the timekeeper, knows a time by which it will call, not later than the next delayed key is due. If there is none, another one is woken, and becomes it with its call.
+-- One of the sleepers is the timekeeper: it calls before the next delayed key is due, at the time that is noted here. If there is none,
+-- a sleeper is woken, and becomes the timekeeper by its call.
 waiting = waiting or call('ZCARD', DELAYS) - 1
 local nextDue = -1
 if waiting > 0 then
@@ -291,14 +292,12 @@ else
 	call('HSET', META, 'leaseTime', whole(leaseClock), 'time', whole(now), 'fence', whole(fence), 'again', again)
 end
 if tidies then
-	if delayed and call('ZCARD', DELAYS) == 1 then
-		call('HDEL', META, 'delayed')
-	end
-	if caused and call('HLEN', CAUSES) == 0 then
-		call('HDEL', META, 'caused')
-	end
-	if lossy and call('HLEN', LOSSES) == 0 then
-		call('HDEL', META, 'lossy')
+	for flag, isOver in pairs({
+		delayed = delayed and call('ZCARD', DELAYS) == 1, caused = caused and call('HLEN', CAUSES) == 0, lossy = lossy and call('HLEN', LOSSES) == 0,
+	}) do
+		if isOver then
+			call('HDEL', META, flag)
+		end
 	end
 end
 if bucketChanged then

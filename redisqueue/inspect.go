@@ -95,18 +95,24 @@ func (q *Queue[T]) Info() Info {
 func (q *Queue[T]) infoLocked() Info {
 	info := q.mu.totals.info
 	info.Held, info.CallDuration = len(q.mu.held), q.mu.totals.calls.read()
+	c := q.countsLocked()
+	info.Failing, info.SetAside, info.GivenUp, info.Repaired = c.Failing, c.SetAside, c.GivenUp, c.Repaired
 	for _, s := range q.shards {
 		info.Unsent += s.buffer.len()
-		info.Failing += s.counts.Failing
-		info.SetAside += s.counts.SetAside
-		info.GivenUp += s.counts.GivenUp
-		info.Repaired += s.counts.Repaired
 		info.Calls += s.batches
 		if s.server.outage != nil {
 			info.Outage = s.server.outage
 		}
 	}
 	return info
+}
+
+// countsLocked returns the numbers of the whole queue, as the last replies had them.
+func (q *Queue[T]) countsLocked() (sum Counts) {
+	for _, s := range q.shards {
+		sum.add(s.counts)
+	}
+	return sum
 }
 
 // Facts returns Info for people. It does not ask the server.
@@ -176,16 +182,9 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 	st := t.stats
 	st.ShuttingDown = q.mu.ending.stopping
 	st.Latency, st.WorkDuration = t.latency.read(), t.workDuration.read()
-	for _, s := range q.shards {
-		st.Queued += s.counts.Queued
-		st.Processing += s.counts.Processing
-		st.Again += s.counts.Again
-		st.Waiting += s.counts.Waiting
-		st.Paused = st.Paused || s.counts.Paused
-		if s.counts.Queued > 0 {
-			st.OldestQueued = max(st.OldestQueued, s.counts.OldestQueued)
-		}
-	}
+	c := q.countsLocked()
+	st.Queued, st.Processing, st.Again, st.Waiting = c.Queued, c.Processing, c.Again, c.Waiting
+	st.Paused, st.OldestQueued = c.Paused, c.OldestQueued
 	for _, h := range q.mu.held {
 		d := now.Sub(h.began)
 		st.UnfinishedWork += d

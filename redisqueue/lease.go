@@ -43,7 +43,7 @@ type hold[T comparable] struct {
 	shard  *shard[T]
 	began  time.Time
 	lost   bool
-	added  chan struct{}             // closed when the key is added again; nil unless a caller of AddedAgain wants to hear of it
+	added  chan struct{}             // closed when the key is added again; nil before the first call of AddedAgain
 	cancel []context.CancelCauseFunc // of the contexts that Lease has returned
 	// parked is the same key, handed out to this process again before its Done: after its lease was lost, or because the
 	// server has lost the first hand-out. Two workers of one process never have the same key.

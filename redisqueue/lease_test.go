@@ -72,7 +72,7 @@ func TestBatchRunsOnce(t *testing.T) {
 	a := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: lease}
 	b := a
 	b.id = "bbbbbbbbbbb"
-	failure := "R0.50000000000000x"
+	failure := "R0000000000000001x0.5 0"
 	names := newKeyNames("test", 0).shard
 	wantFailures := func(want float64) {
 		t.Helper()
@@ -96,7 +96,7 @@ func TestBatchRunsOnce(t *testing.T) {
 	a.want("OK ", 1, failure)
 	wantFailures(1)
 	a.want("OK ", 2, failure)
-	wantFailures(2)
+	wantFailures(2) // The delay of the first one has passed.
 	pass(3, lease/2)
 	pass(1, year)
 	a.want("GONE", 2, failure)
@@ -153,9 +153,7 @@ func TestNothingExpires(t *testing.T) {
 // A replica that hears nothing for longer than its lease loses its session. What the server has executed before is not
 // executed again, and what it has not is.
 func TestDeafReplica(t *testing.T) {
-	config := Config[string]{Lease: time.Second}
-	config.Backoff.Base = time.Hour
-	s, f, q, other := oneFaulty(t, config)
+	s, f, q, other := oneFaulty(t, Config[string]{Lease: time.Second, Backoff: noBackoff})
 	q.AddRateLimited("x")
 	flush(t, q)
 	f.deaf.Store(true)

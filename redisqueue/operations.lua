@@ -1,11 +1,34 @@
 -- The second part of batch.lua: the operations of the batch. What they decide is in local variables until handout.lua writes
 -- it; what is about one key alone, and harmless if it is done twice, they write themselves.
 
--- states has those keys' states that were read, false for absent. What is written back in the end is in touched. Lists
--- to which every key is appended have a counter: #list searches for the end.
-local states, touched = {}, {}
-local held, released, holds = {}, {}, {} -- arguments for ZADD and ZREM of HELD; holds has what the former adds
-local front, tail, due = {}, {}, {} -- queued before all others, the last one first; after all others; no longer delayed
+-- An operation is a letter and a key. Before the key a capital letter has an argument of 16 characters; in C, G and R this is the
+-- length of the key, and the rest is behind the key. protocol.go has the same list.
+local codes, keys, arguments, rests, n = {}, {}, {}, {}, 0
+local has = {} -- the letters that the batch has
+for i = FIRST_OP, #ARGV do
+	local op = ARGV[i]
+	local code = sub(op, 1, 1)
+	n = n + 1
+	codes[n], has[code] = code, true
+	if byte(code) < 97 then
+		local argument, key = sub(op, 2, 17), sub(op, 18)
+		if code == 'C' or code == 'G' or code == 'R' then
+			local length = tonumber(argument, 10)
+			key, rests[n] = sub(key, 1, length), sub(key, length + 1)
+		end
+		keys[n], arguments[n] = key, argument
+	else
+		keys[n] = sub(op, 2)
+	end
+end
+
+-- Long lists are built with a counter, because #list searches for the end.
+local states = {} -- key -> the state that was read or set, false if the key is absent
+local touched = {} -- the keys whose states are written back
+local held, holds = {}, {} -- what is added to HELD, as arguments of ZADD and as a set
+local released = {} -- what is removed from HELD
+local front, tail = {}, {} -- keys to be queued before all others, the last one first; and after all others
+local due = {} -- the keys whose delays have passed, as a set
 local uncaused = {} -- fields of CAUSES to be deleted
 local finished = {} -- keys for which a worker has called Done
 local changed, unmatched, bucketChanged = 0, 0, false
@@ -41,7 +64,7 @@ local function set(key, state)
 	touched[key] = true
 end
 
--- load reads the states of keys. One that makes no sense is not of this script: its key is queued.
+-- load reads the states of keys. If a state makes no sense, another program has written it, and the key is queued.
 local function load(keys)
 	local missing, n = {}, 0
 	for _, key in ipairs(keys) do
@@ -57,7 +80,7 @@ local function load(keys)
 			local key = missing[first + i - 1]
 			states[key] = state
 			local kind, length = state and byte(state), state and #state
-			if state and not (length == 16 and kind < 58 or length == 28 and kind == 112 or length == 44 and (kind == 100 or kind == 101)) then
+			if state and not (length == 16 or length == 28 and kind == 112 or length == 44 and (kind == 100 or kind == 101)) then
 				set(key, since)
 				tail[#tail + 1] = key
 				repaired = repaired + 1
@@ -112,7 +135,7 @@ local function heldUnder(itsFence, key)
 	return state and find(state, itsFence, 13, true) == 13 and state
 end
 
--- release ends the processing of a key. If it was added meanwhile and isFinished, it is queued again. Reports whether it was added.
+-- release ends the processing of a key, and returns whether the key was added meanwhile. If so, and isFinished, it is queued again.
 local function release(holder, key, state, isFinished)
 	released[#released + 1] = holder .. key
 	if caused then
@@ -145,7 +168,7 @@ end
 
 local function forget(key)
 	if call('ZREM', FAILURES, key) > 0 then
-		call('ZREM', EXPIRIES, key)
+		call('ZREM', RETRIES, key)
 		call('HDEL', LASTS, key)
 	end
 	dropGivenUp(key)
@@ -162,18 +185,20 @@ local function setting(name)
 	return settings[name]
 end
 
+-- failuresOf returns how many failures of a key are counted, and how much of the delay of the last one is left. While some is
+-- left, a call that fails is the same failure: it is not counted, and the key comes at the end of that delay.
 local function failuresOf(key)
-	local expires = call('ZSCORE', EXPIRIES, key)
-	if not expires or expires + 0 <= now then
-		return 0
+	local retry = call('ZSCORE', RETRIES, key)
+	if not retry or retry + setting('forget') <= now then
+		return 0, 0
 	end
-	return (call('ZSCORE', FAILURES, key) or 0) + 0
+	return (call('ZSCORE', FAILURES, key) or 0) + 0, math.max(0, retry - now)
 end
 
--- countFailure counts a failure of a key that waits for delay now.
-local function countFailure(key, failures, delay)
-	call('ZADD', FAILURES, failures + 1, key)
-	call('ZADD', EXPIRIES, digits(now + delay + setting('forget')), key)
+-- setFailures sets how many failures of a key are counted. The delay of the last one begins now.
+local function setFailures(key, failures, delay)
+	call('ZADD', FAILURES, failures, key)
+	call('ZADD', RETRIES, digits(now + delay), key)
 end
 
 -- wake makes a session call that waits in a blocking read. Its list need not have more than one element. The list is not in
@@ -252,10 +277,7 @@ local function putBack(holder, key, state)
 	front[#front + 1] = key
 end
 
-local function answer(found) results[#results + 1] = found and 'n1 ' or 'n0 ' end
-
--- The operations, by their letters, of which protocol.go has the same list. A capital letter has an argument of 16 characters
--- before the key. In C and G this is the length of the key, and behind the key is the rest.
+-- What nearly every batch has:
 local ops = {
 	-- Add
 	a = add,
@@ -268,13 +290,30 @@ local ops = {
 	end,
 	-- AddAfter: the delay in microseconds
 	L = addLater,
-	-- AddRateLimited counts a failure of the key, and adds it after the longer of two delays: the backoff, as
-	-- workqueue.BackoffConfig defines it, and what the token bucket demands. random is from [0, 1): the server's own
-	-- random numbers are the same in each script.
-	R = function(key, random)
-		random = tonumber(random)
+	-- Forget
+	f = forget,
+	-- Done. As B, U and W it is about a key that the session holds, and its argument is the fence.
+	D = function(key, itsFence)
+		finished[#finished + 1] = key
+		local state = heldUnder(itsFence, key)
+		if state then
+			release(session, key, state, true)
+		else
+			unmatched = unmatched + 1
+		end
+	end,
+}
+
+-- The others are defined only for a batch that has one of them, because that takes some microseconds.
+local hasOthers = false
+for code in pairs(has) do
+	hasOthers = hasOthers or not ops[code]
+end
+if hasOthers then
+	-- backoff returns how long a key waits after a further failure: the longer one of the delay that workqueue.BackoffConfig defines and
+	-- what the token bucket demands. random is from [0, 1): the server's own random numbers are the same in each script.
+	local function backoff(key, failures, random)
 		local base, longest, jitter, limit = setting('base'), setting('max'), setting('jitter'), setting('limit')
-		local failures = failuresOf(key)
 		local delay = math.min(base * setting('factor') ^ failures, longest)
 		if jitter == 1 then
 			delay = delay * random
@@ -285,59 +324,59 @@ local ops = {
 			delay = base + (math.min(3 * before, longest) - base) * random
 			call('HSET', LASTS, key, whole(delay))
 		end
-		delay = math.ceil(delay)
 		if limit > 0 then
 			local burst = setting('burst')
 			tokens = math.min(burst, (tokens or burst) + math.max(0, now - (filled or now)) * limit / 1000000) - 1
 			filled, bucketChanged = now, true
-			if tokens < 0 then
-				delay = math.max(delay, math.ceil(-tokens / limit * 1000000))
-			end
+			delay = math.max(delay, -tokens / limit * 1000000)
 		end
-		countFailure(key, failures, delay)
-		addLater(key, delay)
-	end,
-	-- Forget
-	f = forget,
-	-- NumRequeues
-	n = function(key) results[#results + 1] = 'n' .. whole(failuresOf(key)) .. ' ' end,
-	-- GiveUp: the number of attempts and the error
-	G = giveUp,
+		return math.ceil(delay)
+	end
 
-	-- These four are about a key that the session holds under a fence. Done
-	D = function(key, itsFence)
-		finished[#finished + 1] = key
-		local state = heldUnder(itsFence, key)
-		if state then
-			release(session, key, state, true)
-		else
-			unmatched = unmatched + 1
+	local function answerNumber(n) results[#results + 1] = 'n' .. whole(n) .. ' ' end
+	local function answer(found) answerNumber(found and 1 or 0) end
+
+	-- AddRateLimited counts a failure, unless it is the same as the one before. The rest: a random number, see backoff, and how long
+	-- the key waits at least.
+	ops.R = function(key, _, rest)
+		local random, atLeast = string.match(rest, '^(%S+) (%d+)$')
+		local failures, delay = failuresOf(key)
+		if delay == 0 then
+			failures, delay = failures + 1, backoff(key, failures, random)
 		end
-	end,
+		delay = math.max(delay, atLeast)
+		setFailures(key, failures, delay)
+		addLater(key, delay)
+	end
+	-- NumRequeues
+	ops.n = function(key) answerNumber(failuresOf(key)) end
+	-- What is left of the delay of the last failure?
+	ops.l = function(key) answerNumber(select(2, failuresOf(key))) end
+	-- GiveUp: the number of attempts and the error
+	ops.G = giveUp
 	-- Hands the key back.
-	B = function(key, itsFence)
+	ops.B = function(key, itsFence)
 		local state = heldUnder(itsFence, key)
 		if state then
 			putBack(session, key, state)
 		end
-	end,
+	end
 	-- Sets the key aside, because the replica cannot decode it.
-	U = function(key, itsFence)
+	ops.U = function(key, itsFence)
 		local state = heldUnder(itsFence, key)
 		if state then
 			forgetCauses(key)
 			release(session, key, state)
 			call('SADD', ASIDE, key)
 		end
-	end,
+	end
 	-- Was the key added again?
-	W = function(key, itsFence)
+	ops.W = function(key, itsFence)
 		local state = heldUnder(itsFence, key)
 		answer(state and byte(state) == 100) -- d
-	end,
-
+	end
 	-- Discard takes a key out, but for the worker that holds it. In a long line its place stays, and is skipped.
-	x = function(key)
+	ops.x = function(key)
 		local found, state = call('ZREM', DELAYS, key) > 0, states[key]
 		waiting, due[key] = nil, nil
 		if isQueued(key) then
@@ -353,40 +392,40 @@ local ops = {
 		forget(key)
 		call('HDEL', LOSSES, key)
 		answer(found or state)
-	end,
+	end
 	-- RetryGivenUp
-	t = function(key)
+	ops.t = function(key)
 		local found = dropGivenUp(key)
 		if found then
 			forget(key)
 			add(key)
 		end
 		answer(found)
-	end,
+	end
 	-- ForgetGivenUp
-	y = function(key) answer(dropGivenUp(key)) end,
+	ops.y = function(key) answer(dropGivenUp(key)) end
 	-- RequeueSetAside
-	s = function(key)
+	ops.s = function(key)
 		local found = call('SREM', ASIDE, key) > 0
 		if found then
 			add(key)
 		end
 		answer(found)
-	end,
+	end
 	-- DropSetAside
-	v = function(key) answer(call('SREM', ASIDE, key) > 0) end,
-
-	-- These have no key, but: Pause, if it is 1, and Resume
-	p = function(one) paused = one == '1' end,
+	ops.v = function(key) answer(call('SREM', ASIDE, key) > 0) end
+	-- These three have no key, but: Pause, if it is 1, and Resume
+	ops.p = function(one) paused = one == '1' end
 	-- Identifies the session by its replica's name.
-	i = function(name) call('HSET', NAMES, session, name) end,
+	ops.i = function(name) call('HSET', NAMES, session, name) end
 	-- Quit ends the session. What it holds is reclaimed by handout.lua, and its blocking read is woken to end.
-	q = function()
+	ops.q = function()
 		leaseEnds = -1
 		call('ZADD', LEASES, leaseEnds, session)
 		wake(session)
-	end,
-}
+	end
+end
+
 -- A full server executes no adds. The replica sends them again.
 local ADDS = 'aCLR'
 
@@ -436,24 +475,7 @@ if interrupted then
 	end
 end
 
--- Read all operations, then the states of all their keys at once, then execute them.
-local codes, keys, arguments, rests, n = {}, {}, {}, {}, 0
-for i = FIRST_OP, #ARGV do
-	local op = ARGV[i]
-	local code = sub(op, 1, 1)
-	n = n + 1
-	codes[n] = code
-	if byte(code) < 97 then
-		local argument, key = sub(op, 2, 17), sub(op, 18)
-		if code == 'C' or code == 'G' then
-			local length = tonumber(argument, 10)
-			key, rests[n] = sub(key, 1, length), sub(key, length + 1)
-		end
-		keys[n], arguments[n] = key, argument
-	else
-		keys[n] = sub(op, 2)
-	end
-end
+-- The states of all keys are read at once.
 load(keys)
 for i, code in ipairs(codes) do
 	if not (full and find(ADDS, code, 1, true)) then

@@ -43,7 +43,7 @@ func newKeyNames(queue string, shard int) keyNames {
 	prefix := "workqueue:{" + queue + "/" + strconv.Itoa(shard) + "}:"
 	n := keyNames{prefix: prefix}
 	for _, name := range []string{
-		"meta", "states", "line", "delays", "failures", "expiries", "lasts", "leases", "held", "sleepers", "aside",
+		"meta", "states", "line", "delays", "failures", "retries", "lasts", "leases", "held", "sleepers", "aside",
 		"batches", "gone", "losses", "givenup", "reasons", "causes", "names",
 	} {
 		n.shard = append(n.shard, prefix+name)
@@ -69,7 +69,7 @@ const (
 )
 
 // code is the letter of an operation. operations.lua has the same list. A capital letter has an argument of 16 characters before the
-// key; in codeAddWhy and codeGiveUp it is the length of the key, which something follows.
+// key; in codeAddWhy, codeAddRateLimited and codeGiveUp it is the length of the key, which something follows.
 type code byte
 
 const (
@@ -80,6 +80,7 @@ const (
 
 	codeForget      code = 'f'
 	codeNumRequeues code = 'n' // has an answer
+	codeDelayLeft   code = 'l' // has an answer: microseconds
 	codeGiveUp      code = 'G'
 
 	codeDone       code = 'D'
@@ -112,7 +113,7 @@ func (c code) isAboutHeld() bool {
 // work is how much the operation costs the server, in adds.
 func (c code) work() int {
 	switch c {
-	case codeAdd, codeDone, codeHandBack, codeSetAside, codeAddedAgain, codeNumRequeues:
+	case codeAdd, codeDone, codeHandBack, codeSetAside, codeAddedAgain, codeNumRequeues, codeDelayLeft:
 		return 1
 	case codeAddAfter, codeForget:
 		return 2

@@ -31,18 +31,25 @@ func (q *Queue[T]) Counts(ctx context.Context) (sum Counts, err error) {
 		if err != nil {
 			return Counts{}, err
 		}
-		sum.Queued += c.Queued
-		sum.Processing += c.Processing
-		sum.Again += c.Again
-		sum.Waiting += c.Waiting
-		sum.Failing += c.Failing
-		sum.GivenUp += c.GivenUp
-		sum.SetAside += c.SetAside
-		sum.Repaired += c.Repaired
-		sum.Paused = sum.Paused || c.Paused
-		sum.OldestQueued = max(sum.OldestQueued, c.OldestQueued)
+		sum.add(c)
 	}
 	return sum, nil
+}
+
+// add adds the numbers of another shard.
+func (c *Counts) add(other Counts) {
+	c.Queued += other.Queued
+	c.Processing += other.Processing
+	c.Again += other.Again
+	c.Waiting += other.Waiting
+	c.Failing += other.Failing
+	c.GivenUp += other.GivenUp
+	c.SetAside += other.SetAside
+	c.Repaired += other.Repaired
+	c.Paused = c.Paused || other.Paused
+	if other.Queued > 0 { // The last one that was read may have been handed out since.
+		c.OldestQueued = max(c.OldestQueued, other.OldestQueued)
+	}
 }
 
 func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
@@ -63,21 +70,20 @@ func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
 	return c, f.err
 }
 
-// List names the keys that [Queue.Keys] yields.
+// List names the keys that [Queue.Keys] yields, with a limit in this order.
 type List string
 
 // The lists of keys.
 const (
-	ListAll        List = "all"        // the keys of every state, in no order, one that is queued or held and waits as well for each
+	ListAll        List = "all"        // the keys that are queued, processed or wait, in no order; one that waits and is in another state twice
 	ListProcessing List = "processing" // in no order
 	ListQueued     List = "queued"     // the next one first
 	ListWaiting    List = "waiting"    // the next one that is due first
 	ListFailing    List = "failing"    // the one with the most failures first, in whatever state they are
 	ListGivenUp    List = "givenup"    // the latest first
 
-	listAside List = "aside"
-	oneKey    List = "key"
-	ofStates  List = "states" // the part of ListAll without those that wait
+	listStates List = "states" // what is queued or processed
+	listNone   List = ""       // one key, and all that is known of it
 )
 
 // KeyInfo is what the server knows of a key.
@@ -96,26 +102,32 @@ type KeyInfo[T comparable] struct {
 	SetAside bool
 }
 
-// Keys yields up to limit keys of a list, all if limit is not positive, with a call of the server for every few hundred. Keys that
-// cannot be decoded are left out. A key that moves meanwhile may be yielded twice, or not at all. If a shard does not answer, if ctx
-// ends, or if what the server has makes no sense, the others are yielded, and an error last. Keys reads alone, and works after
-// shutdown too.
+// Keys yields up to limit keys of a list, in its order, or all of them in no order if limit is not positive, with a call of the
+// server for every few hundred. Without a limit none is missed that is in the list from the beginning to the end. One that moves
+// meanwhile may be yielded twice, or not at all. With a limit above 256, keys may also be missed because others leave the list.
+//
+// Keys that cannot be decoded are left out. If a shard does not answer, if ctx ends, or if what the server has makes no sense, the
+// others are yielded, and an error last. Keys reads alone, and works after shutdown too.
 func (q *Queue[T]) Keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[T], error] {
-	return q.keys(ctx, list, limit, 0)
-}
-
-// keys is Keys that waits for each call no longer than patience, if that is positive.
-func (q *Queue[T]) keys(ctx context.Context, list List, limit int, patience time.Duration) iter.Seq2[KeyInfo[T], error] {
+	how, sources := "page", []List{list}
+	switch {
+	case list == ListAll:
+		how, sources = "scan", []List{listStates, ListWaiting}
+	case limit <= 0 && (list == ListQueued || list == ListProcessing):
+		how, sources = "scan", []List{listStates}
+	case limit <= 0:
+		how = "scan"
+	}
 	return func(yield func(KeyInfo[T], error) bool) {
 		var errs []error
 		left := limit
 		cursors := make([]*cursor[T], 0, len(q.shards))
 		for _, s := range q.shards {
-			cursors = append(cursors, &cursor[T]{shard: s, from: "0"})
+			cursors = append(cursors, &cursor[T]{shard: s, how: how, sources: sources, from: "0"})
 		}
 		for limit <= 0 || left > 0 {
 			cursors = slices.DeleteFunc(cursors, func(c *cursor[T]) bool {
-				err := c.fill(ctx, list, limit, patience)
+				err := c.fill(ctx, list, limit)
 				if err != nil {
 					errs = append(errs, err)
 				}
@@ -140,33 +152,36 @@ func (q *Queue[T]) keys(ctx context.Context, list List, limit int, patience time
 
 // cursor is a place in a list of a shard.
 type cursor[T comparable] struct {
-	shard *shard[T]
-	page  []KeyInfo[T]
-	from  string // where the next page begins, empty behind the last
+	shard   *shard[T]
+	how     string // page or scan, see read.lua
+	sources []List // what is not read yet
+	from    string // a place in the first of these
+	page    []KeyInfo[T]
 }
 
 // fill reads the next page that has keys, if the last one is used up.
-func (c *cursor[T]) fill(ctx context.Context, list List, limit int, patience time.Duration) error {
-	for len(c.page) == 0 && c.from != "" {
-		pageCtx, cancel := ctx, context.CancelFunc(func() {})
-		if patience > 0 {
-			pageCtx, cancel = context.WithTimeout(ctx, patience)
-		}
+func (c *cursor[T]) fill(ctx context.Context, list List, limit int) error {
+	for len(c.page) == 0 && len(c.sources) > 0 {
 		count := maxPage
 		if limit > 0 {
 			count = min(limit, maxPage)
 		}
-		rows, belong, next, err := c.shard.readPage(pageCtx, list, c.from, count)
-		cancel()
+		rows, next, err := c.shard.readRows(ctx, c.how, string(c.sources[0]), c.from, count)
 		if err != nil {
 			return err
+		}
+		belong := list
+		if list == ListAll {
+			belong = c.sources[0]
 		}
 		for _, row := range rows {
 			if k, ok := c.shard.q.infoOf(row, belong); ok {
 				c.page = append(c.page, k)
 			}
 		}
-		c.from = next
+		if c.from = next; next == "" {
+			c.sources, c.from = c.sources[1:], "0"
+		}
 	}
 	return nil
 }
@@ -190,14 +205,14 @@ func order[T comparable](list List, a, b KeyInfo[T]) int {
 // answer, if ctx ends, or if what the server has makes no sense. It reads alone, and works after shutdown too.
 func (q *Queue[T]) Key(ctx context.Context, key T) (KeyInfo[T], error) {
 	encoded, s := q.locate(key)
-	rows, _, _, err := s.readPage(ctx, oneKey, encoded, 1)
+	rows, _, err := s.readRows(ctx, "key", encoded)
 	if err != nil {
 		return KeyInfo[T]{}, err
 	}
 	if len(rows) != 1 {
 		return KeyInfo[T]{}, errReply
 	}
-	return infoFor(key, rows[0], oneKey), nil
+	return infoFor(key, rows[0], listNone), nil
 }
 
 // Snapshot returns Stats and up to limit keys of each state, at most 512, of the whole queue, as the server has them when
@@ -242,10 +257,15 @@ func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 // SnapshotKeys is Keys of ListAll for tools. The iteration ends early if the server does not answer for a second.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	return func(yield func(workqueue.KeySnapshot[T]) bool) {
-		for k, err := range q.keys(context.Background(), ListAll, 0, patience) {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		timer := time.AfterFunc(patience, cancel)
+		for k, err := range q.Keys(ctx, ListAll, 0) {
+			timer.Stop() // The caller may take its time.
 			if err != nil || !yield(k.KeySnapshot) {
 				return
 			}
+			timer.Reset(patience)
 		}
 	}
 }
@@ -284,7 +304,7 @@ func infoFor[T comparable](item T, r row, list List) KeyInfo[T] {
 		k.GivenUp = &workqueue.GivenUpKey[T]{Key: item, Attempts: n, Err: reason, Time: r.givenAt}
 	}
 	switch list {
-	case ListQueued, ListProcessing, ofStates:
+	case ListQueued, ListProcessing, listStates:
 		k.Due = time.Time{}
 	case ListWaiting:
 		k.State, k.Since, k.Again, k.Holder, k.Fence = workqueue.KeyWaiting, time.Time{}, false, "", 0

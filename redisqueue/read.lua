@@ -1,15 +1,18 @@
 -- Reads a shard for people and tools, and writes nothing: EVAL_RO runs it, also for a user who may not write, and on a read-only
 -- replica. KEYS are those of batch.lua but for the last, and what they hold is described there. ARGV has what to read:
 --
---   counts                  the numbers of all states
---   key, and the key        what is known of one key
---   a list, from, count     up to count keys of a list, in its order, from a place: 0 at first, then what the last reply has said
+--   counts                      the numbers of all states
+--   key, the key                what is known of one key
+--   page, list, from, count     up to count keys of a list, in its order, from a place: 0 at first, then what the last reply has said.
+--                               When others take keys away in between, the places of the next ones change.
+--   scan, list, cursor, count   about so many keys of a list, in no order. None is missed that is there from the first call, with the
+--                               cursor 0, to the last.
 --
--- Returns the numbers; or where to go on ('' at the end), how far the queue's clock is ahead of the server's, what the rows
--- belong to, and a row for each key. It reads a few keys at a time, and fewer if they are long.
+-- Returns the numbers; or where to go on ('' at the end), how far the queue's clock is ahead of the server's, and a row for each
+-- key. It reads a few keys at a time, and fewer if they are long.
 local META, STATES, LINE, DELAYS, FAILURES, HELD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[9]
 local ASIDE, LOSSES, GIVEN, REASONS, CAUSES, NAMES = KEYS[11], KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18]
-local what, from, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local what, list, from, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local call = redis.call
 local BYTES = 65536
 
@@ -25,7 +28,7 @@ if what == 'counts' then
 end
 
 -- The fillers are the first member of HELD and the last of the sorted sets.
-local lists = {
+local pages = {
 	processing = function(at, n)
 		local keys = call('ZRANGE', HELD, at + 1, at + n)
 		for i, member in ipairs(keys) do
@@ -38,26 +41,26 @@ local lists = {
 	failing = function(at, n) return call('ZREVRANGE', FAILURES, at + 1, at + n) end,
 	givenup = function(at, n) return call('ZREVRANGE', GIVEN, at, at + n - 1) end,
 }
+local scans = {
+	states = { 'HSCAN', STATES }, waiting = { 'ZSCAN', DELAYS }, failing = { 'ZSCAN', FAILURES }, givenup = { 'ZSCAN', GIVEN },
+	aside = { 'SSCAN', ASIDE },
+}
 
-local keys, next, belong = {}, '', what
+local keys, next = {}, ''
 if what == 'key' then
-	keys = { from }
-elseif what == 'aside' then
-	local page = call('SSCAN', ASIDE, from, 'COUNT', count)
-	next, keys = page[1] ~= '0' and page[1] or '', page[2]
-elseif what == 'all' then -- the states, and behind a w the delays
-	local waits, cursor = string.match(from, '^(w?)(%d+)$')
-	local page = waits == 'w' and call('ZSCAN', DELAYS, cursor, 'COUNT', count) or call('HSCAN', STATES, cursor, 'COUNT', count)
-	for i = 1, #page[2], 2 do -- Each key has a value behind it.
+	keys = { list }
+elseif what == 'scan' then
+	local command, set = unpack(scans[list])
+	local page = call(command, set, from, 'COUNT', count)
+	next = page[1] ~= '0' and page[1] or ''
+	for i = 1, #page[2], command == 'SSCAN' and 1 or 2 do -- In the others each key has a value behind it.
 		keys[#keys + 1] = page[2][i]
 	end
-	next = page[1] ~= '0' and waits .. page[1] or waits == '' and 'w0' or ''
-	belong = waits == 'w' and 'waiting' or 'states'
 else
 	local at, bytes = tonumber(from), 0
 	while #keys < count and bytes < BYTES do
 		local asked = math.min(8, count - #keys)
-		local some = lists[what](at + #keys, asked)
+		local some = pages[list](at + #keys, asked)
 		for _, key in ipairs(some) do
 			keys[#keys + 1] = key
 			bytes = bytes + #key
@@ -69,15 +72,15 @@ else
 	next = #keys > 0 and string.format('%.0f', at + #keys) or ''
 end
 
-local result = { next, call('HGET', META, 'offset'), belong }
+local result = { next, call('HGET', META, 'offset') }
 if #keys > 0 then
 	local states, failures, dues = call('HMGET', STATES, unpack(keys)), call('ZMSCORE', FAILURES, unpack(keys)), call('ZMSCORE', DELAYS, unpack(keys))
 	local given, reasons, losses = call('ZMSCORE', GIVEN, unpack(keys)), call('HMGET', REASONS, unpack(keys)), call('HMGET', LOSSES, unpack(keys))
 	local isHeld = what == 'key' and states[1] and #states[1] > 16
-	local causes = what == 'key' and call('HGET', CAUSES, (isHeld and 'h' or 'n') .. from)
+	local causes = what == 'key' and call('HGET', CAUSES, (isHeld and 'h' or 'n') .. list)
 	for i, key in ipairs(keys) do
 		local name = states[i] and #states[i] > 16 and call('HGET', NAMES, string.sub(states[i], 2, 12))
-		local isAside = what == 'aside' or what == 'key' and call('SISMEMBER', ASIDE, key) == 1
+		local isAside = list == 'aside' or what == 'key' and call('SISMEMBER', ASIDE, key) == 1
 		result[#result + 1] = {
 			key, states[i], failures[i], dues[i], given[i], reasons[i], losses[i], name, isAside and '1' or '0', causes,
 		}

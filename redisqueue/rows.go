@@ -41,16 +41,16 @@ type state struct {
 	again  bool
 }
 
-// readPage reads some keys of a list. It returns what they belong to, and where to go on, empty at the end.
-func (s *shard[T]) readPage(ctx context.Context, list List, from string, count int) (rows []row, belong List, next string, err error) {
-	reply, err := s.runRead(ctx, string(list), from, count)
+// readRows reads what read.lua returns for args: rows, and where to go on, empty at the end.
+func (s *shard[T]) readRows(ctx context.Context, args ...any) (rows []row, next string, err error) {
+	reply, err := s.runRead(ctx, args...)
 	if err != nil {
-		return nil, "", "", err
+		return nil, "", err
 	}
-	f := fieldsOf(reply, 3)
-	next, belong = f.text(0), List(f.text(2))
+	f := fieldsOf(reply, 2)
+	next = f.text(0)
 	offset := int64(f.number(1))
-	for _, fields := range reply[min(3, len(reply)):] {
+	for _, fields := range reply[min(2, len(reply)):] {
 		fields, _ := fields.([]any)
 		if f.next(fields, 10); f.text(0) == filler {
 			continue
@@ -59,7 +59,7 @@ func (s *shard[T]) readPage(ctx context.Context, list List, from string, count i
 		r.due, r.givenAt, r.losses, r.causes = f.time(3, offset), f.time(4, offset), f.float(6), f.causes(9)
 		rows = append(rows, r)
 	}
-	return rows, belong, next, f.err
+	return rows, next, f.err
 }
 
 // runRead runs read.lua. It returns when ctx ends: by default go-redis does not interrupt a call then, and its goroutine stays until

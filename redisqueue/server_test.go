@@ -352,11 +352,14 @@ func freshStats[T comparable](t testing.TB, q *Queue[T]) workqueue.Stats {
 func requeues(t testing.TB, q *Queue[string], key string) (n int) {
 	t.Helper()
 	eventually(t, time.Minute, func() (err error) {
-		n, err = q.NumRequeuesContext(context.Background(), key)
+		n, _, err = q.NumRequeuesContext(context.Background(), key)
 		return err
 	})
 	return n
 }
+
+// noBackoff makes each failure count, but for several in one batch: its delays have passed at once.
+var noBackoff = workqueue.BackoffConfig[string]{Base: 1, Max: 1}
 
 func wantFailures(t testing.TB, q *Queue[string], key string, want int) {
 	t.Helper()

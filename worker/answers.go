@@ -39,8 +39,8 @@ func (n Next) String() string {
 type Result[T comparable] struct {
 	Key T
 	// Attempt is how many times in a row the key was handled, this call included. In a pool, a call that fails before the delay of
-	// the failure before it has passed is the same attempt. With MaxRetries over a [SharedQueue], the attempt that failed has
-	// what that counts.
+	// the failure before it has passed is the same attempt. Over a [SharedQueue], when the call has failed, it is the number that
+	// the queue counts for all processes.
 	Attempt int
 	// Started is when the call began, and Duration how long the handler took.
 	Started  time.Time

@@ -291,18 +291,9 @@ func (e *Entry[T]) decide() {
 		e.classify()
 	}
 	r.Next, r.After = e.answer.next, e.answer.after
-	if r.Next == NextRetry && e.sameFailure() {
-		return
-	}
 	// A handler that was cut short by the end of the pool has not had its last attempt.
-	if r.Next != NextRetry || b.options.MaxRetries == UnlimitedRetries || e.parent.Err() != nil {
+	if r.Next != NextRetry || e.sameFailure() || b.options.MaxRetries == UnlimitedRetries || e.parent.Err() != nil {
 		return
-	}
-	if q, ok := b.queue.(SharedQueue[T]); ok && b.options.MaxRetries != NoRetries {
-		// Processes that share the queue may have failed, too. 0 may mean that its limiter does not count by key.
-		if n, err := q.NumRequeuesContext(context.Background(), r.Key); n > 0 && err == nil {
-			e.failed.calls, r.Attempt = n, n+1
-		}
 	}
 	if e.failed.calls >= b.options.MaxRetries {
 		r.Next = NextGiveUp
@@ -313,15 +304,29 @@ func (e *Entry[T]) decide() {
 // bring a key early cannot inflate its delay (kubernetes/kubernetes#132805).
 func (e *Entry[T]) sameFailure() bool {
 	r := &e.result
-	if e.failed.due == 0 {
-		return false
+	if q, ok := e.books.queue.(SharedQueue[T]); ok {
+		e.askServer(q)
+	} else if e.failed.due != 0 {
+		e.left = time.Duration(e.failed.due - r.Started.Add(r.Duration).UnixNano())
+		// At that very moment the key may be due and still wait.
+		e.same = e.left > 0 || e.books.retryAt(r.Key) == e.failed.due
 	}
-	e.left = time.Duration(e.failed.due - r.Started.Add(r.Duration).UnixNano())
-	// At that very moment the key may be due and still wait.
-	if e.same = e.left > 0 || e.books.retryAt(r.Key) == e.failed.due; e.same {
+	if e.same {
 		r.Attempt = e.failed.calls
 	}
 	return e.same
+}
+
+// askServer asks a SharedQueue for the failures of the key, since it counts those of all processes.
+func (e *Entry[T]) askServer(q SharedQueue[T]) {
+	if e.books.options.MaxRetries == NoRetries || e.parent.Err() != nil {
+		return // Its answer would change nothing.
+	}
+	// 0 may mean that its limiter does not count by key.
+	if n, left, err := q.NumRequeuesContext(context.Background(), e.result.Key); n > 0 && err == nil {
+		e.failed.calls, e.failed.limited, e.result.Attempt = n, true, n+1
+		e.left, e.same = left, left > 0
+	}
 }
 
 // retryAt returns when key comes due, in nanoseconds since 1970, or 0 if it does not wait or that is not known.

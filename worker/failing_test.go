@@ -274,19 +274,19 @@ type serverQueue struct {
 }
 
 func (q serverQueue) NumRequeues(key string) int {
-	n, _ := q.NumRequeuesContext(context.Background(), key)
+	n, _, _ := q.NumRequeuesContext(context.Background(), key)
 	return n
 }
 
-func (q serverQueue) NumRequeuesContext(ctx context.Context, key string) (int, error) {
+func (q serverQueue) NumRequeuesContext(ctx context.Context, key string) (int, time.Duration, error) {
 	if !*q.down {
-		return q.stringQueue.NumRequeues(key), nil
+		return q.stringQueue.NumRequeues(key), 0, nil
 	}
 	select {
 	case <-time.After(time.Second):
-		return 0, errors.New("no answer")
+		return 0, 0, errors.New("no answer")
 	case <-ctx.Done():
-		return 0, ctx.Err()
+		return 0, 0, ctx.Err()
 	}
 }
 

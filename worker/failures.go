@@ -368,7 +368,8 @@ func (b *Books[T]) knowsDelays() bool {
 // numRequeues is the queue's NumRequeues, with an error if it is a [SharedQueue] that does not know.
 func (b *Books[T]) numRequeues(ctx context.Context, key T) (int, error) {
 	if q, ok := b.queue.(SharedQueue[T]); ok {
-		return q.NumRequeuesContext(ctx, key)
+		n, _, err := q.NumRequeuesContext(ctx, key)
+		return n, err
 	}
 	return b.queue.NumRequeues(key), nil
 }

@@ -18,8 +18,8 @@ type recordingQueue struct {
 
 func (q recordingQueue) Forget(key string) { q.stringQueue.Forget(key); q.j.add("forget " + key) }
 func (q recordingQueue) Done(key string)   { q.j.add("done " + key); q.stringQueue.Done(key) }
-func (q recordingQueue) NumRequeuesContext(_ context.Context, key string) (int, error) {
-	return q.NumRequeues(key), nil
+func (q recordingQueue) NumRequeuesContext(_ context.Context, key string) (int, time.Duration, error) {
+	return q.NumRequeues(key), 0, nil
 }
 func (q recordingQueue) GiveUp(key string, attempts int, err error) {
 	q.j.add(fmt.Sprint("give up ", key, " after ", attempts, ": ", err))

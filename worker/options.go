@@ -155,8 +155,10 @@ type KeyFinder[T comparable] interface {
 // SharedQueue is what a queue offers if many processes share it, and it asks a server.
 type SharedQueue[T comparable] interface {
 	// NumRequeuesContext is NumRequeues with an error if the server does not answer: 0 would mean that the key's failures are
-	// forgotten. It should wait for about a second at most, whatever ctx is. Options.MaxRetries counts what the server counts.
-	NumRequeuesContext(ctx context.Context, key T) (int, error)
+	// forgotten. It should wait for about a second at most, whatever ctx is. Options.MaxRetries counts what the server counts. left
+	// is what is left of the delay of the last failure: a call that fails meanwhile is the same failure. It is zero if the delay has
+	// passed, or if the queue counts every failure.
+	NumRequeuesContext(ctx context.Context, key T) (failures int, left time.Duration, err error)
 	// GiveUp makes the server keep a key that is not tried any more. It is called after Forget and before Done of key, whose last
 	// attempt failed with err. It should not block.
 	GiveUp(key T, attempts int, err error)

@@ -86,29 +86,58 @@ func TestEventsDoNotInflateTheBackoff(t *testing.T) {
 // A call that fails before the delay of the failure before it has passed is the same failure: for Attempt, for MaxRetries, for the
 // limiter and for what the pool remembers.
 func TestSameFailure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue() // Its keys come again after 1, 2, 4 s.
-		start := time.Now()
-		var j []string
-		p := worker.New(q, broken, options{MaxRetries: 2, OnFinish: func(_ context.Context, r outcome) {
-			j = append(j, fmt.Sprint(time.Since(start), " ", r.Attempt, " ", r.Next))
-		}})
+	for name, newQueue := range map[string]func() stringQueue{
+		"root":   func() stringQueue { return newQueue() },
+		"shared": func() stringQueue { return &sharedQueue{stringQueue: newQueue()} },
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { testSameFailure(t, newQueue()) }) })
+	}
+}
+
+// sharedQueue is a [worker.SharedQueue] that keeps the rule for one key, as a server would. The key comes again after 1, 2, 4 s.
+type sharedQueue struct {
+	stringQueue
+	failures int
+	retry    time.Time
+}
+
+func (q *sharedQueue) AddRateLimited(key string) {
+	if time.Until(q.retry) <= 0 {
+		q.retry = time.Now().Add(time.Second << q.failures)
+		q.failures++
+	}
+	q.AddAfter(key, time.Until(q.retry))
+}
+
+func (q *sharedQueue) NumRequeues(string) int { return q.failures }
+
+func (q *sharedQueue) NumRequeuesContext(context.Context, string) (failures int, left time.Duration, err error) {
+	return q.failures, max(0, time.Until(q.retry)), nil
+}
+
+func (q *sharedQueue) GiveUp(string, int, error) {}
+
+func testSameFailure(t *testing.T, q stringQueue) { // Its keys come again after 1, 2, 4 s.
+	start := time.Now()
+	var j []string
+	p := worker.New(q, broken, options{MaxRetries: 2, OnFinish: func(_ context.Context, r outcome) {
+		j = append(j, fmt.Sprint(time.Since(start), " ", r.Attempt, " ", r.Next))
+	}})
+	q.Add("a")
+	r := run(t, p)
+	for at := 100 * time.Millisecond; at < 3*time.Second; at += 400 * time.Millisecond {
+		r.after(at)
 		q.Add("a")
-		r := run(t, p)
-		for at := 100 * time.Millisecond; at < 3*time.Second; at += 400 * time.Millisecond {
-			r.after(at)
-			q.Add("a")
-		}
-		r.after(time.Minute)
-		equal(t, "calls", j, "0s 1 retry", "100ms 1 retry", "500ms 1 retry", "900ms 1 retry", "1s 2 retry", "1.3s 2 retry", "1.7s 2 retry",
-			"2.1s 2 retry", "2.5s 2 retry", "2.9s 2 retry", "3s 3 give_up")
-		var kept []string
-		for _, c := range p.SnapshotKey("a").FailedCalls {
-			kept = append(kept, fmt.Sprint(c.Started.Sub(start), " ", c.Attempt))
-		}
-		equal(t, "remembered", kept, "0s 1", "900ms 1", "2.9s 2", "3s 3")
-		r.endCleanly()
-	})
+	}
+	r.after(time.Minute)
+	equal(t, "calls", j, "0s 1 retry", "100ms 1 retry", "500ms 1 retry", "900ms 1 retry", "1s 2 retry", "1.3s 2 retry", "1.7s 2 retry",
+		"2.1s 2 retry", "2.5s 2 retry", "2.9s 2 retry", "3s 3 give_up")
+	var kept []string
+	for _, c := range p.SnapshotKey("a").FailedCalls {
+		kept = append(kept, fmt.Sprint(c.Started.Sub(start), " ", c.Attempt))
+	}
+	equal(t, "remembered", kept, "0s 1", "900ms 1", "2.9s 2", "3s 3")
+	r.endCleanly()
 }
 
 // Somebody else's AddAfter is no retry: it does not make later failures the same one.

@@ -117,26 +117,18 @@ func (c *command) change(ctx context.Context, verb string, r *report, keys []str
 	return c.print(verb, *r, nil)
 }
 
-// changeAll calls do with all keys of a list, once with each. A key that others take from the list meanwhile may hide another one,
-// so the list is read until it has no new ones.
+// changeAll calls do with all keys of a list.
 func (c *command) changeAll(ctx context.Context, list string, do func(keys []string) error) error {
 	c.limit = 0
-	for seen := make(map[string]bool); ; {
-		var keys []string
-		err := c.each(ctx, list, func(r keyRow) error {
-			if key := string(r.Key); !seen[key] {
-				seen[key] = true
-				keys = append(keys, key)
-			}
-			return nil
-		})
-		if err != nil || len(keys) == 0 {
-			return err
-		}
-		if err := do(keys); err != nil {
-			return err
-		}
+	var keys []string
+	err := c.each(ctx, list, func(r keyRow) error {
+		keys = append(keys, string(r.Key))
+		return nil
+	})
+	if err != nil {
+		return err
 	}
+	return do(keys)
 }
 
 func (c *command) pause(ctx context.Context, paused bool) error {

@@ -30,7 +30,7 @@ func (c *command) queues(ctx context.Context) error {
 	return nil
 }
 
-func (c *command) stats(ctx context.Context) error {
+func (c *command) stats(ctx context.Context, _ []string) error {
 	n, err := c.queue.Counts(ctx)
 	if err != nil {
 		return err
@@ -128,16 +128,7 @@ func rowOf(list string, k redisqueue.KeyInfo[string]) keyRow {
 	return r
 }
 
-// lists are the states that ls knows, with the lists of the queue.
-var lists = map[string]redisqueue.List{
-	"processing": redisqueue.ListProcessing,
-	"queued":     redisqueue.ListQueued,
-	"waiting":    redisqueue.ListWaiting,
-	"failing":    redisqueue.ListFailing,
-	"givenup":    redisqueue.ListGivenUp,
-	"aside":      "",
-}
-
+// states are what ls knows: the names of lists of the queue, and aside.
 var states = []string{"processing", "queued", "waiting", "failing", "givenup", "aside"}
 
 // list prints the keys page by page, so that a million of them need no memory.
@@ -176,12 +167,9 @@ func (c *command) list(ctx context.Context, wanted []string) error {
 
 // each calls f with the keys of a state, and with one more than the limit if there are so many.
 func (c *command) each(ctx context.Context, state string, f func(keyRow) error) error {
-	list, limit := lists[state], c.limit
+	limit := c.limit
 	if limit > 0 {
 		limit++
-	} else if slices.Contains(states[:3], state) {
-		// The lists in order are read by position, and workers move these: keys would be missing.
-		list = redisqueue.ListAll
 	}
 	if state == "aside" {
 		keys, err := c.queue.SetAsideKeys(ctx, limit)
@@ -196,8 +184,8 @@ func (c *command) each(ctx context.Context, state string, f func(keyRow) error) 
 		}
 		return nil
 	}
-	for k, err := range c.queue.Keys(ctx, list, limit) {
-		if err == nil && (list != redisqueue.ListAll || string(k.State) == state) {
+	for k, err := range c.queue.Keys(ctx, redisqueue.List(state), limit) {
+		if err == nil {
 			err = f(rowOf(state, k))
 		}
 		if err != nil {
@@ -242,7 +230,8 @@ func (c *command) printRow(r keyRow, number int) error {
 
 const line = "%-17s  %-15s  %-15s  %8s  %-11s  %s\n"
 
-func (c *command) show(ctx context.Context, key string) error {
+func (c *command) show(ctx context.Context, args []string) error {
+	key := args[0]
 	k, err := c.queue.Key(ctx, key)
 	if err != nil {
 		return err

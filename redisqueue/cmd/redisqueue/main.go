@@ -109,7 +109,7 @@ func (c *command) run(ctx context.Context, args []string) error {
 	c.server.flags(flags)
 	flags.StringVar(&c.name, "queue", "", "the `name` of the queue")
 	flags.BoolVar(&c.json, "json", false, "prints JSON: null is what is not known, {\"base64\": …} a key that is not UTF-8")
-	flags.IntVar(&c.limit, "n", 20, "for ls: at most so many `keys` of each state; 0 for all of them,\nqueued, processing and waiting ones then in no order")
+	flags.IntVar(&c.limit, "n", 20, "for ls: at most so many `keys` of each state; 0 for all of them,\nin no order")
 	flags.DurationVar(&c.after, "after", 0, "for add: queues the keys when that `time` has passed")
 	flags.BoolVar(&c.all, "all", false, "for retry and drop: all keys that were given up or set aside")
 	flags.BoolVar(&c.yes, "yes", false, "for purge and drop -all: really")
@@ -152,7 +152,7 @@ func (c *command) run(ctx context.Context, args []string) error {
 		case old != nil:
 			c.notes = append(c.notes, old.Error()+": this may be old")
 		}
-		return c.do(ctx, words[0], words[1:])
+		return commands[words[0]].do(c, ctx, words[1:])
 	})
 }
 
@@ -169,31 +169,47 @@ func (c *command) old(ctx context.Context) error {
 	return fmt.Errorf("the server is a replica, and is not in touch with its master (its state is %q)", role[3])
 }
 
+// commands are what the program does, and what arguments each needs. None: it has no arguments.
+var commands = map[string]struct {
+	needs string
+	do    func(c *command, ctx context.Context, args []string) error
+}{
+	"queues": {"", nil}, // It needs no queue: see run.
+	"stats":  {"", (*command).stats},
+	"ls":     {"states, or nothing", (*command).list},
+	"show":   {"one key", (*command).show},
+	"add":    {"keys", (*command).add},
+	"retry":  {"keys, or -all", (*command).retry},
+	"drop":   {"keys, or -all", (*command).drop},
+	"rm":     {"keys", (*command).remove},
+	"pause":  {"", func(c *command, ctx context.Context, _ []string) error { return c.pause(ctx, true) }},
+	"resume": {"", func(c *command, ctx context.Context, _ []string) error { return c.pause(ctx, false) }},
+	"purge":  {"", func(c *command, ctx context.Context, _ []string) error { return c.queue.Purge(ctx) }},
+}
+
 // check returns an error for what -h would have prevented.
 func (c *command) check(name string, args []string) error {
-	commands := []string{"queues", "stats", "ls", "show", "add", "retry", "drop", "rm", "pause", "resume", "purge"}
-	takesAll := name == "retry" || name == "drop"
+	command, known := commands[name]
+	noState := slices.IndexFunc(args, func(list string) bool { return !slices.Contains(states, list) })
 	switch {
-	case !slices.Contains(commands, name):
+	case !known:
 		return fmt.Errorf("there is no command %q", name)
 	case name != "queues" && c.name == "":
 		return errors.New("which queue? Name it with -queue; `redisqueue queues` lists them")
-	case len(args) > 0 && slices.Contains([]string{"queues", "stats", "pause", "resume", "purge"}, name):
+	case command.needs == "" && len(args) > 0:
 		return fmt.Errorf("%s has no arguments: %q", name, args)
-	case name == "show" && len(args) != 1:
-		return errors.New("show needs one key")
-	case takesAll && len(args) == 0 && !c.all:
-		return fmt.Errorf("%s needs keys, or -all", name)
-	case takesAll && c.all && slices.ContainsFunc(args, func(list string) bool { return list != "givenup" && list != "aside" }):
+	case name == "ls" && noState >= 0:
+		return fmt.Errorf("there is no state %q, only %s", args[noState], strings.Join(states, ", "))
+	case c.all && command.needs != "keys, or -all":
+		return errors.New("-all is for retry and drop")
+	case c.all && slices.ContainsFunc(args, func(list string) bool { return list != "givenup" && list != "aside" }):
 		return fmt.Errorf("%s -all may be about givenup or aside, and has no keys: %q", name, args)
-	case (name == "add" || name == "rm") && len(args) == 0:
-		return fmt.Errorf("%s needs keys", name)
+	case name == "show" && len(args) != 1, strings.HasPrefix(command.needs, "keys") && len(args) == 0 && !c.all:
+		return fmt.Errorf("%s needs %s", name, command.needs)
 	case name == "drop" && c.all && !c.yes:
 		return errors.New("drop -all forgets all keys that were given up or set aside: add -yes if that is meant")
 	case name == "purge" && !c.yes:
 		return errors.New("purge deletes the queue with all its keys, for all replicas: add -yes if that is meant")
-	case c.all && !takesAll:
-		return errors.New("-all is for retry and drop")
 	case c.after != 0 && name != "add" || c.after < 0:
 		return errors.New("-after is for add, and not negative")
 	case c.limit < 0:
@@ -201,39 +217,7 @@ func (c *command) check(name string, args []string) error {
 	case c.server.timeout <= 0:
 		return errors.New("-timeout must be positive")
 	}
-	if name == "ls" {
-		for _, state := range args {
-			if !slices.Contains(states, state) {
-				return fmt.Errorf("there is no state %q, only %s", state, strings.Join(states, ", "))
-			}
-		}
-	}
 	return nil
-}
-
-func (c *command) do(ctx context.Context, name string, args []string) error {
-	switch name {
-	case "stats":
-		return c.stats(ctx)
-	case "ls":
-		return c.list(ctx, args)
-	case "show":
-		return c.show(ctx, args[0])
-	case "add":
-		return c.add(ctx, args)
-	case "retry":
-		return c.retry(ctx, args)
-	case "drop":
-		return c.drop(ctx, args)
-	case "rm":
-		return c.remove(ctx, args)
-	case "pause":
-		return c.pause(ctx, true)
-	case "resume":
-		return c.pause(ctx, false)
-	default:
-		return c.queue.Purge(ctx)
-	}
 }
 
 // connected calls f. f's context and the client's connections end when the server has not answered for the timeout.

@@ -94,7 +94,7 @@ func TestReadOnlyReplica(t *testing.T) {
 	command := queueAt(t, replica.addr)
 	command("queues").fails(t, 3, "not in touch with its master")
 	command("stats").fails(t, 3, "not in touch with its master")
-	must(t, replica.client.SlaveOf(t.Context(), "127.0.0.1", master.port).Err())
+	must(t, replica.client.Do(t.Context(), "replicaof", "127.0.0.1", master.port).Err())
 	eventually(t, func() error {
 		role, err := replica.client.Do(t.Context(), "role").Slice()
 		if err == nil && role[3] != "connected" {
@@ -123,7 +123,7 @@ func TestReplicaWithoutMaster(t *testing.T) {
 	t.Parallel()
 	server := startRedis(t, nil)
 	must(t, newQueue(t, server.client, redisqueue.Config[string]{}).AddContext(t.Context(), "a"))
-	must(t, server.client.SlaveOf(t.Context(), "127.0.0.1", freePort(t)).Err())
+	must(t, server.client.Do(t.Context(), "replicaof", "127.0.0.1", freePort(t)).Err())
 	r := queueAt(t, server.addr)("stats")
 	if r.code != 0 || !strings.Contains(r.out, "queued      1") || !strings.Contains(r.errors, "may be old") {
 		t.Errorf("exit code %d: %s%s", r.code, r.out, r.errors)

@@ -1,0 +1,184 @@
+package redisqueue
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// wantDelayLeft checks how many failures of a key are counted, and what is left of the delay of the last one, to a few seconds.
+func wantDelayLeft(t *testing.T, q *Queue[string], key string, failures int, left time.Duration) {
+	t.Helper()
+	eventually(t, time.Minute, func() error {
+		n, d, err := q.NumRequeuesContext(context.Background(), key)
+		if err == nil && (n != failures || d > left+2*time.Second || d < left-20*time.Second) {
+			t.Errorf("%d failures, %v are left, want %d and %v", n, d, failures, left)
+		}
+		return err
+	})
+}
+
+// A call that fails before the delay of the failure before it has passed is the same failure, for all replicas, whatever has brought
+// the key early.
+func TestSameFailure(t *testing.T) {
+	s := startServer(t)
+	client := s.client()
+	config := Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Minute}}
+	a, b := newShiftedQueue(t, client, config), newShiftedQueue(t, client, config)
+	fail := func(q *Queue[string], at time.Duration, failures int, left time.Duration) {
+		t.Helper()
+		shiftClock(t, client, at)
+		mustGet(t, q, "x")
+		q.AddRateLimited("x")
+		q.Done("x")
+		wantDelayLeft(t, q, "x", failures, left)
+	}
+	a.Add("x")
+	fail(a, 0, 1, time.Minute)
+	b.Add("x")
+	fail(b, 10*time.Second, 1, 50*time.Second)
+	a.AddAfter("x", 10*time.Second)
+	flush(t, a)
+	fail(b, 30*time.Second, 1, 30*time.Second)
+	fail(a, time.Minute+time.Second, 2, 2*time.Minute) // It has come at the time that was set at first.
+	b.Add("x")
+	fail(b, 2*time.Minute, 2, time.Minute)
+	a.Forget("x")
+	a.Add("x")
+	flush(t, a)
+	fail(a, 2*time.Minute, 1, time.Minute)
+	shiftClock(t, client, 2*time.Minute+50*time.Second)
+	if st := freshStats(t, b); st.Queued != 0 || st.Waiting != 1 {
+		t.Errorf("%+v, want a key that waits", st)
+	}
+	b.Forget("x")
+	fail(b, 3*time.Minute+time.Second, 1, time.Minute)
+}
+
+// The same failure takes no token of the bucket, and the delay that the bucket has demanded counts too.
+func TestSameFailureTakesNoToken(t *testing.T) {
+	q := newTestQueue(t, startServer(t).client(), Config[string]{Limit: 0.01, Burst: 1})
+	q.AddRateLimited("first")
+	q.AddRateLimited("x")
+	for range 5 {
+		flush(t, q)
+		q.AddRateLimited("x")
+	}
+	wantDelayLeft(t, q, "x", 1, 100*time.Second)
+	q.AddRateLimited("y")
+	wantDelayLeft(t, q, "y", 1, 200*time.Second)
+}
+
+// A lease that is lost before the delay has passed is the same failure, and shortens no delay. It still counts as a lost lease.
+func TestLostLeaseDuringADelay(t *testing.T) {
+	client := startServer(t).client()
+	q := newShiftedQueue(t, client, Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Hour, Max: time.Hour}})
+	q.AddRateLimited("x")
+	q.Add("x")
+	flush(t, q)
+	dead := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: 30 * time.Second}
+	dead.send(1, 1)
+	for i := range 4 {
+		shiftClock(t, client, time.Duration(i)*15*time.Second)
+		freshStats(t, q)
+	}
+	mustGet(t, q, "x")
+	k, err := q.Key(within(t, 10*time.Second), "x")
+	if err != nil || k.LostLeases != 1 {
+		t.Errorf("Key() = %+v, %v, want a lost lease", k, err)
+	}
+	wantDelayLeft(t, q, "x", 1, time.Hour-45*time.Second)
+	q.Done("x")
+}
+
+// A failure that asks for a delay counts, and waits for the longer one of that and the backoff.
+func TestAddRateLimitedAfter(t *testing.T) {
+	s := startServer(t)
+	config := Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Minute}}
+	q := newTestQueue(t, s.client(), config)
+	q.AddRateLimitedAfter("x", time.Hour)
+	q.AddRateLimitedAfter("y", time.Second)
+	q.AddRateLimitedAfter("z", -1)
+	flush(t, q)
+	wantDelayLeft(t, q, "x", 1, time.Hour)
+	wantDelayLeft(t, q, "y", 1, time.Minute)
+	wantDelayLeft(t, q, "z", 1, time.Minute)
+	q.AddRateLimitedAfter("y", time.Hour) // The same failure, but its delay is longer now.
+	flush(t, q)
+	wantDelayLeft(t, q, "y", 1, time.Hour)
+	if st := freshStats(t, q); st.Waiting != 3 || st.Queued != 0 {
+		t.Errorf("%+v, want three keys that wait", st)
+	}
+	own := newTestQueue(t, s.client(), Config[string]{Name: "own", RateLimiter: workqueue.NewTypedItemBackoffRateLimiter(config.Backoff)})
+	own.AddRateLimitedAfter("x", time.Hour)
+	flush(t, own)
+	if k, _ := own.SnapshotKey("x"); time.Until(k.Due) < 50*time.Minute || own.NumRequeues("x") != 1 {
+		t.Errorf("with a limiter: %+v, %d failures", k, own.NumRequeues("x"))
+	}
+}
+
+// A handler that asks for a delay has failed, for all replicas.
+func TestRetryAfter(t *testing.T) {
+	q := newTestQueue(t, startServer(t).client(), Config[string]{})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- worker.Run(ctx, q, func(context.Context, string) error {
+			return worker.RetryAfter(errors.New("busy"), time.Hour)
+		}, worker.Options[string]{Logger: discard})
+	}()
+	q.Add("x")
+	waitUntil(t, func() bool { st := freshStats(t, q); return st.Waiting == 1 && st.Processing == 0 })
+	wantDelayLeft(t, q, "x", 1, time.Hour)
+	cancel()
+	must(t, <-ended)
+}
+
+// Events that bring a failing key early use up none of its retries, in whichever process its handler fails.
+func TestEventsUseUpNoRetries(t *testing.T) {
+	client := startServer(t).client()
+	queueConfig := Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Hour, Max: time.Hour}}
+	broken := errors.New("broken")
+	var calls, givenUp, notFirst atomic.Int64
+	var queues []*Queue[string]
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 2)
+	for range 2 {
+		q := newShiftedQueue(t, client, queueConfig)
+		queues = append(queues, q)
+		go func() {
+			ended <- worker.Run(ctx, q, func(context.Context, string) error {
+				calls.Add(1)
+				return broken
+			}, worker.Options[string]{MaxRetries: 1, Logger: discard, OnFinish: func(_ context.Context, r worker.Result[string]) {
+				switch {
+				case r.Next == worker.NextGiveUp:
+					givenUp.Store(int64(r.Attempt))
+				case r.Attempt != 1:
+					notFirst.Add(1)
+				}
+			}})
+		}()
+	}
+	for i := range 20 {
+		must(t, queues[i%2].AddContext(within(t, 20*time.Second), "x"))
+		waitUntil(t, func() bool { return calls.Load() == int64(i+1) && freshStats(t, queues[0]).Processing == 0 })
+	}
+	wantFailures(t, queues[0], "x", 1)
+	if notFirst.Load() > 0 || givenUp.Load() > 0 {
+		t.Errorf("%d calls are not the first attempt, given up after %d", notFirst.Load(), givenUp.Load())
+	}
+	shiftClock(t, client, time.Hour)
+	freshStats(t, queues[0])
+	waitUntil(t, func() bool { return givenUp.Load() == 2 })
+	if n := calls.Load(); n != 21 {
+		t.Errorf("%d calls, want 21", n)
+	}
+	cancel()
+	must(t, errors.Join(<-ended, <-ended))
+}
