@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -19,7 +20,7 @@ import (
 //	err := handle(entry.Context(), key)
 //	result := entry.End(err)
 //
-// Then they do with the key what result.Next says, and call the queue's Done. The books never add a key to the queue, and never
+// Then they do with the key what result.Next says, and call the queue's Done, by [Entry.AfterHold] if handlers may return [Hold]. The books never add a key to the queue, and never
 // forget one there. All methods may be called from any goroutine.
 type Books[T comparable] struct {
 	queue   workqueue.TypedRateLimitingInterface[T]
@@ -31,6 +32,8 @@ type Books[T comparable] struct {
 
 	priorities PriorityQueue[T]
 	leaser     workqueue.Leaser[T]
+
+	holds *holds[T]
 
 	// pool is nil without one. It sets the numbers of Stats that books do not know.
 	pool func(*Stats)
@@ -78,6 +81,7 @@ type Entry[T comparable] struct {
 	same     bool               // the call has failed before the delay of the failure before it has passed
 	left     time.Duration      // if same: what is left of that delay
 	contexts []callContext[T]   // for the next calls
+	holds    []*hold            // for which the key is not Done after the call
 
 	// What follows is guarded by the books' mu.
 
@@ -85,6 +89,7 @@ type Entry[T comparable] struct {
 		RunningKey[T] // without Duration
 		base          *callContext[T]
 		priority      int
+		holds         []*hold // what the handler has asked for by Call.Hold
 	}
 	place     int    // in running
 	calls     int    // how many have begun
@@ -112,6 +117,7 @@ func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 	b.options.setDefaults()
 	b.failures.mu.failing.max, b.failures.mu.givenUp.max = keepErrors, b.options.KeepGivenUp
 	b.mu.durations = observe.NewHistogram(b.options.durationBuckets())
+	b.holds = newHolds(b)
 	if queue != nil {
 		b.reader = workqueue.Extend[T](queue)
 		b.priorities, _ = queue.(PriorityQueue[T])
@@ -246,6 +252,9 @@ func (e *Entry[T]) finish() {
 		running[len(running)-1] = nil
 		b.mu.running = running[:len(running)-1]
 		e.current.base = nil
+		if e.current.holds != nil {
+			e.holds, e.current.holds = append(e.holds, e.current.holds...), nil
+		}
 	}
 	b.mu.Unlock()
 	e.endContext()
@@ -278,6 +287,12 @@ func (e *Entry[T]) decide() {
 	e.answer = answer{next: NextForget}
 	if r.Err != nil {
 		e.classify()
+	}
+	if h := e.answer.hold; h != nil && h.take() {
+		e.holds = append(e.holds, h)
+	} else if h != nil {
+		r.Err = fmt.Errorf("%w: %w", errHoldTwice, r.Err)
+		e.answer = answer{next: NextRetry}
 	}
 	r.Next = e.answer.next
 	if r.Next == NextRetry && e.sameFailure() {
@@ -374,6 +389,8 @@ func (e *Entry[T]) log() {
 	r := &e.result
 	level, message := slog.LevelDebug, "Handled a key"
 	switch r.Next {
+	case NextHold:
+		message = "The handler has put its key on hold"
 	case NextRetry:
 		if message = "The handler failed, its key comes again"; r.Attempt&(r.Attempt-1) == 0 && !e.same {
 			level = slog.LevelWarn
@@ -428,6 +445,9 @@ func (b *Books[T]) countLocked(e *Entry[T]) {
 		if e.answer.after > 0 {
 			n.RequeuedAfter++
 		}
+	case NextHold:
+		n.Holds++
+		return
 	case NextInterrupted:
 		n.Interrupted++
 		b.countInterruptionLocked(r.Key)
