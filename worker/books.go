@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -288,11 +287,8 @@ func (e *Entry[T]) decide() {
 	if r.Err != nil {
 		e.classify()
 	}
-	if h := e.answer.hold; h != nil && h.take() {
-		e.holds = append(e.holds, h)
-	} else if h != nil {
-		r.Err = fmt.Errorf("%w: %w", errHoldTwice, r.Err)
-		e.answer = answer{next: NextRetry}
+	if e.answer.hold != nil {
+		e.takeHold()
 	}
 	r.Next = e.answer.next
 	if r.Next == NextRetry && e.sameFailure() {

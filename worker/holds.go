@@ -71,6 +71,16 @@ func newHolds[T comparable](b *Books[T]) *holds[T] {
 	return &holds[T]{guarded: func(f func()) { f() }, loop: dueloop.New(b.options.Clock, b.endDue)}
 }
 
+// takeHold makes the answer's hold one of the key, once.
+func (e *Entry[T]) takeHold() {
+	if h := e.answer.hold; h.take() {
+		e.holds = append(e.holds, h)
+		return
+	}
+	e.result.Err = fmt.Errorf("%w: %w", errHoldTwice, e.result.Err)
+	e.answer = answer{next: NextRetry}
+}
+
 // Held reports, after End, whether the key must be held. See [Entry.AfterHold].
 func (e *Entry[T]) Held() bool { return len(e.holds) > 0 }
 
