@@ -72,7 +72,7 @@ func (h *causingHandler[object, request]) because(q clientgo.TypedRateLimitingIn
 		return q
 	}
 	cause := h.decide(e)
-	return &Queue[request]{ours.Queue, ours.interrupted, &cause}
+	return &Queue[request]{ours.Queue, ours.ended, &cause}
 }
 
 // CauseOf returns the cause that [WithCauses] uses by default, such as "Update Deployment default/web, generation 3". It is

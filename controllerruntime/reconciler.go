@@ -64,8 +64,14 @@ type controller[request comparable] struct {
 //
 //   - [worker.CallOf] returns what the books know of the call that has the context. The context ends when r
 //     returns, or with the cause [worker.ErrCanceled] by [Reconciler.Cancel].
+//
 //   - When r returns an error because of UntilAdded of [worker.Call], that is no failure: the request comes again at once, its failures
 //     are neither counted nor forgotten, and the limiter hears nothing. The controller sees a success.
+//
+//   - When r returns an error of [worker.Hold], that is no failure either: the request is put on hold, no worker waits, and it comes again when
+//     it is released or the limit has passed. [worker.Call.Hold] does so after any result; [ReadYourWrites] uses it. With a failure
+//     beside the hold, the controller sees the failure, and the request is held all the same. The queue's Done is called
+//     at the end of the hold, so the queue counts the request as being processed meanwhile, and the controller does not.
 //
 // The page has the controller's queue, the requests that are being reconciled, those that fail or were given up (by
 // reconcile.TerminalError), and their last attempts, as a [worker.Pool] keeps them. The page may be nil. [WrapReconcilerWithOptions]
@@ -97,6 +103,7 @@ func (r *Reconciler[request]) watch(q *Queue[request]) {
 	c := &controller[request]{queue: q, books: worker.NewBooks(q, worker.Options[request]{
 		StuckAfter: r.options.StuckAfter, OnStuck: r.onStuck, Logger: slog.New(slog.DiscardHandler), // The controller logs.
 	})}
+	q.ended.books.Store(c.books)
 	r.controller.Store(c)
 	page := r.options.Page
 	if page == nil {
@@ -126,7 +133,7 @@ func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (recon
 		})
 		return r.reconciler.Reconcile(ctx, req)
 	}
-	c.queue.interrupted.Delete(req) // In case no Forget followed an earlier call.
+	c.queue.ended.unforgotten.Delete(req) // In case no Forget followed an earlier call.
 	entry := c.books.Begin(ctx, req)
 	result, err := reconcile.Result{}, worker.ErrGoexit
 	returned := false
@@ -138,14 +145,17 @@ func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (recon
 			}
 			entry.End(err)
 		}
+		if entry.Held() {
+			c.queue.hold(req, entry)
+		}
 	}()
 	result, err = r.reconciler.Reconcile(entry.Context(), req)
 	returned = true
 	interrupted := entry.Interrupted()
-	if entry.End(meaning(result, err)).Next == worker.NextInterrupted {
+	if next := entry.End(meaning(result, err)).Next; next == worker.NextInterrupted || next == worker.NextHold {
 		// The controller forgets the failures after a success, which this is not.
-		c.queue.interrupted.Store(req, nil)
-		if !interrupted { // r has worker.ErrAdded from elsewhere. Its request must not be lost.
+		c.queue.ended.unforgotten.Store(req, nil)
+		if !interrupted || next == worker.NextHold { // r has worker.ErrAdded from elsewhere, or wants its request after the hold.
 			c.queue.AddWithPriority(req, c.queue.PriorityOf(req), 0)
 		}
 		return reconcile.Result{}, nil
