@@ -237,8 +237,8 @@ func TestCallHold(t *testing.T) {
 		p := worker.New(q, func(ctx context.Context, key string) error {
 			if first.CompareAndSwap(false, true) {
 				call := worker.CallOf(ctx)
-				call.Hold("the cache shows one", time.Minute, h.until)
-				call.Hold("the cache shows two", time.Hour, h.until)
+				call.Hold("the cache shows one", time.Hour, h.until)
+				call.Hold("the cache shows two", time.Minute, h.until)
 				defer time.AfterFunc(time.Second, func() {
 					call.Hold("too late", time.Hour, func(func()) { t.Error("the call has ended") })
 				})
