@@ -57,11 +57,13 @@ package controllerruntime
 import (
 	"cmp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/prom"
+	"github.com/keyedqueue/workqueue/worker"
 	clientgo "k8s.io/client-go/util/workqueue"
 	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -115,7 +117,7 @@ func With[request comparable](config priorityqueue.Config[request], onNew ...fun
 		}
 		// controller-runtime keeps the place of the add.
 		c.PlaceOfAdd = true
-		q := &Queue[request]{Queue: priorityqueue.New(c), answers: new(sync.Map), metrics: c.MetricsProvider}
+		q := &Queue[request]{Queue: priorityqueue.New(c), answers: new(sync.Map), ended: new(endedCalls[request]), metrics: c.MetricsProvider}
 		for _, f := range onNew {
 			f(q)
 		}
@@ -143,6 +145,7 @@ type Queue[request comparable] struct {
 	*priorityqueue.Queue[request]
 	// answers has what calls of a Reconciler have just answered and the controller does not know: an answer for each such request.
 	answers *sync.Map
+	ended   *endedCalls[request]
 	metrics workqueue.MetricsProvider
 	// cause is that of all adds, in the copy of a queue that an event handler of WithCauses gets. Otherwise it is nil.
 	cause *workqueue.Cause
@@ -220,10 +223,44 @@ func (q *Queue[request]) Len() int {
 // controller must not begin anything when its context has ended, or when it is no longer the leader. What is
 // queued is dropped, and every getter returns at once with shutdown = true. Keys that workers hold are finished as
 // usual. It may be called any number of times.
-func (q *Queue[request]) ShutDown() { q.ShutDownNow() }
+// So are those on hold, whose holds end.
+func (q *Queue[request]) ShutDown() {
+	q.ShutDownNow()
+	if books := q.ended.books.Load(); books != nil {
+		books.EndHolds()
+	}
+}
+
+// endedCalls are the calls of a [Reconciler] that have ended with a hold, until the controller's Done. They are shared by the
+// copies of a queue.
+type endedCalls[request comparable] struct {
+	books atomic.Pointer[worker.Books[request]] // nil without a Reconciler
+	// held has the calls whose requests are put on hold by Done, and holding is how many there are.
+	held    sync.Map
+	holding atomic.Int64
+}
+
+// Done says that the controller has finished with item, from Get. If the call of a [Reconciler] that has just ended for it has put it on hold, it
+// is done when that ends.
+func (q *Queue[request]) Done(item request) {
+	if q.ended.holding.Load() > 0 {
+		if call, held := q.ended.held.LoadAndDelete(item); held {
+			q.ended.holding.Add(-1)
+			call.(*worker.Entry[request]).AfterHold(func() { q.Queue.Done(item) })
+			return
+		}
+	}
+	q.Queue.Done(item)
+}
+
+// hold makes Done put item on hold.
+func (q *Queue[request]) hold(item request, call *worker.Entry[request]) {
+	q.ended.held.Store(item, call)
+	q.ended.holding.Add(1)
+}
 
 // Forget makes the limiter forget the failures of item. It does not if the call of a [Reconciler] that has just ended for item
-// was interrupted.
+// was interrupted, or put it on hold.
 func (q *Queue[request]) Forget(item request) {
 	if !q.takeAnswer(item).interrupted {
 		q.Queue.Forget(item)

@@ -66,12 +66,19 @@ type controller[request comparable] struct {
 //
 //   - [worker.CallOf] returns what the books know of the call that has the context. The context ends when r
 //     returns, or with the cause [worker.ErrCanceled] by [Reconciler.Cancel].
+//
 //   - When r returns an error because of UntilAdded of [worker.Call], that is no failure: the request comes again at once, its failures
 //     are neither counted nor forgotten, and the limiter hears nothing. The controller sees a success.
+//
 //   - When r returns an error with a RequeueAfter, which controller-runtime ignores, the request has failed and does not come before
 //     that: it comes again after the longer of that and the limiter's delay, or when an event adds it. The same holds for
 //     [worker.RetryAfter], and for an error of the API server that suggests a delay, as one with the status 429 and a
 //     Retry-After does. The controller gets, and logs, an error that names the delay and wraps that of r.
+//
+//   - When r returns an error of [worker.Hold], that is no failure either: the request is put on hold, no worker waits, and it comes again when
+//     it is released or the limit has passed. [worker.Call.Hold] does so after any result; [ReadYourWrites] uses it. With a failure
+//     beside the hold, the controller sees the failure, and the request is held all the same. The queue's Done is called
+//     at the end of the hold, so the queue counts the request as being processed meanwhile, and the controller does not.
 //
 // The page has the controller's queue, the requests that are being reconciled, those that fail or were given up (by
 // reconcile.TerminalError), and their last attempts, as a [worker.Pool] keeps them. The page may be nil. [WrapReconcilerWithOptions]
@@ -104,6 +111,7 @@ func (r *Reconciler[request]) watch(q *Queue[request]) {
 		StuckAfter: r.options.StuckAfter, OnStuck: r.onStuck, Logger: slog.New(slog.DiscardHandler), // The controller logs.
 		MetricsProvider: q.metrics,
 	})}
+	q.ended.books.Store(c.books)
 	r.controller.Store(c)
 	name, page := q.Stats().Name, r.options.Page
 	if provider, ok := q.metrics.(*prom.Provider); ok {
@@ -153,6 +161,9 @@ func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (recon
 			}
 			entry.End(err)
 		}
+		if entry.Held() {
+			c.queue.hold(req, entry)
+		}
 	}()
 	result, err = r.reconciler.Reconcile(entry.Context(), req)
 	if d := leastDelay(result, err); d > 0 && worker.NextOf(entry.Context(), err) == worker.NextRetry {
@@ -162,10 +173,10 @@ func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (recon
 	returned = true
 	interrupted := entry.Interrupted()
 	switch end := entry.End(meaning(result, err)); {
-	case end.Next == worker.NextInterrupted:
+	case end.Next == worker.NextInterrupted || end.Next == worker.NextHold:
 		// The controller forgets the failures after a success, which this is not.
 		c.queue.answers.Store(req, answer{interrupted: true})
-		if !interrupted { // r has worker.ErrAdded from elsewhere. Its request must not be lost.
+		if !interrupted || end.Next == worker.NextHold { // r has worker.ErrAdded from elsewhere, or wants its request after the hold.
 			c.queue.AddWithPriority(req, c.queue.PriorityOf(req), 0)
 		}
 		return reconcile.Result{}, nil

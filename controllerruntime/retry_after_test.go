@@ -105,7 +105,7 @@ func TestNoRetryAfter(t *testing.T) {
 // that the controller has not asked the queue for is not that of a later failure.
 func TestRetryAfterOfACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		result, fails := reconcile.Result{RequeueAfter: time.Minute, Priority: ptr(7)}, errNotYet
+		result, fails := reconcile.Result{RequeueAfter: time.Minute}, errNotYet
 		wrapped := controllerruntime.WrapReconciler(reconcile.TypedFunc[int](func(context.Context, int) (reconcile.Result, error) {
 			return result, fails
 		}), nil)
@@ -113,7 +113,7 @@ func TestRetryAfterOfACall(t *testing.T) {
 		q := wrapped.NewQueue("q", limiter).(*controllerruntime.Queue[int])
 		defer q.ShutDown()
 		got, err := wrapped.Reconcile(t.Context(), 1)
-		if got.RequeueAfter != 0 || got.Priority != result.Priority || !errors.Is(err, errNotYet) || err.Error() != "not yet (not again before 1m0s)" {
+		if got.RequeueAfter != 0 || !errors.Is(err, errNotYet) || err.Error() != "not yet (not again before 1m0s)" {
 			t.Errorf("Reconcile() = %+v, %v", got, err)
 		}
 		result.RequeueAfter = 0

@@ -17,7 +17,7 @@ import (
 
 // Action is a request to change a queue.
 type Action struct {
-	// Name is "retry", "forget", "remove", "cancel", "pause", "resume", "pause_group" or "resume_group", or whatever else
+	// Name is "retry", "forget", "remove", "cancel", "release", "pause", "resume", "pause_group" or "resume_group", or whatever else
 	// was asked for.
 	Name string
 	// Queue is the id of the queue, Key the text of the key, and Group the name of the group, if there is one. They are
@@ -39,7 +39,7 @@ const actionHeader = "X-Workqueue-Action"
 type actionSet []string
 
 // buttons are the texts of the buttons for a key.
-var buttons = map[string]string{"retry": "Retry now", "remove": "Remove", "forget": "Forget failures", "cancel": "Cancel"}
+var buttons = map[string]string{"retry": "Retry now", "remove": "Remove", "forget": "Forget failures", "cancel": "Cancel", "release": "Release"}
 
 // Has reports whether the action is offered.
 func (a actionSet) Has(action string) bool { return slices.Contains(a, action) }
@@ -59,9 +59,9 @@ func (h *Handler) actionsOf(r *reading) actionSet {
 		"pause": q.Pause != nil, "pause_group": q.PauseGroup != nil,
 	}
 	if len(r.pools) > 0 {
-		can["forget"], can["cancel"] = true, true
+		can["forget"], can["cancel"], can["release"] = true, true, true
 	}
-	all := actionSet{"retry", "remove", "forget", "cancel", "pause", "pause_group"}
+	all := actionSet{"retry", "remove", "forget", "cancel", "release", "pause", "pause_group"}
 	return slices.DeleteFunc(all, func(action string) bool { return !can[action] })
 }
 
@@ -70,7 +70,7 @@ func (a actionSet) forKey(k keyReport) actionSet {
 	inQueue := k.State != stateGivenUp && k.State != stateFailing
 	can := map[string]bool{
 		"retry": true, "remove": inQueue, "forget": !inQueue || k.Error != "" || k.Requeues > 0,
-		"cancel": k.State == string(workqueue.KeyProcessing), "pause_group": k.Group != "",
+		"cancel": k.State == string(workqueue.KeyProcessing) && k.Held == nil, "release": k.Held != nil, "pause_group": k.Group != "",
 	}
 	return slices.DeleteFunc(slices.Clone(a), func(action string) bool { return !can[action] })
 }
@@ -112,11 +112,12 @@ type actionReport struct {
 func (a Action) doneText() string {
 	key, group := cmp.Or(a.Key, "(empty)"), cmp.Or(a.Group, "(empty)")
 	return map[string]string{
-		"retry":  "Added " + key + ": it comes as soon as a worker is free.",
-		"forget": "Forgot the failures of " + key + ".",
-		"remove": "Removed " + key + ", and forgot its failures.",
-		"cancel": "Ended the context of the handler of " + key + ". What it returns decides what follows.",
-		"pause":  "Paused the queue.", "resume": "Resumed the queue.",
+		"retry":   "Added " + key + ": it comes as soon as a worker is free.",
+		"forget":  "Forgot the failures of " + key + ".",
+		"remove":  "Removed " + key + ", and forgot its failures.",
+		"cancel":  "Ended the context of the handler of " + key + ". What it returns decides what follows.",
+		"release": "Ended the hold of " + key + ". If it was added, it comes as soon as a worker is free.",
+		"pause":   "Paused the queue.", "resume": "Resumed the queue.",
 		"pause_group": "Paused group " + group + ".", "resume_group": "Resumed group " + group + ".",
 	}[a.Name]
 }
@@ -218,7 +219,7 @@ func (h *Handler) act(ctx context.Context, form url.Values) (result *bulkResult,
 	r, q, action := h.readOne(ctx, e, searchLimit), e.queue, form.Get("action")
 	ofQueue := map[string]func(){"pause": q.Pause, "resume": q.Resume}[action]
 	ofGroup := map[string]func(string){"pause_group": q.PauseGroup, "resume_group": q.ResumeGroup}[action]
-	ofKeys, ofMany := h.actionsOf(r).only("retry", "remove", "forget", "cancel").Has(action), action == "retry" || action == "forget"
+	ofKeys, ofMany := h.actionsOf(r).only("retry", "remove", "forget", "cancel", "release").Has(action), action == "retry" || action == "forget"
 	panicked := guarded("queue", func() {
 		switch {
 		case ofQueue != nil:
@@ -247,7 +248,7 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) err
 	switch {
 	case r.err != nil:
 		return r.err
-	case r.missing != none && form.Get("action") != "cancel": // Only the pools can cancel.
+	case r.missing != none && form.Get("action") != "cancel" && form.Get("action") != "release": // These only need the pools.
 		return r.missing.err()
 	case found.Incomplete && r.missing == none:
 		return refuse(http.StatusServiceUnavailable, "There was no time to look at all keys.")
@@ -267,6 +268,10 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) err
 	case "cancel":
 		if !r.cancel(key) {
 			return refuse(http.StatusNotFound, "No handler has the key.")
+		}
+	case "release":
+		if !r.release(key) {
+			return refuse(http.StatusNotFound, "The key is not on hold.")
 		}
 	case "remove":
 		if !r.entry.queue.Remove(key) {
@@ -382,6 +387,14 @@ func (r *reading) forget(key any, kept bool) bool {
 func (r *reading) cancel(key any) (done bool) {
 	for _, p := range r.pools {
 		_ = guarded("pool", func() { done = p.pool.Cancel(key) || done })
+	}
+	return done
+}
+
+// release ends the hold of key in the pools of its queue.
+func (r *reading) release(key any) (done bool) {
+	for _, p := range r.pools {
+		_ = guarded("pool", func() { done = p.pool.Release(key) || done })
 	}
 	return done
 }

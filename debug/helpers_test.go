@@ -197,6 +197,7 @@ type (
 		Registered                        int
 		Queue                             listed
 		Running, Queued, Waiting, Failing []key
+		Held                              []key
 		GivenUp                           []key `json:"given_up"`
 		Matching                          struct{ Failing int }
 		Groups                            []struct {
@@ -249,6 +250,11 @@ type (
 		Key        key
 	}
 	key struct {
+		Hold *struct {
+			Reason  string
+			For     float64 `json:"for_seconds"`
+			UntilIn float64 `json:"until_in_seconds"`
+		}
 		Key, ID, State, Error, Stack, Group string
 		Bytes, Attempt, Requeues, Priority  int
 		MaxAttempts                         int `json:"max_attempts"`

@@ -140,6 +140,7 @@
 		}
 		switch (action) {
 			case "remove": return confirm(`Remove ${called} from the queue, and forget its failures?`);
+			case "release": return confirm(`End the hold of ${called}?`);
 			case "cancel": return confirm(`Cancel the handler of ${called}?`);
 			case "forget": return confirm(`Forget the failures of ${called}?${given_up === undefined ? "" : ` ${lost}`}`);
 			case "pause": return confirm(`Pause queue ${document.querySelector("h1").textContent}? It hands out nothing until it is resumed.`);

@@ -22,12 +22,13 @@ const (
 	stateUnknown = "unknown"  // the queue did not answer
 )
 
-// states of a key that was found, in the order of [keyLists.all]. The first one that fits is its state.
-var states = []string{string(workqueue.KeyProcessing), string(workqueue.KeyQueued), string(workqueue.KeyWaiting), stateFailing, stateGivenUp}
+// states of a key that was found, in the order of [keyLists.all]. The first one that fits is its state. Keys on hold are being processed.
+var states = []string{string(workqueue.KeyProcessing), string(workqueue.KeyProcessing), string(workqueue.KeyQueued), string(workqueue.KeyWaiting), stateFailing, stateGivenUp}
 
 // keyLists are the keys of a queue and of its pools.
 type keyLists struct {
 	Running []keyReport `json:"running"`
+	Held    []keyReport `json:"held,omitempty"`
 	Queued  []keyReport `json:"queued"`
 	Waiting []keyReport `json:"waiting"`
 	Failing []keyReport `json:"failing"`
@@ -56,6 +57,7 @@ type keyReport struct {
 	MaxAttempts int `json:"max_attempts,omitempty"`
 	// Interruptions is how often in a row its calls were interrupted.
 	Interruptions int          `json:"interruptions,omitempty"`
+	Held          *holdReport  `json:"hold,omitempty"`
 	Stuck         bool         `json:"stuck,omitempty"`
 	Canceled      bool         `json:"canceled,omitempty"`
 	Stack         string       `json:"stack,omitempty"`
@@ -76,6 +78,15 @@ type keyReport struct {
 	raw     any
 	group   string // all of it
 	givenUp bool
+}
+
+// holdReport says what a key on hold waits for, since when, and until when at the latest.
+type holdReport struct {
+	Reason  string    `json:"reason"`
+	Since   time.Time `json:"since"`
+	For     *seconds  `json:"for_seconds"`
+	Until   time.Time `json:"until"`
+	UntilIn *seconds  `json:"until_in_seconds"`
 }
 
 func newKeyReport(k workqueue.KeySnapshot[any]) keyReport {
@@ -104,25 +115,32 @@ type poolKeys struct {
 	// failures has each key once: those that fail now, those that were given up, and what a pool that has ended knew; the
 	// last failure of each kind first.
 	failures []failure
-	// calls are the running keys by key, and known the failures.
+	held     []worker.HeldKey[any] // the one whose hold began first at the front
+	// calls are the running keys by key, holds those that are on hold, and known the failures.
 	calls map[any]worker.RunningKey[any]
+	holds map[any]worker.HeldKey[any]
 	known map[any]failure
 }
 
 func (r *reading) poolKeys() *poolKeys {
-	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), known: make(map[any]failure)}
+	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), holds: make(map[any]worker.HeldKey[any]), known: make(map[any]failure)}
 	var failing, gone []worker.FailedKey[any]
 	for _, k := range r.keys.givenUp {
 		gone = append(gone, givenUp(k).FailedKey)
 	}
 	for _, s := range r.keys.pools {
 		p.running = append(p.running, s.Running...)
+		p.held = append(p.held, s.Held...)
 		failing = append(failing, s.Failing...)
 		gone = append(gone, s.GivenUp...)
 	}
 	slices.SortStableFunc(p.running, func(a, b worker.RunningKey[any]) int { return cmp.Compare(b.Duration, a.Duration) })
+	slices.SortStableFunc(p.held, func(a, b worker.HeldKey[any]) int { return a.Since.Compare(b.Since) })
 	for _, k := range p.running {
 		p.calls[k.Key] = k
+	}
+	for _, k := range p.held {
+		p.holds[k.Key] = k
 	}
 	// A key that fails now may have been given up before.
 	p.addFailures(failing, stateFailing)
@@ -147,6 +165,9 @@ func (p *poolKeys) describe(k *keyReport) {
 	if r, ok := p.calls[k.raw]; ok {
 		k.addRunning(r)
 	}
+	if h, ok := p.holds[k.raw]; ok {
+		k.addHold(h)
+	}
 	// What a pool knew that has ended may be out of date.
 	if f, ok := p.known[k.raw]; ok && (f.state != "" || k.Requeues > 0) {
 		k.addFailure(f)
@@ -158,6 +179,10 @@ func (k *keyReport) addRunning(r worker.RunningKey[any]) {
 	if k.Since.IsZero() {
 		k.Since = r.Started.UTC()
 	}
+}
+
+func (k *keyReport) addHold(h worker.HeldKey[any]) {
+	k.Held = &holdReport{Reason: short(h.Reason, maxKey), Since: h.Since.UTC(), Until: h.Until.UTC()}
 }
 
 func (k *keyReport) addFailure(f failure) {
@@ -182,6 +207,11 @@ func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
 	l = keyLists{
 		Running: reports(q.Processing), Queued: reports(q.Queued), Waiting: reports(q.Waiting),
 		Failing: []keyReport{}, GivenUp: []keyReport{},
+	}
+	// The queue counts a key that is on hold as being processed.
+	l.Running = slices.DeleteFunc(l.Running, func(k keyReport) bool { _, held := pools.holds[k.raw]; return held })
+	for _, k := range pools.held {
+		l.Held = append(l.Held, keyReport{raw: k.Key})
 	}
 	if len(l.Running) == 0 {
 		for _, r := range pools.running {
@@ -213,7 +243,7 @@ func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
 }
 
 func (l *keyLists) all() []*[]keyReport {
-	return []*[]keyReport{&l.Running, &l.Queued, &l.Waiting, &l.Failing, &l.GivenUp}
+	return []*[]keyReport{&l.Running, &l.Held, &l.Queued, &l.Waiting, &l.Failing, &l.GivenUp}
 }
 
 // finish sets what depends on the keys' own methods, on now, and on the queue, unless that is known.
@@ -225,6 +255,9 @@ func finish(keys []keyReport, queueID string, now time.Time) {
 		k.Key, k.Bytes, k.Cut = cut(text, maxKey), len(text), len(text) > maxKey
 		k.For, k.Ago, k.DueIn = between(k.Since, now), between(k.FailedAt, now), between(now, k.Due)
 		k.FailsFor = between(k.FailsSince, now)
+		if k.Held != nil {
+			k.Held.For, k.Held.UntilIn = between(k.Held.Since, now), between(now, k.Held.Until)
+		}
 		for i := range k.Calls {
 			k.Calls[i].Ago = between(k.Calls[i].Started, now)
 		}
@@ -360,6 +393,10 @@ func (k *keyReport) addPool(s worker.KeySnapshot[any]) {
 	if s.Running != nil {
 		state = string(workqueue.KeyProcessing)
 		k.addRunning(*s.Running)
+	}
+	if s.Held != nil {
+		state = string(workqueue.KeyProcessing)
+		k.addHold(*s.Held)
 	}
 	if k.State == stateAbsent || k.State == stateFailing {
 		k.State = state

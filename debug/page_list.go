@@ -243,6 +243,9 @@ type poolReport struct {
 	Requeued    uint64       `json:"requeued"`
 	Interrupted uint64       `json:"interrupted"`
 	Looping     int          `json:"looping"`
+	Holds       uint64       `json:"holds"`
+	Held        int          `json:"held"`
+	HeldToLimit uint64       `json:"held_to_limit"`
 	GivenUp     uint64       `json:"given_up"`
 	Failing     int          `json:"failing"`
 	GivenUpKeys int          `json:"given_up_keys"`
@@ -254,7 +257,7 @@ func newPoolReport(p poolReading) poolReport {
 	return poolReport{
 		Name: short(s.Name, maxName), Wanted: s.Wanted, Living: s.Living, Busy: s.Busy, Stuck: s.Stuck,
 		Handled: s.Handled, Failed: s.Failed, Panicked: s.Panicked, TimedOut: s.TimedOut, Requeued: s.Requeued,
-		Interrupted: s.Interrupted, Looping: s.Looping, GivenUp: s.GivenUp, Failing: s.Failing, GivenUpKeys: s.GivenUpKeys, Handler: newTimesReport(s.Durations),
+		Interrupted: s.Interrupted, Looping: s.Looping, Holds: s.Holds, Held: s.Held, HeldToLimit: s.HeldToLimit, GivenUp: s.GivenUp, Failing: s.Failing, GivenUpKeys: s.GivenUpKeys, Handler: newTimesReport(s.Durations),
 	}
 }
 

@@ -326,8 +326,10 @@ func (r *detailReport) Section(kind, title, hint, empty string) section {
 	workers, pools, can := r.Queue.Workers, len(r.Queue.Pools) > 0, r.Actions
 	switch kind {
 	case "running":
-		s.Keys, s.Total, s.Actions = r.Running, max(r.Queue.Processing, workers.Busy), can.only("cancel")
+		s.Keys, s.Total, s.Actions = r.Running, max(r.Queue.Processing-workers.Held, workers.Busy), can.only("cancel")
 		s.Attempts = pools
+	case "held":
+		s.Keys, s.Total, s.Actions = r.Held, max(workers.Held, len(r.Held)), can.only("release")
 	case "queued":
 		s.Keys, s.Total, s.Actions = r.Queued, r.Queue.Queued, can.only("remove")
 	case "waiting":

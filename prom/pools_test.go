@@ -57,11 +57,14 @@ workqueue_pool_failing_keys{name="q"} 2
 workqueue_pool_give_ups_total{name="q"} 1
 workqueue_pool_given_up_keys{name="q"} 1
 workqueue_pool_handle_duration_seconds_count{name="q"} 7
+workqueue_pool_held_keys{name="q"} 0
+workqueue_pool_held_to_limit_total{name="q"} 0
 workqueue_pool_living_workers{name="q"} 2
 workqueue_pool_looping_keys{name="q"} 1
 workqueue_pool_oldest_change_age_seconds{name="q"} 1.5
 workqueue_pool_panics_total{name="q"} 1
 workqueue_pool_results_total{name="q",result="give_up"} 1
+workqueue_pool_results_total{name="q",result="hold"} 0
 workqueue_pool_results_total{name="q",result="interrupt"} 0
 workqueue_pool_results_total{name="q",result="requeue"} 2
 workqueue_pool_results_total{name="q",result="retry"} 2
@@ -74,8 +77,10 @@ workqueue_pool_wanted_workers{name="q"} 2
 workqueue_pool_errors_total{name="q"} 3
 workqueue_pool_give_ups_total{name="q"} 1
 workqueue_pool_handle_duration_seconds_count{name="q"} 8
+workqueue_pool_held_to_limit_total{name="q"} 0
 workqueue_pool_panics_total{name="q"} 1
 workqueue_pool_results_total{name="q",result="give_up"} 1
+workqueue_pool_results_total{name="q",result="hold"} 0
 workqueue_pool_results_total{name="q",result="interrupt"} 0
 workqueue_pool_results_total{name="q",result="requeue"} 2
 workqueue_pool_results_total{name="q",result="retry"} 2
@@ -139,6 +144,8 @@ controller_runtime_terminal_reconcile_errors_total{controller="q"} 1
 workqueue_pool_change_duration_seconds_count{controller="q",name="q"} 3
 workqueue_pool_failing_keys{controller="q",name="q"} 2
 workqueue_pool_given_up_keys{controller="q",name="q"} 1
+workqueue_pool_held_keys{controller="q",name="q"} 0
+workqueue_pool_held_to_limit_total{controller="q",name="q"} 0
 workqueue_pool_living_workers{controller="q",name="q"} 2
 workqueue_pool_looping_keys{controller="q",name="q"} 1
 workqueue_pool_oldest_change_age_seconds{controller="q",name="q"} 1.5

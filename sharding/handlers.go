@@ -93,6 +93,14 @@ type holding struct {
 	cancels sync.Map
 	// shared is a lease that all handlers with the same parent context share: it allocates nothing.
 	shared atomic.Pointer[lease]
+	// onHold is the context of all keys on hold, or nil.
+	onHold atomic.Pointer[heldLease]
+}
+
+// heldLease is a context that ends with a holding, and when the slot is to move.
+type heldLease struct {
+	context.Context
+	end context.CancelCauseFunc
 }
 
 // lease is a context that ends with a holding.
@@ -120,6 +128,26 @@ func (h *holding) end(cause error) {
 		cancel.(context.CancelCauseFunc)(cause)
 		return true
 	})
+	h.endHolds(cause)
+}
+
+// leaseHeld returns the context of keys on hold.
+func (h *holding) leaseHeld() context.Context {
+	for {
+		if l := h.onHold.Load(); l != nil {
+			return l
+		}
+		l := new(heldLease)
+		l.Context, l.end = context.WithCancelCause(context.Background())
+		h.onHold.CompareAndSwap(nil, l)
+	}
+}
+
+// endHolds ends the context of keys on hold. Those that come later have another one.
+func (h *holding) endHolds(cause error) {
+	if l := h.onHold.Swap(nil); l != nil {
+		l.end(cause)
+	}
 }
 
 // lease returns a context from ctx that ends with the holding.
@@ -149,7 +177,11 @@ func (q *queue[T]) Lease(ctx context.Context, key T) (context.Context, context.C
 	if !q.cells[slot].has(token) {
 		return ctx, noRelease
 	}
-	m := q.member
+	return q.member.holdingOf(slot).lease(ctx)
+}
+
+// holdingOf returns the holding of the slot, or one that has ended.
+func (m *Member) holdingOf(slot int) *holding {
 	if m.expired() {
 		m.look() // The timer is late.
 	}
@@ -158,7 +190,25 @@ func (q *queue[T]) Lease(ctx context.Context, key T) (context.Context, context.C
 		h = new(holding)
 		h.end(ErrNotHeld)
 	}
-	return h.lease(ctx)
+	return h
+}
+
+// LeaseHeld is that of [worker.LeaseHolder]: its context also ends when the slot is to move. So keys on hold do not delay a handover.
+// It takes nothing from ctx, and the keys of a slot share one context.
+func (q *queue[T]) LeaseHeld(ctx context.Context, key T) (context.Context, context.CancelFunc) {
+	slot, token := q.locate(key)
+	if !q.cells[slot].has(token) {
+		return ctx, noRelease
+	}
+	h := q.member.holdingOf(slot)
+	leased := h.leaseHeld()
+	// After leaseHeld: somebody who ends the context later does it for this one too.
+	if cause := h.cause.Load(); cause != nil {
+		h.endHolds(*cause)
+	} else if q.member.state(slot) != held {
+		h.endHolds(ErrHandover)
+	}
+	return leased, noRelease
 }
 
 func (q *queue[T]) handlers(slot int) int { return q.cells[slot].len() }

@@ -136,8 +136,9 @@ func (m *Member) Slots() []Slot {
 // changes are what follows from changed slots and must happen without the lock.
 type changes struct {
 	gained, settled []int
-	// ended are holdings that must end, each with its cause.
-	ended []ending
+	// ended are holdings that must end, each with its cause, and stopping those whose slots are to move.
+	ended    []ending
+	stopping []*holding
 }
 
 type ending struct {
@@ -160,6 +161,9 @@ func (m *Member) unlock() {
 	m.mu.Unlock()
 	for _, e := range c.ended {
 		e.holding.end(e.cause)
+	}
+	for _, h := range c.stopping {
+		h.endHolds(ErrHandover)
 	}
 	if len(c.gained)+len(c.settled) == 0 {
 		return
@@ -258,6 +262,7 @@ func (m *Member) applyMineLocked(i int, now time.Duration) (gained int) {
 	m.setState(i, to) // Before the queues list their keys.
 	if to == stopping {
 		s.stop = stop{since: now, unlisted: !listed}
+		m.mu.changes.stopping = append(m.mu.changes.stopping, s.holding.Load())
 		signal(m.toWork)
 		return 0
 	}

@@ -25,11 +25,14 @@ const (
 	// NextInterrupted: the handler was interrupted, because its key was added again, and the key comes again at once, or after a
 	// pause if it was interrupted more than five times in a row. Its failures are neither counted nor forgotten, and the queue's limiter hears nothing. See [Call.UntilAdded].
 	NextInterrupted
+	// NextHold: the handler wants its key again when it is released, or a limit has passed. Its failures are neither counted nor
+	// forgotten. See [Hold].
+	NextHold
 )
 
-// String returns "forget", "requeue", "retry", "give_up" or "interrupted".
+// String returns "forget", "requeue", "retry", "give_up", "interrupted" or "hold".
 func (n Next) String() string {
-	if names := [...]string{"forget", "requeue", "retry", "give_up", "interrupted"}; int(n) < len(names) {
+	if names := [...]string{"forget", "requeue", "retry", "give_up", "interrupted", "hold"}; int(n) < len(names) {
 		return names[n]
 	}
 	return fmt.Sprintf("Next(%d)", uint8(n))
@@ -171,6 +174,7 @@ type answer struct {
 	after    time.Duration // of NextRequeue: when the key comes again; of NextRetry: not before
 	every    time.Duration // of NextRequeue: the period that decides when the key comes again, or 0
 	priority *int          // of NextRequeue: the key's new priority, nil if it keeps the one that it has
+	hold     *hold         // of NextHold, NextRetry and NextRequeue: when the key may start, or nil
 }
 
 // classify returns what err asks for. An error that asks for nothing else is a failure. If interrupted is set, a context
@@ -185,18 +189,25 @@ func classify(err error, interrupted bool) answer {
 	var fatal *fatalError
 	var terminal *terminalError
 	var later *retryAfterError
+	var hold *hold
+	if errors.As(err, &fatal) {
+		return answer{next: NextGiveUp, fatal: true}
+	}
+	if errors.As(err, &terminal) {
+		return answer{next: NextGiveUp}
+	}
+	errors.As(err, &hold)
 	again, asked := requeueOf(err)
 	switch {
-	case errors.As(err, &fatal):
-		return answer{next: NextGiveUp, fatal: true}
-	case errors.As(err, &terminal):
-		return answer{next: NextGiveUp}
 	case errors.As(err, &later):
-		return answer{next: NextRetry, after: later.after}
-	case asked && hasFailure(err, interrupted):
-		return answer{next: NextRetry, after: again.after}
+		return answer{next: NextRetry, after: later.after, hold: hold}
+	case (asked || hold != nil) && hasFailure(err, interrupted):
+		return answer{next: NextRetry, after: again.after, hold: hold}
 	case asked:
+		again.hold = hold
 		return again
+	case hold != nil:
+		return answer{next: NextHold, hold: hold}
 	case isInterruption(err, interrupted):
 		return answer{next: NextInterrupted}
 	}
@@ -235,7 +246,8 @@ func hasFailure(err error, interrupted bool) bool {
 		}
 	}
 	_, asked := requeueOf(err)
-	return !asked && !isInterruption(err, interrupted)
+	_, holds := err.(*hold)
+	return !asked && !holds && !isInterruption(err, interrupted)
 }
 
 // NextOf returns, for a function that wraps a handler, what becomes of the key if its call returns err. A failure is

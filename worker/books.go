@@ -19,7 +19,7 @@ import (
 //	err := handle(entry.Context(), key)
 //	result := entry.End(err)
 //
-// Then they do with the key what result.Next says, and call the queue's Done. The books never add a key to the queue, and never
+// Then they do with the key what result.Next says, and call the queue's Done, by [Entry.AfterHold] if handlers may return [Hold]. The books never add a key to the queue, and never
 // forget one there. All methods may be called from any goroutine.
 type Books[T comparable] struct {
 	queue   workqueue.TypedRateLimitingInterface[T]
@@ -32,6 +32,8 @@ type Books[T comparable] struct {
 	priorities PriorityQueue[T]
 	leaser     workqueue.Leaser[T]
 	addTimes   workqueue.AddTimes[T]
+
+	holds *holds[T]
 
 	// pool is nil without one. It sets the numbers of Stats that books do not know.
 	pool func(*Stats)
@@ -81,6 +83,7 @@ type Entry[T comparable] struct {
 	left     time.Duration      // if same: what is left of that delay
 	since    time.Time          // when the change began that the call is for, zero if that is not known
 	contexts []callContext[T]   // for the next calls
+	holds    []*hold            // for which the key is not Done after the call
 
 	// What follows is guarded by the books' mu.
 
@@ -88,6 +91,7 @@ type Entry[T comparable] struct {
 		RunningKey[T] // without Duration
 		base          *callContext[T]
 		priority      int
+		holds         []*hold // what the handler has asked for by Call.Hold
 	}
 	place     int    // in running
 	calls     int    // how many have begun
@@ -116,6 +120,7 @@ func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 	b.failures.mu.failing.max, b.failures.mu.givenUp.max = keepErrors, b.options.KeepGivenUp
 	buckets := b.options.durationBuckets()
 	b.mu.durations, b.mu.changes.took = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
+	b.holds = newHolds(b)
 	if queue != nil {
 		b.reader = workqueue.Extend[T](queue)
 		b.priorities, _ = queue.(PriorityQueue[T])
@@ -257,6 +262,9 @@ func (e *Entry[T]) finish() {
 		running[len(running)-1] = nil
 		b.mu.running = running[:len(running)-1]
 		e.current.base = nil
+		if e.current.holds != nil {
+			e.holds, e.current.holds = append(e.holds, e.current.holds...), nil
+		}
 	}
 	b.mu.Unlock()
 	e.endContext()
@@ -289,6 +297,9 @@ func (e *Entry[T]) decide() {
 	e.answer = answer{next: NextForget}
 	if r.Err != nil {
 		e.classify()
+	}
+	if e.answer.hold != nil {
+		e.takeHold()
 	}
 	r.Next, r.After = e.answer.next, e.answer.after
 	// A handler that was cut short by the end of the pool has not had its last attempt.
@@ -390,6 +401,8 @@ func (e *Entry[T]) log() {
 	r := &e.result
 	level, message := slog.LevelDebug, "Handled a key"
 	switch r.Next {
+	case NextHold:
+		message = "The handler has put its key on hold"
 	case NextRetry:
 		if message = "The handler failed, its key comes again"; r.Attempt&(r.Attempt-1) == 0 && !e.same {
 			level = slog.LevelWarn
@@ -447,6 +460,9 @@ func (b *Books[T]) countLocked(e *Entry[T]) {
 		if e.answer.after > 0 {
 			n.RequeuedAfter++
 		}
+	case NextHold:
+		n.Holds++
+		return
 	case NextInterrupted:
 		n.Interrupted++
 		b.countInterruptionLocked(r.Key)

@@ -60,6 +60,8 @@ type anyCall interface {
 	untilAdded(ctx context.Context) context.Context
 	interrupted() bool
 	hasPriorities() bool
+	goesOn() bool
+	hold(h *hold)
 }
 
 // Attempt returns how many times in a row the key has been handled, this call included: 1 if it has not failed before.

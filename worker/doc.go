@@ -18,6 +18,8 @@
 //	Every(period)       the same, at a moment of each period that belongs to the key
 //	Requeue{After, Priority}
 //	                    as RequeueAfter, with another priority
+//	Hold(reason, limit, until)
+//	                    it is held until it is released, or until limit; then it comes at once; nothing is counted or forgotten
 //	RetryAfter(err, d)  a failure, but the key does not come again before d
 //	Terminal(err)       the key is given up: it does not come again
 //	Fatal(err)          the same, and Run ends with err
@@ -29,7 +31,8 @@
 //	runtime.Goexit      is such an error, ErrGoexit; another goroutine takes the worker's place
 //
 // Wrapped errors (%w, [errors.Join]) count too. If there are several, the order is Fatal, Terminal, RetryAfter, the three that ask for
-// the key again, ErrAdded; a failure that is joined with one of the three is a RetryAfter. A panic of the error's own methods
+// the key again, Hold, ErrAdded; a failure that is joined with one of the three is a RetryAfter. With a Hold beside it, an answer
+// counts as it would alone, except after Fatal and Terminal, and the key does not start before the hold has ended either. A panic of the error's own methods
 // counts as one of the handler. In every case the queue's Done is called exactly once, after all else has been done with the key:
 // a key is with one handler, and its hooks, at a time.
 //
@@ -60,6 +63,32 @@
 // What the handler itself writes often comes back as an add of its key, for example an update of a status. An add that must not
 // interrupt says so: see Quiet of [workqueue.Cause], and the example of UntilAdded.
 //
+// # On hold
+//
+// A handler that must wait for the world returns [Hold], and its worker is free:
+//
+//	return worker.Hold("the volume is attached", 10*time.Minute, func(release func()) {
+//		volumes.OnAttached(id, release)
+//	})
+//
+// [Call.Hold] holds a key after any answer. A held key is not Done. So, over every queue, it is handed out to nobody, and what is added
+// meanwhile is merged and comes after the release:
+//
+//   - The queue counts it as being processed, in its metrics of running keys too, and its latency counts from the first add. The
+//     pool does not count it as Busy, and neither HandlerTimeout nor StuckAfter is about it. In a group of a priorityqueue with a
+//     Limit it takes a place.
+//   - [Pool.Snapshot] lists held keys. [Pool.Release] releases one by hand. Cancel finds no call of it, and Forget does not change its
+//     hold. When a priorityqueue's Remove has taken back its adds, it does not come after the release, unless it is added again.
+//   - SetWorkers(0) leaves holds as they are. [Pool.WaitIdle] waits for their ends.
+//   - At the end, [All] also waits for held keys, as long as DrainTimeout allows, and so does Run when somebody else has shut the
+//     queue down. Otherwise the holds end with Run: keys that would have come again are in Left.NotStarted. With KeepQueue
+//     they are queued, and the next pool starts them at once.
+//   - The end of its lease ends a hold too, and so does a [LeaseHolder] that wants the key back, as package sharding does when a slot
+//     moves: then another process may start the key. While the lease lives, no other process does. If this process dies, the
+//     key is handed out elsewhere when its lease ends, which may be before the release and before the limit.
+//
+// So a hold is a promise of one pool, and not of the world: a handler must stay right when it comes too early.
+//
 // # The beginning and the end
 //
 // Run calls Options.Ready, for caches that must be filled, and starts the workers when that has returned nil. Run ends when its
@@ -89,9 +118,10 @@
 //
 // # What a pool knows
 //
-// [Pool.Stats] are numbers, [Pool.Snapshot] lists keys that run, fail or were given up, and [Pool.SnapshotKey] shows one key with
-// its last calls. Stats.Changes are the times from the first add of a key to the first success, retries included: what users of a
-// program feel. They are known if the queue is an in-memory one of this module and has metrics. A provider of metrics that is an [InspectorProvider] discovers pools by itself. A program that has workers of its
+// [Pool.Stats] are numbers, [Pool.Snapshot] lists keys that run, are held, fail or were given up, and [Pool.SnapshotKey] shows one
+// key with its last calls. Stats.Changes are the times from the first add of a key to the first success, retries included: what users
+// of a program feel. They are known if the queue is an in-memory one of this module and has metrics. A provider of metrics that is an
+// [InspectorProvider] discovers pools by itself. A program that has workers of its
 // own keeps the same account with [Books]. Tests wait with [Pool.WaitIdle] until nothing is left to do.
 //
 // # A queue without GetContext

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
-	"testing"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -42,24 +39,6 @@ func Example() {
 	// Output:
 	// web is looked at
 	// end: <nil>
-}
-
-// The README shows what Example runs.
-func TestREADME(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, code, _ := strings.Cut(string(source), "\n\terr := ")
-	code, _, _ = strings.Cut("\terr := "+code, "\n\n")
-	code = strings.ReplaceAll(strings.TrimPrefix(code, "\t"), "\n\t", "\n")
-	if !strings.Contains(string(readme), "```go\n"+code+"\n```\n") {
-		t.Errorf("README.md does not have this code:\n%s", code)
-	}
 }
 
 func ExampleRun() {

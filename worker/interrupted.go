@@ -1,6 +1,10 @@
 package worker
 
-import "time"
+import (
+	"context"
+	"fmt"
+	"time"
+)
 
 // A handler whose own add interrupts it, as one that writes a status and forgets to call that add quiet, would be called again
 // and again without a pause. So a key that was interrupted a few times in a row is slowed down as if it had failed.
@@ -49,54 +53,37 @@ func pause(interruptions int) time.Duration {
 	return min(firstPause<<min(interruptions-maxInterruptions-1, 20), lastPause)
 }
 
-// done calls Done of the key, which a call has answered. If the key must pause, it does so in the background and stays with the
-// pool: it was added again, so without Done it does not come. (In a group with a Limit it counts meanwhile.)
+// done calls Done of the key, which a call has answered, or holds the key. A key that must pause is held: it was added again, so
+// without Done it does not come. (In a group with a Limit a held key counts meanwhile.)
 func (p *Pool[T]) done(e *Entry[T]) {
 	key := e.result.Key
 	if e.result.Next == NextInterrupted {
-		if d := pause(p.books.interruptions(key)); d > 0 && !p.queue.ShuttingDown() && p.mayPause() {
-			go p.guarded(func() { p.pauseKey(key, d) })
-			return
+		if n := p.books.interruptions(key); pause(n) > 0 && !p.queue.ShuttingDown() {
+			reason := fmt.Sprintf("it pauses: it was interrupted %d times in a row", n)
+			e.holds = append(e.holds, &hold{reason: reason, limit: pause(n), pause: true})
 		}
 	}
-	p.queue.Done(key)
-}
-
-// mayPause counts a key that pauses, or returns false at the end of the pool.
-func (p *Pool[T]) mayPause() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.phase >= finishing {
-		return false
+	if !e.Held() {
+		p.queue.Done(key)
+		return
 	}
-	p.mu.pausing++
-	return true
+	e.AfterHold(func() { p.queue.Done(key) })
 }
 
-func (p *Pool[T]) pauseKey(key T, d time.Duration) {
-	defer p.locked(func() {
-		p.mu.pausing--
-		p.workerLeft.Broadcast()
-	})
-	defer p.queue.Done(key)
-	timer := p.options.Clock.NewTimer(d)
-	defer timer.Stop()
+// awaitHeld is called when the queue is shut down and has nothing to hand out. A key that is held may be queued when its hold has ended, so
+// awaitHeld waits for the end of one, and for no pause. It returns false if there is none, and none has ended since w has asked before.
+func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
+	h := p.books.holds
+	h.endAll(true)
+	ended, changed := h.next()
+	if changed == nil {
+		again := ended != w.ended
+		w.ended = ended
+		return again
+	}
 	select {
-	case <-timer.C():
-	case <-p.unpause:
-	case <-p.starting.Done():
+	case <-changed:
+	case <-ctx.Done():
 	}
-}
-
-// endPauses ends the pauses of all keys, because the queue is shut down, and waits for their Dones. It reports whether there were any.
-func (p *Pool[T]) endPauses() (any bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for ; p.mu.pausing > 0; any = true {
-		if !isClosed(p.unpause) {
-			close(p.unpause)
-		}
-		p.workerLeft.Wait()
-	}
-	return any
+	return true
 }

@@ -27,8 +27,6 @@ type Pool[T comparable] struct {
 	books   *Books[T]
 
 	hasher func() (stablehash.Hasher[T], error) // for Every
-	// unpause is closed, under mu, when keys must not pause any more because the queue is shut down.
-	unpause chan struct{}
 
 	// changed has one element when the phase has moved on or the last worker has left.
 	changed chan struct{}
@@ -56,7 +54,6 @@ type Pool[T comparable] struct {
 		endGetting context.CancelFunc
 		// endStarting ends starting. It is called without mu, because it may call methods of Run's context.
 		endStarting context.CancelFunc
-		pausing     int // how many keys pause
 		fatal       error
 		notStarted  []T // keys that were got too late to be started
 		// refused are the keys that their handlers want again at once and that the queue, which is shut down, does not take
@@ -64,7 +61,7 @@ type Pool[T comparable] struct {
 		refused map[T]struct{}
 		left    Left[T]
 	}
-	// workerLeft is signalled whenever a worker leaves, or the pause of a key has ended. Its lock is mu.
+	// workerLeft is signalled whenever a worker leaves. Its lock is mu.
 	workerLeft sync.Cond
 }
 
@@ -81,10 +78,11 @@ const (
 
 // New returns a pool that handles the keys of queue when Run is called. It starts nothing. Run reports senseless arguments.
 func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) *Pool[T] {
-	p := &Pool[T]{queue: queue, handler: handler, books: newBooks(queue, options), changed: make(chan struct{}, 1), unpause: make(chan struct{})}
+	p := &Pool[T]{queue: queue, handler: handler, books: newBooks(queue, options), changed: make(chan struct{}, 1)}
 	p.options = &p.books.options
 	p.hasher = sync.OnceValues(stablehash.New[T])
 	p.books.pool = p.addStats
+	p.books.holds.guarded = p.guarded
 	p.workerLeft.L = &p.mu
 	p.mu.refused = make(map[T]struct{})
 	p.mu.target = p.options.Workers
@@ -269,7 +267,7 @@ func (p *Pool[T]) watch() {
 	}
 }
 
-// WaitIdle waits until nothing is left to do: no key is queued, waits for its time or is held by a worker. It is for tests. It returns
+// WaitIdle waits until nothing is left to do: no key is queued, waits for its time, is with a worker or on hold. It is for tests. It returns
 // ctx.Err() if ctx ends first. A queue that is not [workqueue.Extended] knows only which keys are queued, so other
 // keys may come after WaitIdle has returned.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
@@ -277,7 +275,8 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 		return errors.New("worker: the queue is nil")
 	}
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		if s := p.books.reader.Stats(); s.Queued+s.Waiting+s.Processing == 0 && len(p.books.running(1)) == 0 {
+		held, _ := p.books.holds.len()
+		if s := p.books.reader.Stats(); s.Queued+s.Waiting+s.Processing+held == 0 && len(p.books.running(1)) == 0 {
 			return nil
 		}
 		timer := time.NewTimer(pause)

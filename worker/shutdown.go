@@ -202,7 +202,7 @@ func (p *Pool[T]) endHandlers(cause error) {
 // finish shuts the queue down, unless that is to be kept, and finds out what is left undone.
 func (p *Pool[T]) finish() {
 	unfinished := p.unfinished()
-	p.endPauses()
+	p.books.holds.close()
 	var queued []T
 	if !p.options.KeepQueue {
 		p.guarded(p.shutDownQueue)

@@ -14,7 +14,7 @@ import (
 )
 
 // Stats are a pool's numbers at one moment. Each call of the handler that has ended is one of: succeeded, which
-// is Handled - Failed - Requeued - Interrupted; requeued; interrupted; retried, which is Failed - GivenUp; given up.
+// is Handled - Failed - Requeued - Interrupted - Holds; requeued; interrupted; on hold; retried, which is Failed - GivenUp; given up.
 type Stats struct {
 	// Name is the pool's name, or empty.
 	Name string `json:"name"`
@@ -45,6 +45,11 @@ type Stats struct {
 	// Looping is the number of keys whose handler was interrupted more than five times in a row, and no other
 	// call came in between. A pool calls them ever more slowly; Books only count.
 	Looping int `json:"looping"`
+	// Holds counts the calls that returned [Hold].
+	Holds uint64 `json:"holds"`
+	// Held is the number of keys that are on hold, those included that pause because they loop, and HeldToLimit counts the holds that nobody has released before their limit, without pauses.
+	Held        int    `json:"held"`
+	HeldToLimit uint64 `json:"held_to_limit"`
 	// GivenUp counts the calls that failed and whose key did not come again.
 	GivenUp uint64 `json:"given_up"`
 
@@ -90,6 +95,9 @@ func (s Stats) Plus(t Stats) Stats {
 	s.RequeuedAfter += t.RequeuedAfter
 	s.Interrupted += t.Interrupted
 	s.Looping += t.Looping
+	s.Holds += t.Holds
+	s.Held += t.Held
+	s.HeldToLimit += t.HeldToLimit
 	s.GivenUp += t.GivenUp
 	s.Failing += t.Failing
 	s.GivenUpKeys += t.GivenUpKeys
@@ -124,6 +132,8 @@ type Snapshot[T comparable] struct {
 	Stats Stats `json:"stats"`
 	// Running are the keys that are being handled, the one that started first at the front.
 	Running []RunningKey[T] `json:"running"`
+	// Held are the keys that are on hold, the one whose hold began first at the front.
+	Held []HeldKey[T] `json:"held"`
 	// Failing are the keys whose last call has failed, the last failure first. The pool remembers the errors of 10,000.
 	Failing []FailedKey[T] `json:"failing"`
 	// GivenUp are the last keys that were given up, the last one first: Options.KeepGivenUp at most. A key leaves
@@ -139,6 +149,8 @@ type KeySnapshot[T comparable] struct {
 	Key T `json:"key"`
 	// Running is the call that goes on, or nil.
 	Running *RunningKey[T] `json:"running,omitempty"`
+	// Held is set while the key is on hold.
+	Held *HeldKey[T] `json:"held,omitempty"`
 	// Failing is set if the last call has failed and the key is to come again, GivenUp if the key was given up.
 	Failing *FailedKey[T] `json:"failing,omitempty"`
 	GivenUp *FailedKey[T] `json:"given_up,omitempty"`
@@ -174,9 +186,10 @@ type Inspector struct {
 	SnapshotKey func(key any) KeySnapshot[any]
 	// FailingKeys and GivenUpKeys yield all keys that fail or were given up and whose errors are known, the last failure first.
 	FailingKeys, GivenUpKeys func() iter.Seq[FailedKey[any]]
-	// Cancel and Forget are those of the pool.
-	Cancel func(key any) bool
-	Forget func(key any)
+	// Cancel, Forget and Release are those of the pool.
+	Cancel  func(key any) bool
+	Forget  func(key any)
+	Release func(key any) bool
 }
 
 // durationBuckets returns those of Stats.Durations: the provider's, or our own. It panics if the provider's are senseless.
@@ -214,6 +227,7 @@ func (b *Books[T]) stats() (Stats, *UnansweredKey[T]) {
 	s := b.callStats()
 	oldest, age := b.oldestUnanswered()
 	s.OldestUnanswered = age
+	s.Held, s.HeldToLimit = b.holds.len()
 	if b.pool != nil {
 		b.pool(&s)
 		return s, oldest
@@ -270,6 +284,9 @@ func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] { return p.books.SnapshotKey
 // Cancel is that of [Books]. It also reaches handlers that Run has left behind.
 func (p *Pool[T]) Cancel(key T) bool { return p.books.Cancel(key) }
 
+// Release is that of [Books].
+func (p *Pool[T]) Release(key T) bool { return p.books.Release(key) }
+
 // Forget is that of [Books].
 func (p *Pool[T]) Forget(key T) { p.books.Forget(key) }
 
@@ -296,7 +313,7 @@ func (b *Books[T]) Snapshot(limit int) Snapshot[T] {
 func (b *Books[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	s := Snapshot[T]{Running: b.running(limit), Failing: []FailedKey[T]{}}
+	s := Snapshot[T]{Running: b.running(limit), Held: b.holds.all(limit), Failing: []FailedKey[T]{}}
 	nextTry := b.nextTries(ctx)
 	for k := range keytable.Take(limit, b.failing(ctx, mostFailing)) {
 		k.NextTry = nextTry(k.Key)
@@ -367,6 +384,10 @@ func (b *Books[T]) SnapshotKey(key T) KeySnapshot[T] {
 	b.failuresOf(ctx, key) // Which forgets what is stale.
 	s := b.failures.read(key)
 	s.Interruptions = b.interruptions(key)
+	if k := b.holds.find(key); k != nil {
+		h := k.describe()
+		s.Held = &h
+	}
 	if b.options.MaxRetries != UnlimitedRetries {
 		s.MaxAttempts = max(b.options.MaxRetries, 0) + 1 // NoRetries is negative.
 	}
@@ -407,8 +428,9 @@ func (b *Books[T]) Inspector() Inspector {
 		GivenUpKeys: func() iter.Seq[FailedKey[any]] {
 			return keytable.Map(slices.Values(b.failures.newest(&b.failures.mu.givenUp, b.options.KeepGivenUp)), FailedKey[T].anyKey)
 		},
-		Cancel: func(key any) bool { return b.Cancel(typed[T](key)) },
-		Forget: func(key any) { b.Forget(typed[T](key)) },
+		Cancel:  func(key any) bool { return b.Cancel(typed[T](key)) },
+		Forget:  func(key any) { b.Forget(typed[T](key)) },
+		Release: func(key any) bool { return b.Release(typed[T](key)) },
 	}
 }
 
@@ -425,7 +447,7 @@ func typed[T comparable](key any) T {
 
 func (s Snapshot[T]) anyKeys() Snapshot[any] {
 	return Snapshot[any]{
-		Stats: s.Stats, Running: converted(s.Running, RunningKey[T].anyKey),
+		Stats: s.Stats, Running: converted(s.Running, RunningKey[T].anyKey), Held: converted(s.Held, HeldKey[T].anyKey),
 		Failing: converted(s.Failing, FailedKey[T].anyKey), GivenUp: converted(s.GivenUp, FailedKey[T].anyKey),
 		Unanswered: convertedPointer(s.Unanswered, func(k UnansweredKey[T]) UnansweredKey[any] { return UnansweredKey[any]{k.Key, k.Since} }),
 	}
@@ -439,13 +461,15 @@ func (r RunningKey[T]) anyKey() RunningKey[any] {
 	return RunningKey[any]{r.Key, r.Attempt, r.Started, r.Duration, r.Stuck, r.Canceled, r.Stack}
 }
 
+func (h HeldKey[T]) anyKey() HeldKey[any] { return HeldKey[any]{h.Key, h.Reason, h.Since, h.Until} }
+
 func (f FailedKey[T]) anyKey() FailedKey[any] {
 	return FailedKey[any]{f.Key, f.Attempt, f.Since, f.Err, f.Time, f.NextTry}
 }
 
 func (s KeySnapshot[T]) anyKey() KeySnapshot[any] {
 	return KeySnapshot[any]{
-		s.Key, convertedPointer(s.Running, RunningKey[T].anyKey), convertedPointer(s.Failing, FailedKey[T].anyKey),
+		s.Key, convertedPointer(s.Running, RunningKey[T].anyKey), convertedPointer(s.Held, HeldKey[T].anyKey), convertedPointer(s.Failing, FailedKey[T].anyKey),
 		convertedPointer(s.GivenUp, FailedKey[T].anyKey), s.FailedCalls, s.Causes, s.Interruptions, s.MaxAttempts,
 	}
 }

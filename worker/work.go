@@ -21,6 +21,8 @@ type worker[T comparable] struct {
 	gets int
 	// alone reports that there was no other worker when it last asked.
 	alone bool
+	// ended is how many holds had ended when it last found that no key is held. Only its goroutine uses it.
+	ended uint64
 }
 
 // work gets keys and handles them until w has left the pool.
@@ -43,8 +45,8 @@ func (p *Pool[T]) work(w *worker[T]) {
 		if key, err = p.books.reader.GetContext(ctx); err == nil {
 			p.process(w.Entry, key)
 		} else if errors.Is(err, workqueue.ErrShutDown) {
-			if p.endPauses() {
-				err = nil // These keys are queued now.
+			if p.awaitHeld(ctx, w) {
+				err = nil // It asks once more.
 			}
 		} else if ctx.Err() == nil {
 			p.fail(fmt.Errorf("worker: GetContext of the queue: %w", err))
@@ -89,7 +91,7 @@ func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 func (p *Pool[T]) process(e *Entry[T], key T) {
 	defer p.done(e)
 	defer e.finish()
-	e.result, e.lost, e.priority = Result[T]{Key: key}, false, 0
+	e.result, e.lost, e.priority, e.holds = Result[T]{Key: key}, false, 0, nil
 	p.guarded(func() { e.prepare(key) }) // If it panics, the pool stops, and begin returns false.
 	switch {
 	case e.lost: // Another process may have got the key.
@@ -175,6 +177,8 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 		case max(e.left, e.answer.after) > 0:
 			p.addAfter(e, max(e.left, e.answer.after)) // In most queues it still waits.
 		}
+	case NextHold:
+		p.addAgain(e)
 	case NextInterrupted:
 		if !e.base.interrupted() { // The handler has ErrAdded from elsewhere. Its key must not be lost.
 			p.addAgain(e)

@@ -213,6 +213,8 @@ const (
 	StuckWorkers
 	FailingKeys
 	LoopingKeys
+	HeldKeys
+	HeldToLimit
 	PoolGivenUpKeys
 	PoolChangeDuration
 	PoolOldestChange
@@ -250,6 +252,10 @@ var Pool = []Metric[worker.Stats]{
 	LoopingKeys: gauge("workqueue_pool_looping_keys",
 		"Number of keys whose handler was interrupted more than five times in a row.",
 		func(st *worker.Stats) float64 { return float64(st.Looping) }),
+	HeldKeys: gauge("workqueue_pool_held_keys", "Number of keys that are on hold.",
+		func(st *worker.Stats) float64 { return float64(st.Held) }),
+	HeldToLimit: counter("workqueue_pool_held_to_limit_total", "Total number of holds that came to their limit, because nobody released the key.",
+		func(st *worker.Stats) float64 { return float64(st.HeldToLimit) }),
 	PoolGivenUpKeys: gauge("workqueue_pool_given_up_keys", "Number of keys that were given up and that the pool remembers.",
 		func(st *worker.Stats) float64 { return float64(st.GivenUpKeys) }),
 	PoolChangeDuration: histogram("workqueue_pool_change_duration_seconds",
@@ -276,9 +282,10 @@ func knowsChanges(st *worker.Stats) bool { return st.Changes != nil }
 // poolResults returns the values of workqueue_pool_results_total.
 func poolResults(st *worker.Stats) []Labelled {
 	return []Labelled{
-		{"success", float64(st.Handled - st.Failed - st.Requeued - st.Interrupted)},
+		{"success", float64(st.Handled - st.Failed - st.Requeued - st.Interrupted - st.Holds)},
 		{"requeue", float64(st.Requeued)},
 		{"interrupt", float64(st.Interrupted)},
+		{"hold", float64(st.Holds)},
 		{"retry", float64(st.Failed - st.GivenUp)},
 		{"give_up", float64(st.GivenUp)},
 	}

@@ -132,10 +132,18 @@ func TestPools(t *testing.T) {
 	}
 }
 
+func TestHeldKeys(t *testing.T) {
+	st := worker.Stats{Held: 3, HeldToLimit: 4}
+	st = st.Plus(worker.Stats{Held: 10, HeldToLimit: 20, Holds: 1})
+	if held, toLimit := Pool[HeldKeys].Gauge(&st), Pool[HeldToLimit].Counter(&st); held != 13 || toLimit != 24 || st.Holds != 1 {
+		t.Errorf("held %v, to the limit %v, %+v", held, toLimit, st)
+	}
+}
+
 // Each call of a handler has one result.
 func TestPoolResults(t *testing.T) {
-	st := worker.Stats{Handled: 15, Failed: 3, GivenUp: 1, Requeued: 2, RequeuedAfter: 1, Interrupted: 4}
-	want := []Labelled{{"success", 6}, {"requeue", 2}, {"interrupt", 4}, {"retry", 2}, {"give_up", 1}}
+	st := worker.Stats{Handled: 20, Holds: 5, Failed: 3, GivenUp: 1, Requeued: 2, RequeuedAfter: 1, Interrupted: 4}
+	want := []Labelled{{"success", 6}, {"requeue", 2}, {"interrupt", 4}, {"hold", 5}, {"retry", 2}, {"give_up", 1}}
 	if got := poolResults(&st); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -1,0 +1,61 @@
+package debug_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// Keys on hold are listed on the queue's page with what they wait for, and not as running. Their own pages say it too, and
+// release them.
+func TestKeysOnHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		q := workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[string](),
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: h})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			ended <- worker.Run(ctx, q, func(ctx context.Context, key string) error {
+				if key == "busy" {
+					<-ctx.Done()
+					return nil
+				}
+				return worker.Hold("the cache shows <"+key+">", time.Hour, func(func()) {})
+			}, worker.Options[string]{Workers: 2, MetricsProvider: h, Drain: worker.Nothing})
+		}()
+		for i := range 30 {
+			q.Add(fmt.Sprintf("held/%02d", i))
+			synctest.Wait()
+		}
+		q.Add("busy")
+		time.Sleep(10 * time.Minute)
+		d := getJSON[detail](t, h, "?queue=q")
+		if len(d.Held) != 25 || len(d.Running) != 1 || d.Running[0].Key != "busy" {
+			t.Fatalf("%d held, running %+v", len(d.Held), d.Running)
+		}
+		k := d.Held[0]
+		if k.Key != "held/00" || k.Hold.Reason != "the cache shows <held/00>" || k.Hold.For != 600 || k.Hold.UntilIn != 3000 {
+			t.Errorf("%+v", k)
+		}
+		wantBody(t, get(h, "?queue=q"), "On hold</h2>", "25 of 30", "the cache shows &lt;held/00&gt;", "50m more", `data-action="release"`)
+		wantBody(t, get(h, "?queue=q&key=held/01"),
+			"It is on hold until the cache shows &lt;held/01&gt;, and for 50m more at most. It comes again then.", "on hold</dd>", `data-action="release"`)
+		h.act(t, 200, "q", "release", "key", "held/01")
+		h.act(t, 404, "q", "release", "key", "busy")
+		h.act(t, 404, "q", "cancel", "key", "held/02")
+		synctest.Wait()
+		if k := getJSON[detail](t, h, "?queue=q&key=held/01").Found.Keys[0]; k.Hold == nil || k.Hold.For != 0 { // It was held again.
+			t.Errorf("%+v", k)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,100 @@
+package sharding
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// A slot that is to move releases its keys on hold at once, and its next holder lists them. Nobody waits for the limit of a hold.
+func TestHandoverReleasesKeysOnHold(t *testing.T) {
+	for name, inner := range map[string]func() workqueue.TypedRateLimitingInterface[string]{
+		"root": newRoot,
+		"priority": func() workqueue.TypedRateLimitingInterface[string] {
+			return priorityqueue.New(priorityqueue.Config[string]{})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := Memory()
+				a := mustJoin(t, store, Config{Name: "a", Slots: 1, HandoverTimeout: 4 * time.Minute})
+				var mu sync.Mutex
+				var calls []string
+				keys := QueueConfig[string]{Keys: func(context.Context) ([]string, error) { return []string{"key"}, nil }}
+				pool := func(name string, m *Member) (*worker.Pool[string], func()) {
+					p := worker.New(NewQueue(inner(), m, keys), func(context.Context, string) error {
+						mu.Lock()
+						defer mu.Unlock()
+						calls = append(calls, name)
+						return worker.Hold("nothing", time.Hour, func(func()) {})
+					}, worker.Options[string]{})
+					ctx, cancel := context.WithCancel(t.Context())
+					done := make(chan error)
+					go func() { done <- p.Run(ctx) }()
+					return p, func() {
+						cancel()
+						if err := <-done; err != nil {
+							t.Error(err)
+						}
+					}
+				}
+				p, end := pool("a", a)
+				time.Sleep(time.Second)
+				if p.Stats().Held != 1 {
+					t.Fatalf("%+v", p.Stats())
+				}
+				b := mustJoin(t, store, Config{Name: "b", Slots: 1})
+				later, endLater := pool("b", b)
+				go func() { _ = a.Leave(context.Background()) }()
+				time.Sleep(5 * time.Second)
+				wantHeld(t, 0, 1)(a, b)
+				if p.Stats().Held != 0 || p.Stats().HeldToLimit != 0 || later.Stats().Held != 1 {
+					t.Errorf("a %+v, b %+v", p.Stats(), later.Stats())
+				}
+				end()
+				endLater()
+				if len(calls) != 2 || calls[1] != "b" {
+					t.Errorf("called on %q", calls)
+				}
+			})
+		})
+	}
+}
+
+// The context of keys on hold ends with their slot, also if it was asked for too late, and for no other reason.
+func TestLeaseHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		a := mustJoin(t, store, Config{Name: "a", Slots: 1, HandoverTimeout: time.Hour})
+		time.Sleep(time.Second)
+		q := newQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+		a.register(q)
+		q.Add("key")
+		key, _ := q.Get()
+		held, _ := q.LeaseHeld(t.Context(), key)
+		if other, _ := q.LeaseHeld(t.Context(), "other"); other != t.Context() {
+			t.Error("a key that nobody has got has a lease")
+		}
+		mustJoin(t, store, Config{Name: "b", Slots: 1})
+		time.Sleep(time.Minute)
+		if held.Err() != nil {
+			t.Error(context.Cause(held))
+		}
+		go func() { _ = a.Leave(context.Background()) }()
+		time.Sleep(time.Second)
+		late, _ := q.LeaseHeld(t.Context(), key)
+		if !errors.Is(context.Cause(held), ErrHandover) || !errors.Is(context.Cause(late), ErrHandover) {
+			t.Error(context.Cause(held), context.Cause(late))
+		}
+		q.Done(key)
+		time.Sleep(time.Second)
+		q.ShutDown()
+	})
+}

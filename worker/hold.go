@@ -1,0 +1,121 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// hold is one wish that a key is not started for a while. It is the error that [Hold] returns. It ends when it is released, when its
+// limit has passed, or when the pool ends.
+type hold struct {
+	reason string
+	limit  time.Duration
+	pause  bool // made by the pool itself, see interrupted.go
+
+	mu       sync.Mutex
+	taken    bool // a call has returned it
+	released bool
+	held     interface{ released() } // the key that it holds, nil before and afterwards
+}
+
+// maxReason bounds the memory of a held key.
+const maxReason = 200
+
+// errHoldTwice is the failure of a call that returns the error of an earlier one.
+var errHoldTwice = errors.New("worker: an error of Hold was returned a second time: each call of the handler needs its own")
+
+// Hold returns an error for a handler to return, bare or wrapped, that makes its key wait until the world is ready. The worker is free
+// at once. The key does not start, whatever is added meanwhile, until release is called or limit has passed, whichever is first.
+// Then it comes at once, with the priority that it has. This is no failure: nothing is counted or forgotten.
+//
+//	return worker.Hold("web is rolled out", 10*time.Minute, func(release func()) {
+//		rollouts.Notify("web", release)
+//	})
+//
+// Hold calls until before it returns, and until arranges that release is called. A held key needs no goroutine and no timer of
+// its own: for the end of a context, context.AfterFunc(ctx, release) does it. release may be called from any goroutine, any
+// number of times, also before the handler has returned and after the pool has ended. It calls the queue's Done.
+//
+// The reason is short text for people, of which 200 bytes are kept. If the error is joined with a failure, with RequeueAfter or with
+// Every, that counts as it would alone, and the key does not start before its hold has ended either. An error of Hold is for one call:
+// to return it again is a failure. Hold panics if limit is not positive or until is nil.
+//
+// See [Call.Hold] for a hold after any answer, also nil, and the package comment for what ends a hold early.
+func Hold(reason string, limit time.Duration, until func(release func())) error {
+	return newHold(reason, limit, until)
+}
+
+func newHold(reason string, limit time.Duration, until func(release func())) *hold {
+	if limit <= 0 {
+		panic(fmt.Sprintf("worker: Hold for %v: a limit is positive", limit))
+	}
+	if until == nil {
+		panic("worker: Hold without a function that arranges the release")
+	}
+	h := &hold{reason: cut(reason, maxReason), limit: limit}
+	until(h.release)
+	return h
+}
+
+// Hold makes the key wait after this call, whatever the handler answers: the key does not start again until release is called or limit
+// has passed, as with the function [Hold]. After nil it comes again only if it is added, before, meanwhile or afterwards. So it
+// suits a cache that does not show yet what the handler has written: the next call must not come before, and need not come at all.
+//
+// It may be called more than once in a call: the key is held until all holds have been released, or the one with the latest limit has
+// come to it. If the handler also returns [Hold], that is one more. Without a call, and after its end, it does nothing, and does
+// not call until. A key whose handler fails or panics is held all the same. It panics as Hold does.
+func (c Call) Hold(reason string, limit time.Duration, until func(release func())) {
+	if c.anyCall == nil || !c.goesOn() {
+		return
+	}
+	c.hold(newHold(reason, limit, until))
+}
+
+func (c *callContext[T]) goesOn() bool { return c.locked(func(*Entry[T]) {}) }
+
+func (c *callContext[T]) hold(h *hold) {
+	c.locked(func(e *Entry[T]) { e.current.holds = append(e.current.holds, h) })
+}
+
+// Error says what the key waits for.
+func (h *hold) Error() string {
+	return fmt.Sprintf("on hold, for %v at most, until %s", h.limit, h.reason)
+}
+
+// take reports whether it is called for the first time.
+func (h *hold) take() (first bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	first, h.taken = !h.taken, true
+	return first
+}
+
+// release is what until gets.
+func (h *hold) release() {
+	h.mu.Lock()
+	held := h.held
+	h.released, h.held = true, nil
+	h.mu.Unlock()
+	if held != nil {
+		held.released()
+	}
+}
+
+// attach makes release tell held, or returns false if it was called before.
+func (h *hold) attach(held interface{ released() }) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.released {
+		h.held = held
+	}
+	return !h.released
+}
+
+// detach makes release do nothing, and forget the key.
+func (h *hold) detach() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.released, h.held = true, nil
+}

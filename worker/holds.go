@@ -1,0 +1,402 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/dueloop"
+	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/slotheap"
+)
+
+// A held key has been handled and is not Done. So no queue hands it out, and each one merges what is added meanwhile. The end of the
+// hold is the late Done. A handler that returns Hold wants its key again: that add comes before the hold, as all adds do.
+
+// HeldKey is a key that is on hold.
+type HeldKey[T comparable] struct {
+	Key T `json:"key"`
+	// Reason is what the key waits for. If it waits for more than one thing, it says for how many others.
+	Reason string `json:"reason"`
+	// Since is when the hold began, and Until when it ends if nobody releases the key.
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until"`
+}
+
+// LeaseHolder is a [workqueue.Leaser] that may want a key back on which nobody works.
+type LeaseHolder[T comparable] interface {
+	// LeaseHeld is Lease for a key that is on hold. The context that it returns ends also when the queue wants the key back.
+	LeaseHeld(ctx context.Context, key T) (context.Context, context.CancelFunc)
+}
+
+// holds are the keys that are on hold. One goroutine waits for all limits, and runs only while there are any.
+type holds[T comparable] struct {
+	loop *dueloop.Loop
+	// guarded runs what ends a hold, which calls the queue.
+	guarded func(f func())
+
+	// mu is held for moments only, and never while foreign code runs.
+	mu struct {
+		sync.Mutex
+		keys    keytable.Table[T, *held[T]]
+		limits  slotheap.Heap // when the hold of each key ends at the latest, on the loop's clock
+		seq     uint32
+		ending  int           // keys whose hold has ended, and that are about to be Done
+		pauses  int           // keys that the pool itself holds
+		ended   uint64        // holds that have ended, Done included
+		changed chan struct{} // is closed when the next hold has ended; nil if nobody waits
+		closed  bool          // no key is held any more
+		toLimit uint64        // holds that have come to their limit
+	}
+}
+
+// held is a key that is on hold.
+type held[T comparable] struct {
+	holds        *holds[T]
+	key          T
+	slot         keytable.Slot
+	in           bool // in holds
+	parts        []*hold
+	open         atomic.Int32 // how many parts were not released
+	since, until time.Duration
+	done         func() // what ends the hold, which calls the queue's Done
+	endLease     func()
+}
+
+func newHolds[T comparable](b *Books[T]) *holds[T] {
+	return &holds[T]{guarded: func(f func()) { f() }, loop: dueloop.New(b.options.Clock, b.endDue)}
+}
+
+// takeHold makes the answer's hold one of the key, once.
+func (e *Entry[T]) takeHold() {
+	if h := e.answer.hold; h.take() {
+		e.holds = append(e.holds, h)
+		return
+	}
+	e.result.Err = fmt.Errorf("%w: %w", errHoldTwice, e.result.Err)
+	e.answer = answer{next: NextRetry}
+}
+
+// Held reports, after End, whether the key must be held. See [Entry.AfterHold].
+func (e *Entry[T]) Held() bool { return len(e.holds) > 0 }
+
+// AfterHold is called after End, instead of the queue's Done. It calls done, which must call that, at once or, if the handler has asked
+// for a hold, when that ends: by a release, by its limit, by [Books.Release] or [Books.EndHolds], or because the key's lease
+// ends or a [LeaseHolder] wants the key back. done is called once, on any goroutine.
+func (e *Entry[T]) AfterHold(done func()) {
+	parts := e.holds
+	e.holds = nil
+	if len(parts) == 0 {
+		done()
+		return
+	}
+	k := &held[T]{holds: e.books.holds, key: e.result.Key, parts: parts, done: done}
+	k.attach()
+	if k.open.Load() == 1 || !k.holds.put(k) {
+		k.detach()
+		done()
+		return
+	}
+	e.books.leaseHeld(k)
+	k.released() // The one that attach has counted.
+}
+
+// attach makes the releases of all parts tell k. It counts one more, so that the hold does not end before it has begun.
+func (k *held[T]) attach() {
+	k.since = k.holds.loop.Now()
+	k.open.Store(1)
+	for _, part := range k.parts {
+		k.open.Add(1)
+		if part.attach(k) {
+			k.until = max(k.until, dueloop.AddSaturated(k.since, part.limit))
+		} else {
+			k.open.Add(-1)
+		}
+	}
+}
+
+func (k *held[T]) detach() {
+	for _, part := range k.parts {
+		part.detach()
+	}
+}
+
+// released is called when a part is released. The last one ends the hold.
+func (k *held[T]) released() {
+	if k.open.Add(-1) == 0 {
+		k.end()
+	}
+}
+
+// isPause reports whether the pool itself has made the hold.
+func (k *held[T]) isPause() bool {
+	return !slices.ContainsFunc(k.parts, func(part *hold) bool { return !part.pause })
+}
+
+// leaseHeld ends the hold of k with the key's lease.
+func (b *Books[T]) leaseHeld(k *held[T]) {
+	if b.leaser == nil {
+		return
+	}
+	lease := b.leaser.Lease
+	if q, ok := b.queue.(LeaseHolder[T]); ok {
+		lease = q.LeaseHeld
+	}
+	leased, end := lease(context.Background(), k.key) // Not the handlers' context, whose end would wake each key by itself.
+	stop := context.AfterFunc(leased, func() { k.end() })
+	k.holds.mu.Lock()
+	ended := !k.in
+	if !ended {
+		k.endLease = func() {
+			stop()
+			end()
+		}
+	}
+	k.holds.mu.Unlock()
+	if ended {
+		stop()
+		end()
+	}
+}
+
+// put adds k, or returns false if no key is held any more, or the key is held already, which only a broken queue brings about.
+func (h *holds[T]) put(k *held[T]) bool {
+	hash := keytable.HashOf(k.key)
+	h.mu.Lock()
+	wake := false
+	inserted := !h.mu.closed
+	if inserted {
+		var e *keytable.Entry[T, *held[T]]
+		if k.slot, e, inserted = h.mu.keys.FindOrInsert(hash, k.key); inserted {
+			e.Value, k.in = k, true
+			h.mu.limits.Push(slotheap.Entry{Rank: int64(k.until), Tie: h.mu.seq, Slot: k.slot})
+			h.mu.seq++
+			if k.isPause() {
+				h.mu.pauses++
+			}
+			wake = h.loop.TendLocked(h.nextLocked())
+		}
+	}
+	h.mu.Unlock()
+	if wake {
+		h.loop.Wake()
+	}
+	return inserted
+}
+
+// nextLocked returns when the first hold comes to its limit.
+func (h *holds[T]) nextLocked() time.Duration {
+	if h.mu.limits.Len() == 0 {
+		return dueloop.Never
+	}
+	return time.Duration(h.mu.limits.First().Rank)
+}
+
+// takeLocked takes k out, or returns false if that was done before. finish must follow.
+func (h *holds[T]) takeLocked(k *held[T]) bool {
+	if !k.in {
+		return false
+	}
+	k.in = false
+	h.mu.limits.Remove(k.slot)
+	h.mu.keys.Delete(k.slot)
+	if !h.mu.keys.HasMemory(k.slot) {
+		h.mu.limits.Release(k.slot)
+	}
+	if k.isPause() {
+		h.mu.pauses--
+	}
+	h.mu.ending++
+	return true
+}
+
+// finish makes the key, which was taken out, Done.
+func (h *holds[T]) finish(k *held[T]) {
+	defer func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.mu.ending--
+		h.mu.ended++
+		if h.mu.changed != nil {
+			close(h.mu.changed)
+			h.mu.changed = nil
+		}
+	}()
+	k.detach()
+	h.guarded(func() {
+		defer k.done()
+		if k.endLease != nil {
+			k.endLease()
+		}
+	})
+}
+
+// end ends the hold of k, and reports whether it has not ended before.
+func (k *held[T]) end() bool {
+	h := k.holds
+	h.mu.Lock()
+	took := h.takeLocked(k)
+	wake := took && h.loop.TendLocked(h.nextLocked())
+	h.mu.Unlock()
+	if wake {
+		h.loop.Wake() // Without keys it ends.
+	}
+	if took {
+		h.finish(k)
+	}
+	return took
+}
+
+// atOnce bounds the keys that are taken out under the lock.
+const atOnce = 64
+
+// endDue ends the holds that have come to their limits. It is what the loop calls.
+func (b *Books[T]) endDue() (until time.Duration, ok bool) {
+	h := b.holds
+	now := h.loop.Now()
+	var due []*held[T]
+	h.mu.Lock()
+	for len(due) < atOnce && h.nextLocked() <= now {
+		k := h.mu.keys.At(h.mu.limits.First().Slot).Value
+		if h.takeLocked(k); !k.isPause() {
+			h.mu.toLimit++
+		}
+		due = append(due, k)
+	}
+	until, ok = h.loop.PlanLocked(now, h.nextLocked())
+	h.mu.Unlock()
+	for _, k := range due {
+		if !k.isPause() {
+			h.guarded(func() {
+				b.logger.Warn("A key was held to its limit", "key", k.key, "held", k.until-k.since, "reason", k.reason())
+			})
+		}
+		h.finish(k)
+	}
+	return until, ok
+}
+
+// endAll ends all holds, or only the pauses.
+func (h *holds[T]) endAll(onlyPauses bool) {
+	for {
+		var ending []*held[T]
+		h.mu.Lock()
+		if !onlyPauses || h.mu.pauses > 0 {
+			for n := range h.mu.keys.Slabs() {
+				for s := range h.mu.keys.LiveSlots(n) {
+					if k := h.mu.keys.At(s).Value; !onlyPauses || k.isPause() {
+						ending = append(ending, k)
+					}
+				}
+				if len(ending) > 0 {
+					break
+				}
+			}
+		}
+		for _, k := range ending {
+			h.takeLocked(k)
+		}
+		wake := h.loop.TendLocked(h.nextLocked())
+		h.mu.Unlock()
+		if wake {
+			h.loop.Wake()
+		}
+		if len(ending) == 0 {
+			return
+		}
+		for _, k := range ending {
+			h.finish(k)
+		}
+	}
+}
+
+// close ends all holds, holds no key any more, and waits for the Dones.
+func (h *holds[T]) close() {
+	h.mu.Lock()
+	h.mu.closed = true
+	h.mu.Unlock()
+	h.endAll(false)
+	for {
+		_, changed := h.next()
+		if changed == nil {
+			break
+		}
+		<-changed
+	}
+	h.loop.Wait()
+}
+
+// next returns how many holds have ended, and a channel that is closed when the next one has, nil if no key is held.
+func (h *holds[T]) next() (ended uint64, changed <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.keys.Len()+h.mu.ending == 0 {
+		return h.mu.ended, nil
+	}
+	if h.mu.changed == nil {
+		h.mu.changed = make(chan struct{})
+	}
+	return h.mu.ended, h.mu.changed
+}
+
+// len returns how many keys are held, and how many holds have come to their limit.
+func (h *holds[T]) len() (held int, toLimit uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.mu.keys.Len() + h.mu.ending, h.mu.toLimit
+}
+
+func (k *held[T]) reason() string {
+	if more := len(k.parts) - 1; more > 0 {
+		return fmt.Sprintf("%s, and %d more", k.parts[0].reason, more)
+	}
+	return k.parts[0].reason
+}
+
+func (k *held[T]) describe() HeldKey[T] {
+	loop := k.holds.loop
+	return HeldKey[T]{Key: k.key, Reason: k.reason(), Since: loop.Time(k.since), Until: loop.Time(k.until)}
+}
+
+// all returns up to limit of the keys that are held, the one whose hold began first at the front.
+func (h *holds[T]) all(limit int) []HeldKey[T] {
+	all := make([]HeldKey[T], 0, max(0, limit))
+	var keys []*held[T]
+	h.mu.Lock()
+	for n := range h.mu.keys.Slabs() {
+		for s := range h.mu.keys.LiveSlots(n) {
+			keys = append(keys, h.mu.keys.At(s).Value)
+		}
+	}
+	h.mu.Unlock()
+	slices.SortStableFunc(keys, func(a, b *held[T]) int { return cmp.Compare(a.since, b.since) })
+	for _, k := range keys[:max(0, min(limit, len(keys)))] {
+		all = append(all, k.describe())
+	}
+	return all
+}
+
+// find returns the hold of key, or nil.
+func (h *holds[T]) find(key T) *held[T] {
+	hash := keytable.HashOf(key)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, e := h.mu.keys.Find(hash, key); e != nil {
+		return e.Value
+	}
+	return nil
+}
+
+// Release ends the hold of key, and reports whether there was one. It calls the queue's Done.
+func (b *Books[T]) Release(key T) bool {
+	k := b.holds.find(key)
+	return k != nil && k.end()
+}
+
+// EndHolds ends the holds of all keys, and waits for their Dones. From now on no key is held. It is for the end of a program that has
+// workers of its own; a pool does this by itself.
+func (b *Books[T]) EndHolds() { b.holds.close() }
