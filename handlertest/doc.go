@@ -1,0 +1,2 @@
+// Package handlertest tests whether a handler is right.
+package handlertest
