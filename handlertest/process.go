@@ -46,12 +46,17 @@ func (p *Process) Context() context.Context { return p.ctx }
 // return if the process crashes.
 func (p *Process) step(ctx context.Context) {
 	s, c := p.sim, callOf(ctx)
-	granted := make(chan struct{})
-	s.lock("a process or its client")
 	if p.isDead() {
+		s.mu.Lock()
+		ended := s.buried
 		s.mu.Unlock()
+		if ended { // The caller is in another run, or in none.
+			panic("handlertest: a process or its client is used after its run: make what uses it in Scenario.Start")
+		}
 		runtime.Goexit()
 	}
+	granted := make(chan struct{})
+	s.lock("a process or its client")
 	d := stepTime + s.decide(slow, c.key)
 	s.addLocked(time.Now().Add(d), c.key, p, func() { close(granted) })
 	s.mu.Unlock()

@@ -17,11 +17,13 @@ import (
 )
 
 const (
-	maxSteps    = 20_000        // after which a run is considered endless
+	maxSteps    = 5000          // after which a run is considered endless
 	stuckAfter  = time.Hour     // of virtual time, after which a call is considered stuck
-	patience    = time.Minute   // of real time for a run
 	onlyProcess = "the process" // its name, unless there are replicas
 )
+
+// patience is how much real time a run may take.
+var patience = time.Minute
 
 // run is one run of a scenario.
 type run[K comparable] struct {
@@ -308,4 +310,7 @@ func (r *run[K]) stop() {
 		synctest.Wait()
 		time.Sleep(time.Hour)
 	}
+	r.sim.mu.Lock()
+	defer r.sim.mu.Unlock()
+	r.sim.buried = true
 }

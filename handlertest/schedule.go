@@ -128,6 +128,9 @@ func (d *decider) random(at site) time.Duration {
 	if at.kind == crashes {
 		d.crashed++
 	}
+	if at.kind == lease { // A call is short, unless it is slowed down.
+		return sizes[r.IntN(len(sizes)/2)]
+	}
 	return sizes[r.IntN(len(sizes))]
 }
 

@@ -29,7 +29,8 @@ type sim struct {
 	story   []string       // nil unless telling
 	telling bool
 	failed  *failure
-	over    bool
+	over    bool // the outcome is known
+	buried  bool // and the goroutines have ended
 }
 
 // event is something that happens at its time. Events of one time happen in the order of their labels, because

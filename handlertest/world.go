@@ -99,7 +99,13 @@ func (w keyedWorld[K, V, Q]) addListed(p *Process) {
 	}
 }
 
+// overwrites is what the story calls an update of a version, and one of whatever there is.
+var overwrites = map[bool]string{false: "updates", true: "overwrites"}
+
 func (w *World[K, V]) label(o Object[K, V]) string {
+	if o.Version == 0 {
+		return fmt.Sprintf("%s/%v", w.name, o.Key)
+	}
 	return fmt.Sprintf("%s/%v@%d", w.name, o.Key, o.Version)
 }
 
@@ -383,7 +389,7 @@ func (c *Client[K, V]) Create(ctx context.Context, key K, value V) (o Object[K, 
 // Update changes the value of an object, or returns ErrNotFound, or ErrConflict if its version is not o's. With Version 0 it overwrites
 // whatever there is. It returns the object with its new version.
 func (c *Client[K, V]) Update(ctx context.Context, o Object[K, V]) (Object[K, V], error) {
-	err := c.process.Write(ctx, fmt.Sprintf("updates %s = %+v", c.world.label(o), o.Value), func() (err error) {
+	err := c.process.Write(ctx, fmt.Sprintf("%s %s = %+v", overwrites[o.Version == 0], c.world.label(o), o.Value), func() (err error) {
 		o, err = c.world.write(o, func(old Object[K, V], exists bool) error { return refuse(old, exists, o.Version) })
 		return err
 	})
