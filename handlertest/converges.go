@@ -22,6 +22,9 @@ const (
 	seedVariable     = "HANDLERTEST_SEED" // the seed of the first of them, instead of 1
 )
 
+// shrinkTime is how long the search for a shorter schedule may take.
+const shrinkTime = time.Second
+
 // Scenario is what is tested: a program, its world, and what others do meanwhile. The function of Converges, which is called once for each run, sets
 // its fields. Either Start or Program is required. The zero values of all other fields make sense.
 type Scenario[K comparable] struct {
@@ -42,8 +45,8 @@ type Scenario[K comparable] struct {
 	// Measure returns what the runs are compared by when nothing moves any more: usually a part of the truth. It must return the same value for
 	// the same truth. Values are compared by [reflect.DeepEqual]. Nil means the values of all objects of all worlds.
 	Measure func() any
-	// Settle is for how long nothing may change until a run is over in which keys still come back by themselves, each of which must have come twice since,
-	// or in which a Program runs. Zero means a minute, for a Program 20. A run in which no key waits is over at once.
+	// Settle is for how long nothing may change until a run is over. A key that still comes back by itself must also have come twice since the last change.
+	// Zero means 10 s, and 20 minutes for a Program or a queue that is not [workqueue.Extended], because these do not say what still waits.
 	Settle time.Duration
 
 	run *run[K]
@@ -182,7 +185,8 @@ func (s *search) shrunk(found schedule, failed *failure, which string) string {
 		return fmt.Sprintf("handlertest: %s\nThis happened once (%srun %d), and not again under the same schedule: the handler or the scenario depends on "+
 			"something else, such as random numbers, the order of a map or of goroutines\nschedule: %v", failed.text, which, runs, found)
 	}
-	shortest := shrink(found, 1000, fails)
+	began := time.Now() // A run that never comes to rest takes long.
+	shortest := shrink(found, func() bool { return time.Since(began) < shrinkTime }, fails)
 	return s.describe(shortest, fmt.Sprintf(" (%srun %d; shrunk from %d disturbances)", which, runs, len(found)))
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -196,21 +195,21 @@ func (q *perturbed[K]) AddedAgain(key K) <-chan struct{} {
 
 func (q *perturbed[K]) Get() (key K, shutdown bool) {
 	if key, shutdown = q.Extended.Get(); !shutdown {
-		q.handedOut(key)
+		q.handedOut(key, nil)
 	}
 	return key, shutdown
 }
 
 func (q *perturbed[K]) GetContext(ctx context.Context) (key K, err error) {
 	if key, err = q.Extended.GetContext(ctx); err == nil {
-		q.handedOut(key)
+		q.handedOut(key, nil)
 	}
 	return key, err
 }
 
-// handedOut is called for each key that a worker gets.
-func (q *perturbed[K]) handedOut(key K) {
-	l := &keyLease{}
+// handedOut is called for each key that a worker gets, with its process.
+func (q *perturbed[K]) handedOut(key K, owner *Process) {
+	l := &keyLease{owner: owner}
 	q.mu.Lock()
 	q.mu.leases[key] = l
 	q.mu.Unlock()
@@ -289,83 +288,5 @@ func (q *perturbed[K]) lease(ctx context.Context, key K) (context.Context, conte
 		q.mu.Unlock()
 		l.end(nil)
 		release()
-	}
-}
-
-// memberQueue is the queue as a process of a run sees it. When the process has crashed, nothing that it does reaches the queue.
-type memberQueue[K comparable] struct {
-	*perturbed[K]
-	process *Process
-}
-
-// leased is memberQueue with leases.
-type leasedMemberQueue[K comparable] struct{ memberQueue[K] }
-
-func (q leasedMemberQueue[K]) Lease(ctx context.Context, key K) (context.Context, context.CancelFunc) {
-	return q.lease(ctx, key)
-}
-
-// endLeases gives the keys of a process that has crashed to others.
-func (q memberQueue[K]) endLeases() {
-	q.mu.Lock()
-	held := make(map[string]func())
-	for key, l := range q.mu.leases {
-		if l.owner == q.process {
-			held[fmt.Sprint(key)] = func() { q.endLease(key, l) }
-		}
-	}
-	q.mu.Unlock()
-	for _, text := range slices.Sorted(maps.Keys(held)) {
-		held[text]()
-	}
-}
-
-func (q memberQueue[K]) GetContext(ctx context.Context) (key K, err error) {
-	if q.process.isDead() {
-		<-q.process.ctx.Done()
-		return key, context.Canceled
-	}
-	key, err = q.perturbed.GetContext(ctx)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if l := q.mu.leases[key]; err == nil && l != nil {
-		l.owner = q.process
-	}
-	return key, err
-}
-
-func (q memberQueue[K]) Add(key K) {
-	if !q.process.isDead() {
-		q.perturbed.Add(key)
-	}
-}
-
-func (q memberQueue[K]) AddCause(key K, cause workqueue.Cause) {
-	if !q.process.isDead() {
-		q.perturbed.AddCause(key, cause)
-	}
-}
-
-func (q memberQueue[K]) AddAfter(key K, d time.Duration) {
-	if !q.process.isDead() {
-		q.perturbed.AddAfter(key, d)
-	}
-}
-
-func (q memberQueue[K]) AddRateLimited(key K) {
-	if !q.process.isDead() {
-		q.perturbed.AddRateLimited(key)
-	}
-}
-
-func (q memberQueue[K]) Forget(key K) {
-	if !q.process.isDead() {
-		q.perturbed.Forget(key)
-	}
-}
-
-func (q memberQueue[K]) Done(key K) {
-	if !q.process.isDead() {
-		q.perturbed.Done(key)
 	}
 }

@@ -124,7 +124,7 @@ func (p *Process) Write(ctx context.Context, what string, write func() error) er
 		return err
 	}
 	p.tell(ctx, "%s", what)
-	p.sim.change()
+	p.sim.write()
 	p.crashPoint("after that write")
 	return nil
 }

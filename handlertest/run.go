@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	maxSteps    = 5000          // after which a run is considered endless
+	maxSteps    = 20_000        // after which a run is considered endless
+	maxWrites   = 1000          // of the truth, after which it is, too
 	stuckAfter  = time.Hour     // of virtual time, after which a call is considered stuck
 	onlyProcess = "the process" // its name, unless there are replicas
 )
@@ -31,7 +32,9 @@ type run[K comparable] struct {
 	sim     *sim
 	worlds  []worldOf[K]
 	shared  *perturbed[K] // the queue, if it outlives processes
-	members []*member[K]  // the processes that live, or will start again
+	line    *line[K]      // of that queue
+	endLine func()
+	members []*member[K] // the processes that live, or will start again
 	// running are the calls that go on. The sim's mu guards it, and started of the members.
 	running map[*call]struct{}
 }
@@ -55,7 +58,8 @@ type result struct {
 	failed  *failure
 	outcome any      // of the measure
 	used    schedule // what was disturbed
-	crashes int      // at how many points the process could have crashed
+	crashed bool
+	crashes int // at how many points the process could have crashed
 	story   []string
 }
 
@@ -66,7 +70,8 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 	go func() {
 		defer close(done)
 		defer func() { // Goroutines are left when the bubble ends.
-			if v := recover(); v != nil && res.failed == nil && res.used == nil {
+			// What a crash leaves behind may wait for what the crash has ended.
+			if v := recover(); v != nil && res.failed == nil && !res.crashed {
 				res.failed = &failure{"left", fmt.Sprintf("goroutines are left when the context of the process has ended (%v):\n%s",
 					v, testkit.GoroutinesOf(bubble).Since(nil))}
 			}
@@ -98,13 +103,16 @@ func playInBubble[K comparable](scenario func(*Scenario[K]), d decider, tell boo
 		s.mu.Lock()
 		s.over = true
 		res.failed, res.used, res.crashes, res.story = s.failed, s.used, s.counts[site{crashes, "", 0}], s.story
+		for at := range s.used {
+			res.crashed = res.crashed || at.kind == crashes
+		}
 		s.mu.Unlock()
 		r.stop()
 	}()
 	scenario(r.Scenario)
 	r.check()
 	r.prepare()
-	s.drive(maxSteps, r.resting)
+	s.drive(r.resting)
 	if s.failed == nil {
 		res.outcome = r.measure()
 	}
@@ -128,10 +136,10 @@ func (r *run[K]) prepare() {
 			return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[K](5*time.Millisecond, 1000*time.Second))
 		}
 	}
-	if r.Settle == 0 && r.Program == nil {
-		r.Settle = time.Minute
+	if _, exact := r.Queue().(workqueue.Extended[K]); r.Settle == 0 && r.Program == nil && exact {
+		r.Settle = 10 * time.Second
 	} else if r.Settle == 0 {
-		r.Settle = 20 * time.Minute
+		r.Settle = 20 * time.Minute // Nobody knows what waits in such a queue.
 	}
 	o := &r.Options
 	if o.Workers == 0 {
@@ -144,11 +152,15 @@ func (r *run[K]) prepare() {
 	r.Replicas = max(r.Replicas, 1)
 	if r.Shared {
 		r.shared = r.newQueue()
+		r.line = newLine(r.sim, r.shared)
+		var ctx context.Context
+		ctx, r.endLine = context.WithCancel(context.Background())
+		go r.line.run(ctx)
 		o.KeepQueue = true
 	}
 	r.members = make([]*member[K], r.Replicas)
-	for i := range r.members {
-		r.start(i)
+	for i := range r.members { // One after the other.
+		r.sim.after(0, "", nil, func() { r.start(i) })
 	}
 }
 
@@ -180,7 +192,7 @@ func (r *run[K]) start(i int) {
 	if queue == nil {
 		queue = r.newQueue()
 	}
-	m := &member[K]{Process: p, queue: memberQueue[K]{queue, p}}
+	m := &member[K]{Process: p, queue: memberQueue[K]{queue, p, r.line}}
 	r.members[i] = m
 	p.crashed = func(down time.Duration, where string) {
 		r.sim.tell("%s crashes %s; it starts again after %v", p.name, where, down)
@@ -255,14 +267,12 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 	settled := time.Since(r.sim.changed) >= r.Settle
 	r.sim.mu.Unlock()
 
-	waits := r.Program != nil
 	for _, m := range r.members {
 		if r.Program != nil {
 			break
 		}
 		s := m.queue.Snapshot(512)
 		busy = busy || s.Stats.Queued+s.Stats.Processing > 0
-		waits = waits || len(s.Waiting) > 0 || !m.queue.exact
 		for _, k := range s.Waiting {
 			settled = settled && r.callsOf(k.Key) >= 2
 		}
@@ -276,7 +286,7 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 		r.sim.fail("stuck", "the process waits, and for %v nothing has ended its wait", stuckAfter)
 		return true
 	}
-	return !busy && (!waits || settled)
+	return !busy && settled
 }
 
 // callsOf returns how many calls of a key have begun since something has changed.
@@ -305,6 +315,10 @@ func (r *run[K]) stop() {
 			m.kill()
 			m.queue.perturbed.ShutDown()
 		}
+	}
+	if r.line != nil {
+		r.endLine()
+		r.shared.ShutDown()
 	}
 	for range 3 { // Some goroutines only notice when they next look at the clock.
 		synctest.Wait()

@@ -82,6 +82,10 @@ var sizes = []time.Duration{3 * time.Millisecond, 10 * time.Millisecond, 30 * ti
 // maxCrashes is how often the process crashes in a random run.
 const maxCrashes = 3
 
+// maxRandom is how many sites of a kind and name are disturbed at random. After that the run is left to come to rest: a key that is added again each time it
+// was handed out never would.
+const maxRandom = 30
+
 // decider says at each site whether it is disturbed. It does what fixed says or, if that is nil, what follows from the
 // seed, and keeps what it has decided in used. It has no lock.
 type decider struct {
@@ -122,7 +126,7 @@ func (d *decider) random(at site) time.Duration {
 		rate /= 5
 	}
 	r := d.source(at.String())
-	if r.Float64() >= rate || at.kind == crashes && d.crashed == maxCrashes {
+	if at.n > maxRandom || r.Float64() >= rate || at.kind == crashes && d.crashed == maxCrashes {
 		return 0
 	}
 	if at.kind == crashes {
@@ -141,14 +145,10 @@ func (d *decider) source(of string) *rand.Rand {
 }
 
 // shrink returns a schedule that still fails, from which nothing more can be taken: no disturbance, and no time from one.
-// It calls fails at most budget times.
-func shrink(s schedule, budget int, fails func(schedule) bool) schedule {
+// It calls fails as long as goOn returns true.
+func shrink(s schedule, goOn func() bool, fails func(schedule) bool) schedule {
 	try := func(smaller schedule) bool {
-		if budget <= 0 {
-			return false
-		}
-		budget--
-		if !fails(smaller) {
+		if !goOn() || !fails(smaller) {
 			return false
 		}
 		s = smaller

@@ -17,13 +17,14 @@ const stepTime = time.Millisecond
 type sim struct {
 	began time.Time
 	wake  chan struct{} // has an element when there is a new event
+	steps int           // of drive, which alone uses it
+	moved time.Time     // when the last event was, for drive
 
 	mu sync.Mutex // guards what follows; no foreign code runs under it
 	decider
 	events  []*event
 	version int64 // of the last change of any world
-	steps   int
-	moved   time.Time      // when something happened last
+	writes  int
 	changed time.Time      // when the truth, or what a cache shows of it, changed last
 	calls   map[string]int // the calls of each key since then
 	story   []string       // nil unless telling
@@ -127,25 +128,40 @@ func (s *sim) fail(kind, format string, args ...any) {
 func (s *sim) change() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.changedLocked()
+}
+
+func (s *sim) changedLocked() {
 	clear(s.calls)
 	s.changed = time.Now()
 }
 
-// ended reports whether the run has failed, or has taken too many steps.
-func (s *sim) ended(maxSteps int) bool {
+// write notes that the truth has changed.
+func (s *sim) write() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.steps++
-	if s.failed == nil && s.steps > maxSteps {
-		s.failed = &failure{"rest", fmt.Sprintf("it never comes to rest: after %v and %d steps it still goes on",
-			time.Since(s.began).Round(time.Millisecond), maxSteps)}
+	s.writes++
+	s.changedLocked()
+}
+
+// ended reports whether the run has failed, or goes on for too long.
+func (s *sim) ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	took := time.Since(s.began).Round(time.Millisecond)
+	switch {
+	case s.failed != nil:
+	case s.writes > maxWrites:
+		s.failed = &failure{"rest", fmt.Sprintf("it never comes to rest: after %d writes in %v it still writes", maxWrites, took)}
+	case s.steps > maxSteps:
+		s.failed = &failure{"rest", fmt.Sprintf("it never comes to rest: after %d steps in %v it still goes on", maxSteps, took)}
 	}
 	return s.failed != nil
 }
 
 // drive lets events happen until the run has failed, or resting reports that nothing will happen any more. It is asked when
 // there are no events, with the time since the last one.
-func (s *sim) drive(maxSteps int, resting func(quiet time.Duration) bool) {
+func (s *sim) drive(resting func(quiet time.Duration) bool) {
 	for {
 		synctest.Wait()
 		select {
@@ -155,7 +171,7 @@ func (s *sim) drive(maxSteps int, resting func(quiet time.Duration) bool) {
 		e, d := s.next()
 		switch {
 		case e != nil:
-			if s.ended(maxSteps) {
+			if s.steps++; s.ended() {
 				return
 			}
 			if e.of == nil || !e.of.isDead() {
@@ -164,7 +180,7 @@ func (s *sim) drive(maxSteps int, resting func(quiet time.Duration) bool) {
 			}
 			continue
 		case d < 0:
-			if resting(time.Since(s.moved)) || s.ended(1<<30) {
+			if resting(time.Since(s.moved)) || s.ended() {
 				return
 			}
 			d = 10 * time.Second
