@@ -94,7 +94,13 @@ func TestSameSeedSameStory(t *testing.T) {
 		again := play(t, everything, newDecider(first.used, 0), true)
 		for _, other := range []result{second, again} {
 			if !slices.Equal(first.story, other.story) || !maps.Equal(first.used, other.used) {
-				t.Fatalf("seed %d has two stories:\n%s\n%s", seed, strings.Join(first.story, "\n"), strings.Join(other.story, "\n"))
+				for i, line := range first.story {
+					if i >= len(other.story) || line != other.story[i] {
+						t.Errorf("seed %d has two stories, one with\n%s\nand one with\n%s", seed,
+							strings.Join(first.story[max(0, i-8):i+1], "\n"), strings.Join(other.story[max(0, i-8):i+1], "\n"))
+						break
+					}
+				}
 			}
 		}
 		disturbed += len(first.used)

@@ -79,9 +79,15 @@ type keyedWorld[K comparable, V any, Q comparable] struct {
 // attach lists the world for a process that starts.
 func (w keyedWorld[K, V, Q]) attach(p *Process, queue memberQueue[Q]) {
 	c := &Client[K, V]{world: w.World, process: p}
-	c.add = func(o Object[K, V], what string) {
-		for _, key := range w.keys(o) {
-			queue.AddCause(key, workqueue.Cause{Reason: w.label(o) + what})
+	c.add = func(what string, objects ...Object[K, V]) {
+		added := make(map[Q]struct{}) // A second add may merge with the first or not, depending on the scheduler of Go.
+		for _, o := range objects {
+			for _, key := range w.keys(o) {
+				if _, ok := added[key]; !ok {
+					added[key] = struct{}{}
+					queue.AddCause(key, workqueue.Cause{Reason: w.label(o) + what})
+				}
+			}
 		}
 	}
 	w.mu.Lock()
@@ -94,9 +100,7 @@ func (w keyedWorld[K, V, Q]) attach(p *Process, queue memberQueue[Q]) {
 // addListed adds the keys of all objects of the cache.
 func (w keyedWorld[K, V, Q]) addListed(p *Process) {
 	c := w.Client(p)
-	for _, o := range c.CachedAll() {
-		c.add(o, " was listed")
-	}
+	c.add(" was listed", c.CachedAll()...)
 }
 
 // overwrites is what the story calls an update of a version, and one of whatever there is.
@@ -262,9 +266,9 @@ func (s *sim) nextVersion() int64 {
 type Client[K comparable, V any] struct {
 	world   *World[K, V]
 	process *Process
-	add     func(o Object[K, V], what string) // adds the keys of an object to the queue of the process
-	cache   map[K]Object[K, V]                // guarded by the world's mu, like shown
-	shown   int                               // how many changes the cache has seen
+	add     func(what string, objects ...Object[K, V]) // adds the keys of objects to the queue of the process
+	cache   map[K]Object[K, V]                         // guarded by the world's mu, like shown
+	shown   int                                        // how many changes the cache has seen
 }
 
 // Client returns the client of a process. It panics if there is none: take the Process that Scenario.Start has got.
@@ -300,10 +304,11 @@ func (c *Client[K, V]) show(n int, o Object[K, V], deleted bool) {
 	}
 	w.mu.Unlock()
 	c.process.tell(context.Background(), "its cache %s %s", what, w.label(o))
-	if exists {
-		c.add(old, " has changed")
+	if exists && !reflect.DeepEqual(old.Value, o.Value) {
+		c.add(" has changed", o, old)
+	} else {
+		c.add(" has changed", o)
 	}
-	c.add(o, " has changed")
 }
 
 // listAnew shows the truth, as after a watch that was lost: versions in between are skipped, and an object that was deleted and created
@@ -315,16 +320,13 @@ func (c *Client[K, V]) listAnew() {
 	c.cache, c.shown = now, w.changes
 	w.mu.Unlock()
 	c.process.tell(context.Background(), "its cache lists anew: %s", w.list(now))
-	for _, o := range sorted(old) {
-		if now[o.Key].Version != o.Version {
-			c.add(o, " has changed")
+	var changed []Object[K, V]
+	for _, o := range slices.Concat(sorted(now), sorted(old)) {
+		if now[o.Key].Version != old[o.Key].Version {
+			changed = append(changed, o)
 		}
 	}
-	for _, o := range sorted(now) {
-		if old[o.Key].Version != o.Version {
-			c.add(o, " has changed")
-		}
-	}
+	c.add(" has changed", changed...)
 }
 
 // Cached returns the object that the cache shows, and whether it shows one. It takes no time.
