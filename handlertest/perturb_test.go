@@ -16,7 +16,9 @@ import (
 )
 
 var perturbable = map[string]func() workqueue.TypedRateLimitingInterface[string]{
-	"workqueue": func() workqueue.TypedRateLimitingInterface[string] { return workqueue.NewTypedRateLimitingQueue[string](nil) },
+	"workqueue": func() workqueue.TypedRateLimitingInterface[string] {
+		return workqueue.NewTypedRateLimitingQueue[string](nil)
+	},
 	"plain": func() workqueue.TypedRateLimitingInterface[string] {
 		return plain{workqueue.NewTypedRateLimitingQueue[string](nil)}
 	},
