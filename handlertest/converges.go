@@ -59,6 +59,9 @@ func (s *Scenario[K]) At(after time.Duration, do func()) {
 	s.run.sim.after(after, "", nil, do)
 }
 
+// Tell adds a line to the story, for a world of the program's own: what somebody else does to it.
+func (s *Scenario[K]) Tell(format string, args ...any) { s.run.sim.tell(format, args...) }
+
 // TB is the part of [testing.TB] that Converges needs.
 type TB interface {
 	Helper()

@@ -140,11 +140,14 @@ func (p *Process) Read(ctx context.Context, read func() error) error {
 
 // Show is for a world of the program's own, which calls it when the truth has changed. It returns at once and calls show
 // later, when the cache of this process shows the change. The changes of a stream, which has a name, are shown in
-// their order. It does not call show if the process has crashed meanwhile.
-func (p *Process) Show(stream string, show func()) {
+// their order. It does not call show if the process has crashed meanwhile. What names the change in the story.
+func (p *Process) Show(stream, what string, show func()) {
 	p.sim.lock("a process")
 	defer p.sim.mu.Unlock()
-	p.showLocked(stream, p.sim.decide(lag, stream), show)
+	p.showLocked(stream, p.sim.decide(lag, stream), func() {
+		p.tell(p.ctx, "its cache shows %s", what)
+		show()
+	})
 }
 
 // showLocked is Show with a delay.

@@ -1,7 +1,7 @@
 // Package kubeworld lets package handlertest test a controller on client-go unchanged: it is a cluster whose clientsets lag, conflict and crash.
 // Copy it, or take it from here.
 //
-//	cluster := kubeworld.New(scheme.Scheme)
+//	cluster := kubeworld.New(scheme.Scheme, s.Tell)
 //	s.Program = func(p *handlertest.Process) {
 //		clientset := &fake.Clientset{}
 //		cluster.Attach(&clientset.Fake, p)
@@ -34,6 +34,7 @@ import (
 // an old resource version, counts generations, keeps spec and status apart, and a watch begins at the version that it is asked for.
 type Cluster struct {
 	react clienttesting.ReactionFunc // reads and writes the objects
+	tell  func(format string, args ...any)
 
 	mu      sync.Mutex // guards what follows; held during a write
 	tracker clienttesting.ObjectTracker
@@ -50,10 +51,10 @@ type event struct {
 	version   int
 }
 
-// New returns an empty cluster for objects of the types in scheme.
-func New(scheme *runtime.Scheme) *Cluster {
+// New returns an empty cluster for objects of the types in scheme. What others do goes to tell, which is [handlertest.Scenario.Tell].
+func New(scheme *runtime.Scheme, tell func(format string, args ...any)) *Cluster {
 	tracker := clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
-	return &Cluster{react: clienttesting.ObjectReaction(tracker), tracker: tracker, watches: make(map[*watcher]struct{})}
+	return &Cluster{react: clienttesting.ObjectReaction(tracker), tell: tell, tracker: tracker, watches: make(map[*watcher]struct{})}
 }
 
 // Attach makes fake, the Fake of an empty fake clientset, one of a process: its calls take time, its watches lag, and the process may crash after
@@ -74,7 +75,9 @@ func (c *Cluster) Attach(fake *clienttesting.Fake, p *handlertest.Process) {
 		verb := action.GetVerb()
 		switch {
 		case p == nil:
-			_ = do()
+			if _ = do(); verb != "get" && verb != "list" && err == nil {
+				c.tell("somebody: %s", describe(action))
+			}
 		case verb == "get" || verb == "list":
 			err = p.Read(context.Background(), do)
 		default:
@@ -282,7 +285,11 @@ func (w *watcher) pass(e event) {
 		send()
 		return
 	}
-	w.process.Show(e.resource.Resource, send)
+	what := fmt.Sprintf("%s %s@%s", e.resource.Resource, o.GetName(), o.GetResourceVersion())
+	if e.Type == watch.Deleted {
+		what = "the end of " + what
+	}
+	w.process.Show(e.resource.Resource, what, send)
 }
 
 // Stop is that of [watch.Interface]. The channel is not closed: a change that is late may still come.

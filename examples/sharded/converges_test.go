@@ -22,7 +22,7 @@ import (
 // Whatever its informers and crashes do, each ConfigMap gets the checksum of its last data.
 func TestConverges(t *testing.T) {
 	handlertest.Converges(t, func(s *handlertest.Scenario[string]) {
-		cluster := kubeworld.New(scheme.Scheme)
+		cluster := kubeworld.New(scheme.Scheme, s.Tell)
 		others := &fake.Clientset{}
 		cluster.Attach(&others.Fake, nil)
 		maps := others.CoreV1().ConfigMaps("default")
