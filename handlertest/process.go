@@ -1,6 +1,7 @@
 package handlertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -43,9 +44,9 @@ func (p *Process) kill() {
 func (p *Process) Context() context.Context { return p.ctx }
 
 // step lets time pass, and others do what they do meanwhile. What follows happens at one moment of the run. It does not
-// return if the process crashes.
-func (p *Process) step(ctx context.Context) {
-	s, c := p.sim, callOf(ctx)
+// return if the process crashes. Steps have the name of their key or, outside of calls, of what they are.
+func (p *Process) step(ctx context.Context, what string) {
+	s, name := p.sim, cmp.Or(callOf(ctx).key, what)
 	if p.isDead() {
 		s.mu.Lock()
 		ended := s.buried
@@ -57,8 +58,8 @@ func (p *Process) step(ctx context.Context) {
 	}
 	granted := make(chan struct{})
 	s.lock("a process or its client")
-	d := stepTime + s.decide(slow, c.key)
-	s.addLocked(time.Now().Add(d), c.key, p, func() { close(granted) })
+	d := stepTime + s.decide(slow, name)
+	s.addLocked(time.Now().Add(d), name, p, func() { close(granted) })
 	s.mu.Unlock()
 	select {
 	case <-granted:
@@ -105,7 +106,7 @@ func (p *Process) crashPoint(where string) {
 // Point names a point at which the process may crash, for fakes of what a handler does beside its world: sending a mail, for example.
 // Time passes before it. The context is the handler's, or made from it.
 func (p *Process) Point(ctx context.Context, name string) {
-	p.step(ctx)
+	p.step(ctx, name)
 	p.tell(ctx, "%s", name)
 	p.crashPoint("after " + name)
 }
@@ -114,7 +115,7 @@ func (p *Process) Point(ctx context.Context, name string) {
 // returns its error. The process may crash afterwards, before the caller learns that the write has succeeded. If ctx has ended
 // when the time has passed, Write returns its error and does not call write. What names it in the story.
 func (p *Process) Write(ctx context.Context, what string, write func() error) error {
-	p.step(ctx)
+	p.step(ctx, what)
 	err := ctx.Err()
 	if err == nil {
 		err = write()
@@ -131,7 +132,7 @@ func (p *Process) Write(ctx context.Context, what string, write func() error) er
 
 // Read is for a world of the program's own. It lets time pass and calls read, unless ctx has ended. It returns the error.
 func (p *Process) Read(ctx context.Context, read func() error) error {
-	p.step(ctx)
+	p.step(ctx, "")
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -168,7 +169,7 @@ func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Han
 	return func(ctx context.Context, key K) (err error) {
 		c := &call{process: p, key: fmt.Sprint(key)}
 		c.ctx = context.WithValue(ctx, callKey{}, c)
-		p.step(c.ctx)
+		p.step(c.ctx, "")
 		if err := ctx.Err(); err != nil {
 			return err // The key's lease ended before the handler was called.
 		}

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -50,6 +51,10 @@ type event struct {
 	namespace string
 	version   int
 }
+
+// HandleError of apimachinery makes its caller sleep until a millisecond after the last error. It remembers that error's time from the bubble of
+// an earlier run, which may be hours later in virtual time, and a worker would sleep for as long. Only the handler that logs is kept.
+func init() { utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1] }
 
 // New returns an empty cluster for objects of the types in scheme. What others do goes to tell, which is [handlertest.Scenario.Tell].
 func New(scheme *runtime.Scheme, tell func(format string, args ...any)) *Cluster {
