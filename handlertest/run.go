@@ -204,7 +204,7 @@ func (r *run[K]) start(i int) {
 		}
 		r.sim.after(down, p.name, nil, func() { r.start(i) })
 	}
-	p.tell(nil, "starts")
+	p.tell(p.ctx, "starts")
 	for _, w := range r.worlds {
 		w.attach(p, m.queue)
 	}
