@@ -35,8 +35,8 @@ func (p *Process) isDead() bool { return p.dead.Load() }
 // kill ends the process.
 func (p *Process) kill() {
 	if !p.dead.Swap(true) {
+		p.end() // Before gone: a worker whose handler has just ended would ask for another key.
 		close(p.gone)
-		p.end()
 	}
 }
 

@@ -49,7 +49,7 @@ type member[K comparable] struct {
 // worldOf is a World whose cache adds keys of that type.
 type worldOf[K comparable] interface {
 	attach(p *Process, queue memberQueue[K])
-	addListed(p *Process)
+	addListed(p *Process, added map[any]struct{})
 	describe() []string
 }
 
@@ -230,8 +230,9 @@ func (r *run[K]) life(m *member[K]) {
 	if h == nil {
 		panic("handlertest: Start has returned no handler")
 	}
+	added := make(map[any]struct{})
 	for _, w := range r.worlds {
-		w.addListed(m.Process)
+		w.addListed(m.Process, added)
 	}
 	var queue workqueue.TypedRateLimitingInterface[K] = m.queue
 	if r.Shared {

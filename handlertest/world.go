@@ -79,8 +79,7 @@ type keyedWorld[K comparable, V any, Q comparable] struct {
 // attach lists the world for a process that starts.
 func (w keyedWorld[K, V, Q]) attach(p *Process, queue memberQueue[Q]) {
 	c := &Client[K, V]{world: w.World, process: p}
-	c.add = func(what string, objects ...Object[K, V]) {
-		added := make(map[Q]struct{}) // A second add may merge with the first or not, depending on the scheduler of Go.
+	c.add = func(what string, added map[any]struct{}, objects ...Object[K, V]) {
 		for _, o := range objects {
 			for _, key := range w.keys(o) {
 				if _, ok := added[key]; !ok {
@@ -98,9 +97,9 @@ func (w keyedWorld[K, V, Q]) attach(p *Process, queue memberQueue[Q]) {
 }
 
 // addListed adds the keys of all objects of the cache.
-func (w keyedWorld[K, V, Q]) addListed(p *Process) {
+func (w keyedWorld[K, V, Q]) addListed(p *Process, added map[any]struct{}) {
 	c := w.Client(p)
-	c.add(" was listed", c.CachedAll()...)
+	c.add(" was listed", added, c.CachedAll()...)
 }
 
 // overwrites is what the story calls an update of a version, and one of whatever there is.
@@ -266,9 +265,11 @@ func (s *sim) nextVersion() int64 {
 type Client[K comparable, V any] struct {
 	world   *World[K, V]
 	process *Process
-	add     func(what string, objects ...Object[K, V]) // adds the keys of objects to the queue of the process
-	cache   map[K]Object[K, V]                         // guarded by the world's mu, like shown
-	shown   int                                        // how many changes the cache has seen
+	// add adds the keys of objects to the queue of the process, unless they are in added, which has those that were added at this moment: it
+	// would depend on the scheduler of Go whether a second add merges with the first.
+	add   func(what string, added map[any]struct{}, objects ...Object[K, V])
+	cache map[K]Object[K, V] // guarded by the world's mu, like shown
+	shown int                // how many changes the cache has seen
 }
 
 // Client returns the client of a process. It panics if there is none: take the Process that Scenario.Start has got.
@@ -305,9 +306,9 @@ func (c *Client[K, V]) show(n int, o Object[K, V], deleted bool) {
 	w.mu.Unlock()
 	c.process.tell(context.Background(), "its cache %s %s", what, w.label(o))
 	if exists && !reflect.DeepEqual(old.Value, o.Value) {
-		c.add(" has changed", o, old)
+		c.add(" has changed", make(map[any]struct{}), o, old)
 	} else {
-		c.add(" has changed", o)
+		c.add(" has changed", make(map[any]struct{}), o)
 	}
 }
 
@@ -326,7 +327,7 @@ func (c *Client[K, V]) listAnew() {
 			changed = append(changed, o)
 		}
 	}
-	c.add(" has changed", changed...)
+	c.add(" has changed", make(map[any]struct{}), changed...)
 }
 
 // Cached returns the object that the cache shows, and whether it shows one. It takes no time.
